@@ -1,0 +1,10 @@
+# Writes OUT defining KILN_GENERATOR_HASH from the contents of the files that LIST names, one a line.
+file(STRINGS ${LIST} SOURCES)
+set(ALL "")
+foreach(SOURCE ${SOURCES})
+  file(SHA256 ${SOURCE} DIGEST)
+  string(APPEND ALL ${DIGEST})
+endforeach()
+string(SHA256 DIGEST "${ALL}")
+string(SUBSTRING ${DIGEST} 0 32 DIGEST)
+file(WRITE ${OUT} "#pragma once\n#define KILN_GENERATOR_HASH \"${DIGEST}\"\n")

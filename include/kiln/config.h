@@ -1,0 +1,42 @@
+// What the KILN_ environment variables set, as one struct; a program may set the same options in code.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kiln {
+
+enum class Mode : std::uint8_t {
+  Lazy,       ///< record, fuse, compile
+  Eager,      ///< every operation its own cached compiled kernel, run as soon as it is recorded
+  Interpret,  ///< the reference interpreter: slow, independent, the oracle
+};
+
+/// Options of the process. Read once from the environment at first use; `configure` replaces them later.
+struct Config {
+  Mode mode = Mode::Lazy;                ///< KILN_MODE=lazy|eager|interpret
+  std::string device = "cpu";            ///< KILN_DEVICE=cpu|cuda[:N]
+  int debug = 0;                         ///< KILN_DEBUG=0..7
+  std::vector<std::string> log_topics;   ///< KILN_LOG=topic,topic…: trace,plan,kernel,cache,memory (or all)
+  std::string dump;                      ///< KILN_DUMP=stdout|DIR; empty: no dump
+  std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,plan,kernel,ll,asm; empty: all
+  std::string dump_filter;               ///< KILN_DUMP_FILTER=regex over the kernel's name
+  std::string explain;                   ///< KILN_EXPLAIN=1|FILE.json: boundaries between kernels, with reasons
+  bool check_nan = false;                ///< KILN_CHECK=nan,bounds,diff,key
+  bool check_bounds = false;
+  bool check_diff = false;
+  bool check_key = false;
+  std::string cache = "rw";        ///< KILN_CACHE=off|ro|rw
+  std::string cache_dir;           ///< KILN_CACHE_DIR
+  std::uint64_t cache_max = std::uint64_t{1} << 30;  ///< KILN_CACHE_MAX, bytes (suffix K, M, G)
+  int num_threads = 0;             ///< KILN_NUM_THREADS; 0: cores allowed by affinity and cgroup quota
+  std::string cpu_target;          ///< KILN_CPU=native|sse4.2|avx2|avx512: a lower instruction set than the host's
+};
+
+/// The options in force.
+const Config& config();
+/// Replaces them. Throws UserError when an option's value has no meaning. Not while another thread evaluates.
+void configure(const Config& options);
+
+}  // namespace kiln

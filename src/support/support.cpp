@@ -1,0 +1,119 @@
+#include "support/check.h"
+#include "support/hash128.h"
+
+#include <kiln/dtype.h>
+#include <kiln/shape.h>
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+namespace kiln {
+
+void internal_error(const char* file, int line, const std::string& what) {
+  throw InternalError(cat("[internal] ", what, " (", file, ":", line, "). This is a bug in Kiln; please report it."));
+}
+
+Hash128 hash128(const void* data, std::size_t bytes) {
+  const XXH128_hash_t h = XXH3_128bits(data, bytes);
+  return {h.low64, h.high64};
+}
+
+std::string Hash128::hex() const {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out(32, '0');
+  for (int i = 0; i < 16; ++i) {
+    out[15 - i] = kDigits[(hi >> (4 * i)) & 15];
+    out[31 - i] = kDigits[(lo >> (4 * i)) & 15];
+  }
+  return out;
+}
+
+Shape::Shape(std::span<const std::int64_t> dims) {
+  if (dims.size() > kMaxRank) throw UserError(cat("[shape] rank ", dims.size(), " is above the limit of ", kMaxRank));
+  rank_ = static_cast<int>(dims.size());
+  std::copy(dims.begin(), dims.end(), dims_);
+}
+
+void Shape::push_back(std::int64_t extent) {
+  if (rank_ == kMaxRank) throw UserError(cat("[shape] rank is above the limit of ", kMaxRank));
+  dims_[rank_++] = extent;
+}
+
+void Shape::resize(int rank, std::int64_t fill) {
+  if (rank > kMaxRank) throw UserError(cat("[shape] rank ", rank, " is above the limit of ", kMaxRank));
+  for (int i = rank_; i < rank; ++i) dims_[i] = fill;
+  rank_ = rank;
+}
+
+std::int64_t Shape::numel() const {
+  std::int64_t n = 1;
+  for (std::int64_t d : *this) n *= d;
+  return n;
+}
+
+bool operator==(const Shape& a, const Shape& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+
+std::string to_string(std::span<const std::int64_t> dims) {
+  std::string out = "(";
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    if (i) out += ", ";
+    out += std::to_string(dims[i]);
+  }
+  return out + (dims.size() == 1 ? ",)" : ")");
+}
+
+std::string Shape::str() const { return to_string(*this); }
+
+namespace detail {
+
+float half_to_float(std::uint16_t bits) {
+  const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16;
+  const std::uint32_t magnitude = bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) return bits_to_float(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  if (magnitude < 0x400u) {  // zero or subnormal: exact in float
+    const float value = static_cast<float>(magnitude) * 0x1p-24f;
+    return bits_to_float(sign | std::bit_cast<std::uint32_t>(value));
+  }
+  return bits_to_float(sign | ((magnitude << 13) + (112u << 23)));
+}
+
+std::uint16_t float_to_half(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint16_t sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u | static_cast<std::uint16_t>((magnitude >> 13) & 0x3ffu);
+  if (magnitude >= 0x47800000u) return sign | 0x7c00u;  // 65536 and above; 65520..65535 round up below
+  if (magnitude < 0x38800000u) {                        // below the least normal: round in units of 2^-24
+    const float scaled = bits_to_float(magnitude) + 0.5f;  // the ulp of [0.5, 1) is 2^-24: the sum rounds
+    return sign | static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(scaled) - 0x3f000000u);
+  }
+  const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return sign | static_cast<std::uint16_t>((rounded - (112u << 23)) >> 13);
+}
+
+}  // namespace detail
+
+DType promote(DType a, DType b) {
+  if (a == b) return a;
+  if (is_bool(a)) return b;
+  if (is_bool(b)) return a;
+  if (is_float(a) && is_float(b)) {
+    if (is_half(a) && is_half(b)) return DType::Float32;  // float16 with bfloat16
+    return std::max(a, b);
+  }
+  if (is_float(a)) return a;
+  if (is_float(b)) return b;
+  const bool same_class = info(a).cls == info(b).cls;
+  if (same_class) return std::max(a, b);
+  const DType s = is_signed_int(a) ? a : b, u = is_signed_int(a) ? b : a;
+  if (size_of(s) > size_of(u)) return s;
+  switch (size_of(u)) {
+    case 1: return DType::Int16;
+    case 2: return DType::Int32;
+    case 4: return DType::Int64;
+    default: return DType::Float32;  // no signed type holds uint64
+  }
+}
+
+}  // namespace kiln
