@@ -1,0 +1,18 @@
+// Where a tensor lives.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kiln {
+
+struct Device {
+  enum class Kind : std::uint8_t { Cpu, Cuda } kind = Kind::Cpu;
+  std::uint8_t index = 0;
+  static constexpr Device cpu() { return {}; }
+  static constexpr Device cuda(int index = 0) { return {Kind::Cuda, static_cast<std::uint8_t>(index)}; }
+  friend bool operator==(const Device&, const Device&) = default;
+  std::string str() const { return kind == Kind::Cpu ? "cpu" : "cuda:" + std::to_string(int{index}); }
+};
+
+}  // namespace kiln

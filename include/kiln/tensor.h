@@ -1,0 +1,231 @@
+// Tensor: a cheap handle to a lazily evaluated n-dimensional array, and the arguments operators take.
+//
+// Operations on tensors record nodes; nothing is computed until a value is needed (eval, item, data, printing).
+// Copying a Tensor copies a handle. Assigning (b = a; b += 1) never changes other handles.
+#pragma once
+
+#include <kiln/device.h>
+#include <kiln/dtype.h>
+#include <kiln/shape.h>
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace kiln {
+
+namespace ir {
+struct Node;
+void retain(Node* node) noexcept;
+void release(Node* node) noexcept;
+}  // namespace ir
+
+using SourceLocation = std::source_location;
+
+/// A C++ number met by a tensor: weakly typed (it takes the tensor's dtype when its class allows).
+struct Scalar {
+  enum class Kind : std::uint8_t { Bool, Int, Float } kind = Kind::Float;
+  union {
+    double f;
+    std::int64_t i;
+  };
+  Scalar() : f(0) {}
+  template <class T>
+    requires(std::is_arithmetic_v<T>)
+  Scalar(T value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      kind = Kind::Bool;
+      i = value;
+    } else if constexpr (std::is_integral_v<T>) {
+      kind = Kind::Int;
+      i = static_cast<std::int64_t>(value);
+    } else {
+      kind = Kind::Float;
+      f = static_cast<double>(value);
+    }
+  }
+  Scalar(float16 value) : kind(Kind::Float), f(static_cast<float>(value)) {}
+  Scalar(bfloat16 value) : kind(Kind::Float), f(static_cast<float>(value)) {}
+  double to_double() const { return kind == Kind::Float ? f : static_cast<double>(i); }
+};
+
+/// One dimension's part of an index: all(), an integer (drops the dimension), or range(start, stop, step) with
+/// Python's meaning of negative and missing bounds. newaxis inserts a dimension of 1; ellipsis fills up.
+struct Slice {
+  enum class Kind : std::uint8_t { Range, Index, NewAxis, Ellipsis } kind = Kind::Range;
+  std::optional<std::int64_t> start, stop;
+  std::int64_t step = 1;
+  Slice() = default;
+  template <std::integral I>
+  Slice(I index) : kind(Kind::Index), start(static_cast<std::int64_t>(index)) {}
+  Slice(std::optional<std::int64_t> start, std::optional<std::int64_t> stop, std::int64_t step = 1)
+      : start(start), stop(stop), step(step) {}
+};
+inline Slice all() { return {}; }
+inline Slice range(std::optional<std::int64_t> start, std::optional<std::int64_t> stop = std::nullopt,
+                   std::int64_t step = 1) {
+  return {start, stop, step};
+}
+inline const Slice newaxis = [] { Slice s; s.kind = Slice::Kind::NewAxis; return s; }();
+inline const Slice ellipsis = [] { Slice s; s.kind = Slice::Kind::Ellipsis; return s; }();
+inline constexpr std::nullopt_t none = std::nullopt;
+
+class Tensor;
+
+/// What x(slice…) gives: converts to a Tensor (a view, no copy), and assigning to it updates x functionally.
+class SliceRef;
+
+class Tensor {
+ public:
+  /// The empty handle: valid() is false and every operation on it is a UserError.
+  Tensor() noexcept = default;
+  Tensor(const Tensor& other) noexcept : node_(other.node_) {
+    if (node_) ir::retain(node_);
+  }
+  Tensor(Tensor&& other) noexcept : node_(std::exchange(other.node_, nullptr)) {}
+  Tensor& operator=(const Tensor& other) noexcept {
+    Tensor copy(other);
+    std::swap(node_, copy.node_);
+    return *this;
+  }
+  Tensor& operator=(Tensor&& other) noexcept {
+    Tensor taken(std::move(other));
+    std::swap(node_, taken.node_);
+    return *this;
+  }
+  ~Tensor() {
+    if (node_) ir::release(node_);
+  }
+
+  /// A rank-0 tensor holding one number of a strong dtype: Tensor(2.0f) is float32, Tensor(3) int32.
+  template <ElementType T>
+  explicit Tensor(T value) : Tensor(copy_of(&value, Shape{}, dtype_of<T>)) {}
+  /// A rank-1 tensor from a list: Tensor({1.f, 2.f, 3.f}).
+  template <ElementType T>
+  explicit Tensor(std::initializer_list<T> values)
+      : Tensor(copy_of(values.begin(), Shape{static_cast<std::int64_t>(values.size())}, dtype_of<T>)) {}
+  /// Copies row-major host data. UserError when the element count does not match the shape.
+  template <ElementType T>
+  static Tensor from(std::span<const T> values, Shape shape) {
+    check_count(values.size(), shape);
+    return copy_of(values.data(), shape, dtype_of<T>);
+  }
+  template <ElementType T>
+  static Tensor from(const std::vector<T>& values, Shape shape) {
+    return from(std::span<const T>(values), shape);
+  }
+  template <ElementType T>
+  static Tensor from(const std::vector<T>& values) {
+    return from(std::span<const T>(values), Shape{static_cast<std::int64_t>(values.size())});
+  }
+  /// Copies `shape.numel()` row-major elements of `dtype`.
+  static Tensor copy_of(const void* data, const Shape& shape, DType dtype);
+  /// Uses the caller's row-major memory without copying and never writes it; `owner` is kept until the last use.
+  static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner);
+  /// The same with a deleter, called once (with `data`) when the last use ends.
+  static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::function<void(const void*)> deleter);
+
+  bool valid() const noexcept { return node_ != nullptr; }
+  Shape shape() const;
+  int rank() const;
+  std::int64_t dim(int axis) const;  ///< extent of an axis; negative counts from the back
+  std::int64_t numel() const;
+  DType dtype() const;
+  Device device() const;
+
+  /// Computes this tensor now (with everything it needs, fused). Returns itself. Does nothing when done already.
+  const Tensor& eval() const;
+  /// True when the value is in memory already.
+  bool evaluated() const;
+  /// The single element of a one-element tensor, converted to T. Evaluates. UserError for any other count.
+  template <ElementType T>
+  T item() const {
+    T out;
+    read_item(&out, dtype_of<T>);
+    return out;
+  }
+  /// Row-major copy of all elements; T must be the dtype's storage type (UserError otherwise). Evaluates.
+  template <ElementType T>
+  std::vector<T> to_vector() const {
+    if constexpr (std::is_same_v<T, bool>) {
+      std::vector<std::uint8_t> raw(static_cast<std::size_t>(numel()));
+      copy_to(raw.data(), DType::Bool);
+      return std::vector<bool>(raw.begin(), raw.end());
+    } else {
+      std::vector<T> out(static_cast<std::size_t>(numel()));
+      copy_to(out.data(), dtype_of<T>);
+      return out;
+    }
+  }
+  /// Writes all elements, row-major, to `out`, which has room for numel() elements of this tensor's dtype.
+  void copy_to(void* out, DType expected) const;
+  /// Row-major device memory of this tensor, valid while a handle to it lives. Evaluates; copies when the value
+  /// is a strided view.
+  const void* data() const;
+  template <ElementType T>
+  const T* data() const {
+    return static_cast<const T*>(typed_data(dtype_of<T>));
+  }
+
+  Tensor astype(DType dtype, SourceLocation loc = SourceLocation::current()) const;
+  Tensor reshape(const Shape& shape, SourceLocation loc = SourceLocation::current()) const;  ///< one extent may be -1
+  Tensor T(SourceLocation loc = SourceLocation::current()) const;  ///< last two axes swapped
+
+  /// Basic indexing: x(0), x(all(), range(1, none, 2)), x(range(none, none, -1), newaxis).
+  template <class... S>
+    requires(sizeof...(S) > 0 && (std::is_convertible_v<S, Slice> && ...))
+  SliceRef operator()(S&&... slices);
+  template <class... S>
+    requires(sizeof...(S) > 0 && (std::is_convertible_v<S, Slice> && ...))
+  Tensor operator()(S&&... slices) const {
+    const Slice list[] = {Slice(std::forward<S>(slices))...};
+    return index(list);
+  }
+  Tensor index(std::span<const Slice> slices, SourceLocation loc = SourceLocation::current()) const;
+
+  /// Readable text: all elements of a small tensor, the corners of a large one. Evaluates.
+  std::string str() const;
+
+  ir::Node* node() const noexcept { return node_; }
+  /// Takes over one reference.
+  static Tensor adopt(ir::Node* node) noexcept {
+    Tensor t;
+    t.node_ = node;
+    return t;
+  }
+
+ private:
+  static void check_count(std::size_t have, const Shape& shape);
+  void read_item(void* out, DType type) const;
+  const void* typed_data(DType type) const;
+  ir::Node* node_ = nullptr;
+};
+
+std::ostream& operator<<(std::ostream& out, const Tensor& t);
+
+/// The second argument of a binary operator: a tensor or a weak scalar, plus the caller's source line.
+struct Operand {
+  const Tensor* tensor = nullptr;
+  Scalar scalar;
+  SourceLocation loc;
+  Operand(const Tensor& t, SourceLocation loc = SourceLocation::current()) : tensor(&t), loc(loc) {}
+  template <class T>
+    requires(std::is_arithmetic_v<T> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+  Operand(T value, SourceLocation loc = SourceLocation::current()) : scalar(value), loc(loc) {}
+  Operand(const SliceRef& ref, SourceLocation loc = SourceLocation::current());
+};
+
+/// Evaluates several tensors together, sharing work. Returns when they are computed.
+void eval(std::span<const Tensor> tensors);
+void eval(std::initializer_list<Tensor> tensors);
+
+}  // namespace kiln

@@ -1,0 +1,65 @@
+// Graph: the planner's view of a trace. Nodes are numbered in topological order from the canonical walk, so
+// two traces of the same structure give equal graphs whatever their addresses. Values (buffers, scalars) are
+// not in it: leaves are arguments, scalars are slots.
+#pragma once
+
+#include "ir/op.h"
+
+#include <kiln/shape.h>
+#include <kiln/tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+namespace kiln::ir {
+
+using NodeId = std::uint32_t;
+inline constexpr NodeId kNoNode = 0xffffffffu;
+using Dims = std::span<const std::int64_t>;
+
+struct GraphNode {
+  Op op = Op::leaf;
+  DType dtype = DType::Float32;
+  std::uint8_t n_in = 0;
+  bool held = false;      // a handle outside the trace refers to it (roots are held too)
+  NodeId in[3] = {kNoNode, kNoNode, kNoNode};
+  std::int32_t arg = -1;  // leaf: index into Graph::args; scalar: slot index
+  Dims dims;
+  std::int64_t numel = 1;
+  std::uint64_t attr64 = 0;
+  Dims attrs;
+  SourceLocation loc;
+};
+
+/// What is known of a leaf's memory when planning: everything here is part of the plan key.
+struct ArgInfo {
+  DType dtype;
+  Dims dims;
+  Dims strides;              // elements; always filled
+  std::uint32_t alignment;   // largest power of two, at most 64, dividing the first element's address
+};
+
+struct Graph {
+  std::vector<GraphNode> nodes;
+  std::vector<ArgInfo> args;
+  std::vector<DType> slots;      // dtype of each scalar slot
+  std::vector<NodeId> roots;     // nodes whose values must be stored
+
+  const GraphNode& operator[](NodeId id) const { return nodes[id]; }
+  GraphNode& operator[](NodeId id) { return nodes[id]; }
+  NodeId size() const { return static_cast<NodeId>(nodes.size()); }
+  /// Copies extents into memory that lives as long as the graph.
+  Dims keep(Dims dims);
+
+ private:
+  std::deque<std::vector<std::int64_t>> blocks_;
+};
+
+/// One line a node: "%3 f32(4, 8) = add %1 %2   main.cpp:12".
+std::string print(const Graph& graph);
+/// Throws InternalError when a shape, dtype, operand count or order is wrong.
+void verify(const Graph& graph);
+
+}  // namespace kiln::ir

@@ -1,0 +1,120 @@
+// Node: one recorded operation. 128 bytes, slab-allocated per thread, intrusively counted, never shared by value.
+//
+// Invariant: a node is immutable once another node or handle refers to it, except for one transition, made by the
+// evaluator under the trace locks: a computed node becomes a leaf (op = leaf, storage set) and drops its inputs.
+// Recording takes no lock: it only reads immutable fields (shape, dtype) of its operands.
+#pragma once
+
+#include "ir/op.h"
+
+#include <kiln/shape.h>
+#include <kiln/tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+namespace kiln::ir {
+
+inline constexpr int kInlineDims = 6;
+
+/// Memory a leaf shows. Counted on its own: several leaves (views) may show one buffer.
+struct Buffer {
+  std::atomic<std::uint32_t> refs{1};
+  bool writable = true;         // false: borrowed memory, never written and never reused
+  std::byte* data = nullptr;
+  std::uint64_t bytes = 0;      // bytes usable at data
+  void (*free)(Buffer*) = nullptr;  // called at the last release; owns this object
+};
+void retain(Buffer* buffer) noexcept;
+void release(Buffer* buffer) noexcept;
+
+struct Node {
+  std::atomic<std::uint32_t> refs;
+  Op op;
+  DType dtype;
+  std::uint8_t rank;
+  std::uint8_t n_in;       // operands in `in`; an operand that is the immediate scalar is null there
+  std::uint8_t n_attrs;    // entries of attrs
+  std::uint16_t home;      // recording thread, for the trace locks
+  std::uint32_t version;   // of a leaf: bumped when its memory is rewritten
+  union {
+    Node* in[3];
+    struct {
+      Buffer* buffer;              // leaf
+      std::int64_t offset;         // elements from buffer->data
+      std::int64_t* strides;       // elements per axis; null: row-major contiguous
+    };
+  };
+  std::uint64_t imm;       // immediate scalar's bits in the operand dtype's storage format (see imm_dtype)
+  std::uint64_t attr64;    // small attribute: permutation, axis, reduce mask
+  std::int64_t* attrs;     // larger attributes (slice, pad), owned
+  SourceLocation loc;
+  std::int64_t numel;
+  union {
+    std::int64_t dims_inline[kInlineDims];
+    std::int64_t* dims_heap;
+  };
+
+  std::span<const std::int64_t> dims() const {
+    return {rank <= kInlineDims ? dims_inline : dims_heap, rank};
+  }
+  Shape shape() const { return Shape(dims()); }
+  bool is_leaf() const { return op == Op::leaf; }
+};
+static_assert(sizeof(SourceLocation) == 8 && sizeof(Node) <= 136);
+
+/// A node with one reference, fields zeroed but for those given; dims copied. numel is computed; throws UserError
+/// (naming the op) on negative extents or when numel * size_of(dtype) overflows 63 bits.
+Node* new_node(Op op, DType dtype, std::span<const std::int64_t> dims, SourceLocation loc);
+/// Like new_node for a result shaped exactly like `like` (no checks needed): the recording fast path.
+Node* new_node_like(Op op, DType dtype, const Node& like, SourceLocation loc);
+/// Stores an operand (takes a new reference).
+inline void set_input(Node* node, int i, Node* input) {
+  node->in[i] = input;
+  if (input) retain(input);
+}
+/// Allocates n attribute words owned by the node.
+std::int64_t* new_attrs(Node* node, int n);
+/// Drops inputs and makes the node a leaf over buffer (takes the caller's buffer reference).
+/// The dropped inputs' references are released. Caller holds the trace locks.
+void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides);
+/// A leaf node (takes the caller's buffer reference); strides null: row-major.
+Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,
+               const std::int64_t* strides, SourceLocation loc);
+
+/// Intrusive pointer.
+class NodeRef {
+ public:
+  NodeRef() = default;
+  static NodeRef adopt(Node* n) {
+    NodeRef r;
+    r.node_ = n;
+    return r;
+  }
+  static NodeRef share(Node* n) {
+    if (n) retain(n);
+    return adopt(n);
+  }
+  NodeRef(const NodeRef& o) : node_(o.node_) {
+    if (node_) retain(node_);
+  }
+  NodeRef(NodeRef&& o) noexcept : node_(std::exchange(o.node_, nullptr)) {}
+  NodeRef& operator=(NodeRef o) noexcept {
+    std::swap(node_, o.node_);
+    return *this;
+  }
+  ~NodeRef() {
+    if (node_) release(node_);
+  }
+  Node* get() const { return node_; }
+  Node* operator->() const { return node_; }
+  Node& operator*() const { return *node_; }
+  explicit operator bool() const { return node_; }
+  Node* take() { return std::exchange(node_, nullptr); }
+
+ private:
+  Node* node_ = nullptr;
+};
+
+}  // namespace kiln::ir

@@ -1,0 +1,43 @@
+// Operations and what is known about each one: its kind, and for elementwise ones their row of ops.def.
+#pragma once
+
+#include <kiln/dtype.h>
+
+#include <cstdint>
+#include <string_view>
+
+namespace kiln::ir {
+
+enum class Op : std::uint16_t {
+#define KILN_STRUCTURAL(Name, Kind) Name,
+#include "ir/structural.def"
+#undef KILN_STRUCTURAL
+#define KILN_OP(Name, ...) Name,
+#include <kiln/ops.def>
+#undef KILN_OP
+};
+
+enum class OpKind : std::uint8_t { Leaf, Scalar, Iota, Cast, View, Reduce, Contraction, Elementwise };
+enum class TypeRule : std::uint8_t { Structural, Same, Float, Compare, Logical, Select };
+
+/// Classes of operand types an op accepts (bit set).
+enum TypeSet : std::uint8_t { BOOL = 1, INTEGER = 2, FLOAT = 4, NUMERIC = 6, BITS = 3, ANY = 7 };
+
+struct OpInfo {
+  std::string_view name;
+  OpKind kind;
+  std::uint8_t arity;
+  TypeRule rule;
+  std::uint8_t types;
+  std::string_view doc;
+  double lo, hi;
+};
+
+extern const OpInfo kOpInfo[];
+extern const int kOpCount;
+inline const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
+inline bool is_elementwise(Op op) { return info(op).kind == OpKind::Elementwise || op == Op::cast; }
+inline bool is_view(Op op) { return info(op).kind == OpKind::View; }
+inline bool is_reduce(Op op) { return info(op).kind == OpKind::Reduce; }
+
+}  // namespace kiln::ir
