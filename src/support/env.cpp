@@ -1,0 +1,291 @@
+// The table of KILN_ variables and everything that is read off it: parsing, help, the rows of `kiln env`.
+//
+// Invariant: for every Config c that `parse` can produce, parsing each row's `show(c)` gives c again.
+// `configure` relies on it to check and normalise options set in code by the rules of the environment. This
+// file must not print and must not keep state.
+#include "support/env.h"
+
+#include "support/check.h"
+#include "support/edit_distance.h"
+
+#include <kiln/error.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <regex>
+#include <span>
+#include <string_view>
+
+namespace kiln {
+namespace {
+
+using Words = std::span<const std::string_view>;
+
+/// Control characters and endless values must not turn one line of error into many.
+std::string printable(std::string_view text) {
+  constexpr std::size_t kLongest = 80;
+  std::string out;
+  for (char c : text.substr(0, kLongest)) out += (static_cast<unsigned char>(c) < 32 || c == 127) ? '?' : c;
+  return text.size() > kLongest ? out + "..." : out;
+}
+
+/// "a, b or c"
+std::string alternatives(Words words) {
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i) out += i + 1 == words.size() ? " or " : ", ";
+    out += words[i];
+  }
+  return out;
+}
+
+std::vector<std::string_view> split(std::string_view list) {
+  std::vector<std::string_view> out;
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    if (comma) out.push_back(list.substr(0, comma));
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return out;
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : ",") + word;
+  return out;
+}
+
+/// One value on its way into a Config; knows how to complain about itself.
+struct Value {
+  std::string_view name, text;
+
+  [[noreturn]] void fail(std::string_view why) const {
+    throw UserError(cat("[config] ", name, "=", printable(text), ": ", why));
+  }
+  [[noreturn]] void expected(Words words, std::string_view bad) const {
+    fail(cat("expected ", alternatives(words), "; did you mean '", nearest(bad, words), "'?"));
+  }
+  std::size_t choice(Words words) const { return choice(words, text); }
+  std::size_t choice(Words words, std::string_view word) const {
+    const auto found = std::find(words.begin(), words.end(), word);
+    if (found == words.end()) expected(words, word);
+    return static_cast<std::size_t>(found - words.begin());
+  }
+  std::vector<std::string> list(Words words) const {
+    std::vector<std::string> out;
+    for (std::string_view word : split(text)) {
+      choice(words, word);
+      if (std::find(out.begin(), out.end(), word) == out.end()) out.emplace_back(word);
+    }
+    return out;
+  }
+  std::uint64_t number(std::string_view digits, std::uint64_t least, std::uint64_t most,
+                       std::string_view what) const {
+    std::uint64_t n = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
+    const bool whole = error == std::errc() && end == digits.data() + digits.size();
+    if (whole && n >= least && n <= most) return n;
+    const bool is_number = end != digits.data() && end == digits.data() + digits.size();
+    fail(is_number ? cat("expected ", what, "; did you mean '", n < least && whole ? least : most, "'?")
+                   : cat("expected ", what));
+  }
+};
+
+constexpr std::array<std::string_view, 3> kModes{"lazy", "eager", "interpret"};
+constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
+constexpr std::array<std::string_view, 6> kTopics{"trace", "plan", "kernel", "cache", "memory", "all"};
+constexpr std::array<std::string_view, 5> kStages{"graph", "plan", "kernel", "ll", "asm"};
+constexpr std::array<std::string_view, 4> kChecks{"nan", "bounds", "diff", "key"};
+constexpr std::array<std::string_view, 3> kCaches{"off", "ro", "rw"};
+constexpr std::array<std::string_view, 4> kCpus{"native", "sse4.2", "avx2", "avx512"};
+constexpr std::array<std::string_view, 2> kSwitch{"0", "1"};
+constexpr bool Config::*kCheckFlags[] = {&Config::check_nan, &Config::check_bounds, &Config::check_diff,
+                                         &Config::check_key};
+static_assert(std::size(kCheckFlags) == kChecks.size());
+static_assert(static_cast<std::size_t>(Mode::Interpret) == kModes.size() - 1);
+
+void parse_device(const Value& v, Config& c) {
+  const std::string_view kind = v.text.substr(0, v.text.find(':'));
+  const std::size_t device = v.choice(kDevices, kind);
+  if (kind.size() < v.text.size()) {
+    if (kDevices[device] == "cpu") v.fail("the cpu has no number; did you mean 'cpu'?");
+    v.number(v.text.substr(kind.size() + 1), 0, 1023, "cpu or cuda[:N], N from 0 to 1023");
+  }
+  c.device = v.text;
+}
+
+void parse_dump_filter(const Value& v, Config& c) {
+  try {
+    std::regex(v.text.begin(), v.text.end());
+  } catch (const std::regex_error&) {
+    v.fail("expected a regular expression (ECMAScript)");
+  }
+  c.dump_filter = v.text;
+}
+
+void parse_explain(const Value& v, Config& c) {
+  const bool file = v.text.size() > 5 && v.text.ends_with(".json");
+  if (v.text != "0" && v.text != "1" && !file)
+    v.fail("expected 1 or a file name that ends in .json; did you mean '1'?");
+  c.explain = v.text == "0" ? "" : v.text;
+}
+
+void parse_check(const Value& v, Config& c) {
+  for (bool Config::*flag : kCheckFlags) c.*flag = false;
+  for (std::string_view word : split(v.text)) c.*kCheckFlags[v.choice(kChecks, word)] = true;
+}
+
+std::string show_check(const Config& c) {
+  std::vector<std::string> on;
+  for (std::size_t i = 0; i < kChecks.size(); ++i)
+    if (c.*kCheckFlags[i]) on.emplace_back(kChecks[i]);
+  return join(on);
+}
+
+constexpr std::string_view kSuffixes = "KMG";
+
+void parse_cache_max(const Value& v, Config& c) {
+  std::string_view digits = v.text;
+  int shift = 0;
+  if (const std::size_t unit = kSuffixes.find(static_cast<char>(digits.back() & ~0x20));
+      unit < kSuffixes.size()) {
+    shift = 10 * (static_cast<int>(unit) + 1);
+    digits.remove_suffix(1);
+  }
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() >> shift;
+  c.cache_max = v.number(digits, 1, most, "bytes, with K, M or G behind (512M, 2G)") << shift;
+}
+
+std::string show_cache_max(const Config& c) {
+  std::uint64_t n = c.cache_max;
+  std::size_t unit = 0;
+  while (n && n % 1024 == 0 && unit < kSuffixes.size()) n /= 1024, ++unit;
+  return std::to_string(n) + (unit ? std::string(1, kSuffixes[unit - 1]) : "");
+}
+
+struct Variable {
+  std::string_view name, values, meaning;
+  void (*parse)(const Value&, Config&);  // the text is not empty: an empty variable is an unset one
+  std::string (*show)(const Config&);    // null: not an option of Config
+};
+
+constexpr Variable kVariables[] = {
+    {"KILN_MODE", "lazy|eager|interpret",
+     "record and fuse, one kernel an operation, or the reference interpreter",
+     [](const Value& v, Config& c) { c.mode = static_cast<Mode>(v.choice(kModes)); },
+     [](const Config& c) {
+       const auto i = static_cast<std::size_t>(c.mode);
+       return i < kModes.size() ? std::string(kModes[i]) : cat("#", i);
+     }},
+    {"KILN_DEVICE", "cpu|cuda[:N]", "where new tensors live", parse_device,
+     [](const Config& c) { return c.device; }},
+    {"KILN_DEBUG", "0..7", "detail on stderr; 2: a line a kernel, 3: plans, 5: everything",
+     [](const Value& v, Config& c) {
+       c.debug = static_cast<int>(v.number(v.text, 0, 7, "a number from 0 to 7"));
+     },
+     [](const Config& c) { return std::to_string(c.debug); }},
+    {"KILN_LOG", "trace,plan,kernel,cache,memory,all", "topics to log on stderr",
+     [](const Value& v, Config& c) { c.log_topics = v.list(kTopics); },
+     [](const Config& c) { return join(c.log_topics); }},
+    {"KILN_DUMP", "stdout|DIR", "where to write the stages of every kernel",
+     [](const Value& v, Config& c) { c.dump = v.text; }, [](const Config& c) { return c.dump; }},
+    {"KILN_DUMP_STAGES", "graph,plan,kernel,ll,asm", "the stages to write; unset: all",
+     [](const Value& v, Config& c) { c.dump_stages = v.list(kStages); },
+     [](const Config& c) { return join(c.dump_stages); }},
+    {"KILN_DUMP_FILTER", "REGEX", "only kernels whose name matches", parse_dump_filter,
+     [](const Config& c) { return c.dump_filter; }},
+    {"KILN_EXPLAIN", "1|FILE.json", "why the boundaries between kernels stand", parse_explain,
+     [](const Config& c) { return c.explain; }},
+    {"KILN_CHECK", "nan,bounds,diff,key",
+     "checks while running: NaNs, indices, interpreter's answer, cache keys", parse_check, show_check},
+    {"KILN_CACHE", "off|ro|rw", "the cache of compiled kernels on disk",
+     [](const Value& v, Config& c) { c.cache = kCaches[v.choice(kCaches)]; },
+     [](const Config& c) { return c.cache; }},
+    {"KILN_CACHE_DIR", "DIR", "its directory; unset: $XDG_CACHE_HOME/kiln or ~/.cache/kiln",
+     [](const Value& v, Config& c) { c.cache_dir = v.text; }, [](const Config& c) { return c.cache_dir; }},
+    {"KILN_CACHE_MAX", "BYTES[K|M|G]", "its size; beyond it the least recently used entries go",
+     parse_cache_max, show_cache_max},
+    {"KILN_NUM_THREADS", "N", "threads; 0: the cores that affinity and cgroup quota allow",
+     [](const Value& v, Config& c) {
+       c.num_threads = static_cast<int>(v.number(v.text, 0, 4096, "a number from 0 to 4096"));
+     },
+     [](const Config& c) { return std::to_string(c.num_threads); }},
+    {"KILN_CPU", "native|sse4.2|avx2|avx512", "generate for a lower instruction set than the host's",
+     [](const Value& v, Config& c) { c.cpu_target = v.choice(kCpus) ? v.text : ""; },
+     [](const Config& c) { return c.cpu_target.empty() ? std::string(kCpus[0]) : c.cpu_target; }},
+    {"KILN_HELP", "1", "print this list at first use", [](const Value& v, Config&) { v.choice(kSwitch); },
+     nullptr},
+};
+
+/// Names that the design reserves: asking for one must not look like a misspelling.
+constexpr std::string_view kLater[] = {"KILN_STRICT", "KILN_DETERMINISTIC", "KILN_TIER",   "KILN_TUNE",
+                                       "KILN_TRACE",  "KILN_OVERRIDE_DIR",  "KILN_PROFILE"};
+
+const Variable& find(std::string_view name) {
+  for (const Variable& variable : kVariables)
+    if (variable.name == name) return variable;
+  if (std::find(std::begin(kLater), std::end(kLater), name) != std::end(kLater))
+    throw UserError(cat("[config] ", name, " is not in this version of Kiln; unset it"));
+  std::vector<std::string_view> names;
+  for (const Variable& variable : kVariables) names.push_back(variable.name);
+  throw UserError(cat("[config] ", printable(name), " is not a variable of Kiln; did you mean '",
+                      nearest(name, names), "'?"));
+}
+
+}  // namespace
+
+Config parse_environment(const std::vector<std::pair<std::string, std::string>>& variables) {
+  Config config;
+  for (const auto& [name, text] : variables) {
+    if (!name.starts_with("KILN_") || name.starts_with("KILN_TEST_")) continue;
+    const Variable& variable = find(name);
+    if (!text.empty()) variable.parse({name, text}, config);
+  }
+  return config;
+}
+
+Config parse_environment() {
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (text.starts_with("KILN_") && equals != text.npos)
+      variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return parse_environment(variables);
+}
+
+std::string environment_help() {
+  const Config defaults;
+  std::size_t name_width = 0, values_width = 0;
+  for (const Variable& v : kVariables) {
+    name_width = std::max(name_width, v.name.size());
+    values_width = std::max(values_width, v.values.size());
+  }
+  std::string out;
+  for (const Variable& v : kVariables) {
+    const std::string value = v.show ? v.show(defaults) : "";
+    out += cat(v.name, std::string(name_width + 2 - v.name.size(), ' '), v.values,
+               std::string(values_width + 2 - v.values.size(), ' '), v.meaning,
+               value.empty() ? "" : " (default " + value + ")", "\n");
+  }
+  return out;
+}
+
+std::vector<EnvironmentRow> environment_rows(const Config& config) {
+  const Config defaults;
+  std::vector<EnvironmentRow> rows;
+  for (const Variable& v : kVariables) {
+    if (!v.show) continue;
+    std::string value = v.show(config);
+    const bool changed = value != v.show(defaults);
+    rows.push_back({std::string(v.name), std::move(value), std::string(v.meaning), changed});
+  }
+  return rows;
+}
+
+}  // namespace kiln
