@@ -79,9 +79,16 @@ inline const Slice newaxis = [] { Slice s; s.kind = Slice::Kind::NewAxis; return
 inline const Slice ellipsis = [] { Slice s; s.kind = Slice::Kind::Ellipsis; return s; }();
 inline constexpr std::nullopt_t none = std::nullopt;
 
-class Tensor;
+/// The first part of an index; its conversion notes the caller's source line.
+struct FirstSlice {
+  Slice slice;
+  SourceLocation loc;
+  template <class S>
+    requires(std::is_convertible_v<S, Slice>)
+  FirstSlice(S&& s, SourceLocation loc = SourceLocation::current()) : slice(std::forward<S>(s)), loc(loc) {}
+};
 
-/// What x(slice…) gives: converts to a Tensor (a view, no copy), and assigning to it updates x functionally.
+class Tensor;
 class SliceRef;
 
 class Tensor {
@@ -180,15 +187,16 @@ class Tensor {
   Tensor reshape(const Shape& shape, SourceLocation loc = SourceLocation::current()) const;  ///< one extent may be -1
   Tensor T(SourceLocation loc = SourceLocation::current()) const;  ///< last two axes swapped
 
-  /// Basic indexing: x(0), x(all(), range(1, none, 2)), x(range(none, none, -1), newaxis).
+  /// Basic indexing: x(0), x(all(), range(1, none, 2)), x(range(none, none, -1), newaxis). Assigning to the result
+  /// of a non-const tensor's index updates that tensor: x(0) = y, x(range(1, 3)) += 1.
   template <class... S>
-    requires(sizeof...(S) > 0 && (std::is_convertible_v<S, Slice> && ...))
-  SliceRef operator()(S&&... slices);
+    requires(std::is_convertible_v<S, Slice> && ...)
+  SliceRef operator()(FirstSlice first, S&&... rest);
   template <class... S>
-    requires(sizeof...(S) > 0 && (std::is_convertible_v<S, Slice> && ...))
-  Tensor operator()(S&&... slices) const {
-    const Slice list[] = {Slice(std::forward<S>(slices))...};
-    return index(list);
+    requires(std::is_convertible_v<S, Slice> && ...)
+  Tensor operator()(FirstSlice first, S&&... rest) const {
+    const Slice list[] = {first.slice, Slice(std::forward<S>(rest))...};
+    return index(list, first.loc);
   }
   Tensor index(std::span<const Slice> slices, SourceLocation loc = SourceLocation::current()) const;
 
@@ -207,6 +215,7 @@ class Tensor {
   static void check_count(std::size_t have, const Shape& shape);
   void read_item(void* out, DType type) const;
   const void* typed_data(DType type) const;
+  Tensor contiguous_copy() const;
   ir::Node* node_ = nullptr;
 };
 
@@ -221,8 +230,41 @@ struct Operand {
   template <class T>
     requires(std::is_arithmetic_v<T> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
   Operand(T value, SourceLocation loc = SourceLocation::current()) : scalar(value), loc(loc) {}
-  Operand(const SliceRef& ref, SourceLocation loc = SourceLocation::current());
 };
+
+/// A tensor operand that carries the caller's source line.
+struct TensorArg {
+  const Tensor* tensor;
+  SourceLocation loc;
+  TensorArg(const Tensor& t, SourceLocation loc = SourceLocation::current()) : tensor(&t), loc(loc) {}
+};
+
+/// What x(slice…) gives: a Tensor (a view, no copy) that can also be assigned to, which makes x a new value:
+/// other handles keep the old one. Assignable only as a temporary, so `auto row = x(0); row = y;` does not compile.
+class SliceRef : public Tensor {
+ public:
+  SliceRef(Tensor& target, std::span<const Slice> slices, SourceLocation loc)
+      : Tensor(std::as_const(target).index(slices, loc)), target_(&target), slices_(slices.begin(), slices.end()) {}
+  SliceRef(const SliceRef&) = default;
+  SliceRef& operator=(const SliceRef& value) && { return assign(static_cast<const Tensor&>(value)); }
+  SliceRef& operator=(Operand value) && { return assign(value); }
+  SliceRef& operator+=(Operand value) &&;
+  SliceRef& operator-=(Operand value) &&;
+  SliceRef& operator*=(Operand value) &&;
+  SliceRef& operator/=(Operand value) &&;
+
+ private:
+  SliceRef& assign(Operand value);
+  Tensor* target_;
+  std::vector<Slice> slices_;
+};
+
+template <class... S>
+  requires(std::is_convertible_v<S, Slice> && ...)
+SliceRef Tensor::operator()(FirstSlice first, S&&... rest) {
+  const Slice list[] = {first.slice, Slice(std::forward<S>(rest))...};
+  return SliceRef(*this, list, first.loc);
+}
 
 /// Evaluates several tensors together, sharing work. Returns when they are computed.
 void eval(std::span<const Tensor> tensors);

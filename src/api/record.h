@@ -4,19 +4,23 @@
 
 #include "ir/node.h"
 
-#include <kiln/tensor.h>
+#include <kiln/ops.h>
 
 #include <span>
+#include <string>
+#include <string_view>
 
 namespace kiln::api {
 
-/// An operand of an op: a node, or (node null) a weak scalar.
+/// An operand of an op: a node, or a weak scalar (node null, is_scalar). Neither: an empty handle.
 struct Arg {
   ir::Node* node = nullptr;
+  bool is_scalar = false;
   Scalar scalar;
   Arg(const Tensor& t) : node(t.node()) {}
-  Arg(Scalar s) : scalar(s) {}
-  Arg(const Operand& o) : node(o.tensor ? o.tensor->node() : nullptr), scalar(o.scalar) {}
+  Arg(Scalar s) : is_scalar(true), scalar(s) {}
+  Arg(const Operand& o)
+      : node(o.tensor ? o.tensor->node() : nullptr), is_scalar(o.tensor == nullptr), scalar(o.scalar) {}
 };
 
 /// Records an elementwise op of ops.def: promotes, casts operands where needed, broadcasts.
@@ -33,7 +37,23 @@ DType weak_promote(DType t, Scalar s);
 Shape broadcast_shapes(std::string_view op, std::span<const std::int64_t> a, std::span<const std::int64_t> b);
 /// Checks a handle and returns its node: "[op] an operand is an empty Tensor".
 ir::Node* checked(std::string_view op, const Tensor& t);
+/// A conversion node (x itself when the dtype is already right).
+ir::NodeRef cast_node(ir::Node* x, DType dtype, SourceLocation loc);
+/// A rank-0 scalar slot holding `value` as `dtype`.
+ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc);
+/// View nodes; callers have checked the arguments. Each returns x itself where nothing changes.
+ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc);
+ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc);
+ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc);
+/// Resolves a possibly negative axis: "[op] axis 3 is out of range for shape (2, 3)".
+int checked_axis(std::string_view op, int axis, std::span<const std::int64_t> dims);
+/// A bit mask of resolved, distinct axes.
+std::uint64_t checked_axes(std::string_view op, const Axes& axes, std::span<const std::int64_t> dims);
+/// "float32 (2, 3)", for messages.
+std::string describe(const ir::Node* node);
+/// Memory for `bytes` bytes, 64-byte aligned and padded, with one reference.
+ir::Buffer* new_host_buffer(std::uint64_t bytes);
 /// Hands a new node to the caller; in eager and interpret modes evaluates it first.
-Tensor finish(ir::Node* node);
+Tensor finish(ir::NodeRef node);
 
 }  // namespace kiln::api

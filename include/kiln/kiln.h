@@ -1,0 +1,11 @@
+// Kiln, everything a program needs: #include <kiln/kiln.h>.
+#pragma once
+
+#include <kiln/config.h>
+#include <kiln/device.h>
+#include <kiln/dtype.h>
+#include <kiln/error.h>
+#include <kiln/nn.h>
+#include <kiln/ops.h>
+#include <kiln/shape.h>
+#include <kiln/tensor.h>

@@ -1,0 +1,247 @@
+// The operations on tensors: elementwise (declared from ops.def, one line each there), operators, creation,
+// movement, reductions and contractions. Names, broadcasting and promotion follow the Python array API standard.
+//
+// Every function records and returns at once. Errors are UserErrors that begin with "[name]" and give shapes and
+// dtypes. Negative axes count from the back. A view never copies: it is an index map inside the kernel that reads it.
+#pragma once
+
+#include <kiln/tensor.h>
+
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kiln {
+
+// ---------------------------------------------------------------------------------------------------------------
+// Elementwise. Operands broadcast; a C++ number takes the tensor's dtype when its class allows (docs/semantics.md).
+
+#define KILN_DECLARE_1(Name) Tensor Name(const Tensor& x, SourceLocation loc = SourceLocation::current());
+#define KILN_DECLARE_2(Name)                \
+  Tensor Name(const Tensor& x, Operand y);  \
+  Tensor Name(Scalar x, const Tensor& y, SourceLocation loc = SourceLocation::current());
+#define KILN_DECLARE_3(Name) Tensor Name(const Tensor& x, Operand y, Operand z);
+#define KILN_OP(Name, Arity, ...) KILN_DECLARE_##Arity(Name)
+#include <kiln/ops.def>
+#undef KILN_OP
+#undef KILN_DECLARE_1
+#undef KILN_DECLARE_2
+#undef KILN_DECLARE_3
+
+/// The slope defaults to 0.01, alpha to 1.
+Tensor leaky_relu(const Tensor& x, SourceLocation loc = SourceLocation::current());
+Tensor elu(const Tensor& x, SourceLocation loc = SourceLocation::current());
+/// x itself; UserError for bool.
+Tensor positive(const Tensor& x, SourceLocation loc = SourceLocation::current());
+/// x * x.
+Tensor square(const Tensor& x, SourceLocation loc = SourceLocation::current());
+/// minimum(maximum(x, low), high): NaN in x, low or high gives NaN; high wins where low > high.
+Tensor clip(const Tensor& x, Operand low, Operand high);
+Tensor astype(const Tensor& x, DType dtype, SourceLocation loc = SourceLocation::current());
+
+// Operators. `/` divides in floating point, `%` is remainder (sign of the divisor); && and || are elementwise and
+// evaluate both sides. `x += y` is `x = x + y`: other handles of x's old value keep it.
+#define KILN_BINARY(Symbol, Name)                                                  \
+  inline Tensor operator Symbol(const Tensor& x, Operand y) { return Name(x, y); } \
+  inline Tensor operator Symbol(Scalar x, TensorArg y) { return Name(x, *y.tensor, y.loc); }
+#define KILN_COMPOUND(Symbol, Name) \
+  inline Tensor& operator Symbol(Tensor& x, Operand y) { return x = Name(x, y); }
+// == takes TensorArg so that C++20's reversed candidate is no better than the plain one.
+#define KILN_EQUALITY(Symbol, Name)                                                       \
+  inline Tensor operator Symbol(TensorArg x, Operand y) { return Name(*x.tensor, y); }    \
+  inline Tensor operator Symbol(Scalar x, TensorArg y) { return Name(x, *y.tensor, y.loc); }
+KILN_BINARY(+, add)
+KILN_BINARY(-, subtract)
+KILN_BINARY(*, multiply)
+KILN_BINARY(/, divide)
+KILN_BINARY(%, remainder)
+KILN_BINARY(&, bitwise_and)
+KILN_BINARY(|, bitwise_or)
+KILN_BINARY(^, bitwise_xor)
+KILN_BINARY(<<, bitwise_left_shift)
+KILN_BINARY(>>, bitwise_right_shift)
+KILN_BINARY(<, less)
+KILN_BINARY(<=, less_equal)
+KILN_BINARY(>, greater)
+KILN_BINARY(>=, greater_equal)
+KILN_BINARY(&&, logical_and)
+KILN_BINARY(||, logical_or)
+KILN_EQUALITY(==, equal)
+KILN_EQUALITY(!=, not_equal)
+KILN_COMPOUND(+=, add)
+KILN_COMPOUND(-=, subtract)
+KILN_COMPOUND(*=, multiply)
+KILN_COMPOUND(/=, divide)
+KILN_COMPOUND(%=, remainder)
+KILN_COMPOUND(&=, bitwise_and)
+KILN_COMPOUND(|=, bitwise_or)
+KILN_COMPOUND(^=, bitwise_xor)
+KILN_COMPOUND(<<=, bitwise_left_shift)
+KILN_COMPOUND(>>=, bitwise_right_shift)
+#undef KILN_BINARY
+#undef KILN_COMPOUND
+#undef KILN_EQUALITY
+inline Tensor operator-(TensorArg x) { return negative(*x.tensor, x.loc); }
+inline Tensor operator+(TensorArg x) { return positive(*x.tensor, x.loc); }
+inline Tensor operator~(TensorArg x) { return bitwise_invert(*x.tensor, x.loc); }
+inline Tensor operator!(TensorArg x) { return logical_not(*x.tensor, x.loc); }
+
+// ---------------------------------------------------------------------------------------------------------------
+// Creation. No memory is written for these: they are expressions of the index, and fuse with what reads them.
+// Numbers given here are arguments of the kernel: another value compiles nothing.
+
+Tensor zeros(const Shape& shape, DType dtype = DType::Float32, SourceLocation loc = SourceLocation::current());
+Tensor ones(const Shape& shape, DType dtype = DType::Float32, SourceLocation loc = SourceLocation::current());
+/// dtype defaults to bool, int64 or float32 by the class of the value.
+Tensor full(const Shape& shape, Scalar value, std::optional<DType> dtype = std::nullopt,
+            SourceLocation loc = SourceLocation::current());
+Tensor zeros_like(const Tensor& x, std::optional<DType> dtype = std::nullopt,
+                  SourceLocation loc = SourceLocation::current());
+Tensor ones_like(const Tensor& x, std::optional<DType> dtype = std::nullopt,
+                 SourceLocation loc = SourceLocation::current());
+Tensor full_like(const Tensor& x, Scalar value, std::optional<DType> dtype = std::nullopt,
+                 SourceLocation loc = SourceLocation::current());
+/// 0, 1, …, stop - 1 (int64, or float32 when stop is a float).
+Tensor arange(Scalar stop, std::optional<DType> dtype = std::nullopt, SourceLocation loc = SourceLocation::current());
+/// start, start + step, … before stop. UserError when step is 0.
+Tensor arange(Scalar start, Scalar stop, Scalar step = 1, std::optional<DType> dtype = std::nullopt,
+              SourceLocation loc = SourceLocation::current());
+/// `count` numbers from start to stop; the last is exactly stop, or one step before it without endpoint.
+Tensor linspace(Scalar start, Scalar stop, std::int64_t count, bool endpoint = true, DType dtype = DType::Float32,
+                SourceLocation loc = SourceLocation::current());
+/// (rows, columns), 1 where column - row == k. columns < 0: as many as rows.
+Tensor eye(std::int64_t rows, std::int64_t columns = -1, std::int64_t k = 0, DType dtype = DType::Float32,
+           SourceLocation loc = SourceLocation::current());
+/// The lower (upper) triangle of the last two axes: elements with column - row <= k (>= k), else 0.
+Tensor tril(const Tensor& x, std::int64_t k = 0, SourceLocation loc = SourceLocation::current());
+Tensor triu(const Tensor& x, std::int64_t k = 0, SourceLocation loc = SourceLocation::current());
+/// (…, classes) with 1 where the last index equals the element of `indices`; an index out of range gives a row of 0.
+Tensor one_hot(const Tensor& indices, std::int64_t classes, DType dtype = DType::Float32,
+               SourceLocation loc = SourceLocation::current());
+
+// ---------------------------------------------------------------------------------------------------------------
+// Movement: index maps, never copies.
+
+/// A list of axes: 1, {0, -1}, a vector, or all_axes. {} is the empty list.
+class Axes {
+ public:
+  Axes() = default;
+  Axes(int axis) : Axes({axis}) {}
+  Axes(std::initializer_list<int> axes) : axes_(axes) {}
+  Axes(std::vector<int> axes) : axes_(std::move(axes)) {}
+  static Axes everything() {
+    Axes a;
+    a.all_ = true;
+    return a;
+  }
+  bool all() const { return all_; }
+  const std::vector<int>& list() const { return axes_; }
+
+ private:
+  std::vector<int> axes_;
+  bool all_ = false;
+};
+inline const Axes all_axes = Axes::everything();
+
+/// One extent may be -1: what remains.
+Tensor reshape(const Tensor& x, const Shape& shape, SourceLocation loc = SourceLocation::current());
+/// Axes start..end (inclusive) become one.
+Tensor flatten(const Tensor& x, int start = 0, int end = -1, SourceLocation loc = SourceLocation::current());
+Tensor permute_dims(const Tensor& x, const Axes& axes, SourceLocation loc = SourceLocation::current());
+/// All axes reversed.
+Tensor transpose(const Tensor& x, SourceLocation loc = SourceLocation::current());
+/// The last two axes swapped.
+Tensor matrix_transpose(const Tensor& x, SourceLocation loc = SourceLocation::current());
+Tensor swapaxes(const Tensor& x, int a, int b, SourceLocation loc = SourceLocation::current());
+Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination,
+                SourceLocation loc = SourceLocation::current());
+/// New axes of extent 1 at these positions of the result.
+Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc = SourceLocation::current());
+/// Drops axes of extent 1; all_axes drops every one of them.
+Tensor squeeze(const Tensor& x, const Axes& axes = all_axes, SourceLocation loc = SourceLocation::current());
+Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLocation loc = SourceLocation::current());
+std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors, SourceLocation loc = SourceLocation::current());
+Tensor flip(const Tensor& x, const Axes& axes = all_axes, SourceLocation loc = SourceLocation::current());
+/// Elements move `shift` places toward higher indices and wrap; all_axes rolls the flattened tensor.
+Tensor roll(const Tensor& x, std::int64_t shift, const Axes& axes = all_axes,
+            SourceLocation loc = SourceLocation::current());
+/// widths: {before, after} per axis; negative widths crop.
+Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths, Scalar value = 0,
+           SourceLocation loc = SourceLocation::current());
+Tensor concat(std::span<const Tensor> tensors, int axis = 0, SourceLocation loc = SourceLocation::current());
+Tensor concat(std::initializer_list<Tensor> tensors, int axis = 0, SourceLocation loc = SourceLocation::current());
+Tensor stack(std::span<const Tensor> tensors, int axis = 0, SourceLocation loc = SourceLocation::current());
+Tensor stack(std::initializer_list<Tensor> tensors, int axis = 0, SourceLocation loc = SourceLocation::current());
+/// The whole tensor repeated along each axis (numpy.tile).
+Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc = SourceLocation::current());
+/// Each element repeated `count` times along an axis.
+Tensor repeat(const Tensor& x, std::int64_t count, int axis, SourceLocation loc = SourceLocation::current());
+/// `sections` equal parts; UserError when the extent does not divide.
+std::vector<Tensor> split(const Tensor& x, std::int64_t sections, int axis = 0,
+                          SourceLocation loc = SourceLocation::current());
+/// Parts between the given positions.
+std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& positions, int axis = 0,
+                          SourceLocation loc = SourceLocation::current());
+std::vector<Tensor> unstack(const Tensor& x, int axis = 0, SourceLocation loc = SourceLocation::current());
+/// x with the elements that `slices` selects replaced by `value` (broadcast, cast to x's dtype); x is unchanged.
+/// `x(slices…) = value` is x = slice_update(x, {slices…}, value).
+Tensor slice_update(const Tensor& x, std::span<const Slice> slices, Operand value);
+Tensor slice_update(const Tensor& x, std::initializer_list<Slice> slices, Operand value);
+
+// ---------------------------------------------------------------------------------------------------------------
+// Reductions. An empty axis: sum 0, prod 1, any false, all true; max, min, argmax, argmin are UserErrors.
+
+/// Integers add up in int64 or uint64 and wrap, bool counts in int64; floats keep their dtype.
+Tensor sum(const Tensor& x, const Axes& axes = all_axes, bool keepdims = false,
+           SourceLocation loc = SourceLocation::current());
+Tensor prod(const Tensor& x, const Axes& axes = all_axes, bool keepdims = false,
+            SourceLocation loc = SourceLocation::current());
+/// NaN when any element is NaN. Of bool: any, all.
+Tensor max(const Tensor& x, const Axes& axes = all_axes, bool keepdims = false,
+           SourceLocation loc = SourceLocation::current());
+Tensor min(const Tensor& x, const Axes& axes = all_axes, bool keepdims = false,
+           SourceLocation loc = SourceLocation::current());
+/// Floating point (integers become float32). NaN over an empty axis.
+Tensor mean(const Tensor& x, const Axes& axes = all_axes, bool keepdims = false,
+            SourceLocation loc = SourceLocation::current());
+/// Mean squared distance from the mean, the sum divided by (count - correction).
+Tensor var(const Tensor& x, const Axes& axes = all_axes, bool keepdims = false, double correction = 0,
+           SourceLocation loc = SourceLocation::current());
+Tensor std(const Tensor& x, const Axes& axes = all_axes, bool keepdims = false, double correction = 0,
+           SourceLocation loc = SourceLocation::current());
+Tensor any(const Tensor& x, const Axes& axes = all_axes, bool keepdims = false,
+           SourceLocation loc = SourceLocation::current());
+Tensor all(const Tensor& x, const Axes& axes, bool keepdims = false, SourceLocation loc = SourceLocation::current());
+Tensor all(const Tensor& x, SourceLocation loc = SourceLocation::current());
+Tensor count_nonzero(const Tensor& x, const Axes& axes = all_axes, bool keepdims = false,
+                     SourceLocation loc = SourceLocation::current());
+/// log(sum(exp(x))) without overflow; rows of -inf give -inf.
+Tensor logsumexp(const Tensor& x, const Axes& axes = all_axes, bool keepdims = false,
+                 SourceLocation loc = SourceLocation::current());
+/// int64 position of the first greatest (least) element along one axis, or in the flattened tensor. NaN wins.
+Tensor argmax(const Tensor& x, std::optional<int> axis = std::nullopt, bool keepdims = false,
+              SourceLocation loc = SourceLocation::current());
+Tensor argmin(const Tensor& x, std::optional<int> axis = std::nullopt, bool keepdims = false,
+              SourceLocation loc = SourceLocation::current());
+
+// ---------------------------------------------------------------------------------------------------------------
+// Contractions.
+
+/// (…, m, k) @ (…, k, n) -> (…, m, n), leading axes broadcast; a vector operand loses its axis as in numpy.
+Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc = SourceLocation::current());
+/// numpy's einsum: letters, "...", implicit and explicit output. UserError when an extent differs.
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands,
+              SourceLocation loc = SourceLocation::current());
+Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands,
+              SourceLocation loc = SourceLocation::current());
+/// Sums over the last `axes` axes of x and the first `axes` axes of y, or over the listed pairs.
+Tensor tensordot(const Tensor& x, const Tensor& y, int axes = 2, SourceLocation loc = SourceLocation::current());
+Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axes& y_axes,
+                 SourceLocation loc = SourceLocation::current());
+/// (m,) and (n,) -> (m, n).
+Tensor outer(const Tensor& x, const Tensor& y, SourceLocation loc = SourceLocation::current());
+/// Sum of products along one axis, other axes broadcast.
+Tensor vecdot(const Tensor& x, const Tensor& y, int axis = -1, SourceLocation loc = SourceLocation::current());
+
+}  // namespace kiln

@@ -1,0 +1,99 @@
+// The public elementwise functions. Most are one line a row of ops.def; the few whose recording depends on an
+// operand (integers under rounding, small powers) are specialised here.
+#include "api/record.h"
+#include "support/check.h"
+
+#include <cmath>
+
+namespace kiln {
+namespace {
+
+using api::Arg;
+using api::elementwise;
+using ir::Op;
+
+constexpr bool rounds(Op op) { return op == Op::floor || op == Op::ceil || op == Op::trunc || op == Op::round; }
+constexpr bool classifies(Op op) { return op == Op::isnan || op == Op::isinf || op == Op::isfinite; }
+
+template <Op kOp>
+Tensor unary(const Tensor& x, SourceLocation loc) {
+  if constexpr (rounds(kOp) || classifies(kOp)) {
+    const DType t = api::checked(ir::info(kOp).name, x)->dtype;
+    if (!is_float(t)) {  // an integer is its own floor, is finite, and equals itself
+      if constexpr (rounds(kOp)) {
+        if (is_int(t)) return x;
+      } else {
+        return elementwise(kOp == Op::isfinite ? Op::equal : Op::not_equal, x, x, loc);
+      }
+    }
+  }
+  return elementwise(kOp, x, loc);
+}
+
+/// x to a small whole power as multiplications, by squaring: structure of the kernel, so one kernel per exponent.
+Tensor whole_power(const Tensor& x, std::int64_t n, SourceLocation loc) {
+  Tensor result, base = x;
+  for (;;) {
+    if (n & 1) result = result.valid() ? elementwise(Op::multiply, result, base, loc) : base;
+    if ((n >>= 1) == 0) return result;
+    base = elementwise(Op::multiply, base, base, loc);
+  }
+}
+
+/// Powers that have a better spelling than pow; an empty handle when there is none. Larger exponents stay pow:
+/// each multiplication rounds, and an exponent that varies must not compile a kernel for each value.
+Tensor special_power(const Tensor& x, Scalar y, SourceLocation loc) {
+  constexpr std::int64_t kMaxWhole = 8;
+  const DType t = api::weak_promote(x.dtype(), y);
+  if (is_bool(t)) return {};
+  const Tensor base = x.dtype() == t ? x : x.astype(t, loc);
+  const double exponent = y.to_double();
+  if (is_float(t) && exponent == 0.5) return elementwise(Op::sqrt, base, loc);
+  if (is_float(t) && exponent == -0.5) return elementwise(Op::rsqrt, base, loc);
+  if (exponent != std::trunc(exponent) || std::fabs(exponent) > kMaxWhole || exponent == 0) return {};
+  const auto n = static_cast<std::int64_t>(exponent);
+  if (n > 0) return whole_power(base, n, loc);
+  if (!is_float(t)) return {};
+  return elementwise(Op::reciprocal, whole_power(base, -n, loc), loc);
+}
+
+template <Op kOp>
+Tensor binary(const Tensor& x, const Operand& y) {
+  if constexpr (kOp == Op::pow) {
+    if (x.valid() && y.tensor == nullptr)
+      if (Tensor special = special_power(x, y.scalar, y.loc); special.valid()) return special;
+  }
+  return elementwise(kOp, x, y, y.loc);
+}
+
+}  // namespace
+
+#define KILN_DEFINE_1(Name) \
+  Tensor Name(const Tensor& x, SourceLocation loc) { return unary<Op::Name>(x, loc); }
+#define KILN_DEFINE_2(Name)                                                             \
+  Tensor Name(const Tensor& x, Operand y) { return binary<Op::Name>(x, y); }            \
+  Tensor Name(Scalar x, const Tensor& y, SourceLocation loc) {                          \
+    return elementwise(Op::Name, Arg(x), y, loc);                                       \
+  }
+#define KILN_DEFINE_3(Name) \
+  Tensor Name(const Tensor& x, Operand y, Operand z) { return elementwise(Op::Name, x, y, z, y.loc); }
+#define KILN_OP(Name, Arity, ...) KILN_DEFINE_##Arity(Name)
+#include <kiln/ops.def>
+#undef KILN_OP
+
+Tensor leaky_relu(const Tensor& x, SourceLocation loc) { return leaky_relu(x, Operand(0.01, loc)); }
+Tensor elu(const Tensor& x, SourceLocation loc) { return elu(x, Operand(1.0, loc)); }
+Tensor positive(const Tensor& x, SourceLocation) {
+  if (is_bool(api::checked("positive", x)->dtype))
+    throw UserError(cat("[positive] does not take bool operands: ", api::describe(x.node())));
+  return x;
+}
+Tensor square(const Tensor& x, SourceLocation loc) { return multiply(x, Operand(x, loc)); }
+Tensor clip(const Tensor& x, Operand low, Operand high) {
+  return elementwise(Op::minimum, elementwise(Op::maximum, x, low, low.loc), high, low.loc);
+}
+Tensor astype(const Tensor& x, DType dtype, SourceLocation loc) {
+  return api::finish(api::cast_node(api::checked("astype", x), dtype, loc));
+}
+
+}  // namespace kiln

@@ -1,0 +1,329 @@
+#include "api/record.h"
+
+#include "api/evaluate.h"
+#include "ir/reference.h"
+#include "support/check.h"
+
+#include <kiln/config.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace kiln::api {
+namespace {
+
+constexpr std::uint8_t class_bit(DType t) {
+  switch (info(t).cls) {
+    case DTypeClass::Bool: return ir::BOOL;
+    case DTypeClass::Int:
+    case DTypeClass::UInt: return ir::INTEGER;
+    case DTypeClass::Float: return ir::FLOAT;
+  }
+  return 0;
+}
+
+/// The dtype operands are converted to, from their promoted dtype.
+DType operand_dtype(ir::TypeRule rule, DType t) {
+  switch (rule) {
+    case ir::TypeRule::Float: return is_float(t) ? t : DType::Float32;
+    case ir::TypeRule::Logical: return DType::Bool;
+    case ir::TypeRule::Same:
+    case ir::TypeRule::Compare:
+    case ir::TypeRule::Select:
+    case ir::TypeRule::Structural: return t;
+  }
+  return t;
+}
+
+DType result_dtype(ir::TypeRule rule, DType operand) {
+  return rule == ir::TypeRule::Compare || rule == ir::TypeRule::Logical ? DType::Bool : operand;
+}
+
+/// True when the operands' dtype is taken as it is: no cast, no error.
+bool direct(const ir::OpInfo& op, DType t) {
+  return (op.types & class_bit(t)) != 0 && operand_dtype(op.rule, t) == t;
+}
+
+bool same_dims(const ir::Node& a, const ir::Node& b) {
+  return a.rank == b.rank && (&a == &b || std::equal(a.dims().begin(), a.dims().end(), b.dims().begin()));
+}
+
+/// True when broadcasting `small` against `big` gives big's shape.
+bool fits_inside(const ir::Node& small, const ir::Node& big) {
+  if (small.rank > big.rank) return false;
+  const auto s = small.dims(), b = big.dims();
+  const std::size_t lead = b.size() - s.size();
+  for (std::size_t i = 0; i < s.size(); ++i)
+    if (s[i] != b[lead + i] && s[i] != 1) return false;
+  return true;
+}
+
+std::string describe(const Arg& a) {
+  if (a.node) return api::describe(a.node);
+  switch (a.scalar.kind) {
+    case Scalar::Kind::Bool: return a.scalar.i ? "true" : "false";
+    case Scalar::Kind::Int: return std::to_string(a.scalar.i);
+    case Scalar::Kind::Float: return cat(a.scalar.f);
+  }
+  return {};
+}
+
+DType default_dtype(Scalar s) {
+  switch (s.kind) {
+    case Scalar::Kind::Bool: return DType::Bool;
+    case Scalar::Kind::Int: return DType::Int64;
+    case Scalar::Kind::Float: return DType::Float32;
+  }
+  return DType::Float32;
+}
+
+/// Promoted dtype of the operands that take part in it.
+DType promoted(std::span<const Arg> args) {
+  bool any = false;
+  DType t = DType::Bool;
+  for (const Arg& a : args)
+    if (a.node) {
+      t = any ? promote(t, a.node->dtype) : a.node->dtype;
+      any = true;
+    }
+  for (const Arg& a : args)
+    if (!a.node) {
+      t = any ? weak_promote(t, a.scalar) : default_dtype(a.scalar);
+      any = true;
+    }
+  return t;
+}
+
+/// Every case: promotion with casts, broadcasting, scalars in any place.
+Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation loc) {
+  const ir::OpInfo& row = ir::info(op);
+  for (const Arg& a : args)
+    if (!a.node && !a.is_scalar) throw UserError(cat("[", row.name, "] an operand is an empty Tensor"));
+  const bool select = row.rule == ir::TypeRule::Select;
+  const DType t = promoted(select ? args.subspan(1) : args);
+  const DType operand = operand_dtype(row.rule, t);
+  if ((row.types & class_bit(operand)) == 0) {
+    std::string all;
+    for (const Arg& a : args) all += (all.empty() ? "" : " and ") + describe(a);
+    throw UserError(cat("[", row.name, "] does not take ", name(operand), " operands: ", all));
+  }
+  const ir::Node* shaped = nullptr;  // the operand whose shape is the result's so far, if one has it
+  Shape dims;
+  bool first = true;
+  for (const Arg& a : args) {
+    if (!a.node) continue;
+    if (first || (shaped && fits_inside(*shaped, *a.node))) {
+      shaped = a.node;
+      dims = a.node->shape();
+    } else if (!(shaped && fits_inside(*a.node, *shaped))) {
+      dims = broadcast_shapes(row.name, dims, a.node->dims());
+      shaped = nullptr;
+    }
+    first = false;
+  }
+  const DType result = result_dtype(row.rule, operand);
+  auto node = ir::NodeRef::adopt(shaped ? ir::new_node_like(op, result, *shaped, loc)
+                                        : ir::new_node(op, result, dims, loc));
+  node->n_in = static_cast<std::uint8_t>(args.size());
+  bool immediate = false;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    const DType want = select && i == 0 ? DType::Bool : operand;
+    if (args[i].node) {
+      node->in[i] = cast_node(args[i].node, want, loc).take();
+    } else if (!immediate && !(select && i == 0)) {
+      node->imm = scalar_bits(args[i].scalar, want);
+      immediate = true;
+    } else {
+      node->in[i] = scalar_node(args[i].scalar, want, loc).take();
+    }
+  }
+  return finish(std::move(node));
+}
+
+}  // namespace
+
+std::uint64_t scalar_bits(Scalar s, DType dtype) {
+  const bool is_float_scalar = s.kind == Scalar::Kind::Float;
+  if (dtype == DType::Float32)
+    return std::bit_cast<std::uint32_t>(is_float_scalar ? static_cast<float>(s.f) : static_cast<float>(s.i));
+  return dispatch(dtype, [&]<class T>() -> std::uint64_t {
+    const T value = is_float_scalar ? ir::ref::cast<T>(s.f) : ir::ref::cast<T>(s.i);
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(T));
+    return bits;
+  });
+}
+
+DType weak_promote(DType t, Scalar s) {
+  switch (s.kind) {
+    case Scalar::Kind::Bool: return t;
+    case Scalar::Kind::Int: return is_bool(t) ? DType::Int64 : t;
+    case Scalar::Kind::Float: return is_float(t) ? t : DType::Float32;
+  }
+  return t;
+}
+
+Shape broadcast_shapes(std::string_view op, std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
+  const auto long_ = a.size() >= b.size() ? a : b, short_ = a.size() >= b.size() ? b : a;
+  Shape out(long_);
+  const std::size_t lead = long_.size() - short_.size();
+  for (std::size_t i = 0; i < short_.size(); ++i) {
+    std::int64_t& extent = out[static_cast<int>(lead + i)];
+    if (extent == 1)
+      extent = short_[i];
+    else if (short_[i] != 1 && short_[i] != extent)
+      throw UserError(cat("[", op, "] shapes ", to_string(a), " and ", to_string(b), " do not broadcast"));
+  }
+  return out;
+}
+
+ir::Node* checked(std::string_view op, const Tensor& t) {
+  if (!t.valid()) throw UserError(cat("[", op, "] an operand is an empty Tensor"));
+  return t.node();
+}
+
+std::string describe(const ir::Node* node) { return cat(name(node->dtype), " ", to_string(node->dims())); }
+
+int checked_axis(std::string_view op, int axis, std::span<const std::int64_t> dims) {
+  const int rank = static_cast<int>(dims.size());
+  if (axis < -rank || axis >= rank)
+    throw UserError(cat("[", op, "] axis ", axis, " is out of range for shape ", to_string(dims)));
+  return axis < 0 ? axis + rank : axis;
+}
+
+std::uint64_t checked_axes(std::string_view op, const Axes& axes, std::span<const std::int64_t> dims) {
+  if (axes.all()) return (std::uint64_t{1} << dims.size()) - 1;
+  std::uint64_t mask = 0;
+  for (int axis : axes.list()) {
+    const std::uint64_t bit = std::uint64_t{1} << checked_axis(op, axis, dims);
+    if (mask & bit) throw UserError(cat("[", op, "] axis ", axis, " is given twice for shape ", to_string(dims)));
+    mask |= bit;
+  }
+  return mask;
+}
+
+Tensor elementwise(ir::Op op, Arg x, SourceLocation loc) {
+  const ir::OpInfo& row = ir::info(op);
+  if (x.node && direct(row, x.node->dtype)) [[likely]] {
+    auto node = ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, x.node->dtype), *x.node, loc));
+    node->n_in = 1;
+    ir::set_input(node.get(), 0, x.node);
+    return finish(std::move(node));
+  }
+  return elementwise_general(op, {&x, 1}, loc);
+}
+
+Tensor elementwise(ir::Op op, Arg x, Arg y, SourceLocation loc) {
+  const ir::OpInfo& row = ir::info(op);
+  if (x.node && y.node) {
+    const DType t = x.node->dtype;
+    if (t == y.node->dtype && direct(row, t)) [[likely]] {
+      const ir::Node* shaped = nullptr;
+      if (same_dims(*x.node, *y.node) || fits_inside(*y.node, *x.node))
+        shaped = x.node;
+      else if (fits_inside(*x.node, *y.node))
+        shaped = y.node;
+      if (shaped) {
+        auto node = ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, t), *shaped, loc));
+        node->n_in = 2;
+        ir::set_input(node.get(), 0, x.node);
+        ir::set_input(node.get(), 1, y.node);
+        return finish(std::move(node));
+      }
+    }
+  } else if (x.node || y.node) {
+    ir::Node* tensor = x.node ? x.node : y.node;
+    const Arg& other = x.node ? y : x;
+    const DType t = tensor->dtype;
+    if (other.is_scalar && weak_promote(t, other.scalar) == t && direct(row, t)) [[likely]] {
+      auto node = ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, t), *tensor, loc));
+      node->n_in = 2;
+      ir::set_input(node.get(), x.node ? 0 : 1, tensor);
+      node->imm = scalar_bits(other.scalar, t);
+      return finish(std::move(node));
+    }
+  }
+  const Arg args[] = {x, y};
+  return elementwise_general(op, args, loc);
+}
+
+Tensor elementwise(ir::Op op, Arg x, Arg y, Arg z, SourceLocation loc) {
+  const Arg args[] = {x, y, z};
+  return elementwise_general(op, args, loc);
+}
+
+ir::NodeRef cast_node(ir::Node* x, DType dtype, SourceLocation loc) {
+  if (x->dtype == dtype) return ir::NodeRef::share(x);
+  if (size_of(dtype) > size_of(x->dtype) && x->numel > INT64_MAX / size_of(dtype))
+    throw UserError(cat("[astype] ", describe(x), " as ", name(dtype), " has more than 2^63 bytes"));
+  auto node = ir::NodeRef::adopt(ir::new_node_like(ir::Op::cast, dtype, *x, loc));
+  node->n_in = 1;
+  ir::set_input(node.get(), 0, x);
+  return node;
+}
+
+ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc) {
+  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::scalar, dtype, {}, loc));
+  node->imm = scalar_bits(value, dtype);
+  return node;
+}
+
+ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc) {
+  if (std::ranges::equal(x->dims(), dims)) return ir::NodeRef::share(x);
+  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::reshape, x->dtype, dims, loc));
+  KILN_CHECK_THAT(node->numel == x->numel, describe(x), " as ", to_string(dims));
+  node->n_in = 1;
+  ir::set_input(node.get(), 0, x);
+  return node;
+}
+
+ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc) {
+  Shape dims;
+  std::uint64_t packed = 0;
+  bool moved = false;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    dims.push_back(x->dims()[static_cast<std::size_t>(axes[i])]);
+    packed |= static_cast<std::uint64_t>(axes[i]) << (4 * i);
+    moved |= axes[i] != static_cast<int>(i);
+  }
+  if (!moved) return ir::NodeRef::share(x);
+  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::permute, x->dtype, dims, loc));
+  node->n_in = 1;
+  node->attr64 = packed;
+  ir::set_input(node.get(), 0, x);
+  return node;
+}
+
+ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc) {
+  if (std::ranges::equal(x->dims(), dims)) return ir::NodeRef::share(x);
+  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::broadcast, x->dtype, dims, loc));
+  node->n_in = 1;
+  ir::set_input(node.get(), 0, x);
+  return node;
+}
+
+ir::Buffer* new_host_buffer(std::uint64_t bytes) {
+  constexpr std::uint64_t kAlign = 64;
+  const std::uint64_t padded = (bytes + 2 * kAlign - 1) / kAlign * kAlign;  // a masked tail may read past the end
+  void* data = std::aligned_alloc(kAlign, padded);
+  if (data == nullptr) throw DeviceError(cat("[memory] cannot allocate ", bytes, " bytes"));
+  auto* buffer = new ir::Buffer;
+  buffer->data = static_cast<std::byte*>(data);
+  buffer->bytes = padded;
+  buffer->free = [](ir::Buffer* b) {
+    std::free(b->data);
+    delete b;
+  };
+  return buffer;
+}
+
+Tensor finish(ir::NodeRef node) {
+  if (config().mode != Mode::Lazy) [[unlikely]] {
+    ir::Node* const root = node.get();
+    evaluate({&root, 1});
+  }
+  return Tensor::adopt(node.take());
+}
+
+}  // namespace kiln::api

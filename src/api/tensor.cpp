@@ -1,0 +1,217 @@
+// The Tensor handle: making leaves from host data, and reading values back.
+#include <kiln/tensor.h>
+
+#include "api/evaluate.h"
+#include "api/record.h"
+#include "ir/reference.h"
+#include "support/check.h"
+
+#include <kiln/ops.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace kiln {
+namespace {
+
+/// A leaf over `buffer` (takes the reference, also when it throws).
+Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation loc) {
+  try {
+    return Tensor::adopt(ir::new_leaf(buffer, dtype, shape, 0, nullptr, loc));
+  } catch (...) {
+    ir::release(buffer);
+    throw;
+  }
+}
+
+/// Bytes of a tensor from the user; UserError for negative extents or more than 2^63 - 1 bytes.
+std::uint64_t checked_bytes(std::string_view op, const Shape& shape, DType dtype) {
+  std::int64_t bytes = size_of(dtype);
+  bool overflow = false;
+  for (std::int64_t extent : shape) {
+    if (extent < 0) throw UserError(cat("[", op, "] negative extent in shape ", shape.str()));
+    if (extent != 0 && __builtin_mul_overflow(bytes, extent, &bytes)) {
+      overflow = true;
+      bytes = 1;
+    }
+  }
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  if (overflow && !empty)
+    throw UserError(cat("[", op, "] ", name(dtype), " ", shape.str(), " has more than 2^63 - 1 bytes"));
+  return empty ? 0 : static_cast<std::uint64_t>(bytes);
+}
+
+struct Borrowed : ir::Buffer {
+  std::shared_ptr<const void> owner;
+  std::function<void(const void*)> deleter;
+};
+
+Tensor borrow_with(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner,
+                   std::function<void(const void*)> deleter) {
+  const std::uint64_t bytes = checked_bytes("borrow", shape, dtype);
+  if (data == nullptr && bytes != 0) throw UserError(cat("[borrow] null data for shape ", shape.str()));
+  auto* buffer = new Borrowed;
+  buffer->writable = false;
+  buffer->data = const_cast<std::byte*>(static_cast<const std::byte*>(data));
+  buffer->bytes = bytes;
+  buffer->owner = std::move(owner);
+  buffer->deleter = std::move(deleter);
+  buffer->free = [](ir::Buffer* b) {
+    auto* self = static_cast<Borrowed*>(b);
+    if (self->deleter) self->deleter(self->data);
+    delete self;
+  };
+  return leaf(buffer, shape, dtype, SourceLocation::current());
+}
+
+/// The node as a computed leaf.
+const ir::Node* computed(const Tensor& t, std::string_view op) {
+  ir::Node* const node = api::checked(op, t);
+  api::evaluate({&node, 1});
+  return node;
+}
+
+/// Copies rows of the last axis from strided to row-major memory.
+template <class T>
+void copy_strided(const T* from, const ir::Node& node, T* to) {
+  const auto dims = node.dims();
+  if (node.numel == 0) return;
+  if (dims.empty()) {
+    *to = *from;
+    return;
+  }
+  const std::size_t last = dims.size() - 1;
+  std::int64_t index[kMaxRank] = {};
+  std::int64_t offset = 0;
+  for (;;) {
+    for (std::int64_t i = 0; i < dims[last]; ++i) *to++ = from[offset + i * node.strides[last]];
+    std::size_t axis = last;
+    for (;;) {
+      if (axis-- == 0) return;
+      offset += node.strides[axis];
+      if (++index[axis] < dims[axis]) break;
+      offset -= index[axis] * node.strides[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
+void copy_leaf(const ir::Node& node, void* out) {
+  const std::int64_t bytes = size_of(node.dtype);
+  const std::byte* from = node.buffer->data + node.offset * bytes;
+  if (node.strides == nullptr) {
+    if (node.numel != 0) std::memcpy(out, from, static_cast<std::size_t>(node.numel * bytes));
+    return;
+  }
+  switch (bytes) {
+    case 1: return copy_strided(reinterpret_cast<const std::uint8_t*>(from), node, static_cast<std::uint8_t*>(out));
+    case 2: return copy_strided(reinterpret_cast<const std::uint16_t*>(from), node, static_cast<std::uint16_t*>(out));
+    case 4: return copy_strided(reinterpret_cast<const std::uint32_t*>(from), node, static_cast<std::uint32_t*>(out));
+    default: return copy_strided(reinterpret_cast<const std::uint64_t*>(from), node, static_cast<std::uint64_t*>(out));
+  }
+}
+
+}  // namespace
+
+Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype) {
+  const std::uint64_t bytes = checked_bytes("from", shape, dtype);
+  ir::Buffer* buffer = api::new_host_buffer(bytes);
+  if (bytes != 0) std::memcpy(buffer->data, data, bytes);
+  return leaf(buffer, shape, dtype, SourceLocation::current());
+}
+
+Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner) {
+  return borrow_with(data, shape, dtype, std::move(owner), {});
+}
+Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype,
+                      std::function<void(const void*)> deleter) {
+  return borrow_with(data, shape, dtype, {}, std::move(deleter));
+}
+
+void Tensor::check_count(std::size_t have, const Shape& shape) {
+  for (std::int64_t extent : shape)
+    if (extent < 0) throw UserError(cat("[from] negative extent in shape ", shape.str()));
+  checked_bytes("from", shape, DType::Bool);
+  if (static_cast<std::int64_t>(have) != shape.numel())
+    throw UserError(cat("[from] ", have, " values for shape ", shape.str(), ", which has ", shape.numel()));
+}
+
+Shape Tensor::shape() const { return api::checked("shape", *this)->shape(); }
+int Tensor::rank() const { return api::checked("rank", *this)->rank; }
+std::int64_t Tensor::dim(int axis) const {
+  const auto dims = api::checked("dim", *this)->dims();
+  return dims[static_cast<std::size_t>(api::checked_axis("dim", axis, dims))];
+}
+std::int64_t Tensor::numel() const { return api::checked("numel", *this)->numel; }
+DType Tensor::dtype() const { return api::checked("dtype", *this)->dtype; }
+Device Tensor::device() const { return api::checked("device", *this), Device::cpu(); }
+
+const Tensor& Tensor::eval() const { return computed(*this, "eval"), *this; }
+bool Tensor::evaluated() const {
+  // Another thread may be making this node a leaf: the op is the one field read without the trace locks.
+  return __atomic_load_n(reinterpret_cast<const std::uint16_t*>(&api::checked("evaluated", *this)->op),
+                         __ATOMIC_ACQUIRE) == static_cast<std::uint16_t>(ir::Op::leaf);
+}
+
+void Tensor::copy_to(void* out, DType expected) const {
+  const DType have = api::checked("copy_to", *this)->dtype;
+  if (have != expected)
+    throw UserError(cat("[copy_to] the tensor is ", api::describe(node_), ", the destination ", name(expected)));
+  copy_leaf(*computed(*this, "copy_to"), out);
+}
+
+void Tensor::read_item(void* out, DType type) const {
+  const ir::Node* node = api::checked("item", *this);
+  if (node->numel != 1)
+    throw UserError(cat("[item] needs a tensor of one element, this one is ", api::describe(node_)));
+  alignas(8) std::byte value[8];
+  copy_leaf(*computed(*this, "item"), value);
+  dispatch(node->dtype, [&]<class From>() {
+    From from;
+    std::memcpy(&from, value, sizeof(From));
+    dispatch(type, [&]<class To>() {
+      const To to = ir::ref::cast<To>(from);
+      std::memcpy(out, &to, sizeof(To));
+    });
+  });
+}
+
+const void* Tensor::data() const {
+  const ir::Node* node = computed(*this, "data");
+  if (node->strides != nullptr && node->numel != 0) {
+    // A view of another buffer: this handle moves to a row-major copy of it, which later uses share.
+    const Tensor copy = contiguous_copy();
+    std::swap(const_cast<Tensor*>(this)->node_, const_cast<Tensor&>(copy).node_);
+    node = node_;
+  }
+  return node->buffer->data + node->offset * size_of(node->dtype);
+}
+
+const void* Tensor::typed_data(DType type) const {
+  if (dtype() != type)
+    throw UserError(cat("[data] the tensor is ", api::describe(node_), ", the pointer asked for ", name(type)));
+  return data();
+}
+
+Tensor Tensor::contiguous_copy() const {
+  const ir::Node* node = computed(*this, "data");
+  const auto bytes = static_cast<std::uint64_t>(node->numel * size_of(node->dtype));
+  ir::Buffer* buffer = api::new_host_buffer(bytes);
+  copy_leaf(*node, buffer->data);
+  return leaf(buffer, node->shape(), node->dtype, node->loc);
+}
+
+Tensor Tensor::astype(DType dtype, SourceLocation loc) const { return kiln::astype(*this, dtype, loc); }
+Tensor Tensor::reshape(const Shape& shape, SourceLocation loc) const { return kiln::reshape(*this, shape, loc); }
+Tensor Tensor::T(SourceLocation loc) const { return matrix_transpose(*this, loc); }
+
+void eval(std::span<const Tensor> tensors) {
+  std::vector<ir::Node*> roots;
+  roots.reserve(tensors.size());
+  for (const Tensor& t : tensors) roots.push_back(api::checked("eval", t));
+  if (!roots.empty()) api::evaluate(roots);
+}
+void eval(std::initializer_list<Tensor> tensors) { eval(std::span(tensors.begin(), tensors.size())); }
+
+}  // namespace kiln

@@ -1,0 +1,221 @@
+// The reference column of ops.def: what each operation means, written for one element with the C library in
+// double. Shares no code with lower/math.h, so that either can prove the other wrong.
+#pragma once
+
+#include <kiln/dtype.h>
+
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace kiln::ir::ref {
+
+/// The type a storage type is computed in: double for every float, itself otherwise.
+template <class S>
+using Compute = std::conditional_t<std::is_integral_v<S>, S, double>;
+
+/// double -> float16/bfloat16 with one rounding: through a float rounded to odd, which keeps the sticky bit.
+template <class H>
+H to_half(double value) {
+  float f = static_cast<float>(value);
+  if (static_cast<double>(f) != value && value == value && std::isfinite(f) &&
+      (std::bit_cast<std::uint32_t>(f) & 1u) == 0)
+    f = std::nextafter(f, static_cast<double>(f) < value ? HUGE_VALF : -HUGE_VALF);
+  return H(f);
+}
+
+/// Value conversion (array API astype): float to integer truncates, saturates, NaN gives 0; integers wrap;
+/// anything to bool is x != 0.
+template <class To, class From>
+To cast(From from) {
+  if constexpr (std::is_same_v<To, From>) {
+    return from;
+  } else if constexpr (std::is_same_v<From, float16> || std::is_same_v<From, bfloat16>) {
+    return cast<To>(static_cast<double>(static_cast<float>(from)));
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return from != From(0);
+  } else if constexpr (std::is_same_v<To, float16> || std::is_same_v<To, bfloat16>) {
+    return to_half<To>(static_cast<double>(from));
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
+    const double v = static_cast<double>(from);
+    if (v != v) return 0;
+    constexpr int digits = std::numeric_limits<To>::digits;
+    const double above = std::ldexp(1.0, digits);  // the first value that does not fit
+    if (v >= above) return std::numeric_limits<To>::max();
+    if (v <= (std::is_signed_v<To> ? -above : 0.0)) return std::numeric_limits<To>::min();
+    return static_cast<To>(v);
+  } else {
+    return static_cast<To>(from);
+  }
+}
+
+// Integer arithmetic goes through uint64_t: it wraps, and small types cannot overflow int on the way.
+template <std::integral T>
+T wrap(std::uint64_t v) { return static_cast<T>(v); }
+template <std::integral T>
+std::uint64_t word(T v) { return static_cast<std::uint64_t>(v); }
+
+inline double add(double x, double y) { return x + y; }
+inline double subtract(double x, double y) { return x - y; }
+inline double multiply(double x, double y) { return x * y; }
+inline double negative(double x) { return -x; }
+inline double abs(double x) { return std::fabs(x); }
+template <std::integral T>
+T add(T x, T y) { return wrap<T>(word(x) + word(y)); }
+template <std::integral T>
+T subtract(T x, T y) { return wrap<T>(word(x) - word(y)); }
+template <std::integral T>
+T multiply(T x, T y) { return wrap<T>(word(x) * word(y)); }
+template <std::integral T>
+T negative(T x) { return wrap<T>(0 - word(x)); }
+template <std::integral T>
+T abs(T x) { return x < 0 ? negative(x) : x; }
+
+template <std::integral T>
+T fmod(T x, T y) {
+  if (y == 0) return 0;
+  if constexpr (std::is_signed_v<T>)
+    if (y == -1) return 0;  // MIN % -1 traps on x86
+  return static_cast<T>(x % y);
+}
+template <std::integral T>
+T remainder(T x, T y) {
+  const T r = fmod(x, y);
+  return r != 0 && ((r < 0) != (y < 0)) ? static_cast<T>(r + y) : r;
+}
+template <std::integral T>
+T floor_divide(T x, T y) {
+  if (y == 0) return 0;
+  if constexpr (std::is_signed_v<T>)
+    if (y == -1) return negative(x);
+  const T q = static_cast<T>(x / y);
+  return x % y != 0 && ((x < 0) != (y < 0)) ? static_cast<T>(q - 1) : q;
+}
+inline double fmod(double x, double y) { return std::fmod(x, y); }
+inline double remainder(double x, double y) {  // CPython's float_rem
+  const double r = std::fmod(x, y);
+  if (r != r) return r;
+  if (r == 0) return std::copysign(0.0, y);
+  return (r < 0) != (y < 0) ? r + y : r;
+}
+inline double floor_divide(double x, double y) {  // CPython's float_floor_div; by zero as numpy: x / 0
+  if (y == 0) return x / y;
+  const double r = std::fmod(x, y);
+  double quotient = (x - r) / y;
+  if (r != 0 && ((r < 0) != (y < 0))) quotient -= 1.0;
+  if (quotient == 0) return std::copysign(0.0, x / y);
+  const double down = std::floor(quotient);
+  return quotient - down > 0.5 ? down + 1.0 : down;
+}
+
+inline double pow(double x, double y) { return std::pow(x, y); }
+template <std::integral T>
+T pow(T x, T y) {
+  if (y < 0) {
+    if (x == 1) return 1;
+    if (x == static_cast<T>(-1)) return (y & 1) ? x : T(1);
+    return 0;
+  }
+  std::uint64_t result = 1, base = word(x);
+  for (std::uint64_t n = word(y); n != 0; n >>= 1, base *= base)
+    if (n & 1) result *= base;
+  return wrap<T>(result);
+}
+
+template <class T>
+T sign(T x) {
+  if (x > 0) return 1;
+  if (x == 0) return 0;
+  if constexpr (std::is_floating_point_v<T>)
+    return x != x ? x : -1;
+  else
+    return static_cast<T>(-1);
+}
+template <class T>
+T maximum(T x, T y) {
+  if (x != x) return x;
+  return x > y ? x : y;  // y when it is NaN, and when they are equal
+}
+template <class T>
+T minimum(T x, T y) {
+  if (x != x) return x;
+  return x < y ? x : y;
+}
+template <class T>
+T relu(T x) { return x > 0 || x != x ? x : T(0); }
+
+/// The neighbour of x toward y among the values of S.
+template <class S>
+double nextafter(double x, double y) {
+  if constexpr (std::is_same_v<S, double>) {
+    return std::nextafter(x, y);
+  } else if constexpr (std::is_same_v<S, float>) {
+    return std::nextafter(static_cast<float>(x), static_cast<float>(y));
+  } else {
+    if (x != x || y != y) return x + y;
+    if (x == y) return y;
+    S h(static_cast<float>(x));
+    if (x == 0) {
+      h.bits = static_cast<std::uint16_t>(y < 0 ? 0x8001u : 1u);
+    } else if ((x < y) == (x > 0)) {
+      ++h.bits;  // away from zero
+    } else {
+      --h.bits;
+    }
+    return static_cast<float>(h);
+  }
+}
+
+inline double logaddexp(double x, double y) {
+  if (x == y) return x + 0.69314718055994530942;  // covers equal infinities
+  const double high = x > y ? x : y, low = x > y ? y : x;
+  if (x != x || y != y) return x + y;
+  return high + std::log1p(std::exp(low - high));
+}
+inline double sigmoid(double x) {
+  if (x >= 0) return 1.0 / (1.0 + std::exp(-x));
+  const double e = std::exp(x);
+  return e / (1.0 + e);
+}
+inline double selu(double x) {
+  constexpr double kScale = 1.0507009873554804934193349852946, kAlpha = 1.6732632423543772848170429916717;
+  return kScale * (x > 0 ? x : kAlpha * std::expm1(x));
+}
+inline double silu(double x) { return x == -HUGE_VAL ? -0.0 : x * sigmoid(x); }
+inline double gelu(double x) { return x == -HUGE_VAL ? -0.0 : 0.5 * x * std::erfc(-x * 0.70710678118654752440); }
+inline double gelu_tanh(double x) {
+  // x/2 (1 + tanh u) = x sigmoid(2u), which keeps the tail's relative accuracy.
+  const double u = 0.79788456080286535588 * (x + 0.044715 * x * x * x);
+  return x == -HUGE_VAL ? -0.0 : x * sigmoid(2 * u);
+}
+inline double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
+inline double mish(double x) { return x == -HUGE_VAL ? -0.0 : x * std::tanh(softplus(x)); }
+inline double hardswish(double x) { return x * (minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0); }
+
+template <std::integral T>
+T bit_and(T x, T y) { return static_cast<T>(x & y); }
+template <std::integral T>
+T bit_or(T x, T y) { return static_cast<T>(x | y); }
+template <std::integral T>
+T bit_xor(T x, T y) { return static_cast<T>(x ^ y); }
+template <std::integral T>
+T bit_not(T x) {
+  if constexpr (std::is_same_v<T, bool>)
+    return !x;
+  else
+    return static_cast<T>(~x);
+}
+template <std::integral T>
+bool shift_in_range(T y) { return y >= 0 && word(y) < 8 * sizeof(T); }
+template <std::integral T>
+T shift_left(T x, T y) { return shift_in_range(y) ? wrap<T>(word(x) << y) : T(0); }
+template <std::integral T>
+T shift_right(T x, T y) {
+  if (!shift_in_range(y)) return x < 0 ? static_cast<T>(-1) : T(0);
+  return static_cast<T>(x >> y);
+}
+
+}  // namespace kiln::ir::ref
