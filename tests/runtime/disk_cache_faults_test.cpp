@@ -100,7 +100,14 @@ class DiskCacheFaults : public ::testing::Test {
 
 /// In a child: a small tmpfs over `directory` that nobody else sees and that goes with the process.
 bool mount_private(const std::string& directory, const char* options, unsigned long flags = 0) {
-  if (unshare(CLONE_NEWNS | (geteuid() ? CLONE_NEWUSER : 0)) != 0) return false;
+  const std::string uid = std::to_string(geteuid()), gid = std::to_string(getegid());
+  const bool root = geteuid() == 0;
+  if (unshare(CLONE_NEWNS | (root ? 0 : CLONE_NEWUSER)) != 0) return false;
+  if (!root) {  // the user keeps its number, or it could own no file
+    spill("/proc/self/setgroups", "deny");
+    spill("/proc/self/uid_map", uid + " " + uid + " 1");
+    spill("/proc/self/gid_map", gid + " " + gid + " 1");
+  }
   if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return false;
   return mount("tmpfs", directory.c_str(), "tmpfs", flags, options) == 0;
 }
@@ -378,6 +385,7 @@ TEST_F(DiskCacheFaults, F08_AReadOnlyDirectoryIsReadButNotWritten) {
     cache.put("other", "payload");
     return text(cache.get("key")) == "payload" && !cache.get("other") ? 0 : 1;
   });
+  ::chmod(path_.c_str(), 0700);  // so that it can be removed
   EXPECT_EQ(warnings, "[kiln] warning: disk cache: " + path_ + " is read-only; new kernels stay in memory\n");
 }
 
