@@ -1,0 +1,41 @@
+// What the host CPU is and which part of it generated code may use.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kiln::cpu {
+
+struct CpuTarget {
+  std::string level;       ///< as KILN_CPU spells it: native, sse4.2, avx2, avx512
+  std::string llvm_cpu;    ///< for llvm::TargetMachine
+  std::string features;    ///< for llvm::TargetMachine: "+avx2,-sse4a,…"
+  int vector_bytes = 16;   ///< widest register worth using
+  bool fma = false;
+  bool f16c = false;       ///< converts float16 in hardware
+  bool avx2 = false;
+  bool avx512 = false;     ///< F, BW, DQ, VL
+  bool avx512_bf16 = false;
+  bool avx512_fp16 = false;
+  std::int64_t l1d_bytes = 32 << 10;
+  std::int64_t l2_bytes = 1 << 20;
+  std::int64_t l3_bytes = 32 << 20;
+
+  /// Everything that decides the machine code, for cache keys.
+  std::string key() const { return llvm_cpu + " " + features; }
+};
+
+/// The target in force: the host, or a lower level when config().cpu_target names one. UserError when the level
+/// is unknown or the host lacks it.
+CpuTarget host_target();
+CpuTarget host_target(const std::string& level);
+
+/// LLVM's name of the host CPU, its model name as the system gives it, and LLVM's version.
+std::string host_cpu_name();
+std::string host_model_name();
+std::string llvm_version();
+/// Features of the host that generated code can profit from, in reading order: "avx2", "fma", "avx512f"…
+std::vector<std::string> host_feature_names();
+
+}  // namespace kiln::cpu
