@@ -62,7 +62,7 @@ struct Node {
   Shape shape() const { return Shape(dims()); }
   bool is_leaf() const { return op == Op::leaf; }
 };
-static_assert(sizeof(SourceLocation) == 8 && sizeof(Node) <= 136);
+static_assert(sizeof(SourceLocation) == 8 && sizeof(Node) == 128);
 
 /// A node with one reference, fields zeroed but for those given; dims copied. numel is computed; throws UserError
 /// (naming the op) on negative extents or when numel * size_of(dtype) overflows 63 bits.

@@ -107,7 +107,7 @@ constexpr bool applies() {
   constexpr bool fp = is_fp_v<T>;
   switch (P) {
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
-    case Prim::Cast: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Select:
+    case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Select:
     case Prim::Eq: case Prim::Ne: case Prim::Lt: case Prim::Le:
       return false;
     case Prim::Neg: case Prim::Abs: case Prim::Add: case Prim::Sub: case Prim::Mul: case Prim::Div:
@@ -308,7 +308,7 @@ Fn convert_fn(DType to, DType from) {
 /// The array operation of a primitive. `from` is the type of the first operand that carries a value.
 Fn block_fn(Prim prim, DType type, DType from, std::uint64_t imm) {
   Fn fn = nullptr;
-  if (prim == Prim::Cast) {
+  if (prim == Prim::Cast || prim == Prim::CastInRange) {
     fn = convert_fn(type, from);
   } else if (prim == Prim::Call1 || prim == Prim::Call2) {
     fn = kCalls[imm];

@@ -126,6 +126,7 @@ E round_even(E a) { return unary(Prim::RoundEven, a); }
 E rcp_approx(E a) { return unary(Prim::RcpApprox, a); }
 
 E cast(E a, DType type) { return a.type() == type ? a : unary(Prim::Cast, a, type); }
+E cast_in_range(E a, DType type) { return unary(Prim::CastInRange, a, type); }
 E bitcast(E a, DType type) {
   KILN_CHECK_THAT(size_of(a.type()) == size_of(type), name(a.type()), " to ", name(type));
   return a.type() == type ? a : unary(Prim::Bitcast, a, type);

@@ -122,6 +122,7 @@ E ceil(E a);
 E trunc(E a);
 E round_even(E a);
 E cast(E a, DType type);
+E cast_in_range(E a, DType type);  // float -> int, caller knows that the value fits
 E bitcast(E a, DType type);
 E rcp_approx(E a);
 E call(MathFn fn, E a);

@@ -1,0 +1,789 @@
+// Walks a Kernel's loops and places every expression at the outermost loop that has its operands: what a row needs is
+// computed once a row, what nothing varies in once a call. Inside a Vector loop varying expressions are vectors of the
+// loop's lane count (LLVM splits those wider than a register), everything else is scalar.
+//
+// Tails: a small vector body is emitted twice (full, then masked); a large one once, always masked, because compile
+// time grows with emitted instructions and an all-true mask costs little.
+#include "codegen/llvm_ir.h"
+
+#include "support/check.h"
+
+#include <llvm/IR/Dominators.h>
+#include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/Transforms/Utils/PromoteMemToReg.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace kiln::codegen {
+namespace {
+
+using kernel::AccDecl;
+using kernel::BufferDecl;
+using kernel::E;
+using kernel::ExprId;
+using kernel::ExprNode;
+using kernel::Kernel;
+using kernel::kNoExpr;
+using kernel::LoopDecl;
+using kernel::LoopKind;
+using kernel::Monoid;
+using kernel::Prim;
+using kernel::Stmt;
+using llvm::BasicBlock;
+using llvm::FixedVectorType;
+using llvm::Value;
+
+constexpr std::size_t kTwoBodies = 70;  // vector primitives up to which full and masked bodies are both emitted
+
+class FunctionEmitter {
+ public:
+  FunctionEmitter(const Kernel& kernel, const LlvmTarget& target, llvm::Module& module, const std::string& name)
+      : k_(kernel), pool_(kernel.pool), target_(target), module_(module), c_(module.getContext()), b_(c_), v_(b_, target) {
+    llvm::Type* ptr = llvm::PointerType::getUnqual(c_);
+    auto* type = llvm::FunctionType::get(b_.getVoidTy(), {ptr, i64(), i64(), ptr}, false);
+    fn_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
+    fn_->addFnAttr(llvm::Attribute::NoUnwind);
+    for (unsigned i : {0u, 3u}) fn_->addParamAttr(i, llvm::Attribute::NoAlias);
+    fn_->addFnAttr("prefer-vector-width", std::to_string(target.vector_bytes * 8));
+    fn_->addFnAttr("min-legal-vector-width", std::to_string(target.vector_bytes * 8));
+  }
+
+  void emit(const std::vector<Stmt>& body) {
+    entry_ = BasicBlock::Create(c_, "entry", fn_);
+    BasicBlock* start = BasicBlock::Create(c_, "start", fn_);
+    b_.SetInsertPoint(entry_);
+    b_.CreateBr(start);
+    b_.SetInsertPoint(start);
+    scopes_.push_back({nullptr, nullptr, nullptr, {}});
+    load_arguments();
+    block(body);
+    b_.CreateRetVoid();
+    promote_allocas();
+  }
+
+ private:
+  struct Scope {
+    const LoopDecl* loop;
+    Value* index;                      // current value of its variable (a Vector loop: of lane 0)
+    llvm::Instruction* preheader_end;  // where code for the enclosing scope may still be placed
+    std::vector<ExprId> memoized;
+  };
+  struct AccState {
+    llvm::AllocaInst *value = nullptr, *position = nullptr;
+    bool vector = false;      // lanes side by side
+    bool horizontal = false;  // combined over lanes when its loop ends
+    Value *result = nullptr;
+    int depth = 0;            // scope that sees the result
+  };
+
+  llvm::Type* i64() { return b_.getInt64Ty(); }
+  llvm::Type* reg(DType t) { return register_type(c_, t); }
+  llvm::Type* vec(llvm::Type* t) { return FixedVectorType::get(t, static_cast<unsigned>(lanes_)); }
+  int depth() const { return static_cast<int>(scopes_.size()) - 1; }
+
+  void load_arguments() {
+    llvm::Type* ptr = llvm::PointerType::getUnqual(c_);
+    scalar_.assign(pool_.size(), nullptr);
+    vector_.assign(pool_.size(), nullptr);
+    varying_.assign(pool_.size(), -1);
+    depth_.assign(pool_.size(), -1);
+    accs_.resize(k_.accs.size());
+    var_scope_.assign(k_.n_vars, -1);
+    Value* frame = fn_->getArg(0);
+    auto field = [&](unsigned i) {
+      return b_.CreateAlignedLoad(ptr, b_.CreateConstGEP1_32(ptr, frame, i), llvm::Align(8));
+    };
+    Value* pointers = field(0);
+    params_ = field(1);
+    slots_ = field(2);
+    for (std::size_t i = 0; i < k_.buffers.size(); ++i) {
+      const BufferDecl& d = k_.buffers[i];
+      if (d.role == BufferDecl::Role::Scratch) {
+        buffers_.push_back(b_.CreateGEP(b_.getInt8Ty(), fn_->getArg(3), param(d.offset_param)));
+        continue;
+      }
+      buffers_.push_back(b_.CreateAlignedLoad(ptr, b_.CreateConstGEP1_32(ptr, pointers, static_cast<unsigned>(i)),
+                                              llvm::Align(8), "buf" + std::to_string(i)));
+    }
+  }
+
+  Value* param(std::uint64_t i) {
+    return b_.CreateAlignedLoad(i64(), b_.CreateConstGEP1_64(i64(), params_, i), llvm::Align(8), "p" + std::to_string(i));
+  }
+
+  // ---- placement -----------------------------------------------------------------------------------------------
+
+  /// Expressions made while emitting (lane strides) extend the pool; the tables follow.
+  void sync() {
+    scalar_.resize(pool_.size(), nullptr);
+    vector_.resize(pool_.size(), nullptr);
+    varying_.resize(pool_.size(), -1);
+    depth_.resize(pool_.size(), -1);
+  }
+
+  template <class F>
+  void each_operand(const ExprNode& n, F f) {
+    for (ExprId o : {n.a, n.b, n.c})
+      if (o != kNoExpr) f(o);
+  }
+
+  int depth_of(ExprId e) {
+    if (depth_[e] >= 0) return depth_[e];
+    const ExprNode& n = pool_[e];
+    int d = 0;
+    if (n.prim == Prim::Var)
+      d = var_scope_[n.imm];
+    else if (n.prim == Prim::Acc)
+      d = accs_[n.imm].depth;
+    else
+      each_operand(n, [&](ExprId o) { d = std::max(d, depth_of(o)); });
+    KILN_CHECK_THAT(d >= 0, "expression used outside its loop");
+    return depth_[e] = d;
+  }
+
+  bool varying(ExprId e) {
+    if (!vector_scope_) return false;
+    if (varying_[e] >= 0) return varying_[e];
+    const ExprNode& n = pool_[e];
+    bool v = false;
+    if (n.prim == Prim::Var)
+      v = static_cast<int>(var_scope_[n.imm]) == vector_scope_;
+    else if (n.prim == Prim::Acc)
+      v = accs_[n.imm].vector && !accs_[n.imm].horizontal;
+    else
+      each_operand(n, [&](ExprId o) { v |= varying(o); });
+    varying_[e] = v;
+    return v;
+  }
+
+  /// Moves the builder to where an expression of depth d belongs while `f` runs, and remembers the value there.
+  template <class F>
+  Value* place(int d, ExprId e, std::vector<Value*>& memo, F f) {
+    if (memo[e]) return memo[e];
+    Value* v;
+    if (d == depth()) {
+      v = f();
+    } else {
+      llvm::IRBuilder<>::InsertPointGuard guard(b_);
+      b_.SetInsertPoint(scopes_[static_cast<std::size_t>(d) + 1].preheader_end);
+      v = f();
+    }
+    memo[e] = v;
+    scopes_[static_cast<std::size_t>(d)].memoized.push_back(e);
+    return v;
+  }
+
+  // ---- expressions -----------------------------------------------------------------------------------------------
+
+  /// The value on one lane: for a varying index, that of lane 0.
+  Value* scalar(ExprId e) {
+    sync();
+    if (scalar_[e]) return scalar_[e];
+    const ExprNode n = pool_[e];
+    if (n.prim == Prim::Const) return constant_of(c_, n.type, n.imm);
+    if (n.prim == Prim::Var) return scopes_[static_cast<std::size_t>(var_scope_[n.imm])].index;
+    if (n.prim == Prim::Acc) return accs_[n.imm].result;
+    // Operands first: each is placed at its own depth.
+    Value* in[3] = {};
+    int i = 0;
+    if (n.prim != Prim::Load) each_operand(n, [&](ExprId o) { in[i++] = scalar(o); });
+    Value* at = n.prim == Prim::Load ? scalar(n.a) : nullptr;
+    Value* predicate = n.prim == Prim::Load && n.b != kNoExpr ? scalar(n.b) : nullptr;
+    return place(depth_of(e), e, scalar_, [&]() -> Value* {
+      switch (n.prim) {
+        case Prim::Param: return param(n.imm);
+        case Prim::Slot: {
+          Value* p = b_.CreateConstGEP1_64(i64(), slots_, n.imm);
+          return from_memory(b_.CreateAlignedLoad(memory_type(c_, n.type), p, llvm::Align(8)), n.type);
+        }
+        case Prim::Load: return scalar_load(n, at, predicate);
+        case Prim::Call1:
+        case Prim::Call2: return call(n, in);
+        default: return v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
+      }
+    });
+  }
+
+  /// The values on all lanes of the current Vector loop.
+  Value* vector(ExprId e) {
+    sync();
+    if (vector_[e]) return vector_[e];
+    const ExprNode n = pool_[e];
+    const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_));
+    if (!varying(e)) {
+      Value* s = scalar(e);
+      if (auto* constant = llvm::dyn_cast<llvm::Constant>(s)) return llvm::ConstantVector::getSplat(count, constant);
+      return place(depth_of(e), e, vector_, [&] { return b_.CreateVectorSplat(count, s); });
+    }
+    if (n.prim == Prim::Acc) return accs_[n.imm].result;
+    if (n.prim == Prim::Var) {
+      return place(depth_of(e), e, vector_, [&] {
+        llvm::SmallVector<llvm::Constant*, 64> steps;
+        for (int l = 0; l < lanes_; ++l) steps.push_back(b_.getInt64(static_cast<std::uint64_t>(l)));
+        return b_.CreateAdd(b_.CreateVectorSplat(count, scalar(e)), llvm::ConstantVector::get(steps));
+      });
+    }
+    if (n.prim == Prim::Load) return vector_load(e, n);
+    Value* in[3] = {};
+    int i = 0;
+    each_operand(n, [&](ExprId o) { in[i++] = vector(o); });
+    return place(depth_of(e), e, vector_, [&]() -> Value* {
+      if (n.prim == Prim::Call1 || n.prim == Prim::Call2) return call(n, in);
+      return v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
+    });
+  }
+
+  Value* call(const ExprNode& n, Value* const* in) {
+    llvm::Type* t = reg(n.type);
+    const bool two = n.prim == Prim::Call2;
+    auto* type = two ? llvm::FunctionType::get(t, {t, t}, false) : llvm::FunctionType::get(t, {t}, false);
+    llvm::FunctionCallee fn = module_.getOrInsertFunction(kernel::symbol(static_cast<kernel::MathFn>(n.imm)), type);
+    auto one = [&](Value* a, Value* b) {
+      return two ? b_.CreateCall(fn, {a, b}) : b_.CreateCall(fn, {a});
+    };
+    if (!in[0]->getType()->isVectorTy()) return one(in[0], in[1]);
+    Value* out = llvm::PoisonValue::get(vec(t));
+    for (int l = 0; l < lanes_; ++l) {
+      const auto lane = static_cast<std::uint64_t>(l);
+      out = b_.CreateInsertElement(
+          out, one(b_.CreateExtractElement(in[0], lane), two ? b_.CreateExtractElement(in[1], lane) : nullptr), lane);
+    }
+    return out;
+  }
+
+  Value* from_memory(Value* v, DType type) {
+    return is_bool(type) ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v;
+  }
+  Value* to_memory(Value* v, DType type) {
+    if (!is_bool(type)) return v;
+    llvm::Type* i8 = b_.getInt8Ty();
+    return b_.CreateZExt(v, v->getType()->isVectorTy() ? vec(i8) : i8);
+  }
+
+  Value* scalar_load(const ExprNode& n, Value* at, Value* predicate) {
+    llvm::Type* t = memory_type(c_, n.type);
+    Value* p = b_.CreateGEP(t, buffers_[n.imm], at);
+    if (predicate) p = b_.CreateSelect(predicate, p, zero_memory());
+    return from_memory(b_.CreateAlignedLoad(t, p, element_align(n.type)), n.type);
+  }
+
+  llvm::Align element_align(DType t) { return llvm::Align(static_cast<std::uint64_t>(size_of(t))); }
+
+  /// Eight zero bytes: what lanes that may not touch memory read instead.
+  Value* zero_memory() {
+    if (!zero_) {
+      zero_ = new llvm::GlobalVariable(module_, i64(), true, llvm::GlobalValue::PrivateLinkage, b_.getInt64(0));
+      zero_->setAlignment(llvm::Align(8));
+    }
+    return zero_;
+  }
+
+  // ---- vector memory -----------------------------------------------------------------------------------------------
+
+  /// d(index)/d(lane) as an expression, or none when the index is not affine in the vector variable.
+  E lane_stride(ExprId e) {
+    const ExprNode n = pool_[e];
+    auto konst = [&](double v) { return kernel::constant(pool_, DType::Int64, v); };
+    if (!varying(e)) return konst(0);
+    if (n.prim == Prim::Var) return konst(1);
+    if (n.type != DType::Int64) return {};
+    auto zero = [](E x) { return x.node().prim == Prim::Const && x.node().imm == 0; };
+    if (n.prim == Prim::Neg) {
+      E a = lane_stride(n.a);
+      return a ? -a : E{};
+    }
+    if (n.prim == Prim::Add || n.prim == Prim::Sub) {
+      E a = lane_stride(n.a), b = lane_stride(n.b);
+      sync();
+      if (!a || !b) return {};
+      if (zero(b)) return a;
+      if (zero(a)) return n.prim == Prim::Add ? b : -b;
+      return n.prim == Prim::Add ? a + b : a - b;
+    }
+    if (n.prim == Prim::Mul) {
+      for (auto [x, k] : {std::pair{n.a, n.b}, std::pair{n.b, n.a}}) {
+        if (varying(k)) continue;
+        E s = lane_stride(x);
+        sync();
+        if (!s) return {};
+        if (s.node().prim == Prim::Const && s.node().imm == 1) return {&pool_, k};
+        return s * E{&pool_, k};
+      }
+    }
+    return {};
+  }
+
+  static std::optional<std::int64_t> known(E stride) {
+    if (!stride || stride.node().prim != Prim::Const) return std::nullopt;
+    return static_cast<std::int64_t>(stride.node().imm);
+  }
+
+  Value* combine(Value* a, Value* b) { return !a ? b : !b ? a : b_.CreateAnd(a, b); }
+
+  /// Addresses of all lanes. The operands were evaluated by `prepare`, so this may run at any deeper place.
+  Value* pointers(std::uint64_t buffer, DType type, ExprId index, E stride) {
+    llvm::Type* t = memory_type(c_, type);
+    if (!stride) return b_.CreateGEP(t, buffers_[buffer], vector(index));
+    Value* base = b_.CreateGEP(t, buffers_[buffer], scalar(index));
+    return b_.CreateGEP(t, base, lane_offsets(stride.id));
+  }
+  void prepare(ExprId index, E stride) {
+    if (!stride) {
+      vector(index);
+    } else {
+      scalar(index);
+      scalar(stride.id);
+    }
+  }
+
+  /// stride · (0, 1, 2, …), outside the vector loop where possible.
+  Value* lane_offsets(ExprId stride) {
+    for (auto& [id, value] : lane_offsets_)
+      if (id == stride) return value;
+    Value* s = scalar(stride);
+    auto make = [&] {
+      llvm::SmallVector<llvm::Constant*, 64> steps;
+      for (int l = 0; l < lanes_; ++l) steps.push_back(b_.getInt64(static_cast<std::uint64_t>(l)));
+      const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_));
+      return b_.CreateMul(b_.CreateVectorSplat(count, s), llvm::ConstantVector::get(steps));
+    };
+    if (depth_of(stride) >= vector_scope_) return make();
+    llvm::IRBuilder<>::InsertPointGuard guard(b_);
+    b_.SetInsertPoint(scopes_[static_cast<std::size_t>(vector_scope_)].preheader_end);
+    lane_offsets_.emplace_back(stride, make());
+    return lane_offsets_.back().second;
+  }
+
+  Value* vector_load(ExprId e, const ExprNode& n) {
+    llvm::Type* t = memory_type(c_, n.type);
+    Value* predicate = n.b == kNoExpr ? nullptr : vector(n.b);
+    const E stride = lane_stride(n.a);
+    sync();
+    prepare(n.a, stride);
+    const bool contiguous = known(stride) == 1;
+    return place(depth_of(e), e, vector_, [&]() -> Value* {
+      Value* mask = combine(mask_, predicate);
+      if (!contiguous) return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
+      Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
+      const llvm::Align align = element_align(n.type);
+      if (!mask) return from_memory(b_.CreateAlignedLoad(vec(t), base, align), n.type);
+      return from_memory(b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t))), n.type);
+    });
+  }
+
+  Value* gather(Value* many, llvm::Type* t, DType type, Value* mask) {
+    if (size_of(type) >= 4 && target_.vector_bytes >= 32) {
+      return b_.CreateMaskedGather(vec(t), many, element_align(type), mask, llvm::Constant::getNullValue(vec(t)));
+    }
+    if (mask) {
+      const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_));
+      many = b_.CreateSelect(mask, many, b_.CreateVectorSplat(count, zero_memory()));
+    }
+    Value* out = llvm::PoisonValue::get(vec(t));
+    for (int l = 0; l < lanes_; ++l) {
+      const auto lane = static_cast<std::uint64_t>(l);
+      Value* one = b_.CreateAlignedLoad(t, b_.CreateExtractElement(many, lane), element_align(type));
+      out = b_.CreateInsertElement(out, one, lane);
+    }
+    return out;
+  }
+
+  void store(const Stmt& s) {
+    const BufferDecl& d = k_.buffers[s.target];
+    llvm::Type* t = memory_type(c_, d.dtype);
+    if (!vector_scope_) {
+      Value* v = to_memory(scalar(s.value), d.dtype);
+      b_.CreateAlignedStore(v, b_.CreateGEP(t, buffers_[s.target], scalar(s.index)), element_align(d.dtype));
+      return;
+    }
+    Value* v = to_memory(vector(s.value), d.dtype);
+    const E stride = lane_stride(s.index);
+    sync();
+    if (known(stride) != 1) {
+      Value* many = pointers(s.target, d.dtype, s.index, stride);
+      b_.CreateMaskedScatter(v, many, element_align(d.dtype), mask_);
+      return;
+    }
+    Value* p = b_.CreateGEP(t, buffers_[s.target], scalar(s.index));
+    const bool stream = d.stream && lanes_ * size_of(d.dtype) % 16 == 0;
+    if (!mask_) {
+      stream_or_store(v, p, d, stream);
+    } else if (!stream) {
+      b_.CreateMaskedStore(v, p, element_align(d.dtype), mask_);
+    } else {  // full vectors bypass the caches, the last one cannot
+      BasicBlock* full = BasicBlock::Create(c_, "full", fn_);
+      BasicBlock* part = BasicBlock::Create(c_, "part", fn_);
+      BasicBlock* done = BasicBlock::Create(c_, "done", fn_);
+      b_.CreateCondBr(b_.CreateICmpSGE(remaining_, b_.getInt64(static_cast<std::uint64_t>(lanes_))), full, part);
+      b_.SetInsertPoint(full);
+      stream_or_store(v, p, d, true);
+      b_.CreateBr(done);
+      b_.SetInsertPoint(part);
+      b_.CreateMaskedStore(v, p, element_align(d.dtype), mask_);
+      b_.CreateBr(done);
+      b_.SetInsertPoint(done);
+    }
+  }
+
+  void stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream) {
+    const std::uint64_t bytes = static_cast<std::uint64_t>(lanes_ * size_of(d.dtype));
+    const std::uint64_t align = stream ? std::min<std::uint64_t>(64, bytes & (~bytes + 1)) : static_cast<std::uint64_t>(size_of(d.dtype));
+    llvm::StoreInst* st = b_.CreateAlignedStore(v, p, llvm::Align(align));
+    if (stream)
+      st->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                      llvm::MDNode::get(c_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+  }
+
+  // ---- accumulators ------------------------------------------------------------------------------------------------
+
+  llvm::Constant* identity(const AccDecl& a) {
+    llvm::Type* t = reg(a.type);
+    const bool fp = is_float(a.type);
+    const unsigned bits = t->getScalarSizeInBits();
+    switch (a.monoid) {
+      case Monoid::Sum: return llvm::Constant::getNullValue(t);
+      case Monoid::Prod: return fp ? llvm::ConstantFP::get(t, 1.0) : llvm::ConstantInt::get(t, 1);
+      case Monoid::Max:
+      case Monoid::ArgMax:
+        if (fp) return llvm::ConstantFP::getInfinity(t, true);
+        return is_signed_int(a.type) ? llvm::ConstantInt::get(t, llvm::APInt::getSignedMinValue(bits))
+                                     : llvm::Constant::getNullValue(t);
+      case Monoid::Min:
+      case Monoid::ArgMin:
+        if (fp) return llvm::ConstantFP::getInfinity(t);
+        return is_signed_int(a.type) ? llvm::ConstantInt::get(t, llvm::APInt::getSignedMaxValue(bits))
+                                     : llvm::ConstantInt::get(t, llvm::APInt::getAllOnes(bits));
+    }
+    KILN_CHECK_THAT(false, "monoid");
+    return nullptr;
+  }
+
+  static bool positional(const AccDecl& a) { return a.monoid == Monoid::ArgMax || a.monoid == Monoid::ArgMin; }
+
+  Value* merge(const AccDecl& a, Value* x, Value* acc) {
+    switch (a.monoid) {
+      case Monoid::Sum: return v_.compute(Prim::Add, a.type, a.type, acc, x, nullptr);
+      case Monoid::Prod: return v_.compute(Prim::Mul, a.type, a.type, acc, x, nullptr);
+      case Monoid::Max: return v_.max(x, acc, a.type, true);
+      case Monoid::Min: return v_.max(x, acc, a.type, false);
+      case Monoid::ArgMax:
+      case Monoid::ArgMin: break;
+    }
+    KILN_CHECK_THAT(false, "positional monoid");
+    return nullptr;
+  }
+
+  /// Whether (x, p) beats (best, q): NaN first, then the better value, then the smaller position.
+  Value* beats(const AccDecl& a, Value* x, Value* p, Value* best, Value* q) {
+    const bool greatest = a.monoid == Monoid::ArgMax;
+    Value* earlier = b_.CreateICmpSLT(p, q);
+    if (is_float(a.type)) {
+      Value* better = greatest ? b_.CreateFCmpOGT(x, best) : b_.CreateFCmpOLT(x, best);
+      Value* tie = b_.CreateAnd(b_.CreateFCmpOEQ(x, best), earlier);
+      Value* nan = b_.CreateAnd(b_.CreateFCmpUNO(x, x), b_.CreateOr(b_.CreateFCmpORD(best, best), earlier));
+      return b_.CreateOr(b_.CreateAnd(b_.CreateOr(better, tie), b_.CreateFCmpORD(best, best)), nan);
+    }
+    const bool is_signed = is_signed_int(a.type);
+    Value* better = greatest ? (is_signed ? b_.CreateICmpSGT(x, best) : b_.CreateICmpUGT(x, best))
+                             : (is_signed ? b_.CreateICmpSLT(x, best) : b_.CreateICmpULT(x, best));
+    return b_.CreateOr(better, b_.CreateAnd(b_.CreateICmpEQ(x, best), earlier));
+  }
+
+  bool has_vector_loop(const LoopDecl& l) const {
+    if (l.kind == LoopKind::Vector) return true;
+    for (const Stmt& s : l.body)
+      if (s.kind == Stmt::Kind::Loop && has_vector_loop(k_.loops[s.target])) return true;
+    return false;
+  }
+  int lanes_inside(const LoopDecl& l) const {
+    if (l.kind == LoopKind::Vector) return l.lanes;
+    for (const Stmt& s : l.body)
+      if (s.kind == Stmt::Kind::Loop)
+        if (const int n = lanes_inside(k_.loops[s.target])) return n;
+    return 0;
+  }
+
+  llvm::AllocaInst* alloca_of(llvm::Type* t) {
+    llvm::IRBuilder<>::InsertPointGuard guard(b_);
+    b_.SetInsertPoint(entry_, entry_->begin());
+    allocas_.push_back(b_.CreateAlloca(t));
+    return allocas_.back();
+  }
+
+  void begin_accs(const LoopDecl& l) {
+    const int inside = lanes_inside(l);
+    for (std::uint32_t id : l.accs) {
+      const AccDecl& a = k_.accs[id];
+      AccState& s = accs_[id];
+      s.vector = inside > 0 || vector_scope_;
+      s.horizontal = inside > 0;
+      s.depth = depth();
+      llvm::Type* t = reg(a.type);
+      llvm::Constant* start = identity(a);
+      llvm::Constant* far = b_.getInt64(0x7fffffffffffffffull);
+      llvm::Type* pt = i64();
+      if (s.vector) {
+        const unsigned n = static_cast<unsigned>(inside ? inside : lanes_);
+        t = FixedVectorType::get(t, n);
+        pt = FixedVectorType::get(pt, n);
+        start = llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(n), start);
+        far = llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(n), far);
+      }
+      s.value = alloca_of(t);
+      b_.CreateStore(start, s.value);
+      if (positional(a)) {
+        s.position = alloca_of(pt);
+        b_.CreateStore(far, s.position);
+      }
+    }
+  }
+
+  void update(const Stmt& st) {
+    const AccDecl& a = k_.accs[st.target];
+    AccState& s = accs_[st.target];
+    Value* x = s.vector ? vector(st.value) : scalar(st.value);
+    Value* acc = b_.CreateLoad(s.value->getAllocatedType(), s.value);
+    Value* mask = s.horizontal ? mask_ : nullptr;  // lanes that are never stored may hold anything
+    if (positional(a)) {
+      Value* p = s.vector ? vector(st.index) : scalar(st.index);
+      Value* q = b_.CreateLoad(s.position->getAllocatedType(), s.position);
+      Value* wins = beats(a, x, p, acc, q);
+      if (mask) wins = b_.CreateAnd(wins, mask);
+      b_.CreateStore(b_.CreateSelect(wins, x, acc), s.value);
+      b_.CreateStore(b_.CreateSelect(wins, p, q), s.position);
+      return;
+    }
+    Value* next = merge(a, x, acc);
+    b_.CreateStore(mask ? b_.CreateSelect(mask, next, acc) : next, s.value);
+  }
+
+  Value* upper_half(Value* v, unsigned n) {
+    llvm::SmallVector<int, 64> lanes;
+    for (unsigned i = n / 2; i < n; ++i) lanes.push_back(static_cast<int>(i));
+    return b_.CreateShuffleVector(v, lanes);
+  }
+  Value* lower_half(Value* v, unsigned n) {
+    llvm::SmallVector<int, 64> lanes;
+    for (unsigned i = 0; i < n / 2; ++i) lanes.push_back(static_cast<int>(i));
+    return b_.CreateShuffleVector(v, lanes);
+  }
+
+  /// Final values, combined over lanes by halves: a tree of fixed shape.
+  void end_accs(const LoopDecl& l) {
+    for (std::uint32_t id : l.accs) {
+      const AccDecl& a = k_.accs[id];
+      AccState& s = accs_[id];
+      Value* v = b_.CreateLoad(s.value->getAllocatedType(), s.value);
+      Value* p = positional(a) ? b_.CreateLoad(s.position->getAllocatedType(), s.position) : nullptr;
+      if (s.horizontal) {
+        unsigned n = llvm::cast<FixedVectorType>(v->getType())->getNumElements();
+        for (; n > 1; n /= 2) {
+          Value *x = upper_half(v, n), *y = lower_half(v, n);
+          if (p) {
+            Value *px = upper_half(p, n), *py = lower_half(p, n);
+            Value* wins = beats(a, x, px, y, py);
+            v = b_.CreateSelect(wins, x, y);
+            p = b_.CreateSelect(wins, px, py);
+          } else {
+            v = merge(a, x, y);
+          }
+        }
+        v = b_.CreateExtractElement(v, std::uint64_t{0});
+        if (p) p = b_.CreateExtractElement(p, std::uint64_t{0});
+      }
+      s.result = p ? p : v;
+    }
+  }
+
+  // ---- loops -----------------------------------------------------------------------------------------------------
+
+  void block(const std::vector<Stmt>& body) {
+    for (const Stmt& s : body) {
+      switch (s.kind) {
+        case Stmt::Kind::Loop: loop(k_.loops[s.target]); break;
+        case Stmt::Kind::Update: update(s); break;
+        case Stmt::Kind::Store: store(s); break;
+      }
+    }
+  }
+
+  void open_scope(const LoopDecl& l, Value* index, llvm::Instruction* preheader_end) {
+    scopes_.push_back({&l, index, preheader_end, {}});
+    var_scope_[l.var] = depth();
+    forget_depths();
+  }
+
+  void close_scope(const LoopDecl& l) {
+    for (ExprId e : scopes_.back().memoized) scalar_[e] = vector_[e] = nullptr;
+    scopes_.pop_back();
+    var_scope_[l.var] = -1;
+    forget_depths();
+  }
+
+  /// Loop variables come and go; what was derived from them must be derived again.
+  void forget_depths() {
+    std::fill(varying_.begin(), varying_.end(), -1);
+    std::fill(depth_.begin(), depth_.end(), -1);
+  }
+
+  void loop(const LoopDecl& l) {
+    begin_accs(l);
+    if (l.kind == LoopKind::Vector) {
+      vector_loop(l);
+    } else {
+      Value* first = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(1)) : b_.getInt64(0);
+      Value* end = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(2)) : scalar(l.extent);
+      counted(l, first, end, b_.getInt64(1), [&](Value*) { block(l.body); });
+    }
+    end_accs(l);
+  }
+
+  /// for (i = first; i < end; i += step) body(i). Returns the value of i after it.
+  template <class F>
+  Value* counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body) {
+    BasicBlock* before = b_.GetInsertBlock();
+    BasicBlock* head = BasicBlock::Create(c_, "loop", fn_);
+    BasicBlock* inside = BasicBlock::Create(c_, "body", fn_);
+    BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
+    llvm::Instruction* preheader_end = b_.CreateBr(head);
+    b_.SetInsertPoint(head);
+    llvm::PHINode* i = b_.CreatePHI(i64(), 2, "i" + std::to_string(l.var));
+    i->addIncoming(first, before);
+    b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
+    b_.SetInsertPoint(inside);
+    open_scope(l, i, preheader_end);
+    body(i);
+    close_scope(l);
+    i->addIncoming(b_.CreateNSWAdd(i, step), b_.GetInsertBlock());
+    b_.CreateBr(head);
+    b_.SetInsertPoint(after);
+    return i;
+  }
+
+  bool contains_loop(const LoopDecl& l) const {
+    return std::any_of(l.body.begin(), l.body.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::Loop; });
+  }
+
+  /// Vector instructions a body will take, roughly: distinct expressions its statements reach.
+  std::size_t body_size(const LoopDecl& l) {
+    std::vector<bool> seen(pool_.size());
+    std::size_t count = 0;
+    auto visit = [&](auto&& self, ExprId e) -> void {
+      if (e == kNoExpr || seen[e]) return;
+      seen[e] = true;
+      const ExprNode n = pool_[e];
+      if (n.prim != Prim::Const && n.prim != Prim::Param && n.prim != Prim::Slot && n.prim != Prim::Var) ++count;
+      each_operand(n, [&](ExprId o) { self(self, o); });
+    };
+    for (const Stmt& s : l.body) {
+      if (s.kind == Stmt::Kind::Loop) continue;
+      visit(visit, s.value);
+      visit(visit, s.index);
+    }
+    return count * static_cast<std::size_t>(std::max(1, l.lanes * 4 / target_.vector_bytes));
+  }
+
+  void vector_loop(const LoopDecl& l) {
+    KILN_CHECK_THAT(!vector_scope_, "nested vector loops");
+    lanes_ = l.lanes;
+    Value* end = scalar(l.extent);
+    Value* step = b_.getInt64(static_cast<std::uint64_t>(lanes_));
+    const bool once = contains_loop(l) || body_size(l) > kTwoBodies;
+    auto in_scope = [&](auto f) {
+      return [&, f](Value* i) {
+        vector_scope_ = depth();
+        forget_depths();
+        lane_offsets_.clear();
+        f(i);
+        vector_scope_ = 0;
+        mask_ = remaining_ = nullptr;
+        lane_offsets_.clear();
+      };
+    };
+    if (once) {
+      counted(l, b_.getInt64(0), end, step, in_scope([&](Value* i) {
+                set_mask(b_.CreateSub(end, i));
+                block(l.body);
+              }));
+      return;
+    }
+    Value* whole = b_.CreateAnd(end, b_.getInt64(~static_cast<std::uint64_t>(lanes_ - 1)));
+    Value* i = counted(l, b_.getInt64(0), whole, step, in_scope([&](Value*) { block(l.body); }));
+    // The remaining lanes, if any.
+    BasicBlock* tail = BasicBlock::Create(c_, "tail", fn_);
+    BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
+    Value* rest = b_.CreateSub(end, i);
+    llvm::Instruction* branch = b_.CreateCondBr(b_.CreateICmpSGT(rest, b_.getInt64(0)), tail, after);
+    b_.SetInsertPoint(tail);
+    open_scope(l, i, branch);
+    in_scope([&](Value*) {
+      set_mask(rest);
+      block(l.body);
+    })(i);
+    close_scope(l);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+  }
+
+  /// Lanes below `rest` are on.
+  void set_mask(Value* rest) {
+    remaining_ = rest;
+    const auto count = static_cast<unsigned>(lanes_);
+    if (target_.avx512 && lanes_ >= 8 && lanes_ <= 64) {  // one bit a lane, made in a scalar register
+      llvm::Type* bits = b_.getIntNTy(count);
+      Value* all = llvm::Constant::getAllOnesValue(i64());
+      Value* capped = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rest, b_.getInt64(count));
+      Value* ones = b_.CreateLShr(all, b_.CreateSub(b_.getInt64(64), capped));  // rest >= 1 here
+      mask_ = b_.CreateBitCast(count == 64 ? ones : b_.CreateTrunc(ones, bits), FixedVectorType::get(b_.getInt1Ty(), count));
+      return;
+    }
+    llvm::SmallVector<llvm::Constant*, 64> steps;
+    for (unsigned l = 0; l < count; ++l) steps.push_back(b_.getInt32(l));
+    Value* capped = b_.CreateTrunc(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rest, b_.getInt64(count)), b_.getInt32Ty());
+    mask_ = b_.CreateICmpULT(llvm::ConstantVector::get(steps), b_.CreateVectorSplat(count, capped));
+  }
+
+  void promote_allocas() {
+    llvm::DominatorTree tree(*fn_);
+    llvm::PromoteMemToReg(allocas_, tree);
+  }
+
+  const Kernel& k_;
+  kernel::ExprPool pool_;  // a copy: lane strides are added to it
+  const LlvmTarget& target_;
+  llvm::Module& module_;
+  llvm::LLVMContext& c_;
+  llvm::IRBuilder<> b_;
+  ValueBuilder v_;
+  llvm::Function* fn_ = nullptr;
+  BasicBlock* entry_ = nullptr;
+  Value *params_ = nullptr, *slots_ = nullptr;
+  std::vector<Value*> buffers_;
+  llvm::GlobalVariable* zero_ = nullptr;
+  std::vector<llvm::AllocaInst*> allocas_;
+
+  std::vector<Scope> scopes_;
+  std::vector<int> var_scope_;       // per variable: depth of its loop, or -1
+  std::vector<Value*> scalar_, vector_;
+  std::vector<signed char> varying_;
+  std::vector<int> depth_;
+  std::vector<AccState> accs_;
+
+  int vector_scope_ = 0;             // depth of the open Vector loop, or 0
+  int lanes_ = 1;
+  Value *mask_ = nullptr, *remaining_ = nullptr;
+  std::vector<std::pair<ExprId, Value*>> lane_offsets_;
+};
+
+}  // namespace
+
+std::unique_ptr<llvm::Module> emit_llvm(const Kernel& kernel, const std::string& symbol, const LlvmTarget& target,
+                                        llvm::LLVMContext& context) {
+  auto module = std::make_unique<llvm::Module>(symbol, context);
+  FunctionEmitter(kernel, target, *module, symbol).emit(kernel.body);
+  if (!kernel.finish.empty()) FunctionEmitter(kernel, target, *module, symbol + "_finish").emit(kernel.finish);
+  return module;
+}
+
+}  // namespace kiln::codegen

@@ -1,0 +1,45 @@
+// Primitives as LLVM instructions, on scalars and vectors alike. The meaning of each is in kernel/prims.def.
+#pragma once
+
+#include "kernel/expr.h"
+
+#include <llvm/IR/IRBuilder.h>
+
+namespace kiln::codegen {
+
+/// What the generated code may use. `vector_bytes` is the register width that kernels were scheduled for.
+struct LlvmTarget {
+  int vector_bytes = 16;
+  bool avx512 = false;
+  bool fma = false;
+  bool f16c = false;
+};
+
+/// Register type: Bool is i1, the half types are their bits (i16).
+llvm::Type* register_type(llvm::LLVMContext& context, DType type);
+/// Memory type: as above but Bool is i8.
+llvm::Type* memory_type(llvm::LLVMContext& context, DType type);
+llvm::Constant* constant_of(llvm::LLVMContext& context, DType type, std::uint64_t bits);
+
+class ValueBuilder {
+ public:
+  ValueBuilder(llvm::IRBuilder<>& builder, const LlvmTarget& target) : b_(builder), target_(target) {}
+
+  /// One primitive that computes (not a leaf, load or call). `from` is the type of operand a.
+  llvm::Value* compute(kernel::Prim prim, DType type, DType from, llvm::Value* a, llvm::Value* b, llvm::Value* c);
+  llvm::Value* cast(llvm::Value* v, DType to, DType from, bool in_range);
+  llvm::Value* max(llvm::Value* a, llvm::Value* b, DType type, bool greatest);
+
+ private:
+  llvm::Type* like(llvm::Value* v, llvm::Type* scalar) const;
+  llvm::Value* splat(llvm::Type* type, std::uint64_t bits) const;
+  llvm::Value* divide(kernel::Prim prim, llvm::Value* a, llvm::Value* b, DType type);
+  llvm::Value* float_to_half(llvm::Value* v, DType to);
+  llvm::Value* double_to_odd_float(llvm::Value* v);
+  llvm::Value* rcp_approx(llvm::Value* v);
+
+  llvm::IRBuilder<>& b_;
+  const LlvmTarget& target_;
+};
+
+}  // namespace kiln::codegen

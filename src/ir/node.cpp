@@ -1,0 +1,202 @@
+// Slab allocation, reference counting and the leaf transition of nodes.
+//
+// Nodes live in 128-byte slots. Each thread allocates from and frees to its own list; slots wander between threads
+// and slabs are never returned (a program's peak of live nodes bounds them). Destruction is iterative: a chain of
+// any length is freed without recursion.
+#include "ir/node.h"
+
+#include "ir/trace_locks.h"
+#include "support/check.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+namespace kiln::ir {
+namespace {
+
+constexpr std::size_t kSlabNodes = 512;
+
+union Slot {
+  Slot* next;
+  alignas(64) std::byte bytes[sizeof(Node)];
+};
+static_assert(sizeof(Node) == 128);
+
+/// Free slots of threads that have ended.
+struct Orphans {
+  std::mutex mutex;
+  Slot* head = nullptr;
+};
+Orphans& orphans() {
+  static Orphans* const o = new Orphans;  // never destroyed: nodes may be freed during exit
+  return *o;
+}
+
+struct FreeList {
+  Slot* head = nullptr;
+  ~FreeList() {
+    if (!head) return;
+    Slot* tail = head;
+    while (tail->next) tail = tail->next;
+    std::lock_guard lock(orphans().mutex);
+    tail->next = orphans().head;
+    orphans().head = std::exchange(head, nullptr);
+  }
+};
+constinit thread_local FreeList free_list;
+
+[[gnu::noinline]] void refill() {
+  {
+    std::lock_guard lock(orphans().mutex);
+    if (orphans().head) {
+      free_list.head = std::exchange(orphans().head, nullptr);
+      return;
+    }
+  }
+  auto* slab = static_cast<Slot*>(::operator new(kSlabNodes * sizeof(Slot), std::align_val_t{64}));
+  for (std::size_t i = 0; i + 1 < kSlabNodes; ++i) slab[i].next = &slab[i + 1];
+  slab[kSlabNodes - 1].next = nullptr;
+  free_list.head = slab;
+}
+
+inline Node* take_slot() {
+  if (!free_list.head) [[unlikely]] refill();
+  Slot* slot = free_list.head;
+  free_list.head = slot->next;
+  return reinterpret_cast<Node*>(slot);
+}
+
+inline void give_slot(Node* node) {
+  auto* slot = reinterpret_cast<Slot*>(node);
+  slot->next = free_list.head;
+  free_list.head = slot;
+}
+
+inline void init(Node* node, Op op, DType dtype, int rank, SourceLocation loc) {
+  node->refs.store(1, std::memory_order_relaxed);
+  node->op = op;
+  node->dtype = dtype;
+  node->rank = static_cast<std::uint8_t>(rank);
+  node->n_in = 0;
+  node->n_attrs = 0;
+  node->home = current_trace();
+  node->version = 0;
+  node->in[0] = node->in[1] = node->in[2] = nullptr;
+  node->imm = 0;
+  node->attr64 = 0;
+  node->attrs = nullptr;
+  std::memcpy(&node->loc, &loc, sizeof loc);
+}
+
+/// Drops one reference; true when it was the last. A sole owner needs no atomic read-modify-write.
+inline bool drop(std::atomic<std::uint32_t>& refs) {
+  if (refs.load(std::memory_order_acquire) == 1) return true;
+  return refs.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
+[[gnu::noinline]] void destroy(Node* first) {
+  // Nodes to destroy are linked through imm, which a dying node no longer needs.
+  Node* stack = first;
+  first->imm = 0;
+  while (stack) {
+    Node* node = stack;
+    stack = reinterpret_cast<Node*>(node->imm);
+    if (node->op == Op::leaf) {
+      if (node->buffer) release(node->buffer);
+      std::free(node->strides);
+    } else {
+      for (int i = 0; i < node->n_in; ++i) {
+        Node* in = node->in[i];
+        if (in && drop(in->refs)) {
+          in->imm = reinterpret_cast<std::uint64_t>(stack);
+          stack = in;
+        }
+      }
+    }
+    if (node->attrs) std::free(node->attrs);
+    if (node->rank > kInlineDims) std::free(node->dims_heap);
+    give_slot(node);
+  }
+}
+
+}  // namespace
+
+void retain(Node* node) noexcept { node->refs.fetch_add(1, std::memory_order_relaxed); }
+
+void release(Node* node) noexcept {
+  if (drop(node->refs)) destroy(node);
+}
+
+void retain(Buffer* buffer) noexcept { buffer->refs.fetch_add(1, std::memory_order_relaxed); }
+
+void release(Buffer* buffer) noexcept {
+  if (drop(buffer->refs)) buffer->free(buffer);
+}
+
+Node* new_node(Op op, DType dtype, std::span<const std::int64_t> dims, SourceLocation loc) {
+  std::int64_t bytes = size_of(dtype);
+  bool has_zero = false, overflow = false;
+  for (std::int64_t d : dims) {
+    if (d < 0) throw UserError(cat("[", info(op).name, "] negative extent in shape ", to_string(dims)));
+    has_zero |= d == 0;
+    if (d != 0) overflow |= __builtin_mul_overflow(bytes, d, &bytes);
+  }
+  if (overflow)
+    throw UserError(cat("[", info(op).name, "] shape ", to_string(dims), " of ", name(dtype),
+                        " has more bytes than 63 bits can count"));
+  const std::int64_t numel = has_zero ? 0 : bytes / size_of(dtype);
+  Node* node = take_slot();
+  init(node, op, dtype, static_cast<int>(dims.size()), loc);
+  node->numel = numel;
+  std::int64_t* to = node->dims_inline;
+  if (node->rank > kInlineDims) {
+    to = static_cast<std::int64_t*>(std::malloc(dims.size_bytes()));
+    node->dims_heap = to;
+  }
+  if (!dims.empty()) std::memcpy(to, dims.data(), dims.size_bytes());
+  return node;
+}
+
+Node* new_node_like(Op op, DType dtype, const Node& like, SourceLocation loc) {
+  if (like.rank > kInlineDims || size_of(dtype) > size_of(like.dtype)) [[unlikely]]
+    return new_node(op, dtype, like.dims(), loc);
+  Node* node = take_slot();
+  init(node, op, dtype, like.rank, loc);
+  node->numel = like.numel;
+  std::memcpy(node->dims_inline, like.dims_inline, sizeof like.dims_inline);
+  return node;
+}
+
+std::int64_t* new_attrs(Node* node, int n) {
+  node->attrs = static_cast<std::int64_t*>(std::malloc(sizeof(std::int64_t) * static_cast<std::size_t>(n)));
+  node->n_attrs = static_cast<std::uint8_t>(n);
+  return node->attrs;
+}
+
+void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides) {
+  Node* inputs[3] = {node->in[0], node->in[1], node->in[2]};
+  const int n = node->n_in;
+  std::int64_t* kept = nullptr;
+  if (strides && node->rank > 0) {
+    kept = static_cast<std::int64_t*>(std::malloc(sizeof(std::int64_t) * node->rank));
+    std::memcpy(kept, strides, sizeof(std::int64_t) * node->rank);
+  }
+  node->op = Op::leaf;
+  node->n_in = 0;
+  node->buffer = buffer;
+  node->offset = offset;
+  node->strides = kept;
+  for (int i = 0; i < n; ++i)
+    if (inputs[i]) release(inputs[i]);
+}
+
+Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,
+               const std::int64_t* strides, SourceLocation loc) {
+  Node* node = new_node(Op::leaf, dtype, dims, loc);
+  become_leaf(node, buffer, offset, strides);
+  return node;
+}
+
+}  // namespace kiln::ir

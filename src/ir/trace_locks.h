@@ -1,0 +1,39 @@
+// Who may walk and change a trace. Recording takes no lock. An evaluation reads nodes that another evaluation may
+// turn into leaves, so each recording thread has a trace lock: an evaluation that meets only its own thread's nodes
+// holds that one uncontended lock; one that meets a foreign node starts over holding all of them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace kiln::ir {
+
+/// Identity of the calling thread's trace (threads beyond 65,534 share one).
+extern constinit thread_local std::uint16_t current_trace_id;
+std::uint16_t assign_trace();
+inline std::uint16_t current_trace() {
+  const std::uint16_t id = current_trace_id;
+  return id ? id : assign_trace();
+}
+
+/// Holds the calling thread's trace lock, or after `widen` every trace lock.
+class TraceGuard {
+ public:
+  TraceGuard();
+  ~TraceGuard();
+  TraceGuard(const TraceGuard&) = delete;
+  TraceGuard& operator=(const TraceGuard&) = delete;
+  bool covers(std::uint16_t home) const { return all_ || home == own_; }
+  bool wide() const { return all_; }
+  /// Releases and takes all locks: what was read before must be read again.
+  void widen();
+  void unlock();
+  void relock();
+
+ private:
+  std::uint16_t own_;
+  bool all_ = false;
+  bool held_ = true;
+};
+
+}  // namespace kiln::ir

@@ -1,0 +1,87 @@
+// Kernel: one generated function as a tree of loops over scalar expressions.
+//
+// A kernel knows classes, not sizes: extents, strides and offsets are Params (int64 values given at launch),
+// user scalars are Slots. Two regions with equal Kernels share one executable. Sections:
+//   body    one Grid loop (or none): its iterations are independent and may run on any thread in any order
+//   finish  runs once, after all grid iterations; combines partial results. May be empty.
+// Loop kinds: Grid and Serial are scalar loops; Vector runs its variable over lanes, the last lanes masked. Inside
+// a Vector loop an expression that depends on its variable is a vector, everything else stays scalar and is
+// evaluated once, outside the loop: emitters place each expression at the outermost loop that has its operands.
+#pragma once
+
+#include "kernel/expr.h"
+#include "support/hash128.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kiln::kernel {
+
+enum class LoopKind : std::uint8_t { Grid, Serial, Vector };
+enum class Monoid : std::uint8_t { Sum, Prod, Max, Min, ArgMax, ArgMin };
+const char* name(Monoid m);
+
+/// Memory as the kernel sees it: a pointer to elements.
+struct BufferDecl {
+  enum class Role : std::uint8_t { In, Out, Partial, Scratch } role;
+  DType dtype;
+  std::uint8_t alignment = 1;  // bytes the pointer is known to be a multiple of, at most 64
+  bool stream = false;         // Out: store past the caches (contiguous vector stores only)
+  std::uint32_t offset_param = 0;  // Scratch: parameter holding its byte offset in the thread's scratch memory
+};
+
+/// A reduction: starts at the monoid's identity when its loop begins, final when the loop has ended. ArgMax/ArgMin
+/// carry a position; their value is the position (Int64) of the first best value, NaN being best of all.
+struct AccDecl {
+  Monoid monoid;
+  DType type;  // of the values combined
+};
+
+struct Stmt {
+  enum class Kind : std::uint8_t { Loop, Update, Store } kind;
+  std::uint32_t target = 0;  // Loop: index into loops; Update: accumulator; Store: buffer
+  ExprId index = kNoExpr;    // Store: element index; Update of ArgMax/ArgMin: position
+  ExprId value = kNoExpr;    // Store, Update
+};
+
+struct LoopDecl {
+  LoopKind kind = LoopKind::Serial;
+  std::uint32_t var = 0;
+  ExprId extent = kNoExpr;          // Int64; ignored for the Grid loop, whose range is given at launch
+  std::vector<std::uint32_t> accs;  // accumulators that live across this loop's iterations
+  std::vector<Stmt> body;
+  std::uint16_t lanes = 1;          // Vector: iterations run side by side (a multiple of the register width is fine)
+};
+
+struct Kernel {
+  ExprPool pool;
+  std::vector<BufferDecl> buffers;
+  std::vector<AccDecl> accs;
+  std::vector<LoopDecl> loops;
+  std::vector<DType> slots;
+  std::vector<Stmt> body;
+  std::vector<Stmt> finish;
+  std::uint32_t n_params = 0;
+  std::uint32_t n_vars = 0;
+  bool fma = true;         // contraction of a*b+c allowed
+  std::string label;       // readable name, not part of the key
+};
+
+/// Everything that decides the generated code, and nothing else.
+Hash128 hash(const Kernel& kernel);
+/// Readable loop IR.
+std::string print(const Kernel& kernel);
+/// Throws InternalError on an operand, type, scope or index that makes no sense.
+void verify(const Kernel& kernel);
+
+/// Arguments of one launch, as compiled code sees them.
+struct Frame {
+  void* const* buffers;
+  const std::int64_t* params;
+  const std::uint64_t* slots;
+};
+/// body: grid iterations [begin, end), `scratch` per-thread memory. finish is called as (frame, 0, 1, scratch).
+using KernelFn = void (*)(const Frame* frame, std::int64_t begin, std::int64_t end, std::byte* scratch);
+
+}  // namespace kiln::kernel

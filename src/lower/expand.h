@@ -1,0 +1,19 @@
+// expand: one elementwise op over scalar expressions, from the expansion column of ops.def.
+#pragma once
+
+#include "ir/op.h"
+#include "kernel/expr.h"
+#include "schedule/target.h"
+
+namespace kiln::lower {
+
+/// Type an operation on `dtype` is computed in: half types compute in Float32.
+constexpr DType compute_type(DType dtype) { return is_half(dtype) ? DType::Float32 : dtype; }
+
+/// Pre: operands have their compute types (unused ones are empty). Post: the result in its compute type.
+kernel::E expand(ir::Op op, kernel::E x, kernel::E y, kernel::E z);
+
+/// Primitives each op expands to (Float32 where the op allows it), for Target::op_cost.
+std::vector<float> op_costs();
+
+}  // namespace kiln::lower

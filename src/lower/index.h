@@ -1,0 +1,91 @@
+// Index maps: integer expressions of a region's axes with concrete sizes, kept affine as long as possible.
+//
+// An Index is c + Σ coef·atom. An atom is an axis of the region's domain, or floor(Index / d), or Index mod d, each
+// with a known range [0, extent). Views map a vector of Indices to another one; known ranges let most reshapes stay
+// affine. Sizes become kernel parameters only afterwards (to_expr in lower.cpp).
+#pragma once
+
+#include <kiln/shape.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kiln::lower {
+
+using AtomId = std::int32_t;
+
+struct Term {
+  AtomId atom;
+  std::int64_t coef;
+  friend bool operator==(const Term&, const Term&) = default;
+};
+
+struct Index {
+  static constexpr int kMaxTerms = 7;
+  std::int64_t c = 0;
+  int n = 0;
+  Term terms[kMaxTerms];  // ascending atoms, no zero coefficient
+
+  bool is_const() const { return n == 0; }
+  std::int64_t coef(AtomId atom) const {
+    for (int i = 0; i < n; ++i)
+      if (terms[i].atom == atom) return terms[i].coef;
+    return 0;
+  }
+  friend bool operator==(const Index& a, const Index& b) {
+    if (a.c != b.c || a.n != b.n) return false;
+    for (int i = 0; i < a.n; ++i)
+      if (!(a.terms[i] == b.terms[i])) return false;
+    return true;
+  }
+};
+
+struct Atom {
+  enum class Kind : std::uint8_t { Axis, Div, Mod, Sum } kind;
+  std::int64_t extent;   // value in [0, extent)   (Sum: any range, see lo)
+  std::int64_t divisor = 1;
+  std::int64_t lo = 0;
+  Index of;
+};
+
+using Coords = std::vector<Index>;
+
+/// The atoms of one region and the arithmetic on its indices.
+class IndexSpace {
+ public:
+  explicit IndexSpace(std::span<const std::int64_t> axes);
+  const Atom& atom(AtomId id) const { return atoms_[static_cast<std::size_t>(id)]; }
+  int atom_count() const { return static_cast<int>(atoms_.size()); }
+  int axis_count() const { return axes_; }
+
+  Index constant(std::int64_t c) const {
+    Index i;
+    i.c = c;
+    return i;
+  }
+  Index axis(int a) const;
+  Index add(const Index& a, const Index& b);
+  Index mul(const Index& a, std::int64_t k);
+  Index add(const Index& a, std::int64_t k) const {
+    Index r = a;
+    r.c += k;
+    return r;
+  }
+  Index floor_div(const Index& a, std::int64_t d);  // d > 0, a >= 0 wherever it is used
+  Index mod(const Index& a, std::int64_t d);
+  /// Least and greatest value.
+  std::pair<std::int64_t, std::int64_t> range(const Index& a) const;
+
+  /// Row-major position of coords in a tensor of these extents.
+  Index linearize(std::span<const Index> coords, std::span<const std::int64_t> dims);
+  /// Coordinates of position `linear` in a tensor of these extents.
+  void delinearize(const Index& linear, std::span<const std::int64_t> dims, Coords& out);
+
+ private:
+  AtomId intern(const Atom& atom);
+  std::vector<Atom> atoms_;
+  int axes_;
+};
+
+}  // namespace kiln::lower

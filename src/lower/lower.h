@@ -1,0 +1,38 @@
+// lower: one region → one kernel plus the values its parameters take for this region's sizes.
+#pragma once
+
+#include "kernel/kernel.h"
+#include "plan/region.h"
+#include "schedule/schedule.h"
+
+#include <string>
+#include <vector>
+
+namespace kiln::lower {
+
+/// Where a kernel's buffer comes from at launch.
+struct BufferSource {
+  enum class Kind : std::uint8_t { Arg, Node, Partial, Scratch } kind;
+  std::uint32_t id;            // Arg: index into Graph::args; Node: the stored node
+  std::int64_t byte_offset;    // from the argument's first element / the node's buffer
+  std::int64_t bytes = 0;      // Partial, Scratch: size
+};
+
+struct Lowered {
+  kernel::Kernel kernel;
+  std::vector<std::int64_t> params;
+  std::vector<std::int32_t> slots;        // graph slot of each kernel slot
+  std::vector<BufferSource> buffers;      // parallel to kernel.buffers
+  std::int64_t grid = 1;                  // iterations of the Grid loop
+  std::int64_t grain = 1;                 // least iterations worth a thread
+  std::int64_t scratch_bytes = 0;         // per thread
+  double work = 0;                        // primitives in all (for the threading decision)
+  std::int64_t bytes = 0;                 // memory traffic, each operand once
+  schedule::Form form{};
+};
+
+/// Pre: a region made by plan::fuse over a verified graph. Never fails for such a region.
+Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
+              const schedule::Target& target);
+
+}  // namespace kiln::lower

@@ -1,0 +1,323 @@
+#include "lower/pull.h"
+
+#include "support/check.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace kiln::lower {
+namespace {
+
+using ir::GraphNode;
+using ir::NodeId;
+using ir::Op;
+using ir::OpKind;
+using CoordsId = std::uint32_t;
+
+struct Domain {
+  Shape axes;
+  std::uint64_t reduced = 0;
+};
+
+/// Row-major cut points of a shape: products of its trailing extents, greatest first, without 1 and the total.
+void cuts(std::span<const std::int64_t> dims, std::vector<std::int64_t>& out) {
+  out.clear();
+  std::int64_t suffix = 1;
+  for (std::size_t a = dims.size(); a-- > 1;) {
+    suffix *= dims[a];
+    if (suffix != 1) out.insert(out.begin(), suffix);
+  }
+}
+
+/// The domain's axes: those of the reduction (or of the widest node), refined where other nodes of the region show
+/// the same points in a shape that cuts between them (group norm: (N, G, C/G·H·W) against (N, C, H, W)).
+Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
+  std::vector<Shape> shapes;  // distinct shapes of full nodes, the anchor first
+  std::uint64_t mask = 0;
+  auto add = [&](std::span<const std::int64_t> dims) {
+    for (const Shape& s : shapes)
+      if (std::equal(s.begin(), s.end(), dims.begin(), dims.end())) return;
+    shapes.push_back(Shape(dims));
+  };
+  for (NodeId id : region.nodes)
+    if (ir::is_reduce(g[id].op)) {
+      add(g[g[id].in[0]].dims);
+      mask = g[id].attr64;
+      break;
+    }
+  std::size_t next_row = 0;
+  for (NodeId id : region.nodes) {
+    if (next_row < region.rows.size() && region.rows[next_row] == id) {
+      ++next_row;
+      if (ir::is_reduce(g[id].op)) add(g[g[id].in[0]].dims);
+      continue;
+    }
+    add(g[id].dims);
+  }
+  if (shapes.size() > 1 && mask == 0) {  // a map: the shape of highest rank leads
+    const auto widest = std::max_element(shapes.begin(), shapes.end(),
+                                         [](const Shape& a, const Shape& b) { return a.rank() < b.rank(); });
+    std::swap(*widest, shapes.front());
+  }
+  if (shapes.size() == 1) return {shapes[0], mask};
+
+  const Shape& anchor = shapes[0];
+  const std::int64_t total = anchor.numel();
+  std::vector<std::int64_t> points, more;
+  cuts(anchor, points);
+  for (std::size_t s = 1; s < shapes.size(); ++s) {
+    cuts(shapes[s], more);
+    for (std::int64_t cut : more) {
+      const auto at = std::lower_bound(points.begin(), points.end(), cut, std::greater<>());
+      if (at != points.end() && *at == cut) continue;
+      const std::int64_t above = at == points.begin() ? total : *(at - 1);
+      const std::int64_t below = at == points.end() ? 1 : *at;
+      if (above % cut == 0 && cut % below == 0 && points.size() + 1 < kMaxRank) points.insert(at, cut);
+    }
+  }
+  Domain d;
+  std::int64_t above = total;
+  points.push_back(1);
+  // Reduced or kept is inherited from the anchor's axis that the refined axis lies in.
+  int axis = 0;
+  std::int64_t axis_below = total;
+  for (std::int64_t cut : points) {
+    if (above / cut == 1 && cut != 1) continue;
+    while (axis < anchor.rank() && (axis_below > cut)) axis_below /= anchor[axis++];
+    if (axis > 0 && (mask >> (axis - 1)) & 1) d.reduced |= std::uint64_t{1} << d.axes.rank();
+    d.axes.push_back(above / cut);
+    above = cut;
+  }
+  return d;
+}
+
+class Puller {
+ public:
+  Puller(const plan::Graph& g, const plan::Regions& regions, const plan::Region& region, Domain domain)
+      : g_(g), regions_(regions), region_(region), p_(domain.axes) {
+    p_.domain = domain.axes;
+    p_.reduced = domain.reduced;
+    IndexSpace& space = p_.space;
+    // Row-major position among all points, and among the kept ones.
+    Coords all, kept;
+    Shape kept_dims;
+    for (int a = 0; a < p_.domain.rank(); ++a) {
+      all.push_back(space.axis(a));
+      if ((p_.reduced >> a) & 1) continue;
+      kept.push_back(space.axis(a));
+      kept_dims.push_back(p_.domain[a]);
+    }
+    p_.full_linear = space.linearize(all, p_.domain);
+    p_.row_linear = space.linearize(kept, kept_dims);
+  }
+
+  Pulled run() {
+    for (NodeId out : region_.outputs) {
+      const bool row = std::binary_search(region_.rows.begin(), region_.rows.end(), out);
+      const EntryId entry = value(out, base_coords(g_[out].dims, row), -1);
+      p_.outputs.push_back({out, entry, row});
+    }
+    return std::move(p_);
+  }
+
+ private:
+  bool own(NodeId id) const { return std::binary_search(region_.nodes.begin(), region_.nodes.end(), id); }
+
+  CoordsId intern(Coords&& coords) {
+    std::uint64_t h = coords.size();
+    for (const Index& i : coords) {
+      h = (h ^ static_cast<std::uint64_t>(i.c)) * 0x9e3779b97f4a7c15u;
+      for (int t = 0; t < i.n; ++t)
+        h = (h ^ static_cast<std::uint64_t>(i.terms[t].coef * 31 + i.terms[t].atom)) * 0x9e3779b97f4a7c15u;
+      h ^= h >> 29;
+    }
+    auto [it, end] = coords_by_hash_.equal_range(h);
+    for (; it != end; ++it)
+      if (coords_[it->second] == coords) return it->second;
+    const CoordsId id = static_cast<CoordsId>(coords_.size());
+    coords_.push_back(std::move(coords));
+    coords_by_hash_.emplace(h, id);
+    return id;
+  }
+
+  /// Coordinates, in a tensor of these extents, of the current point (or row) of the domain.
+  CoordsId base_coords(std::span<const std::int64_t> dims, bool row) {
+    for (const auto& b : base_)
+      if (b.row == row && std::equal(b.dims.begin(), b.dims.end(), dims.begin(), dims.end())) return b.id;
+    Coords c;
+    const Index& linear = row ? p_.row_linear : p_.full_linear;
+    if (!row && std::equal(dims.begin(), dims.end(), p_.domain.begin(), p_.domain.end())) {
+      for (std::size_t a = 0; a < dims.size(); ++a) c.push_back(p_.space.axis(static_cast<int>(a)));
+    } else {
+      p_.space.delinearize(linear, dims, c);
+    }
+    const CoordsId id = intern(std::move(c));
+    base_.push_back({Shape(dims), row, id});
+    return id;
+  }
+
+  /// Right-aligned broadcasting: coordinates of the operand that the point `at` of a tensor of `dims` reads.
+  CoordsId operand_coords(CoordsId at, std::span<const std::int64_t> dims, std::span<const std::int64_t> operand) {
+    if (std::equal(dims.begin(), dims.end(), operand.begin(), operand.end())) return at;
+    Coords c(operand.size());
+    const std::size_t skip = dims.size() - operand.size();
+    for (std::size_t a = 0; a < operand.size(); ++a)
+      if (operand[a] != 1) c[a] = coords_[at][a + skip];
+    return intern(std::move(c));
+  }
+
+  EntryId push(Entry&& e) {
+    p_.entries.push_back(std::move(e));
+    return static_cast<EntryId>(p_.entries.size() - 1);
+  }
+
+  EntryId load(NodeId id, CoordsId at, std::int32_t predicates) {
+    const GraphNode& n = g_[id];
+    Entry e{Entry::Kind::Load, id};
+    e.predicates = predicates;
+    e.cost = 1;
+    IndexSpace& s = p_.space;
+    if (n.op == Op::leaf) {
+      const ir::Dims strides = g_.args[static_cast<std::size_t>(n.arg)].strides;
+      for (std::size_t a = 0; a < n.dims.size(); ++a)
+        if (n.dims[a] != 1) e.index = s.add(e.index, s.mul(coords_[at][a], strides[a]));
+    } else {
+      e.index = s.linearize(coords_[at], n.dims);
+    }
+    return push(std::move(e));
+  }
+
+  EntryId value(NodeId id, CoordsId at, std::int32_t predicates) {
+    const std::uint64_t key = (std::uint64_t{id} << 40) ^ (std::uint64_t{at} << 16) ^ static_cast<std::uint16_t>(predicates);
+    if (const auto it = memo_.find(key); it != memo_.end()) return it->second;
+    const EntryId e = compute(id, at, predicates);
+    memo_.emplace(key, e);
+    return e;
+  }
+
+  EntryId compute(NodeId id, CoordsId at, std::int32_t predicates) {
+    const GraphNode& n = g_[id];
+    if (n.op == Op::leaf || (regions_.stored[id] && !own(id))) return load(id, at, predicates);
+    switch (ir::info(n.op).kind) {
+      case OpKind::Leaf: break;
+      case OpKind::Scalar: return push({Entry::Kind::Scalar, id});
+      case OpKind::Iota: {
+        Entry e{Entry::Kind::Iota, id};
+        e.index = coords_[at][n.attr64];
+        e.cost = 1;
+        return push(std::move(e));
+      }
+      case OpKind::Cast:
+      case OpKind::Elementwise: {
+        Entry e{Entry::Kind::Op, id};
+        e.cost = 1;
+        for (int k = 0; k < n.n_in; ++k) {
+          e.in[k] = value(n.in[k], operand_coords(at, n.dims, g_[n.in[k]].dims), predicates);
+          e.phase = std::max(e.phase, p_.entries[e.in[k]].phase);
+        }
+        return push(std::move(e));
+      }
+      case OpKind::View: return view(n, at, predicates, id);
+      case OpKind::Reduce: {
+        KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, true), "reduction ", id, " read off its row");
+        Entry e{Entry::Kind::Reduce, id};
+        e.in[0] = value(n.in[0], base_coords(g_[n.in[0]].dims, false), -1);
+        e.phase = p_.entries[e.in[0]].phase + 1;
+        if (n.op == Op::reduce_argmax || n.op == Op::reduce_argmin) e.index = reduced_position(n);
+        return push(std::move(e));
+      }
+      case OpKind::Contraction: break;
+    }
+    KILN_CHECK_THAT(false, ir::info(n.op).name, " cannot be computed inside a region");
+    return kNoEntry;
+  }
+
+  /// Position of the current point among the reduced axes of a reduction, row-major.
+  Index reduced_position(const GraphNode& n) {
+    const ir::Dims dims = g_[n.in[0]].dims;
+    const Coords& c = coords_[base_coords(dims, false)];
+    Index position;
+    std::int64_t stride = 1;
+    for (std::size_t a = dims.size(); a-- > 0;) {
+      if (!((n.attr64 >> a) & 1)) continue;
+      if (dims[a] != 1) position = p_.space.add(position, p_.space.mul(c[a], stride));
+      stride *= dims[a];
+    }
+    return position;
+  }
+
+  EntryId view(const GraphNode& n, CoordsId at, std::int32_t predicates, NodeId id) {
+    IndexSpace& s = p_.space;
+    const GraphNode& in = g_[n.in[0] == ir::kNoNode ? id : n.in[0]];
+    Coords c;
+    switch (n.op) {
+      case Op::reshape: s.delinearize(s.linearize(coords_[at], n.dims), in.dims, c); break;
+      case Op::broadcast: return value(n.in[0], operand_coords(at, n.dims, in.dims), predicates);
+      case Op::permute:
+        c.resize(in.dims.size());
+        for (std::size_t a = 0; a < n.dims.size(); ++a) c[(n.attr64 >> (4 * a)) & 15] = coords_[at][a];
+        break;
+      case Op::slice:
+        c.resize(in.dims.size());
+        for (std::size_t a = 0; a < n.dims.size(); ++a)
+          if (in.dims[a] != 1) c[a] = s.add(s.mul(coords_[at][a], n.attrs[2 * a + 1]), n.attrs[2 * a]);
+        break;
+      case Op::pad: return pad(n, at, predicates, id);
+      default: KILN_CHECK_THAT(false, "not a view: ", ir::info(n.op).name);
+    }
+    return value(n.in[0], intern(std::move(c)), predicates);
+  }
+
+  EntryId pad(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
+    IndexSpace& s = p_.space;
+    const GraphNode& body = g_[n.in[0]];
+    Coords c(body.dims.size());
+    std::int32_t chain = outer;
+    bool never = body.numel == 0;
+    for (std::size_t a = 0; a < n.dims.size() && !never; ++a) {
+      const std::int64_t low = n.attrs[2 * a], step = n.attrs[2 * a + 1];
+      const Index t = s.add(coords_[at][a], -low);
+      const auto [lo, hi] = s.range(t);
+      if (step != 1 || lo < 0 || hi >= body.dims[a]) {
+        never |= hi < 0 || lo >= body.dims[a] * step;
+        p_.links.push_back({{t, body.dims[a], step}, chain});
+        chain = static_cast<std::int32_t>(p_.links.size() - 1);
+      }
+      if (body.dims[a] != 1) c[a] = step == 1 ? t : s.floor_div(t, step);
+    }
+    if (never) return value(n.in[1], at, outer);
+    const EntryId inside = value(n.in[0], intern(std::move(c)), chain);
+    if (chain == outer) return inside;
+    Entry e{Entry::Kind::Pad, id};
+    e.in[0] = inside;
+    e.in[1] = value(n.in[1], operand_coords(at, n.dims, g_[n.in[1]].dims), outer);
+    e.predicates = chain;
+    e.predicates_end = outer;
+    e.cost = 3;
+    e.phase = std::max(p_.entries[e.in[0]].phase, p_.entries[e.in[1]].phase);
+    return push(std::move(e));
+  }
+
+  struct Base {
+    Shape dims;
+    bool row;
+    CoordsId id;
+  };
+
+  const plan::Graph& g_;
+  const plan::Regions& regions_;
+  const plan::Region& region_;
+  Pulled p_;
+  std::vector<Coords> coords_;
+  std::unordered_multimap<std::uint64_t, CoordsId> coords_by_hash_;
+  std::vector<Base> base_;
+  std::unordered_map<std::uint64_t, EntryId> memo_;
+};
+
+}  // namespace
+
+Pulled pull(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region) {
+  return Puller(graph, regions, region, choose_domain(graph, region)).run();
+}
+
+}  // namespace kiln::lower

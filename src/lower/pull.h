@@ -1,0 +1,58 @@
+// pull: from a region's outputs backwards to memory, composing views into index maps.
+//
+// The result is a list of entries in dependency order, each a value at known coordinates of the domain: a load, an
+// operation, a select made by a pad, a reduction. Views leave no entry. Sizes are still concrete numbers here.
+#pragma once
+
+#include "lower/index.h"
+#include "plan/region.h"
+
+#include <vector>
+
+namespace kiln::lower {
+
+using EntryId = std::uint32_t;
+inline constexpr EntryId kNoEntry = 0xffffffffu;
+
+/// 0 <= t < extent*step and t mod step == 0.
+struct Predicate {
+  Index t;
+  std::int64_t extent, step;
+};
+
+struct Entry {
+  enum class Kind : std::uint8_t { Load, Scalar, Iota, Op, Pad, Reduce } kind;
+  plan::NodeId node;                 // Load: the leaf or stored node
+  EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill}; Reduce: {value}
+  Index index;                       // Load: element offset; Iota: the coordinate
+  std::int32_t predicates = -1;      // Load: chain that must hold; Pad: the chain's newest links decide
+  std::int32_t predicates_end = -1;  // Pad: where the enclosing chain begins
+  int phase = 0;                     // reduction levels below it
+  std::uint32_t used_in = 0;         // phases that need it (bit set)
+  float cost = 0;                    // primitives of its whole tree, loads included
+};
+
+struct PredicateLink {
+  Predicate predicate;
+  std::int32_t next;
+};
+
+struct Pulled {
+  Shape domain;                      // extents of the axes
+  std::uint64_t reduced = 0;         // mask over them
+  IndexSpace space;
+  std::vector<Entry> entries;
+  std::vector<PredicateLink> links;
+  struct Output {
+    plan::NodeId node;
+    EntryId entry;
+    bool row;                        // stored once per row
+  };
+  std::vector<Output> outputs;
+  Index full_linear, row_linear;     // positions of full and row outputs in memory (contiguous)
+  explicit Pulled(std::span<const std::int64_t> axes) : space(axes) {}
+};
+
+Pulled pull(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region);
+
+}  // namespace kiln::lower

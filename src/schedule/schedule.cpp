@@ -1,0 +1,89 @@
+#include "schedule/schedule.h"
+
+#include "support/check.h"
+
+#include <algorithm>
+
+namespace kiln::schedule {
+namespace {
+
+constexpr std::int64_t kFlatBlock = 4096;     // elements: enough to hide the loop's start, few enough to balance
+constexpr std::int64_t kSplitAbove = 16384;   // shorter reductions are not worth a second stage
+constexpr std::int64_t kMinChunk = 4096;
+constexpr std::int64_t kSmallWork = 32768;    // elements one thread handles faster than two are woken
+
+int base_lanes(const Facts& f, const Target& t) {
+  return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
+}
+
+/// Cheap bodies wait for loads and adds: several registers side by side hide the latency.
+int widen(int lanes, int prims) { return prims <= 6 ? lanes * 4 : prims <= 20 ? lanes * 2 : lanes; }
+
+}  // namespace
+
+std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target) {
+  const std::int64_t total = rows * row_length;
+  if (total <= kSmallWork) return {};
+  const std::int64_t items = columns ? std::max<std::int64_t>(1, rows / (target.vector_bytes / 4)) : rows;
+  if (items >= target.threads) return {};
+  return cat(items, " independent ", columns ? "column blocks" : "rows", " keep fewer than ", target.threads,
+             " threads busy over ", total, " elements");
+}
+
+std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
+  Schedule s;
+  const int lanes = base_lanes(f, t);
+  s.stream = f.out_bytes >= t.stream_bytes;
+  std::int64_t kept = 1, reduced = 1;
+  for (const auto& a : f.axes) (a.reduced ? reduced : kept) *= a.extent;
+  const bool last_reduced = f.axes.back().reduced;
+
+  if (f.phases == 0) {
+    s.form = f.axes.size() == 1 ? Form::Flat : Form::Rows;
+    s.lanes = f.prims <= 3 ? lanes * 2 : lanes;
+    s.block = kFlatBlock;
+    return s;
+  }
+  const bool few = kept * (last_reduced ? 1 : 1) < 2 * t.threads;
+  if (last_reduced) {
+    const bool can_split = f.phases == 1 && !f.stores_full;
+    if (can_split && few && reduced >= kSplitAbove) {
+      s.form = Form::Split;
+      s.lanes = widen(lanes, f.prims);
+      // Chunks of the outermost reduced axis; inner reduced axes run whole.
+      std::int64_t outer = 0;
+      for (const auto& a : f.axes)
+        if (a.reduced) {
+          outer = a.extent;
+          break;
+        }
+      const std::int64_t inner = reduced / outer;
+      const std::int64_t want = std::min<std::int64_t>(std::max<std::int64_t>(1, reduced / kMinChunk), 8 * t.threads);
+      s.chunk = std::max<std::int64_t>((outer + want - 1) / want, std::max<std::int64_t>(1, kMinChunk / inner));
+      if (inner == 1) s.chunk = (s.chunk + 63) / 64 * 64;
+      return s;
+    }
+    s.form = Form::Rows;
+    s.lanes = f.axes.back().extent >= 4 * lanes ? widen(lanes, f.prims) : lanes;
+    return s;
+  }
+  s.lanes = f.axes.back().extent >= 4 * lanes ? widen(lanes, f.prims) : lanes;
+  s.block = s.lanes;
+  const std::int64_t items = kept / f.axes.back().extent * ((f.axes.back().extent + s.block - 1) / s.block);
+  if (f.phases == 1 && !f.stores_full && items < 2 * t.threads && reduced * kept >= 4 * kSplitAbove && reduced >= 64) {
+    s.form = Form::SplitColumns;
+    std::int64_t outer = 0;
+    for (const auto& a : f.axes)
+      if (a.reduced) {
+        outer = a.extent;
+        break;
+      }
+    const std::int64_t want = std::min<std::int64_t>(outer, 8 * t.threads);
+    s.chunk = (outer + want - 1) / want;
+    return s;
+  }
+  s.form = Form::Columns;
+  return s;
+}
+
+}  // namespace kiln::schedule

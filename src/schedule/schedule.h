@@ -1,0 +1,50 @@
+// schedule: how one region runs on one target, or why it cannot.
+//
+// Shapes of kernel (all are combinations of the same loops):
+//   Rows     grid over kept axes, the reduced (or last) axis on lanes; phases reread the row
+//   Columns  grid over kept axes and blocks of the last kept axis, which is on lanes; reduced axes are serial
+//   Split    a long reduction cut into chunks: partial results, combined by the kernel's finish section
+//   Flat     no reduction, one axis, cut into blocks
+#pragma once
+
+#include "schedule/target.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+
+namespace kiln::schedule {
+
+enum class Form : std::uint8_t { Flat, Rows, Columns, Split, SplitColumns };
+
+/// What a region looks like after its axes were collapsed.
+struct Facts {
+  struct Axis {
+    std::int64_t extent;
+    bool reduced;
+  };
+  std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
+  int phases = 0;              // dependent reduction levels (0: a map)
+  bool stores_full = false;    // writes values of the whole domain (not only per-row ones)
+  int prims = 0;               // cost of the innermost body
+  int widest_bytes = 4;        // widest element type computed with
+  std::int64_t out_bytes = 0;  // bytes of the largest full output
+};
+
+struct Schedule {
+  Form form = Form::Flat;
+  int lanes = 1;
+  std::int64_t block = 0;      // Flat, Columns: elements of the vector axis a grid item covers
+  std::int64_t chunk = 0;      // Split: elements of the chunked axis a grid item covers
+  bool stream = false;
+};
+
+/// A schedule, or one line that says which condition failed.
+std::variant<Schedule, std::string> schedule(const Facts& facts, const Target& target);
+
+/// Whether dependent reductions over rows can run as one kernel (asked by the planner before it merges).
+/// Returns an empty string, or the condition that fails.
+std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target);
+
+}  // namespace kiln::schedule
