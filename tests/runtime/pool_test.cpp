@@ -15,7 +15,7 @@
 namespace kiln::runtime {
 namespace {
 
-void release(ir::Buffer* sole_owner) { sole_owner->free(sole_owner); }
+void free_buffer(ir::Buffer* sole_owner) { sole_owner->free(sole_owner); }
 
 TEST(SizeClass, EverySizeFitsItsClassAndNotTheOneBelow) {
   for (std::uint64_t bytes = 0; bytes < (8u << 20); bytes += bytes < 4096 ? 1 : 61) {
@@ -52,7 +52,7 @@ TEST(Pool, BuffersAreAlignedWritableAndDistinct) {
   for (std::size_t i = 0; i < live.size(); ++i) {
     EXPECT_EQ(live[i]->data[0], static_cast<std::byte>(i));
     EXPECT_EQ(live[i]->data[live[i]->bytes - 1], static_cast<std::byte>(i));
-    release(live[i]);
+    free_buffer(live[i]);
   }
 }
 
@@ -60,12 +60,12 @@ TEST(Pool, ReusesWhatWasFreedWithoutAskingTheSystem) {
   for (std::uint64_t bytes : {1000ull, 300000ull, 40000000ull}) {
     ir::Buffer* a = allocate(bytes);
     std::byte* data = a->data;
-    release(a);
+    free_buffer(a);
     const std::uint64_t before = pool_statistics().system_allocations;
     ir::Buffer* b = allocate(bytes);
     EXPECT_EQ(b->data, data);
     EXPECT_EQ(pool_statistics().system_allocations, before);
-    release(b);
+    free_buffer(b);
   }
 }
 
@@ -75,16 +75,16 @@ TEST(Pool, CountsBytesInUseAcrossThreads) {
   ir::Buffer* large = allocate(3 << 20);
   EXPECT_EQ(pool_statistics().in_use, before + b->bytes + large->bytes);
   std::thread([&] {
-    release(b);
-    release(large);
+    free_buffer(b);
+    free_buffer(large);
   }).join();
   EXPECT_EQ(pool_statistics().in_use, before);
 }
 
 TEST(Pool, TrimReturnsLargeAndMediumBlocks) {
   trim();
-  release(allocate(64 << 20));
-  release(allocate(512 << 10));
+  free_buffer(allocate(64 << 20));
+  free_buffer(allocate(512 << 10));
   EXPECT_GE(trim(), (64u << 20) + (512u << 10));
   EXPECT_EQ(trim(), 0u);
 }
@@ -93,10 +93,10 @@ TEST(Pool, OneEighthLargerBlocksServeLargeRequests) {
   trim();
   ir::Buffer* a = allocate(9 << 20);
   std::byte* data = a->data;
-  release(a);
+  free_buffer(a);
   ir::Buffer* b = allocate(8 << 20);
   EXPECT_EQ(b->data, data);
-  release(b);
+  free_buffer(b);
 }
 
 class PoolLimit : public ::testing::Test {
@@ -114,17 +114,17 @@ TEST_F(PoolLimit, RefusesWithTheBytesWantedAndAvailableAndGoesOn) {
   } catch (const DeviceError& e) {
     EXPECT_NE(std::string(e.what()).find("67108864 bytes wanted, 33554432 available"), std::string::npos) << e.what();
   }
-  release(allocate(16 << 20));
+  free_buffer(allocate(16 << 20));
 }
 
 TEST_F(PoolLimit, TrimsItsCacheBeforeItRefuses) {
   trim();
   const PoolStatistics now = pool_statistics();
   set_memory_limit(now.in_use + now.cached + (128 << 20));
-  release(allocate(60 << 20));
+  free_buffer(allocate(60 << 20));
   ir::Buffer* b = allocate(100 << 20);
   EXPECT_GE(b->bytes, 100u << 20);
-  release(b);
+  free_buffer(b);
 }
 
 TEST_F(PoolLimit, KeepsAtMostHalfOfTheLimitCached) {
@@ -132,7 +132,7 @@ TEST_F(PoolLimit, KeepsAtMostHalfOfTheLimitCached) {
   set_memory_limit(256 << 20);
   std::vector<ir::Buffer*> live;
   for (int i = 0; i < 12; ++i) live.push_back(allocate(16 << 20));
-  for (ir::Buffer* b : live) release(b);
+  for (ir::Buffer* b : live) free_buffer(b);
   EXPECT_LE(trim(), 128u << 20);
 }
 
@@ -163,19 +163,19 @@ TEST(Pool, ThreadsAllocateAndFreeEachOthersBlocks) {
             shared.pop_back();
           }
         }
-        if (other) release(other);
+        if (other) free_buffer(other);
       }
     });
   for (std::thread& t : threads) t.join();
-  for (ir::Buffer* b : shared) release(b);
+  for (ir::Buffer* b : shared) free_buffer(b);
   EXPECT_EQ(pool_statistics().in_use, before);
 }
 
 struct FreesAtThreadEnd {
   ir::Buffer* buffer = nullptr;
   ~FreesAtThreadEnd() {
-    if (buffer) release(buffer);
-    release(allocate(100));  // and the pool still serves
+    if (buffer) free_buffer(buffer);
+    free_buffer(allocate(100));  // and the pool still serves
   }
 };
 
@@ -191,7 +191,7 @@ TEST(Pool, ServesAThreadAfterItsOwnListsAreGone) {
 struct FreesAtExit {
   ir::Buffer* buffer = nullptr;
   ~FreesAtExit() {
-    if (buffer) release(buffer);
+    if (buffer) free_buffer(buffer);
   }
 };
 
@@ -200,7 +200,7 @@ TEST(PoolDeathTest, ExitFreesBuffersOfStaticObjects) {
   EXPECT_EXIT(
       {
         holder.buffer = allocate(1000);
-        std::thread([] { release(allocate(1 << 20)); }).join();
+        std::thread([] { free_buffer(allocate(1 << 20)); }).join();
         std::exit(0);
       },
       ::testing::ExitedWithCode(0), "");
