@@ -269,40 +269,6 @@ ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc) {
   return node;
 }
 
-ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc) {
-  if (std::ranges::equal(x->dims(), dims)) return ir::NodeRef::share(x);
-  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::reshape, x->dtype, dims, loc));
-  KILN_CHECK_THAT(node->numel == x->numel, describe(x), " as ", to_string(dims));
-  node->n_in = 1;
-  ir::set_input(node.get(), 0, x);
-  return node;
-}
-
-ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc) {
-  Shape dims;
-  std::uint64_t packed = 0;
-  bool moved = false;
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    dims.push_back(x->dims()[static_cast<std::size_t>(axes[i])]);
-    packed |= static_cast<std::uint64_t>(axes[i]) << (4 * i);
-    moved |= axes[i] != static_cast<int>(i);
-  }
-  if (!moved) return ir::NodeRef::share(x);
-  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::permute, x->dtype, dims, loc));
-  node->n_in = 1;
-  node->attr64 = packed;
-  ir::set_input(node.get(), 0, x);
-  return node;
-}
-
-ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc) {
-  if (std::ranges::equal(x->dims(), dims)) return ir::NodeRef::share(x);
-  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::broadcast, x->dtype, dims, loc));
-  node->n_in = 1;
-  ir::set_input(node.get(), 0, x);
-  return node;
-}
-
 ir::Buffer* new_host_buffer(std::uint64_t bytes) {
   constexpr std::uint64_t kAlign = 64;
   const std::uint64_t padded = (bytes + 2 * kAlign - 1) / kAlign * kAlign;  // a masked tail may read past the end

@@ -45,6 +45,17 @@ ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc);
 ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc);
 ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc);
 ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc);
+/// attrs: start0, step0, start1, step1, …; dims: the result's.
+ir::NodeRef slice_node(ir::Node* x, std::span<const std::int64_t> start, std::span<const std::int64_t> step,
+                       std::span<const std::int64_t> dims, SourceLocation loc);
+/// attrs: low0, step0, low1, step1, …; a null fill takes the immediate `fill_bits`.
+ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits, std::span<const std::int64_t> low,
+                     std::span<const std::int64_t> step, std::span<const std::int64_t> dims, SourceLocation loc);
+ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc);
+/// x (cast to `dtype`, but for argmax and argmin) reduced over the axes of `mask`; no axes: x itself.
+ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims, SourceLocation loc);
+/// (b…, m, k) @ (b…, k, n), batch extents broadcast; dtypes and inner extents already agree.
+ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc);
 /// Resolves a possibly negative axis: "[op] axis 3 is out of range for shape (2, 3)".
 int checked_axis(std::string_view op, int axis, std::span<const std::int64_t> dims);
 /// A bit mask of resolved, distinct axes.

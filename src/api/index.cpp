@@ -1,0 +1,161 @@
+// Basic indexing and its functional counterpart, slice update: a Slice list becomes starts and steps an axis.
+#include "api/record.h"
+#include "support/check.h"
+
+#include <algorithm>
+
+namespace kiln {
+namespace {
+
+using ir::NodeRef;
+
+/// An index resolved against a shape: the box it selects (one entry an axis of x), and the shape the user sees.
+struct Box {
+  Shape start, step, dims;  // of x's rank
+  Shape result;             // integer axes dropped, new axes added
+};
+
+std::string show(const Slice& s) {
+  const auto bound = [](const std::optional<std::int64_t>& b) { return b ? std::to_string(*b) : std::string(); };
+  switch (s.kind) {
+    case Slice::Kind::Index: return std::to_string(*s.start);
+    case Slice::Kind::NewAxis: return "newaxis";
+    case Slice::Kind::Ellipsis: return "...";
+    case Slice::Kind::Range: break;
+  }
+  return bound(s.start) + ":" + bound(s.stop) + (s.step == 1 ? "" : ":" + std::to_string(s.step));
+}
+
+/// Python's slice.indices: first element, and how many.
+void resolve_range(std::string_view op, const Slice& s, std::int64_t extent, std::int64_t* start,
+                   std::int64_t* count) {
+  if (s.step == 0) throw UserError(cat("[", op, "] slice ", show(s), " has a step of 0"));
+  const bool back = s.step < 0;
+  const std::int64_t low = back ? -1 : 0, high = back ? extent - 1 : extent;
+  const auto place = [&](std::optional<std::int64_t> b, std::int64_t missing) {
+    if (!b) return missing;
+    return std::clamp(*b < 0 ? *b + extent : *b, low, high);
+  };
+  const std::int64_t from = place(s.start, back ? high : low), to = place(s.stop, back ? low : high);
+  const std::int64_t span = back ? from - to : to - from;
+  // |step| as unsigned: -INT64_MIN does not fit.
+  const std::uint64_t stride = back ? 0 - static_cast<std::uint64_t>(s.step) : static_cast<std::uint64_t>(s.step);
+  *count = span <= 0 ? 0 : static_cast<std::int64_t>((static_cast<std::uint64_t>(span) - 1) / stride) + 1;
+  *start = *count == 0 ? 0 : from;
+}
+
+Box resolve(std::string_view op, const ir::Node* x, std::span<const Slice> slices) {
+  int used = 0, ellipses = 0;
+  for (const Slice& s : slices) {
+    used += s.kind == Slice::Kind::Index || s.kind == Slice::Kind::Range;
+    ellipses += s.kind == Slice::Kind::Ellipsis;
+  }
+  if (used > x->rank || ellipses > 1) {
+    std::string list;
+    for (const Slice& s : slices) list += (list.empty() ? "" : ", ") + show(s);
+    throw UserError(cat("[", op, "] [", list, "] has too many parts for ", api::describe(x)));
+  }
+  Box box;
+  int axis = 0;
+  const auto take_whole = [&](int count) {
+    for (int i = 0; i < count; ++i, ++axis) {
+      const std::int64_t extent = x->dims()[static_cast<std::size_t>(axis)];
+      box.start.push_back(0);
+      box.step.push_back(1);
+      box.dims.push_back(extent);
+      box.result.push_back(extent);
+    }
+  };
+  for (const Slice& s : slices) {
+    switch (s.kind) {
+      case Slice::Kind::NewAxis: box.result.push_back(1); break;
+      case Slice::Kind::Ellipsis: take_whole(x->rank - used); break;
+      case Slice::Kind::Index: {
+        const std::int64_t extent = x->dims()[static_cast<std::size_t>(axis)];
+        if (*s.start < -extent || *s.start >= extent)
+          throw UserError(cat("[", op, "] index ", *s.start, " is out of range for axis ", axis, " of ",
+                              api::describe(x)));
+        box.start.push_back(*s.start < 0 ? *s.start + extent : *s.start);
+        box.step.push_back(1);
+        box.dims.push_back(1);
+        ++axis;
+        break;
+      }
+      case Slice::Kind::Range: {
+        std::int64_t start = 0, count = 0;
+        resolve_range(op, s, x->dims()[static_cast<std::size_t>(axis)], &start, &count);
+        box.start.push_back(start);
+        box.step.push_back(count > 1 ? s.step : 1);
+        box.dims.push_back(count);
+        box.result.push_back(count);
+        ++axis;
+        break;
+      }
+    }
+  }
+  take_whole(x->rank - axis);
+  return box;
+}
+
+}  // namespace
+
+Tensor Tensor::index(std::span<const Slice> slices, SourceLocation loc) const {
+  ir::Node* const x = api::checked("index", *this);
+  const Box box = resolve("index", x, slices);
+  const NodeRef part = api::slice_node(x, box.start, box.step, box.dims, loc);
+  return api::finish(api::reshape_node(part.get(), box.result, loc));
+}
+
+Tensor slice_update(const Tensor& x, std::span<const Slice> slices, Operand value) {
+  ir::Node* const node = api::checked("slice_update", x);
+  const SourceLocation loc = value.loc;
+  const Box box = resolve("slice_update", node, slices);
+  const NodeRef given = value.tensor
+                            ? api::cast_node(api::checked("slice_update", *value.tensor), node->dtype, loc)
+                            : api::scalar_node(value.scalar, node->dtype, loc);
+  Shape from = given->shape();
+  // Leading ones are dropped, as numpy does when assigning.
+  while (from.rank() > box.result.rank() && from[0] == 1) from = Shape(std::span<const std::int64_t>(from).subspan(1));
+  bool fits = from.rank() <= box.result.rank();
+  for (int i = 0; i < from.rank() && fits; ++i) {
+    const std::int64_t want = box.result[box.result.rank() - from.rank() + i];
+    fits = from[i] == want || from[i] == 1;
+  }
+  if (!fits)
+    throw UserError(cat("[slice_update] ", api::describe(given.get()), " does not broadcast to the selected shape ",
+                        box.result.str(), " of ", api::describe(node)));
+  for (std::int64_t extent : box.dims)
+    if (extent == 0) return x;
+  NodeRef body = api::reshape_node(given.get(), from, loc);
+  body = api::broadcast_node(body.get(), box.result, loc);
+  body = api::reshape_node(body.get(), box.dims, loc);
+  // pad places forward only: a backward box is the same box forward, with its contents turned round.
+  Shape low = box.start, step = box.step, turned_start, turned_step;
+  for (int i = 0; i < node->rank; ++i) {
+    const bool back = step[i] < 0;
+    turned_start.push_back(back ? box.dims[i] - 1 : 0);
+    turned_step.push_back(back ? -1 : 1);
+    if (back) {
+      low[i] += step[i] * (box.dims[i] - 1);
+      step[i] = -step[i];
+    }
+  }
+  body = api::slice_node(body.get(), turned_start, turned_step, box.dims, loc);
+  if (std::ranges::equal(box.dims, node->dims())) return api::finish(std::move(body));
+  return api::finish(api::pad_node(body.get(), node, 0, low, step, node->dims(), loc));
+}
+
+Tensor slice_update(const Tensor& x, std::initializer_list<Slice> slices, Operand value) {
+  return slice_update(x, std::span(slices.begin(), slices.size()), value);
+}
+
+SliceRef& SliceRef::assign(Operand value) {
+  *target_ = slice_update(*target_, slices_, value);
+  return *this;
+}
+SliceRef& SliceRef::operator+=(Operand value) && { return assign({add(*this, value), value.loc}); }
+SliceRef& SliceRef::operator-=(Operand value) && { return assign({subtract(*this, value), value.loc}); }
+SliceRef& SliceRef::operator*=(Operand value) && { return assign({multiply(*this, value), value.loc}); }
+SliceRef& SliceRef::operator/=(Operand value) && { return assign({divide(*this, value), value.loc}); }
+
+}  // namespace kiln

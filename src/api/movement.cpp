@@ -1,0 +1,383 @@
+// Movement: everything here records index maps (reshape, permute, broadcast, slice, pad) and nothing else.
+#include "api/record.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace kiln {
+namespace {
+
+using api::checked;
+using api::describe;
+using api::finish;
+using ir::NodeRef;
+
+std::vector<int> identity_axes(int rank) {
+  std::vector<int> axes(static_cast<std::size_t>(rank));
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
+/// The user's shape with -1 filled in; UserError unless it has as many elements as x.
+Shape resolved_shape(const ir::Node* x, const Shape& shape) {
+  Shape out = shape;
+  int unknown = -1;
+  std::int64_t known = 1;
+  bool good = true;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] == -1) {
+      good = good && unknown < 0;
+      unknown = i;
+    } else {
+      good = good && shape[i] >= 0 && !__builtin_mul_overflow(known, shape[i], &known);
+    }
+  }
+  if (good && unknown >= 0) {
+    good = known != 0 && x->numel % known == 0;
+    if (good) out[unknown] = x->numel / known;
+  } else {
+    good = good && known == x->numel;
+  }
+  if (!good) throw UserError(cat("[reshape] ", describe(x), " cannot take the shape ", shape.str()));
+  return out;
+}
+
+/// Slice of one axis, every other whole.
+NodeRef slice_axis(ir::Node* x, int axis, std::int64_t start, std::int64_t step, std::int64_t count,
+                   SourceLocation loc) {
+  Shape starts, steps, dims = x->shape();
+  starts.resize(x->rank, 0);
+  steps.resize(x->rank, 1);
+  starts[axis] = start;
+  steps[axis] = step;
+  dims[axis] = count;
+  return api::slice_node(x, starts, steps, dims, loc);
+}
+
+Tensor rolled(const Tensor& x, std::int64_t shift, int axis, SourceLocation loc) {
+  ir::Node* const node = x.node();
+  const std::int64_t extent = node->dims()[static_cast<std::size_t>(axis)];
+  if (extent == 0) return x;
+  const std::int64_t by = ((shift % extent) + extent) % extent;
+  if (by == 0) return x;
+  const Tensor head = Tensor::adopt(slice_axis(node, axis, extent - by, 1, by, loc).take());
+  const Tensor tail = Tensor::adopt(slice_axis(node, axis, 0, 1, extent - by, loc).take());
+  return concat({head, tail}, axis, loc);
+}
+
+}  // namespace
+
+Tensor reshape(const Tensor& x, const Shape& shape, SourceLocation loc) {
+  ir::Node* const node = checked("reshape", x);
+  return finish(api::reshape_node(node, resolved_shape(node, shape), loc));
+}
+
+Tensor flatten(const Tensor& x, int start, int end, SourceLocation loc) {
+  ir::Node* const node = checked("flatten", x);
+  if (node->rank == 0) return reshape(x, {1}, loc);
+  const auto dims = node->dims();
+  const int first = api::checked_axis("flatten", start, dims), last = api::checked_axis("flatten", end, dims);
+  if (first > last) throw UserError(cat("[flatten] axes ", start, " to ", end, " of ", describe(node)));
+  Shape out;
+  for (int i = 0; i < node->rank; ++i) {
+    const std::int64_t extent = dims[static_cast<std::size_t>(i)];
+    if (i > first && i <= last)
+      out[out.rank() - 1] *= extent;
+    else
+      out.push_back(extent);
+  }
+  return finish(api::reshape_node(node, out, loc));
+}
+
+Tensor permute_dims(const Tensor& x, const Axes& axes, SourceLocation loc) {
+  ir::Node* const node = checked("permute_dims", x);
+  api::checked_axes("permute_dims", axes, node->dims());
+  if (axes.all() || static_cast<int>(axes.list().size()) != node->rank)
+    throw UserError(cat("[permute_dims] needs ", int{node->rank}, " axes for ", describe(node), ", got ",
+                        axes.list().size()));
+  std::vector<int> order = axes.list();
+  for (int& axis : order) axis = axis < 0 ? axis + node->rank : axis;
+  return finish(api::permute_node(node, order, loc));
+}
+
+Tensor transpose(const Tensor& x, SourceLocation loc) {
+  ir::Node* const node = checked("transpose", x);
+  std::vector<int> order = identity_axes(node->rank);
+  std::ranges::reverse(order);
+  return finish(api::permute_node(node, order, loc));
+}
+
+Tensor swapaxes(const Tensor& x, int a, int b, SourceLocation loc) {
+  ir::Node* const node = checked("swapaxes", x);
+  std::vector<int> order = identity_axes(node->rank);
+  std::swap(order[static_cast<std::size_t>(api::checked_axis("swapaxes", a, node->dims()))],
+            order[static_cast<std::size_t>(api::checked_axis("swapaxes", b, node->dims()))]);
+  return finish(api::permute_node(node, order, loc));
+}
+
+Tensor matrix_transpose(const Tensor& x, SourceLocation loc) {
+  if (checked("matrix_transpose", x)->rank < 2)
+    throw UserError(cat("[matrix_transpose] needs two axes, got ", describe(x.node())));
+  return swapaxes(x, -2, -1, loc);
+}
+
+Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, SourceLocation loc) {
+  ir::Node* const node = checked("moveaxis", x);
+  const std::uint64_t from = api::checked_axes("moveaxis", source, node->dims());
+  const std::uint64_t to = api::checked_axes("moveaxis", destination, node->dims());
+  if (source.all() || destination.all() || source.list().size() != destination.list().size())
+    throw UserError(cat("[moveaxis] ", source.list().size(), " axes to ", destination.list().size(),
+                        " places, on ", describe(node)));
+  std::vector<int> order(node->rank, -1);
+  for (std::size_t i = 0; i < source.list().size(); ++i) {
+    const int s = source.list()[i], d = destination.list()[i];
+    order[static_cast<std::size_t>(d < 0 ? d + node->rank : d)] = s < 0 ? s + node->rank : s;
+  }
+  int next = 0;
+  for (int i = 0; i < node->rank; ++i) {
+    if ((to >> i) & 1) continue;
+    while ((from >> next) & 1) ++next;
+    order[static_cast<std::size_t>(i)] = next++;
+  }
+  return finish(api::permute_node(node, order, loc));
+}
+
+Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc) {
+  ir::Node* const node = checked("expand_dims", x);
+  const int rank = node->rank + static_cast<int>(axes.list().size());
+  Shape out;
+  out.resize(rank, 0);
+  const std::uint64_t added = api::checked_axes("expand_dims", axes.all() ? Axes{} : axes, out);
+  for (int i = 0, from = 0; i < rank; ++i)
+    out[i] = (added >> i) & 1 ? 1 : node->dims()[static_cast<std::size_t>(from++)];
+  return finish(api::reshape_node(node, out, loc));
+}
+
+Tensor squeeze(const Tensor& x, const Axes& axes, SourceLocation loc) {
+  ir::Node* const node = checked("squeeze", x);
+  const std::uint64_t mask = api::checked_axes("squeeze", axes, node->dims());
+  Shape out;
+  for (int i = 0; i < node->rank; ++i) {
+    const std::int64_t extent = node->dims()[static_cast<std::size_t>(i)];
+    const bool drop = (mask >> i) & 1;
+    if (drop && extent != 1 && !axes.all())
+      throw UserError(cat("[squeeze] axis ", i, " of ", describe(node), " is not of extent 1"));
+    if (!drop || extent != 1) out.push_back(extent);
+  }
+  return finish(api::reshape_node(node, out, loc));
+}
+
+Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLocation loc) {
+  ir::Node* const node = checked("broadcast_to", x);
+  const int lead = shape.rank() - node->rank;
+  bool good = lead >= 0;
+  for (int i = 0; i < node->rank && good; ++i) {
+    const std::int64_t extent = node->dims()[static_cast<std::size_t>(i)];
+    good = extent == 1 || extent == shape[lead + i];
+  }
+  if (!good) throw UserError(cat("[broadcast_to] ", describe(node), " does not broadcast to ", shape.str()));
+  return finish(api::broadcast_node(node, shape, loc));
+}
+
+std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors, SourceLocation loc) {
+  Shape shape;
+  for (const Tensor& t : tensors) {
+    const ir::Node* node = checked("broadcast_arrays", t);
+    shape = api::broadcast_shapes("broadcast_arrays", shape, node->dims());
+  }
+  std::vector<Tensor> out;
+  for (const Tensor& t : tensors) out.push_back(broadcast_to(t, shape, loc));
+  return out;
+}
+
+Tensor flip(const Tensor& x, const Axes& axes, SourceLocation loc) {
+  ir::Node* const node = checked("flip", x);
+  const std::uint64_t mask = api::checked_axes("flip", axes, node->dims());
+  Shape start, step;
+  for (int i = 0; i < node->rank; ++i) {
+    const std::int64_t extent = node->dims()[static_cast<std::size_t>(i)];
+    const bool turn = ((mask >> i) & 1) && extent > 1;
+    start.push_back(turn ? extent - 1 : 0);
+    step.push_back(turn ? -1 : 1);
+  }
+  return finish(api::slice_node(node, start, step, node->dims(), loc));
+}
+
+Tensor roll(const Tensor& x, std::int64_t shift, const Axes& axes, SourceLocation loc) {
+  ir::Node* const node = checked("roll", x);
+  if (axes.all()) return reshape(rolled(reshape(x, {node->numel}, loc), shift, 0, loc), node->shape(), loc);
+  const std::uint64_t mask = api::checked_axes("roll", axes, node->dims());
+  Tensor out = x;
+  for (int i = 0; i < node->rank; ++i)
+    if ((mask >> i) & 1) out = rolled(out, shift, i, loc);
+  return out;
+}
+
+Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths, Scalar value,
+           SourceLocation loc) {
+  ir::Node* const node = checked("pad", x);
+  if (widths.size() != node->rank)
+    throw UserError(cat("[pad] needs ", int{node->rank}, " pairs of widths for ", describe(node), ", got ",
+                        widths.size()));
+  Shape start, step, inner, low, outer;
+  for (int i = 0; i < node->rank; ++i) {
+    const auto [before, after] = widths[static_cast<std::size_t>(i)];
+    const std::int64_t extent = node->dims()[static_cast<std::size_t>(i)];
+    std::int64_t whole = 0;
+    if (__builtin_add_overflow(extent, before, &whole) || __builtin_add_overflow(whole, after, &whole) || whole < 0)
+      throw UserError(cat("[pad] widths ", before, " and ", after, " on axis ", i, " of ", describe(node)));
+    const std::int64_t from = std::min(extent, std::max<std::int64_t>(0, -before));
+    const std::int64_t to = std::max(from, std::min(extent, extent + after));
+    start.push_back(from);
+    step.push_back(1);
+    inner.push_back(to - from);
+    low.push_back(std::max<std::int64_t>(0, before));
+    outer.push_back(whole);
+  }
+  const NodeRef body = api::slice_node(node, start, step, inner, loc);
+  if (inner == outer) return finish(body);
+  return finish(api::pad_node(body.get(), nullptr, api::scalar_bits(value, node->dtype), low, step, outer, loc));
+}
+
+Tensor concat(std::span<const Tensor> tensors, int axis, SourceLocation loc) {
+  if (tensors.empty()) throw UserError("[concat] no tensors");
+  const ir::Node* head = checked("concat", tensors[0]);
+  const int at = api::checked_axis("concat", axis, head->dims());
+  Shape dims = head->shape();
+  DType dtype = head->dtype;
+  for (const Tensor& t : tensors.subspan(1)) {
+    const ir::Node* node = checked("concat", t);
+    bool good = node->rank == head->rank;
+    for (int i = 0; i < head->rank && good; ++i)
+      good = i == at || node->dims()[static_cast<std::size_t>(i)] == dims[i];
+    if (!good)
+      throw UserError(cat("[concat] ", describe(head), " and ", describe(node), " differ off axis ", at));
+    if (__builtin_add_overflow(dims[at], node->dims()[static_cast<std::size_t>(at)], &dims[at]))
+      throw UserError(cat("[concat] the extent of axis ", at, " overflows 63 bits"));
+    dtype = promote(dtype, node->dtype);
+  }
+  // A chain from the back: each piece is padded out to the whole, and what follows it shows through.
+  Shape low, step;
+  low.resize(dims.rank(), 0);
+  step.resize(dims.rank(), 1);
+  low[at] = dims[at];
+  NodeRef rest;
+  for (std::size_t i = tensors.size(); i-- > 0;) {
+    const NodeRef piece = api::cast_node(tensors[i].node(), dtype, loc);
+    const std::int64_t extent = piece->dims()[static_cast<std::size_t>(at)];
+    low[at] -= extent;
+    if (extent == dims[at] && !rest) {
+      rest = piece;
+      break;
+    }
+    if (extent != 0) rest = api::pad_node(piece.get(), rest.get(), 0, low, step, dims, loc);
+  }
+  if (!rest) rest = api::cast_node(tensors[0].node(), dtype, loc);  // every piece is empty
+  return finish(std::move(rest));
+}
+Tensor concat(std::initializer_list<Tensor> tensors, int axis, SourceLocation loc) {
+  return concat(std::span(tensors.begin(), tensors.size()), axis, loc);
+}
+
+Tensor stack(std::span<const Tensor> tensors, int axis, SourceLocation loc) {
+  if (tensors.empty()) throw UserError("[stack] no tensors");
+  const ir::Node* head = checked("stack", tensors[0]);
+  std::vector<Tensor> pieces;
+  for (const Tensor& t : tensors) {
+    const ir::Node* node = checked("stack", t);
+    if (!std::ranges::equal(head->dims(), node->dims()))
+      throw UserError(cat("[stack] shapes differ: ", describe(head), " and ", describe(node)));
+    pieces.push_back(expand_dims(t, axis, loc));
+  }
+  const int rank = head->rank + 1;
+  return concat(pieces, axis < 0 ? axis + rank : axis, loc);
+}
+Tensor stack(std::initializer_list<Tensor> tensors, int axis, SourceLocation loc) {
+  return stack(std::span(tensors.begin(), tensors.size()), axis, loc);
+}
+
+Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) {
+  ir::Node* const node = checked("tile", x);
+  const int rank = std::max<int>(node->rank, repetitions.rank());
+  Shape split, wide, out;
+  for (int i = 0; i < rank; ++i) {
+    const int in_x = i - (rank - node->rank), in_r = i - (rank - repetitions.rank());
+    const std::int64_t extent = in_x < 0 ? 1 : node->dims()[static_cast<std::size_t>(in_x)];
+    const std::int64_t times = in_r < 0 ? 1 : repetitions[in_r];
+    std::int64_t total = 0;
+    if (times < 0 || __builtin_mul_overflow(extent, times, &total))
+      throw UserError(cat("[tile] repetitions ", repetitions.str(), " of ", describe(node)));
+    if (times != 1) {
+      split.push_back(1);
+      wide.push_back(times);
+    }
+    split.push_back(extent);
+    wide.push_back(extent);
+    out.push_back(total);
+  }
+  const NodeRef columns = api::reshape_node(node, split, loc);
+  const NodeRef repeated = api::broadcast_node(columns.get(), wide, loc);
+  return finish(api::reshape_node(repeated.get(), out, loc));
+}
+
+Tensor repeat(const Tensor& x, std::int64_t count, int axis, SourceLocation loc) {
+  ir::Node* const node = checked("repeat", x);
+  const int at = api::checked_axis("repeat", axis, node->dims());
+  Shape split, wide, out = node->shape();
+  if (count < 0 || __builtin_mul_overflow(out[at], count, &out[at]))
+    throw UserError(cat("[repeat] ", count, " times along axis ", at, " of ", describe(node)));
+  for (int i = 0; i < node->rank; ++i) {
+    const std::int64_t extent = node->dims()[static_cast<std::size_t>(i)];
+    split.push_back(extent);
+    wide.push_back(extent);
+    if (i == at) {
+      split.push_back(1);
+      wide.push_back(count);
+    }
+  }
+  const NodeRef column = api::reshape_node(node, split, loc);
+  const NodeRef repeated = api::broadcast_node(column.get(), wide, loc);
+  return finish(api::reshape_node(repeated.get(), out, loc));
+}
+
+std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& positions, int axis,
+                          SourceLocation loc) {
+  ir::Node* const node = checked("split", x);
+  const int at = api::checked_axis("split", axis, node->dims());
+  const std::int64_t extent = node->dims()[static_cast<std::size_t>(at)];
+  std::vector<Tensor> out;
+  std::int64_t from = 0;
+  for (std::size_t i = 0; i <= positions.size(); ++i) {
+    const std::int64_t to = i < positions.size() ? positions[i] : extent;
+    if (to < from || to > extent)
+      throw UserError(cat("[split] position ", to, " on axis ", at, " of ", describe(node)));
+    out.push_back(finish(slice_axis(node, at, from, 1, to - from, loc)));
+    from = to;
+  }
+  return out;
+}
+
+std::vector<Tensor> split(const Tensor& x, std::int64_t sections, int axis, SourceLocation loc) {
+  ir::Node* const node = checked("split", x);
+  const int at = api::checked_axis("split", axis, node->dims());
+  const std::int64_t extent = node->dims()[static_cast<std::size_t>(at)];
+  if (sections <= 0 || extent % sections != 0)
+    throw UserError(cat("[split] axis ", at, " of ", describe(node), " into ", sections, " equal parts"));
+  std::vector<std::int64_t> positions;
+  for (std::int64_t i = 1; i < sections; ++i) positions.push_back(i * (extent / sections));
+  return split(x, positions, at, loc);
+}
+
+std::vector<Tensor> unstack(const Tensor& x, int axis, SourceLocation loc) {
+  ir::Node* const node = checked("unstack", x);
+  const int at = api::checked_axis("unstack", axis, node->dims());
+  std::vector<Tensor> out;
+  for (std::int64_t i = 0; i < node->dims()[static_cast<std::size_t>(at)]; ++i) {
+    const Tensor piece = Tensor::adopt(slice_axis(node, at, i, 1, 1, loc).take());
+    out.push_back(squeeze(piece, at, loc));
+  }
+  return out;
+}
+
+}  // namespace kiln

@@ -1,0 +1,99 @@
+// Nodes of the structural operations: their attributes in the layout structural.def states. Callers have checked
+// every argument; a node that would change nothing is not made.
+#include "api/record.h"
+#include "support/check.h"
+
+#include <algorithm>
+
+namespace kiln::api {
+namespace {
+
+ir::NodeRef with_input(ir::NodeRef node, ir::Node* x) {
+  node->n_in = 1;
+  ir::set_input(node.get(), 0, x);
+  return node;
+}
+
+void interleave(ir::Node* node, std::span<const std::int64_t> first, std::span<const std::int64_t> second) {
+  if (first.empty()) return;
+  std::int64_t* attrs = ir::new_attrs(node, static_cast<int>(2 * first.size()));
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    attrs[2 * i] = first[i];
+    attrs[2 * i + 1] = second[i];
+  }
+}
+
+}  // namespace
+
+ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc) {
+  if (std::ranges::equal(x->dims(), dims)) return ir::NodeRef::share(x);
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::reshape, x->dtype, dims, loc)), x);
+  KILN_CHECK_THAT(node->numel == x->numel, describe(x), " as ", to_string(dims));
+  return node;
+}
+
+ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc) {
+  Shape dims;
+  std::uint64_t packed = 0;
+  bool moved = false;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    dims.push_back(x->dims()[static_cast<std::size_t>(axes[i])]);
+    packed |= static_cast<std::uint64_t>(axes[i]) << (4 * i);
+    moved |= axes[i] != static_cast<int>(i);
+  }
+  if (!moved) return ir::NodeRef::share(x);
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::permute, x->dtype, dims, loc)), x);
+  node->attr64 = packed;
+  return node;
+}
+
+ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc) {
+  if (std::ranges::equal(x->dims(), dims)) return ir::NodeRef::share(x);
+  return with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::broadcast, x->dtype, dims, loc)), x);
+}
+
+ir::NodeRef slice_node(ir::Node* x, std::span<const std::int64_t> start, std::span<const std::int64_t> step,
+                       std::span<const std::int64_t> dims, SourceLocation loc) {
+  bool whole = std::ranges::equal(x->dims(), dims);
+  for (std::size_t i = 0; i < dims.size() && whole; ++i) whole = start[i] == 0 && (step[i] == 1 || dims[i] <= 1);
+  if (whole) return ir::NodeRef::share(x);
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::slice, x->dtype, dims, loc)), x);
+  interleave(node.get(), start, step);
+  return node;
+}
+
+ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits, std::span<const std::int64_t> low,
+                     std::span<const std::int64_t> step, std::span<const std::int64_t> dims, SourceLocation loc) {
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::pad, body->dtype, dims, loc)), body);
+  node->n_in = 2;
+  if (fill)
+    ir::set_input(node.get(), 1, fill);
+  else
+    node->imm = fill_bits;
+  interleave(node.get(), low, step);
+  return node;
+}
+
+ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc) {
+  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::iota, dtype, dims, loc));
+  node->attr64 = static_cast<std::uint64_t>(axis);
+  return node;
+}
+
+ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims, SourceLocation loc) {
+  const bool position = op == ir::Op::reduce_argmax || op == ir::Op::reduce_argmin;
+  const ir::NodeRef body = position ? ir::NodeRef::share(x) : cast_node(x, dtype, loc);
+  if (mask == 0 && !position) return body;
+  Shape kept, dropped;
+  for (int i = 0; i < x->rank; ++i) {
+    const bool reduced = (mask >> i) & 1;
+    const std::int64_t extent = x->dims()[static_cast<std::size_t>(i)];
+    kept.push_back(reduced ? 1 : extent);
+    if (!reduced) dropped.push_back(extent);
+  }
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node(op, dtype, kept, loc)), body.get());
+  node->attr64 = mask;
+  return keepdims ? node : reshape_node(node.get(), dropped, loc);
+}
+
+}  // namespace kiln::api

@@ -1,0 +1,151 @@
+// Reductions. The node keeps its axes as extents of 1; a reshape drops them. What has no primitive (mean, var,
+// logsumexp) is a composition, which the planner makes one kernel.
+#include "api/record.h"
+#include "support/check.h"
+
+#include <algorithm>
+
+namespace kiln {
+namespace {
+
+using api::checked;
+using api::elementwise;
+using api::finish;
+using ir::NodeRef;
+using ir::Op;
+
+struct Call {
+  ir::Node* x;
+  std::uint64_t mask;
+  std::int64_t count;  // elements that make one result
+};
+
+Call prepare(std::string_view op, const Tensor& x, const Axes& axes) {
+  Call call{checked(op, x), 0, 1};
+  call.mask = api::checked_axes(op, axes, call.x->dims());
+  for (int i = 0; i < call.x->rank; ++i)
+    if ((call.mask >> i) & 1) call.count *= call.x->dims()[static_cast<std::size_t>(i)];
+  return call;
+}
+
+void require_elements(std::string_view op, const Call& call) {
+  if (call.count == 0) throw UserError(cat("[", op, "] no elements to choose from in ", api::describe(call.x)));
+}
+
+/// The dtype sums and products of integers are kept in.
+DType sum_dtype(DType t) {
+  if (is_float(t)) return t;
+  return is_unsigned_int(t) ? DType::UInt64 : DType::Int64;
+}
+
+/// Halves are averaged in float32: a float16 sum overflows long before its mean does.
+DType mean_dtype(DType t) { return is_float(t) && !is_half(t) ? t : DType::Float32; }
+DType float_dtype(DType t) { return is_float(t) ? t : DType::Float32; }
+
+Tensor extreme(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+  const Call call = prepare(name, x, axes);
+  require_elements(name, call);
+  return finish(api::reduce_node(op, call.x, call.mask, call.x->dtype, keepdims, loc));
+}
+
+Tensor position(std::string_view name, Op op, const Tensor& x, std::optional<int> axis, bool keepdims,
+                SourceLocation loc) {
+  const Call call = prepare(name, x, axis ? Axes(*axis) : all_axes);
+  require_elements(name, call);
+  const NodeRef comparable = is_bool(call.x->dtype) ? api::cast_node(call.x, DType::UInt8, loc)
+                                                    : NodeRef::share(call.x);
+  return finish(api::reduce_node(op, comparable.get(), call.mask, DType::Int64, keepdims, loc));
+}
+
+Tensor drop(const Tensor& x, std::uint64_t mask, bool keepdims, SourceLocation loc) {
+  if (keepdims) return x;
+  Shape dims;
+  for (int i = 0; i < x.rank(); ++i)
+    if (!((mask >> i) & 1)) dims.push_back(x.node()->dims()[static_cast<std::size_t>(i)]);
+  return Tensor::adopt(api::reshape_node(x.node(), dims, loc).take());
+}
+
+/// Mean of the float tensor x with its axes kept.
+Tensor mean_kept(const Tensor& x, const Call& call, SourceLocation loc) {
+  const Tensor total = finish(api::reduce_node(Op::reduce_sum, x.node(), call.mask, x.dtype(), true, loc));
+  return elementwise(Op::divide, total, Scalar(static_cast<double>(call.count)), loc);
+}
+
+Tensor var_kept(const Tensor& x, const Call& call, double correction, SourceLocation loc) {
+  const Tensor centred = elementwise(Op::subtract, x, mean_kept(x, call, loc), loc);
+  const Tensor squares = elementwise(Op::multiply, centred, centred, loc);
+  const Tensor total = finish(api::reduce_node(Op::reduce_sum, squares.node(), call.mask, x.dtype(), true, loc));
+  return elementwise(Op::divide, total, Scalar(std::max(static_cast<double>(call.count) - correction, 0.0)), loc);
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+  const Call call = prepare("sum", x, axes);
+  return finish(api::reduce_node(Op::reduce_sum, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
+}
+Tensor prod(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+  const Call call = prepare("prod", x, axes);
+  return finish(api::reduce_node(Op::reduce_prod, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
+}
+Tensor max(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+  return extreme("max", Op::reduce_max, x, axes, keepdims, loc);
+}
+Tensor min(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+  return extreme("min", Op::reduce_min, x, axes, keepdims, loc);
+}
+Tensor any(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+  const Call call = prepare("any", x, axes);
+  return finish(api::reduce_node(Op::reduce_max, call.x, call.mask, DType::Bool, keepdims, loc));
+}
+Tensor all(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+  const Call call = prepare("all", x, axes);
+  return finish(api::reduce_node(Op::reduce_min, call.x, call.mask, DType::Bool, keepdims, loc));
+}
+Tensor all(const Tensor& x, SourceLocation loc) { return all(x, all_axes, false, loc); }
+Tensor count_nonzero(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+  checked("count_nonzero", x);
+  return sum(astype(x, DType::Bool, loc), axes, keepdims, loc);
+}
+Tensor argmax(const Tensor& x, std::optional<int> axis, bool keepdims, SourceLocation loc) {
+  return position("argmax", Op::reduce_argmax, x, axis, keepdims, loc);
+}
+Tensor argmin(const Tensor& x, std::optional<int> axis, bool keepdims, SourceLocation loc) {
+  return position("argmin", Op::reduce_argmin, x, axis, keepdims, loc);
+}
+
+Tensor mean(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+  const Call call = prepare("mean", x, axes);
+  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
+  return astype(drop(mean_kept(values, call, loc), call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+}
+Tensor var(const Tensor& x, const Axes& axes, bool keepdims, double correction, SourceLocation loc) {
+  const Call call = prepare("var", x, axes);
+  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
+  return astype(drop(var_kept(values, call, correction, loc), call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+}
+Tensor std(const Tensor& x, const Axes& axes, bool keepdims, double correction, SourceLocation loc) {
+  const Call call = prepare("std", x, axes);
+  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
+  const Tensor root = elementwise(Op::sqrt, var_kept(values, call, correction, loc), loc);
+  return astype(drop(root, call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+}
+
+Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+  const Call call = prepare("logsumexp", x, axes);
+  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
+  const DType t = values.dtype();
+  if (call.count == 0) {
+    const Tensor nothing = sum(exp(values, loc), axes, keepdims, loc);
+    return astype(log(nothing, loc), float_dtype(x.dtype()), loc);
+  }
+  const Tensor high = finish(api::reduce_node(Op::reduce_max, values.node(), call.mask, t, true, loc));
+  // A row of -inf (or with +inf) is shifted by nothing: inf - inf would be NaN.
+  const Tensor shift = elementwise(Op::where, isfinite(high, loc), high, Scalar(0.0), loc);
+  const Tensor powers = exp(elementwise(Op::subtract, values, shift, loc), loc);
+  const Tensor total = finish(api::reduce_node(Op::reduce_sum, powers.node(), call.mask, t, true, loc));
+  const Tensor out = elementwise(Op::add, log(total, loc), shift, loc);
+  return astype(drop(out, call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+}
+
+}  // namespace kiln
