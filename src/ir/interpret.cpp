@@ -1,0 +1,275 @@
+#include "ir/interpret.h"
+
+#include "ir/interpret_value.h"
+#include "ir/reference.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kiln::ir {
+namespace {
+
+using oracle::Cursor;
+using oracle::Value;
+
+template <class T>
+T load(const Value& v, std::int64_t offset) {
+  T out;
+  std::memcpy(&out, v.data + offset * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return out;
+}
+
+template <class T>
+void store(const Value& v, std::int64_t index, T value) {
+  std::memcpy(v.writable() + index * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+/// Long double for floats: an oracle's sum must be better than the tree it judges. Integers wrap in uint64_t.
+template <class S>
+using Sum = std::conditional_t<std::is_integral_v<S>, std::uint64_t, long double>;
+
+template <class S>
+Sum<S> widen(S s) {
+  if constexpr (std::is_integral_v<S>) return static_cast<std::uint64_t>(s);
+  else return static_cast<long double>(static_cast<ref::Compute<S>>(s));
+}
+template <class S>
+S narrow(Sum<S> sum) {
+  if constexpr (std::is_integral_v<S>) return static_cast<S>(sum);
+  else return ref::cast<S>(static_cast<double>(sum));
+}
+
+Value cast(const GraphNode& node, const Value& x) {
+  Value out = oracle::new_value(node.dtype, node.dims);
+  dispatch(x.dtype, [&]<class From>() {
+    dispatch(node.dtype, [&]<class To>() {
+      Cursor cursor(x);
+      for (std::int64_t i = 0, offset = 0; i < node.numel; ++i) {
+        cursor.take(&offset, 1);
+        store(out, i, ref::cast<To>(load<From>(x, offset)));
+      }
+    });
+  });
+  return out;
+}
+
+Value iota(const GraphNode& node) {
+  Value out = oracle::new_value(node.dtype, node.dims);
+  const std::int64_t extent = node.dims[node.attr64];
+  std::int64_t inner = 1;
+  for (std::size_t i = node.attr64 + 1; i < node.dims.size(); ++i) inner *= node.dims[i];
+  dispatch(node.dtype, [&]<class T>() {
+    for (std::int64_t i = 0; i < node.numel; ++i) store(out, i, ref::cast<T>(i / inner % extent));
+  });
+  return out;
+}
+
+Value scalar(const GraphNode& node, std::uint64_t bits) {
+  Value out = oracle::new_value(node.dtype, {});
+  std::memcpy(out.writable(), &bits, static_cast<std::size_t>(size_of(node.dtype)));
+  return oracle::broadcast(out, node.dims);
+}
+
+Value leaf(const GraphNode& node, const ArgInfo& info, const ArgData& data) {
+  Value v;
+  v.dtype = node.dtype;
+  v.dims.assign(info.dims.begin(), info.dims.end());
+  v.strides.assign(info.strides.begin(), info.strides.end());
+  v.data = data.data;
+  return v;
+}
+
+Value reshape(const GraphNode& node, const Value& x) {
+  Value out = oracle::new_value(node.dtype, {});
+  const Value flat = oracle::densified(x);
+  out = flat;
+  out.dims.assign(node.dims.begin(), node.dims.end());
+  out.strides.assign(node.dims.size(), 1);
+  for (std::size_t i = node.dims.size(); i-- > 1;) out.strides[i - 1] = out.strides[i] * node.dims[i];
+  return out;
+}
+
+Value permute(const GraphNode& node, const Value& x) {
+  Value out = x;
+  for (std::size_t i = 0; i < node.dims.size(); ++i) {
+    const std::size_t from = (node.attr64 >> (4 * i)) & 15;
+    out.dims[i] = x.dims[from];
+    out.strides[i] = x.strides[from];
+  }
+  return out;
+}
+
+Value slice(const GraphNode& node, const Value& x) {
+  Value out = x;
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < node.dims.size(); ++i) {
+    first += node.attrs[2 * i] * x.strides[i];
+    out.strides[i] = node.attrs[2 * i + 1] * x.strides[i];
+    out.dims[i] = node.dims[i];
+  }
+  if (node.numel != 0) out.data += first * size_of(x.dtype);
+  return out;
+}
+
+Value pad(const GraphNode& node, const Value& body, const Value& fill) {
+  // densified may share the fill's memory: write into a copy.
+  const Value source = oracle::densified(oracle::broadcast(fill, node.dims));
+  Value out = oracle::new_value(node.dtype, node.dims);
+  const std::int64_t bytes = size_of(node.dtype);
+  if (node.numel != 0) std::memcpy(out.writable(), source.data, static_cast<std::size_t>(node.numel * bytes));
+  Value place = out;  // the elements the body covers
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < node.dims.size(); ++i) {
+    first += node.attrs[2 * i] * out.strides[i];
+    place.strides[i] = node.attrs[2 * i + 1] * out.strides[i];
+    place.dims[i] = body.dims[i];
+  }
+  Cursor from(body), to(place);
+  for (std::int64_t i = 0, count = body.numel(), a = 0, b = 0; i < count; ++i) {
+    from.take(&a, 1);
+    to.take(&b, 1);
+    std::memcpy(out.writable() + (first + b) * bytes, body.data + a * bytes, static_cast<std::size_t>(bytes));
+  }
+  return out;
+}
+
+/// One output element from `count` inputs, in row-major order of the reduced axes.
+template <class S, class R>
+R reduced(Op op, const Value& x, Cursor& cursor, std::int64_t count) {
+  using T = ref::Compute<S>;
+  const auto next = [&] {
+    std::int64_t offset = 0;
+    cursor.take(&offset, 1);
+    return load<S>(x, offset);
+  };
+  if (op == Op::reduce_sum || op == Op::reduce_prod) {
+    Sum<S> total = op == Op::reduce_sum ? 0 : 1;
+    for (std::int64_t i = 0; i < count; ++i)
+      if (op == Op::reduce_sum) total += widen(next());
+      else total *= widen(next());
+    if constexpr (std::is_same_v<S, R>) return narrow<S>(total);
+    else return {};
+  }
+  if (count == 0) return op == Op::reduce_min ? ref::cast<R>(1) : R{};  // bool: any of none, all of none
+  const bool greatest = op == Op::reduce_max || op == Op::reduce_argmax;
+  T best = static_cast<T>(next());
+  std::int64_t at = 0;
+  for (std::int64_t i = 1; i < count; ++i) {
+    const T v = static_cast<T>(next());
+    if (best != best) continue;  // the first NaN wins; the cursor still has to move
+    if (v != v || (greatest ? v > best : v < best)) {
+      best = v;
+      at = i;
+    }
+  }
+  return op == Op::reduce_argmax || op == Op::reduce_argmin ? ref::cast<R>(at) : ref::cast<R>(best);
+}
+
+Value reduce(const GraphNode& node, const Value& x) {
+  Value turned = x;  // kept axes first, so that each output's inputs follow one another
+  turned.dims.clear();
+  turned.strides.clear();
+  std::int64_t count = 1;
+  for (int pass = 0; pass < 2; ++pass)
+    for (std::size_t i = 0; i < x.dims.size(); ++i) {
+      if (static_cast<int>((node.attr64 >> i) & 1) != pass) continue;
+      turned.dims.push_back(x.dims[i]);
+      turned.strides.push_back(x.strides[i]);
+      if (pass == 1) count *= x.dims[i];
+    }
+  Value out = oracle::new_value(node.dtype, node.dims);
+  const bool position = node.op == Op::reduce_argmax || node.op == Op::reduce_argmin;
+  dispatch(x.dtype, [&]<class S>() {
+    Cursor cursor(turned);
+    for (std::int64_t i = 0; i < node.numel; ++i) {
+      if (position)
+        store(out, i, reduced<S, std::int64_t>(node.op, x, cursor, count));
+      else
+        store(out, i, reduced<S, S>(node.op, x, cursor, count));
+    }
+  });
+  return out;
+}
+
+template <class S>
+void multiply_matrices(const Value& x, const Value& y, std::int64_t m, std::int64_t k, std::int64_t n, Value& out,
+                       std::int64_t x_at, std::int64_t y_at, std::int64_t out_at) {
+  std::vector<Sum<S>> row(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < m; ++i) {
+    std::ranges::fill(row, Sum<S>(0));
+    for (std::int64_t j = 0; j < k; ++j) {
+      const Sum<S> a = widen(load<S>(x, x_at + i * k + j));
+      for (std::int64_t c = 0; c < n; ++c) row[static_cast<std::size_t>(c)] += a * widen(load<S>(y, y_at + j * n + c));
+    }
+    for (std::int64_t c = 0; c < n; ++c) store(out, out_at + i * n + c, narrow<S>(row[static_cast<std::size_t>(c)]));
+  }
+}
+
+Value matmul(const GraphNode& node, const Value& lhs, const Value& rhs) {
+  const Value x = oracle::densified(lhs), y = oracle::densified(rhs);
+  Value out = oracle::new_value(node.dtype, node.dims);
+  const std::size_t rank = node.dims.size();
+  const std::int64_t m = node.dims[rank - 2], n = node.dims[rank - 1], k = x.dims[rank - 1];
+  const std::int64_t groups = m * n == 0 ? 0 : node.numel / (m * n);
+  dispatch(node.dtype, [&]<class S>() {
+    for (std::int64_t g = 0; g < groups; ++g) multiply_matrices<S>(x, y, m, k, n, out, g * m * k, g * k * n, g * m * n);
+  });
+  return out;
+}
+
+Value evaluate(const Graph& graph, const GraphNode& node, const std::vector<Value>& values,
+               std::span<const ArgData> args, std::span<const std::uint64_t> slots) {
+  const auto in = [&](int i) -> const Value& { return values[node.in[i]]; };
+  switch (info(node.op).kind) {
+    case OpKind::Leaf:
+      return leaf(node, graph.args[static_cast<std::size_t>(node.arg)], args[static_cast<std::size_t>(node.arg)]);
+    case OpKind::Scalar: return scalar(node, slots[static_cast<std::size_t>(node.arg)]);
+    case OpKind::Iota: return iota(node);
+    case OpKind::Cast: return cast(node, oracle::broadcast(in(0), node.dims));
+    case OpKind::Reduce: return reduce(node, in(0));
+    case OpKind::Contraction: return matmul(node, in(0), in(1));
+    case OpKind::Elementwise: {
+      Value operands[3];
+      for (int i = 0; i < node.n_in; ++i) operands[i] = oracle::broadcast(in(i), node.dims);
+      return oracle::elementwise(node, operands);
+    }
+    case OpKind::View: break;
+  }
+  switch (node.op) {
+    case Op::reshape: return reshape(node, in(0));
+    case Op::permute: return permute(node, in(0));
+    case Op::broadcast: return oracle::broadcast(in(0), node.dims);
+    case Op::slice: return slice(node, in(0));
+    default: KILN_CHECK_THAT(node.op == Op::pad, info(node.op).name); return pad(node, in(0), in(1));
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<std::byte>> interpret(const Graph& graph, std::span<const ArgData> args,
+                                              std::span<const std::uint64_t> slots) {
+  std::vector<NodeId> last_use(graph.size(), 0);
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    last_use[id] = id;
+    for (int i = 0; i < graph[id].n_in; ++i) last_use[graph[id].in[i]] = id;
+  }
+  for (NodeId root : graph.roots) last_use[root] = graph.size();
+  std::vector<Value> values(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const GraphNode& node = graph[id];
+    values[id] = evaluate(graph, node, values, args, slots);
+    for (int i = 0; i < node.n_in; ++i)
+      if (last_use[node.in[i]] == id) values[node.in[i]] = {};
+  }
+  std::vector<std::vector<std::byte>> out;
+  for (NodeId root : graph.roots) {
+    const Value v = oracle::densified(values[root]);
+    const auto bytes = static_cast<std::size_t>(graph[root].numel * size_of(graph[root].dtype));
+    std::vector<std::byte>& copy = out.emplace_back(bytes);
+    if (bytes != 0) std::memcpy(copy.data(), v.data, bytes);
+  }
+  return out;
+}
+
+}  // namespace kiln::ir

@@ -1,0 +1,46 @@
+// Values of the reference interpreter: strided memory, and the walk over its elements in row-major order.
+#pragma once
+
+#include "ir/graph.h"
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace kiln::ir::oracle {
+
+/// An array somewhere in memory. Views share `memory` and differ in data, dims and strides.
+struct Value {
+  DType dtype = DType::Float32;
+  std::vector<std::int64_t> dims, strides;  // strides in elements
+  std::shared_ptr<std::vector<std::byte>> memory;
+  const std::byte* data = nullptr;
+
+  std::int64_t numel() const;
+  bool dense() const;
+  std::byte* writable() const { return memory->data(); }
+};
+
+/// Fresh row-major memory.
+Value new_value(DType dtype, Dims dims);
+/// The same elements in row-major memory (v itself when they are).
+Value densified(const Value& v);
+/// v under broadcasting to dims: strides of 0 where an extent of 1, or an axis that is not there, repeats.
+Value broadcast(const Value& v, Dims dims);
+
+/// Element offsets of a strided array in row-major order, a run at a time.
+class Cursor {
+ public:
+  explicit Cursor(const Value& v);
+  /// The next n offsets (there must be as many).
+  void take(std::int64_t* offsets, std::int64_t n);
+
+ private:
+  std::vector<std::int64_t> dims_, strides_, index_;
+  std::int64_t offset_ = 0;
+};
+
+/// One op of ops.def over operands of the result's shape.
+Value elementwise(const GraphNode& node, const Value* operands);
+
+}  // namespace kiln::ir::oracle
