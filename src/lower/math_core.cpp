@@ -1,0 +1,96 @@
+// Range reductions and Float64 cores. Coefficients are minimax fits (relative error of the function as computed),
+// made with a Remez/Lawson fit at 160 bits and rounded one by one; the error is stated at each.
+#include "lower/math_core.h"
+
+namespace kiln::lower::math {
+
+using kernel::abs;
+using kernel::bitcast;
+
+Rounded round_scaled(E x, double factor, E magic) {
+  const E t = fma(x, x.lit(factor), magic);
+  const E scale = bitcast(bitcast(t, DType::Int32) << x.lit(DType::Int32, 23), DType::Float32);
+  return {t - magic, scale};
+}
+
+E exp_poly(E r) {
+  const E q = horner(r, {0x1.fffffcp-2, 0x1.55548cp-3, 0x1.555858p-5, 0x1.123deep-7, 0x1.6ac8c8p-10});
+  return fma(fma(q, r, r.lit(1)), r, r.lit(1));
+}
+
+E plus_exp_negated(E c, E r, E scale) {
+  const E q = horner(r, {0x1.fffffcp-2, -0x1.55548cp-3, 0x1.555858p-5, -0x1.123deep-7, 0x1.6ac8c8p-10});
+  // (scale + c) + scale (e^-r - 1): rounding e^-r itself would cost half an ulp more.
+  return fma(fma(q, r, r.lit(-1)) * r, scale, scale + c);
+}
+
+E over_one_plus_exp(E numerator, E z, E z_lo) {
+  const E far = z < -1.0;
+  const E magic = select(far, z.lit(magic32(-32)), z.lit(magic32(0)));
+  const E c = select(far, z.lit(0x1p-32), z.lit(1));
+  const Rounded n = round_scaled(z, -kLog2e, magic);  // -z = n ln2 - r
+  E r = fma(n.whole, z.lit(kLn2Hi), z);
+  r = fma(n.whole, z.lit(kLn2Lo), z_lo ? r + z_lo : r);
+  return numerator * c / plus_exp_negated(c, r, n.scale);
+}
+
+Exp64 exp64(E x) {
+  x = at_least(at_most(x, 700.0), -700.0);
+  const E magic = x.lit(0x1.8p52 + 1023);
+  const E t = fma(x, x.lit(kLog2e), magic);
+  const E n = t - magic;
+  E r = fma(n, x.lit(-kLn2), x);
+  r = fma(n, x.lit(-0x1.abc9e3b39803fp-56), r);
+  // (e^r - 1 - r) / r^2 on |r| <= ln2 / 2: 2^-49.3
+  const E q = horner(r, {0x1.0000000000006p-1, 0x1.55555555521d9p-3, 0x1.555555555152dp-5, 0x1.1111112152136p-7,
+                         0x1.6c16c18239608p-10, 0x1.a0199b9644765p-13, 0x1.a0199d9936f51p-16, 0x1.72dab16459760p-19,
+                         0x1.28ab74881913dp-22});
+  const E scale = bitcast(bitcast(t, DType::Int64) << x.lit(DType::Int64, 52), DType::Float64);
+  return {fma(r * r, q, r), scale};
+}
+
+E log64(E x) {
+  // x = 2^n m with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh(s), s = (m - 1) / (m + 1)
+  const DType u64 = DType::UInt64;
+  const E from_root = bitcast(x, u64) - x.bits(u64, 0x3fe6a09e667f3bcdu);
+  const E m = bitcast(bitcast(x, u64) - (from_root & x.bits(u64, 0xfff0000000000000u)), DType::Float64);
+  // The exponent as a float, without a 64-bit conversion (AVX2 has none): biased into the low bits of 2^52.
+  const E biased = (from_root + x.bits(u64, std::uint64_t{1024} << 52)) >> x.lit(u64, 52);
+  const E n = bitcast(biased | x.bits(u64, 0x4330000000000000u), DType::Float64) - (0x1p52 + 1024);
+  const E f = m - 1.0;
+  const E s = f / (m + 1.0);
+  const E z = s * s;
+  // (log((1 + s) / (1 - s)) - 2 s) / s^3: 2^-58.4
+  const E p = horner(z, {0x1.555555555558fp-1, 0x1.9999999980ad3p-2, 0x1.249249415e7bbp-2, 0x1.c71c526b4400cp-3,
+                         0x1.74662e0b93aaap-3, 0x1.39a32c941f3ddp-3, 0x1.2ef8eea67b984p-3});
+  return fma(n, x.lit(kLn2), fma(s * z, p, s + s));
+}
+
+E log1p64(E u) {
+  const E w = u + 1.0;
+  // What rounding w lost, to first order; beyond w = 2 it is below the error anyway and must not be added unscaled.
+  const E lost = select(u < 1.0, u - (w - 1.0), u.lit(0));
+  return log64(w) + lost;
+}
+
+E atan2_64(E y, E x) {
+  // Infinities become 2^500: their ratio is 1, and any Float32 over it rounds to zero.
+  const E ay = at_most(abs(y), 0x1p500), ax = at_most(abs(x), 0x1p500);
+  const E lo = min(ay, ax), hi = max(ay, ax);
+  const E steep = lo > hi * 0x1.a827999fcef32p-2;  // tan(pi / 8)
+  const E num = select(steep, lo - hi, lo);
+  const E den = select(steep, lo + hi, hi);
+  const E t = num / select(den == 0.0, den.lit(1), den);
+  const E z = t * t;
+  // (atan(t) - t) / t^3 on |t| <= tan(pi / 8): 2^-54.7
+  const E p = horner(z, {-0x1.5555555555327p-2, 0x1.999999994abe2p-3, -0x1.24924905cdd98p-3, 0x1.c71c65e2ff9dcp-4,
+                         -0x1.745bc478fddccp-4, 0x1.3afc41c0c9605p-4, -0x1.10056fd72af6ap-4, 0x1.d2561de22698bp-5,
+                         -0x1.6517a5c8d9d00p-5, 0x1.5c46ec0fad5cdp-6});
+  E r = fma(t * z, p, t);
+  r = select(steep, r + 0x1.921fb54442d18p-1, r);
+  r = select(ay > ax, 0x1.921fb54442d18p+0 - r, r);
+  r = select(sign_of(x) != x.bits(DType::UInt64, 0), 0x1.921fb54442d18p+1 - r, r);
+  return with_sign(r, sign_of(y));
+}
+
+}  // namespace kiln::lower::math

@@ -1,0 +1,77 @@
+// Pieces shared by the math_*.cpp files: Horner, clamps, range reduction, and Float64 cores for Float32 functions
+// whose cost does not matter: computed in Float64 and rounded once.
+#pragma once
+
+#include "kernel/expr.h"
+
+#include <initializer_list>
+#include <limits>
+
+namespace kiln::lower::math {
+
+using kernel::E;
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double kLog2e = 0x1.71547652b82fep+0;
+inline constexpr double kLn2 = 0x1.62e42fefa39efp-1;
+
+inline bool is_f64(E x) { return x.type() == DType::Float64; }
+inline E to_f64(E x) { return kernel::cast(x, DType::Float64); }
+inline E to_f32(E x) { return kernel::cast(x, DType::Float32); }
+
+/// c[0] + c[1] x + c[2] x^2 + ...
+inline E horner(E x, std::initializer_list<double> c) {
+  const double* k = c.end();
+  E sum = x.lit(*--k);
+  while (k != c.begin()) sum = fma(sum, x, x.lit(*--k));
+  return sum;
+}
+
+// Clamps that let NaN through: with the constant first, one minps/maxps.
+inline E at_most(E x, double limit) { return select(x.lit(limit) < x, x.lit(limit), x); }
+inline E at_least(E x, double limit) { return select(x < x.lit(limit), x.lit(limit), x); }
+
+/// |x| without the sign of a NaN; the sign bit alone; a non-negative magnitude given a sign.
+inline DType bits_type(E x) { return is_f64(x) ? DType::UInt64 : DType::UInt32; }
+inline E sign_mask(E x) { return x.bits(bits_type(x), is_f64(x) ? 0x8000000000000000u : 0x80000000u); }
+inline E sign_of(E x) { return bitcast(x, bits_type(x)) & sign_mask(x); }
+inline E with_sign(E magnitude, E sign_bits) { return bitcast(bitcast(magnitude, sign_bits.type()) | sign_bits, magnitude.type()); }
+
+/// round(x * factor) of a Float32 in two forms: `whole` as a float, and `scale` = 2^(whole + bias) in one shift.
+/// Pre: |x * factor| < 2^21 and whole + bias + 127 in [1, 254] (any garbage for NaN, which `whole` keeps).
+/// Adding 1.5 * 2^23 leaves the integer in the low bits of the significand; the shift drops everything else.
+struct Rounded {
+  E whole, scale;
+};
+Rounded round_scaled(E x, double factor, E magic);
+inline double magic32(int bias) { return 12582912.0 + 127 + bias; }
+
+inline constexpr double kLn2Hi = 0x1.62e430p-1;  // ln 2 as a float; fma subtracts n * kLn2Hi exactly
+inline constexpr double kLn2Lo = -0x1.05c610p-29;
+
+E exp_poly(E r);                            // e^r on |r| <= ln2 / 2: 2^-28.2
+E plus_exp_negated(E c, E r, E scale);  // c + scale e^-r, scale a power of two: the same polynomial
+
+/// numerator / (1 + e^-(z + z_lo)), z_lo optional. Pre: -110 <= z <= 80 or NaN.
+/// Both sides are scaled by 2^-32 for z < -1, so that e^-z up to 2^160 stays finite; elsewhere by 1, so that a tiny
+/// numerator loses nothing.
+E over_one_plus_exp(E numerator, E z, E z_lo);
+
+// ---- Float64 cores: about 2^-48 relative error, enough to round to Float32 as if exact ----
+
+/// e^x = scale * (1 + expm1); expm1 relative to itself is exact to the same error. Clamps x to [-700, 700].
+struct Exp64 {
+  E expm1, scale;
+  E exp() const { return fma(scale, expm1, scale); }
+  E minus_one() const { return fma(scale, expm1, scale - 1.0); }
+};
+Exp64 exp64(E x);
+/// Pre: x is positive, normal and finite (else garbage).
+E log64(E x);
+/// log(1 + u), relative error kept for tiny u. Pre: -1 < u < 2^1000.
+E log1p64(E u);
+/// Pre: operands are Float64 from Float32 or of like range. All quadrants, signed zeros and infinities.
+E atan2_64(E y, E x);
+
+}  // namespace kiln::lower::math

@@ -1,0 +1,116 @@
+// Exponentials and sigmoids. Each hot one is written out for the fewest instructions: e^x = 2^n e^r with n read off
+// the low bits of x log2(e) + 1.5 * 2^23, so that 2^n (with any bias) costs one shift.
+#include "lower/math.h"
+#include "lower/math_core.h"
+
+namespace kiln::lower::math {
+
+using kernel::abs;
+using kernel::bitcast;
+using kernel::call;
+using kernel::MathFn;
+
+E exp(E x) {
+  if (is_f64(x)) return call(MathFn::Exp, x);
+  // Half-way scaled by 2^+-64, so that 2^n is always normal; the last product rounds subnormals and overflows.
+  const E y = at_least(at_most(x, 89.0), -104.0);
+  const E low = y < 0.0;
+  const Rounded n = round_scaled(y, kLog2e, select(low, x.lit(magic32(64)), x.lit(magic32(-64))));
+  E r = fma(n.whole, x.lit(-kLn2Hi), y);
+  r = fma(n.whole, x.lit(-kLn2Lo), r);
+  return exp_poly(r) * n.scale * select(low, x.lit(0x1p-64), x.lit(0x1p64));
+}
+
+E exp2(E x) {
+  if (is_f64(x)) return call(MathFn::Exp2, x);
+  const E y = at_least(at_most(x, 129.0), -151.0);
+  const E low = y < 0.0;
+  const Rounded n = round_scaled(y, 1.0, select(low, x.lit(magic32(64)), x.lit(magic32(-64))));
+  const E r = y - n.whole;
+  // 2^r on |r| <= 1/2: 2^-28.3
+  const E p = horner(r, {1.0, 0x1.62e430p-1, 0x1.ebfbdcp-3, 0x1.c6af76p-5, 0x1.3b2daep-7, 0x1.5f0c4ap-10, 0x1.41ae46p-13});
+  return p * n.scale * select(low, x.lit(0x1p-64), x.lit(0x1p64));
+}
+
+E expm1(E x) {
+  if (is_f64(x)) return call(MathFn::Expm1, x);
+  const E y = to_f32(exp64(to_f64(x)).minus_one());
+  return select(x == 0.0, x, y);  // -0
+}
+
+E sigmoid(E x) {
+  if (is_f64(x)) {
+    // e^-|x| never overflows; 1 / (1 + e) and e / (1 + e) share the division's operands.
+    const E e = call(MathFn::Exp, -abs(x));
+    return select(x < 0.0, e, x.lit(1)) / (e + 1.0);
+  }
+  // 2^-32 / (2^-32 + 2^-32 e^-x): scaled so that e^-x stays finite down to where the result is subnormal.
+  const E y = at_least(at_most(x, 60.0), -104.0);
+  const Rounded n = round_scaled(y, -kLog2e, x.lit(magic32(-32)));
+  E r = fma(n.whole, x.lit(kLn2Hi), y);
+  r = fma(n.whole, x.lit(kLn2Lo), r);
+  return 0x1p-32 / plus_exp_negated(x.lit(0x1p-32), r, n.scale);
+}
+
+E silu(E x) {
+  if (is_f64(x)) {
+    const E e = call(MathFn::Exp, -abs(x));
+    // Below -800 the factor underflows; bounding x there keeps -inf * 0 from being NaN.
+    return at_least(x, -800.0) * select(x < 0.0, e, x.lit(1)) / (e + 1.0);
+  }
+  const E y = at_least(x, -110.0);  // the result is -0 from -104 on
+  return over_one_plus_exp(y, at_most(y, 60.0), E{});
+}
+
+E tanh(E x) {
+  if (is_f64(x)) return call(MathFn::Tanh, x);
+  // tanh a = h / (h + 1), h = (e^2a - 1) / 2 = (s - 1) / 2 + s q, s = 2^n, q = (e^2r - 1) / 2, r = a - n ln2 / 2.
+  // One term of ln2 is enough: where n > 0, tanh damps the error of r. The offset keeps n = 0 up to tanh a = 1/4: from
+  // there the last place is twice as large, where s - 1 and q first cancel.
+  const E a = at_most(abs(x), 9.1);
+  const Rounded n = round_scaled(a - 0.0827, 2 * kLog2e, x.lit(magic32(0)));
+  const E r = fma(n.whole, x.lit(-kLn2Hi / 2), a);
+  // ((e^2r - 1) / 2 - r) / r^2 on [-0.0907, 0.256]: 2^-26.1
+  const E p = horner(r, {0x1.000002p+0, 0x1.55562cp-1, 0x1.5547b6p-2, 0x1.0facd4p-3, 0x1.a1476ep-5});
+  const E q = fma(r * r, p, r);
+  const E h = fma(q, n.scale, fma(n.scale, x.lit(0.5), x.lit(-0.5)));
+  return with_sign(h / (h + 1.0), sign_of(x));
+}
+
+E sinh(E x) {
+  if (is_f64(x)) return call(MathFn::Sinh, x);
+  const E em = exp64(to_f64(abs(x))).minus_one();
+  return with_sign(to_f32((em + em / (em + 1.0)) * 0.5), sign_of(x));
+}
+
+E cosh(E x) {
+  if (is_f64(x)) return call(MathFn::Cosh, x);
+  const E e = exp64(to_f64(abs(x))).exp();
+  return to_f32((e + 1.0 / e) * 0.5);
+}
+
+E softplus(E x) {
+  if (is_f64(x)) return max(x, x.lit(0)) + call(MathFn::Log1p, call(MathFn::Exp, -abs(x)));
+  const E y = to_f64(x);
+  return to_f32(max(y, y.lit(0)) + log1p64(exp64(-abs(y)).exp()));
+}
+
+E mish(E x) {
+  // tanh(log(1 + w)) = (w^2 + 2 w) / (w^2 + 2 w + 2), w = e^x
+  const E y = to_f64(x);
+  const E w = is_f64(x) ? call(MathFn::Exp, at_most(y, 40.0)) : exp64(at_most(y, 40.0)).exp();
+  const E n = w * (w + 2.0);
+  const E result = at_least(y, -800.0) * (n / (n + 2.0));
+  return is_f64(x) ? result : to_f32(result);
+}
+
+E logaddexp(E x, E y) {
+  const E a = to_f64(x), b = to_f64(y);
+  const E hi = max(a, b);
+  // Equal operands include equal infinities, whose difference is NaN.
+  const E gap = select(a == b, a.lit(0), -abs(a - b));
+  if (is_f64(x)) return hi + call(MathFn::Log1p, call(MathFn::Exp, gap));
+  return to_f32(hi + log1p64(exp64(gap).exp()));
+}
+
+}  // namespace kiln::lower::math
