@@ -1,0 +1,116 @@
+// The key of a kernel. Printing and verifying live in print.cpp and verify.cpp.
+//
+// The key is a stream of words that decodes to one kernel only: every list is preceded by its length, and a node's
+// primitive says how many words follow it. Expressions enter the stream where a statement first needs them, operands
+// first, so that neither unused pool entries nor the order in which lowering built the rest can change it.
+#include "kernel/kernel.h"
+
+namespace kiln::kernel {
+namespace {
+
+static_assert(Prim::Const < Prim::Load && Prim::Param < Prim::Load && Prim::Slot < Prim::Load &&
+              Prim::Var < Prim::Load && Prim::Acc < Prim::Load && Prim::Load < Prim::Neg);
+
+class KeyWriter {
+ public:
+  explicit KeyWriter(const Kernel& kernel) : k_(kernel), number_(kernel.pool.size(), kNoExpr) {
+    words_.reserve(64 + 3 * std::size_t{kernel.pool.size()});
+  }
+
+  Hash128 run() {
+    put(k_.buffers.size() | std::uint64_t{k_.accs.size()} << 16 | std::uint64_t{k_.slots.size()} << 32 |
+        std::uint64_t{k_.fma} << 48);
+    put(k_.n_params | std::uint64_t{k_.n_vars} << 32);
+    for (const BufferDecl& b : k_.buffers)
+      put(static_cast<std::uint64_t>(b.role) | static_cast<std::uint64_t>(b.dtype) << 8 |
+          std::uint64_t{b.alignment} << 16 | std::uint64_t{b.stream} << 24 | std::uint64_t{b.offset_param} << 32);
+    for (const AccDecl& a : k_.accs)
+      put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8);
+    for (DType t : k_.slots) put(static_cast<std::uint64_t>(t));
+    block(k_.body);
+    block(k_.finish);
+    return hash128(std::span<const std::uint64_t>(words_));
+  }
+
+ private:
+  void put(std::uint64_t word) { words_.push_back(word); }
+
+  void block(const std::vector<Stmt>& body) {
+    put(body.size());
+    for (const Stmt& s : body) {
+      if (s.kind == Stmt::Kind::Loop) {
+        loop(k_.loops[s.target]);
+        continue;
+      }
+      const std::uint64_t index = s.index == kNoExpr ? kNoExpr : number(s.index);
+      const std::uint64_t value = number(s.value);
+      put(static_cast<std::uint64_t>(s.kind) | std::uint64_t{s.target} << 8);
+      put(index | value << 32);
+    }
+  }
+
+  void loop(const LoopDecl& l) {
+    // The grid's range comes with the launch: its extent decides nothing.
+    const std::uint64_t extent = l.kind == LoopKind::Grid || l.extent == kNoExpr ? kNoExpr : number(l.extent);
+    put(static_cast<std::uint64_t>(Stmt::Kind::Loop) | static_cast<std::uint64_t>(l.kind) << 8 |
+        std::uint64_t{l.lanes} << 16 | std::uint64_t{l.var} << 32);
+    put(extent | std::uint64_t{l.accs.size()} << 32);
+    for (std::uint32_t acc : l.accs) put(acc);
+    block(l.body);
+  }
+
+  /// The key's number of an expression, after writing what it needs.
+  std::uint32_t number(ExprId root) {
+    if (number_[root] != kNoExpr) return number_[root];
+    stack_.push_back(root);
+    while (!stack_.empty()) {
+      const ExprId id = stack_.back();
+      if (number_[id] != kNoExpr) {
+        stack_.pop_back();
+        continue;
+      }
+      const ExprNode& n = k_.pool[id];
+      const std::size_t height = stack_.size();
+      for (ExprId operand : {n.c, n.b, n.a})
+        if (operand != kNoExpr && number_[operand] == kNoExpr) stack_.push_back(operand);
+      if (stack_.size() != height) continue;
+      stack_.pop_back();
+      number_[id] = next_++;
+      write(n);
+    }
+    return number_[root];
+  }
+
+  void write(const ExprNode& n) {
+    constexpr std::uint64_t kExpr = 0xff;  // no statement's kind: an expression begins
+    const auto of = [&](ExprId operand) -> std::uint64_t { return operand == kNoExpr ? kNoExpr : number_[operand]; };
+    put(kExpr | static_cast<std::uint64_t>(n.prim) << 8 | static_cast<std::uint64_t>(n.type) << 16 | of(n.a) << 32);
+    if (n.b != kNoExpr || n.prim == Prim::Load) put(of(n.b) | of(n.c) << 32);
+    // The leaves and Load come first in prims.def; of the others only calls read imm.
+    if (n.prim <= Prim::Load || n.prim == Prim::Call1 || n.prim == Prim::Call2) put(n.imm);
+  }
+
+  const Kernel& k_;
+  std::vector<std::uint32_t> number_;
+  std::vector<ExprId> stack_;
+  std::vector<std::uint64_t> words_;
+  std::uint32_t next_ = 0;
+};
+
+}  // namespace
+
+const char* name(Monoid m) {
+  switch (m) {
+    case Monoid::Sum: return "sum";
+    case Monoid::Prod: return "prod";
+    case Monoid::Max: return "max";
+    case Monoid::Min: return "min";
+    case Monoid::ArgMax: return "argmax";
+    case Monoid::ArgMin: return "argmin";
+  }
+  __builtin_unreachable();
+}
+
+Hash128 hash(const Kernel& kernel) { return KeyWriter(kernel).run(); }
+
+}  // namespace kiln::kernel

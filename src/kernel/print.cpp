@@ -1,0 +1,290 @@
+// Readable loop IR: one statement a line. A value gets a name (`let`) where it is used more than once, is computed
+// outside the loop that uses it, or would make a line too long; its line stands in the loop that computes it, which
+// is where emitters place it.
+#include "kernel/kernel.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+namespace kiln::kernel {
+namespace {
+
+constexpr std::size_t kLongest = 80;  // characters of an expression written in place
+
+std::string float_text(double value, int digits) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  char text[40];
+  for (int d = 1; d <= digits; ++d) {  // the shortest text that reads back equal
+    std::snprintf(text, sizeof text, "%.*g", d, value);
+    const double back = digits == 17 ? std::strtod(text, nullptr) : double{std::strtof(text, nullptr)};
+    if (back == value) break;
+  }
+  return text;
+}
+
+std::string const_text(DType type, std::uint64_t bits) {
+  return dispatch(type, [&]<class T>() -> std::string {
+    T value;
+    std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
+    if constexpr (std::is_same_v<T, bool>) return (bits & 1) ? "true" : "false";
+    else if constexpr (std::is_same_v<T, double>) return float_text(value, 17);
+    else if constexpr (std::is_integral_v<T>) return std::to_string(value);
+    else return float_text(static_cast<float>(value), 9);
+  });
+}
+
+const char* infix(Prim p) {
+  switch (p) {
+    case Prim::Add: return " + ";
+    case Prim::Sub: return " - ";
+    case Prim::Mul: return " * ";
+    case Prim::Div: return " / ";
+    case Prim::Rem: return " % ";
+    case Prim::And: return " & ";
+    case Prim::Or: return " | ";
+    case Prim::Xor: return " ^ ";
+    case Prim::Shl: return " << ";
+    case Prim::Shr: return " >> ";
+    case Prim::Eq: return " == ";
+    case Prim::Ne: return " != ";
+    case Prim::Lt: return " < ";
+    case Prim::Le: return " <= ";
+    default: return nullptr;  // written as a call
+  }
+}
+
+bool is_leaf(Prim p) { return p <= Prim::Acc; }
+bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
+
+class Printer {
+ public:
+  explicit Printer(const Kernel& kernel) : k_(kernel) {
+    uses_.assign(k_.pool.size(), 0);
+    depth_.assign(k_.pool.size(), -1);
+    text_.resize(k_.pool.size());
+    seen_.assign(k_.pool.size(), 0);
+    compound_.assign(k_.pool.size(), false);
+    var_depth_.assign(k_.n_vars, 0);
+    acc_depth_.assign(k_.accs.size(), 0);
+  }
+
+  std::string run() {
+    header();
+    section(k_.body);
+    if (!k_.finish.empty()) {
+      line("finish {");
+      ++indent_;
+      section(k_.finish);
+      --indent_;
+      line("}");
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void line(const std::string& text) {
+    out_.append(2 * static_cast<std::size_t>(indent_), ' ');
+    out_ += text;
+    out_ += '\n';
+  }
+
+  std::string buffer_name(std::uint64_t b) const {
+    static constexpr const char* kNames[] = {"in", "out", "partial", "scratch"};
+    return cat(kNames[static_cast<int>(k_.buffers[b].role)], b);
+  }
+
+  void header() {
+    line(cat("kernel", k_.label.empty() ? "" : " ", k_.label, k_.fma ? "" : " (no fma)"));
+    std::string args = cat("params ", k_.n_params);
+    for (std::size_t i = 0; i < k_.slots.size(); ++i)
+      args += cat(i ? ", " : "   slots ", "s", i, ": ", info(k_.slots[i]).short_name);
+    line(args);
+    for (std::size_t b = 0; b < k_.buffers.size(); ++b) {
+      const BufferDecl& d = k_.buffers[b];
+      std::string text = cat(buffer_name(b), ": ", info(d.dtype).short_name, " align ", int{d.alignment});
+      if (d.stream) text += " stream";
+      if (d.role == BufferDecl::Role::Scratch) text += cat(" at p", d.offset_param);
+      line(text);
+    }
+  }
+
+  // ---- statements ------------------------------------------------------------------------------------------------
+
+  void section(const std::vector<Stmt>& body) {
+    std::fill(uses_.begin(), uses_.end(), 0);
+    std::fill(depth_.begin(), depth_.end(), -1);
+    for (std::string& t : text_) t.clear();  // finish is a function of its own: it shares nothing with the body
+    std::fill(compound_.begin(), compound_.end(), false);
+    count_block(body, 0);
+    block(body, 0);
+  }
+
+  template <class F>
+  void each_operand(const ExprNode& n, F f) const {
+    for (ExprId o : {n.a, n.b, n.c})
+      if (o != kNoExpr) f(o);
+  }
+
+  /// Depth at which an expression can be computed; a use deeper than that counts twice, which names it.
+  int depth_of(ExprId id) {
+    if (depth_[id] >= 0) return depth_[id];
+    const ExprNode& n = k_.pool[id];
+    int d = 0;
+    if (n.prim == Prim::Var) d = var_depth_[n.imm];
+    if (n.prim == Prim::Acc) d = acc_depth_[n.imm];
+    each_operand(n, [&](ExprId o) { d = std::max(d, depth_of(o)); });
+    return depth_[id] = d;
+  }
+
+  void count(ExprId id, int depth) {
+    if (id == kNoExpr) return;
+    const bool fresh = uses_[id] == 0;
+    uses_[id] += depth > depth_of(id) ? 2 : 1;
+    if (fresh) each_operand(k_.pool[id], [&](ExprId o) { count(o, depth_of(id)); });
+  }
+
+  void count_block(const std::vector<Stmt>& body, int depth) {
+    for (const Stmt& s : body) {
+      if (s.kind != Stmt::Kind::Loop) {
+        count(s.index, depth);
+        count(s.value, depth);
+        continue;
+      }
+      const LoopDecl& l = k_.loops[s.target];
+      if (l.kind != LoopKind::Grid) count(l.extent, depth);
+      var_depth_[l.var] = depth + 1;
+      count_block(l.body, depth + 1);
+      for (std::uint32_t a : l.accs) acc_depth_[a] = depth;
+    }
+  }
+
+  void block(const std::vector<Stmt>& body, int depth) {
+    for (const Stmt& s : body) {
+      define(s, depth);
+      if (s.kind == Stmt::Kind::Store) {
+        line(cat(buffer_name(s.target), "[", text_[s.index], "] = ", text_[s.value]));
+      } else if (s.kind == Stmt::Kind::Update) {
+        const AccDecl& a = k_.accs[s.target];
+        line(cat("a", s.target, " = ", name(a.monoid), "(a", s.target, ", ", text_[s.value],
+                 positional(a.monoid) ? " at " + text_[s.index] : "", ")"));
+      } else {
+        loop(k_.loops[s.target], depth);
+      }
+    }
+  }
+
+  void loop(const LoopDecl& l, int depth) {
+    static constexpr const char* kNames[] = {"grid", "for", "vector"};
+    std::string head = kNames[static_cast<int>(l.kind)];
+    if (l.kind == LoopKind::Vector) head += cat("x", l.lanes);
+    head += cat(" i", l.var);
+    if (l.kind != LoopKind::Grid) head += " < " + operand(l.extent);
+    for (std::size_t i = 0; i < l.accs.size(); ++i) {
+      const AccDecl& a = k_.accs[l.accs[i]];
+      head += cat(i ? ", a" : "  reducing a", l.accs[i], ": ", name(a.monoid), " ", info(a.type).short_name);
+    }
+    line(head + " {");
+    ++indent_;
+    block(l.body, depth + 1);
+    --indent_;
+    line("}");
+  }
+
+  /// Writes the `let` lines of this depth that a statement (with the loops inside it) needs, operands first.
+  void define(const Stmt& s, int depth) {
+    needed_.clear();
+    ++epoch_;
+    collect(s, depth);
+    std::sort(needed_.begin(), needed_.end());
+    for (ExprId id : needed_) {
+      const ExprNode& n = k_.pool[id];
+      text_[id] = render(n);
+      if (is_leaf(n.prim)) continue;
+      if (uses_[id] > 1 || text_[id].size() > kLongest) {
+        const std::string x = cat("x", next_name_++);
+        line(cat("let ", x, ": ", info(n.type).short_name, " = ", text_[id]));
+        text_[id] = x;
+      } else {
+        compound_[id] = infix(n.prim) != nullptr;
+      }
+    }
+  }
+
+  void collect(const Stmt& s, int depth) {
+    if (s.kind != Stmt::Kind::Loop) {
+      collect(s.index, depth);
+      collect(s.value, depth);
+      return;
+    }
+    const LoopDecl& l = k_.loops[s.target];
+    if (l.kind != LoopKind::Grid) collect(l.extent, depth);
+    for (const Stmt& inner : l.body) collect(inner, depth);
+  }
+
+  void collect(ExprId id, int depth) {
+    if (id == kNoExpr || !text_[id].empty() || seen_[id] == epoch_) return;
+    seen_[id] = epoch_;
+    if (depth_of(id) == depth) needed_.push_back(id);
+    each_operand(k_.pool[id], [&](ExprId o) { collect(o, depth); });
+  }
+
+  // ---- expressions -----------------------------------------------------------------------------------------------
+
+  std::string operand(ExprId id) const { return compound_[id] ? "(" + text_[id] + ")" : text_[id]; }
+
+  std::string render(const ExprNode& n) const {
+    switch (n.prim) {
+      case Prim::Const: return const_text(n.type, n.imm);
+      case Prim::Param: return cat("p", n.imm);
+      case Prim::Slot: return cat("s", n.imm);
+      case Prim::Var: return cat("i", n.imm);
+      case Prim::Acc: return cat("a", n.imm);
+      case Prim::Load:
+        return cat(buffer_name(n.imm), "[", text_[n.a], n.b == kNoExpr ? "" : " if " + text_[n.b], "]");
+      case Prim::Neg: return "-" + operand(n.a);
+      case Prim::Not: return "~" + operand(n.a);
+      default: break;  // an infix operator or a call
+    }
+    if (const char* op = infix(n.prim)) return operand(n.a) + op + operand(n.b);
+    std::string text = cat(call_name(n), "(");
+    const char* comma = "";
+    each_operand(n, [&](ExprId o) {
+      text += comma + text_[o];
+      comma = ", ";
+    });
+    return text + ")";
+  }
+
+  static std::string call_name(const ExprNode& n) {
+    const std::string type(info(n.type).short_name);
+    if (n.prim == Prim::Call1 || n.prim == Prim::Call2) return symbol(static_cast<MathFn>(n.imm));
+    if (n.prim == Prim::Cast) return type;
+    if (n.prim == Prim::CastInRange) return type + "_in_range";
+    if (n.prim == Prim::Bitcast) return type + "_bits";
+    std::string lower = name(n.prim);
+    for (char& c : lower) c = static_cast<char>(std::tolower(c));
+    return lower;
+  }
+
+  const Kernel& k_;
+  std::string out_;
+  int indent_ = 0, next_name_ = 0;
+  std::vector<int> uses_, depth_;         // per expression
+  std::vector<std::string> text_;         // how a user spells it; empty until its loop was reached
+  std::vector<bool> compound_;            // an infix expression written in place
+  std::vector<std::uint32_t> seen_;       // last `define` that visited it
+  std::uint32_t epoch_ = 0;
+  std::vector<int> var_depth_, acc_depth_;
+  std::vector<ExprId> needed_;
+};
+
+}  // namespace
+
+std::string print(const Kernel& kernel) { return Printer(kernel).run(); }
+
+}  // namespace kiln::kernel

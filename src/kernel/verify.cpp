@@ -1,0 +1,184 @@
+// Checks a Kernel: operands and types of every reachable expression, and that each one is used only where its loop
+// variables are bound and its accumulators final. An expression found valid in a scope stays valid in it and in the
+// scopes inside, so each is visited once a scope.
+#include "kernel/kernel.h"
+#include "support/check.h"
+
+#include <bit>
+
+namespace kiln::kernel {
+namespace {
+
+constexpr int kMathArity[] = {
+#define KILN_MATH_FN(Name, Symbol, Arity) Arity,
+#include "kernel/math_fns.def"
+#undef KILN_MATH_FN
+};
+
+bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
+
+class Verifier {
+ public:
+  explicit Verifier(const Kernel& k) : k_(k), valid_(k.pool.size()), bound_(k.n_vars), accs_(k.accs.size()) {}
+
+  void run() {
+    for (const BufferDecl& b : k_.buffers) {
+      KILN_CHECK_THAT(std::has_single_bit(b.alignment) && b.alignment <= 64, "alignment ", int{b.alignment});
+      KILN_CHECK_THAT(b.role != BufferDecl::Role::Scratch || b.offset_param < k_.n_params, "scratch offset p",
+                      b.offset_param);
+    }
+    visited_.assign(k_.loops.size(), false);
+    section(k_.body, true);
+    section(k_.finish, false);
+  }
+
+ private:
+  enum class AccState : std::uint8_t { Unborn, Open, Final, Dead };
+
+  void section(const std::vector<Stmt>& body, bool may_have_grid) {
+    std::fill(valid_.begin(), valid_.end(), false);
+    for (const Stmt& s : body)
+      if (s.kind == Stmt::Kind::Loop && s.target < k_.loops.size() && k_.loops[s.target].kind == LoopKind::Grid) {
+        KILN_CHECK_THAT(may_have_grid, "a second grid loop, or one in finish");
+        may_have_grid = false;
+      }
+    scope(body, 0);
+  }
+
+  /// Statements of one scope; `depth` 0 is the section itself.
+  void scope(const std::vector<Stmt>& body, int depth) {
+    const std::size_t first_valid = valid_here_.size(), first_acc = final_here_.size();
+    for (const Stmt& s : body) {
+      switch (s.kind) {
+        case Stmt::Kind::Loop: loop(s, depth); break;
+        case Stmt::Kind::Update: update(s); break;
+        case Stmt::Kind::Store: store(s); break;
+      }
+    }
+    for (; valid_here_.size() > first_valid; valid_here_.pop_back()) valid_[valid_here_.back()] = false;
+    for (; final_here_.size() > first_acc; final_here_.pop_back()) accs_[final_here_.back()] = AccState::Dead;
+  }
+
+  void loop(const Stmt& s, int depth) {
+    KILN_CHECK_THAT(s.target < k_.loops.size() && !visited_[s.target], "loop ", s.target, " is missing or used twice");
+    visited_[s.target] = true;
+    const LoopDecl& l = k_.loops[s.target];
+    KILN_CHECK_THAT(l.var < k_.n_vars && !bound_[l.var], "variable i", l.var, " of loop ", s.target);
+    KILN_CHECK_THAT(l.kind != LoopKind::Grid || depth == 0, "the grid loop is inside another");
+    KILN_CHECK_THAT(l.kind == LoopKind::Vector ? std::has_single_bit(l.lanes) : l.lanes == 1, int{l.lanes}, " lanes");
+    KILN_CHECK_THAT(l.kind != LoopKind::Vector || !in_vector_, "a vector loop inside another");
+    KILN_CHECK_THAT(l.kind != LoopKind::Grid || l.accs.empty(), "grid iterations are independent");
+    if (l.kind != LoopKind::Grid) KILN_CHECK_THAT(use(l.extent) == DType::Int64, "extent of loop ", s.target);
+    for (std::uint32_t a : l.accs) {
+      KILN_CHECK_THAT(a < accs_.size() && accs_[a] == AccState::Unborn, "accumulator ", a, " of loop ", s.target);
+      accs_[a] = AccState::Open;
+    }
+    bound_[l.var] = true;
+    in_vector_ |= l.kind == LoopKind::Vector;
+    scope(l.body, depth + 1);
+    in_vector_ &= l.kind != LoopKind::Vector;
+    bound_[l.var] = false;
+    for (std::uint32_t a : l.accs) {
+      accs_[a] = AccState::Final;
+      final_here_.push_back(a);
+    }
+  }
+
+  void update(const Stmt& s) {
+    KILN_CHECK_THAT(s.target < accs_.size() && accs_[s.target] == AccState::Open, "update of accumulator ", s.target);
+    const AccDecl& a = k_.accs[s.target];
+    KILN_CHECK_THAT(use(s.value) == a.type, "update of a ", name(a.type), " accumulator");
+    KILN_CHECK_THAT(positional(a.monoid) == (s.index != kNoExpr), "position for ", name(a.monoid));
+    if (s.index != kNoExpr) KILN_CHECK_THAT(use(s.index) == DType::Int64, "a position is Int64");
+  }
+
+  void store(const Stmt& s) {
+    KILN_CHECK_THAT(s.target < k_.buffers.size(), "store to buffer ", s.target);
+    const BufferDecl& b = k_.buffers[s.target];
+    KILN_CHECK_THAT(b.role != BufferDecl::Role::In, "store to input ", s.target);
+    KILN_CHECK_THAT(use(s.index) == DType::Int64, "store index");
+    KILN_CHECK_THAT(use(s.value) == b.dtype, "store to buffer ", s.target, " of ", name(b.dtype));
+  }
+
+  /// Type of an expression used here.
+  DType use(ExprId root) {
+    KILN_CHECK_THAT(root < k_.pool.size(), "expression ", root);
+    stack_.push_back(root);
+    while (!stack_.empty()) {
+      const ExprId id = stack_.back();
+      const ExprNode& n = k_.pool[id];
+      const std::size_t height = stack_.size();
+      if (!valid_[id])
+        for (ExprId operand : {n.a, n.b, n.c}) {
+          if (operand == kNoExpr) continue;
+          KILN_CHECK_THAT(operand < id, name(n.prim), " ", id, " uses a later expression");
+          if (!valid_[operand]) stack_.push_back(operand);
+        }
+      if (stack_.size() != height) continue;
+      stack_.pop_back();
+      if (valid_[id]) continue;
+      check(id, n);
+      valid_[id] = true;
+      valid_here_.push_back(id);
+    }
+    return k_.pool[root].type;
+  }
+
+  void check(ExprId id, const ExprNode& n) const {
+    const int have = (n.a != kNoExpr) + (n.b != kNoExpr) + (n.c != kNoExpr), want = operand_count(n.prim);
+    const bool in_order = (n.b == kNoExpr || n.a != kNoExpr) && (n.c == kNoExpr || n.b != kNoExpr);
+    KILN_CHECK_THAT(in_order && (have == want || (n.prim == Prim::Load && have == 1)), name(n.prim), " ", id, " has ",
+                    have, " operands");
+    const auto type_of = [&](ExprId e) { return e == kNoExpr ? n.type : k_.pool[e].type; };
+    const DType a = type_of(n.a), b = type_of(n.b), c = type_of(n.c);
+    KILN_CHECK_THAT(well_typed(n, a, b, c), name(n.prim), " ", id, " of type ", name(n.type), " on ", name(a), ", ",
+                    name(b), ", ", name(c), ", imm ", n.imm);
+  }
+
+  bool well_typed(const ExprNode& n, DType a, DType b, DType c) const {
+    const bool same = n.type == a && a == b && b == c;  // absent operands count as n.type
+    switch (n.prim) {
+      case Prim::Const: return size_of(n.type) == 8 || n.imm >> (8 * size_of(n.type)) == 0;
+      case Prim::Param: return n.type == DType::Int64 && n.imm < k_.n_params;
+      case Prim::Slot: return n.imm < k_.slots.size() && n.type == k_.slots[n.imm];
+      case Prim::Var: return n.type == DType::Int64 && n.imm < k_.n_vars && bound_[n.imm];
+      case Prim::Acc:
+        return n.imm < accs_.size() && accs_[n.imm] == AccState::Final &&
+               n.type == (positional(k_.accs[n.imm].monoid) ? DType::Int64 : k_.accs[n.imm].type);
+      case Prim::Load:
+        return n.imm < k_.buffers.size() && n.type == k_.buffers[n.imm].dtype && a == DType::Int64 &&
+               (n.b == kNoExpr || b == DType::Bool);
+      case Prim::Neg: case Prim::Abs: case Prim::Add: case Prim::Sub: case Prim::Mul: case Prim::Div:
+      case Prim::Min: case Prim::Max:
+        return same;
+      case Prim::Sqrt: case Prim::Floor: case Prim::Ceil: case Prim::Trunc: case Prim::RoundEven: case Prim::Fma:
+        return same && is_float(n.type);
+      case Prim::Not: case Prim::Rem: case Prim::And: case Prim::Or: case Prim::Xor: case Prim::Shl: case Prim::Shr:
+        return same && !is_float(n.type);
+      case Prim::Cast: return true;
+      case Prim::CastInRange: return is_float(a) && is_int(n.type);
+      case Prim::Bitcast: return size_of(a) == size_of(n.type);
+      case Prim::Eq: case Prim::Ne: case Prim::Lt: case Prim::Le: return n.type == DType::Bool && a == b;
+      case Prim::Select: return a == DType::Bool && b == n.type && c == n.type;
+      case Prim::Call1: case Prim::Call2:
+        return same && n.type == DType::Float64 && n.imm < std::size(kMathArity) &&
+               kMathArity[n.imm] == operand_count(n.prim);
+      case Prim::RcpApprox: return same && n.type == DType::Float32;
+    }
+    return false;
+  }
+
+  const Kernel& k_;
+  std::vector<bool> valid_;          // checked, and its variables and accumulators are usable here
+  std::vector<bool> bound_, visited_;
+  std::vector<AccState> accs_;
+  std::vector<ExprId> valid_here_, stack_;
+  std::vector<std::uint32_t> final_here_;
+  bool in_vector_ = false;
+};
+
+}  // namespace
+
+void verify(const Kernel& kernel) { Verifier(kernel).run(); }
+
+}  // namespace kiln::kernel

@@ -1,0 +1,186 @@
+#include "kernel/kernel.h"
+
+#include "support/check.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace kiln::kernel {
+namespace {
+
+E leaf(Kernel& k, Prim prim, DType type, std::uint64_t imm) {
+  return {&k.pool, k.pool.intern({prim, type, kNoExpr, kNoExpr, kNoExpr, imm})};
+}
+E load(Kernel& k, std::uint32_t buffer, E index, ExprId predicate = kNoExpr) {
+  return {&k.pool, k.pool.intern({Prim::Load, k.buffers[buffer].dtype, index.id, predicate, kNoExpr, buffer})};
+}
+std::uint32_t add_loop(Kernel& k, LoopKind kind, E extent, std::uint16_t lanes = 1) {
+  LoopDecl l;
+  l.kind = kind;
+  l.var = k.n_vars++;
+  l.extent = extent.id;
+  l.lanes = lanes;
+  k.loops.push_back(l);
+  return static_cast<std::uint32_t>(k.loops.size() - 1);
+}
+E var_of(Kernel& k, std::uint32_t loop) { return leaf(k, Prim::Var, DType::Int64, k.loops[loop].var); }
+Stmt loop_stmt(std::uint32_t loop) { return {Stmt::Kind::Loop, loop}; }
+
+/// out[row] = max over row of in, then out2[row, j] = exp-free centre: in - max, scaled by a slot.
+Kernel centred_rows(bool noise = false) {
+  Kernel k;
+  k.label = noise ? "noisy" : "centred";
+  k.buffers = {{BufferDecl::Role::In, DType::Float32, 4}, {BufferDecl::Role::Out, DType::Float32, 64}};
+  k.accs = {{Monoid::Max, DType::Float32}};
+  k.slots = {DType::Float32};
+  k.n_params = 2;
+  const auto junk = [&] {
+    if (noise) sqrt(constant(k.pool, DType::Float64, 2.0 + k.pool.size()) * leaf(k, Prim::Slot, DType::Float64, 0));
+  };
+  const E rows = leaf(k, Prim::Param, DType::Int64, 0), n = leaf(k, Prim::Param, DType::Int64, 1);
+  const std::uint32_t grid = add_loop(k, LoopKind::Grid, rows);
+  junk();
+  const E first = var_of(k, grid) * n;
+  const std::uint32_t reduce = add_loop(k, LoopKind::Vector, n, 16);
+  k.loops[reduce].accs = {0};
+  k.loops[reduce].body = {{Stmt::Kind::Update, 0, kNoExpr, load(k, 0, first + var_of(k, reduce)).id}};
+  junk();
+  const std::uint32_t write = add_loop(k, LoopKind::Vector, n, 16);
+  const E at = first + var_of(k, write);
+  const E centred = load(k, 0, at) - leaf(k, Prim::Acc, DType::Float32, 0);
+  const E scaled = centred * leaf(k, Prim::Slot, DType::Float32, 0);
+  k.loops[write].body = {{Stmt::Kind::Store, 1, at.id, (scaled * scaled + 0.1).id}};
+  k.loops[grid].body = {loop_stmt(reduce), loop_stmt(write)};
+  k.body = {loop_stmt(grid)};
+  junk();
+  return k;
+}
+
+TEST(KernelPrint, ShowsLoopsWithValuesWhereTheyAreComputed) {
+  EXPECT_EQ(print(centred_rows()),
+            "kernel centred\n"
+            "params 2   slots s0: f32\n"
+            "in0: f32 align 4\n"
+            "out1: f32 align 64\n"
+            "grid i0 {\n"
+            "  let x0: i64 = i0 * p1\n"
+            "  vectorx16 i1 < p1  reducing a0: max f32 {\n"
+            "    a0 = max(a0, in0[x0 + i1])\n"
+            "  }\n"
+            "  vectorx16 i2 < p1 {\n"
+            "    let x1: i64 = x0 + i2\n"
+            "    let x2: f32 = (in0[x1] - a0) * s0\n"
+            "    out1[x1] = (x2 * x2) + 0.1\n"
+            "  }\n"
+            "}\n");
+}
+
+TEST(KernelPrint, SpellsLoadsCastsPredicatesAndFinish) {
+  Kernel k;
+  k.buffers = {{BufferDecl::Role::In, DType::Float16, 2}, {BufferDecl::Role::Out, DType::Int64, 8}};
+  k.accs = {{Monoid::ArgMin, DType::Float32}};
+  k.n_params = 1;
+  k.fma = false;
+  const E n = leaf(k, Prim::Param, DType::Int64, 0);
+  const std::uint32_t l = add_loop(k, LoopKind::Serial, n);
+  k.loops[l].accs = {0};
+  const E i = var_of(k, l);
+  const E value = cast(load(k, 0, i, (i < n.lit(7)).id), DType::Float32);
+  k.loops[l].body = {{Stmt::Kind::Update, 0, i.id, value.id}};
+  const E zero = n.lit(0);
+  k.finish = {loop_stmt(l), {Stmt::Kind::Store, 1, zero.id, leaf(k, Prim::Acc, DType::Int64, 0).id}};
+  EXPECT_EQ(print(k),
+            "kernel (no fma)\n"
+            "params 1\n"
+            "in0: f16 align 2\n"
+            "out1: i64 align 8\n"
+            "finish {\n"
+            "  for i0 < p0  reducing a0: argmin f32 {\n"
+            "    a0 = argmin(a0, f32(in0[i0 if i0 < 7]) at i0)\n"
+            "  }\n"
+            "  out1[0] = a0\n"
+            "}\n");
+  EXPECT_NO_THROW(verify(k));
+}
+
+TEST(KernelHash, IgnoresTheLabelAndUnusedExpressions) {
+  EXPECT_EQ(hash(centred_rows(false)), hash(centred_rows(true)));
+}
+
+TEST(KernelHash, SeesEverythingThatDecidesTheCode) {
+  const Hash128 base = hash(centred_rows());
+  const auto changed = [&](auto&& change) {
+    Kernel k = centred_rows();
+    change(k);
+    return hash(k) != base;
+  };
+  EXPECT_TRUE(changed([](Kernel& k) { k.fma = false; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.n_params = 3; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.n_vars = 4; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.buffers[0].alignment = 64; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.buffers[1].stream = true; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.buffers[0].dtype = DType::Float64; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.accs[0].monoid = Monoid::Min; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.slots.push_back(DType::Int8); }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.loops[1].lanes = 8; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.loops[1].kind = LoopKind::Serial; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.loops[2].extent = constant(k.pool, DType::Int64, 9).id; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.loops[2].body[0].value = constant(k.pool, DType::Float32, 9).id; }));
+  EXPECT_TRUE(changed([](Kernel& k) { std::swap(k.loops[0].body[0], k.loops[0].body[1]); }));
+  EXPECT_TRUE(changed([](Kernel& k) { std::swap(k.body, k.finish); }));
+}
+
+TEST(KernelHash, IsFast) {
+  Kernel k = centred_rows();
+  const std::uint32_t l = 2;
+  E x = leaf(k, Prim::Slot, DType::Float32, 0);
+  for (int i = 0; i < 100; ++i) x = x * (x + static_cast<double>(i));
+  k.loops[l].body[0].value = x.id;
+  double best = 1e9;
+  Hash128 keep;
+  for (int run = 0; run < 200; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    const Hash128 h = hash(k);
+    keep.lo ^= h.lo;
+    best = std::min(best, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+  }
+  RecordProperty("microseconds", std::to_string(best));
+  std::printf("hash of %u expressions: %.2f us (%d)\n", k.pool.size(), best, static_cast<int>(keep.lo & 1));
+  EXPECT_LT(best, 50);  // a bound for any machine; about 2 us where it was written
+}
+
+TEST(KernelVerify, AcceptsAWellFormedKernel) { EXPECT_NO_THROW(verify(centred_rows())); }
+
+TEST(KernelVerify, RefusesWhatMakesNoSense) {
+  const auto refused = [&](auto&& change) {
+    Kernel k = centred_rows();
+    change(k);
+    try {
+      verify(k);
+      return false;
+    } catch (const InternalError&) {
+      return true;
+    }
+  };
+  // A variable outside its loop; an accumulator before its loop has ended; a type; a store to an input.
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[1].extent = var_of(k, 2).id; }));
+  EXPECT_TRUE(refused([](Kernel& k) { std::swap(k.loops[0].body[0], k.loops[0].body[1]); }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[2].body[0].value = constant(k.pool, DType::Float64, 1).id; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[2].body[0].target = 0; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[2].body[0].target = 7; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[1].lanes = 12; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[0].body.push_back(loop_stmt(1)); }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.n_params = 1; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.slots.clear(); }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.accs[0].type = DType::Float64; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[2].accs = {0}; }));
+  EXPECT_TRUE(refused([](Kernel& k) { std::swap(k.body, k.finish); }));
+  EXPECT_TRUE(refused([](Kernel& k) {
+    const E x = constant(k.pool, DType::Float32, 1);
+    k.loops[2].body[0].value = k.pool.intern({Prim::And, DType::Float32, x.id, x.id});
+  }));
+}
+
+}  // namespace
+}  // namespace kiln::kernel
