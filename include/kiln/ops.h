@@ -19,9 +19,9 @@ namespace kiln {
 
 #define KILN_DECLARE_1(Name) Tensor Name(const Tensor& x, SourceLocation loc = SourceLocation::current());
 #define KILN_DECLARE_2(Name)                \
-  Tensor Name(const Tensor& x, Operand y);  \
+  Tensor Name(const Tensor& x, const Operand& y);  \
   Tensor Name(Scalar x, const Tensor& y, SourceLocation loc = SourceLocation::current());
-#define KILN_DECLARE_3(Name) Tensor Name(const Tensor& x, Operand y, Operand z);
+#define KILN_DECLARE_3(Name) Tensor Name(const Tensor& x, const Operand& y, const Operand& z);
 #define KILN_OP(Name, Arity, ...) KILN_DECLARE_##Arity(Name)
 #include <kiln/ops.def>
 #undef KILN_OP
@@ -37,19 +37,19 @@ Tensor positive(const Tensor& x, SourceLocation loc = SourceLocation::current())
 /// x * x.
 Tensor square(const Tensor& x, SourceLocation loc = SourceLocation::current());
 /// minimum(maximum(x, low), high): NaN in x, low or high gives NaN; high wins where low > high.
-Tensor clip(const Tensor& x, Operand low, Operand high);
+Tensor clip(const Tensor& x, const Operand& low, const Operand& high);
 Tensor astype(const Tensor& x, DType dtype, SourceLocation loc = SourceLocation::current());
 
 // Operators. `/` divides in floating point, `%` is remainder (sign of the divisor); && and || are elementwise and
 // evaluate both sides. `x += y` is `x = x + y`: other handles of x's old value keep it.
 #define KILN_BINARY(Symbol, Name)                                                  \
-  inline Tensor operator Symbol(const Tensor& x, Operand y) { return Name(x, y); } \
+  inline Tensor operator Symbol(const Tensor& x, const Operand& y) { return Name(x, y); } \
   inline Tensor operator Symbol(Scalar x, TensorArg y) { return Name(x, *y.tensor, y.loc); }
 #define KILN_COMPOUND(Symbol, Name) \
-  inline Tensor& operator Symbol(Tensor& x, Operand y) { return x = Name(x, y); }
+  inline Tensor& operator Symbol(Tensor& x, const Operand& y) { return x = Name(x, y); }
 // == takes TensorArg so that C++20's reversed candidate is no better than the plain one.
 #define KILN_EQUALITY(Symbol, Name)                                                       \
-  inline Tensor operator Symbol(TensorArg x, Operand y) { return Name(*x.tensor, y); }    \
+  inline Tensor operator Symbol(TensorArg x, const Operand& y) { return Name(*x.tensor, y); }    \
   inline Tensor operator Symbol(Scalar x, TensorArg y) { return Name(x, *y.tensor, y.loc); }
 KILN_BINARY(+, add)
 KILN_BINARY(-, subtract)
@@ -186,8 +186,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& posi
 std::vector<Tensor> unstack(const Tensor& x, int axis = 0, SourceLocation loc = SourceLocation::current());
 /// x with the elements that `slices` selects replaced by `value` (broadcast, cast to x's dtype); x is unchanged.
 /// `x(slices…) = value` is x = slice_update(x, {slices…}, value).
-Tensor slice_update(const Tensor& x, std::span<const Slice> slices, Operand value);
-Tensor slice_update(const Tensor& x, std::initializer_list<Slice> slices, Operand value);
+Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operand& value);
+Tensor slice_update(const Tensor& x, std::initializer_list<Slice> slices, const Operand& value);
 
 // ---------------------------------------------------------------------------------------------------------------
 // Reductions. An empty axis: sum 0, prod 1, any false, all true; max, min, argmax, argmin are UserErrors.

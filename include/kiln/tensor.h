@@ -247,14 +247,14 @@ class SliceRef : public Tensor {
       : Tensor(std::as_const(target).index(slices, loc)), target_(&target), slices_(slices.begin(), slices.end()) {}
   SliceRef(const SliceRef&) = default;
   SliceRef& operator=(const SliceRef& value) && { return assign(static_cast<const Tensor&>(value)); }
-  SliceRef& operator=(Operand value) && { return assign(value); }
-  SliceRef& operator+=(Operand value) &&;
-  SliceRef& operator-=(Operand value) &&;
-  SliceRef& operator*=(Operand value) &&;
-  SliceRef& operator/=(Operand value) &&;
+  SliceRef& operator=(const Operand& value) && { return assign(value); }
+  SliceRef& operator+=(const Operand& value) &&;
+  SliceRef& operator-=(const Operand& value) &&;
+  SliceRef& operator*=(const Operand& value) &&;
+  SliceRef& operator/=(const Operand& value) &&;
 
  private:
-  SliceRef& assign(Operand value);
+  SliceRef& assign(const Operand& value);
   Tensor* target_;
   std::vector<Slice> slices_;
 };

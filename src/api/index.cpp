@@ -106,7 +106,7 @@ Tensor Tensor::index(std::span<const Slice> slices, SourceLocation loc) const {
   return api::finish(api::reshape_node(part.get(), box.result, loc));
 }
 
-Tensor slice_update(const Tensor& x, std::span<const Slice> slices, Operand value) {
+Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operand& value) {
   ir::Node* const node = api::checked("slice_update", x);
   const SourceLocation loc = value.loc;
   const Box box = resolve("slice_update", node, slices);
@@ -145,17 +145,17 @@ Tensor slice_update(const Tensor& x, std::span<const Slice> slices, Operand valu
   return api::finish(api::pad_node(body.get(), node, 0, low, step, node->dims(), loc));
 }
 
-Tensor slice_update(const Tensor& x, std::initializer_list<Slice> slices, Operand value) {
+Tensor slice_update(const Tensor& x, std::initializer_list<Slice> slices, const Operand& value) {
   return slice_update(x, std::span(slices.begin(), slices.size()), value);
 }
 
-SliceRef& SliceRef::assign(Operand value) {
+SliceRef& SliceRef::assign(const Operand& value) {
   *target_ = slice_update(*target_, slices_, value);
   return *this;
 }
-SliceRef& SliceRef::operator+=(Operand value) && { return assign({add(*this, value), value.loc}); }
-SliceRef& SliceRef::operator-=(Operand value) && { return assign({subtract(*this, value), value.loc}); }
-SliceRef& SliceRef::operator*=(Operand value) && { return assign({multiply(*this, value), value.loc}); }
-SliceRef& SliceRef::operator/=(Operand value) && { return assign({divide(*this, value), value.loc}); }
+SliceRef& SliceRef::operator+=(const Operand& value) && { return assign({add(*this, value), value.loc}); }
+SliceRef& SliceRef::operator-=(const Operand& value) && { return assign({subtract(*this, value), value.loc}); }
+SliceRef& SliceRef::operator*=(const Operand& value) && { return assign({multiply(*this, value), value.loc}); }
+SliceRef& SliceRef::operator/=(const Operand& value) && { return assign({divide(*this, value), value.loc}); }
 
 }  // namespace kiln

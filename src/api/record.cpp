@@ -46,7 +46,11 @@ bool direct(const ir::OpInfo& op, DType t) {
 }
 
 bool same_dims(const ir::Node& a, const ir::Node& b) {
-  return a.rank == b.rank && (&a == &b || std::equal(a.dims().begin(), a.dims().end(), b.dims().begin()));
+  if (a.rank != b.rank) return false;
+  const std::int64_t *p = a.dims().data(), *q = b.dims().data();
+  for (int i = 0; i < a.rank; ++i)  // a call to memcmp costs more than a few extents
+    if (p[i] != q[i]) return false;
+  return true;
 }
 
 /// True when broadcasting `small` against `big` gives big's shape.
@@ -93,6 +97,36 @@ DType promoted(std::span<const Arg> args) {
       any = true;
     }
   return t;
+}
+
+/// The fast path of two tensors: one dtype, and one shape that holds the other. Null: not that case.
+ir::Node* record_pair(const ir::OpInfo& row, ir::Op op, ir::Node* x, ir::Node* y, SourceLocation loc) {
+  const DType t = x->dtype;
+  if (t != y->dtype || !direct(row, t)) return nullptr;
+  const ir::Node* shaped = nullptr;
+  if (same_dims(*x, *y) || fits_inside(*y, *x))
+    shaped = x;
+  else if (fits_inside(*x, *y))
+    shaped = y;
+  else
+    return nullptr;
+  ir::Node* node = ir::new_node_like(op, result_dtype(row.rule, t), *shaped, loc);
+  node->n_in = 2;
+  ir::set_input(node, 0, x);
+  ir::set_input(node, 1, y);
+  return node;
+}
+
+/// The fast path of a tensor (operand `place` of two) and a number that takes its dtype. Null: not that case.
+ir::Node* record_scaled(ir::Op op, ir::Node* tensor, int place, const Scalar& scalar, SourceLocation loc) {
+  const ir::OpInfo& row = ir::info(op);
+  const DType t = tensor->dtype;
+  if (weak_promote(t, scalar) != t || !direct(row, t)) return nullptr;
+  ir::Node* node = ir::new_node_like(op, result_dtype(row.rule, t), *tensor, loc);
+  node->n_in = 2;
+  ir::set_input(node, place, tensor);
+  node->imm = scalar_bits(scalar, t);
+  return node;
 }
 
 /// Every case: promotion with casts, broadcasting, scalars in any place.
@@ -203,7 +237,7 @@ std::uint64_t checked_axes(std::string_view op, const Axes& axes, std::span<cons
   return mask;
 }
 
-Tensor elementwise(ir::Op op, Arg x, SourceLocation loc) {
+Tensor elementwise(ir::Op op, const Arg& x, SourceLocation loc) {
   const ir::OpInfo& row = ir::info(op);
   if (x.node && direct(row, x.node->dtype)) [[likely]] {
     auto node = ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, x.node->dtype), *x.node, loc));
@@ -214,41 +248,33 @@ Tensor elementwise(ir::Op op, Arg x, SourceLocation loc) {
   return elementwise_general(op, {&x, 1}, loc);
 }
 
-Tensor elementwise(ir::Op op, Arg x, Arg y, SourceLocation loc) {
-  const ir::OpInfo& row = ir::info(op);
+Tensor elementwise(ir::Op op, const Arg& x, const Arg& y, SourceLocation loc) {
   if (x.node && y.node) {
-    const DType t = x.node->dtype;
-    if (t == y.node->dtype && direct(row, t)) [[likely]] {
-      const ir::Node* shaped = nullptr;
-      if (same_dims(*x.node, *y.node) || fits_inside(*y.node, *x.node))
-        shaped = x.node;
-      else if (fits_inside(*x.node, *y.node))
-        shaped = y.node;
-      if (shaped) {
-        auto node = ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, t), *shaped, loc));
-        node->n_in = 2;
-        ir::set_input(node.get(), 0, x.node);
-        ir::set_input(node.get(), 1, y.node);
-        return finish(std::move(node));
-      }
-    }
-  } else if (x.node || y.node) {
-    ir::Node* tensor = x.node ? x.node : y.node;
-    const Arg& other = x.node ? y : x;
-    const DType t = tensor->dtype;
-    if (other.is_scalar && weak_promote(t, other.scalar) == t && direct(row, t)) [[likely]] {
-      auto node = ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, t), *tensor, loc));
-      node->n_in = 2;
-      ir::set_input(node.get(), x.node ? 0 : 1, tensor);
-      node->imm = scalar_bits(other.scalar, t);
-      return finish(std::move(node));
-    }
+    if (ir::Node* node = record_pair(ir::info(op), op, x.node, y.node, loc)) [[likely]]
+      return finish(ir::NodeRef::adopt(node));
+  } else if ((x.node && y.is_scalar) || (y.node && x.is_scalar)) {
+    const int place = x.node ? 0 : 1;
+    if (ir::Node* node = record_scaled(op, x.node ? x.node : y.node, place, x.node ? y.scalar : x.scalar, loc))
+      [[likely]] return finish(ir::NodeRef::adopt(node));
   }
   const Arg args[] = {x, y};
   return elementwise_general(op, args, loc);
 }
 
-Tensor elementwise(ir::Op op, Arg x, Arg y, Arg z, SourceLocation loc) {
+Tensor elementwise_binary(ir::Op op, const Tensor& x, const Operand& y) {
+  if (ir::Node* const lhs = x.node()) [[likely]] {
+    ir::Node* node = nullptr;
+    if (y.tensor == nullptr)
+      node = record_scaled(op, lhs, 0, y.scalar, y.loc);
+    else if (ir::Node* const rhs = y.tensor->node())
+      node = record_pair(ir::info(op), op, lhs, rhs, y.loc);
+    if (node) [[likely]] return finish(ir::NodeRef::adopt(node));
+  }
+  const Arg args[] = {x, y};
+  return elementwise_general(op, args, y.loc);
+}
+
+Tensor elementwise(ir::Op op, const Arg& x, const Arg& y, const Arg& z, SourceLocation loc) {
   const Arg args[] = {x, y, z};
   return elementwise_general(op, args, loc);
 }

@@ -24,9 +24,13 @@ struct Arg {
 };
 
 /// Records an elementwise op of ops.def: promotes, casts operands where needed, broadcasts.
-Tensor elementwise(ir::Op op, Arg x, SourceLocation loc);
-Tensor elementwise(ir::Op op, Arg x, Arg y, SourceLocation loc);
-Tensor elementwise(ir::Op op, Arg x, Arg y, Arg z, SourceLocation loc);
+Tensor elementwise(ir::Op op, const Arg& x, SourceLocation loc);
+Tensor elementwise(ir::Op op, const Arg& x, const Arg& y, SourceLocation loc);
+Tensor elementwise(ir::Op op, const Arg& x, const Arg& y, const Arg& z, SourceLocation loc);
+
+/// The same as the two-operand form, straight from the public arguments: copying an Operand costs more than
+/// recording the node (its parts are stored one by one and would be read back as one).
+Tensor elementwise_binary(ir::Op op, const Tensor& x, const Operand& y);
 
 /// Bits of a weak scalar as `dtype` (storage format, zero-extended): integers wrap, floats round.
 std::uint64_t scalar_bits(Scalar s, DType dtype);
