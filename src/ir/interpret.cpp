@@ -224,7 +224,8 @@ Value evaluate(const Graph& graph, const GraphNode& node, const std::vector<Valu
   switch (info(node.op).kind) {
     case OpKind::Leaf:
       return leaf(node, graph.args[static_cast<std::size_t>(node.arg)], args[static_cast<std::size_t>(node.arg)]);
-    case OpKind::Scalar: return scalar(node, slots[static_cast<std::size_t>(node.arg)]);
+    case OpKind::Scalar:
+      return scalar(node, node.op == Op::constant ? node.attr64 : slots[static_cast<std::size_t>(node.arg)]);
     case OpKind::Iota: return iota(node);
     case OpKind::Cast: return cast(node, oracle::broadcast(in(0), node.dims));
     case OpKind::Reduce: return reduce(node, in(0));

@@ -362,7 +362,7 @@ class Builder {
     } else {
       switch (e.kind) {
         case Entry::Kind::Load: v = build_load(id, e); break;
-        case Entry::Kind::Scalar: v = slot(e.node); break;
+        case Entry::Kind::Scalar: v = scalar(e.node); break;
         case Entry::Kind::Iota: v = kernel::cast(to_expr(e.index, id, kStride, true), type); break;
         case Entry::Kind::Op: v = build_op(e); break;
         case Entry::Kind::Pad:
@@ -388,9 +388,11 @@ class Builder {
     return kernel::cast(v, compute_type(stored));
   }
 
-  E slot(NodeId node) {
+  E scalar(NodeId node) {
     const std::int32_t graph_slot = g_[node].arg;
     const DType type = g_[node].dtype;
+    if (g_[node].op == Op::constant)
+      return kernel::cast(kernel::constant_bits(k_.pool, type, g_[node].attr64), compute_type(type));
     auto it = std::find(out_.slots.begin(), out_.slots.end(), graph_slot);
     const auto index = static_cast<std::uint64_t>(it - out_.slots.begin());
     if (it == out_.slots.end()) {
