@@ -1,9 +1,9 @@
-// A block is a Buffer header with what the pool needs to know after it. Small and medium blocks keep their data 64
-// bytes behind the header and keep the header for life: allocating one pops a list and sets a count. Large blocks
-// have their data apart (2 MiB aligned) and their headers come from the small list.
+// A block is a Buffer header with what the pool needs to know after it. Small and medium blocks keep their
+// data 64 bytes behind the header and keep the header for life: allocating one pops a list and sets a count.
+// Large blocks have their data apart (2 MiB aligned) and their headers come from the small list.
 //
-// Counters are per thread and summed when asked for: in_use may be negative in a thread that frees what another
-// allocated.
+// Counters are per thread and summed when asked for: in_use may be negative in a thread that frees what
+// another allocated.
 #include "runtime/pool.h"
 
 #include "backend/cpu/host_limits.h"
@@ -36,7 +36,7 @@ constexpr std::uint64_t kLocalBytes = 4 << 20;  // a thread keeps at most this m
 constexpr std::uint32_t kLocalBlocks = 256;     // …and this many blocks
 
 struct Block : ir::Buffer {
-  Block* next = nullptr;   // in a free list
+  Block* next = nullptr;  // in a free list
   std::uint32_t cls = 0;
 };
 static_assert(sizeof(Block) <= kHeader);
@@ -281,7 +281,8 @@ class Pool {
     }
   }
 
-  /// Fresh memory; `huge` aligns it to 2 MiB and asks for huge pages, otherwise it is touched at once. One retry.
+  /// Fresh memory; `huge` aligns it to 2 MiB and asks for huge pages, otherwise it is touched at once. One
+  /// retry.
   std::byte* map(std::uint64_t bytes, bool huge) {
     std::byte* memory = held_ + bytes <= limit_ ? try_map(bytes, huge) : nullptr;
     if (!memory) {
@@ -289,8 +290,9 @@ class Pool {
       if (held_ + bytes <= limit_) memory = try_map(bytes, huge);
       if (!memory) {
         const std::uint64_t room = limit_ > held_ ? limit_ - held_ : 0;
-        throw DeviceError(cat("[memory] out of memory: ", bytes, " bytes wanted, ", room, " available (limit ", limit_,
-                              ", ", held_, " held after ", returned, " cached bytes were returned)"));
+        throw DeviceError(cat("[memory] out of memory: ", bytes, " bytes wanted, ", room,
+                              " available (limit ", limit_, ", ", held_, " held after ", returned,
+                              " cached bytes were returned)"));
       }
     }
     held_ += bytes;
@@ -305,10 +307,12 @@ class Pool {
     if (raw == MAP_FAILED) return nullptr;
     auto* memory = static_cast<std::byte*>(raw);
     if (!huge) return memory;
-    auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory) + kHuge - 1) & ~(kHuge - 1));
+    auto* aligned =
+        reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory) + kHuge - 1) & ~(kHuge - 1));
     const std::uint64_t pages = (bytes + 4095) / 4096 * 4096;
     if (aligned > memory) munmap(memory, static_cast<std::size_t>(aligned - memory));
-    if (const auto tail = static_cast<std::size_t>(memory + padded - (aligned + pages))) munmap(aligned + pages, tail);
+    if (const auto tail = static_cast<std::size_t>(memory + padded - (aligned + pages)))
+      munmap(aligned + pages, tail);
     madvise(aligned, bytes, MADV_HUGEPAGE);  // a hint: without huge pages everything still works
     return aligned;
   }
@@ -368,7 +372,8 @@ bool thread_alive() {
 }
 
 std::uint32_t local_cap(int cls) {
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kLocalBytes / class_bytes(cls), 2, kLocalBlocks));
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(kLocalBytes / class_bytes(cls), 2, kLocalBlocks));
 }
 
 [[gnu::noinline]] Block* allocate_slow(int cls) {

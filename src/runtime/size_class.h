@@ -7,11 +7,12 @@
 namespace kiln::runtime {
 
 inline constexpr std::uint64_t kLeastBlock = 64;
-inline constexpr std::uint64_t kSmallMax = 64 << 10;   // carved from chunks
-inline constexpr std::uint64_t kLocalMax = 1 << 20;    // kept in thread-local lists
+inline constexpr std::uint64_t kSmallMax = 64 << 10;  // carved from chunks
+inline constexpr std::uint64_t kLocalMax = 1 << 20;   // kept in thread-local lists
 inline constexpr std::uint64_t kLargestBlock = std::uint64_t{1} << 46;
 
-/// Steps of 64 bytes up to 256, then 4 a doubling up to kLocalMax, then 8 a doubling. Pre: bytes <= kLargestBlock.
+/// Steps of 64 bytes up to 256, then 4 a doubling up to kLocalMax, then 8 a doubling. Pre: bytes <=
+/// kLargestBlock.
 constexpr int size_class(std::uint64_t bytes) {
   if (bytes <= 256) return bytes <= 64 ? 0 : static_cast<int>((bytes + 63) / 64) - 1;
   const int log = 63 - std::countl_zero(bytes - 1);  // 2^log < bytes <= 2^(log + 1), log >= 8

@@ -38,7 +38,8 @@ TEST(SizeClass, LargeBlocksWasteAtMostAnEighth) {
 
 TEST(Pool, BuffersAreAlignedWritableAndDistinct) {
   std::vector<ir::Buffer*> live;
-  for (std::uint64_t bytes : {0ull, 1ull, 4ull, 64ull, 65ull, 4096ull, 65536ull, 65537ull, 1048576ull, 1048577ull, 5000000ull}) {
+  for (std::uint64_t bytes :
+       {0ull, 1ull, 4ull, 64ull, 65ull, 4096ull, 65536ull, 65537ull, 1048576ull, 1048577ull, 5000000ull}) {
     ir::Buffer* b = allocate(bytes);
     EXPECT_GE(b->bytes, bytes);
     EXPECT_TRUE(b->writable);
@@ -112,7 +113,8 @@ TEST_F(PoolLimit, RefusesWithTheBytesWantedAndAvailableAndGoesOn) {
     allocate(64 << 20);
     FAIL();
   } catch (const DeviceError& e) {
-    EXPECT_NE(std::string(e.what()).find("67108864 bytes wanted, 33554432 available"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("67108864 bytes wanted, 33554432 available"), std::string::npos)
+        << e.what();
   }
   free_buffer(allocate(16 << 20));
 }

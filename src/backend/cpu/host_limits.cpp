@@ -13,8 +13,8 @@
 namespace kiln::cpu {
 namespace {
 
-/// The directories that may limit this process for one controller, innermost first. Inside a container the path
-/// of /proc/self/cgroup may not exist below the mount; its ancestors and the mount itself still do.
+/// The directories that may limit this process for one controller, innermost first. Inside a container the
+/// path of /proc/self/cgroup may not exist below the mount; its ancestors and the mount itself still do.
 std::vector<std::string> group_directories(const CgroupFiles& files, const std::string& controller) {
   std::vector<std::string> out;
   std::ifstream in(files.self);
@@ -73,7 +73,8 @@ double cpu_quota(const CgroupFiles& files) {
   return least(files, "cpu", [](const std::string& directory) -> double {
     const auto v2 = words(directory + "/cpu.max");  // "max 100000" or "150000 100000"
     if (v2.size() == 2 && number(v2[1]) > 0) return number(v2[0]) / number(v2[1]);
-    const auto quota = words(directory + "/cpu.cfs_quota_us"), period = words(directory + "/cpu.cfs_period_us");
+    const auto quota = words(directory + "/cpu.cfs_quota_us"),
+               period = words(directory + "/cpu.cfs_period_us");
     if (quota.size() == 1 && period.size() == 1 && number(period[0]) > 0)
       return number(quota[0]) / number(period[0]);  // -1: no quota
     return 0;
@@ -94,12 +95,13 @@ int affinity_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));  // more CPUs than a cpu_set_t holds
+  return std::max(1,
+                  static_cast<int>(std::thread::hardware_concurrency()));  // more CPUs than a cpu_set_t holds
 }
 
 std::uint64_t memory_limit() {
-  const auto physical =
-      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGE_SIZE));
+  const auto physical = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<std::uint64_t>(sysconf(_SC_PAGE_SIZE));
   const std::uint64_t quota = memory_quota();
   return quota ? std::min(quota, physical) : physical;
 }

@@ -44,10 +44,18 @@ struct Level {
   bool (*supported)();
 };
 constexpr Level kLevels[] = {
-    {"sse4.2", "x86-64-v2", 16, [] { return host_has_all({"sse4.2", "popcnt"}); }},
-    {"avx2", "x86-64-v3", 32, [] { return host_has_all({"avx2", "fma", "f16c", "bmi2"}); }},
+    {"sse4.2", "x86-64-v2", 16,
+     [] {
+       return host_has_all({"sse4.2", "popcnt"});
+     }},
+    {"avx2", "x86-64-v3", 32,
+     [] {
+       return host_has_all({"avx2", "fma", "f16c", "bmi2"});
+     }},
     {"avx512", "x86-64-v4", 64,
-     [] { return host_has_all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma", "f16c"}); }},
+     [] {
+       return host_has_all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma", "f16c"});
+     }},
 };
 
 std::int64_t cache_bytes(int name, std::int64_t otherwise) {
@@ -98,11 +106,13 @@ CpuTarget host_target(const std::string& level) {
   if (level == "native") {
     target = native_target();
   } else {
-    const auto* found = std::find_if(std::begin(kLevels), std::end(kLevels), [&](const Level& l) { return l.name == level; });
+    const auto* found =
+        std::find_if(std::begin(kLevels), std::end(kLevels), [&](const Level& l) { return l.name == level; });
     if (found == std::end(kLevels))
       throw UserError(cat("[config] KILN_CPU=", level, ": expected native, sse4.2, avx2 or avx512"));
     if (!found->supported())
-      throw UserError(cat("[config] KILN_CPU=", level, ": this CPU (", host_cpu_name(), ") does not have it"));
+      throw UserError(
+          cat("[config] KILN_CPU=", level, ": this CPU (", host_cpu_name(), ") does not have it"));
     target.level = level;
     target.llvm_cpu = found->llvm_cpu;
     target.vector_bytes = found->vector_bytes;
@@ -130,8 +140,8 @@ std::string llvm_version() { return LLVM_VERSION_STRING; }
 
 std::vector<std::string> host_feature_names() {
   std::vector<std::string> out;
-  for (const char* name : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl",
-                           "avx512bf16", "avx512fp16", "avxvnni", "amx-bf16", "neon", "sve"})
+  for (const char* name : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq",
+                           "avx512vl", "avx512bf16", "avx512fp16", "avxvnni", "amx-bf16", "neon", "sve"})
     if (host_has(name)) out.push_back(name);
   return out;
 }

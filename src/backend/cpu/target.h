@@ -8,14 +8,14 @@
 namespace kiln::cpu {
 
 struct CpuTarget {
-  std::string level;       ///< as KILN_CPU spells it: native, sse4.2, avx2, avx512
-  std::string llvm_cpu;    ///< for llvm::TargetMachine
-  std::string features;    ///< for llvm::TargetMachine: "+avx2,-sse4a,…"
-  int vector_bytes = 16;   ///< widest register worth using
+  std::string level;      ///< as KILN_CPU spells it: native, sse4.2, avx2, avx512
+  std::string llvm_cpu;   ///< for llvm::TargetMachine
+  std::string features;   ///< for llvm::TargetMachine: "+avx2,-sse4a,…"
+  int vector_bytes = 16;  ///< widest register worth using
   bool fma = false;
-  bool f16c = false;       ///< converts float16 in hardware
+  bool f16c = false;  ///< converts float16 in hardware
   bool avx2 = false;
-  bool avx512 = false;     ///< F, BW, DQ, VL
+  bool avx512 = false;  ///< F, BW, DQ, VL
   bool avx512_bf16 = false;
   bool avx512_fp16 = false;
   std::int64_t l1d_bytes = 32 << 10;
@@ -26,8 +26,8 @@ struct CpuTarget {
   std::string key() const { return llvm_cpu + " " + features; }
 };
 
-/// The target in force: the host, or a lower level when config().cpu_target names one. UserError when the level
-/// is unknown or the host lacks it.
+/// The target in force: the host, or a lower level when config().cpu_target names one. UserError when the
+/// level is unknown or the host lacks it.
 CpuTarget host_target();
 CpuTarget host_target(const std::string& level);
 

@@ -1,8 +1,8 @@
-// oneTBB underneath. A loop is T-1 helper tasks and the caller, each draining chunks from per-slot ranges; a helper
-// that wakes late finds nothing left and costs nothing, so the loop never waits for a sleeping thread.
+// oneTBB underneath. A loop is T-1 helper tasks and the caller, each draining chunks from per-slot ranges; a
+// helper that wakes late finds nothing left and costs nothing, so the loop never waits for a sleeping thread.
 //
-// Must not: let an exception cross a TBB frame, or wait inside a chunk (nested loops run inline), which is what
-// keeps a thread's scratch memory in one user's hands.
+// Must not: let an exception cross a TBB frame, or wait inside a chunk (nested loops run inline), which is
+// what keeps a thread's scratch memory in one user's hands.
 #include "backend/cpu/threads.h"
 
 #include "backend/cpu/host_limits.h"
@@ -80,7 +80,11 @@ tbb::task_arena& arena(int threads) {
 class Loop {
  public:
   Loop(std::int64_t n, std::int64_t chunks, int slots, LoopFn fn, void* context)
-      : n_(n), chunks_(chunks), slots_(slots), fn_(fn), context_(context),
+      : n_(n),
+        chunks_(chunks),
+        slots_(slots),
+        fn_(fn),
+        context_(context),
         shares_(new Share[static_cast<std::size_t>(slots)]) {
     for (int s = 0; s < slots; ++s) {
       shares_[s].next.store(s * chunks / slots, std::memory_order_relaxed);
@@ -172,7 +176,8 @@ std::string thread_count_reason() {
   if (forked.load(std::memory_order_relaxed)) return "1: a forked child has no worker threads";
   if (const int wanted = config().num_threads; wanted > 0) return cat(thread_count(), ": KILN_NUM_THREADS");
   const Host& h = host();
-  std::string out = cat(h.count, ": ", h.affinity, h.affinity == 1 ? " CPU" : " CPUs", " in the affinity mask");
+  std::string out =
+      cat(h.count, ": ", h.affinity, h.affinity == 1 ? " CPU" : " CPUs", " in the affinity mask");
   return h.quota > 0 ? cat(out, ", control-group quota of ", h.quota) : out + ", no control-group quota";
 }
 
@@ -180,8 +185,8 @@ void parallel_for(std::int64_t n, std::int64_t grain, LoopFn fn, void* context) 
   if (n <= 0) return;
   if (inside) return fn(context, 0, n, inside_slot);
   const int threads = thread_count();
-  const std::int64_t chunks =
-      std::clamp<std::int64_t>(n / std::max<std::int64_t>(grain, 1), 1, std::int64_t{threads} * kChunksPerThread);
+  const std::int64_t chunks = std::clamp<std::int64_t>(n / std::max<std::int64_t>(grain, 1), 1,
+                                                       std::int64_t{threads} * kChunksPerThread);
   if (threads == 1 || chunks == 1) {
     const InlineScope scope;
     return fn(context, 0, n, 0);
@@ -222,7 +227,8 @@ std::byte* scratch(std::size_t bytes) {
     std::free(std::exchange(own.data, nullptr));
     own.bytes = 0;
     own.data = static_cast<std::byte*>(std::aligned_alloc(64, rounded));
-    if (!own.data) throw DeviceError(cat("[memory] out of memory: a kernel wants ", rounded, " bytes of scratch"));
+    if (!own.data)
+      throw DeviceError(cat("[memory] out of memory: a kernel wants ", rounded, " bytes of scratch"));
     own.bytes = rounded;
   }
   return own.data;

@@ -1,8 +1,9 @@
-// The CPU executor: parallel loops and independent jobs over one set of threads (oneTBB, seen only by threads.cpp).
+// The CPU executor: parallel loops and independent jobs over one set of threads (oneTBB, seen only by
+// threads.cpp).
 //
 // Chunk boundaries depend on (n, grain, thread_count) alone; which thread runs a chunk does not: each thread
-// begins with its own share, so that consecutive kernels find their data in the same core's cache, then helps the
-// others. Calls from inside a chunk or a job run inline on the calling thread.
+// begins with its own share, so that consecutive kernels find their data in the same core's cache, then helps
+// the others. Calls from inside a chunk or a job run inline on the calling thread.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +22,9 @@ std::string thread_count_reason();
 
 using LoopFn = void (*)(void* context, std::int64_t begin, std::int64_t end, int slot);
 
-/// Calls fn over disjoint chunks that cover [0, n), each of at least `grain` iterations (but for n < grain: one
-/// chunk), and returns when all are done. slot is in [0, thread_count()) and differs between chunks that run at
-/// the same time within this call. What fn throws is rethrown here, once, after the loop has stopped.
+/// Calls fn over disjoint chunks that cover [0, n), each of at least `grain` iterations (but for n < grain:
+/// one chunk), and returns when all are done. slot is in [0, thread_count()) and differs between chunks that
+/// run at the same time within this call. What fn throws is rethrown here, once, after the loop has stopped.
 void parallel_for(std::int64_t n, std::int64_t grain, LoopFn fn, void* context);
 
 /// The same for a callable (begin, end, slot).
@@ -37,7 +38,8 @@ void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
       const_cast<void*>(static_cast<const void*>(&f)));
 }
 
-/// Runs independent jobs (compiles), in parallel where threads are free. All run; the first exception is rethrown.
+/// Runs independent jobs (compiles), in parallel where threads are free. All run; the first exception is
+/// rethrown.
 void run_jobs(std::span<std::function<void()>> jobs);
 
 /// At least `bytes` of 64-byte aligned memory of the calling thread, valid until its next call or its end. It
