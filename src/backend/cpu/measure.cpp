@@ -1,0 +1,255 @@
+// The best of a few repetitions counts: what the machine can do, not what it did while something else ran.
+#include "backend/cpu/measure.h"
+
+#include "backend/cpu/target.h"
+#include "backend/cpu/threads.h"
+
+#include <kiln/error.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace kiln::cpu {
+namespace {
+
+constexpr std::int64_t kBufferBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kPiece = 1 << 20;  // bytes a chunk handles at least
+constexpr double kBudget = 0.15;          // seconds of repetitions
+
+/// Touched memory on huge pages where the system has them.
+class Pages {
+ public:
+  explicit Pages(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
+    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw DeviceError("[measure] out of memory for the bandwidth measurement");
+    madvise(memory, bytes_, MADV_HUGEPAGE);
+    data_ = static_cast<std::byte*>(memory);
+    parallel_for(bytes, kPiece, [&](std::int64_t begin, std::int64_t end, int) {
+      std::memset(data_ + begin, 0, static_cast<std::size_t>(end - begin));
+    });
+  }
+  ~Pages() { munmap(data_, bytes_); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_;
+};
+
+/// Everything below works on whole multiples of 256 bytes, 64-byte aligned.
+struct Loops {
+  void (*copy)(const std::byte* from, std::byte* to, std::int64_t bytes);
+  double (*sum)(const std::byte* from, std::int64_t bytes);
+  double (*fma)(std::int64_t steps);  // returns a value so that the work cannot be dropped
+  double flops_per_step;
+};
+
+#if defined(__x86_64__)
+#define KILN_AVX512 __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,prefer-vector-width=512")))
+#define KILN_AVX2 __attribute__((target("avx2,fma")))
+
+KILN_AVX512 void copy_avx512(const std::byte* from, std::byte* to, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += 128) {
+    const __m512 a = _mm512_load_ps(from + i), b = _mm512_load_ps(from + i + 64);
+    _mm512_stream_ps(reinterpret_cast<float*>(to + i), a);
+    _mm512_stream_ps(reinterpret_cast<float*>(to + i + 64), b);
+  }
+  _mm_sfence();
+}
+
+KILN_AVX2 void copy_avx2(const std::byte* from, std::byte* to, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += 64) {
+    const __m256 a = _mm256_load_ps(reinterpret_cast<const float*>(from + i));
+    const __m256 b = _mm256_load_ps(reinterpret_cast<const float*>(from + i + 32));
+    _mm256_stream_ps(reinterpret_cast<float*>(to + i), a);
+    _mm256_stream_ps(reinterpret_cast<float*>(to + i + 32), b);
+  }
+  _mm_sfence();
+}
+
+KILN_AVX512 double sum_avx512(const std::byte* from, std::int64_t bytes) {
+  __m512 acc[4] = {};
+  for (std::int64_t i = 0; i < bytes; i += 256)
+    for (int j = 0; j < 4; ++j) acc[j] = _mm512_add_ps(acc[j], _mm512_load_ps(from + i + 64 * j));
+  return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(acc[0], acc[1]), _mm512_add_ps(acc[2], acc[3])));
+}
+
+KILN_AVX2 double sum_avx2(const std::byte* from, std::int64_t bytes) {
+  __m256 acc[8] = {};
+  for (std::int64_t i = 0; i < bytes; i += 256)
+    for (int j = 0; j < 8; ++j)
+      acc[j] = _mm256_add_ps(acc[j], _mm256_load_ps(reinterpret_cast<const float*>(from + i + 32 * j)));
+  for (int j = 1; j < 8; ++j) acc[0] = _mm256_add_ps(acc[0], acc[j]);
+  float lanes[8];
+  _mm256_storeu_ps(lanes, acc[0]);
+  return lanes[0] + lanes[1] + lanes[2] + lanes[3] + lanes[4] + lanes[5] + lanes[6] + lanes[7];
+}
+
+KILN_AVX512 double fma_avx512(std::int64_t steps) {
+  __m512 acc[12];
+  for (int j = 0; j < 12; ++j) acc[j] = _mm512_set1_ps(static_cast<float>(j));
+  const __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(0.001f);
+  for (std::int64_t i = 0; i < steps; ++i)
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; ++j) acc[j] = _mm512_fmadd_ps(acc[j], x, y);
+  for (int j = 1; j < 12; ++j) acc[0] = _mm512_add_ps(acc[0], acc[j]);
+  return _mm512_reduce_add_ps(acc[0]);
+}
+
+KILN_AVX2 double fma_avx2(std::int64_t steps) {
+  __m256 acc[12];
+  for (int j = 0; j < 12; ++j) acc[j] = _mm256_set1_ps(static_cast<float>(j));
+  const __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.001f);
+  for (std::int64_t i = 0; i < steps; ++i)
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; ++j) acc[j] = _mm256_fmadd_ps(acc[j], x, y);
+  for (int j = 1; j < 12; ++j) acc[0] = _mm256_add_ps(acc[0], acc[j]);
+  return _mm256_cvtss_f32(acc[0]);
+}
+#endif
+
+typedef float Quad __attribute__((vector_size(16)));
+
+void copy_base(const std::byte* from, std::byte* to, std::int64_t bytes) {
+#if defined(__x86_64__)
+  for (std::int64_t i = 0; i < bytes; i += 16)
+    _mm_stream_ps(reinterpret_cast<float*>(to + i), _mm_load_ps(reinterpret_cast<const float*>(from + i)));
+  _mm_sfence();
+#else
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+#endif
+}
+
+double sum_base(const std::byte* from, std::int64_t bytes) {
+  Quad acc[8] = {};
+  for (std::int64_t i = 0; i < bytes; i += 128)
+    for (int j = 0; j < 8; ++j) acc[j] += *reinterpret_cast<const Quad*>(from + i + 16 * j);
+  for (int j = 1; j < 8; ++j) acc[0] += acc[j];
+  return acc[0][0] + acc[0][1] + acc[0][2] + acc[0][3];
+}
+
+double fma_base(std::int64_t steps) {
+  Quad acc[12];
+  for (int j = 0; j < 12; ++j) acc[j] = Quad{} + static_cast<float>(j);
+  const Quad x = Quad{} + 0.999f, y = Quad{} + 0.001f;
+  for (std::int64_t i = 0; i < steps; ++i)
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; ++j) acc[j] = acc[j] * x + y;
+  for (int j = 1; j < 12; ++j) acc[0] += acc[j];
+  return acc[0][0];
+}
+
+/// The widest loops of the target in force, so that floors and kernels use the same instructions.
+Loops choose() {
+  constexpr double kFlops = 12 * 2;
+#if defined(__x86_64__)
+  const CpuTarget target = host_target();
+  if (target.avx512) return {copy_avx512, sum_avx512, fma_avx512, kFlops * 16};
+  if (target.avx2 && target.fma) return {copy_avx2, sum_avx2, fma_avx2, kFlops * 8};
+#endif
+  return {copy_base, sum_base, fma_base, kFlops * 4};
+}
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Least time of one call of f, over at least three calls and the budget.
+template <class F>
+double best_time(F&& f) {
+  double best = 1e30;
+  const double start = seconds();
+  for (int i = 0; i < 3 || (seconds() - start < kBudget && i < 50); ++i) {
+    const double begin = seconds();
+    f();
+    best = std::min(best, seconds() - begin);
+  }
+  return best;
+}
+
+/// Calls f(begin, end) on byte ranges that cover the buffer: on this thread alone, or on all.
+template <class F>
+void ranges(int threads, F&& f) {
+  if (threads == 1) return f(std::int64_t{0}, kBufferBytes);
+  parallel_for(kBufferBytes / kPiece, 1,
+               [&](std::int64_t begin, std::int64_t end, int) { f(begin * kPiece, end * kPiece); });
+}
+
+double copy_rate(const Loops& loops, int threads, const Pages& from, const Pages& to) {
+  const double time = best_time([&] {
+    ranges(threads, [&](std::int64_t begin, std::int64_t end) {
+      loops.copy(from.data() + begin, to.data() + begin, end - begin);
+    });
+  });
+  return 2.0 * static_cast<double>(kBufferBytes) / time * 1e-9;
+}
+
+/// Keeps the compiler from dropping the work behind a value.
+void use(double value) { asm volatile("" : : "m"(value)); }
+
+double read_rate(const Loops& loops, int threads, const Pages& from) {
+  const double time = best_time([&] {
+    ranges(threads,
+           [&](std::int64_t begin, std::int64_t end) { use(loops.sum(from.data() + begin, end - begin)); });
+  });
+  return static_cast<double>(kBufferBytes) / time * 1e-9;
+}
+
+double fma_rate(const Loops& loops, int threads) {
+  constexpr std::int64_t kSteps = 1 << 19;  // about 1 ms
+  const int lanes = threads == 1 ? 1 : thread_count();
+  const double time = best_time([&] {
+    if (lanes == 1) {
+      use(loops.fma(4 * kSteps));
+    } else {
+      parallel_for(4 * lanes, 1, [&](std::int64_t begin, std::int64_t end, int) {
+        use(loops.fma((end - begin) * kSteps));
+      });
+    }
+  });
+  return loops.flops_per_step * 4.0 * static_cast<double>(kSteps) * lanes / time * 1e-9;
+}
+
+}  // namespace
+
+double copy_bandwidth(int threads) {
+  const Pages from(kBufferBytes), to(kBufferBytes);
+  return copy_rate(choose(), threads, from, to);
+}
+
+double read_bandwidth(int threads) {
+  const Pages from(kBufferBytes);
+  return read_rate(choose(), threads, from);
+}
+
+double fma_rate(int threads) { return fma_rate(choose(), threads); }
+
+const Ceilings& ceilings() {
+  static const Ceilings measured = [] {
+    const Loops loops = choose();
+    const Pages from(kBufferBytes), to(kBufferBytes);
+    Ceilings c;
+    c.copy_gbps = copy_rate(loops, 0, from, to);
+    c.read_gbps = read_rate(loops, 0, from);
+    c.fma_gflops = fma_rate(loops, 0);
+    const bool one = thread_count() == 1;
+    c.copy_gbps_1 = one ? c.copy_gbps : copy_rate(loops, 1, from, to);
+    c.read_gbps_1 = one ? c.read_gbps : read_rate(loops, 1, from);
+    c.fma_gflops_1 = one ? c.fma_gflops : fma_rate(loops, 1);
+    return c;
+  }();
+  return measured;
+}
+
+}  // namespace kiln::cpu
