@@ -13,15 +13,19 @@ Rounded round_scaled(E x, double factor, E magic) {
   return {t - magic, scale};
 }
 
-E exp_poly(E r) {
-  const E q = horner(r, {0x1.fffffcp-2, 0x1.55548cp-3, 0x1.555858p-5, 0x1.123deep-7, 0x1.6ac8c8p-10});
-  return fma(fma(q, r, r.lit(1)), r, r.lit(1));
+namespace {
+/// (e^r - 1 - r) / r^2; `sign` -1 gives it at -r.
+E exp_tail(E r, int sign) {
+  return horner(r, {0x1.fffffcp-2, sign * 0x1.55548cp-3, 0x1.555858p-5, sign * 0x1.123deep-7, 0x1.6ac8c8p-10});
 }
+}  // namespace
+
+E exp_poly(E r) { return fma(fma(exp_tail(r, 1), r, r.lit(1)), r, r.lit(1)); }
+E exp_poly_minus_one(E r) { return fma(exp_tail(r, 1), r, r.lit(1)) * r; }
 
 E plus_exp_negated(E c, E r, E scale) {
-  const E q = horner(r, {0x1.fffffcp-2, -0x1.55548cp-3, 0x1.555858p-5, -0x1.123deep-7, 0x1.6ac8c8p-10});
-  // (scale + c) + scale (e^-r - 1): rounding e^-r itself would cost half an ulp more.
-  return fma(fma(q, r, r.lit(-1)) * r, scale, scale + c);
+  // scale + (scale (e^-r - 1) + c): rounding e^-r itself would cost half an ulp more.
+  return scale + fma(fma(exp_tail(r, -1), r, r.lit(-1)) * r, scale, c);
 }
 
 E over_one_plus_exp(E numerator, E z, E z_lo) {

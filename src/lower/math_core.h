@@ -50,8 +50,10 @@ inline double magic32(int bias) { return 12582912.0 + 127 + bias; }
 inline constexpr double kLn2Hi = 0x1.62e430p-1;  // ln 2 as a float; fma subtracts n * kLn2Hi exactly
 inline constexpr double kLn2Lo = -0x1.05c610p-29;
 
-E exp_poly(E r);                            // e^r on |r| <= ln2 / 2: 2^-28.2
-E plus_exp_negated(E c, E r, E scale);  // c + scale e^-r, scale a power of two: the same polynomial
+// One polynomial on |r| <= ln2 / 2, 2^-28.2, in the forms that round least where they are used.
+E exp_poly(E r);                        // e^r
+E exp_poly_minus_one(E r);              // e^r - 1, to the same absolute error
+E plus_exp_negated(E c, E r, E scale);  // c + scale e^-r, scale a power of two
 
 /// numerator / (1 + e^-(z + z_lo)), z_lo optional. Pre: -110 <= z <= 80 or NaN.
 /// Both sides are scaled by 2^-32 for z < -1, so that e^-z up to 2^160 stays finite; elsewhere by 1, so that a tiny

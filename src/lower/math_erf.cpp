@@ -8,12 +8,10 @@ using kernel::abs;
 using kernel::call;
 using kernel::MathFn;
 
+// The upper tail Q(a) = erfc(a / sqrt 2) / 2 is exp(-a^2 / 2) t P(t) with t = 1 / (1 + 0.3 a), for 0 <= a <= 15.
 namespace {
-
-/// The upper tail Q(a) = erfc(a / sqrt 2) / 2 over exp(-a^2 / 2), for 0 <= a <= 15: t P(t), t = 1 / (1 + 0.3 a).
 constexpr double kTailScale = 0x1.333334p-2;
-
-}  // namespace
+}
 
 E erf(E x) {
   if (is_f64(x)) return call(MathFn::Erf, x);
@@ -58,12 +56,16 @@ E gelu(E x) {
   const Rounded n = round_scaled(s, kLog2e, x.lit(magic32(64)));
   E r = fma(n.whole, x.lit(-kLn2Hi), s);
   r = fma(n.whole, x.lit(-kLn2Lo), r + s_lo);
-  const E e = exp_poly(r) * n.scale;
-  const E t = 1.0 / fma(a, x.lit(kTailScale), x.lit(1));
-  // 2^-27.9
-  const E tail = t * horner(t, {0x1.ea3d00p-4, 0x1.e9bc16p-4, 0x1.c3ca20p-4, 0x1.3fd616p-4, 0x1.8d7ae0p-4,
-                                -0x1.4c1114p-4, 0x1.8cd2a8p-3, -0x1.d667e8p-3, 0x1.cf18b8p-4, -0x1.53c542p-6});
-  const E y_tail = y * tail * e * 0x1p-64;
+  const E e = exp_poly_minus_one(r);
+  // t P(w), w = t - 1/2 computed as 1/2 - 0.3 a t: for small a the rounding of t then matters once, not three times, and
+  // no term cancels another. 2^-27.8
+  const E scaled = a * kTailScale;
+  const E t = 1.0 / (scaled + 1.0);
+  const E p = horner(fma(-scaled, t, x.lit(0.5)),
+                     {0x1.c69888p-3, 0x1.510f0cp-2, 0x1.62821ep-2, 0x1.c6d3c4p-3, 0x1.dba808p-6,
+                      -0x1.3dade6p-4, -0x1.281282p-5, 0x1.24b04cp-5, 0x1.2b503cp-6, -0x1.363ca6p-6});
+  const E ps = p * n.scale;
+  const E y_tail = y * t * fma(ps, e, ps) * 0x1p-64;  // Q = t P (1 + e)
   return select(x <= 0.0, y_tail, x - y_tail);
 }
 

@@ -64,17 +64,18 @@ E silu(E x) {
 
 E tanh(E x) {
   if (is_f64(x)) return call(MathFn::Tanh, x);
-  // tanh a = h / (h + 1), h = (e^2a - 1) / 2 = (s - 1) / 2 + s q, s = 2^n, q = (e^2r - 1) / 2, r = a - n ln2 / 2.
-  // One term of ln2 is enough: where n > 0, tanh damps the error of r. The offset keeps n = 0 up to tanh a = 1/4: from
-  // there the last place is twice as large, where s - 1 and q first cancel.
+  // tanh a = h / d with h = (1 - e) / 2, d = (1 + e) / 2, e = e^-2a = s (1 - 2 q), s = 2^n, q = (1 - e^-2r) / 2,
+  // r = a + n ln2 / 2. e^-2a, not e^2a: s <= 1 shrinks the error of q. d is not 1 - h: that would double the error of
+  // h near 1. One term of ln2 is enough: where n < 0, s damps the error of r.
   const E a = at_most(abs(x), 9.1);
-  const Rounded n = round_scaled(a - 0.0827, 2 * kLog2e, x.lit(magic32(0)));
-  const E r = fma(n.whole, x.lit(-kLn2Hi / 2), a);
-  // ((e^2r - 1) / 2 - r) / r^2 on [-0.0907, 0.256]: 2^-26.1
-  const E p = horner(r, {0x1.000002p+0, 0x1.55562cp-1, 0x1.5547b6p-2, 0x1.0facd4p-3, 0x1.a1476ep-5});
+  const Rounded n = round_scaled(a, -2 * kLog2e, x.lit(magic32(0)));
+  const E r = fma(n.whole, x.lit(kLn2Hi / 2), a);
+  // ((1 - e^-2r) / 2 - r) / r^2 on |r| <= ln2 / 4: 2^-26.1
+  const E p = horner(r, {-1.0, 0x1.5554b0p-1, -0x1.5554e0p-2, 0x1.12279ep-3, -0x1.6d568cp-5});
   const E q = fma(r * r, p, r);
-  const E h = fma(q, n.scale, fma(n.scale, x.lit(0.5), x.lit(-0.5)));
-  return with_sign(h / (h + 1.0), sign_of(x));
+  const E h = fma(q, n.scale, fma(n.scale, x.lit(-0.5), x.lit(0.5)));
+  const E d = fma(-q, n.scale, fma(n.scale, x.lit(0.5), x.lit(0.5)));
+  return with_sign(h / d, sign_of(x));
 }
 
 E sinh(E x) {
