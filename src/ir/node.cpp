@@ -175,27 +175,34 @@ std::int64_t* new_attrs(Node* node, int n) {
   return node->attrs;
 }
 
-void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides) {
-  Node* inputs[3] = {node->in[0], node->in[1], node->in[2]};
-  const int n = node->n_in;
+namespace {
+
+void show(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides) {
   std::int64_t* kept = nullptr;
   if (strides && node->rank > 0) {
     kept = static_cast<std::int64_t*>(std::malloc(sizeof(std::int64_t) * node->rank));
     std::memcpy(kept, strides, sizeof(std::int64_t) * node->rank);
   }
-  node->op = Op::leaf;
   node->n_in = 0;
   node->buffer = buffer;
   node->offset = offset;
   node->strides = kept;
-  for (int i = 0; i < n; ++i)
-    if (inputs[i]) release(inputs[i]);
+  __atomic_store_n(reinterpret_cast<std::uint16_t*>(&node->op), static_cast<std::uint16_t>(Op::leaf), __ATOMIC_RELEASE);
+}
+
+}  // namespace
+
+void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides,
+                 std::vector<Node*>& dropped) {
+  for (int i = 0; i < node->n_in; ++i)
+    if (node->in[i]) dropped.push_back(node->in[i]);
+  show(node, buffer, offset, strides);
 }
 
 Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,
                const std::int64_t* strides, SourceLocation loc) {
   Node* node = new_node(Op::leaf, dtype, dims, loc);
-  become_leaf(node, buffer, offset, strides);
+  show(node, buffer, offset, strides);
   return node;
 }
 

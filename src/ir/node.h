@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace kiln::ir {
 
@@ -76,9 +77,10 @@ inline void set_input(Node* node, int i, Node* input) {
 }
 /// Allocates n attribute words owned by the node.
 std::int64_t* new_attrs(Node* node, int n);
-/// Drops inputs and makes the node a leaf over buffer (takes the caller's buffer reference).
-/// The dropped inputs' references are released. Caller holds the trace locks.
-void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides);
+/// Makes the node a leaf over buffer (takes the caller's buffer reference). Its inputs go to `dropped`, for the caller
+/// to release once it no longer holds the trace locks: freeing memory may run a user's deleter.
+void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides,
+                 std::vector<Node*>& dropped);
 /// A leaf node (takes the caller's buffer reference); strides null: row-major.
 Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,
                const std::int64_t* strides, SourceLocation loc);

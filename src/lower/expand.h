@@ -10,8 +10,9 @@ namespace kiln::lower {
 /// Type an operation on `dtype` is computed in: half types compute in Float32.
 constexpr DType compute_type(DType dtype) { return is_half(dtype) ? DType::Float32 : dtype; }
 
-/// Pre: operands have their compute types (unused ones are empty). Post: the result in its compute type.
-kernel::E expand(ir::Op op, kernel::E x, kernel::E y, kernel::E z);
+/// Pre: operands have their compute types (unused ones are empty); `type` is the dtype they were recorded with.
+/// Post: the result in its compute type.
+kernel::E expand(ir::Op op, kernel::E x, kernel::E y, kernel::E z, DType type);
 
 /// Primitives each op expands to (Float32 where the op allows it), for Target::op_cost.
 std::vector<float> op_costs();

@@ -413,7 +413,7 @@ class Builder {
     }
     E in[3];
     for (int k = 0; k < n.n_in; ++k) in[k] = build(e.in[k]);
-    return expand(n.op, in[0], in[1], in[2]);
+    return expand(n.op, in[0], in[1], in[2], g_[n.in[n.n_in - 1]].dtype);
   }
 
   Reduction& reduction(EntryId entry) {

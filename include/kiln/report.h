@@ -1,0 +1,29 @@
+// What Kiln did: counters of the process, cheap to read, asserted on by tests and shown by tools.
+#pragma once
+
+#include <cstdint>
+
+namespace kiln {
+
+struct Statistics {
+  std::uint64_t evaluations = 0;       ///< evaluations that ran at least one step
+  std::uint64_t plan_hits = 0;         ///< evaluations that found their plan
+  std::uint64_t plan_misses = 0;       ///< evaluations that had to be planned
+  std::uint64_t kernels_compiled = 0;  ///< kernels made by the compiler
+  std::uint64_t kernels_from_disk = 0; ///< kernels loaded from the disk cache
+  std::uint64_t kernel_hits = 0;       ///< kernels that planning found in memory
+  std::uint64_t launches = 0;          ///< kernels run
+  std::uint64_t library_calls = 0;     ///< contractions run by a library
+  std::uint64_t plan_ns = 0;           ///< time spent planning, compiling excluded
+  std::uint64_t compile_ns = 0;        ///< time spent compiling and loading, summed over threads
+};
+
+/// Totals since the process began (or reset_statistics).
+Statistics statistics();
+void reset_statistics();
+
+/// Forgets plans and kernels in memory (the disk cache stays): for tests and benchmarks of cold paths. Not while
+/// another thread evaluates.
+void clear_memory_caches();
+
+}  // namespace kiln

@@ -1,0 +1,210 @@
+// One evaluation: walk under the trace lock, find or make the plan, run it unlocked, publish results under the lock.
+//
+// Two threads that evaluate the same nodes may both compute them; the first to publish wins, which is wasteful but
+// right. Inputs dropped by publishing are released after the lock: freeing memory may run a user's deleter.
+#include "api/evaluate.h"
+
+#include "ir/interpret.h"
+#include "runtime/plan.h"
+#include "runtime/pool.h"
+#include "runtime/statistics.h"
+#include "runtime/walk.h"
+#include "support/check.h"
+
+#include <kiln/config.h>
+#include <kiln/report.h>
+
+#include <cstring>
+#include <memory>
+
+namespace kiln::api {
+namespace {
+
+using runtime::Counter;
+using runtime::Plan;
+using runtime::Walk;
+
+/// Working memory of one evaluation; kept per thread, one per nesting level.
+struct Workspace {
+  Walk walk;
+  std::vector<ir::Node*> roots;
+  std::vector<std::byte*> args;
+  std::vector<ir::Buffer*> arg_buffers;
+  std::vector<ir::Node*> keep;        // held nodes whose value may be published
+  std::vector<ir::Node*> dropped;     // inputs to release after publishing
+  std::vector<ir::Buffer*> results;
+  std::vector<std::uint64_t> slots;
+  bool busy = false;
+};
+
+class WorkspaceLease {
+ public:
+  WorkspaceLease() {
+    thread_local std::vector<std::unique_ptr<Workspace>> pool;
+    for (auto& w : pool)
+      if (!w->busy) {
+        w_ = w.get();
+        break;
+      }
+    if (!w_) {
+      pool.push_back(std::make_unique<Workspace>());
+      w_ = pool.back().get();
+    }
+    w_->busy = true;
+  }
+  ~WorkspaceLease() {
+    for (ir::Buffer* b : w_->arg_buffers) ir::release(b);
+    for (ir::Node* n : w_->keep) ir::release(n);
+    for (ir::Node* n : w_->dropped) ir::release(n);
+    for (ir::Buffer* b : w_->results)
+      if (b) ir::release(b);
+    w_->arg_buffers.clear();
+    w_->keep.clear();
+    w_->dropped.clear();
+    w_->results.clear();
+    w_->busy = false;
+  }
+  Workspace* operator->() const { return w_; }
+  Workspace& operator*() const { return *w_; }
+
+ private:
+  Workspace* w_ = nullptr;
+};
+
+/// Everything outside the graph that a plan depends on.
+std::uint64_t plan_salt() {
+  return static_cast<std::uint64_t>(config().mode) | std::uint64_t{static_cast<std::uint16_t>(config().num_threads)} << 8;
+}
+
+/// Walks from the roots that are not leaves yet. False when there are none.
+bool walk_roots(std::span<ir::Node* const> roots, ir::TraceGuard& guard, Workspace& w) {
+  for (;;) {
+    bool covered = true;
+    w.roots.clear();
+    for (ir::Node* r : roots) {
+      covered &= guard.covers(r->home);
+      if (covered && r->op != ir::Op::leaf) w.roots.push_back(r);
+    }
+    if (covered && w.roots.empty()) return false;
+    if (covered && runtime::walk_trace(w.roots, guard, plan_salt(), w.walk)) return true;
+    guard.widen();
+  }
+}
+
+void take_arguments(Workspace& w) {
+  w.args.clear();
+  for (std::uint32_t i : w.walk.leaves) {
+    const ir::Node* n = w.walk.nodes[i];
+    ir::retain(n->buffer);
+    w.arg_buffers.push_back(n->buffer);
+    w.args.push_back(n->buffer->data + n->offset * size_of(n->dtype));
+  }
+}
+
+/// Keeps held nodes alive until their values are published: their last handle may go away meanwhile.
+void keep_results(const Plan* plan, Workspace& w) {
+  auto keep = [&](ir::Node* n) {
+    ir::retain(n);
+    w.keep.push_back(n);
+  };
+  if (plan) {
+    for (const Plan::Result& r : plan->results)
+      if (!r.root) keep(w.walk.nodes[r.position]);
+  } else {
+    for (std::uint32_t i = 0; i < w.walk.nodes.size(); ++i)
+      if (w.walk.nodes[i]->op != ir::Op::leaf && w.walk.held(i)) keep(w.walk.nodes[i]);
+  }
+}
+
+void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const std::int64_t* strides, Workspace& w) {
+  if (node->op == ir::Op::leaf) return;  // another evaluation was first
+  ir::retain(buffer);
+  ir::become_leaf(node, buffer, offset, strides, w.dropped);
+}
+
+void publish(const Plan& plan, Workspace& w) {
+  for (std::size_t i = 0; i < plan.results.size(); ++i) {
+    const Plan::Result& r = plan.results[i];
+    ir::Node* node = w.walk.nodes[r.position];
+    if (node->op == ir::Op::leaf) continue;
+    const std::int64_t* strides = r.strides.empty() ? nullptr : r.strides.data();
+    if (r.place.kind == runtime::Place::Kind::Arg) {
+      const auto byte_base = w.args[r.place.index] - w.arg_buffers[r.place.index]->data;
+      publish_one(node, w.arg_buffers[r.place.index], byte_base / size_of(node->dtype) + r.offset, strides, w);
+    } else {
+      publish_one(node, w.results[i], r.offset, strides, w);
+    }
+  }
+}
+
+/// A message that names the line which recorded the failing trace's first root.
+std::string at_line(const Workspace& w) {
+  const ir::Node* n = w.roots.front();
+  return cat(" (recorded at ", n->loc.file_name(), ":", n->loc.line(), ")");
+}
+
+void interpret(ir::TraceGuard& guard, Workspace& w) {
+  std::vector<ir::NodeId> ids;
+  ir::Graph graph = runtime::build_graph(w.walk, ids);
+  take_arguments(w);
+  w.slots = w.walk.slots;
+  guard.unlock();
+  std::vector<ir::ArgData> args;
+  for (const std::byte* a : w.args) args.push_back({a});
+  const auto values = ir::interpret(graph, args, w.slots);
+  for (const auto& v : values) {
+    w.results.push_back(runtime::allocate(v.size()));
+    if (!v.empty()) std::memcpy(w.results.back()->data, v.data(), v.size());
+  }
+  guard.relock();
+  for (std::size_t i = 0; i < w.roots.size(); ++i) publish_one(w.roots[i], w.results[i], 0, nullptr, w);
+}
+
+void run(ir::TraceGuard& guard, Workspace& w) {
+  std::shared_ptr<const Plan> plan = runtime::find_plan(w.walk.key);
+  keep_results(plan.get(), w);
+  take_arguments(w);
+  if (plan) {
+    runtime::count(Counter::PlanHits);
+    guard.unlock();
+  } else {
+    runtime::count(Counter::PlanMisses);
+    std::vector<ir::NodeId> ids;
+    ir::Graph graph = runtime::build_graph(w.walk, ids);
+    guard.unlock();
+    plan = runtime::keep_plan(w.walk.key, runtime::make_plan(w.walk, std::move(graph), ids));
+  }
+  runtime::run_plan(*plan, w.args, w.walk.slots, w.results);
+  guard.relock();
+  publish(*plan, w);
+}
+
+}  // namespace
+
+void evaluate(std::span<ir::Node* const> roots) {
+  WorkspaceLease w;
+  ir::TraceGuard guard;
+  if (!walk_roots(roots, guard, *w)) return;
+  runtime::count(Counter::Evaluations);
+  try {
+    if (config().mode == Mode::Interpret)
+      interpret(guard, *w);
+    else
+      run(guard, *w);
+  } catch (const CompileError& e) {
+    throw CompileError(e.what() + at_line(*w));
+  } catch (const DeviceError& e) {
+    throw DeviceError(e.what() + at_line(*w));
+  }
+}
+
+}  // namespace kiln::api
+
+namespace kiln {
+
+void clear_memory_caches() {
+  runtime::clear_plan_cache();
+  runtime::clear_kernel_cache();
+}
+
+}  // namespace kiln

@@ -1,0 +1,34 @@
+// The CPU compiler: Kernel → object code (LLVM, no LLVM type shows here), and object code → callable functions (ORC).
+#pragma once
+
+#include "backend/cpu/target.h"
+#include "kernel/kernel.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kiln::cpu {
+
+struct Executable {
+  kernel::KernelFn body = nullptr;
+  kernel::KernelFn finish = nullptr;  // null when the kernel has no finish section
+};
+
+/// Object code of a kernel; functions `<symbol>` and `<symbol>_finish`. CompileError with LLVM's message.
+/// Thread-safe: compiles run side by side.
+std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
+
+/// Text forms, for dumps and for comparing what a cached kernel was made from.
+std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
+std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
+
+/// Links object code into the process (for its whole life). CompileError when the
+/// object cannot be linked.
+Executable load(const std::vector<std::uint8_t>& object, const std::string& symbol, bool has_finish);
+
+/// LLVM's version, part of every disk key.
+std::string compiler_version();
+
+}  // namespace kiln::cpu

@@ -1,0 +1,101 @@
+#include "plan/fuse.h"
+
+namespace kiln::plan {
+namespace {
+
+std::vector<std::int64_t> row_major(ir::Dims dims) {
+  std::vector<std::int64_t> strides(dims.size());
+  std::int64_t stride = 1;
+  for (std::size_t a = dims.size(); a-- > 0;) {
+    strides[a] = stride;
+    stride *= dims[a];
+  }
+  return strides;
+}
+
+/// Strides that show `from` as `to` without a copy; false when there are none.
+bool reshape_strides(ir::Dims from, const std::vector<std::int64_t>& strides, ir::Dims to,
+                     std::vector<std::int64_t>& out) {
+  // Maximal runs of axes that are contiguous among themselves are matched, innermost first, by element count.
+  out.assign(to.size(), 0);
+  std::size_t i = from.size(), j = to.size();
+  while (i > 0 || j > 0) {
+    while (i > 0 && from[i - 1] == 1) --i;
+    while (j > 0 && to[j - 1] == 1) --j;
+    if (i == 0 || j == 0) break;
+    std::int64_t have = from[i - 1], want = to[j - 1];
+    std::int64_t stride = strides[i - 1];
+    out[j - 1] = stride;
+    std::int64_t next = stride * want;
+    --i, --j;
+    while (have != want) {
+      if (have < want) {
+        while (i > 0 && from[i - 1] == 1) --i;
+        if (i == 0 || strides[i - 1] != stride * have) return false;
+        have *= from[--i];
+      } else {
+        while (j > 0 && to[j - 1] == 1) --j;
+        if (j == 0) return false;
+        out[j - 1] = next;
+        want *= to[j - 1];
+        next *= to[j - 1];
+        --j;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Alias resolve_alias(const Graph& g, NodeId view) {
+  const ir::GraphNode& n = g[view];
+  if (!ir::is_view(n.op)) {
+    Alias a;
+    a.base = view;
+    if (n.op == ir::Op::leaf) {
+      const ir::Dims strides = g.args[static_cast<std::size_t>(n.arg)].strides;
+      a.strides.assign(strides.begin(), strides.end());
+    } else if (ir::is_elementwise(n.op) || ir::is_reduce(n.op) || ir::info(n.op).kind == ir::OpKind::Contraction) {
+      a.strides = row_major(n.dims);
+    } else {
+      a.base = ir::kNoNode;  // scalars and iotas have no memory
+    }
+    return a;
+  }
+  if (n.op == ir::Op::pad) return {};
+  Alias in = resolve_alias(g, n.in[0]);
+  if (in.base == ir::kNoNode) return in;
+  const ir::Dims from = g[n.in[0]].dims;
+  Alias out{in.base, in.offset, {}};
+  switch (n.op) {
+    case ir::Op::permute:
+      out.strides.resize(n.dims.size());
+      for (std::size_t a = 0; a < n.dims.size(); ++a) out.strides[a] = in.strides[(n.attr64 >> (4 * a)) & 15];
+      return out;
+    case ir::Op::broadcast: {
+      out.strides.assign(n.dims.size(), 0);
+      const std::size_t skip = n.dims.size() - from.size();
+      for (std::size_t a = 0; a < from.size(); ++a)
+        out.strides[a + skip] = from[a] == n.dims[a + skip] ? in.strides[a] : 0;
+      return out;
+    }
+    case ir::Op::slice:
+      out.strides.resize(n.dims.size());
+      for (std::size_t a = 0; a < n.dims.size(); ++a) {
+        out.offset += n.attrs[2 * a] * in.strides[a];
+        out.strides[a] = in.strides[a] * n.attrs[2 * a + 1];
+      }
+      return out;
+    case ir::Op::reshape:
+      if (n.numel == 0) {
+        out.strides = row_major(n.dims);
+        return out;
+      }
+      if (reshape_strides(from, in.strides, n.dims, out.strides)) return out;
+      return {};
+    default: return {};
+  }
+}
+
+}  // namespace kiln::plan

@@ -1,0 +1,563 @@
+// Merging of regions.
+//
+// Every compute node begins as a region. An edge leads from a producer to a consumer through views, and knows how the
+// consumer's points map onto the producer's: one to one in row-major order, as a row value spread over rows, or in
+// some other way. Merges are tried by bytes saved, greatest first; one stands when the two regions' points line up,
+// the merged region fits its caps and no path leads around it (region order is kept up to date as in Pearce and
+// Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", 2006).
+//
+// Terminates: each merge removes a region; each pass tries each edge once.
+#include "plan/fuse.h"
+
+#include "schedule/schedule.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace kiln::plan {
+namespace {
+
+using ir::GraphNode;
+using ir::kNoNode;
+using ir::Op;
+using ir::OpKind;
+
+constexpr float kGeneratorCost = 24;   // values made from indices alone are recomputed up to this many primitives
+constexpr float kInlineCost = 12;      // recomputation through a map that is not one to one: primitives times reuse
+constexpr std::size_t kMaxEdges = 48;  // distinct inputs of a kernel
+
+enum class Relation : std::uint8_t { Same, Spread, Other };
+
+struct Edge {
+  NodeId producer, consumer;
+  Relation relation;
+  std::uint64_t spread = 0;  // Spread: signature of kept and repeated axes
+  std::int64_t bytes = 0;
+};
+
+/// Canonical signature of a shape whose axes are kept or reduced: extents of 1 dropped, equal neighbours joined.
+class Signature {
+ public:
+  void add(bool reduced, std::int64_t extent) {
+    if (extent == 1) return;
+    if (open_ && reduced == reduced_) {
+      extent_ *= extent;
+      return;
+    }
+    flush();
+    open_ = true;
+    reduced_ = reduced;
+    extent_ = extent;
+  }
+  std::uint64_t value() {
+    flush();
+    open_ = false;
+    return hash_ | 1;
+  }
+  bool last_reduced() const { return reduced_; }
+
+ private:
+  void flush() {
+    if (open_) hash_ = (hash_ ^ static_cast<std::uint64_t>(extent_ * 2 + reduced_)) * 0x9e3779b97f4a7c15u;
+    hash_ ^= hash_ >> 31;
+  }
+  std::uint64_t hash_ = 0x243f6a8885a308d3u;
+  std::int64_t extent_ = 1;
+  bool open_ = false, reduced_ = false;
+};
+
+struct Group {
+  NodeId root_node;               // representative
+  bool contraction = false;
+  std::uint64_t signature = 0;    // 0: a map
+  bool columns = false;           // reductions over outer axes
+  std::int64_t points = 0;        // of the whole domain
+  std::int64_t rows = 0;          // kept points; of a map: points
+  float cost = 0;
+  int order = 0;
+  std::vector<NodeId> nodes;
+  std::vector<std::uint32_t> in_edges, out_edges;
+};
+
+class Fuser {
+ public:
+  Fuser(const Graph& g, const schedule::Target& t) : g_(g), t_(t) {}
+
+  Regions run() {
+    classify();
+    collect_edges();
+    make_groups();
+    std::vector<std::uint32_t> by_bytes(edges_.size());
+    std::iota(by_bytes.begin(), by_bytes.end(), 0u);
+    std::stable_sort(by_bytes.begin(), by_bytes.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return edges_[a].bytes > edges_[b].bytes; });
+    bool merged = true;
+    for (int pass = 0; merged && pass < 3; ++pass) {
+      merged = false;
+      for (std::uint32_t e : by_bytes) merged |= try_edge(e);
+    }
+    merge_siblings();
+    inline_regions();
+    return finish();
+  }
+
+ private:
+  // ---- nodes ------------------------------------------------------------------------------------------------------
+
+  bool generator(NodeId id) const { return generator_cost_[id] >= 0; }
+  bool transparent(NodeId id) const { return transparent_[id]; }
+
+  /// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of indices
+  /// alone) are recomputed wherever they are read.
+  void classify() {
+    const NodeId n = g_.size();
+    transparent_.assign(n, true);
+    is_root_.assign(n, false);
+    generator_cost_.assign(n, -1.0f);
+    for (NodeId r : g_.roots) is_root_[r] = true;
+    std::vector<bool> wanted = is_root_;  // read as memory by somebody that cannot compute it in place
+    for (NodeId id = 0; id < n; ++id) {
+      const GraphNode& x = g_[id];
+      switch (ir::info(x.op).kind) {
+        case OpKind::Leaf: break;
+        case OpKind::Scalar:
+        case OpKind::Iota: generator_cost_[id] = 1; break;
+        case OpKind::View:
+        case OpKind::Cast:
+        case OpKind::Elementwise: {
+          float cost = ir::is_view(x.op) ? 0 : t_.cost_of(static_cast<int>(x.op));
+          for (int k = 0; k < x.n_in && cost >= 0; ++k)
+            cost = generator(x.in[k]) ? cost + generator_cost_[x.in[k]] : -1.0f;
+          if (cost <= kGeneratorCost) generator_cost_[id] = cost;
+          transparent_[id] = ir::is_view(x.op) || generator(id);
+          break;
+        }
+        case OpKind::Contraction:
+          for (int k = 0; k < x.n_in; ++k) wanted[x.in[k]] = true;
+          [[fallthrough]];
+        case OpKind::Reduce: transparent_[id] = false; break;
+      }
+    }
+    for (NodeId id = 0; id < n; ++id)
+      if (wanted[id] && transparent_[id] && g_[id].op != Op::leaf && needs_memory(id)) transparent_[id] = false;
+  }
+
+  /// A transparent node that somebody reads as memory and that no existing memory shows.
+  bool needs_memory(NodeId id) const {
+    if (!ir::is_view(g_[id].op)) return true;
+    const Alias a = resolve_alias(g_, id);
+    return a.base == kNoNode || (g_[a.base].op != Op::leaf && transparent_[a.base] && !is_root_[a.base]);
+  }
+
+  // ---- edges ------------------------------------------------------------------------------------------------------
+
+  void collect_edges() {
+    for (NodeId c = 0; c < g_.size(); ++c) {
+      if (transparent_[c]) continue;
+      const GraphNode& x = g_[c];
+      if (ir::is_view(x.op)) {
+        walk_view(c, c);
+        continue;
+      }
+      for (int k = 0; k < x.n_in; ++k) {
+        const ir::Dims space = ir::is_reduce(x.op) ? g_[x.in[k]].dims : x.dims;
+        const bool contraction = ir::info(x.op).kind == OpKind::Contraction;
+        walk(x.in[k], c, space, Shape(g_[x.in[k]].dims), !contraction);
+      }
+    }
+  }
+
+  /// Finds the producers below `id`, whose points are (while `linear`) those of `shown`, which broadcasts to `space`.
+  void walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool linear) {
+    if (!transparent_[id]) {
+      add_edge(id, consumer, space, shown, linear);
+      return;
+    }
+    const GraphNode& x = g_[id];
+    switch (ir::info(x.op).kind) {
+      case OpKind::Leaf:
+      case OpKind::Scalar:
+      case OpKind::Iota:
+        if (x.op == Op::leaf) add_edge(id, consumer, space, shown, linear);
+        return;
+      case OpKind::View:
+        if (x.op == Op::reshape) return walk(x.in[0], consumer, space, shown, linear);
+        if (x.op == Op::broadcast) {
+          const GraphNode& in = g_[x.in[0]];
+          if (linear && std::equal(x.dims.begin(), x.dims.end(), shown.begin(), shown.end()))
+            return walk(x.in[0], consumer, space, Shape(in.dims), true);
+          return walk(x.in[0], consumer, space, shown, linear && in.numel == x.numel);
+        }
+        for (int k = 0; k < x.n_in; ++k) walk(x.in[k], consumer, space, shown, false);
+        return;
+      default:
+        for (int k = 0; k < x.n_in; ++k) {
+          const GraphNode& in = g_[x.in[k]];
+          const bool same = std::equal(in.dims.begin(), in.dims.end(), x.dims.begin(), x.dims.end());
+          walk(x.in[k], consumer, space, shown, linear && same);
+        }
+    }
+  }
+
+  void walk_view(NodeId view, NodeId consumer) {
+    transparent_[view] = true;
+    walk(view, consumer, g_[view].dims, Shape(g_[view].dims), true);
+    transparent_[view] = false;
+  }
+
+  void add_edge(NodeId producer, NodeId consumer, ir::Dims space, const Shape& shown, bool linear) {
+    Edge e{producer, consumer, Relation::Other};
+    e.bytes = g_[producer].numel * size_of(g_[producer].dtype);
+    if (linear) {
+      std::int64_t n = 1;
+      for (std::int64_t d : space) n *= d;
+      if (shown.numel() == n) {
+        e.relation = Relation::Same;
+      } else if (shown.rank() <= static_cast<int>(space.size())) {
+        e.relation = Relation::Spread;
+        Signature s;
+        const std::size_t skip = space.size() - static_cast<std::size_t>(shown.rank());
+        for (std::size_t a = 0; a < space.size(); ++a)
+          s.add(a < skip || shown[static_cast<int>(a - skip)] == 1, space[a]);
+        e.spread = s.value();
+      }
+    }
+    edges_.push_back(e);
+  }
+
+  // ---- groups -----------------------------------------------------------------------------------------------------
+
+  void make_groups() {
+    group_of_.assign(g_.size(), -1);
+    row_.assign(g_.size(), false);
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      if (transparent_[id]) continue;
+      const GraphNode& x = g_[id];
+      Group group;
+      group.root_node = id;
+      group.order = static_cast<int>(id);
+      group.nodes = {id};
+      group.cost = std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
+      group.contraction = ir::info(x.op).kind == OpKind::Contraction;
+      group.points = group.rows = x.numel;
+      if (ir::is_reduce(x.op)) {
+        const ir::Dims in = g_[x.in[0]].dims;
+        Signature s;
+        for (std::size_t a = 0; a < in.size(); ++a) s.add((x.attr64 >> a) & 1, in[a]);
+        group.columns = !s.last_reduced();
+        group.signature = s.value();
+        group.points = g_[x.in[0]].numel;
+        row_[id] = true;
+      }
+      group_of_[id] = static_cast<int>(groups_.size());
+      groups_.push_back(std::move(group));
+    }
+    for (std::uint32_t e = 0; e < edges_.size(); ++e) {
+      groups_[static_cast<std::size_t>(group_of_[edges_[e].consumer])].in_edges.push_back(e);
+      if (group_of_[edges_[e].producer] >= 0)
+        groups_[static_cast<std::size_t>(group_of_[edges_[e].producer])].out_edges.push_back(e);
+    }
+  }
+
+  Group& group(NodeId node) { return groups_[static_cast<std::size_t>(group_of_[node])]; }
+
+  struct Fit {
+    bool ok = false;
+    bool producer_rows = false;  // the producer's nodes become row nodes
+    bool consumer_rows = false;  // the consumer's nodes become row nodes
+    bool dependent = false;      // values of rows are spread over the rows they came from
+    std::string reason;
+  };
+
+  /// Whether every edge between a and b lines up under one assignment of full and row nodes.
+  Fit fit(const Group& a, const Group& b) {
+    Fit best;
+    best.reason = "their points do not line up";
+    for (const auto& [pr, cr] : {std::pair{false, false}, std::pair{false, true}, std::pair{true, false}}) {
+      if (cr && (b.signature || !a.signature || b.points != a.rows)) continue;
+      if (pr && (a.signature || !b.signature || a.points != b.rows)) continue;
+      if (!pr && !cr) {
+        if (a.signature && b.signature && a.signature != b.signature) continue;
+        if (a.points != b.points) continue;
+      }
+      const std::uint64_t signature = a.signature ? a.signature : b.signature;
+      bool ok = true, dependent = false;
+      for (std::uint32_t id : a.out_edges) {
+        const Edge& e = edges_[id];
+        if (&group(e.consumer) != &b) continue;
+        const bool from_row = pr || row_[e.producer];
+        const bool to_row = cr || (row_[e.consumer] && !ir::is_reduce(g_[e.consumer].op));
+        if (from_row == to_row)
+          ok &= e.relation == Relation::Same;
+        else if (from_row)
+          ok &= (e.relation == Relation::Spread && e.spread == signature), dependent = true;
+        else
+          ok = false;
+        if (!ok) break;
+      }
+      if (ok) return {true, pr, cr, dependent, {}};
+    }
+    return best;
+  }
+
+  bool try_edge(std::uint32_t id) {
+    const Edge& e = edges_[id];
+    if (group_of_[e.producer] < 0) return false;
+    const int a = group_of_[e.producer], b = group_of_[e.consumer];
+    if (a == b) return false;
+    return try_merge(a, b, id);
+  }
+
+  bool refuse(std::uint32_t edge, std::string reason) {
+    if (reasons_.size() <= edge) reasons_.resize(edges_.size());
+    reasons_[edge] = std::move(reason);
+    return false;
+  }
+
+  bool try_merge(int ia, int ib, std::uint32_t edge) {
+    Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
+    if (a.contraction || b.contraction) return refuse(edge, "contractions run as library calls");
+    if (a.cost + b.cost > static_cast<float>(t_.max_prims))
+      return refuse(edge, cat("together ", a.cost + b.cost, " primitives, above the cap of ", t_.max_prims));
+    if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b) > kMaxEdges)
+      return refuse(edge, cat("more than ", kMaxEdges, " inputs"));
+    const Fit f = fit(a, b);
+    if (!f.ok) return refuse(edge, f.reason);
+    if (f.dependent) {
+      const Group& r = a.signature ? a : b;
+      std::string why = schedule::refuse_norm(r.rows, r.points / std::max<std::int64_t>(r.rows, 1), r.columns, t_);
+      if (!why.empty()) return refuse(edge, std::move(why));
+    }
+    if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
+    merge(ia, ib, f);
+    return true;
+  }
+
+  std::size_t inputs_of(const Group& a, const Group& b) {
+    std::vector<NodeId> in;
+    for (const Group* x : {&a, &b})
+      for (std::uint32_t e : x->in_edges) {
+        const int p = group_of_[edges_[e].producer];
+        if (p >= 0 && (&groups_[static_cast<std::size_t>(p)] == &a || &groups_[static_cast<std::size_t>(p)] == &b)) continue;
+        in.push_back(edges_[e].producer);
+      }
+    std::sort(in.begin(), in.end());
+    return static_cast<std::size_t>(std::unique(in.begin(), in.end()) - in.begin());
+  }
+
+  // ---- order --------------------------------------------------------------------------------------------------------
+
+  /// Groups reachable from a (by out_edges) whose order is below that of `limit`; a itself excluded.
+  void forward(int a, int limit, std::vector<int>& found) {
+    ++stamp_;
+    seen_.resize(groups_.size(), 0);
+    std::vector<int>& stack = stack_;
+    stack.assign(1, a);
+    seen_[static_cast<std::size_t>(a)] = stamp_;
+    while (!stack.empty()) {
+      const int at = stack.back();
+      stack.pop_back();
+      for (std::uint32_t e : groups_[static_cast<std::size_t>(at)].out_edges) {
+        const int to = group_of_[edges_[e].consumer];
+        auto& mark = seen_[static_cast<std::size_t>(to)];
+        if (mark == stamp_ || groups_[static_cast<std::size_t>(to)].order >= limit) continue;
+        mark = stamp_;
+        found.push_back(to);
+        stack.push_back(to);
+      }
+    }
+  }
+
+  /// Whether a path from a to b leads through a third group. Leaves the descendants of a that lie before b in
+  /// between_.
+  bool path_around(int a, int b) {
+    between_.clear();
+    const int limit = groups_[static_cast<std::size_t>(b)].order;
+    forward(a, limit, between_);
+    for (int x : between_)
+      for (std::uint32_t e : groups_[static_cast<std::size_t>(x)].out_edges)
+        if (group_of_[edges_[e].consumer] == b) return true;
+    return false;
+  }
+
+  /// b joins a's group. Descendants of a that stood before b must now stand after the merged group: the merged group
+  /// and they share out the positions they held, the ancestors of b between them keeping their relative order.
+  void merge(int ia, int ib, const Fit& f) {
+    Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
+    if (f.consumer_rows)
+      for (NodeId n : b.nodes) row_[n] = true;
+    if (f.producer_rows)
+      for (NodeId n : a.nodes) row_[n] = true;
+    const int b_order = b.order;
+    if (!a.signature && b.signature) {
+      a.signature = b.signature;
+      a.columns = b.columns;
+      a.points = b.points;
+      a.rows = b.rows;
+    }
+    a.cost += b.cost;
+    // The larger group keeps its index.
+    int keep = ia, gone = ib;
+    if (b.nodes.size() > a.nodes.size()) {
+      std::swap(keep, gone);
+      std::swap(a.signature, b.signature), std::swap(a.columns, b.columns), std::swap(a.points, b.points);
+      std::swap(a.rows, b.rows), std::swap(a.cost, b.cost), std::swap(a.order, b.order);
+    }
+    Group &k = groups_[static_cast<std::size_t>(keep)], &x = groups_[static_cast<std::size_t>(gone)];
+    for (NodeId n : x.nodes) group_of_[n] = keep;
+    auto splice = [](auto& to, auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+      from.clear();
+      from.shrink_to_fit();
+    };
+    splice(k.nodes, x.nodes);
+    splice(k.in_edges, x.in_edges);
+    splice(k.out_edges, x.out_edges);
+    if (between_.empty()) {
+      k.order = b_order;
+      return;
+    }
+    std::sort(between_.begin(), between_.end(), [&](int l, int r) {
+      return groups_[static_cast<std::size_t>(l)].order < groups_[static_cast<std::size_t>(r)].order;
+    });
+    // Positions: those of the descendants and b's own; the merged group takes the first that follows b's ancestors,
+    // which is found by giving it b's position and moving every descendant behind it.
+    std::vector<int> slots;
+    for (int d : between_) slots.push_back(groups_[static_cast<std::size_t>(d)].order);
+    slots.push_back(b_order);
+    // Ancestors of b may lie between the descendants' positions, so the merged group cannot take an early one:
+    // fractional order is avoided by renumbering everything after b_order once in a while.
+    renumber_after(b_order, static_cast<int>(between_.size()) + 1);
+    k.order = b_order;
+    int next = b_order;
+    for (int d : between_) groups_[static_cast<std::size_t>(d)].order = ++next;
+  }
+
+  /// Makes room for n positions after `order`.
+  void renumber_after(int order, int n) {
+    for (Group& g : groups_)
+      if (g.order > order) g.order += n;
+  }
+
+  // ---- siblings ---------------------------------------------------------------------------------------------------
+
+  bool reaches(int a, int b) {
+    if (groups_[static_cast<std::size_t>(a)].order > groups_[static_cast<std::size_t>(b)].order) return false;
+    std::vector<int> found;
+    forward(a, groups_[static_cast<std::size_t>(b)].order + 1, found);
+    return std::find(found.begin(), found.end(), b) != found.end();
+  }
+
+  /// Regions that read the same memory point by point become one.
+  void merge_siblings() {
+    std::vector<std::uint32_t> by_producer(edges_.size());
+    std::iota(by_producer.begin(), by_producer.end(), 0u);
+    std::stable_sort(by_producer.begin(), by_producer.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return edges_[a].producer < edges_[b].producer; });
+    for (std::size_t i = 0; i + 1 < by_producer.size(); ++i) {
+      const Edge &x = edges_[by_producer[i]], &y = edges_[by_producer[i + 1]];
+      if (x.producer != y.producer || x.relation != Relation::Same || y.relation != Relation::Same) continue;
+      int a = group_of_[x.consumer], b = group_of_[y.consumer];
+      if (a == b) continue;
+      if (groups_[static_cast<std::size_t>(a)].order > groups_[static_cast<std::size_t>(b)].order) std::swap(a, b);
+      const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
+      if (ga.points != gb.points || ga.contraction || gb.contraction) continue;
+      if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) || row_[y.consumer] != ir::is_reduce(g_[y.consumer].op)) continue;
+      if (ga.signature && gb.signature && ga.signature != gb.signature) continue;
+      if (ga.cost + gb.cost > static_cast<float>(t_.max_prims) || inputs_of(ga, gb) > kMaxEdges) continue;
+      if (reaches(a, b)) continue;
+      between_.clear();
+      forward(a, gb.order, between_);
+      merge(a, b, {true, false, false, false, {}});
+    }
+  }
+
+  // ---- recomputation ------------------------------------------------------------------------------------------------
+
+  /// Cheap maps whose every reader takes them at other points (stencils, broadcasts) are recomputed there.
+  void inline_regions() {
+    inlined_.assign(groups_.size(), false);
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      Group& a = groups_[i];
+      if (a.nodes.empty() || a.signature || a.contraction || a.cost > kInlineCost) continue;
+      bool ok = true;
+      double reuse = 0;
+      for (NodeId n : a.nodes) ok &= !is_root_[n];
+      for (std::uint32_t e : a.out_edges) {
+        const int to = group_of_[edges_[e].consumer];
+        if (to == static_cast<int>(i)) continue;
+        const Group& b = groups_[static_cast<std::size_t>(to)];
+        ok &= !b.contraction && b.cost + a.cost <= static_cast<float>(t_.max_prims);
+        // An operand spread over rows or columns is often hoisted; count it by points all the same.
+        reuse += static_cast<double>(b.points) / std::max<double>(1, static_cast<double>(a.points));
+      }
+      if (!ok || static_cast<double>(a.cost) * reuse > kInlineCost) continue;
+      // Inputs of `a` become inputs of its readers; order stays valid because they precede `a`.
+      inlined_[i] = true;
+    }
+  }
+
+  // ---- result -------------------------------------------------------------------------------------------------------
+
+  Regions finish() {
+    Regions out;
+    out.stored.assign(g_.size(), false);
+    for (NodeId id = 0; id < g_.size(); ++id)
+      if (g_[id].op == Op::leaf) out.stored[id] = true;
+    auto store = [&](NodeId id) {
+      if (group_of_[id] >= 0 && !inlined_[static_cast<std::size_t>(group_of_[id])]) out.stored[id] = true;
+    };
+    for (NodeId r : g_.roots) {
+      if (group_of_[r] >= 0) {
+        store(r);
+      } else if (ir::is_view(g_[r].op)) {
+        store(resolve_alias(g_, r).base);
+      }
+    }
+    for (std::size_t i = 0; i < edges_.size(); ++i) {
+      const Edge& e = edges_[i];
+      if (group_of_[e.producer] < 0) continue;
+      const auto a = static_cast<std::size_t>(group_of_[e.producer]), b = static_cast<std::size_t>(group_of_[e.consumer]);
+      if (a == b) continue;
+      store(e.producer);
+      if (!inlined_[a] && i < reasons_.size() && !reasons_[i].empty())
+        out.refusals.push_back({e.producer, e.consumer, reasons_[i]});
+    }
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < groups_.size(); ++i)
+      if (!groups_[i].nodes.empty() && !inlined_[i]) order.push_back(i);
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return groups_[a].order < groups_[b].order; });
+    for (std::size_t i : order) {
+      Group& x = groups_[i];
+      Region r;
+      r.kind = x.contraction ? Region::Kind::Contraction : Region::Kind::Fused;
+      r.nodes = std::move(x.nodes);
+      std::sort(r.nodes.begin(), r.nodes.end());
+      for (NodeId n : r.nodes) {
+        if (out.stored[n]) r.outputs.push_back(n);
+        if (row_[n]) r.rows.push_back(n);
+      }
+      if (!r.outputs.empty()) out.regions.push_back(std::move(r));
+    }
+    return out;
+  }
+
+  const Graph& g_;
+  const schedule::Target& t_;
+  std::vector<bool> transparent_, is_root_, row_, inlined_;
+  std::vector<float> generator_cost_;
+  std::vector<Edge> edges_;
+  std::vector<Group> groups_;
+  std::vector<int> group_of_;
+  std::vector<std::string> reasons_;
+  std::vector<std::uint32_t> seen_;
+  std::uint32_t stamp_ = 0;
+  std::vector<int> stack_, between_;
+};
+
+}  // namespace
+
+Regions fuse(const Graph& graph, const schedule::Target& target) { return Fuser(graph, target).run(); }
+
+}  // namespace kiln::plan

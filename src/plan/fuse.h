@@ -1,0 +1,22 @@
+// fuse: which nodes share a kernel.
+#pragma once
+
+#include "plan/region.h"
+#include "schedule/target.h"
+
+namespace kiln::plan {
+
+/// Pre: verified graph, ids topological. Post: every root is stored or an alias (affine view) of something stored;
+/// every region lowers; regions are in an order in which they can run; every compute node is in one region, or is
+/// recomputed inside its consumers (and then in none).
+Regions fuse(const Graph& graph, const schedule::Target& target);
+
+/// Where an affine view's elements lie in the memory of the leaf or stored node below it.
+struct Alias {
+  NodeId base = ir::kNoNode;          // kNoNode: not affine, must be computed
+  std::int64_t offset = 0;            // elements
+  std::vector<std::int64_t> strides;  // elements, one per axis
+};
+Alias resolve_alias(const Graph& graph, NodeId view);
+
+}  // namespace kiln::plan

@@ -1,0 +1,110 @@
+#include "runtime/dump.h"
+
+#include "support/check.h"
+#include "support/log.h"
+
+#include <kiln/config.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <regex>
+
+namespace kiln::runtime {
+namespace {
+
+template <class F>
+void each_op(const ir::Graph& g, const plan::Region& r, F f) {
+  for (ir::NodeId id : r.nodes) {
+    std::string name(ir::info(g[id].op).name);
+    if (name.starts_with("reduce_")) name = name.substr(7);
+    f(name);
+  }
+}
+
+/// Every node a region computes or reads, in order: the recorded operations with the user's lines.
+std::string ops_text(const ir::Graph& g, const plan::Regions& regions, const plan::Region& r) {
+  std::vector<bool> wanted(g.size());
+  std::vector<ir::NodeId> stack(r.outputs);
+  while (!stack.empty()) {
+    const ir::NodeId id = stack.back();
+    stack.pop_back();
+    if (wanted[id]) continue;
+    wanted[id] = true;
+    const bool own = std::binary_search(r.nodes.begin(), r.nodes.end(), id);
+    if (regions.stored[id] && !own) continue;
+    for (int k = 0; k < g[id].n_in; ++k) stack.push_back(g[id].in[k]);
+  }
+  std::string out;
+  for (ir::NodeId id = 0; id < g.size(); ++id) {
+    if (!wanted[id]) continue;
+    const ir::GraphNode& n = g[id];
+    const bool own = std::binary_search(r.nodes.begin(), r.nodes.end(), id);
+    const bool stored = std::binary_search(r.outputs.begin(), r.outputs.end(), id);
+    std::string line = cat("%", id, " ", info(n.dtype).short_name, to_string(n.dims), " = ");
+    if (regions.stored[id] && !own) {
+      line += n.op == ir::Op::leaf ? cat("argument ", n.arg) : "result of another kernel";
+    } else {
+      line += ir::info(n.op).name;
+      for (int k = 0; k < n.n_in; ++k) line += cat(" %", n.in[k]);
+      if (n.op == ir::Op::scalar) line += cat(" slot ", n.arg);
+    }
+    if (stored) line += "   -> stored";
+    line.resize(std::max<std::size_t>(line.size() + 3, 60), ' ');
+    out += cat(line, "# ", n.loc.file_name(), ":", n.loc.line(), "\n");
+  }
+  return out;
+}
+
+bool stage_wanted(const std::string& stage) {
+  const auto& stages = config().dump_stages;
+  return stages.empty() || std::find(stages.begin(), stages.end(), stage) != stages.end();
+}
+
+void write(const std::string& name, const std::string& extension, const std::string& text) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  if (config().dump == "stdout") {
+    std::cout << "==== " << name << extension << "\n" << text << std::flush;
+    return;
+  }
+  std::error_code error;
+  std::filesystem::create_directories(config().dump, error);
+  std::ofstream file(std::filesystem::path(config().dump) / (name + extension));
+  file << text;
+  if (!file.flush()) warn_once("dump", cat("cannot write kernels to ", config().dump));
+}
+
+}  // namespace
+
+std::string op_names(const ir::Graph& g, const plan::Region& r) {
+  std::string all;
+  each_op(g, r, [&](const std::string& name) { all += (all.empty() ? "" : " ") + name; });
+  return all;
+}
+
+std::string label_of(const ir::Graph& g, const plan::Region& r) {
+  constexpr std::size_t kShown = 6;
+  std::string all;
+  std::size_t n = 0;
+  each_op(g, r, [&](const std::string& name) {
+    if (n++ < kShown) all += (all.empty() ? "" : "_") + name;
+  });
+  if (n > kShown) all += cat("_and_", n - kShown, "_more");
+  return all.empty() ? "copy" : all;
+}
+
+void dump_kernel(const ir::Graph& g, const plan::Regions& regions, const plan::Region& r, const lower::Lowered& l,
+                 const CachedKernel& kernel) {
+  const Config& options = config();
+  if (!options.dump_filter.empty() && !std::regex_search(kernel.name, std::regex(options.dump_filter))) return;
+  const std::string symbol = "kiln_" + kernel.key.hex();
+  if (stage_wanted("graph")) write(kernel.name, ".ops.txt", ops_text(g, regions, r));
+  if (stage_wanted("kernel")) write(kernel.name, ".kernel.txt", kernel::print(l.kernel));
+  if (stage_wanted("ll")) write(kernel.name, ".ll", cpu::llvm_text(l.kernel, symbol, cpu::host_target()));
+  if (stage_wanted("asm")) write(kernel.name, ".s", cpu::assembly_text(l.kernel, symbol, cpu::host_target()));
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,185 @@
+// Runs plans: takes buffers from the pool, calls kernels directly when they are small and over all threads when not.
+#include "runtime/plan.h"
+
+#include "backend/cpu/threads.h"
+#if __has_include("backend/cpu/gemm.h")
+#include "backend/cpu/gemm.h"
+#define KILN_HAS_GEMM 1
+#endif
+#include "ir/node.h"
+#include "runtime/pool.h"
+#include "runtime/statistics.h"
+#include "runtime/trace_log.h"
+#include "support/check.h"
+
+#include <kiln/config.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+namespace kiln::runtime {
+namespace {
+
+/// Primitives below which a kernel runs on the calling thread: waking another costs a few microseconds.
+constexpr double kInlineWork = 400e3;
+
+class Run {
+ public:
+  Run(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots)
+      : plan_(plan), args_(args), slots_(slots), buffers_(scratch()) {
+    buffers_.assign(plan.buffers.size(), nullptr);
+  }
+  ~Run() {
+    for (ir::Buffer* b : buffers_)
+      if (b) ir::release(b);
+    buffers_.clear();
+  }
+
+  void steps() {
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      allocate_for(static_cast<std::int32_t>(i));
+      const Step& s = plan_.steps[i];
+      if (s.kind == Step::Kind::Launch)
+        launch(plan_.launches[s.index]);
+      else
+        matmul(plan_.matmuls[s.index]);
+      if (plan_.steps.size() > 1) free_after(static_cast<std::int32_t>(i));
+    }
+    allocate_for(static_cast<std::int32_t>(plan_.steps.size()));  // results no step writes (zero elements)
+  }
+
+  void results(std::vector<ir::Buffer*>& out) {
+    out.clear();
+    for (const Plan::Result& r : plan_.results) {
+      if (r.place.kind != Place::Kind::Buffer) {
+        out.push_back(nullptr);
+        continue;
+      }
+      ir::Buffer*& b = buffers_[r.place.index];
+      ir::retain(b);
+      out.push_back(b);
+    }
+  }
+
+ private:
+  /// Kept between runs of a thread; a nested run (a deleter that evaluates) gets its own.
+  static std::vector<ir::Buffer*>& scratch() {
+    thread_local std::vector<std::unique_ptr<std::vector<ir::Buffer*>>> free;
+    for (auto& v : free)
+      if (v->empty()) return *v;
+    free.push_back(std::make_unique<std::vector<ir::Buffer*>>());
+    return *free.back();
+  }
+
+  void allocate_for(std::int32_t step) {
+    for (std::size_t b = 0; b < plan_.buffers.size(); ++b)
+      if (plan_.buffers[b].first == step && !buffers_[b]) buffers_[b] = allocate(plan_.buffers[b].bytes);
+  }
+
+  void free_after(std::int32_t step) {
+    for (std::size_t b = 0; b < plan_.buffers.size(); ++b)
+      if (plan_.buffers[b].last == step && !plan_.buffers[b].result && buffers_[b])
+        ir::release(std::exchange(buffers_[b], nullptr));
+  }
+
+  std::byte* address(const Place& p) const {
+    switch (p.kind) {
+      case Place::Kind::Arg: return args_[p.index] + p.byte_offset;
+      case Place::Kind::Buffer: return buffers_[p.index]->data + p.byte_offset;
+      case Place::Kind::None: return nullptr;
+    }
+    return nullptr;
+  }
+
+  void launch(const Launch& l) {
+    constexpr std::size_t kNear = 64;
+    void* near_pointers[kNear];
+    std::uint64_t near_slots[kNear];
+    std::vector<void*> far_pointers;
+    std::vector<std::uint64_t> far_slots;
+    void** pointers = near_pointers;
+    std::uint64_t* slots = near_slots;
+    if (l.buffers.size() > kNear) {
+      far_pointers.resize(l.buffers.size());
+      pointers = far_pointers.data();
+    }
+    if (l.slots.size() > kNear) {
+      far_slots.resize(l.slots.size());
+      slots = far_slots.data();
+    }
+    for (std::size_t i = 0; i < l.buffers.size(); ++i) pointers[i] = address(l.buffers[i]);
+    for (std::size_t i = 0; i < l.slots.size(); ++i) slots[i] = slots_[l.slots[i]];
+    const kernel::Frame frame{pointers, l.params.data(), slots};
+    count(Counter::Launches);
+    if (config().debug >= 2) [[unlikely]] {
+      const auto start = std::chrono::steady_clock::now();
+      call(l, frame);
+      log_launch(l, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    } else {
+      call(l, frame);
+    }
+  }
+
+  static void call(const Launch& l, const kernel::Frame& frame) {
+    const cpu::Executable& e = l.kernel->executable;
+    const auto scratch_bytes = static_cast<std::size_t>(l.scratch_bytes);
+    if (l.work <= kInlineWork || l.grid <= l.grain) {
+      e.body(&frame, 0, l.grid, scratch_bytes ? cpu::scratch(scratch_bytes) : nullptr);
+    } else {
+      cpu::parallel_for(l.grid, l.grain, [&](std::int64_t begin, std::int64_t end, int) {
+        e.body(&frame, begin, end, scratch_bytes ? cpu::scratch(scratch_bytes) : nullptr);
+      });
+    }
+    if (e.finish) e.finish(&frame, 0, 1, nullptr);
+  }
+
+  void matmul(const Matmul& m) {
+    count(Counter::LibraryCalls);
+    const auto start = std::chrono::steady_clock::now();
+#ifdef KILN_HAS_GEMM
+    backend::Matmul call;
+    call.dtype = m.dtype;
+    call.batch_rank = static_cast<int>(m.batch.size());
+    std::copy(m.batch.begin(), m.batch.end(), call.batch);
+    call.m = m.m;
+    call.n = m.n;
+    call.k = m.k;
+    call.a = stack(m.a);
+    call.b = stack(m.b);
+    call.out = address(m.c);
+    const std::size_t bytes = cpu::library().workspace_bytes(call);
+    ir::Buffer* workspace = bytes ? allocate(bytes) : nullptr;
+    cpu::library().matmul(call, workspace ? workspace->data : nullptr);
+    if (workspace) ir::release(workspace);
+#endif
+    if (config().debug >= 2) log_matmul(m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+
+#ifdef KILN_HAS_GEMM
+  backend::MatrixStack stack(const MatrixOperand& o) const {
+    backend::MatrixStack s;
+    s.data = address(o.place);
+    s.row_stride = o.row_stride;
+    s.col_stride = o.col_stride;
+    std::copy(o.batch_strides.begin(), o.batch_strides.end(), s.batch_strides);
+    return s;
+  }
+#endif
+
+  const Plan& plan_;
+  std::span<std::byte* const> args_;
+  std::span<const std::uint64_t> slots_;
+  std::vector<ir::Buffer*>& buffers_;
+};
+
+}  // namespace
+
+void run_plan(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+              std::vector<ir::Buffer*>& result_buffers) {
+  Run run(plan, args, slots);
+  run.steps();
+  run.results(result_buffers);
+}
+
+}  // namespace kiln::runtime

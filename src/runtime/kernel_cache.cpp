@@ -1,0 +1,174 @@
+#include "runtime/kernel_cache.h"
+
+#include "backend/cpu/threads.h"
+#include "generator_hash.h"
+#include "runtime/disk_cache.h"
+#include "runtime/statistics.h"
+#include "support/check.h"
+#include "support/log.h"
+
+#include <kiln/config.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <unordered_map>
+
+namespace kiln::runtime {
+namespace {
+
+struct Slot {
+  std::shared_ptr<const CachedKernel> kernel;  // null while being made
+  Hash128 text;                                // KILN_CHECK=key: hash of the LLVM IR it was made from
+  bool failed = false;
+};
+
+struct Cache {
+  std::mutex mutex;
+  std::condition_variable made;
+  std::unordered_map<Hash128, std::shared_ptr<Slot>, HashOf> slots;
+  std::mutex disk_mutex;
+  std::unique_ptr<DiskCache> disk;
+  std::string disk_settings;
+};
+Cache& cache() {
+  static Cache* const c = new Cache;  // immortal, like the kernels
+  return *c;
+}
+
+const cpu::CpuTarget& target() {
+  thread_local cpu::CpuTarget t;
+  thread_local std::string level = "?";
+  if (level != config().cpu_target) {
+    t = cpu::host_target();
+    level = config().cpu_target;
+  }
+  return t;
+}
+
+DiskCache* disk() {
+  Cache& c = cache();
+  const Config& options = config();
+  if (options.cache == "off") return nullptr;
+  const std::string settings = cat(options.cache, '|', options.cache_dir, '|', options.cache_max);
+  std::lock_guard lock(c.disk_mutex);
+  if (!c.disk || c.disk_settings != settings) {
+    DiskCacheOptions o;
+    o.mode = options.cache == "ro" ? DiskCacheOptions::Mode::ReadOnly : DiskCacheOptions::Mode::ReadWrite;
+    o.directory = options.cache_dir;
+    o.max_bytes = options.cache_max;
+    c.disk.release();  // another thread may still read through it; settings change a few times at most
+    c.disk = std::make_unique<DiskCache>(std::move(o));
+    c.disk_settings = settings;
+  }
+  return c.disk->usable() ? c.disk.get() : nullptr;
+}
+
+std::string symbol_of(const Hash128& key) { return "kiln_" + key.hex(); }
+
+/// Everything besides the kernel's structure that decides its machine code.
+std::string disk_key(const Hash128& key) {
+  return cat("cpu kernel ", key.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", cpu::compiler_version(), "\ncpu ",
+             target().key());
+}
+
+/// From disk or from the compiler.
+std::shared_ptr<CachedKernel> make(const KernelRequest& r) {
+  const auto start = std::chrono::steady_clock::now();
+  auto out = std::make_shared<CachedKernel>();
+  out->key = r.key;
+  out->name = r.kernel->label + "-" + r.key.hex().substr(0, 10);
+  const std::string symbol = symbol_of(r.key);
+  const bool has_finish = !r.kernel->finish.empty();
+  DiskCache* d = disk();
+  const std::string key = d ? disk_key(r.key) : std::string();
+  if (d) {
+    if (auto object = d->get(key)) {
+      try {
+        out->executable = cpu::load(*object, symbol, has_finish);
+        out->verdict = Verdict::Disk;
+      } catch (const CompileError& e) {
+        log(Topic::Cache, cat("entry of ", out->name, " cannot be linked, compiling again: ", e.what()));
+      }
+    }
+  }
+  if (!out->executable.body) {
+    const std::vector<std::uint8_t> object = cpu::compile(*r.kernel, symbol, target());
+    out->executable = cpu::load(object, symbol, has_finish);
+    if (d) d->put(key, {reinterpret_cast<const char*>(object.data()), object.size()});
+  }
+  const auto ns = std::chrono::steady_clock::now() - start;
+  out->compile_ms = std::chrono::duration<double, std::milli>(ns).count();
+  count(Counter::CompileNs, static_cast<std::uint64_t>(std::chrono::nanoseconds(ns).count()));
+  count(out->verdict == Verdict::Disk ? Counter::KernelsFromDisk : Counter::KernelsCompiled);
+  return out;
+}
+
+Hash128 text_hash(const KernelRequest& r) { return hash128(cpu::llvm_text(*r.kernel, "k", target())); }
+
+/// Finds or claims the slot of a key. Returns true when the caller must make the kernel.
+bool claim(KernelRequest& r, std::shared_ptr<Slot>& slot) {
+  Cache& c = cache();
+  std::unique_lock lock(c.mutex);
+  for (;;) {
+    auto& entry = c.slots[r.key];
+    if (!entry) {
+      entry = slot = std::make_shared<Slot>();
+      return true;
+    }
+    slot = entry;
+    c.made.wait(lock, [&] { return slot->kernel || slot->failed; });
+    if (slot->kernel) {
+      r.result = slot->kernel;
+      r.verdict = Verdict::Memory;
+      count(Counter::KernelHits);
+      return false;
+    }
+    if (c.slots[r.key] == slot) c.slots.erase(r.key);  // it failed for another thread: try again here
+  }
+}
+
+void serve(KernelRequest& r) {
+  std::shared_ptr<Slot> slot;
+  const bool check = config().check_key;
+  if (!claim(r, slot)) {
+    if (check && slot->text != Hash128{} && slot->text != text_hash(r))
+      throw InternalError(cat("[cache] kernel ", r.result->name, " was found for a kernel that emits other code"));
+    return;
+  }
+  std::shared_ptr<const CachedKernel> made;
+  try {
+    made = make(r);
+    if (check) slot->text = text_hash(r);
+  } catch (...) {
+    std::lock_guard lock(cache().mutex);
+    slot->failed = true;
+    cache().slots.erase(r.key);
+    cache().made.notify_all();
+    throw;
+  }
+  r.result = made;
+  r.verdict = made->verdict;
+  {
+    std::lock_guard lock(cache().mutex);
+    slot->kernel = made;
+  }
+  cache().made.notify_all();
+}
+
+}  // namespace
+
+void obtain(std::span<KernelRequest> requests) {
+  if (requests.size() == 1) return serve(requests[0]);
+  std::vector<std::function<void()>> jobs;
+  for (KernelRequest& r : requests) jobs.emplace_back([&r] { serve(r); });
+  cpu::run_jobs(jobs);
+}
+
+void clear_kernel_cache() {
+  Cache& c = cache();
+  std::lock_guard lock(c.mutex);
+  c.slots.clear();
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,244 @@
+// From a walked trace to a plan: transform, fuse, lower, compile, resolve every buffer.
+#include "runtime/plan.h"
+
+#include "backend/cpu/threads.h"
+#include "lower/expand.h"
+#include "lower/lower.h"
+#include "plan/fuse.h"
+#include "runtime/dump.h"
+#include "runtime/statistics.h"
+#include "support/check.h"
+#include "support/log.h"
+#include "transform/transform.h"
+
+#include <kiln/config.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
+namespace kiln::runtime {
+namespace {
+
+using ir::NodeId;
+
+class PlanMaker {
+ public:
+  PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids)
+      : walk_(walk), ids_(ids), start_(std::chrono::steady_clock::now()), wanted_(wanted(walk, graph, ids)),
+        t_(transform::transform(std::move(graph))), g_(t_.graph) {}
+
+  std::shared_ptr<const Plan> run() {
+    regions_ = plan::fuse(g_, planning_target());
+    log_refusals();
+    buffer_of_.assign(g_.size(), -1);
+    plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
+    for (const plan::Region& r : regions_.regions) {
+      if (r.kind == plan::Region::Kind::Contraction)
+        add_matmul(r);
+      else
+        add_launch(r);
+    }
+    add_results();
+    count(Counter::PlanNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start_).count()));
+    compile();
+    return plan_;
+  }
+
+ private:
+  std::int32_t step() const { return static_cast<std::int32_t>(plan_->steps.size()); }
+
+  std::uint32_t new_buffer(std::uint64_t bytes) {
+    plan_->buffers.push_back({bytes, step(), step(), false});
+    return static_cast<std::uint32_t>(plan_->buffers.size() - 1);
+  }
+
+  /// The memory of a leaf or stored node, read (or written) by the step being made.
+  Place place_of(NodeId id, std::int64_t byte_offset) {
+    if (g_[id].op == ir::Op::leaf) return {Place::Kind::Arg, static_cast<std::uint32_t>(g_[id].arg), byte_offset};
+    if (buffer_of_[id] < 0)
+      buffer_of_[id] = static_cast<std::int32_t>(
+          new_buffer(static_cast<std::uint64_t>(g_[id].numel * size_of(g_[id].dtype))));
+    auto& b = plan_->buffers[static_cast<std::size_t>(buffer_of_[id])];
+    b.last = std::max(b.last, step());
+    return {Place::Kind::Buffer, static_cast<std::uint32_t>(buffer_of_[id]), byte_offset};
+  }
+
+  void add_launch(const plan::Region& r) {
+    bool empty = true;
+    for (NodeId o : r.outputs) {
+      empty &= g_[o].numel == 0;
+      place_of(o, 0);
+    }
+    if (empty) return;
+    auto lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target()));
+    Launch l;
+    for (const lower::BufferSource& s : lowered->buffers) {
+      switch (s.kind) {
+        case lower::BufferSource::Kind::Arg:
+          l.buffers.push_back({Place::Kind::Arg, s.id, s.byte_offset});
+          break;
+        case lower::BufferSource::Kind::Node: l.buffers.push_back(place_of(s.id, s.byte_offset)); break;
+        case lower::BufferSource::Kind::Partial:
+          l.buffers.push_back({Place::Kind::Buffer, new_buffer(static_cast<std::uint64_t>(s.bytes)), 0});
+          break;
+        case lower::BufferSource::Kind::Scratch: l.buffers.push_back({}); break;
+      }
+    }
+    l.params = std::move(lowered->params);
+    for (std::int32_t s : lowered->slots) l.slots.push_back(static_cast<std::uint32_t>(s));
+    l.grid = lowered->grid;
+    l.grain = lowered->grain;
+    l.scratch_bytes = lowered->scratch_bytes;
+    l.bytes = lowered->bytes;
+    l.work = lowered->work;
+    l.ops = op_names(g_, r);
+    l.shape = Shape(g_[r.outputs.front()].dims).str();
+    lowered->kernel.label = label_of(g_, r);
+    plan_->steps.push_back({Step::Kind::Launch, static_cast<std::uint32_t>(plan_->launches.size())});
+    plan_->launches.push_back(std::move(l));
+    lowered_.push_back(std::move(lowered));
+    region_of_launch_.push_back(&r);
+  }
+
+  MatrixOperand operand(NodeId id, std::span<const std::int64_t> batch) {
+    const plan::Alias a = plan::resolve_alias(g_, id);
+    KILN_CHECK_THAT(a.base != ir::kNoNode, "a matmul operand has no memory");
+    const ir::GraphNode& n = g_[id];
+    MatrixOperand m;
+    m.place = place_of(a.base, a.offset * size_of(n.dtype));
+    const std::size_t rank = n.dims.size();
+    m.row_stride = a.strides[rank - 2];
+    m.col_stride = a.strides[rank - 1];
+    for (std::size_t i = 0; i + 2 < rank; ++i) m.batch_strides.push_back(n.dims[i] == 1 && batch[i] != 1 ? 0 : a.strides[i]);
+    return m;
+  }
+
+  void add_matmul(const plan::Region& r) {
+    const NodeId id = r.nodes.front();
+    const ir::GraphNode& n = g_[id];
+    const Place c = place_of(id, 0);
+    if (n.numel == 0) return;
+    const std::size_t rank = n.dims.size();
+    Matmul m;
+    m.dtype = n.dtype;
+    m.m = n.dims[rank - 2];
+    m.n = n.dims[rank - 1];
+    m.k = g_[n.in[0]].dims.back();
+    m.batch.assign(n.dims.begin(), n.dims.end() - 2);
+    m.a = operand(n.in[0], m.batch);
+    m.b = operand(n.in[1], m.batch);
+    m.c = c;
+    m.loc = n.loc;
+    plan_->steps.push_back({Step::Kind::Matmul, static_cast<std::uint32_t>(plan_->matmuls.size())});
+    plan_->matmuls.push_back(std::move(m));
+  }
+
+  /// Which recorded nodes become leaves: the roots, and held nodes whose value is in memory anyway.
+  void add_results() {
+    std::vector<bool> root(walk_.nodes.size());
+    for (std::uint32_t r : walk_.roots) root[r] = true;
+    for (std::uint32_t i = 0; i < walk_.nodes.size(); ++i) {
+      if (!wanted_[i]) continue;
+      const NodeId id = t_.now[ids_[i]];
+      if (id == ir::kNoNode) continue;
+      Plan::Result result{i, {}, 0, {}, root[i]};
+      const ir::GraphNode& n = g_[id];
+      if (buffer_of_[id] >= 0) {
+        result.place = place_of(id, 0);
+      } else {
+        plan::Alias a = plan::resolve_alias(g_, id);
+        const bool in_memory = a.base != ir::kNoNode && (g_[a.base].op == ir::Op::leaf || buffer_of_[a.base] >= 0);
+        if (!in_memory) {
+          KILN_CHECK_THAT(!root[i], "root ", id, " (", ir::info(n.op).name, ") was not computed");
+          continue;
+        }
+        result.place = place_of(a.base, 0);
+        result.offset = a.offset;
+        result.strides = std::move(a.strides);
+        if (contiguous(n.dims, result.strides)) result.strides.clear();
+      }
+      if (result.place.kind == Place::Kind::Buffer) plan_->buffers[result.place.index].result = true;
+      plan_->results.push_back(std::move(result));
+    }
+  }
+
+  /// Recorded nodes that somebody may read later: roots and held ones, leaves excepted.
+  static std::vector<bool> wanted(const Walk& walk, const ir::Graph& g, const std::vector<NodeId>& ids) {
+    std::vector<bool> w(ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) w[i] = g[ids[i]].op != ir::Op::leaf && g[ids[i]].held;
+    for (std::uint32_t r : walk.roots) w[r] = true;
+    return w;
+  }
+
+  static bool contiguous(ir::Dims dims, const std::vector<std::int64_t>& strides) {
+    std::int64_t s = 1;
+    for (std::size_t a = dims.size(); a-- > 0;) {
+      if (dims[a] != 1 && strides[a] != s) return false;
+      s *= dims[a];
+    }
+    return true;
+  }
+
+  void compile() {
+    std::vector<KernelRequest> requests;
+    for (const auto& l : lowered_) {
+      if (config().check_key || config().check_diff) kernel::verify(l->kernel);
+      requests.push_back({&l->kernel, kernel::hash(l->kernel), nullptr, Verdict::Memory});
+    }
+    if (requests.empty()) return;
+    obtain(requests);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      plan_->launches[i].kernel = requests[i].result;
+      plan_->launches[i].verdict = requests[i].verdict;
+      if (!config().dump.empty()) dump_kernel(g_, regions_, *region_of_launch_[i], *lowered_[i], *requests[i].result);
+    }
+  }
+
+  void log_refusals() {
+    if (!log_enabled(Topic::Plan)) return;
+    for (const plan::Refusal& f : regions_.refusals)
+      log(Topic::Plan, cat(ir::info(g_[f.producer].op).name, " | ", ir::info(g_[f.consumer].op).name, ": ", f.reason));
+  }
+
+  const Walk& walk_;
+  const std::vector<NodeId>& ids_;
+  std::chrono::steady_clock::time_point start_;
+  std::vector<bool> wanted_;
+  transform::Transformed t_;
+  const ir::Graph& g_;
+  plan::Regions regions_;
+  std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
+  std::vector<std::int32_t> buffer_of_;
+  std::vector<std::unique_ptr<lower::Lowered>> lowered_;
+  std::vector<const plan::Region*> region_of_launch_;
+};
+
+}  // namespace
+
+const schedule::Target& planning_target() {
+  thread_local schedule::Target t;
+  thread_local std::string level = "?";
+  thread_local int threads = -1;
+  if (threads != cpu::thread_count() || level != config().cpu_target) {
+    const cpu::CpuTarget host = cpu::host_target();
+    level = config().cpu_target;
+    threads = cpu::thread_count();
+    t = {};
+    t.threads = threads;
+    t.vector_bytes = host.vector_bytes;
+    t.fma = host.fma;
+    t.l1_bytes = host.l1d_bytes;
+    t.l2_bytes = host.l2_bytes;
+    t.llc_bytes = host.l3_bytes;
+    static const std::vector<float> costs = lower::op_costs();
+    t.op_cost = costs;
+  }
+  return t;
+}
+
+std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids) {
+  return PlanMaker(walk, std::move(graph), ids).run();
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,95 @@
+// Plan: everything an evaluation of one structure does, with sizes resolved: steps over numbered buffers. A plan is
+// immutable and shared; running it needs only the argument addresses and scalar values of a walk.
+#pragma once
+
+#include "ir/graph.h"
+#include "runtime/kernel_cache.h"
+#include "runtime/walk.h"
+#include "schedule/target.h"
+
+#include <kiln/report.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kiln::runtime {
+
+/// Memory of a plan: an argument, or a buffer that the plan allocates.
+struct Place {
+  enum class Kind : std::uint8_t { Arg, Buffer, None } kind = Kind::None;
+  std::uint32_t index = 0;
+  std::int64_t byte_offset = 0;
+};
+
+struct Launch {
+  std::shared_ptr<const CachedKernel> kernel;
+  std::vector<Place> buffers;
+  std::vector<std::int64_t> params;
+  std::vector<std::uint32_t> slots;  // plan slot of each kernel slot
+  std::int64_t grid = 1, grain = 1, scratch_bytes = 0;
+  std::int64_t bytes = 0;            // memory traffic, each operand once
+  double work = 0;                   // primitives in all
+  std::string ops, shape;            // for logs
+  Verdict verdict = Verdict::Memory;
+};
+
+struct MatrixOperand {
+  Place place;
+  std::int64_t row_stride = 0, col_stride = 0;
+  std::vector<std::int64_t> batch_strides;
+};
+
+struct Matmul {
+  DType dtype;
+  std::int64_t m = 0, n = 0, k = 0;
+  std::vector<std::int64_t> batch;
+  MatrixOperand a, b;
+  Place c;                           // row-major
+  SourceLocation loc;
+};
+
+struct Step {
+  enum class Kind : std::uint8_t { Launch, Matmul } kind;
+  std::uint32_t index;               // into launches or matmuls
+};
+
+struct Plan {
+  std::vector<Step> steps;
+  std::vector<Launch> launches;
+  std::vector<Matmul> matmuls;
+  struct BufferPlan {
+    std::uint64_t bytes = 0;
+    std::int32_t first = -1, last = -1;  // steps that write first and read last
+    bool result = false;                 // handed out: lives on
+  };
+  std::vector<BufferPlan> buffers;
+  struct Result {
+    std::uint32_t position;              // walk position of the node that becomes a leaf
+    Place place;
+    std::int64_t offset = 0;             // elements
+    std::vector<std::int64_t> strides;   // empty: row-major
+    bool root = false;
+  };
+  std::vector<Result> results;
+  std::uint32_t n_nodes = 0;
+};
+
+/// Plans the graph of a walk and compiles what it needs; reads no node of the trace. Throws CompileError.
+std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<ir::NodeId>& ids);
+
+/// The planner's view of this machine.
+const schedule::Target& planning_target();
+
+/// Finds a plan in memory; null on a miss. Takes no lock for plans this thread has used lately.
+std::shared_ptr<const Plan> find_plan(const Hash128& key);
+/// Keeps a plan and returns it (or the one another thread kept first).
+std::shared_ptr<const Plan> keep_plan(const Hash128& key, std::shared_ptr<const Plan> plan);
+void clear_plan_cache();
+
+/// Runs a plan: args[i] is the address of argument i's first element. Buffers of results are returned with one
+/// reference each, parallel to plan.results (null for results that show an argument).
+void run_plan(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+              std::vector<ir::Buffer*>& result_buffers);
+
+}  // namespace kiln::runtime

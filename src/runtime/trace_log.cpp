@@ -1,0 +1,37 @@
+#include "runtime/trace_log.h"
+
+#include "support/check.h"
+#include "support/log.h"
+
+#include <cstdio>
+
+namespace kiln::runtime {
+namespace {
+
+const char* text(Verdict v) {
+  switch (v) {
+    case Verdict::Memory: return "memory";
+    case Verdict::Disk: return "disk";
+    case Verdict::Compiled: return "compiled";
+  }
+  return "";
+}
+
+}  // namespace
+
+void log_launch(const Launch& l, double seconds) {
+  char figures[160];
+  std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GB/s  %-8s", seconds * 1e6,
+                static_cast<double>(l.bytes) / seconds * 1e-9, text(l.verdict));
+  log(Topic::Kernel, cat(figures, " ", l.kernel->name, " ", l.shape, "  [", l.ops, "]"));
+}
+
+void log_matmul(const Matmul& m, double seconds) {
+  double flops = 2.0 * static_cast<double>(m.m) * static_cast<double>(m.n) * static_cast<double>(m.k);
+  for (std::int64_t b : m.batch) flops *= static_cast<double>(b);
+  char figures[160];
+  std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GFLOP/s  library ", seconds * 1e6, flops / seconds * 1e-9);
+  log(Topic::Kernel, cat(figures, " matmul ", name(m.dtype), " (", m.m, ", ", m.k, ") @ (", m.k, ", ", m.n, ")"));
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,48 @@
+// The canonical walk: from roots to leaves, numbering nodes in an order that depends on structure only, and giving at
+// once the plan key, the argument list and the scalar values. This is the hot path of every evaluation.
+#pragma once
+
+#include "ir/graph.h"
+#include "ir/node.h"
+#include "ir/trace_locks.h"
+#include "support/hash128.h"
+
+#include <span>
+#include <vector>
+
+namespace kiln::runtime {
+
+struct Walk {
+  std::vector<ir::Node*> nodes;          // post-order; position = graph node id before immediates are added
+  std::vector<std::uint32_t> uses;       // references from inside the trace
+  std::vector<std::uint32_t> leaves;     // positions of leaves, in argument order
+  std::vector<std::uint64_t> slots;      // scalar values, in slot order
+  std::vector<std::uint32_t> roots;      // positions of the requested nodes
+  Hash128 key;
+
+  bool held(std::uint32_t i) const { return nodes[i]->refs.load(std::memory_order_relaxed) > uses[i]; }
+
+  // Scratch, kept between walks.
+  std::vector<std::uint64_t> words;
+  struct Cell {
+    ir::Node* node;
+    std::uint32_t index;
+    std::uint32_t stamp;
+  };
+  std::vector<Cell> table;
+  std::uint32_t stamp = 0;
+  struct FrameEntry {
+    ir::Node* node;
+    std::uint32_t next;
+  };
+  std::vector<FrameEntry> stack;
+};
+
+/// Fills `walk` from the roots. Returns false when a node belongs to a trace that `guard` does not cover (the caller
+/// widens the guard and walks again). Caller holds the guard.
+bool walk_trace(std::span<ir::Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt, Walk& walk);
+
+/// The graph of a finished walk. ids[i] is the graph node of walk position i.
+ir::Graph build_graph(const Walk& walk, std::vector<ir::NodeId>& ids);
+
+}  // namespace kiln::runtime
