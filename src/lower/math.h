@@ -1,8 +1,9 @@
 // Mathematical functions as expansions in primitives: straight-line code that vectorises at any width.
 //
-// Operands are Float32 or Float64 unless said otherwise. Float32 is inline: no calls, no branches, at most 2 ulp with
-// exact special values (docs/accuracy.md has the measured table). Float64 calls the C library where it has the function.
-// Nothing here depends on the target, and RcpApprox is not used: every emitter gives the same Float32 bits.
+// Operands are Float32 or Float64 unless said otherwise. Float32 is inline: no calls, no branches, at most 2
+// ulp with exact special values (docs/accuracy.md has the measured table). Float64 calls the C library where
+// it has the function. Nothing here depends on the target, and RcpApprox is not used: every emitter gives the
+// same Float32 bits.
 #pragma once
 
 #include "kernel/expr.h"
@@ -15,13 +16,13 @@ using kernel::E;
 E exp(E x);
 E exp2(E x);
 E expm1(E x);
-E sigmoid(E x);   // 1 / (1 + e^-x)
-E silu(E x);      // x sigmoid(x); -0 at -inf, the limit
+E sigmoid(E x);  // 1 / (1 + e^-x)
+E silu(E x);     // x sigmoid(x); -0 at -inf, the limit
 E tanh(E x);
 E sinh(E x);
 E cosh(E x);
-E softplus(E x);  // log(1 + e^x)
-E mish(E x);      // x tanh(softplus(x)); -0 at -inf, the limit
+E softplus(E x);        // log(1 + e^x)
+E mish(E x);            // x tanh(softplus(x)); -0 at -inf, the limit
 E logaddexp(E x, E y);  // log(e^x + e^y)
 
 // ---- error function ----
@@ -63,8 +64,9 @@ E fmod(E x, E y);          // floats; exact, sign of x
 E sign(E x);               // -1, 0 or 1 (sign(-0) is 0), NaN; any numeric type
 E signbit(E x);            // Bool
 E copysign(E x, E y);
-E nextafter(E x, E y, DType type);  // among the values of `type`: x's own, or the half type that x and y hold values of
-E shift_left(E x, E y);             // 0 where y is negative or at least the width
-E shift_right(E x, E y);            // there 0, or -1 for negative x
+E nextafter(E x, E y,
+            DType type);  // among the values of `type`: x's own, or the half type that x and y hold values of
+E shift_left(E x, E y);   // 0 where y is negative or at least the width
+E shift_right(E x, E y);  // there 0, or -1 for negative x
 
 }  // namespace kiln::lower::math

@@ -1,5 +1,5 @@
-// Range reductions and Float64 cores. Coefficients are minimax fits (relative error of the function as computed),
-// made with a Remez/Lawson fit at 160 bits and rounded one by one; the error is stated at each.
+// Range reductions and Float64 cores. Coefficients are minimax fits (relative error of the function as
+// computed), made with a Remez/Lawson fit at 160 bits and rounded one by one; the error is stated at each.
 #include "lower/math_core.h"
 
 namespace kiln::lower::math {
@@ -16,7 +16,8 @@ Rounded round_scaled(E x, double factor, E magic) {
 namespace {
 /// (e^r - 1 - r) / r^2; `sign` -1 gives it at -r.
 E exp_tail(E r, int sign) {
-  return horner(r, {0x1.fffffcp-2, sign * 0x1.55548cp-3, 0x1.555858p-5, sign * 0x1.123deep-7, 0x1.6ac8c8p-10});
+  return horner(r,
+                {0x1.fffffcp-2, sign * 0x1.55548cp-3, 0x1.555858p-5, sign * 0x1.123deep-7, 0x1.6ac8c8p-10});
 }
 }  // namespace
 
@@ -46,9 +47,9 @@ Exp64 exp64(E x) {
   E r = fma(n, x.lit(-kLn2), x);
   r = fma(n, x.lit(-0x1.abc9e3b39803fp-56), r);
   // (e^r - 1 - r) / r^2 on |r| <= ln2 / 2: 2^-49.3
-  const E q = horner(r, {0x1.0000000000006p-1, 0x1.55555555521d9p-3, 0x1.555555555152dp-5, 0x1.1111112152136p-7,
-                         0x1.6c16c18239608p-10, 0x1.a0199b9644765p-13, 0x1.a0199d9936f51p-16, 0x1.72dab16459760p-19,
-                         0x1.28ab74881913dp-22});
+  const E q = horner(r, {0x1.0000000000006p-1, 0x1.55555555521d9p-3, 0x1.555555555152dp-5,
+                         0x1.1111112152136p-7, 0x1.6c16c18239608p-10, 0x1.a0199b9644765p-13,
+                         0x1.a0199d9936f51p-16, 0x1.72dab16459760p-19, 0x1.28ab74881913dp-22});
   const E scale = bitcast(bitcast(t, DType::Int64) << x.lit(DType::Int64, 52), DType::Float64);
   return {fma(r * r, q, r), scale};
 }
@@ -65,14 +66,16 @@ E log64(E x) {
   const E s = f / (m + 1.0);
   const E z = s * s;
   // (log((1 + s) / (1 - s)) - 2 s) / s^3: 2^-58.4
-  const E p = horner(z, {0x1.555555555558fp-1, 0x1.9999999980ad3p-2, 0x1.249249415e7bbp-2, 0x1.c71c526b4400cp-3,
-                         0x1.74662e0b93aaap-3, 0x1.39a32c941f3ddp-3, 0x1.2ef8eea67b984p-3});
+  const E p =
+      horner(z, {0x1.555555555558fp-1, 0x1.9999999980ad3p-2, 0x1.249249415e7bbp-2, 0x1.c71c526b4400cp-3,
+                 0x1.74662e0b93aaap-3, 0x1.39a32c941f3ddp-3, 0x1.2ef8eea67b984p-3});
   return fma(n, x.lit(kLn2), fma(s * z, p, s + s));
 }
 
 E log1p64(E u) {
   const E w = u + 1.0;
-  // What rounding w lost, to first order; beyond w = 2 it is below the error anyway and must not be added unscaled.
+  // What rounding w lost, to first order; beyond w = 2 it is below the error anyway and must not be added
+  // unscaled.
   const E lost = select(u < 1.0, u - (w - 1.0), u.lit(0));
   return log64(w) + lost;
 }
@@ -87,9 +90,10 @@ E atan2_64(E y, E x) {
   const E t = num / select(den == 0.0, den.lit(1), den);
   const E z = t * t;
   // (atan(t) - t) / t^3 on |t| <= tan(pi / 8): 2^-54.7
-  const E p = horner(z, {-0x1.5555555555327p-2, 0x1.999999994abe2p-3, -0x1.24924905cdd98p-3, 0x1.c71c65e2ff9dcp-4,
-                         -0x1.745bc478fddccp-4, 0x1.3afc41c0c9605p-4, -0x1.10056fd72af6ap-4, 0x1.d2561de22698bp-5,
-                         -0x1.6517a5c8d9d00p-5, 0x1.5c46ec0fad5cdp-6});
+  const E p =
+      horner(z, {-0x1.5555555555327p-2, 0x1.999999994abe2p-3, -0x1.24924905cdd98p-3, 0x1.c71c65e2ff9dcp-4,
+                 -0x1.745bc478fddccp-4, 0x1.3afc41c0c9605p-4, -0x1.10056fd72af6ap-4, 0x1.d2561de22698bp-5,
+                 -0x1.6517a5c8d9d00p-5, 0x1.5c46ec0fad5cdp-6});
   E r = fma(t * z, p, t);
   r = select(steep, r + 0x1.921fb54442d18p-1, r);
   r = select(ay > ax, 0x1.921fb54442d18p+0 - r, r);

@@ -1,5 +1,5 @@
-// Pieces shared by the math_*.cpp files: Horner, clamps, range reduction, and Float64 cores for Float32 functions
-// whose cost does not matter: computed in Float64 and rounded once.
+// Pieces shared by the math_*.cpp files: Horner, clamps, range reduction, and Float64 cores for Float32
+// functions whose cost does not matter: computed in Float64 and rounded once.
 #pragma once
 
 #include "kernel/expr.h"
@@ -36,11 +36,14 @@ inline E at_least(E x, double limit) { return select(x < x.lit(limit), x.lit(lim
 inline DType bits_type(E x) { return is_f64(x) ? DType::UInt64 : DType::UInt32; }
 inline E sign_mask(E x) { return x.bits(bits_type(x), is_f64(x) ? 0x8000000000000000u : 0x80000000u); }
 inline E sign_of(E x) { return bitcast(x, bits_type(x)) & sign_mask(x); }
-inline E with_sign(E magnitude, E sign_bits) { return bitcast(bitcast(magnitude, sign_bits.type()) | sign_bits, magnitude.type()); }
+inline E with_sign(E magnitude, E sign_bits) {
+  return bitcast(bitcast(magnitude, sign_bits.type()) | sign_bits, magnitude.type());
+}
 
-/// round(x * factor) of a Float32 in two forms: `whole` as a float, and `scale` = 2^(whole + bias) in one shift.
-/// Pre: |x * factor| < 2^21 and whole + bias + 127 in [1, 254] (any garbage for NaN, which `whole` keeps).
-/// Adding 1.5 * 2^23 leaves the integer in the low bits of the significand; the shift drops everything else.
+/// round(x * factor) of a Float32 in two forms: `whole` as a float, and `scale` = 2^(whole + bias) in one
+/// shift. Pre: |x * factor| < 2^21 and whole + bias + 127 in [1, 254] (any garbage for NaN, which `whole`
+/// keeps). Adding 1.5 * 2^23 leaves the integer in the low bits of the significand; the shift drops
+/// everything else.
 struct Rounded {
   E whole, scale;
 };
@@ -56,8 +59,8 @@ E exp_poly_minus_one(E r);              // e^r - 1, to the same absolute error
 E plus_exp_negated(E c, E r, E scale);  // c + scale e^-r, scale a power of two
 
 /// numerator / (1 + e^-(z + z_lo)), z_lo optional. Pre: -110 <= z <= 80 or NaN.
-/// Both sides are scaled by 2^-32 for z < -1, so that e^-z up to 2^160 stays finite; elsewhere by 1, so that a tiny
-/// numerator loses nothing.
+/// Both sides are scaled by 2^-32 for z < -1, so that e^-z up to 2^160 stays finite; elsewhere by 1, so that
+/// a tiny numerator loses nothing.
 E over_one_plus_exp(E numerator, E z, E z_lo);
 
 // ---- Float64 cores: about 2^-48 relative error, enough to round to Float32 as if exact ----

@@ -1,5 +1,5 @@
-// Exponentials and sigmoids. Each hot one is written out for the fewest instructions: e^x = 2^n e^r with n read off
-// the low bits of x log2(e) + 1.5 * 2^23, so that 2^n (with any bias) costs one shift.
+// Exponentials and sigmoids. Each hot one is written out for the fewest instructions: e^x = 2^n e^r with n
+// read off the low bits of x log2(e) + 1.5 * 2^23, so that 2^n (with any bias) costs one shift.
 #include "lower/math.h"
 #include "lower/math_core.h"
 
@@ -12,7 +12,8 @@ using kernel::MathFn;
 
 E exp(E x) {
   if (is_f64(x)) return call(MathFn::Exp, x);
-  // Half-way scaled by 2^+-64, so that 2^n is always normal; the last product rounds subnormals and overflows.
+  // Half-way scaled by 2^+-64, so that 2^n is always normal; the last product rounds subnormals and
+  // overflows.
   const E y = at_least(at_most(x, 89.0), -104.0);
   const E low = y < 0.0;
   const Rounded n = round_scaled(y, kLog2e, select(low, x.lit(magic32(64)), x.lit(magic32(-64))));
@@ -28,7 +29,8 @@ E exp2(E x) {
   const Rounded n = round_scaled(y, 1.0, select(low, x.lit(magic32(64)), x.lit(magic32(-64))));
   const E r = y - n.whole;
   // 2^r on |r| <= 1/2: 2^-28.3
-  const E p = horner(r, {1.0, 0x1.62e430p-1, 0x1.ebfbdcp-3, 0x1.c6af76p-5, 0x1.3b2daep-7, 0x1.5f0c4ap-10, 0x1.41ae46p-13});
+  const E p = horner(
+      r, {1.0, 0x1.62e430p-1, 0x1.ebfbdcp-3, 0x1.c6af76p-5, 0x1.3b2daep-7, 0x1.5f0c4ap-10, 0x1.41ae46p-13});
   return p * n.scale * select(low, x.lit(0x1p-64), x.lit(0x1p64));
 }
 
@@ -64,9 +66,9 @@ E silu(E x) {
 
 E tanh(E x) {
   if (is_f64(x)) return call(MathFn::Tanh, x);
-  // tanh a = h / d with h = (1 - e) / 2, d = (1 + e) / 2, e = e^-2a = s (1 - 2 q), s = 2^n, q = (1 - e^-2r) / 2,
-  // r = a + n ln2 / 2. e^-2a, not e^2a: s <= 1 shrinks the error of q. d is not 1 - h: that would double the error of
-  // h near 1. One term of ln2 is enough: where n < 0, s damps the error of r.
+  // tanh a = h / d with h = (1 - e) / 2, d = (1 + e) / 2, e = e^-2a = s (1 - 2 q), s = 2^n, q = (1 - e^-2r) /
+  // 2, r = a + n ln2 / 2. e^-2a, not e^2a: s <= 1 shrinks the error of q. d is not 1 - h: that would double
+  // the error of h near 1. One term of ln2 is enough: where n < 0, s damps the error of r.
   const E a = at_most(abs(x), 9.1);
   const Rounded n = round_scaled(a, -2 * kLog2e, x.lit(magic32(0)));
   const E r = fma(n.whole, x.lit(kLn2Hi / 2), a);

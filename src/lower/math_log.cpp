@@ -42,8 +42,8 @@ E log(E x) {
   const E n = fma(cast(exponent, DType::Float32), x.lit(0x1p-23), select(tiny, x.lit(-23), x.lit(0)));
   const E f = m - 1.0;
   // (log(1 + f) - f + f^2 / 2) / f^3: 2^-27.6
-  const E p = horner(f, {0x1.55550cp-2, -0x1.fffe60p-3, 0x1.99ce36p-3, -0x1.55b78ap-3, 0x1.1ef234p-3, -0x1.f0475cp-4,
-                         0x1.1df0d4p-3, -0x1.0e101cp-3});
+  const E p = horner(f, {0x1.55550cp-2, -0x1.fffe60p-3, 0x1.99ce36p-3, -0x1.55b78ap-3, 0x1.1ef234p-3,
+                         -0x1.f0475cp-4, 0x1.1df0d4p-3, -0x1.0e101cp-3});
   const E log_m = fma(fma(p, f, x.lit(-0.5)), f * f, f);
   return log_specials(x, fma(n, x.lit(kLn2), log_m));
 }

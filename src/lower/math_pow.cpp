@@ -62,7 +62,8 @@ E pow(E x, E y) {
 E pow_int(E x, std::int64_t n) {
   const std::uint64_t magnitude = n < 0 ? 0 - static_cast<std::uint64_t>(n) : static_cast<std::uint64_t>(n);
   if (n == 0) return x.lit(1);
-  if (is_int(x.type())) return n > 0 ? power(x, magnitude) : inverse_power(x, x.lit(DType::Bool, magnitude & 1));
+  if (is_int(x.type()))
+    return n > 0 ? power(x, magnitude) : inverse_power(x, x.lit(DType::Bool, magnitude & 1));
   KILN_CHECK_THAT(is_float(x.type()) && !is_half(x.type()), name(x.type()));
   if (n >= 1 && n <= 4) return power(x, magnitude);  // at most 1.5 ulp
   if (n == -1) return 1.0 / x;

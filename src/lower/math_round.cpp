@@ -13,7 +13,8 @@ using kernel::round_even;
 
 namespace {
 
-/// x mod y in [0, y) and, where x / y < 2^48, the floor of the quotient; Float64 holding Float32 values, x >= 0, y > 0.
+/// x mod y in [0, y) and, where x / y < 2^48, the floor of the quotient; Float64 holding Float32 values, x >=
+/// 0, y > 0.
 struct Division {
   E rest, quotient;
 };
@@ -52,7 +53,8 @@ E remainder(E x, E y) {
   const E zero = x.lit(0);
   if (is_unsigned_int(x.type())) return x % y;
   const E r = is_int(x.type()) ? x % y : fmod(x, y);
-  // Opposite signs and not zero: one divisor up. Floats round the sum once (x % y may round to y, as in Python).
+  // Opposite signs and not zero: one divisor up. Floats round the sum once (x % y may round to y, as in
+  // Python).
   const E opposite = (r < zero) ^ (y < zero);
   const E moved = select((r != zero) & opposite, r + y, r);
   if (is_int(x.type())) return moved;
@@ -86,7 +88,8 @@ E floor_divide(E x, E y) {
   E result = with_sign(to_f32(q), negative);
   const E ratio = a / b;
   result = select(abs(ratio) < 0x1p48, result, to_f32(ratio));  // beyond, floor is below Float32's last bit
-  // A finite over an infinity: -1 or 0. An infinity over anything but 0 has no remainder: NaN, as CPython and numpy.
+  // A finite over an infinity: -1 or 0. An infinity over anything but 0 has no remainder: NaN, as CPython and
+  // numpy.
   const E beside_inf = select(is_negative & (x != zero), x.lit(-1), with_sign(zero, negative));
   result = select((abs(y) == kInf) & (abs(x) < kInf), beside_inf, result);
   result = select(abs(x) == kInf, x.lit(kNaN), result);
@@ -112,8 +115,8 @@ E copysign(E x, E y) { return with_sign(abs(x), sign_of(y)); }
 E nextafter(E x, E y, DType type) {
   if (is_f64(x)) return call(MathFn::Nextafter, x, y);
   const bool f16 = type == DType::Float16;
-  // One up in the magnitude's bits away from zero, one down towards it. A half type's unit is 2^13 or 2^16 units of the
-  // float that carries it.
+  // One up in the magnitude's bits away from zero, one down towards it. A half type's unit is 2^13 or 2^16
+  // units of the float that carries it.
   const E unit = x.bits(DType::Int32, f16 ? 1 << 13 : type == DType::BFloat16 ? 1 << 16 : 1);
   const E magnitude = abs(x), bits = bitcast(magnitude, DType::Int32);
   E up = bitcast(bits + unit, DType::Float32), down = bitcast(bits - unit, DType::Float32);

@@ -1,8 +1,9 @@
 // Trigonometric functions, right for every finite argument.
 //
-// Reduction: x / (2 pi) is summed over 29-bit pieces of 1 / (2 pi); a piece times a Float32 is exact in Float64, and
-// whole turns are dropped after each piece, so no step loses a bit that matters whatever the exponent of x. No
-// branch, no table: the price of huge arguments (about 25 Float64 operations) is paid by all.
+// Reduction: x / (2 pi) is summed over 29-bit pieces of 1 / (2 pi); a piece times a Float32 is exact in
+// Float64, and whole turns are dropped after each piece, so no step loses a bit that matters whatever the
+// exponent of x. No branch, no table: the price of huge arguments (about 25 Float64 operations) is paid by
+// all.
 #include "lower/math.h"
 #include "lower/math_core.h"
 
@@ -30,8 +31,8 @@ Quadrant reduce(E x) {
     turns = fma(y, y.lit(piece), turns);
     turns = turns - round_even(turns);
   }
-  // The last pieces move less than 2^-20 of a turn: they come after the quadrant is taken off, where they are added to
-  // a small number and keep their bits.
+  // The last pieces move less than 2^-20 of a turn: they come after the quadrant is taken off, where they are
+  // added to a small number and keep their bits.
   const E quarter = round_even(turns * 4.0);
   E f = fma(turns, y.lit(4), -quarter);
   for (const double piece : {0x1.5993c44p-150, -0x1.bef806cp-180}) f = fma(y, y.lit(4 * piece), f);
@@ -44,7 +45,8 @@ E sin_quadrant(const Quadrant& q, int quarter_turns) {
   const E z = r * r;
   // (sin r - r) / r^3: 2^-28; (cos r - 1 + r^2 / 2) / r^4: 2^-33
   const E s = fma(horner(z, {-0x1.555546p-3, 0x1.11077ap-7, -0x1.9954a4p-13}), z * r, r);
-  const E c = fma(fma(horner(z, {0x1.55554ap-5, -0x1.6c0c1ap-10, 0x1.99e0fap-16}), z, z.lit(-0.5)), z, z.lit(1));
+  const E c =
+      fma(fma(horner(z, {0x1.55554ap-5, -0x1.6c0c1ap-10, 0x1.99e0fap-16}), z, z.lit(-0.5)), z, z.lit(1));
   const DType i32 = DType::Int32;
   const E index = quarter_turns ? q.index + q.index.lit(quarter_turns) : q.index;
   const E odd = (index & index.lit(1)) != index.lit(0);
@@ -70,8 +72,8 @@ E tan(E x) {
   const Quadrant q = reduce(x);
   const E z = q.r * q.r;
   // (sin r / r - 1) / r^2: 2^-58; (cos r - 1) / r^2: 2^-64
-  const E s = fma(horner(z, {-0x1.5555555555549p-3, 0x1.111111110f893p-7, -0x1.a01a019c124f3p-13, 0x1.71de3576f6be5p-19,
-                             -0x1.ae5e64dcc3e52p-26, 0x1.5d926e9a2f36bp-33}),
+  const E s = fma(horner(z, {-0x1.5555555555549p-3, 0x1.111111110f893p-7, -0x1.a01a019c124f3p-13,
+                             0x1.71de3576f6be5p-19, -0x1.ae5e64dcc3e52p-26, 0x1.5d926e9a2f36bp-33}),
                   z * q.r, q.r);
   const E c = fma(horner(z, {-0.5, 0x1.555555555554cp-5, -0x1.6c16c16c15210p-10, 0x1.a01a019cbcdb8p-16,
                              -0x1.27e4f8104a2fcp-22, 0x1.1ee9ef58c5d55p-29, -0x1.8fb0068c05b53p-37}),

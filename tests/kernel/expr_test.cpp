@@ -87,7 +87,8 @@ TEST(ExprPool, InternsInTensOfNanoseconds) {
     ExprNode node{Prim::Neg, DType::Float32, x.id};
     for (int i = 0; i < kNodes; ++i) node.a = pool.intern(node);
   }
-  const double ns = std::chrono::duration<double, std::nano>(Clock::now() - start).count() / (kRounds * kNodes);
+  const double ns =
+      std::chrono::duration<double, std::nano>(Clock::now() - start).count() / (kRounds * kNodes);
   RecordProperty("ns_per_intern", std::to_string(ns));
   EXPECT_LT(ns, 500) << "an order of magnitude over an optimised build on an idle machine";
 }
@@ -278,14 +279,30 @@ TEST(BlockProgram, AgreesWithEvaluateOnRandomExpressions) {
     const auto pick = [&](std::vector<E>& from) { return from[gen() % from.size()]; };
     for (int step = 0; step < 40; ++step) {
       switch (gen() % 8) {
-        case 0: floats.push_back(pick(floats) * pick(floats)); break;
-        case 1: floats.push_back(select(pick(ints) < pick(ints), pick(floats), pick(floats))); break;
-        case 2: floats.push_back(cast(pick(ints), DType::Float32)); break;
-        case 3: floats.push_back(fma(pick(floats), pick(floats), pick(floats))); break;
-        case 4: ints.push_back(cast(cast(pick(floats), DType::Float64), DType::Int32)); break;
-        case 5: ints.push_back(pick(ints) / pick(ints)); break;
-        case 6: ints.push_back(bitcast(pick(floats), DType::Int32)); break;
-        case 7: floats.push_back(cast(cast(pick(floats), DType::Float16), DType::Float32)); break;
+        case 0:
+          floats.push_back(pick(floats) * pick(floats));
+          break;
+        case 1:
+          floats.push_back(select(pick(ints) < pick(ints), pick(floats), pick(floats)));
+          break;
+        case 2:
+          floats.push_back(cast(pick(ints), DType::Float32));
+          break;
+        case 3:
+          floats.push_back(fma(pick(floats), pick(floats), pick(floats)));
+          break;
+        case 4:
+          ints.push_back(cast(cast(pick(floats), DType::Float64), DType::Int32));
+          break;
+        case 5:
+          ints.push_back(pick(ints) / pick(ints));
+          break;
+        case 6:
+          ints.push_back(bitcast(pick(floats), DType::Int32));
+          break;
+        case 7:
+          floats.push_back(cast(cast(pick(floats), DType::Float16), DType::Float32));
+          break;
       }
     }
     const ExprId roots[] = {floats.back().id, ints.back().id}, inputs[] = {x.id, y.id};
@@ -300,7 +317,9 @@ TEST(BlockProgram, AgreesWithEvaluateOnRandomExpressions) {
     void* out[] = {fs, is};
     program.run(20, in, out);
     for (int i = 0; i < 20; ++i) {
-      const LeafFn leaf = [&](const ExprNode& n, std::int64_t) { return n.imm == 0 ? bits_of(xs[i]) : bits_of(ys[i]); };
+      const LeafFn leaf = [&](const ExprNode& n, std::int64_t) {
+        return n.imm == 0 ? bits_of(xs[i]) : bits_of(ys[i]);
+      };
       ASSERT_EQ(bits_of(fs[i]), evaluate(pool, roots[0], leaf)) << "round " << round;
       ASSERT_EQ(bits_of(is[i]), evaluate(pool, roots[1], leaf)) << "round " << round;
     }

@@ -1,8 +1,8 @@
 // Accuracy of the Float32 expansions against double and long double libm, confirmed by MPFR.
 //
-// Every function is swept over all exponents, both signs, subnormals, specials and the neighbourhoods where behaviour
-// changes. Prints one row a function: | name | max ulp | at | primitives |, the table of docs/accuracy.md.
-// KILN_TEST_EXHAUSTIVE=n sweeps every n-th of all 2^32 operands (1: all of them).
+// Every function is swept over all exponents, both signs, subnormals, specials and the neighbourhoods where
+// behaviour changes. Prints one row a function: | name | max ulp | at | primitives |, the table of
+// docs/accuracy.md. KILN_TEST_EXHAUSTIVE=n sweeps every n-th of all 2^32 operands (1: all of them).
 #include "lower/math.h"
 
 #include "kernel/eval.h"
@@ -32,7 +32,8 @@ constexpr int kLanes = BlockProgram::kLanes;
 const float kInfF = std::numeric_limits<float>::infinity();
 const float kNaNF = std::numeric_limits<float>::quiet_NaN();
 
-// ---- a function over floats, run by the evaluator ---------------------------------------------------------------
+// ---- a function over floats, run by the evaluator
+// ---------------------------------------------------------------
 
 struct Function {
   explicit Function(const std::function<E(E, E)>& expand, DType type = DType::Float32) {
@@ -74,10 +75,11 @@ struct Function {
   std::vector<BlockProgram> program;
 };
 
-// ---- errors -----------------------------------------------------------------------------------------------------
+// ---- errors
+// -----------------------------------------------------------------------------------------------------
 
-/// |got - want| in units of the last place of a float at `want`; overflow counts from 2^128; infinite where one is NaN and
-/// the other not, or where a zero has the wrong sign.
+/// |got - want| in units of the last place of a float at `want`; overflow counts from 2^128; infinite where
+/// one is NaN and the other not, or where a zero has the wrong sign.
 double ulp_error(float got, double want) {
   if (std::isnan(got) || std::isnan(want)) return std::isnan(got) == std::isnan(want) ? 0 : HUGE_VAL;
   if ((got == 0 || want == 0) && std::signbit(got) != std::signbit(want)) return HUGE_VAL;
@@ -85,7 +87,8 @@ double ulp_error(float got, double want) {
   const double w = bounded(want), g = bounded(got);
   const int exponent = w == 0 ? -126 : std::max(std::min(std::ilogb(w), 127), -126);
   const double error = std::abs(g - w) * std::ldexp(1.0, 23 - exponent);
-  // Beyond the largest float plus half a unit, infinity is the rounded value; an infinite `want` needs an infinity.
+  // Beyond the largest float plus half a unit, infinity is the rounded value; an infinite `want` needs an
+  // infinity.
   if (std::isinf(want) && !std::isinf(got)) return HUGE_VAL;
   return error;
 }
@@ -99,7 +102,8 @@ struct Worst {
   }
 };
 
-// ---- references -------------------------------------------------------------------------------------------------
+// ---- references
+// -------------------------------------------------------------------------------------------------
 
 using Mp = mpfr_t;
 using MpUnary = int (*)(mpfr_ptr, mpfr_srcptr, mpfr_rnd_t);
@@ -181,7 +185,9 @@ double mp_value(MpFormula f, float x) {
 }
 
 using Fast = double (*)(double);
-double fast_sigmoid(double x) { return static_cast<double>(1 / (1 + std::exp(static_cast<long double>(-x)))); }
+double fast_sigmoid(double x) {
+  return static_cast<double>(1 / (1 + std::exp(static_cast<long double>(-x))));
+}
 double fast_silu(double x) {
   return at_minus_inf(x, static_cast<double>(x / (1 + std::exp(static_cast<long double>(-x)))));
 }
@@ -237,7 +243,8 @@ const Unary kUnary[] = {
     {"rsqrt", 1.5, math::rsqrt, fast_rsqrt, nullptr},
 };
 
-// ---- the sweep --------------------------------------------------------------------------------------------------
+// ---- the sweep
+// --------------------------------------------------------------------------------------------------
 
 std::uint64_t exhaustive_stride() {
   const char* text = std::getenv("KILN_TEST_EXHAUSTIVE");
@@ -255,7 +262,8 @@ void for_each_operand(Visit&& visit) {
   std::mt19937 gen(20);
   // All exponents (subnormals, infinity and NaN are two of them), both signs.
   for (std::uint32_t high = 0; high < 512; ++high) {
-    for (const std::uint32_t edge : {0u, 1u, 2u, 0x3fffffu, 0x400000u, 0x7ffffeu, 0x7fffffu}) bits(high << 23 | edge);
+    for (const std::uint32_t edge : {0u, 1u, 2u, 0x3fffffu, 0x400000u, 0x7ffffeu, 0x7fffffu})
+      bits(high << 23 | edge);
     for (int i = 0; i < 1000; ++i) bits(high << 23 | (gen() & 0x7fffff));
   }
   // Where most work and most branches of behaviour are.
@@ -267,7 +275,8 @@ void for_each_operand(Visit&& visit) {
     for (int i = 0; i < 100000; ++i) visit(std::uniform_real_distribution<float>(-limit, limit)(gen));
   }
   // Overflow, underflow, saturation, multiples of ln2 / 2 and pi / 4: forty floats either side.
-  std::vector<double> centers = {88.722839, 87.336544, 103.972077, 9.010913, 3.92, 10.0, 13.0, 14.2, 60, 89, 104, 128, 149, 126};
+  std::vector<double> centers = {88.722839, 87.336544, 103.972077, 9.010913, 3.92, 10.0, 13.0,
+                                 14.2,      60,        89,         104,      128,  149,  126};
   for (int i = 1; i <= 64; ++i) {
     centers.push_back(i * 0.34657359);
     centers.push_back(i * 0.78539816);
@@ -283,7 +292,8 @@ void for_each_operand(Visit&& visit) {
   }
 }
 
-/// Batches operands through the expansion and compares with the double reference, then MPFR on a sample and near `bound`.
+/// Batches operands through the expansion and compares with the double reference, then MPFR on a sample and
+/// near `bound`.
 Worst sweep(const Unary& u, Function& f) {
   Worst worst;
   float x[kLanes], out[kLanes];
@@ -318,13 +328,15 @@ TEST_P(MathUlp, StaysWithinItsBound) {
   Function f([&](E x, E) { return u.expand(x); });
   const Worst w = sweep(u, f);
   std::printf("| %s | %.3f | %a | %d |\n", u.name, w.error, w.x, f.primitives());
-  EXPECT_LE(w.error, u.bound) << u.name << "(" << std::hexfloat << w.x << ") got " << w.got << " want " << w.want;
+  EXPECT_LE(w.error, u.bound) << u.name << "(" << std::hexfloat << w.x << ") got " << w.got << " want "
+                              << w.want;
 }
 
 INSTANTIATE_TEST_SUITE_P(F32, MathUlp, ::testing::ValuesIn(kUnary),
                          [](const auto& param) { return std::string(param.param.name); });
 
-// ---- functions of two operands ----------------------------------------------------------------------------------
+// ---- functions of two operands
+// ----------------------------------------------------------------------------------
 
 double ref_remainder(double x, double y) {
   const double r = std::fmod(x, y);
@@ -350,7 +362,9 @@ double ref_logaddexp(double x, double y) {
   return std::max(x, y) + std::log1p(std::exp(-std::abs(x - y)));
 }
 
-double ref_nextafter(double x, double y) { return std::nextafterf(static_cast<float>(x), static_cast<float>(y)); }
+double ref_nextafter(double x, double y) {
+  return std::nextafterf(static_cast<float>(x), static_cast<float>(y));
+}
 
 struct Binary {
   const char* name;
@@ -392,9 +406,33 @@ TEST_P(MathUlp2, StaysWithinItsBound) {
     y[n++] = yy;
     if (n == kLanes) flush();
   };
-  std::vector<float> special = {0,       0x1p-149f, 0x1.8p-140f, 0x1p-126f, 1e-30f, 0.1f,  0x1.fffffep-2f, 0.5f, 1 - 0x1p-24f,
-                                1,       1 + 0x1p-23f, 1.5f,     2,         2.5f,   3,     7,       10,   100,  0x1.fffffep22f,
-                                0x1p23f, 0x1.000002p23f, 0x1.fffffep23f, 0x1p24f, 1e20f, 0x1.fffffep127f, kInfF, kNaNF};
+  std::vector<float> special = {0,
+                                0x1p-149f,
+                                0x1.8p-140f,
+                                0x1p-126f,
+                                1e-30f,
+                                0.1f,
+                                0x1.fffffep-2f,
+                                0.5f,
+                                1 - 0x1p-24f,
+                                1,
+                                1 + 0x1p-23f,
+                                1.5f,
+                                2,
+                                2.5f,
+                                3,
+                                7,
+                                10,
+                                100,
+                                0x1.fffffep22f,
+                                0x1p23f,
+                                0x1.000002p23f,
+                                0x1.fffffep23f,
+                                0x1p24f,
+                                1e20f,
+                                0x1.fffffep127f,
+                                kInfF,
+                                kNaNF};
   for (std::size_t i = special.size(); i-- > 0;) special.push_back(-special[i]);
   for (const float xx : special) {
     for (const float yy : special) visit(xx, yy);
@@ -415,14 +453,15 @@ TEST_P(MathUlp2, StaysWithinItsBound) {
   }
   flush();
   std::printf("| %s | %.3f | %a, %a | %d |\n", b.name, worst.error, worst.x, worst.y, f.primitives());
-  EXPECT_LE(worst.error, b.bound) << b.name << "(" << std::hexfloat << worst.x << ", " << worst.y << ") got " << worst.got
-                                  << " want " << worst.want;
+  EXPECT_LE(worst.error, b.bound) << b.name << "(" << std::hexfloat << worst.x << ", " << worst.y << ") got "
+                                  << worst.got << " want " << worst.want;
 }
 
 INSTANTIATE_TEST_SUITE_P(F32, MathUlp2, ::testing::ValuesIn(kBinary),
                          [](const auto& param) { return std::string(param.param.name); });
 
-// ---- the rest ---------------------------------------------------------------------------------------------------
+// ---- the rest
+// ---------------------------------------------------------------------------------------------------
 
 template <class T>
 T call2(const std::function<E(E, E)>& expand, T x, T y = T{}) {
@@ -445,7 +484,8 @@ TEST(Math, SaturatingFunctionsStayInRangeAndMonotone) {
     Function f([&](E x, E) { return expand(x); });
     float x[kLanes], out[kLanes], last = -1;
     for (int block = 0; block < 500; ++block) {
-      for (int i = 0; i < kLanes; ++i) x[i] = -20 + 40.0f * static_cast<float>(block * kLanes + i) / (500 * kLanes);
+      for (int i = 0; i < kLanes; ++i)
+        x[i] = -20 + 40.0f * static_cast<float>(block * kLanes + i) / (500 * kLanes);
       f.run(kLanes, x, x, out);
       for (int i = 0; i < kLanes; ++i) {
         ASSERT_LE(std::abs(out[i]), 1.0f) << x[i];
@@ -459,13 +499,15 @@ TEST(Math, SaturatingFunctionsStayInRangeAndMonotone) {
 
 TEST(Math, PowIntMatchesPow) {
   std::mt19937 gen(5);
-  for (const std::int64_t n : {-1000001, -127, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 16, 63, 149, 1 << 20, (1 << 20) + 1, (1 << 24) + 1}) {
+  for (const std::int64_t n : {-1000001, -127, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 16, 63, 149, 1 << 20,
+                               (1 << 20) + 1, (1 << 24) + 1}) {
     Function f([&](E x, E) { return math::pow_int(x, n); });
     Worst worst;
     float x[kLanes], out[kLanes];
     for (int block = 0; block < 40; ++block) {
       for (int i = 0; i < kLanes; ++i) {
-        const float spread = std::uniform_real_distribution<float>(-140, 128)(gen) / static_cast<float>(n ? n : 1);
+        const float spread =
+            std::uniform_real_distribution<float>(-140, 128)(gen) / static_cast<float>(n ? n : 1);
         x[i] = block % 2 ? std::bit_cast<float>(static_cast<std::uint32_t>(gen()))
                          : std::exp2(spread) * (i % 2 ? 1.0f : -1.0f);
       }
@@ -478,7 +520,8 @@ TEST(Math, PowIntMatchesPow) {
       }
     }
     EXPECT_LE(worst.error, n >= 1 && n <= 4 ? 2.0 : 0.51)
-        << "n = " << n << " x = " << std::hexfloat << worst.x << " got " << worst.got << " want " << worst.want;
+        << "n = " << n << " x = " << std::hexfloat << worst.x << " got " << worst.got << " want "
+        << worst.want;
   }
 }
 
@@ -502,7 +545,8 @@ TEST(Math, NextafterStepsAmongTheValuesOfAHalfType) {
     };
     const std::uint32_t inf = type == DType::Float16 ? 0x7c00 : 0x7f80;
     for (std::uint32_t bits = 0; bits <= inf; ++bits) {
-      const float x[] = {value(bits), value(bits), -value(bits), -value(bits)}, y[] = {kInfF, -kInfF, kInfF, -kInfF};
+      const float x[] = {value(bits), value(bits), -value(bits), -value(bits)},
+                  y[] = {kInfF, -kInfF, kInfF, -kInfF};
       float out[4];
       f.run(4, x, y, out);
       const float up = value(std::min(bits + 1, inf)), down = bits ? value(bits - 1) : -value(1);
@@ -567,9 +611,12 @@ TEST(Math, Float64FormsOutsideTheLibraryAreAccurate) {
     E (*expand)(E);
     MpFormula exact;
     double bound;  // relative
-  } cases[] = {{"sigmoid", math::sigmoid, mp_sigmoid, 4e-16}, {"silu", math::silu, mp_silu, 5e-16},
-               {"gelu", math::gelu, mp_gelu, 3e-14},          {"softplus", math::softplus, mp_softplus, 5e-16},
-               {"mish", math::mish, mp_mish, 1e-15},          {"cbrt", math::cbrt, mp<mpfr_cbrt>, 5e-16},
+  } cases[] = {{"sigmoid", math::sigmoid, mp_sigmoid, 4e-16},
+               {"silu", math::silu, mp_silu, 5e-16},
+               {"gelu", math::gelu, mp_gelu, 3e-14},
+               {"softplus", math::softplus, mp_softplus, 5e-16},
+               {"mish", math::mish, mp_mish, 1e-15},
+               {"cbrt", math::cbrt, mp<mpfr_cbrt>, 5e-16},
                {"gelu_tanh", math::gelu_tanh, mp_gelu_tanh, 3e-14}};
   for (const auto& c : cases) {
     Function f([&](E x, E) { return c.expand(x); }, DType::Float64);
@@ -581,7 +628,8 @@ TEST(Math, Float64FormsOutsideTheLibraryAreAccurate) {
       double got;
       f.run(1, &x, &x, &got);
       const double want = mp_value(c.exact, static_cast<float>(x));
-      ASSERT_LE(std::abs(got - want), c.bound * std::abs(want)) << c.name << "(" << x << ") got " << got << " want " << want;
+      ASSERT_LE(std::abs(got - want), c.bound * std::abs(want))
+          << c.name << "(" << x << ") got " << got << " want " << want;
     }
     for (const double x : {-HUGE_VAL, HUGE_VAL, double(kNaNF), 0.0, -0.0}) {
       Function g([&](E y, E) { return c.expand(y); });
@@ -598,7 +646,8 @@ TEST(Math, Float64FormsOutsideTheLibraryAreAccurate) {
 }
 
 TEST(Math, TheSmallChainIsShort) {
-  // tanh(a b + 1) sigmoid(a - b) + relu(a) / 2 - |b|: compute must hide under the memory traffic of three floats.
+  // tanh(a b + 1) sigmoid(a - b) + relu(a) / 2 - |b|: compute must hide under the memory traffic of three
+  // floats.
   Function f([](E a, E b) {
     return math::tanh(a * b + 1.0) * math::sigmoid(a - b) + max(a, a.lit(0)) * 0.5 - abs(b);
   });
