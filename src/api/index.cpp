@@ -23,7 +23,7 @@ std::string show(const Slice& s) {
     case Slice::Kind::Ellipsis: return "...";
     case Slice::Kind::Range: break;
   }
-  return bound(s.start) + ":" + bound(s.stop) + (s.step == 1 ? "" : ":" + std::to_string(s.step));
+  return s.step == 1 ? cat(bound(s.start), ':', bound(s.stop)) : cat(bound(s.start), ':', bound(s.stop), ':', s.step);
 }
 
 /// Python's slice.indices: first element, and how many.

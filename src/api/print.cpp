@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ostream>
 
@@ -24,13 +25,25 @@ std::string format(double value, int digits) {
   return text;
 }
 
+/// The shortest text of three to five digits that reads back as the same half.
+template <class H>
+std::string format_half(H value) {
+  std::string text;
+  for (int digits = 3; digits <= 5; ++digits) {
+    text = format(value, digits);
+    if (H(std::strtof(text.c_str(), nullptr)).bits == value.bits) break;
+  }
+  return text;
+}
+
 std::string format_element(const std::byte* at, DType dtype) {
   return dispatch(dtype, [&]<class T>() -> std::string {
     T value;
     std::memcpy(&value, at, sizeof value);
     if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
     else if constexpr (std::is_integral_v<T>) return std::to_string(value);
-    else return format(static_cast<double>(value), sizeof(T) == 8 ? 10 : sizeof(T) == 4 ? 6 : 4);
+    else if constexpr (sizeof(T) == 2) return format_half(value);
+    else return format(static_cast<double>(value), sizeof(T) == 8 ? 10 : 6);
   });
 }
 

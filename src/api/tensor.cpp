@@ -25,20 +25,17 @@ Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation 
   }
 }
 
-/// Bytes of a tensor from the user; UserError for negative extents or more than 2^63 - 1 bytes.
+/// Bytes of a tensor from the user; UserError for negative extents, or when the extents above 0 make more than
+/// 2^63 - 1 bytes (strides would overflow, whether or not the tensor is empty).
 std::uint64_t checked_bytes(std::string_view op, const Shape& shape, DType dtype) {
   std::int64_t bytes = size_of(dtype);
-  bool overflow = false;
+  bool overflow = false, empty = false;
   for (std::int64_t extent : shape) {
     if (extent < 0) throw UserError(cat("[", op, "] negative extent in shape ", shape.str()));
-    if (extent != 0 && __builtin_mul_overflow(bytes, extent, &bytes)) {
-      overflow = true;
-      bytes = 1;
-    }
+    empty |= extent == 0;
+    overflow |= extent != 0 && __builtin_mul_overflow(bytes, extent, &bytes);
   }
-  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
-  if (overflow && !empty)
-    throw UserError(cat("[", op, "] ", name(dtype), " ", shape.str(), " has more than 2^63 - 1 bytes"));
+  if (overflow) throw UserError(cat("[", op, "] ", name(dtype), " ", shape.str(), " has more than 2^63 - 1 bytes"));
   return empty ? 0 : static_cast<std::uint64_t>(bytes);
 }
 
