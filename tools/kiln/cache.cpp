@@ -1,0 +1,122 @@
+#include "commands.h"
+#include "disk_cache_options.h"
+
+#include <kiln/error.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <string>
+
+namespace kiln::tool {
+namespace {
+
+using runtime::DiskCache;
+using Json = nlohmann::ordered_json;
+
+std::string time_text(std::int64_t seconds) {
+  const std::time_t t = seconds;
+  std::tm parts{};
+  localtime_r(&t, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &parts);
+  return text;
+}
+
+/// Keys may hold any bytes; what a person reads is printable.
+std::string printable(const std::string& key) {
+  std::string out;
+  for (const char c : key) out += c >= ' ' && c < 127 ? c : '.';
+  return out.size() > 100 ? out.substr(0, 97) + "..." : out;
+}
+
+void list(const DiskCache& cache, bool json) {
+  const auto entries = cache.list();
+  if (json) {
+    Json out = Json::array();
+    for (const DiskCache::Entry& e : entries)
+      out.push_back({{"file", e.file},
+                     {"bytes", e.bytes},
+                     {"last_used", e.last_used},
+                     {"valid", e.valid},
+                     {"key", printable(e.key)}});
+    std::printf("%s\n", out.dump(2).c_str());
+    return;
+  }
+  for (const DiskCache::Entry& e : entries)
+    std::printf("%s  %8llu  %s  %s\n", time_text(e.last_used).c_str(),
+                static_cast<unsigned long long>(e.bytes), e.file.c_str(),
+                e.valid ? printable(e.key).c_str() : "(damaged)");
+}
+
+void stat(const DiskCache& cache, bool json) {
+  const DiskCache::Stat s = cache.stat();
+  if (json) {
+    const Json out = {
+        {"directory", cache.directory()}, {"usable", cache.usable()}, {"reason", cache.reason()},
+        {"entries", s.entries},           {"bytes", s.bytes},         {"max_bytes", config().cache_max}};
+    std::printf("%s\n", out.dump(2).c_str());
+    return;
+  }
+  std::printf("directory  %s\nstate      %s\nentries    %llu\nbytes      %llu of %llu\n",
+              cache.directory().c_str(), cache.usable() ? "usable" : cache.reason().c_str(),
+              static_cast<unsigned long long>(s.entries), static_cast<unsigned long long>(s.bytes),
+              static_cast<unsigned long long>(config().cache_max));
+}
+
+void verify(const DiskCache& cache, bool json) {
+  std::size_t damaged = 0;
+  Json files = Json::array();
+  const auto entries = cache.list();
+  for (const DiskCache::Entry& e : entries) {
+    if (e.valid) continue;
+    ++damaged;
+    files.push_back(e.file);
+    if (!json) std::printf("damaged: %s\n", e.file.c_str());
+  }
+  if (json) {
+    std::printf("%s\n", Json{{"entries", entries.size()}, {"damaged", files}}.dump(2).c_str());
+  } else {
+    std::printf("%zu entries, %zu damaged (a damaged entry is rebuilt when it is next needed)\n",
+                entries.size(), damaged);
+  }
+  if (damaged) throw Error("[cache] " + std::to_string(damaged) + " damaged entries");
+}
+
+void prune(DiskCache& cache, std::uint64_t keep, bool json) {
+  const std::size_t removed = cache.prune(keep);
+  if (json) {
+    std::printf("%s\n", Json{{"removed", removed}, {"kept_bytes", cache.stat().bytes}}.dump(2).c_str());
+  } else {
+    std::printf("removed %zu entries\n", removed);
+  }
+}
+
+}  // namespace
+
+void add_cache(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("cache", "The kernels kept on disk");
+  command->require_subcommand(1);
+  auto json = std::make_shared<bool>(false);
+  auto keep = std::make_shared<std::uint64_t>(0);
+  const auto add = [&](const char* name, const char* what, auto action) {
+    CLI::App* sub = command->add_subcommand(name, what);
+    sub->add_flag("--json", *json, "Print JSON");
+    sub->callback([=] {
+      DiskCache cache(disk_cache_options());
+      action(cache);
+    });
+    return sub;
+  };
+  add("ls", "List the entries, with their keys", [json](DiskCache& c) { list(c, *json); });
+  add("stat", "Where the cache is, its state and size", [json](DiskCache& c) { stat(c, *json); });
+  add("verify", "Check every entry; fails when one is damaged", [json](DiskCache& c) { verify(c, *json); });
+  add("prune", "Remove the least recently used entries",
+      [json, keep](DiskCache& c) { prune(c, *keep, *json); })
+      ->add_option("--keep", *keep, "Bytes to keep (suffix K, M or G); by default nothing is kept")
+      ->transform(CLI::AsSizeValue(false));
+}
+
+}  // namespace kiln::tool

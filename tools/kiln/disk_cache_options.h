@@ -1,0 +1,20 @@
+// The disk cache that programs use under the options in force, opened for looking.
+#pragma once
+
+#include "runtime/disk_cache.h"
+
+#include <kiln/config.h>
+
+namespace kiln::tool {
+
+inline runtime::DiskCacheOptions disk_cache_options() {
+  using Mode = runtime::DiskCacheOptions::Mode;
+  const Config& c = config();
+  runtime::DiskCacheOptions options;
+  options.mode = c.cache == "off" ? Mode::Off : c.cache == "ro" ? Mode::ReadOnly : Mode::ReadWrite;
+  options.directory = c.cache_dir;
+  options.max_bytes = c.cache_max;
+  return options;
+}
+
+}  // namespace kiln::tool
