@@ -82,7 +82,7 @@ inline void init(Node* node, Op op, DType dtype, int rank, SourceLocation loc) {
   node->n_in = 0;
   node->n_attrs = 0;
   node->home = current_trace();
-  node->version = 0;
+  node->mark = 0;
   node->in[0] = node->in[1] = node->in[2] = nullptr;
   node->imm = 0;
   node->attr64 = 0;

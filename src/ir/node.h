@@ -38,7 +38,7 @@ struct Node {
   std::uint8_t n_in;       // operands in `in`; an operand that is the immediate scalar is null there
   std::uint8_t n_attrs;    // entries of attrs
   std::uint16_t home;      // recording thread, for the trace locks
-  std::uint32_t version;   // of a leaf: bumped when its memory is rewritten
+  std::uint32_t mark;      // scratch of the walk that holds this node's trace lock: its position there
   union {
     Node* in[3];
     struct {

@@ -10,7 +10,8 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-constexpr std::uint32_t kNew = 0xffffffffu;
+/// Op lists the structural operations first.
+constexpr Op kFirstElementwise = Op::add;
 
 class Walker {
  public:
@@ -22,109 +23,103 @@ class Walker {
     w_.roots.clear();
     w_.words.clear();
     w_.stack.clear();
-    if (w_.table.empty()) w_.table.resize(64);
-    if (++w_.stamp == 0) {
-      std::fill(w_.table.begin(), w_.table.end(), Walk::Cell{});
-      w_.stamp = 1;
-    }
+    w_.foreign.clear();
   }
 
   bool run(std::span<Node* const> roots, std::uint64_t salt) {
-    w_.words.push_back(salt);
+    push(salt);
     for (Node* root : roots) {
       if (!visit(root)) return false;
-      w_.roots.push_back(find(root)->index);
+      w_.roots.push_back(w_.position(root));
     }
-    for (std::uint32_t r : w_.roots) w_.words.push_back(r);
+    for (std::uint32_t r : w_.roots) push(r);
     // Which nodes handles outside the trace refer to. Leaves do not count: they are memory already.
     std::uint64_t bits = 0;
     const std::size_t n = w_.nodes.size();
     for (std::size_t i = 0; i < n; ++i) {
       bits |= std::uint64_t{w_.nodes[i]->op != Op::leaf && w_.held(static_cast<std::uint32_t>(i))} << (i % 64);
       if (i % 64 == 63) {
-        w_.words.push_back(bits);
+        push(bits);
         bits = 0;
       }
     }
-    w_.words.push_back(bits);
+    push(bits);
     w_.key = hash128(std::span<const std::uint64_t>(w_.words));
     return true;
   }
 
  private:
-  static std::uint64_t mix(const Node* n) {
-    return (reinterpret_cast<std::uint64_t>(n) >> 7) * 0x9e3779b97f4a7c15u >> 32;
+  enum class Access { Own, ForeignLeaf, Refused };
+
+  /// Nodes of covered traces are ours to read and mark. A leaf of another trace never changes again.
+  Access access(const Node* n) const {
+    if (guard_.covers(n->home)) return Access::Own;
+    const auto op = __atomic_load_n(reinterpret_cast<const std::uint16_t*>(&n->op), __ATOMIC_ACQUIRE);
+    return op == static_cast<std::uint16_t>(Op::leaf) ? Access::ForeignLeaf : Access::Refused;
   }
 
-  Walk::Cell* find(Node* n) {
-    const std::size_t mask = w_.table.size() - 1;
-    for (std::size_t i = mix(n) & mask;; i = (i + 1) & mask) {
-      Walk::Cell& c = w_.table[i];
-      if (c.stamp != w_.stamp || c.node == n) return &c;
-    }
-  }
-
-  void grow() {
-    std::vector<Walk::Cell> old(w_.table.size() * 2);
-    old.swap(w_.table);
-    for (const Walk::Cell& c : old)
-      if (c.stamp == w_.stamp) *find(c.node) = c;
-  }
-
-  /// Numbers everything below `root`. Returns false at a node the guard does not cover.
   bool visit(Node* root) {
-    if (find(root)->stamp == w_.stamp) return true;
-    if (!guard_.covers(root->home)) return false;
-    w_.stack.push_back({root, 0});
+    if (!enter(root)) return false;
     while (!w_.stack.empty()) {
       auto& top = w_.stack.back();
       Node* n = top.node;
-      Node* down = nullptr;
+      const std::size_t depth = w_.stack.size();
       while (top.next < n->n_in) {
         Node* in = n->in[top.next++];
         if (!in) continue;
-        if (find(in)->stamp != w_.stamp) {
-          down = in;
-          break;
-        }
+        if (!enter(in)) return false;
+        if (w_.stack.size() != depth) break;  // `in` comes first (and `top` may have moved)
       }
-      if (down) {
-        if (!guard_.covers(down->home)) return false;
-        w_.stack.push_back({down, 0});
-        continue;
-      }
+      if (w_.stack.size() != depth) continue;
       w_.stack.pop_back();
-      number(n);
+      if (w_.position(n) == Walk::kNone) number(n);
     }
     return true;
   }
 
-  void number(Node* n) {
-    Walk::Cell* cell = find(n);
-    if (cell->stamp == w_.stamp) return;  // reached twice before it was numbered
-    const auto index = static_cast<std::uint32_t>(w_.nodes.size());
-    *cell = {n, index, w_.stamp};
-    w_.nodes.push_back(n);
-    w_.uses.push_back(0);
-    if (w_.nodes.size() * 2 > w_.table.size()) grow();
-    emit(n, index);
+  /// Numbers a leaf at once; puts anything else that is new on the stack. False when it may not be read.
+  bool enter(Node* n) {
+    const Access a = access(n);
+    if (a == Access::Refused) return false;
+    if (w_.position(n) != Walk::kNone) return true;
+    if (a == Access::ForeignLeaf) {
+      w_.foreign.push_back({n, static_cast<std::uint32_t>(w_.nodes.size())});
+      leaf(n);
+    } else if (n->op == Op::leaf) {
+      n->mark = static_cast<std::uint32_t>(w_.nodes.size());
+      leaf(n);
+    } else {
+      w_.stack.push_back({n, 0});
+    }
+    return true;
   }
 
-  void emit(Node* n, std::uint32_t index) {
-    auto& words = w_.words;
-    std::uint64_t head = static_cast<std::uint64_t>(n->op) | std::uint64_t{static_cast<std::uint8_t>(n->dtype)} << 16 |
-                         std::uint64_t{n->rank} << 24 | std::uint64_t{n->n_in} << 32 | std::uint64_t{n->n_attrs} << 40;
-    if (n->op == Op::leaf) {
-      w_.leaves.push_back(index);
-      words.push_back(head | std::uint64_t{n->strides != nullptr} << 48);
-      words.insert(words.end(), n->dims().begin(), n->dims().end());
-      if (n->strides) words.insert(words.end(), n->strides, n->strides + n->rank);
-      return;
-    }
-    std::uint64_t in[3] = {kNew, kNew, kNew};
+  void push(std::uint64_t word) { w_.words.push_back(word); }
+  void push(std::span<const std::int64_t> words) { w_.words.insert(w_.words.end(), words.begin(), words.end()); }
+
+  static std::uint64_t head(const Node* n) {
+    return static_cast<std::uint64_t>(n->op) | std::uint64_t{static_cast<std::uint8_t>(n->dtype)} << 16 |
+           std::uint64_t{n->rank} << 24 | std::uint64_t{n->n_in} << 32 | std::uint64_t{n->n_attrs} << 40;
+  }
+
+  void leaf(Node* n) {
+    w_.leaves.push_back(static_cast<std::uint32_t>(w_.nodes.size()));
+    w_.nodes.push_back(n);
+    w_.uses.push_back(0);
+    push(head(n) | std::uint64_t{n->strides != nullptr} << 48);
+    push(n->dims());
+    if (n->strides) push({n->strides, n->rank});
+  }
+
+  /// Pre: the operands are numbered.
+  void number(Node* n) {
+    n->mark = static_cast<std::uint32_t>(w_.nodes.size());
+    w_.nodes.push_back(n);
+    w_.uses.push_back(0);
+    std::uint64_t in[3] = {Walk::kNone, Walk::kNone, Walk::kNone};
     for (int k = 0; k < n->n_in; ++k) {
-      if (Node* x = n->in[k]) {
-        const std::uint32_t i = find(x)->index;
+      if (const Node* x = n->in[k]) {
+        const std::uint32_t i = w_.position(x);
         ++w_.uses[i];
         in[k] = i;
       } else {
@@ -132,13 +127,13 @@ class Walker {
       }
     }
     if (n->op == Op::scalar) w_.slots.push_back(n->imm);
-    words.push_back(head);
-    words.push_back(in[0] | in[1] << 32);
-    if (n->n_in > 2) words.push_back(in[2]);
-    if (ir::info(n->op).kind == ir::OpKind::Elementwise) return;  // shape and type follow from the operands
-    words.insert(words.end(), n->dims().begin(), n->dims().end());
-    words.push_back(n->attr64);
-    if (n->n_attrs) words.insert(words.end(), n->attrs, n->attrs + n->n_attrs);
+    push(head(n));
+    push(in[0] | in[1] << 32);
+    if (n->n_in > 2) push(in[2]);
+    if (n->op >= kFirstElementwise) return;  // shape and type follow from the operands
+    push(n->dims());
+    push(n->attr64);
+    if (n->n_attrs) push({n->attrs, n->n_attrs});
   }
 
   Walk& w_;
@@ -174,12 +169,6 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids) {
     g.slots.push_back(dtype);
     g.nodes.push_back(s);
     return static_cast<ir::NodeId>(g.nodes.size() - 1);
-  };
-  Walk::Cell const* const table = w.table.data();
-  const std::size_t mask = w.table.size() - 1;
-  auto position = [&](const Node* n) {
-    for (std::size_t i = ((reinterpret_cast<std::uint64_t>(n) >> 7) * 0x9e3779b97f4a7c15u >> 32) & mask;; i = (i + 1) & mask)
-      if (table[i].node == n && table[i].stamp == w.stamp) return table[i].index;
   };
   for (std::size_t i = 0; i < w.nodes.size(); ++i) {
     const Node* n = w.nodes[i];
@@ -218,7 +207,7 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids) {
       if (n->n_attrs) x.attrs = g.keep({n->attrs, n->n_attrs});
       x.held = w.held(static_cast<std::uint32_t>(i));
       for (int k = 0; k < n->n_in; ++k)
-        x.in[k] = n->in[k] ? ids[position(n->in[k])] : add_scalar(immediate_dtype(n, k), n->loc);
+        x.in[k] = n->in[k] ? ids[w.position(n->in[k])] : add_scalar(immediate_dtype(n, k), n->loc);
     }
     ids[i] = static_cast<ir::NodeId>(g.nodes.size());
     g.nodes.push_back(x);

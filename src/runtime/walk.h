@@ -22,15 +22,22 @@ struct Walk {
 
   bool held(std::uint32_t i) const { return nodes[i]->refs.load(std::memory_order_relaxed) > uses[i]; }
 
+  /// Position of a node that this walk has numbered.
+  std::uint32_t position(const ir::Node* node) const {
+    if (node->mark < nodes.size() && nodes[node->mark] == node) return node->mark;
+    for (const Foreign& f : foreign)
+      if (f.node == node) return f.position;
+    return kNone;
+  }
+  static constexpr std::uint32_t kNone = 0xffffffffu;
+
   // Scratch, kept between walks.
-  std::vector<std::uint64_t> words;
-  struct Cell {
-    ir::Node* node;
-    std::uint32_t index;
-    std::uint32_t stamp;
+  struct Foreign {
+    const ir::Node* node;  // a leaf of another thread's trace, read without its lock (leaves never change)
+    std::uint32_t position;
   };
-  std::vector<Cell> table;
-  std::uint32_t stamp = 0;
+  std::vector<Foreign> foreign;
+  std::vector<std::uint64_t> words;
   struct FrameEntry {
     ir::Node* node;
     std::uint32_t next;
@@ -38,8 +45,8 @@ struct Walk {
   std::vector<FrameEntry> stack;
 };
 
-/// Fills `walk` from the roots. Returns false when a node belongs to a trace that `guard` does not cover (the caller
-/// widens the guard and walks again). Caller holds the guard.
+/// Fills `walk` from the roots. Returns false when a node that may change belongs to a trace that `guard` does not cover
+/// (the caller widens the guard and walks again). Caller holds the guard.
 bool walk_trace(std::span<ir::Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt, Walk& walk);
 
 /// The graph of a finished walk. ids[i] is the graph node of walk position i.
