@@ -1,13 +1,32 @@
 #include "transform/transform.h"
 
-#include <numeric>
+#include "transform/cse.h"
+#include "transform/dce.h"
+#include "transform/fold.h"
+#include "transform/simplify.h"
 
 namespace kiln::transform {
+namespace {
+
+// cse comes first so that simplify sees equal operands as one, and again because simplified nodes become equal.
+constexpr Pass kPasses[] = {{"cse", cse}, {"simplify", simplify}, {"fold", fold}, {"cse", cse}, {"dce", dce}};
+
+}  // namespace
+
+std::span<const Pass> passes() { return kPasses; }
 
 Transformed transform(ir::Graph graph) {
-  std::vector<ir::NodeId> now(graph.size());
-  std::iota(now.begin(), now.end(), ir::NodeId{0});
-  return {std::move(graph), std::move(now)};
+  Transformed t{std::move(graph), {}};
+  for (const Pass& pass : kPasses) {
+    Renumbering step = pass.run(t.graph);
+    if (t.now.empty()) {
+      t.now = std::move(step);
+      continue;
+    }
+    for (ir::NodeId& id : t.now)
+      if (id != ir::kNoNode) id = step[id];
+  }
+  return t;
 }
 
 }  // namespace kiln::transform

@@ -1,0 +1,33 @@
+// Terminates: two walks over the nodes, one down, one up.
+#include "transform/dce.h"
+
+namespace kiln::transform {
+
+using ir::GraphNode;
+using ir::kNoNode;
+using ir::NodeId;
+
+Renumbering dce(ir::Graph& graph) {
+  Renumbering now(graph.size(), kNoNode);
+  constexpr NodeId kNeeded = 0;  // any value but kNoNode: the second walk numbers
+  for (NodeId root : graph.roots) now[root] = kNeeded;
+  for (NodeId id = graph.size(); id-- > 0;) {
+    if (now[id] == kNoNode) continue;
+    const GraphNode& n = graph[id];
+    for (int k = 0; k < n.n_in; ++k) now[n.in[k]] = kNeeded;
+  }
+  NodeId next = 0;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    if (now[id] == kNoNode) continue;
+    now[id] = next;
+    GraphNode& n = graph[next];
+    if (next != id) n = graph[id];
+    for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
+    ++next;
+  }
+  graph.nodes.resize(next);
+  for (NodeId& root : graph.roots) root = now[root];
+  return now;
+}
+
+}  // namespace kiln::transform

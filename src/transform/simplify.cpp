@@ -1,0 +1,305 @@
+// Rules that keep every bit, applied to each node once its operands are simplified, until none applies.
+//
+// Terminates: a rule replaces the node by an earlier one, makes it a constant, or makes it read an operand of its
+// operand (smaller ids each time); `where(!c, x, y)` and `abs(-x)` do that too, and a node turned into a broadcast
+// never turns back.
+#include "transform/simplify.h"
+
+#include "support/check.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kiln::transform {
+namespace {
+
+using ir::Dims;
+using ir::Graph;
+using ir::GraphNode;
+using ir::kNoNode;
+using ir::NodeId;
+using ir::Op;
+using ir::OpKind;
+
+bool same(Dims a, Dims b) {
+  return a.size() == b.size() && (a.data() == b.data() || std::equal(a.begin(), a.end(), b.begin()));
+}
+
+std::uint64_t bits_of(DType type, double value) {
+  return dispatch(type, [&]<class T>() {
+    T v;
+    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) v = T(static_cast<float>(value));
+    else v = static_cast<T>(value);
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &v, sizeof(T));
+    return bits;
+  });
+}
+
+/// Bits of precision: integers below 2^digits (and -2^digits) are exact.
+int digits(DType t) {
+  switch (t) {
+    case DType::Float16: return 11;
+    case DType::BFloat16: return 8;
+    case DType::Float32: return 24;
+    case DType::Float64: return 53;
+    default: return is_bool(t) ? 1 : static_cast<int>(8 * size_of(t)) - (is_signed_int(t) ? 1 : 0);
+  }
+}
+
+/// Whether every value of `narrow` is a value of `wide`. (The range of a float type covers what its digits do.)
+bool holds(DType wide, DType narrow) {
+  if (wide == narrow || is_bool(narrow)) return true;
+  if (is_bool(wide) || (is_float(narrow) && !is_float(wide))) return false;
+  if (is_float(narrow)) return is_half(narrow) ? !is_half(wide) : wide == DType::Float64;
+  if (is_signed_int(narrow) && is_unsigned_int(wide)) return false;
+  return digits(wide) >= digits(narrow);
+}
+
+/// Whether a -> b -> c converts like a -> c.
+bool through_is_direct(DType a, DType b, DType c) {
+  if (!holds(b, a)) return false;
+  // Integers wrap, floats saturate: the way through a float differs where c cannot hold the value.
+  return !(is_int(a) && is_float(b) && is_int(c)) || holds(c, a);
+}
+
+class Simplifier {
+ public:
+  explicit Simplifier(Graph& graph) : g_(graph), now_(graph) {}
+
+  Renumbering run() {
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      now_.forward_inputs(g_[id]);
+      for (;;) {
+        const NodeId result = apply(id);
+        if (result == kNoNode) break;
+        if (result == id) continue;
+        now_.replace(id, result);
+        break;
+      }
+    }
+    return now_.finish();
+  }
+
+ private:
+  // A rule returns the node that has this value already, `id` when it changed the node, kNoNode when it did not apply.
+
+  NodeId apply(NodeId id) {
+    GraphNode& n = g_[id];
+    switch (ir::info(n.op).kind) {
+      case OpKind::Leaf:
+      case OpKind::Scalar:
+      case OpKind::Iota:
+      case OpKind::Contraction: return kNoNode;
+      case OpKind::Cast: return cast(id, n);
+      case OpKind::View: return n.op == Op::pad ? pad(id, n) : view(id, n);
+      case OpKind::Reduce: return reduce(id, n);
+      case OpKind::Elementwise: return elementwise(id, n);
+    }
+    return kNoNode;
+  }
+
+  GraphNode& in(const GraphNode& n, int k = 0) { return g_[n.in[k]]; }
+
+  static void set(GraphNode& n, Op op, std::initializer_list<NodeId> operands) {
+    n.op = op;
+    n.n_in = 0;
+    n.in[0] = n.in[1] = n.in[2] = kNoNode;
+    for (NodeId x : operands) n.in[n.n_in++] = x;
+    n.attr64 = 0;
+    n.attrs = {};
+  }
+  NodeId become_constant(NodeId id, std::uint64_t bits) {
+    set(g_[id], Op::constant, {});
+    g_[id].attr64 = bits;
+    return id;
+  }
+  NodeId become_constant(NodeId id, double value) { return become_constant(id, bits_of(g_[id].dtype, value)); }
+  /// The node's value is x's, repeated where x is smaller.
+  NodeId become_value(NodeId id, NodeId x) {
+    if (same(g_[id].dims, g_[x].dims)) return x;
+    set(g_[id], Op::broadcast, {x});
+    return id;
+  }
+
+  // ---- casts -------------------------------------------------------------------------------------------------------
+
+  NodeId cast(NodeId id, GraphNode& n) {
+    if (in(n).dtype == n.dtype) return become_value(id, n.in[0]);
+    if (in(n).op != Op::cast || !through_is_direct(in(in(n)).dtype, in(n).dtype, n.dtype)) return kNoNode;
+    n.in[0] = in(n).in[0];
+    return id;
+  }
+
+  // ---- views -------------------------------------------------------------------------------------------------------
+
+  NodeId view(NodeId id, GraphNode& n) {
+    if (changes_nothing(n)) return n.in[0];
+    const GraphNode x = in(n);
+    if (x.op == Op::constant) return become_constant(id, x.attr64);
+    // One number seen in any way is that number repeated.
+    if (x.op == Op::broadcast && in(x).dims.empty()) {
+      set(n, Op::broadcast, {x.in[0]});
+      return id;
+    }
+    if (n.op == Op::reshape && x.dims.empty()) {
+      set(n, Op::broadcast, {n.in[0]});
+      return id;
+    }
+    if (x.op != n.op) return kNoNode;
+    if (n.op == Op::permute) n.attr64 = composed_axes(n, x);
+    if (n.op == Op::slice) n.attrs = composed_slice(n, x);
+    n.in[0] = x.in[0];
+    return id;
+  }
+
+  bool changes_nothing(const GraphNode& n) {
+    if (!same(n.dims, in(n).dims)) return false;
+    if (n.op == Op::permute) {
+      for (std::size_t a = 0; a < n.dims.size(); ++a)
+        if (((n.attr64 >> (4 * a)) & 15) != a) return false;
+    }
+    return n.op != Op::slice || starts_at_zero(n);
+  }
+
+  /// Attributes of a slice or pad whose operand and result have equal extents: whether it moves nothing.
+  static bool starts_at_zero(const GraphNode& n) {
+    for (std::size_t a = 0; a < n.dims.size(); ++a)
+      if (n.dims[a] != 0 && (n.attrs[2 * a] != 0 || (n.attrs[2 * a + 1] != 1 && n.dims[a] != 1))) return false;
+    return true;
+  }
+
+  static std::uint64_t composed_axes(const GraphNode& n, const GraphNode& x) {
+    std::uint64_t axes = 0;
+    for (std::size_t a = 0; a < n.dims.size(); ++a)
+      axes |= ((x.attr64 >> (4 * ((n.attr64 >> (4 * a)) & 15))) & 15) << (4 * a);
+    return axes;
+  }
+
+  Dims composed_slice(const GraphNode& n, const GraphNode& x) {
+    std::int64_t attrs[2 * kMaxRank];
+    for (std::size_t a = 0; a < n.dims.size(); ++a) {
+      // Steps nobody takes may be anything: 1 keeps products from overflowing.
+      attrs[2 * a] = n.dims[a] == 0 ? 0 : x.attrs[2 * a] + x.attrs[2 * a + 1] * n.attrs[2 * a];
+      attrs[2 * a + 1] = n.dims[a] <= 1 ? 1 : x.attrs[2 * a + 1] * n.attrs[2 * a + 1];
+    }
+    return g_.keep({attrs, 2 * n.dims.size()});
+  }
+
+  NodeId pad(NodeId id, GraphNode& n) {
+    const GraphNode &body = in(n, 0), &fill = in(n, 1);
+    if (body.numel == 0 && n.numel != 0) return become_value(id, n.in[1]);
+    if (same(n.dims, body.dims) && starts_at_zero(n)) return n.in[0];
+    if (body.op == Op::constant && fill.op == Op::constant && body.attr64 == fill.attr64)
+      return become_constant(id, body.attr64);
+    return kNoNode;
+  }
+
+  // ---- reductions --------------------------------------------------------------------------------------------------
+
+  NodeId reduce(NodeId id, GraphNode& n) {
+    const GraphNode& x = in(n);
+    bool one = true, none = false;
+    for (std::size_t a = 0; a < x.dims.size(); ++a) {
+      if (!((n.attr64 >> a) & 1)) continue;
+      one &= x.dims[a] == 1;
+      none |= x.dims[a] == 0;
+    }
+    const bool position = n.op == Op::reduce_argmax || n.op == Op::reduce_argmin;
+    if (one) return position ? become_constant(id, 0.0) : n.in[0];
+    if (!none || n.numel == 0) return kNoNode;
+    // Of no elements: any is false, all is true; other extremes were refused when they were recorded.
+    KILN_CHECK_THAT(n.op == Op::reduce_sum || n.op == Op::reduce_prod || is_bool(n.dtype), ir::info(n.op).name);
+    return become_constant(id, n.op == Op::reduce_prod || n.op == Op::reduce_min ? 1.0 : 0.0);
+  }
+
+  // ---- elementwise -------------------------------------------------------------------------------------------------
+
+  NodeId elementwise(NodeId id, GraphNode& n) {
+    switch (n.n_in) {
+      case 1: return unary(id, n);
+      case 2: return n.in[0] == n.in[1] ? of_itself(id, n) : with_constant(id, n);
+      default: return n.op == Op::where ? where(id, n) : kNoNode;  // ops of one, two or three operands
+    }
+  }
+
+  NodeId unary(NodeId id, GraphNode& n) {
+    const GraphNode& x = in(n);
+    switch (n.op) {
+      case Op::negative: case Op::logical_not: case Op::bitwise_invert:
+        return x.op == n.op ? become_value(id, x.in[0]) : kNoNode;
+      case Op::abs:
+        if (x.op == Op::negative) {
+          n.in[0] = x.in[0];
+          return id;
+        }
+        return x.op == Op::abs || is_unsigned_int(n.dtype) ? become_value(id, n.in[0]) : kNoNode;
+      case Op::floor: case Op::ceil: case Op::trunc: case Op::round:
+        return is_whole(x.op) ? become_value(id, n.in[0]) : kNoNode;
+      case Op::relu: case Op::sign:
+        return x.op == n.op ? become_value(id, n.in[0]) : kNoNode;
+      default: return kNoNode;  // no other op undoes or repeats itself exactly
+    }
+  }
+  static bool is_whole(Op op) {
+    return op == Op::floor || op == Op::ceil || op == Op::trunc || op == Op::round || op == Op::sign;
+  }
+
+  NodeId of_itself(NodeId id, GraphNode& n) {
+    const bool exact = !is_float(in(n).dtype);
+    switch (n.op) {
+      case Op::maximum: case Op::minimum: case Op::bitwise_and: case Op::bitwise_or: case Op::logical_and:
+      case Op::logical_or:
+        return become_value(id, n.in[0]);
+      case Op::bitwise_xor: case Op::logical_xor: return become_constant(id, 0.0);
+      case Op::subtract: case Op::not_equal: case Op::less: case Op::greater:  // inf - inf and NaN != NaN
+        return exact ? become_constant(id, 0.0) : kNoNode;
+      case Op::equal: case Op::less_equal: case Op::greater_equal: return exact ? become_constant(id, 1.0) : kNoNode;
+      default: return with_constant(id, n);  // nothing known of x op x
+    }
+  }
+
+  /// Neutral and absorbing baked constants.
+  NodeId with_constant(NodeId id, GraphNode& n) {
+    for (int k = 0; k < 2; ++k) {
+      const GraphNode& c = in(n, k);
+      if (c.op != Op::constant) continue;
+      const bool right = k == 1, floating = is_float(c.dtype);
+      const auto is = [&](double value) { return c.attr64 == bits_of(c.dtype, value); };
+      bool neutral = false, absorbing = false;
+      switch (n.op) {
+        case Op::multiply: neutral = is(1); break;
+        case Op::divide: neutral = right && is(1); break;
+        case Op::add: neutral = floating ? is(-0.0) : is(0); break;  // -0 + 0 is 0
+        case Op::subtract: case Op::bitwise_left_shift: case Op::bitwise_right_shift: neutral = right && is(0); break;
+        case Op::bitwise_or: case Op::bitwise_xor: case Op::logical_xor: neutral = is(0); break;
+        case Op::bitwise_and: absorbing = is(0); break;
+        case Op::logical_and: neutral = is(1); absorbing = is(0); break;
+        case Op::logical_or: neutral = is(0); absorbing = is(1); break;
+        default: break;  // no constant is exactly neutral
+      }
+      if (neutral) return become_value(id, n.in[1 - k]);
+      if (absorbing) return become_constant(id, c.attr64);
+    }
+    return kNoNode;
+  }
+
+  NodeId where(NodeId id, GraphNode& n) {
+    const GraphNode& c = in(n, 0);
+    if (c.op == Op::constant) return become_value(id, n.in[c.attr64 & 1 ? 1 : 2]);
+    if (n.in[1] == n.in[2]) return become_value(id, n.in[1]);
+    if (c.op != Op::logical_not) return kNoNode;
+    n.in[0] = c.in[0];
+    std::swap(n.in[1], n.in[2]);
+    return id;
+  }
+
+  Graph& g_;
+  Replacement now_;
+};
+
+}  // namespace
+
+Renumbering simplify(Graph& graph) { return Simplifier(graph).run(); }
+
+}  // namespace kiln::transform
