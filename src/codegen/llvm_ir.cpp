@@ -10,6 +10,7 @@
 
 #include <llvm/IR/Dominators.h>
 #include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/Transforms/Utils/BasicBlockUtils.h>
 #include <llvm/Transforms/Utils/PromoteMemToReg.h>
 
 #include <algorithm>
@@ -225,12 +226,59 @@ class FunctionEmitter {
       });
     }
     if (n.prim == Prim::Load) return vector_load(e, n);
+    if (n.prim == Prim::Div && n.type == DType::Float32 && target_.fma && lanes_ >= 8 && !varying(n.b))
+      return divide_by_uniform(e, n);
     Value* in[3] = {};
     int i = 0;
     each_operand(n, [&](ExprId o) { in[i++] = vector(o); });
     return place(depth_of(e), e, vector_, [&]() -> Value* {
       if (n.prim == Prim::Call1 || n.prim == Prim::Call2) return call(n, in);
       return v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
+    });
+  }
+
+  /// x / d with one d for all lanes: q = x·r with r = 1/d, corrected by its remainder. That is the rounded quotient
+  /// (Markstein, "IA-64 and Elementary Functions", 2000, theorem 8.4) as long as d and r are normal numbers, which is
+  /// asked once where d is computed; other divisors take the divider, which needs five times as long. An infinite or
+  /// NaN q is the quotient already.
+  Value* divide_by_uniform(ExprId e, const ExprNode& n) {
+    const E d{&pool_, n.b};
+    const E r = d.lit(1.0) / d;
+    const E magnitude = kernel::abs(d);
+    const E normal = (magnitude >= 0x1p-125) & (magnitude <= 0x1p125);
+    Value* x = vector(n.a);
+    Value* divisor = vector(d.id);
+    Value* reciprocal = vector(r.id);
+    Value* fast = scalar(normal.id);
+    return place(depth_of(e), e, vector_, [&]() -> Value* {
+      if (auto* constant = llvm::dyn_cast<llvm::ConstantInt>(fast); constant && constant->isZero())
+        return b_.CreateFDiv(x, divisor);
+      auto corrected = [&] {
+        Value* q = b_.CreateFMul(x, reciprocal);
+        Value* rest = v_.compute(Prim::Fma, n.type, n.type, b_.CreateFNeg(q), divisor, x);
+        Value* better = v_.compute(Prim::Fma, n.type, n.type, rest, reciprocal, q);
+        return b_.CreateSelect(b_.CreateFCmpORD(better, better), better, q);
+      };
+      if (llvm::isa<llvm::ConstantInt>(fast)) return corrected();
+      // The builder may stand at the end of an open block or before a loop's branch: split there.
+      llvm::Instruction *then_end, *else_end;
+      llvm::Instruction* at = b_.GetInsertPoint() == b_.GetInsertBlock()->end() ? b_.CreateUnreachable() : &*b_.GetInsertPoint();
+      const bool open = llvm::isa<llvm::UnreachableInst>(at);
+      llvm::SplitBlockAndInsertIfThenElse(fast, at->getIterator(), &then_end, &else_end);
+      b_.SetInsertPoint(then_end);
+      Value* quick = corrected();
+      b_.SetInsertPoint(else_end);
+      Value* slow = b_.CreateFDiv(x, divisor);
+      BasicBlock* joined = at->getParent();
+      b_.SetInsertPoint(at);
+      llvm::PHINode* q = b_.CreatePHI(x->getType(), 2);
+      q->addIncoming(quick, then_end->getParent());
+      q->addIncoming(slow, else_end->getParent());
+      if (open) {
+        at->eraseFromParent();
+        b_.SetInsertPoint(joined);
+      }
+      return q;
     });
   }
 
@@ -542,9 +590,18 @@ class FunctionEmitter {
   void update(const Stmt& st) {
     const AccDecl& a = k_.accs[st.target];
     AccState& s = accs_[st.target];
+    Value* mask = s.horizontal ? mask_ : nullptr;  // lanes that are never stored may hold anything
+    const ExprNode product = pool_[st.value];
+    if (a.monoid == Monoid::Sum && is_float(a.type) && product.prim == Prim::Mul && k_.fma && target_.fma) {
+      Value* x = s.vector ? vector(product.a) : scalar(product.a);
+      Value* y = s.vector ? vector(product.b) : scalar(product.b);
+      Value* acc = b_.CreateLoad(s.value->getAllocatedType(), s.value);
+      Value* next = v_.compute(Prim::Fma, a.type, a.type, x, y, acc);
+      b_.CreateStore(mask ? b_.CreateSelect(mask, next, acc) : next, s.value);
+      return;
+    }
     Value* x = s.vector ? vector(st.value) : scalar(st.value);
     Value* acc = b_.CreateLoad(s.value->getAllocatedType(), s.value);
-    Value* mask = s.horizontal ? mask_ : nullptr;  // lanes that are never stored may hold anything
     if (positional(a)) {
       Value* p = s.vector ? vector(st.index) : scalar(st.index);
       Value* q = b_.CreateLoad(s.position->getAllocatedType(), s.position);

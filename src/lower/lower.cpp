@@ -413,7 +413,24 @@ class Builder {
     }
     E in[3];
     for (int k = 0; k < n.n_in; ++k) in[k] = build(e.in[k]);
+    if (E fused = multiply_add(n, in)) return fused;
     return expand(n.op, in[0], in[1], in[2], g_[n.in[n.n_in - 1]].dtype);
+  }
+
+  /// a·b + c, a·b - c and c - a·b with one rounding, where the target has it.
+  E multiply_add(const GraphNode& n, const E (&in)[3]) {
+    const bool subtract = n.op == Op::subtract;
+    if (!target_.fma || !is_float(n.dtype) || !(subtract || n.op == Op::add)) return {};
+    auto factors = [&](E x) { return std::pair<E, E>{{x.pool, x.node().a}, {x.pool, x.node().b}}; };
+    if (in[0].node().prim == Prim::Mul) {
+      const auto [a, b] = factors(in[0]);
+      return kernel::fma(a, b, subtract ? -in[1] : in[1]);
+    }
+    if (in[1].node().prim == Prim::Mul) {
+      const auto [a, b] = factors(in[1]);
+      return kernel::fma(subtract ? -a : a, b, in[0]);
+    }
+    return {};
   }
 
   Reduction& reduction(EntryId entry) {
