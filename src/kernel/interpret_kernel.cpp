@@ -1,0 +1,165 @@
+#include "kernel/interpret_kernel.h"
+
+#include "support/check.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+namespace kiln::kernel {
+namespace {
+
+bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
+bool greatest(Monoid m) { return m == Monoid::Max || m == Monoid::ArgMax; }
+
+std::uint64_t identity(const AccDecl& a) {
+  if (a.monoid == Monoid::Sum) return 0;
+  if (a.monoid == Monoid::Prod) return const_bits(a.type, 1);
+  if (is_float(a.type)) return const_bits(a.type, greatest(a.monoid) ? -HUGE_VAL : HUGE_VAL);
+  return dispatch(a.type, [&]<class T>() -> std::uint64_t {
+    const T value = greatest(a.monoid) ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(T));
+    return bits;
+  });
+}
+
+class Interpreter {
+ public:
+  Interpreter(const Kernel& kernel, const KernelMemory& memory)
+      : k_(kernel), m_(memory), value_(kernel.pool.size()), order_(kernel.pool.size()), vars_(kernel.n_vars),
+        accs_(kernel.accs.size()) {
+    KILN_CHECK_THAT(m_.buffers.size() == k_.buffers.size() && m_.params.size() >= k_.n_params &&
+                        m_.slots.size() >= k_.slots.size(), "a launch of another kernel");
+  }
+
+  void block(const std::vector<Stmt>& body, std::int64_t grid) {
+    for (const Stmt& s : body) {
+      switch (s.kind) {
+        case Stmt::Kind::Loop: loop(k_.loops[s.target], grid); break;
+        case Stmt::Kind::Update: update(s); break;
+        case Stmt::Kind::Store: store(s); break;
+      }
+    }
+  }
+
+ private:
+  struct Acc {
+    std::uint64_t value;
+    std::int64_t position;
+  };
+
+  void loop(const LoopDecl& l, std::int64_t grid) {
+    const std::int64_t n = l.kind == LoopKind::Grid ? grid : static_cast<std::int64_t>(evaluate(l.extent));
+    for (std::uint32_t a : l.accs) accs_[a] = {identity(k_.accs[a]), std::numeric_limits<std::int64_t>::max()};
+    for (std::int64_t i = 0; i < n; ++i) {
+      vars_[l.var] = i;
+      block(l.body, grid);
+    }
+  }
+
+  void update(const Stmt& s) {
+    const AccDecl& a = k_.accs[s.target];
+    const std::uint64_t x = evaluate(s.value);
+    Acc& acc = accs_[s.target];
+    const auto prim = [&](Prim p, DType type, std::uint64_t u, std::uint64_t v) {
+      return eval_prim(p, type, a.type, 0, u, v, 0);
+    };
+    switch (a.monoid) {
+      case Monoid::Sum: acc.value = prim(Prim::Add, a.type, acc.value, x); return;
+      case Monoid::Prod: acc.value = prim(Prim::Mul, a.type, acc.value, x); return;
+      case Monoid::Max: acc.value = prim(Prim::Max, a.type, x, acc.value); return;
+      case Monoid::Min: acc.value = prim(Prim::Min, a.type, x, acc.value); return;
+      case Monoid::ArgMax:
+      case Monoid::ArgMin: break;
+    }
+    // NaN is best of all; of equals the first position.
+    const auto position = static_cast<std::int64_t>(evaluate(s.index));
+    const auto holds = [&](Prim p, std::uint64_t u, std::uint64_t v) { return prim(p, DType::Bool, u, v) != 0; };
+    const bool x_nan = holds(Prim::Ne, x, x), best_nan = holds(Prim::Ne, acc.value, acc.value);
+    const bool earlier = position < acc.position;
+    const bool better = greatest(a.monoid) ? holds(Prim::Lt, acc.value, x) : holds(Prim::Lt, x, acc.value);
+    const bool tie = holds(Prim::Eq, x, acc.value) || (x_nan && best_nan);
+    if ((x_nan && !best_nan) || (better && !best_nan) || (tie && earlier)) acc = {x, position};
+  }
+
+  void store(const Stmt& s) {
+    const std::uint64_t value = evaluate(s.value);
+    const auto index = static_cast<std::int64_t>(evaluate(s.index));
+    std::memcpy(element(s.target, index), &value, static_cast<std::size_t>(size_of(k_.buffers[s.target].dtype)));
+  }
+
+  std::byte* element(std::uint64_t buffer, std::int64_t index) const {
+    const BufferDecl& d = k_.buffers[buffer];
+    const std::int64_t size = size_of(d.dtype);
+    const BufferMemory& b = m_.buffers[buffer];
+    const bool own = d.role == BufferDecl::Role::Scratch;
+    std::byte* const p = (own ? m_.scratch.data() + m_.params[d.offset_param] : b.element0) + index * size;
+    const std::span<const std::byte> all = own ? std::span<const std::byte>(m_.scratch) : b.bytes;
+    const std::less_equal<const std::byte*> le;
+    KILN_CHECK_THAT(le(all.data(), p) && le(p + size, all.data() + all.size()), "element ", index, " of buffer ",
+                    buffer, " is outside its memory");
+    return p;
+  }
+
+  /// Everything `root` needs, operands first; found once.
+  const std::vector<ExprId>& order_of(ExprId root) {
+    std::vector<ExprId>& order = order_[root];
+    if (!order.empty()) return order;
+    std::vector<bool> needed(root + 1, false);
+    needed[root] = true;
+    for (ExprId id = root + 1; id-- > 0;) {
+      if (!needed[id]) continue;
+      for (ExprId operand : {k_.pool[id].a, k_.pool[id].b, k_.pool[id].c})
+        if (operand != kNoExpr) needed[operand] = true;
+    }
+    for (ExprId id = 0; id <= root; ++id)
+      if (needed[id]) order.push_back(id);
+    return order;
+  }
+
+  /// Bits of `root` now: nothing is remembered from one statement to the next.
+  std::uint64_t evaluate(ExprId root) {
+    for (ExprId id : order_of(root)) value_[id] = compute(k_.pool[id]);
+    return value_[root];
+  }
+
+  std::uint64_t compute(const ExprNode& n) const {
+    switch (n.prim) {
+      case Prim::Const: return n.imm;
+      case Prim::Param: return static_cast<std::uint64_t>(m_.params[n.imm]);
+      case Prim::Slot: return m_.slots[n.imm];
+      case Prim::Var: return static_cast<std::uint64_t>(vars_[n.imm]);
+      case Prim::Acc: {
+        const Acc& a = accs_[n.imm];
+        return positional(k_.accs[n.imm].monoid) ? static_cast<std::uint64_t>(a.position) : a.value;
+      }
+      case Prim::Load: {
+        if (n.b != kNoExpr && value_[n.b] == 0) return 0;
+        std::uint64_t bits = 0;
+        std::memcpy(&bits, element(n.imm, static_cast<std::int64_t>(value_[n.a])), static_cast<std::size_t>(size_of(n.type)));
+        return is_bool(n.type) ? bits != 0 : bits;
+      }
+      default: break;  // computed from operands
+    }
+    const auto operand = [&](ExprId id) { return id == kNoExpr ? 0 : value_[id]; };
+    return eval_prim(n.prim, n.type, k_.pool[n.a].type, n.imm, operand(n.a), operand(n.b), operand(n.c));
+  }
+
+  const Kernel& k_;
+  const KernelMemory& m_;
+  std::vector<std::uint64_t> value_;
+  std::vector<std::vector<ExprId>> order_;
+  std::vector<std::int64_t> vars_;
+  std::vector<Acc> accs_;
+};
+
+}  // namespace
+
+void interpret(const Kernel& kernel, const KernelMemory& memory, std::int64_t grid) {
+  Interpreter(kernel, memory).block(kernel.body, grid);
+  if (!kernel.finish.empty()) Interpreter(kernel, memory).block(kernel.finish, 1);
+}
+
+}  // namespace kiln::kernel
