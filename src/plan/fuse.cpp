@@ -141,6 +141,11 @@ class Fuser {
     }
     for (NodeId id = 0; id < n; ++id)
       if (wanted[id] && transparent_[id] && g_[id].op != Op::leaf && needs_memory(id)) transparent_[id] = false;
+    for (NodeId r : g_.roots) {  // what a root view shows must be stored, so it is as good as a root
+      if (!transparent_[r] || !ir::is_view(g_[r].op)) continue;
+      const NodeId base = resolve_alias(g_, r).base;
+      if (base != kNoNode && g_[base].op != Op::leaf) is_root_[base] = true;
+    }
   }
 
   /// A transparent node that somebody reads as memory and that no existing memory shows.

@@ -102,7 +102,8 @@ class PlanMaker {
   }
 
   MatrixOperand operand(NodeId id, std::span<const std::int64_t> batch) {
-    const plan::Alias a = plan::resolve_alias(g_, id);
+    plan::Alias a = plan::resolve_alias(g_, id);
+    if (regions_.stored[id] && ir::is_view(g_[id].op)) a = {id, 0, row_major(g_[id].dims)};  // written out for us
     KILN_CHECK_THAT(a.base != ir::kNoNode, "a matmul operand has no memory");
     const ir::GraphNode& n = g_[id];
     MatrixOperand m;
@@ -169,6 +170,12 @@ class PlanMaker {
     for (std::size_t i = 0; i < ids.size(); ++i) w[i] = g[ids[i]].op != ir::Op::leaf && g[ids[i]].held;
     for (std::uint32_t r : walk.roots) w[r] = true;
     return w;
+  }
+
+  static std::vector<std::int64_t> row_major(ir::Dims dims) {
+    std::vector<std::int64_t> strides(dims.size(), 1);
+    for (std::size_t a = dims.size(); a-- > 1;) strides[a - 1] = strides[a] * dims[a];
+    return strides;
   }
 
   static bool contiguous(ir::Dims dims, const std::vector<std::int64_t>& strides) {
