@@ -1,0 +1,86 @@
+#include "api/expect.h"
+
+namespace kiln {
+namespace {
+
+using namespace testing;
+
+TEST(Reduce, OverAnyAxes) {
+  const Tensor x = counting({2, 3, 2});
+  expect_equal<float>(sum(x), Shape{}, {66});
+  expect_equal<float>(sum(x, 0), {3, 2}, {6, 8, 10, 12, 14, 16});
+  expect_equal<float>(sum(x, {0, -1}), {14, 22, 30});
+  expect_equal<float>(sum(x, 1, true), {2, 1, 2}, {6, 9, 24, 27});
+  expect_equal<float>(max(x, {1, 2}), {5, 11});
+  expect_equal<float>(min(x, {1, 2}, true), {2, 1, 1}, {0, 6});
+  expect_equal<float>(prod(floats({2, 3, 4})), Shape{}, {24});
+  EXPECT_EQ(sum(x, {}).node(), x.node());
+  expect_equal<float>(sum(Tensor(3.f)), Shape{}, {3});
+  expect_user_error([&] { sum(x, 3); }, "[sum] axis 3 is out of range for shape (2, 3, 2)");
+  expect_user_error([&] { sum(x, {1, -2}); }, "[sum] axis -2 is given twice for shape (2, 3, 2)");
+}
+
+TEST(Reduce, IntegersWiden) {
+  expect_equal<std::int64_t>(sum(full({3}, 100, DType::Int8)), Shape{}, {300});
+  expect_equal<std::uint64_t>(sum(full({3}, 200, DType::UInt8)), Shape{}, {600});
+  expect_equal<std::int64_t>(sum(ones({3}, DType::Bool)), Shape{}, {3});
+  expect_equal<std::int64_t>(prod(full({10}, 10, DType::Int32)), Shape{}, {10000000000});
+  expect_equal<std::int64_t>(sum(zeros({2}, DType::Int8), {}), {0, 0});
+  expect_equal<std::int64_t>(count_nonzero(floats({0, 1, kNan, -0.f})), Shape{}, {2});
+  EXPECT_EQ(sum(ones({3}, DType::Float16)).dtype(), DType::Float16);
+}
+
+TEST(Reduce, NanAndLogic) {
+  expect_equal<float>(max(floats({1, kNan, 3})), Shape{}, {kNan});
+  expect_equal<float>(min(floats({kNan, 3})), Shape{}, {kNan});
+  expect_equal<float>(max(floats({-kInf, -5})), Shape{}, {-5});
+  expect_equal<bool>(any(floats({2, 2}, {0, 0, 0, kNan}), 1), {false, true});
+  expect_equal<bool>(all(floats({2, 2}, {1, 0, 2, kNan}), 1), {false, true});
+  expect_equal<bool>(max(Tensor({true, false})), Shape{}, {true});
+}
+
+TEST(Reduce, Positions) {
+  const Tensor x = floats({2, 3}, {1, 5, 5, 7, 0, 7});
+  expect_equal<std::int64_t>(argmax(x, 1), {1, 0});
+  expect_equal<std::int64_t>(argmin(x, 0), {0, 1, 0});
+  expect_equal<std::int64_t>(argmax(x), Shape{}, {3});
+  expect_equal<std::int64_t>(argmin(x, std::nullopt, true), {1, 1}, {4});
+  expect_equal<std::int64_t>(argmax(floats({1, kNan, kNan, kInf})), Shape{}, {1});
+  expect_equal<std::int64_t>(argmin(floats({1, kNan, -kInf})), Shape{}, {1});
+  expect_equal<std::int64_t>(argmax(Tensor({false, true})), Shape{}, {1});
+}
+
+TEST(Reduce, EmptyAxes) {
+  expect_equal<float>(sum(zeros({0})), Shape{}, {0});
+  expect_equal<float>(prod(zeros({2, 0}), 1), {1, 1});
+  expect_equal<bool>(any(zeros({0})), Shape{}, {false});
+  expect_equal<bool>(all(zeros({0})), Shape{}, {true});
+  expect_equal<float>(mean(zeros({0})), Shape{}, {kNan});
+  expect_equal<float>(logsumexp(zeros({0})), Shape{}, {-kInf});
+  EXPECT_EQ(max(zeros({0, 3}), 1).shape().str(), "(0,)");
+  expect_user_error([] { max(zeros({0, 3}), 0); }, "[max] no elements to choose from in float32 (0, 3)");
+  expect_user_error([] { argmax(zeros({0})); }, "[argmax] no elements to choose from in float32 (0,)");
+}
+
+TEST(Reduce, Moments) {
+  const Tensor x = floats({2, 2}, {1, 3, 2, 6});
+  expect_near(mean(x, 1), {2, 4});
+  expect_near(var(x, 1), {1, 4});
+  expect_near(var(x, 1, false, 1), {2, 8});
+  expect_near(std(x, 1, true), {2, 1}, {1, 2});
+  expect_near(mean(Tensor({1, 2})), Shape{}, {1.5});
+  EXPECT_EQ(mean(Tensor({1, 2})).dtype(), DType::Float32);
+  EXPECT_EQ(mean(ones({3}, DType::BFloat16)).dtype(), DType::BFloat16);
+  expect_near(mean(full({70000}, 2, DType::Float16)), Shape{}, {2});  // the sum alone is beyond float16
+  expect_near(var(floats({5}), all_axes, false, 1), Shape{}, {NAN});
+}
+
+TEST(Reduce, Logsumexp) {
+  expect_near(logsumexp(floats({1000, 1000})), Shape{}, {1000.6931471805599});
+  expect_near(logsumexp(floats({2, 2}, {-kInf, -kInf, 0, -kInf}), 1), {-HUGE_VAL, 0});
+  expect_near(logsumexp(floats({kInf, 0})), Shape{}, {HUGE_VAL});
+  expect_near(logsumexp(floats({kNan, 0})), Shape{}, {NAN});
+}
+
+}  // namespace
+}  // namespace kiln

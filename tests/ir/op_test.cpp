@@ -1,0 +1,81 @@
+// The op table as data: rows are well formed, and docs/ops.md says what they say.
+#include "ir/op.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace kiln::ir {
+namespace {
+
+const char* result_of(TypeRule rule) {
+  switch (rule) {
+    case TypeRule::Same: return "T";
+    case TypeRule::Float: return "T; float32 for integers and bool";
+    case TypeRule::Compare:
+    case TypeRule::Logical: return "bool";
+    case TypeRule::Select: return "T of the last two";
+    case TypeRule::Structural: return "";
+  }
+  return "";
+}
+
+std::string accepted(const OpInfo& row) {
+  if (row.rule == TypeRule::Float || row.types == ANY) return "any";
+  std::string out;
+  const auto add = [&](int bit, const char* name) {
+    if (row.types & bit) out += (out.empty() ? "" : ", ") + std::string(name);
+  };
+  add(BOOL, "bool");
+  add(INTEGER, "integers");
+  add(FLOAT, "floats");
+  return out;
+}
+
+std::string reference_page() {
+  std::ostringstream out;
+  out << "# Elementwise operations\n\n"
+         "Made from `include/kiln/ops.def` by `tests/ir/op_test.cpp` (run it with `UPDATE_GOLDEN=1` after adding an\n"
+         "op). T is the operands' promoted dtype ([semantics](semantics.md)); x, y, z are the operands in order.\n"
+         "`floor`, `ceil`, `trunc` and `round` also take integers, which come back unchanged; `isnan`, `isinf` and\n"
+         "`isfinite` take any dtype.\n\n"
+         "| function | operands | dtypes | result | value |\n|---|---|---|---|---|\n";
+  for (int i = 0; i < kOpCount; ++i) {
+    const OpInfo& row = kOpInfo[i];
+    if (row.kind != OpKind::Elementwise) continue;
+    std::string doc(row.doc);
+    for (std::size_t at = 0; (at = doc.find('|', at)) != std::string::npos; at += 2) doc.insert(at, "\\");
+    out << "| `" << row.name << "` | " << int{row.arity} << " | " << accepted(row) << " | " << result_of(row.rule)
+        << " | " << doc << " |\n";
+  }
+  return out.str();
+}
+
+TEST(OpTable, RowsAreWellFormed) {
+  for (int i = 0; i < kOpCount; ++i) {
+    const OpInfo& row = kOpInfo[i];
+    if (row.kind != OpKind::Elementwise) continue;
+    EXPECT_FALSE(row.doc.empty()) << row.name;
+    EXPECT_LT(row.lo, row.hi) << row.name;
+    EXPECT_TRUE(row.arity >= 1 && row.arity <= 3) << row.name;
+    EXPECT_EQ(row.arity == 3, row.rule == TypeRule::Select) << row.name;
+    if (row.rule == TypeRule::Float) EXPECT_EQ(row.types, FLOAT) << row.name;
+  }
+}
+
+TEST(OpTable, ReferencePageIsCurrent) {
+  const auto path = std::filesystem::path(__FILE__).parent_path() / ".." / ".." / "docs" / "ops.md";
+  if (std::getenv("UPDATE_GOLDEN")) std::ofstream(path) << reference_page();
+  std::ifstream file(path);
+  if (!file) GTEST_SKIP() << "no source tree beside this build";
+  std::ostringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str(), reference_page()) << "run this test with UPDATE_GOLDEN=1";
+}
+
+}  // namespace
+}  // namespace kiln::ir
