@@ -9,5 +9,6 @@ namespace kiln::tool {
 void add_doctor(CLI::App& app);
 void add_env(CLI::App& app);
 void add_cache(CLI::App& app);
+void add_bench(CLI::App& app);
 
 }  // namespace kiln::tool

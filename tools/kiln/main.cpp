@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   kiln::tool::add_doctor(app);
   kiln::tool::add_env(app);
   kiln::tool::add_cache(app);
+  kiln::tool::add_bench(app);
   try {
     app.parse(argc, argv);
     return 0;

@@ -263,4 +263,12 @@ const Ceilings& ceilings() {
   return measured;
 }
 
+void refine(Ceilings& ceilings) {
+  const Loops loops = choose();
+  const Pages from(kBufferBytes), to(kBufferBytes);
+  ceilings.copy_gbps = std::max(ceilings.copy_gbps, copy_rate(loops, 0, from, to));
+  ceilings.read_gbps = std::max(ceilings.read_gbps, read_rate(loops, 0, from));
+  ceilings.fma_gflops = std::max(ceilings.fma_gflops, fma_rate(loops, 0));
+}
+
 }  // namespace kiln::cpu

@@ -18,5 +18,8 @@ struct Ceilings {
   double copy_gbps_1 = 0, read_gbps_1 = 0, fma_gflops_1 = 0;  // one thread
 };
 const Ceilings& ceilings();
+/// Measures the rates of all threads again and keeps the better: on a shared machine one measurement may be
+/// slow.
+void refine(Ceilings& ceilings);
 
 }  // namespace kiln::cpu

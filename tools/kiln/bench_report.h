@@ -1,0 +1,25 @@
+// What a person and a program read of the bench: a table, JSON, a picture.
+#pragma once
+
+#include "bench_row.h"
+
+#include <string>
+#include <vector>
+
+namespace kiln::tool {
+
+/// The measured rows of one workload; either may be missing.
+struct Measured {
+  const Row* fused = nullptr;
+  const Row* eager = nullptr;
+};
+std::vector<Measured> by_workload(const std::vector<Row>& rows);
+
+std::string rates_line(const cpu::Ceilings& ceilings);
+std::string machine_line(const cpu::Ceilings& ceilings);
+std::string table_header();
+std::string table_line(const Measured& measured);
+std::string json_text(const std::vector<Row>& rows, const cpu::Ceilings& ceilings);
+std::string svg_text(const std::vector<Row>& rows, const cpu::Ceilings& ceilings);
+
+}  // namespace kiln::tool

@@ -1,0 +1,365 @@
+#include "workload.h"
+
+#include "backend/cpu/threads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <mutex>
+
+namespace kiln::tool {
+namespace {
+
+constexpr std::int64_t kMi = 1 << 20;
+
+std::string size_name(std::int64_t n) {
+  if (n >= kMi && n % kMi == 0) return std::to_string(n / kMi) + "M";
+  if (n >= 4096 && n % 1024 == 0) return std::to_string(n / 1024) + "K";
+  return std::to_string(n);
+}
+
+/// The greatest of f(i), computed on all threads.
+double greatest(std::int64_t n, const std::function<double(std::int64_t)>& f) {
+  std::mutex mutex;
+  double worst = 0;
+  cpu::parallel_for(n, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    double mine = 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const double value = f(i);
+      mine = std::isnan(value) ? INFINITY : std::max(mine, value);
+    }
+    const std::lock_guard lock(mutex);
+    worst = std::max(worst, mine);
+  });
+  return worst;
+}
+
+/// Rows of `columns`: the error of each against `expected(row)`, relative to the row's greatest magnitude.
+double row_error(const float* got, std::int64_t rows, std::int64_t columns,
+                 const std::function<std::vector<double>(std::int64_t)>& expected) {
+  const std::int64_t step = std::max<std::int64_t>(1, rows / 512);
+  return greatest((rows + step - 1) / step, [&](std::int64_t i) {
+    const std::vector<double> row = expected(i * step);
+    double scale = 1e-300, worst = 0;
+    for (const double v : row) scale = std::max(scale, std::abs(v));
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const double difference = std::abs(got[i * step * columns + c] - row[static_cast<std::size_t>(c)]);
+      worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
+    }
+    return worst / scale;
+  });
+}
+
+// tanh(a b + 1) sigmoid(a - b) + relu(a) / 2 - |b|
+Workload chain10(const std::string& name, std::int64_t n) {
+  Workload w;
+  w.name = name;
+  w.bytes = 3.0 * 4 * static_cast<double>(n);
+  w.tolerance = 1e-5;
+  w.make = [n](bool tiny) {
+    const std::int64_t size = tiny ? 16 : n;
+    const Tensor a = uniform({size}, -2, 2, 1), b = uniform({size}, -2, 2, 2);
+    Program p;
+    p.record = [a, b] { return std::vector{tanh(a * b + 1) * sigmoid(a - b) + relu(a) * 0.5 - abs(b)}; };
+    p.max_error = [a, b, size](const std::vector<Tensor>& out) {
+      const float *x = a.data<float>(), *y = b.data<float>();
+      return elementwise_error(out[0].data<float>(), size, [=](std::int64_t i) {
+        const double s = x[i], t = y[i];
+        return std::tanh(s * t + 1) / (1 + std::exp(t - s)) + std::max(s, 0.0) * 0.5 - std::abs(t);
+      });
+    };
+    return p;
+  };
+  return w;
+}
+
+Workload softmax() {
+  Workload w;
+  w.name = "softmax_f32_16384x1024";
+  w.bytes = 2.0 * 4 * 16384 * 1024;
+  w.tolerance = 1e-5;
+  w.make = [](bool tiny) {
+    const std::int64_t rows = tiny ? 2 : 16384, columns = tiny ? 16 : 1024;
+    const Tensor x = uniform({rows, columns}, -8, 8, 3);
+    Program p;
+    p.record = [x] {
+      const Tensor top = max(x, -1, true);
+      const Tensor e = exp(x - top);
+      const Tensor total = sum(e, -1, true);
+      return std::vector{e / total};
+    };
+    p.max_error = [=](const std::vector<Tensor>& out) {
+      const float* in = x.data<float>();
+      return row_error(out[0].data<float>(), rows, columns, [=](std::int64_t r) {
+        std::vector<double> row(in + r * columns, in + (r + 1) * columns);
+        const double top = *std::max_element(row.begin(), row.end());
+        double total = 0;
+        for (double& v : row) total += v = std::exp(v - top);
+        for (double& v : row) v /= total;
+        return row;
+      });
+    };
+    return p;
+  };
+  return w;
+}
+
+Workload layernorm() {
+  Workload w;
+  w.name = "layernorm_f32_16384x1024";
+  w.bytes = 2.0 * 4 * 16384 * 1024 + 2.0 * 4 * 1024;
+  w.tolerance = 1e-5;
+  w.make = [](bool tiny) {
+    const std::int64_t rows = tiny ? 2 : 16384, columns = tiny ? 16 : 1024;
+    const Tensor x = uniform({rows, columns}, -2, 3, 4);
+    const Tensor weight = uniform({columns}, 0.5, 1.5, 5), bias = uniform({columns}, -1, 1, 6);
+    Program p;
+    p.record = [=] {
+      const Tensor center = mean(x, -1, true), spread = var(x, -1, true);
+      return std::vector{(x - center) / sqrt(spread + 1e-5) * weight + bias};
+    };
+    p.max_error = [=](const std::vector<Tensor>& out) {
+      const float *in = x.data<float>(), *scale = weight.data<float>(), *shift = bias.data<float>();
+      return row_error(out[0].data<float>(), rows, columns, [=](std::int64_t r) {
+        std::vector<double> row(in + r * columns, in + (r + 1) * columns);
+        double center = 0, spread = 0;
+        for (const double v : row) center += v / static_cast<double>(columns);
+        for (const double v : row) spread += (v - center) * (v - center) / static_cast<double>(columns);
+        for (std::int64_t c = 0; c < columns; ++c) {
+          double& v = row[static_cast<std::size_t>(c)];
+          v = (v - center) / std::sqrt(spread + 1e-5) * scale[c] + shift[c];
+        }
+        return row;
+      });
+    };
+    return p;
+  };
+  return w;
+}
+
+Tensor normal_cdf(const Tensor& x) { return 0.5 * (erf(x * M_SQRT1_2) + 1); }
+
+Workload black_scholes() {
+  constexpr double kRate = 0.02, kVolatility = 0.3;
+  Workload w;
+  w.name = "black_scholes_f32_8M";
+  w.bytes = 5.0 * 4 * 8 * kMi;
+  w.tolerance = 1e-4;  // prices are differences of numbers near 100
+  w.make = [](bool tiny) {
+    const std::int64_t n = tiny ? 16 : 8 * kMi;
+    const Tensor spot = uniform({n}, 50, 150, 7), strike = uniform({n}, 50, 150, 8),
+                 years = uniform({n}, 0.1, 2, 9);
+    Program p;
+    p.record = [=] {
+      const Tensor spread = kVolatility * sqrt(years);
+      const Tensor d1 = (log(spot / strike) + (kRate + 0.5 * kVolatility * kVolatility) * years) / spread;
+      const Tensor d2 = d1 - spread;
+      const Tensor discounted = strike * exp(-kRate * years);
+      const Tensor call = spot * normal_cdf(d1) - discounted * normal_cdf(d2);
+      const Tensor put = discounted * normal_cdf(-d2) - spot * normal_cdf(-d1);
+      return std::vector{call, put};
+    };
+    p.max_error = [=](const std::vector<Tensor>& out) {
+      const float *s = spot.data<float>(), *k = strike.data<float>(), *t = years.data<float>();
+      const auto price = [=](std::int64_t i, double sign) {
+        const double spread = kVolatility * std::sqrt(t[i]);
+        const double d1 =
+            (std::log(double{s[i]} / k[i]) + (kRate + 0.5 * kVolatility * kVolatility) * t[i]) / spread;
+        const auto cdf = [](double x) { return 0.5 * std::erfc(-x * M_SQRT1_2); };
+        return sign * (s[i] * cdf(sign * d1) - k[i] * std::exp(-kRate * t[i]) * cdf(sign * (d1 - spread)));
+      };
+      return std::max(
+          elementwise_error(out[0].data<float>(), n, [=](std::int64_t i) { return price(i, 1); }),
+          elementwise_error(out[1].data<float>(), n, [=](std::int64_t i) { return price(i, -1); }));
+    };
+    return p;
+  };
+  return w;
+}
+
+Workload sum_sq() {
+  Workload w;
+  w.name = "sum_sq_f32_64M";
+  w.floor = Workload::Floor::Read;
+  w.bytes = 4.0 * 64 * kMi;
+  w.tolerance = 1e-5;
+  w.make = [](bool tiny) {
+    const std::int64_t n = tiny ? 16 : 64 * kMi;
+    const Tensor x = uniform({n}, -1, 1, 10);
+    Program p;
+    p.record = [x] { return std::vector{sum(x * x)}; };
+    p.max_error = [x, n](const std::vector<Tensor>& out) {
+      const float* in = x.data<float>();
+      std::mutex mutex;
+      double total = 0;
+      cpu::parallel_for(n, 1, [&](std::int64_t begin, std::int64_t end, int) {
+        double mine = 0;
+        for (std::int64_t i = begin; i < end; ++i) mine += double{in[i]} * in[i];
+        const std::lock_guard lock(mutex);
+        total += mine;
+      });
+      return std::abs(out[0].item<float>() - total) / total;
+    };
+    return p;
+  };
+  return w;
+}
+
+Workload linear_gelu() {
+  Workload w;
+  w.name = "linear_gelu_f32_2048x1024x4096";
+  w.floor = Workload::Floor::Flops;
+  w.bytes = 4.0 * (2048.0 * 1024 + 1024.0 * 4096 + 4096 + 2048.0 * 4096);
+  w.flops = 2.0 * 2048 * 1024 * 4096;
+  w.tolerance = 1e-4;
+  w.make = [](bool tiny) {
+    const std::int64_t m = tiny ? 2 : 2048, k = tiny ? 4 : 1024, n = tiny ? 8 : 4096;
+    const Tensor x = uniform({m, k}, -1, 1, 11), weight = uniform({k, n}, -0.1, 0.1, 12),
+                 bias = uniform({n}, -1, 1, 13);
+    Program p;
+    p.record = [=] { return std::vector{gelu(matmul(x, weight) + bias)}; };
+    p.max_error = [=](const std::vector<Tensor>& out) {
+      const float *a = x.data<float>(), *b = weight.data<float>(), *c = bias.data<float>(),
+                  *got = out[0].data<float>();
+      const std::int64_t samples = std::min<std::int64_t>(m * n, 4096);
+      return greatest(samples, [=](std::int64_t s) {
+        const std::int64_t at = s * (m * n / samples) + s % std::min<std::int64_t>(n, m * n / samples);
+        const std::int64_t i = at / n, j = at % n;
+        double dot = c[j];
+        for (std::int64_t q = 0; q < k; ++q) dot += double{a[i * k + q]} * b[q * n + j];
+        return std::abs(got[at] - 0.5 * dot * std::erfc(-dot * M_SQRT1_2)) / std::max(1.0, std::abs(dot));
+      });
+    };
+    return p;
+  };
+  return w;
+}
+
+// ((x s + 1) / 2 - 1/4): numbers from the program, another one in every call.
+Workload scalar_chain() {
+  Workload w;
+  w.name = "small_scalar_chain_f32_16";
+  w.bytes = 2.0 * 4 * 16;
+  w.tolerance = 1e-6;
+  w.make = [](bool) {
+    const Tensor x = uniform({16}, -1, 1, 14);
+    const auto call = std::make_shared<int>(0);
+    Program p;
+    p.record = [=] {
+      *call = (*call + 1) % 1000;
+      return std::vector{(x * *call + 1) * 0.5 - 0.25};
+    };
+    p.max_error = [=](const std::vector<Tensor>& out) {
+      const float* in = x.data<float>();
+      return elementwise_error(out[0].data<float>(), 16,
+                               [=](std::int64_t i) { return (in[i] * *call + 1.0) * 0.5 - 0.25; });
+    };
+    return p;
+  };
+  return w;
+}
+
+/// `ops` cheap operations in a row.
+Workload chain(int ops, std::int64_t n) {
+  Workload w;
+  w.name = "chain" + std::to_string(ops) + "_f32_" + size_name(n);
+  w.bytes = 2.0 * 4 * static_cast<double>(n);
+  w.tolerance = 1e-5;
+  w.make = [ops, n](bool tiny) {
+    const std::int64_t size = tiny ? 16 : n;
+    const Tensor x = uniform({size}, -1, 1, 15);
+    Program p;
+    p.record = [x, ops] {
+      Tensor y = x;
+      for (int i = 0; i < ops; ++i) switch (i % 4) {
+          case 0:
+            y = y * 0.9;
+            break;
+          case 1:
+            y = y + 0.3;
+            break;
+          case 2:
+            y = abs(y);
+            break;
+          case 3:
+            y = minimum(y, 0.8);
+            break;
+        }
+      return std::vector{y};
+    };
+    p.max_error = [x, ops, size](const std::vector<Tensor>& out) {
+      const float* in = x.data<float>();
+      return elementwise_error(out[0].data<float>(), size, [=](std::int64_t at) {
+        double y = in[at];
+        for (int i = 0; i < ops; ++i) switch (i % 4) {
+            case 0:
+              y = y * 0.9;
+              break;
+            case 1:
+              y = y + 0.3;
+              break;
+            case 2:
+              y = std::abs(y);
+              break;
+            case 3:
+              y = std::min(y, 0.8);
+              break;
+          }
+        return y;
+      });
+    };
+    return p;
+  };
+  return w;
+}
+
+}  // namespace
+
+Tensor uniform(const Shape& shape, double low, double high, std::uint32_t seed) {
+  static auto* const staging = new std::vector<float>;  // kept: fresh pages cost more than the numbers
+  const std::int64_t n = shape.numel();
+  if (static_cast<std::int64_t>(staging->size()) < n) staging->resize(static_cast<std::size_t>(n));
+  float* const out = staging->data();
+  const double scale = (high - low) / 16777216.0;
+  cpu::parallel_for(n, 4096, [=](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::uint32_t h = static_cast<std::uint32_t>(i) * 0x9e3779b9u + seed * 0x85ebca6bu;
+      h = (h ^ (h >> 16)) * 0x7feb352du;
+      h = (h ^ (h >> 15)) * 0x846ca68bu;
+      h ^= h >> 16;
+      out[i] = static_cast<float>(low + scale * (h >> 8));
+    }
+  });
+  return Tensor::from(std::span<const float>(out, static_cast<std::size_t>(n)), shape);
+}
+
+double elementwise_error(const float* got, std::int64_t n,
+                         const std::function<double(std::int64_t)>& expected) {
+  const std::int64_t samples = std::min<std::int64_t>(n, 1 << 19), step = n / samples;
+  return greatest(samples, [&](std::int64_t s) {
+    // A different place in every stretch, so that every lane and every remainder is met; the last element
+    // too.
+    const std::int64_t i = s == samples - 1 ? n - 1 : s * step + s % step;
+    const double e = expected(i);
+    return std::abs(got[i] - e) / std::max(1.0, std::abs(e));
+  });
+}
+
+std::vector<Workload> all_workloads() {
+  std::vector<Workload> out = {chain10("chain10_f32_16M", 16 * kMi),
+                               softmax(),
+                               layernorm(),
+                               black_scholes(),
+                               sum_sq(),
+                               linear_gelu(),
+                               chain10("small_chain10_f32_1024", 1024),
+                               scalar_chain()};
+  for (Workload& w : image_workloads()) out.push_back(std::move(w));
+  for (Workload& w : digits_workloads()) out.push_back(std::move(w));
+  for (const int ops : {2, 5, 20, 50}) out.push_back(chain(ops, 16 * kMi));
+  for (std::int64_t n = 16; n <= 64 * kMi; n *= 4)
+    if (n != 16 * kMi) out.push_back(chain10("chain10_f32_" + size_name(n), n));
+  return out;
+}
+
+}  // namespace kiln::tool
