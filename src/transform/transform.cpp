@@ -3,13 +3,14 @@
 #include "transform/cse.h"
 #include "transform/dce.h"
 #include "transform/fold.h"
+#include "transform/negate.h"
 #include "transform/simplify.h"
 
 namespace kiln::transform {
 namespace {
 
 // cse comes first so that simplify sees equal operands as one, and again because simplified nodes become equal.
-constexpr Pass kPasses[] = {{"cse", cse}, {"simplify", simplify}, {"fold", fold}, {"cse", cse}, {"dce", dce}};
+constexpr Pass kPasses[] = {{"cse", cse}, {"simplify", simplify}, {"negate", negate}, {"fold", fold}, {"cse", cse}, {"dce", dce}};
 
 }  // namespace
 

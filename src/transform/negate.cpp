@@ -1,0 +1,105 @@
+// Terminates: one walk in topological order; a node becomes at most two.
+//
+// Black and Scholes' put and call need erf of d1, d2, -d1 and -d2: with the signs outside, cse leaves two of the four.
+#include "transform/negate.h"
+
+#include <span>
+
+namespace kiln::transform {
+namespace {
+
+using ir::Graph;
+using ir::GraphNode;
+using ir::kNoNode;
+using ir::NodeId;
+using ir::Op;
+
+bool odd(Op op) {
+  switch (op) {
+    case Op::sin: case Op::tan: case Op::asin: case Op::atan: case Op::sinh: case Op::tanh: case Op::asinh:
+    case Op::atanh: case Op::erf:
+      return true;
+    default: return false;
+  }
+}
+
+bool even(Op op) { return op == Op::cos || op == Op::cosh || op == Op::abs; }
+
+class Negater {
+ public:
+  explicit Negater(Graph& graph) : g_(graph) {}
+
+  Renumbering run() {
+    std::vector<GraphNode> old = std::move(g_.nodes);
+    g_.nodes.clear();
+    g_.nodes.reserve(old.size() + old.size() / 8);
+    Renumbering now(old.size());
+    for (NodeId id = 0; id < old.size(); ++id) {
+      GraphNode n = old[id];
+      for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
+      now[id] = is_float(n.dtype) ? place(n) : push(n);
+    }
+    for (NodeId& root : g_.roots) root = now[root];
+    return now;
+  }
+
+ private:
+  NodeId push(const GraphNode& n) {
+    g_.nodes.push_back(n);
+    return static_cast<NodeId>(g_.nodes.size() - 1);
+  }
+
+  /// x where operand k is -x, or kNoNode. Not for an operand that is spread over more elements: the sign would be
+  /// turned for each of them.
+  NodeId negated(const GraphNode& n, int k) const {
+    const GraphNode& in = g_[n.in[k]];
+    return in.op == Op::negative && in.dtype == n.dtype && in.numel == n.numel ? in.in[0] : kNoNode;
+  }
+
+  NodeId minus(GraphNode inner) {
+    GraphNode outer = inner;
+    inner.held = false;
+    outer.op = Op::negative;
+    outer.n_in = 1;
+    outer.in[1] = outer.in[2] = kNoNode;
+    outer.in[0] = push(inner);
+    return push(outer);
+  }
+
+  NodeId place(GraphNode n) {
+    if (odd(n.op) || even(n.op)) {
+      const NodeId x = negated(n, 0);
+      if (x == kNoNode) return push(n);
+      n.in[0] = x;
+      return odd(n.op) ? minus(n) : push(n);
+    }
+    if (n.op == Op::multiply || n.op == Op::divide) {
+      bool sign = false;
+      for (int k = 0; k < 2; ++k)
+        if (const NodeId x = negated(n, k); x != kNoNode) {
+          n.in[k] = x;
+          sign = !sign;
+        }
+      return sign ? minus(n) : push(n);
+    }
+    if (n.op == Op::add || n.op == Op::subtract) {
+      if (const NodeId y = negated(n, 1); y != kNoNode) {  // x ± (-y) = x ∓ y
+        n.in[1] = y;
+        n.op = n.op == Op::add ? Op::subtract : Op::add;
+      } else if (const NodeId x = negated(n, 0); x != kNoNode && n.op == Op::add) {  // -x + y = y - x
+        n.in[0] = n.in[1];
+        n.in[1] = x;
+        n.op = Op::subtract;
+      }
+    }
+    return push(n);
+  }
+
+  Graph& g_;
+};
+
+}  // namespace
+
+Renumbering negate(Graph& graph) { return Negater(graph).run(); }
+
+}  // namespace kiln::transform
