@@ -35,6 +35,7 @@ using llvm::BasicBlock;
 using llvm::FixedVectorType;
 using llvm::Value;
 
+constexpr std::uint64_t kPrefetchBytes = 2048;
 constexpr std::size_t kTwoBodies = 70;  // vector primitives up to which full and masked bodies are both emitted
 
 class FunctionEmitter {
@@ -415,9 +416,18 @@ class FunctionEmitter {
       if (!contiguous) return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
       Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
       const llvm::Align align = element_align(n.type);
+      if (k_.buffers[n.imm].stream) prefetch(base);
       if (!mask) return from_memory(b_.CreateAlignedLoad(vec(t), base, align), n.type);
       return from_memory(b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t))), n.type);
     });
+  }
+
+  /// Asks for the line that this stream will read some iterations later: with long bodies the hardware's own
+  /// prefetcher does not run far enough ahead.
+  void prefetch(Value* base) {
+    Value* ahead = b_.CreateConstGEP1_64(b_.getInt8Ty(), base, kPrefetchBytes);
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ahead->getType()},
+                       {ahead, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
   }
 
   Value* gather(Value* many, llvm::Type* t, DType type, Value* mask) {

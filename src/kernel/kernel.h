@@ -27,7 +27,8 @@ struct BufferDecl {
   enum class Role : std::uint8_t { In, Out, Partial, Scratch } role;
   DType dtype;
   std::uint8_t alignment = 1;  // bytes the pointer is known to be a multiple of, at most 64
-  bool stream = false;         // Out: store past the caches (contiguous vector stores only)
+  bool stream = false;         // more than the caches hold: Out is stored past them, In is fetched ahead (contiguous
+                               // vector accesses only)
   std::uint32_t offset_param = 0;  // Scratch: parameter holding its byte offset in the thread's scratch memory
 };
 

@@ -267,7 +267,9 @@ class Builder {
       if (k_.buffers[b].role == BufferDecl::Role::In && out_.buffers[b].kind == kind && out_.buffers[b].id == id &&
           out_.buffers[b].byte_offset == offset)
         return static_cast<std::uint32_t>(b);
-    const std::uint32_t b = new_buffer({BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype))});
+    const bool stream = n.numel * size_of(n.dtype) >= target_.stream_bytes;
+    const std::uint32_t b =
+        new_buffer({BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype)), stream});
     set_source(b, {kind, id, offset, 0});
     out_.bytes += n.numel * size_of(n.dtype);
     return b;
