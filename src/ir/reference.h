@@ -169,30 +169,37 @@ double nextafter(double x, double y) {
   }
 }
 
+// Compositions go through long double: in double, e^x of a rounded x would be the oracle's own error (tens of ulp in
+// the tails of float64 gelu).
 inline double logaddexp(double x, double y) {
-  if (x == y) return x + 0.69314718055994530942;  // covers equal infinities
-  const double high = x > y ? x : y, low = x > y ? y : x;
+  if (x == y) return static_cast<double>(x + 0.693147180559945309417L);  // covers equal infinities
   if (x != x || y != y) return x + y;
-  return high + std::log1p(std::exp(low - high));
+  const long double high = x > y ? x : y, low = x > y ? y : x;
+  return static_cast<double>(high + std::log1p(std::exp(low - high)));
 }
-inline double sigmoid(double x) {
-  if (x >= 0) return 1.0 / (1.0 + std::exp(-x));
-  const double e = std::exp(x);
-  return e / (1.0 + e);
-}
+inline long double sigmoid_wide(long double x) { return 1.0L / (1.0L + std::exp(-x)); }
+inline double sigmoid(double x) { return static_cast<double>(sigmoid_wide(x)); }
 inline double selu(double x) {
-  constexpr double kScale = 1.0507009873554804934193349852946, kAlpha = 1.6732632423543772848170429916717;
-  return kScale * (x > 0 ? x : kAlpha * std::expm1(x));
+  constexpr long double kScale = 1.0507009873554804934193349852946L, kAlpha = 1.6732632423543772848170429916717L;
+  return static_cast<double>(kScale * (x > 0 ? static_cast<long double>(x) : kAlpha * std::expm1(static_cast<long double>(x))));
 }
-inline double silu(double x) { return x == -HUGE_VAL ? -0.0 : x * sigmoid(x); }
-inline double gelu(double x) { return x == -HUGE_VAL ? -0.0 : 0.5 * x * std::erfc(-x * 0.70710678118654752440); }
+inline double silu(double x) { return x == -HUGE_VAL ? -0.0 : static_cast<double>(x * sigmoid_wide(x)); }
+inline double gelu(double x) {
+  constexpr long double kHalfRoot = 0.707106781186547524400844362105L;
+  return x == -HUGE_VAL ? -0.0 : static_cast<double>(0.5L * x * std::erfc(-x * kHalfRoot));
+}
 inline double gelu_tanh(double x) {
   // x/2 (1 + tanh u) = x sigmoid(2u), which keeps the tail's relative accuracy.
-  const double u = 0.79788456080286535588 * (x + 0.044715 * x * x * x);
-  return x == -HUGE_VAL ? -0.0 : x * sigmoid(2 * u);
+  const long double v = x, u = 0.797884560802865355879892119869L * (v + 0.044715L * v * v * v);
+  return x == -HUGE_VAL ? -0.0 : static_cast<double>(v * sigmoid_wide(2 * u));
 }
-inline double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
-inline double mish(double x) { return x == -HUGE_VAL ? -0.0 : x * std::tanh(softplus(x)); }
+inline long double softplus_wide(long double x) {
+  return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+}
+inline double softplus(double x) { return static_cast<double>(softplus_wide(x)); }
+inline double mish(double x) {
+  return x == -HUGE_VAL ? -0.0 : static_cast<double>(x * std::tanh(softplus_wide(x)));
+}
 inline double hardswish(double x) { return x * (minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0); }
 
 template <std::integral T>
