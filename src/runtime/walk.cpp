@@ -2,7 +2,7 @@
 
 #include "support/check.h"
 
-#include <algorithm>
+#include <cstring>
 
 namespace kiln::runtime {
 namespace {
@@ -12,6 +12,17 @@ using ir::Op;
 
 /// Op lists the structural operations first.
 constexpr Op kFirstElementwise = Op::add;
+constexpr std::uint64_t kSlot = 0x80000000u;  // marks a scalar operand in a key word
+
+/// dtype of the immediate operand k of a node.
+DType immediate_dtype(const Node* n, int k) {
+  const ir::OpInfo& info = ir::info(n->op);
+  if (info.rule == ir::TypeRule::Logical || (info.rule == ir::TypeRule::Select && k == 0)) return DType::Bool;
+  if (info.rule == ir::TypeRule::Compare)
+    for (int i = 0; i < n->n_in; ++i)
+      if (n->in[i]) return n->in[i]->dtype;
+  return n->dtype;
+}
 
 class Walker {
  public:
@@ -20,6 +31,8 @@ class Walker {
     w_.uses.clear();
     w_.leaves.clear();
     w_.slots.clear();
+    w_.slot_uses.clear();
+    w_.slot_lines.clear();
     w_.roots.clear();
     w_.words.clear();
     w_.stack.clear();
@@ -123,10 +136,10 @@ class Walker {
         ++w_.uses[i];
         in[k] = i;
       } else {
-        w_.slots.push_back(n->imm);
+        in[k] = kSlot | slot(n, immediate_dtype(n, k));
       }
     }
-    if (n->op == Op::scalar) w_.slots.push_back(n->imm);
+    if (n->op == Op::scalar) in[0] = kSlot | slot(n, n->dtype);
     push(head(n));
     push(in[0] | in[1] << 32);
     if (n->n_in > 2) push(in[2]);
@@ -136,19 +149,36 @@ class Walker {
     if (n->n_attrs) push({n->attrs, n->n_attrs});
   }
 
+  /// The slot of a node's scalar. Scalars are never merged by value alone, which would make plans of coincidences;
+  /// but the same operation on the same source line with the same value as the first or the latest time (a constant
+  /// inside a function called twice, a loop's factor) is one slot. Which ones are one is part of the plan key.
+  std::uint32_t slot(const Node* n, DType dtype) {
+    constexpr std::size_t kLines = 32;
+    Walk::SlotLine* line = nullptr;
+    for (Walk::SlotLine& l : w_.slot_lines)
+      if (std::memcmp(&l.loc, &n->loc, sizeof l.loc) == 0 && l.op == n->op && l.dtype == dtype) {
+        line = &l;
+        break;
+      }
+    if (line)
+      for (std::uint32_t s : {line->last, line->first})
+        if (w_.slots[s] == n->imm) {
+          w_.slot_uses.push_back(s);
+          return s;
+        }
+    const auto fresh = static_cast<std::uint32_t>(w_.slots.size());
+    w_.slots.push_back(n->imm);
+    w_.slot_uses.push_back(fresh);
+    if (line)
+      line->last = fresh;
+    else if (w_.slot_lines.size() < kLines)
+      w_.slot_lines.push_back({n->loc, n->op, dtype, fresh, fresh});
+    return fresh;
+  }
+
   Walk& w_;
   const ir::TraceGuard& guard_;
 };
-
-/// dtype of the immediate operand k of a node.
-DType immediate_dtype(const Node* n, int k) {
-  const ir::OpInfo& info = ir::info(n->op);
-  if (info.rule == ir::TypeRule::Logical || (info.rule == ir::TypeRule::Select && k == 0)) return DType::Bool;
-  if (info.rule == ir::TypeRule::Compare)
-    for (int i = 0; i < n->n_in; ++i)
-      if (n->in[i]) return n->in[i]->dtype;
-  return n->dtype;
-}
 
 }  // namespace
 
@@ -160,21 +190,26 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids) {
   ir::Graph g;
   g.nodes.reserve(w.nodes.size() * 2);
   ids.assign(w.nodes.size(), ir::kNoNode);
-  auto add_scalar = [&](DType dtype, SourceLocation loc) {
+  std::vector<ir::NodeId> node_of_slot(w.slots.size(), ir::kNoNode);
+  std::size_t use = 0;
+  auto next_scalar = [&](DType dtype, SourceLocation loc) {
+    const std::uint32_t slot = w.slot_uses[use++];
+    if (node_of_slot[slot] != ir::kNoNode) return node_of_slot[slot];
     ir::GraphNode s;
     s.op = Op::scalar;
     s.dtype = dtype;
     s.loc = loc;
-    s.arg = static_cast<std::int32_t>(g.slots.size());
-    g.slots.push_back(dtype);
+    s.arg = static_cast<std::int32_t>(slot);
+    if (g.slots.size() <= slot) g.slots.resize(slot + 1);
+    g.slots[slot] = dtype;
     g.nodes.push_back(s);
-    return static_cast<ir::NodeId>(g.nodes.size() - 1);
+    return node_of_slot[slot] = static_cast<ir::NodeId>(g.nodes.size() - 1);
   };
   for (std::size_t i = 0; i < w.nodes.size(); ++i) {
     const Node* n = w.nodes[i];
     if (n->op == Op::scalar) {
-      ids[i] = add_scalar(n->dtype, n->loc);
-      g.nodes.back().held = w.held(static_cast<std::uint32_t>(i));
+      ids[i] = next_scalar(n->dtype, n->loc);
+      g[ids[i]].held |= w.held(static_cast<std::uint32_t>(i));
       continue;
     }
     ir::GraphNode x;
@@ -207,7 +242,7 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids) {
       if (n->n_attrs) x.attrs = g.keep({n->attrs, n->n_attrs});
       x.held = w.held(static_cast<std::uint32_t>(i));
       for (int k = 0; k < n->n_in; ++k)
-        x.in[k] = n->in[k] ? ids[w.position(n->in[k])] : add_scalar(immediate_dtype(n, k), n->loc);
+        x.in[k] = n->in[k] ? ids[w.position(n->in[k])] : next_scalar(immediate_dtype(n, k), n->loc);
     }
     ids[i] = static_cast<ir::NodeId>(g.nodes.size());
     g.nodes.push_back(x);

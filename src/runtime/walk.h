@@ -17,6 +17,7 @@ struct Walk {
   std::vector<std::uint32_t> uses;       // references from inside the trace
   std::vector<std::uint32_t> leaves;     // positions of leaves, in argument order
   std::vector<std::uint64_t> slots;      // scalar values, in slot order
+  std::vector<std::uint32_t> slot_uses;  // the slot of each scalar operand met, in walk order
   std::vector<std::uint32_t> roots;      // positions of the requested nodes
   Hash128 key;
 
@@ -37,6 +38,13 @@ struct Walk {
     std::uint32_t position;
   };
   std::vector<Foreign> foreign;
+  struct SlotLine {
+    SourceLocation loc;
+    ir::Op op;
+    DType dtype;
+    std::uint32_t first, last;  // slots
+  };
+  std::vector<SlotLine> slot_lines;
   std::vector<std::uint64_t> words;
   struct FrameEntry {
     ir::Node* node;
