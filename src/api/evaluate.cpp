@@ -5,6 +5,7 @@
 #include "api/evaluate.h"
 
 #include "ir/interpret.h"
+#include "runtime/check_values.h"
 #include "runtime/plan.h"
 #include "runtime/pool.h"
 #include "runtime/statistics.h"
@@ -160,8 +161,30 @@ void interpret(ir::TraceGuard& guard, Workspace& w) {
   for (std::size_t i = 0; i < w.roots.size(); ++i) publish_one(w.roots[i], w.results[i], 0, nullptr, w);
 }
 
+/// Hands the roots' values to the checks of KILN_CHECK. Roots that show other memory with strides are left out.
+void check_roots(ir::Graph& recorded, const Plan& plan, const Workspace& w) {
+  std::vector<const std::byte*> computed;
+  std::vector<ir::NodeId> checked;
+  for (std::size_t r = 0; r < w.walk.roots.size(); ++r)
+    for (std::size_t i = 0; i < plan.results.size(); ++i) {
+      const Plan::Result& result = plan.results[i];
+      if (result.position != w.walk.roots[r] || !w.results[i] || !result.strides.empty()) continue;
+      const ir::NodeId root = recorded.roots[r];
+      computed.push_back(w.results[i]->data + result.offset * size_of(recorded[root].dtype));
+      checked.push_back(root);
+    }
+  recorded.roots = checked;
+  runtime::check_values(recorded, w.args, w.walk.slots, computed);
+}
+
 void run(ir::TraceGuard& guard, Workspace& w) {
   std::shared_ptr<const Plan> plan = runtime::find_plan(w.walk.key);
+  const bool check = config().check_diff || config().check_nan;
+  ir::Graph recorded;  // for the checks, which follow an evaluation whether its plan was new or not
+  if (check) {
+    std::vector<ir::NodeId> ids;
+    recorded = runtime::build_graph(w.walk, ids);
+  }
   keep_results(plan.get(), w);
   take_arguments(w);
   if (plan) {
@@ -175,6 +198,7 @@ void run(ir::TraceGuard& guard, Workspace& w) {
     plan = runtime::keep_plan(w.walk.key, runtime::make_plan(w.walk, std::move(graph), ids));
   }
   runtime::run_plan(*plan, w.args, w.walk.slots, w.results);
+  if (check) check_roots(recorded, *plan, w);
   guard.relock();
   publish(*plan, w);
 }

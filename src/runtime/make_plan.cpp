@@ -6,6 +6,7 @@
 #include "lower/lower.h"
 #include "plan/fuse.h"
 #include "runtime/dump.h"
+#include "runtime/explain.h"
 #include "runtime/statistics.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -31,6 +32,7 @@ class PlanMaker {
   std::shared_ptr<const Plan> run() {
     regions_ = plan::fuse(g_, planning_target());
     log_refusals();
+    explain(g_, regions_);
     buffer_of_.assign(g_.size(), -1);
     plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
     for (const plan::Region& r : regions_.regions) {

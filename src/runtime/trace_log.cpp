@@ -1,5 +1,6 @@
 #include "runtime/trace_log.h"
 
+#include "backend/cpu/measure.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -21,8 +22,9 @@ const char* text(Verdict v) {
 
 void log_launch(const Launch& l, double seconds) {
   char figures[160];
-  std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GB/s  %-8s", seconds * 1e6,
-                static_cast<double>(l.bytes) / seconds * 1e-9, text(l.verdict));
+  const double gbps = static_cast<double>(l.bytes) / seconds * 1e-9;
+  std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GB/s %4.0f%% of copy  %-8s", seconds * 1e6, gbps,
+                100 * gbps / cpu::ceilings().copy_gbps, text(l.verdict));
   log(Topic::Kernel, cat(figures, " ", l.kernel->name, " ", l.shape, "  [", l.ops, "]"));
 }
 

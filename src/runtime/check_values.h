@@ -1,0 +1,17 @@
+// KILN_CHECK=nan,diff: looks at what a plan computed.
+#pragma once
+
+#include "ir/graph.h"
+#include "ir/node.h"
+
+#include <span>
+
+namespace kiln::runtime {
+
+/// `graph` is the recorded one, `computed` its roots' row-major values. nan: a root that has a NaN although no float
+/// argument has one is an error; diff: values that differ from the oracle's beyond the tolerance of their dtype are.
+/// Throws InternalError (diff) or UserError (nan) naming the op, the position and the line that recorded it.
+void check_values(const ir::Graph& graph, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+                  std::span<const std::byte* const> computed);
+
+}  // namespace kiln::runtime
