@@ -57,7 +57,30 @@ Index IndexSpace::add(const Index& a, const Index& b) {
     }
     r.terms[r.n++] = t;
   }
-  return r;
+  return fold(r);
+}
+
+/// k·d·floor(x/d) + k·(x mod d) is k·x: what a reshape there and back leaves. Terminates: every step takes two atoms
+/// away and adds the older atoms they are made of.
+Index IndexSpace::fold(const Index& a) {
+  for (int i = 0; i < a.n; ++i) {
+    if (a.terms[i].atom < axes_ || atom(a.terms[i].atom).kind != Atom::Kind::Mod) continue;
+    const Atom& mod = atom(a.terms[i].atom);
+    for (int j = 0; j < a.n; ++j) {
+      if (a.terms[j].atom < axes_) continue;
+      const Atom& div = atom(a.terms[j].atom);
+      if (div.kind != Atom::Kind::Div || div.divisor != mod.divisor || !(div.of == mod.of) ||
+          a.terms[j].coef != a.terms[i].coef * mod.divisor)
+        continue;
+      const Index whole = mul(mod.of, a.terms[i].coef);
+      Index rest;
+      rest.c = a.c;
+      for (int t = 0; t < a.n; ++t)
+        if (t != i && t != j) rest.terms[rest.n++] = a.terms[t];
+      return add(rest, whole);
+    }
+  }
+  return a;
 }
 
 Index IndexSpace::mul(const Index& a, std::int64_t k) {

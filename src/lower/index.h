@@ -84,6 +84,7 @@ class IndexSpace {
 
  private:
   AtomId intern(const Atom& atom);
+  Index fold(const Index& a);
   std::vector<Atom> atoms_;
   int axes_;
 };

@@ -10,6 +10,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 
@@ -131,6 +132,8 @@ class Builder {
       if (p_.domain[a] == 1) continue;
       groups.push_back({a, a, p_.domain[a], ((p_.reduced >> a) & 1) != 0});
     }
+    if (phases_ > 0 && std::none_of(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; }))
+      groups.insert(groups.begin(), {-1, -1, 1, true});  // a reduction over extents of 1 still has its loop
     if (groups.empty()) groups.push_back({0, 0, 1, false});
     for (const Group& g : groups) {
       if (!groups_.empty() && groups_.back().reduced == g.reduced) {

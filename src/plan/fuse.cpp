@@ -323,6 +323,7 @@ class Fuser {
   bool try_merge(int ia, int ib, std::uint32_t edge) {
     Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
     if (a.contraction || b.contraction) return refuse(edge, "contractions run as library calls");
+    if (a.points == 0 || b.points == 0) return refuse(edge, "no elements");
     if (a.cost + b.cost > static_cast<float>(t_.max_prims))
       return refuse(edge, cat("together ", a.cost + b.cost, " primitives, above the cap of ", t_.max_prims));
     if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b) > kMaxEdges)
@@ -467,7 +468,7 @@ class Fuser {
       if (a == b) continue;
       if (groups_[static_cast<std::size_t>(a)].order > groups_[static_cast<std::size_t>(b)].order) std::swap(a, b);
       const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
-      if (ga.points != gb.points || ga.contraction || gb.contraction) continue;
+      if (ga.points != gb.points || ga.points == 0 || ga.contraction || gb.contraction) continue;
       if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) || row_[y.consumer] != ir::is_reduce(g_[y.consumer].op)) continue;
       if (ga.signature && gb.signature && ga.signature != gb.signature) continue;
       if (ga.cost + gb.cost > static_cast<float>(t_.max_prims) || inputs_of(ga, gb) > kMaxEdges) continue;

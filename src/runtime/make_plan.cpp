@@ -105,7 +105,7 @@ class PlanMaker {
 
   MatrixOperand operand(NodeId id, std::span<const std::int64_t> batch) {
     plan::Alias a = plan::resolve_alias(g_, id);
-    if (regions_.stored[id] && ir::is_view(g_[id].op)) a = {id, 0, row_major(g_[id].dims)};  // written out for us
+    if (g_[id].op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, row_major(g_[id].dims)};  // views and constants too
     KILN_CHECK_THAT(a.base != ir::kNoNode, "a matmul operand has no memory");
     const ir::GraphNode& n = g_[id];
     MatrixOperand m;
