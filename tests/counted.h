@@ -1,0 +1,41 @@
+// What an evaluation did, as differences of the process's counters.
+#pragma once
+
+#include <kiln/kiln.h>
+#include <kiln/report.h>
+
+#include <numeric>
+#include <vector>
+
+namespace kiln::test {
+
+struct Counted {
+  std::uint64_t launches, compiled, plan_misses, plan_hits, library_calls;
+};
+
+/// Counters that `f` moves.
+template <class F>
+Counted count(F f) {
+  const Statistics a = statistics();
+  f();
+  const Statistics b = statistics();
+  return {b.launches - a.launches, b.kernels_compiled - a.kernels_compiled, b.plan_misses - a.plan_misses,
+          b.plan_hits - a.plan_hits, b.library_calls - a.library_calls};
+}
+
+/// Launches of evaluating these tensors together.
+inline std::uint64_t kernels(std::initializer_list<Tensor> outputs) {
+  return count([&] { eval(outputs); }).launches;
+}
+
+/// Values between -1 and 1 in memory.
+inline Tensor data(const Shape& shape, DType dtype = DType::Float32, int seed = 0) {
+  std::vector<float> v(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < v.size(); ++i)
+    v[i] = static_cast<float>((i * 7919 + static_cast<std::size_t>(seed) * 104729) % 2003) / 1001.5f - 1;
+  Tensor t = Tensor::from(v, shape).astype(dtype);
+  t.eval();
+  return t;
+}
+
+}  // namespace kiln::test

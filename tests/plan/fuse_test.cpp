@@ -1,0 +1,147 @@
+// Which programs become how many kernels.
+#include "counted.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace kiln {
+namespace {
+
+using test::data;
+using test::kernels;
+
+TEST(Fuse, ChainIsOneKernel) {
+  Tensor x = data({1000});
+  for (int i = 0; i < 10; ++i) x = tanh(x * 1.5 + 0.25);
+  EXPECT_EQ(kernels({x}), 1u);
+}
+
+TEST(Fuse, SoftmaxIsOneKernel) { EXPECT_EQ(kernels({nn::softmax(data({64, 100}))}), 1u); }
+
+TEST(Fuse, SoftmaxWithEveryIntermediateAliveIsOneKernel) {
+  const Tensor x = data({64, 100});
+  const Tensor m = max(x, -1, true);
+  const Tensor shifted = x - m;
+  const Tensor e = exp(shifted);
+  const Tensor s = sum(e, -1, true);
+  const Tensor y = e / s;
+  EXPECT_EQ(kernels({y}), 1u);
+  EXPECT_NEAR(y(3).eval().to_vector<float>()[7], (exp(x - m) / sum(exp(x - m), -1, true))(3, 7).item<float>(),
+              1e-6);
+}
+
+TEST(Fuse, HeldIntermediatesReadLaterAreRight) {
+  const Tensor x = data({16, 33});
+  const Tensor m = max(x, -1, true), e = exp(x - m), s = sum(e, -1, true), y = e / s;
+  y.eval();
+  const std::vector<float> xs = x.to_vector<float>(), ms = m.to_vector<float>(), es = e.to_vector<float>(),
+                           ss = s.to_vector<float>();
+  for (std::size_t r = 0; r < 16; ++r) {
+    float greatest = -INFINITY, total = 0;
+    for (std::size_t c = 0; c < 33; ++c) greatest = std::max(greatest, xs[r * 33 + c]);
+    EXPECT_EQ(ms[r], greatest);
+    for (std::size_t c = 0; c < 33; ++c) {
+      EXPECT_NEAR(es[r * 33 + c], std::exp(xs[r * 33 + c] - greatest), 1e-6);
+      total += es[r * 33 + c];
+    }
+    EXPECT_NEAR(ss[r], total, 1e-4);
+  }
+}
+
+TEST(Fuse, LayerNormIsOneKernel) {
+  EXPECT_EQ(kernels({nn::layer_norm(data({64, 100}), data({100}), data({100}))}), 1u);
+}
+TEST(Fuse, RmsNormIsOneKernel) { EXPECT_EQ(kernels({nn::rms_norm(data({64, 100}), data({100}))}), 1u); }
+TEST(Fuse, VarianceIsOneKernel) { EXPECT_EQ(kernels({var(data({64, 100}), -1)}), 1u); }
+TEST(Fuse, LogSumExpIsOneKernel) { EXPECT_EQ(kernels({logsumexp(data({64, 100}), -1)}), 1u); }
+
+TEST(Fuse, BatchNormStatisticsAreOneKernel) {
+  const Tensor x = data({32, 8, 5, 6});
+  EXPECT_EQ(kernels({mean(x, {0, 2, 3}), var(x, {0, 2, 3})}), 1u);
+}
+
+TEST(Fuse, BlackScholesIsOneKernelWithTwoOutputs) {
+  const Tensor spot = data({500}) + 20.0, strike = data({500}, DType::Float32, 1) + 20.0,
+               time = data({500}) + 2.0;
+  eval({spot, strike, time});
+  const double rate = 0.05, sigma = 0.3;
+  const Tensor root = sigma * sqrt(time);
+  const Tensor d1 = (log(spot / strike) + (rate + sigma * sigma / 2) * time) / root, d2 = d1 - root;
+  auto cdf = [](const Tensor& d) { return 0.5 * (1.0 + erf(d * 0.70710678118654752)); };
+  const Tensor discounted = strike * exp(-rate * time);
+  const Tensor call = spot * cdf(d1) - discounted * cdf(d2);
+  const Tensor put = discounted * cdf(-d2) - spot * cdf(-d1);
+  EXPECT_EQ(kernels({call, put}), 1u);
+}
+
+TEST(Fuse, SiblingsOfOneInputAreOneKernel) {
+  const Tensor x = data({300, 20});
+  EXPECT_EQ(kernels({sin(x), cos(x)}), 1u);
+}
+
+TEST(Fuse, ReductionsOfOneInputAreOneKernel) {
+  const Tensor x = data({300, 20});
+  EXPECT_EQ(kernels({sum(x, 1), max(x, 1), mean(square(x), 1)}), 1u);
+}
+
+TEST(Fuse, ColumnReductionWithProducerIsOneKernel) { EXPECT_EQ(kernels({sum(exp(data({300, 20})), 0)}), 1u); }
+
+TEST(Fuse, LongReductionWithProducerIsOneKernel) {
+  const Tensor x = data({200000});
+  const Tensor s = sum(square(x));
+  EXPECT_EQ(kernels({s}), 1u);
+  double want = 0;
+  for (float v : x.to_vector<float>()) want += static_cast<double>(v) * v;
+  EXPECT_NEAR(s.item<float>(), want, want * 1e-5);
+}
+
+TEST(Fuse, EpilogueOfAReductionJoinsIt) {
+  EXPECT_EQ(kernels({sqrt(sum(square(data({64, 100})), -1) + 1.0) * 2.0}), 1u);
+}
+
+TEST(Fuse, ViewsCostNoKernel) {
+  const Tensor x = data({40, 30});
+  EXPECT_EQ(kernels({flip(matrix_transpose(x)(range(1, none, 2)), 0) + 1.0}), 1u);
+  EXPECT_EQ(kernels({concat({x, x * 2.0}, 1)}), 1u);
+  EXPECT_EQ(kernels({x(range(0, 10))}), 0u);
+}
+
+TEST(Fuse, StencilIsOneKernel) {
+  Tensor x = data({50, 50});
+  const Tensor blur = x(range(0, -2)) + x(range(1, -1)) * 2.0 + x(range(2, none));
+  EXPECT_EQ(
+      kernels({blur(all(), range(0, -2)) + blur(all(), range(1, -1)) * 2.0 + blur(all(), range(2, none))}),
+      1u);
+}
+
+TEST(Fuse, PlansTenThousandNodesInOneGo) {
+  Tensor x = data({64});
+  const Tensor y = data({64});
+  for (int i = 0; i < 10000; ++i) x = i % 3 ? x * 0.5 : x + y;
+  const test::Counted c = test::count([&] { x.eval(); });
+  EXPECT_EQ(c.plan_misses, 1u);
+  EXPECT_LT(c.compiled, 100u);
+  Config oracle = config(), before = config();
+  oracle.mode = Mode::Interpret;
+  configure(oracle);
+  Tensor z = data({64});
+  for (int i = 0; i < 10000; ++i) z = i % 3 ? z * 0.5 : z + y;
+  const std::vector<float> want = z.to_vector<float>(), got = x.to_vector<float>();
+  configure(before);
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5);
+}
+
+TEST(Fuse, RootThatShowsAnInlinedValueIsStored) {  // root N (permute) was not computed
+  const Tensor a = data({1}), b = data({1, 1, 1});
+  const Tensor t = permute_dims(maximum(b, logsumexp(a, 0)), {0, 2, 1});
+  EXPECT_EQ(t.item<float>(), std::max(a.item<float>(), b.item<float>()));
+}
+
+TEST(Fuse, ConstantMatmulOperandIsStored) {  // a matmul operand has no memory
+  const Tensor ones_then = isfinite(Tensor::from(std::vector<std::uint16_t>{4}, {1, 1})).astype(DType::Int32);
+  EXPECT_EQ(matmul(ones_then, ones_then).item<std::int32_t>(), 1);
+}
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,91 @@
+// Random programs: the fused path, and one kernel an operation, against the interpreter.
+//
+// KILN_TEST_FUZZ_SECONDS runs longer than the default, KILN_TEST_FUZZ_SEED begins elsewhere. A failure is
+// shrunk and printed as C++.
+#include "program.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+
+namespace kiln {
+namespace {
+
+class ModeScope {
+ public:
+  explicit ModeScope(Mode mode) : before_(config()) {
+    Config c = before_;
+    c.mode = mode;
+    configure(c);
+  }
+  ~ModeScope() { configure(before_); }
+
+ private:
+  Config before_;
+};
+
+std::string compare(const test::Program& p, Mode mode, bool twice) {
+  try {
+    test::Result want;
+    {
+      ModeScope scope(Mode::Interpret);
+      want = test::run(p);
+    }
+    ModeScope scope(mode);
+    const test::Result got = test::run(p);
+    std::string d = test::difference(want, got);
+    if (!d.empty() || !twice) return d;
+    const test::Result again = test::run(p);  // from the plan cache, into reused memory
+    d = test::difference(want, again);
+    return d.empty() ? d : "the second time: " + d;
+  } catch (const std::exception& e) {
+    return std::string("throws: ") + e.what();
+  }
+}
+
+void check(std::uint64_t seed, Mode mode) {
+  const test::Program p = test::random_program(seed);
+  const std::string what = compare(p, mode, true);
+  if (what.empty()) return;
+  const std::string cause = what.substr(0, 7);  // a thrown error shrinks to a thrown error
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  ModeScope scope(Mode::Interpret);
+  const test::Program small = test::shrink(p, [&](const test::Program& q) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    const std::string now = compare(q, mode, true);
+    return !now.empty() && (now.substr(0, 7) == "throws:") == (cause == "throws:");
+  });
+  ADD_FAILURE() << "seed " << seed << (mode == Mode::Lazy ? " lazy: " : " eager: ") << what
+                << "\nsmallest: " << compare(small, mode, true) << "\n"
+                << test::to_cpp(small);
+}
+
+std::uint64_t number(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+void fuzz(Mode mode, std::uint64_t seed, std::uint64_t seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  std::uint64_t programs = 0;
+  const std::uint64_t verbose = number("KILN_TEST_FUZZ_VERBOSE", 0);
+  for (; std::chrono::steady_clock::now() < end && !testing::Test::HasFatalFailure(); ++programs) {
+    if (verbose) std::cerr << "seed " << seed + programs << "\n";
+    check(seed + programs, mode);
+  }
+  std::cout << programs << " programs\n";
+}
+
+TEST(Fuzz, FusedProgramsEqualTheInterpreter) {
+  fuzz(Mode::Lazy, number("KILN_TEST_FUZZ_SEED", 1), number("KILN_TEST_FUZZ_SECONDS", 20));
+}
+
+TEST(Fuzz, ProgramsRunOpByOpEqualTheInterpreter) {
+  fuzz(Mode::Eager, number("KILN_TEST_FUZZ_SEED", 1) + 1000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+}
+
+}  // namespace
+}  // namespace kiln
