@@ -295,21 +295,6 @@ ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc) {
   return node;
 }
 
-ir::Buffer* new_host_buffer(std::uint64_t bytes) {
-  constexpr std::uint64_t kAlign = 64;
-  const std::uint64_t padded = (bytes + 2 * kAlign - 1) / kAlign * kAlign;  // a masked tail may read past the end
-  void* data = std::aligned_alloc(kAlign, padded);
-  if (data == nullptr) throw DeviceError(cat("[memory] cannot allocate ", bytes, " bytes"));
-  auto* buffer = new ir::Buffer;
-  buffer->data = static_cast<std::byte*>(data);
-  buffer->bytes = padded;
-  buffer->free = [](ir::Buffer* b) {
-    std::free(b->data);
-    delete b;
-  };
-  return buffer;
-}
-
 Tensor finish(ir::NodeRef node) {
   if (config().mode != Mode::Lazy) [[unlikely]] {
     ir::Node* const root = node.get();

@@ -66,8 +66,6 @@ int checked_axis(std::string_view op, int axis, std::span<const std::int64_t> di
 std::uint64_t checked_axes(std::string_view op, const Axes& axes, std::span<const std::int64_t> dims);
 /// "float32 (2, 3)", for messages.
 std::string describe(const ir::Node* node);
-/// Memory for `bytes` bytes, 64-byte aligned and padded, with one reference.
-ir::Buffer* new_host_buffer(std::uint64_t bytes);
 /// Hands a new node to the caller; in eager and interpret modes evaluates it first.
 Tensor finish(ir::NodeRef node);
 

@@ -4,6 +4,7 @@
 #include "api/evaluate.h"
 #include "api/record.h"
 #include "ir/reference.h"
+#include "runtime/pool.h"
 #include "support/check.h"
 
 #include <kiln/ops.h>
@@ -113,7 +114,7 @@ void copy_leaf(const ir::Node& node, void* out) {
 
 Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype) {
   const std::uint64_t bytes = checked_bytes("from", shape, dtype);
-  ir::Buffer* buffer = api::new_host_buffer(bytes);
+  ir::Buffer* buffer = runtime::allocate(bytes);
   if (bytes != 0) std::memcpy(buffer->data, data, bytes);
   return leaf(buffer, shape, dtype, SourceLocation::current());
 }
@@ -194,7 +195,7 @@ const void* Tensor::typed_data(DType type) const {
 Tensor Tensor::contiguous_copy() const {
   const ir::Node* node = computed(*this, "data");
   const auto bytes = static_cast<std::uint64_t>(node->numel * size_of(node->dtype));
-  ir::Buffer* buffer = api::new_host_buffer(bytes);
+  ir::Buffer* buffer = runtime::allocate(bytes);
   copy_leaf(*node, buffer->data);
   return leaf(buffer, node->shape(), node->dtype, node->loc);
 }

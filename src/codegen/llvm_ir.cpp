@@ -416,18 +416,20 @@ class FunctionEmitter {
       if (!contiguous) return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
       Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
       const llvm::Align align = element_align(n.type);
-      if (k_.buffers[n.imm].stream) prefetch(base);
+      if (k_.buffers[n.imm].stream) prefetch(base, lanes_ * size_of(n.type));
       if (!mask) return from_memory(b_.CreateAlignedLoad(vec(t), base, align), n.type);
       return from_memory(b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t))), n.type);
     });
   }
 
-  /// Asks for the line that this stream will read some iterations later: with long bodies the hardware's own
+  /// Asks for the lines that this stream will read some iterations later: with long bodies the hardware's own
   /// prefetcher does not run far enough ahead.
-  void prefetch(Value* base) {
-    Value* ahead = b_.CreateConstGEP1_64(b_.getInt8Ty(), base, kPrefetchBytes);
-    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ahead->getType()},
-                       {ahead, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+  void prefetch(Value* base, std::int64_t bytes) {
+    for (std::int64_t line = 0; line < bytes; line += 64) {
+      Value* ahead = b_.CreateConstGEP1_64(b_.getInt8Ty(), base, kPrefetchBytes + static_cast<std::uint64_t>(line));
+      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ahead->getType()},
+                         {ahead, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+    }
   }
 
   Value* gather(Value* many, llvm::Type* t, DType type, Value* mask) {

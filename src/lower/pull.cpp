@@ -109,6 +109,8 @@ class Puller {
     }
     p_.full_linear = space.linearize(all, p_.domain);
     p_.row_linear = space.linearize(kept, kept_dims);
+    points_ = p_.domain.numel();
+    rows_ = kept_dims.numel();
   }
 
   Pulled run() {
@@ -252,7 +254,14 @@ class Puller {
     const GraphNode& in = g_[n.in[0] == ir::kNoNode ? id : n.in[0]];
     Coords c;
     switch (n.op) {
-      case Op::reshape: s.delinearize(s.linearize(coords_[at], n.dims), in.dims, c); break;
+      case Op::reshape:
+        // The current point seen in other extents is the current point: going through its position and back would
+        // end at coordinates that are equal without looking equal.
+        for (const bool row : {false, true})
+          if (n.numel == (row ? rows_ : points_) && at == base_coords(n.dims, row))
+            return value(n.in[0], base_coords(in.dims, row), predicates);
+        s.delinearize(s.linearize(coords_[at], n.dims), in.dims, c);
+        break;
       case Op::broadcast: return value(n.in[0], operand_coords(at, n.dims, in.dims), predicates);
       case Op::permute:
         c.resize(in.dims.size());
@@ -313,6 +322,7 @@ class Puller {
   std::unordered_multimap<std::uint64_t, CoordsId> coords_by_hash_;
   std::vector<Base> base_;
   std::unordered_map<std::uint64_t, EntryId> memo_;
+  std::int64_t points_ = 0, rows_ = 0;  // of the domain
 };
 
 }  // namespace

@@ -52,14 +52,14 @@ class GraphBuilder {
     n.attr64 = axis;
     return push(n);
   }
-  /// An elementwise op (dims: the operand of most elements), a cast when `type` is given.
+  /// An elementwise op with the extents of its operand of most axes and elements.
   NodeId op(Op op, std::initializer_list<NodeId> in) {
     NodeId shaped = *in.begin();
     for (NodeId i : in)
       if (graph[i].dims.size() > graph[shaped].dims.size() || graph[i].numel > graph[shaped].numel) shaped = i;
     const TypeRule rule = info(op).rule;
     const bool truth = rule == TypeRule::Compare || rule == TypeRule::Logical;
-    return wide(op, truth ? DType::Bool : graph[*(in.end() - 1)].dtype, Extents(graph[shaped].dims.begin(), graph[shaped].dims.end()), in);
+    return wide(op, truth ? DType::Bool : graph[*(in.end() - 1)].dtype, extents(shaped), in);
   }
   NodeId cast(NodeId x, DType type) { return wide(Op::cast, type, extents(x), {x}); }
   NodeId reshape(NodeId x, const Extents& dims) { return wide(Op::reshape, graph[x].dtype, dims, {x}); }
@@ -120,6 +120,9 @@ class GraphBuilder {
     return interpret(g, args, slots);
   }
   std::vector<std::vector<std::byte>> values() const { return values(graph); }
+
+  /// Memory of an argument.
+  std::vector<std::byte>& memory(std::size_t arg) { return memory_[arg]; }
 
   std::vector<std::uint64_t> slots;
 

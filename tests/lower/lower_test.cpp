@@ -1,107 +1,249 @@
-// Programs whose lowering once failed, and kernels that classes of shapes share.
-#include "counted.h"
+#include "lower/lower.h"
 
-#include <gtest/gtest.h>
+#include "lower/lowered_graph.h"
 
-#include <cmath>
+#include <kiln/error.h>
+
+#include <algorithm>
 #include <random>
 
-namespace kiln {
+namespace kiln::lower {
 namespace {
 
-using test::count;
-using test::data;
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+using schedule::Form;
 
-TEST(Lower, ReductionOverAnExtentOfOneHasItsLoop) {
-  const Tensor x = data({7, 1});
-  EXPECT_EQ(sum(x, 1).to_vector<float>(), x.to_vector<float>());
-  EXPECT_EQ(sum(x.reshape({7, 1, 1}) + 0.0, {1, 2}).to_vector<float>(), x.to_vector<float>());
-  EXPECT_EQ(max(data({1})).to_vector<float>(), data({1}).to_vector<float>());
+constexpr DType i64 = DType::Int64;
+
+schedule::Target target(int threads = 2) {
+  schedule::Target t;
+  t.threads = threads;
+  t.vector_bytes = 64;
+  return t;
 }
 
-TEST(Lower, ReductionOfNothingIsItsNeutralValue) {
-  EXPECT_EQ(sum(data({3, 0}), 1).to_vector<float>(), (std::vector<float>{0, 0, 0}));
-  EXPECT_EQ(prod(data({0, 2}) + 1.0, 0).to_vector<float>(), (std::vector<float>{1, 1}));
-  EXPECT_EQ(sum(reshape(data({2, 0, 3}), {3, 0}) * 2.0, 1).to_vector<float>(), (std::vector<float>{0, 0, 0}));
+/// Runs the builder's graph both ways; expects equal bytes (tests compute with integers).
+std::vector<Form> check(GraphBuilder& b, int threads = 2) {
+  const auto expected = b.values();
+  const std::string before = ir::print(b.graph);
+  LoweredGraph lowered(b, target(threads));
+  EXPECT_EQ(lowered.values(), expected) << before << "became\n" << lowered.text();
+  return lowered.forms;
 }
 
-TEST(Lower, NothingBetweenPiecesIsNeverRead) {
-  const Tensor x = data({2, 3});
-  EXPECT_EQ(concat({x, reshape(data({0, 5, 1}), {0, 3}) * 2.0, x}, 0).to_vector<float>(),
-            concat({x, x}, 0).to_vector<float>());
+TEST(Lower, AMapIsOneFlatKernel) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {40, 300}), y = b.op(Op::add, {x, b.scalar(i64, 3)});
+  b.root(b.op(Op::multiply, {y, y}));
+  EXPECT_EQ(check(b), std::vector{Form::Flat});
 }
 
-TEST(Lower, RowValueReshapedAcrossItsAxesIsReadAtItsRow) {  // reduction N read off its row
-  const Tensor x = data({2, 3, 1});
-  EXPECT_EQ(triu(reshape(argmin(x, 2), {1, 3, 2}), -2).to_vector<std::int64_t>(),
-            (std::vector<std::int64_t>(6)));
+TEST(Lower, ATransposedReadKeepsItsAxes) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {40, 30}), y = b.leaf(i64, {30, 40});
+  b.root(b.op(Op::add, {b.permute(x, {1, 0}), y}));
+  EXPECT_EQ(check(b), std::vector{Form::Rows});
 }
 
-TEST(Lower, ScalarOfAnyValueIsAnArgument) {
-  const Tensor x = data({1000});
-  x.eval();
-  std::uint64_t compiled = 0, misses = 0;
-  for (int i = -2; i <= 1000; ++i) {
-    Tensor y;
-    const test::Counted c = count([&] { y = (x * i + 1).eval(); });
-    compiled += c.compiled;
-    misses += c.plan_misses;
-    ASSERT_EQ(y.to_vector<float>()[3], std::fma(x.to_vector<float>()[3], static_cast<float>(i), 1.0f)) << i;
+TEST(Lower, ARowReductionAndWhatFollowsIsOneKernel) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {20, 300});
+  const NodeId centred = b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2)});
+  b.root(b.op(Op::subtract, {centred, b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 2)}));
+  EXPECT_EQ(check(b), std::vector{Form::Rows});
+}
+
+TEST(Lower, AColumnReductionRunsAcrossRows) {
+  GraphBuilder b;
+  b.root(b.reduce(Op::reduce_sum, b.leaf(i64, {30, 77}), 1));
+  EXPECT_EQ(check(b), std::vector{Form::Columns});
+}
+
+TEST(Lower, ALongReductionIsSplit) {
+  for (Op op : {Op::reduce_sum, Op::reduce_min, Op::reduce_argmax, Op::reduce_argmin}) {
+    GraphBuilder b;
+    b.root(b.op(Op::add, {b.reduce(op, b.leaf(i64, {1, 40000}), 2), b.scalar(i64, 1)}));
+    EXPECT_EQ(check(b), std::vector{Form::Split});
   }
-  RecordProperty("compiled", static_cast<int>(compiled));
-  EXPECT_LE(compiled, 4u);
-  EXPECT_LE(misses, 4u);
 }
 
-/// Kernels that `program` compiles over 1,000 random shapes; extents of 1 and misaligned slices among them.
-template <class F>
-std::uint64_t kernels_over_shapes(F program) {
-  clear_memory_caches();
-  std::mt19937 random(1);
-  auto extent = [&](int most) -> std::int64_t {
-    return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most));
+TEST(Lower, ALongColumnReductionIsSplit) {
+  for (Op op : {Op::reduce_sum, Op::reduce_argmax}) {
+    GraphBuilder b;
+    b.root(b.reduce(op, b.leaf(i64, {9000, 8}), 1));
+    EXPECT_EQ(check(b), std::vector{Form::SplitColumns});
+  }
+}
+
+TEST(Lower, BakedConstantsNeedNoSlot) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {5}), one = b.reduce(Op::reduce_prod, b.leaf(i64, {5, 0}), 2);
+  b.root(b.op(Op::add, {x, b.reshape(one, {5})}));
+  b.root(one);
+  check(b);
+}
+
+TEST(Lower, PadsReadNothingOutsideTheirBodies) {
+  GraphBuilder c;
+  const NodeId y = c.leaf(i64, {6, 7});
+  const NodeId p = c.pad(y, c.scalar(i64, 9), {13, 9}, {1, 2, 2, 1});
+  c.root(c.op(Op::add, {p, c.slice(p, {13, 9}, {12, -1, 8, -1})}));
+  check(c);
+}
+
+TEST(Lower, RegionsThatDifferInSizesOnlyGiveEqualKernels) {
+  const auto key = [](std::int64_t rows, std::int64_t columns) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Float32, {rows, columns});
+    b.root(b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2)}));
+    const plan::Regions regions = plan::fuse(b.graph, target());
+    EXPECT_EQ(regions.regions.size(), 1u);
+    return kernel::hash(lower(b.graph, regions, regions.regions[0], target()).kernel);
   };
-  const Tensor memory = data({300, 403});
-  std::uint64_t compiled = 0, late = 0;
-  for (int i = 0; i < 1000; ++i) {
-    const std::int64_t rows = extent(200), columns = extent(300);
-    const std::int64_t skip = i % 3 ? 0 : static_cast<std::int64_t>(random() % 7);
-    const Tensor x =
-        i % 2 ? data({rows, columns}) : memory(range(skip, skip + rows), range(skip, skip + columns));
-    const std::uint64_t now = count([&] { program(x); }).compiled;
-    compiled += now;
-    if (i >= 500) late += now;
+  EXPECT_EQ(key(100, 1000), key(313, 1777));
+}
+
+// ---- random graphs ------------------------------------------------------------------------------------------------
+
+class RandomGraph {
+ public:
+  RandomGraph(unsigned seed, bool large) : rng_(seed) {
+    static const Extents kLarge[] = {{40000}, {1, 20000}, {2, 20, 1000}, {9000, 4}, {3000, 2, 4}, {2, 17000, 1}};
+    for (int i = 0; i < 2; ++i) values_.push_back(b.leaf(i64, large ? kLarge[pick(6)] : random_extents()));
+    const int nodes = large ? 2 + pick(4) : 4 + pick(14);
+    for (int i = 0; i < nodes; ++i) values_.push_back(next());
+    b.root(values_.back());
+    for (NodeId id : values_) {
+      if (b.graph[id].op == Op::leaf || b.graph[id].held) continue;
+      if (pick(6) == 0) b.root(id);
+      else b.graph[id].held = pick(4) == 0;
+    }
   }
-  EXPECT_EQ(late, 0u) << "new shapes in known classes compile";
-  return compiled;
-}
 
-TEST(Lower, OneChainOverRandomShapesCompilesAtMostTwelveKernels) {
-  const std::uint64_t n = kernels_over_shapes([](const Tensor& x) {
-    const Tensor row = ones({x.dim(1)}) * 2.0;
-    (exp(x * row + 1.0) - x(all(), range(0, 1))).eval();
-  });
-  std::cout << "chain with broadcast: " << n << " kernels\n";
-  EXPECT_LE(n, 12u);
-}
+  GraphBuilder b;
 
-TEST(Lower, SoftmaxOverRandomShapesCompilesAtMostTwelveKernels) {
-  const std::uint64_t n = kernels_over_shapes([](const Tensor& x) { nn::softmax(x).eval(); });
-  std::cout << "softmax: " << n << " kernels\n";
-  EXPECT_LE(n, 12u);
-}
+ private:
+  using Extents = GraphBuilder::Extents;
 
-TEST(Lower, ColumnReductionOverRandomShapesCompilesAtMostTwelveKernels) {
-  const std::uint64_t n = kernels_over_shapes([](const Tensor& x) { sum(x * x, 0).eval(); });
-  std::cout << "column reduction: " << n << " kernels\n";
-  EXPECT_LE(n, 12u);
-}
+  int pick(int n) { return static_cast<int>(rng_() % static_cast<unsigned>(n)); }
+  std::int64_t extent() {
+    static constexpr std::int64_t kExtents[] = {1, 2, 3, 4, 5, 7, 8, 17};
+    return kExtents[pick(8)];
+  }
+  Extents random_extents() {
+    Extents dims(static_cast<std::size_t>(1 + pick(3)));
+    for (auto& d : dims) d = extent();
+    return dims;
+  }
+  NodeId any() { return values_[static_cast<std::size_t>(pick(static_cast<int>(values_.size())))]; }
 
-TEST(Lower, RowReductionOverRandomShapesCompilesAtMostTwelveKernels) {
-  const std::uint64_t n = kernels_over_shapes([](const Tensor& x) { sum(x * x, 1).eval(); });
-  std::cout << "row reduction: " << n << " kernels\n";
-  EXPECT_LE(n, 12u);
+  bool fits(NodeId small, NodeId big) const {
+    const auto s = b.graph[small].dims, d = b.graph[big].dims;
+    if (s.size() > d.size()) return false;
+    for (std::size_t i = 0; i < s.size(); ++i)
+      if (s[i] != 1 && s[i] != d[d.size() - s.size() + i]) return false;
+    return true;
+  }
+  NodeId partner(NodeId x) {
+    for (int tries = 0; tries < 8; ++tries)
+      if (const NodeId y = any(); fits(y, x)) return y;
+    return pick(2) ? x : b.scalar(i64, static_cast<std::uint64_t>(pick(9)));
+  }
+
+  NodeId next() {
+    const NodeId x = any();
+    const Extents dims = b.extents(x);
+    switch (pick(12)) {
+      case 0: case 1: case 2: {
+        static constexpr Op kOps[] = {Op::add, Op::subtract, Op::multiply, Op::maximum, Op::minimum};
+        const NodeId y = partner(x);
+        return b.wide(kOps[pick(5)], i64, dims, {x, y});
+      }
+      case 3: {
+        const NodeId y = partner(x);
+        return b.wide(Op::where, i64, dims, {b.wide(Op::less, DType::Bool, dims, {x, y}), y, x});
+      }
+      case 4: return b.cast(b.cast(x, DType::Int16), i64);
+      case 5: {
+        const auto axis = static_cast<std::uint64_t>(pick(static_cast<int>(dims.size())));
+        return b.wide(Op::add, i64, dims, {x, b.iota(i64, dims, axis)});
+      }
+      case 6: return reshaped(x);
+      case 7: return permuted(x);
+      case 8: return sliced(x);
+      case 9: return padded(x);
+      default: return reduced(x);
+    }
+  }
+  NodeId reshaped(NodeId x) {
+    Extents dims = b.extents(x);
+    if (dims.size() > 1 && pick(2)) {
+      const auto at = static_cast<std::size_t>(pick(static_cast<int>(dims.size()) - 1));
+      dims[at] *= dims[at + 1];
+      dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    } else if (dims.size() < 4) {
+      const auto at = static_cast<std::size_t>(pick(static_cast<int>(dims.size())));
+      const std::int64_t part = dims[at] % 2 == 0 ? 2 : 1;
+      dims[at] /= part;
+      dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), part);
+    }
+    return b.reshape(x, dims);
+  }
+  NodeId permuted(NodeId x) {
+    Extents axes(b.graph[x].dims.size());
+    for (std::size_t a = 0; a < axes.size(); ++a) axes[a] = static_cast<std::int64_t>(a);
+    std::shuffle(axes.begin(), axes.end(), rng_);
+    return b.permute(x, axes);
+  }
+  NodeId sliced(NodeId x) {
+    Extents dims = b.extents(x), attrs;
+    for (auto& d : dims) {
+      const bool back = pick(3) == 0;
+      const std::int64_t step = 1 + pick(2), first = pick(static_cast<int>(std::min<std::int64_t>(d, 3)));
+      attrs.push_back(back ? d - 1 - first : first);
+      attrs.push_back(back ? -step : step);
+      d = (d - first + step - 1) / step;
+    }
+    return b.slice(x, dims, attrs);
+  }
+  NodeId padded(NodeId x) {
+    Extents dims = b.extents(x), attrs;
+    for (auto& d : dims) {
+      const std::int64_t low = pick(2), step = 1 + (pick(4) == 0);
+      attrs.push_back(low);
+      attrs.push_back(step);
+      d = low + step * (d - 1) + 1 + pick(2);
+    }
+    const NodeId fill = pick(2) ? b.scalar(i64, 7) : b.iota(i64, dims, 0);
+    return b.pad(x, fill, dims, attrs);
+  }
+  NodeId reduced(NodeId x) {
+    static constexpr Op kOps[] = {Op::reduce_sum, Op::reduce_max, Op::reduce_min, Op::reduce_prod, Op::reduce_argmax};
+    const auto masks = 1 << b.graph[x].dims.size();
+    const NodeId r = b.reduce(kOps[pick(5)], x, static_cast<std::uint64_t>(1 + pick(masks - 1)));
+    if (pick(2)) return r;
+    return b.wide(Op::subtract, i64, b.extents(x), {x, r});
+  }
+
+  std::mt19937 rng_;
+  std::vector<NodeId> values_;
+};
+
+TEST(Lower, RandomGraphsEqualTheOracle) {
+  for (unsigned seed = 0; seed < 1600; ++seed) {
+    RandomGraph r(seed, seed >= 1500);
+    SCOPED_TRACE(seed);
+    ir::verify(r.b.graph);
+    try {
+      check(r.b, 1 + static_cast<int>(seed % 3));
+    } catch (const Error& e) {
+      ADD_FAILURE() << e.what();
+    }
+    if (HasFailure()) break;
+  }
 }
 
 }  // namespace
-}  // namespace kiln
+}  // namespace kiln::lower

@@ -53,6 +53,20 @@ nlohmann::ordered_json to_json(const Row& r) {
 
 constexpr int kWidth = 940, kLeft = 250, kBar = 520, kGroup = 40, kTop = 76;
 
+std::string escaped(const std::string& plain) {
+  std::string out;
+  for (const char c : plain) out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : std::string(1, c);
+  return out;
+}
+
+std::string text(int x, int y, const char* style, const std::string& content) {
+  return format("<text x=\"%d\" y=\"%d\" class=\"%s\">", x, y, style) + content + "</text>\n";
+}
+
+std::string swatch(int x, const char* fill) {
+  return format("<rect x=\"%d\" y=\"54\" width=\"12\" height=\"10\" rx=\"2\" fill=\"%s\"/>\n", x, fill);
+}
+
 std::string bar(double y, double width, const char* fill, const std::string& text) {
   return format("<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"13\" rx=\"2\" fill=\"%s\"/>\n", kLeft, y,
                 std::max(width, 1.0), fill) +
@@ -133,18 +147,16 @@ std::string svg_text(const std::vector<Row>& rows, const cpu::Ceilings& c) {
       ".title{font-size:17px;font-weight:600}.sub{font-size:11.5px;fill:#666}.name{font-size:12px}"
       ".value{font-size:10.5px;fill:#444}.up{font-size:13px;font-weight:600;fill:#b3470f}</style>\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
-  out += "<text x=\"16\" y=\"26\" class=\"title\">Fused against eager, and the floor</text>\n";
-  out += "<text x=\"16\" y=\"44\" class=\"sub\">" + machine_line(c) + "</text>\n";
+  out += text(16, 26, "title", "Fused against eager, and the floor");
+  const std::string threads =
+      std::to_string(cpu::thread_count()) + (cpu::thread_count() == 1 ? " thread" : " threads");
+  out += text(16, 44, "sub", escaped(cpu::host_model_name()) + ", " + threads + "; " + rates_line(c));
+  out += swatch(16, "#b9c0c9") + text(32, 63, "sub", "eager: one kernel an operation");
+  out += swatch(226, "#e8702a") + text(242, 63, "sub", "fused");
   out +=
-      "<rect x=\"16\" y=\"54\" width=\"12\" height=\"10\" rx=\"2\" fill=\"#b9c0c9\"/><text x=\"32\" y=\"63\" "
-      "class=\"sub\">eager: "
-      "a kernel an operation</text>"
-      "<rect x=\"190\" y=\"54\" width=\"12\" height=\"10\" rx=\"2\" fill=\"#e8702a\"/><text x=\"206\" "
-      "y=\"63\" class=\"sub\">fused</text>"
-      "<line x1=\"256\" x2=\"256\" y1=\"52\" y2=\"66\" stroke=\"#1d4f91\" stroke-width=\"2.5\"/><text "
-      "x=\"264\" y=\"63\" "
-      "class=\"sub\">floor: the least traffic (or arithmetic) at the measured rate · bars are scaled within "
-      "each workload</text>\n";
+      "<line x1=\"296\" x2=\"296\" y1=\"52\" y2=\"66\" stroke=\"#1d4f91\" stroke-width=\"2.5\"/>\n" +
+      text(304, 63, "sub",
+           "floor: the least traffic (or arithmetic) at the measured rate · each workload has its own scale");
   double y = kTop;
   for (const Measured& m : groups) {
     const double longest = std::max(m.eager ? m.eager->median_ms : 0, m.fused ? m.fused->median_ms : 0);

@@ -1,0 +1,55 @@
+// Record, evaluate, free: everything between the user's line and the kernel, warm; and the parts below it.
+#include "backend/cpu/threads.h"
+#include "ir/node.h"
+#include "runtime/pool.h"
+
+#include <kiln/kiln.h>
+
+#include <benchmark/benchmark.h>
+
+#include <vector>
+
+namespace {
+
+using kiln::Tensor;
+
+Tensor input(std::int64_t n) { return Tensor::from(std::vector<float>(static_cast<std::size_t>(n), 0.5f)); }
+
+void DispatchAdd(benchmark::State& state) {
+  const Tensor a = input(16), b = input(16);
+  for (auto _ : state) (a + b).eval();
+}
+BENCHMARK(DispatchAdd);
+
+/// The time of one more recorded operation is the slope between the arguments.
+void DispatchChain(benchmark::State& state) {
+  const Tensor a = input(16);
+  for (auto _ : state) {
+    Tensor y = a;
+    for (int i = 0; i < state.range(0); ++i) y = i % 2 ? y * 0.5 : y + 1;
+    y.eval();
+  }
+}
+BENCHMARK(DispatchChain)->Arg(1)->Arg(5)->Arg(10)->Arg(50);
+
+void DispatchFromThreads(benchmark::State& state) {
+  const Tensor a = input(16), b = input(16);
+  for (auto _ : state) (a * b + a).eval();
+}
+BENCHMARK(DispatchFromThreads)->Threads(1)->Threads(2)->UseRealTime();
+
+void PoolAllocateAndFree(benchmark::State& state) {
+  for (auto _ : state) {
+    kiln::ir::Buffer* buffer = kiln::runtime::allocate(static_cast<std::uint64_t>(state.range(0)));
+    benchmark::DoNotOptimize(buffer->data);
+    kiln::ir::release(buffer);
+  }
+}
+BENCHMARK(PoolAllocateAndFree)->Arg(64)->Arg(4096)->Arg(1 << 20)->Arg(64 << 20);
+
+void ParallelFor(benchmark::State& state) {
+  for (auto _ : state) kiln::cpu::parallel_for(8, 1, [](std::int64_t, std::int64_t, int) {});
+}
+BENCHMARK(ParallelFor)->UseRealTime();
+
+}  // namespace

@@ -1,0 +1,76 @@
+// The walk that gives a trace its key, and planning without compiling (the kernels are in memory).
+#include "runtime/walk.h"
+
+#include <kiln/kiln.h>
+#include <kiln/report.h>
+
+#include <benchmark/benchmark.h>
+
+#include <vector>
+
+namespace {
+
+using kiln::Tensor;
+
+Tensor chain(const Tensor& x, std::int64_t ops) {
+  Tensor y = x;
+  for (std::int64_t i = 0; i < ops; ++i) y = i % 2 ? y * 0.5 : y + 1;
+  return y;
+}
+
+Tensor input(std::int64_t n) { return Tensor::from(std::vector<float>(static_cast<std::size_t>(n), 0.5f)); }
+
+/// Nodes numbered and hashed: what every evaluation pays.
+void WalkChain(benchmark::State& state) {
+  const Tensor y = chain(input(16), state.range(0));
+  kiln::ir::Node* roots[] = {y.node()};
+  kiln::runtime::Walk walk;
+  for (auto _ : state) {
+    const kiln::ir::TraceGuard guard;
+    benchmark::DoNotOptimize(kiln::runtime::walk_trace(roots, guard, 0, walk));
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(WalkChain)->Arg(1)->Arg(10)->Arg(1000)->Arg(10'000);
+
+/// A new shape in known classes: plans, and finds every kernel in memory.
+void PlanNewShape(benchmark::State& state) {
+  const std::int64_t ops = state.range(0);
+  std::int64_t n = 1000;
+  const Tensor x = input(1'000'000);
+  chain(x(kiln::range(0, 999)), ops).eval();
+  const kiln::Statistics before = kiln::statistics();
+  for (auto _ : state) {
+    state.PauseTiming();
+    const Tensor part = x(kiln::range(0, n++));
+    const Tensor y = chain(part, ops);
+    state.ResumeTiming();
+    y.eval();
+  }
+  const kiln::Statistics after = kiln::statistics();
+  state.counters["compiled"] = static_cast<double>(after.kernels_compiled - before.kernels_compiled);
+  state.counters["plan_us"] =
+      static_cast<double>(after.plan_ns - before.plan_ns) * 1e-3 /
+      static_cast<double>(std::max<std::uint64_t>(after.plan_misses - before.plan_misses, 1));
+}
+BENCHMARK(PlanNewShape)->Arg(1)->Arg(10)->Arg(50)->Iterations(2000)->Unit(benchmark::kMicrosecond);
+
+/// Planning a long trace: the compiler runs in the first iteration only.
+void PlanLongTrace(benchmark::State& state) {
+  const Tensor x = input(256);
+  std::int64_t n = 100;
+  for (auto _ : state) {
+    state.PauseTiming();
+    const Tensor y = chain(x(kiln::range(0, n++)), state.range(0));
+    const kiln::Statistics before = kiln::statistics();
+    state.ResumeTiming();
+    y.eval();
+    state.PauseTiming();
+    const kiln::Statistics after = kiln::statistics();
+    state.counters["plan_ms"] = static_cast<double>(after.plan_ns - before.plan_ns) * 1e-6;
+    state.ResumeTiming();
+  }
+}
+BENCHMARK(PlanLongTrace)->Arg(10'000)->Iterations(5)->Unit(benchmark::kMillisecond);
+
+}  // namespace

@@ -1,0 +1,109 @@
+// Runs a graph through transform, fuse and lower, and the kernels through the kernel interpreter: everything but
+// the emitters, to be held against the oracle.
+#pragma once
+
+#include "ir/graph_builder.h"
+#include "kernel/interpret_kernel.h"
+#include "lower/lower.h"
+#include "plan/fuse.h"
+#include "support/check.h"
+#include "transform/transform.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace kiln::lower {
+
+class LoweredGraph {
+ public:
+  /// Uses up b.graph; b keeps the arguments' memory.
+  LoweredGraph(ir::GraphBuilder& b, const schedule::Target& target)
+      : b_(b), g_(transform::transform(std::move(b.graph)).graph), regions_(plan::fuse(g_, target)) {
+    for (const plan::Region& r : regions_.regions) launch(r, target);
+  }
+
+  /// Row-major values of the roots.
+  std::vector<std::vector<std::byte>> values() {
+    std::vector<std::vector<std::byte>> out;
+    for (ir::NodeId root : g_.roots) out.push_back(value(root));
+    return out;
+  }
+  const ir::Graph& graph() const { return g_; }
+  std::size_t kernels() const { return forms.size(); }
+  std::string text() const { return ir::print(g_) + text_; }
+
+  std::vector<schedule::Form> forms;
+
+ private:
+  using Bytes = std::vector<std::byte>;
+
+  Bytes& memory_of(BufferSource::Kind kind, std::uint32_t id) {
+    if (kind == BufferSource::Kind::Arg) return b_.memory(id);
+    return stored(id);
+  }
+  Bytes& stored(ir::NodeId id) {
+    const auto it = stored_.find(id);
+    if (it == stored_.end()) throw InternalError(cat("%", id, " is read before it is in memory:\n", text()));
+    return it->second;
+  }
+
+  void launch(const plan::Region& r, const schedule::Target& target) {
+    bool empty = true;
+    for (ir::NodeId o : r.outputs) {
+      stored_[o].resize(static_cast<std::size_t>(g_[o].numel * size_of(g_[o].dtype)));
+      empty &= g_[o].numel == 0;
+    }
+    if (empty) return;
+    const Lowered l = lower(g_, regions_, r, target);
+    forms.push_back(l.form);
+    text_ += kernel::print(l.kernel);
+    kernel::verify(l.kernel);
+    std::vector<Bytes> partials;
+    partials.reserve(l.buffers.size());
+    std::vector<kernel::BufferMemory> buffers;
+    for (const BufferSource& s : l.buffers) {
+      if (s.kind == BufferSource::Kind::Scratch) {
+        buffers.emplace_back();
+        continue;
+      }
+      Bytes& bytes = s.kind == BufferSource::Kind::Partial ? partials.emplace_back(static_cast<std::size_t>(s.bytes))
+                                                           : memory_of(s.kind, s.id);
+      buffers.push_back({bytes.data() + s.byte_offset, bytes});
+    }
+    std::vector<std::uint64_t> slots;
+    for (std::int32_t s : l.slots) slots.push_back(b_.slots[static_cast<std::size_t>(s)]);
+    Bytes scratch(static_cast<std::size_t>(l.scratch_bytes));
+    kernel::interpret(l.kernel, {buffers, l.params, slots, scratch}, l.grid);
+  }
+
+  Bytes value(ir::NodeId root) {
+    const ir::GraphNode& n = g_[root];
+    const plan::Alias a = stored_.contains(root) ? plan::Alias{} : plan::resolve_alias(g_, root);
+    if (stored_.contains(root)) return stored_[root];
+    if (a.base == ir::kNoNode) throw InternalError(cat("root %", root, " was not computed:\n", text()));
+    const ir::GraphNode& base = g_[a.base];
+    const Bytes& from = base.op == ir::Op::leaf ? b_.memory(static_cast<std::size_t>(base.arg)) : stored(a.base);
+    const auto size = static_cast<std::size_t>(size_of(n.dtype));
+    Bytes out(static_cast<std::size_t>(n.numel) * size);
+    for (std::int64_t i = 0; i < n.numel; ++i) {
+      std::int64_t at = a.offset, rest = i;
+      for (std::size_t axis = n.dims.size(); axis-- > 0;) {
+        at += rest % n.dims[axis] * a.strides[axis];
+        rest /= n.dims[axis];
+      }
+      std::copy_n(from.begin() + at * static_cast<std::int64_t>(size), size,
+                  out.begin() + i * static_cast<std::int64_t>(size));
+    }
+    return out;
+  }
+
+  ir::GraphBuilder& b_;
+  ir::Graph g_;
+  plan::Regions regions_;
+  std::map<ir::NodeId, Bytes> stored_;
+  std::string text_;
+};
+
+}  // namespace kiln::lower

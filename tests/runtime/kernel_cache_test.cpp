@@ -1,0 +1,83 @@
+// How many kernels classes of programs share.
+#include "counted.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+#include <random>
+
+namespace kiln {
+namespace {
+
+using test::count;
+using test::data;
+
+TEST(KernelCache, ScalarOfAnyValueIsAnArgument) {
+  const Tensor x = data({1000});
+  x.eval();
+  std::uint64_t compiled = 0, misses = 0;
+  for (int i = -2; i <= 1000; ++i) {
+    Tensor y;
+    const test::Counted c = count([&] { y = (x * i + 1).eval(); });
+    compiled += c.compiled;
+    misses += c.plan_misses;
+    ASSERT_EQ(y.to_vector<float>()[3], std::fma(x.to_vector<float>()[3], static_cast<float>(i), 1.0f)) << i;
+  }
+  RecordProperty("compiled", static_cast<int>(compiled));
+  EXPECT_LE(compiled, 4u);
+  EXPECT_LE(misses, 4u);
+}
+
+/// Kernels that `program` compiles over 1,000 random shapes; extents of 1 and misaligned slices among them.
+template <class F>
+std::uint64_t kernels_over_shapes(F program) {
+  clear_memory_caches();
+  std::mt19937 random(1);
+  auto extent = [&](int most) -> std::int64_t {
+    return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most));
+  };
+  const Tensor memory = data({300, 403});
+  std::uint64_t compiled = 0, late = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const std::int64_t rows = extent(200), columns = extent(300);
+    const std::int64_t skip = i % 3 ? 0 : static_cast<std::int64_t>(random() % 7);
+    const Tensor x =
+        i % 2 ? data({rows, columns}) : memory(range(skip, skip + rows), range(skip, skip + columns));
+    const std::uint64_t now = count([&] { program(x); }).compiled;
+    compiled += now;
+    if (i >= 500) late += now;
+  }
+  EXPECT_EQ(late, 0u) << "new shapes in known classes compile";
+  return compiled;
+}
+
+TEST(KernelCache, OneChainOverRandomShapesCompilesAtMostTwelveKernels) {
+  const std::uint64_t n = kernels_over_shapes([](const Tensor& x) {
+    const Tensor row = ones({x.dim(1)}) * 2.0;
+    (exp(x * row + 1.0) - x(all(), range(0, 1))).eval();
+  });
+  std::cout << "chain with broadcast: " << n << " kernels\n";
+  EXPECT_LE(n, 12u);
+}
+
+TEST(KernelCache, SoftmaxOverRandomShapesCompilesAtMostTwelveKernels) {
+  const std::uint64_t n = kernels_over_shapes([](const Tensor& x) { nn::softmax(x).eval(); });
+  std::cout << "softmax: " << n << " kernels\n";
+  EXPECT_LE(n, 12u);
+}
+
+TEST(KernelCache, ColumnReductionOverRandomShapesCompilesAtMostTwelveKernels) {
+  const std::uint64_t n = kernels_over_shapes([](const Tensor& x) { sum(x * x, 0).eval(); });
+  std::cout << "column reduction: " << n << " kernels\n";
+  EXPECT_LE(n, 12u);
+}
+
+TEST(KernelCache, RowReductionOverRandomShapesCompilesAtMostTwelveKernels) {
+  const std::uint64_t n = kernels_over_shapes([](const Tensor& x) { sum(x * x, 1).eval(); });
+  std::cout << "row reduction: " << n << " kernels\n";
+  EXPECT_LE(n, 12u);
+}
+
+}  // namespace
+}  // namespace kiln
