@@ -299,12 +299,30 @@ class Builder {
     return kernel::cast_in_range((kernel::cast(x, DType::Float64) + 0.5) * reciprocal, DType::Int64);
   }
 
+  /// Whether the axes that share the lanes are walked by this index as one.
+  bool runs_along_lanes(const Index& index) const {
+    if (!position_) return false;
+    for (std::size_t g = static_cast<std::size_t>(s_.lane_axis); g + 1 < groups_.size(); ++g)
+      if (index.coef(groups_[g].last) != index.coef(groups_[g + 1].last) * groups_[g + 1].extent) return false;
+    return true;
+  }
+
   E to_expr(const Index& index, std::uint64_t owner, RoleKind kind, bool with_constant) {
     E sum{};
     auto add = [&](E term) { sum = sum ? sum + term : term; };
+    const bool along = runs_along_lanes(index);
     for (int t = 0; t < index.n; ++t) {
       const Term term = index.terms[t];
       E value{};
+      if (along && term.atom < p_.space.axis_count()) {
+        const int group = group_of_last(term.atom);
+        const int last = static_cast<int>(groups_.size()) - 1;
+        if (group >= s_.lane_axis && group < last) continue;  // counted by the position
+        if (group == last) {
+          add(term.coef == 1 ? position_ : position_ * param(role(kind, owner, static_cast<std::uint64_t>(term.atom)), term.coef));
+          continue;
+        }
+      }
       if (term.atom < p_.space.axis_count()) {
         const int group = group_of_last(term.atom);
         if (group < 0) continue;  // an outer axis of its group
@@ -600,9 +618,11 @@ class Builder {
     start();
     LoopDecl grid = grid_loop();
     const int last = static_cast<int>(groups_.size()) - 1;
-    if (phases_ == 0) {  // a map: the last axis in blocks
-      const std::vector<int> outer = groups(false, true);
-      const std::int64_t blocks = (groups_[last].extent + s_.block - 1) / s_.block;
+    if (phases_ == 0) {  // a map: the last axis (or the last few as one) in blocks
+      std::vector<int> outer, together;
+      for (int g = 0; g <= last; ++g) (g < s_.lane_axis ? outer : together).push_back(g);
+      const std::int64_t run = product(together);
+      const std::int64_t blocks = (run + s_.block - 1) / s_.block;
       E g = var(grid.var);
       if (!outer.empty()) {
         const E nb = param(role(kGridExtent, 1, 0), blocks);
@@ -610,13 +630,16 @@ class Builder {
         decompose(q, outer);
         g = g - q * nb;
       }
-      const auto [first, count] = block_range(g, konst(s_.block), last);
+      const E run_extent = together.size() == 1 ? extent(last) : param(role(kGridExtent, 5, 0), run);
+      const E first = g * konst(s_.block);
       LoopDecl v;
       v.kind = LoopKind::Vector;
       v.lanes = static_cast<std::uint16_t>(s_.lanes);
       v.var = new_var();
-      v.extent = count.id;
-      axis_[last] = first + var(v.var);
+      v.extent = kernel::min(run_extent - first, konst(s_.block)).id;
+      const E at = first + var(v.var);
+      if (together.size() > 1) position_ = at;
+      decompose(at, together);
       phase_body(v.body);
       grid.body.push_back(loop(std::move(v)));
       set_grid(product(outer) * blocks);
@@ -637,8 +660,10 @@ class Builder {
   void build_columns() {
     start();
     LoopDecl grid = grid_loop();
-    const int last = static_cast<int>(groups_.size()) - 1;
-    const std::vector<int> outer = groups(false, true), reduced = groups(true);
+    const int last = s_.lane_axis;
+    const std::vector<int> reduced = groups(true);
+    std::vector<int> outer = groups(false);
+    std::erase(outer, last);
     const std::int64_t blocks = (groups_[last].extent + s_.block - 1) / s_.block;
     E g = var(grid.var);
     if (!outer.empty()) {
@@ -816,6 +841,7 @@ class Builder {
   std::vector<Reduction> reductions_;
   std::vector<std::int32_t> scratch_;        // per entry: its scratch buffer, or -1
   std::vector<E> axis_;                      // per group: its coordinate in the current environment
+  E position_;                               // position along the axes that share the lanes, if several do
   std::vector<E> memo_;
   std::map<std::uint64_t, std::uint32_t> params_;
   std::map<NodeId, std::uint32_t> out_buffer_;

@@ -38,13 +38,25 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
   for (const auto& a : f.axes) (a.reduced ? reduced : kept) *= a.extent;
   const bool last_reduced = f.axes.back().reduced;
 
+  const int last = static_cast<int>(f.axes.size()) - 1;
+  s.lane_axis = last;
+
   if (f.phases == 0) {
-    s.form = f.axes.size() == 1 ? Form::Flat : Form::Rows;
+    s.form = last == 0 ? Form::Flat : Form::Rows;
     s.lanes = f.prims <= 3 ? lanes * 2 : lanes;
     s.block = kFlatBlock;
+    if (f.axes[last].extent < 2 * s.lanes)
+      for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < 16 * s.lanes;) n *= f.axes[--s.lane_axis].extent;
     return s;
   }
-  const bool few = kept * (last_reduced ? 1 : 1) < 2 * t.threads;
+  if (last_reduced && reduced <= lanes && kept >= 4 * lanes) {
+    s.form = Form::Columns;
+    s.lanes = s.block = lanes;
+    while (f.axes[s.lane_axis].reduced) --s.lane_axis;
+    if (f.axes[s.lane_axis].extent >= lanes) return s;
+    s.lane_axis = last;
+  }
+  const bool few = kept < 2 * t.threads;
   if (last_reduced) {
     const bool can_split = f.phases == 1 && !f.stores_full;
     if (can_split && few && reduced >= kSplitAbove) {

@@ -35,6 +35,7 @@ struct Facts {
 struct Schedule {
   Form form = Form::Flat;
   int lanes = 1;
+  int lane_axis = 0;           // Columns: the axis on lanes; Flat, Rows: the first of those on lanes together
   std::int64_t block = 0;      // Flat, Columns: elements of the vector axis a grid item covers
   std::int64_t chunk = 0;      // Split: elements of the chunked axis a grid item covers
   bool stream = false;
