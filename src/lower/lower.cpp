@@ -78,7 +78,9 @@ class Builder {
     switch (s_.form) {
       case Form::Flat:
       case Form::Rows: build_rows(); break;
+      case Form::Tiles: build_tiles(); break;
       case Form::Columns: build_columns(); break;
+      case Form::Stripes: build_stripes(); break;
       case Form::Split:
       case Form::SplitColumns: build_split(); break;
     }
@@ -162,15 +164,34 @@ class Builder {
     f.widest_bytes = widest_;
     for (const auto& o : p_.outputs) {
       if (o.row) continue;
-      f.stores_full = true;
+      f.stores_full |= p_.entries[o.entry].phase > 0;
       // Stores past the caches need whole cache lines: every row must begin on one.
       const std::int64_t row_bytes = groups_.back().extent * size_of(g_[o.node].dtype);
       if (groups_.size() == 1 || row_bytes % 64 == 0)
-      f.out_bytes = std::max(f.out_bytes, g_[o.node].numel * size_of(g_[o.node].dtype));
+        f.out_bytes = std::max(f.out_bytes, g_[o.node].numel * size_of(g_[o.node].dtype));
     }
+    f.across = axis_across();
     auto answer = schedule::schedule(f, target_);
     KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));
     s_ = std::get<schedule::Schedule>(answer);
+  }
+
+  /// The group that a strided load walks with the smallest stride, when that is not the last group; -1 without one.
+  int axis_across() const {
+    const auto last = static_cast<int>(groups_.size()) - 1;
+    int across = -1;
+    for (const Entry& e : p_.entries) {
+      if (e.kind != Entry::Kind::Load) continue;
+      std::int64_t least = std::abs(e.index.coef(groups_[static_cast<std::size_t>(last)].last));
+      if (least <= 1) continue;
+      for (int g = 0; g < last; ++g) {
+        const std::int64_t stride = std::abs(e.index.coef(groups_[static_cast<std::size_t>(g)].last));
+        if (stride == 0 || stride >= least) continue;
+        least = stride;
+        across = g;
+      }
+    }
+    return across;
   }
 
   /// Which phases need which entries; expensive values needed again later are kept in scratch memory.
@@ -466,6 +487,7 @@ class Builder {
   E reduce_value(EntryId id) {
     const Reduction& r = reduction(id);
     const GraphNode& n = g_[p_.entries[id].node];
+    if (s_.form == Form::Stripes && !in_finish_) return stripe_load(r, has_position(n.op));
     const std::uint32_t acc = in_finish_ ? r.final_acc : r.acc;
     return {&k_.pool, k_.pool.intern({Prim::Acc, compute_type(n.dtype), kNoExpr, kNoExpr, kNoExpr, acc})};
   }
@@ -690,6 +712,203 @@ class Builder {
     k_.body.push_back(loop(std::move(grid)));
   }
 
+  /// A Vector loop over `count` elements of the lane axis, beginning at `first`; `body` fills it.
+  template <class F>
+  Stmt lane_loop(E first, E count, int axis, F body) {
+    LoopDecl v;
+    v.kind = LoopKind::Vector;
+    v.lanes = static_cast<std::uint16_t>(s_.lanes);
+    v.var = new_var();
+    v.extent = count.id;
+    lane_ = var(v.var);
+    axis_[static_cast<std::size_t>(axis)] = first + lane_;
+    forget();
+    body(v.body);
+    return loop(std::move(v));
+  }
+
+  /// The grid position as coordinates of the outer groups and a block of the last one.
+  E block_of(E g, std::span<const int> outer, std::int64_t blocks) {
+    if (outer.empty()) return g;
+    const E nb = param(role(kGridExtent, 1, 0), blocks);
+    const E q = divide(g, nb);
+    decompose(q, outer);
+    return g - q * nb;
+  }
+
+  void build_tiles() {
+    start();
+    LoopDecl grid = grid_loop();
+    const int last = static_cast<int>(groups_.size()) - 1;
+    int across = axis_across();
+    std::vector<int> outer = groups(false, true);
+    std::erase(outer, across);
+    const std::int64_t blocks = (groups_[static_cast<std::size_t>(last)].extent + s_.block - 1) / s_.block;
+    const std::int64_t runs = (groups_[static_cast<std::size_t>(across)].extent + s_.run - 1) / s_.run;
+    const E n_runs = param(role(kGridExtent, 2, 0), runs);
+    const E q = divide(var(grid.var), n_runs);
+    const E run = var(grid.var) - q * n_runs;
+    const E b = block_of(q, outer, blocks);
+    const auto [first, count] = block_range(b, konst(s_.block), last);
+    const auto [top, height] = block_range(run, konst(s_.run), across);
+    LoopDecl row;
+    row.var = new_var();
+    row.extent = height.id;
+    axis_[static_cast<std::size_t>(across)] = top + var(row.var);
+    row.body.push_back(lane_loop(first, count, last, [&](std::vector<Stmt>& body) { phase_body(body); }));
+    grid.body.push_back(loop(std::move(row)));
+    set_grid(product(outer) * blocks * runs);
+    k_.body.push_back(loop(std::move(grid)));
+  }
+
+  // ---- stripes -----------------------------------------------------------------------------------------------------
+
+  E identity(Monoid m, DType t) {
+    const bool fp = is_float(t);
+    const double inf = std::numeric_limits<double>::infinity();
+    const bool greatest = m == Monoid::Max || m == Monoid::ArgMax;
+    if (m == Monoid::Sum || m == Monoid::Prod) return kernel::constant(k_.pool, t, m == Monoid::Prod);
+    if (fp) return kernel::constant(k_.pool, t, greatest ? -inf : inf);
+    const int bits = is_bool(t) ? 1 : static_cast<int>(8 * size_of(t));
+    const std::uint64_t all = ~std::uint64_t{0} >> (64 - bits), top = std::uint64_t{1} << (bits - 1);
+    const std::uint64_t least = is_signed_int(t) ? top : 0, most = is_signed_int(t) ? all >> 1 : all;
+    return kernel::constant_bits(k_.pool, t, greatest ? least : most);
+  }
+
+  E combine(Monoid m, E x, E acc) {
+    switch (m) {
+      case Monoid::Sum: return acc + x;
+      case Monoid::Prod: return acc * x;
+      case Monoid::Max: return kernel::max(x, acc);
+      case Monoid::Min: return kernel::min(x, acc);
+      case Monoid::ArgMax:
+      case Monoid::ArgMin: break;
+    }
+    KILN_CHECK_THAT(false, "positional monoid");
+    return {};
+  }
+
+  E stripe_load(const Reduction& r, bool position) {
+    const std::uint32_t buffer = r.partial[position];
+    return load_expr(buffer, k_.buffers[buffer].dtype, stripe_index(), E{});
+  }
+
+  /// Where the current column's accumulator is: in scratch memory, or among the chunk's partial results.
+  E stripe_index() {
+    return chunk_base_ ? chunk_base_ + to_expr(p_.row_linear, 0xfffe0000u, kStride, true) : lane_;
+  }
+
+  std::uint32_t stripe_buffer(DType type, std::int64_t partial_results) {
+    if (chunk_base_) {
+      const std::uint32_t b = new_buffer({BufferDecl::Role::Partial, type, 64});
+      set_source(b, {BufferSource::Kind::Partial, 0, 0, partial_results * size_of(type)});
+      return b;
+    }
+    const std::uint32_t b = new_buffer({BufferDecl::Role::Scratch, type, 64});
+    const E offset = param(role(kOffset, 0xfffc0000u, b), out_.scratch_bytes);
+    k_.buffers[b].offset_param = static_cast<std::uint32_t>(offset.node().imm);
+    const std::int64_t bytes = s_.block * size_of(type);
+    set_source(b, {BufferSource::Kind::Scratch, 0, 0, bytes});
+    out_.scratch_bytes += bytes;
+    return b;
+  }
+
+  /// Combines the current element of a reduction into its accumulators in memory.
+  void stripe_update(std::vector<Stmt>& body, const Reduction& r) {
+    const Entry& e = p_.entries[r.entry];
+    const Monoid m = k_.accs[r.acc].monoid;
+    const E x = build(e.in[0]), acc = stripe_load(r, false);
+    if (!has_position(g_[e.node].op)) {
+      body.push_back(store(r.partial[0], stripe_index(), combine(m, x, acc)));
+      return;
+    }
+    // Positions ascend, so the first of equals stays; a NaN beats everything but an earlier NaN.
+    E better = m == Monoid::ArgMax ? acc < x : x < acc;
+    if (is_float(x.type())) better = (better & (acc == acc)) | ((x != x) & (acc == acc));
+    const E at = to_expr(e.index, r.entry, kStride, true);
+    body.push_back(store(r.partial[1], stripe_index(), kernel::select(better, at, stripe_load(r, true))));
+    body.push_back(store(r.partial[0], stripe_index(), kernel::select(better, x, acc)));
+  }
+
+  void build_stripes() {
+    start();
+    LoopDecl grid = grid_loop();
+    const int last = static_cast<int>(groups_.size()) - 1;
+    const std::vector<int> outer = groups(false, true), reduced = groups(true);
+    const std::int64_t blocks = (groups_[static_cast<std::size_t>(last)].extent + s_.block - 1) / s_.block;
+    const std::int64_t n_rows = product(groups(false));
+    const std::int64_t chunks = s_.chunk ? chunk_of(groups_[static_cast<std::size_t>(reduced.front())].extent) : 1;
+    E g = var(grid.var), n_chunks, rows_param;
+    std::pair<E, E> chunk_range{};
+    if (s_.chunk) {
+      n_chunks = param(role(kGridExtent, 2, 0), chunks);
+      rows_param = param(role(kGridExtent, 3, 0), n_rows);
+      const E q = divide(g, n_chunks);
+      const E c = g - q * n_chunks;
+      chunk_base_ = c * rows_param;
+      chunk_range = block_range(c, param(role(kGridExtent, 6, 0), s_.chunk), reduced.front());
+      g = q;
+    }
+    const E b = block_of(g, outer, blocks);
+    const auto [first, count] = block_range(b, param(role(kGridExtent, 4, 0), s_.block), last);
+    for (Reduction& r : reductions_) {
+      r.partial[0] = stripe_buffer(k_.accs[r.acc].type, n_rows * chunks);
+      if (has_position(g_[p_.entries[r.entry].node].op)) r.partial[1] = stripe_buffer(DType::Int64, n_rows * chunks);
+    }
+    auto rows = [&, first = first, count = count](int phase) {
+      if (s_.chunk) return;  // the finish section's part
+      grid.body.push_back(lane_loop(first, count, last, [&](auto& body) { store_outputs(body, true, phase); }));
+    };
+    rows(0);
+    for (phase_ = 0; phase_ <= phases_; ++phase_) {
+      stripe_phase(grid.body, reduced, chunk_range, first, count);
+      rows(phase_ + 1);
+    }
+    std::erase_if(grid.body, [&](const Stmt& s) { return k_.loops[s.target].body.empty(); });
+    const std::vector<AccDecl> accs = std::exchange(k_.accs, {});
+    set_grid(product(outer) * blocks * chunks);
+    k_.body.push_back(loop(std::move(grid)));
+    if (!s_.chunk) return;
+    for (Reduction& r : reductions_) {  // the finish section combines in registers
+      r.final_acc = static_cast<std::uint32_t>(k_.accs.size());
+      k_.accs.push_back(accs[r.acc]);
+    }
+    chunk_base_ = {};
+    build_finish(true, n_chunks, rows_param);
+  }
+
+  std::int64_t chunk_of(std::int64_t extent) const { return (extent + s_.chunk - 1) / s_.chunk; }
+
+  void stripe_phase(std::vector<Stmt>& into, std::span<const int> reduced, const std::pair<E, E>& chunk, E first, E count) {
+    const int last = static_cast<int>(groups_.size()) - 1;
+    into.push_back(lane_loop(first, count, last, [&](auto& body) {
+      for (const Reduction& r : reductions_) {
+        if (r.phase != phase_) continue;
+        const AccDecl& a = k_.accs[r.acc];
+        body.push_back(store(r.partial[0], stripe_index(), identity(a.monoid, a.type)));
+        if (r.partial[1]) body.push_back(store(r.partial[1], stripe_index(), konst(0)));
+      }
+    }));
+    std::vector<LoopDecl> nest;
+    for (int g : reduced) {
+      const bool cut = nest.empty() && s_.chunk;
+      LoopDecl l;
+      l.var = new_var();
+      l.extent = cut ? chunk.second.id : extent(g).id;
+      axis_[static_cast<std::size_t>(g)] = cut ? chunk.first + var(l.var) : var(l.var);
+      nest.push_back(std::move(l));
+    }
+    const Stmt lanes = lane_loop(first, count, last, [&](auto& body) {
+      for (const Reduction& r : reductions_)
+        if (r.phase == phase_) stripe_update(body, r);
+      store_outputs(body, false, phase_);
+    });
+    if (k_.loops[lanes.target].body.empty()) return;
+    nest.back().body.push_back(lanes);
+    for (std::size_t i = nest.size(); i-- > 1;) nest[i - 1].body.push_back(loop(std::move(nest[i])));
+    into.push_back(loop(std::move(nest.front())));
+  }
+
   /// Partial results per chunk of the outermost reduced axis, combined by the finish section.
   void build_split() {
     start();
@@ -761,6 +980,10 @@ class Builder {
     if (columns) grid.body.push_back(loop(std::move(v)));
     set_grid(items);
     k_.body.push_back(loop(std::move(grid)));
+    for (Reduction& r : reductions_) {
+      r.final_acc = static_cast<std::uint32_t>(k_.accs.size());
+      k_.accs.push_back(AccDecl(k_.accs[r.acc]));
+    }
     build_finish(columns, n_chunks, n_rows);
   }
 
@@ -786,15 +1009,15 @@ class Builder {
     chunk.var = new_var();
     chunk.extent = n_chunks.id;
     for (Reduction& r : reductions_) {
-      r.final_acc = static_cast<std::uint32_t>(k_.accs.size());
-      const AccDecl decl = k_.accs[r.acc];
-      k_.accs.push_back(decl);
       chunk.accs.push_back(r.final_acc);
       Stmt s{Stmt::Kind::Update, r.final_acc};
       const E at = var(chunk.var) * n_rows + row;
       const bool position = has_position(g_[p_.entries[r.entry].node].op);
       const E partial = load_expr(r.partial[0], k_.buffers[r.partial[0]].dtype, at, E{});
-      if (position) {  // the partial result is a position: its value is read again from the reduced operand
+      if (r.partial[1]) {
+        s.index = load_expr(r.partial[1], DType::Int64, at, E{}).id;
+        s.value = partial.id;
+      } else if (position) {  // the partial result is a position: its value is read again from the reduced operand
         s.index = partial.id;
         s.value = value_at_position(r, partial).id;
       } else {
@@ -841,6 +1064,8 @@ class Builder {
   std::vector<Reduction> reductions_;
   std::vector<std::int32_t> scratch_;        // per entry: its scratch buffer, or -1
   std::vector<E> axis_;                      // per group: its coordinate in the current environment
+  E lane_;                                   // Stripes, Tiles: the variable of the loop on lanes
+  E chunk_base_;                             // Stripes in chunks: where the chunk's partial results begin
   E position_;                               // position along the axes that share the lanes, if several do
   std::vector<E> memo_;
   std::map<std::uint64_t, std::uint32_t> params_;

@@ -10,6 +10,9 @@ namespace {
 constexpr std::int64_t kFlatBlock = 4096;     // elements: enough to hide the loop's start, few enough to balance
 constexpr std::int64_t kSplitAbove = 16384;   // shorter reductions are not worth a second stage
 constexpr std::int64_t kMinChunk = 4096;
+constexpr std::int64_t kTile = 64;            // elements each way: 64 lines of 64 bytes are a tenth of a first-level cache
+constexpr std::int64_t kStripeAbove = 32;     // reduced elements from which columns are read row by row
+constexpr std::int64_t kStripe = 4096;        // columns of a stripe at most: its accumulators stay in the first cache
 constexpr std::int64_t kSmallWork = 32768;    // elements one thread handles faster than two are woken
 
 int base_lanes(const Facts& f, const Target& t) {
@@ -18,6 +21,18 @@ int base_lanes(const Facts& f, const Target& t) {
 
 /// Cheap bodies wait for loads and adds: several registers side by side hide the latency.
 int widen(int lanes, int prims) { return prims <= 6 ? lanes * 4 : prims <= 20 ? lanes * 2 : lanes; }
+
+std::int64_t outermost_reduced(const Facts& f) {
+  for (const auto& a : f.axes)
+    if (a.reduced) return a.extent;
+  return 1;
+}
+
+/// Elements a chunk when an axis is cut into about `want` chunks.
+std::int64_t chunk_of(std::int64_t extent, std::int64_t want) {
+  want = std::clamp<std::int64_t>(want, 1, extent);
+  return (extent + want - 1) / want;
+}
 
 }  // namespace
 
@@ -45,6 +60,12 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
     s.lanes = f.prims <= 3 ? lanes * 2 : lanes;
     s.block = kFlatBlock;
+    if (f.across >= 0 && f.axes[last].extent >= lanes && f.axes[f.across].extent >= 4) {
+      s.form = Form::Tiles;
+      s.lanes = lanes;
+      s.block = s.run = kTile;
+      return s;
+    }
     if (f.axes[last].extent < 2 * s.lanes)
       for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < 16 * s.lanes;) n *= f.axes[--s.lane_axis].extent;
     return s;
@@ -63,12 +84,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
       s.form = Form::Split;
       s.lanes = widen(lanes, f.prims);
       // Chunks of the outermost reduced axis; inner reduced axes run whole.
-      std::int64_t outer = 0;
-      for (const auto& a : f.axes)
-        if (a.reduced) {
-          outer = a.extent;
-          break;
-        }
+      const std::int64_t outer = outermost_reduced(f);
       const std::int64_t inner = reduced / outer;
       const std::int64_t want = std::min<std::int64_t>(std::max<std::int64_t>(1, reduced / kMinChunk), 8 * t.threads);
       s.chunk = std::max<std::int64_t>((outer + want - 1) / want, std::max<std::int64_t>(1, kMinChunk / inner));
@@ -79,19 +95,26 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     s.lanes = f.axes.back().extent >= 4 * lanes ? widen(lanes, f.prims) : lanes;
     return s;
   }
+  const std::int64_t columns = f.axes[last].extent;
+  if (reduced >= kStripeAbove && columns >= 4 * lanes && reduced * kept > kSmallWork) {
+    s.form = Form::Stripes;
+    s.lanes = widen(lanes, f.prims);
+    const std::int64_t outer = kept / columns;
+    if (f.phases == 1 && !f.stores_full && outer < 4 * t.threads) {
+      s.block = kStripe;
+      s.chunk = chunk_of(outermost_reduced(f), 4 * t.threads / outer);
+      return s;
+    }
+    const std::int64_t stripes = std::max<std::int64_t>(1, t.threads / outer);
+    s.block = std::clamp<std::int64_t>(((columns + stripes - 1) / stripes + 63) / 64 * 64, 64, kStripe);
+    return s;
+  }
   s.lanes = f.axes.back().extent >= 4 * lanes ? widen(lanes, f.prims) : lanes;
   s.block = s.lanes;
   const std::int64_t items = kept / f.axes.back().extent * ((f.axes.back().extent + s.block - 1) / s.block);
   if (f.phases == 1 && !f.stores_full && items < 2 * t.threads && reduced * kept >= 4 * kSplitAbove && reduced >= 64) {
     s.form = Form::SplitColumns;
-    std::int64_t outer = 0;
-    for (const auto& a : f.axes)
-      if (a.reduced) {
-        outer = a.extent;
-        break;
-      }
-    const std::int64_t want = std::min<std::int64_t>(outer, 8 * t.threads);
-    s.chunk = (outer + want - 1) / want;
+    s.chunk = chunk_of(outermost_reduced(f), 8 * t.threads);
     return s;
   }
   s.form = Form::Columns;

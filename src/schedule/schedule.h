@@ -16,7 +16,7 @@
 
 namespace kiln::schedule {
 
-enum class Form : std::uint8_t { Flat, Rows, Columns, Split, SplitColumns };
+enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns };
 
 /// What a region looks like after its axes were collapsed.
 struct Facts {
@@ -26,18 +26,20 @@ struct Facts {
   };
   std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
   int phases = 0;              // dependent reduction levels (0: a map)
-  bool stores_full = false;    // writes values of the whole domain (not only per-row ones)
+  bool stores_full = false;    // writes values of the whole domain that depend on its reductions
   int prims = 0;               // cost of the innermost body
   int widest_bytes = 4;        // widest element type computed with
   std::int64_t out_bytes = 0;  // bytes of the largest full output
+  int across = -1;             // axis that an operand is contiguous along although it is not the last, or -1
 };
 
 struct Schedule {
   Form form = Form::Flat;
   int lanes = 1;
   int lane_axis = 0;           // Columns: the axis on lanes; Flat, Rows: the first of those on lanes together
-  std::int64_t block = 0;      // Flat, Columns: elements of the vector axis a grid item covers
-  std::int64_t chunk = 0;      // Split: elements of the chunked axis a grid item covers
+  std::int64_t block = 0;      // elements of the vector axis a grid item covers
+  std::int64_t run = 0;        // Tiles: elements of the axis `across` a grid item covers
+  std::int64_t chunk = 0;      // Split…, Stripes: elements of the outermost reduced axis a grid item covers; 0: all
   bool stream = false;
 };
 

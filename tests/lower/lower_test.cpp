@@ -44,7 +44,7 @@ TEST(Lower, ATransposedReadKeepsItsAxes) {
   GraphBuilder b;
   const NodeId x = b.leaf(i64, {40, 30}), y = b.leaf(i64, {30, 40});
   b.root(b.op(Op::add, {b.permute(x, {1, 0}), y}));
-  EXPECT_EQ(check(b), std::vector{Form::Rows});
+  EXPECT_EQ(check(b), std::vector{Form::Tiles});
 }
 
 TEST(Lower, ARowReductionAndWhatFollowsIsOneKernel) {
@@ -69,12 +69,54 @@ TEST(Lower, ALongReductionIsSplit) {
   }
 }
 
+TEST(Lower, ALongReductionIsSplitAlsoWhenWhatItReducesIsStored) {
+  GraphBuilder b;
+  const NodeId doubled = b.op(Op::add, {b.leaf(i64, {40000}), b.scalar(i64, 1)});
+  b.root(doubled);
+  b.root(b.reduce(Op::reduce_sum, doubled, 1));
+  EXPECT_EQ(check(b), std::vector{Form::Split});
+}
+
 TEST(Lower, ALongColumnReductionIsSplit) {
   for (Op op : {Op::reduce_sum, Op::reduce_argmax}) {
     GraphBuilder b;
     b.root(b.reduce(op, b.leaf(i64, {9000, 8}), 1));
     EXPECT_EQ(check(b), std::vector{Form::SplitColumns});
   }
+}
+
+TEST(Lower, ATallColumnReductionRunsInStripesAndChunks) {
+  for (Op op : {Op::reduce_sum, Op::reduce_min, Op::reduce_argmax, Op::reduce_argmin}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(i64, {300, 150});
+    const NodeId best = b.reduce(op, x, 1);
+    b.root(b.op(Op::add, {best, best}));
+    EXPECT_EQ(check(b), std::vector{Form::Stripes});
+  }
+}
+
+TEST(Lower, DependentColumnReductionsRunInStripes) {
+  for (Op op : {Op::reduce_max, Op::reduce_argmax}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(i64, {2, 90, 210});
+    const NodeId centred = b.op(Op::subtract, {x, b.reduce(op, x, 2)});
+    b.root(b.op(Op::multiply, {centred, b.reduce(Op::reduce_sum, centred, 2)}));
+    EXPECT_EQ(check(b), std::vector{Form::Stripes});
+  }
+}
+
+TEST(Lower, ShortLastAxesShareTheLanes) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {9, 31, 3}), channel = b.leaf(i64, {3}), column = b.leaf(i64, {31, 1});
+  b.root(b.op(Op::multiply, {b.op(Op::add, {x, channel}), column}));
+  EXPECT_EQ(check(b), std::vector{Form::Rows});
+}
+
+TEST(Lower, RowsShorterThanTheLanesLieAcrossThem) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {500, 3});
+  b.root(b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2)}));
+  EXPECT_EQ(check(b), std::vector{Form::Columns});
 }
 
 TEST(Lower, BakedConstantsNeedNoSlot) {

@@ -32,7 +32,12 @@ TEST(Schedule, ReductionOfTheLastAxisRunsByRows) {
   EXPECT_EQ(form_of({{100, false}, {3000, true}}, 1).form, Form::Rows);
 }
 TEST(Schedule, ReductionOfTheFirstAxisRunsByColumns) {
-  EXPECT_EQ(form_of({{100, true}, {3000, false}}, 1).form, Form::Columns);
+  EXPECT_EQ(form_of({{20, true}, {3000, false}}, 1).form, Form::Columns);
+}
+TEST(Schedule, TallReductionOfTheFirstAxisRunsInStripes) {
+  EXPECT_GT(form_of({{100, true}, {3000, false}}, 1).chunk, 0);
+  EXPECT_EQ(form_of({{100, true}, {3000, false}}, 1).form, Form::Stripes);
+  EXPECT_EQ(form_of({{100, true}, {3000, false}}, 2, true).chunk, 0);
 }
 
 TEST(Schedule, LongReductionToFewRowsIsSplitIntoWholeChunks) {
