@@ -23,6 +23,9 @@ namespace {
 
 using ir::NodeId;
 
+constexpr std::int64_t kPinnedBytes = 16 << 10;  // arguments that a held node may always pin
+constexpr std::int64_t kPinnedRatio = 8;         // … and how much more than its own size
+
 class PlanMaker {
  public:
   PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids)
@@ -30,6 +33,7 @@ class PlanMaker {
         t_(transform::transform(std::move(graph))), g_(t_.graph) {}
 
   std::shared_ptr<const Plan> run() {
+    store_pinning_nodes();
     regions_ = plan::fuse(g_, planning_target());
     log_refusals();
     explain(g_, regions_);
@@ -48,6 +52,23 @@ class PlanMaker {
   }
 
  private:
+  /// A held node that is not stored keeps what it is computed from alive: a list of losses would keep every batch.
+  /// Nodes that are much smaller than the greatest argument they would pin are stored with the roots; they are
+  /// computed anyway and writing them costs next to nothing.
+  void store_pinning_nodes() {
+    std::vector<std::int64_t> pinned(g_.size());
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      const ir::GraphNode& n = g_[id];
+      if (n.op == ir::Op::leaf) pinned[id] = n.numel * size_of(n.dtype);
+      for (int k = 0; k < n.n_in; ++k) pinned[id] = std::max(pinned[id], pinned[n.in[k]]);
+    }
+    for (std::size_t i = 0; i < ids_.size(); ++i) {
+      const NodeId id = wanted_[i] ? t_.now[ids_[i]] : ir::kNoNode;
+      if (id == ir::kNoNode || g_[id].op == ir::Op::leaf || pinned[id] < kPinnedBytes) continue;
+      if (g_[id].numel * size_of(g_[id].dtype) * kPinnedRatio <= pinned[id]) t_.graph.roots.push_back(id);
+    }
+  }
+
   std::int32_t step() const { return static_cast<std::int32_t>(plan_->steps.size()); }
 
   std::uint32_t new_buffer(std::uint64_t bytes) {
