@@ -24,7 +24,6 @@ using ir::Op;
 using ir::OpKind;
 
 constexpr float kGeneratorCost = 24;   // values made from indices alone are recomputed up to this many primitives
-constexpr float kInlineCost = 12;      // recomputation through a map that is not one to one: primitives times reuse
 constexpr std::size_t kMaxEdges = 48;  // distinct inputs of a kernel
 
 enum class Relation : std::uint8_t { Same, Spread, Other };
@@ -387,8 +386,8 @@ class Fuser {
     return false;
   }
 
-  /// b joins a's group. Descendants of a that stood before b must now stand after the merged group: the merged group
-  /// and they share out the positions they held, the ancestors of b between them keeping their relative order.
+  /// b joins a's group. Descendants of a that stood before b (between_) now stand after the merged group, in their
+  /// order.
   void merge(int ia, int ib, const Fit& f) {
     Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
     if (f.consumer_rows)
@@ -427,13 +426,7 @@ class Fuser {
     std::sort(between_.begin(), between_.end(), [&](int l, int r) {
       return groups_[static_cast<std::size_t>(l)].order < groups_[static_cast<std::size_t>(r)].order;
     });
-    // Positions: those of the descendants and b's own; the merged group takes the first that follows b's ancestors,
-    // which is found by giving it b's position and moving every descendant behind it.
-    std::vector<int> slots;
-    for (int d : between_) slots.push_back(groups_[static_cast<std::size_t>(d)].order);
-    slots.push_back(b_order);
-    // Ancestors of b may lie between the descendants' positions, so the merged group cannot take an early one:
-    // fractional order is avoided by renumbering everything after b_order once in a while.
+    // The merged group takes b's position, after all of b's ancestors; what descends from a moves right behind it.
     renumber_after(b_order, static_cast<int>(between_.size()) + 1);
     k.order = b_order;
     int next = b_order;
@@ -481,27 +474,46 @@ class Fuser {
 
   // ---- recomputation ------------------------------------------------------------------------------------------------
 
-  /// Cheap maps whose every reader takes them at other points (stencils, broadcasts) are recomputed there.
+  /// Maps whose every reader takes them at other points (stencils, broadcasts) are recomputed there when the model
+  /// says that this takes less time than writing and reading them.
   void inline_regions() {
     inlined_.assign(groups_.size(), false);
-    for (std::size_t i = 0; i < groups_.size(); ++i) {
-      Group& a = groups_[i];
-      if (a.nodes.empty() || a.signature || a.contraction || a.cost > kInlineCost) continue;
-      bool ok = true;
-      double reuse = 0;
-      for (NodeId n : a.nodes) ok &= !is_root_[n];
-      for (std::uint32_t e : a.out_edges) {
-        const int to = group_of_[edges_[e].consumer];
-        if (to == static_cast<int>(i)) continue;
-        const Group& b = groups_[static_cast<std::size_t>(to)];
-        ok &= !b.contraction && b.cost + a.cost <= static_cast<float>(t_.max_prims);
-        // An operand spread over rows or columns is often hoisted; count it by points all the same.
-        reuse += static_cast<double>(b.points) / std::max<double>(1, static_cast<double>(a.points));
-      }
-      if (!ok || static_cast<double>(a.cost) * reuse > kInlineCost) continue;
-      // Inputs of `a` become inputs of its readers; order stays valid because they precede `a`.
-      inlined_[i] = true;
+    std::vector<std::size_t> order(groups_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return groups_[a].order < groups_[b].order; });
+    for (std::size_t i : order) {
+      inlined_[i] = cheaper_inlined(i);
+      if (!inlined_[i]) continue;
+      // Producers come first, so a reader that is inlined itself carries this cost along: no blow-up in a long chain.
+      for (std::uint32_t e : groups_[i].out_edges)
+        if (const int to = group_of_[edges_[e].consumer]; to != static_cast<int>(i))
+          groups_[static_cast<std::size_t>(to)].cost += groups_[i].cost;
     }
+  }
+
+  bool cheaper_inlined(std::size_t i) {
+    const Group& a = groups_[i];
+    if (a.nodes.empty() || a.signature || a.contraction || a.points == 0) return false;
+    double input_bytes = 0, bytes = 0, points_read = 0;
+    int reads = 0;
+    for (NodeId n : a.nodes)
+      if (is_root_[n]) return false;
+    for (std::uint32_t e : a.in_edges)
+      if (group_of_[edges_[e].producer] != static_cast<int>(i)) input_bytes += static_cast<double>(edges_[e].bytes);
+    for (std::uint32_t e : a.out_edges) {
+      const auto to = static_cast<std::size_t>(group_of_[edges_[e].consumer]);
+      if (to == i) continue;
+      const Group& b = groups_[to];
+      ++reads;
+      if (b.contraction || b.cost + a.cost * static_cast<float>(reads) > static_cast<float>(t_.max_prims)) return false;
+      bytes = static_cast<double>(edges_[e].bytes);
+      points_read += static_cast<double>(b.points);
+    }
+    const double points = static_cast<double>(a.points);
+    const double apart = t_.launch_ns + a.cost * points / t_.prims_per_ns + (1 + reads) * t_.traffic_ns(bytes) +
+                         t_.traffic_ns(input_bytes);
+    const double inside = a.cost * points_read / t_.prims_per_ns + reads * t_.traffic_ns(input_bytes);
+    return inside < apart;
   }
 
   // ---- result -------------------------------------------------------------------------------------------------------

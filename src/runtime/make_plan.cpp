@@ -258,9 +258,11 @@ const schedule::Target& planning_target() {
     t.threads = threads;
     t.vector_bytes = host.vector_bytes;
     t.fma = host.fma;
-    t.l1_bytes = host.l1d_bytes;
     t.l2_bytes = host.l2_bytes;
-    t.llc_bytes = host.l3_bytes;
+    // A fixed table by width and thread count, close to a server core of 3 GHz.
+    t.bytes_per_ns = std::min(15.0 * threads, 200.0);
+    t.cached_bytes_per_ns = 60.0 * threads;
+    t.prims_per_ns = 4.0 * (host.vector_bytes / 4) * threads;
     static const std::vector<float> costs = lower::op_costs();
     t.op_cost = costs;
   }

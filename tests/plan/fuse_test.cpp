@@ -143,5 +143,16 @@ TEST(Fuse, ConstantMatmulOperandIsStored) {  // a matmul operand has no memory
   EXPECT_EQ(matmul(ones_then, ones_then).item<std::int32_t>(), 1);
 }
 
+TEST(Fuse, AChainOfStencilsIsNotRecomputedWithoutEnd) {
+  Tensor x = data({40, 40});
+  for (int i = 0; i < 24; ++i)
+    x = pad(x(range(1, 39), range(1, 39)) + x(range(0, 38), range(1, 39)) + x(range(2, 40), range(1, 39)) +
+                x(range(1, 39), range(0, 38)) + x(range(1, 39), range(2, 40)),
+            {{1, 1}, {1, 1}}) * 0.2f;
+  const std::uint64_t n = kernels({x});
+  EXPECT_GT(n, 2u);
+  EXPECT_LE(n, 48u);
+}
+
 }  // namespace
 }  // namespace kiln
