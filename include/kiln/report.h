@@ -16,6 +16,7 @@ struct Statistics {
   std::uint64_t library_calls = 0;     ///< contractions run by a library
   std::uint64_t plan_ns = 0;           ///< time spent planning, compiling excluded
   std::uint64_t compile_ns = 0;        ///< time spent compiling and loading, summed over threads
+  std::uint64_t fallbacks = 0;         ///< traces run op by op, or interpreted, because a kernel did not compile
 };
 
 /// Totals since the process began (or reset_statistics).

@@ -11,6 +11,8 @@
 #include "runtime/statistics.h"
 #include "runtime/walk.h"
 #include "support/check.h"
+#include "support/log.h"
+#include "support/thread_own.h"
 
 #include <kiln/config.h>
 #include <kiln/report.h>
@@ -41,7 +43,7 @@ struct Workspace {
 class WorkspaceLease {
  public:
   WorkspaceLease() {
-    thread_local std::vector<std::unique_ptr<Workspace>> pool;
+    auto& pool = thread_own<std::vector<std::unique_ptr<Workspace>>, WorkspaceLease>();
     for (auto& w : pool)
       if (!w->busy) {
         w_ = w.get();
@@ -205,21 +207,36 @@ void run(ir::TraceGuard& guard, Workspace& w) {
 
 }  // namespace
 
-void evaluate(std::span<ir::Node* const> roots) {
+namespace {
+
+/// Returns what the compiler said when a kernel could not be made, else nothing.
+std::string evaluate(std::span<ir::Node* const> roots, bool interpreted) {
   WorkspaceLease w;
   ir::TraceGuard guard;
-  if (!walk_roots(roots, guard, *w)) return;
+  std::string failure;
+  if (!walk_roots(roots, guard, *w)) return failure;
   runtime::count(Counter::Evaluations);
   try {
-    if (config().mode == Mode::Interpret)
+    if (interpreted)
       interpret(guard, *w);
     else
       run(guard, *w);
   } catch (const CompileError& e) {
-    throw CompileError(e.what() + at_line(*w));
+    failure = e.what() + at_line(*w);
   } catch (const DeviceError& e) {
     throw DeviceError(e.what() + at_line(*w));
   }
+  return failure;
+}
+
+}  // namespace
+
+void evaluate(std::span<ir::Node* const> roots) {
+  const std::string failure = evaluate(roots, config().mode == Mode::Interpret);
+  if (failure.empty()) return;
+  warn(cat(failure, "; interpreting it"));
+  runtime::count(Counter::Fallbacks);
+  evaluate(roots, true);
 }
 
 }  // namespace kiln::api

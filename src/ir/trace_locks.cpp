@@ -39,6 +39,13 @@ std::uint16_t assign_trace() {
   return current_trace_id;
 }
 
+void lock_all_traces() {
+  for (SpinLock& l : locks) l.lock();
+}
+void unlock_all_traces() {
+  for (SpinLock& l : locks) l.unlock();
+}
+
 TraceGuard::TraceGuard() : own_(current_trace()) { lock_of(own_).lock(); }
 TraceGuard::~TraceGuard() {
   if (held_) unlock();
@@ -46,7 +53,7 @@ TraceGuard::~TraceGuard() {
 
 void TraceGuard::unlock() {
   if (all_)
-    for (SpinLock& l : locks) l.unlock();
+    unlock_all_traces();
   else
     lock_of(own_).unlock();
   held_ = false;
@@ -54,7 +61,7 @@ void TraceGuard::unlock() {
 
 void TraceGuard::relock() {
   if (all_)
-    for (SpinLock& l : locks) l.lock();
+    lock_all_traces();
   else
     lock_of(own_).lock();
   held_ = true;

@@ -36,4 +36,8 @@ class TraceGuard {
   bool held_ = true;
 };
 
+/// Every trace lock, for fork.
+void lock_all_traces();
+void unlock_all_traces();
+
 }  // namespace kiln::ir

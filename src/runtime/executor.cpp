@@ -11,6 +11,7 @@
 #include "runtime/statistics.h"
 #include "runtime/trace_log.h"
 #include "support/check.h"
+#include "support/thread_own.h"
 
 #include <kiln/config.h>
 
@@ -65,7 +66,7 @@ class Run {
  private:
   /// Kept between runs of a thread; a nested run (a deleter that evaluates) gets its own.
   static std::vector<ir::Buffer*>& scratch() {
-    thread_local std::vector<std::unique_ptr<std::vector<ir::Buffer*>>> free;
+    auto& free = thread_own<std::vector<std::unique_ptr<std::vector<ir::Buffer*>>>, Run>();
     for (auto& v : free)
       if (v->empty()) return *v;
     free.push_back(std::make_unique<std::vector<ir::Buffer*>>());

@@ -3,12 +3,16 @@
 #include "backend/cpu/threads.h"
 #include "generator_hash.h"
 #include "runtime/disk_cache.h"
+#include "runtime/failed_kernel.h"
+#include "runtime/lifetime.h"
 #include "runtime/statistics.h"
 #include "support/check.h"
 #include "support/log.h"
+#include "support/thread_own.h"
 
 #include <kiln/config.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -37,8 +41,11 @@ Cache& cache() {
 }
 
 const cpu::CpuTarget& target() {
-  thread_local cpu::CpuTarget t;
-  thread_local std::string level = "?";
+  struct Kept {
+    cpu::CpuTarget target;
+    std::string level = "?";
+  };
+  auto& [t, level] = thread_own<Kept, Kept>();
   if (level != config().cpu_target) {
     t = cpu::host_target();
     level = config().cpu_target;
@@ -64,12 +71,24 @@ DiskCache* disk() {
   return c.disk->usable() ? c.disk.get() : nullptr;
 }
 
+std::atomic<CompileHook> compile_hook{nullptr};
+
 std::string symbol_of(const Hash128& key) { return "kiln_" + key.hex(); }
 
 /// Everything besides the kernel's structure that decides its machine code.
 std::string disk_key(const Hash128& key) {
   return cat("cpu kernel ", key.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", cpu::compiler_version(), "\ncpu ",
              target().key());
+}
+
+/// Object code. A failure carries the path of the source.
+std::vector<std::uint8_t> compile(const KernelRequest& r, const std::string& symbol) {
+  try {
+    if (const CompileHook hook = compile_hook.load(std::memory_order_relaxed)) hook(*r.kernel);
+    return cpu::compile(*r.kernel, symbol, target());
+  } catch (const CompileError& e) {
+    throw CompileError(cat(e.what(), "; its source is in ", write_failed_kernel(*r.kernel, symbol)));
+  }
 }
 
 /// From disk or from the compiler.
@@ -93,7 +112,7 @@ std::shared_ptr<CachedKernel> make(const KernelRequest& r) {
     }
   }
   if (!out->executable.body) {
-    const std::vector<std::uint8_t> object = cpu::compile(*r.kernel, symbol, target());
+    const std::vector<std::uint8_t> object = compile(r, symbol);
     out->executable = cpu::load(object, symbol, has_finish);
     if (d) d->put(key, {reinterpret_cast<const char*>(object.data()), object.size()});
   }
@@ -129,6 +148,7 @@ bool claim(KernelRequest& r, std::shared_ptr<Slot>& slot) {
 }
 
 void serve(KernelRequest& r) {
+  const CompileTicket ticket;  // before the claim: whoever waits for a kernel must find its maker free to finish
   std::shared_ptr<Slot> slot;
   const bool check = config().check_key;
   if (!claim(r, slot)) {
@@ -154,6 +174,7 @@ void serve(KernelRequest& r) {
     slot->kernel = made;
   }
   cache().made.notify_all();
+  CompileTicket::guard_exit();
 }
 
 }  // namespace
@@ -164,6 +185,10 @@ void obtain(std::span<KernelRequest> requests) {
   for (KernelRequest& r : requests) jobs.emplace_back([&r] { serve(r); });
   cpu::run_jobs(jobs);
 }
+
+void set_compile_hook(CompileHook hook) { compile_hook.store(hook); }
+
+std::mutex& kernel_cache_mutex() { return cache().mutex; }
 
 void clear_kernel_cache() {
   Cache& c = cache();

@@ -6,6 +6,7 @@
 #include "kernel/kernel.h"
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -30,6 +31,10 @@ struct KernelRequest {
 
 /// Fills `result` of every request. CompileError of the first kernel that cannot be compiled.
 void obtain(std::span<KernelRequest> requests);
+/// Called with every kernel before it is compiled, for tests: it may throw CompileError or take its time. Null: none.
+using CompileHook = void (*)(const kernel::Kernel&);
+void set_compile_hook(CompileHook hook);
+std::mutex& kernel_cache_mutex();  // for fork
 /// Drops kernels from memory (machine code stays mapped).
 void clear_kernel_cache();
 

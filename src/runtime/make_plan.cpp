@@ -10,6 +10,7 @@
 #include "runtime/statistics.h"
 #include "support/check.h"
 #include "support/log.h"
+#include "support/thread_own.h"
 #include "transform/transform.h"
 
 #include <kiln/config.h>
@@ -34,7 +35,23 @@ class PlanMaker {
 
   std::shared_ptr<const Plan> run() {
     store_pinning_nodes();
-    regions_ = plan::fuse(g_, planning_target());
+    try {
+      return attempt(planning_target());
+    } catch (const CompileError& e) {
+      warn(cat(e.what(), "; running its operations one by one"));
+    }
+    count(Counter::Fallbacks);
+    plan_ = std::make_shared<Plan>();
+    lowered_.clear();
+    region_of_launch_.clear();
+    schedule::Target unfused = planning_target();
+    unfused.max_prims = 0;
+    return attempt(unfused);
+  }
+
+ private:
+  std::shared_ptr<const Plan> attempt(const schedule::Target& target) {
+    regions_ = plan::fuse(g_, target);
     log_refusals();
     explain(g_, regions_);
     buffer_of_.assign(g_.size(), -1);
@@ -51,7 +68,6 @@ class PlanMaker {
     return plan_;
   }
 
- private:
   /// A held node that is not stored keeps what it is computed from alive: a list of losses would keep every batch.
   /// Nodes that are much smaller than the greatest argument they would pin are stored with the roots; they are
   /// computed anyway and writing them costs next to nothing.
@@ -247,9 +263,12 @@ class PlanMaker {
 }  // namespace
 
 const schedule::Target& planning_target() {
-  thread_local schedule::Target t;
-  thread_local std::string level = "?";
-  thread_local int threads = -1;
+  struct Kept {
+    schedule::Target target;
+    std::string level = "?";
+    int threads = -1;
+  };
+  auto& [t, level, threads] = thread_own<Kept, Kept>();
   if (threads != cpu::thread_count() || level != config().cpu_target) {
     const cpu::CpuTarget host = cpu::host_target();
     level = config().cpu_target;

@@ -10,6 +10,7 @@
 #include <kiln/report.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,7 @@ std::shared_ptr<const Plan> find_plan(const Hash128& key);
 /// Keeps a plan and returns it (or the one another thread kept first).
 std::shared_ptr<const Plan> keep_plan(const Hash128& key, std::shared_ptr<const Plan> plan);
 void clear_plan_cache();
+std::mutex& plan_cache_mutex();  // for fork
 
 /// Runs a plan: args[i] is the address of argument i's first element. Buffers of results are returned with one
 /// reference each, parallel to plan.results (null for results that show an argument).

@@ -1,6 +1,8 @@
 // Plans in memory: a small table per thread in front of one shared, bounded map.
 #include "runtime/plan.h"
 
+#include "support/thread_own.h"
+
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -31,8 +33,7 @@ struct Near {
   std::array<Entry, kNear> entries;
 };
 Near& near() {
-  thread_local Near table;
-  return table;
+  return thread_own<Near, Near>();
 }
 
 void remember(const Hash128& key, const std::shared_ptr<const Plan>& plan) {
@@ -62,6 +63,8 @@ std::shared_ptr<const Plan> keep_plan(const Hash128& key, std::shared_ptr<const 
   remember(key, kept);
   return kept;
 }
+
+std::mutex& plan_cache_mutex() { return shared().mutex; }
 
 void clear_plan_cache() {
   std::lock_guard lock(shared().mutex);

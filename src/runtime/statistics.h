@@ -9,7 +9,7 @@ namespace kiln::runtime {
 
 enum class Counter {
   Evaluations, PlanHits, PlanMisses, KernelsCompiled, KernelsFromDisk, KernelHits, Launches, LibraryCalls, PlanNs,
-  CompileNs, kCount
+  CompileNs, Fallbacks, kCount
 };
 extern std::atomic<std::uint64_t> counters[static_cast<int>(Counter::kCount)];
 inline void count(Counter c, std::uint64_t n = 1) {

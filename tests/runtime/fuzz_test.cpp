@@ -4,6 +4,8 @@
 // shrunk and printed as C++.
 #include "program.h"
 
+#include <kiln/report.h>
+
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -35,8 +37,10 @@ std::string compare(const test::Program& p, Mode mode, bool twice) {
       want = test::run(p);
     }
     ModeScope scope(mode);
+    const std::uint64_t fallbacks = statistics().fallbacks;
     const test::Result got = test::run(p);
     std::string d = test::difference(want, got);
+    if (statistics().fallbacks != fallbacks) return "throws: a kernel does not compile";
     if (!d.empty() || !twice) return d;
     const test::Result again = test::run(p);  // from the plan cache, into reused memory
     d = test::difference(want, again);

@@ -161,7 +161,10 @@ void run_loop(std::int64_t n, std::int64_t chunks, int threads, LoopFn fn, void*
 struct Scratch {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
-  ~Scratch() { std::free(data); }
+  ~Scratch() {  // a static object's destructor may still run a kernel after this
+    std::free(std::exchange(data, nullptr));
+    bytes = 0;
+  }
 };
 
 }  // namespace

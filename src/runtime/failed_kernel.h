@@ -1,0 +1,14 @@
+// What is kept of a kernel that could not be compiled.
+#pragma once
+
+#include "kernel/kernel.h"
+
+#include <string>
+
+namespace kiln::runtime {
+
+/// Writes the kernel, and its LLVM IR where it can be emitted, to the dump directory or the system's one for
+/// temporary files. Returns the path, or why there is none. Never throws.
+std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol) noexcept;
+
+}  // namespace kiln::runtime

@@ -1,0 +1,119 @@
+#include "runtime/lifetime.h"
+
+#include "ir/trace_locks.h"
+#include "runtime/kernel_cache.h"
+#include "runtime/plan.h"
+#include "support/check.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+namespace kiln::runtime {
+namespace {
+
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int out = 0;  // tickets
+  int exit_guards = 0;
+  bool forking = false;
+  bool exiting = false;
+  std::thread::id exiting_thread;
+};
+
+void before_fork();
+void after_fork();
+void after_fork_in_child();
+
+Gate& gate() {
+  static Gate* const g = [] {  // immortal: threads may wait on it until the process is gone
+    auto* made = new Gate;
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+    return made;
+  }();
+  return *g;
+}
+
+void close_for_exit() {
+  Gate& g = gate();
+  std::unique_lock lock(g.mutex);
+  g.exiting = true;
+  g.exiting_thread = std::this_thread::get_id();
+  g.changed.wait(lock, [&] { return g.out == 0; });
+}
+
+// In the order in which evaluations nest these locks. The pool, whose lock is innermost, has handlers of its
+// own.
+void before_fork() {
+  Gate& g = gate();
+  {
+    std::unique_lock lock(g.mutex);
+    g.changed.wait(lock, [&] { return !g.forking; });
+    g.forking = true;
+    g.changed.wait(lock, [&] { return g.out == 0; });
+  }
+  ir::lock_all_traces();
+  plan_cache_mutex().lock();
+  kernel_cache_mutex().lock();
+  g.mutex.lock();
+}
+
+void after_fork() {
+  Gate& g = gate();
+  g.forking = false;
+  g.mutex.unlock();
+  kernel_cache_mutex().unlock();
+  plan_cache_mutex().unlock();
+  ir::unlock_all_traces();
+  g.changed.notify_all();
+}
+
+void after_fork_in_child() {
+  Gate& g = gate();
+  new (&g.changed) std::condition_variable;  // its waiters stayed behind
+  after_fork();
+}
+
+}  // namespace
+
+CompileTicket::CompileTicket() {
+  Gate& g = gate();
+  std::unique_lock lock(g.mutex);
+  while (g.exiting || g.forking) {
+    if (g.exiting) {
+      if (g.exiting_thread == std::this_thread::get_id())
+        throw CompileError("[compile] the process is exiting: no kernel is compiled any more");
+      lock.unlock();
+      for (;;) pause();
+    }
+    g.changed.wait(lock);
+  }
+  ++g.out;
+  if (g.exit_guards == 0) {  // what LLVM's libraries made when they were loaded dies after this
+    ++g.exit_guards;
+    std::atexit(close_for_exit);
+  }
+}
+
+CompileTicket::~CompileTicket() {
+  Gate& g = gate();
+  const std::lock_guard lock(g.mutex);
+  if (--g.out == 0) g.changed.notify_all();
+}
+
+void CompileTicket::guard_exit() {
+  // LLVM makes more static objects at first use of this or that part; the first compiles meet nearly all of them.
+  constexpr int kGuards = 8;
+  Gate& g = gate();
+  const std::lock_guard lock(g.mutex);
+  if (g.exiting || g.exit_guards == kGuards) return;
+  ++g.exit_guards;
+  std::atexit(close_for_exit);
+}
+
+}  // namespace kiln::runtime
