@@ -145,7 +145,7 @@ T minimum(T x, T y) {
   return x < y ? x : y;
 }
 template <class T>
-T relu(T x) { return x > 0 || x != x ? x : T(0); }
+T relu(T x) { return x < 0 ? T(0) : x; }
 
 /// The neighbour of x toward y among the values of S.
 template <class S>
