@@ -753,6 +753,27 @@ class FunctionEmitter {
     return count * static_cast<std::size_t>(std::max(1, l.lanes * 4 / target_.vector_bytes));
   }
 
+  /// Bounded quotients of a vector body to leave to the divider. It takes 10 cycles or more for a 512-bit register,
+  /// beside two ports for the rest: one for every 20 other instructions, less what needs the divider anyway.
+  int quotients_on_divider(const LoopDecl& l) {
+    std::vector<bool> seen(pool_.size());
+    int others = 0, divider = 0;
+    auto visit = [&](auto&& self, ExprId e) -> void {
+      if (seen[e] || !varying(e)) return;
+      seen[e] = true;
+      const ExprNode n = pool_[e];
+      if (n.prim == Prim::Load) return;
+      if (n.prim == Prim::Sqrt || (n.prim == Prim::Div && varying(n.b)))
+        ++divider;
+      else if (n.prim != Prim::DivBounded && n.prim != Prim::Bitcast)
+        others += n.prim == Prim::Scale ? 2 : 1;
+      each_operand(n, [&](ExprId o) { self(self, o); });
+    };
+    for (const Stmt& s : l.body)
+      if (s.kind != Stmt::Kind::Loop) visit(visit, s.value);
+    return std::max(0, (others + 4) / 20 - divider);
+  }
+
   void vector_loop(const LoopDecl& l) {
     KILN_CHECK_THAT(!vector_scope_, "nested vector loops");
     lanes_ = l.lanes;
@@ -764,6 +785,7 @@ class FunctionEmitter {
         vector_scope_ = depth();
         forget_depths();
         lane_offsets_.clear();
+        v_.keep_on_divider(quotients_on_divider(l));
         f(i);
         vector_scope_ = 0;
         mask_ = remaining_ = nullptr;

@@ -2,7 +2,10 @@
 
 #include "support/check.h"
 
+#include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/IntrinsicsX86.h>
+
+#include <cmath>
 
 namespace kiln::codegen {
 
@@ -69,33 +72,128 @@ Value* ValueBuilder::divide(Prim prim, Value* a, Value* b, DType type) {
   return b_.CreateSelect(by_zero, zero, out);
 }
 
-Value* ValueBuilder::rcp_approx(Value* v) {
+/// Whether the AVX-512 forms of scale, exponent, mantissa and reciprocal take this vector, whole or in parts.
+bool ValueBuilder::has_intrinsics(Value* v) const {
   auto* vec = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
-  if (!target_.avx512 || !vec || vec->getNumElements() % 16 != 0)
-    return b_.CreateFDiv(llvm::ConstantFP::get(v->getType(), 1.0), v);
-  const unsigned n = vec->getNumElements();
-  llvm::Function* rcp = llvm::Intrinsic::getDeclaration(b_.GetInsertBlock()->getModule(), llvm::Intrinsic::x86_avx512_rcp14_ps_512);
-  Value* none = llvm::Constant::getNullValue(llvm::FixedVectorType::get(vec->getElementType(), 16));
-  Value* every = llvm::ConstantInt::get(b_.getInt16Ty(), 0xffff);
-  Value* out = nullptr;
+  return target_.avx512 && vec && (vec->getNumElements() == 8 || vec->getNumElements() % 16 == 0);
+}
+
+/// one(parts of at most 16 lanes), joined.
+template <class F>
+Value* ValueBuilder::by_register(llvm::ArrayRef<Value*> in, F one) {
+  const unsigned n = llvm::cast<llvm::FixedVectorType>(in[0]->getType())->getNumElements();
+  if (n <= 16) return one(in);
+  llvm::SmallVector<Value*, 4> out;
   for (unsigned first = 0; first < n; first += 16) {
-    llvm::SmallVector<int, 16> lanes;
-    for (int i = 0; i < 16; ++i) lanes.push_back(static_cast<int>(first) + i);
-    Value* part = n == 16 ? v : b_.CreateShuffleVector(v, lanes);
-    part = b_.CreateCall(rcp, {part, none, every});
-    if (!out) {
-      out = part;
-    } else {  // widen `part` to the length so far, then join
-      const unsigned have = llvm::cast<llvm::FixedVectorType>(out->getType())->getNumElements();
-      llvm::SmallVector<int, 64> widen, join;
-      for (unsigned i = 0; i < have; ++i) widen.push_back(i < 16 ? static_cast<int>(i) : -1);
-      Value* wide = have == 16 ? part : b_.CreateShuffleVector(part, widen);
-      for (unsigned i = 0; i < have; ++i) join.push_back(static_cast<int>(i));
-      for (unsigned i = 0; i < 16; ++i) join.push_back(static_cast<int>(have + i));
-      out = b_.CreateShuffleVector(out, wide, join);
-    }
+    llvm::SmallVector<Value*, 3> part;
+    for (Value* v : in) part.push_back(b_.CreateShuffleVector(v, llvm::createSequentialMask(first, 16, 0)));
+    out.push_back(one(part));
   }
-  return out;
+  return llvm::concatenateVectors(b_, out);
+}
+
+namespace {
+
+constexpr std::uint64_t kCurrentRounding = 4;
+// vgetmantps: normalise to [3/4, 3/2) and take the magnitude; a negative operand gives NaN.
+constexpr std::uint64_t kMantissaFrom34 = 3 | 3 << 2;
+
+/// The 256- or 512-bit form of an AVX-512 instruction, unmasked: `in`, then what a masked-out lane would get, the
+/// mask and, at 512 bits only, the rounding.
+Value* avx512_call(llvm::IRBuilder<>& b, ID half, ID full, llvm::ArrayRef<Value*> in, bool rounds) {
+  llvm::Type* t = in[0]->getType();
+  const bool wide = llvm::cast<llvm::FixedVectorType>(t)->getNumElements() == 16;
+  llvm::SmallVector<Value*, 6> args(in.begin(), in.end());
+  args.push_back(llvm::Constant::getNullValue(t));
+  args.push_back(wide ? b.getInt16(0xffff) : b.getInt8(0xff));
+  if (wide && rounds) args.push_back(b.getInt32(kCurrentRounding));
+  return b.CreateCall(llvm::Intrinsic::getDeclaration(b.GetInsertBlock()->getModule(), wide ? full : half), args);
+}
+
+}  // namespace
+
+Value* ValueBuilder::divide_bounded(Value* a, Value* b) {
+  if (!has_intrinsics(a)) return b_.CreateFDiv(a, b);
+  if (on_divider_ > 0) {
+    --on_divider_;
+    return b_.CreateFDiv(a, b);
+  }
+  Value* r = by_register({b}, [&](llvm::ArrayRef<Value*> in) {
+    return avx512_call(b_, llvm::Intrinsic::x86_avx512_rcp14_ps_256, llvm::Intrinsic::x86_avx512_rcp14_ps_512, in, false);
+  });
+  // The remainder is exact, so that one correction leaves 2^-28 beside the last rounding.
+  Value* q = b_.CreateFMul(a, r);
+  Value* rest = b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {b_.CreateFNeg(q), b, a});
+  return b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {rest, r, q});
+}
+
+Value* ValueBuilder::scale(Value* a, Value* b) {
+  if (has_intrinsics(a)) {
+    return by_register({a, b}, [&](llvm::ArrayRef<Value*> in) {
+      return avx512_call(b_, llvm::Intrinsic::x86_avx512_mask_scalef_ps_256,
+                         llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, in, true);
+    });
+  }
+  // Two factors of half the exponent, so that only the second product rounds. Adding 1.5 * 2^23 leaves b in the low
+  // bits: unlike a conversion, that is defined for the NaN which comes with a NaN `a`.
+  Type* i32 = like(a, b_.getInt32Ty());
+  Value* shifted = b_.CreateFAdd(b, llvm::ConstantFP::get(a->getType(), 0x1.8p23));
+  Value* n = b_.CreateSub(b_.CreateBitCast(shifted, i32), splat(i32, 0x4b400000));
+  Value* half = b_.CreateAShr(n, 1);
+  auto power = [&](Value* e) {
+    return b_.CreateBitCast(b_.CreateAdd(b_.CreateShl(e, 23), splat(i32, 0x3f800000)), a->getType());
+  };
+  return b_.CreateFMul(b_.CreateFMul(a, power(half)), power(b_.CreateSub(n, half)));
+}
+
+namespace {
+
+/// Exponent and mantissa in integer arithmetic, common to both primitives: code generation merges the two copies.
+struct Split {
+  Value *subnormal, *exponent_bits, *mantissa;
+};
+
+Split split(llvm::IRBuilder<>& b, Value* a, Type* i32) {
+  Type* t = a->getType();
+  auto lit = [&](double v) { return llvm::ConstantFP::get(t, v); };
+  Split s;
+  s.subnormal = b.CreateFCmpOLT(a, lit(0x1p-126));
+  Value* bits = b.CreateBitCast(b.CreateSelect(s.subnormal, b.CreateFMul(a, lit(0x1p23)), a), i32);
+  s.exponent_bits = b.CreateAnd(b.CreateSub(bits, llvm::ConstantInt::get(i32, 0x3f400000)),
+                                llvm::ConstantInt::get(i32, 0xff800000u));
+  s.mantissa = b.CreateBitCast(b.CreateSub(bits, s.exponent_bits), t);
+  return s;
+}
+
+}  // namespace
+
+Value* ValueBuilder::mantissa(Value* a) {
+  if (!has_intrinsics(a)) return split(b_, a, like(a, b_.getInt32Ty())).mantissa;
+  return by_register({a}, [&](llvm::ArrayRef<Value*> in) {
+    return avx512_call(b_, llvm::Intrinsic::x86_avx512_mask_getmant_ps_256,
+                       llvm::Intrinsic::x86_avx512_mask_getmant_ps_512, {in[0], b_.getInt32(kMantissaFrom34)}, true);
+  });
+}
+
+Value* ValueBuilder::exponent(Value* a) {
+  Type* t = a->getType();
+  if (has_intrinsics(a)) {
+    // getexp is the floor of log2: one too few where the mantissa is below 1, whose own getexp is -1.
+    auto getexp = [&](Value* v) {
+      return by_register({v}, [&](llvm::ArrayRef<Value*> in) {
+        return avx512_call(b_, llvm::Intrinsic::x86_avx512_mask_getexp_ps_256,
+                           llvm::Intrinsic::x86_avx512_mask_getexp_ps_512, in, true);
+      });
+    };
+    return b_.CreateFSub(getexp(a), getexp(mantissa(a)));
+  }
+  auto lit = [&](double v) { return llvm::ConstantFP::get(t, v); };
+  const Split s = split(b_, a, like(a, b_.getInt32Ty()));
+  Value* n = b_.CreateFMul(b_.CreateSIToFP(s.exponent_bits, t), lit(0x1p-23));
+  n = b_.CreateFAdd(n, b_.CreateSelect(s.subnormal, lit(-23), lit(0)));
+  n = b_.CreateSelect(b_.CreateFCmpOLT(a, lit(HUGE_VAL)), n, a);
+  n = b_.CreateSelect(b_.CreateFCmpOEQ(a, lit(0)), lit(-HUGE_VAL), n);
+  return b_.CreateSelect(b_.CreateFCmpOLT(a, lit(0)), lit(NAN), n);
 }
 
 /// Float32 to the bits of a half type, rounding to nearest even.
@@ -198,7 +296,10 @@ Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value*
     case Prim::Le: return fp ? b_.CreateFCmpOLE(a, b) : is_signed ? b_.CreateICmpSLE(a, b) : b_.CreateICmpULE(a, b);
     case Prim::Fma: return b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c});
     case Prim::Select: return b_.CreateSelect(a, b, c);
-    case Prim::RcpApprox: return rcp_approx(a);
+    case Prim::DivBounded: return divide_bounded(a, b);
+    case Prim::Scale: return scale(a, b);
+    case Prim::Exponent: return exponent(a);
+    case Prim::Mantissa: return mantissa(a);
   }
   KILN_CHECK_THAT(false, kernel::name(prim), " is not computed here");
   return nullptr;

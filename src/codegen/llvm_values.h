@@ -30,16 +30,26 @@ class ValueBuilder {
   llvm::Value* cast(llvm::Value* v, DType to, DType from, bool in_range);
   llvm::Value* max(llvm::Value* a, llvm::Value* b, DType type, bool greatest);
 
+  /// Bounded quotients of vectors that may still use the divider; the others multiply by a reciprocal.
+  void keep_on_divider(int quotients) { on_divider_ = quotients; }
+
  private:
   llvm::Type* like(llvm::Value* v, llvm::Type* scalar) const;
   llvm::Value* splat(llvm::Type* type, std::uint64_t bits) const;
   llvm::Value* divide(kernel::Prim prim, llvm::Value* a, llvm::Value* b, DType type);
   llvm::Value* float_to_half(llvm::Value* v, DType to);
   llvm::Value* double_to_odd_float(llvm::Value* v);
-  llvm::Value* rcp_approx(llvm::Value* v);
+  bool has_intrinsics(llvm::Value* v) const;
+  template <class F>
+  llvm::Value* by_register(llvm::ArrayRef<llvm::Value*> in, F one);
+  llvm::Value* divide_bounded(llvm::Value* a, llvm::Value* b);
+  llvm::Value* scale(llvm::Value* a, llvm::Value* b);
+  llvm::Value* exponent(llvm::Value* a);
+  llvm::Value* mantissa(llvm::Value* a);
 
   llvm::IRBuilder<>& b_;
   const LlvmTarget& target_;
+  int on_divider_ = 0;
 };
 
 }  // namespace kiln::codegen

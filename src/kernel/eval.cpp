@@ -117,19 +117,35 @@ constexpr bool applies() {
       return fp;
     case Prim::Not: case Prim::Rem: case Prim::And: case Prim::Or: case Prim::Xor: case Prim::Shl: case Prim::Shr:
       return !fp;
-    case Prim::RcpApprox:
+    case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
       return std::is_same_v<T, float>;
   }
   return false;
 }
 
-/// 1/x at the least accuracy the primitive promises, so that a sweep shows the worst any machine may give.
-float rcp_approx_value(float x) {
-  const float r = 1.0f / x;
-  if (r != r || std::isinf(r) || r == 0.0f) return r;
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(r);
-  if ((bits & 0x7f800000u) == 0) return std::copysign(0.0f, r);  // tiny results are flushed by some machines
-  return std::bit_cast<float>((bits + 0x800u) & ~0xfffu);
+/// a/b from a reciprocal of 2^-14, the least that the primitive promises, so that a sweep shows the worst any
+/// machine may give.
+float div_bounded_value(float a, float b) {
+  const float r = std::bit_cast<float>((std::bit_cast<std::uint32_t>(1.0f / b) + 0x200u) & ~0x3ffu);
+  const float q = a * r;
+  return std::fma(std::fma(-q, b, a), r, q);
+}
+
+float scale_value(float a, float b) { return b == b ? std::ldexp(a, static_cast<int>(b)) : a + b; }
+
+/// log2 of the power of two that takes `a`, which is positive and finite, to [3/4, 3/2).
+int exponent_value(float a) {
+  int n;
+  return std::frexp(a, &n) < 0.75f ? n - 1 : n;
+}
+float exponent_of(float a) {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  if (a == 0) return -inf;
+  if (a < 0) return std::numeric_limits<float>::quiet_NaN();
+  return a < inf ? static_cast<float>(exponent_value(a)) : a;
+}
+float mantissa_of(float a) {
+  return a > 0 && a < std::numeric_limits<float>::infinity() ? std::ldexp(a, -exponent_value(a)) : 1.0f;
 }
 
 template <Prim P, class T>
@@ -150,7 +166,10 @@ T apply_float(T a, T b, T c) {
   if constexpr (P == Prim::Min) return a != a ? a : (a < b ? a : b);
   if constexpr (P == Prim::Max) return a != a ? a : (a > b ? a : b);
   if constexpr (P == Prim::Fma) return std::fma(a, b, c);
-  if constexpr (P == Prim::RcpApprox) return rcp_approx_value(a);
+  if constexpr (P == Prim::DivBounded) return div_bounded_value(a, b);
+  if constexpr (P == Prim::Scale) return scale_value(a, b);
+  if constexpr (P == Prim::Exponent) return exponent_of(a);
+  if constexpr (P == Prim::Mantissa) return mantissa_of(a);
 }
 
 template <Prim P, class T>
@@ -270,7 +289,7 @@ constexpr Fn kCalls[] = {
 
 // [prim][dtype of the operands]; null where the primitive has no meaning for the type.
 struct ApplyTable {
-  Fn fn[static_cast<int>(Prim::RcpApprox) + 1][kDTypeCount] = {};
+  Fn fn[static_cast<int>(Prim::Mantissa) + 1][kDTypeCount] = {};
 };
 
 template <Prim P, class T>

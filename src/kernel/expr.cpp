@@ -1,7 +1,7 @@
 // Building scalar expressions: the hash-consing pool, and operators that fold constants through eval_prim.
 //
-// Invariant: a node enters the table once and never moves; `make` is the only place that folds. RcpApprox is never
-// folded, because its low bits belong to the machine that runs the kernel.
+// Invariant: a node enters the table once and never moves; `make` is the only place that folds.
+// DivBounded is never folded, because its last bit belongs to the machine that runs the kernel.
 #include "kernel/expr.h"
 
 #include "support/check.h"
@@ -42,7 +42,7 @@ std::size_t hash_of(const ExprNode& n) {
 /// Folds `node` where its operands are constants, else interns it.
 E make(ExprPool& pool, const ExprNode& node) {
   const int operands = operand_count(node.prim);
-  bool fold = operands > 0 && node.prim != Prim::RcpApprox && node.prim != Prim::Load;
+  bool fold = operands > 0 && node.prim != Prim::DivBounded && node.prim != Prim::Load;
   const ExprId ids[] = {node.a, node.b, node.c};
   std::uint64_t values[3] = {};
   for (int i = 0; fold && i < operands; ++i) {
@@ -123,7 +123,8 @@ E floor(E a) { return unary(Prim::Floor, a); }
 E ceil(E a) { return unary(Prim::Ceil, a); }
 E trunc(E a) { return unary(Prim::Trunc, a); }
 E round_even(E a) { return unary(Prim::RoundEven, a); }
-E rcp_approx(E a) { return unary(Prim::RcpApprox, a); }
+E exponent(E a) { return unary(Prim::Exponent, a); }
+E mantissa(E a) { return unary(Prim::Mantissa, a); }
 
 E cast(E a, DType type) { return a.type() == type ? a : unary(Prim::Cast, a, type); }
 E cast_in_range(E a, DType type) { return unary(Prim::CastInRange, a, type); }
@@ -144,6 +145,8 @@ E operator<<(E a, E b) { return binary(Prim::Shl, a, b); }
 E operator>>(E a, E b) { return binary(Prim::Shr, a, b); }
 E min(E a, E b) { return binary(Prim::Min, a, b); }
 E max(E a, E b) { return binary(Prim::Max, a, b); }
+E div_bounded(E a, E b) { return binary(Prim::DivBounded, a, b); }
+E scale(E a, E exponent) { return binary(Prim::Scale, a, exponent); }
 
 E operator<(E a, E b) { return compare(Prim::Lt, a, b); }
 E operator<=(E a, E b) { return compare(Prim::Le, a, b); }

@@ -124,7 +124,11 @@ E round_even(E a);
 E cast(E a, DType type);
 E cast_in_range(E a, DType type);  // float -> int, caller knows that the value fits
 E bitcast(E a, DType type);
-E rcp_approx(E a);
+// Float32 only; prims.def has their preconditions.
+E div_bounded(E a, E b);
+E scale(E a, E exponent);
+E exponent(E a);
+E mantissa(E a);
 E call(MathFn fn, E a);
 E call(MathFn fn, E a, E b);
 

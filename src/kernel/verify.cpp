@@ -163,7 +163,8 @@ class Verifier {
       case Prim::Call1: case Prim::Call2:
         return same && n.type == DType::Float64 && n.imm < std::size(kMathArity) &&
                kMathArity[n.imm] == operand_count(n.prim);
-      case Prim::RcpApprox: return same && n.type == DType::Float32;
+      case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
+        return same && n.type == DType::Float32;
     }
     return false;
   }

@@ -2,8 +2,7 @@
 //
 // Operands are Float32 or Float64 unless said otherwise. Float32 is inline: no calls, no branches, at most 2
 // ulp with exact special values (docs/accuracy.md has the measured table). Float64 calls the C library where
-// it has the function. Nothing here depends on the target, and RcpApprox is not used: every emitter gives the
-// same Float32 bits.
+// it has the function. Nothing here depends on the target; only DivBounded lets targets differ, in a last bit.
 #pragma once
 
 #include "kernel/expr.h"

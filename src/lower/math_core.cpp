@@ -7,37 +7,47 @@ namespace kiln::lower::math {
 using kernel::abs;
 using kernel::bitcast;
 
-Rounded round_scaled(E x, double factor, E magic) {
+constexpr double kRounder = 0x1.8p23;  // adding it rounds to an integer
+
+Rounded round_scaled(E x, double factor) {
+  const E magic = x.lit(kRounder + 127);
   const E t = fma(x, x.lit(factor), magic);
-  const E scale = bitcast(bitcast(t, DType::Int32) << x.lit(DType::Int32, 23), DType::Float32);
-  return {t - magic, scale};
+  const E power = bitcast(bitcast(t, DType::Int32) << x.lit(DType::Int32, 23), DType::Float32);
+  return {t - magic, power};
 }
 
 namespace {
-/// (e^r - 1 - r) / r^2; `sign` -1 gives it at -r.
-E exp_tail(E r, int sign) {
-  return horner(r,
-                {0x1.fffffcp-2, sign * 0x1.55548cp-3, 0x1.555858p-5, sign * 0x1.123deep-7, 0x1.6ac8c8p-10});
+/// (e^r - 1 - r) / r^2
+constexpr auto kExpTail = {0x1.fffffcp-2, 0x1.55548cp-3, 0x1.555858p-5, 0x1.123deep-7, 0x1.6ac8c8p-10};
+/// (e^r - 1) / r
+E exp_slope(E r) { return fma(horner(r, kExpTail), r, r.lit(1)); }
+/// The integer next to x log2(e), as a float.
+E whole_log2(E x) {
+  const E magic = x.lit(kRounder);
+  return fma(x, x.lit(kLog2e), magic) - magic;
 }
 }  // namespace
 
-E exp_poly(E r) { return fma(fma(exp_tail(r, 1), r, r.lit(1)), r, r.lit(1)); }
-E exp_poly_minus_one(E r) { return fma(exp_tail(r, 1), r, r.lit(1)) * r; }
+E exp_poly(E r) { return fma(exp_slope(r), r, r.lit(1)); }
+E exp_poly_minus_one(E r) { return exp_slope(r) * r; }
 
-E plus_exp_negated(E c, E r, E scale) {
-  // scale + (scale (e^-r - 1) + c): rounding e^-r itself would cost half an ulp more.
-  return scale + fma(fma(exp_tail(r, -1), r, r.lit(-1)) * r, scale, c);
+Reduced reduce_exp(E x) {
+  const E n = whole_log2(x);
+  return {n, fma(n, x.lit(-kLn2Lo), fma(n, x.lit(-kLn2Hi), x))};
 }
 
-E over_one_plus_exp(E numerator, E z, E z_lo) {
-  const E far = z < -1.0;
-  const E magic = select(far, z.lit(magic32(-32)), z.lit(magic32(0)));
-  const E c = select(far, z.lit(0x1p-32), z.lit(1));
-  const Rounded n = round_scaled(z, -kLog2e, magic);  // -z = n ln2 - r
-  E r = fma(n.whole, z.lit(kLn2Hi), z);
-  r = fma(n.whole, z.lit(kLn2Lo), z_lo ? r + z_lo : r);
-  return numerator * c / plus_exp_negated(c, r, n.scale);
+Logistic logistic(E z, E z_lo) {
+  // z = n ln2 - r: 1 / (1 + 2^-n e^r) = 2^n / (2^n + e^r), with e^r only rounded in the sum. The 1 of e^r
+  // comes last: beside it a power of 2^-24 would be lost.
+  const E n = whole_log2(z);
+  E r = fma(n, z.lit(kLn2Hi), -z);
+  r = fma(n, z.lit(kLn2Lo), z_lo ? r - z_lo : r);
+  const E power = scale(z.lit(1), n);
+  const E slope = fma(horner_pairs(r, r * r, kExpTail), r, r.lit(1));
+  return {n, power, fma(slope, r, power) + 1.0};
 }
+
+E times_logistic(E x, const Logistic& s) { return scale(x * div_bounded(x.lit(1), s.divisor), s.whole); }
 
 Exp64 exp64(E x) {
   x = at_least(at_most(x, 700.0), -700.0);

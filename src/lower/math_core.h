@@ -28,9 +28,22 @@ inline E horner(E x, std::initializer_list<double> c) {
   return sum;
 }
 
+/// The same by pairs, (c[0] + c[1] x) + (c[2] + c[3] x) x^2 + ..., in half the time: where a long polynomial is
+/// waited for and x^2 is at hand, or worth its instruction.
+inline E horner_pairs(E x, E x2, std::initializer_list<double> c) {
+  const auto pair = [&](const double* k) {
+    return k + 1 < c.end() ? fma(x, x.lit(k[1]), x.lit(k[0])) : x.lit(*k);
+  };
+  const double* k = c.begin() + (c.size() - 1) / 2 * 2;
+  E sum = pair(k);
+  while (k != c.begin()) sum = fma(sum, x2, pair(k -= 2));
+  return sum;
+}
+
 // Clamps that let NaN through: with the constant first, one minps/maxps.
 inline E at_most(E x, double limit) { return select(x.lit(limit) < x, x.lit(limit), x); }
 inline E at_least(E x, double limit) { return select(x < x.lit(limit), x.lit(limit), x); }
+inline E within(E x, double low, double high) { return at_least(at_most(x, high), low); }
 
 /// |x| without the sign of a NaN; the sign bit alone; a non-negative magnitude given a sign.
 inline DType bits_type(E x) { return is_f64(x) ? DType::UInt64 : DType::UInt32; }
@@ -40,28 +53,35 @@ inline E with_sign(E magnitude, E sign_bits) {
   return bitcast(bitcast(magnitude, sign_bits.type()) | sign_bits, magnitude.type());
 }
 
-/// round(x * factor) of a Float32 in two forms: `whole` as a float, and `scale` = 2^(whole + bias) in one
-/// shift. Pre: |x * factor| < 2^21 and whole + bias + 127 in [1, 254] (any garbage for NaN, which `whole`
-/// keeps). Adding 1.5 * 2^23 leaves the integer in the low bits of the significand; the shift drops
-/// everything else.
+/// round(x * factor) of a Float32, at most 0, in two forms: `whole` as a float, and `power` = 2^whole in one
+/// shift. Pre: x * factor > -126 (any garbage for NaN, which `whole` keeps). Adding 1.5 * 2^23 leaves the integer
+/// in the low bits of the significand; the shift drops everything else.
 struct Rounded {
-  E whole, scale;
+  E whole, power;
 };
-Rounded round_scaled(E x, double factor, E magic);
-inline double magic32(int bias) { return 12582912.0 + 127 + bias; }
+Rounded round_scaled(E x, double factor);
 
 inline constexpr double kLn2Hi = 0x1.62e430p-1;  // ln 2 as a float; fma subtracts n * kLn2Hi exactly
 inline constexpr double kLn2Lo = -0x1.05c610p-29;
 
 // One polynomial on |r| <= ln2 / 2, 2^-28.2, in the forms that round least where they are used.
-E exp_poly(E r);                        // e^r
-E exp_poly_minus_one(E r);              // e^r - 1, to the same absolute error
-E plus_exp_negated(E c, E r, E scale);  // c + scale e^-r, scale a power of two
+E exp_poly(E r);            // e^r
+E exp_poly_minus_one(E r);  // e^r - 1, to the same absolute error
 
-/// numerator / (1 + e^-(z + z_lo)), z_lo optional. Pre: -110 <= z <= 80 or NaN.
-/// Both sides are scaled by 2^-32 for z < -1, so that e^-z up to 2^160 stays finite; elsewhere by 1, so that
-/// a tiny numerator loses nothing.
-E over_one_plus_exp(E numerator, E z, E z_lo);
+/// x = whole ln2 + r, |r| <= ln2 / 2 and a hair. Pre: |x| <= 200 or NaN.
+struct Reduced {
+  E whole, r;
+};
+Reduced reduce_exp(E x);
+
+/// The logistic function at z + z_lo, z_lo optional, as power / divisor, power = 2^whole. Pre: -110 <= z <= 80 or
+/// NaN. The divisor is within [1/2, 2^117].
+struct Logistic {
+  E whole, power, divisor;
+};
+Logistic logistic(E z, E z_lo = {});
+/// x times it, one rounding more, right where the power is no float any more.
+E times_logistic(E x, const Logistic& s);
 
 // ---- Float64 cores: about 2^-48 relative error, enough to round to Float32 as if exact ----
 

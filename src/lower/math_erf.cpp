@@ -20,15 +20,17 @@ E erf(E x) {
   // keep their relative accuracy. e^-u - 1 as in tanh, with s = 2^n, n <= 0.
   const E a = at_most(abs(x), 3.95);
   // -log(erfc a) / a - 1, weighted by its effect on erf: 2^-27.8
-  const E p = horner(a, {0x1.06eba8p-3, 0x1.45f300p-1, 0x1.a4f8c2p-4, -0x1.39b798p-6, -0x1.63b3c8p-13,
+  const E p = horner_pairs(a, a * a,
+                           {0x1.06eba8p-3, 0x1.45f300p-1, 0x1.a4f8c2p-4, -0x1.39b798p-6, -0x1.63b3c8p-13,
                          0x1.b74cc8p-10, -0x1.4e32a0p-11, 0x1.f29ec8p-14, -0x1.3b1384p-17});
   const E u = fma(a, p, a);
-  const Rounded n = round_scaled(u, -kLog2e, x.lit(magic32(0)));
+  const Rounded n = round_scaled(u, -kLog2e);
   const E r = fma(n.whole, x.lit(kLn2Hi), u);  // e^-u = 2^n e^-r
   // 1 - e^-r = r - r^2 q(-r): 2^-26.1
-  const E q = horner(r, {-0x1p-1, 0x1.5554b0p-3, -0x1.5554e0p-5, 0x1.12279ep-7, -0x1.6d568cp-10});
-  const E one_minus = fma(r * r, q, r);
-  return with_sign(fma(n.scale, one_minus, 1.0 - n.scale), sign_of(x));
+  const E r2 = r * r;
+  const E q = horner_pairs(r, r2, {-0x1p-1, 0x1.5554b0p-3, -0x1.5554e0p-5, 0x1.12279ep-7, -0x1.6d568cp-10});
+  const E one_minus = fma(r2, q, r);
+  return with_sign(fma(n.power, one_minus, 1.0 - n.power), sign_of(x));
 }
 
 E erfc(E x) {
@@ -49,26 +51,22 @@ E gelu(E x) {
     const E y = at_least(x, -40.0);  // zero from -38.6 on; keeps -inf * 0 from being NaN
     return y * 0.5 * call(MathFn::Erfc, y * -0x1.6a09e667f3bcdp-1);
   }
-  const E y = at_least(at_most(x, 15.0), -15.0);
-  const E a = abs(y);
-  // e^-(a^2 / 2) with the rounding error of a^2 carried along; scaled by 2^64 until the last product.
+  // max(x, 0) - a Q(a): the tail is exact to its last bits where x < 0, and zero beyond a = 15.
+  const E a = at_most(abs(x), 15.0);
+  // e^-(a^2 / 2) with the rounding error of a^2 carried along.
   const E half = a * -0.5;
   const E s = half * a;
-  const E s_lo = fma(half, a, -s);
-  const Rounded n = round_scaled(s, kLog2e, x.lit(magic32(64)));
-  E r = fma(n.whole, x.lit(-kLn2Hi), s);
-  r = fma(n.whole, x.lit(-kLn2Lo), r + s_lo);
-  const E e = exp_poly_minus_one(r);
+  const Reduced n = reduce_exp(s);
+  const E e = exp_poly_minus_one(n.r + fma(half, a, -s));
   // t P(w), w = t - 1/2 computed as 1/2 - 0.3 a t: for small a the rounding of t then matters once, not three
   // times, and no term cancels another. 2^-27.8
   const E scaled = a * kTailScale;
-  const E t = 1.0 / (scaled + 1.0);
+  const E t = div_bounded(x.lit(1), scaled + 1.0);
   const E p = horner(fma(-scaled, t, x.lit(0.5)),
                      {0x1.c69888p-3, 0x1.510f0cp-2, 0x1.62821ep-2, 0x1.c6d3c4p-3, 0x1.dba808p-6,
                       -0x1.3dade6p-4, -0x1.281282p-5, 0x1.24b04cp-5, 0x1.2b503cp-6, -0x1.363ca6p-6});
-  const E ps = p * n.scale;
-  const E y_tail = y * t * fma(ps, e, ps) * 0x1p-64;  // Q = t P (1 + e)
-  return select(x <= 0.0, y_tail, x - y_tail);
+  const E a_tail = scale(a * t * fma(p, e, p), n.whole);  // Q = t P (1 + e)
+  return at_least(x, -0.0) - a_tail;
 }
 
 E gelu_tanh(E x) {
@@ -91,7 +89,7 @@ E gelu_tanh(E x) {
   w_lo = fma(y2, x.lit(kB - kBHi), w_lo);
   const E z = y * w;
   const E z_lo = fma(y, w_lo, fma(y, w, -z));
-  return over_one_plus_exp(above, z, z_lo);
+  return times_logistic(above, logistic(z, z_lo));
 }
 
 }  // namespace kiln::lower::math

@@ -1,5 +1,5 @@
 // Exponentials and sigmoids. Each hot one is written out for the fewest instructions: e^x = 2^n e^r with n
-// read off the low bits of x log2(e) + 1.5 * 2^23, so that 2^n (with any bias) costs one shift.
+// rounded by adding 1.5 * 2^23, and 2^n put on by Scale, or by one shift where it is a factor of a sum.
 #include "lower/math.h"
 #include "lower/math_core.h"
 
@@ -12,26 +12,18 @@ using kernel::MathFn;
 
 E exp(E x) {
   if (is_f64(x)) return call(MathFn::Exp, x);
-  // Half-way scaled by 2^+-64, so that 2^n is always normal; the last product rounds subnormals and
-  // overflows.
-  const E y = at_least(at_most(x, 89.0), -104.0);
-  const E low = y < 0.0;
-  const Rounded n = round_scaled(y, kLog2e, select(low, x.lit(magic32(64)), x.lit(magic32(-64))));
-  E r = fma(n.whole, x.lit(-kLn2Hi), y);
-  r = fma(n.whole, x.lit(-kLn2Lo), r);
-  return exp_poly(r) * n.scale * select(low, x.lit(0x1p-64), x.lit(0x1p64));
+  const Reduced n = reduce_exp(within(x, -104, 89));
+  return scale(exp_poly(n.r), n.whole);
 }
 
 E exp2(E x) {
   if (is_f64(x)) return call(MathFn::Exp2, x);
-  const E y = at_least(at_most(x, 129.0), -151.0);
-  const E low = y < 0.0;
-  const Rounded n = round_scaled(y, 1.0, select(low, x.lit(magic32(64)), x.lit(magic32(-64))));
-  const E r = y - n.whole;
+  const E y = within(x, -151, 129);
+  const E whole = (y + 0x1.8p23) - 0x1.8p23;
   // 2^r on |r| <= 1/2: 2^-28.3
-  const E p = horner(
-      r, {1.0, 0x1.62e430p-1, 0x1.ebfbdcp-3, 0x1.c6af76p-5, 0x1.3b2daep-7, 0x1.5f0c4ap-10, 0x1.41ae46p-13});
-  return p * n.scale * select(low, x.lit(0x1p-64), x.lit(0x1p64));
+  const E p = horner(y - whole, {1.0, 0x1.62e430p-1, 0x1.ebfbdcp-3, 0x1.c6af76p-5, 0x1.3b2daep-7,
+                                 0x1.5f0c4ap-10, 0x1.41ae46p-13});
+  return scale(p, whole);
 }
 
 E expm1(E x) {
@@ -46,12 +38,8 @@ E sigmoid(E x) {
     const E e = call(MathFn::Exp, -abs(x));
     return select(x < 0.0, e, x.lit(1)) / (e + 1.0);
   }
-  // 2^-32 / (2^-32 + 2^-32 e^-x): scaled so that e^-x stays finite down to where the result is subnormal.
-  const E y = at_least(at_most(x, 60.0), -104.0);
-  const Rounded n = round_scaled(y, -kLog2e, x.lit(magic32(-32)));
-  E r = fma(n.whole, x.lit(kLn2Hi), y);
-  r = fma(n.whole, x.lit(kLn2Lo), r);
-  return 0x1p-32 / plus_exp_negated(x.lit(0x1p-32), r, n.scale);
+  const Logistic s = logistic(within(x, -104, 20));
+  return div_bounded(s.power, s.divisor);
 }
 
 E silu(E x) {
@@ -61,7 +49,7 @@ E silu(E x) {
     return at_least(x, -800.0) * select(x < 0.0, e, x.lit(1)) / (e + 1.0);
   }
   const E y = at_least(x, -110.0);  // the result is -0 from -104 on
-  return over_one_plus_exp(y, at_most(y, 60.0), E{});
+  return times_logistic(y, logistic(at_most(y, 60.0)));
 }
 
 E tanh(E x) {
@@ -70,14 +58,15 @@ E tanh(E x) {
   // 2, r = a + n ln2 / 2. e^-2a, not e^2a: s <= 1 shrinks the error of q. d is not 1 - h: that would double
   // the error of h near 1. One term of ln2 is enough: where n < 0, s damps the error of r.
   const E a = at_most(abs(x), 9.1);
-  const Rounded n = round_scaled(a, -2 * kLog2e, x.lit(magic32(0)));
+  const Rounded n = round_scaled(a, -2 * kLog2e);
   const E r = fma(n.whole, x.lit(kLn2Hi / 2), a);
   // ((1 - e^-2r) / 2 - r) / r^2 on |r| <= ln2 / 4: 2^-26.1
-  const E p = horner(r, {-1.0, 0x1.5554b0p-1, -0x1.5554e0p-2, 0x1.12279ep-3, -0x1.6d568cp-5});
-  const E q = fma(r * r, p, r);
-  const E h = fma(q, n.scale, fma(n.scale, x.lit(-0.5), x.lit(0.5)));
-  const E d = fma(-q, n.scale, fma(n.scale, x.lit(0.5), x.lit(0.5)));
-  return with_sign(h / d, sign_of(x));
+  const E r2 = r * r;
+  const E p = horner_pairs(r, r2, {-1.0, 0x1.5554b0p-1, -0x1.5554e0p-2, 0x1.12279ep-3, -0x1.6d568cp-5});
+  const E q = fma(r2, p, r);
+  const E h = fma(q, n.power, fma(n.power, x.lit(-0.5), x.lit(0.5)));
+  const E d = fma(-q, n.power, fma(n.power, x.lit(0.5), x.lit(0.5)));
+  return with_sign(div_bounded(h, d), sign_of(x));
 }
 
 E sinh(E x) {

@@ -5,9 +5,7 @@
 namespace kiln::lower::math {
 
 using kernel::abs;
-using kernel::bitcast;
 using kernel::call;
-using kernel::cast;
 using kernel::MathFn;
 using kernel::sqrt;
 
@@ -30,27 +28,35 @@ E log1p_specials(E x, E result) {
 
 }  // namespace
 
+namespace {
+
+/// x = 2^n (1 + f), f in [-1/4, 1/2): log x = n ln2 + f + h f^2. The specials are in n (-inf, inf or NaN).
+struct LogParts {
+  E n, f, f2, h;
+};
+
+LogParts log_parts(E x) {
+  const E f = mantissa(x) - 1.0;
+  // (log(1 + f) - f + f^2 / 2) / f^3: 2^-27.5
+  const E f2 = f * f;
+  const E p = horner_pairs(f, f2, {0x1.5555a4p-2, -0x1.000044p-2, 0x1.99696ep-3, -0x1.54ef08p-3, 0x1.2886acp-3,
+                         -0x1.0d9192p-3, 0x1.ac8af6p-4, -0x1.710fe8p-5});
+  return {exponent(x), f, f2, fma(p, f, x.lit(-0.5))};
+}
+
+}  // namespace
+
 E log(E x) {
   if (is_f64(x)) return call(MathFn::Log, x);
-  const DType i32 = DType::Int32;
-  const E tiny = x < 0x1p-126;
-  const E normal = select(tiny, x * 0x1p23, x);
-  const E bits = bitcast(normal, i32);
-  // x = 2^n m with m in [2/3, 4/3)
-  const E exponent = (bits - x.bits(i32, 0x3f2aaaab)) & x.bits(i32, 0xff800000u);
-  const E m = bitcast(bits - exponent, DType::Float32);
-  const E n = fma(cast(exponent, DType::Float32), x.lit(0x1p-23), select(tiny, x.lit(-23), x.lit(0)));
-  const E f = m - 1.0;
-  // (log(1 + f) - f + f^2 / 2) / f^3: 2^-27.6
-  const E p = horner(f, {0x1.55550cp-2, -0x1.fffe60p-3, 0x1.99ce36p-3, -0x1.55b78ap-3, 0x1.1ef234p-3,
-                         -0x1.f0475cp-4, 0x1.1df0d4p-3, -0x1.0e101cp-3});
-  const E log_m = fma(fma(p, f, x.lit(-0.5)), f * f, f);
-  return log_specials(x, fma(n, x.lit(kLn2), log_m));
+  const LogParts p = log_parts(x);
+  return fma(p.n, x.lit(kLn2), fma(p.h, p.f2, p.f));
 }
 
 E log2(E x) {
   if (is_f64(x)) return call(MathFn::Log2, x);
-  return log_specials(x, to_f32(log64(to_f64(x)) * kLog2e));
+  constexpr double kHi = static_cast<float>(kLog2e), kLo = kLog2e - kHi;
+  const LogParts p = log_parts(x);
+  return fma(p.f, x.lit(kHi), p.n) + fma(p.f, x.lit(kLo), p.h * p.f2 * kLog2e);
 }
 
 E log10(E x) {

@@ -103,7 +103,7 @@ TEST(ExprFold, FoldsConstantsExactlyAndNothingElse) {
   EXPECT_EQ(bitcast(x.lit(1.0), DType::UInt32).id, x.bits(DType::UInt32, 0x3f800000).id);
   EXPECT_EQ((x.lit(1.0) < x.lit(2.0)).node().imm, 1u);
   EXPECT_EQ(call(MathFn::Exp, x.lit(DType::Float64, 1.0)).node().imm, bits_of(std::exp(1.0)));
-  EXPECT_EQ(rcp_approx(half).node().prim, Prim::RcpApprox) << "machine dependent";
+  EXPECT_EQ(div_bounded(half, half).node().prim, Prim::DivBounded) << "machine dependent";
   EXPECT_EQ((x + 0.0).node().prim, Prim::Add) << "-0 + 0 is 0";
   EXPECT_EQ((x * 1.0).node().prim, Prim::Mul) << "quiets a NaN";
   EXPECT_EQ(select(x.lit(DType::Bool, 1), x, half).id, x.id);
@@ -178,16 +178,38 @@ TEST(EvalPrim, FloatsFollowIeee) {
   EXPECT_TRUE((prim<bool>(Prim::Lt, bfloat16(1), bfloat16(2))));
 }
 
-TEST(EvalPrim, RcpApproxKeepsItsPromise) {
+TEST(EvalPrim, DivBoundedKeepsItsPromise) {
   std::mt19937 gen(1);
-  std::uniform_real_distribution<double> exponent(-126, 125);
+  std::uniform_real_distribution<double> exponent(-60, 60);
   for (int i = 0; i < 100000; ++i) {
-    const float x = static_cast<float>(std::exp2(exponent(gen))) * (i % 2 ? 1 : -1);
-    ASSERT_LE(std::abs(prim<float>(Prim::RcpApprox, x) * static_cast<double>(x) - 1), 0x1p-11) << x;
+    const float x = static_cast<float>(std::exp2(exponent(gen))), y = static_cast<float>(std::exp2(exponent(gen)));
+    const double want = static_cast<double>(x) / y;
+    ASSERT_LE(std::abs(prim<float>(Prim::DivBounded, -x, y) + want), 0.57 * std::ldexp(1, std::ilogb(want) - 23));
+    ASSERT_EQ(prim<float>(Prim::DivBounded, 0x1p-149f * static_cast<float>(i), 1.0f), 0x1p-149f * static_cast<float>(i));
   }
-  EXPECT_EQ(prim<float>(Prim::RcpApprox, -0.0f), -kInf);
-  EXPECT_EQ(bits_of(prim<float>(Prim::RcpApprox, -kInf)), bits_of(-0.0f));
-  EXPECT_TRUE(std::isnan(prim<float>(Prim::RcpApprox, kNaN)));
+  EXPECT_TRUE(std::isnan(prim<float>(Prim::DivBounded, 1.0f, kNaN)));
+  EXPECT_TRUE(std::isnan(prim<float>(Prim::DivBounded, kNaN, 1.0f)));
+}
+
+TEST(EvalPrim, ScaleRoundsOnce) {
+  EXPECT_EQ(prim<float>(Prim::Scale, 1.5f, -149.0f), 0x1p-148f) << "halves to even";
+  EXPECT_EQ(prim<float>(Prim::Scale, 1.25f, -149.0f), 0x1p-149f);
+  EXPECT_EQ(prim<float>(Prim::Scale, 0.75f, 128.0f), 0x1.8p127f);
+  EXPECT_EQ(prim<float>(Prim::Scale, -1.0f, 128.0f), -kInf);
+  EXPECT_EQ(bits_of(prim<float>(Prim::Scale, -1.0f, -200.0f)), bits_of(-0.0f));
+  EXPECT_TRUE(std::isnan(prim<float>(Prim::Scale, kNaN, kNaN)));
+}
+
+TEST(EvalPrim, ExponentAndMantissaMakeTheNumber) {
+  for (const float x : {1.0f, 0.75f, 0x1.7ffffep0f, 1.5f, 0x1.7ffffep-1f, 3e38f, 0x1p-126f, 0x1.fffffcp-127f, 0x1p-149f}) {
+    const float m = prim<float>(Prim::Mantissa, x);
+    EXPECT_TRUE(m >= 0.75f && m < 1.5f) << x;
+    EXPECT_EQ(std::ldexp(m, static_cast<int>(prim<float>(Prim::Exponent, x))), x);
+  }
+  for (const float zero : {0.0f, -0.0f}) EXPECT_EQ(prim<float>(Prim::Exponent, zero), -kInf);
+  EXPECT_EQ(prim<float>(Prim::Exponent, kInf), kInf);
+  for (const float x : {0.0f, -0.0f, kInf}) EXPECT_EQ(prim<float>(Prim::Mantissa, x), 1.0f);
+  for (const float x : {-1.0f, -kInf, kNaN}) EXPECT_TRUE(std::isnan(prim<float>(Prim::Exponent, x)));
 }
 
 TEST(EvalCast, FloatToIntegerTruncatesAndSaturates) {
