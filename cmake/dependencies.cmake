@@ -16,9 +16,3 @@ if(KILN_STATIC_LLVM)
 else()
   target_link_libraries(kiln_llvm INTERFACE LLVM)
 endif()
-
-# Single-threaded OpenBLAS: Kiln splits the work over its own threads, so there is one pool in the process.
-find_path(KILN_CBLAS_INCLUDE cblas.h PATHS /usr/include/x86_64-linux-gnu/openblas-serial
-          /usr/include/aarch64-linux-gnu/openblas-serial REQUIRED)
-find_library(KILN_OPENBLAS openblas PATHS /usr/lib/x86_64-linux-gnu/openblas-serial
-             /usr/lib/aarch64-linux-gnu/openblas-serial NO_DEFAULT_PATH REQUIRED)
