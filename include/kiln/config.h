@@ -20,11 +20,10 @@ struct Config {
   int debug = 0;                         ///< KILN_DEBUG=0..7
   std::vector<std::string> log_topics;   ///< KILN_LOG=topic,topic…: trace,plan,kernel,cache,memory (or all)
   std::string dump;                      ///< KILN_DUMP=stdout|DIR; empty: no dump
-  std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,plan,kernel,ll,asm; empty: all
+  std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,kernel,ll,asm; empty: all
   std::string dump_filter;               ///< KILN_DUMP_FILTER=regex over the kernel's name
   std::string explain;                   ///< KILN_EXPLAIN=1|FILE.json: boundaries between kernels, with reasons
-  bool check_nan = false;                ///< KILN_CHECK=nan,bounds,diff,key
-  bool check_bounds = false;
+  bool check_nan = false;                ///< KILN_CHECK=nan,diff,key
   bool check_diff = false;
   bool check_key = false;
   std::string cache = "rw";        ///< KILN_CACHE=off|ro|rw

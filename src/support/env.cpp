@@ -98,13 +98,12 @@ struct Value {
 constexpr std::array<std::string_view, 3> kModes{"lazy", "eager", "interpret"};
 constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
 constexpr std::array<std::string_view, 6> kTopics{"trace", "plan", "kernel", "cache", "memory", "all"};
-constexpr std::array<std::string_view, 5> kStages{"graph", "plan", "kernel", "ll", "asm"};
-constexpr std::array<std::string_view, 4> kChecks{"nan", "bounds", "diff", "key"};
+constexpr std::array<std::string_view, 4> kStages{"graph", "kernel", "ll", "asm"};
+constexpr std::array<std::string_view, 3> kChecks{"nan", "diff", "key"};
 constexpr std::array<std::string_view, 3> kCaches{"off", "ro", "rw"};
 constexpr std::array<std::string_view, 4> kCpus{"native", "sse4.2", "avx2", "avx512"};
 constexpr std::array<std::string_view, 2> kSwitch{"0", "1"};
-constexpr bool Config::*kCheckFlags[] = {&Config::check_nan, &Config::check_bounds, &Config::check_diff,
-                                         &Config::check_key};
+constexpr bool Config::*kCheckFlags[] = {&Config::check_nan, &Config::check_diff, &Config::check_key};
 static_assert(std::size(kCheckFlags) == kChecks.size());
 static_assert(static_cast<std::size_t>(Mode::Interpret) == kModes.size() - 1);
 
@@ -193,15 +192,15 @@ constexpr Variable kVariables[] = {
      [](const Config& c) { return join(c.log_topics); }},
     {"KILN_DUMP", "stdout|DIR", "where to write the stages of every kernel",
      [](const Value& v, Config& c) { c.dump = v.text; }, [](const Config& c) { return c.dump; }},
-    {"KILN_DUMP_STAGES", "graph,plan,kernel,ll,asm", "the stages to write; unset: all",
+    {"KILN_DUMP_STAGES", "graph,kernel,ll,asm", "the stages to write; unset: all",
      [](const Value& v, Config& c) { c.dump_stages = v.list(kStages); },
      [](const Config& c) { return join(c.dump_stages); }},
     {"KILN_DUMP_FILTER", "REGEX", "only kernels whose name matches", parse_dump_filter,
      [](const Config& c) { return c.dump_filter; }},
     {"KILN_EXPLAIN", "1|FILE.json", "why the boundaries between kernels stand", parse_explain,
      [](const Config& c) { return c.explain; }},
-    {"KILN_CHECK", "nan,bounds,diff,key",
-     "checks while running: NaNs, indices, interpreter's answer, cache keys", parse_check, show_check},
+    {"KILN_CHECK", "nan,diff,key",
+     "checks while running: NaNs, the interpreter's answer, cache keys", parse_check, show_check},
     {"KILN_CACHE", "off|ro|rw", "the cache of compiled kernels on disk",
      [](const Value& v, Config& c) { c.cache = kCaches[v.choice(kCaches)]; },
      [](const Config& c) { return c.cache; }},
@@ -283,7 +282,7 @@ std::vector<EnvironmentRow> environment_rows(const Config& config) {
     if (!v.show) continue;
     std::string value = v.show(config);
     const bool changed = value != v.show(defaults);
-    rows.push_back({std::string(v.name), std::move(value), std::string(v.meaning), changed});
+    rows.push_back({std::string(v.name), std::string(v.values), std::move(value), std::string(v.meaning), changed});
   }
   return rows;
 }

@@ -17,9 +17,9 @@ Config parse_environment(const std::vector<std::pair<std::string, std::string>>&
 Config parse_environment();
 /// One line per variable: name, values, default, meaning (KILN_HELP=1 and `kiln env` print it).
 std::string environment_help();
-/// The names and the values in force, for `kiln env`: {name, value, whether it differs from the default}.
+/// The names and the values in force, for `kiln env` and the table in README.md.
 struct EnvironmentRow {
-  std::string name, value, meaning;
+  std::string name, values, value, meaning;  // values: what may be said; value: what is in force
   bool changed = false;
 };
 std::vector<EnvironmentRow> environment_rows(const Config& config);

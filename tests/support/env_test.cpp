@@ -30,7 +30,7 @@ TEST(Environment, EmptyGivesTheDefaults) {
   EXPECT_EQ(c.device, "cpu");
   EXPECT_EQ(c.cache, "rw");
   EXPECT_EQ(c.cache_max, std::uint64_t{1} << 30);
-  EXPECT_FALSE(c.check_nan || c.check_bounds || c.check_diff || c.check_key);
+  EXPECT_FALSE(c.check_nan || c.check_diff || c.check_key);
 }
 
 TEST(Environment, EveryVariableReachesItsField) {
@@ -46,7 +46,7 @@ TEST(Environment, EveryVariableReachesItsField) {
   EXPECT_EQ(parse("KILN_EXPLAIN", "why.json").explain, "why.json");
   EXPECT_EQ(parse("KILN_EXPLAIN", "0").explain, "");
   const Config checks = parse("KILN_CHECK", "nan,key");
-  EXPECT_TRUE(checks.check_nan && checks.check_key && !checks.check_bounds && !checks.check_diff);
+  EXPECT_TRUE(checks.check_nan && checks.check_key && !checks.check_diff);
   EXPECT_EQ(parse("KILN_CACHE", "ro").cache, "ro");
   EXPECT_EQ(parse("KILN_CACHE_DIR", "/x").cache_dir, "/x");
   EXPECT_EQ(parse("KILN_CACHE_MAX", "512M").cache_max, std::uint64_t{512} << 20);
@@ -80,7 +80,7 @@ TEST(EnvironmentFaults, F49_BadValuesAreOneLineWithTheNearestSpelling) {
             "[config] KILN_LOG=plan,cahce: expected trace, plan, kernel, cache, memory or all; did you mean "
             "'cache'?");
   EXPECT_EQ(error_of("KILN_CHECK", "nans"),
-            "[config] KILN_CHECK=nans: expected nan, bounds, diff or key; did you mean 'nan'?");
+            "[config] KILN_CHECK=nans: expected nan, diff or key; did you mean 'nan'?");
   EXPECT_EQ(error_of("KILN_DEBUG", "9"),
             "[config] KILN_DEBUG=9: expected a number from 0 to 7; did you mean '7'?");
   EXPECT_EQ(error_of("KILN_DEBUG", "two"), "[config] KILN_DEBUG=two: expected a number from 0 to 7");
@@ -147,7 +147,7 @@ TEST(Environment, RowsParseBackToTheSameOptions) {
   const Config c = parse_environment({{"KILN_MODE", "eager"},
                                       {"KILN_DEVICE", "cuda:1"},
                                       {"KILN_LOG", "all"},
-                                      {"KILN_CHECK", "bounds,diff"},
+                                      {"KILN_CHECK", "nan,diff"},
                                       {"KILN_CACHE_MAX", "1025"},
                                       {"KILN_CPU", "sse4.2"},
                                       {"KILN_EXPLAIN", "a.json"}});

@@ -18,8 +18,11 @@ void run(bool json) {
   if (json) {
     nlohmann::ordered_json out = nlohmann::ordered_json::array();
     for (const EnvironmentRow& row : rows)
-      out.push_back(
-          {{"name", row.name}, {"value", row.value}, {"changed", row.changed}, {"meaning", row.meaning}});
+      out.push_back({{"name", row.name},
+                     {"value", row.value},
+                     {"changed", row.changed},
+                     {"values", row.values},
+                     {"meaning", row.meaning}});
     std::printf("%s\n", out.dump(2).c_str());
     return;
   }
