@@ -7,5 +7,6 @@
 #include <kiln/error.h>
 #include <kiln/nn.h>
 #include <kiln/ops.h>
+#include <kiln/report.h>
 #include <kiln/shape.h>
 #include <kiln/tensor.h>

@@ -19,7 +19,7 @@ std::vector<double> numbers(const std::string& line) {
   for (const char* at = line.c_str(); *at;) {
     char* end = nullptr;
     out.push_back(std::strtod(at, &end));
-    if (end == at) throw UserError("[bench] not a number: '" + line.substr(0, 40) + "'");
+    if (end == at) throw UserError("[data] not a number: '" + line.substr(0, 40) + "'");
     at = *end == ',' ? end + 1 : end;
     while (*at == '\r' || *at == '\n') ++at;
   }
@@ -46,26 +46,36 @@ Photo read_photo(const std::string& path) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
   if (!png_image_begin_read_from_file(&image, path.c_str()))
-    throw UserError("[bench] " + path + ": " + image.message);
+    throw UserError("[data] " + path + ": " + image.message);
   image.format = PNG_FORMAT_RGB;
   Photo photo;
   photo.height = image.height;
   photo.width = image.width;
   photo.rgb.resize(PNG_IMAGE_SIZE(image));
   if (!png_image_finish_read(&image, nullptr, photo.rgb.data(), 0, nullptr))
-    throw UserError("[bench] " + path + ": " + image.message);
+    throw UserError("[data] " + path + ": " + image.message);
   return photo;
+}
+
+void write_photo(const std::string& path, const Photo& photo) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.format = PNG_FORMAT_RGB;
+  image.height = static_cast<png_uint_32>(photo.height);
+  image.width = static_cast<png_uint_32>(photo.width);
+  if (!png_image_write_to_file(&image, path.c_str(), 0, photo.rgb.data(), 0, nullptr))
+    throw UserError("[data] " + path + ": " + image.message);
 }
 
 Digits read_digits(const std::string& path) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
-  if (!file) throw UserError("[bench] cannot open " + path);
+  if (!file) throw UserError("[data] cannot open " + path);
   Digits digits;
   char line[1024];
   while (gzgets(file.get(), line, sizeof line)) {
     const std::vector<double> row = numbers(line);
     if (row.size() != 65)
-      throw UserError("[bench] " + path + ": a line has " + std::to_string(row.size()) + " numbers, not 65");
+      throw UserError("[data] " + path + ": a line has " + std::to_string(row.size()) + " numbers, not 65");
     digits.pixels.insert(digits.pixels.end(), row.begin(), row.end() - 1);
     digits.labels.push_back(static_cast<int>(row.back()));
   }
@@ -78,7 +88,7 @@ std::vector<Layer> read_layers(const std::string& path) {
   for (std::string line; std::getline(in, line);) {
     const std::vector<double> row = numbers(line);
     const auto inputs = static_cast<std::int64_t>(row.size()) - 1;
-    if (inputs < 1) throw UserError("[bench] " + path + ": a line without weights");
+    if (inputs < 1) throw UserError("[data] " + path + ": a line without weights");
     if (layers.empty() || layers.back().inputs != inputs) layers.push_back({0, inputs, {}, {}});
     Layer& layer = layers.back();
     layer.outputs += 1;

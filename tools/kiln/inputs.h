@@ -1,4 +1,4 @@
-// The real inputs under examples/data, read into host memory.
+// The real inputs under examples/data, read into host memory: for the tool's bench and for the examples.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ struct Photo {
 };
 /// Throws UserError when the file cannot be read.
 Photo read_photo(const std::string& path);
+void write_photo(const std::string& path, const Photo& photo);
 
 struct Digits {
   std::vector<float> pixels;  // (images, 64), 0 … 16
