@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -16,12 +17,15 @@
 namespace kiln::runtime {
 namespace {
 
+constexpr std::chrono::seconds kLeaving{2};
+
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;
   int out = 0;  // tickets
   int exit_guards = 0;
   bool forking = false;
+  bool leaving = false;  // the main thread has ended: exit follows, unless it ended by pthread_exit
   bool exiting = false;
   std::thread::id exiting_thread;
 };
@@ -46,6 +50,30 @@ void close_for_exit() {
   g.exiting_thread = std::this_thread::get_id();
   g.changed.wait(lock, [&] { return g.out == 0; });
 }
+
+// Objects that LLVM makes during its first compiles have exit handlers younger than ours. exit destroys the
+// exiting thread's thread_local objects before it calls any handler, so when that is the main thread we are
+// called in time.
+class MainThreadEnd {
+ public:
+  void watch() { watching_ = true; }
+  ~MainThreadEnd() {
+    if (!watching_) return;
+    Gate& g = gate();
+    std::unique_lock lock(g.mutex);
+    g.leaving = true;
+    g.exiting_thread = std::this_thread::get_id();
+    g.changed.wait(lock, [&] { return g.out == 0; });
+  }
+
+ private:
+  bool watching_ = false;
+};
+thread_local MainThreadEnd main_thread_end;
+[[maybe_unused]] const bool watching = [] {
+  if (getpid() == gettid()) main_thread_end.watch();
+  return true;
+}();
 
 // In the order in which evaluations nest these locks. The pool, whose lock is innermost, has handlers of its
 // own.
@@ -84,14 +112,17 @@ void after_fork_in_child() {
 CompileTicket::CompileTicket() {
   Gate& g = gate();
   std::unique_lock lock(g.mutex);
-  while (g.exiting || g.forking) {
+  while (g.exiting || g.leaving || g.forking) {
+    if ((g.exiting || g.leaving) && g.exiting_thread == std::this_thread::get_id())
+      throw CompileError("[compile] the process is exiting: no kernel is compiled any more");
     if (g.exiting) {
-      if (g.exiting_thread == std::this_thread::get_id())
-        throw CompileError("[compile] the process is exiting: no kernel is compiled any more");
       lock.unlock();
       for (;;) pause();
     }
-    g.changed.wait(lock);
+    if (!g.leaving)
+      g.changed.wait(lock);
+    else if (g.changed.wait_for(lock, kLeaving) == std::cv_status::timeout && !g.exiting)
+      g.leaving = false;  // the main thread has ended, but not the process
   }
   ++g.out;
   if (g.exit_guards == 0) {  // what LLVM's libraries made when they were loaded dies after this
@@ -107,7 +138,8 @@ CompileTicket::~CompileTicket() {
 }
 
 void CompileTicket::guard_exit() {
-  // LLVM makes more static objects at first use of this or that part; the first compiles meet nearly all of them.
+  // LLVM makes more static objects at first use of this or that part; the first compiles meet nearly all of
+  // them.
   constexpr int kGuards = 8;
   Gate& g = gate();
   const std::lock_guard lock(g.mutex);
