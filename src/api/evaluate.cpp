@@ -18,7 +18,9 @@
 #include <kiln/report.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <string>
 
 namespace kiln::api {
 namespace {
@@ -76,7 +78,9 @@ class WorkspaceLease {
 
 /// Everything outside the graph that a plan depends on.
 std::uint64_t plan_salt() {
-  return static_cast<std::uint64_t>(config().mode) | std::uint64_t{static_cast<std::uint16_t>(config().num_threads)} << 8;
+  const Config& c = config();
+  return static_cast<std::uint64_t>(c.mode) | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
+         (c.cpu_target.empty() ? 0 : std::uint64_t{std::hash<std::string>{}(c.cpu_target)} << 24);
 }
 
 /// Walks from the roots that are not leaves yet. False when there are none.

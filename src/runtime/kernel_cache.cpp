@@ -53,6 +53,17 @@ const cpu::CpuTarget& target() {
   return t;
 }
 
+/// A program may change the target: one kernel then has code for each.
+Hash128 slot_key(const KernelRequest& r) {
+  thread_local Hash128 of_target;
+  thread_local std::string level = "?";
+  if (level != config().cpu_target) {
+    of_target = hash128(target().key());
+    level = config().cpu_target;
+  }
+  return {r.key.lo ^ of_target.lo, r.key.hi ^ of_target.hi};
+}
+
 DiskCache* disk() {
   Cache& c = cache();
   const Config& options = config();
@@ -130,7 +141,7 @@ bool claim(KernelRequest& r, std::shared_ptr<Slot>& slot) {
   Cache& c = cache();
   std::unique_lock lock(c.mutex);
   for (;;) {
-    auto& entry = c.slots[r.key];
+    auto& entry = c.slots[slot_key(r)];
     if (!entry) {
       entry = slot = std::make_shared<Slot>();
       return true;
@@ -143,7 +154,7 @@ bool claim(KernelRequest& r, std::shared_ptr<Slot>& slot) {
       count(Counter::KernelHits);
       return false;
     }
-    if (c.slots[r.key] == slot) c.slots.erase(r.key);  // it failed for another thread: try again here
+    if (c.slots[slot_key(r)] == slot) c.slots.erase(slot_key(r));  // it failed for another thread: try again here
   }
 }
 
@@ -163,7 +174,7 @@ void serve(KernelRequest& r) {
   } catch (...) {
     std::lock_guard lock(cache().mutex);
     slot->failed = true;
-    cache().slots.erase(r.key);
+    cache().slots.erase(slot_key(r));
     cache().made.notify_all();
     throw;
   }
