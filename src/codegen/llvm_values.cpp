@@ -196,10 +196,52 @@ Value* ValueBuilder::exponent(Value* a) {
   return b_.CreateSelect(b_.CreateFCmpOLT(a, lit(0)), lit(NAN), n);
 }
 
-/// Float32 to the bits of a half type, rounding to nearest even.
-Value* ValueBuilder::float_to_half(Value* v, DType to) {
+/// Float16 bits to Float32. Without the instruction LLVM would call the compiler's runtime library, which a process
+/// need not have: 13 bits to the left the fields are in place but for the exponent, 112 too small. Subnormals are
+/// added to the exponent of 2^-14, which is then subtracted: that never touches a subnormal Float32.
+Value* ValueBuilder::half_to_float(Value* v) {
+  Type* f32 = like(v, b_.getFloatTy());
+  if (target_.f16c) return b_.CreateFPExt(b_.CreateBitCast(v, like(v, b_.getHalfTy())), f32);
+  Type* i32 = like(v, b_.getInt32Ty());
+  constexpr std::uint64_t kRebias = 112u << 23;
+  Value* bits = b_.CreateZExt(v, i32);
+  Value* magnitude = b_.CreateShl(b_.CreateAnd(bits, splat(i32, 0x7fff)), 13);
+  Value* normal = b_.CreateAdd(magnitude, splat(i32, kRebias));
+  Value* special = b_.CreateAdd(normal, splat(i32, kRebias));  // infinities and NaN: exponent 255
+  Value* shifted = b_.CreateBitCast(b_.CreateOr(magnitude, splat(i32, 113u << 23)), f32);
+  Value* subnormal = b_.CreateBitCast(b_.CreateFSub(shifted, llvm::ConstantFP::get(f32, 0x1p-14)), i32);
+  Value* out = b_.CreateSelect(b_.CreateICmpULT(magnitude, splat(i32, 1u << 23)), subnormal, normal);
+  out = b_.CreateSelect(b_.CreateICmpULT(magnitude, splat(i32, 0x7c00u << 13)), out, special);
+  Value* sign = b_.CreateShl(b_.CreateAnd(bits, splat(i32, 0x8000)), 16);
+  return b_.CreateBitCast(b_.CreateOr(out, sign), f32);
+}
+
+/// Float32 to Float16 bits, rounding to nearest even; in integers where the instruction is missing.
+Value* ValueBuilder::float_to_half(Value* v) {
   Type* i16 = like(v, b_.getInt16Ty());
-  if (to == DType::Float16) return b_.CreateBitCast(b_.CreateFPTrunc(v, like(v, b_.getHalfTy())), i16);
+  if (target_.f16c) return b_.CreateBitCast(b_.CreateFPTrunc(v, like(v, b_.getHalfTy())), i16);
+  Type* i32 = like(v, b_.getInt32Ty());
+  Value* bits = b_.CreateBitCast(v, i32);
+  Value* magnitude = b_.CreateAnd(bits, splat(i32, 0x7fffffff));
+  Value* odd = b_.CreateAnd(b_.CreateLShr(magnitude, 13), splat(i32, 1));
+  Value* rounded = b_.CreateAdd(b_.CreateSub(magnitude, splat(i32, 112u << 23)), b_.CreateAdd(odd, splat(i32, 0xfff)));
+  Value* out = b_.CreateLShr(rounded, 13);
+  // Below 2^-14: adding 1/2 leaves the subnormal's digits, rounded, in the low bits.
+  Type* f32 = v->getType();
+  Value* half = llvm::ConstantFP::get(f32, 0.5);
+  Value* small = b_.CreateBitCast(b_.CreateFAdd(b_.CreateBitCast(magnitude, f32), half), i32);
+  out = b_.CreateSelect(b_.CreateICmpULT(magnitude, splat(i32, 113u << 23)),
+                        b_.CreateSub(small, splat(i32, 0x3f000000)), out);
+  Value* nan = b_.CreateOr(b_.CreateAnd(b_.CreateLShr(magnitude, 13), splat(i32, 0x3ff)), splat(i32, 0x7e00));
+  Value* beyond = b_.CreateSelect(b_.CreateICmpUGT(magnitude, splat(i32, 0x7f800000)), nan, splat(i32, 0x7c00));
+  out = b_.CreateSelect(b_.CreateICmpULT(magnitude, splat(i32, 143u << 23)), out, beyond);
+  Value* sign = b_.CreateAnd(b_.CreateLShr(bits, 16), splat(i32, 0x8000));
+  return b_.CreateTrunc(b_.CreateOr(out, sign), i16);
+}
+
+/// Float32 to BFloat16 bits, rounding to nearest even.
+Value* ValueBuilder::float_to_bfloat(Value* v) {
+  Type* i16 = like(v, b_.getInt16Ty());
   Type* i32 = like(v, b_.getInt32Ty());
   Value* bits = b_.CreateBitCast(v, i32);
   Value* odd = b_.CreateAnd(b_.CreateLShr(bits, 16), splat(i32, 1));
@@ -231,7 +273,7 @@ Value* ValueBuilder::cast(Value* v, DType to, DType from, bool in_range) {
   if (is_half(from)) {
     Value* f;
     if (from == DType::Float16) {
-      f = b_.CreateFPExt(b_.CreateBitCast(v, like(v, b_.getHalfTy())), like(v, b_.getFloatTy()));
+      f = half_to_float(v);
     } else {
       Type* i32 = like(v, b_.getInt32Ty());
       f = b_.CreateBitCast(b_.CreateShl(b_.CreateZExt(v, i32), 16), like(v, b_.getFloatTy()));
@@ -239,8 +281,8 @@ Value* ValueBuilder::cast(Value* v, DType to, DType from, bool in_range) {
     return cast(f, to, DType::Float32, in_range);
   }
   if (is_half(to)) {
-    if (from == DType::Float32) return float_to_half(v, to);
-    if (from == DType::Float64) return float_to_half(double_to_odd_float(v), to);
+    if (from == DType::Float64) v = double_to_odd_float(v);
+    if (is_float(from)) return to == DType::Float16 ? float_to_half(v) : float_to_bfloat(v);
     return cast(cast(v, DType::Float64, from, false), to, DType::Float64, false);
   }
   if (is_bool(to)) {

@@ -13,6 +13,7 @@ struct LlvmTarget {
   bool avx512 = false;
   bool fma = false;
   bool f16c = false;
+  bool vector_math = false;  // codegen/vector_math.h's functions are there
 };
 
 /// Register type: Bool is i1, the half types are their bits (i16).
@@ -37,7 +38,9 @@ class ValueBuilder {
   llvm::Type* like(llvm::Value* v, llvm::Type* scalar) const;
   llvm::Value* splat(llvm::Type* type, std::uint64_t bits) const;
   llvm::Value* divide(kernel::Prim prim, llvm::Value* a, llvm::Value* b, DType type);
-  llvm::Value* float_to_half(llvm::Value* v, DType to);
+  llvm::Value* half_to_float(llvm::Value* v);
+  llvm::Value* float_to_half(llvm::Value* v);
+  llvm::Value* float_to_bfloat(llvm::Value* v);
   llvm::Value* double_to_odd_float(llvm::Value* v);
   bool has_intrinsics(llvm::Value* v) const;
   template <class F>
