@@ -6,8 +6,11 @@
 // time grows with emitted instructions and an all-true mask costs little.
 #include "codegen/llvm_ir.h"
 
+#include "codegen/legalize_vector.h"
+#include "codegen/vector_math.h"
 #include "support/check.h"
 
+#include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/Dominators.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/Transforms/Utils/BasicBlockUtils.h>
@@ -229,6 +232,7 @@ class FunctionEmitter {
     if (n.prim == Prim::Load) return vector_load(e, n);
     if (n.prim == Prim::Div && n.type == DType::Float32 && target_.fma && lanes_ >= 8 && !varying(n.b))
       return divide_by_uniform(e, n);
+    if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !varying(n.b), target_)) return vector(legal.id);
     Value* in[3] = {};
     int i = 0;
     each_operand(n, [&](ExprId o) { in[i++] = vector(o); });
@@ -292,6 +296,7 @@ class FunctionEmitter {
       return two ? b_.CreateCall(fn, {a, b}) : b_.CreateCall(fn, {a});
     };
     if (!in[0]->getType()->isVectorTy()) return one(in[0], in[1]);
+    if (Value* whole = vector_call(static_cast<kernel::MathFn>(n.imm), in[0], two ? in[1] : nullptr)) return whole;
     Value* out = llvm::PoisonValue::get(vec(t));
     for (int l = 0; l < lanes_; ++l) {
       const auto lane = static_cast<std::uint64_t>(l);
@@ -299,6 +304,25 @@ class FunctionEmitter {
           out, one(b_.CreateExtractElement(in[0], lane), two ? b_.CreateExtractElement(in[1], lane) : nullptr), lane);
     }
     return out;
+  }
+
+  /// A Float64 function of whole registers, where the target's library has it.
+  Value* vector_call(kernel::MathFn fn, Value* x, Value* y) {
+    const int width = std::min(lanes_, target_.vector_bytes / 8);
+    const std::string name = target_.vector_math ? vector_symbol(fn, width) : std::string();
+    if (name.empty()) return nullptr;
+    llvm::Type* t = FixedVectorType::get(b_.getDoubleTy(), static_cast<unsigned>(width));
+    auto* type = y ? llvm::FunctionType::get(t, {t, t}, false) : llvm::FunctionType::get(t, {t}, false);
+    const llvm::FunctionCallee callee = module_.getOrInsertFunction(name, type);
+    llvm::SmallVector<Value*, 8> parts;
+    for (int first = 0; first < lanes_; first += width) {
+      llvm::SmallVector<Value*, 2> args;
+      for (Value* v : {x, y})
+        if (v)
+          args.push_back(width == lanes_ ? v : b_.CreateShuffleVector(v, llvm::createSequentialMask(first, width, 0)));
+      parts.push_back(b_.CreateCall(callee, args));
+    }
+    return llvm::concatenateVectors(b_, parts);
   }
 
   Value* from_memory(Value* v, DType type) {

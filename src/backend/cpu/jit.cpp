@@ -2,6 +2,7 @@
 #include "backend/cpu/jit.h"
 
 #include "codegen/llvm_ir.h"
+#include "codegen/vector_math.h"
 #include "support/check.h"
 
 #include <llvm/ExecutionEngine/Orc/ExecutionUtils.h>
@@ -54,7 +55,7 @@ llvm::TargetMachine& machine_for(const CpuTarget& target) {
   return *machine;
 }
 
-codegen::LlvmTarget llvm_target(const CpuTarget& t) { return {t.vector_bytes, t.avx512, t.fma, t.f16c}; }
+codegen::LlvmTarget llvm_target(const CpuTarget& t) { return {t.vector_bytes, t.avx512, t.fma, t.f16c, t.vector_math}; }
 
 std::unique_ptr<llvm::Module> build(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target,
                                     llvm::LLVMContext& context) {
@@ -100,6 +101,11 @@ llvm::orc::LLJIT& linker() {
     initialize();
     auto made = llvm::orc::LLJITBuilder().create();
     if (!made) throw CompileError("[compile] cannot start LLVM's JIT: " + message_of(made.takeError()));
+    // Where the library is missing, no target has `vector_math` and no key of an object that calls it matches.
+    if (auto math = llvm::orc::DynamicLibrarySearchGenerator::Load(codegen::kVectorMathLibrary, '\0'))
+      (*made)->getProcessSymbolsJITDylib()->addGenerator(std::move(*math));
+    else
+      llvm::consumeError(math.takeError());
     return made->release();
   }();
   return *jit;

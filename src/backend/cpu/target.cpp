@@ -1,5 +1,6 @@
 #include "backend/cpu/target.h"
 
+#include "codegen/vector_math.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -8,6 +9,7 @@
 #include <llvm/Config/llvm-config.h>
 #include <llvm/TargetParser/Host.h>
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,6 +73,18 @@ void read_caches(CpuTarget& target) {
 #endif
 }
 
+/// All of the functions or none: an older library has a few of them only.
+bool has_vector_math() {
+  static const bool found = [] {
+    void* library = dlopen(codegen::kVectorMathLibrary, RTLD_NOW | RTLD_LOCAL);  // stays: kernels may call it
+    if (!library) return false;
+    const std::vector<std::string> names = codegen::vector_symbols();
+    return std::all_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return dlsym(library, name.c_str()) != nullptr; });
+  }();
+  return found;
+}
+
 CpuTarget native_target() {
   CpuTarget target;
   target.level = "native";
@@ -120,6 +134,7 @@ CpuTarget host_target(const std::string& level) {
     target.avx512 = found->vector_bytes >= 64;
     if (target.avx512) target.features = "-prefer-256-bit";
   }
+  target.vector_math = has_vector_math();
   read_caches(target);
   return target;
 }

@@ -14,6 +14,7 @@ struct CpuTarget {
   int vector_bytes = 16;  ///< widest register worth using
   bool fma = false;
   bool f16c = false;  ///< converts float16 in hardware
+  bool vector_math = false;  ///< the C library has vector functions (glibc's libmvec)
   bool avx2 = false;
   bool avx512 = false;  ///< F, BW, DQ, VL
   bool avx512_bf16 = false;
@@ -23,7 +24,7 @@ struct CpuTarget {
   std::int64_t l3_bytes = 32 << 20;
 
   /// Everything that decides the machine code, for cache keys.
-  std::string key() const { return llvm_cpu + " " + features; }
+  std::string key() const { return llvm_cpu + " " + features + (vector_math ? " libmvec" : ""); }
 };
 
 /// The target in force: the host, or a lower level when config().cpu_target names one. UserError when the
