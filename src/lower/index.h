@@ -2,7 +2,7 @@
 //
 // An Index is c + Σ coef·atom. An atom is an axis of the region's domain, or floor(Index / d), or Index mod d, each
 // with a known range [0, extent). Views map a vector of Indices to another one; known ranges let most reshapes stay
-// affine. Sizes become kernel parameters only afterwards (to_expr in lower.cpp).
+// affine. Sizes become kernel parameters only afterwards (to_expr in region_values.cpp).
 #pragma once
 
 #include <kiln/shape.h>

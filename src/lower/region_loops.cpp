@@ -1,0 +1,262 @@
+// The loops of a kernel: what all forms share, then the forms whose reductions keep their accumulators in registers.
+//
+// Invariant: a loop enters k_.loops when it is complete, after the loops inside it.
+#include "lower/expand.h"
+#include "lower/region_lowering.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kiln::lower {
+namespace {
+
+Monoid monoid_of(Op op) {
+  switch (op) {
+    case Op::reduce_sum: return Monoid::Sum;
+    case Op::reduce_prod: return Monoid::Prod;
+    case Op::reduce_max: return Monoid::Max;
+    case Op::reduce_min: return Monoid::Min;
+    case Op::reduce_argmax: return Monoid::ArgMax;
+    case Op::reduce_argmin: return Monoid::ArgMin;
+    default: KILN_CHECK_THAT(false, "not a reduction: ", ir::info(op).name); return Monoid::Sum;
+  }
+}
+
+}  // namespace
+
+void RegionLowering::declare_accs() {
+  for (Reduction& r : reductions_) {
+    r.acc = static_cast<std::uint32_t>(k_.accs.size());
+    const GraphNode& n = g_[p_.entries[r.entry].node];
+    k_.accs.push_back({monoid_of(n.op), compute_type(g_[n.in[0]].dtype)});
+  }
+}
+
+// ---- groups -------------------------------------------------------------------------------------------------------
+
+std::vector<int> RegionLowering::reduced_groups() const {
+  std::vector<int> list;
+  for (int g = 0; g <= last_group(); ++g)
+    if (groups_[static_cast<std::size_t>(g)].reduced) list.push_back(g);
+  return list;
+}
+
+std::vector<int> RegionLowering::kept_groups(std::initializer_list<int> except) const {
+  std::vector<int> list;
+  for (int g = 0; g <= last_group(); ++g)
+    if (!groups_[static_cast<std::size_t>(g)].reduced && std::find(except.begin(), except.end(), g) == except.end())
+      list.push_back(g);
+  return list;
+}
+
+std::int64_t RegionLowering::product(Groups list) const {
+  std::int64_t n = 1;
+  for (int g : list) n *= groups_[static_cast<std::size_t>(g)].extent;
+  return n;
+}
+
+/// Grid items along a group that is cut into blocks.
+std::int64_t RegionLowering::blocks_of(int group) const {
+  return ceil_div(groups_[static_cast<std::size_t>(group)].extent, s_.block);
+}
+
+// ---- the grid -----------------------------------------------------------------------------------------------------
+
+LoopDecl RegionLowering::open_grid() {
+  LoopDecl l;
+  l.kind = LoopKind::Grid;
+  l.var = new_var();
+  l.extent = size(kItems, 0).id;  // known when the grid is closed
+  return l;
+}
+
+void RegionLowering::close_grid(LoopDecl grid, std::int64_t items) {
+  out_.grid = items;
+  out_.params[params_.at(role(kSize, kItems))] = items;
+  k_.body.push_back(loop(std::move(grid)));
+}
+
+/// Splits a flattened position into the given groups' coordinates (outermost first).
+void RegionLowering::decompose(E position, Groups groups) {
+  for (std::size_t i = groups.size(); i-- > 1;) {
+    const auto [outer, coordinate] = divide_with_rest(position, extent(groups[i]));
+    axis_[static_cast<std::size_t>(groups[i])] = coordinate;
+    position = outer;
+  }
+  if (!groups.empty()) axis_[static_cast<std::size_t>(groups.front())] = position;
+}
+
+/// A position as coordinates of the outer groups and a block (the result) of one more.
+E RegionLowering::block_of(E position, Groups outer, std::int64_t blocks) {
+  if (outer.empty()) return position;
+  const E n_blocks = size(kBlocks, blocks);
+  const E q = divide(position, n_blocks);
+  decompose(q, outer);
+  return position - q * n_blocks;
+}
+
+/// What a block of `length` elements covers of a group; the last block may be shorter.
+Range RegionLowering::block_range(E block, E length, int group) {
+  const E first = block * length;
+  return {first, kernel::min(extent(group) - first, length)};
+}
+
+// ---- loops and statements -----------------------------------------------------------------------------------------
+
+Stmt RegionLowering::loop(LoopDecl decl) {
+  k_.loops.push_back(std::move(decl));
+  return {Stmt::Kind::Loop, static_cast<std::uint32_t>(k_.loops.size() - 1)};
+}
+
+/// A loop on lanes over a range of one group, or of several adjacent ones as one.
+Stmt RegionLowering::lane_loop(const Range& range, Groups axes, const Fill& fill) {
+  LoopDecl v;
+  v.kind = LoopKind::Vector;
+  v.lanes = static_cast<std::uint16_t>(s_.lanes);
+  v.var = new_var();
+  v.extent = range.count.id;
+  lane_ = var(v.var);
+  const E at = range.first + lane_;
+  if (axes.size() > 1) position_ = at;
+  decompose(at, axes);
+  forget();
+  fill(v.body);
+  return loop(std::move(v));
+}
+
+/// A loop over each group, the first over a part of its group if `outermost` says so; none is complete yet.
+std::vector<LoopDecl> RegionLowering::open_nest(Groups order, const std::optional<Range>& outermost) {
+  std::vector<LoopDecl> nest;
+  for (int g : order) {
+    const bool cut = nest.empty() && outermost;
+    LoopDecl l;
+    l.var = new_var();
+    l.extent = cut ? outermost->count.id : extent(g).id;
+    axis_[static_cast<std::size_t>(g)] = cut ? outermost->first + var(l.var) : var(l.var);
+    nest.push_back(std::move(l));
+  }
+  return nest;
+}
+
+/// Completes all loops of a nest but the outermost, which is the result.
+LoopDecl RegionLowering::fold(std::vector<LoopDecl> nest) {
+  for (std::size_t i = nest.size(); i-- > 1;) nest[i - 1].body.push_back(loop(std::move(nest[i])));
+  return std::move(nest.front());
+}
+
+Stmt RegionLowering::store(std::uint32_t buffer, E index, E value) {
+  return {Stmt::Kind::Store, buffer, index.id, kernel::cast(value, k_.buffers[buffer].dtype).id};
+}
+
+void RegionLowering::store_outputs(Body& body, bool row, int phase) {
+  for (const auto& o : p_.outputs) {
+    if (o.row != row || p_.entries[o.entry].phase != phase) continue;
+    auto buffer = out_buffer_.find(o.node);
+    if (buffer == out_buffer_.end())
+      buffer = out_buffer_.emplace(o.node, output_buffer(o.node, !row && s_.stream)).first;
+    const E at = to_expr(row ? p_.row_linear : p_.full_linear, kOutputOwner + o.node);
+    body.push_back(store(buffer->second, at, build(o.entry)));
+  }
+}
+
+// ---- phases -------------------------------------------------------------------------------------------------------
+
+/// The innermost statements of one phase: reductions, full outputs, values kept for later phases.
+void RegionLowering::phase_body(Body& body) {
+  for (const Reduction& r : reductions_) {
+    if (r.phase != phase_) continue;
+    Stmt update{Stmt::Kind::Update, r.acc};
+    update.value = build(p_.entries[r.entry].in[0]).id;
+    if (has_position(op_of(r))) update.index = to_expr(p_.entries[r.entry].index, r.entry).id;
+    body.push_back(update);
+  }
+  for (EntryId id = 0; id < p_.entries.size(); ++id)
+    if (scratch_[id] >= 0 && first_phase(p_.entries[id]) == phase_)
+      body.push_back(
+          {Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]), inner_position().id, build(id).id});
+  store_full(body);
+}
+
+/// One phase as nested loops over `order` (groups, outermost first), the last on lanes when `vector`.
+void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost) {
+  forget();
+  std::vector<LoopDecl> nest = open_nest(order, outermost);
+  if (vector) {
+    nest.back().kind = LoopKind::Vector;
+    nest.back().lanes = static_cast<std::uint16_t>(s_.lanes);
+  }
+  for (const Reduction& r : reductions_)
+    if (r.phase == phase_) nest.front().accs.push_back(r.acc);
+  phase_body(nest.back().body);
+  LoopDecl phase = fold(std::move(nest));
+  if (!phase.accs.empty() || !phase.body.empty()) into.push_back(loop(std::move(phase)));
+}
+
+/// All phases one after the other, with the row outputs between them.
+void RegionLowering::all_phases(Body& body, bool vector) {
+  const std::vector<int> reduced = reduced_groups();
+  store_rows(body, 0);
+  for (phase_ = 0; phase_ <= phases_; ++phase_) {
+    phase_loops(body, reduced, vector);
+    forget();
+    store_rows(body, phase_ + 1);
+  }
+}
+
+// ---- forms --------------------------------------------------------------------------------------------------------
+
+/// Without reductions: the last axis (or the last few as one) in blocks.
+void RegionLowering::build_map() {
+  LoopDecl grid = open_grid();
+  std::vector<int> outer, together;
+  for (int g = 0; g <= last_group(); ++g) (g < s_.lane_axis ? outer : together).push_back(g);
+  const std::int64_t run = product(together);
+  const std::int64_t blocks = ceil_div(run, s_.block);
+  const E block = block_of(var(grid.var), outer, blocks);
+  const E run_extent = together.size() == 1 ? extent(last_group()) : size(kRunExtent, run);
+  const E first = block * konst(s_.block);
+  const Range range{first, kernel::min(run_extent - first, konst(s_.block))};
+  grid.body.push_back(lane_loop(range, together, [&](Body& body) { phase_body(body); }));
+  close_grid(std::move(grid), product(outer) * blocks);
+}
+
+/// A grid item is a row: its reduced axes are loops, the innermost on lanes.
+void RegionLowering::build_rows() {
+  LoopDecl grid = open_grid();
+  const std::vector<int> kept = kept_groups();
+  if (!kept.empty()) decompose(var(grid.var), kept);
+  all_phases(grid.body, true);
+  close_grid(std::move(grid), product(kept));
+}
+
+/// A grid item is a block of columns, which lie on lanes: the reduced axes are serial loops inside.
+void RegionLowering::build_columns() {
+  LoopDecl grid = open_grid();
+  const int column = s_.lane_axis;
+  const std::vector<int> outer = kept_groups({column});
+  const E block = block_of(var(grid.var), outer, blocks_of(column));
+  const Range range = block_range(block, konst(s_.block), column);
+  grid.body.push_back(lane_loop(range, {column}, [&](Body& body) { all_phases(body, false); }));
+  close_grid(std::move(grid), product(outer) * blocks_of(column));
+}
+
+/// A map with an operand that is contiguous along another axis than the last: a grid item is a tile of both, small
+/// enough that the lines read across it are still in cache for its next row.
+void RegionLowering::build_tiles() {
+  LoopDecl grid = open_grid();
+  const int last = last_group(), across = axis_across();
+  const std::vector<int> outer = kept_groups({last, across});
+  const std::int64_t runs = ceil_div(groups_[static_cast<std::size_t>(across)].extent, s_.run);
+  const E n_runs = size(kRuns, runs);
+  const auto [blocks, run] = divide_with_rest(var(grid.var), n_runs);
+  const E block = block_of(blocks, outer, blocks_of(last));
+  const Range columns = block_range(block, konst(s_.block), last);
+  const Range rows = block_range(run, konst(s_.run), across);
+  LoopDecl row = std::move(open_nest({across}, rows).front());
+  row.body.push_back(lane_loop(columns, {last}, [&](Body& body) { phase_body(body); }));
+  grid.body.push_back(loop(std::move(row)));
+  close_grid(std::move(grid), product(outer) * blocks_of(last) * runs);
+}
+
+}  // namespace kiln::lower

@@ -1,0 +1,235 @@
+// RegionLowering: lowers one region. Internal to src/lower; the steps stand as a list in lower.cpp's run(), and each
+// topic has its own file:
+//   region_facts.cpp    what the scheduler must know; which phases need which values
+//   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
+//   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
+//   region_stripes.cpp  reductions of tall columns with accumulators in memory
+//   region_split.cpp    partial results per chunk, and the finish section that combines them
+//
+// Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase, and whether
+// the finish section is being built. Whoever changes one of them calls forget() before asking for values again.
+// Parameters are numbered in the order in which they are first asked for, so the order of calls is part of a kernel's
+// identity.
+#pragma once
+
+#include "lower/lower.h"
+#include "lower/pull.h"
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace kiln::lower {
+
+using ir::GraphNode;
+using ir::NodeId;
+using ir::Op;
+using kernel::AccDecl;
+using kernel::BufferDecl;
+using kernel::E;
+using kernel::Kernel;
+using kernel::kNoExpr;
+using kernel::LoopDecl;
+using kernel::LoopKind;
+using kernel::Monoid;
+using kernel::Prim;
+using kernel::Stmt;
+using schedule::Form;
+
+/// A run of adjacent domain axes that every access walks as one.
+struct Group {
+  int first, last;  // axes; `last` is the innermost, whose coefficient serves the group
+  std::int64_t extent;
+  bool reduced;
+};
+
+struct Reduction {
+  EntryId entry;
+  int phase;                       // loop that computes it
+  std::uint32_t acc = 0;
+  std::uint32_t final_acc = 0;     // Split: accumulator of the finish section
+  std::uint32_t partial[2] = {};   // Split, Stripes: buffers of value and position; [1] is 0 without a position
+};
+
+/// The part of an axis that one grid item covers.
+struct Range {
+  E first, count;
+};
+
+inline bool has_position(Op op) { return op == Op::reduce_argmax || op == Op::reduce_argmin; }
+
+class RegionLowering {
+ public:
+  RegionLowering(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
+                 const schedule::Target& target)
+      : g_(graph), target_(target), p_(pull(graph, regions, region)), k_(out_.kernel) {}
+
+  Lowered run();
+
+ private:
+  using Body = std::vector<Stmt>;
+  using Fill = std::function<void(Body&)>;
+  using Groups = const std::vector<int>&;
+
+  // Steps, in the order of run().
+  void measure();
+  void collapse();
+  void choose();
+  void mark_uses();
+  void declare_accs();
+  void build_loops();
+  void complete();
+
+  // Facts.
+  void each_index(const std::function<void(const Index&)>& f) const;
+  std::vector<Group> axes_as_groups() const;
+  int axis_across() const;
+  bool varies(EntryId id) const;
+  std::vector<float> tree_costs() const;
+  bool keep_in_scratch(EntryId id);
+
+  // Parameters. A role is one parameter whatever its value; what it belongs to (owner) tells roles of a kind apart.
+  enum RoleKind : std::uint64_t { kExtent = 1, kStride, kOffset, kAtomCoef, kDivisor, kPredicate, kSize };
+  enum Owner : std::uint64_t {  // owners that are neither entries, atoms, links nor groups
+    kScratchOwner = 0xfffd0000u,
+    kRowOwner = 0xfffe0000u,
+    kOutputOwner = 0xffff0000u,  // plus the node
+  };
+  enum Size : std::uint64_t { kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows };
+  static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
+    return kind << 56 | owner << 16 | part;
+  }
+  E param(std::uint64_t role, std::int64_t value);
+  E size(Size which, std::int64_t value) { return param(role(kSize, which), value); }
+  E extent(int group);
+
+  // Buffers.
+  std::uint32_t new_buffer(BufferDecl decl, BufferSource source);
+  std::uint32_t input_buffer(const Entry& e);
+  std::uint32_t output_buffer(NodeId node, bool stream);
+  std::uint32_t scratch_buffer(DType type, std::int64_t bytes);
+  std::uint32_t partial_buffer(DType type, std::int64_t results);
+
+  // Expressions of one node.
+  E leaf(Prim prim, DType type, std::uint64_t imm) {
+    return {&k_.pool, k_.pool.intern({prim, type, kNoExpr, kNoExpr, kNoExpr, imm})};
+  }
+  E konst(std::int64_t v) { return kernel::constant_bits(k_.pool, DType::Int64, static_cast<std::uint64_t>(v)); }
+  E var(std::uint32_t v) { return leaf(Prim::Var, DType::Int64, v); }
+  E acc_value(std::uint32_t acc, DType type) { return leaf(Prim::Acc, type, acc); }
+  E load(std::uint32_t buffer, DType type, E index, E predicate = {});
+  std::uint32_t new_var() { return k_.n_vars++; }
+
+  // Indices as expressions.
+  bool runs_along_lanes(const Index& index) const;
+  int group_of_last(int axis) const;
+  E to_expr(const Index& index, std::uint64_t owner, RoleKind kind = kStride);
+  E atom_expr(AtomId id);
+  E predicate_expr(std::int32_t chain, std::int32_t end);
+  E row_index() { return to_expr(p_.row_linear, kRowOwner); }
+  E inner_position();
+
+  // Entries as expressions.
+  void forget() { std::fill(memo_.begin(), memo_.end(), E{}); }
+  int first_phase(const Entry& e) const;
+  E build(EntryId id);
+  E build_entry(EntryId id);
+  E build_load(EntryId id);
+  E build_scalar(NodeId node);
+  E build_op(const Entry& e);
+  E multiply_add(const GraphNode& n, const E (&in)[3]);
+  E reduce_value(EntryId id);
+  const Reduction& reduction(EntryId entry) const;
+  Op op_of(const Reduction& r) const { return g_[p_.entries[r.entry].node].op; }
+
+  // Groups, outermost first.
+  int last_group() const { return static_cast<int>(groups_.size()) - 1; }
+  std::vector<int> reduced_groups() const;
+  std::vector<int> kept_groups(std::initializer_list<int> except = {}) const;
+  std::int64_t product(Groups list) const;
+  std::int64_t blocks_of(int group) const;
+
+  // The grid, and positions in it.
+  LoopDecl open_grid();
+  void close_grid(LoopDecl grid, std::int64_t items);
+  void decompose(E position, Groups groups);
+  E block_of(E position, Groups outer, std::int64_t blocks);
+  Range block_range(E block, E length, int group);
+
+  // Loops and statements.
+  Stmt loop(LoopDecl decl);
+  Stmt lane_loop(const Range& range, Groups axes, const Fill& fill);
+  std::vector<LoopDecl> open_nest(Groups order, const std::optional<Range>& outermost);
+  LoopDecl fold(std::vector<LoopDecl> nest);
+  Stmt store(std::uint32_t buffer, E index, E value);
+  void store_outputs(Body& body, bool row, int phase);
+  void store_full(Body& body) { store_outputs(body, false, phase_); }
+  void store_rows(Body& body, int phase) { store_outputs(body, true, phase); }
+  void phase_body(Body& body);
+  void phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost = {});
+  void all_phases(Body& body, bool vector);
+
+  // Forms.
+  void build_map();
+  void build_rows();
+  void build_tiles();
+  void build_columns();
+  void build_stripes();
+  void build_split();
+
+  // Stripes.
+  E stripe_index();
+  E stripe_load(const Reduction& r, bool position);
+  std::uint32_t stripe_buffer(DType type);
+  void stripe_reset(Body& body);
+  void stripe_update(Body& body, const Reduction& r);
+  void stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk);
+
+  // Chunks of the outermost reduced axis, and the finish section.
+  void declare_chunks();
+  void reduce_chunk(Body& body, E chunk);
+  void build_finish(bool on_lanes, const std::vector<AccDecl>& accs);
+  Stmt finish_update(const Reduction& r, E at);
+  E value_at_position(const Reduction& r, E position);
+
+  const plan::Graph& g_;
+  const schedule::Target& target_;
+  Pulled p_;
+  Lowered out_;
+  Kernel& k_;  // out_.kernel
+
+  // Facts and the schedule that they led to.
+  std::vector<Group> groups_;
+  std::vector<Reduction> reductions_;
+  float prims_ = 0;
+  int phases_ = 0, widest_bytes_ = 1;
+  schedule::Schedule s_;
+
+  // What exists in the kernel.
+  std::map<std::uint64_t, std::uint32_t> params_;   // by role
+  std::map<NodeId, std::uint32_t> out_buffer_;
+  std::vector<std::int32_t> scratch_;               // per entry: its scratch buffer, or -1
+
+  // The environment of expressions, and their values in it.
+  int phase_ = 0;
+  bool in_finish_ = false;
+  std::vector<E> axis_;   // per group: its coordinate
+  E lane_;                // the variable of the loop on lanes
+  E position_;            // position along the axes that share the lanes, if several do
+  std::vector<E> memo_;   // per entry
+
+  // Chunks.
+  std::int64_t chunks_ = 1, rows_ = 1;
+  E n_chunks_, n_rows_;   // the same as parameters
+  E chunk_base_;          // Stripes in chunks: where the chunk's partial results begin
+};
+
+/// floor(x / d) for 0 <= x < 2^50, 0 < d.
+E divide(E x, E d);
+/// {x / d, x mod d} within the same bounds.
+std::pair<E, E> divide_with_rest(E x, E d);
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace kiln::lower

@@ -1,0 +1,110 @@
+// Split: a long reduction cut into chunks of its outermost reduced axis. A grid item reduces one chunk of a row (or of
+// a block of columns) in registers and stores a partial result per row; the finish section combines them.
+//
+// Invariant: the partial result of chunk c and row r stands at c·n_rows + r; chunks are combined in ascending order,
+// so results do not depend on the number of threads.
+#include "lower/region_lowering.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kiln::lower {
+
+void RegionLowering::declare_chunks() {
+  chunks_ = ceil_div(groups_[static_cast<std::size_t>(reduced_groups().front())].extent, s_.chunk);
+  rows_ = product(kept_groups());
+  n_chunks_ = size(kChunks, chunks_);
+  n_rows_ = size(kRows, rows_);
+}
+
+void RegionLowering::build_split() {
+  declare_chunks();
+  LoopDecl grid = open_grid();
+  const auto [rest, chunk] = divide_with_rest(var(grid.var), n_chunks_);
+  std::int64_t items = rows_;
+  const bool columns = s_.form == Form::SplitColumns;
+  if (columns) {
+    const int last = last_group();
+    const std::vector<int> outer = kept_groups({last});
+    const E block = block_of(rest, outer, blocks_of(last));
+    const Range range = block_range(block, konst(s_.block), last);
+    grid.body.push_back(lane_loop(range, {last}, [&, c = chunk](Body& body) { reduce_chunk(body, c); }));
+    items = product(outer) * blocks_of(last);
+  } else {
+    decompose(rest, kept_groups());
+    reduce_chunk(grid.body, chunk);
+  }
+  close_grid(std::move(grid), items * chunks_);
+  build_finish(columns, std::vector<AccDecl>(k_.accs));
+}
+
+/// Reduces a chunk of the current row, or of each column on lanes, and stores the partial results. A position's
+/// partial result is the position alone.
+void RegionLowering::reduce_chunk(Body& body, E chunk) {
+  const std::vector<int> reduced = reduced_groups();
+  const Range range = block_range(chunk, size(kChunk, s_.chunk), reduced.front());
+  phase_loops(body, reduced, s_.form == Form::Split, range);
+  const E row = row_index();
+  for (Reduction& r : reductions_) {
+    const DType type = has_position(op_of(r)) ? DType::Int64 : k_.accs[r.acc].type;
+    r.partial[0] = partial_buffer(type, rows_ * chunks_);
+    body.push_back(store(r.partial[0], chunk * n_rows_ + row, acc_value(r.acc, type)));
+  }
+}
+
+/// The finish section: for every row, the partial results of all chunks combined in registers, then its outputs.
+/// `accs` are the accumulators that the partial results come from.
+void RegionLowering::build_finish(bool on_lanes, const std::vector<AccDecl>& accs) {
+  in_finish_ = true;
+  forget();
+  std::fill(axis_.begin(), axis_.end(), E{});
+  LoopDecl rows;
+  rows.var = new_var();
+  if (on_lanes) {
+    rows.kind = LoopKind::Vector;
+    rows.lanes = static_cast<std::uint16_t>(s_.lanes);
+  }
+  rows.extent = n_rows_.id;
+  const E row = var(rows.var);
+  decompose(row, kept_groups());
+  LoopDecl chunk;
+  chunk.var = new_var();
+  chunk.extent = n_chunks_.id;
+  for (Reduction& r : reductions_) {
+    r.final_acc = static_cast<std::uint32_t>(k_.accs.size());
+    k_.accs.push_back(accs[r.acc]);
+    chunk.accs.push_back(r.final_acc);
+    chunk.body.push_back(finish_update(r, var(chunk.var) * n_rows_ + row));
+  }
+  rows.body.push_back(loop(std::move(chunk)));
+  store_rows(rows.body, 1);
+  store_rows(rows.body, 0);
+  k_.finish.push_back(loop(std::move(rows)));
+}
+
+/// Combines the partial result at `at`.
+Stmt RegionLowering::finish_update(const Reduction& r, E at) {
+  Stmt s{Stmt::Kind::Update, r.final_acc};
+  const E partial = load(r.partial[0], k_.buffers[r.partial[0]].dtype, at);
+  s.value = partial.id;
+  if (r.partial[1]) {
+    s.index = load(r.partial[1], DType::Int64, at).id;
+  } else if (has_position(op_of(r))) {  // a position alone: its value is read again from the reduced operand
+    s.index = partial.id;
+    s.value = value_at_position(r, partial).id;
+  }
+  return s;
+}
+
+/// The reduced operand at a row-major position among the reduced axes.
+E RegionLowering::value_at_position(const Reduction& r, E position) {
+  const std::vector<E> saved = axis_;
+  decompose(position, reduced_groups());
+  forget();
+  const E v = build(p_.entries[r.entry].in[0]);
+  forget();
+  axis_ = saved;
+  return v;
+}
+
+}  // namespace kiln::lower

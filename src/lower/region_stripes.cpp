@@ -1,0 +1,134 @@
+// Stripes: reductions over the outer axes of tall columns. A grid item covers a block of columns, longer than
+// registers could accumulate, with its accumulators in memory: whole rows of the block are read one after the other,
+// which is the order in which they lie in memory. Long columns are cut into chunks of rows; then the accumulators are
+// the chunk's partial results, which the finish section combines.
+//
+// Invariant: every pass over a block is a loop on lanes of its own, and between two of them values live in memory only.
+#include "lower/region_lowering.h"
+#include "support/check.h"
+
+#include <limits>
+#include <utility>
+
+namespace kiln::lower {
+namespace {
+
+E identity(kernel::ExprPool& pool, const AccDecl& acc) {
+  const DType t = acc.type;
+  const Monoid m = acc.monoid;
+  const double inf = std::numeric_limits<double>::infinity();
+  const bool greatest = m == Monoid::Max || m == Monoid::ArgMax;
+  if (m == Monoid::Sum || m == Monoid::Prod) return kernel::constant(pool, t, m == Monoid::Prod);
+  if (is_float(t)) return kernel::constant(pool, t, greatest ? -inf : inf);
+  const int bits = is_bool(t) ? 1 : static_cast<int>(8 * size_of(t));
+  const std::uint64_t all = ~std::uint64_t{0} >> (64 - bits), top = std::uint64_t{1} << (bits - 1);
+  const std::uint64_t least = is_signed_int(t) ? top : 0, most = is_signed_int(t) ? all >> 1 : all;
+  return kernel::constant_bits(pool, t, greatest ? least : most);
+}
+
+E combine(Monoid m, E x, E acc) {
+  switch (m) {
+    case Monoid::Sum: return acc + x;
+    case Monoid::Prod: return acc * x;
+    case Monoid::Max: return kernel::max(x, acc);
+    case Monoid::Min: return kernel::min(x, acc);
+    case Monoid::ArgMax:
+    case Monoid::ArgMin: break;
+  }
+  KILN_CHECK_THAT(false, "positional monoid");
+  return {};
+}
+
+}  // namespace
+
+// ---- accumulators in memory ---------------------------------------------------------------------------------------
+
+std::uint32_t RegionLowering::stripe_buffer(DType type) {
+  return s_.chunk ? partial_buffer(type, rows_ * chunks_) : scratch_buffer(type, s_.block * size_of(type));
+}
+
+/// Where the current column's accumulator is: in scratch memory, or among the chunk's partial results.
+E RegionLowering::stripe_index() { return s_.chunk ? chunk_base_ + row_index() : lane_; }
+
+E RegionLowering::stripe_load(const Reduction& r, bool position) {
+  const std::uint32_t buffer = r.partial[position];
+  return load(buffer, k_.buffers[buffer].dtype, stripe_index());
+}
+
+/// Sets the accumulators of this phase to their identities.
+void RegionLowering::stripe_reset(Body& body) {
+  for (const Reduction& r : reductions_) {
+    if (r.phase != phase_) continue;
+    body.push_back(store(r.partial[0], stripe_index(), identity(k_.pool, k_.accs[r.acc])));
+    if (r.partial[1]) body.push_back(store(r.partial[1], stripe_index(), konst(0)));
+  }
+}
+
+/// Combines the current element of a reduction into its accumulators.
+void RegionLowering::stripe_update(Body& body, const Reduction& r) {
+  const Entry& e = p_.entries[r.entry];
+  const Monoid m = k_.accs[r.acc].monoid;
+  const E x = build(e.in[0]), acc = stripe_load(r, false);
+  if (!has_position(op_of(r))) {
+    body.push_back(store(r.partial[0], stripe_index(), combine(m, x, acc)));
+    return;
+  }
+  // Positions ascend, so the first of equals stays; a NaN beats everything but an earlier NaN.
+  E better = m == Monoid::ArgMax ? acc < x : x < acc;
+  if (is_float(x.type())) better = (better & (acc == acc)) | ((x != x) & (acc == acc));
+  const E at = to_expr(e.index, r.entry);
+  body.push_back(store(r.partial[1], stripe_index(), kernel::select(better, at, stripe_load(r, true))));
+  body.push_back(store(r.partial[0], stripe_index(), kernel::select(better, x, acc)));
+}
+
+// ---- loops --------------------------------------------------------------------------------------------------------
+
+/// One phase over a block of columns and the rows of `chunk`, or all rows.
+void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk) {
+  into.push_back(lane_loop(columns, {last_group()}, [&](Body& body) { stripe_reset(body); }));
+  std::vector<LoopDecl> nest = open_nest(reduced_groups(), chunk);
+  const Stmt row = lane_loop(columns, {last_group()}, [&](Body& body) {
+    for (const Reduction& r : reductions_)
+      if (r.phase == phase_) stripe_update(body, r);
+    store_full(body);
+  });
+  if (k_.loops[row.target].body.empty()) return;
+  nest.back().body.push_back(row);
+  into.push_back(loop(fold(std::move(nest))));
+}
+
+void RegionLowering::build_stripes() {
+  LoopDecl grid = open_grid();
+  const int last = last_group();
+  const std::vector<int> outer = kept_groups({last});
+  E item = var(grid.var);
+  std::optional<Range> chunk;
+  if (s_.chunk) {
+    declare_chunks();
+    const auto [block, c] = divide_with_rest(item, n_chunks_);
+    chunk_base_ = c * n_rows_;
+    chunk = block_range(c, size(kChunk, s_.chunk), reduced_groups().front());
+    item = block;
+  }
+  const E block = block_of(item, outer, blocks_of(last));
+  const Range columns = block_range(block, size(kBlock, s_.block), last);
+  for (Reduction& r : reductions_) {
+    r.partial[0] = stripe_buffer(k_.accs[r.acc].type);
+    if (has_position(op_of(r))) r.partial[1] = stripe_buffer(DType::Int64);
+  }
+  auto row_outputs = [&](int phase) {
+    if (s_.chunk) return;  // the finish section's part
+    grid.body.push_back(lane_loop(columns, {last}, [&](Body& body) { store_rows(body, phase); }));
+  };
+  row_outputs(0);
+  for (phase_ = 0; phase_ <= phases_; ++phase_) {
+    stripe_phase(grid.body, columns, chunk);
+    row_outputs(phase_ + 1);
+  }
+  std::erase_if(grid.body, [&](const Stmt& s) { return k_.loops[s.target].body.empty(); });
+  const std::vector<AccDecl> accs = std::exchange(k_.accs, {});  // only the finish section combines in registers
+  close_grid(std::move(grid), product(outer) * blocks_of(last) * chunks_);
+  if (s_.chunk) build_finish(true, accs);
+}
+
+}  // namespace kiln::lower

@@ -1,0 +1,268 @@
+// Values of a region as scalar expressions: parameters, buffers, indices, entries.
+//
+// Invariant: build() gives the value of an entry in the current environment; within one environment an entry is built
+// once. Sizes reach expressions only as parameters.
+#include "lower/expand.h"
+#include "lower/region_lowering.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <bit>
+#include <span>
+
+namespace kiln::lower {
+
+E divide(E x, E d) {
+  if (d.node().prim == Prim::Const && d.node().imm == 1) return x;
+  // By a reciprocal: (x + 1/2)/d is at least 1/(2d) away from every integer, which is more than the product's
+  // rounding error.
+  const E reciprocal = x.lit(DType::Float64, 1.0) / kernel::cast(d, DType::Float64);
+  return kernel::cast_in_range((kernel::cast(x, DType::Float64) + 0.5) * reciprocal, DType::Int64);
+}
+
+std::pair<E, E> divide_with_rest(E x, E d) {
+  const E q = divide(x, d);
+  return {q, x - q * d};
+}
+
+// ---- parameters, buffers ------------------------------------------------------------------------------------------
+
+E RegionLowering::param(std::uint64_t role, std::int64_t value) {
+  auto [it, fresh] = params_.try_emplace(role, static_cast<std::uint32_t>(out_.params.size()));
+  if (fresh) out_.params.push_back(value);
+  return leaf(Prim::Param, DType::Int64, it->second);
+}
+
+E RegionLowering::extent(int group) {
+  const auto g = static_cast<std::size_t>(group);
+  return param(role(kExtent, g), groups_[g].extent);
+}
+
+std::uint32_t RegionLowering::new_buffer(BufferDecl decl, BufferSource source) {
+  k_.buffers.push_back(decl);
+  out_.buffers.push_back(source);
+  return static_cast<std::uint32_t>(k_.buffers.size() - 1);
+}
+
+/// The buffer of a load, shared by the loads that begin at the same element.
+std::uint32_t RegionLowering::input_buffer(const Entry& e) {
+  const GraphNode& n = g_[e.node];
+  const bool leaf = n.op == Op::leaf;
+  const std::uint32_t id = leaf ? static_cast<std::uint32_t>(n.arg) : e.node;
+  const std::int64_t offset = e.index.c * size_of(n.dtype);
+  const auto kind = leaf ? BufferSource::Kind::Arg : BufferSource::Kind::Node;
+  for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
+    const BufferSource& s = out_.buffers[b];
+    if (k_.buffers[b].role == BufferDecl::Role::In && s.kind == kind && s.id == id && s.byte_offset == offset)
+      return static_cast<std::uint32_t>(b);
+  }
+  const std::int64_t bytes = n.numel * size_of(n.dtype);
+  out_.bytes += bytes;
+  const bool stream = bytes >= target_.stream_bytes;
+  return new_buffer({BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype)), stream},
+                    {kind, id, offset, 0});
+}
+
+std::uint32_t RegionLowering::output_buffer(NodeId node, bool stream) {
+  const DType t = g_[node].dtype;
+  out_.bytes += g_[node].numel * size_of(t);
+  return new_buffer({BufferDecl::Role::Out, t, 64, stream}, {BufferSource::Kind::Node, node, 0, 0});
+}
+
+std::uint32_t RegionLowering::scratch_buffer(DType type, std::int64_t bytes) {
+  const std::uint32_t b =
+      new_buffer({BufferDecl::Role::Scratch, type, 64}, {BufferSource::Kind::Scratch, 0, 0, bytes});
+  const E offset = param(role(kOffset, kScratchOwner, b), out_.scratch_bytes);
+  k_.buffers[b].offset_param = static_cast<std::uint32_t>(offset.node().imm);
+  out_.scratch_bytes += bytes;
+  return b;
+}
+
+std::uint32_t RegionLowering::partial_buffer(DType type, std::int64_t results) {
+  return new_buffer({BufferDecl::Role::Partial, type, 64},
+                    {BufferSource::Kind::Partial, 0, 0, results * size_of(type)});
+}
+
+// ---- indices ------------------------------------------------------------------------------------------------------
+
+/// Whether the axes that share the lanes are walked by this index as one.
+bool RegionLowering::runs_along_lanes(const Index& index) const {
+  if (!position_) return false;
+  for (std::size_t g = static_cast<std::size_t>(s_.lane_axis); g + 1 < groups_.size(); ++g)
+    if (index.coef(groups_[g].last) != index.coef(groups_[g + 1].last) * groups_[g + 1].extent) return false;
+  return true;
+}
+
+int RegionLowering::group_of_last(int axis) const {
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    if (groups_[g].last == axis) return static_cast<int>(g);
+  return -1;
+}
+
+/// An index in the current environment; `kind` and `owner` are the role of its coefficients.
+E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind) {
+  E sum{};
+  auto add = [&](E term) { sum = sum ? sum + term : term; };
+  const bool along = runs_along_lanes(index);
+  for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
+    const bool is_axis = term.atom < p_.space.axis_count();
+    const int group = is_axis ? group_of_last(term.atom) : -1;
+    if (is_axis && group < 0) continue;  // an outer axis of its group
+    auto coef = [&] { return param(role(kind, owner, static_cast<std::uint64_t>(term.atom)), term.coef); };
+    if (along && group >= s_.lane_axis) {
+      if (group < last_group()) continue;  // counted by the position
+      add(term.coef == 1 ? position_ : position_ * coef());
+      continue;
+    }
+    const E value = is_axis ? axis_[static_cast<std::size_t>(group)] : atom_expr(term.atom);
+    KILN_CHECK_THAT(value, "axis ", term.atom, " has no loop here");
+    if (term.coef == 1)
+      add(value);
+    else if (term.coef == -1)
+      add(-value);
+    else
+      add(value * coef());
+  }
+  if (index.c != 0) add(param(role(kOffset, owner, static_cast<std::uint64_t>(kind)), index.c));
+  return sum ? sum : konst(0);
+}
+
+E RegionLowering::atom_expr(AtomId id) {
+  const auto owner = static_cast<std::uint64_t>(id);
+  const Atom& a = p_.space.atom(id);
+  const E of = to_expr(a.of, owner, kAtomCoef);
+  if (a.kind == Atom::Kind::Sum) return of;
+  const E d = param(role(kDivisor, owner), a.divisor);
+  const E q = divide(of, d);
+  return a.kind == Atom::Kind::Div ? q : of - q * d;
+}
+
+/// Whether the predicates of a chain hold, up to the link `end`.
+E RegionLowering::predicate_expr(std::int32_t chain, std::int32_t end) {
+  constexpr std::uint64_t kOfLink = 0xffff;  // apart from groups and atoms, which own the same kinds of role
+  E all{};
+  for (std::int32_t l = chain; l != end; l = p_.links[static_cast<std::size_t>(l)].next) {
+    const Predicate& p = p_.links[static_cast<std::size_t>(l)].predicate;
+    const auto owner = static_cast<std::uint64_t>(l);
+    const E t = to_expr(p.t, owner, kPredicate);
+    const E span = param(role(kExtent, owner, kOfLink), p.extent * p.step);
+    E holds = (konst(0) <= t) & (t < span);
+    if (p.step != 1) {
+      const E step = param(role(kDivisor, owner, kOfLink), p.step);
+      holds = holds & (t == divide(t, step) * step);
+    }
+    all = all ? all & holds : holds;
+  }
+  return all;
+}
+
+/// Position inside a row: the scratch index.
+E RegionLowering::inner_position() {
+  E at{};
+  for (const int g : reduced_groups()) {
+    const E coordinate = axis_[static_cast<std::size_t>(g)];
+    at = at ? at * extent(g) + coordinate : coordinate;
+  }
+  return at ? at : konst(0);
+}
+
+// ---- entries ------------------------------------------------------------------------------------------------------
+
+int RegionLowering::first_phase(const Entry& e) const { return std::countr_zero(e.used_in ? e.used_in : 1u); }
+
+/// The value of an entry in the current environment.
+E RegionLowering::build(EntryId id) {
+  if (!memo_[id]) memo_[id] = build_entry(id);
+  return memo_[id];
+}
+
+E RegionLowering::build_entry(EntryId id) {
+  const Entry& e = p_.entries[id];
+  const DType type = compute_type(g_[e.node].dtype);
+  if (scratch_[id] >= 0 && phase_ > first_phase(e))
+    return load(static_cast<std::uint32_t>(scratch_[id]), type, inner_position());
+  switch (e.kind) {
+    case Entry::Kind::Load: return build_load(id);
+    case Entry::Kind::Scalar: return build_scalar(e.node);
+    case Entry::Kind::Iota: return kernel::cast(to_expr(e.index, id), type);
+    case Entry::Kind::Op: return build_op(e);
+    case Entry::Kind::Pad:
+      return kernel::select(predicate_expr(e.predicates, e.predicates_end), build(e.in[0]), build(e.in[1]));
+    case Entry::Kind::Reduce: return reduce_value(id);
+  }
+  return {};
+}
+
+E RegionLowering::load(std::uint32_t buffer, DType type, E index, E predicate) {
+  return {&k_.pool, k_.pool.intern({Prim::Load, type, index.id, predicate ? predicate.id : kNoExpr, kNoExpr, buffer})};
+}
+
+E RegionLowering::build_load(EntryId id) {
+  const Entry& e = p_.entries[id];
+  const DType stored = g_[e.node].dtype;
+  const std::uint32_t b = input_buffer(e);
+  Index from_buffer = e.index;
+  from_buffer.c = 0;  // the buffer begins there
+  const E at = to_expr(from_buffer, id);
+  const E v = load(b, stored, at, e.predicates >= 0 ? predicate_expr(e.predicates, -1) : E{});
+  return kernel::cast(v, compute_type(stored));
+}
+
+E RegionLowering::build_scalar(NodeId node) {
+  const GraphNode& n = g_[node];
+  if (n.op == Op::constant)
+    return kernel::cast(kernel::constant_bits(k_.pool, n.dtype, n.attr64), compute_type(n.dtype));
+  const auto it = std::find(out_.slots.begin(), out_.slots.end(), n.arg);
+  const auto slot = static_cast<std::uint64_t>(it - out_.slots.begin());
+  if (it == out_.slots.end()) {
+    out_.slots.push_back(n.arg);
+    k_.slots.push_back(n.dtype);
+  }
+  return kernel::cast(leaf(Prim::Slot, n.dtype, slot), compute_type(n.dtype));
+}
+
+E RegionLowering::build_op(const Entry& e) {
+  const GraphNode& n = g_[e.node];
+  if (n.op == Op::cast) {
+    const E x = build(e.in[0]);
+    if (!is_half(n.dtype)) return kernel::cast(x, n.dtype);
+    if (g_[n.in[0]].dtype == n.dtype) return x;
+    return kernel::cast(kernel::cast(x, n.dtype), DType::Float32);  // the rounding the user asked for
+  }
+  E in[3];
+  for (int k = 0; k < n.n_in; ++k) in[k] = build(e.in[k]);
+  if (E fused = multiply_add(n, in)) return fused;
+  return expand(n.op, in[0], in[1], in[2], g_[n.in[n.n_in - 1]].dtype);
+}
+
+/// a·b + c, a·b - c and c - a·b with one rounding, where the target has it.
+E RegionLowering::multiply_add(const GraphNode& n, const E (&in)[3]) {
+  const bool subtract = n.op == Op::subtract;
+  if (!target_.fma || !is_float(n.dtype) || !(subtract || n.op == Op::add)) return {};
+  auto factors = [&](E x) { return std::pair<E, E>{{x.pool, x.node().a}, {x.pool, x.node().b}}; };
+  if (in[0].node().prim == Prim::Mul) {
+    const auto [a, b] = factors(in[0]);
+    return kernel::fma(a, b, subtract ? -in[1] : in[1]);
+  }
+  if (in[1].node().prim == Prim::Mul) {
+    const auto [a, b] = factors(in[1]);
+    return kernel::fma(subtract ? -a : a, b, in[0]);
+  }
+  return {};
+}
+
+const Reduction& RegionLowering::reduction(EntryId entry) const {
+  const auto r = std::find_if(reductions_.begin(), reductions_.end(),
+                              [&](const Reduction& candidate) { return candidate.entry == entry; });
+  KILN_CHECK_THAT(r != reductions_.end(), "unknown reduction");
+  return *r;
+}
+
+E RegionLowering::reduce_value(EntryId id) {
+  const Reduction& r = reduction(id);
+  const GraphNode& n = g_[p_.entries[id].node];
+  if (s_.form == Form::Stripes && !in_finish_) return stripe_load(r, has_position(n.op));
+  return acc_value(in_finish_ ? r.final_acc : r.acc, compute_type(n.dtype));
+}
+
+}  // namespace kiln::lower
