@@ -159,6 +159,7 @@ bool claim(KernelRequest& r, std::shared_ptr<Slot>& slot) {
 }
 
 void serve(KernelRequest& r) {
+  const CompileTicket ticket;  // before the claim: whoever waits for a kernel must find its maker free to finish
   std::shared_ptr<Slot> slot;
   const bool check = config().check_key;
   if (!claim(r, slot)) {
@@ -190,9 +191,6 @@ void serve(KernelRequest& r) {
 }  // namespace
 
 void obtain(std::span<KernelRequest> requests) {
-  // One for all, taken by the thread that waits: a worker that was refused would leave it waiting. Before any claim:
-  // whoever waits for a kernel must find its maker free to finish.
-  const CompileTicket ticket;
   if (requests.size() == 1) return serve(requests[0]);
   std::vector<std::function<void()>> jobs;
   for (KernelRequest& r : requests) jobs.emplace_back([&r] { serve(r); });

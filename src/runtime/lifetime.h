@@ -1,6 +1,6 @@
 // Lifetime: how compiles meet the end of the process, and fork.
 //
-// Kernels are obtained under a CompileTicket. Exit waits until no ticket is out and hands out no more:
+// Every kernel is obtained under a CompileTicket. Exit waits until no ticket is out and hands out no more:
 // LLVM's own static objects die after that, with no thread inside them. Fork waits in the same way and takes
 // this library's locks, so that the child finds them free.
 #pragma once
