@@ -159,7 +159,6 @@ bool claim(KernelRequest& r, std::shared_ptr<Slot>& slot) {
 }
 
 void serve(KernelRequest& r) {
-  const CompileTicket ticket;  // before the claim: whoever waits for a kernel must find its maker free to finish
   std::shared_ptr<Slot> slot;
   const bool check = config().check_key;
   if (!claim(r, slot)) {
@@ -191,6 +190,9 @@ void serve(KernelRequest& r) {
 }  // namespace
 
 void obtain(std::span<KernelRequest> requests) {
+  // Before any claim: whoever waits for a kernel must find its maker free to finish. One for all: a worker that waited
+  // for its own while the process exits or forks would keep this thread, and its ticket, for ever.
+  const CompileTicket ticket;
   if (requests.size() == 1) return serve(requests[0]);
   std::vector<std::function<void()>> jobs;
   for (KernelRequest& r : requests) jobs.emplace_back([&r] { serve(r); });

@@ -70,6 +70,9 @@ class MainThreadEnd {
   bool watching_ = false;
 };
 thread_local MainThreadEnd main_thread_end;
+/// Tickets that the calling thread holds.
+constinit thread_local int held = 0;
+
 [[maybe_unused]] const bool watching = [] {
   if (getpid() == gettid()) main_thread_end.watch();
   return true;
@@ -110,6 +113,10 @@ void after_fork_in_child() {
 }  // namespace
 
 CompileTicket::CompileTicket() {
+  if (held > 0) {
+    ++held;
+    return;
+  }
   Gate& g = gate();
   std::unique_lock lock(g.mutex);
   while (g.exiting || g.leaving || g.forking) {
@@ -125,6 +132,7 @@ CompileTicket::CompileTicket() {
       g.leaving = false;  // the main thread has ended, but not the process
   }
   ++g.out;
+  held = 1;
   if (g.exit_guards == 0) {  // what LLVM's libraries made when they were loaded dies after this
     ++g.exit_guards;
     std::atexit(close_for_exit);
@@ -132,6 +140,7 @@ CompileTicket::CompileTicket() {
 }
 
 CompileTicket::~CompileTicket() {
+  if (--held > 0) return;
   Gate& g = gate();
   const std::lock_guard lock(g.mutex);
   if (--g.out == 0) g.changed.notify_all();

@@ -7,6 +7,7 @@
 #include "plan/fuse.h"
 #include "runtime/dump.h"
 #include "runtime/explain.h"
+#include "runtime/lifetime.h"
 #include "runtime/statistics.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -289,6 +290,7 @@ const schedule::Target& planning_target() {
 }
 
 std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids) {
+  const CompileTicket ticket;
   return PlanMaker(walk, std::move(graph), ids).run();
 }
 

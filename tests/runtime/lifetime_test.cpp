@@ -202,8 +202,7 @@ TEST(Fork, ChildEvaluatesAndCompiles) {  // FAULTS 26
   });
 }
 
-// Off until fixed: about two runs in five the child meets a lock that was taken in the parent and hangs.
-TEST(Fork, DISABLED_DuringEvaluationsOfOtherThreadsLeavesTheChildNoLockTaken) {  // FAULTS 26
+TEST(Fork, DuringEvaluationsOfOtherThreadsLeavesTheChildNoLockTaken) {  // FAULTS 26
   KILN_SKIP_UNDER_TSAN();
   const Tensor x = data({2000});
   std::atomic<bool> stop{false};
@@ -285,8 +284,7 @@ struct EvaluatesAtExit {
 };
 EvaluatesAtExit at_exit;
 
-// Off until fixed: about one run in five a static destructor that needs several kernels waits for a worker that exit holds.
-TEST_F(ExitDeathTest, DISABLED_StaticTensorsAreEvaluatedAndFreed) {
+TEST_F(ExitDeathTest, StaticTensorsAreEvaluatedAndFreed) {
   EXPECT_EXIT(
       {
         at_exit.x = ones({4});
