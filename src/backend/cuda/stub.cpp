@@ -1,0 +1,67 @@
+// Stands for the other files of this directory in a build that had no CUDA headers: there is never a device.
+#include "backend/cuda/driver.h"
+#include "backend/cuda/module.h"
+#include "backend/cuda/nvrtc.h"
+#include "backend/cuda/stream.h"
+
+#include <kiln/error.h>
+
+namespace kiln::cuda {
+namespace {
+
+constexpr const char* kReason = "Kiln was built without CUDA headers";
+
+[[noreturn]] void no_device() { throw DeviceError(std::string("[cuda] no CUDA device: ") + kReason); }
+[[noreturn]] void no_compiler() { throw CompileError(std::string("[compile] no CUDA compiler: ") + kReason); }
+
+}  // namespace
+
+const DriverReport& driver() {
+  static const DriverReport report{.reason = kReason};
+  return report;
+}
+DriverReport probe_driver(std::span<const std::string>) { return driver(); }
+const DeviceInfo& device(int) { no_device(); }
+void require_working(int) { no_device(); }
+MemoryInfo memory_info(int) { no_device(); }
+bool ended() noexcept { return false; }
+
+const NvrtcReport& nvrtc() {
+  static const NvrtcReport report{.reason = kReason};
+  return report;
+}
+NvrtcReport probe_nvrtc(std::span<const std::string>) { return nvrtc(); }
+std::string compiler_version() { return "none"; }
+std::string compile_target(const Arch&) { no_compiler(); }
+Code compile(const std::string&, const std::string&, const Arch&, const CompileOptions&) { no_compiler(); }
+std::string ptx_text(const std::string&, const std::string&, const Arch&, const CompileOptions&) { no_compiler(); }
+std::string sass_text(std::span<const std::uint8_t>) { return std::string("// no disassembly: ") + kReason + "\n"; }
+
+Module load_module(int, std::span<const std::uint8_t>) { no_device(); }
+Function find_function(const Module&, const std::string&) { no_device(); }
+void allow_dynamic_shared(const Function&, int) { no_device(); }
+int blocks_per_sm(const Function&, int, int) { no_device(); }
+int clusters_per_device(const Function&, const LaunchShape&) { no_device(); }
+void launch(const Function&, const LaunchShape&, Stream, void**) { no_device(); }
+
+int device_of(Stream) { no_device(); }
+CUstream_st* handle_of(Stream) { no_device(); }
+Stream default_stream(int) { no_device(); }
+Stream wrap_stream(int, CUstream_st*) { no_device(); }
+Stream new_stream(int) { no_device(); }
+void retire(Stream) { no_device(); }
+Stream current_stream(int) { no_device(); }
+Stream set_current_stream(int, Stream) { no_device(); }
+void synchronize(Stream) { no_device(); }
+void synchronize_device(int) { no_device(); }
+bool idle(Stream) { no_device(); }
+Event& Event::operator=(Event&&) noexcept { return *this; }
+Event::~Event() = default;
+bool Event::done() const { return true; }
+void Event::synchronize() const {}
+void Event::wait_on(Stream) const {}
+Event record(Stream, bool) { no_device(); }
+double elapsed_ms(const Event&, const Event&) { no_device(); }
+void order(Stream, Stream) { no_device(); }
+
+}  // namespace kiln::cuda
