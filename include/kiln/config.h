@@ -23,9 +23,10 @@ struct Config {
   std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,kernel,ll,asm; empty: all
   std::string dump_filter;               ///< KILN_DUMP_FILTER=regex over the kernel's name
   std::string explain;                   ///< KILN_EXPLAIN=1|FILE.json: boundaries between kernels, with reasons
-  bool check_nan = false;                ///< KILN_CHECK=nan,diff,key
+  bool check_nan = false;                ///< KILN_CHECK=nan,diff,key,bounds
   bool check_diff = false;
   bool check_key = false;
+  bool check_bounds = false;
   std::string cache = "rw";        ///< KILN_CACHE=off|ro|rw
   std::string cache_dir;           ///< KILN_CACHE_DIR
   std::uint64_t cache_max = std::uint64_t{1} << 30;  ///< KILN_CACHE_MAX, bytes (suffix K, M, G)

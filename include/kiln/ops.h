@@ -226,6 +226,23 @@ Tensor argmin(const Tensor& x, std::optional<int> axis = std::nullopt, bool keep
               SourceLocation loc = SourceLocation::current());
 
 // ---------------------------------------------------------------------------------------------------------------
+// Indexing by tensors. Indices have an integer dtype (UserError otherwise); a negative one counts from the back. An index
+// out of range gives 0, and with KILN_CHECK=bounds an error that names it. A gather fuses with what makes its indices and
+// with what reads its result.
+
+/// x's slices along an axis at `indices`: the axis is replaced by the extents of `indices`. Without an axis x is flattened
+/// first. UserError when there is nothing to take from.
+Tensor take(const Tensor& x, const Tensor& indices, std::optional<int> axis = std::nullopt,
+            SourceLocation loc = SourceLocation::current());
+/// One element of x for each of `indices`: out[i, j, k] = x[i, indices[i, j, k], k] for axis 1. x and `indices` have the
+/// same rank, and broadcast against each other along the other axes.
+Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis = -1,
+                       SourceLocation loc = SourceLocation::current());
+/// numpy's x[i, j, …]: index tensors for the leading axes, broadcast against each other; x's other axes follow.
+Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation loc = SourceLocation::current());
+Tensor gather(const Tensor& x, std::initializer_list<Tensor> indices, SourceLocation loc = SourceLocation::current());
+
+// ---------------------------------------------------------------------------------------------------------------
 // Contractions.
 
 /// (…, m, k) @ (…, k, n) -> (…, m, n), leading axes broadcast; a vector operand loses its axis as in numpy.

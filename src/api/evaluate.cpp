@@ -158,7 +158,7 @@ void interpret(ir::TraceGuard& guard, Workspace& w) {
   guard.unlock();
   std::vector<ir::ArgData> args;
   for (const std::byte* a : w.args) args.push_back({a});
-  const auto values = ir::interpret(graph, args, w.slots);
+  const auto values = ir::interpret(graph, args, w.slots, config().check_bounds);
   for (const auto& v : values) {
     w.results.push_back(runtime::allocate(v.size()));
     if (!v.empty()) std::memcpy(w.results.back()->data, v.data(), v.size());
@@ -185,7 +185,7 @@ void check_roots(ir::Graph& recorded, const Plan& plan, const Workspace& w) {
 
 void run(ir::TraceGuard& guard, Workspace& w) {
   std::shared_ptr<const Plan> plan = runtime::find_plan(w.walk.key);
-  const bool check = config().check_diff || config().check_nan;
+  const bool check = config().check_diff || config().check_nan || config().check_bounds;
   ir::Graph recorded;  // for the checks, which follow an evaluation whether its plan was new or not
   if (check) {
     std::vector<ir::NodeId> ids;

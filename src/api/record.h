@@ -58,6 +58,9 @@ ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits, st
 ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc);
 /// x (cast to `dtype`, but for argmax and argmin) reduced over the axes of `mask`; no axes: x itself.
 ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims, SourceLocation loc);
+/// x at `indices` along an axis (see structural.def); callers have checked that everything fits `dims`.
+ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
+                        SourceLocation loc);
 /// (b…, m, k) @ (b…, k, n), batch extents broadcast; dtypes and inner extents already agree.
 ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc);
 /// Resolves a possibly negative axis: "[op] axis 3 is out of range for shape (2, 3)".

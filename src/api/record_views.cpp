@@ -96,4 +96,13 @@ ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype,
   return keepdims ? node : reshape_node(node.get(), dropped, loc);
 }
 
+ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
+                        SourceLocation loc) {
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::gather, x->dtype, dims, loc)), x);
+  node->n_in = 2;
+  ir::set_input(node.get(), 1, indices);
+  node->attr64 = static_cast<std::uint64_t>(axis);
+  return node;
+}
+
 }  // namespace kiln::api

@@ -53,6 +53,7 @@ std::string attribute_text(const GraphNode& n) {
       for (std::size_t a = 0; 2 * a + 1 < n.attrs.size(); ++a)
         out += cat(a ? ", " : n.op == Op::slice ? " from " : " at ", n.attrs[2 * a], " step ", n.attrs[2 * a + 1]);
       return out;
+    case Op::gather: return cat(" axis ", n.attr64);
     default: return is_reduce(n.op) ? axes_text(n.attr64) : "";  // no other op has attributes
   }
 }
@@ -111,6 +112,7 @@ class Verifier {
         break;
       case OpKind::View: view(n); break;
       case OpKind::Reduce: reduce(n); break;
+      case OpKind::Gather: gather(n); break;
       case OpKind::Contraction: matmul(n); break;
       case OpKind::Elementwise: elementwise(n); break;
     }
@@ -181,6 +183,15 @@ class Verifier {
     require(n.attr64 >> n.dims.size() == 0, "reduces an axis that is not there");
     const bool position = n.op == Op::reduce_argmax || n.op == Op::reduce_argmin;
     require(n.dtype == (position ? DType::Int64 : in(n, 0).dtype), "has a wrong dtype");
+  }
+
+  void gather(const GraphNode& n) const {
+    require(n.n_in == 2 && in(n, 0).dtype == n.dtype && is_int(in(n, 1).dtype), "has a wrong operand");
+    const Dims from = in(n, 0).dims;
+    require(from.size() == n.dims.size() && n.attr64 < n.dims.size(), "has no such axis");
+    for (std::size_t a = 0; a < n.dims.size(); ++a)
+      require(a == n.attr64 || from[a] == n.dims[a] || from[a] == 1, "does not fit its operand");
+    require(repeats_to(in(n, 1).dims, n.dims), "has indices that do not fit");
   }
 
   void matmul(const GraphNode& n) const {

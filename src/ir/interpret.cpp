@@ -192,6 +192,52 @@ Value reduce(const GraphNode& node, const Value& x) {
   return out;
 }
 
+/// A position along an axis of this extent: negative indices count from the back; -1 when there is none.
+std::int64_t resolve_index(DType type, const Value& indices, std::int64_t offset, std::int64_t extent) {
+  return dispatch(type, [&]<class T>() -> std::int64_t {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      const T i = load<T>(indices, offset);
+      if constexpr (std::is_signed_v<T>) {
+        const std::int64_t at = i < 0 ? std::int64_t{i} + extent : std::int64_t{i};
+        return at < extent ? std::max<std::int64_t>(at, -1) : -1;
+      } else {
+        return i < static_cast<std::uint64_t>(extent) ? static_cast<std::int64_t>(i) : -1;
+      }
+    }
+    KILN_CHECK_THAT(false, "index of ", name(type));
+    return -1;
+  });
+}
+
+std::string index_error(const GraphNode& node, const Value& x, const Value& indices, std::int64_t offset) {
+  std::string index = dispatch(indices.dtype, [&]<class T>() { return cat(static_cast<std::int64_t>(load<T>(indices, offset))); });
+  return cat("[", info(node.op).name, "] index ", index, " is out of range for axis ", node.attr64, " of ", name(x.dtype), " ",
+             to_string(x.dims), ", recorded at ", node.loc.file_name(), ":", node.loc.line());
+}
+
+Value gather(const GraphNode& node, const Value& x, const Value& indices, bool check_bounds) {
+  Value out = oracle::new_value(node.dtype, node.dims);
+  const std::size_t axis = node.attr64;
+  Value rest = x;  // x where the coordinate along the axis is 0
+  for (std::size_t i = 0; i < node.dims.size(); ++i)
+    if (i == axis || x.dims[i] != node.dims[i]) rest.strides[i] = 0;
+  rest.dims.assign(node.dims.begin(), node.dims.end());
+  const std::int64_t bytes = size_of(node.dtype);
+  Cursor from(rest), index(indices);
+  for (std::int64_t i = 0, base = 0, at = 0; i < node.numel; ++i) {
+    from.take(&base, 1);
+    index.take(&at, 1);
+    const std::int64_t position = resolve_index(indices.dtype, indices, at, x.dims[axis]);
+    if (position < 0 && check_bounds) throw UserError(index_error(node, x, indices, at));
+    std::byte* const to = out.writable() + i * bytes;
+    if (position < 0)
+      std::memset(to, 0, static_cast<std::size_t>(bytes));
+    else
+      std::memcpy(to, x.data + (base + position * x.strides[axis]) * bytes, static_cast<std::size_t>(bytes));
+  }
+  return out;
+}
+
 template <class S>
 void multiply_matrices(const Value& x, const Value& y, std::int64_t m, std::int64_t k, std::int64_t n, Value& out,
                        std::int64_t x_at, std::int64_t y_at, std::int64_t out_at) {
@@ -219,7 +265,7 @@ Value matmul(const GraphNode& node, const Value& lhs, const Value& rhs) {
 }
 
 Value evaluate(const Graph& graph, const GraphNode& node, const std::vector<Value>& values,
-               std::span<const ArgData> args, std::span<const std::uint64_t> slots) {
+               std::span<const ArgData> args, std::span<const std::uint64_t> slots, bool check_bounds) {
   const auto in = [&](int i) -> const Value& { return values[node.in[i]]; };
   switch (info(node.op).kind) {
     case OpKind::Leaf:
@@ -229,6 +275,7 @@ Value evaluate(const Graph& graph, const GraphNode& node, const std::vector<Valu
     case OpKind::Iota: return iota(node);
     case OpKind::Cast: return cast(node, oracle::broadcast(in(0), node.dims));
     case OpKind::Reduce: return reduce(node, in(0));
+    case OpKind::Gather: return gather(node, in(0), oracle::broadcast(in(1), node.dims), check_bounds);
     case OpKind::Contraction: return matmul(node, in(0), in(1));
     case OpKind::Elementwise: {
       Value operands[3];
@@ -249,7 +296,7 @@ Value evaluate(const Graph& graph, const GraphNode& node, const std::vector<Valu
 }  // namespace
 
 std::vector<std::vector<std::byte>> interpret(const Graph& graph, std::span<const ArgData> args,
-                                              std::span<const std::uint64_t> slots) {
+                                              std::span<const std::uint64_t> slots, bool check_bounds) {
   std::vector<NodeId> last_use(graph.size(), 0);
   for (NodeId id = 0; id < graph.size(); ++id) {
     last_use[id] = id;
@@ -259,7 +306,7 @@ std::vector<std::vector<std::byte>> interpret(const Graph& graph, std::span<cons
   std::vector<Value> values(graph.size());
   for (NodeId id = 0; id < graph.size(); ++id) {
     const GraphNode& node = graph[id];
-    values[id] = evaluate(graph, node, values, args, slots);
+    values[id] = evaluate(graph, node, values, args, slots, check_bounds);
     for (int i = 0; i < node.n_in; ++i)
       if (last_use[node.in[i]] == id) values[node.in[i]] = {};
   }

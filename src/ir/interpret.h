@@ -16,8 +16,8 @@ struct ArgData {
 
 /// Row-major values of the graph's roots, in order. slots: each scalar's bits in its dtype's storage format.
 /// Float operations are computed in double and rounded to the node's dtype; float sums accumulate in double;
-/// matmul too (integers wrap).
+/// matmul too (integers wrap). With check_bounds an index out of range is a UserError that names it.
 std::vector<std::vector<std::byte>> interpret(const Graph& graph, std::span<const ArgData> args,
-                                              std::span<const std::uint64_t> slots);
+                                              std::span<const std::uint64_t> slots, bool check_bounds = false);
 
 }  // namespace kiln::ir

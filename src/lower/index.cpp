@@ -11,7 +11,8 @@ IndexSpace::IndexSpace(std::span<const std::int64_t> axes) : axes_(static_cast<i
 
 AtomId IndexSpace::intern(const Atom& atom) {
   for (std::size_t i = static_cast<std::size_t>(axes_); i < atoms_.size(); ++i)
-    if (atoms_[i].kind == atom.kind && atoms_[i].divisor == atom.divisor && atoms_[i].of == atom.of)
+    if (atoms_[i].kind == atom.kind && atoms_[i].divisor == atom.divisor && atoms_[i].of == atom.of &&
+        atoms_[i].entry == atom.entry && atoms_[i].extent == atom.extent)
       return static_cast<AtomId>(i);
   atoms_.push_back(atom);
   return static_cast<AtomId>(atoms_.size() - 1);
@@ -22,6 +23,16 @@ Index IndexSpace::axis(int a) const {
   if (atom(a).extent == 1) return i;
   i.n = 1;
   i.terms[0] = {a, 1};
+  return i;
+}
+
+Index IndexSpace::value(std::uint32_t entry, std::int64_t extent) {
+  Atom a{Atom::Kind::Value, extent};
+  a.entry = entry;
+  has_values_ = true;
+  Index i;
+  i.n = 1;
+  i.terms[0] = {intern(a), 1};
   return i;
 }
 

@@ -1,7 +1,7 @@
 // Index maps: integer expressions of a region's axes with concrete sizes, kept affine as long as possible.
 //
-// An Index is c + Σ coef·atom. An atom is an axis of the region's domain, or floor(Index / d), or Index mod d, each
-// with a known range [0, extent). Views map a vector of Indices to another one; known ranges let most reshapes stay
+// An Index is c + Σ coef·atom. An atom is an axis of the region's domain, or floor(Index / d), or Index mod d, or a value
+// computed in the region (a gather's index), each with a known range [0, extent). Views map a vector of Indices to another one; known ranges let most reshapes stay
 // affine. Sizes become kernel parameters only afterwards (to_expr in region_values.cpp).
 #pragma once
 
@@ -42,11 +42,12 @@ struct Index {
 };
 
 struct Atom {
-  enum class Kind : std::uint8_t { Axis, Div, Mod, Sum } kind;
+  enum class Kind : std::uint8_t { Axis, Div, Mod, Sum, Value } kind;
   std::int64_t extent;   // value in [0, extent)   (Sum: any range, see lo)
   std::int64_t divisor = 1;
   std::int64_t lo = 0;
   Index of;
+  std::uint32_t entry = 0;  // Value: whose value it is, an index made valid (see pull.h)
 };
 
 using Coords = std::vector<Index>;
@@ -74,6 +75,22 @@ class IndexSpace {
   }
   Index floor_div(const Index& a, std::int64_t d);  // d > 0, a >= 0 wherever it is used
   Index mod(const Index& a, std::int64_t d);
+  /// The value of an entry of the region, an index into an axis of this extent. It may be out of range at points whose
+  /// predicates do not hold.
+  Index value(std::uint32_t entry, std::int64_t extent);
+  bool has_values() const { return has_values_; }
+  /// Calls f on the entry of every Value atom that an index is made of.
+  template <class F>
+  void each_value(const Index& a, const F& f) const {
+    if (!has_values_) return;
+    for (int i = 0; i < a.n; ++i) {
+      const Atom& t = atom(a.terms[i].atom);
+      if (t.kind == Atom::Kind::Value)
+        f(t.entry);
+      else if (t.kind != Atom::Kind::Axis)
+        each_value(t.of, f);
+    }
+  }
   /// Least and greatest value.
   std::pair<std::int64_t, std::int64_t> range(const Index& a) const;
 
@@ -87,6 +104,7 @@ class IndexSpace {
   Index fold(const Index& a);
   std::vector<Atom> atoms_;
   int axes_;
+  bool has_values_ = false;
 };
 
 }  // namespace kiln::lower

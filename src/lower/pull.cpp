@@ -169,6 +169,8 @@ class Puller {
   }
 
   EntryId push(Entry&& e) {
+    p_.each_operand(e, [&](EntryId in) { e.phase = std::max(e.phase, p_.entries[in].phase); });
+    if (e.kind == Entry::Kind::Reduce) ++e.phase;
     p_.entries.push_back(std::move(e));
     return static_cast<EntryId>(p_.entries.size() - 1);
   }
@@ -214,10 +216,8 @@ class Puller {
       case OpKind::Elementwise: {
         Entry e{Entry::Kind::Op, id};
         e.cost = 1;
-        for (int k = 0; k < n.n_in; ++k) {
+        for (int k = 0; k < n.n_in; ++k)
           e.in[k] = value(n.in[k], operand_coords(at, n.dims, g_[n.in[k]].dims), predicates);
-          e.phase = std::max(e.phase, p_.entries[e.in[k]].phase);
-        }
         return push(std::move(e));
       }
       case OpKind::View: return view(n, at, predicates, id);
@@ -225,10 +225,10 @@ class Puller {
         KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, true), "reduction ", id, " read off its row");
         Entry e{Entry::Kind::Reduce, id};
         e.in[0] = value(n.in[0], base_coords(g_[n.in[0]].dims, false), -1);
-        e.phase = p_.entries[e.in[0]].phase + 1;
         if (n.op == Op::reduce_argmax || n.op == Op::reduce_argmin) e.index = reduced_position(n);
         return push(std::move(e));
       }
+      case OpKind::Gather: return gather(n, at, predicates, id);
       case OpKind::Contraction: break;
     }
     KILN_CHECK_THAT(false, ir::info(n.op).name, " cannot be computed inside a region");
@@ -304,7 +304,30 @@ class Puller {
     e.predicates = chain;
     e.predicates_end = outer;
     e.cost = 3;
-    e.phase = std::max(p_.entries[e.in[0]].phase, p_.entries[e.in[1]].phase);
+    return push(std::move(e));
+  }
+
+  /// x at the current point, but for one coordinate that is a value: where it is no index of x the result is 0, which
+  /// is what a load whose predicate does not hold gives.
+  EntryId gather(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
+    const GraphNode& x = g_[n.in[0]];
+    if (x.numel == 0) return push({Entry::Kind::Iota, id});
+    const EntryId index = value(n.in[1], operand_coords(at, n.dims, g_[n.in[1]].dims), outer);
+    const Index coordinate = p_.space.value(index, x.dims[n.attr64]);
+    Coords c(x.dims.size());
+    for (std::size_t a = 0; a < x.dims.size(); ++a) {
+      if (a == n.attr64) c[a] = coordinate;
+      else if (x.dims[a] != 1) c[a] = coords_[at][a];
+    }
+    p_.links.push_back({{coordinate, x.dims[n.attr64], 1}, outer});
+    const auto chain = static_cast<std::int32_t>(p_.links.size() - 1);
+    const EntryId inside = value(n.in[0], intern(std::move(c)), chain);
+    if (p_.entries[inside].kind == Entry::Kind::Load) return inside;
+    Entry e{Entry::Kind::Pad, id};
+    e.in[0] = inside;
+    e.predicates = chain;
+    e.predicates_end = outer;
+    e.cost = 3;
     return push(std::move(e));
   }
 

@@ -23,7 +23,7 @@ struct Predicate {
 struct Entry {
   enum class Kind : std::uint8_t { Load, Scalar, Iota, Op, Pad, Reduce } kind;
   plan::NodeId node;                 // Load: the leaf or stored node
-  EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill}; Reduce: {value}
+  EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill or none: 0}; Reduce: {value}
   Index index;                       // Load: element offset; Iota: the coordinate
   std::int32_t predicates = -1;      // Load: chain that must hold; Pad: the chain's newest links decide
   std::int32_t predicates_end = -1;  // Pad: where the enclosing chain begins
@@ -49,6 +49,17 @@ struct Pulled {
     bool row;                        // stored once per row
   };
   std::vector<Output> outputs;
+  /// Calls f on every entry that the value of `e` needs: its operands, and those that its coordinates and predicates
+  /// are made of.
+  template <class F>
+  void each_operand(const Entry& e, const F& f) const {
+    for (EntryId in : e.in)
+      if (in != kNoEntry) f(in);
+    if (!space.has_values()) return;
+    space.each_value(e.index, f);
+    for (std::int32_t l = e.predicates; l != e.predicates_end; l = links[static_cast<std::size_t>(l)].next)
+      space.each_value(links[static_cast<std::size_t>(l)].predicate.t, f);
+  }
   Index full_linear, row_linear;     // positions of full and row outputs in memory (contiguous)
   explicit Pulled(std::span<const std::int64_t> axes) : space(axes) {}
 };

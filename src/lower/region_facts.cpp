@@ -137,8 +137,7 @@ void RegionLowering::mark_uses() {
     const std::uint32_t first = e.used_in & (~e.used_in + 1);
     if (may_keep && e.used_in != first && tree[id] >= kCacheCost && is_computed(e) && keep_in_scratch(id))
       operands_used_in = first;
-    for (EntryId in : e.in)
-      if (in != kNoEntry) es[in].used_in |= operands_used_in;
+    p_.each_operand(e, [&](EntryId in) { es[in].used_in |= operands_used_in; });
   }
 }
 

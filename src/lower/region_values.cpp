@@ -58,7 +58,8 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   }
   const std::int64_t bytes = n.numel * size_of(n.dtype);
   out_.bytes += bytes;
-  const bool stream = bytes >= target_.stream_bytes;
+  bool stream = bytes >= target_.stream_bytes;
+  p_.space.each_value(e.index, [&](EntryId) { stream = false; });  // jumps about
   return new_buffer({BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype)), stream},
                     {kind, id, offset, 0});
 }
@@ -130,6 +131,11 @@ E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind
 E RegionLowering::atom_expr(AtomId id) {
   const auto owner = static_cast<std::uint64_t>(id);
   const Atom& a = p_.space.atom(id);
+  if (a.kind == Atom::Kind::Value) {  // an index; negative ones count from the back
+    const E index = kernel::cast(build(a.entry), DType::Int64);
+    if (!is_signed_int(g_[p_.entries[a.entry].node].dtype)) return index;
+    return kernel::select(index < konst(0), index + param(role(kDivisor, owner), a.extent), index);
+  }
   const E of = to_expr(a.of, owner, kAtomCoef);
   if (a.kind == Atom::Kind::Sum) return of;
   const E d = param(role(kDivisor, owner), a.divisor);
@@ -187,7 +193,8 @@ E RegionLowering::build_entry(EntryId id) {
     case Entry::Kind::Iota: return kernel::cast(to_expr(e.index, id), type);
     case Entry::Kind::Op: return build_op(e);
     case Entry::Kind::Pad:
-      return kernel::select(predicate_expr(e.predicates, e.predicates_end), build(e.in[0]), build(e.in[1]));
+      return kernel::select(predicate_expr(e.predicates, e.predicates_end), build(e.in[0]),
+                            e.in[1] == kNoEntry ? kernel::constant(k_.pool, type, 0) : build(e.in[1]));
     case Entry::Kind::Reduce: return reduce_value(id);
   }
   return {};

@@ -56,7 +56,7 @@ Alias resolve_alias(const Graph& g, NodeId view) {
     if (n.op == ir::Op::leaf) {
       const ir::Dims strides = g.args[static_cast<std::size_t>(n.arg)].strides;
       a.strides.assign(strides.begin(), strides.end());
-    } else if (ir::is_elementwise(n.op) || ir::is_reduce(n.op) || ir::info(n.op).kind == ir::OpKind::Contraction) {
+    } else if (n.op != ir::Op::scalar && n.op != ir::Op::constant && n.op != ir::Op::iota) {
       a.strides = row_major(n.dims);
     } else {
       a.base = ir::kNoNode;  // scalars and iotas have no memory

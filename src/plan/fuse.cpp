@@ -135,6 +135,7 @@ class Fuser {
         case OpKind::Contraction:
           for (int k = 0; k < x.n_in; ++k) wanted[x.in[k]] = true;
           [[fallthrough]];
+        case OpKind::Gather:
         case OpKind::Reduce: transparent_[id] = false; break;
       }
     }
@@ -166,10 +167,15 @@ class Fuser {
       }
       for (int k = 0; k < x.n_in; ++k) {
         const ir::Dims space = ir::is_reduce(x.op) ? g_[x.in[k]].dims : x.dims;
-        const bool contraction = ir::info(x.op).kind == OpKind::Contraction;
-        walk(x.in[k], c, space, Shape(g_[x.in[k]].dims), !contraction);
+        walk(x.in[k], c, space, Shape(g_[x.in[k]].dims), reads_in_order(x, k));
       }
     }
+  }
+
+  /// Whether a compute node reads operand k point by point, the points known before any value is.
+  static bool reads_in_order(const GraphNode& x, int k) {
+    const OpKind kind = ir::info(x.op).kind;
+    return kind != OpKind::Contraction && !(kind == OpKind::Gather && k == 0);
   }
 
   /// Finds the producers below `id`, whose points are (while `linear`) those of `shown`, which broadcasts to `space`.

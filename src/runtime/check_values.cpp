@@ -85,6 +85,11 @@ void check_diff(const ir::Graph& g, std::span<std::byte* const> args, std::span<
 
 void check_values(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
                   std::span<const std::byte* const> computed) {
+  if (config().check_bounds) {
+    std::vector<ir::ArgData> data;
+    for (const std::byte* a : args) data.push_back({a});
+    ir::interpret(g, data, slots, true);
+  }
   if (config().check_diff) check_diff(g, args, slots, computed);
   if (config().check_nan) check_nan(g, args, computed);
 }

@@ -1,4 +1,4 @@
-// KILN_CHECK=nan,diff: looks at what a plan computed.
+// KILN_CHECK=nan,diff,bounds: looks at what a plan computed.
 #pragma once
 
 #include "ir/graph.h"
@@ -9,8 +9,9 @@
 namespace kiln::runtime {
 
 /// `graph` is the recorded one, `computed` its roots' row-major values. nan: a root that has a NaN although no float
-/// argument has one is an error; diff: values that differ from the oracle's beyond the tolerance of their dtype are.
-/// Throws InternalError (diff) or UserError (nan) naming the op, the position and the line that recorded it.
+/// argument has one is an error; diff: values that differ from the oracle's beyond the tolerance of their dtype are;
+/// bounds: indices out of range are. Throws InternalError (diff) or UserError (nan, bounds) naming the op, the position or
+/// index, and the line that recorded it.
 void check_values(const ir::Graph& graph, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
                   std::span<const std::byte* const> computed);
 

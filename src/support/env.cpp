@@ -99,11 +99,12 @@ constexpr std::array<std::string_view, 3> kModes{"lazy", "eager", "interpret"};
 constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
 constexpr std::array<std::string_view, 6> kTopics{"trace", "plan", "kernel", "cache", "memory", "all"};
 constexpr std::array<std::string_view, 4> kStages{"graph", "kernel", "ll", "asm"};
-constexpr std::array<std::string_view, 3> kChecks{"nan", "diff", "key"};
+constexpr std::array<std::string_view, 4> kChecks{"nan", "diff", "key", "bounds"};
 constexpr std::array<std::string_view, 3> kCaches{"off", "ro", "rw"};
 constexpr std::array<std::string_view, 4> kCpus{"native", "sse4.2", "avx2", "avx512"};
 constexpr std::array<std::string_view, 2> kSwitch{"0", "1"};
-constexpr bool Config::*kCheckFlags[] = {&Config::check_nan, &Config::check_diff, &Config::check_key};
+constexpr bool Config::*kCheckFlags[] = {&Config::check_nan, &Config::check_diff, &Config::check_key,
+                                          &Config::check_bounds};
 static_assert(std::size(kCheckFlags) == kChecks.size());
 static_assert(static_cast<std::size_t>(Mode::Interpret) == kModes.size() - 1);
 
@@ -199,8 +200,8 @@ constexpr Variable kVariables[] = {
      [](const Config& c) { return c.dump_filter; }},
     {"KILN_EXPLAIN", "1|FILE.json", "why the boundaries between kernels stand", parse_explain,
      [](const Config& c) { return c.explain; }},
-    {"KILN_CHECK", "nan,diff,key",
-     "checks while running: NaNs, the interpreter's answer, cache keys", parse_check, show_check},
+    {"KILN_CHECK", "nan,diff,key,bounds",
+     "checks while running: NaNs, the interpreter's answer, cache keys, indices", parse_check, show_check},
     {"KILN_CACHE", "off|ro|rw", "the cache of compiled kernels on disk",
      [](const Value& v, Config& c) { c.cache = kCaches[v.choice(kCaches)]; },
      [](const Config& c) { return c.cache; }},

@@ -90,6 +90,7 @@ class Simplifier {
       case OpKind::Leaf:
       case OpKind::Scalar:
       case OpKind::Iota:
+      case OpKind::Gather:
       case OpKind::Contraction: return kNoNode;
       case OpKind::Cast: return cast(id, n);
       case OpKind::View: return n.op == Op::pad ? pad(id, n) : view(id, n);

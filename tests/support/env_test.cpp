@@ -80,7 +80,7 @@ TEST(EnvironmentFaults, F49_BadValuesAreOneLineWithTheNearestSpelling) {
             "[config] KILN_LOG=plan,cahce: expected trace, plan, kernel, cache, memory or all; did you mean "
             "'cache'?");
   EXPECT_EQ(error_of("KILN_CHECK", "nans"),
-            "[config] KILN_CHECK=nans: expected nan, diff or key; did you mean 'nan'?");
+            "[config] KILN_CHECK=nans: expected nan, diff, key or bounds; did you mean 'nan'?");
   EXPECT_EQ(error_of("KILN_DEBUG", "9"),
             "[config] KILN_DEBUG=9: expected a number from 0 to 7; did you mean '7'?");
   EXPECT_EQ(error_of("KILN_DEBUG", "two"), "[config] KILN_DEBUG=two: expected a number from 0 to 7");
