@@ -218,7 +218,7 @@ T apply(T a, T b, T c) {
 
 // ---- one primitive on arrays ----------------------------------------------------------------------------------
 
-using Fn = BlockProgram::Fn;
+using Fn = ArrayFn;
 
 template <Prim P, class T>
 void block_apply(int n, void* out, const void* a, const void* b, const void* c) {
@@ -324,8 +324,9 @@ Fn convert_fn(DType to, DType from) {
   });
 }
 
-/// The array operation of a primitive. `from` is the type of the first operand that carries a value.
-Fn block_fn(Prim prim, DType type, DType from, std::uint64_t imm) {
+}  // namespace
+
+ArrayFn array_fn(Prim prim, DType type, DType from, std::uint64_t imm) {
   Fn fn = nullptr;
   if (prim == Prim::Cast || prim == Prim::CastInRange) {
     fn = convert_fn(type, from);
@@ -337,8 +338,6 @@ Fn block_fn(Prim prim, DType type, DType from, std::uint64_t imm) {
   KILN_CHECK_THAT(fn, name(prim), " of ", name(from), " to ", name(type));
   return fn;
 }
-
-}  // namespace
 
 std::uint64_t const_bits(DType type, double value) {
   return dispatch(type, [&]<class T>() -> std::uint64_t {
@@ -356,7 +355,7 @@ std::uint64_t const_bits(DType type, double value) {
 std::uint64_t eval_prim(Prim prim, DType type, DType from, std::uint64_t imm, std::uint64_t a, std::uint64_t b,
                         std::uint64_t c) {
   std::uint64_t out = 0;
-  block_fn(prim, type, from, imm)(1, &out, &a, &b, &c);
+  array_fn(prim, type, from, imm)(1, &out, &a, &b, &c);
   return out;
 }
 
@@ -424,7 +423,7 @@ BlockProgram::BlockProgram(const ExprPool& pool, std::span<const ExprId> roots, 
       continue;
     }
     KILN_CHECK_THAT(operand_count(n.prim) > 0 && n.prim != Prim::Load, name(n.prim), " is not among the inputs");
-    Op op{block_fn(n.prim, n.type, pool[n.a].type, n.imm), kNone, place[n.a], place[n.a], place[n.a]};
+    Op op{array_fn(n.prim, n.type, pool[n.a].type, n.imm), kNone, place[n.a], place[n.a], place[n.a]};
     if (n.b != kNoExpr) op.b = place[n.b];
     if (n.c != kNoExpr) op.c = place[n.c];
     // The result takes a fresh register before dying operands give theirs back: no array is read and written at once

@@ -20,6 +20,11 @@ using LeafFn = std::function<std::uint64_t(const ExprNode& node, std::int64_t in
 /// Bits of `root`. Every expression that `root` reaches is computed once (both sides of a Select are).
 std::uint64_t evaluate(const ExprPool& pool, ExprId root, const LeafFn& leaf);
 
+/// One primitive on n points: packed arrays in the storage format of their types; unused operands alias the first.
+using ArrayFn = void (*)(int n, void* out, const void* a, const void* b, const void* c);
+/// The function of a primitive. `from` is the type of the first operand that carries a value (for Select the second).
+ArrayFn array_fn(Prim prim, DType type, DType from, std::uint64_t imm);
+
 /// Expressions over given inputs, compiled to a flat list of typed array operations over up to kLanes points.
 /// About 1 ns a primitive and point. Not thread-safe: a program owns its registers.
 class BlockProgram {
@@ -37,11 +42,9 @@ class BlockProgram {
   /// Primitives executed for a point: nodes reached, less constants and inputs.
   int op_count() const { return static_cast<int>(ops_.size()); }
 
-  using Fn = void (*)(int n, void* out, const void* a, const void* b, const void* c);
-
  private:
   struct Op {
-    Fn fn;
+    ArrayFn fn;
     int out, a, b, c;  // registers
   };
   struct Copy {

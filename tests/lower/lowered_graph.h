@@ -1,7 +1,9 @@
 // Runs a graph through transform, fuse and lower, and the kernels through the kernel interpreter: everything but
-// the emitters, to be held against the oracle.
+// the emitters, to be held against the oracle. On the way every kernel also runs by the vm, which must write the same
+// bytes.
 #pragma once
 
+#include "codegen/on_vm.h"
 #include "ir/graph_builder.h"
 #include "kernel/interpret_kernel.h"
 #include "lower/lower.h"
@@ -76,6 +78,7 @@ class LoweredGraph {
     for (std::int32_t s : l.slots) slots.push_back(b_.slots[static_cast<std::size_t>(s)]);
     Bytes scratch(static_cast<std::size_t>(l.scratch_bytes));
     kernel::interpret(l.kernel, {buffers, l.params, slots, scratch}, l.grid);
+    codegen::expect_vm_agrees(l.kernel, {buffers, l.params, slots, scratch}, l.grid);
   }
 
   Bytes value(ir::NodeId root) {

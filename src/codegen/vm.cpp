@@ -1,0 +1,337 @@
+// The machine: runs the bytecode of a section.
+//
+// Invariant: lanes beyond the current block's count hold anything: they are computed with, for whole strips are
+// faster, but never loaded, stored or accumulated.
+#include "codegen/vm.h"
+
+#include "support/check.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kiln::codegen {
+namespace {
+
+/// f.operator()<T>() with an unsigned type of `size` bytes.
+template <class F>
+void by_size(std::uint8_t size, F f) {
+  switch (size) {
+    case 1: return f.template operator()<std::uint8_t>();
+    case 2: return f.template operator()<std::uint16_t>();
+    case 4: return f.template operator()<std::uint32_t>();
+    default: return f.template operator()<std::uint64_t>();
+  }
+}
+
+class Machine {
+ public:
+  Machine(const VmSection& section, const std::vector<VmBuffer>& buffers, const kernel::Frame& frame,
+          std::byte* scratch, std::byte* memory)
+      : s_(section), buffers_(buffers), frame_(frame), scratch_(scratch), memory_(memory),
+        scalar_(reinterpret_cast<std::uint64_t*>(memory)),
+        value_(reinterpret_cast<std::byte**>(memory + section.table_offset)) {
+    std::memcpy(scalar_, s_.scalars.data(), s_.scalars.size() * sizeof(std::uint64_t));
+    for (std::size_t v = 0; v < s_.values.size(); ++v) value_[v] = storage(v);
+  }
+
+  void run(std::int64_t begin, std::int64_t end) {
+    scalar_[0] = static_cast<std::uint64_t>(begin);
+    scalar_[1] = static_cast<std::uint64_t>(end);
+    for (const VmInstr* i = s_.code.data(); i->op != VmOp::End; ++i) i = step(*i);
+  }
+
+ private:
+  std::byte* storage(std::size_t v) const {
+    const VmValue& value = s_.values[v];
+    // Constants are only read.
+    return value.constant ? const_cast<std::byte*>(s_.constants.data()) + value.offset : memory_ + value.offset;
+  }
+
+  std::int64_t number(std::uint32_t scalar) const { return static_cast<std::int64_t>(scalar_[scalar]); }
+
+  /// Address of an element of a buffer.
+  std::byte* element(const VmInstr& i, std::int64_t index) const {
+    const VmBuffer& b = buffers_[i.target];
+    std::byte* base = b.scratch ? scratch_ + frame_.params[b.offset_param] : static_cast<std::byte*>(frame_.buffers[i.target]);
+    return base + index * i.size;
+  }
+
+  /// Executes one instruction; returns it, or where a jump leads less one.
+  const VmInstr* step(const VmInstr& i) {
+    switch (i.op) {
+      case VmOp::End: break;
+      case VmOp::Loop:
+        scalar_[i.out] = scalar_[i.a];
+        return number(i.out) < number(i.b) ? &i : &i + i.target;
+      case VmOp::Next:
+        ++scalar_[i.out];
+        return number(i.out) < number(i.b) ? &i - i.target - 1 : &i;
+      case VmOp::VectorLoop:
+        scalar_[i.out] = scalar_[i.a];
+        if (number(i.out) >= number(i.b)) return &i + i.target;
+        set_lanes(number(i.b) - number(i.out));
+        break;
+      case VmOp::VectorNext:
+        scalar_[i.out] += static_cast<std::uint64_t>(s_.block);
+        if (number(i.out) >= number(i.b)) break;
+        set_lanes(number(i.b) - number(i.out));
+        return &i - i.target - 1;
+      case VmOp::Param: scalar_[i.out] = static_cast<std::uint64_t>(frame_.params[i.imm]); break;
+      case VmOp::Slot:
+        scalar_[i.out] = i.truth ? (frame_.slots[i.imm] & 0xff) != 0 : frame_.slots[i.imm];
+        break;
+      case VmOp::Scalar: i.each(1, &scalar_[i.out], &scalar_[i.a], &scalar_[i.b], &scalar_[i.c]); break;
+      case VmOp::Copy: scalar_[i.out] = scalar_[i.a]; break;
+      case VmOp::LoadScalar: load_scalar(i); break;
+      case VmOp::StoreScalar: std::memcpy(element(i, number(i.a)), &scalar_[i.b], i.size); break;
+      case VmOp::ArgScalar:
+        i.arg_reduce(1, 1, &scalar_[i.out], positions(&scalar_[i.c]), &scalar_[i.a], positions(&scalar_[i.b]), 0);
+        break;
+      case VmOp::Splat: splat(value_[i.out], &scalar_[i.a], i.size, kStrip); break;
+      case VmOp::Iota: iota(i); break;
+      case VmOp::Apply: i.apply(strips_, value_[i.out], value_[i.a], value_[i.b], value_[i.c], i.steps); break;
+      case VmOp::Each: each(i); break;
+      case VmOp::Fill: fill(i); break;
+      case VmOp::Load: load(i); break;
+      case VmOp::LoadCopy: copy_in(i); break;
+      case VmOp::LoadStrided: load_strided(i); break;
+      case VmOp::Gather: gather(i); break;
+      case VmOp::LoadIf: load_if(i, element(i, number(i.a)), 1); break;
+      case VmOp::LoadStridedIf: load_if(i, element(i, number(i.a)), number(i.b)); break;
+      case VmOp::GatherIf: gather_if(i); break;
+      case VmOp::Store: store(i); break;
+      case VmOp::StoreStrided: store_strided(i); break;
+      case VmOp::Scatter: scatter(i); break;
+      case VmOp::ArgBlock:
+        i.arg_reduce(lanes_, kAllLanes, value_[i.out], positions(value_[i.c]), value_[i.a], positions(value_[i.b]), i.steps);
+        break;
+      case VmOp::LanesBegin: lanes_begin(i); break;
+      case VmOp::Reduce: reduce(i); break;
+      case VmOp::ArgReduce: {
+        const VmLanes& l = s_.lanes[i.out];
+        i.arg_reduce(lanes_, l.count, memory_ + l.offset, lane_positions(l), value_[i.a], positions(value_[i.b]), i.steps);
+        break;
+      }
+      case VmOp::LanesEnd: lanes_end(i); break;
+    }
+    return &i;
+  }
+
+  void set_lanes(std::int64_t left) {
+    lanes_ = std::min(left, s_.block);
+    strips_ = (lanes_ + kStrip - 1) / kStrip;
+  }
+
+  static constexpr std::int64_t kAllLanes = std::int64_t{1} << 62;
+  static std::int64_t* positions(void* p) { return static_cast<std::int64_t*>(p); }
+
+  // ---- making values -------------------------------------------------------------------------------------------------
+
+  static void splat(std::byte* out, const void* bits, std::uint8_t size, std::int64_t n) {
+    by_size(size, [&]<class T>() {
+      T v;
+      std::memcpy(&v, bits, sizeof(T));
+      std::fill_n(reinterpret_cast<T*>(out), n, v);
+    });
+  }
+
+  void iota(const VmInstr& i) {
+    auto* out = positions(value_[i.out]);
+    const std::int64_t first = number(i.a), n = strips_ * kStrip;
+    for (std::int64_t l = 0; l < n; ++l) out[l] = first + l;
+  }
+
+  void fill(const VmInstr& i) { splat(value_[i.out], value_[i.a], i.size, strips_ * kStrip); }
+
+  /// By a function of arrays: strip by strip, since a uniform operand is no longer than that.
+  void each(const VmInstr& i) {
+    std::byte *out = value_[i.out];
+    const std::byte *a = value_[i.a], *b = value_[i.b], *c = value_[i.c];
+    const std::int64_t sa = i.steps & 1 ? kStrip * s_.values[i.a].size : 0, sb = i.steps & 2 ? kStrip * s_.values[i.b].size : 0;
+    const std::int64_t sc = i.steps & 4 ? kStrip * s_.values[i.c].size : 0;
+    for (std::int64_t done = 0; done < lanes_; done += kStrip, out += kStrip * i.size, a += sa, b += sb, c += sc)
+      i.each(static_cast<int>(std::min(kStrip, lanes_ - done)), out, a, b, c);
+  }
+
+  // ---- memory --------------------------------------------------------------------------------------------------------
+
+  void load_scalar(const VmInstr& i) {
+    std::uint64_t bits = 0;
+    if (i.b == kVmNone || (scalar_[i.b] & 1)) std::memcpy(&bits, element(i, number(i.a)), i.size);
+    scalar_[i.out] = i.truth ? bits != 0 : bits;
+  }
+
+  void load(const VmInstr& i) {
+    std::byte* p = element(i, number(i.a));
+    if (lanes_ % kStrip == 0) {
+      value_[i.out] = p;
+      return;
+    }
+    value_[i.out] = storage(i.out);
+    std::memcpy(value_[i.out], p, static_cast<std::size_t>(lanes_ * i.size));
+  }
+
+  void copy_in(const VmInstr& i) {
+    const std::byte* p = element(i, number(i.a));
+    std::memcpy(value_[i.out], p, static_cast<std::size_t>(lanes_ * i.size));
+    if (i.truth) normalize(value_[i.out]);
+  }
+
+  /// Bools to 0 and 1.
+  void normalize(std::byte* truths) const {
+    auto* t = reinterpret_cast<std::uint8_t*>(truths);
+    for (std::int64_t l = 0; l < lanes_; ++l) t[l] = t[l] != 0;
+  }
+
+  void load_strided(const VmInstr& i) {
+    const std::byte* p = element(i, number(i.a));
+    const std::int64_t stride = number(i.b);
+    by_size(i.size, [&]<class T>() {
+      const T* in = reinterpret_cast<const T*>(p);
+      T* out = reinterpret_cast<T*>(value_[i.out]);
+      for (std::int64_t l = 0; l < lanes_; ++l) out[l] = in[l * stride];
+    });
+    if (i.truth) normalize(value_[i.out]);
+  }
+
+  void gather(const VmInstr& i) {
+    const std::byte* p = element(i, 0);
+    const std::int64_t* index = positions(value_[i.a]);
+    by_size(i.size, [&]<class T>() {
+      const T* in = reinterpret_cast<const T*>(p);
+      T* out = reinterpret_cast<T*>(value_[i.out]);
+      for (std::int64_t l = 0; l < lanes_; ++l) out[l] = in[index[l]];
+    });
+    if (i.truth) normalize(value_[i.out]);
+  }
+
+  bool holds(const VmInstr& i, std::int64_t lane) const {
+    return value_[i.c][i.steps & 4 ? lane : lane & (kStrip - 1)] != std::byte{0};
+  }
+
+  void load_if(const VmInstr& i, const std::byte* p, std::int64_t stride) {
+    by_size(i.size, [&]<class T>() {
+      const T* in = reinterpret_cast<const T*>(p);
+      T* out = reinterpret_cast<T*>(value_[i.out]);
+      for (std::int64_t l = 0; l < lanes_; ++l) out[l] = holds(i, l) ? in[l * stride] : T{0};
+    });
+    if (i.truth) normalize(value_[i.out]);
+  }
+
+  void gather_if(const VmInstr& i) {
+    const std::byte* p = element(i, 0);
+    const std::int64_t* index = positions(value_[i.a]);
+    by_size(i.size, [&]<class T>() {
+      const T* in = reinterpret_cast<const T*>(p);
+      T* out = reinterpret_cast<T*>(value_[i.out]);
+      for (std::int64_t l = 0; l < lanes_; ++l) out[l] = holds(i, l) ? in[index[l]] : T{0};
+    });
+    if (i.truth) normalize(value_[i.out]);
+  }
+
+  void store(const VmInstr& i) {
+    std::byte* p = element(i, number(i.a));
+    if (i.steps & 4)
+      std::memcpy(p, value_[i.c], static_cast<std::size_t>(lanes_ * i.size));
+    else
+      splat(p, value_[i.c], i.size, lanes_);
+  }
+
+  void store_strided(const VmInstr& i) {
+    std::byte* p = element(i, number(i.a));
+    const std::int64_t stride = number(i.b), all = i.steps & 4 ? -1 : kStrip - 1;
+    by_size(i.size, [&]<class T>() {
+      const T* in = reinterpret_cast<const T*>(value_[i.c]);
+      T* out = reinterpret_cast<T*>(p);
+      for (std::int64_t l = 0; l < lanes_; ++l) out[l * stride] = in[l & all];
+    });
+  }
+
+  void scatter(const VmInstr& i) {
+    std::byte* p = element(i, 0);
+    const std::int64_t* index = positions(value_[i.a]);
+    const std::int64_t all = i.steps & 4 ? -1 : kStrip - 1;
+    by_size(i.size, [&]<class T>() {
+      const T* in = reinterpret_cast<const T*>(value_[i.c]);
+      T* out = reinterpret_cast<T*>(p);
+      for (std::int64_t l = 0; l < lanes_; ++l) out[index[l]] = in[l & all];
+    });
+  }
+
+  // ---- accumulators on lanes -----------------------------------------------------------------------------------------
+
+  std::int64_t* lane_positions(const VmLanes& l) const {
+    return positions(memory_ + l.offset + ((l.count * l.size + 63) & ~std::int64_t{63}));
+  }
+
+  void lanes_begin(const VmInstr& i) {
+    const VmLanes& l = s_.lanes[i.out];
+    splat(memory_ + l.offset, &scalar_[i.a], l.size, l.count);
+    if (l.positional) std::fill_n(lane_positions(l), l.count, std::int64_t{0x7fffffffffffffff});
+  }
+
+  void reduce(const VmInstr& i) {
+    const VmLanes& l = s_.lanes[i.out];
+    std::byte* acc = memory_ + l.offset;
+    if (i.reduce) {
+      i.reduce(lanes_, l.count, acc, value_[i.a], i.b == kVmNone ? nullptr : value_[i.b], i.steps);
+      return;
+    }
+    for (std::int64_t lane = 0; lane < lanes_; ++lane)
+      merge(l, acc + (lane & (l.count - 1)) * l.size, value_[i.a] + (i.steps & 1 ? lane : lane & (kStrip - 1)) * l.size);
+  }
+
+  static void merge(const VmLanes& l, std::byte* acc, const std::byte* x) {
+    l.each(1, acc, l.swap ? x : acc, l.swap ? acc : x, acc);
+  }
+
+  /// A tree of fixed shape, as compiled code has it.
+  void lanes_end(const VmInstr& i) {
+    const VmLanes& l = s_.lanes[i.out];
+    std::byte* acc = memory_ + l.offset;
+    std::int64_t* p = l.positional ? lane_positions(l) : nullptr;
+    for (std::int64_t half = l.count / 2; half > 0; half /= 2) {
+      std::byte* upper = acc + half * l.size;
+      if (p) {
+        l.arg_merge(half, half, acc, p, upper, p + half, 3);
+      } else if (l.merge) {
+        l.merge(half, half, acc, upper, nullptr, 1);
+      } else {
+        for (std::int64_t k = 0; k < half; ++k) merge(l, acc + k * l.size, upper + k * l.size);
+      }
+    }
+    scalar_[i.a] = 0;
+    std::memcpy(&scalar_[i.a], acc, l.size);
+    if (p) scalar_[i.b] = static_cast<std::uint64_t>(p[0]);
+  }
+
+  const VmSection& s_;
+  const std::vector<VmBuffer>& buffers_;
+  const kernel::Frame& frame_;
+  std::byte *scratch_, *memory_;
+  std::uint64_t* scalar_;
+  std::byte** value_;
+  std::int64_t lanes_ = 0, strips_ = 0;
+};
+
+}  // namespace
+
+VmProgram::VmProgram(const kernel::Kernel& kernel, const VmLoops& loops) {
+  for (const kernel::BufferDecl& b : kernel.buffers)
+    buffers_.push_back({b.role == kernel::BufferDecl::Role::Scratch, b.offset_param});
+  body_ = translate(kernel, kernel.body, loops);
+  if (!kernel.finish.empty()) finish_ = translate(kernel, kernel.finish, loops);
+}
+
+std::int64_t VmProgram::memory_bytes() const { return std::max(body_.memory_bytes, finish_.memory_bytes); }
+
+void VmProgram::body(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch,
+                     std::byte* memory) const {
+  Machine(body_, buffers_, frame, scratch, memory).run(begin, end);
+}
+
+void VmProgram::finish(const kernel::Frame& frame, std::byte* scratch, std::byte* memory) const {
+  if (has_finish()) Machine(finish_, buffers_, frame, scratch, memory).run(0, 1);
+}
+
+}  // namespace kiln::codegen

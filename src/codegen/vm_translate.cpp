@@ -1,0 +1,574 @@
+// Kernel → bytecode. Every expression is placed at the outermost loop that has its operands, as in compiled code: what
+// a row needs is computed once a row, what nothing varies in once a call. Inside a Vector loop varying expressions are
+// blocks, everything else stays scalar; a scalar that meets a block becomes a uniform strip.
+//
+// Invariant: the code of a scope is complete up to the loop being built inside it, so that code for an outer scope can
+// still be appended there: it then stands before that loop. Jumps are relative.
+#include "codegen/vm_code.h"
+#include "codegen/vm_storage.h"
+#include "kernel/eval.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <utility>
+
+namespace kiln::codegen {
+namespace {
+
+using kernel::AccDecl;
+using kernel::BufferDecl;
+using kernel::E;
+using kernel::ExprId;
+using kernel::ExprNode;
+using kernel::Kernel;
+using kernel::kNoExpr;
+using kernel::LoopDecl;
+using kernel::LoopKind;
+using kernel::Monoid;
+using kernel::Prim;
+using kernel::Stmt;
+
+constexpr std::uint32_t kGridBegin = 0, kGridEnd = 1;  // scalars that receive the launch's range
+constexpr std::uint64_t kNoPosition = 0x7fffffffffffffffull;
+
+bool positional(const AccDecl& a) { return a.monoid == Monoid::ArgMax || a.monoid == Monoid::ArgMin; }
+
+class Translator {
+ public:
+  Translator(const Kernel& kernel, const VmLoops& loops)
+      : k_(kernel), pool_(kernel.pool), loops_(loops), accs_(kernel.accs.size()), var_scope_(kernel.n_vars, -1) {
+    out_.scalars = {0, 0};
+    sync();
+  }
+
+  VmSection run(const std::vector<Stmt>& section) {
+    scopes_.emplace_back();
+    block(section);
+    emit(depth(), {});
+    out_.code = std::move(scopes_.front().code);
+    assign_storage(out_, values_, max_lanes_);
+    return std::move(out_);
+  }
+
+ private:
+  struct Scope {
+    const LoopDecl* loop = nullptr;
+    std::uint32_t index = kVmNone;  // scalar of its variable (a Vector loop: of lane 0)
+    std::vector<VmInstr> code;
+    std::vector<ExprId> memoized;
+  };
+  struct AccState {
+    enum class Kind : std::uint8_t {
+      Scalar,  // one value (two scalars if it has a position)
+      Block,   // a value of every lane of the Vector loop around: never combined over lanes
+      Lanes,   // lanes of a Vector loop inside, combined when the accumulator's loop ends
+    } kind = Kind::Scalar;
+    std::uint32_t at = kVmNone, position = kVmNone;  // scalars, values, or index into lanes
+    std::uint32_t result = kVmNone;                  // scalar, or value of a Block
+    int depth = 0;                                   // scope that sees the result
+  };
+
+  int depth() const { return static_cast<int>(scopes_.size()) - 1; }
+  void emit(int depth, VmInstr i) { scopes_[static_cast<std::size_t>(depth)].code.push_back(i); }
+
+  // ---- operands ------------------------------------------------------------------------------------------------------
+
+  std::uint32_t new_scalar(std::uint64_t start = 0) {
+    out_.scalars.push_back(start);
+    return static_cast<std::uint32_t>(out_.scalars.size() - 1);
+  }
+  std::uint32_t constant(std::uint64_t bits) {
+    const auto [it, fresh] = constants_.try_emplace(bits, 0u);
+    if (fresh) it->second = new_scalar(bits);
+    return it->second;
+  }
+  std::uint32_t new_value(DType type, VmLife::Kind kind = VmLife::Kind::Block) {
+    values_.push_back({kind, static_cast<std::uint8_t>(size_of(type))});
+    return static_cast<std::uint32_t>(values_.size() - 1);
+  }
+  /// A uniform strip of a constant.
+  std::uint32_t constant_strip(DType type, std::uint64_t bits) {
+    const auto [it, fresh] = strips_.try_emplace({size_of(type), bits}, 0u);
+    if (!fresh) return it->second;
+    it->second = new_value(type, VmLife::Kind::Constant);
+    const auto size = static_cast<std::size_t>(size_of(type));
+    values_.back().constant = static_cast<std::int64_t>(out_.constants.size());
+    out_.constants.resize(out_.constants.size() + size * kStrip);
+    std::byte* p = out_.constants.data() + values_.back().constant;
+    for (std::int64_t i = 0; i < kStrip; ++i, p += size) std::memcpy(p, &bits, size);
+    return it->second;
+  }
+  std::uint8_t step(std::uint32_t value, int operand) const {
+    const bool block = values_[value].kind == VmLife::Kind::Block;
+    return static_cast<std::uint8_t>(block ? 1 << operand : 0);
+  }
+
+  // ---- placement -----------------------------------------------------------------------------------------------------
+
+  /// Expressions made while translating (lane strides) extend the pool; the tables follow.
+  void sync() {
+    scalar_.resize(pool_.size(), kVmNone);
+    vector_.resize(pool_.size(), kVmNone);
+    varying_.resize(pool_.size(), -1);
+    depth_.resize(pool_.size(), -1);
+  }
+
+  template <class F>
+  static void each_operand(const ExprNode& n, F f) {
+    for (ExprId o : {n.a, n.b, n.c})
+      if (o != kNoExpr) f(o);
+  }
+
+  int depth_of(ExprId e) {
+    if (depth_[e] >= 0) return depth_[e];
+    const ExprNode n = pool_[e];
+    int d = 0;
+    if (n.prim == Prim::Var)
+      d = var_scope_[n.imm];
+    else if (n.prim == Prim::Acc)
+      d = accs_[n.imm].depth;
+    else
+      each_operand(n, [&](ExprId o) { d = std::max(d, depth_of(o)); });
+    KILN_CHECK_THAT(d >= 0, "expression used outside its loop");
+    return depth_[e] = d;
+  }
+
+  bool varying(ExprId e) {
+    if (!vector_scope_) return false;
+    if (varying_[e] >= 0) return varying_[e];
+    const ExprNode n = pool_[e];
+    bool v = false;
+    if (n.prim == Prim::Var)
+      v = var_scope_[n.imm] == vector_scope_;
+    else if (n.prim == Prim::Acc)
+      v = accs_[n.imm].kind == AccState::Kind::Block;
+    else
+      each_operand(n, [&](ExprId o) { v |= varying(o); });
+    varying_[e] = v;
+    return v;
+  }
+
+  /// Remembers what `e` became at its depth.
+  std::uint32_t keep(ExprId e, std::vector<std::uint32_t>& memo, std::uint32_t what) {
+    memo[e] = what;
+    scopes_[static_cast<std::size_t>(depth_of(e))].memoized.push_back(e);
+    return what;
+  }
+
+  // ---- expressions ---------------------------------------------------------------------------------------------------
+
+  /// The type that picks a primitive's function: that of the first operand which carries a value.
+  DType operand_type(const ExprNode& n) const { return pool_[n.prim == Prim::Select ? n.b : n.a].type; }
+
+  VmInstr::EachFn each_fn(const ExprNode& n) const {
+    // The general form of DivBounded shows the worst that a machine may give.
+    return kernel::array_fn(n.prim == Prim::DivBounded ? Prim::Div : n.prim, n.type, operand_type(n), n.imm);
+  }
+  ApplyFn apply_fn(const ExprNode& n) const {
+    const auto type = static_cast<std::size_t>(operand_type(n));
+    if (n.prim == Prim::Cast || n.prim == Prim::CastInRange) return loops_.convert[static_cast<std::size_t>(n.type)][type];
+    return loops_.apply[static_cast<std::size_t>(n.prim)][type];
+  }
+
+  VmInstr scalar_instr(const ExprNode& n, std::uint32_t out, const std::uint32_t (&in)[3]) const {
+    VmInstr i;
+    i.op = VmOp::Scalar;
+    i.out = out;
+    i.a = in[0];
+    i.b = in[1] == kVmNone ? in[0] : in[1];
+    i.c = in[2] == kVmNone ? in[0] : in[2];
+    i.each = each_fn(n);
+    return i;
+  }
+
+  VmInstr apply_instr(const ExprNode& n, std::uint32_t out, const std::uint32_t (&in)[3]) const {
+    VmInstr i;
+    i.out = out;
+    i.a = in[0];
+    i.b = in[1] == kVmNone ? in[0] : in[1];
+    i.c = in[2] == kVmNone ? in[0] : in[2];
+    i.steps = step(i.a, 0) | step(i.b, 1) | step(i.c, 2);
+    i.size = static_cast<std::uint8_t>(size_of(n.type));
+    if (const ApplyFn fn = apply_fn(n)) {
+      i.op = VmOp::Apply;
+      i.apply = fn;
+    } else {
+      i.op = VmOp::Each;
+      i.each = each_fn(n);
+    }
+    return i;
+  }
+
+  /// The value on one lane: for a varying index, that of lane 0.
+  std::uint32_t scalar(ExprId e) {
+    sync();
+    if (scalar_[e] != kVmNone) return scalar_[e];
+    const ExprNode n = pool_[e];
+    if (n.prim == Prim::Const) return constant(n.imm);
+    if (n.prim == Prim::Var) return scopes_[static_cast<std::size_t>(var_scope_[n.imm])].index;
+    if (n.prim == Prim::Acc) return accs_[n.imm].result;
+    std::uint32_t in[3] = {kVmNone, kVmNone, kVmNone};
+    int k = 0;
+    each_operand(n, [&](ExprId o) { in[k++] = scalar(o); });
+    const int d = depth_of(e);
+    const std::uint32_t out = new_scalar();
+    switch (n.prim) {
+      case Prim::Param: emit(d, {.op = VmOp::Param, .out = out, .imm = n.imm}); break;
+      case Prim::Slot:
+        emit(d, {.op = VmOp::Slot, .size = size8(n.type), .truth = is_bool(n.type), .out = out, .imm = n.imm});
+        break;
+      case Prim::Load:
+        emit(d, {.op = VmOp::LoadScalar, .size = size8(n.type), .truth = is_bool(n.type), .out = out, .a = in[0],
+                 .b = in[1], .target = static_cast<std::uint32_t>(n.imm)});
+        break;
+      default: emit(d, scalar_instr(n, out, in));
+    }
+    return keep(e, scalar_, out);
+  }
+
+  static std::uint8_t size8(DType t) { return static_cast<std::uint8_t>(size_of(t)); }
+
+  /// The values on all lanes of the current Vector loop.
+  std::uint32_t vector(ExprId e) {
+    sync();
+    if (vector_[e] != kVmNone) return vector_[e];
+    const ExprNode n = pool_[e];
+    const int d = depth_of(e);
+    if (!varying(e)) {
+      if (n.prim == Prim::Const) return constant_strip(n.type, n.imm);
+      const std::uint32_t s = scalar(e);
+      const std::uint32_t out = new_value(n.type, VmLife::Kind::Strip);
+      emit(d, {.op = VmOp::Splat, .size = size8(n.type), .out = out, .a = s});
+      return keep(e, vector_, out);
+    }
+    if (n.prim == Prim::Acc) return accs_[n.imm].result;
+    if (n.prim == Prim::Var) {
+      const std::uint32_t first = scalar(e), out = new_value(n.type);
+      emit(d, {.op = VmOp::Iota, .out = out, .a = first});
+      return keep(e, vector_, out);
+    }
+    if (n.prim == Prim::Load) return keep(e, vector_, vector_load(n, d));
+    std::uint32_t in[3] = {kVmNone, kVmNone, kVmNone};
+    int k = 0;
+    each_operand(n, [&](ExprId o) { in[k++] = vector(o); });
+    const std::uint32_t out = new_value(n.type);
+    emit(d, apply_instr(n, out, in));
+    return keep(e, vector_, out);
+  }
+
+  // ---- memory --------------------------------------------------------------------------------------------------------
+
+  /// d(index)/d(lane) as an expression, or none when the index is not affine in the vector variable.
+  E lane_stride(ExprId e) {
+    sync();
+    const ExprNode n = pool_[e];
+    auto konst = [&](double v) { return kernel::constant(pool_, DType::Int64, v); };
+    auto zero = [](E x) { return x.node().prim == Prim::Const && x.node().imm == 0; };
+    if (!varying(e)) return konst(0);
+    if (n.prim == Prim::Var) return konst(1);
+    if (n.type != DType::Int64) return {};
+    if (n.prim == Prim::Neg) {
+      const E a = lane_stride(n.a);
+      return a ? -a : E{};
+    }
+    if (n.prim == Prim::Add || n.prim == Prim::Sub) {
+      const E a = lane_stride(n.a), b = a ? lane_stride(n.b) : E{};
+      if (!a || !b) return {};
+      if (zero(b)) return a;
+      if (zero(a)) return n.prim == Prim::Add ? b : -b;
+      return n.prim == Prim::Add ? a + b : a - b;
+    }
+    if (n.prim == Prim::Mul) {
+      for (auto [x, k] : {std::pair{n.a, n.b}, std::pair{n.b, n.a}}) {
+        if (varying(k)) continue;
+        const E s = lane_stride(x);
+        if (!s) return {};
+        if (s.node().prim == Prim::Const && s.node().imm == 1) return {&pool_, k};
+        return s * E{&pool_, k};
+      }
+    }
+    return {};
+  }
+
+  static bool one(E stride) { return stride && stride.node().prim == Prim::Const && stride.node().imm == 1; }
+
+  std::uint32_t vector_load(const ExprNode& n, int d) {
+    VmInstr i{.size = size8(n.type), .truth = is_bool(n.type), .target = static_cast<std::uint32_t>(n.imm)};
+    const bool conditional = n.b != kNoExpr;
+    if (conditional) {
+      i.c = vector(n.b);
+      i.steps = step(i.c, 2);
+    }
+    const E stride = lane_stride(n.a);
+    if (!stride) {
+      i.op = conditional ? VmOp::GatherIf : VmOp::Gather;
+      i.a = vector(n.a);
+    } else {
+      i.a = scalar(n.a);
+      if (one(stride)) {
+        const bool in_place = !i.truth && !stored_in_loop_[n.imm];
+        i.op = conditional ? VmOp::LoadIf : in_place ? VmOp::Load : VmOp::LoadCopy;
+      } else {
+        i.op = conditional ? VmOp::LoadStridedIf : VmOp::LoadStrided;
+        i.b = scalar(stride.id);
+      }
+    }
+    i.out = new_value(n.type);
+    emit(d, i);
+    return i.out;
+  }
+
+  void store(const Stmt& s) {
+    VmInstr i{.op = VmOp::StoreScalar, .size = size8(k_.buffers[s.target].dtype), .target = s.target};
+    if (!vector_scope_) {
+      i.b = scalar(s.value);
+      i.a = scalar(s.index);
+      return emit(depth(), i);
+    }
+    i.c = vector(s.value);
+    i.steps = step(i.c, 2);
+    const E stride = lane_stride(s.index);
+    if (!stride) {
+      i.op = VmOp::Scatter;
+      i.a = vector(s.index);
+    } else {
+      i.op = one(stride) ? VmOp::Store : VmOp::StoreStrided;
+      i.a = scalar(s.index);
+      if (!one(stride)) i.b = scalar(stride.id);
+    }
+    emit(depth(), i);
+  }
+
+  // ---- accumulators --------------------------------------------------------------------------------------------------
+
+  static std::uint64_t identity(const AccDecl& a) {
+    const bool greatest = a.monoid == Monoid::Max || a.monoid == Monoid::ArgMax;
+    if (a.monoid == Monoid::Sum || a.monoid == Monoid::Prod) return kernel::const_bits(a.type, a.monoid == Monoid::Prod);
+    if (is_float(a.type)) return kernel::const_bits(a.type, greatest ? -HUGE_VAL : HUGE_VAL);
+    const int bits = is_bool(a.type) ? 1 : static_cast<int>(8 * size_of(a.type));
+    const std::uint64_t all = ~std::uint64_t{0} >> (64 - bits), top = std::uint64_t{1} << (bits - 1);
+    const bool has_sign = is_signed_int(a.type);
+    return greatest ? (has_sign ? top : 0) : has_sign ? all >> 1 : all;
+  }
+
+  int lanes_inside(const LoopDecl& l) const {
+    if (l.kind == LoopKind::Vector) return l.lanes;
+    for (const Stmt& s : l.body)
+      if (s.kind == Stmt::Kind::Loop)
+        if (const int n = lanes_inside(k_.loops[s.target])) return n;
+    return 0;
+  }
+
+  /// The primitive that combines an accumulator of a monoid without positions with one more value.
+  static Prim merge_prim(Monoid m) {
+    switch (m) {
+      case Monoid::Sum: return Prim::Add;
+      case Monoid::Prod: return Prim::Mul;
+      case Monoid::Max:
+      case Monoid::ArgMax: return Prim::Max;
+      case Monoid::Min:
+      case Monoid::ArgMin: break;
+    }
+    return Prim::Min;
+  }
+  static bool value_first(Monoid m) { return m == Monoid::Max || m == Monoid::Min; }  // of equals the second stays
+
+  ArgReduceFn arg_fn(const AccDecl& a) const {
+    const ArgReduceFn fn = loops_.arg_reduce[a.monoid == Monoid::ArgMin][static_cast<std::size_t>(a.type)];
+    KILN_CHECK_THAT(fn, "positions of ", name(a.type));
+    return fn;
+  }
+
+  void begin_accs(const LoopDecl& l) {
+    const int inside = lanes_inside(l);
+    for (std::uint32_t id : l.accs) {
+      const AccDecl& a = k_.accs[id];
+      AccState& s = accs_[id];
+      s = {};
+      s.depth = depth();
+      const std::uint32_t start = constant(identity(a)), far = constant(kNoPosition);
+      if (inside > 0) {
+        s.kind = AccState::Kind::Lanes;
+        s.at = new_lanes(a, inside);
+        emit(depth(), {.op = VmOp::LanesBegin, .size = size8(a.type), .out = s.at, .a = start});
+      } else if (vector_scope_) {
+        s.kind = AccState::Kind::Block;
+        s.at = new_value(a.type);
+        emit(depth(), {.op = VmOp::Fill, .size = size8(a.type), .out = s.at, .a = constant_strip(a.type, identity(a))});
+        if (positional(a)) {
+          s.position = new_value(DType::Int64);
+          emit(depth(), {.op = VmOp::Fill, .size = 8, .out = s.position, .a = constant_strip(DType::Int64, kNoPosition)});
+        }
+      } else {
+        s.at = new_scalar();
+        emit(depth(), {.op = VmOp::Copy, .out = s.at, .a = start});
+        if (positional(a)) {
+          s.position = new_scalar();
+          emit(depth(), {.op = VmOp::Copy, .out = s.position, .a = far});
+        }
+      }
+    }
+  }
+
+  std::uint32_t new_lanes(const AccDecl& a, int count) {
+    VmLanes lanes;
+    lanes.count = count;
+    lanes.size = size8(a.type);
+    lanes.positional = positional(a);
+    if (lanes.positional) {
+      lanes.arg_merge = arg_fn(a);
+    } else {
+      lanes.merge = loops_.reduce[static_cast<std::size_t>(a.monoid)][static_cast<std::size_t>(a.type)];
+      lanes.each = kernel::array_fn(merge_prim(a.monoid), a.type, a.type, 0);
+      lanes.swap = value_first(a.monoid);
+    }
+    out_.lanes.push_back(lanes);
+    return static_cast<std::uint32_t>(out_.lanes.size() - 1);
+  }
+
+  void update(const Stmt& st) {
+    const AccDecl& a = k_.accs[st.target];
+    const AccState s = accs_[st.target];
+    const ExprNode v = pool_[st.value];
+    const bool product = a.monoid == Monoid::Sum && is_float(a.type) && !is_half(a.type) && v.prim == Prim::Mul && k_.fma;
+    const auto get = [&](ExprId e) { return s.kind == AccState::Kind::Scalar ? scalar(e) : vector(e); };
+    if (positional(a)) {
+      update_position(a, s, get(st.value), get(st.index));
+      return;
+    }
+    const std::uint32_t x = get(product ? v.a : st.value), y = product ? get(v.b) : kVmNone;
+    if (s.kind == AccState::Kind::Lanes) {
+      VmInstr i{.op = VmOp::Reduce, .steps = step(x, 0), .size = size8(a.type), .out = s.at, .a = x, .b = y};
+      if (product) i.steps |= step(y, 1);
+      i.reduce = product ? loops_.sum_of_products[static_cast<std::size_t>(a.type)] : out_.lanes[s.at].merge;
+      emit(depth(), i);
+      return;
+    }
+    ExprNode merge{product ? Prim::Fma : merge_prim(a.monoid), a.type};
+    merge.a = merge.b = merge.c = st.value;  // for its type
+    const std::uint32_t pair[3] = {s.at, x, kVmNone}, swapped[3] = {x, s.at, kVmNone}, triple[3] = {x, y, s.at};
+    const auto& in = product ? triple : value_first(a.monoid) ? swapped : pair;
+    emit(depth(), s.kind == AccState::Kind::Scalar ? scalar_instr(merge, s.at, in) : apply_instr(merge, s.at, in));
+  }
+
+  void update_position(const AccDecl& a, const AccState& s, std::uint32_t x, std::uint32_t p) {
+    VmInstr i{.op = VmOp::ArgReduce, .size = size8(a.type), .out = s.at, .a = x, .b = p};
+    i.arg_reduce = arg_fn(a);
+    if (s.kind == AccState::Kind::Scalar) {
+      i.op = VmOp::ArgScalar;
+      i.c = s.position;
+    } else {
+      i.steps = step(x, 0) | step(p, 1);
+      if (s.kind == AccState::Kind::Block) {
+        i.op = VmOp::ArgBlock;
+        i.c = s.position;
+      }
+    }
+    emit(depth(), i);
+  }
+
+  void end_accs(const LoopDecl& l) {
+    for (std::uint32_t id : l.accs) {
+      AccState& s = accs_[id];
+      const bool position = positional(k_.accs[id]);
+      if (s.kind == AccState::Kind::Lanes) {
+        const std::uint32_t value = new_scalar(), at = position ? new_scalar() : kVmNone;
+        emit(depth(), {.op = VmOp::LanesEnd, .size = size8(k_.accs[id].type), .out = s.at, .a = value, .b = at});
+        s.result = position ? at : value;
+      } else {
+        s.result = position ? s.position : s.at;
+      }
+    }
+  }
+
+  // ---- loops ---------------------------------------------------------------------------------------------------------
+
+  void block(const std::vector<Stmt>& body) {
+    for (const Stmt& s : body) {
+      switch (s.kind) {
+        case Stmt::Kind::Loop: loop(k_.loops[s.target]); break;
+        case Stmt::Kind::Update: update(s); break;
+        case Stmt::Kind::Store: store(s); break;
+      }
+    }
+  }
+
+  void loop(const LoopDecl& l) {
+    begin_accs(l);
+    const bool vector = l.kind == LoopKind::Vector;
+    KILN_CHECK_THAT(!vector || !vector_scope_, "nested vector loops");
+    const bool grid = l.kind == LoopKind::Grid;
+    const std::uint32_t first = grid ? kGridBegin : constant(0), end = grid ? kGridEnd : scalar(l.extent);
+    Scope& scope = scopes_.emplace_back();
+    scope.loop = &l;
+    scope.index = new_scalar();
+    var_scope_[l.var] = depth();
+    if (vector) {
+      vector_scope_ = depth();
+      max_lanes_ = std::max<std::int64_t>(max_lanes_, l.lanes);
+      stored_in_loop_.assign(k_.buffers.size(), false);
+      note_stores(l);
+    }
+    forget_depths();
+    block(l.body);
+    close(l, first, end);
+    end_accs(l);
+  }
+
+  void note_stores(const LoopDecl& l) {
+    for (const Stmt& s : l.body) {
+      if (s.kind == Stmt::Kind::Loop) note_stores(k_.loops[s.target]);
+      if (s.kind == Stmt::Kind::Store) stored_in_loop_[s.target] = true;
+    }
+  }
+
+  void close(const LoopDecl& l, std::uint32_t first, std::uint32_t end) {
+    const bool vector = l.kind == LoopKind::Vector;
+    Scope inside = std::move(scopes_.back());
+    scopes_.pop_back();
+    for (ExprId e : inside.memoized) scalar_[e] = vector_[e] = kVmNone;
+    if (vector) vector_scope_ = 0;
+    var_scope_[l.var] = -1;
+    forget_depths();
+    std::vector<VmInstr>& code = scopes_.back().code;
+    const auto length = static_cast<std::uint32_t>(inside.code.size());
+    code.push_back({.op = vector ? VmOp::VectorLoop : VmOp::Loop, .out = inside.index, .a = first, .b = end, .target = length + 1});
+    code.insert(code.end(), inside.code.begin(), inside.code.end());
+    code.push_back({.op = vector ? VmOp::VectorNext : VmOp::Next, .out = inside.index, .b = end, .target = length});
+  }
+
+  /// Loop variables come and go; what was derived from them must be derived again.
+  void forget_depths() {
+    std::fill(varying_.begin(), varying_.end(), -1);
+    std::fill(depth_.begin(), depth_.end(), -1);
+  }
+
+  const Kernel& k_;
+  kernel::ExprPool pool_;  // a copy: lane strides are added to it
+  const VmLoops& loops_;
+  VmSection out_;
+  std::vector<VmLife> values_;
+  std::map<std::uint64_t, std::uint32_t> constants_;
+  std::map<std::pair<std::int64_t, std::uint64_t>, std::uint32_t> strips_;
+
+  std::vector<Scope> scopes_;
+  std::vector<AccState> accs_;
+  std::vector<int> var_scope_;  // per variable: depth of its loop, or -1
+  std::vector<std::uint32_t> scalar_, vector_;
+  std::vector<signed char> varying_;
+  std::vector<int> depth_;
+  std::vector<bool> stored_in_loop_;
+  int vector_scope_ = 0;  // depth of the open Vector loop, or 0
+  std::int64_t max_lanes_ = kStrip;
+};
+
+}  // namespace
+
+VmSection translate(const kernel::Kernel& kernel, const std::vector<Stmt>& section, const VmLoops& loops) {
+  return Translator(kernel, loops).run(section);
+}
+
+}  // namespace kiln::codegen
