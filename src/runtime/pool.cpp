@@ -7,9 +7,9 @@
 #include "runtime/pool.h"
 
 #include "backend/cpu/host_limits.h"
-#include "runtime/size_class.h"
 #include "support/check.h"
 #include "support/log.h"
+#include "support/size_class.h"
 
 #include <pthread.h>
 #include <sys/mman.h>

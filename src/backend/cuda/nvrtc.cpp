@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -98,7 +99,16 @@ class Program {
   void compile(const std::vector<std::string>& options) {
     std::vector<const char*> raw;
     for (const std::string& option : options) raw.push_back(option.c_str());
-    const nvrtcResult result = api_.nvrtcCompileProgram(handle_, static_cast<int>(raw.size()), raw.data());
+    // Leaves out the runtime's declarations, which no kernel of ours uses: a tenth of the time of a short one.
+    static std::atomic<bool> knows_minimal{true};
+    const bool minimal = knows_minimal.load(std::memory_order_relaxed);
+    if (minimal) raw.push_back("--minimal");
+    nvrtcResult result = api_.nvrtcCompileProgram(handle_, static_cast<int>(raw.size()), raw.data());
+    if (result == NVRTC_ERROR_INVALID_OPTION && minimal) {
+      raw.pop_back();
+      result = api_.nvrtcCompileProgram(handle_, static_cast<int>(raw.size()), raw.data());
+      if (result != NVRTC_ERROR_INVALID_OPTION) knows_minimal.store(false, std::memory_order_relaxed);
+    }
     if (result == NVRTC_SUCCESS) return;
     throw CompileError(cat("[compile] ", compiler_version(), " refuses ", name_, " (", api_.nvrtcGetErrorString(result),
                            "):\n", log()));

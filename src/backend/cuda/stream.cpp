@@ -4,6 +4,7 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/driver_api.h"
+#include "backend/cuda/pool.h"
 #include "backend/cuda/stream_state.h"
 #include "support/check.h"
 
@@ -85,8 +86,11 @@ Stream wrap_stream(int device_index, CUstream_st* handle) {
 
 void retire(Stream stream) {
   synchronize(stream);
-  const std::lock_guard lock(registry().mutex);
-  stream->retired = true;
+  {
+    const std::lock_guard lock(registry().mutex);
+    stream->retired = true;
+  }
+  hand_over(stream, default_stream(stream->device));
 }
 
 Stream current_stream(int device_index) {

@@ -1,7 +1,9 @@
 // Stands for the other files of this directory in a build that had no CUDA headers: there is never a device.
+#include "backend/cuda/copy.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/module.h"
 #include "backend/cuda/nvrtc.h"
+#include "backend/cuda/pool.h"
 #include "backend/cuda/stream.h"
 
 #include <kiln/error.h>
@@ -63,5 +65,19 @@ void Event::wait_on(Stream) const {}
 Event record(Stream, bool) { no_device(); }
 double elapsed_ms(const Event&, const Event&) { no_device(); }
 void order(Stream, Stream) { no_device(); }
+
+Block* allocate(std::uint64_t, Stream) { no_device(); }
+void release(Block*, Stream) noexcept {}
+PoolStatistics pool_statistics(int) { no_device(); }
+std::uint64_t trim(int, std::uint64_t) { no_device(); }
+void set_memory_limit(int, std::uint64_t) { no_device(); }
+void hand_over(Stream, Stream) { no_device(); }
+
+void copy_to_device(void*, const void*, std::uint64_t, Stream) { no_device(); }
+void copy_to_host(void*, const void*, std::uint64_t, Stream) { no_device(); }
+void copy_on_device(void*, const void*, std::uint64_t, Stream) { no_device(); }
+void copy_across(void*, Stream, const void*, Stream, std::uint64_t) { no_device(); }
+void fill(void*, std::uint32_t, int, std::uint64_t, Stream) { no_device(); }
+std::uint64_t staging_bytes() { return 0; }
 
 }  // namespace kiln::cuda

@@ -1,10 +1,10 @@
-// Sizes of the pool's blocks: four classes a doubling for small and medium blocks, eight for large ones.
+// Sizes of the blocks of memory pools: four classes a doubling for small and medium blocks, eight for large ones.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
-namespace kiln::runtime {
+namespace kiln {
 
 inline constexpr std::uint64_t kLeastBlock = 64;
 inline constexpr std::uint64_t kSmallMax = 64 << 10;  // carved from chunks
@@ -32,4 +32,4 @@ inline constexpr int kClasses = size_class(kLargestBlock) + 1;
 static_assert(kLocalClasses == 52 && class_bytes(kLocalClasses - 1) == kLocalMax);
 static_assert(class_bytes(kSmallClasses - 1) == kSmallMax && class_bytes(kClasses - 1) == kLargestBlock);
 
-}  // namespace kiln::runtime
+}  // namespace kiln
