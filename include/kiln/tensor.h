@@ -14,9 +14,11 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <source_location>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -88,6 +90,16 @@ struct FirstSlice {
   FirstSlice(S&& s, SourceLocation loc = SourceLocation::current()) : slice(std::forward<S>(s)), loc(loc) {}
 };
 
+/// Host data that lies in one piece: std::vector, std::span, std::array, a C array.
+template <class R>
+concept ContiguousElements =
+    std::ranges::contiguous_range<const R> && std::ranges::sized_range<const R> && ElementType<std::ranges::range_value_t<R>>;
+/// The same to write to.
+template <class R>
+concept WritableElements =
+    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && ElementType<std::ranges::range_value_t<R>> &&
+    !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+
 class Tensor;
 class SliceRef;
 
@@ -120,26 +132,57 @@ class Tensor {
   template <ElementType T>
   explicit Tensor(std::initializer_list<T> values)
       : Tensor(copy_of(values.begin(), Shape{static_cast<std::int64_t>(values.size())}, dtype_of<T>)) {}
-  /// Copies row-major host data. UserError when the element count does not match the shape.
+  /// Copies row-major host data: a vector, std::span, array or anything else contiguous. UserError when the element
+  /// count does not match the shape. Without a shape: rank 1.
+  template <ContiguousElements R>
+  static Tensor from(const R& values, const Shape& shape) {
+    check_count("from", std::ranges::size(values), shape);
+    return copy_of(std::ranges::data(values), shape, dtype_of<std::ranges::range_value_t<R>>);
+  }
+  template <ContiguousElements R>
+  static Tensor from(const R& values) {
+    return from(values, Shape{static_cast<std::int64_t>(std::ranges::size(values))});
+  }
+  static Tensor from(const std::vector<bool>& values, const Shape& shape);
+  static Tensor from(const std::vector<bool>& values);
+  /// Takes a vector's memory over: no copy.
   template <ElementType T>
-  static Tensor from(std::span<const T> values, Shape shape) {
-    check_count(values.size(), shape);
-    return copy_of(values.data(), shape, dtype_of<T>);
+    requires(!std::is_same_v<T, bool>)
+  static Tensor take(std::vector<T>&& values, const Shape& shape) {
+    check_count("take", values.size(), shape);
+    const auto owner = std::make_shared<const std::vector<T>>(std::move(values));
+    return borrow(owner->data(), shape, std::shared_ptr<const void>(owner));
   }
   template <ElementType T>
-  static Tensor from(const std::vector<T>& values, Shape shape) {
-    return from(std::span<const T>(values), shape);
+  static Tensor take(std::vector<T>&& values) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    return take(std::move(values), Shape{count});
   }
-  template <ElementType T>
-  static Tensor from(const std::vector<T>& values) {
-    return from(std::span<const T>(values), Shape{static_cast<std::int64_t>(values.size())});
-  }
-  /// Copies `shape.numel()` row-major elements of `dtype`.
+  /// Copies `shape.numel()` row-major elements of `dtype`. UserError for null data (unless there are none).
   static Tensor copy_of(const void* data, const Shape& shape, DType dtype);
+
   /// Uses the caller's row-major memory without copying and never writes it; `owner` is kept until the last use.
+  /// The memory must not change meanwhile: what is computed when is Kiln's choice. UserError (and nothing is kept)
+  /// for null data or data not aligned to the element's size.
   static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner);
-  /// The same with a deleter, called once (with `data`) when the last use ends.
+  /// The same with a deleter, called once (with `data`) when the last use ends, on whichever thread that is.
   static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::function<void(const void*)> deleter);
+  /// Any strided layout: element (i, j, …) is `strides[0]*i + strides[1]*j + …` elements behind `data`. Strides may
+  /// be 0 (repeated elements) or negative. UserError when their number is not the shape's.
+  static Tensor borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
+                       std::shared_ptr<const void> owner);
+  static Tensor borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
+                       std::function<void(const void*)> deleter);
+  /// Typed forms of the first two; `keep` is an owner or a deleter.
+  template <ElementType T, class Keep>
+  static Tensor borrow(const T* data, const Shape& shape, Keep&& keep) {
+    return borrow(static_cast<const void*>(data), shape, dtype_of<T>, std::forward<Keep>(keep));
+  }
+  template <ContiguousElements R, class Keep>
+  static Tensor borrow(const R& values, const Shape& shape, Keep&& keep) {
+    check_count("borrow", std::ranges::size(values), shape);
+    return borrow(std::ranges::data(values), shape, std::forward<Keep>(keep));
+  }
 
   bool valid() const noexcept { return node_ != nullptr; }
   Shape shape() const;
@@ -175,12 +218,23 @@ class Tensor {
   }
   /// Writes all elements, row-major, to `out`, which has room for numel() elements of this tensor's dtype.
   void copy_to(void* out, DType expected) const;
+  /// The same into a vector, span or array of numel() elements (UserError for any other size).
+  template <WritableElements R>
+  void copy_to(R&& out) const {
+    check_room(std::ranges::size(out));
+    copy_to(std::ranges::data(out), dtype_of<std::ranges::range_value_t<R>>);
+  }
   /// Row-major device memory of this tensor, valid while a handle to it lives. Evaluates; copies when the value
   /// is a strided view.
   const void* data() const;
   template <ElementType T>
   const T* data() const {
     return static_cast<const T*>(typed_data(dtype_of<T>));
+  }
+  /// The same as a span of numel() elements.
+  template <ElementType T>
+  std::span<const T> span() const {
+    return {data<T>(), static_cast<std::size_t>(numel())};
   }
 
   Tensor astype(DType dtype, SourceLocation loc = SourceLocation::current()) const;
@@ -212,7 +266,8 @@ class Tensor {
   }
 
  private:
-  static void check_count(std::size_t have, const Shape& shape);
+  static void check_count(std::string_view op, std::size_t have, const Shape& shape);
+  void check_room(std::size_t room) const;
   void read_item(void* out, DType type) const;
   const void* typed_data(DType type) const;
   Tensor contiguous_copy() const;

@@ -16,10 +16,11 @@
 namespace kiln {
 namespace {
 
-/// A leaf over `buffer` (takes the reference, also when it throws).
-Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation loc) {
+/// A leaf over `buffer` (takes the reference, also when it throws). No strides: row-major.
+Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation loc, std::int64_t offset = 0,
+            const std::int64_t* strides = nullptr) {
   try {
-    return Tensor::adopt(ir::new_leaf(buffer, dtype, shape, 0, nullptr, loc));
+    return Tensor::adopt(ir::new_leaf(buffer, dtype, shape, offset, strides, loc));
   } catch (...) {
     ir::release(buffer);
     throw;
@@ -41,26 +42,67 @@ std::uint64_t checked_bytes(std::string_view op, const Shape& shape, DType dtype
 }
 
 struct Borrowed : ir::Buffer {
+  const void* given = nullptr;  // what the deleter is called with
   std::shared_ptr<const void> owner;
   std::function<void(const void*)> deleter;
 };
 
-Tensor borrow_with(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner,
-                   std::function<void(const void*)> deleter) {
+/// The elements a strided layout touches, from the least to the greatest offset, and the strides as a leaf keeps
+/// them: 0 along axes of one element, none at all when the layout is row-major.
+struct Layout {
+  std::int64_t first = 0, last = 0;  // inclusive; element offsets from the element (0, 0, …)
+  Shape strides;
+  bool row_major = true;
+};
+
+Layout checked_layout(const Shape& shape, std::span<const std::int64_t> strides, DType dtype) {
+  if (static_cast<int>(strides.size()) != shape.rank())
+    throw UserError(cat("[borrow] strides ", to_string(strides), " for shape ", shape.str()));
+  Layout layout;
+  layout.strides.resize(shape.rank(), 0);
+  if (std::ranges::find(shape, 0) != shape.end()) return layout;
+  bool overflow = false;
+  std::int64_t expected = 1, bytes = 0;
+  for (int i = shape.rank(); i-- > 0;) {
+    if (shape[i] == 1) continue;
+    const std::int64_t stride = strides[static_cast<std::size_t>(i)];
+    layout.strides[i] = stride;
+    layout.row_major &= stride == expected;
+    expected *= shape[i];
+    std::int64_t reach = 0;
+    std::int64_t& end = stride < 0 ? layout.first : layout.last;
+    overflow |= __builtin_mul_overflow(stride, shape[i] - 1, &reach) || __builtin_add_overflow(end, reach, &end);
+  }
+  overflow |= __builtin_sub_overflow(layout.last, layout.first, &bytes) || __builtin_add_overflow(bytes, 1, &bytes) ||
+              __builtin_mul_overflow(bytes, size_of(dtype), &bytes);
+  if (overflow)
+    throw UserError(cat("[borrow] strides ", to_string(strides), " of ", name(dtype), " ", shape.str(),
+                        " reach more than 2^63 - 1 bytes"));
+  return layout;
+}
+
+Tensor borrow_with(const void* data, const Shape& shape, const std::span<const std::int64_t>* strides, DType dtype,
+                   std::shared_ptr<const void> owner, std::function<void(const void*)> deleter) {
   const std::uint64_t bytes = checked_bytes("borrow", shape, dtype);
+  const Layout layout = strides ? checked_layout(shape, *strides, dtype) : Layout{};
   if (data == nullptr && bytes != 0) throw UserError(cat("[borrow] null data for shape ", shape.str()));
+  if (bytes != 0 && reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(size_of(dtype)) != 0)
+    throw UserError(cat("[borrow] data at ", data, " is not aligned for ", name(dtype)));
   auto* buffer = new Borrowed;
   buffer->writable = false;
-  buffer->data = const_cast<std::byte*>(static_cast<const std::byte*>(data));
-  buffer->bytes = bytes;
+  buffer->data = const_cast<std::byte*>(static_cast<const std::byte*>(data)) + layout.first * size_of(dtype);
+  buffer->bytes = layout.row_major ? bytes
+                                   : static_cast<std::uint64_t>((layout.last - layout.first + 1) * size_of(dtype));
+  buffer->given = data;
   buffer->owner = std::move(owner);
   buffer->deleter = std::move(deleter);
   buffer->free = [](ir::Buffer* b) {
     auto* self = static_cast<Borrowed*>(b);
-    if (self->deleter) self->deleter(self->data);
+    if (self->deleter) self->deleter(self->given);
     delete self;
   };
-  return leaf(buffer, shape, dtype, SourceLocation::current());
+  return leaf(buffer, shape, dtype, SourceLocation::current(), -layout.first,
+              layout.row_major ? nullptr : layout.strides.begin());
 }
 
 /// The node as a computed leaf.
@@ -114,25 +156,49 @@ void copy_leaf(const ir::Node& node, void* out) {
 
 Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype) {
   const std::uint64_t bytes = checked_bytes("from", shape, dtype);
+  if (data == nullptr && bytes != 0) throw UserError(cat("[from] null data for shape ", shape.str()));
   ir::Buffer* buffer = runtime::allocate(bytes);
   if (bytes != 0) std::memcpy(buffer->data, data, bytes);
   return leaf(buffer, shape, dtype, SourceLocation::current());
 }
 
+Tensor Tensor::from(const std::vector<bool>& values, const Shape& shape) {
+  check_count("from", values.size(), shape);
+  ir::Buffer* buffer = runtime::allocate(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) buffer->data[i] = std::byte{values[i]};
+  return leaf(buffer, shape, DType::Bool, SourceLocation::current());
+}
+Tensor Tensor::from(const std::vector<bool>& values) {
+  return from(values, Shape{static_cast<std::int64_t>(values.size())});
+}
+
 Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner) {
-  return borrow_with(data, shape, dtype, std::move(owner), {});
+  return borrow_with(data, shape, nullptr, dtype, std::move(owner), {});
 }
 Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype,
                       std::function<void(const void*)> deleter) {
-  return borrow_with(data, shape, dtype, {}, std::move(deleter));
+  return borrow_with(data, shape, nullptr, dtype, {}, std::move(deleter));
+}
+Tensor Tensor::borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
+                      std::shared_ptr<const void> owner) {
+  return borrow_with(data, shape, &strides, dtype, std::move(owner), {});
+}
+Tensor Tensor::borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
+                      std::function<void(const void*)> deleter) {
+  return borrow_with(data, shape, &strides, dtype, {}, std::move(deleter));
 }
 
-void Tensor::check_count(std::size_t have, const Shape& shape) {
-  for (std::int64_t extent : shape)
-    if (extent < 0) throw UserError(cat("[from] negative extent in shape ", shape.str()));
-  checked_bytes("from", shape, DType::Bool);
+void Tensor::check_count(std::string_view op, std::size_t have, const Shape& shape) {
+  checked_bytes(op, shape, DType::Bool);
   if (static_cast<std::int64_t>(have) != shape.numel())
-    throw UserError(cat("[from] ", have, " values for shape ", shape.str(), ", which has ", shape.numel()));
+    throw UserError(cat("[", op, "] ", have, " values for shape ", shape.str(), ", which has ", shape.numel()));
+}
+
+void Tensor::check_room(std::size_t room) const {
+  const ir::Node* node = api::checked("copy_to", *this);
+  if (room != static_cast<std::size_t>(node->numel))
+    throw UserError(cat("[copy_to] the tensor is ", api::describe(node), ", the destination has room for ", room,
+                        " elements"));
 }
 
 Shape Tensor::shape() const { return api::checked("shape", *this)->shape(); }
