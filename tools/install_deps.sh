@@ -9,6 +9,7 @@ packages=(
   zlib1g-dev libzstd-dev libxml2-dev libz3-dev libffi-dev  # that LLVM's CMake package and static libraries name
   libspdlog-dev libxxhash-dev nlohmann-json3-dev libcli11-dev
   libtbb-dev
+  libzip-dev                                      # .npz files
   libgtest-dev libbenchmark-dev
   libmpfr-dev libgmp-dev                          # reference values of the math tests
   libpng-dev                                      # examples that write pictures

@@ -6,6 +6,7 @@
 
 #include <sstream>
 #include <string>
+#include <string_view>
 
 namespace kiln {
 
@@ -16,6 +17,9 @@ std::string cat(Args&&... args) {
   (out << ... << args);
   return out.str();
 }
+
+/// Text from outside as part of a one-line message: no control characters, at most 80 bytes.
+std::string printable(std::string_view text);
 
 [[noreturn]] void internal_error(const char* file, int line, const std::string& what);
 

@@ -25,14 +25,6 @@ namespace {
 
 using Words = std::span<const std::string_view>;
 
-/// Control characters and endless values must not turn one line of error into many.
-std::string printable(std::string_view text) {
-  constexpr std::size_t kLongest = 80;
-  std::string out;
-  for (char c : text.substr(0, kLongest)) out += (static_cast<unsigned char>(c) < 32 || c == 127) ? '?' : c;
-  return text.size() > kLongest ? out + "..." : out;
-}
-
 /// "a, b or c"
 std::string alternatives(Words words) {
   std::string out;

@@ -10,6 +10,13 @@
 
 namespace kiln {
 
+std::string printable(std::string_view text) {
+  constexpr std::size_t kLongest = 80;
+  std::string out;
+  for (char c : text.substr(0, kLongest)) out += (static_cast<unsigned char>(c) < 32 || c == 127) ? '?' : c;
+  return text.size() > kLongest ? out + "..." : out;
+}
+
 void internal_error(const char* file, int line, const std::string& what) {
   throw InternalError(cat("[internal] ", what, " (", file, ":", line, "). This is a bug in Kiln; please report it."));
 }
