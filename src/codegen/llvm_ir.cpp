@@ -189,6 +189,7 @@ class FunctionEmitter {
     if (n.prim == Prim::Const) return constant_of(c_, n.type, n.imm);
     if (n.prim == Prim::Var) return scopes_[static_cast<std::size_t>(var_scope_[n.imm])].index;
     if (n.prim == Prim::Acc) return accs_[n.imm].result;
+    if (const ExprId same = spelled_out(n); same != kNoExpr) return scalar(same);
     // Operands first: each is placed at its own depth.
     Value* in[3] = {};
     int i = 0;
@@ -210,6 +211,17 @@ class FunctionEmitter {
     });
   }
 
+  /// The same value in primitives that have instructions, or kNoExpr when `n` has one.
+  ExprId spelled_out(const ExprNode& n) {
+    if (n.prim == Prim::FromIndex) return n.a;
+    if (n.prim != Prim::IndexDiv) return kNoExpr;
+    // By a reciprocal: (x + 1/2)/d is at least 1/(2d) away from every integer, which is more than the product's
+    // rounding error.
+    const E x{&pool_, n.a}, d{&pool_, n.b};
+    const E reciprocal = x.lit(DType::Float64, 1.0) / kernel::cast(d, DType::Float64);
+    return kernel::cast_in_range((kernel::cast(x, DType::Float64) + 0.5) * reciprocal, DType::Int64).id;
+  }
+
   /// The values on all lanes of the current Vector loop.
   Value* vector(ExprId e) {
     sync();
@@ -222,6 +234,7 @@ class FunctionEmitter {
       return place(depth_of(e), e, vector_, [&] { return b_.CreateVectorSplat(count, s); });
     }
     if (n.prim == Prim::Acc) return accs_[n.imm].result;
+    if (const ExprId same = spelled_out(n); same != kNoExpr) return vector(same);
     if (n.prim == Prim::Var) {
       return place(depth_of(e), e, vector_, [&] {
         llvm::SmallVector<llvm::Constant*, 64> steps;

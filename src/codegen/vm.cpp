@@ -330,8 +330,9 @@ void VmProgram::body(const kernel::Frame& frame, std::int64_t begin, std::int64_
   Machine(body_, buffers_, frame, scratch, memory).run(begin, end);
 }
 
-void VmProgram::finish(const kernel::Frame& frame, std::byte* scratch, std::byte* memory) const {
-  if (has_finish()) Machine(finish_, buffers_, frame, scratch, memory).run(0, 1);
+void VmProgram::finish(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch,
+                       std::byte* memory) const {
+  if (has_finish()) Machine(finish_, buffers_, frame, scratch, memory).run(begin, end);
 }
 
 }  // namespace kiln::codegen

@@ -26,7 +26,7 @@ class VmProgram {
   bool has_finish() const { return !finish_.code.empty(); }
   /// As KernelFn, with the working memory.
   void body(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch, std::byte* memory) const;
-  void finish(const kernel::Frame& frame, std::byte* scratch, std::byte* memory) const;
+  void finish(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch, std::byte* memory) const;
 
   const VmSection& body_code() const { return body_; }
   const VmSection& finish_code() const { return finish_; }

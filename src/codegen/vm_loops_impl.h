@@ -204,6 +204,8 @@ constexpr bool applies() {
       return is_integer<T>;
     case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
       return same<T, float>;
+    case Prim::FromIndex: case Prim::IndexDiv:
+      return same<T, std::int64_t>;
   }
   return false;  // a primitive that is new: the general form serves it
 }
@@ -267,6 +269,9 @@ KILN_INLINE T apply_int(T a, T b) {
   if constexpr (P == Prim::Sub) return static_cast<T>(ua - ub);
   if constexpr (P == Prim::Mul) return static_cast<T>(ua * ub);
   if constexpr (P == Prim::Div) return quotient(a, b);
+  if constexpr (P == Prim::FromIndex) return a;
+  if constexpr (P == Prim::IndexDiv)  // see llvm_ir.cpp
+    return static_cast<T>((static_cast<double>(a) + 0.5) * (1.0 / static_cast<double>(b)));
   if constexpr (P == Prim::Rem) {
     const T r = static_cast<T>(ua - static_cast<W>(static_cast<U>(quotient(a, b))) * ub);
     return b == T(0) ? T(0) : r;
@@ -305,7 +310,7 @@ void loop_apply(std::int64_t strips, void* out, const void* a, const void* b, co
   constexpr bool three = P == Prim::Fma;
   constexpr bool one = P == Prim::Neg || P == Prim::Abs || P == Prim::Sqrt || P == Prim::Floor || P == Prim::Ceil ||
                        P == Prim::Trunc || P == Prim::RoundEven || P == Prim::Not || P == Prim::Exponent ||
-                       P == Prim::Mantissa;
+                       P == Prim::Mantissa || P == Prim::FromIndex;
   for (; strips > 0; --strips, o += kStrip, x += sx, y += sy, z += sz) {
     if constexpr (one) KILN_LANES o[i] = apply<P, T>(x[i], x[i], x[i]);
     else if constexpr (three) KILN_LANES o[i] = apply<P, T>(x[i], y[i], z[i]);

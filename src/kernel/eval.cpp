@@ -119,6 +119,7 @@ constexpr bool applies() {
       return !fp;
     case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
       return std::is_same_v<T, float>;
+    case Prim::FromIndex: case Prim::IndexDiv: return std::is_same_v<T, std::int64_t>;
   }
   return false;
 }
@@ -183,6 +184,8 @@ T apply_int(T a, T b) {
   if constexpr (P == Prim::Add) return static_cast<T>(ua + ub);
   if constexpr (P == Prim::Sub) return static_cast<T>(ua - ub);
   if constexpr (P == Prim::Mul) return static_cast<T>(ua * ub);
+  if constexpr (P == Prim::FromIndex) return a;
+  if constexpr (P == Prim::IndexDiv) return b != T{0} ? static_cast<T>(a / b) : T{0};  // b > 0 wherever it is used
   if constexpr (P == Prim::Div || P == Prim::Rem) {
     if (b == T{0}) return T{0};
     if constexpr (std::is_signed_v<T>) {

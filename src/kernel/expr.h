@@ -124,6 +124,9 @@ E round_even(E a);
 E cast(E a, DType type);
 E cast_in_range(E a, DType type);  // float -> int, caller knows that the value fits
 E bitcast(E a, DType type);
+// Int64 only.
+E from_index(E a);
+E index_div(E a, E b);  // floor(a/b), 0 <= a < 2^50, 0 < b
 // Float32 only; prims.def has their preconditions.
 E div_bounded(E a, E b);
 E scale(E a, E exponent);

@@ -157,9 +157,9 @@ class Interpreter {
 
 }  // namespace
 
-void interpret(const Kernel& kernel, const KernelMemory& memory, std::int64_t grid) {
+void interpret(const Kernel& kernel, const KernelMemory& memory, std::int64_t grid, std::int64_t finish_grid) {
   Interpreter(kernel, memory).block(kernel.body, grid);
-  if (!kernel.finish.empty()) Interpreter(kernel, memory).block(kernel.finish, 1);
+  if (!kernel.finish.empty()) Interpreter(kernel, memory).block(kernel.finish, finish_grid);
 }
 
 }  // namespace kiln::kernel

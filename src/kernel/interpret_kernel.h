@@ -24,6 +24,7 @@ struct KernelMemory {
 
 /// Runs the body for grid iterations [0, grid), then finish. Pre: verify(kernel). Throws InternalError on an access
 /// outside a buffer.
-void interpret(const Kernel& kernel, const KernelMemory& memory, std::int64_t grid);
+void interpret(const Kernel& kernel, const KernelMemory& memory, std::int64_t grid,
+               std::int64_t finish_grid = 0);
 
 }  // namespace kiln::kernel

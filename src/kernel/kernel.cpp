@@ -20,10 +20,11 @@ class KeyWriter {
   Hash128 run() {
     put(k_.buffers.size() | std::uint64_t{k_.accs.size()} << 16 | std::uint64_t{k_.slots.size()} << 32 |
         std::uint64_t{k_.fma} << 48);
+    put(k_.threads.block | std::uint64_t{k_.threads.team} << 16 | std::uint64_t{k_.threads.narrow} << 32);
     put(k_.n_params | std::uint64_t{k_.n_vars} << 32);
     for (const BufferDecl& b : k_.buffers)
       put(static_cast<std::uint64_t>(b.role) | static_cast<std::uint64_t>(b.dtype) << 8 |
-          std::uint64_t{b.alignment} << 16 | std::uint64_t{b.stream} << 24 | std::uint64_t{b.offset_param} << 32);
+          std::uint64_t{b.alignment} << 16 | std::uint64_t{b.stream} << 24 | std::uint64_t{b.vector} << 25 | std::uint64_t{b.offset_param} << 32);
     for (const AccDecl& a : k_.accs)
       put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8);
     for (DType t : k_.slots) put(static_cast<std::uint64_t>(t));
@@ -54,7 +55,8 @@ class KeyWriter {
     const std::uint64_t extent = l.kind == LoopKind::Grid || l.extent == kNoExpr ? kNoExpr : number(l.extent);
     put(static_cast<std::uint64_t>(Stmt::Kind::Loop) | static_cast<std::uint64_t>(l.kind) << 8 |
         std::uint64_t{l.lanes} << 16 | std::uint64_t{l.var} << 32);
-    put(extent | std::uint64_t{l.accs.size()} << 32);
+    put(extent | std::uint64_t{l.accs.size()} << 32 | std::uint64_t{l.steps} << 48 |
+        std::uint64_t{l.ragged} << 47);
     for (std::uint32_t acc : l.accs) put(acc);
     block(l.body);
   }

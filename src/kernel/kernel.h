@@ -3,7 +3,8 @@
 // A kernel knows classes, not sizes: extents, strides and offsets are Params (int64 values given at launch),
 // user scalars are Slots. Two regions with equal Kernels share one executable. Sections:
 //   body    one Grid loop (or none): its iterations are independent and may run on any thread in any order
-//   finish  runs once, after all grid iterations; combines partial results. May be empty.
+//   finish  one Grid loop, which combines partial results; may be empty. Its iteration g may run once the iterations
+//           [g·n, (g+1)·n) of body's are done, n being the quotient of both loops' extents.
 // Loop kinds: Grid and Serial are scalar loops; Vector runs its variable over lanes, the last lanes masked. Inside
 // a Vector loop an expression that depends on its variable is a vector, everything else stays scalar and is
 // evaluated once, outside the loop: emitters place each expression at the outermost loop that has its operands.
@@ -27,9 +28,11 @@ struct BufferDecl {
   enum class Role : std::uint8_t { In, Out, Partial, Scratch } role;
   DType dtype;
   std::uint8_t alignment = 1;  // bytes the pointer is known to be a multiple of, at most 64
+  bool vector = false;         // accesses that run along the lanes begin at multiples of all lanes' bytes
   bool stream = false;         // more than the caches hold: Out is stored past them, In is fetched ahead (contiguous
                                // vector accesses only)
-  std::uint32_t offset_param = 0;  // Scratch: parameter holding its byte offset in the thread's scratch memory
+  std::uint32_t offset_param = 0;  // Scratch: parameter holding its byte offset in the thread's scratch memory (on a
+                                   // GPU it is registers, indexed by the variable of a Vector loop with known steps)
 };
 
 /// A reduction: starts at the monoid's identity when its loop begins, final when the loop has ended. ArgMax/ArgMin
@@ -53,6 +56,18 @@ struct LoopDecl {
   std::vector<std::uint32_t> accs;  // accumulators that live across this loop's iterations
   std::vector<Stmt> body;
   std::uint16_t lanes = 1;          // Vector: iterations run side by side (a multiple of the register width is fine)
+  // Vector, where threads share it:
+  std::uint16_t steps = 0;          // extent <= team · lanes · steps; 0: not known
+  bool ragged = false;              // the extent need not be a multiple of lanes
+};
+
+/// How the threads of a GPU share a kernel. A team takes one Grid iteration at a time: every thread of it runs the same
+/// statements, a Vector loop's iterations are dealt to the team's threads `lanes` adjacent ones at a time, and stores
+/// outside Vector loops are made once.
+struct Threads {
+  std::uint16_t block = 0;  // of a block; 0: this kernel is not for a GPU
+  std::uint16_t team = 0;   // of a team: a power of two of at most 32, or `block`
+  bool narrow = false;      // index arithmetic fits 32 bits
 };
 
 struct Kernel {
@@ -66,6 +81,7 @@ struct Kernel {
   std::uint32_t n_params = 0;
   std::uint32_t n_vars = 0;
   bool fma = true;         // contraction of a*b+c allowed
+  Threads threads;
   std::string label;       // readable name, not part of the key
 };
 
@@ -82,7 +98,7 @@ struct Frame {
   const std::int64_t* params;
   const std::uint64_t* slots;
 };
-/// body: grid iterations [begin, end), `scratch` per-thread memory. finish is called as (frame, 0, 1, scratch).
+/// Iterations [begin, end) of a section's grid, `scratch` per-thread memory.
 using KernelFn = void (*)(const Frame* frame, std::int64_t begin, std::int64_t end, std::byte* scratch);
 
 }  // namespace kiln::kernel

@@ -28,18 +28,19 @@ class Verifier {
                       b.offset_param);
     }
     visited_.assign(k_.loops.size(), false);
-    section(k_.body, true);
-    section(k_.finish, false);
+    section(k_.body);
+    section(k_.finish);
   }
 
  private:
   enum class AccState : std::uint8_t { Unborn, Open, Final, Dead };
 
-  void section(const std::vector<Stmt>& body, bool may_have_grid) {
+  void section(const std::vector<Stmt>& body) {
     std::fill(valid_.begin(), valid_.end(), false);
+    bool may_have_grid = true;
     for (const Stmt& s : body)
       if (s.kind == Stmt::Kind::Loop && s.target < k_.loops.size() && k_.loops[s.target].kind == LoopKind::Grid) {
-        KILN_CHECK_THAT(may_have_grid, "a second grid loop, or one in finish");
+        KILN_CHECK_THAT(may_have_grid, "a second grid loop");
         may_have_grid = false;
       }
     scope(body, 0);
@@ -155,6 +156,7 @@ class Verifier {
         return same && is_float(n.type);
       case Prim::Not: case Prim::Rem: case Prim::And: case Prim::Or: case Prim::Xor: case Prim::Shl: case Prim::Shr:
         return same && !is_float(n.type);
+      case Prim::FromIndex: case Prim::IndexDiv: return same && n.type == DType::Int64;
       case Prim::Cast: return true;
       case Prim::CastInRange: return is_float(a) && is_int(n.type);
       case Prim::Bitcast: return size_of(a) == size_of(n.type);

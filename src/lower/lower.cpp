@@ -40,6 +40,8 @@ void RegionLowering::build_loops() {
 void RegionLowering::complete() {
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
   k_.fma = target_.fma;
+  k_.threads = s_.threads;
+  if (target_.gpu) k_.threads.narrow = index_is_narrow();
   out_.form = s_.form;
   double points = 1;
   for (const Group& g : groups_) points *= static_cast<double>(g.extent);

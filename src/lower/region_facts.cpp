@@ -7,12 +7,16 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <span>
 
 namespace kiln::lower {
 namespace {
 
 constexpr float kCacheCost = 10;                   // primitives above which a value is kept for the next phase
 constexpr std::int64_t kScratchLimit = 128 << 10;  // bytes of a row kept in scratch: within L2
+constexpr int kRegisterLimit = 96;                 // values a GPU thread keeps
+constexpr std::int64_t kAccessBytes = 16;          // of a GPU's widest access
+constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
 
 bool is_computed(const Entry& e) { return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Pad; }
 
@@ -97,6 +101,8 @@ void RegionLowering::choose() {
       f.out_bytes = std::max(f.out_bytes, g_[o.node].numel * size_of(g_[o.node].dtype));
   }
   f.across = axis_across();
+  if (target_.gpu) f.vector = vector_elements();
+  for (const Entry& e : p_.entries) f.loads += e.kind == Entry::Kind::Load && walks_last_group(e.index);
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));
   s_ = std::get<schedule::Schedule>(answer);
@@ -119,6 +125,85 @@ int RegionLowering::axis_across() const {
   return across;
 }
 
+// ---- what a GPU asks ----------------------------------------------------------------------------------------------
+
+/// Whether an index changes along the last group.
+bool RegionLowering::walks_last_group(const Index& index) const {
+  const Group& last = groups_.back();
+  for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
+    const Atom& atom = p_.space.atom(term.atom);
+    if (atom.kind == Atom::Kind::Value) return true;  // it may
+    if (atom.kind == Atom::Kind::Axis ? term.atom >= last.first && term.atom <= last.last : walks_last_group(atom.of))
+      return true;
+  }
+  return false;
+}
+
+/// Whether an index takes elements of the last group one after the other; then `aligned` tells whether it begins at a
+/// multiple of `elements` wherever the last group begins.
+bool RegionLowering::runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const {
+  const Group& last = groups_.back();
+  if (index.coef(last.last) != 1) return false;
+  aligned = true;
+  for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
+    if (term.atom >= p_.space.axis_count() && walks_last_group(p_.space.atom(term.atom).of)) return false;
+    if (term.atom < p_.space.axis_count() && term.atom >= last.first && term.atom <= last.last) continue;
+    aligned &= term.coef % elements == 0;
+  }
+  return true;
+}
+
+/// Adjacent elements of the last group that 16-byte accesses of all operands along it may take at once; 1 if one of
+/// them is not aligned.
+int RegionLowering::vector_elements() const {
+  struct Access {
+    const Index* index;
+    DType type;
+    std::int64_t base;  // bytes that its memory is a multiple of, or 0: any
+    std::int64_t offset;
+  };
+  std::vector<Access> accesses;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load || e.predicates >= 0) continue;
+    const GraphNode& n = g_[e.node];
+    const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
+    accesses.push_back({&e.index, n.dtype, base, e.index.c * size_of(n.dtype)});
+  }
+  for (const auto& o : p_.outputs) {
+    const Index& index = o.row ? p_.row_linear : p_.full_linear;
+    accesses.push_back({&index, g_[o.node].dtype, 0, index.c * size_of(g_[o.node].dtype)});
+  }
+  bool aligned = true;
+  std::int64_t narrowest = kAccessBytes, widest = 1;
+  for (const Access& a : accesses)
+    if (runs_along_last_group(*a.index, 1, aligned)) {
+      narrowest = std::min(narrowest, size_of(a.type));
+      widest = std::max(widest, size_of(a.type));
+    }
+  const std::int64_t elements = std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
+  if (elements <= 1 || (groups_.size() > 1 && groups_.back().extent % elements != 0)) return 1;
+  for (const Access& a : accesses) {
+    if (!runs_along_last_group(*a.index, elements, aligned)) continue;
+    const std::int64_t bytes = std::min(kAccessBytes, elements * size_of(a.type));
+    if (!aligned || a.offset % bytes != 0 || a.base % bytes != 0) return 1;
+  }
+  return static_cast<int>(elements);
+}
+
+/// Whether every index, and every step on the way to it, is far from overflowing 32 bits.
+bool RegionLowering::index_is_narrow() const {
+  double points = 1;
+  for (const Group& g : groups_) points *= static_cast<double>(std::max<std::int64_t>(g.extent, 1));
+  bool narrow = points < static_cast<double>(kNarrow) && out_.grid < kNarrow && rows_ * chunks_ < kNarrow;
+  each_index([&](const Index& i) {
+    std::int64_t reach = std::abs(i.c);
+    for (const Term& term : std::span(i.terms, static_cast<std::size_t>(i.n)))
+      reach += std::abs(term.coef) * (p_.space.atom(term.atom).extent + std::abs(p_.space.atom(term.atom).lo));
+    narrow &= reach < kNarrow;
+  });
+  return narrow;
+}
+
 // ---- uses ---------------------------------------------------------------------------------------------------------
 
 /// Which phases need which entries; expensive values needed again later are kept in scratch memory.
@@ -128,14 +213,15 @@ void RegionLowering::mark_uses() {
   for (const auto& o : p_.outputs)
     if (!o.row) es[o.entry].used_in |= 1u << es[o.entry].phase;
   scratch_.assign(es.size(), -1);
-  const bool may_keep = s_.form == Form::Rows && phases_ > 0;
+  const bool may_keep = s_.form == Form::Rows && phases_ > 0 && (!target_.gpu || s_.steps > 0);
   const std::vector<float> tree = may_keep ? tree_costs() : std::vector<float>{};
   for (auto id = static_cast<EntryId>(es.size()); id-- > 0;) {
     const Entry& e = es[id];
     if (!e.used_in || e.kind == Entry::Kind::Reduce) continue;
     std::uint32_t operands_used_in = e.used_in;
     const std::uint32_t first = e.used_in & (~e.used_in + 1);
-    if (may_keep && e.used_in != first && tree[id] >= kCacheCost && is_computed(e) && keep_in_scratch(id))
+    const bool worth = may_keep && ((is_computed(e) && tree[id] >= kCacheCost) || (target_.gpu && e.kind == Entry::Kind::Load));
+    if (worth && e.used_in != first && keep_in_scratch(id))
       operands_used_in = first;
     p_.each_operand(e, [&](EntryId in) { es[in].used_in |= operands_used_in; });
   }
@@ -161,7 +247,13 @@ bool RegionLowering::keep_in_scratch(EntryId id) {
     if (g.reduced) row *= g.extent;
   const DType type = compute_type(g_[p_.entries[id].node].dtype);
   const std::int64_t bytes = ceil_div(row * size_of(type), 64) * 64;
-  if (out_.scratch_bytes + bytes > kScratchLimit || !varies(id)) return false;
+  if (!varies(id)) return false;
+  if (target_.gpu) {
+    const auto kept = std::count_if(scratch_.begin(), scratch_.end(), [](std::int32_t buffer) { return buffer >= 0; });
+    if ((kept + 1) * s_.steps * s_.lanes > kRegisterLimit) return false;
+  } else if (out_.scratch_bytes + bytes > kScratchLimit) {
+    return false;
+  }
   scratch_[id] = static_cast<std::int32_t>(scratch_buffer(type, bytes));
   return true;
 }

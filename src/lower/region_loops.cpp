@@ -112,9 +112,8 @@ Stmt RegionLowering::loop(LoopDecl decl) {
 /// A loop on lanes over a range of one group, or of several adjacent ones as one.
 Stmt RegionLowering::lane_loop(const Range& range, Groups axes, const Fill& fill) {
   LoopDecl v;
-  v.kind = LoopKind::Vector;
-  v.lanes = static_cast<std::uint16_t>(s_.lanes);
   v.var = new_var();
+  put_on_lanes(v);
   v.extent = range.count.id;
   lane_ = var(v.var);
   const E at = range.first + lane_;
@@ -123,6 +122,14 @@ Stmt RegionLowering::lane_loop(const Range& range, Groups axes, const Fill& fill
   forget();
   fill(v.body);
   return loop(std::move(v));
+}
+
+/// Makes a loop run on lanes, and on the threads of a team.
+void RegionLowering::put_on_lanes(LoopDecl& loop) const {
+  loop.kind = LoopKind::Vector;
+  loop.lanes = static_cast<std::uint16_t>(s_.lanes);
+  loop.steps = static_cast<std::uint16_t>(s_.steps);
+  loop.ragged = s_.ragged;
 }
 
 /// A loop over each group, the first over a part of its group if `outermost` says so; none is complete yet.
@@ -182,10 +189,7 @@ void RegionLowering::phase_body(Body& body) {
 void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost) {
   forget();
   std::vector<LoopDecl> nest = open_nest(order, outermost);
-  if (vector) {
-    nest.back().kind = LoopKind::Vector;
-    nest.back().lanes = static_cast<std::uint16_t>(s_.lanes);
-  }
+  if (vector) put_on_lanes(nest.back());
   for (const Reduction& r : reductions_)
     if (r.phase == phase_) nest.front().accs.push_back(r.acc);
   phase_body(nest.back().body);

@@ -89,6 +89,10 @@ class RegionLowering {
   bool varies(EntryId id) const;
   std::vector<float> tree_costs() const;
   bool keep_in_scratch(EntryId id);
+  bool walks_last_group(const Index& index) const;
+  bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
+  int vector_elements() const;
+  bool index_is_narrow() const;
 
   // Parameters. A role is one parameter whatever its value; what it belongs to (owner) tells roles of a kind apart.
   enum RoleKind : std::uint64_t { kExtent = 1, kStride, kOffset, kAtomCoef, kDivisor, kPredicate, kSize };
@@ -97,7 +101,7 @@ class RegionLowering {
     kRowOwner = 0xfffe0000u,
     kOutputOwner = 0xffff0000u,  // plus the node
   };
-  enum Size : std::uint64_t { kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows };
+  enum Size : std::uint64_t { kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
   }
@@ -160,6 +164,7 @@ class RegionLowering {
 
   // Loops and statements.
   Stmt loop(LoopDecl decl);
+  void put_on_lanes(LoopDecl& loop) const;
   Stmt lane_loop(const Range& range, Groups axes, const Fill& fill);
   std::vector<LoopDecl> open_nest(Groups order, const std::optional<Range>& outermost);
   LoopDecl fold(std::vector<LoopDecl> nest);
@@ -190,7 +195,8 @@ class RegionLowering {
   // Chunks of the outermost reduced axis, and the finish section.
   void declare_chunks();
   void reduce_chunk(Body& body, E chunk);
-  void build_finish(bool on_lanes, const std::vector<AccDecl>& accs);
+  void over_group(Body& into, E group, Groups columns, E block_length, const Fill& fill);
+  void build_finish(std::int64_t groups, Groups columns, E block_length, const std::vector<AccDecl>& accs);
   Stmt finish_update(const Reduction& r, E at);
   E value_at_position(const Reduction& r, E position);
 
@@ -221,7 +227,7 @@ class RegionLowering {
   std::vector<E> memo_;   // per entry
 
   // Chunks.
-  std::int64_t chunks_ = 1, rows_ = 1;
+  std::int64_t chunks_ = 1, rows_ = 1;  // rows: of the finish section
   E n_chunks_, n_rows_;   // the same as parameters
   E chunk_base_;          // Stripes in chunks: where the chunk's partial results begin
 };

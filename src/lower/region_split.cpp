@@ -20,22 +20,24 @@ void RegionLowering::declare_chunks() {
 void RegionLowering::build_split() {
   declare_chunks();
   LoopDecl grid = open_grid();
-  const auto [rest, chunk] = divide_with_rest(var(grid.var), n_chunks_);
-  std::int64_t items = rows_;
-  const bool columns = s_.form == Form::SplitColumns;
-  if (columns) {
-    const int last = last_group();
-    const std::vector<int> outer = kept_groups({last});
-    const E block = block_of(rest, outer, blocks_of(last));
-    const Range range = block_range(block, konst(s_.block), last);
-    grid.body.push_back(lane_loop(range, {last}, [&, c = chunk](Body& body) { reduce_chunk(body, c); }));
-    items = product(outer) * blocks_of(last);
-  } else {
-    decompose(rest, kept_groups());
-    reduce_chunk(grid.body, chunk);
+  const auto [group, chunk] = divide_with_rest(var(grid.var), n_chunks_);
+  const std::vector<int> columns = s_.form == Form::SplitColumns ? std::vector<int>{last_group()} : std::vector<int>{};
+  over_group(grid.body, group, columns, konst(s_.block), [&, c = chunk](Body& body) { reduce_chunk(body, c); });
+  const std::int64_t groups = columns.empty() ? rows_ : product(kept_groups({last_group()})) * blocks_of(last_group());
+  close_grid(std::move(grid), groups * chunks_);
+  build_finish(groups, columns, konst(s_.block), std::vector<AccDecl>(k_.accs));
+}
+
+/// Fills the body for the rows of a group, whose chunks are combined with each other: one row, or with `columns` (the
+/// last group or none) a block of columns on lanes.
+void RegionLowering::over_group(Body& into, E group, Groups columns, E block_length, const Fill& fill) {
+  if (columns.empty()) {
+    decompose(group, kept_groups());
+    return fill(into);
   }
-  close_grid(std::move(grid), items * chunks_);
-  build_finish(columns, std::vector<AccDecl>(k_.accs));
+  const int last = columns.front();
+  const E block = block_of(group, kept_groups({last}), blocks_of(last));
+  into.push_back(lane_loop(block_range(block, block_length, last), columns, fill));
 }
 
 /// Reduces a chunk of the current row, or of each column on lanes, and stores the partial results. A position's
@@ -52,34 +54,35 @@ void RegionLowering::reduce_chunk(Body& body, E chunk) {
   }
 }
 
-/// The finish section: for every row, the partial results of all chunks combined in registers, then its outputs.
-/// `accs` are the accumulators that the partial results come from.
-void RegionLowering::build_finish(bool on_lanes, const std::vector<AccDecl>& accs) {
+/// The finish section: for every row of a group, the partial results of all chunks combined in registers, then its
+/// outputs. `accs` are the accumulators that the partial results come from.
+void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_length, const std::vector<AccDecl>& accs) {
   in_finish_ = true;
   forget();
   std::fill(axis_.begin(), axis_.end(), E{});
-  LoopDecl rows;
-  rows.var = new_var();
-  if (on_lanes) {
-    rows.kind = LoopKind::Vector;
-    rows.lanes = static_cast<std::uint16_t>(s_.lanes);
-  }
-  rows.extent = n_rows_.id;
-  const E row = var(rows.var);
-  decompose(row, kept_groups());
-  LoopDecl chunk;
-  chunk.var = new_var();
-  chunk.extent = n_chunks_.id;
-  for (Reduction& r : reductions_) {
-    r.final_acc = static_cast<std::uint32_t>(k_.accs.size());
-    k_.accs.push_back(accs[r.acc]);
-    chunk.accs.push_back(r.final_acc);
-    chunk.body.push_back(finish_update(r, var(chunk.var) * n_rows_ + row));
-  }
-  rows.body.push_back(loop(std::move(chunk)));
-  store_rows(rows.body, 1);
-  store_rows(rows.body, 0);
-  k_.finish.push_back(loop(std::move(rows)));
+  LoopDecl grid;
+  grid.kind = LoopKind::Grid;
+  grid.var = new_var();
+  grid.extent = size(kGroups, groups).id;
+  over_group(grid.body, var(grid.var), columns, block_length, [&](Body& body) {
+    forget();
+    const E row = row_index();
+    LoopDecl chunk;
+    chunk.var = new_var();
+    chunk.extent = n_chunks_.id;
+    if (target_.gpu && columns.empty()) chunk.kind = LoopKind::Vector;  // a team combines its row's chunks
+    for (Reduction& r : reductions_) {
+      r.final_acc = static_cast<std::uint32_t>(k_.accs.size());
+      k_.accs.push_back(accs[r.acc]);
+      chunk.accs.push_back(r.final_acc);
+      chunk.body.push_back(finish_update(r, var(chunk.var) * n_rows_ + row));
+    }
+    body.push_back(loop(std::move(chunk)));
+    store_rows(body, 1);
+    store_rows(body, 0);
+  });
+  out_.finish_grid = groups;
+  k_.finish.push_back(loop(std::move(grid)));
 }
 
 /// Combines the partial result at `at`.

@@ -127,8 +127,9 @@ void RegionLowering::build_stripes() {
   }
   std::erase_if(grid.body, [&](const Stmt& s) { return k_.loops[s.target].body.empty(); });
   const std::vector<AccDecl> accs = std::exchange(k_.accs, {});  // only the finish section combines in registers
-  close_grid(std::move(grid), product(outer) * blocks_of(last) * chunks_);
-  if (s_.chunk) build_finish(true, accs);
+  const std::int64_t groups = product(outer) * blocks_of(last);
+  close_grid(std::move(grid), groups * chunks_);
+  if (s_.chunk) build_finish(groups, {last}, size(kBlock, s_.block), accs);
 }
 
 }  // namespace kiln::lower

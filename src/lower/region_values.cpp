@@ -14,10 +14,7 @@ namespace kiln::lower {
 
 E divide(E x, E d) {
   if (d.node().prim == Prim::Const && d.node().imm == 1) return x;
-  // By a reciprocal: (x + 1/2)/d is at least 1/(2d) away from every integer, which is more than the product's
-  // rounding error.
-  const E reciprocal = x.lit(DType::Float64, 1.0) / kernel::cast(d, DType::Float64);
-  return kernel::cast_in_range((kernel::cast(x, DType::Float64) + 0.5) * reciprocal, DType::Int64);
+  return kernel::index_div(x, d);
 }
 
 std::pair<E, E> divide_with_rest(E x, E d) {
@@ -60,14 +57,19 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   out_.bytes += bytes;
   bool stream = bytes >= target_.stream_bytes;
   p_.space.each_value(e.index, [&](EntryId) { stream = false; });  // jumps about
-  return new_buffer({BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype)), stream},
-                    {kind, id, offset, 0});
+  BufferDecl decl{BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype))};
+  decl.stream = stream;
+  decl.vector = target_.gpu && s_.lanes > 1;
+  return new_buffer(decl, {kind, id, offset, 0});
 }
 
 std::uint32_t RegionLowering::output_buffer(NodeId node, bool stream) {
   const DType t = g_[node].dtype;
   out_.bytes += g_[node].numel * size_of(t);
-  return new_buffer({BufferDecl::Role::Out, t, 64, stream}, {BufferSource::Kind::Node, node, 0, 0});
+  BufferDecl decl{BufferDecl::Role::Out, t, 64};
+  decl.stream = stream;
+  decl.vector = target_.gpu && s_.lanes > 1;
+  return new_buffer(decl, {BufferSource::Kind::Node, node, 0, 0});
 }
 
 std::uint32_t RegionLowering::scratch_buffer(DType type, std::int64_t bytes) {
@@ -190,7 +192,10 @@ E RegionLowering::build_entry(EntryId id) {
   switch (e.kind) {
     case Entry::Kind::Load: return build_load(id);
     case Entry::Kind::Scalar: return build_scalar(e.node);
-    case Entry::Kind::Iota: return kernel::cast(to_expr(e.index, id), type);
+    case Entry::Kind::Iota: {
+      const E index = to_expr(e.index, id);
+      return type == DType::Int64 ? kernel::from_index(index) : kernel::cast(index, type);
+    }
     case Entry::Kind::Op: return build_op(e);
     case Entry::Kind::Pad:
       return kernel::select(predicate_expr(e.predicates, e.predicates_end), build(e.in[0]),

@@ -132,7 +132,7 @@ class Run {
         e.body(&frame, begin, end, scratch_bytes ? cpu::scratch(scratch_bytes) : nullptr);
       });
     }
-    if (e.finish) e.finish(&frame, 0, 1, nullptr);
+    if (e.finish) e.finish(&frame, 0, l.finish_grid, nullptr);
   }
 
   void matmul(const Matmul& m) {

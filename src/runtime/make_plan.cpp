@@ -128,6 +128,7 @@ class PlanMaker {
     l.params = std::move(lowered->params);
     for (std::int32_t s : lowered->slots) l.slots.push_back(static_cast<std::uint32_t>(s));
     l.grid = lowered->grid;
+    l.finish_grid = lowered->finish_grid;
     l.grain = lowered->grain;
     l.scratch_bytes = lowered->scratch_bytes;
     l.bytes = lowered->bytes;

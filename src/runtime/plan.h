@@ -28,7 +28,7 @@ struct Launch {
   std::vector<Place> buffers;
   std::vector<std::int64_t> params;
   std::vector<std::uint32_t> slots;  // plan slot of each kernel slot
-  std::int64_t grid = 1, grain = 1, scratch_bytes = 0;
+  std::int64_t grid = 1, finish_grid = 0, grain = 1, scratch_bytes = 0;
   std::int64_t bytes = 0;            // memory traffic, each operand once
   double work = 0;                   // primitives in all
   std::string ops, shape;            // for logs

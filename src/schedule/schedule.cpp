@@ -15,6 +15,7 @@ constexpr std::int64_t kTile = 64;            // elements each way: 64 lines of 
 constexpr std::int64_t kStripeAbove = 32;     // reduced elements from which columns are read row by row
 constexpr std::int64_t kStripe = 4096;        // columns of a stripe at most: its accumulators stay in the first cache
 constexpr std::int64_t kSmallWork = 32768;    // elements one thread handles faster than two are woken
+constexpr std::int64_t kSmallWorkGpu = 1 << 20;  // elements that take less time than a launch even on few multiprocessors
 
 int base_lanes(const Facts& f, const Target& t) {
   return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
@@ -39,14 +40,15 @@ std::int64_t chunk_of(std::int64_t extent, std::int64_t want) {
 
 std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target) {
   const std::int64_t total = rows * row_length;
-  if (total <= kSmallWork) return {};
-  const std::int64_t items = columns ? std::max<std::int64_t>(1, rows / (target.vector_bytes / 4)) : rows;
-  if (items >= target.threads) return {};
+  if (total <= (target.gpu ? kSmallWorkGpu : kSmallWork)) return {};
+  const std::int64_t items = columns ? std::max<std::int64_t>(1, rows / (target.gpu ? 32 : target.vector_bytes / 4)) : rows;
+  if (items >= (target.gpu ? target.threads / 2 : target.threads)) return {};
   return cat(items, " independent ", columns ? "column blocks" : "rows", " keep fewer than ", target.threads,
              " threads busy over ", total, " elements");
 }
 
 std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
+  if (t.gpu) return schedule_gpu(f, t);
   Schedule s;
   const int lanes = base_lanes(f, t);
   s.stream = f.out_bytes >= t.stream_bytes;

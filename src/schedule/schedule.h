@@ -7,6 +7,7 @@
 //   Flat     no reduction, one axis, cut into blocks
 #pragma once
 
+#include "kernel/kernel.h"
 #include "schedule/target.h"
 
 #include <cstdint>
@@ -30,6 +31,8 @@ struct Facts {
   int prims = 0;               // cost of the innermost body
   int widest_bytes = 4;        // widest element type computed with
   std::int64_t out_bytes = 0;  // bytes of the largest full output
+  int vector = 1;              // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
+  int loads = 0;               // GPU: full operands read
   int across = -1;             // axis that an operand is contiguous along although it is not the last, or -1
 };
 
@@ -41,10 +44,17 @@ struct Schedule {
   std::int64_t run = 0;        // Tiles: elements of the axis `across` a grid item covers
   std::int64_t chunk = 0;      // Split…, Stripes: elements of the outermost reduced axis a grid item covers; 0: all
   bool stream = false;
+  // GPU:
+  kernel::Threads threads;
+  int steps = 0;               // of each Vector loop, when its extent is bounded
+  bool ragged = false;         // Vector loops may end inside a vector
 };
 
 /// A schedule, or one line that says which condition failed.
 std::variant<Schedule, std::string> schedule(const Facts& facts, const Target& target);
+
+/// The same for a GPU; schedule() asks it.
+std::variant<Schedule, std::string> schedule_gpu(const Facts& facts, const Target& target);
 
 /// Whether dependent reductions over rows can run as one kernel (asked by the planner before it merges).
 /// Returns an empty string, or the condition that fails.

@@ -8,7 +8,8 @@
 namespace kiln::schedule {
 
 struct Target {
-  int threads = 1;
+  bool gpu = false;
+  int threads = 1;                   // of a GPU: multiprocessors
   int vector_bytes = 16;
   bool fma = true;
   std::int64_t l2_bytes = 1 << 20;     // of one core

@@ -25,19 +25,20 @@ inline std::vector<const VmLoops*> vm_loops_here() {
 /// Grid iterations [0, grid) in calls of at most `chunk`, then the finish section.
 inline void run_on_vm(const kernel::Kernel& k, const VmLoops& loops, std::span<void* const> buffers,
                       std::span<const std::int64_t> params, std::span<const std::uint64_t> slots,
-                      std::span<std::byte> scratch, std::int64_t grid, std::int64_t chunk) {
+                      std::span<std::byte> scratch, std::int64_t grid, std::int64_t finish_grid, std::int64_t chunk) {
   const VmProgram program(k, loops);
   std::vector<std::byte> memory(static_cast<std::size_t>(program.memory_bytes()) + 64, std::byte{0xa5});
   auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) & ~std::uintptr_t{63});
   const kernel::Frame frame{buffers.data(), params.data(), slots.data()};
   for (std::int64_t begin = 0; begin < grid; begin += chunk)
     program.body(frame, begin, std::min(grid, begin + chunk), scratch.data(), aligned);
-  program.finish(frame, scratch.data(), aligned);
+  program.finish(frame, 0, finish_grid, scratch.data(), aligned);
 }
 
 /// Pre: the kernel has been interpreted over this memory. Runs it again from the same inputs, by the vm, and expects
 /// every output to be the same to the byte.
-inline void expect_vm_agrees(const kernel::Kernel& k, const kernel::KernelMemory& m, std::int64_t grid) {
+inline void expect_vm_agrees(const kernel::Kernel& k, const kernel::KernelMemory& m, std::int64_t grid,
+                             std::int64_t finish_grid = 0) {
   for (const VmLoops* loops : vm_loops_here()) {
     for (const std::int64_t chunk : {grid, std::max<std::int64_t>(1, grid / 3)}) {
       // Every buffer in memory of its own, to the byte, so that a sanitizer sees what reaches beyond it.
@@ -50,7 +51,7 @@ inline void expect_vm_agrees(const kernel::Kernel& k, const kernel::KernelMemory
         pointers.push_back(own ? nullptr : copy.data() + (m.buffers[b].element0 - m.buffers[b].bytes.data()));
       }
       std::vector<std::byte> scratch(m.scratch.size() + 64);
-      run_on_vm(k, *loops, pointers, m.params, m.slots, scratch, grid, chunk);
+      run_on_vm(k, *loops, pointers, m.params, m.slots, scratch, grid, finish_grid, chunk);
       for (std::size_t b = 0; b < m.buffers.size(); ++b) {
         if (k.buffers[b].role != kernel::BufferDecl::Role::Out) continue;
         EXPECT_TRUE(std::equal(copies[b].begin(), copies[b].end(), m.buffers[b].bytes.begin()))

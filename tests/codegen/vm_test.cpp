@@ -80,7 +80,7 @@ struct Bench {
         if (k.buffers[b].role != BufferDecl::Role::In) std::fill(copies[b].begin(), copies[b].end(), std::byte{0x77});
         pointers.push_back(copies[b].data());
       }
-      run_on_vm(k, *loops, pointers, params, {}, scratch, grid, 1);
+      run_on_vm(k, *loops, pointers, params, {}, scratch, grid, 1, 1);
       for (std::size_t b = 0; b < copies.size(); ++b)
         if (k.buffers[b].role == BufferDecl::Role::Out) compare(copies[b], memory[b], k.buffers[b].dtype, cat(what, " with loops for ", loops->name));
     }
@@ -152,6 +152,8 @@ bool has_meaning(const ExprNode& n, DType from) {
     case Prim::Call1: case Prim::Call2: case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast:
     case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
       return false;  // tests of their own
+    case Prim::FromIndex: return from == DType::Int64;
+    case Prim::IndexDiv: return false;  // operands in its range: every kernel with a decomposed index
     case Prim::Sqrt: case Prim::Floor: case Prim::Ceil: case Prim::Trunc: case Prim::RoundEven: case Prim::Fma:
       return is_float(from);
     case Prim::Not: case Prim::Rem: case Prim::And: case Prim::Or: case Prim::Xor: case Prim::Shl: case Prim::Shr:
@@ -234,7 +236,7 @@ TEST(Vm, DivBoundedIsTheRoundedQuotient) {
   for (const VmLoops* loops : vm_loops_here()) {
     std::vector<void*> p;
     for (auto& m : b.memory) p.push_back(m.data());
-    run_on_vm(b.k, *loops, p, b.params, {}, {}, 1, 1);
+    run_on_vm(b.k, *loops, p, b.params, {}, {}, 1, 1, 1);
     Bench::compare(b.memory[bounded], b.memory[exact], DType::Float32, loops->name);
   }
 }
@@ -324,7 +326,7 @@ TEST(Vm, ASumAddsEveryLaneInOrderAndLanesByHalves) {
   for (const VmLoops* loops : vm_loops_here()) {
     std::vector<void*> p;
     for (auto& m : b.memory) p.push_back(m.data());
-    run_on_vm(b.k, *loops, p, b.params, {}, {}, 1, 1);
+    run_on_vm(b.k, *loops, p, b.params, {}, {}, 1, 1, 1);
     float have;
     std::memcpy(&have, b.memory[out].data(), 4);
     EXPECT_EQ(have, lane[0]) << loops->name;

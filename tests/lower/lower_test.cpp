@@ -24,12 +24,21 @@ schedule::Target target(int threads = 2) {
   return t;
 }
 
+schedule::Target gpu() {
+  schedule::Target t;
+  t.gpu = true;
+  t.threads = 132;
+  return t;
+}
+
 /// Runs the builder's graph both ways; expects equal bytes (tests compute with integers).
 std::vector<Form> check(GraphBuilder& b, int threads = 2) {
   const auto expected = b.values();
   const std::string before = ir::print(b.graph);
   LoweredGraph lowered(b, target(threads));
   EXPECT_EQ(lowered.values(), expected) << before << "became\n" << lowered.text();
+  LoweredGraph on_gpu = lowered.on(gpu());
+  EXPECT_EQ(on_gpu.values(), expected) << before << "became, for a GPU,\n" << on_gpu.text();
   return lowered.forms;
 }
 

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <string>
 
 namespace kiln::lower {
@@ -22,9 +23,10 @@ class LoweredGraph {
  public:
   /// Uses up b.graph; b keeps the arguments' memory.
   LoweredGraph(ir::GraphBuilder& b, const schedule::Target& target)
-      : b_(b), g_(transform::transform(std::move(b.graph)).graph), regions_(plan::fuse(g_, target)) {
-    for (const plan::Region& r : regions_.regions) launch(r, target);
-  }
+      : LoweredGraph(b, std::make_shared<ir::Graph>(transform::transform(std::move(b.graph)).graph), target) {}
+
+  /// The same graph for another target.
+  LoweredGraph on(const schedule::Target& target) const { return LoweredGraph(b_, g_ptr_, target); }
 
   /// Row-major values of the roots.
   std::vector<std::vector<std::byte>> values() {
@@ -40,6 +42,11 @@ class LoweredGraph {
 
  private:
   using Bytes = std::vector<std::byte>;
+
+  LoweredGraph(ir::GraphBuilder& b, std::shared_ptr<ir::Graph> graph, const schedule::Target& target)
+      : b_(b), g_ptr_(std::move(graph)), g_(*g_ptr_), regions_(plan::fuse(g_, target)) {
+    for (const plan::Region& r : regions_.regions) launch(r, target);
+  }
 
   Bytes& memory_of(BufferSource::Kind kind, std::uint32_t id) {
     if (kind == BufferSource::Kind::Arg) return b_.memory(id);
@@ -77,8 +84,8 @@ class LoweredGraph {
     std::vector<std::uint64_t> slots;
     for (std::int32_t s : l.slots) slots.push_back(b_.slots[static_cast<std::size_t>(s)]);
     Bytes scratch(static_cast<std::size_t>(l.scratch_bytes));
-    kernel::interpret(l.kernel, {buffers, l.params, slots, scratch}, l.grid);
-    codegen::expect_vm_agrees(l.kernel, {buffers, l.params, slots, scratch}, l.grid);
+    kernel::interpret(l.kernel, {buffers, l.params, slots, scratch}, l.grid, l.finish_grid);
+    codegen::expect_vm_agrees(l.kernel, {buffers, l.params, slots, scratch}, l.grid, l.finish_grid);
   }
 
   Bytes value(ir::NodeId root) {
@@ -103,7 +110,8 @@ class LoweredGraph {
   }
 
   ir::GraphBuilder& b_;
-  ir::Graph g_;
+  std::shared_ptr<ir::Graph> g_ptr_;
+  const ir::Graph& g_;
   plan::Regions regions_;
   std::map<ir::NodeId, Bytes> stored_;
   std::string text_;

@@ -1,0 +1,11 @@
+# Writes OUT with one string constant for each file of LIST (separated by |), without its include guard.
+string(REPLACE "|" ";" FILES "${LIST}")
+set(ALL "#pragma once\n\nnamespace kiln::codegen::templates {\n")
+foreach(PATH IN LISTS FILES)
+  get_filename_component(NAME ${PATH} NAME_WE)
+  file(READ ${PATH} TEXT)
+  string(REPLACE "#pragma once\n\n" "" TEXT "${TEXT}")
+  string(APPEND ALL "inline constexpr const char ${NAME}[] = R\"kiln(${TEXT})kiln\";\n")
+endforeach()
+string(APPEND ALL "}  // namespace kiln::codegen::templates\n")
+file(WRITE ${OUT} "${ALL}")

@@ -1,0 +1,40 @@
+// Primitives of src/kernel/prims.def that take more than one instruction.
+#pragma once
+
+/// NaN if either is NaN; of two equal operands the second.
+template <class T> __device__ __forceinline__ T max_of(T a, T b) { return a > b || a != a ? a : b; }
+template <class T> __device__ __forceinline__ T min_of(T a, T b) { return a < b || a != a ? a : b; }
+
+/// a / b from the hardware's reciprocal and one correction; pre: a finite, 1/2 <= |b| <= 2^120.
+__device__ __forceinline__ float div_bounded(float a, float b) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+  const float q = a * r;
+  return __fmaf_rn(__fmaf_rn(-q, b, a), r, q);
+}
+
+__device__ __forceinline__ float power_of_two(int n) { return __int_as_float((n + 127) << 23); }
+
+/// a 2^b; pre: b integral in [-252, 254], or NaN.
+__device__ __forceinline__ float scale(float a, float b) {
+  const int n = __float2int_rn(b), last = n < -126 ? -126 : n > 127 ? 127 : n;
+  const float y = (a * power_of_two(n - last)) * power_of_two(last);
+  return b == b ? y : b;
+}
+
+/// n of a = m 2^n, 3/4 <= m < 3/2; -Inf for 0, Inf for Inf, NaN for negative operands and NaN.
+__device__ __forceinline__ float exponent(float a) {
+  const bool tiny = a < __int_as_float(0x00800000);
+  const int bits = __float_as_int(tiny ? a * 8388608.0f : a);
+  const float n = float((bits - 0x3f400000) >> 23) - (tiny ? 23.0f : 0.0f);
+  if (a > 0.0f) return a == __int_as_float(0x7f800000) ? a : n;
+  return a == 0.0f ? __int_as_float(0xff800000) : __int_as_float(0x7fffffff);
+}
+
+/// That m; 1 for 0 and Inf.
+__device__ __forceinline__ float mantissa(float a) {
+  const bool tiny = a < __int_as_float(0x00800000);
+  const int bits = __float_as_int(tiny ? a * 8388608.0f : a);
+  if (a == 0.0f || a == __int_as_float(0x7f800000)) return 1.0f;
+  return __int_as_float(bits - ((bits - 0x3f400000) & 0xff800000));
+}

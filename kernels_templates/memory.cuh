@@ -1,0 +1,40 @@
+// Several adjacent elements at once.
+#pragma once
+
+template <class T, int N>
+struct vec {
+  T at[N];
+};
+
+template <int Bytes> struct word;
+template <> struct word<2> { typedef unsigned short type; };
+template <> struct word<4> { typedef unsigned int type; };
+template <> struct word<8> { typedef uint2 type; };
+template <> struct word<16> { typedef uint4 type; };
+
+/// Accesses of 16 bytes, or of the whole where that is less. Pre: p is a multiple of as many bytes.
+template <int N, class T>
+__device__ __forceinline__ vec<T, N> load(const T* __restrict__ p) {
+  constexpr int kBytes = N * sizeof(T), kWord = kBytes < 16 ? kBytes : 16;
+  typedef typename word<kWord>::type W;
+  union {
+    vec<T, N> elements;
+    W words[kBytes / kWord];
+  } u;
+#pragma unroll
+  for (int i = 0; i < kBytes / kWord; ++i) u.words[i] = reinterpret_cast<const W*>(p)[i];
+  return u.elements;
+}
+
+template <int N, class T>
+__device__ __forceinline__ void store(T* p, const vec<T, N>& x) {
+  constexpr int kBytes = N * sizeof(T), kWord = kBytes < 16 ? kBytes : 16;
+  typedef typename word<kWord>::type W;
+  union {
+    vec<T, N> elements;
+    W words[kBytes / kWord];
+  } u;
+  u.elements = x;
+#pragma unroll
+  for (int i = 0; i < kBytes / kWord; ++i) reinterpret_cast<W*>(p)[i] = u.words[i];
+}

@@ -1,0 +1,116 @@
+// Schedules for a GPU. A grid item is a block of elements, a row, or a block of columns; a team of threads shares it.
+//
+// Rows that are read more than once stay in registers while a team can hold them: `steps` vectors a thread. Steps and
+// teams come in few sizes, so that few kernels serve all row lengths.
+#include "schedule/schedule.h"
+
+#include <algorithm>
+
+namespace kiln::schedule {
+namespace {
+
+constexpr int kBlock = 256;                  // threads of a block, where nothing says otherwise
+constexpr int kMaxBlock = 1024;
+constexpr int kHeld = 32;                    // elements of a row a thread holds, of a block …
+constexpr int kHeldByLanes = 64;             // … and of a warp, which needs no shared memory
+constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
+constexpr int kShortRow = 8;                 // elements one thread reduces alone
+constexpr int kWaves = 4;                    // blocks a multiprocessor when work is cut freely
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of operands.
+int map_steps(const Facts& f) { return f.loads <= 1 ? 4 : f.loads <= 3 ? 2 : 1; }
+
+/// The team and steps that hold a row in registers; false when it is too long.
+bool hold_row(std::int64_t row, int vector, Schedule& s) {
+  const std::int64_t vectors = ceil_div(row, vector);
+  struct Size {
+    int team, steps;
+  };
+  const Size lanes[] = {{8, 1}, {32, 1}, {32, 4}, {32, kHeldByLanes / vector}};
+  for (const Size& size : lanes)
+    if (vectors <= size.team * size.steps) {
+      s.threads = {128, static_cast<std::uint16_t>(size.team)};
+      s.steps = size.steps;
+      return true;
+    }
+  for (int block = 128; block <= kMaxBlock; block *= 2)
+    if (vectors <= block * (kHeld / vector)) {
+      s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
+      s.steps = kHeld / vector;
+      return true;
+    }
+  return false;
+}
+
+}  // namespace
+
+std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t) {
+  Schedule s;
+  const int last = static_cast<int>(f.axes.size()) - 1;
+  s.lane_axis = last;
+  s.lanes = f.vector;
+  s.threads = {kBlock, kBlock};
+  std::int64_t kept = 1, reduced = 1;
+  int reduced_axes = 0;
+  for (const auto& a : f.axes) {
+    (a.reduced ? reduced : kept) *= a.extent;
+    reduced_axes += a.reduced;
+  }
+
+  if (f.phases == 0) {
+    s.form = last == 0 ? Form::Flat : Form::Rows;
+    s.steps = map_steps(f);
+    s.block = kBlock * s.lanes * s.steps;
+    s.ragged = last == 0;
+    for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < s.block;) n *= f.axes[--s.lane_axis].extent;
+    return s;
+  }
+  const bool last_reduced = f.axes[last].reduced;
+  const bool cut = f.phases == 1 && !f.stores_full;  // may be combined in a second stage
+  if (last_reduced && reduced <= kShortRow && kept >= kBlock) {
+    s.form = Form::Columns;
+    s.lanes = s.steps = 1;
+    while (f.axes[s.lane_axis].reduced) --s.lane_axis;
+    s.block = kBlock;
+    if (f.axes[s.lane_axis].extent >= 32) return s;
+    s.lane_axis = last;
+    s.steps = 0;
+    s.lanes = f.vector;
+  }
+  if (last_reduced) {
+    if (cut && kept < 2 * t.threads && reduced >= kSplitAbove) {
+      s.form = Form::Split;
+      s.ragged = true;
+      const std::int64_t outer = std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
+      const std::int64_t inner = reduced / outer;
+      const std::int64_t least = std::max<std::int64_t>(1, kBlock * s.lanes * 4 / inner);  // a chunk fills its block
+      const std::int64_t want = std::max<std::int64_t>(1, kWaves * 2 * t.threads / kept);
+      s.chunk = std::max(ceil_div(outer, want), least);
+      if (inner == 1) s.chunk = ceil_div(s.chunk, 64) * 64;
+      return s;
+    }
+    s.form = Form::Rows;
+    if (reduced_axes == 1 && hold_row(reduced, s.lanes, s)) return s;
+    if (reduced <= 32 * 32) s.threads = {128, 32};
+    return s;
+  }
+  const std::int64_t columns = f.axes[last].extent;
+  s.form = Form::Columns;
+  s.steps = 1;
+  int block = kBlock;
+  while (block > 32 && block / 2 * s.lanes >= columns) block /= 2;
+  s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
+  s.block = block * s.lanes;
+  const std::int64_t items = kept / columns * ceil_div(columns, s.block);
+  const std::int64_t wanted = kWaves * t.threads * (kBlock / block);
+  if (cut && items < wanted / 2 && reduced >= 64) {
+    s.form = Form::SplitColumns;
+    const std::int64_t outer = std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
+    s.chunk = std::max<std::int64_t>(ceil_div(outer * items, wanted), std::max<std::int64_t>(1, 16 * outer / reduced));
+  }
+  return s;
+}
+
+}  // namespace kiln::schedule

@@ -1,0 +1,77 @@
+// CUDA C of the shared loop IR: what the text of a few kernels must and must not contain, and that NVRTC accepts it for
+// every architecture.
+#include "codegen/cuda_c.h"
+
+#include "backend/cuda/nvrtc.h"
+#include "lower/lowered_graph.h"
+
+#include <cstdlib>
+
+namespace kiln::codegen {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+
+constexpr DType f32 = DType::Float32;
+
+schedule::Target gpu() {
+  schedule::Target t;
+  t.gpu = true;
+  t.threads = 132;
+  return t;
+}
+
+std::vector<std::string> sources(GraphBuilder& b) {
+  const ir::Graph g = transform::transform(std::move(b.graph)).graph;
+  const plan::Regions regions = plan::fuse(g, gpu());
+  std::vector<std::string> out;
+  for (const plan::Region& r : regions.regions) {
+    const lower::Lowered l = lower::lower(g, regions, r, gpu());
+    kernel::verify(l.kernel);
+    out.push_back(emit_cuda(l.kernel, "kiln_test"));
+    if (std::getenv("KILN_TEST_PRINT")) std::printf("%s\n%s\n", kernel::print(l.kernel).c_str(), out.back().c_str());
+  }
+  return out;
+}
+
+void compiles(const std::vector<std::string>& list) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  for (const std::string& source : list)
+    for (int number : cuda::nvrtc().architectures)
+      EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {number / 10, number % 10})) << source;
+}
+
+TEST(CudaC, AMapLoadsWholeVectorsBeforeItComputes) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {1000, 1001}), y = b.leaf(f32, {1000, 1001});
+  b.root(b.op(Op::add, {b.op(Op::exp, {x}), y}));
+  compiles(sources(b));
+}
+
+TEST(CudaC, ANormReadsItsRowOnce) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {64, 4096});
+  const NodeId e = b.op(Op::exp, {b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2)})});
+  b.root(b.op(Op::divide, {e, b.reduce(Op::reduce_sum, e, 2)}));
+  compiles(sources(b));
+}
+
+TEST(CudaC, FullReduction) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {1 << 20});
+  b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {x, x}), 1));
+  compiles(sources(b));
+}
+
+TEST(CudaC, ColumnReduction) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {4096, 512});
+  b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {x, x}), 1));
+  b.root(b.reduce(Op::reduce_argmax, b.leaf(f32, {8, 4096}), 1));
+  compiles(sources(b));
+}
+
+}  // namespace
+}  // namespace kiln::codegen
