@@ -97,17 +97,18 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   void compile(const std::vector<std::string>& options) {
-    std::vector<const char*> raw;
-    for (const std::string& option : options) raw.push_back(option.c_str());
-    // Leaves out the runtime's declarations, which no kernel of ours uses: a tenth of the time of a short one.
-    static std::atomic<bool> knows_minimal{true};
-    const bool minimal = knows_minimal.load(std::memory_order_relaxed);
-    if (minimal) raw.push_back("--minimal");
-    nvrtcResult result = api_.nvrtcCompileProgram(handle_, static_cast<int>(raw.size()), raw.data());
-    if (result == NVRTC_ERROR_INVALID_OPTION && minimal) {
-      raw.pop_back();
+    // Not every version knows these. The runtime's declarations, which no kernel of ours uses, are a tenth of the time of
+    // a short compile; the cache of the driver is a second one beside ours.
+    static constexpr const char* kWanted[] = {"--minimal", "--no-cache"};
+    static std::atomic<int> known{std::size(kWanted)};
+    nvrtcResult result;
+    for (int n = known.load(std::memory_order_relaxed);; --n) {
+      std::vector<const char*> raw(kWanted, kWanted + n);
+      for (const std::string& option : options) raw.push_back(option.c_str());
       result = api_.nvrtcCompileProgram(handle_, static_cast<int>(raw.size()), raw.data());
-      if (result != NVRTC_ERROR_INVALID_OPTION) knows_minimal.store(false, std::memory_order_relaxed);
+      if (result == NVRTC_ERROR_INVALID_OPTION && n > 0) continue;
+      if (result != NVRTC_ERROR_INVALID_OPTION) known.store(n, std::memory_order_relaxed);
+      break;
     }
     if (result == NVRTC_SUCCESS) return;
     throw CompileError(cat("[compile] ", compiler_version(), " refuses ", name_, " (", api_.nvrtcGetErrorString(result),

@@ -86,7 +86,7 @@ TEST_F(Module, AFunctionThatIsNotThereIsACompileError) {
 
 TEST_F(Module, BlocksMayHaveAllTheSharedMemoryOfTheDevice) {
   const Function function = make_function(R"(
-extern "C" __global__ void add(int* data, int value, long long n) {
+extern "C" __global__ void widest(int* data, int value, long long n) {
   extern __shared__ int words[];
   __shared__ int fixed[64];
   const int last = (int)n - 1;
@@ -97,7 +97,7 @@ extern "C" __global__ void add(int* data, int value, long long n) {
   __syncthreads();
   if (blockIdx.x == 0 && threadIdx.x == 0) data[0] = words[last];
 })",
-                                          "add");
+                                          "widest");
   EXPECT_EQ(function.shared_bytes, 256);
   int most = device(0).shared_per_block_optin - function.shared_bytes;
   EXPECT_THROW(allow_dynamic_shared(function, most + 1), DeviceError);

@@ -79,6 +79,11 @@ TEST_F(Nvrtc, AFailureCarriesTheLog) {
   EXPECT_TRUE(is_elf(compile(kAxpy, "axpy", {9, 0})));  // the next one works
 }
 
+TEST_F(Nvrtc, AnOptionOfNonsenseIsACompileErrorAndTheNextCompileIsAsBefore) {
+  EXPECT_THROW(compile(kAxpy, "axpy", {9, 0}, {.extra = {"--no-such-option"}}), CompileError);
+  EXPECT_TRUE(is_elf(compile(kAxpy, "axpy", {9, 0}, {.max_registers = 32})));
+}
+
 TEST_F(Nvrtc, ContractionCanBeSwitchedOff) {
   EXPECT_NE(ptx_text(kAxpy, "axpy", {9, 0}).find("fma.rn.f32"), std::string::npos);
   const std::string strict = ptx_text(kAxpy, "axpy", {9, 0}, {.fmad = false});

@@ -1,0 +1,498 @@
+// A libcuda.so.1 without a GPU: two devices whose memory is the host's, whose streams are threads, and which know the
+// kernels of the backend's tests by name. It is as asynchronous as a real one and fails as one does, so that streams,
+// pool, copies, fork and exit are tested (under sanitizers too) on machines that have no GPU. It runs no machine code.
+#include <cuda.h>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace {
+
+constexpr int kDevices = 2;
+constexpr std::size_t kMemory = std::size_t{6} << 30;
+
+struct Mark {  // a point in a stream
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool reached = false;
+  std::chrono::steady_clock::time_point when;
+
+  void reach() {
+    const std::lock_guard lock(mutex);
+    reached = true;
+    when = std::chrono::steady_clock::now();
+    changed.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return reached; });
+  }
+  bool is_reached() {
+    const std::lock_guard lock(mutex);
+    return reached;
+  }
+};
+
+struct Device {
+  std::mutex mutex;
+  std::map<CUdeviceptr, std::size_t> memory;
+  std::size_t used = 0;
+  std::atomic<int> error{CUDA_SUCCESS};
+};
+
+struct Driver {
+  std::array<Device, kDevices> devices;
+  std::mutex mutex;
+  std::set<CUstream> streams;
+  std::map<CUdeviceptr, std::size_t> pinned;
+  std::atomic<unsigned long long> ids{1};
+};
+Driver& driver() {
+  static Driver* const instance = new Driver;
+  return *instance;
+}
+
+}  // namespace
+
+struct CUctx_st {
+  int device = 0;
+};
+
+struct CUstream_st {
+  int device = 0;
+  unsigned long long id = 0;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> tasks;
+  bool ending = false;
+
+  void push(std::function<void()> task) {
+    const std::lock_guard lock(mutex);
+    tasks.push_back(std::move(task));
+    changed.notify_all();
+  }
+  std::shared_ptr<Mark> mark() {
+    auto out = std::make_shared<Mark>();
+    push([out] { out->reach(); });
+    return out;
+  }
+  void run() {
+    for (;;) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return ending || !tasks.empty(); });
+      if (tasks.empty()) break;
+      auto task = std::move(tasks.front());
+      tasks.pop_front();
+      lock.unlock();
+      task();
+    }
+    delete this;
+  }
+};
+
+struct CUevent_st {
+  std::shared_ptr<Mark> mark;
+};
+struct CUmod_st {
+  std::string image;
+};
+struct CUfunc_st {
+  std::string name;
+};
+
+namespace {
+
+CUctx_st primary[kDevices] = {{0}, {1}};
+thread_local CUcontext current = nullptr;
+
+Device& device_of(CUcontext context) { return driver().devices[static_cast<std::size_t>(context->device)]; }
+
+CUresult state() {
+  if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+  return static_cast<CUresult>(device_of(current).error.load());
+}
+
+#define REQUIRE_CONTEXT()                                       \
+  if (const CUresult result = state(); result != CUDA_SUCCESS) \
+  return result
+
+CUstream resolve(CUstream stream) {
+  if (stream) return stream;
+  static std::array<std::atomic<CUstream>, kDevices> legacy{};
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  auto& slot = legacy[static_cast<std::size_t>(current->device)];
+  if (!slot) {
+    auto* made = new CUstream_st;
+    made->device = current->device;
+    made->id = driver().ids++;
+    std::thread([made] { made->run(); }).detach();
+    slot = made;
+  }
+  return slot;
+}
+
+/// Work that a device which has failed does not do.
+CUresult enqueue(CUstream stream, std::function<void()> work) {
+  REQUIRE_CONTEXT();
+  stream = resolve(stream);
+  Device* device = &driver().devices[static_cast<std::size_t>(stream->device)];
+  stream->push([device, work = std::move(work)] {
+    if (device->error == CUDA_SUCCESS) work();
+  });
+  return CUDA_SUCCESS;
+}
+
+bool contains(const std::map<CUdeviceptr, std::size_t>& spans, CUdeviceptr address) {
+  auto it = spans.upper_bound(address);
+  return it != spans.begin() && address < (--it)->first + it->second;
+}
+
+bool is_pinned(const void* host) {
+  const std::lock_guard lock(driver().mutex);
+  return contains(driver().pinned, reinterpret_cast<CUdeviceptr>(host));
+}
+
+template <class T>
+T argument(void** params, int i) {
+  T out;
+  std::memcpy(&out, params[i], sizeof out);
+  return out;
+}
+
+CUresult run(CUfunction function, unsigned blocks, unsigned threads, CUstream stream, void** params) {
+  REQUIRE_CONTEXT();
+  if (blocks == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
+  if (function->name == "add") {
+    return enqueue(stream, [data = argument<int*>(params, 0), value = argument<int>(params, 1),
+                            n = argument<long long>(params, 2)] {
+      for (long long i = 0; i < n; ++i) data[i] += value;
+    });
+  }
+  if (function->name == "widest")
+    return enqueue(stream, [data = argument<int*>(params, 0), value = argument<int>(params, 1)] { *data = value; });
+  if (function->name == "spin")
+    return enqueue(stream, [ns = argument<unsigned long long>(params, 0)] {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
+    });
+  if (function->name == "bad") {
+    Device* device = &device_of(current);
+    return enqueue(stream, [device] { device->error = CUDA_ERROR_ILLEGAL_ADDRESS; });
+  }
+  return CUDA_ERROR_INVALID_HANDLE;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuInit(unsigned) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible && !*visible ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+}
+/// NVRTC asks for it, for the driver's cache of compiles.
+CUresult cuGetExportTable(const void** table, const CUuuid*) {
+  *table = nullptr;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuDriverGetVersion(int* version) {
+  *version = CUDA_VERSION;
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorName(CUresult error, const char** text) {
+  switch (static_cast<int>(error)) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS: *text = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
+    case CUDA_ERROR_OUT_OF_MEMORY: *text = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+    default: *text = "CUDA_ERROR_OF_THE_FAKE"; break;
+  }
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorString(CUresult, const char** text) {
+  *text = "the fake driver refuses";
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int* count) {
+  *count = kDevices;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetName(char* name, int size, CUdevice) {
+  std::strncpy(name, "no GPU: Kiln's fake driver", static_cast<std::size_t>(size));
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  std::memset(uuid->bytes, device + 1, sizeof uuid->bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 4; break;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *value = 4 << 20; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: *value = 48 << 10; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 227 << 10; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: *value = 228 << 10; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: *value = 2048; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: *value = 32; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK: *value = 65536; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: *value = 65536; break;
+    case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: *value = 1; break;
+    default: *value = 0; break;
+  }
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceTotalMem(std::size_t* bytes, CUdevice) {
+  *bytes = kMemory;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice, CUdevice) {
+  *can = 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  *context = &primary[device];
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = current;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxSetCurrent(CUcontext context) {
+  current = context;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice device) {
+  current = *context = new CUctx_st{device};
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxDestroy_v2(CUcontext context) {
+  if (current == context) current = nullptr;
+  delete context;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; }
+CUresult cuCtxSynchronize() {
+  REQUIRE_CONTEXT();
+  std::deque<std::shared_ptr<Mark>> marks;
+  {
+    const std::lock_guard lock(driver().mutex);
+    for (CUstream stream : driver().streams)
+      if (stream->device == current->device) marks.push_back(stream->mark());
+  }
+  marks.push_back(resolve(nullptr)->mark());
+  for (const auto& mark : marks) mark->wait();
+  return state();
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+  REQUIRE_CONTEXT();
+  const auto* bytes = static_cast<const char*>(image);
+  if (std::memcmp(bytes, "\177ELF", 4) == 0) {
+    // Where the architecture stands depends on the version of the ABI.
+    if ((bytes[8] == 8 ? bytes[49] : bytes[48]) != 90) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    std::uint64_t sections = 0;  // at their table's end a cubin ends, near enough to find names in it
+    std::memcpy(&sections, bytes + 40, 8);
+    *module = new CUmod_st{std::string(bytes, sections)};
+    return CUDA_SUCCESS;
+  }
+  if (std::string_view(bytes).find(".version") == std::string_view::npos) return CUDA_ERROR_INVALID_PTX;
+  *module = new CUmod_st{bytes};
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  REQUIRE_CONTEXT();
+  if (module->image.find(name) == std::string::npos) return CUDA_ERROR_NOT_FOUND;
+  *function = new CUfunc_st{name};
+  return CUDA_SUCCESS;
+}
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {
+  *value = attribute == CU_FUNC_ATTRIBUTE_NUM_REGS                ? 16
+           : attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024
+           : attribute == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES     ? (function->name == "widest" ? 256 : 0)
+                                                                  : 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int) { return state(); }
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int threads, std::size_t shared) {
+  *blocks = shared > (100 << 10) ? 1 : 2048 / threads;
+  return CUDA_SUCCESS;
+}
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig*) {
+  *clusters = 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                        unsigned bz, unsigned, CUstream stream, void** params, void**) {
+  return run(function, gx * gy * gz, bx * by * bz, stream, params);
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params, void**) {
+  for (unsigned i = 0; i < config->numAttrs; ++i)
+    if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && config->gridDimX > 64)
+      return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  return run(function, config->gridDimX * config->gridDimY * config->gridDimZ,
+             config->blockDimX * config->blockDimY * config->blockDimZ, config->hStream, params);
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  REQUIRE_CONTEXT();
+  auto* made = new CUstream_st;
+  made->device = current->device;
+  made->id = driver().ids++;
+  std::thread([made] { made->run(); }).detach();
+  const std::lock_guard lock(driver().mutex);
+  driver().streams.insert(made);
+  *stream = made;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  {
+    const std::lock_guard lock(driver().mutex);
+    driver().streams.erase(stream);
+  }
+  const std::lock_guard lock(stream->mutex);
+  stream->ending = true;
+  stream->changed.notify_all();
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+  REQUIRE_CONTEXT();
+  *id = resolve(stream)->id;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  REQUIRE_CONTEXT();
+  resolve(stream)->mark()->wait();
+  return state();
+}
+CUresult cuStreamQuery(CUstream stream) {
+  REQUIRE_CONTEXT();
+  const auto mark = resolve(stream)->mark();
+  for (int i = 0; i < 20 && !mark->is_reached(); ++i) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  return mark->is_reached() ? state() : CUDA_ERROR_NOT_READY;
+}
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+  REQUIRE_CONTEXT();
+  resolve(stream)->push([mark = event->mark] { mark->wait(); });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  REQUIRE_CONTEXT();
+  *event = new CUevent_st{std::make_shared<Mark>()};
+  (*event)->mark->reach();
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  REQUIRE_CONTEXT();
+  event->mark = resolve(stream)->mark();
+  return CUDA_SUCCESS;
+}
+CUresult cuEventQuery(CUevent event) {
+  REQUIRE_CONTEXT();
+  return event->mark->is_reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuEventSynchronize(CUevent event) {
+  REQUIRE_CONTEXT();
+  event->mark->wait();
+  return state();
+}
+CUresult cuEventElapsedTime(float* ms, CUevent from, CUevent to) {
+  *ms = std::chrono::duration<float, std::milli>(to->mark->when - from->mark->when).count();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc(CUdeviceptr* data, std::size_t bytes) {
+  REQUIRE_CONTEXT();
+  Device& device = device_of(current);
+  const std::lock_guard lock(device.mutex);
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (device.used + bytes > kMemory) return CUDA_ERROR_OUT_OF_MEMORY;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  device.used += bytes;
+  *data = reinterpret_cast<CUdeviceptr>(memory);
+  device.memory.emplace(*data, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemFree(CUdeviceptr data) {
+  REQUIRE_CONTEXT();
+  Device& device = device_of(current);
+  const std::lock_guard lock(device.mutex);
+  const auto it = device.memory.find(data);
+  if (it == device.memory.end()) return CUDA_ERROR_INVALID_VALUE;
+  munmap(reinterpret_cast<void*>(data), it->second);
+  device.used -= it->second;
+  device.memory.erase(it);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemGetInfo(std::size_t* free, std::size_t* total) {
+  REQUIRE_CONTEXT();
+  Device& device = device_of(current);
+  const std::lock_guard lock(device.mutex);
+  *total = kMemory;
+  *free = kMemory - device.used;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemHostAlloc(void** data, std::size_t bytes, unsigned) {
+  REQUIRE_CONTEXT();
+  *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  const std::lock_guard lock(driver().mutex);
+  driver().pinned.emplace(reinterpret_cast<CUdeviceptr>(*data), bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuPointerGetAttributes(unsigned, CUpointer_attribute*, void** values, CUdeviceptr pointer) {
+  REQUIRE_CONTEXT();
+  *static_cast<unsigned*>(values[0]) = is_pinned(reinterpret_cast<const void*>(pointer)) ? CU_MEMORYTYPE_HOST : 0;
+  return CUDA_SUCCESS;
+}
+/// Pageable sources are read before the call returns, page-locked ones when the stream comes to it.
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
+  if (is_pinned(from))
+    return enqueue(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
+  const std::string kept(static_cast<const char*>(from), bytes);
+  return enqueue(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), kept.data(), bytes); });
+}
+CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return enqueue(stream, [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
+}
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return enqueue(stream,
+                 [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
+}
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t bytes, CUstream stream) {
+  return cuMemcpyDtoDAsync(to, from, bytes, stream);
+}
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream) {
+  return enqueue(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, count); });
+}
+CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, std::size_t count, CUstream stream) {
+  return enqueue(stream, [=] { std::fill_n(reinterpret_cast<unsigned short*>(to), count, value); });
+}
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t count, CUstream stream) {
+  return enqueue(stream, [=] { std::fill_n(reinterpret_cast<unsigned*>(to), count, value); });
+}
+
+}  // extern "C"
