@@ -6,7 +6,11 @@
 #include "backend/cpu/measure.h"
 #include "backend/cpu/target.h"
 #include "backend/cpu/threads.h"
+#include "backend/cuda/driver.h"
+#include "backend/cuda/nvrtc.h"
 #include "runtime/pool.h"
+
+#include <kiln/error.h>
 
 #include <nlohmann/json.hpp>
 
@@ -38,6 +42,38 @@ Json cpu_facts() {
   return out;
 }
 
+std::string cuda_version(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+Json cuda_facts() {
+  const cuda::DriverReport& driver = cuda::driver();
+  const cuda::NvrtcReport& nvrtc = cuda::nvrtc();
+  Json out;
+  out["usable"] = driver.available && nvrtc.available;
+  out["driver"] = {{"found", driver.available}, {"reason", driver.reason}, {"library", driver.library},
+                   {"cuda_version", driver.version ? cuda_version(driver.version) : ""}};
+  out["compiler"] = {{"found", nvrtc.available}, {"reason", nvrtc.reason}, {"library", nvrtc.library},
+                     {"version", nvrtc.available ? cuda::compiler_version() : ""},
+                     {"architectures", nvrtc.architectures}};
+  out["devices"] = Json::array();
+  for (const cuda::DeviceInfo& d : driver.devices) {
+    const cuda::Arch arch{d.major, d.minor};
+    std::string target, refusal;
+    try {
+      if (nvrtc.available) target = cuda::compile_target(arch);
+    } catch (const CompileError& e) {
+      refusal = e.what();
+    }
+    out["devices"].push_back({{"name", d.name}, {"uuid", d.uuid}, {"arch", "sm_" + std::to_string(arch.number())},
+                              {"compiled_for", target}, {"refusal", refusal}, {"sm_count", d.sm_count},
+                              {"memory_bytes", d.memory_bytes}, {"l2_bytes", d.l2_bytes},
+                              {"shared_per_block", d.shared_per_block_optin}, {"threads_per_sm", d.threads_per_sm},
+                              {"registers_per_sm", d.registers_per_sm}, {"clusters", d.clusters}});
+  }
+  return out;
+}
+
 Json facts() {
   Json out;
   out["version"] = KILN_VERSION;
@@ -54,7 +90,7 @@ Json facts() {
                        {"usable", cache.usable()},       {"reason", cache.reason()},
                        {"entries", s.entries},           {"bytes", s.bytes},
                        {"max_bytes", config().cache_max}};
-  out["cuda"] = "not in this build";
+  out["cuda"] = cuda_facts();
   return out;
 }
 
@@ -82,10 +118,32 @@ std::string width_text(const Json& cpu) {
   return out + (cpu["fma"].get<bool>() ? ", fused multiply-add" : ", no fused multiply-add");
 }
 
+void line(const char* what, const std::string& value) { std::printf("%-12s %s\n", what, value.c_str()); }
+
+void print_cuda(const Json& cuda) {
+  const Json &driver = cuda["driver"], &compiler = cuda["compiler"];
+  line("CUDA driver", driver["found"].get<bool>() ? "CUDA " + driver["cuda_version"].get<std::string>() + ", " +
+                                                        driver["library"].get<std::string>()
+                                                  : "not used: " + driver["reason"].get<std::string>());
+  line("CUDA C", compiler["found"].get<bool>()
+                     ? compiler["version"].get<std::string>() + ", " + compiler["library"].get<std::string>() +
+                           ", sm_" + std::to_string(compiler["architectures"].front().get<int>()) + " to sm_" +
+                           std::to_string(compiler["architectures"].back().get<int>())
+                     : "not used: " + compiler["reason"].get<std::string>());
+  int index = 0;
+  for (const Json& d : cuda["devices"]) {
+    line(("cuda:" + std::to_string(index++)).c_str(),
+         d["name"].get<std::string>() + " (" + d["arch"].get<std::string>() + "), " +
+             std::to_string(d["sm_count"].get<int>()) + " SMs, " + size_text(d["memory_bytes"].get<double>()) + ", L2 " +
+             size_text(d["l2_bytes"].get<double>()) + ", " + size_text(d["shared_per_block"].get<double>()) +
+             " of shared memory a block");
+    const std::string target = d["compiled_for"].get<std::string>(), refusal = d["refusal"].get<std::string>();
+    if (target.starts_with("compute_")) line("", "kernels are " + target + ", finished by the driver");
+    if (!refusal.empty()) line("", "not used: " + refusal);
+  }
+}
+
 void print(const Json& f) {
-  const auto line = [](const char* what, const std::string& value) {
-    std::printf("%-12s %s\n", what, value.c_str());
-  };
   const Json& cpu = f["cpu"];
   const Json& m = f["measured"];
   const Json& disk = f["disk_cache"];
@@ -113,7 +171,7 @@ void print(const Json& f) {
                                size_text(disk["bytes"].get<double>()) + " of " +
                                size_text(disk["max_bytes"].get<double>()) + ")"
                          : "not used: " + disk["reason"].get<std::string>());
-  line("CUDA", f["cuda"].get<std::string>());
+  print_cuda(f["cuda"]);
 }
 
 }  // namespace

@@ -3,11 +3,11 @@
 #include <cuda.h>
 
 #include "backend/cuda/driver_api.h"
+#include "backend/cuda/exit_gate.h"
 #include "backend/cuda/shared_library.h"
 #include "support/check.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -15,13 +15,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
-#include <thread>
 
 namespace kiln::cuda {
 namespace {
 
 constexpr int kMaxDevices = 64;
-constexpr std::chrono::seconds kLeaving{2};  // how long exit waits for threads that are inside the driver
 
 #define KILN_CUDA_TEXT(x) KILN_CUDA_TEXT_OF(x)
 #define KILN_CUDA_TEXT_OF(x) #x
@@ -147,27 +145,14 @@ struct DeviceState {
   std::atomic<const std::string*> failure{nullptr};  // immortal once set
 };
 
-enum class Life : std::uint8_t { Live, Exiting, Forked };
-
 struct Process {
   DriverReport report;
   DriverApi api;
   std::array<DeviceState, kMaxDevices> devices;
 };
 
-constinit std::atomic<Life> life{Life::Live};
-constinit std::atomic<int> inside{0};  // threads between Enter's constructor and destructor
-constinit std::atomic<pthread_t> exiting_thread{};
-
-/// The driver ends in its own exit handler, which is older than this one: by then no thread should be inside it.
-void close_for_exit() {
-  if (life.load() == Life::Forked) return;
-  exiting_thread.store(pthread_self());
-  life.store(Life::Exiting);
-  const auto until = std::chrono::steady_clock::now() + kLeaving;
-  while (inside.load() > 0 && std::chrono::steady_clock::now() < until)
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-}
+/// A thread inside may wait for a kernel that never ends: exit does not wait as long.
+constinit ExitGate gate{std::chrono::milliseconds(2000)};
 
 Process& process() {
   static Process* const instance = [] {  // immortal: buffers are freed during exit
@@ -176,24 +161,23 @@ Process& process() {
                                  "/usr/lib/wsl/lib/libcuda.so.1"};
     made->report = look(names, made->api);
     if (made->report.available) {
-      pthread_atfork(nullptr, nullptr, [] {
-        life.store(Life::Forked);
-        inside.store(0);
-      });
-      std::atexit(close_for_exit);
+      pthread_atfork(nullptr, nullptr, [] { gate.close_in_child(); });
+      std::atexit([] { gate.close(); });  // before the driver's own handler: it is older
     }
     return made;
   }();
   return *instance;
 }
 
-[[noreturn]] void refuse_entry() {
-  if (life.load() == Life::Forked)
-    throw DeviceError(
-        "[cuda] this process was forked from one that had started CUDA, which does not survive a fork: start the child "
-        "with exec, or fork before the first use of the GPU");
-  if (pthread_equal(exiting_thread.load(), pthread_self())) throw DeviceError("[cuda] the process is exiting");
-  for (;;) pause();
+void enter_gate() {
+  switch (gate.enter()) {
+    case ExitGate::Answer::Enter: return;
+    case ExitGate::Answer::Exiting: throw DeviceError("[cuda] the process is exiting");
+    case ExitGate::Answer::Forked:
+      throw DeviceError(
+          "[cuda] this process was forked from one that had started CUDA, which does not survive a fork: start the "
+          "child with exec, or fork before the first use of the GPU");
+  }
 }
 
 }  // namespace
@@ -267,11 +251,7 @@ CUcontext primary_context(int index) {
 }
 
 Enter::Enter(int index) : device_(index) {
-  inside.fetch_add(1);
-  if (life.load() != Life::Live) [[unlikely]] {
-    inside.fetch_sub(1);
-    refuse_entry();
-  }
+  enter_gate();
   try {
     context_ = primary_context(index);
     const DriverApi& driver_api = api();
@@ -282,14 +262,14 @@ Enter::Enter(int index) : device_(index) {
     // A thread that had none keeps device 0's, which is what others would give it, and saves the switch next time.
     restore_ = previous_ || index != 0;
   } catch (...) {
-    inside.fetch_sub(1);
+    gate.leave();
     throw;
   }
 }
 
 Enter::~Enter() {
   if (restore_) api().cuCtxSetCurrent(previous_);
-  inside.fetch_sub(1);
+  gate.leave();
 }
 
 void Enter::check(CUresult result, const char* call) const {
@@ -313,6 +293,6 @@ MemoryInfo memory_info(int index) {
   return {free, total};
 }
 
-bool ended() noexcept { return life.load(std::memory_order_relaxed) != Life::Live; }
+bool ended() noexcept { return gate.closed(); }
 
 }  // namespace kiln::cuda

@@ -2,13 +2,16 @@
 
 #include <nvrtc.h>
 
+#include "backend/cuda/exit_gate.h"
 #include "backend/cuda/shared_library.h"
 #include "support/check.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -66,6 +69,9 @@ NvrtcReport look(std::span<const std::string> names, NvrtcApi& api) {
   return out;
 }
 
+/// NVRTC's static objects do not survive a compile that meets the end of the process.
+constinit ExitGate gate{std::chrono::minutes(1)};
+
 struct Compiler {
   NvrtcReport report;
   NvrtcApi api;
@@ -76,6 +82,8 @@ const Compiler& compiler() {
     auto* made = new Compiler;
     const std::string names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
     made->report = look(toolkit_candidates(names), made->api);
+    std::atexit([] { gate.close(); });
+    pthread_atfork(nullptr, nullptr, [] { gate.reset_in_child(); });
     return made;
   }();
   return *instance;
@@ -85,6 +93,22 @@ const NvrtcApi& api() {
   if (!compiler().report.available) throw CompileError("[compile] no CUDA compiler: " + compiler().report.reason);
   return compiler().api;
 }
+
+class Inside {
+ public:
+  Inside() {
+    if (gate.enter() != ExitGate::Answer::Enter)
+      throw CompileError("[compile] the process is exiting: no kernel is compiled any more");
+  }
+  ~Inside() {
+    // The first compiles make more of those objects, and our handler has to be younger than all.
+    static std::atomic<int> registered{0};
+    if (registered.load(std::memory_order_relaxed) < 8 && registered.fetch_add(1) < 8) std::atexit([] { gate.close(); });
+    gate.leave();
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
 
 /// One compile. Its text and its results live in the library until the end of the scope.
 class Program {
@@ -140,6 +164,7 @@ class Program {
       throw CompileError(cat("[compile] ", compiler_version(), ", ", name_, ": ", api_.nvrtcGetErrorString(result)));
   }
 
+  const Inside inside_;
   const NvrtcApi& api_;
   const std::string& name_;
   nvrtcProgram handle_ = nullptr;

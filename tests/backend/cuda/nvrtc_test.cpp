@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -116,6 +117,20 @@ TEST_F(Nvrtc, DisassemblyComesFromTheToolkitOrSaysWhyNot) {
   EXPECT_EQ(sass_text(code.image), "disassembled\nELF");
   setenv("PATH", before.c_str(), 1);
   fs::remove_all(directory);
+}
+
+TEST_F(Nvrtc, TheProcessMayExitWhileThreadsCompile) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        for (int t = 0; t < 4; ++t)
+          std::thread([] {
+            for (;;) compile(kAxpy, "axpy", {9, 0});
+          }).detach();
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(NvrtcProbe, AMissingLibraryIsAReason) {
