@@ -3,6 +3,7 @@
 
 #include <kiln/config.h>
 #include <kiln/device.h>
+#include <kiln/dlpack.h>
 #include <kiln/dtype.h>
 #include <kiln/error.h>
 #include <kiln/io.h>

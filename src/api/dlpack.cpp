@@ -1,0 +1,203 @@
+// DLPack in and out. A structure given out owns a handle of its tensor; one taken in is the owner of borrowed memory.
+#include <kiln/dlpack.h>
+
+#include "api/evaluate.h"
+#include "api/record.h"
+#include "runtime/pool.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+
+namespace kiln {
+namespace {
+
+using dlpack::DLManagedTensor;
+using dlpack::DLManagedTensorVersioned;
+using dlpack::DLTensor;
+
+dlpack::DLDataType to_dl(DType dtype) {
+  const auto bits = static_cast<std::uint8_t>(8 * size_of(dtype));
+  if (is_bool(dtype)) return {dlpack::kDLBool, bits, 1};
+  if (dtype == DType::BFloat16) return {dlpack::kDLBfloat, bits, 1};
+  return {is_signed_int(dtype) ? dlpack::kDLInt : is_unsigned_int(dtype) ? dlpack::kDLUInt : dlpack::kDLFloat, bits, 1};
+}
+
+std::optional<DType> from_dl(dlpack::DLDataType type) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const dlpack::DLDataType ours = to_dl(static_cast<DType>(i));
+    if (ours.code == type.code && ours.bits == type.bits && type.lanes == 1) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
+
+std::string describe(dlpack::DLDataType type) {
+  constexpr std::array<const char*, 7> kNames = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  std::string out = type.code < kNames.size() ? kNames[type.code] : cat("type code ", int{type.code}, " of ");
+  out += cat(int{type.bits}, type.code < kNames.size() ? "" : " bits");
+  return type.lanes == 1 ? out : cat(out, " x ", type.lanes, " lanes");
+}
+
+std::string describe(dlpack::DLDevice device) {
+  constexpr std::array<const char*, 18> kNames = {"",      "cpu",       "cuda",    "cuda_host",    "opencl", "",
+                                                  "",      "vulkan",    "metal",   "vpi",          "rocm",   "rocm_host",
+                                                  "extension", "cuda_managed", "oneapi", "webgpu", "hexagon", "maia"};
+  const auto type = static_cast<std::size_t>(device.device_type);
+  if (type >= kNames.size() || *kNames[type] == '\0')
+    return cat("device type ", static_cast<int>(device.device_type), ':', device.device_id);
+  return cat(kNames[type], ':', device.device_id);
+}
+
+void check_stream(std::string_view op, const DLPackOptions& options) {
+  if (options.stream && *options.stream != -1)
+    throw UserError(cat("[", op, "] stream ", *options.stream, " for a tensor on the cpu, which has no streams"));
+}
+
+// ---- out ----------------------------------------------------------------------------------------------------------
+
+/// What a structure given out points to: it dies with the structure.
+template <class Managed>
+struct Export {
+  Managed managed{};
+  Tensor keep;
+  std::int64_t shape[kMaxRank], strides[kMaxRank];
+};
+
+/// A row-major copy of a computed tensor in memory of its own.
+Tensor copied(const Tensor& x) {
+  const ir::Node* node = x.node();
+  ir::Buffer* buffer = runtime::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
+  const Tensor copy = Tensor::adopt(ir::new_leaf(buffer, node->dtype, node->dims(), 0, nullptr, node->loc));
+  x.copy_to(buffer->data, node->dtype);
+  return copy;
+}
+
+template <class Managed>
+Managed* give(const Tensor& x) {
+  auto* out = new Export<Managed>;
+  out->keep = x;
+  const ir::Node* node = x.node();
+  const auto dims = node->dims();
+  std::int64_t stride = 1;
+  for (std::size_t i = dims.size(); i-- > 0;) {
+    out->shape[i] = dims[i];
+    out->strides[i] = node->strides ? node->strides[i] : stride;
+    stride *= dims[i];
+  }
+  DLTensor& t = out->managed.dl_tensor;
+  t.data = node->buffer->data + node->offset * size_of(node->dtype);
+  t.device = {dlpack::kDLCPU, 0};
+  t.ndim = node->rank;
+  t.dtype = to_dl(node->dtype);
+  t.shape = out->shape;
+  t.strides = out->strides;
+  out->managed.manager_ctx = out;
+  out->managed.deleter = [](Managed* m) { delete static_cast<Export<Managed>*>(m->manager_ctx); };
+  return &out->managed;
+}
+
+/// x computed, copied where the options ask for it.
+Tensor exported(std::string_view op, const Tensor& x, const DLPackOptions& options) {
+  ir::Node* const node = api::checked(op, x);
+  check_stream(op, options);
+  api::evaluate({&node, 1});
+  return options.copy.value_or(false) ? copied(x) : x;
+}
+
+// ---- in -----------------------------------------------------------------------------------------------------------
+
+/// Copies elements that may lie unaligned.
+void gather(const std::byte* from, std::size_t size, std::span<const std::int64_t> dims, const std::int64_t* strides,
+            std::byte*& to) {
+  if (dims.empty()) {
+    std::memcpy(to, from, size);
+    to += size;
+    return;
+  }
+  for (std::int64_t i = 0; i < dims[0]; ++i)
+    gather(from + i * strides[0] * static_cast<std::int64_t>(size), size, dims.subspan(1), strides + 1, to);
+}
+
+Shape checked_shape(const DLTensor& t) {
+  if (t.ndim < 0 || t.ndim > kMaxRank)
+    throw UserError(cat("[from_dlpack] ", t.ndim, " dimensions; Kiln has tensors of 0 to ", kMaxRank));
+  if (t.ndim > 0 && t.shape == nullptr) throw UserError("[from_dlpack] the shape is null");
+  return Shape(std::span<const std::int64_t>(t.shape, static_cast<std::size_t>(t.ndim)));
+}
+
+/// Strides in elements, those of row-major memory where none are given.
+Shape strides_of(const DLTensor& t, const Shape& shape) {
+  if (t.strides) return Shape(std::span<const std::int64_t>(t.strides, static_cast<std::size_t>(t.ndim)));
+  Shape out = shape;
+  std::int64_t stride = 1;
+  bool overflow = false;
+  for (int i = shape.rank(); i-- > 0;) {
+    out[i] = stride;
+    overflow |= __builtin_mul_overflow(stride, std::max<std::int64_t>(shape[i], 1), &stride);
+  }
+  if (overflow) throw UserError(cat("[from_dlpack] shape ", shape.str(), " has more than 2^63 - 1 elements"));
+  return out;
+}
+
+Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOptions& options) {
+  check_stream("from_dlpack", options);
+  if (t.device.device_type != dlpack::kDLCPU && t.device.device_type != dlpack::kDLCUDAHost)
+    throw UserError(cat("[from_dlpack] the tensor is on ", describe(t.device), "; Kiln takes those on the cpu"));
+  const std::optional<DType> dtype = from_dl(t.dtype);
+  if (!dtype) throw UserError(cat("[from_dlpack] ", describe(t.dtype), " is none of Kiln's dtypes"));
+  const Shape shape = checked_shape(t), strides = strides_of(t, shape);
+  const std::byte* data = t.data ? static_cast<const std::byte*>(t.data) + t.byte_offset : nullptr;
+  const auto size = static_cast<std::size_t>(size_of(*dtype));
+  const std::size_t astray = reinterpret_cast<std::uintptr_t>(data) % size;
+  // Where it lies astray this checks the layout all the same; nothing is read.
+  const Tensor shared = Tensor::borrow(data - astray, shape, strides, *dtype, std::move(owner));
+  const bool aligned = astray == 0 || shared.numel() == 0;
+  if (aligned && !options.copy.value_or(false)) return shared;
+  if (!options.copy.value_or(true))
+    throw UserError(cat("[from_dlpack] data that is not aligned for ", name(*dtype), " must be copied"));
+  ir::Buffer* buffer = runtime::allocate(static_cast<std::uint64_t>(shared.numel()) * size);
+  std::byte* to = buffer->data;
+  if (shared.numel() != 0) gather(data, size, shape, strides.begin(), to);
+  return Tensor::adopt(ir::new_leaf(buffer, *dtype, shape, 0, nullptr, SourceLocation::current()));
+}
+
+template <class Managed>
+std::shared_ptr<Managed> owned(Managed* managed) {
+  if (managed == nullptr) throw UserError("[from_dlpack] a null pointer");
+  return std::shared_ptr<Managed>(managed, dlpack::Delete());
+}
+
+}  // namespace
+
+DLPack to_dlpack(const Tensor& x, const DLPackOptions& options) {
+  const Tensor value = exported("to_dlpack", x, options);
+  DLPack out(give<DLManagedTensorVersioned>(value));
+  out->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
+  out->flags = options.copy.value_or(false) ? dlpack::kIsCopied : dlpack::kReadOnly;
+  return out;
+}
+
+LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options) {
+  const Tensor value = exported("to_dlpack_legacy", x, options);
+  if (!value.node()->buffer->writable)
+    throw UserError(cat("[to_dlpack_legacy] ", api::describe(value.node()), " shows memory that was lent to Kiln to be "
+                        "read; DLPack before 1.0 cannot say so (use to_dlpack, or ask for a copy)"));
+  return LegacyDLPack(give<DLManagedTensor>(value));
+}
+
+Tensor from_dlpack(DLManagedTensorVersioned* managed, const DLPackOptions& options) {
+  const auto owner = owned(managed);
+  if (managed->version.major != dlpack::kMajorVersion)  // nothing but the deleter may be touched then
+    throw UserError(cat("[from_dlpack] version ", managed->version.major, ".", managed->version.minor,
+                        " of DLPack; Kiln reads ", dlpack::kMajorVersion, ".x"));
+  return take(managed->dl_tensor, owner, options);
+}
+
+Tensor from_dlpack(DLManagedTensor* managed, const DLPackOptions& options) {
+  const auto owner = owned(managed);
+  return take(managed->dl_tensor, owner, options);
+}
+
+}  // namespace kiln
