@@ -32,6 +32,8 @@ struct Matmul {
 class Library {
  public:
   virtual ~Library() = default;
+  /// False: this call is for somebody else.
+  virtual bool supports(const Matmul&) const { return true; }
   /// Bytes of 64-byte aligned workspace that matmul wants.
   virtual std::size_t workspace_bytes(const Matmul& call) const = 0;
   virtual void matmul(const Matmul& call, std::byte* workspace) const = 0;

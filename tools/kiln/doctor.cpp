@@ -6,6 +6,7 @@
 #include "backend/cpu/measure.h"
 #include "backend/cpu/target.h"
 #include "backend/cpu/threads.h"
+#include "backend/cuda/blas.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/nvrtc.h"
 #include "runtime/pool.h"
@@ -56,6 +57,8 @@ Json cuda_facts() {
   out["compiler"] = {{"found", nvrtc.available}, {"reason", nvrtc.reason}, {"library", nvrtc.library},
                      {"version", nvrtc.available ? cuda::compiler_version() : ""},
                      {"architectures", nvrtc.architectures}};
+  const cuda::BlasReport& blas = cuda::blas();
+  out["cublaslt"] = {{"found", blas.available}, {"reason", blas.reason}, {"library", blas.library}, {"version", blas.version}};
   out["devices"] = Json::array();
   for (const cuda::DeviceInfo& d : driver.devices) {
     const cuda::Arch arch{d.major, d.minor};
@@ -130,6 +133,9 @@ void print_cuda(const Json& cuda) {
                            ", sm_" + std::to_string(compiler["architectures"].front().get<int>()) + " to sm_" +
                            std::to_string(compiler["architectures"].back().get<int>())
                      : "not used: " + compiler["reason"].get<std::string>());
+  const Json& blas = cuda["cublaslt"];
+  line("cuBLASLt", blas["found"].get<bool>() ? blas["version"].get<std::string>() + ", " + blas["library"].get<std::string>()
+                                             : "not used: " + blas["reason"].get<std::string>());
   int index = 0;
   for (const Json& d : cuda["devices"]) {
     line(("cuda:" + std::to_string(index++)).c_str(),

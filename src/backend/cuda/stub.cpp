@@ -1,10 +1,12 @@
 // Stands for the other files of this directory in a build that had no CUDA headers: there is never a device.
+#include "backend/cuda/blas.h"
 #include "backend/cuda/copy.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/module.h"
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/pool.h"
 #include "backend/cuda/stream.h"
+#include "backend/cuda/strided_copy.h"
 
 #include <kiln/error.h>
 
@@ -79,5 +81,15 @@ void copy_on_device(void*, const void*, std::uint64_t, Stream) { no_device(); }
 void copy_across(void*, Stream, const void*, Stream, std::uint64_t) { no_device(); }
 void fill(void*, std::uint32_t, int, std::uint64_t, Stream) { no_device(); }
 std::uint64_t staging_bytes() { return 0; }
+
+void copy_strided(const StridedCopy&, std::int64_t, Stream) { no_device(); }
+const char* strided_copy_source() { return ""; }
+
+const BlasReport& blas() {
+  static const BlasReport report{.reason = kReason};
+  return report;
+}
+BlasReport probe_blas(std::span<const std::string>) { return blas(); }
+const backend::Library& library(int) { no_device(); }
 
 }  // namespace kiln::cuda

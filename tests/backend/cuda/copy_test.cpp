@@ -1,11 +1,12 @@
 #include "backend/cuda/copy.h"
 
 #include "backend/cuda/require.h"
+#include "backend/cuda/strided_copy.h"
 
 #include <kiln/error.h>
 
+#include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <thread>
 
 namespace kiln::cuda {
@@ -113,6 +114,42 @@ TEST_F(Copies, FillsRepeatAPattern) {
   copy_to_host(got.data(), block->data, got.size(), stream_);
   EXPECT_TRUE(got == want);
   release(block, stream_);
+}
+
+TEST(StridedCopies, CompileForEveryArchitecture) {
+  KILN_REQUIRE_NVRTC();
+  for (int number : {75, 80, 86, 89, 90, 100, 120})
+    EXPECT_NO_THROW(compile(strided_copy_source(), "strided_copy", {number / 10, number % 10}));
+}
+
+TEST(StridedCopies, GatherElementsOfEverySize) {
+  KILN_REQUIRE_GPU();
+  Stream stream = default_stream(0);
+  const std::vector<std::uint8_t> sent = noise(1 << 16);
+  Block* from = allocate(sent.size(), stream);
+  Block* to = allocate(sent.size(), stream);
+  copy_to_device(from->data, sent.data(), sent.size(), stream);
+  for (const std::size_t size : {1, 2, 4, 8}) {
+    const std::int64_t extents[] = {3, 1, 17, 2}, strides[] = {300, 5, -7, 0};
+    StridedCopy c;
+    c.to = to->data;
+    c.from = from->data + 2000 * size;
+    c.rank = 4;
+    std::copy_n(extents, 4, c.extents);
+    std::copy_n(strides, 4, c.strides);
+    copy_strided(c, static_cast<std::int64_t>(size), stream);
+    std::vector<std::uint8_t> got(static_cast<std::size_t>(c.count()) * size);
+    copy_to_host(got.data(), to->data, got.size(), stream);
+    std::size_t i = 0;
+    for (std::int64_t x = 0; x < 3; ++x)
+      for (std::int64_t z = 0; z < 17; ++z)
+        for (int repeat = 0; repeat < 2; ++repeat, ++i) {
+          const auto at = static_cast<std::size_t>(2000 + 300 * x - 7 * z) * size;
+          EXPECT_EQ(std::memcmp(got.data() + i * size, sent.data() + at, size), 0) << size << ' ' << i;
+        }
+  }
+  release(from, stream);
+  release(to, stream);
 }
 
 TEST_F(Copies, AcrossStreamsOfOneDeviceKeepTheOrderOfBoth) {
