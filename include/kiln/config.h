@@ -13,14 +13,21 @@ enum class Mode : std::uint8_t {
   Interpret,  ///< the reference interpreter: slow, independent, the oracle
 };
 
+enum class Tier : std::uint8_t {
+  Auto,  ///< the vm until the compiler, working in the background, has finished
+  Jit,   ///< wait for the compiler
+  Vm,    ///< never compile
+};
+
 /// Options of the process. Read once from the environment at first use; `configure` replaces them later.
 struct Config {
   Mode mode = Mode::Lazy;                ///< KILN_MODE=lazy|eager|interpret
+  Tier tier = Tier::Auto;                ///< KILN_TIER=auto|jit|vm: who runs a kernel that is not compiled yet
   std::string device = "cpu";            ///< KILN_DEVICE=cpu|cuda[:N]
   int debug = 0;                         ///< KILN_DEBUG=0..7
   std::vector<std::string> log_topics;   ///< KILN_LOG=topic,topic…: trace,plan,kernel,cache,memory (or all)
   std::string dump;                      ///< KILN_DUMP=stdout|DIR; empty: no dump
-  std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,kernel,ll,asm; empty: all
+  std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,kernel,vm,ll,asm; empty: all
   std::string dump_filter;               ///< KILN_DUMP_FILTER=regex over the kernel's name
   std::string explain;                   ///< KILN_EXPLAIN=1|FILE.json: boundaries between kernels, with reasons
   bool check_nan = false;                ///< KILN_CHECK=nan,diff,key,bounds

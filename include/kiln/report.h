@@ -16,12 +16,17 @@ struct Statistics {
   std::uint64_t library_calls = 0;     ///< contractions run by a library
   std::uint64_t plan_ns = 0;           ///< time spent planning, compiling excluded
   std::uint64_t compile_ns = 0;        ///< time spent compiling and loading, summed over threads
-  std::uint64_t fallbacks = 0;         ///< traces run op by op, or interpreted, because a kernel did not compile
+  std::uint64_t fallbacks = 0;         ///< kernels run by the vm because they did not compile, traces interpreted
+  std::uint64_t vm_launches = 0;       ///< launches that began without machine code
 };
 
 /// Totals since the process began (or reset_statistics).
 Statistics statistics();
 void reset_statistics();
+
+/// Waits until kernels that are being compiled in the background (KILN_TIER=auto) are ready; for benchmarks and for
+/// programs that want their cache filled before they end. Returns at once during exit.
+void wait_for_compiles();
 
 /// Forgets plans and kernels in memory (the disk cache stays): for tests and benchmarks of cold paths. Not while
 /// another thread evaluates.

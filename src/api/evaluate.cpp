@@ -5,6 +5,7 @@
 #include "api/evaluate.h"
 
 #include "ir/interpret.h"
+#include "runtime/background.h"
 #include "runtime/check_values.h"
 #include "runtime/plan.h"
 #include "runtime/pool.h"
@@ -79,7 +80,7 @@ class WorkspaceLease {
 /// Everything outside the graph that a plan depends on.
 std::uint64_t plan_salt() {
   const Config& c = config();
-  return static_cast<std::uint64_t>(c.mode) | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
+  return static_cast<std::uint64_t>(c.mode) | static_cast<std::uint64_t>(c.tier) << 4 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
          (c.cpu_target.empty() ? 0 : std::uint64_t{std::hash<std::string>{}(c.cpu_target)} << 24);
 }
 
@@ -246,6 +247,8 @@ void evaluate(std::span<ir::Node* const> roots) {
 }  // namespace kiln::api
 
 namespace kiln {
+
+void wait_for_compiles() { runtime::wait_for_background(); }
 
 void clear_memory_caches() {
   runtime::clear_plan_cache();

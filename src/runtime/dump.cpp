@@ -1,5 +1,6 @@
 #include "runtime/dump.h"
 
+#include "backend/cpu/jit.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -103,6 +104,9 @@ void dump_kernel(const ir::Graph& g, const plan::Regions& regions, const plan::R
   const std::string symbol = "kiln_" + kernel.key.hex();
   if (stage_wanted("graph")) write(kernel.name, ".ops.txt", ops_text(g, regions, r));
   if (stage_wanted("kernel")) write(kernel.name, ".kernel.txt", kernel::print(l.kernel));
+  if (const std::string text = kernel.executable.program_text(); !text.empty() && stage_wanted("vm"))
+    write(kernel.name, ".vm.txt", text);
+  if (!cpu::has_compiler()) return;
   if (stage_wanted("ll")) write(kernel.name, ".ll", cpu::llvm_text(l.kernel, symbol, cpu::host_target()));
   if (stage_wanted("asm")) write(kernel.name, ".s", cpu::assembly_text(l.kernel, symbol, cpu::host_target()));
 }

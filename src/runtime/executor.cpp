@@ -124,15 +124,15 @@ class Run {
 
   static void call(const Launch& l, const kernel::Frame& frame) {
     const cpu::Executable& e = l.kernel->executable;
-    const auto scratch_bytes = static_cast<std::size_t>(l.scratch_bytes);
+    if (!e.compiled()) count(Counter::VmLaunches);
     if (l.work <= kInlineWork || l.grid <= l.grain) {
-      e.body(&frame, 0, l.grid, scratch_bytes ? cpu::scratch(scratch_bytes) : nullptr);
+      e.body(frame, 0, l.grid, l.scratch_bytes, l.grain);
     } else {
       cpu::parallel_for(l.grid, l.grain, [&](std::int64_t begin, std::int64_t end, int) {
-        e.body(&frame, begin, end, scratch_bytes ? cpu::scratch(scratch_bytes) : nullptr);
+        e.body(frame, begin, end, l.scratch_bytes, l.grain);
       });
     }
-    if (e.finish) e.finish(&frame, 0, l.finish_grid, nullptr);
+    e.finish(frame, l.finish_grid);
   }
 
   void matmul(const Matmul& m) {

@@ -1,7 +1,9 @@
 #include "runtime/kernel_cache.h"
 
+#include "backend/cpu/jit.h"
 #include "backend/cpu/threads.h"
 #include "generator_hash.h"
+#include "runtime/background.h"
 #include "runtime/disk_cache.h"
 #include "runtime/failed_kernel.h"
 #include "runtime/lifetime.h"
@@ -53,7 +55,7 @@ const cpu::CpuTarget& target() {
   return t;
 }
 
-/// A program may change the target: one kernel then has code for each.
+/// A program may change the target, or who runs kernels: one kernel then has code for each.
 Hash128 slot_key(const KernelRequest& r) {
   thread_local Hash128 of_target;
   thread_local std::string level = "?";
@@ -61,7 +63,7 @@ Hash128 slot_key(const KernelRequest& r) {
     of_target = hash128(target().key());
     level = config().cpu_target;
   }
-  return {r.key.lo ^ of_target.lo, r.key.hi ^ of_target.hi};
+  return {r.key.lo ^ of_target.lo ^ static_cast<std::uint64_t>(config().tier), r.key.hi ^ of_target.hi};
 }
 
 DiskCache* disk() {
@@ -92,46 +94,97 @@ std::string disk_key(const Hash128& key) {
              target().key());
 }
 
-/// Object code. A failure carries the path of the source.
-std::vector<std::uint8_t> compile(const KernelRequest& r, const std::string& symbol) {
-  try {
-    if (const CompileHook hook = compile_hook.load(std::memory_order_relaxed)) hook(*r.kernel);
-    return cpu::compile(*r.kernel, symbol, target());
-  } catch (const CompileError& e) {
-    throw CompileError(cat(e.what(), "; its source is in ", write_failed_kernel(*r.kernel, symbol)));
+/// Makes a kernel's machine code. Holds everything that decides it, as options were when the kernel was asked for.
+struct Compilation {
+  std::shared_ptr<CachedKernel> into;
+  const kernel::Kernel* kernel;
+  std::string symbol;
+  cpu::CpuTarget target;
+  DiskCache* disk = nullptr;
+  std::string disk_key;
+  std::chrono::steady_clock::time_point start;
+
+  void publish(const std::vector<std::uint8_t>& object) const {
+    into->executable.publish(cpu::load(object, symbol, !kernel->finish.empty()));
+    count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
   }
+
+  bool from_disk() const {
+    if (!disk) return false;
+    const auto object = disk->get(disk_key);
+    if (!object) return false;
+    try {
+      publish(*object);
+    } catch (const CompileError& e) {
+      log(Topic::Cache, cat("entry of ", into->name, " cannot be linked, compiling again: ", e.what()));
+      return false;
+    }
+    count(Counter::KernelsFromDisk);
+    return true;
+  }
+
+  /// Returns what the compiler said, and where the source is, when it could not; nothing on success.
+  std::string compile() const {
+    try {
+      if (const CompileHook hook = compile_hook.load(std::memory_order_relaxed)) hook(*kernel);
+      const std::vector<std::uint8_t> object = cpu::compile(*kernel, symbol, target);
+      publish(object);
+      count(Counter::KernelsCompiled);
+      if (disk) disk->put(disk_key, {reinterpret_cast<const char*>(object.data()), object.size()});
+    } catch (const CompileError& e) {
+      count(Counter::Fallbacks);
+      return cat(e.what(), "; its source is in ", write_failed_kernel(*kernel, symbol), "; running it by the vm");
+    }
+    return {};
+  }
+};
+
+/// As make(), for a job that has the kernel to itself.
+void compile_later(Compilation c) {
+  auto copy = std::make_shared<const kernel::Kernel>(*c.kernel);
+  c.kernel = copy.get();
+  run_in_background([c = std::move(c), copy = std::move(copy)] {
+    try {
+      if (const std::string failure = c.compile(); !failure.empty()) warn(failure);
+      CompileTicket::guard_exit();
+    } catch (const std::exception& e) {  // memory: the vm goes on
+      warn(cat(e.what(), "; ", c.into->name, " stays with the vm"));
+    }
+  });
 }
 
-/// From disk or from the compiler.
-std::shared_ptr<CachedKernel> make(const KernelRequest& r) {
-  const auto start = std::chrono::steady_clock::now();
+struct Made {
+  std::shared_ptr<const CachedKernel> kernel;
+  bool keep = true;  // false: the compiler failed, which may be different next time
+};
+
+/// From disk, from the compiler, or as bytecode.
+Made make(const KernelRequest& r) {
   auto out = std::make_shared<CachedKernel>();
   out->key = r.key;
   out->name = r.kernel->label + "-" + r.key.hex().substr(0, 10);
-  const std::string symbol = symbol_of(r.key);
-  const bool has_finish = !r.kernel->finish.empty();
-  DiskCache* d = disk();
-  const std::string key = d ? disk_key(r.key) : std::string();
-  if (d) {
-    if (auto object = d->get(key)) {
-      try {
-        out->executable = cpu::load(*object, symbol, has_finish);
-        out->verdict = Verdict::Disk;
-      } catch (const CompileError& e) {
-        log(Topic::Cache, cat("entry of ", out->name, " cannot be linked, compiling again: ", e.what()));
-      }
-    }
+  const Tier tier = config().tier;
+  if (tier == Tier::Vm) {
+    out->executable.translate(*r.kernel, target());
+    out->verdict = Verdict::Vm;
+    return {out};
   }
-  if (!out->executable.body) {
-    const std::vector<std::uint8_t> object = compile(r, symbol);
-    out->executable = cpu::load(object, symbol, has_finish);
-    if (d) d->put(key, {reinterpret_cast<const char*>(object.data()), object.size()});
+  Compilation c{out, r.kernel, symbol_of(r.key), target(), disk(), {}, std::chrono::steady_clock::now()};
+  if (c.disk) c.disk_key = disk_key(r.key);
+  if (c.from_disk()) {
+    out->verdict = Verdict::Disk;
+    return {out};
   }
-  const auto ns = std::chrono::steady_clock::now() - start;
-  out->compile_ms = std::chrono::duration<double, std::milli>(ns).count();
-  count(Counter::CompileNs, static_cast<std::uint64_t>(std::chrono::nanoseconds(ns).count()));
-  count(out->verdict == Verdict::Disk ? Counter::KernelsFromDisk : Counter::KernelsCompiled);
-  return out;
+  if (tier == Tier::Jit) {
+    const std::string failure = c.compile();
+    if (failure.empty()) return {out};
+    warn(failure);
+  }
+  out->executable.translate(*r.kernel, c.target);
+  out->verdict = Verdict::Vm;
+  if (tier == Tier::Jit) return {out, false};
+  compile_later(std::move(c));
+  return {out};
 }
 
 Hash128 text_hash(const KernelRequest& r) { return hash128(cpu::llvm_text(*r.kernel, "k", target())); }
@@ -158,6 +211,15 @@ bool claim(KernelRequest& r, std::shared_ptr<Slot>& slot) {
   }
 }
 
+/// Whoever waits for this kernel tries for itself.
+void forget(const KernelRequest& r, const std::shared_ptr<Slot>& slot) {
+  Cache& c = cache();
+  std::lock_guard lock(c.mutex);
+  slot->failed = true;
+  c.slots.erase(slot_key(r));
+  c.made.notify_all();
+}
+
 void serve(KernelRequest& r) {
   std::shared_ptr<Slot> slot;
   const bool check = config().check_key;
@@ -166,22 +228,20 @@ void serve(KernelRequest& r) {
       throw InternalError(cat("[cache] kernel ", r.result->name, " was found for a kernel that emits other code"));
     return;
   }
-  std::shared_ptr<const CachedKernel> made;
+  Made made;
   try {
     made = make(r);
-    if (check) slot->text = text_hash(r);
+    if (check && made.keep && cpu::has_compiler()) slot->text = text_hash(r);
   } catch (...) {
-    std::lock_guard lock(cache().mutex);
-    slot->failed = true;
-    cache().slots.erase(slot_key(r));
-    cache().made.notify_all();
+    forget(r, slot);
     throw;
   }
-  r.result = made;
-  r.verdict = made->verdict;
+  r.result = made.kernel;
+  r.verdict = made.kernel->verdict;
+  if (!made.keep) return forget(r, slot);
   {
     std::lock_guard lock(cache().mutex);
-    slot->kernel = made;
+    slot->kernel = made.kernel;
   }
   cache().made.notify_all();
   CompileTicket::guard_exit();

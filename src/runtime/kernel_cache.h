@@ -1,8 +1,8 @@
-// Kernel cache: structural key → executable, in memory, then on disk, then the compiler. One compile a key however
-// many threads ask; different keys compile in parallel.
+// Kernel cache: structural key → executable, in memory, then on disk, then the compiler, which works in the background
+// while the vm serves. One compile a key however many threads ask; different keys compile in parallel.
 #pragma once
 
-#include "backend/cpu/jit.h"
+#include "backend/cpu/executable.h"
 #include "kernel/kernel.h"
 
 #include <memory>
@@ -12,14 +12,13 @@
 
 namespace kiln::runtime {
 
-enum class Verdict : std::uint8_t { Memory, Disk, Compiled };
+enum class Verdict : std::uint8_t { Memory, Disk, Compiled, Vm };
 
 struct CachedKernel {
   cpu::Executable executable;
   Hash128 key;
   std::string name;              // label and short hash: names of dump files
   Verdict verdict = Verdict::Compiled;
-  double compile_ms = 0;
 };
 
 struct KernelRequest {
@@ -29,7 +28,8 @@ struct KernelRequest {
   Verdict verdict = Verdict::Memory;  // how this request was served
 };
 
-/// Fills `result` of every request. CompileError of the first kernel that cannot be compiled.
+/// Fills `result` of every request: with machine code from memory, disk or the compiler, or with bytecode, as
+/// config().tier says. A kernel that does not compile is run by the vm; a warning says so, and it is not remembered.
 void obtain(std::span<KernelRequest> requests);
 /// Called with every kernel before it is compiled, for tests: it may throw CompileError or take its time. Null: none.
 using CompileHook = void (*)(const kernel::Kernel&);

@@ -1,6 +1,7 @@
 #include "runtime/lifetime.h"
 
 #include "ir/trace_locks.h"
+#include "runtime/background.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/plan.h"
 #include "support/check.h"
@@ -91,6 +92,7 @@ void before_fork() {
   ir::lock_all_traces();
   plan_cache_mutex().lock();
   kernel_cache_mutex().lock();
+  background_mutex().lock();
   g.mutex.lock();
 }
 
@@ -98,6 +100,7 @@ void after_fork() {
   Gate& g = gate();
   g.forking = false;
   g.mutex.unlock();
+  background_mutex().unlock();
   kernel_cache_mutex().unlock();
   plan_cache_mutex().unlock();
   ir::unlock_all_traces();
@@ -107,6 +110,7 @@ void after_fork() {
 void after_fork_in_child() {
   Gate& g = gate();
   new (&g.changed) std::condition_variable;  // its waiters stayed behind
+  forget_background_threads();
   after_fork();
 }
 
@@ -144,6 +148,12 @@ CompileTicket::~CompileTicket() {
   Gate& g = gate();
   const std::lock_guard lock(g.mutex);
   if (--g.out == 0) g.changed.notify_all();
+}
+
+bool CompileTicket::closed() {
+  Gate& g = gate();
+  const std::lock_guard lock(g.mutex);
+  return g.exiting || g.leaving;
 }
 
 void CompileTicket::guard_exit() {

@@ -19,6 +19,8 @@ class CompileTicket {
   /// To be called after LLVM was used: handlers run in reverse order of registration, so ours has to follow
   /// those of LLVM's static objects.
   static void guard_exit();
+  /// Whether the process is exiting, so that no more tickets are handed out.
+  static bool closed();
 };
 
 }  // namespace kiln::runtime

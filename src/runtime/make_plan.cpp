@@ -36,23 +36,7 @@ class PlanMaker {
 
   std::shared_ptr<const Plan> run() {
     store_pinning_nodes();
-    try {
-      return attempt(planning_target());
-    } catch (const CompileError& e) {
-      warn(cat(e.what(), "; running its operations one by one"));
-    }
-    count(Counter::Fallbacks);
-    plan_ = std::make_shared<Plan>();
-    lowered_.clear();
-    region_of_launch_.clear();
-    schedule::Target unfused = planning_target();
-    unfused.max_prims = 0;
-    return attempt(unfused);
-  }
-
- private:
-  std::shared_ptr<const Plan> attempt(const schedule::Target& target) {
-    regions_ = plan::fuse(g_, target);
+    regions_ = plan::fuse(g_, planning_target());
     log_refusals();
     explain(g_, regions_);
     buffer_of_.assign(g_.size(), -1);
@@ -69,6 +53,7 @@ class PlanMaker {
     return plan_;
   }
 
+ private:
   /// A held node that is not stored keeps what it is computed from alive: a list of losses would keep every batch.
   /// Nodes that are much smaller than the greatest argument they would pin are stored with the roots; they are
   /// computed anyway and writing them costs next to nothing.

@@ -14,6 +14,7 @@ const char* text(Verdict v) {
     case Verdict::Memory: return "memory";
     case Verdict::Disk: return "disk";
     case Verdict::Compiled: return "compiled";
+    case Verdict::Vm: return "vm";
   }
   return "";
 }

@@ -88,9 +88,10 @@ struct Value {
 };
 
 constexpr std::array<std::string_view, 3> kModes{"lazy", "eager", "interpret"};
+constexpr std::array<std::string_view, 3> kTiers{"auto", "jit", "vm"};
 constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
 constexpr std::array<std::string_view, 6> kTopics{"trace", "plan", "kernel", "cache", "memory", "all"};
-constexpr std::array<std::string_view, 4> kStages{"graph", "kernel", "ll", "asm"};
+constexpr std::array<std::string_view, 5> kStages{"graph", "kernel", "vm", "ll", "asm"};
 constexpr std::array<std::string_view, 4> kChecks{"nan", "diff", "key", "bounds"};
 constexpr std::array<std::string_view, 3> kCaches{"off", "ro", "rw"};
 constexpr std::array<std::string_view, 4> kCpus{"native", "sse4.2", "avx2", "avx512"};
@@ -99,6 +100,7 @@ constexpr bool Config::*kCheckFlags[] = {&Config::check_nan, &Config::check_diff
                                           &Config::check_bounds};
 static_assert(std::size(kCheckFlags) == kChecks.size());
 static_assert(static_cast<std::size_t>(Mode::Interpret) == kModes.size() - 1);
+static_assert(static_cast<std::size_t>(Tier::Vm) == kTiers.size() - 1);
 
 void parse_device(const Value& v, Config& c) {
   const std::string_view kind = v.text.substr(0, v.text.find(':'));
@@ -173,6 +175,12 @@ constexpr Variable kVariables[] = {
        const auto i = static_cast<std::size_t>(c.mode);
        return i < kModes.size() ? std::string(kModes[i]) : cat("#", i);
      }},
+    {"KILN_TIER", "auto|jit|vm", "run a new kernel by the vm until it is compiled, wait for the compiler, or always the vm",
+     [](const Value& v, Config& c) { c.tier = static_cast<Tier>(v.choice(kTiers)); },
+     [](const Config& c) {
+       const auto i = static_cast<std::size_t>(c.tier);
+       return i < kTiers.size() ? std::string(kTiers[i]) : cat("#", i);
+     }},
     {"KILN_DEVICE", "cpu|cuda[:N]", "where new tensors live", parse_device,
      [](const Config& c) { return c.device; }},
     {"KILN_DEBUG", "0..7", "detail on stderr; 2: a line a kernel, 3: plans, 5: everything",
@@ -185,7 +193,7 @@ constexpr Variable kVariables[] = {
      [](const Config& c) { return join(c.log_topics); }},
     {"KILN_DUMP", "stdout|DIR", "where to write the stages of every kernel",
      [](const Value& v, Config& c) { c.dump = v.text; }, [](const Config& c) { return c.dump; }},
-    {"KILN_DUMP_STAGES", "graph,kernel,ll,asm", "the stages to write; unset: all",
+    {"KILN_DUMP_STAGES", "graph,kernel,vm,ll,asm", "the stages to write; unset: all",
      [](const Value& v, Config& c) { c.dump_stages = v.list(kStages); },
      [](const Config& c) { return join(c.dump_stages); }},
     {"KILN_DUMP_FILTER", "REGEX", "only kernels whose name matches", parse_dump_filter,
@@ -214,7 +222,7 @@ constexpr Variable kVariables[] = {
 };
 
 /// Names that the design reserves: asking for one must not look like a misspelling.
-constexpr std::string_view kLater[] = {"KILN_STRICT", "KILN_DETERMINISTIC", "KILN_TIER",   "KILN_TUNE",
+constexpr std::string_view kLater[] = {"KILN_STRICT", "KILN_DETERMINISTIC", "KILN_TUNE",
                                        "KILN_TRACE",  "KILN_OVERRIDE_DIR",  "KILN_PROFILE"};
 
 const Variable& find(std::string_view name) {

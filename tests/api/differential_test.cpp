@@ -3,6 +3,7 @@
 #include "api/expect.h"
 #include "api/record.h"
 #include "ir/op.h"
+#include "modes.h"
 #include "tolerance.h"
 
 #include <algorithm>
@@ -11,21 +12,12 @@
 namespace kiln {
 namespace {
 
+using testing::Engine;
+using testing::EngineScope;
+using testing::kEngines;
+using testing::ModeScope;
 using testing::tolerance_ulp;
 using testing::ulp_distance;
-
-class ModeScope {
- public:
-  explicit ModeScope(Mode mode) : before_(config()) {
-    Config options = before_;
-    options.mode = mode;
-    configure(options);
-  }
-  ~ModeScope() { configure(before_); }
-
- private:
-  Config before_;
-};
 
 /// A small generator with fixed seeds: the same operands in every run and mode.
 struct Random {
@@ -127,9 +119,8 @@ std::vector<std::byte> bytes_of(const Tensor& t) {
   return out;
 }
 
-/// The values of every case under a mode: lazily all in one evaluation, so that kernels have several outputs.
-std::vector<std::vector<std::byte>> run(Mode mode, ir::Op op, DType dtype, std::vector<Case>* kept = nullptr) {
-  ModeScope scope(mode);
+/// The values of every case under the mode in force: lazily all in one evaluation, so that kernels have several outputs.
+std::vector<std::vector<std::byte>> run(ir::Op op, DType dtype, std::vector<Case>* kept = nullptr) {
   std::vector<Case> cases = Cases(op, dtype).all();
   std::vector<Tensor> values;
   for (const Case& c : cases) values.push_back(c.value);
@@ -173,12 +164,15 @@ TEST_P(EveryOp, AgreesWithTheOracle) {
     const bool converts = row.rule == ir::TypeRule::Float || row.rule == ir::TypeRule::Logical;
     if (!converts && (row.types & bit) == 0) continue;
     std::vector<Case> cases;
-    const auto want = run(Mode::Interpret, op, dtype);
-    const auto lazy = run(Mode::Lazy, op, dtype, &cases);
-    const auto eager = run(Mode::Eager, op, dtype);
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      compare(cases[i], op, dtype, "lazy", lazy[i], want[i]);
-      compare(cases[i], op, dtype, "eager", eager[i], want[i]);
+    std::vector<std::vector<std::byte>> want;
+    {
+      const ModeScope scope(Mode::Interpret);
+      want = run(op, dtype);
+    }
+    for (const Engine& e : kEngines) {
+      const EngineScope scope(e);
+      const auto have = run(op, dtype, &cases);
+      for (std::size_t i = 0; i < cases.size(); ++i) compare(cases[i], op, dtype, e.name, have[i], want[i]);
     }
   }
 }
@@ -193,8 +187,7 @@ INSTANTIATE_TEST_SUITE_P(OpTable, EveryOp, ::testing::ValuesIn(elementwise_ops()
                          [](const auto& param) { return std::string(ir::kOpInfo[param.param].name); });
 
 TEST(Casts, AgreeBetweenAllDtypes) {
-  const auto cast_all = [](Mode mode) {
-    ModeScope scope(mode);
+  const auto cast_all = [] {
     std::vector<Tensor> out;
     for (int from = 0; from < kDTypeCount; ++from)
       for (int to = 0; to < kDTypeCount; ++to)
@@ -202,11 +195,19 @@ TEST(Casts, AgreeBetweenAllDtypes) {
     for (const Tensor& t : out) t.eval();
     return out;
   };
-  const std::vector<Tensor> want = cast_all(Mode::Interpret), lazy = cast_all(Mode::Lazy);
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    const DType from = static_cast<DType>(i / kDTypeCount);
-    compare({std::string("from ") + std::string(name(from)), lazy[i]}, ir::Op::cast, from, "lazy", bytes_of(lazy[i]),
-            bytes_of(want[i]));
+  std::vector<Tensor> want;
+  {
+    const ModeScope scope(Mode::Interpret);
+    want = cast_all();
+  }
+  for (const Engine& e : kEngines) {
+    const EngineScope scope(e);
+    const std::vector<Tensor> have = cast_all();
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      const DType from = static_cast<DType>(i / kDTypeCount);
+      compare({std::string("from ") + std::string(name(from)), have[i]}, ir::Op::cast, from, e.name, bytes_of(have[i]),
+              bytes_of(want[i]));
+    }
   }
 }
 
@@ -233,16 +234,19 @@ TEST(Reductions, AgreeWithTheOracle) {
             }
           if (r.needs_elements && count == 0) continue;
           const DType dtype = static_cast<DType>(d);
-          const auto values = [&](Mode mode) {
-            ModeScope scope(mode);
+          const auto values = [&] {
             // Sums of small numbers: the tolerance is for the order of addition, not for cancellation.
             const Tensor x = abs(operands(dtype, shape, 0.5, 1.5, 3).astype(is_bool(dtype) ? DType::UInt8 : dtype));
             const Tensor bounded = is_float(dtype) ? where((x < 2) && (x > 0.25), x, 1.0) : x;
             return r.f(is_bool(dtype) ? bounded.astype(DType::Bool) : bounded, Axes(axes), mask & 1, SourceLocation::current()).eval();
           };
-          const Tensor want = values(Mode::Interpret);
-          for (Mode mode : {Mode::Lazy, Mode::Eager}) {
-            const Tensor have = values(mode);
+          const Tensor want = [&] {
+            const ModeScope scope(Mode::Interpret);
+            return values();
+          }();
+          for (const Engine& e : kEngines) {
+            const EngineScope scope(e);
+            const Tensor have = values();
             ASSERT_EQ(have.shape().str(), want.shape().str());
             const std::vector<double> h = have.astype(DType::Float64).to_vector<double>();
             const std::vector<double> w = want.astype(DType::Float64).to_vector<double>();
@@ -250,7 +254,7 @@ TEST(Reductions, AgreeWithTheOracle) {
             for (std::size_t i = 0; i < h.size(); ++i)
               ASSERT_TRUE(h[i] == w[i] || (h[i] != h[i] && w[i] != w[i]) ||
                           std::fabs(h[i] - w[i]) <= relative * std::fabs(w[i]))
-                  << r.name << " of " << name(dtype) << " " << shape.str() << " mask " << mask << ": " << h[i]
+                  << r.name << " of " << name(dtype) << " " << shape.str() << " mask " << mask << ", " << e.name << ": " << h[i]
                   << ", the oracle has " << w[i];
           }
         }

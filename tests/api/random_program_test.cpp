@@ -3,6 +3,7 @@
 // Values are small whole numbers kept in [-8, 8], so that every result is exact in whatever order it is computed, and
 // modes must agree bit for bit. A failure names the seed; the program is a function of it alone.
 #include "api/expect.h"
+#include "modes.h"
 
 #include <algorithm>
 #include <cstring>
@@ -111,11 +112,8 @@ class Program {
   std::vector<Tensor> pool_;
 };
 
-std::vector<std::vector<std::byte>> values_under(Mode mode, std::uint64_t seed, DType dtype, std::vector<Shape>& shapes) {
-  const Config before = config();
-  Config options = before;
-  options.mode = mode;
-  configure(options);
+/// What a program computes under the mode in force.
+std::vector<std::vector<std::byte>> values_of(std::uint64_t seed, DType dtype, std::vector<Shape>& shapes) {
   std::vector<std::vector<std::byte>> out;
   shapes.clear();
   try {
@@ -129,7 +127,6 @@ std::vector<std::vector<std::byte>> values_under(Mode mode, std::uint64_t seed, 
   } catch (const Error& e) {
     ADD_FAILURE() << "seed " << seed << ": " << e.what();
   }
-  configure(before);
   return out;
 }
 
@@ -154,20 +151,24 @@ TEST_P(RandomPrograms, AgreeUnderEveryMode) {
   std::size_t elements = 0, outputs = 0, varied = 0;
   for (std::uint64_t seed = 1; seed <= kPrograms; ++seed) {
     std::vector<Shape> shapes, lazy_shapes;
-    const auto want = values_under(Mode::Interpret, seed, GetParam(), shapes);
+    const auto want = [&] {
+      const testing::ModeScope scope(Mode::Interpret);
+      return values_of(seed, GetParam(), shapes);
+    }();
     for (const auto& v : want) {
       elements += v.size() / static_cast<std::size_t>(size_of(GetParam()));
       ++outputs;
       varied += std::any_of(v.begin(), v.end(), [&](std::byte b) { return b != v.back(); });
     }
-    for (Mode mode : {Mode::Lazy, Mode::Eager}) {
-      const auto have = values_under(mode, seed, GetParam(), lazy_shapes);
+    for (const testing::Engine& e : testing::kEngines) {
+      const testing::EngineScope scope(e);
+      const auto have = values_of(seed, GetParam(), lazy_shapes);
       ASSERT_EQ(have.size(), want.size()) << "seed " << seed;
       for (std::size_t i = 0; i < want.size(); ++i) {
         ASSERT_EQ(lazy_shapes[i].str(), shapes[i].str()) << "seed " << seed;
         EXPECT_TRUE(same(have[i], want[i], GetParam()))
             << "seed " << seed << ", output " << i << " of shape " << shapes[i].str()
-            << (mode == Mode::Lazy ? ", lazy" : ", eager");
+            << ", " << e.name;
       }
     }
   }

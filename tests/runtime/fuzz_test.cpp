@@ -1,7 +1,8 @@
-// Random programs: the fused path, and one kernel an operation, against the interpreter.
+// Random programs: the fused path, one kernel an operation, and the vm against the interpreter.
 //
 // KILN_TEST_FUZZ_SECONDS runs longer than the default, KILN_TEST_FUZZ_SEED begins elsewhere. A failure is
 // shrunk and printed as C++.
+#include "modes.h"
 #include "program.h"
 
 #include <kiln/report.h>
@@ -16,27 +17,18 @@
 namespace kiln {
 namespace {
 
-class ModeScope {
- public:
-  explicit ModeScope(Mode mode) : before_(config()) {
-    Config c = before_;
-    c.mode = mode;
-    configure(c);
-  }
-  ~ModeScope() { configure(before_); }
+using testing::Engine;
+using testing::EngineScope;
+using testing::ModeScope;
 
- private:
-  Config before_;
-};
-
-std::string compare(const test::Program& p, Mode mode, bool twice) {
+std::string compare(const test::Program& p, const Engine& engine, bool twice) {
   try {
     test::Result want;
     {
-      ModeScope scope(Mode::Interpret);
+      const ModeScope scope(Mode::Interpret);
       want = test::run(p);
     }
-    ModeScope scope(mode);
+    const EngineScope scope(engine);
     const std::uint64_t fallbacks = statistics().fallbacks;
     const test::Result got = test::run(p);
     std::string d = test::difference(want, got);
@@ -50,20 +42,20 @@ std::string compare(const test::Program& p, Mode mode, bool twice) {
   }
 }
 
-void check(std::uint64_t seed, Mode mode) {
+void check(std::uint64_t seed, const Engine& engine) {
   const test::Program p = test::random_program(seed);
-  const std::string what = compare(p, mode, true);
+  const std::string what = compare(p, engine, true);
   if (what.empty()) return;
   const std::string cause = what.substr(0, 7);  // a thrown error shrinks to a thrown error
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  ModeScope scope(Mode::Interpret);
+  const ModeScope scope(Mode::Interpret);
   const test::Program small = test::shrink(p, [&](const test::Program& q) {
     if (std::chrono::steady_clock::now() > limit) return false;
-    const std::string now = compare(q, mode, true);
+    const std::string now = compare(q, engine, true);
     return !now.empty() && (now.substr(0, 7) == "throws:") == (cause == "throws:");
   });
-  ADD_FAILURE() << "seed " << seed << (mode == Mode::Lazy ? " lazy: " : " eager: ") << what
-                << "\nsmallest: " << compare(small, mode, true) << "\n"
+  ADD_FAILURE() << "seed " << seed << ' ' << engine.name << ": " << what
+                << "\nsmallest: " << compare(small, engine, true) << "\n"
                 << test::to_cpp(small);
 }
 
@@ -72,23 +64,27 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-void fuzz(Mode mode, std::uint64_t seed, std::uint64_t seconds) {
+void fuzz(const Engine& engine, std::uint64_t seed, std::uint64_t seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   std::uint64_t programs = 0;
   const std::uint64_t verbose = number("KILN_TEST_FUZZ_VERBOSE", 0);
-  for (; std::chrono::steady_clock::now() < end && !testing::Test::HasFatalFailure(); ++programs) {
+  for (; std::chrono::steady_clock::now() < end && !::testing::Test::HasFatalFailure(); ++programs) {
     if (verbose) std::cerr << "seed " << seed + programs << "\n";
-    check(seed + programs, mode);
+    check(seed + programs, engine);
   }
   std::cout << programs << " programs\n";
 }
 
 TEST(Fuzz, FusedProgramsEqualTheInterpreter) {
-  fuzz(Mode::Lazy, number("KILN_TEST_FUZZ_SEED", 1), number("KILN_TEST_FUZZ_SECONDS", 20));
+  fuzz(testing::kEngines[0], number("KILN_TEST_FUZZ_SEED", 1), number("KILN_TEST_FUZZ_SECONDS", 20));
 }
 
 TEST(Fuzz, ProgramsRunOpByOpEqualTheInterpreter) {
-  fuzz(Mode::Eager, number("KILN_TEST_FUZZ_SEED", 1) + 1000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+  fuzz(testing::kEngines[1], number("KILN_TEST_FUZZ_SEED", 1) + 1000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+}
+
+TEST(Fuzz, ProgramsRunByTheVmEqualTheInterpreter) {
+  fuzz(testing::kEngines[2], number("KILN_TEST_FUZZ_SEED", 1) + 3000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
 }
 
 }  // namespace

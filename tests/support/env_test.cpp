@@ -114,7 +114,7 @@ TEST(EnvironmentFaults, F49_UnknownNamesAreOneLineWithTheNearestName) {
 }
 
 TEST(EnvironmentFaults, F49_ReservedNamesSayThatTheyAreNotInThisVersion) {
-  for (std::string name : {"KILN_STRICT", "KILN_TIER", "KILN_TRACE", "KILN_TUNE", "KILN_OVERRIDE_DIR",
+  for (std::string name : {"KILN_STRICT", "KILN_TRACE", "KILN_TUNE", "KILN_OVERRIDE_DIR",
                            "KILN_PROFILE", "KILN_DETERMINISTIC"})
     EXPECT_EQ(error_of(name, "1"), "[config] " + name + " is not in this version of Kiln; unset it");
 }

@@ -82,7 +82,7 @@ std::vector<Measured> by_workload(const std::vector<Row>& rows) {
   for (const Row& r : rows) {
     if (out.empty() || r.workload != last) out.emplace_back();
     last = r.workload;
-    (r.mode == "eager" ? out.back().eager : out.back().fused) = &r;
+    (r.mode == "eager" ? out.back().eager : r.mode == "vm" ? out.back().vm : out.back().fused) = &r;
   }
   return out;
 }
@@ -105,7 +105,7 @@ std::string table_header() {
 }
 
 std::string table_line(const Measured& m) {
-  const Row& r = m.fused ? *m.fused : *m.eager;
+  const Row& r = m.fused ? *m.fused : m.eager ? *m.eager : *m.vm;
   const std::string spread = format("%.0f%%", 100 * (r.max_ms - r.min_ms) / r.median_ms);
   std::string out =
       format("%-31s %9s %9s %9s %9s %7s %6s %7.1f %5llu %8s %8s %8.2f %8.1e", r.workload.c_str(),
@@ -115,11 +115,14 @@ std::string table_line(const Measured& m) {
              r.floor_ms > 0 ? format("%.0f", 100 * r.floor_ms / r.median_ms).c_str() : "-", r.gbps,
              static_cast<unsigned long long>(r.kernels), optional_ms(r.cold_ms).c_str(),
              optional_ms(r.disk_ms).c_str(), r.host_us, r.max_err);
-  for (const Row* row : {m.fused, m.eager})
+  for (const Row* row : {m.fused, m.eager, m.vm})
     if (row && !row->right()) out += "  WRONG (" + row->mode + ")";
   if (r.disk_compiles)
     out += format("  (%llu compiled in spite of the disk cache)",
                   static_cast<unsigned long long>(r.disk_compiles));
+  if (m.vm)
+    out += format("\n  vm: %s ms, first evaluation %s ms, %.1f GB/s", ms(m.vm->median_ms).c_str(),
+                  optional_ms(m.vm->cold_ms).c_str(), m.vm->gbps);
   if (!r.remark.empty()) out += "\n  " + r.remark;
   return out;
 }
@@ -159,6 +162,7 @@ std::string svg_text(const std::vector<Row>& rows, const cpu::Ceilings& c) {
            "floor: the least traffic (or arithmetic) at the measured rate · each workload has its own scale");
   double y = kTop;
   for (const Measured& m : groups) {
+    if (!m.fused && !m.eager) continue;
     const double longest = std::max(m.eager ? m.eager->median_ms : 0, m.fused ? m.fused->median_ms : 0);
     const Row& row = m.fused ? *m.fused : *m.eager;
     out += format("<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" class=\"name\">%s</text>\n", kLeft - 10,

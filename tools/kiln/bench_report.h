@@ -8,10 +8,11 @@
 
 namespace kiln::tool {
 
-/// The measured rows of one workload; either may be missing.
+/// The measured rows of one workload; any may be missing.
 struct Measured {
   const Row* fused = nullptr;
   const Row* eager = nullptr;
+  const Row* vm = nullptr;
 };
 std::vector<Measured> by_workload(const std::vector<Row>& rows);
 

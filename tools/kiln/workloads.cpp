@@ -357,6 +357,7 @@ std::vector<Workload> all_workloads() {
   for (Workload& w : image_workloads()) out.push_back(std::move(w));
   for (Workload& w : digits_workloads()) out.push_back(std::move(w));
   for (const int ops : {2, 5, 20, 50}) out.push_back(chain(ops, 16 * kMi));
+  out.push_back(chain(20, kMi));
   for (std::int64_t n = 16; n <= 64 * kMi; n *= 4)
     if (n != 16 * kMi) out.push_back(chain10("chain10_f32_" + size_name(n), n));
   return out;

@@ -136,7 +136,7 @@ std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbo
   return {bytes.begin(), bytes.end()};
 }
 
-Executable load(const std::vector<std::uint8_t>& object, const std::string& symbol, bool has_finish) {
+MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol, bool has_finish) {
   llvm::orc::LLJIT& jit = linker();
   // A library of its own for each object: a key may be loaded again after the memory cache was cleared.
   static std::atomic<std::uint64_t> count{0};
@@ -151,11 +151,13 @@ Executable load(const std::vector<std::uint8_t>& object, const std::string& symb
     if (!address) throw CompileError("[compile] cannot link " + name + ": " + message_of(address.takeError()));
     return address->toPtr<kernel::KernelFn>();
   };
-  Executable e;
+  MachineCode e;
   e.body = find(symbol);
   if (has_finish) e.finish = find(symbol + "_finish");
   return e;
 }
+
+bool has_compiler() { return true; }
 
 std::string compiler_version() { return "LLVM " LLVM_VERSION_STRING; }
 

@@ -1,6 +1,7 @@
 // The CPU compiler: Kernel → object code (LLVM, no LLVM type shows here), and object code → callable functions (ORC).
 #pragma once
 
+#include "backend/cpu/executable.h"
 #include "backend/cpu/target.h"
 #include "kernel/kernel.h"
 
@@ -11,10 +12,8 @@
 
 namespace kiln::cpu {
 
-struct Executable {
-  kernel::KernelFn body = nullptr;
-  kernel::KernelFn finish = nullptr;  // null when the kernel has no finish section
-};
+/// False in a build without compilers: then compile() is a CompileError, and so are the text forms and load().
+bool has_compiler();
 
 /// Object code of a kernel; functions `<symbol>` and `<symbol>_finish`. CompileError with LLVM's message.
 /// Thread-safe: compiles run side by side.
@@ -26,7 +25,7 @@ std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbo
 
 /// Links object code into the process (for its whole life). CompileError when the
 /// object cannot be linked.
-Executable load(const std::vector<std::uint8_t>& object, const std::string& symbol, bool has_finish);
+MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol, bool has_finish);
 
 /// LLVM's version, part of every disk key.
 std::string compiler_version();
