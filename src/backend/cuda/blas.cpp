@@ -72,8 +72,7 @@ struct Opened {
 const Opened& opened() {
   static const Opened* const instance = [] {
     auto* made = new Opened;
-    const std::string names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
-    made->report = look(toolkit_candidates(names), made->api);
+    made->report = look(toolkit_candidates(toolkit_names("libcublasLt")), made->api);
     return made;
   }();
   return *instance;

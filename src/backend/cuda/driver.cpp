@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -187,6 +188,16 @@ const DriverReport& driver() { return process().report; }
 DriverReport probe_driver(std::span<const std::string> libraries) {
   DriverApi unused;
   return look(libraries, unused);
+}
+
+std::vector<std::string> toolkit_names(const std::string& stem) {
+  constexpr int kNewest = 13, kOldest = 12;
+  const int most = driver().available ? driver().version / 1000 : kNewest;
+  std::vector<std::string> out;
+  for (int major = std::min(most, kNewest); major >= kOldest; --major) out.push_back(cat(stem, ".so.", major));
+  for (int major = std::max(most + 1, kOldest); major <= kNewest; ++major) out.push_back(cat(stem, ".so.", major));
+  out.push_back(stem + ".so");
+  return out;
 }
 
 const DriverApi& api() {

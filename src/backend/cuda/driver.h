@@ -53,6 +53,10 @@ const DriverReport& driver();
 /// The same for other library names, looked at but not used: for tests and for `kiln doctor`.
 DriverReport probe_driver(std::span<const std::string> libraries);
 
+/// Names of a library of the toolkit ("libnvrtc"), best first: its major versions up to the driver's, which does not run
+/// what a newer one makes, then the others.
+std::vector<std::string> toolkit_names(const std::string& stem);
+
 inline bool available() { return driver().available; }
 
 /// DeviceError saying why when there is no such device.

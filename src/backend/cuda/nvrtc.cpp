@@ -2,6 +2,7 @@
 
 #include <nvrtc.h>
 
+#include "backend/cuda/driver.h"
 #include "backend/cuda/exit_gate.h"
 #include "backend/cuda/shared_library.h"
 #include "support/check.h"
@@ -80,8 +81,7 @@ struct Compiler {
 const Compiler& compiler() {
   static const Compiler* const instance = [] {
     auto* made = new Compiler;
-    const std::string names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-    made->report = look(toolkit_candidates(names), made->api);
+    made->report = look(toolkit_candidates(toolkit_names("libnvrtc")), made->api);
     std::atexit([] { gate.close(); });
     pthread_atfork(nullptr, nullptr, [] { gate.reset_in_child(); });
     return made;

@@ -76,13 +76,15 @@ std::vector<std::string> toolkit_candidates(std::span<const std::string> names) 
   for (const std::string& root : toolkit_roots())
     for (const char* below : {"/lib64", "/lib", "/targets/x86_64-linux/lib", "/targets/sbsa-linux/lib"})
       directories.push_back(root + below);
-  std::vector<std::string> out(names.begin(), names.end());
-  for (const std::string& directory : directories)
-    for (const std::string& name : names) {
+  std::vector<std::string> out;
+  for (const std::string& name : names) {
+    out.push_back(name);
+    for (const std::string& directory : directories) {
       std::error_code error;
       std::string file = directory + "/" + name;
       if (fs::exists(file, error)) out.push_back(std::move(file));
     }
+  }
   return out;
 }
 

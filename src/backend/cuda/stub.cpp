@@ -1,4 +1,4 @@
-// Stands for the other files of this directory in a build that had no CUDA headers: there is never a device.
+// Stands for the files of this directory that need CUDA's headers in a build that had none: there is never a device.
 #include "backend/cuda/blas.h"
 #include "backend/cuda/copy.h"
 #include "backend/cuda/driver.h"
@@ -6,7 +6,6 @@
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/pool.h"
 #include "backend/cuda/stream.h"
-#include "backend/cuda/strided_copy.h"
 
 #include <kiln/error.h>
 
@@ -25,6 +24,7 @@ const DriverReport& driver() {
   return report;
 }
 DriverReport probe_driver(std::span<const std::string>) { return driver(); }
+std::vector<std::string> toolkit_names(const std::string&) { return {}; }
 const DeviceInfo& device(int) { no_device(); }
 void require_working(int) { no_device(); }
 MemoryInfo memory_info(int) { no_device(); }
@@ -81,9 +81,6 @@ void copy_on_device(void*, const void*, std::uint64_t, Stream) { no_device(); }
 void copy_across(void*, Stream, const void*, Stream, std::uint64_t) { no_device(); }
 void fill(void*, std::uint32_t, int, std::uint64_t, Stream) { no_device(); }
 std::uint64_t staging_bytes() { return 0; }
-
-void copy_strided(const StridedCopy&, std::int64_t, Stream) { no_device(); }
-const char* strided_copy_source() { return ""; }
 
 const BlasReport& blas() {
   static const BlasReport report{.reason = kReason};

@@ -6,8 +6,6 @@
 #include <random>
 #include <vector>
 
-#if KILN_HAS_CUDA    // the stub has none
-
 namespace kiln::cuda {
 namespace {
 
@@ -212,5 +210,3 @@ TEST(BlasProduct, RandomStridesGiveTheSameProduct) {
 
 }  // namespace
 }  // namespace kiln::cuda
-
-#endif

@@ -1,12 +1,15 @@
 #include "backend/cuda/driver.h"
 
 #include "backend/cuda/require.h"
+#include "backend/cuda/shared_library.h"
 
 #include <kiln/error.h>
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 
@@ -43,6 +46,34 @@ TEST(Driver, TheToolkitsStubIsNoDriver) {
   const DriverReport report = probe(stub);
   EXPECT_FALSE(report.available);
   EXPECT_NE(report.reason.find("stub"), std::string::npos) << report.reason;
+}
+
+TEST(Driver, TheToolkitOfItsOwnMajorVersionIsPreferred) {
+  if (!KILN_HAS_CUDA) GTEST_SKIP() << "CUDA is not in this build";
+  const std::vector<std::string> names = toolkit_names("libx");
+  ASSERT_EQ(names.size(), 3u);
+  const bool old = available() && driver().version < 13000;
+  EXPECT_EQ(names[0], old ? "libx.so.12" : "libx.so.13");
+  EXPECT_EQ(names[1], old ? "libx.so.13" : "libx.so.12");
+  EXPECT_EQ(names[2], "libx.so");
+}
+
+TEST(SharedLibraries, CandidatesBeginWithTheLoadersSearchAndTakeWhatCudaHomeHas) {
+  namespace fs = std::filesystem;
+  const fs::path home = fs::path(testing::TempDir()) / "kiln-toolkit";
+  fs::create_directories(home / "lib64");
+  std::ofstream(home / "lib64" / "libkiln-none.so.2") << "not a library";
+  const char* before = std::getenv("CUDA_HOME");
+  const std::string kept = before ? before : "";
+  setenv("CUDA_HOME", home.c_str(), 1);
+  const std::string names[] = {"libkiln-none.so.3", "libkiln-none.so.2"};
+  const std::vector<std::string> candidates = toolkit_candidates(names);
+  EXPECT_EQ(candidates, (std::vector<std::string>{names[0], names[1], (home / "lib64" / names[1]).string()}));
+  const SharedLibrary library = open_first(candidates);
+  EXPECT_EQ(library.handle, nullptr);
+  EXPECT_NE(library.failure.find("kiln-toolkit"), std::string::npos) << library.failure;  // says more than "not found"
+  before ? setenv("CUDA_HOME", kept.c_str(), 1) : unsetenv("CUDA_HOME");
+  fs::remove_all(home);
 }
 
 TEST(Driver, AskingForADeviceThatIsNotThereIsADeviceError) {

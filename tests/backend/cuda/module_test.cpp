@@ -93,9 +93,10 @@ extern "C" __global__ void widest(int* data, int value, long long n) {
   words[threadIdx.x] = value;
   if (threadIdx.x < 64) fixed[threadIdx.x] = 0;
   __syncthreads();
-  words[last] = words[threadIdx.x] + fixed[threadIdx.x % 64];
-  __syncthreads();
-  if (blockIdx.x == 0 && threadIdx.x == 0) data[0] = words[last];
+  if (threadIdx.x == 0) {
+    words[last] = words[255] + fixed[63];
+    data[0] = words[last];
+  }
 })",
                                           "widest");
   EXPECT_EQ(function.shared_bytes, 256);

@@ -164,6 +164,7 @@ TEST_F(DevicePool, KeepsToItsLimit) {
 }
 
 TEST_F(DevicePool, TrimReturnsChunksAndLargeBlocksThatNothingUses) {
+  const std::uint64_t before = pool_statistics(0).held;
   Block* kept = allocate(1000, stream_);
   fill(kept->data, 3, 4, 250, stream_);
   std::vector<Block*> blocks;
@@ -175,7 +176,7 @@ TEST_F(DevicePool, TrimReturnsChunksAndLargeBlocksThatNothingUses) {
   EXPECT_GE(trim(0, held - 10 * kMiB), 10 * kMiB);
   EXPECT_LE(pool_statistics(0).held, held - 10 * kMiB);
   trim(0);
-  EXPECT_LE(pool_statistics(0).held, 40 * kMiB);  // the chunk of `kept`
+  EXPECT_LE(pool_statistics(0).held, before + 2 * kMiB);  // the chunk of `kept`
   EXPECT_EQ(trim(0), 0u);
   EXPECT_EQ(read_ints(kept, 250, stream_), std::vector<int>(250, 3));
   release(kept, stream_);
@@ -196,6 +197,7 @@ TEST_F(DevicePool, CountsWhatIsInUse) {
 }
 
 TEST_F(DevicePool, ManyThreadsAndStreamsShareIt) {
+  const std::uint64_t before = pool_statistics(0).in_use;
   const Function add = add_kernel();
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t)
@@ -228,7 +230,7 @@ TEST_F(DevicePool, ManyThreadsAndStreamsShareIt) {
       if (t % 2) synchronize(stream);
     });
   for (std::thread& t : threads) t.join();
-  EXPECT_EQ(pool_statistics(0).in_use, 0u);
+  EXPECT_EQ(pool_statistics(0).in_use, before);
 }
 
 TEST(DevicePoolWithoutDevice, AllocatingIsADeviceError) {
