@@ -11,7 +11,9 @@ if(KILN_INSTALL)
   set(KILN_EXPORTED kiln)
   if(KILN_LIBRARY_TYPE STREQUAL "STATIC_LIBRARY")
     # Whoever links a static Kiln links its private parts: the package file finds them.
-    list(APPEND KILN_EXPORTED kiln_llvm)
+    if(KILN_COMPILERS)
+      list(APPEND KILN_EXPORTED kiln_llvm)
+    endif()
   endif()
   install(TARGETS ${KILN_EXPORTED} EXPORT kilnTargets COMPONENT kiln
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}

@@ -4,6 +4,8 @@
 #include <kiln/kiln.h>
 #include <kiln/report.h>
 
+#include <gtest/gtest.h>
+
 #include <numeric>
 #include <vector>
 
@@ -22,6 +24,10 @@ Counted count(F f) {
   return {b.launches - a.launches, b.kernels_compiled - a.kernels_compiled, b.plan_misses - a.plan_misses,
           b.plan_hits - a.plan_hits, b.library_calls - a.library_calls};
 }
+
+/// For tests of what only a compiler does.
+#define KILN_NEEDS_COMPILER() \
+  if (!KILN_HAS_COMPILERS) GTEST_SKIP() << "a build without compilers"
 
 /// Launches of evaluating these tensors together.
 inline std::uint64_t kernels(std::initializer_list<Tensor> outputs) {

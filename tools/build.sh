@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, configures the release preset and builds it: tools/build.sh [ninja targets].
+# Installs what is missing, configures a preset (PRESET, else release) and builds it: tools/build.sh [ninja targets].
 # Compiles as many files at a time as there are cores and gigabytes (LLVM's headers take about one a compiler).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -11,5 +11,6 @@ jobs=$(nproc)
 (( jobs <= gigabytes )) || jobs=$(( gigabytes > 1 ? gigabytes : 1 ))
 
 mkdir -p build
-cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
-ninja -C build/release -j "$jobs" "$@"
+preset=${PRESET:-release}
+cmake --preset "$preset" >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
+ninja -C "build/$preset" -j "$jobs" "$@"

@@ -164,7 +164,7 @@ Made make(const KernelRequest& r) {
   out->key = r.key;
   out->name = r.kernel->label + "-" + r.key.hex().substr(0, 10);
   const Tier tier = config().tier;
-  if (tier == Tier::Vm) {
+  if (tier == Tier::Vm || !cpu::has_compiler()) {
     out->executable.translate(*r.kernel, target());
     out->verdict = Verdict::Vm;
     return {out};
@@ -231,7 +231,7 @@ void serve(KernelRequest& r) {
   Made made;
   try {
     made = make(r);
-    if (check && made.keep && cpu::has_compiler()) slot->text = text_hash(r);
+    if (check && made.kernel->verdict != Verdict::Vm) slot->text = text_hash(r);
   } catch (...) {
     forget(r, slot);
     throw;

@@ -176,7 +176,10 @@ constexpr Variable kVariables[] = {
        return i < kModes.size() ? std::string(kModes[i]) : cat("#", i);
      }},
     {"KILN_TIER", "auto|jit|vm", "run a new kernel by the vm until it is compiled, wait for the compiler, or always the vm",
-     [](const Value& v, Config& c) { c.tier = static_cast<Tier>(v.choice(kTiers)); },
+     [](const Value& v, Config& c) {
+       c.tier = static_cast<Tier>(v.choice(kTiers));
+       if (c.tier == Tier::Jit && !KILN_HAS_COMPILERS) v.fail("this build has no compiler; did you mean 'auto'?");
+     },
      [](const Config& c) {
        const auto i = static_cast<std::size_t>(c.tier);
        return i < kTiers.size() ? std::string(kTiers[i]) : cat("#", i);

@@ -55,6 +55,7 @@ Tensor some_chain(const Tensor& x, int k) {
 // ------------------------------------------------------------------------------------------
 
 TEST(CompileFailure, OfAKernelRunsItByTheVm) {  // FAULTS 18
+  KILN_NEEDS_COMPILER();
   const Tensor x = data({100});
   clear_memory_caches();
   const HookScope hook(refuse_fused);
@@ -67,6 +68,7 @@ TEST(CompileFailure, OfAKernelRunsItByTheVm) {  // FAULTS 18
 }
 
 TEST(CompileFailure, OfEveryKernelLeavesTheVmAndKeepsTheSource) {  // FAULTS 18
+  KILN_NEEDS_COMPILER();
   const Tensor x = data({100});
   clear_memory_caches();
   const HookScope hook(refuse_all);
@@ -85,6 +87,7 @@ TEST(CompileFailure, OfEveryKernelLeavesTheVmAndKeepsTheSource) {  // FAULTS 18
 }
 
 TEST(CompileFailure, IsForgottenOnceTheCompilerWorks) {  // FAULTS 21
+  KILN_NEEDS_COMPILER();
   const Tensor x = data({100});
   clear_memory_caches();
   {
@@ -117,6 +120,7 @@ TEST(Evaluation, OfAHundredThousandOperationsIsRecordedRunAndFreed) {  // FAULTS
 // -----------------------------------------------------------------------------------------------------
 
 TEST(SharedGraphs, ThatWantOneColdKernelCompileItOnce) {  // FAULTS 29
+  KILN_NEEDS_COMPILER();
   const Tensor x = data({64});
   clear_memory_caches();
   const HookScope hook(take_long);
@@ -312,6 +316,7 @@ std::uint64_t compiled_with_cache(const std::string& cpu_target = "") {
 }
 
 TEST_F(ExitDeathTest, NewProcessWithAWarmCacheCompilesNothing) {
+  KILN_NEEDS_COMPILER();
   std::optional<testing::TemporaryDirectory> directory;
   if (!std::getenv(
           "KILN_TEST_DIRECTORY")) {  // else this is one of the processes below, which run the test again

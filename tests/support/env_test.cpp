@@ -119,6 +119,11 @@ TEST(EnvironmentFaults, F49_ReservedNamesSayThatTheyAreNotInThisVersion) {
     EXPECT_EQ(error_of(name, "1"), "[config] " + name + " is not in this version of Kiln; unset it");
 }
 
+TEST(EnvironmentFaults, F49_ABuildWithoutCompilersCannotWaitForOne) {
+  if (KILN_HAS_COMPILERS) GTEST_SKIP() << "a build with compilers";
+  EXPECT_EQ(error_of("KILN_TIER", "jit"), "[config] KILN_TIER=jit: this build has no compiler; did you mean 'auto'?");
+}
+
 TEST(EnvironmentFaults, F49_AHostileValueStaysOneShortLine) {
   const std::string error = error_of("KILN_MODE", "a\nb\x1b[31m" + std::string(100000, 'x'));
   EXPECT_LT(error.size(), 300u);

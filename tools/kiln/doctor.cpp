@@ -153,7 +153,9 @@ void print(const Json& f) {
   const Json& cpu = f["cpu"];
   const Json& m = f["measured"];
   const Json& disk = f["disk_cache"];
-  line("kiln", f["version"].get<std::string>() + ", LLVM " + f["llvm"].get<std::string>());
+  const std::string llvm = f["llvm"].get<std::string>();
+  line("kiln", f["version"].get<std::string>() +
+                   (llvm == "none" ? ", built without compilers (KILN_COMPILERS=OFF): the vm runs every kernel" : ", LLVM " + llvm));
   line("CPU", cpu["model"].get<std::string>() + " (" + cpu["llvm_name"].get<std::string>() + ")");
   line("features", joined(cpu["features"]));
   line("kernels use", width_text(cpu));

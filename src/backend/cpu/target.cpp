@@ -1,15 +1,10 @@
 #include "backend/cpu/target.h"
 
-#include "codegen/vector_math.h"
+#include "backend/cpu/host_cpu.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
 
-#include <llvm/ADT/StringMap.h>
-#include <llvm/Config/llvm-config.h>
-#include <llvm/TargetParser/Host.h>
-
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,11 +16,7 @@ namespace kiln::cpu {
 namespace {
 
 const std::map<std::string, bool>& host_features() {
-  static const auto* const features = [] {
-    auto* out = new std::map<std::string, bool>;  // ordered: the key must not depend on a hash table
-    for (const auto& entry : llvm::sys::getHostCPUFeatures()) (*out)[entry.getKey().str()] = entry.getValue();
-    return out;
-  }();
+  static const auto* const features = new std::map<std::string, bool>(read_host_features());
   return *features;
 }
 
@@ -71,18 +62,6 @@ void read_caches(CpuTarget& target) {
   target.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, target.l2_bytes);
   target.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, target.l3_bytes);
 #endif
-}
-
-/// All of the functions or none: an older library has a few of them only.
-bool has_vector_math() {
-  static const bool found = [] {
-    void* library = dlopen(codegen::kVectorMathLibrary, RTLD_NOW | RTLD_LOCAL);  // stays: kernels may call it
-    if (!library) return false;
-    const std::vector<std::string> names = codegen::vector_symbols();
-    return std::all_of(names.begin(), names.end(),
-                       [&](const std::string& name) { return dlsym(library, name.c_str()) != nullptr; });
-  }();
-  return found;
 }
 
 CpuTarget native_target() {
@@ -139,8 +118,6 @@ CpuTarget host_target(const std::string& level) {
   return target;
 }
 
-std::string host_cpu_name() { return llvm::sys::getHostCPUName().str(); }
-
 std::string host_model_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -150,8 +127,6 @@ std::string host_model_name() {
   }
   return host_cpu_name();
 }
-
-std::string llvm_version() { return LLVM_VERSION_STRING; }
 
 std::vector<std::string> host_feature_names() {
   std::vector<std::string> out;

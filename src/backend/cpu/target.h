@@ -32,7 +32,8 @@ struct CpuTarget {
 CpuTarget host_target();
 CpuTarget host_target(const std::string& level);
 
-/// LLVM's name of the host CPU, its model name as the system gives it, and LLVM's version.
+/// LLVM's name of the host CPU, its model name as the system gives it, and LLVM's version ("none" in a build without
+/// compilers, which names the CPU by its level).
 std::string host_cpu_name();
 std::string host_model_name();
 std::string llvm_version();
