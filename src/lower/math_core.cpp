@@ -21,15 +21,15 @@ namespace {
 constexpr auto kExpTail = {0x1.fffffcp-2, 0x1.55548cp-3, 0x1.555858p-5, 0x1.123deep-7, 0x1.6ac8c8p-10};
 /// (e^r - 1) / r
 E exp_slope(E r) { return fma(horner(r, kExpTail), r, r.lit(1)); }
-/// The integer next to x log2(e), as a float.
+}  // namespace
+
 E whole_log2(E x) {
   const E magic = x.lit(kRounder);
   return fma(x, x.lit(kLog2e), magic) - magic;
 }
-}  // namespace
 
 E exp_poly(E r) { return fma(exp_slope(r), r, r.lit(1)); }
-E exp_poly_minus_one(E r) { return exp_slope(r) * r; }
+E exp_poly_rest(E r) { return horner(r, kExpTail) * r * r; }
 
 Reduced reduce_exp(E x) {
   const E n = whole_log2(x);
@@ -47,7 +47,11 @@ Logistic logistic(E z, E z_lo) {
   return {n, power, fma(slope, r, power) + 1.0};
 }
 
-E times_logistic(E x, const Logistic& s) { return scale(x * div_bounded(x.lit(1), s.divisor), s.whole); }
+E times_logistic(E x, const Logistic& s, double limit) {
+  // One division rounds less than a reciprocal and a product, but takes no infinity and may turn -0.
+  const E y = scale(div_bounded(at_most(x, limit), s.divisor), s.whole);
+  return select(x.lit(limit) < x, x, with_sign(y, sign_of(x)));
+}
 
 Exp64 exp64(E x) {
   x = at_least(at_most(x, 700.0), -700.0);

@@ -65,9 +65,11 @@ inline constexpr double kLn2Hi = 0x1.62e430p-1;  // ln 2 as a float; fma subtrac
 inline constexpr double kLn2Lo = -0x1.05c610p-29;
 
 // One polynomial on |r| <= ln2 / 2, 2^-28.2, in the forms that round least where they are used.
-E exp_poly(E r);            // e^r
-E exp_poly_minus_one(E r);  // e^r - 1, to the same absolute error
+E exp_poly(E r);       // e^r
+E exp_poly_rest(E r);  // e^r - 1 - r, to the same absolute error
 
+/// The integer next to x log2(e), as a float. Pre: |x| <= 2^21 or NaN.
+E whole_log2(E x);
 /// x = whole ln2 + r, |r| <= ln2 / 2 and a hair. Pre: |x| <= 200 or NaN.
 struct Reduced {
   E whole, r;
@@ -80,8 +82,9 @@ struct Logistic {
   E whole, power, divisor;
 };
 Logistic logistic(E z, E z_lo = {});
-/// x times it, one rounding more, right where the power is no float any more.
-E times_logistic(E x, const Logistic& s);
+/// x times it, right where the power is no float any more; x itself beyond `limit`, from where on the function is 1. Pre: z
+/// was bounded at limit or above.
+E times_logistic(E x, const Logistic& s, double limit);
 
 // ---- Float64 cores: about 2^-48 relative error, enough to round to Float32 as if exact ----
 

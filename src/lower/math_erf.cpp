@@ -8,12 +8,6 @@ using kernel::abs;
 using kernel::call;
 using kernel::MathFn;
 
-// The upper tail Q(a) = erfc(a / sqrt 2) / 2 is exp(-a^2 / 2) t P(t) with t = 1 / (1 + 0.3 a), for 0 <= a
-// <= 15.
-namespace {
-constexpr double kTailScale = 0x1.333334p-2;
-}
-
 E erf(E x) {
   if (is_f64(x)) return call(MathFn::Erf, x);
   // erf a = 1 - e^-u with u = -log(erfc a) = a + a P(a), so that one polynomial serves [0, 3.95] and small a
@@ -35,8 +29,9 @@ E erf(E x) {
 
 E erfc(E x) {
   if (is_f64(x)) return call(MathFn::Erfc, x);
+  // erfc a = exp(-a^2) t P(t), t = 1 / (1 + 0.3 sqrt(2) a)
   const E a = at_most(to_f64(abs(x)), 10.5);
-  const E t = 1.0 / fma(a, a.lit(kTailScale * 0x1.6a09e667f3bcdp+0), a.lit(1));
+  const E t = 1.0 / fma(a, a.lit(0x1.333334p-2 * 0x1.6a09e667f3bcdp+0), a.lit(1));
   // 2^-31.8
   const E tail = t * horner(t, {0x1.ea38edee2be62p-4, 0x1.ea2c6109052b8p-4, 0x1.be80738dbef27p-4,
                                 0x1.6498719ce9c89p-4, 0x1.d362ec08c1604p-5, 0x1.3f03fdeb3b092p-5,
@@ -51,22 +46,32 @@ E gelu(E x) {
     const E y = at_least(x, -40.0);  // zero from -38.6 on; keeps -inf * 0 from being NaN
     return y * 0.5 * call(MathFn::Erfc, y * -0x1.6a09e667f3bcdp-1);
   }
-  // max(x, 0) - a Q(a): the tail is exact to its last bits where x < 0, and zero beyond a = 15.
+  // max(x, 0) - a Q(a), Q(a) = erfc(a / sqrt 2) / 2: the tail is exact to its last bits where x < 0, and zero beyond
+  // a = 15. Q(a) = exp(-a^2 / 2) t P(t), t = 1 / (1 + 0.297 a). A product of rounded factors would be 3 ulp off, so each
+  // is carried with what its rounding lost: a name ending in _lo.
   const E a = at_most(abs(x), 15.0);
-  // e^-(a^2 / 2) with the rounding error of a^2 carried along.
+  // -a^2 / 2 = n ln2 + r. The head of ln2 has 15 bits: its products and their differences are exact.
+  constexpr double kHead = 0x1.62e4p-1;
   const E half = a * -0.5;
-  const E s = half * a;
-  const Reduced n = reduce_exp(s);
-  const E e = exp_poly_minus_one(n.r + fma(half, a, -s));
-  // t P(w), w = t - 1/2 computed as 1/2 - 0.3 a t: for small a the rounding of t then matters once, not three
-  // times, and no term cancels another. 2^-27.8
-  const E scaled = a * kTailScale;
-  const E t = div_bounded(x.lit(1), scaled + 1.0);
-  const E p = horner(fma(-scaled, t, x.lit(0.5)),
-                     {0x1.c69888p-3, 0x1.510f0cp-2, 0x1.62821ep-2, 0x1.c6d3c4p-3, 0x1.dba808p-6,
-                      -0x1.3dade6p-4, -0x1.281282p-5, 0x1.24b04cp-5, 0x1.2b503cp-6, -0x1.363ca6p-6});
-  const E a_tail = scale(a * t * fma(p, e, p), n.whole);  // Q = t P (1 + e)
-  return at_least(x, -0.0) - a_tail;
+  const E s = half * a, s_lo = fma(half, a, -s);
+  const E n = whole_log2(s);
+  const E r = fma(n, x.lit(-kHead), s) + fma(n, x.lit(kHead - kLn2), s_lo);
+  const E v = r + exp_poly_rest(r);  // e^r - 1
+  // t (1 + e) is 1 / (1 + 0.297 a), and w = t (1 + e) - w0 the variable of P(t) = c0 + w S(w). 2^-28.2; w0 is where
+  // P is next to a float.
+  const E scale_a = x.lit(0x1.3p-2), one = x.lit(1), c0 = x.lit(0x1.dafb42p-3);
+  const E d = fma(a, scale_a, one), d_lo = fma(a, scale_a, one - d);
+  const E t = div_bounded(one, d), minus_t = -t;
+  const E e = fma(d_lo, minus_t, fma(d, minus_t, one));
+  const E w = fma(t, e, t - 0x1.12p-1);
+  const E slope = horner(w, {0x1.69d96cp-2, 0x1.7f20b2p-2, 0x1.e36b44p-3, 0x1.a1fcaap-6, -0x1.52a5d8p-4,
+                             -0x1.0db416p-5, 0x1.3a43bep-5, 0x1.0bd5bep-6, -0x1.4ef31ap-6});
+  const E p = fma(slope, w, c0), p_lo = fma(slope, w, c0 - p);
+  // a e^r, that over 1 + 0.297 a, and that times P.
+  const E b = fma(a, v, a), b_lo = fma(a, v, a - b);
+  const E q = b * t, q_lo = fma(b_lo, t, fma(q, e, fma(b, t, -q)));
+  const E tail = fma(q, p, fma(q, p_lo, q_lo * p));
+  return at_least(x, -0.0) - scale(tail, n);
 }
 
 E gelu_tanh(E x) {
@@ -89,7 +94,7 @@ E gelu_tanh(E x) {
   w_lo = fma(y2, x.lit(kB - kBHi), w_lo);
   const E z = y * w;
   const E z_lo = fma(y, w_lo, fma(y, w, -z));
-  return times_logistic(above, logistic(z, z_lo));
+  return times_logistic(above, logistic(z, z_lo), 9.0);
 }
 
 }  // namespace kiln::lower::math

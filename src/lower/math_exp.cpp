@@ -49,7 +49,7 @@ E silu(E x) {
     return at_least(x, -800.0) * select(x < 0.0, e, x.lit(1)) / (e + 1.0);
   }
   const E y = at_least(x, -110.0);  // the result is -0 from -104 on
-  return times_logistic(y, logistic(at_most(y, 60.0)));
+  return times_logistic(y, logistic(at_most(y, 60.0)), 60.0);
 }
 
 E tanh(E x) {
