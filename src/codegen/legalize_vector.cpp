@@ -1,6 +1,5 @@
-// LLVM takes vectors apart for what no instruction does: integer division, calls. Here these become floating point
-// arithmetic with the same result (division) or one as close (exp). Each rule ends: its result holds no integer
-// division and no call.
+// LLVM takes vectors apart for what no instruction does. Here integer division becomes floating point arithmetic with the
+// same result. Each rule ends: its result holds no integer division.
 #include "codegen/legalize_vector.h"
 
 #include <limits>
@@ -40,35 +39,12 @@ E divide(Prim prim, E x, E y, bool uniform_y) {
   return select(y == zero, zero, prim == Prim::Div ? q : x - q * y);
 }
 
-/// e^x of Float64, below 1 ulp: 2^n times the Taylor polynomial of degree 13 of e^r, 2^-57 on |r| <= ln2 / 2.
-/// 2^n comes in two factors, so that only the last product rounds a subnormal result or overflows.
-E exp(E x) {
-  const E lo = x.lit(-746), hi = x.lit(710);
-  E y = select(hi < x, hi, x);  // in this order NaN stays
-  y = select(y < lo, lo, y);
-  const E low = y < 0.0;
-  const E magic = select(low, x.lit(0x1.8p52 + 1023 + 512), x.lit(0x1.8p52 + 1023 - 512));
-  const E t = fma(y, x.lit(0x1.71547652b82fep+0), magic);
-  const E n = t - magic;
-  E r = fma(n, x.lit(-0x1.62e42fefa39efp-1), y);
-  r = fma(n, x.lit(-0x1.abc9e3b39803fp-56), r);
-  double factorial = 6227020800;  // 13!
-  E q = x.lit(1 / factorial);
-  for (int k = 12; k >= 2; --k) q = fma(q, r, x.lit(1 / (factorial /= k + 1)));
-  const E p = fma(r * r, q, r) + 1.0;
-  const E scale = bitcast(bitcast(t, DType::Int64) << x.lit(DType::Int64, 52), DType::Float64);
-  return p * scale * select(low, x.lit(0x1p-512), x.lit(0x1p512));
-}
-
 }  // namespace
 
-E legalize_vector(ExprPool& pool, kernel::ExprId e, bool uniform_b, const LlvmTarget& target) {
+E legalize_vector(ExprPool& pool, kernel::ExprId e, bool uniform_b) {
   const ExprNode n = pool[e];
   if ((n.prim == Prim::Div || n.prim == Prim::Rem) && is_int(n.type) && size_of(n.type) <= 4)
     return divide(n.prim, {&pool, n.a}, {&pool, n.b}, uniform_b);
-  // Without the instruction each Fma would be a call too.
-  if (n.prim == Prim::Call1 && static_cast<kernel::MathFn>(n.imm) == kernel::MathFn::Exp && target.fma)
-    return exp({&pool, n.a});
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include "codegen/llvm_ir.h"
 
 #include "codegen/legalize_vector.h"
+#include "codegen/vector_functions.h"
 #include "codegen/vector_math.h"
 #include "support/check.h"
 
@@ -245,7 +246,11 @@ class FunctionEmitter {
     if (n.prim == Prim::Load) return vector_load(e, n);
     if (n.prim == Prim::Div && n.type == DType::Float32 && target_.fma && lanes_ >= 8 && !varying(n.b))
       return divide_by_uniform(e, n);
-    if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !varying(n.b), target_)) return vector(legal.id);
+    if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !varying(n.b))) return vector(legal.id);
+    // Without the instruction each Fma would be a call too.
+    if (n.prim == Prim::Call1 && target_.fma)
+      if (const VectorFunction f = vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}); f.value)
+        return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
     Value* in[3] = {};
     int i = 0;
     each_operand(n, [&](ExprId o) { in[i++] = vector(o); });
@@ -278,26 +283,42 @@ class FunctionEmitter {
         return b_.CreateSelect(b_.CreateFCmpORD(better, better), better, q);
       };
       if (llvm::isa<llvm::ConstantInt>(fast)) return corrected();
-      // The builder may stand at the end of an open block or before a loop's branch: split there.
-      llvm::Instruction *then_end, *else_end;
-      llvm::Instruction* at = b_.GetInsertPoint() == b_.GetInsertBlock()->end() ? b_.CreateUnreachable() : &*b_.GetInsertPoint();
-      const bool open = llvm::isa<llvm::UnreachableInst>(at);
-      llvm::SplitBlockAndInsertIfThenElse(fast, at->getIterator(), &then_end, &else_end);
-      b_.SetInsertPoint(then_end);
-      Value* quick = corrected();
-      b_.SetInsertPoint(else_end);
-      Value* slow = b_.CreateFDiv(x, divisor);
-      BasicBlock* joined = at->getParent();
-      b_.SetInsertPoint(at);
-      llvm::PHINode* q = b_.CreatePHI(x->getType(), 2);
-      q->addIncoming(quick, then_end->getParent());
-      q->addIncoming(slow, else_end->getParent());
-      if (open) {
-        at->eraseFromParent();
-        b_.SetInsertPoint(joined);
-      }
-      return q;
+      return branch(fast, corrected, [&] { return b_.CreateFDiv(x, divisor); });
     });
+  }
+
+  /// f where it holds on all lanes, else the function itself lane by lane.
+  Value* function_in_range(ExprId e, const ExprNode& n, const VectorFunction& f) {
+    Value* const in[] = {vector(n.a), nullptr, nullptr};
+    Value* fast = vector(f.value.id);
+    Value* holds = vector(f.in_range.id);
+    return place(depth_of(e), e, vector_, [&] {
+      return branch(b_.CreateAndReduce(holds), [&] { return fast; }, [&] { return call(n, in); });
+    });
+  }
+
+  /// One of two values of equal type, each computed on its own branch.
+  template <class Then, class Else>
+  Value* branch(Value* condition, Then&& then_value, Else&& else_value) {
+    // The builder may stand at the end of an open block or before a loop's branch: split there.
+    llvm::Instruction *then_end, *else_end;
+    llvm::Instruction* at = b_.GetInsertPoint() == b_.GetInsertBlock()->end() ? b_.CreateUnreachable() : &*b_.GetInsertPoint();
+    const bool open = llvm::isa<llvm::UnreachableInst>(at);
+    llvm::SplitBlockAndInsertIfThenElse(condition, at->getIterator(), &then_end, &else_end);
+    b_.SetInsertPoint(then_end);
+    Value* first = then_value();
+    b_.SetInsertPoint(else_end);
+    Value* second = else_value();
+    BasicBlock* joined = at->getParent();
+    b_.SetInsertPoint(at);
+    llvm::PHINode* out = b_.CreatePHI(first->getType(), 2);
+    out->addIncoming(first, then_end->getParent());
+    out->addIncoming(second, else_end->getParent());
+    if (open) {
+      at->eraseFromParent();
+      b_.SetInsertPoint(joined);
+    }
+    return out;
   }
 
   Value* call(const ExprNode& n, Value* const* in) {

@@ -1,0 +1,206 @@
+// Each function reduces its argument, evaluates a polynomial and adds the great part of the result last, with what the
+// roundings before it lost where that would show. Coefficients of the polynomials are minimax fits made at 160 bits;
+// the relative error of the function is stated at each. Nothing here branches: lanes that a reduction does not reach are
+// the caller's (in_range).
+#include "codegen/vector_functions.h"
+
+#include <initializer_list>
+
+namespace kiln::codegen {
+namespace {
+
+using kernel::abs;
+using kernel::bitcast;
+using kernel::E;
+using kernel::MathFn;
+using kernel::sqrt;
+
+constexpr double kRounder = 0x1.8p52;  // adding it rounds to an integer, found in the low bits
+constexpr double kPiOver2 = 0x1.921fb54442d18p+0, kPiOver2Lo = 0x1.1a62633145c07p-54;
+
+E horner(E x, std::initializer_list<double> c) {
+  const double* k = c.end();
+  E sum = x.lit(*--k);
+  while (k != c.begin()) sum = fma(sum, x, x.lit(*--k));
+  return sum;
+}
+
+E integer(E x) { return bitcast(x, DType::Int64); }
+E with_sign_of(E magnitude, E x) {
+  const E sign = integer(x) & x.bits(DType::Int64, 0x8000000000000000u);
+  return bitcast(integer(magnitude) | sign, DType::Float64);
+}
+/// 2^(n + b - 1023), where kRounder + b was added to a number to round it to n.
+E power_of_two(E rounded) { return bitcast(integer(rounded) << rounded.lit(DType::Int64, 52), DType::Float64); }
+
+// ---- sin, cos, tan ------------------------------------------------------------------------------------------------
+
+/// x = n pi/2 + r + r_lo, |r| <= pi / 4 and a hair: Cody and Waite's reduction with three parts of pi/2. Right for
+/// |x| < 2^30: beyond, n times the second part would lose bits of r.
+constexpr double kReducible = 0x1p30;
+struct Quarter {
+  E r, r_lo;
+  E index;  // n in the low bits, Int64
+};
+Quarter reduce(E x) {
+  const E magic = x.lit(kRounder);
+  const E t = fma(x, x.lit(0x1.45f306dc9c883p-1), magic);
+  const E n = t - magic;
+  const E first = fma(n, x.lit(-kPiOver2), x);  // exact
+  const E second = n * kPiOver2Lo, second_lo = fma(n, x.lit(kPiOver2Lo), -second);
+  const E r = first - second;
+  const E lost = ((first - r) - second) - second_lo;
+  return {r, fma(n, x.lit(0x1.f1976b7ed8fbcp-110), lost), integer(t)};
+}
+
+/// A value as a sum of two floats, the second small.
+struct Sum {
+  E hi, lo;
+};
+Sum two_sum(E great, E small) {
+  const E hi = great + small;
+  return {hi, small - (hi - great)};
+}
+struct SinCos {
+  E sin, sin_rest, cos, cos_rest;  // sin r is sin + sin_rest, not added yet
+};
+SinCos sin_cos(const Quarter& q) {
+  const E z = q.r * q.r, half = z * 0.5;
+  // (sin r / r - 1) / r^2: 2^-58; (cos r - 1 + r^2 / 2) / r^4: 2^-64
+  const E s = horner(z, {-0x1.5555555555549p-3, 0x1.111111110f893p-7, -0x1.a01a019c124f3p-13, 0x1.71de3576f6be5p-19,
+                         -0x1.ae5e64dcc3e52p-26, 0x1.5d926e9a2f36bp-33});
+  const E c = horner(z, {0x1.555555555554cp-5, -0x1.6c16c16c15210p-10, 0x1.a01a019cbcdb8p-16, -0x1.27e4f8104a2fcp-22,
+                         0x1.1ee9ef58c5d55p-29, -0x1.8fb0068c05b53p-37});
+  const E one_less = 1.0 - half;
+  const E dropped = (1.0 - one_less) - half;
+  return {q.r, fma(z * q.r, s, fma(-half, q.r_lo, q.r_lo)), one_less, fma(z * z, c, dropped - q.r * q.r_lo)};
+}
+
+E is_odd(E index) { return (index & index.lit(1)) != index.lit(0); }
+
+E sin_after(E x, int quarter_turns) {
+  const Quarter q = reduce(x);
+  const SinCos f = sin_cos(q);
+  const E index = q.index + q.index.lit(quarter_turns);
+  const E odd = is_odd(index);
+  const E y = select(odd, f.cos, f.sin) + select(odd, f.cos_rest, f.sin_rest);
+  const E flip = (index & index.lit(2)) << index.lit(62);
+  return bitcast(integer(y) ^ flip, DType::Float64);
+}
+
+/// Where sin x = tan x = x: subnormal numbers and -0 among them.
+E or_tiny(E x, E y) { return select(abs(x) < 0x1p-27, x, y); }
+
+E tan(E x) {
+  const Quarter q = reduce(x);
+  const SinCos f = sin_cos(q);
+  const Sum s = two_sum(f.sin, f.sin_rest), c = two_sum(f.cos, f.cos_rest);
+  const E odd = is_odd(q.index);
+  const E num = select(odd, -c.hi, s.hi), num_lo = select(odd, -c.lo, s.lo);
+  const E den = select(odd, s.hi, c.hi), den_lo = select(odd, s.lo, c.lo);
+  const E inverse = 1.0 / den;
+  const E y = num * inverse, minus = -y;
+  const E rest = fma(minus, den, num) + fma(minus, den_lo, num_lo);
+  return or_tiny(x, fma(rest, inverse, y));
+}
+
+// ---- inverses -----------------------------------------------------------------------------------------------------
+
+E asin(E x) {
+  // asin a = pi/2 - 2 asin(sqrt((1 - a) / 2)) above 1/2
+  const E a = abs(x), upper = a > 0.5;
+  const E z = select(upper, (1.0 - a) * 0.5, a * a);
+  const E s = select(upper, sqrt(z), a);
+  // (asin s - s) / s^3, z = s^2 <= 1/4: 2^-59.9
+  const E p = horner(z, {0x1.5555555555577p-3, 0x1.333333332e106p-4, 0x1.6db6db7213f57p-5, 0x1.f1c71a9479abbp-6,
+                         0x1.6e8bdeeb84d8dp-6, 0x1.1c49efad8c217p-6, 0x1.ca1f9beace117p-7, 0x1.75851fcc8ea8cp-7,
+                         0x1.613ea3d2087b3p-7, 0x1.e5d8cfc4a6f4cp-9, 0x1.63a46e103b66ep-6, -0x1.5807db4ff36cbp-6,
+                         0x1.0b49ba492d71fp-5});
+  const E rest = s * z * p;
+  const Sum great = two_sum(x.lit(kPiOver2), s * -2.0);
+  const E above = great.hi + (great.lo + fma(rest, x.lit(-2), x.lit(kPiOver2Lo)));
+  return with_sign_of(select(upper, above, a + rest), x);
+}
+
+E atan(E x) {
+  // atan a = base + atan t: base 0, pi/4 or pi/2, and t = a, (a - 1) / (a + 1) or -1 / a, all below tan(pi / 8).
+  E a = abs(x);
+  a = select(x.lit(0x1p60) < a, x.lit(0x1p60), a);  // for an infinite a, whose 1 / a * a is none
+  const E above = a > 0x1.a827999fcef32p-2, far = a > 0x1.3504f333f9de6p+1, zero = x.lit(0), one = x.lit(1);
+  const E less = a - one, more = a + one;
+  const E num = select(above, select(far, x.lit(-1), less), a), den = select(above, select(far, a, more), one);
+  const E near = select(far, zero, select(above, one, zero));  // what the sum and the difference dropped, there only
+  const E num_lo = near * (a - (less + one)), den_lo = near * (a - (more - one));
+  const E inverse = one / den;
+  const E t = num * inverse, minus = -t;
+  const E t_lo = (fma(minus, den, num) + fma(minus, den_lo, num_lo)) * inverse;
+  const E z = t * t;
+  // (atan t - t) / t^3: 2^-59.4
+  const E p = horner(z, {-0x1.555555555553dp-2, 0x1.99999999957cbp-3, -0x1.24924922aa45dp-3, 0x1.c71c70e50b7acp-4,
+                         -0x1.745cf8c32945fp-4, 0x1.3b11179021620p-4, -0x1.10eba890f84c0p-4, 0x1.df0e7d1b1abd5p-5,
+                         -0x1.9ccf71953f0ecp-5, 0x1.37cdff3cf4ad4p-5, -0x1.255afa03b8c83p-6});
+  const E base = select(above, select(far, x.lit(kPiOver2), x.lit(kPiOver2 / 2)), zero);
+  const E base_lo = select(above, select(far, x.lit(kPiOver2Lo), x.lit(kPiOver2Lo / 2)), zero);
+  const Sum great = two_sum(base, t);
+  return with_sign_of(great.hi + (great.lo + (fma(t * z, p, t_lo) + base_lo)), x);
+}
+
+// ---- exponentials -------------------------------------------------------------------------------------------------
+
+/// Taylor's series of (e^r - 1 - r) / r^2 to the degree that leaves 2^-57 on |r| <= ln2 / 2.
+E exp_tail(E r) {
+  double factorial = 6227020800;  // 13!
+  E q = r.lit(1 / factorial);
+  for (int k = 12; k >= 2; --k) q = fma(q, r, r.lit(1 / (factorial /= k + 1)));
+  return q;
+}
+
+/// Below 1 ulp. 2^n comes in two factors, so that only the last product rounds a subnormal result or overflows.
+E exp(E x) {
+  const E lo = x.lit(-746), hi = x.lit(710);
+  E y = select(hi < x, hi, x);  // in this order NaN stays
+  y = select(y < lo, lo, y);
+  const E low = y < 0.0;
+  const E magic = select(low, x.lit(kRounder + 1023 + 512), x.lit(kRounder + 1023 - 512));
+  const E t = fma(y, x.lit(0x1.71547652b82fep+0), magic);
+  const E n = t - magic;
+  E r = fma(n, x.lit(-0x1.62e42fefa39efp-1), y);
+  r = fma(n, x.lit(-0x1.abc9e3b39803fp-56), r);
+  const E p = fma(r * r, exp_tail(r), r) + 1.0;
+  return p * power_of_two(t) * select(low, x.lit(0x1p-512), x.lit(0x1p512));
+}
+
+/// e^x - 1 = 2 (h (r + r^2 q) + h - 1/2), h = 2^(n - 1). The head of ln2 has 37 bits: its products are exact.
+E expm1(E x) {
+  const E lo = x.lit(-40), hi = x.lit(710);
+  E y = select(hi < x, hi, x);
+  y = select(y < lo, lo, y);
+  const E magic = x.lit(kRounder + 1022);
+  const E t = fma(y, x.lit(0x1.71547652b82fep+0), magic);
+  const E n = t - magic, h = power_of_two(t);
+  const E r = fma(n, x.lit(-0x1.cf79abc9e3b3ap-40), fma(n, x.lit(-0x1.62e42fefap-1), y));
+  const E result = fma(h, r * r * exp_tail(r), fma(h, r, h - 0.5)) * 2.0;
+  return select(abs(x) < 0x1p-54, x, result);
+}
+
+E sin(E x) { return or_tiny(x, sin_after(x, 0)); }
+E cos(E x) { return sin_after(x, 1); }
+
+struct Row {
+  MathFn fn;
+  E (*value)(E);
+  bool reduces;  // holds for |x| < kReducible
+};
+constexpr Row kRows[] = {{MathFn::Sin, sin, true},   {MathFn::Cos, cos, true},    {MathFn::Tan, tan, true},
+                         {MathFn::Asin, asin, false}, {MathFn::Atan, atan, false}, {MathFn::Exp, exp, false},
+                         {MathFn::Expm1, expm1, false}};
+
+}  // namespace
+
+VectorFunction vector_function(MathFn fn, E x) {
+  for (const Row& row : kRows)
+    if (row.fn == fn) return {row.value(x), row.reduces ? abs(x) < kReducible : E{}};
+  return {};
+}
+
+}  // namespace kiln::codegen
