@@ -248,8 +248,8 @@ class FunctionEmitter {
       return divide_by_uniform(e, n);
     if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !varying(n.b))) return vector(legal.id);
     // Without the instruction each Fma would be a call too.
-    if (n.prim == Prim::Call1 && target_.fma)
-      if (const VectorFunction f = vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}); f.value)
+    if ((n.prim == Prim::Call1 || n.prim == Prim::Call2) && target_.fma)
+      if (const VectorFunction f = vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}, {&pool_, n.b}); f.value)
         return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
     Value* in[3] = {};
     int i = 0;
@@ -289,7 +289,7 @@ class FunctionEmitter {
 
   /// f where it holds on all lanes, else the function itself lane by lane.
   Value* function_in_range(ExprId e, const ExprNode& n, const VectorFunction& f) {
-    Value* const in[] = {vector(n.a), nullptr, nullptr};
+    Value* const in[] = {vector(n.a), n.prim == Prim::Call2 ? vector(n.b) : nullptr};
     Value* fast = vector(f.value.id);
     Value* holds = vector(f.in_range.id);
     return place(depth_of(e), e, vector_, [&] {

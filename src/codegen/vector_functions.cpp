@@ -13,15 +13,28 @@ using kernel::abs;
 using kernel::bitcast;
 using kernel::E;
 using kernel::MathFn;
+using kernel::max;
+using kernel::min;
 using kernel::sqrt;
 
 constexpr double kRounder = 0x1.8p52;  // adding it rounds to an integer, found in the low bits
+constexpr double kLog2e = 0x1.71547652b82fep+0;
+constexpr double kLn2Hi = 0x1.62e42fefap-1, kLn2Lo = 0x1.cf79abc9e3b3ap-40;  // the head has 37 bits: n times it is exact
 constexpr double kPiOver2 = 0x1.921fb54442d18p+0, kPiOver2Lo = 0x1.1a62633145c07p-54;
 
 E horner(E x, std::initializer_list<double> c) {
   const double* k = c.end();
   E sum = x.lit(*--k);
   while (k != c.begin()) sum = fma(sum, x, x.lit(*--k));
+  return sum;
+}
+
+/// The same by pairs, (c[0] + c[1] x) + (c[2] + c[3] x) x^2 + ..., in half the time where it is waited for.
+E horner_pairs(E x, E x2, std::initializer_list<double> c) {
+  const auto pair = [&](const double* k) { return k + 1 < c.end() ? fma(x, x.lit(k[1]), x.lit(*k)) : x.lit(*k); };
+  const double* k = c.begin() + (c.size() - 1) / 2 * 2;
+  E sum = pair(k);
+  while (k != c.begin()) sum = fma(sum, x2, pair(k -= 2));
   return sum;
 }
 
@@ -122,27 +135,61 @@ E asin(E x) {
   return with_sign_of(select(upper, above, a + rest), x);
 }
 
-E atan(E x) {
-  // atan a = base + atan t: base 0, pi/4 or pi/2, and t = a, (a - 1) / (a + 1) or -1 / a, all below tan(pi / 8).
-  E a = abs(x);
-  a = select(x.lit(0x1p60) < a, x.lit(0x1p60), a);  // for an infinite a, whose 1 / a * a is none
-  const E above = a > 0x1.a827999fcef32p-2, far = a > 0x1.3504f333f9de6p+1, zero = x.lit(0), one = x.lit(1);
-  const E less = a - one, more = a + one;
-  const E num = select(above, select(far, x.lit(-1), less), a), den = select(above, select(far, a, more), one);
-  const E near = select(far, zero, select(above, one, zero));  // what the sum and the difference dropped, there only
-  const E num_lo = near * (a - (less + one)), den_lo = near * (a - (more - one));
-  const E inverse = one / den;
-  const E t = num * inverse, minus = -t;
-  const E t_lo = (fma(minus, den, num) + fma(minus, den_lo, num_lo)) * inverse;
+/// base + atan((num + num_lo) / (den + den_lo)), |num| <= tan(pi / 8) den, base 0 or at least pi / 4.
+E atan_of(const Sum& num, const Sum& den, const Sum& base) {
+  const E inverse = 1.0 / den.hi;
+  const E t = num.hi * inverse, minus = -t;
+  const E t_lo = (fma(minus, den.hi, num.hi) + fma(minus, den.lo, num.lo)) * inverse;
   const E z = t * t;
   // (atan t - t) / t^3: 2^-59.4
   const E p = horner(z, {-0x1.555555555553dp-2, 0x1.99999999957cbp-3, -0x1.24924922aa45dp-3, 0x1.c71c70e50b7acp-4,
                          -0x1.745cf8c32945fp-4, 0x1.3b11179021620p-4, -0x1.10eba890f84c0p-4, 0x1.df0e7d1b1abd5p-5,
                          -0x1.9ccf71953f0ecp-5, 0x1.37cdff3cf4ad4p-5, -0x1.255afa03b8c83p-6});
-  const E base = select(above, select(far, x.lit(kPiOver2), x.lit(kPiOver2 / 2)), zero);
-  const E base_lo = select(above, select(far, x.lit(kPiOver2Lo), x.lit(kPiOver2Lo / 2)), zero);
-  const Sum great = two_sum(base, t);
-  return with_sign_of(great.hi + (great.lo + (fma(t * z, p, t_lo) + base_lo)), x);
+  const Sum great = two_sum(base.hi, t);
+  return great.hi + (great.lo + (fma(t * z, p, t_lo) + base.lo));
+}
+
+constexpr double kTanPiOver8 = 0x1.a827999fcef32p-2;
+
+E atan(E x) {
+  // atan a = base + atan t: base 0, pi/4 or pi/2, and t = a, (a - 1) / (a + 1) or -1 / a.
+  E a = abs(x);
+  a = select(x.lit(0x1p60) < a, x.lit(0x1p60), a);  // for an infinite a, whose 1 / a * a is none
+  const E above = a > kTanPiOver8, far = a > 0x1.3504f333f9de6p+1, zero = x.lit(0), one = x.lit(1);
+  const E less = a - one, more = a + one;
+  const E near = select(far, zero, select(above, one, zero));  // what the sum and the difference dropped, there only
+  const Sum num = {select(above, select(far, x.lit(-1), less), a), near * (a - (less + one))};
+  const Sum den = {select(above, select(far, a, more), one), near * (a - (more - one))};
+  const Sum base = {select(above, select(far, x.lit(kPiOver2), x.lit(kPiOver2 / 2)), zero),
+                    select(above, select(far, x.lit(kPiOver2Lo), x.lit(kPiOver2Lo / 2)), zero)};
+  return with_sign_of(atan_of(num, den, base), x);
+}
+
+/// Where quotients of its operands and their remainders are normal numbers.
+E atan2_holds(E y, E x) {
+  const E hi = max(abs(x), abs(y)), lo = min(abs(x), abs(y));
+  return (hi < 0x1p500) & ((lo > 0x1p-500) | ((lo == 0.0) & ((hi > 0x1p-500) | (hi == 0.0))));
+}
+
+E atan2(E y, E x) {
+  // As in atan, of the lesser over the greater. Then pi/2 less that, then pi less that: the base is a number of eighths of a
+  // turn, and t changes its sign with each.
+  const E ax = abs(x), ay = abs(y), steep = ay > ax, zero = x.lit(0), one = x.lit(1);
+  const E left = integer(x) < x.lit(DType::Int64, 0);
+  const E lo = select(steep, ax, ay), hi = select(steep, ay, ax);
+  const E middle = lo > hi * kTanPiOver8;
+  const E less = lo - hi, more = lo + hi;
+  const E num = select(middle, less, lo), den = select(middle, more, select(hi == zero, one, hi));
+  const E num_lo = select(middle, lo - (less + hi), zero), den_lo = select(middle, lo - (more - hi), zero);
+  E eighths = select(middle, one, zero);
+  eighths = select(steep, 2.0 - eighths, eighths);
+  eighths = select(left, 4.0 - eighths, eighths);
+  const E base = eighths * (kPiOver2 / 2);
+  const E dropped = fma(eighths, x.lit(kPiOver2 / 2), -base);
+  const E flip = steep != left;
+  const E v = atan_of({select(flip, -num, num), select(flip, -num_lo, num_lo)}, {den, den_lo},
+                      {base, fma(eighths, x.lit(kPiOver2Lo / 2), dropped)});
+  return with_sign_of(v, y);
 }
 
 // ---- exponentials -------------------------------------------------------------------------------------------------
@@ -162,7 +209,7 @@ E exp(E x) {
   y = select(y < lo, lo, y);
   const E low = y < 0.0;
   const E magic = select(low, x.lit(kRounder + 1023 + 512), x.lit(kRounder + 1023 - 512));
-  const E t = fma(y, x.lit(0x1.71547652b82fep+0), magic);
+  const E t = fma(y, x.lit(kLog2e), magic);
   const E n = t - magic;
   E r = fma(n, x.lit(-0x1.62e42fefa39efp-1), y);
   r = fma(n, x.lit(-0x1.abc9e3b39803fp-56), r);
@@ -170,15 +217,15 @@ E exp(E x) {
   return p * power_of_two(t) * select(low, x.lit(0x1p-512), x.lit(0x1p512));
 }
 
-/// e^x - 1 = 2 (h (r + r^2 q) + h - 1/2), h = 2^(n - 1). The head of ln2 has 37 bits: its products are exact.
+/// e^x - 1 = 2 (h (r + r^2 q) + h - 1/2), h = 2^(n - 1).
 E expm1(E x) {
   const E lo = x.lit(-40), hi = x.lit(710);
   E y = select(hi < x, hi, x);
   y = select(y < lo, lo, y);
   const E magic = x.lit(kRounder + 1022);
-  const E t = fma(y, x.lit(0x1.71547652b82fep+0), magic);
+  const E t = fma(y, x.lit(kLog2e), magic);
   const E n = t - magic, h = power_of_two(t);
-  const E r = fma(n, x.lit(-0x1.cf79abc9e3b3ap-40), fma(n, x.lit(-0x1.62e42fefap-1), y));
+  const E r = fma(n, x.lit(-kLn2Lo), fma(n, x.lit(-kLn2Hi), y));
   const E result = fma(h, r * r * exp_tail(r), fma(h, r, h - 0.5)) * 2.0;
   return select(abs(x) < 0x1p-54, x, result);
 }
@@ -186,20 +233,50 @@ E expm1(E x) {
 E sin(E x) { return or_tiny(x, sin_after(x, 0)); }
 E cos(E x) { return sin_after(x, 1); }
 
+/// erf a = 1 - e^-u, u = -log(erfc a) = a + a P(a): one polynomial serves [0, 5.93] and small a keep their accuracy.
+E erf(E x) {
+  E a = abs(x);
+  a = select(x.lit(5.93) < a, x.lit(5.93), a);
+  // -log(erfc a) / a - 1, weighted by its effect on erf: 2^-60.3
+  const E p = horner_pairs(a, a * a, {0x1.06eba8214db69p-3, 0x1.45f306dc9c885p-1, 0x1.a4f4e2a1b466ep-4,
+                                      -0x1.39668594d54a4p-6, -0x1.b6b684fa54471p-13, 0x1.bca67462fe48cp-10,
+                                      -0x1.3564fb295d049p-11, 0x1.b2017c767506fp-16, 0x1.0e9eaefb72743p-14,
+                                      -0x1.f3c441f34c2b9p-16, 0x1.d82c42009e2adp-19, 0x1.68703900f814fp-19,
+                                      -0x1.a8437af75d17dp-20, 0x1.a790e095b6c8cp-23, 0x1.f708ff2f1b895p-23,
+                                      -0x1.a63985c2af385p-23, 0x1.863520dcb744dp-24, -0x1.03f02c9e6ff1fp-25,
+                                      0x1.0ac3cb7a2f278p-27, -0x1.adaacdfb998c7p-30, 0x1.0edd67caae8a2p-32,
+                                      -0x1.06bc38a4df5e8p-35, 0x1.7b1be6c43417bp-39, -0x1.7f5656e2db276p-43,
+                                      0x1.e4aec618c0043p-48, -0x1.2034c4d442cf8p-53});
+  const E u = fma(a, p, a);
+  const E t = fma(u, x.lit(-kLog2e), x.lit(kRounder + 1023));
+  const E n = t - (kRounder + 1023), power = power_of_two(t);
+  const E r = fma(n, x.lit(-kLn2Lo), fma(n, x.lit(-kLn2Hi), -u));
+  const E minus = -power;
+  return with_sign_of(fma(minus, r * r * exp_tail(r), fma(minus, r, 1.0 - power)), x);
+}
+
 struct Row {
   MathFn fn;
-  E (*value)(E);
-  bool reduces;  // holds for |x| < kReducible
+  VectorFunction (*make)(E x, E y);
 };
-constexpr Row kRows[] = {{MathFn::Sin, sin, true},   {MathFn::Cos, cos, true},    {MathFn::Tan, tan, true},
-                         {MathFn::Asin, asin, false}, {MathFn::Atan, atan, false}, {MathFn::Exp, exp, false},
-                         {MathFn::Expm1, expm1, false}};
+VectorFunction reduced(E value, E x) { return {value, abs(x) < kReducible}; }
+constexpr Row kRows[] = {
+    {MathFn::Sin, [](E x, E) { return reduced(sin(x), x); }},
+    {MathFn::Cos, [](E x, E) { return reduced(cos(x), x); }},
+    {MathFn::Tan, [](E x, E) { return reduced(tan(x), x); }},
+    {MathFn::Asin, [](E x, E) -> VectorFunction { return {asin(x), {}}; }},
+    {MathFn::Atan, [](E x, E) -> VectorFunction { return {atan(x), {}}; }},
+    {MathFn::Atan2, [](E y, E x) -> VectorFunction { return {atan2(y, x), atan2_holds(y, x)}; }},
+    {MathFn::Exp, [](E x, E) -> VectorFunction { return {exp(x), {}}; }},
+    {MathFn::Erf, [](E x, E) -> VectorFunction { return {erf(x), {}}; }},
+    {MathFn::Expm1, [](E x, E) -> VectorFunction { return {expm1(x), {}}; }},
+};
 
 }  // namespace
 
-VectorFunction vector_function(MathFn fn, E x) {
+VectorFunction vector_function(MathFn fn, E x, E y) {
   for (const Row& row : kRows)
-    if (row.fn == fn) return {row.value(x), row.reduces ? abs(x) < kReducible : E{}};
+    if (row.fn == fn) return row.make(x, y);
   return {};
 }
 

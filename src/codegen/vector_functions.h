@@ -11,8 +11,8 @@ struct VectorFunction {
   kernel::E in_range;  // Bool: where `value` holds; none: everywhere
 };
 
-/// The function at Float64 x, in arithmetic that needs Fma as an instruction. Within 2 ulp where it holds, special values
+/// The function at Float64 x (and y, where it has two operands), in arithmetic that needs Fma as an instruction. Within 2 ulp where it holds, special values
 /// included; docs/accuracy.md has the measured errors.
-VectorFunction vector_function(kernel::MathFn fn, kernel::E x);
+VectorFunction vector_function(kernel::MathFn fn, kernel::E x, kernel::E y);
 
 }  // namespace kiln::codegen

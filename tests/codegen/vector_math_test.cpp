@@ -31,8 +31,8 @@ const Function kFunctions[] = {
     KILN_UNARY(exp, 1),   KILN_UNARY(exp2, 2),   KILN_UNARY(log, 2),   KILN_UNARY(log1p, 2),  KILN_UNARY(log2, 2),
     KILN_UNARY(log10, 2),   KILN_UNARY(acos, 2),   KILN_UNARY(atan, 1),  KILN_UNARY(sinh, 2),   KILN_UNARY(cosh, 2),
     KILN_UNARY(tanh, 2.3),  KILN_UNARY(asinh, 2),  KILN_UNARY(acosh, 2.2), KILN_UNARY(atanh, 2), KILN_UNARY(erfc, 3.5),
-    KILN_BINARY(pow, 2),    KILN_BINARY(hypot, 2), KILN_UNARY(expm1, 2), KILN_UNARY(sin, 1),    KILN_UNARY(erf, 1.1),
-    KILN_UNARY(cos, 1),     KILN_UNARY(tan, 1.5),  KILN_UNARY(asin, 1.5), KILN_BINARY(atan2, 1),
+    KILN_BINARY(pow, 2),    KILN_BINARY(hypot, 2), KILN_UNARY(expm1, 2), KILN_UNARY(sin, 1),    KILN_UNARY(erf, 2),
+    KILN_UNARY(cos, 1),     KILN_UNARY(tan, 1.5),  KILN_UNARY(asin, 1.5), KILN_BINARY(atan2, 1.5),
 };
 #undef KILN_UNARY
 #undef KILN_BINARY
