@@ -13,12 +13,13 @@ __device__ __forceinline__ float div_bounded(float a, float b) {
   return __fmaf_rn(__fmaf_rn(-q, b, a), r, q);
 }
 
-__device__ __forceinline__ float power_of_two(int n) { return __int_as_float((n + 127) << 23); }
+/// 2^n; pre: n integral in [-126, 127]. The sum's lowest bits are the biased exponent: conversions are slower.
+__device__ __forceinline__ float power_of_two(float n) { return __int_as_float(__float_as_int(n + 12583039.0f) << 23); }
 
 /// a 2^b; pre: b integral in [-252, 254], or NaN.
 __device__ __forceinline__ float scale(float a, float b) {
-  const int n = __float2int_rn(b), last = n < -126 ? -126 : n > 127 ? 127 : n;
-  const float y = (a * power_of_two(n - last)) * power_of_two(last);
+  const float last = fminf(fmaxf(b, -126.0f), 127.0f);
+  const float y = (a * power_of_two(b - last)) * power_of_two(last);
   return b == b ? y : b;
 }
 
@@ -26,7 +27,7 @@ __device__ __forceinline__ float scale(float a, float b) {
 __device__ __forceinline__ float exponent(float a) {
   const bool tiny = a < __int_as_float(0x00800000);
   const int bits = __float_as_int(tiny ? a * 8388608.0f : a);
-  const float n = float((bits - 0x3f400000) >> 23) - (tiny ? 23.0f : 0.0f);
+  const float n = __int_as_float(0x4b400000 + ((bits - 0x3f400000) >> 23)) - (tiny ? 12582935.0f : 12582912.0f);
   if (a > 0.0f) return a == __int_as_float(0x7f800000) ? a : n;
   return a == 0.0f ? __int_as_float(0xff800000) : __int_as_float(0x7fffffff);
 }

@@ -15,4 +15,8 @@ struct Device {
   std::string str() const { return kind == Kind::Cpu ? "cpu" : "cuda:" + std::to_string(int{index}); }
 };
 
+/// Waits for everything this thread has evaluated on the device (on the CPU: nothing, evaluations are synchronous there).
+/// DeviceError for what failed. Reading a value waits by itself.
+void synchronize(Device device);
+
 }  // namespace kiln

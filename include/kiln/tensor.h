@@ -191,6 +191,8 @@ class Tensor {
   std::int64_t numel() const;
   DType dtype() const;
   Device device() const;
+  /// The same value on another device: evaluates and copies. Itself when it is there.
+  Tensor to(Device device) const;
 
   /// Computes this tensor now (with everything it needs, fused). Returns itself. Does nothing when done already.
   const Tensor& eval() const;
@@ -224,9 +226,11 @@ class Tensor {
     check_room(std::ranges::size(out));
     copy_to(std::ranges::data(out), dtype_of<std::ranges::range_value_t<R>>);
   }
-  /// Row-major device memory of this tensor, valid while a handle to it lives. Evaluates; copies when the value
-  /// is a strided view.
+  /// Row-major host memory of this tensor's value, valid while a handle to it lives. Evaluates; copies when the value is
+  /// a strided view, and once when it lives on a GPU.
   const void* data() const;
+  /// The same on device(): a device address on a GPU, in the order of the calling thread's stream.
+  const void* device_data() const;
   template <ElementType T>
   const T* data() const {
     return static_cast<const T*>(typed_data(dtype_of<T>));
@@ -270,6 +274,7 @@ class Tensor {
   void check_room(std::size_t room) const;
   void read_item(void* out, DType type) const;
   const void* typed_data(DType type) const;
+  void data_is_row_major(std::string_view op) const;
   Tensor contiguous_copy() const;
   ir::Node* node_ = nullptr;
 };

@@ -7,6 +7,7 @@
 #include "ir/interpret.h"
 #include "runtime/background.h"
 #include "runtime/check_values.h"
+#include "runtime/device_memory.h"
 #include "runtime/plan.h"
 #include "runtime/pool.h"
 #include "runtime/statistics.h"
@@ -18,7 +19,8 @@
 #include <kiln/config.h>
 #include <kiln/report.h>
 
-#include <cstring>
+#include <algorithm>
+#include <iterator>
 #include <functional>
 #include <memory>
 #include <string>
@@ -78,14 +80,14 @@ class WorkspaceLease {
 };
 
 /// Everything outside the graph that a plan depends on.
-std::uint64_t plan_salt() {
+std::uint64_t plan_salt(Device device) {
   const Config& c = config();
-  return static_cast<std::uint64_t>(c.mode) | static_cast<std::uint64_t>(c.tier) << 4 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
+  return std::uint64_t{ir::device_code(device)} << 56 ^ static_cast<std::uint64_t>(c.mode) | static_cast<std::uint64_t>(c.tier) << 4 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
          (c.cpu_target.empty() ? 0 : std::uint64_t{std::hash<std::string>{}(c.cpu_target)} << 24);
 }
 
 /// Walks from the roots that are not leaves yet. False when there are none.
-bool walk_roots(std::span<ir::Node* const> roots, ir::TraceGuard& guard, Workspace& w) {
+bool walk_roots(std::span<ir::Node* const> roots, Device device, ir::TraceGuard& guard, Workspace& w) {
   for (;;) {
     bool covered = true;
     w.roots.clear();
@@ -94,18 +96,24 @@ bool walk_roots(std::span<ir::Node* const> roots, ir::TraceGuard& guard, Workspa
       if (covered && r->op != ir::Op::leaf) w.roots.push_back(r);
     }
     if (covered && w.roots.empty()) return false;
-    if (covered && runtime::walk_trace(w.roots, guard, plan_salt(), w.walk)) return true;
+    if (covered && runtime::walk_trace(w.roots, guard, plan_salt(device), w.walk)) return true;
     guard.widen();
   }
 }
 
-void take_arguments(Workspace& w) {
+/// The leaves' memory, on `device`: a value that was made of no argument may have been computed elsewhere.
+void take_arguments(Workspace& w, Device device) {
   w.args.clear();
   for (std::uint32_t i : w.walk.leaves) {
     const ir::Node* n = w.walk.nodes[i];
-    ir::retain(n->buffer);
-    w.arg_buffers.push_back(n->buffer);
-    w.args.push_back(n->buffer->data + n->offset * size_of(n->dtype));
+    if (n->buffer->device == device) [[likely]] {
+      ir::retain(n->buffer);
+      w.arg_buffers.push_back(n->buffer);
+      runtime::use_on_current_stream(*n->buffer);
+    } else {
+      w.arg_buffers.push_back(runtime::copied_to(*n->buffer, device));
+    }
+    w.args.push_back(w.arg_buffers.back()->data + n->offset * size_of(n->dtype));
   }
 }
 
@@ -151,18 +159,18 @@ std::string at_line(const Workspace& w) {
   return cat(" (recorded at ", n->loc.file_name(), ":", n->loc.line(), ")");
 }
 
-void interpret(ir::TraceGuard& guard, Workspace& w) {
+void interpret(Device device, ir::TraceGuard& guard, Workspace& w) {
   std::vector<ir::NodeId> ids;
   ir::Graph graph = runtime::build_graph(w.walk, ids);
-  take_arguments(w);
+  take_arguments(w, Device::cpu());
   w.slots = w.walk.slots;
   guard.unlock();
   std::vector<ir::ArgData> args;
   for (const std::byte* a : w.args) args.push_back({a});
   const auto values = ir::interpret(graph, args, w.slots, config().check_bounds);
   for (const auto& v : values) {
-    w.results.push_back(runtime::allocate(v.size()));
-    if (!v.empty()) std::memcpy(w.results.back()->data, v.data(), v.size());
+    w.results.push_back(runtime::allocate(v.size(), device));
+    runtime::upload(*w.results.back(), v.data(), v.size());
   }
   guard.relock();
   for (std::size_t i = 0; i < w.roots.size(); ++i) publish_one(w.roots[i], w.results[i], 0, nullptr, w);
@@ -177,14 +185,17 @@ void check_roots(ir::Graph& recorded, const Plan& plan, const Workspace& w) {
       const Plan::Result& result = plan.results[i];
       if (result.position != w.walk.roots[r] || !w.results[i] || !result.strides.empty()) continue;
       const ir::NodeId root = recorded.roots[r];
-      computed.push_back(w.results[i]->data + result.offset * size_of(recorded[root].dtype));
+      computed.push_back(runtime::host_memory(*w.results[i]) + result.offset * size_of(recorded[root].dtype));
       checked.push_back(root);
     }
   recorded.roots = checked;
-  runtime::check_values(recorded, w.args, w.walk.slots, computed);
+  std::vector<std::byte*> args;
+  for (std::size_t i = 0; i < w.args.size(); ++i)
+    args.push_back(const_cast<std::byte*>(runtime::host_memory(*w.arg_buffers[i])) + (w.args[i] - w.arg_buffers[i]->data));
+  runtime::check_values(recorded, args, w.walk.slots, computed);
 }
 
-void run(ir::TraceGuard& guard, Workspace& w) {
+void run(Device device, ir::TraceGuard& guard, Workspace& w) {
   std::shared_ptr<const Plan> plan = runtime::find_plan(w.walk.key);
   const bool check = config().check_diff || config().check_nan || config().check_bounds;
   ir::Graph recorded;  // for the checks, which follow an evaluation whether its plan was new or not
@@ -193,7 +204,7 @@ void run(ir::TraceGuard& guard, Workspace& w) {
     recorded = runtime::build_graph(w.walk, ids);
   }
   keep_results(plan.get(), w);
-  take_arguments(w);
+  take_arguments(w, device);
   if (plan) {
     runtime::count(Counter::PlanHits);
     guard.unlock();
@@ -202,7 +213,7 @@ void run(ir::TraceGuard& guard, Workspace& w) {
     std::vector<ir::NodeId> ids;
     ir::Graph graph = runtime::build_graph(w.walk, ids);
     guard.unlock();
-    plan = runtime::keep_plan(w.walk.key, runtime::make_plan(w.walk, std::move(graph), ids));
+    plan = runtime::keep_plan(w.walk.key, runtime::make_plan(w.walk, std::move(graph), ids, device));
   }
   runtime::run_plan(*plan, w.args, w.walk.slots, w.results);
   if (check) check_roots(recorded, *plan, w);
@@ -215,17 +226,17 @@ void run(ir::TraceGuard& guard, Workspace& w) {
 namespace {
 
 /// Returns what the compiler said when a kernel could not be made, else nothing.
-std::string evaluate(std::span<ir::Node* const> roots, bool interpreted) {
+std::string evaluate(std::span<ir::Node* const> roots, Device device, bool interpreted) {
   WorkspaceLease w;
   ir::TraceGuard guard;
   std::string failure;
-  if (!walk_roots(roots, guard, *w)) return failure;
+  if (!walk_roots(roots, device, guard, *w)) return failure;
   runtime::count(Counter::Evaluations);
   try {
     if (interpreted)
-      interpret(guard, *w);
+      interpret(device, guard, *w);
     else
-      run(guard, *w);
+      run(device, guard, *w);
   } catch (const CompileError& e) {
     failure = e.what() + at_line(*w);
   } catch (const DeviceError& e) {
@@ -236,12 +247,33 @@ std::string evaluate(std::span<ir::Node* const> roots, bool interpreted) {
 
 }  // namespace
 
-void evaluate(std::span<ir::Node* const> roots) {
-  const std::string failure = evaluate(roots, config().mode == Mode::Interpret);
+namespace {
+
+void evaluate_on(Device device, std::span<ir::Node* const> roots) {
+  std::string failure = evaluate(roots, device, config().mode == Mode::Interpret);
   if (failure.empty()) return;
-  warn(cat(failure, "; interpreting it"));
   runtime::count(Counter::Fallbacks);
-  evaluate(roots, true);
+  if (device.kind == Device::Kind::Cuda) {
+    warn(cat(failure, "; running it on the CPU"));
+    device = Device::cpu();
+    failure = evaluate(roots, device, false);
+    if (failure.empty()) return;
+  }
+  warn(cat(failure, "; interpreting it"));
+  evaluate(roots, device, true);
+}
+
+}  // namespace
+
+void evaluate(std::span<ir::Node* const> roots) {
+  const std::uint16_t first = roots.front()->device;
+  const bool one_device = std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
+  if (one_device) [[likely]] return evaluate_on(first == ir::kAnyDevice ? runtime::default_device() : ir::device_of(first), roots);
+  for (int code = 0; code < 2 + ir::kMaxCudaDevices; ++code) {
+    std::vector<ir::Node*> there;
+    std::copy_if(roots.begin(), roots.end(), std::back_inserter(there), [&](const ir::Node* r) { return r->device == code; });
+    if (!there.empty()) evaluate_on(code == ir::kAnyDevice ? runtime::default_device() : ir::device_of(code), there);
+  }
 }
 
 }  // namespace kiln::api

@@ -28,7 +28,7 @@ Tensor read_array(io::Source& source, const Where& where) {
   Shape shape = header.shape;
   if (header.fortran_order) std::ranges::reverse(shape);
   ir::retain(buffer);
-  const Tensor x = Tensor::adopt(ir::new_leaf(buffer, header.dtype, shape, 0, nullptr, SourceLocation::current()));
+  const Tensor x = api::leaf(buffer, shape, header.dtype, SourceLocation::current());
   return header.fortran_order ? transpose(x) : x;
 }
 

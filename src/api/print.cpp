@@ -3,6 +3,7 @@
 // text stays short whatever the size and the rank.
 #include "api/evaluate.h"
 #include "api/record.h"
+#include "runtime/device_memory.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -67,7 +68,7 @@ class Printer {
 
  private:
   std::string element(std::int64_t offset) const {
-    return format_element(leaf_.buffer->data + offset * size_of(leaf_.dtype), leaf_.dtype);
+    return format_element(runtime::host_memory(*leaf_.buffer) + offset * size_of(leaf_.dtype), leaf_.dtype);
   }
 
   /// Calls f(i), or f(-1) in place of the elements left out.

@@ -2,6 +2,7 @@
 
 #include "api/evaluate.h"
 #include "ir/reference.h"
+#include "runtime/device_memory.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -110,11 +111,11 @@ ir::Node* record_pair(const ir::OpInfo& row, ir::Op op, ir::Node* x, ir::Node* y
     shaped = y;
   else
     return nullptr;
-  ir::Node* node = ir::new_node_like(op, result_dtype(row.rule, t), *shaped, loc);
+  auto node = ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, t), *shaped, loc));
   node->n_in = 2;
-  ir::set_input(node, 0, x);
-  ir::set_input(node, 1, y);
-  return node;
+  ir::set_input(node.get(), 0, x);
+  ir::set_input(node.get(), 1, y);
+  return node.take();
 }
 
 /// The fast path of a tensor (operand `place` of two) and a number that takes its dtype. Null: not that case.
@@ -164,12 +165,12 @@ Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation 
   for (std::size_t i = 0; i < args.size(); ++i) {
     const DType want = select && i == 0 ? DType::Bool : operand;
     if (args[i].node) {
-      node->in[i] = cast_node(args[i].node, want, loc).take();
+      ir::set_input(node.get(), static_cast<int>(i), cast_node(args[i].node, want, loc).get());
     } else if (!immediate && !(select && i == 0)) {
       node->imm = scalar_bits(args[i].scalar, want);
       immediate = true;
     } else {
-      node->in[i] = scalar_node(args[i].scalar, want, loc).take();
+      ir::set_input(node.get(), static_cast<int>(i), scalar_node(args[i].scalar, want, loc).get());
     }
   }
   return finish(std::move(node));
@@ -293,6 +294,21 @@ ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc) {
   auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::scalar, dtype, {}, loc));
   node->imm = scalar_bits(value, dtype);
   return node;
+}
+
+Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation loc, std::int64_t offset,
+            const std::int64_t* strides, std::optional<Device> device) {
+  try {
+    const Device there = device ? *device : runtime::default_device();
+    if (buffer->device != there) {
+      ir::Buffer* moved = runtime::copied_to(*buffer, there);
+      ir::release(std::exchange(buffer, moved));
+    }
+    return Tensor::adopt(ir::new_leaf(buffer, dtype, shape, offset, strides, loc));
+  } catch (...) {
+    ir::release(buffer);
+    throw;
+  }
 }
 
 Tensor finish(ir::NodeRef node) {

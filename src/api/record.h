@@ -6,6 +6,7 @@
 
 #include <kiln/ops.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,5 +72,10 @@ std::uint64_t checked_axes(std::string_view op, const Axes& axes, std::span<cons
 std::string describe(const ir::Node* node);
 /// Hands a new node to the caller; in eager and interpret modes evaluates it first.
 Tensor finish(ir::NodeRef node);
+
+/// A leaf over `buffer` (takes the reference, also when it throws). No strides: row-major. It is moved to `device`, or
+/// to the default device, if its memory is elsewhere.
+Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation loc, std::int64_t offset = 0,
+            const std::int64_t* strides = nullptr, std::optional<Device> device = std::nullopt);
 
 }  // namespace kiln::api

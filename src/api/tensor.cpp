@@ -4,6 +4,7 @@
 #include "api/evaluate.h"
 #include "api/record.h"
 #include "ir/reference.h"
+#include "runtime/device_memory.h"
 #include "runtime/pool.h"
 #include "support/check.h"
 
@@ -16,16 +17,7 @@
 namespace kiln {
 namespace {
 
-/// A leaf over `buffer` (takes the reference, also when it throws). No strides: row-major.
-Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation loc, std::int64_t offset = 0,
-            const std::int64_t* strides = nullptr) {
-  try {
-    return Tensor::adopt(ir::new_leaf(buffer, dtype, shape, offset, strides, loc));
-  } catch (...) {
-    ir::release(buffer);
-    throw;
-  }
-}
+using api::leaf;
 
 /// Bytes of a tensor from the user; UserError for negative extents, or when the extents above 0 make more than
 /// 2^63 - 1 bytes (strides would overflow, whether or not the tensor is empty).
@@ -139,11 +131,9 @@ void copy_strided(const T* from, const ir::Node& node, T* to) {
 
 void copy_leaf(const ir::Node& node, void* out) {
   const std::int64_t bytes = size_of(node.dtype);
-  const std::byte* from = node.buffer->data + node.offset * bytes;
-  if (node.strides == nullptr) {
-    if (node.numel != 0) std::memcpy(out, from, static_cast<std::size_t>(node.numel * bytes));
-    return;
-  }
+  if (node.strides == nullptr)
+    return runtime::download(out, *node.buffer, node.offset * bytes, static_cast<std::uint64_t>(node.numel * bytes));
+  const std::byte* from = runtime::host_memory(*node.buffer) + node.offset * bytes;
   switch (bytes) {
     case 1: return copy_strided(reinterpret_cast<const std::uint8_t*>(from), node, static_cast<std::uint8_t*>(out));
     case 2: return copy_strided(reinterpret_cast<const std::uint16_t*>(from), node, static_cast<std::uint16_t*>(out));
@@ -209,7 +199,10 @@ std::int64_t Tensor::dim(int axis) const {
 }
 std::int64_t Tensor::numel() const { return api::checked("numel", *this)->numel; }
 DType Tensor::dtype() const { return api::checked("dtype", *this)->dtype; }
-Device Tensor::device() const { return api::checked("device", *this), Device::cpu(); }
+Device Tensor::device() const {
+  const ir::Node* node = api::checked("device", *this);
+  return node->device == ir::kAnyDevice ? runtime::default_device() : ir::device_of(node->device);
+}
 
 const Tensor& Tensor::eval() const { return computed(*this, "eval"), *this; }
 bool Tensor::evaluated() const {
@@ -241,15 +234,23 @@ void Tensor::read_item(void* out, DType type) const {
   });
 }
 
+/// Computes the value. A view of another buffer becomes a row-major copy: this handle moves to it, and later uses share it.
+void Tensor::data_is_row_major(std::string_view op) const {
+  const ir::Node* node = computed(*this, op);
+  if (node->strides == nullptr || node->numel == 0) return;
+  const Tensor copy = contiguous_copy();
+  std::swap(const_cast<Tensor*>(this)->node_, const_cast<Tensor&>(copy).node_);
+}
+
 const void* Tensor::data() const {
-  const ir::Node* node = computed(*this, "data");
-  if (node->strides != nullptr && node->numel != 0) {
-    // A view of another buffer: this handle moves to a row-major copy of it, which later uses share.
-    const Tensor copy = contiguous_copy();
-    std::swap(const_cast<Tensor*>(this)->node_, const_cast<Tensor&>(copy).node_);
-    node = node_;
-  }
-  return node->buffer->data + node->offset * size_of(node->dtype);
+  data_is_row_major("data");
+  const ir::Node* node = node_;
+  return runtime::host_memory(*node->buffer) + node->offset * size_of(node->dtype);
+}
+
+const void* Tensor::device_data() const {
+  data_is_row_major("device_data");
+  return node_->buffer->data + node_->offset * size_of(node_->dtype);
 }
 
 const void* Tensor::typed_data(DType type) const {
@@ -263,12 +264,23 @@ Tensor Tensor::contiguous_copy() const {
   const auto bytes = static_cast<std::uint64_t>(node->numel * size_of(node->dtype));
   ir::Buffer* buffer = runtime::allocate(bytes);
   copy_leaf(*node, buffer->data);
-  return leaf(buffer, node->shape(), node->dtype, node->loc);
+  return leaf(buffer, node->shape(), node->dtype, node->loc, 0, nullptr, node->buffer->device);
+}
+
+Tensor Tensor::to(Device device) const {
+  ir::Node* const node = api::checked("to", *this);
+  if (node->device == ir::device_code(device)) return *this;
+  const ir::Node* value = computed(*this, "to");
+  ir::Buffer* buffer = value->buffer->device == device ? (ir::retain(value->buffer), value->buffer)
+                                                       : runtime::copied_to(*value->buffer, device);
+  return leaf(buffer, value->shape(), value->dtype, value->loc, value->offset, value->strides, device);
 }
 
 Tensor Tensor::astype(DType dtype, SourceLocation loc) const { return kiln::astype(*this, dtype, loc); }
 Tensor Tensor::reshape(const Shape& shape, SourceLocation loc) const { return kiln::reshape(*this, shape, loc); }
 Tensor Tensor::T(SourceLocation loc) const { return matrix_transpose(*this, loc); }
+
+void synchronize(Device device) { runtime::synchronize(device); }
 
 void eval(std::span<const Tensor> tensors) {
   std::vector<ir::Node*> roots;

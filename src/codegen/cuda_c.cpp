@@ -165,6 +165,15 @@ class Emitter {
     return index_[e] = i;
   }
 
+  /// Whether it is another one in another iteration of the grid.
+  bool varies_by_item(ExprId e) const {
+    const ExprNode& n = pool_[e];
+    if (n.prim == Prim::Var) return scopes_[1].loop->var == n.imm;
+    bool any = false;
+    each_operand(n, [&](ExprId o) { any = any || varies_by_item(o); });
+    return any;
+  }
+
   void forget_facts() {
     std::fill(depth_.begin(), depth_.end(), -1);
     std::fill(varying_.begin(), varying_.end(), -1);
@@ -191,7 +200,8 @@ class Emitter {
     const ExprNode& n = pool_[e];
     if (!index) return cuda_constant(n.type, n.imm);
     const auto v = static_cast<std::int64_t>(n.imm);
-    return v < 0 ? cat('(', v, ')') : std::to_string(v);
+    const char* suffix = k_.threads.narrow ? "" : "ll";
+    return v < 0 ? cat('(', v, suffix, ')') : cat(v, suffix);
   }
 
   template <class F>
@@ -303,7 +313,8 @@ class Emitter {
   std::string loaded_vector(ExprId e) {
     const ExprNode& n = pool_[e];
     const auto d = static_cast<std::size_t>(depth_of(e));
-    const bool staged = steps_ > 1 && static_cast<int>(d) == vector_scope_;
+    // What every row reads comes from a cache: fetching it ahead would only take registers.
+    const bool staged = steps_ > 1 && static_cast<int>(d) == vector_scope_ && varies_by_item(n.a);
     auto& known = staged ? stage_.loaded : scopes_[d].memo;
     if (const auto it = known.find(e); it != known.end()) return it->second;
     const std::string name = fresh("x"), type = vector_type(n.type);
@@ -669,8 +680,7 @@ class Emitter {
     auto uses = [&](std::initializer_list<const char*> names) {
       return std::any_of(names.begin(), names.end(), [&](const char* n) { return all.find(n) != std::string::npos; });
     };
-    std::string out = "// " + (k_.label.empty() ? symbol_ : k_.label) + "\n\n";
-    out += templates::types;
+    std::string out = templates::types;
     if (uses({"load<", "store(", "vec<"})) out += templates::memory;
     if (uses({"wrap_", "int_div(", "int_rem(", "index_div("})) out += templates::integer;
     if (uses({"max_of(", "min_of(", "div_bounded(", "scale(", "exponent(", "mantissa("})) out += templates::math;

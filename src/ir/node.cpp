@@ -81,7 +81,8 @@ inline void init(Node* node, Op op, DType dtype, int rank, SourceLocation loc) {
   node->rank = static_cast<std::uint8_t>(rank);
   node->n_in = 0;
   node->n_attrs = 0;
-  node->home = current_trace();
+  node->home = current_trace() & 0xfff;
+  node->device = kAnyDevice;
   node->mark = 0;
   node->in[0] = node->in[1] = node->in[2] = nullptr;
   node->imm = 0;
@@ -164,9 +165,17 @@ Node* new_node_like(Op op, DType dtype, const Node& like, SourceLocation loc) {
     return new_node(op, dtype, like.dims(), loc);
   Node* node = take_slot();
   init(node, op, dtype, like.rank, loc);
+  node->device = like.device;
   node->numel = like.numel;
   std::memcpy(node->dims_inline, like.dims_inline, sizeof like.dims_inline);
   return node;
+}
+
+std::uint16_t joint_device(const Node& node, const Node& input) {
+  if (node.device == kAnyDevice) return input.device;
+  if (input.device == kAnyDevice) return node.device;
+  throw UserError(cat("[", info(node.op).name, "] operands live on ", device_of(node.device).str(), " and ",
+                      device_of(input.device).str(), "; move one with to(device)"));
 }
 
 std::int64_t* new_attrs(Node* node, int n) {
@@ -202,6 +211,7 @@ void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int
 Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,
                const std::int64_t* strides, SourceLocation loc) {
   Node* node = new_node(Op::leaf, dtype, dims, loc);
+  node->device = device_code(buffer->device);
   show(node, buffer, offset, strides);
   return node;
 }

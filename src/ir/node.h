@@ -23,6 +23,7 @@ inline constexpr int kInlineDims = 6;
 struct Buffer {
   std::atomic<std::uint32_t> refs{1};
   bool writable = true;         // false: borrowed memory, never written and never reused
+  Device device;                // whose memory `data` is
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;      // bytes usable at data
   void (*free)(Buffer*) = nullptr;  // called at the last release; owns this object
@@ -37,7 +38,8 @@ struct Node {
   std::uint8_t rank;
   std::uint8_t n_in;       // operands in `in`; an operand that is the immediate scalar is null there
   std::uint8_t n_attrs;    // entries of attrs
-  std::uint16_t home;      // recording thread, for the trace locks
+  std::uint16_t home : 12;   // recording thread, for the trace locks
+  std::uint16_t device : 4;  // where its value lives: see ir::device_code; immutable like dtype
   std::uint32_t mark;      // scratch of the walk that holds this node's trace lock: its position there
   union {
     Node* in[3];
@@ -70,10 +72,22 @@ static_assert(sizeof(SourceLocation) == 8 && sizeof(Node) == 128);
 Node* new_node(Op op, DType dtype, std::span<const std::int64_t> dims, SourceLocation loc);
 /// Like new_node for a result shaped exactly like `like` (no checks needed): the recording fast path.
 Node* new_node_like(Op op, DType dtype, const Node& like, SourceLocation loc);
-/// Stores an operand (takes a new reference).
+/// A node's device in 4 bits: 0 for values that live anywhere (made of no argument), 1 for the CPU, 2 + n for cuda:n.
+inline constexpr int kAnyDevice = 0, kMaxCudaDevices = 14;
+constexpr std::uint16_t device_code(Device d) {
+  return d.kind == Device::Kind::Cpu ? 1 : static_cast<std::uint16_t>(2 + d.index);
+}
+constexpr Device device_of(int code) { return code < 2 ? Device::cpu() : Device::cuda(code - 2); }
+/// UserError naming the op, unless one of both is kAnyDevice; returns the other one.
+std::uint16_t joint_device(const Node& node, const Node& input);
+
+/// Stores an operand (takes a new reference). UserError when it lives on another device than the node's others.
 inline void set_input(Node* node, int i, Node* input) {
+  if (input) {
+    if (input->device != node->device) [[unlikely]] node->device = joint_device(*node, *input);
+    retain(input);
+  }
   node->in[i] = input;
-  if (input) retain(input);
 }
 /// Allocates n attribute words owned by the node.
 std::int64_t* new_attrs(Node* node, int n);

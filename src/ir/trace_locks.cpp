@@ -34,8 +34,8 @@ SpinLock& lock_of(std::uint16_t id) { return locks[id % kLocks]; }
 constinit thread_local std::uint16_t current_trace_id = 0;
 
 std::uint16_t assign_trace() {
-  // Ids are reused modulo 65,535; two threads with one id share a lock, which is safe.
-  current_trace_id = static_cast<std::uint16_t>(next_trace.fetch_add(1, std::memory_order_relaxed) % 65535 + 1);
+  // Ids are reused modulo 4,095; two threads with one id share a lock, which is safe.
+  current_trace_id = static_cast<std::uint16_t>(next_trace.fetch_add(1, std::memory_order_relaxed) % 4095 + 1);
   return current_trace_id;
 }
 

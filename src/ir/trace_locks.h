@@ -8,7 +8,7 @@
 
 namespace kiln::ir {
 
-/// Identity of the calling thread's trace (threads beyond 65,534 share one).
+/// Identity of the calling thread's trace (threads beyond 4,095 share one).
 extern constinit thread_local std::uint16_t current_trace_id;
 std::uint16_t assign_trace();
 inline std::uint16_t current_trace() {

@@ -181,7 +181,7 @@ int RegionLowering::vector_elements() const {
       widest = std::max(widest, size_of(a.type));
     }
   const std::int64_t elements = std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
-  if (elements <= 1 || (groups_.size() > 1 && groups_.back().extent % elements != 0)) return 1;
+  if (elements <= 1 || (groups_.size() > 1 && groups_.back().extent % elements != 0)) return 1;  // rows begin anywhere
   for (const Access& a : accesses) {
     if (!runs_along_last_group(*a.index, elements, aligned)) continue;
     const std::int64_t bytes = std::min(kAccessBytes, elements * size_of(a.type));

@@ -7,7 +7,9 @@
 #define KILN_HAS_GEMM 1
 #endif
 #include "ir/node.h"
+#include "runtime/device_memory.h"
 #include "runtime/pool.h"
+#include "runtime/run_gpu.h"
 #include "runtime/statistics.h"
 #include "runtime/trace_log.h"
 #include "support/check.h"
@@ -75,7 +77,7 @@ class Run {
 
   void allocate_for(std::int32_t step) {
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b)
-      if (plan_.buffers[b].first == step && !buffers_[b]) buffers_[b] = allocate(plan_.buffers[b].bytes);
+      if (plan_.buffers[b].first == step && !buffers_[b]) buffers_[b] = allocate(plan_.buffers[b].bytes, plan_.device);
   }
 
   void free_after(std::int32_t step) {
@@ -113,6 +115,7 @@ class Run {
     for (std::size_t i = 0; i < l.slots.size(); ++i) slots[i] = slots_[l.slots[i]];
     const kernel::Frame frame{pointers, l.params.data(), slots};
     count(Counter::Launches);
+    if (plan_.device.kind == Device::Kind::Cuda) return launch_on_gpu(l, pointers, slots, plan_.device.index);
     if (config().debug >= 2) [[unlikely]] {
       const auto start = std::chrono::steady_clock::now();
       call(l, frame);
@@ -149,6 +152,7 @@ class Run {
     call.a = stack(m.a);
     call.b = stack(m.b);
     call.out = address(m.c);
+    if (plan_.device.kind == Device::Kind::Cuda) return matmul_on_gpu(call, plan_.device.index);
     const std::size_t bytes = cpu::library().workspace_bytes(call);
     ir::Buffer* workspace = bytes ? allocate(bytes) : nullptr;
     cpu::library().matmul(call, workspace ? workspace->data : nullptr);

@@ -2,6 +2,9 @@
 
 #include "backend/cpu/jit.h"
 #include "backend/cpu/threads.h"
+#include "backend/cuda/driver.h"
+#include "backend/cuda/nvrtc.h"
+#include "codegen/cuda_c.h"
 #include "generator_hash.h"
 #include "runtime/background.h"
 #include "runtime/disk_cache.h"
@@ -55,8 +58,16 @@ const cpu::CpuTarget& target() {
   return t;
 }
 
+bool on_gpu(const KernelRequest& r) { return r.device.kind == Device::Kind::Cuda; }
+
+cuda::Arch arch_of(Device device) {
+  const cuda::DeviceInfo& d = cuda::device(device.index);
+  return {d.major, d.minor};
+}
+
 /// A program may change the target, or who runs kernels: one kernel then has code for each.
 Hash128 slot_key(const KernelRequest& r) {
+  if (on_gpu(r)) return {r.key.lo ^ (0x9e3779b97f4a7c15u * (1u + r.device.index)), r.key.hi};
   thread_local Hash128 of_target;
   thread_local std::string level = "?";
   if (level != config().cpu_target) {
@@ -89,7 +100,13 @@ std::atomic<CompileHook> compile_hook{nullptr};
 std::string symbol_of(const Hash128& key) { return "kiln_" + key.hex(); }
 
 /// Everything besides the kernel's structure that decides its machine code.
-std::string disk_key(const Hash128& key) {
+std::string disk_key(const KernelRequest& r) {
+  const Hash128& key = r.key;
+  if (on_gpu(r)) {
+    const std::string target = cuda::compile_target(arch_of(r.device));
+    return cat("cuda kernel ", key.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", cuda::compiler_version(), "\ntarget ",
+               target, target.starts_with("compute_") ? cat("\ndriver ", cuda::driver().version) : std::string());
+  }
   return cat("cpu kernel ", key.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", cpu::compiler_version(), "\ncpu ",
              target().key());
 }
@@ -97,6 +114,7 @@ std::string disk_key(const Hash128& key) {
 /// Makes a kernel's machine code. Holds everything that decides it, as options were when the kernel was asked for.
 struct Compilation {
   std::shared_ptr<CachedKernel> into;
+  Device device;
   const kernel::Kernel* kernel;
   std::string symbol;
   cpu::CpuTarget target;
@@ -105,7 +123,10 @@ struct Compilation {
   std::chrono::steady_clock::time_point start;
 
   void publish(const std::vector<std::uint8_t>& object) const {
-    into->executable.publish(cpu::load(object, symbol, !kernel->finish.empty()));
+    if (device.kind == Device::Kind::Cuda)
+      into->function = cuda::find_function(cuda::load_module(device.index, object), symbol);
+    else
+      into->executable.publish(cpu::load(object, symbol, !kernel->finish.empty()));
     count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
   }
 
@@ -123,19 +144,26 @@ struct Compilation {
     return true;
   }
 
-  /// Returns what the compiler said, and where the source is, when it could not; nothing on success.
-  std::string compile() const {
+  /// CompileError with what the compiler said and where the source is.
+  void compile() const {
     try {
       if (const CompileHook hook = compile_hook.load(std::memory_order_relaxed)) hook(*kernel);
-      const std::vector<std::uint8_t> object = cpu::compile(*kernel, symbol, target);
+      const std::vector<std::uint8_t> object = machine_code();
       publish(object);
       count(Counter::KernelsCompiled);
       if (disk) disk->put(disk_key, {reinterpret_cast<const char*>(object.data()), object.size()});
     } catch (const CompileError& e) {
       count(Counter::Fallbacks);
-      return cat(e.what(), "; its source is in ", write_failed_kernel(*kernel, symbol), "; running it by the vm");
+      throw CompileError(cat(e.what(), "; its source is in ", write_failed_kernel(*kernel, symbol)));
     }
-    return {};
+  }
+
+ private:
+  std::vector<std::uint8_t> machine_code() const {
+    if (device.kind == Device::Kind::Cpu) return cpu::compile(*kernel, symbol, target);
+    cuda::CompileOptions options;
+    options.fmad = false;  // the kernel says where a multiplication and an addition round once
+    return cuda::compile(codegen::emit_cuda(*kernel, symbol), symbol, arch_of(device), options).image;
   }
 };
 
@@ -145,9 +173,9 @@ void compile_later(Compilation c) {
   c.kernel = copy.get();
   run_in_background([c = std::move(c), copy = std::move(copy)] {
     try {
-      if (const std::string failure = c.compile(); !failure.empty()) warn(failure);
+      c.compile();
       CompileTicket::guard_exit();
-    } catch (const std::exception& e) {  // memory: the vm goes on
+    } catch (const std::exception& e) {  // the vm goes on
       warn(cat(e.what(), "; ", c.into->name, " stays with the vm"));
     }
   });
@@ -163,22 +191,27 @@ Made make(const KernelRequest& r) {
   auto out = std::make_shared<CachedKernel>();
   out->key = r.key;
   out->name = r.kernel->label + "-" + r.key.hex().substr(0, 10);
-  const Tier tier = config().tier;
-  if (tier == Tier::Vm || !cpu::has_compiler()) {
+  const bool gpu = on_gpu(r);
+  const Tier tier = gpu ? Tier::Jit : config().tier;
+  if (!gpu && (tier == Tier::Vm || !cpu::has_compiler())) {
     out->executable.translate(*r.kernel, target());
     out->verdict = Verdict::Vm;
     return {out};
   }
-  Compilation c{out, r.kernel, symbol_of(r.key), target(), disk(), {}, std::chrono::steady_clock::now()};
-  if (c.disk) c.disk_key = disk_key(r.key);
+  Compilation c{out, r.device, r.kernel, symbol_of(r.key), gpu ? cpu::CpuTarget{} : target(), disk(), {}, std::chrono::steady_clock::now()};
+  if (c.disk) c.disk_key = disk_key(r);
   if (c.from_disk()) {
     out->verdict = Verdict::Disk;
     return {out};
   }
   if (tier == Tier::Jit) {
-    const std::string failure = c.compile();
-    if (failure.empty()) return {out};
-    warn(failure);
+    try {
+      c.compile();
+      return {out};
+    } catch (const CompileError& e) {
+      if (gpu) throw;
+      warn(cat(e.what(), "; running it by the vm"));
+    }
   }
   out->executable.translate(*r.kernel, c.target);
   out->verdict = Verdict::Vm;
@@ -187,7 +220,9 @@ Made make(const KernelRequest& r) {
   return {out};
 }
 
-Hash128 text_hash(const KernelRequest& r) { return hash128(cpu::llvm_text(*r.kernel, "k", target())); }
+Hash128 text_hash(const KernelRequest& r) {
+  return hash128(on_gpu(r) ? codegen::emit_cuda(*r.kernel, "k") : cpu::llvm_text(*r.kernel, "k", target()));
+}
 
 /// Finds or claims the slot of a key. Returns true when the caller must make the kernel.
 bool claim(KernelRequest& r, std::shared_ptr<Slot>& slot) {

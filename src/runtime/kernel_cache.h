@@ -3,7 +3,10 @@
 #pragma once
 
 #include "backend/cpu/executable.h"
+#include "backend/cuda/module.h"
 #include "kernel/kernel.h"
+
+#include <kiln/device.h>
 
 #include <memory>
 #include <mutex>
@@ -15,7 +18,8 @@ namespace kiln::runtime {
 enum class Verdict : std::uint8_t { Memory, Disk, Compiled, Vm };
 
 struct CachedKernel {
-  cpu::Executable executable;
+  cpu::Executable executable;    // on the CPU
+  cuda::Function function;       // on a GPU
   Hash128 key;
   std::string name;              // label and short hash: names of dump files
   Verdict verdict = Verdict::Compiled;
@@ -24,6 +28,7 @@ struct CachedKernel {
 struct KernelRequest {
   const kernel::Kernel* kernel;
   Hash128 key;
+  Device device;
   std::shared_ptr<const CachedKernel> result;
   Verdict verdict = Verdict::Memory;  // how this request was served
 };

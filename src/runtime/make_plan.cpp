@@ -2,6 +2,7 @@
 #include "runtime/plan.h"
 
 #include "backend/cpu/threads.h"
+#include "backend/cuda/driver.h"
 #include "lower/expand.h"
 #include "lower/lower.h"
 #include "plan/fuse.h"
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <mutex>
 
 namespace kiln::runtime {
@@ -30,16 +32,17 @@ constexpr std::int64_t kPinnedRatio = 8;         // … and how much more than i
 
 class PlanMaker {
  public:
-  PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids)
-      : walk_(walk), ids_(ids), start_(std::chrono::steady_clock::now()), wanted_(wanted(walk, graph, ids)),
+  PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device)
+      : device_(device), walk_(walk), ids_(ids), start_(std::chrono::steady_clock::now()), wanted_(wanted(walk, graph, ids)),
         t_(transform::transform(std::move(graph))), g_(t_.graph) {}
 
   std::shared_ptr<const Plan> run() {
     store_pinning_nodes();
-    regions_ = plan::fuse(g_, planning_target());
+    regions_ = plan::fuse(g_, planning_target(device_));
     log_refusals();
     explain(g_, regions_);
     buffer_of_.assign(g_.size(), -1);
+    plan_->device = device_;
     plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
     for (const plan::Region& r : regions_.regions) {
       if (r.kind == plan::Region::Kind::Contraction)
@@ -96,7 +99,7 @@ class PlanMaker {
       place_of(o, 0);
     }
     if (empty) return;
-    auto lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target()));
+    auto lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
     Launch l;
     for (const lower::BufferSource& s : lowered->buffers) {
       switch (s.kind) {
@@ -111,6 +114,8 @@ class PlanMaker {
       }
     }
     l.params = std::move(lowered->params);
+    l.threads = lowered->kernel.threads;
+    if (l.threads.narrow) l.narrow_params.assign(l.params.begin(), l.params.end());
     for (std::int32_t s : lowered->slots) l.slots.push_back(static_cast<std::uint32_t>(s));
     l.grid = lowered->grid;
     l.finish_grid = lowered->finish_grid;
@@ -217,7 +222,7 @@ class PlanMaker {
     std::vector<KernelRequest> requests;
     for (const auto& l : lowered_) {
       if (config().check_key || config().check_diff) kernel::verify(l->kernel);
-      requests.push_back({&l->kernel, kernel::hash(l->kernel), nullptr, Verdict::Memory});
+      requests.push_back({&l->kernel, kernel::hash(l->kernel), device_, nullptr, Verdict::Memory});
     }
     if (requests.empty()) return;
     obtain(requests);
@@ -234,6 +239,7 @@ class PlanMaker {
       log(Topic::Plan, cat(ir::info(g_[f.producer].op).name, " | ", ir::info(g_[f.consumer].op).name, ": ", f.reason));
   }
 
+  Device device_;
   const Walk& walk_;
   const std::vector<NodeId>& ids_;
   std::chrono::steady_clock::time_point start_;
@@ -249,7 +255,34 @@ class PlanMaker {
 
 }  // namespace
 
-const schedule::Target& planning_target() {
+namespace {
+
+/// A fixed table by compute capability: what a device of the generation's largest chip has; sizes are the device's own.
+schedule::Target gpu_target(int index) {
+  const cuda::DeviceInfo& d = cuda::device(index);
+  schedule::Target t;
+  t.gpu = true;
+  t.threads = d.sm_count;
+  t.l2_bytes = static_cast<std::int64_t>(d.l2_bytes) / std::max(d.sm_count, 1);
+  t.bytes_per_ns = d.major >= 10 ? 7000 : d.major == 9 ? 4000 : d.major == 8 && d.minor == 0 ? 1500 : 700;
+  t.cached_bytes_per_ns = 2 * t.bytes_per_ns;
+  t.prims_per_ns = 64.0 * d.sm_count;
+  t.launch_ns = 3000;
+  t.op_cost = lower::op_costs();
+  return t;
+}
+
+}  // namespace
+
+const schedule::Target& planning_target(Device device) {
+  if (device.kind == Device::Kind::Cuda) {
+    struct Targets {
+      std::map<int, schedule::Target> by_index;
+    };
+    auto& targets = thread_own<Targets, Targets>().by_index;
+    const auto it = targets.find(device.index);
+    return it != targets.end() ? it->second : targets.emplace(device.index, gpu_target(device.index)).first->second;
+  }
   struct Kept {
     schedule::Target target;
     std::string level = "?";
@@ -275,9 +308,9 @@ const schedule::Target& planning_target() {
   return t;
 }
 
-std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids) {
+std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device) {
   const CompileTicket ticket;
-  return PlanMaker(walk, std::move(graph), ids).run();
+  return PlanMaker(walk, std::move(graph), ids, device).run();
 }
 
 }  // namespace kiln::runtime

@@ -28,6 +28,8 @@ struct Launch {
   std::vector<Place> buffers;
   std::vector<std::int64_t> params;
   std::vector<std::uint32_t> slots;  // plan slot of each kernel slot
+  kernel::Threads threads;           // on a GPU
+  std::vector<std::int32_t> narrow_params;  // params, where the kernel takes them in 32 bits
   std::int64_t grid = 1, finish_grid = 0, grain = 1, scratch_bytes = 0;
   std::int64_t bytes = 0;            // memory traffic, each operand once
   double work = 0;                   // primitives in all
@@ -56,6 +58,7 @@ struct Step {
 };
 
 struct Plan {
+  Device device;
   std::vector<Step> steps;
   std::vector<Launch> launches;
   std::vector<Matmul> matmuls;
@@ -77,10 +80,10 @@ struct Plan {
 };
 
 /// Plans the graph of a walk and compiles what it needs; reads no node of the trace. Throws CompileError.
-std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<ir::NodeId>& ids);
+std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<ir::NodeId>& ids, Device device);
 
-/// The planner's view of this machine.
-const schedule::Target& planning_target();
+/// The planner's view of a device. DeviceError when there is no such device.
+const schedule::Target& planning_target(Device device = Device::cpu());
 
 /// Finds a plan in memory; null on a miss. Takes no lock for plans this thread has used lately.
 std::shared_ptr<const Plan> find_plan(const Hash128& key);

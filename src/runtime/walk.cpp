@@ -115,11 +115,19 @@ class Walker {
            std::uint64_t{n->rank} << 24 | std::uint64_t{n->n_in} << 32 | std::uint64_t{n->n_attrs} << 40;
   }
 
+ public:
+  /// Whether a GPU may read its first 16 bytes at once; there the widest accesses need it.
+  static bool wide_access(const Node* n) {
+    if (n->buffer->device.kind == Device::Kind::Cpu) return false;
+    return (reinterpret_cast<std::uintptr_t>(n->buffer->data) + static_cast<std::uint64_t>(n->offset * size_of(n->dtype))) % 16 == 0;
+  }
+
+ private:
   void leaf(Node* n) {
     w_.leaves.push_back(static_cast<std::uint32_t>(w_.nodes.size()));
     w_.nodes.push_back(n);
     w_.uses.push_back(0);
-    push(head(n) | std::uint64_t{n->strides != nullptr} << 48);
+    push(head(n) | std::uint64_t{n->strides != nullptr} << 48 | std::uint64_t{wide_access(n)} << 49);
     push(n->dims());
     if (n->strides) push({n->strides, n->rank});
   }
@@ -222,7 +230,7 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids) {
       ir::ArgInfo arg;
       arg.dtype = n->dtype;
       arg.dims = x.dims;
-      arg.alignment = static_cast<std::uint32_t>(size_of(n->dtype));
+      arg.alignment = Walker::wide_access(n) ? 16 : static_cast<std::uint32_t>(size_of(n->dtype));
       if (n->strides) {
         arg.strides = g.keep({n->strides, n->rank});
       } else {

@@ -50,8 +50,9 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t
   Schedule s;
   const int last = static_cast<int>(f.axes.size()) - 1;
   s.lane_axis = last;
-  s.lanes = f.vector;
   s.threads = {kBlock, kBlock};
+  const bool whole = f.axes[last].extent % f.vector == 0;
+  s.lanes = whole ? f.vector : 1;
   std::int64_t kept = 1, reduced = 1;
   int reduced_axes = 0;
   for (const auto& a : f.axes) {
@@ -61,6 +62,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t
 
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
+    if (last == 0) s.lanes = f.vector;  // its last vector may be cut
     s.steps = map_steps(f);
     s.block = kBlock * s.lanes * s.steps;
     s.ragged = last == 0;
@@ -77,11 +79,12 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t
     if (f.axes[s.lane_axis].extent >= 32) return s;
     s.lane_axis = last;
     s.steps = 0;
-    s.lanes = f.vector;
+    s.lanes = whole ? f.vector : 1;
   }
   if (last_reduced) {
     if (cut && kept < 2 * t.threads && reduced >= kSplitAbove) {
       s.form = Form::Split;
+      s.lanes = f.vector;
       s.ragged = true;
       const std::int64_t outer = std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
       const std::int64_t inner = reduced / outer;
@@ -92,15 +95,14 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t
       return s;
     }
     s.form = Form::Rows;
-    if (reduced_axes == 1 && hold_row(reduced, s.lanes, s)) return s;
+    if (!cut && reduced_axes == 1 && hold_row(reduced, s.lanes, s)) return s;
     if (reduced <= 32 * 32) s.threads = {128, 32};
     return s;
   }
   const std::int64_t columns = f.axes[last].extent;
   s.form = Form::Columns;
   s.steps = 1;
-  int block = kBlock;
-  while (block > 32 && block / 2 * s.lanes >= columns) block /= 2;
+  const int block = columns >= kBlock * s.lanes ? kBlock : 32;
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = block * s.lanes;
   const std::int64_t items = kept / columns * ceil_div(columns, s.block);

@@ -1,0 +1,144 @@
+#include "runtime/run_gpu.h"
+
+#include "backend/cpu/gemm.h"
+#include "backend/cuda/blas.h"
+#include "backend/cuda/copy.h"
+#include "backend/cuda/pool.h"
+#include "runtime/trace_log.h"
+#include "support/thread_own.h"
+
+#include <kiln/config.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace kiln::runtime {
+namespace {
+
+/// Zeroed counters for the finish sections of one thread's launches on one stream. A kernel leaves them zeroed, and
+/// launches of a stream follow each other: they can share.
+class Arrivals {
+ public:
+  std::byte* of(cuda::Stream stream, std::int64_t groups) {
+    Counters& c = of_stream(stream);
+    if (groups > c.count) {
+      if (c.block) cuda::release(std::exchange(c.block, nullptr), stream);
+      c.count = std::max<std::int64_t>(groups, 4096);
+      c.block = cuda::allocate(static_cast<std::uint64_t>(c.count) * 4, stream);
+      cuda::fill(c.block->data, 0, 4, static_cast<std::uint64_t>(c.count), stream);
+    }
+    return c.block->data;
+  }
+
+ private:
+  struct Counters {
+    cuda::Stream stream;
+    cuda::Block* block = nullptr;
+    std::int64_t count = 0;
+  };
+  Counters& of_stream(cuda::Stream stream) {
+    for (Counters& c : all_)
+      if (c.stream == stream) return c;
+    all_.push_back({stream});
+    return all_.back();
+  }
+  std::vector<Counters> all_;
+};
+
+void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, cuda::Stream stream) {
+  constexpr std::size_t kNear = 96;
+  void* near_args[kNear];
+  std::vector<void*> far_args;
+  const std::size_t most = l.buffers.size() + 1 + l.params.size() + l.slots.size();
+  void** args = near_args;
+  if (most > kNear) {
+    far_args.resize(most);
+    args = far_args.data();
+  }
+  std::size_t n = 0;
+  for (std::size_t b = 0; b < l.buffers.size(); ++b)
+    if (l.buffers[b].kind != Place::Kind::None) args[n++] = const_cast<void**>(&buffers[b]);
+  std::byte* arrivals = nullptr;
+  if (l.finish_grid > 0) {
+    arrivals = thread_own<Arrivals, Arrivals>().of(stream, l.finish_grid);
+    args[n++] = &arrivals;
+  }
+  for (std::size_t p = 0; p < l.params.size(); ++p)
+    args[n++] = l.threads.narrow ? static_cast<void*>(const_cast<std::int32_t*>(&l.narrow_params[p]))
+                                 : static_cast<void*>(const_cast<std::int64_t*>(&l.params[p]));
+  for (std::size_t s = 0; s < l.slots.size(); ++s) args[n++] = const_cast<std::uint64_t*>(&slots[s]);
+
+  const std::int64_t teams = l.threads.block / l.threads.team;
+  const std::int64_t blocks = (l.grid + teams - 1) / teams;
+  cuda::LaunchShape shape;
+  shape.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(blocks, std::numeric_limits<std::int32_t>::max()));
+  shape.block[0] = l.threads.block;
+  cuda::launch(l.kernel->function, shape, stream, args);
+}
+
+/// The elements that a stack of matrices touches: offsets from its data.
+struct Reach {
+  std::int64_t first = 0, last = 0;
+};
+Reach reach_of(const backend::Matmul& call, const backend::MatrixStack& m, std::int64_t rows, std::int64_t columns) {
+  Reach r;
+  auto walk = [&](std::int64_t extent, std::int64_t stride) { (stride < 0 ? r.first : r.last) += (extent - 1) * stride; };
+  walk(rows, m.row_stride);
+  walk(columns, m.col_stride);
+  for (int b = 0; b < call.batch_rank; ++b) walk(call.batch[b], m.batch_strides[b]);
+  return r;
+}
+
+// Correct for every dtype, and slow.
+void matmul_on_host(const backend::Matmul& given, cuda::Stream stream) {
+  backend::Matmul call = given;
+  const auto size = static_cast<std::uint64_t>(size_of(call.dtype));
+  std::vector<std::byte> a, b;
+  auto fetch = [&](backend::MatrixStack& m, std::int64_t rows, std::int64_t columns, std::vector<std::byte>& to) {
+    if (call.k == 0) return;
+    const Reach r = reach_of(call, m, rows, columns);
+    to.resize(static_cast<std::size_t>(r.last - r.first + 1) * size);
+    const std::int64_t before = r.first * static_cast<std::int64_t>(size);
+    cuda::copy_to_host(to.data(), static_cast<const std::byte*>(m.data) + before, to.size(), stream);
+    m.data = to.data() - before;
+  };
+  fetch(call.a, call.m, call.k, a);
+  fetch(call.b, call.k, call.n, b);
+  std::uint64_t count = static_cast<std::uint64_t>(call.m * call.n);
+  for (int i = 0; i < call.batch_rank; ++i) count *= static_cast<std::uint64_t>(call.batch[i]);
+  std::vector<std::byte> out(count * size);
+  call.out = out.data();
+  std::vector<std::byte> workspace(cpu::library().workspace_bytes(call) + 64);
+  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(workspace.data()) + 63) & ~std::uintptr_t{63});
+  cpu::library().matmul(call, aligned);
+  cuda::copy_to_device(given.out, out.data(), out.size(), stream);
+}
+
+}  // namespace
+
+void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* slots, int device) {
+  const cuda::Stream stream = cuda::current_stream(device);
+  if (config().debug < 2) [[likely]] return enqueue(l, buffers, slots, stream);
+  const cuda::Event before = cuda::record(stream, true);
+  enqueue(l, buffers, slots, stream);
+  const cuda::Event after = cuda::record(stream, true);
+  after.synchronize();
+  log_launch(l, cuda::elapsed_ms(before, after) * 1e-3);
+}
+
+void matmul_on_gpu(const backend::Matmul& call, int device) {
+  const cuda::Stream stream = cuda::current_stream(device);
+  if (!cuda::blas().available || !cuda::library(device).supports(call)) return matmul_on_host(call, stream);
+  const std::size_t bytes = cuda::library(device).workspace_bytes(call);
+  cuda::Block* workspace = bytes ? cuda::allocate(bytes, stream) : nullptr;
+  try {
+    cuda::library(device).matmul(call, workspace ? workspace->data : nullptr);
+  } catch (...) {
+    if (workspace) cuda::release(workspace, stream);
+    throw;
+  }
+  if (workspace) cuda::release(workspace, stream);
+}
+
+}  // namespace kiln::runtime

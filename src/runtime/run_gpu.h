@@ -1,0 +1,15 @@
+// Steps of a plan on a GPU: enqueued on the calling thread's stream.
+#pragma once
+
+#include "backend/library.h"
+#include "runtime/plan.h"
+
+namespace kiln::runtime {
+
+/// Addresses of the launch's buffers (those of Scratch are not looked at) and values of its slots. DeviceError.
+void launch_on_gpu(const Launch& launch, void* const* buffers, const std::uint64_t* slots, int device);
+
+/// Operands and result are on the device.
+void matmul_on_gpu(const backend::Matmul& call, int device);
+
+}  // namespace kiln::runtime
