@@ -99,6 +99,7 @@ class Machine {
       case VmOp::LoadIf: load_if(i, element(i, number(i.a)), 1); break;
       case VmOp::LoadStridedIf: load_if(i, element(i, number(i.a)), number(i.b)); break;
       case VmOp::GatherIf: gather_if(i); break;
+      case VmOp::Aim: value_[i.out] = lanes_ % kStrip == 0 ? element(i, number(i.a)) : storage(i.out); break;
       case VmOp::Store: store(i); break;
       case VmOp::StoreStrided: store_strided(i); break;
       case VmOp::Scatter: scatter(i); break;
@@ -231,6 +232,7 @@ class Machine {
 
   void store(const VmInstr& i) {
     std::byte* p = element(i, number(i.a));
+    if (p == value_[i.c]) return;  // made there
     if (i.steps & 4)
       std::memcpy(p, value_[i.c], static_cast<std::size_t>(lanes_ * i.size));
     else

@@ -6,7 +6,7 @@
 // value.
 #include "codegen/vm_loops.h"
 
-#if defined(__F16C__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -326,16 +326,23 @@ void loop_compare(std::int64_t strips, void* out, const void* a, const void* b, 
   for (; strips > 0; --strips, o += kStrip, x += sx, y += sy) KILN_LANES o[i] = compare<P, T>(x[i], y[i]);
 }
 
+/// Values that are only moved, as integers: compilers vectorise those, but not the half types' structures.
+template <std::size_t Bytes> struct MovedOf { using type = std::uint64_t; };
+template <> struct MovedOf<1> { using type = std::uint8_t; };
+template <> struct MovedOf<2> { using type = std::uint16_t; };
+template <> struct MovedOf<4> { using type = std::uint32_t; };
+template <class T> using Moved = typename MovedOf<sizeof(T)>::type;
+
 template <class T>
 void loop_select(std::int64_t strips, void* out, const void* a, const void* b, const void* c, unsigned steps) {
   T* o = static_cast<T*>(out);
-  const Truth* p = static_cast<const Truth*>(a);
+  const std::uint8_t* p = static_cast<const std::uint8_t*>(a);
   const T *x = static_cast<const T*>(b), *y = static_cast<const T*>(c);
   const std::int64_t sp = steps & 1 ? kStrip : 0, sx = steps & 2 ? kStrip : 0, sy = steps & 4 ? kStrip : 0;
   for (; strips > 0; --strips, o += kStrip, p += sp, x += sx, y += sy)
     KILN_LANES {
       const T yes = x[i], no = y[i];
-      o[i] = p[i].value ? yes : no;
+      o[i] = p[i] ? yes : no;
     }
 }
 
@@ -405,22 +412,95 @@ KILN_INLINE const T* element(const T* x, std::int64_t first, bool advances) {
   return x + (advances ? first : first & (kStrip - 1));
 }
 
+#if defined(__AVX512F__)
+constexpr std::int64_t kRegisterBytes = 64;
+#elif defined(__AVX__)
+constexpr std::int64_t kRegisterBytes = 32;
+#else
+constexpr std::int64_t kRegisterBytes = 16;
+#endif
+
+/// Accumulators stay in registers from group to group: through memory each group would wait for the one before it.
+template <std::int64_t Lanes, class T, class F>
+KILN_INLINE std::int64_t in_registers(std::int64_t n, T* total, const T* x, const T* y, unsigned steps, F merge_vectors) {
+  constexpr std::int64_t size = sizeof(T), bytes = Lanes * size < kRegisterBytes ? Lanes * size : kRegisterBytes;
+  constexpr std::int64_t width = bytes / size, count = Lanes / width;
+  if constexpr (count > 4) return 0;
+  typedef T Vector __attribute__((vector_size(bytes)));
+  Vector acc[count];
+#pragma GCC unroll 4
+  for (std::int64_t k = 0; k < count; ++k) __builtin_memcpy(&acc[k], total + k * width, bytes);
+  std::int64_t first = 0;
+  for (; first + Lanes <= n; first += Lanes) {
+    const T *p = element(x, first, steps & 1), *q = element(y, first, steps & 2);
+#pragma GCC unroll 4
+    for (std::int64_t k = 0; k < count; ++k) {
+      Vector a, b;
+      __builtin_memcpy(&a, p + k * width, bytes);
+      __builtin_memcpy(&b, q + k * width, bytes);
+      acc[k] = merge_vectors(acc[k], a, b);
+    }
+  }
+#pragma GCC unroll 4
+  for (std::int64_t k = 0; k < count; ++k) __builtin_memcpy(total + k * width, &acc[k], bytes);
+  return first;
+}
+
+template <class T, class F>
+KILN_INLINE std::int64_t whole_groups(std::int64_t n, std::int64_t lanes, T* total, const T* x, const T* y, unsigned steps,
+                                      F merge_vectors) {
+  switch (lanes) {
+    case 8: return in_registers<8>(n, total, x, y, steps, merge_vectors);
+    case 16: return in_registers<16>(n, total, x, y, steps, merge_vectors);
+    case 32: return in_registers<32>(n, total, x, y, steps, merge_vectors);
+    default: return 0;
+  }
+}
+
+template <Monoid M, class V>
+KILN_INLINE V merge_vectors(V acc, V x) {
+  if constexpr (M == Monoid::Sum) return acc + x;
+  if constexpr (M == Monoid::Prod) return acc * x;
+  if constexpr (M == Monoid::Max) { const V m = x > acc ? x : acc; return x != x ? x : m; }
+  if constexpr (M == Monoid::Min) { const V m = x < acc ? x : acc; return x != x ? x : m; }
+}
+
 template <Monoid M, class T>
 void loop_reduce(std::int64_t n, std::int64_t lanes, void* acc, const void* x, const void*, unsigned steps) {
   T* const total = static_cast<T*>(acc);
-  by_lanes(n, lanes, [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
-    const T* in = element(static_cast<const T*>(x), first, steps & 1);
+  std::int64_t done = 0;
+  if constexpr (is_fp<T>)  // integers of a signed type would overflow where they must wrap
+    done = whole_groups(n, lanes, total, static_cast<const T*>(x), static_cast<const T*>(x), steps,
+                        [](auto a, auto v, auto) __attribute__((always_inline)) { return merge_vectors<M>(a, v); });
+  by_lanes(n - done, lanes, [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
+    const T* in = element(static_cast<const T*>(x), done + first, steps & 1);
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < count; ++i) total[at + i] = merge<M, T>(total[at + i], in[i]);
   });
 }
 
+#if defined(__AVX512F__)
+KILN_INLINE __m512 fused(__m512 x, __m512 y, __m512 acc) { return _mm512_fmadd_ps(x, y, acc); }
+KILN_INLINE __m512d fused(__m512d x, __m512d y, __m512d acc) { return _mm512_fmadd_pd(x, y, acc); }
+#endif
+#if defined(__FMA__)
+KILN_INLINE __m256 fused(__m256 x, __m256 y, __m256 acc) { return _mm256_fmadd_ps(x, y, acc); }
+KILN_INLINE __m256d fused(__m256d x, __m256d y, __m256d acc) { return _mm256_fmadd_pd(x, y, acc); }
+KILN_INLINE __m128 fused(__m128 x, __m128 y, __m128 acc) { return _mm_fmadd_ps(x, y, acc); }
+KILN_INLINE __m128d fused(__m128d x, __m128d y, __m128d acc) { return _mm_fmadd_pd(x, y, acc); }
+#endif
+
 template <class T>
 void loop_sum_of_products(std::int64_t n, std::int64_t lanes, void* acc, const void* x, const void* y, unsigned steps) {
   T* const total = static_cast<T*>(acc);
-  by_lanes(n, lanes, [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
-    const T* p = element(static_cast<const T*>(x), first, steps & 1);
-    const T* q = element(static_cast<const T*>(y), first, steps & 2);
+  std::int64_t done = 0;
+#if defined(__FMA__)
+  done = whole_groups(n, lanes, total, static_cast<const T*>(x), static_cast<const T*>(y), steps,
+                      [](auto a, auto p, auto q) __attribute__((always_inline)) { return fused(p, q, a); });
+#endif
+  by_lanes(n - done, lanes, [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
+    const T* p = element(static_cast<const T*>(x), done + first, steps & 1);
+    const T* q = element(static_cast<const T*>(y), done + first, steps & 2);
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < count; ++i) total[at + i] = apply<Prim::Fma, T>(p[i], q[i], total[at + i]);
   });
@@ -469,9 +549,9 @@ constexpr ApplyFn apply_fn() {
   } else if constexpr (applies<P, T>()) {
     return loop_apply<P, T>;
   } else if constexpr (P == Prim::Select) {
-    return loop_select<T>;
+    return loop_select<Moved<T>>;
   } else if constexpr (P == Prim::Bitcast) {
-    return loop_copy<T>;
+    return loop_copy<Moved<T>>;
   } else {
     return nullptr;
   }

@@ -18,7 +18,7 @@ void each_value(const VmInstr& i, Use use, Def def) {
   switch (i.op) {
     case VmOp::End: case VmOp::Loop: case VmOp::Next: case VmOp::VectorLoop: case VmOp::VectorNext: case VmOp::Param:
     case VmOp::Slot: case VmOp::Scalar: case VmOp::Copy: case VmOp::LoadScalar: case VmOp::StoreScalar:
-    case VmOp::ArgScalar: case VmOp::LanesBegin: case VmOp::LanesEnd:
+    case VmOp::ArgScalar: case VmOp::LanesBegin: case VmOp::LanesEnd: case VmOp::Aim:
       return;
     case VmOp::Splat: case VmOp::Iota: case VmOp::Load: case VmOp::LoadCopy: case VmOp::LoadStrided:
       return def(i.out);

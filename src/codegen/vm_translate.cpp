@@ -328,8 +328,6 @@ class Translator {
       i.a = scalar(s.index);
       return emit(depth(), i);
     }
-    i.c = vector(s.value);
-    i.steps = step(i.c, 2);
     const E stride = lane_stride(s.index);
     if (!stride) {
       i.op = VmOp::Scatter;
@@ -339,7 +337,17 @@ class Translator {
       i.a = scalar(s.index);
       if (!one(stride)) i.b = scalar(stride.id);
     }
+    i.c = vector(s.value);
+    i.steps = step(i.c, 2);
+    if (i.op == VmOp::Store) aim(i);
     emit(depth(), i);
+  }
+
+  /// Lets the instruction just emitted, if it makes what `store` stores, write to memory itself.
+  void aim(const VmInstr& store) {
+    std::vector<VmInstr>& code = scopes_.back().code;
+    if (code.empty() || code.back().op != VmOp::Apply || code.back().out != store.c) return;
+    code.insert(code.end() - 1, {.op = VmOp::Aim, .size = store.size, .out = store.c, .a = store.a, .target = store.target});
   }
 
   // ---- accumulators --------------------------------------------------------------------------------------------------
