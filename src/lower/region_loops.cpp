@@ -240,7 +240,7 @@ void RegionLowering::build_columns() {
   const int column = s_.lane_axis;
   const std::vector<int> outer = kept_groups({column});
   const E block = block_of(var(grid.var), outer, blocks_of(column));
-  const Range range = block_range(block, konst(s_.block), column);
+  const Range range = block_range(block, size(kBlock, s_.block), column);
   grid.body.push_back(lane_loop(range, {column}, [&](Body& body) { all_phases(body, false); }));
   close_grid(std::move(grid), product(outer) * blocks_of(column));
 }

@@ -14,6 +14,7 @@ constexpr int kLongBody = 100;                // primitives in one chain of whic
 constexpr std::int64_t kTile = 64;            // elements each way: 64 lines of 64 bytes are a tenth of a first-level cache
 constexpr std::int64_t kStripeAbove = 32;     // reduced elements from which columns are read row by row
 constexpr std::int64_t kStripe = 4096;        // columns of a stripe at most: its accumulators stay in the first cache
+constexpr std::int64_t kMostColumns = 32;     // times the lanes
 constexpr std::int64_t kSmallWork = 32768;    // elements one thread handles faster than two are woken
 constexpr std::int64_t kSmallWorkGpu = 1 << 20;  // elements that take less time than a launch even on few multiprocessors
 
@@ -34,6 +35,12 @@ std::int64_t outermost_reduced(const Facts& f) {
 std::int64_t chunk_of(std::int64_t extent, std::int64_t want) {
   want = std::clamp<std::int64_t>(want, 1, extent);
   return (extent + want - 1) / want;
+}
+
+/// Columns a grid item takes: several times the lanes where that leaves every thread enough items. What an item costs
+/// besides its columns then counts for less, above all in the vm.
+std::int64_t block_of_columns(std::int64_t kept, int lanes, const Target& t) {
+  return lanes * std::clamp<std::int64_t>(kept / lanes / (8 * t.threads), 1, kMostColumns);
 }
 
 }  // namespace
@@ -75,7 +82,8 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
   }
   if (last_reduced && reduced <= lanes && kept >= 4 * lanes) {
     s.form = Form::Columns;
-    s.lanes = s.block = lanes;
+    s.lanes = lanes;
+    s.block = block_of_columns(kept, lanes, t);
     while (f.axes[s.lane_axis].reduced) --s.lane_axis;
     if (f.axes[s.lane_axis].extent >= lanes) return s;
     s.lane_axis = last;
@@ -121,6 +129,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     return s;
   }
   s.form = Form::Columns;
+  s.block = block_of_columns(kept, s.lanes, t);
   return s;
 }
 

@@ -261,14 +261,14 @@ enum class Where { Scalar, AcrossLanes, OnLanes };
 
 /// Reduces the rows of a (rows, n) matrix: with scalar loops, along the lanes, or with one row a lane.
 void check_reduction(Monoid m, DType t, Where where, int lanes, std::int64_t n, bool uniform) {
-  constexpr std::int64_t kRows = 70;
+  const std::int64_t n_rows = where == Where::OnLanes ? 70 : 5;
   Bench b;
-  const std::uint32_t in = b.buffer(BufferDecl::Role::In, t, kRows * std::max<std::int64_t>(n, 1));
+  const std::uint32_t in = b.buffer(BufferDecl::Role::In, t, n_rows * std::max<std::int64_t>(n, 1));
   fill_small(b.memory[in], t, static_cast<unsigned>(n), m != Monoid::Prod);
   const DType result = with_position(m) ? DType::Int64 : t;
-  const std::uint32_t out = b.buffer(BufferDecl::Role::Out, result, kRows);
+  const std::uint32_t out = b.buffer(BufferDecl::Role::Out, result, n_rows);
   b.k.accs.push_back({m, t});
-  const E length = b.param(n), rows = b.param(kRows);
+  const E length = b.param(n), rows = b.param(n_rows);
   const auto inner = [&](E row) {
     return b.loop(where == Where::AcrossLanes ? LoopKind::Vector : LoopKind::Serial, length, where == Where::AcrossLanes ? lanes : 1,
                   {0}, [&](E i) {
