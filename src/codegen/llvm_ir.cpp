@@ -248,7 +248,7 @@ class FunctionEmitter {
       return divide_by_uniform(e, n);
     if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !varying(n.b))) return vector(legal.id);
     // Without the instruction each Fma would be a call too.
-    if ((n.prim == Prim::Call1 || n.prim == Prim::Call2) && target_.fma)
+    if ((n.prim == Prim::Call1 || n.prim == Prim::Call2) && target_.fma && library_symbol(n).empty())
       if (const VectorFunction f = vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}, {&pool_, n.b}); f.value)
         return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
     Value* in[3] = {};
@@ -330,7 +330,7 @@ class FunctionEmitter {
       return two ? b_.CreateCall(fn, {a, b}) : b_.CreateCall(fn, {a});
     };
     if (!in[0]->getType()->isVectorTy()) return one(in[0], in[1]);
-    if (Value* whole = vector_call(static_cast<kernel::MathFn>(n.imm), in[0], two ? in[1] : nullptr)) return whole;
+    if (Value* whole = vector_call(n, in[0], two ? in[1] : nullptr)) return whole;
     Value* out = llvm::PoisonValue::get(vec(t));
     for (int l = 0; l < lanes_; ++l) {
       const auto lane = static_cast<std::uint64_t>(l);
@@ -340,10 +340,16 @@ class FunctionEmitter {
     return out;
   }
 
+  /// Float64 lanes of a register, and a function's symbol in the target's library for so many; empty where it has none.
+  int register_lanes() const { return std::min(lanes_, target_.vector_bytes / 8); }
+  std::string library_symbol(const ExprNode& n) const {
+    return target_.vector_math ? vector_symbol(static_cast<kernel::MathFn>(n.imm), register_lanes()) : std::string();
+  }
+
   /// A Float64 function of whole registers, where the target's library has it.
-  Value* vector_call(kernel::MathFn fn, Value* x, Value* y) {
-    const int width = std::min(lanes_, target_.vector_bytes / 8);
-    const std::string name = target_.vector_math ? vector_symbol(fn, width) : std::string();
+  Value* vector_call(const ExprNode& n, Value* x, Value* y) {
+    const int width = register_lanes();
+    const std::string name = library_symbol(n);
     if (name.empty()) return nullptr;
     llvm::Type* t = FixedVectorType::get(b_.getDoubleTy(), static_cast<unsigned>(width));
     auto* type = y ? llvm::FunctionType::get(t, {t, t}, false) : llvm::FunctionType::get(t, {t}, false);

@@ -192,7 +192,7 @@ E atan2(E y, E x) {
   return with_sign_of(v, y);
 }
 
-// ---- exponentials -------------------------------------------------------------------------------------------------
+// ---- exponentials and what undoes them -------------------------------------------------------------------------------------------------
 
 /// Taylor's series of (e^r - 1 - r) / r^2 to the degree that leaves 2^-57 on |r| <= ln2 / 2.
 E exp_tail(E r) {
@@ -255,6 +255,28 @@ E erf(E x) {
   return with_sign_of(fma(minus, r * r * exp_tail(r), fma(minus, r, 1.0 - power)), x);
 }
 
+/// log(1 + x) = n ln2 + log m + what rounding 1 + x lost, m in [sqrt(1/2), sqrt(2)): log m = f - f^2 / 2 + s (f^2 / 2 + R),
+/// f = m - 1, s = f / (2 + f), as in Sun's fdlibm.
+E log1p(E x) {
+  const DType u64 = DType::UInt64;
+  const E w = x + 1.0;
+  const E lost = select(x < 1.0, x - (w - 1.0), 1.0 - (w - x));
+  const E from_root = bitcast(w, u64) - x.bits(u64, 0x3fe6a09e667f3bcdu);
+  const E power = from_root & x.bits(u64, 0xfff0000000000000u);
+  const E m = bitcast(bitcast(w, u64) - power, DType::Float64);
+  const E biased = (from_root + x.bits(u64, std::uint64_t{1024} << 52)) >> x.lit(u64, 52);
+  const E n = bitcast(biased | x.bits(u64, 0x4330000000000000u), DType::Float64) - (0x1p52 + 1024);
+  const E f = m - 1.0, s = f / (f + 2.0), z = s * s, half = f * f * 0.5;
+  // (log((1 + s) / (1 - s)) - 2 s) / s^3: 2^-58.4
+  const E r = z * horner(z, {0x1.555555555558fp-1, 0x1.9999999980ad3p-2, 0x1.249249415e7bbp-2, 0x1.c71c526b4400cp-3,
+                             0x1.74662e0b93aaap-3, 0x1.39a32c941f3ddp-3, 0x1.2ef8eea67b984p-3});
+  // lost / w, where 1 / m may be 1 - f + f^2: the less f is, the more of it shows.
+  const E down = bitcast(x.bits(u64, 0x3ff0000000000000u) - power, DType::Float64);
+  const E rest = lost * down * fma(f, f - 1.0, x.lit(1));
+  const E tail = fma(s, half + r, fma(n, x.lit(kLn2Lo), rest));
+  return select(abs(x) < 0x1p-54, x, n * kLn2Hi - ((half - tail) - f));
+}
+
 struct Row {
   MathFn fn;
   VectorFunction (*make)(E x, E y);
@@ -267,6 +289,7 @@ constexpr Row kRows[] = {
     {MathFn::Asin, [](E x, E) -> VectorFunction { return {asin(x), {}}; }},
     {MathFn::Atan, [](E x, E) -> VectorFunction { return {atan(x), {}}; }},
     {MathFn::Atan2, [](E y, E x) -> VectorFunction { return {atan2(y, x), atan2_holds(y, x)}; }},
+    {MathFn::Log1p, [](E x, E) -> VectorFunction { return {log1p(x), (x > -1.0) & (x < 0x1p1000)}; }},
     {MathFn::Exp, [](E x, E) -> VectorFunction { return {exp(x), {}}; }},
     {MathFn::Erf, [](E x, E) -> VectorFunction { return {erf(x), {}}; }},
     {MathFn::Expm1, [](E x, E) -> VectorFunction { return {expm1(x), {}}; }},
