@@ -32,6 +32,7 @@ int main() {
     std::printf("%7.4f   %.6f   %.6f   %.5f   %.5f\n", time, greatest, decay, energy, decay * decay);
     worst = std::fmax(worst, std::fabs(greatest - decay) / decay);
   }
+  wait_for_compiles();
   const Statistics s = statistics();
   std::printf("%d steps: %llu kernels ran, %llu different ones\n", kSteps,
               static_cast<unsigned long long>(s.launches),

@@ -78,6 +78,7 @@ int main(int argc, char** argv) {
     const auto start = std::chrono::steady_clock::now();
     photo.rgb = develop(bytes).to_vector<std::uint8_t>();
     const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
+    wait_for_compiles();
     std::printf(
         "%s run: %.1f ms, %llu kernels ran, %llu made\n", which, taken.count(),
         static_cast<unsigned long long>(statistics().launches),

@@ -117,9 +117,10 @@ class Run {
     count(Counter::Launches);
     if (plan_.device.kind == Device::Kind::Cuda) return launch_on_gpu(l, pointers, slots, plan_.device.index);
     if (config().debug >= 2) [[unlikely]] {
+      const Verdict from = l.kernel->executable.compiled() ? l.verdict == Verdict::Vm ? Verdict::Compiled : l.verdict : Verdict::Vm;
       const auto start = std::chrono::steady_clock::now();
       call(l, frame);
-      log_launch(l, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      log_launch(l, from, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     } else {
       call(l, frame);
     }

@@ -124,7 +124,7 @@ void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* s
   enqueue(l, buffers, slots, stream);
   const cuda::Event after = cuda::record(stream, true);
   after.synchronize();
-  log_launch(l, cuda::elapsed_ms(before, after) * 1e-3);
+  log_launch(l, l.verdict, cuda::elapsed_ms(before, after) * 1e-3);
 }
 
 void matmul_on_gpu(const backend::Matmul& call, int device) {

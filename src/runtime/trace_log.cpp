@@ -21,11 +21,11 @@ const char* text(Verdict v) {
 
 }  // namespace
 
-void log_launch(const Launch& l, double seconds) {
+void log_launch(const Launch& l, Verdict from, double seconds) {
   char figures[160];
   const double gbps = static_cast<double>(l.bytes) / seconds * 1e-9;
   std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GB/s %4.0f%% of copy  %-8s", seconds * 1e6, gbps,
-                100 * gbps / cpu::ceilings().copy_gbps, text(l.verdict));
+                100 * gbps / cpu::ceilings().copy_gbps, text(from));
   log(Topic::Kernel, cat(figures, " ", l.kernel->name, " ", l.shape, "  [", l.ops, "]"));
 }
 

@@ -5,7 +5,8 @@
 
 namespace kiln::runtime {
 
-void log_launch(const Launch& launch, double seconds);
+/// `from`: where the code that ran came from.
+void log_launch(const Launch& launch, Verdict from, double seconds);
 void log_matmul(const Matmul& matmul, double seconds);
 
 }  // namespace kiln::runtime
