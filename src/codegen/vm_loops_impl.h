@@ -64,6 +64,12 @@ template <> struct UnsignedOf<float> { using type = std::uint32_t; };
 template <> struct UnsignedOf<double> { using type = std::uint64_t; };
 template <class T> using Unsigned = typename UnsignedOf<T>::type;
 
+/// No iteration of the loop that follows reads what another one writes: `out` may be an operand, but lane by lane.
+#if defined(__clang__)
+#define KILN_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define KILN_INDEPENDENT _Pragma("GCC ivdep")
+#endif
 #define KILN_INLINE __attribute__((always_inline)) inline
 
 template <class To, class From>
@@ -299,8 +305,7 @@ KILN_INLINE T apply(T a, T b, T c) {
 
 // ---- one primitive on strips ------------------------------------------------------------------------------------------
 
-/// f(strip pointers…) for every strip.
-#define KILN_LANES _Pragma("GCC ivdep") for (std::int64_t i = 0; i < kStrip; ++i)
+#define KILN_LANES KILN_INDEPENDENT for (std::int64_t i = 0; i < kStrip; ++i)
 
 template <Prim P, class T>
 void loop_apply(std::int64_t strips, void* out, const void* a, const void* b, const void* c, unsigned steps) {
@@ -474,7 +479,7 @@ void loop_reduce(std::int64_t n, std::int64_t lanes, void* acc, const void* x, c
                         [](auto a, auto v, auto) __attribute__((always_inline)) { return merge_vectors<M>(a, v); });
   by_lanes(n - done, lanes, [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
     const T* in = element(static_cast<const T*>(x), done + first, steps & 1);
-#pragma GCC ivdep
+    KILN_INDEPENDENT
     for (std::int64_t i = 0; i < count; ++i) total[at + i] = merge<M, T>(total[at + i], in[i]);
   });
 }
@@ -501,7 +506,7 @@ void loop_sum_of_products(std::int64_t n, std::int64_t lanes, void* acc, const v
   by_lanes(n - done, lanes, [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
     const T* p = element(static_cast<const T*>(x), done + first, steps & 1);
     const T* q = element(static_cast<const T*>(y), done + first, steps & 2);
-#pragma GCC ivdep
+    KILN_INDEPENDENT
     for (std::int64_t i = 0; i < count; ++i) total[at + i] = apply<Prim::Fma, T>(p[i], q[i], total[at + i]);
   });
 }
@@ -526,7 +531,7 @@ void loop_arg(std::int64_t n, std::int64_t lanes, void* acc, std::int64_t* acc_p
   by_lanes(n, lanes, [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
     const V* in = element(static_cast<const V*>(x), first, steps & 1);
     const std::int64_t* where = element(position, first, steps & 2);
-#pragma GCC ivdep
+    KILN_INDEPENDENT
     for (std::int64_t i = 0; i < count; ++i) {
       const V old = best[at + i], x_i = in[i];
       const std::int64_t old_position = acc_position[at + i], p = where[i];
