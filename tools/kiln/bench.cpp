@@ -19,23 +19,21 @@ namespace kiln::tool {
 namespace {
 
 struct Options {
-  bool list = false, no_first = false;
+  bool list = false, no_first = false, few = false;
   std::string filter = ".*", device = "cpu", json, svg, first;
   std::vector<std::string> modes = {"fused", "eager"};
   int threads = 0;
 };
 
-std::vector<Workload> selected(const Options& o) {
-  std::vector<Workload> out;
+std::vector<Workload> selected(const Options& o, std::vector<Workload> from) {
   try {
     const std::regex filter(o.filter);
-    for (Workload& w : all_workloads())
-      if (std::regex_search(w.name, filter)) out.push_back(std::move(w));
+    std::erase_if(from, [&](const Workload& w) { return !std::regex_search(w.name, filter); });
   } catch (const std::regex_error&) {
     throw UserError("[bench] --filter " + o.filter + " is not a regular expression");
   }
-  if (out.empty()) throw UserError("[bench] no workload matches " + o.filter + "; see kiln bench --list");
-  return out;
+  if (from.empty()) throw UserError("[bench] no workload matches " + o.filter + "; see kiln bench --list");
+  return from;
 }
 
 void write(const std::string& file, const std::string& text) {
@@ -45,50 +43,87 @@ void write(const std::string& file, const std::string& text) {
 }
 
 void run_first_of(const std::string& name) {
-  for (const Workload& w : all_workloads())
+  for (const Workload& w : cpu_workloads())
     if (w.name == name) return run_first(w);
   throw UserError("[bench] no workload " + name);
 }
 
+/// Both lists: every program must be right on every device.
+void check_few_elements(const Options& o) {
+  std::vector<Workload> all = cpu_workloads();
+  for (Workload& w : gpu_workloads())
+    if (std::none_of(all.begin(), all.end(), [&](const Workload& v) { return v.name == w.name; })) all.push_back(std::move(w));
+  int wrong = 0;
+  for (const Workload& w : selected(o, std::move(all)))
+    for (const std::string& mode : o.modes) {
+      const double error = few_elements_error(w, mode);
+      wrong += !(error <= w.tolerance);
+      std::printf("%-40s %-6s %8.1e%s\n", w.name.c_str(), mode.c_str(), error, error <= w.tolerance ? "" : "  WRONG");
+    }
+  if (wrong) throw Error("[bench] " + std::to_string(wrong) + " results differ from float64 by more than their tolerance");
+}
+
+bool is_gpu(const Options& o) { return o.device != "cpu"; }
+
+/// Exit code 2, with the reason, when the device cannot be used.
+std::unique_ptr<BenchDevice> open_device(const Options& o) {
+  if (!is_gpu(o)) return cpu_bench();
+  try {
+    return gpu_bench(o.device.size() > 5 ? std::stoi(o.device.substr(5)) : 0);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "kiln: [bench] --device %s: %s\n", o.device.c_str(), e.what());
+    throw CLI::RuntimeError(2);
+  }
+}
+
+/// The rows of one workload, in the table at once.
+std::vector<Row> bench_one(const Workload& w, const Options& o, BenchDevice& device) {
+  const Program program = made(w, false);
+  std::vector<Row> rows;
+  for (const std::string& mode : o.modes) rows.push_back(measure(w, program, mode, mode != "eager" && !o.no_first, device));
+  device.refine(w);
+  for (Row& row : rows) row.floor_ms = device.floor_ms(w, row);
+  std::printf("%s\n", table_line(by_workload(rows).front()).c_str());
+  std::fflush(stdout);
+  return rows;
+}
+
 void run(const Options& o) {
-  if (o.device != "cpu") throw UserError("[bench] --device " + o.device + ": this build has only cpu");
   Config c = config();
+  c.device = o.device;
   if (o.threads > 0) c.num_threads = o.threads;
-  configure(c);
-  if (!o.first.empty()) return run_first_of(o.first);
-  const std::vector<Workload> workloads = selected(o);
+  if (!o.first.empty()) return configure(c), run_first_of(o.first);
   if (o.list) {
-    for (const Workload& w : workloads) std::printf("%s\n", w.name.c_str());
+    for (const Workload& w : selected(o, is_gpu(o) ? gpu_workloads() : cpu_workloads())) std::printf("%s\n", w.name.c_str());
     return;
   }
-  cpu::Ceilings ceilings = cpu::ceilings();
-  std::printf("%s\n\n%s\n", machine_line(ceilings).c_str(), table_header().c_str());
+  const std::unique_ptr<BenchDevice> device = (configure(c), open_device(o));
+  if (o.few) return check_few_elements(o);
+  const std::vector<Workload> workloads = selected(o, device->workloads());
+  std::printf("%s; %s\n\n%s\n", device->title().c_str(), device->rates().c_str(), table_header().c_str());
+  std::fflush(stdout);
   std::vector<Row> rows;
+  int failed = 0;
   for (const Workload& w : workloads) {
-    std::vector<Row> these;
-    for (const std::string& mode : o.modes) {
-      these.push_back(measure(w, mode));
-      if (mode != "eager" && !o.no_first) measure_first(w, these.back());
+    if (const std::string why = device->refusal(w); !why.empty()) {
+      std::printf("%-31s skipped: %s\n", w.name.c_str(), why.c_str());
+      continue;
     }
-    if (these.front().bytes >= kMemoryBound || w.floor == Workload::Floor::Flops) cpu::refine(ceilings);
-    for (Row& row : these) set_floor(row, w, ceilings);
-    std::printf("%s\n", table_line(by_workload(these).front()).c_str());
-    std::fflush(stdout);
-    rows.insert(rows.end(), these.begin(), these.end());
+    try {
+      for (Row& row : bench_one(w, o, *device)) rows.push_back(std::move(row));
+    } catch (const Error& e) {  // the others may still say something
+      ++failed;
+      std::printf("%-31s FAILED: %s\n", w.name.c_str(), e.what());
+    }
   }
-  std::printf("\nbest rates seen: %s\n", rates_line(ceilings).c_str());
-  std::printf(
-      "\nfloor: least traffic over the measured copy bandwidth (sum_sq: read bandwidth; linear: flops over "
-      "the FMA rate);\n"
-      "spread: (max - min) / median; cold, disk: first evaluation of a new process without and with the disk "
-      "cache;\n"
-      "host: record, evaluate and free the same operations on a few elements.\n");
-  if (!o.json.empty()) write(o.json, json_text(rows, ceilings));
-  if (!o.svg.empty()) write(o.svg, svg_text(rows, ceilings));
+  std::printf("\nbest rates seen: %s\n", device->rates().c_str());
+  std::printf("\n%s\nspread: (max - min) / median;\nhost: record, evaluate and free the same operations on a few elements.\n",
+              device->legend().c_str());
+  if (!o.json.empty()) write(o.json, json_text(rows, *device));
+  if (!o.svg.empty()) write(o.svg, svg_text(rows, *device));
   const auto wrong = std::count_if(rows.begin(), rows.end(), [](const Row& r) { return !r.right(); });
-  if (wrong)
-    throw Error("[bench] " + std::to_string(wrong) +
-                " results differ from float64 by more than their tolerance");
+  if (failed) throw Error("[bench] " + std::to_string(failed) + " workloads failed");
+  if (wrong) throw Error("[bench] " + std::to_string(wrong) + " results differ from float64 by more than their tolerance");
 }
 
 }  // namespace
@@ -98,14 +133,18 @@ void add_bench(CLI::App& app) {
   auto o = std::make_shared<Options>();
   command->add_flag("--list", o->list, "List the workloads");
   command->add_option("--filter", o->filter, "Regular expression over the names");
-  command->add_option("--device", o->device, "cpu");
+  command->add_option("--device", o->device, "cpu, cuda or cuda:N (default: cpu)")
+      ->check([](const std::string& text) {
+        return std::regex_match(text, std::regex("cpu|cuda(:[0-9]{1,3})?")) ? std::string() : "--device " + text + ": cpu, cuda or cuda:N";
+      });
   command->add_option("--modes", o->modes, "fused, eager, vm: any of them (default: fused,eager)")
       ->delimiter(',')
       ->check(CLI::IsMember({"fused", "eager", "vm"}));
   command->add_option("--threads", o->threads, "Threads (default: all)");
   command->add_option("--json", o->json, "Write the rows to a file");
   command->add_option("--svg", o->svg, "Write a picture to a file");
-  command->add_flag("--no-first", o->no_first, "Skip the first evaluations in new processes");
+  command->add_flag("--few", o->few, "Only check every workload's results, on a few elements");
+  command->add_flag("--no-first", o->no_first, "Skip the first evaluations");
   command->add_option("--first", o->first)->group("");  // the new process
   command->callback([o] { run(*o); });
 }

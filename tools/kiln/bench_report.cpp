@@ -1,8 +1,5 @@
 #include "bench_report.h"
 
-#include "backend/cpu/target.h"
-#include "backend/cpu/threads.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -87,17 +84,6 @@ std::vector<Measured> by_workload(const std::vector<Row>& rows) {
   return out;
 }
 
-std::string rates_line(const cpu::Ceilings& c) {
-  return format("copy %.1f GB/s, read %.1f GB/s, float32 multiply-add %.0f GFLOP/s", c.copy_gbps, c.read_gbps,
-                c.fma_gflops);
-}
-
-std::string machine_line(const cpu::Ceilings& c) {
-  return format("%s (%s), threads %s; ", cpu::host_model_name().c_str(), cpu::host_cpu_name().c_str(),
-                cpu::thread_count_reason().c_str()) +
-         rates_line(c);
-}
-
 std::string table_header() {
   return format("%-31s %9s %9s %9s %9s %7s %6s %7s %5s %8s %8s %8s %8s", "workload", "floor ms", "fused ms",
                 "spread", "eager ms", "speedup", "floor%", "GB/s", "kern", "cold ms", "disk ms", "host us",
@@ -127,19 +113,17 @@ std::string table_line(const Measured& m) {
   return out;
 }
 
-std::string json_text(const std::vector<Row>& rows, const cpu::Ceilings& c) {
+std::string json_text(const std::vector<Row>& rows, const BenchDevice& device) {
   nlohmann::ordered_json out;
   out["version"] = KILN_VERSION;
-  out["machine"] = {{"cpu", cpu::host_model_name()},  {"llvm_name", cpu::host_cpu_name()},
-                    {"threads", cpu::thread_count()}, {"copy_gbps", c.copy_gbps},
-                    {"read_gbps", c.read_gbps},       {"fma_gflops", c.fma_gflops}};
+  out["machine"] = device.facts();
   out["rows"] = nlohmann::ordered_json::array();
   for (const Row& r : rows) out["rows"].push_back(to_json(r));
   return out.dump(2) + "\n";
 }
 
 /// A group of bars a workload, each group scaled to its slower bar; the floor is a line across both.
-std::string svg_text(const std::vector<Row>& rows, const cpu::Ceilings& c) {
+std::string svg_text(const std::vector<Row>& rows, const BenchDevice& device) {
   const std::vector<Measured> groups = by_workload(rows);
   const int height = kTop + static_cast<int>(groups.size()) * kGroup + 20;
   std::string out =
@@ -151,9 +135,7 @@ std::string svg_text(const std::vector<Row>& rows, const cpu::Ceilings& c) {
       ".value{font-size:10.5px;fill:#444}.up{font-size:13px;font-weight:600;fill:#b3470f}</style>\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
   out += text(16, 26, "title", "Fused against eager, and the floor");
-  const std::string threads =
-      std::to_string(cpu::thread_count()) + (cpu::thread_count() == 1 ? " thread" : " threads");
-  out += text(16, 44, "sub", escaped(cpu::host_model_name()) + ", " + threads + "; " + rates_line(c));
+  out += text(16, 44, "sub", escaped(device.title() + "; " + device.rates()));
   out += swatch(16, "#b9c0c9") + text(32, 63, "sub", "eager: one kernel an operation");
   out += swatch(226, "#e8702a") + text(242, 63, "sub", "fused");
   out +=

@@ -1,7 +1,7 @@
 // What a person and a program read of the bench: a table, JSON, a picture.
 #pragma once
 
-#include "bench_row.h"
+#include "bench_device.h"
 
 #include <string>
 #include <vector>
@@ -16,11 +16,9 @@ struct Measured {
 };
 std::vector<Measured> by_workload(const std::vector<Row>& rows);
 
-std::string rates_line(const cpu::Ceilings& ceilings);
-std::string machine_line(const cpu::Ceilings& ceilings);
 std::string table_header();
 std::string table_line(const Measured& measured);
-std::string json_text(const std::vector<Row>& rows, const cpu::Ceilings& ceilings);
-std::string svg_text(const std::vector<Row>& rows, const cpu::Ceilings& ceilings);
+std::string json_text(const std::vector<Row>& rows, const BenchDevice& device);
+std::string svg_text(const std::vector<Row>& rows, const BenchDevice& device);
 
 }  // namespace kiln::tool

@@ -8,14 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <memory>
 #include <unordered_set>
 
 namespace kiln::tool {
@@ -24,38 +20,6 @@ namespace {
 constexpr double kBudgetSeconds = 0.5;
 constexpr int kLeastSamples = 7, kMostSamples = 500;
 constexpr double kSampleSeconds = 100e-6;  // short programs are repeated within a sample
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// Records, evaluates and frees.
-void run(const Program& program) {
-  const std::vector<Tensor> out = program.record();
-  eval(out);
-}
-
-struct Timing {
-  double median = 0, min = 0, max = 0;  // seconds
-  int samples = 0;
-};
-
-Timing time(const Program& program) {
-  for (int i = 0; i < 3; ++i) run(program);
-  double begin = seconds();
-  run(program);
-  const int repeat = std::max(1, static_cast<int>(kSampleSeconds / std::max(seconds() - begin, 1e-7)));
-  std::vector<double> samples;
-  const double start = seconds();
-  while (static_cast<int>(samples.size()) < kLeastSamples ||
-         (seconds() - start < kBudgetSeconds && static_cast<int>(samples.size()) < kMostSamples)) {
-    begin = seconds();
-    for (int i = 0; i < repeat; ++i) run(program);
-    samples.push_back((seconds() - begin) / repeat);
-  }
-  std::sort(samples.begin(), samples.end());
-  return {samples[samples.size() / 2], samples.front(), samples.back(), static_cast<int>(samples.size())};
-}
 
 /// What a recorded trace holds, and the bytes it moves when every operation is a kernel of its own.
 struct Trace {
@@ -130,66 +94,92 @@ void warm_pool(const std::vector<Tensor>& outputs) {
   }
 }
 
-/// What a command writes to stdout. Throws when it fails.
-std::string output_of(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string out;
-  char part[256];
-  while (pipe && std::fgets(part, sizeof part, pipe.get())) out += part;
-  if (out.empty()) throw Error("[bench] no answer from: " + command);
-  return out;
+/// Evaluates in the mode in force and compares.
+double checked(const Program& program, std::string* remark) {
+  const std::vector<Tensor> out = program.record();
+  eval(out);
+  const OptionScope lazily(Mode::Lazy, config().tier);
+  if (remark && program.remark) *remark = program.remark(out);
+  return program.max_error(out);
 }
 
 }  // namespace
 
-Row measure(const Workload& workload, const std::string& mode) {
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void run(const Program& program) {
+  const std::vector<Tensor> out = program.record();
+  eval(out);
+}
+
+Timing time_on_host(const Program& program) {
+  for (int i = 0; i < 3; ++i) run(program);
+  double begin = seconds();
+  run(program);
+  const int repeat = std::max(1, static_cast<int>(kSampleSeconds / std::max(seconds() - begin, 1e-7)));
+  std::vector<double> samples;
+  const double start = seconds();
+  while (static_cast<int>(samples.size()) < kLeastSamples ||
+         (seconds() - start < kBudgetSeconds && static_cast<int>(samples.size()) < kMostSamples)) {
+    begin = seconds();
+    for (int i = 0; i < repeat; ++i) run(program);
+    samples.push_back((seconds() - begin) / repeat * 1e3);
+  }
+  std::sort(samples.begin(), samples.end());
+  return {samples[samples.size() / 2], samples.front(), samples.back(), static_cast<int>(samples.size())};
+}
+
+Program made(const Workload& workload, bool tiny) {
+  const OptionScope lazy(Mode::Lazy, config().tier);
+  return workload.make(tiny);
+}
+
+Row measure(const Workload& workload, const Program& program, const std::string& mode, bool first, const BenchDevice& device) {
   Row row;
   row.workload = workload.name;
+  row.device = device.name();
   row.dtype = workload.dtype;
   row.mode = mode;
   row.tolerance = workload.tolerance;
   const OptionScope lazy(Mode::Lazy, mode == "vm" ? Tier::Vm : config().tier);
-  const Program program = workload.make(false);
   const Trace trace = trace_of(program.record());
   row.nodes = trace.nodes;
   const bool eager = mode == "eager";
   row.bytes = eager && workload.floor != Workload::Floor::Flops ? trace.eager_bytes : workload.bytes;
   const OptionScope in_mode(eager ? Mode::Eager : Mode::Lazy, config().tier);
 
-  {
-    const std::vector<Tensor> out = program.record();
-    eval(out);
-    const OptionScope lazily(Mode::Lazy, config().tier);
-    row.max_err = program.max_error(out);
-    if (program.remark) row.remark = program.remark(out);
-  }
+  const std::uint64_t fallbacks = statistics().fallbacks;
+  row.max_err = checked(program, &row.remark);
   run(program);
   wait_for_compiles();  // plans and kernels are there now
   const Statistics before = statistics();
   run(program);
   const Statistics after = statistics();
   row.kernels = after.launches - before.launches + after.library_calls - before.library_calls;
+  if (after.fallbacks != fallbacks) row.remark += "kernels that did not compile: run another way, see the warnings above";
 
-  const Timing timing = time(program);
-  row.median_ms = timing.median * 1e3;
-  row.min_ms = timing.min * 1e3;
-  row.max_ms = timing.max * 1e3;
+  const Timing timing = device.time(program);
+  row.median_ms = timing.median;
+  row.min_ms = timing.min;
+  row.max_ms = timing.max;
   row.runs = timing.samples;
-  row.gbps = row.bytes / timing.median * 1e-9;
-  const Program tiny = workload.make(true);
+  row.gbps = row.bytes / timing.median * 1e-6;
+  const Program tiny = made(workload, true);
   run(tiny);
   wait_for_compiles();
-  row.host_us = time(tiny).median * 1e6;
+  row.host_us = time_on_host(tiny).median * 1e3;
+  device.wait();
+  if (first) device.measure_first(workload, program, row);
   return row;
 }
 
-void set_floor(Row& row, const Workload& workload, const cpu::Ceilings& ceilings) {
-  if (workload.floor == Workload::Floor::Flops) {
-    row.floor_ms = workload.flops / ceilings.fma_gflops * 1e-6;
-  } else if (row.bytes >= kMemoryBound) {
-    const bool reads = workload.floor == Workload::Floor::Read && row.mode == "fused";
-    row.floor_ms = row.bytes / (reads ? ceilings.read_gbps : ceilings.copy_gbps) * 1e-6;
-  }
+double few_elements_error(const Workload& workload, const std::string& mode) {
+  const OptionScope tier(Mode::Lazy, mode == "vm" ? Tier::Vm : config().tier);
+  const Program program = made(workload, true);
+  const OptionScope in_mode(mode == "eager" ? Mode::Eager : Mode::Lazy, config().tier);
+  return checked(program, nullptr);
 }
 
 void run_first(const Workload& workload) {
@@ -203,28 +193,6 @@ void run_first(const Workload& workload) {
   const nlohmann::json out = {
       {"ms", ms}, {"compiled", s.kernels_compiled}, {"from_disk", s.kernels_from_disk}};
   std::printf("%s\n", out.dump().c_str());
-}
-
-void measure_first(const Workload& workload, Row& row) {
-  char directory[] = "/tmp/kiln_bench_XXXXXX";
-  if (!mkdtemp(directory)) throw Error("[bench] cannot make a directory under /tmp");
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string command =
-      std::string("env -u KILN_DUMP -u KILN_DEBUG -u KILN_LOG -u KILN_MODE KILN_CACHE=rw KILN_CACHE_DIR=") +
-      directory + "/kiln KILN_NUM_THREADS=" + std::to_string(cpu::thread_count()) +
-      (row.mode == "vm" ? " KILN_TIER=vm '" : " '") + self +
-      "' bench --first " + workload.name;
-  try {
-    const auto cold = nlohmann::json::parse(output_of(command));
-    const auto disk = nlohmann::json::parse(output_of(command));
-    row.cold_ms = cold["ms"].get<double>();
-    row.disk_ms = disk["ms"].get<double>();
-    row.disk_compiles = disk["compiled"].get<std::uint64_t>();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "kiln: %s: %s\n", workload.name.c_str(), e.what());
-  }
-  std::error_code ignored;
-  std::filesystem::remove_all(directory, ignored);
 }
 
 }  // namespace kiln::tool

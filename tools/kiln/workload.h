@@ -29,18 +29,25 @@ struct Workload {
   std::function<Program(bool tiny)> make;
 };
 
-/// Everything, in the order of the table.
-std::vector<Workload> all_workloads();
+/// What the bench runs on the CPU, in the order of the table.
+std::vector<Workload> cpu_workloads();
 
 // The parts of the list that are in files of their own; empty when the real inputs are not there.
 std::vector<Workload> image_workloads();
 std::vector<Workload> digits_workloads();
 
-/// `shape` float32 numbers, evenly spread over [low, high), the same in every run.
-Tensor uniform(const Shape& shape, double low, double high, std::uint32_t seed);
+/// What the bench runs on a GPU.
+std::vector<Workload> gpu_workloads();
 
-/// max |got - expected| / max(1, |expected|) over all indices of [0, n), or half a million spread over them.
-double elementwise_error(const float* got, std::int64_t n,
-                         const std::function<double(std::int64_t)>& expected);
+// Programs of both lists, by size.
+
+/// tanh(a b + 1) sigmoid(a - b) + relu(a) / 2 - |b|
+Workload chain10(const std::string& name, std::int64_t n);
+/// `ops` cheap operations in a row.
+Workload chain(int ops, std::int64_t n);
+Workload layernorm(std::int64_t rows, std::int64_t columns);
+/// Calls and puts on n assets.
+Workload black_scholes(std::int64_t n);
+Workload sum_of_squares(const std::string& name, std::int64_t n);
 
 }  // namespace kiln::tool

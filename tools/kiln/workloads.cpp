@@ -1,9 +1,10 @@
 #include "workload.h"
 
+#include "checks.h"
+
 #include "backend/cpu/threads.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <mutex>
 
@@ -18,39 +19,8 @@ std::string size_name(std::int64_t n) {
   return std::to_string(n);
 }
 
-/// The greatest of f(i), computed on all threads.
-double greatest(std::int64_t n, const std::function<double(std::int64_t)>& f) {
-  std::mutex mutex;
-  double worst = 0;
-  cpu::parallel_for(n, 1, [&](std::int64_t begin, std::int64_t end, int) {
-    double mine = 0;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const double value = f(i);
-      mine = std::isnan(value) ? INFINITY : std::max(mine, value);
-    }
-    const std::lock_guard lock(mutex);
-    worst = std::max(worst, mine);
-  });
-  return worst;
-}
+}  // namespace
 
-/// Rows of `columns`: the error of each against `expected(row)`, relative to the row's greatest magnitude.
-double row_error(const float* got, std::int64_t rows, std::int64_t columns,
-                 const std::function<std::vector<double>(std::int64_t)>& expected) {
-  const std::int64_t step = std::max<std::int64_t>(1, rows / 512);
-  return greatest((rows + step - 1) / step, [&](std::int64_t i) {
-    const std::vector<double> row = expected(i * step);
-    double scale = 1e-300, worst = 0;
-    for (const double v : row) scale = std::max(scale, std::abs(v));
-    for (std::int64_t c = 0; c < columns; ++c) {
-      const double difference = std::abs(got[i * step * columns + c] - row[static_cast<std::size_t>(c)]);
-      worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
-    }
-    return worst / scale;
-  });
-}
-
-// tanh(a b + 1) sigmoid(a - b) + relu(a) / 2 - |b|
 Workload chain10(const std::string& name, std::int64_t n) {
   Workload w;
   w.name = name;
@@ -63,7 +33,7 @@ Workload chain10(const std::string& name, std::int64_t n) {
     p.record = [a, b] { return std::vector{tanh(a * b + 1) * sigmoid(a - b) + relu(a) * 0.5 - abs(b)}; };
     p.max_error = [a, b, size](const std::vector<Tensor>& out) {
       const float *x = a.data<float>(), *y = b.data<float>();
-      return elementwise_error(out[0].data<float>(), size, [=](std::int64_t i) {
+      return elementwise_error(out[0], [=](std::int64_t i) {
         const double s = x[i], t = y[i];
         return std::tanh(s * t + 1) / (1 + std::exp(t - s)) + std::max(s, 0.0) * 0.5 - std::abs(t);
       });
@@ -73,13 +43,15 @@ Workload chain10(const std::string& name, std::int64_t n) {
   return w;
 }
 
-Workload softmax() {
+namespace {
+
+Workload softmax(std::int64_t full_rows, std::int64_t full_columns) {
   Workload w;
-  w.name = "softmax_f32_16384x1024";
-  w.bytes = 2.0 * 4 * 16384 * 1024;
+  w.name = "softmax_f32_" + std::to_string(full_rows) + "x" + std::to_string(full_columns);
+  w.bytes = 2.0 * 4 * static_cast<double>(full_rows * full_columns);
   w.tolerance = 1e-5;
-  w.make = [](bool tiny) {
-    const std::int64_t rows = tiny ? 2 : 16384, columns = tiny ? 16 : 1024;
+  w.make = [=](bool tiny) {
+    const std::int64_t rows = tiny ? 2 : full_rows, columns = tiny ? 16 : full_columns;
     const Tensor x = uniform({rows, columns}, -8, 8, 3);
     Program p;
     p.record = [x] {
@@ -90,7 +62,7 @@ Workload softmax() {
     };
     p.max_error = [=](const std::vector<Tensor>& out) {
       const float* in = x.data<float>();
-      return row_error(out[0].data<float>(), rows, columns, [=](std::int64_t r) {
+      return row_error(out[0], [=](std::int64_t r) {
         std::vector<double> row(in + r * columns, in + (r + 1) * columns);
         const double top = *std::max_element(row.begin(), row.end());
         double total = 0;
@@ -104,13 +76,15 @@ Workload softmax() {
   return w;
 }
 
-Workload layernorm() {
+}  // namespace
+
+Workload layernorm(std::int64_t full_rows, std::int64_t full_columns) {
   Workload w;
-  w.name = "layernorm_f32_16384x1024";
-  w.bytes = 2.0 * 4 * 16384 * 1024 + 2.0 * 4 * 1024;
+  w.name = "layernorm_f32_" + std::to_string(full_rows) + "x" + std::to_string(full_columns);
+  w.bytes = 2.0 * 4 * static_cast<double>(full_rows * full_columns + full_columns);
   w.tolerance = 1e-5;
-  w.make = [](bool tiny) {
-    const std::int64_t rows = tiny ? 2 : 16384, columns = tiny ? 16 : 1024;
+  w.make = [=](bool tiny) {
+    const std::int64_t rows = tiny ? 2 : full_rows, columns = tiny ? 16 : full_columns;
     const Tensor x = uniform({rows, columns}, -2, 3, 4);
     const Tensor weight = uniform({columns}, 0.5, 1.5, 5), bias = uniform({columns}, -1, 1, 6);
     Program p;
@@ -120,7 +94,7 @@ Workload layernorm() {
     };
     p.max_error = [=](const std::vector<Tensor>& out) {
       const float *in = x.data<float>(), *scale = weight.data<float>(), *shift = bias.data<float>();
-      return row_error(out[0].data<float>(), rows, columns, [=](std::int64_t r) {
+      return row_error(out[0], [=](std::int64_t r) {
         std::vector<double> row(in + r * columns, in + (r + 1) * columns);
         double center = 0, spread = 0;
         for (const double v : row) center += v / static_cast<double>(columns);
@@ -137,16 +111,16 @@ Workload layernorm() {
   return w;
 }
 
-Tensor normal_cdf(const Tensor& x) { return 0.5 * (erf(x * M_SQRT1_2) + 1); }
+static Tensor normal_cdf(const Tensor& x) { return 0.5 * (erf(x * M_SQRT1_2) + 1); }
 
-Workload black_scholes() {
+Workload black_scholes(std::int64_t full) {
   constexpr double kRate = 0.02, kVolatility = 0.3;
   Workload w;
-  w.name = "black_scholes_f32_8M";
-  w.bytes = 5.0 * 4 * 8 * kMi;
+  w.name = "black_scholes_f32_" + size_name(full);
+  w.bytes = 5.0 * 4 * static_cast<double>(full);
   w.tolerance = 1e-4;  // prices are differences of numbers near 100
-  w.make = [](bool tiny) {
-    const std::int64_t n = tiny ? 16 : 8 * kMi;
+  w.make = [full](bool tiny) {
+    const std::int64_t n = tiny ? 16 : full;
     const Tensor spot = uniform({n}, 50, 150, 7), strike = uniform({n}, 50, 150, 8),
                  years = uniform({n}, 0.1, 2, 9);
     Program p;
@@ -169,22 +143,22 @@ Workload black_scholes() {
         return sign * (s[i] * cdf(sign * d1) - k[i] * std::exp(-kRate * t[i]) * cdf(sign * (d1 - spread)));
       };
       return std::max(
-          elementwise_error(out[0].data<float>(), n, [=](std::int64_t i) { return price(i, 1); }),
-          elementwise_error(out[1].data<float>(), n, [=](std::int64_t i) { return price(i, -1); }));
+          elementwise_error(out[0], [=](std::int64_t i) { return price(i, 1); }),
+          elementwise_error(out[1], [=](std::int64_t i) { return price(i, -1); }));
     };
     return p;
   };
   return w;
 }
 
-Workload sum_sq() {
+Workload sum_of_squares(const std::string& name, std::int64_t full) {
   Workload w;
-  w.name = "sum_sq_f32_64M";
+  w.name = name;
   w.floor = Workload::Floor::Read;
-  w.bytes = 4.0 * 64 * kMi;
+  w.bytes = 4.0 * static_cast<double>(full);
   w.tolerance = 1e-5;
-  w.make = [](bool tiny) {
-    const std::int64_t n = tiny ? 16 : 64 * kMi;
+  w.make = [full](bool tiny) {
+    const std::int64_t n = tiny ? 16 : full;
     const Tensor x = uniform({n}, -1, 1, 10);
     Program p;
     p.record = [x] { return std::vector{sum(x * x)}; };
@@ -204,6 +178,8 @@ Workload sum_sq() {
   };
   return w;
 }
+
+namespace {
 
 Workload linear_gelu() {
   Workload w;
@@ -251,7 +227,7 @@ Workload scalar_chain() {
     };
     p.max_error = [=](const std::vector<Tensor>& out) {
       const float* in = x.data<float>();
-      return elementwise_error(out[0].data<float>(), 16,
+      return elementwise_error(out[0],
                                [=](std::int64_t i) { return (in[i] * *call + 1.0) * 0.5 - 0.25; });
     };
     return p;
@@ -259,7 +235,8 @@ Workload scalar_chain() {
   return w;
 }
 
-/// `ops` cheap operations in a row.
+}  // namespace
+
 Workload chain(int ops, std::int64_t n) {
   Workload w;
   w.name = "chain" + std::to_string(ops) + "_f32_" + size_name(n);
@@ -289,7 +266,7 @@ Workload chain(int ops, std::int64_t n) {
     };
     p.max_error = [x, ops, size](const std::vector<Tensor>& out) {
       const float* in = x.data<float>();
-      return elementwise_error(out[0].data<float>(), size, [=](std::int64_t at) {
+      return elementwise_error(out[0], [=](std::int64_t at) {
         double y = in[at];
         for (int i = 0; i < ops; ++i) switch (i % 4) {
             case 0:
@@ -313,44 +290,12 @@ Workload chain(int ops, std::int64_t n) {
   return w;
 }
 
-}  // namespace
-
-Tensor uniform(const Shape& shape, double low, double high, std::uint32_t seed) {
-  static auto* const staging = new std::vector<float>;  // kept: fresh pages cost more than the numbers
-  const std::int64_t n = shape.numel();
-  if (static_cast<std::int64_t>(staging->size()) < n) staging->resize(static_cast<std::size_t>(n));
-  float* const out = staging->data();
-  const double scale = (high - low) / 16777216.0;
-  cpu::parallel_for(n, 4096, [=](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      std::uint32_t h = static_cast<std::uint32_t>(i) * 0x9e3779b9u + seed * 0x85ebca6bu;
-      h = (h ^ (h >> 16)) * 0x7feb352du;
-      h = (h ^ (h >> 15)) * 0x846ca68bu;
-      h ^= h >> 16;
-      out[i] = static_cast<float>(low + scale * (h >> 8));
-    }
-  });
-  return Tensor::from(std::span<const float>(out, static_cast<std::size_t>(n)), shape);
-}
-
-double elementwise_error(const float* got, std::int64_t n,
-                         const std::function<double(std::int64_t)>& expected) {
-  const std::int64_t samples = std::min<std::int64_t>(n, 1 << 19), step = n / samples;
-  return greatest(samples, [&](std::int64_t s) {
-    // A different place in every stretch, so that every lane and every remainder is met; the last element
-    // too.
-    const std::int64_t i = s == samples - 1 ? n - 1 : s * step + s % step;
-    const double e = expected(i);
-    return std::abs(got[i] - e) / std::max(1.0, std::abs(e));
-  });
-}
-
-std::vector<Workload> all_workloads() {
+std::vector<Workload> cpu_workloads() {
   std::vector<Workload> out = {chain10("chain10_f32_16M", 16 * kMi),
-                               softmax(),
-                               layernorm(),
-                               black_scholes(),
-                               sum_sq(),
+                               softmax(16384, 1024),
+                               layernorm(16384, 1024),
+                               black_scholes(8 * kMi),
+                               sum_of_squares("sum_sq_f32_64M", 64 * kMi),
                                linear_gelu(),
                                chain10("small_chain10_f32_1024", 1024),
                                scalar_chain()};

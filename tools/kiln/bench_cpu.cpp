@@ -1,0 +1,96 @@
+// The CPU under the bench: evaluations end when their results are there, so a thread's clock times them.
+#include "bench_device.h"
+
+#include "backend/cpu/measure.h"
+#include "backend/cpu/target.h"
+#include "backend/cpu/threads.h"
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+namespace kiln::tool {
+namespace {
+
+/// What a command writes to stdout. Throws when it fails.
+std::string output_of(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::string out;
+  char part[256];
+  while (pipe && std::fgets(part, sizeof part, pipe.get())) out += part;
+  if (out.empty()) throw Error("[bench] no answer from: " + command);
+  return out;
+}
+
+class CpuBench final : public BenchDevice {
+ public:
+  std::string name() const override { return "cpu"; }
+  std::vector<Workload> workloads() const override { return cpu_workloads(); }
+  std::string refusal(const Workload&) const override { return {}; }
+  Timing time(const Program& program) const override { return time_on_host(program); }
+  void wait() const override {}
+
+  /// Two new processes with one empty cache directory.
+  void measure_first(const Workload& workload, const Program&, Row& row) const override {
+    char directory[] = "/tmp/kiln_bench_XXXXXX";
+    if (!mkdtemp(directory)) throw Error("[bench] cannot make a directory under /tmp");
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    const std::string command =
+        std::string("env -u KILN_DUMP -u KILN_DEBUG -u KILN_LOG -u KILN_MODE -u KILN_DEVICE KILN_CACHE=rw KILN_CACHE_DIR=") +
+        directory + "/kiln KILN_NUM_THREADS=" + std::to_string(cpu::thread_count()) +
+        (row.mode == "vm" ? " KILN_TIER=vm '" : " '") + self + "' bench --first " + workload.name;
+    try {
+      const auto cold = nlohmann::json::parse(output_of(command));
+      const auto disk = nlohmann::json::parse(output_of(command));
+      row.cold_ms = cold["ms"].get<double>();
+      row.disk_ms = disk["ms"].get<double>();
+      row.disk_compiles = disk["compiled"].get<std::uint64_t>();
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "kiln: %s: %s\n", workload.name.c_str(), e.what());
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  }
+
+  void refine(const Workload& workload) override {
+    if (workload.floor == Workload::Floor::Flops || workload.bytes >= kMemoryBound) cpu::refine(ceilings_);
+  }
+  double floor_ms(const Workload& workload, const Row& row) override {
+    if (workload.floor == Workload::Floor::Flops) return workload.flops / ceilings_.fma_gflops * 1e-6;
+    if (row.bytes < kMemoryBound) return 0;
+    const bool reads = workload.floor == Workload::Floor::Read && row.mode == "fused";
+    return row.bytes / (reads ? ceilings_.read_gbps : ceilings_.copy_gbps) * 1e-6;
+  }
+
+  std::string title() const override {
+    return cpu::host_model_name() + " (" + cpu::host_cpu_name() + "), threads " + cpu::thread_count_reason();
+  }
+  std::string rates() const override {
+    char text[128];
+    std::snprintf(text, sizeof text, "copy %.1f GB/s, read %.1f GB/s, float32 multiply-add %.0f GFLOP/s",
+                  ceilings_.copy_gbps, ceilings_.read_gbps, ceilings_.fma_gflops);
+    return text;
+  }
+  std::string legend() const override {
+    return "floor: least traffic over the measured copy bandwidth (sum_sq: read bandwidth; linear: flops over the FMA "
+           "rate);\n"
+           "cold, disk: first evaluation of a new process without and with the disk cache;";
+  }
+  nlohmann::ordered_json facts() const override {
+    return {{"cpu", cpu::host_model_name()},        {"llvm_name", cpu::host_cpu_name()},
+            {"threads", cpu::thread_count()},       {"copy_gbps", ceilings_.copy_gbps},
+            {"read_gbps", ceilings_.read_gbps},     {"fma_gflops", ceilings_.fma_gflops}};
+  }
+
+ private:
+  cpu::Ceilings ceilings_ = cpu::ceilings();
+};
+
+}  // namespace
+
+std::unique_ptr<BenchDevice> cpu_bench() { return std::make_unique<CpuBench>(); }
+
+}  // namespace kiln::tool

@@ -1,0 +1,78 @@
+// The device that a bench runs on: how time is taken there, and what it allows.
+#pragma once
+
+#include "workload.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kiln::tool {
+
+/// Below this many bytes caches and launches, not memory, set the pace.
+inline constexpr double kMemoryBound = 32 << 20;
+
+struct Row {
+  std::string workload, device, dtype, mode;
+  double median_ms = 0, min_ms = 0, max_ms = 0;
+  int runs = 0;         // timed samples
+  double floor_ms = 0;  // 0: none
+  double bytes = 0;     // the traffic that the floor and gbps count
+  double gbps = 0;
+  std::uint64_t kernels = 0, nodes = 0;
+  std::optional<double> cold_ms;    // first evaluation, nothing cached
+  std::optional<double> disk_ms;    // the same with the disk cache
+  std::uint64_t disk_compiles = 0;  // kernels compiled in spite of the disk cache
+  double host_us = 0;
+  double max_err = 0, tolerance = 0;
+  std::string remark;
+  bool right() const { return max_err <= tolerance; }
+};
+
+/// Milliseconds of one evaluation.
+struct Timing {
+  double median = 0, min = 0, max = 0;
+  int samples = 0;
+};
+
+class BenchDevice {
+ public:
+  virtual ~BenchDevice() = default;
+
+  /// As KILN_DEVICE writes it.
+  virtual std::string name() const = 0;
+  virtual std::vector<Workload> workloads() const = 0;
+  /// Why it cannot run one; empty: it can.
+  virtual std::string refusal(const Workload& workload) const = 0;
+  virtual Timing time(const Program& program) const = 0;
+  virtual void wait() const = 0;
+  /// Fills cold_ms and disk_ms. `program` is the workload's, evaluated before.
+  virtual void measure_first(const Workload& workload, const Program& program, Row& row) const = 0;
+  /// Measures again the rates that the workload's floor is made of, and keeps the better: one slow measurement would
+  /// flatter every row after it.
+  virtual void refine(const Workload& workload) = 0;
+  /// The least time that the measured rates allow. 0: none.
+  virtual double floor_ms(const Workload& workload, const Row& row) = 0;
+
+  /// One line each: what it is; its rates; how to read floors and first evaluations.
+  virtual std::string title() const = 0;
+  virtual std::string rates() const = 0;
+  virtual std::string legend() const = 0;
+  /// The same for programs: names to texts and numbers.
+  virtual nlohmann::ordered_json facts() const = 0;
+};
+
+std::unique_ptr<BenchDevice> cpu_bench();
+/// DeviceError or CompileError, saying why, when the device cannot be used.
+std::unique_ptr<BenchDevice> gpu_bench(int index);
+
+/// Records, evaluates and frees. On a GPU it returns when the work is enqueued.
+void run(const Program& program);
+double seconds();
+/// By the clock of the calling thread: short programs are repeated within a sample.
+Timing time_on_host(const Program& program);
+
+}  // namespace kiln::tool

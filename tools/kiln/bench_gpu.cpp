@@ -1,0 +1,212 @@
+// A GPU under the bench. Evaluations only enqueue, so events on the stream time them, around batches that are enqueued
+// back to back: what a program gets that does not read its values at every step. Floors are made on the same device in the
+// same run: a copy of as many bytes, a matrix product, an empty kernel.
+#include "bench_device.h"
+
+#include "backend/cuda/blas.h"
+#include "backend/cuda/copy.h"
+#include "backend/cuda/driver.h"
+#include "backend/cuda/module.h"
+#include "backend/cuda/nvrtc.h"
+#include "backend/cuda/pool.h"
+#include "backend/cuda/stream.h"
+#include "checks.h"
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+
+namespace kiln::tool {
+namespace {
+
+constexpr double kBatchMs = 20, kFloorBatchMs = 5;
+constexpr int kBatches = 9, kMostABatch = 4000;
+constexpr double kMostCopied = 8.0 * (1 << 30);  // traffic above this is scaled from a copy of this size
+
+/// Events around batches of calls that enqueue.
+Timing time_on_stream(cuda::Stream stream, const std::function<void()>& enqueue, double batch_ms) {
+  const auto batch = [&](int calls) {
+    enqueue();  // the stream has work when the first event is enqueued behind it: the host is ahead
+    const cuda::Event begin = cuda::record(stream, true);
+    for (int i = 0; i < calls; ++i) enqueue();
+    const cuda::Event end = cuda::record(stream, true);
+    end.synchronize();
+    return cuda::elapsed_ms(begin, end) / calls;
+  };
+  batch(3);
+  const int calls = static_cast<int>(std::clamp(batch_ms / std::max(batch(5), 1e-4), 1.0, double{kMostABatch}));
+  std::vector<double> samples;
+  for (int i = 0; i < kBatches; ++i) samples.push_back(batch(calls));
+  std::sort(samples.begin(), samples.end());
+  return {samples[samples.size() / 2], samples.front(), samples.back(), kBatches};
+}
+
+/// An option for the life of a scope.
+class ConfigScope {
+ public:
+  explicit ConfigScope(const Config& c) : before_(config()) { configure(c); }
+  ~ConfigScope() { configure(before_); }
+
+ private:
+  const Config before_;
+};
+
+class GpuBench final : public BenchDevice {
+ public:
+  explicit GpuBench(int index) : index_(index), info_(cuda::device(index)), stream_(cuda::current_stream(index)) {
+    cuda::compile_target({info_.major, info_.minor});  // throws without a compiler
+    measure_launch();
+    copy_gbps_ = 2.0 * (1 << 30) / copy_ms(2.0 * (1 << 30)) * 1e-6;
+  }
+
+  std::string name() const override { return "cuda:" + std::to_string(index_); }
+  std::vector<Workload> workloads() const override { return gpu_workloads(); }
+
+  std::string refusal(const Workload& workload) const override {
+    const bool products = workload.floor == Workload::Floor::Flops || workload.name.find("mlp") != std::string::npos;
+    return products && !cuda::blas().available ? "no cuBLASLt (" + cuda::blas().reason + ")" : "";
+  }
+
+  Timing time(const Program& program) const override {
+    return time_on_stream(stream_, [&] { run(program); }, kBatchMs);
+  }
+  void wait() const override { cuda::synchronize(stream_); }
+
+  /// In this process: what the driver and the compiler need once is there, plans and kernels are not.
+  void measure_first(const Workload&, const Program& program, Row& row) const override {
+    char directory[] = "/tmp/kiln_bench_XXXXXX";
+    if (!mkdtemp(directory)) throw Error("[bench] cannot make a directory under /tmp");
+    Config c = config();
+    c.cache = "rw";
+    c.cache_dir = std::string(directory) + "/kiln";
+    {
+      const ConfigScope scope(c);
+      row.cold_ms = first_ms(program);
+      const std::uint64_t compiled = statistics().kernels_compiled;
+      row.disk_ms = first_ms(program);
+      row.disk_compiles = statistics().kernels_compiled - compiled;
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  }
+
+  void refine(const Workload& workload) override {
+    if (workload.floor == Workload::Floor::Flops) measure_products();
+  }
+
+  double floor_ms(const Workload& workload, const Row& row) override {
+    if (workload.floor == Workload::Floor::Flops) return workload.flops / tflops_ * 1e-9;
+    return row.bytes < kMemoryBound ? launch_us_ * 1e-3 : copy_ms(row.bytes);
+  }
+
+  std::string title() const override {
+    char text[256];
+    std::snprintf(text, sizeof text, "%s (sm_%d, %d multiprocessors, %.0f GiB), CUDA driver %s, %s", info_.name.c_str(),
+                  info_.major * 10 + info_.minor, info_.sm_count, static_cast<double>(info_.memory_bytes) / (1 << 30),
+                  driver_version().c_str(), cuda::compiler_version().c_str());
+    return text;
+  }
+  std::string rates() const override {
+    char text[256];
+    std::snprintf(text, sizeof text, "copy of 1 GiB %.0f GB/s, empty launch %.2f µs back to back, %.1f µs with waiting",
+                  copy_gbps_, launch_us_, launch_wait_us_);
+    char products[64] = "";
+    if (tflops_ > 0) std::snprintf(products, sizeof products, ", bfloat16 product %.0f TFLOP/s", tflops_);
+    return std::string(text) + products;
+  }
+  std::string legend() const override {
+    return "times: events around batches of evaluations enqueued back to back;\n"
+           "floor: a device copy that moves as many bytes; linear, swiglu: flops over the rate of a product of 8192 cubed;\n"
+           "       below 32 MiB of traffic: one empty launch;\n"
+           "cold, disk: first evaluation after plans and kernels in memory were dropped, without and with the disk cache;";
+  }
+  nlohmann::ordered_json facts() const override {
+    return {{"gpu", info_.name},
+            {"arch", "sm_" + std::to_string(info_.major * 10 + info_.minor)},
+            {"sm_count", info_.sm_count},
+            {"driver", driver_version()},
+            {"compiler", cuda::compiler_version()},
+            {"cublaslt", cuda::blas().version},
+            {"copy_gbps", copy_gbps_},
+            {"product_tflops", tflops_},
+            {"launch_us", launch_us_},
+            {"launch_wait_us", launch_wait_us_}};
+  }
+
+ private:
+  static std::string driver_version() {
+    const int v = cuda::driver().version;
+    return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
+  }
+
+  double first_ms(const Program& program) const {
+    wait();
+    clear_memory_caches();
+    const double begin = seconds();
+    run(program);
+    wait();
+    return (seconds() - begin) * 1e3;
+  }
+
+  /// Of a copy that reads and writes `bytes` in all.
+  double copy_ms(double bytes) {
+    const double measured = std::min(bytes, kMostCopied);
+    const auto half = static_cast<std::uint64_t>(measured / 2);
+    double& ms = copies_[half];
+    if (ms == 0) {
+      cuda::Block* from = cuda::allocate(half, stream_);
+      cuda::Block* to = cuda::allocate(half, stream_);
+      cuda::fill(from->data, 0x3f9d70a4, 4, half / 4, stream_);
+      ms = time_on_stream(stream_, [&] { cuda::copy_on_device(to->data, from->data, half, stream_); }, kFloorBatchMs).median;
+      cuda::release(from, stream_);
+      cuda::release(to, stream_);
+    }
+    return ms * bytes / measured;
+  }
+
+  void measure_launch() {
+    const cuda::Code code =
+        cuda::compile("extern \"C\" __global__ void kiln_empty() {}\n", "kiln_empty", {info_.major, info_.minor});
+    const cuda::Function empty = cuda::find_function(cuda::load_module(index_, code.image), "kiln_empty");
+    const auto launch = [&] { cuda::launch(empty, {}, stream_, nullptr); };
+    launch_us_ = time_on_stream(stream_, launch, kFloorBatchMs).median * 1e3;
+    std::vector<double> samples;
+    for (int i = 0; i < 200; ++i) {
+      const double begin = seconds();
+      launch();
+      wait();
+      samples.push_back(seconds() - begin);
+    }
+    std::nth_element(samples.begin(), samples.begin() + 100, samples.end());
+    launch_wait_us_ = samples[100] * 1e6;
+  }
+
+  void measure_products() {
+    constexpr std::int64_t n = 8192;
+    if (!a_.valid()) {
+      a_ = astype(uniform({n, n}, -1, 1, 1), DType::BFloat16).eval();
+      b_ = astype(uniform({n, n}, -1, 1, 2), DType::BFloat16).eval();
+    }
+    const auto product = [&] { matmul(a_, b_).eval(); };
+    tflops_ = std::max(tflops_, 2.0 * n * n * n / time_on_stream(stream_, product, kBatchMs).median * 1e-9);
+  }
+
+  const int index_;
+  const cuda::DeviceInfo& info_;
+  const cuda::Stream stream_;
+  double copy_gbps_ = 0, launch_us_ = 0, launch_wait_us_ = 0, tflops_ = 0;
+  std::map<std::uint64_t, double> copies_;
+  Tensor a_, b_;
+};
+
+}  // namespace
+
+std::unique_ptr<BenchDevice> gpu_bench(int index) { return std::make_unique<GpuBench>(index); }
+
+}  // namespace kiln::tool
