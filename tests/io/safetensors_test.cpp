@@ -42,8 +42,8 @@ TEST(Safetensors, ReadsWhatTheReferenceWrites) {
       R"({"__metadata__":{"format":"np"},"e":{"dtype":"I64","shape":[0,2],"data_offsets":[0,0]},)"
       R"("w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"mask":{"dtype":"BOOL","shape":[2],)"
       R"("data_offsets":[24,26]}}      )";
-  const Safetensors back = load_safetensors(
-      bytes_of(file_of(header, std::string("\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@\0\0\xa0@\1\0", 26))), nullptr);
+  const std::string file = file_of(header, std::string("\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@\0\0\xa0@\1\0", 26));
+  const Safetensors back = load_safetensors(bytes_of(file), nullptr);
   EXPECT_EQ(back.metadata.at("format"), "np");
   expect_equal<float>(back.tensors.at("w"), {2, 3}, {0, 1, 2, 3, 4, 5});
   expect_equal<bool>(back.tensors.at("mask"), {true, false});
