@@ -51,6 +51,7 @@ inline int float32_ulp(ir::Op op) {
     case Op::gelu_tanh:
     case Op::selu:
     case Op::hardswish: return 3;
+    case Op::ndtri:
     case Op::gelu: return 5;
     default: return 0;
   }

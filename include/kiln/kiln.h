@@ -9,6 +9,7 @@
 #include <kiln/io.h>
 #include <kiln/nn.h>
 #include <kiln/ops.h>
+#include <kiln/random.h>
 #include <kiln/report.h>
 #include <kiln/shape.h>
 #include <kiln/tensor.h>

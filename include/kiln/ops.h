@@ -243,6 +243,46 @@ Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation l
 Tensor gather(const Tensor& x, std::initializer_list<Tensor> indices, SourceLocation loc = SourceLocation::current());
 
 // ---------------------------------------------------------------------------------------------------------------
+// Sorting. NaN is the greatest value: last in ascending order, first in descending order. -0 and +0 are equal. Each
+// runs as a step of its own when it is needed; what surrounds it fuses up to it.
+
+/// x in order along an axis. Equal elements cannot be told apart but for zeros: -0 stands before +0.
+Tensor sort(const Tensor& x, int axis = -1, bool descending = false, SourceLocation loc = SourceLocation::current());
+/// int64 positions that put x in order along an axis; equal elements in the order of x. UserError for an axis of more
+/// than 2^32 elements.
+Tensor argsort(const Tensor& x, int axis = -1, bool descending = false, SourceLocation loc = SourceLocation::current());
+struct TopK {
+  Tensor values, indices;
+};
+/// The k greatest (or least) elements along an axis, the first of them first, and their int64 positions. UserError
+/// unless 0 <= k <= extent.
+TopK topk(const Tensor& x, std::int64_t k, int axis = -1, bool largest = true,
+          SourceLocation loc = SourceLocation::current());
+/// For each value, how many elements of `sorted` (one axis, ascending) are less than it, or with `right` not greater:
+/// int64, shaped like `values`.
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false,
+                    SourceLocation loc = SourceLocation::current());
+
+// ---------------------------------------------------------------------------------------------------------------
+// Results whose shape depends on values. These evaluate their operand when called.
+
+/// One int64 tensor (count,) per axis: the coordinates of the elements that are not 0, in row-major order. UserError for
+/// rank 0.
+std::vector<Tensor> nonzero(const Tensor& x, SourceLocation loc = SourceLocation::current());
+/// numpy's x[mask]: the parts of x where the bool tensor `mask`, which has the extents of x's leading axes, is true:
+/// (count, the other axes…). Only the mask is evaluated.
+Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc = SourceLocation::current());
+struct Unique {
+  Tensor values;   ///< in ascending order; every NaN stands for itself, -0 and +0 are one
+  Tensor indices;  ///< int64: where each value is first met in the flattened x
+  Tensor inverse;  ///< int64, shaped like x: which value each element is
+  Tensor counts;   ///< int64: how many elements each value is
+};
+/// The distinct values of x. Each field is computed when it is used.
+Unique unique_all(const Tensor& x, SourceLocation loc = SourceLocation::current());
+Tensor unique(const Tensor& x, SourceLocation loc = SourceLocation::current());
+
+// ---------------------------------------------------------------------------------------------------------------
 // Contractions.
 
 /// (…, m, k) @ (…, k, n) -> (…, m, n), leading axes broadcast; a vector operand loses its axis as in numpy.

@@ -29,6 +29,8 @@ DType operand_dtype(ir::TypeRule rule, DType t) {
   switch (rule) {
     case ir::TypeRule::Float: return is_float(t) ? t : DType::Float32;
     case ir::TypeRule::Logical: return DType::Bool;
+    case ir::TypeRule::Word32:
+    case ir::TypeRule::Word64: return is_int(t) ? DType::UInt64 : t;
     case ir::TypeRule::Same:
     case ir::TypeRule::Compare:
     case ir::TypeRule::Select:
@@ -38,6 +40,7 @@ DType operand_dtype(ir::TypeRule rule, DType t) {
 }
 
 DType result_dtype(ir::TypeRule rule, DType operand) {
+  if (rule == ir::TypeRule::Word32) return DType::UInt32;
   return rule == ir::TypeRule::Compare || rule == ir::TypeRule::Logical ? DType::Bool : operand;
 }
 

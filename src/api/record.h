@@ -62,6 +62,8 @@ ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype,
 /// x at `indices` along an axis (see structural.def); callers have checked that everything fits `dims`.
 ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
                         SourceLocation loc);
+/// sort or argsort: the first `kept` of each sorted row along `axis`.
+ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept, SourceLocation loc);
 /// (b…, m, k) @ (b…, k, n), batch extents broadcast; dtypes and inner extents already agree.
 ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc);
 /// Resolves a possibly negative axis: "[op] axis 3 is out of range for shape (2, 3)".

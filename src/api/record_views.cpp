@@ -80,6 +80,15 @@ ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype,
   return node;
 }
 
+ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept, SourceLocation loc) {
+  Shape dims = x->shape();
+  dims[axis] = kept;
+  const DType dtype = op == ir::Op::argsort ? DType::Int64 : x->dtype;
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node(op, dtype, dims, loc)), x);
+  node->attr64 = static_cast<std::uint64_t>(axis) | std::uint64_t{descending} << 8;
+  return node;
+}
+
 ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims, SourceLocation loc) {
   const bool position = op == ir::Op::reduce_argmax || op == ir::Op::reduce_argmin;
   const ir::NodeRef body = position ? ir::NodeRef::share(x) : cast_node(x, dtype, loc);

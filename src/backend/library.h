@@ -29,6 +29,35 @@ struct Matmul {
   void* out = nullptr;
 };
 
+/// A strided array. Strides are in elements, of either sign; 0 repeats.
+struct Array {
+  const void* data = nullptr;
+  int rank = 0;
+  std::int64_t dims[kMaxRank] = {};
+  std::int64_t strides[kMaxRank] = {};
+};
+
+/// out: the first `kept` elements of every sorted row along `axis`, row-major; or their positions (int64), equal elements
+/// in their order. NaN is the greatest; among values -0 stands before +0. NaN come out as the dtype's quiet NaN.
+struct Sort {
+  DType dtype = DType::Float32;
+  Array in;
+  int axis = 0;
+  std::int64_t kept = 0;
+  bool descending = false;
+  bool positions = false;
+  void* out = nullptr;
+};
+
+/// out (int64, row-major, shaped like values): how many elements of `sorted` (one axis, ascending) stand before each
+/// value: those less than it, or with `right` those not greater.
+struct Search {
+  DType dtype = DType::Float32;
+  Array sorted, values;
+  bool right = false;
+  void* out = nullptr;
+};
+
 class Library {
  public:
   virtual ~Library() = default;

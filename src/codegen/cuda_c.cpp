@@ -683,6 +683,7 @@ class Emitter {
     std::string out = templates::types;
     if (uses({"load<", "store(", "vec<"})) out += templates::memory;
     if (uses({"wrap_", "int_div(", "int_rem(", "index_div("})) out += templates::integer;
+    if (uses({"philox_"})) out += templates::philox;
     if (uses({"max_of(", "min_of(", "div_bounded(", "scale(", "exponent(", "mantissa("})) out += templates::math;
     if (uses({"::of(", "reduce_", "Best<"})) out += templates::reduce;
     if (!k_.finish.empty()) out += templates::finish;

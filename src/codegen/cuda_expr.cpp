@@ -160,6 +160,7 @@ std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std:
     case Prim::Select: return cat('(', a, " ? ", b, " : ", c, ')');
     case Prim::Call1: return call(kernel::symbol(static_cast<kernel::MathFn>(n.imm)), a);
     case Prim::Call2: return call(kernel::symbol(static_cast<kernel::MathFn>(n.imm)), a, b);
+    case Prim::Philox: return call(t == DType::UInt32 ? "philox_word" : "philox_pair", a, b);
     case Prim::DivBounded: return call("div_bounded", a, b);
     case Prim::Scale: return call("scale", a, b);
     case Prim::Exponent: return call("exponent", a);

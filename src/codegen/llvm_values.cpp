@@ -196,6 +196,52 @@ Value* ValueBuilder::exponent(Value* a) {
   return b_.CreateSelect(b_.CreateFCmpOLT(a, lit(0)), lit(NAN), n);
 }
 
+// The multiplications take 64-bit lanes, whose instruction reads their low halves only: no word needs its upper half
+// cleared on the way.
+ValueBuilder::Block ValueBuilder::philox_block(Value* block, RoundKey key) {
+  constexpr std::uint64_t kLow = 0xffffffffu, kFirst = 0xd2511f53u, kSecond = 0xcd9e8d57u;
+  Type* t = block->getType();
+  Value* none = llvm::Constant::getNullValue(t);
+  Value* c[4] = {block, b_.CreateLShr(block, 32), none, none};
+  for (int round = 0; round < 10; ++round) {
+    Value* p = b_.CreateMul(b_.CreateAnd(c[0], splat(t, kLow)), splat(t, kFirst));
+    Value* q = round == 0 ? none : b_.CreateMul(b_.CreateAnd(c[2], splat(t, kLow)), splat(t, kSecond));
+    c[0] = b_.CreateXor(b_.CreateXor(b_.CreateLShr(q, 32), c[1]), key(round, 0));
+    c[2] = b_.CreateXor(b_.CreateXor(b_.CreateLShr(p, 32), c[3]), key(round, 1));
+    c[1] = q;
+    c[3] = p;
+  }
+  return {{c[0], c[1], c[2], c[3]}};
+}
+
+std::pair<Value*, Value*> ValueBuilder::philox_pairs(const Block& b) {
+  auto join = [&](Value* low, Value* high) {
+    return b_.CreateOr(b_.CreateAnd(low, splat(low->getType(), 0xffffffffu)), b_.CreateShl(high, 32));
+  };
+  return {join(b.word[0], b.word[1]), join(b.word[2], b.word[3])};
+}
+
+Value* ValueBuilder::philox_key(Value* key, int round, int half) {
+  constexpr std::uint64_t kSteps[] = {0x9e3779b9u, 0xbb67ae85u};
+  Type* t = key->getType();
+  Value* word = half ? b_.CreateLShr(key, 32) : key;
+  return b_.CreateAnd(b_.CreateAdd(word, splat(t, kSteps[half] * static_cast<std::uint64_t>(round))),
+                      splat(t, 0xffffffffu));
+}
+
+/// Every lane's own block, of which it takes a word or two.
+Value* ValueBuilder::philox(Value* index, Value* key, DType type) {
+  Type* t = index->getType();
+  const bool single = type == DType::UInt32;
+  const auto [low, high] = philox_pairs(philox_block(
+      b_.CreateLShr(index, single ? 2 : 1), [&](int round, int half) { return philox_key(key, round, half); }));
+  Value* upper = b_.CreateICmpNE(b_.CreateAnd(index, splat(t, single ? 2 : 1)), splat(t, 0));
+  Value* pair = b_.CreateSelect(upper, high, low);
+  if (!single) return pair;
+  Value* odd = b_.CreateICmpNE(b_.CreateAnd(index, splat(t, 1)), splat(t, 0));
+  return b_.CreateTrunc(b_.CreateSelect(odd, b_.CreateLShr(pair, 32), pair), like(index, b_.getInt32Ty()));
+}
+
 /// Float16 bits to Float32. Without the instruction LLVM would call the compiler's runtime library, which a process
 /// need not have: 13 bits to the left the fields are in place but for the exponent, 112 too small. Subnormals are
 /// added to the exponent of 2^-14, which is then subtracted: that never touches a subnormal Float32.
@@ -342,6 +388,7 @@ Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value*
     case Prim::Scale: return scale(a, b);
     case Prim::Exponent: return exponent(a);
     case Prim::Mantissa: return mantissa(a);
+    case Prim::Philox: return philox(a, b, type);
   }
   KILN_CHECK_THAT(false, kernel::name(prim), " is not computed here");
   return nullptr;

@@ -3,7 +3,10 @@
 
 #include "kernel/expr.h"
 
+#include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/IR/IRBuilder.h>
+
+#include <utility>
 
 namespace kiln::codegen {
 
@@ -31,6 +34,18 @@ class ValueBuilder {
   llvm::Value* cast(llvm::Value* v, DType to, DType from, bool in_range);
   llvm::Value* max(llvm::Value* a, llvm::Value* b, DType type, bool greatest);
 
+  /// The words of a Philox 4x32-10 block under a key, in the low halves of 64-bit values (what stands above them is
+  /// anything), lane by lane.
+  struct Block {
+    llvm::Value* word[4];
+  };
+  using RoundKey = llvm::function_ref<llvm::Value*(int round, int half)>;  // like `block`, below 2^32
+  Block philox_block(llvm::Value* block, RoundKey key);
+  /// Words 0 and 1, and 2 and 3, as whole 64-bit values.
+  std::pair<llvm::Value*, llvm::Value*> philox_pairs(const Block& b);
+  /// The key of a round as an expression of the kernel's key.
+  llvm::Value* philox_key(llvm::Value* key, int round, int half);
+
   /// Bounded quotients of vectors that may still use the divider; the others multiply by a reciprocal.
   void keep_on_divider(int quotients) { on_divider_ = quotients; }
 
@@ -49,6 +64,7 @@ class ValueBuilder {
   llvm::Value* scale(llvm::Value* a, llvm::Value* b);
   llvm::Value* exponent(llvm::Value* a);
   llvm::Value* mantissa(llvm::Value* a);
+  llvm::Value* philox(llvm::Value* index, llvm::Value* key, DType type);
 
   llvm::IRBuilder<>& b_;
   const LlvmTarget& target_;

@@ -54,6 +54,9 @@ std::string attribute_text(const GraphNode& n) {
         out += cat(a ? ", " : n.op == Op::slice ? " from " : " at ", n.attrs[2 * a], " step ", n.attrs[2 * a + 1]);
       return out;
     case Op::gather: return cat(" axis ", n.attr64);
+    case Op::sort:
+    case Op::argsort: return cat(" axis ", n.attr64 & 255, n.attr64 >> 8 ? " descending" : "");
+    case Op::searchsorted: return n.attr64 ? " right" : " left";
     default: return is_reduce(n.op) ? axes_text(n.attr64) : "";  // no other op has attributes
   }
 }
@@ -114,6 +117,7 @@ class Verifier {
       case OpKind::Reduce: reduce(n); break;
       case OpKind::Gather: gather(n); break;
       case OpKind::Contraction: matmul(n); break;
+      case OpKind::Library: n.op == Op::searchsorted ? search(n) : sort(n); break;
       case OpKind::Elementwise: elementwise(n); break;
     }
   }
@@ -136,7 +140,9 @@ class Verifier {
     require((row.types & class_of(t)) != 0 && (row.rule != TypeRule::Float || is_float(t)) &&
                 (row.rule != TypeRule::Logical || is_bool(t)), "does not take its operands' dtype");
     const bool truth = row.rule == TypeRule::Compare || row.rule == TypeRule::Logical;
-    require(n.dtype == (truth ? DType::Bool : t), "has a wrong dtype");
+    const bool words = row.rule == TypeRule::Word32 || row.rule == TypeRule::Word64;
+    require(!words || t == DType::UInt64, "takes operands of uint64");
+    require(n.dtype == (truth ? DType::Bool : row.rule == TypeRule::Word32 ? DType::UInt32 : t), "has a wrong dtype");
   }
 
   void view(const GraphNode& n) const {
@@ -192,6 +198,21 @@ class Verifier {
     for (std::size_t a = 0; a < n.dims.size(); ++a)
       require(a == n.attr64 || from[a] == n.dims[a] || from[a] == 1, "does not fit its operand");
     require(repeats_to(in(n, 1).dims, n.dims), "has indices that do not fit");
+  }
+
+  void sort(const GraphNode& n) const {
+    require(n.n_in == 1 && in(n, 0).dims.size() == n.dims.size(), "has a wrong operand");
+    const Dims from = in(n, 0).dims;
+    const std::size_t axis = n.attr64 & 255;
+    require(axis < n.dims.size() && n.attr64 >> 8 <= 1, "has no such axis");
+    for (std::size_t a = 0; a < n.dims.size(); ++a)
+      require(a == axis ? n.dims[a] <= from[a] : n.dims[a] == from[a], "has a wrong extent");
+    require(n.dtype == (n.op == Op::argsort ? DType::Int64 : in(n, 0).dtype), "has a wrong dtype");
+  }
+
+  void search(const GraphNode& n) const {
+    require(n.n_in == 2 && in(n, 0).dims.size() == 1 && std::ranges::equal(in(n, 1).dims, n.dims) && n.attr64 <= 1 &&
+                in(n, 0).dtype == in(n, 1).dtype && n.dtype == DType::Int64, "has wrong operands");
   }
 
   void matmul(const GraphNode& n) const {

@@ -70,7 +70,8 @@ void blocks(const GraphNode& node, const Value* in, Value& out, F f) {
 template <Op kOp, TypeRule kRule, std::uint8_t kTypes, class F>
 void run(const GraphNode& node, const Value* in, Value& out, F f) {
   dispatch(in[node.n_in - 1].dtype, [&]<class S>() {
-    if constexpr ((kTypes & class_bit<S>()) != 0 && (kRule != TypeRule::Logical || std::is_same_v<S, bool>)) {
+    if constexpr ((kTypes & class_bit<S>()) != 0 && (kRule != TypeRule::Logical || std::is_same_v<S, bool>) &&
+                  (!(kRule == TypeRule::Word32 || kRule == TypeRule::Word64) || std::is_same_v<S, std::uint64_t>)) {
       // Only nextafter looks at the storage type: the others share one instantiation for all floats.
       using Named = std::conditional_t<kOp == Op::nextafter || std::is_integral_v<S>, S, double>;
       const auto g = [&f](auto x, auto y, auto z) { return f.template operator()<Named>(x, y, z); };
@@ -78,6 +79,8 @@ void run(const GraphNode& node, const Value* in, Value& out, F f) {
         blocks<bool, S, S>(node, in, out, g);
       else if constexpr (kRule == TypeRule::Compare || kRule == TypeRule::Logical)
         blocks<S, S, bool>(node, in, out, g);
+      else if constexpr (kRule == TypeRule::Word32)
+        blocks<S, S, std::uint32_t>(node, in, out, g);
       else
         blocks<S, S, S>(node, in, out, g);
     } else {

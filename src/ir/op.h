@@ -17,8 +17,8 @@ enum class Op : std::uint16_t {
 #undef KILN_OP
 };
 
-enum class OpKind : std::uint8_t { Leaf, Scalar, Iota, Cast, View, Reduce, Gather, Contraction, Elementwise };
-enum class TypeRule : std::uint8_t { Structural, Same, Float, Compare, Logical, Select };
+enum class OpKind : std::uint8_t { Leaf, Scalar, Iota, Cast, View, Reduce, Gather, Contraction, Library, Elementwise };
+enum class TypeRule : std::uint8_t { Structural, Same, Float, Compare, Logical, Select, Word32, Word64 };
 
 /// Classes of operand types an op accepts (bit set).
 enum TypeSet : std::uint8_t { BOOL = 1, INTEGER = 2, FLOAT = 4, NUMERIC = 6, BITS = 3, ANY = 7 };
@@ -38,6 +38,8 @@ extern const int kOpCount;
 inline const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
 inline bool is_elementwise(Op op) { return info(op).kind == OpKind::Elementwise || op == Op::cast; }
 inline bool is_view(Op op) { return info(op).kind == OpKind::View; }
+/// Runs as a step of its own on whole arrays in memory: neither generated nor fused.
+inline bool is_library(Op op) { return info(op).kind == OpKind::Library || info(op).kind == OpKind::Contraction; }
 inline bool is_reduce(Op op) { return info(op).kind == OpKind::Reduce; }
 
 }  // namespace kiln::ir

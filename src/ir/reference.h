@@ -111,6 +111,39 @@ inline double floor_divide(double x, double y) {  // CPython's float_floor_div; 
   return quotient - down > 0.5 ? down + 1.0 : down;
 }
 
+template <std::integral T>
+T multiply_high(T x, T y) {
+  using Wide = std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>;
+  return static_cast<T>((Wide{x} * Wide{y}) >> (8 * sizeof(T)));
+}
+
+/// The four words of a Philox 4x32-10 block: counter (low, high, 0, 0), key (low, high).
+struct PhiloxBlock {
+  std::uint32_t word[4];
+};
+inline PhiloxBlock philox(const PhiloxBlock& counter, std::uint64_t key) {
+  PhiloxBlock c = counter;
+  std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53} * c.word[0], b = std::uint64_t{0xCD9E8D57} * c.word[2];
+    c = {{static_cast<std::uint32_t>(b >> 32) ^ c.word[1] ^ key0, static_cast<std::uint32_t>(b),
+          static_cast<std::uint32_t>(a >> 32) ^ c.word[3] ^ key1, static_cast<std::uint32_t>(a)}};
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  return c;
+}
+inline PhiloxBlock philox_at(std::uint64_t block, std::uint64_t key) {
+  return philox({{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0}}, key);
+}
+inline std::uint32_t philox_word(std::uint64_t index, std::uint64_t key) {
+  return philox_at(index >> 2, key).word[index & 3];
+}
+inline std::uint64_t philox_pair(std::uint64_t index, std::uint64_t key) {
+  const PhiloxBlock b = philox_at(index >> 1, key);
+  return b.word[2 * (index & 1)] | std::uint64_t{b.word[2 * (index & 1) + 1]} << 32;
+}
+
 inline double pow(double x, double y) { return std::pow(x, y); }
 template <std::integral T>
 T pow(T x, T y) {
@@ -201,6 +234,27 @@ inline double mish(double x) {
   return x == -HUGE_VAL ? -0.0 : static_cast<double>(x * std::tanh(softplus_wide(x)));
 }
 inline double hardswish(double x) { return x * (minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0); }
+
+/// Newton's method, in the middle on erf and in the tails on the logarithm of erfc, which is concave.
+inline double ndtri(double p) {
+  constexpr long double kRoot2 = 1.41421356237309504880168872421L, kRootPi = 1.77245385090551602729816748334L;
+  if (!(p >= 0 && p <= 1)) return std::numeric_limits<double>::quiet_NaN();
+  if (p == 0 || p == 1) return p == 0 ? -HUGE_VAL : HUGE_VAL;
+  const long double middle = static_cast<long double>(p) - 0.5L;
+  long double z = 0;  // erf(z) = 2p - 1; the result is z root 2
+  if (std::fabs(middle) < 0.25L) {
+    for (int i = 0; i < 8; ++i) z += (2 * middle - std::erf(z)) * kRootPi / 2 * std::exp(z * z);
+    return static_cast<double>(z * kRoot2);
+  }
+  const long double tail = middle < 0 ? static_cast<long double>(p) : 0.5L - middle;  // exact
+  const long double log_tail = std::log(2 * tail);
+  z = std::sqrt(-log_tail);  // erfc(z) <= e^-z^2: from above no step goes too far
+  for (int i = 0; i < 30; ++i) {
+    const long double q = std::erfc(z);
+    z += (std::log(q) - log_tail) * q * kRootPi / 2 * std::exp(z * z);
+  }
+  return static_cast<double>(middle < 0 ? -z * kRoot2 : z * kRoot2);
+}
 
 template <std::integral T>
 T bit_and(T x, T y) { return static_cast<T>(x & y); }

@@ -107,7 +107,7 @@ constexpr bool applies() {
   constexpr bool fp = is_fp_v<T>;
   switch (P) {
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
-    case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Select:
+    case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Select: case Prim::Philox:
     case Prim::Eq: case Prim::Ne: case Prim::Lt: case Prim::Le:
       return false;
     case Prim::Neg: case Prim::Abs: case Prim::Add: case Prim::Sub: case Prim::Mul: case Prim::Div:
@@ -257,6 +257,32 @@ void block_select(int n, void* out, const void* a, const void* b, const void* c)
   for (int i = 0; i < n; ++i) o[i] = p[i] ? x[i] : y[i];
 }
 
+/// Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
+template <class T>
+T philox_value(std::uint64_t index, std::uint64_t key) {
+  constexpr std::uint64_t each = 16 / sizeof(T);
+  const std::uint64_t block = index / each;
+  std::uint32_t c[4] = {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0};
+  std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
+    const std::uint64_t p = std::uint64_t{0xd2511f53u} * c[0], q = std::uint64_t{0xcd9e8d57u} * c[2];
+    c[0] = static_cast<std::uint32_t>(q >> 32) ^ c[1] ^ k0;
+    c[1] = static_cast<std::uint32_t>(q);
+    c[2] = static_cast<std::uint32_t>(p >> 32) ^ c[3] ^ k1;
+    c[3] = static_cast<std::uint32_t>(p);
+  }
+  T out;
+  std::memcpy(&out, reinterpret_cast<const std::byte*>(c) + index % each * sizeof(T), sizeof(T));
+  return out;
+}
+
+template <class T>
+void block_philox(int n, void* out, const void* a, const void* b, const void*) {
+  T* o = static_cast<T*>(out);
+  const auto *x = static_cast<const std::uint64_t*>(a), *y = static_cast<const std::uint64_t*>(b);
+  for (int i = 0; i < n; ++i) o[i] = philox_value<T>(x[i], y[i]);
+}
+
 template <double (*F)(double)>
 void block_call1(int n, void* out, const void* a, const void*, const void*) {
   double* o = static_cast<double*>(out);
@@ -335,6 +361,8 @@ ArrayFn array_fn(Prim prim, DType type, DType from, std::uint64_t imm) {
     fn = convert_fn(type, from);
   } else if (prim == Prim::Call1 || prim == Prim::Call2) {
     fn = kCalls[imm];
+  } else if (prim == Prim::Philox) {
+    fn = type == DType::UInt32 ? block_philox<std::uint32_t> : block_philox<std::uint64_t>;
   } else {
     fn = kApply.fn[static_cast<int>(prim)][static_cast<int>(prim == Prim::Select ? type : from)];
   }

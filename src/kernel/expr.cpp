@@ -150,6 +150,11 @@ E index_div(E a, E b) { return binary(Prim::IndexDiv, a, b); }
 E from_index(E a) { return unary(Prim::FromIndex, a); }
 E scale(E a, E exponent) { return binary(Prim::Scale, a, exponent); }
 
+E philox(E index, E key, DType type) {
+  check_pair(Prim::Philox, index, key);
+  return make(*index.pool, {Prim::Philox, type, index.id, key.id});
+}
+
 E operator<(E a, E b) { return compare(Prim::Lt, a, b); }
 E operator<=(E a, E b) { return compare(Prim::Le, a, b); }
 E operator>(E a, E b) { return compare(Prim::Lt, b, a); }

@@ -132,6 +132,7 @@ E div_bounded(E a, E b);
 E scale(E a, E exponent);
 E exponent(E a);
 E mantissa(E a);
+E philox(E index, E key, DType type);
 E call(MathFn fn, E a);
 E call(MathFn fn, E a, E b);
 

@@ -165,6 +165,7 @@ class Verifier {
       case Prim::Call1: case Prim::Call2:
         return same && n.type == DType::Float64 && n.imm < std::size(kMathArity) &&
                kMathArity[n.imm] == operand_count(n.prim);
+      case Prim::Philox: return a == DType::UInt64 && b == a && (n.type == DType::UInt32 || n.type == DType::UInt64);
       case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
         return same && n.type == DType::Float32;
     }

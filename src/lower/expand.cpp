@@ -44,6 +44,7 @@ std::vector<float> op_costs() {
     for (int k = 0; k < facts.arity; ++k) {
       const DType t = facts.rule == ir::TypeRule::Select && k == 0 ? DType::Bool
                       : facts.rule == ir::TypeRule::Logical        ? DType::Bool
+                      : facts.rule == ir::TypeRule::Word32 || facts.rule == ir::TypeRule::Word64 ? DType::UInt64
                                                                    : type;
       operand[k] = {&pool, pool.intern({Prim::Slot, t, kernel::kNoExpr, kernel::kNoExpr, kernel::kNoExpr,
                                         static_cast<std::uint64_t>(k)})};
@@ -54,7 +55,7 @@ std::vector<float> op_costs() {
     for (ExprId e = before; e < pool.size(); ++e) {
       const Prim p = pool[e].prim;
       if (p == Prim::Const || p == Prim::Bitcast) continue;
-      cost += p == Prim::Div || p == Prim::Sqrt ? 6.0f : p == Prim::Call1 || p == Prim::Call2 ? 80.0f : 1.0f;
+      cost += p == Prim::Div || p == Prim::Sqrt ? 6.0f : p == Prim::Call1 || p == Prim::Call2 ? 80.0f : p == Prim::Philox ? 32.0f : 1.0f;
     }
     costs[static_cast<std::size_t>(i)] = cost;
   }

@@ -27,6 +27,7 @@ E logaddexp(E x, E y);  // log(e^x + e^y)
 // ---- error function ----
 E erf(E x);
 E erfc(E x);
+E ndtri(E p);      // inverse of Phi: -inf at 0, inf at 1, NaN outside
 E gelu(E x);       // x Phi(x), with erf; -0 at -inf, the limit
 E gelu_tanh(E x);  // x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)); -0 at -inf, the limit
 
@@ -66,6 +67,7 @@ E copysign(E x, E y);
 E nextafter(E x, E y,
             DType type);  // among the values of `type`: x's own, or the half type that x and y hold values of
 E shift_left(E x, E y);   // 0 where y is negative or at least the width
+E multiply_high(E x, E y);  // integers: upper half of the exact product
 E shift_right(E x, E y);  // there 0, or -1 for negative x
 
 }  // namespace kiln::lower::math

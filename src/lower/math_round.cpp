@@ -148,6 +148,28 @@ E shift_left(E x, E y) {
   return select(ok, x << select(ok, y, y.lit(0)), x.lit(0));
 }
 
+namespace {
+/// Of uint64, by halves: no partial sum passes 64 bits.
+E multiply_high_u64(E x, E y) {
+  const E half = x.lit(32), low = x.bits(DType::UInt64, 0xffffffffu);
+  const E x0 = x & low, x1 = x >> half, y0 = y & low, y1 = y >> half;
+  const E middle = x1 * y0 + (x0 * y0 >> half);
+  return x1 * y1 + (middle >> half) + ((x0 * y1 + (middle & low)) >> half);
+}
+}  // namespace
+
+E multiply_high(E x, E y) {
+  const DType t = x.type();
+  if (t == DType::UInt64) return multiply_high_u64(x, y);
+  if (t == DType::Int64) {  // as unsigned, a negative operand is 2^64 too great
+    const E high = cast(multiply_high_u64(cast(x, DType::UInt64), cast(y, DType::UInt64)), t);
+    return high - (y & (x >> x.lit(63))) - (x & (y >> y.lit(63)));
+  }
+  const DType wide = is_signed_int(t) ? DType::Int64 : DType::UInt64;
+  const E product = cast(x, wide) * cast(y, wide);
+  return cast(product >> product.lit(static_cast<double>(8 * size_of(t))), t);
+}
+
 E shift_right(E x, E y) {
   // An arithmetic shift by width - 1 leaves the sign everywhere.
   const E last = y.lit(static_cast<double>(size_of(x.type()) * 8 - 1));

@@ -229,6 +229,7 @@ class Puller {
         return push(std::move(e));
       }
       case OpKind::Gather: return gather(n, at, predicates, id);
+      case OpKind::Library:
       case OpKind::Contraction: break;
     }
     KILN_CHECK_THAT(false, ir::info(n.op).name, " cannot be computed inside a region");

@@ -23,12 +23,21 @@ bool is_computed(const Entry& e) { return e.kind == Entry::Kind::Op || e.kind ==
 }  // namespace
 
 void RegionLowering::measure() {
+  // The 64-bit indices of random draws do not count for the lanes: their bits are made for several lanes at once.
+  std::vector<bool> only_draws(p_.entries.size(), true);
+  for (const auto& o : p_.outputs) only_draws[o.entry] = false;
+  for (const Entry& e : p_.entries) {
+    const bool draws = e.kind == Entry::Kind::Op && g_[e.node].op == Op::philox;
+    random_ |= draws || (e.kind == Entry::Kind::Op && g_[e.node].op == Op::philox64);
+    if (!draws) p_.each_operand(e, [&](EntryId in) { only_draws[in] = false; });
+  }
   for (EntryId id = 0; id < p_.entries.size(); ++id) {
     Entry& e = p_.entries[id];
     if (e.kind == Entry::Kind::Op) e.cost = target_.cost_of(static_cast<int>(g_[e.node].op));
     prims_ += e.kind == Entry::Kind::Load ? 1 : e.cost;
     phases_ = std::max(phases_, e.phase);
-    widest_bytes_ = std::max(widest_bytes_, static_cast<int>(size_of(compute_type(g_[e.node].dtype))));
+    if (!only_draws[id])
+      widest_bytes_ = std::max(widest_bytes_, static_cast<int>(size_of(compute_type(g_[e.node].dtype))));
     if (e.kind == Entry::Kind::Reduce) reductions_.push_back({id, e.phase - 1});
   }
 }
@@ -92,6 +101,7 @@ void RegionLowering::choose() {
   f.phases = phases_;
   f.prims = static_cast<int>(prims_);
   f.widest_bytes = widest_bytes_;
+  f.random = random_;
   for (const auto& o : p_.outputs) {
     if (o.row) continue;
     f.stores_full |= p_.entries[o.entry].phase > 0;

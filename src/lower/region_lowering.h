@@ -211,6 +211,7 @@ class RegionLowering {
   std::vector<Reduction> reductions_;
   float prims_ = 0;
   int phases_ = 0, widest_bytes_ = 1;
+  bool random_ = false;
   schedule::Schedule s_;
 
   // What exists in the kernel.

@@ -68,7 +68,7 @@ class Signature {
 
 struct Group {
   NodeId root_node;               // representative
-  bool contraction = false;
+  bool library = false;
   std::uint64_t signature = 0;    // 0: a map
   bool columns = false;           // reductions over outer axes
   std::int64_t points = 0;        // of the whole domain
@@ -132,6 +132,7 @@ class Fuser {
           transparent_[id] = ir::is_view(x.op) || generator(id);
           break;
         }
+        case OpKind::Library:
         case OpKind::Contraction:
           for (int k = 0; k < x.n_in; ++k) wanted[x.in[k]] = true;
           [[fallthrough]];
@@ -175,7 +176,7 @@ class Fuser {
   /// Whether a compute node reads operand k point by point, the points known before any value is.
   static bool reads_in_order(const GraphNode& x, int k) {
     const OpKind kind = ir::info(x.op).kind;
-    return kind != OpKind::Contraction && !(kind == OpKind::Gather && k == 0);
+    return !ir::is_library(x.op) && !(kind == OpKind::Gather && k == 0);
   }
 
   /// Finds the producers below `id`, whose points are (while `linear`) those of `shown`, which broadcasts to `space`.
@@ -249,7 +250,7 @@ class Fuser {
       group.order = static_cast<int>(id);
       group.nodes = {id};
       group.cost = std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
-      group.contraction = ir::info(x.op).kind == OpKind::Contraction;
+      group.library = ir::is_library(x.op);
       group.points = group.rows = x.numel;
       if (ir::is_reduce(x.op)) {
         const ir::Dims in = g_[x.in[0]].dims;
@@ -270,6 +271,7 @@ class Fuser {
     }
   }
 
+  bool is_contraction(const Group& x) const { return ir::info(g_[x.root_node].op).kind == OpKind::Contraction; }
   Group& group(NodeId node) { return groups_[static_cast<std::size_t>(group_of_[node])]; }
 
   struct Fit {
@@ -327,7 +329,9 @@ class Fuser {
 
   bool try_merge(int ia, int ib, std::uint32_t edge) {
     Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
-    if (a.contraction || b.contraction) return refuse(edge, "contractions run as library calls");
+    if (a.library || b.library)
+      return refuse(edge, is_contraction(a) || is_contraction(b) ? "contractions run as library calls"
+                                                                 : "sorts and searches run as library calls");
     if (a.points == 0 || b.points == 0) return refuse(edge, "no elements");
     if (a.cost + b.cost > static_cast<float>(t_.max_prims))
       return refuse(edge, cat("together ", a.cost + b.cost, " primitives, above the cap of ", t_.max_prims));
@@ -467,7 +471,7 @@ class Fuser {
       if (a == b) continue;
       if (groups_[static_cast<std::size_t>(a)].order > groups_[static_cast<std::size_t>(b)].order) std::swap(a, b);
       const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
-      if (ga.points != gb.points || ga.points == 0 || ga.contraction || gb.contraction) continue;
+      if (ga.points != gb.points || ga.points == 0 || ga.library || gb.library) continue;
       if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) || row_[y.consumer] != ir::is_reduce(g_[y.consumer].op)) continue;
       if (ga.signature && gb.signature && ga.signature != gb.signature) continue;
       if (ga.cost + gb.cost > static_cast<float>(t_.max_prims) || inputs_of(ga, gb) > kMaxEdges) continue;
@@ -499,7 +503,7 @@ class Fuser {
 
   bool cheaper_inlined(std::size_t i) {
     const Group& a = groups_[i];
-    if (a.nodes.empty() || a.signature || a.contraction || a.points == 0) return false;
+    if (a.nodes.empty() || a.signature || a.library || a.points == 0) return false;
     double input_bytes = 0, bytes = 0, points_read = 0;
     int reads = 0;
     for (NodeId n : a.nodes)
@@ -511,7 +515,7 @@ class Fuser {
       if (to == i) continue;
       const Group& b = groups_[to];
       ++reads;
-      if (b.contraction || b.cost + a.cost * static_cast<float>(reads) > static_cast<float>(t_.max_prims)) return false;
+      if (b.library || b.cost + a.cost * static_cast<float>(reads) > static_cast<float>(t_.max_prims)) return false;
       bytes = static_cast<double>(edges_[e].bytes);
       points_read += static_cast<double>(b.points);
     }
@@ -555,7 +559,7 @@ class Fuser {
     for (std::size_t i : order) {
       Group& x = groups_[i];
       Region r;
-      r.kind = x.contraction ? Region::Kind::Contraction : Region::Kind::Fused;
+      r.kind = x.library ? Region::Kind::Library : Region::Kind::Fused;
       r.nodes = std::move(x.nodes);
       std::sort(r.nodes.begin(), r.nodes.end());
       for (NodeId n : r.nodes) {

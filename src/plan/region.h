@@ -14,7 +14,7 @@ using ir::NodeId;
 /// Nodes of a region are full (one value per point of the domain) or row nodes (one per kept point: what
 /// reductions produce). A map region has no reduced axes and no row nodes.
 struct Region {
-  enum class Kind : std::uint8_t { Fused, Contraction } kind = Kind::Fused;
+  enum class Kind : std::uint8_t { Fused, Library } kind = Kind::Fused;
   std::vector<NodeId> nodes;    // compute nodes, ascending (topological)
   std::vector<NodeId> outputs;  // nodes stored to memory, ascending
   std::vector<NodeId> rows;     // nodes of `nodes` that are row nodes, ascending

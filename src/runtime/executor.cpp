@@ -1,6 +1,7 @@
 // Runs plans: takes buffers from the pool, calls kernels directly when they are small and over all threads when not.
 #include "runtime/plan.h"
 
+#include "backend/cpu/sort.h"
 #include "backend/cpu/threads.h"
 #if __has_include("backend/cpu/gemm.h")
 #include "backend/cpu/gemm.h"
@@ -43,10 +44,12 @@ class Run {
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
       allocate_for(static_cast<std::int32_t>(i));
       const Step& s = plan_.steps[i];
-      if (s.kind == Step::Kind::Launch)
-        launch(plan_.launches[s.index]);
-      else
-        matmul(plan_.matmuls[s.index]);
+      switch (s.kind) {
+        case Step::Kind::Launch: launch(plan_.launches[s.index]); break;
+        case Step::Kind::Matmul: matmul(plan_.matmuls[s.index]); break;
+        case Step::Kind::Sort: sort(plan_.sorts[s.index]); break;
+        case Step::Kind::Search: search(plan_.searches[s.index]); break;
+      }
       if (plan_.steps.size() > 1) free_after(static_cast<std::int32_t>(i));
     }
     allocate_for(static_cast<std::int32_t>(plan_.steps.size()));  // results no step writes (zero elements)
@@ -137,6 +140,49 @@ class Run {
       });
     }
     e.finish(frame, l.finish_grid);
+  }
+
+  backend::Array array(const ArrayOperand& o) const {
+    backend::Array a;
+    a.data = address(o.place);
+    a.rank = static_cast<int>(o.dims.size());
+    std::copy(o.dims.begin(), o.dims.end(), a.dims);
+    std::copy(o.strides.begin(), o.strides.end(), a.strides);
+    return a;
+  }
+
+  void sort(const Sort& s) {
+    count(Counter::LibraryCalls);
+    const auto start = std::chrono::steady_clock::now();
+    backend::Sort call;
+    call.dtype = s.dtype;
+    call.in = array(s.in);
+    call.axis = s.axis;
+    call.kept = s.kept;
+    call.descending = s.descending;
+    call.positions = s.positions;
+    call.out = address(s.out);
+    ir::Buffer* workspace = allocate(cpu::sort_workspace_bytes(call));
+    cpu::sort(call, workspace->data);
+    ir::release(workspace);
+    if (config().debug >= 2)
+      log_library(s.positions ? "argsort" : "sort", s.dtype, s.in.dims,
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+
+  void search(const Search& s) {
+    count(Counter::LibraryCalls);
+    const auto start = std::chrono::steady_clock::now();
+    backend::Search call;
+    call.dtype = s.dtype;
+    call.sorted = array(s.sorted);
+    call.values = array(s.values);
+    call.right = s.right;
+    call.out = address(s.out);
+    cpu::search(call);
+    if (config().debug >= 2)
+      log_library("searchsorted", s.dtype, s.values.dims,
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
 
   void matmul(const Matmul& m) {

@@ -45,8 +45,8 @@ class PlanMaker {
     plan_->device = device_;
     plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
     for (const plan::Region& r : regions_.regions) {
-      if (r.kind == plan::Region::Kind::Contraction)
-        add_matmul(r);
+      if (r.kind == plan::Region::Kind::Library)
+        add_library_call(r.nodes.front());
       else
         add_launch(r);
     }
@@ -126,19 +126,69 @@ class PlanMaker {
     l.ops = op_names(g_, r);
     l.shape = Shape(g_[r.outputs.front()].dims).str();
     lowered->kernel.label = label_of(g_, r);
-    plan_->steps.push_back({Step::Kind::Launch, static_cast<std::uint32_t>(plan_->launches.size())});
+    add_step(Step::Kind::Launch, plan_->launches.size());
     plan_->launches.push_back(std::move(l));
     lowered_.push_back(std::move(lowered));
     region_of_launch_.push_back(&r);
   }
 
-  MatrixOperand operand(NodeId id, std::span<const std::int64_t> batch) {
+  void add_library_call(NodeId id) {
+    switch (g_[id].op) {
+      case ir::Op::sort:
+      case ir::Op::argsort: return add_sort(id);
+      case ir::Op::searchsorted: return add_search(id);
+      default: return add_matmul(id);
+    }
+  }
+
+  void add_step(Step::Kind kind, std::size_t index) {
+    plan_->steps.push_back({kind, static_cast<std::uint32_t>(index)});
+  }
+
+  /// The memory that shows an operand of a library call; the step being made reads it.
+  ArrayOperand array(NodeId id) {
     plan::Alias a = plan::resolve_alias(g_, id);
     if (g_[id].op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, row_major(g_[id].dims)};  // views and constants too
-    KILN_CHECK_THAT(a.base != ir::kNoNode, "a matmul operand has no memory");
+    KILN_CHECK_THAT(a.base != ir::kNoNode, "an operand of a library call has no memory");
+    const ir::GraphNode& n = g_[id];
+    return {place_of(a.base, a.offset * size_of(n.dtype)), {n.dims.begin(), n.dims.end()}, std::move(a.strides)};
+  }
+
+  void add_sort(NodeId id) {
+    const ir::GraphNode& n = g_[id];
+    const Place out = place_of(id, 0);
+    if (n.numel == 0) return;
+    Sort s;
+    s.dtype = g_[n.in[0]].dtype;
+    s.in = array(n.in[0]);
+    s.axis = static_cast<int>(n.attr64 & 255);
+    s.kept = n.dims[n.attr64 & 255];
+    s.descending = (n.attr64 >> 8) != 0;
+    s.positions = n.op == ir::Op::argsort;
+    s.out = out;
+    add_step(Step::Kind::Sort, plan_->sorts.size());
+    plan_->sorts.push_back(std::move(s));
+  }
+
+  void add_search(NodeId id) {
+    const ir::GraphNode& n = g_[id];
+    const Place out = place_of(id, 0);
+    if (n.numel == 0) return;
+    Search s;
+    s.dtype = g_[n.in[0]].dtype;
+    s.sorted = array(n.in[0]);
+    s.values = array(n.in[1]);
+    s.right = n.attr64 != 0;
+    s.out = out;
+    add_step(Step::Kind::Search, plan_->searches.size());
+    plan_->searches.push_back(std::move(s));
+  }
+
+  MatrixOperand operand(NodeId id, std::span<const std::int64_t> batch) {
+    const ArrayOperand a = array(id);
     const ir::GraphNode& n = g_[id];
     MatrixOperand m;
-    m.place = place_of(a.base, a.offset * size_of(n.dtype));
+    m.place = a.place;
     const std::size_t rank = n.dims.size();
     m.row_stride = a.strides[rank - 2];
     m.col_stride = a.strides[rank - 1];
@@ -146,8 +196,7 @@ class PlanMaker {
     return m;
   }
 
-  void add_matmul(const plan::Region& r) {
-    const NodeId id = r.nodes.front();
+  void add_matmul(NodeId id) {
     const ir::GraphNode& n = g_[id];
     const Place c = place_of(id, 0);
     if (n.numel == 0) return;
@@ -162,7 +211,7 @@ class PlanMaker {
     m.b = operand(n.in[1], m.batch);
     m.c = c;
     m.loc = n.loc;
-    plan_->steps.push_back({Step::Kind::Matmul, static_cast<std::uint32_t>(plan_->matmuls.size())});
+    add_step(Step::Kind::Matmul, plan_->matmuls.size());
     plan_->matmuls.push_back(std::move(m));
   }
 

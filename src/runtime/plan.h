@@ -52,9 +52,30 @@ struct Matmul {
   SourceLocation loc;
 };
 
+struct ArrayOperand {
+  Place place;
+  std::vector<std::int64_t> dims, strides;  // elements
+};
+
+struct Sort {
+  DType dtype;
+  ArrayOperand in;
+  int axis = 0;
+  std::int64_t kept = 0;             // elements of every sorted row
+  bool descending = false, positions = false;
+  Place out;                         // row-major
+};
+
+struct Search {
+  DType dtype;
+  ArrayOperand sorted, values;
+  bool right = false;
+  Place out;                         // row-major
+};
+
 struct Step {
-  enum class Kind : std::uint8_t { Launch, Matmul } kind;
-  std::uint32_t index;               // into launches or matmuls
+  enum class Kind : std::uint8_t { Launch, Matmul, Sort, Search } kind;
+  std::uint32_t index;               // into launches, matmuls, sorts or searches
 };
 
 struct Plan {
@@ -62,6 +83,8 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<Launch> launches;
   std::vector<Matmul> matmuls;
+  std::vector<Sort> sorts;
+  std::vector<Search> searches;
   struct BufferPlan {
     std::uint64_t bytes = 0;
     std::int32_t first = -1, last = -1;  // steps that write first and read last

@@ -29,6 +29,14 @@ void log_launch(const Launch& l, Verdict from, double seconds) {
   log(Topic::Kernel, cat(figures, " ", l.kernel->name, " ", l.shape, "  [", l.ops, "]"));
 }
 
+void log_library(std::string_view what, DType dtype, std::span<const std::int64_t> dims, double seconds) {
+  char figures[160];
+  double elements = 1;
+  for (std::int64_t d : dims) elements *= static_cast<double>(d);
+  std::snprintf(figures, sizeof figures, "%9.3f us %8.2f Melem/s  library ", seconds * 1e6, elements / seconds * 1e-6);
+  log(Topic::Kernel, cat(figures, " ", what, " ", name(dtype), " ", to_string(dims)));
+}
+
 void log_matmul(const Matmul& m, double seconds) {
   double flops = 2.0 * static_cast<double>(m.m) * static_cast<double>(m.n) * static_cast<double>(m.k);
   for (std::int64_t b : m.batch) flops *= static_cast<double>(b);

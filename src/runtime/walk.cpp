@@ -18,6 +18,7 @@ constexpr std::uint64_t kSlot = 0x80000000u;  // marks a scalar operand in a key
 DType immediate_dtype(const Node* n, int k) {
   const ir::OpInfo& info = ir::info(n->op);
   if (info.rule == ir::TypeRule::Logical || (info.rule == ir::TypeRule::Select && k == 0)) return DType::Bool;
+  if (info.rule == ir::TypeRule::Word32) return DType::UInt64;
   if (info.rule == ir::TypeRule::Compare)
     for (int i = 0; i < n->n_in; ++i)
       if (n->in[i]) return n->in[i]->dtype;

@@ -68,7 +68,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
 
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
-    s.lanes = f.prims <= 3 || f.prims >= kLongBody ? lanes * 2 : lanes;
+    s.lanes = f.prims <= 3 || f.prims >= kLongBody || f.random ? lanes * 2 : lanes;
     s.block = kFlatBlock;
     if (f.across >= 0 && f.axes[last].extent >= lanes && f.axes[f.across].extent >= 4) {
       s.form = Form::Tiles;

@@ -30,6 +30,7 @@ struct Facts {
   bool stores_full = false;    // writes values of the whole domain that depend on its reductions
   int prims = 0;               // cost of the innermost body
   int widest_bytes = 4;        // widest element type computed with
+  bool random = false;         // makes random bits: a block of them serves four lanes and fills two registers' worth
   std::int64_t out_bytes = 0;  // bytes of the largest full output
   int vector = 1;              // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
   int loads = 0;               // GPU: full operands read

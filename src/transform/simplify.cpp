@@ -91,6 +91,7 @@ class Simplifier {
       case OpKind::Scalar:
       case OpKind::Iota:
       case OpKind::Gather:
+      case OpKind::Library:
       case OpKind::Contraction: return kNoNode;
       case OpKind::Cast: return cast(id, n);
       case OpKind::View: return n.op == Op::pad ? pad(id, n) : view(id, n);

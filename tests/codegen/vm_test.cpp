@@ -149,7 +149,7 @@ void check_prim(ExprNode n, DType from, int uniform, std::int64_t count, const s
 bool has_meaning(const ExprNode& n, DType from) {
   switch (n.prim) {
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
-    case Prim::Call1: case Prim::Call2: case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast:
+    case Prim::Call1: case Prim::Call2: case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Philox:
     case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
       return false;  // tests of their own
     case Prim::FromIndex: return from == DType::Int64;
@@ -185,6 +185,11 @@ TEST(Vm, EveryConversionEqualsTheInterpreter) {
       if (to != from && size_of(to) == size_of(from) && !is_bool(to) && !is_bool(from))
         check_prim({Prim::Bitcast, to}, from, 0, 100, cat(name(from), " as ", name(to)));
     }
+}
+
+TEST(Vm, RandomBitsEqualTheInterpreters) {
+  for (DType word : {DType::UInt32, DType::UInt64})
+    for (int uniform : {0, 1, 2}) check_prim({Prim::Philox, word}, DType::UInt64, uniform, 333, std::string(name(word)));
 }
 
 TEST(Vm, CallsOfTheCLibraryEqualTheInterpreter) {

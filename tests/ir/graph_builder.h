@@ -59,7 +59,8 @@ class GraphBuilder {
       if (graph[i].dims.size() > graph[shaped].dims.size() || graph[i].numel > graph[shaped].numel) shaped = i;
     const TypeRule rule = info(op).rule;
     const bool truth = rule == TypeRule::Compare || rule == TypeRule::Logical;
-    return wide(op, truth ? DType::Bool : graph[*(in.end() - 1)].dtype, extents(shaped), in);
+    const bool word = rule == TypeRule::Word32;
+    return wide(op, truth ? DType::Bool : word ? DType::UInt32 : graph[*(in.end() - 1)].dtype, extents(shaped), in);
   }
   NodeId cast(NodeId x, DType type) { return wide(Op::cast, type, extents(x), {x}); }
   NodeId reshape(NodeId x, const Extents& dims) { return wide(Op::reshape, graph[x].dtype, dims, {x}); }

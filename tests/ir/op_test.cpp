@@ -19,6 +19,8 @@ const char* result_of(TypeRule rule) {
     case TypeRule::Compare:
     case TypeRule::Logical: return "bool";
     case TypeRule::Select: return "T of the last two";
+    case TypeRule::Word32: return "uint32";
+    case TypeRule::Word64: return "uint64";
     case TypeRule::Structural: return "";
   }
   return "";

@@ -5,6 +5,7 @@
 // docs/accuracy.md. KILN_TEST_EXHAUSTIVE=n sweeps every n-th of all 2^32 operands (1: all of them).
 #include "lower/math.h"
 
+#include "ir/reference.h"
 #include "kernel/eval.h"
 
 #include <gtest/gtest.h>
@@ -239,6 +240,7 @@ const Unary kUnary[] = {
     {"gelu_tanh", 2.0, math::gelu_tanh, fast_gelu_tanh, mp_gelu_tanh},
     {"softplus", 0.51, math::softplus, fast_softplus, mp_softplus},
     {"mish", 0.51, math::mish, fast_mish, mp_mish},
+    {"ndtri", 4.6, math::ndtri, ir::ref::ndtri, nullptr},
     {"cbrt", 0.51, math::cbrt, std::cbrt, mp<mpfr_cbrt>},
     {"rsqrt", 1.5, math::rsqrt, fast_rsqrt, nullptr},
 };

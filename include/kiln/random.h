@@ -1,0 +1,76 @@
+// Random numbers, made where they are used: each is a function of a key and of its place in the result alone, so
+// that the same key gives the same numbers in every mode, on every device and whatever they are fused with, and
+// another key compiles nothing.
+//
+// Bits come from Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// A key is used once: draw from the keys that `split` gives, and keep one of them for what follows.
+//
+//     auto [now, later] = random::split<2>(key);
+//     Tensor x = random::normal(now, {64, 128});
+//
+// Draws do not depend on the shape: uniform(key, {2, 3}) has the numbers of uniform(key, {6}) in row-major order, and
+// a longer draw begins with the shorter one. Bits, and uniform in [0, 1), are equal to the bit everywhere; what goes
+// through logarithms (normal, exponential) or a range of its own is as accurate as those functions.
+#pragma once
+
+#include <kiln/ops.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace kiln::random {
+
+/// 64 bits that draws are made from. Any seed is as good as another.
+class Key {
+ public:
+  explicit Key(std::uint64_t seed) : bits_(seed) {}
+  std::uint64_t bits() const { return bits_; }
+  friend bool operator==(const Key&, const Key&) = default;
+
+ private:
+  std::uint64_t bits_;
+};
+
+/// The key that belongs to a number (a step, a worker, a layer): the same for the same number.
+Key fold_in(Key key, std::uint64_t number);
+/// The first `count` of the keys that a key has as children; none equals the key or what it draws.
+std::vector<Key> split(Key key, std::size_t count = 2);
+template <std::size_t N>
+std::array<Key, N> split(Key key) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const std::vector<Key> keys = split(key, N);
+    return std::array<Key, N>{keys[I]...};
+  }(std::make_index_sequence<N>());
+}
+
+/// Random bits: uint32 (element i is Philox word i) or uint64. UserError for another dtype.
+Tensor bits(Key key, const Shape& shape, DType dtype = DType::UInt32, SourceLocation loc = SourceLocation::current());
+/// Uniform in [0, 1): multiples of 2^-24 (float64: 2^-53, float16: 2^-11, bfloat16: 2^-8), never 1. UserError unless
+/// the dtype is a float.
+Tensor uniform(Key key, const Shape& shape, DType dtype = DType::Float32,
+               SourceLocation loc = SourceLocation::current());
+/// low + (high - low) u for such a u, and never high. UserError unless low < high and both are finite.
+Tensor uniform(Key key, const Shape& shape, Scalar low, Scalar high, DType dtype = DType::Float32,
+               SourceLocation loc = SourceLocation::current());
+/// The normal distribution, from 32 bits a number (float64: 64): tails reach 6.3 (9.2) standard deviations.
+Tensor normal(Key key, const Shape& shape, DType dtype = DType::Float32,
+              SourceLocation loc = SourceLocation::current());
+Tensor normal(Key key, const Shape& shape, Scalar mean, Scalar deviation, DType dtype = DType::Float32,
+              SourceLocation loc = SourceLocation::current());
+/// bool, true with probability p rounded up to a multiple of 2^-24. p may be a tensor that broadcasts to the shape.
+Tensor bernoulli(Key key, const Shape& shape, const Operand& p = 0.5);
+/// Whole numbers in [low, high). A value's probability is off by less than 2^-64 (2^-128 where high - low > 2^32).
+/// UserError unless low < high, the dtype is an integer and holds both low and high - 1.
+Tensor randint(Key key, const Shape& shape, std::int64_t low, std::int64_t high, DType dtype = DType::Int64,
+               SourceLocation loc = SourceLocation::current());
+/// The exponential distribution of rate 1, at most 22.2 (float64: 44.4).
+Tensor exponential(Key key, const Shape& shape, DType dtype = DType::Float32,
+                   SourceLocation loc = SourceLocation::current());
+/// 0 … count - 1 in random order, int64: the order of `count` random 64-bit numbers.
+Tensor permutation(Key key, std::int64_t count, SourceLocation loc = SourceLocation::current());
+
+/// x's slices along an axis in random order.
+Tensor permutation(Key key, const Tensor& x, int axis = 0, SourceLocation loc = SourceLocation::current());
+
+}  // namespace kiln::random

@@ -1,0 +1,200 @@
+// Random draws as compositions: Philox words of the element's position, then arithmetic. Nothing here has a kernel of
+// its own; keys and numbers are scalar slots.
+#include <kiln/random.h>
+
+#include "api/record.h"
+#include "ir/reference.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace kiln::random {
+namespace {
+
+using api::elementwise;
+using ir::Op;
+
+/// What derives keys stands in the counter's third word, which is 0 where numbers are drawn.
+enum Purpose : std::uint32_t { Split = 1, FoldIn = 2 };
+
+Key derived(Key key, std::uint64_t number, Purpose purpose) {
+  const auto block = ir::ref::philox(
+      {{static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32), purpose, 0}}, key.bits());
+  return Key(block.word[0] | std::uint64_t{block.word[1]} << 32);
+}
+
+Scalar number(std::uint64_t bits) { return static_cast<std::int64_t>(bits); }
+
+/// 0, 1, 2, … in row-major order.
+Tensor positions(std::string_view op, const Shape& shape, SourceLocation loc) {
+  for (std::int64_t extent : shape)
+    if (extent < 0) throw UserError(cat("[", op, "] negative extent in shape ", shape.str()));
+  std::int64_t count = 8;
+  for (std::int64_t extent : shape)
+    if (extent != 0 && __builtin_mul_overflow(count, extent, &count))
+      throw UserError(cat("[", op, "] shape ", shape.str(), " has more than 2^60 elements"));
+  const ir::NodeRef flat = api::iota_node(Shape{shape.numel()}, 0, DType::UInt64, loc);
+  return Tensor::adopt(api::reshape_node(flat.get(), shape, loc).take());
+}
+
+Tensor words32(std::string_view op, Key key, const Shape& shape, SourceLocation loc) {
+  return elementwise(Op::philox, positions(op, shape, loc), number(key.bits()), loc);
+}
+Tensor words64(std::string_view op, Key key, const Shape& shape, SourceLocation loc) {
+  return elementwise(Op::philox64, positions(op, shape, loc), number(key.bits()), loc);
+}
+
+void require_float(std::string_view op, DType dtype) {
+  if (!is_float(dtype)) throw UserError(cat("[", op, "] draws floating-point numbers, not ", name(dtype)));
+}
+
+/// Half types are drawn in float32.
+DType wide(DType dtype) { return is_half(dtype) ? DType::Float32 : dtype; }
+
+/// The low `digits` bits as a float of the dtype (float32 or float64). They go through a signed integer, which every
+/// vector unit converts.
+Tensor whole(const Tensor& bits, int digits, DType dtype, SourceLocation loc) {
+  const Tensor low = elementwise(Op::bitwise_and, bits, number((std::uint64_t{1} << digits) - 1), loc);
+  return astype(astype(low, size_of(bits.dtype()) == 8 ? DType::Int64 : DType::Int32, loc), dtype, loc);
+}
+
+struct Draw {
+  Tensor bits;
+  int digits;  // bits of a word that are drawn from: all but the top one
+};
+Draw draw(std::string_view op, Key key, const Shape& shape, DType dtype, SourceLocation loc) {
+  if (dtype == DType::Float64) return {words64(op, key, shape, loc), 63};
+  return {words32(op, key, shape, loc), 31};
+}
+
+/// (m + 1/2) 2^-scale for the draw's bits m: never 0.
+Tensor fraction(const Draw& d, int scale, DType dtype, SourceLocation loc) {
+  const Tensor m = whole(d.bits, d.digits, dtype, loc);
+  return elementwise(Op::multiply, elementwise(Op::add, m, Scalar(0.5), loc), Scalar(std::ldexp(1.0, -scale)), loc);
+}
+
+/// The greatest value of the dtype below `high`.
+double below(double high, DType dtype) {
+  return dispatch(dtype, [&]<class T>() -> double {
+    if constexpr (is_float(dtype_of<T>)) {
+      const T rounded = ir::ref::cast<T>(high);
+      const double value = ir::ref::cast<double>(rounded);
+      return value < high ? value : ir::ref::nextafter<T>(value, -HUGE_VAL);
+    } else {
+      return high;
+    }
+  });
+}
+
+}  // namespace
+
+Key fold_in(Key key, std::uint64_t number) { return derived(key, number, FoldIn); }
+
+std::vector<Key> split(Key key, std::size_t count) {
+  std::vector<Key> keys;
+  keys.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) keys.push_back(derived(key, i, Split));
+  return keys;
+}
+
+Tensor bits(Key key, const Shape& shape, DType dtype, SourceLocation loc) {
+  if (dtype == DType::UInt32) return words32("bits", key, shape, loc);
+  if (dtype == DType::UInt64) return words64("bits", key, shape, loc);
+  throw UserError(cat("[bits] gives uint32 or uint64, not ", name(dtype)));
+}
+
+Tensor uniform(Key key, const Shape& shape, DType dtype, SourceLocation loc) {
+  require_float("uniform", dtype);
+  const int digits = dtype == DType::Float64    ? 53
+                     : dtype == DType::Float32  ? 24
+                     : dtype == DType::BFloat16 ? 8
+                                                : 11;
+  const Draw d = draw("uniform", key, shape, dtype, loc);
+  const Tensor m = whole(d.bits, digits, wide(dtype), loc);
+  return astype(elementwise(Op::multiply, m, Scalar(std::ldexp(1.0, -digits)), loc), dtype, loc);
+}
+
+Tensor uniform(Key key, const Shape& shape, Scalar low, Scalar high, DType dtype, SourceLocation loc) {
+  require_float("uniform", dtype);
+  const double from = low.to_double(), to = high.to_double(), last = below(to, dtype);
+  if (!(from < to) || !std::isfinite(from) || !std::isfinite(to) || !(last >= from) ||
+      !std::isfinite(dispatch(wide(dtype), [&]<class T>() { return ir::ref::cast<double>(ir::ref::cast<T>(to - from)); })))
+    throw UserError(cat("[uniform] ", name(dtype), " has no numbers from ", from, " to below ", to));
+  const Tensor u = uniform(key, shape, wide(dtype), loc);
+  const Tensor scaled = elementwise(Op::multiply, u, Scalar(to - from), loc);
+  const Tensor moved = astype(elementwise(Op::add, scaled, Scalar(from), loc), dtype, loc);
+  return elementwise(Op::minimum, moved, Scalar(last), loc);
+}
+
+Tensor normal(Key key, const Shape& shape, DType dtype, SourceLocation loc) {
+  require_float("normal", dtype);
+  const Draw d = draw("normal", key, shape, dtype, loc);
+  // The quantile of a probability below one half, which has its full precision there; the top bit is the sign.
+  const Tensor lower = elementwise(Op::ndtri, fraction(d, d.digits + 1, wide(dtype), loc), loc);
+  const Tensor sign = elementwise(Op::bitwise_and, d.bits, number(std::uint64_t{1} << d.digits), loc);
+  const Tensor left = elementwise(Op::equal, sign, Scalar(0), loc);
+  return astype(elementwise(Op::where, left, lower, elementwise(Op::negative, lower, loc), loc), dtype, loc);
+}
+
+Tensor normal(Key key, const Shape& shape, Scalar mean, Scalar deviation, DType dtype, SourceLocation loc) {
+  require_float("normal", dtype);
+  const Tensor z = normal(key, shape, wide(dtype), loc);
+  const Tensor scaled = elementwise(Op::multiply, z, Scalar(deviation.to_double()), loc);
+  return astype(elementwise(Op::add, scaled, Scalar(mean.to_double()), loc), dtype, loc);
+}
+
+Tensor bernoulli(Key key, const Shape& shape, const Operand& p) {
+  if (p.tensor) {
+    const ir::Node* node = api::checked("bernoulli", *p.tensor);
+    if (Shape wide = api::broadcast_shapes("bernoulli", shape, node->dims()); !(wide == shape))
+      throw UserError(cat("[bernoulli] probabilities ", api::describe(node), " do not broadcast to ", shape.str()));
+  }
+  return elementwise(Op::less, uniform(key, shape, DType::Float32, p.loc), p, p.loc);
+}
+
+Tensor randint(Key key, const Shape& shape, std::int64_t low, std::int64_t high, DType dtype, SourceLocation loc) {
+  if (!is_int(dtype)) throw UserError(cat("[randint] draws integers, not ", name(dtype)));
+  const bool holds = dispatch(dtype, [&]<class T>() {
+    if constexpr (is_int(dtype_of<T>)) return std::in_range<T>(low) && std::in_range<T>(high - (high > low));
+    else return false;
+  });
+  if (low >= high || !holds) throw UserError(cat("[randint] ", name(dtype), " has no numbers from ", low, " to below ", high));
+  // The upper half of bits * span is uniform below span but for the 2^64 mod span products too many.
+  const std::uint64_t span = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+  Tensor drawn;
+  if (span <= std::uint64_t{1} << 32) {
+    drawn = elementwise(Op::multiply_high, words64("randint", key, shape, loc), number(span), loc);
+  } else {  // of 128 bits: the lower 64 decide a carry
+    const Tensor twice = elementwise(Op::multiply, positions("randint", shape, loc), Scalar(2), loc);
+    const Tensor lower = elementwise(Op::philox64, twice, number(key.bits()), loc);
+    const Tensor upper = elementwise(Op::philox64, elementwise(Op::add, twice, Scalar(1), loc), number(key.bits()), loc);
+    const Tensor product = elementwise(Op::multiply, upper, number(span), loc);
+    const Tensor total = elementwise(Op::add, product, elementwise(Op::multiply_high, lower, number(span), loc), loc);
+    const Tensor carry = astype(elementwise(Op::less, total, product, loc), DType::UInt64, loc);
+    drawn = elementwise(Op::add, elementwise(Op::multiply_high, upper, number(span), loc), carry, loc);
+  }
+  return astype(elementwise(Op::add, drawn, Scalar(low), loc), dtype, loc);
+}
+
+Tensor exponential(Key key, const Shape& shape, DType dtype, SourceLocation loc) {
+  require_float("exponential", dtype);
+  const Draw d = draw("exponential", key, shape, dtype, loc);
+  const Tensor p = fraction(d, d.digits, wide(dtype), loc);
+  return astype(elementwise(Op::subtract, Scalar(0.0), elementwise(Op::log, p, loc), loc), dtype, loc);
+}
+
+Tensor permutation(Key key, std::int64_t count, SourceLocation loc) {
+  if (count < 0) throw UserError(cat("[permutation] of ", count, " elements"));
+  return argsort(words64("permutation", key, Shape{count}, loc), 0, false, loc);
+}
+
+Tensor permutation(Key key, const Tensor& x, int axis, SourceLocation loc) {
+  const auto dims = api::checked("permutation", x)->dims();
+  const int a = api::checked_axis("permutation", axis, dims);
+  return take(x, permutation(key, dims[static_cast<std::size_t>(a)], loc), a, loc);
+}
+
+}  // namespace kiln::random

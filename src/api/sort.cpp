@@ -1,0 +1,152 @@
+// Sorting, and the operations whose result has as many elements as the values say. The latter evaluate what decides the
+// shape, a mask, and record the rest.
+#include "api/record.h"
+#include "runtime/nonzero.h"
+#include "support/check.h"
+
+namespace kiln {
+namespace {
+
+using api::checked;
+using api::describe;
+using api::elementwise;
+using ir::NodeRef;
+using ir::Op;
+
+Tensor ordered(std::string_view name, Op op, const Tensor& x, int axis, bool descending, std::optional<std::int64_t> k,
+               SourceLocation loc) {
+  ir::Node* const node = checked(name, x);
+  const int a = api::checked_axis(name, axis, node->dims());
+  const std::int64_t extent = node->dims()[static_cast<std::size_t>(a)];
+  const std::int64_t kept = k.value_or(extent);
+  if (kept < 0 || kept > extent)
+    throw UserError(cat("[", name, "] ", kept, " elements along axis ", axis, " of ", describe(node)));
+  if (op == Op::argsort && extent > std::int64_t{1} << 32)
+    throw UserError(cat("[", name, "] axis ", axis, " of ", describe(node), " has more than 2^32 elements"));
+  return api::finish(api::sort_node(op, node, a, descending, kept, loc));
+}
+
+/// Flat positions where a bool tensor is true. Evaluates it.
+Tensor true_positions(const Tensor& mask, SourceLocation loc) {
+  const auto* const bytes = static_cast<const std::uint8_t*>(mask.data());
+  const runtime::Positions found = runtime::nonzero_positions(bytes, mask.numel());
+  return Tensor::adopt(ir::new_leaf(found.buffer, DType::Int64, Shape{found.count}, 0, nullptr, loc));
+}
+
+Tensor flattened(const Tensor& x, SourceLocation loc) { return reshape(x, {x.numel()}, loc); }
+
+/// x[from : to] of a vector.
+Tensor part(const Tensor& x, std::int64_t from, std::int64_t to, SourceLocation loc) {
+  const Slice slices[] = {range(from, to)};
+  return x.index(slices, loc);
+}
+
+/// The flattened x in order, and where each new value begins.
+struct Groups {
+  Tensor order, sorted, starts;
+};
+Groups groups(std::string_view name, const Tensor& x, SourceLocation loc) {
+  checked(name, x);
+  const Tensor flat = flattened(x, loc);
+  Groups g;
+  g.order = argsort(flat, 0, false, loc);
+  g.sorted = take(flat, g.order, 0, loc);
+  const std::int64_t n = flat.numel();
+  if (n == 0) {
+    g.starts = zeros({0}, DType::Int64, loc);
+    return g;
+  }
+  const Tensor differs = elementwise(Op::not_equal, part(g.sorted, 1, n, loc), part(g.sorted, 0, n - 1, loc), loc);
+  g.starts = true_positions(concat({ones({1}, DType::Bool, loc), differs}, 0, loc), loc);
+  return g;
+}
+
+}  // namespace
+
+Tensor sort(const Tensor& x, int axis, bool descending, SourceLocation loc) {
+  return ordered("sort", Op::sort, x, axis, descending, std::nullopt, loc);
+}
+
+Tensor argsort(const Tensor& x, int axis, bool descending, SourceLocation loc) {
+  return ordered("argsort", Op::argsort, x, axis, descending, std::nullopt, loc);
+}
+
+TopK topk(const Tensor& x, std::int64_t k, int axis, bool largest, SourceLocation loc) {
+  const Tensor indices = ordered("topk", Op::argsort, x, axis, largest, k, loc);
+  return {take_along_axis(x, indices, axis, loc), indices};
+}
+
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right, SourceLocation loc) {
+  ir::Node* const in = checked("searchsorted", sorted);
+  ir::Node* const wanted = checked("searchsorted", values);
+  if (in->rank != 1) throw UserError(cat("[searchsorted] searches one axis, got ", describe(in)));
+  const DType dtype = promote(in->dtype, wanted->dtype);
+  auto node = NodeRef::adopt(ir::new_node(Op::searchsorted, DType::Int64, wanted->dims(), loc));
+  node->n_in = 2;
+  node->in[0] = api::cast_node(in, dtype, loc).take();
+  node->in[1] = api::cast_node(wanted, dtype, loc).take();
+  node->attr64 = right;
+  return api::finish(std::move(node));
+}
+
+std::vector<Tensor> nonzero(const Tensor& x, SourceLocation loc) {
+  const ir::Node* const node = checked("nonzero", x);
+  if (node->rank == 0) throw UserError(cat("[nonzero] needs an axis, got ", describe(node)));
+  const Shape dims = node->shape();
+  const Tensor flat = true_positions(astype(x, DType::Bool, loc), loc);
+  if (dims.rank() == 1) return {flat};
+  // Vectors of int32 divide faster.
+  Tensor rest = dims.numel() <= INT32_MAX ? astype(flat, DType::Int32, loc) : flat;
+  std::vector<Tensor> out(static_cast<std::size_t>(dims.rank()));
+  for (int axis = dims.rank(); axis-- > 0;) {
+    const Scalar extent = dims[axis];
+    out[static_cast<std::size_t>(axis)] =
+        astype(axis == 0 ? rest : elementwise(Op::remainder, rest, extent, loc), DType::Int64, loc);
+    if (axis > 0) rest = elementwise(Op::floor_divide, rest, extent, loc);
+  }
+  return out;
+}
+
+Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc) {
+  const ir::Node* const node = checked("compress", x);
+  const ir::Node* const chosen = checked("compress", mask);
+  bool fits = is_bool(chosen->dtype) && chosen->rank <= node->rank;
+  for (std::size_t i = 0; i < chosen->rank && fits; ++i) fits = chosen->dims()[i] == node->dims()[i];
+  if (!fits)
+    throw UserError(cat("[compress] needs a bool mask over leading axes: x ", describe(node), ", mask ", describe(chosen)));
+  Shape dims{chosen->numel};
+  for (std::size_t i = chosen->rank; i < node->rank; ++i) dims.push_back(node->dims()[i]);
+  const Tensor rows = reshape(x, dims, loc);
+  const Tensor positions = true_positions(mask, loc);
+  if (positions.numel() == 0) {  // nothing to take, and maybe nothing to take from
+    dims[0] = 0;
+    return zeros(dims, node->dtype, loc);
+  }
+  return take(rows, positions, 0, loc);
+}
+
+Unique unique_all(const Tensor& x, SourceLocation loc) {
+  const Groups g = groups("unique_all", x, loc);
+  const std::int64_t n = x.numel(), found = g.starts.numel();
+  Unique out;
+  if (n == 0) {
+    out.values = reshape(x, {0}, loc);
+    out.indices = out.counts = g.starts;
+    out.inverse = reshape(g.starts, x.shape(), loc);
+    return out;
+  }
+  out.values = take(g.sorted, g.starts, 0, loc);
+  out.indices = take(g.order, g.starts, 0, loc);
+  const Tensor ends = concat({part(g.starts, 1, found, loc), full({1}, n, DType::Int64, loc)}, 0, loc);
+  out.counts = elementwise(Op::subtract, ends, g.starts, loc);
+  const Tensor group = elementwise(Op::subtract, searchsorted(g.starts, arange(n, std::nullopt, loc), true, loc), Scalar(1), loc);
+  out.inverse = reshape(take(group, argsort(g.order, 0, false, loc), 0, loc), x.shape(), loc);
+  return out;
+}
+
+Tensor unique(const Tensor& x, SourceLocation loc) {
+  const Groups g = groups("unique", x, loc);
+  return x.numel() == 0 ? reshape(x, {0}, loc) : take(g.sorted, g.starts, 0, loc);
+}
+
+}  // namespace kiln

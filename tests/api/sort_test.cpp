@@ -1,0 +1,239 @@
+// Sorting, searching, and results whose shape depends on values: every dtype, axes, views, order of equals and of NaN.
+#include "api/expect.h"
+#include "counted.h"
+#include "modes.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace kiln {
+namespace {
+
+using testing::counting;
+using testing::expect_equal;
+using testing::expect_user_error;
+using testing::in_every_mode;
+using testing::kInf;
+using testing::kNan;
+using Ints = std::vector<std::int64_t>;
+
+/// Values of a dtype with many equal ones, its extremes, and for floats NaN, infinities and both zeros.
+Tensor values(DType dtype, const Shape& shape, std::uint64_t seed = 1) {
+  std::uint64_t state = seed * 977;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(shape.numel() * size_of(dtype)) + 1);
+  dispatch(dtype, [&]<class T>() {
+    for (std::int64_t i = 0; i < shape.numel(); ++i) {
+      state = state * 6364136223846793005ull + 1442695040888963407ull;
+      const std::uint64_t r = state >> 33;
+      T v;
+      if constexpr (is_float(dtype_of<T>)) {
+        const float special[] = {kNan, kInf, -kInf, 0.0f, -0.0f};
+        v = T(r % 16 < 5 ? special[r % 16] : static_cast<float>(static_cast<int>(r % 2000) - 1000) / 8);
+      } else if constexpr (std::is_same_v<T, bool>) {
+        v = r & 1;
+      } else {
+        v = r % 8 == 0   ? std::numeric_limits<T>::min()
+            : r % 8 == 1 ? std::numeric_limits<T>::max()
+                         : static_cast<T>(static_cast<int>(r % 100) - 50);
+      }
+      std::memcpy(bytes.data() + i * size_of(dtype), &v, sizeof(T));
+    }
+  });
+  return Tensor::copy_of(bytes.data(), shape, dtype);
+}
+
+/// Bits of a tensor; NaN all alike.
+std::vector<std::byte> bits_of(const Tensor& t) {
+  std::vector<std::byte> out(static_cast<std::size_t>(t.numel() * size_of(t.dtype())));
+  if (!is_float(t.dtype())) {
+    t.copy_to(out.data(), t.dtype());
+    return out;
+  }
+  const Tensor plain = where(isnan(t), 12345.0, t);
+  plain.copy_to(out.data(), t.dtype());
+  return out;
+}
+
+/// f under each mode gives the bits that the interpreter gives.
+template <class F>
+void expect_modes_agree(F f, const std::string& what) {
+  std::vector<std::byte> want;
+  {
+    const testing::ModeScope scope(Mode::Interpret);
+    want = bits_of(f());
+  }
+  for (Mode mode : {Mode::Lazy, Mode::Eager}) {
+    const testing::ModeScope scope(mode);
+    ASSERT_EQ(bits_of(f()), want) << what;
+  }
+}
+
+TEST(Sort, OrdersNumbersNanLast) {
+  in_every_mode([] {
+    const Tensor x = Tensor({3.0f, kNan, -1.0f, kInf, -kInf, 3.0f, 0.0f});
+    expect_equal<float>(sort(x), {-kInf, -1, 0, 3, 3, kInf, kNan});
+    expect_equal<float>(sort(x, 0, true), {kNan, kInf, 3, 3, 0, -1, -kInf});
+    expect_equal<std::int64_t>(argsort(x), {4, 2, 6, 0, 5, 3, 1});
+    expect_equal<std::int64_t>(argsort(x, 0, true), {1, 3, 0, 5, 6, 2, 4});
+  });
+}
+
+TEST(Sort, EqualElementsKeepTheirOrder) {
+  in_every_mode([] {
+    const Tensor zeros_mixed = Tensor({0.0f, -0.0f, 0.0f, -0.0f});
+    expect_equal<std::int64_t>(argsort(zeros_mixed), {0, 1, 2, 3});
+    expect_equal<std::int64_t>(argsort(zeros_mixed, 0, true), {0, 1, 2, 3});
+    expect_equal<float>(sort(zeros_mixed), {-0.0f, -0.0f, 0.0f, 0.0f});
+    expect_equal<std::int64_t>(argsort(Tensor({true, false, true, false}), 0, true), {0, 2, 1, 3});
+  });
+}
+
+TEST(Sort, AgreesWithTheOracleOnEveryDtypeAxisAndLayout) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const DType dtype = static_cast<DType>(d);
+    for (bool descending : {false, true})
+      for (int axis : {0, 1, 2}) {
+        const auto what = cat(name(dtype), " axis ", axis, descending ? " descending" : "");
+        expect_modes_agree([&] { return sort(values(dtype, {5, 41, 3}), axis, descending); }, what);
+        expect_modes_agree([&] { return argsort(values(dtype, {5, 41, 3}), axis, descending); }, what);
+      }
+    const auto view = [&] { return values(dtype, {90, 7})(range(none, none, -2), range(1, none, 2)).T(); };
+    expect_modes_agree([&] { return sort(view()); }, "a view");
+    expect_modes_agree([&] { return argsort(view(), 0); }, "a view");
+    expect_modes_agree([&] { return sort(broadcast_to(values(dtype, {4, 1}), {4, 9})); }, "a broadcast");
+  }
+}
+
+TEST(Sort, LongRowsAgreeWithTheOracle) {
+  for (DType dtype : {DType::UInt8, DType::Int16, DType::Float16, DType::Float32, DType::Int64, DType::Float64}) {
+    expect_modes_agree([&] { return sort(values(dtype, {200003})); }, std::string(name(dtype)));
+    expect_modes_agree([&] { return argsort(values(dtype, {200003}), 0, true); }, std::string(name(dtype)));
+    expect_modes_agree([&] { return sort(values(dtype, {3, 3001})); }, std::string(name(dtype)));
+    expect_modes_agree([&] { return topk(values(dtype, {2, 5000}), 17).indices; }, std::string(name(dtype)));
+  }
+}
+
+TEST(Sort, EmptyAndShortAxes) {
+  in_every_mode([] {
+    EXPECT_EQ(sort(zeros({3, 0})).shape().str(), "(3, 0)");
+    EXPECT_EQ(argsort(zeros({0, 3}), 1).shape().str(), "(0, 3)");
+    expect_equal<float>(sort(Tensor({2.0f})), {2});
+    expect_equal<float>(sort(counting({4, 1}), 1), {4, 1}, {0, 1, 2, 3});
+  });
+}
+
+TEST(Sort, IsOneStepAndNeighboursFuseUpToIt) {
+  const Tensor x = test::data({1000});
+  const auto counted = test::count([&] { (sort(exp(x) * 2) + 1).eval(); });
+  EXPECT_EQ(counted.launches, 2u);
+  EXPECT_EQ(counted.library_calls, 1u);
+  const auto again = test::count([&] { (sort(exp(x) * 2) + 1).eval(); });
+  EXPECT_EQ(again.plan_misses, 0u);
+}
+
+TEST(TopK, GivesTheFirstKAndTheirPositions) {
+  in_every_mode([] {
+    const Tensor x = Tensor::from(std::vector<float>{3, 1, 2, 9, 7, 9}, {2, 3});
+    const TopK most = topk(x, 2), least = topk(x, 1, 0, false);
+    expect_equal<float>(most.values, {2, 2}, {3, 2, 9, 9});
+    expect_equal<std::int64_t>(most.indices, {2, 2}, {0, 2, 0, 2});
+    expect_equal<float>(least.values, {1, 3}, {3, 1, 2});
+    expect_equal<std::int64_t>(least.indices, {1, 3}, {0, 0, 0});
+    EXPECT_EQ(topk(x, 0).values.shape().str(), "(2, 0)");
+  });
+}
+
+TEST(SearchSorted, FindsPlacesOnBothSides) {
+  in_every_mode([] {
+    const Tensor edges = Tensor({1.0f, 2.0f, 2.0f, 5.0f});
+    const Tensor v = Tensor::from(std::vector<float>{0, 1, 2, 3, 5, 6, kNan, -kInf}, {2, 4});
+    expect_equal<std::int64_t>(searchsorted(edges, v), {2, 4}, {0, 0, 1, 3, 3, 4, 4, 0});
+    expect_equal<std::int64_t>(searchsorted(edges, v, true), {2, 4}, {0, 1, 3, 3, 4, 4, 4, 0});
+    expect_equal<std::int64_t>(searchsorted(zeros({0}), Tensor({1.0f})), {0});
+    // Dtypes promote: 2 in int32 stands among floats.
+    expect_equal<std::int64_t>(searchsorted(edges, Tensor({2}), true), {3});
+  });
+}
+
+TEST(SearchSorted, AgreesWithTheOracleOnEveryDtype) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const DType dtype = static_cast<DType>(d);
+    for (bool right : {false, true})
+      expect_modes_agree([&] { return searchsorted(sort(values(dtype, {57})), values(dtype, {6, 11}, 5).T(), right); },
+                         std::string(name(dtype)));
+  }
+}
+
+TEST(NonZero, GivesCoordinatesInOrder) {
+  in_every_mode([] {
+    const Tensor x = Tensor::from(std::vector<float>{0, 1, 0, kNan, 0, -2}, {2, 3});
+    const std::vector<Tensor> at = nonzero(x);
+    ASSERT_EQ(at.size(), 2u);
+    expect_equal<std::int64_t>(at[0], {0, 1, 1});
+    expect_equal<std::int64_t>(at[1], {1, 0, 2});
+    EXPECT_EQ(nonzero(zeros({4}))[0].numel(), 0);
+    EXPECT_EQ(nonzero(zeros({0, 4}))[1].numel(), 0);
+  });
+}
+
+TEST(NonZero, FindsAllOfALongMask) {
+  const std::int64_t n = 300001;
+  const Tensor mask = arange(n) % 7 == 3;
+  const Ints at = nonzero(mask)[0].to_vector<std::int64_t>();
+  ASSERT_EQ(at.size(), static_cast<std::size_t>((n - 4) / 7 + 1));
+  for (std::size_t i = 0; i < at.size(); ++i) ASSERT_EQ(at[i], static_cast<std::int64_t>(7 * i + 3));
+}
+
+TEST(Compress, SelectsWhereTheMaskIsTrue) {
+  in_every_mode([] {
+    const Tensor x = counting({3, 2});
+    expect_equal<float>(compress(x, x > 2), {3, 4, 5});
+    expect_equal<float>(compress(x, Tensor({true, false, true})), {2, 2}, {0, 1, 4, 5});
+    expect_equal<float>(compress(x, Tensor({false, false, false})), {0, 2}, {});
+    expect_equal<float>(compress(x, Tensor(true)), {1, 3, 2}, {0, 1, 2, 3, 4, 5});
+    EXPECT_EQ(compress(zeros({0, 3}), zeros({0}, DType::Bool)).shape().str(), "(0, 3)");
+  });
+}
+
+TEST(Compress, EvaluatesTheMaskAlone) {
+  const Tensor x = exp(test::data({100}));
+  const Tensor chosen = compress(x, test::data({100}) > 0);
+  EXPECT_FALSE(x.evaluated());
+  EXPECT_FALSE(chosen.evaluated());
+}
+
+TEST(Unique, GivesValuesPlacesAndCounts) {
+  in_every_mode([] {
+    const Tensor x = Tensor::from(std::vector<int>{3, 1, 3, 2, 1, 3}, {2, 3});
+    const Unique u = unique_all(x);
+    expect_equal<int>(u.values, {1, 2, 3});
+    expect_equal<std::int64_t>(u.indices, {1, 3, 0});
+    expect_equal<std::int64_t>(u.inverse, {2, 3}, {2, 0, 2, 1, 0, 2});
+    expect_equal<std::int64_t>(u.counts, {2, 1, 3});
+    expect_equal<int>(unique(x), {1, 2, 3});
+    expect_equal<float>(unique(Tensor({kNan, 1.0f, kNan, 0.0f, -0.0f})), {0, 1, kNan, kNan});
+    expect_equal<bool>(unique(Tensor({true, true})), {true});
+    const Unique none = unique_all(zeros({0, 2}));
+    EXPECT_EQ(none.values.shape().str(), "(0,)");
+    EXPECT_EQ(none.inverse.shape().str(), "(0, 2)");
+    EXPECT_EQ(none.counts.numel(), 0);
+  });
+}
+
+TEST(Sort, ErrorsSayWhatIsWrong) {
+  const Tensor x = zeros({2, 3});
+  expect_user_error([&] { sort(x, 2); }, "[sort] axis 2 is out of range for shape (2, 3)");
+  expect_user_error([&] { argsort(Tensor(1.0f)); }, "[argsort] axis -1 is out of range for shape ()");
+  expect_user_error([&] { topk(x, 4); }, "[topk] 4 elements along axis -1 of float32 (2, 3)");
+  expect_user_error([&] { topk(x, -1); }, "[topk] -1 elements along axis -1 of float32 (2, 3)");
+  expect_user_error([&] { searchsorted(x, x); }, "[searchsorted] searches one axis, got float32 (2, 3)");
+  expect_user_error([&] { nonzero(Tensor(1.0f)); }, "[nonzero] needs an axis, got float32 ()");
+  expect_user_error([&] { compress(x, x); }, "[compress] needs a bool mask over leading axes: x float32 (2, 3), mask float32 (2, 3)");
+  expect_user_error([&] { compress(x, Tensor({true})); }, "[compress] needs a bool mask over leading axes: x float32 (2, 3), mask bool (1,)");
+  expect_user_error([&] { sort(Tensor{}); }, "[sort] an operand is an empty Tensor");
+}
+
+}  // namespace
+}  // namespace kiln
