@@ -85,7 +85,13 @@ KILN_COMPOUND(>>=, bitwise_right_shift)
 inline Tensor operator-(TensorArg x) { return negative(*x.tensor, x.loc); }
 inline Tensor operator+(TensorArg x) { return positive(*x.tensor, x.loc); }
 inline Tensor operator~(TensorArg x) { return bitwise_invert(*x.tensor, x.loc); }
-inline Tensor operator!(TensorArg x) { return logical_not(*x.tensor, x.loc); }
+// A tensor converts to bool where C++ asks for one. These take tensors exactly, so that !x, true && x stay elementwise;
+// having no place for the caller's line, they are recorded without one.
+inline Tensor operator!(const Tensor& x) { return logical_not(x, SourceLocation()); }
+inline Tensor operator&&(bool x, const Tensor& y) { return logical_and(x, y, SourceLocation()); }
+inline Tensor operator&&(const Tensor& x, bool y) { return logical_and(x, {y, SourceLocation()}); }
+inline Tensor operator||(bool x, const Tensor& y) { return logical_or(x, y, SourceLocation()); }
+inline Tensor operator||(const Tensor& x, bool y) { return logical_or(x, {y, SourceLocation()}); }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Creation. No memory is written for these: they are expressions of the index, and fuse with what reads them.

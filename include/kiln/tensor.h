@@ -185,6 +185,9 @@ class Tensor {
   }
 
   bool valid() const noexcept { return node_ != nullptr; }
+  /// Whether the single element is not 0: for `if (any(a != b))`. Evaluates. UserError for any other count, as in
+  /// `if (a == b)` of whole tensors.
+  explicit operator bool() const;
   Shape shape() const;
   int rank() const;
   std::int64_t dim(int axis) const;  ///< extent of an axis; negative counts from the back

@@ -4,6 +4,7 @@
 // right. Inputs dropped by publishing are released after the lock: freeing memory may run a user's deleter.
 #include "api/evaluate.h"
 
+#include "api/long_trace.h"
 #include "ir/interpret.h"
 #include "runtime/background.h"
 #include "runtime/check_values.h"
@@ -226,11 +227,18 @@ void run(Device device, ir::TraceGuard& guard, Workspace& w) {
 namespace {
 
 /// Returns what the compiler said when a kernel could not be made, else nothing.
-std::string evaluate(std::span<ir::Node* const> roots, Device device, bool interpreted) {
+std::string evaluate(std::span<ir::Node* const> roots, Device device, bool interpreted, bool merge_scalars) {
   WorkspaceLease w;
+  w->walk.merge_scalars = merge_scalars;
   ir::TraceGuard guard;
   std::string failure;
   if (!walk_roots(roots, device, guard, *w)) return failure;
+  if (merge_scalars && w->walk.nodes.size() >= kLongTrace) {  // else this is a part already
+    guard.unlock();
+    compute_repeats(roots);
+    guard.relock();
+    if (!walk_roots(roots, device, guard, *w)) return failure;  // others may have changed the trace meanwhile
+  }
   runtime::count(Counter::Evaluations);
   try {
     if (interpreted)
@@ -249,32 +257,37 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
 
 namespace {
 
-void evaluate_on(Device device, std::span<ir::Node* const> roots) {
-  std::string failure = evaluate(roots, device, config().mode == Mode::Interpret);
+void evaluate_on(Device device, std::span<ir::Node* const> roots, bool merge_scalars) {
+  std::string failure = evaluate(roots, device, config().mode == Mode::Interpret, merge_scalars);
   if (failure.empty()) return;
   runtime::count(Counter::Fallbacks);
   if (device.kind == Device::Kind::Cuda) {
     warn(cat(failure, "; running it on the CPU"));
     device = Device::cpu();
-    failure = evaluate(roots, device, false);
+    failure = evaluate(roots, device, false, merge_scalars);
     if (failure.empty()) return;
   }
   warn(cat(failure, "; interpreting it"));
-  evaluate(roots, device, true);
+  evaluate(roots, device, true, merge_scalars);
+}
+
+void evaluate(std::span<ir::Node* const> roots, bool merge_scalars) {
+  const auto device = [](int code) { return code == ir::kAnyDevice ? runtime::default_device() : ir::device_of(code); };
+  const std::uint16_t first = roots.front()->device;
+  const bool one_device = std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
+  if (one_device) [[likely]] return evaluate_on(device(first), roots, merge_scalars);
+  for (int code = 0; code < 2 + ir::kMaxCudaDevices; ++code) {
+    std::vector<ir::Node*> there;
+    std::copy_if(roots.begin(), roots.end(), std::back_inserter(there), [&](const ir::Node* r) { return r->device == code; });
+    if (!there.empty()) evaluate_on(device(code), there, merge_scalars);
+  }
 }
 
 }  // namespace
 
-void evaluate(std::span<ir::Node* const> roots) {
-  const std::uint16_t first = roots.front()->device;
-  const bool one_device = std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
-  if (one_device) [[likely]] return evaluate_on(first == ir::kAnyDevice ? runtime::default_device() : ir::device_of(first), roots);
-  for (int code = 0; code < 2 + ir::kMaxCudaDevices; ++code) {
-    std::vector<ir::Node*> there;
-    std::copy_if(roots.begin(), roots.end(), std::back_inserter(there), [&](const ir::Node* r) { return r->device == code; });
-    if (!there.empty()) evaluate_on(code == ir::kAnyDevice ? runtime::default_device() : ir::device_of(code), there);
-  }
-}
+void evaluate(std::span<ir::Node* const> roots) { evaluate(roots, true); }
+
+void evaluate_part(std::span<ir::Node* const> roots) { evaluate(roots, false); }
 
 }  // namespace kiln::api
 

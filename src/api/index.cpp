@@ -1,6 +1,7 @@
 // Basic indexing and its functional counterpart, slice update: a Slice list becomes starts and steps an axis.
 #include "api/record.h"
 #include "support/check.h"
+#include "support/log.h"
 
 #include <algorithm>
 
@@ -106,10 +107,33 @@ Tensor Tensor::index(std::span<const Slice> slices, SourceLocation loc) const {
   return api::finish(api::reshape_node(part.get(), box.result, loc));
 }
 
+namespace {
+
+/// Says once a line that it writes single elements in a loop.
+void notice_element_writes(const ir::Node* x, const Box& box, SourceLocation loc) {
+  constexpr int kMany = 256;
+  constexpr std::int64_t kSmall = 64;
+  struct Line {
+    SourceLocation loc;
+    int writes = 0;
+  };
+  thread_local Line last;
+  if (box.dims.numel() != 1 || x->numel <= kSmall) return;
+  if (loc.line() != last.loc.line() || loc.file_name() != last.loc.file_name()) last = {loc, 0};
+  if (++last.writes != kMany) return;
+  const std::string line = cat(loc.file_name(), ":", loc.line());
+  warn_once("element writes " + line,
+            cat(line, " writes single elements of a ", api::describe(x), " in a loop: each write is a new value of the "
+                "whole tensor. Write into a std::vector and make a tensor of it, or write slices"));
+}
+
+}  // namespace
+
 Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operand& value) {
   ir::Node* const node = api::checked("slice_update", x);
   const SourceLocation loc = value.loc;
   const Box box = resolve("slice_update", node, slices);
+  notice_element_writes(node, box, loc);
   const NodeRef given = value.tensor
                             ? api::cast_node(api::checked("slice_update", *value.tensor), node->dtype, loc)
                             : api::scalar_node(value.scalar, node->dtype, loc);

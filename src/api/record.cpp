@@ -1,6 +1,8 @@
 #include "api/record.h"
 
 #include "api/evaluate.h"
+#include "api/long_trace.h"
+#include "ir/recorded.h"
 #include "ir/reference.h"
 #include "runtime/device_memory.h"
 #include "support/check.h"
@@ -319,6 +321,7 @@ Tensor finish(ir::NodeRef node) {
     ir::Node* const root = node.get();
     evaluate({&root, 1});
   }
+  if (ir::recorded.full()) [[unlikely]] bound_recording(*node);
   return Tensor::adopt(node.take());
 }
 

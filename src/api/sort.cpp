@@ -30,7 +30,8 @@ Tensor ordered(std::string_view name, Op op, const Tensor& x, int axis, bool des
 Tensor true_positions(const Tensor& mask, SourceLocation loc) {
   const auto* const bytes = static_cast<const std::uint8_t*>(mask.data());
   const runtime::Positions found = runtime::nonzero_positions(bytes, mask.numel());
-  return Tensor::adopt(ir::new_leaf(found.buffer, DType::Int64, Shape{found.count}, 0, nullptr, loc));
+  const Tensor positions = Tensor::adopt(ir::new_leaf(found.buffer, DType::Int64, Shape{found.count}, 0, nullptr, loc));
+  return positions.to(mask.device());
 }
 
 Tensor flattened(const Tensor& x, SourceLocation loc) { return reshape(x, {x.numel()}, loc); }

@@ -204,6 +204,12 @@ Device Tensor::device() const {
   return node->device == ir::kAnyDevice ? runtime::default_device() : ir::device_of(node->device);
 }
 
+Tensor::operator bool() const {
+  if (const ir::Node* node = api::checked("bool", *this); node->numel != 1)
+    throw UserError(cat("[bool] ", api::describe(node), " has no single truth value: use all(...) or any(...)"));
+  return item<bool>();
+}
+
 const Tensor& Tensor::eval() const { return computed(*this, "eval"), *this; }
 bool Tensor::evaluated() const {
   // Another thread may be making this node a leaf: the op is the one field read without the trace locks.

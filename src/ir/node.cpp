@@ -5,9 +5,13 @@
 // any length is freed without recursion.
 #include "ir/node.h"
 
+#include "ir/recorded.h"
 #include "ir/trace_locks.h"
 #include "support/check.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -18,11 +22,15 @@ namespace {
 
 constexpr std::size_t kSlabNodes = 512;
 
+/// A free slot keeps refs, which is 0 then, where a node has it: the log of recorded nodes looks there.
 union Slot {
-  Slot* next;
+  struct {
+    std::byte head[64];
+    Slot* next;
+  };
   alignas(64) std::byte bytes[sizeof(Node)];
 };
-static_assert(sizeof(Node) == 128);
+static_assert(sizeof(Node) == 128 && offsetof(Node, refs) == 0 && sizeof(Slot) == sizeof(Node));
 
 /// Free slots of threads that have ended.
 struct Orphans {
@@ -45,6 +53,11 @@ struct FreeList {
     orphans().head = std::exchange(head, nullptr);
   }
 };
+/// Frees the thread's log of recorded nodes.
+struct LogEnd {
+  ~LogEnd() { std::free(std::exchange(recorded, {}).begin); }
+};
+thread_local LogEnd log_end;
 constinit thread_local FreeList free_list;
 
 [[gnu::noinline]] void refill() {
@@ -61,6 +74,20 @@ constinit thread_local FreeList free_list;
   free_list.head = slab;
 }
 
+/// Room for more nodes than before, at least so many that reading the log costs little a node.
+[[gnu::noinline]] void grow_log() {
+  constexpr std::size_t kFirst = 2 * kRecordedLimit;
+  (void)log_end;
+  const auto used = static_cast<std::size_t>(recorded.next - recorded.begin);
+  const std::size_t room = std::max(kFirst, 2 * used);
+  auto** memory = static_cast<Node**>(std::realloc(recorded.begin, room * sizeof(Node*)));
+  if (!memory) throw std::bad_alloc();
+  recorded.limit = memory + (recorded.begin && recorded.limit ? recorded.limit - recorded.begin : kRecordedLimit);
+  recorded.begin = memory;
+  recorded.next = memory + used;
+  recorded.end = memory + room;
+}
+
 inline Node* take_slot() {
   if (!free_list.head) [[unlikely]] refill();
   Slot* slot = free_list.head;
@@ -69,20 +96,26 @@ inline Node* take_slot() {
 }
 
 inline void give_slot(Node* node) {
+  node->refs.store(0, std::memory_order_relaxed);
   auto* slot = reinterpret_cast<Slot*>(node);
   slot->next = free_list.head;
   free_list.head = slot;
 }
 
 inline void init(Node* node, Op op, DType dtype, int rank, SourceLocation loc) {
-  node->refs.store(1, std::memory_order_relaxed);
+  node->home = current_trace() & 0xfff;
+  node->device = kAnyDevice;
+  node->refs.store(1, std::memory_order_release);  // after home: see pending_nodes
+  if (op != Op::leaf) {
+    if (recorded.next == recorded.end) [[unlikely]] grow_log();
+    *recorded.next++ = node;
+    ++recorded.alive;
+  }
   node->op = op;
   node->dtype = dtype;
   node->rank = static_cast<std::uint8_t>(rank);
   node->n_in = 0;
   node->n_attrs = 0;
-  node->home = current_trace() & 0xfff;
-  node->device = kAnyDevice;
   node->mark = 0;
   node->in[0] = node->in[1] = node->in[2] = nullptr;
   node->imm = 0;
@@ -97,6 +130,13 @@ inline bool drop(std::atomic<std::uint32_t>& refs) {
   return refs.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
+/// The same for a node. One that another thread recorded is dropped by counting: its thread may be about to retain it
+/// (pending_nodes), which an unchanged count would not tell.
+inline bool drop(Node* node) {
+  if (node->refs.load(std::memory_order_acquire) == 1 && node->home == current_trace_id) return true;
+  return node->refs.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
 [[gnu::noinline]] void destroy(Node* first) {
   // Nodes to destroy are linked through imm, which a dying node no longer needs.
   Node* stack = first;
@@ -108,9 +148,10 @@ inline bool drop(std::atomic<std::uint32_t>& refs) {
       if (node->buffer) release(node->buffer);
       std::free(node->strides);
     } else {
+      if (node->home == current_trace_id) recorded.settle();
       for (int i = 0; i < node->n_in; ++i) {
         Node* in = node->in[i];
-        if (in && drop(in->refs)) {
+        if (in && drop(in)) {
           in->imm = reinterpret_cast<std::uint64_t>(stack);
           stack = in;
         }
@@ -127,7 +168,7 @@ inline bool drop(std::atomic<std::uint32_t>& refs) {
 void retain(Node* node) noexcept { node->refs.fetch_add(1, std::memory_order_relaxed); }
 
 void release(Node* node) noexcept {
-  if (drop(node->refs)) destroy(node);
+  if (drop(node)) destroy(node);
 }
 
 void retain(Buffer* buffer) noexcept { buffer->refs.fetch_add(1, std::memory_order_relaxed); }
@@ -205,15 +246,80 @@ void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int
                  std::vector<Node*>& dropped) {
   for (int i = 0; i < node->n_in; ++i)
     if (node->in[i]) dropped.push_back(node->in[i]);
+  if (node->home == current_trace_id) recorded.settle();
   show(node, buffer, offset, strides);
 }
 
 Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,
                const std::int64_t* strides, SourceLocation loc) {
+  recorded.leaf_bytes += buffer->bytes;
+  if (recorded.leaf_bytes >= kLeafBytesLimit) recorded.limit = nullptr;
   Node* node = new_node(Op::leaf, dtype, dims, loc);
   node->device = device_code(buffer->device);
   show(node, buffer, offset, strides);
   return node;
+}
+
+// ---- the log of recorded nodes ------------------------------------------------------------------------------------
+
+constinit thread_local RecordLog recorded;
+
+namespace {
+
+/// Who recorded the node in a slot. Another thread may be writing a node of its own there: 16 bits that are read at once,
+/// and believed only while a reference is held.
+[[gnu::noinline, gnu::no_sanitize_thread]] std::uint16_t home_of(const Node* slot) { return slot->home; }
+
+/// Takes a reference to the node in a slot if it is alive and the calling thread recorded it.
+bool retain_own(Node* slot) {
+  const std::uint16_t own = current_trace();
+  if (home_of(slot) != own) return false;
+  std::uint32_t refs = slot->refs.load(std::memory_order_relaxed);
+  do {
+    if (refs == 0) return false;
+  } while (!slot->refs.compare_exchange_weak(refs, refs + 1, std::memory_order_acquire, std::memory_order_relaxed));
+  if (home_of(slot) == own) return true;
+  release(slot);  // freed and taken by another thread between the two looks
+  return false;
+}
+
+}  // namespace
+
+namespace {
+
+/// The slots in the log, each once, by its latest entry, newest first. A slot that is freed and recorded into again
+/// stands there many times (most of a loop that evaluates), and looking at the slot costs more than at this table.
+void distinct_slots(std::vector<Node*>& slots) {
+  std::vector<Node*> seen(std::bit_ceil(2 * recorded.size() + 1), nullptr);
+  const std::size_t mask = seen.size() - 1;
+  for (Node** p = recorded.next; p-- != recorded.begin;) {
+    std::size_t at = (reinterpret_cast<std::uintptr_t>(*p) / sizeof(Node) * 0x9e3779b97f4a7c15u >> 20) & mask;
+    while (seen[at] && seen[at] != *p) at = (at + 1) & mask;
+    if (seen[at]) continue;
+    seen[at] = *p;
+    slots.push_back(*p);
+  }
+}
+
+}  // namespace
+
+void pending_nodes(std::vector<Node*>& nodes) {
+  std::vector<Node*> slots;
+  distinct_slots(slots);
+  nodes.clear();
+  for (std::size_t i = slots.size(); i-- > 0;) {
+    Node* const n = slots[i];
+    if (!retain_own(n)) continue;
+    if (n->op == Op::leaf) {
+      release(n);
+      continue;
+    }
+    n->mark = static_cast<std::uint32_t>(nodes.size());
+    nodes.push_back(n);
+  }
+  std::copy(nodes.begin(), nodes.end(), recorded.begin);
+  recorded.next = recorded.begin + nodes.size();
+  recorded.alive = nodes.size();
 }
 
 }  // namespace kiln::ir

@@ -39,6 +39,8 @@ std::uint16_t assign_trace() {
   return current_trace_id;
 }
 
+bool trace_ids_reused() { return next_trace.load(std::memory_order_relaxed) > 4095; }
+
 void lock_all_traces() {
   for (SpinLock& l : locks) l.lock();
 }

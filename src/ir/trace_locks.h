@@ -11,6 +11,8 @@ namespace kiln::ir {
 /// Identity of the calling thread's trace (threads beyond 4,095 share one).
 extern constinit thread_local std::uint16_t current_trace_id;
 std::uint16_t assign_trace();
+/// Whether two threads may have had one identity.
+bool trace_ids_reused();
 inline std::uint16_t current_trace() {
   const std::uint16_t id = current_trace_id;
   return id ? id : assign_trace();

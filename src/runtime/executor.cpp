@@ -162,6 +162,7 @@ class Run {
     call.descending = s.descending;
     call.positions = s.positions;
     call.out = address(s.out);
+    if (plan_.device.kind == Device::Kind::Cuda) return sort_on_gpu(call, plan_.device.index);
     ir::Buffer* workspace = allocate(cpu::sort_workspace_bytes(call));
     cpu::sort(call, workspace->data);
     ir::release(workspace);
@@ -179,6 +180,7 @@ class Run {
     call.values = array(s.values);
     call.right = s.right;
     call.out = address(s.out);
+    if (plan_.device.kind == Device::Kind::Cuda) return search_on_gpu(call, plan_.device.index);
     cpu::search(call);
     if (config().debug >= 2)
       log_library("searchsorted", s.dtype, s.values.dims,

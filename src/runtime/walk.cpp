@@ -169,7 +169,7 @@ class Walker {
         line = &l;
         break;
       }
-    if (line)
+    if (line && w_.merge_scalars)
       for (std::uint32_t s : {line->last, line->first})
         if (w_.slots[s] == n->imm) {
           w_.slot_uses.push_back(s);

@@ -20,6 +20,7 @@ struct Walk {
   std::vector<std::uint32_t> slot_uses;  // the slot of each scalar operand met, in walk order
   std::vector<std::uint32_t> roots;      // positions of the requested nodes
   Hash128 key;
+  bool merge_scalars = true;             // before the walk: whether equal scalars of a line are one slot
 
   bool held(std::uint32_t i) const { return nodes[i]->refs.load(std::memory_order_relaxed) > uses[i]; }
 
