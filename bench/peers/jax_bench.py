@@ -1,4 +1,4 @@
-"""The workloads through jax.jit on the CPU: prints JSON rows. Does nothing without jax."""
+"""The workloads through jax.jit: prints a JSON row a line. Does nothing without jax."""
 import os
 import sys
 import time
@@ -6,40 +6,74 @@ import time
 import workloads
 
 
-def run(chosen, threads):
+def run(chosen, options):
+    os.environ.setdefault("JAX_PLATFORMS", options.device)
     import jax
     import jax.numpy as jnp
     import numpy
 
+    gpu = options.device == "cuda"
+
     class Ops:
         tanh, abs, exp, sqrt, log, minimum = jnp.tanh, jnp.abs, jnp.exp, jnp.sqrt, jnp.log, jnp.minimum
-        sigmoid, relu, erf = jax.nn.sigmoid, jax.nn.relu, jax.scipy.special.erf
+        sigmoid, relu, silu, erf, rsqrt = jax.nn.sigmoid, jax.nn.relu, jax.nn.silu, jax.scipy.special.erf, jax.lax.rsqrt
         max = staticmethod(lambda x: jnp.max(x, -1, keepdims=True))
         sum = staticmethod(lambda x: jnp.sum(x, -1, keepdims=True))
         mean = staticmethod(lambda x: jnp.mean(x, -1, keepdims=True))
         var = staticmethod(lambda x: jnp.var(x, -1, keepdims=True))
         sum_all = staticmethod(jnp.sum)
         gelu = staticmethod(lambda x: jax.nn.gelu(x, approximate=False))
+        f32 = staticmethod(lambda x: x.astype(jnp.float32))
+        bf16 = staticmethod(lambda x: x.astype(jnp.bfloat16))
 
     random = numpy.random.default_rng(0)
-    rows = []
-    for name, inputs, function in chosen:
-        arguments = [jnp.asarray(random.uniform(low, high, shape).astype(numpy.float32)) for shape, low, high in inputs]
-        jitted = jax.jit(lambda *args: function(Ops, *args))
+    made = [0]
+
+    def make(shape, low, high, dtype="float32"):
+        if not gpu:
+            return jnp.asarray(random.uniform(low, high, shape).astype(numpy.float32))
+        made[0] += 1
+        return jax.random.uniform(jax.random.key(made[0]), shape, jnp.float32, low, high).astype(getattr(jnp, dtype))
+
+    def row_of(workload):
+        state = [make(*description) for description in workload.inputs]
+        function, carried = workload.function, workload.carried
+        jitted = jax.jit(lambda *args: function(Ops, *args), donate_argnums=tuple(range(carried)))
+
+        def call():
+            out = jitted(*state)
+            if carried:
+                state[:carried] = out
+            return out
+
+        def batch(n):
+            jax.block_until_ready(call())
+            begin = time.perf_counter()
+            for _ in range(n):
+                out = call()
+            jax.block_until_ready(out)
+            return (time.perf_counter() - begin) * 1e3
+
+        jax.block_until_ready(state)
         begin = time.perf_counter()
-        jax.block_until_ready(jitted(*arguments))
+        jax.block_until_ready(call())
         first = (time.perf_counter() - begin) * 1e3
-        rows.append({"workload": name, "mode": "jax.jit", "first_ms": first,
-                     **workloads.measure(lambda: jax.block_until_ready(jitted(*arguments)))})
-    return rows
+        times = workloads.measure_batches(batch) if gpu else workloads.measure(lambda: jax.block_until_ready(call()))
+        return {"workload": workload.name, "mode": "jax.jit", "first_ms": first, **times}
+
+    for workload in chosen:
+        if time.monotonic() > options.deadline:
+            break
+        try:
+            workloads.emit(row_of(workload))
+        except Exception as error:  # the others may still be measured
+            workloads.skipped("jax.jit", workload.name, error)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    try:
-        import jax  # noqa: F401
-    except ImportError:
-        print("[]")
+    import importlib.util
+
+    if importlib.util.find_spec("jax") is None:
         print("jax_bench.py: jax is not installed: skipped", file=sys.stderr)
         sys.exit(0)
     workloads.main(__doc__, run)

@@ -1,8 +1,11 @@
-"""What both peer programs run: the CPU workloads of `kiln bench`, by its names.
+"""What both peer programs run: the workloads of `kiln bench`, by its names.
 
-Each entry: name, inputs as (shape, low, high), and a function of a namespace `m` with the operations. The formulas are
-those of tools/kiln/workloads.cpp.
+Each entry: name, inputs as (shape, low, high) of float32 or (shape, low, high, "bfloat16"), and a function of a namespace
+`m` with the operations. The formulas are those of tools/kiln/workloads*.cpp. `carried`: so many of the first inputs are
+replaced by the results in a loop, so their memory may be given up.
 """
+import dataclasses
+import json
 import math
 import statistics
 import time
@@ -57,7 +60,52 @@ def chain(ops):
     return run
 
 
-WORKLOADS = [
+def softmax_bf16(m, x):
+    wide = m.f32(x)
+    e = m.exp(wide - m.max(wide))
+    return m.bf16(e / m.sum(e))
+
+
+def rmsnorm_residual(m, x, residual, weight):
+    h = m.f32(x) + m.f32(residual)
+    scale = m.rsqrt(m.mean(h * h) + 1e-5)
+    return m.bf16(h), m.bf16(h * scale * m.f32(weight))
+
+
+def swiglu(m, x, gate, up):
+    return m.silu(x @ gate) * (x @ up)
+
+
+def mlp4(m, x, *layers):
+    for i in range(4):
+        x = x @ layers[2 * i] + layers[2 * i + 1]
+        if i < 3:
+            x = m.relu(x)
+    return x
+
+
+GPT2_SMALL = [(50257, 768), (1024, 768)] + 12 * [
+    (768,), (768,), (768, 2304), (2304,), (768, 768), (768,), (768,), (768,), (768, 3072), (3072,), (3072, 768), (768,),
+] + [(768,), (768,)]
+
+
+def adamw(m, *tensors):
+    """148 values, means and squares, then gradients; the first three lists come out."""
+    n = len(GPT2_SMALL)
+    rate, decay, beta1, beta2, small, step = 1e-3, 0.01, 0.9, 0.999, 1e-8, 10
+    values, means, squares = [], [], []
+    for i in range(n):
+        value, mean, square, gradient = tensors[i], tensors[n + i], tensors[2 * n + i], tensors[3 * n + i]
+        mean = beta1 * mean + (1 - beta1) * gradient
+        square = beta2 * square + (1 - beta2) * (gradient * gradient)
+        update = (mean / (1 - beta1**step)) / (m.sqrt(square / (1 - beta2**step)) + small)
+        values.append(value * (1 - rate * decay) - rate * update)
+        means.append(mean)
+        squares.append(square)
+    return (*values, *means, *squares)
+
+
+CPU_WORKLOADS = [
     ("chain10_f32_16M", [((16 * MI,), -2, 2)] * 2, chain10),
     ("softmax_f32_16384x1024", [((16384, 1024), -8, 8)], softmax),
     ("layernorm_f32_16384x1024", [((16384, 1024), -2, 3), ((1024,), 0.5, 1.5), ((1024,), -1, 1)], layernorm),
@@ -67,6 +115,35 @@ WORKLOADS = [
     ("small_chain10_f32_1024", [((1024,), -2, 2)] * 2, chain10),
     ("small_scalar_chain_f32_16", [((16,), -1, 1)], scalar_chain),
 ] + [(f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)]
+
+BF16 = "bfloat16"
+GPU_WORKLOADS = [
+    ("chain10_f32_64M", [((64 * MI,), -2, 2)] * 2, chain10),
+    ("softmax_bf16_16384x4096", [((16384, 4096), -8, 8, BF16)], softmax_bf16),
+    ("rmsnorm_residual_bf16_16384x4096", [((16384, 4096), -2, 2, BF16)] * 2 + [((4096,), 0.5, 1.5, BF16)], rmsnorm_residual),
+    ("layernorm_f32_32768x2048", [((32768, 2048), -2, 3), ((2048,), 0.5, 1.5), ((2048,), -1, 1)], layernorm),
+    ("sum_all_f32_256M", [((256 * MI,), -1, 1)], sum_sq),
+    ("black_scholes_f32_32M", [((32 * MI,), 50, 150), ((32 * MI,), 50, 150), ((32 * MI,), 0.1, 2)], black_scholes),
+    ("linear_gelu_bf16_8192x4096x4096",
+     [((8192, 4096), -1, 1, BF16), ((4096, 4096), -0.03, 0.03, BF16), ((4096,), -1, 1, BF16)], linear_gelu),
+    ("swiglu_bf16_8192x4096x11008", [((8192, 4096), -1, 1, BF16)] + [((4096, 11008), -0.05, 0.05, BF16)] * 2, swiglu),
+    ("adamw_148tensors_124M_f32",
+     [(shape, low, high) for low, high in ((-0.1, 0.1), (-0.01, 0.01), (0, 1e-4), (-0.02, 0.02)) for shape in GPT2_SMALL],
+     adamw, 3 * len(GPT2_SMALL)),
+    ("small_chain10_f32_1024", [((1024,), -2, 2)] * 2, chain10),
+    ("small_mlp4_bf16_64x256",
+     [((64, 256), -1, 1, BF16)] + [((256, 256), -0.1, 0.1, BF16), ((256,), -0.1, 0.1, BF16)] * 4, mlp4),
+] + [(f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)] + [
+    (f"chain10_f32_{n}M", [((n * MI,), -2, 2)] * 2, chain10) for n in (1, 16)]
+
+
+@dataclasses.dataclass
+class Workload:
+    name: str
+    inputs: list
+    function: object
+    carried: int = 0
+    matrices = property(lambda self: any(word in self.name for word in ("linear", "swiglu", "mlp")))
 
 
 def measure(call):
@@ -83,22 +160,46 @@ def measure(call):
         for _ in range(repeat):
             call()
         samples.append((time.perf_counter() - begin) / repeat * 1e3)
+    return summary(samples)
+
+
+def summary(samples):
     return {"median_ms": statistics.median(samples), "min_ms": min(samples), "max_ms": max(samples), "runs": len(samples)}
 
 
+def measure_batches(batch):
+    """Of batch(n), the milliseconds that n calls enqueued back to back take, by call: nine batches of 20 ms."""
+    batch(3)
+    calls = max(1, min(4000, int(20 / max(batch(5) / 5, 1e-4))))
+    return summary([batch(calls) / calls for _ in range(9)])
+
+
+def emit(row):
+    """A line a row, at once: what was measured stands when a later one takes too long."""
+    print(json.dumps(row), flush=True)
+
+
+def skipped(what, name, error):
+    import sys
+
+    print(f"{name}: {what}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}", file=sys.stderr)
+
+
 def main(description, run):
-    """Parses the options both programs take and prints run(workloads, threads) as JSON."""
+    """Parses the options both programs take; run(workloads, options) emits rows."""
     import argparse
-    import json
     import os
     import re
 
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--filter", default=".*", help="regular expression over the names")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--quick", action="store_true", help="torch.compile's default mode and jax.jit alone")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which nothing more is begun")
     options = parser.parse_args()
+    options.deadline = time.monotonic() + options.limit
     allowed = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, allowed[: options.threads])  # jax takes what the affinity mask gives
-    chosen = [w for w in WORKLOADS if re.search(options.filter, w[0])]
-    rows = run(chosen, options.threads)
-    print(json.dumps(rows, indent=1))
+    listed = [Workload(*entry) for entry in (CPU_WORKLOADS if options.device == "cpu" else GPU_WORKLOADS)]
+    run([w for w in listed if re.search(options.filter, w.name)], options)
