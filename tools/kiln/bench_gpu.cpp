@@ -190,8 +190,8 @@ class GpuBench final : public BenchDevice {
   void measure_products() {
     constexpr std::int64_t n = 8192;
     if (!a_.valid()) {
-      a_ = astype(uniform({n, n}, -1, 1, 1), DType::BFloat16).eval();
-      b_ = astype(uniform({n, n}, -1, 1, 2), DType::BFloat16).eval();
+      a_ = uniform({n, n}, -1, 1, 1, DType::BFloat16);
+      b_ = uniform({n, n}, -1, 1, 2, DType::BFloat16);
     }
     const auto product = [&] { matmul(a_, b_).eval(); };
     tflops_ = std::max(tflops_, 2.0 * n * n * n / time_on_stream(stream_, product, kBatchMs).median * 1e-9);

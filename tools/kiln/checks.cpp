@@ -8,11 +8,14 @@
 
 namespace kiln::tool {
 
-Tensor uniform(const Shape& shape, double low, double high, std::uint32_t seed) {
-  static auto* const staging = new std::vector<float>;  // kept: fresh pages cost more than the numbers
+namespace {
+
+template <class T>
+Tensor uniform_of(const Shape& shape, double low, double high, std::uint32_t seed) {
+  static auto* const staging = new std::vector<T>;  // kept: fresh pages cost more than the numbers
   const std::int64_t n = shape.numel();
   if (static_cast<std::int64_t>(staging->size()) < n) staging->resize(static_cast<std::size_t>(n));
-  float* const out = staging->data();
+  T* const out = staging->data();
   const double scale = (high - low) / 16777216.0;
   cpu::parallel_for(n, 4096, [=](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -23,7 +26,13 @@ Tensor uniform(const Shape& shape, double low, double high, std::uint32_t seed) 
       out[i] = static_cast<float>(low + scale * (h >> 8));
     }
   });
-  return Tensor::from(std::span<const float>(out, static_cast<std::size_t>(n)), shape);
+  return Tensor::from(std::span<const T>(out, static_cast<std::size_t>(n)), shape);
+}
+
+}  // namespace
+
+Tensor uniform(const Shape& shape, double low, double high, std::uint32_t seed, DType dtype) {
+  return dtype == DType::BFloat16 ? uniform_of<bfloat16>(shape, low, high, seed) : uniform_of<float>(shape, low, high, seed);
 }
 
 double greatest(std::int64_t n, const Expected& f) {

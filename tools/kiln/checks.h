@@ -9,8 +9,9 @@
 
 namespace kiln::tool {
 
-/// `shape` float32 numbers, evenly spread over [low, high), the same in every run; on config().device.
-Tensor uniform(const Shape& shape, double low, double high, std::uint32_t seed);
+/// `shape` numbers, float32 or bfloat16, evenly spread over [low, high), the same in every run. Made on the host, so that no
+/// kernel under test makes them, and put on config().device.
+Tensor uniform(const Shape& shape, double low, double high, std::uint32_t seed, DType dtype = DType::Float32);
 
 /// A tensor's elements in host memory, row-major, as float64. float32 and bfloat16.
 class Values {

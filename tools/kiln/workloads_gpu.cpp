@@ -16,9 +16,8 @@ constexpr double kEpsilon = 1e-5;
 Tensor f32(const Tensor& x) { return astype(x, DType::Float32); }
 Tensor bf16(const Tensor& x) { return astype(x, DType::BFloat16); }
 
-/// As uniform(), rounded to bfloat16.
 Tensor uniform_bf16(const Shape& shape, double low, double high, std::uint32_t seed) {
-  return bf16(uniform(shape, low, high, seed)).eval();
+  return uniform(shape, low, high, seed, DType::BFloat16);
 }
 
 Workload softmax_bf16() {
@@ -181,7 +180,7 @@ Workload adamw() {
   Workload w;
   w.name = "adamw_148tensors_124M_f32";
   for (const Shape& s : gpt2_small()) w.bytes += 7.0 * 4 * static_cast<double>(s.numel());
-  w.tolerance = 1e-5;
+  w.tolerance = 1e-7;  // second moments are near 1e-4
   w.make = [](bool tiny) {
     struct Parameter {
       Tensor value, gradient, mean, square;
