@@ -89,6 +89,8 @@ std::vector<Row> bench_one(const Workload& w, const Options& o, BenchDevice& dev
 }
 
 void run(const Options& o) {
+  if (is_gpu(o) && std::ranges::find(o.modes, "vm") != o.modes.end())
+    throw UserError("[bench] --modes vm: the vm runs kernels of the CPU, not of " + o.device);
   Config c = config();
   c.device = o.device;
   if (o.threads > 0) c.num_threads = o.threads;
