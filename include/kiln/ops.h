@@ -232,6 +232,21 @@ Tensor argmin(const Tensor& x, std::optional<int> axis = std::nullopt, bool keep
               SourceLocation loc = SourceLocation::current());
 
 // ---------------------------------------------------------------------------------------------------------------
+// Scans: running values along an axis, of the same shape. Without an axis x is flattened first. exclusive: an element's
+// own value does not count, so the first is 0, 1, or the least (greatest) value of the dtype. reverse: from the end.
+
+/// Integers add up in int64 or uint64 and wrap, bool counts in int64; floats keep their dtype.
+Tensor cumsum(const Tensor& x, std::optional<int> axis = std::nullopt, bool exclusive = false, bool reverse = false,
+              SourceLocation loc = SourceLocation::current());
+Tensor cumprod(const Tensor& x, std::optional<int> axis = std::nullopt, bool exclusive = false, bool reverse = false,
+               SourceLocation loc = SourceLocation::current());
+/// NaN from the first NaN on.
+Tensor cummax(const Tensor& x, std::optional<int> axis = std::nullopt, bool exclusive = false, bool reverse = false,
+              SourceLocation loc = SourceLocation::current());
+Tensor cummin(const Tensor& x, std::optional<int> axis = std::nullopt, bool exclusive = false, bool reverse = false,
+              SourceLocation loc = SourceLocation::current());
+
+// ---------------------------------------------------------------------------------------------------------------
 // Indexing by tensors. Indices have an integer dtype (UserError otherwise); a negative one counts from the back. An index
 // out of range gives 0, and with KILN_CHECK=bounds an error that names it. A gather fuses with what makes its indices and
 // with what reads its result.

@@ -59,6 +59,8 @@ ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits, st
 ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc);
 /// x (cast to `dtype`, but for argmax and argmin) reduced over the axes of `mask`; no axes: x itself.
 ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims, SourceLocation loc);
+/// Running values of x along an axis.
+ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, SourceLocation loc);
 /// x at `indices` along an axis (see structural.def); callers have checked that everything fits `dims`.
 ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
                         SourceLocation loc);

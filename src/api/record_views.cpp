@@ -105,6 +105,12 @@ ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype,
   return keepdims ? node : reshape_node(node.get(), dropped, loc);
 }
 
+ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, SourceLocation loc) {
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(op, x->dtype, *x, loc)), x);
+  node->attr64 = static_cast<std::uint64_t>(axis) | (exclusive ? ir::kExclusive : 0);
+  return node;
+}
+
 ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
                         SourceLocation loc) {
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::gather, x->dtype, dims, loc)), x);

@@ -81,6 +81,11 @@ class FunctionEmitter {
     bool horizontal = false;  // combined over lanes when its loop ends
     Value *result = nullptr;
     int depth = 0;            // scope that sees the result
+    bool scan = false;        // its values are read inside its loop; on lanes `value` is then the same in each: what the
+                              // last lane hands on
+    Value *none = nullptr;    // the identity, for such a scan
+    Value *running = nullptr, *before = nullptr;
+    int update_depth = 0;     // scope that sees these
   };
 
   llvm::Type* i64() { return b_.getInt64Ty(); }
@@ -96,6 +101,8 @@ class FunctionEmitter {
     varying_.assign(pool_.size(), -1);
     depth_.assign(pool_.size(), -1);
     accs_.resize(k_.accs.size());
+    for (ExprId e = 0; e < pool_.size(); ++e)
+      if (pool_[e].prim == Prim::Running || pool_[e].prim == Prim::Before) accs_[pool_[e].imm].scan = true;
     var_scope_.assign(k_.n_vars, -1);
     Value* frame = fn_->getArg(0);
     auto field = [&](unsigned i) {
@@ -143,6 +150,8 @@ class FunctionEmitter {
       d = var_scope_[n.imm];
     else if (n.prim == Prim::Acc)
       d = accs_[n.imm].depth;
+    else if (n.prim == Prim::Running || n.prim == Prim::Before)
+      d = accs_[n.imm].update_depth;
     else
       each_operand(n, [&](ExprId o) { d = std::max(d, depth_of(o)); });
     KILN_CHECK_THAT(d >= 0, "expression used outside its loop");
@@ -158,6 +167,8 @@ class FunctionEmitter {
       v = static_cast<int>(var_scope_[n.imm]) == vector_scope_;
     else if (n.prim == Prim::Acc)
       v = accs_[n.imm].vector && !accs_[n.imm].horizontal;
+    else if (n.prim == Prim::Running || n.prim == Prim::Before)
+      v = accs_[n.imm].vector || accs_[n.imm].horizontal;
     else
       each_operand(n, [&](ExprId o) { v |= varying(o); });
     varying_[e] = v;
@@ -192,6 +203,8 @@ class FunctionEmitter {
     if (n.prim == Prim::Var) return scopes_[static_cast<std::size_t>(var_scope_[n.imm])].index;
     if (n.prim == Prim::Acc) return accs_[n.imm].result;
     if (const ExprId same = spelled_out(n); same != kNoExpr) return scalar(same);
+    if (n.prim == Prim::Running) return accs_[n.imm].running;
+    if (n.prim == Prim::Before) return accs_[n.imm].before;
     // Operands first: each is placed at its own depth.
     Value* in[3] = {};
     int i = 0;
@@ -237,6 +250,8 @@ class FunctionEmitter {
     }
     if (n.prim == Prim::Acc) return accs_[n.imm].result;
     if (const ExprId same = spelled_out(n); same != kNoExpr) return vector(same);
+    if (n.prim == Prim::Running) return accs_[n.imm].running;
+    if (n.prim == Prim::Before) return accs_[n.imm].before;
     if (n.prim == Prim::Var) {
       return place(depth_of(e), e, vector_, [&] {
         llvm::SmallVector<llvm::Constant*, 64> steps;
@@ -566,19 +581,23 @@ class FunctionEmitter {
       if (!contiguous) return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
       Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
       const llvm::Align align = element_align(n.type);
-      if (k_.buffers[n.imm].stream) prefetch(base, lanes_ * size_of(n.type));
+      if (k_.buffers[n.imm].stream) prefetch(base, lanes_ * size_of(n.type), k_.buffers[n.imm].ahead_param);
       if (!mask) return from_memory(b_.CreateAlignedLoad(vec(t), base, align), n.type);
       return from_memory(b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t))), n.type);
     });
   }
 
   /// Asks for the lines that this stream will read some iterations later: with long bodies the hardware's own
-  /// prefetcher does not run far enough ahead.
-  void prefetch(Value* base, std::int64_t bytes) {
+  /// prefetcher does not run far enough ahead. What is wanted a given number of bytes ahead goes to the second cache.
+  void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param) {
+    const bool near = ahead_param < 0;
+    Value* ahead = b_.getInt64(kPrefetchBytes);
+    if (!near) ahead = scalar(pool_.intern({Prim::Param, DType::Int64, kNoExpr, kNoExpr, kNoExpr, static_cast<std::uint64_t>(ahead_param)}));
+    Value* from = b_.CreateGEP(b_.getInt8Ty(), base, ahead);
     for (std::int64_t line = 0; line < bytes; line += 64) {
-      Value* ahead = b_.CreateConstGEP1_64(b_.getInt8Ty(), base, kPrefetchBytes + static_cast<std::uint64_t>(line));
-      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ahead->getType()},
-                         {ahead, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+      Value* at = b_.CreateConstGEP1_64(b_.getInt8Ty(), from, static_cast<std::uint64_t>(line));
+      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {at->getType()},
+                         {at, b_.getInt32(0), b_.getInt32(near ? 3 : 2), b_.getInt32(1)});
     }
   }
 
@@ -742,6 +761,7 @@ class FunctionEmitter {
       }
       s.value = alloca_of(t);
       b_.CreateStore(start, s.value);
+      if (s.scan && s.horizontal) s.none = opaque(start);
       if (positional(a)) {
         s.position = alloca_of(pt);
         b_.CreateStore(far, s.position);
@@ -752,6 +772,7 @@ class FunctionEmitter {
   void update(const Stmt& st) {
     const AccDecl& a = k_.accs[st.target];
     AccState& s = accs_[st.target];
+    if (s.scan) return scan(st);
     Value* mask = s.horizontal ? mask_ : nullptr;  // lanes that are never stored may hold anything
     const ExprNode product = pool_[st.value];
     if (a.monoid == Monoid::Sum && is_float(a.type) && product.prim == Prim::Mul && k_.fma && target_.fma) {
@@ -777,6 +798,43 @@ class FunctionEmitter {
     b_.CreateStore(mask ? b_.CreateSelect(mask, next, acc) : next, s.value);
   }
 
+  /// One update of an accumulator that is read inside its loop. On lanes: prefixes by doubling, a tree of fixed shape,
+  /// then what the earlier vectors hand on; only that last step waits for them.
+  void scan(const Stmt& st) {
+    const AccDecl& a = k_.accs[st.target];
+    AccState& s = accs_[st.target];
+    Value* x = vector_scope_ ? vector(st.value) : scalar(st.value);
+    Value* acc = b_.CreateLoad(s.value->getAllocatedType(), s.value);
+    s.update_depth = depth();
+    Value* next = nullptr;
+    if (!s.horizontal) {
+      next = s.running = merge(a, x, acc);
+      s.before = acc;
+    } else {
+      if (mask_) x = b_.CreateSelect(mask_, x, s.none);
+      for (int d = 1; d < lanes_; d *= 2) x = merge(a, x, moved_up(x, s.none, d));
+      next = merge(a, b_.CreateShuffleVector(x, llvm::SmallVector<int, 64>(static_cast<std::size_t>(lanes_), lanes_ - 1)), acc);
+      s.running = merge(a, x, acc);
+      s.before = moved_up(s.running, acc, 1);
+    }
+    b_.CreateStore(next, s.value);
+  }
+
+  /// v's lanes moved d places up, the first d lanes from the last ones of `fill`: one instruction where registers can be
+  /// aligned.
+  Value* moved_up(Value* v, Value* fill, int d) {
+    llvm::SmallVector<int, 64> lanes;
+    for (int i = 0; i < lanes_; ++i) lanes.push_back(i < d ? 2 * lanes_ - d + i : i - d);
+    return b_.CreateShuffleVector(v, fill, lanes);
+  }
+
+  /// A constant that code generation does not see through: moving lanes up past known zeros it would do by expansion
+  /// under a mask, which takes three times as long.
+  Value* opaque(llvm::Constant* value) {
+    auto* memory = new llvm::GlobalVariable(module_, value->getType(), false, llvm::GlobalValue::PrivateLinkage, value);
+    return b_.CreateAlignedLoad(value->getType(), memory, llvm::Align(1));
+  }
+
   Value* upper_half(Value* v, unsigned n) {
     llvm::SmallVector<int, 64> lanes;
     for (unsigned i = n / 2; i < n; ++i) lanes.push_back(static_cast<int>(i));
@@ -795,7 +853,9 @@ class FunctionEmitter {
       AccState& s = accs_[id];
       Value* v = b_.CreateLoad(s.value->getAllocatedType(), s.value);
       Value* p = positional(a) ? b_.CreateLoad(s.position->getAllocatedType(), s.position) : nullptr;
-      if (s.horizontal) {
+      if (s.horizontal && s.scan) {
+        v = b_.CreateExtractElement(v, std::uint64_t{0});
+      } else if (s.horizontal) {
         unsigned n = llvm::cast<FixedVectorType>(v->getType())->getNumElements();
         for (; n > 1; n /= 2) {
           Value *x = upper_half(v, n), *y = lower_half(v, n);
@@ -1024,7 +1084,12 @@ std::unique_ptr<llvm::Module> emit_llvm(const Kernel& kernel, const std::string&
                                         llvm::LLVMContext& context) {
   auto module = std::make_unique<llvm::Module>(symbol, context);
   FunctionEmitter(kernel, target, *module, symbol).emit(kernel.body);
-  if (!kernel.finish.empty()) FunctionEmitter(kernel, target, *module, symbol + "_finish").emit(kernel.finish);
+  auto section = [&](const char* suffix, const std::vector<Stmt>& body) {
+    if (!body.empty()) FunctionEmitter(kernel, target, *module, symbol + suffix).emit(body);
+  };
+  section("_link", kernel.link);
+  section("_second", kernel.second);
+  section("_finish", kernel.finish);
   return module;
 }
 

@@ -1,5 +1,5 @@
-// The LLVM emitter: Kernel → LLVM module with functions `<symbol>` (body) and `<symbol>_finish` (when there is one),
-// both of type kernel::KernelFn. Vector loops become explicit fixed-width vector code with a masked tail.
+// The LLVM emitter: Kernel → LLVM module with functions `<symbol>` (body) and `<symbol>_link`, `_second`, `_finish`
+// (where there is such a section), all of type kernel::KernelFn. Vector loops become explicit fixed-width vector code with a masked tail.
 #pragma once
 
 #include "codegen/llvm_values.h"

@@ -350,7 +350,8 @@ Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value*
   const bool is_signed = is_signed_int(from);
   auto unary = [&](ID id) { return b_.CreateUnaryIntrinsic(id, a); };
   switch (prim) {
-    case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
+    case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Running:
+    case Prim::Before: case Prim::Load:
     case Prim::Call1: case Prim::Call2:
       break;
     case Prim::Neg: return fp ? b_.CreateFNeg(a) : is_bool(type) ? a : b_.CreateNeg(a);

@@ -57,6 +57,10 @@ std::string attribute_text(const GraphNode& n) {
     case Op::sort:
     case Op::argsort: return cat(" axis ", n.attr64 & 255, n.attr64 >> 8 ? " descending" : "");
     case Op::searchsorted: return n.attr64 ? " right" : " left";
+    case Op::scan_sum:
+    case Op::scan_prod:
+    case Op::scan_max:
+    case Op::scan_min: return cat(" axis ", scan_axis(n.attr64), is_exclusive(n.attr64) ? " exclusive" : "");
     default: return is_reduce(n.op) ? axes_text(n.attr64) : "";  // no other op has attributes
   }
 }
@@ -115,6 +119,10 @@ class Verifier {
         break;
       case OpKind::View: view(n); break;
       case OpKind::Reduce: reduce(n); break;
+      case OpKind::Scan:
+        require(n.n_in == 1 && in(n, 0).dtype == n.dtype && std::ranges::equal(in(n, 0).dims, n.dims) &&
+                    scan_axis(n.attr64) < n.dims.size(), "does not fit its operand");
+        break;
       case OpKind::Gather: gather(n); break;
       case OpKind::Contraction: matmul(n); break;
       case OpKind::Library: n.op == Op::searchsorted ? search(n) : sort(n); break;

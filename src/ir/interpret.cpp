@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 namespace kiln::ir {
@@ -194,6 +195,58 @@ Value reduce(const GraphNode& node, const Value& x) {
   return out;
 }
 
+/// A running value, widened for sums and products like `reduced`.
+template <class S>
+class Runner {
+ public:
+  explicit Runner(Op op) : op_(op) {
+    using Limits = std::numeric_limits<S>;
+    if (op == Op::scan_prod) total_ = 1;
+    if constexpr (std::is_integral_v<S>) {
+      best_ = op == Op::scan_max ? Limits::lowest() : Limits::max();
+    } else {
+      best_ = op == Op::scan_max ? -HUGE_VAL : HUGE_VAL;
+    }
+  }
+  void take(S s) {
+    const auto x = static_cast<ref::Compute<S>>(s);
+    if (op_ == Op::scan_sum) total_ += widen(s);
+    else if (op_ == Op::scan_prod) total_ *= widen(s);
+    else if (best_ == best_ && (x != x || (op_ == Op::scan_max ? x > best_ : x < best_))) best_ = x;
+  }
+  S value() const {
+    return op_ == Op::scan_sum || op_ == Op::scan_prod ? narrow<S>(total_) : ref::cast<S>(best_);
+  }
+
+ private:
+  Op op_;
+  Sum<S> total_ = 0;
+  ref::Compute<S> best_{};
+};
+
+Value scan(const GraphNode& node, const Value& x) {
+  Value out = oracle::new_value(node.dtype, node.dims);
+  const std::size_t axis = scan_axis(node.attr64);
+  Value from = x, to = out;  // starts of the lines along the axis
+  from.dims[axis] = to.dims[axis] = 1;
+  Cursor reads(from), writes(to);
+  const std::int64_t lines = node.numel == 0 ? 0 : node.numel / node.dims[axis];
+  dispatch(node.dtype, [&]<class S>() {
+    for (std::int64_t line = 0, a = 0, b = 0; line < lines; ++line) {
+      reads.take(&a, 1);
+      writes.take(&b, 1);
+      Runner<S> runner(node.op);
+      for (std::int64_t i = 0; i < node.dims[axis]; ++i) {
+        const S s = load<S>(x, a + i * x.strides[axis]);
+        if (!is_exclusive(node.attr64)) runner.take(s);
+        store(out, b + i * out.strides[axis], runner.value());
+        if (is_exclusive(node.attr64)) runner.take(s);
+      }
+    }
+  });
+  return out;
+}
+
 /// A position along an axis of this extent: negative indices count from the back; -1 when there is none.
 std::int64_t resolve_index(DType type, const Value& indices, std::int64_t offset, std::int64_t extent) {
   return dispatch(type, [&]<class T>() -> std::int64_t {
@@ -344,6 +397,7 @@ Value evaluate(const Graph& graph, const GraphNode& node, const std::vector<Valu
     case OpKind::Iota: return iota(node);
     case OpKind::Cast: return cast(node, oracle::broadcast(in(0), node.dims));
     case OpKind::Reduce: return reduce(node, in(0));
+    case OpKind::Scan: return scan(node, in(0));
     case OpKind::Gather: return gather(node, in(0), oracle::broadcast(in(1), node.dims), check_bounds);
     case OpKind::Contraction: return matmul(node, in(0), in(1));
     case OpKind::Library: return node.op == Op::searchsorted ? search(node, in(0), in(1)) : sort(node, in(0));

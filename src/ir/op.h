@@ -17,7 +17,7 @@ enum class Op : std::uint16_t {
 #undef KILN_OP
 };
 
-enum class OpKind : std::uint8_t { Leaf, Scalar, Iota, Cast, View, Reduce, Gather, Contraction, Library, Elementwise };
+enum class OpKind : std::uint8_t { Leaf, Scalar, Iota, Cast, View, Reduce, Scan, Gather, Contraction, Library, Elementwise };
 enum class TypeRule : std::uint8_t { Structural, Same, Float, Compare, Logical, Select, Word32, Word64 };
 
 /// Classes of operand types an op accepts (bit set).
@@ -41,5 +41,10 @@ inline bool is_view(Op op) { return info(op).kind == OpKind::View; }
 /// Runs as a step of its own on whole arrays in memory: neither generated nor fused.
 inline bool is_library(Op op) { return info(op).kind == OpKind::Library || info(op).kind == OpKind::Contraction; }
 inline bool is_reduce(Op op) { return info(op).kind == OpKind::Reduce; }
+inline bool is_scan(Op op) { return info(op).kind == OpKind::Scan; }
+/// attr64 of a scan: its axis, and whether it is exclusive.
+inline constexpr std::uint64_t kExclusive = 256;
+inline std::size_t scan_axis(std::uint64_t attr64) { return attr64 & 255; }
+inline bool is_exclusive(std::uint64_t attr64) { return (attr64 & kExclusive) != 0; }
 
 }  // namespace kiln::ir

@@ -106,7 +106,8 @@ template <Prim P, class T>
 constexpr bool applies() {
   constexpr bool fp = is_fp_v<T>;
   switch (P) {
-    case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
+    case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Running:
+    case Prim::Before: case Prim::Load:
     case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Select: case Prim::Philox:
     case Prim::Eq: case Prim::Ne: case Prim::Lt: case Prim::Le:
       return false;

@@ -48,6 +48,7 @@ class Interpreter {
   struct Acc {
     std::uint64_t value;
     std::int64_t position;
+    std::uint64_t before = 0;
   };
 
   void loop(const LoopDecl& l, std::int64_t grid) {
@@ -63,6 +64,7 @@ class Interpreter {
     const AccDecl& a = k_.accs[s.target];
     const std::uint64_t x = evaluate(s.value);
     Acc& acc = accs_[s.target];
+    acc.before = acc.value;
     const auto prim = [&](Prim p, DType type, std::uint64_t u, std::uint64_t v) {
       return eval_prim(p, type, a.type, 0, u, v, 0);
     };
@@ -135,6 +137,8 @@ class Interpreter {
         const Acc& a = accs_[n.imm];
         return positional(k_.accs[n.imm].monoid) ? static_cast<std::uint64_t>(a.position) : a.value;
       }
+      case Prim::Running: return accs_[n.imm].value;
+      case Prim::Before: return accs_[n.imm].before;
       case Prim::Load: {
         if (n.b != kNoExpr && value_[n.b] == 0) return 0;
         std::uint64_t bits = 0;
@@ -158,7 +162,8 @@ class Interpreter {
 }  // namespace
 
 void interpret(const Kernel& kernel, const KernelMemory& memory, std::int64_t grid, std::int64_t finish_grid) {
-  Interpreter(kernel, memory).block(kernel.body, grid);
+  for (const auto* section : {&kernel.body, &kernel.link, &kernel.second})
+    if (!section->empty()) Interpreter(kernel, memory).block(*section, grid);
   if (!kernel.finish.empty()) Interpreter(kernel, memory).block(kernel.finish, finish_grid);
 }
 

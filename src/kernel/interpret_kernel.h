@@ -22,7 +22,7 @@ struct KernelMemory {
   std::span<std::byte> scratch;
 };
 
-/// Runs the body for grid iterations [0, grid), then finish. Pre: verify(kernel). Throws InternalError on an access
+/// Runs the body, the link and the second section for grid iterations [0, grid) each, then finish. Pre: verify(kernel). Throws InternalError on an access
 /// outside a buffer.
 void interpret(const Kernel& kernel, const KernelMemory& memory, std::int64_t grid,
                std::int64_t finish_grid = 0);

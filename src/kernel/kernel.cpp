@@ -9,7 +9,8 @@ namespace kiln::kernel {
 namespace {
 
 static_assert(Prim::Const < Prim::Load && Prim::Param < Prim::Load && Prim::Slot < Prim::Load &&
-              Prim::Var < Prim::Load && Prim::Acc < Prim::Load && Prim::Load < Prim::Neg);
+              Prim::Var < Prim::Load && Prim::Acc < Prim::Load && Prim::Running < Prim::Load &&
+              Prim::Before < Prim::Load && Prim::Load < Prim::Neg);
 
 class KeyWriter {
  public:
@@ -24,12 +25,12 @@ class KeyWriter {
     put(k_.n_params | std::uint64_t{k_.n_vars} << 32);
     for (const BufferDecl& b : k_.buffers)
       put(static_cast<std::uint64_t>(b.role) | static_cast<std::uint64_t>(b.dtype) << 8 |
-          std::uint64_t{b.alignment} << 16 | std::uint64_t{b.stream} << 24 | std::uint64_t{b.vector} << 25 | std::uint64_t{b.offset_param} << 32);
+          std::uint64_t{b.alignment} << 16 | std::uint64_t{b.stream} << 24 | std::uint64_t{b.vector} << 25 |
+          std::uint64_t{b.offset_param} << 32 | std::uint64_t{static_cast<std::uint16_t>(b.ahead_param)} << 48);
     for (const AccDecl& a : k_.accs)
       put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8);
     for (DType t : k_.slots) put(static_cast<std::uint64_t>(t));
-    block(k_.body);
-    block(k_.finish);
+    for (const auto* section : {&k_.body, &k_.link, &k_.second, &k_.finish}) block(*section);
     return hash128(std::span<const std::uint64_t>(words_));
   }
 

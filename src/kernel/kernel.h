@@ -3,8 +3,12 @@
 // A kernel knows classes, not sizes: extents, strides and offsets are Params (int64 values given at launch),
 // user scalars are Slots. Two regions with equal Kernels share one executable. Sections:
 //   body    one Grid loop (or none): its iterations are independent and may run on any thread in any order
+//   link    a Grid loop of body's range; iteration i runs after iteration i of the body and iteration i - 1 of the link, so
+//           that each item hands something on to the next through a Partial buffer. May be empty.
+//   second  a Grid loop of body's range; iteration i runs after iteration i of the link. There is one if there is a link.
 //   finish  one Grid loop, which combines partial results; may be empty. Its iteration g may run once the iterations
 //           [g·n, (g+1)·n) of body's are done, n being the quotient of both loops' extents.
+// A section shares nothing with the others but memory.
 // Loop kinds: Grid and Serial are scalar loops; Vector runs its variable over lanes, the last lanes masked. Inside
 // a Vector loop an expression that depends on its variable is a vector, everything else stays scalar and is
 // evaluated once, outside the loop: emitters place each expression at the outermost loop that has its operands.
@@ -33,10 +37,13 @@ struct BufferDecl {
                                // vector accesses only)
   std::uint32_t offset_param = 0;  // Scratch: parameter holding its byte offset in the thread's scratch memory (on a
                                    // GPU it is registers, indexed by the variable of a Vector loop with known steps)
+  std::int32_t ahead_param = -1;   // In, stream: parameter holding how many bytes ahead to fetch; -1: a few lines
 };
 
 /// A reduction: starts at the monoid's identity when its loop begins, final when the loop has ended. ArgMax/ArgMin
 /// carry a position; their value is the position (Int64) of the first best value, NaN being best of all.
+/// Inside its loop an accumulator other than those shows its values as a scan: Prim::Running and Prim::Before. On lanes
+/// they are those of the lane's iteration, lanes following one another.
 struct AccDecl {
   Monoid monoid;
   DType type;  // of the values combined
@@ -77,6 +84,7 @@ struct Kernel {
   std::vector<LoopDecl> loops;
   std::vector<DType> slots;
   std::vector<Stmt> body;
+  std::vector<Stmt> link, second;
   std::vector<Stmt> finish;
   std::uint32_t n_params = 0;
   std::uint32_t n_vars = 0;

@@ -58,7 +58,7 @@ const char* infix(Prim p) {
   }
 }
 
-bool is_leaf(Prim p) { return p <= Prim::Acc; }
+bool is_leaf(Prim p) { return p < Prim::Load; }
 bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
 
 class Printer {
@@ -71,18 +71,15 @@ class Printer {
     compound_.assign(k_.pool.size(), false);
     var_depth_.assign(k_.n_vars, 0);
     acc_depth_.assign(k_.accs.size(), 0);
+    update_depth_.assign(k_.accs.size(), 0);
   }
 
   std::string run() {
     header();
     section(k_.body);
-    if (!k_.finish.empty()) {
-      line("finish {");
-      ++indent_;
-      section(k_.finish);
-      --indent_;
-      line("}");
-    }
+    named_section("link", k_.link);
+    named_section("second", k_.second);
+    named_section("finish", k_.finish);
     return std::move(out_);
   }
 
@@ -108,6 +105,7 @@ class Printer {
       const BufferDecl& d = k_.buffers[b];
       std::string text = cat(buffer_name(b), ": ", info(d.dtype).short_name, " align ", int{d.alignment});
       if (d.stream) text += " stream";
+      if (d.ahead_param >= 0) text += cat(" p", d.ahead_param, " ahead");
       if (d.role == BufferDecl::Role::Scratch) text += cat(" at p", d.offset_param);
       line(text);
     }
@@ -115,10 +113,19 @@ class Printer {
 
   // ---- statements ------------------------------------------------------------------------------------------------
 
+  void named_section(const char* name, const std::vector<Stmt>& body) {
+    if (body.empty()) return;
+    line(cat(name, " {"));
+    ++indent_;
+    section(body);
+    --indent_;
+    line("}");
+  }
+
   void section(const std::vector<Stmt>& body) {
     std::fill(uses_.begin(), uses_.end(), 0);
     std::fill(depth_.begin(), depth_.end(), -1);
-    for (std::string& t : text_) t.clear();  // finish is a function of its own: it shares nothing with the body
+    for (std::string& t : text_) t.clear();  // a section is a function of its own: it shares nothing with the others
     std::fill(compound_.begin(), compound_.end(), false);
     count_block(body, 0);
     block(body, 0);
@@ -137,6 +144,7 @@ class Printer {
     int d = 0;
     if (n.prim == Prim::Var) d = var_depth_[n.imm];
     if (n.prim == Prim::Acc) d = acc_depth_[n.imm];
+    if (n.prim == Prim::Running || n.prim == Prim::Before) d = update_depth_[n.imm];
     each_operand(n, [&](ExprId o) { d = std::max(d, depth_of(o)); });
     return depth_[id] = d;
   }
@@ -151,6 +159,7 @@ class Printer {
   void count_block(const std::vector<Stmt>& body, int depth) {
     for (const Stmt& s : body) {
       if (s.kind != Stmt::Kind::Loop) {
+        if (s.kind == Stmt::Kind::Update) update_depth_[s.target] = depth;
         count(s.index, depth);
         count(s.value, depth);
         continue;
@@ -244,6 +253,8 @@ class Printer {
       case Prim::Slot: return cat("s", n.imm);
       case Prim::Var: return cat("i", n.imm);
       case Prim::Acc: return cat("a", n.imm);
+      case Prim::Running: return cat("running(a", n.imm, ")");
+      case Prim::Before: return cat("before(a", n.imm, ")");
       case Prim::Load:
         return cat(buffer_name(n.imm), "[", text_[n.a], n.b == kNoExpr ? "" : " if " + text_[n.b], "]");
       case Prim::Neg: return "-" + operand(n.a);
@@ -279,7 +290,7 @@ class Printer {
   std::vector<bool> compound_;            // an infix expression written in place
   std::vector<std::uint32_t> seen_;       // last `define` that visited it
   std::uint32_t epoch_ = 0;
-  std::vector<int> var_depth_, acc_depth_;
+  std::vector<int> var_depth_, acc_depth_, update_depth_;
   std::vector<ExprId> needed_;
 };
 

@@ -19,17 +19,19 @@ bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
 
 class Verifier {
  public:
-  explicit Verifier(const Kernel& k) : k_(k), valid_(k.pool.size()), bound_(k.n_vars), accs_(k.accs.size()) {}
+  explicit Verifier(const Kernel& k) : k_(k), valid_(k.pool.size()), bound_(k.n_vars), accs_(k.accs.size()),
+        updated_(k.accs.size()) {}
 
   void run() {
     for (const BufferDecl& b : k_.buffers) {
       KILN_CHECK_THAT(std::has_single_bit(b.alignment) && b.alignment <= 64, "alignment ", int{b.alignment});
       KILN_CHECK_THAT(b.role != BufferDecl::Role::Scratch || b.offset_param < k_.n_params, "scratch offset p",
                       b.offset_param);
+      KILN_CHECK_THAT(b.ahead_param < static_cast<std::int32_t>(k_.n_params), "bytes ahead p", b.ahead_param);
     }
     visited_.assign(k_.loops.size(), false);
-    section(k_.body);
-    section(k_.finish);
+    KILN_CHECK_THAT(k_.link.empty() == k_.second.empty(), "a link without a second section, or the other way round");
+    for (const auto* body : {&k_.body, &k_.link, &k_.second, &k_.finish}) section(*body);
   }
 
  private:
@@ -58,6 +60,8 @@ class Verifier {
     }
     for (; valid_here_.size() > first_valid; valid_here_.pop_back()) valid_[valid_here_.back()] = false;
     for (; final_here_.size() > first_acc; final_here_.pop_back()) accs_[final_here_.back()] = AccState::Dead;
+    for (const Stmt& s : body)
+      if (s.kind == Stmt::Kind::Update) updated_[s.target] = false;
   }
 
   void loop(const Stmt& s, int depth) {
@@ -91,6 +95,7 @@ class Verifier {
     KILN_CHECK_THAT(use(s.value) == a.type, "update of a ", name(a.type), " accumulator");
     KILN_CHECK_THAT(positional(a.monoid) == (s.index != kNoExpr), "position for ", name(a.monoid));
     if (s.index != kNoExpr) KILN_CHECK_THAT(use(s.index) == DType::Int64, "a position is Int64");
+    updated_[s.target] = true;
   }
 
   void store(const Stmt& s) {
@@ -146,6 +151,10 @@ class Verifier {
       case Prim::Acc:
         return n.imm < accs_.size() && accs_[n.imm] == AccState::Final &&
                n.type == (positional(k_.accs[n.imm].monoid) ? DType::Int64 : k_.accs[n.imm].type);
+      case Prim::Running:
+      case Prim::Before:
+        return n.imm < accs_.size() && accs_[n.imm] == AccState::Open && updated_[n.imm] &&
+               !positional(k_.accs[n.imm].monoid) && n.type == k_.accs[n.imm].type;
       case Prim::Load:
         return n.imm < k_.buffers.size() && n.type == k_.buffers[n.imm].dtype && a == DType::Int64 &&
                (n.b == kNoExpr || b == DType::Bool);
@@ -176,6 +185,7 @@ class Verifier {
   std::vector<bool> valid_;          // checked, and its variables and accumulators are usable here
   std::vector<bool> bound_, visited_;
   std::vector<AccState> accs_;
+  std::vector<bool> updated_;        // in a scope that is open now
   std::vector<ExprId> valid_here_, stack_;
   std::vector<std::uint32_t> final_here_;
   bool in_vector_ = false;

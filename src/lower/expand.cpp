@@ -12,6 +12,7 @@ using kernel::ExprId;
 using kernel::ExprPool;
 using kernel::Prim;
 
+constexpr float kScanCost = 12;   // prefixes within a register
 constexpr float kGatherCost = 8;  // an element loaded from its own address, and the test of its index
 
 E expand(ir::Op op, [[maybe_unused]] E x, [[maybe_unused]] E y, [[maybe_unused]] E z, [[maybe_unused]] DType type) {
@@ -37,6 +38,7 @@ std::vector<float> op_costs() {
     const ir::OpInfo& facts = ir::info(op);
     if (facts.kind == ir::OpKind::View || facts.kind == ir::OpKind::Leaf) costs[i] = 0;
     if (facts.kind == ir::OpKind::Gather) costs[i] = kGatherCost;
+    if (facts.kind == ir::OpKind::Scan) costs[i] = kScanCost;
     if (facts.kind != ir::OpKind::Elementwise) continue;
     ExprPool pool;
     const DType type = facts.types & ir::FLOAT ? DType::Float32 : facts.types & ir::INTEGER ? DType::Int32 : DType::Bool;

@@ -27,12 +27,13 @@ void RegionLowering::build_loops() {
   axis_.assign(groups_.size(), E{});
   switch (s_.form) {
     case Form::Flat:
-    case Form::Rows: phases_ == 0 ? build_map() : build_rows(); break;
+    case Form::Rows: phases_ == 0 && scans_.empty() ? build_map() : build_rows(); break;
     case Form::Tiles: build_tiles(); break;
     case Form::Columns: build_columns(); break;
     case Form::Stripes: build_stripes(); break;
     case Form::Split:
     case Form::SplitColumns: build_split(); break;
+    case Form::Chain: build_chain(); break;
   }
 }
 

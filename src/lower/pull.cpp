@@ -45,6 +45,11 @@ Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
       mask = g[id].attr64;
       break;
     }
+  for (NodeId id : region.nodes)
+    if (shapes.empty() && ir::is_scan(g[id].op)) {
+      add(g[id].dims);
+      mask = std::uint64_t{1} << ir::scan_axis(g[id].attr64);
+    }
   std::size_t next_row = 0;
   for (NodeId id : region.nodes) {
     if (next_row < region.rows.size() && region.rows[next_row] == id) {
@@ -226,6 +231,13 @@ class Puller {
         Entry e{Entry::Kind::Reduce, id};
         e.in[0] = value(n.in[0], base_coords(g_[n.in[0]].dims, false), -1);
         if (n.op == Op::reduce_argmax || n.op == Op::reduce_argmin) e.index = reduced_position(n);
+        return push(std::move(e));
+      }
+      case OpKind::Scan: {
+        KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, false), "scan ", id, " read off its place");
+        Entry e{Entry::Kind::Scan, id};
+        e.in[0] = value(n.in[0], at, -1);
+        e.cost = 1;
         return push(std::move(e));
       }
       case OpKind::Gather: return gather(n, at, predicates, id);

@@ -21,9 +21,9 @@ struct Predicate {
 };
 
 struct Entry {
-  enum class Kind : std::uint8_t { Load, Scalar, Iota, Op, Pad, Reduce } kind;
+  enum class Kind : std::uint8_t { Load, Scalar, Iota, Op, Pad, Reduce, Scan } kind;
   plan::NodeId node;                 // Load: the leaf or stored node
-  EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill or none: 0}; Reduce: {value}
+  EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill or none: 0}; Reduce, Scan: {value}
   Index index;                       // Load: element offset; Iota: the coordinate
   std::int32_t predicates = -1;      // Load: chain that must hold; Pad: the chain's newest links decide
   std::int32_t predicates_end = -1;  // Pad: where the enclosing chain begins

@@ -18,7 +18,9 @@ constexpr int kRegisterLimit = 96;                 // values a GPU thread keeps
 constexpr std::int64_t kAccessBytes = 16;          // of a GPU's widest access
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
 
-bool is_computed(const Entry& e) { return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Pad; }
+bool is_computed(const Entry& e) {
+  return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Pad || e.kind == Entry::Kind::Scan;
+}
 
 }  // namespace
 
@@ -33,12 +35,13 @@ void RegionLowering::measure() {
   }
   for (EntryId id = 0; id < p_.entries.size(); ++id) {
     Entry& e = p_.entries[id];
-    if (e.kind == Entry::Kind::Op) e.cost = target_.cost_of(static_cast<int>(g_[e.node].op));
+    if (e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Scan) e.cost = target_.cost_of(static_cast<int>(g_[e.node].op));
     prims_ += e.kind == Entry::Kind::Load ? 1 : e.cost;
     phases_ = std::max(phases_, e.phase);
     if (!only_draws[id])
       widest_bytes_ = std::max(widest_bytes_, static_cast<int>(size_of(compute_type(g_[e.node].dtype))));
     if (e.kind == Entry::Kind::Reduce) reductions_.push_back({id, e.phase - 1});
+    if (e.kind == Entry::Kind::Scan) scans_.push_back({id});
   }
 }
 
@@ -69,7 +72,7 @@ std::vector<Group> RegionLowering::axes_as_groups() const {
   std::vector<Group> groups;
   for (int a = 0; a < p_.domain.rank(); ++a)
     if (p_.domain[a] != 1) groups.push_back({a, a, p_.domain[a], ((p_.reduced >> a) & 1) != 0});
-  if (phases_ > 0 && std::none_of(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; }))
+  if ((phases_ > 0 || !scans_.empty()) && std::none_of(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; }))
     groups.insert(groups.begin(), {-1, -1, 1, true});  // a reduction over extents of 1 still has its loop
   if (groups.empty()) groups.push_back({0, 0, 1, false});
   return groups;
@@ -99,6 +102,7 @@ void RegionLowering::choose() {
   for (const Group& g : groups_) axes.push_back({g.extent, g.reduced});
   f.axes = axes;
   f.phases = phases_;
+  f.scans = !scans_.empty();
   f.prims = static_cast<int>(prims_);
   f.widest_bytes = widest_bytes_;
   f.random = random_;
@@ -281,6 +285,7 @@ bool RegionLowering::varies(EntryId id) const {
       for (int t = 0; t < e.index.n; ++t)
         if (e.index.terms[t].atom >= p_.space.axis_count()) return true;
       return false;
+    case Entry::Kind::Scan:
     case Entry::Kind::Pad: return true;
     case Entry::Kind::Op:
       for (EntryId in : e.in)

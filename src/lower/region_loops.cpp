@@ -9,21 +9,21 @@
 #include <utility>
 
 namespace kiln::lower {
-namespace {
-
 Monoid monoid_of(Op op) {
   switch (op) {
-    case Op::reduce_sum: return Monoid::Sum;
-    case Op::reduce_prod: return Monoid::Prod;
-    case Op::reduce_max: return Monoid::Max;
-    case Op::reduce_min: return Monoid::Min;
+    case Op::reduce_sum:
+    case Op::scan_sum: return Monoid::Sum;
+    case Op::reduce_prod:
+    case Op::scan_prod: return Monoid::Prod;
+    case Op::reduce_max:
+    case Op::scan_max: return Monoid::Max;
+    case Op::reduce_min:
+    case Op::scan_min: return Monoid::Min;
     case Op::reduce_argmax: return Monoid::ArgMax;
     case Op::reduce_argmin: return Monoid::ArgMin;
-    default: KILN_CHECK_THAT(false, "not a reduction: ", ir::info(op).name); return Monoid::Sum;
+    default: KILN_CHECK_THAT(false, "no reduction and no scan: ", ir::info(op).name); return Monoid::Sum;
   }
 }
-
-}  // namespace
 
 void RegionLowering::declare_accs() {
   for (Reduction& r : reductions_) {
@@ -171,6 +171,7 @@ void RegionLowering::store_outputs(Body& body, bool row, int phase) {
 
 /// The innermost statements of one phase: reductions, full outputs, values kept for later phases.
 void RegionLowering::phase_body(Body& body) {
+  scan_updates(body);
   for (const Reduction& r : reductions_) {
     if (r.phase != phase_) continue;
     Stmt update{Stmt::Kind::Update, r.acc};
@@ -192,6 +193,7 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const st
   if (vector) put_on_lanes(nest.back());
   for (const Reduction& r : reductions_)
     if (r.phase == phase_) nest.front().accs.push_back(r.acc);
+  declare_scans(nest.front());
   phase_body(nest.back().body);
   LoopDecl phase = fold(std::move(nest));
   if (!phase.accs.empty() || !phase.body.empty()) into.push_back(loop(std::move(phase)));

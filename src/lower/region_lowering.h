@@ -4,6 +4,7 @@
 //   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
 //   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
+//   region_scan.cpp     scans: accumulators that are read while their loop runs, and long scans in linked chunks
 //   region_split.cpp    partial results per chunk, and the finish section that combines them
 //
 // Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase, and whether
@@ -51,6 +52,12 @@ struct Reduction {
   std::uint32_t acc = 0;
   std::uint32_t final_acc = 0;     // Split: accumulator of the finish section
   std::uint32_t partial[2] = {};   // Split, Stripes: buffers of value and position; [1] is 0 without a position
+};
+
+struct Scan {
+  EntryId entry;
+  std::uint32_t acc = 0;           // of the loop being built
+  std::uint32_t total = 0, prefix = 0;  // Chain: buffers of a chunk's own total and of all before it; Stripes: total
 };
 
 /// The part of an axis that one grid item covers.
@@ -101,7 +108,7 @@ class RegionLowering {
     kRowOwner = 0xfffe0000u,
     kOutputOwner = 0xffff0000u,  // plus the node
   };
-  enum Size : std::uint64_t { kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups };
+  enum Size : std::uint64_t { kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups, kAhead };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
   }
@@ -184,11 +191,22 @@ class RegionLowering {
   void build_stripes();
   void build_split();
 
+  // Scans.
+  AccDecl scan_decl(const Scan& s) const;
+  bool runs_now(const Scan& s) const;
+  void declare_scans(LoopDecl& outermost);
+  void scan_updates(Body& body);
+  void build_chain();
+  void chain_totals(Body& body, E item, const Range& range);
+  void link_chunks(Body& body, E item, E chunk);
+  E bytes_to_next_chunk(DType type);
+
   // Stripes.
   E stripe_index();
   E stripe_load(const Reduction& r, bool position);
   std::uint32_t stripe_buffer(DType type);
   void stripe_reset(Body& body);
+  std::vector<Stmt> stripe_scans();
   void stripe_update(Body& body, const Reduction& r);
   void stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk);
 
@@ -209,6 +227,7 @@ class RegionLowering {
   // Facts and the schedule that they led to.
   std::vector<Group> groups_;
   std::vector<Reduction> reductions_;
+  std::vector<Scan> scans_;
   float prims_ = 0;
   int phases_ = 0, widest_bytes_ = 1;
   bool random_ = false;
@@ -231,8 +250,13 @@ class RegionLowering {
   std::int64_t chunks_ = 1, rows_ = 1;  // rows: of the finish section
   E n_chunks_, n_rows_;   // the same as parameters
   E chunk_base_;          // Stripes in chunks: where the chunk's partial results begin
+  E item_;                // Chain, its second section: the chunk, whose prefixes are combined into the scans
 };
 
+/// The value that changes no other in a monoid without positions, and how two values combine there.
+E identity(kernel::ExprPool& pool, const AccDecl& acc);
+E combine(Monoid m, E x, E acc);
+Monoid monoid_of(Op op);
 /// floor(x / d) for 0 <= x < 2^50, 0 < d.
 E divide(E x, E d);
 /// {x / d, x mod d} within the same bounds.

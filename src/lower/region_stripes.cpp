@@ -11,8 +11,6 @@
 #include <utility>
 
 namespace kiln::lower {
-namespace {
-
 E identity(kernel::ExprPool& pool, const AccDecl& acc) {
   const DType t = acc.type;
   const Monoid m = acc.monoid;
@@ -39,8 +37,6 @@ E combine(Monoid m, E x, E acc) {
   return {};
 }
 
-}  // namespace
-
 // ---- accumulators in memory ---------------------------------------------------------------------------------------
 
 std::uint32_t RegionLowering::stripe_buffer(DType type) {
@@ -62,6 +58,23 @@ void RegionLowering::stripe_reset(Body& body) {
     body.push_back(store(r.partial[0], stripe_index(), identity(k_.pool, k_.accs[r.acc])));
     if (r.partial[1]) body.push_back(store(r.partial[1], stripe_index(), konst(0)));
   }
+  for (const Scan& s : scans_)
+    if (runs_now(s)) body.push_back(store(s.total, stripe_index(), identity(k_.pool, scan_decl(s))));
+}
+
+/// Gives the scans of this phase their values at the current element. Their accumulators are to be stored after
+/// everything that reads these values: each of them is made of a load.
+std::vector<Stmt> RegionLowering::stripe_scans() {
+  std::vector<Stmt> stores;
+  for (const Scan& s : scans_) {
+    if (!runs_now(s)) continue;
+    const Entry& e = p_.entries[s.entry];
+    const AccDecl decl = scan_decl(s);
+    const E before = load(s.total, decl.type, stripe_index()), after = combine(decl.monoid, build(e.in[0]), before);
+    memo_[s.entry] = ir::is_exclusive(g_[e.node].attr64) ? before : after;
+    stores.push_back(store(s.total, stripe_index(), after));
+  }
+  return stores;
 }
 
 /// Combines the current element of a reduction into its accumulators.
@@ -88,9 +101,11 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
   into.push_back(lane_loop(columns, {last_group()}, [&](Body& body) { stripe_reset(body); }));
   std::vector<LoopDecl> nest = open_nest(reduced_groups(), chunk);
   const Stmt row = lane_loop(columns, {last_group()}, [&](Body& body) {
+    const std::vector<Stmt> scanned = stripe_scans();
     for (const Reduction& r : reductions_)
       if (r.phase == phase_) stripe_update(body, r);
     store_full(body);
+    body.insert(body.end(), scanned.begin(), scanned.end());
   });
   if (k_.loops[row.target].body.empty()) return;
   nest.back().body.push_back(row);
@@ -116,6 +131,7 @@ void RegionLowering::build_stripes() {
     r.partial[0] = stripe_buffer(k_.accs[r.acc].type);
     if (has_position(op_of(r))) r.partial[1] = stripe_buffer(DType::Int64);
   }
+  for (Scan& s : scans_) s.total = scratch_buffer(scan_decl(s).type, s_.block * size_of(scan_decl(s).type));
   auto row_outputs = [&](int phase) {
     if (s_.chunk) return;  // the finish section's part
     grid.body.push_back(lane_loop(columns, {last}, [&](Body& body) { store_rows(body, phase); }));

@@ -48,18 +48,22 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   const std::uint32_t id = leaf ? static_cast<std::uint32_t>(n.arg) : e.node;
   const std::int64_t offset = e.index.c * size_of(n.dtype);
   const auto kind = leaf ? BufferSource::Kind::Arg : BufferSource::Kind::Node;
-  for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
-    const BufferSource& s = out_.buffers[b];
-    if (k_.buffers[b].role == BufferDecl::Role::In && s.kind == kind && s.id == id && s.byte_offset == offset)
-      return static_cast<std::uint32_t>(b);
-  }
   const std::int64_t bytes = n.numel * size_of(n.dtype);
-  out_.bytes += bytes;
   bool stream = bytes >= target_.stream_bytes;
   p_.space.each_value(e.index, [&](EntryId) { stream = false; });  // jumps about
+  const bool ahead = stream && item_;
+  bool first = true;
+  for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
+    const BufferSource& s = out_.buffers[b];
+    if (k_.buffers[b].role != BufferDecl::Role::In || s.kind != kind || s.id != id || s.byte_offset != offset) continue;
+    if (ahead == (k_.buffers[b].ahead_param >= 0)) return static_cast<std::uint32_t>(b);
+    first = false;
+  }
+  if (first) out_.bytes += bytes;
   BufferDecl decl{BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype))};
   decl.stream = stream;
   decl.vector = target_.gpu && s_.lanes > 1;
+  if (ahead) decl.ahead_param = static_cast<std::int32_t>(bytes_to_next_chunk(n.dtype).node().imm);
   return new_buffer(decl, {kind, id, offset, 0});
 }
 
@@ -201,7 +205,9 @@ E RegionLowering::build_entry(EntryId id) {
       return kernel::select(predicate_expr(e.predicates, e.predicates_end), build(e.in[0]),
                             e.in[1] == kNoEntry ? kernel::constant(k_.pool, type, 0) : build(e.in[1]));
     case Entry::Kind::Reduce: return reduce_value(id);
+    case Entry::Kind::Scan: break;  // scan_updates says what its value is
   }
+  KILN_CHECK_THAT(false, "a scan is read before its update");
   return {};
 }
 

@@ -69,8 +69,9 @@ class Signature {
 struct Group {
   NodeId root_node;               // representative
   bool library = false;
-  std::uint64_t signature = 0;    // 0: a map
+  std::uint64_t signature = 0;    // of the axes reduced or scanned; 0: a map
   bool columns = false;           // reductions over outer axes
+  bool reduces = false, scans = false;
   std::int64_t points = 0;        // of the whole domain
   std::int64_t rows = 0;          // kept points; of a map: points
   float cost = 0;
@@ -137,6 +138,7 @@ class Fuser {
           for (int k = 0; k < x.n_in; ++k) wanted[x.in[k]] = true;
           [[fallthrough]];
         case OpKind::Gather:
+        case OpKind::Scan:
         case OpKind::Reduce: transparent_[id] = false; break;
       }
     }
@@ -259,7 +261,17 @@ class Fuser {
         group.columns = !s.last_reduced();
         group.signature = s.value();
         group.points = g_[x.in[0]].numel;
+        group.reduces = true;
         row_[id] = true;
+      }
+      if (ir::is_scan(x.op)) {
+        Signature s;
+        const std::size_t axis = ir::scan_axis(x.attr64);
+        for (std::size_t a = 0; a < x.dims.size(); ++a) s.add(a == axis, x.dims[a]);
+        group.columns = !s.last_reduced();
+        group.signature = s.value();
+        group.rows = x.numel / std::max<std::int64_t>(x.dims[axis], 1);
+        group.scans = true;
       }
       group_of_[id] = static_cast<int>(groups_.size());
       groups_.push_back(std::move(group));
@@ -339,14 +351,18 @@ class Fuser {
       return refuse(edge, cat("more than ", kMaxEdges, " inputs"));
     const Fit f = fit(a, b);
     if (!f.ok) return refuse(edge, f.reason);
-    if (f.dependent) {
-      const Group& r = a.signature ? a : b;
-      std::string why = schedule::refuse_norm(r.rows, r.points / std::max<std::int64_t>(r.rows, 1), r.columns, t_);
-      if (!why.empty()) return refuse(edge, std::move(why));
-    }
+    if (std::string why = needs_rows(a, b, f.dependent); !why.empty()) return refuse(edge, std::move(why));
     if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
     merge(ia, ib, f);
     return true;
+  }
+
+  /// Where each row would be one thread's from its start to its end: because reductions depend on each other, or a scan
+  /// on another one or on a reduction. Says why there are too few rows for that, or nothing.
+  std::string needs_rows(const Group& a, const Group& b, bool dependent) const {
+    if (!dependent && !(a.scans && (b.scans || b.reduces)) && !(b.scans && a.reduces)) return {};
+    const Group& r = a.signature ? a : b;
+    return schedule::refuse_norm(r.rows, r.points / std::max<std::int64_t>(r.rows, 1), r.columns, t_);
   }
 
   std::size_t inputs_of(const Group& a, const Group& b) {
@@ -412,12 +428,15 @@ class Fuser {
       a.rows = b.rows;
     }
     a.cost += b.cost;
+    a.reduces |= b.reduces;
+    a.scans |= b.scans;
     // The larger group keeps its index.
     int keep = ia, gone = ib;
     if (b.nodes.size() > a.nodes.size()) {
       std::swap(keep, gone);
       std::swap(a.signature, b.signature), std::swap(a.columns, b.columns), std::swap(a.points, b.points);
       std::swap(a.rows, b.rows), std::swap(a.cost, b.cost), std::swap(a.order, b.order);
+      std::swap(a.reduces, b.reduces), std::swap(a.scans, b.scans);
     }
     Group &k = groups_[static_cast<std::size_t>(keep)], &x = groups_[static_cast<std::size_t>(gone)];
     for (NodeId n : x.nodes) group_of_[n] = keep;
@@ -475,7 +494,7 @@ class Fuser {
       if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) || row_[y.consumer] != ir::is_reduce(g_[y.consumer].op)) continue;
       if (ga.signature && gb.signature && ga.signature != gb.signature) continue;
       if (ga.cost + gb.cost > static_cast<float>(t_.max_prims) || inputs_of(ga, gb) > kMaxEdges) continue;
-      if (reaches(a, b)) continue;
+      if (!needs_rows(ga, gb, false).empty() || reaches(a, b)) continue;
       between_.clear();
       forward(a, gb.order, between_);
       merge(a, b, {true, false, false, false, {}});

@@ -19,14 +19,18 @@
 #include <kiln/config.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <thread>
 
 namespace kiln::runtime {
 namespace {
 
 /// Primitives below which a kernel runs on the calling thread: waking another costs a few microseconds.
 constexpr double kInlineWork = 400e3;
+
+constexpr int kSpins = 4000;  // of a thread that waits for another's few microseconds, before it yields
 
 class Run {
  public:
@@ -132,7 +136,9 @@ class Run {
   static void call(const Launch& l, const kernel::Frame& frame) {
     const cpu::Executable& e = l.kernel->executable;
     if (!e.compiled()) count(Counter::VmLaunches);
-    if (l.work <= kInlineWork || l.grid <= l.grain) {
+    if (e.link()) {
+      chained(l, frame);
+    } else if (l.work <= kInlineWork || l.grid <= l.grain) {
       e.body(frame, 0, l.grid, l.scratch_bytes, l.grain);
     } else {
       cpu::parallel_for(l.grid, l.grain, [&](std::int64_t begin, std::int64_t end, int) {
@@ -185,6 +191,28 @@ class Run {
     if (config().debug >= 2)
       log_library("searchsorted", s.dtype, s.values.dims,
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+
+  /// Items in ascending order, each taken by one thread from its body to its second section: its data stays in that
+  /// thread's cache. Whoever took an item runs it to its end, so the one that an item waits for always gets on.
+  static void chained(const Launch& l, const kernel::Frame& frame) {
+    const cpu::Executable& e = l.kernel->executable;
+    std::atomic<std::int64_t> next{0}, linked{0};
+    auto work = [&](std::int64_t, std::int64_t, int) {
+      std::byte* const scratch = l.scratch_bytes ? cpu::scratch(static_cast<std::size_t>(l.scratch_bytes)) : nullptr;
+      for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < l.grid;) {
+        e.body(frame, i, i + 1, l.scratch_bytes, 1);
+        for (int tries = 0; linked.load(std::memory_order_acquire) != i; ++tries)
+          if (tries > kSpins) std::this_thread::yield();
+        e.link()(&frame, i, i + 1, scratch);
+        linked.store(i + 1, std::memory_order_release);
+        e.second()(&frame, i, i + 1, scratch);
+      }
+    };
+    if (l.work <= kInlineWork || l.grid == 1)
+      work(0, 1, 0);
+    else
+      cpu::parallel_for(cpu::thread_count(), 1, work);
   }
 
   void matmul(const Matmul& m) {

@@ -126,7 +126,7 @@ struct Compilation {
     if (device.kind == Device::Kind::Cuda)
       into->function = cuda::find_function(cuda::load_module(device.index, object), symbol);
     else
-      into->executable.publish(cpu::load(object, symbol, !kernel->finish.empty()));
+      into->executable.publish(cpu::load(object, symbol, *kernel));
     count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
   }
 
@@ -204,12 +204,13 @@ Made make(const KernelRequest& r) {
     out->verdict = Verdict::Disk;
     return {out};
   }
-  if (tier == Tier::Jit) {
+  const bool on_vm = !kernel::reads_running_values(*r.kernel);
+  if (tier == Tier::Jit || !on_vm) {
     try {
       c.compile();
       return {out};
     } catch (const CompileError& e) {
-      if (gpu) throw;
+      if (gpu || !on_vm) throw;
       warn(cat(e.what(), "; running it by the vm"));
     }
   }

@@ -15,6 +15,7 @@ constexpr std::int64_t kTile = 64;            // elements each way: 64 lines of 
 constexpr std::int64_t kStripeAbove = 32;     // reduced elements from which columns are read row by row
 constexpr std::int64_t kStripe = 4096;        // columns of a stripe at most: its accumulators stay in the first cache
 constexpr std::int64_t kMostColumns = 32;     // times the lanes
+constexpr std::int64_t kChainChunk = 32768;   // elements of a scan's chunk, read twice: within the second cache
 constexpr std::int64_t kSmallWork = 32768;    // elements one thread handles faster than two are woken
 constexpr std::int64_t kSmallWorkGpu = 1 << 20;  // elements that take less time than a launch even on few multiprocessors
 
@@ -43,6 +44,28 @@ std::int64_t block_of_columns(std::int64_t kept, int lanes, const Target& t) {
   return lanes * std::clamp<std::int64_t>(kept / lanes / (8 * t.threads), 1, kMostColumns);
 }
 
+/// Columns of a stripe when whole columns are one thread's.
+std::int64_t stripe_of(std::int64_t columns, std::int64_t outer, const Target& t) {
+  const std::int64_t stripes = std::max<std::int64_t>(1, t.threads / outer);
+  return std::clamp<std::int64_t>(((columns + stripes - 1) / stripes + 63) / 64 * 64, 64, kStripe);
+}
+
+/// Scans go along their axes in order: an axis on lanes is one register at a time.
+Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t kept, std::int64_t reduced) {
+  const int lanes = base_lanes(f, t);
+  const std::int64_t last = f.axes.back().extent;
+  if (!f.axes.back().reduced) {
+    s.lanes = last >= 4 * lanes ? widen(lanes, f.prims) : lanes;
+    s.form = last >= 4 * lanes && reduced >= kStripeAbove && reduced * kept > kSmallWork ? Form::Stripes : Form::Columns;
+    s.block = s.form == Form::Columns ? s.lanes : stripe_of(last, kept / last, t);
+    return s;
+  }
+  s.lanes = lanes;
+  s.form = f.phases == 0 && kept < t.threads && reduced > kSmallWork ? Form::Chain : Form::Rows;
+  if (s.form == Form::Chain) s.chunk = std::max<std::int64_t>(1, kChainChunk * outermost_reduced(f) / reduced);
+  return s;
+}
+
 }  // namespace
 
 std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target) {
@@ -65,6 +88,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
 
   const int last = static_cast<int>(f.axes.size()) - 1;
   s.lane_axis = last;
+  if (f.scans) return schedule_scan(f, t, s, kept, reduced);
 
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
@@ -116,8 +140,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
       s.chunk = chunk_of(outermost_reduced(f), 4 * t.threads / outer);
       return s;
     }
-    const std::int64_t stripes = std::max<std::int64_t>(1, t.threads / outer);
-    s.block = std::clamp<std::int64_t>(((columns + stripes - 1) / stripes + 63) / 64 * 64, 64, kStripe);
+    s.block = stripe_of(columns, outer, t);
     return s;
   }
   s.lanes = f.axes.back().extent >= 4 * lanes ? widen(lanes, f.prims) : lanes;

@@ -4,6 +4,7 @@
 //   Rows     grid over kept axes, the reduced (or last) axis on lanes; phases reread the row
 //   Columns  grid over kept axes and blocks of the last kept axis, which is on lanes; reduced axes are serial
 //   Split    a long reduction cut into chunks: partial results, combined by the kernel's finish section
+//   Chain    a long scan cut into chunks: their totals, linked one to the next, then the scan of each chunk
 //   Flat     no reduction, one axis, cut into blocks
 #pragma once
 
@@ -17,7 +18,7 @@
 
 namespace kiln::schedule {
 
-enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns };
+enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns, Chain };
 
 /// What a region looks like after its axes were collapsed.
 struct Facts {
@@ -27,6 +28,7 @@ struct Facts {
   };
   std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
   int phases = 0;              // dependent reduction levels (0: a map)
+  bool scans = false;          // reduced axes are scanned: their order is that of the values
   bool stores_full = false;    // writes values of the whole domain that depend on its reductions
   int prims = 0;               // cost of the innermost body
   int widest_bytes = 4;        // widest element type computed with
@@ -43,7 +45,7 @@ struct Schedule {
   int lane_axis = 0;           // Columns: the axis on lanes; Flat, Rows: the first of those on lanes together
   std::int64_t block = 0;      // elements of the vector axis a grid item covers
   std::int64_t run = 0;        // Tiles: elements of the axis `across` a grid item covers
-  std::int64_t chunk = 0;      // Split…, Stripes: elements of the outermost reduced axis a grid item covers; 0: all
+  std::int64_t chunk = 0;      // Split…, Stripes, Chain: elements of the outermost reduced axis a grid item covers; 0: all
   bool stream = false;
   // GPU:
   kernel::Threads threads;

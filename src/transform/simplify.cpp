@@ -93,6 +93,8 @@ class Simplifier {
       case OpKind::Gather:
       case OpKind::Library:
       case OpKind::Contraction: return kNoNode;
+      case OpKind::Scan:  // of single elements
+        return n.dims[ir::scan_axis(n.attr64)] == 1 && !ir::is_exclusive(n.attr64) ? n.in[0] : kNoNode;
       case OpKind::Cast: return cast(id, n);
       case OpKind::View: return n.op == Op::pad ? pad(id, n) : view(id, n);
       case OpKind::Reduce: return reduce(id, n);

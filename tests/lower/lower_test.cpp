@@ -64,6 +64,44 @@ TEST(Lower, ARowReductionAndWhatFollowsIsOneKernel) {
   EXPECT_EQ(check(b), std::vector{Form::Rows});
 }
 
+/// Running sums of i64 values along an axis, plus 1.
+std::vector<Form> check_scan(const GraphBuilder::Extents& dims, std::uint64_t attr64, Op op = Op::scan_sum) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, dims), twice = b.op(Op::add, {x, x});
+  const NodeId scan = b.wide(op, i64, dims, {twice});
+  b.graph[scan].attr64 = attr64;
+  b.root(b.op(Op::add, {scan, b.scalar(i64, 1)}));
+  return check(b);
+}
+
+TEST(Lower, AScanAlongRowsRunsOnLanes) {
+  for (const std::uint64_t exclusive : {std::uint64_t{0}, ir::kExclusive}) {
+    EXPECT_EQ(check_scan({20, 300}, 1 | exclusive), std::vector{Form::Rows});
+    EXPECT_EQ(check_scan({3, 5}, 1 | exclusive, Op::scan_max), std::vector{Form::Rows});
+  }
+}
+
+TEST(Lower, AScanDownColumnsRunsRowByRow) {
+  for (const std::uint64_t exclusive : {std::uint64_t{0}, ir::kExclusive}) {
+    EXPECT_EQ(check_scan({20, 77}, 0 | exclusive), std::vector{Form::Columns});
+    EXPECT_EQ(check_scan({600, 77}, 0 | exclusive), std::vector{Form::Stripes});
+    EXPECT_EQ(check_scan({2, 600, 77}, 1 | exclusive, Op::scan_min), std::vector{Form::Stripes});
+  }
+}
+
+TEST(Lower, ALongScanRunsInLinkedChunks) {
+  for (const std::uint64_t exclusive : {std::uint64_t{0}, ir::kExclusive}) {
+    EXPECT_EQ(check_scan({100000}, 0 | exclusive), std::vector{Form::Chain});
+    EXPECT_EQ(check_scan({100000}, 0 | exclusive, Op::scan_prod), std::vector{Form::Chain});
+  }
+  GraphBuilder b;  // rows of chunks, more threads than rows
+  const GraphBuilder::Extents dims{3, 40000};
+  const NodeId scan = b.wide(Op::scan_sum, i64, dims, {b.leaf(i64, dims)});
+  b.graph[scan].attr64 = 1;
+  b.root(scan);
+  EXPECT_EQ(check(b, 8), std::vector{Form::Chain});
+}
+
 TEST(Lower, AColumnReductionRunsAcrossRows) {
   GraphBuilder b;
   b.root(b.reduce(Op::reduce_sum, b.leaf(i64, {30, 77}), 1));

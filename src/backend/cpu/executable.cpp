@@ -27,6 +27,8 @@ void Executable::translate(const kernel::Kernel& kernel, const CpuTarget& target
 }
 
 void Executable::publish(const MachineCode& code) noexcept {
+  link_.store(code.link, std::memory_order_relaxed);
+  second_.store(code.second, std::memory_order_relaxed);
   finish_.store(code.finish, std::memory_order_relaxed);
   body_.store(code.body, std::memory_order_release);
 }

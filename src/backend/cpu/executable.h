@@ -20,7 +20,8 @@ namespace kiln::cpu {
 
 struct MachineCode {
   kernel::KernelFn body = nullptr;
-  kernel::KernelFn finish = nullptr;  // null when the kernel has no finish section
+  // Null when the kernel has no such section.
+  kernel::KernelFn link = nullptr, second = nullptr, finish = nullptr;
 };
 
 class Executable {
@@ -41,11 +42,14 @@ class Executable {
   /// of them, or some more, before it looks for machine code again. Pre: translated or published.
   void body(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::int64_t scratch_bytes,
             std::int64_t grain) const;
+  /// Of a kernel with a link section, which is never the vm's; null for others.
+  kernel::KernelFn link() const noexcept { return link_.load(std::memory_order_relaxed); }
+  kernel::KernelFn second() const noexcept { return second_.load(std::memory_order_relaxed); }
   /// All iterations of the finish section, if there is one.
   void finish(const kernel::Frame& frame, std::int64_t grid) const;
 
  private:
-  std::atomic<kernel::KernelFn> body_{nullptr}, finish_{nullptr};
+  std::atomic<kernel::KernelFn> body_{nullptr}, link_{nullptr}, second_{nullptr}, finish_{nullptr};
   std::shared_ptr<const codegen::VmProgram> program_;
 };
 

@@ -136,7 +136,7 @@ std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbo
   return {bytes.begin(), bytes.end()};
 }
 
-MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol, bool has_finish) {
+MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol, const kernel::Kernel& kernel) {
   llvm::orc::LLJIT& jit = linker();
   // A library of its own for each object: a key may be loaded again after the memory cache was cleared.
   static std::atomic<std::uint64_t> count{0};
@@ -153,7 +153,9 @@ MachineCode load(const std::vector<std::uint8_t>& object, const std::string& sym
   };
   MachineCode e;
   e.body = find(symbol);
-  if (has_finish) e.finish = find(symbol + "_finish");
+  if (!kernel.link.empty()) e.link = find(symbol + "_link");
+  if (!kernel.second.empty()) e.second = find(symbol + "_second");
+  if (!kernel.finish.empty()) e.finish = find(symbol + "_finish");
   return e;
 }
 

@@ -15,7 +15,7 @@ namespace kiln::cpu {
 /// False in a build without compilers: then compile() is a CompileError, and so are the text forms and load().
 bool has_compiler();
 
-/// Object code of a kernel; functions `<symbol>` and `<symbol>_finish`. CompileError with LLVM's message.
+/// Object code of a kernel: a function `<symbol>`, and `<symbol>_link` … for its other sections. CompileError with LLVM's message.
 /// Thread-safe: compiles run side by side.
 std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
 
@@ -23,9 +23,9 @@ std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::strin
 std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
 std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
 
-/// Links object code into the process (for its whole life). CompileError when the
+/// Links a kernel's object code into the process (for its whole life). CompileError when the
 /// object cannot be linked.
-MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol, bool has_finish);
+MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol, const kernel::Kernel& kernel);
 
 /// LLVM's version, part of every disk key.
 std::string compiler_version();

@@ -14,7 +14,7 @@ bool has_compiler() { return false; }
 std::vector<std::uint8_t> compile(const kernel::Kernel&, const std::string&, const CpuTarget&) { none(); }
 std::string llvm_text(const kernel::Kernel&, const std::string&, const CpuTarget&) { none(); }
 std::string assembly_text(const kernel::Kernel&, const std::string&, const CpuTarget&) { none(); }
-MachineCode load(const std::vector<std::uint8_t>&, const std::string&, bool) { none(); }
+MachineCode load(const std::vector<std::uint8_t>&, const std::string&, const kernel::Kernel&) { none(); }
 std::string compiler_version() { return "none"; }
 std::string llvm_version() { return "none"; }
 bool has_vector_math() { return false; }

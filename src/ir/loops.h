@@ -1,0 +1,35 @@
+// Loops in a graph. A loop is a node whose operands are its states, with their next values, and its condition; what it
+// repeats is not a graph of its own but every node that depends on its states. Such a node belongs to the loop: it has
+// one value in each iteration and none outside. Operands that do not depend on the states are computed once.
+//
+// Meaning: while the condition holds, all states take their next values together. The condition broadcasts to the states;
+// an element's states stop where its condition is false, and the loop ends when it is false everywhere.
+#pragma once
+
+#include "ir/graph.h"
+
+namespace kiln::ir {
+
+struct LoopParts {
+  NodeId node = kNoNode;
+  NodeId parent = kNoNode;            // the innermost loop around it
+  NodeId condition = kNoNode;
+  std::vector<NodeId> states, nexts;  // from the last to the first
+  std::vector<NodeId> body;           // nodes that belong to this loop or to loops inside it, ascending
+};
+
+struct Loops {
+  std::vector<NodeId> owner;     // per node: the innermost loop that it belongs to, or kNoNode. Empty: no loop at all
+  std::vector<LoopParts> loops;  // ascending by node
+
+  bool any() const { return !loops.empty(); }
+  NodeId owner_of(NodeId id) const { return owner.empty() ? kNoNode : owner[id]; }
+  const LoopParts& of(NodeId loop) const;
+  /// The parts of a loop_result's loop.
+  const LoopParts& of_result(const Graph& graph, NodeId result) const { return of(graph[result].in[0]); }
+};
+
+/// Throws UserError when a value that a loop's body made is wanted outside the loop.
+Loops find_loops(const Graph& graph);
+
+}  // namespace kiln::ir

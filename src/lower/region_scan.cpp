@@ -1,0 +1,119 @@
+// Scans. In a loop along the scanned axis a scan is an accumulator that is read while the loop runs. A long axis is cut
+// into chunks (form Chain): the body computes the total of each chunk, the link section hands on the total of all chunks
+// before, and the second section scans each chunk while it is still in the second cache.
+//
+// Invariant: the order in which values are combined depends on sizes and the width of the lanes only, never on threads.
+#include "lower/expand.h"
+#include "lower/region_lowering.h"
+
+#include <utility>
+
+namespace kiln::lower {
+
+constexpr int kTotalRegisters = 4;  // side by side: a total waits for its additions
+
+AccDecl RegionLowering::scan_decl(const Scan& s) const {
+  const GraphNode& n = g_[p_.entries[s.entry].node];
+  return {monoid_of(n.op), compute_type(n.dtype)};
+}
+
+/// Whether a scan is computed in the current phase: somebody needs it, and it was not kept from an earlier one.
+bool RegionLowering::runs_now(const Scan& s) const {
+  const Entry& e = p_.entries[s.entry];
+  return ((e.used_in >> phase_) & 1) != 0 && !(scratch_[s.entry] >= 0 && phase_ > first_phase(e));
+}
+
+void RegionLowering::declare_scans(LoopDecl& outermost) {
+  for (Scan& s : scans_) {
+    if (!runs_now(s)) continue;
+    s.acc = static_cast<std::uint32_t>(k_.accs.size());
+    k_.accs.push_back(scan_decl(s));
+    outermost.accs.push_back(s.acc);
+  }
+}
+
+/// Updates the scans with the current element; from here on they have their values. A scan of a scan comes after it.
+void RegionLowering::scan_updates(Body& body) {
+  for (const Scan& s : scans_) {
+    if (!runs_now(s)) continue;
+    const Entry& e = p_.entries[s.entry];
+    const AccDecl& acc = k_.accs[s.acc];
+    Stmt update{Stmt::Kind::Update, s.acc};
+    update.value = build(e.in[0]).id;
+    body.push_back(update);
+    const Prim prim = ir::is_exclusive(g_[e.node].attr64) ? Prim::Before : Prim::Running;
+    const E within = leaf(prim, acc.type, s.acc);
+    memo_[s.entry] = item_ ? combine(acc.monoid, within, load(s.prefix, acc.type, item_)) : within;
+  }
+}
+
+void RegionLowering::build_chain() {
+  declare_chunks();
+  for (Scan& s : scans_) {
+    const DType type = scan_decl(s).type;
+    s.total = partial_buffer(type, rows_ * chunks_);
+    s.prefix = partial_buffer(type, rows_ * chunks_);
+  }
+  const E length = size(kChunk, s_.chunk);
+  const int outermost = reduced_groups().front();
+  auto section = [&](std::vector<Stmt>& into, const std::function<void(Body&, E, E, const Range&)>& fill) {
+    LoopDecl grid = open_grid();
+    const E item = var(grid.var);
+    const auto [row, chunk] = divide_with_rest(item, n_chunks_);
+    decompose(row, kept_groups());
+    fill(grid.body, item, chunk, block_range(chunk, length, outermost));
+    close_grid(std::move(grid), rows_ * chunks_);
+    if (&into != &k_.body) into.push_back(std::exchange(k_.body, {}).front());
+  };
+  // The body is made last: it is what close_grid appends to.
+  section(k_.link, [&](Body& body, E item, E chunk, const Range&) { link_chunks(body, item, chunk); });
+  section(k_.second, [&](Body& body, E item, E, const Range& range) {
+    item_ = item;
+    phase_loops(body, reduced_groups(), true, range);
+    item_ = {};
+  });
+  section(k_.body, [&](Body& body, E item, E, const Range& range) { chain_totals(body, item, range); });
+}
+
+/// Reduces a chunk of the scanned values.
+void RegionLowering::chain_totals(Body& body, E item, const Range& range) {
+  forget();
+  std::vector<LoopDecl> nest = open_nest(reduced_groups(), range);
+  nest.back().kind = LoopKind::Vector;
+  nest.back().lanes = static_cast<std::uint16_t>(s_.lanes * kTotalRegisters);
+  std::vector<std::uint32_t> accs;
+  for (const Scan& s : scans_) {
+    const auto acc = static_cast<std::uint32_t>(k_.accs.size());
+    k_.accs.push_back(scan_decl(s));
+    nest.front().accs.push_back(acc);
+    Stmt update{Stmt::Kind::Update, acc};
+    update.value = build(p_.entries[s.entry].in[0]).id;
+    nest.back().body.push_back(update);
+    accs.push_back(acc);
+  }
+  body.push_back(loop(fold(std::move(nest))));
+  for (std::size_t i = 0; i < scans_.size(); ++i)
+    body.push_back(store(scans_[i].total, item, acc_value(accs[i], k_.accs[accs[i]].type)));
+}
+
+/// From an element to the one at the same place of the chunk that this thread will most likely take next. The second
+/// section, which waits for its stores, has time to fetch it.
+E RegionLowering::bytes_to_next_chunk(DType type) {
+  std::int64_t inner = 1;
+  for (const int g : reduced_groups()) inner *= groups_[static_cast<std::size_t>(g)].extent;
+  inner /= groups_[static_cast<std::size_t>(reduced_groups().front())].extent;
+  const auto bytes = static_cast<std::uint64_t>(size_of(type));
+  return param(role(kSize, kAhead, bytes), target_.threads * s_.chunk * inner * size_of(type));
+}
+
+/// What comes before a chunk: nothing before a row's first, else what comes before the last one and its total.
+void RegionLowering::link_chunks(Body& body, E item, E chunk) {
+  const E first = chunk == konst(0), before = item - konst(1);
+  for (const Scan& s : scans_) {
+    const AccDecl acc = scan_decl(s);
+    const E total = load(s.total, acc.type, before, ~first), prefix = load(s.prefix, acc.type, before, ~first);
+    body.push_back(store(s.prefix, item, kernel::select(first, identity(k_.pool, acc), combine(acc.monoid, total, prefix))));
+  }
+}
+
+}  // namespace kiln::lower

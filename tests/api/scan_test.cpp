@@ -1,0 +1,187 @@
+// Running values, in every mode and form: short and long axes, rows and columns, fused and alone.
+#include "api/expect.h"
+#include "counted.h"
+#include "modes.h"
+
+#include <functional>
+#include <numeric>
+
+namespace kiln {
+namespace {
+
+using testing::counting;
+using testing::expect_equal;
+using testing::expect_user_error;
+using testing::floats;
+using testing::in_every_mode;
+using testing::kInf;
+using testing::kNan;
+
+/// Small whole numbers, so that every order of addition is exact.
+Tensor whole(const Shape& shape, DType dtype = DType::Float32) {
+  std::vector<std::int32_t> v(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<std::int32_t>(i * 7919 % 11) - (is_unsigned_int(dtype) ? 0 : 5);
+  return Tensor::from(v, shape).astype(dtype).eval();
+}
+
+/// A loop along an axis of row-major values.
+template <class T>
+std::vector<T> looped(std::vector<T> v, const Shape& shape, int axis, T start, bool exclusive,
+                      const std::function<T(T, T)>& f) {
+  std::int64_t inner = 1, outer = 1;
+  for (int a = 0; a < shape.rank(); ++a) (a < axis ? outer : inner) *= a == axis ? 1 : shape[a];
+  for (std::int64_t o = 0; o < outer; ++o)
+    for (std::int64_t i = 0; i < inner; ++i) {
+      T total = start;
+      for (std::int64_t k = 0; k < shape[axis]; ++k) {
+        T& x = v[static_cast<std::size_t>((o * shape[axis] + k) * inner + i)];
+        const T next = f(total, x);
+        x = exclusive ? total : next;
+        total = next;
+      }
+    }
+  return v;
+}
+
+TEST(Scan, SmallExamples) {
+  in_every_mode([] {
+    const Tensor x = floats({2, 3}, {3, 1, 2, 0, 5, 4});
+    expect_equal<float>(cumsum(x, 1), {2, 3}, {3, 4, 6, 0, 5, 9});
+    expect_equal<float>(cumsum(x, 0), {2, 3}, {3, 1, 2, 3, 6, 6});
+    expect_equal<float>(cumsum(x), {6}, {3, 4, 6, 6, 11, 15});
+    expect_equal<float>(cumsum(x, -1, true), {2, 3}, {0, 3, 4, 0, 0, 5});
+    expect_equal<float>(cumsum(x, 1, false, true), {2, 3}, {6, 3, 2, 9, 9, 4});
+    expect_equal<float>(cumsum(x, 1, true, true), {2, 3}, {3, 2, 0, 9, 4, 0});
+    expect_equal<float>(cumprod(x + 1.0, 1), {2, 3}, {4, 8, 24, 1, 6, 30});
+    expect_equal<float>(cummax(x, 1), {2, 3}, {3, 3, 3, 0, 5, 5});
+    expect_equal<float>(cummin(x, 1, true), {2, 3}, {kInf, 3, 1, kInf, 0, 0});
+    expect_equal<float>(cummax(floats({1, kNan, 3}), 0), {1, kNan, kNan});
+    expect_equal<std::int64_t>(cumsum(Tensor({true, false, true})), {1, 1, 2});
+    expect_equal<bool>(cummax(Tensor({false, true, false})), {false, true, true});
+    expect_equal<std::int32_t>(cummax(Tensor({-3, -4}), 0, true), {-2147483647 - 1, -3});
+    expect_equal<std::uint64_t>(cumsum(Tensor::from(std::vector<std::uint8_t>{200, 100})), {200, 300});
+    expect_equal<std::int64_t>(cumprod(Tensor({3, -4})), {3, -12});
+  });
+}
+
+TEST(Scan, EmptyAndSingle) {
+  in_every_mode([] {
+    EXPECT_EQ(cumsum(zeros({0, 3}), 0).eval().shape().str(), "(0, 3)");
+    EXPECT_EQ(cumsum(zeros({3, 0}), 0).eval().shape().str(), "(3, 0)");
+    EXPECT_EQ(cumsum(zeros({0})).eval().shape().str(), "(0,)");
+    expect_equal<float>(cumsum(floats({2, 1}, {4, 5}), 1), {2, 1}, {4, 5});
+    expect_equal<float>(cumsum(floats({2, 1}, {4, 5}), 1, true), {2, 1}, {0, 0});
+    expect_equal<float>(cumsum(Tensor(3.0f)), {3});
+    expect_equal<float>(cummax(floats({1}), 0, true), {-kInf});
+  });
+  expect_user_error([] { cumsum(zeros({2, 3}), 2); }, "[cumsum] axis 2 is out of range for shape (2, 3)");
+  expect_user_error([] { cummax(Tensor()); }, "[cummax] an operand is an empty Tensor");
+}
+
+TEST(Scan, EveryShapeAxisAndOpEqualsALoop) {
+  const Shape shapes[] = {{7}, {100}, {3, 5}, {40, 33}, {33, 40}, {5, 3, 17}, {2, 100, 3}, {200000}, {3, 70001}, {70001, 3},
+                          {2, 40000, 5}, {1000, 130}};
+  in_every_mode([&] {
+    for (const Shape& shape : shapes)
+      for (int axis = 0; axis < shape.rank(); ++axis)
+        for (const bool exclusive : {false, true}) {
+          SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis) + (exclusive ? " exclusive" : ""));
+          const Tensor x = whole(shape);
+          const std::vector<float> v = x.to_vector<float>();
+          ASSERT_EQ(cumsum(x, axis, exclusive).to_vector<float>(),
+                    looped<float>(v, shape, axis, 0, exclusive, [](float a, float b) { return a + b; }));
+          ASSERT_EQ(cummin(x, axis, exclusive).to_vector<float>(),
+                    looped<float>(v, shape, axis, kInf, exclusive, [](float a, float b) { return std::min(a, b); }));
+        }
+  });
+}
+
+TEST(Scan, EveryDtype) {
+  in_every_mode([] {
+    for (int t = 0; t < kDTypeCount; ++t) {
+      const auto type = static_cast<DType>(t);
+      SCOPED_TRACE(name(type));
+      for (const Shape& shape : {Shape{40}, Shape{3, 30}, Shape{70000}}) {
+        if (shape.numel() > 1000 && is_half(type)) continue;  // sums beyond what they hold
+        const Tensor x = is_bool(type) ? whole(shape) > 0.0 : whole(shape, type);
+        const std::vector<double> v = x.astype(DType::Float64).to_vector<double>();
+        const int axis = shape.rank() - 1;
+        ASSERT_EQ(cumsum(x, axis).astype(DType::Float64).to_vector<double>(),
+                  looped<double>(v, shape, axis, 0, false, [](double a, double b) { return a + b; }));
+        ASSERT_EQ(cummax(x, axis).astype(DType::Float64).to_vector<double>(),
+                  looped<double>(v, shape, axis, -kInf, false, [](double a, double b) { return std::max(a, b); }));
+      }
+    }
+  });
+}
+
+TEST(Scan, FusesWithWhatSurroundsIt) {
+  using test::data;
+  using test::kernels;
+  const Tensor x = data({64, 100});
+  EXPECT_EQ(kernels({cumsum(exp(x) * 2.0, 1) + 1.0}), 1u);
+  EXPECT_EQ(kernels({cumsum(exp(x) * 2.0, 0) + 1.0}), 1u);
+  EXPECT_EQ(kernels({cumsum(x, 1), cumprod(x, 1)}), 1u);
+  EXPECT_EQ(kernels({cumsum(nn::softmax(x), 1)}), 1u);
+  EXPECT_EQ(kernels({sum(cumsum(x, 1) * x, 1)}), 1u);
+  EXPECT_EQ(kernels({nn::softmax(cumsum(cumsum(x, 1), 1))}), 1u);
+  const Tensor y = data({300000});
+  EXPECT_EQ(kernels({cumsum(y * 0.5, 0) * y}), 1u);
+  EXPECT_EQ(kernels({take(cumsum(y, 0), Tensor({0, -1}), 0)}), 2u);
+}
+
+TEST(Scan, BesideReductionsAndOtherScans) {
+  in_every_mode([] {
+    for (const Shape& shape : {Shape{5, 40}, Shape{3, 70000}, Shape{1, 70000}, Shape{600, 50}}) {
+      SCOPED_TRACE(shape.str());
+      const Tensor x = whole(shape);
+      const std::vector<float> v = x.to_vector<float>();
+      const std::function<float(float, float)> add = [](float a, float b) { return a + b; };
+      const std::vector<float> once = looped<float>(v, shape, 1, 0, false, add);
+      const Tensor centred = cumsum(x - max(x, 1, true), 1);
+      std::vector<float> shifted = v;
+      for (float& s : shifted) s -= 5;
+      ASSERT_EQ(centred.to_vector<float>(), looped<float>(shifted, shape, 1, 0, false, add));
+      const Tensor c = cumsum(x, 1), d = cummax(c, 1), total = max(c, 1), spread = c - total.reshape({-1, 1});
+      eval({d, total, spread, c});
+      const std::vector<float> best = looped<float>(once, shape, 1, -kInf, false, [](float a, float b) { return std::max(a, b); });
+      ASSERT_EQ(d.to_vector<float>(), best);
+      std::vector<float> want = once, greatest;
+      const auto n = static_cast<std::size_t>(shape[1]);
+      for (std::size_t i = 0; i < want.size(); ++i) want[i] -= best[i / n * n + n - 1];
+      ASSERT_EQ(spread.to_vector<float>(), want);
+    }
+  });
+}
+
+TEST(Scan, AsAnIndexInTheSameKernel) {
+  in_every_mode([] {
+    const Tensor keep = counting({40}) % 3.0 == 0.0;
+    const Tensor place = cumsum(keep, 0) - 1;
+    expect_equal<float>(where(keep, take(counting({14}) * 2.0, place, 0), -1)(range(0, 7)), {0, -1, -1, 2, -1, -1, 4});
+  });
+}
+
+TEST(Scan, ThreadsAgree) {
+  const Tensor x = test::data({1 << 20});
+  std::vector<std::vector<float>> values;
+  for (const int threads : {1, 2, 5}) {
+    const Config before = config();
+    Config options = before;
+    options.num_threads = threads;
+    configure(options);
+    values.push_back(cumsum(x).to_vector<float>());
+    configure(before);
+  }
+  EXPECT_EQ(values[1], values[2]);
+  double total = 0;
+  const std::vector<float> v = x.to_vector<float>();
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    total += v[i];
+    ASSERT_NEAR(values[0][i], total, 1e-2) << i;
+    ASSERT_NEAR(values[1][i], total, 1e-2) << i;
+  }
+}
+
+}  // namespace
+}  // namespace kiln
