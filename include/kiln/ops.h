@@ -7,6 +7,7 @@
 
 #include <kiln/tensor.h>
 
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -245,6 +246,25 @@ Tensor cummax(const Tensor& x, std::optional<int> axis = std::nullopt, bool excl
               SourceLocation loc = SourceLocation::current());
 Tensor cummin(const Tensor& x, std::optional<int> axis = std::nullopt, bool exclusive = false, bool reverse = false,
               SourceLocation loc = SourceLocation::current());
+
+// ---------------------------------------------------------------------------------------------------------------
+// Loops. The functions are called once (a few times where shapes have to broadcast) to record what is repeated; they may
+// use any tensor from outside. Reading a value inside them is a UserError. Where every operation is elementwise the loop
+// runs inside one kernel, each element to its own end; else it runs over whole tensors, compiled once.
+
+using Tensors = std::vector<Tensor>;
+/// Repeats state = body(state) while condition(state) holds and returns the last state. The condition is bool and
+/// broadcasts to the states, which broadcast to it first: where it is false an element keeps its states, and the loop ends
+/// when it is false everywhere. The body returns as many tensors as there are states, of their dtypes; their shapes
+/// broadcast too. In the loop's kernel nothing is contracted to fused multiply-adds.
+Tensors while_loop(const std::function<Tensor(const Tensors&)>& condition, const std::function<Tensors(const Tensors&)>& body,
+                   Tensors state, SourceLocation loc = SourceLocation::current());
+/// What then(operands) returns where the condition holds, else what otherwise(operands) returns: tensors of one shape and
+/// dtype, pair by pair (they broadcast with the condition). What a branch makes of its operands is computed only where it
+/// is wanted: not at all where the condition holds nowhere, and for each element where the branch is elementwise.
+Tensors cond(const Tensor& condition, const std::function<Tensors(const Tensors&)>& then,
+             const std::function<Tensors(const Tensors&)>& otherwise, Tensors operands,
+             SourceLocation loc = SourceLocation::current());
 
 // ---------------------------------------------------------------------------------------------------------------
 // Indexing by tensors. Indices have an integer dtype (UserError otherwise); a negative one counts from the back. An index

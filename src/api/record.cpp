@@ -316,8 +316,15 @@ Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation 
   }
 }
 
+namespace {
+constinit thread_local int recordings = 0;
+}
+Recording::Recording() { ++recordings; }
+Recording::~Recording() { --recordings; }
+bool Recording::active() { return recordings > 0; }
+
 Tensor finish(ir::NodeRef node) {
-  if (config().mode != Mode::Lazy) [[unlikely]] {
+  if (config().mode != Mode::Lazy && recordings == 0) [[unlikely]] {
     ir::Node* const root = node.get();
     evaluate({&root, 1});
   }

@@ -59,6 +59,11 @@ ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits, st
 ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc);
 /// x (cast to `dtype`, but for argmax and argmin) reduced over the axes of `mask`; no axes: x itself.
 ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims, SourceLocation loc);
+/// A loop's states, the loop, and its results, last values of the states (see ir/loops.h). Callers have checked that
+/// states and next values agree and that the condition is bool and fits.
+ir::NodeRef loop_state_node(ir::Node* init, SourceLocation loc);
+std::vector<ir::NodeRef> loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts,
+                                    ir::Node* condition, SourceLocation loc);
 /// Running values of x along an axis.
 ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, SourceLocation loc);
 /// x at `indices` along an axis (see structural.def); callers have checked that everything fits `dims`.
@@ -74,6 +79,14 @@ int checked_axis(std::string_view op, int axis, std::span<const std::int64_t> di
 std::uint64_t checked_axes(std::string_view op, const Axes& axes, std::span<const std::int64_t> dims);
 /// "float32 (2, 3)", for messages.
 std::string describe(const ir::Node* node);
+/// While one lives on this thread, operations are recorded in every mode: what a loop repeats has no value yet.
+class Recording {
+ public:
+  Recording();
+  ~Recording();
+  Recording(const Recording&) = delete;
+  static bool active();  // on this thread
+};
 /// Hands a new node to the caller; in eager and interpret modes evaluates it first.
 Tensor finish(ir::NodeRef node);
 

@@ -105,6 +105,32 @@ ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype,
   return keepdims ? node : reshape_node(node.get(), dropped, loc);
 }
 
+ir::NodeRef loop_state_node(ir::Node* init, SourceLocation loc) {
+  return with_input(ir::NodeRef::adopt(ir::new_node_like(ir::Op::loop_state, init->dtype, *init, loc)), init);
+}
+
+std::vector<ir::NodeRef> loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts,
+                                    ir::Node* condition, SourceLocation loc) {
+  ir::NodeRef all;
+  for (std::size_t s = 0; s < states.size(); ++s) {
+    auto pair = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop_next, DType::Bool, {}, loc)), states[s].get());
+    pair->n_in = all ? 3 : 2;
+    ir::set_input(pair.get(), 1, nexts[s].get());
+    if (all) ir::set_input(pair.get(), 2, all.get());
+    all = std::move(pair);
+  }
+  const auto loop = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop, DType::Bool, {}, loc)), all.get());
+  loop->n_in = 2;
+  ir::set_input(loop.get(), 1, condition);
+  std::vector<ir::NodeRef> results;
+  for (std::size_t s = 0; s < states.size(); ++s) {
+    results.push_back(with_input(
+        ir::NodeRef::adopt(ir::new_node_like(ir::Op::loop_result, states[s]->dtype, *states[s], loc)), loop.get()));
+    results.back()->attr64 = states.size() - 1 - s;
+  }
+  return results;
+}
+
 ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, SourceLocation loc) {
   auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(op, x->dtype, *x, loc)), x);
   node->attr64 = static_cast<std::uint64_t>(axis) | (exclusive ? ir::kExclusive : 0);

@@ -733,6 +733,9 @@ class Emitter {
 
 }  // namespace
 
-std::string emit_cuda(const Kernel& kernel, const std::string& symbol) { return Emitter(kernel, symbol).run(); }
+std::string emit_cuda(const Kernel& kernel, const std::string& symbol) {
+  if (kernel::reads_running_values(kernel)) throw CompileError(cat("[cuda] ", kernel.label, ": no scans and loops here"));
+  return Emitter(kernel, symbol).run();
+}
 
 }  // namespace kiln::codegen

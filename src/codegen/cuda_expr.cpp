@@ -165,7 +165,8 @@ std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std:
     case Prim::Scale: return call("scale", a, b);
     case Prim::Exponent: return call("exponent", a);
     case Prim::Mantissa: return call("mantissa", a);
-    case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load: break;
+    case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
+    case Prim::Running: case Prim::Before: break;
   }
   KILN_CHECK_THAT(false, kernel::name(n.prim), " is not computed");
   return {};
@@ -179,6 +180,7 @@ const char* cuda_monoid(Monoid m) {
     case Monoid::Min: return "Min";
     case Monoid::ArgMax: return "ArgMax";
     case Monoid::ArgMin: return "ArgMin";
+    case Monoid::State: break;
   }
   return "";
 }

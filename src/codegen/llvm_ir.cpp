@@ -74,6 +74,7 @@ class FunctionEmitter {
     Value* index;                      // current value of its variable (a Vector loop: of lane 0)
     llvm::Instruction* preheader_end;  // where code for the enclosing scope may still be placed
     std::vector<ExprId> memoized;
+    Value* active = nullptr;           // a While loop on lanes: those that go on
   };
   struct AccState {
     llvm::AllocaInst *value = nullptr, *position = nullptr;
@@ -533,6 +534,13 @@ class FunctionEmitter {
     return static_cast<std::int64_t>(stride.node().imm);
   }
 
+  /// The lanes that are on for code of scope d.
+  Value* mask_at(int d) const {
+    for (int k = d; k > vector_scope_; --k)
+      if (Value* active = scopes_[static_cast<std::size_t>(k)].active) return active;
+    return mask_;
+  }
+
   Value* combine(Value* a, Value* b) { return !a ? b : !b ? a : b_.CreateAnd(a, b); }
 
   /// Addresses of all lanes. The operands were evaluated by `prepare`, so this may run at any deeper place.
@@ -577,7 +585,7 @@ class FunctionEmitter {
     prepare(n.a, stride);
     const bool contiguous = known(stride) == 1;
     return place(depth_of(e), e, vector_, [&]() -> Value* {
-      Value* mask = combine(mask_, predicate);
+      Value* mask = combine(mask_at(depth_of(e)), predicate);
       if (!contiguous) return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
       Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
       const llvm::Align align = element_align(n.type);
@@ -683,6 +691,7 @@ class FunctionEmitter {
         if (fp) return llvm::ConstantFP::getInfinity(t);
         return is_signed_int(a.type) ? llvm::ConstantInt::get(t, llvm::APInt::getSignedMaxValue(bits))
                                      : llvm::ConstantInt::get(t, llvm::APInt::getAllOnes(bits));
+      case Monoid::State: return llvm::Constant::getNullValue(t);  // overwritten by its first value
     }
     KILN_CHECK_THAT(false, "monoid");
     return nullptr;
@@ -697,9 +706,10 @@ class FunctionEmitter {
       case Monoid::Max: return v_.max(x, acc, a.type, true);
       case Monoid::Min: return v_.max(x, acc, a.type, false);
       case Monoid::ArgMax:
-      case Monoid::ArgMin: break;
+      case Monoid::ArgMin:
+      case Monoid::State: break;
     }
-    KILN_CHECK_THAT(false, "positional monoid");
+    KILN_CHECK_THAT(false, "no monoid of plain values");
     return nullptr;
   }
 
@@ -772,6 +782,12 @@ class FunctionEmitter {
   void update(const Stmt& st) {
     const AccDecl& a = k_.accs[st.target];
     AccState& s = accs_[st.target];
+    if (a.monoid == Monoid::State) {
+      Value* next = s.vector ? vector(st.value) : scalar(st.value);
+      Value* active = s.vector ? mask_at(depth()) : nullptr;
+      b_.CreateStore(active ? b_.CreateSelect(active, next, s.before) : next, s.value);
+      return;
+    }
     if (s.scan) return scan(st);
     Value* mask = s.horizontal ? mask_ : nullptr;  // lanes that are never stored may hold anything
     const ExprNode product = pool_[st.value];
@@ -906,9 +922,45 @@ class FunctionEmitter {
     std::fill(depth_.begin(), depth_.end(), -1);
   }
 
+  /// while (condition) body, all lanes together until none goes on.
+  void while_loop(const LoopDecl& l) {
+    std::vector<Value*> inits;
+    for (ExprId e : l.inits) inits.push_back(vector_scope_ ? vector(e) : scalar(e));
+    for (std::size_t i = 0; i < inits.size(); ++i) b_.CreateStore(inits[i], accs_[l.accs[i]].value);
+    BasicBlock* head = BasicBlock::Create(c_, "while", fn_);
+    BasicBlock* inside = BasicBlock::Create(c_, "body", fn_);
+    BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
+    llvm::Instruction* preheader_end = b_.CreateBr(head);
+    b_.SetInsertPoint(head);
+    open_scope(l, b_.getInt64(0), preheader_end);
+    for (std::uint32_t a : l.accs) {
+      AccState& s = accs_[a];
+      s.before = b_.CreateLoad(s.value->getAllocatedType(), s.value);
+      s.update_depth = depth();
+    }
+    forget_depths();
+    Value* goes_on = nullptr;
+    if (vector_scope_) {
+      Value* active = combine(vector(l.condition), mask_at(depth()));
+      scopes_.back().active = active;
+      goes_on = b_.CreateICmpNE(b_.CreateBitCast(active, b_.getIntNTy(static_cast<unsigned>(lanes_))),
+                                b_.getIntN(static_cast<unsigned>(lanes_), 0));
+    } else {
+      goes_on = scalar(l.condition);
+    }
+    b_.CreateCondBr(goes_on, inside, after);
+    b_.SetInsertPoint(inside);
+    block(l.body);
+    close_scope(l);
+    b_.CreateBr(head);
+    b_.SetInsertPoint(after);
+  }
+
   void loop(const LoopDecl& l) {
     begin_accs(l);
-    if (l.kind == LoopKind::Vector) {
+    if (l.kind == LoopKind::While) {
+      while_loop(l);
+    } else if (l.kind == LoopKind::Vector) {
       vector_loop(l);
     } else {
       Value* first = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(1)) : b_.getInt64(0);

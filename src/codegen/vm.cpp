@@ -319,6 +319,7 @@ class Machine {
 }  // namespace
 
 VmProgram::VmProgram(const kernel::Kernel& kernel, const VmLoops& loops) {
+  if (kernel::reads_running_values(kernel)) throw CompileError(cat("[vm] ", kernel.label, ": no scans and loops here"));
   for (const kernel::BufferDecl& b : kernel.buffers)
     buffers_.push_back({b.role == kernel::BufferDecl::Role::Scratch, b.offset_param});
   body_ = translate(kernel, kernel.body, loops);

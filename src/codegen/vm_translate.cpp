@@ -378,7 +378,8 @@ class Translator {
       case Monoid::Max:
       case Monoid::ArgMax: return Prim::Max;
       case Monoid::Min:
-      case Monoid::ArgMin: break;
+      case Monoid::ArgMin:
+      case Monoid::State: break;
     }
     return Prim::Min;
   }

@@ -57,6 +57,7 @@ std::string attribute_text(const GraphNode& n) {
     case Op::sort:
     case Op::argsort: return cat(" axis ", n.attr64 & 255, n.attr64 >> 8 ? " descending" : "");
     case Op::searchsorted: return n.attr64 ? " right" : " left";
+    case Op::loop_result: return cat(" state ", n.attr64);
     case Op::scan_sum:
     case Op::scan_prod:
     case Op::scan_max:
@@ -99,6 +100,10 @@ class Verifier {
   }
   const GraphNode& in(const GraphNode& n, int k) const { return g_[n.in[k]]; }
 
+  static bool like(const GraphNode& a, const GraphNode& b) {
+    return a.dtype == b.dtype && std::ranges::equal(a.dims, b.dims);
+  }
+
   void node(const GraphNode& n) const {
     require(n.n_in <= 3 && n.dims.size() <= kMaxRank, "has too many operands or axes");
     for (int k = 0; k < 3; ++k)
@@ -122,6 +127,17 @@ class Verifier {
       case OpKind::Scan:
         require(n.n_in == 1 && in(n, 0).dtype == n.dtype && std::ranges::equal(in(n, 0).dims, n.dims) &&
                     scan_axis(n.attr64) < n.dims.size(), "does not fit its operand");
+        break;
+      case OpKind::LoopState: require(n.n_in == 1 && like(n, in(n, 0)), "differs from its first value"); break;
+      case OpKind::LoopNext:
+        require((n.n_in == 2 || (n.n_in == 3 && in(n, 2).op == Op::loop_next)) && in(n, 0).op == Op::loop_state &&
+                    like(in(n, 0), in(n, 1)), "is no state and its next value");
+        break;
+      case OpKind::Loop:
+        require(n.n_in == 2 && in(n, 0).op == Op::loop_next && is_bool(in(n, 1).dtype), "needs states and a condition");
+        break;
+      case OpKind::LoopResult:
+        require(n.n_in == 1 && in(n, 0).op == Op::loop, "has no loop");
         break;
       case OpKind::Gather: gather(n); break;
       case OpKind::Contraction: matmul(n); break;

@@ -1,6 +1,7 @@
 #include "ir/interpret.h"
 
 #include "ir/interpret_value.h"
+#include "ir/loops.h"
 #include "ir/reference.h"
 #include "support/check.h"
 
@@ -386,57 +387,117 @@ Value search(const GraphNode& node, const Value& sorted, const Value& values) {
   return out;
 }
 
-Value evaluate(const Graph& graph, const GraphNode& node, const std::vector<Value>& values,
-               std::span<const ArgData> args, std::span<const std::uint64_t> slots, bool check_bounds) {
-  const auto in = [&](int i) -> const Value& { return values[node.in[i]]; };
-  switch (info(node.op).kind) {
-    case OpKind::Leaf:
-      return leaf(node, graph.args[static_cast<std::size_t>(node.arg)], args[static_cast<std::size_t>(node.arg)]);
-    case OpKind::Scalar:
-      return scalar(node, node.op == Op::constant ? node.attr64 : slots[static_cast<std::size_t>(node.arg)]);
-    case OpKind::Iota: return iota(node);
-    case OpKind::Cast: return cast(node, oracle::broadcast(in(0), node.dims));
-    case OpKind::Reduce: return reduce(node, in(0));
-    case OpKind::Scan: return scan(node, in(0));
-    case OpKind::Gather: return gather(node, in(0), oracle::broadcast(in(1), node.dims), check_bounds);
-    case OpKind::Contraction: return matmul(node, in(0), in(1));
-    case OpKind::Library: return node.op == Op::searchsorted ? search(node, in(0), in(1)) : sort(node, in(0));
-    case OpKind::Elementwise: {
-      Value operands[3];
-      for (int i = 0; i < node.n_in; ++i) operands[i] = oracle::broadcast(in(i), node.dims);
-      return oracle::elementwise(node, operands);
+class Interpreter {
+ public:
+  Interpreter(const Graph& graph, std::span<const ArgData> args, std::span<const std::uint64_t> slots, bool check_bounds)
+      : g_(graph), args_(args), slots_(slots), check_bounds_(check_bounds), loops_(find_loops(graph)), values_(graph.size()) {}
+
+  const Value& value(NodeId id) const { return values_[id]; }
+
+  void run() {
+    std::vector<NodeId> last_use(g_.size(), 0);
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      last_use[id] = id;
+      for (int i = 0; i < g_[id].n_in; ++i) last_use[g_[id].in[i]] = id;
     }
-    case OpKind::View: break;
+    for (NodeId root : g_.roots) last_use[root] = g_.size();
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      if (loops_.owner_of(id) == kNoNode) values_[id] = evaluate(id);
+      for (int i = 0; i < g_[id].n_in && !loops_.any(); ++i)
+        if (last_use[g_[id].in[i]] == id) values_[g_[id].in[i]] = {};
+    }
   }
-  switch (node.op) {
-    case Op::reshape: return reshape(node, in(0));
-    case Op::permute: return permute(node, in(0));
-    case Op::broadcast: return oracle::broadcast(in(0), node.dims);
-    case Op::slice: return slice(node, in(0));
-    default: KILN_CHECK_THAT(node.op == Op::pad, info(node.op).name); return pad(node, in(0), in(1));
+
+ private:
+  /// Runs a loop; its states' values stay.
+  void loop(const LoopParts& l) {
+    for (NodeId state : l.states) values_[state] = oracle::densified(values_[g_[state].in[0]]);
+    for (;;) {
+      for (NodeId id : l.body)
+        if (loops_.owner[id] == l.node && g_[id].op != Op::loop_state) values_[id] = evaluate(id);
+      const Value goes_on = values_[l.condition];
+      if (!any_true(goes_on)) return;
+      std::vector<Value> next;
+      for (std::size_t i = 0; i < l.states.size(); ++i)
+        next.push_back(chosen(oracle::broadcast(goes_on, g_[l.states[i]].dims), values_[l.nexts[i]], values_[l.states[i]]));
+      for (std::size_t i = 0; i < l.states.size(); ++i) values_[l.states[i]] = next[i];
+    }
   }
-}
+
+  static bool any_true(const Value& v) {
+    const Value dense = oracle::densified(v);
+    for (std::int64_t i = 0; i < dense.numel(); ++i)
+      if (dense.data[i] != std::byte{0}) return true;
+    return false;
+  }
+
+  /// a where c is true, else b.
+  static Value chosen(const Value& c, const Value& a, const Value& b) {
+    Value out = oracle::new_value(a.dtype, a.dims);
+    const std::int64_t bytes = size_of(a.dtype);
+    Cursor cs(c), as(a), bs(b);
+    for (std::int64_t i = 0, n = out.numel(), at = 0, from = 0, other = 0; i < n; ++i) {
+      cs.take(&at, 1);
+      as.take(&from, 1);
+      bs.take(&other, 1);
+      const bool takes = c.data[at] != std::byte{0};
+      std::memcpy(out.writable() + i * bytes, takes ? a.data + from * bytes : b.data + other * bytes, static_cast<std::size_t>(bytes));
+    }
+    return out;
+  }
+
+  Value evaluate(NodeId id) {
+    const GraphNode& node = g_[id];
+    const auto in = [&](int i) -> const Value& { return values_[node.in[i]]; };
+    switch (info(node.op).kind) {
+      case OpKind::Leaf:
+        return leaf(node, g_.args[static_cast<std::size_t>(node.arg)], args_[static_cast<std::size_t>(node.arg)]);
+      case OpKind::Scalar:
+        return scalar(node, node.op == Op::constant ? node.attr64 : slots_[static_cast<std::size_t>(node.arg)]);
+      case OpKind::Iota: return iota(node);
+      case OpKind::Cast: return cast(node, oracle::broadcast(in(0), node.dims));
+      case OpKind::Reduce: return reduce(node, in(0));
+      case OpKind::Scan: return scan(node, in(0));
+      case OpKind::Gather: return gather(node, in(0), oracle::broadcast(in(1), node.dims), check_bounds_);
+      case OpKind::Contraction: return matmul(node, in(0), in(1));
+      case OpKind::Library: return node.op == Op::searchsorted ? search(node, in(0), in(1)) : sort(node, in(0));
+      case OpKind::LoopState:
+      case OpKind::LoopNext: return {};
+      case OpKind::Loop: loop(loops_.of(id)); return {};
+      case OpKind::LoopResult: return values_[loops_.of_result(g_, id).states[node.attr64]];
+      case OpKind::Elementwise: {
+        Value operands[3];
+        for (int i = 0; i < node.n_in; ++i) operands[i] = oracle::broadcast(in(i), node.dims);
+        return oracle::elementwise(node, operands);
+      }
+      case OpKind::View: break;
+    }
+    switch (node.op) {
+      case Op::reshape: return reshape(node, in(0));
+      case Op::permute: return permute(node, in(0));
+      case Op::broadcast: return oracle::broadcast(in(0), node.dims);
+      case Op::slice: return slice(node, in(0));
+      default: KILN_CHECK_THAT(node.op == Op::pad, info(node.op).name); return pad(node, in(0), in(1));
+    }
+  }
+
+  const Graph& g_;
+  std::span<const ArgData> args_;
+  std::span<const std::uint64_t> slots_;
+  bool check_bounds_;
+  Loops loops_;
+  std::vector<Value> values_;
+};
 
 }  // namespace
 
 std::vector<std::vector<std::byte>> interpret(const Graph& graph, std::span<const ArgData> args,
                                               std::span<const std::uint64_t> slots, bool check_bounds) {
-  std::vector<NodeId> last_use(graph.size(), 0);
-  for (NodeId id = 0; id < graph.size(); ++id) {
-    last_use[id] = id;
-    for (int i = 0; i < graph[id].n_in; ++i) last_use[graph[id].in[i]] = id;
-  }
-  for (NodeId root : graph.roots) last_use[root] = graph.size();
-  std::vector<Value> values(graph.size());
-  for (NodeId id = 0; id < graph.size(); ++id) {
-    const GraphNode& node = graph[id];
-    values[id] = evaluate(graph, node, values, args, slots, check_bounds);
-    for (int i = 0; i < node.n_in; ++i)
-      if (last_use[node.in[i]] == id) values[node.in[i]] = {};
-  }
+  Interpreter run(graph, args, slots, check_bounds);
+  run.run();
   std::vector<std::vector<std::byte>> out;
   for (NodeId root : graph.roots) {
-    const Value v = oracle::densified(values[root]);
+    const Value v = oracle::densified(run.value(root));
     const auto bytes = static_cast<std::size_t>(graph[root].numel * size_of(graph[root].dtype));
     std::vector<std::byte>& copy = out.emplace_back(bytes);
     if (bytes != 0) std::memcpy(copy.data(), v.data, bytes);

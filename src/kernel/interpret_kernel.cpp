@@ -51,7 +51,17 @@ class Interpreter {
     std::uint64_t before = 0;
   };
 
+  void while_loop(const LoopDecl& l, std::int64_t grid) {
+    for (std::size_t i = 0; i < l.accs.size(); ++i) accs_[l.accs[i]] = {evaluate(l.inits[i]), 0};
+    for (vars_[l.var] = 0;; ++vars_[l.var]) {
+      for (std::uint32_t a : l.accs) accs_[a].before = accs_[a].value;
+      if (evaluate(l.condition) == 0) return;
+      block(l.body, grid);
+    }
+  }
+
   void loop(const LoopDecl& l, std::int64_t grid) {
+    if (l.kind == LoopKind::While) return while_loop(l, grid);
     const std::int64_t n = l.kind == LoopKind::Grid ? grid : static_cast<std::int64_t>(evaluate(l.extent));
     for (std::uint32_t a : l.accs) accs_[a] = {identity(k_.accs[a]), std::numeric_limits<std::int64_t>::max()};
     for (std::int64_t i = 0; i < n; ++i) {
@@ -64,6 +74,10 @@ class Interpreter {
     const AccDecl& a = k_.accs[s.target];
     const std::uint64_t x = evaluate(s.value);
     Acc& acc = accs_[s.target];
+    if (a.monoid == Monoid::State) {
+      acc.value = x;
+      return;
+    }
     acc.before = acc.value;
     const auto prim = [&](Prim p, DType type, std::uint64_t u, std::uint64_t v) {
       return eval_prim(p, type, a.type, 0, u, v, 0);
@@ -74,7 +88,8 @@ class Interpreter {
       case Monoid::Max: acc.value = prim(Prim::Max, a.type, x, acc.value); return;
       case Monoid::Min: acc.value = prim(Prim::Min, a.type, x, acc.value); return;
       case Monoid::ArgMax:
-      case Monoid::ArgMin: break;
+      case Monoid::ArgMin:
+      case Monoid::State: break;
     }
     // NaN is best of all; of equals the first position.
     const auto position = static_cast<std::int64_t>(evaluate(s.index));

@@ -54,11 +54,15 @@ class KeyWriter {
   void loop(const LoopDecl& l) {
     // The grid's range comes with the launch: its extent decides nothing.
     const std::uint64_t extent = l.kind == LoopKind::Grid || l.extent == kNoExpr ? kNoExpr : number(l.extent);
+    std::vector<std::uint64_t> more;
+    for (ExprId e : l.inits) more.push_back(number(e));
+    if (l.kind == LoopKind::While) more.push_back(number(l.condition));
     put(static_cast<std::uint64_t>(Stmt::Kind::Loop) | static_cast<std::uint64_t>(l.kind) << 8 |
         std::uint64_t{l.lanes} << 16 | std::uint64_t{l.var} << 32);
     put(extent | std::uint64_t{l.accs.size()} << 32 | std::uint64_t{l.steps} << 48 |
         std::uint64_t{l.ragged} << 47);
     for (std::uint32_t acc : l.accs) put(acc);
+    for (std::uint64_t word : more) put(word);
     block(l.body);
   }
 
@@ -110,8 +114,15 @@ const char* name(Monoid m) {
     case Monoid::Min: return "min";
     case Monoid::ArgMax: return "argmax";
     case Monoid::ArgMin: return "argmin";
+    case Monoid::State: return "state";
   }
   __builtin_unreachable();
+}
+
+bool reads_running_values(const Kernel& kernel) {
+  for (ExprId e = 0; e < kernel.pool.size(); ++e)
+    if (kernel.pool[e].prim == Prim::Running || kernel.pool[e].prim == Prim::Before) return true;
+  return false;
 }
 
 Hash128 hash(const Kernel& kernel) { return KeyWriter(kernel).run(); }

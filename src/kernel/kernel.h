@@ -12,6 +12,9 @@
 // Loop kinds: Grid and Serial are scalar loops; Vector runs its variable over lanes, the last lanes masked. Inside
 // a Vector loop an expression that depends on its variable is a vector, everything else stays scalar and is
 // evaluated once, outside the loop: emitters place each expression at the outermost loop that has its operands.
+// A While loop runs while its condition holds. It carries State accumulators: an update gives the next iteration's value,
+// Before is this iteration's, in the condition too, and all updates take effect together. Inside a Vector loop each lane
+// has a condition of its own: where it is false the states stay, and the loop ends when no lane goes on.
 #pragma once
 
 #include "kernel/expr.h"
@@ -23,8 +26,8 @@
 
 namespace kiln::kernel {
 
-enum class LoopKind : std::uint8_t { Grid, Serial, Vector };
-enum class Monoid : std::uint8_t { Sum, Prod, Max, Min, ArgMax, ArgMin };
+enum class LoopKind : std::uint8_t { Grid, Serial, Vector, While };
+enum class Monoid : std::uint8_t { Sum, Prod, Max, Min, ArgMax, ArgMin, State };
 const char* name(Monoid m);
 
 /// Memory as the kernel sees it: a pointer to elements.
@@ -59,8 +62,10 @@ struct Stmt {
 struct LoopDecl {
   LoopKind kind = LoopKind::Serial;
   std::uint32_t var = 0;
-  ExprId extent = kNoExpr;          // Int64; ignored for the Grid loop, whose range is given at launch
+  ExprId extent = kNoExpr;          // Int64; ignored for the Grid loop, whose range is given at launch, and for While
   std::vector<std::uint32_t> accs;  // accumulators that live across this loop's iterations
+  std::vector<ExprId> inits;        // While: values that they begin with
+  ExprId condition = kNoExpr;       // While: Bool
   std::vector<Stmt> body;
   std::uint16_t lanes = 1;          // Vector: iterations run side by side (a multiple of the register width is fine)
   // Vector, where threads share it:
@@ -93,6 +98,8 @@ struct Kernel {
   std::string label;       // readable name, not part of the key
 };
 
+/// Whether values of accumulators are read inside their loops: scans, While loops. Not every emitter has them.
+bool reads_running_values(const Kernel& kernel);
 /// Everything that decides the generated code, and nothing else.
 Hash128 hash(const Kernel& kernel);
 /// Readable loop IR.

@@ -159,14 +159,19 @@ class Printer {
   void count_block(const std::vector<Stmt>& body, int depth) {
     for (const Stmt& s : body) {
       if (s.kind != Stmt::Kind::Loop) {
-        if (s.kind == Stmt::Kind::Update) update_depth_[s.target] = depth;
+        if (s.kind == Stmt::Kind::Update && k_.accs[s.target].monoid != Monoid::State) update_depth_[s.target] = depth;
         count(s.index, depth);
         count(s.value, depth);
         continue;
       }
       const LoopDecl& l = k_.loops[s.target];
-      if (l.kind != LoopKind::Grid) count(l.extent, depth);
+      if (l.extent != kNoExpr && l.kind != LoopKind::Grid) count(l.extent, depth);
       var_depth_[l.var] = depth + 1;
+      if (l.kind == LoopKind::While) {
+        for (ExprId e : l.inits) count(e, depth);
+        for (std::uint32_t a : l.accs) update_depth_[a] = depth + 1;
+        count(l.condition, depth + 1);
+      }
       count_block(l.body, depth + 1);
       for (std::uint32_t a : l.accs) acc_depth_[a] = depth;
     }
@@ -187,7 +192,24 @@ class Printer {
     }
   }
 
+  void while_loop(const LoopDecl& l, int depth) {
+    std::string head = "while";
+    for (std::size_t i = 0; i < l.accs.size(); ++i)
+      head += cat(i ? ", a" : " a", l.accs[i], ": ", info(k_.accs[l.accs[i]].type).short_name, " = ", text_[l.inits[i]]);
+    line(head + " {");
+    ++indent_;
+    needed_.clear();
+    ++epoch_;
+    collect(l.condition, depth + 1);
+    write_lets();
+    line("while " + text_[l.condition]);
+    block(l.body, depth + 1);
+    --indent_;
+    line("}");
+  }
+
   void loop(const LoopDecl& l, int depth) {
+    if (l.kind == LoopKind::While) return while_loop(l, depth);
     static constexpr const char* kNames[] = {"grid", "for", "vector"};
     std::string head = kNames[static_cast<int>(l.kind)];
     if (l.kind == LoopKind::Vector) head += cat("x", l.lanes);
@@ -209,6 +231,10 @@ class Printer {
     needed_.clear();
     ++epoch_;
     collect(s, depth);
+    write_lets();
+  }
+
+  void write_lets() {
     std::sort(needed_.begin(), needed_.end());
     for (ExprId id : needed_) {
       const ExprNode& n = k_.pool[id];
@@ -231,7 +257,9 @@ class Printer {
       return;
     }
     const LoopDecl& l = k_.loops[s.target];
-    if (l.kind != LoopKind::Grid) collect(l.extent, depth);
+    if (l.extent != kNoExpr && l.kind != LoopKind::Grid) collect(l.extent, depth);
+    for (ExprId e : l.inits) collect(e, depth);
+    collect(l.condition, depth);
     for (const Stmt& inner : l.body) collect(inner, depth);
   }
 

@@ -49,8 +49,9 @@ class Verifier {
   }
 
   /// Statements of one scope; `depth` 0 is the section itself.
-  void scope(const std::vector<Stmt>& body, int depth) {
+  void scope(const std::vector<Stmt>& body, int depth, ExprId condition = kNoExpr) {
     const std::size_t first_valid = valid_here_.size(), first_acc = final_here_.size();
+    if (condition != kNoExpr) KILN_CHECK_THAT(use(condition) == DType::Bool, "condition ", condition);
     for (const Stmt& s : body) {
       switch (s.kind) {
         case Stmt::Kind::Loop: loop(s, depth); break;
@@ -73,14 +74,20 @@ class Verifier {
     KILN_CHECK_THAT(l.kind == LoopKind::Vector ? std::has_single_bit(l.lanes) : l.lanes == 1, int{l.lanes}, " lanes");
     KILN_CHECK_THAT(l.kind != LoopKind::Vector || !in_vector_, "a vector loop inside another");
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || l.accs.empty(), "grid iterations are independent");
-    if (l.kind != LoopKind::Grid) KILN_CHECK_THAT(use(l.extent) == DType::Int64, "extent of loop ", s.target);
+    const bool is_while = l.kind == LoopKind::While;
+    if (l.kind != LoopKind::Grid && !is_while)
+      KILN_CHECK_THAT(use(l.extent) == DType::Int64, "extent of loop ", s.target);
+    KILN_CHECK_THAT(l.inits.size() == (is_while ? l.accs.size() : 0), "loop ", s.target, " has other initial values");
+    for (std::size_t i = 0; i < l.inits.size(); ++i)
+      KILN_CHECK_THAT(l.accs[i] < accs_.size() && use(l.inits[i]) == k_.accs[l.accs[i]].type, "initial value of state ", i);
     for (std::uint32_t a : l.accs) {
       KILN_CHECK_THAT(a < accs_.size() && accs_[a] == AccState::Unborn, "accumulator ", a, " of loop ", s.target);
       accs_[a] = AccState::Open;
+      KILN_CHECK_THAT((k_.accs[a].monoid == Monoid::State) == is_while, "accumulator ", a, " in loop ", s.target);
     }
     bound_[l.var] = true;
     in_vector_ |= l.kind == LoopKind::Vector;
-    scope(l.body, depth + 1);
+    scope(l.body, depth + 1, is_while ? l.condition : kNoExpr);
     in_vector_ &= l.kind != LoopKind::Vector;
     bound_[l.var] = false;
     for (std::uint32_t a : l.accs) {
@@ -153,8 +160,9 @@ class Verifier {
                n.type == (positional(k_.accs[n.imm].monoid) ? DType::Int64 : k_.accs[n.imm].type);
       case Prim::Running:
       case Prim::Before:
-        return n.imm < accs_.size() && accs_[n.imm] == AccState::Open && updated_[n.imm] &&
-               !positional(k_.accs[n.imm].monoid) && n.type == k_.accs[n.imm].type;
+        if (n.imm >= accs_.size() || accs_[n.imm] != AccState::Open || n.type != k_.accs[n.imm].type) return false;
+        if (k_.accs[n.imm].monoid == Monoid::State) return n.prim == Prim::Before;
+        return updated_[n.imm] && !positional(k_.accs[n.imm].monoid);
       case Prim::Load:
         return n.imm < k_.buffers.size() && n.type == k_.buffers[n.imm].dtype && a == DType::Int64 &&
                (n.b == kNoExpr || b == DType::Bool);

@@ -11,6 +11,8 @@
 
 namespace kiln::lower {
 
+constexpr double kIterations = 32;  // of a loop, for want of anything better
+
 Lowered RegionLowering::run() {
   measure();
   collapse();
@@ -23,6 +25,8 @@ Lowered RegionLowering::run() {
 }
 
 void RegionLowering::build_loops() {
+  // A loop would amplify the last bits of a product: what goes through one is computed as it is written.
+  k_.fma = target_.fma && p_.loops.empty();
   memo_.assign(p_.entries.size(), E{});
   axis_.assign(groups_.size(), E{});
   switch (s_.form) {
@@ -40,12 +44,12 @@ void RegionLowering::build_loops() {
 /// The kernel's totals, and the figures that the launch decides threading by.
 void RegionLowering::complete() {
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
-  k_.fma = target_.fma;
   k_.threads = s_.threads;
   if (target_.gpu) k_.threads.narrow = index_is_narrow();
   out_.form = s_.form;
   double points = 1;
   for (const Group& g : groups_) points *= static_cast<double>(g.extent);
+  if (!p_.loops.empty()) points *= kIterations;
   out_.work = points * static_cast<double>(std::max(prims_, 1.0f));
   out_.grain = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(static_cast<double>(out_.grid) * 16384.0 / std::max(points, 1.0)));

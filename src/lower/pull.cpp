@@ -3,6 +3,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 
 namespace kiln::lower {
@@ -198,9 +199,13 @@ class Puller {
 
   EntryId value(NodeId id, CoordsId at, std::int32_t predicates) {
     const std::uint64_t key = (std::uint64_t{id} << 40) ^ (std::uint64_t{at} << 16) ^ static_cast<std::uint16_t>(predicates);
-    if (const auto it = memo_.find(key); it != memo_.end()) return it->second;
+    const NodeId loop = regions_.loops.owner_of(id);
+    const std::size_t run = loop == ir::kNoNode ? 0 : 1 + static_cast<std::size_t>(current_.at(loop));
+    if (memo_.size() <= run) memo_.resize(run + 1);
+    if (const auto it = memo_[run].find(key); it != memo_[run].end()) return it->second;
     const EntryId e = compute(id, at, predicates);
-    memo_.emplace(key, e);
+    if (loop != ir::kNoNode) p_.entries[e].inside = true;
+    memo_[run].emplace(key, e);
     return e;
   }
 
@@ -240,6 +245,14 @@ class Puller {
         e.cost = 1;
         return push(std::move(e));
       }
+      case OpKind::LoopState: {
+        const LoopRun& run = p_.loops[static_cast<std::size_t>(current_.at(regions_.loops.owner[id]))];
+        const auto s = std::find(run.state_nodes.begin(), run.state_nodes.end(), id) - run.state_nodes.begin();
+        return run.states[static_cast<std::size_t>(s)];
+      }
+      case OpKind::LoopResult: return loop_result(id, at, predicates);
+      case OpKind::LoopNext:
+      case OpKind::Loop: break;
       case OpKind::Gather: return gather(n, at, predicates, id);
       case OpKind::Library:
       case OpKind::Contraction: break;
@@ -320,6 +333,62 @@ class Puller {
     return push(std::move(e));
   }
 
+  EntryId loop_result(NodeId id, CoordsId at, std::int32_t predicates) {
+    const ir::LoopParts& l = regions_.loops.of_result(g_, id);
+    const std::int32_t i = loop_run(l, at, g_[id].dims, predicates);
+    const auto run = static_cast<std::size_t>(i);
+    const auto& nodes = p_.loops[run].state_nodes;
+    const auto s = std::find(nodes.begin(), nodes.end(), l.states[g_[id].attr64]) - nodes.begin();
+    Entry e{Entry::Kind::LoopResult, id};
+    e.loop = i;
+    e.in[0] = p_.loops[run].states[static_cast<std::size_t>(s)];
+    const EntryId result = push(std::move(e));
+    p_.loops[run].results.push_back(result);
+    return result;
+  }
+
+  static bool fits_inside(ir::Dims small, ir::Dims big) {
+    if (small.size() > big.size()) return false;
+    const std::size_t lead = big.size() - small.size();
+    for (std::size_t a = 0; a < small.size(); ++a)
+      if (small[a] != 1 && small[a] != big[lead + a]) return false;
+    return true;
+  }
+
+  /// The loop at the point `at` of a tensor of these extents: its states there, but for those that have more elements,
+  /// on which no other can depend.
+  std::int32_t loop_run(const ir::LoopParts& l, CoordsId at, ir::Dims dims, std::int32_t predicates) {
+    const RunKey key{l.node, at, predicates, l.parent == ir::kNoNode ? -1 : current_.at(l.parent)};
+    if (const auto known = std::find(runs_.begin(), runs_.end(), key); known != runs_.end())
+      return static_cast<std::int32_t>(known - runs_.begin());
+    const std::size_t run = p_.loops.size();
+    runs_.push_back(key);
+    p_.loops.emplace_back().parent = key.parent;
+    current_[l.node] = static_cast<std::int32_t>(run);
+    std::vector<std::pair<NodeId, CoordsId>> nexts;
+    for (std::size_t s = 0; s < l.states.size(); ++s) {
+      const NodeId state = l.states[s];
+      if (!fits_inside(g_[state].dims, dims)) continue;
+      const CoordsId there = operand_coords(at, dims, g_[state].dims);
+      const EntryId init = value(g_[state].in[0], there, predicates);
+      Entry e{Entry::Kind::LoopState, state};
+      e.loop = static_cast<std::int32_t>(run);
+      const EntryId entry = push(std::move(e));
+      p_.entries[entry].inside = true;
+      p_.loops[run].state_nodes.push_back(state);
+      p_.loops[run].states.push_back(entry);
+      p_.loops[run].inits.push_back(init);
+      nexts.push_back({l.nexts[s], there});
+    }
+    for (const auto& [next, there] : nexts) {
+      const EntryId entry = value(next, there, predicates);
+      p_.loops[run].nexts.push_back(entry);
+    }
+    const EntryId condition = value(l.condition, operand_coords(at, dims, g_[l.condition].dims), predicates);
+    p_.loops[run].condition = condition;
+    return static_cast<std::int32_t>(run);
+  }
+
   /// x at the current point, but for one coordinate that is a value: where it is no index of x the result is 0, which
   /// is what a load whose predicate does not hold gives.
   EntryId gather(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
@@ -357,7 +426,15 @@ class Puller {
   std::vector<Coords> coords_;
   std::unordered_multimap<std::uint64_t, CoordsId> coords_by_hash_;
   std::vector<Base> base_;
-  std::unordered_map<std::uint64_t, EntryId> memo_;
+  std::vector<std::unordered_map<std::uint64_t, EntryId>> memo_;  // of values outside loops, and of each run's
+  std::map<NodeId, std::int32_t> current_;                        // the run of each loop that is being pulled
+  struct RunKey {
+    NodeId loop;
+    CoordsId at;
+    std::int32_t predicates, parent;
+    friend bool operator==(const RunKey&, const RunKey&) = default;
+  };
+  std::vector<RunKey> runs_;
   std::int64_t points_ = 0, rows_ = 0;  // of the domain
 };
 

@@ -21,12 +21,15 @@ struct Predicate {
 };
 
 struct Entry {
-  enum class Kind : std::uint8_t { Load, Scalar, Iota, Op, Pad, Reduce, Scan } kind;
+  enum class Kind : std::uint8_t { Load, Scalar, Iota, Op, Pad, Reduce, Scan, LoopState, LoopResult } kind;
   plan::NodeId node;                 // Load: the leaf or stored node
-  EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill or none: 0}; Reduce, Scan: {value}
+  EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill or none: 0}; Reduce, Scan: {value};
+                                                  // LoopResult: {state}
   Index index;                       // Load: element offset; Iota: the coordinate
   std::int32_t predicates = -1;      // Load: chain that must hold; Pad: the chain's newest links decide
   std::int32_t predicates_end = -1;  // Pad: where the enclosing chain begins
+  std::int32_t loop = -1;            // LoopState, LoopResult: the run of a loop
+  bool inside = false;               // it has one value in each iteration of a loop
   int phase = 0;                     // reduction levels below it
   std::uint32_t used_in = 0;         // phases that need it (bit set)
   float cost = 0;                    // primitives of its whole tree, loads included
@@ -37,12 +40,22 @@ struct PredicateLink {
   std::int32_t next;
 };
 
+/// One run of a loop, for the points of one node.
+struct LoopRun {
+  std::int32_t parent = -1;               // the run that it is part of
+  std::vector<plan::NodeId> state_nodes;
+  std::vector<EntryId> states, inits, nexts;
+  EntryId condition = kNoEntry;
+  std::vector<EntryId> results;
+};
+
 struct Pulled {
   Shape domain;                      // extents of the axes
   std::uint64_t reduced = 0;         // mask over them
   IndexSpace space;
   std::vector<Entry> entries;
   std::vector<PredicateLink> links;
+  std::vector<LoopRun> loops;
   struct Output {
     plan::NodeId node;
     EntryId entry;
@@ -55,6 +68,12 @@ struct Pulled {
   void each_operand(const Entry& e, const F& f) const {
     for (EntryId in : e.in)
       if (in != kNoEntry) f(in);
+    if (e.kind == Entry::Kind::LoopResult) {
+      const LoopRun& run = loops[static_cast<std::size_t>(e.loop)];
+      for (const auto* list : {&run.inits, &run.nexts})
+        for (EntryId in : *list) f(in);
+      f(run.condition);
+    }
     if (!space.has_values()) return;
     space.each_value(e.index, f);
     for (std::int32_t l = e.predicates; l != e.predicates_end; l = links[static_cast<std::size_t>(l)].next)

@@ -13,13 +13,15 @@ namespace kiln::lower {
 namespace {
 
 constexpr float kCacheCost = 10;                   // primitives above which a value is kept for the next phase
+constexpr float kLoopCost = 1000;
 constexpr std::int64_t kScratchLimit = 128 << 10;  // bytes of a row kept in scratch: within L2
 constexpr int kRegisterLimit = 96;                 // values a GPU thread keeps
 constexpr std::int64_t kAccessBytes = 16;          // of a GPU's widest access
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
 
 bool is_computed(const Entry& e) {
-  return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Pad || e.kind == Entry::Kind::Scan;
+  return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Pad || e.kind == Entry::Kind::Scan ||
+         e.kind == Entry::Kind::LoopResult;
 }
 
 }  // namespace
@@ -103,6 +105,7 @@ void RegionLowering::choose() {
   f.axes = axes;
   f.phases = phases_;
   f.scans = !scans_.empty();
+  for (const LoopRun& run : p_.loops) f.states = std::max(f.states, static_cast<int>(run.states.size()));
   f.prims = static_cast<int>(prims_);
   f.widest_bytes = widest_bytes_;
   f.random = random_;
@@ -234,7 +237,7 @@ void RegionLowering::mark_uses() {
     if (!e.used_in || e.kind == Entry::Kind::Reduce) continue;
     std::uint32_t operands_used_in = e.used_in;
     const std::uint32_t first = e.used_in & (~e.used_in + 1);
-    const bool worth = may_keep && ((is_computed(e) && tree[id] >= kCacheCost) || (target_.gpu && e.kind == Entry::Kind::Load));
+    const bool worth = may_keep && !e.inside && ((is_computed(e) && tree[id] >= kCacheCost) || (target_.gpu && e.kind == Entry::Kind::Load));
     if (worth && e.used_in != first && keep_in_scratch(id))
       operands_used_in = first;
     p_.each_operand(e, [&](EntryId in) { es[in].used_in |= operands_used_in; });
@@ -246,7 +249,7 @@ std::vector<float> RegionLowering::tree_costs() const {
   std::vector<float> tree(p_.entries.size());
   for (std::size_t i = 0; i < tree.size(); ++i) {
     const Entry& e = p_.entries[i];
-    tree[i] = e.cost;
+    tree[i] = e.kind == Entry::Kind::LoopResult ? kLoopCost : e.cost;
     if (!is_computed(e)) continue;
     for (EntryId in : e.in)
       if (in != kNoEntry && p_.entries[in].kind != Entry::Kind::Reduce) tree[i] += tree[in];
@@ -286,6 +289,8 @@ bool RegionLowering::varies(EntryId id) const {
         if (e.index.terms[t].atom >= p_.space.axis_count()) return true;
       return false;
     case Entry::Kind::Scan:
+    case Entry::Kind::LoopState:
+    case Entry::Kind::LoopResult:
     case Entry::Kind::Pad: return true;
     case Entry::Kind::Op:
       for (EntryId in : e.in)

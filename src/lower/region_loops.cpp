@@ -120,6 +120,7 @@ Stmt RegionLowering::lane_loop(const Range& range, Groups axes, const Fill& fill
   if (axes.size() > 1) position_ = at;
   decompose(at, axes);
   forget();
+  body_ = &v.body;
   fill(v.body);
   return loop(std::move(v));
 }
@@ -157,6 +158,7 @@ Stmt RegionLowering::store(std::uint32_t buffer, E index, E value) {
 }
 
 void RegionLowering::store_outputs(Body& body, bool row, int phase) {
+  body_ = &body;
   for (const auto& o : p_.outputs) {
     if (o.row != row || p_.entries[o.entry].phase != phase) continue;
     auto buffer = out_buffer_.find(o.node);
@@ -171,6 +173,7 @@ void RegionLowering::store_outputs(Body& body, bool row, int phase) {
 
 /// The innermost statements of one phase: reductions, full outputs, values kept for later phases.
 void RegionLowering::phase_body(Body& body) {
+  body_ = &body;
   scan_updates(body);
   for (const Reduction& r : reductions_) {
     if (r.phase != phase_) continue;

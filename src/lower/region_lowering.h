@@ -5,6 +5,7 @@
 //   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
 //   region_scan.cpp     scans: accumulators that are read while their loop runs, and long scans in linked chunks
+//   region_while.cpp    loops over the states of an element
 //   region_split.cpp    partial results per chunk, and the finish section that combines them
 //
 // Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase, and whether
@@ -201,6 +202,11 @@ class RegionLowering {
   void link_chunks(Body& body, E item, E chunk);
   E bytes_to_next_chunk(DType type);
 
+  // Loops inside the body.
+  E loop_result(EntryId id);
+  void run_loop(std::int32_t run);
+  void run_loops_outside(std::int32_t run);
+
   // Stripes.
   E stripe_index();
   E stripe_load(const Reduction& r, bool position);
@@ -245,6 +251,7 @@ class RegionLowering {
   E lane_;                // the variable of the loop on lanes
   E position_;            // position along the axes that share the lanes, if several do
   std::vector<E> memo_;   // per entry
+  Body* body_ = nullptr;  // where the statements go that values need: loops
 
   // Chunks.
   std::int64_t chunks_ = 1, rows_ = 1;  // rows: of the finish section

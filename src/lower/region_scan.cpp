@@ -81,6 +81,7 @@ void RegionLowering::chain_totals(Body& body, E item, const Range& range) {
   std::vector<LoopDecl> nest = open_nest(reduced_groups(), range);
   nest.back().kind = LoopKind::Vector;
   nest.back().lanes = static_cast<std::uint16_t>(s_.lanes * kTotalRegisters);
+  body_ = &nest.back().body;
   std::vector<std::uint32_t> accs;
   for (const Scan& s : scans_) {
     const auto acc = static_cast<std::uint32_t>(k_.accs.size());

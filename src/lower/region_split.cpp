@@ -75,6 +75,7 @@ void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_l
       r.final_acc = static_cast<std::uint32_t>(k_.accs.size());
       k_.accs.push_back(accs[r.acc]);
       chunk.accs.push_back(r.final_acc);
+      body_ = &chunk.body;
       chunk.body.push_back(finish_update(r, var(chunk.var) * n_rows_ + row));
     }
     body.push_back(loop(std::move(chunk)));

@@ -31,9 +31,10 @@ E combine(Monoid m, E x, E acc) {
     case Monoid::Max: return kernel::max(x, acc);
     case Monoid::Min: return kernel::min(x, acc);
     case Monoid::ArgMax:
-    case Monoid::ArgMin: break;
+    case Monoid::ArgMin:
+    case Monoid::State: break;
   }
-  KILN_CHECK_THAT(false, "positional monoid");
+  KILN_CHECK_THAT(false, "no monoid of plain values");
   return {};
 }
 

@@ -205,9 +205,11 @@ E RegionLowering::build_entry(EntryId id) {
       return kernel::select(predicate_expr(e.predicates, e.predicates_end), build(e.in[0]),
                             e.in[1] == kNoEntry ? kernel::constant(k_.pool, type, 0) : build(e.in[1]));
     case Entry::Kind::Reduce: return reduce_value(id);
-    case Entry::Kind::Scan: break;  // scan_updates says what its value is
+    case Entry::Kind::LoopResult: return loop_result(id);
+    case Entry::Kind::LoopState:
+    case Entry::Kind::Scan: break;  // run_loop and scan_updates say what their values are
   }
-  KILN_CHECK_THAT(false, "a scan is read before its update");
+  KILN_CHECK_THAT(false, "a running value is read before it is there");
   return {};
 }
 
@@ -256,7 +258,7 @@ E RegionLowering::build_op(const Entry& e) {
 /// a·b + c, a·b - c and c - a·b with one rounding, where the target has it.
 E RegionLowering::multiply_add(const GraphNode& n, const E (&in)[3]) {
   const bool subtract = n.op == Op::subtract;
-  if (!target_.fma || !is_float(n.dtype) || !(subtract || n.op == Op::add)) return {};
+  if (!k_.fma || !is_float(n.dtype) || !(subtract || n.op == Op::add)) return {};
   auto factors = [&](E x) { return std::pair<E, E>{{x.pool, x.node().a}, {x.pool, x.node().b}}; };
   if (in[0].node().prim == Prim::Mul) {
     const auto [a, b] = factors(in[0]);

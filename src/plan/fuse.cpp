@@ -71,7 +71,7 @@ struct Group {
   bool library = false;
   std::uint64_t signature = 0;    // of the axes reduced or scanned; 0: a map
   bool columns = false;           // reductions over outer axes
-  bool reduces = false, scans = false;
+  bool reduces = false, scans = false, loops = false;
   std::int64_t points = 0;        // of the whole domain
   std::int64_t rows = 0;          // kept points; of a map: points
   float cost = 0;
@@ -112,6 +112,7 @@ class Fuser {
   /// alone) are recomputed wherever they are read.
   void classify() {
     const NodeId n = g_.size();
+    loops_ = ir::find_loops(g_);
     transparent_.assign(n, true);
     is_root_.assign(n, false);
     generator_cost_.assign(n, -1.0f);
@@ -119,8 +120,15 @@ class Fuser {
     std::vector<bool> wanted = is_root_;  // read as memory by somebody that cannot compute it in place
     for (NodeId id = 0; id < n; ++id) {
       const GraphNode& x = g_[id];
+      if (loops_.owner_of(id) != kNoNode) continue;
       switch (ir::info(x.op).kind) {
         case OpKind::Leaf: break;
+        case OpKind::LoopState:
+        case OpKind::LoopNext: break;
+        case OpKind::Loop:
+          if (loops_.of(id).parent == kNoNode && !inside_a_kernel(loops_.of(id)))
+            for (NodeId state : loops_.of(id).states) wanted[g_[state].in[0]] = true;
+          break;
         case OpKind::Scalar:
         case OpKind::Iota: generator_cost_[id] = 1; break;
         case OpKind::View:
@@ -137,6 +145,7 @@ class Fuser {
         case OpKind::Contraction:
           for (int k = 0; k < x.n_in; ++k) wanted[x.in[k]] = true;
           [[fallthrough]];
+        case OpKind::LoopResult:
         case OpKind::Gather:
         case OpKind::Scan:
         case OpKind::Reduce: transparent_[id] = false; break;
@@ -149,6 +158,49 @@ class Fuser {
       const NodeId base = resolve_alias(g_, r).base;
       if (base != kNoNode && g_[base].op != Op::leaf) is_root_[base] = true;
     }
+  }
+
+  /// Whether each element's states depend on that element alone, so that a loop can run inside a kernel. The condition
+  /// must be known before the body, and the code must not be long.
+  bool inside_a_kernel(const ir::LoopParts& l) const {
+    float cost = 0;
+    for (NodeId id : l.body) {
+      const GraphNode& x = g_[id];
+      cost += t_.cost_of(static_cast<int>(x.op));
+      switch (ir::info(x.op).kind) {
+        case OpKind::Elementwise:
+        case OpKind::Cast:
+        case OpKind::LoopState:
+        case OpKind::LoopNext:
+        case OpKind::LoopResult: break;
+        case OpKind::Loop:
+          if (needs_a_loop(x.in[1])) return false;
+          break;
+        case OpKind::View:
+          if (x.op != Op::broadcast) return false;
+          break;
+        case OpKind::Gather:
+          if (loops_.owner_of(x.in[0]) != kNoNode) return false;
+          break;
+        default: return false;
+      }
+    }
+    return cost <= static_cast<float>(t_.max_prims) && !needs_a_loop(l.condition);
+  }
+
+  /// Whether a value inside a loop is made of another loop's result.
+  bool needs_a_loop(NodeId value) const {
+    std::vector<NodeId> stack{value};
+    std::vector<bool> seen(value + 1);
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (seen[id] || loops_.owner_of(id) == kNoNode || g_[id].op == Op::loop_state) continue;
+      seen[id] = true;
+      if (g_[id].op == Op::loop_result) return true;
+      for (int k = 0; k < g_[id].n_in; ++k) stack.push_back(g_[id].in[k]);
+    }
+    return false;
   }
 
   /// A transparent node that somebody reads as memory and that no existing memory shows.
@@ -164,6 +216,10 @@ class Fuser {
     for (NodeId c = 0; c < g_.size(); ++c) {
       if (transparent_[c]) continue;
       const GraphNode& x = g_[c];
+      if (x.op == Op::loop_result) {
+        walk_loop(loops_.of_result(g_, c), c);
+        continue;
+      }
       if (ir::is_view(x.op)) {
         walk_view(c, c);
         continue;
@@ -213,6 +269,22 @@ class Fuser {
     }
   }
 
+  /// Everything that a loop reads from outside.
+  void walk_loop(const ir::LoopParts& l, NodeId consumer) {
+    std::vector<NodeId> found;
+    auto read = [&](const GraphNode& x) {
+      for (int k = 0; k < x.n_in; ++k) {
+        const NodeId in = x.in[k];
+        if (loops_.owner_of(in) != kNoNode || ir::info(g_[in].op).kind == OpKind::LoopNext) continue;
+        if (std::find(found.begin(), found.end(), in) != found.end()) continue;
+        found.push_back(in);
+        walk(in, consumer, g_[consumer].dims, Shape(g_[in].dims), reads_in_order(x, k));
+      }
+    };
+    for (NodeId id : l.body) read(g_[id]);
+    read(g_[l.node]);
+  }
+
   void walk_view(NodeId view, NodeId consumer) {
     transparent_[view] = true;
     walk(view, consumer, g_[view].dims, Shape(g_[view].dims), true);
@@ -247,6 +319,7 @@ class Fuser {
     for (NodeId id = 0; id < g_.size(); ++id) {
       if (transparent_[id]) continue;
       const GraphNode& x = g_[id];
+      if (x.op == Op::loop_result && join_results(id)) continue;
       Group group;
       group.root_node = id;
       group.order = static_cast<int>(id);
@@ -263,6 +336,12 @@ class Fuser {
         group.points = g_[x.in[0]].numel;
         group.reduces = true;
         row_[id] = true;
+      }
+      if (x.op == Op::loop_result) {
+        const ir::LoopParts& l = loops_.of_result(g_, id);
+        group.loops = true;
+        group.library = !inside_a_kernel(l);
+        for (NodeId inside : l.body) group.cost += t_.cost_of(static_cast<int>(g_[inside].op));
       }
       if (ir::is_scan(x.op)) {
         Signature s;
@@ -284,6 +363,21 @@ class Fuser {
   }
 
   bool is_contraction(const Group& x) const { return ir::info(g_[x.root_node].op).kind == OpKind::Contraction; }
+
+  /// Puts a result of a loop beside an earlier one, if both come from one run of the loop.
+  bool join_results(NodeId id) {
+    for (Group& group : groups_) {
+      const NodeId other = group.root_node;
+      if (!group.loops || g_[other].in[0] != g_[id].in[0]) continue;
+      const bool alike = std::equal(g_[other].dims.begin(), g_[other].dims.end(), g_[id].dims.begin(), g_[id].dims.end());
+      if (!group.library && !alike) continue;
+      group.nodes.push_back(id);
+      group_of_[id] = static_cast<int>(&group - groups_.data());
+      return true;
+    }
+    return false;
+  }
+
   Group& group(NodeId node) { return groups_[static_cast<std::size_t>(group_of_[node])]; }
 
   struct Fit {
@@ -342,8 +436,9 @@ class Fuser {
   bool try_merge(int ia, int ib, std::uint32_t edge) {
     Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
     if (a.library || b.library)
-      return refuse(edge, is_contraction(a) || is_contraction(b) ? "contractions run as library calls"
-                                                                 : "sorts and searches run as library calls");
+      return refuse(edge, a.loops || b.loops                       ? "a loop over whole tensors runs its own kernels"
+                          : is_contraction(a) || is_contraction(b) ? "contractions run as library calls"
+                                                                   : "sorts and searches run as library calls");
     if (a.points == 0 || b.points == 0) return refuse(edge, "no elements");
     if (a.cost + b.cost > static_cast<float>(t_.max_prims))
       return refuse(edge, cat("together ", a.cost + b.cost, " primitives, above the cap of ", t_.max_prims));
@@ -430,13 +525,14 @@ class Fuser {
     a.cost += b.cost;
     a.reduces |= b.reduces;
     a.scans |= b.scans;
+    a.loops |= b.loops;
     // The larger group keeps its index.
     int keep = ia, gone = ib;
     if (b.nodes.size() > a.nodes.size()) {
       std::swap(keep, gone);
       std::swap(a.signature, b.signature), std::swap(a.columns, b.columns), std::swap(a.points, b.points);
       std::swap(a.rows, b.rows), std::swap(a.cost, b.cost), std::swap(a.order, b.order);
-      std::swap(a.reduces, b.reduces), std::swap(a.scans, b.scans);
+      std::swap(a.reduces, b.reduces), std::swap(a.scans, b.scans), std::swap(a.loops, b.loops);
     }
     Group &k = groups_[static_cast<std::size_t>(keep)], &x = groups_[static_cast<std::size_t>(gone)];
     for (NodeId n : x.nodes) group_of_[n] = keep;
@@ -522,7 +618,7 @@ class Fuser {
 
   bool cheaper_inlined(std::size_t i) {
     const Group& a = groups_[i];
-    if (a.nodes.empty() || a.signature || a.library || a.points == 0) return false;
+    if (a.nodes.empty() || a.signature || a.loops || a.library || a.points == 0) return false;
     double input_bytes = 0, bytes = 0, points_read = 0;
     int reads = 0;
     for (NodeId n : a.nodes)
@@ -550,6 +646,7 @@ class Fuser {
   Regions finish() {
     Regions out;
     out.stored.assign(g_.size(), false);
+    out.loops = std::move(loops_);
     for (NodeId id = 0; id < g_.size(); ++id)
       if (g_[id].op == Op::leaf) out.stored[id] = true;
     auto store = [&](NodeId id) {
@@ -578,7 +675,7 @@ class Fuser {
     for (std::size_t i : order) {
       Group& x = groups_[i];
       Region r;
-      r.kind = x.library ? Region::Kind::Library : Region::Kind::Fused;
+      if (x.library) r.kind = x.loops ? Region::Kind::Loop : Region::Kind::Library;
       r.nodes = std::move(x.nodes);
       std::sort(r.nodes.begin(), r.nodes.end());
       for (NodeId n : r.nodes) {
@@ -594,6 +691,7 @@ class Fuser {
   const schedule::Target& t_;
   std::vector<bool> transparent_, is_root_, row_, inlined_;
   std::vector<float> generator_cost_;
+  ir::Loops loops_;
   std::vector<Edge> edges_;
   std::vector<Group> groups_;
   std::vector<int> group_of_;

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <thread>
 
@@ -53,6 +54,7 @@ class Run {
         case Step::Kind::Matmul: matmul(plan_.matmuls[s.index]); break;
         case Step::Kind::Sort: sort(plan_.sorts[s.index]); break;
         case Step::Kind::Search: search(plan_.searches[s.index]); break;
+        case Step::Kind::Loop: loop(plan_.loops[s.index]); break;
       }
       if (plan_.steps.size() > 1) free_after(static_cast<std::int32_t>(i));
     }
@@ -213,6 +215,103 @@ class Run {
       work(0, 1, 0);
     else
       cpu::parallel_for(cpu::thread_count(), 1, work);
+  }
+
+  /// Owned memory of a loop's states, in this iteration.
+  struct States {
+    std::vector<ir::Buffer*> buffers;  // null: memory of somebody else
+    std::vector<std::byte*> args;      // the states, then the captures
+    explicit States(std::size_t n) : buffers(n, nullptr) {}
+    ~States() { drop(); }
+    void drop() {
+      for (ir::Buffer*& b : buffers)
+        if (b) ir::release(std::exchange(b, nullptr));
+    }
+  };
+
+  void loop(const Loop& l) {
+    const std::size_t n = l.states.size();
+    States now(n);
+    for (std::size_t s = 0; s < n; ++s) {
+      const Loop::State& x = l.states[s];
+      now.args.push_back(address(x.init));
+      if (contiguous(x.dims, x.strides)) continue;
+      now.buffers[s] = packed(address(x.init), x.dims, x.strides, x.dtype);
+      now.args[s] = now.buffers[s]->data;
+    }
+    for (const Place& p : l.captures) now.args.push_back(address(p));
+    std::vector<ir::Buffer*> made;
+    while (goes_on(l, now.args)) {
+      run_plan(*l.body, now.args, slots_, made);
+      States next(n);
+      for (std::size_t s = 0; s < n; ++s) {
+        const Plan::Result& r = l.body->results[s];
+        const Loop::State& x = l.states[s];
+        std::byte* from = (made[s] ? made[s]->data : now.args[r.place.index]) + r.offset * size_of(x.dtype);
+        if (made[s] && r.offset == 0 && r.strides.empty()) {
+          next.buffers[s] = made[s];
+          ir::retain(made[s]);
+        } else {
+          next.buffers[s] = packed(from, x.dims, r.strides, x.dtype);
+        }
+        next.args.push_back(next.buffers[s]->data);
+      }
+      next.args.insert(next.args.end(), now.args.begin() + static_cast<std::ptrdiff_t>(n), now.args.end());
+      for (ir::Buffer* b : made)
+        if (b) ir::release(b);
+      std::swap(now.buffers, next.buffers);
+      std::swap(now.args, next.args);
+    }
+    for (std::size_t s = 0; s < n; ++s) {
+      if (l.states[s].result.kind == Place::Kind::None) continue;
+      ir::Buffer*& result = buffers_[l.states[s].result.index];
+      if (now.buffers[s])
+        std::swap(result, now.buffers[s]);
+      else
+        std::memcpy(result->data, now.args[s], plan_.buffers[l.states[s].result.index].bytes);
+    }
+  }
+
+  bool goes_on(const Loop& l, const std::vector<std::byte*>& args) const {
+    std::vector<ir::Buffer*> made;
+    run_plan(*l.condition, args, slots_, made);
+    const Plan::Result& r = l.condition->results.front();
+    const std::byte* flag = (made.front() ? made.front()->data : args[r.place.index]) + r.offset;
+    const bool answer = *flag != std::byte{0};
+    if (made.front()) ir::release(made.front());
+    return answer;
+  }
+
+  static bool contiguous(const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides) {
+    std::int64_t s = 1;
+    for (std::size_t a = dims.size(); a-- > 0; s *= dims[a])
+      if (dims[a] != 1 && strides[a] != s) return false;
+    return true;
+  }
+
+  /// A row-major copy; no strides: it is row-major already.
+  static ir::Buffer* packed(const std::byte* from, const std::vector<std::int64_t>& dims,
+                            const std::vector<std::int64_t>& strides, DType type) {
+    const auto size = static_cast<std::size_t>(size_of(type));
+    std::int64_t n = 1;
+    for (std::int64_t d : dims) n *= d;
+    ir::Buffer* out = allocate(static_cast<std::uint64_t>(n) * size);
+    if (strides.empty()) {
+      std::memcpy(out->data, from, static_cast<std::size_t>(n) * size);
+      return out;
+    }
+    std::vector<std::int64_t> index(dims.size());
+    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      std::memcpy(out->data + static_cast<std::size_t>(i) * size, from + at * static_cast<std::int64_t>(size), size);
+      for (std::size_t a = dims.size(); a-- > 0;) {
+        at += strides[a];
+        if (++index[a] < dims[a]) break;
+        at -= strides[a] * dims[a];
+        index[a] = 0;
+      }
+    }
+    return out;
   }
 
   void matmul(const Matmul& m) {

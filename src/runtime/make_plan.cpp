@@ -8,6 +8,7 @@
 #include "plan/fuse.h"
 #include "runtime/dump.h"
 #include "runtime/explain.h"
+#include "runtime/loop_graphs.h"
 #include "runtime/lifetime.h"
 #include "runtime/statistics.h"
 #include "support/check.h"
@@ -45,10 +46,11 @@ class PlanMaker {
     plan_->device = device_;
     plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
     for (const plan::Region& r : regions_.regions) {
-      if (r.kind == plan::Region::Kind::Library)
-        add_library_call(r.nodes.front());
-      else
-        add_launch(r);
+      switch (r.kind) {
+        case plan::Region::Kind::Library: add_library_call(r.nodes.front()); break;
+        case plan::Region::Kind::Loop: add_loop(r); break;
+        case plan::Region::Kind::Fused: add_launch(r); break;
+      }
     }
     add_results();
     count(Counter::PlanNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start_).count()));
@@ -60,7 +62,9 @@ class PlanMaker {
   /// A held node that is not stored keeps what it is computed from alive: a list of losses would keep every batch.
   /// Nodes that are much smaller than the greatest argument they would pin are stored with the roots; they are
   /// computed anyway and writing them costs next to nothing.
+  /// A held result of a loop is stored too: another run of the loop would cost more.
   void store_pinning_nodes() {
+    const ir::Loops loops = ir::find_loops(g_);
     std::vector<std::int64_t> pinned(g_.size());
     for (NodeId id = 0; id < g_.size(); ++id) {
       const ir::GraphNode& n = g_[id];
@@ -69,9 +73,17 @@ class PlanMaker {
     }
     for (std::size_t i = 0; i < ids_.size(); ++i) {
       const NodeId id = wanted_[i] ? t_.now[ids_[i]] : ir::kNoNode;
-      if (id == ir::kNoNode || g_[id].op == ir::Op::leaf || pinned[id] < kPinnedBytes) continue;
+      if (id == ir::kNoNode || !has_value(loops, id)) continue;
+      if (g_[id].op == ir::Op::loop_result) t_.graph.roots.push_back(id);
+      if (g_[id].op == ir::Op::leaf || pinned[id] < kPinnedBytes) continue;
       if (g_[id].numel * size_of(g_[id].dtype) * kPinnedRatio <= pinned[id]) t_.graph.roots.push_back(id);
     }
+  }
+
+  /// Whether a node has a value outside of loops.
+  bool has_value(const ir::Loops& loops, NodeId id) const {
+    const ir::OpKind kind = ir::info(g_[id].op).kind;
+    return loops.owner_of(id) == ir::kNoNode && kind != ir::OpKind::Loop && kind != ir::OpKind::LoopNext;
   }
 
   std::int32_t step() const { return static_cast<std::int32_t>(plan_->steps.size()); }
@@ -215,6 +227,28 @@ class PlanMaker {
     plan_->matmuls.push_back(std::move(m));
   }
 
+  /// A loop over whole tensors: plans of its own for what it repeats.
+  void add_loop(const plan::Region& r) {
+    if (device_.kind == Device::Kind::Cuda) throw CompileError("[while_loop] a loop over whole tensors runs on the CPU");
+    const ir::LoopParts& parts = regions_.loops.of_result(g_, r.nodes.front());
+    LoopGraphs graphs = loop_graphs(g_, regions_, parts);
+    Loop l;
+    for (NodeId state : parts.states) {
+      const NodeId init = g_[state].in[0];
+      plan::Alias a = plan::resolve_alias(g_, init);
+      if (g_[init].op != ir::Op::leaf && regions_.stored[init]) a = {init, 0, row_major(g_[init].dims)};
+      KILN_CHECK_THAT(a.base != ir::kNoNode, "a loop's first value has no memory");
+      l.states.push_back({place_of(a.base, a.offset * size_of(g_[init].dtype)),
+                          {g_[init].dims.begin(), g_[init].dims.end()}, std::move(a.strides), g_[init].dtype, {}});
+    }
+    for (NodeId result : r.outputs) l.states[g_[result].attr64].result = place_of(result, 0);
+    for (NodeId capture : graphs.captures) l.captures.push_back(place_of(capture, 0));
+    l.condition = make_plan(std::move(graphs.condition), device_);
+    l.body = make_plan(std::move(graphs.body), device_);
+    plan_->steps.push_back({Step::Kind::Loop, static_cast<std::uint32_t>(plan_->loops.size())});
+    plan_->loops.push_back(std::move(l));
+  }
+
   /// Which recorded nodes become leaves: the roots, and held nodes whose value is in memory anyway.
   void add_results() {
     std::vector<bool> root(walk_.nodes.size());
@@ -222,7 +256,7 @@ class PlanMaker {
     for (std::uint32_t i = 0; i < walk_.nodes.size(); ++i) {
       if (!wanted_[i]) continue;
       const NodeId id = t_.now[ids_[i]];
-      if (id == ir::kNoNode) continue;
+      if (id == ir::kNoNode || !has_value(regions_.loops, id)) continue;
       Plan::Result result{i, {}, 0, {}, root[i]};
       const ir::GraphNode& n = g_[id];
       if (buffer_of_[id] >= 0) {
@@ -359,6 +393,14 @@ const schedule::Target& planning_target(Device device) {
 
 std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device) {
   const CompileTicket ticket;
+  return PlanMaker(walk, std::move(graph), ids, device).run();
+}
+
+std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device) {
+  Walk walk;  // of nothing recorded: its nodes are the roots
+  std::vector<NodeId> ids = graph.roots;
+  walk.nodes.assign(ids.size(), nullptr);
+  for (std::uint32_t i = 0; i < ids.size(); ++i) walk.roots.push_back(i);
   return PlanMaker(walk, std::move(graph), ids, device).run();
 }
 

@@ -73,9 +73,25 @@ struct Search {
   Place out;                         // row-major
 };
 
+struct Plan;
+
+/// A loop over whole tensors: two plans, run in turn. Arguments of both: the states, then the captures.
+struct Loop {
+  struct State {
+    Place init;
+    std::vector<std::int64_t> dims, strides;  // of init
+    DType dtype;
+    Place result;                    // None: nobody asks
+  };
+  std::vector<State> states;
+  std::vector<Place> captures;
+  std::shared_ptr<const Plan> condition;  // result: one bool
+  std::shared_ptr<const Plan> body;       // results: the states' next values
+};
+
 struct Step {
-  enum class Kind : std::uint8_t { Launch, Matmul, Sort, Search } kind;
-  std::uint32_t index;               // into launches, matmuls, sorts or searches
+  enum class Kind : std::uint8_t { Launch, Matmul, Sort, Search, Loop } kind;
+  std::uint32_t index;               // into launches, matmuls, sorts, searches or loops
 };
 
 struct Plan {
@@ -85,6 +101,7 @@ struct Plan {
   std::vector<Matmul> matmuls;
   std::vector<Sort> sorts;
   std::vector<Search> searches;
+  std::vector<Loop> loops;
   struct BufferPlan {
     std::uint64_t bytes = 0;
     std::int32_t first = -1, last = -1;  // steps that write first and read last
@@ -104,6 +121,9 @@ struct Plan {
 
 /// Plans the graph of a walk and compiles what it needs; reads no node of the trace. Throws CompileError.
 std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<ir::NodeId>& ids, Device device);
+
+/// The same for a graph of its own: results are its roots, in order.
+std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device);
 
 /// The planner's view of a device. DeviceError when there is no such device.
 const schedule::Target& planning_target(Device device = Device::cpu());

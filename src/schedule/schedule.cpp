@@ -11,6 +11,7 @@ constexpr std::int64_t kFlatBlock = 4096;     // elements: enough to hide the lo
 constexpr std::int64_t kSplitAbove = 16384;   // shorter reductions are not worth a second stage
 constexpr std::int64_t kMinChunk = 4096;
 constexpr int kLongBody = 100;                // primitives in one chain of which waits for itself: two registers side by side
+constexpr int kFewStates = 4;                 // of a loop, whose iterations wait for each other: four registers side by side
 constexpr std::int64_t kTile = 64;            // elements each way: 64 lines of 64 bytes are a tenth of a first-level cache
 constexpr std::int64_t kStripeAbove = 32;     // reduced elements from which columns are read row by row
 constexpr std::int64_t kStripe = 4096;        // columns of a stripe at most: its accumulators stay in the first cache
@@ -93,6 +94,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
     s.lanes = f.prims <= 3 || f.prims >= kLongBody || f.random ? lanes * 2 : lanes;
+    if (f.states > 0) s.lanes = lanes * (f.states <= kFewStates ? 4 : 2);
     s.block = kFlatBlock;
     if (f.across >= 0 && f.axes[last].extent >= lanes && f.axes[f.across].extent >= 4) {
       s.form = Form::Tiles;

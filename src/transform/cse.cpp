@@ -37,6 +37,7 @@ class Merger {
     for (NodeId id = 0; id < g_.size(); ++id) {
       GraphNode& n = g_[id];
       now_.forward_inputs(n);
+      if (n.op == Op::loop_state) continue;  // two states may begin alike
       const bool swappable = commutes(n);
       std::size_t slot = hash(n, swappable) & mask_;
       while (table_[slot] != kNoNode && !equal(g_[table_[slot]], n, swappable)) slot = (slot + 1) & mask_;

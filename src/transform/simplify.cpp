@@ -90,6 +90,10 @@ class Simplifier {
       case OpKind::Leaf:
       case OpKind::Scalar:
       case OpKind::Iota:
+      case OpKind::LoopState:
+      case OpKind::LoopNext:
+      case OpKind::Loop:
+      case OpKind::LoopResult:
       case OpKind::Gather:
       case OpKind::Library:
       case OpKind::Contraction: return kNoNode;

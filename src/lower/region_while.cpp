@@ -1,0 +1,78 @@
+// Loops over the states of an element: a While loop in the body that asks for a result.
+//
+// Invariant: a loop stands in the body before the first statement that reads one of its results, and is there once for
+// each environment; loops that it needs stand before it, those that depend on its states inside it.
+#include "lower/expand.h"
+#include "lower/region_lowering.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kiln::lower {
+
+E RegionLowering::loop_result(EntryId id) {
+  run_loop(p_.entries[id].loop);
+  return memo_[id];
+}
+
+void RegionLowering::run_loop(std::int32_t run) {
+  const LoopRun& r = p_.loops[static_cast<std::size_t>(run)];
+  KILN_CHECK_THAT(body_, "a loop without a body to stand in");
+  run_loops_outside(run);
+  LoopDecl l;
+  l.kind = LoopKind::While;
+  l.var = new_var();
+  for (EntryId init : r.inits) l.inits.push_back(build(init).id);
+  for (EntryId state : r.states) {
+    const DType type = compute_type(g_[p_.entries[state].node].dtype);
+    l.accs.push_back(static_cast<std::uint32_t>(k_.accs.size()));
+    memo_[state] = leaf(Prim::Before, type, k_.accs.size());
+    k_.accs.push_back({Monoid::State, type});
+  }
+  l.condition = build(r.condition).id;
+  Body* const around = std::exchange(body_, &l.body);
+  Body updates;
+  for (std::size_t s = 0; s < r.states.size(); ++s) {
+    const DType stored = g_[p_.entries[r.states[s]].node].dtype;
+    E next = build(r.nexts[s]);
+    if (is_half(stored)) next = kernel::cast(kernel::cast(next, stored), next.type());  // as it is between iterations
+    Stmt update{Stmt::Kind::Update, l.accs[s]};
+    update.value = next.id;
+    updates.push_back(update);
+  }
+  l.body.insert(l.body.end(), updates.begin(), updates.end());
+  body_ = around;
+  const std::vector<std::uint32_t> accs = l.accs;
+  body_->push_back(loop(std::move(l)));
+  for (EntryId result : r.results) {
+    const auto s = static_cast<std::size_t>(std::find(r.states.begin(), r.states.end(), p_.entries[result].in[0]) - r.states.begin());
+    memo_[result] = acc_value(accs[s], k_.accs[accs[s]].type);
+  }
+}
+
+/// Runs the loops whose results a run reads and that do not depend on its states, before its body opens.
+void RegionLowering::run_loops_outside(std::int32_t run) {
+  const LoopRun& r = p_.loops[static_cast<std::size_t>(run)];
+  std::vector<bool> seen(p_.entries.size());
+  std::vector<EntryId> stack(r.nexts), found;
+  stack.push_back(r.condition);
+  while (!stack.empty()) {
+    const EntryId id = stack.back();
+    stack.pop_back();
+    if (seen[id]) continue;
+    seen[id] = true;
+    const Entry& e = p_.entries[id];
+    bool within = false;
+    for (std::int32_t i = e.loop; i >= 0 && !within; i = p_.loops[static_cast<std::size_t>(i)].parent) within = i == run;
+    if (e.kind == Entry::Kind::LoopResult && !within) {
+      found.push_back(id);
+      continue;
+    }
+    p_.each_operand(e, [&](EntryId in) { stack.push_back(in); });
+  }
+  std::sort(found.begin(), found.end());
+  for (EntryId id : found) build(id);
+}
+
+}  // namespace kiln::lower
