@@ -37,7 +37,7 @@ void RegionLowering::scan_updates(Body& body) {
   for (const Scan& s : scans_) {
     if (!runs_now(s)) continue;
     const Entry& e = p_.entries[s.entry];
-    const AccDecl& acc = k_.accs[s.acc];
+    const AccDecl acc = scan_decl(s);
     Stmt update{Stmt::Kind::Update, s.acc};
     update.value = build(e.in[0]).id;
     body.push_back(update);

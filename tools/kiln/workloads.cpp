@@ -19,6 +19,102 @@ std::string size_name(std::int64_t n) {
   return std::to_string(n);
 }
 
+/// Iterations of z² + c from 0 until |z| > 2, at most 256, over the rectangle (-2 … 0.6) × (-1.2 … 1.2): each pixel to its
+/// own end, in one kernel. The counts are exactly those of a plain loop in float32.
+Workload mandelbrot() {
+  constexpr std::int64_t kSide = 4096, kLimit = 256;
+  constexpr double kMeanIterations = 67.4, kOperations = 10;  // a pixel; an iteration
+  Workload w;
+  w.name = "mandelbrot_f32_4096";
+  w.floor = Workload::Floor::Flops;
+  w.bytes = 4.0 * kSide * kSide;
+  w.flops = kOperations * kMeanIterations * kSide * kSide;
+  w.make = [](bool tiny) {
+    const std::int64_t n = tiny ? 4 : kSide;
+    Tensor re = linspace(-2.0, 0.6, n).reshape({1, n}), im = linspace(-1.2, 1.2, n).reshape({n, 1});
+    eval({re, im});
+    Program p;
+    p.record = [=] {
+      return std::vector{while_loop(
+          [](const Tensors& s) { return (s[0] * s[0] + s[1] * s[1] <= 4.0) & (s[2] < kLimit); },
+          [&](const Tensors& s) { return Tensors{s[0] * s[0] - s[1] * s[1] + re, 2.0 * s[0] * s[1] + im, s[2] + 1}; },
+          {zeros({}), zeros({}), zeros({}, DType::Int32)})[2]};
+    };
+    p.max_error = [=](const std::vector<Tensor>& out) {
+      const float *x = re.data<float>(), *y = im.data<float>();
+      const std::int32_t* counts = out[0].data<std::int32_t>();
+      const std::int64_t step = std::max<std::int64_t>(1, n * n / 500000);
+      return greatest(n * n / step, [=](std::int64_t i) {
+        const std::int64_t at = i * step;
+        float a = 0, b = 0;
+        std::int32_t count = 0;
+        for (; a * a + b * b <= 4 && count < kLimit; ++count) {
+          const float next = a * a - b * b + x[at % n];
+          b = 2 * a * b + y[at / n];
+          a = next;
+        }
+        return std::abs(static_cast<double>(counts[at] - count));
+      });
+    };
+    return p;
+  };
+  return w;
+}
+
+/// Running sums: read once, written once.
+Workload cumulative_sum() {
+  Workload w;
+  w.name = "cumsum_f32_64M";
+  w.bytes = 2.0 * 4 * 64 * kMi;
+  w.tolerance = 1e-4;
+  w.make = [](bool tiny) {
+    const std::int64_t n = tiny ? 16 : 64 * kMi;
+    const Tensor x = uniform({n}, -1, 1, 11);
+    Program p;
+    p.record = [x] { return std::vector{cumsum(x)}; };
+    p.max_error = [x, n](const std::vector<Tensor>& out) {
+      const float *in = x.data<float>(), *got = out[0].data<float>();
+      double total = 0, most = 1, worst = 0;
+      for (std::int64_t i = 0; i < n; ++i) {
+        total += double{in[i]};
+        most = std::max(most, std::abs(total));
+        worst = std::max(worst, std::abs(double{got[i]} - total));
+      }
+      return worst / most;
+    };
+    return p;
+  };
+  return w;
+}
+
+/// Rows of a table, scaled, and their sums: one kernel.
+Workload gather_row_sum() {
+  constexpr std::int64_t kRows = 32768, kWidth = 768;
+  Workload w;
+  w.name = "gather_row_sum_f32_32768x768";
+  w.floor = Workload::Floor::Read;
+  w.bytes = 4.0 * kRows * kWidth;
+  w.tolerance = 1e-5;
+  w.make = [](bool tiny) {
+    const std::int64_t rows = tiny ? 4 : kRows, width = tiny ? 4 : kWidth;
+    const Tensor table = uniform({rows, width}, 0, 1, 12);
+    const Tensor at = floor(uniform({rows}, 0, static_cast<double>(rows), 13)).astype(DType::Int32).eval();
+    Program p;
+    p.record = [=] { return std::vector{sum(take(table, at, 0) * 0.5 + 1.0, 1)}; };
+    p.max_error = [=](const std::vector<Tensor>& out) {
+      const float* t = table.data<float>();
+      const std::int32_t* row = at.data<std::int32_t>();
+      return elementwise_error(out[0], [=](std::int64_t i) {
+        double total = 0;
+        for (std::int64_t c = 0; c < width; ++c) total += t[row[i] * width + c] * 0.5 + 1;
+        return total;
+      });
+    };
+    return p;
+  };
+  return w;
+}
+
 }  // namespace
 
 Workload chain10(const std::string& name, std::int64_t n) {
@@ -297,6 +393,9 @@ std::vector<Workload> cpu_workloads() {
                                black_scholes(8 * kMi),
                                sum_of_squares("sum_sq_f32_64M", 64 * kMi),
                                linear_gelu(),
+                               mandelbrot(),
+                               cumulative_sum(),
+                               gather_row_sum(),
                                chain10("small_chain10_f32_1024", 1024),
                                scalar_chain()};
   for (Workload& w : image_workloads()) out.push_back(std::move(w));
