@@ -58,6 +58,28 @@ TEST(CudaC, ANormReadsItsRowOnce) {
   compiles(sources(b));
 }
 
+TEST(CudaC, ASoftmaxOfHalves) {
+  GraphBuilder b;
+  const NodeId x = b.cast(b.leaf(DType::BFloat16, {16384, 4096}), f32);
+  const NodeId e = b.op(Op::exp, {b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2)})});
+  b.root(b.cast(b.op(Op::divide, {e, b.reduce(Op::reduce_sum, e, 2)}), DType::BFloat16));
+  const auto list = sources(b);
+  EXPECT_EQ(list.size(), 1u);
+  compiles(list);
+}
+
+TEST(CudaC, ALayerNorm) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {32768, 2048}), n = b.constant(f32, 0x45000000);  // 2048
+  const NodeId centred = b.op(Op::subtract, {x, b.op(Op::divide, {b.reduce(Op::reduce_sum, x, 2), n})});
+  const NodeId variance = b.op(Op::divide, {b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 2), n});
+  const NodeId y = b.op(Op::multiply, {centred, b.op(Op::rsqrt, {b.op(Op::add, {variance, b.scalar(f32, 0x3727c5ac)})})});
+  b.root(b.op(Op::add, {b.op(Op::multiply, {y, b.leaf(f32, {2048})}), b.leaf(f32, {2048})}));
+  const auto list = sources(b);
+  EXPECT_EQ(list.size(), 1u);
+  compiles(list);
+}
+
 TEST(CudaC, FullReduction) {
   GraphBuilder b;
   const NodeId x = b.leaf(f32, {1 << 20});
