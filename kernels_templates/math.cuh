@@ -13,6 +13,33 @@ __device__ __forceinline__ float div_bounded(float a, float b) {
   return __fmaf_rn(__fmaf_rn(-q, b, a), r, q);
 }
 
+/// 2^a by the hardware's approximation.
+__device__ __forceinline__ float exp2_fast(float a) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
+  return y;
+}
+
+/// What division by one number takes: a power of two that brings it and its reciprocal among the normal numbers.
+struct Divisor {
+  float scale, d, reciprocal;
+};
+__device__ __forceinline__ Divisor divisor(float d) {
+  const float magnitude = fabsf(d);
+  Divisor out;
+  out.scale = magnitude < 7.888609e-31f ? 1.8446744e19f : magnitude > 1.2676506e30f ? 5.421011e-20f : 1.0f;  // 2^±64
+  out.d = d * out.scale;
+  out.reciprocal = 1.0f / out.d;
+  return out;
+}
+/// x / d: the quotient by the reciprocal, corrected by its remainder (Markstein, "IA-64 and Elementary Functions", 2000,
+/// theorem 8.4). An infinite or NaN quotient is right already.
+__device__ __forceinline__ float divide(float x, const Divisor& by) {
+  const float y = x * by.scale, q = y * by.reciprocal;
+  const float better = __fmaf_rn(__fmaf_rn(-q, by.d, y), by.reciprocal, q);
+  return better == better ? better : q;
+}
+
 /// 2^n; pre: n integral in [-126, 127]. The sum's lowest bits are the biased exponent: conversions are slower.
 __device__ __forceinline__ float power_of_two(float n) { return __int_as_float(__float_as_int(n + 12583039.0f) << 23); }
 

@@ -98,7 +98,8 @@ using LegacyDLPack = std::unique_ptr<dlpack::DLManagedTensor, dlpack::Delete>;
 struct DLPackOptions {
   /// Nothing: copy only what cannot be shared. True: always. False: a UserError instead of a copy.
   std::optional<bool> copy;
-  /// The other side's stream, as in Python's __dlpack__. The CPU has none: unset or -1 there, UserError otherwise.
+  /// The other side's stream, as in Python's __dlpack__. The CPU has none: unset or -1 there, UserError otherwise. A GPU's
+  /// tensor is given out complete, whatever the stream.
   std::optional<std::intptr_t> stream;
 };
 

@@ -3,6 +3,7 @@
 
 #include "api/evaluate.h"
 #include "api/record.h"
+#include "runtime/device_memory.h"
 #include "runtime/pool.h"
 #include "support/check.h"
 
@@ -69,9 +70,8 @@ struct Export {
 Tensor copied(const Tensor& x) {
   const ir::Node* node = x.node();
   ir::Buffer* buffer = runtime::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
-  const Tensor copy = Tensor::adopt(ir::new_leaf(buffer, node->dtype, node->dims(), 0, nullptr, node->loc));
   x.copy_to(buffer->data, node->dtype);
-  return copy;
+  return api::leaf(buffer, node->shape(), node->dtype, node->loc, 0, nullptr, node->buffer->device);
 }
 
 template <class Managed>
@@ -88,7 +88,8 @@ Managed* give(const Tensor& x) {
   }
   DLTensor& t = out->managed.dl_tensor;
   t.data = node->buffer->data + node->offset * size_of(node->dtype);
-  t.device = {dlpack::kDLCPU, 0};
+  const Device device = node->buffer->device;
+  t.device = device.kind == Device::Kind::Cpu ? dlpack::DLDevice{dlpack::kDLCPU, 0} : dlpack::DLDevice{dlpack::kDLCUDA, device.index};
   t.ndim = node->rank;
   t.dtype = to_dl(node->dtype);
   t.shape = out->shape;
@@ -101,8 +102,9 @@ Managed* give(const Tensor& x) {
 /// x computed, copied where the options ask for it.
 Tensor exported(std::string_view op, const Tensor& x, const DLPackOptions& options) {
   ir::Node* const node = api::checked(op, x);
-  check_stream(op, options);
+  if (x.device().kind == Device::Kind::Cpu) check_stream(op, options);
   api::evaluate({&node, 1});
+  runtime::synchronize(node->buffer->device);  // whatever the receiver's stream is
   return options.copy.value_or(false) ? copied(x) : x;
 }
 

@@ -64,7 +64,7 @@ class Emitter {
     const LoopDecl* loop = nullptr;
     std::string var;  // value of its variable; of a Vector loop: on lane 0
     std::string text;
-    std::unordered_map<ExprId, std::string> memo;
+    std::unordered_map<ExprId, std::string> memo, divisors;
   };
   struct AccState {
     std::string name, result;
@@ -207,6 +207,8 @@ class Emitter {
   template <class F>
   std::string spell(ExprId e, F operand) {
     const ExprNode& n = pool_[e];
+    if (n.prim == Prim::Div && n.type == DType::Float32 && depth_of(n.b) < depth_of(e))
+      return cat("divide(", pool_[n.a].prim == Prim::Const ? constant(n.a, false) : operand(n.a), ", ", divisor(n.b), ')');
     bool of_indices = false;  // its operands are indices
     each_operand(n, [&](ExprId o) { of_indices |= pool_[o].prim != Prim::Const && is_index(o); });
     each_operand(n, [&](ExprId o) { of_indices = of_indices && is_index(o); });
@@ -220,6 +222,17 @@ class Emitter {
         in[i++] = is_index(o) && !of_indices ? cat("int64(", operand(o), ')') : operand(o);
     });
     return cuda_primitive(n, pool_[n.prim == Prim::Select ? n.b : n.a].type, index, in[0], in[1], in[2]);
+  }
+
+  /// What a divisor that serves many divisions is prepared into, where it is computed.
+  std::string divisor(ExprId e) {
+    Scope& scope = scopes_[static_cast<std::size_t>(depth_of(e))];
+    if (const auto it = scope.divisors.find(e); it != scope.divisors.end()) return it->second;
+    const bool was_in_run = std::exchange(in_run_, false);
+    const std::string d = value(e), name = fresh("d");
+    in_run_ = was_in_run;
+    scope.text += cat("const Divisor ", name, " = divisor(", d, ");\n");
+    return scope.divisors[e] = name;
   }
 
   /// Keeps `text` under a name unless it is short and used once.
@@ -481,8 +494,8 @@ class Emitter {
     in_run_ = false;
     std::string& out = here().text;
     out += before_run_;
-    out += cat("#pragma unroll\nfor (int v = 0; v < ", lanes_, "; ++v) {\n");
     const bool ragged = reach_ == Reach::Ragged;
+    out += cat(unroll(), "\nfor (int v = 0; v < ", lanes_, "; ++v) {\n");
     if (ragged) out += cat("if (", scopes_[static_cast<std::size_t>(vector_scope_)].var, " + v < ", extent_, ") {\n");
     out += run_text_;
     if (ragged) out += "}\n";
@@ -491,6 +504,14 @@ class Emitter {
     before_run_.clear();
     after_run_.clear();
     run_memo_.clear();
+  }
+
+  /// Arrays in registers need unrolled loops. Cut vectors are rare: without arrays they are not worth compiling at length.
+  const char* unroll() const {
+    const bool arrays = !k_.accs.empty() || std::any_of(k_.buffers.begin(), k_.buffers.end(), [](const BufferDecl& b) {
+      return b.role == BufferDecl::Role::Scratch;
+    });
+    return reach_ == Reach::Ragged && !arrays ? "#pragma unroll 1" : "#pragma unroll";
   }
 
   void open_scope(const LoopDecl& l, std::string var) {
@@ -627,7 +648,7 @@ class Emitter {
     if (lanes_ > 1) first += cat(" * ", lanes_);
     auto wrap = [&](const std::string& text) {
       std::string out;
-      if (steps_ > 1) out += cat("#pragma unroll\nfor (int k = 0; k < ", steps_, "; ++k) {\n");
+      if (steps_ > 1) out += cat(unroll(), "\nfor (int k = 0; k < ", steps_, "; ++k) {\n");
       out += cat("const ", index_type(), ' ', i, " = ", first, ";\n");
       if (reach == Reach::Guarded) out += cat("if (", i, " < ", extent_, ") {\n");
       if (reach == Reach::Ragged) out += cat("if (", i, " < ", extent_, ") {\n");
@@ -684,7 +705,7 @@ class Emitter {
     if (uses({"load<", "store(", "vec<"})) out += templates::memory;
     if (uses({"wrap_", "int_div(", "int_rem(", "index_div("})) out += templates::integer;
     if (uses({"philox_"})) out += templates::philox;
-    if (uses({"max_of(", "min_of(", "div_bounded(", "scale(", "exponent(", "mantissa("})) out += templates::math;
+    if (uses({"max_of(", "min_of(", "div", "scale(", "exponent(", "mantissa(", "exp2_fast("})) out += templates::math;
     if (uses({"::of(", "reduce_", "Best<"})) out += templates::reduce;
     if (!k_.finish.empty()) out += templates::finish;
     return out + "\n" + indented(fn);

@@ -163,6 +163,7 @@ std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std:
     case Prim::Philox: return call(t == DType::UInt32 ? "philox_word" : "philox_pair", a, b);
     case Prim::DivBounded: return call("div_bounded", a, b);
     case Prim::Scale: return call("scale", a, b);
+    case Prim::Exp2Fast: return call("exp2_fast", a);
     case Prim::Exponent: return call("exponent", a);
     case Prim::Mantissa: return call("mantissa", a);
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:

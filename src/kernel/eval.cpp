@@ -118,7 +118,7 @@ constexpr bool applies() {
       return fp;
     case Prim::Not: case Prim::Rem: case Prim::And: case Prim::Or: case Prim::Xor: case Prim::Shl: case Prim::Shr:
       return !fp;
-    case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
+    case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa: case Prim::Exp2Fast:
       return std::is_same_v<T, float>;
     case Prim::FromIndex: case Prim::IndexDiv: return std::is_same_v<T, std::int64_t>;
   }
@@ -169,6 +169,7 @@ T apply_float(T a, T b, T c) {
   if constexpr (P == Prim::Max) return a != a ? a : (a > b ? a : b);
   if constexpr (P == Prim::Fma) return std::fma(a, b, c);
   if constexpr (P == Prim::DivBounded) return div_bounded_value(a, b);
+  if constexpr (P == Prim::Exp2Fast) return std::exp2(a);
   if constexpr (P == Prim::Scale) return scale_value(a, b);
   if constexpr (P == Prim::Exponent) return exponent_of(a);
   if constexpr (P == Prim::Mantissa) return mantissa_of(a);

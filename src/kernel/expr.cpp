@@ -123,6 +123,7 @@ E floor(E a) { return unary(Prim::Floor, a); }
 E ceil(E a) { return unary(Prim::Ceil, a); }
 E trunc(E a) { return unary(Prim::Trunc, a); }
 E round_even(E a) { return unary(Prim::RoundEven, a); }
+E exp2_fast(E a) { return unary(Prim::Exp2Fast, a); }
 E exponent(E a) { return unary(Prim::Exponent, a); }
 E mantissa(E a) { return unary(Prim::Mantissa, a); }
 

@@ -129,6 +129,7 @@ E from_index(E a);
 E index_div(E a, E b);  // floor(a/b), 0 <= a < 2^50, 0 < b
 // Float32 only; prims.def has their preconditions.
 E div_bounded(E a, E b);
+E exp2_fast(E a);
 E scale(E a, E exponent);
 E exponent(E a);
 E mantissa(E a);

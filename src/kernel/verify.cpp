@@ -184,6 +184,7 @@ class Verifier {
                kMathArity[n.imm] == operand_count(n.prim);
       case Prim::Philox: return a == DType::UInt64 && b == a && (n.type == DType::UInt32 || n.type == DType::UInt64);
       case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
+      case Prim::Exp2Fast:
         return same && n.type == DType::Float32;
     }
     return false;

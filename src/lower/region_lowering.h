@@ -151,6 +151,7 @@ class RegionLowering {
   E build_load(EntryId id);
   E build_scalar(NodeId node);
   E build_op(const Entry& e);
+  bool stores_halves_only() const;
   E multiply_add(const GraphNode& n, const E (&in)[3]);
   E reduce_value(EntryId id);
   const Reduction& reduction(EntryId entry) const;

@@ -13,6 +13,7 @@ constexpr int kBlock = 256;                  // threads of a block, where nothin
 constexpr int kMaxBlock = 1024;
 constexpr int kHeld = 32;                    // elements of a row a thread holds, of a block …
 constexpr int kHeldByLanes = 64;             // … and of a warp, which needs no shared memory
+constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
 constexpr int kWaves = 4;                    // blocks a multiprocessor when work is cut freely
@@ -20,15 +21,16 @@ constexpr int kWaves = 4;                    // blocks a multiprocessor when wor
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of operands.
-int map_steps(const Facts& f) { return f.loads <= 1 ? 4 : f.loads <= 3 ? 2 : 1; }
+int map_steps(const Facts& f) { return f.prims >= kLongBody ? 1 : f.loads <= 1 ? 4 : f.loads <= 3 ? 2 : 1; }
 
 /// The team and steps that hold a row in registers; false when it is too long.
-bool hold_row(std::int64_t row, int vector, Schedule& s) {
+bool hold_row(std::int64_t row, int vector, bool long_body, Schedule& s) {
   const std::int64_t vectors = ceil_div(row, vector);
+  const int held = long_body ? kHeld / 2 : kHeld, held_by_lanes = long_body ? kHeld / 2 : kHeldByLanes;
   struct Size {
     int team, steps;
   };
-  const Size lanes[] = {{8, 1}, {32, 1}, {32, 4}, {32, kHeldByLanes / vector}};
+  const Size lanes[] = {{8, 1}, {32, 1}, {32, std::min(4, held / vector)}, {32, held_by_lanes / vector}};
   for (const Size& size : lanes)
     if (vectors <= size.team * size.steps) {
       s.threads = {128, static_cast<std::uint16_t>(size.team)};
@@ -36,9 +38,9 @@ bool hold_row(std::int64_t row, int vector, Schedule& s) {
       return true;
     }
   for (int block = 128; block <= kMaxBlock; block *= 2)
-    if (vectors <= block * (kHeld / vector)) {
+    if (vectors <= block * (held / vector)) {
       s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
-      s.steps = kHeld / vector;
+      s.steps = held / vector;
       return true;
     }
   return false;
@@ -95,7 +97,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t
       return s;
     }
     s.form = Form::Rows;
-    if (!cut && reduced_axes == 1 && hold_row(reduced, s.lanes, s)) return s;
+    if (!cut && reduced_axes == 1 && hold_row(reduced, s.lanes, f.prims >= kLongBody, s)) return s;
     if (reduced <= 32 * 32) s.threads = {128, 32};
     return s;
   }

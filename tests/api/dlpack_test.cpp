@@ -1,4 +1,5 @@
 // DLPack: what is given out, what is taken in, and what is refused (fault 48), always with the deleter called once.
+#include "needs_cpu.h"
 #include "api/expect.h"
 #include "runtime/pool.h"
 
@@ -86,6 +87,7 @@ TEST(DLPack, LayoutIsTheAbi) {
 }
 
 TEST(DLPack, SharesMemoryWhenGivenOut) {
+  KILN_NEEDS_CPU();
   Tensor x = counting({2, 3}) + 1;
   const DLPack out = to_dlpack(x);
   const auto& t = out->dl_tensor;
@@ -103,6 +105,7 @@ TEST(DLPack, SharesMemoryWhenGivenOut) {
 }
 
 TEST(DLPack, ViewsKeepTheirStrides) {
+  KILN_NEEDS_CPU();
   const Tensor x = counting({3, 4}).eval();
   const Tensor view = x(all(), range(none, none, -2)).T();
   const DLPack out = to_dlpack(view);
@@ -116,6 +119,7 @@ TEST(DLPack, ViewsKeepTheirStrides) {
 }
 
 TEST(DLPack, EveryDtypeGoesThereAndBack) {
+  KILN_NEEDS_CPU();
   for (int i = 0; i < kDTypeCount; ++i) {
     const Tensor x = counting({2, 3}).astype(static_cast<DType>(i));
     const Tensor versioned = from_dlpack(to_dlpack(x).release());
@@ -130,6 +134,7 @@ TEST(DLPack, EveryDtypeGoesThereAndBack) {
 }
 
 TEST(DLPack, ACopyIsTheReceivers) {
+  KILN_NEEDS_CPU();
   const Tensor x = counting({2, 2});
   const DLPack out = to_dlpack(x.T(), {.copy = true});
   EXPECT_EQ(out->flags, dlpack::kIsCopied);
@@ -141,6 +146,7 @@ TEST(DLPack, ACopyIsTheReceivers) {
 }
 
 TEST(DLPack, LentMemoryIsGivenOnOnlyAsReadOnly) {
+  KILN_NEEDS_CPU();
   const float values[] = {1, 2};
   const Tensor x = Tensor::borrow(values, {2}, [](const void*) {});
   EXPECT_EQ(to_dlpack(x)->dl_tensor.data, values);
@@ -149,6 +155,7 @@ TEST(DLPack, LentMemoryIsGivenOnOnlyAsReadOnly) {
 }
 
 TEST(DLPack, NothingIsLeftWhenAllIsDeleted) {
+  KILN_NEEDS_CPU();
   const auto before = runtime::pool_statistics().in_use;
   {
     const Tensor x = counting({1000});
@@ -160,6 +167,7 @@ TEST(DLPack, NothingIsLeftWhenAllIsDeleted) {
 }
 
 TEST(DLPackFaults, F48_NullStridesAndByteOffset) {
+  KILN_NEEDS_CPU();
   float values[] = {0, 1, 2, 3, 4, 5, 6};
   Versioned p(values, {2, 3}, {});
   p.managed.dl_tensor.byte_offset = sizeof(float);
@@ -180,6 +188,7 @@ TEST(DLPackFaults, F48_NullStridesAndByteOffset) {
 }
 
 TEST(DLPackFaults, F48_NonContiguousAndNegativeStrides) {
+  KILN_NEEDS_CPU();
   std::int16_t values[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   const dlpack::DLDataType i16{dlpack::kDLInt, 16, 1};
   Versioned columns(values, {4, 3}, {1, 4}, i16), backward(values + 11, {3, 2}, {-4, -1}, i16),
@@ -191,6 +200,7 @@ TEST(DLPackFaults, F48_NonContiguousAndNegativeStrides) {
 }
 
 TEST(DLPackFaults, F48_ReadOnlyMemoryIsNeverWritten) {
+  KILN_NEEDS_CPU();
   static const float values[] = {1, 2, 3};  // in a read-only section: writing would crash
   Versioned p(const_cast<float*>(values), {3}, {});
   p.managed.flags = dlpack::kReadOnly;
@@ -202,6 +212,7 @@ TEST(DLPackFaults, F48_ReadOnlyMemoryIsNeverWritten) {
 }
 
 TEST(DLPackFaults, F48_UnalignedDataIsCopiedOrRefused) {
+  KILN_NEEDS_CPU();
   alignas(8) char memory[17];
   const float values[] = {1, 2, 3, 4};
   std::memcpy(memory + 1, values, sizeof values);
@@ -257,6 +268,7 @@ TEST(DLPackFaults, F48_WhatIsRefusedIsDeleted) {
 }
 
 TEST(DLPackFaults, F48_PinnedMemoryIsTheCpus) {
+  KILN_NEEDS_CPU();
   float values[] = {1, 2};
   Legacy p(values, {2}, {});
   p.managed.dl_tensor.device = {dlpack::kDLCUDAHost, 0};
@@ -264,6 +276,7 @@ TEST(DLPackFaults, F48_PinnedMemoryIsTheCpus) {
 }
 
 TEST(DLPackFaults, StreamsOfTheCpu) {
+  KILN_NEEDS_CPU();
   const Tensor x = counting({2});
   EXPECT_NO_THROW(to_dlpack(x, {.stream = -1}));
   expect_user_error([&] { to_dlpack(x, {.stream = 2}); },
@@ -272,6 +285,7 @@ TEST(DLPackFaults, StreamsOfTheCpu) {
 }
 
 TEST(DLPack, StructuresOfOtherHeaders) {
+  KILN_NEEDS_CPU();
   const Tensor x = counting({2, 2});
   foreign::DLManagedTensorVersioned* versioned = to_dlpack_as<foreign::DLManagedTensorVersioned>(x);
   EXPECT_EQ(versioned->dl_tensor.data, x.data());

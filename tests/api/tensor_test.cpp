@@ -1,4 +1,5 @@
 // The handle: making leaves, reading values, errors, printing.
+#include "needs_cpu.h"
 #include "api/expect.h"
 
 #include <sys/mman.h>
@@ -13,6 +14,7 @@ namespace {
 using namespace testing;
 
 TEST(TensorHandle, HoldsHostData) {
+  KILN_NEEDS_CPU();
   std::vector<float> values{1, 2, 3, 4};
   const Tensor x = Tensor::from(values, {2, 2});
   values[0] = 9;  // copied
@@ -93,6 +95,7 @@ TEST(TensorHandle, TakesAndGivesSpans) {
 }
 
 TEST(TensorHandle, TakesAVectorOver) {
+  KILN_NEEDS_CPU();
   std::vector<double> values{1, 2, 3, 4};
   const void* const memory = values.data();
   const Tensor x = Tensor::take(std::move(values), {2, 2});
@@ -103,6 +106,7 @@ TEST(TensorHandle, TakesAVectorOver) {
 }
 
 TEST(TensorHandle, BorrowsAnyLayout) {
+  KILN_NEEDS_CPU();
   std::vector<float> values(12);
   for (int i = 0; i < 12; ++i) values[static_cast<std::size_t>(i)] = static_cast<float>(i);
   const auto keep = std::make_shared<int>();
@@ -134,6 +138,7 @@ TEST(TensorHandle, BorrowsAnyLayout) {
 }
 
 TEST(TensorHandle, BorrowsTypedMemory) {
+  KILN_NEEDS_CPU();
   const std::vector<std::int32_t> values{1, 2, 3, 4};
   const auto nothing = [](const void*) {};
   EXPECT_EQ(Tensor::borrow(values.data(), {2, 2}, nothing).data(), values.data());

@@ -1,3 +1,4 @@
+#include "needs_cpu.h"
 #include "io/safetensors.h"
 
 #include "io/outside.h"
@@ -51,6 +52,7 @@ TEST(Safetensors, ReadsWhatTheReferenceWrites) {
 }
 
 TEST(Safetensors, TensorsBorrowTheMapping) {
+  KILN_NEEDS_CPU();
   const TemporaryDirectory directory;
   const std::string path = directory / "big";
   save_safetensors(path, {{"w", ones({1 << 20})}, {"b", counting({3})}});
@@ -73,6 +75,7 @@ TEST(Safetensors, TensorsBorrowTheMapping) {
 }
 
 TEST(Safetensors, TheOwnerOfMemoryIsKept) {
+  KILN_NEEDS_CPU();
   const auto owner = std::make_shared<const std::string>(file_of(one("\"U8\"", "[3]", "[0,3]"), "abc"));
   Tensor x = load_safetensors(bytes_of(*owner), owner).tensors.at("x");
   EXPECT_EQ(owner.use_count(), 2);

@@ -52,31 +52,31 @@ std::uint64_t kernels_over_shapes(F program) {
   return compiled;
 }
 
-TEST(KernelCache, OneChainOverRandomShapesCompilesAtMostTwelveKernels) {
+TEST(KernelCache, OneChainOverRandomShapesCompilesFewKernels) {
   const std::uint64_t n = kernels_over_shapes([](const Tensor& x) {
     const Tensor row = ones({x.dim(1)}) * 2.0;
     (exp(x * row + 1.0) - x(all(), range(0, 1))).eval();
   });
   std::cout << "chain with broadcast: " << n << " kernels\n";
-  EXPECT_LE(n, 12u);
+  EXPECT_LE(n, config().device == "cpu" ? 12u : 16u);
 }
 
-TEST(KernelCache, SoftmaxOverRandomShapesCompilesAtMostTwelveKernels) {
+TEST(KernelCache, SoftmaxOverRandomShapesCompilesFewKernels) {
   const std::uint64_t n = kernels_over_shapes([](const Tensor& x) { nn::softmax(x).eval(); });
   std::cout << "softmax: " << n << " kernels\n";
-  EXPECT_LE(n, 12u);
+  EXPECT_LE(n, config().device == "cpu" ? 12u : 16u);
 }
 
-TEST(KernelCache, ColumnReductionOverRandomShapesCompilesAtMostTwelveKernels) {
+TEST(KernelCache, ColumnReductionOverRandomShapesCompilesFewKernels) {
   const std::uint64_t n = kernels_over_shapes([](const Tensor& x) { sum(x * x, 0).eval(); });
   std::cout << "column reduction: " << n << " kernels\n";
-  EXPECT_LE(n, 12u);
+  EXPECT_LE(n, config().device == "cpu" ? 12u : 16u);
 }
 
-TEST(KernelCache, RowReductionOverRandomShapesCompilesAtMostTwelveKernels) {
+TEST(KernelCache, RowReductionOverRandomShapesCompilesFewKernels) {
   const std::uint64_t n = kernels_over_shapes([](const Tensor& x) { sum(x * x, 1).eval(); });
   std::cout << "row reduction: " << n << " kernels\n";
-  EXPECT_LE(n, 12u);
+  EXPECT_LE(n, config().device == "cpu" ? 12u : 16u);
 }
 
 }  // namespace

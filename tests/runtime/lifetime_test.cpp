@@ -1,4 +1,5 @@
 // Ends of processes and threads, forks, failing compiles and many threads: what an evaluation survives.
+#include "needs_cpu.h"
 #include "counted.h"
 #include "runtime/kernel_cache.h"
 #include "temporary_directory.h"
@@ -196,6 +197,7 @@ void in_child(F f) {
 #endif
 
 TEST(Fork, ChildEvaluatesAndCompiles) {  // FAULTS 26
+  KILN_NEEDS_CPU();
   KILN_SKIP_UNDER_TSAN();
   const Tensor x = data({300000});
   const Tensor before = (x * 2.0).eval();
@@ -208,6 +210,7 @@ TEST(Fork, ChildEvaluatesAndCompiles) {  // FAULTS 26
 }
 
 TEST(Fork, DuringEvaluationsOfOtherThreadsLeavesTheChildNoLockTaken) {  // FAULTS 26
+  KILN_NEEDS_CPU();
   KILN_SKIP_UNDER_TSAN();
   const Tensor x = data({2000});
   std::atomic<bool> stop{false};
@@ -290,6 +293,7 @@ struct EvaluatesAtExit {
 EvaluatesAtExit at_exit;
 
 TEST_F(ExitDeathTest, StaticTensorsAreEvaluatedAndFreed) {
+  KILN_NEEDS_CPU();
   EXPECT_EXIT(
       {
         at_exit.x = ones({4});
@@ -316,6 +320,7 @@ std::uint64_t compiled_with_cache(const std::string& cpu_target = "") {
 }
 
 TEST_F(ExitDeathTest, NewProcessWithAWarmCacheCompilesNothing) {
+  KILN_NEEDS_CPU();
   KILN_NEEDS_COMPILER();
   std::optional<testing::TemporaryDirectory> directory;
   if (!std::getenv(
