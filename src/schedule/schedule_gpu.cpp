@@ -21,7 +21,7 @@ constexpr int kWaves = 4;                    // blocks a multiprocessor when wor
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of operands.
-int map_steps(const Facts& f) { return f.prims >= kLongBody ? 1 : f.loads <= 1 ? 4 : f.loads <= 3 ? 2 : 1; }
+int map_steps(const Facts& f) { return f.loads <= 1 && f.prims < kLongBody ? 4 : f.loads <= 3 ? 2 : 1; }
 
 /// The team and steps that hold a row in registers; false when it is too long.
 bool hold_row(std::int64_t row, int vector, bool long_body, Schedule& s) {

@@ -56,6 +56,7 @@ Tensor some_chain(const Tensor& x, int k) {
 // ------------------------------------------------------------------------------------------
 
 TEST(CompileFailure, OfAKernelRunsItByTheVm) {  // FAULTS 18
+  KILN_NEEDS_CPU();
   KILN_NEEDS_COMPILER();
   const Tensor x = data({100});
   clear_memory_caches();
@@ -69,6 +70,7 @@ TEST(CompileFailure, OfAKernelRunsItByTheVm) {  // FAULTS 18
 }
 
 TEST(CompileFailure, OfEveryKernelLeavesTheVmAndKeepsTheSource) {  // FAULTS 18
+  KILN_NEEDS_CPU();
   KILN_NEEDS_COMPILER();
   const Tensor x = data({100});
   clear_memory_caches();

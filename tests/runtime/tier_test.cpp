@@ -1,4 +1,5 @@
 // Who runs a kernel: the vm while the compiler works in the background, machine code after that.
+#include "needs_cpu.h"
 #include "counted.h"
 #include "modes.h"
 #include "runtime/background.h"
@@ -62,6 +63,7 @@ Moved moved(F f) {
 }
 
 TEST_F(Tiers, AFirstResultDoesNotWaitForTheCompiler) {
+  KILN_NEEDS_CPU();
   const Tensor x = data({1000}).eval();
   wait_for_compiles();
   runtime::set_compile_hook(take_long);
@@ -128,6 +130,7 @@ TEST_F(Tiers, ManyThreadsThatWantOneColdKernelCompileItOnce) {  // FAULTS 29
 }
 
 TEST_F(Tiers, AKernelThatDoesNotCompileStaysWithTheVm) {  // FAULTS 18
+  KILN_NEEDS_CPU();
   const Tensor x = data({100}).eval();
   wait_for_compiles();
   runtime::set_compile_hook(refuse);
@@ -147,6 +150,7 @@ TEST_F(Tiers, AKernelThatDoesNotCompileStaysWithTheVm) {  // FAULTS 18
 }
 
 TEST_F(Tiers, TheVmAloneCompilesNothing) {
+  KILN_NEEDS_CPU();
   const ModeScope vm(Mode::Lazy, Tier::Vm);
   const Tensor x = data({5000});
   const Moved m = moved([&] {
@@ -158,6 +162,7 @@ TEST_F(Tiers, TheVmAloneCompilesNothing) {
 }
 
 TEST_F(Tiers, OneProgramMayUseThemAllInTurn) {
+  KILN_NEEDS_CPU();
   const Tensor x = data({777}).eval();
   for (Tier tier : {Tier::Vm, Tier::Jit, Tier::Auto, Tier::Vm}) {
     const ModeScope scope(Mode::Lazy, tier);
@@ -168,6 +173,7 @@ TEST_F(Tiers, OneProgramMayUseThemAllInTurn) {
 
 #if !defined(__SANITIZE_THREAD__)
 TEST_F(Tiers, AForkedChildFinishesWhatWasQueued) {  // FAULTS 26
+  KILN_NEEDS_CPU();
   const Tensor x = data({300}).eval();
   wait_for_compiles();
   runtime::set_compile_hook(take_long);
@@ -200,6 +206,7 @@ class TiersExitDeathTest : public Tiers {
 };
 
 TEST_F(TiersExitDeathTest, DropsQueuedCompilesAndWaitsForTheOneInFlight) {  // FAULTS 27
+  KILN_NEEDS_CPU();
   EXPECT_EXIT(
       {
         alarm(20);
