@@ -8,6 +8,7 @@
 #include "codegen/cuda_c.h"
 
 #include "codegen/cuda_expr.h"
+#include "kernel/monoid.h"
 #include "kernels_templates.h"
 #include "support/check.h"
 
@@ -35,7 +36,6 @@ using kernel::Stmt;
 constexpr std::size_t kLongest = 72;   // characters of an expression written in place
 constexpr int kUnrollBelow = 60;       // expressions of a loop body that is unrolled four times
 
-bool positional(const AccDecl& a) { return a.monoid == Monoid::ArgMax || a.monoid == Monoid::ArgMin; }
 
 /// Element type in memory: a byte that is not 0 is true.
 const char* memory_type(DType t) { return is_bool(t) ? "uint8" : cuda_type(t); }
@@ -389,7 +389,7 @@ class Emitter {
   }
 
   std::string acc_type(const AccDecl& a) const {
-    return positional(a) ? cat("Best<", cuda_type(a.type), '>') : cuda_type(a.type);
+    return kernel::positional(a.monoid) ? cat("Best<", cuda_type(a.type), '>') : cuda_type(a.type);
   }
 
   void begin_accs(const LoopDecl& l) {
@@ -403,8 +403,8 @@ class Emitter {
       s.horizontal = inside != nullptr;
       s.lanes = lanes > 1;
       s.depth = depth();
-      std::string start = cuda_identity(a);
-      if (positional(a)) start = cat('{', start, ", 0x7fffffffffffffffll}");
+      std::string start = cuda_constant(a.type, kernel::identity(a));
+      if (kernel::positional(a.monoid)) start = cat('{', start, ", 0x7fffffffffffffffll}");
       if (!s.lanes) {
         line(cat(acc_type(a), ' ', s.name, " = ", start, ';'));
         continue;
@@ -426,7 +426,7 @@ class Emitter {
       return;
     }
     const std::string x = lane(st.value);
-    if (positional(a)) {
+    if (kernel::positional(a.monoid)) {
       const std::string at = lane_index_text(st.index);
       line(cat(acc, " = ", cuda_monoid(a.monoid), "::of(", acc_type(a), '{', x, ", int64(", at, ")}, ", acc, ");"));
     } else if (a.monoid == Monoid::Sum && is_float(a.type)) {
@@ -456,7 +456,7 @@ class Emitter {
       } else if (s.lanes) {
         v += "[v]";
       }
-      s.result = positional(a) ? v + ".position" : v;
+      s.result = kernel::positional(a.monoid) ? v + ".position" : v;
     }
   }
 

@@ -186,19 +186,5 @@ const char* cuda_monoid(Monoid m) {
   return "";
 }
 
-std::string cuda_identity(const kernel::AccDecl& acc) {
-  const DType t = acc.type;
-  const bool greatest = acc.monoid == Monoid::Max || acc.monoid == Monoid::ArgMax;
-  if (acc.monoid == Monoid::Sum || acc.monoid == Monoid::Prod)
-    return cuda_constant(t, kernel::const_bits(t, acc.monoid == Monoid::Prod));
-  if (is_float(t)) {
-    const double inf = std::numeric_limits<double>::infinity();
-    return cuda_constant(t, kernel::const_bits(t, greatest ? -inf : inf));
-  }
-  const int bits = is_bool(t) ? 1 : static_cast<int>(8 * size_of(t));
-  const std::uint64_t all = ~std::uint64_t{0} >> (64 - bits), top = std::uint64_t{1} << (bits - 1);
-  const std::uint64_t least = is_signed_int(t) ? top : 0, most = is_signed_int(t) ? all >> 1 : all;
-  return cuda_constant(t, greatest ? least : most);
-}
 
 }  // namespace kiln::codegen

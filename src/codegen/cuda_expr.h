@@ -17,8 +17,7 @@ std::string cuda_primitive(const kernel::ExprNode& node, DType from, bool index,
                            const std::string& c);
 std::string cuda_cast(DType to, DType from, bool in_range, const std::string& x);
 
-/// Name of the functor in reduce.cuh, and the value every reduction starts from.
+/// Name of the functor in reduce.cuh.
 const char* cuda_monoid(kernel::Monoid monoid);
-std::string cuda_identity(const kernel::AccDecl& acc);
 
 }  // namespace kiln::codegen

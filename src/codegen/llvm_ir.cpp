@@ -9,6 +9,7 @@
 #include "codegen/legalize_vector.h"
 #include "codegen/vector_functions.h"
 #include "codegen/vector_math.h"
+#include "kernel/monoid.h"
 #include "support/check.h"
 
 #include <llvm/Analysis/VectorUtils.h>
@@ -674,30 +675,6 @@ class FunctionEmitter {
 
   // ---- accumulators ------------------------------------------------------------------------------------------------
 
-  llvm::Constant* identity(const AccDecl& a) {
-    llvm::Type* t = reg(a.type);
-    const bool fp = is_float(a.type);
-    const unsigned bits = t->getScalarSizeInBits();
-    switch (a.monoid) {
-      case Monoid::Sum: return llvm::Constant::getNullValue(t);
-      case Monoid::Prod: return fp ? llvm::ConstantFP::get(t, 1.0) : llvm::ConstantInt::get(t, 1);
-      case Monoid::Max:
-      case Monoid::ArgMax:
-        if (fp) return llvm::ConstantFP::getInfinity(t, true);
-        return is_signed_int(a.type) ? llvm::ConstantInt::get(t, llvm::APInt::getSignedMinValue(bits))
-                                     : llvm::Constant::getNullValue(t);
-      case Monoid::Min:
-      case Monoid::ArgMin:
-        if (fp) return llvm::ConstantFP::getInfinity(t);
-        return is_signed_int(a.type) ? llvm::ConstantInt::get(t, llvm::APInt::getSignedMaxValue(bits))
-                                     : llvm::ConstantInt::get(t, llvm::APInt::getAllOnes(bits));
-      case Monoid::State: return llvm::Constant::getNullValue(t);  // overwritten by its first value
-    }
-    KILN_CHECK_THAT(false, "monoid");
-    return nullptr;
-  }
-
-  static bool positional(const AccDecl& a) { return a.monoid == Monoid::ArgMax || a.monoid == Monoid::ArgMin; }
 
   Value* merge(const AccDecl& a, Value* x, Value* acc) {
     switch (a.monoid) {
@@ -759,7 +736,7 @@ class FunctionEmitter {
       s.horizontal = inside > 0;
       s.depth = depth();
       llvm::Type* t = reg(a.type);
-      llvm::Constant* start = identity(a);
+      llvm::Constant* start = constant_of(c_, a.type, kernel::identity(a));
       llvm::Constant* far = b_.getInt64(0x7fffffffffffffffull);
       llvm::Type* pt = i64();
       if (s.vector) {
@@ -772,7 +749,7 @@ class FunctionEmitter {
       s.value = alloca_of(t);
       b_.CreateStore(start, s.value);
       if (s.scan && s.horizontal) s.none = opaque(start);
-      if (positional(a)) {
+      if (kernel::positional(a.monoid)) {
         s.position = alloca_of(pt);
         b_.CreateStore(far, s.position);
       }
@@ -801,7 +778,7 @@ class FunctionEmitter {
     }
     Value* x = s.vector ? vector(st.value) : scalar(st.value);
     Value* acc = b_.CreateLoad(s.value->getAllocatedType(), s.value);
-    if (positional(a)) {
+    if (kernel::positional(a.monoid)) {
       Value* p = s.vector ? vector(st.index) : scalar(st.index);
       Value* q = b_.CreateLoad(s.position->getAllocatedType(), s.position);
       Value* wins = beats(a, x, p, acc, q);
@@ -868,7 +845,7 @@ class FunctionEmitter {
       const AccDecl& a = k_.accs[id];
       AccState& s = accs_[id];
       Value* v = b_.CreateLoad(s.value->getAllocatedType(), s.value);
-      Value* p = positional(a) ? b_.CreateLoad(s.position->getAllocatedType(), s.position) : nullptr;
+      Value* p = kernel::positional(a.monoid) ? b_.CreateLoad(s.position->getAllocatedType(), s.position) : nullptr;
       if (s.horizontal && s.scan) {
         v = b_.CreateExtractElement(v, std::uint64_t{0});
       } else if (s.horizontal) {

@@ -5,6 +5,7 @@
 // Invariant: the code of a scope is complete up to the loop being built inside it, so that code for an outer scope can
 // still be appended there: it then stands before that loop. Jumps are relative.
 #include "codegen/vm_code.h"
+#include "kernel/monoid.h"
 #include "codegen/vm_storage.h"
 #include "kernel/eval.h"
 #include "support/check.h"
@@ -34,7 +35,6 @@ using kernel::Stmt;
 constexpr std::uint32_t kGridBegin = 0, kGridEnd = 1;  // scalars that receive the launch's range
 constexpr std::uint64_t kNoPosition = 0x7fffffffffffffffull;
 
-bool positional(const AccDecl& a) { return a.monoid == Monoid::ArgMax || a.monoid == Monoid::ArgMin; }
 
 class Translator {
  public:
@@ -352,16 +352,6 @@ class Translator {
 
   // ---- accumulators --------------------------------------------------------------------------------------------------
 
-  static std::uint64_t identity(const AccDecl& a) {
-    const bool greatest = a.monoid == Monoid::Max || a.monoid == Monoid::ArgMax;
-    if (a.monoid == Monoid::Sum || a.monoid == Monoid::Prod) return kernel::const_bits(a.type, a.monoid == Monoid::Prod);
-    if (is_float(a.type)) return kernel::const_bits(a.type, greatest ? -HUGE_VAL : HUGE_VAL);
-    const int bits = is_bool(a.type) ? 1 : static_cast<int>(8 * size_of(a.type));
-    const std::uint64_t all = ~std::uint64_t{0} >> (64 - bits), top = std::uint64_t{1} << (bits - 1);
-    const bool has_sign = is_signed_int(a.type);
-    return greatest ? (has_sign ? top : 0) : has_sign ? all >> 1 : all;
-  }
-
   int lanes_inside(const LoopDecl& l) const {
     if (l.kind == LoopKind::Vector) return l.lanes;
     for (const Stmt& s : l.body)
@@ -398,7 +388,7 @@ class Translator {
       AccState& s = accs_[id];
       s = {};
       s.depth = depth();
-      const std::uint32_t start = constant(identity(a)), far = constant(kNoPosition);
+      const std::uint32_t start = constant(kernel::identity(a)), far = constant(kNoPosition);
       if (inside > 0) {
         s.kind = AccState::Kind::Lanes;
         s.at = new_lanes(a, inside);
@@ -406,15 +396,15 @@ class Translator {
       } else if (vector_scope_) {
         s.kind = AccState::Kind::Block;
         s.at = new_value(a.type);
-        emit(depth(), {.op = VmOp::Fill, .size = size8(a.type), .out = s.at, .a = constant_strip(a.type, identity(a))});
-        if (positional(a)) {
+        emit(depth(), {.op = VmOp::Fill, .size = size8(a.type), .out = s.at, .a = constant_strip(a.type, kernel::identity(a))});
+        if (kernel::positional(a.monoid)) {
           s.position = new_value(DType::Int64);
           emit(depth(), {.op = VmOp::Fill, .size = 8, .out = s.position, .a = constant_strip(DType::Int64, kNoPosition)});
         }
       } else {
         s.at = new_scalar();
         emit(depth(), {.op = VmOp::Copy, .out = s.at, .a = start});
-        if (positional(a)) {
+        if (kernel::positional(a.monoid)) {
           s.position = new_scalar();
           emit(depth(), {.op = VmOp::Copy, .out = s.position, .a = far});
         }
@@ -426,7 +416,7 @@ class Translator {
     VmLanes lanes;
     lanes.count = count;
     lanes.size = size8(a.type);
-    lanes.positional = positional(a);
+    lanes.positional = kernel::positional(a.monoid);
     if (lanes.positional) {
       lanes.arg_merge = arg_fn(a);
     } else {
@@ -444,7 +434,7 @@ class Translator {
     const ExprNode v = pool_[st.value];
     const bool product = a.monoid == Monoid::Sum && is_float(a.type) && !is_half(a.type) && v.prim == Prim::Mul && k_.fma;
     const auto get = [&](ExprId e) { return s.kind == AccState::Kind::Scalar ? scalar(e) : vector(e); };
-    if (positional(a)) {
+    if (kernel::positional(a.monoid)) {
       update_position(a, s, get(st.value), get(st.index));
       return;
     }
@@ -482,7 +472,7 @@ class Translator {
   void end_accs(const LoopDecl& l) {
     for (std::uint32_t id : l.accs) {
       AccState& s = accs_[id];
-      const bool position = positional(k_.accs[id]);
+      const bool position = kernel::positional(k_.accs[id].monoid);
       if (s.kind == AccState::Kind::Lanes) {
         const std::uint32_t value = new_scalar(), at = position ? new_scalar() : kVmNone;
         emit(depth(), {.op = VmOp::LanesEnd, .size = size8(k_.accs[id].type), .out = s.at, .a = value, .b = at});

@@ -1,5 +1,6 @@
 #include "kernel/interpret_kernel.h"
 
+#include "kernel/monoid.h"
 #include "support/check.h"
 
 #include <cmath>
@@ -10,20 +11,7 @@
 namespace kiln::kernel {
 namespace {
 
-bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
-bool greatest(Monoid m) { return m == Monoid::Max || m == Monoid::ArgMax; }
 
-std::uint64_t identity(const AccDecl& a) {
-  if (a.monoid == Monoid::Sum) return 0;
-  if (a.monoid == Monoid::Prod) return const_bits(a.type, 1);
-  if (is_float(a.type)) return const_bits(a.type, greatest(a.monoid) ? -HUGE_VAL : HUGE_VAL);
-  return dispatch(a.type, [&]<class T>() -> std::uint64_t {
-    const T value = greatest(a.monoid) ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(T));
-    return bits;
-  });
-}
 
 class Interpreter {
  public:

@@ -2,6 +2,7 @@
 // outside the loop that uses it, or would make a line too long; its line stands in the loop that computes it, which
 // is where emitters place it.
 #include "kernel/kernel.h"
+#include "kernel/monoid.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -59,7 +60,6 @@ const char* infix(Prim p) {
 }
 
 bool is_leaf(Prim p) { return p < Prim::Load; }
-bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
 
 class Printer {
  public:

@@ -2,6 +2,7 @@
 // variables are bound and its accumulators final. An expression found valid in a scope stays valid in it and in the
 // scopes inside, so each is visited once a scope.
 #include "kernel/kernel.h"
+#include "kernel/monoid.h"
 #include "support/check.h"
 
 #include <bit>
@@ -15,7 +16,6 @@ constexpr int kMathArity[] = {
 #undef KILN_MATH_FN
 };
 
-bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
 
 class Verifier {
  public:

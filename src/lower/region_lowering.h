@@ -14,6 +14,7 @@
 // identity.
 #pragma once
 
+#include "kernel/monoid.h"
 #include "lower/lower.h"
 #include "lower/pull.h"
 
@@ -128,6 +129,7 @@ class RegionLowering {
   E leaf(Prim prim, DType type, std::uint64_t imm) {
     return {&k_.pool, k_.pool.intern({prim, type, kNoExpr, kNoExpr, kNoExpr, imm})};
   }
+  E identity_of(const AccDecl& acc) { return kernel::constant_bits(k_.pool, acc.type, kernel::identity(acc)); }
   E konst(std::int64_t v) { return kernel::constant_bits(k_.pool, DType::Int64, static_cast<std::uint64_t>(v)); }
   E var(std::uint32_t v) { return leaf(Prim::Var, DType::Int64, v); }
   E acc_value(std::uint32_t acc, DType type) { return leaf(Prim::Acc, type, acc); }
@@ -261,8 +263,7 @@ class RegionLowering {
   E item_;                // Chain, its second section: the chunk, whose prefixes are combined into the scans
 };
 
-/// The value that changes no other in a monoid without positions, and how two values combine there.
-E identity(kernel::ExprPool& pool, const AccDecl& acc);
+/// How two values combine in a monoid without positions.
 E combine(Monoid m, E x, E acc);
 Monoid monoid_of(Op op);
 /// floor(x / d) for 0 <= x < 2^50, 0 < d.

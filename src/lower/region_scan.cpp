@@ -113,7 +113,7 @@ void RegionLowering::link_chunks(Body& body, E item, E chunk) {
   for (const Scan& s : scans_) {
     const AccDecl acc = scan_decl(s);
     const E total = load(s.total, acc.type, before, ~first), prefix = load(s.prefix, acc.type, before, ~first);
-    body.push_back(store(s.prefix, item, kernel::select(first, identity(k_.pool, acc), combine(acc.monoid, total, prefix))));
+    body.push_back(store(s.prefix, item, kernel::select(first, identity_of(acc), combine(acc.monoid, total, prefix))));
   }
 }
 

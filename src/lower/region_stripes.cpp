@@ -5,24 +5,13 @@
 //
 // Invariant: every pass over a block is a loop on lanes of its own, and between two of them values live in memory only.
 #include "lower/region_lowering.h"
+#include "kernel/monoid.h"
 #include "support/check.h"
 
 #include <limits>
 #include <utility>
 
 namespace kiln::lower {
-E identity(kernel::ExprPool& pool, const AccDecl& acc) {
-  const DType t = acc.type;
-  const Monoid m = acc.monoid;
-  const double inf = std::numeric_limits<double>::infinity();
-  const bool greatest = m == Monoid::Max || m == Monoid::ArgMax;
-  if (m == Monoid::Sum || m == Monoid::Prod) return kernel::constant(pool, t, m == Monoid::Prod);
-  if (is_float(t)) return kernel::constant(pool, t, greatest ? -inf : inf);
-  const int bits = is_bool(t) ? 1 : static_cast<int>(8 * size_of(t));
-  const std::uint64_t all = ~std::uint64_t{0} >> (64 - bits), top = std::uint64_t{1} << (bits - 1);
-  const std::uint64_t least = is_signed_int(t) ? top : 0, most = is_signed_int(t) ? all >> 1 : all;
-  return kernel::constant_bits(pool, t, greatest ? least : most);
-}
 
 E combine(Monoid m, E x, E acc) {
   switch (m) {
@@ -56,11 +45,11 @@ E RegionLowering::stripe_load(const Reduction& r, bool position) {
 void RegionLowering::stripe_reset(Body& body) {
   for (const Reduction& r : reductions_) {
     if (r.phase != phase_) continue;
-    body.push_back(store(r.partial[0], stripe_index(), identity(k_.pool, k_.accs[r.acc])));
+    body.push_back(store(r.partial[0], stripe_index(), identity_of(k_.accs[r.acc])));
     if (r.partial[1]) body.push_back(store(r.partial[1], stripe_index(), konst(0)));
   }
   for (const Scan& s : scans_)
-    if (runs_now(s)) body.push_back(store(s.total, stripe_index(), identity(k_.pool, scan_decl(s))));
+    if (runs_now(s)) body.push_back(store(s.total, stripe_index(), identity_of(scan_decl(s))));
 }
 
 /// Gives the scans of this phase their values at the current element. Their accumulators are to be stored after

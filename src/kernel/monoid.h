@@ -1,0 +1,15 @@
+// What every emitter and interpreter must know of a reduction's monoid.
+#pragma once
+
+#include "kernel/kernel.h"
+
+namespace kiln::kernel {
+
+/// Whether its value is the position of the best value.
+constexpr bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
+/// Whether greater is better, where one value is better than another.
+constexpr bool greatest(Monoid m) { return m == Monoid::Max || m == Monoid::ArgMax; }
+/// Bits of the value that a reduction starts from; 0 for State, which its first value replaces.
+std::uint64_t identity(const AccDecl& acc);
+
+}  // namespace kiln::kernel
