@@ -13,6 +13,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 namespace kiln::plan {
@@ -324,7 +325,7 @@ class Fuser {
       group.root_node = id;
       group.order = static_cast<int>(id);
       group.nodes = {id};
-      group.cost = std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
+      group.cost = widens(x) ? 0.0f : std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
       group.library = ir::is_library(x.op);
       group.points = group.rows = x.numel;
       if (ir::is_reduce(x.op)) {
@@ -362,6 +363,8 @@ class Fuser {
     }
   }
 
+  /// Whether it shows a half type as the float that a kernel computes with in any case.
+  bool widens(const GraphNode& x) const { return x.op == Op::cast && x.dtype == DType::Float32 && is_half(g_[x.in[0]].dtype); }
   bool is_contraction(const Group& x) const { return ir::info(g_[x.root_node].op).kind == OpKind::Contraction; }
 
   /// Puts a result of a loop beside an earlier one, if both come from one run of the loop.
@@ -619,8 +622,9 @@ class Fuser {
   bool cheaper_inlined(std::size_t i) {
     const Group& a = groups_[i];
     if (a.nodes.empty() || a.signature || a.loops || a.library || a.points == 0) return false;
-    double input_bytes = 0, bytes = 0, points_read = 0;
+    double input_bytes = 0, bytes = 0;
     int reads = 0;
+    std::map<std::size_t, int> readers;  // and how often each reads it
     for (NodeId n : a.nodes)
       if (is_root_[n]) return false;
     for (std::uint32_t e : a.in_edges)
@@ -630,15 +634,34 @@ class Fuser {
       if (to == i) continue;
       const Group& b = groups_[to];
       ++reads;
+      ++readers[to];
       if (b.library || b.cost + a.cost * static_cast<float>(reads) > static_cast<float>(t_.max_prims)) return false;
       bytes = static_cast<double>(edges_[e].bytes);
-      points_read += static_cast<double>(b.points);
     }
     const double points = static_cast<double>(a.points);
     const double apart = t_.launch_ns + a.cost * points / t_.prims_per_ns + (1 + reads) * t_.traffic_ns(bytes) +
                          t_.traffic_ns(input_bytes);
-    const double inside = a.cost * points_read / t_.prims_per_ns + reads * t_.traffic_ns(input_bytes);
+    double inside = reads * t_.traffic_ns(input_bytes);
+    for (const auto& [reader, times] : readers) inside += time_for(groups_[reader], a.cost * static_cast<float>(times));
     return inside < apart;
+  }
+
+  /// What so many primitives more a point add to a region's time: nothing while it waits for memory.
+  double time_for(const Group& b, float prims) const {
+    double bytes = 0;
+    std::vector<NodeId> moved;
+    const auto here = static_cast<int>(&b - groups_.data());
+    for (std::uint32_t e : b.in_edges)
+      if (group_of_[edges_[e].producer] != here) moved.push_back(edges_[e].producer);
+    for (std::uint32_t e : b.out_edges)
+      if (group_of_[edges_[e].consumer] != here) moved.push_back(edges_[e].producer);
+    for (NodeId n : b.nodes)
+      if (is_root_[n]) moved.push_back(n);
+    std::sort(moved.begin(), moved.end());
+    moved.erase(std::unique(moved.begin(), moved.end()), moved.end());
+    for (NodeId n : moved) bytes += static_cast<double>(g_[n].numel * size_of(g_[n].dtype));
+    const double per_prim = static_cast<double>(b.points) / t_.prims_per_ns, memory = t_.traffic_ns(bytes);
+    return std::max(memory, (b.cost + prims) * per_prim) - std::max(memory, b.cost * per_prim);
   }
 
   // ---- result -------------------------------------------------------------------------------------------------------

@@ -53,6 +53,16 @@ TEST(Fuse, LayerNormIsOneKernel) {
   EXPECT_EQ(kernels({nn::layer_norm(data({64, 100}), data({100}), data({100}))}), 1u);
 }
 TEST(Fuse, RmsNormIsOneKernel) { EXPECT_EQ(kernels({nn::rms_norm(data({64, 100}), data({100}))}), 1u); }
+
+TEST(Fuse, AWeightThatEveryRowConvertsIsConvertedThere) {
+  const Tensor x = astype(data({256, 1024}), DType::BFloat16).eval(), weight = astype(data({1024}), DType::BFloat16).eval();
+  const Tensor h = astype(x, DType::Float32) * 2;
+  const Tensor y = h * rsqrt(mean(h * h, -1, true) + 1e-5) * astype(weight, DType::Float32);
+  EXPECT_EQ(kernels({astype(h, DType::BFloat16), astype(y, DType::BFloat16)}), 1u);
+}
+TEST(Fuse, ARowThatIsDearToMakeIsMadeOnce) {
+  EXPECT_EQ(kernels({data({1024, 1024}) + tanh(sin(data({1024})))}), 2u);
+}
 TEST(Fuse, VarianceIsOneKernel) { EXPECT_EQ(kernels({var(data({64, 100}), -1)}), 1u); }
 TEST(Fuse, LogSumExpIsOneKernel) { EXPECT_EQ(kernels({logsumexp(data({64, 100}), -1)}), 1u); }
 
