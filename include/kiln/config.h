@@ -27,8 +27,9 @@ struct Config {
   int debug = 0;                         ///< KILN_DEBUG=0..7
   std::vector<std::string> log_topics;   ///< KILN_LOG=topic,topic…: trace,plan,kernel,cache,memory (or all)
   std::string dump;                      ///< KILN_DUMP=stdout|DIR; empty: no dump
-  std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,kernel,vm,ll,asm; empty: all
+  std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,kernel,vm,ll,asm,cu,ptx,sass; empty: all
   std::string dump_filter;               ///< KILN_DUMP_FILTER=regex over the kernel's name
+  std::string override_dir;              ///< KILN_OVERRIDE_DIR: edited kernels (NAME.cu, as dumped), run instead of the generated ones
   std::string explain;                   ///< KILN_EXPLAIN=1|FILE.json: boundaries between kernels, with reasons
   bool check_nan = false;                ///< KILN_CHECK=nan,diff,key,bounds
   bool check_diff = false;

@@ -1,6 +1,8 @@
 #include "runtime/dump.h"
 
 #include "backend/cpu/jit.h"
+#include "backend/cuda/nvrtc.h"
+#include "runtime/gpu_source.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -78,6 +80,21 @@ void write(const std::string& name, const std::string& extension, const std::str
   if (!file.flush()) warn_once("dump", cat("cannot write kernels to ", config().dump));
 }
 
+/// What runs: of a kernel that a person edited, the edited text. A dump never overwrites it with another.
+void dump_gpu_code(const kernel::Kernel& k, const CachedKernel& kernel, Device device) {
+  const std::optional<GpuSource> edited = edited_source(kernel.key);
+  const GpuSource source = edited ? *edited : generated_source(k, kernel.key);
+  const cuda::Arch arch = arch_of(device);
+  if (stage_wanted("cu")) write(kernel.name, ".cu", source.text);
+  if (stage_wanted("ptx")) write(kernel.name, ".ptx", cuda::ptx_text(source.text, source.name, arch, gpu_options()));
+  if (!stage_wanted("sass")) return;
+  const cuda::Code code = cuda::compile(source.text, source.name, arch, gpu_options());
+  if (code.ptx) return warn_once("sass", cat("no SASS is written: ", cuda::compiler_version(), " makes PTX for this device"));
+  const std::string text = cuda::sass_text(code.image);
+  if (text.starts_with("//")) return warn_once("sass", cat("no SASS is written: ", text.substr(3, text.find('\n') - 3)));
+  write(kernel.name, ".sass", text);
+}
+
 }  // namespace
 
 std::string op_names(const ir::Graph& g, const plan::Region& r) {
@@ -98,14 +115,15 @@ std::string label_of(const ir::Graph& g, const plan::Region& r) {
 }
 
 void dump_kernel(const ir::Graph& g, const plan::Regions& regions, const plan::Region& r, const lower::Lowered& l,
-                 const CachedKernel& kernel) {
+                 const CachedKernel& kernel, Device device) {
   const Config& options = config();
   if (!options.dump_filter.empty() && !std::regex_search(kernel.name, std::regex(options.dump_filter))) return;
-  const std::string symbol = "kiln_" + kernel.key.hex();
+  const std::string symbol = symbol_of(kernel.key);
   if (stage_wanted("graph")) write(kernel.name, ".ops.txt", ops_text(g, regions, r));
   if (stage_wanted("kernel")) write(kernel.name, ".kernel.txt", kernel::print(l.kernel));
   if (const std::string text = kernel.executable.program_text(); !text.empty() && stage_wanted("vm"))
     write(kernel.name, ".vm.txt", text);
+  if (device.kind == Device::Kind::Cuda) return dump_gpu_code(l.kernel, kernel, device);
   if (!cpu::has_compiler()) return;
   if (stage_wanted("ll")) write(kernel.name, ".ll", cpu::llvm_text(l.kernel, symbol, cpu::host_target()));
   if (stage_wanted("asm")) write(kernel.name, ".s", cpu::assembly_text(l.kernel, symbol, cpu::host_target()));

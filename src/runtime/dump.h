@@ -16,6 +16,6 @@ std::string op_names(const ir::Graph& graph, const plan::Region& region);
 
 /// Writes what config().dump_stages ask for of one kernel to the directory config().dump, or to stdout.
 void dump_kernel(const ir::Graph& graph, const plan::Regions& regions, const plan::Region& region,
-                 const lower::Lowered& lowered, const CachedKernel& kernel);
+                 const lower::Lowered& lowered, const CachedKernel& kernel, Device device);
 
 }  // namespace kiln::runtime

@@ -1,6 +1,7 @@
 #include "runtime/failed_kernel.h"
 
 #include "backend/cpu/jit.h"
+#include "codegen/cuda_c.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -12,13 +13,14 @@
 
 namespace kiln::runtime {
 
-std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol) noexcept {
+std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol, Device device) noexcept {
   try {
     std::string text = cat("# ", kernel.label, "\n", kernel::print(kernel), "\n");
     try {
-      text += cpu::llvm_text(kernel, symbol, cpu::host_target());
+      text += device.kind == Device::Kind::Cuda ? codegen::emit_cuda(kernel, symbol)
+                                                : cpu::llvm_text(kernel, symbol, cpu::host_target());
     } catch (const std::exception& e) {
-      text += cat("# no LLVM IR: ", e.what(), "\n");
+      text += cat("# no more of it: ", e.what(), "\n");
     }
     std::error_code error;
     const std::string& dump = config().dump;

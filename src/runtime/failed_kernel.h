@@ -3,12 +3,14 @@
 
 #include "kernel/kernel.h"
 
+#include <kiln/device.h>
+
 #include <string>
 
 namespace kiln::runtime {
 
-/// Writes the kernel, and its LLVM IR where it can be emitted, to the dump directory or the system's one for
+/// Writes the kernel, and its LLVM IR or CUDA C where that can be emitted, to the dump directory or the system's one for
 /// temporary files. Returns the path, or why there is none. Never throws.
-std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol) noexcept;
+std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol, Device device) noexcept;
 
 }  // namespace kiln::runtime

@@ -9,6 +9,7 @@
 #include "runtime/background.h"
 #include "runtime/disk_cache.h"
 #include "runtime/failed_kernel.h"
+#include "runtime/gpu_source.h"
 #include "runtime/lifetime.h"
 #include "runtime/statistics.h"
 #include "support/check.h"
@@ -21,6 +22,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 namespace kiln::runtime {
@@ -60,14 +62,19 @@ const cpu::CpuTarget& target() {
 
 bool on_gpu(const KernelRequest& r) { return r.device.kind == Device::Kind::Cuda; }
 
-cuda::Arch arch_of(Device device) {
-  const cuda::DeviceInfo& d = cuda::device(device.index);
-  return {d.major, d.minor};
-}
+/// A request with what is found out for it once.
+struct Wanted {
+  KernelRequest& request;
+  std::optional<GpuSource> edited;
+  Hash128 slot;
+};
 
-/// A program may change the target, or who runs kernels: one kernel then has code for each.
-Hash128 slot_key(const KernelRequest& r) {
-  if (on_gpu(r)) return {r.key.lo ^ (0x9e3779b97f4a7c15u * (1u + r.device.index)), r.key.hi};
+/// A program may change the target, or who runs kernels, and a person a kernel: one kernel then has code for each.
+Hash128 slot_key(const KernelRequest& r, const std::optional<GpuSource>& edited) {
+  if (on_gpu(r)) {
+    const Hash128 text = edited ? hash128(edited->text) : Hash128{};
+    return {r.key.lo ^ text.lo ^ (0x9e3779b97f4a7c15u * (1u + r.device.index)), r.key.hi ^ text.hi};
+  }
   thread_local Hash128 of_target;
   thread_local std::string level = "?";
   if (level != config().cpu_target) {
@@ -97,8 +104,6 @@ DiskCache* disk() {
 
 std::atomic<CompileHook> compile_hook{nullptr};
 
-std::string symbol_of(const Hash128& key) { return "kiln_" + key.hex(); }
-
 /// Everything besides the kernel's structure that decides its machine code.
 std::string disk_key(const KernelRequest& r) {
   const Hash128& key = r.key;
@@ -117,6 +122,7 @@ struct Compilation {
   Device device;
   const kernel::Kernel* kernel;
   std::string symbol;
+  std::optional<GpuSource> edited;  // compiled instead, and kept in memory alone
   cpu::CpuTarget target;
   DiskCache* disk = nullptr;
   std::string disk_key;
@@ -154,16 +160,15 @@ struct Compilation {
       if (disk) disk->put(disk_key, {reinterpret_cast<const char*>(object.data()), object.size()});
     } catch (const CompileError& e) {
       count(Counter::Fallbacks);
-      throw CompileError(cat(e.what(), "; its source is in ", write_failed_kernel(*kernel, symbol)));
+      throw CompileError(cat(e.what(), "; its source is in ", edited ? edited->name : write_failed_kernel(*kernel, symbol, device)));
     }
   }
 
  private:
   std::vector<std::uint8_t> machine_code() const {
     if (device.kind == Device::Kind::Cpu) return cpu::compile(*kernel, symbol, target);
-    cuda::CompileOptions options;
-    options.fmad = false;  // the kernel says where a multiplication and an addition round once
-    return cuda::compile(codegen::emit_cuda(*kernel, symbol), symbol, arch_of(device), options).image;
+    const GpuSource source = edited ? *edited : generated_source(*kernel, into->key);
+    return cuda::compile(source.text, source.name, arch_of(device), gpu_options()).image;
   }
 };
 
@@ -187,10 +192,11 @@ struct Made {
 };
 
 /// From disk, from the compiler, or as bytecode.
-Made make(const KernelRequest& r) {
+Made make(const Wanted& wanted) {
+  const KernelRequest& r = wanted.request;
   auto out = std::make_shared<CachedKernel>();
   out->key = r.key;
-  out->name = r.kernel->label + "-" + r.key.hex().substr(0, 10);
+  out->name = r.kernel->label + "-" + short_name(r.key);
   const bool gpu = on_gpu(r);
   const Tier tier = gpu ? Tier::Jit : config().tier;
   if (!gpu && (tier == Tier::Vm || !cpu::has_compiler())) {
@@ -198,7 +204,9 @@ Made make(const KernelRequest& r) {
     out->verdict = Verdict::Vm;
     return {out};
   }
-  Compilation c{out, r.device, r.kernel, symbol_of(r.key), gpu ? cpu::CpuTarget{} : target(), disk(), {}, std::chrono::steady_clock::now()};
+  if (wanted.edited) warn(cat(out->name, " is made from ", wanted.edited->name));
+  Compilation c{out, r.device, r.kernel, symbol_of(r.key), wanted.edited, gpu ? cpu::CpuTarget{} : target(),
+                wanted.edited ? nullptr : disk(), {}, std::chrono::steady_clock::now()};
   if (c.disk) c.disk_key = disk_key(r);
   if (c.from_disk()) {
     out->verdict = Verdict::Disk;
@@ -226,11 +234,12 @@ Hash128 text_hash(const KernelRequest& r) {
 }
 
 /// Finds or claims the slot of a key. Returns true when the caller must make the kernel.
-bool claim(KernelRequest& r, std::shared_ptr<Slot>& slot) {
+bool claim(const Wanted& wanted, std::shared_ptr<Slot>& slot) {
+  KernelRequest& r = wanted.request;
   Cache& c = cache();
   std::unique_lock lock(c.mutex);
   for (;;) {
-    auto& entry = c.slots[slot_key(r)];
+    auto& entry = c.slots[wanted.slot];
     if (!entry) {
       entry = slot = std::make_shared<Slot>();
       return true;
@@ -243,38 +252,40 @@ bool claim(KernelRequest& r, std::shared_ptr<Slot>& slot) {
       count(Counter::KernelHits);
       return false;
     }
-    if (c.slots[slot_key(r)] == slot) c.slots.erase(slot_key(r));  // it failed for another thread: try again here
+    if (c.slots[wanted.slot] == slot) c.slots.erase(wanted.slot);  // it failed for another thread: try again here
   }
 }
 
 /// Whoever waits for this kernel tries for itself.
-void forget(const KernelRequest& r, const std::shared_ptr<Slot>& slot) {
+void forget(const Wanted& wanted, const std::shared_ptr<Slot>& slot) {
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
   slot->failed = true;
-  c.slots.erase(slot_key(r));
+  c.slots.erase(wanted.slot);
   c.made.notify_all();
 }
 
 void serve(KernelRequest& r) {
   std::shared_ptr<Slot> slot;
   const bool check = config().check_key;
-  if (!claim(r, slot)) {
+  Wanted wanted{r, on_gpu(r) ? edited_source(r.key) : std::nullopt, {}};
+  wanted.slot = slot_key(r, wanted.edited);
+  if (!claim(wanted, slot)) {
     if (check && slot->text != Hash128{} && slot->text != text_hash(r))
       throw InternalError(cat("[cache] kernel ", r.result->name, " was found for a kernel that emits other code"));
     return;
   }
   Made made;
   try {
-    made = make(r);
+    made = make(wanted);
     if (check && made.kernel->verdict != Verdict::Vm) slot->text = text_hash(r);
   } catch (...) {
-    forget(r, slot);
+    forget(wanted, slot);
     throw;
   }
   r.result = made.kernel;
   r.verdict = made.kernel->verdict;
-  if (!made.keep) return forget(r, slot);
+  if (!made.keep) return forget(wanted, slot);
   {
     std::lock_guard lock(cache().mutex);
     slot->kernel = made.kernel;

@@ -312,7 +312,7 @@ class PlanMaker {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       plan_->launches[i].kernel = requests[i].result;
       plan_->launches[i].verdict = requests[i].verdict;
-      if (!config().dump.empty()) dump_kernel(g_, regions_, *region_of_launch_[i], *lowered_[i], *requests[i].result);
+      if (!config().dump.empty()) dump_kernel(g_, regions_, *region_of_launch_[i], *lowered_[i], *requests[i].result, device_);
     }
   }
 

@@ -91,7 +91,7 @@ constexpr std::array<std::string_view, 3> kModes{"lazy", "eager", "interpret"};
 constexpr std::array<std::string_view, 3> kTiers{"auto", "jit", "vm"};
 constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
 constexpr std::array<std::string_view, 6> kTopics{"trace", "plan", "kernel", "cache", "memory", "all"};
-constexpr std::array<std::string_view, 5> kStages{"graph", "kernel", "vm", "ll", "asm"};
+constexpr std::array<std::string_view, 8> kStages{"graph", "kernel", "vm", "ll", "asm", "cu", "ptx", "sass"};
 constexpr std::array<std::string_view, 4> kChecks{"nan", "diff", "key", "bounds"};
 constexpr std::array<std::string_view, 3> kCaches{"off", "ro", "rw"};
 constexpr std::array<std::string_view, 4> kCpus{"native", "sse4.2", "avx2", "avx512"};
@@ -196,11 +196,13 @@ constexpr Variable kVariables[] = {
      [](const Config& c) { return join(c.log_topics); }},
     {"KILN_DUMP", "stdout|DIR", "where to write the stages of every kernel",
      [](const Value& v, Config& c) { c.dump = v.text; }, [](const Config& c) { return c.dump; }},
-    {"KILN_DUMP_STAGES", "graph,kernel,vm,ll,asm", "the stages to write; unset: all",
+    {"KILN_DUMP_STAGES", "graph,kernel,vm,ll,asm,cu,ptx,sass", "the stages to write; unset: all",
      [](const Value& v, Config& c) { c.dump_stages = v.list(kStages); },
      [](const Config& c) { return join(c.dump_stages); }},
     {"KILN_DUMP_FILTER", "REGEX", "only kernels whose name matches", parse_dump_filter,
      [](const Config& c) { return c.dump_filter; }},
+    {"KILN_OVERRIDE_DIR", "DIR", "a kernel whose dumped NAME.cu, edited, lies here is made from that (on a GPU)",
+     [](const Value& v, Config& c) { c.override_dir = v.text; }, [](const Config& c) { return c.override_dir; }},
     {"KILN_EXPLAIN", "1|FILE.json", "why the boundaries between kernels stand", parse_explain,
      [](const Config& c) { return c.explain; }},
     {"KILN_CHECK", "nan,diff,key,bounds",
@@ -225,8 +227,8 @@ constexpr Variable kVariables[] = {
 };
 
 /// Names that the design reserves: asking for one must not look like a misspelling.
-constexpr std::string_view kLater[] = {"KILN_STRICT", "KILN_DETERMINISTIC", "KILN_TUNE",
-                                       "KILN_TRACE",  "KILN_OVERRIDE_DIR",  "KILN_PROFILE"};
+constexpr std::string_view kLater[] = {"KILN_STRICT", "KILN_DETERMINISTIC", "KILN_TUNE", "KILN_TRACE",
+                                       "KILN_PROFILE"};
 
 const Variable& find(std::string_view name) {
   for (const Variable& variable : kVariables)

@@ -31,6 +31,9 @@
 
 namespace kiln::cuda {
 
+/// Whether kernels of plans run at all: the fake driver launches them and computes nothing.
+inline bool computes() { return available() && !device(0).name.starts_with("no GPU"); }
+
 inline Arch arch_of(int index) { return {device(index).major, device(index).minor}; }
 
 inline Function make_function(const std::string& source, const std::string& symbol, int index = 0) {

@@ -1,0 +1,55 @@
+#include "runtime/gpu_source.h"
+
+#include "backend/cuda/driver.h"
+#include "codegen/cuda_c.h"
+#include "support/check.h"
+#include "support/log.h"
+
+#include <kiln/config.h>
+#include <kiln/error.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace kiln::runtime {
+
+std::string symbol_of(const Hash128& key) { return "kiln_" + key.hex(); }
+
+std::string short_name(const Hash128& key) { return key.hex().substr(0, 10); }
+
+GpuSource generated_source(const kernel::Kernel& kernel, const Hash128& key) {
+  const std::string symbol = symbol_of(key);
+  return {symbol, codegen::emit_cuda(kernel, symbol)};
+}
+
+std::optional<GpuSource> edited_source(const Hash128& key) {
+  const std::string& directory = config().override_dir;
+  if (directory.empty()) [[likely]] return std::nullopt;
+  const std::string ending = "-" + short_name(key) + ".cu";
+  std::error_code error;
+  std::filesystem::directory_iterator entry(directory, error), end;
+  if (error) warn_once("override", cat("KILN_OVERRIDE_DIR=", directory, " cannot be read: ", error.message()));
+  for (; !error && entry != end; entry.increment(error)) {
+    const std::string path = entry->path().string();
+    if (!path.ends_with(ending)) continue;
+    std::ifstream file(path, std::ios::binary);
+    GpuSource out{path, {std::istreambuf_iterator<char>(file), {}}};
+    if (!file.is_open() || file.bad()) throw CompileError(cat("[compile] ", path, " cannot be read"));
+    return out;
+  }
+  return std::nullopt;
+}
+
+cuda::CompileOptions gpu_options() {
+  cuda::CompileOptions options;
+  options.fmad = false;  // the kernel says where a multiplication and an addition round once
+  return options;
+}
+
+cuda::Arch arch_of(Device device) {
+  const cuda::DeviceInfo& d = cuda::device(device.index);
+  return {d.major, d.minor};
+}
+
+}  // namespace kiln::runtime
