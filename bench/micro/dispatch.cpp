@@ -32,6 +32,29 @@ void DispatchChain(benchmark::State& state) {
 }
 BENCHMARK(DispatchChain)->Arg(1)->Arg(5)->Arg(10)->Arg(50);
 
+/// An optimizer's step over many small tensors: one evaluation of many launches.
+void DispatchOptimizerStep(benchmark::State& state) {
+  struct Parameter {
+    Tensor value, gradient, mean, square;
+  };
+  std::vector<Parameter> parameters;
+  for (int i = 0; i < state.range(0); ++i) parameters.push_back({input(16), input(16), input(16), input(16)});
+  std::vector<Tensor> out;
+  for (auto _ : state) {
+    out.clear();
+    for (const Parameter& q : parameters) {
+      const Tensor mean = 0.9 * q.mean + 0.1 * q.gradient;
+      const Tensor square = 0.999 * q.square + 0.001 * (q.gradient * q.gradient);
+      out.push_back(q.value - 1e-3 * mean / (sqrt(square) + 1e-8));
+      out.push_back(mean);
+      out.push_back(square);
+    }
+    eval(out);
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(DispatchOptimizerStep)->Arg(1)->Arg(10)->Arg(148);
+
 void DispatchFromThreads(benchmark::State& state) {
   const Tensor a = input(16), b = input(16);
   for (auto _ : state) (a * b + a).eval();

@@ -85,14 +85,13 @@ class Run {
   }
 
   void allocate_for(std::int32_t step) {
-    for (std::size_t b = 0; b < plan_.buffers.size(); ++b)
-      if (plan_.buffers[b].first == step && !buffers_[b]) buffers_[b] = allocate(plan_.buffers[b].bytes, plan_.device);
+    for (; begun_ < plan_.by_first.size() && plan_.buffers[plan_.by_first[begun_]].first <= step; ++begun_)
+      buffers_[plan_.by_first[begun_]] = allocate(plan_.buffers[plan_.by_first[begun_]].bytes, plan_.device);
   }
 
   void free_after(std::int32_t step) {
-    for (std::size_t b = 0; b < plan_.buffers.size(); ++b)
-      if (plan_.buffers[b].last == step && !plan_.buffers[b].result && buffers_[b])
-        ir::release(std::exchange(buffers_[b], nullptr));
+    for (; ended_ < plan_.by_last.size() && plan_.buffers[plan_.by_last[ended_]].last <= step; ++ended_)
+      if (ir::Buffer*& b = buffers_[plan_.by_last[ended_]]) ir::release(std::exchange(b, nullptr));
   }
 
   std::byte* address(const Place& p) const {
@@ -352,6 +351,7 @@ class Run {
   std::span<std::byte* const> args_;
   std::span<const std::uint64_t> slots_;
   std::vector<ir::Buffer*>& buffers_;
+  std::size_t begun_ = 0, ended_ = 0;  // how far in plan_.by_first and plan_.by_last
 };
 
 }  // namespace

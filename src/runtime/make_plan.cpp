@@ -53,6 +53,7 @@ class PlanMaker {
       }
     }
     add_results();
+    order_buffers();
     count(Counter::PlanNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start_).count()));
     compile();
     return plan_;
@@ -276,6 +277,19 @@ class PlanMaker {
       if (result.place.kind == Place::Kind::Buffer) plan_->buffers[result.place.index].result = true;
       plan_->results.push_back(std::move(result));
     }
+  }
+
+  /// So that a run looks at a buffer when its life begins and when it ends, and at no other time.
+  void order_buffers() {
+    const auto& buffers = plan_->buffers;
+    for (std::uint32_t b = 0; b < buffers.size(); ++b) {
+      plan_->by_first.push_back(b);
+      if (!buffers[b].result) plan_->by_last.push_back(b);
+    }
+    std::stable_sort(plan_->by_first.begin(), plan_->by_first.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return buffers[a].first < buffers[b].first; });
+    std::stable_sort(plan_->by_last.begin(), plan_->by_last.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return buffers[a].last < buffers[b].last; });
   }
 
   /// Recorded nodes that somebody may read later: roots and held ones, leaves excepted.

@@ -108,6 +108,8 @@ struct Plan {
     bool result = false;                 // handed out: lives on
   };
   std::vector<BufferPlan> buffers;
+  std::vector<std::uint32_t> by_first;   // buffers in the order of their first steps
+  std::vector<std::uint32_t> by_last;    // those that are not handed out, in the order of their last steps
   struct Result {
     std::uint32_t position;              // walk position of the node that becomes a leaf
     Place place;
