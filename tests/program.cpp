@@ -374,6 +374,12 @@ class Recorder {
         return norm(input(i, 0), d);
       case Kind::Matmul:
         return product(input(i, 0), input(i, 1), d);
+      case Kind::Scan:
+        return scanned(input(i, 0), d);
+      case Kind::Gather:
+        return gathered(input(i, 0), input(i, 1), d);
+      case Kind::Scatter:
+        return scattered(input(i, 0), input(i, 1), input(i, 2), d);
       case Kind::Evaluate: {
         const Value x = input(i, 0);
         x.tensor.eval();
@@ -1019,6 +1025,92 @@ class Recorder {
                   is_float(t) ? bound : 9.3e18, error);
   }
 
+  // ---- scans, indexing
+  // ----------------------------------------------------------------------------------------
+
+  Value scanned(const Value& v, Draw& d) {
+    Value x = v;
+    if (x.tensor.rank() == 0) return x;
+    const int axis = axis_of(x, d);
+    const bool exclusive = d.chance(30), reverse = d.chance(30);
+    const std::string tail = cat(", ", axis, exclusive ? ", true" : ", false", reverse ? ", true)" : ", false)");
+    const double n = static_cast<double>(x.tensor.dim(axis));
+    switch (d.below(4)) {
+      case 0:
+      case 1: {
+        Value out = define(cat("cummax(", x.name, tail), cummax(x.tensor, axis, exclusive, reverse), x);
+        if (exclusive) out.bound = INFINITY;
+        return settle(out);
+      }
+      case 2:
+        if (!x.exact && !is_float(x.tensor.dtype())) return x;
+        if (x.exact) {
+          if (is_float(x.tensor.dtype())) x = tame(x, 1);
+          return define(cat("cumprod(", x.name, tail), cumprod(x.tensor, axis, exclusive, reverse), true,
+                        is_float(x.tensor.dtype()) ? 1 : 9.3e18);
+        }
+        [[fallthrough]];
+      default: {
+        bool exact = x.exact;
+        if (is_float(x.tensor.dtype())) {
+          const double limit = exact_limit(x.tensor.dtype());
+          if (exact && x.bound * n > limit) {
+            exact = n <= limit;
+            x = tame(x, exact ? std::max(1.0, std::floor(limit / n)) : 1);
+          }
+          if (!exact) x = tame(x, std::max(1.0, std::floor(tame_limit(x.tensor.dtype()) * 50 / std::max(n, 1.0))));
+        }
+        const double bound = x.bound * n, e = epsilon(x.tensor.dtype());
+        return define(cat("cumsum(", x.name, tail), cumsum(x.tensor, axis, exclusive, reverse), exact,
+                      is_float(x.tensor.dtype()) ? bound : 9.3e18, exact ? 0 : n * x.error + e * bound * 8);
+      }
+    }
+  }
+
+  /// A vector of positions along an axis of n elements, some from the back, some out of range.
+  Value positions(const Value& v, std::int64_t n) {
+    Value at = cast(comparable(v), DType::Int64);
+    at = reshaped(at, Shape{at.tensor.numel()});
+    if (at.tensor.numel() > 50) at = padded(at, {{0, 50 - at.tensor.numel()}}, 0);
+    return define(cat(at.name, " % ", 2 * n + 2, " - ", n + 1), at.tensor % (2 * n + 2) - (n + 1), true, static_cast<double>(n + 1));
+  }
+
+  Value gathered(const Value& x, const Value& indices, Draw& d) {
+    if (x.tensor.rank() == 0) return x;
+    const int axis = axis_of(x, d);
+    const std::int64_t n = x.tensor.dim(axis);
+    if (n == 0 || x.tensor.numel() / n * 50 > 4 * kMaxElements) return x;
+    const Value at = positions(indices, n);
+    return settle(define(cat("take(", x.name, ", ", at.name, ", ", axis, ")"), take(x.tensor, at.tensor, axis), x));
+  }
+
+  Value scattered(const Value& v, const Value& indices, const Value& places, Draw& d) {
+    Value x = v;
+    if (x.tensor.rank() == 0) return x;
+    const int axis = axis_of(x, d);
+    const std::int64_t n = x.tensor.dim(axis);
+    if (n == 0 || x.tensor.numel() / n * 50 > 4 * kMaxElements) return x;
+    auto how = static_cast<Combine>(d.below(5));
+    const DType t = x.tensor.dtype();
+    if (is_bool(t) && (how == Combine::Add || how == Combine::Multiply)) how = Combine::Set;
+    if (how == Combine::Multiply && !x.exact) how = Combine::Max;
+    const double most = 51;  // values that meet, and what stood there
+    if (is_float(t) && how == Combine::Multiply) x = tame(x, 1);
+    if (is_float(t) && how == Combine::Add) x = tame(x, std::max(1.0, std::floor((x.exact ? exact_limit(t) : tame_limit(t)) / most)));
+    Value from = positions(indices, n), at = positions(places, n);
+    const std::int64_t both = std::min(from.tensor.numel(), at.tensor.numel());
+    from = padded(from, {{0, both - from.tensor.numel()}}, 0);
+    at = padded(at, {{0, both - at.tensor.numel()}}, 0);
+    const Value values = define(cat("take(", x.name, ", ", from.name, ", ", axis, ")"), take(x.tensor, from.tensor, axis), x);
+    Value out = define(cat("scatter(", x.name, ", ", at.name, ", ", values.name, ", ", axis, ", Combine(", static_cast<int>(how), "))"),
+                       scatter(x.tensor, at.tensor, values.tensor, axis, how), x);
+    if (how == Combine::Add) {
+      out.bound = x.bound * most;
+      if (!x.exact) out.error = x.error * most + epsilon(t) * out.bound * most;
+    }
+    return settle(out);
+  }
+
   const Program& p_;
   std::string* text_;
   std::vector<Value> values_;
@@ -1233,7 +1325,8 @@ Program random_program(std::uint64_t seed) {
       Kind::Flip,         Kind::Roll,         Kind::Pad,     Kind::Concat,  Kind::Stack,  Kind::Tile,
       Kind::Repeat,       Kind::Broadcast,    Kind::Expand,  Kind::Squeeze, Kind::Update, Kind::Triangle,
       Kind::Reduce,       Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Arg,    Kind::Norm,
-      Kind::Norm,         Kind::Matmul,       Kind::Evaluate};
+      Kind::Norm,         Kind::Matmul,       Kind::Gather,  Kind::Scatter, Kind::Scatter,
+      Kind::Evaluate};
   for (std::int64_t k = 0; k < count; ++k) add(kinds[d.below(std::size(kinds))]);
   const int n = static_cast<int>(p.instructions.size());
   p.outputs.push_back(n - 1);

@@ -46,6 +46,9 @@ enum class Kind : std::uint8_t {
   Arg,
   Norm,
   Matmul,
+  Scan,
+  Gather,
+  Scatter,
   Evaluate,
   kCount
 };

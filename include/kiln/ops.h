@@ -5,6 +5,7 @@
 // dtypes. Negative axes count from the back. A view never copies: it is an index map inside the kernel that reads it.
 #pragma once
 
+#include <kiln/combine.h>
 #include <kiln/tensor.h>
 
 #include <functional>
@@ -282,6 +283,35 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis = -1,
 /// numpy's x[i, j, …]: index tensors for the leading axes, broadcast against each other; x's other axes follow.
 Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation loc = SourceLocation::current());
 Tensor gather(const Tensor& x, std::initializer_list<Tensor> indices, SourceLocation loc = SourceLocation::current());
+
+// ---------------------------------------------------------------------------------------------------------------
+// Writing at indices: x, and what takes its place where values are written; x itself is unchanged. Values broadcast to the
+// elements that the indices select and are converted to x's dtype. They are written in row-major order: of several written to
+// one place the last one stays (Set), or all are added to what stood there, multiplied with it, or the greatest (least) of all
+// stays, NaN being greater and less than everything. A value whose index is out of range is left out, and with
+// KILN_CHECK=bounds an error names it. Adding and multiplying bool is a UserError. float16 and bfloat16 are added in float32.
+
+/// `values` written to x's slices along an axis, the ones that take(x, indices, axis) gives: numpy's x[indices] = values.
+Tensor scatter(const Tensor& x, const Tensor& indices, const Operand& values, int axis = 0, Combine how = Combine::Set);
+/// The same for the elements that gather(x, indices) gives: numpy's x[i, j, …] = values.
+Tensor scatter(const Tensor& x, std::span<const Tensor> indices, const Operand& values, Combine how = Combine::Set);
+Tensor scatter(const Tensor& x, std::initializer_list<Tensor> indices, const Operand& values, Combine how = Combine::Set);
+inline Tensor scatter_add(const Tensor& x, const Tensor& indices, const Operand& values, int axis = 0) {
+  return scatter(x, indices, values, axis, Combine::Add);
+}
+inline Tensor scatter_multiply(const Tensor& x, const Tensor& indices, const Operand& values, int axis = 0) {
+  return scatter(x, indices, values, axis, Combine::Multiply);
+}
+inline Tensor scatter_max(const Tensor& x, const Tensor& indices, const Operand& values, int axis = 0) {
+  return scatter(x, indices, values, axis, Combine::Max);
+}
+inline Tensor scatter_min(const Tensor& x, const Tensor& indices, const Operand& values, int axis = 0) {
+  return scatter(x, indices, values, axis, Combine::Min);
+}
+/// One element of x for each of `indices`: out[i, indices[i, j, k], k] = values[i, j, k] for axis 1. x and `indices` have the
+/// same rank; along the other axes `indices` broadcast to x.
+Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& values, int axis = -1,
+                      Combine how = Combine::Set);
 
 // ---------------------------------------------------------------------------------------------------------------
 // Sorting. NaN is the greatest value: last in ascending order, first in descending order. -0 and +0 are equal. Each

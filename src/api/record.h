@@ -69,6 +69,8 @@ ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, SourceLo
 /// x at `indices` along an axis (see structural.def); callers have checked that everything fits `dims`.
 ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
                         SourceLocation loc);
+/// x with values written at `indices` along an axis (see structural.def); callers have checked that everything fits.
+ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, int axis, Combine how, SourceLocation loc);
 /// sort or argsort: the first `kept` of each sorted row along `axis`.
 ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept, SourceLocation loc);
 /// (b…, m, k) @ (b…, k, n), batch extents broadcast; dtypes and inner extents already agree.

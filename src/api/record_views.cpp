@@ -146,4 +146,13 @@ ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<cons
   return node;
 }
 
+ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, int axis, Combine how, SourceLocation loc) {
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(ir::Op::scatter, x->dtype, *x, loc)), x);
+  node->n_in = 3;
+  ir::set_input(node.get(), 1, indices);
+  ir::set_input(node.get(), 2, values);
+  node->attr64 = static_cast<std::uint64_t>(axis) | static_cast<std::uint64_t>(how) << 8;
+  return node;
+}
+
 }  // namespace kiln::api

@@ -56,6 +56,7 @@ std::string attribute_text(const GraphNode& n) {
     case Op::gather: return cat(" axis ", n.attr64);
     case Op::sort:
     case Op::argsort: return cat(" axis ", n.attr64 & 255, n.attr64 >> 8 ? " descending" : "");
+    case Op::scatter: return cat(" axis ", n.attr64 & 255, " combine ", n.attr64 >> 8);
     case Op::searchsorted: return n.attr64 ? " right" : " left";
     case Op::loop_result: return cat(" state ", n.attr64);
     case Op::scan_sum:
@@ -141,7 +142,7 @@ class Verifier {
         break;
       case OpKind::Gather: gather(n); break;
       case OpKind::Contraction: matmul(n); break;
-      case OpKind::Library: n.op == Op::searchsorted ? search(n) : sort(n); break;
+      case OpKind::Library: library(n); break;
       case OpKind::Elementwise: elementwise(n); break;
     }
   }
@@ -222,6 +223,24 @@ class Verifier {
     for (std::size_t a = 0; a < n.dims.size(); ++a)
       require(a == n.attr64 || from[a] == n.dims[a] || from[a] == 1, "does not fit its operand");
     require(repeats_to(in(n, 1).dims, n.dims), "has indices that do not fit");
+  }
+
+  void library(const GraphNode& n) const {
+    switch (n.op) {
+      case Op::searchsorted: return search(n);
+      case Op::scatter: return scatter(n);
+      default: return sort(n);
+    }
+  }
+
+  void scatter(const GraphNode& n) const {
+    require(n.n_in == 3 && like(n, in(n, 0)) && in(n, 2).dtype == n.dtype && is_int(in(n, 1).dtype), "has a wrong operand");
+    const Dims values = in(n, 2).dims;
+    const std::size_t axis = n.attr64 & 255;
+    require(values.size() == n.dims.size() && axis < n.dims.size() && n.attr64 >> 8 <= 4, "has no such axis");
+    for (std::size_t a = 0; a < n.dims.size(); ++a)
+      require(a == axis || values[a] == n.dims[a], "has values that do not fit");
+    require(repeats_to(in(n, 1).dims, values), "has indices that do not fit");
   }
 
   void sort(const GraphNode& n) const {

@@ -5,6 +5,8 @@
 #include "ir/reference.h"
 #include "support/check.h"
 
+#include <kiln/combine.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -265,9 +267,9 @@ std::int64_t resolve_index(DType type, const Value& indices, std::int64_t offset
   });
 }
 
-std::string index_error(const GraphNode& node, const Value& x, const Value& indices, std::int64_t offset) {
+std::string index_error(const GraphNode& node, std::size_t axis, const Value& x, const Value& indices, std::int64_t offset) {
   std::string index = dispatch(indices.dtype, [&]<class T>() { return cat(static_cast<std::int64_t>(load<T>(indices, offset))); });
-  return cat("[", info(node.op).name, "] index ", index, " is out of range for axis ", node.attr64, " of ", name(x.dtype), " ",
+  return cat("[", info(node.op).name, "] index ", index, " is out of range for axis ", axis, " of ", name(x.dtype), " ",
              to_string(x.dims), ", recorded at ", node.loc.file_name(), ":", node.loc.line());
 }
 
@@ -284,13 +286,67 @@ Value gather(const GraphNode& node, const Value& x, const Value& indices, bool c
     from.take(&base, 1);
     index.take(&at, 1);
     const std::int64_t position = resolve_index(indices.dtype, indices, at, x.dims[axis]);
-    if (position < 0 && check_bounds) throw UserError(index_error(node, x, indices, at));
+    if (position < 0 && check_bounds) throw UserError(index_error(node, axis, x, indices, at));
     std::byte* const to = out.writable() + i * bytes;
     if (position < 0)
       std::memset(to, 0, static_cast<std::size_t>(bytes));
     else
       std::memcpy(to, x.data + (base + position * x.strides[axis]) * bytes, static_cast<std::size_t>(bytes));
   }
+  return out;
+}
+
+/// An element that values are written to; sums and products are widened like `reduced`.
+template <class S>
+class Target {
+ public:
+  Target(Combine how, S first) : how_(how), value_(first), total_(widen(first)) {}
+  void meet(S s) {
+    const auto x = static_cast<ref::Compute<S>>(s), best = static_cast<ref::Compute<S>>(value_);
+    switch (how_) {
+      case Combine::Set: value_ = s; break;
+      case Combine::Add: total_ += widen(s); break;
+      case Combine::Multiply: total_ *= widen(s); break;
+      case Combine::Max:
+      case Combine::Min:
+        if (best == best && (x != x || (how_ == Combine::Max ? x > best : x < best))) value_ = s;
+        break;
+    }
+  }
+  S value() const { return how_ == Combine::Add || how_ == Combine::Multiply ? narrow<S>(total_) : value_; }
+
+ private:
+  Combine how_;
+  S value_;
+  Sum<S> total_;
+};
+
+Value scatter(const GraphNode& node, const Value& x, const Value& indices, const Value& values, bool check_bounds) {
+  const std::size_t axis = node.attr64 & 255;
+  const auto how = static_cast<Combine>(node.attr64 >> 8);
+  Value out = oracle::new_value(node.dtype, node.dims);
+  Value rest = out;  // the result where the coordinate along the axis is 0
+  rest.dims = values.dims;
+  rest.strides[axis] = 0;
+  dispatch(node.dtype, [&]<class S>() {
+    std::vector<Target<S>> targets;
+    Cursor cursor(x);
+    for (std::int64_t i = 0, from = 0; i < node.numel; ++i) {
+      cursor.take(&from, 1);
+      targets.emplace_back(how, load<S>(x, from));
+    }
+    Cursor to(rest), index(indices), value(values);
+    for (std::int64_t i = 0, n = values.numel(), base = 0, at = 0, from = 0; i < n; ++i) {
+      to.take(&base, 1);
+      index.take(&at, 1);
+      value.take(&from, 1);
+      const std::int64_t position = resolve_index(indices.dtype, indices, at, node.dims[axis]);
+      if (position < 0 && check_bounds) throw UserError(index_error(node, axis, x, indices, at));
+      if (position >= 0)
+        targets[static_cast<std::size_t>(base + position * out.strides[axis])].meet(load<S>(values, from));
+    }
+    for (std::int64_t i = 0; i < node.numel; ++i) store(out, i, targets[static_cast<std::size_t>(i)].value());
+  });
   return out;
 }
 
@@ -460,7 +516,9 @@ class Interpreter {
       case OpKind::Scan: return scan(node, in(0));
       case OpKind::Gather: return gather(node, in(0), oracle::broadcast(in(1), node.dims), check_bounds_);
       case OpKind::Contraction: return matmul(node, in(0), in(1));
-      case OpKind::Library: return node.op == Op::searchsorted ? search(node, in(0), in(1)) : sort(node, in(0));
+      case OpKind::Library:
+        if (node.op == Op::scatter) return scatter(node, in(0), oracle::broadcast(in(1), in(2).dims), in(2), check_bounds_);
+        return node.op == Op::searchsorted ? search(node, in(0), in(1)) : sort(node, in(0));
       case OpKind::LoopState:
       case OpKind::LoopNext: return {};
       case OpKind::Loop: loop(loops_.of(id)); return {};

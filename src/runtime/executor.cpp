@@ -1,6 +1,7 @@
 // Runs plans: takes buffers from the pool, calls kernels directly when they are small and over all threads when not.
 #include "runtime/plan.h"
 
+#include "backend/cpu/scatter.h"
 #include "backend/cpu/sort.h"
 #include "backend/cpu/threads.h"
 #if __has_include("backend/cpu/gemm.h")
@@ -54,6 +55,7 @@ class Run {
         case Step::Kind::Matmul: matmul(plan_.matmuls[s.index]); break;
         case Step::Kind::Sort: sort(plan_.sorts[s.index]); break;
         case Step::Kind::Search: search(plan_.searches[s.index]); break;
+        case Step::Kind::Scatter: scatter(plan_.scatters[s.index]); break;
         case Step::Kind::Loop: loop(plan_.loops[s.index]); break;
       }
       if (plan_.steps.size() > 1) free_after(static_cast<std::int32_t>(i));
@@ -191,6 +193,27 @@ class Run {
     cpu::search(call);
     if (config().debug >= 2)
       log_library("searchsorted", s.dtype, s.values.dims,
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+
+  void scatter(const Scatter& s) {
+    count(Counter::LibraryCalls);
+    const auto start = std::chrono::steady_clock::now();
+    backend::Scatter call;
+    call.dtype = s.dtype;
+    call.index_dtype = s.index_dtype;
+    call.x = array(s.x);
+    call.indices = array(s.indices);
+    call.values = array(s.values);
+    call.axis = s.axis;
+    call.how = s.how;
+    call.out = address(s.out);
+    if (plan_.device.kind == Device::Kind::Cuda) return scatter_on_gpu(call, plan_.device.index);
+    ir::Buffer* workspace = allocate(cpu::scatter_workspace_bytes(call));
+    cpu::scatter(call, workspace->data);
+    ir::release(workspace);
+    if (config().debug >= 2)
+      log_library("scatter", s.dtype, s.values.dims,
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
 

@@ -150,6 +150,7 @@ class PlanMaker {
       case ir::Op::sort:
       case ir::Op::argsort: return add_sort(id);
       case ir::Op::searchsorted: return add_search(id);
+      case ir::Op::scatter: return add_scatter(id);
       default: return add_matmul(id);
     }
   }
@@ -195,6 +196,44 @@ class PlanMaker {
     s.out = out;
     add_step(Step::Kind::Search, plan_->searches.size());
     plan_->searches.push_back(std::move(s));
+  }
+
+  void add_scatter(NodeId id) {
+    const ir::GraphNode& n = g_[id];
+    if (only_operand(n.in[0])) buffer_of_[id] = buffer_of_[n.in[0]];  // nobody else reads x: it becomes the result
+    const Place out = place_of(id, 0);
+    if (n.numel == 0) return;
+    Scatter s;
+    s.dtype = n.dtype;
+    s.index_dtype = g_[n.in[1]].dtype;
+    s.x = array(n.in[0]);
+    s.values = array(n.in[2]);
+    s.indices = repeated(array(n.in[1]), s.values.dims);
+    s.axis = static_cast<int>(n.attr64 & 255);
+    s.how = static_cast<Combine>(n.attr64 >> 8);
+    s.out = out;
+    add_step(Step::Kind::Scatter, plan_->scatters.size());
+    plan_->scatters.push_back(std::move(s));
+  }
+
+  /// Whether a node is one operand of one node and nobody's result. States of a loop may share memory when it has ended.
+  bool only_operand(NodeId id) const {
+    if (g_[id].op == ir::Op::leaf || g_[id].op == ir::Op::loop_result) return false;
+    for (std::size_t i = 0; i < ids_.size(); ++i)
+      if (wanted_[i] && t_.now[ids_[i]] == id) return false;
+    auto reads = std::count(g_.roots.begin(), g_.roots.end(), id);
+    for (const ir::GraphNode& n : g_.nodes) reads += std::count(n.in, n.in + n.n_in, id);
+    return reads == 1;
+  }
+
+  /// An array under broadcasting to `dims`.
+  static ArrayOperand repeated(ArrayOperand a, const std::vector<std::int64_t>& dims) {
+    a.strides.insert(a.strides.begin(), dims.size() - a.strides.size(), 0);
+    a.dims.insert(a.dims.begin(), dims.size() - a.dims.size(), 1);
+    for (std::size_t i = 0; i < dims.size(); ++i)
+      if (a.dims[i] != dims[i]) a.strides[i] = 0;
+    a.dims = dims;
+    return a;
   }
 
   MatrixOperand operand(NodeId id, std::span<const std::int64_t> batch) {

@@ -7,6 +7,7 @@
 #include "runtime/walk.h"
 #include "schedule/target.h"
 
+#include <kiln/combine.h>
 #include <kiln/report.h>
 
 #include <memory>
@@ -73,6 +74,14 @@ struct Search {
   Place out;                         // row-major
 };
 
+struct Scatter {
+  DType dtype, index_dtype;
+  ArrayOperand x, indices, values;
+  int axis = 0;
+  Combine how = Combine::Set;
+  Place out;                         // row-major; x's own memory where nobody else reads it
+};
+
 struct Plan;
 
 /// A loop over whole tensors: two plans, run in turn. Arguments of both: the states, then the captures.
@@ -90,8 +99,8 @@ struct Loop {
 };
 
 struct Step {
-  enum class Kind : std::uint8_t { Launch, Matmul, Sort, Search, Loop } kind;
-  std::uint32_t index;               // into launches, matmuls, sorts, searches or loops
+  enum class Kind : std::uint8_t { Launch, Matmul, Sort, Search, Scatter, Loop } kind;
+  std::uint32_t index;               // into launches, matmuls, sorts …
 };
 
 struct Plan {
@@ -101,6 +110,7 @@ struct Plan {
   std::vector<Matmul> matmuls;
   std::vector<Sort> sorts;
   std::vector<Search> searches;
+  std::vector<Scatter> scatters;
   std::vector<Loop> loops;
   struct BufferPlan {
     std::uint64_t bytes = 0;

@@ -1,6 +1,7 @@
 #include "runtime/run_gpu.h"
 
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/scatter.h"
 #include "backend/cpu/sort.h"
 #include "backend/cuda/blas.h"
 #include "backend/cuda/copy.h"
@@ -182,6 +183,22 @@ void search_on_gpu(const backend::Search& given, int device) {
   call.out = out.data();
   cpu::search(call);
   cuda::copy_to_device(given.out, out.data(), count * sizeof(std::int64_t), stream);
+}
+
+void scatter_on_gpu(const backend::Scatter& given, int device) {
+  const cuda::Stream stream = cuda::current_stream(device);
+  backend::Scatter call = given;
+  std::vector<std::byte> x, indices, values;
+  fetch(call.x, call.dtype, x, stream);
+  fetch(call.indices, call.index_dtype, indices, stream);
+  fetch(call.values, call.dtype, values, stream);
+  std::uint64_t count = 1;
+  for (int a = 0; a < call.x.rank; ++a) count *= static_cast<std::uint64_t>(call.x.dims[a]);
+  std::vector<std::byte> out(count * static_cast<std::uint64_t>(size_of(call.dtype)));
+  std::vector<std::uint64_t> workspace(cpu::scatter_workspace_bytes(call) / 8 + 8);
+  call.out = out.data();
+  cpu::scatter(call, reinterpret_cast<std::byte*>(workspace.data()));
+  cuda::copy_to_device(given.out, out.data(), out.size(), stream);
 }
 
 }  // namespace kiln::runtime

@@ -1,0 +1,237 @@
+// Writing at indices, in every mode.
+#include "api/expect.h"
+#include "counted.h"
+#include "modes.h"
+#include "support/check.h"
+
+#include <kiln/config.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace kiln {
+namespace {
+
+using testing::counting;
+using testing::expect_equal;
+using testing::expect_user_error;
+using testing::floats;
+using testing::in_every_mode;
+using testing::kInf;
+using testing::kNan;
+
+constexpr Combine kAll[] = {Combine::Set, Combine::Add, Combine::Multiply, Combine::Max, Combine::Min};
+
+Tensor ints(std::vector<std::int32_t> v) { return Tensor::from(v); }
+Tensor ints(const Shape& shape, std::vector<std::int32_t> v) { return Tensor::from(v, shape); }
+
+TEST(Scatter, WritesSlicesAlongAnAxis) {
+  in_every_mode([] {
+    const Tensor x = zeros({3, 4});
+    expect_equal<float>(scatter(x, ints({2, 0}), counting({2, 4})), {3, 4}, {4, 5, 6, 7, 0, 0, 0, 0, 0, 1, 2, 3});
+    expect_equal<float>(scatter(x, ints({-1, 1}), floats({3, 1}, {1, 2, 3}), 1), {3, 4}, {0, 1, 0, 1, 0, 2, 0, 2, 0, 3, 0, 3});
+    expect_equal<float>(scatter(counting({4}), Tensor(1), 9), {0, 9, 2, 3});
+    expect_equal<float>(scatter(counting({2, 2}), ints({2, 1}, {1, 0}), 7, -1), {2, 2}, {7, 7, 7, 7});
+    expect_equal<float>(x.reshape({12}), std::vector<float>(12, 0.0f));
+  });
+}
+
+TEST(Scatter, OfSeveralWrittenToOnePlaceTheLastStays) {
+  in_every_mode([] {
+    expect_equal<float>(scatter(zeros({3}), ints({1, 1, 0, 1}), floats({1, 2, 3, 4})), {3, 4, 0});
+    expect_equal<float>(scatter_add(ones({3}), ints({1, 1, 0, 1}), floats({1, 2, 3, 4})), {4, 8, 1});
+    expect_equal<float>(scatter_multiply(ones({3}), ints({1, 1, 0, 1}), floats({1, 2, 3, 4})), {3, 8, 1});
+    expect_equal<float>(scatter_max(ones({3}), ints({1, 1, 2, 1}), floats({1, 5, -3, 4})), {1, 5, 1});
+    expect_equal<float>(scatter_min(ones({3}), ints({1, 1, 2, 1}), floats({1, 5, -3, 4})), {1, 1, -3});
+  });
+}
+
+TEST(Scatter, NanIsGreaterAndLessThanEverything) {
+  in_every_mode([] {
+    const Tensor values = floats({kNan, 5, kInf, -kInf});
+    expect_equal<float>(scatter_max(zeros({2}), ints({0, 0, 1, 1}), values), {kNan, kInf});
+    expect_equal<float>(scatter_min(zeros({2}), ints({0, 0, 1, 1}), values), {kNan, -kInf});
+    expect_equal<float>(scatter_max(floats({kNan, 1}), ints({0}), 3), {kNan, 1});
+    expect_equal<float>(scatter(floats({kNan, 1}), ints({0}), 3), {3, 1});
+  });
+}
+
+TEST(Scatter, ValuesOutOfRangeAreLeftOut) {
+  in_every_mode([] {
+    const Tensor x = counting({3});
+    expect_equal<float>(scatter(x, ints({3, -4, 2147483647, -2147483647 - 1, -3}), 9), {9, 1, 2});
+    const std::vector<std::uint64_t> large{2, ~std::uint64_t{0}, std::uint64_t{1} << 63, 3};
+    expect_equal<float>(scatter_add(x, Tensor::from(large), 1), {0, 1, 3});
+    expect_equal<float>(scatter(x, Tensor::from(std::vector<std::uint8_t>{255, 1}), 5), {0, 5, 2});
+    EXPECT_EQ(scatter(zeros({0}), ints({0}), 1).eval().shape().str(), "(0,)");
+    EXPECT_EQ(scatter(zeros({2, 0}), ints({0}), 1).eval().shape().str(), "(2, 0)");
+    expect_equal<float>(scatter(x, zeros({0}, DType::Int32), zeros({0})), {0, 1, 2});
+  });
+}
+
+TEST(Scatter, SeveralIndices) {
+  in_every_mode([] {
+    const Tensor x = zeros({2, 3});
+    expect_equal<float>(scatter(x, {ints({0, 1}), ints({2, -2})}, floats({5, 6})), {2, 3}, {0, 0, 5, 0, 6, 0});
+    // The second index is out of range although the position would not be.
+    expect_equal<float>(scatter(x, {ints({0, 0}), ints({3, 0})}, 4, Combine::Add), {2, 3}, {4, 0, 0, 0, 0, 0});
+    expect_equal<float>(scatter(x, {ints({1})}, floats({1, 2, 3})), {2, 3}, {0, 0, 0, 1, 2, 3});
+    expect_equal<float>(scatter(x, {ints({2, 1}, {0, 1}), ints({0, 1})}, counting({2, 2})), {2, 3}, {0, 1, 0, 2, 3, 0});
+  });
+}
+
+TEST(Scatter, PutsAlongAnAxis) {
+  in_every_mode([] {
+    const Tensor x = counting({2, 3});
+    expect_equal<float>(put_along_axis(x, ints({2, 2}, {2, 0, -1, 1}), floats({2, 2}, {6, 7, 8, 9})), {2, 3}, {7, 1, 6, 3, 9, 8});
+    expect_equal<float>(put_along_axis(x, ints({1, 3}, {1, 0, 1}), 0, 0), {2, 3}, {0, 0, 2, 0, 4, 0});
+    expect_equal<float>(put_along_axis(x, argmax(x, 1, true), -1, 1, Combine::Add), {2, 3}, {0, 1, 1, 3, 4, 4});
+    // What take_along_axis reads is what it writes.
+    const Tensor order = argsort(-x, 1);
+    expect_equal<float>(put_along_axis(zeros({2, 3}), order, take_along_axis(x, order, 1)), {2, 3}, {0, 1, 2, 3, 4, 5});
+  });
+}
+
+TEST(Scatter, ThroughViewsAndComputedValues) {
+  in_every_mode([] {
+    const Tensor x = counting({3, 4});
+    expect_equal<float>(scatter(transpose(x), ints({1}), floats({-1, -2, -3})), {4, 3}, {0, 4, 8, -1, -2, -3, 2, 6, 10, 3, 7, 11});
+    expect_equal<float>(scatter(flip(x, 1)(range(0, 2)), ints({3}), x(range(0, 2), range(0, 1)) * 2.0, 1) + 1, {2, 4},
+                        {4, 3, 2, 1, 8, 7, 6, 9});
+    expect_equal<float>(scatter_add(x * 0.0, arange(3) * 0, x), {3, 4}, {12, 15, 18, 21, 0, 0, 0, 0, 0, 0, 0, 0});
+    // The operands may be the result of another one, which stays as it is.
+    const Tensor first = scatter(zeros({4}), ints({1}), 1), second = scatter(first, ints({2}), 2);
+    expect_equal<float>(second, {0, 1, 2, 0});
+    expect_equal<float>(first, {0, 1, 0, 0});
+    const Tensor made = x(0) + 1.0, twice = scatter_add(made, made.astype(DType::Int32) % 4, made);
+    expect_equal<float>(twice, {5, 3, 5, 7});
+    expect_equal<float>(made, {1, 2, 3, 4});
+  });
+}
+
+TEST(Scatter, IntoTheMiddleAxis) {
+  in_every_mode([] {
+    const Tensor x = zeros({2, 3, 2, 2});
+    std::vector<float> want(24);
+    const Tensor at = ints({2, 2, 1, 2}, {0, 1, 2, 0, 1, 1, 0, 2});
+    const Tensor values = counting({2, 2, 2, 2}) + 1.0;
+    const std::vector<int> index{0, 1, 2, 0, 1, 1, 0, 2};
+    for (int o = 0; o < 2; ++o)
+      for (int k = 0; k < 2; ++k)
+        for (int r = 0; r < 2; ++r)
+          for (int i = 0; i < 2; ++i)
+            want[static_cast<std::size_t>(o * 12 + index[static_cast<std::size_t>(o * 4 + k * 2 + i)] * 4 + r * 2 + i)] +=
+                static_cast<float>(o * 8 + k * 4 + r * 2 + i + 1);
+    expect_equal<float>(put_along_axis(x, at, values, 1, Combine::Add), {2, 3, 2, 2}, want);
+  });
+}
+
+TEST(Scatter, EveryDtypeOfValuesAndIndices) {
+  in_every_mode([] {
+    for (int t = 0; t < kDTypeCount; ++t) {
+      const auto type = static_cast<DType>(t);
+      SCOPED_TRACE(name(type));
+      const Tensor x = zeros({5}, type), values = floats({1, 1, 0, 1, 1, 1}).astype(type);
+      const Tensor at = ints({0, 1, 1, 3, 3, 3});
+      expect_equal<float>(scatter(x, at, values).astype(DType::Float32), {1, 0, 0, 1, 0});
+      expect_equal<float>(scatter_max(x, at, values).astype(DType::Float32), {1, 1, 0, 1, 0});
+      expect_equal<float>(scatter_min(ones({5}, type), at, values).astype(DType::Float32), {1, 0, 1, 1, 1});
+      if (!is_bool(type)) {
+        expect_equal<float>(scatter_add(x, at, values).astype(DType::Float32), {1, 1, 0, 3, 0});
+        expect_equal<float>(scatter_multiply(ones({5}, type), at, values + values).astype(DType::Float32), {2, 0, 1, 8, 1});
+      }
+      if (is_int(type)) expect_equal<float>(scatter(zeros({2}), ints({1}).astype(type), 4), {0, 4});
+    }
+  });
+}
+
+TEST(Scatter, IntegersWrapAndHalvesRoundOnce) {
+  in_every_mode([] {
+    expect_equal<std::int8_t>(scatter_add(full({1}, 100, DType::Int8), ints({0, 0}), 100), {44});
+    expect_equal<std::uint8_t>(scatter_multiply(full({1}, 16, DType::UInt8), ints({0}), 17), {16});
+    // 4096 ones added to 4096 one by one in float16 would stay.
+    const Tensor sum = scatter_add(full({1}, 4096, DType::Float16), zeros({4096}, DType::Int32), 1);
+    expect_equal<float>(sum.astype(DType::Float32), {8192});
+    const Tensor coarse = scatter_add(zeros({2}, DType::BFloat16), arange(2048) % 2, 1);
+    expect_equal<float>(coarse.astype(DType::Float32), {1024, 1024});
+  });
+}
+
+/// The same program for one thread and for several gives the same bits.
+TEST(Scatter, DoesNotDependOnTheNumberOfThreads) {
+  const Config before = config();
+  const std::int64_t n = 200000;
+  for (Combine how : kAll) {
+    std::vector<std::vector<float>> runs[3];
+    for (int threads : {1, 2, 5}) {
+      Config options = before;
+      options.num_threads = threads;
+      configure(options);
+      const Tensor at = (arange(n) * 7919) % 611, values = sin(arange(n).astype(DType::Float32));
+      runs[0].push_back(scatter(ones({600}), at, values, 0, how).to_vector<float>());                         // one long line
+      runs[1].push_back(scatter(ones({60, 100}), at(range(0, 2000)), values.reshape({2000, 100}), 0, how).to_vector<float>());
+      runs[2].push_back(scatter(ones({100, 60}), at(range(0, 2000)), values.reshape({100, 2000}), 1, how).to_vector<float>());
+    }
+    configure(before);
+    for (const auto& results : runs)
+      for (const auto& r : results) EXPECT_EQ(std::memcmp(r.data(), results[0].data(), r.size() * sizeof(float)), 0);
+  }
+}
+
+TEST(Scatter, IsOneStepAndTakesItsOperandsMemory) {
+  const Tensor at = ints({1, 2, 1}).eval(), values = floats({1, 2, 3}).eval();
+  const auto counted = test::count([&] { (scatter_add(zeros({4}), at, exp(values)) * 2).eval(); });
+  EXPECT_EQ(counted.library_calls, 1u);
+  const auto again = test::count([&] { (scatter_add(zeros({4}), at, exp(values)) * 2).eval(); });
+  EXPECT_EQ(again.plan_misses, 0u);
+}
+
+TEST(Scatter, InALoop) {
+  in_every_mode([] {
+    const auto done = while_loop([](const Tensors& s) { return s[1] < 4; },
+                                 [](const Tensors& s) { return Tensors{scatter(s[0], s[1].reshape({1}), s[1] * s[1]), s[1] + 1}; },
+                                 {zeros({5}, DType::Int64), Tensor(std::int64_t{0})});
+    expect_equal<std::int64_t>(done[0], {0, 1, 4, 9, 0});
+  });
+}
+
+TEST(Scatter, CheckNamesAnIndexOutOfRange) {
+  const Config before = config();
+  Config options = before;
+  options.check_bounds = true;
+  for (const Mode mode : {Mode::Lazy, Mode::Interpret}) {
+    options.mode = mode;
+    configure(options);
+    try {
+      scatter(zeros({3}), ints({1, 7}), 1).eval();
+      ADD_FAILURE() << "no error";
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find("[scatter] index 7 is out of range for axis 0 of float32 (3,)"), std::string::npos)
+          << e.what();
+    }
+    EXPECT_NO_THROW(scatter(zeros({3}), ints({1, -3}), 1).eval());
+  }
+  configure(before);
+}
+
+TEST(Scatter, Errors) {
+  const Tensor x = counting({3, 4});
+  expect_user_error([&] { scatter(x, floats({1}), 0); }, "[scatter] indices must be integers, not float32 (1,)");
+  expect_user_error([&] { scatter(x, ints({1}), 0, 2); }, "[scatter] axis 2 is out of range for shape (3, 4)");
+  expect_user_error([&] { scatter(Tensor(1.0f), ints({1}), 0); }, "[scatter] axis 0 is out of range for shape ()");
+  expect_user_error([&] { scatter(x, ints({1}), counting({3})); },
+                    "[scatter] values float32 (3,) do not broadcast to the selected shape (1, 4) of float32 (3, 4)");
+  expect_user_error([&] { scatter(x, {ints({1}), ints({1}), ints({1})}, 0); }, "[scatter] 3 indices for float32 (3, 4)");
+  expect_user_error([&] { scatter(x, std::span<const Tensor>{}, 0); }, "[scatter] no indices for float32 (3, 4)");
+  expect_user_error([&] { scatter_add(x > 0, ints({1}), true); }, "[scatter] cannot add to bool (3, 4)");
+  expect_user_error([&] { scatter_multiply(x > 0, ints({1}), true); }, "[scatter] cannot multiply bool (3, 4)");
+  expect_user_error([&] { scatter(x, Tensor(), 0); }, "[scatter] an operand is an empty Tensor");
+  expect_user_error([&] { put_along_axis(x, ints({1}), 0); },
+                    "[put_along_axis] needs indices of x's rank: x float32 (3, 4), indices int32 (1,)");
+  expect_user_error([&] { put_along_axis(x, ints({2, 1}, {0, 0}), 0); },
+                    "[put_along_axis] indices int32 (2, 1) do not broadcast to x float32 (3, 4) along axis 0");
+}
+
+}  // namespace
+}  // namespace kiln
