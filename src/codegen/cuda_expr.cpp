@@ -62,6 +62,8 @@ const char* cuda_type(DType type) {
   return "";
 }
 
+const char* cuda_memory_type(DType type) { return is_bool(type) ? "uint8" : cuda_type(type); }
+
 std::string cuda_constant(DType type, std::uint64_t bits) {
   char text[64];
   switch (type) {

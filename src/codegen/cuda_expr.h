@@ -10,6 +10,8 @@
 namespace kiln::codegen {
 
 const char* cuda_type(DType type);
+/// Element type in memory: a byte that is not 0 is true.
+const char* cuda_memory_type(DType type);
 std::string cuda_constant(DType type, std::uint64_t bits);
 /// One primitive that computes (not a leaf or load) on operand texts that can stand beside any operator. `from` is the
 /// type of operand a. `index`: its result and operands are indices, which never overflow.

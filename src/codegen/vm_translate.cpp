@@ -5,9 +5,10 @@
 // Invariant: the code of a scope is complete up to the loop being built inside it, so that code for an outer scope can
 // still be appended there: it then stands before that loop. Jumps are relative.
 #include "codegen/vm_code.h"
-#include "kernel/monoid.h"
 #include "codegen/vm_storage.h"
 #include "kernel/eval.h"
+#include "kernel/monoid.h"
+#include "kernel/placement.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -31,15 +32,15 @@ using kernel::LoopKind;
 using kernel::Monoid;
 using kernel::Prim;
 using kernel::Stmt;
+using Lanes = kernel::Placement::Lanes;
 
 constexpr std::uint32_t kGridBegin = 0, kGridEnd = 1;  // scalars that receive the launch's range
 constexpr std::uint64_t kNoPosition = 0x7fffffffffffffffull;
 
-
 class Translator {
  public:
   Translator(const Kernel& kernel, const VmLoops& loops)
-      : k_(kernel), pool_(kernel.pool), loops_(loops), accs_(kernel.accs.size()), var_scope_(kernel.n_vars, -1) {
+      : k_(kernel), at_(kernel), pool_(at_.pool()), loops_(loops), accs_(kernel.accs.size()) {
     out_.scalars = {0, 0};
     sync();
   }
@@ -68,10 +69,9 @@ class Translator {
     } kind = Kind::Scalar;
     std::uint32_t at = kVmNone, position = kVmNone;  // scalars, values, or index into lanes
     std::uint32_t result = kVmNone;                  // scalar, or value of a Block
-    int depth = 0;                                   // scope that sees the result
   };
 
-  int depth() const { return static_cast<int>(scopes_.size()) - 1; }
+  int depth() const { return at_.depth(); }
   void emit(int depth, VmInstr i) { scopes_[static_cast<std::size_t>(depth)].code.push_back(i); }
 
   // ---- operands ------------------------------------------------------------------------------------------------------
@@ -112,49 +112,12 @@ class Translator {
   void sync() {
     scalar_.resize(pool_.size(), kVmNone);
     vector_.resize(pool_.size(), kVmNone);
-    varying_.resize(pool_.size(), -1);
-    depth_.resize(pool_.size(), -1);
-  }
-
-  template <class F>
-  static void each_operand(const ExprNode& n, F f) {
-    for (ExprId o : {n.a, n.b, n.c})
-      if (o != kNoExpr) f(o);
-  }
-
-  int depth_of(ExprId e) {
-    if (depth_[e] >= 0) return depth_[e];
-    const ExprNode n = pool_[e];
-    int d = 0;
-    if (n.prim == Prim::Var)
-      d = var_scope_[n.imm];
-    else if (n.prim == Prim::Acc)
-      d = accs_[n.imm].depth;
-    else
-      each_operand(n, [&](ExprId o) { d = std::max(d, depth_of(o)); });
-    KILN_CHECK_THAT(d >= 0, "expression used outside its loop");
-    return depth_[e] = d;
-  }
-
-  bool varying(ExprId e) {
-    if (!vector_scope_) return false;
-    if (varying_[e] >= 0) return varying_[e];
-    const ExprNode n = pool_[e];
-    bool v = false;
-    if (n.prim == Prim::Var)
-      v = var_scope_[n.imm] == vector_scope_;
-    else if (n.prim == Prim::Acc)
-      v = accs_[n.imm].kind == AccState::Kind::Block;
-    else
-      each_operand(n, [&](ExprId o) { v |= varying(o); });
-    varying_[e] = v;
-    return v;
   }
 
   /// Remembers what `e` became at its depth.
   std::uint32_t keep(ExprId e, std::vector<std::uint32_t>& memo, std::uint32_t what) {
     memo[e] = what;
-    scopes_[static_cast<std::size_t>(depth_of(e))].memoized.push_back(e);
+    scopes_[static_cast<std::size_t>(at_.depth_of(e))].memoized.push_back(e);
     return what;
   }
 
@@ -208,12 +171,12 @@ class Translator {
     if (scalar_[e] != kVmNone) return scalar_[e];
     const ExprNode n = pool_[e];
     if (n.prim == Prim::Const) return constant(n.imm);
-    if (n.prim == Prim::Var) return scopes_[static_cast<std::size_t>(var_scope_[n.imm])].index;
+    if (n.prim == Prim::Var) return scopes_[static_cast<std::size_t>(at_.depth_of(e))].index;
     if (n.prim == Prim::Acc) return accs_[n.imm].result;
     std::uint32_t in[3] = {kVmNone, kVmNone, kVmNone};
     int k = 0;
     each_operand(n, [&](ExprId o) { in[k++] = scalar(o); });
-    const int d = depth_of(e);
+    const int d = at_.depth_of(e);
     const std::uint32_t out = new_scalar();
     switch (n.prim) {
       case Prim::Param: emit(d, {.op = VmOp::Param, .out = out, .imm = n.imm}); break;
@@ -236,8 +199,8 @@ class Translator {
     sync();
     if (vector_[e] != kVmNone) return vector_[e];
     const ExprNode n = pool_[e];
-    const int d = depth_of(e);
-    if (!varying(e)) {
+    const int d = at_.depth_of(e);
+    if (!at_.varying(e)) {
       if (n.prim == Prim::Const) return constant_strip(n.type, n.imm);
       const std::uint32_t s = scalar(e);
       const std::uint32_t out = new_value(n.type, VmLife::Kind::Strip);
@@ -261,40 +224,6 @@ class Translator {
 
   // ---- memory --------------------------------------------------------------------------------------------------------
 
-  /// d(index)/d(lane) as an expression, or none when the index is not affine in the vector variable.
-  E lane_stride(ExprId e) {
-    sync();
-    const ExprNode n = pool_[e];
-    auto konst = [&](double v) { return kernel::constant(pool_, DType::Int64, v); };
-    auto zero = [](E x) { return x.node().prim == Prim::Const && x.node().imm == 0; };
-    if (!varying(e)) return konst(0);
-    if (n.prim == Prim::Var) return konst(1);
-    if (n.type != DType::Int64) return {};
-    if (n.prim == Prim::Neg) {
-      const E a = lane_stride(n.a);
-      return a ? -a : E{};
-    }
-    if (n.prim == Prim::Add || n.prim == Prim::Sub) {
-      const E a = lane_stride(n.a), b = a ? lane_stride(n.b) : E{};
-      if (!a || !b) return {};
-      if (zero(b)) return a;
-      if (zero(a)) return n.prim == Prim::Add ? b : -b;
-      return n.prim == Prim::Add ? a + b : a - b;
-    }
-    if (n.prim == Prim::Mul) {
-      for (auto [x, k] : {std::pair{n.a, n.b}, std::pair{n.b, n.a}}) {
-        if (varying(k)) continue;
-        const E s = lane_stride(x);
-        if (!s) return {};
-        if (s.node().prim == Prim::Const && s.node().imm == 1) return {&pool_, k};
-        return s * E{&pool_, k};
-      }
-    }
-    return {};
-  }
-
-  static bool one(E stride) { return stride && stride.node().prim == Prim::Const && stride.node().imm == 1; }
-
   std::uint32_t vector_load(const ExprNode& n, int d) {
     VmInstr i{.size = size8(n.type), .truth = is_bool(n.type), .target = static_cast<std::uint32_t>(n.imm)};
     const bool conditional = n.b != kNoExpr;
@@ -302,13 +231,13 @@ class Translator {
       i.c = vector(n.b);
       i.steps = step(i.c, 2);
     }
-    const E stride = lane_stride(n.a);
+    const E stride = at_.lane_stride(n.a);
     if (!stride) {
       i.op = conditional ? VmOp::GatherIf : VmOp::Gather;
       i.a = vector(n.a);
     } else {
       i.a = scalar(n.a);
-      if (one(stride)) {
+      if (kernel::known(stride) == 1) {
         const bool in_place = !i.truth && !stored_in_loop_[n.imm];
         i.op = conditional ? VmOp::LoadIf : in_place ? VmOp::Load : VmOp::LoadCopy;
       } else {
@@ -323,19 +252,19 @@ class Translator {
 
   void store(const Stmt& s) {
     VmInstr i{.op = VmOp::StoreScalar, .size = size8(k_.buffers[s.target].dtype), .target = s.target};
-    if (!vector_scope_) {
+    if (!at_.lanes_depth()) {
       i.b = scalar(s.value);
       i.a = scalar(s.index);
       return emit(depth(), i);
     }
-    const E stride = lane_stride(s.index);
+    const E stride = at_.lane_stride(s.index);
     if (!stride) {
       i.op = VmOp::Scatter;
       i.a = vector(s.index);
     } else {
-      i.op = one(stride) ? VmOp::Store : VmOp::StoreStrided;
+      i.op = kernel::known(stride) == 1 ? VmOp::Store : VmOp::StoreStrided;
       i.a = scalar(s.index);
-      if (!one(stride)) i.b = scalar(stride.id);
+      if (kernel::known(stride) != 1) i.b = scalar(stride.id);
     }
     i.c = vector(s.value);
     i.steps = step(i.c, 2);
@@ -351,14 +280,6 @@ class Translator {
   }
 
   // ---- accumulators --------------------------------------------------------------------------------------------------
-
-  int lanes_inside(const LoopDecl& l) const {
-    if (l.kind == LoopKind::Vector) return l.lanes;
-    for (const Stmt& s : l.body)
-      if (s.kind == Stmt::Kind::Loop)
-        if (const int n = lanes_inside(k_.loops[s.target])) return n;
-    return 0;
-  }
 
   /// The primitive that combines an accumulator of a monoid without positions with one more value.
   static Prim merge_prim(Monoid m) {
@@ -382,18 +303,17 @@ class Translator {
   }
 
   void begin_accs(const LoopDecl& l) {
-    const int inside = lanes_inside(l);
+    at_.begin_accs(l);
     for (std::uint32_t id : l.accs) {
       const AccDecl& a = k_.accs[id];
       AccState& s = accs_[id];
       s = {};
-      s.depth = depth();
       const std::uint32_t start = constant(kernel::identity(a)), far = constant(kNoPosition);
-      if (inside > 0) {
+      if (at_.lanes_of(id) == Lanes::Inside) {
         s.kind = AccState::Kind::Lanes;
-        s.at = new_lanes(a, inside);
+        s.at = new_lanes(a, kernel::vector_loop_in(k_, l)->lanes);
         emit(depth(), {.op = VmOp::LanesBegin, .size = size8(a.type), .out = s.at, .a = start});
-      } else if (vector_scope_) {
+      } else if (at_.lanes_of(id) == Lanes::Around) {
         s.kind = AccState::Kind::Block;
         s.at = new_value(a.type);
         emit(depth(), {.op = VmOp::Fill, .size = size8(a.type), .out = s.at, .a = constant_strip(a.type, kernel::identity(a))});
@@ -498,20 +418,17 @@ class Translator {
   void loop(const LoopDecl& l) {
     begin_accs(l);
     const bool vector = l.kind == LoopKind::Vector;
-    KILN_CHECK_THAT(!vector || !vector_scope_, "nested vector loops");
     const bool grid = l.kind == LoopKind::Grid;
     const std::uint32_t first = grid ? kGridBegin : constant(0), end = grid ? kGridEnd : scalar(l.extent);
     Scope& scope = scopes_.emplace_back();
     scope.loop = &l;
     scope.index = new_scalar();
-    var_scope_[l.var] = depth();
+    at_.open(l);
     if (vector) {
-      vector_scope_ = depth();
       max_lanes_ = std::max<std::int64_t>(max_lanes_, l.lanes);
       stored_in_loop_.assign(k_.buffers.size(), false);
       note_stores(l);
     }
-    forget_depths();
     block(l.body);
     close(l, first, end);
     end_accs(l);
@@ -529,9 +446,7 @@ class Translator {
     Scope inside = std::move(scopes_.back());
     scopes_.pop_back();
     for (ExprId e : inside.memoized) scalar_[e] = vector_[e] = kVmNone;
-    if (vector) vector_scope_ = 0;
-    var_scope_[l.var] = -1;
-    forget_depths();
+    at_.close(l);
     std::vector<VmInstr>& code = scopes_.back().code;
     const auto length = static_cast<std::uint32_t>(inside.code.size());
     code.push_back({.op = vector ? VmOp::VectorLoop : VmOp::Loop, .out = inside.index, .a = first, .b = end, .target = length + 1});
@@ -539,14 +454,9 @@ class Translator {
     code.push_back({.op = vector ? VmOp::VectorNext : VmOp::Next, .out = inside.index, .b = end, .target = length});
   }
 
-  /// Loop variables come and go; what was derived from them must be derived again.
-  void forget_depths() {
-    std::fill(varying_.begin(), varying_.end(), -1);
-    std::fill(depth_.begin(), depth_.end(), -1);
-  }
-
   const Kernel& k_;
-  kernel::ExprPool pool_;  // a copy: lane strides are added to it
+  kernel::Placement at_;
+  kernel::ExprPool& pool_;
   const VmLoops& loops_;
   VmSection out_;
   std::vector<VmLife> values_;
@@ -555,12 +465,8 @@ class Translator {
 
   std::vector<Scope> scopes_;
   std::vector<AccState> accs_;
-  std::vector<int> var_scope_;  // per variable: depth of its loop, or -1
   std::vector<std::uint32_t> scalar_, vector_;
-  std::vector<signed char> varying_;
-  std::vector<int> depth_;
   std::vector<bool> stored_in_loop_;
-  int vector_scope_ = 0;  // depth of the open Vector loop, or 0
   std::int64_t max_lanes_ = kStrip;
 };
 

@@ -399,9 +399,7 @@ std::uint64_t evaluate(const ExprPool& pool, ExprId root, const LeafFn& leaf) {
   needed[root] = true;
   for (ExprId id = root + 1; id-- > 0;) {
     if (!needed[id]) continue;
-    for (const ExprId operand : {pool[id].a, pool[id].b, pool[id].c}) {
-      if (operand != kNoExpr) needed[operand] = true;
-    }
+    each_operand(pool[id], [&](ExprId o) { needed[o] = true; });
   }
   const auto operand = [&](ExprId id) { return id == kNoExpr ? 0 : value[id]; };
   for (ExprId id = 0; id <= root; ++id) {
@@ -433,11 +431,10 @@ BlockProgram::BlockProgram(const ExprPool& pool, std::span<const ExprId> roots, 
   }
   for (ExprId id = count; id-- > 0;) {
     if (!needed[id] || is_input[id]) continue;
-    for (const ExprId operand : {pool[id].a, pool[id].b, pool[id].c}) {
-      if (operand == kNoExpr) continue;
-      needed[operand] = true;
-      last_use[operand] = std::max(last_use[operand], id);
-    }
+    each_operand(pool[id], [&](ExprId o) {
+      needed[o] = true;
+      last_use[o] = std::max(last_use[o], id);
+    });
   }
 
   std::vector<int> place(count, kNone), free;

@@ -37,6 +37,12 @@ struct ExprNode {
   std::uint64_t imm = 0;
   friend bool operator==(const ExprNode&, const ExprNode&) = default;
 };
+/// f(id) for each operand of a node, in order.
+template <class F>
+void each_operand(const ExprNode& node, F f) {
+  for (ExprId o : {node.a, node.b, node.c})
+    if (o != kNoExpr) f(o);
+}
 
 /// Owns the expressions of one kernel.
 class ExprPool {

@@ -116,8 +116,7 @@ class Interpreter {
     needed[root] = true;
     for (ExprId id = root + 1; id-- > 0;) {
       if (!needed[id]) continue;
-      for (ExprId operand : {k_.pool[id].a, k_.pool[id].b, k_.pool[id].c})
-        if (operand != kNoExpr) needed[operand] = true;
+      each_operand(k_.pool[id], [&](ExprId o) { needed[o] = true; });
     }
     for (ExprId id = 0; id <= root; ++id)
       if (needed[id]) order.push_back(id);

@@ -131,12 +131,6 @@ class Printer {
     block(body, 0);
   }
 
-  template <class F>
-  void each_operand(const ExprNode& n, F f) const {
-    for (ExprId o : {n.a, n.b, n.c})
-      if (o != kNoExpr) f(o);
-  }
-
   /// Depth at which an expression can be computed; a use deeper than that counts twice, which names it.
   int depth_of(ExprId id) {
     if (depth_[id] >= 0) return depth_[id];

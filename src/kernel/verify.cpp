@@ -122,11 +122,10 @@ class Verifier {
       const ExprNode& n = k_.pool[id];
       const std::size_t height = stack_.size();
       if (!valid_[id])
-        for (ExprId operand : {n.a, n.b, n.c}) {
-          if (operand == kNoExpr) continue;
-          KILN_CHECK_THAT(operand < id, name(n.prim), " ", id, " uses a later expression");
-          if (!valid_[operand]) stack_.push_back(operand);
-        }
+        each_operand(n, [&](ExprId o) {
+          KILN_CHECK_THAT(o < id, name(n.prim), " ", id, " uses a later expression");
+          if (!valid_[o]) stack_.push_back(o);
+        });
       if (stack_.size() != height) continue;
       stack_.pop_back();
       if (valid_[id]) continue;

@@ -1,0 +1,156 @@
+// Emits a Kernel as a CUDA C function.
+//
+// Walks the loops and writes each expression into the outermost loop that has its operands, like the LLVM emitter. A
+// Vector loop becomes a loop over the vectors of a thread (`i` is a vector's first element), and inside it each run of
+// stores and updates becomes a loop over the lanes `v` of one vector; what runs along the lanes and is aligned is loaded
+// and stored as a whole vector.
+//
+// Invariant: text goes to the innermost open scope, or to an enclosing one whose loop has not been closed yet; so it
+// stands before everything that may use it.
+//
+// The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_values.cpp, cuda_memory.cpp,
+// cuda_accumulators.cpp.
+#pragma once
+
+#include "codegen/cuda_expr.h"
+#include "kernel/placement.h"
+#include "support/check.h"
+
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace kiln::codegen {
+
+// The kernel's words, for the emitter's files.
+using kernel::AccDecl;
+using kernel::BufferDecl;
+using kernel::ExprId;
+using kernel::ExprNode;
+using kernel::Kernel;
+using kernel::kNoExpr;
+using kernel::LoopDecl;
+using kernel::LoopKind;
+using kernel::Monoid;
+using kernel::Prim;
+using kernel::Stmt;
+using Lanes = kernel::Placement::Lanes;
+
+class CudaEmitter {
+ public:
+  CudaEmitter(const Kernel& kernel, const std::string& symbol);
+  std::string run();
+
+ private:
+  struct Scope {
+    const LoopDecl* loop = nullptr;
+    std::string var;  // value of its variable; of a Vector loop: on lane 0
+    std::string text;
+    std::unordered_map<ExprId, std::string> memo, divisors;
+  };
+  struct AccState {
+    std::string name, result;
+    bool lanes = false;  // an array, one a lane
+  };
+  /// What is known inside a Vector loop of the vector at hand.
+  enum class Reach : std::uint8_t {
+    Whole,    // all of its lanes are inside the extent
+    Guarded,  // all or none
+    Ragged,   // any number
+  };
+  /// Loads of all steps of a Vector loop, made before its first step computes.
+  struct Stage {
+    std::string arrays, text;
+    std::unordered_map<ExprId, std::string> memo;    // of what the loads' addresses need
+    std::unordered_map<ExprId, std::string> loaded;
+  };
+
+  int depth() const { return at_.depth(); }
+  Scope& here() { return scopes_.back(); }
+  void line(const std::string& text) { (in_run_ ? run_text_ : here().text) += text + "\n"; }
+  std::string fresh(const char* prefix) { return cat(prefix, counter_++); }
+  const char* index_type() const { return k_.threads.narrow ? "int" : "int64"; }
+
+  // ---- the file
+  std::string parameters() const;
+  std::string assemble(const std::string& all) const;
+  static std::string indented(const std::string& text);
+
+  // ---- values
+  void count_uses();
+  bool is_index(ExprId e);
+  bool varies_by_item(ExprId e) const;
+  std::string constant(ExprId e, bool index) const;
+  template <class F>
+  std::string spell(ExprId e, F operand);
+  std::string divisor(ExprId e);
+  std::string keep(ExprId e, const std::string& text, bool in_place, std::string& into,
+                   std::unordered_map<ExprId, std::string>& memo);
+  std::string element(const ExprNode& n, const std::string& index, const std::string& predicate) const;
+  std::string value(ExprId e);
+  std::string lane(ExprId e);
+  const char* type_of(ExprId e) { return is_index(e) ? index_type() : cuda_type(pool_[e].type); }
+  /// The same where a plain integer may stand.
+  std::string index_text(ExprId e) { return pool_[e].prim == Prim::Const ? constant(e, true) : value(e); }
+  std::string lane_index_text(ExprId e) { return pool_[e].prim == Prim::Const ? constant(e, true) : lane(e); }
+
+  // ---- memory
+  std::string buffer_name(std::uint64_t b) const;
+  std::string scratch(std::uint64_t b, ExprId index);
+  bool whole_vectors(std::uint64_t buffer, ExprId index);
+  std::string vector_type(DType t) const;
+  std::string loaded_vector(ExprId e);
+  void store(const Stmt& s);
+  void declare_registers();
+  bool is_register(std::uint64_t b) const { return k_.buffers[b].role == BufferDecl::Role::Scratch; }
+
+  // ---- accumulators
+  std::string acc_type(const AccDecl& a) const;
+  void begin_accs(const LoopDecl& l);
+  void update(const Stmt& st);
+  void end_accs(const LoopDecl& l);
+  std::string combine_lanes(const AccDecl& a, const std::string& name, int first, int count) const;
+
+  // ---- loops
+  void block(const std::vector<Stmt>& body);
+  void statements(std::span<const Stmt> list);
+  void run_of(std::span<const Stmt> list);
+  const char* unroll() const;
+  void open_scope(const LoopDecl& l, std::string var);
+  std::string close_scope();
+  void loop(const LoopDecl& l);
+  void grid_loop(const LoopDecl& l);
+  void finish(const std::string& item, const std::string& items);
+  void serial_loop(const LoopDecl& l, const std::string& extent);
+  bool unrolls(const LoopDecl& l) const;
+  void vector_loop(const LoopDecl& l, const std::string& extent);
+  std::string vectors(const LoopDecl& l, const std::string& i, Reach reach);
+  std::string steps(const LoopDecl& l, Reach reach);
+
+  // ---- state
+  const Kernel& k_;
+  kernel::Placement at_;
+  const kernel::ExprPool& pool_;
+  std::string symbol_;
+  int team_ = 1;
+  int counter_ = 0;
+
+  std::vector<Scope> scopes_;
+  std::vector<int> uses_;
+  std::vector<signed char> index_;
+  std::vector<AccState> accs_;
+
+  // The open Vector loop.
+  int lanes_ = 1, steps_ = 0;
+  std::string extent_;
+  Reach reach_ = Reach::Whole;
+  Stage stage_;
+
+  // The open run.
+  bool in_run_ = false;
+  std::string run_text_, before_run_, after_run_;
+  std::unordered_map<ExprId, std::string> run_memo_;
+};
+
+}  // namespace kiln::codegen

@@ -1,0 +1,98 @@
+// CudaEmitter: loads, stores and the registers that Scratch buffers are.
+#include "codegen/cuda_function.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kiln::codegen {
+
+std::string CudaEmitter::buffer_name(std::uint64_t b) const {
+  switch (k_.buffers[b].role) {
+    case BufferDecl::Role::In: return cat("in", b);
+    case BufferDecl::Role::Out: return cat("out", b);
+    case BufferDecl::Role::Partial: return cat("part", b);
+    case BufferDecl::Role::Scratch: return cat("kept", b);
+  }
+  return {};
+}
+
+/// The register that belongs to the vector and lane at hand.
+std::string CudaEmitter::scratch(std::uint64_t b, ExprId index) {
+  KILN_CHECK_THAT(at_.lanes_depth() > 0 && steps_ > 0 && pool_[index].prim == Prim::Var && at_.varying(index),
+                  "scratch memory that registers cannot be");
+  const std::string step = steps_ > 1 ? lanes_ > 1 ? cat("k * ", lanes_, " + ") : "k" : "";
+  return cat(buffer_name(b), '[', step, lanes_ > 1 ? "v" : steps_ > 1 ? "" : "0", ']');
+}
+
+bool CudaEmitter::whole_vectors(std::uint64_t buffer, ExprId index) {
+  return lanes_ > 1 && reach_ != Reach::Ragged && k_.buffers[buffer].vector && kernel::known(at_.lane_stride(index)) == 1;
+}
+
+std::string CudaEmitter::vector_type(DType t) const { return cat("vec<", cuda_memory_type(t), ", ", lanes_, '>'); }
+
+/// Name of the vector that a load along the lanes gives.
+std::string CudaEmitter::loaded_vector(ExprId e) {
+  const ExprNode n = pool_[e];
+  const auto d = static_cast<std::size_t>(at_.depth_of(e));
+  // What every row reads comes from a cache: fetching it ahead would only take registers.
+  const bool staged = steps_ > 1 && static_cast<int>(d) == at_.lanes_depth() && varies_by_item(n.a);
+  auto& known = staged ? stage_.loaded : scopes_[d].memo;
+  if (const auto it = known.find(e); it != known.end()) return it->second;
+  const std::string name = fresh("x"), type = vector_type(n.type);
+  const bool was_in_run = std::exchange(in_run_, false);
+  auto load = [&] { return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", index_text(n.a), ")"); };
+  if (staged) {
+    Scope& scope = scopes_[d];
+    std::swap(scope.text, stage_.text);
+    std::swap(scope.memo, stage_.memo);
+    const std::string text = load();
+    scope.text += cat(name, "[k] = ", text, ";\n");
+    std::swap(scope.text, stage_.text);
+    std::swap(scope.memo, stage_.memo);
+    stage_.arrays += cat(type, ' ', name, '[', steps_, "];\n");
+  } else {
+    const std::string text = load();
+    scopes_[d].text += cat("const ", type, ' ', name, " = ", text, ";\n");
+  }
+  in_run_ = was_in_run;
+  return known[e] = staged ? name + "[k]" : name;
+}
+
+void CudaEmitter::store(const Stmt& s) {
+  const BufferDecl& d = k_.buffers[s.target];
+  const auto in_memory = [&](const std::string& x) { return is_bool(d.dtype) ? cat("uint8(", x, ')') : x; };
+  if (d.role == BufferDecl::Role::Scratch) {
+    const std::string x = lane(s.value);
+    line(cat(scratch(s.target, s.index), " = ", x, ';'));
+    return;
+  }
+  if (at_.lanes_depth() == 0) {
+    const std::string x = in_memory(value(s.value)), at = index_text(s.index);
+    line(cat(team_ > 1 ? "if (lane == 0) " : "", buffer_name(s.target), '[', at, "] = ", x, ';'));
+    return;
+  }
+  const std::string x = in_memory(lane(s.value));
+  if (in_run_ && whole_vectors(s.target, s.index)) {
+    const std::string name = fresh("y");
+    line(cat(name, ".at[v] = ", x, ';'));
+    before_run_ += cat(vector_type(d.dtype), ' ', name, ";\n");
+    in_run_ = false;
+    const std::string at = index_text(s.index);
+    in_run_ = true;
+    after_run_ += cat("store(", buffer_name(s.target), " + ", at, ", ", name, ");\n");
+    return;
+  }
+  const std::string at = lane_index_text(s.index);
+  line(cat(buffer_name(s.target), '[', at, "] = ", x, ';'));
+}
+
+/// Registers for Scratch buffers, for the life of a grid iteration.
+void CudaEmitter::declare_registers() {
+  int per_thread = 0;
+  for (const LoopDecl& l : k_.loops)
+    if (l.kind == LoopKind::Vector) per_thread = std::max(per_thread, l.steps * l.lanes);
+  for (std::size_t b = 0; b < k_.buffers.size(); ++b)
+    if (is_register(b)) line(cat(cuda_type(k_.buffers[b].dtype), ' ', buffer_name(b), '[', per_thread, "];"));
+}
+
+}  // namespace kiln::codegen
