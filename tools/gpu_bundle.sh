@@ -2,7 +2,7 @@
 # Makes a relocatable folder for a machine that has a GPU but not the packages Kiln is built with: the tests, the tool and
 # the shared libraries they need, stripped. LLVM is linked statically.
 #   tools/gpu_bundle.sh [FOLDER]     default: build/gpu_bundle
-# There: FOLDER/run.sh kiln_tests …, FOLDER/run.sh kiln bench --device cuda
+# There: FOLDER/run.sh kiln_tests …, FOLDER/run.sh kiln bench --device cuda, FOLDER/checks.sh (tools/gpu_checks.sh)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=${1:-build/gpu_bundle}
@@ -31,4 +31,5 @@ program=$1; shift
 LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$here/$program" "$@"
 RUN
 chmod +x "$folder/run.sh"
+cp tools/gpu_checks.sh "$folder/checks.sh"
 du -sh "$folder" | awk '{print "gpu_bundle.sh: " $1 " in '"$folder"'"}'

@@ -43,7 +43,10 @@ struct PoolBlock : Block {
   PoolBlock* previous = nullptr;
   Chunk* chunk = nullptr;  // null: an allocation of its own
   int cls = 0;
+  bool exact = false;  // never cached
 };
+
+std::atomic<bool> exact_blocks{false};
 
 bool fits(const PoolBlock& block, std::uint64_t bytes) {
   return block.bytes >= bytes && (block.chunk || block.bytes - bytes <= std::max(bytes / 8, kGrain));
@@ -89,7 +92,11 @@ class Pool {
     const std::uint64_t bytes = rounded(wanted);
     const int cls = size_class(bytes);
     const std::lock_guard lock(mutex_);
-    PoolBlock* block = lists(stream).take(cls, bytes);
+    PoolBlock* block = nullptr;
+    if (exact_blocks.load(std::memory_order_relaxed)) [[unlikely]]
+      block = make_exact(std::max(wanted, std::uint64_t{1}), cls);
+    else
+      block = lists(stream).take(cls, bytes);
     if (!block) [[unlikely]]
       block = obtain(wanted, bytes, cls, stream);
     if (block->chunk) block->chunk->live += 1;
@@ -103,7 +110,14 @@ class Pool {
     const std::lock_guard lock(mutex_);
     if (block->chunk) block->chunk->live -= 1;
     in_use_ -= block->bytes;
-    lists(stream).push(block);
+    if (!block->exact) [[likely]]
+      return lists(stream).push(block);
+    try {
+      const Enter in(device_);
+      return_to_driver(in, block->data, block->bytes);
+    } catch (const DeviceError&) {  // the device is lost, and its memory with it
+    }
+    delete block;
   }
 
   PoolStatistics statistics() {
@@ -176,6 +190,14 @@ class Pool {
       other->lists->push(block);
     }
     return nullptr;
+  }
+
+  PoolBlock* make_exact(std::uint64_t bytes, int cls) {
+    std::byte* data = ask_driver(bytes);
+    if (!data) return nullptr;
+    PoolBlock* block = new_block(data, bytes, cls, nullptr);
+    block->exact = true;
+    return block;
   }
 
   /// A block of fresh memory, or null when there is none.
@@ -340,6 +362,8 @@ void set_memory_limit(int device_index, std::uint64_t bytes) {
   const Enter in(device_index);
   pool(device_index).set_limit(bytes);
 }
+
+void set_exact_blocks(bool exact) { exact_blocks.store(exact, std::memory_order_relaxed); }
 
 void hand_over(Stream from, Stream to) {
   KILN_CHECK_THAT(from != to && from->device == to->device);

@@ -44,6 +44,11 @@ std::uint64_t trim(int device, std::uint64_t keep = 0);
 /// Bytes the pool may hold in all, for life beside other users of the device; 0 restores the default: all.
 void set_memory_limit(int device, std::uint64_t bytes);
 
+/// Blocks made from now on are each an allocation of the driver's, of the bytes asked for, and go back to it when they are
+/// freed, after waiting for the device: a checker of memory accesses (compute-sanitizer) then sees where each ends and
+/// begins. Slow.
+void set_exact_blocks(bool exact);
+
 /// The cached blocks of one stream become another's, of the same device. Pre: nothing is under way in `from`.
 void hand_over(Stream from, Stream to);
 

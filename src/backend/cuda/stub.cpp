@@ -73,6 +73,7 @@ void release(Block*, Stream) noexcept {}
 PoolStatistics pool_statistics(int) { no_device(); }
 std::uint64_t trim(int, std::uint64_t) { no_device(); }
 void set_memory_limit(int, std::uint64_t) { no_device(); }
+void set_exact_blocks(bool) {}
 void hand_over(Stream, Stream) { no_device(); }
 
 void copy_to_device(void*, const void*, std::uint64_t, Stream) { no_device(); }

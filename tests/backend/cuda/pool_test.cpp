@@ -57,6 +57,25 @@ TEST_F(DevicePool, BlocksAreAlignedWritableAndDistinct) {
   }
 }
 
+TEST_F(DevicePool, ExactBlocksEndWhereTheyEndAndAreNotKept) {
+  const std::uint64_t held = pool_statistics(0).held;
+  Block* carved = allocate(300, stream_);
+  set_exact_blocks(true);
+  Block* exact = allocate(301, stream_);
+  EXPECT_EQ(exact->bytes, 301u);
+  fill(exact->data, 7, 1, exact->bytes, stream_);
+  std::uint8_t byte = 0;
+  copy_to_host(&byte, exact->data + 300, 1, stream_);
+  EXPECT_EQ(byte, 7);
+  const std::uint64_t before = pool_statistics(0).held;
+  release(exact, stream_);
+  EXPECT_EQ(pool_statistics(0).held, before - 301);
+  set_exact_blocks(false);
+  release(carved, stream_);
+  trim(0);
+  EXPECT_LE(pool_statistics(0).held, held);
+}
+
 TEST_F(DevicePool, ReusesWhatWasFreedWithoutAskingTheDriver) {
   for (const std::uint64_t bytes : {std::uint64_t{100}, 300'000 * std::uint64_t{1}, 3 * kMiB, 50 * kMiB}) {
     Block* first = allocate(bytes, stream_);
