@@ -19,6 +19,7 @@
 #include <kiln/config.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -27,6 +28,8 @@ namespace kiln::runtime {
 namespace {
 
 using ir::NodeId;
+
+std::atomic<GraphHook> graph_hook{nullptr};
 
 constexpr std::int64_t kPinnedBytes = 16 << 10;  // arguments that a held node may always pin
 constexpr std::int64_t kPinnedRatio = 8;         // … and how much more than its own size
@@ -39,6 +42,7 @@ class PlanMaker {
 
   std::shared_ptr<const Plan> run() {
     store_pinning_nodes();
+    if (const GraphHook hook = graph_hook.load(std::memory_order_relaxed)) hook(g_);
     regions_ = plan::fuse(g_, planning_target(device_));
     log_refusals();
     explain(g_, regions_);
@@ -409,6 +413,8 @@ schedule::Target gpu_target(int index) {
 }
 
 }  // namespace
+
+void set_graph_hook(GraphHook hook) { graph_hook.store(hook); }
 
 const schedule::Target& planning_target(Device device) {
   if (device.kind == Device::Kind::Cuda) {

@@ -137,6 +137,11 @@ std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const s
 /// The same for a graph of its own: results are its roots, in order.
 std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device);
 
+/// Called with every graph that is planned, as the planner gets it, for tests: what another target would make of it. Null:
+/// none.
+using GraphHook = void (*)(const ir::Graph&);
+void set_graph_hook(GraphHook hook);
+
 /// The planner's view of a device. DeviceError when there is no such device.
 const schedule::Target& planning_target(Device device = Device::cpu());
 

@@ -1,0 +1,48 @@
+// What targets that are not here would make of the graphs that tests evaluate: every kernel of AArch64 is compiled to an
+// object, every kernel of a GPU is written as CUDA C.
+#pragma once
+
+#include "ir/graph.h"
+#include "kernel/kernel.h"
+#include "schedule/target.h"
+
+#include <string>
+#include <vector>
+
+namespace kiln::testing {
+
+/// A core with NEON and fused multiply-add; an H200.
+schedule::Target neon_target();
+schedule::Target gpu_target();
+
+/// The kernels that a target runs for a transformed graph.
+std::vector<kernel::Kernel> kernels_of(const ir::Graph& graph, const schedule::Target& target);
+
+/// Compiles to an object for aarch64-linux-gnu. Empty, or what is wrong.
+std::string compile_for_aarch64(const kernel::Kernel& kernel);
+
+struct CudaSource {
+  std::string text;  // its function is kCudaSymbol
+  std::string label;
+};
+inline constexpr const char* kCudaSymbol = "kiln_test";
+
+/// While it lives, takes in every graph that is planned, and makes each kernel of it once.
+class OtherTargets {
+ public:
+  OtherTargets(bool aarch64, bool cuda);
+  ~OtherTargets();
+  OtherTargets(const OtherTargets&) = delete;
+  OtherTargets& operator=(const OtherTargets&) = delete;
+
+  int aarch64_kernels() const;
+  std::vector<std::string> aarch64_failures() const;
+  std::vector<CudaSource> cuda_sources() const;
+  std::vector<std::string> cuda_refusals() const;  ///< labels of kernels that have no CUDA C
+};
+
+/// Compiles each source for each architecture ("sm_90" is 90) over all cores. What is wrong, a line each.
+std::vector<std::string> compile_cuda(const std::vector<CudaSource>& sources, const std::vector<int>& architectures);
+inline const std::vector<int> kCudaArchitectures{75, 80, 86, 89, 90, 100, 120};
+
+}  // namespace kiln::testing

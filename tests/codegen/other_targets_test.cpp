@@ -1,0 +1,173 @@
+// Kernels for targets that are not here: they compile. A fixed set of programs is compiled each time; with
+//   KILN_TEST_AARCH64=1          every kernel of every test that runs is compiled for AArch64 too
+//   KILN_TEST_CUDA_SOURCES=DIR   the CUDA C of every kernel of every test that runs is written to DIR
+// and OtherTargets.CollectedSourcesCompile (with KILN_TEST_CUDA_SOURCES=DIR and KILN_TEST_CUDA_MATRIX=1) compiles what lies
+// in DIR for every architecture. tools/other_targets.sh does it all.
+#include "codegen/other_targets.h"
+
+#include "api/record.h"
+#include "backend/cuda/nvrtc.h"
+#include "ir/op.h"
+#include "modes.h"
+#include "program.h"
+#include "support/hash128.h"
+
+#include <kiln/kiln.h>
+#include <kiln/nn.h>
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+namespace kiln {
+namespace {
+
+using testing::CudaSource;
+using testing::OtherTargets;
+
+Tensor numbers(const Shape& shape, DType dtype) {
+  return ((arange(shape.numel(), DType::Int32) % 13) - 4).astype(dtype).reshape(shape).eval();
+}
+
+/// Every elementwise operation on one dtype, over shapes that broadcast, in one evaluation.
+void every_elementwise_op(DType dtype) {
+  const Tensor x = numbers({5, 67}, dtype), y = numbers({67}, dtype), z = numbers({5, 1}, dtype);
+  std::vector<Tensor> out;
+  for (int i = 0; i < ir::kOpCount; ++i) {
+    const ir::OpInfo& row = ir::kOpInfo[i];
+    if (row.kind != ir::OpKind::Elementwise) continue;
+    const std::uint8_t bit = is_bool(dtype) ? ir::BOOL : is_float(dtype) ? ir::FLOAT : ir::INTEGER;
+    const bool converts = row.rule == ir::TypeRule::Float || row.rule == ir::TypeRule::Logical;
+    if (!converts && (row.types & bit) == 0) continue;
+    const auto op = static_cast<ir::Op>(i);
+    const SourceLocation loc = SourceLocation::current();
+    if (row.arity == 1) out.push_back(api::elementwise(op, x, loc));
+    if (row.arity == 2) out.push_back(api::elementwise(op, x, y, loc));
+    if (row.arity == 3) out.push_back(api::elementwise(op, x == z, y, z, loc));
+  }
+  eval(out);
+}
+
+void reductions_scans_and_views(DType dtype) {
+  const Tensor x = numbers({33, 130}, dtype), long_row = numbers({70000}, dtype);
+  eval({sum(x, 0), sum(x, 1), max(x, 1), argmin(x, 0), prod(x, 1), any(x, 0)});
+  eval({sum(long_row), max(long_row), argmax(long_row)});
+  eval({cumsum(x, 1), cummax(x, 0), cumsum(long_row)});
+  eval({concat({x, flip(x)}, 0), pad(x.T(), {{1, 2}, {0, 3}}, 1), tril(x), roll(x, 3, 1), x(range(1, none, 2), range(none, none, -3)),
+        take(x, arange(7), 0), slice_update(x, {range(2, 9)}, 1)});
+}
+
+void layers(DType dtype) {
+  const Tensor x = numbers({40, 96}, dtype), w = numbers({96}, dtype);
+  nn::softmax(x).eval();
+  nn::layer_norm(x, w, w).eval();
+  nn::rms_norm(x, w).eval();
+  (nn::softmax(x.reshape({8, 5, 96}), 1) * 2).eval();
+  logsumexp(x, 0).eval();
+  var(x, 1).eval();
+}
+
+void fixed_programs() {
+  const testing::ModeScope scope(Mode::Lazy, Tier::Vm);
+  clear_memory_caches();  // all of it is planned
+  for (int d = 0; d < kDTypeCount; ++d) every_elementwise_op(static_cast<DType>(d));
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Int32, DType::UInt8, DType::Float64, DType::Int64})
+    reductions_scans_and_views(dtype);
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16}) layers(dtype);
+  eval({random::uniform(random::Key(1), {1000}), random::normal(random::Key(2), {10, 10})});
+  while_loop([](const Tensors& s) { return s[0] < 10; }, [](const Tensors& s) { return Tensors{s[0] + 1, s[1] * s[1] + 1}; },
+             {Tensor(0), numbers({500}, DType::Float32)})[1]
+      .eval();
+  for (std::uint64_t seed = 1; seed <= 25; ++seed) test::run(test::random_program(seed));
+}
+
+std::string first_of(const std::vector<std::string>& lines) {
+  return lines.empty() ? "" : lines.front().substr(0, 6000);
+}
+
+TEST(OtherTargets, TheFixedProgramsCompileForAarch64) {
+#if KILN_TEST_AARCH64
+  const OtherTargets others(true, false);
+  fixed_programs();
+  EXPECT_GT(others.aarch64_kernels(), 100);
+  EXPECT_TRUE(others.aarch64_failures().empty()) << others.aarch64_failures().size() << " kernels; the first: "
+                                                 << first_of(others.aarch64_failures());
+#else
+  GTEST_SKIP() << "built without LLVM's AArch64";
+#endif
+}
+
+TEST(OtherTargets, TheFixedProgramsCompileForEveryCudaArchitecture) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  const OtherTargets others(false, true);
+  fixed_programs();
+  const std::vector<CudaSource> all = others.cuda_sources();
+  EXPECT_GT(all.size(), 100u);
+  EXPECT_TRUE(others.aarch64_failures().empty()) << first_of(others.aarch64_failures());
+  // All of them for one architecture, every eighth for each.
+  std::vector<CudaSource> some;
+  for (std::size_t i = 0; i < all.size(); i += 8) some.push_back(all[i]);
+  std::vector<std::string> wrong = testing::compile_cuda(all, {90});
+  EXPECT_TRUE(wrong.empty()) << wrong.size() << " kernels; the first: " << first_of(wrong);
+  wrong = testing::compile_cuda(some, testing::kCudaArchitectures);
+  EXPECT_TRUE(wrong.empty()) << wrong.size() << " kernels; the first: " << first_of(wrong);
+}
+
+// ---- what all tests make ----------------------------------------------------------------------------------------------
+
+/// Takes in what the tests of this process make, from the first to the last, when the environment asks for it.
+class EveryKernel : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    const bool aarch64 = std::getenv("KILN_TEST_AARCH64") != nullptr;
+    directory_ = std::getenv("KILN_TEST_CUDA_MATRIX") ? nullptr : std::getenv("KILN_TEST_CUDA_SOURCES");
+    if (aarch64 || directory_) others_ = std::make_unique<OtherTargets>(aarch64, directory_ != nullptr);
+  }
+  void TearDown() override {
+    if (!others_) return;
+    for (const std::string& wrong : others_->aarch64_failures()) ADD_FAILURE() << wrong;
+    std::cout << "for AArch64: " << others_->aarch64_kernels() << " kernels\n";
+    if (directory_) write();
+    others_.reset();
+  }
+
+ private:
+  void write() {
+    std::filesystem::create_directories(directory_);
+    for (const CudaSource& s : others_->cuda_sources())
+      std::ofstream(std::filesystem::path(directory_) / (hash128(s.text).hex() + ".cu")) << s.text;
+    std::cout << "CUDA C: " << others_->cuda_sources().size() << " kernels, " << others_->cuda_refusals().size()
+              << " without\n";
+  }
+
+  std::unique_ptr<OtherTargets> others_;
+  const char* directory_ = nullptr;
+};
+[[maybe_unused]] ::testing::Environment* const every_kernel = ::testing::AddGlobalTestEnvironment(new EveryKernel);
+
+TEST(OtherTargets, CollectedSourcesCompile) {
+  const char* directory = std::getenv("KILN_TEST_CUDA_SOURCES");
+  if (!directory || !std::getenv("KILN_TEST_CUDA_MATRIX")) GTEST_SKIP() << "tools/other_targets.sh cuda";
+  ASSERT_TRUE(cuda::nvrtc().available) << cuda::nvrtc().reason;
+  std::vector<CudaSource> sources;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().extension() != ".cu") continue;
+    std::ostringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    sources.push_back({text.str(), entry.path().filename()});
+  }
+  std::cout << sources.size() << " sources\n";
+  for (const int architecture : testing::kCudaArchitectures) {
+    const std::vector<std::string> wrong = testing::compile_cuda(sources, {architecture});
+    std::cout << "sm_" << architecture << ": " << wrong.size() << " do not compile" << std::endl;
+    EXPECT_TRUE(wrong.empty()) << first_of(wrong);
+  }
+}
+
+}  // namespace
+}  // namespace kiln
