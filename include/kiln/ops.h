@@ -248,6 +248,10 @@ Tensor cummax(const Tensor& x, std::optional<int> axis = std::nullopt, bool excl
 Tensor cummin(const Tensor& x, std::optional<int> axis = std::nullopt, bool exclusive = false, bool reverse = false,
               SourceLocation loc = SourceLocation::current());
 
+/// log(cumsum(exp(x))) without overflow: -inf before the first number, NaN from the first NaN on. Integers give float32.
+Tensor logcumsumexp(const Tensor& x, std::optional<int> axis = std::nullopt, bool exclusive = false, bool reverse = false,
+                    SourceLocation loc = SourceLocation::current());
+
 // ---------------------------------------------------------------------------------------------------------------
 // Loops. The functions are called once (a few times where shapes have to broadcast) to record what is repeated; they may
 // use any tensor from outside. Reading a value inside them is a UserError. Where every operation is elementwise the loop
@@ -260,6 +264,15 @@ using Tensors = std::vector<Tensor>;
 /// broadcast too. In the loop's kernel nothing is contracted to fused multiply-adds.
 Tensors while_loop(const std::function<Tensor(const Tensors&)>& condition, const std::function<Tensors(const Tensors&)>& body,
                    Tensors state, SourceLocation loc = SourceLocation::current());
+struct Scanned {
+  Tensors carry, ys;
+};
+/// Goes along an axis of `xs`, which have equal extents there: body(carry, x) is given the carry and each tensor without that
+/// axis, and returns the next carry and what to keep. Returns the last carry and what was kept, stacked along the same axis of
+/// the results. The carry keeps its dtypes, and broadcasts to what the body returns. reverse: from the end. UserError when
+/// extents, dtypes or numbers of tensors differ. An axis of no elements gives `init` and stacks of no elements.
+Scanned scan(const std::function<Scanned(const Tensors& carry, const Tensors& x)>& body, Tensors init, const Tensors& xs,
+             int axis = 0, bool reverse = false, SourceLocation loc = SourceLocation::current());
 /// What then(operands) returns where the condition holds, else what otherwise(operands) returns: tensors of one shape and
 /// dtype, pair by pair (they broadcast with the condition). What a branch makes of its operands is computed only where it
 /// is wanted: not at all where the condition holds nowhere, and for each element where the branch is elementwise.

@@ -15,13 +15,19 @@ using ir::NodeRef;
 
 constexpr int kTries = 4;  // calls until shapes have settled: each can only make them larger
 
+/// What a body made of the states.
+struct Made {
+  Tensor condition;
+  Tensors nexts, yields;
+};
+using Body = std::function<Made(const Tensors&)>;
+
 struct Recorded {
-  std::vector<NodeRef> states, nexts;
+  std::vector<NodeRef> states, nexts, yields;
   NodeRef condition;
 };
 
-Recorded record(const std::function<Tensor(const Tensors&)>& condition, const std::function<Tensors(const Tensors&)>& body,
-                const Tensors& state, SourceLocation loc) {
+Recorded record(std::string_view op, const Body& body, const Tensors& state, SourceLocation loc) {
   const api::Recording recording;
   Recorded r;
   Tensors now;
@@ -29,21 +35,72 @@ Recorded record(const std::function<Tensor(const Tensors&)>& condition, const st
     r.states.push_back(api::loop_state_node(s.node(), loc));
     now.push_back(Tensor::adopt(NodeRef::share(r.states.back().get()).take()));
   }
-  const Tensor goes_on = condition(now);
-  r.condition = NodeRef::share(api::checked("while_loop", goes_on));
-  if (!is_bool(goes_on.dtype()))
-    throw UserError(cat("[while_loop] the condition is not bool but ", api::describe(goes_on.node())));
-  const Tensors next = body(now);
-  if (next.size() != state.size())
-    throw UserError(cat("[while_loop] the body returns ", next.size(), " tensors for ", state.size(), " states"));
-  for (std::size_t s = 0; s < next.size(); ++s) {
-    ir::Node* const n = api::checked("while_loop", next[s]);
+  const Made made = body(now);
+  r.condition = NodeRef::share(api::checked(op, made.condition));
+  if (!is_bool(made.condition.dtype()))
+    throw UserError(cat("[", op, "] the condition is not bool but ", api::describe(made.condition.node())));
+  for (std::size_t s = 0; s < made.nexts.size(); ++s) {
+    ir::Node* const n = api::checked(op, made.nexts[s]);
     if (n->dtype != state[s].dtype())
-      throw UserError(cat("[while_loop] state ", s, " begins as ", api::describe(state[s].node()), " and becomes ",
+      throw UserError(cat("[", op, "] state ", s, " begins as ", api::describe(state[s].node()), " and becomes ",
                           api::describe(n)));
     r.nexts.push_back(NodeRef::share(n));
   }
+  for (const Tensor& y : made.yields) r.yields.push_back(NodeRef::share(api::checked(op, y)));
   return r;
+}
+
+void require_as_many(std::string_view op, std::size_t returned, std::size_t states) {
+  if (returned != states)
+    throw UserError(cat("[", op, "] the body returns ", returned, " tensors for ", states, " states"));
+}
+
+struct Results {
+  Tensors states, stacks;
+};
+
+/// A loop; one of `count` iterations has their number, from 0, as its last state.
+Results repeat(std::string_view op, const Body& body, Tensors state, std::optional<std::int64_t> count, SourceLocation loc) {
+  for (int tries = 0;; ++tries) {
+    Recorded r = record(op, body, state, loc);
+    bool settled = true;
+    for (std::size_t s = 0; s < state.size(); ++s) {
+      const Shape with_next = api::broadcast_shapes(op, state[s].shape(), r.nexts[s]->dims());
+      const Shape wanted = api::broadcast_shapes(op, with_next, r.condition->dims());
+      if (std::ranges::equal(wanted, state[s].shape())) continue;
+      if (tries == kTries)
+        throw UserError(cat("[", op, "] state ", s, " grows with every iteration: ", state[s].shape().str(), " becomes ",
+                            wanted.str()));
+      settled = false;
+      state[s] = broadcast_to(state[s], wanted, loc);
+    }
+    if (!settled) continue;
+    for (std::size_t s = 0; s < state.size(); ++s)
+      r.nexts[s] = api::broadcast_node(r.nexts[s].get(), r.states[s]->dims(), loc);
+    Results out;
+    if (count == 0) {  // nothing to repeat
+      out.states = std::move(state);
+      for (const NodeRef& y : r.yields) {
+        Shape dims{0};
+        for (std::int64_t d : y->dims()) dims.push_back(d);
+        out.stacks.push_back(zeros(dims, y->dtype, loc));
+      }
+      return out;
+    }
+    const api::LoopNodes made = api::loop_nodes(r.states, r.nexts, r.condition.get(), r.yields, count.value_or(0), loc);
+    {
+      const api::Recording recording;
+      for (const NodeRef& result : made.results) out.states.push_back(api::finish(result));
+      for (const NodeRef& stack : made.stacks) out.stacks.push_back(api::finish(stack));
+    }
+    if (config().mode != Mode::Lazy && !api::Recording::active()) {  // all of one run
+      if (count) out.states.pop_back();  // nobody asks for the count
+      Tensors all = out.states;
+      all.insert(all.end(), out.stacks.begin(), out.stacks.end());
+      eval(all);
+    }
+    return out;
+  }
 }
 
 }  // namespace
@@ -52,31 +109,58 @@ Tensors while_loop(const std::function<Tensor(const Tensors&)>& condition, const
                    Tensors state, SourceLocation loc) {
   if (state.empty()) throw UserError("[while_loop] needs a state");
   for (const Tensor& s : state) api::checked("while_loop", s);
-  for (int tries = 0;; ++tries) {
-    Recorded r = record(condition, body, state, loc);
-    bool settled = true;
-    for (std::size_t s = 0; s < state.size(); ++s) {
-      const Shape with_next = api::broadcast_shapes("while_loop", state[s].shape(), r.nexts[s]->dims());
-      const Shape wanted = api::broadcast_shapes("while_loop", with_next, r.condition->dims());
-      if (std::ranges::equal(wanted, state[s].shape())) continue;
-      if (tries == kTries)
-        throw UserError(cat("[while_loop] state ", s, " grows with every iteration: ", state[s].shape().str(), " becomes ",
-                            wanted.str()));
-      settled = false;
-      state[s] = broadcast_to(state[s], wanted, loc);
-    }
-    if (!settled) continue;
-    for (std::size_t s = 0; s < state.size(); ++s)
-      r.nexts[s] = api::broadcast_node(r.nexts[s].get(), r.states[s]->dims(), loc);
-    const std::vector<NodeRef> results = api::loop_nodes(r.states, r.nexts, r.condition.get(), loc);
-    Tensors out;
-    {
-      const api::Recording recording;
-      for (const NodeRef& result : results) out.push_back(api::finish(result));
-    }
-    if (config().mode != Mode::Lazy && !api::Recording::active()) eval(out);  // all states of one run
-    return out;
+  const Body both = [&](const Tensors& s) {
+    Made made;
+    made.condition = condition(s);
+    made.nexts = body(s);
+    require_as_many("while_loop", made.nexts.size(), s.size());
+    return made;
+  };
+  return repeat("while_loop", both, std::move(state), std::nullopt, loc).states;
+}
+
+Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body, Tensors init, const Tensors& xs, int axis,
+             bool reverse, SourceLocation loc) {
+  if (xs.empty()) throw UserError("[scan] needs a tensor to go along");
+  Tensors rows;  // the scanned axis first, in the order of the iterations
+  std::int64_t count = 0;
+  for (const Tensor& x : xs) {
+    const ir::Node* const node = api::checked("scan", x);
+    const int a = api::checked_axis("scan", axis, node->dims());
+    const std::int64_t extent = node->dims()[static_cast<std::size_t>(a)];
+    if (!rows.empty() && extent != count)
+      throw UserError(cat("[scan] extents along axis ", axis, " differ: ", api::describe(xs[0].node()), ", ", api::describe(node)));
+    count = extent;
+    const Tensor row = moveaxis(x, a, 0, loc);
+    rows.push_back(reverse ? flip(row, 0, loc) : row);
   }
+  const std::size_t n = init.size();
+  for (const Tensor& s : init) api::checked("scan", s);
+  init.push_back(zeros({}, DType::Int64, loc));
+  const Body step = [&](const Tensors& s) {
+    const Tensor& i = s[n];
+    Tensors x;
+    for (const Tensor& row : rows) {
+      const Shape dims = row.shape();
+      x.push_back(count > 0 ? take(row, i, 0, loc)
+                            : zeros(Shape(std::span<const std::int64_t>(dims).subspan(1)), row.dtype(), loc));
+    }
+    Scanned out = body({s.begin(), s.begin() + static_cast<std::ptrdiff_t>(n)}, x);
+    require_as_many("scan", out.carry.size(), n);
+    Made made;
+    made.condition = i < Operand(count, loc);
+    made.nexts = std::move(out.carry);
+    made.nexts.push_back(i + Operand(1, loc));
+    made.yields = std::move(out.ys);
+    return made;
+  };
+  Results r = repeat("scan", step, std::move(init), count, loc);
+  r.states.resize(n);
+  for (Tensor& y : r.stacks) {
+    if (reverse) y = flip(y, 0, loc);
+    y = moveaxis(y, 0, axis, loc);
+  }
+  return {std::move(r.states), std::move(r.stacks)};
 }
 
 Tensors cond(const Tensor& condition, const std::function<Tensors(const Tensors&)>& then,

@@ -59,11 +59,15 @@ ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits, st
 ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc);
 /// x (cast to `dtype`, but for argmax and argmin) reduced over the axes of `mask`; no axes: x itself.
 ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims, SourceLocation loc);
-/// A loop's states, the loop, and its results, last values of the states (see ir/loops.h). Callers have checked that
-/// states and next values agree and that the condition is bool and fits.
+/// A loop's states, the loop, and its results: last values of the states, and what it kept of each iteration (see
+/// ir/loops.h; `count` is 0 for a loop that does not count, and then there are no yields). Callers have checked that states
+/// and next values agree and that the condition is bool and fits.
 ir::NodeRef loop_state_node(ir::Node* init, SourceLocation loc);
-std::vector<ir::NodeRef> loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts,
-                                    ir::Node* condition, SourceLocation loc);
+struct LoopNodes {
+  std::vector<ir::NodeRef> results, stacks;
+};
+LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts, ir::Node* condition,
+                     std::span<const ir::NodeRef> yields, std::int64_t count, SourceLocation loc);
 /// Running values of x along an axis.
 ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, SourceLocation loc);
 /// x at `indices` along an axis (see structural.def); callers have checked that everything fits `dims`.

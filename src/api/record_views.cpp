@@ -109,9 +109,15 @@ ir::NodeRef loop_state_node(ir::Node* init, SourceLocation loc) {
   return with_input(ir::NodeRef::adopt(ir::new_node_like(ir::Op::loop_state, init->dtype, *init, loc)), init);
 }
 
-std::vector<ir::NodeRef> loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts,
-                                    ir::Node* condition, SourceLocation loc) {
+LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts, ir::Node* condition,
+                     std::span<const ir::NodeRef> yields, std::int64_t count, SourceLocation loc) {
   ir::NodeRef all;
+  for (const ir::NodeRef& y : yields) {
+    auto yield = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop_yield, DType::Bool, {}, loc)), y.get());
+    yield->n_in = all ? 2 : 1;
+    if (all) ir::set_input(yield.get(), 1, all.get());
+    all = std::move(yield);
+  }
   for (std::size_t s = 0; s < states.size(); ++s) {
     auto pair = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop_next, DType::Bool, {}, loc)), states[s].get());
     pair->n_in = all ? 3 : 2;
@@ -122,13 +128,21 @@ std::vector<ir::NodeRef> loop_nodes(std::span<const ir::NodeRef> states, std::sp
   const auto loop = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop, DType::Bool, {}, loc)), all.get());
   loop->n_in = 2;
   ir::set_input(loop.get(), 1, condition);
-  std::vector<ir::NodeRef> results;
+  loop->attr64 = static_cast<std::uint64_t>(count);
+  LoopNodes made;
   for (std::size_t s = 0; s < states.size(); ++s) {
-    results.push_back(with_input(
+    made.results.push_back(with_input(
         ir::NodeRef::adopt(ir::new_node_like(ir::Op::loop_result, states[s]->dtype, *states[s], loc)), loop.get()));
-    results.back()->attr64 = states.size() - 1 - s;
+    made.results.back()->attr64 = states.size() - 1 - s;
   }
-  return results;
+  for (std::size_t y = 0; y < yields.size(); ++y) {
+    Shape dims{count};
+    for (std::int64_t d : yields[y]->dims()) dims.push_back(d);
+    made.stacks.push_back(
+        with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop_stack, yields[y]->dtype, dims, loc)), loop.get()));
+    made.stacks.back()->attr64 = yields.size() - 1 - y;
+  }
+  return made;
 }
 
 ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, SourceLocation loc) {

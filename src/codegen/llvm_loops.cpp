@@ -31,7 +31,7 @@ void FunctionEmitter::close_scope(const LoopDecl& l) {
   at_.close(l);
 }
 
-/// while (condition) body, all lanes together until none goes on.
+/// while (condition) body, all lanes together until none goes on; or as often as the loop has an extent.
 void FunctionEmitter::while_loop(const LoopDecl& l) {
   std::vector<Value*> inits;
   for (ExprId e : l.inits) inits.push_back(at_.lanes_depth() ? vector(e) : scalar(e));
@@ -39,16 +39,22 @@ void FunctionEmitter::while_loop(const LoopDecl& l) {
   BasicBlock* head = BasicBlock::Create(c_, "while", fn_);
   BasicBlock* inside = BasicBlock::Create(c_, "body", fn_);
   BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
+  Value* end = l.extent == kNoExpr ? nullptr : scalar(l.extent);
+  BasicBlock* before = b_.GetInsertBlock();
   llvm::Instruction* preheader_end = b_.CreateBr(head);
   b_.SetInsertPoint(head);
-  open_scope(l, b_.getInt64(0), preheader_end);
+  llvm::PHINode* i = b_.CreatePHI(i64(), 2, "i" + std::to_string(l.var));
+  i->addIncoming(b_.getInt64(0), before);
+  open_scope(l, i, preheader_end);
   for (std::uint32_t a : l.accs) {
     AccState& s = accs_[a];
     s.before = b_.CreateLoad(s.value->getAllocatedType(), s.value);
     at_.show_running(a);
   }
   Value* goes_on = nullptr;
-  if (at_.lanes_depth()) {
+  if (end) {
+    goes_on = b_.CreateICmpSLT(i, end);
+  } else if (at_.lanes_depth()) {
     Value* active = combine(vector(l.condition), mask_at(depth()));
     scopes_.back().active = active;
     goes_on = b_.CreateICmpNE(b_.CreateBitCast(active, b_.getIntNTy(static_cast<unsigned>(lanes_))),
@@ -60,6 +66,7 @@ void FunctionEmitter::while_loop(const LoopDecl& l) {
   b_.SetInsertPoint(inside);
   block(l.body);
   close_scope(l);
+  i->addIncoming(b_.CreateNSWAdd(i, b_.getInt64(1)), b_.GetInsertBlock());
   b_.CreateBr(head);
   b_.SetInsertPoint(after);
 }

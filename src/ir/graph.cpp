@@ -131,20 +131,29 @@ class Verifier {
         break;
       case OpKind::LoopState: require(n.n_in == 1 && like(n, in(n, 0)), "differs from its first value"); break;
       case OpKind::LoopNext:
-        require((n.n_in == 2 || (n.n_in == 3 && in(n, 2).op == Op::loop_next)) && in(n, 0).op == Op::loop_state &&
-                    like(in(n, 0), in(n, 1)), "is no state and its next value");
+        loop_next(n);
         break;
       case OpKind::Loop:
-        require(n.n_in == 2 && in(n, 0).op == Op::loop_next && is_bool(in(n, 1).dtype), "needs states and a condition");
+        require(n.n_in == 2 && info(in(n, 0).op).kind == OpKind::LoopNext && is_bool(in(n, 1).dtype),
+                "needs states and a condition");
         break;
       case OpKind::LoopResult:
+      case OpKind::LoopStack:
         require(n.n_in == 1 && in(n, 0).op == Op::loop, "has no loop");
+        require(n.op != Op::loop_stack || (!n.dims.empty() && static_cast<std::uint64_t>(n.dims[0]) == in(n, 0).attr64),
+                "has not one value of each iteration");
         break;
       case OpKind::Gather: gather(n); break;
       case OpKind::Contraction: matmul(n); break;
       case OpKind::Library: library(n); break;
       case OpKind::Elementwise: elementwise(n); break;
     }
+  }
+
+  void loop_next(const GraphNode& n) const {
+    const int own = n.op == Op::loop_next ? 2 : 1;
+    require(n.n_in == own || (n.n_in == own + 1 && info(in(n, own).op).kind == OpKind::LoopNext), "has no states before it");
+    require(n.op != Op::loop_next || (in(n, 0).op == Op::loop_state && like(in(n, 0), in(n, 1))), "is no state and its next value");
   }
 
   void leaf(const GraphNode& n) const {

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
 
 namespace kiln::ir {
@@ -465,14 +466,26 @@ class Interpreter {
   }
 
  private:
-  /// Runs a loop; its states' values stay.
+  /// Runs a loop; its states' values stay, and those of its stacks.
   void loop(const LoopParts& l) {
     for (NodeId state : l.states) values_[state] = oracle::densified(values_[g_[state].in[0]]);
-    for (;;) {
+    std::vector<Value>& stacks = stacks_[l.node];
+    stacks.clear();
+    for (NodeId yield : l.yields) {
+      std::vector<std::int64_t> dims(g_[yield].dims.begin(), g_[yield].dims.end());
+      dims.insert(dims.begin(), l.count);
+      stacks.push_back(oracle::new_value(g_[yield].dtype, dims));
+    }
+    for (std::int64_t iteration = 0;; ++iteration) {
       for (NodeId id : l.body)
         if (loops_.owner[id] == l.node && g_[id].op != Op::loop_state) values_[id] = evaluate(id);
       const Value goes_on = values_[l.condition];
       if (!any_true(goes_on)) return;
+      for (std::size_t y = 0; y < l.yields.size(); ++y) {
+        const Value v = oracle::densified(values_[l.yields[y]]);
+        const auto bytes = static_cast<std::size_t>(v.numel() * size_of(v.dtype));
+        if (bytes != 0) std::memcpy(stacks[y].writable() + static_cast<std::size_t>(iteration) * bytes, v.data, bytes);
+      }
       std::vector<Value> next;
       for (std::size_t i = 0; i < l.states.size(); ++i)
         next.push_back(chosen(oracle::broadcast(goes_on, g_[l.states[i]].dims), values_[l.nexts[i]], values_[l.states[i]]));
@@ -523,6 +536,7 @@ class Interpreter {
       case OpKind::LoopNext: return {};
       case OpKind::Loop: loop(loops_.of(id)); return {};
       case OpKind::LoopResult: return values_[loops_.of_result(g_, id).states[node.attr64]];
+      case OpKind::LoopStack: return stacks_.at(node.in[0])[node.attr64];
       case OpKind::Elementwise: {
         Value operands[3];
         for (int i = 0; i < node.n_in; ++i) operands[i] = oracle::broadcast(in(i), node.dims);
@@ -545,6 +559,7 @@ class Interpreter {
   bool check_bounds_;
   Loops loops_;
   std::vector<Value> values_;
+  std::map<NodeId, std::vector<Value>> stacks_;  // of each loop: one value of each of its yields an iteration
 };
 
 }  // namespace

@@ -55,12 +55,17 @@ class Finder {
     LoopParts l;
     l.node = id;
     l.condition = g_[id].in[1];
-    for (NodeId next = g_[id].in[0];;) {
+    l.count = static_cast<std::int64_t>(g_[id].attr64);
+    for (NodeId next = g_[id].in[0]; next != kNoNode;) {
       const GraphNode& n = g_[next];
+      if (n.op == Op::loop_yield) {
+        l.yields.push_back(n.in[0]);
+        next = n.in[1];
+        continue;
+      }
       l.states.push_back(n.in[0]);
       l.nexts.push_back(n.in[1]);
       loop_of_[n.in[0]] = id;
-      if (n.n_in < 3) break;
       next = n.in[2];
     }
     found_.loops.push_back(std::move(l));

@@ -17,7 +17,7 @@ enum class Op : std::uint16_t {
 #undef KILN_OP
 };
 
-enum class OpKind : std::uint8_t { Leaf, Scalar, Iota, Cast, View, Reduce, Scan, LoopState, LoopNext, Loop, LoopResult, Gather, Contraction, Library, Elementwise };
+enum class OpKind : std::uint8_t { Leaf, Scalar, Iota, Cast, View, Reduce, Scan, LoopState, LoopNext, Loop, LoopResult, LoopStack, Gather, Contraction, Library, Elementwise };
 enum class TypeRule : std::uint8_t { Structural, Same, Float, Compare, Logical, Select, Word32, Word64 };
 
 /// Classes of operand types an op accepts (bit set).

@@ -41,9 +41,11 @@ class Interpreter {
 
   void while_loop(const LoopDecl& l, std::int64_t grid) {
     for (std::size_t i = 0; i < l.accs.size(); ++i) accs_[l.accs[i]] = {evaluate(l.inits[i]), 0};
-    for (vars_[l.var] = 0;; ++vars_[l.var]) {
+    const auto n = l.extent == kNoExpr ? std::numeric_limits<std::int64_t>::max() : static_cast<std::int64_t>(evaluate(l.extent));
+    for (std::int64_t i = 0; i < n; ++i) {
+      vars_[l.var] = i;
       for (std::uint32_t a : l.accs) accs_[a].before = accs_[a].value;
-      if (evaluate(l.condition) == 0) return;
+      if (l.condition != kNoExpr && evaluate(l.condition) == 0) return;
       block(l.body, grid);
     }
   }

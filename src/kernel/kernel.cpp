@@ -5,6 +5,8 @@
 // first, so that neither unused pool entries nor the order in which lowering built the rest can change it.
 #include "kernel/kernel.h"
 
+#include <algorithm>
+
 namespace kiln::kernel {
 namespace {
 
@@ -56,7 +58,7 @@ class KeyWriter {
     const std::uint64_t extent = l.kind == LoopKind::Grid || l.extent == kNoExpr ? kNoExpr : number(l.extent);
     std::vector<std::uint64_t> more;
     for (ExprId e : l.inits) more.push_back(number(e));
-    if (l.kind == LoopKind::While) more.push_back(number(l.condition));
+    if (l.kind == LoopKind::While && l.condition != kNoExpr) more.push_back(number(l.condition));
     put(static_cast<std::uint64_t>(Stmt::Kind::Loop) | static_cast<std::uint64_t>(l.kind) << 8 |
         std::uint64_t{l.lanes} << 16 | std::uint64_t{l.var} << 32);
     put(extent | std::uint64_t{l.accs.size()} << 32 | std::uint64_t{l.steps} << 48 |
@@ -122,7 +124,7 @@ const char* name(Monoid m) {
 bool reads_running_values(const Kernel& kernel) {
   for (ExprId e = 0; e < kernel.pool.size(); ++e)
     if (kernel.pool[e].prim == Prim::Running || kernel.pool[e].prim == Prim::Before) return true;
-  return false;
+  return std::any_of(kernel.loops.begin(), kernel.loops.end(), [](const LoopDecl& l) { return l.kind == LoopKind::While; });
 }
 
 Hash128 hash(const Kernel& kernel) { return KeyWriter(kernel).run(); }

@@ -12,7 +12,7 @@
 // Loop kinds: Grid and Serial are scalar loops; Vector runs its variable over lanes, the last lanes masked. Inside
 // a Vector loop an expression that depends on its variable is a vector, everything else stays scalar and is
 // evaluated once, outside the loop: emitters place each expression at the outermost loop that has its operands.
-// A While loop runs while its condition holds. It carries State accumulators: an update gives the next iteration's value,
+// A While loop runs while its condition holds, or as many times as it has an extent. It carries State accumulators: an update gives the next iteration's value,
 // Before is this iteration's, in the condition too, and all updates take effect together. Inside a Vector loop each lane
 // has a condition of its own: where it is false the states stay, and the loop ends when no lane goes on.
 #pragma once
@@ -62,10 +62,10 @@ struct Stmt {
 struct LoopDecl {
   LoopKind kind = LoopKind::Serial;
   std::uint32_t var = 0;
-  ExprId extent = kNoExpr;          // Int64; ignored for the Grid loop, whose range is given at launch, and for While
+  ExprId extent = kNoExpr;          // Int64; ignored for the Grid loop, whose range is given at launch; While: or a condition
   std::vector<std::uint32_t> accs;  // accumulators that live across this loop's iterations
   std::vector<ExprId> inits;        // While: values that they begin with
-  ExprId condition = kNoExpr;       // While: Bool
+  ExprId condition = kNoExpr;       // While without an extent: Bool
   std::vector<Stmt> body;
   std::uint16_t lanes = 1;          // Vector: iterations run side by side (a multiple of the register width is fine)
   // Vector, where threads share it:

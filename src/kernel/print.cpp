@@ -164,7 +164,7 @@ class Printer {
       if (l.kind == LoopKind::While) {
         for (ExprId e : l.inits) count(e, depth);
         for (std::uint32_t a : l.accs) update_depth_[a] = depth + 1;
-        count(l.condition, depth + 1);
+        if (l.condition != kNoExpr) count(l.condition, depth + 1);
       }
       count_block(l.body, depth + 1);
       for (std::uint32_t a : l.accs) acc_depth_[a] = depth;
@@ -190,13 +190,16 @@ class Printer {
     std::string head = "while";
     for (std::size_t i = 0; i < l.accs.size(); ++i)
       head += cat(i ? ", a" : " a", l.accs[i], ": ", info(k_.accs[l.accs[i]].type).short_name, " = ", text_[l.inits[i]]);
+    if (l.extent != kNoExpr) head += cat(" for i", l.var, " < ", operand(l.extent));
     line(head + " {");
     ++indent_;
-    needed_.clear();
-    ++epoch_;
-    collect(l.condition, depth + 1);
-    write_lets();
-    line("while " + text_[l.condition]);
+    if (l.condition != kNoExpr) {
+      needed_.clear();
+      ++epoch_;
+      collect(l.condition, depth + 1);
+      write_lets();
+      line("while " + text_[l.condition]);
+    }
     block(l.body, depth + 1);
     --indent_;
     line("}");

@@ -75,7 +75,8 @@ class Verifier {
     KILN_CHECK_THAT(l.kind != LoopKind::Vector || !in_vector_, "a vector loop inside another");
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || l.accs.empty(), "grid iterations are independent");
     const bool is_while = l.kind == LoopKind::While;
-    if (l.kind != LoopKind::Grid && !is_while)
+    if (is_while) KILN_CHECK_THAT((l.extent == kNoExpr) != (l.condition == kNoExpr), "loop ", s.target, " has no one end");
+    if (l.kind != LoopKind::Grid && l.extent != kNoExpr)
       KILN_CHECK_THAT(use(l.extent) == DType::Int64, "extent of loop ", s.target);
     KILN_CHECK_THAT(l.inits.size() == (is_while ? l.accs.size() : 0), "loop ", s.target, " has other initial values");
     for (std::size_t i = 0; i < l.inits.size(); ++i)

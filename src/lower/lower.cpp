@@ -49,7 +49,9 @@ void RegionLowering::complete() {
   out_.form = s_.form;
   double points = 1;
   for (const Group& g : groups_) points *= static_cast<double>(g.extent);
-  if (!p_.loops.empty()) points *= kIterations;
+  double iterations = p_.loops.empty() ? 1 : kIterations;
+  for (const LoopRun& run : p_.loops) iterations = std::max(iterations, static_cast<double>(run.count));
+  points *= iterations;
   out_.work = points * static_cast<double>(std::max(prims_, 1.0f));
   out_.grain = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(static_cast<double>(out_.grid) * 16384.0 / std::max(points, 1.0)));

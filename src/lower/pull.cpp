@@ -58,7 +58,7 @@ Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
       if (ir::is_reduce(g[id].op)) add(g[g[id].in[0]].dims);
       continue;
     }
-    add(g[id].dims);
+    add(g[id].op == Op::loop_stack ? g[id].dims.subspan(1) : g[id].dims);
   }
   if (shapes.size() > 1 && mask == 0) {  // a map: the shape of highest rank leads
     const auto widest = std::max_element(shapes.begin(), shapes.end(),
@@ -122,7 +122,8 @@ class Puller {
   Pulled run() {
     for (NodeId out : region_.outputs) {
       const bool row = std::binary_search(region_.rows.begin(), region_.rows.end(), out);
-      const EntryId entry = value(out, base_coords(g_[out].dims, row), -1);
+      const bool stack = g_[out].op == Op::loop_stack;
+      const EntryId entry = stack ? loop_stack(out, row) : value(out, base_coords(g_[out].dims, row), -1);
       p_.outputs.push_back({out, entry, row});
     }
     return std::move(p_);
@@ -252,6 +253,7 @@ class Puller {
       }
       case OpKind::LoopResult: return loop_result(id, at, predicates);
       case OpKind::LoopNext:
+      case OpKind::LoopStack:
       case OpKind::Loop: break;
       case OpKind::Gather: return gather(n, at, predicates, id);
       case OpKind::Library:
@@ -347,6 +349,23 @@ class Puller {
     return result;
   }
 
+  /// What an iteration adds to a stack; its entry stands for the run that stores all of them.
+  EntryId loop_stack(NodeId id, bool row) {
+    const ir::LoopParts& l = regions_.loops.of_result(g_, id);
+    const ir::Dims dims = g_[id].dims.subspan(1);
+    const CoordsId at = base_coords(dims, row);
+    const std::int32_t i = loop_run(l, at, dims, -1);
+    const auto run = static_cast<std::size_t>(i);
+    current_[l.node] = i;
+    const EntryId yielded = value(l.yields[g_[id].attr64], at, -1);
+    Entry e{Entry::Kind::LoopResult, id};
+    e.loop = i;
+    e.in[0] = yielded;
+    const EntryId entry = push(std::move(e));
+    p_.loops[run].yields.push_back({yielded, entry, id, row});
+    return entry;
+  }
+
   static bool fits_inside(ir::Dims small, ir::Dims big) {
     if (small.size() > big.size()) return false;
     const std::size_t lead = big.size() - small.size();
@@ -364,6 +383,7 @@ class Puller {
     const std::size_t run = p_.loops.size();
     runs_.push_back(key);
     p_.loops.emplace_back().parent = key.parent;
+    p_.loops[run].count = l.count;
     current_[l.node] = static_cast<std::int32_t>(run);
     std::vector<std::pair<NodeId, CoordsId>> nexts;
     for (std::size_t s = 0; s < l.states.size(); ++s) {
@@ -401,16 +421,27 @@ class Puller {
       if (a == n.attr64) c[a] = coordinate;
       else if (x.dims[a] != 1) c[a] = coords_[at][a];
     }
-    p_.links.push_back({{coordinate, x.dims[n.attr64], 1}, outer});
-    const auto chain = static_cast<std::int32_t>(p_.links.size() - 1);
+    std::int32_t chain = outer;
+    if (!counts_below(n.in[1], x.dims[n.attr64])) {
+      p_.links.push_back({{coordinate, x.dims[n.attr64], 1}, outer});
+      chain = static_cast<std::int32_t>(p_.links.size() - 1);
+    }
     const EntryId inside = value(n.in[0], intern(std::move(c)), chain);
-    if (p_.entries[inside].kind == Entry::Kind::Load) return inside;
+    if (chain == outer || p_.entries[inside].kind == Entry::Kind::Load) return inside;
     Entry e{Entry::Kind::Pad, id};
     e.in[0] = inside;
     e.predicates = chain;
     e.predicates_end = outer;
     e.cost = 3;
     return push(std::move(e));
+  }
+
+  /// Whether an index is the count of a loop of at most `extent` iterations.
+  bool counts_below(NodeId index, std::int64_t extent) const {
+    while (ir::is_view(g_[index].op) && g_[index].n_in == 1) index = g_[index].in[0];
+    if (g_[index].op != Op::loop_state) return false;
+    const ir::LoopParts& l = regions_.loops.of(regions_.loops.owner[index]);
+    return l.counts() && l.states.front() == index && l.count <= extent;
   }
 
   struct Base {

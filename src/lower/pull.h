@@ -24,7 +24,7 @@ struct Entry {
   enum class Kind : std::uint8_t { Load, Scalar, Iota, Op, Pad, Reduce, Scan, LoopState, LoopResult } kind;
   plan::NodeId node;                 // Load: the leaf or stored node
   EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill or none: 0}; Reduce, Scan: {value};
-                                                  // LoopResult: {state}
+                                                  // LoopResult: {state, or a yielded value}
   Index index;                       // Load: element offset; Iota: the coordinate
   std::int32_t predicates = -1;      // Load: chain that must hold; Pad: the chain's newest links decide
   std::int32_t predicates_end = -1;  // Pad: where the enclosing chain begins
@@ -46,7 +46,14 @@ struct LoopRun {
   std::vector<plan::NodeId> state_nodes;
   std::vector<EntryId> states, inits, nexts;
   EntryId condition = kNoEntry;
+  std::int64_t count = 0;                 // iterations, counted by the first state; 0: until the condition fails
   std::vector<EntryId> results;
+  struct Yield {
+    EntryId value, entry;                 // in an iteration; what stands for all of them
+    plan::NodeId stack;
+    bool row;
+  };
+  std::vector<Yield> yields;              // stored in each iteration
 };
 
 struct Pulled {
@@ -72,6 +79,7 @@ struct Pulled {
       const LoopRun& run = loops[static_cast<std::size_t>(e.loop)];
       for (const auto* list : {&run.inits, &run.nexts})
         for (EntryId in : *list) f(in);
+      for (const LoopRun::Yield& y : run.yields) f(y.value);
       f(run.condition);
     }
     if (!space.has_values()) return;

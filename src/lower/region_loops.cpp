@@ -159,14 +159,21 @@ Stmt RegionLowering::store(std::uint32_t buffer, E index, E value) {
 
 void RegionLowering::store_outputs(Body& body, bool row, int phase) {
   body_ = &body;
+  storing_phase_ = phase;
+  storing_rows_ = row;
   for (const auto& o : p_.outputs) {
     if (o.row != row || p_.entries[o.entry].phase != phase) continue;
+    if (g_[o.node].op == Op::loop_stack) {
+      build(o.entry);  // its loop stores it
+      continue;
+    }
     auto buffer = out_buffer_.find(o.node);
     if (buffer == out_buffer_.end())
       buffer = out_buffer_.emplace(o.node, output_buffer(o.node, !row && s_.stream)).first;
     const E at = to_expr(row ? p_.row_linear : p_.full_linear, kOutputOwner + o.node);
     body.push_back(store(buffer->second, at, build(o.entry)));
   }
+  storing_phase_ = -1;
 }
 
 // ---- phases -------------------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class RegionLowering {
     kRowOwner = 0xfffe0000u,
     kOutputOwner = 0xffff0000u,  // plus the node
   };
-  enum Size : std::uint64_t { kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups, kAhead };
+  enum Size : std::uint64_t { kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups, kAhead, kIterations, kPoints };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
   }
@@ -209,6 +209,7 @@ class RegionLowering {
   E loop_result(EntryId id);
   void run_loop(std::int32_t run);
   void run_loops_outside(std::int32_t run);
+  void store_yields(const LoopRun& run, std::uint32_t iteration);
 
   // Stripes.
   E stripe_index();
@@ -250,6 +251,8 @@ class RegionLowering {
   // The environment of expressions, and their values in it.
   int phase_ = 0;
   bool in_finish_ = false;
+  int storing_phase_ = -1;  // outputs of this phase are being stored, those of rows or the others
+  bool storing_rows_ = false;
   std::vector<E> axis_;   // per group: its coordinate
   E lane_;                // the variable of the loop on lanes
   E position_;            // position along the axes that share the lanes, if several do

@@ -23,31 +23,52 @@ void RegionLowering::run_loop(std::int32_t run) {
   LoopDecl l;
   l.kind = LoopKind::While;
   l.var = new_var();
-  for (EntryId init : r.inits) l.inits.push_back(build(init).id);
-  for (EntryId state : r.states) {
+  const std::size_t first = r.count ? 1 : 0;  // a count is the loop's own variable
+  if (r.count) {
+    l.extent = param(role(kSize, kIterations, static_cast<std::uint64_t>(run)), r.count).id;
+    memo_[r.states[0]] = kernel::from_index(var(l.var));
+  }
+  for (std::size_t s = first; s < r.states.size(); ++s) l.inits.push_back(build(r.inits[s]).id);
+  for (std::size_t s = first; s < r.states.size(); ++s) {
+    const EntryId state = r.states[s];
     const DType type = compute_type(g_[p_.entries[state].node].dtype);
     l.accs.push_back(static_cast<std::uint32_t>(k_.accs.size()));
     memo_[state] = leaf(Prim::Before, type, k_.accs.size());
     k_.accs.push_back({Monoid::State, type});
   }
-  l.condition = build(r.condition).id;
+  if (!r.count) l.condition = build(r.condition).id;
   Body* const around = std::exchange(body_, &l.body);
   Body updates;
-  for (std::size_t s = 0; s < r.states.size(); ++s) {
+  for (std::size_t s = first; s < r.states.size(); ++s) {
     const DType stored = g_[p_.entries[r.states[s]].node].dtype;
     E next = build(r.nexts[s]);
     if (is_half(stored)) next = kernel::cast(kernel::cast(next, stored), next.type());  // as it is between iterations
-    Stmt update{Stmt::Kind::Update, l.accs[s]};
+    Stmt update{Stmt::Kind::Update, l.accs[s - first]};
     update.value = next.id;
     updates.push_back(update);
   }
+  store_yields(r, l.var);
   l.body.insert(l.body.end(), updates.begin(), updates.end());
   body_ = around;
   const std::vector<std::uint32_t> accs = l.accs;
   body_->push_back(loop(std::move(l)));
   for (EntryId result : r.results) {
     const auto s = static_cast<std::size_t>(std::find(r.states.begin(), r.states.end(), p_.entries[result].in[0]) - r.states.begin());
-    memo_[result] = acc_value(accs[s], k_.accs[accs[s]].type);
+    if (s < first) continue;  // nobody asks for a count
+    memo_[result] = acc_value(accs[s - first], k_.accs[accs[s - first]].type);
+  }
+}
+
+/// In an iteration: what it adds to the stacks that are outputs of the current phase.
+void RegionLowering::store_yields(const LoopRun& run, std::uint32_t iteration) {
+  for (const LoopRun::Yield& y : run.yields) {
+    if (p_.entries[y.entry].phase != storing_phase_ || y.row != storing_rows_) continue;
+    auto buffer = out_buffer_.find(y.stack);
+    if (buffer == out_buffer_.end()) buffer = out_buffer_.emplace(y.stack, output_buffer(y.stack, false)).first;
+    const E points = param(role(kSize, kPoints, y.stack), g_[y.stack].numel / run.count);
+    const E at = to_expr(y.row ? p_.row_linear : p_.full_linear, kOutputOwner + y.stack);
+    body_->push_back(store(buffer->second, var(iteration) * points + at, build(y.value)));
+    memo_[y.entry] = konst(0);
   }
 }
 
@@ -56,6 +77,7 @@ void RegionLowering::run_loops_outside(std::int32_t run) {
   const LoopRun& r = p_.loops[static_cast<std::size_t>(run)];
   std::vector<bool> seen(p_.entries.size());
   std::vector<EntryId> stack(r.nexts), found;
+  for (const LoopRun::Yield& y : r.yields) stack.push_back(y.value);
   stack.push_back(r.condition);
   while (!stack.empty()) {
     const EntryId id = stack.back();

@@ -147,6 +147,7 @@ class Fuser {
           for (int k = 0; k < x.n_in; ++k) wanted[x.in[k]] = true;
           [[fallthrough]];
         case OpKind::LoopResult:
+        case OpKind::LoopStack:
         case OpKind::Gather:
         case OpKind::Scan:
         case OpKind::Reduce: transparent_[id] = false; break;
@@ -165,8 +166,13 @@ class Fuser {
   /// must be known before the body, and the code must not be long.
   bool inside_a_kernel(const ir::LoopParts& l) const {
     float cost = 0;
+    std::vector<NodeId> placeless;  // what depends on states of one element only has the same states at every point
     for (NodeId id : l.body) {
       const GraphNode& x = g_[id];
+      const bool anywhere = x.op == Op::loop_state ? x.numel == 1 : std::all_of(x.in, x.in + x.n_in, [&](NodeId in) {
+        return loops_.owner_of(in) == kNoNode || std::binary_search(placeless.begin(), placeless.end(), in);
+      });
+      if (anywhere) placeless.push_back(id);
       cost += t_.cost_of(static_cast<int>(x.op));
       switch (ir::info(x.op).kind) {
         case OpKind::Elementwise:
@@ -178,7 +184,7 @@ class Fuser {
           if (needs_a_loop(x.in[1])) return false;
           break;
         case OpKind::View:
-          if (x.op != Op::broadcast) return false;
+          if (x.op != Op::broadcast && !anywhere) return false;
           break;
         case OpKind::Gather:
           if (loops_.owner_of(x.in[0]) != kNoNode) return false;
@@ -217,7 +223,7 @@ class Fuser {
     for (NodeId c = 0; c < g_.size(); ++c) {
       if (transparent_[c]) continue;
       const GraphNode& x = g_[c];
-      if (x.op == Op::loop_result) {
+      if (of_loop(x)) {
         walk_loop(loops_.of_result(g_, c), c);
         continue;
       }
@@ -273,18 +279,25 @@ class Fuser {
   /// Everything that a loop reads from outside.
   void walk_loop(const ir::LoopParts& l, NodeId consumer) {
     std::vector<NodeId> found;
-    auto read = [&](const GraphNode& x) {
-      for (int k = 0; k < x.n_in; ++k) {
-        const NodeId in = x.in[k];
-        if (loops_.owner_of(in) != kNoNode || ir::info(g_[in].op).kind == OpKind::LoopNext) continue;
-        if (std::find(found.begin(), found.end(), in) != found.end()) continue;
-        found.push_back(in);
-        walk(in, consumer, g_[consumer].dims, Shape(g_[in].dims), reads_in_order(x, k));
-      }
+    auto read = [&](NodeId in, bool in_order) {
+      if (loops_.owner_of(in) != kNoNode || ir::info(g_[in].op).kind == OpKind::LoopNext) return;
+      if (std::find(found.begin(), found.end(), in) != found.end()) return;
+      found.push_back(in);
+      walk(in, consumer, elements_of(g_[consumer]), Shape(g_[in].dims), in_order);
     };
-    for (NodeId id : l.body) read(g_[id]);
-    read(g_[l.node]);
+    auto read_all = [&](const GraphNode& x) {
+      for (int k = 0; k < x.n_in; ++k) read(x.in[k], reads_in_order(x, k));
+    };
+    for (NodeId id : l.body) read_all(g_[id]);
+    read_all(g_[l.node]);
+    for (const auto* made : {&l.nexts, &l.yields})
+      for (NodeId id : *made) read(id, true);
   }
+
+  static bool of_loop(const GraphNode& x) { return x.op == Op::loop_result || x.op == Op::loop_stack; }
+
+  /// The extents of the points that a compute node has in a region: a stack has a loop for its first axis.
+  static ir::Dims elements_of(const GraphNode& x) { return x.op == Op::loop_stack ? x.dims.subspan(1) : x.dims; }
 
   void walk_view(NodeId view, NodeId consumer) {
     transparent_[view] = true;
@@ -295,7 +308,7 @@ class Fuser {
   void add_edge(NodeId producer, NodeId consumer, ir::Dims space, const Shape& shown, bool linear) {
     Edge e{producer, consumer, Relation::Other};
     e.bytes = g_[producer].numel * size_of(g_[producer].dtype);
-    if (linear) {
+    if (linear && g_[producer].op != Op::loop_stack) {  // whose loop ends before anybody reads it
       std::int64_t n = 1;
       for (std::int64_t d : space) n *= d;
       if (shown.numel() == n) {
@@ -320,7 +333,7 @@ class Fuser {
     for (NodeId id = 0; id < g_.size(); ++id) {
       if (transparent_[id]) continue;
       const GraphNode& x = g_[id];
-      if (x.op == Op::loop_result && join_results(id)) continue;
+      if (of_loop(x) && join_results(id)) continue;
       Group group;
       group.root_node = id;
       group.order = static_cast<int>(id);
@@ -338,8 +351,9 @@ class Fuser {
         group.reduces = true;
         row_[id] = true;
       }
-      if (x.op == Op::loop_result) {
+      if (of_loop(x)) {
         const ir::LoopParts& l = loops_.of_result(g_, id);
+        group.points = group.rows = Shape(elements_of(x)).numel();
         group.loops = true;
         group.library = !inside_a_kernel(l);
         for (NodeId inside : l.body) group.cost += t_.cost_of(static_cast<int>(g_[inside].op));
@@ -372,7 +386,8 @@ class Fuser {
     for (Group& group : groups_) {
       const NodeId other = group.root_node;
       if (!group.loops || g_[other].in[0] != g_[id].in[0]) continue;
-      const bool alike = std::equal(g_[other].dims.begin(), g_[other].dims.end(), g_[id].dims.begin(), g_[id].dims.end());
+      const ir::Dims a = elements_of(g_[other]), b = elements_of(g_[id]);
+      const bool alike = std::equal(a.begin(), a.end(), b.begin(), b.end());
       if (!group.library && !alike) continue;
       group.nodes.push_back(id);
       group_of_[id] = static_cast<int>(&group - groups_.data());

@@ -263,8 +263,9 @@ class Run {
     }
     for (const Place& p : l.captures) now.args.push_back(address(p));
     std::vector<ir::Buffer*> made;
-    while (goes_on(l, now.args)) {
+    for (std::int64_t iteration = 0; l.count ? iteration < l.count : goes_on(l, now.args); ++iteration) {
       run_plan(*l.body, now.args, slots_, made);
+      keep_yields(l, iteration, now.args, made);
       States next(n);
       for (std::size_t s = 0; s < n; ++s) {
         const Plan::Result& r = l.body->results[s];
@@ -294,6 +295,21 @@ class Run {
     }
   }
 
+  /// Copies what an iteration yields to its place in the stacks.
+  void keep_yields(const Loop& l, std::int64_t iteration, const std::vector<std::byte*>& args,
+                   const std::vector<ir::Buffer*>& made) const {
+    for (std::size_t y = 0; y < l.yields.size(); ++y) {
+      const Loop::Yield& x = l.yields[y];
+      if (x.stack.kind == Place::Kind::None) continue;
+      const std::size_t i = l.states.size() + y;
+      const Plan::Result& r = l.body->results[i];
+      const std::byte* from = (made[i] ? made[i]->data : args[r.place.index]) + r.offset * size_of(x.dtype);
+      std::int64_t bytes = size_of(x.dtype);
+      for (std::int64_t d : x.dims) bytes *= d;
+      copy_packed(from, x.dims, r.strides, x.dtype, address(x.stack) + iteration * bytes);
+    }
+  }
+
   bool goes_on(const Loop& l, const std::vector<std::byte*>& args) const {
     std::vector<ir::Buffer*> made;
     run_plan(*l.condition, args, slots_, made);
@@ -318,14 +334,23 @@ class Run {
     std::int64_t n = 1;
     for (std::int64_t d : dims) n *= d;
     ir::Buffer* out = allocate(static_cast<std::uint64_t>(n) * size);
+    copy_packed(from, dims, strides, type, out->data);
+    return out;
+  }
+
+  static void copy_packed(const std::byte* from, const std::vector<std::int64_t>& dims,
+                          const std::vector<std::int64_t>& strides, DType type, std::byte* to) {
+    const auto size = static_cast<std::size_t>(size_of(type));
+    std::int64_t n = 1;
+    for (std::int64_t d : dims) n *= d;
     if (strides.empty()) {
-      std::memcpy(out->data, from, static_cast<std::size_t>(n) * size);
-      return out;
+      std::memcpy(to, from, static_cast<std::size_t>(n) * size);
+      return;
     }
     std::vector<std::int64_t> index(dims.size());
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < n; ++i) {
-      std::memcpy(out->data + static_cast<std::size_t>(i) * size, from + at * static_cast<std::int64_t>(size), size);
+      std::memcpy(to + static_cast<std::size_t>(i) * size, from + at * static_cast<std::int64_t>(size), size);
       for (std::size_t a = dims.size(); a-- > 0;) {
         at += strides[a];
         if (++index[a] < dims[a]) break;
@@ -333,7 +358,6 @@ class Run {
         index[a] = 0;
       }
     }
-    return out;
   }
 
   void matmul(const Matmul& m) {

@@ -79,7 +79,7 @@ class PlanMaker {
     for (std::size_t i = 0; i < ids_.size(); ++i) {
       const NodeId id = wanted_[i] ? t_.now[ids_[i]] : ir::kNoNode;
       if (id == ir::kNoNode || !has_value(loops, id)) continue;
-      if (g_[id].op == ir::Op::loop_result) t_.graph.roots.push_back(id);
+      if (g_[id].op == ir::Op::loop_result || g_[id].op == ir::Op::loop_stack) t_.graph.roots.push_back(id);
       if (g_[id].op == ir::Op::leaf || pinned[id] < kPinnedBytes) continue;
       if (g_[id].numel * size_of(g_[id].dtype) * kPinnedRatio <= pinned[id]) t_.graph.roots.push_back(id);
     }
@@ -285,9 +285,14 @@ class PlanMaker {
       l.states.push_back({place_of(a.base, a.offset * size_of(g_[init].dtype)),
                           {g_[init].dims.begin(), g_[init].dims.end()}, std::move(a.strides), g_[init].dtype, {}});
     }
-    for (NodeId result : r.outputs) l.states[g_[result].attr64].result = place_of(result, 0);
+    for (NodeId yield : parts.yields) l.yields.push_back({{}, {g_[yield].dims.begin(), g_[yield].dims.end()}, g_[yield].dtype});
+    for (NodeId result : r.outputs) {
+      Place& place = g_[result].op == ir::Op::loop_stack ? l.yields[g_[result].attr64].stack : l.states[g_[result].attr64].result;
+      place = place_of(result, 0);
+    }
+    l.count = parts.count;
     for (NodeId capture : graphs.captures) l.captures.push_back(place_of(capture, 0));
-    l.condition = make_plan(std::move(graphs.condition), device_);
+    if (!parts.counts()) l.condition = make_plan(std::move(graphs.condition), device_);
     l.body = make_plan(std::move(graphs.body), device_);
     plan_->steps.push_back({Step::Kind::Loop, static_cast<std::uint32_t>(plan_->loops.size())});
     plan_->loops.push_back(std::move(l));

@@ -94,8 +94,15 @@ struct Loop {
   };
   std::vector<State> states;
   std::vector<Place> captures;
-  std::shared_ptr<const Plan> condition;  // result: one bool
-  std::shared_ptr<const Plan> body;       // results: the states' next values
+  std::shared_ptr<const Plan> condition;  // result: one bool; null where `count` says how often the body runs
+  std::shared_ptr<const Plan> body;       // results: the states' next values, then the yields
+  std::int64_t count = 0;
+  struct Yield {
+    Place stack;                     // None: nobody asks
+    std::vector<std::int64_t> dims;  // of one value
+    DType dtype;
+  };
+  std::vector<Yield> yields;
 };
 
 struct Step {

@@ -94,6 +94,7 @@ class Simplifier {
       case OpKind::LoopNext:
       case OpKind::Loop:
       case OpKind::LoopResult:
+      case OpKind::LoopStack:
       case OpKind::Gather:
       case OpKind::Library:
       case OpKind::Contraction: return kNoNode;

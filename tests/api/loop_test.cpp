@@ -251,6 +251,183 @@ TEST(Loop, Branches) {
   });
 }
 
+/// Exponential averages along an axis: the carry, and all of them.
+Scanned averages(const Tensor& x, int axis, const Tensor& init, bool reverse = false) {
+  return scan(
+      [](const Tensors& carry, const Tensors& in) {
+        const Tensor next = carry[0] * 0.5 + in[0];
+        return Scanned{{next}, {next, carry[0]}};
+      },
+      {init}, {x}, axis, reverse);
+}
+
+TEST(ScanBody, StacksWhatItsBodyReturns) {
+  in_every_mode([] {
+    const Tensor x = floats({3, 2}, {1, 2, 3, 4, 5, 6});
+    const Scanned rows = averages(x, 0, zeros({2}));
+    expect_equal<float>(rows.carry[0], {6.75, 8.5});
+    expect_equal<float>(rows.ys[0], {3, 2}, {1, 2, 3.5, 5, 6.75, 8.5});
+    expect_equal<float>(rows.ys[1], {3, 2}, {0, 0, 1, 2, 3.5, 5});
+    const Scanned columns = averages(x, -1, ones({3}));
+    expect_equal<float>(columns.carry[0], {2.75, 5.75, 8.75});
+    expect_equal<float>(columns.ys[0], {3, 2}, {1.5, 2.75, 3.5, 5.75, 5.5, 8.75});
+    const Scanned back = averages(x, 0, zeros({}), true);
+    expect_equal<float>(back.carry[0], {3.75, 5.5});
+    expect_equal<float>(back.ys[0], {3, 2}, {3.75, 5.5, 5.5, 7, 5, 6});
+    expect_equal<float>(averages(floats({1, 2, 4}), 0, zeros({})).ys[0], {1, 2.5, 5.25});
+  });
+}
+
+TEST(ScanBody, SeveralTensorsOfAnyDtype) {
+  in_every_mode([] {
+    const Tensor x = Tensor({1, 2, 3, 4}), flag = Tensor({true, false, true, true});
+    const Scanned out = scan(
+        [](const Tensors& c, const Tensors& in) {
+          const Tensor total = c[0] + where(in[1], in[0], 0);
+          return Scanned{{total, c[1] & Operand(in[1])}, {total > 3, in[0].astype(DType::Float16), c[0] * 0 + 7}};
+        },
+        {zeros({}, DType::Int32), Tensor(true)}, {x, flag});
+    expect_equal<std::int32_t>(out.carry[0], Shape{}, {8});
+    expect_equal<bool>(out.carry[1], Shape{}, {false});
+    expect_equal<bool>(out.ys[0], {false, false, true, true});
+    expect_equal<float>(out.ys[1].astype(DType::Float32), {1, 2, 3, 4});
+    expect_equal<std::int32_t>(out.ys[2], {7, 7, 7, 7});
+  });
+}
+
+TEST(ScanBody, WithoutACarryOrResultsAndOfFewElements) {
+  in_every_mode([] {
+    const Tensor x = counting({3, 2});
+    const Scanned squares = scan([](const Tensors&, const Tensors& in) { return Scanned{{}, {in[0] * in[0]}}; }, {}, {x});
+    EXPECT_TRUE(squares.carry.empty());
+    expect_equal<float>(squares.ys[0], {3, 2}, {0, 1, 4, 9, 16, 25});
+    const Scanned sum = scan([](const Tensors& c, const Tensors& in) { return Scanned{{c[0] + in[0]}, {}}; }, {zeros({2})}, {x});
+    expect_equal<float>(sum.carry[0], {6, 9});
+    const Scanned none = averages(zeros({0, 2}), 0, ones({}));
+    expect_equal<float>(none.carry[0], {1, 1});
+    EXPECT_EQ(none.ys[0].shape().str(), "(0, 2)");
+    EXPECT_EQ(averages(zeros({3, 0}), 0, ones({0})).ys[0].eval().shape().str(), "(3, 0)");
+    expect_equal<float>(averages(floats({1, 2}, {3, 4}), 0, ones({2})).ys[0], {1, 2}, {3.5, 4.5});
+    // What every iteration yields need not depend on it.
+    const Tensor constant = exp(zeros({2}));
+    const Scanned fixed = scan([&](const Tensors& c, const Tensors&) { return Scanned{c, {constant}}; }, {zeros({2})}, {x});
+    expect_equal<float>(fixed.ys[0], {3, 2}, {1, 1, 1, 1, 1, 1});
+    expect_equal<float>(fixed.carry[0], {0, 0});
+  });
+}
+
+TEST(ScanBody, ElementwiseIsOneKernel) {
+  const Tensor x = test::data({50, 300});
+  const Scanned out = averages(x, 0, zeros({300}));
+  EXPECT_EQ(test::kernels({out.carry[0], out.ys[0], out.ys[1]}), 1u);
+  EXPECT_EQ(test::kernels({averages(x, 0, exp(x(0)) * 2.0).carry[0] + 1.0}), 1u);
+  EXPECT_EQ(test::kernels({averages(x, 1, zeros({50})).ys[0]}), 1u);
+}
+
+TEST(ScanBody, WhatComesBeforeAndAfter) {
+  in_every_mode([] {
+    for (const Shape& shape : {Shape{7, 33}, Shape{40, 1}, Shape{1, 5}, Shape{3, 20000}}) {
+      SCOPED_TRACE(shape.str());
+      const Tensor x = counting(shape) % 5.0, twice = x * 2.0;
+      const Scanned out = averages(twice, 0, x(0));
+      const Tensor best = max(out.ys[0], 0), last = out.carry[0] + best, all = out.ys[0] - out.ys[1];
+      eval({last, all});
+      const std::vector<float> v = x.to_vector<float>(), got = last.to_vector<float>(), steps = all.to_vector<float>();
+      const auto n = static_cast<std::size_t>(shape[1]);
+      for (std::size_t j = 0; j < n; ++j) {
+        float c = v[j], most = -1;
+        for (std::size_t i = 0; i < static_cast<std::size_t>(shape[0]); ++i) {
+          const float next = c * 0.5f + 2 * v[i * n + j];
+          ASSERT_EQ(steps[i * n + j], next - c) << i << ' ' << j;
+          c = next;
+          most = std::max(most, c);
+        }
+        ASSERT_EQ(got[j], c + most) << j;
+      }
+    }
+  });
+}
+
+TEST(ScanBody, OverWholeTensors) {
+  in_every_mode([] {
+    // A recurrent layer.
+    const Tensor w = floats({2, 2}, {0, 1, -1, 0}), x = counting({4, 3, 2});
+    const Scanned out = scan(
+        [&](const Tensors& c, const Tensors& in) {
+          const Tensor h = matmul(c[0], w) + in[0];
+          return Scanned{{h}, {sum(h, 1), flip(h, 0), c[0]}};
+        },
+        {zeros({3, 2})}, {x});
+    std::vector<float> h(6), sums, flipped, before;
+    for (std::size_t t = 0; t < 4; ++t) {
+      std::vector<float> next(6);
+      before.insert(before.end(), h.begin(), h.end());
+      for (std::size_t i = 0; i < 3; ++i) {
+        next[2 * i] = -h[2 * i + 1] + static_cast<float>(6 * t + 2 * i);
+        next[2 * i + 1] = h[2 * i] + static_cast<float>(6 * t + 2 * i + 1);
+      }
+      h = next;
+      for (std::size_t i = 0; i < 3; ++i) sums.push_back(h[2 * i] + h[2 * i + 1]);
+      for (std::size_t i = 3; i-- > 0;) flipped.insert(flipped.end(), {h[2 * i], h[2 * i + 1]});
+    }
+    expect_equal<float>(out.carry[0], {3, 2}, h);
+    expect_equal<float>(out.ys[0], {4, 3}, sums);
+    expect_equal<float>(out.ys[1], {4, 3, 2}, flipped);
+    expect_equal<float>(out.ys[2], {4, 3, 2}, before);
+  });
+}
+
+TEST(ScanBody, OverWholeTensorsCompilesOnce) {
+  auto layers = [](std::int64_t steps) {
+    const Tensor x = test::data({steps, 20, 20});
+    return scan([](const Tensors& c, const Tensors& in) {
+             const Tensor next = matmul(c[0], in[0]) / 8.0;
+             return Scanned{{next}, {max(next)}};
+           },
+                {ones({20, 20})}, {x}).ys[0];
+  };
+  const Tensor x = layers(500);
+  const test::Counted first = test::count([&] { x.eval(); });
+  EXPECT_LE(first.plan_misses, 4u);
+  EXPECT_LE(first.compiled, 4u);
+  EXPECT_GE(first.library_calls, 500u);
+  const Tensor again = layers(500);
+  const test::Counted second = test::count([&] { again.eval(); });
+  EXPECT_EQ(second.plan_misses, 0u);
+}
+
+TEST(ScanBody, InsideOtherLoops) {
+  in_every_mode([] {
+    const Tensor x = counting({3, 2});
+    const Scanned outer = scan(
+        [&](const Tensors& c, const Tensors& in) {
+          const Scanned inner = averages(x + in[0], 0, c[0]);
+          return Scanned{{inner.carry[0]}, {inner.ys[0]}};
+        },
+        {zeros({2})}, {floats({0, 10})});
+    expect_equal<float>(outer.ys[0], {2, 3, 2}, {0, 1, 2, 3.5, 5, 6.75, 12.5, 14.375, 18.25, 20.1875, 23.125, 25.09375});
+    const Tensor repeated = while_loop([](const Tensors& s) { return s[1] < 2; },
+                                       [&](const Tensors& s) { return Tensors{averages(x, 0, s[0]).carry[0], s[1] + 1}; },
+                                       {zeros({2}), zeros({}, DType::Int32)})[0];
+    expect_equal<float>(repeated, {5.625, 7.59375});
+  });
+}
+
+TEST(ScanBody, Errors) {
+  const Tensor x = counting({3, 2});
+  auto same = [](const Tensors& c, const Tensors& in) { return Scanned{c, in}; };
+  expect_user_error([&] { scan(same, {}, {}); }, "[scan] needs a tensor to go along");
+  expect_user_error([&] { scan(same, {}, {x}, 2); }, "[scan] axis 2 is out of range for shape (3, 2)");
+  expect_user_error([&] { scan(same, {}, {x, counting({4})}); },
+                    "[scan] extents along axis 0 differ: float32 (3, 2), float32 (4,)");
+  expect_user_error([&] { scan([](const Tensors&, const Tensors&) { return Scanned{}; }, {x}, {x}); },
+                    "[scan] the body returns 0 tensors for 1 states");
+  expect_user_error([&] { scan([](const Tensors& c, const Tensors&) { return Scanned{{c[0] > 0}, {}}; }, {zeros({2})}, {x}); },
+                    "[scan] state 0 begins as float32 (2,) and becomes bool (2,)");
+  expect_user_error([&] { scan([](const Tensors& c, const Tensors&) { return Scanned{c, {Tensor()}}; }, {zeros({2})}, {x}); },
+                    "[scan] an operand is an empty Tensor");
+}
+
 TEST(Loop, Errors) {
   const Tensor x = counting({3});
   auto loop = [&](auto condition, auto body, Tensors state) { return while_loop(condition, body, state); };

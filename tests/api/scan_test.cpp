@@ -3,6 +3,7 @@
 #include "counted.h"
 #include "modes.h"
 
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -11,6 +12,7 @@ namespace {
 
 using testing::counting;
 using testing::expect_equal;
+using testing::expect_near;
 using testing::expect_user_error;
 using testing::floats;
 using testing::in_every_mode;
@@ -151,6 +153,45 @@ TEST(Scan, BesideReductionsAndOtherScans) {
       for (std::size_t i = 0; i < want.size(); ++i) want[i] -= best[i / n * n + n - 1];
       ASSERT_EQ(spread.to_vector<float>(), want);
     }
+  });
+}
+
+std::vector<double> log_sums(const std::vector<double>& x, const Shape& shape, int axis) {
+  return looped<double>(x, shape, axis, -HUGE_VAL, false, [](double a, double b) {
+    const double m = std::max(a, b);
+    return std::isinf(m) ? (a != a || b != b ? a + b : m) : m + std::log(std::exp(a - m) + std::exp(b - m));
+  });
+}
+
+TEST(LogCumSumExp, IsStable) {
+  in_every_mode([] {
+    expect_near(logcumsumexp(floats({0, 0, 0})), {0, 0.6931472, 1.0986123});
+    expect_near(logcumsumexp(floats({1000, 1000, -1000})), {1000, 1000.6931472, 1000.6931472});
+    expect_near(logcumsumexp(floats({-1000, -1000, 1000})), {-1000, -999.3068528, 1000});
+    expect_near(logcumsumexp(floats({-kInf, -kInf, -2000, 3})), {-kInf, -kInf, -2000, 3});
+    expect_near(logcumsumexp(floats({1, kInf, 0, -kInf})), {1, kInf, kInf, kInf});
+    expect_near(logcumsumexp(floats({1, kNan, 0})), {1, kNan, kNan});
+    expect_near(logcumsumexp(floats({0, 0, 0}), 0, true), {-kInf, 0, 0.6931472});
+    expect_near(logcumsumexp(floats({0, 0, 0}), 0, false, true), {1.0986123, 0.6931472, 0});
+    EXPECT_EQ(logcumsumexp(zeros({0, 2}), 0).eval().shape().str(), "(0, 2)");
+    expect_near(logcumsumexp(Tensor(2.5f)), Shape{1}, {2.5});
+  });
+}
+
+TEST(LogCumSumExp, AnyAxisAndDtype) {
+  in_every_mode([] {
+    for (const Shape& shape : {Shape{3, 70}, Shape{40, 3, 5}, Shape{2000}}) {
+      for (int axis = 0; axis < shape.rank(); ++axis) {
+        const Tensor x = (counting(shape) * 0.37) % 9.0 - 4.0;
+        const std::vector<double> want = log_sums(x.astype(DType::Float64).to_vector<double>(), shape, axis);
+        expect_near(logcumsumexp(x, axis), shape, want, 1e-5);
+        expect_near(logcumsumexp(x.astype(DType::Float64), axis - shape.rank()), shape, want, 1e-5);
+      }
+    }
+    const Tensor half = logcumsumexp(ones({3}, DType::Float16), 0);
+    EXPECT_EQ(half.dtype(), DType::Float16);
+    expect_near(half, {1, 1.6931472, 2.0986123}, 1e-3);
+    EXPECT_EQ(logcumsumexp(Tensor({1, 2})).dtype(), DType::Float32);
   });
 }
 
