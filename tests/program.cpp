@@ -1326,6 +1326,7 @@ Program random_program(std::uint64_t seed) {
       Kind::Repeat,       Kind::Broadcast,    Kind::Expand,  Kind::Squeeze, Kind::Update, Kind::Triangle,
       Kind::Reduce,       Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Arg,    Kind::Norm,
       Kind::Norm,         Kind::Matmul,       Kind::Gather,  Kind::Scatter, Kind::Scatter,
+      Kind::Scan,         Kind::Scan,
       Kind::Evaluate};
   for (std::int64_t k = 0; k < count; ++k) add(kinds[d.below(std::size(kinds))]);
   const int n = static_cast<int>(p.instructions.size());

@@ -76,6 +76,12 @@ class Machine {
         if (number(i.out) >= number(i.b)) break;
         set_lanes(number(i.b) - number(i.out));
         return &i - i.target - 1;
+      case VmOp::While: scalar_[i.out] = 0; break;
+      case VmOp::Unless: return scalar_[i.a] & 1 ? &i : &i + i.target;
+      case VmOp::UnlessAny: return any(i) ? &i : &i + i.target;
+      case VmOp::WhileNext:
+        ++scalar_[i.out];
+        return &i - i.target - 1;
       case VmOp::Param: scalar_[i.out] = static_cast<std::uint64_t>(frame_.params[i.imm]); break;
       case VmOp::Slot:
         scalar_[i.out] = i.truth ? (frame_.slots[i.imm] & 0xff) != 0 : frame_.slots[i.imm];
@@ -92,6 +98,7 @@ class Machine {
       case VmOp::Apply: i.apply(strips_, value_[i.out], value_[i.a], value_[i.b], value_[i.c], i.steps); break;
       case VmOp::Each: each(i); break;
       case VmOp::Fill: fill(i); break;
+      case VmOp::CopyValue: copy_value(i); break;
       case VmOp::Load: load(i); break;
       case VmOp::LoadCopy: copy_in(i); break;
       case VmOp::LoadStrided: load_strided(i); break;
@@ -113,6 +120,7 @@ class Machine {
         i.arg_reduce(lanes_, l.count, memory_ + l.offset, lane_positions(l), value_[i.a], positions(value_[i.b]), i.steps);
         break;
       }
+      case VmOp::ScanLanes: scan_lanes(i); break;
       case VmOp::LanesEnd: lanes_end(i); break;
     }
     return &i;
@@ -143,6 +151,21 @@ class Machine {
   }
 
   void fill(const VmInstr& i) { splat(value_[i.out], value_[i.a], i.size, strips_ * kStrip); }
+
+  void copy_value(const VmInstr& i) {
+    if (i.steps & 1)
+      std::memcpy(value_[i.out], value_[i.a], static_cast<std::size_t>(lanes_ * i.size));
+    else
+      splat(value_[i.out], value_[i.a], i.size, strips_ * kStrip);
+  }
+
+  bool any(const VmInstr& i) const {
+    const auto* holds = reinterpret_cast<const std::uint8_t*>(value_[i.a]);
+    const std::int64_t n = i.steps & 1 ? lanes_ : 1;
+    std::uint8_t all = 0;
+    for (std::int64_t l = 0; l < n; ++l) all |= holds[l];
+    return all != 0;
+  }
 
   /// By a function of arrays: strip by strip, since a uniform operand is no longer than that.
   void each(const VmInstr& i) {
@@ -287,6 +310,36 @@ class Machine {
     l.each(1, acc, l.swap ? x : acc, l.swap ? acc : x, acc);
   }
 
+  /// As compiled code does it: prefixes of the kernel's lanes by doubling, then what the lanes before hand on.
+  void scan_lanes(const VmInstr& i) {
+    const VmLanes& l = s_.lanes[i.out];
+    KILN_CHECK_THAT(l.count <= kStrip, l.count, " lanes of a scan");
+    const auto n = static_cast<int>(l.count);
+    const std::int64_t bytes = l.count * l.size;
+    std::byte* const acc = memory_ + l.offset;  // the same on all lanes
+    alignas(64) std::byte x[8 * kStrip], moved[8 * kStrip], after[8 * kStrip];
+    const auto merge_all = [&](std::byte* out, const std::byte* value, const std::byte* into) {
+      l.each(n, out, l.swap ? value : into, l.swap ? into : value, into);
+    };
+    for (std::int64_t first = 0; first < lanes_; first += l.count) {
+      const std::int64_t here = std::min(l.count, lanes_ - first);
+      std::memcpy(x, value_[i.a] + (i.steps & 1 ? first : first & (kStrip - 1)) * l.size, static_cast<std::size_t>(here * l.size));
+      splat(x + here * l.size, &l.identity, l.size, l.count - here);
+      for (std::int64_t d = 1; d < l.count; d *= 2) {
+        splat(moved, &l.identity, l.size, d);
+        std::memcpy(moved + d * l.size, x, static_cast<std::size_t>(bytes - d * l.size));
+        merge_all(x, x, moved);
+      }
+      merge_all(after, x, acc);
+      if (i.b != kVmNone) std::memcpy(value_[i.b] + first * l.size, after, static_cast<std::size_t>(here * l.size));
+      if (i.c != kVmNone) {
+        std::memcpy(value_[i.c] + first * l.size, acc, l.size);
+        std::memcpy(value_[i.c] + (first + 1) * l.size, after, static_cast<std::size_t>((here - 1) * l.size));
+      }
+      splat(acc, after + bytes - l.size, l.size, l.count);
+    }
+  }
+
   /// A tree of fixed shape, as compiled code has it.
   void lanes_end(const VmInstr& i) {
     const VmLanes& l = s_.lanes[i.out];
@@ -319,23 +372,19 @@ class Machine {
 }  // namespace
 
 VmProgram::VmProgram(const kernel::Kernel& kernel, const VmLoops& loops) {
-  if (kernel::reads_running_values(kernel)) throw CompileError(cat("[vm] ", kernel.label, ": no scans and loops here"));
   for (const kernel::BufferDecl& b : kernel.buffers)
     buffers_.push_back({b.role == kernel::BufferDecl::Role::Scratch, b.offset_param});
-  body_ = translate(kernel, kernel.body, loops);
-  if (!kernel.finish.empty()) finish_ = translate(kernel, kernel.finish, loops);
+  const std::vector<kernel::Stmt>* const from[] = {&kernel.body, &kernel.link, &kernel.second, &kernel.finish};
+  for (std::size_t i = 0; i < std::size(from); ++i) {
+    if (from[i]->empty()) continue;
+    sections_[i] = translate(kernel, *from[i], loops);
+    memory_bytes_ = std::max(memory_bytes_, sections_[i].memory_bytes);
+  }
 }
 
-std::int64_t VmProgram::memory_bytes() const { return std::max(body_.memory_bytes, finish_.memory_bytes); }
-
-void VmProgram::body(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch,
-                     std::byte* memory) const {
-  Machine(body_, buffers_, frame, scratch, memory).run(begin, end);
-}
-
-void VmProgram::finish(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch,
-                       std::byte* memory) const {
-  if (has_finish()) Machine(finish_, buffers_, frame, scratch, memory).run(begin, end);
+void VmProgram::run(VmPart part, const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch,
+                    std::byte* memory) const {
+  if (has(part)) Machine(code(part), buffers_, frame, scratch, memory).run(begin, end);
 }
 
 }  // namespace kiln::codegen

@@ -15,6 +15,8 @@
 
 namespace kiln::codegen {
 
+enum class VmPart : std::uint8_t { Body, Link, Second, Finish };
+
 /// Immutable; any number of threads may run it.
 class VmProgram {
  public:
@@ -22,18 +24,17 @@ class VmProgram {
   VmProgram(const kernel::Kernel& kernel, const VmLoops& loops);
 
   /// Working memory of one call, besides the kernel's own scratch memory. Aligned to 64 bytes by the caller.
-  std::int64_t memory_bytes() const;
-  bool has_finish() const { return !finish_.code.empty(); }
-  /// As KernelFn, with the working memory.
-  void body(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch, std::byte* memory) const;
-  void finish(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch, std::byte* memory) const;
-
-  const VmSection& body_code() const { return body_; }
-  const VmSection& finish_code() const { return finish_; }
+  std::int64_t memory_bytes() const { return memory_bytes_; }
+  bool has(VmPart part) const { return !code(part).code.empty(); }
+  /// As KernelFn, with the working memory; nothing when there is no such section.
+  void run(VmPart part, const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch,
+           std::byte* memory) const;
+  const VmSection& code(VmPart part) const { return sections_[static_cast<std::size_t>(part)]; }
 
  private:
   std::vector<VmBuffer> buffers_;
-  VmSection body_, finish_;
+  VmSection sections_[4];
+  std::int64_t memory_bytes_ = 0;
 };
 
 }  // namespace kiln::codegen

@@ -49,6 +49,7 @@ struct VmLanes {
   ReduceFn merge = nullptr;          // null: by `each` on single elements
   VmInstr::EachFn each = nullptr;
   bool swap = false;                 // each(x, acc) instead of each(acc, x)
+  std::uint64_t identity = 0;
   ArgReduceFn arg_merge = nullptr;
 };
 

@@ -17,7 +17,7 @@ std::string print(const VmSection& s) {
   std::string out = cat("block ", s.block, " lanes, ", s.memory_bytes, " bytes\n");
   std::size_t depth = 0;
   for (const VmInstr& i : s.code) {
-    if (i.op == VmOp::Next || i.op == VmOp::VectorNext) --depth;
+    if (i.op == VmOp::Next || i.op == VmOp::VectorNext || i.op == VmOp::WhileNext) --depth;
     out += std::string(2 * depth, ' ') + kNames[static_cast<int>(i.op)];
     const auto operand = [&](const char* name, std::uint32_t v) {
       if (v != kVmNone) out += cat(' ', name, v);
@@ -36,7 +36,7 @@ std::string print(const VmSection& s) {
       default: break;
     }
     out += '\n';
-    if (i.op == VmOp::Loop || i.op == VmOp::VectorLoop) ++depth;
+    if (i.op == VmOp::Loop || i.op == VmOp::VectorLoop || i.op == VmOp::While) ++depth;
   }
   return out;
 }

@@ -18,14 +18,16 @@ void each_value(const VmInstr& i, Use use, Def def) {
   switch (i.op) {
     case VmOp::End: case VmOp::Loop: case VmOp::Next: case VmOp::VectorLoop: case VmOp::VectorNext: case VmOp::Param:
     case VmOp::Slot: case VmOp::Scalar: case VmOp::Copy: case VmOp::LoadScalar: case VmOp::StoreScalar:
-    case VmOp::ArgScalar: case VmOp::LanesBegin: case VmOp::LanesEnd: case VmOp::Aim:
+    case VmOp::ArgScalar: case VmOp::LanesBegin: case VmOp::LanesEnd: case VmOp::Aim: case VmOp::While: case VmOp::Unless:
+    case VmOp::WhileNext:
       return;
+    case VmOp::UnlessAny: return use(i.a);
     case VmOp::Splat: case VmOp::Iota: case VmOp::Load: case VmOp::LoadCopy: case VmOp::LoadStrided:
       return def(i.out);
     case VmOp::Apply: case VmOp::Each:
       use(i.a), use(i.b), use(i.c);
       return def(i.out);
-    case VmOp::Fill: case VmOp::Gather:
+    case VmOp::Fill: case VmOp::Gather: case VmOp::CopyValue:
       use(i.a);
       return def(i.out);
     case VmOp::LoadIf: case VmOp::LoadStridedIf:
@@ -39,6 +41,11 @@ void each_value(const VmInstr& i, Use use, Def def) {
     case VmOp::Reduce:
       use(i.a);
       if (i.b != kVmNone) use(i.b);
+      return;
+    case VmOp::ScanLanes:
+      use(i.a);
+      if (i.b != kVmNone) def(i.b);
+      if (i.c != kVmNone) def(i.c);
       return;
     case VmOp::ArgReduce: return use(i.a), use(i.b);
     case VmOp::ArgBlock: return use(i.a), use(i.b), use(i.c), use(i.out);
@@ -72,8 +79,9 @@ class Lives {
   void find_loops(const std::vector<VmInstr>& code) {
     int open = -1;
     for (std::size_t at = 0; at < code.size(); ++at) {
-      const bool begins = code[at].op == VmOp::Loop || code[at].op == VmOp::VectorLoop;
-      const bool ends = code[at].op == VmOp::Next || code[at].op == VmOp::VectorNext;
+      const VmOp op = code[at].op;
+      const bool begins = op == VmOp::Loop || op == VmOp::VectorLoop || op == VmOp::While;
+      const bool ends = op == VmOp::Next || op == VmOp::VectorNext || op == VmOp::WhileNext;
       if (begins) {
         loops_.push_back({static_cast<int>(at), static_cast<int>(at), open});
         open = static_cast<int>(loops_.size() - 1);

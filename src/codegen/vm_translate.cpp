@@ -60,6 +60,8 @@ class Translator {
     std::uint32_t index = kVmNone;  // scalar of its variable (a Vector loop: of lane 0)
     std::vector<VmInstr> code;
     std::vector<ExprId> memoized;
+    std::uint32_t active = kVmNone;             // in a While loop on lanes: value that holds on those that go on; none: all
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> nexts;  // of a While loop: accumulators and their next values
   };
   struct AccState {
     enum class Kind : std::uint8_t {
@@ -69,6 +71,8 @@ class Translator {
     } kind = Kind::Scalar;
     std::uint32_t at = kVmNone, position = kVmNone;  // scalars, values, or index into lanes
     std::uint32_t result = kVmNone;                  // scalar, or value of a Block
+    bool reads_running = false, reads_before = false;  // somebody reads these, scalars or values:
+    std::uint32_t running = kVmNone, before = kVmNone;
   };
 
   int depth() const { return at_.depth(); }
@@ -173,6 +177,8 @@ class Translator {
     if (n.prim == Prim::Const) return constant(n.imm);
     if (n.prim == Prim::Var) return scopes_[static_cast<std::size_t>(at_.depth_of(e))].index;
     if (n.prim == Prim::Acc) return accs_[n.imm].result;
+    if (n.prim == Prim::Running) return accs_[n.imm].running;
+    if (n.prim == Prim::Before) return accs_[n.imm].before;
     std::uint32_t in[3] = {kVmNone, kVmNone, kVmNone};
     int k = 0;
     each_operand(n, [&](ExprId o) { in[k++] = scalar(o); });
@@ -208,6 +214,8 @@ class Translator {
       return keep(e, vector_, out);
     }
     if (n.prim == Prim::Acc) return accs_[n.imm].result;
+    if (n.prim == Prim::Running) return accs_[n.imm].running;
+    if (n.prim == Prim::Before) return accs_[n.imm].before;
     if (n.prim == Prim::Var) {
       const std::uint32_t first = scalar(e), out = new_value(n.type);
       emit(d, {.op = VmOp::Iota, .out = out, .a = first});
@@ -308,6 +316,12 @@ class Translator {
       const AccDecl& a = k_.accs[id];
       AccState& s = accs_[id];
       s = {};
+      if (a.monoid == Monoid::State) {  // its loop gives it its first value
+        s.kind = at_.lanes_of(id) == Lanes::Around ? AccState::Kind::Block : AccState::Kind::Scalar;
+        s.at = s.before = s.kind == AccState::Kind::Block ? new_value(a.type) : new_scalar();
+        continue;
+      }
+      note_reads(id);
       const std::uint32_t start = constant(kernel::identity(a)), far = constant(kNoPosition);
       if (at_.lanes_of(id) == Lanes::Inside) {
         s.kind = AccState::Kind::Lanes;
@@ -332,11 +346,20 @@ class Translator {
     }
   }
 
+  void note_reads(std::uint32_t acc) {
+    for (ExprId e = 0; e < k_.pool.size(); ++e) {
+      if (k_.pool[e].imm != acc) continue;
+      accs_[acc].reads_running |= k_.pool[e].prim == Prim::Running;
+      accs_[acc].reads_before |= k_.pool[e].prim == Prim::Before;
+    }
+  }
+
   std::uint32_t new_lanes(const AccDecl& a, int count) {
     VmLanes lanes;
     lanes.count = count;
     lanes.size = size8(a.type);
     lanes.positional = kernel::positional(a.monoid);
+    lanes.identity = kernel::identity(a);
     if (lanes.positional) {
       lanes.arg_merge = arg_fn(a);
     } else {
@@ -351,6 +374,8 @@ class Translator {
   void update(const Stmt& st) {
     const AccDecl& a = k_.accs[st.target];
     const AccState s = accs_[st.target];
+    if (a.monoid == Monoid::State) return update_state(st);
+    if (s.reads_running || s.reads_before) return scan(st);
     const ExprNode v = pool_[st.value];
     const bool product = a.monoid == Monoid::Sum && is_float(a.type) && !is_half(a.type) && v.prim == Prim::Mul && k_.fma;
     const auto get = [&](ExprId e) { return s.kind == AccState::Kind::Scalar ? scalar(e) : vector(e); };
@@ -371,6 +396,62 @@ class Translator {
     const std::uint32_t pair[3] = {s.at, x, kVmNone}, swapped[3] = {x, s.at, kVmNone}, triple[3] = {x, y, s.at};
     const auto& in = product ? triple : value_first(a.monoid) ? swapped : pair;
     emit(depth(), s.kind == AccState::Kind::Scalar ? scalar_instr(merge, s.at, in) : apply_instr(merge, s.at, in));
+  }
+
+  /// out = a, scalars or values.
+  void copy(bool value, DType type, std::uint32_t out, std::uint32_t from) {
+    emit(depth(), {.op = value ? VmOp::CopyValue : VmOp::Copy, .steps = value ? step(from, 0) : std::uint8_t{0},
+                   .size = size8(type), .out = out, .a = from});
+  }
+
+  /// An accumulator that is read inside its loop.
+  void scan(const Stmt& st) {
+    const AccDecl& a = k_.accs[st.target];
+    const AccState s = accs_[st.target];
+    const bool scalars = s.kind == AccState::Kind::Scalar;
+    const std::uint32_t x = scalars ? scalar(st.value) : vector(st.value);
+    const auto fresh = [&] { return scalars ? new_scalar() : new_value(a.type); };
+    const bool lanes = s.kind == AccState::Kind::Lanes;
+    const std::uint32_t running = s.reads_running || !lanes ? fresh() : kVmNone, before = s.reads_before ? fresh() : kVmNone;
+    if (lanes) {
+      emit(depth(), {.op = VmOp::ScanLanes, .steps = step(x, 0), .size = size8(a.type), .out = s.at, .a = x, .b = running, .c = before});
+    } else {
+      if (s.reads_before) copy(!scalars, a.type, before, s.at);
+      ExprNode merge{merge_prim(a.monoid), a.type};
+      merge.a = merge.b = st.value;  // for its type
+      const std::uint32_t pair[3] = {s.at, x, kVmNone}, swapped[3] = {x, s.at, kVmNone};
+      const auto& in = value_first(a.monoid) ? swapped : pair;
+      emit(depth(), scalars ? scalar_instr(merge, running, in) : apply_instr(merge, running, in));
+      copy(!scalars, a.type, s.at, running);
+    }
+    accs_[st.target].running = running;
+    accs_[st.target].before = before;
+    at_.show_running(st.target);
+  }
+
+  /// The next value of a loop's state, in a place of its own until all are there. A lane that does not go on keeps its state.
+  void update_state(const Stmt& st) {
+    const AccDecl& a = k_.accs[st.target];
+    const AccState& s = accs_[st.target];
+    std::uint32_t next;
+    if (s.kind == AccState::Kind::Scalar) {
+      copy(false, a.type, next = new_scalar(), scalar(st.value));
+    } else if (const std::uint32_t active = active_lanes(); active != kVmNone) {
+      ExprNode select{Prim::Select, a.type};
+      select.b = st.value;  // for its type
+      const std::uint32_t in[3] = {active, vector(st.value), s.at};
+      emit(depth(), apply_instr(select, next = new_value(a.type), in));
+    } else {
+      copy(true, a.type, next = new_value(a.type), vector(st.value));
+    }
+    scopes_.back().nexts.push_back({st.target, next});
+  }
+
+  /// The lanes that go on in the innermost loop that asks each; none: all.
+  std::uint32_t active_lanes() const {
+    for (std::size_t i = scopes_.size(); i-- > 0;)
+      if (scopes_[i].active != kVmNone) return scopes_[i].active;
+    return kVmNone;
   }
 
   void update_position(const AccDecl& a, const AccState& s, std::uint32_t x, std::uint32_t p) {
@@ -415,8 +496,48 @@ class Translator {
     }
   }
 
+  void while_loop(const LoopDecl& l) {
+    for (std::size_t i = 0; i < l.accs.size(); ++i) {
+      const AccState& s = accs_[l.accs[i]];
+      const bool value = s.kind == AccState::Kind::Block;
+      copy(value, k_.accs[l.accs[i]].type, s.at, value ? vector(l.inits[i]) : scalar(l.inits[i]));
+    }
+    const bool counts = l.extent != kNoExpr;
+    const std::uint32_t end = counts ? scalar(l.extent) : kVmNone, first = counts ? constant(0) : kVmNone;
+    const std::uint32_t around = active_lanes();
+    scopes_.emplace_back();
+    scopes_.back().loop = &l;
+    scopes_.back().index = new_scalar();
+    at_.open(l);
+    for (std::uint32_t a : l.accs) at_.show_running(a);
+    std::size_t test = 0;
+    if (!counts) {
+      const bool lanes = at_.lanes_depth() > 0;
+      const std::uint32_t condition = lanes ? vector(l.condition) : scalar(l.condition);
+      std::uint32_t goes_on = condition;
+      if (around != kVmNone) {
+        ExprNode both{Prim::And, DType::Bool};
+        both.a = l.condition;
+        const std::uint32_t in[3] = {condition, around, kVmNone};
+        emit(depth(), apply_instr(both, goes_on = new_value(DType::Bool), in));
+      }
+      if (lanes) scopes_.back().active = goes_on;
+      test = scopes_.back().code.size();
+      emit(depth(), {.op = lanes ? VmOp::UnlessAny : VmOp::Unless, .steps = lanes ? step(goes_on, 0) : std::uint8_t{0}, .a = goes_on});
+    }
+    block(l.body);
+    for (const auto& [acc, next] : std::exchange(scopes_.back().nexts, {}))
+      copy(accs_[acc].kind == AccState::Kind::Block, k_.accs[acc].type, accs_[acc].at, next);
+    if (!counts) scopes_.back().code[test].target = static_cast<std::uint32_t>(scopes_.back().code.size() - test);
+    close(l, first, end);
+  }
+
   void loop(const LoopDecl& l) {
     begin_accs(l);
+    if (l.kind == LoopKind::While) {
+      while_loop(l);
+      return end_accs(l);
+    }
     const bool vector = l.kind == LoopKind::Vector;
     const bool grid = l.kind == LoopKind::Grid;
     const std::uint32_t first = grid ? kGridBegin : constant(0), end = grid ? kGridEnd : scalar(l.extent);
@@ -449,6 +570,12 @@ class Translator {
     at_.close(l);
     std::vector<VmInstr>& code = scopes_.back().code;
     const auto length = static_cast<std::uint32_t>(inside.code.size());
+    if (end == kVmNone) {
+      code.push_back({.op = VmOp::While, .out = inside.index});
+      code.insert(code.end(), inside.code.begin(), inside.code.end());
+      code.push_back({.op = VmOp::WhileNext, .out = inside.index, .target = length});
+      return;
+    }
     code.push_back({.op = vector ? VmOp::VectorLoop : VmOp::Loop, .out = inside.index, .a = first, .b = end, .target = length + 1});
     code.insert(code.end(), inside.code.begin(), inside.code.end());
     code.push_back({.op = vector ? VmOp::VectorNext : VmOp::Next, .out = inside.index, .b = end, .target = length});

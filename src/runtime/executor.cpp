@@ -139,7 +139,7 @@ class Run {
   static void call(const Launch& l, const kernel::Frame& frame) {
     const cpu::Executable& e = l.kernel->executable;
     if (!e.compiled()) count(Counter::VmLaunches);
-    if (e.link()) {
+    if (e.chained()) {
       chained(l, frame);
     } else if (l.work <= kInlineWork || l.grid <= l.grain) {
       e.body(frame, 0, l.grid, l.scratch_bytes, l.grain);
@@ -223,14 +223,13 @@ class Run {
     const cpu::Executable& e = l.kernel->executable;
     std::atomic<std::int64_t> next{0}, linked{0};
     auto work = [&](std::int64_t, std::int64_t, int) {
-      std::byte* const scratch = l.scratch_bytes ? cpu::scratch(static_cast<std::size_t>(l.scratch_bytes)) : nullptr;
       for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < l.grid;) {
         e.body(frame, i, i + 1, l.scratch_bytes, 1);
         for (int tries = 0; linked.load(std::memory_order_acquire) != i; ++tries)
           if (tries > kSpins) std::this_thread::yield();
-        e.link()(&frame, i, i + 1, scratch);
+        e.link(frame, i, l.scratch_bytes);
         linked.store(i + 1, std::memory_order_release);
-        e.second()(&frame, i, i + 1, scratch);
+        e.second(frame, i, l.scratch_bytes);
       }
     };
     if (l.work <= kInlineWork || l.grid == 1)

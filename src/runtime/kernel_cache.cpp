@@ -212,13 +212,12 @@ Made make(const Wanted& wanted) {
     out->verdict = Verdict::Disk;
     return {out};
   }
-  const bool on_vm = !kernel::reads_running_values(*r.kernel);
-  if (tier == Tier::Jit || !on_vm) {
+  if (tier == Tier::Jit) {
     try {
       c.compile();
       return {out};
     } catch (const CompileError& e) {
-      if (gpu || !on_vm) throw;
+      if (gpu) throw;
       warn(cat(e.what(), "; running it by the vm"));
     }
   }

@@ -30,16 +30,21 @@ inline void run_on_vm(const kernel::Kernel& k, const VmLoops& loops, std::span<v
   std::vector<std::byte> memory(static_cast<std::size_t>(program.memory_bytes()) + 64, std::byte{0xa5});
   auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) & ~std::uintptr_t{63});
   const kernel::Frame frame{buffers.data(), params.data(), slots.data()};
-  for (std::int64_t begin = 0; begin < grid; begin += chunk)
-    program.body(frame, begin, std::min(grid, begin + chunk), scratch.data(), aligned);
-  program.finish(frame, 0, finish_grid, scratch.data(), aligned);
+  const auto part = [&](VmPart p, std::int64_t begin, std::int64_t end) {
+    program.run(p, frame, begin, end, scratch.data(), aligned);
+  };
+  for (std::int64_t begin = 0; begin < grid; begin += chunk) part(VmPart::Body, begin, std::min(grid, begin + chunk));
+  for (std::int64_t i = 0; i < grid; ++i) {
+    part(VmPart::Link, i, i + 1);
+    part(VmPart::Second, i, i + 1);
+  }
+  part(VmPart::Finish, 0, finish_grid);
 }
 
 /// Pre: the kernel has been interpreted over this memory. Runs it again from the same inputs, by the vm, and expects
 /// every output to be the same to the byte.
 inline void expect_vm_agrees(const kernel::Kernel& k, const kernel::KernelMemory& m, std::int64_t grid,
                              std::int64_t finish_grid = 0) {
-  if (kernel::reads_running_values(k)) return;  // it refuses these
   for (const VmLoops* loops : vm_loops_here()) {
     for (const std::int64_t chunk : {grid, std::max<std::int64_t>(1, grid / 3)}) {
       // Every buffer in memory of its own, to the byte, so that a sanitizer sees what reaches beyond it.

@@ -7,6 +7,9 @@
 #include <algorithm>
 
 namespace kiln::cpu {
+
+using codegen::VmPart;
+
 namespace {
 
 /// Grains between two looks for machine code: together a fraction of a millisecond.
@@ -35,8 +38,10 @@ void Executable::publish(const MachineCode& code) noexcept {
 
 std::string Executable::program_text() const {
   if (!program_) return {};
-  std::string text = print(program_->body_code());
-  if (program_->has_finish()) text += "finish\n" + print(program_->finish_code());
+  std::string text;
+  constexpr const char* kNames[] = {"", "link\n", "second\n", "finish\n"};
+  for (const VmPart part : {VmPart::Body, VmPart::Link, VmPart::Second, VmPart::Finish})
+    if (program_->has(part)) text += kNames[static_cast<int>(part)] + print(program_->code(part));
   return text;
 }
 
@@ -49,16 +54,36 @@ void Executable::body(const kernel::Frame& frame, std::int64_t begin, std::int64
       return;
     }
     std::byte* memory = scratch(static_cast<std::size_t>(own + program_->memory_bytes()));
-    program_->body(frame, begin, std::min(begin + slice, end), memory, memory + own);
+    program_->run(VmPart::Body, frame, begin, std::min(begin + slice, end), memory, memory + own);
   }
 }
 
-void Executable::finish(const kernel::Frame& frame, std::int64_t grid) const {
+void Executable::one(const std::atomic<kernel::KernelFn>& section, VmPart part, const kernel::Frame& frame,
+                     std::int64_t begin, std::int64_t end, std::int64_t scratch_bytes) const {
+  const std::int64_t own = align64(scratch_bytes);
   if (compiled()) {
-    if (const kernel::KernelFn fn = finish_.load(std::memory_order_relaxed)) fn(&frame, 0, grid, nullptr);
-  } else if (program_->has_finish()) {
-    program_->finish(frame, 0, grid, nullptr, scratch(static_cast<std::size_t>(program_->memory_bytes())));
+    const kernel::KernelFn fn = section.load(std::memory_order_relaxed);
+    if (fn) fn(&frame, begin, end, scratch_bytes ? scratch(static_cast<std::size_t>(scratch_bytes)) : nullptr);
+  } else if (program_->has(part)) {
+    std::byte* memory = scratch(static_cast<std::size_t>(own + program_->memory_bytes()));
+    program_->run(part, frame, begin, end, memory, memory + own);
   }
+}
+
+bool Executable::chained() const noexcept {
+  return compiled() ? link_.load(std::memory_order_relaxed) != nullptr : program_->has(VmPart::Link);
+}
+
+void Executable::link(const kernel::Frame& frame, std::int64_t item, std::int64_t scratch_bytes) const {
+  one(link_, VmPart::Link, frame, item, item + 1, scratch_bytes);
+}
+
+void Executable::second(const kernel::Frame& frame, std::int64_t item, std::int64_t scratch_bytes) const {
+  one(second_, VmPart::Second, frame, item, item + 1, scratch_bytes);
+}
+
+void Executable::finish(const kernel::Frame& frame, std::int64_t grid) const {
+  one(finish_, VmPart::Finish, frame, 0, grid, 0);
 }
 
 }  // namespace kiln::cpu

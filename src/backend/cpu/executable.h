@@ -14,6 +14,7 @@
 
 namespace kiln::codegen {
 class VmProgram;
+enum class VmPart : std::uint8_t;
 }
 
 namespace kiln::cpu {
@@ -42,13 +43,17 @@ class Executable {
   /// of them, or some more, before it looks for machine code again. Pre: translated or published.
   void body(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::int64_t scratch_bytes,
             std::int64_t grain) const;
-  /// Of a kernel with a link section, which is never the vm's; null for others.
-  kernel::KernelFn link() const noexcept { return link_.load(std::memory_order_relaxed); }
-  kernel::KernelFn second() const noexcept { return second_.load(std::memory_order_relaxed); }
+  /// Whether there is a link section, and so a second one; an item of theirs.
+  bool chained() const noexcept;
+  void link(const kernel::Frame& frame, std::int64_t item, std::int64_t scratch_bytes) const;
+  void second(const kernel::Frame& frame, std::int64_t item, std::int64_t scratch_bytes) const;
   /// All iterations of the finish section, if there is one.
   void finish(const kernel::Frame& frame, std::int64_t grid) const;
 
  private:
+  void one(const std::atomic<kernel::KernelFn>& section, codegen::VmPart part, const kernel::Frame& frame, std::int64_t begin,
+           std::int64_t end, std::int64_t scratch_bytes) const;
+
   std::atomic<kernel::KernelFn> body_{nullptr}, link_{nullptr}, second_{nullptr}, finish_{nullptr};
   std::shared_ptr<const codegen::VmProgram> program_;
 };
