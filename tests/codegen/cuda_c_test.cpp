@@ -87,6 +87,13 @@ TEST(CudaC, FullReduction) {
   compiles(sources(b));
 }
 
+TEST(CudaC, AColumnIsDividedByItsSum) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {512, 4096});
+  b.root(b.op(Op::divide, {x, b.reduce(Op::reduce_sum, x, 1)}));
+  compiles(sources(b));
+}
+
 TEST(CudaC, ColumnReduction) {
   GraphBuilder b;
   const NodeId x = b.leaf(f32, {4096, 512});
