@@ -104,16 +104,9 @@ DiskCache* disk() {
 
 std::atomic<CompileHook> compile_hook{nullptr};
 
-/// Everything besides the kernel's structure that decides its machine code.
-std::string disk_key(const KernelRequest& r) {
-  const Hash128& key = r.key;
-  if (on_gpu(r)) {
-    const std::string target = cuda::compile_target(arch_of(r.device));
-    return cat("cuda kernel ", key.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", cuda::compiler_version(), "\ntarget ",
-               target, target.starts_with("compute_") ? cat("\ndriver ", cuda::driver().version) : std::string());
-  }
-  return cat("cpu kernel ", key.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", cpu::compiler_version(), "\ncpu ",
-             target().key());
+std::string entry_key(const KernelRequest& r) {
+  if (!on_gpu(r)) return runtime::disk_key(r.key, target());
+  return runtime::disk_key(r.key, cuda::compiler_version(), cuda::compile_target(arch_of(r.device)), cuda::driver().version);
 }
 
 /// Makes a kernel's machine code. Holds everything that decides it, as options were when the kernel was asked for.
@@ -207,7 +200,7 @@ Made make(const Wanted& wanted) {
   if (wanted.edited) warn(cat(out->name, " is made from ", wanted.edited->name));
   Compilation c{out, r.device, r.kernel, symbol_of(r.key), wanted.edited, gpu ? cpu::CpuTarget{} : target(),
                 wanted.edited ? nullptr : disk(), {}, std::chrono::steady_clock::now()};
-  if (c.disk) c.disk_key = disk_key(r);
+  if (c.disk) c.disk_key = entry_key(r);
   if (c.from_disk()) {
     out->verdict = Verdict::Disk;
     return {out};
@@ -303,6 +296,16 @@ void obtain(std::span<KernelRequest> requests) {
   std::vector<std::function<void()>> jobs;
   for (KernelRequest& r : requests) jobs.emplace_back([&r] { serve(r); });
   cpu::run_jobs(jobs);
+}
+
+std::string disk_key(const Hash128& kernel, const cpu::CpuTarget& target) {
+  return cat("cpu kernel ", kernel.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", cpu::compiler_version(), "\ncpu ",
+             target.key());
+}
+
+std::string disk_key(const Hash128& kernel, const std::string& compiler, const std::string& target, int driver) {
+  return cat("cuda kernel ", kernel.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", compiler, "\ntarget ", target,
+             target.starts_with("compute_") ? cat("\ndriver ", driver) : std::string());
 }
 
 void set_compile_hook(CompileHook hook) { compile_hook.store(hook); }

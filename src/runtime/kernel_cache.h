@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cpu/executable.h"
+#include "backend/cpu/target.h"
 #include "backend/cuda/module.h"
 #include "kernel/kernel.h"
 
@@ -36,6 +37,10 @@ struct KernelRequest {
 /// Fills `result` of every request: with machine code from memory, disk or the compiler, or with bytecode, as
 /// config().tier says. A kernel that does not compile is run by the vm; a warning says so, and it is not remembered.
 void obtain(std::span<KernelRequest> requests);
+/// What a kernel's machine code is found by on disk: everything that decides it. That of a GPU is made for `target`, an
+/// architecture (sm_90), or is PTX (compute_90), which the driver turns into code and the driver's version then counts.
+std::string disk_key(const Hash128& kernel, const cpu::CpuTarget& target);
+std::string disk_key(const Hash128& kernel, const std::string& compiler, const std::string& target, int driver);
 /// Called with every kernel before it is compiled, for tests: it may throw CompileError or take its time. Null: none.
 using CompileHook = void (*)(const kernel::Kernel&);
 void set_compile_hook(CompileHook hook);
