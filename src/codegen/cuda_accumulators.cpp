@@ -18,7 +18,7 @@ void CudaEmitter::begin_accs(const LoopDecl& l) {
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
     s.name = fresh("a");
-    s.lanes = lanes > 1;
+    s.lanes = lanes > 1 && !(is_scan(id) && inside);  // a scan over the team hands on one value
     std::string start = cuda_constant(a.type, kernel::identity(a));
     if (kernel::positional(a.monoid)) start = cat('{', start, ", 0x7fffffffffffffffll}");
     if (!s.lanes) {
@@ -34,21 +34,23 @@ void CudaEmitter::begin_accs(const LoopDecl& l) {
 void CudaEmitter::update(const Stmt& st) {
   const AccDecl& a = k_.accs[st.target];
   const AccState& s = accs_[st.target];
-  const std::string acc = s.lanes ? s.name + "[v]" : s.name;
+  if (a.monoid == Monoid::State) return update_state(st);
+  if (is_scan(st.target)) return scan_alone(st);
+  const std::string acc = s.lanes ? s.name + "[v]" : s.name, to = on_.empty() ? acc : cat("if (", on_, ") ", acc);
   const ExprNode product = pool_[st.value];
   if (a.monoid == Monoid::Sum && is_float(a.type) && product.prim == Prim::Mul && k_.fma) {
     const std::string x = lane(product.a), y = lane(product.b);
-    line(cat(acc, a.type == DType::Float32 ? " = __fmaf_rn(" : " = __fma_rn(", x, ", ", y, ", ", acc, ");"));
+    line(cat(to, a.type == DType::Float32 ? " = __fmaf_rn(" : " = __fma_rn(", x, ", ", y, ", ", acc, ");"));
     return;
   }
   const std::string x = lane(st.value);
   if (kernel::positional(a.monoid)) {
     const std::string at = lane_index_text(st.index);
-    line(cat(acc, " = ", cuda_monoid(a.monoid), "::of(", acc_type(a), '{', x, ", int64(", at, ")}, ", acc, ");"));
+    line(cat(to, " = ", cuda_monoid(a.monoid), "::of(", acc_type(a), '{', x, ", int64(", at, ")}, ", acc, ");"));
   } else if (a.monoid == Monoid::Sum && is_float(a.type)) {
-    line(cat(acc, " += ", x, ';'));
+    line(cat(to, " += ", x, ';'));
   } else {
-    line(cat(acc, " = ", cuda_monoid(a.monoid), "::of(", x, ", ", acc, ");"));
+    line(cat(to, " = ", cuda_monoid(a.monoid), "::of(", x, ", ", acc, ");"));
   }
 }
 
@@ -59,7 +61,7 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
     std::string v = s.name;
-    if (at_.lanes_of(id) == Lanes::Inside) {
+    if (at_.lanes_of(id) == Lanes::Inside && !is_scan(id)) {
       if (s.lanes) v = combine_lanes(a, s.name, 0, inside->lanes);
       const std::string op = cuda_monoid(a.monoid);
       if (team_ > 32 || team_ == k_.threads.block)

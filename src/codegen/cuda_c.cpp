@@ -13,6 +13,7 @@ CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol)
   KILN_CHECK_THAT(k_.threads.block > 0 && k_.threads.team > 0, "a kernel without threads");
   index_.assign(pool_.size(), -1);
   accs_.resize(k_.accs.size());
+  note_running();
   count_uses();
 }
 
@@ -57,7 +58,8 @@ std::string CudaEmitter::assemble(const std::string& all) const {
   if (uses({"wrap_", "int_div(", "int_rem(", "index_div("})) out += templates::integer;
   if (uses({"philox_"})) out += templates::philox;
   if (uses({"max_of(", "min_of(", "div", "scale(", "exponent(", "mantissa(", "exp2_fast("})) out += templates::math;
-  if (uses({"::of(", "reduce_", "Best<"})) out += templates::reduce;
+  if (uses({"::of(", "reduce_", "Best<", "scan_"})) out += templates::reduce;
+  if (uses({"scan_"})) out += templates::scan;
   if (!k_.finish.empty()) out += templates::finish;
   return out + "\n" + indented(fn);
 }
@@ -79,7 +81,7 @@ std::string CudaEmitter::indented(const std::string& text) {
 }
 
 std::string emit_cuda(const Kernel& kernel, const std::string& symbol) {
-  if (kernel::reads_running_values(kernel)) throw CompileError(cat("[cuda] ", kernel.label, ": no scans and loops here"));
+  KILN_CHECK_THAT(kernel.link.empty(), "a GPU does not hand on from item to item");
   return CudaEmitter(kernel, symbol).run();
 }
 

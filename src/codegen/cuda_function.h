@@ -9,7 +9,7 @@
 // stands before everything that may use it.
 //
 // The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_values.cpp, cuda_memory.cpp,
-// cuda_accumulators.cpp.
+// cuda_accumulators.cpp, cuda_running.cpp.
 #pragma once
 
 #include "codegen/cuda_expr.h"
@@ -48,9 +48,11 @@ class CudaEmitter {
     std::string var;  // value of its variable; of a Vector loop: on lane 0
     std::string text;
     std::unordered_map<ExprId, std::string> memo, divisors;
+    std::vector<std::pair<std::string, std::string>> nexts;  // of a While loop: its states, and what they will be
   };
   struct AccState {
     std::string name, result;
+    std::string running, before;  // inside its loop
     bool lanes = false;  // an array, one a lane
   };
   /// What is known inside a Vector loop of the vector at hand.
@@ -112,10 +114,21 @@ class CudaEmitter {
   void end_accs(const LoopDecl& l);
   std::string combine_lanes(const AccDecl& a, const std::string& name, int first, int count) const;
 
+  // ---- accumulators that are read inside their loops
+  bool is_scan(std::uint32_t acc) const;
+  bool scans(const LoopDecl& l) const;
+  void note_running();
+  void while_loop(const LoopDecl& l);
+  void update_state(const Stmt& s);
+  void scan_alone(const Stmt& st);
+  void scan_step(const Stmt& st);
+  std::string scanning(const LoopDecl& l, const std::string& extent);
+
   // ---- loops
   void block(const std::vector<Stmt>& body);
   void statements(std::span<const Stmt> list);
   void run_of(std::span<const Stmt> list);
+  void end_run();
   const char* unroll() const;
   void open_scope(const LoopDecl& l, std::string var);
   std::string close_scope();
@@ -140,11 +153,13 @@ class CudaEmitter {
   std::vector<int> uses_;
   std::vector<signed char> index_;
   std::vector<AccState> accs_;
+  std::vector<bool> reads_running_, reads_before_;
 
   // The open Vector loop.
   int lanes_ = 1, steps_ = 0;
   std::string extent_;
   Reach reach_ = Reach::Whole;
+  std::string on_;  // along a scanned axis: whether this thread's vector is inside the extent
   Stage stage_;
 
   // The open run.

@@ -27,9 +27,26 @@ void CudaEmitter::statements(std::span<const Stmt> list) {
 
 /// Stores and updates without a loop between them.
 void CudaEmitter::run_of(std::span<const Stmt> list) {
+  // A step of a scan over the team is every thread's, not each lane's.
+  while (!on_.empty()) {
+    const auto step = std::find_if(list.begin(), list.end(), [&](const Stmt& s) {
+      return s.kind == Stmt::Kind::Update && is_scan(s.target) && at_.lanes_of(s.target) == Lanes::Inside;
+    });
+    if (step == list.end()) break;
+    const auto before = static_cast<std::size_t>(step - list.begin());
+    if (before > 0) run_of(list.first(before));
+    scan_step(*step);
+    list = list.subspan(before + 1);
+  }
+  if (list.empty()) return;
   if (at_.lanes_depth() == 0 || lanes_ == 1) return statements(list);
   in_run_ = true;
   statements(list);
+  end_run();
+}
+
+/// Puts the run's loop over the lanes where it belongs.
+void CudaEmitter::end_run() {
   in_run_ = false;
   std::string& out = here().text;
   out += before_run_;
@@ -67,6 +84,7 @@ std::string CudaEmitter::close_scope() {
 
 void CudaEmitter::loop(const LoopDecl& l) {
   if (l.kind == LoopKind::Grid) return grid_loop(l);
+  if (l.kind == LoopKind::While) return while_loop(l);
   std::string extent = index_text(l.extent);
   if (extent.find('(') != std::string::npos) {
     const std::string name = fresh("n");
@@ -142,7 +160,10 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   steps_ = l.steps;
   extent_ = extent;
   const bool ragged = l.ragged && lanes_ > 1;
-  if (steps_ > 0) {
+  if (scans(l)) {
+    KILN_CHECK_THAT(!ragged && steps_ == 0, "a scan along cut vectors");
+    here().text += scanning(l, extent);
+  } else if (steps_ > 0) {
     if (!ragged) {
       here().text += steps(l, Reach::Guarded);
     } else {

@@ -79,11 +79,12 @@ void CudaEmitter::store(const Stmt& s) {
     in_run_ = false;
     const std::string at = index_text(s.index);
     in_run_ = true;
+    if (!on_.empty()) after_run_ += cat("if (", on_, ") ");
     after_run_ += cat("store(", buffer_name(s.target), " + ", at, ", ", name, ");\n");
     return;
   }
   const std::string at = lane_index_text(s.index);
-  line(cat(buffer_name(s.target), '[', at, "] = ", x, ';'));
+  line(cat(on_.empty() ? std::string() : cat("if (", on_, ") "), buffer_name(s.target), '[', at, "] = ", x, ';'));
 }
 
 /// Registers for Scratch buffers, for the life of a grid iteration.

@@ -17,6 +17,8 @@ void CudaEmitter::count_uses() {
     for (const Stmt& s : body) {
       if (s.kind == Stmt::Kind::Loop) {
         visit(visit, k_.loops[s.target].extent);
+        visit(visit, k_.loops[s.target].condition);
+        for (ExprId init : k_.loops[s.target].inits) visit(visit, init);
         self(self, k_.loops[s.target].body);
         continue;
       }
@@ -117,6 +119,8 @@ std::string CudaEmitter::value(ExprId e) {
     case Prim::Param: return cat('p', n.imm);
     case Prim::Slot: return cat('s', n.imm);
     case Prim::Acc: return accs_[n.imm].result;
+    case Prim::Running: return accs_[n.imm].running;
+    case Prim::Before: return accs_[n.imm].before;
     default: break;
   }
   if (n.prim == Prim::Load && is_register(n.imm)) return scratch(n.imm, n.a);
@@ -133,6 +137,8 @@ std::string CudaEmitter::lane(ExprId e) {
   if (!in_run_ || !at_.varying(e)) return value(e);
   const ExprNode n = pool_[e];
   if (n.prim == Prim::Acc) return accs_[n.imm].result;
+  if (n.prim == Prim::Running) return accs_[n.imm].running;
+  if (n.prim == Prim::Before) return accs_[n.imm].before;
   if (n.prim == Prim::Var) return cat('(', value(e), " + v)");
   if (const auto it = run_memo_.find(e); it != run_memo_.end()) return it->second;
   if (n.prim == Prim::Load) {

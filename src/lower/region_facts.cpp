@@ -211,6 +211,8 @@ int RegionLowering::vector_elements() const {
 bool RegionLowering::index_is_narrow() const {
   double points = 1;
   for (const Group& g : groups_) points *= static_cast<double>(std::max<std::int64_t>(g.extent, 1));
+  for (const LoopRun& run : p_.loops)
+    for (const LoopRun::Yield& y : run.yields) points = std::max(points, static_cast<double>(g_[y.stack].numel));
   bool narrow = points < static_cast<double>(kNarrow) && out_.grid < kNarrow && rows_ * chunks_ < kNarrow;
   each_index([&](const Index& i) {
     std::int64_t reach = std::abs(i.c);

@@ -138,7 +138,9 @@ E RegionLowering::atom_expr(AtomId id) {
   const auto owner = static_cast<std::uint64_t>(id);
   const Atom& a = p_.space.atom(id);
   if (a.kind == Atom::Kind::Value) {  // an index; negative ones count from the back
-    const E index = kernel::cast(build(a.entry), DType::Int64);
+    const E made = build(a.entry);
+    if (made.node().prim == Prim::FromIndex) return {made.pool, made.node().a};  // a loop's count
+    const E index = kernel::cast(made, DType::Int64);
     if (!is_signed_int(g_[p_.entries[a.entry].node].dtype)) return index;
     return kernel::select(index < konst(0), index + param(role(kDivisor, owner), a.extent), index);
   }

@@ -462,6 +462,8 @@ class Fuser {
       return refuse(edge, cat("together ", a.cost + b.cost, " primitives, above the cap of ", t_.max_prims));
     if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b) > kMaxEdges)
       return refuse(edge, cat("more than ", kMaxEdges, " inputs"));
+    if (t_.gpu && ((a.loops && b.signature) || (b.loops && a.signature)))
+      return refuse(edge, "a loop would run once for each phase of the other's rows");
     const Fit f = fit(a, b);
     if (!f.ok) return refuse(edge, f.reason);
     if (std::string why = needs_rows(a, b, f.dependent); !why.empty()) return refuse(edge, std::move(why));
@@ -607,6 +609,7 @@ class Fuser {
       if (ga.points != gb.points || ga.points == 0 || ga.library || gb.library) continue;
       if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) || row_[y.consumer] != ir::is_reduce(g_[y.consumer].op)) continue;
       if (ga.signature && gb.signature && ga.signature != gb.signature) continue;
+      if (t_.gpu && ((ga.loops && gb.signature) || (gb.loops && ga.signature))) continue;
       if (ga.cost + gb.cost > static_cast<float>(t_.max_prims) || inputs_of(ga, gb) > kMaxEdges) continue;
       if (!needs_rows(ga, gb, false).empty() || reaches(a, b)) continue;
       between_.clear();

@@ -290,7 +290,7 @@ class Run {
       if (now.buffers[s])
         std::swap(result, now.buffers[s]);
       else
-        std::memcpy(result->data, now.args[s], plan_.buffers[l.states[s].result.index].bytes);
+        pack(now.args[s], l.states[s].dims, {}, l.states[s].dtype, result->data);
     }
   }
 
@@ -305,7 +305,7 @@ class Run {
       const std::byte* from = (made[i] ? made[i]->data : args[r.place.index]) + r.offset * size_of(x.dtype);
       std::int64_t bytes = size_of(x.dtype);
       for (std::int64_t d : x.dims) bytes *= d;
-      copy_packed(from, x.dims, r.strides, x.dtype, address(x.stack) + iteration * bytes);
+      pack(from, x.dims, r.strides, x.dtype, address(x.stack) + iteration * bytes);
     }
   }
 
@@ -314,7 +314,8 @@ class Run {
     run_plan(*l.condition, args, slots_, made);
     const Plan::Result& r = l.condition->results.front();
     const std::byte* flag = (made.front() ? made.front()->data : args[r.place.index]) + r.offset;
-    const bool answer = *flag != std::byte{0};
+    const bool on_gpu = plan_.device.kind == Device::Kind::Cuda;
+    const bool answer = on_gpu ? read_on_gpu(flag, plan_.device.index) : *flag != std::byte{0};
     if (made.front()) ir::release(made.front());
     return answer;
   }
@@ -327,18 +328,19 @@ class Run {
   }
 
   /// A row-major copy; no strides: it is row-major already.
-  static ir::Buffer* packed(const std::byte* from, const std::vector<std::int64_t>& dims,
-                            const std::vector<std::int64_t>& strides, DType type) {
+  ir::Buffer* packed(const std::byte* from, const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides,
+                     DType type) const {
     const auto size = static_cast<std::size_t>(size_of(type));
     std::int64_t n = 1;
     for (std::int64_t d : dims) n *= d;
-    ir::Buffer* out = allocate(static_cast<std::uint64_t>(n) * size);
-    copy_packed(from, dims, strides, type, out->data);
+    ir::Buffer* out = allocate(static_cast<std::uint64_t>(n) * size, plan_.device);
+    pack(from, dims, strides, type, out->data);
     return out;
   }
 
-  static void copy_packed(const std::byte* from, const std::vector<std::int64_t>& dims,
-                          const std::vector<std::int64_t>& strides, DType type, std::byte* to) {
+  void pack(const std::byte* from, const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides, DType type,
+            std::byte* to) const {
+    if (plan_.device.kind == Device::Kind::Cuda) return pack_on_gpu(to, from, dims, strides, type, plan_.device.index);
     const auto size = static_cast<std::size_t>(size_of(type));
     std::int64_t n = 1;
     for (std::int64_t d : dims) n *= d;

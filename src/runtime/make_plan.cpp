@@ -273,7 +273,6 @@ class PlanMaker {
 
   /// A loop over whole tensors: plans of its own for what it repeats.
   void add_loop(const plan::Region& r) {
-    if (device_.kind == Device::Kind::Cuda) throw CompileError("[while_loop] a loop over whole tensors runs on the CPU");
     const ir::LoopParts& parts = regions_.loops.of_result(g_, r.nodes.front());
     LoopGraphs graphs = loop_graphs(g_, regions_, parts);
     Loop l;

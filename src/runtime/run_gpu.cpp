@@ -6,6 +6,7 @@
 #include "backend/cuda/blas.h"
 #include "backend/cuda/copy.h"
 #include "backend/cuda/pool.h"
+#include "backend/cuda/strided_copy.h"
 #include "runtime/trace_log.h"
 #include "support/thread_own.h"
 
@@ -199,6 +200,29 @@ void scatter_on_gpu(const backend::Scatter& given, int device) {
   call.out = out.data();
   cpu::scatter(call, reinterpret_cast<std::byte*>(workspace.data()));
   cuda::copy_to_device(given.out, out.data(), out.size(), stream);
+}
+
+void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
+                 DType dtype, int device) {
+  cuda::StridedCopy copy;
+  copy.to = to;
+  copy.from = from;
+  copy.rank = static_cast<int>(dims.size());
+  std::copy(dims.begin(), dims.end(), copy.extents);
+  std::copy(strides.begin(), strides.end(), copy.strides);
+  const std::int64_t count = copy.count();
+  if (count == 0) return;
+  const cuda::Stream stream = cuda::current_stream(device);
+  if (strides.empty())
+    cuda::copy_on_device(to, from, static_cast<std::uint64_t>(count * size_of(dtype)), stream);
+  else
+    cuda::copy_strided(copy, size_of(dtype), stream);
+}
+
+bool read_on_gpu(const std::byte* truth, int device) {
+  std::byte value{};
+  cuda::copy_to_host(&value, truth, 1, cuda::current_stream(device));
+  return value != std::byte{0};
 }
 
 }  // namespace kiln::runtime

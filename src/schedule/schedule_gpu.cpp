@@ -16,6 +16,7 @@ constexpr int kHeldByLanes = 64;             // … and of a warp, which needs n
 constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
+constexpr std::int64_t kFewRows = 512;       // scanned by the largest blocks
 constexpr int kWaves = 4;                    // blocks a multiprocessor when work is cut freely
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -46,6 +47,29 @@ bool hold_row(std::int64_t row, int vector, bool long_body, Schedule& s) {
   return false;
 }
 
+/// A scan along rows is a team's, step after step; down columns, and along short rows, each thread has its own.
+Schedule schedule_scan(const Facts& f, Schedule s, std::int64_t kept, std::int64_t reduced) {
+  const bool last_reduced = f.axes.back().reduced;
+  if (!last_reduced || (reduced <= kShortRow && kept >= kBlock)) {
+    s.form = Form::Columns;
+    while (f.axes[static_cast<std::size_t>(s.lane_axis)].reduced) --s.lane_axis;
+    if (last_reduced) s.lanes = 1;
+    s.steps = 1;
+    const int block = f.axes[static_cast<std::size_t>(s.lane_axis)].extent >= kBlock * s.lanes ? kBlock : 32;
+    s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
+    s.block = block * s.lanes;
+    return s;
+  }
+  s.form = Form::Rows;
+  if (reduced <= 8 * s.lanes * 4)
+    s.threads = {128, 8};
+  else if (reduced <= 32 * s.lanes * 16)
+    s.threads = {128, 32};
+  else if (kept < kFewRows)
+    s.threads = {kMaxBlock, kMaxBlock};
+  return s;
+}
+
 }  // namespace
 
 std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t) {
@@ -62,10 +86,12 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t
     reduced_axes += a.reduced;
   }
 
+  if (f.scans) return schedule_scan(f, s, kept, reduced);
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
     if (last == 0) s.lanes = f.vector;  // its last vector may be cut
     s.steps = map_steps(f);
+    if (f.states > 0) s.lanes = s.steps = 1;  // a loop is one element's own
     s.block = kBlock * s.lanes * s.steps;
     s.ragged = last == 0;
     for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < s.block;) n *= f.axes[--s.lane_axis].extent;

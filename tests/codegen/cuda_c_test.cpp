@@ -102,5 +102,64 @@ TEST(CudaC, ColumnReduction) {
   compiles(sources(b));
 }
 
+NodeId scan(GraphBuilder& b, Op op, NodeId x, std::uint64_t axis) {
+  const NodeId s = b.wide(op, b.graph[x].dtype, b.extents(x), {x});
+  b.graph[s].attr64 = axis;
+  return s;
+}
+
+TEST(CudaC, ScansAlongRowsOfAnyLength) {
+  for (const GraphBuilder::Extents& dims : {GraphBuilder::Extents{5000, 6}, {300, 20}, {300, 301}, {64, 5000}, {1, 1 << 20}}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(f32, dims), twice = b.op(Op::add, {x, x});
+    b.root(b.op(Op::multiply, {scan(b, Op::scan_sum, twice, 1), x}));
+    b.root(scan(b, Op::scan_max, b.leaf(DType::Int8, dims), 1 | ir::kExclusive));
+    compiles(sources(b));
+  }
+}
+
+TEST(CudaC, ScansDownColumnsAndBesideReductions) {
+  GraphBuilder b;
+  b.root(scan(b, Op::scan_prod, b.leaf(DType::Float64, {70, 1000}), 0));
+  const NodeId x = b.leaf(f32, {1000, 700}), c = scan(b, Op::scan_sum, x, 1), most = scan(b, Op::scan_max, c, 1);
+  b.root(b.op(Op::subtract, {most, b.reduce(Op::reduce_max, c, 2)}));
+  compiles(sources(b));
+}
+
+TEST(CudaC, ALoopIsOneElementsOwn) {
+  GraphBuilder b;
+  const GraphBuilder::Extents dims{1000, 40};
+  const auto state = [&](NodeId init) { return b.wide(Op::loop_state, b.graph[init].dtype, dims, {init}); };
+  const NodeId s = state(b.leaf(f32, dims)), count = state(b.constant(DType::Int32, 0, dims));
+  const NodeId go = b.op(Op::greater, {s, b.constant(f32, 0x3f800000)});
+  const NodeId first = b.wide(Op::loop_next, DType::Bool, {}, {s, b.op(Op::sqrt, {s})});
+  const NodeId both = b.wide(Op::loop_next, DType::Bool, {}, {count, b.op(Op::add, {count, b.constant(DType::Int32, 1)}), first});
+  const NodeId result = b.wide(Op::loop_result, DType::Int32, dims, {b.wide(Op::loop, DType::Bool, {}, {both, go})});
+  b.root(b.op(Op::add, {result, result}));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_NE(list[0].find("for (;;)"), std::string::npos);
+  compiles(list);
+}
+
+TEST(CudaC, AScanWithABodyStoresInEachIteration) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {50, 1000}), zero = b.constant(DType::Int64, 0);
+  const NodeId carry = b.wide(Op::loop_state, f32, {1000}, {b.constant(f32, 0, {1000})});
+  const NodeId i = b.wide(Op::loop_state, DType::Int64, {}, {zero});
+  const NodeId row = b.reshape(b.wide(Op::gather, f32, {1, 1000}, {x, b.reshape(i, {1, 1})}), {1000});
+  const NodeId next = b.op(Op::maximum, {carry, row});
+  const NodeId yield = b.wide(Op::loop_yield, DType::Bool, {}, {next});
+  const NodeId first = b.wide(Op::loop_next, DType::Bool, {}, {carry, next, yield});
+  const NodeId both = b.wide(Op::loop_next, DType::Bool, {}, {i, b.op(Op::add, {i, b.constant(DType::Int64, 1)}), first});
+  const NodeId loop = b.wide(Op::loop, DType::Bool, {}, {both, b.op(Op::less, {i, b.constant(DType::Int64, 50)})});
+  b.graph[loop].attr64 = 50;
+  b.root(b.wide(Op::loop_stack, f32, {50, 1000}, {loop}));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0].find("wrap_mul"), std::string::npos) << "the count is an index";
+  compiles(list);
+}
+
 }  // namespace
 }  // namespace kiln::codegen
