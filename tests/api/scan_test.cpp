@@ -178,6 +178,31 @@ TEST(LogCumSumExp, IsStable) {
   });
 }
 
+TEST(LogCumSumExp, LongAxesGoInChunks) {
+  in_every_mode([] {
+    for (const Shape& shape : {Shape{4096}, Shape{5000}, Shape{2, 9001}, Shape{4500, 3}}) {
+      SCOPED_TRACE(shape.str());
+      const int axis = shape[0] > 100 ? 0 : 1;
+      Tensor x = (counting(shape) * 0.37) % 9.0 - 4.0;
+      x = where(counting(shape) < 7, -kInf, x);
+      const std::vector<double> want = log_sums(x.astype(DType::Float64).to_vector<double>(), shape, axis);
+      expect_near(logcumsumexp(x, axis), shape, want, 1e-5);
+      const Tensor back = logcumsumexp(flip(x, axis), axis, false, true);
+      expect_near(flip(back, axis), shape, want, 1e-5);
+    }
+    std::vector<float> v(6000, 1.0f);
+    v[2000] = kInf;
+    v[5000] = kNan;
+    const std::vector<float> out = logcumsumexp(floats(v), 0, true).to_vector<float>();
+    EXPECT_EQ(out[0], -kInf);
+    EXPECT_EQ(out[1], 1.0f);
+    EXPECT_TRUE(std::isfinite(out[2000]));
+    EXPECT_EQ(out[2001], kInf);
+    EXPECT_EQ(out[5000], kInf);
+    EXPECT_TRUE(std::isnan(out[5001]));
+  });
+}
+
 TEST(LogCumSumExp, AnyAxisAndDtype) {
   in_every_mode([] {
     for (const Shape& shape : {Shape{3, 70}, Shape{40, 3, 5}, Shape{2000}}) {
