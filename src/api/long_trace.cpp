@@ -26,6 +26,7 @@ namespace kiln::api {
 namespace {
 
 constexpr std::size_t kBlock = 128;         // nodes of a block, about: a kernel or two
+constexpr std::size_t kWideBlock = 4096;    // … where one period does not need the one before: plans run it side by side
 constexpr std::size_t kMostNodes = 16384;   // recorded nodes that are computed whether they repeat or not
 constexpr std::size_t kRepeats = 3;         // periods that make a repetition
 constexpr int kMostRuns = 16;
@@ -82,8 +83,9 @@ struct Cut {
 };
 
 /// Cuts a sequence into blocks where it repeats and stretches where it does not. `certain`: the repetition must make up
-/// half of it, else nothing is cut.
-Cut cut(const std::vector<std::uint64_t>& symbols, bool certain) {
+/// half of it, else nothing is cut. `apart(begin, end, period)`: whether the periods between need not follow each other.
+template <class F>
+Cut cut(const std::vector<std::uint64_t>& symbols, bool certain, F apart) {
   Cut out;
   std::size_t end = symbols.size();
   out.rest = end;
@@ -94,7 +96,8 @@ Cut cut(const std::vector<std::uint64_t>& symbols, bool certain) {
       return out;
     }
     if (r.length == 0) break;
-    const std::size_t block = r.period * std::clamp<std::size_t>(kBlock / r.period, 1, r.length / r.period);
+    const std::size_t size = apart(end - r.length, end, r.period) ? kWideBlock : kBlock;
+    const std::size_t block = r.period * std::clamp<std::size_t>(size / r.period, 1, r.length / r.period);
     const std::size_t begin = end - r.length, blocks = r.length / block, last = begin + blocks * block;
     if (run == 0) {
       out.rest = last;
@@ -127,7 +130,7 @@ class Parts {
       place_[i] = static_cast<std::uint32_t>(symbols.size());
       symbols.push_back(symbol(*pending_.nodes[i]));
     }
-    cut_ = cut(symbols, certain);
+    cut_ = cut(symbols, certain, [&](std::size_t begin, std::size_t end, std::size_t period) { return apart(begin, end, period); });
   }
 
   const Cut& cuts() const { return cut_; }
@@ -167,6 +170,22 @@ class Parts {
     const ir::Node* n = pending_.nodes[i];
     for (int k = 0; k < n->n_in; ++k)
       if (const std::size_t p = pending_.find(n->in[k]); p < place_.size() && place_[p] != kNowhere) f(place_[p]);
+  }
+
+  /// Whether periods of a stretch do not depend on ones before them: an optimizer's step, not a loop's. A period need not
+  /// begin where its computation does, so that one may reach into the next.
+  bool apart(std::size_t begin, std::size_t end, std::size_t period) const {
+    std::vector<std::uint32_t> chain(end - begin);  // periods that follow each other up to here
+    for (std::size_t i = begin; i < end; ++i) {
+      std::uint32_t& longest = chain[i - begin];
+      each_operand(chosen_[i], [&](std::uint32_t p) {
+        if (p < begin) return;
+        const bool before = (p - begin) / period != (i - begin) / period;
+        longest = std::max(longest, chain[p - begin] + before);
+      });
+      if (longest > 1) return false;
+    }
+    return true;
   }
 
   const Pending& pending_;
@@ -284,6 +303,7 @@ void compute_repeats(std::span<ir::Node* const> roots) {
     std::vector<std::uint32_t> chosen = needed(pending, roots);
     if (chosen.size() < kLongTrace) return;
     const Parts whole(pending, std::move(chosen), true);
+    if (whole.cuts().parts.size() < 2) return;  // nothing would be planned twice
     std::uint64_t held_bytes = 0;
     parts = whole.roots(held_bytes);
   }

@@ -8,8 +8,8 @@
 
 namespace kiln::codegen {
 
-CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol)
-    : k_(kernel), at_(kernel), pool_(at_.pool()), symbol_(symbol) {
+CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances)
+    : k_(kernel), at_(kernel), pool_(at_.pool()), symbol_(symbol), instances_(instances) {
   KILN_CHECK_THAT(k_.threads.block > 0 && k_.threads.team > 0, "a kernel without threads");
   index_.assign(pool_.size(), -1);
   accs_.resize(k_.accs.size());
@@ -24,31 +24,62 @@ std::string CudaEmitter::run() {
   return assemble(here().text);
 }
 
-std::string CudaEmitter::parameters() const {
-  std::string out;
-  auto add = [&](const std::string& p) { out += (out.empty() ? "\n    " : ",\n    ") + p; };
+std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
+  std::vector<Parameter> out;
   for (std::size_t b = 0; b < k_.buffers.size(); ++b) {
     const BufferDecl& d = k_.buffers[b];
     const char* t = cuda_memory_type(d.dtype);
-    if (d.role == BufferDecl::Role::In) add(cat("const ", t, "* __restrict__ ", buffer_name(b)));
-    if (d.role == BufferDecl::Role::Out) add(cat(t, "* __restrict__ ", buffer_name(b)));
-    if (d.role == BufferDecl::Role::Partial) add(cat(t, "* ", buffer_name(b)));
+    if (d.role == BufferDecl::Role::In) out.push_back({cat("const ", t, "* __restrict__"), buffer_name(b), true});
+    if (d.role == BufferDecl::Role::Out) out.push_back({cat(t, "* __restrict__"), buffer_name(b), true});
+    if (d.role == BufferDecl::Role::Partial) out.push_back({cat(t, "*"), buffer_name(b), true});
   }
-  if (!k_.finish.empty()) add("unsigned int* arrivals");
-  for (std::uint32_t p = 0; p < k_.n_params; ++p) add(cat("const ", index_type(), " p", p));
-  for (std::size_t s = 0; s < k_.slots.size(); ++s) add(cat("const ", cuda_type(k_.slots[s]), " s", s));
+  if (!k_.finish.empty()) out.push_back({"unsigned int*", "arrivals", true});
+  for (std::uint32_t p = 0; p < k_.n_params; ++p)
+    out.push_back({cat("const ", index_type()), cat('p', p), !k_.threads.narrow});
+  for (std::size_t s = 0; s < k_.slots.size(); ++s)
+    out.push_back({cat("const ", cuda_type(k_.slots[s])), cat('s', s), true});
   return out;
 }
 
+std::string CudaEmitter::global() const {
+  return cat("extern \"C\" __global__ void __launch_bounds__(", k_.threads.block, ") ", symbol_, '(');
+}
+
+/// Of the kernel's function, or of many instances that of what each of them does.
+std::string CudaEmitter::head() const {
+  std::string out;
+  if (instances_ > 1) out = "\n    const unsigned int block,\n    const unsigned int blocks";
+  for (const Parameter& p : parameters()) out += cat(out.empty() ? "\n    " : ",\n    ", p.type, ' ', p.name);
+  return cat(instances_ > 1 ? "__device__ __forceinline__ void instance(" : global(), out, ") {\n");
+}
+
+/// The kernel's function over a table: each block looks up whose it is.
+std::string CudaEmitter::table_function() const {
+  std::string out = "struct Arguments {\n";
+  for (const Parameter& p : parameters()) out += cat(p.wide ? "alignas(8) " : "", p.type, ' ', p.name, ";\n");
+  out += "};\n";
+  out += cat("struct Table {\nArguments at[", instances_, "];\nunsigned int first[", instances_, "];\nunsigned int count;\n};\n");
+  out += global() + "const __grid_constant__ Table table) {\n";
+  out += "unsigned int at = 0, end = table.count;\n";
+  out += "while (end - at > 1) {\n";
+  out += "const unsigned int middle = (at + end) / 2;\n";
+  out += "(table.first[middle] <= blockIdx.x ? at : end) = middle;\n";
+  out += "}\n";
+  out += "const unsigned int first = table.first[at], next = at + 1 < table.count ? table.first[at + 1] : gridDim.x;\n";
+  out += "instance(blockIdx.x - first, next - first";
+  for (const Parameter& p : parameters()) out += cat(", table.at[at].", p.name);
+  return out + ");\n}\n";
+}
+
 std::string CudaEmitter::assemble(const std::string& all) const {
-  std::string fn = cat("extern \"C\" __global__ void __launch_bounds__(", k_.threads.block, ") ", symbol_, '(',
-                       parameters(), ") {\n");
+  std::string fn = head();
   const int team = k_.threads.team;
   if (team > 1) fn += cat("const int lane = threadIdx.x", team == k_.threads.block ? "" : cat(" % ", team), ";\n");
   if (all.find("members)") != std::string::npos)
     fn += team == 32 ? "const unsigned int members = 0xffffffffu;\n"
                      : cat("const unsigned int members = ", (1u << team) - 1, "u << (threadIdx.x % 32 / ", team, " * ", team, ");\n");
   fn += all + "}\n";
+  if (instances_ > 1) fn += table_function();
 
   auto uses = [&](std::initializer_list<const char*> names) {
     return std::any_of(names.begin(), names.end(), [&](const char* n) { return all.find(n) != std::string::npos; });
@@ -80,9 +111,20 @@ std::string CudaEmitter::indented(const std::string& text) {
   return out;
 }
 
-std::string emit_cuda(const Kernel& kernel, const std::string& symbol) {
+InstanceTable instance_table(const Kernel& kernel, int instances) {
+  std::size_t wide = kernel.slots.size() + !kernel.finish.empty();
+  for (const BufferDecl& b : kernel.buffers) wide += b.role != BufferDecl::Role::Scratch;
+  const std::size_t params = kernel.n_params * (kernel.threads.narrow ? 4 : 8);
+  return {8 * wide + (params + 7) / 8 * 8, instances};
+}
+
+int instances_in(const Kernel& kernel, std::size_t bytes) {
+  return static_cast<int>((bytes - 8) / (instance_table(kernel, 1).set_bytes + 4));
+}
+
+std::string emit_cuda(const Kernel& kernel, const std::string& symbol, int instances) {
   KILN_CHECK_THAT(kernel.link.empty(), "a GPU does not hand on from item to item");
-  return CudaEmitter(kernel, symbol).run();
+  return CudaEmitter(kernel, symbol, instances).run();
 }
 
 }  // namespace kiln::codegen

@@ -7,12 +7,27 @@
 
 #include "kernel/kernel.h"
 
+#include <cstddef>
 #include <string>
 
 namespace kiln::codegen {
 
-/// Pre: verify(kernel), and kernel.threads says how threads share it. The text depends on the kernel and the symbol
-/// alone and needs no other file.
-std::string emit_cuda(const kernel::Kernel& kernel, const std::string& symbol);
+/// Pre: verify(kernel), and kernel.threads says how threads share it. The text depends on the arguments alone and needs
+/// no other file. More than one instance: one launch runs up to that many sets of arguments, which stand in a table.
+std::string emit_cuda(const kernel::Kernel& kernel, const std::string& symbol, int instances = 1);
+
+/// The table of a kernel of many instances is its one parameter: as many sets of arguments as it has room for, the
+/// parameters above in their order, 8 bytes each but 4 an int of narrow index arithmetic, padded to 8; then as many 32-bit
+/// numbers, each set's first block; then 32 bits, the sets there are. Their blocks follow each other.
+struct InstanceTable {
+  std::size_t set_bytes = 0;
+  int instances = 0;
+  std::size_t first_blocks() const { return set_bytes * static_cast<std::size_t>(instances); }
+  std::size_t count() const { return first_blocks() + 4 * static_cast<std::size_t>(instances); }
+  std::size_t bytes() const { return (count() + 4 + 7) / 8 * 8; }
+};
+InstanceTable instance_table(const kernel::Kernel& kernel, int instances);
+/// How many sets a table of at most that many bytes holds.
+int instances_in(const kernel::Kernel& kernel, std::size_t bytes);
 
 }  // namespace kiln::codegen

@@ -39,7 +39,7 @@ using Lanes = kernel::Placement::Lanes;
 
 class CudaEmitter {
  public:
-  CudaEmitter(const Kernel& kernel, const std::string& symbol);
+  CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances);
   std::string run();
 
  private:
@@ -72,10 +72,19 @@ class CudaEmitter {
   Scope& here() { return scopes_.back(); }
   void line(const std::string& text) { (in_run_ ? run_text_ : here().text) += text + "\n"; }
   std::string fresh(const char* prefix) { return cat(prefix, counter_++); }
+  const char* block_index() const { return instances_ > 1 ? "block" : "blockIdx.x"; }
+  const char* block_count() const { return instances_ > 1 ? "blocks" : "gridDim.x"; }
   const char* index_type() const { return k_.threads.narrow ? "int" : "int64"; }
 
   // ---- the file
-  std::string parameters() const;
+  struct Parameter {
+    std::string type, name;
+    bool wide;  // 8 bytes in a table
+  };
+  std::vector<Parameter> parameters() const;
+  std::string global() const;
+  std::string head() const;
+  std::string table_function() const;
   std::string assemble(const std::string& all) const;
   static std::string indented(const std::string& text);
 
@@ -146,6 +155,7 @@ class CudaEmitter {
   kernel::Placement at_;
   const kernel::ExprPool& pool_;
   std::string symbol_;
+  int instances_;
   int team_ = 1;
   int counter_ = 0;
 

@@ -105,9 +105,9 @@ void CudaEmitter::grid_loop(const LoopDecl& l) {
   const std::string body = close_scope();
   const int teams = k_.threads.block / team_;
   const std::string first =
-      teams == 1 ? cat(index_type(), "(blockIdx.x)")
-                 : cat(index_type(), "(blockIdx.x) * ", teams, " + ", index_type(), "(threadIdx.x / ", team_, ')');
-  line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", items, "; ", i, " += gridDim.x * ", teams, ") {"));
+      teams == 1 ? cat(index_type(), "(", block_index(), ")")
+                 : cat(index_type(), "(", block_index(), ") * ", teams, " + ", index_type(), "(threadIdx.x / ", team_, ')');
+  line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", items, "; ", i, " += ", block_count(), " * ", teams, ") {"));
   here().text += body;
   line("}");
 }

@@ -83,7 +83,7 @@ void write(const std::string& name, const std::string& extension, const std::str
 /// What runs: of a kernel that a person edited, the edited text. A dump never overwrites it with another.
 void dump_gpu_code(const kernel::Kernel& k, const CachedKernel& kernel, Device device) {
   const std::optional<GpuSource> edited = edited_source(kernel.key);
-  const GpuSource source = edited ? *edited : generated_source(k, kernel.key);
+  const GpuSource source = edited ? *edited : generated_source(k, kernel.key, kernel.instances);
   const cuda::Arch arch = arch_of(device);
   if (stage_wanted("cu")) write(kernel.name, ".cu", source.text);
   if (stage_wanted("ptx")) write(kernel.name, ".ptx", cuda::ptx_text(source.text, source.name, arch, gpu_options()));

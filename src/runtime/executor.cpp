@@ -51,7 +51,7 @@ class Run {
       allocate_for(static_cast<std::int32_t>(i));
       const Step& s = plan_.steps[i];
       switch (s.kind) {
-        case Step::Kind::Launch: launch(plan_.launches[s.index]); break;
+        case Step::Kind::Launch: s.count == 1 ? launch(plan_.launches[s.index]) : launch_together(s); break;
         case Step::Kind::Matmul: matmul(plan_.matmuls[s.index]); break;
         case Step::Kind::Sort: sort(plan_.sorts[s.index]); break;
         case Step::Kind::Search: search(plan_.searches[s.index]); break;
@@ -105,7 +105,9 @@ class Run {
     return nullptr;
   }
 
-  void launch(const Launch& l) {
+  /// Calls f with the addresses of a launch's buffers and the values of its slots.
+  template <class F>
+  void with_arguments(const Launch& l, F f) const {
     constexpr std::size_t kNear = 64;
     void* near_pointers[kNear];
     std::uint64_t near_slots[kNear];
@@ -123,14 +125,33 @@ class Run {
     }
     for (std::size_t i = 0; i < l.buffers.size(); ++i) pointers[i] = address(l.buffers[i]);
     for (std::size_t i = 0; i < l.slots.size(); ++i) slots[i] = slots_[l.slots[i]];
-    const kernel::Frame frame{pointers, l.params.data(), slots};
+    f(pointers, slots);
+  }
+
+  void launch(const Launch& l) {
     count(Counter::Launches);
-    if (plan_.device.kind == Device::Kind::Cuda) return launch_on_gpu(l, pointers, slots, plan_.device.index);
+    with_arguments(l, [&](void* const* pointers, const std::uint64_t* slots) {
+      if (plan_.device.kind == Device::Kind::Cuda) return launch_on_gpu(l, pointers, slots, plan_.device.index);
+      launch_here(l, kernel::Frame{pointers, l.params.data(), slots});
+    });
+  }
+
+  /// One launch for several sets of arguments.
+  void launch_together(const Step& s) {
+    count(Counter::Launches);
+    const auto launches = std::span(plan_.launches).subspan(s.index, s.count);
+    GpuInstances instances(launches, plan_.device.index);
+    for (const Launch& l : launches)
+      with_arguments(l, [&](void* const* pointers, const std::uint64_t* slots) { instances.add(l, pointers, slots); });
+    instances.launch();
+  }
+
+  static void launch_here(const Launch& l, const kernel::Frame& frame) {
     if (config().debug >= 2) [[unlikely]] {
       const Verdict from = l.kernel->executable.compiled() ? l.verdict == Verdict::Vm ? Verdict::Compiled : l.verdict : Verdict::Vm;
       const auto start = std::chrono::steady_clock::now();
       call(l, frame);
-      log_launch(l, from, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      log_launch({&l, 1}, from, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     } else {
       call(l, frame);
     }

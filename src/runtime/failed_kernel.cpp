@@ -13,11 +13,11 @@
 
 namespace kiln::runtime {
 
-std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol, Device device) noexcept {
+std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol, Device device, int instances) noexcept {
   try {
     std::string text = cat("# ", kernel.label, "\n", kernel::print(kernel), "\n");
     try {
-      text += device.kind == Device::Kind::Cuda ? codegen::emit_cuda(kernel, symbol)
+      text += device.kind == Device::Kind::Cuda ? codegen::emit_cuda(kernel, symbol, instances)
                                                 : cpu::llvm_text(kernel, symbol, cpu::host_target());
     } catch (const std::exception& e) {
       text += cat("# no more of it: ", e.what(), "\n");

@@ -1,6 +1,7 @@
 #include "runtime/gpu_source.h"
 
 #include "backend/cuda/driver.h"
+#include "backend/cuda/module.h"
 #include "codegen/cuda_c.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -8,6 +9,7 @@
 #include <kiln/config.h>
 #include <kiln/error.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,9 +20,20 @@ std::string symbol_of(const Hash128& key) { return "kiln_" + key.hex(); }
 
 std::string short_name(const Hash128& key) { return key.hex().substr(0, 10); }
 
-GpuSource generated_source(const kernel::Kernel& kernel, const Hash128& key) {
+GpuSource generated_source(const kernel::Kernel& kernel, const Hash128& key, int instances) {
   const std::string symbol = symbol_of(key);
-  return {symbol, codegen::emit_cuda(kernel, symbol)};
+  return {symbol, codegen::emit_cuda(kernel, symbol, instances)};
+}
+
+int most_instances(const kernel::Kernel& kernel, Device device) {
+  if (device.kind == Device::Kind::Cpu || !kernel.link.empty()) return 1;
+  return std::max(codegen::instances_in(kernel, static_cast<std::size_t>(cuda::parameter_bytes(device.index))), 1);
+}
+
+int room_for(const kernel::Kernel& kernel, Device device, int instances) {
+  if (instances == 1) return 1;
+  const int few = codegen::instances_in(kernel, cuda::kFewParameterBytes);
+  return instances <= few ? few : most_instances(kernel, device);
 }
 
 std::optional<GpuSource> edited_source(const Hash128& key) {

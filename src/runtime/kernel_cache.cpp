@@ -66,14 +66,21 @@ bool on_gpu(const KernelRequest& r) { return r.device.kind == Device::Kind::Cuda
 struct Wanted {
   KernelRequest& request;
   std::optional<GpuSource> edited;
+  Hash128 key;   // of the code: the kernel's and the number of instances
   Hash128 slot;
 };
 
+Hash128 code_key(const KernelRequest& r) {
+  if (r.instances == 1) return r.key;
+  const std::uint64_t words[] = {r.key.lo, r.key.hi, static_cast<std::uint64_t>(r.instances)};
+  return hash128(std::span<const std::uint64_t>(words));
+}
+
 /// A program may change the target, or who runs kernels, and a person a kernel: one kernel then has code for each.
-Hash128 slot_key(const KernelRequest& r, const std::optional<GpuSource>& edited) {
+Hash128 slot_key(const KernelRequest& r, const Hash128& key, const std::optional<GpuSource>& edited) {
   if (on_gpu(r)) {
     const Hash128 text = edited ? hash128(edited->text) : Hash128{};
-    return {r.key.lo ^ text.lo ^ (0x9e3779b97f4a7c15u * (1u + r.device.index)), r.key.hi ^ text.hi};
+    return {key.lo ^ text.lo ^ (0x9e3779b97f4a7c15u * (1u + r.device.index)), key.hi ^ text.hi};
   }
   thread_local Hash128 of_target;
   thread_local std::string level = "?";
@@ -81,7 +88,7 @@ Hash128 slot_key(const KernelRequest& r, const std::optional<GpuSource>& edited)
     of_target = hash128(target().key());
     level = config().cpu_target;
   }
-  return {r.key.lo ^ of_target.lo ^ static_cast<std::uint64_t>(config().tier), r.key.hi ^ of_target.hi};
+  return {key.lo ^ of_target.lo ^ static_cast<std::uint64_t>(config().tier), key.hi ^ of_target.hi};
 }
 
 DiskCache* disk() {
@@ -104,9 +111,9 @@ DiskCache* disk() {
 
 std::atomic<CompileHook> compile_hook{nullptr};
 
-std::string entry_key(const KernelRequest& r) {
-  if (!on_gpu(r)) return runtime::disk_key(r.key, target());
-  return runtime::disk_key(r.key, cuda::compiler_version(), cuda::compile_target(arch_of(r.device)), cuda::driver().version);
+std::string entry_key(const KernelRequest& r, const Hash128& key) {
+  if (!on_gpu(r)) return runtime::disk_key(key, target());
+  return runtime::disk_key(key, cuda::compiler_version(), cuda::compile_target(arch_of(r.device)), cuda::driver().version);
 }
 
 /// Makes a kernel's machine code. Holds everything that decides it, as options were when the kernel was asked for.
@@ -153,14 +160,14 @@ struct Compilation {
       if (disk) disk->put(disk_key, {reinterpret_cast<const char*>(object.data()), object.size()});
     } catch (const CompileError& e) {
       count(Counter::Fallbacks);
-      throw CompileError(cat(e.what(), "; its source is in ", edited ? edited->name : write_failed_kernel(*kernel, symbol, device)));
+      throw CompileError(cat(e.what(), "; its source is in ", edited ? edited->name : write_failed_kernel(*kernel, symbol, device, into->instances)));
     }
   }
 
  private:
   std::vector<std::uint8_t> machine_code() const {
     if (device.kind == Device::Kind::Cpu) return cpu::compile(*kernel, symbol, target);
-    const GpuSource source = edited ? *edited : generated_source(*kernel, into->key);
+    const GpuSource source = edited ? *edited : generated_source(*kernel, into->key, into->instances);
     return cuda::compile(source.text, source.name, arch_of(device), gpu_options()).image;
   }
 };
@@ -188,8 +195,9 @@ struct Made {
 Made make(const Wanted& wanted) {
   const KernelRequest& r = wanted.request;
   auto out = std::make_shared<CachedKernel>();
-  out->key = r.key;
-  out->name = r.kernel->label + "-" + short_name(r.key);
+  out->key = wanted.key;
+  out->instances = r.instances;
+  out->name = r.kernel->label + "-" + short_name(wanted.key);
   const bool gpu = on_gpu(r);
   const Tier tier = gpu ? Tier::Jit : config().tier;
   if (!gpu && (tier == Tier::Vm || !cpu::has_compiler())) {
@@ -198,9 +206,9 @@ Made make(const Wanted& wanted) {
     return {out};
   }
   if (wanted.edited) warn(cat(out->name, " is made from ", wanted.edited->name));
-  Compilation c{out, r.device, r.kernel, symbol_of(r.key), wanted.edited, gpu ? cpu::CpuTarget{} : target(),
+  Compilation c{out, r.device, r.kernel, symbol_of(wanted.key), wanted.edited, gpu ? cpu::CpuTarget{} : target(),
                 wanted.edited ? nullptr : disk(), {}, std::chrono::steady_clock::now()};
-  if (c.disk) c.disk_key = entry_key(r);
+  if (c.disk) c.disk_key = entry_key(r, wanted.key);
   if (c.from_disk()) {
     out->verdict = Verdict::Disk;
     return {out};
@@ -222,7 +230,7 @@ Made make(const Wanted& wanted) {
 }
 
 Hash128 text_hash(const KernelRequest& r) {
-  return hash128(on_gpu(r) ? codegen::emit_cuda(*r.kernel, "k") : cpu::llvm_text(*r.kernel, "k", target()));
+  return hash128(on_gpu(r) ? codegen::emit_cuda(*r.kernel, "k", r.instances) : cpu::llvm_text(*r.kernel, "k", target()));
 }
 
 /// Finds or claims the slot of a key. Returns true when the caller must make the kernel.
@@ -260,8 +268,9 @@ void forget(const Wanted& wanted, const std::shared_ptr<Slot>& slot) {
 void serve(KernelRequest& r) {
   std::shared_ptr<Slot> slot;
   const bool check = config().check_key;
-  Wanted wanted{r, on_gpu(r) ? edited_source(r.key) : std::nullopt, {}};
-  wanted.slot = slot_key(r, wanted.edited);
+  const Hash128 key = code_key(r);
+  Wanted wanted{r, on_gpu(r) ? edited_source(key) : std::nullopt, key, {}};
+  wanted.slot = slot_key(r, key, wanted.edited);
   if (!claim(wanted, slot)) {
     if (check && slot->text != Hash128{} && slot->text != text_hash(r))
       throw InternalError(cat("[cache] kernel ", r.result->name, " was found for a kernel that emits other code"));

@@ -23,6 +23,7 @@ struct CachedKernel {
   cuda::Function function;       // on a GPU
   Hash128 key;
   std::string name;              // label and short hash: names of dump files
+  int instances = 1;             // sets of arguments a launch takes at most; above 1: codegen::InstanceTable
   Verdict verdict = Verdict::Compiled;
 };
 
@@ -30,6 +31,7 @@ struct KernelRequest {
   const kernel::Kernel* kernel;
   Hash128 key;
   Device device;
+  int instances = 1;                  // see CachedKernel; part of the key that the result has
   std::shared_ptr<const CachedKernel> result;
   Verdict verdict = Verdict::Memory;  // how this request was served
 };

@@ -8,6 +8,8 @@
 #include "plan/fuse.h"
 #include "runtime/dump.h"
 #include "runtime/explain.h"
+#include "runtime/gpu_source.h"
+#include "runtime/group_launches.h"
 #include "runtime/loop_graphs.h"
 #include "runtime/lifetime.h"
 #include "runtime/statistics.h"
@@ -57,7 +59,9 @@ class PlanMaker {
       }
     }
     add_results();
-    order_buffers();
+    find_classes();
+    group();
+    set_lifetimes(*plan_);
     count(Counter::PlanNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start_).count()));
     compile();
     return plan_;
@@ -91,21 +95,17 @@ class PlanMaker {
     return loops.owner_of(id) == ir::kNoNode && kind != ir::OpKind::Loop && kind != ir::OpKind::LoopNext;
   }
 
-  std::int32_t step() const { return static_cast<std::int32_t>(plan_->steps.size()); }
-
   std::uint32_t new_buffer(std::uint64_t bytes) {
-    plan_->buffers.push_back({bytes, step(), step(), false});
+    plan_->buffers.push_back({bytes});
     return static_cast<std::uint32_t>(plan_->buffers.size() - 1);
   }
 
-  /// The memory of a leaf or stored node, read (or written) by the step being made.
+  /// The memory of a leaf or stored node.
   Place place_of(NodeId id, std::int64_t byte_offset) {
     if (g_[id].op == ir::Op::leaf) return {Place::Kind::Arg, static_cast<std::uint32_t>(g_[id].arg), byte_offset};
     if (buffer_of_[id] < 0)
       buffer_of_[id] = static_cast<std::int32_t>(
           new_buffer(static_cast<std::uint64_t>(g_[id].numel * size_of(g_[id].dtype))));
-    auto& b = plan_->buffers[static_cast<std::size_t>(buffer_of_[id])];
-    b.last = std::max(b.last, step());
     return {Place::Kind::Buffer, static_cast<std::uint32_t>(buffer_of_[id]), byte_offset};
   }
 
@@ -118,7 +118,8 @@ class PlanMaker {
     if (empty) return;
     auto lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
     Launch l;
-    for (const lower::BufferSource& s : lowered->buffers) {
+    for (std::size_t b = 0; b < lowered->buffers.size(); ++b) {
+      const lower::BufferSource& s = lowered->buffers[b];
       switch (s.kind) {
         case lower::BufferSource::Kind::Arg:
           l.buffers.push_back({Place::Kind::Arg, s.id, s.byte_offset});
@@ -129,6 +130,7 @@ class PlanMaker {
           break;
         case lower::BufferSource::Kind::Scratch: l.buffers.push_back({}); break;
       }
+      l.buffers.back().written = lowered->kernel.buffers[b].role != kernel::BufferDecl::Role::In;
     }
     l.params = std::move(lowered->params);
     l.threads = lowered->kernel.threads;
@@ -326,17 +328,25 @@ class PlanMaker {
     }
   }
 
-  /// So that a run looks at a buffer when its life begins and when it ends, and at no other time.
-  void order_buffers() {
-    const auto& buffers = plan_->buffers;
-    for (std::uint32_t b = 0; b < buffers.size(); ++b) {
-      plan_->by_first.push_back(b);
-      if (!buffers[b].result) plan_->by_last.push_back(b);
+  /// Keys of the launches' kernels, and how many of one a launch may run at once.
+  void find_classes() {
+    for (const auto& l : lowered_) {
+      if (config().check_key || config().check_diff) kernel::verify(l->kernel);
+      classes_.push_back({kernel::hash(l->kernel), most_instances(l->kernel, device_)});
     }
-    std::stable_sort(plan_->by_first.begin(), plan_->by_first.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return buffers[a].first < buffers[b].first; });
-    std::stable_sort(plan_->by_last.begin(), plan_->by_last.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return buffers[a].last < buffers[b].last; });
+  }
+
+  void group() {
+    if (device_.kind != Device::Kind::Cuda || plan_->launches.size() < 2) return;
+    const std::vector<std::uint32_t> order = group_launches(*plan_, classes_);
+    const auto reorder = [&](auto& list) {
+      std::remove_reference_t<decltype(list)> out;
+      for (std::uint32_t i : order) out.push_back(std::move(list[i]));
+      list = std::move(out);
+    };
+    reorder(lowered_);
+    reorder(region_of_launch_);
+    reorder(classes_);
   }
 
   /// Recorded nodes that somebody may read later: roots and held ones, leaves excepted.
@@ -364,16 +374,22 @@ class PlanMaker {
 
   void compile() {
     std::vector<KernelRequest> requests;
-    for (const auto& l : lowered_) {
-      if (config().check_key || config().check_diff) kernel::verify(l->kernel);
-      requests.push_back({&l->kernel, kernel::hash(l->kernel), device_, nullptr, Verdict::Memory});
+    std::vector<Step> steps;
+    for (const Step& step : plan_->steps) {
+      if (step.kind != Step::Kind::Launch) continue;
+      const kernel::Kernel& k = lowered_[step.index]->kernel;
+      requests.push_back({&k, classes_[step.index].key, device_, room_for(k, device_, static_cast<int>(step.count)), nullptr, Verdict::Memory});
+      steps.push_back(step);
     }
     if (requests.empty()) return;
     obtain(requests);
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      plan_->launches[i].kernel = requests[i].result;
-      plan_->launches[i].verdict = requests[i].verdict;
-      if (!config().dump.empty()) dump_kernel(g_, regions_, *region_of_launch_[i], *lowered_[i], *requests[i].result, device_);
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+      for (std::uint32_t i = steps[r].index; i < steps[r].index + steps[r].count; ++i) {
+        plan_->launches[i].kernel = requests[r].result;
+        plan_->launches[i].verdict = requests[r].verdict;
+      }
+      const std::uint32_t first = steps[r].index;
+      if (!config().dump.empty()) dump_kernel(g_, regions_, *region_of_launch_[first], *lowered_[first], *requests[r].result, device_);
     }
   }
 
@@ -395,6 +411,7 @@ class PlanMaker {
   std::vector<std::int32_t> buffer_of_;
   std::vector<std::unique_ptr<lower::Lowered>> lowered_;
   std::vector<const plan::Region*> region_of_launch_;
+  std::vector<LaunchClass> classes_;  // parallel to the launches
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ struct Place {
   enum class Kind : std::uint8_t { Arg, Buffer, None } kind = Kind::None;
   std::uint32_t index = 0;
   std::int64_t byte_offset = 0;
+  bool written = false;            // of a Launch: by its kernel
 };
 
 struct Launch {
@@ -108,6 +109,7 @@ struct Loop {
 struct Step {
   enum class Kind : std::uint8_t { Launch, Matmul, Sort, Search, Scatter, Loop } kind;
   std::uint32_t index;               // into launches, matmuls, sorts …
+  std::uint32_t count = 1;           // launches that follow each other and run as one: the same kernel, none needs another
 };
 
 struct Plan {
@@ -121,7 +123,7 @@ struct Plan {
   std::vector<Loop> loops;
   struct BufferPlan {
     std::uint64_t bytes = 0;
-    std::int32_t first = -1, last = -1;  // steps that write first and read last
+    std::int32_t first = -1, last = -1;  // steps that touch it first and last; -1: none does
     bool result = false;                 // handed out: lives on
   };
   std::vector<BufferPlan> buffers;

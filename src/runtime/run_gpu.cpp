@@ -7,6 +7,7 @@
 #include "backend/cuda/copy.h"
 #include "backend/cuda/pool.h"
 #include "backend/cuda/strided_copy.h"
+#include "codegen/cuda_c.h"
 #include "runtime/trace_log.h"
 #include "support/thread_own.h"
 
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 namespace kiln::runtime {
@@ -49,6 +51,11 @@ class Arrivals {
   std::vector<Counters> all_;
 };
 
+std::int64_t blocks_of(const Launch& l) {
+  const std::int64_t teams = l.threads.block / l.threads.team;
+  return std::min<std::int64_t>((l.grid + teams - 1) / teams, std::numeric_limits<std::int32_t>::max());
+}
+
 void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, cuda::Stream stream) {
   constexpr std::size_t kNear = 96;
   void* near_args[kNear];
@@ -72,12 +79,21 @@ void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, 
                                  : static_cast<void*>(const_cast<std::int64_t*>(&l.params[p]));
   for (std::size_t s = 0; s < l.slots.size(); ++s) args[n++] = const_cast<std::uint64_t*>(&slots[s]);
 
-  const std::int64_t teams = l.threads.block / l.threads.team;
-  const std::int64_t blocks = (l.grid + teams - 1) / teams;
   cuda::LaunchShape shape;
-  shape.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(blocks, std::numeric_limits<std::int32_t>::max()));
+  shape.grid[0] = static_cast<std::uint32_t>(blocks_of(l));
   shape.block[0] = l.threads.block;
   cuda::launch(l.kernel->function, shape, stream, args);
+}
+
+/// Enqueues by `f`; KILN_DEBUG=2 waits and prints how long it took.
+template <class F>
+void timed(std::span<const Launch> launches, cuda::Stream stream, F f) {
+  if (config().debug < 2) [[likely]] return f();
+  const cuda::Event before = cuda::record(stream, true);
+  f();
+  const cuda::Event after = cuda::record(stream, true);
+  after.synchronize();
+  log_launch(launches, launches.front().verdict, cuda::elapsed_ms(before, after) * 1e-3);
 }
 
 /// The elements that a stack of matrices touches: offsets from its data.
@@ -135,12 +151,60 @@ void fetch(backend::Array& array, DType dtype, std::vector<std::byte>& to, cuda:
 
 void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* slots, int device) {
   const cuda::Stream stream = cuda::current_stream(device);
-  if (config().debug < 2) [[likely]] return enqueue(l, buffers, slots, stream);
-  const cuda::Event before = cuda::record(stream, true);
-  enqueue(l, buffers, slots, stream);
-  const cuda::Event after = cuda::record(stream, true);
-  after.synchronize();
-  log_launch(l, l.verdict, cuda::elapsed_ms(before, after) * 1e-3);
+  timed({&l, 1}, stream, [&] { enqueue(l, buffers, slots, stream); });
+}
+
+GpuInstances::GpuInstances(std::span<const Launch> launches, int device)
+    : launches_(launches), stream_(cuda::current_stream(device)), table_(thread_own<std::vector<std::byte>, GpuInstances>()) {
+  const Launch& l = launches.front();
+  const std::size_t pointers = static_cast<std::size_t>(
+      std::count_if(l.buffers.begin(), l.buffers.end(), [](const Place& p) { return p.kind != Place::Kind::None; }));
+  const std::size_t params = l.params.size() * (l.threads.narrow ? 4 : 8);
+  set_bytes_ = 8 * (pointers + (l.finish_grid > 0) + l.slots.size()) + (params + 7) / 8 * 8;
+  codegen::InstanceTable layout{set_bytes_, l.kernel->instances};
+  if (table_.size() < layout.bytes()) table_.resize(layout.bytes());
+  std::int64_t groups = 0;
+  for (const Launch& each : launches) groups += each.finish_grid;
+  if (groups > 0) arrivals_ = thread_own<Arrivals, Arrivals>().of(stream_, groups);
+}
+
+void GpuInstances::add(const Launch& l, void* const* buffers, const std::uint64_t* slots) {
+  std::byte* to = table_.data() + added_ * set_bytes_;
+  const auto put = [&](const void* value, std::size_t bytes) {
+    std::memcpy(to, value, bytes);
+    to += bytes;
+  };
+  for (std::size_t b = 0; b < l.buffers.size(); ++b)
+    if (l.buffers[b].kind != Place::Kind::None) put(&buffers[b], 8);
+  if (l.finish_grid > 0) {
+    put(&arrivals_, 8);
+    arrivals_ += 4 * l.finish_grid;
+  }
+  if (l.threads.narrow) {
+    put(l.narrow_params.data(), 4 * l.narrow_params.size());
+    if (l.narrow_params.size() % 2) to += 4;
+  } else {
+    put(l.params.data(), 8 * l.params.size());
+  }
+  put(slots, 8 * l.slots.size());
+  const codegen::InstanceTable layout{set_bytes_, l.kernel->instances};
+  std::memcpy(table_.data() + layout.first_blocks() + 4 * added_, &blocks_, 4);
+  // All fit one grid; fewer blocks of one go over their items in turns.
+  const std::int64_t most = std::numeric_limits<std::int32_t>::max() / static_cast<std::int64_t>(launches_.size());
+  blocks_ += static_cast<std::uint32_t>(std::min(blocks_of(l), most));
+  ++added_;
+}
+
+void GpuInstances::launch() {
+  const Launch& l = launches_.front();
+  const codegen::InstanceTable layout{set_bytes_, l.kernel->instances};
+  const auto count = static_cast<std::uint32_t>(added_);
+  std::memcpy(table_.data() + layout.count(), &count, 4);
+  void* params[] = {table_.data()};
+  cuda::LaunchShape shape;
+  shape.grid[0] = blocks_;
+  shape.block[0] = l.threads.block;
+  timed(launches_, stream_, [&] { cuda::launch(l.kernel->function, shape, stream_, params); });
 }
 
 void matmul_on_gpu(const backend::Matmul& call, int device) {

@@ -1,15 +1,36 @@
 // Steps of a plan on a GPU: enqueued on the calling thread's stream.
 #pragma once
 
+#include "backend/cuda/stream.h"
 #include "backend/library.h"
 #include "runtime/plan.h"
 
+#include <cstddef>
 #include <span>
+#include <vector>
 
 namespace kiln::runtime {
 
 /// Addresses of the launch's buffers (those of Scratch are not looked at) and values of its slots. DeviceError.
 void launch_on_gpu(const Launch& launch, void* const* buffers, const std::uint64_t* slots, int device);
+
+/// One launch of a kernel for several sets of arguments. Pre: all launches have one kernel, made for at least so many.
+class GpuInstances {
+ public:
+  GpuInstances(std::span<const Launch> launches, int device);
+  /// The next launch's arguments, as launch_on_gpu takes them.
+  void add(const Launch& launch, void* const* buffers, const std::uint64_t* slots);
+  /// Enqueues. Pre: every launch was added. DeviceError.
+  void launch();
+
+ private:
+  std::span<const Launch> launches_;
+  cuda::Stream stream_;
+  std::vector<std::byte>& table_;
+  std::byte* arrivals_ = nullptr;
+  std::size_t set_bytes_ = 0, added_ = 0;
+  std::uint32_t blocks_ = 0;
+};
 
 /// Operands and results are on the device. Sorts, searches and scatters happen on the host.
 void matmul_on_gpu(const backend::Matmul& call, int device);

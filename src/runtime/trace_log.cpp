@@ -21,12 +21,16 @@ const char* text(Verdict v) {
 
 }  // namespace
 
-void log_launch(const Launch& l, Verdict from, double seconds) {
+void log_launch(std::span<const Launch> launches, Verdict from, double seconds) {
+  const Launch& l = launches.front();
   char figures[160];
-  const double gbps = static_cast<double>(l.bytes) / seconds * 1e-9;
+  double bytes = 0;
+  for (const Launch& each : launches) bytes += static_cast<double>(each.bytes);
+  const double gbps = bytes / seconds * 1e-9;
   std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GB/s %4.0f%% of copy  %-8s", seconds * 1e6, gbps,
                 100 * gbps / cpu::ceilings().copy_gbps, text(from));
-  log(Topic::Kernel, cat(figures, " ", l.kernel->name, " ", l.shape, "  [", l.ops, "]"));
+  log(Topic::Kernel, cat(figures, " ", l.kernel->name, " ", l.shape,
+                         launches.size() > 1 ? cat(" and ", launches.size() - 1, " more") : std::string(), "  [", l.ops, "]"));
 }
 
 void log_library(std::string_view what, DType dtype, std::span<const std::int64_t> dims, double seconds) {

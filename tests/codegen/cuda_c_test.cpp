@@ -23,14 +23,14 @@ schedule::Target gpu() {
   return t;
 }
 
-std::vector<std::string> sources(GraphBuilder& b) {
+std::vector<std::string> sources(GraphBuilder& b, int instances = 1) {
   const ir::Graph g = transform::transform(std::move(b.graph)).graph;
   const plan::Regions regions = plan::fuse(g, gpu());
   std::vector<std::string> out;
   for (const plan::Region& r : regions.regions) {
     const lower::Lowered l = lower::lower(g, regions, r, gpu());
     kernel::verify(l.kernel);
-    out.push_back(emit_cuda(l.kernel, "kiln_test"));
+    out.push_back(emit_cuda(l.kernel, "kiln_test", instances));
     if (std::getenv("KILN_TEST_PRINT")) std::printf("%s\n%s\n", kernel::print(l.kernel).c_str(), out.back().c_str());
   }
   return out;
@@ -159,6 +159,46 @@ TEST(CudaC, AScanWithABodyStoresInEachIteration) {
   ASSERT_EQ(list.size(), 1u);
   EXPECT_EQ(list[0].find("wrap_mul"), std::string::npos) << "the count is an index";
   compiles(list);
+}
+
+/// Kernels with every kind of parameter: wide and narrow indices, slots of odd sizes, counters of a finish section.
+TEST(CudaC, InstancesShareALaunch) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  const auto compile = [](GraphBuilder& b) {
+    for (const int instances : {2, 300})
+      for (const std::string& source : sources(b, instances)) EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {9, 0})) << source;
+  };
+  GraphBuilder map;
+  const NodeId x = map.leaf(f32, {1000, 1001});
+  map.root(map.op(Op::add, {map.op(Op::multiply, {x, map.scalar(f32, 0x3f800000)}), map.leaf(f32, {1000, 1001})}));
+  compile(map);
+  GraphBuilder wide;
+  const NodeId h = wide.leaf(DType::Float16, {1 << 16, 1 << 16});
+  wide.root(wide.op(Op::where, {wide.scalar(DType::Bool, 1), wide.op(Op::add, {h, wide.scalar(DType::Float16, 0x3c00)}), h}));
+  compile(wide);
+  GraphBuilder split;
+  split.root(split.reduce(Op::reduce_sum, split.leaf(f32, {1 << 20}), 1));
+  compile(split);
+  GraphBuilder norm;
+  const NodeId r = norm.leaf(f32, {64, 4096});
+  norm.root(norm.op(Op::divide, {r, norm.reduce(Op::reduce_sum, r, 2)}));
+  compile(norm);
+}
+
+TEST(CudaC, ATableOfInstancesFillsItsRoom) {
+  kernel::Kernel k;
+  k.threads = {256, 256, true};
+  k.buffers.resize(3);
+  k.n_params = 3;
+  k.slots = {f32};
+  const InstanceTable one = instance_table(k, 1);
+  EXPECT_EQ(one.set_bytes, 3 * 8 + 16 + 8u);
+  EXPECT_EQ(one.bytes(), 56u);
+  const int most = instances_in(k, 4096);
+  EXPECT_LE(instance_table(k, most).bytes(), 4096u);
+  EXPECT_GT(instance_table(k, most + 1).bytes(), 4096u - 8);
+  k.threads.narrow = false;
+  EXPECT_EQ(instance_table(k, 1).set_bytes, 3 * 8 + 24 + 8u);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/driver_api.h"
+#include "backend/cuda/nvrtc.h"
 #include "support/check.h"
 
 namespace kiln::cuda {
@@ -102,6 +103,13 @@ int blocks_per_sm(const Function& function, int threads, int dynamic_shared) {
   KILN_CU(in, cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, function.handle, threads,
           static_cast<std::size_t>(dynamic_shared));
   return blocks;
+}
+
+int parameter_bytes(int device_index) {
+  constexpr int kMany = 32764, kSince = 12010;  // CUDA 12.1, from compute capability 7.0 on
+  const NvrtcReport& compiler = nvrtc();
+  const bool many = driver().version >= kSince && 1000 * compiler.major + 10 * compiler.minor >= kSince;
+  return many && device(device_index).major >= 7 ? kMany : kFewParameterBytes;
 }
 
 int clusters_per_device(const Function& function, const LaunchShape& shape) {

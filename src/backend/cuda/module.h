@@ -40,6 +40,10 @@ void allow_dynamic_shared(const Function& function, int bytes);
 /// Blocks of this size that one SM holds at once.
 int blocks_per_sm(const Function& function, int threads, int dynamic_shared = 0);
 
+/// Bytes that a kernel's parameters may take together: on every device, and on this one with this driver and compiler.
+inline constexpr int kFewParameterBytes = 4096;
+int parameter_bytes(int device);
+
 struct LaunchShape {
   std::uint32_t grid[3] = {1, 1, 1};
   std::uint32_t block[3] = {1, 1, 1};

@@ -45,6 +45,7 @@ Module load_module(int, std::span<const std::uint8_t>) { no_device(); }
 Function find_function(const Module&, const std::string&) { no_device(); }
 void allow_dynamic_shared(const Function&, int) { no_device(); }
 int blocks_per_sm(const Function&, int, int) { no_device(); }
+int parameter_bytes(int) { no_device(); }
 int clusters_per_device(const Function&, const LaunchShape&) { no_device(); }
 void launch(const Function&, const LaunchShape&, Stream, void**) { no_device(); }
 

@@ -1,9 +1,12 @@
 // A libcuda.so.1 without a GPU: two devices whose memory is the host's, whose streams are threads, and which know the
 // kernels of the backend's tests by name. It is as asynchronous as a real one and fails as one does, so that streams,
-// pool, copies, fork and exit are tested (under sanitizers too) on machines that have no GPU. It runs no machine code.
+// pool, copies, fork and exit are tested (under sanitizers too) on machines that have no GPU. It runs no machine code but
+// what the fake NVRTC made.
 #include <cuda.h>
 
+#include <dlfcn.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -112,9 +115,13 @@ struct CUevent_st {
 };
 struct CUmod_st {
   std::string image;
+  void* library = nullptr;  // of the fake NVRTC
 };
 struct CUfunc_st {
   std::string name;
+  void* (*bind)(void** params) = nullptr;
+  void (*run)(void* bound, unsigned grid, unsigned block) = nullptr;
+  void (*free)(void* bound) = nullptr;
 };
 
 namespace {
@@ -177,27 +184,56 @@ T argument(void** params, int i) {
   return out;
 }
 
+/// A launch with its arguments, to be run once or more often. Null: of a function that is not known.
+std::function<void()> bound(CUfunction function, unsigned blocks, unsigned threads, void** params) {
+  if (function->bind) {
+    const std::shared_ptr<void> arguments(function->bind(params), function->free);
+    return [=] {
+      static std::mutex* const one = new std::mutex;  // of a library there is one set of thread numbers
+      const std::lock_guard lock(*one);
+      function->run(arguments.get(), blocks, threads);
+    };
+  }
+  if (function->name == "add")
+    return [data = argument<int*>(params, 0), value = argument<int>(params, 1), n = argument<long long>(params, 2)] {
+      for (long long i = 0; i < n; ++i) data[i] += value;
+    };
+  if (function->name == "widest")
+    return [data = argument<int*>(params, 0), value = argument<int>(params, 1)] { *data = value; };
+  if (function->name == "spin")
+    return [ns = argument<unsigned long long>(params, 0)] { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
+  if (function->name == "bad") {
+    Device* device = &device_of(current);
+    return [device] { device->error = CUDA_ERROR_ILLEGAL_ADDRESS; };
+  }
+  return nullptr;
+}
+
+/// Its bytes end where its sections' table does.
+CUresult load_host_library(CUmodule* module, const char* image) {
+  std::uint64_t sections = 0;
+  std::uint16_t size = 0, count = 0;
+  std::memcpy(&sections, image + 40, 8);
+  std::memcpy(&size, image + 58, 2);
+  std::memcpy(&count, image + 60, 2);
+  char path[] = "/tmp/kiln-fake-module-XXXXXX";
+  const int file = mkstemp(path);
+  const std::size_t bytes = sections + std::size_t{size} * count;
+  if (file < 0 || write(file, image, bytes) != static_cast<ssize_t>(bytes)) return CUDA_ERROR_OPERATING_SYSTEM;
+  close(file);
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  unlink(path);
+  if (!library) return CUDA_ERROR_INVALID_IMAGE;
+  *module = new CUmod_st{{}, library};
+  return CUDA_SUCCESS;
+}
+
 CUresult run(CUfunction function, unsigned blocks, unsigned threads, CUstream stream, void** params) {
   REQUIRE_CONTEXT();
   if (blocks == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
-  if (function->name == "add") {
-    return enqueue(stream, [data = argument<int*>(params, 0), value = argument<int>(params, 1),
-                            n = argument<long long>(params, 2)] {
-      for (long long i = 0; i < n; ++i) data[i] += value;
-    });
-  }
-  if (function->name == "widest")
-    return enqueue(stream, [data = argument<int*>(params, 0), value = argument<int>(params, 1)] { *data = value; });
-  if (function->name == "spin")
-    return enqueue(stream, [ns = argument<unsigned long long>(params, 0)] {
-      std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
-    });
-  if (function->name == "bad") {
-    Device* device = &device_of(current);
-    return enqueue(stream, [device] { device->error = CUDA_ERROR_ILLEGAL_ADDRESS; });
-  }
-  if (function->name.starts_with("kiln_")) return CUDA_SUCCESS;  // of a plan: not known here, computes nothing
-  return CUDA_ERROR_INVALID_HANDLE;
+  if (function->name.starts_with("kiln_") && !function->bind) return CUDA_SUCCESS;  // of a plan, by the real NVRTC: computes nothing
+  auto work = bound(function, blocks, threads, params);
+  return work ? enqueue(stream, std::move(work)) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 }  // namespace
@@ -312,6 +348,8 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit
   REQUIRE_CONTEXT();
   const auto* bytes = static_cast<const char*>(image);
   if (std::memcmp(bytes, "\177ELF", 4) == 0) {
+    constexpr char kHost = 62;  // x86-64
+    if (bytes[18] == kHost) return load_host_library(module, bytes);
     // Where the architecture stands depends on the version of the ABI.
     if ((bytes[8] == 8 ? bytes[49] : bytes[48]) != 90) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     std::uint64_t sections = 0;  // at their table's end a cubin ends, near enough to find names in it
@@ -325,8 +363,15 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit
 }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   REQUIRE_CONTEXT();
-  if (module->image.find(name) == std::string::npos) return CUDA_ERROR_NOT_FOUND;
-  *function = new CUfunc_st{name};
+  if (!module->library && module->image.find(name) == std::string::npos) return CUDA_ERROR_NOT_FOUND;
+  auto* made = new CUfunc_st{name};
+  if (module->library) {
+    made->bind = reinterpret_cast<void* (*)(void**)>(dlsym(module->library, (made->name + "__bind").c_str()));
+    made->run = reinterpret_cast<void (*)(void*, unsigned, unsigned)>(dlsym(module->library, "kiln_fake_run"));
+    made->free = reinterpret_cast<void (*)(void*)>(dlsym(module->library, "kiln_fake_free"));
+    if (!made->bind) return CUDA_ERROR_NOT_FOUND;
+  }
+  *function = made;
   return CUDA_SUCCESS;
 }
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {

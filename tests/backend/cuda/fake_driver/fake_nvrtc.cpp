@@ -1,0 +1,253 @@
+// A libnvrtc.so.13 whose machine is the host: g++ makes a shared library of a CUDA C source, and the fake driver runs it.
+// A block's threads are contexts that take turns; they wait for each other in barriers and exchanges. So plans of a GPU
+// are run, results and all, where there is none. It knows what kernels of float32, float64 and integers use; inline PTX
+// (half types) it does not.
+#include <nvrtc.h>
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+
+namespace {
+
+constexpr const char* kDevice = R"(
+#include <ucontext.h>
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <tuple>
+#include <vector>
+extern "C" {
+float fabsf(float); float fminf(float, float); float fmaxf(float, float); float sqrtf(float); float rintf(float);
+float floorf(float); float ceilf(float); float truncf(float); float fmaf(float, float, float);
+double fabs(double); double fmin(double, double); double fmax(double, double); double sqrt(double); double rint(double);
+double floor(double); double ceil(double); double trunc(double); double fma(double, double, double);
+}
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __shared__ static
+#define __CUDA_ARCH__ 700
+struct Dim { unsigned x, y, z; };
+struct uint2 { unsigned x, y; };
+struct uint4 { unsigned x, y, z, w; };
+static Dim threadIdx, blockIdx, blockDim, gridDim;
+template <class To, class From> static To bits_of(From x) { To y; std::memcpy(&y, &x, sizeof y); return y; }
+static inline float __int_as_float(int x) { return bits_of<float>(x); }
+static inline int __float_as_int(float x) { return bits_of<int>(x); }
+static inline float __uint_as_float(unsigned x) { return bits_of<float>(x); }
+static inline unsigned __float_as_uint(float x) { return bits_of<unsigned>(x); }
+static inline double __longlong_as_double(long long x) { return bits_of<double>(x); }
+static inline long long __double_as_longlong(double x) { return bits_of<long long>(x); }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
+static inline float __double2float_rz(double x) { return (float)x; }
+static inline int __float2int_rz(float x) { return (int)x; }
+static inline unsigned __float2uint_rz(float x) { return (unsigned)x; }
+static inline long long __float2ll_rz(float x) { return (long long)x; }
+static inline unsigned long long __float2ull_rz(float x) { return (unsigned long long)x; }
+static inline int __double2int_rz(double x) { return (int)x; }
+static inline unsigned __double2uint_rz(double x) { return (unsigned)x; }
+static inline long long __double2ll_rz(double x) { return (long long)x; }
+static inline unsigned long long __double2ull_rz(double x) { return (unsigned long long)x; }
+static inline float __fsqrt_rn(float x) { return sqrtf(x); }
+static inline double __dsqrt_rn(double x) { return sqrt(x); }
+static inline void __threadfence() {}
+static inline unsigned atomicAdd(unsigned* at, unsigned n) { unsigned old = *at; *at += n; return old; }
+
+struct Fiber {
+  ucontext_t context;
+  std::vector<char> stack;
+  unsigned long long value = 0;  // offered in an exchange
+  long exchanges = 0, barriers = 0;
+  bool done = false;
+};
+static ucontext_t scheduler;
+static std::vector<Fiber>* fibers = nullptr;
+static void (*entry)(void*) = nullptr;
+static void* entry_argument = nullptr;
+static void turn() {
+  const unsigned me = threadIdx.x;
+  swapcontext(&(*fibers)[me].context, &scheduler);
+  threadIdx.x = me;
+}
+static void __syncthreads() {
+  const long mine = ++(*fibers)[threadIdx.x].barriers;
+  for (;;) {
+    bool all = true;
+    for (const Fiber& f : *fibers) all = all && (f.done || f.barriers >= mine);
+    if (all) return;
+    turn();
+  }
+}
+static void meet(unsigned warp, unsigned members) {
+  const long mine = ++(*fibers)[threadIdx.x].exchanges;
+  for (;;) {
+    bool all = true;
+    for (unsigned l = 0; l < 32 && warp + l < fibers->size(); ++l)
+      if (members >> l & 1) all = all && ((*fibers)[warp + l].done || (*fibers)[warp + l].exchanges >= mine);
+    if (all) return;
+    turn();
+  }
+}
+template <class T> static T __shfl_xor_sync(unsigned members, T x, int mask) {
+  const unsigned me = threadIdx.x, warp = me / 32 * 32, from = warp + (me % 32 ^ mask);
+  std::memcpy(&(*fibers)[me].value, &x, sizeof x);
+  meet(warp, members);
+  T y;
+  std::memcpy(&y, &(*fibers)[from < fibers->size() ? from : me].value, sizeof y);
+  meet(warp, members);
+  return y;
+}
+struct Bound {
+  virtual ~Bound() = default;
+  virtual void call() = 0;
+  void run(Dim grid, Dim block) {
+    gridDim = grid;
+    blockDim = block;
+    std::vector<Fiber> all(block.x);
+    for (Fiber& f : all) f.stack.resize(1 << 16);
+    for (unsigned b = 0; b < grid.x; ++b) {
+      blockIdx = {b, 0, 0};
+      fibers = &all;
+      entry = [](void* self) { static_cast<Bound*>(self)->call(); };
+      entry_argument = this;
+      for (Fiber& f : all) {
+        f.done = false;
+        f.exchanges = f.barriers = 0;
+        getcontext(&f.context);
+        f.context.uc_stack.ss_sp = f.stack.data();
+        f.context.uc_stack.ss_size = f.stack.size();
+        f.context.uc_link = &scheduler;
+        makecontext(&f.context, +[] {
+          entry(entry_argument);
+          (*fibers)[threadIdx.x].done = true;
+        }, 0);
+      }
+      for (unsigned left = block.x; left > 0;) {
+        left = 0;
+        for (unsigned t = 0; t < block.x; ++t) {
+          if (all[t].done) continue;
+          threadIdx = {t, 0, 0};
+          swapcontext(&scheduler, &all[t].context);
+          left += !all[t].done;
+        }
+      }
+    }
+  }
+};
+template <class... A> struct BoundTo : Bound {
+  void (*f)(A...);
+  std::tuple<A...> arguments;
+  BoundTo(void (*g)(A...), A... a) : f(g), arguments(a...) {}
+  void call() override { std::apply(f, arguments); }
+};
+template <class... A> static Bound* bind_kernel(void (*f)(A...), void** params) {
+  int i = 0;
+  std::tuple<A...> copies{*static_cast<A*>(params[i++])...};
+  return std::apply([&](A... a) -> Bound* { return new BoundTo<A...>(f, a...); }, copies);
+}
+)";
+
+}  // namespace
+
+struct _nvrtcProgram {
+  std::string source, image, log;
+};
+
+namespace {
+
+std::string contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// What the driver calls: made for each kernel of the source.
+std::string entries(const std::string& source) {
+  static const std::regex head(R"re(extern "C" __global__ void\s+(?:__launch_bounds__\(\d+\)\s+)?(\w+)\s*\()re");
+  std::string out;
+  for (std::sregex_iterator m(source.begin(), source.end(), head), end; m != end; ++m) {
+    const std::string name = (*m)[1];
+    out += "extern \"C\" void* " + name + "__bind(void** params) { return bind_kernel(" + name + ", params); }\n";
+  }
+  out += "extern \"C\" void kiln_fake_run(void* b, unsigned grid, unsigned block) {"
+         " static_cast<Bound*>(b)->run({grid, 1, 1}, {block, 1, 1}); }\n"
+         "extern \"C\" void kiln_fake_free(void* b) { delete static_cast<Bound*>(b); }\n";
+  return out;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* nvrtcGetErrorString(nvrtcResult) { return "the fake compiler refuses"; }
+nvrtcResult nvrtcVersion(int* major, int* minor) {
+  *major = 13;
+  *minor = 0;
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetNumSupportedArchs(int* n) {
+  *n = 1;
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetSupportedArchs(int* list) {
+  *list = 90;
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char*, int, const char* const*,
+                               const char* const*) {
+  *program = new _nvrtcProgram{source, {}, {}};
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
+  delete *program;
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
+  char folder[] = "/tmp/kiln-fake-nvrtc-XXXXXX";
+  if (!mkdtemp(folder)) return NVRTC_ERROR_INTERNAL_ERROR;
+  const std::string base = std::string(folder) + "/k";
+  std::ofstream(base + ".cpp") << kDevice << program->source << entries(program->source);
+  const std::string command = "g++ -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -mfma -o " + base + ".so " + base + ".cpp -lm 2>" + base + ".log";
+  const int status = std::system(command.c_str());
+  program->log = contents(base + ".log");
+  program->image = contents(base + ".so");
+  for (const char* extension : {".cpp", ".so", ".log"}) unlink((base + extension).c_str());
+  rmdir(folder);
+  return status == 0 ? NVRTC_SUCCESS : NVRTC_ERROR_COMPILATION;
+}
+nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, std::size_t* n) {
+  *n = program->image.size();
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char* to) {
+  std::memcpy(to, program->image.data(), program->image.size());
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetPTXSize(nvrtcProgram, std::size_t* n) {
+  *n = 14;
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetPTX(nvrtcProgram, char* to) {
+  std::memcpy(to, ".version fake", 14);
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, std::size_t* n) {
+  *n = program->log.size() + 1;
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char* to) {
+  std::memcpy(to, program->log.c_str(), program->log.size() + 1);
+  return NVRTC_SUCCESS;
+}
+
+}  // extern "C"
