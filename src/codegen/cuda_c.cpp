@@ -20,7 +20,7 @@ CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int in
 std::string CudaEmitter::run() {
   team_ = k_.threads.team;
   scopes_.push_back({});
-  block(k_.body);
+  k_.link.empty() ? block(k_.body) : chain();
   return assemble(here().text);
 }
 
@@ -31,9 +31,11 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
     const char* t = cuda_memory_type(d.dtype);
     if (d.role == BufferDecl::Role::In) out.push_back({cat("const ", t, "* __restrict__"), buffer_name(b), true});
     if (d.role == BufferDecl::Role::Out) out.push_back({cat(t, "* __restrict__"), buffer_name(b), true});
-    if (d.role == BufferDecl::Role::Partial) out.push_back({cat(t, "*"), buffer_name(b), true});
+    // Blocks of a chain read what others store meanwhile: not through a cache that does not see it.
+    const char* const shared = k_.link.empty() ? "" : "volatile ";
+    if (d.role == BufferDecl::Role::Partial) out.push_back({cat(shared, t, "*"), buffer_name(b), true});
   }
-  if (!k_.finish.empty()) out.push_back({"unsigned int*", "arrivals", true});
+  if (!k_.finish.empty() || !k_.link.empty()) out.push_back({"unsigned int*", "arrivals", true});
   for (std::uint32_t p = 0; p < k_.n_params; ++p)
     out.push_back({cat("const ", index_type()), cat('p', p), !k_.threads.narrow});
   for (std::size_t s = 0; s < k_.slots.size(); ++s)
@@ -91,6 +93,7 @@ std::string CudaEmitter::assemble(const std::string& all) const {
   if (uses({"max_of(", "min_of(", "div", "scale(", "exponent(", "mantissa(", "exp2_fast("})) out += templates::math;
   if (uses({"::of(", "reduce_", "Best<", "scan_"})) out += templates::reduce;
   if (uses({"scan_"})) out += templates::scan;
+  if (!k_.link.empty()) out += templates::chain;
   if (!k_.finish.empty()) out += templates::finish;
   return out + "\n" + indented(fn);
 }
@@ -123,7 +126,7 @@ int instances_in(const Kernel& kernel, std::size_t bytes) {
 }
 
 std::string emit_cuda(const Kernel& kernel, const std::string& symbol, int instances) {
-  KILN_CHECK_THAT(kernel.link.empty(), "a GPU does not hand on from item to item");
+  KILN_CHECK_THAT(kernel.link.empty() || instances == 1, "blocks of several chains");
   return CudaEmitter(kernel, symbol, instances).run();
 }
 

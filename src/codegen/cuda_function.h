@@ -143,6 +143,7 @@ class CudaEmitter {
   std::string close_scope();
   void loop(const LoopDecl& l);
   void grid_loop(const LoopDecl& l);
+  void chain();
   void finish(const std::string& item, const std::string& items);
   void serial_loop(const LoopDecl& l, const std::string& extent);
   bool unrolls(const LoopDecl& l) const;

@@ -112,6 +112,25 @@ void CudaEmitter::grid_loop(const LoopDecl& l) {
   line("}");
 }
 
+/// The sections of a chain, one item after the other. Other than on a CPU an item's link section waits for the bodies of all
+/// items before and reads what these stored, so that no item waits for another's link.
+void CudaEmitter::chain() {
+  KILN_CHECK_THAT(team_ == k_.threads.block, "a chain that is not of blocks");
+  const auto loop_of = [&](const std::vector<Stmt>& section) -> const LoopDecl& { return k_.loops[section.front().target]; };
+  const std::string items = index_text(loop_of(k_.body).extent), item = fresh("n");
+  const auto part = [&](const std::vector<Stmt>& section) {
+    open_scope(loop_of(section), item);
+    block(loop_of(section).body);
+    return cat("{\n", close_scope(), "}\n");
+  };
+  const std::string text = cat(part(k_.body), "publish_item(arrivals, ", item, ");\nwait_for_items(arrivals, ", item, ");\n",
+                               part(k_.link), "share_in_block();\n", part(k_.second));
+  line(cat("for (", index_type(), ' ', item, "; (", item, " = next_item(arrivals)) < ", items, ";) {"));
+  here().text += text;
+  line("}");
+  line(cat("leave_chain(arrivals, ", items, ");"));
+}
+
 /// After an iteration of the body: if it was its group's last, the group's iteration of the finish section.
 void CudaEmitter::finish(const std::string& item, const std::string& items) {
   KILN_CHECK_THAT(team_ == k_.threads.block && k_.finish.size() == 1, "a finish section that a block cannot run");

@@ -26,8 +26,7 @@ void CudaEmitter::count_uses() {
       visit(visit, s.index);
     }
   };
-  block(block, k_.body);
-  block(block, k_.finish);
+  for (const auto* section : {&k_.body, &k_.link, &k_.second, &k_.finish}) block(block, *section);
 }
 
 /// Whether it is arithmetic on indices, which has their width and never overflows.

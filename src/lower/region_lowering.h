@@ -203,6 +203,7 @@ class RegionLowering {
   void build_chain();
   void chain_totals(Body& body, E item, const Range& range);
   void link_chunks(Body& body, E item, E chunk);
+  void add_totals(Body& body, E item, E chunk);
   E bytes_to_next_chunk(DType type);
 
   // Loops inside the body.

@@ -79,8 +79,8 @@ void RegionLowering::build_chain() {
 void RegionLowering::chain_totals(Body& body, E item, const Range& range) {
   forget();
   std::vector<LoopDecl> nest = open_nest(reduced_groups(), range);
-  nest.back().kind = LoopKind::Vector;
-  nest.back().lanes = static_cast<std::uint16_t>(s_.lanes * kTotalRegisters);
+  put_on_lanes(nest.back());
+  if (!target_.gpu) nest.back().lanes = static_cast<std::uint16_t>(s_.lanes * kTotalRegisters);
   body_ = &nest.back().body;
   std::vector<std::uint32_t> accs;
   for (const Scan& s : scans_) {
@@ -109,12 +109,32 @@ E RegionLowering::bytes_to_next_chunk(DType type) {
 
 /// What comes before a chunk: nothing before a row's first, else what comes before the last one and its total.
 void RegionLowering::link_chunks(Body& body, E item, E chunk) {
+  if (target_.gpu) return add_totals(body, item, chunk);
   const E first = chunk == konst(0), before = item - konst(1);
   for (const Scan& s : scans_) {
     const AccDecl acc = scan_decl(s);
     const E total = load(s.total, acc.type, before, ~first), prefix = load(s.prefix, acc.type, before, ~first);
     body.push_back(store(s.prefix, item, kernel::select(first, identity_of(acc), combine(acc.monoid, total, prefix))));
   }
+}
+
+/// What comes before a chunk, without waiting for the one before to know the same: the totals of all before, by a team.
+void RegionLowering::add_totals(Body& body, E item, E chunk) {
+  LoopDecl l;
+  l.kind = LoopKind::Vector;
+  l.var = new_var();
+  l.extent = chunk.id;
+  const std::uint32_t first = static_cast<std::uint32_t>(k_.accs.size());
+  for (const Scan& s : scans_) {
+    Stmt update{Stmt::Kind::Update, static_cast<std::uint32_t>(k_.accs.size())};
+    update.value = load(s.total, scan_decl(s).type, item - chunk + var(l.var)).id;
+    l.accs.push_back(update.target);
+    l.body.push_back(update);
+    k_.accs.push_back(scan_decl(s));
+  }
+  body.push_back(loop(std::move(l)));
+  for (std::size_t i = 0; i < scans_.size(); ++i)
+    body.push_back(store(scans_[i].prefix, item, acc_value(first + static_cast<std::uint32_t>(i), scan_decl(scans_[i]).type)));
 }
 
 }  // namespace kiln::lower

@@ -51,7 +51,7 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   const std::int64_t bytes = n.numel * size_of(n.dtype);
   bool stream = bytes >= target_.stream_bytes;
   p_.space.each_value(e.index, [&](EntryId) { stream = false; });  // jumps about
-  const bool ahead = stream && item_;
+  const bool ahead = stream && item_ && !target_.gpu;
   bool first = true;
   for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
     const BufferSource& s = out_.buffers[b];

@@ -138,6 +138,7 @@ class PlanMaker {
     for (std::int32_t s : lowered->slots) l.slots.push_back(static_cast<std::uint32_t>(s));
     l.grid = lowered->grid;
     l.finish_grid = lowered->finish_grid;
+    l.counters = lowered->kernel.link.empty() ? l.finish_grid : l.grid + 2;
     l.grain = lowered->grain;
     l.scratch_bytes = lowered->scratch_bytes;
     l.bytes = lowered->bytes;

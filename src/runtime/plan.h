@@ -33,6 +33,7 @@ struct Launch {
   kernel::Threads threads;           // on a GPU
   std::vector<std::int32_t> narrow_params;  // params, where the kernel takes them in 32 bits
   std::int64_t grid = 1, finish_grid = 0, grain = 1, scratch_bytes = 0;
+  std::int64_t counters = 0;         // on a GPU: zeroed words that its blocks count in
   std::int64_t bytes = 0;            // memory traffic, each operand once
   double work = 0;                   // primitives in all
   std::string ops, shape;            // for logs

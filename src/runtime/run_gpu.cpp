@@ -70,8 +70,8 @@ void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, 
   for (std::size_t b = 0; b < l.buffers.size(); ++b)
     if (l.buffers[b].kind != Place::Kind::None) args[n++] = const_cast<void**>(&buffers[b]);
   std::byte* arrivals = nullptr;
-  if (l.finish_grid > 0) {
-    arrivals = thread_own<Arrivals, Arrivals>().of(stream, l.finish_grid);
+  if (l.counters > 0) {
+    arrivals = thread_own<Arrivals, Arrivals>().of(stream, l.counters);
     args[n++] = &arrivals;
   }
   for (std::size_t p = 0; p < l.params.size(); ++p)

@@ -16,6 +16,7 @@ constexpr int kHeldByLanes = 64;             // … and of a warp, which needs n
 constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
+constexpr std::int64_t kChainChunk = 16384;  // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kFewRows = 512;       // scanned by the largest blocks
 constexpr int kWaves = 4;                    // blocks a multiprocessor when work is cut freely
 
@@ -48,7 +49,7 @@ bool hold_row(std::int64_t row, int vector, bool long_body, Schedule& s) {
 }
 
 /// A scan along rows is a team's, step after step; down columns, and along short rows, each thread has its own.
-Schedule schedule_scan(const Facts& f, Schedule s, std::int64_t kept, std::int64_t reduced) {
+Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t kept, std::int64_t reduced, bool one_axis) {
   const bool last_reduced = f.axes.back().reduced;
   if (!last_reduced || (reduced <= kShortRow && kept >= kBlock)) {
     s.form = Form::Columns;
@@ -58,6 +59,11 @@ Schedule schedule_scan(const Facts& f, Schedule s, std::int64_t kept, std::int64
     const int block = f.axes[static_cast<std::size_t>(s.lane_axis)].extent >= kBlock * s.lanes ? kBlock : 32;
     s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
     s.block = block * s.lanes;
+    return s;
+  }
+  if (f.phases == 0 && one_axis && kept < t.threads / 2 && reduced > 4 * kChainChunk) {
+    s.form = Form::Chain;
+    s.chunk = kChainChunk;
     return s;
   }
   s.form = Form::Rows;
@@ -86,7 +92,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t
     reduced_axes += a.reduced;
   }
 
-  if (f.scans) return schedule_scan(f, s, kept, reduced);
+  if (f.scans) return schedule_scan(f, t, s, kept, reduced, reduced_axes == 1);
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
     if (last == 0) s.lanes = f.vector;  // its last vector may be cut

@@ -118,6 +118,16 @@ TEST(CudaC, ScansAlongRowsOfAnyLength) {
   }
 }
 
+TEST(CudaC, ALongRowGoesInChunks) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {3, 1 << 20});
+  b.root(b.op(Op::multiply, {scan(b, Op::scan_sum, b.op(Op::exp, {x}), 1), x}));
+  b.root(scan(b, Op::scan_min, x, 1));
+  const auto list = sources(b);
+  for (const std::string& source : list) EXPECT_NE(source.find("next_item("), std::string::npos);
+  compiles(list);
+}
+
 TEST(CudaC, ScansDownColumnsAndBesideReductions) {
   GraphBuilder b;
   b.root(scan(b, Op::scan_prod, b.leaf(DType::Float64, {70, 1000}), 0));
