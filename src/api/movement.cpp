@@ -240,6 +240,8 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
   return finish(api::pad_node(body.get(), nullptr, api::scalar_bits(value, node->dtype), low, step, outer, loc));
 }
 
+constexpr std::size_t kMostPieces = 32;
+
 Tensor concat(std::span<const Tensor> tensors, int axis, SourceLocation loc) {
   if (tensors.empty()) throw UserError("[concat] no tensors");
   const ir::Node* head = checked("concat", tensors[0]);
@@ -256,6 +258,15 @@ Tensor concat(std::span<const Tensor> tensors, int axis, SourceLocation loc) {
     if (__builtin_add_overflow(dims[at], node->dims()[static_cast<std::size_t>(at)], &dims[at]))
       throw UserError(cat("[concat] the extent of axis ", at, " overflows 63 bits"));
     dtype = promote(dtype, node->dtype);
+  }
+  if (tensors.size() > kMostPieces) {  // joined in blocks, which the planner may store: a kernel has room for so many
+    std::vector<Tensor> blocks;
+    for (std::size_t i = 0; i < tensors.size(); i += kMostPieces) {
+      std::vector<Tensor> block;
+      for (const Tensor& t : tensors.subspan(i, std::min(kMostPieces, tensors.size() - i))) block.push_back(astype(t, dtype, loc));
+      blocks.push_back(concat(block, axis, loc));
+    }
+    return concat(blocks, axis, loc);
   }
   // A chain from the back: each piece is padded out to the whole, and what follows it shows through.
   Shape low, step;

@@ -26,6 +26,7 @@ using ir::OpKind;
 
 constexpr float kGeneratorCost = 24;   // values made from indices alone are recomputed up to this many primitives
 constexpr std::size_t kMaxEdges = 48;  // distinct inputs of a kernel
+constexpr int kMaxPieces = 64;         // arrays joined by pads in one kernel: LLVM takes seconds for hundreds
 
 enum class Relation : std::uint8_t { Same, Spread, Other };
 
@@ -117,6 +118,7 @@ class Fuser {
     transparent_.assign(n, true);
     is_root_.assign(n, false);
     generator_cost_.assign(n, -1.0f);
+    pieces_.assign(n, 1);
     for (NodeId r : g_.roots) is_root_[r] = true;
     std::vector<bool> wanted = is_root_;  // read as memory by somebody that cannot compute it in place
     for (NodeId id = 0; id < n; ++id) {
@@ -140,6 +142,7 @@ class Fuser {
             cost = generator(x.in[k]) ? cost + generator_cost_[x.in[k]] : -1.0f;
           if (cost <= kGeneratorCost) generator_cost_[id] = cost;
           transparent_[id] = ir::is_view(x.op) || generator(id);
+          count_pieces(id);
           break;
         }
         case OpKind::Library:
@@ -160,6 +163,21 @@ class Fuser {
       const NodeId base = resolve_alias(g_, r).base;
       if (base != kNoNode && g_[base].op != Op::leaf) is_root_[base] = true;
     }
+  }
+
+  /// What a view shows through pads, each an index map, a predicate and a load. Beyond a number of them what a pad places,
+  /// or else what it places that on, is stored before.
+  void count_pieces(NodeId id) {
+    const GraphNode& x = g_[id];
+    if (!ir::is_view(x.op)) return;
+    const auto sum = [&] {
+      int all = 0;
+      for (int k = 0; k < x.n_in; ++k) all += pieces_[x.in[k]];
+      return all;
+    };
+    for (int k = 0; k < x.n_in && sum() > kMaxPieces; ++k)
+      if (pieces_[x.in[k]] > 1) transparent_[x.in[k]] = false, pieces_[x.in[k]] = 1;
+    pieces_[id] = sum();
   }
 
   /// Whether each element's states depend on that element alone, so that a loop can run inside a kernel. The condition
@@ -731,6 +749,7 @@ class Fuser {
   const Graph& g_;
   const schedule::Target& t_;
   std::vector<bool> transparent_, is_root_, row_, inlined_;
+  std::vector<int> pieces_;
   std::vector<float> generator_cost_;
   ir::Loops loops_;
   std::vector<Edge> edges_;

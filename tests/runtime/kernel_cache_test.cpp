@@ -22,7 +22,8 @@ TEST(KernelCache, ScalarOfAnyValueIsAnArgument) {
     const test::Counted c = count([&] { y = (x * i + 1).eval(); });
     compiled += c.compiled;
     misses += c.plan_misses;
-    ASSERT_EQ(y.to_vector<float>()[3], std::fma(x.to_vector<float>()[3], static_cast<float>(i), 1.0f)) << i;
+    const float have = y.to_vector<float>()[3], in = x.to_vector<float>()[3], scalar = static_cast<float>(i);
+    ASSERT_TRUE(have == std::fma(in, scalar, 1.0f) || have == in * scalar + 1.0f) << i;  // a target may have no fma
   }
   RecordProperty("compiled", static_cast<int>(compiled));
   EXPECT_LE(compiled, 4u);

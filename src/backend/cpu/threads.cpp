@@ -26,6 +26,19 @@
 #include <new>
 #include <vector>
 
+// TBB's library is not built for the thread sanitizer, which then does not see that tasks follow what spawned them.
+#if defined(__SANITIZE_THREAD__)
+extern "C" {
+void __tsan_acquire(void*);
+void __tsan_release(void*);
+}
+#define KILN_HAPPENS_BEFORE(point) __tsan_release(point)
+#define KILN_HAPPENS_AFTER(point) __tsan_acquire(point)
+#else
+#define KILN_HAPPENS_BEFORE(point) static_cast<void>(point)
+#define KILN_HAPPENS_AFTER(point) static_cast<void>(point)
+#endif
+
 namespace kiln::cpu {
 namespace {
 
@@ -147,14 +160,22 @@ struct InlineScope {
 
 void run_loop(std::int64_t n, std::int64_t chunks, int threads, LoopFn fn, void* context) {
   Loop loop(n, chunks, threads, fn, context);
-  arena(threads).execute([&] {
+  KILN_HAPPENS_BEFORE(&loop);
+  arena(threads).execute([&] {  // perhaps on another thread
+    KILN_HAPPENS_AFTER(&loop);
     tbb::task_group group;
     const int helpers = static_cast<int>(std::min<std::int64_t>(threads, chunks)) - 1;
     for (int i = 0; i < helpers; ++i)
-      group.run([&loop] { loop.drain(tbb::this_task_arena::current_thread_index()); });
+      group.run([&loop] {
+        KILN_HAPPENS_AFTER(&loop);
+        loop.drain(tbb::this_task_arena::current_thread_index());
+        KILN_HAPPENS_BEFORE(&loop);
+      });
     loop.drain(tbb::this_task_arena::current_thread_index());
     group.wait();
+    KILN_HAPPENS_BEFORE(&loop);
   });
+  KILN_HAPPENS_AFTER(&loop);
   loop.rethrow();
 }
 
