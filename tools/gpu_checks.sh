@@ -4,7 +4,8 @@
 #   checks.sh fuzz SECONDS [WORKERS]  random programs, fused and op by op, against the interpreter
 #   checks.sh cpu_fuzz PROGRAMS [WORKERS]   the same on the processor, with the vm too, each so many programs
 #   checks.sh sanitize [memcheck|initcheck|racecheck|synccheck …]
-#                                     the core of the suite under compute-sanitizer (on PATH, or COMPUTE_SANITIZER=FILE)
+#                                     the core of the suite under compute-sanitizer (on PATH, or COMPUTE_SANITIZER=FILE),
+#                                     SHARDS processes of at most LIMIT seconds
 # Logs go to LOGS (default: ./gpu_checks). Ends with a line a check; exit code 1 if any failed.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -61,16 +62,23 @@ case ${1:-} in
     core='Elementwise.*:Integers.*:Floats.*:Reduce.*:Reductions.*:Gather.*:Scan.*:SliceUpdate.*:Concat.*:Permute.*:Flip.*'
     core+=':Index.*:Tile.*:Matmul.*:Einsum.*:Nn.*:Philox.*:NoElements.*:DTypes/UnalignedViews.*:GpuStreams.*'
     core+=':DTypes/RandomPrograms.*float32:OpTable/EveryOp.*/exp:OpTable/EveryOp.*/pow:OpTable/EveryOp.*/floor_divide'
+    shards=${SHARDS:-8}
     for tool in "$@"; do
-      KILN_TEST_EXACT_MEMORY=1 LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} timeout "${LIMIT:-540}" \
-        "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 \
-        "$here/kiln_tests" --gtest_brief=1 --gtest_filter="${FILTER:-$core}" >"$logs/$tool.log" 2>&1
-      report "$tool" $? "$logs/$tool.log"
-      grep -E "ERROR SUMMARY|RACECHECK SUMMARY|^\[==========\]|^\[  (FAILED|PASSED)" "$logs/$tool.log" | sort -u | head -20
+      pids=()
+      for (( i = 0; i < shards; ++i )); do
+        KILN_TEST_EXACT_MEMORY=1 LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+          GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i timeout "${LIMIT:-540}" \
+          "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 5 --show-backtrace no \
+          "$here/kiln_tests" --gtest_brief=1 --gtest_filter="${FILTER:-$core}" >"$logs/$tool.$i.log" 2>&1 &
+        pids+=($!)
+      done
+      for (( i = 0; i < shards; ++i )); do wait "${pids[$i]}"; report "$tool $i" $? "$logs/$tool.$i.log"; done
+      grep -hE "ERROR SUMMARY|RACECHECK SUMMARY|^\[  (FAILED|PASSED)" "$logs/$tool".*.log | sort | uniq -c
+      grep -hE "^========= +(Invalid|Uninitialized|Race|Error|Warning|Barrier|     at )" "$logs/$tool".*.log | sort | uniq -c | sort -rn | head -20
     done
     ;;
   *)
-    sed -n '2,9p' "${BASH_SOURCE[0]}"
+    sed -n '2,10p' "${BASH_SOURCE[0]}"
     exit 2
     ;;
 esac

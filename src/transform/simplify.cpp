@@ -238,11 +238,10 @@ class Simplifier {
       case Op::negative: case Op::logical_not: case Op::bitwise_invert:
         return x.op == n.op ? become_value(id, x.in[0]) : kNoNode;
       case Op::abs:
-        if (x.op == Op::negative) {
-          n.in[0] = x.in[0];
-          return id;
-        }
-        return x.op == Op::abs || is_unsigned_int(n.dtype) ? become_value(id, n.in[0]) : kNoNode;
+        if (is_unsigned_int(n.dtype) || x.op == Op::abs) return become_value(id, n.in[0]);  // first: -x is another there
+        if (x.op != Op::negative) return kNoNode;
+        n.in[0] = x.in[0];
+        return id;
       case Op::floor: case Op::ceil: case Op::trunc: case Op::round:
         return is_whole(x.op) ? become_value(id, n.in[0]) : kNoNode;
       case Op::relu: case Op::sign:

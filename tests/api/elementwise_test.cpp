@@ -1,5 +1,6 @@
 // Elementwise operations: promotion, weak scalars, broadcasting, and the numeric rules of docs/semantics.md.
 #include "api/expect.h"
+#include "modes.h"
 #include "api/record.h"
 
 #include <cstdint>
@@ -112,6 +113,13 @@ TEST(Elementwise, RefusesWhatHasNoMeaning) {
   expect_user_error([] { signbit(zeros({2}, DType::Int32)); }, "[signbit] does not take int32 operands: int32 (2,)");
   expect_user_error([] { floor(Tensor()); }, "[floor] an operand is an empty Tensor");
   expect_user_error([] { positive(zeros({2}, DType::Bool)); }, "[positive] does not take bool operands: bool (2,)");
+}
+
+TEST(Integers, UnsignedNegativesHaveNoSignToDrop) {
+  in_every_mode([] {
+    expect_equal<std::uint16_t>(abs(-Tensor({std::uint16_t{2}, std::uint16_t{0}})), {65534, 0});
+    expect_equal<std::uint64_t>(abs(abs(-Tensor({std::uint64_t{1}}))), {~std::uint64_t{0}});
+  });
 }
 
 TEST(Integers, WrapAndNeverTrap) {

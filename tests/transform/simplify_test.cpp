@@ -115,6 +115,11 @@ TEST_F(Simplify, AbsTakesNoSign) {
   EXPECT_EQ(transformed(b, b.op(Op::abs, {b.op(Op::abs, {b.op(Op::negative, {x})})})),
             "%0 f32(2, 3, 4) = leaf arg 0\n%1 f32(2, 3, 4) = abs %0 held\nroots %1\n");
 }
+TEST_F(Simplify, AbsOfAnUnsignedNegativeIsTheNegative) {
+  const NodeId u = b.leaf(DType::UInt16, {3});
+  EXPECT_EQ(transformed(b, b.op(Op::abs, {b.op(Op::negative, {u})})),
+            "%0 u16(3,) = leaf arg 1\n%1 u16(3,) = negative %0 held\nroots %1\n");
+}
 TEST_F(Simplify, ARoundingOfWholeNumbersIsNothing) {
   EXPECT_EQ(transformed(b, b.op(Op::ceil, {b.op(Op::floor, {x})})),
             "%0 f32(2, 3, 4) = leaf arg 0\n%1 f32(2, 3, 4) = floor %0 held\nroots %1\n");
