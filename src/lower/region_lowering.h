@@ -120,6 +120,7 @@ class RegionLowering {
 
   // Buffers.
   std::uint32_t new_buffer(BufferDecl decl, BufferSource source);
+  std::int64_t bytes_ahead(const Entry& e) const;
   std::uint32_t input_buffer(const Entry& e);
   std::uint32_t output_buffer(NodeId node, bool stream);
   std::uint32_t scratch_buffer(DType type, std::int64_t bytes);
@@ -211,6 +212,7 @@ class RegionLowering {
   void run_loop(std::int32_t run);
   void run_loops_outside(std::int32_t run);
   void store_yields(const LoopRun& run, std::uint32_t iteration);
+  bool streams_past(const LoopRun::Yield& y) const;
 
   // Stripes.
   E stripe_index();

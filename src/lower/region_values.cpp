@@ -41,6 +41,26 @@ std::uint32_t RegionLowering::new_buffer(BufferDecl decl, BufferSource source) {
   return static_cast<std::uint32_t>(k_.buffers.size() - 1);
 }
 
+constexpr std::int64_t kIterationsAhead = 8;  // of a loop that walks memory in long steps: no hardware fetches these
+
+/// Bytes from what a load reads in an iteration of a loop that counts to what it reads some iterations later; 0: nothing to ask
+/// for ahead.
+std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
+  const GraphNode& n = g_[e.node];
+  if (target_.gpu || n.numel * size_of(n.dtype) < target_.l2_bytes) return 0;
+  std::int64_t step = 0;
+  for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
+    const Atom& atom = p_.space.atom(term.atom);
+    if (atom.kind != Atom::Kind::Value) continue;
+    const Entry& value = p_.entries[atom.entry];
+    if (value.kind != Entry::Kind::LoopState || step != 0) return 0;
+    const LoopRun& run = p_.loops[static_cast<std::size_t>(value.loop)];
+    if (run.count == 0 || run.states.front() != atom.entry) return 0;
+    step = term.coef;
+  }
+  return kIterationsAhead * step * size_of(n.dtype);
+}
+
 /// The buffer of a load, shared by the loads that begin at the same element.
 std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   const GraphNode& n = g_[e.node];
@@ -51,7 +71,9 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   const std::int64_t bytes = n.numel * size_of(n.dtype);
   bool stream = bytes >= target_.stream_bytes;
   p_.space.each_value(e.index, [&](EntryId) { stream = false; });  // jumps about
-  const bool ahead = stream && item_ && !target_.gpu;
+  const std::int64_t iterations_ahead = bytes_ahead(e);
+  stream |= iterations_ahead != 0;
+  const bool ahead = stream && (item_ || iterations_ahead != 0) && !target_.gpu;
   bool first = true;
   for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
     const BufferSource& s = out_.buffers[b];
@@ -63,7 +85,10 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   BufferDecl decl{BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype))};
   decl.stream = stream;
   decl.vector = target_.gpu && s_.lanes > 1;
-  if (ahead) decl.ahead_param = static_cast<std::int32_t>(bytes_to_next_chunk(n.dtype).node().imm);
+  if (iterations_ahead != 0)
+    decl.ahead_param = static_cast<std::int32_t>(param(role(kSize, kAhead, 16 + out_.buffers.size()), iterations_ahead).node().imm);
+  else if (ahead)
+    decl.ahead_param = static_cast<std::int32_t>(bytes_to_next_chunk(n.dtype).node().imm);
   return new_buffer(decl, {kind, id, offset, 0});
 }
 

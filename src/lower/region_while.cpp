@@ -59,12 +59,19 @@ void RegionLowering::run_loop(std::int32_t run) {
   }
 }
 
+/// Whether a stack is stored past the caches: it is larger than they are, and every iteration begins on a cache line.
+bool RegionLowering::streams_past(const LoopRun::Yield& y) const {
+  const std::int64_t size = size_of(g_[y.stack].dtype), row = groups_.back().extent * size;
+  return !target_.gpu && !y.row && g_[y.stack].numel * size >= target_.stream_bytes && row % 64 == 0 && s_.lanes * size % 64 == 0 &&
+         s_.lane_axis == last_group();
+}
+
 /// In an iteration: what it adds to the stacks that are outputs of the current phase.
 void RegionLowering::store_yields(const LoopRun& run, std::uint32_t iteration) {
   for (const LoopRun::Yield& y : run.yields) {
     if (p_.entries[y.entry].phase != storing_phase_ || y.row != storing_rows_) continue;
     auto buffer = out_buffer_.find(y.stack);
-    if (buffer == out_buffer_.end()) buffer = out_buffer_.emplace(y.stack, output_buffer(y.stack, false)).first;
+    if (buffer == out_buffer_.end()) buffer = out_buffer_.emplace(y.stack, output_buffer(y.stack, streams_past(y))).first;
     const E points = param(role(kSize, kPoints, y.stack), g_[y.stack].numel / run.count);
     const E at = to_expr(y.row ? p_.row_linear : p_.full_linear, kOutputOwner + y.stack);
     body_->push_back(store(buffer->second, var(iteration) * points + at, build(y.value)));

@@ -8,6 +8,7 @@ namespace kiln::schedule {
 namespace {
 
 constexpr std::int64_t kFlatBlock = 4096;     // elements: enough to hide the loop's start, few enough to balance
+constexpr std::int64_t kLoopBlock = 1024;     // the same where each element runs a loop
 constexpr std::int64_t kSplitAbove = 16384;   // shorter reductions are not worth a second stage
 constexpr std::int64_t kMinChunk = 4096;
 constexpr int kLongBody = 100;                // primitives in one chain of which waits for itself: two registers side by side
@@ -95,7 +96,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
     s.lanes = f.prims <= 3 || f.prims >= kLongBody || f.random ? lanes * 2 : lanes;
     if (f.states > 0) s.lanes = lanes * (f.states <= kFewStates ? 4 : 2);
-    s.block = kFlatBlock;
+    s.block = f.states > 0 ? kLoopBlock : kFlatBlock;
     if (f.across >= 0 && f.axes[last].extent >= lanes && f.axes[f.across].extent >= 4) {
       s.form = Form::Tiles;
       s.lanes = lanes;
