@@ -49,18 +49,39 @@ class Run {
   void steps() {
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
       allocate_for(static_cast<std::int32_t>(i));
-      const Step& s = plan_.steps[i];
-      switch (s.kind) {
-        case Step::Kind::Launch: s.count == 1 ? launch(plan_.launches[s.index]) : launch_together(s); break;
-        case Step::Kind::Matmul: matmul(plan_.matmuls[s.index]); break;
-        case Step::Kind::Sort: sort(plan_.sorts[s.index]); break;
-        case Step::Kind::Search: search(plan_.searches[s.index]); break;
-        case Step::Kind::Scatter: scatter(plan_.scatters[s.index]); break;
-        case Step::Kind::Loop: loop(plan_.loops[s.index]); break;
-      }
+      step(plan_.steps[i]);
       if (plan_.steps.size() > 1) free_after(static_cast<std::int32_t>(i));
     }
     allocate_for(static_cast<std::int32_t>(plan_.steps.size()));  // results no step writes (zero elements)
+  }
+
+  void step(const Step& s) {
+    switch (s.kind) {
+      case Step::Kind::Launch: return s.count == 1 ? launch(plan_.launches[s.index]) : launch_together(s);
+      case Step::Kind::Matmul: return matmul(plan_.matmuls[s.index]);
+      case Step::Kind::Sort: return sort(plan_.sorts[s.index]);
+      case Step::Kind::Search: return search(plan_.searches[s.index]);
+      case Step::Kind::Scatter: return scatter(plan_.scatters[s.index]);
+      case Step::Kind::Loop: return loop(plan_.loops[s.index]);
+    }
+  }
+
+  /// The same as one graph, if these arguments came before.
+  void steps_or_graph() {
+    if (!plan_.graphs || config().debug >= 2) return steps();
+    allocate_results();
+    const cuda::Stream stream = cuda::current_stream(plan_.device.index);
+    const Hash128 key = memory_key(stream);
+    PlanGraphs::Answer answer = plan_.graphs->launch(key, stream);
+    const bool recorded = answer == PlanGraphs::Answer::Capture;
+    if (recorded) {
+      plan_.graphs->keep(captured(key));
+      answer = plan_.graphs->launch(key, stream);
+    }
+    if (answer != PlanGraphs::Answer::Launched) return steps();
+    count(Counter::Graphs);
+    if (recorded) return;  // which counted the steps
+    for (const Step& s : plan_.steps) count(s.kind == Step::Kind::Launch ? Counter::Launches : Counter::LibraryCalls);
   }
 
   void results(std::vector<ir::Buffer*>& out) {
@@ -87,13 +108,73 @@ class Run {
   }
 
   void allocate_for(std::int32_t step) {
-    for (; begun_ < plan_.by_first.size() && plan_.buffers[plan_.by_first[begun_]].first <= step; ++begun_)
-      buffers_[plan_.by_first[begun_]] = allocate(plan_.buffers[plan_.by_first[begun_]].bytes, plan_.device);
+    for (; begun_ < plan_.by_first.size() && plan_.buffers[plan_.by_first[begun_]].first <= step; ++begun_) {
+      const std::uint32_t b = plan_.by_first[begun_];
+      if (!buffers_[b]) buffers_[b] = allocate(plan_.buffers[b].bytes, plan_.device);
+    }
   }
 
   void free_after(std::int32_t step) {
     for (; ended_ < plan_.by_last.size() && plan_.buffers[plan_.by_last[ended_]].last <= step; ++ended_)
       if (ir::Buffer*& b = buffers_[plan_.by_last[ended_]]) ir::release(std::exchange(b, nullptr));
+  }
+
+  void allocate_results() {
+    for (std::size_t b = 0; b < buffers_.size(); ++b)
+      if (plan_.buffers[b].result) buffers_[b] = allocate(plan_.buffers[b].bytes, plan_.device);
+  }
+
+  /// Everything that a graph of the plan has in it and that differs between runs.
+  Hash128 memory_key(cuda::Stream stream) const {
+    auto& words = thread_own<std::vector<std::uint64_t>, Plan>();
+    words.clear();
+    words.push_back(reinterpret_cast<std::uintptr_t>(stream));
+    for (const std::byte* a : args_) words.push_back(reinterpret_cast<std::uintptr_t>(a));
+    words.insert(words.end(), slots_.begin(), slots_.end());
+    for (const ir::Buffer* b : buffers_)
+      if (b) words.push_back(reinterpret_cast<std::uintptr_t>(b->data));
+    return hash128(std::span<const std::uint64_t>(words));
+  }
+
+  /// The plan as a graph over memory that stays the graph's.
+  PlanGraphs::Entry captured(const Hash128& key) {
+    PlanGraphs::Entry out;
+    out.key = key;
+    const int device = plan_.device.index;
+    std::vector<std::uint32_t> own;
+    for (std::uint32_t b = 0; b < buffers_.size(); ++b) {
+      if (buffers_[b]) continue;
+      out.memory.emplace_back(allocate(plan_.buffers[b].bytes, plan_.device));
+      buffers_[b] = out.memory.back().get();
+      ir::retain(buffers_[b]);
+      own.push_back(b);
+    }
+    std::size_t workspace = 1;
+    std::int64_t groups = 1;
+    bool whole = true;
+    for (const Step& s : plan_.steps) {
+      if (s.kind == Step::Kind::Matmul) {
+        const backend::Matmul call = call_of(plan_.matmuls[s.index]);
+        whole = whole && enqueues_matmul(call, device);
+        if (whole) workspace = std::max(workspace, workspace_on_gpu(call, device));
+      } else {
+        std::int64_t together = 0;
+        for (std::uint32_t l = s.index; l < s.index + s.count; ++l) together += plan_.launches[l].counters;
+        groups = std::max(groups, together);
+      }
+    }
+    if (whole) {
+      out.memory.emplace_back(allocate(workspace, plan_.device));
+      std::byte* const workspace_memory = out.memory.back()->data;
+      out.memory.emplace_back(allocate(static_cast<std::uint64_t>(groups) * 4, plan_.device));
+      zero_on_gpu(*out.memory.back(), static_cast<std::uint64_t>(groups) * 4);
+      const FixedMemory fixed(workspace_memory, out.memory.back()->data);
+      out.graph = cuda::capture(device, [&] {
+        for (const Step& s : plan_.steps) step(s);
+      });
+    }
+    for (std::uint32_t b : own) ir::release(std::exchange(buffers_[b], nullptr));
+    return out;
   }
 
   std::byte* address(const Place& p) const {
@@ -386,6 +467,17 @@ class Run {
     count(Counter::LibraryCalls);
     const auto start = std::chrono::steady_clock::now();
 #ifdef KILN_HAS_GEMM
+    const backend::Matmul call = call_of(m);
+    if (plan_.device.kind == Device::Kind::Cuda) return matmul_on_gpu(call, plan_.device.index);
+    const std::size_t bytes = cpu::library().workspace_bytes(call);
+    ir::Buffer* workspace = bytes ? allocate(bytes) : nullptr;
+    cpu::library().matmul(call, workspace ? workspace->data : nullptr);
+    if (workspace) ir::release(workspace);
+#endif
+    if (config().debug >= 2) log_matmul(m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+
+  backend::Matmul call_of(const Matmul& m) const {
     backend::Matmul call;
     call.dtype = m.dtype;
     call.batch_rank = static_cast<int>(m.batch.size());
@@ -396,16 +488,9 @@ class Run {
     call.a = stack(m.a);
     call.b = stack(m.b);
     call.out = address(m.c);
-    if (plan_.device.kind == Device::Kind::Cuda) return matmul_on_gpu(call, plan_.device.index);
-    const std::size_t bytes = cpu::library().workspace_bytes(call);
-    ir::Buffer* workspace = bytes ? allocate(bytes) : nullptr;
-    cpu::library().matmul(call, workspace ? workspace->data : nullptr);
-    if (workspace) ir::release(workspace);
-#endif
-    if (config().debug >= 2) log_matmul(m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    return call;
   }
 
-#ifdef KILN_HAS_GEMM
   backend::MatrixStack stack(const MatrixOperand& o) const {
     backend::MatrixStack s;
     s.data = address(o.place);
@@ -414,7 +499,6 @@ class Run {
     std::copy(o.batch_strides.begin(), o.batch_strides.end(), s.batch_strides);
     return s;
   }
-#endif
 
   const Plan& plan_;
   std::span<std::byte* const> args_;
@@ -428,7 +512,7 @@ class Run {
 void run_plan(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
               std::vector<ir::Buffer*>& result_buffers) {
   Run run(plan, args, slots);
-  run.steps();
+  run.steps_or_graph();
   run.results(result_buffers);
 }
 

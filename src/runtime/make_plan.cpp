@@ -62,6 +62,7 @@ class PlanMaker {
     find_classes();
     group();
     set_lifetimes(*plan_);
+    if (suits_graph(*plan_)) plan_->graphs = std::make_unique<PlanGraphs>();
     count(Counter::PlanNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start_).count()));
     compile();
     return plan_;

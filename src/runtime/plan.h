@@ -4,6 +4,7 @@
 
 #include "ir/graph.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/plan_graphs.h"
 #include "runtime/walk.h"
 #include "schedule/target.h"
 
@@ -139,6 +140,7 @@ struct Plan {
   };
   std::vector<Result> results;
   std::uint32_t n_nodes = 0;
+  std::unique_ptr<PlanGraphs> graphs;    // null: steps are enqueued one by one
 };
 
 /// Plans the graph of a walk and compiles what it needs; reads no node of the trace. Throws CompileError.

@@ -19,6 +19,10 @@
 #include <limits>
 
 namespace kiln::runtime {
+
+std::byte* fixed_workspace();
+std::byte* fixed_counters();
+
 namespace {
 
 /// Zeroed counters for the finish sections of one thread's launches on one stream. A kernel leaves them zeroed, and
@@ -51,6 +55,13 @@ class Arrivals {
   std::vector<Counters> all_;
 };
 
+constinit thread_local const FixedMemory* fixed = nullptr;
+
+std::byte* counters(cuda::Stream stream, std::int64_t groups) {
+  if (std::byte* own = fixed_counters()) return own;
+  return thread_own<Arrivals, Arrivals>().of(stream, groups);
+}
+
 std::int64_t blocks_of(const Launch& l) {
   const std::int64_t teams = l.threads.block / l.threads.team;
   return std::min<std::int64_t>((l.grid + teams - 1) / teams, std::numeric_limits<std::int32_t>::max());
@@ -71,7 +82,7 @@ void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, 
     if (l.buffers[b].kind != Place::Kind::None) args[n++] = const_cast<void**>(&buffers[b]);
   std::byte* arrivals = nullptr;
   if (l.counters > 0) {
-    arrivals = thread_own<Arrivals, Arrivals>().of(stream, l.counters);
+    arrivals = counters(stream, l.counters);
     args[n++] = &arrivals;
   }
   for (std::size_t p = 0; p < l.params.size(); ++p)
@@ -149,6 +160,17 @@ void fetch(backend::Array& array, DType dtype, std::vector<std::byte>& to, cuda:
 
 }  // namespace
 
+FixedMemory::FixedMemory(std::byte* workspace, std::byte* counters) : workspace_(workspace), counters_(counters) { fixed = this; }
+FixedMemory::~FixedMemory() { fixed = nullptr; }
+std::byte* fixed_workspace() { return fixed ? fixed->workspace_ : nullptr; }
+std::byte* fixed_counters() { return fixed ? fixed->counters_ : nullptr; }
+
+bool enqueues_matmul(const backend::Matmul& call, int device) {
+  return cuda::blas().available && cuda::library(device).supports(call);
+}
+
+std::size_t workspace_on_gpu(const backend::Matmul& call, int device) { return cuda::library(device).workspace_bytes(call); }
+
 void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* slots, int device) {
   const cuda::Stream stream = cuda::current_stream(device);
   timed({&l, 1}, stream, [&] { enqueue(l, buffers, slots, stream); });
@@ -160,12 +182,12 @@ GpuInstances::GpuInstances(std::span<const Launch> launches, int device)
   const std::size_t pointers = static_cast<std::size_t>(
       std::count_if(l.buffers.begin(), l.buffers.end(), [](const Place& p) { return p.kind != Place::Kind::None; }));
   const std::size_t params = l.params.size() * (l.threads.narrow ? 4 : 8);
-  set_bytes_ = 8 * (pointers + (l.finish_grid > 0) + l.slots.size()) + (params + 7) / 8 * 8;
+  set_bytes_ = 8 * (pointers + (l.counters > 0) + l.slots.size()) + (params + 7) / 8 * 8;
   codegen::InstanceTable layout{set_bytes_, l.kernel->instances};
   if (table_.size() < layout.bytes()) table_.resize(layout.bytes());
   std::int64_t groups = 0;
-  for (const Launch& each : launches) groups += each.finish_grid;
-  if (groups > 0) arrivals_ = thread_own<Arrivals, Arrivals>().of(stream_, groups);
+  for (const Launch& each : launches) groups += each.counters;
+  if (groups > 0) arrivals_ = counters(stream_, groups);
 }
 
 void GpuInstances::add(const Launch& l, void* const* buffers, const std::uint64_t* slots) {
@@ -176,9 +198,9 @@ void GpuInstances::add(const Launch& l, void* const* buffers, const std::uint64_
   };
   for (std::size_t b = 0; b < l.buffers.size(); ++b)
     if (l.buffers[b].kind != Place::Kind::None) put(&buffers[b], 8);
-  if (l.finish_grid > 0) {
+  if (l.counters > 0) {
     put(&arrivals_, 8);
-    arrivals_ += 4 * l.finish_grid;
+    arrivals_ += 4 * l.counters;
   }
   if (l.threads.narrow) {
     put(l.narrow_params.data(), 4 * l.narrow_params.size());
@@ -209,8 +231,9 @@ void GpuInstances::launch() {
 
 void matmul_on_gpu(const backend::Matmul& call, int device) {
   const cuda::Stream stream = cuda::current_stream(device);
-  if (!cuda::blas().available || !cuda::library(device).supports(call)) return matmul_on_host(call, stream);
-  const std::size_t bytes = cuda::library(device).workspace_bytes(call);
+  if (!enqueues_matmul(call, device)) return matmul_on_host(call, stream);
+  if (std::byte* own = fixed_workspace()) return cuda::library(device).matmul(call, own);
+  const std::size_t bytes = workspace_on_gpu(call, device);
   cuda::Block* workspace = bytes ? cuda::allocate(bytes, stream) : nullptr;
   try {
     cuda::library(device).matmul(call, workspace ? workspace->data : nullptr);
@@ -287,6 +310,10 @@ bool read_on_gpu(const std::byte* truth, int device) {
   std::byte value{};
   cuda::copy_to_host(&value, truth, 1, cuda::current_stream(device));
   return value != std::byte{0};
+}
+
+void zero_on_gpu(ir::Buffer& buffer, std::uint64_t bytes) {
+  cuda::fill(buffer.data, 0, 1, bytes, cuda::current_stream(buffer.device.index));
 }
 
 }  // namespace kiln::runtime

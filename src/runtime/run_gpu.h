@@ -11,6 +11,25 @@
 
 namespace kiln::runtime {
 
+/// While one lives, what this thread enqueues uses this memory for workspaces and counters, not its stream's: for
+/// work that will be enqueued again. `counters` are zero, as many as the greatest step needs.
+class FixedMemory {
+ public:
+  FixedMemory(std::byte* workspace, std::byte* counters);
+  ~FixedMemory();
+  FixedMemory(const FixedMemory&) = delete;
+  FixedMemory& operator=(const FixedMemory&) = delete;
+
+ private:
+  friend std::byte* fixed_workspace();
+  friend std::byte* fixed_counters();
+  std::byte* workspace_;
+  std::byte* counters_;
+};
+std::size_t workspace_on_gpu(const backend::Matmul& call, int device);
+/// Whether a library of the device does it, without waiting.
+bool enqueues_matmul(const backend::Matmul& call, int device);
+
 /// Addresses of the launch's buffers (those of Scratch are not looked at) and values of its slots. DeviceError.
 void launch_on_gpu(const Launch& launch, void* const* buffers, const std::uint64_t* slots, int device);
 
@@ -42,6 +61,8 @@ void scatter_on_gpu(const backend::Scatter& call, int device);
 /// Elements at any strides (none: row-major) next to each other at `to`; only enqueues.
 void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
                  DType dtype, int device);
+/// Only enqueues.
+void zero_on_gpu(ir::Buffer& buffer, std::uint64_t bytes);
 /// A truth value, once everything enqueued before has happened. DeviceError.
 bool read_on_gpu(const std::byte* truth, int device);
 

@@ -2,6 +2,7 @@
 #include "backend/cuda/blas.h"
 #include "backend/cuda/copy.h"
 #include "backend/cuda/driver.h"
+#include "backend/cuda/graph.h"
 #include "backend/cuda/module.h"
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/pool.h"
@@ -68,6 +69,11 @@ void Event::wait_on(Stream) const {}
 Event record(Stream, bool) { no_device(); }
 double elapsed_ms(const Event&, const Event&) { no_device(); }
 void order(Stream, Stream) { no_device(); }
+
+Graph& Graph::operator=(Graph&&) noexcept { return *this; }
+Graph::~Graph() = default;
+void Graph::launch(Stream) const { no_device(); }
+Graph capture(int, const std::function<void()>&) { no_device(); }
 
 Block* allocate(std::uint64_t, Stream) { no_device(); }
 void release(Block*, Stream) noexcept {}

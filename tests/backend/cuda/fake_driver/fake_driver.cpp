@@ -74,6 +74,13 @@ Driver& driver() {
 
 }  // namespace
 
+struct CUgraph_st {
+  std::deque<std::function<void()>> work;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<CUgraph_st> graph;
+};
+
 struct CUctx_st {
   int device = 0;
 };
@@ -85,6 +92,7 @@ struct CUstream_st {
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;
   bool ending = false;
+  std::atomic<CUgraph_st*> recorded{nullptr};  // while it is captured
 
   void push(std::function<void()> task) {
     const std::lock_guard lock(mutex);
@@ -161,6 +169,10 @@ CUresult enqueue(CUstream stream, std::function<void()> work) {
   REQUIRE_CONTEXT();
   stream = resolve(stream);
   Device* device = &driver().devices[static_cast<std::size_t>(stream->device)];
+  if (CUgraph_st* graph = stream->recorded) {
+    graph->work.push_back(std::move(work));
+    return CUDA_SUCCESS;
+  }
   stream->push([device, work = std::move(work)] {
     if (device->error == CUDA_SUCCESS) work();
   });
@@ -430,6 +442,7 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
 }
 CUresult cuStreamSynchronize(CUstream stream) {
   REQUIRE_CONTEXT();
+  if (resolve(stream)->recorded) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   resolve(stream)->mark()->wait();
   return state();
 }
@@ -442,6 +455,37 @@ CUresult cuStreamQuery(CUstream stream) {
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   REQUIRE_CONTEXT();
   resolve(stream)->push([mark = event->mark] { mark->wait(); });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+  REQUIRE_CONTEXT();
+  if (std::getenv("KILN_TEST_NO_GRAPHS")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (resolve(stream)->recorded) return CUDA_ERROR_ILLEGAL_STATE;
+  resolve(stream)->recorded = new CUgraph_st;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  REQUIRE_CONTEXT();
+  *graph = resolve(stream)->recorded.exchange(nullptr);
+  return *graph ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long) {
+  REQUIRE_CONTEXT();
+  *exec = new CUgraphExec_st{std::make_shared<CUgraph_st>(*graph)};
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  return enqueue(stream, [graph = exec->graph] {
+    for (const auto& work : graph->work) work();
+  });
+}
+CUresult cuGraphDestroy(CUgraph graph) {
+  delete graph;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+  delete exec;
   return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,56 @@
+// Plans of many short launches as CUDA graphs. A graph holds addresses, so a plan has one for each set of arguments,
+// results and scalars that came again: a loop's memory does, since the pool gives back what was freed last.
+#pragma once
+
+#include "backend/cuda/graph.h"
+#include "ir/node.h"
+#include "support/hash128.h"
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace kiln::runtime {
+
+struct Plan;
+
+/// Whether graphs are worth a try: on a GPU, launches and library products alone, many of them, and little memory
+/// between them.
+bool suits_graph(const Plan& plan);
+
+struct ReleaseBuffer {
+  void operator()(ir::Buffer* b) const { ir::release(b); }
+};
+using HeldBuffer = std::unique_ptr<ir::Buffer, ReleaseBuffer>;
+
+/// The graphs of one plan.
+class PlanGraphs {
+ public:
+  struct Entry {
+    Hash128 key;
+    std::vector<HeldBuffer> memory;  // intermediates, workspace, counters
+    cuda::Graph graph;
+    std::uint64_t used = 0;
+  };
+
+  enum class Answer : std::uint8_t { Launched, Capture, Run };
+  /// Launched: the key's graph was enqueued on the stream. Capture: the key came before, and a graph would pay.
+  Answer launch(const Hash128& key, cuda::Stream stream);
+  /// Keeps a graph in place of the one that was used longest ago; without a graph, the plan is not captured again.
+  void keep(Entry entry);
+
+ private:
+  static constexpr std::size_t kGraphs = 4;
+  static constexpr std::size_t kSeen = 8;
+
+  std::mutex mutex_;
+  bool refused_ = false;
+  std::vector<Entry> entries_;
+  std::array<Hash128, kSeen> seen_{};
+  std::size_t next_seen_ = 0;
+  std::uint64_t uses_ = 0;
+};
+
+}  // namespace kiln::runtime
