@@ -98,8 +98,8 @@ using LegacyDLPack = std::unique_ptr<dlpack::DLManagedTensor, dlpack::Delete>;
 struct DLPackOptions {
   /// Nothing: copy only what cannot be shared. True: always. False: a UserError instead of a copy.
   std::optional<bool> copy;
-  /// The other side's stream, as in Python's __dlpack__. The CPU has none: unset or -1 there, UserError otherwise. A GPU's
-  /// tensor is given out complete, whatever the stream.
+  /// The other side's stream, as in Python's __dlpack__: 1 the legacy default one, 2 the thread's, a handle that lives until
+  /// the deleter was called, or -1: none (the CPU has none). Unset for a GPU: given out complete, taken as 1. UserError: else.
   std::optional<std::intptr_t> stream;
 };
 
@@ -127,7 +127,7 @@ M* to_dlpack_as(const Tensor& x, const DLPackOptions& options = {}) {
 /// before this throws. Kiln never writes the memory, flagged read-only or not; nobody else may while the tensor is in
 /// use. Null strides, offsets, strides of 0 and negative ones are fine; only data that is not aligned to its element
 /// size is copied (see options.copy). Bools are bytes of 0 or 1.
-/// UserError: another major version, a device that is not the CPU's (pinned CUDA memory is), dtypes that Kiln has not,
+/// UserError: another major version, a device that is neither the CPU nor a GPU of the process, dtypes that Kiln has not,
 /// several lanes, more than kMaxRank dimensions, shapes and strides beyond 63 bits.
 Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed, const DLPackOptions& options = {});
 Tensor from_dlpack(dlpack::DLManagedTensor* managed, const DLPackOptions& options = {});

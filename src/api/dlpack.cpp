@@ -1,8 +1,10 @@
 // DLPack in and out. A structure given out owns a handle of its tensor; one taken in is the owner of borrowed memory.
 #include <kiln/dlpack.h>
 
+#include "api/borrow.h"
 #include "api/evaluate.h"
 #include "api/record.h"
+#include "runtime/device_control.h"
 #include "runtime/device_memory.h"
 #include "runtime/pool.h"
 #include "support/check.h"
@@ -51,10 +53,17 @@ std::string describe(dlpack::DLDevice device) {
   return cat(kNames[type], ':', device.device_id);
 }
 
-void check_stream(std::string_view op, const DLPackOptions& options) {
-  if (options.stream && *options.stream != -1)
+/// Nothing, or a stream as DLPack numbers them: -1 none, 1 the legacy default one, 2 the thread's default one, else a handle.
+void check_stream(std::string_view op, const DLPackOptions& options, Device device) {
+  if (!options.stream || *options.stream == -1) return;
+  if (device.kind == Device::Kind::Cpu)
     throw UserError(cat("[", op, "] stream ", *options.stream, " for a tensor on the cpu, which has no streams"));
+  if (*options.stream <= 0)
+    throw UserError(cat("[", op, "] stream ", *options.stream, " for a tensor on ", device.str(),
+                        "; 1 is the legacy default stream, 2 the thread's default stream, -1 none"));
 }
+
+void* handle_of(std::intptr_t stream) { return reinterpret_cast<void*>(stream); }
 
 // ---- out ----------------------------------------------------------------------------------------------------------
 
@@ -63,6 +72,7 @@ template <class Managed>
 struct Export {
   Managed managed{};
   Tensor keep;
+  std::optional<std::intptr_t> stream;  // that the receiver uses the memory on
   std::int64_t shape[kMaxRank], strides[kMaxRank];
 };
 
@@ -74,10 +84,27 @@ Tensor copied(const Tensor& x) {
   return api::leaf(buffer, node->shape(), node->dtype, node->loc, 0, nullptr, node->buffer->device);
 }
 
+/// The receiver has let go, but its stream may not have: the pool gives the memory out in the order of Kiln's own.
 template <class Managed>
-Managed* give(const Tensor& x) {
+void take_back(Export<Managed>* e) {
+  const Device device = e->keep.device();
+  if (device.kind == Device::Kind::Cuda) {
+    try {
+      if (e->stream)
+        runtime::wait_for_stream(device, handle_of(*e->stream));
+      else
+        runtime::rest(device);
+    } catch (...) {  // the device is lost
+    }
+  }
+  delete e;
+}
+
+template <class Managed>
+Managed* give(const Tensor& x, const DLPackOptions& options) {
   auto* out = new Export<Managed>;
   out->keep = x;
+  if (options.stream.value_or(-1) != -1) out->stream = options.stream;
   const ir::Node* node = x.node();
   const auto dims = node->dims();
   std::int64_t stride = 1;
@@ -95,17 +122,24 @@ Managed* give(const Tensor& x) {
   t.shape = out->shape;
   t.strides = out->strides;
   out->managed.manager_ctx = out;
-  out->managed.deleter = [](Managed* m) { delete static_cast<Export<Managed>*>(m->manager_ctx); };
+  out->managed.deleter = [](Managed* m) { take_back(static_cast<Export<Managed>*>(m->manager_ctx)); };
   return &out->managed;
 }
 
 /// x computed, copied where the options ask for it.
 Tensor exported(std::string_view op, const Tensor& x, const DLPackOptions& options) {
   ir::Node* const node = api::checked(op, x);
-  if (x.device().kind == Device::Kind::Cpu) check_stream(op, options);
+  check_stream(op, options, x.device());
   api::evaluate({&node, 1});
-  runtime::synchronize(node->buffer->device);  // whatever the receiver's stream is
-  return options.copy.value_or(false) ? copied(x) : x;
+  const Device device = node->buffer->device;
+  const Tensor out = options.copy.value_or(false) ? copied(x) : x;
+  if (device.kind == Device::Kind::Cpu) return out;
+  runtime::use_on_current_stream(*out.node()->buffer);
+  if (!options.stream)
+    runtime::synchronize(device);
+  else if (*options.stream != -1)
+    runtime::let_stream_wait(device, handle_of(*options.stream));
+  return out;
 }
 
 // ---- in -----------------------------------------------------------------------------------------------------------
@@ -143,14 +177,34 @@ Shape strides_of(const DLTensor& t, const Shape& shape) {
   return out;
 }
 
+Device device_of(const DLTensor& t) {
+  const bool cuda = t.device.device_type == dlpack::kDLCUDA || t.device.device_type == dlpack::kDLCUDAManaged;
+  if (!cuda && t.device.device_type != dlpack::kDLCPU && t.device.device_type != dlpack::kDLCUDAHost)
+    throw UserError(cat("[from_dlpack] the tensor is on ", describe(t.device), "; Kiln takes those on the cpu or a CUDA device"));
+  if (!cuda) return Device::cpu();
+  std::string why;
+  if (t.device.device_id < 0 || t.device.device_id > 255 || !runtime::has_device(Device::cuda(t.device.device_id), why))
+    throw UserError(cat("[from_dlpack] the tensor is on ", describe(t.device), ", which this process has not",
+                        why.empty() ? "" : ": ", why));
+  return Device::cuda(t.device.device_id);
+}
+
+/// A tensor over memory of a GPU, or a copy of it there.
+Tensor take_on_gpu(Device device, const void* data, const Shape& shape, const Shape& strides, DType dtype,
+                   std::shared_ptr<const void> owner, const DLPackOptions& options) {
+  if (const std::intptr_t stream = options.stream.value_or(1); stream != -1) runtime::wait_for_stream(device, handle_of(stream));
+  const Tensor shared = api::borrow_on(device, data, shape, strides, dtype, std::move(owner));
+  return options.copy.value_or(false) ? copied(shared) : shared;
+}
+
 Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOptions& options) {
-  check_stream("from_dlpack", options);
-  if (t.device.device_type != dlpack::kDLCPU && t.device.device_type != dlpack::kDLCUDAHost)
-    throw UserError(cat("[from_dlpack] the tensor is on ", describe(t.device), "; Kiln takes those on the cpu"));
+  const Device device = device_of(t);
+  check_stream("from_dlpack", options, device);
   const std::optional<DType> dtype = from_dl(t.dtype);
   if (!dtype) throw UserError(cat("[from_dlpack] ", describe(t.dtype), " is none of Kiln's dtypes"));
   const Shape shape = checked_shape(t), strides = strides_of(t, shape);
   const std::byte* data = t.data ? static_cast<const std::byte*>(t.data) + t.byte_offset : nullptr;
+  if (device.kind == Device::Kind::Cuda) return take_on_gpu(device, data, shape, strides, *dtype, std::move(owner), options);
   const auto size = static_cast<std::size_t>(size_of(*dtype));
   const std::size_t astray = reinterpret_cast<std::uintptr_t>(data) % size;
   // Where it lies astray this checks the layout all the same; nothing is read.
@@ -175,7 +229,7 @@ std::shared_ptr<Managed> owned(Managed* managed) {
 
 DLPack to_dlpack(const Tensor& x, const DLPackOptions& options) {
   const Tensor value = exported("to_dlpack", x, options);
-  DLPack out(give<DLManagedTensorVersioned>(value));
+  DLPack out(give<DLManagedTensorVersioned>(value, options));
   out->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
   out->flags = options.copy.value_or(false) ? dlpack::kIsCopied : dlpack::kReadOnly;
   return out;
@@ -186,7 +240,7 @@ LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options) {
   if (!value.node()->buffer->writable)
     throw UserError(cat("[to_dlpack_legacy] ", api::describe(value.node()), " shows memory that was lent to Kiln to be "
                         "read; DLPack before 1.0 cannot say so (use to_dlpack, or ask for a copy)"));
-  return LegacyDLPack(give<DLManagedTensor>(value));
+  return LegacyDLPack(give<DLManagedTensor>(value, options));
 }
 
 Tensor from_dlpack(DLManagedTensorVersioned* managed, const DLPackOptions& options) {

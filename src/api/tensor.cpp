@@ -1,9 +1,11 @@
 // The Tensor handle: making leaves from host data, and reading values back.
 #include <kiln/tensor.h>
 
+#include "api/borrow.h"
 #include "api/evaluate.h"
 #include "api/record.h"
 #include "ir/reference.h"
+#include "runtime/device_control.h"
 #include "runtime/device_memory.h"
 #include "runtime/pool.h"
 #include "support/check.h"
@@ -13,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 
 namespace kiln {
 namespace {
@@ -73,18 +76,17 @@ Layout checked_layout(const Shape& shape, std::span<const std::int64_t> strides,
   return layout;
 }
 
-Tensor borrow_with(const void* data, const Shape& shape, const std::span<const std::int64_t>* strides, DType dtype,
-                   std::shared_ptr<const void> owner, std::function<void(const void*)> deleter) {
-  const std::uint64_t bytes = checked_bytes("borrow", shape, dtype);
-  const Layout layout = strides ? checked_layout(shape, *strides, dtype) : Layout{};
-  if (data == nullptr && bytes != 0) throw UserError(cat("[borrow] null data for shape ", shape.str()));
-  if (bytes != 0 && reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(size_of(dtype)) != 0)
-    throw UserError(cat("[borrow] data at ", data, " is not aligned for ", name(dtype)));
+/// A buffer over memory of somebody else's.
+ir::Buffer* lent(Device device, const void* data, std::byte* first, std::uint64_t bytes, std::shared_ptr<const void> owner,
+                 std::function<void(const void*)> deleter) {
+  if (device.kind == Device::Kind::Cuda)
+    return runtime::lent_memory(device, first, bytes, [data, owner = std::move(owner), deleter = std::move(deleter)] {
+      if (deleter) deleter(data);
+    });
   auto* buffer = new Borrowed;
   buffer->writable = false;
-  buffer->data = const_cast<std::byte*>(static_cast<const std::byte*>(data)) + layout.first * size_of(dtype);
-  buffer->bytes = layout.row_major ? bytes
-                                   : static_cast<std::uint64_t>((layout.last - layout.first + 1) * size_of(dtype));
+  buffer->data = first;
+  buffer->bytes = bytes;
   buffer->given = data;
   buffer->owner = std::move(owner);
   buffer->deleter = std::move(deleter);
@@ -93,8 +95,23 @@ Tensor borrow_with(const void* data, const Shape& shape, const std::span<const s
     if (self->deleter) self->deleter(self->given);
     delete self;
   };
+  return buffer;
+}
+
+Tensor borrow_with(const void* data, const Shape& shape, const std::span<const std::int64_t>* strides, DType dtype,
+                   std::shared_ptr<const void> owner, std::function<void(const void*)> deleter,
+                   std::optional<Device> device = std::nullopt) {
+  const std::uint64_t bytes = checked_bytes("borrow", shape, dtype);
+  const Layout layout = strides ? checked_layout(shape, *strides, dtype) : Layout{};
+  if (data == nullptr && bytes != 0) throw UserError(cat("[borrow] null data for shape ", shape.str()));
+  if (bytes != 0 && reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(size_of(dtype)) != 0)
+    throw UserError(cat("[borrow] data at ", data, " is not aligned for ", name(dtype)));
+  std::byte* const first = const_cast<std::byte*>(static_cast<const std::byte*>(data)) + layout.first * size_of(dtype);
+  const std::uint64_t reach = layout.row_major ? bytes
+                                               : static_cast<std::uint64_t>((layout.last - layout.first + 1) * size_of(dtype));
+  ir::Buffer* buffer = lent(device.value_or(Device::cpu()), data, first, reach, std::move(owner), std::move(deleter));
   return leaf(buffer, shape, dtype, SourceLocation::current(), -layout.first,
-              layout.row_major ? nullptr : layout.strides.begin());
+              layout.row_major ? nullptr : layout.strides.begin(), device);
 }
 
 /// The node as a computed leaf.
@@ -162,6 +179,10 @@ Tensor Tensor::from(const std::vector<bool>& values) {
   return from(values, Shape{static_cast<std::int64_t>(values.size())});
 }
 
+Tensor api::borrow_on(Device device, const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
+                      std::shared_ptr<const void> owner) {
+  return borrow_with(data, shape, &strides, dtype, std::move(owner), {}, device);
+}
 Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner) {
   return borrow_with(data, shape, nullptr, dtype, std::move(owner), {});
 }

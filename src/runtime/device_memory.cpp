@@ -3,6 +3,7 @@
 #include "backend/cuda/copy.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/pool.h"
+#include "runtime/device_control.h"
 #include "runtime/pool.h"
 #include "support/check.h"
 #include "support/thread_own.h"
@@ -66,6 +67,32 @@ ir::Buffer* allocate(std::uint64_t bytes, Device device) {
     if (ir::Buffer* mirror = self.mirror.load(std::memory_order_relaxed)) ir::release(mirror);
     self.~CudaBuffer();
     cuda::release(own, last);
+  };
+  return buffer;
+}
+
+ir::Buffer* lent_memory(Device device, std::byte* data, std::uint64_t bytes, std::function<void()> done) {
+  struct Lent : CudaBuffer {
+    std::function<void()> done;
+  };
+  auto* buffer = new Lent;
+  buffer->writable = false;
+  buffer->device = device;
+  buffer->data = data;
+  buffer->bytes = bytes;
+  buffer->last.store(cuda::current_stream(device.index), std::memory_order_relaxed);
+  buffer->done = std::move(done);
+  buffer->free = [](ir::Buffer* b) {
+    auto* self = static_cast<Lent*>(b);
+    if (ir::Buffer* mirror = self->mirror.load(std::memory_order_relaxed)) ir::release(mirror);
+    if (!cuda::ended()) {
+      try {
+        cuda::synchronize(self->last.load(std::memory_order_relaxed));  // its owner may reuse it at once, on any stream
+      } catch (...) {                                                   // the device is lost: nothing runs there
+      }
+    }
+    if (self->done) self->done();
+    delete self;
   };
   return buffer;
 }

@@ -241,9 +241,13 @@ TEST(DLPackFaults, F48_WhatIsRefusedIsDeleted) {
   };
   refused("version 2.0 of DLPack; Kiln reads 1.x", [](auto& m) { m.version = {2, 0}; m.dl_tensor.ndim = -77; });
   refused("version 0.8 of DLPack; Kiln reads 1.x", [](auto& m) { m.version = {0, 8}; });
-  refused("the tensor is on cuda:1; Kiln takes those on the cpu",
-          [](auto& m) { m.dl_tensor.device = {dlpack::kDLCUDA, 1}; });
-  refused("the tensor is on device type 99:0; Kiln takes those on the cpu",
+  Versioned elsewhere(values, {2, 2}, {2, 1});
+  elsewhere.managed.dl_tensor.device = {dlpack::kDLCUDA, 77};
+  EXPECT_THROW(from_dlpack(&elsewhere.managed), UserError);
+  EXPECT_EQ(elsewhere.deleted, 1);
+  refused("the tensor is on rocm:0; Kiln takes those on the cpu or a CUDA device",
+          [](auto& m) { m.dl_tensor.device = {dlpack::kDLROCM, 0}; });
+  refused("the tensor is on device type 99:0; Kiln takes those on the cpu or a CUDA device",
           [](auto& m) { m.dl_tensor.device.device_type = static_cast<dlpack::DLDeviceType>(99); });
   refused("complex64 is none of Kiln's dtypes", [](auto& m) { m.dl_tensor.dtype = {dlpack::kDLComplex, 64, 1}; });
   refused("float32 x 4 lanes is none of Kiln's dtypes", [](auto& m) { m.dl_tensor.dtype.lanes = 4; });

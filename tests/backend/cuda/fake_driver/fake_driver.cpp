@@ -149,7 +149,7 @@ CUresult state() {
   return result
 
 CUstream resolve(CUstream stream) {
-  if (stream) return stream;
+  if (reinterpret_cast<std::uintptr_t>(stream) > 2) return stream;  // 1 and 2: the legacy and the thread's default
   static std::array<std::atomic<CUstream>, kDevices> legacy{};
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
