@@ -74,6 +74,7 @@ struct Group {
   std::uint64_t signature = 0;    // of the axes reduced or scanned; 0: a map
   bool columns = false;           // reductions over outer axes
   bool reduces = false, scans = false, loops = false;
+  bool phases = false;            // reductions that depend on others
   std::int64_t points = 0;        // of the whole domain
   std::int64_t rows = 0;          // kept points; of a map: points
   float cost = 0;
@@ -480,10 +481,9 @@ class Fuser {
       return refuse(edge, cat("together ", a.cost + b.cost, " primitives, above the cap of ", t_.max_prims));
     if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b) > kMaxEdges)
       return refuse(edge, cat("more than ", kMaxEdges, " inputs"));
-    if (t_.gpu && ((a.loops && b.signature) || (b.loops && a.signature)))
-      return refuse(edge, "a loop would run once for each phase of the other's rows");
     const Fit f = fit(a, b);
     if (!f.ok) return refuse(edge, f.reason);
+    if (runs_loops_again(a, b, f.dependent)) return refuse(edge, "a loop would run once for each phase of the other's rows");
     if (std::string why = needs_rows(a, b, f.dependent); !why.empty()) return refuse(edge, std::move(why));
     if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
     merge(ia, ib, f);
@@ -496,6 +496,12 @@ class Fuser {
     if (!dependent && !(a.scans && (b.scans || b.reduces)) && !(b.scans && a.reduces)) return {};
     const Group& r = a.signature ? a : b;
     return schedule::refuse_norm(r.rows, r.points / std::max<std::int64_t>(r.rows, 1), r.columns, t_);
+  }
+
+  /// Whether a GPU would run a loop in each phase: it keeps no values that loops make, and scans make steps of their own.
+  bool runs_loops_again(const Group& a, const Group& b, bool dependent) const {
+    if (!t_.gpu || !(a.loops || b.loops)) return false;
+    return dependent || a.phases || b.phases || a.scans || b.scans;
   }
 
   std::size_t inputs_of(const Group& a, const Group& b) {
@@ -564,6 +570,7 @@ class Fuser {
     a.reduces |= b.reduces;
     a.scans |= b.scans;
     a.loops |= b.loops;
+    a.phases |= b.phases || f.dependent;
     // The larger group keeps its index.
     int keep = ia, gone = ib;
     if (b.nodes.size() > a.nodes.size()) {
@@ -571,6 +578,7 @@ class Fuser {
       std::swap(a.signature, b.signature), std::swap(a.columns, b.columns), std::swap(a.points, b.points);
       std::swap(a.rows, b.rows), std::swap(a.cost, b.cost), std::swap(a.order, b.order);
       std::swap(a.reduces, b.reduces), std::swap(a.scans, b.scans), std::swap(a.loops, b.loops);
+      std::swap(a.phases, b.phases);
     }
     Group &k = groups_[static_cast<std::size_t>(keep)], &x = groups_[static_cast<std::size_t>(gone)];
     for (NodeId n : x.nodes) group_of_[n] = keep;
@@ -627,7 +635,7 @@ class Fuser {
       if (ga.points != gb.points || ga.points == 0 || ga.library || gb.library) continue;
       if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) || row_[y.consumer] != ir::is_reduce(g_[y.consumer].op)) continue;
       if (ga.signature && gb.signature && ga.signature != gb.signature) continue;
-      if (t_.gpu && ((ga.loops && gb.signature) || (gb.loops && ga.signature))) continue;
+      if (runs_loops_again(ga, gb, false)) continue;
       if (ga.cost + gb.cost > static_cast<float>(t_.max_prims) || inputs_of(ga, gb) > kMaxEdges) continue;
       if (!needs_rows(ga, gb, false).empty() || reaches(a, b)) continue;
       between_.clear();

@@ -78,7 +78,9 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
 
 }  // namespace
 
-std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t) {
+std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Target& t) {
+  Facts f = given;
+  if (f.states > 0) f.vector = 1;  // a loop is one element's own
   Schedule s;
   const int last = static_cast<int>(f.axes.size()) - 1;
   s.lane_axis = last;
@@ -97,7 +99,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& f, const Target& t
     s.form = last == 0 ? Form::Flat : Form::Rows;
     if (last == 0) s.lanes = f.vector;  // its last vector may be cut
     s.steps = map_steps(f);
-    if (f.states > 0) s.lanes = s.steps = 1;  // a loop is one element's own
+    if (f.states > 0) s.steps = 1;
     s.block = kBlock * s.lanes * s.steps;
     s.ragged = last == 0;
     for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < s.block;) n *= f.axes[--s.lane_axis].extent;

@@ -146,6 +146,7 @@ TEST(CudaC, ALoopIsOneElementsOwn) {
   const NodeId both = b.wide(Op::loop_next, DType::Bool, {}, {count, b.op(Op::add, {count, b.constant(DType::Int32, 1)}), first});
   const NodeId result = b.wide(Op::loop_result, DType::Int32, dims, {b.wide(Op::loop, DType::Bool, {}, {both, go})});
   b.root(b.op(Op::add, {result, result}));
+  b.root(b.reduce(Op::reduce_sum, result, 2));
   const auto list = sources(b);
   ASSERT_EQ(list.size(), 1u);
   EXPECT_NE(list[0].find("for (;;)"), std::string::npos);
