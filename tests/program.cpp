@@ -380,6 +380,8 @@ class Recorder {
         return gathered(input(i, 0), input(i, 1), d);
       case Kind::Scatter:
         return scattered(input(i, 0), input(i, 1), input(i, 2), d);
+      case Kind::Loop:
+        return looped(input(i, 0), d);
       case Kind::Evaluate: {
         const Value x = input(i, 0);
         x.tensor.eval();
@@ -1067,6 +1069,33 @@ class Recorder {
     }
   }
 
+  /// Halvings of each element down to 3, or a sum along an axis that stays within bounds.
+  Value looped(const Value& v, Draw& d) {
+    Value x = numeric(comparable(v));
+    const DType t = x.tensor.dtype();
+    if (x.tensor.rank() == 0 || x.tensor.numel() > kMaxElements || d.chance(40)) {
+      if (is_float(t)) x = tame(x, exact_limit(t));
+      const auto halve = [](const Tensors& s) { return Tensors{floor_divide(s[0], 2), s[1] + 1}; };
+      const Tensors out = while_loop([](const Tensors& s) { return (s[0] > 3) & (s[1] < 40); }, halve,
+                                     {x.tensor, zeros({}, DType::Int32)});
+      return define(cat("while_loop([](const Tensors& s) { return (s[0] > 3) & (s[1] < 40); }, [](const Tensors& s) { return "
+                        "Tensors{floor_divide(s[0], 2), s[1] + 1}; }, {", x.name, ", zeros({}, DType::Int32)})[1]"),
+                    out[1], true, 40);
+    }
+    const int axis = axis_of(x, d), low = is_unsigned_int(t) ? 0 : -50;
+    const bool reverse = d.chance(30), last = d.chance(30);
+    x = tame(x, 50);
+    const auto step = [low](const Tensors& c, const Tensors& in) {
+      const Tensor next = clip(c[0] + in[0], low, 50);
+      return Scanned{{next}, {next - in[0]}};
+    };
+    const Scanned out = scan(step, {zeros({}, t)}, {x.tensor}, axis, reverse);
+    const std::string text = cat("scan([](const Tensors& c, const Tensors& in) { const Tensor next = clip(c[0] + in[0], ", low,
+                                 ", 50); return Scanned{{next}, {next - in[0]}}; }, {zeros({}, ", dtype_text(t), ")}, {", x.name,
+                                 "}, ", axis, reverse ? ", true)" : ", false)");
+    return last ? define(text + ".carry[0]", out.carry[0], true, 50) : settle(define(text + ".ys[0]", out.ys[0], true, 100));
+  }
+
   /// A vector of positions along an axis of n elements, some from the back, some out of range.
   Value positions(const Value& v, std::int64_t n) {
     Value at = cast(comparable(v), DType::Int64);
@@ -1326,7 +1355,7 @@ Program random_program(std::uint64_t seed) {
       Kind::Repeat,       Kind::Broadcast,    Kind::Expand,  Kind::Squeeze, Kind::Update, Kind::Triangle,
       Kind::Reduce,       Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Arg,    Kind::Norm,
       Kind::Norm,         Kind::Matmul,       Kind::Gather,  Kind::Scatter, Kind::Scatter,
-      Kind::Scan,         Kind::Scan,
+      Kind::Scan,         Kind::Scan,         Kind::Loop,
       Kind::Evaluate};
   for (std::int64_t k = 0; k < count; ++k) add(kinds[d.below(std::size(kinds))]);
   const int n = static_cast<int>(p.instructions.size());

@@ -49,6 +49,7 @@ enum class Kind : std::uint8_t {
   Scan,
   Gather,
   Scatter,
+  Loop,
   Evaluate,
   kCount
 };
