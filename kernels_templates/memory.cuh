@@ -38,3 +38,22 @@ __device__ __forceinline__ void store(T* p, const vec<T, N>& x) {
 #pragma unroll
   for (int i = 0; i < kBytes / kWord; ++i) reinterpret_cast<W*>(p)[i] = u.words[i];
 }
+
+/// The same where only the first `left` of them are there, N or more: all.
+template <int N, class T>
+__device__ __forceinline__ vec<T, N> load(const T* __restrict__ p, int left) {
+  if (left >= N) return load<N>(p);
+  vec<T, N> x = {};
+#pragma unroll
+  for (int v = 0; v < N; ++v)
+    if (v < left) x.at[v] = p[v];
+  return x;
+}
+
+template <int N, class T>
+__device__ __forceinline__ void store(T* p, const vec<T, N>& x, int left) {
+  if (left >= N) return store(p, x);
+#pragma unroll
+  for (int v = 0; v < N; ++v)
+    if (v < left) p[v] = x.at[v];
+}

@@ -17,10 +17,10 @@ struct Prod {
   }
 };
 struct Max {
-  template <class T> static __device__ __forceinline__ T of(T a, T b) { return a > b || a != a ? a : b; }
+  template <class T> static __device__ __forceinline__ T of(T a, T b) { return max_of(a, b); }
 };
 struct Min {
-  template <class T> static __device__ __forceinline__ T of(T a, T b) { return a < b || a != a ? a : b; }
+  template <class T> static __device__ __forceinline__ T of(T a, T b) { return min_of(a, b); }
 };
 
 /// A value and where it was found: NaN is best of all, then the better value, then the smaller position.
@@ -93,4 +93,27 @@ __device__ __forceinline__ T reduce_block(T x) {
   x = reduce_lanes<Op, kWarps>(parts[threadIdx.x % kWarps], 0xffffffffu);
   __syncthreads();  // the next call may write
   return x;
+}
+
+/// Over the `Rows` parts of a block, `Width` threads each: those of equal place. Every thread calls.
+template <class Op, int Width, int Rows, int N, class T>
+__device__ __forceinline__ void reduce_rows(T (&x)[N]) {
+  __shared__ T parts[N][Rows][Width];
+  const int row = threadIdx.x / Width, place = threadIdx.x % Width;
+#pragma unroll
+  for (int v = 0; v < N; ++v) parts[v][row][place] = x[v];
+  __syncthreads();
+#pragma unroll
+  for (int v = 0; v < N; ++v) {
+    x[v] = parts[v][0][place];
+#pragma unroll 1
+    for (int r = 1; r < Rows; ++r) x[v] = Op::of(x[v], parts[v][r][place]);
+  }
+  __syncthreads();  // the next call may write
+}
+template <class Op, int Width, int Rows, class T>
+__device__ __forceinline__ void reduce_rows(T& x) {
+  T one[1] = {x};
+  reduce_rows<Op, Width, Rows>(one);
+  x = one[0];
 }

@@ -73,3 +73,19 @@ __device__ __forceinline__ To to_int(From x) {
 }
 template <> __device__ __forceinline__ int32 to_int<int32, float>(float x) { return __float2int_rz(x); }
 template <> __device__ __forceinline__ uint32 to_int<uint32, float>(float x) { return __float2uint_rz(x); }
+
+/// NaN if either is NaN.
+template <class T> __device__ __forceinline__ T max_of(T a, T b) { return a > b || a != a ? a : b; }
+template <class T> __device__ __forceinline__ T min_of(T a, T b) { return a < b || a != a ? a : b; }
+#if __CUDA_ARCH__ >= 800
+__device__ __forceinline__ float max_of(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+__device__ __forceinline__ float min_of(float a, float b) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+#endif

@@ -61,6 +61,10 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
     std::string v = s.name;
+    if (l.rows > 1) {
+      KILN_CHECK_THAT(at_.lanes_of(id) == Lanes::Around, "parts of a team without columns");
+      line(cat("reduce_rows<", cuda_monoid(a.monoid), ", ", width_, ", ", l.rows, ">(", s.name, ");"));
+    }
     if (at_.lanes_of(id) == Lanes::Inside && !is_scan(id)) {
       if (s.lanes) v = combine_lanes(a, s.name, 0, inside->lanes);
       const std::string op = cuda_monoid(a.monoid);

@@ -18,7 +18,7 @@ CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int in
 }
 
 std::string CudaEmitter::run() {
-  team_ = k_.threads.team;
+  width_ = team_ = k_.threads.team;
   scopes_.push_back({});
   k_.link.empty() ? block(k_.body) : chain();
   return assemble(here().text);
@@ -90,7 +90,7 @@ std::string CudaEmitter::assemble(const std::string& all) const {
   if (uses({"load<", "store(", "vec<"})) out += templates::memory;
   if (uses({"wrap_", "int_div(", "int_rem(", "index_div("})) out += templates::integer;
   if (uses({"philox_"})) out += templates::philox;
-  if (uses({"max_of(", "min_of(", "div", "scale(", "exponent(", "mantissa(", "exp2_fast("})) out += templates::math;
+  if (uses({"div", "scale(", "exponent(", "mantissa(", "square_root(", "_fast("})) out += templates::math;
   if (uses({"::of(", "reduce_", "Best<", "scan_"})) out += templates::reduce;
   if (uses({"scan_"})) out += templates::scan;
   if (!k_.link.empty()) out += templates::chain;

@@ -133,7 +133,7 @@ std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std:
     case Prim::IndexDiv: return call("index_div", a, b);
     case Prim::Neg: return plain ? cat("(-", a, ')') : is_bool(t) ? a : call("wrap_neg", a);
     case Prim::Abs: return is_float(t) ? call(f32 ? "fabsf" : "fabs", a) : is_bool(t) ? a : call("wrap_abs", a);
-    case Prim::Sqrt: return call(f32 ? "__fsqrt_rn" : "__dsqrt_rn", a);
+    case Prim::Sqrt: return call(f32 ? "square_root" : "__dsqrt_rn", a);
     case Prim::Floor: return call(f32 ? "floorf" : "floor", a);
     case Prim::Ceil: return call(f32 ? "ceilf" : "ceil", a);
     case Prim::Trunc: return call(f32 ? "truncf" : "trunc", a);
@@ -145,7 +145,7 @@ std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std:
     case Prim::Add: return plain ? infix(a, "+", b) : is_bool(t) ? infix(a, "||", b) : call("wrap_add", a, b);
     case Prim::Sub: return plain ? infix(a, "-", b) : is_bool(t) ? infix(a, "!=", b) : call("wrap_sub", a, b);
     case Prim::Mul: return plain ? infix(a, "*", b) : is_bool(t) ? infix(a, "&&", b) : call("wrap_mul", a, b);
-    case Prim::Div: return is_float(t) ? infix(a, "/", b) : call("int_div", a, b);
+    case Prim::Div: return f32 ? call("divide", a, b) : is_float(t) ? infix(a, "/", b) : call("int_div", a, b);
     case Prim::Rem: return call("int_rem", a, b);
     case Prim::Min: return call("min_of", a, b);
     case Prim::Max: return call("max_of", a, b);
@@ -165,7 +165,7 @@ std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std:
     case Prim::Philox: return call(t == DType::UInt32 ? "philox_word" : "philox_pair", a, b);
     case Prim::DivBounded: return call("div_bounded", a, b);
     case Prim::Scale: return call("scale", a, b);
-    case Prim::Exp2Fast: return call("exp2_fast", a);
+    case Prim::Native: return call(kernel::symbol(static_cast<kernel::NativeFn>(n.imm)), a);
     case Prim::Exponent: return call("exponent", a);
     case Prim::Mantissa: return call("mantissa", a);
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:

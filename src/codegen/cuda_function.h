@@ -59,7 +59,8 @@ class CudaEmitter {
   enum class Reach : std::uint8_t {
     Whole,    // all of its lanes are inside the extent
     Guarded,  // all or none
-    Ragged,   // any number
+    Masked,   // any number: the accesses of the others are left out, what they compute goes nowhere
+    Ragged,   // any number: the others are left out
   };
   /// Loads of all steps of a Vector loop, made before its first step computes.
   struct Stage {
@@ -98,6 +99,7 @@ class CudaEmitter {
   std::string divisor(ExprId e);
   std::string keep(ExprId e, const std::string& text, bool in_place, std::string& into,
                    std::unordered_map<ExprId, std::string>& memo);
+  std::string present(ExprId load, bool on_lane);
   std::string element(const ExprNode& n, const std::string& index, const std::string& predicate) const;
   std::string value(ExprId e);
   std::string lane(ExprId e);
@@ -110,11 +112,14 @@ class CudaEmitter {
   std::string buffer_name(std::uint64_t b) const;
   std::string scratch(std::uint64_t b, ExprId index);
   bool whole_vectors(std::uint64_t buffer, ExprId index);
+  const char* left() const;
+  std::string storing(const char* mask) const;
   std::string vector_type(DType t) const;
   std::string loaded_vector(ExprId e);
   void store(const Stmt& s);
   void declare_registers();
-  bool is_register(std::uint64_t b) const { return k_.buffers[b].role == BufferDecl::Role::Scratch; }
+  bool is_register(std::uint64_t b) const { return k_.buffers[b].role == BufferDecl::Role::Scratch && k_.buffers[b].shared == 0; }
+  bool fills_shared(const LoopDecl& l) const;
 
   // ---- accumulators
   std::string acc_type(const AccDecl& a) const;
@@ -147,6 +152,8 @@ class CudaEmitter {
   void finish(const std::string& item, const std::string& items);
   void serial_loop(const LoopDecl& l, const std::string& extent);
   bool unrolls(const LoopDecl& l) const;
+  int rows_inside(const LoopDecl& l) const;
+  void deal(int rows);
   void vector_loop(const LoopDecl& l, const std::string& extent);
   std::string vectors(const LoopDecl& l, const std::string& i, Reach reach);
   std::string steps(const LoopDecl& l, Reach reach);
@@ -165,6 +172,14 @@ class CudaEmitter {
   std::vector<signed char> index_;
   std::vector<AccState> accs_;
   std::vector<bool> reads_running_, reads_before_;
+
+  // Threads that share a Vector loop, and which one it is of them.
+  int width_ = 1;
+  std::string lane_ = "lane";
+  // Inside a Vector loop whose serial loops are dealt to parts of the team: how many, and the thread's.
+  int rows_ = 1;
+  std::string row_;
+  bool once_ = false;  // what is stored here is stored by the first part
 
   // The open Vector loop.
   int lanes_ = 1, steps_ = 0;

@@ -7,11 +7,19 @@
 namespace kiln::codegen {
 
 constexpr int kUnrollBelow = 60;  // expressions of a loop body that is unrolled four times
+constexpr int kLong = 10;         // expressions that a function counts for
+
+static bool is_long(Prim p) {
+  return p == Prim::Div || p == Prim::Rem || p == Prim::Sqrt || p == Prim::Native || p == Prim::Call1 || p == Prim::Call2 ||
+         p == Prim::Philox;
+}
 
 void CudaEmitter::block(const std::vector<Stmt>& body) {
   for (std::size_t i = 0; i < body.size();) {
     if (body[i].kind == Stmt::Kind::Loop) {
-      loop(k_.loops[body[i++].target]);
+      const LoopDecl& l = k_.loops[body[i++].target];
+      loop(l);
+      if (fills_shared(l) && depth() == 1) line("__syncthreads();");
       continue;
     }
     std::size_t end = i;
@@ -19,6 +27,13 @@ void CudaEmitter::block(const std::vector<Stmt>& body) {
     run_of(std::span(body).subspan(i, end - i));
     i = end;
   }
+}
+
+bool CudaEmitter::fills_shared(const LoopDecl& l) const {
+  return std::any_of(l.body.begin(), l.body.end(), [&](const Stmt& s) {
+    return s.kind == Stmt::Kind::Loop ? fills_shared(k_.loops[s.target])
+                                      : s.kind == Stmt::Kind::Store && k_.buffers[s.target].shared > 0;
+  });
 }
 
 void CudaEmitter::statements(std::span<const Stmt> list) {
@@ -102,6 +117,7 @@ void CudaEmitter::grid_loop(const LoopDecl& l) {
   declare_registers();
   block(l.body);
   if (!k_.finish.empty()) finish(i, items);
+  if (fills_shared(l)) line("__syncthreads();");  // before the next iteration fills it
   const std::string body = close_scope();
   const int teams = k_.threads.block / team_;
   const std::string first =
@@ -147,14 +163,47 @@ void CudaEmitter::finish(const std::string& item, const std::string& items) {
 }
 
 void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
-  const std::string i = cat('i', l.var);
+  const std::string i = cat('i', l.var), lane = lane_;
+  const int width = width_;
+  std::string first = "0";
+  const bool once = once_;
+  if (l.rows > 1) {
+    if (at_.lanes_depth() == 0) deal(l.rows);
+    KILN_CHECK_THAT(l.rows == rows_, "threads dealt twice");
+    first = row_;
+    once_ = false;
+  }
   open_scope(l, i);
   block(l.body);
   const std::string body = close_scope();
+  once_ = once;
   if (unrolls(l)) line("#pragma unroll 4");
-  line(cat("for (", index_type(), ' ', i, " = 0; ", i, " < ", extent, "; ++", i, ") {"));
+  line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", extent, "; ", i, " += ", l.rows, ") {"));
   here().text += body;
   line("}");
+  if (at_.lanes_depth() == 0) {
+    width_ = width;
+    lane_ = lane;
+    rows_ = 1;
+  }
+}
+
+/// From here on a Vector loop is shared by a part of the team.
+void CudaEmitter::deal(int rows) {
+  KILN_CHECK_THAT(rows_ == 1 && rows <= team_, "threads dealt twice");
+  rows_ = rows;
+  width_ = team_ / rows;
+  row_ = fresh("row");
+  lane_ = fresh("lane");
+  line(cat("const int ", row_, " = lane / ", width_, ", ", lane_, " = lane % ", width_, ';'));
+}
+
+/// Into how many parts the team is cut for loops inside.
+int CudaEmitter::rows_inside(const LoopDecl& l) const {
+  int rows = l.rows;
+  for (const Stmt& s : l.body)
+    if (s.kind == Stmt::Kind::Loop) rows = std::max(rows, rows_inside(k_.loops[s.target]));
+  return rows;
 }
 
 /// Whether a loop of unknown length does so little that several iterations should be in flight.
@@ -164,14 +213,17 @@ bool CudaEmitter::unrolls(const LoopDecl& l) const {
   auto visit = [&](auto&& self, ExprId e) -> void {
     if (e == kNoExpr || seen[e]) return;
     seen[e] = true;
-    ++count;
+    count += is_long(pool_[e].prim) ? kLong : 1;
     each_operand(pool_[e], [&](ExprId o) { self(self, o); });
   };
-  for (const Stmt& s : l.body) {
-    if (s.kind == Stmt::Kind::Loop) return false;
-    visit(visit, s.value);
-  }
-  return count < kUnrollBelow;
+  const auto body = [&](auto&& self, const LoopDecl& loop) -> bool {
+    return std::all_of(loop.body.begin(), loop.body.end(), [&](const Stmt& s) {
+      if (s.kind == Stmt::Kind::Loop) return l.rows > 1 && k_.loops[s.target].steps == 1 && self(self, k_.loops[s.target]);
+      visit(visit, s.value);
+      return true;
+    });
+  };
+  return body(body, l) && count < kUnrollBelow;
 }
 
 void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
@@ -179,12 +231,25 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   steps_ = l.steps;
   extent_ = extent;
   const bool ragged = l.ragged && lanes_ > 1;
+  const int rows = rows_inside(l), width = width_;
+  const std::string lane = lane_;
   if (scans(l)) {
     KILN_CHECK_THAT(!ragged && steps_ == 0, "a scan along cut vectors");
     here().text += scanning(l, extent);
+  } else if (rows > 1) {
+    KILN_CHECK_THAT(steps_ == 1, "columns of unknown number");
+    deal(rows);
+    once_ = true;
+    here().text += steps(l, Reach::Masked);  // all threads meet where the rows come together
+    once_ = false;
+    width_ = width;
+    lane_ = lane;
+    rows_ = 1;
   } else if (steps_ > 0) {
     if (!ragged) {
       here().text += steps(l, Reach::Guarded);
+    } else if (k_.accs.empty() && !unrolls(l)) {  // two forms of a long body would take long to compile
+      here().text += steps(l, Reach::Masked);
     } else {
       const std::string whole = steps(l, Reach::Whole), rest = steps(l, Reach::Ragged);
       here().text += cat("if (", extent, " == ", team_ * lanes_ * steps_, ") {\n", whole, "} else {\n", rest, "}\n");
@@ -195,13 +260,14 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
     if (ragged)
       body = cat("if (", i, " + ", lanes_, " <= ", extent, ") {\n", body, "} else {\n", vectors(l, i, Reach::Ragged), "}\n");
     if (unrolls(l)) line("#pragma unroll 4");
-    const std::string first = lanes_ > 1 ? cat("lane * ", lanes_) : std::string("lane");
-    line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", extent, "; ", i, " += ", team_ * lanes_, ") {"));
+    const std::string first = lanes_ > 1 ? cat(lane_, " * ", lanes_) : lane_;
+    line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", extent, "; ", i, " += ", width_ * lanes_, ") {"));
     here().text += body;
     line("}");
   }
   lanes_ = 1;
   steps_ = 0;
+  reach_ = Reach::Whole;
 }
 
 /// The body of a Vector loop for the vector that begins at `i`.
@@ -217,17 +283,18 @@ std::string CudaEmitter::steps(const LoopDecl& l, Reach reach) {
   stage_ = {};
   const std::string i = cat('i', l.var);
   const std::string body = vectors(l, i, reach);
-  std::string first = team_ > 1 ? "lane" : "0";
-  if (steps_ > 1) first = team_ > 1 ? cat("(k * ", team_, " + lane)") : "k";
+  std::string first = width_ > 1 ? lane_ : "0";
+  if (steps_ > 1) first = width_ > 1 ? cat("(k * ", width_, " + ", lane_, ')') : "k";
   if (lanes_ > 1) first += cat(" * ", lanes_);
   auto wrap = [&](const std::string& text) {
     std::string out;
     if (steps_ > 1) out += cat(unroll(), "\nfor (int k = 0; k < ", steps_, "; ++k) {\n");
     out += cat("const ", index_type(), ' ', i, " = ", first, ";\n");
-    if (reach == Reach::Guarded) out += cat("if (", i, " < ", extent_, ") {\n");
-    if (reach == Reach::Ragged) out += cat("if (", i, " < ", extent_, ") {\n");
+    if (reach == Reach::Masked) out += cat("const int left = int(", extent_, " - ", i, ");\n");
+    const bool guarded = reach == Reach::Guarded || reach == Reach::Ragged;
+    if (guarded) out += cat("if (", i, " < ", extent_, ") {\n");
     out += text;
-    if (reach != Reach::Whole) out += "}\n";
+    if (guarded) out += "}\n";
     return out + (steps_ > 1 ? "}\n" : "");
   };
   const std::string staged = stage_.text.empty() ? std::string() : stage_.arrays + wrap(stage_.text);

@@ -11,7 +11,7 @@ std::string CudaEmitter::buffer_name(std::uint64_t b) const {
     case BufferDecl::Role::In: return cat("in", b);
     case BufferDecl::Role::Out: return cat("out", b);
     case BufferDecl::Role::Partial: return cat("part", b);
-    case BufferDecl::Role::Scratch: return cat("kept", b);
+    case BufferDecl::Role::Scratch: return cat(k_.buffers[b].shared ? "tile" : "kept", b);
   }
   return {};
 }
@@ -28,6 +28,9 @@ bool CudaEmitter::whole_vectors(std::uint64_t buffer, ExprId index) {
   return lanes_ > 1 && reach_ != Reach::Ragged && k_.buffers[buffer].vector && kernel::known(at_.lane_stride(index)) == 1;
 }
 
+/// How many lanes of the vector at hand an access has, as its last argument.
+const char* CudaEmitter::left() const { return reach_ == Reach::Masked ? ", left" : ""; }
+
 std::string CudaEmitter::vector_type(DType t) const { return cat("vec<", cuda_memory_type(t), ", ", lanes_, '>'); }
 
 /// Name of the vector that a load along the lanes gives.
@@ -40,7 +43,7 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
   if (const auto it = known.find(e); it != known.end()) return it->second;
   const std::string name = fresh("x"), type = vector_type(n.type);
   const bool was_in_run = std::exchange(in_run_, false);
-  auto load = [&] { return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", index_text(n.a), ")"); };
+  auto load = [&] { return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", index_text(n.a), left(), ')'); };
   if (staged) {
     Scope& scope = scopes_[d];
     std::swap(scope.text, stage_.text);
@@ -61,14 +64,14 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
 void CudaEmitter::store(const Stmt& s) {
   const BufferDecl& d = k_.buffers[s.target];
   const auto in_memory = [&](const std::string& x) { return is_bool(d.dtype) ? cat("uint8(", x, ')') : x; };
-  if (d.role == BufferDecl::Role::Scratch) {
+  if (is_register(s.target)) {
     const std::string x = lane(s.value);
     line(cat(scratch(s.target, s.index), " = ", x, ';'));
     return;
   }
   if (at_.lanes_depth() == 0) {
     const std::string x = in_memory(value(s.value)), at = index_text(s.index);
-    line(cat(team_ > 1 ? "if (lane == 0) " : "", buffer_name(s.target), '[', at, "] = ", x, ';'));
+    line(cat(width_ > 1 ? cat("if (", lane_, " == 0) ") : std::string(), buffer_name(s.target), '[', at, "] = ", x, ';'));
     return;
   }
   const std::string x = in_memory(lane(s.value));
@@ -79,21 +82,32 @@ void CudaEmitter::store(const Stmt& s) {
     in_run_ = false;
     const std::string at = index_text(s.index);
     in_run_ = true;
-    if (!on_.empty()) after_run_ += cat("if (", on_, ") ");
-    after_run_ += cat("store(", buffer_name(s.target), " + ", at, ", ", name, ");\n");
+    after_run_ += cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name, left(), ");\n");
     return;
   }
   const std::string at = lane_index_text(s.index);
-  line(cat(on_.empty() ? std::string() : cat("if (", on_, ") "), buffer_name(s.target), '[', at, "] = ", x, ';'));
+  line(cat(storing(in_run_ ? "v < left" : "left > 0"), buffer_name(s.target), '[', at, "] = ", x, ';'));
 }
 
-/// Registers for Scratch buffers, for the life of a grid iteration.
+/// The condition under which this thread stores what it has of the vector at hand; `mask` where lanes may be missing.
+std::string CudaEmitter::storing(const char* mask) const {
+  std::string all = on_;
+  const auto add = [&](const std::string& condition) { all += (all.empty() ? "" : " && ") + condition; };
+  if (once_) add(row_ + " == 0");
+  if (reach_ == Reach::Masked && *mask) add(mask);
+  return all.empty() ? all : cat("if (", all, ") ");
+}
+
+/// Registers for Scratch buffers, for the life of a grid iteration, and the memory of those that are shared.
 void CudaEmitter::declare_registers() {
   int per_thread = 0;
   for (const LoopDecl& l : k_.loops)
     if (l.kind == LoopKind::Vector) per_thread = std::max(per_thread, l.steps * l.lanes);
   for (std::size_t b = 0; b < k_.buffers.size(); ++b)
     if (is_register(b)) line(cat(cuda_type(k_.buffers[b].dtype), ' ', buffer_name(b), '[', per_thread, "];"));
+  for (std::size_t b = 0; b < k_.buffers.size(); ++b)
+    if (const BufferDecl& d = k_.buffers[b]; d.shared > 0)
+      line(cat("__shared__ ", cuda_memory_type(d.dtype), ' ', buffer_name(b), '[', d.shared, "];"));
 }
 
 }  // namespace kiln::codegen

@@ -109,6 +109,15 @@ std::string CudaEmitter::element(const ExprNode& n, const std::string& index, co
   return predicate.empty() ? text : cat('(', predicate, " ? ", text, " : ", cuda_constant(n.type, 0), ')');
 }
 
+/// The condition under which an element is there to be loaded.
+std::string CudaEmitter::present(ExprId load, bool on_lane) {
+  const ExprId b = pool_[load].b;
+  const std::string predicate = b == kNoExpr ? std::string() : on_lane ? lane(b) : value(b);
+  if (reach_ != Reach::Masked || !at_.varying(load)) return predicate;
+  const std::string here = on_lane ? "v < left" : "left > 0";
+  return predicate.empty() ? here : cat(here, " && ", predicate);
+}
+
 /// The value on one lane: of what varies, that of lane 0.
 std::string CudaEmitter::value(ExprId e) {
   const ExprNode n = pool_[e];
@@ -125,9 +134,8 @@ std::string CudaEmitter::value(ExprId e) {
   if (n.prim == Prim::Load && is_register(n.imm)) return scratch(n.imm, n.a);
   const auto d = static_cast<std::size_t>(at_.depth_of(e));
   if (const auto it = scopes_[d].memo.find(e); it != scopes_[d].memo.end()) return it->second;
-  const std::string text = n.prim == Prim::Load
-                               ? element(n, index_text(n.a), n.b == kNoExpr ? std::string() : value(n.b))
-                               : spell(e, [&](ExprId o) { return value(o); });
+  const std::string text = n.prim == Prim::Load ? element(n, index_text(n.a), present(e, false))
+                                                : spell(e, [&](ExprId o) { return value(o); });
   return keep(e, text, static_cast<int>(d) == depth(), scopes_[d].text, scopes_[d].memo);
 }
 
@@ -146,8 +154,7 @@ std::string CudaEmitter::lane(ExprId e) {
       const std::string text = cat(loaded_vector(e), ".at[v]");
       return run_memo_[e] = is_bool(n.type) ? cat('(', text, " != 0)") : text;
     }
-    const std::string predicate = n.b == kNoExpr ? std::string() : lane(n.b);
-    return keep(e, element(n, lane_index_text(n.a), predicate), true, run_text_, run_memo_);
+    return keep(e, element(n, lane_index_text(n.a), present(e, true)), true, run_text_, run_memo_);
   }
   return keep(e, spell(e, [&](ExprId o) { return lane(o); }), true, run_text_, run_memo_);
 }

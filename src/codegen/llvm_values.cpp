@@ -390,7 +390,7 @@ Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value*
     case Prim::Exponent: return exponent(a);
     case Prim::Mantissa: return mantissa(a);
     case Prim::Philox: return philox(a, b, type);
-    case Prim::Exp2Fast: break;  // a GPU's
+    case Prim::Native: break;  // a GPU's
   }
   KILN_CHECK_THAT(false, kernel::name(prim), " is not computed here");
   return nullptr;

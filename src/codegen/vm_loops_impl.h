@@ -213,7 +213,7 @@ constexpr bool applies() {
       return same<T, float>;
     case Prim::FromIndex: case Prim::IndexDiv:
       return same<T, std::int64_t>;
-    case Prim::Exp2Fast: return false;
+    case Prim::Native: return false;
   }
   return false;  // a primitive that is new: the general form serves it
 }

@@ -108,7 +108,7 @@ constexpr bool applies() {
   switch (P) {
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Running:
     case Prim::Before: case Prim::Load:
-    case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Select: case Prim::Philox:
+    case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Native: case Prim::Select: case Prim::Philox:
     case Prim::Eq: case Prim::Ne: case Prim::Lt: case Prim::Le:
       return false;
     case Prim::Neg: case Prim::Abs: case Prim::Add: case Prim::Sub: case Prim::Mul: case Prim::Div:
@@ -118,7 +118,7 @@ constexpr bool applies() {
       return fp;
     case Prim::Not: case Prim::Rem: case Prim::And: case Prim::Or: case Prim::Xor: case Prim::Shl: case Prim::Shr:
       return !fp;
-    case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa: case Prim::Exp2Fast:
+    case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
       return std::is_same_v<T, float>;
     case Prim::FromIndex: case Prim::IndexDiv: return std::is_same_v<T, std::int64_t>;
   }
@@ -169,7 +169,6 @@ T apply_float(T a, T b, T c) {
   if constexpr (P == Prim::Max) return a != a ? a : (a > b ? a : b);
   if constexpr (P == Prim::Fma) return std::fma(a, b, c);
   if constexpr (P == Prim::DivBounded) return div_bounded_value(a, b);
-  if constexpr (P == Prim::Exp2Fast) return std::exp2(a);
   if constexpr (P == Prim::Scale) return scale_value(a, b);
   if constexpr (P == Prim::Exponent) return exponent_of(a);
   if constexpr (P == Prim::Mantissa) return mantissa_of(a);
@@ -318,6 +317,21 @@ constexpr Fn kCalls[] = {
 #undef KILN_MATH_FN
 };
 
+template <float (*F)(float)>
+void block_native(int n, void* out, const void* a, const void*, const void*) {
+  float* o = static_cast<float*>(out);
+  const float* x = static_cast<const float*>(a);
+  for (int i = 0; i < n; ++i) o[i] = F(x[i]);
+}
+
+constexpr Fn kNative[] = {
+#define KILN_NATIVE_OP(Name, Symbol, Reference, Cost) block_native<+[](float a) -> float { return Reference; }>,
+#define KILN_NATIVE_FN(Name, Symbol, Reference) block_native<+[](float a) -> float { return Reference; }>,
+#include "kernel/native_fns.def"
+#undef KILN_NATIVE_OP
+#undef KILN_NATIVE_FN
+};
+
 // [prim][dtype of the operands]; null where the primitive has no meaning for the type.
 struct ApplyTable {
   Fn fn[static_cast<int>(Prim::Mantissa) + 1][kDTypeCount] = {};
@@ -363,6 +377,8 @@ ArrayFn array_fn(Prim prim, DType type, DType from, std::uint64_t imm) {
     fn = convert_fn(type, from);
   } else if (prim == Prim::Call1 || prim == Prim::Call2) {
     fn = kCalls[imm];
+  } else if (prim == Prim::Native) {
+    fn = kNative[imm];
   } else if (prim == Prim::Philox) {
     fn = type == DType::UInt32 ? block_philox<std::uint32_t> : block_philox<std::uint64_t>;
   } else {

@@ -27,6 +27,14 @@ constexpr const char* kMathSymbols[] = {
 #undef KILN_MATH_FN
 };
 
+constexpr const char* kNativeSymbols[] = {
+#define KILN_NATIVE_OP(Name, Symbol, Reference, Cost) #Symbol,
+#define KILN_NATIVE_FN(Name, Symbol, Reference) #Symbol,
+#include "kernel/native_fns.def"
+#undef KILN_NATIVE_OP
+#undef KILN_NATIVE_FN
+};
+
 constexpr std::size_t kFirstTableSize = 256;
 
 std::size_t hash_of(const ExprNode& n) {
@@ -77,6 +85,7 @@ E compare(Prim p, E a, E b) {
 const char* name(Prim p) { return kPrimNames[static_cast<int>(p)]; }
 int operand_count(Prim p) { return kPrimOperands[static_cast<int>(p)]; }
 const char* symbol(MathFn f) { return kMathSymbols[static_cast<int>(f)]; }
+const char* symbol(NativeFn f) { return kNativeSymbols[static_cast<int>(f)]; }
 
 ExprId ExprPool::intern(const ExprNode& node) {
   // Linear probing at a load of at most one half: an expected 1.5 probes, nearly always within one cache line.
@@ -123,7 +132,6 @@ E floor(E a) { return unary(Prim::Floor, a); }
 E ceil(E a) { return unary(Prim::Ceil, a); }
 E trunc(E a) { return unary(Prim::Trunc, a); }
 E round_even(E a) { return unary(Prim::RoundEven, a); }
-E exp2_fast(E a) { return unary(Prim::Exp2Fast, a); }
 E exponent(E a) { return unary(Prim::Exponent, a); }
 E mantissa(E a) { return unary(Prim::Mantissa, a); }
 
@@ -190,6 +198,13 @@ E select(E cond, E a, E b) {
   // A constant condition picks its side even where the sides are not constants.
   if (cond.node().prim == Prim::Const) return cond.node().imm ? a : b;
   return {a.pool, a.pool->intern({Prim::Select, a.type(), cond.id, a.id, b.id})};
+}
+
+E native(NativeFn fn, E a) {
+  KILN_CHECK_THAT(a.type() == DType::Float32, symbol(fn), " of ", name(a.type()));
+  ExprNode node{Prim::Native, a.type(), a.id};
+  node.imm = static_cast<std::uint64_t>(fn);
+  return make(*a.pool, node);
 }
 
 E call(MathFn fn, E a) {

@@ -27,6 +27,15 @@ enum class MathFn : std::uint8_t {
 };
 const char* symbol(MathFn f);
 
+enum class NativeFn : std::uint8_t {
+#define KILN_NATIVE_OP(Name, Symbol, Reference, Cost) Name,
+#define KILN_NATIVE_FN(Name, Symbol, Reference) Name,
+#include "kernel/native_fns.def"
+#undef KILN_NATIVE_OP
+#undef KILN_NATIVE_FN
+};
+const char* symbol(NativeFn f);
+
 using ExprId = std::uint32_t;
 inline constexpr ExprId kNoExpr = 0xffffffffu;
 
@@ -135,7 +144,7 @@ E from_index(E a);
 E index_div(E a, E b);  // floor(a/b), 0 <= a < 2^50, 0 < b
 // Float32 only; prims.def has their preconditions.
 E div_bounded(E a, E b);
-E exp2_fast(E a);
+E native(NativeFn fn, E a);
 E scale(E a, E exponent);
 E exponent(E a);
 E mantissa(E a);

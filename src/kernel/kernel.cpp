@@ -25,10 +25,12 @@ class KeyWriter {
         std::uint64_t{k_.fma} << 48);
     put(k_.threads.block | std::uint64_t{k_.threads.team} << 16 | std::uint64_t{k_.threads.narrow} << 32);
     put(k_.n_params | std::uint64_t{k_.n_vars} << 32);
-    for (const BufferDecl& b : k_.buffers)
+    for (const BufferDecl& b : k_.buffers) {
       put(static_cast<std::uint64_t>(b.role) | static_cast<std::uint64_t>(b.dtype) << 8 |
           std::uint64_t{b.alignment} << 16 | std::uint64_t{b.stream} << 24 | std::uint64_t{b.vector} << 25 |
           std::uint64_t{b.offset_param} << 32 | std::uint64_t{static_cast<std::uint16_t>(b.ahead_param)} << 48);
+      put(b.shared);
+    }
     for (const AccDecl& a : k_.accs)
       put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8);
     for (DType t : k_.slots) put(static_cast<std::uint64_t>(t));
@@ -63,6 +65,7 @@ class KeyWriter {
         std::uint64_t{l.lanes} << 16 | std::uint64_t{l.var} << 32);
     put(extent | std::uint64_t{l.accs.size()} << 32 | std::uint64_t{l.steps} << 48 |
         std::uint64_t{l.ragged} << 47);
+    put(l.rows);
     for (std::uint32_t acc : l.accs) put(acc);
     for (std::uint64_t word : more) put(word);
     block(l.body);
@@ -96,7 +99,8 @@ class KeyWriter {
     put(kExpr | static_cast<std::uint64_t>(n.prim) << 8 | static_cast<std::uint64_t>(n.type) << 16 | of(n.a) << 32);
     if (n.b != kNoExpr || n.prim == Prim::Load) put(of(n.b) | of(n.c) << 32);
     // The leaves and Load come first in prims.def; of the others only calls read imm.
-    if (n.prim <= Prim::Load || n.prim == Prim::Call1 || n.prim == Prim::Call2) put(n.imm);
+    if (n.prim <= Prim::Load || n.prim == Prim::Call1 || n.prim == Prim::Call2 || n.prim == Prim::Native)
+      put(n.imm);
   }
 
   const Kernel& k_;

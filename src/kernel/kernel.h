@@ -40,6 +40,8 @@ struct BufferDecl {
                                // vector accesses only)
   std::uint32_t offset_param = 0;  // Scratch: parameter holding its byte offset in the thread's scratch memory (on a
                                    // GPU it is registers, indexed by the variable of a Vector loop with known steps)
+  std::uint32_t shared = 0;        // Scratch on a GPU, if not 0: as many elements of the team's memory. A loop at the top of
+                                   // the Grid loop that fills it ends before what follows begins.
   std::int32_t ahead_param = -1;   // In, stream: parameter holding how many bytes ahead to fetch; -1: a few lines
 };
 
@@ -67,9 +69,11 @@ struct LoopDecl {
   std::vector<ExprId> inits;        // While: values that they begin with
   ExprId condition = kNoExpr;       // While without an extent: Bool
   std::vector<Stmt> body;
+  std::uint16_t rows = 1;           // Serial, where threads share it: its iterations, in any order, are dealt to as many equal
+                                    // parts of the team; they share the Vector loops inside
   std::uint16_t lanes = 1;          // Vector: iterations run side by side (a multiple of the register width is fine)
   // Vector, where threads share it:
-  std::uint16_t steps = 0;          // extent <= team · lanes · steps; 0: not known
+  std::uint16_t steps = 0;          // extent <= team / rows · lanes · steps; 0: not known
   bool ragged = false;              // the extent need not be a multiple of lanes
 };
 

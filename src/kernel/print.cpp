@@ -107,6 +107,7 @@ class Printer {
       if (d.stream) text += " stream";
       if (d.ahead_param >= 0) text += cat(" p", d.ahead_param, " ahead");
       if (d.role == BufferDecl::Role::Scratch) text += cat(" at p", d.offset_param);
+      if (d.shared > 0) text += cat(" shared ", d.shared);
       line(text);
     }
   }
@@ -210,6 +211,7 @@ class Printer {
     static constexpr const char* kNames[] = {"grid", "for", "vector"};
     std::string head = kNames[static_cast<int>(l.kind)];
     if (l.kind == LoopKind::Vector) head += cat("x", l.lanes);
+    if (l.rows > 1) head += cat("/", l.rows);
     head += cat(" i", l.var);
     if (l.kind != LoopKind::Grid) head += " < " + operand(l.extent);
     for (std::size_t i = 0; i < l.accs.size(); ++i) {
@@ -299,6 +301,7 @@ class Printer {
   static std::string call_name(const ExprNode& n) {
     const std::string type(info(n.type).short_name);
     if (n.prim == Prim::Call1 || n.prim == Prim::Call2) return symbol(static_cast<MathFn>(n.imm));
+    if (n.prim == Prim::Native) return symbol(static_cast<NativeFn>(n.imm));
     if (n.prim == Prim::Cast) return type;
     if (n.prim == Prim::CastInRange) return type + "_in_range";
     if (n.prim == Prim::Bitcast) return type + "_bits";

@@ -72,6 +72,7 @@ class Verifier {
     KILN_CHECK_THAT(l.var < k_.n_vars && !bound_[l.var], "variable i", l.var, " of loop ", s.target);
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || depth == 0, "the grid loop is inside another");
     KILN_CHECK_THAT(l.kind == LoopKind::Vector ? std::has_single_bit(l.lanes) : l.lanes == 1, int{l.lanes}, " lanes");
+    KILN_CHECK_THAT(l.rows == 1 || (l.kind == LoopKind::Serial && std::has_single_bit(l.rows)), int{l.rows}, " rows of threads");
     KILN_CHECK_THAT(l.kind != LoopKind::Vector || !in_vector_, "a vector loop inside another");
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || l.accs.empty(), "grid iterations are independent");
     const bool is_while = l.kind == LoopKind::While;
@@ -183,8 +184,7 @@ class Verifier {
         return same && n.type == DType::Float64 && n.imm < std::size(kMathArity) &&
                kMathArity[n.imm] == operand_count(n.prim);
       case Prim::Philox: return a == DType::UInt64 && b == a && (n.type == DType::UInt32 || n.type == DType::UInt64);
-      case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
-      case Prim::Exp2Fast:
+      case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa: case Prim::Native:
         return same && n.type == DType::Float32;
     }
     return false;

@@ -1,6 +1,7 @@
 #include "lower/expand.h"
 
 #include "lower/math.h"
+#include "lower/math_core.h"
 #include "support/check.h"
 
 #include <cmath>
@@ -10,6 +11,7 @@ namespace kiln::lower {
 using kernel::E;
 using kernel::ExprId;
 using kernel::ExprPool;
+using kernel::NativeFn;
 using kernel::Prim;
 
 constexpr float kScanCost = 12;   // prefixes within a register
@@ -31,7 +33,79 @@ E expand(ir::Op op, [[maybe_unused]] E x, [[maybe_unused]] E y, [[maybe_unused]]
   return {};
 }
 
-std::vector<float> op_costs() {
+namespace {
+
+/// The quotient by a reciprocal, both brought among the numbers whose reciprocals are normal.
+E divide_roughly(E x, E y) {
+  const E magnitude = kernel::abs(y);
+  const E scale = kernel::select(magnitude < 0x1p-100, x.lit(0x1p64), kernel::select(magnitude > 0x1p100, x.lit(0x1p-64), x.lit(1)));
+  return (x * scale) * kernel::native(NativeFn::ReciprocalFast, y * scale);
+}
+
+E exp_roughly(E x) { return kernel::native(NativeFn::Exp4Fast, x * (math::kLog2e / 2)); }
+
+E expand_roughly(ir::Op op, E x, E y) {
+  switch (op) {
+    case ir::Op::exp: return exp_roughly(x);
+    case ir::Op::exp2: return kernel::native(NativeFn::Exp4Fast, x * 0.5);
+    case ir::Op::divide: return divide_roughly(x, y);
+    case ir::Op::reciprocal: return divide_roughly(x.lit(1), x);
+    case ir::Op::sqrt: return kernel::native(NativeFn::SqrtFast, x);
+    case ir::Op::sigmoid: return divide_roughly(x.lit(1), exp_roughly(-x) + 1.0);
+    case ir::Op::silu: return divide_roughly(math::at_least(x, -1000.0), exp_roughly(-x) + 1.0);  // -inf / inf is NaN
+    default: return {};
+  }
+}
+
+float native_cost(ir::Op op) {
+  switch (op) {
+#define KILN_NATIVE_OP(Name, Symbol, Reference, Cost) \
+  case ir::Op::Name: return Cost;
+#define KILN_NATIVE_FN(Name, Symbol, Reference)
+#include "kernel/native_fns.def"
+#undef KILN_NATIVE_OP
+#undef KILN_NATIVE_FN
+    default: return 0;
+  }
+}
+
+E expand_natively(ir::Op op, E x) {
+  switch (op) {
+#define KILN_NATIVE_OP(Name, Symbol, Reference, Cost) \
+  case ir::Op::Name: return kernel::native(NativeFn::Name, x);
+#define KILN_NATIVE_FN(Name, Symbol, Reference)
+#include "kernel/native_fns.def"
+#undef KILN_NATIVE_OP
+#undef KILN_NATIVE_FN
+    default: return {};
+  }
+}
+
+}  // namespace
+
+E expand_gpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
+  if (x.type() == DType::Float32) {
+    if (rough)
+      if (const E e = expand_roughly(op, x, y)) return e;
+    if (const E e = expand_natively(op, x)) return e;
+  }
+  return expand(op, x, y, z, type);
+}
+
+bool keeps_errors_small(ir::Op op) {
+  switch (op) {
+    case ir::Op::add: case ir::Op::subtract: case ir::Op::multiply: case ir::Op::divide: case ir::Op::negative: case ir::Op::abs:
+    case ir::Op::reciprocal: case ir::Op::sqrt: case ir::Op::rsqrt: case ir::Op::hypot: case ir::Op::maximum: case ir::Op::minimum:
+    case ir::Op::exp: case ir::Op::exp2: case ir::Op::log: case ir::Op::log2: case ir::Op::log10: case ir::Op::log1p: case ir::Op::logaddexp:
+    case ir::Op::tanh: case ir::Op::erf: case ir::Op::sigmoid: case ir::Op::relu: case ir::Op::leaky_relu: case ir::Op::elu:
+    case ir::Op::selu: case ir::Op::gelu: case ir::Op::gelu_tanh: case ir::Op::silu: case ir::Op::softplus: case ir::Op::mish:
+    case ir::Op::hardswish: case ir::Op::where:
+      return true;
+    default: return false;
+  }
+}
+
+std::vector<float> op_costs(bool gpu) {
   std::vector<float> costs(static_cast<std::size_t>(ir::kOpCount), 1.0f);
   for (int i = 0; i < ir::kOpCount; ++i) {
     const ir::Op op = static_cast<ir::Op>(i);
@@ -40,6 +114,10 @@ std::vector<float> op_costs() {
     if (facts.kind == ir::OpKind::Gather) costs[i] = kGatherCost;
     if (facts.kind == ir::OpKind::Scan) costs[i] = kScanCost;
     if (facts.kind != ir::OpKind::Elementwise) continue;
+    if (const float native = gpu ? native_cost(op) : 0; native > 0) {
+      costs[i] = native;
+      continue;
+    }
     ExprPool pool;
     const DType type = facts.types & ir::FLOAT ? DType::Float32 : facts.types & ir::INTEGER ? DType::Int32 : DType::Bool;
     E operand[3];

@@ -14,7 +14,13 @@ constexpr DType compute_type(DType dtype) { return is_half(dtype) ? DType::Float
 /// Post: the result in its compute type.
 kernel::E expand(ir::Op op, kernel::E x, kernel::E y, kernel::E z, DType type);
 
+/// The same for a GPU, where it has Float32 functions of its own. `rough`: an error of 2^-18 vanishes in what is stored.
+kernel::E expand_gpu(ir::Op op, bool rough, kernel::E x, kernel::E y, kernel::E z, DType type);
+
+/// Whether a rough operand of a Float op costs its result no more than its own error: not of what jumps or wraps around.
+bool keeps_errors_small(ir::Op op);
+
 /// Primitives each op expands to (Float32 where the op allows it), for Target::op_cost.
-std::vector<float> op_costs();
+std::vector<float> op_costs(bool gpu);
 
 }  // namespace kiln::lower

@@ -22,7 +22,7 @@ struct Term {
 };
 
 struct Index {
-  static constexpr int kMaxTerms = 7;
+  static constexpr int kMaxTerms = 8;
   std::int64_t c = 0;
   int n = 0;
   Term terms[kMaxTerms];  // ascending atoms, no zero coefficient

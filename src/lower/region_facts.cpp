@@ -119,6 +119,7 @@ void RegionLowering::choose() {
   }
   f.across = axis_across();
   if (target_.gpu) f.vector = vector_elements();
+  if (target_.gpu && f.across >= 0) find_tile(f);
   for (const Entry& e : p_.entries) f.loads += e.kind == Entry::Kind::Load && walks_last_group(e.index);
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));
@@ -143,6 +144,76 @@ int RegionLowering::axis_across() const {
 }
 
 // ---- what a GPU asks ----------------------------------------------------------------------------------------------
+
+/// Whether a load is strided along the last group and denser along the tile's rows.
+bool RegionLowering::crosses(const Entry& e) const {
+  if (e.kind != Entry::Kind::Load || e.inside || tile_rows_.empty()) return false;
+  bool jumps = false;
+  p_.space.each_value(e.index, [&](EntryId) { jumps = true; });
+  const std::int64_t stride = std::abs(e.index.coef(groups_.back().last));
+  const std::int64_t dense = std::abs(e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last));
+  return !jumps && stride > 1 && dense > 0 && dense < stride;
+}
+
+/// The rows of a tile: the groups that the load with the axis `across` runs along, as one. Its columns: the last groups
+/// up to those.
+void RegionLowering::find_tile(schedule::Facts& f) {
+  constexpr std::int64_t kEnough = 64;
+  const auto group = [&](int g) -> const Group& { return groups_[static_cast<std::size_t>(g)]; };
+  tile_rows_ = {f.across};
+  f.across_run = group(f.across).extent;
+  int first_column = last_group();
+  f.last_run = group(last_group()).extent;
+  while (first_column - 1 > f.across && f.last_run < kEnough) f.last_run *= group(--first_column).extent;
+  const auto crossing = std::find_if(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) { return crosses(e); });
+  if (crossing == p_.entries.end()) {
+    f.across = -1;
+    return;
+  }
+  const Index& index = crossing->index;
+  for (bool grew = true; grew && f.across_run < kEnough;) {
+    grew = false;
+    const Group& outermost = group(tile_rows_.front());
+    for (int g = 0; g < first_column && !grew; ++g)
+      if (std::find(tile_rows_.begin(), tile_rows_.end(), g) == tile_rows_.end() &&
+          index.coef(group(g).last) == index.coef(outermost.last) * outermost.extent) {
+        tile_rows_.insert(tile_rows_.begin(), g);
+        f.across_run *= group(g).extent;
+        grew = true;
+      }
+  }
+  f.across_vector = lanes_along_tile();
+}
+
+/// Adjacent elements along the rows of a tile that 16-byte accesses of all loads which cross it take at once.
+int RegionLowering::lanes_along_tile() const {
+  std::int64_t run = 1, elements = 8;
+  for (int g : tile_rows_) run *= groups_[static_cast<std::size_t>(g)].extent;
+  for (const Entry& e : p_.entries)
+    if (crosses(e)) elements = std::min(elements, kAccessBytes / size_of(g_[e.node].dtype));
+  if (elements < 2 || run % elements != 0) return 1;
+  for (const Entry& e : p_.entries) {
+    if (!crosses(e) || e.predicates >= 0) continue;
+    std::int64_t stride = 1;
+    for (std::size_t r = tile_rows_.size(); r-- > 0;) {
+      const Group& g = groups_[static_cast<std::size_t>(tile_rows_[r])];
+      if (e.index.coef(g.last) != stride) return 1;
+      stride *= g.extent;
+    }
+    for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
+      const bool row = std::any_of(tile_rows_.begin(), tile_rows_.end(), [&](int r) {
+        const Group& g = groups_[static_cast<std::size_t>(r)];
+        return term.atom >= g.first && term.atom <= g.last && term.atom < p_.space.axis_count();
+      });
+      if (!row && (term.atom >= p_.space.axis_count() || term.coef % elements != 0)) return 1;
+    }
+    const GraphNode& n = g_[e.node];
+    const std::int64_t bytes = elements * size_of(n.dtype);
+    const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
+    if (e.index.c * size_of(n.dtype) % bytes != 0 || base % bytes != 0) return 1;
+  }
+  return static_cast<int>(elements);
+}
 
 /// Whether an index changes along the last group.
 bool RegionLowering::walks_last_group(const Index& index) const {
@@ -239,11 +310,49 @@ void RegionLowering::mark_uses() {
     if (!e.used_in || e.kind == Entry::Kind::Reduce) continue;
     std::uint32_t operands_used_in = e.used_in;
     const std::uint32_t first = e.used_in & (~e.used_in + 1);
-    const bool worth = may_keep && !e.inside && ((is_computed(e) && tree[id] >= kCacheCost) || (target_.gpu && e.kind == Entry::Kind::Load));
-    if (worth && e.used_in != first && keep_in_scratch(id))
-      operands_used_in = first;
+    // A GPU has what it loaded in registers, and one register is enough for what is made of several.
+    const auto worth = [&] {
+      if (is_computed(e)) return tree[id] >= kCacheCost || (target_.gpu && loads_below(id) > 1);
+      return target_.gpu && e.kind == Entry::Kind::Load;
+    };
+    if (may_keep && !e.inside && e.used_in != first && worth() && keep_in_scratch(id)) operands_used_in = first;
     p_.each_operand(e, [&](EntryId in) { es[in].used_in |= operands_used_in; });
   }
+}
+
+/// Which values only half types will hold, whatever is made of them on the way: an approximation is good enough.
+void RegionLowering::find_rough() {
+  const std::vector<Entry>& es = p_.entries;
+  rough_.assign(es.size(), target_.gpu);
+  for (const auto& o : p_.outputs)
+    if (!is_half(g_[o.node].dtype)) rough_[o.entry] = false;
+  for (auto id = static_cast<EntryId>(es.size()); id-- > 0;) {
+    const Entry& e = es[id];
+    const GraphNode& n = g_[e.node];
+    const bool rounds = e.kind == Entry::Kind::Op && n.op == Op::cast && is_half(n.dtype);
+    const bool passes = e.kind == Entry::Kind::Op       ? n.op == Op::cast ? is_float(n.dtype) : keeps_errors_small(n.op)
+                        : e.kind == Entry::Kind::Reduce ? !has_position(n.op)
+                                                        : e.kind == Entry::Kind::Pad;
+    const auto demand = [&](EntryId in) { rough_[in] = false; };
+    if (!rounds && !(passes && rough_[id])) p_.each_operand(e, demand);
+    if (!p_.space.has_values()) continue;
+    p_.space.each_value(e.index, demand);
+    for (std::int32_t l = e.predicates; l != e.predicates_end; l = p_.links[static_cast<std::size_t>(l)].next)
+      p_.space.each_value(p_.links[static_cast<std::size_t>(l)].predicate.t, demand);
+  }
+}
+
+/// Loads, along the row, that a value is made of; two stands for more.
+int RegionLowering::loads_below(EntryId id) const {
+  std::vector<EntryId> stack{id}, found;
+  while (!stack.empty() && found.size() < 2) {
+    const EntryId at = stack.back();
+    stack.pop_back();
+    const Entry& e = p_.entries[at];
+    if (e.kind == Entry::Kind::Load && varies(at) && std::find(found.begin(), found.end(), at) == found.end()) found.push_back(at);
+    if (is_computed(e)) p_.each_operand(e, [&](EntryId in) { stack.push_back(in); });
+  }
+  return static_cast<int>(found.size());
 }
 
 /// Primitives that each entry's value takes within one phase.

@@ -9,6 +9,10 @@
 #include <utility>
 
 namespace kiln::lower {
+namespace {
+constexpr std::int64_t kSharedBytes = 40 << 10;  // of a block's tiles: a block always has 48 KiB
+}
+
 Monoid monoid_of(Op op) {
   switch (op) {
     case Op::reduce_sum:
@@ -117,7 +121,8 @@ Stmt RegionLowering::lane_loop(const Range& range, Groups axes, const Fill& fill
   v.extent = range.count.id;
   lane_ = var(v.var);
   const E at = range.first + lane_;
-  if (axes.size() > 1) position_ = at;
+  position_ = axes.size() > 1 ? at : E{};
+  along_.assign(axes.begin(), axes.end());
   decompose(at, axes);
   forget();
   body_ = &v.body;
@@ -154,7 +159,7 @@ LoopDecl RegionLowering::fold(std::vector<LoopDecl> nest) {
 }
 
 Stmt RegionLowering::store(std::uint32_t buffer, E index, E value) {
-  return {Stmt::Kind::Store, buffer, index.id, kernel::cast(value, k_.buffers[buffer].dtype).id};
+  return {Stmt::Kind::Store, buffer, index.id, narrow(value, k_.buffers[buffer].dtype).id};
 }
 
 void RegionLowering::store_outputs(Body& body, bool row, int phase) {
@@ -203,6 +208,7 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const st
   if (vector) put_on_lanes(nest.back());
   for (const Reduction& r : reductions_)
     if (r.phase == phase_) nest.front().accs.push_back(r.acc);
+  if (!vector) nest.front().rows = static_cast<std::uint16_t>(s_.rows);
   declare_scans(nest.front());
   phase_body(nest.back().body);
   LoopDecl phase = fold(std::move(nest));
@@ -273,6 +279,87 @@ void RegionLowering::build_tiles() {
   row.body.push_back(lane_loop(columns, {last}, [&](Body& body) { phase_body(body); }));
   grid.body.push_back(loop(std::move(row)));
   close_grid(std::move(grid), product(outer) * blocks_of(last) * runs);
+}
+
+/// The same for a GPU: the tile of such an operand comes through memory that the threads share, written by threads that
+/// lie along the operand's axes and read by threads that lie along the output's.
+void RegionLowering::build_shared_tiles() {
+  LoopDecl grid = open_grid();
+  std::vector<int> outer, together;
+  for (int g = 0; g <= last_group(); ++g) {
+    if (g >= s_.lane_axis)
+      together.push_back(g);
+    else if (std::find(tile_rows_.begin(), tile_rows_.end(), g) == tile_rows_.end())
+      outer.push_back(g);
+  }
+  const auto extent_of = [&](Groups list, Size role) { return list.size() == 1 ? extent(list.front()) : size(role, product(list)); };
+  const auto range_of = [&](E block, std::int64_t length, E whole) -> Range {
+    const E first = block * konst(length);
+    return {first, kernel::min(whole - first, konst(length))};
+  };
+  const std::int64_t runs = ceil_div(product(tile_rows_), s_.run), blocks = ceil_div(product(together), s_.block);
+  const auto [position, run] = divide_with_rest(var(grid.var), size(kRuns, runs));
+  const E block = block_of(position, outer, blocks);
+  const Range rows = range_of(run, s_.run, extent_of(tile_rows_, kTileRows));
+  const Range columns = range_of(block, s_.block, extent_of(together, kRunExtent));
+  stage_tile(grid.body, rows, columns, together);
+
+  LoopDecl row;
+  row.var = new_var();
+  row.extent = rows.count.id;
+  row.rows = static_cast<std::uint16_t>(std::max<std::int64_t>(1, s_.threads.team * s_.lanes / s_.block));
+  tile_row_ = var(row.var);
+  decompose(rows.first + tile_row_, tile_rows_);
+  row.body.push_back(lane_loop(columns, together, [&](Body& body) {
+    tile_column_ = lane_;
+    phase_body(body);
+  }));
+  grid.body.push_back(loop(std::move(row)));
+  close_grid(std::move(grid), product(outer) * blocks * runs);
+}
+
+/// Fills the tiles of all loads that cross.
+void RegionLowering::stage_tile(Body& body, const Range& rows, const Range& columns, Groups column_groups) {
+  std::vector<EntryId> crossing;
+  std::int64_t bytes = 0;
+  for (EntryId id = 0; id < p_.entries.size(); ++id) {
+    if (!crosses(p_.entries[id])) continue;
+    bytes += s_.run * tile_pitch(g_[p_.entries[id].node].dtype) * size_of(g_[p_.entries[id].node].dtype);
+    if (bytes <= kSharedBytes) crossing.push_back(id);
+  }
+  LoopDecl column;
+  column.var = new_var();
+  column.extent = columns.count.id;
+  column.rows = static_cast<std::uint16_t>(std::max<std::int64_t>(1, s_.threads.team * s_.run_lanes / s_.run));
+  tile_column_ = var(column.var);
+  decompose(columns.first + tile_column_, column_groups);
+  std::vector<std::int32_t> staged(p_.entries.size(), -1);
+  const Stmt filled = lane_loop(rows, tile_rows_, [&](Body& into) {
+    tile_row_ = lane_;
+    for (EntryId id : crossing) {
+      const DType type = g_[p_.entries[id].node].dtype;
+      const std::int64_t elements = s_.run * tile_pitch(type);
+      const std::uint32_t b = scratch_buffer(type, ceil_div(elements * size_of(type), 64) * 64);
+      k_.buffers[b].shared = static_cast<std::uint32_t>(elements);
+      staged[id] = static_cast<std::int32_t>(b);
+      into.push_back(store(b, tile_index(type), build(id)));
+    }
+  });
+  k_.loops[filled.target].lanes = static_cast<std::uint16_t>(s_.run_lanes);
+  column.body.push_back(filled);
+  body.push_back(loop(std::move(column)));
+  staged_ = std::move(staged);
+  position_ = {};
+}
+
+/// Elements from a row of a tile to the next: an access more than its columns, so that a column is in different banks.
+std::int64_t RegionLowering::tile_pitch(DType type) const { return s_.block + std::max<std::int64_t>(1, 4 / size_of(type)); }
+
+E RegionLowering::tile_index(DType type) { return tile_row_ * konst(tile_pitch(type)) + tile_column_; }
+
+E RegionLowering::tile_value(std::uint32_t buffer) {
+  const DType type = k_.buffers[buffer].dtype;
+  return load(buffer, type, tile_index(type));
 }
 
 }  // namespace kiln::lower

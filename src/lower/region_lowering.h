@@ -95,8 +95,13 @@ class RegionLowering {
   void each_index(const std::function<void(const Index&)>& f) const;
   std::vector<Group> axes_as_groups() const;
   int axis_across() const;
+  bool crosses(const Entry& e) const;
+  void find_tile(schedule::Facts& f);
+  int lanes_along_tile() const;
   bool varies(EntryId id) const;
   std::vector<float> tree_costs() const;
+  void find_rough();
+  int loads_below(EntryId id) const;
   bool keep_in_scratch(EntryId id);
   bool walks_last_group(const Index& index) const;
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
@@ -110,7 +115,9 @@ class RegionLowering {
     kRowOwner = 0xfffe0000u,
     kOutputOwner = 0xffff0000u,  // plus the node
   };
-  enum Size : std::uint64_t { kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups, kAhead, kIterations, kPoints };
+  enum Size : std::uint64_t {
+    kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups, kAhead, kIterations, kPoints, kTileRows
+  };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
   }
@@ -153,8 +160,8 @@ class RegionLowering {
   E build_entry(EntryId id);
   E build_load(EntryId id);
   E build_scalar(NodeId node);
-  E build_op(const Entry& e);
-  bool stores_halves_only() const;
+  E build_op(EntryId id);
+  E narrow(E value, DType type);
   E multiply_add(const GraphNode& n, const E (&in)[3]);
   E reduce_value(EntryId id);
   const Reduction& reduction(EntryId entry) const;
@@ -192,6 +199,11 @@ class RegionLowering {
   void build_map();
   void build_rows();
   void build_tiles();
+  void build_shared_tiles();
+  void stage_tile(Body& body, const Range& rows, const Range& columns, Groups column_groups);
+  std::int64_t tile_pitch(DType type) const;
+  E tile_index(DType type);
+  E tile_value(std::uint32_t buffer);
   void build_columns();
   void build_stripes();
   void build_split();
@@ -250,6 +262,9 @@ class RegionLowering {
   std::map<std::uint64_t, std::uint32_t> params_;   // by role
   std::map<NodeId, std::uint32_t> out_buffer_;
   std::vector<std::int32_t> scratch_;               // per entry: its scratch buffer, or -1
+  std::vector<int> tile_rows_;                      // a GPU's Tiles: the groups that staged loads run along, outermost first
+  std::vector<std::int32_t> staged_;                // the same, per entry: the shared buffer that its tile goes through, or -1
+  std::vector<bool> rough_;                         // per entry: only half types will hold what is made of it
 
   // The environment of expressions, and their values in it.
   int phase_ = 0;
@@ -259,6 +274,8 @@ class RegionLowering {
   std::vector<E> axis_;   // per group: its coordinate
   E lane_;                // the variable of the loop on lanes
   E position_;            // position along the axes that share the lanes, if several do
+  std::vector<int> along_;  // those
+  E tile_row_, tile_column_;  // a GPU's Tiles: position in the tile
   std::vector<E> memo_;   // per entry
   Body* body_ = nullptr;  // where the statements go that values need: loops
 

@@ -84,7 +84,7 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   if (first) out_.bytes += bytes;
   BufferDecl decl{BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype))};
   decl.stream = stream;
-  decl.vector = target_.gpu && s_.lanes > 1;
+  decl.vector = target_.gpu && (s_.lanes > 1 || s_.run_lanes > 1);
   if (iterations_ahead != 0)
     decl.ahead_param = static_cast<std::int32_t>(param(role(kSize, kAhead, 16 + out_.buffers.size()), iterations_ahead).node().imm);
   else if (ahead)
@@ -120,8 +120,10 @@ std::uint32_t RegionLowering::partial_buffer(DType type, std::int64_t results) {
 /// Whether the axes that share the lanes are walked by this index as one.
 bool RegionLowering::runs_along_lanes(const Index& index) const {
   if (!position_) return false;
-  for (std::size_t g = static_cast<std::size_t>(s_.lane_axis); g + 1 < groups_.size(); ++g)
-    if (index.coef(groups_[g].last) != index.coef(groups_[g + 1].last) * groups_[g + 1].extent) return false;
+  for (std::size_t i = 0; i + 1 < along_.size(); ++i) {
+    const Group &outer = groups_[static_cast<std::size_t>(along_[i])], &inner = groups_[static_cast<std::size_t>(along_[i + 1])];
+    if (index.coef(outer.last) != index.coef(inner.last) * inner.extent) return false;
+  }
   return true;
 }
 
@@ -141,8 +143,8 @@ E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind
     const int group = is_axis ? group_of_last(term.atom) : -1;
     if (is_axis && group < 0) continue;  // an outer axis of its group
     auto coef = [&] { return param(role(kind, owner, static_cast<std::uint64_t>(term.atom)), term.coef); };
-    if (along && group >= s_.lane_axis) {
-      if (group < last_group()) continue;  // counted by the position
+    if (along && std::find(along_.begin(), along_.end(), group) != along_.end()) {
+      if (group != along_.back()) continue;  // counted by the position
       add(term.coef == 1 ? position_ : position_ * coef());
       continue;
     }
@@ -218,6 +220,7 @@ E RegionLowering::build(EntryId id) {
 E RegionLowering::build_entry(EntryId id) {
   const Entry& e = p_.entries[id];
   const DType type = compute_type(g_[e.node].dtype);
+  if (!staged_.empty() && staged_[id] >= 0) return kernel::cast(tile_value(static_cast<std::uint32_t>(staged_[id])), type);
   if (scratch_[id] >= 0 && phase_ > first_phase(e))
     return load(static_cast<std::uint32_t>(scratch_[id]), type, inner_position());
   switch (e.kind) {
@@ -227,7 +230,7 @@ E RegionLowering::build_entry(EntryId id) {
       const E index = to_expr(e.index, id);
       return type == DType::Int64 ? kernel::from_index(index) : kernel::cast(index, type);
     }
-    case Entry::Kind::Op: return build_op(e);
+    case Entry::Kind::Op: return build_op(id);
     case Entry::Kind::Pad:
       return kernel::select(predicate_expr(e.predicates, e.predicates_end), build(e.in[0]),
                             e.in[1] == kNoEntry ? kernel::constant(k_.pool, type, 0) : build(e.in[1]));
@@ -268,25 +271,27 @@ E RegionLowering::build_scalar(NodeId node) {
   return kernel::cast(leaf(Prim::Slot, n.dtype, slot), compute_type(n.dtype));
 }
 
-E RegionLowering::build_op(const Entry& e) {
+E RegionLowering::build_op(EntryId id) {
+  const Entry& e = p_.entries[id];
   const GraphNode& n = g_[e.node];
   if (n.op == Op::cast) {
     const E x = build(e.in[0]);
     if (!is_half(n.dtype)) return kernel::cast(x, n.dtype);
     if (g_[n.in[0]].dtype == n.dtype) return x;
-    return kernel::cast(kernel::cast(x, n.dtype), DType::Float32);  // the rounding the user asked for
+    return kernel::cast(narrow(x, n.dtype), DType::Float32);  // the rounding the user asked for
   }
   E in[3];
   for (int k = 0; k < n.n_in; ++k) in[k] = build(e.in[k]);
   if (E fused = multiply_add(n, in)) return fused;
-  // An approximation whose error vanishes in what is stored.
-  if (n.op == Op::exp && in[0].type() == DType::Float32 && target_.gpu && stores_halves_only())
-    return kernel::exp2_fast(in[0] * 0x1.715476p+0);
-  return expand(n.op, in[0], in[1], in[2], g_[n.in[n.n_in - 1]].dtype);
+  const DType recorded = g_[n.in[n.n_in - 1]].dtype;
+  return target_.gpu ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded) : expand(n.op, in[0], in[1], in[2], recorded);
 }
 
-bool RegionLowering::stores_halves_only() const {
-  return std::all_of(p_.outputs.begin(), p_.outputs.end(), [&](const auto& o) { return is_half(g_[o.node].dtype); });
+/// A value as it is stored: one that was rounded to a half type and widened again is that half.
+E RegionLowering::narrow(E value, DType type) {
+  const kernel::ExprNode& n = value.node();
+  if (is_half(type) && n.prim == Prim::Cast && n.type == DType::Float32 && k_.pool[n.a].type == type) return {value.pool, n.a};
+  return kernel::cast(value, type);
 }
 
 /// a·b + c, a·b - c and c - a·b with one rounding, where the target has it.

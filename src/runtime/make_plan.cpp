@@ -431,7 +431,7 @@ schedule::Target gpu_target(int index) {
   t.cached_bytes_per_ns = 2 * t.bytes_per_ns;
   t.prims_per_ns = 64.0 * d.sm_count;
   t.launch_ns = 3000;
-  t.op_cost = lower::op_costs();
+  t.op_cost = lower::op_costs(true);
   return t;
 }
 
@@ -467,7 +467,7 @@ const schedule::Target& planning_target(Device device) {
     t.bytes_per_ns = std::min(15.0 * threads, 200.0);
     t.cached_bytes_per_ns = 60.0 * threads;
     t.prims_per_ns = 4.0 * (host.vector_bytes / 4) * threads;
-    static const std::vector<float> costs = lower::op_costs();
+    static const std::vector<float> costs = lower::op_costs(false);
     t.op_cost = costs;
   }
   return t;

@@ -38,14 +38,19 @@ struct Facts {
   int vector = 1;              // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
   int loads = 0;               // GPU: full operands read
   int across = -1;             // axis that an operand is contiguous along although it is not the last, or -1
+  std::int64_t across_run = 0; // GPU: elements that it is contiguous along, further axes counted
+  std::int64_t last_run = 0;   // GPU: elements of the last axes, up to the first that is one of those
+  int across_vector = 1;       // GPU: `vector` along them
 };
 
 struct Schedule {
   Form form = Form::Flat;
   int lanes = 1;
-  int lane_axis = 0;           // Columns: the axis on lanes; Flat, Rows: the first of those on lanes together
+  int lane_axis = 0;           // Columns: the axis on lanes; Flat, Rows, a GPU's Tiles: the first of those on lanes together
   std::int64_t block = 0;      // elements of the vector axis a grid item covers
-  std::int64_t run = 0;        // Tiles: elements of the axis `across` a grid item covers
+  std::int64_t run = 0;        // Tiles: elements of the axis `across` (a GPU: of those with it) a grid item covers
+  int run_lanes = 1;           // a GPU's Tiles: lanes along them
+  int rows = 1;                // a GPU's Columns, SplitColumns: parts of the team that share the outermost reduced axis
   std::int64_t chunk = 0;      // Split…, Stripes, Chain: elements of the outermost reduced axis a grid item covers; 0: all
   bool stream = false;
   // GPU:

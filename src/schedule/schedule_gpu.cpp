@@ -5,14 +5,15 @@
 #include "schedule/schedule.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace kiln::schedule {
 namespace {
 
 constexpr int kBlock = 256;                  // threads of a block, where nothing says otherwise
 constexpr int kMaxBlock = 1024;
-constexpr int kHeld = 32;                    // elements of a row a thread holds, of a block …
-constexpr int kHeldByLanes = 64;             // … and of a warp, which needs no shared memory
+constexpr int kHeld = 16;                    // elements of a row a thread holds, of a block …
+constexpr int kHeldByLanes = 32;             // … and of a warp, which needs no shared memory
 constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
@@ -20,29 +21,30 @@ constexpr std::int64_t kChainChunk = 16384;  // elements of a scan's chunk: read
 constexpr std::int64_t kFewRows = 512;       // scanned by the largest blocks
 constexpr int kWaves = 4;                    // blocks a multiprocessor when work is cut freely
 
+constexpr std::int64_t kTile = 64;           // elements each way of a tile in shared memory
+constexpr std::int64_t kLeastTile = 4;
+constexpr std::int64_t kRowsEach = 4;        // reduced rows from which another part of the team takes a share of a column
+
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of operands.
-int map_steps(const Facts& f) { return f.loads <= 1 && f.prims < kLongBody ? 4 : f.loads <= 3 ? 2 : 1; }
+/// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of operands. A long body
+/// leaves time enough for the other threads' loads.
+int map_steps(const Facts& f) { return f.prims >= kLongBody || f.loads > 3 ? 1 : f.loads > 1 ? 2 : 4; }
 
 /// The team and steps that hold a row in registers; false when it is too long.
 bool hold_row(std::int64_t row, int vector, bool long_body, Schedule& s) {
   const std::int64_t vectors = ceil_div(row, vector);
-  const int held = long_body ? kHeld / 2 : kHeld, held_by_lanes = long_body ? kHeld / 2 : kHeldByLanes;
+  const int held = std::max(vector, long_body ? kHeld / 2 : kHeld), held_by_lanes = long_body ? held : kHeldByLanes;
   struct Size {
     int team, steps;
   };
-  const Size lanes[] = {{8, 1}, {32, 1}, {32, std::min(4, held / vector)}, {32, held_by_lanes / vector}};
-  for (const Size& size : lanes)
+  const int steps = held / vector;
+  const Size sizes[] = {{8, 1},       {32, 1},      {32, std::min(4, steps)}, {32, held_by_lanes / vector}, {128, steps},
+                        {256, steps}, {512, steps}, {kMaxBlock, steps},       {kMaxBlock, 2 * steps}};
+  for (const Size& size : sizes)
     if (vectors <= size.team * size.steps) {
-      s.threads = {128, static_cast<std::uint16_t>(size.team)};
+      s.threads = {static_cast<std::uint16_t>(std::max(size.team, 128)), static_cast<std::uint16_t>(size.team)};
       s.steps = size.steps;
-      return true;
-    }
-  for (int block = 128; block <= kMaxBlock; block *= 2)
-    if (vectors <= block * (held / vector)) {
-      s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
-      s.steps = held / vector;
       return true;
     }
   return false;
@@ -95,6 +97,16 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   }
 
   if (f.scans) return schedule_scan(f, t, s, kept, reduced, reduced_axes == 1);
+  if (f.phases == 0 && f.states == 0 && f.across >= 0 && f.across_run >= kLeastTile && f.last_run >= kLeastTile) {
+    const auto side = [](std::int64_t run) { return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min(run, kTile)))); };
+    s.form = Form::Tiles;
+    s.steps = 1;
+    s.block = side(f.last_run);
+    s.run = side(f.across_run);
+    s.run_lanes = f.across_vector;
+    for (std::int64_t n = f.axes[last].extent; n < f.last_run && n < s.block;) n *= f.axes[--s.lane_axis].extent;
+    return s;
+  }
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
     if (last == 0) s.lanes = f.vector;  // its last vector may be cut
@@ -138,15 +150,20 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   const std::int64_t columns = f.axes[last].extent;
   s.form = Form::Columns;
   s.steps = 1;
-  const int block = columns >= kBlock * s.lanes ? kBlock : 32;
+  const std::int64_t outer = std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
+  // A warp's accesses to one row are enough for the memory; the other warps take other rows.
+  int width = static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::min<std::int64_t>(ceil_div(columns, s.lanes), 32))));
+  s.rows = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(std::clamp<std::int64_t>(outer / kRowsEach, 1, kBlock / width))));
+  if (f.states > 0) s.rows = 1;  // a loop need not end for the lanes of columns that are not there
+  width = std::max(width, 32 / s.rows);
+  const int block = width * s.rows;
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
-  s.block = block * s.lanes;
+  s.block = width * s.lanes;
   const std::int64_t items = kept / columns * ceil_div(columns, s.block);
   const std::int64_t wanted = kWaves * t.threads * (kBlock / block);
   if (cut && items < wanted / 2 && reduced >= 64) {
     s.form = Form::SplitColumns;
-    const std::int64_t outer = std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
-    s.chunk = std::max<std::int64_t>(ceil_div(outer * items, wanted), std::max<std::int64_t>(1, 16 * outer / reduced));
+    s.chunk = std::max<std::int64_t>(ceil_div(outer * items, wanted), std::max<std::int64_t>(s.rows, 16 * outer / reduced));
   }
   return s;
 }

@@ -80,6 +80,40 @@ TEST(CudaC, ALayerNorm) {
   compiles(list);
 }
 
+TEST(CudaC, ATransposeGoesThroughSharedMemory) {
+  for (const DType type : {DType::BFloat16, f32, DType::Float64}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(type, {512, 1000}), y = b.leaf(type, {1000, 512});
+    b.root(b.op(Op::add, {b.permute(x, {1, 0}), y}));
+    const auto list = sources(b);
+    ASSERT_EQ(list.size(), 1u);
+    EXPECT_NE(list[0].find("__shared__"), std::string::npos);
+    compiles(list);
+  }
+}
+
+TEST(CudaC, FunctionsThatAGpuHas) {
+  GraphBuilder b;
+  NodeId x = b.leaf(f32, {1000});
+  for (const Op op : {Op::exp, Op::exp2, Op::log, Op::log2, Op::log10, Op::tanh, Op::erf, Op::rsqrt, Op::sqrt, Op::reciprocal, Op::pow})
+    x = op == Op::pow ? b.op(op, {x, x}) : b.op(op, {x});
+  b.root(x);
+  b.root(b.cast(b.op(Op::silu, {b.op(Op::sigmoid, {b.op(Op::divide, {b.leaf(f32, {1000}), b.leaf(f32, {1000})})})}), DType::Float16));
+  compiles(sources(b));
+}
+
+TEST(CudaC, OnlyWhatHalfTypesHoldIsApproximated) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {1000}), y = b.op(Op::exp, {x});
+  b.root(b.cast(b.op(Op::exp, {b.op(Op::negative, {x})}), DType::BFloat16));
+  b.root(y);
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_NE(list[0].find("exp4_fast("), std::string::npos) << list[0];
+  EXPECT_NE(list[0].find("= expf("), std::string::npos) << list[0];
+  compiles(list);
+}
+
 TEST(CudaC, FullReduction) {
   GraphBuilder b;
   const NodeId x = b.leaf(f32, {1 << 20});
@@ -210,6 +244,18 @@ TEST(CudaC, ATableOfInstancesFillsItsRoom) {
   EXPECT_GT(instance_table(k, most + 1).bytes(), 4096u - 8);
   k.threads.narrow = false;
   EXPECT_EQ(instance_table(k, 1).set_bytes, 3 * 8 + 24 + 8u);
+}
+
+TEST(CudaC, ColumnsAreSharedByRowsOfThreads) {
+  for (const auto& [rows, columns] : {std::pair{4096, 4096}, std::pair{100000, 7}, std::pair{64, 50}, std::pair{10, 1000}}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(f32, {rows, columns}), m = b.reduce(Op::reduce_max, x, 1);
+    b.root(b.reduce(Op::reduce_sum, x, 1));
+    b.root(b.reduce(Op::reduce_argmin, b.cast(x, DType::Float64), 1));
+    b.root(b.op(Op::subtract, {x, m}));
+    const auto list = sources(b);
+    compiles(list);
+  }
 }
 
 }  // namespace

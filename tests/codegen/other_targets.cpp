@@ -97,7 +97,7 @@ schedule::Target neon_target() {
   t.bytes_per_ns = 120;
   t.cached_bytes_per_ns = 480;
   t.prims_per_ns = 128;
-  t.op_cost = lower::op_costs();
+  t.op_cost = lower::op_costs(false);
   return t;
 }
 
@@ -110,7 +110,7 @@ schedule::Target gpu_target() {
   t.cached_bytes_per_ns = 8000;
   t.prims_per_ns = 64.0 * 132;
   t.launch_ns = 3000;
-  t.op_cost = lower::op_costs();
+  t.op_cost = lower::op_costs(true);
   return t;
 }
 

@@ -150,7 +150,7 @@ bool has_meaning(const ExprNode& n, DType from) {
   switch (n.prim) {
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
     case Prim::Call1: case Prim::Call2: case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Philox:
-    case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa: case Prim::Exp2Fast:
+    case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa: case Prim::Native:
       return false;  // tests of their own
     case Prim::FromIndex: return from == DType::Int64;
     case Prim::IndexDiv: return false;  // operands in its range: every kernel with a decomposed index

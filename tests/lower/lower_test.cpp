@@ -49,6 +49,48 @@ TEST(Lower, AMapIsOneFlatKernel) {
   EXPECT_EQ(check(b), std::vector{Form::Flat});
 }
 
+/// The forms on a GPU, after the same check.
+std::vector<Form> check_gpu(GraphBuilder& b) {
+  const auto expected = b.values();
+  const std::string before = ir::print(b.graph);
+  LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu());
+  EXPECT_EQ(on_gpu.values(), expected) << before << "became, for a GPU,\n" << on_gpu.text();
+  return on_gpu.forms;
+}
+
+TEST(Lower, OnAGpuTransposedReadsGoThroughSharedTiles) {
+  for (const DType type : {DType::Int8, DType::Int16, DType::Int32, i64, DType::Bool})
+    for (const auto& [rows, columns] : {std::pair{64, 128}, std::pair{70, 90}, std::pair{4, 300}, std::pair{300, 5}}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf(type, {rows, columns}), y = b.leaf(type, {columns, rows});
+      b.root(b.op(is_bool(type) ? Op::logical_xor : Op::add, {b.permute(x, {1, 0}), y}));
+      EXPECT_EQ(check_gpu(b), std::vector{Form::Tiles});
+    }
+}
+
+TEST(Lower, OnAGpuTilesTakeSeveralShortAxesTogether) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int32, {2, 3, 4, 2, 3, 2, 2, 4});
+  b.root(b.op(Op::add, {b.permute(x, {7, 6, 5, 4, 3, 2, 1, 0}), b.scalar(DType::Int32, 1)}));
+  EXPECT_EQ(check_gpu(b), std::vector{Form::Tiles});
+}
+
+TEST(Lower, OnAGpuOperandsAcrossDifferentAxesShareAKernel) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {12, 20, 33}), y = b.leaf(i64, {33, 20, 12}), z = b.leaf(i64, {20, 33, 12});
+  b.root(b.op(Op::add, {b.op(Op::multiply, {b.permute(x, {2, 1, 0}), y}), b.permute(z, {1, 0, 2})}));
+  EXPECT_EQ(check_gpu(b), std::vector{Form::Tiles});
+}
+
+TEST(Lower, OnAGpuTilesReadSlicesAndPaddedOperands) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {40, 30});
+  const NodeId part = b.slice(x, {18, 14}, {2, 2, 1, 2});
+  const NodeId wide = b.pad(part, b.scalar(i64, 7), {20, 20}, {1, 1, 3, 1});
+  b.root(b.op(Op::add, {b.permute(wide, {1, 0}), b.leaf(i64, {20, 20})}));
+  EXPECT_EQ(check_gpu(b), std::vector{Form::Tiles});
+}
+
 TEST(Lower, ATransposedReadKeepsItsAxes) {
   GraphBuilder b;
   const NodeId x = b.leaf(i64, {40, 30}), y = b.leaf(i64, {30, 40});
