@@ -233,7 +233,8 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
   ir::TraceGuard guard;
   std::string failure;
   if (!walk_roots(roots, device, guard, *w)) return failure;
-  if (merge_scalars && w->walk.nodes.size() >= kLongTrace) {  // else this is a part already
+  // A part is computed whole, and so is what was worth a plan of its own before.
+  if (merge_scalars && w->walk.nodes.size() >= kLongTrace && (interpreted || !runtime::find_plan(w->walk.key))) {
     guard.unlock();
     compute_repeats(roots);
     guard.relock();
