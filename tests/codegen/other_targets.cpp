@@ -21,7 +21,9 @@
 #include <llvm/Target/TargetMachine.h>
 #endif
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -41,7 +43,7 @@ namespace {
 
 struct Collected {
   std::mutex mutex;
-  bool aarch64 = false, cuda = false;
+  OtherTargets::Which which;
   std::unordered_set<Hash128, HashOf> seen_aarch64, seen_cuda;
   std::vector<std::string> failures, refusals;
   std::vector<CudaSource> sources;
@@ -64,9 +66,17 @@ void take_aarch64(Collected& c, const ir::Graph& graph) {
   }
 }
 
+/// The graph as a GPU has it: memory begins where wide accesses may. On the CPU nobody asks for that.
+ir::Graph with_aligned_leaves(ir::Graph graph) {
+  for (auto& arg : graph.args) arg.alignment = std::max(arg.alignment, std::uint32_t{16});
+  return graph;
+}
+
 void take_cuda(Collected& c, const ir::Graph& graph) {
   static const schedule::Target target = gpu_target();
-  for (const kernel::Kernel& k : kernels_of(graph, target)) {
+  std::vector<kernel::Kernel> kernels = kernels_of(with_aligned_leaves(graph), target);
+  if (c.which.cuda_unaligned) std::ranges::move(kernels_of(graph, target), std::back_inserter(kernels));
+  for (const kernel::Kernel& k : kernels) {
     const std::lock_guard lock(c.mutex);
     if (!c.seen_cuda.insert(kernel::hash(k)).second) continue;
     try {
@@ -80,8 +90,8 @@ void take_cuda(Collected& c, const ir::Graph& graph) {
 void take(const ir::Graph& graph) {
   Collected& c = collected();
   try {
-    if (c.aarch64) take_aarch64(c, graph);
-    if (c.cuda) take_cuda(c, graph);
+    if (c.which.aarch64) take_aarch64(c, graph);
+    if (c.which.cuda) take_cuda(c, graph);
   } catch (const Error& e) {
     const std::lock_guard lock(c.mutex);
     c.failures.push_back(cat(e.what(), "\n", ir::print(graph)));
@@ -165,10 +175,9 @@ std::string compile_for_aarch64(const kernel::Kernel& kernel) {
 std::string compile_for_aarch64(const kernel::Kernel&) { return "built without LLVM's AArch64"; }
 #endif
 
-OtherTargets::OtherTargets(bool aarch64, bool cuda) {
+OtherTargets::OtherTargets(const Which& which) {
   Collected& c = collected();
-  c.aarch64 = aarch64;
-  c.cuda = cuda;
+  c.which = which;
   c.seen_aarch64.clear();
   c.seen_cuda.clear();
   c.failures.clear();

@@ -30,7 +30,12 @@ inline constexpr const char* kCudaSymbol = "kiln_test";
 /// While it lives, takes in every graph that is planned, and makes each kernel of it once.
 class OtherTargets {
  public:
-  OtherTargets(bool aarch64, bool cuda);
+  struct Which {
+    bool aarch64 = false;
+    bool cuda = false;
+    bool cuda_unaligned = false;  // as well as if all arguments lay at other addresses than multiples of 16
+  };
+  explicit OtherTargets(const Which& which);
   ~OtherTargets();
   OtherTargets(const OtherTargets&) = delete;
   OtherTargets& operator=(const OtherTargets&) = delete;

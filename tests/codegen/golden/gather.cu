@@ -1,0 +1,46 @@
+// 
+extern "C" __global__ void __launch_bounds__(256) kiln_test(
+    float* __restrict__ out0,
+    const float* __restrict__ in1,
+    const int32* __restrict__ in2,
+    const int p0,
+    const int p1,
+    const int p2,
+    const int p3,
+    const int p4,
+    const int p5,
+    const int p6,
+    const float s0) {
+  const int lane = threadIdx.x;
+  for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
+    const int t0 = index_div(i0, p1);
+    const int t1 = ((i0 - (t0 * p1)) * 4096);
+    const int n2 = min_of((p2 - t1), 4096);
+    const int32 t3 = in2[t0];
+    const int64 t4 = int64(t3);
+    const bool t5 = (t4 < 0ll);
+    const int64 t6 = wrap_add(t4, int64(p4));
+    const int64 t7 = (t5 ? t6 : t4);
+    const bool t8 = (0ll <= t7);
+    const bool t9 = (t7 < int64(p6));
+    const bool t10 = bool((t8 & t9));
+    const int64 t12 = wrap_mul(t7, int64(p5));
+    const int t15 = (t0 * p3);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int i1 = (k * 256 + lane) * 4;
+      if (i1 < n2) {
+        const int t16 = (t1 + i1);
+        vec<float, 4> y14;
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          const int t11 = (t1 + (i1 + v));
+          const float t13 = (t10 ? in1[wrap_add(int64(t11), t12)] : 0.0f);
+          y14.at[v] = (t13 * s0);
+        }
+        store(out0 + (t15 + t16), y14);
+      }
+    }
+  }
+}
+

@@ -1,0 +1,73 @@
+// 
+extern "C" __global__ void __launch_bounds__(256) kiln_test(
+    const float* __restrict__ in1,
+    float* __restrict__ out2,
+    const float* __restrict__ in3,
+    const int p0,
+    const int p1,
+    const int p2,
+    const int p3,
+    const int p4,
+    const float s0,
+    const float s1) {
+  const int lane = threadIdx.x;
+  const Divisor d5 = divisor(s0);
+  for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
+    float kept0[16];
+    float a0[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    const int t2 = (i0 * p3);
+    vec<float, 4> x1[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int i1 = (k * 256 + lane) * 4;
+      if (i1 < p2) {
+        x1[k] = load<4>(in1 + (t2 + i1));
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int i1 = (k * 256 + lane) * 4;
+      if (i1 < p2) {
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          a0[v] += x1[k].at[v];
+          kept0[k * 4 + v] = x1[k].at[v];
+        }
+      }
+    }
+    const float r3 = reduce_block<Sum, 256>(((a0[0] + a0[1]) + (a0[2] + a0[3])));
+    float a4[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    const float t6 = divide(r3, d5);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int i2 = (k * 256 + lane) * 4;
+      if (i2 < p2) {
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          const float t7 = (kept0[k * 4 + v] - t6);
+          a4[v] = __fmaf_rn(t7, t7, a4[v]);
+        }
+      }
+    }
+    const float r8 = reduce_block<Sum, 256>(((a4[0] + a4[1]) + (a4[2] + a4[3])));
+    const float t9 = divide(r8, d5);
+    const float t10 = (t9 + s1);
+    const float t11 = __fsqrt_rn(t10);
+    const float t12 = (1.0f / t11);
+    const int t15 = (i0 * p4);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int i3 = (k * 256 + lane) * 4;
+      if (i3 < p2) {
+        const vec<float, 4> x13 = load<4>(in3 + i3);
+        vec<float, 4> y14;
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          y14.at[v] = __fmaf_rn(((kept0[k * 4 + v] - t6) * t12), x13.at[v], x13.at[v]);
+        }
+        store(out2 + (t15 + i3), y14);
+      }
+    }
+  }
+}
+

@@ -1,0 +1,67 @@
+// 
+extern "C" __global__ void __launch_bounds__(128) kiln_test(
+    const float* __restrict__ in1,
+    float* __restrict__ out2,
+    float* __restrict__ out3,
+    const float* __restrict__ in4,
+    const int p0,
+    const int p1,
+    const int p2,
+    const int p3,
+    const int p4,
+    const int p5,
+    const float s0,
+    const float s1,
+    const float s2) {
+  const int lane = threadIdx.x;
+  const Divisor d7 = divisor(s1);
+  for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
+    float kept0[32];
+    float a0[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    const int t2 = (i0 * p3);
+    const int t5 = (i0 * p4);
+    vec<float, 4> x1[8];
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int i1 = (k * 128 + lane) * 4;
+      if (i1 < p2) {
+        x1[k] = load<4>(in1 + (t2 + i1));
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int i1 = (k * 128 + lane) * 4;
+      if (i1 < p2) {
+        vec<float, 4> y4;
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          const float t3 = __fmaf_rn(x1[k].at[v], s0, x1[k].at[v]);
+          a0[v] = __fmaf_rn(t3, t3, a0[v]);
+          kept0[k * 4 + v] = x1[k].at[v];
+          y4.at[v] = t3;
+        }
+        store(out2 + (t5 + i1), y4);
+      }
+    }
+    const float r6 = reduce_block<Sum, 128>(((a0[0] + a0[1]) + (a0[2] + a0[3])));
+    const float t8 = divide(r6, d7);
+    const float t9 = (t8 + s2);
+    const float t10 = __fsqrt_rn(t9);
+    const float t11 = (1.0f / t10);
+    const int t14 = (i0 * p5);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int i2 = (k * 128 + lane) * 4;
+      if (i2 < p2) {
+        const vec<float, 4> x12 = load<4>(in4 + i2);
+        vec<float, 4> y13;
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          y13.at[v] = ((__fmaf_rn(kept0[k * 4 + v], s0, kept0[k * 4 + v]) * t11) * x12.at[v]);
+        }
+        store(out3 + (t14 + i2), y13);
+      }
+    }
+  }
+}
+

@@ -1,0 +1,30 @@
+// 
+extern "C" __global__ void __launch_bounds__(256) kiln_test(
+    float* __restrict__ out0,
+    const float* __restrict__ in1,
+    const int p0,
+    const int p1,
+    const int p2,
+    const int p3,
+    const int p4,
+    const int p5,
+    const float s0) {
+  const int lane = threadIdx.x;
+  for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
+    const int t0 = index_div(i0, p1);
+    const int t1 = ((i0 - (t0 * p1)) * 1024);
+    const int n2 = min_of((p2 - t1), 1024);
+    const int t3 = (t0 * p4);
+    const int t6 = (t0 * p3);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int i1 = (k * 256 + lane);
+      if (i1 < n2) {
+        const int t4 = (t1 + i1);
+        const float t5 = in1[(t3 + (t4 * p5))];
+        out0[(t6 + t4)] = (t5 + s0);
+      }
+    }
+  }
+}
+
