@@ -38,11 +38,20 @@ def run(chosen, options):
         mean = staticmethod(lambda x: torch.mean(x, -1, keepdim=True))
         var = staticmethod(lambda x: torch.var(x, -1, correction=0, keepdim=True))
         sum_all = staticmethod(torch.sum)
+        where = torch.where
+        cumsum = staticmethod(lambda x: torch.cumsum(x, 0))
+        int32 = staticmethod(lambda x: x.to(torch.int32))
         gelu = staticmethod(torch.nn.functional.gelu)
         silu = staticmethod(torch.nn.functional.silu)
         minimum = staticmethod(lambda x, y: torch.clamp(x, max=y))
         f32 = staticmethod(lambda x: x.to(torch.float32))
         bf16 = staticmethod(lambda x: x.to(torch.bfloat16))
+
+        @staticmethod
+        def repeat(n, step, state):  # torch.compile unrolls it into one kernel
+            for _ in range(n):
+                state = step(state)
+            return state
 
     def make(shape, low, high, dtype="float32"):
         return (torch.rand(shape, device=options.device) * (high - low) + low).to(getattr(torch, dtype))

@@ -105,6 +105,23 @@ def adamw(m, *tensors):
     return (*values, *means, *squares)
 
 
+def mandelbrot(m, re, im):
+    """Every pixel goes through all 256 iterations, of which those after its escape change nothing: neither peer's arrays
+    stop one by one."""
+
+    def step(state):
+        a, b, count = state
+        inside = a * a + b * b <= 4
+        return m.where(inside, a * a - b * b + re, a), m.where(inside, 2 * a * b + im, b), count + m.int32(inside)
+
+    zero = re * 0 + im * 0
+    return m.repeat(256, step, (zero, zero, m.int32(zero)))[2]
+
+
+def cumsum(m, x):
+    return m.cumsum(x)
+
+
 CPU_WORKLOADS = [
     ("chain10_f32_16M", [((16 * MI,), -2, 2)] * 2, chain10),
     ("softmax_f32_16384x1024", [((16384, 1024), -8, 8)], softmax),
@@ -112,6 +129,8 @@ CPU_WORKLOADS = [
     ("black_scholes_f32_8M", [((8 * MI,), 50, 150), ((8 * MI,), 50, 150), ((8 * MI,), 0.1, 2)], black_scholes),
     ("sum_sq_f32_64M", [((64 * MI,), -1, 1)], sum_sq),
     ("linear_gelu_f32_2048x1024x4096", [((2048, 1024), -1, 1), ((1024, 4096), -0.1, 0.1), ((4096,), -1, 1)], linear_gelu),
+    ("mandelbrot_f32_4096", [((1, 4096), -2, 0.6), ((4096, 1), -1.2, 1.2)], mandelbrot),
+    ("cumsum_f32_64M", [((64 * MI,), -1, 1)], cumsum),
     ("small_chain10_f32_1024", [((1024,), -2, 2)] * 2, chain10),
     ("small_scalar_chain_f32_16", [((16,), -1, 1)], scalar_chain),
 ] + [(f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)]

@@ -15,44 +15,36 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const bool t10 = bool((t8 & t9));
   const int32 t11 = (t10 ? s2 : 0);
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
-    const int t0 = (i0 * 2048);
-    const int n1 = min_of((p1 - t0), 2048);
-    if (n1 == 2048) {
-      vec<int32, 4> x3[2];
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const int i1 = (k * 256 + lane) * 4;
+    const int t0 = (i0 * 1024);
+    const int n1 = min_of((p1 - t0), 1024);
+    if (n1 == 1024) {
+      {
+        const int i1 = lane * 4;
         const int t4 = (t0 + i1);
-        x3[k] = load<4>(in1 + t4);
-      }
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const int i1 = (k * 256 + lane) * 4;
-        const int t14 = (t0 + i1);
+        const vec<int32, 4> x3 = load<4>(in1 + t4);
         vec<float, 4> y13;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          const int32 t5 = int_rem(x3[k].at[v], s1);
+          const int32 t5 = int_rem(x3.at[v], s1);
           const float t7 = float((bool(((t5 != 0) & bool(((t5 < 0) ^ t6)))) ? wrap_add(t5, s1) : t5));
-          const float t12 = ((divide(float(x3[k].at[v]), d2) + t7) + float((t10 ? wrap_shl(x3[k].at[v], t11) : 0)));
+          const float t12 = ((divide(float(x3.at[v]), d2) + t7) + float((t10 ? wrap_shl(x3.at[v], t11) : 0)));
           y13.at[v] = t12;
         }
-        store(out0 + t14, y13);
+        store(out0 + t4, y13);
       }
     } else {
-#pragma unroll 1
-      for (int k = 0; k < 2; ++k) {
-        const int i1 = (k * 256 + lane) * 4;
+      {
+        const int i1 = lane * 4;
         if (i1 < n1) {
 #pragma unroll 1
           for (int v = 0; v < 4; ++v) {
             if (i1 + v < n1) {
-              const int t15 = (t0 + (i1 + v));
-              const int32 t16 = in1[t15];
-              const int32 t17 = int_rem(t16, s1);
-              const float t18 = float((bool(((t17 != 0) & bool(((t17 < 0) ^ t6)))) ? wrap_add(t17, s1) : t17));
-              const float t19 = ((divide(float(t16), d2) + t18) + float((t10 ? wrap_shl(t16, t11) : 0)));
-              out0[t15] = t19;
+              const int t14 = (t0 + (i1 + v));
+              const int32 t15 = in1[t14];
+              const int32 t16 = int_rem(t15, s1);
+              const float t17 = float((bool(((t16 != 0) & bool(((t16 < 0) ^ t6)))) ? wrap_add(t16, s1) : t16));
+              const float t18 = ((divide(float(t15), d2) + t17) + float((t10 ? wrap_shl(t15, t11) : 0)));
+              out0[t14] = t18;
             }
           }
         }

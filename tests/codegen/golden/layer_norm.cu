@@ -52,20 +52,19 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float r8 = reduce_block<Sum, 256>(((a4[0] + a4[1]) + (a4[2] + a4[3])));
     const float t9 = divide(r8, d5);
     const float t10 = (t9 + s1);
-    const float t11 = __fsqrt_rn(t10);
-    const float t12 = (1.0f / t11);
-    const int t15 = (i0 * p4);
+    const float t11 = rsqrtf(t10);
+    const int t14 = (i0 * p4);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i3 = (k * 256 + lane) * 4;
       if (i3 < p2) {
-        const vec<float, 4> x13 = load<4>(in3 + i3);
-        vec<float, 4> y14;
+        const vec<float, 4> x12 = load<4>(in3 + i3);
+        vec<float, 4> y13;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          y14.at[v] = __fmaf_rn(((kept0[k * 4 + v] - t6) * t12), x13.at[v], x13.at[v]);
+          y13.at[v] = __fmaf_rn(((kept0[k * 4 + v] - t6) * t11), x12.at[v], x12.at[v]);
         }
-        store(out2 + (t15 + i3), y14);
+        store(out2 + (t14 + i3), y13);
       }
     }
   }

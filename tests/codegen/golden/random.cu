@@ -11,77 +11,40 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float s5) {
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
-    const int t0 = (i0 * 2048);
-    const int n1 = min_of((p1 - t0), 2048);
-    if (n1 == 2048) {
+    const int t0 = (i0 * 1024);
+    const int n1 = min_of((p1 - t0), 1024);
+    {
+      const int i1 = lane * 4;
+      const int left = int(n1 - i1);
+      const int t25 = (t0 + i1);
+      vec<float, 4> y24;
 #pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const int i1 = (k * 256 + lane) * 4;
-        const int t25 = (t0 + i1);
-        vec<float, 4> y24;
-#pragma unroll
-        for (int v = 0; v < 4; ++v) {
-          const int t2 = (t0 + (i1 + v));
-          const uint32 t3 = philox_word(uint64(t2), s0);
-          const float t4 = ((float(int32((t3 & s3))) + s4) * s5);
-          const bool t5 = (0.5f < t4);
-          const float t6 = (t5 ? (1.0f - t4) : t4);
-          const float t7 = ((t6 * (1.0f - t6)) * 4.0f);
-          const float t8 = (mantissa(t7) - 1.0f);
-          const float t9 = (t8 * t8);
-          const float t10 = __fmaf_rn(__fmaf_rn(t8, (-0x1.710fe8p-5f), 0x1.ac8af6p-4f), t9, __fmaf_rn(t8, (-0x1.0d9192p-3f), 0x1.2886acp-3f));
-          const float t11 = __fmaf_rn(__fmaf_rn(t10, t9, __fmaf_rn(t8, (-0x1.54ef08p-3f), 0x1.99696ep-3f)), t9, __fmaf_rn(t8, (-0x1.000044p-2f), 0x1.5555a4p-2f));
-          const float t12 = __fmaf_rn(exponent(t7), 0x1.62e43p-1f, __fmaf_rn(__fmaf_rn(t11, t8, (-0.5f)), t9, t8));
-          const float t13 = (-t12);
-          const float t14 = (t13 * t13);
-          const float t15 = __fmaf_rn(0x1.9ad13ep-24f, t14, __fmaf_rn(t13, (-0x1.4927fap-20f), (-0x1.dfd3e6p-22f)));
-          const float t16 = __fmaf_rn(t15, t14, __fmaf_rn(t13, 0x1.417c46p-14f, (-0x1.9f4ff4p-13f)));
-          const float t17 = __fmaf_rn(__fmaf_rn(t16, t14, __fmaf_rn(t13, (-0x1.af039ep-9f), 0x1.0b8366p-6f)), t14, __fmaf_rn(t13, 0x1.4ffe16p-2f, 0x1.40d932p+0f));
-          const float t18 = __fsqrt_rn((t13 + __fmaf_rn(__fmaf_rn(t6, (-0.5f), (-1.0f)), t6, 0x1.62e43p+0f)));
-          const float t19 = __fmaf_rn(__fmaf_rn((-0x1.7e93c6p-16f), t18, 0x1.be15a6p-1f), t18, 0x1.9372c4p+1f);
-          const float t20 = __fmaf_rn(__fmaf_rn(t19, t18, (-0x1.9e1b64p-3f)), t18, (-0x1.4136b6p+1f));
-          const float t21 = div_bounded(t20, __fmaf_rn(__fmaf_rn(0x1.3afc8ep-1f, t18, 0x1.20d08cp+1f), t18, 1.0f));
-          const float t22 = ((t6 == 0.0f) ? __int_as_float(0x7f800000) : t21);
-          const float t23 = ((t13 < 4.0f) ? (__fmaf_rn(t4, 2.0f, (-1.0f)) * t17) : (t5 ? t22 : (-t22)));
-          y24.at[v] = (((t3 & s1) == s2) ? t23 : (-t23));
-        }
-        store(out0 + t25, y24);
+      for (int v = 0; v < 4; ++v) {
+        const int t2 = (t0 + (i1 + v));
+        const uint32 t3 = philox_word(uint64(t2), s0);
+        const float t4 = ((float(int32((t3 & s3))) + s4) * s5);
+        const bool t5 = (0.5f < t4);
+        const float t6 = (t5 ? (1.0f - t4) : t4);
+        const float t7 = ((t6 * (1.0f - t6)) * 4.0f);
+        const float t8 = (mantissa(t7) - 1.0f);
+        const float t9 = (t8 * t8);
+        const float t10 = __fmaf_rn(__fmaf_rn(t8, (-0x1.710fe8p-5f), 0x1.ac8af6p-4f), t9, __fmaf_rn(t8, (-0x1.0d9192p-3f), 0x1.2886acp-3f));
+        const float t11 = __fmaf_rn(__fmaf_rn(t10, t9, __fmaf_rn(t8, (-0x1.54ef08p-3f), 0x1.99696ep-3f)), t9, __fmaf_rn(t8, (-0x1.000044p-2f), 0x1.5555a4p-2f));
+        const float t12 = __fmaf_rn(exponent(t7), 0x1.62e43p-1f, __fmaf_rn(__fmaf_rn(t11, t8, (-0.5f)), t9, t8));
+        const float t13 = (-t12);
+        const float t14 = (t13 * t13);
+        const float t15 = __fmaf_rn(0x1.9ad13ep-24f, t14, __fmaf_rn(t13, (-0x1.4927fap-20f), (-0x1.dfd3e6p-22f)));
+        const float t16 = __fmaf_rn(t15, t14, __fmaf_rn(t13, 0x1.417c46p-14f, (-0x1.9f4ff4p-13f)));
+        const float t17 = __fmaf_rn(__fmaf_rn(t16, t14, __fmaf_rn(t13, (-0x1.af039ep-9f), 0x1.0b8366p-6f)), t14, __fmaf_rn(t13, 0x1.4ffe16p-2f, 0x1.40d932p+0f));
+        const float t18 = square_root((t13 + __fmaf_rn(__fmaf_rn(t6, (-0.5f), (-1.0f)), t6, 0x1.62e43p+0f)));
+        const float t19 = __fmaf_rn(__fmaf_rn((-0x1.7e93c6p-16f), t18, 0x1.be15a6p-1f), t18, 0x1.9372c4p+1f);
+        const float t20 = __fmaf_rn(__fmaf_rn(t19, t18, (-0x1.9e1b64p-3f)), t18, (-0x1.4136b6p+1f));
+        const float t21 = div_bounded(t20, __fmaf_rn(__fmaf_rn(0x1.3afc8ep-1f, t18, 0x1.20d08cp+1f), t18, 1.0f));
+        const float t22 = ((t6 == 0.0f) ? __int_as_float(0x7f800000) : t21);
+        const float t23 = ((t13 < 4.0f) ? (__fmaf_rn(t4, 2.0f, (-1.0f)) * t17) : (t5 ? t22 : (-t22)));
+        y24.at[v] = (((t3 & s1) == s2) ? t23 : (-t23));
       }
-    } else {
-#pragma unroll 1
-      for (int k = 0; k < 2; ++k) {
-        const int i1 = (k * 256 + lane) * 4;
-        if (i1 < n1) {
-#pragma unroll 1
-          for (int v = 0; v < 4; ++v) {
-            if (i1 + v < n1) {
-              const int t26 = (t0 + (i1 + v));
-              const uint32 t27 = philox_word(uint64(t26), s0);
-              const float t28 = ((float(int32((t27 & s3))) + s4) * s5);
-              const bool t29 = (0.5f < t28);
-              const float t30 = (t29 ? (1.0f - t28) : t28);
-              const float t31 = ((t30 * (1.0f - t30)) * 4.0f);
-              const float t32 = (mantissa(t31) - 1.0f);
-              const float t33 = (t32 * t32);
-              const float t34 = __fmaf_rn(__fmaf_rn(t32, (-0x1.710fe8p-5f), 0x1.ac8af6p-4f), t33, __fmaf_rn(t32, (-0x1.0d9192p-3f), 0x1.2886acp-3f));
-              const float t35 = __fmaf_rn(__fmaf_rn(t34, t33, __fmaf_rn(t32, (-0x1.54ef08p-3f), 0x1.99696ep-3f)), t33, __fmaf_rn(t32, (-0x1.000044p-2f), 0x1.5555a4p-2f));
-              const float t36 = __fmaf_rn(exponent(t31), 0x1.62e43p-1f, __fmaf_rn(__fmaf_rn(t35, t32, (-0.5f)), t33, t32));
-              const float t37 = (-t36);
-              const float t38 = (t37 * t37);
-              const float t39 = __fmaf_rn(0x1.9ad13ep-24f, t38, __fmaf_rn(t37, (-0x1.4927fap-20f), (-0x1.dfd3e6p-22f)));
-              const float t40 = __fmaf_rn(t39, t38, __fmaf_rn(t37, 0x1.417c46p-14f, (-0x1.9f4ff4p-13f)));
-              const float t41 = __fmaf_rn(__fmaf_rn(t40, t38, __fmaf_rn(t37, (-0x1.af039ep-9f), 0x1.0b8366p-6f)), t38, __fmaf_rn(t37, 0x1.4ffe16p-2f, 0x1.40d932p+0f));
-              const float t42 = __fsqrt_rn((t37 + __fmaf_rn(__fmaf_rn(t30, (-0.5f), (-1.0f)), t30, 0x1.62e43p+0f)));
-              const float t43 = __fmaf_rn(__fmaf_rn((-0x1.7e93c6p-16f), t42, 0x1.be15a6p-1f), t42, 0x1.9372c4p+1f);
-              const float t44 = __fmaf_rn(__fmaf_rn(t43, t42, (-0x1.9e1b64p-3f)), t42, (-0x1.4136b6p+1f));
-              const float t45 = div_bounded(t44, __fmaf_rn(__fmaf_rn(0x1.3afc8ep-1f, t42, 0x1.20d08cp+1f), t42, 1.0f));
-              const float t46 = ((t30 == 0.0f) ? __int_as_float(0x7f800000) : t45);
-              const float t47 = ((t37 < 4.0f) ? (__fmaf_rn(t28, 2.0f, (-1.0f)) * t41) : (t29 ? t46 : (-t46)));
-              out0[t26] = (((t27 & s1) == s2) ? t47 : (-t47));
-            }
-          }
-        }
-      }
+      store(out0 + t25, y24, left);
     }
   }
 }

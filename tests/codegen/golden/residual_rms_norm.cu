@@ -1,5 +1,5 @@
 // 
-extern "C" __global__ void __launch_bounds__(128) kiln_test(
+extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float* __restrict__ in1,
     float* __restrict__ out2,
     float* __restrict__ out3,
@@ -16,21 +16,21 @@ extern "C" __global__ void __launch_bounds__(128) kiln_test(
   const int lane = threadIdx.x;
   const Divisor d7 = divisor(s1);
   for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
-    float kept0[32];
+    float kept0[16];
     float a0[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     const int t2 = (i0 * p3);
     const int t5 = (i0 * p4);
-    vec<float, 4> x1[8];
+    vec<float, 4> x1[4];
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int i1 = (k * 128 + lane) * 4;
+    for (int k = 0; k < 4; ++k) {
+      const int i1 = (k * 256 + lane) * 4;
       if (i1 < p2) {
         x1[k] = load<4>(in1 + (t2 + i1));
       }
     }
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int i1 = (k * 128 + lane) * 4;
+    for (int k = 0; k < 4; ++k) {
+      const int i1 = (k * 256 + lane) * 4;
       if (i1 < p2) {
         vec<float, 4> y4;
 #pragma unroll
@@ -43,23 +43,22 @@ extern "C" __global__ void __launch_bounds__(128) kiln_test(
         store(out2 + (t5 + i1), y4);
       }
     }
-    const float r6 = reduce_block<Sum, 128>(((a0[0] + a0[1]) + (a0[2] + a0[3])));
+    const float r6 = reduce_block<Sum, 256>(((a0[0] + a0[1]) + (a0[2] + a0[3])));
     const float t8 = divide(r6, d7);
     const float t9 = (t8 + s2);
-    const float t10 = __fsqrt_rn(t9);
-    const float t11 = (1.0f / t10);
-    const int t14 = (i0 * p5);
+    const float t10 = rsqrtf(t9);
+    const int t13 = (i0 * p5);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int i2 = (k * 128 + lane) * 4;
+    for (int k = 0; k < 4; ++k) {
+      const int i2 = (k * 256 + lane) * 4;
       if (i2 < p2) {
-        const vec<float, 4> x12 = load<4>(in4 + i2);
-        vec<float, 4> y13;
+        const vec<float, 4> x11 = load<4>(in4 + i2);
+        vec<float, 4> y12;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          y13.at[v] = ((__fmaf_rn(kept0[k * 4 + v], s0, kept0[k * 4 + v]) * t11) * x12.at[v]);
+          y12.at[v] = ((__fmaf_rn(kept0[k * 4 + v], s0, kept0[k * 4 + v]) * t10) * x11.at[v]);
         }
-        store(out3 + (t14 + i2), y13);
+        store(out3 + (t13 + i2), y12);
       }
     }
   }

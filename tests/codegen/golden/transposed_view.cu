@@ -1,32 +1,63 @@
 // 
 extern "C" __global__ void __launch_bounds__(256) kiln_test(
-    float* __restrict__ out0,
     const float* __restrict__ in1,
+    float* __restrict__ out2,
     const int p0,
     const int p1,
     const int p2,
     const int p3,
+    const int p4,
+    const int p5,
+    const int p6,
     const float s0) {
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
-    const int t0 = (i0 * 4096);
-    const int n1 = min_of((p1 - t0), 4096);
+    __shared__ float tile0[4160];
+    const int t0 = index_div(i0, p1);
+    const int t1 = (t0 * 64);
+    const int t2 = min_of((p3 - t1), 64);
+    const int row3 = lane / 16, lane4 = lane % 16;
+    const int t5 = (t0 * p1);
+    const int t6 = (i0 - t5);
+    const int t7 = (t6 * 64);
+    const int t8 = (p2 - t7);
+    const int t9 = min_of(t8, 64);
+#pragma unroll 4
+    for (int i1 = row3; i1 < t2; i1 += 16) {
+      const int t11 = (t1 + i1);
+      const int t12 = (t11 * p5);
+      {
+        const int i2 = lane4 * 4;
+        if (i2 < t9) {
+          const vec<float, 4> x10 = load<4>(in1 + ((t7 + i2) + t12));
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int i1 = (k * 256 + lane) * 4;
-      if (i1 < n1) {
-        const int t6 = (t0 + i1);
-        vec<float, 4> y5;
-#pragma unroll
-        for (int v = 0; v < 4; ++v) {
-          const int t2 = (t0 + (i1 + v));
-          const int t3 = index_div(t2, p2);
-          const float t4 = in1[(t3 + ((t2 - (t3 * p2)) * p3))];
-          y5.at[v] = (t4 + s0);
+          for (int v = 0; v < 4; ++v) {
+            tile0[(((i2 + v) * 65) + i1)] = x10.at[v];
+          }
         }
-        store(out0 + t6, y5);
       }
     }
+    __syncthreads();
+    const int row13 = lane / 16, lane14 = lane % 16;
+#pragma unroll 4
+    for (int i3 = row13; i3 < t9; i3 += 16) {
+      const int t15 = (i3 * 65);
+      const int t18 = (t7 + i3);
+      const int t19 = (t18 * p6);
+      {
+        const int i4 = lane14 * 4;
+        if (i4 < t2) {
+          vec<float, 4> y17;
+#pragma unroll
+          for (int v = 0; v < 4; ++v) {
+            const float t16 = tile0[(t15 + (i4 + v))];
+            y17.at[v] = (t16 + s0);
+          }
+          store(out2 + (t19 + (t1 + i4)), y17);
+        }
+      }
+    }
+    __syncthreads();
   }
 }
 
