@@ -26,7 +26,7 @@ constexpr const char* kDevice = R"(
 #include <vector>
 extern "C" {
 float fabsf(float); float fminf(float, float); float fmaxf(float, float); float sqrtf(float); float rintf(float);
-float floorf(float); float ceilf(float); float truncf(float); float fmaf(float, float, float);
+float exp2f(float); float log2f(float); float floorf(float); float ceilf(float); float truncf(float); float fmaf(float, float, float);
 double fabs(double); double fmin(double, double); double fmax(double, double); double sqrt(double); double rint(double);
 double floor(double); double ceil(double); double trunc(double); double fma(double, double, double);
 }
@@ -62,6 +62,13 @@ static inline long long __double2ll_rz(double x) { return (long long)x; }
 static inline unsigned long long __double2ull_rz(double x) { return (unsigned long long)x; }
 static inline float __fsqrt_rn(float x) { return sqrtf(x); }
 static inline double __dsqrt_rn(double x) { return sqrt(x); }
+static inline float ptx_rcp(float x) { return 1.0f / x; }
+static inline float ptx_ex2(float x) { return exp2f(x); }
+static inline float ptx_lg2(float x) { return log2f(x); }
+static inline float ptx_sqrt(float x) { return sqrtf(x); }
+static inline float ptx_rsqrt(float x) { return 1.0f / sqrtf(x); }
+static inline float ptx_max(float a, float b) { return a != a || b != b ? a + b : fmaxf(a, b); }
+static inline float ptx_min(float a, float b) { return a != a || b != b ? a + b : fminf(a, b); }
 static inline unsigned long long nanoseconds() {
   return std::chrono::steady_clock::now().time_since_epoch().count();
 }
@@ -175,10 +182,16 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// The one instruction of inline PTX that there is a word for here.
-std::string without_ptx(const std::string& source) {
+/// Instructions of inline PTX that there are words for here.
+std::string without_ptx(std::string source) {
   static const std::regex timer(R"re(asm volatile\("mov\.u64 %0, %globaltimer;" : "=l"\((\w+)\)\))re");
-  return std::regex_replace(source, timer, "$1 = nanoseconds()");
+  source = std::regex_replace(source, timer, "$1 = nanoseconds()");
+  for (const char* name : {"rcp", "ex2", "lg2", "sqrt", "rsqrt"}) {
+    const std::regex one(std::string(R"re(asm\(")re") + name + R"re(\.approx(?:\.ftz)?\.f32 %0, %1;" : "=f"\((\w+)\) : "f"\((\w+)\)\))re");
+    source = std::regex_replace(source, one, std::string("$1 = ptx_") + name + "($2)");
+  }
+  static const std::regex two(R"re(asm\("(max|min)\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\))re");
+  return std::regex_replace(source, two, "$2 = ptx_$1($3, $4)");
 }
 
 /// What the driver calls: made for each kernel of the source.
