@@ -44,6 +44,12 @@ E divide_roughly(E x, E y) {
 
 E exp_roughly(E x) { return kernel::native(NativeFn::Exp4Fast, x * (math::kLog2e / 2)); }
 
+/// y / (1 + e^-x), by e^-|x|, which does not overflow.
+E logistic_roughly(E x, E y) {
+  const E e = exp_roughly(-kernel::abs(x));
+  return (y * kernel::select(x < 0.0, e, x.lit(1))) * kernel::native(NativeFn::ReciprocalFast, e + 1.0);
+}
+
 E expand_roughly(ir::Op op, E x, E y) {
   switch (op) {
     case ir::Op::exp: return exp_roughly(x);
@@ -51,8 +57,8 @@ E expand_roughly(ir::Op op, E x, E y) {
     case ir::Op::divide: return divide_roughly(x, y);
     case ir::Op::reciprocal: return divide_roughly(x.lit(1), x);
     case ir::Op::sqrt: return kernel::native(NativeFn::SqrtFast, x);
-    case ir::Op::sigmoid: return divide_roughly(x.lit(1), exp_roughly(-x) + 1.0);
-    case ir::Op::silu: return divide_roughly(math::at_least(x, -1000.0), exp_roughly(-x) + 1.0);  // -inf / inf is NaN
+    case ir::Op::sigmoid: return logistic_roughly(x, x.lit(1));
+    case ir::Op::silu: return logistic_roughly(x, math::at_least(x, -1000.0));  // -inf times 0 is NaN
     default: return {};
   }
 }
