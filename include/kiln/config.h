@@ -24,6 +24,8 @@ struct Config {
   Mode mode = Mode::Lazy;                ///< KILN_MODE=lazy|eager|interpret
   Tier tier = Tier::Auto;                ///< KILN_TIER=auto|jit|vm: who runs a kernel that is not compiled yet
   std::string device = "cpu";            ///< KILN_DEVICE=cpu|cuda[:N]
+  bool strict = false;                   ///< KILN_STRICT=0|1: every operation rounds as if it ran alone, in fixed orders
+  bool deterministic = false;            ///< KILN_DETERMINISTIC=0|1: bits depend on program, shapes, device, build only
   int debug = 0;                         ///< KILN_DEBUG=0..7
   std::vector<std::string> log_topics;   ///< KILN_LOG=topic,topic…: trace,plan,kernel,cache,memory (or all)
   std::string dump;                      ///< KILN_DUMP=stdout|DIR; empty: no dump

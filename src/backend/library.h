@@ -23,6 +23,7 @@ struct MatrixStack {
 /// float32, integers wrap, bool is "or of ands". k = 0 gives zeros.
 struct Matmul {
   DType dtype = DType::Float32;
+  bool strict = false;  // each product and each sum rounds, k ascending
   int batch_rank = 0;
   std::int64_t batch[kMaxRank] = {};
   std::int64_t m = 0, n = 0, k = 0;

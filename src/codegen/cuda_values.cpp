@@ -66,7 +66,7 @@ std::string CudaEmitter::constant(ExprId e, bool index) const {
 template <class F>
 std::string CudaEmitter::spell(ExprId e, F operand) {
   const ExprNode n = pool_[e];
-  if (n.prim == Prim::Div && n.type == DType::Float32 && at_.depth_of(n.b) < at_.depth_of(e) && !at_.varying(n.b))
+  if (n.prim == Prim::Div && n.type == DType::Float32 && !k_.exact && at_.depth_of(n.b) < at_.depth_of(e) && !at_.varying(n.b))
     return cat("divide(", pool_[n.a].prim == Prim::Const ? constant(n.a, false) : operand(n.a), ", ", divisor(n.b), ')');
   bool of_indices = false;  // its operands are indices
   each_operand(n, [&](ExprId o) { of_indices |= pool_[o].prim != Prim::Const && is_index(o); });

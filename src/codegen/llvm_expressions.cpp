@@ -77,13 +77,13 @@ Value* FunctionEmitter::vector(ExprId e) {
     });
   }
   if (n.prim == Prim::Load) return vector_load(e, n);
-  if (n.prim == Prim::Div && n.type == DType::Float32 && target_.fma && lanes_ >= 8 && !at_.varying(n.b))
+  if (n.prim == Prim::Div && n.type == DType::Float32 && target_.fma && !k_.exact && lanes_ >= 8 && !at_.varying(n.b))
     return divide_by_uniform(e, n);
   if (n.prim == Prim::Philox)
     if (Value* shared = philox_run(e, n)) return shared;
   if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !at_.varying(n.b))) return vector(legal.id);
   // Without the instruction each Fma would be a call too.
-  if ((n.prim == Prim::Call1 || n.prim == Prim::Call2) && target_.fma && library_symbol(n).empty())
+  if ((n.prim == Prim::Call1 || n.prim == Prim::Call2) && target_.fma && !k_.exact && library_symbol(n).empty())
     if (const VectorFunction f = vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}, {&pool_, n.b}); f.value)
       return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
   Value* in[3] = {};
@@ -179,7 +179,7 @@ Value* FunctionEmitter::call(const ExprNode& n, Value* const* in) {
 int FunctionEmitter::register_lanes() const { return std::min(lanes_, target_.vector_bytes / 8); }
 
 std::string FunctionEmitter::library_symbol(const ExprNode& n) const {
-  return target_.vector_math ? vector_symbol(static_cast<kernel::MathFn>(n.imm), register_lanes()) : std::string();
+  return target_.vector_math && !k_.exact ? vector_symbol(static_cast<kernel::MathFn>(n.imm), register_lanes()) : std::string();
 }
 
 /// A Float64 function of whole registers, where the target's library has it.

@@ -154,7 +154,7 @@ E operator<<(E a, E b) { return binary(Prim::Shl, a, b); }
 E operator>>(E a, E b) { return binary(Prim::Shr, a, b); }
 E min(E a, E b) { return binary(Prim::Min, a, b); }
 E max(E a, E b) { return binary(Prim::Max, a, b); }
-E div_bounded(E a, E b) { return binary(Prim::DivBounded, a, b); }
+E div_bounded(E a, E b) { return binary(a.pool->exact ? Prim::Div : Prim::DivBounded, a, b); }
 E index_div(E a, E b) { return binary(Prim::IndexDiv, a, b); }
 E from_index(E a) { return unary(Prim::FromIndex, a); }
 E scale(E a, E exponent) { return binary(Prim::Scale, a, exponent); }

@@ -60,6 +60,8 @@ class ExprPool {
   const ExprNode& operator[](ExprId id) const { return nodes_[id]; }
   ExprId size() const { return static_cast<ExprId>(nodes_.size()); }
 
+  bool exact = false;  // div_bounded divides: no primitive that targets compute each in their way
+
  private:
   void grow();
   std::vector<ExprNode> nodes_;

@@ -22,7 +22,7 @@ class KeyWriter {
 
   Hash128 run() {
     put(k_.buffers.size() | std::uint64_t{k_.accs.size()} << 16 | std::uint64_t{k_.slots.size()} << 32 |
-        std::uint64_t{k_.fma} << 48);
+        std::uint64_t{k_.fma} << 48 | std::uint64_t{k_.exact} << 49);
     put(k_.threads.block | std::uint64_t{k_.threads.team} << 16 | std::uint64_t{k_.threads.narrow} << 32);
     put(k_.n_params | std::uint64_t{k_.n_vars} << 32);
     for (const BufferDecl& b : k_.buffers) {

@@ -98,6 +98,8 @@ struct Kernel {
   std::uint32_t n_params = 0;
   std::uint32_t n_vars = 0;
   bool fma = true;         // contraction of a*b+c allowed
+  bool exact = false;      // one implementation of each function for all engines and lanes: quotients are divisions,
+                           // Float64 functions the C library's for single values
   Threads threads;
   std::string label;       // readable name, not part of the key
 };

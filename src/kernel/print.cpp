@@ -96,7 +96,7 @@ class Printer {
   }
 
   void header() {
-    line(cat("kernel", k_.label.empty() ? "" : " ", k_.label, k_.fma ? "" : " (no fma)"));
+    line(cat("kernel", k_.label.empty() ? "" : " ", k_.label, k_.fma ? "" : " (no fma)", k_.exact ? " (exact)" : ""));
     std::string args = cat("params ", k_.n_params);
     for (std::size_t i = 0; i < k_.slots.size(); ++i)
       args += cat(i ? ", " : "   slots ", "s", i, ": ", info(k_.slots[i]).short_name);

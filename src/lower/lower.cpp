@@ -27,7 +27,8 @@ Lowered RegionLowering::run() {
 
 void RegionLowering::build_loops() {
   // A loop would amplify the last bits of a product: what goes through one is computed as it is written.
-  k_.fma = target_.fma && p_.loops.empty();
+  k_.fma = target_.fma && !target_.strict && p_.loops.empty();
+  k_.exact = k_.pool.exact = target_.exact;
   memo_.assign(p_.entries.size(), E{});
   axis_.assign(groups_.size(), E{});
   switch (s_.form) {

@@ -94,6 +94,24 @@ void RegionLowering::collapse() {
       groups_.push_back(g);
     }
   }
+  if (target_.strict) join_reduced();
+}
+
+/// Makes adjacent reduced groups one, whose order must not depend on what reads them.
+void RegionLowering::join_reduced() {
+  std::vector<Group> joined;
+  for (const Group& g : groups_) {
+    if (joined.empty() || !g.reduced || !joined.back().reduced) {
+      joined.push_back(g);
+      continue;
+    }
+    Group& run = joined.back();
+    if (run.pieces.empty()) run.pieces.push_back({run.last, run.extent});
+    run.pieces.push_back({g.last, g.extent});
+    run.last = g.last;
+    run.extent *= g.extent;
+  }
+  groups_ = std::move(joined);
 }
 
 // ---- schedule -----------------------------------------------------------------------------------------------------
@@ -394,8 +412,11 @@ bool RegionLowering::varies(EntryId id) const {
     case Entry::Kind::Reduce: return false;
     case Entry::Kind::Load:
     case Entry::Kind::Iota:
-      for (const Group& g : groups_)
+      for (const Group& g : groups_) {
         if (g.reduced && e.index.coef(g.last) != 0) return true;
+        for (const Group::Piece& p : g.pieces)
+          if (e.index.coef(p.last) != 0) return true;
+      }
       for (int t = 0; t < e.index.n; ++t)
         if (e.index.terms[t].atom >= p_.space.axis_count()) return true;
       return false;

@@ -248,7 +248,7 @@ void RegionLowering::build_rows() {
   LoopDecl grid = open_grid();
   const std::vector<int> kept = kept_groups();
   if (!kept.empty()) decompose(var(grid.var), kept);
-  all_phases(grid.body, true);
+  all_phases(grid.body, !s_.one_by_one);
   close_grid(std::move(grid), product(kept));
 }
 

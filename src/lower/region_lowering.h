@@ -41,11 +41,17 @@ using kernel::Prim;
 using kernel::Stmt;
 using schedule::Form;
 
-/// A run of adjacent domain axes that every access walks as one.
+/// A run of adjacent domain axes that every access walks as one. In the strict mode all adjacent reduced axes are a group,
+/// whose pieces then are the runs that accesses walk as one; a group of one run has no pieces.
 struct Group {
+  struct Piece {
+    int last;  // axis
+    std::int64_t extent;
+  };
   int first, last;  // axes; `last` is the innermost, whose coefficient serves the group
   std::int64_t extent;
   bool reduced;
+  std::vector<Piece> pieces;  // outermost first
 };
 
 struct Reduction {
@@ -94,6 +100,7 @@ class RegionLowering {
   // Facts.
   void each_index(const std::function<void(const Index&)>& f) const;
   std::vector<Group> axes_as_groups() const;
+  void join_reduced();
   int axis_across() const;
   bool crosses(const Entry& e) const;
   void find_tile(schedule::Facts& f);
@@ -146,7 +153,12 @@ class RegionLowering {
 
   // Indices as expressions.
   bool runs_along_lanes(const Index& index) const;
-  int group_of_last(int axis) const;
+  struct AxisPlace {
+    int group = -1, piece = -1;
+  };
+  AxisPlace place_of(int axis) const;
+  static bool walks_as_one(const Index& index, const Group& g);
+  E piece_value(const AxisPlace& at);
   E to_expr(const Index& index, std::uint64_t owner, RoleKind kind = kStride);
   E atom_expr(AtomId id);
   E predicate_expr(std::int32_t chain, std::int32_t end);
@@ -157,6 +169,8 @@ class RegionLowering {
   void forget() { std::fill(memo_.begin(), memo_.end(), E{}); }
   int first_phase(const Entry& e) const;
   E build(EntryId id);
+  bool rounds(const Entry& e) const;
+  E rounded(E value, DType type);
   E build_entry(EntryId id);
   E build_load(EntryId id);
   E build_scalar(NodeId node);

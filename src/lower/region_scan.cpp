@@ -43,7 +43,8 @@ void RegionLowering::scan_updates(Body& body) {
     body.push_back(update);
     const Prim prim = ir::is_exclusive(g_[e.node].attr64) ? Prim::Before : Prim::Running;
     const E within = leaf(prim, acc.type, s.acc);
-    memo_[s.entry] = item_ ? combine(acc.monoid, within, load(s.prefix, acc.type, item_)) : within;
+    const E value = item_ ? combine(acc.monoid, within, load(s.prefix, acc.type, item_)) : within;
+    memo_[s.entry] = rounds(e) ? rounded(value, g_[e.node].dtype) : value;
   }
 }
 

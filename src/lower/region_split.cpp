@@ -70,7 +70,7 @@ void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_l
     LoopDecl chunk;
     chunk.var = new_var();
     chunk.extent = n_chunks_.id;
-    if (target_.gpu && columns.empty()) chunk.kind = LoopKind::Vector;  // a team combines its row's chunks
+    if (target_.gpu && columns.empty() && !target_.strict) chunk.kind = LoopKind::Vector;  // a team combines its row's chunks
     if (chunk.kind == LoopKind::Serial) chunk.rows = static_cast<std::uint16_t>(s_.rows);
     for (Reduction& r : reductions_) {
       r.final_acc = static_cast<std::uint32_t>(k_.accs.size());

@@ -127,10 +127,34 @@ bool RegionLowering::runs_along_lanes(const Index& index) const {
   return true;
 }
 
-int RegionLowering::group_of_last(int axis) const {
-  for (std::size_t g = 0; g < groups_.size(); ++g)
-    if (groups_[g].last == axis) return static_cast<int>(g);
-  return -1;
+/// Where an axis stands whose coefficient counts: the last of a group, or of a piece.
+RegionLowering::AxisPlace RegionLowering::place_of(int axis) const {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (std::size_t p = 0; p < groups_[g].pieces.size(); ++p)
+      if (groups_[g].pieces[p].last == axis) return {static_cast<int>(g), static_cast<int>(p)};
+    if (groups_[g].last == axis) return {static_cast<int>(g)};
+  }
+  return {};
+}
+
+/// Whether an index walks all pieces of a group as one.
+bool RegionLowering::walks_as_one(const Index& index, const Group& g) {
+  for (std::size_t p = 0; p + 1 < g.pieces.size(); ++p)
+    if (index.coef(g.pieces[p].last) != index.coef(g.pieces[p + 1].last) * g.pieces[p + 1].extent) return false;
+  return true;
+}
+
+/// The coordinate along one piece of a group.
+E RegionLowering::piece_value(const AxisPlace& at) {
+  const Group& g = groups_[static_cast<std::size_t>(at.group)];
+  const auto owner = static_cast<std::uint64_t>(at.group), part = static_cast<std::uint64_t>(at.piece);
+  std::int64_t inner = 1;
+  for (std::size_t p = g.pieces.size(); p-- > static_cast<std::size_t>(at.piece) + 1;) inner *= g.pieces[p].extent;
+  const bool innermost = part + 1 == g.pieces.size();
+  const E position = axis_[owner];
+  if (!position) return {};
+  const E outer = innermost ? position : divide(position, param(role(kExtent, owner, 2 * part + 1), inner));
+  return at.piece == 0 ? outer : divide_with_rest(outer, param(role(kExtent, owner, 2 * part + 2), g.pieces[part].extent)).second;
 }
 
 /// An index in the current environment; `kind` and `owner` are the role of its coefficients.
@@ -140,7 +164,8 @@ E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind
   const bool along = runs_along_lanes(index);
   for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
     const bool is_axis = term.atom < p_.space.axis_count();
-    const int group = is_axis ? group_of_last(term.atom) : -1;
+    const AxisPlace place = is_axis ? place_of(term.atom) : AxisPlace{};
+    const int group = place.group;
     if (is_axis && group < 0) continue;  // an outer axis of its group
     auto coef = [&] { return param(role(kind, owner, static_cast<std::uint64_t>(term.atom)), term.coef); };
     if (along && std::find(along_.begin(), along_.end(), group) != along_.end()) {
@@ -148,7 +173,14 @@ E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind
       add(term.coef == 1 ? position_ : position_ * coef());
       continue;
     }
-    const E value = is_axis ? axis_[static_cast<std::size_t>(group)] : atom_expr(term.atom);
+    E value = is_axis ? axis_[static_cast<std::size_t>(group)] : atom_expr(term.atom);
+    if (place.piece >= 0) {
+      const Group& g = groups_[static_cast<std::size_t>(group)];
+      if (!walks_as_one(index, g))
+        value = piece_value(place);
+      else if (term.atom != g.last)
+        continue;  // counted by the last piece
+    }
     KILN_CHECK_THAT(value, "axis ", term.atom, " has no loop here");
     if (term.coef == 1)
       add(value);
@@ -213,8 +245,23 @@ int RegionLowering::first_phase(const Entry& e) const { return std::countr_zero(
 
 /// The value of an entry in the current environment.
 E RegionLowering::build(EntryId id) {
-  if (!memo_[id]) memo_[id] = build_entry(id);
+  if (!memo_[id]) {
+    const Entry& e = p_.entries[id];
+    const E value = build_entry(id);
+    memo_[id] = rounds(e) ? rounded(value, g_[e.node].dtype) : value;
+  }
   return memo_[id];
+}
+
+/// Whether a value is computed in a wider type than it is recorded in, and must not keep what that has more.
+bool RegionLowering::rounds(const Entry& e) const {
+  if (!target_.strict || !is_half(g_[e.node].dtype) || g_[e.node].op == Op::cast) return false;
+  return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Reduce || e.kind == Entry::Kind::Scan || e.kind == Entry::Kind::Iota;
+}
+
+/// A value as it is after it was stored.
+E RegionLowering::rounded(E value, DType type) {
+  return is_half(type) ? kernel::cast(narrow(value, type), DType::Float32) : value;
 }
 
 E RegionLowering::build_entry(EntryId id) {
@@ -277,14 +324,13 @@ E RegionLowering::build_op(EntryId id) {
   if (n.op == Op::cast) {
     const E x = build(e.in[0]);
     if (!is_half(n.dtype)) return kernel::cast(x, n.dtype);
-    if (g_[n.in[0]].dtype == n.dtype) return x;
-    return kernel::cast(narrow(x, n.dtype), DType::Float32);  // the rounding the user asked for
+    return g_[n.in[0]].dtype == n.dtype ? x : rounded(x, n.dtype);  // the rounding the user asked for
   }
   E in[3];
   for (int k = 0; k < n.n_in; ++k) in[k] = build(e.in[k]);
   if (E fused = multiply_add(n, in)) return fused;
   const DType recorded = g_[n.in[n.n_in - 1]].dtype;
-  return target_.gpu ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded) : expand(n.op, in[0], in[1], in[2], recorded);
+  return target_.gpu && !target_.strict ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded) : expand(n.op, in[0], in[1], in[2], recorded);
 }
 
 /// A value as it is stored: one that was rounded to a half type and widened again is that half.

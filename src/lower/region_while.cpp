@@ -42,7 +42,7 @@ void RegionLowering::run_loop(std::int32_t run) {
   for (std::size_t s = first; s < r.states.size(); ++s) {
     const DType stored = g_[p_.entries[r.states[s]].node].dtype;
     E next = build(r.nexts[s]);
-    if (is_half(stored)) next = kernel::cast(kernel::cast(next, stored), next.type());  // as it is between iterations
+    next = rounded(next, stored);  // as it is between iterations
     Stmt update{Stmt::Kind::Update, l.accs[s - first]};
     update.value = next.id;
     updates.push_back(update);

@@ -493,6 +493,7 @@ class Fuser {
   /// Where each row would be one thread's from its start to its end: because reductions depend on each other, or a scan
   /// on another one or on a reduction. Says why there are too few rows for that, or nothing.
   std::string needs_rows(const Group& a, const Group& b, bool dependent) const {
+    if (t_.strict && (a.scans || b.scans) && (a.reduces || b.reduces)) return "scans and reductions combine in orders of their own (strict)";
     if (!dependent && !(a.scans && (b.scans || b.reduces)) && !(b.scans && a.reduces)) return {};
     const Group& r = a.signature ? a : b;
     return schedule::refuse_norm(r.rows, r.points / std::max<std::int64_t>(r.rows, 1), r.columns, t_);

@@ -480,6 +480,7 @@ class Run {
   backend::Matmul call_of(const Matmul& m) const {
     backend::Matmul call;
     call.dtype = m.dtype;
+    call.strict = m.strict;
     call.batch_rank = static_cast<int>(m.batch.size());
     std::copy(m.batch.begin(), m.batch.end(), call.batch);
     call.m = m.m;

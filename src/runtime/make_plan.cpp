@@ -40,7 +40,7 @@ class PlanMaker {
  public:
   PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device)
       : device_(device), walk_(walk), ids_(ids), start_(std::chrono::steady_clock::now()), wanted_(wanted(walk, graph, ids)),
-        t_(transform::transform(std::move(graph))), g_(t_.graph) {}
+        t_(transform::transform(std::move(graph), device.kind == Device::Kind::Cuda && config().strict)), g_(t_.graph) {}
 
   std::shared_ptr<const Plan> run() {
     store_pinning_nodes();
@@ -263,6 +263,7 @@ class PlanMaker {
     const std::size_t rank = n.dims.size();
     Matmul m;
     m.dtype = n.dtype;
+    m.strict = planning_target(device_).strict;
     m.m = n.dims[rank - 2];
     m.n = n.dims[rank - 1];
     m.k = g_[n.in[0]].dims.back();
@@ -435,6 +436,15 @@ schedule::Target gpu_target(int index) {
   return t;
 }
 
+/// Threads that deterministic plans are made for, however many there are.
+constexpr int kPlannedThreads = 16;
+
+/// The numeric promise in force.
+void promise(schedule::Target& t) {
+  t.strict = config().strict;
+  t.exact = config().strict || config().deterministic;
+}
+
 }  // namespace
 
 void set_graph_hook(GraphHook hook) { graph_hook.store(hook); }
@@ -445,8 +455,10 @@ const schedule::Target& planning_target(Device device) {
       std::map<int, schedule::Target> by_index;
     };
     auto& targets = thread_own<Targets, Targets>().by_index;
-    const auto it = targets.find(device.index);
-    return it != targets.end() ? it->second : targets.emplace(device.index, gpu_target(device.index)).first->second;
+    auto it = targets.find(device.index);
+    if (it == targets.end()) it = targets.emplace(device.index, gpu_target(device.index)).first;
+    promise(it->second);
+    return it->second;
   }
   struct Kept {
     schedule::Target target;
@@ -454,10 +466,11 @@ const schedule::Target& planning_target(Device device) {
     int threads = -1;
   };
   auto& [t, level, threads] = thread_own<Kept, Kept>();
-  if (threads != cpu::thread_count() || level != config().cpu_target) {
+  const int wanted = config().deterministic ? kPlannedThreads : cpu::thread_count();
+  if (threads != wanted || level != config().cpu_target) {
     const cpu::CpuTarget host = cpu::host_target();
     level = config().cpu_target;
-    threads = cpu::thread_count();
+    threads = wanted;
     t = {};
     t.threads = threads;
     t.vector_bytes = host.vector_bytes;
@@ -470,6 +483,7 @@ const schedule::Target& planning_target(Device device) {
     static const std::vector<float> costs = lower::op_costs(false);
     t.op_cost = costs;
   }
+  promise(t);
   return t;
 }
 

@@ -49,6 +49,7 @@ struct MatrixOperand {
 
 struct Matmul {
   DType dtype;
+  bool strict = false;
   std::int64_t m = 0, n = 0, k = 0;
   std::vector<std::int64_t> batch;
   MatrixOperand a, b;

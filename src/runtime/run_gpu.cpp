@@ -166,7 +166,7 @@ std::byte* fixed_workspace() { return fixed ? fixed->workspace_ : nullptr; }
 std::byte* fixed_counters() { return fixed ? fixed->counters_ : nullptr; }
 
 bool enqueues_matmul(const backend::Matmul& call, int device) {
-  return cuda::blas().available && cuda::library(device).supports(call);
+  return !call.strict && cuda::blas().available && cuda::library(device).supports(call);
 }
 
 std::size_t workspace_on_gpu(const backend::Matmul& call, int device) { return cuda::library(device).workspace_bytes(call); }

@@ -71,6 +71,8 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
 }  // namespace
 
 std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target) {
+  if (target.strict && strict_in_chunks(row_length, columns))
+    return cat(row_length, " elements are combined in chunks of a fixed size (strict)");
   const std::int64_t total = rows * row_length;
   if (total <= (target.gpu ? kSmallWorkGpu : kSmallWork)) return {};
   const std::int64_t items = columns ? std::max<std::int64_t>(1, rows / (target.gpu ? 32 : target.vector_bytes / 4)) : rows;
@@ -80,6 +82,7 @@ std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns
 }
 
 std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
+  if (t.strict && (f.phases > 0 || f.scans)) return schedule_strict(f, t);
   if (t.gpu) return schedule_gpu(f, t);
   Schedule s;
   const int lanes = base_lanes(f, t);

@@ -53,6 +53,7 @@ struct Schedule {
   int rows = 1;                // a GPU's Columns, SplitColumns: parts of the team that share the outermost reduced axis
   std::int64_t chunk = 0;      // Split…, Stripes, Chain: elements of the outermost reduced axis a grid item covers; 0: all
   bool stream = false;
+  bool one_by_one = false;     // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:
   kernel::Threads threads;
   int steps = 0;               // of each Vector loop, when its extent is bounded
@@ -64,6 +65,13 @@ std::variant<Schedule, std::string> schedule(const Facts& facts, const Target& t
 
 /// The same for a GPU; schedule() asks it.
 std::variant<Schedule, std::string> schedule_gpu(const Facts& facts, const Target& target);
+
+/// The same for reductions and scans in the strict mode; schedule() asks it. Pre: phases > 0 or scans; adjacent reduced
+/// axes are one.
+Schedule schedule_strict(const Facts& facts, const Target& target);
+
+/// Whether the strict mode combines so many elements in chunks, so that nothing in the same kernel may depend on the result.
+bool strict_in_chunks(std::int64_t reduced, bool columns);
 
 /// Whether dependent reductions over rows can run as one kernel (asked by the planner before it merges).
 /// Returns an empty string, or the condition that fails.

@@ -12,6 +12,8 @@ struct Target {
   int threads = 1;                   // of a GPU: multiprocessors
   int vector_bytes = 16;
   bool fma = true;
+  bool strict = false;               // the numeric promise: every recorded operation rounds, orders depend on extents alone
+  bool exact = false;                // every engine gives functions the same bits (strict and deterministic)
   std::int64_t l2_bytes = 1 << 20;     // of one core
   double bytes_per_ns = 10;            // memory traffic, all threads together
   double cached_bytes_per_ns = 40;     // the same while the data fits the cores' caches

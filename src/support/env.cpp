@@ -140,6 +140,15 @@ std::string show_check(const Config& c) {
   return join(on);
 }
 
+template <bool Config::*kFlag>
+void parse_switch(const Value& v, Config& c) {
+  c.*kFlag = v.choice(kSwitch) == 1;
+}
+template <bool Config::*kFlag>
+std::string show_switch(const Config& c) {
+  return std::string(kSwitch[c.*kFlag]);
+}
+
 constexpr std::string_view kSuffixes = "KMG";
 
 void parse_cache_max(const Value& v, Config& c) {
@@ -186,6 +195,10 @@ constexpr Variable kVariables[] = {
      }},
     {"KILN_DEVICE", "cpu|cuda[:N]", "where new tensors live", parse_device,
      [](const Config& c) { return c.device; }},
+    {"KILN_STRICT", "0|1", "round after every operation, in orders that fusing does not change: lazy equals eager to the bit",
+     parse_switch<&Config::strict>, show_switch<&Config::strict>},
+    {"KILN_DETERMINISTIC", "0|1", "results whose bits do not depend on threads, timing or caches",
+     parse_switch<&Config::deterministic>, show_switch<&Config::deterministic>},
     {"KILN_DEBUG", "0..7", "detail on stderr; 2: a line a kernel, 3: plans, 5: everything",
      [](const Value& v, Config& c) {
        c.debug = static_cast<int>(v.number(v.text, 0, 7, "a number from 0 to 7"));
@@ -227,8 +240,7 @@ constexpr Variable kVariables[] = {
 };
 
 /// Names that the design reserves: asking for one must not look like a misspelling.
-constexpr std::string_view kLater[] = {"KILN_STRICT", "KILN_DETERMINISTIC", "KILN_TUNE", "KILN_TRACE",
-                                       "KILN_PROFILE"};
+constexpr std::string_view kLater[] = {"KILN_TUNE", "KILN_TRACE", "KILN_PROFILE"};
 
 const Variable& find(std::string_view name) {
   for (const Variable& variable : kVariables)

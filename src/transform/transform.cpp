@@ -5,6 +5,7 @@
 #include "transform/fold.h"
 #include "transform/negate.h"
 #include "transform/simplify.h"
+#include "transform/sum_products.h"
 
 namespace kiln::transform {
 namespace {
@@ -16,8 +17,9 @@ constexpr Pass kPasses[] = {{"cse", cse}, {"simplify", simplify}, {"negate", neg
 
 std::span<const Pass> passes() { return kPasses; }
 
-Transformed transform(ir::Graph graph) {
+Transformed transform(ir::Graph graph, bool products_as_sums) {
   Transformed t{std::move(graph), {}};
+  if (products_as_sums) t.now = sum_products(t.graph);
   for (const Pass& pass : kPasses) {
     Renumbering step = pass.run(t.graph);
     if (t.now.empty()) {

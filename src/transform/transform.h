@@ -22,7 +22,8 @@ struct Transformed {
   Renumbering now;  // of the node ids before
 };
 
-/// All passes in order. A root may become a leaf, a constant, or the same node as another root.
-Transformed transform(ir::Graph graph);
+/// All passes in order. A root may become a leaf, a constant, or the same node as another root. `products_as_sums`: without
+/// contractions, see sum_products.h.
+Transformed transform(ir::Graph graph, bool products_as_sums = false);
 
 }  // namespace kiln::transform

@@ -23,12 +23,18 @@ schedule::Target gpu() {
   return t;
 }
 
-std::vector<std::string> sources(GraphBuilder& b, int instances = 1) {
-  const ir::Graph g = transform::transform(std::move(b.graph)).graph;
-  const plan::Regions regions = plan::fuse(g, gpu());
+schedule::Target strict_gpu() {
+  schedule::Target t = gpu();
+  t.strict = t.exact = true;
+  return t;
+}
+
+std::vector<std::string> sources(GraphBuilder& b, int instances = 1, const schedule::Target& target = gpu()) {
+  const ir::Graph g = transform::transform(std::move(b.graph), target.strict).graph;
+  const plan::Regions regions = plan::fuse(g, target);
   std::vector<std::string> out;
   for (const plan::Region& r : regions.regions) {
-    const lower::Lowered l = lower::lower(g, regions, r, gpu());
+    const lower::Lowered l = lower::lower(g, regions, r, target);
     kernel::verify(l.kernel);
     out.push_back(emit_cuda(l.kernel, "kiln_test", instances));
     if (std::getenv("KILN_TEST_PRINT")) std::printf("%s\n%s\n", kernel::print(l.kernel).c_str(), out.back().c_str());
@@ -255,6 +261,61 @@ TEST(CudaC, ColumnsAreSharedByRowsOfThreads) {
     b.root(b.op(Op::subtract, {x, m}));
     const auto list = sources(b);
     compiles(list);
+  }
+}
+
+/// The function itself, without what it is preceded by.
+std::string function_of(const std::string& source) { return source.substr(source.find("extern")); }
+
+/// Neither in the text nor in what NVRTC makes of it.
+void expect_no_contractions(const std::vector<std::string>& list) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  for (const std::string& source : list) {
+    EXPECT_EQ(function_of(source).find("__fma"), std::string::npos) << source;
+    EXPECT_EQ(function_of(source).find("divide("), std::string::npos) << source;
+    EXPECT_EQ(cuda::ptx_text(source, "kiln_test", {9, 0}, {.fmad = false}).find("fma.rn"), std::string::npos) << source;
+  }
+}
+
+TEST(CudaCStrict, NothingIsContracted) {
+  for (DType t : {f32, DType::Float64}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(t, {4096, 512}), y = b.leaf(t, {4096, 512});
+    b.root(b.op(Op::add, {b.op(Op::multiply, {x, y}), x}));
+    b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {x, y}), 2));
+    b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {x, y}), 1));
+    b.root(b.matmul(x, b.permute(y, {1, 0})));
+    expect_no_contractions(sources(b, 1, strict_gpu()));
+  }
+}
+
+TEST(CudaCStrict, HalvesRoundAfterEveryOperation) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Float16, {4096}), y = b.leaf(DType::Float16, {4096});
+  b.root(b.op(Op::exp, {b.op(Op::add, {b.op(Op::multiply, {x, y}), x})}));
+  const auto list = sources(b, 1, strict_gpu());
+  ASSERT_EQ(list.size(), 1u);
+  const std::string text = function_of(list[0]);
+  std::size_t narrowed = 0;
+  for (std::size_t at = 0; (at = text.find("to_f16(", at)) != std::string::npos; ++at) ++narrowed;
+  EXPECT_GE(narrowed, 3u) << text;
+  EXPECT_EQ(text.find("exp2_fast("), std::string::npos) << text;
+  compiles(list);
+}
+
+/// Full reductions, rows and columns of all lengths, and norms.
+TEST(CudaCStrict, EveryReductionCompiles) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  for (const auto& [rows, columns] : {std::pair{7, 5}, {7, 900}, {40, 9000}, {3, 16384}, {3, 100000}, {100000, 3}, {1, 16}, {1, 1 << 20}}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(f32, {rows, columns});
+    for (std::uint64_t axes : {1, 2, 3}) {
+      b.root(b.reduce(Op::reduce_sum, x, axes));
+      b.root(b.reduce(Op::reduce_argmax, x, axes));
+    }
+    const NodeId e = b.op(Op::exp, {b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2)})});
+    b.root(b.op(Op::divide, {e, b.reduce(Op::reduce_sum, e, 2)}));
+    for (const std::string& source : sources(b, 1, strict_gpu())) EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {9, 0})) << source;
   }
 }
 

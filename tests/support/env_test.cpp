@@ -37,6 +37,9 @@ TEST(Environment, EveryVariableReachesItsField) {
   EXPECT_EQ(parse("KILN_MODE", "eager").mode, Mode::Eager);
   EXPECT_EQ(parse("KILN_MODE", "interpret").mode, Mode::Interpret);
   EXPECT_EQ(parse("KILN_DEVICE", "cuda:3").device, "cuda:3");
+  EXPECT_TRUE(parse("KILN_STRICT", "1").strict);
+  EXPECT_FALSE(parse("KILN_STRICT", "0").strict);
+  EXPECT_TRUE(parse("KILN_DETERMINISTIC", "1").deterministic);
   EXPECT_EQ(parse("KILN_DEBUG", "7").debug, 7);
   EXPECT_EQ(parse("KILN_LOG", "plan,cache,plan").log_topics, (std::vector<std::string>{"plan", "cache"}));
   EXPECT_EQ(parse("KILN_DUMP", "some/dir").dump, "some/dir");
@@ -116,7 +119,7 @@ TEST(EnvironmentFaults, F49_UnknownNamesAreOneLineWithTheNearestName) {
 }
 
 TEST(EnvironmentFaults, F49_ReservedNamesSayThatTheyAreNotInThisVersion) {
-  for (std::string name : {"KILN_STRICT", "KILN_TRACE", "KILN_TUNE", "KILN_PROFILE", "KILN_DETERMINISTIC"})
+  for (std::string name : {"KILN_TRACE", "KILN_TUNE", "KILN_PROFILE"})
     EXPECT_EQ(error_of(name, "1"), "[config] " + name + " is not in this version of Kiln; unset it");
 }
 
@@ -152,6 +155,7 @@ TEST(Environment, RowsSayWhatDiffersFromTheDefaults) {
 TEST(Environment, RowsParseBackToTheSameOptions) {
   const Config c = parse_environment({{"KILN_MODE", "eager"},
                                       {"KILN_DEVICE", "cuda:1"},
+                                      {"KILN_STRICT", "1"},
                                       {"KILN_LOG", "all"},
                                       {"KILN_CHECK", "nan,diff"},
                                       {"KILN_CACHE_MAX", "1025"},

@@ -103,12 +103,13 @@ class Product {
         a_col_(call.a.col_stride),
         b_row_(call.b.row_stride),
         b_col_(call.b.col_stride),
-        micro_(micro<C>()) {}
+        strict_(call.strict),
+        micro_(micro<C>(call.strict)) {}
 
   /// Elements of C of workspace: the packed operands of one k slab, then sums of all slabs so far.
   static std::int64_t workspace(const Matmul& call) {
     if (call.n == 1 || call.m == 1) return call.k;
-    const Micro<C>& micro = cpu::micro<C>();
+    const Micro<C>& micro = cpu::micro<C>(call.strict);
     const std::int64_t rows = round_up(call.m, micro.mr), cols = round_up(call.n, micro.nr);
     const std::int64_t slab = slab_of(call.k, rows + cols);
     const bool sums = slab < call.k && !std::is_same_v<T, C>;
@@ -232,7 +233,7 @@ class Product {
     }
     const std::int64_t grain =
         std::max<std::int64_t>(kBlock, static_cast<std::int64_t>(kSerialWork) / 4 / k_);
-    const bool by_columns = std::abs(across) < std::abs(along);
+    const bool by_columns = strict_ || std::abs(across) < std::abs(along);  // a line by itself is summed on lanes
     each_range(count, by_columns ? grain : grain / kBlock, [&](std::int64_t begin, std::int64_t end) {
       if (by_columns) {
         columns(matrix, across, along, workspace, begin, end);
@@ -293,6 +294,7 @@ class Product {
   const T* b_;
   T* out_;
   std::int64_t a_row_, a_col_, b_row_, b_col_;
+  bool strict_;
   const Micro<C>& micro_;
   std::int64_t slab_ = 0, k0_ = 0, depth_ = 0;
   std::int64_t tile_rows_ = 0, tile_cols_ = 0;

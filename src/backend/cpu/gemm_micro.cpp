@@ -48,6 +48,10 @@ KILN_MICRO_PLAIN(base, , 16, 4)
 #define KILN_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define KILN_AVX512 \
   __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,f16c,prefer-vector-width=512")))
+KILN_MICRO(micro_f32_strict_avx2, KILN_AVX2, float, 32, 6, KILN_PLAIN)
+KILN_MICRO(micro_f64_strict_avx2, KILN_AVX2, double, 32, 6, KILN_PLAIN)
+KILN_MICRO(micro_f32_strict_avx512, KILN_AVX512, float, 64, 14, KILN_PLAIN)
+KILN_MICRO(micro_f64_strict_avx512, KILN_AVX512, double, 64, 14, KILN_PLAIN)
 KILN_MICRO(micro_f32_avx2, KILN_AVX2, float, 32, 6, _mm256_fmadd_ps)
 KILN_MICRO(micro_f64_avx2, KILN_AVX2, double, 32, 6, _mm256_fmadd_pd)
 KILN_MICRO_PLAIN(avx2, KILN_AVX2, 32, 6)
@@ -93,29 +97,29 @@ Micro<C> choose([[maybe_unused]] Run<C> avx512, [[maybe_unused]] Run<C> avx2, Ru
 }  // namespace
 
 #if defined(__x86_64__)
-#define KILN_CHOOSE(TYPE, NAME) choose<TYPE>(micro_##NAME##_avx512, micro_##NAME##_avx2, micro_##NAME##_base)
+#define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>(micro_##NAME##_avx512, micro_##NAME##_avx2, micro_##BASE##_base)
 #else
-#define KILN_CHOOSE(TYPE, NAME) choose<TYPE>(nullptr, nullptr, micro_##NAME##_base)
+#define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>(nullptr, nullptr, micro_##BASE##_base)
 #endif
 
 template <>
-const Micro<float>& micro<float>() {
-  static const Micro<float> chosen = KILN_CHOOSE(float, f32);
+const Micro<float>& micro<float>(bool strict) {
+  static const Micro<float> chosen = KILN_CHOOSE(float, f32, f32), rounding = KILN_CHOOSE(float, f32_strict, f32);
+  return strict ? rounding : chosen;
+}
+template <>
+const Micro<double>& micro<double>(bool strict) {
+  static const Micro<double> chosen = KILN_CHOOSE(double, f64, f64), rounding = KILN_CHOOSE(double, f64_strict, f64);
+  return strict ? rounding : chosen;
+}
+template <>
+const Micro<std::uint32_t>& micro<std::uint32_t>(bool) {
+  static const Micro<std::uint32_t> chosen = KILN_CHOOSE(std::uint32_t, u32, u32);
   return chosen;
 }
 template <>
-const Micro<double>& micro<double>() {
-  static const Micro<double> chosen = KILN_CHOOSE(double, f64);
-  return chosen;
-}
-template <>
-const Micro<std::uint32_t>& micro<std::uint32_t>() {
-  static const Micro<std::uint32_t> chosen = KILN_CHOOSE(std::uint32_t, u32);
-  return chosen;
-}
-template <>
-const Micro<std::uint64_t>& micro<std::uint64_t>() {
-  static const Micro<std::uint64_t> chosen = KILN_CHOOSE(std::uint64_t, u64);
+const Micro<std::uint64_t>& micro<std::uint64_t>(bool) {
+  static const Micro<std::uint64_t> chosen = KILN_CHOOSE(std::uint64_t, u64, u64);
   return chosen;
 }
 

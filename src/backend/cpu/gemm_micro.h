@@ -12,8 +12,9 @@ struct Micro {
   void (*run)(std::int64_t k, const C* a, const C* b, C* c, std::int64_t ldc, bool first);
 };
 
+/// C: float, double, std::uint32_t, std::uint64_t. `strict`: each product rounds before it is added.
 template <class C>
-const Micro<C>& micro();  // C: float, double, std::uint32_t, std::uint64_t
+const Micro<C>& micro(bool strict);
 
 /// float16 to float and back, rounding to nearest even, by hardware where there is any.
 void widen_half(const std::uint16_t* from, float* to, std::int64_t n);

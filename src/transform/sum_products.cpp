@@ -1,0 +1,116 @@
+// Terminates: one walk in topological order; a product becomes nine nodes at most.
+#include "transform/sum_products.h"
+
+#include <kiln/shape.h>
+
+#include <algorithm>
+
+namespace kiln::transform {
+namespace {
+
+using ir::Graph;
+using ir::GraphNode;
+using ir::kNoNode;
+using ir::NodeId;
+using ir::Op;
+
+class Summer {
+ public:
+  explicit Summer(Graph& graph) : g_(graph) {}
+
+  Renumbering run() {
+    std::vector<GraphNode> old = std::move(g_.nodes);
+    g_.nodes.clear();
+    g_.nodes.reserve(old.size() + 16);
+    Renumbering now(old.size());
+    for (NodeId id = 0; id < old.size(); ++id) {
+      GraphNode n = old[id];
+      for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
+      now[id] = n.op == Op::matmul && n.dims.size() < kMaxRank ? product(n) : push(n);
+    }
+    for (NodeId& root : g_.roots) root = now[root];
+    return now;
+  }
+
+ private:
+  NodeId push(const GraphNode& n) {
+    g_.nodes.push_back(n);
+    return static_cast<NodeId>(g_.nodes.size() - 1);
+  }
+
+  NodeId make(Op op, DType dtype, const Shape& dims, std::initializer_list<NodeId> in, std::uint64_t attr = 0) {
+    GraphNode n;
+    n.op = op;
+    n.dtype = dtype;
+    for (NodeId x : in) n.in[n.n_in++] = x;
+    n.dims = g_.keep({dims.begin(), dims.end()});
+    n.numel = dims.numel();
+    n.attr64 = attr;
+    n.loc = loc_;
+    return push(n);
+  }
+
+  NodeId cast(NodeId x, DType dtype) {
+    return g_[x].dtype == dtype ? x : make(Op::cast, dtype, Shape(g_[x].dims), {x});
+  }
+
+  /// x (…, r, c) with an axis of extent 1 more: (…, r, c) and the 1 in front of, between or behind them; or turned before.
+  NodeId spread(NodeId x, DType dtype, std::size_t at) {
+    Shape dims;
+    const ir::Dims from = g_[x].dims;
+    const std::size_t batch = from.size() - 2;
+    for (std::size_t a = 0; a <= from.size(); ++a) {
+      if (a == batch + at) dims.push_back(1);
+      if (a < from.size()) dims.push_back(from[a]);
+    }
+    return make(Op::reshape, dtype, dims, {cast(x, dtype)});
+  }
+
+  NodeId turned(NodeId x) {
+    const std::size_t rank = g_[x].dims.size();
+    Shape dims(g_[x].dims);
+    std::swap(dims[static_cast<int>(rank) - 2], dims[static_cast<int>(rank) - 1]);
+    std::uint64_t axes = 0;
+    for (std::size_t a = 0; a < rank; ++a) axes |= std::uint64_t{a + 2 < rank ? a : 2 * rank - 3 - a} << (4 * a);
+    return make(Op::permute, g_[x].dtype, dims, {x}, axes);
+  }
+
+  NodeId product(const GraphNode& n) {
+    loc_ = n.loc;
+    const std::size_t rank = n.dims.size(), k_axis = rank - 1;
+    const std::int64_t k = g_[n.in[0]].dims.back();
+    const bool truth = is_bool(n.dtype);
+    const DType dtype = is_half(n.dtype) ? DType::Float32 : n.dtype;
+    // Columns last, or rows if there is one column only: the last axis is then not the one that is summed.
+    const bool by_rows = n.dims[rank - 1] == 1 && n.dims[rank - 2] != 1;
+    NodeId x, y;  // (…, m, k, 1) and (…, 1, k, n), or (…, 1, k, m) and (…, n, k, 1)
+    if (by_rows) {
+      x = spread(turned(n.in[0]), dtype, 0);
+      y = spread(turned(n.in[1]), dtype, 2);
+    } else {
+      x = spread(n.in[0], dtype, 2);
+      y = spread(n.in[1], dtype, 0);
+    }
+    Shape all(std::span(n.dims).first(rank - 2));
+    all.push_back(n.dims[by_rows ? rank - 1 : rank - 2]);
+    all.push_back(k);
+    all.push_back(n.dims[by_rows ? rank - 2 : rank - 1]);
+    Shape summed = all;
+    summed[static_cast<int>(k_axis)] = 1;
+    const NodeId products = make(truth ? Op::logical_and : Op::multiply, dtype, all, {x, y});
+    NodeId sum = make(truth ? Op::reduce_max : Op::reduce_sum, dtype, summed, {products}, std::uint64_t{1} << k_axis);
+    sum = make(Op::reshape, dtype, Shape(n.dims), {sum});  // one of m and n is 1 where they are turned
+    sum = cast(sum, n.dtype);
+    g_[sum].held = n.held;
+    return sum;
+  }
+
+  Graph& g_;
+  SourceLocation loc_;
+};
+
+}  // namespace
+
+Renumbering sum_products(Graph& graph) { return Summer(graph).run(); }
+
+}  // namespace kiln::transform
