@@ -23,7 +23,7 @@ constexpr int kWaves = 4;                    // blocks a multiprocessor when wor
 
 constexpr std::int64_t kTile = 64;           // elements each way of a tile in shared memory
 constexpr std::int64_t kLeastTile = 4;
-constexpr std::int64_t kRowsEach = 4;        // reduced rows from which another part of the team takes a share of a column
+constexpr int kNarrow = 8;                  // threads across few columns
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -151,11 +151,12 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   s.form = Form::Columns;
   s.steps = 1;
   const std::int64_t outer = std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
-  // A warp's accesses to one row are enough for the memory; the other warps take other rows.
-  int width = static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::min<std::int64_t>(ceil_div(columns, s.lanes), 32))));
-  s.rows = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(std::clamp<std::int64_t>(outer / kRowsEach, 1, kBlock / width))));
+  // A warp's accesses to one row are enough for the memory; the other threads take other rows. Two widths, and all rows or
+  // one: each further size would be a kernel of its own.
+  int width = ceil_div(columns, s.lanes) <= kNarrow ? kNarrow : 32;
+  s.rows = outer >= kBlock / width ? kBlock / width : 1;
   if (f.states > 0) s.rows = 1;  // a loop need not end for the lanes of columns that are not there
-  width = std::max(width, 32 / s.rows);
+  if (s.rows == 1) width = 32;
   const int block = width * s.rows;
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = width * s.lanes;

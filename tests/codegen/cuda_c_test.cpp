@@ -6,6 +6,8 @@
 #include "lower/lowered_graph.h"
 
 #include <cstdlib>
+#include <random>
+#include <set>
 
 namespace kiln::codegen {
 namespace {
@@ -250,6 +252,22 @@ TEST(CudaC, ATableOfInstancesFillsItsRoom) {
   EXPECT_GT(instance_table(k, most + 1).bytes(), 4096u - 8);
   k.threads.narrow = false;
   EXPECT_EQ(instance_table(k, 1).set_bytes, 3 * 8 + 24 + 8u);
+}
+
+TEST(CudaC, ColumnsOfAllShapesAreFewKernels) {
+  std::set<std::string> kernels;
+  std::mt19937 random(1);
+  const auto extent = [&](int most) { return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
+  for (int i = 0; i < 400; ++i) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(f32, {extent(200), extent(300)});
+    b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {x, x}), 1));
+    kernels.merge([&] {
+      const auto list = sources(b);
+      return std::set<std::string>(list.begin(), list.end());
+    }());
+  }
+  EXPECT_LE(kernels.size(), 16u);
 }
 
 TEST(CudaC, ColumnsAreSharedByRowsOfThreads) {

@@ -179,7 +179,7 @@ TEST_F(CudaLifetime, AThreadMayEndWithWorkUnderWay) {
 TEST_F(CudaLifetime, HidingAllDevicesIsAReason) {
   char self[4096] = {};
   ASSERT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
-  const std::string command = std::string("unset GTEST_TOTAL_SHARDS; KILN_DEVICE=cpu CUDA_VISIBLE_DEVICES= '") + self +
+  const std::string command = std::string("unset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX; KILN_DEVICE=cpu CUDA_VISIBLE_DEVICES= '") + self +
                               "' --gtest_filter=CudaChild.DISABLED_PrintsTheReason --gtest_also_run_disabled_tests";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   ASSERT_TRUE(pipe);
