@@ -1,0 +1,237 @@
+// Fuser: which nodes compute, and who reads whom through which views.
+#include "plan/fuser.h"
+
+#include <algorithm>
+
+namespace kiln::plan {
+
+constexpr float kGeneratorCost = 24;   // values made from indices alone are recomputed up to this many primitives
+constexpr int kMaxPieces = 64;         // arrays joined by pads in one kernel: LLVM takes seconds for hundreds
+
+/// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of indices
+/// alone) are recomputed wherever they are read.
+void Fuser::classify() {
+  const NodeId n = g_.size();
+  loops_ = ir::find_loops(g_);
+  transparent_.assign(n, true);
+  is_root_.assign(n, false);
+  generator_cost_.assign(n, -1.0f);
+  pieces_.assign(n, 1);
+  for (NodeId r : g_.roots) is_root_[r] = true;
+  std::vector<bool> wanted = is_root_;  // read as memory by somebody that cannot compute it in place
+  for (NodeId id = 0; id < n; ++id) {
+    const GraphNode& x = g_[id];
+    if (loops_.owner_of(id) != kNoNode) continue;
+    switch (ir::info(x.op).kind) {
+      case OpKind::Leaf: break;
+      case OpKind::LoopState:
+      case OpKind::LoopNext: break;
+      case OpKind::Loop:
+        if (loops_.of(id).parent == kNoNode && !inside_a_kernel(loops_.of(id)))
+          for (NodeId state : loops_.of(id).states) wanted[g_[state].in[0]] = true;
+        break;
+      case OpKind::Scalar:
+      case OpKind::Iota: generator_cost_[id] = 1; break;
+      case OpKind::View:
+      case OpKind::Cast:
+      case OpKind::Elementwise: {
+        float cost = ir::is_view(x.op) ? 0 : t_.cost_of(static_cast<int>(x.op));
+        for (int k = 0; k < x.n_in && cost >= 0; ++k)
+          cost = generator(x.in[k]) ? cost + generator_cost_[x.in[k]] : -1.0f;
+        if (cost <= kGeneratorCost) generator_cost_[id] = cost;
+        transparent_[id] = ir::is_view(x.op) || generator(id);
+        count_pieces(id);
+        break;
+      }
+      case OpKind::Library:
+      case OpKind::Contraction:
+        for (int k = 0; k < x.n_in; ++k) wanted[x.in[k]] = true;
+        [[fallthrough]];
+      case OpKind::LoopResult:
+      case OpKind::LoopStack:
+      case OpKind::Gather:
+      case OpKind::Scan:
+      case OpKind::Reduce: transparent_[id] = false; break;
+    }
+  }
+  for (NodeId id = 0; id < n; ++id)
+    if (wanted[id] && transparent_[id] && g_[id].op != Op::leaf && needs_memory(id)) transparent_[id] = false;
+  for (NodeId r : g_.roots) {  // what a root view shows must be stored, so it is as good as a root
+    if (!transparent_[r] || !ir::is_view(g_[r].op)) continue;
+    const NodeId base = resolve_alias(g_, r).base;
+    if (base != kNoNode && g_[base].op != Op::leaf) is_root_[base] = true;
+  }
+}
+
+/// What a view shows through pads, each an index map, a predicate and a load. Beyond a number of them what a pad places,
+/// or else what it places that on, is stored before.
+void Fuser::count_pieces(NodeId id) {
+  const GraphNode& x = g_[id];
+  if (!ir::is_view(x.op)) return;
+  const auto sum = [&] {
+    int all = 0;
+    for (int k = 0; k < x.n_in; ++k) all += pieces_[x.in[k]];
+    return all;
+  };
+  for (int k = 0; k < x.n_in && sum() > kMaxPieces; ++k)
+    if (pieces_[x.in[k]] > 1) transparent_[x.in[k]] = false, pieces_[x.in[k]] = 1;
+  pieces_[id] = sum();
+}
+
+/// Whether each element's states depend on that element alone, so that a loop can run inside a kernel. The condition
+/// must be known before the body, and the code must not be long.
+bool Fuser::inside_a_kernel(const ir::LoopParts& l) const {
+  float cost = 0;
+  std::vector<NodeId> placeless;  // what depends on states of one element only has the same states at every point
+  for (NodeId id : l.body) {
+    const GraphNode& x = g_[id];
+    const bool anywhere = x.op == Op::loop_state ? x.numel == 1 : std::all_of(x.in, x.in + x.n_in, [&](NodeId in) {
+      return loops_.owner_of(in) == kNoNode || std::binary_search(placeless.begin(), placeless.end(), in);
+    });
+    if (anywhere) placeless.push_back(id);
+    cost += t_.cost_of(static_cast<int>(x.op));
+    switch (ir::info(x.op).kind) {
+      case OpKind::Elementwise:
+      case OpKind::Cast:
+      case OpKind::LoopState:
+      case OpKind::LoopNext:
+      case OpKind::LoopResult: break;
+      case OpKind::Loop:
+        if (needs_a_loop(x.in[1])) return false;
+        break;
+      case OpKind::View:
+        if (x.op != Op::broadcast && !anywhere) return false;
+        break;
+      case OpKind::Gather:
+        if (loops_.owner_of(x.in[0]) != kNoNode) return false;
+        break;
+      default: return false;
+    }
+  }
+  return cost <= static_cast<float>(t_.max_prims) && !needs_a_loop(l.condition);
+}
+
+/// Whether a value inside a loop is made of another loop's result.
+bool Fuser::needs_a_loop(NodeId value) const {
+  std::vector<NodeId> stack{value};
+  std::vector<bool> seen(value + 1);
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    if (seen[id] || loops_.owner_of(id) == kNoNode || g_[id].op == Op::loop_state) continue;
+    seen[id] = true;
+    if (g_[id].op == Op::loop_result) return true;
+    for (int k = 0; k < g_[id].n_in; ++k) stack.push_back(g_[id].in[k]);
+  }
+  return false;
+}
+
+/// A transparent node that somebody reads as memory and that no existing memory shows.
+bool Fuser::needs_memory(NodeId id) const {
+  if (!ir::is_view(g_[id].op)) return true;
+  const Alias a = resolve_alias(g_, id);
+  return a.base == kNoNode || (g_[a.base].op != Op::leaf && transparent_[a.base] && !is_root_[a.base]);
+}
+
+void Fuser::collect_edges() {
+  for (NodeId c = 0; c < g_.size(); ++c) {
+    if (transparent_[c]) continue;
+    const GraphNode& x = g_[c];
+    if (of_loop(x)) {
+      walk_loop(loops_.of_result(g_, c), c);
+      continue;
+    }
+    if (ir::is_view(x.op)) {
+      walk_view(c, c);
+      continue;
+    }
+    for (int k = 0; k < x.n_in; ++k) {
+      const ir::Dims space = ir::is_reduce(x.op) ? g_[x.in[k]].dims : x.dims;
+      walk(x.in[k], c, space, Shape(g_[x.in[k]].dims), reads_in_order(x, k));
+    }
+  }
+}
+
+/// Whether a compute node reads operand k point by point, the points known before any value is.
+bool Fuser::reads_in_order(const GraphNode& x, int k) {
+  const OpKind kind = ir::info(x.op).kind;
+  return !ir::is_library(x.op) && !(kind == OpKind::Gather && k == 0);
+}
+
+/// Finds the producers below `id`, whose points are (while `linear`) those of `shown`, which broadcasts to `space`.
+void Fuser::walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool linear) {
+  if (!transparent_[id]) {
+    add_edge(id, consumer, space, shown, linear);
+    return;
+  }
+  const GraphNode& x = g_[id];
+  switch (ir::info(x.op).kind) {
+    case OpKind::Leaf:
+    case OpKind::Scalar:
+    case OpKind::Iota:
+      if (x.op == Op::leaf) add_edge(id, consumer, space, shown, linear);
+      return;
+    case OpKind::View:
+      if (x.op == Op::reshape) return walk(x.in[0], consumer, space, shown, linear);
+      if (x.op == Op::broadcast) {
+        const GraphNode& in = g_[x.in[0]];
+        if (linear && std::equal(x.dims.begin(), x.dims.end(), shown.begin(), shown.end()))
+          return walk(x.in[0], consumer, space, Shape(in.dims), true);
+        return walk(x.in[0], consumer, space, shown, linear && in.numel == x.numel);
+      }
+      for (int k = 0; k < x.n_in; ++k) walk(x.in[k], consumer, space, shown, false);
+      return;
+    default:
+      for (int k = 0; k < x.n_in; ++k) {
+        const GraphNode& in = g_[x.in[k]];
+        const bool same = std::equal(in.dims.begin(), in.dims.end(), x.dims.begin(), x.dims.end());
+        walk(x.in[k], consumer, space, shown, linear && same);
+      }
+  }
+}
+
+/// Everything that a loop reads from outside.
+void Fuser::walk_loop(const ir::LoopParts& l, NodeId consumer) {
+  std::vector<NodeId> found;
+  auto read = [&](NodeId in, bool in_order) {
+    if (loops_.owner_of(in) != kNoNode || ir::info(g_[in].op).kind == OpKind::LoopNext) return;
+    if (std::find(found.begin(), found.end(), in) != found.end()) return;
+    found.push_back(in);
+    walk(in, consumer, elements_of(g_[consumer]), Shape(g_[in].dims), in_order);
+  };
+  auto read_all = [&](const GraphNode& x) {
+    for (int k = 0; k < x.n_in; ++k) read(x.in[k], reads_in_order(x, k));
+  };
+  for (NodeId id : l.body) read_all(g_[id]);
+  read_all(g_[l.node]);
+  for (const auto* made : {&l.nexts, &l.yields})
+    for (NodeId id : *made) read(id, true);
+}
+
+void Fuser::walk_view(NodeId view, NodeId consumer) {
+  transparent_[view] = true;
+  walk(view, consumer, g_[view].dims, Shape(g_[view].dims), true);
+  transparent_[view] = false;
+}
+
+void Fuser::add_edge(NodeId producer, NodeId consumer, ir::Dims space, const Shape& shown, bool linear) {
+  Edge e{producer, consumer, Relation::Other};
+  e.bytes = g_[producer].numel * size_of(g_[producer].dtype);
+  if (linear && g_[producer].op != Op::loop_stack) {  // whose loop ends before anybody reads it
+    std::int64_t n = 1;
+    for (std::int64_t d : space) n *= d;
+    if (shown.numel() == n) {
+      e.relation = Relation::Same;
+    } else if (shown.rank() <= static_cast<int>(space.size())) {
+      e.relation = Relation::Spread;
+      Signature s;
+      const std::size_t skip = space.size() - static_cast<std::size_t>(shown.rank());
+      for (std::size_t a = 0; a < space.size(); ++a)
+        s.add(a < skip || shown[static_cast<int>(a - skip)] == 1, space[a]);
+      e.spread = s.value();
+    }
+  }
+  edges_.push_back(e);
+}
+
+}  // namespace kiln::plan
