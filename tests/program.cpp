@@ -263,8 +263,6 @@ class Recorder {
   Value apply(const Instruction& i, Draw& d) {
     switch (i.kind) {
       case Kind::Leaf: {
-        const bool large = exact_limit(i.dtype) < 100;
-        (void)large;
         Value v =
             define(cat("leaf(", shape_text(i.dims), ", ", dtype_text(i.dtype), ", ", i.seed, "u)"),
                    leaf(i.dims, i.dtype, i.seed), true, i.seed % 8 == 0 && is_float(i.dtype) ? INFINITY : 10);

@@ -278,7 +278,7 @@ KILN_INLINE T apply_int(T a, T b) {
   if constexpr (P == Prim::Mul) return static_cast<T>(ua * ub);
   if constexpr (P == Prim::Div) return quotient(a, b);
   if constexpr (P == Prim::FromIndex) return a;
-  if constexpr (P == Prim::IndexDiv)  // see llvm_ir.cpp
+  if constexpr (P == Prim::IndexDiv)  // see llvm_expressions.cpp
     return static_cast<T>((static_cast<double>(a) + 0.5) * (1.0 / static_cast<double>(b)));
   if constexpr (P == Prim::Rem) {
     const T r = static_cast<T>(ua - static_cast<W>(static_cast<U>(quotient(a, b))) * ub);
