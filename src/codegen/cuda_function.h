@@ -13,6 +13,7 @@
 #pragma once
 
 #include "codegen/cuda_expr.h"
+#include "kernel/nouns.h"
 #include "kernel/placement.h"
 #include "support/check.h"
 
@@ -23,18 +24,7 @@
 
 namespace kiln::codegen {
 
-// The kernel's words, for the emitter's files.
-using kernel::AccDecl;
-using kernel::BufferDecl;
-using kernel::ExprId;
-using kernel::ExprNode;
-using kernel::Kernel;
-using kernel::kNoExpr;
-using kernel::LoopDecl;
-using kernel::LoopKind;
-using kernel::Monoid;
-using kernel::Prim;
-using kernel::Stmt;
+using namespace kernel::nouns;
 using Lanes = kernel::Placement::Lanes;
 
 class CudaEmitter {

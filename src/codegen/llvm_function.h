@@ -10,6 +10,7 @@
 
 #include "codegen/llvm_values.h"
 #include "codegen/vector_functions.h"
+#include "kernel/nouns.h"
 #include "kernel/placement.h"
 
 #include <llvm/IR/Module.h>
@@ -20,19 +21,7 @@
 
 namespace kiln::codegen {
 
-// The kernel's words, for the emitter's files.
-using kernel::AccDecl;
-using kernel::BufferDecl;
-using kernel::E;
-using kernel::ExprId;
-using kernel::ExprNode;
-using kernel::Kernel;
-using kernel::kNoExpr;
-using kernel::LoopDecl;
-using kernel::LoopKind;
-using kernel::Monoid;
-using kernel::Prim;
-using kernel::Stmt;
+using namespace kernel::nouns;
 using Lanes = kernel::Placement::Lanes;
 using llvm::BasicBlock;
 using llvm::FixedVectorType;

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "kernel/monoid.h"
+#include "kernel/nouns.h"
 #include "lower/lower.h"
 #include "lower/pull.h"
 
@@ -29,16 +30,7 @@ namespace kiln::lower {
 using ir::GraphNode;
 using ir::NodeId;
 using ir::Op;
-using kernel::AccDecl;
-using kernel::BufferDecl;
-using kernel::E;
-using kernel::Kernel;
-using kernel::kNoExpr;
-using kernel::LoopDecl;
-using kernel::LoopKind;
-using kernel::Monoid;
-using kernel::Prim;
-using kernel::Stmt;
+using namespace kernel::nouns;
 using schedule::Form;
 
 /// A run of adjacent domain axes that every access walks as one. In the strict mode all adjacent reduced axes are a group,

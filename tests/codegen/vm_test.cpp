@@ -3,6 +3,7 @@
 #include "codegen/vm.h"
 
 #include "codegen/on_vm.h"
+#include "kernel/nouns.h"
 #include "support/check.h"
 
 #include <bit>
@@ -13,18 +14,7 @@
 namespace kiln::codegen {
 namespace {
 
-using kernel::AccDecl;
-using kernel::BufferDecl;
-using kernel::E;
-using kernel::ExprId;
-using kernel::ExprNode;
-using kernel::Kernel;
-using kernel::kNoExpr;
-using kernel::LoopDecl;
-using kernel::LoopKind;
-using kernel::Monoid;
-using kernel::Prim;
-using kernel::Stmt;
+using namespace kernel::nouns;
 
 constexpr DType kTypes[] = {DType::Bool,   DType::Int8,   DType::Int16,  DType::Int32,   DType::Int64,    DType::UInt8,
                             DType::UInt16, DType::UInt32, DType::UInt64, DType::Float16, DType::BFloat16, DType::Float32,
