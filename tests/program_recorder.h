@@ -1,0 +1,174 @@
+// Records a random program: what each instruction means on the operands at hand (tests/program.h). program.cpp makes,
+// runs and shrinks programs; program_record.cpp has the elementwise instructions, program_move.cpp those that move
+// elements, program_reduce.cpp reductions, products, scans, loops and indexing.
+#pragma once
+
+#include "program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kiln::test {
+
+constexpr std::int64_t kMaxElements = 6000;  // of a value; leaves of large programs may have more
+constexpr int kMaxRankUsed = 6;
+
+template <class... Args>
+inline std::string cat(Args&&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return out.str();
+}
+
+/// splitmix64.
+class Draw {
+ public:
+  explicit Draw(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t bits() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  std::int64_t below(std::int64_t n) {
+    return static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(n));
+  }
+  std::int64_t between(std::int64_t lo, std::int64_t hi) { return lo + below(hi - lo + 1); }
+  bool chance(int percent) { return below(100) < percent; }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Integers up to this magnitude are exact in the dtype.
+inline double exact_limit(DType t) {
+  switch (t) {
+    case DType::Float16:
+      return 2048;
+    case DType::BFloat16:
+      return 256;
+    case DType::Float32:
+      return 16777216;
+    case DType::Float64:
+      return 9007199254740992;
+    default:
+      return 9.3e18;
+  }
+}
+inline double greatest(DType t) {  // of an integer type
+  if (is_bool(t)) return 1;
+  const int bits = static_cast<int>(size_of(t)) * 8;
+  return std::ldexp(1.0, is_signed_int(t) ? bits - 1 : bits);
+}
+inline double epsilon(DType t) {
+  switch (t) {
+    case DType::Float16:
+      return 1.0 / 2048;
+    case DType::BFloat16:
+      return 1.0 / 256;
+    case DType::Float64:
+      return 1e-15;
+    default:
+      return 1.2e-7;
+  }
+}
+/// Inexact values stay below this, so that nothing overflows.
+inline double tame_limit(DType t) { return t == DType::Float16 ? 100 : 1000; }
+
+inline std::string dtype_text(DType t) {
+  switch (t) {
+#define KILN_DTYPE(Enum, ...) \
+  case DType::Enum:           \
+    return "DType::" #Enum;
+#include <kiln/dtype.def>
+#undef KILN_DTYPE
+  }
+  return {};
+}
+template <class List>
+inline std::string list_text(const List& list) {
+  std::string s = "{";
+  for (auto x : list) s += (s.size() > 1 ? ", " : "") + std::to_string(x);
+  return s + "}";
+}
+inline std::string shape_text(const Shape& s) { return cat("Shape", list_text(s)); }
+
+struct SmoothOp {
+  const char* name;
+  Tensor (*fn)(const Tensor&, SourceLocation);
+  enum Domain { Any, Small, Above1, Inside } domain;  // Small: |x| <= 4; Above1: |x| + 1; Inside: |x| <= 1/2
+  double slope;                                       // Lipschitz constant on the domain
+  double (*bound)(double);
+};
+
+class Recorder {
+ public:
+  Recorder(const Program& p, std::string* text) : p_(p), text_(text) {}
+  std::vector<Value> run();
+
+ private:
+  // ---- helpers: each records one statement
+  Value define(const std::string& expression, Tensor t, const Value& like);
+  Value define(const std::string& expression, Tensor t, bool exact, double bound, double error = 0);
+  Value settle(Value v);
+  Value cast(const Value& v, DType t);
+  Value numeric(const Value& v) { return is_bool(v.tensor.dtype()) ? cast(v, DType::Int32) : v; }
+  Value boolean(const Value& v);
+  Value tame(const Value& v, double limit);
+  Value exactly(const Value& v, double limit) { return v.exact ? tame(v, limit) : v; }
+  Value reshaped(const Value& v, const Shape& s);
+  Value padded(const Value& v, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths, int fill);
+  Value fitted(const Value& b, const Shape& dims, Draw& d);
+  int axis_of(const Value& v, Draw& d) { return static_cast<int>(d.below(std::max(1, v.tensor.rank()))); }
+  Value input(const Instruction& i, int k) const { return values_[static_cast<std::size_t>(i.in[k])]; }
+
+  // ---- one instruction
+  Value apply(const Instruction& i, Draw& d);
+  Value creation(const Instruction& i, Draw& d);
+  Value unary(const Value& v, Draw& d);
+  static double extra(const Value& v, double bound);
+  Value real(const Value& v, double limit);
+  Value smooth(const Value& v, const SmoothOp& op);
+  Value binary(const Value& a, const Value& b, Draw& d);
+  Value smooth_binary(const Value& a, const Value& b, Draw& d);
+  Value binary_number(const Value& v, Draw& d);
+  Value comparable(const Value& v);
+  Value compare(const Value& a, const Value& b, Draw& d);
+  Value choose(const Value& c, const Value& a, const Value& b, Draw& d);
+  Value clipped(const Value& v, Draw& d);
+  static Shape random_factors(std::int64_t n, Draw& d);
+  Value permuted(const Value& x, Draw& d);
+  static std::vector<kiln::Slice> random_slices(const Shape& shape, Draw& d, std::string& text, bool drop);
+  Value sliced(const Value& x, Draw& d);
+  Value update(const Value& x, Draw& d);
+  Value joined(const Value& a, const Value& b, const Value& c, Draw& d);
+  Value stacked(const Value& a, const Value& b, Draw& d);
+  Value broadcast(const Value& x, Draw& d);
+
+  // ---- reductions
+  static Axes random_axes(const Value& x, Draw& d, std::string& text, double& count);
+  Value reduce(const Value& v, Draw& d);
+  Value position(const Value& v, Draw& d);
+  Value norm(const Value& v, Draw& d);
+  Value product(const Value& a, const Value& b, Draw& d);
+
+  // ---- scans, indexing
+  Value scanned(const Value& v, Draw& d);
+  Value looped(const Value& v, Draw& d);
+  Value positions(const Value& v, std::int64_t n);
+  Value gathered(const Value& x, const Value& indices, Draw& d);
+  Value scattered(const Value& v, const Value& indices, const Value& places, Draw& d);
+
+  // ---- state
+  const Program& p_;
+  std::string* text_;
+  std::vector<Value> values_;
+  std::size_t here_ = 0;
+  int temporaries_ = 0;
+};
+
+}  // namespace kiln::test
