@@ -52,7 +52,8 @@ std::string CudaEmitter::head() const {
   std::string out;
   if (instances_ > 1) out = "\n    const unsigned int block,\n    const unsigned int blocks";
   for (const Parameter& p : parameters()) out += cat(out.empty() ? "\n    " : ",\n    ", p.type, ' ', p.name);
-  return cat(instances_ > 1 ? "__device__ __forceinline__ void instance(" : global(), out, ") {\n");
+  return instances_ > 1 ? cat("__device__ __forceinline__ void instance(", out, ") {\n")
+                        : cat(global(), out, ") {\n", kWaitForPrevious, '\n');
 }
 
 /// The kernel's function over a table: each block looks up whose it is.
@@ -61,7 +62,7 @@ std::string CudaEmitter::table_function() const {
   for (const Parameter& p : parameters()) out += cat(p.wide ? "alignas(8) " : "", p.type, ' ', p.name, ";\n");
   out += "};\n";
   out += cat("struct Table {\nArguments at[", instances_, "];\nunsigned int first[", instances_, "];\nunsigned int count;\n};\n");
-  out += global() + "const __grid_constant__ Table table) {\n";
+  out += cat(global(), "const __grid_constant__ Table table) {\n", kWaitForPrevious, '\n');
   out += "unsigned int at = 0, end = table.count;\n";
   out += "while (end - at > 1) {\n";
   out += "const unsigned int middle = (at + end) / 2;\n";
@@ -86,7 +87,7 @@ std::string CudaEmitter::assemble(const std::string& all) const {
   auto uses = [&](std::initializer_list<const char*> names) {
     return std::any_of(names.begin(), names.end(), [&](const char* n) { return all.find(n) != std::string::npos; });
   };
-  std::string out = templates::types;
+  std::string out = cat(templates::types, templates::overlap);
   if (uses({"load<", "store(", "vec<"})) out += templates::memory;
   if (uses({"wrap_", "int_div(", "int_rem(", "index_div("})) out += templates::integer;
   if (uses({"philox_"})) out += templates::philox;

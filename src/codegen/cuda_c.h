@@ -12,8 +12,11 @@
 
 namespace kiln::codegen {
 
+inline constexpr const char* kWaitForPrevious = "wait_for_previous_kernel();";
+
 /// Pre: verify(kernel), and kernel.threads says how threads share it. The text depends on the arguments alone and needs
 /// no other file. More than one instance: one launch runs up to that many sets of arguments, which stand in a table.
+/// Its function begins with kWaitForPrevious.
 std::string emit_cuda(const kernel::Kernel& kernel, const std::string& symbol, int instances = 1);
 
 /// The table of a kernel of many instances is its one parameter: as many sets of arguments as it has room for, the

@@ -129,10 +129,14 @@ struct Compilation {
   std::chrono::steady_clock::time_point start;
 
   void publish(const std::vector<std::uint8_t>& object) const {
-    if (device.kind == Device::Kind::Cuda)
+    if (device.kind == Device::Kind::Cuda) {
+      constexpr int kWaits = 90;  // the first architecture that can
       into->function = cuda::find_function(cuda::load_module(device.index, object), symbol);
-    else
+      const bool waits = !edited || edited->text.find(codegen::kWaitForPrevious) != std::string::npos;
+      into->function.waits_itself = waits && into->function.architecture >= kWaits;
+    } else {
       into->executable.publish(cpu::load(object, symbol, *kernel));
+    }
     count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
   }
 

@@ -12,8 +12,9 @@ namespace {
 
 constexpr int kBlock = 256;                  // threads of a block, where nothing says otherwise
 constexpr int kMaxBlock = 1024;
-constexpr int kHeld = 16;                    // elements of a row a thread holds, of a block …
-constexpr int kHeldByLanes = 32;             // … and of a warp, which needs no shared memory
+constexpr int kHeld = 16;                    // elements of a row that a thread of a block holds, …
+constexpr int kHeldVectors = 4;              // … or as many vectors, whose loads are in flight together
+constexpr int kMostHeld = 32;                // and a thread of a warp, which needs no shared memory
 constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
@@ -34,13 +35,14 @@ int map_steps(const Facts& f) { return f.prims >= kLongBody || f.loads > 3 ? 1 :
 /// The team and steps that hold a row in registers; false when it is too long.
 bool hold_row(std::int64_t row, int vector, bool long_body, Schedule& s) {
   const std::int64_t vectors = ceil_div(row, vector);
-  const int held = std::max(vector, long_body ? kHeld / 2 : kHeld), held_by_lanes = long_body ? held : kHeldByLanes;
+  const int held = long_body ? std::max(vector, kHeld / 2) : std::max(kHeld, std::min(kHeldVectors * vector, kMostHeld));
+  const int held_by_lanes = long_body ? held : kMostHeld;
   struct Size {
     int team, steps;
   };
   const int steps = held / vector;
   const Size sizes[] = {{8, 1},       {32, 1},      {32, std::min(4, steps)}, {32, held_by_lanes / vector}, {128, steps},
-                        {256, steps}, {512, steps}, {kMaxBlock, steps},       {kMaxBlock, 2 * steps}};
+                        {256, steps}, {512, steps}, {kMaxBlock, steps},       {kMaxBlock, (long_body ? kHeld : kMostHeld) / vector}};
   for (const Size& size : sizes)
     if (vectors <= size.team * size.steps) {
       s.threads = {static_cast<std::uint16_t>(std::max(size.team, 128)), static_cast<std::uint16_t>(size.team)};

@@ -31,8 +31,8 @@ schedule::Target strict_gpu() {
   return t;
 }
 
-std::vector<std::string> sources(GraphBuilder& b, int instances = 1, const schedule::Target& target = gpu()) {
-  const ir::Graph g = transform::transform(std::move(b.graph), target.strict).graph;
+std::vector<std::string> sources(const GraphBuilder& b, int instances = 1, const schedule::Target& target = gpu()) {
+  const ir::Graph g = transform::transform(ir::Graph(b.graph), target.strict).graph;
   const plan::Regions regions = plan::fuse(g, target);
   std::vector<std::string> out;
   for (const plan::Region& r : regions.regions) {
@@ -217,7 +217,7 @@ TEST(CudaC, AScanWithABodyStoresInEachIteration) {
 /// Kernels with every kind of parameter: wide and narrow indices, slots of odd sizes, counters of a finish section.
 TEST(CudaC, InstancesShareALaunch) {
   if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
-  const auto compile = [](GraphBuilder& b) {
+  const auto compile = [](const GraphBuilder& b) {
     for (const int instances : {2, 300})
       for (const std::string& source : sources(b, instances)) EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {9, 0})) << source;
   };

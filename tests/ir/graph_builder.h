@@ -23,16 +23,7 @@ class GraphBuilder {
     Extents strides(dims.size(), 1);
     for (std::size_t a = dims.size(); a-- > 1;) strides[a - 1] = strides[a] * dims[a];
     graph.args.push_back({type, n.dims, graph.keep(strides), 64});
-    auto& bytes = memory_.emplace_back(static_cast<std::size_t>(n.numel * size_of(type)) + 1);
-    dispatch(type, [&]<class T>() {
-      for (std::int64_t i = 0; i < n.numel; ++i) {
-        const double magnitude = static_cast<double>(i % 50) + (is_float(type) ? 0.5 : 1.0);
-        T value;
-        if constexpr (std::is_same_v<T, bool>) value = i % 2 == 0;
-        else value = static_cast<T>(static_cast<float>(i % 2 ? -magnitude : magnitude));
-        std::memcpy(bytes.data() + i * size_of(type), &value, sizeof(T));
-      }
-    });
+    arguments_.push_back({type, n.numel, {}});
     return push(n);
   }
   NodeId scalar(DType type, std::uint64_t bits) {
@@ -117,17 +108,40 @@ class GraphBuilder {
   /// Values of another graph over this builder's arguments (of `graph` itself by default).
   std::vector<std::vector<std::byte>> values(const Graph& g) const {
     std::vector<ArgData> args;
-    for (const auto& bytes : memory_) args.push_back({bytes.data()});
+    for (std::size_t i = 0; i < arguments_.size(); ++i) args.push_back({memory(i).data()});
     return interpret(g, args, slots);
   }
   std::vector<std::vector<std::byte>> values() const { return values(graph); }
 
-  /// Memory of an argument.
-  std::vector<std::byte>& memory(std::size_t arg) { return memory_[arg]; }
+  /// Memory of an argument; made when it is asked for, as a graph may only be lowered.
+  std::vector<std::byte>& memory(std::size_t arg) {
+    Argument& a = arguments_[arg];
+    if (a.bytes.empty()) a.bytes = first_values(a.dtype, a.numel);
+    return a.bytes;
+  }
+  const std::vector<std::byte>& memory(std::size_t arg) const { return const_cast<GraphBuilder*>(this)->memory(arg); }
 
   std::vector<std::uint64_t> slots;
 
  private:
+  struct Argument {
+    DType dtype;
+    std::int64_t numel;
+    std::vector<std::byte> bytes;
+  };
+  static std::vector<std::byte> first_values(DType type, std::int64_t numel) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(numel * size_of(type)) + 1);
+    dispatch(type, [&]<class T>() {
+      for (std::int64_t i = 0; i < numel; ++i) {
+        const double magnitude = static_cast<double>(i % 50) + (is_float(type) ? 0.5 : 1.0);
+        T value;
+        if constexpr (std::is_same_v<T, bool>) value = i % 2 == 0;
+        else value = static_cast<T>(static_cast<float>(i % 2 ? -magnitude : magnitude));
+        std::memcpy(bytes.data() + i * size_of(type), &value, sizeof(T));
+      }
+    });
+    return bytes;
+  }
   GraphNode node(Op op, DType type, const Extents& dims) {
     GraphNode n;
     n.op = op;
@@ -141,7 +155,7 @@ class GraphBuilder {
     return graph.size() - 1;
   }
 
-  std::vector<std::vector<std::byte>> memory_;
+  std::vector<Argument> arguments_;
 };
 
 }  // namespace kiln::ir

@@ -25,9 +25,9 @@ bool is_device_failure(CUresult result) {
 
 struct LaunchAttributes {
   CUlaunchConfig config{};
-  CUlaunchAttribute attributes[2];
+  CUlaunchAttribute attributes[3];
 
-  LaunchAttributes(const LaunchShape& shape, CUstream stream) {
+  LaunchAttributes(const LaunchShape& shape, CUstream stream, bool early = false) {
     config.gridDimX = shape.grid[0];
     config.gridDimY = shape.grid[1];
     config.gridDimZ = shape.grid[2];
@@ -47,6 +47,11 @@ struct LaunchAttributes {
       CUlaunchAttribute& a = attributes[config.numAttrs++];
       a.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
       a.value.cooperative = 1;
+    }
+    if (early) {
+      CUlaunchAttribute& a = attributes[config.numAttrs++];
+      a.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      a.value.programmaticStreamSerializationAllowed = 1;
     }
   }
   LaunchAttributes(const LaunchAttributes&) = delete;
@@ -85,6 +90,7 @@ Function find_function(const Module& module, const std::string& symbol) {
   out.shared_bytes = get(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   out.local_bytes = get(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
   out.max_threads = get(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  out.architecture = get(CU_FUNC_ATTRIBUTE_PTX_VERSION);
   return out;
 }
 
@@ -123,8 +129,10 @@ int clusters_per_device(const Function& function, const LaunchShape& shape) {
 void launch(const Function& function, const LaunchShape& shape, Stream stream, void** params) {
   KILN_CHECK_THAT(device_of(stream) == function.device);
   const Enter in(function.device);
-  if (shape.cluster > 1 || shape.cooperative) {
-    LaunchAttributes launch(shape, handle_of(stream));
+  constexpr int kCaptured = 12030;  // the first driver whose graphs know launches that begin early
+  const bool early = function.waits_itself && driver().version >= kCaptured;
+  if (early || shape.cluster > 1 || shape.cooperative) {
+    LaunchAttributes launch(shape, handle_of(stream), early);
     KILN_CU(in, cuLaunchKernelEx, &launch.config, function.handle, params, nullptr);
     return;
   }

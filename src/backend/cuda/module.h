@@ -25,6 +25,10 @@ struct Function {
   int shared_bytes = 0;        ///< static, per block
   int local_bytes = 0;         ///< per thread: spills and arrays
   int max_threads = 0;         ///< per block: launch bounds and registers
+  int architecture = 0;        ///< 90: what the compiler took __CUDA_ARCH__ for, a tenth of it
+  /// Its threads wait for the kernel ahead on the stream themselves (kernels_templates/overlap.cuh): it is brought onto the
+  /// device while that one still runs. Pre: architecture >= 90.
+  bool waits_itself = false;
 };
 
 /// Loads a cubin, or zero-terminated PTX (compiled by the driver). CompileError with the driver's log when the image is

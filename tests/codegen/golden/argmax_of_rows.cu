@@ -5,6 +5,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p0,
     const int p1,
     const int p2) {
+  wait_for_previous_kernel();
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
     Best<float> a0[4] = {{__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}};

@@ -7,6 +7,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float s0,
     const int32 s1,
     const int32 s2) {
+  wait_for_previous_kernel();
   const int lane = threadIdx.x;
   const Divisor d2 = divisor(s0);
   const bool t6 = (s1 < 0);

@@ -10,6 +10,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p4,
     const float s0,
     const float s1) {
+  wait_for_previous_kernel();
   const int lane = threadIdx.x;
   const Divisor d5 = divisor(s0);
   for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {

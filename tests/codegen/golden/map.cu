@@ -9,6 +9,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p3,
     const int p4,
     const float s0) {
+  wait_for_previous_kernel();
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
     const int t0 = index_div(i0, p1);

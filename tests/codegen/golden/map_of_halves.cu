@@ -6,6 +6,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p1,
     const bf16 s0,
     const bf16 s1) {
+  wait_for_previous_kernel();
   const int lane = threadIdx.x;
   const float t4 = to_float(s0);
   const float t5 = to_float(s1);

@@ -9,6 +9,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const uint32 s3,
     const float s4,
     const float s5) {
+  wait_for_previous_kernel();
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
     const int t0 = (i0 * 1024);

@@ -13,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float s0,
     const float s1,
     const float s2) {
+  wait_for_previous_kernel();
   const int lane = threadIdx.x;
   const Divisor d7 = divisor(s1);
   for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {

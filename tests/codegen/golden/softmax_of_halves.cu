@@ -1,5 +1,5 @@
 // 
-extern "C" __global__ void __launch_bounds__(256) kiln_test(
+extern "C" __global__ void __launch_bounds__(128) kiln_test(
     const bf16* __restrict__ in2,
     bf16* __restrict__ out3,
     const int p0,
@@ -8,23 +8,24 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p3,
     const int p4,
     const int p5) {
+  wait_for_previous_kernel();
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p2; i0 += gridDim.x * 1) {
-    float kept0[16];
-    float kept1[16];
+    float kept0[32];
+    float kept1[32];
     float a0[8] = {__int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000)};
     const int t2 = (i0 * p4);
-    vec<bf16, 8> x1[2];
+    vec<bf16, 8> x1[4];
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int i1 = (k * 256 + lane) * 8;
+    for (int k = 0; k < 4; ++k) {
+      const int i1 = (k * 128 + lane) * 8;
       if (i1 < p3) {
         x1[k] = load<8>(in2 + (t2 + i1));
       }
     }
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int i1 = (k * 256 + lane) * 8;
+    for (int k = 0; k < 4; ++k) {
+      const int i1 = (k * 128 + lane) * 8;
       if (i1 < p3) {
 #pragma unroll
         for (int v = 0; v < 8; ++v) {
@@ -34,11 +35,11 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         }
       }
     }
-    const float r4 = reduce_block<Max, 256>(Max::of(Max::of(Max::of(a0[0], a0[1]), Max::of(a0[2], a0[3])), Max::of(Max::of(a0[4], a0[5]), Max::of(a0[6], a0[7]))));
+    const float r4 = reduce_block<Max, 128>(Max::of(Max::of(Max::of(a0[0], a0[1]), Max::of(a0[2], a0[3])), Max::of(Max::of(a0[4], a0[5]), Max::of(a0[6], a0[7]))));
     float a5[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int i2 = (k * 256 + lane) * 8;
+    for (int k = 0; k < 4; ++k) {
+      const int i2 = (k * 128 + lane) * 8;
       if (i2 < p3) {
 #pragma unroll
         for (int v = 0; v < 8; ++v) {
@@ -48,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         }
       }
     }
-    const float r7 = reduce_block<Sum, 256>((((a5[0] + a5[1]) + (a5[2] + a5[3])) + ((a5[4] + a5[5]) + (a5[6] + a5[7]))));
+    const float r7 = reduce_block<Sum, 128>((((a5[0] + a5[1]) + (a5[2] + a5[3])) + ((a5[4] + a5[5]) + (a5[6] + a5[7]))));
     const float t8 = fabsf(r7);
     const bool t9 = (t8 < 0x1p-100f);
     const bool t10 = (0x1p+100f < t8);
@@ -58,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float t14 = reciprocal_fast(t13);
     const int t16 = (i0 * p5);
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int i3 = (k * 256 + lane) * 8;
+    for (int k = 0; k < 4; ++k) {
+      const int i3 = (k * 128 + lane) * 8;
       if (i3 < p3) {
         vec<bf16, 8> y15;
 #pragma unroll

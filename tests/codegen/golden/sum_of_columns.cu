@@ -12,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p5,
     const int p6,
     const int p7) {
+  wait_for_previous_kernel();
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p2; i0 += gridDim.x * 1) {
     const int t0 = index_div(i0, p0);
