@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-DEFAULT_FILTER = {"cpu": "_16M$|softmax|layernorm|black_scholes|sum_sq|linear_gelu|mandelbrot|cumsum|small_", "cuda": "."}
+DEFAULT_FILTER = {"cpu": "_16M$|softmax|layernorm|black_scholes|sum_sq|linear_gelu|mandelbrot|cumsum|sum_columns|transpose|small_", "cuda": "."}
 MODES = ["kiln fused", "kiln eager", "torch eager", "torch.compile", "reduce-overhead", "max-autotune", "jax.jit"]
 
 

@@ -122,6 +122,17 @@ def cumsum(m, x):
     return m.cumsum(x)
 
 
+def sum_columns(m, x):
+    return (x * x).sum(0)
+
+
+def transposed(m, x):
+    return x.T + 1
+
+
+SUM_COLUMNS = ("sum_columns_f32_16384x4096", [((16384, 4096), -1, 1)], sum_columns)
+TRANSPOSED = ("transpose_add_f32_8192", [((8192, 8192), -1, 1)], transposed)
+CUMSUM = ("cumsum_f32_64M", [((64 * MI,), -1, 1)], cumsum)
 CPU_WORKLOADS = [
     ("chain10_f32_16M", [((16 * MI,), -2, 2)] * 2, chain10),
     ("softmax_f32_16384x1024", [((16384, 1024), -8, 8)], softmax),
@@ -130,7 +141,9 @@ CPU_WORKLOADS = [
     ("sum_sq_f32_64M", [((64 * MI,), -1, 1)], sum_sq),
     ("linear_gelu_f32_2048x1024x4096", [((2048, 1024), -1, 1), ((1024, 4096), -0.1, 0.1), ((4096,), -1, 1)], linear_gelu),
     ("mandelbrot_f32_4096", [((1, 4096), -2, 0.6), ((4096, 1), -1.2, 1.2)], mandelbrot),
-    ("cumsum_f32_64M", [((64 * MI,), -1, 1)], cumsum),
+    CUMSUM,
+    SUM_COLUMNS,
+    TRANSPOSED,
     ("small_chain10_f32_1024", [((1024,), -2, 2)] * 2, chain10),
     ("small_scalar_chain_f32_16", [((16,), -1, 1)], scalar_chain),
 ] + [(f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)]
@@ -142,6 +155,9 @@ GPU_WORKLOADS = [
     ("rmsnorm_residual_bf16_16384x4096", [((16384, 4096), -2, 2, BF16)] * 2 + [((4096,), 0.5, 1.5, BF16)], rmsnorm_residual),
     ("layernorm_f32_32768x2048", [((32768, 2048), -2, 3), ((2048,), 0.5, 1.5), ((2048,), -1, 1)], layernorm),
     ("sum_all_f32_256M", [((256 * MI,), -1, 1)], sum_sq),
+    SUM_COLUMNS,
+    TRANSPOSED,
+    CUMSUM,
     ("black_scholes_f32_32M", [((32 * MI,), 50, 150), ((32 * MI,), 50, 150), ((32 * MI,), 0.1, 2)], black_scholes),
     ("linear_gelu_bf16_8192x4096x4096",
      [((8192, 4096), -1, 1, BF16), ((4096, 4096), -0.03, 0.03, BF16), ((4096,), -1, 1, BF16)], linear_gelu),

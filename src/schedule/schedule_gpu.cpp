@@ -24,7 +24,7 @@ constexpr int kWaves = 4;                    // blocks a multiprocessor when wor
 
 constexpr std::int64_t kTile = 64;           // elements each way of a tile in shared memory
 constexpr std::int64_t kLeastTile = 4;
-constexpr int kNarrow = 8;                  // threads across few columns
+constexpr int kNarrow = 8;                  // threads across columns that are vectors (128 bytes a row), or few
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -153,11 +153,12 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   s.form = Form::Columns;
   s.steps = 1;
   const std::int64_t outer = std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
-  // A warp's accesses to one row are enough for the memory; the other threads take other rows. Two widths, and all rows or
-  // one: each further size would be a kernel of its own.
-  int width = ceil_div(columns, s.lanes) <= kNarrow ? kNarrow : 32;
-  s.rows = outer >= kBlock / width ? kBlock / width : 1;
-  if (f.states > 0) s.rows = 1;  // a loop need not end for the lanes of columns that are not there
+  // Accesses to 128 bytes of one row are enough for the memory; the other threads take other rows. Few sizes: each would be
+  // a kernel of its own. Vectors of few rows are a thread's own.
+  int width = s.lanes > 1 || columns <= kNarrow ? kNarrow : 32;
+  s.rows = kBlock / width;
+  // (And where a loop need not end for the lanes of columns that are not there.)
+  if (f.states > 0 || (s.lanes > 1 && outer < s.rows)) s.rows = 1;
   if (s.rows == 1) width = 32;
   const int block = width * s.rows;
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};

@@ -49,5 +49,13 @@ Workload layernorm(std::int64_t rows, std::int64_t columns);
 /// Calls and puts on n assets.
 Workload black_scholes(std::int64_t n);
 Workload sum_of_squares(const std::string& name, std::int64_t n);
+/// Sums of squares down columns.
+Workload sum_of_columns();
+/// A transposed matrix, plus 1.
+Workload transposed();
+/// Running sums: read once, written once.
+Workload cumulative_sum();
+/// Rows of a table, scaled, and their sums: one kernel.
+Workload gather_row_sum();
 
 }  // namespace kiln::tool

@@ -61,7 +61,8 @@ Workload mandelbrot() {
   return w;
 }
 
-/// Running sums: read once, written once.
+}  // namespace
+
 Workload cumulative_sum() {
   Workload w;
   w.name = "cumsum_f32_64M";
@@ -87,7 +88,6 @@ Workload cumulative_sum() {
   return w;
 }
 
-/// Rows of a table, scaled, and their sums: one kernel.
 Workload gather_row_sum() {
   constexpr std::int64_t kRows = 32768, kWidth = 768;
   Workload w;
@@ -115,7 +115,50 @@ Workload gather_row_sum() {
   return w;
 }
 
-}  // namespace
+Workload sum_of_columns() {
+  constexpr std::int64_t kRows = 16384, kColumns = 4096;
+  Workload w;
+  w.name = "sum_columns_f32_16384x4096";
+  w.floor = Workload::Floor::Read;
+  w.bytes = 4.0 * kRows * kColumns;
+  w.tolerance = 1e-5;
+  w.make = [](bool tiny) {
+    const std::int64_t rows = tiny ? 4 : kRows, columns = tiny ? 4 : kColumns;
+    const Tensor x = uniform({rows, columns}, -1, 1, 18);
+    Program p;
+    p.record = [x] { return std::vector{sum(x * x, 0)}; };
+    p.max_error = [=](const std::vector<Tensor>& out) {
+      const float* in = x.data<float>();
+      return elementwise_error(out[0], [=](std::int64_t c) {
+        double total = 0;
+        for (std::int64_t r = 0; r < rows; ++r) total += double{in[r * columns + c]} * in[r * columns + c];
+        return total;
+      });
+    };
+    return p;
+  };
+  return w;
+}
+
+Workload transposed() {
+  constexpr std::int64_t kSide = 8192;
+  Workload w;
+  w.name = "transpose_add_f32_8192";
+  w.bytes = 2.0 * 4 * kSide * kSide;
+  w.tolerance = 1e-6;
+  w.make = [](bool tiny) {
+    const std::int64_t n = tiny ? 4 : kSide;
+    const Tensor x = uniform({n, n}, -1, 1, 19);
+    Program p;
+    p.record = [x] { return std::vector{x.T() + 1.0}; };
+    p.max_error = [=](const std::vector<Tensor>& out) {
+      const float* in = x.data<float>();
+      return elementwise_error(out[0], [=](std::int64_t i) { return double{in[i % n * n + i / n]} + 1; });
+    };
+    return p;
+  };
+  return w;
+}
 
 Workload chain10(const std::string& name, std::int64_t n) {
   Workload w;
@@ -396,6 +439,8 @@ std::vector<Workload> cpu_workloads() {
                                mandelbrot(),
                                cumulative_sum(),
                                gather_row_sum(),
+                               sum_of_columns(),
+                               transposed(),
                                chain10("small_chain10_f32_1024", 1024),
                                scalar_chain()};
   for (Workload& w : image_workloads()) out.push_back(std::move(w));

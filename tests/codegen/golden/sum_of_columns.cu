@@ -16,9 +16,9 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p2; i0 += gridDim.x * 1) {
     const int t0 = index_div(i0, p0);
-    const int t1 = (t0 * 128);
-    const int n2 = min_of((p3 - t1), 128);
-    const int row3 = lane / 32, lane4 = lane % 32;
+    const int t1 = (t0 * 32);
+    const int n2 = min_of((p3 - t1), 32);
+    const int row3 = lane / 8, lane4 = lane % 8;
     const int t5 = (t0 * p0);
     const int t6 = (i0 - t5);
     const int t7 = (t6 * p4);
@@ -31,14 +31,14 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
       float a10[4] = {0.0f, 0.0f, 0.0f, 0.0f};
       const int t12 = (t1 + i1);
 #pragma unroll 4
-      for (int i2 = row3; i2 < t9; i2 += 8) {
+      for (int i2 = row3; i2 < t9; i2 += 32) {
         const vec<float, 4> x11 = load<4>(in0 + (((t7 + i2) * p6) + t12), left);
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
           a10[v] += x11.at[v];
         }
       }
-      reduce_rows<Sum, 32, 8>(a10);
+      reduce_rows<Sum, 8, 32>(a10);
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
         const int t14 = (t1 + (i1 + v));
@@ -48,15 +48,15 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int n15 = index_div(p2, p7);
     const int i3 = index_div(i0, n15);
     if (last_of(arrivals + i3, n15)) {
-      const int t16 = (i3 * 128);
-      const int n17 = min_of((p3 - t16), 128);
-      const int row18 = lane / 32, lane19 = lane % 32;
+      const int t16 = (i3 * 32);
+      const int n17 = min_of((p3 - t16), 32);
+      const int row18 = lane / 8, lane19 = lane % 8;
       {
         const int i4 = lane19 * 4;
         const int left = int(n17 - i4);
         float a20[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 4
-        for (int i5 = row18; i5 < p0; i5 += 8) {
+        for (int i5 = row18; i5 < p0; i5 += 32) {
 #pragma unroll
           for (int v = 0; v < 4; ++v) {
             const int t21 = (t16 + (i4 + v));
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
             a20[v] += t22;
           }
         }
-        reduce_rows<Sum, 32, 8>(a20);
+        reduce_rows<Sum, 8, 32>(a20);
         const int t24 = (t16 + i4);
         vec<float, 4> y23;
 #pragma unroll
