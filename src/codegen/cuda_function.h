@@ -102,12 +102,14 @@ class CudaEmitter {
   std::string buffer_name(std::uint64_t b) const;
   std::string scratch(std::uint64_t b, ExprId index);
   bool whole_vectors(std::uint64_t buffer, ExprId index);
-  const char* left() const;
+  bool masked(int depth) const;
+  const char* left(int depth) const;
   std::string storing(const char* mask) const;
   std::string vector_type(DType t) const;
   std::string loaded_vector(ExprId e);
   void store(const Stmt& s);
-  void declare_registers();
+  bool hold_loaded(const Stmt& s);
+  std::string registers() const;
   bool is_register(std::uint64_t b) const { return k_.buffers[b].role == BufferDecl::Role::Scratch && k_.buffers[b].shared == 0; }
   bool fills_shared(const LoopDecl& l) const;
 
@@ -166,6 +168,10 @@ class CudaEmitter {
   // Threads that share a Vector loop, and which one it is of them.
   int width_ = 1;
   std::string lane_ = "lane";
+  // Scratch values that are elements of vectors which stay in registers anyway: how they read there.
+  std::unordered_map<std::uint64_t, std::string> held_;
+  std::string held_arrays_;
+
   // Inside a Vector loop whose serial loops are dealt to parts of the team: how many, and the thread's.
   int rows_ = 1;
   std::string row_;
@@ -175,6 +181,7 @@ class CudaEmitter {
   int lanes_ = 1, steps_ = 0;
   std::string extent_;
   Reach reach_ = Reach::Whole;
+  bool skips_ = false;  // Masked, but no vector is cut: a thread without one goes past the loops inside
   std::string on_;  // along a scanned axis: whether this thread's vector is inside the extent
   Stage stage_;
 

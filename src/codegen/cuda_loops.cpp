@@ -114,11 +114,10 @@ void CudaEmitter::loop(const LoopDecl& l) {
 void CudaEmitter::grid_loop(const LoopDecl& l) {
   const std::string i = cat('i', l.var), items = index_text(l.extent);
   open_scope(l, i);
-  declare_registers();
   block(l.body);
   if (!k_.finish.empty()) finish(i, items);
   if (fills_shared(l)) line("__syncthreads();");  // before the next iteration fills it
-  const std::string body = close_scope();
+  const std::string body = registers() + close_scope();
   const int teams = k_.threads.block / team_;
   const std::string first =
       teams == 1 ? cat(index_type(), "(", block_index(), ")")
@@ -165,8 +164,9 @@ void CudaEmitter::finish(const std::string& item, const std::string& items) {
 void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const std::string i = cat('i', l.var), lane = lane_;
   const int width = width_;
-  std::string first = "0";
+  std::string first = "0", end = extent;
   const bool once = once_;
+  if (skips_ && depth() == at_.lanes_depth()) line(cat("const ", index_type(), ' ', end = fresh("n"), " = left > 0 ? ", extent, " : 0;"));
   if (l.rows > 1) {
     if (at_.lanes_depth() == 0) deal(l.rows);
     KILN_CHECK_THAT(l.rows == rows_, "threads dealt twice");
@@ -178,7 +178,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const std::string body = close_scope();
   once_ = once;
   if (unrolls(l)) line("#pragma unroll 4");
-  line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", extent, "; ", i, " += ", l.rows, ") {"));
+  line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", end, "; ", i, " += ", l.rows, ") {"));
   here().text += body;
   line("}");
   if (at_.lanes_depth() == 0) {
@@ -240,8 +240,9 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
     KILN_CHECK_THAT(steps_ == 1, "columns of unknown number");
     deal(rows);
     once_ = true;
+    skips_ = !ragged;
     here().text += steps(l, Reach::Masked);  // all threads meet where the rows come together
-    once_ = false;
+    once_ = skips_ = false;
     width_ = width;
     lane_ = lane;
     rows_ = 1;

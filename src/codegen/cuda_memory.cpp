@@ -20,6 +20,7 @@ std::string CudaEmitter::buffer_name(std::uint64_t b) const {
 std::string CudaEmitter::scratch(std::uint64_t b, ExprId index) {
   KILN_CHECK_THAT(at_.lanes_depth() > 0 && steps_ > 0 && pool_[index].prim == Prim::Var && at_.varying(index),
                   "scratch memory that registers cannot be");
+  if (const auto it = held_.find(b); it != held_.end()) return it->second;
   const std::string step = steps_ > 1 ? lanes_ > 1 ? cat("k * ", lanes_, " + ") : "k" : "";
   return cat(buffer_name(b), '[', step, lanes_ > 1 ? "v" : steps_ > 1 ? "" : "0", ']');
 }
@@ -28,8 +29,11 @@ bool CudaEmitter::whole_vectors(std::uint64_t buffer, ExprId index) {
   return lanes_ > 1 && reach_ != Reach::Ragged && k_.buffers[buffer].vector && kernel::known(at_.lane_stride(index)) == 1;
 }
 
+/// Whether accesses in a scope may be of lanes beyond the extent.
+bool CudaEmitter::masked(int depth) const { return reach_ == Reach::Masked && !(skips_ && depth > at_.lanes_depth()); }
+
 /// How many lanes of the vector at hand an access has, as its last argument.
-const char* CudaEmitter::left() const { return reach_ == Reach::Masked ? ", left" : ""; }
+const char* CudaEmitter::left(int depth) const { return masked(depth) ? ", left" : ""; }
 
 std::string CudaEmitter::vector_type(DType t) const { return cat("vec<", cuda_memory_type(t), ", ", lanes_, '>'); }
 
@@ -43,7 +47,7 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
   if (const auto it = known.find(e); it != known.end()) return it->second;
   const std::string name = fresh("x"), type = vector_type(n.type);
   const bool was_in_run = std::exchange(in_run_, false);
-  auto load = [&] { return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", index_text(n.a), left(), ')'); };
+  auto load = [&] { return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", index_text(n.a), left(static_cast<int>(d)), ')'); };
   if (staged) {
     Scope& scope = scopes_[d];
     std::swap(scope.text, stage_.text);
@@ -65,6 +69,7 @@ void CudaEmitter::store(const Stmt& s) {
   const BufferDecl& d = k_.buffers[s.target];
   const auto in_memory = [&](const std::string& x) { return is_bool(d.dtype) ? cat("uint8(", x, ')') : x; };
   if (is_register(s.target)) {
+    if (hold_loaded(s)) return;
     const std::string x = lane(s.value);
     line(cat(scratch(s.target, s.index), " = ", x, ';'));
     return;
@@ -82,7 +87,7 @@ void CudaEmitter::store(const Stmt& s) {
     in_run_ = false;
     const std::string at = index_text(s.index);
     in_run_ = true;
-    after_run_ += cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name, left(), ");\n");
+    after_run_ += cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name, left(depth()), ");\n");
     return;
   }
   const std::string at = lane_index_text(s.index);
@@ -94,20 +99,44 @@ std::string CudaEmitter::storing(const char* mask) const {
   std::string all = on_;
   const auto add = [&](const std::string& condition) { all += (all.empty() ? "" : " && ") + condition; };
   if (once_) add(row_ + " == 0");
-  if (reach_ == Reach::Masked && *mask) add(mask);
+  if (masked(depth()) && *mask) add(mask);
   return all.empty() ? all : cat("if (", all, ") ");
 }
 
+/// A register that would only have an element of a vector loaded for all steps, or that element as a float: the vector
+/// stays instead, which is smaller where it is of half types. False where it is not that.
+bool CudaEmitter::hold_loaded(const Stmt& s) {
+  ExprId source = s.value;
+  const bool cast = pool_[source].prim == Prim::Cast && is_half(pool_[pool_[source].a].type) && pool_[source].type == DType::Float32;
+  if (cast) source = pool_[source].a;
+  const ExprNode n = pool_[source];
+  if (!in_run_ || steps_ <= 1 || reach_ != Reach::Guarded || n.prim != Prim::Load || is_register(n.imm) || n.b != kNoExpr || is_bool(n.type)) return false;
+  if (n.type != (cast ? n.type : k_.buffers[s.target].dtype) || !whole_vectors(n.imm, n.a)) return false;
+  if (k_.buffers[s.target].dtype != pool_[s.value].type) return false;
+  const std::string vector = loaded_vector(source);
+  const std::size_t end = vector.find('[');
+  if (end == std::string::npos) return false;  // not loaded ahead
+  const std::string array = cat(vector_type(n.type), ' ', vector.substr(0, end), '[', steps_, "];\n");
+  if (const std::size_t at = stage_.arrays.find(array); at != std::string::npos) {
+    stage_.arrays.erase(at, array.size());
+    held_arrays_ += array;
+  }
+  held_[s.target] = cast ? cat("to_float(", vector, ".at[v])") : vector + ".at[v]";
+  return true;
+}
+
 /// Registers for Scratch buffers, for the life of a grid iteration, and the memory of those that are shared.
-void CudaEmitter::declare_registers() {
+std::string CudaEmitter::registers() const {
+  std::string out;
   int per_thread = 0;
   for (const LoopDecl& l : k_.loops)
     if (l.kind == LoopKind::Vector) per_thread = std::max(per_thread, l.steps * l.lanes);
   for (std::size_t b = 0; b < k_.buffers.size(); ++b)
-    if (is_register(b)) line(cat(cuda_type(k_.buffers[b].dtype), ' ', buffer_name(b), '[', per_thread, "];"));
+    if (is_register(b) && !held_.contains(b)) out += cat(cuda_type(k_.buffers[b].dtype), ' ', buffer_name(b), '[', per_thread, "];\n");
   for (std::size_t b = 0; b < k_.buffers.size(); ++b)
     if (const BufferDecl& d = k_.buffers[b]; d.shared > 0)
-      line(cat("__shared__ ", cuda_memory_type(d.dtype), ' ', buffer_name(b), '[', d.shared, "];"));
+      out += cat("__shared__ ", cuda_memory_type(d.dtype), ' ', buffer_name(b), '[', d.shared, "];\n");
+  return out + held_arrays_;
 }
 
 }  // namespace kiln::codegen

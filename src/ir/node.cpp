@@ -292,12 +292,13 @@ namespace {
 void distinct_slots(std::vector<Node*>& slots) {
   std::vector<Node*> seen(std::bit_ceil(2 * recorded.size() + 1), nullptr);
   const std::size_t mask = seen.size() - 1;
-  for (Node** p = recorded.next; p-- != recorded.begin;) {
-    std::size_t at = (reinterpret_cast<std::uintptr_t>(*p) / sizeof(Node) * 0x9e3779b97f4a7c15u >> 20) & mask;
-    while (seen[at] && seen[at] != *p) at = (at + 1) & mask;
+  for (Node** p = recorded.next; p != recorded.begin;) {
+    Node* const slot = *--p;
+    std::size_t at = (reinterpret_cast<std::uintptr_t>(slot) / sizeof(Node) * 0x9e3779b97f4a7c15u >> 20) & mask;
+    while (seen[at] && seen[at] != slot) at = (at + 1) & mask;
     if (seen[at]) continue;
-    seen[at] = *p;
-    slots.push_back(*p);
+    seen[at] = slot;
+    slots.push_back(slot);
   }
 }
 

@@ -98,8 +98,10 @@ void check_type() {
           "beside multiples");
     for (const T d : y) {
       std::vector<T> multiples;
+      const auto wide = static_cast<std::uint64_t>(d);  // which wraps
+      const auto most = static_cast<std::uint64_t>(std::numeric_limits<T>::max() / (d == 0 ? T(1) : d)) * wide;
       for (int k = -500; k <= 500; ++k)
-        multiples.push_back(static_cast<T>(std::numeric_limits<T>::max() / (d == 0 ? T(1) : d) * d + d * (k / 3) + k % 3));
+        multiples.push_back(static_cast<T>(most + wide * static_cast<std::uint64_t>(k / 3) + static_cast<std::uint64_t>(k % 3)));
       const Shape shape{static_cast<std::int64_t>(multiples.size())};
       check(multiples, {d}, Tensor::copy_of(multiples.data(), shape, dtype_of<T>), full({1}, d, dtype_of<T>), "one divisor");
     }

@@ -14,10 +14,9 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const int lane = threadIdx.x;
   const Divisor d5 = divisor(s0);
   for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
-    float kept0[16];
+    vec<float, 4> x1[4];
     float a0[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     const int t2 = (i0 * p3);
-    vec<float, 4> x1[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i1 = (k * 256 + lane) * 4;
@@ -32,7 +31,6 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
           a0[v] += x1[k].at[v];
-          kept0[k * 4 + v] = x1[k].at[v];
         }
       }
     }
@@ -45,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
       if (i2 < p2) {
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          const float t7 = (kept0[k * 4 + v] - t6);
+          const float t7 = (x1[k].at[v] - t6);
           a4[v] = __fmaf_rn(t7, t7, a4[v]);
         }
       }
@@ -63,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         vec<float, 4> y13;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          y13.at[v] = __fmaf_rn(((kept0[k * 4 + v] - t6) * t11), x12.at[v], x12.at[v]);
+          y13.at[v] = __fmaf_rn(((x1[k].at[v] - t6) * t11), x12.at[v], x12.at[v]);
         }
         store(out2 + (t14 + i3), y13);
       }

@@ -17,11 +17,10 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const int lane = threadIdx.x;
   const Divisor d7 = divisor(s1);
   for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
-    float kept0[16];
+    vec<float, 4> x1[4];
     float a0[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     const int t2 = (i0 * p3);
     const int t5 = (i0 * p4);
-    vec<float, 4> x1[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i1 = (k * 256 + lane) * 4;
@@ -38,7 +37,6 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         for (int v = 0; v < 4; ++v) {
           const float t3 = __fmaf_rn(x1[k].at[v], s0, x1[k].at[v]);
           a0[v] = __fmaf_rn(t3, t3, a0[v]);
-          kept0[k * 4 + v] = x1[k].at[v];
           y4.at[v] = t3;
         }
         store(out2 + (t5 + i1), y4);
@@ -57,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         vec<float, 4> y12;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          y12.at[v] = ((__fmaf_rn(kept0[k * 4 + v], s0, kept0[k * 4 + v]) * t10) * x11.at[v]);
+          y12.at[v] = ((__fmaf_rn(x1[k].at[v], s0, x1[k].at[v]) * t10) * x11.at[v]);
         }
         store(out3 + (t13 + i2), y12);
       }

@@ -12,10 +12,9 @@ extern "C" __global__ void __launch_bounds__(128) kiln_test(
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p2; i0 += gridDim.x * 1) {
     float kept0[32];
-    float kept1[32];
+    vec<bf16, 8> x1[4];
     float a0[8] = {__int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000), __int_as_float(0xff800000)};
     const int t2 = (i0 * p4);
-    vec<bf16, 8> x1[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i1 = (k * 128 + lane) * 8;
@@ -31,7 +30,6 @@ extern "C" __global__ void __launch_bounds__(128) kiln_test(
         for (int v = 0; v < 8; ++v) {
           const float t3 = to_float(x1[k].at[v]);
           a0[v] = Max::of(t3, a0[v]);
-          kept1[k * 8 + v] = t3;
         }
       }
     }
@@ -43,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(128) kiln_test(
       if (i2 < p3) {
 #pragma unroll
         for (int v = 0; v < 8; ++v) {
-          const float t6 = exp4_fast(((kept1[k * 8 + v] - r4) * 0x1.715476p-1f));
+          const float t6 = exp4_fast(((to_float(x1[k].at[v]) - r4) * 0x1.715476p-1f));
           a5[v] += t6;
           kept0[k * 8 + v] = t6;
         }
