@@ -40,7 +40,7 @@ TEST(FaultsDocs, EveryLineNamesTestsThatExist) {
       if (any_ending) name.pop_back();
       bool found = false;
       for (const std::string& test : tests) found |= any_ending ? test.starts_with(name) : test == name;
-#if KILN_HAS_COMPILERS && KILN_HAS_CUDA
+#if KILN_HAS_COMPILERS && KILN_HAS_CUDA && !defined(__SANITIZE_THREAD__)  // which leaves out tests that fork
       EXPECT_TRUE(found) << "line " << number << " names " << (*it)[1];
 #endif
       named[number] += found;

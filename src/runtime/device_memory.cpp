@@ -57,7 +57,7 @@ ir::Buffer* allocate(std::uint64_t bytes, Device device) {
   auto* buffer = new (block->owner) CudaBuffer;
   buffer->device = device;
   buffer->data = block->data;
-  buffer->bytes = block->bytes;
+  buffer->bytes = bytes;
   buffer->block = block;
   buffer->last.store(stream, std::memory_order_relaxed);
   buffer->free = [](ir::Buffer* b) {

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kBlock = 256;                  // threads of a block, where nothing says otherwise
 constexpr int kMaxBlock = 1024;
+constexpr int kSmallBlock = 64;              // threads of a map that would leave multiprocessors without work
 constexpr int kHeld = 16;                    // elements of a row that a thread of a block holds, …
 constexpr int kHeldVectors = 4;              // … or as many vectors, whose loads are in flight together
 constexpr int kMostHeld = 32;                // and a thread of a warp, which needs no shared memory
@@ -112,9 +113,12 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
     if (last == 0) s.lanes = f.vector;  // its last vector may be cut
-    s.steps = map_steps(f);
-    if (f.states > 0) s.steps = 1;
-    s.block = kBlock * s.lanes * s.steps;
+    s.steps = f.states > 0 ? 1 : map_steps(f);
+    if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) {
+      s.steps = 1;
+      s.threads = {kSmallBlock, kSmallBlock};
+    }
+    s.block = s.threads.block * s.lanes * s.steps;
     s.ragged = last == 0;
     for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < s.block;) n *= f.axes[--s.lane_axis].extent;
     return s;

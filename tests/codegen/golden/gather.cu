@@ -1,5 +1,5 @@
 // 
-extern "C" __global__ void __launch_bounds__(256) kiln_test(
+extern "C" __global__ void __launch_bounds__(64) kiln_test(
     float* __restrict__ out0,
     const float* __restrict__ in1,
     const int32* __restrict__ in2,
@@ -15,8 +15,8 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
     const int t0 = index_div(i0, p1);
-    const int t1 = ((i0 - (t0 * p1)) * 4096);
-    const int n2 = min_of((p2 - t1), 4096);
+    const int t1 = ((i0 - (t0 * p1)) * 256);
+    const int n2 = min_of((p2 - t1), 256);
     const int32 t3 = in2[t0];
     const int64 t4 = int64(t3);
     const bool t5 = (t4 < 0ll);
@@ -27,9 +27,8 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const bool t10 = bool((t8 & t9));
     const int64 t12 = wrap_mul(t7, int64(p5));
     const int t15 = (t0 * p3);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int i1 = (k * 256 + lane) * 4;
+    {
+      const int i1 = lane * 4;
       if (i1 < n2) {
         const int t16 = (t1 + i1);
         vec<float, 4> y14;

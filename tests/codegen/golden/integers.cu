@@ -1,5 +1,5 @@
 // 
-extern "C" __global__ void __launch_bounds__(256) kiln_test(
+extern "C" __global__ void __launch_bounds__(64) kiln_test(
     float* __restrict__ out0,
     const int32* __restrict__ in1,
     const int p0,
@@ -16,9 +16,9 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const bool t10 = bool((t8 & t9));
   const int32 t11 = (t10 ? s2 : 0);
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
-    const int t0 = (i0 * 1024);
-    const int n1 = min_of((p1 - t0), 1024);
-    if (n1 == 1024) {
+    const int t0 = (i0 * 256);
+    const int n1 = min_of((p1 - t0), 256);
+    if (n1 == 256) {
       {
         const int i1 = lane * 4;
         const int t4 = (t0 + i1);

@@ -1,5 +1,5 @@
 // 
-extern "C" __global__ void __launch_bounds__(256) kiln_test(
+extern "C" __global__ void __launch_bounds__(64) kiln_test(
     bf16* __restrict__ out0,
     const bf16* __restrict__ in1,
     const int p0,
@@ -11,38 +11,30 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const float t4 = to_float(s0);
   const float t5 = to_float(s1);
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
-    const int t0 = (i0 * 8192);
-    const int n1 = min_of((p1 - t0), 8192);
-    if (n1 == 8192) {
-      vec<bf16, 8> x2[4];
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int i1 = (k * 256 + lane) * 8;
+    const int t0 = (i0 * 512);
+    const int n1 = min_of((p1 - t0), 512);
+    if (n1 == 512) {
+      {
+        const int i1 = lane * 8;
         const int t3 = (t0 + i1);
-        x2[k] = load<8>(in1 + t3);
-      }
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int i1 = (k * 256 + lane) * 8;
-        const int t7 = (t0 + i1);
+        const vec<bf16, 8> x2 = load<8>(in1 + t3);
         vec<bf16, 8> y6;
 #pragma unroll
         for (int v = 0; v < 8; ++v) {
-          y6.at[v] = to_bf16(__fmaf_rn(to_float(x2[k].at[v]), t4, t5));
+          y6.at[v] = to_bf16(__fmaf_rn(to_float(x2.at[v]), t4, t5));
         }
-        store(out0 + t7, y6);
+        store(out0 + t3, y6);
       }
     } else {
-#pragma unroll 1
-      for (int k = 0; k < 4; ++k) {
-        const int i1 = (k * 256 + lane) * 8;
+      {
+        const int i1 = lane * 8;
         if (i1 < n1) {
 #pragma unroll 1
           for (int v = 0; v < 8; ++v) {
             if (i1 + v < n1) {
-              const int t8 = (t0 + (i1 + v));
-              const bf16 t9 = in1[t8];
-              out0[t8] = to_bf16(__fmaf_rn(to_float(t9), t4, t5));
+              const int t7 = (t0 + (i1 + v));
+              const bf16 t8 = in1[t7];
+              out0[t7] = to_bf16(__fmaf_rn(to_float(t8), t4, t5));
             }
           }
         }

@@ -1,5 +1,5 @@
 // 
-extern "C" __global__ void __launch_bounds__(256) kiln_test(
+extern "C" __global__ void __launch_bounds__(64) kiln_test(
     float* __restrict__ out0,
     const int p0,
     const int p1,
@@ -12,8 +12,8 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
-    const int t0 = (i0 * 1024);
-    const int n1 = min_of((p1 - t0), 1024);
+    const int t0 = (i0 * 256);
+    const int n1 = min_of((p1 - t0), 256);
     {
       const int i1 = lane * 4;
       const int left = int(n1 - i1);
