@@ -338,6 +338,14 @@ void RegionLowering::mark_uses() {
   }
 }
 
+/// The phase in which an output is stored: that of its value. A row that a GPU's registers have is written at the end: first
+/// all reads, then all writes.
+int RegionLowering::stored_in(const Pulled::Output& o) const {
+  const Entry& e = p_.entries[o.entry];
+  const EntryId source = e.kind == Entry::Kind::Op && g_[e.node].op == Op::cast ? e.in[0] : o.entry;
+  return target_.gpu && !o.row && scratch_[source] >= 0 ? phases_ : e.phase;
+}
+
 /// Which values only half types will hold, whatever is made of them on the way: an approximation is good enough.
 void RegionLowering::find_rough() {
   const std::vector<Entry>& es = p_.entries;

@@ -167,7 +167,7 @@ void RegionLowering::store_outputs(Body& body, bool row, int phase) {
   storing_phase_ = phase;
   storing_rows_ = row;
   for (const auto& o : p_.outputs) {
-    if (o.row != row || p_.entries[o.entry].phase != phase) continue;
+    if (o.row != row || stored_in(o) != phase) continue;
     if (g_[o.node].op == Op::loop_stack) {
       build(o.entry);  // its loop stores it
       continue;

@@ -85,6 +85,7 @@ class RegionLowering {
   void collapse();
   void choose();
   void mark_uses();
+  int stored_in(const Pulled::Output& o) const;
   void declare_accs();
   void build_loops();
   void complete();

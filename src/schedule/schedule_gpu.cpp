@@ -14,7 +14,7 @@ constexpr int kBlock = 256;                  // threads of a block, where nothin
 constexpr int kMaxBlock = 1024;
 constexpr int kSmallBlock = 64;              // threads of a map that would leave multiprocessors without work
 constexpr int kHeld = 16;                    // elements of a row that a thread of a block holds, …
-constexpr int kHeldVectors = 4;              // … or as many vectors, whose loads are in flight together
+constexpr int kHeldVectors = 4;              // … or as many vectors of one operand, whose loads are in flight together
 constexpr int kMostHeld = 32;                // and a thread of a warp, which needs no shared memory
 constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
@@ -34,9 +34,12 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 int map_steps(const Facts& f) { return f.prims >= kLongBody || f.loads > 3 ? 1 : f.loads > 1 ? 2 : 4; }
 
 /// The team and steps that hold a row in registers; false when it is too long.
-bool hold_row(std::int64_t row, int vector, bool long_body, Schedule& s) {
+bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
+  const bool long_body = f.prims >= kLongBody;
   const std::int64_t vectors = ceil_div(row, vector);
-  const int held = long_body ? std::max(vector, kHeld / 2) : std::max(kHeld, std::min(kHeldVectors * vector, kMostHeld));
+  const int held = long_body     ? std::max(vector, kHeld / 2)
+                   : f.loads > 1 ? std::max(vector, kHeld)
+                                 : std::max(kHeld, std::min(kHeldVectors * vector, kMostHeld));
   const int held_by_lanes = long_body ? held : kMostHeld;
   struct Size {
     int team, steps;
@@ -116,9 +119,9 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
     s.steps = f.states > 0 ? 1 : map_steps(f);
     if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) {
       s.steps = 1;
-      s.threads = {kSmallBlock, kSmallBlock};
+      s.threads = {kSmallBlock, s.form == Form::Flat ? kSmallBlock : kSmallBlock / 2};
     }
-    s.block = s.threads.block * s.lanes * s.steps;
+    s.block = s.threads.team * s.lanes * s.steps;
     s.ragged = last == 0;
     for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < s.block;) n *= f.axes[--s.lane_axis].extent;
     return s;
@@ -149,7 +152,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
       return s;
     }
     s.form = Form::Rows;
-    if (!cut && reduced_axes == 1 && hold_row(reduced, s.lanes, f.prims >= kLongBody, s)) return s;
+    if (!cut && reduced_axes == 1 && hold_row(reduced, s.lanes, f, s)) return s;
     if (reduced <= 32 * 32) s.threads = {128, 32};
     return s;
   }
@@ -168,7 +171,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = width * s.lanes;
   const std::int64_t items = kept / columns * ceil_div(columns, s.block);
-  const std::int64_t wanted = kWaves * t.threads * (kBlock / block);
+  const std::int64_t wanted = 2 * kWaves * t.threads * (kBlock / block);
   if (cut && items < wanted / 2 && reduced >= 64) {
     s.form = Form::SplitColumns;
     s.chunk = std::max<std::int64_t>(ceil_div(outer * items, wanted), std::max<std::int64_t>(s.rows, 16 * outer / reduced));

@@ -35,6 +35,11 @@ const Program kPrograms[] = {
        const Tensor sum = in[0] + in[0] * 2;
        eval({sum, nn::rms_norm(sum, in[2])});
      }},
+    {"rms_norm_of_a_sum",
+     [](const Tensor* in) {
+       const Tensor sum = in[0] + astype(in[1], DType::Float32);
+       eval({astype(sum, DType::BFloat16), nn::rms_norm(sum, in[2])});
+     }},
     {"sum_of_all", [](const Tensor* in) { sum(in[0] * in[0]).eval(); }},
     {"sum_of_columns", [](const Tensor* in) { sum(in[0], 0).eval(); }},
     {"argmax_of_rows", [](const Tensor* in) { argmax(in[0], 1).eval(); }},

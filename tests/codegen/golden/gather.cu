@@ -12,11 +12,11 @@ extern "C" __global__ void __launch_bounds__(64) kiln_test(
     const int p6,
     const float s0) {
   wait_for_previous_kernel();
-  const int lane = threadIdx.x;
-  for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
+  const int lane = threadIdx.x % 32;
+  for (int i0 = int(blockIdx.x) * 2 + int(threadIdx.x / 32); i0 < p0; i0 += gridDim.x * 2) {
     const int t0 = index_div(i0, p1);
-    const int t1 = ((i0 - (t0 * p1)) * 256);
-    const int n2 = min_of((p2 - t1), 256);
+    const int t1 = ((i0 - (t0 * p1)) * 128);
+    const int n2 = min_of((p2 - t1), 128);
     const int32 t3 = in2[t0];
     const int64 t4 = int64(t3);
     const bool t5 = (t4 < 0ll);
