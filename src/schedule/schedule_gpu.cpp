@@ -19,7 +19,7 @@ constexpr int kMostHeld = 32;                // and a thread of a warp, which ne
 constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
-constexpr std::int64_t kChainChunk = 16384;  // elements of a scan's chunk: read a second time from the second cache
+constexpr std::int64_t kChainChunk = 8192;   // elements of a scan's chunk: the second cache has those under way
 constexpr std::int64_t kFewRows = 512;       // scanned by the largest blocks
 constexpr int kWaves = 4;                    // blocks a multiprocessor when work is cut freely
 
