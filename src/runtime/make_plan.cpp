@@ -4,6 +4,7 @@
 #include "backend/cpu/threads.h"
 #include "backend/cuda/driver.h"
 #include "lower/expand.h"
+#include "kernel/specialise.h"
 #include "lower/lower.h"
 #include "plan/fuse.h"
 #include "runtime/dump.h"
@@ -32,6 +33,7 @@ namespace {
 using ir::NodeId;
 
 std::atomic<GraphHook> graph_hook{nullptr};
+std::atomic<bool> specialises{false};
 
 constexpr std::int64_t kPinnedBytes = 16 << 10;  // arguments that a held node may always pin
 constexpr std::int64_t kPinnedRatio = 8;         // … and how much more than its own size
@@ -133,6 +135,8 @@ class PlanMaker {
       }
       l.buffers.back().written = lowered->kernel.buffers[b].role != kernel::BufferDecl::Role::In;
     }
+    if (specialises.load(std::memory_order_relaxed)) [[unlikely]]
+      lowered->kernel = kernel::specialise(lowered->kernel, lowered->params);
     l.params = std::move(lowered->params);
     l.threads = lowered->kernel.threads;
     if (l.threads.narrow) l.narrow_params.assign(l.params.begin(), l.params.end());
@@ -448,6 +452,7 @@ void promise(schedule::Target& t) {
 }  // namespace
 
 void set_graph_hook(GraphHook hook) { graph_hook.store(hook); }
+void specialise_kernels(bool on) { specialises.store(on); }
 
 const schedule::Target& planning_target(Device device) {
   if (device.kind == Device::Kind::Cuda) {

@@ -155,6 +155,10 @@ std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device);
 using GraphHook = void (*)(const ir::Graph&);
 void set_graph_hook(GraphHook hook);
 
+/// Plans made from now on have kernels that know their sizes, to be measured beside the others. Plans and kernels made before
+/// stay: clear_memory_caches().
+void specialise_kernels(bool on);
+
 /// The planner's view of a device. DeviceError when there is no such device.
 const schedule::Target& planning_target(Device device = Device::cpu());
 

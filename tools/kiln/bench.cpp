@@ -1,6 +1,7 @@
 // kiln bench: how fast programs run fused, how fast operation by operation, and what the machine allows.
 #include "bench_report.h"
 #include "bench_row.h"
+#include "bench_shapes.h"
 #include "commands.h"
 #include "workload.h"
 
@@ -22,7 +23,7 @@ struct Options {
   bool list = false, no_first = false, few = false;
   std::string filter = ".*", device = "cpu", json, svg, first;
   std::vector<std::string> modes = {"fused", "eager"};
-  int threads = 0;
+  int threads = 0, shapes = 0;
 };
 
 std::vector<Workload> selected(const Options& o, std::vector<Workload> from) {
@@ -101,6 +102,7 @@ void run(const Options& o) {
   }
   const std::unique_ptr<BenchDevice> device = (configure(c), open_device(o));
   if (o.few) return check_few_elements(o);
+  if (o.shapes > 0) return bench_shapes(*device, o.shapes);
   const std::vector<Workload> workloads = selected(o, device->workloads());
   std::printf("%s; %s\n\n%s\n", device->title().c_str(), device->rates().c_str(), table_header().c_str());
   std::fflush(stdout);
@@ -146,6 +148,8 @@ void add_bench(CLI::App& app) {
   command->add_option("--json", o->json, "Write the rows to a file");
   command->add_option("--svg", o->svg, "Write a picture to a file");
   command->add_flag("--few", o->few, "Only check every workload's results, on a few elements");
+  command->add_option("--shapes", o->shapes, "Instead: so many random shapes, with kernels for all shapes and for each")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--no-first", o->no_first, "Skip the first evaluations");
   command->add_option("--first", o->first)->group("");  // the new process
   command->callback([o] { run(*o); });
