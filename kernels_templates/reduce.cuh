@@ -17,10 +17,10 @@ struct Prod {
   }
 };
 struct Max {
-  template <class T> static __device__ __forceinline__ T of(T a, T b) { return max_of(a, b); }
+  template <class T> static __device__ __forceinline__ T of(T a, T b) { return greatest(a, b); }
 };
 struct Min {
-  template <class T> static __device__ __forceinline__ T of(T a, T b) { return min_of(a, b); }
+  template <class T> static __device__ __forceinline__ T of(T a, T b) { return least(a, b); }
 };
 
 /// A value and where it was found: NaN is best of all, then the better value, then the smaller position.

@@ -74,16 +74,20 @@ __device__ __forceinline__ To to_int(From x) {
 template <> __device__ __forceinline__ int32 to_int<int32, float>(float x) { return __float2int_rz(x); }
 template <> __device__ __forceinline__ uint32 to_int<uint32, float>(float x) { return __float2uint_rz(x); }
 
-/// NaN if either is NaN.
+/// NaN if either is NaN; of zeros the second.
 template <class T> __device__ __forceinline__ T max_of(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> __device__ __forceinline__ T min_of(T a, T b) { return a < b || a != a ? a : b; }
+
+/// The same where either zero will do.
+template <class T> __device__ __forceinline__ T greatest(T a, T b) { return max_of(a, b); }
+template <class T> __device__ __forceinline__ T least(T a, T b) { return min_of(a, b); }
 #if __CUDA_ARCH__ >= 800
-__device__ __forceinline__ float max_of(float a, float b) {
+__device__ __forceinline__ float greatest(float a, float b) {
   float y;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
-__device__ __forceinline__ float min_of(float a, float b) {
+__device__ __forceinline__ float least(float a, float b) {
   float y;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
