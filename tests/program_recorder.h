@@ -1,5 +1,6 @@
 // Records a random program: what each instruction means on the operands at hand (tests/program.h). program.cpp makes,
-// runs and shrinks programs; program_record.cpp has the elementwise instructions, program_move.cpp those that move
+// runs and shrinks programs; program_record.cpp has what each of them is made of, program_elementwise.cpp the elementwise
+// instructions, program_move.cpp those that move
 // elements, program_reduce.cpp reductions, products, scans, loops and indexing.
 #pragma once
 
@@ -97,14 +98,6 @@ inline std::string list_text(const List& list) {
 }
 inline std::string shape_text(const Shape& s) { return cat("Shape", list_text(s)); }
 
-struct SmoothOp {
-  const char* name;
-  Tensor (*fn)(const Tensor&, SourceLocation);
-  enum Domain { Any, Small, Above1, Inside } domain;  // Small: |x| <= 4; Above1: |x| + 1; Inside: |x| <= 1/2
-  double slope;                                       // Lipschitz constant on the domain
-  double (*bound)(double);
-};
-
 class Recorder {
  public:
   Recorder(const Program& p, std::string* text) : p_(p), text_(text) {}
@@ -132,7 +125,7 @@ class Recorder {
   Value unary(const Value& v, Draw& d);
   static double extra(const Value& v, double bound);
   Value real(const Value& v, double limit);
-  Value smooth(const Value& v, const SmoothOp& op);
+  Value smooth(const Value& v, Draw& d);
   Value binary(const Value& a, const Value& b, Draw& d);
   Value smooth_binary(const Value& a, const Value& b, Draw& d);
   Value binary_number(const Value& v, Draw& d);
