@@ -63,12 +63,13 @@ struct Search {
 /// out (row-major, shaped like x): x after each value has met the element at its own place, with its index as the coordinate
 /// along `axis`. `indices` and `values` have equal extents, and x's but along the axis. A negative index counts from the back;
 /// a value whose index is out of range is left out. Values meet in row-major order; float16 and bfloat16 are added and
-/// multiplied in float32 and rounded once. `out` may be x's memory when x is row-major.
+/// multiplied in float32 and rounded once. On a GPU floats are added and multiplied in that order only if `ordered`. `out` may be x's memory when x is row-major.
 struct Scatter {
   DType dtype = DType::Float32, index_dtype = DType::Int64;
   Array x, indices, values;
   int axis = 0;
   Combine how = Combine::Set;
+  bool ordered = true;
   void* out = nullptr;
 };
 

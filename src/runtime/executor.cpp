@@ -309,6 +309,7 @@ class Run {
     call.values = array(s.values);
     call.axis = s.axis;
     call.how = s.how;
+    call.ordered = s.ordered;
     call.out = address(s.out);
     if (plan_.device.kind == Device::Kind::Cuda) return scatter_on_gpu(call, plan_.device.index);
     ir::Buffer* workspace = allocate(cpu::scatter_workspace_bytes(call));

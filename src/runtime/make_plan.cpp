@@ -223,6 +223,7 @@ class PlanMaker {
     s.indices = repeated(array(n.in[1]), s.values.dims);
     s.axis = static_cast<int>(n.attr64 & 255);
     s.how = static_cast<Combine>(n.attr64 >> 8);
+    s.ordered = planning_target(device_).exact;
     s.out = out;
     add_step(Step::Kind::Scatter, plan_->scatters.size());
     plan_->scatters.push_back(std::move(s));

@@ -83,6 +83,7 @@ struct Scatter {
   ArrayOperand x, indices, values;
   int axis = 0;
   Combine how = Combine::Set;
+  bool ordered = true;               // see backend::Scatter
   Place out;                         // row-major; x's own memory where nobody else reads it
 };
 

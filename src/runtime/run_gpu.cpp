@@ -1,11 +1,12 @@
 #include "runtime/run_gpu.h"
 
 #include "backend/cpu/gemm.h"
-#include "backend/cpu/scatter.h"
-#include "backend/cpu/sort.h"
 #include "backend/cuda/blas.h"
 #include "backend/cuda/copy.h"
 #include "backend/cuda/pool.h"
+#include "backend/cuda/scatter.h"
+#include "backend/cuda/search.h"
+#include "backend/cuda/sort.h"
 #include "backend/cuda/strided_copy.h"
 #include "codegen/cuda_c.h"
 #include "runtime/trace_log.h"
@@ -145,19 +146,6 @@ void matmul_on_host(const backend::Matmul& given, cuda::Stream stream) {
   cuda::copy_to_device(given.out, out.data(), out.size(), stream);
 }
 
-/// Copies the elements that an array touches to `to`, and shows the array there.
-void fetch(backend::Array& array, DType dtype, std::vector<std::byte>& to, cuda::Stream stream) {
-  Reach r;
-  for (int a = 0; a < array.rank; ++a) {
-    if (array.dims[a] == 0) return;
-    (array.strides[a] < 0 ? r.first : r.last) += (array.dims[a] - 1) * array.strides[a];
-  }
-  to.resize(static_cast<std::size_t>((r.last - r.first + 1) * size_of(dtype)));
-  const std::int64_t before = r.first * size_of(dtype);
-  cuda::copy_to_host(to.data(), static_cast<const std::byte*>(array.data) + before, to.size(), stream);
-  array.data = to.data() - before;
-}
-
 }  // namespace
 
 FixedMemory::FixedMemory(std::byte* workspace, std::byte* counters) : workspace_(workspace), counters_(counters) { fixed = this; }
@@ -244,50 +232,9 @@ void matmul_on_gpu(const backend::Matmul& call, int device) {
   if (workspace) cuda::release(workspace, stream);
 }
 
-void sort_on_gpu(const backend::Sort& given, int device) {
-  const cuda::Stream stream = cuda::current_stream(device);
-  backend::Sort call = given;
-  std::vector<std::byte> in;
-  fetch(call.in, call.dtype, in, stream);
-  std::uint64_t count = static_cast<std::uint64_t>(call.kept);
-  for (int a = 0; a < call.in.rank; ++a)
-    if (a != call.axis) count *= static_cast<std::uint64_t>(call.in.dims[a]);
-  std::vector<std::uint64_t> workspace(cpu::sort_workspace_bytes(call) / 8 + 8);
-  std::vector<std::byte> out(count * static_cast<std::uint64_t>(size_of(call.positions ? DType::Int64 : call.dtype)));
-  call.out = out.data();
-  cpu::sort(call, reinterpret_cast<std::byte*>(workspace.data()));
-  cuda::copy_to_device(given.out, out.data(), out.size(), stream);
-}
-
-void search_on_gpu(const backend::Search& given, int device) {
-  const cuda::Stream stream = cuda::current_stream(device);
-  backend::Search call = given;
-  std::vector<std::byte> sorted, values;
-  fetch(call.sorted, call.dtype, sorted, stream);
-  fetch(call.values, call.dtype, values, stream);
-  std::uint64_t count = 1;
-  for (int a = 0; a < call.values.rank; ++a) count *= static_cast<std::uint64_t>(call.values.dims[a]);
-  std::vector<std::int64_t> out(count);
-  call.out = out.data();
-  cpu::search(call);
-  cuda::copy_to_device(given.out, out.data(), count * sizeof(std::int64_t), stream);
-}
-
-void scatter_on_gpu(const backend::Scatter& given, int device) {
-  const cuda::Stream stream = cuda::current_stream(device);
-  backend::Scatter call = given;
-  std::vector<std::byte> x, indices, values;
-  fetch(call.x, call.dtype, x, stream);
-  fetch(call.indices, call.index_dtype, indices, stream);
-  fetch(call.values, call.dtype, values, stream);
-  std::uint64_t count = 1;
-  for (int a = 0; a < call.x.rank; ++a) count *= static_cast<std::uint64_t>(call.x.dims[a]);
-  std::vector<std::byte> out(count * static_cast<std::uint64_t>(size_of(call.dtype)));
-  std::vector<std::uint64_t> workspace(cpu::scatter_workspace_bytes(call) / 8 + 8);
-  call.out = out.data();
-  cpu::scatter(call, reinterpret_cast<std::byte*>(workspace.data()));
-  cuda::copy_to_device(given.out, out.data(), out.size(), stream);
-}
+void sort_on_gpu(const backend::Sort& call, int device) { cuda::sort(call, cuda::current_stream(device)); }
+void search_on_gpu(const backend::Search& call, int device) { cuda::search(call, cuda::current_stream(device)); }
+void scatter_on_gpu(const backend::Scatter& call, int device) { cuda::scatter(call, cuda::current_stream(device)); }
 
 void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
                  DType dtype, int device) {

@@ -51,7 +51,7 @@ class GpuInstances {
   std::uint32_t blocks_ = 0;
 };
 
-/// Operands and results are on the device. Sorts, searches and scatters happen on the host.
+/// Operands and results are on the device; products that no library does happen on the host, all else is enqueued.
 void matmul_on_gpu(const backend::Matmul& call, int device);
 
 void sort_on_gpu(const backend::Sort& call, int device);

@@ -145,6 +145,12 @@ TEST(TopK, GivesTheFirstKAndTheirPositions) {
   });
 }
 
+TEST(TopK, OfManyEqualElementsTakesThemInTheirOrder) {
+  for (const std::int64_t n : {6000, 200000})
+    for (const std::int64_t k : {300, 700, 2900})
+      expect_modes_agree([&] { return topk(values(DType::Float32, {n}), k).indices; }, cat(k, " of ", n));
+}
+
 TEST(SearchSorted, FindsPlacesOnBothSides) {
   in_every_mode([] {
     const Tensor edges = Tensor({1.0f, 2.0f, 2.0f, 5.0f});

@@ -152,12 +152,13 @@ Item* radix_sort(Item* items, Item* other, std::int64_t n, int parts) {
   return items;
 }
 
-/// The first `kept` of n items in order; returns where they are.
+/// The first `kept` of n items in order; returns where they are. Pre: they are in their positions' order.
 template <int KeyBytes, class Item>
 Item* ordered(Item* items, Item* other, std::int64_t n, std::int64_t kept, int parts) {
   if (kept < n / kSelectBelow) {
     std::nth_element(items, items + kept, items + n);
-    return ordered<KeyBytes>(items, other, kept, kept, 1);
+    std::sort(items, items + kept);  // which are in no order: a radix sort of keys alone would leave equal ones in that
+    return items;
   }
   if (n > kRadixAbove) return radix_sort<KeyBytes>(items, other, n, parts);
   std::sort(items, items + n);
@@ -210,14 +211,13 @@ struct RowSort {
     const bool few = kept < n / (kFilterBelow * parts);
     if (few) {
       filter(from, stride, n, kept, descending, items, parts);
-      n = kept;
-      parts = 1;
+      std::sort(items, items + kept);
     } else {
       over_parts(n, parts, [&](int, std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) items[i] = item_at(from, stride, i, descending);
       });
     }
-    const Item* const sorted = ordered<static_cast<int>(sizeof(T))>(items, items + n, n, kept, parts);
+    const Item* const sorted = few ? items : ordered<static_cast<int>(sizeof(T))>(items, items + n, n, kept, parts);
     over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         if constexpr (Positions)

@@ -1,7 +1,6 @@
 // A libnvrtc.so.13 whose machine is the host: g++ makes a shared library of a CUDA C source, and the fake driver runs it.
 // A block's threads are contexts that take turns; they wait for each other in barriers and exchanges. So plans of a GPU
-// are run, results and all, where there is none. It knows what kernels of float32, float64 and integers use; inline PTX
-// (half types) it does not.
+// are run, results and all, where there is none. It knows what most kernels use, but only the inline PTX that without_ptx has.
 #include <nvrtc.h>
 
 #include <stdlib.h>
@@ -26,6 +25,7 @@ constexpr const char* kDevice = R"(
 #include <vector>
 extern "C" {
 float fabsf(float); float fminf(float, float); float fmaxf(float, float); float sqrtf(float); float rintf(float);
+float expf(float); float logf(float); float sinf(float); float cosf(float); float tanhf(float);
 float exp2f(float); float log2f(float); float floorf(float); float ceilf(float); float truncf(float); float fmaf(float, float, float);
 double fabs(double); double fmin(double, double); double fmax(double, double); double sqrt(double); double rint(double);
 double floor(double); double ceil(double); double trunc(double); double fma(double, double, double);
@@ -73,7 +73,12 @@ static inline unsigned long long nanoseconds() {
   return std::chrono::steady_clock::now().time_since_epoch().count();
 }
 static inline void __threadfence() {}
-static inline unsigned atomicAdd(unsigned* at, unsigned n) { unsigned old = *at; *at += n; return old; }
+template <class T> static T atomicAdd(T* at, T x) { T old = *at; *at = old + x; return old; }
+template <class T> static T atomicMax(T* at, T x) { T old = *at; *at = old > x ? old : x; return old; }
+template <class T> static T atomicCAS(T* at, T seen, T next) { T old = *at; if (old == seen) *at = next; return old; }
+static inline float ptx_widen(unsigned short x) { return (float)bits_of<_Float16>(x); }
+template <class T> static unsigned short ptx_narrow(T x) { return bits_of<unsigned short>((_Float16)x); }
+static inline int ptx_extend(unsigned x, int bits) { return (int)(x << (32 - bits)) >> (32 - bits); }
 
 struct Fiber {
   ucontext_t context;
@@ -190,6 +195,12 @@ std::string without_ptx(std::string source) {
     const std::regex one(std::string(R"re(asm\(")re") + name + R"re(\.approx(?:\.ftz)?\.f32 %0, %1;" : "=f"\((\w+)\) : "f"\((\w+)\)\))re");
     source = std::regex_replace(source, one, std::string("$1 = ptx_") + name + "($2)");
   }
+  static const std::regex widen(R"re(asm\("cvt\.f32\.f16 %0, %1;" : "=f"\((\w+)\) : "h"\(([\w.]+)\)\))re");
+  source = std::regex_replace(source, widen, "$1 = ptx_widen($2)");
+  static const std::regex narrow(R"re(asm\("cvt\.rn\.f16\.f(?:32|64) %0, %1;" : "=h"\(([\w.]+)\) : "[fd]"\((\w+)\)\))re");
+  source = std::regex_replace(source, narrow, "$1 = ptx_narrow($2)");
+  static const std::regex extend(R"re(asm\("bfe\.s32 %0, %1, 0, (\d+);" : "=r"\((\w+)\) : "r"\((\w+)\)\))re");
+  source = std::regex_replace(source, extend, "$2 = ptx_extend($3, $1)");
   static const std::regex two(R"re(asm\("(max|min)\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\))re");
   return std::regex_replace(source, two, "$2 = ptx_$1($3, $4)");
 }

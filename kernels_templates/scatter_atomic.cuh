@@ -1,0 +1,48 @@
+// Values meet elements by atomic operations, in any order.
+#pragma once
+
+__device__ __forceinline__ uint16 exchange(uint16* at, uint16 seen, uint16 next) { return atomicCAS(at, seen, next); }
+__device__ __forceinline__ uint32 exchange(uint32* at, uint32 seen, uint32 next) { return atomicCAS(at, seen, next); }
+__device__ __forceinline__ uint64 exchange(uint64* at, uint64 seen, uint64 next) { return atomicCAS(at, seen, next); }
+/// By the pair of bytes that it is in.
+__device__ __forceinline__ uint8 exchange(uint8* at, uint8 seen, uint8 next) {
+  uint16* const pair = (uint16*)((uint64)at & ~1ull);
+  const int shift = 8 * int((uint64)at & 1);
+  uint16 both = *(volatile uint16*)pair;
+  while (uint8(both >> shift) == seen) {
+    const uint16 changed = uint16((both & ~(0xff << shift)) | next << shift);
+    const uint16 found = atomicCAS(pair, both, changed);
+    if (found == both) return seen;
+    both = found;
+  }
+  return uint8(both >> shift);
+}
+
+template <int How, class T>
+__device__ __forceinline__ void meet(T* element_at, T value) {
+  if constexpr (How == 1 && sizeof(T) >= 4) {
+    atomicAdd(element_at, value);
+  } else {
+    typedef typename element<T>::bits B;
+    B* const at = (B*)element_at;
+    B seen = *(volatile B*)at;
+    for (;;) {
+      const B next = same_bits<B>(met<How>(same_bits<T>(seen), value));
+      if (next == seen) return;
+      const B found = exchange(at, seen, next);
+      if (found == seen) return;
+      seen = found;
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256) combine(Kept* out, const Element* values, const Index* indices, Grid g) {
+  KILN_EACH(i, g.count) {
+    const Spot s = spot_of(g, i);
+    int64 position;
+    if (!resolve(indices[s.index], g.extent, position)) continue;
+    Kept value;
+    assign(value, values[s.value]);
+    meet<kHow>(out + s.place + position * g.place_step, value);
+  }
+}

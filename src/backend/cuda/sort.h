@@ -1,0 +1,17 @@
+// Sorting rows on a device, for every dtype and any strides: sort, argsort and topk.
+#pragma once
+
+#include "backend/cuda/stream.h"
+#include "backend/library.h"
+
+#include <string>
+
+namespace kiln::cuda {
+
+/// Enqueues. The first sort of a device and dtype compiles. CompileError, DeviceError.
+void sort(const backend::Sort& call, Stream stream);
+
+/// The kernels' CUDA C for rows of that many elements, for tests.
+std::string sort_source(DType dtype, bool positions, std::int64_t length);
+
+}  // namespace kiln::cuda

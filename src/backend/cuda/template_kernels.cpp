@@ -1,0 +1,58 @@
+#include "backend/cuda/template_kernels.h"
+
+#include "backend/cuda/driver.h"
+#include "backend/cuda/nvrtc.h"
+#include "kernels_templates.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace kiln::cuda {
+
+const std::vector<Function>& template_kernels(int index, const std::string& name, std::span<const char* const> symbols,
+                                              const std::function<std::string()>& source) {
+  static std::mutex* const mutex = new std::mutex;
+  static auto* const made = new std::map<std::pair<int, std::string>, std::vector<Function>>;  // entries stay where they are
+  const std::lock_guard lock(*mutex);
+  if (const auto it = made->find({index, name}); it != made->end()) return it->second;
+  const DeviceInfo& d = device(index);
+  const Module module = load_module(index, compile(source(), name, {d.major, d.minor}).image);
+  std::vector<Function> functions;
+  for (const char* symbol : symbols) functions.push_back(find_function(module, symbol));
+  return made->emplace(std::pair{index, name}, std::move(functions)).first->second;
+}
+
+std::string template_prologue() {
+  namespace texts = codegen::templates;
+  return std::string(texts::types) + texts::integer + texts::elements;
+}
+
+const char* template_type(DType dtype) {
+  switch (dtype) {
+    case DType::Bool: return "uint8";
+    case DType::Int8: return "int8";
+    case DType::Int16: return "int16";
+    case DType::Int32: return "int32";
+    case DType::Int64: return "int64";
+    case DType::UInt8: return "uint8";
+    case DType::UInt16: return "uint16";
+    case DType::UInt32: return "uint32";
+    case DType::UInt64: return "uint64";
+    case DType::Float16: return "f16";
+    case DType::BFloat16: return "bf16";
+    case DType::Float32: return "float";
+    case DType::Float64: return "double";
+  }
+  return "";
+}
+
+LaunchShape thread_each(std::int64_t count) {
+  LaunchShape shape;
+  shape.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>((count + 255) / 256, 1 << 20));
+  shape.block[0] = 256;
+  return shape;
+}
+
+}  // namespace kiln::cuda

@@ -1,0 +1,56 @@
+// Sorts, searches and scatters in plans of a GPU: enqueued, in order with what surrounds them, in graphs never.
+#include "backend/cuda/require.h"
+#include "counted.h"
+
+#include <kiln/config.h>
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace kiln {
+namespace {
+
+class GpuLibrary : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    KILN_REQUIRE_GPU();
+    Config c = before_;
+    c.device = "cuda";
+    configure(c);
+  }
+  void TearDown() override { configure(before_); }
+  const Config before_ = config();
+};
+
+/// More steps than a graph needs, and one of each kind.
+Tensor program(const Tensor& x) {
+  const Tensor total = sum(x * 2.0f, 0, true), order = argsort(x + total), sorted = sort(x * 1.0f);
+  const Tensor places = searchsorted(sorted, x);
+  return scatter_add(zeros({8}), order, sorted + sum(sorted, 0, true)) + places.astype(DType::Float32);
+}
+
+TEST_F(GpuLibrary, StepsThatComeAgainAreNoGraphAndStayRight) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  const Tensor x = Tensor::from(std::vector<float>{3, 1, 2, 5, 4, 7, 6, 0}).eval();
+  // Sorted 0 … 7, each plus their sum, at argsort's places: every element at its own again.
+  const std::vector<float> want{34, 30, 32, 38, 36, 42, 40, 28};
+  const std::uint64_t graphs = statistics().graphs;
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(program(x).to_vector<float>(), want) << i;
+  EXPECT_EQ(statistics().graphs, graphs);
+}
+
+TEST_F(GpuLibrary, StepsDoNotWaitForTheDevice) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  const Tensor x = Tensor::from(std::vector<float>{3, 1, 2, 5, 4, 7, 6, 0}).eval();
+  const std::vector<float> want = program(x).to_vector<float>();  // compiles
+  const cuda::Stream stream = cuda::current_stream(0);
+  cuda::synchronize(stream);
+  cuda::spin(stream, 300);
+  const Tensor y = program(x).eval();
+  EXPECT_FALSE(cuda::idle(stream)) << "evaluating does not wait";
+  EXPECT_EQ(y.to_vector<float>(), want);
+}
+
+}  // namespace
+}  // namespace kiln
