@@ -1,6 +1,6 @@
 // Sorting rows: tiles by a bitonic network in shared memory, then (sort_merge.cuh) runs of a row merged by twos. Of every run
-// only what can be among the first `kept` of the row goes on. The text before gives Element, KILN_ORDER (one of the three below) and kTile, a
-// power of two.
+// only what can be among the first `kept` of the row goes on. The text before gives Element, KILN_ORDER (one of the three
+// below) and kTile, a power of two.
 //
 // Items of a row are all different, or alike in everything: every order of comparisons gives the same result.
 #pragma once

@@ -27,8 +27,8 @@ void Fuser::classify() {
       case OpKind::LoopState:
       case OpKind::LoopNext: break;
       case OpKind::Loop:
-        if (loops_.of(id).parent == kNoNode && !inside_a_kernel(loops_.of(id)))
-          for (NodeId state : loops_.of(id).states) wanted[g_[state].in[0]] = true;
+        if (const ir::LoopParts& l = loops_.of(id); l.parent == kNoNode && !inside_a_kernel(l))
+          for (std::size_t s = l.counts(); s < l.states.size(); ++s) wanted[g_[l.states[s]].in[0]] = true;  // the count is written
         break;
       case OpKind::Scalar:
       case OpKind::Iota: generator_cost_[id] = 1; break;

@@ -354,9 +354,13 @@ class Run {
   };
 
   void loop(const Loop& l) {
-    const std::size_t n = l.states.size();
+    const std::size_t n = l.states.size(), counts = l.count > 0;
     States now(n);
-    for (std::size_t s = 0; s < n; ++s) {
+    if (counts) {
+      now.buffers[0] = allocate(sizeof(std::int64_t), plan_.device);
+      now.args.push_back(now.buffers[0]->data);
+    }
+    for (std::size_t s = counts; s < n; ++s) {
       const Loop::State& x = l.states[s];
       now.args.push_back(address(x.init));
       if (contiguous(x.dims, x.strides)) continue;
@@ -366,16 +370,22 @@ class Run {
     for (const Place& p : l.captures) now.args.push_back(address(p));
     std::vector<ir::Buffer*> made;
     for (std::int64_t iteration = 0; l.count ? iteration < l.count : goes_on(l, now.args); ++iteration) {
+      if (counts) write_count(now.args[0], iteration);
       run_plan(*l.body, now.args, slots_, made);
       keep_yields(l, iteration, now.args, made);
       States next(n);
-      for (std::size_t s = 0; s < n; ++s) {
-        const Plan::Result& r = l.body->results[s];
+      if (counts) {  // nothing of this iteration reads it any more
+        std::swap(next.buffers[0], now.buffers[0]);
+        next.args.push_back(now.args[0]);
+      }
+      for (std::size_t s = counts; s < n; ++s) {
+        const Plan::Result& r = l.body->results[s - counts];
         const Loop::State& x = l.states[s];
-        std::byte* from = (made[s] ? made[s]->data : now.args[r.place.index]) + r.offset * size_of(x.dtype);
-        if (made[s] && r.offset == 0 && r.strides.empty()) {
-          next.buffers[s] = made[s];
-          ir::retain(made[s]);
+        ir::Buffer* const result = made[s - counts];
+        std::byte* from = (result ? result->data : now.args[r.place.index]) + r.offset * size_of(x.dtype);
+        if (result && r.offset == 0 && r.strides.empty()) {
+          next.buffers[s] = result;
+          ir::retain(result);
         } else {
           next.buffers[s] = packed(from, x.dims, r.strides, x.dtype);
         }
@@ -387,6 +397,7 @@ class Run {
       std::swap(now.buffers, next.buffers);
       std::swap(now.args, next.args);
     }
+    if (counts && l.states[0].result.kind != Place::Kind::None) write_count(now.args[0], l.count);
     for (std::size_t s = 0; s < n; ++s) {
       if (l.states[s].result.kind == Place::Kind::None) continue;
       ir::Buffer*& result = buffers_[l.states[s].result.index];
@@ -397,13 +408,21 @@ class Run {
     }
   }
 
+  /// Numbers are written in ascending order, from 0.
+  void write_count(std::byte* to, std::int64_t number) const {
+    if (plan_.device.kind == Device::Kind::Cuda)
+      write_on_gpu(to, number, static_cast<std::uint32_t>(number) != 0, plan_.device.index);
+    else
+      std::memcpy(to, &number, sizeof number);
+  }
+
   /// Copies what an iteration yields to its place in the stacks.
   void keep_yields(const Loop& l, std::int64_t iteration, const std::vector<std::byte*>& args,
                    const std::vector<ir::Buffer*>& made) const {
     for (std::size_t y = 0; y < l.yields.size(); ++y) {
       const Loop::Yield& x = l.yields[y];
       if (x.stack.kind == Place::Kind::None) continue;
-      const std::size_t i = l.states.size() + y;
+      const std::size_t i = l.states.size() - (l.count > 0) + y;
       const Plan::Result& r = l.body->results[i];
       const std::byte* from = (made[i] ? made[i]->data : args[r.place.index]) + r.offset * size_of(x.dtype);
       std::int64_t bytes = size_of(x.dtype);

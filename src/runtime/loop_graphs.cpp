@@ -20,12 +20,13 @@ class Extractor {
   LoopGraphs run() {
     LoopGraphs out;
     begin(out.body);
-    for (std::size_t s = 0; s < loop_.states.size(); ++s) need(loop_.nexts[s]);
+    const std::size_t first = loop_.counts();
+    for (std::size_t s = first; s < loop_.states.size(); ++s) need(loop_.nexts[s]);
     for (NodeId state : loop_.states) need(state);
     for (NodeId yield : loop_.yields) need(yield);
     need(loop_.condition);
     copy();
-    for (std::size_t s = 0; s < loop_.states.size(); ++s) out.body.roots.push_back(next_value(s));
+    for (std::size_t s = first; s < loop_.states.size(); ++s) out.body.roots.push_back(next_value(s));
     for (NodeId yield : loop_.yields) out.body.roots.push_back(made_[yield]);
     for (NodeId root : out.body.roots) out.body[root].held = true;
     begin(out.condition);

@@ -7,7 +7,7 @@ namespace kiln::runtime {
 
 struct LoopGraphs {
   ir::Graph condition;               // root: whether the loop goes on anywhere
-  ir::Graph body;                    // roots: the next value of each state, in memory of its own; then the yields
+  ir::Graph body;                    // roots: the next value of each state but the count, in memory of its own; then the yields
   std::vector<ir::NodeId> captures;  // leaves and stored nodes of the whole graph that both read
 };
 

@@ -288,6 +288,11 @@ class PlanMaker {
     Loop l;
     for (NodeId state : parts.states) {
       const NodeId init = g_[state].in[0];
+      if (parts.counts() && state == parts.states.front()) {
+        KILN_CHECK_THAT(g_[state].dtype == DType::Int64 && g_[state].numel == 1, "a loop counts in one int64");
+        l.states.push_back({{}, {g_[init].dims.begin(), g_[init].dims.end()}, row_major(g_[init].dims), DType::Int64, {}});
+        continue;
+      }
       plan::Alias a = plan::resolve_alias(g_, init);
       if (g_[init].op != ir::Op::leaf && regions_.stored[init]) a = {init, 0, row_major(g_[init].dims)};
       KILN_CHECK_THAT(a.base != ir::kNoNode, "a loop's first value has no memory");

@@ -92,7 +92,7 @@ struct Plan;
 /// A loop over whole tensors: two plans, run in turn. Arguments of both: the states, then the captures.
 struct Loop {
   struct State {
-    Place init;
+    Place init;                      // None: the count
     std::vector<std::int64_t> dims, strides;  // of init
     DType dtype;
     Place result;                    // None: nobody asks
@@ -101,7 +101,7 @@ struct Loop {
   std::vector<Place> captures;
   std::shared_ptr<const Plan> condition;  // result: one bool; null where `count` says how often the body runs
   std::shared_ptr<const Plan> body;       // results: the states' next values, then the yields
-  std::int64_t count = 0;
+  std::int64_t count = 0;            // above 0: the first state is the iteration's number, which the host writes; no result of body
   struct Yield {
     Place stack;                     // None: nobody asks
     std::vector<std::int64_t> dims;  // of one value

@@ -259,6 +259,12 @@ bool read_on_gpu(const std::byte* truth, int device) {
   return value != std::byte{0};
 }
 
+void write_on_gpu(std::byte* to, std::int64_t value, bool low, int device) {
+  const cuda::Stream stream = cuda::current_stream(device);
+  cuda::fill(to, static_cast<std::uint32_t>(value), 4, 1, stream);
+  if (!low) cuda::fill(to + 4, static_cast<std::uint32_t>(value >> 32), 4, 1, stream);
+}
+
 void zero_on_gpu(ir::Buffer& buffer, std::uint64_t bytes) {
   cuda::fill(buffer.data, 0, 1, bytes, cuda::current_stream(buffer.device.index));
 }

@@ -40,6 +40,26 @@ TEST_F(GpuLibrary, StepsThatComeAgainAreNoGraphAndStayRight) {
   EXPECT_EQ(statistics().graphs, graphs);
 }
 
+/// The host writes which iteration it is; what an iteration reads and keeps is that one's.
+TEST_F(GpuLibrary, LoopsOverWholeTensorsCount) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  const auto averages = [] {
+    const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {5, 2});
+    const Scanned s = scan(
+        [](const Tensors& c, const Tensors& in) {
+          const Tensor next = c[0] * 0.5f + in[0] + sum(c[0]);
+          return Scanned{{next}, {sort(next, 0, true)}};
+        },
+        {ones({2})}, {x});
+    return concat({s.carry[0].reshape({1, 2}), s.ys[0]}).to_vector<float>();
+  };
+  const std::vector<float> here = averages();
+  Config c = config();
+  c.device = "cpu";
+  configure(c);
+  EXPECT_EQ(here, averages());
+}
+
 TEST_F(GpuLibrary, StepsDoNotWaitForTheDevice) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
   const Tensor x = Tensor::from(std::vector<float>{3, 1, 2, 5, 4, 7, 6, 0}).eval();
