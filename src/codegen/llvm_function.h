@@ -67,12 +67,20 @@ class FunctionEmitter {
   void while_loop(const LoopDecl& l);
   void loop(const LoopDecl& l);
   template <class F>
-  Value* counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body);
+  Value* counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body, llvm::Instruction* preheader_end = nullptr);
   bool contains_loop(const LoopDecl& l) const;
   std::size_t body_size(const LoopDecl& l);
   int quotients_on_divider(const LoopDecl& l);
+  void set_lanes(int lanes);
   void vector_loop(const LoopDecl& l);
+  void loop_side_by_side(const LoopDecl& l);
+  void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations);
   void set_mask(Value* rest);
+
+  void forget(Scope& scope) {
+    for (ExprId e : scope.memoized) scalar_[e] = vector_[e] = nullptr;
+    scope.memoized.clear();
+  }
 
   // ---- expressions
   /// Expressions made while emitting (lane strides) extend the pool; the tables follow.
@@ -129,6 +137,7 @@ class FunctionEmitter {
   void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param);
   Value* gather(Value* many, llvm::Type* t, DType type, Value* mask);
   void store(const Stmt& s);
+  std::vector<Value*> transposed(std::vector<Value*> lines);
   void stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream);
 
   // ---- accumulators

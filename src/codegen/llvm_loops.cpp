@@ -26,7 +26,7 @@ void FunctionEmitter::open_scope(const LoopDecl& l, Value* index, llvm::Instruct
 }
 
 void FunctionEmitter::close_scope(const LoopDecl& l) {
-  for (ExprId e : scopes_.back().memoized) scalar_[e] = vector_[e] = nullptr;
+  forget(scopes_.back());
   scopes_.pop_back();
   at_.close(l);
 }
@@ -77,6 +77,8 @@ void FunctionEmitter::loop(const LoopDecl& l) {
     while_loop(l);
   } else if (l.kind == LoopKind::Vector) {
     vector_loop(l);
+  } else if (l.rows > 1) {
+    loop_side_by_side(l);
   } else {
     Value* first = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(1)) : b_.getInt64(0);
     Value* end = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(2)) : scalar(l.extent);
@@ -85,20 +87,22 @@ void FunctionEmitter::loop(const LoopDecl& l) {
   end_accs(l);
 }
 
-/// for (i = first; i < end; i += step) body(i). Returns the value of i after it.
+/// for (i = first; i < end; i += step) body(i). Returns the value of i after it. `preheader_end`: where code for the scope
+/// around it may be placed, if not just before the loop.
 template <class F>
-Value* FunctionEmitter::counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body) {
+Value* FunctionEmitter::counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body,
+                                llvm::Instruction* preheader_end) {
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock* head = BasicBlock::Create(c_, "loop", fn_);
   BasicBlock* inside = BasicBlock::Create(c_, "body", fn_);
   BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
-  llvm::Instruction* preheader_end = b_.CreateBr(head);
+  llvm::Instruction* enter = b_.CreateBr(head);
   b_.SetInsertPoint(head);
   llvm::PHINode* i = b_.CreatePHI(i64(), 2, "i" + std::to_string(l.var));
   i->addIncoming(first, before);
   b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
   b_.SetInsertPoint(inside);
-  open_scope(l, i, preheader_end);
+  open_scope(l, i, preheader_end ? preheader_end : enter);
   body(i);
   close_scope(l);
   i->addIncoming(b_.CreateNSWAdd(i, step), b_.GetInsertBlock());
@@ -151,8 +155,14 @@ int FunctionEmitter::quotients_on_divider(const LoopDecl& l) {
   return std::max(0, (others + 4) / 20 - divider);
 }
 
+/// Vectors made for loops of other widths, outside them, are no longer of use.
+void FunctionEmitter::set_lanes(int lanes) {
+  if (lanes != lanes_) std::fill(vector_.begin(), vector_.end(), nullptr);
+  lanes_ = lanes;
+}
+
 void FunctionEmitter::vector_loop(const LoopDecl& l) {
-  lanes_ = l.lanes;
+  set_lanes(l.lanes);
   Value* end = scalar(l.extent);
   Value* step = b_.getInt64(static_cast<std::uint64_t>(lanes_));
   const bool once = contains_loop(l) || body_size(l) > kTwoBodies;
@@ -186,6 +196,40 @@ void FunctionEmitter::vector_loop(const LoopDecl& l) {
     block(l.body);
   })(i);
   close_scope(l);
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+
+/// A loop whose iterations go side by side, each a line of a tile: as many lines are loaded, lanes along them, as make a
+/// piece across them that is stored at once. The last iterations and lanes are made again rather than masked: they store
+/// the same. Tiles smaller than that are written element by element.
+void FunctionEmitter::loop_side_by_side(const LoopDecl& l) {
+  const LoopDecl& inner = k_.loops[l.body.front().target];
+  Value *count = scalar(l.extent), *length = scalar(inner.extent);
+  Value *together = b_.getInt64(l.rows), *lanes = b_.getInt64(inner.lanes);
+  Value* enough = b_.CreateAnd(b_.CreateICmpSGE(count, together), b_.CreateICmpSGE(length, lanes));
+  BasicBlock* pieces = BasicBlock::Create(c_, "pieces", fn_);
+  BasicBlock* elements = BasicBlock::Create(c_, "elements", fn_);
+  BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
+  llvm::Instruction* branch = b_.CreateCondBr(enough, pieces, elements);
+  const auto capped = [&](Value* i, Value* end, Value* step) {
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i, b_.CreateSub(end, step));
+  };
+  b_.SetInsertPoint(pieces);
+  counted(l, b_.getInt64(0), count, together, [&](Value* i) {
+    const std::size_t serial_depth = scopes_.size() - 1;
+    std::vector<Value*> iterations{capped(i, count, together)};
+    for (std::uint16_t u = 1; u < l.rows; ++u) iterations.push_back(b_.CreateNSWAdd(iterations[0], b_.getInt64(u)));
+    set_lanes(inner.lanes);
+    counted(inner, b_.getInt64(0), length, lanes, [&](Value* lane) {
+      scopes_.back().index = capped(lane, length, lanes);
+      for (const Stmt& s : inner.body) store_transposed(s, serial_depth, iterations);
+    });
+    lane_offsets_.clear();
+  }, branch);
+  b_.CreateBr(after);
+  b_.SetInsertPoint(elements);
+  counted(l, b_.getInt64(0), count, b_.getInt64(1), [&](Value*) { block(l.body); }, branch);
   b_.CreateBr(after);
   b_.SetInsertPoint(after);
 }

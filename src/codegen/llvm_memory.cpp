@@ -1,5 +1,8 @@
 // FunctionEmitter: loads and stores. Masked lanes and false predicates touch nothing.
 #include "codegen/llvm_function.h"
+#include "support/check.h"
+
+#include <llvm/Analysis/VectorUtils.h>
 
 #include <algorithm>
 
@@ -159,6 +162,57 @@ void FunctionEmitter::store(const Stmt& s) {
     b_.CreateBr(done);
     b_.SetInsertPoint(done);
   }
+}
+
+/// A store in several iterations of the loop around the lanes, whose elements are adjacent: 16 bytes of them at once.
+void FunctionEmitter::store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations) {
+  const DType type = k_.buffers[s.target].dtype;
+  const auto set_iteration = [&](Value* i) {
+    forget(scopes_[serial_depth]);
+    forget(scopes_.back());
+    lane_offsets_.clear();
+    scopes_[serial_depth].index = i;
+  };
+  std::vector<Value*> lines;
+  for (Value* i : iterations) {
+    set_iteration(i);
+    lines.push_back(to_memory(vector(s.value), type));
+  }
+  set_iteration(iterations.front());
+  const std::optional<std::int64_t> pitch = kernel::known(at_.lane_stride(s.index));
+  sync();
+  KILN_CHECK_THAT(pitch, "lines of a tile are a constant apart");
+  Value* first = b_.CreateGEP(memory_type(c_, type), buffers_[s.target], scalar(s.index));
+  const int piece = 16 / static_cast<int>(size_of(type));
+  for (std::size_t line = 0; line < lines.size(); line += static_cast<std::size_t>(piece)) {
+    const auto begin = lines.begin() + static_cast<std::ptrdiff_t>(line);
+    const std::vector<Value*> across = transposed({begin, begin + piece});
+    for (int lane = 0; lane < lanes_; ++lane) {
+      Value* v = b_.CreateShuffleVector(across[static_cast<std::size_t>(lane % piece)],
+                                        llvm::createSequentialMask(static_cast<unsigned>(lane / piece * piece), static_cast<unsigned>(piece), 0));
+      Value* p = b_.CreateConstGEP1_64(memory_type(c_, type), first, static_cast<std::uint64_t>(lane * *pitch + static_cast<std::int64_t>(line)));
+      b_.CreateAlignedStore(v, p, element_align(type));
+    }
+  }
+}
+
+/// Transposes n lines of n elements, and as many squares beside it as the vectors have, by interleaving halves: every step is
+/// an instruction of any x86 when n elements have 16 bytes.
+std::vector<Value*> FunctionEmitter::transposed(std::vector<Value*> lines) {
+  const int n = static_cast<int>(lines.size());
+  llvm::SmallVector<int, 64> low, high;
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const int from = lane / n * n + lane % n / 2 + lane % 2 * lanes_;
+    low.push_back(from);
+    high.push_back(from + n / 2);
+  }
+  for (int step = 1; step < n; step *= 2) {
+    std::vector<Value*> next;
+    for (std::size_t i = 0; i < lines.size() / 2; ++i)
+      for (const auto& mask : {low, high}) next.push_back(b_.CreateShuffleVector(lines[i], lines[i + lines.size() / 2], mask));
+    lines = std::move(next);
+  }
+  return lines;
 }
 
 void FunctionEmitter::stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream) {

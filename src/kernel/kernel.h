@@ -69,8 +69,10 @@ struct LoopDecl {
   std::vector<ExprId> inits;        // While: values that they begin with
   ExprId condition = kNoExpr;       // While without an extent: Bool
   std::vector<Stmt> body;
-  std::uint16_t rows = 1;           // Serial, where threads share it: its iterations, in any order, are dealt to as many equal
-                                    // parts of the team; they share the Vector loops inside
+  std::uint16_t rows = 1;           // Serial: its iterations may be made in any order. Where threads share it, they are dealt to
+                                    // as many equal parts of the team, which share the Vector loops inside. Elsewhere it holds
+                                    // one Vector loop of stores to Scratch, adjacent iterations to adjacent elements, and as
+                                    // many iterations are made side by side.
   std::uint16_t lanes = 1;          // Vector: iterations run side by side (a multiple of the register width is fine)
   // Vector, where threads share it:
   std::uint16_t steps = 0;          // extent <= team / rows · lanes · steps; 0: not known

@@ -5,6 +5,7 @@
 #include "kernel/monoid.h"
 #include "support/check.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace kiln::kernel {
@@ -73,6 +74,7 @@ class Verifier {
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || depth == 0, "the grid loop is inside another");
     KILN_CHECK_THAT(l.kind == LoopKind::Vector ? std::has_single_bit(l.lanes) : l.lanes == 1, int{l.lanes}, " lanes");
     KILN_CHECK_THAT(l.rows == 1 || (l.kind == LoopKind::Serial && std::has_single_bit(l.rows)), int{l.rows}, " rows of threads");
+    KILN_CHECK_THAT(l.rows == 1 || k_.threads.block > 0 || holds_scratch_stores(l), "iterations side by side of loop ", s.target);
     KILN_CHECK_THAT(l.kind != LoopKind::Vector || !in_vector_, "a vector loop inside another");
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || l.accs.empty(), "grid iterations are independent");
     const bool is_while = l.kind == LoopKind::While;
@@ -96,6 +98,16 @@ class Verifier {
       accs_[a] = AccState::Final;
       final_here_.push_back(a);
     }
+  }
+
+  /// Whether a loop holds a Vector loop, and that one nothing but stores to Scratch.
+  bool holds_scratch_stores(const LoopDecl& l) const {
+    if (l.body.size() != 1 || !l.accs.empty() || l.body[0].kind != Stmt::Kind::Loop || l.body[0].target >= k_.loops.size()) return false;
+    const LoopDecl& inside = k_.loops[l.body[0].target];
+    return inside.kind == LoopKind::Vector && inside.accs.empty() &&
+           std::all_of(inside.body.begin(), inside.body.end(), [&](const Stmt& s) {
+             return s.kind == Stmt::Kind::Store && k_.buffers[s.target].role == BufferDecl::Role::Scratch;
+           });
   }
 
   void update(const Stmt& s) {

@@ -34,7 +34,7 @@ void RegionLowering::build_loops() {
   switch (s_.form) {
     case Form::Flat:
     case Form::Rows: phases_ == 0 && scans_.empty() ? build_map() : build_rows(); break;
-    case Form::Tiles: target_.gpu ? build_shared_tiles() : build_tiles(); break;
+    case Form::Tiles: build_tiles(); break;
     case Form::Columns: build_columns(); break;
     case Form::Stripes: build_stripes(); break;
     case Form::Split:

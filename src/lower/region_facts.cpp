@@ -130,6 +130,7 @@ void RegionLowering::choose() {
   for (const auto& o : p_.outputs) {
     if (o.row) continue;
     f.stores_full |= p_.entries[o.entry].phase > 0;
+    f.out_narrowest = std::min(f.out_narrowest, static_cast<int>(size_of(g_[o.node].dtype)));
     // Stores past the caches need whole cache lines: every row must begin on one.
     const std::int64_t row_bytes = groups_.back().extent * size_of(g_[o.node].dtype);
     if (groups_.size() == 1 || row_bytes % 64 == 0)
@@ -137,7 +138,7 @@ void RegionLowering::choose() {
   }
   f.across = axis_across();
   if (target_.gpu) f.vector = vector_elements();
-  if (target_.gpu && f.across >= 0) find_tile(f);
+  if (f.across >= 0) find_tile(f);
   for (const Entry& e : p_.entries) f.loads += e.kind == Entry::Kind::Load && walks_last_group(e.index);
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));
@@ -161,7 +162,7 @@ int RegionLowering::axis_across() const {
   return across;
 }
 
-// ---- what a GPU asks ----------------------------------------------------------------------------------------------
+// ---- tiles, and what a GPU asks ----------------------------------------------------------------------------------
 
 /// Whether a load is strided along the last group and denser along the tile's rows.
 bool RegionLowering::crosses(const Entry& e) const {
@@ -176,20 +177,20 @@ bool RegionLowering::crosses(const Entry& e) const {
 /// The rows of a tile: the groups that the load with the axis `across` runs along, as one. Its columns: the last groups
 /// up to those.
 void RegionLowering::find_tile(schedule::Facts& f) {
-  constexpr std::int64_t kEnough = 64;
+  const std::int64_t enough = target_.gpu ? 64 : 16;
   const auto group = [&](int g) -> const Group& { return groups_[static_cast<std::size_t>(g)]; };
   tile_rows_ = {f.across};
   f.across_run = group(f.across).extent;
   int first_column = last_group();
   f.last_run = group(last_group()).extent;
-  while (first_column - 1 > f.across && f.last_run < kEnough) f.last_run *= group(--first_column).extent;
+  while (first_column - 1 > f.across && f.last_run < enough) f.last_run *= group(--first_column).extent;
   const auto crossing = std::find_if(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) { return crosses(e); });
   if (crossing == p_.entries.end()) {
     f.across = -1;
     return;
   }
   const Index& index = crossing->index;
-  for (bool grew = true; grew && f.across_run < kEnough;) {
+  for (bool grew = true; grew && f.across_run < enough;) {
     grew = false;
     const Group& outermost = group(tile_rows_.front());
     for (int g = 0; g < first_column && !grew; ++g)
@@ -200,7 +201,15 @@ void RegionLowering::find_tile(schedule::Facts& f) {
         grew = true;
       }
   }
-  f.across_vector = lanes_along_tile();
+  if (target_.gpu) f.across_vector = lanes_along_tile();
+  f.across_narrowest = 8;
+  f.across_bytes = 0;
+  for (const Entry& e : p_.entries) {
+    if (!crosses(e)) continue;
+    const int bytes = static_cast<int>(size_of(g_[e.node].dtype));
+    f.across_narrowest = std::min(f.across_narrowest, bytes);
+    f.across_bytes += bytes;
+  }
 }
 
 /// Adjacent elements along the rows of a tile that 16-byte accesses of all loads which cross it take at once.

@@ -10,7 +10,8 @@
 
 namespace kiln::lower {
 namespace {
-constexpr std::int64_t kSharedBytes = 40 << 10;  // of a block's tiles: a block always has 48 KiB
+constexpr std::int64_t kSharedBytes = 40 << 10;    // of a block's tiles: a block always has 48 KiB
+constexpr std::int64_t kScratchBytes = 256 << 10;  // of a CPU thread's: within the second cache
 }
 
 Monoid monoid_of(Op op) {
@@ -263,27 +264,10 @@ void RegionLowering::build_columns() {
   close_grid(std::move(grid), product(outer) * blocks_of(column));
 }
 
-/// A map with an operand that is contiguous along another axis than the last: a grid item is a tile of both, small
-/// enough that the lines read across it are still in cache for its next row.
+/// A map with an operand that is contiguous along other axes than the last: a grid item is a tile of both. The operand's
+/// comes through scratch memory, which a GPU's threads share: written with lanes along the operand's axes, read with lanes
+/// along the output's.
 void RegionLowering::build_tiles() {
-  LoopDecl grid = open_grid();
-  const int last = last_group(), across = axis_across();
-  const std::vector<int> outer = kept_groups({last, across});
-  const std::int64_t runs = ceil_div(groups_[static_cast<std::size_t>(across)].extent, s_.run);
-  const E n_runs = size(kRuns, runs);
-  const auto [blocks, run] = divide_with_rest(var(grid.var), n_runs);
-  const E block = block_of(blocks, outer, blocks_of(last));
-  const Range columns = block_range(block, konst(s_.block), last);
-  const Range rows = block_range(run, konst(s_.run), across);
-  LoopDecl row = std::move(open_nest({across}, rows).front());
-  row.body.push_back(lane_loop(columns, {last}, [&](Body& body) { phase_body(body); }));
-  grid.body.push_back(loop(std::move(row)));
-  close_grid(std::move(grid), product(outer) * blocks_of(last) * runs);
-}
-
-/// The same for a GPU: the tile of such an operand comes through memory that the threads share, written by threads that
-/// lie along the operand's axes and read by threads that lie along the output's.
-void RegionLowering::build_shared_tiles() {
   LoopDecl grid = open_grid();
   std::vector<int> outer, together;
   for (int g = 0; g <= last_group(); ++g) {
@@ -307,7 +291,7 @@ void RegionLowering::build_shared_tiles() {
   LoopDecl row;
   row.var = new_var();
   row.extent = rows.count.id;
-  row.rows = static_cast<std::uint16_t>(std::max<std::int64_t>(1, s_.threads.team * s_.lanes / s_.block));
+  row.rows = static_cast<std::uint16_t>(s_.rows);
   tile_row_ = var(row.var);
   decompose(rows.first + tile_row_, tile_rows_);
   row.body.push_back(lane_loop(columns, together, [&](Body& body) {
@@ -325,12 +309,12 @@ void RegionLowering::stage_tile(Body& body, const Range& rows, const Range& colu
   for (EntryId id = 0; id < p_.entries.size(); ++id) {
     if (!crosses(p_.entries[id])) continue;
     bytes += s_.run * tile_pitch(g_[p_.entries[id].node].dtype) * size_of(g_[p_.entries[id].node].dtype);
-    if (bytes <= kSharedBytes) crossing.push_back(id);
+    if (bytes <= (target_.gpu ? kSharedBytes : kScratchBytes)) crossing.push_back(id);
   }
   LoopDecl column;
   column.var = new_var();
   column.extent = columns.count.id;
-  column.rows = static_cast<std::uint16_t>(std::max<std::int64_t>(1, s_.threads.team * s_.run_lanes / s_.run));
+  column.rows = static_cast<std::uint16_t>(s_.run_rows);
   tile_column_ = var(column.var);
   decompose(columns.first + tile_column_, column_groups);
   std::vector<std::int32_t> staged(p_.entries.size(), -1);
@@ -340,7 +324,7 @@ void RegionLowering::stage_tile(Body& body, const Range& rows, const Range& colu
       const DType type = g_[p_.entries[id].node].dtype;
       const std::int64_t elements = s_.run * tile_pitch(type);
       const std::uint32_t b = scratch_buffer(type, ceil_div(elements * size_of(type), 64) * 64);
-      k_.buffers[b].shared = static_cast<std::uint32_t>(elements);
+      if (target_.gpu) k_.buffers[b].shared = static_cast<std::uint32_t>(elements);
       staged[id] = static_cast<std::int32_t>(b);
       into.push_back(store(b, tile_index(type), build(id)));
     }
@@ -352,8 +336,12 @@ void RegionLowering::stage_tile(Body& body, const Range& rows, const Range& colu
   position_ = {};
 }
 
-/// Elements from a row of a tile to the next: an access more than its columns, so that a column is in different banks.
-std::int64_t RegionLowering::tile_pitch(DType type) const { return s_.block + std::max<std::int64_t>(1, 4 / size_of(type)); }
+/// Elements from a row of a tile to the next: more than its columns, so that a column is in different banks of a GPU's memory,
+/// and its lines in different sets of a CPU's cache.
+std::int64_t RegionLowering::tile_pitch(DType type) const {
+  constexpr std::int64_t kBank = 4, kLine = 64;
+  return s_.block + std::max<std::int64_t>(1, (target_.gpu ? kBank : kLine) / size_of(type));
+}
 
 E RegionLowering::tile_index(DType type) { return tile_row_ * konst(tile_pitch(type)) + tile_column_; }
 

@@ -206,7 +206,6 @@ class RegionLowering {
   void build_map();
   void build_rows();
   void build_tiles();
-  void build_shared_tiles();
   void stage_tile(Body& body, const Range& rows, const Range& columns, Groups column_groups);
   std::int64_t tile_pitch(DType type) const;
   E tile_index(DType type);
@@ -269,8 +268,8 @@ class RegionLowering {
   std::map<std::uint64_t, std::uint32_t> params_;   // by role
   std::map<NodeId, std::uint32_t> out_buffer_;
   std::vector<std::int32_t> scratch_;               // per entry: its scratch buffer, or -1
-  std::vector<int> tile_rows_;                      // a GPU's Tiles: the groups that staged loads run along, outermost first
-  std::vector<std::int32_t> staged_;                // the same, per entry: the shared buffer that its tile goes through, or -1
+  std::vector<int> tile_rows_;                      // Tiles: the groups that staged loads run along, outermost first
+  std::vector<std::int32_t> staged_;                // the same, per entry: the scratch buffer that its tile goes through, or -1
   std::vector<bool> rough_;                         // per entry: only half types will hold what is made of it
 
   // The environment of expressions, and their values in it.
@@ -282,7 +281,7 @@ class RegionLowering {
   E lane_;                // the variable of the loop on lanes
   E position_;            // position along the axes that share the lanes, if several do
   std::vector<int> along_;  // those
-  E tile_row_, tile_column_;  // a GPU's Tiles: position in the tile
+  E tile_row_, tile_column_;  // Tiles: position in the tile
   std::vector<E> memo_;   // per entry
   Body* body_ = nullptr;  // where the statements go that values need: loops
 

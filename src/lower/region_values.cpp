@@ -43,11 +43,14 @@ std::uint32_t RegionLowering::new_buffer(BufferDecl decl, BufferSource source) {
 
 constexpr std::int64_t kIterationsAhead = 8;  // of a loop that walks memory in long steps: no hardware fetches these
 
-/// Bytes from what a load reads in an iteration of a loop that counts to what it reads some iterations later; 0: nothing to ask
-/// for ahead.
+/// Bytes from what a load reads to what it reads later and no hardware fetches: some iterations later of a loop that counts
+/// to it, or in the next tile. 0: nothing to ask for ahead.
 std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
   const GraphNode& n = g_[e.node];
-  if (target_.gpu || n.numel * size_of(n.dtype) < target_.l2_bytes) return 0;
+  const std::int64_t bytes = n.numel * size_of(n.dtype);
+  if (target_.gpu || bytes < target_.l2_bytes) return 0;
+  if (s_.form == Form::Tiles && bytes >= target_.stream_bytes)
+    return s_.run * e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last) * size_of(n.dtype);
   std::int64_t step = 0;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
     const Atom& atom = p_.space.atom(term.atom);

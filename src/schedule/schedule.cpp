@@ -13,7 +13,12 @@ constexpr std::int64_t kSplitAbove = 16384;   // shorter reductions are not wort
 constexpr std::int64_t kMinChunk = 4096;
 constexpr int kLongBody = 100;                // primitives in one chain of which waits for itself: two registers side by side
 constexpr int kFewStates = 4;                 // of a loop, whose iterations wait for each other: four registers side by side
-constexpr std::int64_t kTile = 64;            // elements each way: 64 lines of 64 bytes are a tenth of a first-level cache
+constexpr std::int64_t kLeastTile = 4;         // elements each way
+constexpr std::int64_t kMostTile = 128;
+constexpr std::int64_t kTileBytes = 32 << 10;  // of all tiles of a grid item: the most of a first-level cache
+constexpr int kPiece = 16;                    // bytes of a tile's row that are written at once
+constexpr int kLeastLanes = 4;                // lanes that write a tile
+constexpr int kLine = 64;                     // bytes of a store that goes past the caches as one
 constexpr std::int64_t kStripeAbove = 32;     // reduced elements from which columns are read row by row
 constexpr std::int64_t kStripe = 4096;        // columns of a stripe at most: its accumulators stay in the first cache
 constexpr std::int64_t kMostColumns = 32;     // times the lanes
@@ -50,6 +55,14 @@ std::int64_t block_of_columns(std::int64_t kept, int lanes, const Target& t) {
 std::int64_t stripe_of(std::int64_t columns, std::int64_t outer, const Target& t) {
   const std::int64_t stripes = std::max<std::int64_t>(1, t.threads / outer);
   return std::clamp<std::int64_t>(((columns + stripes - 1) / stripes + 63) / 64 * 64, 64, kStripe);
+}
+
+/// Elements each way of square tiles, one for each operand, whose elements have `bytes` bytes together. It depends on nothing
+/// else: it is part of a kernel's identity.
+std::int64_t tile_side(int bytes) {
+  std::int64_t side = kMostTile;
+  while (side > 32 && side * side * bytes > kTileBytes) side /= 2;
+  return side;
 }
 
 /// Scans go along their axes in order: an axis on lanes is one register at a time.
@@ -100,10 +113,13 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     s.lanes = f.prims <= 3 || f.prims >= kLongBody || f.random ? lanes * 2 : lanes;
     if (f.states > 0) s.lanes = lanes * (f.states <= kFewStates ? 4 : 2);
     s.block = f.states > 0 ? kLoopBlock : kFlatBlock;
-    if (f.across >= 0 && f.axes[last].extent >= lanes && f.axes[f.across].extent >= 4) {
+    if (f.states == 0 && f.across >= 0 && f.last_run >= lanes && f.across_run >= kLeastTile) {
       s.form = Form::Tiles;
-      s.lanes = lanes;
-      s.block = s.run = kTile;
+      s.lanes = s.stream ? std::clamp(kLine / f.out_narrowest, lanes, 4 * lanes) : lanes;
+      s.block = s.run = tile_side(f.across_bytes);
+      s.run_rows = kPiece / f.across_narrowest;
+      s.run_lanes = std::max(s.run_rows, kLeastLanes);
+      for (std::int64_t n = f.axes[last].extent; n < f.last_run && n < s.block;) n *= f.axes[--s.lane_axis].extent;
       return s;
     }
     if (f.axes[last].extent < 2 * s.lanes)

@@ -6,6 +6,7 @@
 //   Split    a long reduction cut into chunks: partial results, combined by the kernel's finish section
 //   Chain    a long scan cut into chunks: their totals, linked one to the next, then the scan of each chunk
 //   Flat     no reduction, one axis, cut into blocks
+//   Tiles    no reduction, operands that are contiguous along other axes than the last: they go through scratch memory
 #pragma once
 
 #include "kernel/kernel.h"
@@ -35,22 +36,27 @@ struct Facts {
   int widest_bytes = 4;        // widest element type computed with
   bool random = false;         // makes random bits: a block of them serves four lanes and fills two registers' worth
   std::int64_t out_bytes = 0;  // bytes of the largest full output
+  int out_narrowest = 8;       // bytes of an element of the full outputs, the fewest
   int vector = 1;              // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
   int loads = 0;               // GPU: full operands read
   int across = -1;             // axis that an operand is contiguous along although it is not the last, or -1
-  std::int64_t across_run = 0; // GPU: elements that it is contiguous along, further axes counted
-  std::int64_t last_run = 0;   // GPU: elements of the last axes, up to the first that is one of those
+  std::int64_t across_run = 0; // elements that it is contiguous along, further axes counted
+  std::int64_t last_run = 0;   // elements of the last axes, up to the first that is one of those
   int across_vector = 1;       // GPU: `vector` along them
+  int across_narrowest = 4;    // bytes of an element of the operands that are contiguous along them, the fewest
+  int across_bytes = 4;        // those bytes of all these operands together
 };
 
 struct Schedule {
   Form form = Form::Flat;
   int lanes = 1;
-  int lane_axis = 0;           // Columns: the axis on lanes; Flat, Rows, a GPU's Tiles: the first of those on lanes together
+  int lane_axis = 0;           // Columns: the axis on lanes; Flat, Rows, Tiles: the first of those on lanes together
   std::int64_t block = 0;      // elements of the vector axis a grid item covers
-  std::int64_t run = 0;        // Tiles: elements of the axis `across` (a GPU: of those with it) a grid item covers
-  int run_lanes = 1;           // a GPU's Tiles: lanes along them
-  int rows = 1;                // a GPU's Columns, SplitColumns: parts of the team that share the outermost reduced axis
+  std::int64_t run = 0;        // Tiles: elements of the axis `across`, and of those with it, a grid item covers
+  int run_lanes = 1;           // Tiles: lanes along them while the tile is written
+  int run_rows = 1;            // Tiles: lines along them written side by side (LoopDecl::rows)
+  int rows = 1;                // a GPU's Columns, SplitColumns: parts of the team that share the outermost reduced axis;
+                               // Tiles: that share the rows of a tile
   std::int64_t chunk = 0;      // Split…, Stripes, Chain: elements of the outermost reduced axis a grid item covers; 0: all
   bool stream = false;
   bool one_by_one = false;     // Rows: the reduced axes are loops of single elements, none is on lanes

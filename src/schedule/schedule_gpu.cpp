@@ -110,6 +110,8 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
     s.block = side(f.last_run);
     s.run = side(f.across_run);
     s.run_lanes = f.across_vector;
+    s.rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.lanes / s.block));
+    s.run_rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.run_lanes / s.run));
     for (std::int64_t n = f.axes[last].extent; n < f.last_run && n < s.block;) n *= f.axes[--s.lane_axis].extent;
     return s;
   }

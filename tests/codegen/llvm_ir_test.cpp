@@ -58,6 +58,59 @@ TEST(LlvmIr, EveryTargetGivesWhatTheInterpreterGives) {
   }
 }
 
+/// Operands that are contiguous along another axis than the last, in tiles that are whole, cut and smaller than a vector.
+std::vector<Tensor> transposes(DType dtype) {
+  std::vector<Tensor> out;
+  for (const Shape& shape : {Shape{64, 128}, Shape{257, 130}, Shape{33, 300}, Shape{300, 33}, Shape{129, 5}, Shape{5, 129}, Shape{17, 16}}) {
+    const Tensor x = small_numbers(dtype, shape, 1);
+    const Tensor y = small_numbers(dtype, {shape[1], shape[0]}, 2), other = small_numbers(DType::Int16, shape, 4);
+    out.push_back(where(x.T() == y, x.T(), y));
+    out.push_back(x.T() != x(range(none, none, -1)).T());  // runs backwards
+    out.push_back(where(other.T() > 3, x.T(), y));        // elements of different sizes
+    out.push_back(pad(x, {{1, 2}, {3, 0}}).T() != x.dim(0));
+    out.push_back(x(range(1, none), range(1, none, 2)).T() != 3);
+  }
+  const Tensor square = small_numbers(dtype, {100, 100}, 5);
+  out.push_back(square.T() == square);
+  const Tensor image = small_numbers(dtype, {3, 20, 7, 9}, 1);
+  for (const Axes& axes : {Axes{0, 2, 3, 1}, Axes{0, 3, 1, 2}, Axes{3, 2, 1, 0}, Axes{2, 0, 3, 1}}) out.push_back(permute_dims(image, axes) != 2);
+  const Tensor many = small_numbers(dtype, {2, 3, 4, 2, 3, 2, 2, 4}, 1);
+  out.push_back(transpose(many) != 2);
+  const Tensor from = small_numbers(dtype, {12, 40, 33}, 1), second = small_numbers(dtype, {33, 40, 12}, 2), third = small_numbers(dtype, {40, 33, 12}, 3);
+  out.push_back(where(permute_dims(from, {2, 1, 0}) == second, permute_dims(third, {1, 0, 2}), second));
+  return out;
+}
+
+TEST(LlvmIr, TransposedReadsGiveWhatTheInterpreterGivesOnEveryTarget) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const DType dtype = static_cast<DType>(d);
+    std::vector<std::vector<std::byte>> want;
+    {
+      const ConfigScope scope("", Mode::Interpret);
+      for (const Tensor& t : transposes(dtype)) want.push_back(bytes_of(t));
+    }
+    for (const std::string& target : testing::cpu_targets()) {
+      const ConfigScope scope(target);
+      const std::vector<Tensor> have = transposes(dtype);
+      eval(have);
+      for (std::size_t i = 0; i < have.size(); ++i)
+        EXPECT_EQ(bytes_of(have[i]), want[i]) << name(dtype) << ", kernel " << i << " on KILN_CPU=" << target;
+    }
+  }
+}
+
+/// Beyond the size from which results are stored past the caches and operands asked for ahead.
+TEST(LlvmIr, LargeTransposesOfEveryWidth) {
+  for (const DType dtype : {DType::Int8, DType::BFloat16, DType::Float32, DType::Float64})
+    for (const Shape& shape : {Shape{3200, 2688}, Shape{2700, 3301}}) {
+      const Tensor x = ((arange(shape.numel(), DType::Int32) * 40503) >> 7).reshape(shape).astype(DType::Int8).astype(dtype).eval();
+      const Tensor rows = arange(shape[1], DType::Int64).reshape({-1, 1}), columns = arange(shape[0], DType::Int64);
+      const Tensor want = (((columns * shape[1] + rows).astype(DType::Int32) * 40503) >> 7).astype(DType::Int8).astype(dtype);
+      const Tensor have = (x.T() + 1).eval();
+      EXPECT_TRUE(all(have == want + 1).item<bool>()) << name(dtype) << shape.str();
+    }
+}
+
 /// Same bits, or both NaN.
 template <class T>
 void expect_same(const Tensor& have, const std::vector<T>& want, const std::string& what) {

@@ -181,5 +181,33 @@ TEST(KernelVerify, RefusesWhatMakesNoSense) {
   }));
 }
 
+TEST(KernelVerify, IterationsSideBySideStoreToScratchOnly) {
+  const auto refused = [](auto&& change) {
+    Kernel k;
+    k.buffers = {{BufferDecl::Role::In, DType::Float32, 4}, {BufferDecl::Role::Scratch, DType::Float32, 64}, {BufferDecl::Role::Out, DType::Float32, 64}};
+    k.n_params = 1;
+    const E n = leaf(k, Prim::Param, DType::Int64, 0);
+    const std::uint32_t lines = add_loop(k, LoopKind::Serial, n), line = add_loop(k, LoopKind::Vector, n, 4);
+    const E at = var_of(k, lines) * n + var_of(k, line), across = var_of(k, line) * 80.0 + var_of(k, lines);
+    k.loops[line].body = {{Stmt::Kind::Store, 1, across.id, load(k, 0, at).id}};
+    k.loops[lines].body = {loop_stmt(line)};
+    k.loops[lines].rows = 4;
+    k.body = {loop_stmt(lines)};
+    change(k);
+    try {
+      verify(k);
+      return false;
+    } catch (const InternalError&) {
+      return true;
+    }
+  };
+  EXPECT_FALSE(refused([](Kernel&) {}));
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[1].body[0].target = 2; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[0].body.push_back(k.loops[1].body[0]); }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[1].kind = LoopKind::Serial; k.loops[1].lanes = 1; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.loops[0].rows = 3; }));
+  EXPECT_FALSE(refused([](Kernel& k) { k.loops[1].body[0].target = 2; k.loops[0].rows = 1; }));
+}
+
 }  // namespace
 }  // namespace kiln::kernel

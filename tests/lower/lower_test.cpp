@@ -5,6 +5,7 @@
 #include <kiln/error.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 namespace kiln::lower {
@@ -58,37 +59,62 @@ std::vector<Form> check_gpu(GraphBuilder& b) {
   return on_gpu.forms;
 }
 
-TEST(Lower, OnAGpuTransposedReadsGoThroughSharedTiles) {
+/// The same for a map whose kernel is in tiles for both.
+void check_tiles(GraphBuilder& b) {
+  const auto expected = b.values();
+  const std::string before = ir::print(b.graph);
+  LoweredGraph lowered(b, target());
+  for (LoweredGraph& on : std::array{lowered, lowered.on(gpu())}) {
+    EXPECT_EQ(on.values(), expected) << before << "became\n" << on.text();
+    EXPECT_EQ(on.forms, std::vector{Form::Tiles}) << on.text();
+  }
+}
+
+TEST(Lower, TransposedReadsGoThroughTiles) {
   for (const DType type : {DType::Int8, DType::Int16, DType::Int32, i64, DType::Bool})
-    for (const auto& [rows, columns] : {std::pair{64, 128}, std::pair{70, 90}, std::pair{4, 300}, std::pair{300, 5}}) {
+    for (const auto& [rows, columns] : {std::pair{64, 128}, std::pair{70, 90}, std::pair{300, 5}, std::pair{129, 257}}) {
       GraphBuilder b;
       const NodeId x = b.leaf(type, {rows, columns}), y = b.leaf(type, {columns, rows});
       b.root(b.op(is_bool(type) ? Op::logical_xor : Op::add, {b.permute(x, {1, 0}), y}));
-      EXPECT_EQ(check_gpu(b), std::vector{Form::Tiles});
+      check_tiles(b);
     }
 }
 
-TEST(Lower, OnAGpuTilesTakeSeveralShortAxesTogether) {
+TEST(Lower, OnAGpuTilesMayBeNarrow) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {4, 300}), y = b.leaf(i64, {300, 4});
+  b.root(b.op(Op::add, {b.permute(x, {1, 0}), y}));
+  EXPECT_EQ(check_gpu(b), std::vector{Form::Tiles});
+}
+
+TEST(Lower, TilesTakeSeveralShortAxesTogether) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Int32, {2, 3, 4, 2, 3, 2, 2, 4});
   b.root(b.op(Op::add, {b.permute(x, {7, 6, 5, 4, 3, 2, 1, 0}), b.scalar(DType::Int32, 1)}));
-  EXPECT_EQ(check_gpu(b), std::vector{Form::Tiles});
+  check_tiles(b);
 }
 
-TEST(Lower, OnAGpuOperandsAcrossDifferentAxesShareAKernel) {
+TEST(Lower, OperandsAcrossDifferentAxesShareAKernel) {
   GraphBuilder b;
   const NodeId x = b.leaf(i64, {12, 20, 33}), y = b.leaf(i64, {33, 20, 12}), z = b.leaf(i64, {20, 33, 12});
   b.root(b.op(Op::add, {b.op(Op::multiply, {b.permute(x, {2, 1, 0}), y}), b.permute(z, {1, 0, 2})}));
-  EXPECT_EQ(check_gpu(b), std::vector{Form::Tiles});
+  check_tiles(b);
 }
 
-TEST(Lower, OnAGpuTilesReadSlicesAndPaddedOperands) {
+TEST(Lower, OperandsOfDifferentWidthsCrossATile) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int32, {70, 90}), y = b.leaf(DType::Int8, {70, 90});
+  b.root(b.op(Op::add, {b.permute(x, {1, 0}), b.cast(b.permute(y, {1, 0}), DType::Int32)}));
+  check_tiles(b);
+}
+
+TEST(Lower, TilesReadSlicesAndPaddedOperands) {
   GraphBuilder b;
   const NodeId x = b.leaf(i64, {40, 30});
   const NodeId part = b.slice(x, {18, 14}, {2, 2, 1, 2});
   const NodeId wide = b.pad(part, b.scalar(i64, 7), {20, 20}, {1, 1, 3, 1});
   b.root(b.op(Op::add, {b.permute(wide, {1, 0}), b.leaf(i64, {20, 20})}));
-  EXPECT_EQ(check_gpu(b), std::vector{Form::Tiles});
+  check_tiles(b);
 }
 
 TEST(Lower, ATransposedReadKeepsItsAxes) {

@@ -80,5 +80,20 @@ TEST(KernelCache, RowReductionOverRandomShapesCompilesFewKernels) {
   EXPECT_LE(n, config().device == "cpu" ? 12u : 16u);
 }
 
+TEST(KernelCache, TransposeOverRandomShapesCompilesFewKernels) {
+  const std::uint64_t n = kernels_over_shapes([](const Tensor& x) { (x.T() + 1).eval(); });
+  std::cout << "transpose: " << n << " kernels\n";
+  EXPECT_LE(n, config().device == "cpu" ? 12u : 16u);
+}
+
+TEST(KernelCache, PermuteOverRandomShapesCompilesFewKernels) {
+  const std::uint64_t n = kernels_over_shapes([](const Tensor& x) {
+    (permute_dims(data({3, x.dim(0), x.dim(1)}), {2, 0, 1}) * 2).eval();
+    (permute_dims(data({x.dim(0), 12, x.dim(1)}), {0, 2, 1}) * 2).eval();
+  });
+  std::cout << "permute: " << n << " kernels\n";
+  EXPECT_LE(n, config().device == "cpu" ? 12u : 16u);
+}
+
 }  // namespace
 }  // namespace kiln

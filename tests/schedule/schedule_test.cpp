@@ -28,6 +28,42 @@ TEST(Schedule, MapOverOneAxisIsFlat) { EXPECT_EQ(form_of({{1000, false}}, 0).for
 TEST(Schedule, MapOverTwoAxesRunsByRows) {
   EXPECT_EQ(form_of({{100, false}, {30, false}}, 0).form, Form::Rows);
 }
+Schedule tiles_of(std::int64_t across_run, std::int64_t last_run, int narrowest, int bytes) {
+  const Facts::Axis axes[] = {{across_run, false}, {last_run, false}};
+  Facts f;
+  f.axes = axes;
+  f.across = 0;
+  f.across_run = across_run;
+  f.last_run = last_run;
+  f.across_narrowest = narrowest;
+  f.across_bytes = bytes;
+  return std::get<Schedule>(schedule(f, target()));
+}
+
+TEST(Schedule, TransposedReadsRunInTilesOfAFirstCache) {
+  const Schedule s = tiles_of(1000, 1000, 4, 4);
+  EXPECT_EQ(s.form, Form::Tiles);
+  for (const auto& [narrowest, bytes] : {std::pair{1, 1}, std::pair{2, 2}, std::pair{4, 8}, std::pair{1, 13}, std::pair{8, 24}}) {
+    const Schedule tile = tiles_of(1000, 1000, narrowest, bytes);
+    EXPECT_LE(tile.block * tile.run * bytes, 32 << 10);
+    EXPECT_EQ(tile.run_rows * narrowest, 16);
+    EXPECT_EQ(tile.run_lanes % tile.run_rows, 0);
+  }
+}
+TEST(Schedule, TilesDoNotDependOnExtents) {
+  const Schedule s = tiles_of(1000, 1000, 4, 4);
+  for (const auto& [across, last] : {std::pair{5, 100}, std::pair{100, 17}, std::pair{1 << 20, 16}}) {
+    const Schedule other = tiles_of(across, last, 4, 4);
+    EXPECT_EQ(other.form, Form::Tiles);
+    EXPECT_EQ(other.block, s.block);
+    EXPECT_EQ(other.run, s.run);
+    EXPECT_EQ(other.lanes, s.lanes);
+  }
+}
+TEST(Schedule, AxesShorterThanATileRunByRows) {
+  EXPECT_EQ(tiles_of(3, 1000, 4, 4).form, Form::Rows);
+  EXPECT_EQ(tiles_of(1000, 3, 4, 4).form, Form::Rows);
+}
 TEST(Schedule, ReductionOfTheLastAxisRunsByRows) {
   EXPECT_EQ(form_of({{100, false}, {3000, true}}, 1).form, Form::Rows);
 }
