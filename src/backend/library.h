@@ -20,7 +20,7 @@ struct MatrixStack {
 };
 
 /// out[…, m, n] = a[…, m, k] · b[…, k, n], out row-major contiguous. Float16 and bfloat16 accumulate in
-/// float32, integers wrap, bool is "or of ands". k = 0 gives zeros.
+/// float32, integers wrap, bool is "or of ands". k = 0 gives zeros. A bias is added to every row before it is rounded.
 struct Matmul {
   DType dtype = DType::Float32;
   bool strict = false;  // each product and each sum rounds, k ascending
@@ -28,6 +28,7 @@ struct Matmul {
   std::int64_t batch[kMaxRank] = {};
   std::int64_t m = 0, n = 0, k = 0;
   MatrixStack a, b;
+  const void* bias = nullptr;  // n adjacent elements; only where a library supports it
   void* out = nullptr;
 };
 
@@ -77,7 +78,7 @@ class Library {
  public:
   virtual ~Library() = default;
   /// False: this call is for somebody else.
-  virtual bool supports(const Matmul&) const { return true; }
+  virtual bool supports(const Matmul& call) const { return !call.bias; }
   /// Bytes of 64-byte aligned workspace that matmul wants.
   virtual std::size_t workspace_bytes(const Matmul& call) const = 0;
   virtual void matmul(const Matmul& call, std::byte* workspace) const = 0;

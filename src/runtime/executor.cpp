@@ -498,27 +498,12 @@ class Run {
   }
 
   backend::Matmul call_of(const Matmul& m) const {
-    backend::Matmul call;
-    call.dtype = m.dtype;
-    call.strict = m.strict;
-    call.batch_rank = static_cast<int>(m.batch.size());
-    std::copy(m.batch.begin(), m.batch.end(), call.batch);
-    call.m = m.m;
-    call.n = m.n;
-    call.k = m.k;
-    call.a = stack(m.a);
-    call.b = stack(m.b);
+    backend::Matmul call = call_without_memory(m);
+    call.a.data = address(m.a.place);
+    call.b.data = address(m.b.place);
+    call.bias = address(m.bias);
     call.out = address(m.c);
     return call;
-  }
-
-  backend::MatrixStack stack(const MatrixOperand& o) const {
-    backend::MatrixStack s;
-    s.data = address(o.place);
-    s.row_stride = o.row_stride;
-    s.col_stride = o.col_stride;
-    std::copy(o.batch_strides.begin(), o.batch_strides.end(), s.batch_strides);
-    return s;
   }
 
   const Plan& plan_;

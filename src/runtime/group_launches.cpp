@@ -116,6 +116,7 @@ void each_place(const Plan& plan, const Step& step, const std::function<void(con
       const Matmul& m = plan.matmuls[step.index];
       f(m.a.place, false);
       f(m.b.place, false);
+      f(m.bias, false);
       f(m.c, true);
       return;
     }

@@ -12,6 +12,7 @@
 #include "runtime/gpu_source.h"
 #include "runtime/group_launches.h"
 #include "runtime/loop_graphs.h"
+#include "runtime/run_gpu.h"
 #include "runtime/lifetime.h"
 #include "runtime/statistics.h"
 #include "support/check.h"
@@ -26,6 +27,8 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <unordered_map>
 
 namespace kiln::runtime {
 namespace {
@@ -53,11 +56,19 @@ class PlanMaker {
     buffer_of_.assign(g_.size(), -1);
     plan_->device = device_;
     plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
+    find_biases();
     for (const plan::Region& r : regions_.regions) {
       switch (r.kind) {
-        case plan::Region::Kind::Library: add_library_call(r.nodes.front()); break;
+        case plan::Region::Kind::Library:
+          if (!waits_for_bias_[r.nodes.front()]) add_library_call(r.nodes.front());
+          break;
         case plan::Region::Kind::Loop: add_loop(r); break;
-        case plan::Region::Kind::Fused: add_launch(r); break;
+        case plan::Region::Kind::Fused:
+          if (const auto it = biased_.find(r.nodes.front()); it != biased_.end())
+            add_matmul(it->second.product, it->first, it->second.bias);
+          else
+            add_launch(r);
+          break;
       }
     }
     add_results();
@@ -261,10 +272,71 @@ class PlanMaker {
     return m;
   }
 
-  void add_matmul(NodeId id) {
+  /// The memory of a value that is one row, repeated: of adjacent elements.
+  std::optional<plan::Alias> repeated_row(NodeId id, std::int64_t length) const {
     const ir::GraphNode& n = g_[id];
-    const Place c = place_of(id, 0);
+    plan::Alias a = plan::resolve_alias(g_, id);
+    if (n.op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, row_major(n.dims)};
+    if (a.base == ir::kNoNode || n.dims.size() == 0 || n.dims.back() != length || a.strides.back() != 1) return std::nullopt;
+    if (g_[a.base].op != ir::Op::leaf && !regions_.stored[a.base]) return std::nullopt;
+    for (std::size_t i = 0; i + 1 < n.dims.size(); ++i)
+      if (n.dims[i] != 1 && a.strides[i] != 0) return std::nullopt;
+    return a;
+  }
+
+  /// Sums of a matrix product that nothing else reads and one row, where a library adds that before it rounds: the step that
+  /// would add makes the product.
+  void find_biases() {
+    waits_for_bias_.assign(g_.size(), false);
+    if (device_.kind != Device::Kind::Cuda || planning_target(device_).strict || config().mode != Mode::Lazy) return;
+    std::vector<int> uses(g_.size());
+    for (NodeId id = 0; id < g_.size(); ++id)
+      for (int k = 0; k < g_[id].n_in; ++k) ++uses[g_[id].in[k]];
+    for (NodeId root : g_.roots) ++uses[root];
+    for (const plan::Region& r : regions_.regions) {
+      const NodeId sum = r.nodes.front();
+      const ir::GraphNode& s = g_[sum];
+      if (r.kind != plan::Region::Kind::Fused || r.nodes.size() != 1 || s.op != ir::Op::add || s.numel == 0) continue;
+      if (s.dtype != DType::Float32 && !is_half(s.dtype)) continue;
+      for (int k = 0; k < 2; ++k) {
+        const NodeId row = s.in[1 - k];
+        NodeId product = s.in[k];
+        const auto only_here = [&] { return uses[product] == 1 && !g_[product].held; };
+        while (g_[product].op == ir::Op::reshape && only_here()) product = g_[product].in[0];
+        const ir::GraphNode& p = g_[product];
+        if (p.op != ir::Op::matmul || !only_here() || p.numel != s.numel || p.dims.back() != s.dims.back()) continue;
+        if (g_[p.in[0]].dims.back() == 0 || g_[row].dtype != s.dtype) continue;
+        std::optional<plan::Alias> bias = repeated_row(row, s.dims.back());
+        if (!bias || !library_adds(product)) continue;
+        waits_for_bias_[product] = true;
+        biased_.emplace(sum, Biased{product, std::move(*bias)});
+        break;
+      }
+    }
+  }
+
+  bool library_adds(NodeId product) {
+    backend::Matmul call = call_without_memory(product_of(product));
+    call.bias = reinterpret_cast<const void*>(std::uintptr_t{256});  // not read
+    return enqueues_matmul(call, device_.index);
+  }
+
+  void add_matmul(NodeId id) { add_matmul(id, id, {}); }
+
+  /// `result`: the node whose memory the product with the bias is.
+  void add_matmul(NodeId id, NodeId result, const plan::Alias& bias) {
+    const ir::GraphNode& n = g_[id];
+    const Place c = place_of(result, 0);
     if (n.numel == 0) return;
+    Matmul m = product_of(id);
+    if (bias.base != ir::kNoNode) m.bias = place_of(bias.base, bias.offset * size_of(n.dtype));
+    m.c = c;
+    add_step(Step::Kind::Matmul, plan_->matmuls.size());
+    plan_->matmuls.push_back(std::move(m));
+  }
+
+  Matmul product_of(NodeId id) {
+    const ir::GraphNode& n = g_[id];
     const std::size_t rank = n.dims.size();
     Matmul m;
     m.dtype = n.dtype;
@@ -275,10 +347,8 @@ class PlanMaker {
     m.batch.assign(n.dims.begin(), n.dims.end() - 2);
     m.a = operand(n.in[0], m.batch);
     m.b = operand(n.in[1], m.batch);
-    m.c = c;
     m.loc = n.loc;
-    add_step(Step::Kind::Matmul, plan_->matmuls.size());
-    plan_->matmuls.push_back(std::move(m));
+    return m;
   }
 
   /// A loop over whole tensors: plans of its own for what it repeats.
@@ -422,6 +492,12 @@ class PlanMaker {
   plan::Regions regions_;
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
   std::vector<std::int32_t> buffer_of_;
+  struct Biased {
+    NodeId product;
+    plan::Alias bias;
+  };
+  std::unordered_map<NodeId, Biased> biased_;  // by the node of the sum
+  std::vector<bool> waits_for_bias_;           // products that the step of such a sum makes
   std::vector<std::unique_ptr<lower::Lowered>> lowered_;
   std::vector<const plan::Region*> region_of_launch_;
   std::vector<LaunchClass> classes_;  // parallel to the launches
@@ -456,6 +532,25 @@ void promise(schedule::Target& t) {
 }
 
 }  // namespace
+
+backend::Matmul call_without_memory(const Matmul& m) {
+  backend::Matmul call;
+  call.dtype = m.dtype;
+  call.strict = m.strict;
+  call.batch_rank = static_cast<int>(m.batch.size());
+  std::copy(m.batch.begin(), m.batch.end(), call.batch);
+  call.m = m.m;
+  call.n = m.n;
+  call.k = m.k;
+  const auto stack = [](const MatrixOperand& o, backend::MatrixStack& s) {
+    s.row_stride = o.row_stride;
+    s.col_stride = o.col_stride;
+    std::copy(o.batch_strides.begin(), o.batch_strides.end(), s.batch_strides);
+  };
+  stack(m.a, call.a);
+  stack(m.b, call.b);
+  return call;
+}
 
 void set_graph_hook(GraphHook hook) { graph_hook.store(hook); }
 void specialise_kernels(bool on) { specialises.store(on); }

@@ -2,6 +2,7 @@
 // immutable and shared; running it needs only the argument addresses and scalar values of a walk.
 #pragma once
 
+#include "backend/library.h"
 #include "ir/graph.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/plan_graphs.h"
@@ -53,9 +54,13 @@ struct Matmul {
   std::int64_t m = 0, n = 0, k = 0;
   std::vector<std::int64_t> batch;
   MatrixOperand a, b;
+  Place bias;                        // None: none; of a row
   Place c;                           // row-major
   SourceLocation loc;
 };
+
+/// What the library is asked to do, but for the addresses.
+backend::Matmul call_without_memory(const Matmul& m);
 
 struct ArrayOperand {
   Place place;

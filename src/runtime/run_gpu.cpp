@@ -121,6 +121,18 @@ Reach reach_of(const backend::Matmul& call, const backend::MatrixStack& m, std::
   return r;
 }
 
+void add_to_rows(const backend::Matmul& call, std::vector<std::byte>& out, cuda::Stream stream) {
+  std::vector<std::byte> bias(static_cast<std::size_t>(call.n * size_of(call.dtype)));
+  cuda::copy_to_host(bias.data(), static_cast<const std::byte*>(call.bias), bias.size(), stream);
+  dispatch(call.dtype, [&]<class T>() {
+    T* const x = reinterpret_cast<T*>(out.data());
+    const T* const b = reinterpret_cast<const T*>(bias.data());
+    const auto n = static_cast<std::size_t>(call.n);
+    if constexpr (!std::is_same_v<T, bool>)
+      for (std::size_t i = 0; i < out.size() / sizeof(T); ++i) x[i] = static_cast<T>(x[i] + b[i % n]);
+  });
+}
+
 // Correct for every dtype, and slow.
 void matmul_on_host(const backend::Matmul& given, cuda::Stream stream) {
   backend::Matmul call = given;
@@ -140,9 +152,11 @@ void matmul_on_host(const backend::Matmul& given, cuda::Stream stream) {
   for (int i = 0; i < call.batch_rank; ++i) count *= static_cast<std::uint64_t>(call.batch[i]);
   std::vector<std::byte> out(count * size);
   call.out = out.data();
+  call.bias = nullptr;
   std::vector<std::byte> workspace(cpu::library().workspace_bytes(call) + 64);
   auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(workspace.data()) + 63) & ~std::uintptr_t{63});
   cpu::library().matmul(call, aligned);
+  if (given.bias) add_to_rows(given, out, stream);
   cuda::copy_to_device(given.out, out.data(), out.size(), stream);
 }
 

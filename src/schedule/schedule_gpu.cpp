@@ -19,7 +19,7 @@ constexpr int kMostHeld = 32;                // and a thread of a warp, which ne
 constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
-constexpr std::int64_t kChainChunk = 8192;   // elements of a scan's chunk: the second cache has those under way
+constexpr std::int64_t kChainChunk = 16384;  // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kFewRows = 512;       // scanned by the largest blocks
 constexpr int kWaves = 4;                    // blocks a multiprocessor when work is cut freely
 
@@ -173,7 +173,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = width * s.lanes;
   const std::int64_t items = kept / columns * ceil_div(columns, s.block);
-  const std::int64_t wanted = 2 * kWaves * t.threads * (kBlock / block);
+  const std::int64_t wanted = kWaves * t.threads * (kBlock / block);
   if (cut && items < wanted / 2 && reduced >= 64) {
     s.form = Form::SplitColumns;
     s.chunk = std::max<std::int64_t>(ceil_div(outer * items, wanted), std::max<std::int64_t>(s.rows, 16 * outer / reduced));

@@ -128,6 +128,7 @@ struct ChoiceKey {
   std::int64_t m, n, k, batch, lda, ldb, stride_a, stride_b, stride_out;
   std::uint32_t dtype, a_column_major, b_column_major;
   std::uint32_t align_a, align_b, align_out;
+  std::uint32_t has_bias, align_bias;
   friend bool operator==(const ChoiceKey&, const ChoiceKey&) = default;
 };
 static_assert(std::has_unique_object_representations_v<ChoiceKey>);
@@ -165,11 +166,14 @@ ChoiceKey key_of(DType dtype, const BlasProduct& p) {
           p.b.column_major,
           alignment(p.a.data, p, &BlasProduct::Axis::a_stride, element),
           alignment(p.b.data, p, &BlasProduct::Axis::b_stride, element),
-          alignment(p.out, p, &BlasProduct::Axis::out_stride, element)};
+          alignment(p.out, p, &BlasProduct::Axis::out_stride, element),
+          p.bias != nullptr,
+          alignment(p.bias)};
 }
 
 /// A product of known shape, ready to be enqueued.
 struct Choice {
+  ChoiceKey key{};
   Description description;
   MatrixLayout a, b, out;
   cublasLtMatmulAlgo_t algorithm{};
@@ -194,13 +198,19 @@ MatrixLayout matrix(cudaDataType_t type, std::int64_t rows, std::int64_t cols, b
   return out;
 }
 
-Description describe(const Types& types, const ChoiceKey& key) {
+Description describe(const Types& types, const ChoiceKey& key, const void* bias) {
   cublasLtMatmulDesc_t raw = nullptr;
   KILN_BLAS(cublasLtMatmulDescCreate, &raw, types.compute, types.scale);
   Description out(raw);
   const cublasOperation_t first = operation(key.b_column_major), second = operation(key.a_column_major);
   KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
   KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+  if (key.has_bias) {  // of our columns, which are its rows
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &types.data, sizeof types.data);
+  }
   return out;
 }
 
@@ -268,10 +278,13 @@ class CudaLibrary final : public backend::Library {
     const void* zero = wide ? static_cast<const void*>(&zero_d) : &zero_f;
     const std::int64_t element = size_of(dtype);
     const Enter in(device_);
+    Types types;
+    KILN_CHECK_THAT(types_of(dtype, types));
+    const Description own = p.bias ? describe(types, chosen.key, p.bias) : Description();
     for (std::int64_t i = 0, count = outer_count(p); i < count; ++i) {
       const OuterOffsets at = outer_offsets(p, i);
       std::byte* out = p.out + at.out * element;
-      KILN_BLAS(cublasLtMatmul, handle(), chosen.description.get(), one, p.b.data + at.b * element, chosen.b.get(),
+      KILN_BLAS(cublasLtMatmul, handle(), (own ? own : chosen.description).get(), one, p.b.data + at.b * element, chosen.b.get(),
                 p.a.data + at.a * element, chosen.a.get(), zero, out, chosen.out.get(), out, chosen.out.get(),
                 &chosen.algorithm, workspace, chosen.workspace, handle_of(stream));
     }
@@ -304,7 +317,8 @@ class CudaLibrary final : public backend::Library {
     KILN_CHECK_THAT(types_of(dtype, types));
     constexpr std::int64_t kMost = 0x7fffffff;
     if (key.m > kMost || key.n > kMost || key.k > kMost || key.batch > kMost) return out;
-    out.description = describe(types, key);
+    out.key = key;
+    out.description = describe(types, key, reinterpret_cast<const void*>(std::uintptr_t{256}));  // which is not read
     out.a = matrix(types.data, key.m, key.k, key.a_column_major, key.lda, key.batch, key.stride_a);
     out.b = matrix(types.data, key.k, key.n, key.b_column_major, key.ldb, key.batch, key.stride_b);
     out.out = matrix(types.data, key.m, key.n, false, key.n, key.batch, key.stride_out);

@@ -85,6 +85,7 @@ BlasProduct blas_product(const backend::Matmul& call, std::byte* workspace) {
   p.m = call.m;
   p.n = call.n;
   p.k = call.k;
+  p.bias = static_cast<const std::byte*>(call.bias);
   p.out = static_cast<std::byte*>(call.out);
   backend::MatrixStack a = call.a, b = call.b;
   const auto operand = [&](backend::MatrixStack& stack, std::int64_t rows, std::int64_t cols) {
