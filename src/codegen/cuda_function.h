@@ -84,6 +84,7 @@ class CudaEmitter {
   bool is_index(ExprId e);
   bool varies_by_item(ExprId e) const;
   std::string constant(ExprId e, bool index) const;
+  bool is_number(ExprId e) const;
   template <class F>
   std::string spell(ExprId e, F operand);
   std::string divisor(ExprId e);

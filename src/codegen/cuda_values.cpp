@@ -63,6 +63,13 @@ std::string CudaEmitter::constant(ExprId e, bool index) const {
   return v < 0 ? cat('(', v, suffix, ')') : cat(v, suffix);
 }
 
+/// A number of the program's that is hardly 0: a limit, whose zero's sign is not worth two instructions for each element.
+bool CudaEmitter::is_number(ExprId e) const {
+  while (pool_[e].prim == Prim::Cast) e = pool_[e].a;
+  const ExprNode& n = pool_[e];
+  return n.prim == Prim::Slot || (n.prim == Prim::Const && n.type == DType::Float32 && static_cast<std::uint32_t>(n.imm) << 1 != 0);
+}
+
 template <class F>
 std::string CudaEmitter::spell(ExprId e, F operand) {
   const ExprNode n = pool_[e];
@@ -80,6 +87,9 @@ std::string CudaEmitter::spell(ExprId e, F operand) {
     else
       in[i++] = is_index(o) && !of_indices ? cat("int64(", operand(o), ')') : operand(o);
   });
+  const bool extreme = n.prim == Prim::Min || n.prim == Prim::Max;
+  if (extreme && n.type == DType::Float32 && !k_.exact && (is_number(n.a) || is_number(n.b)))
+    return cat(n.prim == Prim::Min ? "least(" : "greatest(", in[0], ", ", in[1], ')');
   return cuda_primitive(n, pool_[n.prim == Prim::Select ? n.b : n.a].type, index, in[0], in[1], in[2]);
 }
 

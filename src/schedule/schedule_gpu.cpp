@@ -5,7 +5,6 @@
 #include "schedule/schedule.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace kiln::schedule {
 namespace {
@@ -24,6 +23,7 @@ constexpr std::int64_t kFewRows = 512;       // scanned by the largest blocks
 constexpr int kWaves = 4;                    // blocks a multiprocessor when work is cut freely
 
 constexpr std::int64_t kTile = 64;           // elements each way of a tile in shared memory
+constexpr std::int64_t kShortTile = 16;      // where an axis has no more than that
 constexpr std::int64_t kLeastTile = 4;
 constexpr int kNarrow = 8;                  // threads across columns that are vectors (128 bytes a row), or few
 
@@ -104,7 +104,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
 
   if (f.scans) return schedule_scan(f, t, s, kept, reduced, reduced_axes == 1);
   if (f.phases == 0 && f.states == 0 && f.across >= 0 && f.across_run >= kLeastTile && f.last_run >= kLeastTile) {
-    const auto side = [](std::int64_t run) { return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min(run, kTile)))); };
+    const auto side = [](std::int64_t run) { return run <= kShortTile ? kShortTile : kTile; };  // each further one is a kernel
     s.form = Form::Tiles;
     s.steps = 1;
     s.block = side(f.last_run);

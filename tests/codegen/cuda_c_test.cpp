@@ -254,6 +254,24 @@ TEST(CudaC, ATableOfInstancesFillsItsRoom) {
   EXPECT_EQ(instance_table(k, 1).set_bytes, 3 * 8 + 24 + 8u);
 }
 
+TEST(CudaC, TransposesOfAllShapesAreFewKernels) {
+  std::set<std::string> flat, stacked;
+  std::mt19937 random(1);
+  const auto extent = [&](int most) { return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
+  for (int i = 0; i < 400; ++i) {
+    const std::int64_t rows = extent(200), columns = extent(300);
+    const auto add = [&](std::set<std::string>& kernels, const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& axes) {
+      GraphBuilder b;
+      b.root(b.op(Op::add, {b.permute(b.leaf(f32, dims), axes), b.scalar(f32, 0x3f800000)}));
+      for (std::string& source : sources(b)) kernels.insert(std::move(source));
+    };
+    add(flat, {rows, columns}, {1, 0});
+    add(stacked, {3, rows, columns}, {2, 0, 1});
+  }
+  EXPECT_LE(flat.size(), 14u);
+  EXPECT_LE(stacked.size(), 14u);
+}
+
 TEST(CudaC, ColumnsOfAllShapesAreFewKernels) {
   std::set<std::string> kernels;
   std::mt19937 random(1);
