@@ -108,8 +108,10 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
     s.form = Form::Tiles;
     s.steps = 1;
     s.block = side(f.last_run);
-    s.run = side(f.across_run);
-    s.run_lanes = f.across_vector;
+    s.run = s.block == kTile ? side(f.across_run) : kTile;
+    const bool full = s.block == kTile && s.run == kTile;
+    s.run_lanes = full ? f.across_vector : 1;
+    if (!full) s.lanes = 1;
     s.rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.lanes / s.block));
     s.run_rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.run_lanes / s.run));
     for (std::int64_t n = f.axes[last].extent; n < f.last_run && n < s.block;) n *= f.axes[--s.lane_axis].extent;

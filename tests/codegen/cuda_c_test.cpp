@@ -255,7 +255,7 @@ TEST(CudaC, ATableOfInstancesFillsItsRoom) {
 }
 
 TEST(CudaC, TransposesOfAllShapesAreFewKernels) {
-  std::set<std::string> flat, stacked;
+  std::set<std::string> flat, stacked, inner;
   std::mt19937 random(1);
   const auto extent = [&](int most) { return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
   for (int i = 0; i < 400; ++i) {
@@ -267,9 +267,12 @@ TEST(CudaC, TransposesOfAllShapesAreFewKernels) {
     };
     add(flat, {rows, columns}, {1, 0});
     add(stacked, {3, rows, columns}, {2, 0, 1});
+    add(inner, {rows, 12, columns}, {0, 2, 1});
   }
-  EXPECT_LE(flat.size(), 14u);
-  EXPECT_LE(stacked.size(), 14u);
+  EXPECT_LE(flat.size(), 12u);
+  EXPECT_LE(stacked.size(), 12u);
+  EXPECT_LE(inner.size(), 12u);
+  std::cout << flat.size() << ", " << stacked.size() << ", " << inner.size() << " kernels\n";
 }
 
 TEST(CudaC, ColumnsOfAllShapesAreFewKernels) {
