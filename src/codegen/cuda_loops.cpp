@@ -166,7 +166,10 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const int width = width_;
   std::string first = "0", end = extent;
   const bool once = once_;
-  if (skips_ && depth() == at_.lanes_depth()) line(cat("const ", index_type(), ' ', end = fresh("n"), " = left > 0 ? ", extent, " : 0;"));
+  if (skips_ && depth() == at_.lanes_depth()) {
+    end = fresh("n");
+    line(cat("const ", index_type(), ' ', end, " = left > 0 ? ", extent, " : 0;"));
+  }
   if (l.rows > 1) {
     if (at_.lanes_depth() == 0) deal(l.rows);
     KILN_CHECK_THAT(l.rows == rows_, "threads dealt twice");

@@ -47,7 +47,9 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
   if (const auto it = known.find(e); it != known.end()) return it->second;
   const std::string name = fresh("x"), type = vector_type(n.type);
   const bool was_in_run = std::exchange(in_run_, false);
-  auto load = [&] { return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", index_text(n.a), left(static_cast<int>(d)), ')'); };
+  auto load = [&] {
+    return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", index_text(n.a), left(static_cast<int>(d)), ')');
+  };
   if (staged) {
     Scope& scope = scopes_[d];
     std::swap(scope.text, stage_.text);
@@ -106,13 +108,12 @@ std::string CudaEmitter::storing(const char* mask) const {
 /// A register that would only have an element of a vector loaded for all steps, or that element as a float: the vector
 /// stays instead, which is smaller where it is of half types. False where it is not that.
 bool CudaEmitter::hold_loaded(const Stmt& s) {
-  ExprId source = s.value;
-  const bool cast = pool_[source].prim == Prim::Cast && is_half(pool_[pool_[source].a].type) && pool_[source].type == DType::Float32;
-  if (cast) source = pool_[source].a;
+  const ExprNode value = pool_[s.value];
+  const bool cast = value.prim == Prim::Cast && value.type == DType::Float32 && is_half(pool_[value.a].type);
+  const ExprId source = cast ? value.a : s.value;
   const ExprNode n = pool_[source];
-  if (!in_run_ || steps_ <= 1 || reach_ != Reach::Guarded || n.prim != Prim::Load || is_register(n.imm) || n.b != kNoExpr || is_bool(n.type)) return false;
-  if (n.type != (cast ? n.type : k_.buffers[s.target].dtype) || !whole_vectors(n.imm, n.a)) return false;
-  if (k_.buffers[s.target].dtype != pool_[s.value].type) return false;
+  if (!in_run_ || steps_ <= 1 || reach_ != Reach::Guarded || k_.buffers[s.target].dtype != value.type) return false;
+  if (n.prim != Prim::Load || n.b != kNoExpr || is_bool(n.type) || is_register(n.imm) || !whole_vectors(n.imm, n.a)) return false;
   const std::string vector = loaded_vector(source);
   const std::size_t end = vector.find('[');
   if (end == std::string::npos) return false;  // not loaded ahead
@@ -132,7 +133,8 @@ std::string CudaEmitter::registers() const {
   for (const LoopDecl& l : k_.loops)
     if (l.kind == LoopKind::Vector) per_thread = std::max(per_thread, l.steps * l.lanes);
   for (std::size_t b = 0; b < k_.buffers.size(); ++b)
-    if (is_register(b) && !held_.contains(b)) out += cat(cuda_type(k_.buffers[b].dtype), ' ', buffer_name(b), '[', per_thread, "];\n");
+    if (is_register(b) && !held_.contains(b))
+      out += cat(cuda_type(k_.buffers[b].dtype), ' ', buffer_name(b), '[', per_thread, "];\n");
   for (std::size_t b = 0; b < k_.buffers.size(); ++b)
     if (const BufferDecl& d = k_.buffers[b]; d.shared > 0)
       out += cat("__shared__ ", cuda_memory_type(d.dtype), ' ', buffer_name(b), '[', d.shared, "];\n");
