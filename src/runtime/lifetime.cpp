@@ -38,11 +38,15 @@ void after_fork_in_child();
 Gate& gate() {
   static Gate* const g = [] {  // immortal: threads may wait on it until the process is gone
     auto* made = new Gate;
+    for (std::mutex& (*part)() : {plan_cache_mutex, kernel_cache_mutex, background_mutex}) part();  // makes what has it
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     return made;
   }();
   return *g;
 }
+
+/// From the start: a child that is forked while a thread makes one of these would wait for that thread for ever.
+[[maybe_unused]] Gate& made_at_start = gate();
 
 void close_for_exit() {
   Gate& g = gate();
