@@ -5,6 +5,7 @@
 #include "backend/cuda/sort.h"
 #include "backend/cuda/strided_copy.h"
 #include "backend/cuda/template_kernels.h"
+#include "codegen/cuda_expr.h"
 #include "backend/cuda/workspace.h"
 #include "kernels_templates.h"
 #include "support/check.h"
@@ -185,8 +186,8 @@ std::string scatter_source(const Scatter& call) {
   namespace texts = codegen::templates;
   const bool beside = !in_order(call) && widens(call.dtype, call.how);
   const char* way = call.how == Combine::Set ? texts::scatter_set : in_order(call) ? texts::scatter_ordered : texts::scatter_atomic;
-  return cat(template_prologue(), "typedef ", template_type(worked_in(call.dtype, call.how)), " Element;\ntypedef ",
-             template_type(call.index_dtype), " Index;\nconstexpr int kHow = ", static_cast<int>(call.how),
+  return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(worked_in(call.dtype, call.how)), " Element;\ntypedef ",
+             codegen::cuda_memory_type(call.index_dtype), " Index;\nconstexpr int kHow = ", static_cast<int>(call.how),
              ";\n", texts::scatter, way, beside ? texts::scatter_widen : "");
 }
 
@@ -195,7 +196,7 @@ void scatter(const Scatter& call, Stream stream) {
   copy_x(call, stream);
   if (count_of(call.values) == 0) return;
   const std::string name = cat("scatter_", static_cast<int>(call.how), in_order(call) ? "_ordered_" : "_",
-                               template_type(worked_in(call.dtype, call.how)), '_', template_type(call.index_dtype));
+                               codegen::cuda_memory_type(worked_in(call.dtype, call.how)), '_', codegen::cuda_memory_type(call.index_dtype));
   const Writer writer{call, stream,
                       template_kernels(device_of(stream), name, symbols_of(call), [&] { return scatter_source(call); })};
   if (call.how == Combine::Set) writer.set();

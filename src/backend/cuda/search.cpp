@@ -2,20 +2,21 @@
 
 #include "backend/cuda/axes.h"
 #include "backend/cuda/template_kernels.h"
+#include "codegen/cuda_expr.h"
 #include "kernels_templates.h"
 #include "support/check.h"
 
 namespace kiln::cuda {
 
 std::string search_source(DType dtype) {
-  return cat(template_prologue(), "typedef ", template_type(dtype), " Element;\n", codegen::templates::search);
+  return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(dtype), " Element;\n", codegen::templates::search);
 }
 
 void search(const backend::Search& call, Stream stream) {
   std::int64_t count = count_of(call.values);
   if (count == 0) return;
   static constexpr const char* kSymbols[] = {"search"};
-  const auto& kernels = template_kernels(device_of(stream), cat("search_", template_type(call.dtype)), kSymbols,
+  const auto& kernels = template_kernels(device_of(stream), cat("search_", codegen::cuda_memory_type(call.dtype)), kSymbols,
                                          [&] { return search_source(call.dtype); });
   Axes axes = joined_axes(call.values);
   void* out = call.out;

@@ -2,6 +2,7 @@
 
 #include "backend/cuda/axes.h"
 #include "backend/cuda/template_kernels.h"
+#include "codegen/cuda_expr.h"
 #include "backend/cuda/workspace.h"
 #include "kernels_templates.h"
 #include "support/check.h"
@@ -63,7 +64,7 @@ LaunchShape blocks(std::int64_t count) {
 
 std::string sort_source(DType dtype, bool positions, std::int64_t length) {
   const Items items(dtype, positions, length);
-  return cat(template_prologue(), "typedef ", template_type(dtype), " Element;\n#define KILN_ORDER ", items.order,
+  return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(dtype), " Element;\n#define KILN_ORDER ", items.order,
              "\nconstexpr int kTile = ", items.tile, ";\n", codegen::templates::sort, items.merged ? codegen::templates::sort_merge : "");
 }
 
@@ -82,7 +83,7 @@ void sort(const Sort& call, Stream stream) {
 
   const Items items(call.dtype, call.positions, rows.length);
   static constexpr const char* kSymbols[] = {"sort_tiles", "merge_runs"};
-  const std::string name = cat("sort_", template_type(call.dtype), '_', items.order, '_', items.tile, items.merged ? "_merged" : "");
+  const std::string name = cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, '_', items.tile, items.merged ? "_merged" : "");
   const auto& kernels = template_kernels(device_of(stream), name, std::span(kSymbols).first(items.merged ? 2 : 1),
                                          [&] { return sort_source(call.dtype, call.positions, rows.length); });
 

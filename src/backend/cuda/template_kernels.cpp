@@ -29,25 +29,6 @@ std::string template_prologue() {
   return std::string(texts::types) + texts::integer + texts::elements;
 }
 
-const char* template_type(DType dtype) {
-  switch (dtype) {
-    case DType::Bool: return "uint8";
-    case DType::Int8: return "int8";
-    case DType::Int16: return "int16";
-    case DType::Int32: return "int32";
-    case DType::Int64: return "int64";
-    case DType::UInt8: return "uint8";
-    case DType::UInt16: return "uint16";
-    case DType::UInt32: return "uint32";
-    case DType::UInt64: return "uint64";
-    case DType::Float16: return "f16";
-    case DType::BFloat16: return "bf16";
-    case DType::Float32: return "float";
-    case DType::Float64: return "double";
-  }
-  return "";
-}
-
 LaunchShape thread_each(std::int64_t count) {
   LaunchShape shape;
   shape.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>((count + 255) / 256, 1 << 20));

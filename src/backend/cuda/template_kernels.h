@@ -21,8 +21,6 @@ const std::vector<Function>& template_kernels(int device, const std::string& nam
 /// The texts that every such source begins with: types.cuh, integer.cuh and elements.cuh.
 std::string template_prologue();
 
-/// What templates call a dtype; bool is uint8, 0 or 1.
-const char* template_type(DType dtype);
 
 /// For one item a thread, in blocks of 256; threads take more where there are too many. Pre: count > 0.
 LaunchShape thread_each(std::int64_t count);
