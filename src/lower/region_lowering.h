@@ -127,6 +127,10 @@ class RegionLowering {
 
   // Buffers.
   std::uint32_t new_buffer(BufferDecl decl, BufferSource source);
+  int last_phase(const Entry& e) const;
+  /// Whether a row's elements are read again by later phases.
+  bool read_again(const Entry& e) const { return s_.form == Form::Rows && last_phase(e) > 0 && !target_.gpu; }
+  std::int64_t bytes_to_later_row(const Entry& e) const;
   std::int64_t bytes_ahead(const Entry& e) const;
   std::uint32_t input_buffer(const Entry& e);
   std::uint32_t output_buffer(NodeId node, bool stream);

@@ -41,16 +41,32 @@ std::uint32_t RegionLowering::new_buffer(BufferDecl decl, BufferSource source) {
   return static_cast<std::uint32_t>(k_.buffers.size() - 1);
 }
 
-constexpr std::int64_t kIterationsAhead = 8;  // of a loop that walks memory in long steps: no hardware fetches these
+constexpr std::int64_t kIterationsAhead = 8;       // of a loop that walks memory in long steps: no hardware fetches these
+constexpr std::int64_t kRowsAheadBytes = 8 << 10;  // of short rows that a phase fetches ahead, at least
+
+/// The last phase that needs a value.
+int RegionLowering::last_phase(const Entry& e) const { return std::bit_width(e.used_in) - 1; }
+
+/// The last of several phases over a row has time to fetch what comes after it; the hardware stops where the row ends. Long
+/// rows it fetches itself.
+std::int64_t RegionLowering::bytes_to_later_row(const Entry& e) const {
+  const std::int64_t size = size_of(g_[e.node].dtype);
+  const std::vector<int> kept = kept_groups();
+  const std::int64_t pitch =
+      kept.empty() ? 0 : std::abs(e.index.coef(groups_[static_cast<std::size_t>(kept.back())].last)) * size;
+  if (pitch == 0 || pitch > target_.l2_bytes / 4) return kRowsAheadBytes;
+  return ceil_div(kRowsAheadBytes, pitch) * pitch;
+}
 
 /// Bytes from what a load reads to what it reads later and no hardware fetches: some iterations later of a loop that counts
-/// to it, or in the next tile. 0: nothing to ask for ahead.
+/// to it, or in the next tile or rows. 0: nothing to ask for ahead.
 std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
   const GraphNode& n = g_[e.node];
   const std::int64_t bytes = n.numel * size_of(n.dtype);
   if (target_.gpu || bytes < target_.l2_bytes) return 0;
   if (s_.form == Form::Tiles && bytes >= target_.stream_bytes)
     return s_.run * e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last) * size_of(n.dtype);
+  if (read_again(e) && bytes >= target_.stream_bytes) return phase_ < last_phase(e) ? 0 : bytes_to_later_row(e);
   std::int64_t step = 0;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
     const Atom& atom = p_.space.atom(term.atom);
@@ -74,9 +90,10 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   const std::int64_t bytes = n.numel * size_of(n.dtype);
   bool stream = bytes >= target_.stream_bytes;
   p_.space.each_value(e.index, [&](EntryId) { stream = false; });  // jumps about
-  const std::int64_t iterations_ahead = bytes_ahead(e);
-  stream |= iterations_ahead != 0;
-  const bool ahead = stream && (item_ || iterations_ahead != 0) && !target_.gpu;
+  if (read_again(e) && phase_ < last_phase(e)) stream = false;
+  const std::int64_t later = bytes_ahead(e);
+  stream |= later != 0;
+  const bool ahead = stream && (item_ || later != 0) && !target_.gpu;
   bool first = true;
   for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
     const BufferSource& s = out_.buffers[b];
@@ -88,8 +105,8 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   BufferDecl decl{BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype))};
   decl.stream = stream;
   decl.vector = target_.gpu && (s_.lanes > 1 || s_.run_lanes > 1);
-  if (iterations_ahead != 0)
-    decl.ahead_param = static_cast<std::int32_t>(param(role(kSize, kAhead, 16 + out_.buffers.size()), iterations_ahead).node().imm);
+  if (later != 0)
+    decl.ahead_param = static_cast<std::int32_t>(param(role(kSize, kAhead, 16 + out_.buffers.size()), later).node().imm);
   else if (ahead)
     decl.ahead_param = static_cast<std::int32_t>(bytes_to_next_chunk(n.dtype).node().imm);
   return new_buffer(decl, {kind, id, offset, 0});

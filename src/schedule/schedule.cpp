@@ -11,7 +11,9 @@ constexpr std::int64_t kFlatBlock = 4096;     // elements: enough to hide the lo
 constexpr std::int64_t kLoopBlock = 1024;     // the same where each element runs a loop
 constexpr std::int64_t kSplitAbove = 16384;   // shorter reductions are not worth a second stage
 constexpr std::int64_t kMinChunk = 4096;
-constexpr int kLongBody = 100;                // primitives in one chain of which waits for itself: two registers side by side
+constexpr int kLongBody = 20;                 // primitives; of a map: for each operand and result
+constexpr int kSlowToCompile = 64;            // primitives that take 15 ms to compile with four registers side by side
+constexpr int kLongAnyway = 100;              // primitives that take as long with one
 constexpr int kFewStates = 4;                 // of a loop, whose iterations wait for each other: four registers side by side
 constexpr std::int64_t kLeastTile = 4;         // elements each way
 constexpr std::int64_t kMostTile = 128;
@@ -30,8 +32,16 @@ int base_lanes(const Facts& f, const Target& t) {
   return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
 }
 
-/// Cheap bodies wait for loads and adds: several registers side by side hide the latency.
-int widen(int lanes, int prims) { return prims <= 6 ? lanes * 4 : prims <= 20 ? lanes * 2 : lanes; }
+/// Reductions wait for loads and adds: several registers side by side hide the latency.
+int widen(int lanes, int prims) { return prims <= 6 ? lanes * 4 : lanes * 2; }
+
+/// The primitives of a long body wait for each other; a shorter one's operands come from memory no faster than it needs them.
+int registers_of_map(const Facts& f) {
+  if (f.prims <= 3 || f.random) return 2;
+  if (f.prims >= kLongAnyway) return 4;
+  if (f.prims <= kLongBody * (f.loads + 1)) return 1;
+  return f.prims <= kSlowToCompile ? 4 : 2;
+}
 
 std::int64_t outermost_reduced(const Facts& f) {
   for (const auto& a : f.axes)
@@ -110,7 +120,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
 
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
-    s.lanes = f.prims <= 3 || f.prims >= kLongBody || f.random ? lanes * 2 : lanes;
+    s.lanes = lanes * registers_of_map(f);
     if (f.states > 0) s.lanes = lanes * (f.states <= kFewStates ? 4 : 2);
     s.block = f.states > 0 ? kLoopBlock : kFlatBlock;
     if (f.states == 0 && f.across >= 0 && f.last_run >= lanes && f.across_run >= kLeastTile) {
@@ -149,7 +159,8 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
       return s;
     }
     s.form = Form::Rows;
-    s.lanes = widen(lanes, f.prims);  // shorter rows mask some: not worth a kernel of their own
+    // Short rows mask some lanes, which costs little where bodies are cheap, and else a kernel of their own is worth it.
+    s.lanes = f.prims > kLongBody && f.axes.back().extent < 16 * lanes ? lanes : widen(lanes, f.prims);
     return s;
   }
   const std::int64_t columns = f.axes[last].extent;

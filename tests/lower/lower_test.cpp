@@ -227,6 +227,30 @@ TEST(Lower, ShortLastAxesShareTheLanes) {
   EXPECT_EQ(check(b), std::vector{Form::Rows});
 }
 
+/// No phase but the last has time to fetch the rows that come next, and it knows how far they are.
+TEST(Lower, TheLastPhaseThatReadsARowAsksForALaterOne) {
+  for (const bool stored : {false, true}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(i64, {20, 300});
+    const NodeId centred = b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2)});
+    b.root(stored ? centred : b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 2));
+    const auto expected = b.values();
+    schedule::Target t = target();
+    t.stream_bytes = t.l2_bytes = 1;
+    LoweredGraph lowered(b, t);
+    EXPECT_EQ(lowered.values(), expected) << lowered.text();
+    const std::string text = lowered.text();
+    std::size_t plain = 0, ahead = 0;
+    for (std::size_t at = 0; (at = text.find("\nin", at)) != std::string::npos; ++at) {
+      const std::string line = text.substr(at + 1, text.find('\n', at + 1) - at - 1);
+      plain += line.find("stream") == std::string::npos;
+      ahead += line.find("ahead") != std::string::npos;
+    }
+    EXPECT_EQ(plain, 1u) << text;
+    EXPECT_EQ(ahead, 1u) << text;
+  }
+}
+
 TEST(Lower, RowsShorterThanTheLanesLieAcrossThem) {
   GraphBuilder b;
   const NodeId x = b.leaf(i64, {500, 3});

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
+
 namespace kiln::schedule {
 namespace {
 
@@ -102,6 +104,27 @@ TEST(Schedule, WidestTypeSetsTheLanes) {
   const int narrow = std::get<Schedule>(schedule(f, target())).lanes;
   f.widest_bytes = 8;
   EXPECT_EQ(std::get<Schedule>(schedule(f, target())).lanes * 2, narrow);
+}
+
+TEST(Schedule, PrimitivesThatWaitForEachOtherGoSeveralRegistersSideBySide) {
+  const Facts::Axis map[] = {{1 << 20, false}}, rows[] = {{1000, false}, {1000, true}}, short_rows[] = {{1000, false}, {100, true}};
+  Facts f;
+  const auto lanes = [&](std::span<const Facts::Axis> axes, int phases, int prims, int loads) {
+    f.axes = axes;
+    f.phases = phases;
+    f.stores_full = phases > 0;
+    f.prims = prims;
+    f.loads = loads;
+    return std::get<Schedule>(schedule(f, target())).lanes;
+  };
+  EXPECT_EQ(lanes(map, 0, 30, 1), 16) << "waits for memory";
+  EXPECT_EQ(lanes(map, 0, 50, 1), 64);
+  EXPECT_EQ(lanes(map, 0, 50, 2), 16) << "waits for memory";
+  EXPECT_EQ(lanes(map, 0, 80, 1), 32) << "takes long to compile";
+  EXPECT_EQ(lanes(map, 0, 130, 9), 64);
+  EXPECT_EQ(lanes(rows, 2, 30, 1), 32);
+  EXPECT_EQ(lanes(short_rows, 2, 30, 1), 16) << "masks most of them";
+  EXPECT_EQ(lanes(short_rows, 2, 5, 1), 64) << "is cheap";
 }
 
 TEST(Schedule, NormOfOneLongRowIsRefusedForKeepingThreadsIdle) {
