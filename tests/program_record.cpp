@@ -32,8 +32,9 @@ Value Recorder::define(const std::string& expression, Tensor t, bool exact, doub
   return settle(define(expression, std::move(t), v));
 }
 
-/// Bounds of integers wrap, errors too great to check anything make a value useless: zero times it.
+/// Bounds of integers wrap; an error of no value (none times an infinite bound) may be any.
 Value Recorder::settle(Value v) {
+  if (v.error != v.error) v.error = std::numeric_limits<double>::infinity();
   const DType t = v.tensor.dtype();
   if (!is_float(t)) {
     v.bound = std::min(v.bound, greatest(t));

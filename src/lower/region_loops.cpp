@@ -6,12 +6,14 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace kiln::lower {
 namespace {
 constexpr std::int64_t kSharedBytes = 40 << 10;    // of a block's tiles: a block always has 48 KiB
 constexpr std::int64_t kScratchBytes = 256 << 10;  // of a CPU thread's: within the second cache
+constexpr std::int64_t kAddedInOrder = 512;        // elements that are added up one after the other
 }
 
 Monoid monoid_of(Op op) {
@@ -153,10 +155,45 @@ std::vector<LoopDecl> RegionLowering::open_nest(Groups order, const std::optiona
   return nest;
 }
 
+/// Cuts a loop of the nest into blocks when it adds up more elements, those of the loops inside it counted, than rounding
+/// errors allow one after the other: each block is to have sums of its own. Returns the place of the loop over the blocks, or
+/// of none.
+std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost) {
+  const bool sums = std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) { return adds_in_blocks(r); });
+  if (!sums || target_.gpu || target_.strict) return nest.size();
+  std::int64_t inside = 1;
+  for (std::size_t at = order.size(); at-- > 0;) {
+    const bool part = at == 0 && outermost;
+    const std::int64_t whole = groups_[static_cast<std::size_t>(order[at])].extent, most = part ? std::min(whole, s_.chunk) : whole;
+    if (inside * most <= kAddedInOrder) {
+      inside *= most;
+      continue;
+    }
+    const E count = {&k_.pool, nest[at].extent}, block = size(kSumBlock, std::max<std::int64_t>(1, kAddedInOrder / inside));
+    LoopDecl blocks;
+    blocks.var = new_var();
+    blocks.extent = divide(count + block - konst(1), block).id;
+    const E first = var(blocks.var) * block;
+    axis_[static_cast<std::size_t>(order[at])] = (part ? outermost->first + first : first) + var(nest[at].var);
+    nest[at].extent = kernel::min(count - first, block).id;
+    nest.insert(nest.begin() + static_cast<std::ptrdiff_t>(at), std::move(blocks));
+    return at;
+  }
+  return nest.size();
+}
+
 /// Completes all loops of a nest but the outermost, which is the result.
 LoopDecl RegionLowering::fold(std::vector<LoopDecl> nest) {
   for (std::size_t i = nest.size(); i-- > 1;) nest[i - 1].body.push_back(loop(std::move(nest[i])));
   return std::move(nest.front());
+}
+
+/// Completes the loops of a nest from one on, which leave it.
+LoopDecl RegionLowering::fold_from(std::vector<LoopDecl>& nest, std::size_t from) {
+  const auto first = nest.begin() + static_cast<std::ptrdiff_t>(from);
+  std::vector<LoopDecl> inner(std::make_move_iterator(first), std::make_move_iterator(nest.end()));
+  nest.erase(first, nest.end());
+  return fold(std::move(inner));
 }
 
 Stmt RegionLowering::store(std::uint32_t buffer, E index, E value) {
@@ -202,16 +239,41 @@ void RegionLowering::phase_body(Body& body) {
   store_full(body);
 }
 
+/// Whether a reduction of the current phase is a sum whose rounding errors grow with its length.
+bool RegionLowering::adds_in_blocks(const Reduction& r) const {
+  return r.phase == phase_ && k_.accs[r.acc].monoid == Monoid::Sum && is_float(k_.accs[r.acc].type);
+}
+
 /// One phase as nested loops over `order` (groups, outermost first), the last on lanes when `vector`.
 void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost) {
   forget();
   std::vector<LoopDecl> nest = open_nest(order, outermost);
+  const std::size_t blocks = vector ? nest.size() : cut_sums(nest, order, outermost);
+  const bool cut = blocks < nest.size();
   if (vector) put_on_lanes(nest.back());
-  for (const Reduction& r : reductions_)
-    if (r.phase == phase_) nest.front().accs.push_back(r.acc);
+  std::vector<Stmt> added;
+  std::vector<std::uint32_t> whole;
+  for (Reduction& r : reductions_) {
+    whole.push_back(r.acc);
+    if (r.phase != phase_) continue;
+    nest.front().accs.push_back(r.acc);
+    if (!cut || !adds_in_blocks(r)) continue;
+    const auto part = static_cast<std::uint32_t>(k_.accs.size());
+    const AccDecl decl = k_.accs[r.acc];
+    k_.accs.push_back(decl);
+    nest[blocks + 1].accs.push_back(part);
+    added.push_back({Stmt::Kind::Update, r.acc, kNoExpr, acc_value(part, decl.type).id});
+    r.acc = part;
+  }
   if (!vector) nest.front().rows = static_cast<std::uint16_t>(s_.rows);
   declare_scans(nest.front());
   phase_body(nest.back().body);
+  for (std::size_t i = 0; i < reductions_.size(); ++i) reductions_[i].acc = whole[i];
+  if (cut) {
+    Body& body = nest[blocks].body;
+    body.push_back(loop(fold_from(nest, blocks + 1)));
+    body.insert(body.end(), added.begin(), added.end());
+  }
   LoopDecl phase = fold(std::move(nest));
   if (!phase.accs.empty() || !phase.body.empty()) into.push_back(loop(std::move(phase)));
 }

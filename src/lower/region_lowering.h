@@ -116,7 +116,7 @@ class RegionLowering {
     kOutputOwner = 0xffff0000u,  // plus the node
   };
   enum Size : std::uint64_t {
-    kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups, kAhead, kIterations, kPoints, kTileRows
+    kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups, kAhead, kIterations, kPoints, kTileRows, kSumBlock
   };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
@@ -197,7 +197,10 @@ class RegionLowering {
   void put_on_lanes(LoopDecl& loop) const;
   Stmt lane_loop(const Range& range, Groups axes, const Fill& fill);
   std::vector<LoopDecl> open_nest(Groups order, const std::optional<Range>& outermost);
+  bool adds_in_blocks(const Reduction& r) const;
+  std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost);
   LoopDecl fold(std::vector<LoopDecl> nest);
+  LoopDecl fold_from(std::vector<LoopDecl>& nest, std::size_t from);
   Stmt store(std::uint32_t buffer, E index, E value);
   void store_outputs(Body& body, bool row, int phase);
   void store_full(Body& body) { store_outputs(body, false, phase_); }
@@ -237,7 +240,7 @@ class RegionLowering {
   bool streams_past(const LoopRun::Yield& y) const;
 
   // Stripes.
-  E stripe_index();
+  E stripe_index(std::uint32_t buffer);
   E stripe_load(const Reduction& r, bool position);
   std::uint32_t stripe_buffer(DType type);
   void stripe_reset(Body& body);

@@ -8,6 +8,7 @@
 #include "kernel/monoid.h"
 #include "support/check.h"
 
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -34,22 +35,24 @@ std::uint32_t RegionLowering::stripe_buffer(DType type) {
 }
 
 /// Where the current column's accumulator is: in scratch memory, or among the chunk's partial results.
-E RegionLowering::stripe_index() { return s_.chunk ? chunk_base_ + row_index() : lane_; }
+E RegionLowering::stripe_index(std::uint32_t buffer) {
+  return k_.buffers[buffer].role == BufferDecl::Role::Partial ? chunk_base_ + row_index() : lane_;
+}
 
 E RegionLowering::stripe_load(const Reduction& r, bool position) {
   const std::uint32_t buffer = r.partial[position];
-  return load(buffer, k_.buffers[buffer].dtype, stripe_index());
+  return load(buffer, k_.buffers[buffer].dtype, stripe_index(buffer));
 }
 
 /// Sets the accumulators of this phase to their identities.
 void RegionLowering::stripe_reset(Body& body) {
   for (const Reduction& r : reductions_) {
     if (r.phase != phase_) continue;
-    body.push_back(store(r.partial[0], stripe_index(), identity_of(k_.accs[r.acc])));
-    if (r.partial[1]) body.push_back(store(r.partial[1], stripe_index(), konst(0)));
+    body.push_back(store(r.partial[0], stripe_index(r.partial[0]), identity_of(k_.accs[r.acc])));
+    if (r.partial[1]) body.push_back(store(r.partial[1], stripe_index(r.partial[1]), konst(0)));
   }
   for (const Scan& s : scans_)
-    if (runs_now(s)) body.push_back(store(s.total, stripe_index(), identity_of(scan_decl(s))));
+    if (runs_now(s)) body.push_back(store(s.total, stripe_index(s.total), identity_of(scan_decl(s))));
 }
 
 /// Gives the scans of this phase their values at the current element. Their accumulators are to be stored after
@@ -60,9 +63,9 @@ std::vector<Stmt> RegionLowering::stripe_scans() {
     if (!runs_now(s)) continue;
     const Entry& e = p_.entries[s.entry];
     const AccDecl decl = scan_decl(s);
-    const E before = load(s.total, decl.type, stripe_index()), after = combine(decl.monoid, build(e.in[0]), before);
+    const E before = load(s.total, decl.type, stripe_index(s.total)), after = combine(decl.monoid, build(e.in[0]), before);
     memo_[s.entry] = ir::is_exclusive(g_[e.node].attr64) ? before : after;
-    stores.push_back(store(s.total, stripe_index(), after));
+    stores.push_back(store(s.total, stripe_index(s.total), after));
   }
   return stores;
 }
@@ -73,33 +76,62 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
   const Monoid m = k_.accs[r.acc].monoid;
   const E x = build(e.in[0]), acc = stripe_load(r, false);
   if (!has_position(op_of(r))) {
-    body.push_back(store(r.partial[0], stripe_index(), combine(m, x, acc)));
+    body.push_back(store(r.partial[0], stripe_index(r.partial[0]), combine(m, x, acc)));
     return;
   }
   // Positions ascend, so the first of equals stays; a NaN beats everything but an earlier NaN.
   E better = m == Monoid::ArgMax ? acc < x : x < acc;
   if (is_float(x.type())) better = (better & (acc == acc)) | ((x != x) & (acc == acc));
   const E at = to_expr(e.index, r.entry);
-  body.push_back(store(r.partial[1], stripe_index(), kernel::select(better, at, stripe_load(r, true))));
-  body.push_back(store(r.partial[0], stripe_index(), kernel::select(better, x, acc)));
+  body.push_back(store(r.partial[1], stripe_index(r.partial[1]), kernel::select(better, at, stripe_load(r, true))));
+  body.push_back(store(r.partial[0], stripe_index(r.partial[0]), kernel::select(better, x, acc)));
 }
 
 // ---- loops --------------------------------------------------------------------------------------------------------
 
 /// One phase over a block of columns and the rows of `chunk`, or all rows.
 void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk) {
-  into.push_back(lane_loop(columns, {last_group()}, [&](Body& body) { stripe_reset(body); }));
-  std::vector<LoopDecl> nest = open_nest(reduced_groups(), chunk);
-  const Stmt row = lane_loop(columns, {last_group()}, [&](Body& body) {
+  const auto over_columns = [&](const Fill& fill) { return lane_loop(columns, {last_group()}, fill); };
+  into.push_back(over_columns([&](Body& body) { stripe_reset(body); }));
+  const std::vector<int> reduced = reduced_groups();
+  std::vector<LoopDecl> nest = open_nest(reduced, chunk);
+  const std::size_t blocks = cut_sums(nest, reduced, chunk);
+  const bool cut = blocks < nest.size();
+  std::vector<std::uint32_t> whole;
+  for (Reduction& r : reductions_) {
+    whole.push_back(r.partial[0]);
+    if (cut && adds_in_blocks(r)) r.partial[0] = scratch_buffer(k_.accs[r.acc].type, s_.block * size_of(k_.accs[r.acc].type));
+  }
+  const auto each_part = [&](const std::function<void(const Reduction&, std::uint32_t)>& f) {
+    for (std::size_t i = 0; i < reductions_.size(); ++i)
+      if (reductions_[i].partial[0] != whole[i]) f(reductions_[i], whole[i]);
+  };
+  const Stmt row = over_columns([&](Body& body) {
     const std::vector<Stmt> scanned = stripe_scans();
     for (const Reduction& r : reductions_)
       if (r.phase == phase_) stripe_update(body, r);
     store_full(body);
     body.insert(body.end(), scanned.begin(), scanned.end());
   });
-  if (k_.loops[row.target].body.empty()) return;
-  nest.back().body.push_back(row);
-  into.push_back(loop(fold(std::move(nest))));
+  if (!k_.loops[row.target].body.empty()) {
+    nest.back().body.push_back(row);
+    if (cut) {
+      Body& body = nest[blocks].body;
+      body.push_back(over_columns([&](Body& b) {
+        each_part([&](const Reduction& r, std::uint32_t) { b.push_back(store(r.partial[0], lane_, identity_of(k_.accs[r.acc]))); });
+      }));
+      body.push_back(loop(fold_from(nest, blocks + 1)));
+      body.push_back(over_columns([&](Body& b) {
+        each_part([&](const Reduction& r, std::uint32_t sum) {
+          const DType type = k_.accs[r.acc].type;
+          const E total = load(sum, type, stripe_index(sum)) + load(r.partial[0], type, lane_);
+          b.push_back(store(sum, stripe_index(sum), total));
+        });
+      }));
+    }
+    into.push_back(loop(fold(std::move(nest))));
+  }
+  for (std::size_t i = 0; i < reductions_.size(); ++i) reductions_[i].partial[0] = whole[i];
 }
 
 void RegionLowering::build_stripes() {
@@ -132,10 +164,9 @@ void RegionLowering::build_stripes() {
     row_outputs(phase_ + 1);
   }
   std::erase_if(grid.body, [&](const Stmt& s) { return k_.loops[s.target].body.empty(); });
-  const std::vector<AccDecl> accs = std::exchange(k_.accs, {});  // only the finish section combines in registers
   const std::int64_t groups = product(outer) * blocks_of(last);
   close_grid(std::move(grid), groups * chunks_);
-  if (s_.chunk) build_finish(groups, {last}, size(kBlock, s_.block), accs);
+  if (s_.chunk) build_finish(groups, {last}, size(kBlock, s_.block), std::vector<AccDecl>(k_.accs));
 }
 
 }  // namespace kiln::lower

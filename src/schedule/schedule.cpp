@@ -11,6 +11,7 @@ constexpr std::int64_t kFlatBlock = 4096;     // elements: enough to hide the lo
 constexpr std::int64_t kLoopBlock = 1024;     // the same where each element runs a loop
 constexpr std::int64_t kSplitAbove = 16384;   // shorter reductions are not worth a second stage
 constexpr std::int64_t kMinChunk = 4096;
+constexpr std::int64_t kAddedByLane = 1024;   // elements that a lane adds up one after the other, where chunks can be so short
 constexpr int kLongBody = 20;                 // primitives; of a map: for each operand and result
 constexpr int kSlowToCompile = 64;            // primitives that take 15 ms to compile with four registers side by side
 constexpr int kLongAnyway = 100;              // primitives that take as long with one
@@ -147,14 +148,15 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
   const bool few = kept < 2 * t.threads;
   if (last_reduced) {
     const bool can_split = f.phases == 1 && !f.stores_full;
-    if (can_split && few && reduced >= kSplitAbove) {
+    if (can_split && reduced >= (few ? kSplitAbove : kAddedByLane * lanes)) {
       s.form = Form::Split;
       s.lanes = widen(lanes, f.prims);
       // Chunks of the outermost reduced axis; inner reduced axes run whole.
       const std::int64_t outer = outermost_reduced(f);
       const std::int64_t inner = reduced / outer;
+      const std::int64_t most = std::max<std::int64_t>(1, kAddedByLane * s.lanes / inner);
       const std::int64_t want = std::min<std::int64_t>(std::max<std::int64_t>(1, reduced / kMinChunk), 8 * t.threads);
-      s.chunk = std::max<std::int64_t>((outer + want - 1) / want, std::max<std::int64_t>(1, kMinChunk / inner));
+      s.chunk = std::min(most, std::max<std::int64_t>((outer + want - 1) / want, std::max<std::int64_t>(1, kMinChunk / inner)));
       if (inner == 1) s.chunk = (s.chunk + 63) / 64 * 64;
       return s;
     }

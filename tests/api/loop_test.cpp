@@ -188,6 +188,24 @@ TEST(Loop, WithGathersReductionsAndScansAround) {
   });
 }
 
+/// Reduced along an outer axis of a large array: accumulators of columns lie in memory, states of the loop in registers.
+TEST(Loop, IsReducedDownLongColumns) {
+  in_every_mode([] {
+    const Tensor steps = collatz((arange(60 * 700) % 97).reshape({60, 700}) + 1);
+    const std::vector<std::int32_t> counts = collatz_counts(98);
+    std::vector<std::int32_t> greatest(700);
+    std::vector<std::int64_t> at(700);
+    for (std::size_t i = 0; i < 60 * 700; ++i) {
+      const std::int32_t n = counts[i % 97 + 1];
+      if (n <= greatest[i % 700]) continue;
+      greatest[i % 700] = n;
+      at[i % 700] = static_cast<std::int64_t>(i / 700);
+    }
+    expect_equal<std::int32_t>(max(steps, 0), greatest);
+    expect_equal<std::int64_t>(argmax(steps, 0), at);
+  });
+}
+
 TEST(Loop, OverWholeTensors) {
   in_every_mode([] {
     // Power iteration: a reduction and a product in the body, a residual in the condition.

@@ -75,6 +75,30 @@ TEST(Reduce, Moments) {
   expect_near(var(floats({5}), all_axes, false, 1), Shape{}, {NAN});
 }
 
+/// The same value many times: each addition that rounds does so the same way.
+TEST(Reduce, LongSumsStayAccurate) {
+  struct Case {
+    Shape shape;
+    std::vector<int> axes;
+  };
+  const Case cases[] = {{{100000, 3}, {0}},    {{100000, 300}, {0}}, {{3000, 200, 9}, {0}}, {{300000}, {0}},
+                        {{6, 300000}, {1}},    {{9, 400, 200, 3}, {1, 2}}, {{20000, 3, 5}, {0, 1}}};
+  for (const auto& [shape, axes] : cases) {
+    const Tensor x = (zeros(shape) + 0.1f).eval();
+    double count = 1;
+    for (const int axis : axes) count *= static_cast<double>(shape[static_cast<std::size_t>(axis)]);
+    const double value = 0.1f, want = value * count;
+    for (const double have : sum(x, axes).reshape({-1})(range(0, 3)).astype(DType::Float64).to_vector<double>())
+      EXPECT_NEAR(have, want, 1e-5 * want) << "sum over " << count << " of " << shape.str();
+    const Tensor y = where((arange(shape.numel()) % 4).reshape(shape) == 0, 0.25f, 3.0f).eval();
+    const Tensor total = sum(y.astype(DType::Float64), axes) / count;
+    const Tensor exact = (sum(square(y.astype(DType::Float64)), axes) / count - square(total)).reshape({-1})(range(0, 1));
+    const double spread = exact.to_vector<double>().front();
+    const Tensor have = var(y, axes).reshape({-1})(range(0, 1)).astype(DType::Float64);
+    EXPECT_NEAR(have.to_vector<double>().front(), spread, 1e-5 * spread) << "variance over " << count << " of " << shape.str();
+  }
+}
+
 TEST(Reduce, Logsumexp) {
   expect_near(logsumexp(floats({1000, 1000})), Shape{}, {1000.6931471805599});
   expect_near(logsumexp(floats({2, 2}, {-kInf, -kInf, 0, -kInf}), 1), {-HUGE_VAL, 0});
