@@ -22,7 +22,8 @@ def run(chosen, options):
         mean = staticmethod(lambda x: jnp.mean(x, -1, keepdims=True))
         var = staticmethod(lambda x: jnp.var(x, -1, keepdims=True))
         sum_all = staticmethod(jnp.sum)
-        where, cumsum = jnp.where, jnp.cumsum
+        where, cumsum, sort = jnp.where, jnp.cumsum, jnp.sort
+        scatter_add = staticmethod(lambda x, at, values: x.at[at].add(values))
         int32 = staticmethod(lambda x: x.astype(jnp.int32))
         repeat = staticmethod(lambda n, step, state: jax.lax.fori_loop(0, n, lambda _, s: step(s), state))
         gelu = staticmethod(lambda x: jax.nn.gelu(x, approximate=False))

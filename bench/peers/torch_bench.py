@@ -40,6 +40,8 @@ def run(chosen, options):
         sum_all = staticmethod(torch.sum)
         where = torch.where
         cumsum = staticmethod(lambda x: torch.cumsum(x, 0))
+        sort = staticmethod(lambda x: torch.sort(x).values)
+        scatter_add = staticmethod(lambda x, at, values: x.index_add(0, at, values))
         int32 = staticmethod(lambda x: x.to(torch.int32))
         gelu = staticmethod(torch.nn.functional.gelu)
         silu = staticmethod(torch.nn.functional.silu)

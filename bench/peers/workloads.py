@@ -122,6 +122,14 @@ def cumsum(m, x):
     return m.cumsum(x)
 
 
+def scatter_add(m, table, at, values):
+    return m.scatter_add(table, m.int32(at), values)
+
+
+def sort(m, x):
+    return m.sort(x)
+
+
 def sum_columns(m, x):
     return (x * x).sum(0)
 
@@ -158,6 +166,8 @@ GPU_WORKLOADS = [
     SUM_COLUMNS,
     TRANSPOSED,
     CUMSUM,
+    ("scatter_add_f32_16384x768", [((50257, 768), 0, 1), ((16384,), 0, 50257), ((16384, 768), 0, 1)], scatter_add),
+    ("sort_f32_16M", [((16 * MI,), -1, 1)], sort),
     ("black_scholes_f32_32M", [((32 * MI,), 50, 150), ((32 * MI,), 50, 150), ((32 * MI,), 0.1, 2)], black_scholes),
     ("linear_gelu_bf16_8192x4096x4096",
      [((8192, 4096), -1, 1, BF16), ((4096, 4096), -0.03, 0.03, BF16), ((4096,), -1, 1, BF16)], linear_gelu),

@@ -15,6 +15,7 @@ constexpr int kSmallBlock = 64;              // threads of a map that would leav
 constexpr int kHeld = 16;                    // elements of a row that a thread of a block holds, …
 constexpr int kHeldVectors = 4;              // … or as many vectors of one operand, whose loads are in flight together
 constexpr int kMostHeld = 32;                // and a thread of a warp, which needs no shared memory
+constexpr int kReadByLanes = 8;              // vectors of a row read once by a thread of a warp
 constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
@@ -31,7 +32,10 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 /// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of operands. A long body
 /// leaves time enough for the other threads' loads.
-int map_steps(const Facts& f) { return f.prims >= kLongBody || f.loads > 3 ? 1 : f.loads > 1 ? 2 : 4; }
+int map_steps(const Facts& f, int lanes) {
+  if (f.prims >= kLongBody || f.loads > 3) return 1;
+  return (f.loads > 1 ? 2 : 4) * (lanes == 1 ? 2 : 1);
+}
 
 /// The team and steps that hold a row in registers; false when it is too long.
 bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
@@ -54,6 +58,17 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
       return true;
     }
   return false;
+}
+
+/// The team and steps that read a row once with all loads in flight together; false when it is long, or its body leaves time
+/// for loads one after the other.
+bool read_row(std::int64_t row, const Facts& f, Schedule& s) {
+  const std::int64_t vectors = ceil_div(row, s.lanes);
+  if (f.prims >= kLongBody || f.loads > 1 || vectors > kBlock * kHeldVectors) return false;
+  const bool by_lanes = vectors <= 32 * kReadByLanes;
+  if (by_lanes) s.threads = {128, 32};
+  s.steps = by_lanes ? kReadByLanes : kHeldVectors;
+  return true;
 }
 
 /// A scan along rows is a team's, step after step; down columns, and along short rows, each thread has its own.
@@ -120,10 +135,10 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
     if (last == 0) s.lanes = f.vector;  // its last vector may be cut
-    s.steps = f.states > 0 ? 1 : map_steps(f);
+    s.steps = f.states > 0 ? 1 : map_steps(f, s.lanes);
     if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) {
       s.steps = 1;
-      s.threads = {kSmallBlock, s.form == Form::Flat ? kSmallBlock : kSmallBlock / 2};
+      s.threads = {kSmallBlock, static_cast<std::uint16_t>(s.form == Form::Flat ? kSmallBlock : kSmallBlock / 2)};
     }
     s.block = s.threads.team * s.lanes * s.steps;
     s.ragged = last == 0;
@@ -156,7 +171,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
       return s;
     }
     s.form = Form::Rows;
-    if (!cut && reduced_axes == 1 && hold_row(reduced, s.lanes, f, s)) return s;
+    if (reduced_axes == 1 && (cut ? read_row(reduced, f, s) : hold_row(reduced, s.lanes, f, s))) return s;
     if (reduced <= 32 * 32) s.threads = {128, 32};
     return s;
   }

@@ -275,6 +275,20 @@ TEST(CudaC, TransposesOfAllShapesAreFewKernels) {
   std::cout << flat.size() << ", " << stacked.size() << ", " << inner.size() << " kernels\n";
 }
 
+TEST(CudaC, RowsOfAllShapesAreFewKernels) {
+  std::set<std::string> kernels;
+  std::mt19937 random(1);
+  const auto extent = [&](int most) { return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
+  for (int i = 0; i < 400; ++i) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(f32, {extent(200), extent(i % 2 ? 300 : 10000)});
+    b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {x, x}), 2));
+    for (std::string& source : sources(b)) kernels.insert(std::move(source));
+  }
+  EXPECT_LE(kernels.size(), 16u);
+  std::cout << kernels.size() << " kernels\n";
+}
+
 TEST(CudaC, ColumnsOfAllShapesAreFewKernels) {
   std::set<std::string> kernels;
   std::mt19937 random(1);

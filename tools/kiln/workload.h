@@ -57,5 +57,8 @@ Workload transposed();
 Workload cumulative_sum();
 /// Rows of a table, scaled, and their sums: one kernel.
 Workload gather_row_sum();
+/// Rows added to those of a table that indices name: what the gradient of an embedding is.
+Workload scatter_add_rows();
+Workload sorted();
 
 }  // namespace kiln::tool

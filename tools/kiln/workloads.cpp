@@ -88,33 +88,6 @@ Workload cumulative_sum() {
   return w;
 }
 
-Workload gather_row_sum() {
-  constexpr std::int64_t kRows = 32768, kWidth = 768;
-  Workload w;
-  w.name = "gather_row_sum_f32_32768x768";
-  w.floor = Workload::Floor::Read;
-  w.bytes = 4.0 * kRows * kWidth;
-  w.tolerance = 1e-5;
-  w.make = [](bool tiny) {
-    const std::int64_t rows = tiny ? 4 : kRows, width = tiny ? 4 : kWidth;
-    const Tensor table = uniform({rows, width}, 0, 1, 12);
-    const Tensor at = floor(uniform({rows}, 0, static_cast<double>(rows), 13)).astype(DType::Int32).eval();
-    Program p;
-    p.record = [=] { return std::vector{sum(take(table, at, 0) * 0.5 + 1.0, 1)}; };
-    p.max_error = [=](const std::vector<Tensor>& out) {
-      const float* t = table.data<float>();
-      const std::int32_t* row = at.data<std::int32_t>();
-      return elementwise_error(out[0], [=](std::int64_t i) {
-        double total = 0;
-        for (std::int64_t c = 0; c < width; ++c) total += t[row[i] * width + c] * 0.5 + 1;
-        return total;
-      });
-    };
-    return p;
-  };
-  return w;
-}
-
 Workload sum_of_columns() {
   constexpr std::int64_t kRows = 16384, kColumns = 4096;
   Workload w;

@@ -289,6 +289,8 @@ std::vector<Workload> gpu_workloads() {
                                transposed(),
                                cumulative_sum(),
                                gather_row_sum(),
+                               scatter_add_rows(),
+                               sorted(),
                                black_scholes(32 * kMi),
                                linear_gelu_bf16(),
                                swiglu(),

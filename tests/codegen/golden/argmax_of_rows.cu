@@ -10,12 +10,22 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
     Best<float> a0[4] = {{__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}};
     const int t2 = (i0 * p2);
-#pragma unroll 4
-    for (int i1 = lane * 4; i1 < p1; i1 += 1024) {
-      const vec<float, 4> x1 = load<4>(in0 + (t2 + i1));
+    vec<float, 4> x1[4];
 #pragma unroll
-      for (int v = 0; v < 4; ++v) {
-        a0[v] = ArgMax::of(Best<float>{x1.at[v], int64((i1 + v))}, a0[v]);
+    for (int k = 0; k < 4; ++k) {
+      const int i1 = (k * 256 + lane) * 4;
+      if (i1 < p1) {
+        x1[k] = load<4>(in0 + (t2 + i1));
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int i1 = (k * 256 + lane) * 4;
+      if (i1 < p1) {
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          a0[v] = ArgMax::of(Best<float>{x1[k].at[v], int64((i1 + v))}, a0[v]);
+        }
       }
     }
     const Best<float> r3 = reduce_block<ArgMax, 256>(ArgMax::of(ArgMax::of(a0[0], a0[1]), ArgMax::of(a0[2], a0[3])));

@@ -1,5 +1,5 @@
 // 
-extern "C" __global__ void __launch_bounds__(256) kiln_test(
+extern "C" __global__ void __launch_bounds__(64) kiln_test(
     float* __restrict__ out0,
     const float* __restrict__ in1,
     const int p0,
@@ -10,16 +10,15 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p5,
     const float s0) {
   wait_for_previous_kernel();
-  const int lane = threadIdx.x;
-  for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
+  const int lane = threadIdx.x % 32;
+  for (int i0 = int(blockIdx.x) * 2 + int(threadIdx.x / 32); i0 < p0; i0 += gridDim.x * 2) {
     const int t0 = index_div(i0, p1);
-    const int t1 = ((i0 - (t0 * p1)) * 1024);
-    const int n2 = min_of((p2 - t1), 1024);
+    const int t1 = ((i0 - (t0 * p1)) * 32);
+    const int n2 = min_of((p2 - t1), 32);
     const int t3 = (t0 * p4);
     const int t6 = (t0 * p3);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int i1 = (k * 256 + lane);
+    {
+      const int i1 = lane;
       if (i1 < n2) {
         const int t4 = (t1 + i1);
         const float t5 = in1[(t3 + (t4 * p5))];
