@@ -43,6 +43,11 @@ template <class T> __device__ __forceinline__ T int_rem(T a, T b) {
 
 /// floor(x / d) for x >= 0, d > 0.
 __device__ __forceinline__ int index_div(int x, int d) { return int((unsigned int)x / (unsigned int)d); }
+/// The same by a product, with inverse = min(floor(2^32 / d), 2^32 - 1): at most one too few.
+__device__ __forceinline__ int index_div(int x, int d, int inverse) {
+  const unsigned int q = __umulhi((unsigned int)x, (unsigned int)inverse);
+  return int((unsigned int)x - q * (unsigned int)d >= (unsigned int)d ? q + 1 : q);
+}
 __device__ __forceinline__ long long index_div(long long x, long long d) {
   return (unsigned long long)(x | d) >> 32 ? x / d : (long long)((unsigned int)x / (unsigned int)d);
 }

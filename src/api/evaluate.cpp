@@ -83,7 +83,7 @@ class WorkspaceLease {
 /// Everything outside the graph that a plan depends on.
 std::uint64_t plan_salt(Device device) {
   const Config& c = config();
-  return std::uint64_t{ir::device_code(device)} << 56 ^ static_cast<std::uint64_t>(c.mode) | static_cast<std::uint64_t>(c.tier) << 4 |
+  return std::uint64_t{ir::device_code(device)} << 56 | static_cast<std::uint64_t>(c.mode) | static_cast<std::uint64_t>(c.tier) << 4 |
          std::uint64_t{c.strict} << 6 | std::uint64_t{c.deterministic} << 7 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
          (c.cpu_target.empty() ? 0 : std::uint64_t{std::hash<std::string>{}(c.cpu_target)} << 24);
 }

@@ -17,6 +17,8 @@ CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int in
   count_uses();
 }
 
+constexpr int kResidentThreads = 1024;  // of a multiprocessor, at least, where a kernel says so: 64 registers each
+
 std::string CudaEmitter::run() {
   width_ = team_ = k_.threads.team;
   scopes_.push_back({});
@@ -43,8 +45,10 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
   return out;
 }
 
+/// Told how many blocks are to be resident, the assembler keeps loads in flight instead of saving registers.
 std::string CudaEmitter::global() const {
-  return cat("extern \"C\" __global__ void __launch_bounds__(", k_.threads.block, ") ", symbol_, '(');
+  const std::string resident = keeps_loads_ ? cat(", ", std::max(1, kResidentThreads / k_.threads.block)) : std::string();
+  return cat("extern \"C\" __global__ void __launch_bounds__(", k_.threads.block, resident, ") ", symbol_, '(');
 }
 
 /// Of the kernel's function, or of many instances that of what each of them does.

@@ -52,8 +52,9 @@ class CudaEmitter {
     Masked,   // any number: the accesses of the others are left out, what they compute goes nowhere
     Ragged,   // any number: the others are left out
   };
-  /// Loads of all steps of a Vector loop, made before its first step computes.
+  /// Loads of all steps of a loop, made before its first step computes.
   struct Stage {
+    int depth = 0, steps = 0;                        // of the loop's scope; fewer than two steps: none
     std::string arrays, text;
     std::unordered_map<ExprId, std::string> memo;    // of what the loads' addresses need
     std::unordered_map<ExprId, std::string> loaded;
@@ -146,6 +147,7 @@ class CudaEmitter {
   void serial_loop(const LoopDecl& l, const std::string& extent);
   bool unrolls(const LoopDecl& l) const;
   int rows_inside(const LoopDecl& l) const;
+  std::string in_batches(const LoopDecl& l, const std::string& first, const std::string& end, const Stage& ahead, const std::string& body);
   void deal(int rows);
   void vector_loop(const LoopDecl& l, const std::string& extent);
   std::string vectors(const LoopDecl& l, const std::string& i, Reach reach);
@@ -185,6 +187,7 @@ class CudaEmitter {
   bool skips_ = false;  // Masked, but no vector is cut: a thread without one goes past the loops inside
   std::string on_;  // along a scanned axis: whether this thread's vector is inside the extent
   Stage stage_;
+  bool keeps_loads_ = false;  // loads of several iterations of a column are to be in flight together
 
   // The open run.
   bool in_run_ = false;

@@ -6,7 +6,8 @@
 
 namespace kiln::codegen {
 
-constexpr int kUnrollBelow = 60;  // expressions of a loop body that is unrolled four times
+constexpr int kUnrolled = 4;      // iterations of a short loop body that are in flight together
+constexpr int kUnrollBelow = 60;  // expressions of such a body
 constexpr int kLong = 10;         // expressions that a function counts for
 
 static bool is_long(Prim p) {
@@ -176,19 +177,45 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
     first = row_;
     once_ = false;
   }
+  const bool in_flight = unrolls(l), staged = in_flight && at_.lanes_depth() > 0 && stage_.steps < 2;
+  const Stage around = std::exchange(stage_, {});
   open_scope(l, i);
+  if (staged) stage_ = {depth(), kUnrolled, {}, {}, {}, {}};
   block(l.body);
   const std::string body = close_scope();
+  const Stage ahead = std::exchange(stage_, around);
   once_ = once;
-  if (unrolls(l)) line("#pragma unroll 4");
-  line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", end, "; ", i, " += ", l.rows, ") {"));
-  here().text += body;
-  line("}");
+  if (ahead.text.empty()) {
+    const bool scalars = l.rows > 1 && lanes_ == 1 && at_.lanes_depth() > 0;
+    if (in_flight) line(cat("#pragma unroll ", scalars ? 2 * kUnrolled : kUnrolled));
+    keeps_loads_ |= in_flight && scalars;
+    line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", end, "; ", i, " += ", l.rows, ") {"));
+    here().text += body;
+    line("}");
+  } else {
+    here().text += in_batches(l, first, end, ahead, body);
+  }
   if (at_.lanes_depth() == 0) {
     width_ = width;
     lane_ = lane;
     rows_ = 1;
   }
+}
+
+/// A serial loop by several iterations at a time, all of whose loads come first. Only the last ones ask which are there.
+std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first, const std::string& end, const Stage& ahead,
+                                    const std::string& body) {
+  keeps_loads_ = true;
+  const std::string base = fresh("b"), i = cat('i', l.var);
+  const auto each = [&](const std::string& text, bool asks) {
+    std::string out = cat("#pragma unroll\nfor (int k = 0; k < ", kUnrolled, "; ++k) {\n");
+    out += cat("const ", index_type(), ' ', i, " = ", base, " + k * ", l.rows, ";\n");
+    return out + (asks ? cat("if (", i, " < ", end, ") {\n", text, "}\n") : text) + "}\n";
+  };
+  const auto batch = [&](bool asks) { return ahead.arrays + each(ahead.text, asks) + each(body, asks) + "}\n"; };
+  std::string out = cat(index_type(), ' ', base, " = ", first, ";\n");
+  out += cat("for (; ", base, " + ", (kUnrolled - 1) * l.rows, " < ", end, "; ", base, " += ", kUnrolled * l.rows, ") {\n", batch(false));
+  return out + cat("if (", base, " < ", end, ") {\n", batch(true));
 }
 
 /// From here on a Vector loop is shared by a part of the team.
@@ -263,7 +290,7 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
     std::string body = vectors(l, i, Reach::Whole);
     if (ragged)
       body = cat("if (", i, " + ", lanes_, " <= ", extent, ") {\n", body, "} else {\n", vectors(l, i, Reach::Ragged), "}\n");
-    if (unrolls(l)) line("#pragma unroll 4");
+    if (unrolls(l)) line(cat("#pragma unroll ", kUnrolled));
     const std::string first = lanes_ > 1 ? cat(lane_, " * ", lanes_) : lane_;
     line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", extent, "; ", i, " += ", width_ * lanes_, ") {"));
     here().text += body;
@@ -284,7 +311,7 @@ std::string CudaEmitter::vectors(const LoopDecl& l, const std::string& i, Reach 
 
 /// A Vector loop of known steps, unrolled: first all loads, then the rest.
 std::string CudaEmitter::steps(const LoopDecl& l, Reach reach) {
-  stage_ = {};
+  stage_ = {depth() + 1, steps_, {}, {}, {}, {}};
   const std::string i = cat('i', l.var);
   const std::string body = vectors(l, i, reach);
   std::string first = width_ > 1 ? lane_ : "0";

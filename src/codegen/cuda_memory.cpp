@@ -42,7 +42,7 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
   const ExprNode n = pool_[e];
   const auto d = static_cast<std::size_t>(at_.depth_of(e));
   // What every row reads comes from a cache: fetching it ahead would only take registers.
-  const bool staged = steps_ > 1 && static_cast<int>(d) == at_.lanes_depth() && varies_by_item(n.a);
+  const bool staged = stage_.steps > 1 && static_cast<int>(d) == stage_.depth && varies_by_item(n.a);
   auto& known = staged ? stage_.loaded : scopes_[d].memo;
   if (const auto it = known.find(e); it != known.end()) return it->second;
   const std::string name = fresh("x"), type = vector_type(n.type);
@@ -58,7 +58,7 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
     scope.text += cat(name, "[k] = ", text, ";\n");
     std::swap(scope.text, stage_.text);
     std::swap(scope.memo, stage_.memo);
-    stage_.arrays += cat(type, ' ', name, '[', steps_, "];\n");
+    stage_.arrays += cat(type, ' ', name, '[', stage_.steps, "];\n");
   } else {
     const std::string text = load();
     scopes_[d].text += cat("const ", type, ' ', name, " = ", text, ";\n");

@@ -85,7 +85,7 @@ void CudaEmitter::scan_step(const Stmt& st) {
   const AccDecl& a = k_.accs[st.target];
   AccState& s = accs_[st.target];
   const char* const type = cuda_type(a.type);
-  const std::string x = fresh("x"), first = fresh("f"), none = cuda_constant(a.type, kernel::identity(a));
+  const std::string x = fresh("x"), first = fresh("first"), none = cuda_constant(a.type, kernel::identity(a));
   line(cat(type, ' ', x, '[', lanes_, "], ", first, ';'));
   const std::string on = std::exchange(on_, std::string());
   KILN_CHECK_THAT(!in_run_, "a scan inside a run");

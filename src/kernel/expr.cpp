@@ -156,6 +156,10 @@ E min(E a, E b) { return binary(Prim::Min, a, b); }
 E max(E a, E b) { return binary(Prim::Max, a, b); }
 E div_bounded(E a, E b) { return binary(a.pool->exact ? Prim::Div : Prim::DivBounded, a, b); }
 E index_div(E a, E b) { return binary(Prim::IndexDiv, a, b); }
+E index_div(E a, E b, E inverse_param) {
+  check_pair(Prim::IndexDiv, a, b);
+  return make(*a.pool, {Prim::IndexDiv, DType::Int64, a.id, b.id, kNoExpr, inverse_param.node().imm + 1});
+}
 E from_index(E a) { return unary(Prim::FromIndex, a); }
 E scale(E a, E exponent) { return binary(Prim::Scale, a, exponent); }
 

@@ -144,6 +144,8 @@ E bitcast(E a, DType type);
 // Int64 only.
 E from_index(E a);
 E index_div(E a, E b);  // floor(a/b), 0 <= a < 2^50, 0 < b
+/// The same where a parameter holds the low 32 bits of min(floor(2^32 / b), 2^32 - 1), for those who multiply instead.
+E index_div(E a, E b, E inverse_param);
 // Float32 only; prims.def has their preconditions.
 E div_bounded(E a, E b);
 E native(NativeFn fn, E a);

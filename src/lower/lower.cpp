@@ -11,7 +11,7 @@
 
 namespace kiln::lower {
 
-constexpr double kIterations = 32;  // of a loop, for want of anything better
+constexpr double kAssumedIterations = 32;  // of a loop, for want of anything better
 
 Lowered RegionLowering::run() {
   measure();
@@ -51,7 +51,7 @@ void RegionLowering::complete() {
   out_.form = s_.form;
   double points = 1;
   for (const Group& g : groups_) points *= static_cast<double>(g.extent);
-  double iterations = p_.loops.empty() ? 1 : kIterations;
+  double iterations = p_.loops.empty() ? 1 : kAssumedIterations;
   for (const LoopRun& run : p_.loops) iterations = std::max(iterations, static_cast<double>(run.count));
   points *= iterations;
   out_.work = points * static_cast<double>(std::max(prims_, 1.0f));

@@ -109,7 +109,7 @@ class RegionLowering {
   bool index_is_narrow() const;
 
   // Parameters. A role is one parameter whatever its value; what it belongs to (owner) tells roles of a kind apart.
-  enum RoleKind : std::uint64_t { kExtent = 1, kStride, kOffset, kAtomCoef, kDivisor, kPredicate, kSize };
+  enum RoleKind : std::uint64_t { kExtent = 1, kStride, kOffset, kAtomCoef, kDivisor, kInverse, kPredicate, kSize };
   enum Owner : std::uint64_t {  // owners that are neither entries, atoms, links nor groups
     kScratchOwner = 0xfffd0000u,
     kRowOwner = 0xfffe0000u,
@@ -124,6 +124,9 @@ class RegionLowering {
   E param(std::uint64_t role, std::int64_t value);
   E size(Size which, std::int64_t value) { return param(role(kSize, which), value); }
   E extent(int group);
+  /// x / d for x >= 0, d > 0; and x % d.
+  E divide(E x, E d);
+  std::pair<E, E> divide_with_rest(E x, E d);
 
   // Buffers.
   std::uint32_t new_buffer(BufferDecl decl, BufferSource source);
@@ -302,10 +305,6 @@ class RegionLowering {
 /// How two values combine in a monoid without positions.
 E combine(Monoid m, E x, E acc);
 Monoid monoid_of(Op op);
-/// floor(x / d) for 0 <= x < 2^50, 0 < d.
-E divide(E x, E d);
-/// {x / d, x mod d} within the same bounds.
-std::pair<E, E> divide_with_rest(E x, E d);
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace kiln::lower

@@ -12,12 +12,15 @@
 
 namespace kiln::lower {
 
-E divide(E x, E d) {
-  if (d.node().prim == Prim::Const && d.node().imm == 1) return x;
-  return kernel::index_div(x, d);
+E RegionLowering::divide(E x, E d) {
+  const ExprNode by = d.node();
+  if (by.prim == Prim::Const && by.imm == 1) return x;
+  if (by.prim != Prim::Param || !target_.gpu) return kernel::index_div(x, d);
+  const std::int64_t inverse = (std::int64_t{1} << 32) / std::max<std::int64_t>(1, out_.params[by.imm]);
+  return kernel::index_div(x, d, param(role(kInverse, by.imm), static_cast<std::int32_t>(inverse - (inverse >> 32))));
 }
 
-std::pair<E, E> divide_with_rest(E x, E d) {
+std::pair<E, E> RegionLowering::divide_with_rest(E x, E d) {
   const E q = divide(x, d);
   return {q, x - q * d};
 }

@@ -193,7 +193,8 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   const std::int64_t wanted = kWaves * t.threads * (kBlock / block);
   if (cut && items < wanted / 2 && reduced >= 64) {
     s.form = Form::SplitColumns;
-    s.chunk = std::max<std::int64_t>(ceil_div(outer * items, wanted), std::max<std::int64_t>(s.rows, 16 * outer / reduced));
+    const std::int64_t chunks = std::max<std::int64_t>(1, wanted / items);  // all resident together
+    s.chunk = std::max<std::int64_t>(ceil_div(outer, chunks), std::max<std::int64_t>(s.rows, 16 * outer / reduced));
   }
   return s;
 }

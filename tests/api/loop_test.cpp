@@ -39,7 +39,7 @@ struct Mandelbrot {
 };
 Mandelbrot mandelbrot(const Tensor& cr, const Tensor& ci, int limit) {
   const Tensors out = while_loop(
-      [&](const Tensors& s) { return s[0] * s[0] + s[1] * s[1] <= 4.0 & s[2] < limit; },
+      [&](const Tensors& s) { return (s[0] * s[0] + s[1] * s[1] <= 4.0) & (s[2] < limit); },
       [&](const Tensors& s) { return Tensors{s[0] * s[0] - s[1] * s[1] + cr, 2.0 * s[0] * s[1] + ci, s[2] + 1}; },
       {zeros({}), zeros({}), zeros({}, DType::Int32)});
   return {out[2], out[0], out[1]};

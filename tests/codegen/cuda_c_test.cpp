@@ -275,6 +275,19 @@ TEST(CudaC, TransposesOfAllShapesAreFewKernels) {
   std::cout << flat.size() << ", " << stacked.size() << ", " << inner.size() << " kernels\n";
 }
 
+/// A name is a letter and a number; f16 is a type.
+TEST(CudaC, NoNameIsAType) {
+  for (int products = 0; products < 24; ++products) {
+    GraphBuilder b;
+    NodeId x = b.leaf(DType::Float16, {30, 1000});
+    for (int i = 0; i < products; ++i) x = b.op(Op::multiply, {x, b.leaf(DType::Float16, {30, 1000})});
+    b.root(b.wide(Op::scan_sum, DType::Float16, {30, 1000}, {x}));
+    for (const std::string& source : sources(b))
+      for (const char* type : {"f16", "bf16", "int8", "int16", "int32", "int64"})
+        EXPECT_EQ(source.find(cat(' ', type, " =")), std::string::npos) << source;
+  }
+}
+
 TEST(CudaC, RowsOfAllShapesAreFewKernels) {
   std::set<std::string> kernels;
   std::mt19937 random(1);

@@ -189,7 +189,7 @@ void in_child(F f) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status)) << "signal " << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-  if (WIFEXITED(status)) EXPECT_EQ(WEXITSTATUS(status), 0);
+  if (WIFEXITED(status)) { EXPECT_EQ(WEXITSTATUS(status), 0); }
 }
 
 #if defined(__SANITIZE_THREAD__)

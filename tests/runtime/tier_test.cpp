@@ -193,7 +193,7 @@ TEST_F(Tiers, AForkedChildFinishesWhatWasQueued) {  // FAULTS 26
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status)) << "signal " << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-  if (WIFEXITED(status)) EXPECT_EQ(WEXITSTATUS(status), 0);
+  if (WIFEXITED(status)) { EXPECT_EQ(WEXITSTATUS(status), 0); }
 }
 #endif
 

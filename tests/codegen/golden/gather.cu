@@ -10,23 +10,24 @@ extern "C" __global__ void __launch_bounds__(64) kiln_test(
     const int p4,
     const int p5,
     const int p6,
+    const int p7,
     const float s0) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x % 32;
   for (int i0 = int(blockIdx.x) * 2 + int(threadIdx.x / 32); i0 < p0; i0 += gridDim.x * 2) {
-    const int t0 = index_div(i0, p1);
+    const int t0 = index_div(i0, p1, p2);
     const int t1 = ((i0 - (t0 * p1)) * 128);
-    const int n2 = min_of((p2 - t1), 128);
+    const int n2 = min_of((p3 - t1), 128);
     const int32 t3 = in2[t0];
     const int64 t4 = int64(t3);
     const bool t5 = (t4 < 0ll);
-    const int64 t6 = wrap_add(t4, int64(p4));
+    const int64 t6 = wrap_add(t4, int64(p5));
     const int64 t7 = (t5 ? t6 : t4);
     const bool t8 = (0ll <= t7);
-    const bool t9 = (t7 < int64(p6));
+    const bool t9 = (t7 < int64(p7));
     const bool t10 = bool((t8 & t9));
-    const int64 t12 = wrap_mul(t7, int64(p5));
-    const int t15 = (t0 * p3);
+    const int64 t12 = wrap_mul(t7, int64(p6));
+    const int t15 = (t0 * p4);
     {
       const int i1 = lane * 4;
       if (i1 < n2) {

@@ -12,16 +12,17 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p6,
     const int p7,
     const int p8,
+    const int p9,
     const float s0) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
-    const int t0 = index_div(i0, p1);
+    const int t0 = index_div(i0, p1, p2);
     const int t1 = ((i0 - (t0 * p1)) * 2048);
-    const int n2 = min_of((p2 - t1), 2048);
-    const int t5 = (t0 * p7);
-    const int t9 = (t0 * p4);
-    const int t12 = (t0 * p3);
+    const int n2 = min_of((p3 - t1), 2048);
+    const int t5 = (t0 * p8);
+    const int t9 = (t0 * p5);
+    const int t12 = (t0 * p4);
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int i1 = (k * 256 + lane) * 4;
@@ -31,10 +32,10 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
           const int t3 = (t1 + (i1 + v));
-          const bool t4 = bool(((0 <= t3) & (t3 < p8)));
+          const bool t4 = bool(((0 <= t3) & (t3 < p9)));
           const float t6 = (t4 ? in2[(t5 + t3)] : 0.0f);
-          const int t7 = (t3 + p5);
-          const bool t8 = bool(((0 <= t7) & (t7 < p6)));
+          const int t7 = (t3 + p6);
+          const bool t8 = bool(((0 <= t7) & (t7 < p7)));
           const float t10 = (t8 ? in1[(t9 + (-t3))] : 0.0f);
           y11.at[v] = (t4 ? t6 : (t8 ? t10 : s0));
         }

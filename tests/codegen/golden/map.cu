@@ -8,15 +8,16 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p2,
     const int p3,
     const int p4,
+    const int p5,
     const float s0) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
-    const int t0 = index_div(i0, p1);
+    const int t0 = index_div(i0, p1, p2);
     const int t1 = ((i0 - (t0 * p1)) * 2048);
-    const int n2 = min_of((p2 - t1), 2048);
-    const int t4 = (t0 * p4);
-    const int t8 = (t0 * p3);
+    const int n2 = min_of((p3 - t1), 2048);
+    const int t4 = (t0 * p5);
+    const int t8 = (t0 * p4);
     vec<float, 4> x3[2];
     vec<float, 4> x6[2];
 #pragma unroll

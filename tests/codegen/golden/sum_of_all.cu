@@ -9,13 +9,14 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p2,
     const int p3,
     const int p4,
-    const int p5) {
+    const int p5,
+    const int p6) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p2; i0 += gridDim.x * 1) {
-    const int t0 = (i0 - (index_div(i0, p0) * p0));
-    const int t1 = (t0 * p3);
-    const int n2 = min_of((p4 - t1), p3);
+    const int t0 = (i0 - (index_div(i0, p0, p3) * p0));
+    const int t1 = (t0 * p4);
+    const int n2 = min_of((p5 - t1), p4);
     float a3[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 4
     for (int i1 = lane * 4; i1 < n2; i1 += 1024) {
@@ -37,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     }
     const float r6 = reduce_block<Sum, 256>(((a3[0] + a3[1]) + (a3[2] + a3[3])));
     if (lane == 0) part1[((t0 * p1) + 0)] = r6;
-    const int n7 = index_div(p2, p5);
+    const int n7 = index_div(p2, p6);
     const int i2 = index_div(i0, n7);
     if (last_of(arrivals + i2, n7)) {
       float a8 = 0.0f;

@@ -9,24 +9,25 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p4,
     const int p5,
     const int p6,
+    const int p7,
     const float s0) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
     __shared__ float tile0[4160];
-    const int t0 = index_div(i0, p1);
+    const int t0 = index_div(i0, p1, p2);
     const int t1 = (t0 * 64);
-    const int t2 = min_of((p3 - t1), 64);
+    const int t2 = min_of((p4 - t1), 64);
     const int row3 = lane / 16, lane4 = lane % 16;
     const int t5 = (t0 * p1);
     const int t6 = (i0 - t5);
     const int t7 = (t6 * 64);
-    const int t8 = (p2 - t7);
+    const int t8 = (p3 - t7);
     const int t9 = min_of(t8, 64);
 #pragma unroll 4
     for (int i1 = row3; i1 < t2; i1 += 16) {
       const int t11 = (t1 + i1);
-      const int t12 = (t11 * p5);
+      const int t12 = (t11 * p6);
       {
         const int i2 = lane4 * 4;
         if (i2 < t9) {
@@ -44,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     for (int i3 = row13; i3 < t9; i3 += 16) {
       const int t15 = (i3 * 65);
       const int t18 = (t7 + i3);
-      const int t19 = (t18 * p6);
+      const int t19 = (t18 * p7);
       {
         const int i4 = lane14 * 4;
         if (i4 < t2) {

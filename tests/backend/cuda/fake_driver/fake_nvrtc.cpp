@@ -207,7 +207,7 @@ std::string without_ptx(std::string source) {
 
 /// What the driver calls: made for each kernel of the source.
 std::string entries(const std::string& source) {
-  static const std::regex head(R"re(extern "C" __global__ void\s+(?:__launch_bounds__\(\d+\)\s+)?(\w+)\s*\()re");
+  static const std::regex head(R"re(extern "C" __global__ void\s+(?:__launch_bounds__\([\d, ]+\)\s+)?(\w+)\s*\()re");
   std::string out;
   for (std::sregex_iterator m(source.begin(), source.end(), head), end; m != end; ++m) {
     const std::string name = (*m)[1];
