@@ -12,9 +12,9 @@ std::string CudaEmitter::acc_type(const AccDecl& a) const {
 void CudaEmitter::begin_accs(const LoopDecl& l) {
   if (l.accs.empty()) return;
   at_.begin_accs(l);
-  const LoopDecl* inside = at_.lanes_depth() ? nullptr : kernel::vector_loop_in(k_, l);
-  const int lanes = inside ? inside->lanes : at_.lanes_depth() ? lanes_ : 1;
   for (std::uint32_t id : l.accs) {
+    const LoopDecl* inside = at_.lanes_depth() ? nullptr : kernel::vector_loop_of(k_, l, id);
+    const int lanes = inside ? inside->lanes : at_.lanes_depth() ? lanes_ : 1;
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
     s.name = fresh("a");
@@ -56,7 +56,6 @@ void CudaEmitter::update(const Stmt& st) {
 
 /// Final values: over the lanes by halves, then over the team.
 void CudaEmitter::end_accs(const LoopDecl& l) {
-  const LoopDecl* inside = kernel::vector_loop_in(k_, l);
   for (std::uint32_t id : l.accs) {
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
@@ -66,7 +65,7 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
       line(cat("reduce_rows<", cuda_monoid(a.monoid), ", ", width_, ", ", l.rows, ">(", s.name, ");"));
     }
     if (at_.lanes_of(id) == Lanes::Inside && !is_scan(id)) {
-      if (s.lanes) v = combine_lanes(a, s.name, 0, inside->lanes);
+      if (s.lanes) v = combine_lanes(a, s.name, 0, kernel::vector_loop_of(k_, l, id)->lanes);
       const std::string op = cuda_monoid(a.monoid);
       if (team_ > 32 || team_ == k_.threads.block)
         v = cat("reduce_block<", op, ", ", k_.threads.block, ">(", v, ')');

@@ -45,8 +45,8 @@ llvm::AllocaInst* FunctionEmitter::alloca_of(llvm::Type* t) {
 
 void FunctionEmitter::begin_accs(const LoopDecl& l) {
   at_.begin_accs(l);
-  const LoopDecl* inside = kernel::vector_loop_in(k_, l);
   for (std::uint32_t id : l.accs) {
+    const LoopDecl* inside = kernel::vector_loop_of(k_, l, id);
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
     llvm::Type* t = reg(a.type);

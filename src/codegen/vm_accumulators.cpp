@@ -37,7 +37,7 @@ void Translator::begin_accs(const LoopDecl& l) {
     const std::uint32_t start = constant(kernel::identity(a)), far = constant(kNoPosition);
     if (at_.lanes_of(id) == Lanes::Inside) {
       s.kind = AccState::Kind::Lanes;
-      s.at = new_lanes(a, kernel::vector_loop_in(k_, l)->lanes);
+      s.at = new_lanes(a, kernel::vector_loop_of(k_, l, id)->lanes);
       emit(depth(), {.op = VmOp::LanesBegin, .size = size8(a.type), .out = s.at, .a = start});
     } else if (at_.lanes_of(id) == Lanes::Around) {
       s.kind = AccState::Kind::Block;

@@ -11,9 +11,8 @@ Placement::Placement(const Kernel& kernel)
     : k_(kernel), pool_(kernel.pool), var_depth_(kernel.n_vars, -1), accs_(kernel.accs.size()) {}
 
 void Placement::begin_accs(const LoopDecl& loop) {
-  const bool inside = lanes_depth_ == 0 && vector_loop_in(k_, loop);
   for (std::uint32_t a : loop.accs)
-    accs_[a] = {lanes_depth_ ? Lanes::Around : inside ? Lanes::Inside : Lanes::None, depth_, -1};
+    accs_[a] = {lanes_depth_ ? Lanes::Around : vector_loop_of(k_, loop, a) ? Lanes::Inside : Lanes::None, depth_, -1};
 }
 
 void Placement::open(const LoopDecl& loop) {
@@ -105,11 +104,13 @@ E Placement::lane_stride(ExprId index) {
   return {};
 }
 
-const LoopDecl* vector_loop_in(const Kernel& kernel, const LoopDecl& loop) {
-  if (loop.kind == LoopKind::Vector) return &loop;
-  for (const Stmt& s : loop.body)
-    if (s.kind == Stmt::Kind::Loop)
-      if (const LoopDecl* v = vector_loop_in(kernel, kernel.loops[s.target])) return v;
+const LoopDecl* vector_loop_of(const Kernel& kernel, const LoopDecl& loop, std::uint32_t acc) {
+  for (const Stmt& s : loop.body) {
+    if (s.kind == Stmt::Kind::Update && s.target == acc && loop.kind == LoopKind::Vector) return &loop;
+    if (s.kind != Stmt::Kind::Loop) continue;
+    const LoopDecl& inner = kernel.loops[s.target];
+    if (const LoopDecl* v = vector_loop_of(kernel, inner, acc)) return loop.kind == LoopKind::Vector ? &loop : v;
+  }
   return nullptr;
 }
 

@@ -61,8 +61,8 @@ class Placement {
   std::vector<signed char> varying_;
 };
 
-/// The Vector loop that is `loop` or stands inside it; null if there is none.
-const LoopDecl* vector_loop_in(const Kernel& kernel, const LoopDecl& loop);
+/// The Vector loop that updates `acc` and is `loop` or stands inside it; null if there is none.
+const LoopDecl* vector_loop_of(const Kernel& kernel, const LoopDecl& loop, std::uint32_t acc);
 /// The value of an expression that is a constant integer.
 std::optional<std::int64_t> known(E e);
 

@@ -13,7 +13,6 @@ namespace kiln::lower {
 namespace {
 constexpr std::int64_t kSharedBytes = 40 << 10;    // of a block's tiles: a block always has 48 KiB
 constexpr std::int64_t kScratchBytes = 256 << 10;  // of a CPU thread's: within the second cache
-constexpr std::int64_t kAddedInOrder = 512;        // elements that are added up one after the other
 }
 
 Monoid monoid_of(Op op) {
@@ -155,21 +154,21 @@ std::vector<LoopDecl> RegionLowering::open_nest(Groups order, const std::optiona
   return nest;
 }
 
-/// Cuts a loop of the nest into blocks when it adds up more elements, those of the loops inside it counted, than rounding
-/// errors allow one after the other: each block is to have sums of its own. Returns the place of the loop over the blocks, or
-/// of none.
-std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost) {
+/// Cuts a loop of the nest into blocks when it adds up more than `limit` elements, those of the loops inside it counted: each
+/// block is to have sums of its own. Returns the place of the loop over the blocks, or of none.
+std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost,
+                                     std::int64_t limit) {
   const bool sums = std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) { return adds_in_blocks(r); });
   if (!sums || target_.gpu || target_.strict) return nest.size();
   std::int64_t inside = 1;
   for (std::size_t at = order.size(); at-- > 0;) {
     const bool part = at == 0 && outermost;
     const std::int64_t whole = groups_[static_cast<std::size_t>(order[at])].extent, most = part ? std::min(whole, s_.chunk) : whole;
-    if (inside * most <= kAddedInOrder) {
+    if (inside * most <= limit) {
       inside *= most;
       continue;
     }
-    const E count = {&k_.pool, nest[at].extent}, block = size(kSumBlock, std::max<std::int64_t>(1, kAddedInOrder / inside));
+    const E count = {&k_.pool, nest[at].extent}, block = size(kSumBlock, std::max<std::int64_t>(1, limit / inside));
     LoopDecl blocks;
     blocks.var = new_var();
     blocks.extent = divide(count + block - konst(1), block).id;
@@ -248,7 +247,7 @@ bool RegionLowering::adds_in_blocks(const Reduction& r) const {
 void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost) {
   forget();
   std::vector<LoopDecl> nest = open_nest(order, outermost);
-  const std::size_t blocks = vector ? nest.size() : cut_sums(nest, order, outermost);
+  const std::size_t blocks = cut_sums(nest, order, outermost, vector ? schedule::kAddedByLane * s_.lanes : kAddedInOrder);
   const bool cut = blocks < nest.size();
   if (vector) put_on_lanes(nest.back());
   std::vector<Stmt> added;

@@ -201,7 +201,7 @@ class RegionLowering {
   Stmt lane_loop(const Range& range, Groups axes, const Fill& fill);
   std::vector<LoopDecl> open_nest(Groups order, const std::optional<Range>& outermost);
   bool adds_in_blocks(const Reduction& r) const;
-  std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost);
+  std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost, std::int64_t limit);
   LoopDecl fold(std::vector<LoopDecl> nest);
   LoopDecl fold_from(std::vector<LoopDecl>& nest, std::size_t from);
   Stmt store(std::uint32_t buffer, E index, E value);
@@ -305,6 +305,7 @@ class RegionLowering {
 /// How two values combine in a monoid without positions.
 E combine(Monoid m, E x, E acc);
 Monoid monoid_of(Op op);
+constexpr std::int64_t kAddedInOrder = 512;  // elements of a column that are added up one after the other
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace kiln::lower

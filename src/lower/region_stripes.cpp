@@ -95,7 +95,7 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
   into.push_back(over_columns([&](Body& body) { stripe_reset(body); }));
   const std::vector<int> reduced = reduced_groups();
   std::vector<LoopDecl> nest = open_nest(reduced, chunk);
-  const std::size_t blocks = cut_sums(nest, reduced, chunk);
+  const std::size_t blocks = cut_sums(nest, reduced, chunk, kAddedInOrder);
   const bool cut = blocks < nest.size();
   std::vector<std::uint32_t> whole;
   for (Reduction& r : reductions_) {

@@ -11,7 +11,6 @@ constexpr std::int64_t kFlatBlock = 4096;     // elements: enough to hide the lo
 constexpr std::int64_t kLoopBlock = 1024;     // the same where each element runs a loop
 constexpr std::int64_t kSplitAbove = 16384;   // shorter reductions are not worth a second stage
 constexpr std::int64_t kMinChunk = 4096;
-constexpr std::int64_t kAddedByLane = 1024;   // elements that a lane adds up one after the other, where chunks can be so short
 constexpr int kLongBody = 20;                 // primitives; of a map: for each operand and result
 constexpr int kSlowToCompile = 64;            // primitives that take 15 ms to compile with four registers side by side
 constexpr int kLongAnyway = 100;              // primitives that take as long with one

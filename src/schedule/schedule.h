@@ -21,6 +21,9 @@ namespace kiln::schedule {
 
 enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns, Chain };
 
+/// Elements of a row that a lane adds up one after the other at most, before their sum joins others.
+constexpr std::int64_t kAddedByLane = 1024;
+
 /// What a region looks like after its axes were collapsed.
 struct Facts {
   struct Axis {

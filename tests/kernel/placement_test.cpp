@@ -6,7 +6,7 @@
 namespace kiln::kernel {
 namespace {
 
-/// grid i { acc = 0; vector4 j { acc += … } }, and expressions of both variables and a parameter.
+/// grid i { acc = rest = 0; vector4 j { acc += j }; rest += i }, and expressions of both variables and a parameter.
 class PlacementTest : public ::testing::Test {
  protected:
   PlacementTest() {
@@ -20,14 +20,15 @@ class PlacementTest : public ::testing::Test {
     running_ = leaf(Prim::Running, 0);
     k_.n_vars = 2;
     k_.n_params = 1;
-    k_.accs = {{Monoid::Sum, DType::Int64}};
+    k_.accs = {{Monoid::Sum, DType::Int64}, {Monoid::Sum, DType::Int64}};
     LoopDecl grid, vector;
     grid.kind = LoopKind::Grid;
-    grid.accs = {0};
+    grid.accs = {0, 1};
     Stmt inner;
     inner.kind = Stmt::Kind::Loop;
     inner.target = 1;
-    grid.body = {inner};
+    grid.body = {inner, {Stmt::Kind::Update, 1, kNoExpr, i_.id}};
+    vector.body = {{Stmt::Kind::Update, 0, kNoExpr, j_.id}};
     vector.kind = LoopKind::Vector;
     vector.var = 1;
     vector.lanes = 4;
@@ -82,6 +83,7 @@ TEST_F(PlacementTest, AccumulatorsAreOnLanesInsideOrAroundAVectorLoop) {
   Placement at(k_);
   at.begin_accs(k_.loops[0]);
   EXPECT_EQ(at.lanes_of(0), Placement::Lanes::Inside);
+  EXPECT_EQ(at.lanes_of(1), Placement::Lanes::None) << "the vector loop does not update it";
   EXPECT_EQ(at.depth_of(sum_.id), 0);
   at.open(k_.loops[0]);
   at.open(k_.loops[1]);
