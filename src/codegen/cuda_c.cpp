@@ -8,6 +8,8 @@
 
 namespace kiln::codegen {
 
+constexpr int kResidentThreads = 1024;  // of a multiprocessor, at least, where a kernel says so: 64 registers each
+
 CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances)
     : k_(kernel), at_(kernel), pool_(at_.pool()), symbol_(symbol), instances_(instances) {
   KILN_CHECK_THAT(k_.threads.block > 0 && k_.threads.team > 0, "a kernel without threads");
@@ -16,8 +18,6 @@ CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int in
   note_running();
   count_uses();
 }
-
-constexpr int kResidentThreads = 1024;  // of a multiprocessor, at least, where a kernel says so: 64 registers each
 
 std::string CudaEmitter::run() {
   width_ = team_ = k_.threads.team;

@@ -1,7 +1,8 @@
 // Stripes: reductions over the outer axes of tall columns. A grid item covers a block of columns, longer than
 // registers could accumulate, with its accumulators in memory: whole rows of the block are read one after the other,
 // which is the order in which they lie in memory. Long columns are cut into chunks of rows; then the accumulators are
-// the chunk's partial results, which the finish section combines.
+// the chunk's partial results, which the finish section combines. Float sums of many rows are added up by blocks of rows in
+// accumulators of their own (cut_sums).
 //
 // Invariant: every pass over a block is a loop on lanes of its own, and between two of them values live in memory only.
 #include "lower/region_lowering.h"
