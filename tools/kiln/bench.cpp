@@ -82,8 +82,6 @@ std::vector<Row> bench_one(const Workload& w, const Options& o, BenchDevice& dev
   const Program program = made(w, false);
   std::vector<Row> rows;
   for (const std::string& mode : o.modes) rows.push_back(measure(w, program, mode, mode != "eager" && !o.no_first, device));
-  device.refine(w);
-  for (Row& row : rows) row.floor_ms = device.floor_ms(w, row);
   std::printf("%s\n", table_line(by_workload(rows).front()).c_str());
   std::fflush(stdout);
   return rows;
@@ -120,7 +118,7 @@ void run(const Options& o) {
       std::printf("%-31s FAILED: %s\n", w.name.c_str(), e.what());
     }
   }
-  std::printf("\nbest rates seen: %s\n", device->rates().c_str());
+  std::printf("\nrates: %s\n", device->rates().c_str());
   std::printf("\n%s\nspread: (max - min) / median;\nhost: record, evaluate and free the same operations on a few elements.\n",
               device->legend().c_str());
   if (!o.json.empty()) write(o.json, json_text(rows, *device));

@@ -9,11 +9,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
 namespace kiln::tool {
 namespace {
+
+constexpr int kProbes = 7;  // of the floor between every few samples of the program
 
 /// What a command writes to stdout. Throws when it fails.
 std::string output_of(const std::string& command) {
@@ -55,14 +58,18 @@ class CpuBench final : public BenchDevice {
     std::filesystem::remove_all(directory, ignored);
   }
 
-  void refine(const Workload& workload) override {
-    if (workload.floor == Workload::Floor::Flops || workload.bytes >= kMemoryBound) cpu::refine(ceilings_);
-  }
-  double floor_ms(const Workload& workload, const Row& row) override {
-    if (workload.floor == Workload::Floor::Flops) return workload.flops / ceilings_.fma_gflops * 1e-6;
-    if (row.bytes < kMemoryBound) return 0;
+  /// The floor's rate by turns with the program: a shared machine has slow and fast minutes, which both then see.
+  TimeAndFloor time_beside_floor(const Workload& workload, const Program& program, const Row& row) override {
+    const bool computes = workload.floor == Workload::Floor::Flops;
+    if (!computes && row.bytes < kMemoryBound) return {time(program)};
     const bool reads = workload.floor == Workload::Floor::Read && row.mode == "fused";
-    return row.bytes / (reads ? ceilings_.read_gbps : ceilings_.copy_gbps) * 1e-6;
+    const auto probe = computes ? cpu::multiply_add_probe() : reads ? cpu::read_probe(row.bytes) : cpu::copy_probe(row.bytes);
+    std::vector<double> rates;
+    const Timing timing = time_on_host(program, [&] {
+      for (int i = 0; i < kProbes; ++i) rates.push_back(probe->rate());
+    });
+    std::sort(rates.begin(), rates.end());
+    return {timing, (computes ? workload.flops : row.bytes) / rates[rates.size() / 2] * 1e-6};
   }
 
   std::string title() const override {
@@ -75,8 +82,8 @@ class CpuBench final : public BenchDevice {
     return text;
   }
   std::string legend() const override {
-    return "floor: least traffic over the measured copy bandwidth (sum_sq: read bandwidth; linear: flops over the FMA "
-           "rate);\n"
+    return "floor: a copy that moves as many bytes as the least traffic, measured by turns with the program (sum_sq: a sum;\n"
+           "       linear: multiply-adds); medians of both;\n"
            "cold, disk: first evaluation of a new process without and with the disk cache;";
   }
   nlohmann::ordered_json facts() const override {
@@ -86,7 +93,7 @@ class CpuBench final : public BenchDevice {
   }
 
  private:
-  cpu::Ceilings ceilings_ = cpu::ceilings();
+  const cpu::Ceilings ceilings_ = cpu::ceilings();
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,11 @@ struct Timing {
   int samples = 0;
 };
 
+struct TimeAndFloor {
+  Timing timing;
+  double floor_ms = 0;  // the least time that rates measured in the same minutes allow; 0: none
+};
+
 class BenchDevice {
  public:
   virtual ~BenchDevice() = default;
@@ -51,11 +57,8 @@ class BenchDevice {
   virtual void wait() const = 0;
   /// Fills cold_ms and disk_ms. `program` is the workload's, evaluated before.
   virtual void measure_first(const Workload& workload, const Program& program, Row& row) const = 0;
-  /// Measures again the rates that the workload's floor is made of, and keeps the better: one slow measurement would
-  /// flatter every row after it.
-  virtual void refine(const Workload& workload) = 0;
-  /// The least time that the measured rates allow. 0: none.
-  virtual double floor_ms(const Workload& workload, const Row& row) = 0;
+  /// Of a row whose mode and bytes are there.
+  virtual TimeAndFloor time_beside_floor(const Workload& workload, const Program& program, const Row& row) = 0;
 
   /// One line each: what it is; its rates; how to read floors and first evaluations.
   virtual std::string title() const = 0;
@@ -72,7 +75,8 @@ std::unique_ptr<BenchDevice> gpu_bench(int index);
 /// Records, evaluates and frees. On a GPU it returns when the work is enqueued.
 void run(const Program& program);
 double seconds();
-/// By the clock of the calling thread: short programs are repeated within a sample.
-Timing time_on_host(const Program& program);
+/// By the clock of the calling thread: short programs are repeated within a sample. `beside` is called between every few
+/// of the samples, if there is one.
+Timing time_on_host(const Program& program, const std::function<void()>& beside = {});
 
 }  // namespace kiln::tool

@@ -96,13 +96,13 @@ class GpuBench final : public BenchDevice {
     std::filesystem::remove_all(directory, ignored);
   }
 
-  void refine(const Workload& workload) override {
-    if (workload.floor == Workload::Floor::Flops) measure_products();
-  }
-
-  double floor_ms(const Workload& workload, const Row& row) override {
-    if (workload.floor == Workload::Floor::Flops) return workload.flops / tflops_ * 1e-9;
-    return row.bytes < kMemoryBound ? launch_us_ * 1e-3 : copy_ms(row.bytes);
+  TimeAndFloor time_beside_floor(const Workload& workload, const Program& program, const Row& row) override {
+    const Timing timing = time(program);
+    if (workload.floor == Workload::Floor::Flops) {
+      measure_products();
+      return {timing, workload.flops / tflops_ * 1e-9};
+    }
+    return {timing, row.bytes < kMemoryBound ? launch_us_ * 1e-3 : copy_ms(row.bytes)};
   }
 
   std::string title() const override {

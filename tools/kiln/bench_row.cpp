@@ -18,7 +18,7 @@ namespace kiln::tool {
 namespace {
 
 constexpr double kBudgetSeconds = 0.5;
-constexpr int kLeastSamples = 7, kMostSamples = 500;
+constexpr int kRounds = 5, kLeastSamples = 2, kMostSamples = 100;  // samples of a round
 constexpr double kSampleSeconds = 100e-6;  // short programs are repeated within a sample
 
 /// What a recorded trace holds, and the bytes it moves when every operation is a kernel of its own.
@@ -114,18 +114,23 @@ void run(const Program& program) {
   eval(out);
 }
 
-Timing time_on_host(const Program& program) {
+Timing time_on_host(const Program& program, const std::function<void()>& beside) {
   for (int i = 0; i < 3; ++i) run(program);
   double begin = seconds();
   run(program);
   const int repeat = std::max(1, static_cast<int>(kSampleSeconds / std::max(seconds() - begin, 1e-7)));
   std::vector<double> samples;
-  const double start = seconds();
-  while (static_cast<int>(samples.size()) < kLeastSamples ||
-         (seconds() - start < kBudgetSeconds && static_cast<int>(samples.size()) < kMostSamples)) {
-    begin = seconds();
-    for (int i = 0; i < repeat; ++i) run(program);
-    samples.push_back((seconds() - begin) / repeat * 1e3);
+  for (int round = 0; round < kRounds; ++round) {
+    if (beside) {
+      beside();
+      run(program);  // its inputs are as warm as they are going to be
+    }
+    const double start = seconds();
+    for (int i = 0; i < kLeastSamples || (i < kMostSamples && seconds() - start < kBudgetSeconds / kRounds); ++i) {
+      begin = seconds();
+      for (int r = 0; r < repeat; ++r) run(program);
+      samples.push_back((seconds() - begin) / repeat * 1e3);
+    }
   }
   std::sort(samples.begin(), samples.end());
   return {samples[samples.size() / 2], samples.front(), samples.back(), static_cast<int>(samples.size())};
@@ -136,7 +141,7 @@ Program made(const Workload& workload, bool tiny) {
   return workload.make(tiny);
 }
 
-Row measure(const Workload& workload, const Program& program, const std::string& mode, bool first, const BenchDevice& device) {
+Row measure(const Workload& workload, const Program& program, const std::string& mode, bool first, BenchDevice& device) {
   Row row;
   row.workload = workload.name;
   row.device = device.name();
@@ -160,7 +165,8 @@ Row measure(const Workload& workload, const Program& program, const std::string&
   row.kernels = after.launches - before.launches + after.library_calls - before.library_calls;
   if (after.fallbacks != fallbacks) row.remark += "kernels that did not compile: run another way, see the warnings above";
 
-  const Timing timing = device.time(program);
+  const auto [timing, floor_ms] = device.time_beside_floor(workload, program, row);
+  row.floor_ms = floor_ms;
   row.median_ms = timing.median;
   row.min_ms = timing.min;
   row.max_ms = timing.max;

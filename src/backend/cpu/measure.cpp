@@ -1,4 +1,3 @@
-// The best of a few repetitions counts: what the machine can do, not what it did while something else ran.
 #include "backend/cpu/measure.h"
 
 #include "backend/cpu/target.h"
@@ -176,99 +175,117 @@ double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Least time of one call of f, over at least three calls and the budget.
+/// Seconds of one call.
 template <class F>
-double best_time(F&& f) {
-  double best = 1e30;
-  const double start = seconds();
-  for (int i = 0; i < 3 || (seconds() - start < kBudget && i < 50); ++i) {
-    const double begin = seconds();
-    f();
-    best = std::min(best, seconds() - begin);
-  }
-  return best;
+double time_of(F&& f) {
+  const double begin = seconds();
+  f();
+  return seconds() - begin;
 }
 
-/// Calls f(begin, end) on byte ranges that cover the buffer: on this thread alone, or on all.
+/// Calls f(begin, end) on ranges of whole pieces that cover `bytes`: on this thread alone, or on all.
 template <class F>
-void ranges(int threads, F&& f) {
-  if (threads == 1) return f(std::int64_t{0}, kBufferBytes);
-  parallel_for(kBufferBytes / kPiece, 1,
-               [&](std::int64_t begin, std::int64_t end, int) { f(begin * kPiece, end * kPiece); });
-}
-
-double copy_rate(const Loops& loops, int threads, const Pages& from, const Pages& to) {
-  const double time = best_time([&] {
-    ranges(threads, [&](std::int64_t begin, std::int64_t end) {
-      loops.copy(from.data() + begin, to.data() + begin, end - begin);
-    });
-  });
-  return 2.0 * static_cast<double>(kBufferBytes) / time * 1e-9;
+void ranges(std::int64_t bytes, int threads, F&& f) {
+  if (threads == 1) return f(std::int64_t{0}, bytes);
+  parallel_for(bytes / kPiece, 1, [&](std::int64_t begin, std::int64_t end, int) { f(begin * kPiece, end * kPiece); });
 }
 
 /// Keeps the compiler from dropping the work behind a value.
 void use(double value) { asm volatile("" : : "m"(value)); }
 
-double read_rate(const Loops& loops, int threads, const Pages& from) {
-  const double time = best_time([&] {
-    ranges(threads,
-           [&](std::int64_t begin, std::int64_t end) { use(loops.sum(from.data() + begin, end - begin)); });
-  });
-  return static_cast<double>(kBufferBytes) / time * 1e-9;
+/// Arrays as long as the work's own, so that caches help both alike, but no longer than fits.
+std::int64_t array_bytes(double bytes) {
+  return std::clamp(static_cast<std::int64_t>(bytes) / kPiece * kPiece, kPiece, kBufferBytes);
 }
 
-double fma_rate(const Loops& loops, int threads) {
-  constexpr std::int64_t kSteps = 1 << 19;  // about 1 ms
-  const int lanes = threads == 1 ? 1 : thread_count();
-  const double time = best_time([&] {
-    if (lanes == 1) {
-      use(loops.fma(4 * kSteps));
-    } else {
-      parallel_for(4 * lanes, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        use(loops.fma((end - begin) * kSteps));
-      });
-    }
-  });
-  return loops.flops_per_step * 4.0 * static_cast<double>(kSteps) * lanes / time * 1e-9;
+class Copy final : public Probe {
+ public:
+  Copy(double bytes, int threads) : threads_(threads), bytes_(array_bytes(bytes / 2)), from_(bytes_), to_(bytes_) {}
+  double rate() override {
+    return 2.0 * static_cast<double>(bytes_) * 1e-9 / time_of([&] {
+             ranges(bytes_, threads_, [&](std::int64_t begin, std::int64_t end) {
+               loops_.copy(from_.data() + begin, to_.data() + begin, end - begin);
+             });
+           });
+  }
+
+ private:
+  const Loops loops_ = choose();
+  const int threads_;
+  const std::int64_t bytes_;
+  const Pages from_, to_;
+};
+
+class Read final : public Probe {
+ public:
+  Read(double bytes, int threads) : threads_(threads), bytes_(array_bytes(bytes)), from_(bytes_) {}
+  double rate() override {
+    return static_cast<double>(bytes_) * 1e-9 / time_of([&] {
+             ranges(bytes_, threads_, [&](std::int64_t begin, std::int64_t end) {
+               use(loops_.sum(from_.data() + begin, end - begin));
+             });
+           });
+  }
+
+ private:
+  const Loops loops_ = choose();
+  const int threads_;
+  const std::int64_t bytes_;
+  const Pages from_;
+};
+
+class MultiplyAdd final : public Probe {
+ public:
+  explicit MultiplyAdd(int threads) : lanes_(threads == 1 ? 1 : thread_count()) {}
+  double rate() override {
+    constexpr std::int64_t kSteps = 1 << 19;  // about 1 ms
+    return loops_.flops_per_step * 4.0 * static_cast<double>(kSteps) * lanes_ * 1e-9 / time_of([&] {
+             if (lanes_ == 1) {
+               use(loops_.fma(4 * kSteps));
+             } else {
+               parallel_for(4 * lanes_, 1, [&](std::int64_t begin, std::int64_t end, int) {
+                 use(loops_.fma((end - begin) * kSteps));
+               });
+             }
+           });
+  }
+
+ private:
+  const Loops loops_ = choose();
+  const int lanes_;
+};
+
+/// Over at least three passes and the budget.
+double best_rate(Probe&& probe) {
+  double best = 0;
+  const double start = seconds();
+  for (int i = 0; i < 3 || (seconds() - start < kBudget && i < 50); ++i) best = std::max(best, probe.rate());
+  return best;
 }
 
 }  // namespace
 
-double copy_bandwidth(int threads) {
-  const Pages from(kBufferBytes), to(kBufferBytes);
-  return copy_rate(choose(), threads, from, to);
-}
+std::unique_ptr<Probe> copy_probe(double bytes) { return std::make_unique<Copy>(bytes, 0); }
+std::unique_ptr<Probe> read_probe(double bytes) { return std::make_unique<Read>(bytes, 0); }
+std::unique_ptr<Probe> multiply_add_probe() { return std::make_unique<MultiplyAdd>(0); }
 
-double read_bandwidth(int threads) {
-  const Pages from(kBufferBytes);
-  return read_rate(choose(), threads, from);
-}
-
-double fma_rate(int threads) { return fma_rate(choose(), threads); }
+double copy_bandwidth(int threads) { return best_rate(Copy(2.0 * kBufferBytes, threads)); }
+double read_bandwidth(int threads) { return best_rate(Read(kBufferBytes, threads)); }
+double fma_rate(int threads) { return best_rate(MultiplyAdd(threads)); }
 
 const Ceilings& ceilings() {
   static const Ceilings measured = [] {
-    const Loops loops = choose();
-    const Pages from(kBufferBytes), to(kBufferBytes);
     Ceilings c;
-    c.copy_gbps = copy_rate(loops, 0, from, to);
-    c.read_gbps = read_rate(loops, 0, from);
-    c.fma_gflops = fma_rate(loops, 0);
+    c.copy_gbps = copy_bandwidth();
+    c.read_gbps = read_bandwidth();
+    c.fma_gflops = fma_rate();
     const bool one = thread_count() == 1;
-    c.copy_gbps_1 = one ? c.copy_gbps : copy_rate(loops, 1, from, to);
-    c.read_gbps_1 = one ? c.read_gbps : read_rate(loops, 1, from);
-    c.fma_gflops_1 = one ? c.fma_gflops : fma_rate(loops, 1);
+    c.copy_gbps_1 = one ? c.copy_gbps : copy_bandwidth(1);
+    c.read_gbps_1 = one ? c.read_gbps : read_bandwidth(1);
+    c.fma_gflops_1 = one ? c.fma_gflops : fma_rate(1);
     return c;
   }();
   return measured;
-}
-
-void refine(Ceilings& ceilings) {
-  const Loops loops = choose();
-  const Pages from(kBufferBytes), to(kBufferBytes);
-  ceilings.copy_gbps = std::max(ceilings.copy_gbps, copy_rate(loops, 0, from, to));
-  ceilings.read_gbps = std::max(ceilings.read_gbps, read_rate(loops, 0, from));
-  ceilings.fma_gflops = std::max(ceilings.fma_gflops, fma_rate(loops, 0));
 }
 
 }  // namespace kiln::cpu
