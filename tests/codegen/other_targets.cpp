@@ -41,27 +41,28 @@ void LLVMInitializeAArch64AsmPrinter();
 namespace kiln::testing {
 namespace {
 
-struct Collected {
-  std::mutex mutex;
-  OtherTargets::Which which;
+/// The instances that live; graphs are planned by several threads.
+std::mutex mutex;
+std::vector<OtherTargets::Collected*> live;
+
+}  // namespace
+
+struct OtherTargets::Collected {
+  Which which;
   std::unordered_set<Hash128, HashOf> seen_aarch64, seen_cuda;
   std::vector<std::string> failures, refusals;
   std::vector<CudaSource> sources;
 };
-Collected& collected() {
-  static Collected* const c = new Collected;
-  return *c;
-}
+
+namespace {
+
+using Collected = OtherTargets::Collected;
 
 void take_aarch64(Collected& c, const ir::Graph& graph) {
   static const schedule::Target target = neon_target();
   for (const kernel::Kernel& k : kernels_of(graph, target)) {
-    {
-      const std::lock_guard lock(c.mutex);
-      if (!c.seen_aarch64.insert(kernel::hash(k)).second) continue;
-    }
+    if (!c.seen_aarch64.insert(kernel::hash(k)).second) continue;
     const std::string wrong = compile_for_aarch64(k);
-    const std::lock_guard lock(c.mutex);
     if (!wrong.empty()) c.failures.push_back(wrong);
   }
 }
@@ -77,7 +78,6 @@ void take_cuda(Collected& c, const ir::Graph& graph) {
   std::vector<kernel::Kernel> kernels = kernels_of(with_aligned_leaves(graph), target);
   if (c.which.cuda_unaligned) std::ranges::move(kernels_of(graph, target), std::back_inserter(kernels));
   for (const kernel::Kernel& k : kernels) {
-    const std::lock_guard lock(c.mutex);
     if (!c.seen_cuda.insert(kernel::hash(k)).second) continue;
     try {
       c.sources.push_back({codegen::emit_cuda(k, kCudaSymbol), k.label});
@@ -88,13 +88,14 @@ void take_cuda(Collected& c, const ir::Graph& graph) {
 }
 
 void take(const ir::Graph& graph) {
-  Collected& c = collected();
-  try {
-    if (c.which.aarch64) take_aarch64(c, graph);
-    if (c.which.cuda) take_cuda(c, graph);
-  } catch (const Error& e) {
-    const std::lock_guard lock(c.mutex);
-    c.failures.push_back(cat(e.what(), "\n", ir::print(graph)));
+  const std::lock_guard lock(mutex);
+  for (Collected* c : live) {
+    try {
+      if (c->which.aarch64) take_aarch64(*c, graph);
+      if (c->which.cuda) take_cuda(*c, graph);
+    } catch (const Error& e) {
+      c->failures.push_back(cat(e.what(), "\n", ir::print(graph)));
+    }
   }
 }
 
@@ -175,22 +176,22 @@ std::string compile_for_aarch64(const kernel::Kernel& kernel) {
 std::string compile_for_aarch64(const kernel::Kernel&) { return "built without LLVM's AArch64"; }
 #endif
 
-OtherTargets::OtherTargets(const Which& which) {
-  Collected& c = collected();
-  c.which = which;
-  c.seen_aarch64.clear();
-  c.seen_cuda.clear();
-  c.failures.clear();
-  c.refusals.clear();
-  c.sources.clear();
+OtherTargets::OtherTargets(const Which& which) : collected_(std::make_unique<Collected>()) {
+  collected_->which = which;
+  const std::lock_guard lock(mutex);
+  live.push_back(collected_.get());
   runtime::set_graph_hook(take);
 }
-OtherTargets::~OtherTargets() { runtime::set_graph_hook(nullptr); }
+OtherTargets::~OtherTargets() {
+  const std::lock_guard lock(mutex);
+  std::erase(live, collected_.get());
+  if (live.empty()) runtime::set_graph_hook(nullptr);
+}
 
-int OtherTargets::aarch64_kernels() const { return static_cast<int>(collected().seen_aarch64.size()); }
-std::vector<std::string> OtherTargets::aarch64_failures() const { return collected().failures; }
-std::vector<CudaSource> OtherTargets::cuda_sources() const { return collected().sources; }
-std::vector<std::string> OtherTargets::cuda_refusals() const { return collected().refusals; }
+int OtherTargets::aarch64_kernels() const { return static_cast<int>(collected_->seen_aarch64.size()); }
+std::vector<std::string> OtherTargets::aarch64_failures() const { return collected_->failures; }
+std::vector<CudaSource> OtherTargets::cuda_sources() const { return collected_->sources; }
+std::vector<std::string> OtherTargets::cuda_refusals() const { return collected_->refusals; }
 
 std::vector<std::string> compile_cuda(const std::vector<CudaSource>& sources, const std::vector<int>& architectures) {
   std::vector<std::string> wrong;

@@ -6,6 +6,7 @@
 #include "kernel/kernel.h"
 #include "schedule/target.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ struct CudaSource {
 };
 inline constexpr const char* kCudaSymbol = "kiln_test";
 
-/// While it lives, takes in every graph that is planned, and makes each kernel of it once.
+/// While it lives, takes in every graph that is planned, and makes each kernel of it once. Several may live at a time.
 class OtherTargets {
  public:
   struct Which {
@@ -44,6 +45,11 @@ class OtherTargets {
   std::vector<std::string> aarch64_failures() const;
   std::vector<CudaSource> cuda_sources() const;
   std::vector<std::string> cuda_refusals() const;  ///< labels of kernels that have no CUDA C
+
+  struct Collected;
+
+ private:
+  std::unique_ptr<Collected> collected_;
 };
 
 /// Compiles each source for each architecture ("sm_90" is 90) over all cores. What is wrong, a line each.

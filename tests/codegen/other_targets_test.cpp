@@ -151,6 +151,13 @@ class EveryKernel : public ::testing::Environment {
 };
 [[maybe_unused]] ::testing::Environment* const every_kernel = ::testing::AddGlobalTestEnvironment(new EveryKernel);
 
+TEST(OtherTargets, OneInstanceLeavesAnotherIts) {
+  const OtherTargets outer({.cuda = true});
+  { const OtherTargets inner({.cuda = true}); }
+  every_elementwise_op(DType::Float32);
+  EXPECT_GT(outer.cuda_sources().size(), 0u);
+}
+
 TEST(OtherTargets, CollectedSourcesCompile) {
   const char* directory = std::getenv("KILN_TEST_CUDA_SOURCES");
   if (!directory || !std::getenv("KILN_TEST_CUDA_MATRIX")) GTEST_SKIP() << "tools/other_targets.sh cuda";
