@@ -1,4 +1,4 @@
-// Runs of a row merged by twos, for rows longer than a tile. After sort.cuh.
+// Runs of a row merged by twos, for rows longer than a tile. After sort_tiles.cuh.
 #pragma once
 
 /// How many of the first `d` items of two runs in order are of a.
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256) merge_runs(Item* to, Out* out,
 #pragma unroll 1
     for (int t = threadIdx.x; t < count; t += kThreads) {
       if (to) to[pair * apart + begin + t] = items[t];
-      else put(out, rows, row, begin + t, items[t]);
+      else put(begin_out(out, rows, row), rows, begin + t, items[t]);
     }
     __syncthreads();
   }

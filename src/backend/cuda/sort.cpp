@@ -21,6 +21,7 @@ constexpr std::int64_t kShort = 512;           // rows of up to so many elements
 constexpr std::int64_t kTileBytes = 32 << 10;  // of shared memory, for longer ones
 constexpr std::int64_t kLongestTile = 4096;
 constexpr std::int64_t kChunk = 2048;          // items that a block merges
+constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;  // elements, whose counts fit beside two flags
 
 /// The kernels' Rows.
 struct Rows {
@@ -30,16 +31,21 @@ struct Rows {
 };
 static_assert(sizeof(Rows) == sizeof(Axes) + 48);
 
-/// What rows are sorted as.
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// What rows are sorted as, and how.
 struct Items {
+  enum class Way { Tiles, Merge, Radix };
   const char* order;
   std::int64_t bytes, tile;
-  bool merged;  // rows are longer than a tile
-  Items(DType dtype, bool positions, std::int64_t length) {
-    if (!positions) {
+  int passes;  // of a radix sort: a byte of the key each
+  Way way = Way::Tiles;
+  Items(const Sort& call) : passes(static_cast<int>(size_of(call.dtype))) {
+    const std::int64_t length = call.in.dims[call.axis];
+    if (!call.positions) {
       order = "KeyAlone";
-      bytes = size_of(dtype);
-    } else if (size_of(dtype) <= 4 && length <= std::numeric_limits<std::uint32_t>::max()) {
+      bytes = size_of(call.dtype);
+    } else if (size_of(call.dtype) <= 4 && length <= std::numeric_limits<std::uint32_t>::max()) {
       order = "KeyAbovePosition";
       bytes = 8;
     } else {
@@ -47,11 +53,18 @@ struct Items {
       bytes = 16;
     }
     tile = length <= kShort ? kShort : std::min(kLongestTile, kTileBytes / bytes);
-    merged = length > tile;
+    if (length <= tile) return;
+    // Either way reads and writes all items once a round; merging soon drops those that are not kept.
+    const int merges = std::bit_width(static_cast<std::uint64_t>(ceil_div(length, tile) - 1));
+    const bool radix = merges > passes && call.kept > length / 4 && count_of(call.in) < kMostByRadix;
+    way = radix ? Way::Radix : Way::Merge;
   }
 };
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+enum MergeKernel { kSortTiles, kMergeRuns };
+constexpr const char* kMergeSymbols[] = {"sort_tiles", "merge_runs"};
+enum RadixKernel { kClear, kCountDigits, kSortByDigit };
+constexpr const char* kRadixSymbols[] = {"clear", "count_digits", "sort_by_digit"};
 
 LaunchShape blocks(std::int64_t count) {
   LaunchShape shape;
@@ -60,33 +73,8 @@ LaunchShape blocks(std::int64_t count) {
   return shape;
 }
 
-}  // namespace
-
-std::string sort_source(DType dtype, bool positions, std::int64_t length) {
-  const Items items(dtype, positions, length);
-  return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(dtype), " Element;\n#define KILN_ORDER ", items.order,
-             "\nconstexpr int kTile = ", items.tile, ";\n", codegen::templates::sort, items.merged ? codegen::templates::sort_merge : "");
-}
-
-void sort(const Sort& call, Stream stream) {
-  Rows rows;
-  rows.axes = joined_axes(call.in, call.axis);
-  for (int a = 0; a < call.in.rank; ++a) {
-    if (a != call.axis) rows.count *= call.in.dims[a];
-    if (a > call.axis) rows.inner *= call.in.dims[a];
-  }
-  rows.length = call.in.dims[call.axis];
-  rows.stride = call.in.strides[call.axis];
-  rows.kept = call.kept;
-  rows.descending = call.descending;
-  if (rows.count == 0 || rows.kept == 0) return;
-
-  const Items items(call.dtype, call.positions, rows.length);
-  static constexpr const char* kSymbols[] = {"sort_tiles", "merge_runs"};
-  const std::string name = cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, '_', items.tile, items.merged ? "_merged" : "");
-  const auto& kernels = template_kernels(device_of(stream), name, std::span(kSymbols).first(items.merged ? 2 : 1),
-                                         [&] { return sort_source(call.dtype, call.positions, rows.length); });
-
+/// By tiles, and merging.
+void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels, Stream stream) {
   // Runs of `span` elements, `distance` items apart, `runs` in a row.
   std::int64_t span = items.tile, runs = ceil_div(rows.length, span), distance = std::min(rows.kept, span);
   std::int64_t most = 0;  // items of a row that there are memory's places for
@@ -102,18 +90,95 @@ void sort(const Sort& call, Stream stream) {
   std::int32_t log_padded = std::bit_width(static_cast<std::uint64_t>(std::min(rows.length, items.tile) - 1));
   const std::int64_t together = items.tile >> log_padded;
   void* tile_params[] = {&made, &out, &in, &rows, &runs, &log_padded, &distance};
-  launch(kernels[0], blocks(ceil_div(rows.count * runs, together)), stream, tile_params);
+  launch(kernels[kSortTiles], blocks(ceil_div(rows.count * runs, together)), stream, tile_params);
 
   void* next = to ? to->data() : nullptr;
   while (runs > 1) {
     std::int64_t after = ceil_div(runs, 2), apart = std::min(rows.kept, 2 * span);
     void* target = after == 1 ? nullptr : next;
     void* params[] = {&target, &out, &made, &rows, &span, &runs, &distance, &after, &apart};
-    launch(kernels[1], blocks(rows.count * after * ceil_div(apart, kChunk)), stream, params);
+    launch(kernels[kMergeRuns], blocks(rows.count * after * ceil_div(apart, kChunk)), stream, params);
     std::swap(made, next);
     span *= 2;
     runs = after;
     distance = apart;
+  }
+}
+
+/// sort_radix.cuh's kChunk.
+std::int64_t radix_chunk(const Items& items) { return 256 * std::min<std::int64_t>(16, (32 << 10) / (256 * items.bytes)); }
+
+void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels, Stream stream) {
+  constexpr std::int64_t kDigits = 256, kCounted = 16384;
+  std::int64_t chunks = ceil_div(rows.length, radix_chunk(items));
+  const std::int64_t counters = rows.count * items.passes * kDigits, states = rows.count * chunks * kDigits;
+  std::int64_t words = counters + items.passes * (states + 1);
+  const Workspace memory(static_cast<std::uint64_t>(words) * 4, stream);
+  const auto bytes = static_cast<std::uint64_t>(rows.count * rows.length * items.bytes);
+  std::optional<Workspace> one, other;
+  if (items.passes > 1) one.emplace(bytes, stream);
+  if (items.passes > 2) other.emplace(bytes, stream);
+
+  std::uint32_t* counts = reinterpret_cast<std::uint32_t*>(memory.data());
+  void* clear_params[] = {&counts, &words};
+  launch(kernels[kClear], thread_each(words), stream, clear_params);
+  const void* in = call.in.data;
+  void* count_params[] = {&counts, &in, &rows};
+  launch(kernels[kCountDigits], blocks(rows.count * ceil_div(rows.length, kCounted)), stream, count_params);
+
+  LaunchShape shape;
+  shape.grid[0] = static_cast<std::uint32_t>(rows.count * chunks);
+  shape.block[0] = 256;
+  void* out = call.out;
+  void* from = nullptr;
+  for (int pass = 0; pass < items.passes; ++pass) {
+    const bool last = pass + 1 == items.passes;
+    void* to = last ? nullptr : pass % 2 == 0 ? one->data() : other->data();
+    std::uint32_t* state = counts + counters + pass * states;
+    std::uint32_t* next = counts + counters + items.passes * states + pass;
+    void* params[] = {&to, &out, &from, &in, &rows, &counts, &state, &next, &chunks, &pass};
+    launch(kernels[kSortByDigit], shape, stream, params);
+    from = to;
+  }
+}
+
+}  // namespace
+
+std::string sort_source(const Sort& call) {
+  namespace texts = codegen::templates;
+  const Items items(call);
+  const std::string shared = cat(template_prologue(), "typedef ", codegen::cuda_memory_type(call.dtype), " Element;\n#define KILN_ORDER ",
+                                 items.order, "\nconstexpr int kTile = ", items.tile, ";\n", texts::sort);
+  switch (items.way) {
+    case Items::Way::Tiles: return shared + texts::sort_tiles;
+    case Items::Way::Merge: return shared + texts::sort_tiles + texts::sort_merge;
+    case Items::Way::Radix: break;
+  }
+  return shared + texts::reduce + texts::scan + texts::sort_radix;
+}
+
+void sort(const Sort& call, Stream stream) {
+  Rows rows;
+  rows.axes = joined_axes(call.in, call.axis);
+  for (int a = 0; a < call.in.rank; ++a) {
+    if (a != call.axis) rows.count *= call.in.dims[a];
+    if (a > call.axis) rows.inner *= call.in.dims[a];
+  }
+  rows.length = call.in.dims[call.axis];
+  rows.stride = call.in.strides[call.axis];
+  rows.kept = call.kept;
+  rows.descending = call.descending;
+  if (rows.count == 0 || rows.kept == 0) return;
+
+  const Items items(call);
+  const auto kernels = [&](const char* way, std::span<const char* const> symbols) -> const std::vector<Function>& {
+    const std::string name = cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, '_', items.tile, way);
+    return template_kernels(device_of(stream), name, symbols, [&] { return sort_source(call); });
+  };
+  switch (items.way) {
+    case Items::Way::Tiles: return sort_by_merging(call, rows, items, kernels("", std::span(kMergeSymbols).first(1)), stream);
+    case Items::Way::Merge: return sort_by_merging(call, rows, items, kernels("_merged", kMergeSymbols), stream);
+    case Items::Way::Radix: return sort_by_radix(call, rows, items, kernels("_by_digit", kRadixSymbols), stream);
   }
 }
 

@@ -11,7 +11,7 @@ namespace kiln::cuda {
 /// Enqueues. The first sort of a device and dtype compiles. CompileError, DeviceError.
 void sort(const backend::Sort& call, Stream stream);
 
-/// The kernels' CUDA C for rows of that many elements, for tests.
-std::string sort_source(DType dtype, bool positions, std::int64_t length);
+/// The kernels' CUDA C for a call of such a dtype and shape, for tests.
+std::string sort_source(const backend::Sort& call);
 
 }  // namespace kiln::cuda

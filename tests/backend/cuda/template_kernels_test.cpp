@@ -22,6 +22,15 @@ std::string scatter_source(DType dtype, DType index_dtype, Combine how, bool ord
   return cuda::scatter_source(call);
 }
 
+std::string sort_source(DType dtype, bool positions, std::int64_t length) {
+  backend::Sort call;
+  call.dtype = dtype;
+  call.positions = positions;
+  call.in.rank = 1;
+  call.in.dims[0] = call.kept = length;
+  return cuda::sort_source(call);
+}
+
 template <class F>
 void each_dtype(F f) {
   for (int d = 0; d < kDTypeCount; ++d) {
@@ -38,6 +47,7 @@ TEST(TemplateKernels, CompileForEveryArchitecture) {
     if (!std::ranges::count(nvrtc().architectures, number)) continue;
     expect_compiles(search_source(DType::Float16), number);
     expect_compiles(sort_source(DType::BFloat16, true, 10000), number);
+    expect_compiles(sort_source(DType::Float32, true, 1000000), number);
     for (const DType dtype : {DType::BFloat16, DType::UInt8, DType::Float64})
       expect_compiles(scatter_source(dtype, DType::Int64, Combine::Add), number);
     expect_compiles(scatter_source(DType::UInt16, DType::Int64, Combine::Max), number);
@@ -51,6 +61,8 @@ TEST(TemplateKernels, CompileForEveryDtype) {
     expect_compiles(search_source(dtype), 90);
     expect_compiles(sort_source(dtype, false, 10000), 90);
     expect_compiles(sort_source(dtype, true, 10), 90);
+    expect_compiles(sort_source(dtype, false, 10000000), 90);
+    expect_compiles(sort_source(dtype, true, 10000000), 90);
     expect_compiles(scatter_source(dtype, DType::Int32, Combine::Max), 90);
     if (is_int(dtype)) expect_compiles(scatter_source(DType::Float32, dtype, Combine::Set), 90);
     if (is_float(dtype)) expect_compiles(scatter_source(dtype, DType::Int32, Combine::Multiply, true), 90);
