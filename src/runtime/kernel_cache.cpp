@@ -4,6 +4,7 @@
 #include "backend/cpu/threads.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/nvrtc.h"
+#include "backend/cuda/template_kernels.h"
 #include "codegen/cuda_c.h"
 #include "generator_hash.h"
 #include "runtime/background.h"
@@ -175,6 +176,28 @@ struct Compilation {
     return cuda::compile(source.text, source.name, arch_of(device), gpu_options()).image;
   }
 };
+
+/// A template's image, of disk or compiled. Disk is given what was compiled.
+std::vector<std::uint8_t> template_image(int index, const std::string& source, const std::string& name, bool fresh) {
+  const cuda::Arch arch = arch_of(Device::cuda(index));
+  DiskCache* const kept = disk();
+  std::string key;
+  if (kept) {
+    key = runtime::disk_key(hash128(source), cuda::compiler_version(), cuda::compile_target(arch), cuda::driver().version);
+    if (!fresh)
+      if (auto image = kept->get(key)) {
+        count(Counter::KernelsFromDisk);
+        return std::move(*image);
+      }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::uint8_t> image = cuda::compile(source, name, arch).image;
+  count(Counter::KernelsCompiled);
+  count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
+  if (kept) kept->put(key, {reinterpret_cast<const char*>(image.data()), image.size()});
+  return image;
+}
+[[maybe_unused]] const bool templates_are_kept = (cuda::set_image_maker(template_image), true);
 
 /// As make(), for a job that has the kernel to itself.
 void compile_later(Compilation c) {

@@ -92,11 +92,16 @@ DType worked_in(DType dtype, Combine how) {
 
 bool widens(DType dtype, Combine how) { return is_half(dtype) && sums(how); }
 
+/// Whether values are added to elements that are kept in 32 bits.
+bool adds_words(const Scatter& call) {
+  return call.how == Combine::Add && (widens(call.dtype, call.how) || size_of(call.dtype) == 4);
+}
+
 /// The kernels of a source, by the way it goes about it.
 enum SetKernel { kClearClaims, kClaim, kSet };
 constexpr const char* kSetSymbols[] = {"clear_claims", "claim", "set"};
-enum AtomicKernel { kCombine, kWiden, kNarrow };
-constexpr const char* kAtomicSymbols[] = {"combine", "widen", "narrow"};
+enum AtomicKernel { kCombine, kWiden, kNarrow, kCombineVectors };
+constexpr const char* kAtomicSymbols[] = {"combine", "widen", "narrow", "combine_vectors"};
 enum OrderedKernel { kNumberSlots, kCombineInOrder };
 constexpr const char* kOrderedSymbols[] = {"number_slots", "combine_in_order"};
 
@@ -105,7 +110,7 @@ bool in_order(const Scatter& call) { return call.ordered && is_float(call.dtype)
 std::span<const char* const> symbols_of(const Scatter& call) {
   if (call.how == Combine::Set) return kSetSymbols;
   if (in_order(call)) return kOrderedSymbols;
-  return std::span(kAtomicSymbols).first(widens(call.dtype, call.how) ? 3 : 1);
+  return std::span(kAtomicSymbols).first(adds_words(call) ? 4 : widens(call.dtype, call.how) ? 3 : 1);
 }
 
 /// x, row-major, in out.
@@ -152,13 +157,35 @@ struct Writer {
   }
 
   void combine() const {
+    if (!widens(call.dtype, call.how)) return combine_into(out);
     const Grid all = places.grid(call, Over::All);
-    if (!widens(call.dtype, call.how)) return launch(kCombine, all.count, {&out, &values, &indices, &all});
     const Workspace memory(static_cast<std::uint64_t>(places.places) * sizeof(float), stream);
-    const void* wide = memory.data();
+    void* wide = memory.data();
     launch(kWiden, all.count, {&wide, &out, &indices, &all});
-    launch(kCombine, all.count, {&wide, &values, &indices, &all});
+    combine_into(wide);
     launch(kNarrow, all.count, {&out, &wide, &indices, &all});
+  }
+
+  void combine_into(void* kept) const {
+    Grid all = places.grid(call, Over::All);
+    const bool vectors = adds_words(call) && by_vectors(all, kept);
+    launch(vectors ? kCombineVectors : kCombine, all.count, {&kept, &values, &indices, &all});
+  }
+
+  /// Makes the last axis one over groups of elements, if all of them may be read and written at once.
+  bool by_vectors(Grid& g, const void* kept) const {
+    constexpr std::int64_t kLanes = 4;
+    const int last = g.rank - 1;
+    if (last < 0 || last == g.axis || g.index[last] != 0 || g.value[last] != 1 || g.place[last] != 1) return false;
+    if (g.dims[last] % kLanes || g.place_step % kLanes) return false;
+    for (int a = 0; a < last; ++a)
+      if (g.value[a] % kLanes || g.place[a] % kLanes) return false;
+    const auto starts_at_multiple = [](const void* p, std::int64_t bytes) { return reinterpret_cast<std::uintptr_t>(p) % static_cast<std::uintptr_t>(bytes) == 0; };
+    if (!starts_at_multiple(values, kLanes * size_of(call.dtype)) || !starts_at_multiple(kept, kLanes * 4)) return false;
+    g.dims[last] /= kLanes;
+    g.count /= kLanes;
+    g.value[last] = g.place[last] = kLanes;
+    return true;
   }
 
   void combine_in_order() const {
@@ -184,11 +211,12 @@ struct Writer {
 
 std::string scatter_source(const Scatter& call) {
   namespace texts = codegen::templates;
-  const bool beside = !in_order(call) && widens(call.dtype, call.how);
+  const bool vectors = !in_order(call) && adds_words(call), beside = vectors || (!in_order(call) && widens(call.dtype, call.how));
   const char* way = call.how == Combine::Set ? texts::scatter_set : in_order(call) ? texts::scatter_ordered : texts::scatter_atomic;
   return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(worked_in(call.dtype, call.how)), " Element;\ntypedef ",
              codegen::cuda_memory_type(call.index_dtype), " Index;\nconstexpr int kHow = ", static_cast<int>(call.how),
-             ";\n", texts::scatter, way, beside ? texts::scatter_widen : "");
+             ";\n", texts::scatter, way, beside ? texts::scatter_widen : "",
+             vectors ? cat(texts::memory, texts::scatter_vectors) : "");
 }
 
 void scatter(const Scatter& call, Stream stream) {

@@ -1,14 +1,11 @@
 #include "backend/cuda/strided_copy.h"
 
-#include "backend/cuda/driver.h"
-#include "backend/cuda/module.h"
-#include "backend/cuda/nvrtc.h"
+#include "backend/cuda/template_kernels.h"
 #include "support/check.h"
 
 #include <algorithm>
 #include <bit>
-#include <map>
-#include <mutex>
+#include <string>
 
 namespace kiln::cuda {
 namespace {
@@ -53,22 +50,7 @@ struct Shape {
 };
 static_assert(StridedCopy::kMaxAxes == 18 && sizeof(Shape) == 8 * 37);
 
-struct Functions {
-  Function of_size[4];  // 1, 2, 4, 8 bytes
-};
-
-const Functions& functions(int index) {
-  static std::mutex* const mutex = new std::mutex;
-  static auto* const made = new std::map<int, Functions>;  // its entries stay where they are
-  const std::lock_guard lock(*mutex);
-  if (const auto it = made->find(index); it != made->end()) return it->second;
-  const DeviceInfo& d = device(index);
-  const Module module = load_module(index, compile(kSource, "strided_copy", {d.major, d.minor}).image);
-  Functions out;
-  int i = 0;
-  for (const char* name : {"copy_1", "copy_2", "copy_4", "copy_8"}) out.of_size[i++] = find_function(module, name);
-  return made->emplace(index, out).first->second;
-}
+constexpr const char* kSymbols[] = {"copy_1", "copy_2", "copy_4", "copy_8"};  // by the logarithm of an element's size
 
 }  // namespace
 
@@ -83,8 +65,9 @@ void copy_strided(const StridedCopy& copy, std::int64_t element_bytes, Stream st
   const void *to = copy.to, *from = copy.from;
   void* params[] = {&to, &from, &shape, &count};
   const auto blocks = static_cast<std::uint32_t>(std::min<std::int64_t>((count + 255) / 256, 1 << 16));
-  const int which = std::countr_zero(static_cast<std::uint64_t>(element_bytes));
-  launch(functions(device_of(stream)).of_size[which], {.grid = {blocks, 1, 1}, .block = {256, 1, 1}}, stream, params);
+  const auto& kernels = template_kernels(device_of(stream), "strided_copy", kSymbols, [] { return std::string(kSource); });
+  const auto which = static_cast<std::size_t>(std::countr_zero(static_cast<std::uint64_t>(element_bytes)));
+  launch(kernels[which], {.grid = {blocks, 1, 1}, .block = {256, 1, 1}}, stream, params);
 }
 
 const char* strided_copy_source() { return kSource; }

@@ -43,6 +43,7 @@ std::string ptx_text(const std::string&, const std::string&, const Arch&, const 
 std::string sass_text(std::span<const std::uint8_t>) { return std::string("// no disassembly: ") + kReason + "\n"; }
 
 Module load_module(int, std::span<const std::uint8_t>) { no_device(); }
+void set_image_maker(ImageMaker) {}
 Function find_function(const Module&, const std::string&) { no_device(); }
 void allow_dynamic_shared(const Function&, int) { no_device(); }
 int blocks_per_sm(const Function&, int, int) { no_device(); }
