@@ -127,6 +127,18 @@ TEST(Scatter, IntoTheMiddleAxis) {
   });
 }
 
+/// Rows that are added four elements at a time where they begin at whole vectors.
+TEST(Scatter, AddsRowsThatBeginAnywhere) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Int32, DType::Float64})
+    for (const std::int64_t skip : {0, 1, 4}) {
+      const Tensor wide = (arange(6 * 12) % 7).astype(dtype).reshape({6, 12}).eval();
+      const Tensor values = wide(range(none, none), range(skip, skip + 8)), at = Tensor::from(std::vector<std::int64_t>{2, 0, 2, 1, 2, 9});
+      const Tensor got = scatter_add(ones({3, 8}, dtype), at, values, 0);
+      const Tensor want = stack({values(1), values(3), values(0) + values(2) + values(4)}, 0) + 1;
+      EXPECT_TRUE(kiln::all(got == want).item<bool>()) << name(dtype) << ", from " << skip;
+    }
+}
+
 TEST(Scatter, EveryDtypeOfValuesAndIndices) {
   in_every_mode([] {
     for (int t = 0; t < kDTypeCount; ++t) {

@@ -98,6 +98,30 @@ TEST_F(DeviceSort, AgreesWithTheCpuOnRowsOfAnyLength) {
   expect_same(DType::UInt8, false, false, {3, 5000}, {5000, 1}, 1, 5000);
 }
 
+/// Rows so long that they are sorted digit by digit, by whole chunks and by parts of one.
+TEST_F(DeviceSort, AgreesWithTheCpuOnLongRowsOfNarrowKeys) {
+  for (const std::int64_t n : {8193, 12288})
+    for (const bool descending : {false, true}) {
+      expect_same(DType::UInt8, false, descending, {n}, {1}, 0, n);
+      expect_same(DType::Int8, true, descending, {2, n}, {n, 1}, 1, n);
+      expect_same(DType::Bool, true, descending, {n, 2}, {2, 1}, 0, n);
+    }
+  expect_same(DType::Float16, true, true, {17000}, {-1}, 0, 17000);
+  expect_same(DType::BFloat16, false, false, {2, 16390}, {1, 2}, 1, 16390);
+  expect_same(DType::Int16, false, true, {16385}, {3}, 0, 5000);
+}
+
+TEST_F(DeviceSort, AgreesWithTheCpuOnLongRowsOfWideKeys) {
+  if (!is_gpu()) GTEST_SKIP() << "rows of a million elements take minutes here";
+  for (const bool positions : {false, true})
+    for (const bool descending : {false, true}) {
+      expect_same(DType::Float32, positions, descending, {3, 100000}, {100000, 1}, 1, 100000);
+      expect_same(DType::UInt32, positions, descending, {70001}, {1}, 0, 70001);
+      expect_same(DType::Float64, positions, descending, {1100000}, {1}, 0, 1100000);
+      expect_same(DType::Int64, positions, descending, {1100001}, {1}, 0, 1000000);
+    }
+}
+
 TEST_F(DeviceSort, TakesTheFirstOfLongRows) {
   for (const std::int64_t kept : {1, 7, 1000, 5000, 30000})
     expect_same(DType::Float32, true, true, {30000}, {1}, 0, kept);

@@ -60,6 +60,8 @@ static inline int __double2int_rz(double x) { return (int)x; }
 static inline unsigned __double2uint_rz(double x) { return (unsigned)x; }
 static inline long long __double2ll_rz(double x) { return (long long)x; }
 static inline unsigned long long __double2ull_rz(double x) { return (unsigned long long)x; }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline float __fsqrt_rn(float x) { return sqrtf(x); }
 static inline double __dsqrt_rn(double x) { return sqrt(x); }
 static inline float ptx_rcp(float x) { return 1.0f / x; }
@@ -115,14 +117,37 @@ static void meet(unsigned warp, unsigned members) {
     turn();
   }
 }
-template <class T> static T __shfl_xor_sync(unsigned members, T x, int mask) {
-  const unsigned me = threadIdx.x, warp = me / 32 * 32, from = warp + (me % 32 ^ mask);
+static void __syncwarp() { meet(threadIdx.x / 32 * 32, ~0u); }
+template <class T> static T offered_by(unsigned thread) {
+  T x;
+  std::memcpy(&x, &(*fibers)[thread < fibers->size() ? thread : threadIdx.x].value, sizeof x);
+  return x;
+}
+// What `of` makes of the members' values, while all of them hold still.
+template <class T, class Of> static auto exchange_of(unsigned members, T x, Of of) {
+  const unsigned me = threadIdx.x, warp = me / 32 * 32;
   std::memcpy(&(*fibers)[me].value, &x, sizeof x);
   meet(warp, members);
-  T y;
-  std::memcpy(&y, &(*fibers)[from < fibers->size() ? from : me].value, sizeof y);
+  const auto y = of(warp, me % 32);
   meet(warp, members);
   return y;
+}
+template <class T> static T __shfl_xor_sync(unsigned members, T x, int mask) {
+  return exchange_of(members, x, [&](unsigned warp, unsigned lane) { return offered_by<T>(warp + (lane ^ mask)); });
+}
+template <class T> static T __shfl_up_sync(unsigned members, T x, unsigned d, int width = 32) {
+  return exchange_of(members, x, [&](unsigned warp, unsigned lane) { return offered_by<T>(warp + (lane % width < d ? lane : lane - d)); });
+}
+template <class T> static T __shfl_sync(unsigned members, T x, int from, int width = 32) {
+  return exchange_of(members, x, [&](unsigned warp, unsigned lane) { return offered_by<T>(warp + lane / width * width + from % width); });
+}
+template <class T> static unsigned __match_any_sync(unsigned members, T x) {
+  return exchange_of(members, x, [&](unsigned warp, unsigned) {
+    unsigned alike = 0;
+    for (unsigned l = 0; l < 32; ++l)
+      if (members >> l & 1) alike |= unsigned(offered_by<T>(warp + l) == x) << l;
+    return alike;
+  });
 }
 struct Bound {
   virtual ~Bound() = default;
@@ -201,6 +226,10 @@ std::string without_ptx(std::string source) {
   source = std::regex_replace(source, narrow, "$1 = ptx_narrow($2)");
   static const std::regex extend(R"re(asm\("bfe\.s32 %0, %1, 0, (\d+);" : "=r"\((\w+)\) : "r"\((\w+)\)\))re");
   source = std::regex_replace(source, extend, "$2 = ptx_extend($3, $1)");
+  static const std::regex read(R"re(asm volatile\("ld\.relaxed\.gpu\.global\.u32 %0, \[%1\];" : "=r"\((\w+)\) : "l"\((\w+)\) : "memory"\))re");
+  source = std::regex_replace(source, read, "$1 = *$2");
+  static const std::regex write(R"re(asm volatile\("st\.relaxed\.gpu\.global\.u32 \[%0\], %1;" ::"l"\((\w+)\), "r"\((\w+)\) : "memory"\))re");
+  source = std::regex_replace(source, write, "*$1 = $2");
   static const std::regex two(R"re(asm\("(max|min)\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\))re");
   return std::regex_replace(source, two, "$2 = ptx_$1($3, $4)");
 }
