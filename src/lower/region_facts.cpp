@@ -40,6 +40,7 @@ void RegionLowering::measure() {
     if (e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Scan) e.cost = target_.cost_of(static_cast<int>(g_[e.node].op));
     prims_ += e.kind == Entry::Kind::Load ? 1 : e.cost;
     phases_ = std::max(phases_, e.phase);
+    KILN_CHECK_THAT(phases_ < 32);  // bits of Entry::used_in; the planner caps reductions
     if (!only_draws[id])
       widest_bytes_ = std::max(widest_bytes_, static_cast<int>(size_of(compute_type(g_[e.node].dtype))));
     if (e.kind == Entry::Kind::Reduce) reductions_.push_back({id, e.phase - 1});

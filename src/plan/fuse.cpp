@@ -45,8 +45,10 @@ void Fuser::inline_regions() {
     if (!inlined_[i]) continue;
     // Producers come first, so a reader that is inlined itself carries this cost along: no blow-up in a long chain.
     for (std::uint32_t e : groups_[i].out_edges)
-      if (const int to = group_of_[edges_[e].consumer]; to != static_cast<int>(i))
+      if (const int to = group_of_[edges_[e].consumer]; to != static_cast<int>(i)) {
         groups_[static_cast<std::size_t>(to)].cost += groups_[i].cost;
+        groups_[static_cast<std::size_t>(to)].pieces += groups_[i].pieces;
+      }
   }
 }
 
@@ -66,7 +68,7 @@ bool Fuser::cheaper_inlined(std::size_t i) {
     const Group& b = groups_[to];
     ++reads;
     ++readers[to];
-    if (b.library || b.cost + a.cost * static_cast<float>(reads) > static_cast<float>(t_.max_prims)) return false;
+    if (b.library || b.cost + a.cost * static_cast<float>(reads) > static_cast<float>(t_.max_prims) || !too_much(a, b).empty()) return false;
     bytes = static_cast<double>(edges_[e].bytes);
   }
   const double points = static_cast<double>(a.points);

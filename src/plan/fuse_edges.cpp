@@ -74,7 +74,11 @@ void Fuser::count_pieces(NodeId id) {
     return all;
   };
   for (int k = 0; k < x.n_in && sum() > kMaxPieces; ++k)
-    if (pieces_[x.in[k]] > 1) transparent_[x.in[k]] = false, pieces_[x.in[k]] = 1;
+    if (pieces_[x.in[k]] > 1) {
+      transparent_[x.in[k]] = false;
+      generator_cost_[x.in[k]] = generator_cost_[id] = -1;
+      pieces_[x.in[k]] = 1;
+    }
   pieces_[id] = sum();
 }
 

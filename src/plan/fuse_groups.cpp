@@ -8,7 +8,11 @@
 
 namespace kiln::plan {
 
-constexpr std::size_t kMaxEdges = 48;  // distinct inputs of a kernel
+// Caps of a kernel: what it has more of takes the compiler more than its share of time.
+constexpr std::size_t kMaxEdges = 48;  // distinct inputs
+constexpr int kMaxReductions = 24;     // lowering counts phases in a word of 32 bits
+constexpr int kMaxStored = 64;
+constexpr int kMaxPieces = 96;         // of all arrays that are joined by pads
 
 void Fuser::make_groups() {
   group_of_.assign(g_.size(), -1);
@@ -23,6 +27,10 @@ void Fuser::make_groups() {
     group.nodes = {id};
     group.cost = widens(x) ? 0.0f : std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
     group.library = ir::is_library(x.op);
+    group.reductions = ir::is_reduce(x.op) || ir::is_scan(x.op);
+    group.stored = is_root_[id];
+    for (int k = 0; k < x.n_in; ++k)
+      if (pieces_[x.in[k]] > 1) group.pieces += pieces_[x.in[k]];
     group.points = group.rows = x.numel;
     if (ir::is_reduce(x.op)) {
       const ir::Dims in = g_[x.in[0]].dims;
@@ -127,8 +135,7 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
                         : is_contraction(a) || is_contraction(b) ? "contractions run as library calls"
                                                                  : "sorts and searches run as library calls");
   if (a.points == 0 || b.points == 0) return refuse(edge, "no elements");
-  if (a.cost + b.cost > static_cast<float>(t_.max_prims))
-    return refuse(edge, cat("together ", a.cost + b.cost, " primitives, above the cap of ", t_.max_prims));
+  if (std::string why = too_much(a, b); !why.empty()) return refuse(edge, std::move(why));
   if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b) > kMaxEdges)
     return refuse(edge, cat("more than ", kMaxEdges, " inputs"));
   const Fit f = fit(a, b);
@@ -138,6 +145,16 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
   merge(ia, ib, f);
   return true;
+}
+
+/// Why one kernel of both would take the compiler too long, or nothing.
+std::string Fuser::too_much(const Group& a, const Group& b) const {
+  if (a.cost + b.cost > static_cast<float>(t_.max_prims))
+    return cat("together ", a.cost + b.cost, " primitives, above the cap of ", t_.max_prims);
+  if (a.reductions + b.reductions > kMaxReductions) return cat("more than ", kMaxReductions, " reductions and scans");
+  if (a.stored + b.stored > kMaxStored) return cat("more than ", kMaxStored, " results that are held");
+  if (a.pieces && b.pieces && a.pieces + b.pieces > kMaxPieces) return cat("more than ", kMaxPieces, " arrays joined");
+  return {};
 }
 
 /// Where each row would be one thread's from its start to its end: because reductions depend on each other, or a scan
@@ -191,7 +208,7 @@ void Fuser::merge_siblings() {
     if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) || row_[y.consumer] != ir::is_reduce(g_[y.consumer].op)) continue;
     if (ga.signature && gb.signature && ga.signature != gb.signature) continue;
     if (runs_loops_again(ga, gb, false)) continue;
-    if (ga.cost + gb.cost > static_cast<float>(t_.max_prims) || inputs_of(ga, gb) > kMaxEdges) continue;
+    if (!too_much(ga, gb).empty() || inputs_of(ga, gb) > kMaxEdges) continue;
     if (!needs_rows(ga, gb, false).empty() || reaches(a, b)) continue;
     between_.clear();
     forward(a, gb.order, between_);

@@ -54,6 +54,9 @@ void Fuser::merge(int ia, int ib, const Fit& f) {
     a.rows = b.rows;
   }
   a.cost += b.cost;
+  a.reductions += b.reductions;
+  a.stored += b.stored;
+  a.pieces += b.pieces;
   a.reduces |= b.reduces;
   a.scans |= b.scans;
   a.loops |= b.loops;
@@ -66,6 +69,7 @@ void Fuser::merge(int ia, int ib, const Fit& f) {
     std::swap(a.rows, b.rows), std::swap(a.cost, b.cost), std::swap(a.order, b.order);
     std::swap(a.reduces, b.reduces), std::swap(a.scans, b.scans), std::swap(a.loops, b.loops);
     std::swap(a.phases, b.phases);
+    std::swap(a.reductions, b.reductions), std::swap(a.stored, b.stored), std::swap(a.pieces, b.pieces);
   }
   Group &k = groups_[static_cast<std::size_t>(keep)], &x = groups_[static_cast<std::size_t>(gone)];
   for (NodeId n : x.nodes) group_of_[n] = keep;

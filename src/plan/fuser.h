@@ -66,6 +66,9 @@ struct Group {
   std::int64_t points = 0;        // of the whole domain
   std::int64_t rows = 0;          // kept points; of a map: points
   float cost = 0;
+  int reductions = 0;             // and scans: each may begin a phase
+  int stored = 0;                 // results that somebody holds
+  int pieces = 0;                 // what its nodes see through pads
   int order = 0;
   std::vector<NodeId> nodes;
   std::vector<std::uint32_t> in_edges, out_edges;
@@ -115,6 +118,7 @@ class Fuser {
   bool try_edge(std::uint32_t id);
   bool refuse(std::uint32_t edge, std::string reason);
   bool try_merge(int ia, int ib, std::uint32_t edge);
+  std::string too_much(const Group& a, const Group& b) const;
   std::string needs_rows(const Group& a, const Group& b, bool dependent) const;
   bool runs_loops_again(const Group& a, const Group& b, bool dependent) const;
   std::size_t inputs_of(const Group& a, const Group& b);

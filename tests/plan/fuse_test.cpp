@@ -165,5 +165,37 @@ TEST(Fuse, AChainOfStencilsIsNotRecomputedWithoutEnd) {
   EXPECT_LE(n, 48u);
 }
 
+/// Longer chains of reductions than one kernel takes.
+TEST(Fuse, ManyReductionsThatDependOnEachOtherAreSeveralKernels) {
+  Tensor x = data({6, 40}) + 2;
+  for (int i = 0; i < 70; ++i) x = x / sum(x, -1, true) + 0.5;
+  EXPECT_GT(kernels({x}), 2u);
+  EXPECT_LT(kernels({x * 1.0}), 5u);
+  double row = 0;
+  for (int i = 0; i < 40; ++i) row += x(0, i).item<float>();
+  EXPECT_NEAR(row, 1 + 40 * 0.5, 1e-4);
+}
+
+/// What one kernel stores and joins is bounded too, since compilers take more than their share of time for more.
+TEST(Fuse, ManyHeldResultsAreSeveralKernels) {
+  const Tensor x = data({64});
+  std::vector<Tensor> all;
+  for (int i = 0; i < 300; ++i) all.push_back(x * (0.5f + static_cast<float>(i)));
+  const std::uint64_t launches = test::count([&] { eval(all); }).launches;
+  EXPECT_GE(launches, 300u / 64);
+  EXPECT_LT(launches, 20u);
+  EXPECT_FLOAT_EQ(all[299](5).item<float>(), x(5).item<float>() * 299.5f);
+}
+
+TEST(Fuse, ManyJoinedValuesAreSeveralKernels) {
+  std::vector<Tensor> pieces;
+  for (int i = 0; i < 300; ++i) pieces.push_back(ones({2}) * static_cast<float>(i));
+  const Tensor joined = concat(pieces);
+  const std::uint64_t launches = kernels({joined});
+  EXPECT_GE(launches, 3u);
+  EXPECT_LT(launches, 20u);
+  EXPECT_EQ(sum(joined).item<float>(), 299 * 300);
+}
+
 }  // namespace
 }  // namespace kiln
