@@ -4,6 +4,7 @@
 #include "support/check.h"
 
 #include <cmath>
+#include <limits>
 
 namespace kiln {
 namespace {
@@ -40,22 +41,27 @@ Tensor whole_power(const Tensor& x, std::int64_t n, SourceLocation loc) {
   }
 }
 
-/// Powers that have a better spelling than pow; an empty handle when there is none. Larger exponents stay pow:
-/// each multiplication of floats rounds (x^4 is within 1.5 ulp), and an exponent that varies must not compile a
-/// kernel for each value.
+/// x to 0.5 or -0.5 by a root. Unlike roots, powers of -0 and -Inf are those of 0 and Inf.
+Tensor root_power(const Tensor& x, Op root, SourceLocation loc) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const Tensor power = elementwise(Op::where, elementwise(Op::equal, x, Arg(Scalar(-kInf)), loc), Arg(Scalar(root == Op::sqrt ? kInf : 0.0)),
+                                   elementwise(root, x, loc), loc);
+  return elementwise(Op::abs, power, loc);
+}
+
+/// Powers that have a better spelling than pow; an empty handle when there is none. Larger exponents stay pow: each
+/// multiplication of floats rounds (x^4 is within 2 ulp; halves are multiplied once at most), x^-n is not 1 / x^n where
+/// x^n overflows, and an exponent that varies must not compile a kernel for each value.
 Tensor special_power(const Tensor& x, Scalar y, SourceLocation loc) {
   const DType t = api::weak_promote(x.dtype(), y);
-  const double largest = is_float(t) ? 4 : 16;
   if (is_bool(t)) return {};
   const Tensor base = x.dtype() == t ? x : x.astype(t, loc);
   const double exponent = y.to_double();
-  if (is_float(t) && exponent == 0.5) return elementwise(Op::sqrt, base, loc);
-  if (is_float(t) && exponent == -0.5) return elementwise(Op::rsqrt, base, loc);
-  if (exponent != std::trunc(exponent) || std::fabs(exponent) > largest || exponent == 0) return {};
+  if (is_float(t) && std::fabs(exponent) == 0.5) return root_power(base, exponent > 0 ? Op::sqrt : Op::rsqrt, loc);
+  const int largest = !is_float(t) ? 16 : is_half(t) ? 2 : 4, least = !is_float(t) ? 1 : is_half(t) ? -1 : -2;
+  if (exponent != std::trunc(exponent) || exponent > largest || exponent < least || exponent == 0) return {};
   const auto n = static_cast<std::int64_t>(exponent);
-  if (n > 0) return whole_power(base, n, loc);
-  if (!is_float(t)) return {};
-  return elementwise(Op::reciprocal, whole_power(base, -n, loc), loc);
+  return n > 0 ? whole_power(base, n, loc) : whole_power(elementwise(Op::reciprocal, base, loc), -n, loc);
 }
 
 template <Op kOp>

@@ -256,9 +256,36 @@ TEST(Floats, PowersAreBakedWhenSmall) {
   expect_near(pow(floats({-2, -2, 0, kNan}), floats({3, 0.5f, -1, 0})), {-8, NAN, HUGE_VAL, 1});
   if (config().mode == Mode::Lazy) {
     EXPECT_EQ(pow(x, 2).node()->op, ir::Op::multiply);
-    EXPECT_EQ(pow(x, 0.5).node()->op, ir::Op::sqrt);
+    EXPECT_EQ(pow(x, 0.5).node()->in[0]->in[2]->op, ir::Op::sqrt);
     EXPECT_EQ(pow(x, 5).node()->op, ir::Op::pow);
   }
+}
+
+/// However a power is spelt: where squares overflow, at zeros of both signs and infinities, in every mode.
+TEST(Floats, PowersByANumberAreThoseByATensor) {
+  in_every_mode([] {
+    std::vector<double> bases{0, -0.0, 1, -1, 2, -3, 20, 300, 6e4, -1e-3, 1e13, 1e20, -1e20, 3e38, 1e-13, 1e-20, -2e-39, kInf, -kInf, kNan, 0.7, -26.79319, 1.3};
+    for (const DType dtype : {DType::Float32, DType::Float16, DType::BFloat16, DType::Float64}) {
+      const Tensor x = Tensor::from(bases).astype(dtype).eval();
+      const double ulp = dtype == DType::Float64 ? 0x1p-52 : dtype == DType::Float32 ? 0x1p-23 : dtype == DType::Float16 ? 0x1p-10 : 0x1p-7;
+      const double least = dtype == DType::Float64 ? 0x1p-1074 : dtype == DType::Float32 ? 0x1p-149 : dtype == DType::Float16 ? 0x1p-24 : 0x1p-133;
+      const std::vector<double> of = x.astype(DType::Float64).to_vector<double>();
+      for (const double exponent : {-4.0, -3.0, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0, 4.0}) {
+        const std::vector<double> got = pow(x, exponent).eval().astype(DType::Float64).to_vector<double>();
+        for (std::size_t i = 0; i < of.size(); ++i) {
+          const double exact = std::pow(of[i], exponent), want = Tensor::from(std::vector<double>{exact}).astype(dtype).eval().astype(DType::Float64).item<double>();
+          if (std::isnan(want)) {
+            EXPECT_TRUE(std::isnan(got[i])) << name(dtype) << ' ' << of[i] << " to " << exponent << " is " << got[i];
+          } else if (std::isinf(want) || want == 0) {
+            EXPECT_EQ(want, got[i]) << name(dtype) << ' ' << of[i] << " to " << exponent;
+            EXPECT_EQ(std::signbit(want), std::signbit(got[i])) << name(dtype) << ' ' << of[i] << " to " << exponent;
+          } else {
+            EXPECT_LE(std::fabs(got[i] - exact), std::max(2 * ulp * std::fabs(exact), 1.5 * least)) << name(dtype) << ' ' << of[i] << " to " << exponent;
+          }
+        }
+      }
+    }
+  });
 }
 
 TEST(Operators, MeanWhatTheyLookLike) {
