@@ -20,10 +20,15 @@ namespace {
 
 constexpr int kMaxThreads = 4;
 
+struct Job {
+  std::function<void()> run;
+  bool kept;
+};
+
 struct Queue {
   std::mutex mutex;
   std::condition_variable work, done;
-  std::deque<std::function<void()>> jobs;
+  std::deque<Job> jobs;
   int threads = 0, idle = 0, running = 0;
 };
 
@@ -44,13 +49,14 @@ Queue& queue() {
     const CompileTicket ticket;
     std::unique_lock lock(q.mutex);
     if (q.jobs.empty()) continue;
-    const std::function<void()> job = std::move(q.jobs.front());
+    const Job job = std::move(q.jobs.front());
     q.jobs.pop_front();
     ++q.running;
     lock.unlock();
-    job();
+    job.run();
     lock.lock();
-    if (--q.running == 0 && q.jobs.empty()) q.done.notify_all();
+    --q.running;
+    if (q.jobs.empty()) q.done.notify_all();
   }
 }
 
@@ -70,10 +76,10 @@ void start_thread(Queue& q) {
 
 }  // namespace
 
-void run_in_background(std::function<void()> job) {
+void run_in_background(std::function<void()> job, bool kept) {
   Queue& q = queue();
   const std::lock_guard lock(q.mutex);
-  q.jobs.push_back(std::move(job));
+  q.jobs.push_back({std::move(job), kept});
   const int most = std::clamp(cpu::thread_count() / 2, 1, kMaxThreads);
   if (q.idle < static_cast<int>(q.jobs.size()) && q.threads < most) start_thread(q);
   q.work.notify_one();
@@ -84,6 +90,13 @@ void wait_for_background() {
   std::unique_lock lock(q.mutex);
   const auto finished = [&] { return q.jobs.empty() && q.running == 0; };
   while (q.threads > 0 && !finished() && !CompileTicket::closed()) q.done.wait_for(lock, std::chrono::milliseconds(20));
+}
+
+void finish_kept_jobs(std::chrono::milliseconds most) noexcept {
+  Queue& q = queue();
+  std::unique_lock lock(q.mutex);
+  const auto nothing_kept = [&] { return q.threads == 0 || std::ranges::none_of(q.jobs, &Job::kept); };
+  q.done.wait_until(lock, std::chrono::steady_clock::now() + most, nothing_kept);
 }
 
 std::mutex& background_mutex() { return queue().mutex; }

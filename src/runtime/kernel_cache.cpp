@@ -203,14 +203,17 @@ std::vector<std::uint8_t> template_image(int index, const std::string& source, c
 void compile_later(Compilation c) {
   auto copy = std::make_shared<const kernel::Kernel>(*c.kernel);
   c.kernel = copy.get();
-  run_in_background([c = std::move(c), copy = std::move(copy)] {
-    try {
-      c.compile();
-      CompileTicket::guard_exit();
-    } catch (const std::exception& e) {  // the vm goes on
-      warn(cat(e.what(), "; ", c.into->name, " stays with the vm"));
-    }
-  });
+  const bool kept = c.disk != nullptr && config().cache == "rw";
+  run_in_background(
+      [c = std::move(c), copy = std::move(copy)] {
+        try {
+          c.compile();
+          CompileTicket::guard_exit();
+        } catch (const std::exception& e) {  // the vm goes on
+          warn(cat(e.what(), "; ", c.into->name, " stays with the vm"));
+        }
+      },
+      kept);
 }
 
 struct Made {

@@ -19,6 +19,7 @@ namespace kiln::runtime {
 namespace {
 
 constexpr std::chrono::seconds kLeaving{2};
+constexpr std::chrono::milliseconds kFinishing{250};  // what a process stays longer to fill the disk cache
 
 struct Gate {
   std::mutex mutex;
@@ -64,6 +65,7 @@ class MainThreadEnd {
   void watch() { watching_ = true; }
   ~MainThreadEnd() {
     if (!watching_) return;
+    finish_kept_jobs(kFinishing);
     Gate& g = gate();
     std::unique_lock lock(g.mutex);
     g.leaving = true;

@@ -308,6 +308,37 @@ TEST_F(ExitDeathTest, StaticTensorsAreEvaluatedAndFreed) {
 // ---- the disk cache between processes
 // ------------------------------------------------------------------------------
 
+/// Evaluates six kernels with the cache in KILN_TEST_DIRECTORY and waits for no compiler; the count of those from disk.
+std::uint64_t from_disk_without_waiting() {
+  Config c = config();
+  c.cache = "rw";
+  c.cache_dir = std::getenv("KILN_TEST_DIRECTORY");
+  c.tier = Tier::Auto;
+  configure(c);
+  const std::uint64_t before = statistics().kernels_from_disk;
+  Tensor x = data({50});
+  for (int i = 0; i < 6; ++i) {
+    Tensor y = x;
+    for (int k = 0; k <= i; ++k) y = k % 2 ? y * 0.5 : y + 1.0;
+    y.eval();
+  }
+  return statistics().kernels_from_disk - before;
+}
+
+/// A program need not wait for its compiles that the next one finds them.
+TEST_F(ExitDeathTest, OfAShortProgramFillsTheDiskCache) {
+  KILN_NEEDS_CPU();
+  KILN_NEEDS_COMPILER();
+  std::optional<testing::TemporaryDirectory> directory;
+  if (!std::getenv("KILN_TEST_DIRECTORY")) {  // else this is one of the processes below, which run the test again
+    directory.emplace();
+    setenv("KILN_TEST_DIRECTORY", directory->path().c_str(), 1);
+  }
+  EXPECT_EXIT(std::exit(from_disk_without_waiting() == 0 ? 7 : 1), ::testing::ExitedWithCode(7), "");
+  EXPECT_EXIT(std::exit(from_disk_without_waiting() >= 3 ? 7 : 1), ::testing::ExitedWithCode(7), "");
+  unsetenv("KILN_TEST_DIRECTORY");
+}
+
 /// Evaluates a few programs with the cache in KILN_TEST_DIRECTORY; the count of kernels compiled.
 std::uint64_t compiled_with_cache(const std::string& cpu_target = "") {
   Config c = config();
