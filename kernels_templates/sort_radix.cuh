@@ -112,13 +112,22 @@ extern "C" __global__ void __launch_bounds__(256) sort_by_digit(Item* to, Out* o
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) places[w][t] += in_chunk;
   uint32 earlier = 0;
+  bool complete = chunk == 0;
 #pragma unroll 1
-  for (int64 back = 1; back <= chunk;) {
-    const uint32 said = published(state - back * kDigits);
-    if (said == 0) continue;
-    earlier += said & kCount;
-    if (said & kUpToHere) break;
-    ++back;
+  for (int64 back = 1; !complete;) {  // several at a time: all chunks that began together look back far
+    constexpr int kSeen = 8;
+    uint32 said[kSeen];
+#pragma unroll
+    for (int k = 0; k < kSeen; ++k) said[k] = back + k <= chunk ? published(state - (back + k) * kDigits) : 0;
+    bool next_known = true;
+#pragma unroll
+    for (int k = 0; k < kSeen; ++k) {
+      next_known = next_known && !complete && said[k] != 0;
+      if (!next_known) continue;
+      earlier += said[k] & kCount;
+      complete = (said[k] & kUpToHere) != 0;
+      ++back;
+    }
   }
   if (chunk > 0) publish(state, kUpToHere | (earlier + own));
   shift[t] = in_row + earlier - in_chunk;

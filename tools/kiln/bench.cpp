@@ -37,6 +37,11 @@ std::vector<Workload> selected(const Options& o, std::vector<Workload> from) {
   return from;
 }
 
+/// Before a long run: whether its results can be written. Leaves what the file holds.
+void require_writable(const std::string& file) {
+  if (!file.empty() && !std::ofstream(file, std::ios::app)) throw UserError("[bench] cannot write " + file);
+}
+
 void write(const std::string& file, const std::string& text) {
   std::ofstream out(file);
   out << text;
@@ -98,6 +103,8 @@ void run(const Options& o) {
     for (const Workload& w : selected(o, is_gpu(o) ? gpu_workloads() : cpu_workloads())) std::printf("%s\n", w.name.c_str());
     return;
   }
+  require_writable(o.json);
+  require_writable(o.svg);
   const std::unique_ptr<BenchDevice> device = (configure(c), open_device(o));
   if (o.few) return check_few_elements(o);
   if (o.shapes > 0) return bench_shapes(*device, o.shapes);
@@ -142,7 +149,7 @@ void add_bench(CLI::App& app) {
   command->add_option("--modes", o->modes, "fused, eager, vm: any of them (default: fused,eager)")
       ->delimiter(',')
       ->check(CLI::IsMember({"fused", "eager", "vm"}));
-  command->add_option("--threads", o->threads, "Threads (default: all)");
+  command->add_option("--threads", o->threads, "Threads (default, or 0: all)")->check(CLI::NonNegativeNumber);
   command->add_option("--json", o->json, "Write the rows to a file");
   command->add_option("--svg", o->svg, "Write a picture to a file");
   command->add_flag("--few", o->few, "Only check every workload's results, on a few elements");
