@@ -10,8 +10,8 @@ constexpr int kMost = 32768 / (kThreads * int(sizeof(Item))), kPerThread = kMost
 
 __device__ __forceinline__ int digit_of(Bits key, int pass) { return int(key >> (8 * pass)) & (kDigits - 1); }
 
-extern "C" __global__ void __launch_bounds__(256) clear(uint32* words, int64 count) {
-  for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (int64)gridDim.x * blockDim.x) words[i] = 0;
+extern "C" __global__ void __launch_bounds__(256) clear(uint4* words, int64 count) {
+  for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (int64)gridDim.x * blockDim.x) words[i] = {};
 }
 
 /// counts[row][pass][digit], 0 before. A block takes kCounted elements of a row.
@@ -48,16 +48,29 @@ extern "C" __global__ void __launch_bounds__(256) count_digits(uint32* counts, c
 constexpr uint32 kOwn = 1u << 30, kUpToHere = 2u << 30, kCount = kOwn - 1;
 __device__ __forceinline__ uint32 published(const uint32* at) {
   uint32 x;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at));
   return x;
 }
 __device__ __forceinline__ void publish(uint32* at, uint32 x) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
 }
 
+/// The lanes of the warp that have this digit. Counting votes takes as long for any digits, __match_any_sync longer for more.
+__device__ __forceinline__ unsigned int lanes_with(int digit, bool there) {
+  unsigned int alike = __ballot_sync(0xffffffffu, there);
+#pragma unroll
+  for (int bit = 0; bit < 8; ++bit) {
+    const bool set = (digit >> bit & 1) != 0;
+    const unsigned int with = __ballot_sync(0xffffffffu, set);
+    alike &= set ? with : ~with;
+  }
+  return alike;
+}
+
 /// One pass; a block for every chunk of kChunk items of every row, `chunks` in a row of less than 2^30. From `from`, null:
 /// from `in`; to `to`, null: to `out`. 0 before: `next`, the chunks that have begun, and `states` [chunk][digit].
-extern "C" __global__ void __launch_bounds__(256) sort_by_digit(Item* to, Out* out, const Item* from, const Bits* in, Rows rows,
+constexpr int kResident = sizeof(Item) <= 4 ? 3 : 2;  // blocks, for which there are registers
+extern "C" __global__ void __launch_bounds__(256, kResident) sort_by_digit(Item* to, Out* out, const Item* from, const Bits* in, Rows rows,
                                                                 const uint32* counts, uint32* states, uint32* next,
                                                                 int64 chunks, int pass) {
   __shared__ Item items[kChunk];
@@ -76,18 +89,22 @@ extern "C" __global__ void __launch_bounds__(256) sort_by_digit(Item* to, Out* o
   const Bits* const source = begin_in(in, rows, row);
   Item mine[kPerThread];
   const int first = warp * 32 * kPerThread + lane;
+  const int64 position = begin + first;
+  if (from) {
 #pragma unroll
-  for (int j = 0; j < kPerThread; ++j) {
-    const int64 position = begin + first + j * 32;
-    if (first + j * 32 < count)
-      mine[j] = from ? from[row * rows.length + position] : Order::make(key_at(source, rows, position), position);
+    for (int j = 0; j < kPerThread; ++j)
+      if (first + j * 32 < count) mine[j] = from[row * rows.length + position + j * 32];
+  } else {
+#pragma unroll
+    for (int j = 0; j < kPerThread; ++j)
+      if (first + j * 32 < count) mine[j] = Order::make(key_at(source, rows, position + j * 32), position + j * 32);
   }
   uint32 rank[kPerThread];  // among the warp's items of this digit
 #pragma unroll
   for (int j = 0; j < kPerThread; ++j) {
     const bool there = first + j * 32 < count;
-    const int digit = there ? digit_of(Order::key(mine[j]), pass) : kDigits;
-    const unsigned int alike = __match_any_sync(0xffffffffu, digit);
+    const int digit = there ? digit_of(Order::key(mine[j]), pass) : 0;
+    const unsigned int alike = lanes_with(digit, there);
     const unsigned int before = alike & ((1u << lane) - 1);
     if (there) rank[j] = places[warp][digit] + __popc(before);
     __syncwarp();
@@ -115,10 +132,10 @@ extern "C" __global__ void __launch_bounds__(256) sort_by_digit(Item* to, Out* o
   bool complete = chunk == 0;
 #pragma unroll 1
   for (int64 back = 1; !complete;) {  // several at a time: all chunks that began together look back far
-    constexpr int kSeen = 8;
+    constexpr int kSeen = 16;
     uint32 said[kSeen];
 #pragma unroll
-    for (int k = 0; k < kSeen; ++k) said[k] = back + k <= chunk ? published(state - (back + k) * kDigits) : 0;
+    for (int k = 0; k < kSeen; ++k) said[k] = published(state - (back + k < chunk ? back + k : chunk) * kDigits);
     bool next_known = true;
 #pragma unroll
     for (int k = 0; k < kSeen; ++k) {

@@ -112,16 +112,16 @@ void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::v
   constexpr std::int64_t kDigits = 256, kCounted = 16384;
   std::int64_t chunks = ceil_div(rows.length, radix_chunk(items));
   const std::int64_t counters = rows.count * items.passes * kDigits, states = rows.count * chunks * kDigits;
-  std::int64_t words = counters + items.passes * (states + 1);
-  const Workspace memory(static_cast<std::uint64_t>(words) * 4, stream);
+  std::int64_t vectors = ceil_div(counters + items.passes * (states + 1), 4);
+  const Workspace memory(static_cast<std::uint64_t>(vectors) * 16, stream);
   const auto bytes = static_cast<std::uint64_t>(rows.count * rows.length * items.bytes);
   std::optional<Workspace> one, other;
   if (items.passes > 1) one.emplace(bytes, stream);
   if (items.passes > 2) other.emplace(bytes, stream);
 
   std::uint32_t* counts = reinterpret_cast<std::uint32_t*>(memory.data());
-  void* clear_params[] = {&counts, &words};
-  launch(kernels[kClear], thread_each(words), stream, clear_params);
+  void* clear_params[] = {&counts, &vectors};
+  launch(kernels[kClear], thread_each(vectors), stream, clear_params);
   const void* in = call.in.data;
   void* count_params[] = {&counts, &in, &rows};
   launch(kernels[kCountDigits], blocks(rows.count * ceil_div(rows.length, kCounted)), stream, count_params);

@@ -141,12 +141,12 @@ template <class T> static T __shfl_up_sync(unsigned members, T x, unsigned d, in
 template <class T> static T __shfl_sync(unsigned members, T x, int from, int width = 32) {
   return exchange_of(members, x, [&](unsigned warp, unsigned lane) { return offered_by<T>(warp + lane / width * width + from % width); });
 }
-template <class T> static unsigned __match_any_sync(unsigned members, T x) {
+static unsigned __ballot_sync(unsigned members, bool x) {
   return exchange_of(members, x, [&](unsigned warp, unsigned) {
-    unsigned alike = 0;
+    unsigned votes = 0;
     for (unsigned l = 0; l < 32; ++l)
-      if (members >> l & 1) alike |= unsigned(offered_by<T>(warp + l) == x) << l;
-    return alike;
+      if (members >> l & 1) votes |= unsigned(offered_by<bool>(warp + l)) << l;
+    return votes;
   });
 }
 struct Bound {
@@ -226,7 +226,7 @@ std::string without_ptx(std::string source) {
   source = std::regex_replace(source, narrow, "$1 = ptx_narrow($2)");
   static const std::regex extend(R"re(asm\("bfe\.s32 %0, %1, 0, (\d+);" : "=r"\((\w+)\) : "r"\((\w+)\)\))re");
   source = std::regex_replace(source, extend, "$2 = ptx_extend($3, $1)");
-  static const std::regex read(R"re(asm volatile\("ld\.relaxed\.gpu\.global\.u32 %0, \[%1\];" : "=r"\((\w+)\) : "l"\((\w+)\) : "memory"\))re");
+  static const std::regex read(R"re(asm volatile\("ld\.relaxed\.gpu\.global\.u32 %0, \[%1\];" : "=r"\((\w+)\) : "l"\((\w+)\)\))re");
   source = std::regex_replace(source, read, "$1 = *$2");
   static const std::regex write(R"re(asm volatile\("st\.relaxed\.gpu\.global\.u32 \[%0\], %1;" ::"l"\((\w+)\), "r"\((\w+)\) : "memory"\))re");
   source = std::regex_replace(source, write, "*$1 = $2");
@@ -236,7 +236,7 @@ std::string without_ptx(std::string source) {
 
 /// What the driver calls: made for each kernel of the source.
 std::string entries(const std::string& source) {
-  static const std::regex head(R"re(extern "C" __global__ void\s+(?:__launch_bounds__\([\d, ]+\)\s+)?(\w+)\s*\()re");
+  static const std::regex head(R"re(extern "C" __global__ void\s+(?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\s*\()re");
   std::string out;
   for (std::sregex_iterator m(source.begin(), source.end(), head), end; m != end; ++m) {
     const std::string name = (*m)[1];
