@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) sort_by_digit(Item*
   const Bits* const source = begin_in(in, rows, row);
   Item mine[kPerThread];
   const int first = warp * 32 * kPerThread + lane;
-  const int64 position = begin + first;
+  const int64 position = begin + first, step = 32 * rows.stride;
   if (from) {
 #pragma unroll
     for (int j = 0; j < kPerThread; ++j)
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) sort_by_digit(Item*
   } else {
 #pragma unroll
     for (int j = 0; j < kPerThread; ++j)
-      if (first + j * 32 < count) mine[j] = Order::make(key_at(source, rows, position + j * 32), position + j * 32);
+      if (first + j * 32 < count) mine[j] = Order::make(key_at(source + j * step, rows, position), position + j * 32);
   }
   uint32 rank[kPerThread];  // among the warp's items of this digit
 #pragma unroll
@@ -131,8 +131,8 @@ extern "C" __global__ void __launch_bounds__(256, kResident) sort_by_digit(Item*
   uint32 earlier = 0;
   bool complete = chunk == 0;
 #pragma unroll 1
-  for (int64 back = 1; !complete;) {  // several at a time: all chunks that began together look back far
-    constexpr int kSeen = 16;
+  for (int64 back = 1; !complete;) {
+    constexpr int kSeen = 2;
     uint32 said[kSeen];
 #pragma unroll
     for (int k = 0; k < kSeen; ++k) said[k] = published(state - (back + k < chunk ? back + k : chunk) * kDigits);
@@ -145,6 +145,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) sort_by_digit(Item*
       complete = (said[k] & kUpToHere) != 0;
       ++back;
     }
+    if (!next_known) __nanosleep(200);  // asking again at once takes the multiprocessor from those that are waited for
   }
   if (chunk > 0) publish(state, kUpToHere | (earlier + own));
   shift[t] = in_row + earlier - in_chunk;

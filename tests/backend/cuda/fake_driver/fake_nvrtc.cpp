@@ -75,6 +75,7 @@ static inline unsigned long long nanoseconds() {
   return std::chrono::steady_clock::now().time_since_epoch().count();
 }
 static inline void __threadfence() {}
+static inline void __nanosleep(unsigned) {}
 template <class T> static T atomicAdd(T* at, T x) { T old = *at; *at = old + x; return old; }
 template <class T> static T atomicMax(T* at, T x) { T old = *at; *at = old > x ? old : x; return old; }
 template <class T> static T atomicCAS(T* at, T seen, T next) { T old = *at; if (old == seen) *at = next; return old; }
