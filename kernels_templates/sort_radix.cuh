@@ -70,9 +70,9 @@ __device__ __forceinline__ unsigned int lanes_with(int digit, bool there) {
 /// One pass; a block for every chunk of kChunk items of every row, `chunks` in a row of less than 2^30. From `from`, null:
 /// from `in`; to `to`, null: to `out`. 0 before: `next`, the chunks that have begun, and `states` [chunk][digit].
 constexpr int kResident = sizeof(Item) <= 4 ? 3 : 2;  // blocks, for which there are registers
-extern "C" __global__ void __launch_bounds__(256, kResident) sort_by_digit(Item* to, Out* out, const Item* from, const Bits* in, Rows rows,
-                                                                const uint32* counts, uint32* states, uint32* next,
-                                                                int64 chunks, int pass) {
+extern "C" __global__ void __launch_bounds__(256, kResident)
+    sort_by_digit(Item* to, Out* out, const Item* from, const Bits* in, Rows rows, const uint32* counts, uint32* states, uint32* next, int64 chunks,
+                  int pass) {
   __shared__ Item items[kChunk];
   __shared__ uint32 places[kWarps][kDigits];  // in the chunk, of the next item that a warp has of a digit
   __shared__ uint32 shift[kDigits];           // from a digit's places in the chunk to those in the row
@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) sort_by_digit(Item*
       complete = (said[k] & kUpToHere) != 0;
       ++back;
     }
-    if (!next_known) __nanosleep(200);  // asking again at once takes the multiprocessor from those that are waited for
+    if (!complete && !next_known) __nanosleep(200);  // asking again at once takes the multiprocessor from those that are waited for
   }
   if (chunk > 0) publish(state, kUpToHere | (earlier + own));
   shift[t] = in_row + earlier - in_chunk;
