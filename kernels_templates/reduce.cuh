@@ -82,16 +82,18 @@ __device__ __forceinline__ T reduce_lanes(T x, unsigned int members) {
   return x;
 }
 
-/// Team of all `Threads` of a block, a multiple of 32. Every thread calls.
+/// Team of all `Threads` of a block, a multiple of 32. Every thread calls. A kernel's calls share `turn`, 0 before the first:
+/// they use two halves of the memory by turns, so that one barrier is enough. Who writes a half again has passed the
+/// barrier of the call between, and so has everybody who read it.
 template <class Op, int Threads, class T>
-__device__ __forceinline__ T reduce_block(T x) {
+__device__ __forceinline__ T reduce_block(T x, int& turn) {
   constexpr int kWarps = Threads / 32;
-  __shared__ T parts[kWarps];
+  __shared__ T parts[2][kWarps];
   x = reduce_lanes<Op, 32>(x, 0xffffffffu);
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+  if (threadIdx.x % 32 == 0) parts[turn][threadIdx.x / 32] = x;
   __syncthreads();
-  x = reduce_lanes<Op, kWarps>(parts[threadIdx.x % kWarps], 0xffffffffu);
-  __syncthreads();  // the next call may write
+  x = reduce_lanes<Op, kWarps>(parts[turn][threadIdx.x % kWarps], 0xffffffffu);
+  turn ^= 1;
   return x;
 }
 

@@ -68,7 +68,7 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
       if (s.lanes) v = combine_lanes(a, s.name, 0, kernel::vector_loop_of(k_, l, id)->lanes);
       const std::string op = cuda_monoid(a.monoid);
       if (team_ > 32 || team_ == k_.threads.block)
-        v = cat("reduce_block<", op, ", ", k_.threads.block, ">(", v, ')');
+        v = cat("reduce_block<", op, ", ", k_.threads.block, ">(", v, ", turn)");
       else if (team_ > 1)
         v = cat("reduce_lanes<", op, ", ", team_, ">(", v, ", members)");
       const std::string name = fresh("r");

@@ -85,6 +85,7 @@ std::string CudaEmitter::assemble(const std::string& all) const {
   if (all.find("members)") != std::string::npos)
     fn += team == 32 ? "const unsigned int members = 0xffffffffu;\n"
                      : cat("const unsigned int members = ", (1u << team) - 1, "u << (threadIdx.x % 32 / ", team, " * ", team, ");\n");
+  if (all.find("reduce_block<") != std::string::npos) fn += "int turn = 0;\n";
   fn += all + "}\n";
   if (instances_ > 1) fn += table_function();
 

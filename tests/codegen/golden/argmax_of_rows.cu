@@ -7,6 +7,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p2) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
+  int turn = 0;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
     Best<float> a0[4] = {{__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}};
     const int t2 = (i0 * p2);
@@ -28,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         }
       }
     }
-    const Best<float> r3 = reduce_block<ArgMax, 256>(ArgMax::of(ArgMax::of(a0[0], a0[1]), ArgMax::of(a0[2], a0[3])));
+    const Best<float> r3 = reduce_block<ArgMax, 256>(ArgMax::of(ArgMax::of(a0[0], a0[1]), ArgMax::of(a0[2], a0[3])), turn);
     if (lane == 0) out1[i0] = r3.position;
   }
 }

@@ -12,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float s1) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
+  int turn = 0;
   const Divisor d5 = divisor(s0);
   for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
     vec<float, 4> x1[4];
@@ -34,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         }
       }
     }
-    const float r3 = reduce_block<Sum, 256>(((a0[0] + a0[1]) + (a0[2] + a0[3])));
+    const float r3 = reduce_block<Sum, 256>(((a0[0] + a0[1]) + (a0[2] + a0[3])), turn);
     float a4[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     const float t6 = divide(r3, d5);
 #pragma unroll
@@ -48,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         }
       }
     }
-    const float r8 = reduce_block<Sum, 256>(((a4[0] + a4[1]) + (a4[2] + a4[3])));
+    const float r8 = reduce_block<Sum, 256>(((a4[0] + a4[1]) + (a4[2] + a4[3])), turn);
     const float t9 = divide(r8, d5);
     const float t10 = (t9 + s1);
     const float t11 = rsqrtf(t10);

@@ -15,6 +15,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float s2) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
+  int turn = 0;
   const Divisor d7 = divisor(s1);
   for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
     vec<float, 4> x1[4];
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         store(out2 + (t5 + i1), y4);
       }
     }
-    const float r6 = reduce_block<Sum, 256>(((a0[0] + a0[1]) + (a0[2] + a0[3])));
+    const float r6 = reduce_block<Sum, 256>(((a0[0] + a0[1]) + (a0[2] + a0[3])), turn);
     const float t8 = divide(r6, d7);
     const float t9 = (t8 + s2);
     const float t10 = rsqrtf(t9);

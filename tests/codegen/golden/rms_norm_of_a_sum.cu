@@ -16,6 +16,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float s1) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
+  int turn = 0;
   const Divisor d9 = divisor(s0);
   for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
     float kept0[16];
@@ -44,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         }
       }
     }
-    const float r6 = reduce_block<Sum, 256>((((a0[0] + a0[1]) + (a0[2] + a0[3])) + ((a0[4] + a0[5]) + (a0[6] + a0[7]))));
+    const float r6 = reduce_block<Sum, 256>((((a0[0] + a0[1]) + (a0[2] + a0[3])) + ((a0[4] + a0[5]) + (a0[6] + a0[7]))), turn);
     const int t8 = (i0 * p5);
     const float t10 = divide(r6, d9);
     const float t11 = (t10 + s1);

@@ -10,6 +10,7 @@ extern "C" __global__ void __launch_bounds__(128) kiln_test(
     const int p5) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
+  int turn = 0;
   for (int i0 = int(blockIdx.x); i0 < p2; i0 += gridDim.x * 1) {
     float kept0[32];
     vec<bf16, 8> x1[4];
@@ -33,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(128) kiln_test(
         }
       }
     }
-    const float r4 = reduce_block<Max, 128>(Max::of(Max::of(Max::of(a0[0], a0[1]), Max::of(a0[2], a0[3])), Max::of(Max::of(a0[4], a0[5]), Max::of(a0[6], a0[7]))));
+    const float r4 = reduce_block<Max, 128>(Max::of(Max::of(Max::of(a0[0], a0[1]), Max::of(a0[2], a0[3])), Max::of(Max::of(a0[4], a0[5]), Max::of(a0[6], a0[7]))), turn);
     float a5[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -47,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(128) kiln_test(
         }
       }
     }
-    const float r7 = reduce_block<Sum, 128>((((a5[0] + a5[1]) + (a5[2] + a5[3])) + ((a5[4] + a5[5]) + (a5[6] + a5[7]))));
+    const float r7 = reduce_block<Sum, 128>((((a5[0] + a5[1]) + (a5[2] + a5[3])) + ((a5[4] + a5[5]) + (a5[6] + a5[7]))), turn);
     const float t8 = fabsf(r7);
     const bool t9 = (t8 < 0x1p-100f);
     const bool t10 = (0x1p+100f < t8);

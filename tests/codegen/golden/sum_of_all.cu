@@ -13,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int p6) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
+  int turn = 0;
   for (int i0 = int(blockIdx.x); i0 < p2; i0 += gridDim.x * 1) {
     const int t0 = (i0 - (index_div(i0, p0, p3) * p0));
     const int t1 = (t0 * p4);
@@ -36,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         }
       }
     }
-    const float r6 = reduce_block<Sum, 256>(((a3[0] + a3[1]) + (a3[2] + a3[3])));
+    const float r6 = reduce_block<Sum, 256>(((a3[0] + a3[1]) + (a3[2] + a3[3])), turn);
     if (lane == 0) part1[((t0 * p1) + 0)] = r6;
     const int n7 = index_div(p2, p6);
     const int i2 = index_div(i0, n7);
@@ -47,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         const float t9 = part1[((i3 * p1) + 0)];
         a8 += t9;
       }
-      const float r10 = reduce_block<Sum, 256>(a8);
+      const float r10 = reduce_block<Sum, 256>(a8, turn);
       if (lane == 0) out2[0] = r10;
     }
   }
