@@ -5,6 +5,7 @@
 #include "api/evaluate.h"
 
 #include "api/long_trace.h"
+#include "api/record.h"
 #include "ir/interpret.h"
 #include "runtime/background.h"
 #include "runtime/check_values.h"
@@ -24,6 +25,7 @@
 #include <iterator>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 
 namespace kiln::api {
@@ -155,10 +157,12 @@ void publish(const Plan& plan, Workspace& w) {
   }
 }
 
-/// A message that names the line which recorded the failing trace's first root.
+/// A message that names the failing trace's first root and the line which recorded it.
 std::string at_line(const Workspace& w) {
   const ir::Node* n = w.roots.front();
-  return cat(" (recorded at ", n->loc.file_name(), ":", n->loc.line(), ")");
+  // Another thread may be making this node a leaf: what stays of it is what a message gives.
+  const auto op = static_cast<ir::Op>(__atomic_load_n(reinterpret_cast<const std::uint16_t*>(&n->op), __ATOMIC_ACQUIRE));
+  return cat(" (", ir::info(op).name, " ", describe(n), ", recorded at ", n->loc.file_name(), ":", n->loc.line(), ")");
 }
 
 void interpret(Device device, ir::TraceGuard& guard, Workspace& w) {
@@ -251,6 +255,8 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
     failure = e.what() + at_line(*w);
   } catch (const DeviceError& e) {
     throw DeviceError(e.what() + at_line(*w));
+  } catch (const std::bad_alloc&) {  // the host's, which the interpreter works in
+    throw DeviceError("[memory] out of memory" + at_line(*w));
   }
   return failure;
 }
@@ -273,7 +279,7 @@ void evaluate_on(Device device, std::span<ir::Node* const> roots, bool merge_sca
   evaluate(roots, device, true, merge_scalars);
 }
 
-void evaluate(std::span<ir::Node* const> roots, bool merge_scalars) {
+void evaluate(std::span<ir::Node* const> roots, bool merge_scalars) try {
   const auto device = [](int code) { return code == ir::kAnyDevice ? runtime::default_device() : ir::device_of(code); };
   const std::uint16_t first = roots.front()->device;
   const bool one_device = std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
@@ -283,6 +289,8 @@ void evaluate(std::span<ir::Node* const> roots, bool merge_scalars) {
     std::copy_if(roots.begin(), roots.end(), std::back_inserter(there), [&](const ir::Node* r) { return r->device == code; });
     if (!there.empty()) evaluate_on(device(code), there, merge_scalars);
   }
+} catch (const UserError& e) {
+  throw EvaluationError(e.what());
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "ir/interpret_value.h"
 
+#include "support/check.h"
+
 #include <cstring>
+#include <new>
 
 namespace kiln::ir::oracle {
 
@@ -29,7 +32,12 @@ Value new_value(DType dtype, Dims dims) {
     v.strides[i] = stride;
     stride *= dims[i];
   }
-  v.memory = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(stride * size_of(dtype)));
+  const auto bytes = static_cast<std::size_t>(stride * size_of(dtype));
+  try {
+    v.memory = std::make_shared<std::vector<std::byte>>(bytes);
+  } catch (const std::bad_alloc&) {
+    throw DeviceError(cat("[memory] out of memory: ", bytes, " bytes wanted"));
+  }
   v.data = v.memory->data();
   return v;
 }
