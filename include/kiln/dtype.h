@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace kiln {
 
@@ -78,6 +79,17 @@ struct DTypeOf;
   static_assert(sizeof(Type) == Bytes);
 #include <kiln/dtype.def>
 #undef KILN_DTYPE
+
+namespace detail {
+// long and long long are two types of 64 bits; std::int64_t is only one of them, here goes the other.
+using OtherInt64 = std::conditional_t<std::is_same_v<std::int64_t, long>, long long, long>;
+using OtherUInt64 = std::make_unsigned_t<OtherInt64>;
+static_assert(sizeof(OtherInt64) == sizeof(std::int64_t));
+}  // namespace detail
+template <>
+struct DTypeOf<detail::OtherInt64> : DTypeOf<std::int64_t> {};
+template <>
+struct DTypeOf<detail::OtherUInt64> : DTypeOf<std::uint64_t> {};
 
 /// The DType of a C++ storage type, e.g. dtype_of<float> == DType::Float32.
 template <class T>

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ class Shape {
   /// "(2, 3)", "(5,)", "()".
   std::string str() const;
   friend bool operator==(const Shape& a, const Shape& b);
+  friend std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
  private:
   int rank_ = 0;

@@ -20,6 +20,7 @@ constexpr std::size_t kDetailed = 4;
 constexpr std::size_t kLineWidth = 100;
 
 std::string format(double value, int digits) {
+  if (value != value) return "nan";  // its sign says nothing
   char text[40];
   std::snprintf(text, sizeof text, "%.*g", digits, value);
   if (std::strcspn(text, ".einf") == std::strlen(text)) std::strcat(text, ".");  // 1. is not an integer
@@ -140,5 +141,6 @@ std::string Tensor::str() const {
 }
 
 std::ostream& operator<<(std::ostream& out, const Tensor& t) { return out << t.str(); }
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.str(); }
 
 }  // namespace kiln
