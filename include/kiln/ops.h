@@ -101,7 +101,7 @@ inline Tensor operator||(const Tensor& x, bool y) { return logical_or(x, {y, Sou
 
 Tensor zeros(const Shape& shape, DType dtype = DType::Float32, SourceLocation loc = SourceLocation::current());
 Tensor ones(const Shape& shape, DType dtype = DType::Float32, SourceLocation loc = SourceLocation::current());
-/// dtype defaults to bool, int64 or float32 by the class of the value.
+/// dtype defaults to bool, int64 (uint64 from 2^63) or float32 by the class of the value.
 Tensor full(const Shape& shape, Scalar value, std::optional<DType> dtype = std::nullopt,
             SourceLocation loc = SourceLocation::current());
 Tensor zeros_like(const Tensor& x, std::optional<DType> dtype = std::nullopt,
@@ -110,7 +110,7 @@ Tensor ones_like(const Tensor& x, std::optional<DType> dtype = std::nullopt,
                  SourceLocation loc = SourceLocation::current());
 Tensor full_like(const Tensor& x, Scalar value, std::optional<DType> dtype = std::nullopt,
                  SourceLocation loc = SourceLocation::current());
-/// 0, 1, …, stop - 1 (int64, or float32 when stop is a float).
+/// 0, 1, …, stop - 1 (int64, or float32 when stop is a float). UserError for 2^63 numbers and more.
 Tensor arange(Scalar stop, std::optional<DType> dtype = std::nullopt, SourceLocation loc = SourceLocation::current());
 /// start, start + step, … before stop. UserError when step is 0.
 Tensor arange(Scalar start, Scalar stop, Scalar step = 1, std::optional<DType> dtype = std::nullopt,

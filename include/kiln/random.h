@@ -50,15 +50,18 @@ Tensor bits(Key key, const Shape& shape, DType dtype = DType::UInt32, SourceLoca
 /// the dtype is a float.
 Tensor uniform(Key key, const Shape& shape, DType dtype = DType::Float32,
                SourceLocation loc = SourceLocation::current());
-/// low + (high - low) u for such a u, and never high. UserError unless low < high and both are finite.
+/// low + (high - low) u for such a u, and never high, for bounds rounded to the dtype. UserError unless they are finite
+/// there and low < high.
 Tensor uniform(Key key, const Shape& shape, Scalar low, Scalar high, DType dtype = DType::Float32,
                SourceLocation loc = SourceLocation::current());
 /// The normal distribution, from 32 bits a number (float64: 64): tails reach 6.3 (9.2) standard deviations.
 Tensor normal(Key key, const Shape& shape, DType dtype = DType::Float32,
               SourceLocation loc = SourceLocation::current());
+/// UserError for a negative deviation, or NaN.
 Tensor normal(Key key, const Shape& shape, Scalar mean, Scalar deviation, DType dtype = DType::Float32,
               SourceLocation loc = SourceLocation::current());
 /// bool, true with probability p rounded up to a multiple of 2^-24. p may be a tensor that broadcasts to the shape.
+/// UserError for a number p outside [0, 1].
 Tensor bernoulli(Key key, const Shape& shape, const Operand& p = 0.5);
 /// Whole numbers in [low, high). A value's probability is off by less than 2^-64 (2^-128 where high - low > 2^32).
 /// UserError unless low < high, the dtype is an integer and holds both low and high - 1.

@@ -33,9 +33,10 @@ void release(Node* node) noexcept;
 
 using SourceLocation = std::source_location;
 
-/// A C++ number met by a tensor: weakly typed (it takes the tensor's dtype when its class allows).
+/// A C++ number met by a tensor: weakly typed (it takes the tensor's dtype when its class allows). UInt: a whole number
+/// of 2^63 and more, whose bits `i` holds; every other whole number is an Int.
 struct Scalar {
-  enum class Kind : std::uint8_t { Bool, Int, Float } kind = Kind::Float;
+  enum class Kind : std::uint8_t { Bool, Int, UInt, Float } kind = Kind::Float;
   union {
     double f;
     std::int64_t i;
@@ -48,7 +49,7 @@ struct Scalar {
       kind = Kind::Bool;
       i = value;
     } else if constexpr (std::is_integral_v<T>) {
-      kind = Kind::Int;
+      kind = std::in_range<std::int64_t>(+value) ? Kind::Int : Kind::UInt;
       i = static_cast<std::int64_t>(value);
     } else {
       kind = Kind::Float;
@@ -57,7 +58,10 @@ struct Scalar {
   }
   Scalar(float16 value) : kind(Kind::Float), f(static_cast<float>(value)) {}
   Scalar(bfloat16 value) : kind(Kind::Float), f(static_cast<float>(value)) {}
-  double to_double() const { return kind == Kind::Float ? f : static_cast<double>(i); }
+  double to_double() const {
+    if (kind == Kind::UInt) return static_cast<double>(static_cast<std::uint64_t>(i));
+    return kind == Kind::Float ? f : static_cast<double>(i);
+  }
 };
 
 /// One dimension's part of an index: all(), an integer (drops the dimension), or range(start, stop, step) with
@@ -68,7 +72,9 @@ struct Slice {
   std::int64_t step = 1;
   Slice() = default;
   template <std::integral I>
-  Slice(I index) : kind(Kind::Index), start(static_cast<std::int64_t>(index)) {}
+  Slice(I index)  // an unsigned number too large for an index must not become one that counts from the back
+      : kind(Kind::Index),
+        start(std::in_range<std::int64_t>(+index) ? static_cast<std::int64_t>(index) : std::numeric_limits<std::int64_t>::max()) {}
   Slice(std::optional<std::int64_t> start, std::optional<std::int64_t> stop, std::int64_t step = 1)
       : start(start), stop(stop), step(step) {}
 };
@@ -163,9 +169,10 @@ class Tensor {
 
   /// Uses the caller's row-major memory without copying and never writes it; `owner` is kept until the last use.
   /// The memory must not change meanwhile: what is computed when is Kiln's choice. UserError (and nothing is kept)
-  /// for null data or data not aligned to the element's size.
+  /// for null data, data not aligned to the element's size, or an empty owner.
   static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner);
-  /// The same with a deleter, called once (with `data`) when the last use ends, on whichever thread that is.
+  /// The same with a deleter, called once (with `data`) when the last use ends, on whichever thread that is. UserError
+  /// for an empty one: memory that needs none takes one that does nothing.
   static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::function<void(const void*)> deleter);
   /// Any strided layout: element (i, j, …) is `strides[0]*i + strides[1]*j + …` elements behind `data`. Strides may
   /// be 0 (repeated elements) or negative. UserError when their number is not the shape's.

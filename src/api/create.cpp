@@ -13,20 +13,18 @@ using api::finish;
 using ir::NodeRef;
 using ir::Op;
 
-DType default_dtype(Scalar s) {
-  switch (s.kind) {
-    case Scalar::Kind::Bool: return DType::Bool;
-    case Scalar::Kind::Int: return DType::Int64;
-    case Scalar::Kind::Float: return DType::Float32;
-  }
-  return DType::Float32;
-}
-
-Tensor filled(std::string_view op, const Shape& shape, Scalar value, DType dtype, SourceLocation loc) {
+Tensor filled(std::string_view op, const Shape& shape, Scalar value, DType dtype, SourceLocation loc) try {
   for (std::int64_t extent : shape)
     if (extent < 0) throw UserError(cat("[", op, "] negative extent in shape ", shape.str()));
   const NodeRef number = api::scalar_node(value, dtype, loc);
   return finish(api::broadcast_node(number.get(), shape, loc));
+} catch (const UserError& e) {
+  api::rethrow_as(op, e);
+}
+
+Tensor filled_like(std::string_view op, const Tensor& x, Scalar value, std::optional<DType> dtype, SourceLocation loc) {
+  const ir::Node* node = api::checked(op, x);
+  return filled(op, node->shape(), value, dtype.value_or(node->dtype), loc);
 }
 
 Tensor iota(const Shape& dims, int axis, DType dtype, SourceLocation loc) {
@@ -39,31 +37,34 @@ DType range_dtype(DType result) {
   return is_bool(result) ? DType::Int64 : result;
 }
 
-/// ceil((stop - start) / step), at least 0.
+bool fractional(Scalar s) { return s.kind == Scalar::Kind::Float; }
+
+/// The number itself: differences of any two fit.
+__int128 whole(Scalar s) { return s.kind == Scalar::Kind::UInt ? __int128{static_cast<std::uint64_t>(s.i)} : __int128{s.i}; }
+
+/// ceil((stop - start) / step), at least 0; -1: not a count.
 std::int64_t range_count(Scalar start, Scalar stop, Scalar step) {
-  const bool whole = start.kind != Scalar::Kind::Float && stop.kind != Scalar::Kind::Float &&
-                     step.kind != Scalar::Kind::Float;
-  if (whole) {
-    const bool back = step.i < 0;
-    if (back ? stop.i >= start.i : stop.i <= start.i) return 0;
-    const std::uint64_t span = back ? static_cast<std::uint64_t>(start.i) - static_cast<std::uint64_t>(stop.i)
-                                    : static_cast<std::uint64_t>(stop.i) - static_cast<std::uint64_t>(start.i);
-    const std::uint64_t stride = back ? 0 - static_cast<std::uint64_t>(step.i) : static_cast<std::uint64_t>(step.i);
-    const std::uint64_t count = (span - 1) / stride + 1;
-    return count > static_cast<std::uint64_t>(INT64_MAX) ? -1 : static_cast<std::int64_t>(count);
+  if (!fractional(start) && !fractional(stop) && !fractional(step)) {
+    const __int128 span = whole(stop) - whole(start), stride = whole(step);
+    if (stride < 0 ? span >= 0 : span <= 0) return 0;
+    const __int128 count = (span - (stride < 0 ? -1 : 1)) / stride + 1;
+    return count > INT64_MAX ? -1 : static_cast<std::int64_t>(count);
   }
   const double count = std::ceil((stop.to_double() - start.to_double()) / step.to_double());
   if (count != count || count >= 0x1p63) return -1;
   return count <= 0 ? 0 : static_cast<std::int64_t>(count);
 }
 
-Tensor triangle(std::string_view op, Op compare, const Tensor& x, std::int64_t k, SourceLocation loc) {
+Tensor triangle(std::string_view op, Op compare, const Tensor& x, std::int64_t k, SourceLocation loc) try {
   const ir::Node* node = api::checked(op, x);
   if (node->rank < 2) throw UserError(cat("[", op, "] needs two axes, got ", api::describe(node)));
   const std::int64_t rows = node->dims()[node->rank - 2u], columns = node->dims()[node->rank - 1u];
+  k = std::clamp(k, -rows, columns);  // beyond either corner nothing changes, but row + k would overflow
   const Tensor row = elementwise(Op::add, iota({rows, 1}, 0, DType::Int64, loc), Scalar(k), loc);
   const Tensor keep = elementwise(compare, iota({columns}, 0, DType::Int64, loc), row, loc);
   return elementwise(Op::where, keep, x, Scalar(false), loc);
+} catch (const UserError& e) {
+  api::rethrow_as(op, e);
 }
 
 }  // namespace
@@ -71,43 +72,45 @@ Tensor triangle(std::string_view op, Op compare, const Tensor& x, std::int64_t k
 Tensor zeros(const Shape& shape, DType dtype, SourceLocation loc) { return filled("zeros", shape, 0, dtype, loc); }
 Tensor ones(const Shape& shape, DType dtype, SourceLocation loc) { return filled("ones", shape, 1, dtype, loc); }
 Tensor full(const Shape& shape, Scalar value, std::optional<DType> dtype, SourceLocation loc) {
-  return filled("full", shape, value, dtype.value_or(default_dtype(value)), loc);
+  return filled("full", shape, value, dtype.value_or(api::default_dtype(value)), loc);
 }
 Tensor full_like(const Tensor& x, Scalar value, std::optional<DType> dtype, SourceLocation loc) {
-  const ir::Node* node = api::checked("full_like", x);
-  return filled("full_like", node->shape(), value, dtype.value_or(node->dtype), loc);
+  return filled_like("full_like", x, value, dtype, loc);
 }
 Tensor zeros_like(const Tensor& x, std::optional<DType> dtype, SourceLocation loc) {
-  return full_like(x, false, dtype, loc);
+  return filled_like("zeros_like", x, false, dtype, loc);
 }
 Tensor ones_like(const Tensor& x, std::optional<DType> dtype, SourceLocation loc) {
-  return full_like(x, true, dtype, loc);
+  return filled_like("ones_like", x, true, dtype, loc);
 }
 
-Tensor arange(Scalar stop, std::optional<DType> dtype, SourceLocation loc) {
-  const DType result = dtype.value_or(stop.kind == Scalar::Kind::Float ? DType::Float32 : DType::Int64);
+Tensor arange(Scalar stop, std::optional<DType> dtype, SourceLocation loc) try {
+  const DType result = dtype.value_or(fractional(stop) ? DType::Float32 : DType::Int64);
   const std::int64_t count = range_count(0, stop, 1);
-  if (count < 0) throw UserError(cat("[arange] a range to ", stop.to_double()));
+  if (count < 0) throw UserError(cat("[arange] a range to ", api::describe(stop)));
   const DType inner = range_dtype(result);
   const NodeRef positions = api::iota_node(Shape{count}, 0, inner, loc);
   return finish(api::cast_node(positions.get(), result, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("arange", e);
 }
 
-Tensor arange(Scalar start, Scalar stop, Scalar step, std::optional<DType> dtype, SourceLocation loc) {
-  const bool fractional = start.kind == Scalar::Kind::Float || stop.kind == Scalar::Kind::Float ||
-                          step.kind == Scalar::Kind::Float;
-  const DType result = dtype.value_or(fractional ? DType::Float32 : DType::Int64);
+Tensor arange(Scalar start, Scalar stop, Scalar step, std::optional<DType> dtype, SourceLocation loc) try {
+  const bool any_fractional = fractional(start) || fractional(stop) || fractional(step);
+  const bool large = start.kind == Scalar::Kind::UInt || stop.kind == Scalar::Kind::UInt;
+  const DType result = dtype.value_or(any_fractional ? DType::Float32 : large ? DType::UInt64 : DType::Int64);
   const std::int64_t count = step.to_double() == 0 ? -1 : range_count(start, stop, step);
   if (count < 0)
-    throw UserError(cat("[arange] a range from ", start.to_double(), " to ", stop.to_double(), " by ",
-                        step.to_double()));
+    throw UserError(cat("[arange] a range from ", api::describe(start), " to ", api::describe(stop), " by ", api::describe(step)));
   // A fractional step needs floating point even when whole numbers are wanted.
-  const DType inner = fractional && !is_float(result) ? DType::Float64 : range_dtype(result);
+  const DType inner = any_fractional && !is_float(result) ? DType::Float64 : range_dtype(result);
   const Tensor steps = elementwise(Op::multiply, iota({count}, 0, inner, loc), step, loc);
   return astype(elementwise(Op::add, steps, start, loc), result, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("arange", e);
 }
 
-Tensor linspace(Scalar start, Scalar stop, std::int64_t count, bool endpoint, DType dtype, SourceLocation loc) {
+Tensor linspace(Scalar start, Scalar stop, std::int64_t count, bool endpoint, DType dtype, SourceLocation loc) try {
   if (count < 0) throw UserError(cat("[linspace] ", count, " numbers"));
   const double first = start.to_double(), last = stop.to_double();
   const double parts = static_cast<double>(endpoint ? count - 1 : count);
@@ -120,13 +123,18 @@ Tensor linspace(Scalar start, Scalar stop, std::int64_t count, bool endpoint, DT
     out = elementwise(Op::where, inside, out, Scalar(last), loc);
   }
   return astype(out, dtype, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("linspace", e);
 }
 
-Tensor eye(std::int64_t rows, std::int64_t columns, std::int64_t k, DType dtype, SourceLocation loc) {
+Tensor eye(std::int64_t rows, std::int64_t columns, std::int64_t k, DType dtype, SourceLocation loc) try {
   if (columns < 0) columns = rows;
   if (rows < 0) throw UserError(cat("[eye] ", rows, " rows"));
+  k = std::clamp(k, -rows, columns);
   const Tensor row = elementwise(Op::add, iota({rows, 1}, 0, DType::Int64, loc), Scalar(k), loc);
   return astype(elementwise(Op::equal, iota({columns}, 0, DType::Int64, loc), row, loc), dtype, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("eye", e);
 }
 
 Tensor tril(const Tensor& x, std::int64_t k, SourceLocation loc) {
@@ -136,12 +144,14 @@ Tensor triu(const Tensor& x, std::int64_t k, SourceLocation loc) {
   return triangle("triu", Op::greater_equal, x, k, loc);
 }
 
-Tensor one_hot(const Tensor& indices, std::int64_t classes, DType dtype, SourceLocation loc) {
+Tensor one_hot(const Tensor& indices, std::int64_t classes, DType dtype, SourceLocation loc) try {
   const ir::Node* node = api::checked("one_hot", indices);
   if (!is_int(node->dtype)) throw UserError(cat("[one_hot] needs integer indices, got ", api::describe(node)));
   if (classes < 0) throw UserError(cat("[one_hot] ", classes, " classes"));
   const Tensor column = expand_dims(astype(indices, DType::Int64, loc), -1, loc);
   return astype(elementwise(Op::equal, column, iota({classes}, 0, DType::Int64, loc), loc), dtype, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("one_hot", e);
 }
 
 }  // namespace kiln

@@ -250,7 +250,7 @@ class Contraction {
 
 }  // namespace
 
-Tensor einsum(std::string_view equation, std::span<const Tensor> operands, SourceLocation loc) {
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands, SourceLocation loc) try {
   if (operands.empty()) throw UserError(cat("[einsum] \"", equation, "\" has no operands"));
   const Equation parsed = Parser(equation, operands).run();
   DType dtype = operands[0].dtype();
@@ -269,6 +269,8 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands, Sourc
   }
   total = work.summed(total, parsed.output);
   return api::finish(work.ordered(total, parsed.output));
+} catch (const UserError& e) {
+  api::rethrow_as("einsum", e);
 }
 
 Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands, SourceLocation loc) {

@@ -100,11 +100,13 @@ Box resolve(std::string_view op, const ir::Node* x, std::span<const Slice> slice
 
 }  // namespace
 
-Tensor Tensor::index(std::span<const Slice> slices, SourceLocation loc) const {
+Tensor Tensor::index(std::span<const Slice> slices, SourceLocation loc) const try {
   ir::Node* const x = api::checked("index", *this);
   const Box box = resolve("index", x, slices);
   const NodeRef part = api::slice_node(x, box.start, box.step, box.dims, loc);
   return api::finish(api::reshape_node(part.get(), box.result, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("index", e);
 }
 
 namespace {

@@ -65,14 +65,17 @@ Results repeat(std::string_view op, const Body& body, Tensors state, std::option
     Recorded r = record(op, body, state, loc);
     bool settled = true;
     for (std::size_t s = 0; s < state.size(); ++s) {
-      const Shape with_next = api::broadcast_shapes(op, state[s].shape(), r.nexts[s]->dims());
-      const Shape wanted = api::broadcast_shapes(op, with_next, r.condition->dims());
-      if (std::ranges::equal(wanted, state[s].shape())) continue;
+      std::optional<Shape> wanted = api::broadcast_shapes(state[s].shape(), r.nexts[s]->dims());
+      if (wanted) wanted = api::broadcast_shapes(*wanted, r.condition->dims());
+      if (!wanted)
+        throw UserError(cat("[", op, "] state ", s, " begins as ", api::describe(state[s]), " and becomes ", api::describe(r.nexts[s].get()),
+                            ", the condition is ", api::describe(r.condition.get()), ": they do not broadcast"));
+      if (std::ranges::equal(*wanted, state[s].shape())) continue;
       if (tries == kTries)
         throw UserError(cat("[", op, "] state ", s, " grows with every iteration: ", state[s].shape().str(), " becomes ",
-                            wanted.str()));
+                            wanted->str()));
       settled = false;
-      state[s] = broadcast_to(state[s], wanted, loc);
+      state[s] = broadcast_to(state[s], *wanted, loc);
     }
     if (!settled) continue;
     for (std::size_t s = 0; s < state.size(); ++s)
@@ -126,7 +129,7 @@ Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body,
   std::int64_t count = 0;
   for (const Tensor& x : xs) {
     const ir::Node* const node = api::checked("scan", x);
-    const int a = api::checked_axis("scan", axis, node->dims());
+    const int a = api::checked_axis("scan", axis, node);
     const std::int64_t extent = node->dims()[static_cast<std::size_t>(a)];
     if (!rows.empty() && extent != count)
       throw UserError(cat("[scan] extents along axis ", axis, " differ: ", api::describe(xs[0].node()), ", ", api::describe(node)));
@@ -156,9 +159,13 @@ Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body,
   };
   Results r = repeat("scan", step, std::move(init), count, loc);
   r.states.resize(n);
-  for (Tensor& y : r.stacks) {
-    if (reverse) y = flip(y, 0, loc);
-    y = moveaxis(y, 0, axis, loc);
+  try {
+    for (Tensor& y : r.stacks) {
+      if (reverse) y = flip(y, 0, loc);
+      y = moveaxis(y, 0, axis, loc);
+    }
+  } catch (const UserError& e) {  // the body's errors, before, keep the names of its operations
+    api::rethrow_as("scan", e);
   }
   return {std::move(r.states), std::move(r.stacks)};
 }

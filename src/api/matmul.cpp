@@ -8,7 +8,6 @@
 namespace kiln {
 namespace {
 
-using api::checked;
 using api::describe;
 using api::finish;
 using ir::NodeRef;
@@ -24,7 +23,7 @@ Shape with_matrix(std::span<const std::int64_t> lead, std::int64_t rows, std::in
 }
 
 std::vector<int> resolved(const Axes& axes, const ir::Node* x) {
-  api::checked_axes("tensordot", axes, x->dims());
+  api::checked_axes("tensordot", axes, x);
   std::vector<int> out = axes.list();
   if (axes.all()) {
     out.resize(x->rank);
@@ -45,7 +44,7 @@ ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc) {
     const NodeRef tall = reshape_node(x, Shape{rows, k}, loc);
     return reshape_node(matmul_node(tall.get(), y, loc).get(), with_matrix(batch(*x), m, n), loc);
   }
-  const Shape lead = broadcast_shapes("matmul", batch(*x), batch(*y));
+  const Shape lead = broadcast_shapes(batch(*x), batch(*y)).value();
   const NodeRef a = broadcast_node(x, with_matrix(lead, m, k), loc);
   const NodeRef b = broadcast_node(y, with_matrix(lead, k, n), loc);
   auto node = NodeRef::adopt(ir::new_node(ir::Op::matmul, x->dtype, with_matrix(lead, m, n), loc));
@@ -57,9 +56,10 @@ ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc) {
 
 }  // namespace api
 
-Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) {
-  ir::Node* const lhs = checked("matmul", x);
-  ir::Node* const rhs = checked("matmul", y);
+Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) try {
+  api::check_both("matmul", x, y);
+  ir::Node* const lhs = x.node();
+  ir::Node* const rhs = y.node();
   const auto fail = [&](std::string_view what) {
     throw UserError(cat("[matmul] ", what, ": lhs ", describe(lhs), ", rhs ", describe(rhs)));
   };
@@ -70,6 +70,7 @@ Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) {
   if (lhs->rank == 1) a = api::reshape_node(a.get(), Shape{1, lhs->dims()[0]}, loc);
   if (rhs->rank == 1) b = api::reshape_node(b.get(), Shape{rhs->dims()[0], 1}, loc);
   if (a->dims()[a->rank - 1u] != b->dims()[b->rank - 2u]) fail("inner dimensions differ");
+  if (!api::broadcast_shapes(batch(*a), batch(*b))) fail("batch dimensions do not broadcast");
   NodeRef out = api::matmul_node(a.get(), b.get(), loc);
   if (lhs->rank == 1 || rhs->rank == 1) {
     Shape dims(batch(*out));
@@ -78,11 +79,14 @@ Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) {
     out = api::reshape_node(out.get(), dims, loc);
   }
   return finish(std::move(out));
+} catch (const UserError& e) {
+  api::rethrow_as("matmul", e);
 }
 
-Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axes& y_axes, SourceLocation loc) {
-  ir::Node* const lhs = checked("tensordot", x);
-  ir::Node* const rhs = checked("tensordot", y);
+Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axes& y_axes, SourceLocation loc) try {
+  api::check_both("tensordot", x, y);
+  ir::Node* const lhs = x.node();
+  ir::Node* const rhs = y.node();
   const std::vector<int> in_x = resolved(x_axes, lhs), in_y = resolved(y_axes, rhs);
   bool good = in_x.size() == in_y.size();
   for (std::size_t i = 0; i < in_x.size() && good; ++i)
@@ -116,11 +120,14 @@ Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axe
   const NodeRef flat_b = api::reshape_node(b.get(), Shape{k, n}, loc);
   const NodeRef product = api::matmul_node(flat_a.get(), flat_b.get(), loc);
   return finish(api::reshape_node(product.get(), dims, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("tensordot", e);
 }
 
 Tensor tensordot(const Tensor& x, const Tensor& y, int axes, SourceLocation loc) {
-  const ir::Node* lhs = checked("tensordot", x);
-  const ir::Node* rhs = checked("tensordot", y);
+  api::check_both("tensordot", x, y);
+  const ir::Node* lhs = x.node();
+  const ir::Node* rhs = y.node();
   if (axes < 0 || axes > lhs->rank || axes > rhs->rank)
     throw UserError(cat("[tensordot] ", axes, " axes of ", describe(lhs), " and ", describe(rhs)));
   std::vector<int> last, first;
@@ -131,26 +138,31 @@ Tensor tensordot(const Tensor& x, const Tensor& y, int axes, SourceLocation loc)
   return tensordot(x, y, Axes(last), Axes(first), loc);
 }
 
-Tensor outer(const Tensor& x, const Tensor& y, SourceLocation loc) {
-  const ir::Node* lhs = checked("outer", x);
-  const ir::Node* rhs = checked("outer", y);
+Tensor outer(const Tensor& x, const Tensor& y, SourceLocation loc) try {
+  api::check_both("outer", x, y);
+  const ir::Node* lhs = x.node();
+  const ir::Node* rhs = y.node();
   if (lhs->rank != 1 || rhs->rank != 1)
     throw UserError(cat("[outer] needs two vectors, got ", describe(lhs), " and ", describe(rhs)));
   return multiply(expand_dims(x, -1, loc), Operand(y, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("outer", e);
 }
 
-Tensor vecdot(const Tensor& x, const Tensor& y, int axis, SourceLocation loc) {
-  const ir::Node* lhs = checked("vecdot", x);
-  const ir::Node* rhs = checked("vecdot", y);
+Tensor vecdot(const Tensor& x, const Tensor& y, int axis, SourceLocation loc) try {
+  api::check_both("vecdot", x, y);
+  const ir::Node* lhs = x.node();
+  const ir::Node* rhs = y.node();
   // The axis counts from the back in both, so that leading axes may broadcast.
-  if (axis >= 0) axis = api::checked_axis("vecdot", axis, lhs->dims().size() >= rhs->dims().size() ? lhs->dims() : rhs->dims()) -
-                        std::max<int>(lhs->rank, rhs->rank);
-  const int in_x = api::checked_axis("vecdot", axis, lhs->dims()), in_y = api::checked_axis("vecdot", axis, rhs->dims());
+  if (axis >= 0) axis = api::checked_axis("vecdot", axis, lhs->rank >= rhs->rank ? lhs : rhs) - std::max<int>(lhs->rank, rhs->rank);
+  const int in_x = api::checked_axis("vecdot", axis, lhs), in_y = api::checked_axis("vecdot", axis, rhs);
   if (lhs->dims()[static_cast<std::size_t>(in_x)] != rhs->dims()[static_cast<std::size_t>(in_y)])
     throw UserError(cat("[vecdot] extents along axis ", axis, " differ: ", describe(lhs), " and ", describe(rhs)));
   const Tensor product = multiply(x, Operand(y, loc));
   const int at = product.rank() + axis;
   return finish(api::reduce_node(ir::Op::reduce_sum, product.node(), std::uint64_t{1} << at, product.dtype(), false, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("vecdot", e);
 }
 
 }  // namespace kiln

@@ -59,8 +59,9 @@ Tensor rolled(const Tensor& x, std::int64_t shift, int axis, SourceLocation loc)
   ir::Node* const node = x.node();
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(axis)];
   if (extent == 0) return x;
-  const std::int64_t by = ((shift % extent) + extent) % extent;
+  std::int64_t by = shift % extent;
   if (by == 0) return x;
+  if (by < 0) by += extent;
   const Tensor head = Tensor::adopt(slice_axis(node, axis, extent - by, 1, by, loc).take());
   const Tensor tail = Tensor::adopt(slice_axis(node, axis, 0, 1, extent - by, loc).take());
   return concat({head, tail}, axis, loc);
@@ -77,7 +78,7 @@ Tensor flatten(const Tensor& x, int start, int end, SourceLocation loc) {
   ir::Node* const node = checked("flatten", x);
   if (node->rank == 0) return reshape(x, {1}, loc);
   const auto dims = node->dims();
-  const int first = api::checked_axis("flatten", start, dims), last = api::checked_axis("flatten", end, dims);
+  const int first = api::checked_axis("flatten", start, node), last = api::checked_axis("flatten", end, node);
   if (first > last) throw UserError(cat("[flatten] axes ", start, " to ", end, " of ", describe(node)));
   Shape out;
   for (int i = 0; i < node->rank; ++i) {
@@ -92,7 +93,7 @@ Tensor flatten(const Tensor& x, int start, int end, SourceLocation loc) {
 
 Tensor permute_dims(const Tensor& x, const Axes& axes, SourceLocation loc) {
   ir::Node* const node = checked("permute_dims", x);
-  api::checked_axes("permute_dims", axes, node->dims());
+  api::checked_axes("permute_dims", axes, node);
   if (axes.all() || static_cast<int>(axes.list().size()) != node->rank)
     throw UserError(cat("[permute_dims] needs ", int{node->rank}, " axes for ", describe(node), ", got ",
                         axes.list().size()));
@@ -111,8 +112,8 @@ Tensor transpose(const Tensor& x, SourceLocation loc) {
 Tensor swapaxes(const Tensor& x, int a, int b, SourceLocation loc) {
   ir::Node* const node = checked("swapaxes", x);
   std::vector<int> order = identity_axes(node->rank);
-  std::swap(order[static_cast<std::size_t>(api::checked_axis("swapaxes", a, node->dims()))],
-            order[static_cast<std::size_t>(api::checked_axis("swapaxes", b, node->dims()))]);
+  std::swap(order[static_cast<std::size_t>(api::checked_axis("swapaxes", a, node))],
+            order[static_cast<std::size_t>(api::checked_axis("swapaxes", b, node))]);
   return finish(api::permute_node(node, order, loc));
 }
 
@@ -124,8 +125,8 @@ Tensor matrix_transpose(const Tensor& x, SourceLocation loc) {
 
 Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, SourceLocation loc) {
   ir::Node* const node = checked("moveaxis", x);
-  const std::uint64_t from = api::checked_axes("moveaxis", source, node->dims());
-  const std::uint64_t to = api::checked_axes("moveaxis", destination, node->dims());
+  const std::uint64_t from = api::checked_axes("moveaxis", source, node);
+  const std::uint64_t to = api::checked_axes("moveaxis", destination, node);
   if (source.all() || destination.all() || source.list().size() != destination.list().size())
     throw UserError(cat("[moveaxis] ", source.list().size(), " axes to ", destination.list().size(),
                         " places, on ", describe(node)));
@@ -143,20 +144,23 @@ Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, So
   return finish(api::permute_node(node, order, loc));
 }
 
-Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc) {
+Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc) try {
   ir::Node* const node = checked("expand_dims", x);
   const int rank = node->rank + static_cast<int>(axes.list().size());
   Shape out;
-  out.resize(rank, 0);
-  const std::uint64_t added = api::checked_axes("expand_dims", axes.all() ? Axes{} : axes, out);
+  out.resize(rank);
+  const std::uint64_t added =
+      api::checked_axes("expand_dims", axes.all() ? Axes{} : axes, node, static_cast<int>(axes.list().size()));
   for (int i = 0, from = 0; i < rank; ++i)
     out[i] = (added >> i) & 1 ? 1 : node->dims()[static_cast<std::size_t>(from++)];
   return finish(api::reshape_node(node, out, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("expand_dims", e);
 }
 
 Tensor squeeze(const Tensor& x, const Axes& axes, SourceLocation loc) {
   ir::Node* const node = checked("squeeze", x);
-  const std::uint64_t mask = api::checked_axes("squeeze", axes, node->dims());
+  const std::uint64_t mask = api::checked_axes("squeeze", axes, node);
   Shape out;
   for (int i = 0; i < node->rank; ++i) {
     const std::int64_t extent = node->dims()[static_cast<std::size_t>(i)];
@@ -168,7 +172,7 @@ Tensor squeeze(const Tensor& x, const Axes& axes, SourceLocation loc) {
   return finish(api::reshape_node(node, out, loc));
 }
 
-Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLocation loc) {
+Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLocation loc) try {
   ir::Node* const node = checked("broadcast_to", x);
   const int lead = shape.rank() - node->rank;
   bool good = lead >= 0;
@@ -178,22 +182,32 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLocation loc) {
   }
   if (!good) throw UserError(cat("[broadcast_to] ", describe(node), " does not broadcast to ", shape.str()));
   return finish(api::broadcast_node(node, shape, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("broadcast_to", e);
 }
 
-std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors, SourceLocation loc) {
+std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors, SourceLocation loc) try {
   Shape shape;
   for (const Tensor& t : tensors) {
     const ir::Node* node = checked("broadcast_arrays", t);
-    shape = api::broadcast_shapes("broadcast_arrays", shape, node->dims());
+    const std::optional<Shape> both = api::broadcast_shapes(shape, node->dims());
+    if (!both) {
+      std::string all;
+      for (const Tensor& each : tensors) all += (all.empty() ? "" : " and ") + api::describe(each);
+      throw UserError(cat("[broadcast_arrays] ", all, " do not broadcast"));
+    }
+    shape = *both;
   }
   std::vector<Tensor> out;
   for (const Tensor& t : tensors) out.push_back(broadcast_to(t, shape, loc));
   return out;
+} catch (const UserError& e) {
+  api::rethrow_as("broadcast_arrays", e);
 }
 
 Tensor flip(const Tensor& x, const Axes& axes, SourceLocation loc) {
   ir::Node* const node = checked("flip", x);
-  const std::uint64_t mask = api::checked_axes("flip", axes, node->dims());
+  const std::uint64_t mask = api::checked_axes("flip", axes, node);
   Shape start, step;
   for (int i = 0; i < node->rank; ++i) {
     const std::int64_t extent = node->dims()[static_cast<std::size_t>(i)];
@@ -207,7 +221,7 @@ Tensor flip(const Tensor& x, const Axes& axes, SourceLocation loc) {
 Tensor roll(const Tensor& x, std::int64_t shift, const Axes& axes, SourceLocation loc) {
   ir::Node* const node = checked("roll", x);
   if (axes.all()) return reshape(rolled(reshape(x, {node->numel}, loc), shift, 0, loc), node->shape(), loc);
-  const std::uint64_t mask = api::checked_axes("roll", axes, node->dims());
+  const std::uint64_t mask = api::checked_axes("roll", axes, node);
   Tensor out = x;
   for (int i = 0; i < node->rank; ++i)
     if ((mask >> i) & 1) out = rolled(out, shift, i, loc);
@@ -227,8 +241,8 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
     std::int64_t whole = 0;
     if (__builtin_add_overflow(extent, before, &whole) || __builtin_add_overflow(whole, after, &whole) || whole < 0)
       throw UserError(cat("[pad] widths ", before, " and ", after, " on axis ", i, " of ", describe(node)));
-    const std::int64_t from = std::min(extent, std::max<std::int64_t>(0, -before));
-    const std::int64_t to = std::max(from, std::min(extent, extent + after));
+    const std::int64_t from = before >= 0 ? 0 : before < -extent ? extent : -before;
+    const std::int64_t to = std::max(from, extent + std::min<std::int64_t>(after, 0));
     start.push_back(from);
     step.push_back(1);
     inner.push_back(to - from);
@@ -242,10 +256,10 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
 
 constexpr std::size_t kMostPieces = 32;
 
-Tensor concat(std::span<const Tensor> tensors, int axis, SourceLocation loc) {
+Tensor concat(std::span<const Tensor> tensors, int axis, SourceLocation loc) try {
   if (tensors.empty()) throw UserError("[concat] no tensors");
   const ir::Node* head = checked("concat", tensors[0]);
-  const int at = api::checked_axis("concat", axis, head->dims());
+  const int at = api::checked_axis("concat", axis, head);
   Shape dims = head->shape();
   DType dtype = head->dtype;
   for (const Tensor& t : tensors.subspan(1)) {
@@ -286,12 +300,14 @@ Tensor concat(std::span<const Tensor> tensors, int axis, SourceLocation loc) {
   }
   if (!rest) rest = api::cast_node(tensors[0].node(), dtype, loc);  // every piece is empty
   return finish(std::move(rest));
+} catch (const UserError& e) {
+  api::rethrow_as("concat", e);
 }
 Tensor concat(std::initializer_list<Tensor> tensors, int axis, SourceLocation loc) {
   return concat(std::span(tensors.begin(), tensors.size()), axis, loc);
 }
 
-Tensor stack(std::span<const Tensor> tensors, int axis, SourceLocation loc) {
+Tensor stack(std::span<const Tensor> tensors, int axis, SourceLocation loc) try {
   if (tensors.empty()) throw UserError("[stack] no tensors");
   const ir::Node* head = checked("stack", tensors[0]);
   std::vector<Tensor> pieces;
@@ -303,12 +319,14 @@ Tensor stack(std::span<const Tensor> tensors, int axis, SourceLocation loc) {
   }
   const int rank = head->rank + 1;
   return concat(pieces, axis < 0 ? axis + rank : axis, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("stack", e);
 }
 Tensor stack(std::initializer_list<Tensor> tensors, int axis, SourceLocation loc) {
   return stack(std::span(tensors.begin(), tensors.size()), axis, loc);
 }
 
-Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) {
+Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) try {
   ir::Node* const node = checked("tile", x);
   const int rank = std::max<int>(node->rank, repetitions.rank());
   Shape split, wide, out;
@@ -330,11 +348,13 @@ Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) {
   const NodeRef columns = api::reshape_node(node, split, loc);
   const NodeRef repeated = api::broadcast_node(columns.get(), wide, loc);
   return finish(api::reshape_node(repeated.get(), out, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("tile", e);
 }
 
-Tensor repeat(const Tensor& x, std::int64_t count, int axis, SourceLocation loc) {
+Tensor repeat(const Tensor& x, std::int64_t count, int axis, SourceLocation loc) try {
   ir::Node* const node = checked("repeat", x);
-  const int at = api::checked_axis("repeat", axis, node->dims());
+  const int at = api::checked_axis("repeat", axis, node);
   Shape split, wide, out = node->shape();
   if (count < 0 || __builtin_mul_overflow(out[at], count, &out[at]))
     throw UserError(cat("[repeat] ", count, " times along axis ", at, " of ", describe(node)));
@@ -350,12 +370,14 @@ Tensor repeat(const Tensor& x, std::int64_t count, int axis, SourceLocation loc)
   const NodeRef column = api::reshape_node(node, split, loc);
   const NodeRef repeated = api::broadcast_node(column.get(), wide, loc);
   return finish(api::reshape_node(repeated.get(), out, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("repeat", e);
 }
 
 std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& positions, int axis,
                           SourceLocation loc) {
   ir::Node* const node = checked("split", x);
-  const int at = api::checked_axis("split", axis, node->dims());
+  const int at = api::checked_axis("split", axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(at)];
   std::vector<Tensor> out;
   std::int64_t from = 0;
@@ -371,7 +393,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& posi
 
 std::vector<Tensor> split(const Tensor& x, std::int64_t sections, int axis, SourceLocation loc) {
   ir::Node* const node = checked("split", x);
-  const int at = api::checked_axis("split", axis, node->dims());
+  const int at = api::checked_axis("split", axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(at)];
   if (sections <= 0 || extent % sections != 0)
     throw UserError(cat("[split] axis ", at, " of ", describe(node), " into ", sections, " equal parts"));
@@ -382,7 +404,7 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t sections, int axis, Sour
 
 std::vector<Tensor> unstack(const Tensor& x, int axis, SourceLocation loc) {
   ir::Node* const node = checked("unstack", x);
-  const int at = api::checked_axis("unstack", axis, node->dims());
+  const int at = api::checked_axis("unstack", axis, node);
   std::vector<Tensor> out;
   for (std::int64_t i = 0; i < node->dims()[static_cast<std::size_t>(at)]; ++i) {
     const Tensor piece = Tensor::adopt(slice_axis(node, at, i, 1, 1, loc).take());

@@ -95,9 +95,16 @@ Tensor positive(const Tensor& x, SourceLocation) {
     throw UserError(cat("[positive] does not take bool operands: ", api::describe(x.node())));
   return x;
 }
-Tensor square(const Tensor& x, SourceLocation loc) { return multiply(x, Operand(x, loc)); }
-Tensor clip(const Tensor& x, const Operand& low, const Operand& high) {
+Tensor square(const Tensor& x, SourceLocation loc) try {
+  api::checked("square", x);
+  return multiply(x, Operand(x, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("square", e);
+}
+Tensor clip(const Tensor& x, const Operand& low, const Operand& high) try {
   return elementwise(Op::minimum, elementwise(Op::maximum, x, low, low.loc), high, low.loc);
+} catch (const UserError& e) {
+  api::rethrow_as("clip", e);
 }
 Tensor astype(const Tensor& x, DType dtype, SourceLocation loc) {
   return api::finish(api::cast_node(api::checked("astype", x), dtype, loc));

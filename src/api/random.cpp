@@ -76,17 +76,19 @@ Tensor fraction(const Draw& d, int scale, DType dtype, SourceLocation loc) {
   return elementwise(Op::multiply, elementwise(Op::add, m, Scalar(0.5), loc), Scalar(std::ldexp(1.0, -scale)), loc);
 }
 
-/// The greatest value of the dtype below `high`.
+/// The greatest value of the dtype below `high`, which is one.
 double below(double high, DType dtype) {
   return dispatch(dtype, [&]<class T>() -> double {
     if constexpr (is_float(dtype_of<T>)) {
-      const T rounded = ir::ref::cast<T>(high);
-      const double value = ir::ref::cast<double>(rounded);
-      return value < high ? value : ir::ref::nextafter<T>(value, -HUGE_VAL);
+      return ir::ref::nextafter<T>(high, -HUGE_VAL);
     } else {
       return high;
     }
   });
+}
+
+double rounded(double value, DType dtype) {
+  return dispatch(dtype, [&]<class T>() { return ir::ref::cast<double>(ir::ref::cast<T>(value)); });
 }
 
 }  // namespace
@@ -119,14 +121,16 @@ Tensor uniform(Key key, const Shape& shape, DType dtype, SourceLocation loc) {
 
 Tensor uniform(Key key, const Shape& shape, Scalar low, Scalar high, DType dtype, SourceLocation loc) {
   require_float("uniform", dtype);
-  const double from = low.to_double(), to = high.to_double(), last = below(to, dtype);
-  if (!(from < to) || !std::isfinite(from) || !std::isfinite(to) || !(last >= from) ||
-      !std::isfinite(dispatch(wide(dtype), [&]<class T>() { return ir::ref::cast<double>(ir::ref::cast<T>(to - from)); })))
-    throw UserError(cat("[uniform] ", name(dtype), " has no numbers from ", from, " to below ", to));
+  const double from = rounded(low.to_double(), dtype), to = rounded(high.to_double(), dtype);
+  if (!(from < to) || !std::isfinite(from) || !std::isfinite(to))
+    throw UserError(cat("[uniform] ", name(dtype), " has no numbers from ", api::describe(low), " to below ", api::describe(high)));
   const Tensor u = uniform(key, shape, wide(dtype), loc);
-  const Tensor scaled = elementwise(Op::multiply, u, Scalar(to - from), loc);
-  const Tensor moved = astype(elementwise(Op::add, scaled, Scalar(from), loc), dtype, loc);
-  return elementwise(Op::minimum, moved, Scalar(last), loc);
+  // Where high - low overflows, half of the number is drawn.
+  const double part = std::isfinite(rounded(to - from, wide(dtype))) ? 1.0 : 0.5;
+  const Tensor scaled = elementwise(Op::multiply, u, Scalar(to * part - from * part), loc);
+  Tensor moved = elementwise(Op::add, scaled, Scalar(from * part), loc);
+  if (part != 1.0) moved = elementwise(Op::multiply, moved, Scalar(1 / part), loc);
+  return elementwise(Op::minimum, astype(moved, dtype, loc), Scalar(below(to, dtype)), loc);
 }
 
 Tensor normal(Key key, const Shape& shape, DType dtype, SourceLocation loc) {
@@ -141,18 +145,23 @@ Tensor normal(Key key, const Shape& shape, DType dtype, SourceLocation loc) {
 
 Tensor normal(Key key, const Shape& shape, Scalar mean, Scalar deviation, DType dtype, SourceLocation loc) {
   require_float("normal", dtype);
+  if (!(deviation.to_double() >= 0)) throw UserError(cat("[normal] a deviation of ", api::describe(deviation)));
   const Tensor z = normal(key, shape, wide(dtype), loc);
   const Tensor scaled = elementwise(Op::multiply, z, Scalar(deviation.to_double()), loc);
   return astype(elementwise(Op::add, scaled, Scalar(mean.to_double()), loc), dtype, loc);
 }
 
-Tensor bernoulli(Key key, const Shape& shape, const Operand& p) {
+Tensor bernoulli(Key key, const Shape& shape, const Operand& p) try {
   if (p.tensor) {
     const ir::Node* node = api::checked("bernoulli", *p.tensor);
-    if (Shape wide = api::broadcast_shapes("bernoulli", shape, node->dims()); !(wide == shape))
+    if (const auto wide = api::broadcast_shapes(shape, node->dims()); !wide || !(*wide == shape))
       throw UserError(cat("[bernoulli] probabilities ", api::describe(node), " do not broadcast to ", shape.str()));
+  } else if (const double value = p.scalar.to_double(); !(value >= 0 && value <= 1)) {
+    throw UserError(cat("[bernoulli] a probability of ", api::describe(p.scalar)));
   }
   return elementwise(Op::less, uniform(key, shape, DType::Float32, p.loc), p, p.loc);
+} catch (const UserError& e) {
+  api::rethrow_as("bernoulli", e);
 }
 
 Tensor randint(Key key, const Shape& shape, std::int64_t low, std::int64_t high, DType dtype, SourceLocation loc) {
@@ -192,9 +201,9 @@ Tensor permutation(Key key, std::int64_t count, SourceLocation loc) {
 }
 
 Tensor permutation(Key key, const Tensor& x, int axis, SourceLocation loc) {
-  const auto dims = api::checked("permutation", x)->dims();
-  const int a = api::checked_axis("permutation", axis, dims);
-  return take(x, permutation(key, dims[static_cast<std::size_t>(a)], loc), a, loc);
+  const ir::Node* const node = api::checked("permutation", x);
+  const int a = api::checked_axis("permutation", axis, node);
+  return take(x, permutation(key, node->dims()[static_cast<std::size_t>(a)], loc), a, loc);
 }
 
 }  // namespace kiln::random

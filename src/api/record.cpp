@@ -69,37 +69,27 @@ bool fits_inside(const ir::Node& small, const ir::Node& big) {
   return true;
 }
 
-std::string describe(const Arg& a) {
-  if (a.node) return api::describe(a.node);
-  switch (a.scalar.kind) {
-    case Scalar::Kind::Bool: return a.scalar.i ? "true" : "false";
-    case Scalar::Kind::Int: return std::to_string(a.scalar.i);
-    case Scalar::Kind::Float: return cat(a.scalar.f);
-  }
-  return {};
-}
-
-DType default_dtype(Scalar s) {
-  switch (s.kind) {
-    case Scalar::Kind::Bool: return DType::Bool;
-    case Scalar::Kind::Int: return DType::Int64;
-    case Scalar::Kind::Float: return DType::Float32;
-  }
-  return DType::Float32;
+/// "float32 (2, 3) and 1", for messages.
+std::string describe_all(std::span<const Arg> args) {
+  std::string all;
+  for (const Arg& a : args)
+    all += (all.empty() ? "" : " and ") + (a.node ? describe(a.node) : a.is_scalar ? describe(a.scalar) : "empty");
+  return all;
 }
 
 /// Promoted dtype of the operands that take part in it.
 DType promoted(std::span<const Arg> args) {
-  bool any = false;
+  bool any = false, typed = false;
   DType t = DType::Bool;
   for (const Arg& a : args)
     if (a.node) {
-      t = any ? promote(t, a.node->dtype) : a.node->dtype;
-      any = true;
+      t = typed ? promote(t, a.node->dtype) : a.node->dtype;
+      any = typed = true;
     }
   for (const Arg& a : args)
     if (!a.node) {
       t = any ? weak_promote(t, a.scalar) : default_dtype(a.scalar);
+      if (!typed && t == DType::Int64 && a.scalar.kind == Scalar::Kind::UInt) t = DType::UInt64;
       any = true;
     }
   return t;
@@ -136,18 +126,16 @@ ir::Node* record_scaled(ir::Op op, ir::Node* tensor, int place, const Scalar& sc
 }
 
 /// Every case: promotion with casts, broadcasting, scalars in any place.
-Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation loc) {
+Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation loc) try {
   const ir::OpInfo& row = ir::info(op);
   for (const Arg& a : args)
-    if (!a.node && !a.is_scalar) throw UserError(cat("[", row.name, "] an operand is an empty Tensor"));
+    if (!a.node && !a.is_scalar)
+      throw UserError(cat("[", row.name, "] an operand is an empty Tensor", args.size() > 1 ? ": " + describe_all(args) : ""));
   const bool select = row.rule == ir::TypeRule::Select;
   const DType t = promoted(select ? args.subspan(1) : args);
   const DType operand = operand_dtype(row.rule, t);
-  if ((row.types & class_bit(operand)) == 0) {
-    std::string all;
-    for (const Arg& a : args) all += (all.empty() ? "" : " and ") + describe(a);
-    throw UserError(cat("[", row.name, "] does not take ", name(operand), " operands: ", all));
-  }
+  if ((row.types & class_bit(operand)) == 0)
+    throw UserError(cat("[", row.name, "] does not take ", name(operand), " operands: ", describe_all(args)));
   const ir::Node* shaped = nullptr;  // the operand whose shape is the result's so far, if one has it
   Shape dims;
   bool first = true;
@@ -157,7 +145,9 @@ Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation 
       shaped = a.node;
       dims = a.node->shape();
     } else if (!(shaped && fits_inside(*a.node, *shaped))) {
-      dims = broadcast_shapes(row.name, dims, a.node->dims());
+      const std::optional<Shape> both = broadcast_shapes(dims, a.node->dims());
+      if (!both) throw UserError(cat("[", row.name, "] ", describe_all(args), " do not broadcast"));
+      dims = *both;
       shaped = nullptr;
     }
     first = false;
@@ -179,16 +169,20 @@ Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation 
     }
   }
   return finish(std::move(node));
+} catch (const UserError& e) {
+  rethrow_as(ir::info(op).name, e);
 }
 
 }  // namespace
 
 std::uint64_t scalar_bits(Scalar s, DType dtype) {
-  const bool is_float_scalar = s.kind == Scalar::Kind::Float;
-  if (dtype == DType::Float32)
+  const bool is_float_scalar = s.kind == Scalar::Kind::Float, is_large = s.kind == Scalar::Kind::UInt;
+  if (dtype == DType::Float32 && !is_large)
     return std::bit_cast<std::uint32_t>(is_float_scalar ? static_cast<float>(s.f) : static_cast<float>(s.i));
   return dispatch(dtype, [&]<class T>() -> std::uint64_t {
-    const T value = is_float_scalar ? ir::ref::cast<T>(s.f) : ir::ref::cast<T>(s.i);
+    const T value = is_float_scalar ? ir::ref::cast<T>(s.f)
+                    : is_large      ? ir::ref::cast<T>(static_cast<std::uint64_t>(s.i))
+                                    : ir::ref::cast<T>(s.i);
     std::uint64_t bits = 0;
     std::memcpy(&bits, &value, sizeof(T));
     return bits;
@@ -199,12 +193,23 @@ DType weak_promote(DType t, Scalar s) {
   switch (s.kind) {
     case Scalar::Kind::Bool: return t;
     case Scalar::Kind::Int: return is_bool(t) ? DType::Int64 : t;
+    case Scalar::Kind::UInt: return is_bool(t) ? DType::UInt64 : t;
     case Scalar::Kind::Float: return is_float(t) ? t : DType::Float32;
   }
   return t;
 }
 
-Shape broadcast_shapes(std::string_view op, std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
+DType default_dtype(Scalar s) {
+  switch (s.kind) {
+    case Scalar::Kind::Bool: return DType::Bool;
+    case Scalar::Kind::Int: return DType::Int64;
+    case Scalar::Kind::UInt: return DType::UInt64;
+    case Scalar::Kind::Float: return DType::Float32;
+  }
+  return DType::Float32;
+}
+
+std::optional<Shape> broadcast_shapes(std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
   const auto long_ = a.size() >= b.size() ? a : b, short_ = a.size() >= b.size() ? b : a;
   Shape out(long_);
   const std::size_t lead = long_.size() - short_.size();
@@ -213,7 +218,7 @@ Shape broadcast_shapes(std::string_view op, std::span<const std::int64_t> a, std
     if (extent == 1)
       extent = short_[i];
     else if (short_[i] != 1 && short_[i] != extent)
-      throw UserError(cat("[", op, "] shapes ", to_string(a), " and ", to_string(b), " do not broadcast"));
+      return std::nullopt;
   }
   return out;
 }
@@ -223,21 +228,64 @@ ir::Node* checked(std::string_view op, const Tensor& t) {
   return t.node();
 }
 
+void check_both(std::string_view op, const Tensor& x, const Tensor& y) {
+  if (!x.valid() || !y.valid())
+    throw UserError(cat("[", op, "] an operand is an empty Tensor: ", describe(x), " and ", describe(y)));
+}
+
+void rethrow_as(std::string_view op, const UserError& error) {
+  const std::string_view text = error.what();
+  const std::size_t end = text.find(']');
+  // An option that has no meaning is found where options are first read.
+  const bool of_operation = text.starts_with('[') && end != text.npos && !text.starts_with("[config]");
+  if (!of_operation || dynamic_cast<const EvaluationError*>(&error)) throw;
+  throw UserError(cat("[", op, text.substr(end)));
+}
+
 std::string describe(const ir::Node* node) { return cat(name(node->dtype), " ", to_string(node->dims())); }
 
-int checked_axis(std::string_view op, int axis, std::span<const std::int64_t> dims) {
-  const int rank = static_cast<int>(dims.size());
-  if (axis < -rank || axis >= rank)
-    throw UserError(cat("[", op, "] axis ", axis, " is out of range for shape ", to_string(dims)));
+std::string describe(Scalar s) {
+  switch (s.kind) {
+    case Scalar::Kind::Bool: return s.i ? "true" : "false";
+    case Scalar::Kind::Int: return std::to_string(s.i);
+    case Scalar::Kind::UInt: return std::to_string(static_cast<std::uint64_t>(s.i));
+    case Scalar::Kind::Float: return s.f != s.f ? "nan" : cat(s.f);  // a NaN may have a sign
+  }
+  return {};
+}
+
+std::string describe(const Tensor& t) { return t.valid() ? describe(t.node()) : "empty"; }
+
+namespace {
+
+/// describe() is called for messages only: of what the axis should be one.
+template <class Describe>
+int resolved_axis(std::string_view op, int axis, int rank, Describe describe) {
+  if (axis < -rank || axis >= rank) [[unlikely]]
+    throw UserError(cat("[", op, "] axis ", axis, " is out of range for ", describe()));
   return axis < 0 ? axis + rank : axis;
 }
 
-std::uint64_t checked_axes(std::string_view op, const Axes& axes, std::span<const std::int64_t> dims) {
-  if (axes.all()) return (std::uint64_t{1} << dims.size()) - 1;
+}  // namespace
+
+int checked_axis(std::string_view op, int axis, const ir::Node* x) {
+  return resolved_axis(op, axis, x->rank, [&] { return describe(x); });
+}
+
+int checked_axis(std::string_view op, int axis, std::span<const std::int64_t> dims) {
+  return resolved_axis(op, axis, static_cast<int>(dims.size()), [&] { return "shape " + to_string(dims); });
+}
+
+std::uint64_t checked_axes(std::string_view op, const Axes& axes, const ir::Node* x, int added) {
+  const int rank = x->rank + added;
+  if (axes.all()) return (std::uint64_t{1} << rank) - 1;
+  const auto whole = [&] {
+    return added == 0 ? describe(x) : cat(describe(x), " with ", added, added == 1 ? " new axis" : " new axes");
+  };
   std::uint64_t mask = 0;
   for (int axis : axes.list()) {
-    const std::uint64_t bit = std::uint64_t{1} << checked_axis(op, axis, dims);
-    if (mask & bit) throw UserError(cat("[", op, "] axis ", axis, " is given twice for shape ", to_string(dims)));
+    const std::uint64_t bit = std::uint64_t{1} << resolved_axis(op, axis, rank, whole);
+    if (mask & bit) throw UserError(cat("[", op, "] axis ", axis, " is given twice for ", whole()));
     mask |= bit;
   }
   return mask;

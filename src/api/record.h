@@ -4,6 +4,7 @@
 
 #include "ir/node.h"
 
+#include <kiln/error.h>
 #include <kiln/ops.h>
 
 #include <optional>
@@ -36,12 +37,20 @@ Tensor elementwise_binary(ir::Op op, const Tensor& x, const Operand& y);
 /// Bits of a weak scalar as `dtype` (storage format, zero-extended): integers wrap, floats round.
 std::uint64_t scalar_bits(Scalar s, DType dtype);
 /// The dtype a weak scalar gives when combined with a tensor of dtype t (float with int: float32; int with bool:
-/// int64; otherwise t).
+/// int64, uint64 from 2^63; otherwise t).
 DType weak_promote(DType t, Scalar s);
-/// Shape of broadcasting a and b; UserError "[op] shapes (2, 3) and (4,) do not broadcast" otherwise.
-Shape broadcast_shapes(std::string_view op, std::span<const std::int64_t> a, std::span<const std::int64_t> b);
+/// The dtype of a number that meets nothing else: bool, int64 (uint64 from 2^63) or float32.
+DType default_dtype(Scalar s);
+/// Shape of broadcasting a and b, if they do.
+std::optional<Shape> broadcast_shapes(std::span<const std::int64_t> a, std::span<const std::int64_t> b);
 /// Checks a handle and returns its node: "[op] an operand is an empty Tensor".
 ir::Node* checked(std::string_view op, const Tensor& t);
+/// Checks two handles: "[op] an operand is an empty Tensor: float32 (2, 3) and empty".
+void check_both(std::string_view op, const Tensor& x, const Tensor& y);
+/// Throws the error that is being handled, of an operation that `op` is made of, in the name of `op`:
+///     Tensor square(…) try { return multiply(x, x); } catch (const UserError& e) { rethrow_as("square", e); }
+/// It costs nothing where nothing is thrown. What evaluating found names what it is about, and keeps that name.
+[[noreturn]] void rethrow_as(std::string_view op, const UserError& error);
 /// A conversion node (x itself when the dtype is already right).
 ir::NodeRef cast_node(ir::Node* x, DType dtype, SourceLocation loc);
 /// A rank-0 scalar slot holding `value` as `dtype`.
@@ -79,12 +88,17 @@ ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, int a
 ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept, SourceLocation loc);
 /// (b…, m, k) @ (b…, k, n), batch extents broadcast; dtypes and inner extents already agree.
 ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc);
-/// Resolves a possibly negative axis: "[op] axis 3 is out of range for shape (2, 3)".
+/// Resolves a possibly negative axis of x: "[op] axis 3 is out of range for float32 (2, 3)".
+int checked_axis(std::string_view op, int axis, const ir::Node* x);
+/// The same where only a shape is at hand.
 int checked_axis(std::string_view op, int axis, std::span<const std::int64_t> dims);
-/// A bit mask of resolved, distinct axes.
-std::uint64_t checked_axes(std::string_view op, const Axes& axes, std::span<const std::int64_t> dims);
+/// A bit mask of resolved, distinct axes of x, or of a result with `added` axes more than x.
+std::uint64_t checked_axes(std::string_view op, const Axes& axes, const ir::Node* x, int added = 0);
 /// "float32 (2, 3)", for messages.
 std::string describe(const ir::Node* node);
+/// "2.5", "true"; "empty" for an empty handle.
+std::string describe(Scalar s);
+std::string describe(const Tensor& t);
 /// While one lives on this thread, operations are recorded in every mode: what a loop repeats has no value yet.
 class Recording {
  public:

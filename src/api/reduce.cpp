@@ -22,7 +22,7 @@ struct Call {
 
 Call prepare(std::string_view op, const Tensor& x, const Axes& axes) {
   Call call{checked(op, x), 0, 1};
-  call.mask = api::checked_axes(op, axes, call.x->dims());
+  call.mask = api::checked_axes(op, axes, call.x);
   for (int i = 0; i < call.x->rank; ++i)
     if ((call.mask >> i) & 1) call.count *= call.x->dims()[static_cast<std::size_t>(i)];
   return call;
@@ -80,13 +80,17 @@ Tensor var_kept(const Tensor& x, const Call& call, double correction, SourceLoca
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+Tensor sum(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
   const Call call = prepare("sum", x, axes);
   return finish(api::reduce_node(Op::reduce_sum, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("sum", e);
 }
-Tensor prod(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+Tensor prod(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
   const Call call = prepare("prod", x, axes);
   return finish(api::reduce_node(Op::reduce_prod, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("prod", e);
 }
 Tensor max(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
   return extreme("max", Op::reduce_max, x, axes, keepdims, loc);
@@ -103,9 +107,11 @@ Tensor all(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc)
   return finish(api::reduce_node(Op::reduce_min, call.x, call.mask, DType::Bool, keepdims, loc));
 }
 Tensor all(const Tensor& x, SourceLocation loc) { return all(x, all_axes, false, loc); }
-Tensor count_nonzero(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
-  checked("count_nonzero", x);
+Tensor count_nonzero(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
+  prepare("count_nonzero", x, axes);  // an error gives x's dtype, not bool
   return sum(astype(x, DType::Bool, loc), axes, keepdims, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("count_nonzero", e);
 }
 Tensor argmax(const Tensor& x, std::optional<int> axis, bool keepdims, SourceLocation loc) {
   return position("argmax", Op::reduce_argmax, x, axis, keepdims, loc);
@@ -114,24 +120,30 @@ Tensor argmin(const Tensor& x, std::optional<int> axis, bool keepdims, SourceLoc
   return position("argmin", Op::reduce_argmin, x, axis, keepdims, loc);
 }
 
-Tensor mean(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+Tensor mean(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
   const Call call = prepare("mean", x, axes);
   const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
   return astype(drop(mean_kept(values, call, loc), call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("mean", e);
 }
-Tensor var(const Tensor& x, const Axes& axes, bool keepdims, double correction, SourceLocation loc) {
+Tensor var(const Tensor& x, const Axes& axes, bool keepdims, double correction, SourceLocation loc) try {
   const Call call = prepare("var", x, axes);
   const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
   return astype(drop(var_kept(values, call, correction, loc), call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("var", e);
 }
-Tensor std(const Tensor& x, const Axes& axes, bool keepdims, double correction, SourceLocation loc) {
+Tensor std(const Tensor& x, const Axes& axes, bool keepdims, double correction, SourceLocation loc) try {
   const Call call = prepare("std", x, axes);
   const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
   const Tensor root = elementwise(Op::sqrt, var_kept(values, call, correction, loc), loc);
   return astype(drop(root, call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("std", e);
 }
 
-Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
   const Call call = prepare("logsumexp", x, axes);
   const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
   const DType t = values.dtype();
@@ -146,6 +158,8 @@ Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdims, SourceLocatio
   const Tensor total = finish(api::reduce_node(Op::reduce_sum, powers.node(), call.mask, t, true, loc));
   const Tensor out = elementwise(Op::add, log(total, loc), shift, loc);
   return astype(drop(out, call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("logsumexp", e);
 }
 
 }  // namespace kiln

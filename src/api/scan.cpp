@@ -16,15 +16,17 @@ DType sum_dtype(DType t) {
 }
 
 Tensor scan(std::string_view name, Op op, const Tensor& x, std::optional<int> axis, bool exclusive, bool reverse,
-            SourceLocation loc) {
+            SourceLocation loc) try {
   ir::Node* const given = api::checked(name, x);
   const bool adds = op == Op::scan_sum || op == Op::scan_prod;
   if (!axis) return scan(name, op, x.reshape({given->numel}, loc), 0, exclusive, reverse, loc);
-  const int a = api::checked_axis(name, *axis, given->dims());
+  const int a = api::checked_axis(name, *axis, given);
   const Tensor from = reverse ? flip(x, a, loc) : x;
   const ir::NodeRef values = api::cast_node(from.node(), adds ? sum_dtype(given->dtype) : given->dtype, loc);
   const Tensor out = api::finish(api::scan_node(op, values.get(), a, exclusive, loc));
   return reverse ? flip(out, a, loc) : out;
+} catch (const UserError& e) {
+  api::rethrow_as(name, e);
 }
 
 /// What exponentials are taken relative to, so that none overflows.
@@ -67,10 +69,10 @@ Tensor log_sums_in_chunks(const Tensor& x, bool exclusive, SourceLocation loc) {
 
 }  // namespace
 
-Tensor logcumsumexp(const Tensor& x, std::optional<int> axis, bool exclusive, bool reverse, SourceLocation loc) {
+Tensor logcumsumexp(const Tensor& x, std::optional<int> axis, bool exclusive, bool reverse, SourceLocation loc) try {
   const ir::Node* const given = api::checked("logcumsumexp", x);
   if (!axis) return logcumsumexp(x.reshape({given->numel}, loc), 0, exclusive, reverse, loc);
-  const int a = api::checked_axis("logcumsumexp", *axis, given->dims());
+  const int a = api::checked_axis("logcumsumexp", *axis, given);
   const DType result = is_float(given->dtype) ? given->dtype : DType::Float32;
   const DType kept = is_half(result) ? DType::Float32 : result;
   const Tensor values = x.astype(kept, loc), last = moveaxis(reverse ? flip(values, a, loc) : values, a, -1, loc);
@@ -85,6 +87,8 @@ Tensor logcumsumexp(const Tensor& x, std::optional<int> axis, bool exclusive, bo
   }
   out = moveaxis(out, -1, a, loc);
   return (reverse ? flip(out, a, loc) : out).astype(result, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("logcumsumexp", e);
 }
 
 Tensor cumsum(const Tensor& x, std::optional<int> axis, bool exclusive, bool reverse, SourceLocation loc) {

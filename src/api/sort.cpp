@@ -16,7 +16,7 @@ using ir::Op;
 Tensor ordered(std::string_view name, Op op, const Tensor& x, int axis, bool descending, std::optional<std::int64_t> k,
                SourceLocation loc) {
   ir::Node* const node = checked(name, x);
-  const int a = api::checked_axis(name, axis, node->dims());
+  const int a = api::checked_axis(name, axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(a)];
   const std::int64_t kept = k.value_or(extent);
   if (kept < 0 || kept > extent)
@@ -77,9 +77,9 @@ TopK topk(const Tensor& x, std::int64_t k, int axis, bool largest, SourceLocatio
   return {take_along_axis(x, indices, axis, loc), indices};
 }
 
-Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right, SourceLocation loc) {
-  ir::Node* const in = checked("searchsorted", sorted);
-  ir::Node* const wanted = checked("searchsorted", values);
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right, SourceLocation loc) try {
+  api::check_both("searchsorted", sorted, values);
+  ir::Node *const in = sorted.node(), *const wanted = values.node();
   if (in->rank != 1) throw UserError(cat("[searchsorted] searches one axis, got ", describe(in)));
   const DType dtype = promote(in->dtype, wanted->dtype);
   auto node = NodeRef::adopt(ir::new_node(Op::searchsorted, DType::Int64, wanted->dims(), loc));
@@ -88,6 +88,8 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right, Sour
   node->in[1] = api::cast_node(wanted, dtype, loc).take();
   node->attr64 = right;
   return api::finish(std::move(node));
+} catch (const UserError& e) {
+  api::rethrow_as("searchsorted", e);
 }
 
 std::vector<Tensor> nonzero(const Tensor& x, SourceLocation loc) {
@@ -109,8 +111,8 @@ std::vector<Tensor> nonzero(const Tensor& x, SourceLocation loc) {
 }
 
 Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc) {
-  const ir::Node* const node = checked("compress", x);
-  const ir::Node* const chosen = checked("compress", mask);
+  api::check_both("compress", x, mask);
+  const ir::Node *const node = x.node(), *const chosen = mask.node();
   bool fits = is_bool(chosen->dtype) && chosen->rank <= node->rank;
   for (std::size_t i = 0; i < chosen->rank && fits; ++i) fits = chosen->dims()[i] == node->dims()[i];
   if (!fits)

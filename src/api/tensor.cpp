@@ -102,6 +102,8 @@ Tensor borrow_with(const void* data, const Shape& shape, const std::span<const s
                    std::shared_ptr<const void> owner, std::function<void(const void*)> deleter,
                    std::optional<Device> device = std::nullopt) {
   const std::uint64_t bytes = checked_bytes("borrow", shape, dtype);
+  if (owner.use_count() == 0 && !deleter)
+    throw UserError(cat("[borrow] neither an owner nor a deleter for ", name(dtype), " ", shape.str()));
   const Layout layout = strides ? checked_layout(shape, *strides, dtype) : Layout{};
   if (data == nullptr && bytes != 0) throw UserError(cat("[borrow] null data for shape ", shape.str()));
   if (bytes != 0 && reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(size_of(dtype)) != 0)
@@ -215,8 +217,8 @@ void Tensor::check_room(std::size_t room) const {
 Shape Tensor::shape() const { return api::checked("shape", *this)->shape(); }
 int Tensor::rank() const { return api::checked("rank", *this)->rank; }
 std::int64_t Tensor::dim(int axis) const {
-  const auto dims = api::checked("dim", *this)->dims();
-  return dims[static_cast<std::size_t>(api::checked_axis("dim", axis, dims))];
+  const ir::Node* node = api::checked("dim", *this);
+  return node->dims()[static_cast<std::size_t>(api::checked_axis("dim", axis, node))];
 }
 std::int64_t Tensor::numel() const { return api::checked("numel", *this)->numel; }
 DType Tensor::dtype() const { return api::checked("dtype", *this)->dtype; }

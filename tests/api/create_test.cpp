@@ -53,5 +53,28 @@ TEST(Create, Matrices) {
   expect_user_error([] { one_hot(zeros({3}), 2); }, "[one_hot] needs integer indices, got float32 (3,)");
 }
 
+TEST(Create, DiagonalsBeyondTheCornersDoNotOverflow) {
+  const Tensor x = ones({2, 3});
+  const std::vector<float> none(6, 0), all(6, 1);
+  expect_equal<float>(triu(x, INT64_MAX), {2, 3}, none);
+  expect_equal<float>(triu(x, INT64_MIN), {2, 3}, all);
+  expect_equal<float>(tril(x, INT64_MAX), {2, 3}, all);
+  expect_equal<float>(tril(x, INT64_MIN), {2, 3}, none);
+  expect_equal<float>(triu(x, 2), {2, 3}, {0, 0, 1, 0, 0, 0});
+  expect_equal<float>(tril(x, -1), {2, 3}, {0, 0, 0, 1, 0, 0});
+  expect_equal<float>(eye(2, 3, INT64_MAX), {2, 3}, none);
+  expect_equal<float>(eye(2, 3, INT64_MIN), {2, 3}, none);
+  expect_equal<float>(eye(2, 3, 2), {2, 3}, {0, 0, 1, 0, 0, 0});
+}
+
+TEST(Create, RangesOfLargeNumbers) {
+  constexpr std::uint64_t kHalf = std::uint64_t{1} << 63;
+  expect_equal<std::uint64_t>(arange(kHalf, kHalf + 3), {kHalf, kHalf + 1, kHalf + 2});
+  expect_equal<std::uint64_t>(arange(kHalf + 1, kHalf - 1, -1), {kHalf + 1, kHalf});
+  expect_equal<std::int64_t>(arange(3u), {0, 1, 2});
+  expect_user_error([] { arange(~std::uint64_t{0}); }, "[arange] a range to 18446744073709551615");
+  expect_user_error([] { arange(INT64_MIN, INT64_MAX); }, "[arange] a range from -9223372036854775808 to 9223372036854775807 by 1");
+}
+
 }  // namespace
 }  // namespace kiln

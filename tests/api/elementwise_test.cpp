@@ -14,6 +14,7 @@ using I8 = std::int8_t;
 using U8 = std::uint8_t;
 using I32 = std::int32_t;
 using I64 = std::int64_t;
+using U64 = std::uint64_t;
 
 template <class T>
 Tensor of(std::vector<T> values) {
@@ -96,8 +97,8 @@ TEST(Broadcasting, FollowsTheStandard) {
   expect_equal<float>(where(floats({2, 1}, {1, 0}) > 0, floats({1, 2}), -1.0), {2, 2}, {1, 2, -1, -1});
   const Shape nine{1, 2, 1, 2, 1, 2, 1, 2, 1};
   EXPECT_EQ((ones(nine) + ones({3})).numel(), 48);
-  expect_user_error([] { zeros({2, 3}) + zeros({4}); }, "[add] shapes (2, 3) and (4,) do not broadcast");
-  expect_user_error([] { where(zeros({2}) > 0, zeros({3}), 1); }, "[where] shapes (2,) and (3,) do not broadcast");
+  expect_user_error([] { zeros({2, 3}) + zeros({4}); }, "[add] float32 (2, 3) and float32 (4,) do not broadcast");
+  expect_user_error([] { where(zeros({2}) > 0, zeros({3}), 1); }, "[where] bool (2,) and float32 (3,) and 1 do not broadcast");
 }
 
 TEST(Elementwise, RefusesWhatHasNoMeaning) {
@@ -108,8 +109,8 @@ TEST(Elementwise, RefusesWhatHasNoMeaning) {
   expect_user_error([] { zeros({2}, DType::Int8) << zeros({2}); },
                     "[bitwise_left_shift] does not take float32 operands: int8 (2,) and float32 (2,)");
   expect_user_error([] { exp(Tensor()); }, "[exp] an operand is an empty Tensor");
-  expect_user_error([] { zeros({2}) + Tensor(); }, "[add] an operand is an empty Tensor");
-  expect_user_error([] { Tensor() + 1; }, "[add] an operand is an empty Tensor");
+  expect_user_error([] { zeros({2}) + Tensor(); }, "[add] an operand is an empty Tensor: float32 (2,) and empty");
+  expect_user_error([] { Tensor() + 1; }, "[add] an operand is an empty Tensor: empty and 1");
   expect_user_error([] { signbit(zeros({2}, DType::Int32)); }, "[signbit] does not take int32 operands: int32 (2,)");
   expect_user_error([] { floor(Tensor()); }, "[floor] an operand is an empty Tensor");
   expect_user_error([] { positive(zeros({2}, DType::Bool)); }, "[positive] does not take bool operands: bool (2,)");
@@ -326,6 +327,30 @@ TEST(Recording, PutsANumberIntoTheNode) {
   const Tensor chosen = where(x > 0, 1.0, 2.0);
   EXPECT_EQ(chosen.node()->in[1], nullptr);
   EXPECT_EQ(chosen.node()->in[2]->op, ir::Op::scalar);
+}
+
+TEST(Scalars, OfTheUpperHalfOfUInt64KeepTheirValue) {
+  constexpr std::uint64_t kTop = ~std::uint64_t{0}, kHalf = std::uint64_t{1} << 63;
+  in_every_mode([] {
+    expect_equal<float>(ones({1}) + kTop, {0x1p64f});
+    expect_equal<double>(ones({1}, DType::Float64) + std::uint64_t{10000000000000000000u}, {1e19});
+    expect_equal<double>(maximum(zeros({1}, DType::Float64), kHalf), {0x1p63});
+    expect_equal<float>(full({1}, kHalf, DType::Float32), {0x1p63f});
+    expect_equal<U64>(Tensor({U64{5}}) + kTop, {4});
+    expect_equal<U64>(Tensor({U64{5}}) * kHalf, {kHalf});
+    expect_equal<I64>(of<I64>({5}) + kTop, {4});
+    expect_equal<U8>(of<U8>({5}) + kTop, {4});
+    expect_equal<U64>(full({1}, kTop), {kTop});
+    expect_equal<U64>(bools({1}) + kHalf, {kHalf + 1});
+    expect_equal<U64>(where(bools({1, 0}), 1, kTop), {1, kTop});
+    expect_equal<U64>(where(bools({1, 0}), kTop, 1), {kTop, 1});
+    expect_equal<bool>(of<U64>({kTop, 3}) == kTop, {true, false});
+    expect_equal<float>(pow(floats({2}), kTop), {kInf});
+  });
+  EXPECT_EQ(Scalar(kTop).to_double(), 0x1p64);
+  EXPECT_EQ(Scalar(kTop >> 1).kind, Scalar::Kind::Int);
+  expect_user_error([] { bitwise_and(zeros({2}), ~std::uint64_t{0}); },
+                    "[bitwise_and] does not take float32 operands: float32 (2,) and 18446744073709551615");
 }
 
 }  // namespace

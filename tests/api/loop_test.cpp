@@ -436,7 +436,7 @@ TEST(ScanBody, Errors) {
   const Tensor x = counting({3, 2});
   auto same = [](const Tensors& c, const Tensors& in) { return Scanned{c, in}; };
   expect_user_error([&] { scan(same, {}, {}); }, "[scan] needs a tensor to go along");
-  expect_user_error([&] { scan(same, {}, {x}, 2); }, "[scan] axis 2 is out of range for shape (3, 2)");
+  expect_user_error([&] { scan(same, {}, {x}, 2); }, "[scan] axis 2 is out of range for float32 (3, 2)");
   expect_user_error([&] { scan(same, {}, {x, counting({4})}); },
                     "[scan] extents along axis 0 differ: float32 (3, 2), float32 (4,)");
   expect_user_error([&] { scan([](const Tensors&, const Tensors&) { return Scanned{}; }, {x}, {x}); },
@@ -445,6 +445,10 @@ TEST(ScanBody, Errors) {
                     "[scan] state 0 begins as float32 (2,) and becomes bool (2,)");
   expect_user_error([&] { scan([](const Tensors& c, const Tensors&) { return Scanned{c, {Tensor()}}; }, {zeros({2})}, {x}); },
                     "[scan] an operand is an empty Tensor");
+  expect_user_error([&] { scan([](const Tensors& c, const Tensors& in) { return Scanned{c, {sum(in[0])}}; }, {}, {x}, 1); },
+                    "[scan] axis 1 is out of range for float32 (2,)");
+  expect_user_error([&] { scan([](const Tensors& c, const Tensors& in) { return Scanned{c, {square(in[0] > 0)}}; }, {}, {x}); },
+                    "[square] does not take bool operands: bool (2,) and bool (2,)");
 }
 
 TEST(Loop, Errors) {
@@ -460,7 +464,7 @@ TEST(Loop, Errors) {
   expect_user_error([&] { loop(small, [](const Tensors& s) { return Tensors{s[0].astype(DType::Int32)}; }, {x}); },
                     "[while_loop] state 0 begins as float32 (3,) and becomes int32 (3,)");
   expect_user_error([&] { loop(small, [](const Tensors& s) { return Tensors{concat({s[0], s[0]})}; }, {x}); },
-                    "[while_loop] shapes (3,) and (6,) do not broadcast");
+                    "[while_loop] state 0 begins as float32 (3,) and becomes float32 (6,), the condition is bool (3,): they do not broadcast");
   in_every_mode([&] {
     Tensor leaked;
     auto leaking = [&](const Tensors& s) {

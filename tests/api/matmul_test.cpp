@@ -28,7 +28,8 @@ TEST(Matmul, Errors) {
                     "[matmul] inner dimensions differ: lhs float32 (4, 8), rhs float32 (7, 3)");
   expect_user_error([] { matmul(zeros({}), zeros({7})); },
                     "[matmul] a scalar has no axis to contract: lhs float32 (), rhs float32 (7,)");
-  expect_user_error([] { matmul(zeros({2, 2, 3}), zeros({3, 3, 4})); }, "[matmul] shapes (2,) and (3,) do not broadcast");
+  expect_user_error([] { matmul(zeros({2, 2, 3}), zeros({3, 3, 4})); },
+                    "[matmul] batch dimensions do not broadcast: lhs float32 (2, 2, 3), rhs float32 (3, 3, 4)");
   EXPECT_THROW(matmul(zeros({2, 2}, DType::Bool), zeros({2, 2}, DType::Bool)), UserError);
 }
 

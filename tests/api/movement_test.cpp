@@ -33,8 +33,8 @@ TEST(Permute, MovesAxes) {
   EXPECT_EQ(transpose(counting({2, 3, 4})).shape().str(), "(4, 3, 2)");
   EXPECT_EQ(swapaxes(counting({2, 3, 4}), 0, -1).shape().str(), "(4, 3, 2)");
   expect_user_error([&] { permute_dims(x, {0}); }, "[permute_dims] needs 2 axes for float32 (2, 3), got 1");
-  expect_user_error([&] { permute_dims(x, {0, 0}); }, "[permute_dims] axis 0 is given twice for shape (2, 3)");
-  expect_user_error([&] { permute_dims(x, {0, 2}); }, "[permute_dims] axis 2 is out of range for shape (2, 3)");
+  expect_user_error([&] { permute_dims(x, {0, 0}); }, "[permute_dims] axis 0 is given twice for float32 (2, 3)");
+  expect_user_error([&] { permute_dims(x, {0, 2}); }, "[permute_dims] axis 2 is out of range for float32 (2, 3)");
   expect_user_error([] { zeros({3}).T(); }, "[matrix_transpose] needs two axes, got float32 (3,)");
 }
 
@@ -45,7 +45,7 @@ TEST(Axes, ComeAndGo) {
   EXPECT_EQ(squeeze(zeros({1, 2, 1})).shape().str(), "(2,)");
   EXPECT_EQ(squeeze(zeros({1, 2, 1}), 0).shape().str(), "(2, 1)");
   expect_user_error([&] { squeeze(x, 0); }, "[squeeze] axis 0 of float32 (2, 3) is not of extent 1");
-  expect_user_error([&] { expand_dims(x, 4); }, "[expand_dims] axis 4 is out of range for shape (0, 0, 0)");
+  expect_user_error([&] { expand_dims(x, 4); }, "[expand_dims] axis 4 is out of range for float32 (2, 3) with 1 new axis");
   EXPECT_EQ(broadcast_to(x, {4, 2, 3}).shape().str(), "(4, 2, 3)");
   expect_equal<float>(broadcast_to(floats({2, 1}, {1, 2}), {2, 2}), {2, 2}, {1, 1, 2, 2});
   expect_user_error([&] { broadcast_to(x, {3}); }, "[broadcast_to] float32 (2, 3) does not broadcast to (3,)");
@@ -183,6 +183,16 @@ TEST(Shapes, AreChecked) {
   EXPECT_THROW(expand_dims(zeros(Shape(std::vector<std::int64_t>(16, 1))), 0), UserError);
   const Tensor deep = counting({2, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1});
   expect_equal<float>(sum(deep + deep, {0, 3}).reshape({2}), {24, 32});
+}
+
+TEST(Movement, TheLargestWidthsAndShiftsDoNotOverflow) {
+  const Tensor x = floats({1, 2, 3});
+  expect_equal<float>(pad(x, {{-5, 4}}), {0, 0});
+  expect_equal<float>(pad(x, {{INT64_MIN, INT64_MAX}}), {0, 0});
+  expect_equal<float>(pad(x, {{-1, 1}}, 7), {2, 3, 7});
+  expect_equal<float>(roll(x, INT64_MIN), {3, 1, 2});
+  expect_equal<float>(roll(x, INT64_MAX), {3, 1, 2});
+  expect_user_error([&] { x(~std::uint64_t{0}); }, "[index] index 9223372036854775807 is out of range for axis 0 of float32 (3,)");
 }
 
 }  // namespace

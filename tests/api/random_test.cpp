@@ -377,11 +377,41 @@ TEST(Random, ErrorsSayWhatIsWrong) {
   expect_user_error([] { random::randint(Key(1), {2}, 0, 3, DType::Float32); }, "[randint] draws integers, not float32");
   expect_user_error([] { random::bits(Key(1), {2}, DType::Int32); }, "[bits] gives uint32 or uint64, not int32");
   expect_user_error([] { random::bernoulli(Key(1), {2}, Tensor({0.1f, 0.2f, 0.3f})); },
-                    "[bernoulli] shapes (2,) and (3,) do not broadcast");
+                    "[bernoulli] probabilities float32 (3,) do not broadcast to (2,)");
   expect_user_error([] { random::bernoulli(Key(1), {1}, Tensor({0.1f, 0.2f})); },
                     "[bernoulli] probabilities float32 (2,) do not broadcast to (1,)");
   expect_user_error([] { random::permutation(Key(1), -1); }, "[permutation] of -1 elements");
   expect_user_error([] { philox(Tensor({1.0f}), 3); }, "[philox] does not take float32 operands: float32 (1,) and 3");
+}
+
+TEST(Random, RangesAreThoseOfTheDtype) {
+  in_every_mode([] {
+    const Tensor wide = random::uniform(Key(5), {4096}, -2e38, 2e38);
+    EXPECT_TRUE(all(isfinite(wide)).item<bool>());
+    EXPECT_LT(min(wide).item<float>(), -1.9e38f);
+    EXPECT_GT(max(wide).item<float>(), 1.9e38f);
+    EXPECT_NEAR(mean(wide / 2e38).item<float>(), 0, 0.05);
+    EXPECT_TRUE(all(isfinite(random::uniform(Key(5), {100}, -1e308, 1e308, DType::Float64))).item<bool>());
+    EXPECT_TRUE(all(isfinite(random::uniform(Key(5), {100}, -65504, 65504, DType::Float16))).item<bool>());
+    // 0.7f is less than 0.7, and still no value of [0, 0.7).
+    EXPECT_LT(max(random::uniform(Key(5), {100}, std::nextafter(0.7f, 0.0f), 0.7)).item<float>(), 0.7f);
+  });
+  expect_user_error([] { random::uniform(Key(1), {2}, -1e5, 1e5, DType::Float16); },
+                    "[uniform] float16 has no numbers from -100000 to below 100000");
+  expect_user_error([] { random::uniform(Key(1), {2}, 0, 1e39); }, "[uniform] float32 has no numbers from 0 to below 1e+39");
+  expect_user_error([] { random::uniform(Key(1), {2}, 1.0, 1.0 + 1e-12); }, "[uniform] float32 has no numbers from 1 to below 1");
+  expect_user_error([] { random::uniform(Key(1), {2}, 0.0, -NAN); }, "[uniform] float32 has no numbers from 0 to below nan");
+}
+
+TEST(Random, ParametersAreChecked) {
+  expect_user_error([] { random::normal(Key(1), {2}, 0, -1.5); }, "[normal] a deviation of -1.5");
+  expect_user_error([] { random::normal(Key(1), {2}, 0, NAN); }, "[normal] a deviation of nan");
+  expect_equal<float>(random::normal(Key(1), {2}, 3, 0), {3, 3});
+  expect_user_error([] { random::bernoulli(Key(1), {2}, 1.5); }, "[bernoulli] a probability of 1.5");
+  expect_user_error([] { random::bernoulli(Key(1), {2}, -0.5); }, "[bernoulli] a probability of -0.5");
+  expect_user_error([] { random::bernoulli(Key(1), {2}, NAN); }, "[bernoulli] a probability of nan");
+  expect_equal<bool>(random::bernoulli(Key(1), {2}, 1), {true, true});
+  expect_equal<bool>(random::bernoulli(Key(1), {2}, 0), {false, false});
 }
 
 }  // namespace

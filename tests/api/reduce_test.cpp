@@ -16,8 +16,8 @@ TEST(Reduce, OverAnyAxes) {
   expect_equal<float>(prod(floats({2, 3, 4})), Shape{}, {24});
   EXPECT_EQ(sum(x, {}).node(), x.node());
   expect_equal<float>(sum(Tensor(3.f)), Shape{}, {3});
-  expect_user_error([&] { sum(x, 3); }, "[sum] axis 3 is out of range for shape (2, 3, 2)");
-  expect_user_error([&] { sum(x, {1, -2}); }, "[sum] axis -2 is given twice for shape (2, 3, 2)");
+  expect_user_error([&] { sum(x, 3); }, "[sum] axis 3 is out of range for float32 (2, 3, 2)");
+  expect_user_error([&] { sum(x, {1, -2}); }, "[sum] axis -2 is given twice for float32 (2, 3, 2)");
 }
 
 TEST(Reduce, IntegersWiden) {

@@ -67,7 +67,7 @@ TEST(TensorHandle, BorrowsMemory) {
     expect_equal<float>(x, {5, 5});
   }
   EXPECT_EQ(owner.use_count(), 1);
-  expect_user_error([] { Tensor::borrow(nullptr, {2}, DType::Int8, std::shared_ptr<const void>()); },
+  expect_user_error([] { Tensor::borrow(nullptr, {2}, DType::Int8, [](const void*) {}); },
                     "[borrow] null data for shape (2,)");
 }
 
@@ -183,7 +183,7 @@ TEST(TensorHandle, ChecksUse) {
   expect_user_error([&] { x.to_vector<double>(); },
                     "[copy_to] the tensor is float32 (2, 3), the destination float64");
   expect_user_error([&] { x.data<int>(); }, "[data] the tensor is float32 (2, 3), the pointer asked for int32");
-  expect_user_error([&] { x.dim(2); }, "[dim] axis 2 is out of range for shape (2, 3)");
+  expect_user_error([&] { x.dim(2); }, "[dim] axis 2 is out of range for float32 (2, 3)");
   EXPECT_THROW(eval({Tensor()}), UserError);
 }
 
@@ -205,6 +205,45 @@ TEST(Print, IsBounded) {
   const Shape deep(std::vector<std::int64_t>(14, 2));
   EXPECT_LT(zeros(deep).str().size(), 1000u);
   EXPECT_LT(zeros({100, 100, 100}).str().size(), 2000u);
+}
+
+TEST(Print, NansHaveNoSign) {
+  const float negative = std::copysign(kNan, -1.0f);
+  EXPECT_EQ(floats({negative, 1}).str(), "[nan,  1.]  float32 (2,)");
+  EXPECT_EQ(Tensor(static_cast<double>(negative)).str(), "nan  float64 ()");
+  EXPECT_EQ(Tensor(float16(negative)).str(), "nan  float16 ()");
+  expect_user_error([&] { bitwise_and(zeros({2}), negative); }, "[bitwise_and] does not take float32 operands: float32 (2,) and nan");
+}
+
+TEST(Print, Shapes) {
+  std::ostringstream out;
+  out << Shape{2, 3} << Shape{};
+  EXPECT_EQ(out.str(), "(2, 3)()");
+}
+
+TEST(TensorHandle, TakesBothIntegersOf64Bits) {
+  EXPECT_EQ(Tensor(3L).dtype(), DType::Int64);
+  EXPECT_EQ(Tensor(3LL).dtype(), DType::Int64);
+  EXPECT_EQ(Tensor(3UL).dtype(), DType::UInt64);
+  EXPECT_EQ(Tensor(3ULL).dtype(), DType::UInt64);
+  const std::vector<long long> values{1, -2};
+  const Tensor x = Tensor::from(values) * 2;
+  expect_equal<std::int64_t>(x, {2, -4});
+  EXPECT_EQ(x.to_vector<long long>(), (std::vector<long long>{2, -4}));
+  EXPECT_EQ(x(1).item<long long>(), -4);
+  EXPECT_EQ(x.span<long long>()[0], 2);
+  EXPECT_EQ(Tensor({1ULL, 2ULL}).dtype(), DType::UInt64);
+}
+
+TEST(TensorHandle, BorrowedMemoryNeedsAKeeper) {
+  const float values[] = {1, 2, 3};
+  const std::string text = "[borrow] neither an owner nor a deleter for float32 (3,)";
+  expect_user_error([&] { Tensor::borrow(values, {3}, std::shared_ptr<const void>()); }, text);
+  expect_user_error([&] { Tensor::borrow(values, {3}, std::function<void(const void*)>()); }, text);
+  const std::int64_t strides[] = {1};
+  expect_user_error([&] { Tensor::borrow(values, {3}, strides, DType::Float32, std::shared_ptr<const void>()); }, text);
+  // An owner of nothing but a deleter is one.
+  EXPECT_NO_THROW(Tensor::borrow(values, {3}, std::shared_ptr<const void>(nullptr, [](const void*) {})));
 }
 
 }  // namespace
