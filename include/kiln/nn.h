@@ -1,4 +1,8 @@
 // Neural-network functions, each a plain composition of kiln/ops.h: what fuses them is the planner, not this file.
+//
+// All compute in float32, or float64 where x is. softmax, log_softmax and the norms return x's dtype; losses stay in the
+// dtype they were computed in, so those of float16 and bfloat16 are float32: a sum over a batch leaves the range of float16
+// and the precision of bfloat16. Integers count as float32. `linear` has the dtypes of matmul and add.
 #pragma once
 
 #include <kiln/ops.h>
@@ -7,15 +11,16 @@ namespace kiln::nn {
 
 enum class Reduction : std::uint8_t { None, Mean, Sum };
 
-/// exp(x - max) / sum(exp(x - max)) along an axis.
+/// exp(x - max) / sum(exp(x - max)) along an axis; of no elements, no elements.
 Tensor softmax(const Tensor& x, int axis = -1, SourceLocation loc = SourceLocation::current());
 /// x - logsumexp(x) along an axis.
 Tensor log_softmax(const Tensor& x, int axis = -1, SourceLocation loc = SourceLocation::current());
 
-/// (x - mean) / sqrt(var + eps) over the last axis, times weight, plus bias (either may be an empty handle).
+/// (x - mean) / sqrt(var + eps) over the last axis, times weight, plus bias: each of shape (x.dim(-1),), or an empty
+/// handle.
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5,
                   SourceLocation loc = SourceLocation::current());
-/// x / sqrt(mean(x^2) + eps) over the last axis, times weight (may be an empty handle).
+/// x / sqrt(mean(x^2) + eps) over the last axis, times weight of shape (x.dim(-1),), or an empty handle.
 Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-5,
                 SourceLocation loc = SourceLocation::current());
 /// (x - mean) / sqrt(var + eps) * weight + bias, each of shape (channels,), along `axis` of x. weight and bias may

@@ -35,16 +35,22 @@ Tensor affine(Tensor x, const Tensor& weight, const Tensor& bias, SourceLocation
   return x;
 }
 
-/// A (channels,) vector shaped to broadcast along `axis` of x; an empty handle stays empty.
+/// A parameter for `axis` of x: a (channels,) vector, or an empty handle.
+const Tensor& fitting(std::string_view op, const Tensor& v, const Tensor& x, int axis) {
+  const std::int64_t channels = x.node()->dims()[static_cast<std::size_t>(api::checked_axis(op, axis, x.node()))];
+  if (v.valid() && (v.rank() != 1 || v.dim(0) != channels))
+    throw UserError(cat("[", op, "] a parameter is ", api::describe(v), ", axis ", axis, " of ", api::describe(x), " has ", channels,
+                        " channels"));
+  return v;
+}
+
+/// The same, shaped to broadcast.
 Tensor along(const Tensor& v, const Tensor& x, int axis, SourceLocation loc) {
-  if (!v.valid()) return v;
-  const int place = api::checked_axis("batch_norm", axis, x.node()->dims());
+  if (!fitting("batch_norm", v, x, axis).valid()) return v;
+  const int place = api::checked_axis("batch_norm", axis, x.node());
   Shape dims;
   dims.resize(x.rank(), 1);
   dims[place] = x.dim(place);
-  if (v.rank() != 1 || v.dim(0) != dims[place])
-    throw UserError(cat("[batch_norm] a parameter is ", api::describe(v.node()), ", axis ", axis, " of ",
-                        api::describe(x.node()), " has ", dims[place], " channels"));
   return v.reshape(dims, loc);
 }
 
@@ -62,48 +68,65 @@ Tensor picked(std::string_view op, const Tensor& values, const Tensor& labels, S
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int axis, SourceLocation loc) {
+Tensor softmax(const Tensor& x, int axis, SourceLocation loc) try {
   const Tensor v = widened("softmax", x, loc);
+  api::checked_axis("softmax", axis, v.node());
+  if (v.node()->numel == 0) return x.astype(result_dtype(x), loc);  // rows of no elements have no greatest one
   const Tensor e = exp(subtract(v, at(max(v, axis, true, loc), loc)), loc);
   return divide(e, at(sum(e, axis, true, loc), loc)).astype(result_dtype(x), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("softmax", e);
 }
 
-Tensor log_softmax(const Tensor& x, int axis, SourceLocation loc) {
+Tensor log_softmax(const Tensor& x, int axis, SourceLocation loc) try {
   const Tensor v = widened("log_softmax", x, loc);
+  api::checked_axis("log_softmax", axis, v.node());
+  if (v.node()->numel == 0) return x.astype(result_dtype(x), loc);
   const Tensor shifted = subtract(v, at(max(v, axis, true, loc), loc));
   const Tensor total = sum(exp(shifted, loc), axis, true, loc);
   return subtract(shifted, at(log(total, loc), loc)).astype(result_dtype(x), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("log_softmax", e);
 }
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, SourceLocation loc) {
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, SourceLocation loc) try {
   const Tensor v = widened("layer_norm", x, loc);
+  fitting("layer_norm", weight, x, -1);
+  fitting("layer_norm", bias, x, -1);
   const Tensor centred = subtract(v, at(mean(v, -1, true, loc), loc));
   const Tensor spread = mean(multiply(centred, at(centred, loc)), -1, true, loc);
   const Tensor scale = rsqrt(add(spread, at(eps, loc)), loc);
   return affine(multiply(centred, at(scale, loc)), weight, bias, loc).astype(result_dtype(x), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("layer_norm", e);
 }
 
-Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, SourceLocation loc) {
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, SourceLocation loc) try {
   const Tensor v = widened("rms_norm", x, loc);
+  fitting("rms_norm", weight, x, -1);
   const Tensor power = mean(multiply(v, at(v, loc)), -1, true, loc);
   const Tensor scale = rsqrt(add(power, at(eps, loc)), loc);
   return affine(multiply(v, at(scale, loc)), weight, {}, loc).astype(result_dtype(x), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("rms_norm", e);
 }
 
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
-                  double eps, int axis, SourceLocation loc) {
+                  double eps, int axis, SourceLocation loc) try {
   const Tensor v = widened("batch_norm", x, loc);
   const Tensor m = along(widened("batch_norm", mean, loc), v, axis, loc);
   const Tensor s = along(widened("batch_norm", var, loc), v, axis, loc);
   const Tensor scale = rsqrt(add(s, at(eps, loc)), loc);
   const Tensor out = multiply(subtract(v, at(m, loc)), at(scale, loc));
   return affine(out, along(weight, v, axis, loc), along(bias, v, axis, loc), loc).astype(result_dtype(x), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("batch_norm", e);
 }
 
 Tensor batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, int axis,
-                           SourceLocation loc) {
+                           SourceLocation loc) try {
   const Tensor v = widened("batch_norm", x, loc);
-  const int channel = api::checked_axis("batch_norm", axis, v.node()->dims());
+  const int channel = api::checked_axis("batch_norm", axis, v.node());
   std::vector<int> others;
   for (int i = 0; i < v.rank(); ++i)
     if (i != channel) others.push_back(i);
@@ -111,64 +134,86 @@ Tensor batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& 
   const Tensor spread = mean(multiply(centred, at(centred, loc)), others, true, loc);
   const Tensor out = multiply(centred, at(rsqrt(add(spread, at(eps, loc)), loc), loc));
   return affine(out, along(weight, v, axis, loc), along(bias, v, axis, loc), loc).astype(result_dtype(x), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("batch_norm_training", e);
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, SourceLocation loc) {
-  const ir::Node* w = api::checked("linear", weight);
-  const ir::Node* v = api::checked("linear", x);
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, SourceLocation loc) try {
+  api::check_both("linear", x, weight);
+  const ir::Node *v = x.node(), *w = weight.node();
   if (w->rank != 2 || v->rank == 0 || v->dims().back() != w->dims()[1])
     throw UserError(cat("[linear] x ", api::describe(v), " does not fit weight ", api::describe(w), " (out, in)"));
+  if (bias.valid() && (bias.rank() != 1 || bias.dim(0) != w->dims()[0]))
+    throw UserError(cat("[linear] bias ", api::describe(bias), " does not fit weight ", api::describe(w), " (out, in)"));
   return affine(matmul(x, matrix_transpose(weight, loc), loc), {}, bias, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("linear", e);
 }
 
-Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction, SourceLocation loc) {
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction, SourceLocation loc) try {
   const Tensor d = subtract(widened("mse_loss", x, loc), at(target, loc));
   return reduced(multiply(d, at(d, loc)), reduction, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("mse_loss", e);
 }
 
-Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, SourceLocation loc) {
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, SourceLocation loc) try {
   return reduced(abs(subtract(widened("l1_loss", x, loc), at(target, loc)), loc), reduction, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("l1_loss", e);
 }
 
-Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction reduction, SourceLocation loc) {
+Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction reduction, SourceLocation loc) try {
   const Tensor d = abs(subtract(widened("huber_loss", x, loc), at(target, loc)), loc);
   const Tensor quadratic = multiply(multiply(d, at(d, loc)), at(0.5, loc));
   const Tensor linear = multiply(subtract(d, at(0.5 * delta, loc)), at(delta, loc));
   return reduced(where(less_equal(d, at(delta, loc)), at(quadratic, loc), at(linear, loc)), reduction, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("huber_loss", e);
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Reduction reduction, SourceLocation loc) {
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Reduction reduction, SourceLocation loc) try {
   const Tensor v = widened("cross_entropy", logits, loc);
   return reduced(negative(picked("cross_entropy", log_softmax(v, -1, loc), labels, loc), loc), reduction, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("cross_entropy", e);
 }
 
-Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, Reduction reduction, SourceLocation loc) {
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, Reduction reduction, SourceLocation loc) try {
   const Tensor v = widened("nll_loss", log_probabilities, loc);
   return reduced(negative(picked("nll_loss", v, labels, loc), loc), reduction, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("nll_loss", e);
 }
 
 Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& target, Reduction reduction,
-                            SourceLocation loc) {
+                            SourceLocation loc) try {
   const Tensor p = widened("binary_cross_entropy", probabilities, loc);
   const Tensor t = widened("binary_cross_entropy", target, loc);
   const Tensor yes = maximum(log(p, loc), at(-100.0, loc));
   const Tensor no = maximum(log1p(negative(p, loc), loc), at(-100.0, loc));
   const Tensor likelihood = add(multiply(t, at(yes, loc)), at(multiply(subtract(1.0, t, loc), at(no, loc)), loc));
   return reduced(negative(likelihood, loc), reduction, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("binary_cross_entropy", e);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction,
-                                        SourceLocation loc) {
+                                        SourceLocation loc) try {
   const Tensor x = widened("binary_cross_entropy_with_logits", logits, loc);
   const Tensor t = widened("binary_cross_entropy_with_logits", target, loc);
   const Tensor tail = log1p(exp(negative(abs(x, loc), loc), loc), loc);
   return reduced(add(subtract(relu(x, loc), at(multiply(x, at(t, loc)), loc)), at(tail, loc)), reduction, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("binary_cross_entropy_with_logits", e);
 }
 
-Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction, SourceLocation loc) {
+Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction, SourceLocation loc) try {
   const Tensor x = widened("kl_div", input, loc), t = widened("kl_div", target, loc);
   const Tensor term = multiply(t, at(subtract(log(t, loc), at(x, loc)), loc));
   return reduced(where(equal(t, at(0.0, loc)), at(0.0, loc), at(term, loc)), reduction, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("kl_div", e);
 }
 
 }  // namespace kiln::nn

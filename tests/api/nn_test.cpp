@@ -51,5 +51,37 @@ TEST(Nn, Losses) {
   EXPECT_THROW(nn::cross_entropy(logits, floats({1, 2})), UserError);
 }
 
+TEST(Nn, ParametersAreChecked) {
+  const Tensor x = ones({2, 3}), row = ones({1, 3});
+  expect_user_error([&] { nn::linear(x, row, ones({7})); }, "[linear] bias float32 (7,) does not fit weight float32 (1, 3) (out, in)");
+  expect_user_error([&] { nn::linear(x, row, ones({2, 1})); },
+                    "[linear] bias float32 (2, 1) does not fit weight float32 (1, 3) (out, in)");
+  expect_user_error([&] { nn::layer_norm(x, ones({5, 2, 3})); },
+                    "[layer_norm] a parameter is float32 (5, 2, 3), axis -1 of float32 (2, 3) has 3 channels");
+  expect_user_error([&] { nn::layer_norm(x, {}, ones({1})); },
+                    "[layer_norm] a parameter is float32 (1,), axis -1 of float32 (2, 3) has 3 channels");
+  expect_user_error([&] { nn::rms_norm(x, ones({5, 2, 3})); },
+                    "[rms_norm] a parameter is float32 (5, 2, 3), axis -1 of float32 (2, 3) has 3 channels");
+}
+
+TEST(Nn, SoftmaxOfNoElementsHasNone) {
+  for (const Shape& shape : {Shape{2, 0}, Shape{0, 3}, Shape{0}})
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      expect_equal(nn::softmax(zeros(shape), axis), shape, std::vector<float>());
+      expect_equal(nn::log_softmax(zeros(shape, DType::Float16), axis), shape, std::vector<float16>());
+    }
+  EXPECT_EQ(nn::softmax(zeros({0}, DType::Int32)).dtype(), DType::Float32);
+  expect_user_error([] { nn::softmax(zeros({2, 0}), 2); }, "[softmax] axis 2 is out of range for float32 (2, 0)");
+}
+
+TEST(Nn, NormsKeepTheDtypeAndLossesAreWide) {
+  const Tensor x = ones({2, 3}, DType::Float16), labels = zeros({2}, DType::Int64);
+  EXPECT_EQ(nn::layer_norm(x).dtype(), DType::Float16);
+  EXPECT_EQ(nn::rms_norm(x).dtype(), DType::Float16);
+  EXPECT_EQ(nn::mse_loss(x, x).dtype(), DType::Float32);
+  EXPECT_EQ(nn::cross_entropy(x, labels, nn::Reduction::None).dtype(), DType::Float32);
+  EXPECT_EQ(nn::cross_entropy(x.astype(DType::Float64), labels).dtype(), DType::Float64);
+}
+
 }  // namespace
 }  // namespace kiln
