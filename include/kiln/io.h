@@ -48,7 +48,7 @@ struct Safetensors {
 /// save_safetensors does, is harmless. UserError for dtypes that Kiln has not, ranges that overlap, leave gaps or leave
 /// the file, repeated names, and sizes that contradict shapes.
 Safetensors load_safetensors(const std::filesystem::path& path);
-/// The same over memory that `owner` keeps.
+/// The same over memory that `owner` keeps; without an owner every tensor is copied.
 Safetensors load_safetensors(std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
 /// The tensors are evaluated together and lie in the file by decreasing element size, then by name.
 void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors,

@@ -169,7 +169,7 @@ class Tensor {
 
   /// Uses the caller's row-major memory without copying and never writes it; `owner` is kept until the last use.
   /// The memory must not change meanwhile: what is computed when is Kiln's choice. UserError (and nothing is kept)
-  /// for null data, data not aligned to the element's size, or an empty owner.
+  /// for null data, data not aligned to the element's size, or an empty owner (unless there are no elements).
   static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner);
   /// The same with a deleter, called once (with `data`) when the last use ends, on whichever thread that is. UserError
   /// for an empty one: memory that needs none takes one that does nothing.

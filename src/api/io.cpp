@@ -76,7 +76,8 @@ Safetensors borrow_tensors(std::span<const std::byte> file, const std::shared_pt
       io::normalise_bools(copy.data(), bytes);
       x = Tensor::copy_of(copy.data(), e.shape, e.dtype);
     } else {
-      x = aligned ? Tensor::borrow(at, e.shape, e.dtype, owner) : Tensor::copy_of(at, e.shape, e.dtype);
+      const bool kept = owner.use_count() != 0;  // without an owner nobody says how long the bytes live
+      x = aligned && kept ? Tensor::borrow(at, e.shape, e.dtype, owner) : Tensor::copy_of(at, e.shape, e.dtype);
     }
   }
   return out;

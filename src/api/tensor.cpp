@@ -102,7 +102,7 @@ Tensor borrow_with(const void* data, const Shape& shape, const std::span<const s
                    std::shared_ptr<const void> owner, std::function<void(const void*)> deleter,
                    std::optional<Device> device = std::nullopt) {
   const std::uint64_t bytes = checked_bytes("borrow", shape, dtype);
-  if (owner.use_count() == 0 && !deleter)
+  if (bytes != 0 && owner.use_count() == 0 && !deleter)
     throw UserError(cat("[borrow] neither an owner nor a deleter for ", name(dtype), " ", shape.str()));
   const Layout layout = strides ? checked_layout(shape, *strides, dtype) : Layout{};
   if (data == nullptr && bytes != 0) throw UserError(cat("[borrow] null data for shape ", shape.str()));

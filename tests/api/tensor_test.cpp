@@ -242,6 +242,7 @@ TEST(TensorHandle, BorrowedMemoryNeedsAKeeper) {
   expect_user_error([&] { Tensor::borrow(values, {3}, std::function<void(const void*)>()); }, text);
   const std::int64_t strides[] = {1};
   expect_user_error([&] { Tensor::borrow(values, {3}, strides, DType::Float32, std::shared_ptr<const void>()); }, text);
+  EXPECT_NO_THROW(Tensor::borrow(values, {0}, std::shared_ptr<const void>()));  // nothing is borrowed
   // An owner of nothing but a deleter is one.
   EXPECT_NO_THROW(Tensor::borrow(values, {3}, std::shared_ptr<const void>(nullptr, [](const void*) {})));
 }
