@@ -14,6 +14,15 @@ void require_elements(std::string_view op, const ir::Node* x, std::int64_t exten
   if (extent == 0 && wanted != 0) throw UserError(cat("[", op, "] nothing to take from in ", describe(x)));
 }
 
+/// Slices of `from` along axis a at indices; `whole` as in api::Joint.
+Tensor take_slices(ir::Node* from, ir::Node* at, int a, const Shape& whole, SourceLocation loc) {
+  const api::Slices slices = api::slices_at(from, a, at);
+  const NodeRef flat = api::reshape_node(at, slices.along, loc);
+  const NodeRef taken = api::gather_node(from, flat.get(), a, slices.flat, loc);
+  api::remember_whole(taken.get(), whole);
+  return api::finish(api::reshape_node(taken.get(), slices.full, loc));
+}
+
 }  // namespace
 
 Tensor take(const Tensor& x, const Tensor& indices, std::optional<int> axis, SourceLocation loc) {
@@ -22,10 +31,7 @@ Tensor take(const Tensor& x, const Tensor& indices, std::optional<int> axis, Sou
   const NodeRef from = axis ? NodeRef::share(whole) : api::reshape_node(whole, Shape{whole->numel}, loc);
   const int a = axis ? api::checked_axis("take", *axis, whole->dims()) : 0;
   require_elements("take", whole, from->dims()[static_cast<std::size_t>(a)], at->numel);
-  const api::Slices slices = api::slices_at(from.get(), a, at);
-  const NodeRef flat = api::reshape_node(at, slices.along, loc);
-  const NodeRef taken = api::gather_node(from.get(), flat.get(), a, slices.flat, loc);
-  return api::finish(api::reshape_node(taken.get(), slices.full, loc));
+  return take_slices(from.get(), at, a, {}, loc);
 }
 
 Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis, SourceLocation loc) {
@@ -50,7 +56,10 @@ Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation l
   ir::Node* const from = checked("gather", x);
   if (indices.empty()) return x;
   const api::Joint joint = api::join_indices("gather", from, indices, loc);
-  return indices.size() == 1 ? take(x, indices[0], 0, loc) : take(x.reshape(joint.flat, loc), joint.position, 0, loc);
+  ir::Node* const at = joint.position.node();
+  require_elements("gather", from, joint.flat[0], at->numel);
+  const NodeRef joined = api::reshape_node(from, joint.flat, loc);
+  return take_slices(joined.get(), at, 0, joint.whole, loc);
 }
 
 Tensor gather(const Tensor& x, std::initializer_list<Tensor> indices, SourceLocation loc) {

@@ -1,8 +1,28 @@
 #include "api/indices.h"
 
+#include "ir/joined_index.h"
 #include "support/check.h"
 
+#include <kiln/config.h>
+
+#include <algorithm>
+
 namespace kiln::api {
+namespace {
+
+static_assert(ir::kBadIndexAxes >= kMaxRank);
+
+/// Positions that say of each index that it is out of range of the axis.
+Tensor bad_positions(const Tensor& indices, int axis, SourceLocation loc) {
+  const Operand far(ir::kFarIndex, loc);
+  Tensor near = indices;
+  if (size_of(near.dtype()) == 8) near = minimum(near, far);
+  near = near.astype(DType::Int64, loc);
+  if (indices.dtype() == DType::Int64) near = maximum(near, Operand(-ir::kFarIndex, loc));
+  return near * Operand(ir::kBadIndexAxes, loc) + Operand(ir::bad_index_position({0, axis}), loc);
+}
+
+}  // namespace
 
 ir::Node* checked_indices(std::string_view op, const Tensor& indices) {
   ir::Node* const node = checked(op, indices);
@@ -28,9 +48,11 @@ Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tenso
   if (static_cast<int>(indices.size()) > x->rank)
     throw UserError(cat("[", op, "] ", indices.size(), " indices for ", describe(x)));
   for (const Tensor& i : indices) checked_indices(op, i);
-  if (indices.size() == 1) return {indices[0], x->shape()};
+  if (indices.size() == 1) return {indices[0], x->shape(), {}};
   Joint joint;
+  joint.whole = x->shape();
   Tensor valid;
+  std::vector<Tensor> fits, bad;  // an axis, where the check wants to know
   std::int64_t count = 1;
   joint.flat.push_back(1);
   for (int i = 0; i < x->rank; ++i) {
@@ -46,10 +68,18 @@ Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tenso
     const Tensor ok = (at >= Operand(0, loc)) & Operand(at < Operand(extent, loc), loc);
     joint.position = i == 0 ? at : joint.position * Operand(extent, loc) + Operand(at, loc);
     valid = i == 0 ? ok : valid & Operand(ok, loc);
+    if (!config().check_bounds) continue;
+    fits.push_back(ok);
+    bad.push_back(bad_positions(given, i, loc));
   }
   joint.flat[0] = count;
-  joint.position = where(valid, joint.position, Operand(count, loc));
+  if (bad.empty()) joint.position = where(valid, joint.position, Operand(count, loc));
+  for (std::size_t i = bad.size(); i-- > 0;) joint.position = where(fits[i], joint.position, bad[i]);
   return joint;
+}
+
+void remember_whole(ir::Node* node, const Shape& whole) {
+  if (whole.rank() > 0) std::copy(whole.begin(), whole.end(), ir::new_attrs(node, whole.rank()));
 }
 
 }  // namespace kiln::api

@@ -21,8 +21,11 @@ Slices slices_at(const ir::Node* x, int axis, const ir::Node* indices);
 /// puts the position out of range.
 struct Joint {
   Tensor position;
-  Shape flat;  // x's shape with the leading axes as one
+  Shape flat;   // x's shape with the leading axes as one
+  Shape whole;  // x's shape where axes have been joined; else empty
 };
 Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tensor> indices, SourceLocation loc);
+/// Tells the checks of a new gather or scatter at joined positions the shape that the user sees.
+void remember_whole(ir::Node* node, const Shape& whole);
 
 }  // namespace kiln::api

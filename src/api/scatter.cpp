@@ -32,6 +32,16 @@ NodeRef fitted(std::string_view op, const ir::Node* x, const Operand& values, co
   return api::reshape_node(whole.get(), flat, values.loc);
 }
 
+/// x with values written along axis a at indices; `whole` as in api::Joint.
+NodeRef written_slices(ir::Node* to, ir::Node* at, const Operand& values, int a, Combine how, const Shape& whole) {
+  const api::Slices slices = api::slices_at(to, a, at);
+  const NodeRef written = fitted("scatter", to, values, slices.full, slices.flat);
+  const NodeRef where = api::reshape_node(at, slices.along, values.loc);
+  NodeRef out = api::scatter_node(to, where.get(), written.get(), a, how, values.loc);
+  api::remember_whole(out.get(), whole);
+  return out;
+}
+
 }  // namespace
 
 Tensor scatter(const Tensor& x, const Tensor& indices, const Operand& values, int axis, Combine how) {
@@ -39,17 +49,17 @@ Tensor scatter(const Tensor& x, const Tensor& indices, const Operand& values, in
   ir::Node* const at = checked_indices("scatter", indices);
   require_combines("scatter", to, how);
   const int a = api::checked_axis("scatter", axis, to->dims());
-  const api::Slices slices = api::slices_at(to, a, at);
-  const NodeRef written = fitted("scatter", to, values, slices.full, slices.flat);
-  const NodeRef where = api::reshape_node(at, slices.along, values.loc);
-  return api::finish(api::scatter_node(to, where.get(), written.get(), a, how, values.loc));
+  return api::finish(written_slices(to, at, values, a, how, {}));
 }
 
 Tensor scatter(const Tensor& x, std::span<const Tensor> indices, const Operand& values, Combine how) {
   ir::Node* const to = checked("scatter", x);
   if (indices.empty()) throw UserError(cat("[scatter] no indices for ", describe(to)));
   const api::Joint joint = api::join_indices("scatter", to, indices, values.loc);
-  return scatter(x.reshape(joint.flat, values.loc), joint.position, values, 0, how).reshape(to->shape(), values.loc);
+  require_combines("scatter", to, how);
+  const NodeRef joined = api::reshape_node(to, joint.flat, values.loc);
+  const NodeRef out = written_slices(joined.get(), joint.position.node(), values, 0, how, joint.whole);
+  return api::finish(api::reshape_node(out.get(), to->dims(), values.loc));
 }
 
 Tensor scatter(const Tensor& x, std::initializer_list<Tensor> indices, const Operand& values, Combine how) {

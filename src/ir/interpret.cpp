@@ -1,5 +1,7 @@
 #include "ir/interpret.h"
 
+#include "ir/joined_index.h"
+
 #include "ir/interpret_value.h"
 #include "ir/loops.h"
 #include "ir/reference.h"
@@ -269,9 +271,24 @@ std::int64_t resolve_index(DType type, const Value& indices, std::int64_t offset
 }
 
 std::string index_error(const GraphNode& node, std::size_t axis, const Value& x, const Value& indices, std::int64_t offset) {
-  std::string index = dispatch(indices.dtype, [&]<class T>() { return cat(static_cast<std::int64_t>(load<T>(indices, offset))); });
-  return cat("[", info(node.op).name, "] index ", index, " is out of range for axis ", axis, " of ", name(x.dtype), " ",
-             to_string(x.dims), ", recorded at ", node.loc.file_name(), ":", node.loc.line());
+  const auto error = [&](std::string_view what, std::span<const std::int64_t> dims) {
+    return cat("[", info(node.op).name, "] ", what, " of ", name(x.dtype), " ", to_string(dims), ", recorded at ",
+               node.loc.file_name(), ":", node.loc.line());
+  };
+  if (node.attrs.empty()) {
+    const std::string index = dispatch(indices.dtype, [&]<class T>() -> std::string {
+      using Wide = std::conditional_t<std::is_same_v<T, std::uint64_t>, std::uint64_t, std::int64_t>;
+      return cat(static_cast<Wide>(load<T>(indices, offset)));
+    });
+    return error(cat("index ", index, " is out of range for axis ", axis), x.dims);
+  }
+  const auto position = load<std::int64_t>(indices, offset);
+  if (!is_bad_index(position)) return error("an index is out of range", node.attrs);  // the check came on later
+  const BadIndex bad = bad_index(position);
+  std::string_view far;
+  if (bad.index == kFarIndex) far = " or more";
+  if (bad.index == -kFarIndex) far = " or less";
+  return error(cat("index ", bad.index, far, " is out of range for axis ", bad.axis), node.attrs);
 }
 
 Value gather(const GraphNode& node, const Value& x, const Value& indices, bool check_bounds) {

@@ -5,6 +5,7 @@
 
 #include <kiln/config.h>
 
+#include <functional>
 #include <numeric>
 
 namespace kiln {
@@ -133,6 +134,41 @@ TEST(Gather, CheckNamesAnIndexOutOfRange) {
       EXPECT_NE(std::string(e.what()).find("gather_test.cpp:"), std::string::npos) << e.what();
     }
   }
+  configure(before);
+}
+
+TEST(Gather, CheckNamesTheIndexAndTheAxisOfSeveralIndices) {
+  const Config before = config();
+  Config options = before;
+  options.check_bounds = true;
+  const Tensor x = counting({3, 3});
+  const auto expect = [](const std::function<Tensor()>& f, const std::string& message) {
+    try {
+      f().eval();
+      ADD_FAILURE() << "no error";
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find(message), std::string::npos) << e.what();
+    }
+  };
+  for (const Mode mode : {Mode::Lazy, Mode::Eager, Mode::Interpret}) {
+    options.mode = mode;
+    configure(options);
+    expect([&] { return gather(x, {ints({2}, {0, 1}), ints({2}, {0, 7})}); },
+           "[gather] index 7 is out of range for axis 1 of float32 (3, 3)");
+    expect([&] { return gather(x, {ints({2}, {0, -4}), ints({2}, {0, 7})}); },
+           "[gather] index -4 is out of range for axis 0 of float32 (3, 3)");
+    expect([&] { return gather(x, {ints({2}, {0, 1}), full({2}, std::int64_t{1} << 60)}); },
+           "[gather] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
+    expect([&] { return gather(x, {ints({2}, {0, 1}).astype(DType::UInt8), full({2}, std::int64_t{-1}).astype(DType::UInt64)}); },
+           "[gather] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
+    expect([&] { return take(x, Tensor(std::uint64_t{18446744073709551615u}).reshape({1}), 0); }, "[gather] index 18446744073709551615 is out of range for axis 0 of float32 (3, 3)");
+    EXPECT_NO_THROW(gather(x, {ints({2}, {0, -1}), ints({2}, {-3, 2})}).eval());
+  }
+  configure(before);
+  const Tensor recorded_before = gather(x, {ints({1}, {0}), ints({1}, {7})});
+  options.mode = Mode::Lazy;
+  configure(options);
+  expect([&] { return recorded_before; }, "[gather] an index is out of range of float32 (3, 3)");
   configure(before);
 }
 

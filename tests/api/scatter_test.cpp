@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 namespace kiln {
 namespace {
@@ -225,6 +226,40 @@ TEST(Scatter, CheckNamesAnIndexOutOfRange) {
     }
     EXPECT_NO_THROW(scatter(zeros({3}), ints({1, -3}), 1).eval());
   }
+  configure(before);
+}
+
+TEST(Scatter, CheckNamesTheIndexAndTheAxisOfSeveralIndices) {
+  const Config before = config();
+  Config options = before;
+  options.check_bounds = true;
+  const Tensor x = counting({3, 3});
+  const auto expect = [](const std::function<Tensor()>& f, const std::string& message) {
+    try {
+      f().eval();
+      ADD_FAILURE() << "no error";
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find(message), std::string::npos) << e.what();
+    }
+  };
+  for (const Mode mode : {Mode::Lazy, Mode::Eager, Mode::Interpret}) {
+    options.mode = mode;
+    configure(options);
+    expect([&] { return scatter(x, {ints({2}, {0, 1}), ints({2}, {0, 7})}, 1.0); },
+           "[scatter] index 7 is out of range for axis 1 of float32 (3, 3)");
+    expect([&] { return scatter(x, {ints({2}, {0, -4}), ints({2}, {0, 7})}, 1.0); },
+           "[scatter] index -4 is out of range for axis 0 of float32 (3, 3)");
+    expect([&] { return scatter(x, {ints({2}, {0, 1}), full({2}, std::int64_t{1} << 60)}, 1.0); },
+           "[scatter] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
+    expect([&] { return scatter(x, {ints({2}, {0, 1}).astype(DType::UInt8), full({2}, std::int64_t{-1}).astype(DType::UInt64)}, 1.0); },
+           "[scatter] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
+    EXPECT_NO_THROW(scatter(x, {ints({2}, {0, -1}), ints({2}, {-3, 2})}, 1.0).eval());
+  }
+  configure(before);
+  const Tensor recorded_before = scatter(x, {ints({1}, {0}), ints({1}, {7})}, 1.0);
+  options.mode = Mode::Lazy;
+  configure(options);
+  expect([&] { return recorded_before; }, "[scatter] an index is out of range of float32 (3, 3)");
   configure(before);
 }
 
