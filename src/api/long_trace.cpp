@@ -9,17 +9,17 @@
 #include "api/evaluate.h"
 #include "ir/recorded.h"
 #include "ir/trace_locks.h"
+#include "runtime/pool.h"
 #include "runtime/statistics.h"
 #include "support/check.h"
 #include "support/log.h"
 
-#include <kiln/config.h>
-
-#include <unistd.h>
-
 #include <algorithm>
+#include <bit>
 #include <cstring>
-#include <unordered_set>
+#include <mutex>
+#include <set>
+#include <unordered_map>
 #include <vector>
 
 namespace kiln::api {
@@ -31,7 +31,7 @@ constexpr std::size_t kMostNodes = 16384;   // recorded nodes that are computed 
 constexpr std::size_t kRepeats = 3;         // periods that make a repetition
 constexpr int kMostRuns = 16;
 
-/// Nodes of the thread's trace with a reference each.
+/// Nodes of the calling thread's trace with a reference each.
 class Pending {
  public:
   Pending() {
@@ -97,7 +97,9 @@ Cut cut(const std::vector<std::uint64_t>& symbols, bool certain, F apart) {
     }
     if (r.length == 0) break;
     const std::size_t size = apart(end - r.length, end, r.period) ? kWideBlock : kBlock;
-    const std::size_t block = r.period * std::clamp<std::size_t>(size / r.period, 1, r.length / r.period);
+    // A short stretch ends where other threads' leaves have made this one look: powers of two are few plans nonetheless.
+    const std::size_t periods = std::bit_floor(r.length / r.period);
+    const std::size_t block = r.period * std::clamp<std::size_t>(size / r.period, 1, periods);
     const std::size_t begin = end - r.length, blocks = r.length / block, last = begin + blocks * block;
     if (run == 0) {
       out.rest = last;
@@ -120,7 +122,7 @@ std::uint64_t symbol(const ir::Node& n) {
   return line * 0x9e3779b97f4a7c15u + (static_cast<std::uint64_t>(n.op) << 8 | static_cast<std::uint64_t>(n.dtype));
 }
 
-/// The chosen nodes of a thread's trace, in recording order, as parts to compute.
+/// The chosen nodes of a trace, in recording order, as parts to compute.
 class Parts {
  public:
   Parts(const Pending& pending, std::vector<std::uint32_t> chosen, bool certain)
@@ -213,25 +215,52 @@ void compute(std::vector<std::vector<ir::NodeRef>> parts) {
   }
 }
 
-/// Bytes of the distinct buffers that the nodes read.
+/// Whether a node shows memory and will for good. Another thread's may be on its way there.
+bool is_leaf(const ir::Node* n) {
+  return __atomic_load_n(reinterpret_cast<const std::uint16_t*>(&n->op), __ATOMIC_ACQUIRE) == static_cast<std::uint16_t>(ir::Op::leaf);
+}
+
+/// Bytes of the buffers that nobody but the nodes needs: what a handle shows too stays, computed or not. An estimate while
+/// other threads run.
 std::uint64_t pinned_bytes(const Pending& pending) {
-  std::unordered_set<const ir::Buffer*> seen;
-  std::uint64_t bytes = 0;
+  std::unordered_map<const ir::Node*, std::uint32_t> reads;  // of leaves
   for (const ir::Node* n : pending.nodes)
     for (int k = 0; k < n->n_in; ++k)
-      if (const ir::Node* in = n->in[k]; in && in->home == ir::current_trace() && in->op == ir::Op::leaf)
-        if (seen.insert(in->buffer).second) bytes += in->buffer->bytes;
+      if (const ir::Node* in = n->in[k]; in && is_leaf(in)) ++reads[in];
+  std::unordered_map<const ir::Buffer*, std::uint32_t> shown;  // by leaves without other readers
+  for (const auto& [leaf, count] : reads)
+    if (leaf->refs.load(std::memory_order_relaxed) == count) ++shown[leaf->buffer];
+  std::uint64_t bytes = 0;
+  for (const auto& [buffer, count] : shown)
+    if (buffer->refs.load(std::memory_order_relaxed) == count) bytes += buffer->bytes;
   return bytes;
 }
 
-std::uint64_t memory_bytes() {
-  static const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
+/// Says once a line where recording was cut. A long body ends at another line each time: after some lines no more is said,
+/// unless the log is asked for.
+void notice(SourceLocation loc, std::size_t count, std::size_t parts, std::size_t block) {
+  constexpr std::size_t kMostLines = 5;
+  struct Said {
+    std::mutex mutex;
+    std::set<std::string> lines;
+  };
+  static Said* const said = new Said;  // detached threads may record during exit
+  const std::string line = cat(loc.file_name(), ":", loc.line());
+  std::size_t lines;
+  {
+    const std::lock_guard lock(said->mutex);
+    if (said->lines.size() >= kMostLines && !log_enabled(Topic::Trace)) return;
+    if (!said->lines.insert(line).second) return;
+    lines = said->lines.size();
+  }
+  warn(cat("recording cut at ", line, ": ", count, " operations recorded since anything was read; computing them in ", parts,
+           " parts", block ? cat(" (blocks of ", block, ", which repeat)") : std::string(),
+           "; eval() at a place of your choice is cheaper",
+           lines == kMostLines ? "; further lines are named with KILN_LOG=trace only" : ""));
 }
 
 void look_again_at(std::size_t nodes) {
   if (ir::recorded.begin) ir::recorded.limit = ir::recorded.begin + nodes;
-  ir::recorded.leaf_bytes = 0;
 }
 
 std::vector<std::uint32_t> everything(const Pending& pending) {
@@ -265,9 +294,11 @@ std::vector<std::uint32_t> needed(const Pending& pending, std::span<ir::Node* co
 }  // namespace
 
 void bound_recording(const ir::Node& newest) {
-  if (cutting) return;
-  if (ir::trace_ids_reused()) return look_again_at(2 * ir::recorded.size());  // a node's thread is no longer known
-  const bool many_bytes = ir::recorded.leaf_bytes >= ir::kLeafBytesLimit;
+  if (cutting || ir::recorded.unnoted > 0) return;
+  const bool long_enough = ir::recorded.long_enough();
+  const bool many_bytes = ir::recorded.much_memory();
+  ir::recorded.seen_stretch = ir::leaf_stretch.load(std::memory_order_relaxed);
+  if (ir::current_trace() == ir::kSharedTrace) return;
   std::vector<std::vector<ir::NodeRef>> parts;
   std::size_t count = 0, block = 0;
   {
@@ -275,27 +306,24 @@ void bound_recording(const ir::Node& newest) {
     const ir::TraceGuard guard;
     count = pending.nodes.size();
     const bool pinned = many_bytes && pinned_bytes(pending) >= ir::kLeafBytesLimit / 2;
-    if (!pinned && 2 * count < ir::kRecordedLimit) return look_again_at(std::max(ir::kRecordedLimit, 2 * count));
+    if (!pinned && !long_enough) return;
+    if (!pinned && 2 * count < ir::kRecordedLimit) return look_again_at(ir::kRecordedLimit);
     const Parts whole(pending, everything(pending), count < kMostNodes && !pinned);
     block = whole.cuts().block;
     std::uint64_t held_bytes = 0;
     if (!whole.cuts().parts.empty()) parts = whole.roots(held_bytes);
     // What handles hold stays in memory: somebody who keeps that much wants it computed piece by piece, or never.
-    if (parts.empty() || held_bytes > memory_bytes() / 4) return look_again_at(2 * std::max(ir::kRecordedLimit, count));
+    if (parts.empty() || held_bytes > runtime::pool_statistics().limit / 4) return look_again_at(2 * std::max(ir::kRecordedLimit, count));
   }
   runtime::count(runtime::Counter::Cuts);
-  if (log_enabled(Topic::Trace))
-    log(Topic::Trace, cat("recording cut at ", newest.loc.file_name(), ":", newest.loc.line(), ": ", count,
-                          " operations recorded since anything was read; computing them in ", parts.size(), " parts",
-                          block ? cat(" (blocks of ", block, ", which repeat)") : std::string(),
-                          "; eval() at a place of your choice is cheaper"));
+  notice(newest.loc, count, parts.size(), block);
   compute(std::move(parts));
   { const Pending rest; }  // drops from the log what is computed
   look_again_at(std::max(ir::kRecordedLimit, 4 * block));
 }
 
 void compute_repeats(std::span<ir::Node* const> roots) {
-  if (cutting || ir::trace_ids_reused()) return;
+  if (cutting || ir::current_trace() == ir::kSharedTrace) return;
   std::vector<std::vector<ir::NodeRef>> parts;
   {
     const Pending pending;

@@ -8,7 +8,7 @@
 
 namespace kiln::api {
 
-/// Looks at the thread's recorded nodes when there are many (or their leaves take much memory) and computes those that
+/// Looks at the recorded nodes of the thread's trace when there are many (or leaves take much memory) and computes those that
 /// can be cut off where the recording repeats itself. `newest` was recorded last.
 void bound_recording(const ir::Node& newest);
 /// Nodes from which a trace to be evaluated is worth a look at whether it repeats itself.

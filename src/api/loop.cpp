@@ -2,6 +2,7 @@
 // node. Shapes settle first: a state that meets a larger tensor is broadcast, and the functions are called again.
 #include "api/evaluate.h"
 #include "api/record.h"
+#include "ir/recorded.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -29,6 +30,7 @@ struct Recorded {
 
 Recorded record(std::string_view op, const Body& body, const Tensors& state, SourceLocation loc) {
   const api::Recording recording;
+  const ir::UnnotedRecording unnoted;
   Recorded r;
   Tensors now;
   for (const Tensor& s : state) {

@@ -53,11 +53,6 @@ struct FreeList {
     orphans().head = std::exchange(head, nullptr);
   }
 };
-/// Frees the thread's log of recorded nodes.
-struct LogEnd {
-  ~LogEnd() { std::free(std::exchange(recorded, {}).begin); }
-};
-thread_local LogEnd log_end;
 constinit thread_local FreeList free_list;
 
 [[gnu::noinline]] void refill() {
@@ -77,12 +72,18 @@ constinit thread_local FreeList free_list;
 /// Room for more nodes than before, at least so many that reading the log costs little a node.
 [[gnu::noinline]] void grow_log() {
   constexpr std::size_t kFirst = 2 * kRecordedLimit;
-  (void)log_end;
+  if (current_trace_id == kSharedTrace) {  // nobody reads it
+    static constinit thread_local Node* unread[2];
+    recorded.begin = recorded.next = unread;
+    recorded.end = unread + 1;
+    recorded.limit = unread + 2;
+    return;
+  }
   const auto used = static_cast<std::size_t>(recorded.next - recorded.begin);
   const std::size_t room = std::max(kFirst, 2 * used);
   auto** memory = static_cast<Node**>(std::realloc(recorded.begin, room * sizeof(Node*)));
   if (!memory) throw std::bad_alloc();
-  recorded.limit = memory + (recorded.begin && recorded.limit ? recorded.limit - recorded.begin : kRecordedLimit);
+  recorded.limit = memory + (recorded.begin ? recorded.limit - recorded.begin : kRecordedLimit);
   recorded.begin = memory;
   recorded.next = memory + used;
   recorded.end = memory + room;
@@ -247,14 +248,14 @@ void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int
   for (int i = 0; i < node->n_in; ++i)
     if (node->in[i]) dropped.push_back(node->in[i]);
   if (node->home == current_trace_id) recorded.settle();
+  count_leaf_bytes(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));  // often a view of an argument
   show(node, buffer, offset, strides);
 }
 
 Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,
                const std::int64_t* strides, SourceLocation loc) {
-  recorded.leaf_bytes += buffer->bytes;
-  if (recorded.leaf_bytes >= kLeafBytesLimit) recorded.limit = nullptr;
   Node* node = new_node(Op::leaf, dtype, dims, loc);
+  count_leaf_bytes(buffer->bytes);
   node->device = device_code(buffer->device);
   show(node, buffer, offset, strides);
   return node;
@@ -263,6 +264,22 @@ Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, 
 // ---- the log of recorded nodes ------------------------------------------------------------------------------------
 
 constinit thread_local RecordLog recorded;
+
+namespace {
+/// Read with every recorded operation, so apart from what is written with every few leaves.
+alignas(64) constinit std::atomic<std::uint64_t> all_leaf_bytes{0};
+}  // namespace
+alignas(64) constinit std::atomic<std::uint32_t> leaf_stretch{0};
+
+void count_leaf_bytes(std::uint64_t bytes) {
+  constexpr std::uint64_t kAtATime = std::uint64_t{1} << 20;  // small leaves write no memory that threads share
+  recorded.leaf_bytes += bytes;
+  if (recorded.leaf_bytes < kAtATime) return;
+  const std::uint64_t more = std::exchange(recorded.leaf_bytes, 0);
+  const std::uint64_t before = all_leaf_bytes.fetch_add(more, std::memory_order_relaxed);
+  const std::uint64_t stretches = (before + more) / kLeafStretch - before / kLeafStretch;
+  if (stretches > 0) leaf_stretch.fetch_add(static_cast<std::uint32_t>(stretches), std::memory_order_relaxed);
+}
 
 namespace {
 

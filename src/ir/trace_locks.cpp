@@ -1,8 +1,10 @@
 #include "ir/trace_locks.h"
 
+#include "ir/recorded.h"
+
 #include <mutex>
-#include <new>
 #include <thread>
+#include <utility>
 
 namespace kiln::ir {
 namespace {
@@ -25,27 +27,81 @@ class alignas(64) SpinLock {
   std::atomic<bool> flag_{false};
 };
 constinit SpinLock locks[kLocks];
-std::atomic<std::uint32_t> next_trace{1};
-
 SpinLock& lock_of(std::uint16_t id) { return locks[id % kLocks]; }
+
+void lock_all() {
+  for (SpinLock& l : locks) l.lock();
+}
+void unlock_all() {
+  for (SpinLock& l : locks) l.unlock();
+}
+
+struct Trace {
+  std::uint16_t id;
+  RecordLog log;  // between two threads
+  Trace* next;
+};
+
+/// Traces whose threads have ended, the latest first.
+struct Traces {
+  SpinLock lock;  // a leaf: nothing is allocated or locked while it is held
+  Trace* ended = nullptr;
+  std::uint16_t made = 0;
+};
+constinit Traces traces;
+
+constinit thread_local Trace* own_trace = nullptr;
+constinit thread_local bool leaving = false;
+
+struct ThreadEnd {
+  ~ThreadEnd() {
+    leaving = true;
+    current_trace_id = kSharedTrace;
+    if (!own_trace) return;
+    own_trace->log = std::exchange(recorded, {});
+    const std::lock_guard lock(traces.lock);
+    own_trace->next = std::exchange(traces.ended, own_trace);
+  }
+};
+thread_local ThreadEnd thread_end;
+
+/// Null: every id is in use.
+Trace* take_trace() {
+  std::uint16_t id;
+  {
+    const std::lock_guard lock(traces.lock);
+    if (Trace* const t = traces.ended) {
+      traces.ended = t->next;
+      return t;
+    }
+    if (traces.made + 1 == kSharedTrace) return nullptr;
+    id = ++traces.made;
+  }
+  auto* const made = new Trace{.id = id, .log = {}, .next = nullptr};
+  made->log.seen_stretch = leaf_stretch.load(std::memory_order_relaxed);
+  return made;
+}
 
 }  // namespace
 
 constinit thread_local std::uint16_t current_trace_id = 0;
 
 std::uint16_t assign_trace() {
-  // Ids are reused modulo 4,095; two threads with one id share a lock, which is safe.
-  current_trace_id = static_cast<std::uint16_t>(next_trace.fetch_add(1, std::memory_order_relaxed) % 4095 + 1);
-  return current_trace_id;
+  if (!leaving) {
+    (void)thread_end;
+    own_trace = take_trace();
+    if (own_trace) recorded = std::exchange(own_trace->log, {});
+  }
+  return current_trace_id = own_trace && !leaving ? own_trace->id : kSharedTrace;
 }
-
-bool trace_ids_reused() { return next_trace.load(std::memory_order_relaxed) > 4095; }
 
 void lock_all_traces() {
-  for (SpinLock& l : locks) l.lock();
+  lock_all();
+  traces.lock.lock();
 }
 void unlock_all_traces() {
-  for (SpinLock& l : locks) l.unlock();
+  traces.lock.unlock();
+  unlock_all();
 }
 
 TraceGuard::TraceGuard() : own_(current_trace()) { lock_of(own_).lock(); }
@@ -55,7 +111,7 @@ TraceGuard::~TraceGuard() {
 
 void TraceGuard::unlock() {
   if (all_)
-    unlock_all_traces();
+    unlock_all();
   else
     lock_of(own_).unlock();
   held_ = false;
@@ -63,7 +119,7 @@ void TraceGuard::unlock() {
 
 void TraceGuard::relock() {
   if (all_)
-    lock_all_traces();
+    lock_all();
   else
     lock_of(own_).lock();
   held_ = true;

@@ -8,11 +8,13 @@
 
 namespace kiln::ir {
 
-/// Identity of the calling thread's trace (threads beyond 4,095 share one).
+/// Identity of the calling thread's trace. A trace outlives its thread: the next thread that begins to record goes on with
+/// it, log and all, so that what short threads record one after another is counted like what one thread records.
 extern constinit thread_local std::uint16_t current_trace_id;
 std::uint16_t assign_trace();
-/// Whether two threads may have had one identity.
-bool trace_ids_reused();
+/// Of threads that found 4,094 others recording, and of those whose thread-local objects are gone. What they record is not
+/// noted, for nothing tells one's nodes from another's.
+inline constexpr std::uint16_t kSharedTrace = 4095;
 inline std::uint16_t current_trace() {
   const std::uint16_t id = current_trace_id;
   return id ? id : assign_trace();
@@ -38,7 +40,7 @@ class TraceGuard {
   bool held_ = true;
 };
 
-/// Every trace lock, for fork.
+/// Every trace lock and the list of traces, for fork.
 void lock_all_traces();
 void unlock_all_traces();
 

@@ -3,6 +3,7 @@
 #include "counted.h"
 #include "ir/recorded.h"
 #include "modes.h"
+#include "runtime/pool.h"
 
 #include <gtest/gtest.h>
 
@@ -234,6 +235,107 @@ TEST(LongTrace, ThreadsCutTheirOwn) {
   for (std::size_t t = 0; t < found.size(); ++t) EXPECT_EQ(found[t], 10000.0 * static_cast<double>(t));
 }
 
+TEST(LongTrace, ManyThreadsBeforeDoNotUnboundRecording) {
+  for (int i = 0; i < 4200; ++i)  // more than there are identities of traces
+    std::thread([] { EXPECT_EQ((ones({2}) + 1.0f).numel(), 2); }).join();
+  const std::uint64_t before = statistics().cuts;
+  Tensor x = zeros({16});
+  std::size_t most = 0;
+  for (int i = 0; i < 20000; ++i) {
+    x = x + 1.0f;
+    most = std::max(most, live_nodes());
+  }
+  EXPECT_GE(statistics().cuts - before, 3u);
+  EXPECT_LE(most, 2 * ir::kRecordedLimit);
+  EXPECT_EQ(x(2).item<int>(), 20000);
+}
+
+TEST(LongTrace, WhatShortThreadsRecordOneAfterAnotherIsCut) {
+  Tensor x = zeros({16});
+  const std::uint64_t before = statistics().cuts;
+  for (int t = 0; t < 200; ++t)
+    std::thread([&] {
+      for (int i = 0; i < 100; ++i) x = x + 1.0f;
+    }).join();
+  EXPECT_GE(statistics().cuts - before, 3u);
+  EXPECT_EQ(x(2).item<int>(), 20000);
+}
+
+TEST(LongTrace, BigLeavesOfShortThreadsAreNotPiledUp) {
+  Tensor total = zeros({1 << 22});  // 16 MiB
+  const std::vector<float> batch(1 << 22, 1.0f);
+  const std::uint64_t before = statistics().cuts;
+  std::uint64_t most = 0;
+  for (int i = 0; i < 100; ++i) {
+    std::thread([&] { total = total + Tensor::from(batch); }).join();
+    most = std::max(most, runtime::pool_statistics().in_use);
+  }
+  EXPECT_GE(statistics().cuts - before, 2u);
+  EXPECT_LE(most, ir::kLeafBytesLimit + (std::uint64_t{256} << 20));
+  EXPECT_EQ(total(7).item<int>(), 100);
+}
+
+TEST(LongTrace, BigLeavesThatAnotherThreadMakesAreNotPiledUp) {
+  Tensor total = zeros({1 << 22});
+  const std::vector<float> batch(1 << 22, 1.0f);
+  const std::uint64_t before = statistics().cuts;
+  for (int i = 0; i < 100; ++i) {
+    Tensor made;
+    std::thread([&] { made = Tensor::from(batch); }).join();
+    total = total + made;
+  }
+  EXPECT_GE(statistics().cuts - before, 2u);
+  EXPECT_EQ(total(7).item<int>(), 100);
+}
+
+TEST(LongTrace, BigComputedLeavesAreNotPiledUp) {
+  Tensor total = zeros({1 << 22});
+  const std::uint64_t before = statistics().cuts;
+  for (int i = 0; i < 100; ++i) {
+    const Tensor batch = (ones({1 << 22}) * static_cast<float>(i % 2)).eval();
+    total = total + batch;
+  }
+  EXPECT_GE(statistics().cuts - before, 2u);
+  EXPECT_EQ(total(7).item<int>(), 50);
+}
+
+TEST(LongTrace, MemoryThatHandlesKeepIsNoReasonToCut) {
+  const Tensor weights = ones({100 << 20}, DType::Int8).eval();  // every reader shows them
+  Tensor more = ones({200 << 20}, DType::Int8).eval(), last;
+  Tensor x = zeros({});
+  const std::uint64_t before = statistics().cuts;
+  for (int i = 0; i < 20; ++i) {
+    x = x + weights(i) + more(i);
+    last = ones({100 << 20}, DType::Int8).eval();  // memory that has nothing to do with it
+  }
+  EXPECT_EQ(statistics().cuts, before);
+  EXPECT_EQ(x.item<int>(), 40);
+}
+
+TEST(LongTrace, ABodyOfManyOperationsIsNotCut) {
+  const auto body = [](const Tensors& s) {
+    Tensor x = s[0];
+    for (int i = 0; i < 6000; ++i) x = x * 0.5f + 1.0f;
+    return Tensors{x, s[1] + 1};
+  };
+  const Tensors done = while_loop([](const Tensors& s) { return s[1] < 2; }, body, {zeros({4}), Tensor(std::int64_t{0})});
+  EXPECT_NEAR(done[0](1).item<double>(), 2, 1e-6);
+}
+
+TEST(LongTrace, HeldResultsAreNotComputedBeyondAQuarterOfTheMemoryThereIs) {
+  const auto cuts = [] {
+    const std::uint64_t before = statistics().cuts;
+    std::vector<Tensor> held;
+    Tensor x = zeros({1024});
+    for (int i = 0; i < 6000; ++i) held.push_back(x = x + 1.0f);  // 24 MB
+    return statistics().cuts - before;
+  };
+  EXPECT_GE(cuts(), 1u);
+  runtime::set_memory_limit(std::uint64_t{32} << 20);
+  EXPECT_EQ(cuts(), 0u);
+  runtime::set_memory_limit(0);
+}
+
 TEST(LongTrace, NodesMayDieOnOtherThreads) {
   for (int round = 0; round < 20; ++round) {
     std::vector<Tensor> handed;
@@ -280,22 +382,73 @@ TEST(LongTrace, WhatBelongsToABodyIsNotNoted) {
   EXPECT_EQ(noted(0).item<int>(), 2);
 }
 
-TEST(LongTrace, TheNoticeNamesTheLine) {
-  const Config before = config();
-  Config options = before;
-  options.log_topics = {"trace"};
-  configure(options);
+/// How often `word` stands in what `f` writes to stderr.
+int times_said(const std::string& word, const std::function<void()>& f) {
   ::testing::internal::CaptureStderr();
-  Tensor x = zeros({4});
-  int line = 0;
-  for (int i = 0; i < 40000; ++i) {
-    line = __LINE__ + 1;
-    x = x + 1.0f;
-  }
-  configure(before);
+  f();
   const std::string text = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(text.find("recording cut at "), std::string::npos) << text;
-  EXPECT_NE(text.find("long_trace_test.cpp:" + std::to_string(line)), std::string::npos) << text;
+  int times = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++times;
+  return times;
+}
+
+/// Other tests may have had all the lines that are named without being asked for.
+class LongTraceNotice : public ::testing::Test {
+ protected:
+  void log_traces() {
+    Config options = before_;
+    options.log_topics = {"trace"};
+    configure(options);
+  }
+  ~LongTraceNotice() override { configure(before_); }
+
+ private:
+  const Config before_ = config();
+};
+
+TEST_F(LongTraceNotice, NamesALineOnce) {
+  log_traces();
+  int line = 0;
+  const auto loop = [&] {
+    Tensor x = zeros({4});
+    for (int i = 0; i < 40000; ++i) {
+      line = __LINE__ + 1;
+      x = x + 1.0f;
+    }
+  };
+  const std::string word = "recording cut at ";
+  EXPECT_EQ(times_said(word, loop), 1);
+  EXPECT_EQ(times_said(word, loop), 0);
+}
+
+TEST_F(LongTraceNotice, IsGivenUnaskedForAFewLines) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own, in which nothing has been said
+  EXPECT_EXIT(
+      {
+        Tensor x = zeros({4});
+        for (int i = 0; i < 10000; ++i) x = x + 1.0f;
+        std::exit(statistics().cuts > 0 ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "warning: recording cut at .*long_trace_test.cpp:");
+}
+
+TEST_F(LongTraceNotice, EndsAfterAFewLines) {
+  EXPECT_LE(times_said("recording cut at ", [] {
+    Tensor x = zeros({4});
+    for (int i = 0; i < 4000; ++i) {
+      x = x + 1.0f;
+      x = x * 0.5f;
+      x = sin(x);
+      x = x - 1.0f;
+      x = abs(x);
+      x = cos(x);
+      x = x * 0.25f;
+      x = x + 2.0f;
+      x = x - 0.5f;
+      x = tanh(x);
+      x = minimum(x, 3.0f);
+    }
+  }), 5);
 }
 
 }  // namespace
