@@ -182,7 +182,7 @@ Program random_program(std::uint64_t seed) {
     i.kind = kind;
     i.seed = d.bits() % 1000000;
     const int n = static_cast<int>(p.instructions.size());
-    if (kind == Kind::Leaf || kind == Kind::Creation) {
+    if (is_source(kind)) {
       i.dims = dims();
       i.dtype = dtype();
       if (kind == Kind::Leaf && !p.instructions.empty() &&
@@ -215,9 +215,9 @@ Program random_program(std::uint64_t seed) {
       Kind::Flip,         Kind::Roll,         Kind::Pad,     Kind::Concat,  Kind::Stack,  Kind::Tile,
       Kind::Repeat,       Kind::Broadcast,    Kind::Expand,  Kind::Squeeze, Kind::Update, Kind::Triangle,
       Kind::Reduce,       Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Arg,    Kind::Norm,
-      Kind::Norm,         Kind::Matmul,       Kind::Gather,  Kind::Scatter, Kind::Scatter,
-      Kind::Scan,         Kind::Scan,         Kind::Loop,
-      Kind::Evaluate};
+      Kind::Norm,         Kind::Matmul,       Kind::Gather,  Kind::Gather,  Kind::Scatter, Kind::Scatter,
+      Kind::Scan,         Kind::Scan,         Kind::Loop,    Kind::Cond,    Kind::Sort,   Kind::Sort,
+      Kind::Select,       Kind::Random,       Kind::Evaluate};
   for (std::int64_t k = 0; k < count; ++k) add(kinds[d.below(std::size(kinds))]);
   const int n = static_cast<int>(p.instructions.size());
   p.outputs.push_back(n - 1);
@@ -235,7 +235,7 @@ Program pruned(const Program& p) {
   for (int h : p.held) needed[static_cast<std::size_t>(h)] = true;
   for (std::size_t i = p.instructions.size(); i-- > 0;) {
     const Instruction& x = p.instructions[i];
-    if (!needed[i] || x.kind == Kind::Leaf || x.kind == Kind::Creation) continue;
+    if (!needed[i] || is_source(x.kind)) continue;
     for (int in : x.in) needed[static_cast<std::size_t>(in)] = true;
   }
   Program out;
@@ -245,7 +245,7 @@ Program pruned(const Program& p) {
     now[i] = static_cast<int>(out.instructions.size());
     Instruction x = p.instructions[i];
     for (int& in : x.in)
-      in = x.kind == Kind::Leaf || x.kind == Kind::Creation ? 0 : now[static_cast<std::size_t>(in)];
+      in = is_source(x.kind) ? 0 : now[static_cast<std::size_t>(in)];
     out.instructions.push_back(std::move(x));
   }
   for (int o : p.outputs) out.outputs.push_back(now[static_cast<std::size_t>(o)]);
@@ -277,7 +277,7 @@ std::vector<Program> smaller(const Program& program) {
   for (std::size_t i = program.instructions.size(); i-- > 0;) {
     const Instruction& x = program.instructions[i];
     if (x.kind == Kind::Leaf) continue;
-    if (x.kind != Kind::Creation) {
+    if (!is_source(x.kind)) {
       for (int in : x.in) {
         Program p = program;
         for (std::size_t j = i + 1; j < p.instructions.size(); ++j)
@@ -301,7 +301,7 @@ std::vector<Program> smaller(const Program& program) {
   }
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& x = program.instructions[i];
-    if (x.kind != Kind::Leaf && x.kind != Kind::Creation) {  // one operand less
+    if (!is_source(x.kind)) {  // one operand less
       for (int k = 1; k < 3; ++k) {
         if (x.in[k] == x.in[0]) continue;
         Program p = program;

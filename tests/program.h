@@ -4,7 +4,8 @@
 // numbers) is drawn from the seed and fitted to the operands at hand. So every list is a valid program, and a
 // failing one shrinks by dropping instructions and extents. Values are either exact (integers that every
 // float on the way holds exactly, so any order of evaluation gives equal results) or carry a bound of their
-// error; only exact values reach functions that jump.
+// error; only exact values reach functions that jump. A sort may take inexact ones: the k-th least of values that are
+// off by at most so much is off by no more. The positions in that order may differ, and are asked of exact values only.
 #pragma once
 
 #include <kiln/kiln.h>
@@ -18,6 +19,7 @@ namespace kiln::test {
 enum class Kind : std::uint8_t {
   Leaf,
   Creation,
+  Random,
   Unary,
   Smooth,
   Binary,
@@ -49,7 +51,10 @@ enum class Kind : std::uint8_t {
   Scan,
   Gather,
   Scatter,
+  Sort,
+  Select,
   Loop,
+  Cond,
   Evaluate,
   kCount
 };
@@ -58,9 +63,12 @@ struct Instruction {
   Kind kind = Kind::Leaf;
   int in[3] = {0, 0, 0};  // earlier values
   std::uint64_t seed = 0;
-  std::vector<std::int64_t> dims;  // Leaf, Creation
-  DType dtype = DType::Float32;    // Leaf, Creation, Cast
+  std::vector<std::int64_t> dims;  // Leaf, Creation, Random
+  DType dtype = DType::Float32;    // Leaf, Creation, Random, Cast
 };
+
+/// Has no operands: `in` means nothing.
+inline bool is_source(Kind kind) { return kind == Kind::Leaf || kind == Kind::Creation || kind == Kind::Random; }
 
 struct Program {
   std::vector<Instruction> instructions;

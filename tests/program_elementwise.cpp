@@ -50,13 +50,15 @@ const SmoothOp kSmooth[] = {
     {"softplus", &kiln::softplus, SmoothOp::Any, 1, plus1},
     {"mish", &kiln::mish, SmoothOp::Any, 2, same},
     {"selu", &kiln::selu, SmoothOp::Any, 2, [](double b) { return 2 * b + 2; }},
+    {"leaky_relu", &kiln::leaky_relu, SmoothOp::Any, 1, same},
+    {"elu", &kiln::elu, SmoothOp::Any, 1, plus1},
     {"hardswish", &kiln::hardswish, SmoothOp::Any, 2, same},
 };
 
 }  // namespace
 
 Value Recorder::unary(const Value& v, Draw& d) {
-  const int k = static_cast<int>(d.below(11));
+  const int k = static_cast<int>(d.below(13));
   const bool integer = is_int(v.tensor.dtype());
   if (is_bool(v.tensor.dtype())) {
     if (k % 2) return define(cat("logical_not(", v.name, ")"), logical_not(v.tensor), v);
@@ -97,6 +99,10 @@ Value Recorder::unary(const Value& v, Draw& d) {
         return out;
       }
       return define(cat("trunc(", x.name, ")"), trunc(x.tensor), x);
+    case 11:
+      return define(cat("ceil(", x.name, ")"), ceil(x.tensor), x);
+    case 12:
+      return define(cat("isinf(", x.name, ")"), isinf(x.tensor), true, 1);
     default:
       return define(cat("logical_not(", x.name, ")"), logical_not(x.tensor), true, 1);
   }
@@ -133,7 +139,7 @@ Value Recorder::smooth(const Value& v, Draw& d) {
 }
 
 Value Recorder::binary(const Value& a, const Value& b, Draw& d) {
-  const int k = static_cast<int>(d.below(14));
+  const int k = static_cast<int>(d.below(16));
   if (is_bool(a.tensor.dtype()) && is_bool(b.tensor.dtype()) && k < 9) {
     const Value y = fitted(b, a.tensor.shape(), d);
     switch (k % 3) {
@@ -203,6 +209,14 @@ Value Recorder::binary(const Value& a, const Value& b, Draw& d) {
     if (k == 9)
       return define(cat("floor_divide(", x.name, ", ", y.name, ")"), floor_divide(x.tensor, y.tensor), true,
                     INFINITY);
+    if (k == 11)
+      return define(cat("logical_and(", x.name, ", ", y.name, ")"), logical_and(x.tensor, y.tensor), true, 1);
+    if (k == 12)
+      return define(cat("logical_or(", x.name, ", ", y.name, ")"), logical_or(x.tensor, y.tensor), true, 1);
+    if (k == 13)  // whatever was rounded before was whole: the neighbour is the same everywhere
+      return define(cat("nextafter(", x.name, ", ", y.name, ")"), nextafter(x.tensor, y.tensor), false, x.bound + 1);
+    if (k == 14 && is_int(b.tensor.dtype()))  // floats may be -0 in one mode and +0 in another
+      return define(cat("copysign(", x.name, ", ", y.name, ")"), copysign(x.tensor, y.tensor), x);
     if (k == 10)
       return define(cat("logical_xor(", x.name, ", ", y.name, ")"), logical_xor(x.tensor, y.tensor), true,
                     1);
@@ -222,6 +236,8 @@ Value Recorder::binary(const Value& a, const Value& b, Draw& d) {
       return define(cat(x.name, " << ", y.name), x.tensor << y.tensor, true, all);
     case 11:
       return define(cat(x.name, " >> ", y.name), x.tensor >> y.tensor, true, all);
+    case 13:
+      return define(cat("multiply_high(", x.name, ", ", y.name, ")"), multiply_high(x.tensor, y.tensor), true, all);
     case 12:
       return define(cat(x.name, " ^ ", y.name), x.tensor ^ y.tensor, true, all);
     default:

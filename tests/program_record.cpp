@@ -125,6 +125,8 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
     }
     case Kind::Creation:
       return creation(i, d);
+    case Kind::Random:
+      return drawn(i, d);
     case Kind::Unary:
       return unary(input(i, 0), d);
     case Kind::Smooth:
@@ -229,11 +231,17 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
     case Kind::Scan:
       return scanned(input(i, 0), d);
     case Kind::Gather:
-      return gathered(input(i, 0), input(i, 1), d);
+      return gathered(input(i, 0), input(i, 1), input(i, 2), d);
     case Kind::Scatter:
       return scattered(input(i, 0), input(i, 1), input(i, 2), d);
+    case Kind::Sort:
+      return sorted(input(i, 0), input(i, 1), d);
+    case Kind::Select:
+      return selected(input(i, 0), input(i, 1), d);
     case Kind::Loop:
       return looped(input(i, 0), d);
+    case Kind::Cond:
+      return conditional(input(i, 0), input(i, 1), input(i, 2), d);
     case Kind::Evaluate: {
       const Value x = input(i, 0);
       x.tensor.eval();
@@ -249,7 +257,7 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
 Value Recorder::creation(const Instruction& i, Draw& d) {
   const Shape s(i.dims);
   const std::string type = dtype_text(i.dtype);
-  switch (d.below(4)) {
+  switch (d.below(6)) {
     case 0:
       return define(cat("zeros(", shape_text(s), ", ", type, ")"), zeros(s, i.dtype), true, 0);
     case 1:
@@ -259,11 +267,63 @@ Value Recorder::creation(const Instruction& i, Draw& d) {
       return define(cat("full(", shape_text(s), ", ", value, ", ", type, ")"), full(s, value, i.dtype),
                     true, 3);
     }
-    default: {
-      const std::int64_t n = std::min<std::int64_t>(s.numel(), 100);
-      const DType t = is_bool(i.dtype) ? DType::Int32 : i.dtype;
-      return define(cat("arange(", n, ", ", dtype_text(t), ")"), arange(n, t), true, 100);
+    case 3: {
+      const std::int64_t rows = s.rank() > 0 ? std::min<std::int64_t>(s[0], 70) : 3;
+      const std::int64_t columns = s.rank() > 1 ? std::min<std::int64_t>(s[1], 70) : rows, k = d.between(-2, 2);
+      return define(cat("eye(", rows, ", ", columns, ", ", k, ", ", type, ")"), eye(rows, columns, k, i.dtype), true, 1);
     }
+    case 4: {
+      if (!is_float(i.dtype)) break;
+      const std::int64_t n = std::min<std::int64_t>(s.numel(), 100), stop = d.between(-9, 9);
+      const bool endpoint = d.chance(50);
+      return define(cat("linspace(1, ", stop, ", ", n, endpoint ? ", true, " : ", false, ", type, ")"),
+                    linspace(1, stop, n, endpoint, i.dtype), false, 9, 9 * 4 * epsilon(i.dtype));
+    }
+    default:
+      break;
+  }
+  const std::int64_t n = std::min<std::int64_t>(s.numel(), 100);
+  const DType t = is_bool(i.dtype) ? DType::Int32 : i.dtype;
+  return define(cat("arange(", n, ", ", dtype_text(t), ")"), arange(n, t), true, 100);
+}
+
+/// Bits, and uniform numbers in [0, 1), are the same to the bit in every mode, so that those have no error; but they
+/// are not whole, so that sums of them round.
+Value Recorder::drawn(const Instruction& i, Draw& d) {
+  const Shape s(i.dims);
+  const auto number = static_cast<std::uint64_t>(d.below(1000));
+  const random::Key key(number);
+  const DType real = is_float(i.dtype) ? i.dtype : DType::Float32;
+  const double e = epsilon(real);
+  const std::string head = cat("(random::Key(", number, "), ", shape_text(s), ", "), type = cat(dtype_text(real), ")");
+  switch (d.below(8)) {
+    case 0: {
+      const DType t = d.chance(50) ? DType::UInt32 : DType::UInt64;
+      return define(cat("random::bits", head, dtype_text(t), ")"), random::bits(key, s, t), true, greatest(t));
+    }
+    case 1:
+      return define(cat("random::uniform", head, type), random::uniform(key, s, real), false, 1);
+    case 2: {
+      const std::int64_t low = d.between(-5, 2), high = low + d.between(1, 4);
+      return define(cat("random::uniform", head, low, ", ", high, ", ", type), random::uniform(key, s, low, high, real), false, 6,
+                    4 * e * 6);
+    }
+    case 3:
+      return define(cat("random::normal", head, type), random::normal(key, s, real), false, 10, 10 * e * 8);
+    case 4:
+      return define(cat("random::bernoulli", head, "0.25)"), random::bernoulli(key, s, 0.25), true, 1);
+    case 5: {
+      const DType t = is_int(i.dtype) ? i.dtype : DType::Int64;
+      std::int64_t low = is_unsigned_int(t) ? 0 : -d.between(0, 9), high = d.between(1, 9);
+      if (size_of(t) == 8 && d.chance(30)) high = std::int64_t{1} << 40;  // beyond what 64 random bits serve
+      return define(cat("random::randint", head, low, ", ", high, ", ", dtype_text(t), ")"),
+                    random::randint(key, s, low, high, t), true, static_cast<double>(std::max(high, -low)));
+    }
+    case 6:
+      return define(cat("random::exponential", head, type), random::exponential(key, s, real), false, 45, 45 * e * 8);
+    default:
+      return define(cat("random::permutation(random::Key(", number, "), ", s.numel(), ")"),
+                    random::permutation(key, s.numel()), true, static_cast<double>(s.numel()));
   }
 }
 

@@ -1,13 +1,14 @@
 // Records a random program: what each instruction means on the operands at hand (tests/program.h). program.cpp makes,
 // runs and shrinks programs; program_record.cpp has what each of them is made of, program_elementwise.cpp the elementwise
-// instructions, program_move.cpp those that move
-// elements, program_reduce.cpp reductions, products, scans, loops and indexing.
+// instructions, program_move.cpp those that move elements, program_reduce.cpp reductions, products and scans,
+// program_loop.cpp loops and branches, program_index.cpp indexing by tensors and sorting.
 #pragma once
 
 #include "program.h"
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -122,6 +123,7 @@ class Recorder {
   // ---- one instruction
   Value apply(const Instruction& i, Draw& d);
   Value creation(const Instruction& i, Draw& d);
+  Value drawn(const Instruction& i, Draw& d);
   Value unary(const Value& v, Draw& d);
   static double extra(const Value& v, double bound);
   Value real(const Value& v, double limit);
@@ -149,12 +151,21 @@ class Recorder {
   Value norm(const Value& v, Draw& d);
   Value product(const Value& a, const Value& b, Draw& d);
 
-  // ---- scans, indexing
+  // ---- scans, loops
   Value scanned(const Value& v, Draw& d);
+  Value log_scanned(const Value& v, const std::string& tail, std::optional<int> axis, bool exclusive, bool reverse, double n);
   Value looped(const Value& v, Draw& d);
+  Value conditional(const Value& c, const Value& a, const Value& b, Draw& d);
+
+  // ---- indexing, sorting
   Value positions(const Value& v, std::int64_t n);
-  Value gathered(const Value& x, const Value& indices, Draw& d);
+  Value along_axis(const Value& at, const Value& x, int axis);
+  std::vector<Value> coordinates(const Value& a, const Value& b, const Value& x, bool crossed, Draw& d);
+  Value gathered(const Value& x, const Value& indices, const Value& more, Draw& d);
+  Combine how_to_write(Value& x, double meeting, Draw& d);
   Value scattered(const Value& v, const Value& indices, const Value& places, Draw& d);
+  Value sorted(const Value& v, const Value& wanted, Draw& d);
+  Value selected(const Value& v, const Value& chosen, Draw& d);
 
   // ---- state
   const Program& p_;

@@ -1,3 +1,4 @@
+// Random reductions, products and scans.
 #include "program_recorder.h"
 
 namespace kiln::test {
@@ -64,9 +65,12 @@ Value Recorder::reduce(const Value& v, Draw& d) {
     }
     case 11: {
       x = real(x, 10);
-      const double f = epsilon(x.tensor.dtype()), b = x.bound;
+      const double f = epsilon(x.tensor.dtype()), b = x.bound, off = 8 * b * x.error + 16 * f * b * b;
+      if (d.chance(30))  // a root's difference is at most the root of the difference
+        return define(cat("kiln::std(", x.name, tail), kiln::std(x.tensor, axes, keep), false, b + 1,
+                      std::sqrt(off) + 2 * f * (b + 1));
       return define(cat("var(", x.name, tail), var(x.tensor, axes, keep), false, b * b + 1,
-                    8 * b * x.error + 16 * f * b * b);
+                    off);
     }
     default:
       break;
@@ -149,25 +153,59 @@ Value Recorder::product(const Value& a, const Value& b, Draw& d) {
   const double bound = count * x.bound * y.bound;
   const bool fits = exact && bound <= exact_limit(t);
   const double error = fits ? 0 : count * (x.error * y.bound + y.error * x.bound) + 4 * epsilon(t) * bound;
-  return define(cat("matmul(", x.name, ", ", y.name, ")"), matmul(x.tensor, y.tensor), fits,
-                is_float(t) ? bound : 9.3e18, error);
+  const double all = is_float(t) ? bound : 9.3e18;
+  switch (d.below(8)) {
+    case 0:
+      return define(cat("einsum(\"...ik,kj->...ij\", {", x.name, ", ", y.name, "})"),
+                    einsum("...ik,kj->...ij", {x.tensor, y.tensor}), fits, all, error);
+    case 1:
+      return define(cat("einsum(\"...ik,kj->j...i\", {", x.name, ", ", y.name, "})"),
+                    einsum("...ik,kj->j...i", {x.tensor, y.tensor}), fits, all, error);
+    case 2:
+      return define(cat("tensordot(", x.name, ", ", y.name, ", 1)"), tensordot(x.tensor, y.tensor, 1), fits, all, error);
+    case 3:
+      if (y.tensor.dim(1) == 0) break;
+      return define(cat("vecdot(", x.name, ", ", y.name, ".T()(0))"), vecdot(x.tensor, std::as_const(y.tensor).T()(0)),
+                    fits, all, error);
+    default:
+      break;
+  }
+  return define(cat("matmul(", x.name, ", ", y.name, ")"), matmul(x.tensor, y.tensor), fits, all, error);
+}
+
+/// log(cumsum(exp(x))): rounded once for each element so far.
+Value Recorder::log_scanned(const Value& v, const std::string& tail, std::optional<int> axis, bool exclusive, bool reverse,
+                            double n) {
+  const Value x = real(v, 30);
+  const double e = epsilon(x.tensor.dtype()), bound = x.bound + std::log(n + 1) + 1;
+  Value out = define(cat("logcumsumexp(", x.name, tail), logcumsumexp(x.tensor, axis, exclusive, reverse), false, bound,
+                     2 * x.error + e * (8 * bound + n));
+  if (exclusive) out.bound = INFINITY;  // log of nothing
+  return out;
 }
 
 Value Recorder::scanned(const Value& v, Draw& d) {
   Value x = v;
   if (x.tensor.rank() == 0) return x;
-  const int axis = axis_of(x, d);
+  const std::optional<int> axis = d.chance(85) ? std::optional(axis_of(x, d)) : std::nullopt;
   const bool exclusive = d.chance(30), reverse = d.chance(30);
-  const std::string tail = cat(", ", axis, exclusive ? ", true" : ", false", reverse ? ", true)" : ", false)");
-  const double n = static_cast<double>(x.tensor.dim(axis));
-  switch (d.below(4)) {
-    case 0:
-    case 1: {
+  const std::string tail = cat(", ", axis ? std::to_string(*axis) : "std::nullopt", exclusive ? ", true" : ", false",
+                               reverse ? ", true)" : ", false)");
+  const double n = static_cast<double>(axis ? x.tensor.dim(*axis) : x.tensor.numel());
+  switch (d.below(6)) {
+    case 0: {
       Value out = define(cat("cummax(", x.name, tail), cummax(x.tensor, axis, exclusive, reverse), x);
       if (exclusive) out.bound = INFINITY;
       return settle(out);
     }
+    case 1: {
+      Value out = define(cat("cummin(", x.name, tail), cummin(x.tensor, axis, exclusive, reverse), x);
+      if (exclusive) out.bound = INFINITY;
+      return settle(out);
+    }
     case 2:
+      return log_scanned(x, tail, axis, exclusive, reverse, n);
+    case 3:
       if (!x.exact && !is_float(x.tensor.dtype())) return x;
       if (x.exact) {
         if (is_float(x.tensor.dtype())) x = tame(x, 1);
@@ -190,77 +228,6 @@ Value Recorder::scanned(const Value& v, Draw& d) {
                     is_float(x.tensor.dtype()) ? bound : 9.3e18, exact ? 0 : n * x.error + e * bound * (8 + n / 8));  // down columns one by one
     }
   }
-}
-
-/// Halvings of each element down to 3, or a sum along an axis that stays within bounds.
-Value Recorder::looped(const Value& v, Draw& d) {
-  Value x = numeric(comparable(v));
-  const DType t = x.tensor.dtype();
-  if (x.tensor.rank() == 0 || x.tensor.numel() > kMaxElements || d.chance(40)) {
-    if (is_float(t)) x = tame(x, exact_limit(t));
-    const auto halve = [](const Tensors& s) { return Tensors{floor_divide(s[0], 2), s[1] + 1}; };
-    const Tensors out = while_loop([](const Tensors& s) { return (s[0] > 3) & (s[1] < 40); }, halve,
-                                   {x.tensor, zeros({}, DType::Int32)});
-    return define(cat("while_loop([](const Tensors& s) { return (s[0] > 3) & (s[1] < 40); }, [](const Tensors& s) { return "
-                      "Tensors{floor_divide(s[0], 2), s[1] + 1}; }, {", x.name, ", zeros({}, DType::Int32)})[1]"),
-                  out[1], true, 40);
-  }
-  const int axis = axis_of(x, d), low = is_unsigned_int(t) ? 0 : -50;
-  const bool reverse = d.chance(30), last = d.chance(30);
-  x = tame(x, 50);
-  const auto step = [low](const Tensors& c, const Tensors& in) {
-    const Tensor next = clip(c[0] + in[0], low, 50);
-    return Scanned{{next}, {next - in[0]}};
-  };
-  const Scanned out = scan(step, {zeros({}, t)}, {x.tensor}, axis, reverse);
-  const std::string text = cat("scan([](const Tensors& c, const Tensors& in) { const Tensor next = clip(c[0] + in[0], ", low,
-                               ", 50); return Scanned{{next}, {next - in[0]}}; }, {zeros({}, ", dtype_text(t), ")}, {", x.name,
-                               "}, ", axis, reverse ? ", true)" : ", false)");
-  return last ? define(text + ".carry[0]", out.carry[0], true, 50) : settle(define(text + ".ys[0]", out.ys[0], true, 100));
-}
-
-/// A vector of positions along an axis of n elements, some from the back, some out of range.
-Value Recorder::positions(const Value& v, std::int64_t n) {
-  Value at = cast(comparable(v), DType::Int64);
-  at = reshaped(at, Shape{at.tensor.numel()});
-  if (at.tensor.numel() > 50) at = padded(at, {{0, 50 - at.tensor.numel()}}, 0);
-  return define(cat(at.name, " % ", 2 * n + 2, " - ", n + 1), at.tensor % (2 * n + 2) - (n + 1), true, static_cast<double>(n + 1));
-}
-
-Value Recorder::gathered(const Value& x, const Value& indices, Draw& d) {
-  if (x.tensor.rank() == 0) return x;
-  const int axis = axis_of(x, d);
-  const std::int64_t n = x.tensor.dim(axis);
-  if (n == 0 || x.tensor.numel() / n * 50 > 4 * kMaxElements) return x;
-  const Value at = positions(indices, n);
-  return settle(define(cat("take(", x.name, ", ", at.name, ", ", axis, ")"), take(x.tensor, at.tensor, axis), x));
-}
-
-Value Recorder::scattered(const Value& v, const Value& indices, const Value& places, Draw& d) {
-  Value x = v;
-  if (x.tensor.rank() == 0) return x;
-  const int axis = axis_of(x, d);
-  const std::int64_t n = x.tensor.dim(axis);
-  if (n == 0 || x.tensor.numel() / n * 50 > 4 * kMaxElements) return x;
-  auto how = static_cast<Combine>(d.below(5));
-  const DType t = x.tensor.dtype();
-  if (is_bool(t) && (how == Combine::Add || how == Combine::Multiply)) how = Combine::Set;
-  if (how == Combine::Multiply && !x.exact) how = Combine::Max;
-  const double most = 51;  // values that meet, and what stood there
-  if (is_float(t) && how == Combine::Multiply) x = tame(x, 1);
-  if (is_float(t) && how == Combine::Add) x = tame(x, std::max(1.0, std::floor((x.exact ? exact_limit(t) : tame_limit(t)) / most)));
-  Value from = positions(indices, n), at = positions(places, n);
-  const std::int64_t both = std::min(from.tensor.numel(), at.tensor.numel());
-  from = padded(from, {{0, both - from.tensor.numel()}}, 0);
-  at = padded(at, {{0, both - at.tensor.numel()}}, 0);
-  const Value values = define(cat("take(", x.name, ", ", from.name, ", ", axis, ")"), take(x.tensor, from.tensor, axis), x);
-  Value out = define(cat("scatter(", x.name, ", ", at.name, ", ", values.name, ", ", axis, ", Combine(", static_cast<int>(how), "))"),
-                     scatter(x.tensor, at.tensor, values.tensor, axis, how), x);
-  if (how == Combine::Add) {
-    out.bound = x.bound * most;
-    if (!x.exact) out.error = x.error * most + epsilon(t) * out.bound * most;
-  }
-  return settle(out);
 }
 
 }  // namespace kiln::test
