@@ -61,6 +61,17 @@ std::vector<kiln::Slice> Recorder::random_slices(const Shape& shape, Draw& d, st
 
 Value Recorder::sliced(const Value& x, Draw& d) {
   if (x.tensor.rank() == 0) return x;
+  const int axis = axis_of(x, d);
+  const std::int64_t n = x.tensor.dim(axis);
+  if (d.chance(10) && n > 0 && n <= 100) {
+    const std::int64_t k = d.below(n);
+    return define(cat("unstack(", x.name, ", ", axis, ")[", k, "]"), unstack(x.tensor, axis)[static_cast<std::size_t>(k)], x);
+  }
+  if (d.chance(10)) {
+    const std::int64_t at = d.between(0, n), k = d.below(2);
+    return define(cat("split(", x.name, ", std::vector<std::int64_t>{", at, "}, ", axis, ")[", k, "]"),
+                  split(x.tensor, std::vector<std::int64_t>{at}, axis)[static_cast<std::size_t>(k)], x);
+  }
   std::string text;
   const auto slices = random_slices(x.tensor.shape(), d, text, true);
   return define(cat(x.name, ".index(std::vector<Slice>{", text, "})"), x.tensor.index(slices), x);

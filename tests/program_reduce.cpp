@@ -113,7 +113,7 @@ Value Recorder::norm(const Value& v, Draw& d) {
   if (x.tensor.rank() == 0 || x.tensor.numel() == 0) return x;
   const double e = epsilon(x.tensor.dtype()), b = x.bound + 1;
   const int axis = static_cast<int>(d.below(x.tensor.rank()));
-  switch (d.below(4)) {
+  switch (d.below(6)) {
     case 0:
       return define(cat("nn::softmax(", x.name, ", ", axis, ")"), nn::softmax(x.tensor, axis), false, 1,
                     4 * x.error + 8 * e * b);
@@ -123,10 +123,22 @@ Value Recorder::norm(const Value& v, Draw& d) {
     case 2:
       return define(cat("nn::layer_norm(", x.name, ", {}, {}, 1.0)"), nn::layer_norm(x.tensor, {}, {}, 1.0),
                     false, 2 * b, (4 * x.error + 16 * e * b) * b);
+    case 3:
+      if (x.tensor.rank() == 1) break;
+      return define(cat("nn::batch_norm_training(", x.name, ", {}, {}, 1.0, ", axis, ")"),
+                    nn::batch_norm_training(x.tensor, {}, {}, 1.0, axis), false, 2 * b, (4 * x.error + 16 * e * b) * b);
+    case 4: {
+      const Value keys = comparable(x);
+      const Value labels = define(cat("argmin(", keys.name, ", -1)"), argmin(keys.tensor, -1), true, 0);
+      return define(cat("nn::cross_entropy(", x.name, ", ", labels.name, ", nn::Reduction::None)"),
+                    nn::cross_entropy(x.tensor, labels.tensor, nn::Reduction::None), false, 4 * b + 8,
+                    4 * x.error + 16 * e * (b + 8));
+    }
     default:
-      return define(cat("nn::rms_norm(", x.name, ", {}, 1.0)"), nn::rms_norm(x.tensor, {}, 1.0), false, b,
-                    (4 * x.error + 16 * e * b) * b);
+      break;
   }
+  return define(cat("nn::rms_norm(", x.name, ", {}, 1.0)"), nn::rms_norm(x.tensor, {}, 1.0), false, b,
+                (4 * x.error + 16 * e * b) * b);
 }
 
 Value Recorder::product(const Value& a, const Value& b, Draw& d) {
