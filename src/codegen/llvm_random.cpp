@@ -34,7 +34,8 @@ Value* FunctionEmitter::philox_run(ExprId e, const ExprNode& n) {
   const bool aligned = multiple_of(index.a, static_cast<std::uint64_t>(per_block));
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     const auto blocks = static_cast<unsigned>(lanes_ / per_block);
-    Value* block = b_.CreateLShr(first, per_block == 4 ? 2 : 1);
+    // Block numbers wrap with the index: lanes that begin before a draw (behind padding, say) have indices below zero.
+    const std::uint64_t shift = per_block == 4 ? 2 : 1;
     auto round_key = [&](unsigned copies) {
       return [&, copies](int round, int half) -> Value* {
         if (!round_keys) return b_.CreateVectorSplat(copies, v_.philox_key(key, round, half));
@@ -43,12 +44,12 @@ Value* FunctionEmitter::philox_run(ExprId e, const ExprNode& n) {
       };
     };
     llvm::SmallVector<llvm::Constant*, 64> steps;
-    for (unsigned l = 0; l < blocks; ++l) steps.push_back(b_.getInt64(l));
-    const auto own = v_.philox_pairs(v_.philox_block(
-        b_.CreateAdd(b_.CreateVectorSplat(blocks, block), llvm::ConstantVector::get(steps)), round_key(blocks)));
+    for (unsigned l = 0; l < blocks; ++l) steps.push_back(b_.getInt64(l * static_cast<unsigned>(per_block)));
+    Value* begins = b_.CreateAdd(b_.CreateVectorSplat(blocks, first), llvm::ConstantVector::get(steps));
+    const auto own = v_.philox_pairs(v_.philox_block(b_.CreateLShr(begins, shift), round_key(blocks)));
     Value* words = spread(own, blocks, n.type);
     if (aligned) return words;
-    Value* last = b_.CreateAdd(block, b_.getInt64(blocks));
+    Value* last = b_.CreateLShr(b_.CreateAdd(first, b_.getInt64(static_cast<std::uint64_t>(lanes_))), shift);
     const auto more = v_.philox_pairs(v_.philox_block(b_.CreateVectorSplat(1, last), round_key(1)));
     const auto lanes = static_cast<unsigned>(lanes_), block_lanes = static_cast<unsigned>(per_block);
     Value* next = b_.CreateShuffleVector(spread(more, 1, n.type),

@@ -81,6 +81,21 @@ TEST(Philox, EveryWayOfReadingGivesTheSameWords) {
                               {words(7, 1, kKey)[0], words(3, 1, kKey)[0], words(1000000, 1, kKey)[0], words(12, 1, kKey)[0]});
 }
 
+TEST(Philox, DrawsBehindPaddingBeginWithTheirFirstWord) {
+  constexpr std::int64_t kCount = 40;
+  const std::vector<std::uint32_t> drawn = words(0, 2 * kCount, 7);
+  in_every_mode([&] {
+    for (std::int64_t before = 1; before <= 20; ++before) {
+      std::vector<std::uint32_t> want(static_cast<std::size_t>(before));
+      want.insert(want.end(), drawn.begin(), drawn.begin() + kCount);
+      expect_equal(pad(random::bits(Key(7), {kCount}), {{before, 0}}), {before + kCount}, want);
+      std::vector<std::uint64_t> pairs(static_cast<std::size_t>(before));
+      for (std::size_t i = 0; i < kCount; ++i) pairs.push_back(drawn[2 * i] | std::uint64_t{drawn[2 * i + 1]} << 32);
+      expect_equal(pad(random::bits(Key(7), {kCount}, DType::UInt64), {{before, 0}}), {before + kCount}, pairs);
+    }
+  });
+}
+
 TEST(Philox, CountersBeyond32BitsDiffer) {
   const std::int64_t far = (std::int64_t{1} << 34) + 5;
   const Tensor at = Tensor::from(std::vector<std::int64_t>{5, far});
