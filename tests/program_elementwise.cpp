@@ -215,8 +215,10 @@ Value Recorder::binary(const Value& a, const Value& b, Draw& d) {
       return define(cat("logical_or(", x.name, ", ", y.name, ")"), logical_or(x.tensor, y.tensor), true, 1);
     if (k == 13)  // whatever was rounded before was whole: the neighbour is the same everywhere
       return define(cat("nextafter(", x.name, ", ", y.name, ")"), nextafter(x.tensor, y.tensor), false, x.bound + 1);
-    if (k == 14 && is_int(b.tensor.dtype()))  // floats may be -0 in one mode and +0 in another
+    if (k == 14) {
+      y = cast(y, DType::Int32);  // floats may be -0 in one mode and +0 in another
       return define(cat("copysign(", x.name, ", ", y.name, ")"), copysign(x.tensor, y.tensor), x);
+    }
     if (k == 10)
       return define(cat("logical_xor(", x.name, ", ", y.name, ")"), logical_xor(x.tensor, y.tensor), true,
                     1);
