@@ -87,7 +87,7 @@ std::string CudaEmitter::spell(ExprId e, F operand) {
     else
       in[i++] = is_index(o) && !of_indices ? cat("int64(", operand(o), ')') : operand(o);
   });
-  if (n.prim == Prim::IndexDiv && n.imm != 0 && k_.threads.narrow && pool_[n.b].prim == Prim::Param)
+  if (n.prim == Prim::IndexDiv && n.imm != 0 && index && k_.threads.narrow && pool_[n.b].prim == Prim::Param)  // not what memory held
     return cat("index_div(", in[0], ", ", in[1], ", p", n.imm - 1, ')');
   const bool extreme = n.prim == Prim::Min || n.prim == Prim::Max;
   if (extreme && n.type == DType::Float32 && !k_.exact && (is_number(n.a) || is_number(n.b)))

@@ -151,6 +151,18 @@ class EveryKernel : public ::testing::Environment {
 };
 [[maybe_unused]] ::testing::Environment* const every_kernel = ::testing::AddGlobalTestEnvironment(new EveryKernel);
 
+/// Positions in a flattened array that memory holds have 64 bits, whatever indices of the kernel have.
+TEST(OtherTargets, PositionsFromMemoryAreDividedInFullWidth) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  const OtherTargets others({.cuda = true});
+  const Tensor x = numbers({6, 7}, DType::Float32), at = numbers({30}, DType::Int64) + 4;
+  eval({take(x.T(), at), gather(x, {at % 6, at % 7})});
+  const std::vector<CudaSource> sources = others.cuda_sources();
+  EXPECT_GT(sources.size(), 0u);
+  const std::vector<std::string> wrong = testing::compile_cuda(sources, {90});
+  EXPECT_TRUE(wrong.empty()) << first_of(wrong);
+}
+
 TEST(OtherTargets, OneInstanceLeavesAnotherIts) {
   const OtherTargets outer({.cuda = true});
   { const OtherTargets inner({.cuda = true}); }
