@@ -25,21 +25,23 @@ Tensor take_slices(ir::Node* from, ir::Node* at, int a, const Shape& whole, Sour
 
 }  // namespace
 
-Tensor take(const Tensor& x, const Tensor& indices, std::optional<int> axis, SourceLocation loc) {
+Tensor take(const Tensor& x, const Tensor& indices, std::optional<int> axis, SourceLocation loc) try {
   ir::Node* const whole = checked("take", x);
   ir::Node* const at = checked_indices("take", indices);
   const NodeRef from = axis ? NodeRef::share(whole) : api::reshape_node(whole, Shape{whole->numel}, loc);
-  const int a = axis ? api::checked_axis("take", *axis, whole->dims()) : 0;
+  const int a = axis ? api::checked_axis("take", *axis, whole) : 0;
   require_elements("take", whole, from->dims()[static_cast<std::size_t>(a)], at->numel);
   return take_slices(from.get(), at, a, {}, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("take", e);
 }
 
-Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis, SourceLocation loc) {
+Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis, SourceLocation loc) try {
   ir::Node* const from = checked("take_along_axis", x);
   ir::Node* const at = checked_indices("take_along_axis", indices);
   if (from->rank != at->rank)
     throw UserError(cat("[take_along_axis] needs indices of x's rank: x ", describe(from), ", indices ", describe(at)));
-  const int a = api::checked_axis("take_along_axis", axis, from->dims());
+  const int a = api::checked_axis("take_along_axis", axis, from);
   Shape dims;
   for (int i = 0; i < from->rank; ++i) {
     const std::int64_t here = from->dims()[static_cast<std::size_t>(i)], there = at->dims()[static_cast<std::size_t>(i)];
@@ -50,6 +52,8 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis, SourceL
   }
   require_elements("take_along_axis", from, from->dims()[static_cast<std::size_t>(a)], dims.numel());
   return api::finish(api::gather_node(from, at, a, dims, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("take_along_axis", e);
 }
 
 Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation loc) {

@@ -48,7 +48,7 @@ Tensor scatter(const Tensor& x, const Tensor& indices, const Operand& values, in
   ir::Node* const to = checked("scatter", x);
   ir::Node* const at = checked_indices("scatter", indices);
   require_combines("scatter", to, how);
-  const int a = api::checked_axis("scatter", axis, to->dims());
+  const int a = api::checked_axis("scatter", axis, to);
   return api::finish(written_slices(to, at, values, a, how, {}));
 }
 
@@ -66,13 +66,13 @@ Tensor scatter(const Tensor& x, std::initializer_list<Tensor> indices, const Ope
   return scatter(x, std::span(indices.begin(), indices.size()), values, how);
 }
 
-Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& values, int axis, Combine how) {
+Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& values, int axis, Combine how) try {
   ir::Node* const to = checked("put_along_axis", x);
   ir::Node* const at = checked_indices("put_along_axis", indices);
   require_combines("put_along_axis", to, how);
   if (to->rank != at->rank)
     throw UserError(cat("[put_along_axis] needs indices of x's rank: x ", describe(to), ", indices ", describe(at)));
-  const int a = api::checked_axis("put_along_axis", axis, to->dims());
+  const int a = api::checked_axis("put_along_axis", axis, to);
   Shape dims = to->shape();
   for (int i = 0; i < to->rank; ++i) {
     const std::int64_t there = at->dims()[static_cast<std::size_t>(i)];
@@ -82,6 +82,8 @@ Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& val
   }
   const NodeRef written = fitted("put_along_axis", to, values, dims, dims);
   return api::finish(api::scatter_node(to, at, written.get(), a, how, values.loc));
+} catch (const UserError& e) {
+  api::rethrow_as("put_along_axis", e);
 }
 
 }  // namespace kiln

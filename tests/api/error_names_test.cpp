@@ -22,6 +22,15 @@ TEST(ErrorNames, AreThoseOfComposedFunctions) {
   expect_user_error([] { random::bernoulli(random::Key(1), {-1}); }, "[bernoulli] negative extent in shape (-1,)");
 }
 
+TEST(ErrorNames, AreThoseOfIndexing) {
+  const Tensor x = zeros({2, 3}), at = zeros({2}, DType::Int64), far = broadcast_to(zeros({1}, DType::UInt8), {kHuge});
+  expect_user_error([&] { take(x, at, 2); }, "[take] axis 2 is out of range for float32 (2, 3)");
+  expect_user_error([&] { take(x, far, 0); }, "[take] shape (4611686018427387904, 3) of float32 has more bytes than 63 bits can count");
+  expect_user_error([&] { take_along_axis(x, at.reshape({1, 2}), 2); }, "[take_along_axis] axis 2 is out of range for float32 (2, 3)");
+  expect_user_error([&] { put_along_axis(x, at.reshape({1, 2}), 1, 2); }, "[put_along_axis] axis 2 is out of range for float32 (2, 3)");
+  expect_user_error([&] { scatter(x, at, 1, 2); }, "[scatter] axis 2 is out of range for float32 (2, 3)");
+}
+
 TEST(ErrorNames, AreThoseOfNeuralNetworkFunctions) {
   const Tensor x = zeros({2, 3}), scalar = zeros({}), two = zeros({2}), three = zeros({3});
   expect_user_error([&] { nn::softmax(x, 2); }, "[softmax] axis 2 is out of range for float32 (2, 3)");

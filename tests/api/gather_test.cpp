@@ -103,7 +103,7 @@ TEST(Gather, Empty) {
 TEST(Gather, Errors) {
   const Tensor x = counting({3, 4});
   expect_user_error([&] { take(x, floats({1}), 0); }, "[take] indices must be integers, not float32 (1,)");
-  expect_user_error([&] { take(x, ints({1}), 2); }, "[take] axis 2 is out of range for shape (3, 4)");
+  expect_user_error([&] { take(x, ints({1}), 2); }, "[take] axis 2 is out of range for float32 (3, 4)");
   expect_user_error([&] { take(zeros({0, 4}), ints({1}), 0); }, "[take] nothing to take from in float32 (0, 4)");
   expect_user_error([&] { take(x, Tensor(), 0); }, "[take] an operand is an empty Tensor");
   expect_user_error([&] { take_along_axis(x, ints({1}), 0); },

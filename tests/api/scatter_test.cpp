@@ -266,8 +266,8 @@ TEST(Scatter, CheckNamesTheIndexAndTheAxisOfSeveralIndices) {
 TEST(Scatter, Errors) {
   const Tensor x = counting({3, 4});
   expect_user_error([&] { scatter(x, floats({1}), 0); }, "[scatter] indices must be integers, not float32 (1,)");
-  expect_user_error([&] { scatter(x, ints({1}), 0, 2); }, "[scatter] axis 2 is out of range for shape (3, 4)");
-  expect_user_error([&] { scatter(Tensor(1.0f), ints({1}), 0); }, "[scatter] axis 0 is out of range for shape ()");
+  expect_user_error([&] { scatter(x, ints({1}), 0, 2); }, "[scatter] axis 2 is out of range for float32 (3, 4)");
+  expect_user_error([&] { scatter(Tensor(1.0f), ints({1}), 0); }, "[scatter] axis 0 is out of range for float32 ()");
   expect_user_error([&] { scatter(x, ints({1}), counting({3})); },
                     "[scatter] values float32 (3,) do not broadcast to the selected shape (1, 4) of float32 (3, 4)");
   expect_user_error([&] { scatter(x, {ints({1}), ints({1}), ints({1})}, 0); }, "[scatter] 3 indices for float32 (3, 4)");
