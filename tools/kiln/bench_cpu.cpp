@@ -1,5 +1,6 @@
 // The CPU under the bench: evaluations end when their results are there, so a thread's clock times them.
 #include "bench_device.h"
+#include "temporary_directory.h"
 
 #include "backend/cpu/measure.h"
 #include "backend/cpu/target.h"
@@ -38,12 +39,11 @@ class CpuBench final : public BenchDevice {
 
   /// Two new processes with one empty cache directory.
   void measure_first(const Workload& workload, const Program&, Row& row) const override {
-    char directory[] = "/tmp/kiln_bench_XXXXXX";
-    if (!mkdtemp(directory)) throw Error("[bench] cannot make a directory under /tmp");
+    const TemporaryDirectory directory;
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");
     const std::string command =
         std::string("env -u KILN_DUMP -u KILN_DEBUG -u KILN_LOG -u KILN_MODE -u KILN_DEVICE KILN_CACHE=rw KILN_CACHE_DIR=") +
-        directory + "/kiln KILN_NUM_THREADS=" + std::to_string(cpu::thread_count()) +
+        directory.path() + "/kiln KILN_NUM_THREADS=" + std::to_string(cpu::thread_count()) +
         (row.mode == "vm" ? " KILN_TIER=vm '" : " '") + self + "' bench --first " + workload.name;
     try {
       const auto cold = nlohmann::json::parse(output_of(command));
@@ -54,8 +54,6 @@ class CpuBench final : public BenchDevice {
     } catch (const std::exception& e) {
       std::fprintf(stderr, "kiln: %s: %s\n", workload.name.c_str(), e.what());
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(directory, ignored);
   }
 
   /// The floor's rate by turns with the program: a shared machine has slow and fast minutes, which both then see.

@@ -2,6 +2,7 @@
 // back to back: what a program gets that does not read its values at every step. Floors are made on the same device in the
 // same run: a copy of as many bytes, a matrix product, an empty kernel.
 #include "bench_device.h"
+#include "temporary_directory.h"
 
 #include "backend/cuda/blas.h"
 #include "backend/cuda/copy.h"
@@ -80,20 +81,15 @@ class GpuBench final : public BenchDevice {
 
   /// In this process: what the driver and the compiler need once is there, plans and kernels are not.
   void measure_first(const Workload&, const Program& program, Row& row) const override {
-    char directory[] = "/tmp/kiln_bench_XXXXXX";
-    if (!mkdtemp(directory)) throw Error("[bench] cannot make a directory under /tmp");
+    const TemporaryDirectory directory;
     Config c = config();
     c.cache = "rw";
-    c.cache_dir = std::string(directory) + "/kiln";
-    {
-      const ConfigScope scope(c);
-      row.cold_ms = first_ms(program);
-      const std::uint64_t compiled = statistics().kernels_compiled;
-      row.disk_ms = first_ms(program);
-      row.disk_compiles = statistics().kernels_compiled - compiled;
-    }
-    std::error_code ignored;
-    std::filesystem::remove_all(directory, ignored);
+    c.cache_dir = directory.path() + "/kiln";
+    const ConfigScope scope(c);
+    row.cold_ms = first_ms(program);
+    const std::uint64_t compiled = statistics().kernels_compiled;
+    row.disk_ms = first_ms(program);
+    row.disk_compiles = statistics().kernels_compiled - compiled;
   }
 
   TimeAndFloor time_beside_floor(const Workload& workload, const Program& program, const Row& row) override {
