@@ -69,6 +69,17 @@ void expect_user_error(F f, const std::string& message) {
   }
 }
 
+/// Recording or evaluating what f returns throws a UserError that says `part`, and perhaps where that was recorded.
+template <class F>
+void expect_evaluation_error(F f, const std::string& part) {
+  try {
+    f().eval();
+    ADD_FAILURE() << "no error; expected " << part;
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
 inline Tensor floats(std::vector<float> values) { return Tensor::from(values); }
 inline Tensor floats(const Shape& shape, std::vector<float> values) { return Tensor::from(values, shape); }
 /// 0, 1, 2, … in the given shape.
