@@ -2,11 +2,11 @@
 // moves every item to where its digit belongs, behind the earlier items of that digit. A pass reads and writes items once:
 // a block learns how many the blocks before it have of each digit from what those published (decoupled look-back; Merrill
 // and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016; Adinets and Merrill, "Onesweep", 2022).
-// After sort.cuh, reduce.cuh and scan.cuh.
+// After sort.cuh, reduce.cuh and scan.cuh; the text before gives kPerThread, the items a thread moves, and kCounted, the elements
+// a block counts.
 #pragma once
 
-constexpr int kThreads = 256, kWarps = kThreads / 32, kDigits = 256, kPasses = sizeof(Bits);
-constexpr int kMost = 32768 / (kThreads * int(sizeof(Item))), kPerThread = kMost < 16 ? kMost : 16, kChunk = kThreads * kPerThread;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kDigits = 256, kPasses = sizeof(Bits), kChunk = kThreads * kPerThread;
 
 __device__ __forceinline__ int digit_of(Bits key, int pass) { return int(key >> (8 * pass)) & (kDigits - 1); }
 
@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(256) clear(uint4* words, int64 coun
 }
 
 /// counts[row][pass][digit], 0 before. A block takes kCounted elements of a row.
-constexpr int kCounted = 16384, kCopies = 4;  // of the counters: neighbours with one digit do not wait for each other
+constexpr int kCopies = 4;  // of the counters: neighbours with one digit do not wait for each other
 extern "C" __global__ void __launch_bounds__(256) count_digits(uint32* counts, const Bits* in, Rows rows) {
   __shared__ uint32 bins[kPasses * kDigits * kCopies];
   const int64 pieces = (rows.length + kCounted - 1) / kCounted;

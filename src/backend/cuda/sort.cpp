@@ -21,6 +21,8 @@ constexpr std::int64_t kShort = 512;           // rows of up to so many elements
 constexpr std::int64_t kTileBytes = 32 << 10;  // of shared memory, for longer ones
 constexpr std::int64_t kLongestTile = 4096;
 constexpr std::int64_t kChunk = 2048;          // items that a block merges
+constexpr std::int64_t kThreads = 256;         // of every block
+constexpr std::int64_t kCounted = 16384;       // elements whose digits a block counts
 constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;  // elements, whose counts fit beside two flags
 
 /// The kernels' Rows.
@@ -59,6 +61,8 @@ struct Items {
     const bool radix = merges > passes && call.kept > length / 4 && count_of(call.in) < kMostByRadix;
     way = radix ? Way::Radix : Way::Merge;
   }
+  /// In a pass by digits: as many as registers and shared memory have room for.
+  std::int64_t moved_by_thread() const { return std::min<std::int64_t>(16, kTileBytes / (kThreads * bytes)); }
 };
 
 enum MergeKernel { kSortTiles, kMergeRuns };
@@ -69,7 +73,7 @@ constexpr const char* kRadixSymbols[] = {"clear", "count_digits", "sort_by_digit
 LaunchShape blocks(std::int64_t count) {
   LaunchShape shape;
   shape.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(count, 1 << 20));
-  shape.block[0] = 256;
+  shape.block[0] = kThreads;
   return shape;
 }
 
@@ -105,12 +109,9 @@ void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std:
   }
 }
 
-/// sort_radix.cuh's kChunk.
-std::int64_t radix_chunk(const Items& items) { return 256 * std::min<std::int64_t>(16, (32 << 10) / (256 * items.bytes)); }
-
 void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels, Stream stream) {
-  constexpr std::int64_t kDigits = 256, kCounted = 16384;
-  std::int64_t chunks = ceil_div(rows.length, radix_chunk(items));
+  constexpr std::int64_t kDigits = 256;
+  std::int64_t chunks = ceil_div(rows.length, kThreads * items.moved_by_thread());
   const std::int64_t counters = rows.count * items.passes * kDigits, states = rows.count * chunks * kDigits;
   std::int64_t vectors = ceil_div(counters + items.passes * (states + 1), 4);
   const Workspace memory(static_cast<std::uint64_t>(vectors) * 16, stream);
@@ -128,7 +129,7 @@ void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::v
 
   LaunchShape shape;
   shape.grid[0] = static_cast<std::uint32_t>(rows.count * chunks);
-  shape.block[0] = 256;
+  shape.block[0] = kThreads;
   void* out = call.out;
   void* from = nullptr;
   for (int pass = 0; pass < items.passes; ++pass) {
@@ -148,13 +149,15 @@ std::string sort_source(const Sort& call) {
   namespace texts = codegen::templates;
   const Items items(call);
   const std::string shared = cat(template_prologue(), "typedef ", codegen::cuda_memory_type(call.dtype), " Element;\n#define KILN_ORDER ",
-                                 items.order, "\nconstexpr int kTile = ", items.tile, ";\n", texts::sort);
+                                 items.order, '\n');
+  const std::string tile = cat("constexpr int kTile = ", items.tile, ";\n", texts::sort, texts::sort_tiles);
   switch (items.way) {
-    case Items::Way::Tiles: return shared + texts::sort_tiles;
-    case Items::Way::Merge: return shared + texts::sort_tiles + texts::sort_merge;
+    case Items::Way::Tiles: return shared + tile;
+    case Items::Way::Merge: return cat(shared, tile, texts::sort_merge);
     case Items::Way::Radix: break;
   }
-  return shared + texts::reduce + texts::scan + texts::sort_radix;
+  return cat(shared, "constexpr int kPerThread = ", items.moved_by_thread(), ", kCounted = ", kCounted, ";\n", texts::sort, texts::reduce,
+             texts::scan, texts::sort_radix);
 }
 
 void sort(const Sort& call, Stream stream) {
