@@ -134,7 +134,8 @@ class FunctionEmitter {
   void prepare(ExprId index, E stride);
   Value* lane_offsets(ExprId stride);
   Value* vector_load(ExprId e, const ExprNode& n);
-  void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param);
+  void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards);
+  Value* reversed(Value* v);
   Value* gather(Value* many, llvm::Type* t, DType type, Value* mask);
   void store(const Stmt& s);
   std::vector<Value*> transposed(std::vector<Value*> lines);

@@ -78,29 +78,40 @@ Value* FunctionEmitter::lane_offsets(ExprId stride) {
   return lane_offsets_.back().second;
 }
 
+/// The lanes from the last to the first.
+Value* FunctionEmitter::reversed(Value* v) {
+  if (!v) return nullptr;
+  llvm::SmallVector<int, 64> from_end;
+  for (int l = lanes_; l-- > 0;) from_end.push_back(l);
+  return b_.CreateShuffleVector(v, from_end);
+}
+
 Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   llvm::Type* t = memory_type(c_, n.type);
   Value* predicate = n.b == kNoExpr ? nullptr : vector(n.b);
   const E stride = at_.lane_stride(n.a);
   sync();
   prepare(n.a, stride);
-  const bool contiguous = kernel::known(stride) == 1;
+  const bool backwards = kernel::known(stride) == -1, contiguous = kernel::known(stride) == 1 || backwards;
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
     if (!contiguous) return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
     Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
+    if (backwards) base = b_.CreateGEP(t, base, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_))), mask = reversed(mask);
     const llvm::Align align = element_align(n.type);
-    if (k_.buffers[n.imm].stream) prefetch(base, lanes_ * size_of(n.type), k_.buffers[n.imm].ahead_param);
-    if (!mask) return from_memory(b_.CreateAlignedLoad(vec(t), base, align), n.type);
-    return from_memory(b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t))), n.type);
+    if (k_.buffers[n.imm].stream) prefetch(base, lanes_ * size_of(n.type), k_.buffers[n.imm].ahead_param, backwards);
+    Value* loaded = nullptr;
+    if (mask) loaded = b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t)));
+    else loaded = b_.CreateAlignedLoad(vec(t), base, align);
+    return from_memory(backwards ? reversed(loaded) : loaded, n.type);
   });
 }
 
 /// Asks for the lines that this stream will read some iterations later: with long bodies the hardware's own
 /// prefetcher does not run far enough ahead. What is wanted a given number of bytes ahead goes to the second cache.
-void FunctionEmitter::prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param) {
+void FunctionEmitter::prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards) {
   const bool near = ahead_param < 0;
-  Value* ahead = b_.getInt64(kPrefetchBytes);
+  Value* ahead = b_.getInt64(backwards ? ~kPrefetchBytes + 1 : kPrefetchBytes);
   if (!near) ahead = scalar(pool_.intern({Prim::Param, DType::Int64, kNoExpr, kNoExpr, kNoExpr, static_cast<std::uint64_t>(ahead_param)}));
   Value* from = b_.CreateGEP(b_.getInt8Ty(), base, ahead);
   for (std::int64_t line = 0; line < bytes; line += 64) {
@@ -138,17 +149,22 @@ void FunctionEmitter::store(const Stmt& s) {
   Value* v = to_memory(vector(s.value), d.dtype);
   const E stride = at_.lane_stride(s.index);
   sync();
-  if (kernel::known(stride) != 1) {
+  const bool backwards = kernel::known(stride) == -1;
+  if (kernel::known(stride) != 1 && !backwards) {
     Value* many = pointers(s.target, d.dtype, s.index, stride);
     b_.CreateMaskedScatter(v, many, element_align(d.dtype), mask_);
     return;
   }
-  Value* p = b_.CreateGEP(t, buffers_[s.target], scalar(s.index));
+  Value *p = b_.CreateGEP(t, buffers_[s.target], scalar(s.index)), *mask = mask_;
+  if (backwards) {
+    p = b_.CreateGEP(t, p, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_)));
+    v = reversed(v), mask = reversed(mask);
+  }
   const bool stream = d.stream && lanes_ * size_of(d.dtype) % 16 == 0;
-  if (!mask_) {
+  if (!mask) {
     stream_or_store(v, p, d, stream);
   } else if (!stream) {
-    b_.CreateMaskedStore(v, p, element_align(d.dtype), mask_);
+    b_.CreateMaskedStore(v, p, element_align(d.dtype), mask);
   } else {  // full vectors bypass the caches, the last one cannot
     BasicBlock* full = BasicBlock::Create(c_, "full", fn_);
     BasicBlock* part = BasicBlock::Create(c_, "part", fn_);
@@ -158,7 +174,7 @@ void FunctionEmitter::store(const Stmt& s) {
     stream_or_store(v, p, d, true);
     b_.CreateBr(done);
     b_.SetInsertPoint(part);
-    b_.CreateMaskedStore(v, p, element_align(d.dtype), mask_);
+    b_.CreateMaskedStore(v, p, element_align(d.dtype), mask);
     b_.CreateBr(done);
     b_.SetInsertPoint(done);
   }

@@ -18,8 +18,8 @@ bool FunctionEmitter::multiple_of(ExprId e, std::uint64_t n) {
   }
 }
 
-/// Lanes with successive indices share blocks: a block is made once and its words are spread over the lanes. Null
-/// where the indices do not follow one another. Lanes that begin inside a block take in one block more.
+/// Lanes with successive indices, ascending or descending, share blocks: a block is made once and its words are spread over
+/// the lanes. Null where the indices do not follow one another. Lanes that begin inside a block take in one block more.
 Value* FunctionEmitter::philox_run(ExprId e, const ExprNode& n) {
   ExprNode index = pool_[n.a];
   if (index.prim == Prim::Cast && pool_[index.a].prim == Prim::FromIndex) index.a = pool_[index.a].a;
@@ -27,12 +27,14 @@ Value* FunctionEmitter::philox_run(ExprId e, const ExprNode& n) {
   const E stride = at_.lane_stride(index.a);
   sync();
   const int per_block = 16 / static_cast<int>(size_of(n.type));
-  if (kernel::known(stride) != 1 || lanes_ % per_block != 0) return nullptr;
-  Value* first = scalar(index.a);
+  const bool backwards = kernel::known(stride) == -1;
+  if ((kernel::known(stride) != 1 && !backwards) || lanes_ % per_block != 0) return nullptr;
+  Value* lane0 = scalar(index.a);
   Value* key = scalar(n.b);
   llvm::AllocaInst* round_keys = philox_round_keys(n.b, key);
-  const bool aligned = multiple_of(index.a, static_cast<std::uint64_t>(per_block));
+  const bool aligned = !backwards && multiple_of(index.a, static_cast<std::uint64_t>(per_block));
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
+    Value* first = backwards ? b_.CreateSub(lane0, b_.getInt64(static_cast<std::uint64_t>(lanes_ - 1))) : lane0;
     const auto blocks = static_cast<unsigned>(lanes_ / per_block);
     // Block numbers wrap with the index: lanes that begin before a draw (behind padding, say) have indices below zero.
     const std::uint64_t shift = per_block == 4 ? 2 : 1;
@@ -60,7 +62,7 @@ Value* FunctionEmitter::philox_run(ExprId e, const ExprNode& n) {
       Value* moved = b_.CreateShuffleVector(words, next, llvm::createSequentialMask(skip, lanes, 0));
       out = b_.CreateSelect(b_.CreateICmpEQ(within, b_.getInt64(skip)), moved, out);
     }
-    return out;
+    return backwards ? reversed(out) : out;
   });
 }
 
