@@ -78,7 +78,7 @@ struct LoopNodes {
 LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts, ir::Node* condition,
                      std::span<const ir::NodeRef> yields, std::int64_t count, SourceLocation loc);
 /// Running values of x along an axis.
-ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, SourceLocation loc);
+ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, bool reverse, SourceLocation loc);
 /// x at `indices` along an axis (see structural.def); callers have checked that everything fits `dims`.
 ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
                         SourceLocation loc);

@@ -145,9 +145,9 @@ LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::No
   return made;
 }
 
-ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, SourceLocation loc) {
+ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, bool reverse, SourceLocation loc) {
   auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(op, x->dtype, *x, loc)), x);
-  node->attr64 = static_cast<std::uint64_t>(axis) | (exclusive ? ir::kExclusive : 0);
+  node->attr64 = static_cast<std::uint64_t>(axis) | (exclusive ? ir::kExclusive : 0) | (reverse ? ir::kReverse : 0);
   return node;
 }
 

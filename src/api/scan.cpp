@@ -1,4 +1,4 @@
-// Scans: one node each, with flips around it for those from the end.
+// Scans: one node each.
 #include "api/record.h"
 #include "support/check.h"
 
@@ -21,10 +21,8 @@ Tensor scan(std::string_view name, Op op, const Tensor& x, std::optional<int> ax
   const bool adds = op == Op::scan_sum || op == Op::scan_prod;
   if (!axis) return scan(name, op, x.reshape({given->numel}, loc), 0, exclusive, reverse, loc);
   const int a = api::checked_axis(name, *axis, given);
-  const Tensor from = reverse ? flip(x, a, loc) : x;
-  const ir::NodeRef values = api::cast_node(from.node(), adds ? sum_dtype(given->dtype) : given->dtype, loc);
-  const Tensor out = api::finish(api::scan_node(op, values.get(), a, exclusive, loc));
-  return reverse ? flip(out, a, loc) : out;
+  const ir::NodeRef values = api::cast_node(given, adds ? sum_dtype(given->dtype) : given->dtype, loc);
+  return api::finish(api::scan_node(op, values.get(), a, exclusive, reverse, loc));
 } catch (const UserError& e) {
   api::rethrow_as(name, e);
 }

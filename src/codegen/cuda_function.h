@@ -104,6 +104,9 @@ class CudaEmitter {
   std::string buffer_name(std::uint64_t b) const;
   std::string scratch(std::uint64_t b, ExprId index);
   bool whole_vectors(std::uint64_t buffer, ExprId index);
+  bool backwards(ExprId index);
+  std::string vector_lane(ExprId index);
+  std::string vector_index_text(ExprId index);
   bool masked(int depth) const;
   const char* left(int depth) const;
   std::string storing(const char* mask) const;

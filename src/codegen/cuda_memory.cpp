@@ -26,7 +26,18 @@ std::string CudaEmitter::scratch(std::uint64_t b, ExprId index) {
 }
 
 bool CudaEmitter::whole_vectors(std::uint64_t buffer, ExprId index) {
-  return lanes_ > 1 && reach_ != Reach::Ragged && k_.buffers[buffer].vector && kernel::known(at_.lane_stride(index)) == 1;
+  if (lanes_ == 1 || reach_ == Reach::Ragged || !k_.buffers[buffer].vector) return false;
+  return kernel::known(at_.lane_stride(index)) == 1 || (reach_ != Reach::Masked && backwards(index));
+}
+
+bool CudaEmitter::backwards(ExprId index) { return kernel::known(at_.lane_stride(index)) == -1; }
+
+/// The place in its vector of what lane `v` accesses.
+std::string CudaEmitter::vector_lane(ExprId index) { return backwards(index) ? cat(".at[", lanes_ - 1, " - v]") : ".at[v]"; }
+
+/// The index of a vector's first element in memory.
+std::string CudaEmitter::vector_index_text(ExprId index) {
+  return backwards(index) ? cat(index_text(index), " - ", lanes_ - 1) : index_text(index);
 }
 
 /// Whether accesses in a scope may be of lanes beyond the extent.
@@ -48,7 +59,7 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
   const std::string name = fresh("x"), type = vector_type(n.type);
   const bool was_in_run = std::exchange(in_run_, false);
   auto load = [&] {
-    return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", index_text(n.a), left(static_cast<int>(d)), ')');
+    return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", vector_index_text(n.a), left(static_cast<int>(d)), ')');
   };
   if (staged) {
     Scope& scope = scopes_[d];
@@ -84,10 +95,10 @@ void CudaEmitter::store(const Stmt& s) {
   const std::string x = in_memory(lane(s.value));
   if (in_run_ && whole_vectors(s.target, s.index)) {
     const std::string name = fresh("y");
-    line(cat(name, ".at[v] = ", x, ';'));
+    line(cat(name, vector_lane(s.index), " = ", x, ';'));
     before_run_ += cat(vector_type(d.dtype), ' ', name, ";\n");
     in_run_ = false;
-    const std::string at = index_text(s.index);
+    const std::string at = vector_index_text(s.index);
     in_run_ = true;
     after_run_ += cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name, left(depth()), ");\n");
     return;
@@ -122,7 +133,8 @@ bool CudaEmitter::hold_loaded(const Stmt& s) {
     stage_.arrays.erase(at, array.size());
     held_arrays_ += array;
   }
-  held_[s.target] = cast ? cat("to_float(", vector, ".at[v])") : vector + ".at[v]";
+  const std::string element = vector + vector_lane(n.a);
+  held_[s.target] = cast ? cat("to_float(", element, ")") : element;
   return true;
 }
 

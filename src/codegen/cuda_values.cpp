@@ -163,7 +163,7 @@ std::string CudaEmitter::lane(ExprId e) {
   if (n.prim == Prim::Load) {
     if (is_register(n.imm)) return scratch(n.imm, n.a);
     if (n.b == kNoExpr && whole_vectors(n.imm, n.a)) {
-      const std::string text = cat(loaded_vector(e), ".at[v]");
+      const std::string text = cat(loaded_vector(e), vector_lane(n.a));
       return run_memo_[e] = is_bool(n.type) ? cat('(', text, " != 0)") : text;
     }
     return keep(e, element(n, lane_index_text(n.a), present(e, true)), true, run_text_, run_memo_);

@@ -62,7 +62,8 @@ std::string attribute_text(const GraphNode& n) {
     case Op::scan_sum:
     case Op::scan_prod:
     case Op::scan_max:
-    case Op::scan_min: return cat(" axis ", scan_axis(n.attr64), is_exclusive(n.attr64) ? " exclusive" : "");
+    case Op::scan_min:
+      return cat(" axis ", scan_axis(n.attr64), is_exclusive(n.attr64) ? " exclusive" : "", is_reverse(n.attr64) ? " reverse" : "");
     default: return is_reduce(n.op) ? axes_text(n.attr64) : "";  // no other op has attributes
   }
 }

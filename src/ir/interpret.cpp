@@ -233,16 +233,17 @@ class Runner {
 Value scan(const GraphNode& node, const Value& x) {
   Value out = oracle::new_value(node.dtype, node.dims);
   const std::size_t axis = scan_axis(node.attr64);
+  const std::int64_t extent = node.dims[axis], step = is_reverse(node.attr64) ? -1 : 1;
   Value from = x, to = out;  // starts of the lines along the axis
   from.dims[axis] = to.dims[axis] = 1;
   Cursor reads(from), writes(to);
-  const std::int64_t lines = node.numel == 0 ? 0 : node.numel / node.dims[axis];
+  const std::int64_t lines = node.numel == 0 ? 0 : node.numel / extent;
   dispatch(node.dtype, [&]<class S>() {
     for (std::int64_t line = 0, a = 0, b = 0; line < lines; ++line) {
       reads.take(&a, 1);
       writes.take(&b, 1);
       Runner<S> runner(node.op);
-      for (std::int64_t i = 0; i < node.dims[axis]; ++i) {
+      for (std::int64_t i = step > 0 ? 0 : extent - 1; i >= 0 && i < extent; i += step) {
         const S s = load<S>(x, a + i * x.strides[axis]);
         if (!is_exclusive(node.attr64)) runner.take(s);
         store(out, b + i * out.strides[axis], runner.value());

@@ -42,9 +42,10 @@ inline bool is_view(Op op) { return info(op).kind == OpKind::View; }
 inline bool is_library(Op op) { return info(op).kind == OpKind::Library || info(op).kind == OpKind::Contraction; }
 inline bool is_reduce(Op op) { return info(op).kind == OpKind::Reduce; }
 inline bool is_scan(Op op) { return info(op).kind == OpKind::Scan; }
-/// attr64 of a scan: its axis, and whether it is exclusive.
-inline constexpr std::uint64_t kExclusive = 256;
+/// attr64 of a scan: its axis, whether it is exclusive, and whether it runs from the end of the axis to its start.
+inline constexpr std::uint64_t kExclusive = 256, kReverse = 512;
 inline std::size_t scan_axis(std::uint64_t attr64) { return attr64 & 255; }
 inline bool is_exclusive(std::uint64_t attr64) { return (attr64 & kExclusive) != 0; }
+inline bool is_reverse(std::uint64_t attr64) { return (attr64 & kReverse) != 0; }
 
 }  // namespace kiln::ir

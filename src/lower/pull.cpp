@@ -18,6 +18,7 @@ using CoordsId = std::uint32_t;
 struct Domain {
   Shape axes;
   std::uint64_t reduced = 0;
+  bool backwards = false;  // the reduced axes are walked from their ends
 };
 
 /// Row-major cut points of a shape: products of its trailing extents, greatest first, without 1 and the total.
@@ -46,11 +47,14 @@ Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
       mask = g[id].attr64;
       break;
     }
-  for (NodeId id : region.nodes)
-    if (shapes.empty() && ir::is_scan(g[id].op)) {
-      add(g[id].dims);
-      mask = std::uint64_t{1} << ir::scan_axis(g[id].attr64);
-    }
+  bool backwards = false;
+  for (NodeId id : region.nodes) {
+    if (!ir::is_scan(g[id].op)) continue;
+    backwards |= ir::is_reverse(g[id].attr64);
+    if (!shapes.empty()) continue;
+    add(g[id].dims);
+    mask = std::uint64_t{1} << ir::scan_axis(g[id].attr64);
+  }
   std::size_t next_row = 0;
   for (NodeId id : region.nodes) {
     if (next_row < region.rows.size() && region.rows[next_row] == id) {
@@ -65,7 +69,7 @@ Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
                                          [](const Shape& a, const Shape& b) { return a.rank() < b.rank(); });
     std::swap(*widest, shapes.front());
   }
-  if (shapes.size() == 1) return {shapes[0], mask};
+  if (shapes.size() == 1) return {shapes[0], mask, backwards};
 
   const Shape& anchor = shapes[0];
   const std::int64_t total = anchor.numel();
@@ -82,6 +86,7 @@ Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
     }
   }
   Domain d;
+  d.backwards = backwards;
   std::int64_t above = total;
   points.push_back(1);
   // Reduced or kept is inherited from the anchor's axis that the refined axis lies in.
@@ -105,15 +110,19 @@ class Puller {
     p_.reduced = domain.reduced;
     IndexSpace& space = p_.space;
     // Row-major position among all points, and among the kept ones.
-    Coords all, kept;
+    Coords kept;
     Shape kept_dims;
+    int last = p_.domain.rank() - 1;
+    while (last > 0 && p_.domain[last] == 1) --last;
+    // Rows that are walked from their ends go from the last to the first: memory is walked one way.
+    const std::uint64_t from_end = !domain.backwards ? 0 : (p_.reduced >> last) & 1 ? ~std::uint64_t{0} : p_.reduced;
     for (int a = 0; a < p_.domain.rank(); ++a) {
-      all.push_back(space.axis(a));
+      point_.push_back((from_end >> a) & 1 ? space.add(space.mul(space.axis(a), -1), p_.domain[a] - 1) : space.axis(a));
       if ((p_.reduced >> a) & 1) continue;
-      kept.push_back(space.axis(a));
+      kept.push_back(point_.back());
       kept_dims.push_back(p_.domain[a]);
     }
-    p_.full_linear = space.linearize(all, p_.domain);
+    p_.full_linear = space.linearize(point_, p_.domain);
     p_.row_linear = space.linearize(kept, kept_dims);
     points_ = p_.domain.numel();
     rows_ = kept_dims.numel();
@@ -156,7 +165,7 @@ class Puller {
     Coords c;
     const Index& linear = row ? p_.row_linear : p_.full_linear;
     if (!row && std::equal(dims.begin(), dims.end(), p_.domain.begin(), p_.domain.end())) {
-      for (std::size_t a = 0; a < dims.size(); ++a) c.push_back(p_.space.axis(static_cast<int>(a)));
+      c = point_;
     } else {
       p_.space.delinearize(linear, dims, c);
     }
@@ -466,6 +475,7 @@ class Puller {
     friend bool operator==(const RunKey&, const RunKey&) = default;
   };
   std::vector<RunKey> runs_;
+  Coords point_;                         // the current point of the domain
   std::int64_t points_ = 0, rows_ = 0;  // of the domain
 };
 

@@ -132,9 +132,10 @@ void RegionLowering::choose() {
     if (o.row) continue;
     f.stores_full |= p_.entries[o.entry].phase > 0;
     f.out_narrowest = std::min(f.out_narrowest, static_cast<int>(size_of(g_[o.node].dtype)));
-    // Stores past the caches need whole cache lines: every row must begin on one.
+    // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is walked from its end.
     const std::int64_t row_bytes = groups_.back().extent * size_of(g_[o.node].dtype);
-    if (groups_.size() == 1 || row_bytes % 64 == 0)
+    const bool from_end = p_.full_linear.coef(groups_.back().last) < 0;
+    if ((groups_.size() == 1 && !from_end) || row_bytes % 64 == 0)
       f.out_bytes = std::max(f.out_bytes, g_[o.node].numel * size_of(g_[o.node].dtype));
   }
   f.across = axis_across();
@@ -255,11 +256,11 @@ bool RegionLowering::walks_last_group(const Index& index) const {
   return false;
 }
 
-/// Whether an index takes elements of the last group one after the other; then `aligned` tells whether it begins at a
-/// multiple of `elements` wherever the last group begins.
+/// Whether an index takes elements of the last group one after the other, beside scans also from the last to the first; then
+/// `aligned` tells whether it begins at a multiple of `elements` wherever the last group begins, its constant apart.
 bool RegionLowering::runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const {
   const Group& last = groups_.back();
-  if (index.coef(last.last) != 1) return false;
+  if (index.coef(last.last) != 1 && !(walks_back(index) && !scans_.empty())) return false;
   aligned = true;
   for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
     if (term.atom >= p_.space.axis_count() && walks_last_group(p_.space.atom(term.atom).of)) return false;
@@ -276,18 +277,17 @@ int RegionLowering::vector_elements() const {
     const Index* index;
     DType type;
     std::int64_t base;  // bytes that its memory is a multiple of, or 0: any
-    std::int64_t offset;
   };
   std::vector<Access> accesses;
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || e.predicates >= 0) continue;
     const GraphNode& n = g_[e.node];
     const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
-    accesses.push_back({&e.index, n.dtype, base, e.index.c * size_of(n.dtype)});
+    accesses.push_back({&e.index, n.dtype, base});
   }
   for (const auto& o : p_.outputs) {
     const Index& index = o.row ? p_.row_linear : p_.full_linear;
-    accesses.push_back({&index, g_[o.node].dtype, 0, index.c * size_of(g_[o.node].dtype)});
+    accesses.push_back({&index, g_[o.node].dtype, 0});
   }
   bool aligned = true;
   std::int64_t narrowest = kAccessBytes, widest = 1;
@@ -301,7 +301,8 @@ int RegionLowering::vector_elements() const {
   for (const Access& a : accesses) {
     if (!runs_along_last_group(*a.index, elements, aligned)) continue;
     const std::int64_t bytes = std::min(kAccessBytes, elements * size_of(a.type));
-    if (!aligned || a.offset % bytes != 0 || a.base % bytes != 0) return 1;
+    const std::int64_t first = walks_back(*a.index) ? a.index->c - (elements - 1) : a.index->c;  // of a thread's vector
+    if (!aligned || first * size_of(a.type) % bytes != 0 || a.base % bytes != 0) return 1;
   }
   return static_cast<int>(elements);
 }

@@ -104,6 +104,7 @@ class RegionLowering {
   int loads_below(EntryId id) const;
   bool keep_in_scratch(EntryId id);
   bool walks_last_group(const Index& index) const;
+  bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;
   bool index_is_narrow() const;
@@ -116,7 +117,8 @@ class RegionLowering {
     kOutputOwner = 0xffff0000u,  // plus the node
   };
   enum Size : std::uint64_t {
-    kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups, kAhead, kIterations, kPoints, kTileRows, kSumBlock
+    kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups, kAhead, kBehind, kIterations, kPoints, kTileRows,
+    kSumBlock
   };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
@@ -233,7 +235,7 @@ class RegionLowering {
   void chain_totals(Body& body, E item, const Range& range);
   void link_chunks(Body& body, E item, E chunk);
   void add_totals(Body& body, E item, E chunk);
-  E bytes_to_next_chunk(DType type);
+  E bytes_to_next_chunk(const Entry& e);
 
   // Loops inside the body.
   E loop_result(EntryId id);

@@ -100,12 +100,15 @@ void RegionLowering::chain_totals(Body& body, E item, const Range& range) {
 
 /// From an element to the one at the same place of the chunk that this thread will most likely take next. The second
 /// section, which waits for its stores, has time to fetch it.
-E RegionLowering::bytes_to_next_chunk(DType type) {
+E RegionLowering::bytes_to_next_chunk(const Entry& e) {
+  const DType type = g_[e.node].dtype;
+  const bool behind = e.index.coef(groups_[static_cast<std::size_t>(reduced_groups().front())].last) < 0;
   std::int64_t inner = 1;
   for (const int g : reduced_groups()) inner *= groups_[static_cast<std::size_t>(g)].extent;
   inner /= groups_[static_cast<std::size_t>(reduced_groups().front())].extent;
   const auto bytes = static_cast<std::uint64_t>(size_of(type));
-  return param(role(kSize, kAhead, bytes), target_.threads * s_.chunk * inner * size_of(type));
+  const std::int64_t distance = target_.threads * s_.chunk * inner * size_of(type);
+  return behind ? param(role(kSize, kBehind, bytes), -distance) : param(role(kSize, kAhead, bytes), distance);
 }
 
 /// What comes before a chunk: nothing before a row's first, else what comes before the last one and its total.

@@ -55,10 +55,10 @@ int RegionLowering::last_phase(const Entry& e) const { return std::bit_width(e.u
 std::int64_t RegionLowering::bytes_to_later_row(const Entry& e) const {
   const std::int64_t size = size_of(g_[e.node].dtype);
   const std::vector<int> kept = kept_groups();
-  const std::int64_t pitch =
-      kept.empty() ? 0 : std::abs(e.index.coef(groups_[static_cast<std::size_t>(kept.back())].last)) * size;
-  if (pitch == 0 || pitch > target_.l2_bytes / 4) return kRowsAheadBytes;
-  return ceil_div(kRowsAheadBytes, pitch) * pitch;
+  const std::int64_t step = kept.empty() ? 0 : e.index.coef(groups_[static_cast<std::size_t>(kept.back())].last) * size;
+  const std::int64_t pitch = std::abs(step), towards = step < 0 ? -1 : 1;
+  if (pitch == 0 || pitch > target_.l2_bytes / 4) return towards * kRowsAheadBytes;
+  return towards * ceil_div(kRowsAheadBytes, pitch) * pitch;
 }
 
 /// Bytes from what a load reads to what it reads later and no hardware fetches: some iterations later of a loop that counts
@@ -97,21 +97,22 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   const std::int64_t later = bytes_ahead(e);
   stream |= later != 0;
   const bool ahead = stream && (item_ || later != 0) && !target_.gpu;
+  const bool vector = target_.gpu && (s_.lanes > 1 || s_.run_lanes > 1) && (!walks_back(e.index) || !scans_.empty());
   bool first = true;
   for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
     const BufferSource& s = out_.buffers[b];
     if (k_.buffers[b].role != BufferDecl::Role::In || s.kind != kind || s.id != id || s.byte_offset != offset) continue;
-    if (ahead == (k_.buffers[b].ahead_param >= 0)) return static_cast<std::uint32_t>(b);
+    if (ahead == (k_.buffers[b].ahead_param >= 0) && vector == k_.buffers[b].vector) return static_cast<std::uint32_t>(b);
     first = false;
   }
   if (first) out_.bytes += bytes;
   BufferDecl decl{BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype))};
   decl.stream = stream;
-  decl.vector = target_.gpu && (s_.lanes > 1 || s_.run_lanes > 1);
+  decl.vector = vector;
   if (later != 0)
     decl.ahead_param = static_cast<std::int32_t>(param(role(kSize, kAhead, 16 + out_.buffers.size()), later).node().imm);
   else if (ahead)
-    decl.ahead_param = static_cast<std::int32_t>(bytes_to_next_chunk(n.dtype).node().imm);
+    decl.ahead_param = static_cast<std::int32_t>(bytes_to_next_chunk(e).node().imm);
   return new_buffer(decl, {kind, id, offset, 0});
 }
 

@@ -40,6 +40,7 @@ void Fuser::make_groups() {
       group.signature = s.value();
       group.points = g_[x.in[0]].numel;
       group.reduces = true;
+      group.forwards = x.op == Op::reduce_argmax || x.op == Op::reduce_argmin;  // the first of equals
       row_[id] = true;
     }
     if (of_loop(x)) {
@@ -57,6 +58,7 @@ void Fuser::make_groups() {
       group.signature = s.value();
       group.rows = x.numel / std::max<std::int64_t>(x.dims[axis], 1);
       group.scans = true;
+      (ir::is_reverse(x.attr64) ? group.backwards : group.forwards) = true;
     }
     group_of_[id] = static_cast<int>(groups_.size());
     groups_.push_back(std::move(group));
@@ -140,6 +142,7 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
     return refuse(edge, cat("more than ", kMaxEdges, " inputs"));
   const Fit f = fit(a, b);
   if (!f.ok) return refuse(edge, f.reason);
+  if (runs_against(a, b)) return refuse(edge, "one runs from the start of the axis, the other from its end");
   if (runs_loops_again(a, b, f.dependent)) return refuse(edge, "a loop would run once for each phase of the other's rows");
   if (std::string why = needs_rows(a, b, f.dependent); !why.empty()) return refuse(edge, std::move(why));
   if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
@@ -207,7 +210,7 @@ void Fuser::merge_siblings() {
     if (ga.points != gb.points || ga.points == 0 || ga.library || gb.library) continue;
     if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) || row_[y.consumer] != ir::is_reduce(g_[y.consumer].op)) continue;
     if (ga.signature && gb.signature && ga.signature != gb.signature) continue;
-    if (runs_loops_again(ga, gb, false)) continue;
+    if (runs_loops_again(ga, gb, false) || runs_against(ga, gb)) continue;
     if (!too_much(ga, gb).empty() || inputs_of(ga, gb) > kMaxEdges) continue;
     if (!needs_rows(ga, gb, false).empty() || reaches(a, b)) continue;
     between_.clear();

@@ -61,6 +61,8 @@ void Fuser::merge(int ia, int ib, const Fit& f) {
   a.scans |= b.scans;
   a.loops |= b.loops;
   a.phases |= b.phases || f.dependent;
+  a.forwards |= b.forwards;
+  a.backwards |= b.backwards;
   // The larger group keeps its index.
   int keep = ia, gone = ib;
   if (b.nodes.size() > a.nodes.size()) {
@@ -68,7 +70,7 @@ void Fuser::merge(int ia, int ib, const Fit& f) {
     std::swap(a.signature, b.signature), std::swap(a.columns, b.columns), std::swap(a.points, b.points);
     std::swap(a.rows, b.rows), std::swap(a.cost, b.cost), std::swap(a.order, b.order);
     std::swap(a.reduces, b.reduces), std::swap(a.scans, b.scans), std::swap(a.loops, b.loops);
-    std::swap(a.phases, b.phases);
+    std::swap(a.phases, b.phases), std::swap(a.forwards, b.forwards), std::swap(a.backwards, b.backwards);
     std::swap(a.reductions, b.reductions), std::swap(a.stored, b.stored), std::swap(a.pieces, b.pieces);
   }
   Group &k = groups_[static_cast<std::size_t>(keep)], &x = groups_[static_cast<std::size_t>(gone)];

@@ -63,6 +63,7 @@ struct Group {
   bool columns = false;           // reductions over outer axes
   bool reduces = false, scans = false, loops = false;
   bool phases = false;            // reductions that depend on others
+  bool forwards = false, backwards = false;  // what must meet the elements of a row in this order
   std::int64_t points = 0;        // of the whole domain
   std::int64_t rows = 0;          // kept points; of a map: points
   float cost = 0;
@@ -120,6 +121,9 @@ class Fuser {
   bool try_merge(int ia, int ib, std::uint32_t edge);
   std::string too_much(const Group& a, const Group& b) const;
   std::string needs_rows(const Group& a, const Group& b, bool dependent) const;
+  static bool runs_against(const Group& a, const Group& b) {
+    return (a.forwards && b.backwards) || (a.backwards && b.forwards);
+  }
   bool runs_loops_again(const Group& a, const Group& b, bool dependent) const;
   std::size_t inputs_of(const Group& a, const Group& b);
 

@@ -29,14 +29,15 @@ Tensor whole(const Shape& shape, DType dtype = DType::Float32) {
 /// A loop along an axis of row-major values.
 template <class T>
 std::vector<T> looped(std::vector<T> v, const Shape& shape, int axis, T start, bool exclusive,
-                      const std::function<T(T, T)>& f) {
+                      const std::function<T(T, T)>& f, bool reverse = false) {
   std::int64_t inner = 1, outer = 1;
   for (int a = 0; a < shape.rank(); ++a) (a < axis ? outer : inner) *= a == axis ? 1 : shape[a];
   for (std::int64_t o = 0; o < outer; ++o)
     for (std::int64_t i = 0; i < inner; ++i) {
       T total = start;
       for (std::int64_t k = 0; k < shape[axis]; ++k) {
-        T& x = v[static_cast<std::size_t>((o * shape[axis] + k) * inner + i)];
+        const std::int64_t at = reverse ? shape[axis] - 1 - k : k;
+        T& x = v[static_cast<std::size_t>((o * shape[axis] + at) * inner + i)];
         const T next = f(total, x);
         x = exclusive ? total : next;
         total = next;
@@ -54,6 +55,12 @@ TEST(Scan, SmallExamples) {
     expect_equal<float>(cumsum(x, -1, true), {2, 3}, {0, 3, 4, 0, 0, 5});
     expect_equal<float>(cumsum(x, 1, false, true), {2, 3}, {6, 3, 2, 9, 9, 4});
     expect_equal<float>(cumsum(x, 1, true, true), {2, 3}, {3, 2, 0, 9, 4, 0});
+    expect_equal<float>(cumsum(x, 0, false, true), {2, 3}, {3, 6, 6, 0, 5, 4});
+    expect_equal<float>(cumsum(x, std::nullopt, true, true), {6}, {12, 11, 9, 9, 4, 0});
+    expect_equal<float>(cumprod(x + 1.0, 1, false, true), {2, 3}, {24, 6, 3, 30, 30, 5});
+    expect_equal<float>(cummax(x, 1, false, true), {2, 3}, {3, 2, 2, 5, 5, 4});
+    expect_equal<float>(cummin(x, 1, true, true), {2, 3}, {1, 2, kInf, 4, 4, kInf});
+    expect_equal<float>(cummax(floats({1, kNan, 3}), 0, false, true), {kNan, kNan, 3});
     expect_equal<float>(cumprod(x + 1.0, 1), {2, 3}, {4, 8, 24, 1, 6, 30});
     expect_equal<float>(cummax(x, 1), {2, 3}, {3, 3, 3, 0, 5, 5});
     expect_equal<float>(cummin(x, 1, true), {2, 3}, {kInf, 3, 1, kInf, 0, 0});
@@ -75,6 +82,11 @@ TEST(Scan, EmptyAndSingle) {
     expect_equal<float>(cumsum(floats({2, 1}, {4, 5}), 1, true), {2, 1}, {0, 0});
     expect_equal<float>(cumsum(Tensor(3.0f)), {3});
     expect_equal<float>(cummax(floats({1}), 0, true), {-kInf});
+    EXPECT_EQ(cumsum(zeros({0, 3}), 0, false, true).eval().shape().str(), "(0, 3)");
+    EXPECT_EQ(cumsum(zeros({3, 0}), 0, true, true).eval().shape().str(), "(3, 0)");
+    expect_equal<float>(cumsum(floats({2, 1}, {4, 5}), 1, false, true), {2, 1}, {4, 5});
+    expect_equal<float>(cumprod(floats({2, 1}, {4, 5}), 1, true, true), {2, 1}, {1, 1});
+    expect_equal<float>(cumsum(Tensor(3.0f), std::nullopt, false, true), {3});
   });
   expect_user_error([] { cumsum(zeros({2, 3}), 2); }, "[cumsum] axis 2 is out of range for float32 (2, 3)");
   expect_user_error([] { cummax(Tensor()); }, "[cummax] an operand is an empty Tensor");
@@ -86,14 +98,18 @@ TEST(Scan, EveryShapeAxisAndOpEqualsALoop) {
   in_every_mode([&] {
     for (const Shape& shape : shapes)
       for (int axis = 0; axis < shape.rank(); ++axis)
-        for (const bool exclusive : {false, true}) {
-          SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis) + (exclusive ? " exclusive" : ""));
-          const Tensor x = whole(shape);
+        for (const auto [exclusive, reverse] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+          SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis) + (exclusive ? " exclusive" : "") + (reverse ? " reverse" : ""));
+          const Tensor x = whole(shape), signs = where(x >= 0, 1.0, -1.0);
           const std::vector<float> v = x.to_vector<float>();
-          ASSERT_EQ(cumsum(x, axis, exclusive).to_vector<float>(),
-                    looped<float>(v, shape, axis, 0, exclusive, [](float a, float b) { return a + b; }));
-          ASSERT_EQ(cummin(x, axis, exclusive).to_vector<float>(),
-                    looped<float>(v, shape, axis, kInf, exclusive, [](float a, float b) { return std::min(a, b); }));
+          const auto expect = [&](const Tensor& have, const std::vector<float>& from, float start, const std::function<float(float, float)>& f) {
+            ASSERT_EQ(have.to_vector<float>(), looped<float>(from, shape, axis, start, exclusive, f, reverse));
+          };
+          expect(cumsum(x, axis, exclusive, reverse), v, 0, [](float a, float b) { return a + b; });
+          expect(cummin(x, axis, exclusive, reverse), v, kInf, [](float a, float b) { return std::min(a, b); });
+          if (exclusive || !reverse) continue;
+          expect(cumprod(signs, axis, exclusive, reverse), signs.to_vector<float>(), 1, [](float a, float b) { return a * b; });
+          expect(cummax(x, axis, exclusive, reverse), v, -kInf, [](float a, float b) { return std::max(a, b); });
         }
   });
 }
@@ -112,6 +128,8 @@ TEST(Scan, EveryDtype) {
                   looped<double>(v, shape, axis, 0, false, [](double a, double b) { return a + b; }));
         ASSERT_EQ(cummax(x, axis).astype(DType::Float64).to_vector<double>(),
                   looped<double>(v, shape, axis, -kInf, false, [](double a, double b) { return std::max(a, b); }));
+        ASSERT_EQ(cumsum(x, axis, false, true).astype(DType::Float64).to_vector<double>(),
+                  looped<double>(v, shape, axis, 0, false, [](double a, double b) { return a + b; }, true));
       }
     }
   });
@@ -130,6 +148,93 @@ TEST(Scan, FusesWithWhatSurroundsIt) {
   const Tensor y = data({300000});
   EXPECT_EQ(kernels({cumsum(y * 0.5, 0) * y}), 1u);
   EXPECT_EQ(kernels({take(cumsum(y, 0), Tensor({0, -1}), 0)}), 2u);
+}
+
+TEST(Scan, AReversedOneFusesLikeAForwardOne) {
+  using test::data;
+  using test::kernels;
+  for (const Shape& shape : {Shape{64, 100}, Shape{600, 200}, Shape{2, 600, 200}, Shape{300000}, Shape{3, 100000}})
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis));
+      const Tensor x = data(shape);
+      EXPECT_EQ(kernels({cumsum(x * 2, axis, false, true) * 3 + 1}), 1u);
+      EXPECT_EQ(kernels({cummax(exp(x), axis, true, true) * x}), 1u);
+    }
+  const Tensor x = data({64, 100});
+  EXPECT_EQ(kernels({cumsum(x, 1, false, true), cumprod(x, 1, true, true)}), 1u);
+  EXPECT_EQ(kernels({nn::softmax(cumsum(cumsum(x, 1, false, true), 1, false, true))}), 1u);
+  EXPECT_EQ(kernels({sum(cumsum(x, 1, false, true) * x, 1)}), 1u);
+  EXPECT_EQ(kernels({cumsum(arange(1000) * arange(1000), 0, false, true) - arange(1000)}), 1u);
+  EXPECT_EQ(kernels({cumsum(random::uniform(random::Key(1), {1000}), 0, false, true) * 2.0}), 1u);
+}
+
+/// Against the same with flips written out.
+TEST(Scan, AReversedOneBesideWhatElseAKernelHas) {
+  in_every_mode([] {
+    for (const Shape& shape : {Shape{5, 40}, Shape{7, 33}, Shape{3, 70000}, Shape{1, 70000}, Shape{600, 50}, Shape{2, 3, 40}})
+      for (int axis = 0; axis < shape.rank(); ++axis) {
+        SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis));
+        const Tensor x = whole(shape), index = counting(shape) % 7.0;
+        const auto from_end = [&](const Tensor& t, bool exclusive = false) { return flip(cumsum(flip(t, axis), axis, exclusive), axis); };
+        const Tensor want = from_end(x).eval(), have = cumsum(x, axis, false, true);
+        EXPECT_EQ(have.to_vector<float>(), want.to_vector<float>());
+        const auto expect_same = [](const Tensor& a, const Tensor& b) { ASSERT_EQ(a.to_vector<float>(), b.to_vector<float>()); };
+        const auto suffix = [&](bool exclusive = false) { return cumsum(x, axis, exclusive, true); };
+        expect_same(max(suffix() * 2, axis), max(want * 2, axis));
+        expect_same(sum(suffix() % 3.0, axis), sum(want % 3.0, axis));
+        expect_same(suffix() - max(suffix(), axis, true), want - max(want, axis, true));
+        expect_same(cumsum(x - max(x, axis, true), axis, false, true), from_end(x - max(x, axis, true)));
+        expect_same(cummax(suffix(), axis, true, true), flip(cummax(flip(want, axis), axis, true), axis));
+        expect_same(cumsum(index, axis, true, true) * 2 + index, from_end(index, true) * 2 + index);
+        expect_same((suffix() + 1).reshape({-1}) * 2, (want + 1).reshape({-1}) * 2);
+        expect_same(flip(suffix(), axis) + x, flip(want, axis) + x);
+        expect_same(cumsum(flip(x, axis), axis, false, true) + 1, from_end(flip(x, axis)) + 1);
+        const Tensor place = argmax(suffix() % 5.0, axis), first = argmax(want % 5.0, axis);
+        EXPECT_EQ(place.to_vector<std::int64_t>(), first.to_vector<std::int64_t>());
+        const Tensor least = argmin(x, axis), c = suffix();  // the first of equals, beside a scan from the end
+        eval({least, c});
+        EXPECT_EQ(least.to_vector<std::int64_t>(), argmin(x, axis).to_vector<std::int64_t>());
+        expect_same(c, want);
+      }
+  });
+}
+
+TEST(Scan, BothDirectionsInOneExpression) {
+  in_every_mode([] {
+    for (const Shape& shape : {Shape{5, 40}, Shape{200, 33}, Shape{2, 70000}})
+      for (int axis = 0; axis < 2; ++axis) {
+        SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis));
+        const Tensor x = whole(shape);
+        const std::vector<float> v = x.to_vector<float>();
+        const std::function<float(float, float)> add = [](float a, float b) { return a + b; };
+        const std::vector<float> up = looped<float>(v, shape, axis, 0, false, add), down = looped<float>(v, shape, axis, 0, true, add, true);
+        const std::vector<float> all = (cumsum(x, axis) + cumsum(x, axis, true, true)).to_vector<float>();
+        for (std::size_t i = 0; i < v.size(); ++i) ASSERT_EQ(all[i], up[i] + down[i]) << i;
+        ASSERT_EQ(cumsum(cumsum(x, axis) % 4.0, axis, false, true).to_vector<float>(),
+                  looped<float>((cumsum(x, axis) % 4.0).to_vector<float>(), shape, axis, 0, false, add, true));
+        const Tensor first = cumsum(x, axis), second = cumsum(x, axis, true, true);
+        eval({first, second});
+        ASSERT_EQ(first.to_vector<float>(), up);
+        ASSERT_EQ(second.to_vector<float>(), down);
+      }
+  });
+  const Tensor x = test::data({64, 100});
+  EXPECT_EQ(test::kernels({cumsum(x, 1) * cumsum(x, 1, false, true)}), 2u);
+  EXPECT_EQ(test::kernels({cumsum(x, 1), cumsum(x, 1, false, true)}), 2u);
+}
+
+TEST(Scan, RandomDrawsFromTheEndAreThoseFromTheStart) {
+  in_every_mode([] {
+    for (const Shape& shape : {Shape{1000}, Shape{3, 333}, Shape{70001}}) {
+      const int axis = shape.rank() - 1;
+      const auto draw = [&] { return floor(random::uniform(random::Key(5), shape) * 8.0); };
+      const Tensor x = draw().eval();
+      EXPECT_EQ((cumsum(draw(), axis, false, true) + 1).to_vector<float>(), (cumsum(x, axis, false, true) + 1).to_vector<float>());
+      const auto wide = [&] { return random::bits(random::Key(5), shape, DType::UInt64); };
+      const Tensor w = wide().eval();
+      EXPECT_EQ(cummax(wide(), axis, false, true).to_vector<std::uint64_t>(), cummax(w, axis, false, true).to_vector<std::uint64_t>());
+    }
+  });
 }
 
 TEST(Scan, BesideReductionsAndOtherScans) {

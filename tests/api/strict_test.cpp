@@ -279,6 +279,8 @@ TEST(Strict, Scans) {
         for (int a = 0; a < shape.rank(); ++a) {
           const Tensor c = cumsum(x * 0.5, a);
           out.insert(out.end(), {c, cumprod(1.0 + x * 0.01, a) - c, sum(c, a), cummax(x, a) * c});
+          const Tensor r = cumsum(x * 0.5, a, a == 1, true);
+          out.insert(out.end(), {r, r * 3.0 + x, cumprod(1.0 + x * 0.01, a, false, true) - r, r + c, sum(r, a), cummin(r, a, false, true)});
         }
         return out;
       });

@@ -156,6 +156,7 @@ TEST(CudaC, ScansAlongRowsOfAnyLength) {
     const NodeId x = b.leaf(f32, dims), twice = b.op(Op::add, {x, x});
     b.root(b.op(Op::multiply, {scan(b, Op::scan_sum, twice, 1), x}));
     b.root(scan(b, Op::scan_max, b.leaf(DType::Int8, dims), 1 | ir::kExclusive));
+    b.root(b.op(Op::multiply, {scan(b, Op::scan_sum, twice, 1 | ir::kReverse), b.leaf(f32, dims)}));
     compiles(sources(b));
   }
 }
@@ -168,6 +169,20 @@ TEST(CudaC, ALongRowGoesInChunks) {
   const auto list = sources(b);
   for (const std::string& source : list) EXPECT_NE(source.find("next_item("), std::string::npos);
   compiles(list);
+}
+
+TEST(CudaC, AReversedScanAccessesWholeVectors) {
+  for (const std::int64_t rows : {1, 300}) {
+    GraphBuilder b;
+    const GraphBuilder::Extents dims{rows, rows == 1 ? 1 << 20 : 4096};
+    const NodeId x = b.leaf(f32, dims);
+    b.root(b.op(Op::multiply, {scan(b, Op::scan_sum, b.op(Op::exp, {x}), 1 | ir::kReverse), x}));
+    const auto list = sources(b);
+    ASSERT_EQ(list.size(), 1u);
+    EXPECT_NE(list[0].find("load<4>(in"), std::string::npos) << list[0];
+    EXPECT_NE(list[0].find(".at[3 - v] = "), std::string::npos) << list[0];
+    compiles(list);
+  }
 }
 
 TEST(CudaC, ScansDownColumnsAndBesideReductions) {

@@ -42,6 +42,7 @@ const Program kPrograms[] = {
      }},
     {"sum_of_all", [](const Tensor* in) { sum(in[0] * in[0]).eval(); }},
     {"sum_of_columns", [](const Tensor* in) { sum(in[0], 0).eval(); }},
+    {"reversed_scan", [](const Tensor* in) { (cumsum(in[0] * 2, 1, false, true) * 3 + 1).eval(); }},
     {"argmax_of_rows", [](const Tensor* in) { argmax(in[0], 1).eval(); }},
     {"gather", [](const Tensor* in) { (take(in[0], in[3], 0) * 2).eval(); }},
     {"random", [](const Tensor*) { random::normal(random::Key(1), {1000, 10}).eval(); }},

@@ -142,32 +142,36 @@ std::vector<Form> check_scan(const GraphBuilder::Extents& dims, std::uint64_t at
   return check(b);
 }
 
+constexpr std::uint64_t kScans[] = {0, ir::kExclusive, ir::kReverse, ir::kExclusive | ir::kReverse};
+
 TEST(Lower, AScanAlongRowsRunsOnLanes) {
-  for (const std::uint64_t exclusive : {std::uint64_t{0}, ir::kExclusive}) {
-    EXPECT_EQ(check_scan({20, 300}, 1 | exclusive), std::vector{Form::Rows});
-    EXPECT_EQ(check_scan({3, 5}, 1 | exclusive, Op::scan_max), std::vector{Form::Rows});
+  for (const std::uint64_t kind : kScans) {
+    EXPECT_EQ(check_scan({20, 300}, 1 | kind), std::vector{Form::Rows});
+    EXPECT_EQ(check_scan({3, 5}, 1 | kind, Op::scan_max), std::vector{Form::Rows});
   }
 }
 
 TEST(Lower, AScanDownColumnsRunsRowByRow) {
-  for (const std::uint64_t exclusive : {std::uint64_t{0}, ir::kExclusive}) {
-    EXPECT_EQ(check_scan({20, 77}, 0 | exclusive), std::vector{Form::Columns});
-    EXPECT_EQ(check_scan({600, 77}, 0 | exclusive), std::vector{Form::Stripes});
-    EXPECT_EQ(check_scan({2, 600, 77}, 1 | exclusive, Op::scan_min), std::vector{Form::Stripes});
+  for (const std::uint64_t kind : kScans) {
+    EXPECT_EQ(check_scan({20, 77}, 0 | kind), std::vector{Form::Columns});
+    EXPECT_EQ(check_scan({600, 77}, 0 | kind), std::vector{Form::Stripes});
+    EXPECT_EQ(check_scan({2, 600, 77}, 1 | kind, Op::scan_min), std::vector{Form::Stripes});
   }
 }
 
 TEST(Lower, ALongScanRunsInLinkedChunks) {
-  for (const std::uint64_t exclusive : {std::uint64_t{0}, ir::kExclusive}) {
-    EXPECT_EQ(check_scan({100000}, 0 | exclusive), std::vector{Form::Chain});
-    EXPECT_EQ(check_scan({100000}, 0 | exclusive, Op::scan_prod), std::vector{Form::Chain});
+  for (const std::uint64_t kind : kScans) {
+    EXPECT_EQ(check_scan({100000}, 0 | kind), std::vector{Form::Chain});
+    EXPECT_EQ(check_scan({100000}, 0 | kind, Op::scan_prod), std::vector{Form::Chain});
   }
-  GraphBuilder b;  // rows of chunks, more threads than rows
-  const GraphBuilder::Extents dims{3, 40000};
-  const NodeId scan = b.wide(Op::scan_sum, i64, dims, {b.leaf(i64, dims)});
-  b.graph[scan].attr64 = 1;
-  b.root(scan);
-  EXPECT_EQ(check(b, 8), std::vector{Form::Chain});
+  for (const std::uint64_t kind : kScans) {  // rows of chunks, more threads than rows
+    GraphBuilder b;
+    const GraphBuilder::Extents dims{3, 40000};
+    const NodeId scan = b.wide(Op::scan_sum, i64, dims, {b.leaf(i64, dims)});
+    b.graph[scan].attr64 = 1 | kind;
+    b.root(scan);
+    EXPECT_EQ(check(b, 8), std::vector{Form::Chain});
+  }
 }
 
 TEST(Lower, AColumnReductionRunsAcrossRows) {

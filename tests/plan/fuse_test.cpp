@@ -1,5 +1,8 @@
 // Which programs become how many kernels.
+#include "plan/fuse.h"
+
 #include "counted.h"
+#include "ir/graph_builder.h"
 
 #include <gtest/gtest.h>
 
@@ -195,6 +198,31 @@ TEST(Fuse, ManyJoinedValuesAreSeveralKernels) {
   if (config().device == "cpu") { EXPECT_GE(launches, 3u); }
   EXPECT_LT(launches, 20u);
   EXPECT_EQ(sum(joined).item<float>(), 299 * 300);
+}
+
+// ---- reasons ----------------------------------------------------------------------------------------------------------
+
+TEST(Fuse, WhatRunsFromBothEndsOfAnAxisIsTwoKernels) {
+  const auto reasons = [](std::uint64_t second, bool position) {
+    ir::GraphBuilder b;
+    const ir::NodeId x = b.leaf(DType::Float32, {64, 100}), scan = b.wide(ir::Op::scan_sum, DType::Float32, {64, 100}, {x});
+    b.graph[scan].attr64 = 1 | ir::kReverse;
+    if (position) {
+      b.root(b.reduce(ir::Op::reduce_argmax, scan, 2));
+    } else {
+      const ir::NodeId other = b.wide(ir::Op::scan_sum, DType::Float32, {64, 100}, {scan});
+      b.graph[other].attr64 = 1 | second;
+      b.root(other);
+    }
+    std::vector<std::string> out;
+    for (const plan::Refusal& r : plan::fuse(b.graph, {}).refusals) out.push_back(r.reason);
+    return out;
+  };
+  const std::vector<std::string> refused = {"one runs from the start of the axis, the other from its end"};
+  EXPECT_EQ(reasons(0, false), refused);
+  EXPECT_EQ(reasons(ir::kExclusive, false), refused);
+  EXPECT_EQ(reasons(ir::kReverse, false), std::vector<std::string>{});
+  EXPECT_EQ(reasons(0, true), refused);
 }
 
 }  // namespace
