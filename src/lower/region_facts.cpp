@@ -307,6 +307,14 @@ int RegionLowering::vector_elements() const {
   return static_cast<int>(elements);
 }
 
+/// Whether every vector of an output begins at a multiple of its size, or of a cache line: what a store past the caches needs.
+bool RegionLowering::stores_whole_vectors(NodeId output) const {
+  const Group& last = groups_.back();
+  const std::int64_t size = size_of(g_[output].dtype), bytes = s_.lanes * size;
+  if (groups_.size() == 1 && p_.full_linear.coef(last.last) > 0) return true;
+  return last.extent * size % std::min<std::int64_t>(64, bytes & -bytes) == 0;
+}
+
 /// Whether every index, and every step on the way to it, is far from overflowing 32 bits.
 bool RegionLowering::index_is_narrow() const {
   double points = 1;

@@ -107,6 +107,7 @@ class RegionLowering {
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;
+  bool stores_whole_vectors(NodeId output) const;
   bool index_is_narrow() const;
 
   // Parameters. A role is one parameter whatever its value; what it belongs to (owner) tells roles of a kind apart.

@@ -286,6 +286,15 @@ TEST(Strict, Scans) {
       });
 }
 
+/// Rows of whole cache lines of one type and not of the other: neither store may count on more than it has.
+TEST(Strict, LargeResultsOfTwoWidths) {
+  for (const bool reverse : {false, true})
+    expect_alike(cat("reverse ", reverse), [&] {
+      const Tensor x = values(DType::Float64, {1100, 1000}, -1, 1, 3), c = cumsum(x, 1, false, reverse);
+      return std::vector<Tensor>{c, c.astype(DType::Float32), c.astype(DType::Float16)};
+    });
+}
+
 TEST(Strict, ProductsAddOneByOneWithKAscending) {
   for (DType dtype : kFloats)
     for (const auto& [m, k, n] : {std::tuple{1, 700, 1}, {1, 33, 50}, {50, 33, 1}, {37, 1000, 29}, {3, 5, 2}, {70, 64, 70}}) {
