@@ -46,6 +46,13 @@ struct ArgMin {
   }
 };
 
+/// What a kernel's own monoid keeps of a value, in two parts.
+template <class A, class B>
+struct Pair {
+  A first;
+  B second;
+};
+
 /// The value of the thread whose lane differs by `mask`.
 template <class T>
 __device__ __forceinline__ T exchange(unsigned int members, T x, int mask) {
@@ -72,6 +79,11 @@ __device__ __forceinline__ Best<T> exchange(unsigned int members, Best<T> x, int
   y.value = exchange(members, x.value, mask);
   y.position = exchange(members, x.position, mask);
   return y;
+}
+
+template <class A, class B>
+__device__ __forceinline__ Pair<A, B> exchange(unsigned int members, Pair<A, B> x, int mask) {
+  return {exchange(members, x.first, mask), exchange(members, x.second, mask)};
 }
 
 /// Team of `Team` <= 32 adjacent threads; `members` are those of the warp that call.

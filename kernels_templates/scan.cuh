@@ -17,6 +17,14 @@ __device__ __forceinline__ T from_thread(unsigned int members, T x, int thread) 
   else
     return __shfl_sync(members, x, thread, Team);
 }
+template <int Team, class A, class B>
+__device__ __forceinline__ Pair<A, B> from_before(unsigned int members, Pair<A, B> x, int d) {
+  return {from_before<Team>(members, x.first, d), from_before<Team>(members, x.second, d)};
+}
+template <int Team, class A, class B>
+__device__ __forceinline__ Pair<A, B> from_thread(unsigned int members, Pair<A, B> x, int thread) {
+  return {from_thread<Team>(members, x.first, thread), from_thread<Team>(members, x.second, thread)};
+}
 
 /// Prefixes of one value a thread; returns what comes before it in the team (`none` for the first) and puts the value of the
 /// whole team into `all`.

@@ -3,10 +3,75 @@
 
 #include "kernel/monoid.h"
 
+#include <unordered_map>
+
 namespace kiln::codegen {
 
 std::string CudaEmitter::acc_type(const AccDecl& a) const {
+  if (a.monoid == Monoid::Custom) return parts_type(k_.customs[a.custom]);
   return kernel::positional(a.monoid) ? cat("Best<", cuda_type(a.type), '>') : cuda_type(a.type);
+}
+
+/// The structure whose `of` combines two values, or their parts: one of the templates', or a custom monoid's.
+std::string CudaEmitter::op_of(const AccDecl& a) const {
+  return a.monoid == Monoid::Custom ? cat("Custom", a.custom) : std::string(cuda_monoid(a.monoid));
+}
+/// What an accumulator keeps of a value `x`, and the value of what it keeps.
+std::string CudaEmitter::lifted(const AccDecl& a, const std::string& x) const {
+  return a.monoid == Monoid::Custom ? cat(op_of(a), "::lift(", x, ')') : x;
+}
+std::string CudaEmitter::shown(const AccDecl& a, const std::string& x) const {
+  return a.monoid == Monoid::Custom ? cat(op_of(a), "::show(", x, ')') : x;
+}
+
+std::string CudaEmitter::parts_type(const CustomMonoid& m) {
+  KILN_CHECK_THAT(m.types.size() <= 2, m.types.size(), " parts");
+  return m.types.size() == 1 ? std::string(cuda_type(m.types[0])) : cat("Pair<", cuda_type(m.types[0]), ", ", cuda_type(m.types[1]), '>');
+}
+
+std::string CudaEmitter::start_of(const AccDecl& a) const {
+  if (kernel::positional(a.monoid)) return cat('{', cuda_constant(a.type, kernel::identity(a)), ", 0x7fffffffffffffffll}");
+  if (a.monoid != Monoid::Custom) return cuda_constant(a.type, kernel::identity(a));
+  const CustomMonoid& m = k_.customs[a.custom];
+  std::string all;
+  for (std::size_t p = 0; p < m.types.size(); ++p) all += cat(p ? ", " : "", cuda_constant(m.types[p], m.identity[p]));
+  return m.types.size() == 1 ? all : cat('{', all, '}');
+}
+
+/// The custom monoids as structures.
+std::string CudaEmitter::customs() const {
+  std::string out;
+  for (std::size_t i = 0; i < k_.customs.size(); ++i) {
+    const CustomMonoid& m = k_.customs[i];
+    const std::string parts = parts_type(m), value = cuda_type(pool_[m.show].type);
+    const bool one = m.types.size() == 1;
+    const auto function = [&](const std::string& head, const std::vector<ExprId>& roots, bool of_value) {
+      std::string body;
+      std::unordered_map<ExprId, std::string> made;
+      const auto part = [&](const char* of, std::uint64_t p) { return cat(of, one ? "" : p == 0 ? ".first" : ".second"); };
+      const auto spell = [&](auto& self, ExprId e) -> std::string {
+        if (const auto it = made.find(e); it != made.end()) return it->second;
+        const ExprNode& n = pool_[e];
+        if (n.prim == Prim::Later) return of_value ? "later" : part("later", n.imm);
+        if (n.prim == Prim::Earlier) return part("earlier", n.imm);
+        if (n.prim == Prim::Const) return cuda_constant(n.type, n.imm);
+        std::string in[3];
+        int k = 0;
+        each_operand(n, [&](ExprId o) { in[k++] = self(self, o); });
+        const std::string name = cat('t', made.size());
+        body += cat("const ", cuda_type(n.type), ' ', name, " = ",
+                    cuda_primitive(n, pool_[n.prim == Prim::Select ? n.b : n.a].type, false, in[0], in[1], in[2]), ";\n");
+        return made[e] = name;
+      };
+      std::string result;
+      for (ExprId e : roots) result += cat(result.empty() ? "" : ", ", spell(spell, e));
+      return cat("static __device__ __forceinline__ ", head, " {\n", body, "return ", roots.size() > 1 ? cat('{', result, '}') : result, ";\n}\n");
+    };
+    out += cat("struct Custom", i, " {\n", function(cat(parts, " lift(", value, " later)"), m.lift, true),
+               function(cat(parts, " of(", parts, " later, ", parts, " earlier)"), m.merge, false),
+               function(cat(value, " show(", parts, " earlier)"), {m.show}, false), "};\n");
+  }
+  return out;
 }
 
 void CudaEmitter::begin_accs(const LoopDecl& l) {
@@ -19,8 +84,7 @@ void CudaEmitter::begin_accs(const LoopDecl& l) {
     AccState& s = accs_[id];
     s.name = fresh("a");
     s.lanes = lanes > 1 && !(is_scan(id) && inside);  // a scan over the team hands on one value
-    std::string start = cuda_constant(a.type, kernel::identity(a));
-    if (kernel::positional(a.monoid)) start = cat('{', start, ", 0x7fffffffffffffffll}");
+    const std::string start = start_of(a);
     if (!s.lanes) {
       line(cat(acc_type(a), ' ', s.name, " = ", start, ';'));
       continue;
@@ -46,11 +110,11 @@ void CudaEmitter::update(const Stmt& st) {
   const std::string x = lane(st.value);
   if (kernel::positional(a.monoid)) {
     const std::string at = lane_index_text(st.index);
-    line(cat(to, " = ", cuda_monoid(a.monoid), "::of(", acc_type(a), '{', x, ", int64(", at, ")}, ", acc, ");"));
+    line(cat(to, " = ", op_of(a), "::of(", acc_type(a), '{', x, ", int64(", at, ")}, ", acc, ");"));
   } else if (a.monoid == Monoid::Sum && is_float(a.type)) {
     line(cat(to, " += ", x, ';'));
   } else {
-    line(cat(to, " = ", cuda_monoid(a.monoid), "::of(", x, ", ", acc, ");"));
+    line(cat(to, " = ", op_of(a), "::of(", lifted(a, x), ", ", acc, ");"));
   }
 }
 
@@ -62,11 +126,11 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
     std::string v = s.name;
     if (l.rows > 1) {
       KILN_CHECK_THAT(at_.lanes_of(id) == Lanes::Around, "parts of a team without columns");
-      line(cat("reduce_rows<", cuda_monoid(a.monoid), ", ", width_, ", ", l.rows, ">(", s.name, ");"));
+      line(cat("reduce_rows<", op_of(a), ", ", width_, ", ", l.rows, ">(", s.name, ");"));
     }
     if (at_.lanes_of(id) == Lanes::Inside && !is_scan(id)) {
       if (s.lanes) v = combine_lanes(a, s.name, 0, kernel::vector_loop_of(k_, l, id)->lanes);
-      const std::string op = cuda_monoid(a.monoid);
+      const std::string op = op_of(a);
       if (team_ > 32 || team_ == k_.threads.block)
         v = cat("reduce_block<", op, ", ", k_.threads.block, ">(", v, ", turn)");
       else if (team_ > 1)
@@ -77,7 +141,7 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
     } else if (s.lanes) {
       v += "[v]";
     }
-    s.result = kernel::positional(a.monoid) ? v + ".position" : v;
+    s.result = kernel::positional(a.monoid) ? v + ".position" : shown(a, v);
   }
 }
 
@@ -85,7 +149,7 @@ std::string CudaEmitter::combine_lanes(const AccDecl& a, const std::string& name
   if (count == 1) return cat(name, '[', first, ']');
   const std::string x = combine_lanes(a, name, first, count / 2), y = combine_lanes(a, name, first + count / 2, count / 2);
   return a.monoid == Monoid::Sum && is_float(a.type) ? cat('(', x, " + ", y, ')')
-                                                     : cat(cuda_monoid(a.monoid), "::of(", x, ", ", y, ')');
+                                                     : cat(op_of(a), "::of(", x, ", ", y, ')');
 }
 
 }  // namespace kiln::codegen

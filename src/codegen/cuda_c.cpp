@@ -78,15 +78,17 @@ std::string CudaEmitter::table_function() const {
   return out + ");\n}\n";
 }
 
-std::string CudaEmitter::assemble(const std::string& all) const {
-  std::string fn = head();
+std::string CudaEmitter::assemble(const std::string& body) const {
+  std::string fn = customs();
+  const std::string all = fn + body;
+  fn += head();
   const int team = k_.threads.team;
   if (team > 1) fn += cat("const int lane = threadIdx.x", team == k_.threads.block ? "" : cat(" % ", team), ";\n");
   if (all.find("members)") != std::string::npos)
     fn += team == 32 ? "const unsigned int members = 0xffffffffu;\n"
                      : cat("const unsigned int members = ", (1u << team) - 1, "u << (threadIdx.x % 32 / ", team, " * ", team, ");\n");
   if (all.find("reduce_block<") != std::string::npos) fn += "int turn = 0;\n";
-  fn += all + "}\n";
+  fn += body + "}\n";
   if (instances_ > 1) fn += table_function();
 
   auto uses = [&](std::initializer_list<const char*> names) {
@@ -97,7 +99,7 @@ std::string CudaEmitter::assemble(const std::string& all) const {
   if (uses({"wrap_", "int_div(", "int_rem(", "index_div("})) out += templates::integer;
   if (uses({"philox_"})) out += templates::philox;
   if (uses({"div", "scale(", "exponent(", "mantissa(", "square_root(", "_fast("})) out += templates::math;
-  if (uses({"::of(", "reduce_", "Best<", "scan_"})) out += templates::reduce;
+  if (uses({"::of(", "reduce_", "Best<", "Pair<", "scan_"})) out += templates::reduce;
   if (uses({"scan_"})) out += templates::scan;
   if (!k_.link.empty()) out += templates::chain;
   if (!k_.finish.empty()) out += templates::finish;

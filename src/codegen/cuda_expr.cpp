@@ -169,7 +169,7 @@ std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std:
     case Prim::Exponent: return call("exponent", a);
     case Prim::Mantissa: return call("mantissa", a);
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
-    case Prim::Running: case Prim::Before: break;
+    case Prim::Running: case Prim::Before: case Prim::Earlier: case Prim::Later: break;
   }
   KILN_CHECK_THAT(false, kernel::name(n.prim), " is not computed");
   return {};
@@ -183,6 +183,7 @@ const char* cuda_monoid(Monoid m) {
     case Monoid::Min: return "Min";
     case Monoid::ArgMax: return "ArgMax";
     case Monoid::ArgMin: return "ArgMin";
+    case Monoid::Custom:
     case Monoid::State: break;
   }
   return "";

@@ -77,7 +77,7 @@ class CudaEmitter {
   std::string global() const;
   std::string head() const;
   std::string table_function() const;
-  std::string assemble(const std::string& all) const;
+  std::string assemble(const std::string& body) const;
   static std::string indented(const std::string& text);
 
   // ---- values
@@ -120,6 +120,12 @@ class CudaEmitter {
 
   // ---- accumulators
   std::string acc_type(const AccDecl& a) const;
+  std::string op_of(const AccDecl& a) const;
+  std::string lifted(const AccDecl& a, const std::string& x) const;
+  std::string shown(const AccDecl& a, const std::string& x) const;
+  static std::string parts_type(const CustomMonoid& m);
+  std::string start_of(const AccDecl& a) const;
+  std::string customs() const;
   void begin_accs(const LoopDecl& l);
   void update(const Stmt& st);
   void end_accs(const LoopDecl& l);

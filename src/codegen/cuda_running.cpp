@@ -73,10 +73,10 @@ void CudaEmitter::scan_alone(const Stmt& st) {
   const std::string acc = s.lanes ? s.name + "[v]" : s.name, x = lane(st.value);
   if (reads_before_[st.target]) {
     s.before = fresh("b");
-    line(cat("const ", cuda_type(a.type), ' ', s.before, " = ", acc, ';'));
+    line(cat("const ", cuda_type(a.type), ' ', s.before, " = ", shown(a, acc), ';'));
   }
-  line(cat(acc, " = ", cuda_monoid(a.monoid), "::of(", x, ", ", acc, ");"));
-  s.running = acc;
+  line(cat(acc, " = ", op_of(a), "::of(", lifted(a, x), ", ", acc, ");"));
+  s.running = shown(a, acc);
   at_.show_running(st.target);
 }
 
@@ -84,31 +84,32 @@ void CudaEmitter::scan_alone(const Stmt& st) {
 void CudaEmitter::scan_step(const Stmt& st) {
   const AccDecl& a = k_.accs[st.target];
   AccState& s = accs_[st.target];
-  const char* const type = cuda_type(a.type);
-  const std::string x = fresh("x"), first = fresh("first"), none = cuda_constant(a.type, kernel::identity(a));
+  const std::string type = acc_type(a), x = fresh("x"), first = fresh("first");
+  const bool braces = start_of(a).starts_with('{');
+  const std::string none = braces ? type + start_of(a) : start_of(a), typed = braces ? none : cat(type, '(', none, ')');
   line(cat(type, ' ', x, '[', lanes_, "], ", first, ';'));
   const std::string on = std::exchange(on_, std::string());
   KILN_CHECK_THAT(!in_run_, "a scan inside a run");
   if (lanes_ > 1) {
     in_run_ = true;
     const std::string v = lane(st.value);
-    line(cat(x, "[v] = ", on, " ? ", v, " : ", none, ';'));
+    line(cat(x, "[v] = ", on, " ? ", lifted(a, v), " : ", none, ';'));
     end_run();
   } else {
     const std::string v = value(st.value);
-    line(cat(x, "[0] = ", on, " ? ", v, " : ", none, ';'));
+    line(cat(x, "[0] = ", on, " ? ", lifted(a, v), " : ", none, ';'));
   }
   on_ = on;
-  const std::string op = cuda_monoid(a.monoid);
-  const std::string operands = cat(x, ", ", type, '(', none, "), ", s.name, ", ", first);
+  const std::string op = op_of(a);
+  const std::string operands = cat(x, ", ", typed, ", ", s.name, ", ", first);
   if (team_ == 1)
     line(cat("scan_thread<", op, ">(", operands, ");"));
   else if (team_ > 32 || team_ == k_.threads.block)
     line(cat("scan_team<", op, ", ", k_.threads.block, ">(", operands, ");"));
   else
     line(cat("scan_team<", op, ", ", team_, ">(", operands, ", members);"));
-  s.running = cat(x, lanes_ > 1 ? "[v]" : "[0]");
-  s.before = lanes_ > 1 ? cat("(v > 0 ? ", x, "[v - 1] : ", first, ')') : first;
+  s.running = shown(a, cat(x, lanes_ > 1 ? "[v]" : "[0]"));
+  s.before = shown(a, lanes_ > 1 ? cat("(v > 0 ? ", x, "[v - 1] : ", first, ')') : first);
   at_.show_running(st.target);
 }
 

@@ -1,23 +1,62 @@
 // FunctionEmitter: reductions and scans. Lanes are combined by halves: a tree of fixed shape.
 #include "codegen/llvm_function.h"
 
+#include "codegen/legalize_vector.h"
 #include "kernel/monoid.h"
 #include "support/check.h"
 
+#include <unordered_map>
+
 namespace kiln::codegen {
 
-Value* FunctionEmitter::merge(const AccDecl& a, Value* x, Value* acc) {
+/// What combines two values, or their parts.
+Parts FunctionEmitter::merge(const AccDecl& a, const Parts& x, const Parts& acc) {
   switch (a.monoid) {
-    case Monoid::Sum: return v_.compute(Prim::Add, a.type, a.type, acc, x, nullptr);
-    case Monoid::Prod: return v_.compute(Prim::Mul, a.type, a.type, acc, x, nullptr);
-    case Monoid::Max: return v_.max(x, acc, a.type, true);
-    case Monoid::Min: return v_.max(x, acc, a.type, false);
+    case Monoid::Sum: return {v_.compute(Prim::Add, a.type, a.type, acc[0], x[0], nullptr)};
+    case Monoid::Prod: return {v_.compute(Prim::Mul, a.type, a.type, acc[0], x[0], nullptr)};
+    case Monoid::Max: return {v_.max(x[0], acc[0], a.type, true)};
+    case Monoid::Min: return {v_.max(x[0], acc[0], a.type, false)};
+    case Monoid::Custom: return with_parts(k_.customs[a.custom].merge, x, acc);
     case Monoid::ArgMax:
     case Monoid::ArgMin:
     case Monoid::State: break;
   }
   KILN_CHECK_THAT(false, "no monoid of plain values");
-  return nullptr;
+  return {};
+}
+
+Parts FunctionEmitter::lift(const AccDecl& a, Value* x) {
+  return a.monoid == Monoid::Custom ? with_parts(k_.customs[a.custom].lift, {x}, {}) : Parts{x};
+}
+
+Value* FunctionEmitter::show(const AccDecl& a, const Parts& parts) {
+  return a.monoid == Monoid::Custom ? with_parts({k_.customs[a.custom].show}, {}, parts)[0] : parts[0];
+}
+
+/// Expressions of a custom monoid, on one lane or on as many as the parts have.
+Parts FunctionEmitter::with_parts(llvm::ArrayRef<ExprId> roots, const Parts& later, const Parts& earlier) {
+  auto* vector = llvm::dyn_cast<FixedVectorType>((later.empty() ? earlier : later)[0]->getType());
+  std::unordered_map<ExprId, Value*> made;
+  const auto make = [&](auto& self, ExprId e) -> Value* {
+    if (const auto it = made.find(e); it != made.end()) return it->second;
+    const ExprNode n = pool_[e];
+    if (n.prim == Prim::Later) return later[n.imm];
+    if (n.prim == Prim::Earlier) return earlier[n.imm];
+    if (n.prim == Prim::Const) {
+      llvm::Constant* c = constant_of(c_, n.type, n.imm);
+      return vector ? llvm::ConstantVector::getSplat(vector->getElementCount(), c) : c;
+    }
+    if (const E legal = vector ? legalize_vector(pool_, e, false) : E{}) return made[e] = self(self, legal.id);
+    Value* in[3] = {};
+    int i = 0;
+    each_operand(n, [&](ExprId o) { in[i++] = self(self, o); });
+    return made[e] = n.prim == Prim::Call1 || n.prim == Prim::Call2
+                         ? call(n, in)
+                         : v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
+  };
+  Parts out;
+  for (ExprId root : roots) out.push_back(make(make, root));
+  return out;
 }
 
 /// Whether (x, p) beats (best, q): NaN first, then the better value, then the smaller position.
@@ -43,31 +82,48 @@ llvm::AllocaInst* FunctionEmitter::alloca_of(llvm::Type* t) {
   return allocas_.back();
 }
 
+/// The types of what an accumulator keeps, and the bits of their identities.
+std::vector<std::pair<DType, std::uint64_t>> FunctionEmitter::kept(const AccDecl& a) const {
+  if (a.monoid != Monoid::Custom) return {{a.type, kernel::identity(a)}};
+  const kernel::CustomMonoid& c = k_.customs[a.custom];
+  std::vector<std::pair<DType, std::uint64_t>> out;
+  for (std::size_t p = 0; p < c.types.size(); ++p) out.push_back({c.types[p], c.identity[p]});
+  return out;
+}
+
 void FunctionEmitter::begin_accs(const LoopDecl& l) {
   at_.begin_accs(l);
   for (std::uint32_t id : l.accs) {
     const LoopDecl* inside = kernel::vector_loop_of(k_, l, id);
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
-    llvm::Type* t = reg(a.type);
-    llvm::Constant* start = constant_of(c_, a.type, kernel::identity(a));
-    llvm::Constant* far = b_.getInt64(0x7fffffffffffffffull);
-    llvm::Type* pt = i64();
-    if (at_.lanes_of(id) != Lanes::None) {
-      const unsigned n = static_cast<unsigned>(inside ? inside->lanes : lanes_);
-      t = FixedVectorType::get(t, n);
-      pt = FixedVectorType::get(pt, n);
-      start = llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(n), start);
-      far = llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(n), far);
+    const bool lanes = at_.lanes_of(id) != Lanes::None;
+    const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(inside ? inside->lanes : lanes_));
+    const auto begin = [&](llvm::Constant* start) {
+      if (lanes) start = llvm::ConstantVector::getSplat(count, start);
+      llvm::AllocaInst* kept = alloca_of(start->getType());
+      b_.CreateStore(start, kept);
+      return kept;
+    };
+    s.parts.clear();
+    s.none.clear();
+    for (const auto& [type, bits] : kept(a)) {
+      llvm::Constant* start = constant_of(c_, type, bits);
+      s.parts.push_back(begin(start));
+      if (s.scan && at_.lanes_of(id) == Lanes::Inside) s.none.push_back(opaque(llvm::ConstantVector::getSplat(count, start)));
     }
-    s.value = alloca_of(t);
-    b_.CreateStore(start, s.value);
-    if (s.scan && at_.lanes_of(id) == Lanes::Inside) s.none = opaque(start);
-    if (kernel::positional(a.monoid)) {
-      s.position = alloca_of(pt);
-      b_.CreateStore(far, s.position);
-    }
+    if (kernel::positional(a.monoid)) s.position = begin(b_.getInt64(0x7fffffffffffffffull));
   }
+}
+
+Parts FunctionEmitter::load_parts(const AccState& s) {
+  Parts out;
+  for (llvm::AllocaInst* p : s.parts) out.push_back(b_.CreateLoad(p->getAllocatedType(), p));
+  return out;
+}
+
+void FunctionEmitter::store_parts(const AccState& s, const Parts& parts) {
+  for (std::size_t p = 0; p < parts.size(); ++p) b_.CreateStore(parts[p], s.parts[p]);
 }
 
 void FunctionEmitter::update(const Stmt& st) {
@@ -77,7 +133,7 @@ void FunctionEmitter::update(const Stmt& st) {
   if (a.monoid == Monoid::State) {
     Value* next = lanes ? vector(st.value) : scalar(st.value);
     Value* active = lanes ? mask_at(depth()) : nullptr;
-    b_.CreateStore(active ? b_.CreateSelect(active, next, s.before) : next, s.value);
+    b_.CreateStore(active ? b_.CreateSelect(active, next, s.before) : next, s.parts[0]);
     return;
   }
   if (s.scan) return scan(st);
@@ -86,24 +142,26 @@ void FunctionEmitter::update(const Stmt& st) {
   if (a.monoid == Monoid::Sum && is_float(a.type) && product.prim == Prim::Mul && k_.fma && target_.fma) {
     Value* x = lanes ? vector(product.a) : scalar(product.a);
     Value* y = lanes ? vector(product.b) : scalar(product.b);
-    Value* acc = b_.CreateLoad(s.value->getAllocatedType(), s.value);
+    Value* acc = load_parts(s)[0];
     Value* next = v_.compute(Prim::Fma, a.type, a.type, x, y, acc);
-    b_.CreateStore(mask ? b_.CreateSelect(mask, next, acc) : next, s.value);
+    b_.CreateStore(mask ? b_.CreateSelect(mask, next, acc) : next, s.parts[0]);
     return;
   }
   Value* x = lanes ? vector(st.value) : scalar(st.value);
-  Value* acc = b_.CreateLoad(s.value->getAllocatedType(), s.value);
+  const Parts acc = load_parts(s);
   if (kernel::positional(a.monoid)) {
     Value* p = lanes ? vector(st.index) : scalar(st.index);
     Value* q = b_.CreateLoad(s.position->getAllocatedType(), s.position);
-    Value* wins = beats(a, x, p, acc, q);
+    Value* wins = beats(a, x, p, acc[0], q);
     if (mask) wins = b_.CreateAnd(wins, mask);
-    b_.CreateStore(b_.CreateSelect(wins, x, acc), s.value);
+    b_.CreateStore(b_.CreateSelect(wins, x, acc[0]), s.parts[0]);
     b_.CreateStore(b_.CreateSelect(wins, p, q), s.position);
     return;
   }
-  Value* next = merge(a, x, acc);
-  b_.CreateStore(mask ? b_.CreateSelect(mask, next, acc) : next, s.value);
+  Parts next = merge(a, lift(a, x), acc);
+  if (mask)
+    for (std::size_t p = 0; p < next.size(); ++p) next[p] = b_.CreateSelect(mask, next[p], acc[p]);
+  store_parts(s, next);
 }
 
 /// One update of an accumulator that is read inside its loop. On lanes: prefixes by doubling, a tree of fixed shape,
@@ -111,21 +169,30 @@ void FunctionEmitter::update(const Stmt& st) {
 void FunctionEmitter::scan(const Stmt& st) {
   const AccDecl& a = k_.accs[st.target];
   AccState& s = accs_[st.target];
-  Value* x = at_.lanes_depth() ? vector(st.value) : scalar(st.value);
-  Value* acc = b_.CreateLoad(s.value->getAllocatedType(), s.value);
+  Parts x = lift(a, at_.lanes_depth() ? vector(st.value) : scalar(st.value)), acc = load_parts(s), next;
   at_.show_running(st.target);
-  Value* next = nullptr;
   if (at_.lanes_of(st.target) != Lanes::Inside) {
-    next = s.running = merge(a, x, acc);
-    s.before = acc;
+    next = merge(a, x, acc);
+    s.running = s.reads_running ? show(a, next) : nullptr;
+    s.before = s.reads_before ? show(a, acc) : nullptr;
   } else {
-    if (mask_) x = b_.CreateSelect(mask_, x, s.none);
-    for (int d = 1; d < lanes_; d *= 2) x = merge(a, x, moved_up(x, s.none, d));
-    next = merge(a, b_.CreateShuffleVector(x, llvm::SmallVector<int, 64>(static_cast<std::size_t>(lanes_), lanes_ - 1)), acc);
-    s.running = merge(a, x, acc);
-    s.before = moved_up(s.running, acc, 1);
+    const auto each_part = [&](Parts parts, auto f) {
+      for (std::size_t p = 0; p < parts.size(); ++p) parts[p] = f(parts[p], p);
+      return parts;
+    };
+    if (mask_) x = each_part(x, [&](Value* v, std::size_t p) { return b_.CreateSelect(mask_, v, s.none[p]); });
+    for (int d = 1; d < lanes_; d *= 2) x = merge(a, x, each_part(x, [&](Value* v, std::size_t p) { return moved_up(v, s.none[p], d); }));
+    next = merge(a, each_part(x, [&](Value* v, std::size_t) { return last_lane(v); }), acc);
+    const Parts running = merge(a, x, acc);
+    s.running = s.reads_running ? show(a, running) : nullptr;
+    s.before = s.reads_before ? show(a, each_part(running, [&](Value* v, std::size_t p) { return moved_up(v, acc[p], 1); })) : nullptr;
   }
-  b_.CreateStore(next, s.value);
+  store_parts(s, next);
+}
+
+/// On every lane the last one's value.
+Value* FunctionEmitter::last_lane(Value* v) {
+  return b_.CreateShuffleVector(v, llvm::SmallVector<int, 64>(static_cast<std::size_t>(lanes_), lanes_ - 1));
 }
 
 /// v's lanes moved d places up, the first d lanes from the last ones of `fill`: one instruction where registers can be
@@ -160,28 +227,31 @@ void FunctionEmitter::end_accs(const LoopDecl& l) {
   for (std::uint32_t id : l.accs) {
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
-    Value* v = b_.CreateLoad(s.value->getAllocatedType(), s.value);
+    Parts v = load_parts(s);
     Value* p = kernel::positional(a.monoid) ? b_.CreateLoad(s.position->getAllocatedType(), s.position) : nullptr;
     const bool inside = at_.lanes_of(id) == Lanes::Inside;
-    if (inside && s.scan) {
-      v = b_.CreateExtractElement(v, std::uint64_t{0});
-    } else if (inside) {
-      unsigned n = llvm::cast<FixedVectorType>(v->getType())->getNumElements();
+    if (inside && !s.scan) {
+      unsigned n = llvm::cast<FixedVectorType>(v[0]->getType())->getNumElements();
       for (; n > 1; n /= 2) {
-        Value *x = upper_half(v, n), *y = lower_half(v, n);
+        Parts x, y;
+        for (Value* part : v) {
+          x.push_back(upper_half(part, n));
+          y.push_back(lower_half(part, n));
+        }
         if (p) {
           Value *px = upper_half(p, n), *py = lower_half(p, n);
-          Value* wins = beats(a, x, px, y, py);
-          v = b_.CreateSelect(wins, x, y);
+          Value* wins = beats(a, x[0], px, y[0], py);
+          v = {b_.CreateSelect(wins, x[0], y[0])};
           p = b_.CreateSelect(wins, px, py);
         } else {
           v = merge(a, x, y);
         }
       }
-      v = b_.CreateExtractElement(v, std::uint64_t{0});
       if (p) p = b_.CreateExtractElement(p, std::uint64_t{0});
     }
-    s.result = p ? p : v;
+    if (inside)
+      for (Value*& part : v) part = b_.CreateExtractElement(part, std::uint64_t{0});
+    s.result = p ? p : show(a, v);
   }
 }
 

@@ -11,6 +11,10 @@
 
 namespace kiln::codegen {
 
+static int lanes_in(const Value* v) {
+  return static_cast<int>(llvm::cast<FixedVectorType>(v->getType())->getNumElements());
+}
+
 /// The value on one lane: for a varying index, that of lane 0.
 Value* FunctionEmitter::scalar(ExprId e) {
   sync();
@@ -83,7 +87,7 @@ Value* FunctionEmitter::vector(ExprId e) {
     if (Value* shared = philox_run(e, n)) return shared;
   if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !at_.varying(n.b))) return vector(legal.id);
   // Without the instruction each Fma would be a call too.
-  if ((n.prim == Prim::Call1 || n.prim == Prim::Call2) && target_.fma && !k_.exact && library_symbol(n).empty())
+  if ((n.prim == Prim::Call1 || n.prim == Prim::Call2) && target_.fma && !k_.exact && library_symbol(n, lanes_).empty())
     if (const VectorFunction f = vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}, {&pool_, n.b}); f.value)
       return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
   Value* in[3] = {};
@@ -166,8 +170,9 @@ Value* FunctionEmitter::call(const ExprNode& n, Value* const* in) {
   };
   if (!in[0]->getType()->isVectorTy()) return one(in[0], in[1]);
   if (Value* whole = vector_call(n, in[0], two ? in[1] : nullptr)) return whole;
-  Value* out = llvm::PoisonValue::get(vec(t));
-  for (int l = 0; l < lanes_; ++l) {
+  const int lanes = lanes_in(in[0]);
+  Value* out = llvm::PoisonValue::get(vec_of(t, lanes));
+  for (int l = 0; l < lanes; ++l) {
     const auto lane = static_cast<std::uint64_t>(l);
     out = b_.CreateInsertElement(
         out, one(b_.CreateExtractElement(in[0], lane), two ? b_.CreateExtractElement(in[1], lane) : nullptr), lane);
@@ -176,26 +181,26 @@ Value* FunctionEmitter::call(const ExprNode& n, Value* const* in) {
 }
 
 /// Float64 lanes of a register, and a function's symbol in the target's library for so many; empty where it has none.
-int FunctionEmitter::register_lanes() const { return std::min(lanes_, target_.vector_bytes / 8); }
+int FunctionEmitter::register_lanes(int lanes) const { return std::min(lanes, target_.vector_bytes / 8); }
 
-std::string FunctionEmitter::library_symbol(const ExprNode& n) const {
-  return target_.vector_math && !k_.exact ? vector_symbol(static_cast<kernel::MathFn>(n.imm), register_lanes()) : std::string();
+std::string FunctionEmitter::library_symbol(const ExprNode& n, int lanes) const {
+  return target_.vector_math && !k_.exact ? vector_symbol(static_cast<kernel::MathFn>(n.imm), register_lanes(lanes)) : std::string();
 }
 
 /// A Float64 function of whole registers, where the target's library has it.
 Value* FunctionEmitter::vector_call(const ExprNode& n, Value* x, Value* y) {
-  const int width = register_lanes();
-  const std::string name = library_symbol(n);
+  const int lanes = lanes_in(x), width = register_lanes(lanes);
+  const std::string name = library_symbol(n, lanes);
   if (name.empty()) return nullptr;
   llvm::Type* t = FixedVectorType::get(b_.getDoubleTy(), static_cast<unsigned>(width));
   auto* type = y ? llvm::FunctionType::get(t, {t, t}, false) : llvm::FunctionType::get(t, {t}, false);
   const llvm::FunctionCallee callee = module_.getOrInsertFunction(name, type);
   llvm::SmallVector<Value*, 8> parts;
-  for (int first = 0; first < lanes_; first += width) {
+  for (int first = 0; first < lanes; first += width) {
     llvm::SmallVector<Value*, 2> args;
     for (Value* v : {x, y})
       if (v)
-        args.push_back(width == lanes_ ? v : b_.CreateShuffleVector(v, llvm::createSequentialMask(first, width, 0)));
+        args.push_back(width == lanes ? v : b_.CreateShuffleVector(v, llvm::createSequentialMask(first, width, 0)));
     parts.push_back(b_.CreateCall(callee, args));
   }
   return llvm::concatenateVectors(b_, parts);

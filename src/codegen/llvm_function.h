@@ -27,6 +27,8 @@ using llvm::BasicBlock;
 using llvm::FixedVectorType;
 using llvm::Value;
 
+using Parts = llvm::SmallVector<Value*, 2>;  // of an accumulator's value
+
 class FunctionEmitter {
  public:
   FunctionEmitter(const Kernel& kernel, const LlvmTarget& target, llvm::Module& module, const std::string& name);
@@ -41,11 +43,12 @@ class FunctionEmitter {
     Value* active = nullptr;           // a While loop on lanes: those that go on
   };
   struct AccState {
-    llvm::AllocaInst *value = nullptr, *position = nullptr;
+    llvm::SmallVector<llvm::AllocaInst*, 2> parts;  // of its value; most have one
+    llvm::AllocaInst* position = nullptr;
     Value* result = nullptr;
-    bool scan = false;      // its values are read inside its loop; on lanes `value` is then the same in each: what the
-                            // last lane hands on
-    Value* none = nullptr;  // the identity, for such a scan
+    bool reads_running = false, reads_before = false;  // inside its loop
+    bool scan = false;  // either of them; on lanes `parts` are then the same in each: what the last lane hands on
+    Parts none;         // the identity, for such a scan
     Value *running = nullptr, *before = nullptr;
   };
 
@@ -112,8 +115,8 @@ class FunctionEmitter {
   template <class Then, class Else>
   Value* branch(Value* condition, Then&& then_value, Else&& else_value);
   Value* call(const ExprNode& n, Value* const* in);
-  int register_lanes() const;
-  std::string library_symbol(const ExprNode& n) const;
+  int register_lanes(int lanes) const;
+  std::string library_symbol(const ExprNode& n, int lanes) const;
   Value* vector_call(const ExprNode& n, Value* x, Value* y);
 
   // ---- random bits
@@ -142,13 +145,20 @@ class FunctionEmitter {
   void stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream);
 
   // ---- accumulators
-  Value* merge(const AccDecl& a, Value* x, Value* acc);
+  Parts merge(const AccDecl& a, const Parts& x, const Parts& acc);
+  Parts lift(const AccDecl& a, Value* x);
+  Value* show(const AccDecl& a, const Parts& parts);
+  Parts with_parts(llvm::ArrayRef<ExprId> roots, const Parts& later, const Parts& earlier);
+  std::vector<std::pair<DType, std::uint64_t>> kept(const AccDecl& a) const;
+  Parts load_parts(const AccState& s);
+  void store_parts(const AccState& s, const Parts& parts);
   Value* beats(const AccDecl& a, Value* x, Value* p, Value* best, Value* q);
   llvm::AllocaInst* alloca_of(llvm::Type* t);
   void begin_accs(const LoopDecl& l);
   void update(const Stmt& st);
   void scan(const Stmt& st);
   Value* moved_up(Value* v, Value* fill, int d);
+  Value* last_lane(Value* v);
   Value* opaque(llvm::Constant* value);
   Value* upper_half(Value* v, unsigned n);
   Value* lower_half(Value* v, unsigned n);

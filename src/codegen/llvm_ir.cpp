@@ -43,8 +43,11 @@ void FunctionEmitter::load_arguments() {
   scalar_.assign(pool_.size(), nullptr);
   vector_.assign(pool_.size(), nullptr);
   accs_.resize(k_.accs.size());
-  for (ExprId e = 0; e < pool_.size(); ++e)
-    if (pool_[e].prim == Prim::Running || pool_[e].prim == Prim::Before) accs_[pool_[e].imm].scan = true;
+  for (ExprId e = 0; e < pool_.size(); ++e) {
+    const ExprNode& n = pool_[e];
+    if (n.prim == Prim::Running) accs_[n.imm].scan = accs_[n.imm].reads_running = true;
+    if (n.prim == Prim::Before) accs_[n.imm].scan = accs_[n.imm].reads_before = true;
+  }
   Value* frame = fn_->getArg(0);
   auto field = [&](unsigned i) {
     return b_.CreateAlignedLoad(ptr, b_.CreateConstGEP1_32(ptr, frame, i), llvm::Align(8));

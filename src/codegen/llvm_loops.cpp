@@ -35,7 +35,7 @@ void FunctionEmitter::close_scope(const LoopDecl& l) {
 void FunctionEmitter::while_loop(const LoopDecl& l) {
   std::vector<Value*> inits;
   for (ExprId e : l.inits) inits.push_back(at_.lanes_depth() ? vector(e) : scalar(e));
-  for (std::size_t i = 0; i < inits.size(); ++i) b_.CreateStore(inits[i], accs_[l.accs[i]].value);
+  for (std::size_t i = 0; i < inits.size(); ++i) b_.CreateStore(inits[i], accs_[l.accs[i]].parts[0]);
   BasicBlock* head = BasicBlock::Create(c_, "while", fn_);
   BasicBlock* inside = BasicBlock::Create(c_, "body", fn_);
   BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
@@ -48,7 +48,7 @@ void FunctionEmitter::while_loop(const LoopDecl& l) {
   open_scope(l, i, preheader_end);
   for (std::uint32_t a : l.accs) {
     AccState& s = accs_[a];
-    s.before = b_.CreateLoad(s.value->getAllocatedType(), s.value);
+    s.before = load_parts(s)[0];
     at_.show_running(a);
   }
   Value* goes_on = nullptr;

@@ -351,7 +351,7 @@ Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value*
   auto unary = [&](ID id) { return b_.CreateUnaryIntrinsic(id, a); };
   switch (prim) {
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Running:
-    case Prim::Before: case Prim::Load:
+    case Prim::Before: case Prim::Earlier: case Prim::Later: case Prim::Load:
     case Prim::Call1: case Prim::Call2: case Prim::FromIndex: case Prim::IndexDiv:
       break;
     case Prim::Neg: return fp ? b_.CreateFNeg(a) : is_bool(type) ? a : b_.CreateNeg(a);

@@ -293,6 +293,13 @@ class Machine {
     const VmLanes& l = s_.lanes[i.out];
     splat(memory_ + l.offset, &scalar_[i.a], l.size, l.count);
     if (l.positional) std::fill_n(lane_positions(l), l.count, std::int64_t{0x7fffffffffffffff});
+    for (const VmCustom::Constant& c : l.custom.constants) splat(slot(l.custom, c.slot), &c.bits, c.size, kStrip);
+    for (std::size_t p = 0; p < l.custom.parts.size(); ++p) splat(part(l, p), &l.custom.parts[p].identity, l.custom.parts[p].size, l.count);
+  }
+
+  /// out = earlier combined with later, n lanes.
+  static void combine(const VmLanes& l, int n, std::byte* out, const std::byte* later, const std::byte* earlier) {
+    l.each(n, out, l.swap ? later : earlier, l.swap ? earlier : later, earlier);
   }
 
   void reduce(const VmInstr& i) {
@@ -302,25 +309,22 @@ class Machine {
       i.reduce(lanes_, l.count, acc, value_[i.a], i.b == kVmNone ? nullptr : value_[i.b], i.steps);
       return;
     }
-    for (std::int64_t lane = 0; lane < lanes_; ++lane)
-      merge(l, acc + (lane & (l.count - 1)) * l.size, value_[i.a] + (i.steps & 1 ? lane : lane & (kStrip - 1)) * l.size);
-  }
-
-  static void merge(const VmLanes& l, std::byte* acc, const std::byte* x) {
-    l.each(1, acc, l.swap ? x : acc, l.swap ? acc : x, acc);
+    if (!l.custom.parts.empty()) return reduce_custom(i, l);
+    for (std::int64_t lane = 0; lane < lanes_; ++lane) {
+      std::byte* const to = acc + (lane & (l.count - 1)) * l.size;
+      combine(l, 1, to, value_[i.a] + (i.steps & 1 ? lane : lane & (kStrip - 1)) * l.size, to);
+    }
   }
 
   /// As compiled code does it: prefixes of the kernel's lanes by doubling, then what the lanes before hand on.
   void scan_lanes(const VmInstr& i) {
     const VmLanes& l = s_.lanes[i.out];
     KILN_CHECK_THAT(l.count <= kStrip, l.count, " lanes of a scan");
+    if (!l.custom.parts.empty()) return scan_custom(i, l);
     const auto n = static_cast<int>(l.count);
     const std::int64_t bytes = l.count * l.size;
     std::byte* const acc = memory_ + l.offset;  // the same on all lanes
     alignas(64) std::byte x[8 * kStrip], moved[8 * kStrip], after[8 * kStrip];
-    const auto merge_all = [&](std::byte* out, const std::byte* value, const std::byte* into) {
-      l.each(n, out, l.swap ? value : into, l.swap ? into : value, into);
-    };
     for (std::int64_t first = 0; first < lanes_; first += l.count) {
       const std::int64_t here = std::min(l.count, lanes_ - first);
       std::memcpy(x, value_[i.a] + (i.steps & 1 ? first : first & (kStrip - 1)) * l.size, static_cast<std::size_t>(here * l.size));
@@ -328,9 +332,9 @@ class Machine {
       for (std::int64_t d = 1; d < l.count; d *= 2) {
         splat(moved, &l.identity, l.size, d);
         std::memcpy(moved + d * l.size, x, static_cast<std::size_t>(bytes - d * l.size));
-        merge_all(x, x, moved);
+        combine(l, n, x, x, moved);
       }
-      merge_all(after, x, acc);
+      combine(l, n, after, x, acc);
       if (i.b != kVmNone) std::memcpy(value_[i.b] + first * l.size, after, static_cast<std::size_t>(here * l.size));
       if (i.c != kVmNone) {
         std::memcpy(value_[i.c] + first * l.size, acc, l.size);
@@ -343,21 +347,123 @@ class Machine {
   /// A tree of fixed shape, as compiled code has it.
   void lanes_end(const VmInstr& i) {
     const VmLanes& l = s_.lanes[i.out];
+    if (!l.custom.parts.empty()) return custom_end(i, l);
     std::byte* acc = memory_ + l.offset;
     std::int64_t* p = l.positional ? lane_positions(l) : nullptr;
-    for (std::int64_t half = l.count / 2; half > 0; half /= 2) {
+    for (std::int64_t half = l.scan ? 0 : l.count / 2; half > 0; half /= 2) {
       std::byte* upper = acc + half * l.size;
       if (p) {
         l.arg_merge(half, half, acc, p, upper, p + half, 3);
       } else if (l.merge) {
         l.merge(half, half, acc, upper, nullptr, 1);
       } else {
-        for (std::int64_t k = 0; k < half; ++k) merge(l, acc + k * l.size, upper + k * l.size);
+        for (std::int64_t k = 0; k < half; ++k) combine(l, 1, acc + k * l.size, upper + k * l.size, acc + k * l.size);
       }
     }
     scalar_[i.a] = 0;
     std::memcpy(&scalar_[i.a], acc, l.size);
     if (p) scalar_[i.b] = static_cast<std::uint64_t>(p[0]);
+  }
+
+  // ---- custom monoids on lanes: values and their parts go through slots -----------------------------------------------
+
+  std::byte* slot(const VmCustom& c, std::uint32_t s) const { return memory_ + c.offset + s * kVmSlotBytes; }
+  /// The lanes' accumulators of a part.
+  std::byte* part(const VmLanes& l, std::size_t p) const { return memory_ + l.offset + static_cast<std::int64_t>(p) * l.count * 8; }
+
+  void run_slots(const VmCustom& c, const std::vector<VmInstr>& code, int n) const {
+    for (const VmInstr& i : code) {
+      if (i.op == VmOp::Apply) i.apply(1, slot(c, i.out), slot(c, i.a), slot(c, i.b), slot(c, i.c), i.steps);
+      else i.each(n, slot(c, i.out), slot(c, i.a), slot(c, i.b), slot(c, i.c));
+    }
+  }
+  template <class F>
+  static void each_part(const VmCustom& c, F f) {
+    for (std::size_t p = 0; p < c.parts.size(); ++p) f(p, c.parts[p], static_cast<std::size_t>(c.parts[p].size));
+  }
+  /// The parts of n values, which then stand in the slots of what comes later.
+  void lift_slots(const VmCustom& c, int n, const std::byte* x, std::uint8_t size) const {
+    std::memcpy(slot(c, c.value), x, static_cast<std::size_t>(n * size));
+    run_slots(c, c.lift, n);
+    each_part(c, [&](std::size_t, const VmCustom::Part& p, std::size_t bytes) {
+      std::memcpy(slot(c, p.later), slot(c, p.lifted), static_cast<std::size_t>(n) * bytes);
+    });
+  }
+
+  void reduce_custom(const VmInstr& i, const VmLanes& l) {
+    const VmCustom& c = l.custom;
+    const std::int64_t width = std::min(l.count, kStrip);
+    for (std::int64_t lane = 0; lane < lanes_; lane += width) {
+      const auto n = static_cast<int>(std::min(width, lanes_ - lane));
+      const std::int64_t to = lane & (l.count - 1);
+      lift_slots(c, n, value_[i.a] + (i.steps & 1 ? lane : lane & (kStrip - 1)) * l.size, l.size);
+      const auto acc = [&](std::size_t p, std::size_t bytes) { return part(l, p) + to * static_cast<std::int64_t>(bytes); };
+      each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(slot(c, k.earlier), acc(p, bytes), static_cast<std::size_t>(n) * bytes); });
+      run_slots(c, c.merge, n);
+      each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(acc(p, bytes), slot(c, k.merged), static_cast<std::size_t>(n) * bytes); });
+    }
+  }
+
+  void scan_custom(const VmInstr& i, const VmLanes& l) {
+    const VmCustom& c = l.custom;
+    const auto n = static_cast<int>(l.count);
+    const auto count = static_cast<std::size_t>(l.count);
+    const auto show = [&](std::uint32_t to, std::int64_t first, std::int64_t here) {
+      run_slots(c, c.show, n);
+      std::memcpy(value_[to] + first * l.size, slot(c, c.shown), static_cast<std::size_t>(here * l.size));
+    };
+    for (std::int64_t first = 0; first < lanes_; first += l.count) {
+      const std::int64_t here = std::min(l.count, lanes_ - first);
+      lift_slots(c, static_cast<int>(here), value_[i.a] + (i.steps & 1 ? first : first & (kStrip - 1)) * l.size, l.size);
+      each_part(c, [&](std::size_t, const VmCustom::Part& k, std::size_t bytes) {
+        splat(slot(c, k.later) + here * static_cast<std::int64_t>(bytes), &k.identity, k.size, l.count - here);
+      });
+      for (std::size_t d = 1; d < count; d *= 2) {
+        each_part(c, [&](std::size_t, const VmCustom::Part& k, std::size_t bytes) {
+          splat(slot(c, k.earlier), &k.identity, k.size, static_cast<std::int64_t>(d));
+          std::memcpy(slot(c, k.earlier) + d * bytes, slot(c, k.later), (count - d) * bytes);
+        });
+        run_slots(c, c.merge, n);
+        each_part(c, [&](std::size_t, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(slot(c, k.later), slot(c, k.merged), count * bytes); });
+      }
+      each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(slot(c, k.earlier), part(l, p), count * bytes); });
+      run_slots(c, c.merge, n);
+      each_part(c, [&](std::size_t, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(slot(c, k.later), slot(c, k.merged), count * bytes); });
+      if (i.c != kVmNone) {
+        each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) {
+          std::memcpy(slot(c, k.earlier), part(l, p), bytes);
+          std::memcpy(slot(c, k.earlier) + bytes, slot(c, k.later), (count - 1) * bytes);
+        });
+        show(i.c, first, here);
+      }
+      each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) {
+        std::memcpy(slot(c, k.earlier), slot(c, k.later), count * bytes);
+        splat(part(l, p), slot(c, k.later) + (count - 1) * bytes, k.size, l.count);
+      });
+      if (i.b != kVmNone) show(i.b, first, here);
+    }
+  }
+
+  void custom_end(const VmInstr& i, const VmLanes& l) {
+    const VmCustom& c = l.custom;
+    for (std::int64_t half = l.scan ? 0 : l.count / 2; half > 0; half /= 2) {
+      for (std::int64_t first = 0; first < half; first += kStrip) {
+        const std::int64_t n = std::min(kStrip, half - first);
+        const auto acc = [&](std::size_t p, std::size_t bytes, std::int64_t at) { return part(l, p) + at * static_cast<std::int64_t>(bytes); };
+        each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) {
+          std::memcpy(slot(c, k.earlier), acc(p, bytes, first), static_cast<std::size_t>(n) * bytes);
+          std::memcpy(slot(c, k.later), acc(p, bytes, half + first), static_cast<std::size_t>(n) * bytes);
+        });
+        run_slots(c, c.merge, static_cast<int>(n));
+        each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) {
+          std::memcpy(acc(p, bytes, first), slot(c, k.merged), static_cast<std::size_t>(n) * bytes);
+        });
+      }
+    }
+    each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(slot(c, k.earlier), part(l, p), bytes); });
+    run_slots(c, c.show, 1);
+    scalar_[i.a] = 0;
+    std::memcpy(&scalar_[i.a], slot(c, c.shown), l.size);
   }
 
   const VmSection& s_;

@@ -22,6 +22,7 @@ enum class VmOp : std::uint8_t {
 };
 
 inline constexpr std::uint32_t kVmNone = 0xffffffffu;
+inline constexpr std::int64_t kVmSlotBytes = 8 * kStrip;  // of a VmCustom
 
 struct VmInstr {
   using EachFn = kernel::ArrayFn;
@@ -40,17 +41,38 @@ struct VmInstr {
   };
 };
 
+/// A custom monoid on lanes: Apply and Each instructions over slots, a strip each.
+struct VmCustom {
+  struct Constant {
+    std::uint32_t slot;
+    std::uint8_t size;
+    std::uint64_t bits;
+  };
+  struct Part {
+    std::uint8_t size;
+    std::uint64_t identity;
+    std::uint32_t earlier, later, lifted, merged;  // slots
+  };
+  std::vector<Part> parts;
+  std::vector<VmInstr> lift, merge, show;
+  std::vector<Constant> constants;  // slots that nothing is written to
+  std::uint32_t value = 0, shown = 0, slots = 1;
+  std::int64_t offset = 0;          // of the slots in the working memory
+};
+
 /// An accumulator with lanes side by side, combined when its loop ends.
 struct VmLanes {
   std::int64_t count = 0;
   std::int64_t offset = 0;           // in the working memory; positions follow the values
   std::uint8_t size = 0;
   bool positional = false;
-  ReduceFn merge = nullptr;          // null: by `each` on single elements
+  bool scan = false;                 // the same on all lanes: what the last one hands on
+  ReduceFn merge = nullptr;          // null: by `each` on single elements, or by `custom`, if that has parts
   VmInstr::EachFn each = nullptr;
   bool swap = false;                 // each(x, acc) instead of each(acc, x)
   std::uint64_t identity = 0;
   ArgReduceFn arg_merge = nullptr;
+  VmCustom custom;                   // then each lane has the parts one after the other, `count` of each
 };
 
 struct VmValue {

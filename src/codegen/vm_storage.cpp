@@ -182,7 +182,11 @@ void assign_storage(VmSection& s, const std::vector<VmLife>& values, std::int64_
   };
   take(static_cast<std::int64_t>(s.scalars.size()) * 8);
   s.table_offset = take(static_cast<std::int64_t>(values.size()) * 8);
-  for (VmLanes& l : s.lanes) l.offset = take(align64(l.count * l.size) + (l.positional ? 8 * l.count : 0));
+  for (VmLanes& l : s.lanes) {
+    const auto parts = static_cast<std::int64_t>(l.custom.parts.size());
+    l.offset = take(parts > 0 ? parts * l.count * 8 : align64(l.count * l.size) + (l.positional ? 8 * l.count : 0));
+    l.custom.offset = take(l.custom.parts.empty() ? 0 : l.custom.slots * kVmSlotBytes);
+  }
   const std::int64_t blocks = take(places.width() * s.block);
   s.values.resize(values.size());
   for (std::size_t v = 0; v < values.size(); ++v) {

@@ -48,6 +48,7 @@ class Translator {
     } kind = Kind::Scalar;
     std::uint32_t at = kVmNone, position = kVmNone;  // scalars, values, or index into lanes
     std::uint32_t result = kVmNone;                  // scalar, or value of a Block
+    std::vector<std::uint32_t> parts;                // of a custom monoid instead of `at`, unless Lanes
     bool reads_running = false, reads_before = false;  // somebody reads these, scalars or values:
     std::uint32_t running = kVmNone, before = kVmNone;
   };
@@ -111,8 +112,32 @@ class Translator {
   static Prim merge_prim(Monoid m);
   void begin_accs(const LoopDecl& l);
   void note_reads(std::uint32_t acc);
-  std::uint32_t new_lanes(const AccDecl& a, int count);
+  std::uint32_t new_lanes(const AccDecl& a, int count, bool scan);
   void update(const Stmt& st);
+  void combine(const AccDecl& a, bool scalars, ExprId typed, std::uint32_t out, std::uint32_t later, std::uint32_t earlier);
+  using Parts = std::vector<std::uint32_t>;
+  /// What `make` gives for expressions of Prim::Earlier and Prim::Later, operands first and each node once.
+  template <class F>
+  Parts each_once(const std::vector<ExprId>& roots, const Parts& later, const Parts& earlier, F make) {
+    std::map<ExprId, std::uint32_t> made;
+    const auto visit = [&](auto& self, ExprId e) -> std::uint32_t {
+      if (const auto it = made.find(e); it != made.end()) return it->second;
+      const ExprNode n = pool_[e];
+      if (n.prim == Prim::Earlier) return earlier[n.imm];
+      if (n.prim == Prim::Later) return later[n.imm];
+      std::uint32_t in[3] = {kVmNone, kVmNone, kVmNone};
+      int k = 0;
+      each_operand(n, [&](ExprId o) { in[k++] = self(self, o); });
+      return made[e] = make(n, in);
+    };
+    Parts out;
+    for (ExprId root : roots) out.push_back(visit(visit, root));
+    return out;
+  }
+  Parts with_parts(const std::vector<ExprId>& roots, bool scalars, const Parts& later, const Parts& earlier);
+  VmCustom custom_lanes(const CustomMonoid& m);
+  void begin_custom(AccState& s, const CustomMonoid& m);
+  void update_custom(const Stmt& st, const CustomMonoid& m);
   void copy(bool value, DType type, std::uint32_t out, std::uint32_t from);
   void scan(const Stmt& st);
   void update_state(const Stmt& st);

@@ -191,7 +191,7 @@ template <Prim P, class T>
 constexpr bool applies() {
   switch (P) {
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
-    case Prim::Running: case Prim::Before:
+    case Prim::Running: case Prim::Before: case Prim::Earlier: case Prim::Later:
     case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Select: case Prim::Philox:
     case Prim::Eq: case Prim::Ne: case Prim::Lt: case Prim::Le:
       return false;

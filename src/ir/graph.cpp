@@ -63,6 +63,7 @@ std::string attribute_text(const GraphNode& n) {
     case Op::scan_prod:
     case Op::scan_max:
     case Op::scan_min:
+    case Op::scan_logaddexp:
       return cat(" axis ", scan_axis(n.attr64), is_exclusive(n.attr64) ? " exclusive" : "", is_reverse(n.attr64) ? " reverse" : "");
     default: return is_reduce(n.op) ? axes_text(n.attr64) : "";  // no other op has attributes
   }
@@ -128,7 +129,7 @@ class Verifier {
       case OpKind::Reduce: reduce(n); break;
       case OpKind::Scan:
         require(n.n_in == 1 && in(n, 0).dtype == n.dtype && std::ranges::equal(in(n, 0).dims, n.dims) &&
-                    scan_axis(n.attr64) < n.dims.size(), "does not fit its operand");
+                    scan_axis(n.attr64) < n.dims.size() && (n.op != Op::scan_logaddexp || is_float(n.dtype)), "does not fit its operand");
         break;
       case OpKind::LoopState: require(n.n_in == 1 && like(n, in(n, 0)), "differs from its first value"); break;
       case OpKind::LoopNext:

@@ -208,6 +208,8 @@ class Runner {
   explicit Runner(Op op) : op_(op) {
     using Limits = std::numeric_limits<S>;
     if (op == Op::scan_prod) total_ = 1;
+    if constexpr (std::is_floating_point_v<Sum<S>>)
+      if (op == Op::scan_logaddexp) total_ = -HUGE_VAL;
     if constexpr (std::is_integral_v<S>) {
       best_ = op == Op::scan_max ? Limits::lowest() : Limits::max();
     } else {
@@ -218,13 +220,18 @@ class Runner {
     const auto x = static_cast<ref::Compute<S>>(s);
     if (op_ == Op::scan_sum) total_ += widen(s);
     else if (op_ == Op::scan_prod) total_ *= widen(s);
+    else if (op_ == Op::scan_logaddexp) add_exponential(widen(s));
     else if (best_ == best_ && (x != x || (op_ == Op::scan_max ? x > best_ : x < best_))) best_ = x;
   }
   S value() const {
-    return op_ == Op::scan_sum || op_ == Op::scan_prod ? narrow<S>(total_) : ref::cast<S>(best_);
+    return op_ == Op::scan_max || op_ == Op::scan_min ? ref::cast<S>(best_) : narrow<S>(total_);
   }
 
  private:
+  void add_exponential([[maybe_unused]] Sum<S> x) {
+    if constexpr (std::is_floating_point_v<Sum<S>>) total_ = ref::logaddexp_wide(total_, x);
+  }
+
   Op op_;
   Sum<S> total_ = 0;
   ref::Compute<S> best_{};

@@ -204,12 +204,13 @@ double nextafter(double x, double y) {
 
 // Compositions go through long double: in double, e^x of a rounded x would be the oracle's own error (tens of ulp in
 // the tails of float64 gelu).
-inline double logaddexp(double x, double y) {
-  if (x == y) return static_cast<double>(x + 0.693147180559945309417L);  // covers equal infinities
+inline long double logaddexp_wide(long double x, long double y) {
+  if (x == y) return x + 0.693147180559945309417L;  // covers equal infinities
   if (x != x || y != y) return x + y;
   const long double high = x > y ? x : y, low = x > y ? y : x;
-  return static_cast<double>(high + std::log1p(std::exp(low - high)));
+  return high + std::log1p(std::exp(low - high));
 }
+inline double logaddexp(double x, double y) { return static_cast<double>(logaddexp_wide(x, y)); }
 inline long double sigmoid_wide(long double x) { return 1.0L / (1.0L + std::exp(-x)); }
 inline double sigmoid(double x) { return static_cast<double>(sigmoid_wide(x)); }
 inline double selu(double x) {

@@ -107,7 +107,7 @@ constexpr bool applies() {
   constexpr bool fp = is_fp_v<T>;
   switch (P) {
     case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Running:
-    case Prim::Before: case Prim::Load:
+    case Prim::Before: case Prim::Earlier: case Prim::Later: case Prim::Load:
     case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Native: case Prim::Select: case Prim::Philox:
     case Prim::Eq: case Prim::Ne: case Prim::Lt: case Prim::Le:
       return false;

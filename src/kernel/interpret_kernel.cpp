@@ -37,6 +37,7 @@ class Interpreter {
     std::uint64_t value;
     std::int64_t position;
     std::uint64_t before = 0;
+    std::vector<std::uint64_t> parts{};  // of a custom monoid
   };
 
   void while_loop(const LoopDecl& l, std::int64_t grid) {
@@ -53,11 +54,35 @@ class Interpreter {
   void loop(const LoopDecl& l, std::int64_t grid) {
     if (l.kind == LoopKind::While) return while_loop(l, grid);
     const std::int64_t n = l.kind == LoopKind::Grid ? grid : static_cast<std::int64_t>(evaluate(l.extent));
-    for (std::uint32_t a : l.accs) accs_[a] = {identity(k_.accs[a]), std::numeric_limits<std::int64_t>::max()};
+    for (std::uint32_t a : l.accs) begin(accs_[a], k_.accs[a]);
     for (std::int64_t i = 0; i < n; ++i) {
       vars_[l.var] = i;
       block(l.body, grid);
     }
+  }
+
+  void begin(Acc& acc, const AccDecl& a) {
+    if (a.monoid != Monoid::Custom) {
+      acc = {identity(a), std::numeric_limits<std::int64_t>::max()};
+      return;
+    }
+    const CustomMonoid& c = k_.customs[a.custom];
+    earlier_ = c.identity;
+    acc = {evaluate(c.show), 0, 0, c.identity};
+  }
+
+  std::vector<std::uint64_t> evaluate(const std::vector<ExprId>& all) {
+    std::vector<std::uint64_t> out;
+    for (ExprId e : all) out.push_back(evaluate(e));
+    return out;
+  }
+
+  void merge_parts(const CustomMonoid& c, Acc& acc, std::uint64_t x) {
+    later_ = {x};
+    later_ = evaluate(c.lift);
+    earlier_ = acc.parts;
+    earlier_ = acc.parts = evaluate(c.merge);
+    acc.value = evaluate(c.show);
   }
 
   void update(const Stmt& s) {
@@ -77,6 +102,9 @@ class Interpreter {
       case Monoid::Prod: acc.value = prim(Prim::Mul, a.type, acc.value, x); return;
       case Monoid::Max: acc.value = prim(Prim::Max, a.type, x, acc.value); return;
       case Monoid::Min: acc.value = prim(Prim::Min, a.type, x, acc.value); return;
+      case Monoid::Custom:
+        merge_parts(k_.customs[a.custom], acc, x);
+        return;
       case Monoid::ArgMax:
       case Monoid::ArgMin:
       case Monoid::State: break;
@@ -143,6 +171,8 @@ class Interpreter {
       }
       case Prim::Running: return accs_[n.imm].value;
       case Prim::Before: return accs_[n.imm].before;
+      case Prim::Earlier: return earlier_[n.imm];
+      case Prim::Later: return later_[n.imm];
       case Prim::Load: {
         if (n.b != kNoExpr && value_[n.b] == 0) return 0;
         std::uint64_t bits = 0;
@@ -161,6 +191,7 @@ class Interpreter {
   std::vector<std::vector<ExprId>> order_;
   std::vector<std::int64_t> vars_;
   std::vector<Acc> accs_;
+  std::vector<std::uint64_t> earlier_, later_;  // parts that a custom monoid combines
 };
 
 }  // namespace

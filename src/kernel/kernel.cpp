@@ -12,7 +12,7 @@ namespace {
 
 static_assert(Prim::Const < Prim::Load && Prim::Param < Prim::Load && Prim::Slot < Prim::Load &&
               Prim::Var < Prim::Load && Prim::Acc < Prim::Load && Prim::Running < Prim::Load &&
-              Prim::Before < Prim::Load && Prim::Load < Prim::Neg);
+              Prim::Before < Prim::Load && Prim::Earlier < Prim::Load && Prim::Later < Prim::Load && Prim::Load < Prim::Neg);
 
 class KeyWriter {
  public:
@@ -32,7 +32,14 @@ class KeyWriter {
       put(b.shared);
     }
     for (const AccDecl& a : k_.accs)
-      put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8);
+      put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8 | std::uint64_t{a.custom} << 16);
+    put(k_.customs.size());
+    for (const CustomMonoid& c : k_.customs) {
+      std::vector<std::uint64_t> words{c.types.size(), number(c.show)};
+      for (std::size_t p = 0; p < c.types.size(); ++p)
+        words.insert(words.end(), {static_cast<std::uint64_t>(c.types[p]), c.identity[p], number(c.lift[p]), number(c.merge[p])});
+      words_.insert(words_.end(), words.begin(), words.end());
+    }
     for (DType t : k_.slots) put(static_cast<std::uint64_t>(t));
     for (const auto* section : {&k_.body, &k_.link, &k_.second, &k_.finish}) block(*section);
     return hash128(std::span<const std::uint64_t>(words_));
@@ -120,6 +127,7 @@ const char* name(Monoid m) {
     case Monoid::Min: return "min";
     case Monoid::ArgMax: return "argmax";
     case Monoid::ArgMin: return "argmin";
+    case Monoid::Custom: return "custom";
     case Monoid::State: return "state";
   }
   __builtin_unreachable();

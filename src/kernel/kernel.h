@@ -27,7 +27,7 @@
 namespace kiln::kernel {
 
 enum class LoopKind : std::uint8_t { Grid, Serial, Vector, While };
-enum class Monoid : std::uint8_t { Sum, Prod, Max, Min, ArgMax, ArgMin, State };
+enum class Monoid : std::uint8_t { Sum, Prod, Max, Min, ArgMax, ArgMin, Custom, State };
 const char* name(Monoid m);
 
 /// Memory as the kernel sees it: a pointer to elements.
@@ -52,6 +52,18 @@ struct BufferDecl {
 struct AccDecl {
   Monoid monoid;
   DType type;  // of the values combined
+  std::uint32_t custom = 0;  // Custom: index into Kernel::customs
+};
+
+/// A monoid by expressions, whose values are kept in one part or several: a value becomes parts, parts are combined, and in
+/// the end, or where a scan is read, parts become a value again. Associative and commutative; show(lift(x)) is x.
+struct CustomMonoid {
+  std::vector<DType> types;             // of the parts
+  std::vector<std::uint64_t> identity;  // bits of the parts
+  std::vector<ExprId> lift;             // the parts of a value, which is Later 0
+  std::vector<ExprId> merge;            // the parts of Earlier and Later combined
+  ExprId show = kNoExpr;                // the value of Earlier
+  friend bool operator==(const CustomMonoid&, const CustomMonoid&) = default;
 };
 
 struct Stmt {
@@ -92,6 +104,7 @@ struct Kernel {
   ExprPool pool;
   std::vector<BufferDecl> buffers;
   std::vector<AccDecl> accs;
+  std::vector<CustomMonoid> customs;
   std::vector<LoopDecl> loops;
   std::vector<DType> slots;
   std::vector<Stmt> body;

@@ -1,6 +1,9 @@
 #include "kernel/monoid.h"
 
+#include "support/check.h"
+
 #include <limits>
+#include <unordered_map>
 
 namespace kiln::kernel {
 
@@ -9,9 +12,11 @@ std::uint64_t identity(const AccDecl& acc) {
   switch (acc.monoid) {
     case Monoid::Sum:
     case Monoid::State: return 0;
+    case Monoid::Custom: break;
     case Monoid::Prod: return const_bits(t, 1);
     case Monoid::Max: case Monoid::Min: case Monoid::ArgMax: case Monoid::ArgMin: break;
   }
+  KILN_CHECK_THAT(acc.monoid != Monoid::Custom, "an identity in parts");
   const bool low = greatest(acc.monoid);
   const double inf = std::numeric_limits<double>::infinity();
   if (is_float(t)) return const_bits(t, low ? -inf : inf);
@@ -19,6 +24,49 @@ std::uint64_t identity(const AccDecl& acc) {
   const std::uint64_t all = ~std::uint64_t{0} >> (64 - bits), top = std::uint64_t{1} << (bits - 1);
   if (is_signed_int(t)) return low ? top : all >> 1;
   return low ? 0 : all;
+}
+
+std::vector<ExprId> with_parts(ExprPool& pool, std::span<const ExprId> roots, std::span<const ExprId> later, std::span<const ExprId> earlier) {
+  std::unordered_map<ExprId, ExprId> made;
+  const auto copy = [&](auto& self, ExprId id) -> ExprId {
+    if (id == kNoExpr) return id;
+    ExprNode n = pool[id];
+    if (n.prim == Prim::Earlier) return earlier[n.imm];
+    if (n.prim == Prim::Later) return later[n.imm];
+    if (const auto it = made.find(id); it != made.end()) return it->second;
+    n.a = self(self, n.a);
+    n.b = self(self, n.b);
+    n.c = self(self, n.c);
+    return made[id] = pool.intern(n);
+  };
+  std::vector<ExprId> out;
+  for (ExprId root : roots) out.push_back(copy(copy, root));
+  return out;
+}
+
+E identity(Kernel& k, const AccDecl& acc) {
+  if (acc.monoid != Monoid::Custom) return constant_bits(k.pool, acc.type, identity(acc));
+  const CustomMonoid& c = k.customs[acc.custom];
+  std::vector<ExprId> parts;
+  for (std::size_t p = 0; p < c.types.size(); ++p) parts.push_back(constant_bits(k.pool, c.types[p], c.identity[p]).id);
+  return {&k.pool, with_parts(k.pool, {&c.show, 1}, {}, parts).front()};
+}
+
+E merge(Kernel& k, const AccDecl& acc, E later, E earlier) {
+  switch (acc.monoid) {
+    case Monoid::Sum: return earlier + later;
+    case Monoid::Prod: return earlier * later;
+    case Monoid::Max: return max(later, earlier);
+    case Monoid::Min: return min(later, earlier);
+    case Monoid::Custom: break;
+    case Monoid::ArgMax:
+    case Monoid::ArgMin:
+    case Monoid::State: KILN_CHECK_THAT(false, "no monoid of plain values");
+  }
+  const CustomMonoid& c = k.customs[acc.custom];
+  const auto first = with_parts(k.pool, c.lift, {&earlier.id, 1}, {}), second = with_parts(k.pool, c.lift, {&later.id, 1}, {});
+  const auto both = with_parts(k.pool, c.merge, second, first);
+  return {&k.pool, with_parts(k.pool, {&c.show, 1}, {}, both).front()};
 }
 
 }  // namespace kiln::kernel

@@ -9,7 +9,11 @@ namespace kiln::kernel {
 constexpr bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
 /// Whether greater is better, where one value is better than another.
 constexpr bool greatest(Monoid m) { return m == Monoid::Max || m == Monoid::ArgMax; }
-/// Bits of the value that a reduction starts from; 0 for State, which its first value replaces.
+/// Bits of the value that a reduction starts from; 0 for State, which its first value replaces. Pre: not Custom.
 std::uint64_t identity(const AccDecl& acc);
+/// The same as an expression.
+E identity(Kernel& kernel, const AccDecl& acc);
+/// Two values combined. Pre: neither positional nor State.
+E merge(Kernel& kernel, const AccDecl& acc, E later, E earlier);
 
 }  // namespace kiln::kernel

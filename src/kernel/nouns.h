@@ -7,6 +7,7 @@ namespace kiln::kernel::nouns {
 
 using kernel::AccDecl;
 using kernel::BufferDecl;
+using kernel::CustomMonoid;
 using kernel::E;
 using kernel::ExprId;
 using kernel::ExprNode;

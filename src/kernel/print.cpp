@@ -76,6 +76,7 @@ class Printer {
 
   std::string run() {
     header();
+    for (std::size_t c = 0; c < k_.customs.size(); ++c) custom(c);
     section(k_.body);
     named_section("link", k_.link);
     named_section("second", k_.second);
@@ -123,13 +124,47 @@ class Printer {
     line("}");
   }
 
+  void custom(std::size_t index) {
+    const CustomMonoid& c = k_.customs[index];
+    std::string from;
+    for (std::size_t p = 0; p < c.types.size(); ++p)
+      from += cat(p ? ", " : "", info(c.types[p]).short_name, " ", const_text(c.types[p], c.identity[p]));
+    line(cat("custom", index, " from (", from, ") {"));
+    ++indent_;
+    parts("lift", c.lift);
+    parts("merge", c.merge);
+    parts("show", {c.show});
+    --indent_;
+    line("}");
+  }
+
+  void parts(const char* name, const std::vector<ExprId>& all) {
+    forget();
+    for (ExprId e : all) count(e, 0);
+    needed_.clear();
+    ++epoch_;
+    for (ExprId e : all) collect(e, 0);
+    write_lets();
+    std::string text;
+    for (ExprId e : all) text += cat(text.empty() ? "" : ", ", text_[e]);
+    line(cat(name, ": ", text));
+  }
+
+  static std::string monoid_name(const AccDecl& a) {
+    return a.monoid == Monoid::Custom ? cat("custom", a.custom) : std::string(name(a.monoid));
+  }
+
   void section(const std::vector<Stmt>& body) {
+    forget();
+    count_block(body, 0);
+    block(body, 0);
+  }
+
+  void forget() {
     std::fill(uses_.begin(), uses_.end(), 0);
     std::fill(depth_.begin(), depth_.end(), -1);
     for (std::string& t : text_) t.clear();  // a section is a function of its own: it shares nothing with the others
     std::fill(compound_.begin(), compound_.end(), false);
-    count_block(body, 0);
-    block(body, 0);
   }
 
   /// Depth at which an expression can be computed; a use deeper than that counts twice, which names it.
@@ -179,7 +214,7 @@ class Printer {
         line(cat(buffer_name(s.target), "[", text_[s.index], "] = ", text_[s.value]));
       } else if (s.kind == Stmt::Kind::Update) {
         const AccDecl& a = k_.accs[s.target];
-        line(cat("a", s.target, " = ", name(a.monoid), "(a", s.target, ", ", text_[s.value],
+        line(cat("a", s.target, " = ", monoid_name(a), "(a", s.target, ", ", text_[s.value],
                  positional(a.monoid) ? " at " + text_[s.index] : "", ")"));
       } else {
         loop(k_.loops[s.target], depth);
@@ -216,7 +251,7 @@ class Printer {
     if (l.kind != LoopKind::Grid) head += " < " + operand(l.extent);
     for (std::size_t i = 0; i < l.accs.size(); ++i) {
       const AccDecl& a = k_.accs[l.accs[i]];
-      head += cat(i ? ", a" : "  reducing a", l.accs[i], ": ", name(a.monoid), " ", info(a.type).short_name);
+      head += cat(i ? ", a" : "  reducing a", l.accs[i], ": ", monoid_name(a), " ", info(a.type).short_name);
     }
     line(head + " {");
     ++indent_;
@@ -282,6 +317,8 @@ class Printer {
       case Prim::Acc: return cat("a", n.imm);
       case Prim::Running: return cat("running(a", n.imm, ")");
       case Prim::Before: return cat("before(a", n.imm, ")");
+      case Prim::Earlier: return cat("earlier", n.imm);
+      case Prim::Later: return cat("later", n.imm);
       case Prim::Load:
         return cat(buffer_name(n.imm), "[", text_[n.a], n.b == kNoExpr ? "" : " if " + text_[n.b], "]");
       case Prim::Neg: return "-" + operand(n.a);

@@ -27,6 +27,11 @@ Kernel specialise(const Kernel& kernel, std::span<const std::int64_t> params) {
     }
   };
   for (auto* section : {&out.body, &out.link, &out.second, &out.finish}) move_all(*section);
+  for (CustomMonoid& c : out.customs) {
+    for (auto* part : {&c.lift, &c.merge})
+      for (ExprId& e : *part) e = moved(e);
+    c.show = moved(c.show);
+  }
   for (LoopDecl& l : out.loops) {
     l.extent = moved(l.extent);
     l.condition = moved(l.condition);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 namespace kiln::kernel {
 namespace {
@@ -30,6 +31,9 @@ class Verifier {
                       b.offset_param);
       KILN_CHECK_THAT(b.ahead_param < static_cast<std::int32_t>(k_.n_params), "bytes ahead p", b.ahead_param);
     }
+    for (const AccDecl& a : k_.accs)
+      KILN_CHECK_THAT(a.monoid != Monoid::Custom || a.custom < k_.customs.size(), "custom monoid ", a.custom);
+    for (const CustomMonoid& c : k_.customs) custom(c);
     visited_.assign(k_.loops.size(), false);
     KILN_CHECK_THAT(k_.link.empty() == k_.second.empty(), "a link without a second section, or the other way round");
     for (const auto* body : {&k_.body, &k_.link, &k_.second, &k_.finish}) section(*body);
@@ -37,6 +41,27 @@ class Verifier {
 
  private:
   enum class AccState : std::uint8_t { Unborn, Open, Final, Dead };
+
+  void custom(const CustomMonoid& c) {
+    const std::size_t n = c.types.size();
+    KILN_CHECK_THAT(n > 0 && c.identity.size() == n && c.lift.size() == n && c.merge.size() == n, "parts of a custom monoid");
+    KILN_CHECK_THAT(c.show < k_.pool.size(), "expression ", c.show);
+    const DType value = k_.pool[c.show].type;
+    const auto typed = [&](ExprId e, DType type, std::span<const DType> earlier, std::span<const DType> later) {
+      std::fill(valid_.begin(), valid_.end(), false);
+      in_monoid_ = true;
+      earlier_ = earlier;
+      later_ = later;
+      KILN_CHECK_THAT(use(e) == type, "a part of a custom monoid is ", name(type));
+      in_monoid_ = false;
+      earlier_ = later_ = {};
+    };
+    for (std::size_t p = 0; p < n; ++p) {
+      typed(c.lift[p], c.types[p], {}, {&value, 1});
+      typed(c.merge[p], c.types[p], c.types, c.types);
+    }
+    typed(c.show, value, c.types, {});
+  }
 
   void section(const std::vector<Stmt>& body) {
     std::fill(valid_.begin(), valid_.end(), false);
@@ -163,6 +188,7 @@ class Verifier {
 
   bool well_typed(const ExprNode& n, DType a, DType b, DType c) const {
     const bool same = n.type == a && a == b && b == c;  // absent operands count as n.type
+    if (in_monoid_ && n.prim <= Prim::Load && n.prim != Prim::Const && n.prim != Prim::Earlier && n.prim != Prim::Later) return false;
     switch (n.prim) {
       case Prim::Const: return size_of(n.type) == 8 || n.imm >> (8 * size_of(n.type)) == 0;
       case Prim::Param: return n.type == DType::Int64 && n.imm < k_.n_params;
@@ -176,6 +202,8 @@ class Verifier {
         if (n.imm >= accs_.size() || accs_[n.imm] != AccState::Open || n.type != k_.accs[n.imm].type) return false;
         if (k_.accs[n.imm].monoid == Monoid::State) return n.prim == Prim::Before;
         return updated_[n.imm] && !positional(k_.accs[n.imm].monoid);
+      case Prim::Earlier: return n.imm < earlier_.size() && n.type == earlier_[n.imm];
+      case Prim::Later: return n.imm < later_.size() && n.type == later_[n.imm];
       case Prim::Load:
         return n.imm < k_.buffers.size() && n.type == k_.buffers[n.imm].dtype && a == DType::Int64 &&
                (n.b == kNoExpr || b == DType::Bool);
@@ -210,6 +238,8 @@ class Verifier {
   std::vector<ExprId> valid_here_, stack_;
   std::vector<std::uint32_t> final_here_;
   bool in_vector_ = false;
+  bool in_monoid_ = false;           // in an expression of a custom monoid, which has no more than these parts to read
+  std::span<const DType> earlier_, later_;
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ using kernel::NativeFn;
 using kernel::Prim;
 
 constexpr float kScanCost = 12;   // prefixes within a register
+constexpr float kLogScanCost = 200;  // the same, of which each step is two functions
 constexpr float kGatherCost = 8;  // an element loaded from its own address, and the test of its index
 
 E expand(ir::Op op, [[maybe_unused]] E x, [[maybe_unused]] E y, [[maybe_unused]] E z, [[maybe_unused]] DType type) {
@@ -118,7 +119,7 @@ std::vector<float> op_costs(bool gpu) {
     const ir::OpInfo& facts = ir::info(op);
     if (facts.kind == ir::OpKind::View || facts.kind == ir::OpKind::Leaf) costs[i] = 0;
     if (facts.kind == ir::OpKind::Gather) costs[i] = kGatherCost;
-    if (facts.kind == ir::OpKind::Scan) costs[i] = kScanCost;
+    if (facts.kind == ir::OpKind::Scan) costs[i] = op == ir::Op::scan_logaddexp ? kLogScanCost : kScanCost;
     if (facts.kind != ir::OpKind::Elementwise) continue;
     if (const float native = gpu ? native_cost(op) : 0; native > 0) {
       costs[i] = native;

@@ -147,7 +147,7 @@ class RegionLowering {
   E leaf(Prim prim, DType type, std::uint64_t imm) {
     return {&k_.pool, k_.pool.intern({prim, type, kNoExpr, kNoExpr, kNoExpr, imm})};
   }
-  E identity_of(const AccDecl& acc) { return kernel::constant_bits(k_.pool, acc.type, kernel::identity(acc)); }
+  E identity_of(const AccDecl& acc) { return kernel::identity(k_, acc); }
   E konst(std::int64_t v) { return kernel::constant_bits(k_.pool, DType::Int64, static_cast<std::uint64_t>(v)); }
   E var(std::uint32_t v) { return leaf(Prim::Var, DType::Int64, v); }
   E acc_value(std::uint32_t acc, DType type) { return leaf(Prim::Acc, type, acc); }
@@ -228,7 +228,8 @@ class RegionLowering {
   void build_split();
 
   // Scans.
-  AccDecl scan_decl(const Scan& s) const;
+  AccDecl scan_decl(const Scan& s);
+  std::uint32_t log_add_exp(DType type);
   bool runs_now(const Scan& s) const;
   void declare_scans(LoopDecl& outermost);
   void scan_updates(Body& body);
@@ -305,8 +306,6 @@ class RegionLowering {
   E item_;                // Chain, its second section: the chunk, whose prefixes are combined into the scans
 };
 
-/// How two values combine in a monoid without positions.
-E combine(Monoid m, E x, E acc);
 Monoid monoid_of(Op op);
 constexpr std::int64_t kAddedInOrder = 512;  // elements of a column that are added up one after the other
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

@@ -3,18 +3,45 @@
 // before, and the second section scans each chunk while it is still in the second cache.
 //
 // Invariant: the order in which values are combined depends on sizes and the width of the lanes only, never on threads.
+#include "kernel/monoid.h"
 #include "lower/expand.h"
 #include "lower/region_lowering.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace kiln::lower {
 
 constexpr int kTotalRegisters = 4;  // side by side: a total waits for its additions
 
-AccDecl RegionLowering::scan_decl(const Scan& s) const {
+AccDecl RegionLowering::scan_decl(const Scan& s) {
   const GraphNode& n = g_[p_.entries[s.entry].node];
-  return {monoid_of(n.op), compute_type(n.dtype)};
+  const DType type = compute_type(n.dtype);
+  if (n.op != ir::Op::scan_logaddexp) return {monoid_of(n.op), type};
+  return {Monoid::Custom, type, log_add_exp(type)};
+}
+
+/// The monoid of log(e^x + e^y): the greatest value, and the sum of exponentials relative to it.
+std::uint32_t RegionLowering::log_add_exp(DType type) {
+  const auto function = [&](ir::Op op, E a) {
+    return target_.gpu && !target_.strict ? expand_gpu(op, false, a, {}, {}, type) : expand(op, a, {}, {}, type);
+  };
+  const E greatest = leaf(Prim::Earlier, type, 0), sum = leaf(Prim::Earlier, type, 1);
+  const E x = leaf(Prim::Later, type, 0), x_sum = leaf(Prim::Later, type, 1);
+  kernel::CustomMonoid m;
+  m.types = {type, type};
+  m.identity = {kernel::const_bits(type, -HUGE_VAL), kernel::const_bits(type, 0)};
+  m.lift = {x.id, x.lit(1).id};
+  // Equal values include equal infinities, whose difference is NaN.
+  const E smaller = function(ir::Op::exp, kernel::select(greatest == x, x.lit(0), -kernel::abs(greatest - x)));
+  const E grows = greatest < x;
+  const E of_greater = kernel::select(grows, x_sum, sum), of_smaller = kernel::select(grows, sum, x_sum);
+  m.merge = {kernel::max(x, greatest).id, (k_.fma ? kernel::fma(of_smaller, smaller, of_greater) : of_smaller * smaller + of_greater).id};
+  m.show = (greatest + function(ir::Op::log, sum)).id;
+  const auto at = static_cast<std::uint32_t>(std::find(k_.customs.begin(), k_.customs.end(), m) - k_.customs.begin());
+  if (at == k_.customs.size()) k_.customs.push_back(std::move(m));
+  return at;
 }
 
 /// Whether a scan is computed in the current phase: somebody needs it, and it was not kept from an earlier one.
@@ -43,7 +70,7 @@ void RegionLowering::scan_updates(Body& body) {
     body.push_back(update);
     const Prim prim = ir::is_exclusive(g_[e.node].attr64) ? Prim::Before : Prim::Running;
     const E within = leaf(prim, acc.type, s.acc);
-    const E value = item_ ? combine(acc.monoid, within, load(s.prefix, acc.type, item_)) : within;
+    const E value = item_ ? kernel::merge(k_, acc, within, load(s.prefix, acc.type, item_)) : within;
     memo_[s.entry] = rounds(e) ? rounded(value, g_[e.node].dtype) : value;
   }
 }
@@ -118,7 +145,7 @@ void RegionLowering::link_chunks(Body& body, E item, E chunk) {
   for (const Scan& s : scans_) {
     const AccDecl acc = scan_decl(s);
     const E total = load(s.total, acc.type, before, ~first), prefix = load(s.prefix, acc.type, before, ~first);
-    body.push_back(store(s.prefix, item, kernel::select(first, identity_of(acc), combine(acc.monoid, total, prefix))));
+    body.push_back(store(s.prefix, item, kernel::select(first, identity_of(acc), kernel::merge(k_, acc, total, prefix))));
   }
 }
 

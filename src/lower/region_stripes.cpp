@@ -15,20 +15,6 @@
 
 namespace kiln::lower {
 
-E combine(Monoid m, E x, E acc) {
-  switch (m) {
-    case Monoid::Sum: return acc + x;
-    case Monoid::Prod: return acc * x;
-    case Monoid::Max: return kernel::max(x, acc);
-    case Monoid::Min: return kernel::min(x, acc);
-    case Monoid::ArgMax:
-    case Monoid::ArgMin:
-    case Monoid::State: break;
-  }
-  KILN_CHECK_THAT(false, "no monoid of plain values");
-  return {};
-}
-
 // ---- accumulators in memory ---------------------------------------------------------------------------------------
 
 std::uint32_t RegionLowering::stripe_buffer(DType type) {
@@ -64,7 +50,7 @@ std::vector<Stmt> RegionLowering::stripe_scans() {
     if (!runs_now(s)) continue;
     const Entry& e = p_.entries[s.entry];
     const AccDecl decl = scan_decl(s);
-    const E before = load(s.total, decl.type, stripe_index(s.total)), after = combine(decl.monoid, build(e.in[0]), before);
+    const E before = load(s.total, decl.type, stripe_index(s.total)), after = kernel::merge(k_, decl, build(e.in[0]), before);
     memo_[s.entry] = ir::is_exclusive(g_[e.node].attr64) ? before : after;
     stores.push_back(store(s.total, stripe_index(s.total), after));
   }
@@ -77,7 +63,7 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
   const Monoid m = k_.accs[r.acc].monoid;
   const E x = build(e.in[0]), acc = stripe_load(r, false);
   if (!has_position(op_of(r))) {
-    body.push_back(store(r.partial[0], stripe_index(r.partial[0]), combine(m, x, acc)));
+    body.push_back(store(r.partial[0], stripe_index(r.partial[0]), kernel::merge(k_, k_.accs[r.acc], x, acc)));
     return;
   }
   // Positions ascend, so the first of equals stays; a NaN beats everything but an earlier NaN.

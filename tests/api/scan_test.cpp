@@ -148,6 +148,10 @@ TEST(Scan, FusesWithWhatSurroundsIt) {
   const Tensor y = data({300000});
   EXPECT_EQ(kernels({cumsum(y * 0.5, 0) * y}), 1u);
   EXPECT_EQ(kernels({take(cumsum(y, 0), Tensor({0, -1}), 0)}), 2u);
+  EXPECT_EQ(kernels({exp(logcumsumexp(x * 2.0, 1) - 1.0)}), 1u);
+  EXPECT_EQ(kernels({exp(logcumsumexp(x * 2.0, 0) - 1.0)}), 1u);
+  EXPECT_EQ(kernels({logcumsumexp(y * 0.5, 0) * y}), 1u);
+  EXPECT_EQ(kernels({sum(logcumsumexp(x, 1, true) + cumsum(x, 1), 1)}), 1u);
 }
 
 TEST(Scan, AReversedOneFusesLikeAForwardOne) {
@@ -305,6 +309,34 @@ TEST(LogCumSumExp, LongAxesGoInChunks) {
     EXPECT_EQ(out[2001], kInf);
     EXPECT_EQ(out[5000], kInf);
     EXPECT_TRUE(std::isnan(out[5001]));
+  });
+}
+
+/// Among others: rows of a team's length on a GPU, long columns, chunks, and each with what comes before and after it.
+TEST(LogCumSumExp, WithItsSurroundings) {
+  in_every_mode([] {
+    for (const Shape& shape : {Shape{70, 6}, Shape{9, 300}, Shape{1300, 33}, Shape{2, 70001}}) {
+      for (int axis = 0; axis < 2; ++axis) {
+        SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis));
+        const Tensor x = (counting(shape) * 0.37) % 9.0 - 4.0;
+        std::vector<double> want = log_sums((x * 2.0).astype(DType::Float64).to_vector<double>(), shape, axis);
+        for (double& w : want) w = 3 * w + 1;
+        expect_near(logcumsumexp(x * 2.0, axis) * 3.0 + 1.0, shape, want, 1e-5);
+        expect_near(logcumsumexp(x * 2.0, axis).astype(DType::Float16).astype(DType::Float32) * 3.0 + 1.0, shape, want, 2e-3);
+      }
+    }
+  });
+}
+
+/// Relative to the greatest value the sum keeps its digits, however many values there are.
+TEST(LogCumSumExp, ManyEqualValuesStayAccurate) {
+  in_every_mode([] {
+    const std::int64_t n = 300000;
+    const std::vector<float> out = logcumsumexp(full({n}, 100.0), 0).to_vector<float>();
+    for (const std::int64_t i : {std::int64_t{0}, std::int64_t{999}, n / 2, n - 1}) {
+      const double want = 100 + std::log(static_cast<double>(i + 1));
+      EXPECT_NEAR(out[static_cast<std::size_t>(i)], want, 2e-7 * want) << i;
+    }
   });
 }
 

@@ -161,6 +161,18 @@ TEST(CudaC, ScansAlongRowsOfAnyLength) {
   }
 }
 
+TEST(CudaC, ScansByACustomMonoid) {
+  for (const GraphBuilder::Extents& dims : {GraphBuilder::Extents{5000, 6}, {300, 20}, {300, 301}, {64, 5000}, {1, 1 << 20}})
+    for (const DType type : {f32, DType::Float16, DType::Float64})
+      for (const std::uint64_t axis : {0, 1}) {
+        GraphBuilder b;
+        const NodeId x = b.leaf(type, dims), c = scan(b, Op::scan_logaddexp, b.op(Op::add, {x, x}), axis);
+        b.root(b.op(Op::multiply, {c, x}));
+        b.root(scan(b, Op::scan_logaddexp, x, axis | ir::kExclusive));
+        compiles(sources(b));
+      }
+}
+
 TEST(CudaC, ALongRowGoesInChunks) {
   GraphBuilder b;
   const NodeId x = b.leaf(f32, {3, 1 << 20});

@@ -300,6 +300,64 @@ TEST(Vm, AccumulatorsHaveAnyPowerOfTwoOfLanes) {
             if (n < 1500 || m != Monoid::Sum || size_of(t) > 1) check_reduction(m, t, Where::AcrossLanes, lanes, n, uniform);
 }
 
+/// Whole numbers up to 96^2 as two digits of base 97, whose sums are kept apart until somebody asks.
+kernel::CustomMonoid sum_of_digits(Bench& b) {
+  const E later = b.leaf(Prim::Later, DType::Int64, 0), earlier = b.leaf(Prim::Earlier, DType::Int64, 0);
+  const E later_high = b.leaf(Prim::Later, DType::Int64, 1), earlier_high = b.leaf(Prim::Earlier, DType::Int64, 1);
+  kernel::CustomMonoid m;
+  m.types = {DType::Int64, DType::Int64};
+  m.identity = {0, 0};
+  m.lift = {(later % later.lit(97)).id, (later / later.lit(97)).id};
+  m.merge = {(earlier + later).id, (earlier_high + later_high).id};
+  m.show = (earlier + earlier_high * later.lit(97)).id;
+  return m;
+}
+
+/// Sums kept by a scalar, by a lane and over lanes, read in the end or after every element too.
+void check_sums(Monoid monoid) {
+  for (const std::int64_t n : {0, 1, 5, 63, 64, 200})
+    for (const Where where : {Where::Scalar, Where::AcrossLanes, Where::OnLanes})
+      for (const bool scan : {false, true}) {
+        const std::int64_t n_rows = where == Where::OnLanes ? 70 : 5;
+        Bench b;
+        const std::uint32_t in = b.buffer(BufferDecl::Role::In, DType::Int64, n_rows * std::max<std::int64_t>(n, 1));
+        for (std::size_t i = 0; 8 * i < b.memory[in].size(); ++i) {
+          const std::int64_t v = static_cast<std::int64_t>(i * i * 37 % 9409);
+          std::memcpy(b.memory[in].data() + 8 * i, &v, 8);
+        }
+        const std::uint32_t total = b.buffer(BufferDecl::Role::Out, DType::Int64, n_rows);
+        const std::uint32_t after = b.buffer(BufferDecl::Role::Out, DType::Int64, n_rows * std::max<std::int64_t>(n, 1));
+        const std::uint32_t before = b.buffer(BufferDecl::Role::Out, DType::Int64, n_rows * std::max<std::int64_t>(n, 1));
+        if (monoid == Monoid::Custom) b.k.customs.push_back(sum_of_digits(b));
+        b.k.accs.push_back({monoid, DType::Int64});
+        const E length = b.param(n), rows = b.param(n_rows);
+        b.k.body.push_back(b.loop(where == Where::OnLanes ? LoopKind::Vector : LoopKind::Serial, rows, where == Where::OnLanes ? 16 : 1, {}, [&](E row) {
+          const bool lanes = where == Where::AcrossLanes;
+          const Stmt inside = b.loop(lanes ? LoopKind::Vector : LoopKind::Serial, length, lanes ? 16 : 1, {0}, [&](E i) {
+            const E at = row * length + i;
+            std::vector<Stmt> body{{Stmt::Kind::Update, 0, kNoExpr, b.load(in, at).id}};
+            if (scan) {
+              body.push_back(b.store(after, at, b.leaf(Prim::Running, DType::Int64, 0)));
+              body.push_back(b.store(before, at, b.leaf(Prim::Before, DType::Int64, 0)));
+            }
+            return body;
+          });
+          return std::vector{inside, b.store(total, row, b.leaf(Prim::Acc, DType::Int64, 0))};
+        }));
+        if (!scan)
+          for (const std::uint32_t unused : {after, before}) std::fill(b.memory[unused].begin(), b.memory[unused].end(), std::byte{0x77});
+        if (n == 0) std::fill(b.memory[after].begin(), b.memory[after].end(), std::byte{0x77}), b.memory[before] = b.memory[after];
+        b.check(cat(scan ? "scan" : "sum", " of ", n, ", form ", static_cast<int>(where)));
+        std::vector<std::int64_t> want(static_cast<std::size_t>(n_rows)), have(want.size());
+        for (std::int64_t i = 0; i < n_rows * n; ++i) want[static_cast<std::size_t>(i / n)] += i * i * 37 % 9409;
+        std::memcpy(have.data(), b.memory[total].data(), 8 * have.size());
+        EXPECT_EQ(have, want);
+      }
+}
+
+TEST(Vm, SumsAreReadInTheEndOrMeanwhile) { check_sums(Monoid::Sum); }
+TEST(Vm, CustomMonoidsReduceAndScan) { check_sums(Monoid::Custom); }
+
 /// Rounding shows the order of a sum.
 TEST(Vm, ASumAddsEveryLaneInOrderAndLanesByHalves) {
   constexpr int kLanes = 16, kCount = 5003;

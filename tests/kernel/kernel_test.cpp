@@ -131,6 +131,77 @@ TEST(KernelHash, SeesEverythingThatDecidesTheCode) {
   EXPECT_TRUE(changed([](Kernel& k) { std::swap(k.body, k.finish); }));
 }
 
+/// The sum of two numbers in thousands and rest.
+Kernel with_custom_monoid() {
+  Kernel k;
+  k.buffers = {{BufferDecl::Role::In, DType::Int64, 8}, {BufferDecl::Role::Out, DType::Int64, 8}};
+  k.n_params = 1;
+  const E x = leaf(k, Prim::Later, DType::Int64, 0), y = leaf(k, Prim::Later, DType::Int64, 1);
+  const E rest = leaf(k, Prim::Earlier, DType::Int64, 0), thousands = leaf(k, Prim::Earlier, DType::Int64, 1);
+  k.customs = {{{DType::Int64, DType::Int64}, {0, 0}, {(x % x.lit(1000)).id, (x / x.lit(1000)).id}, {(rest + x).id, (thousands + y).id},
+                (thousands * 1000.0 + rest).id}};
+  k.accs = {{Monoid::Custom, DType::Int64, 0}};
+  const std::uint32_t l = add_loop(k, LoopKind::Serial, leaf(k, Prim::Param, DType::Int64, 0));
+  k.loops[l].accs = {0};
+  k.loops[l].body = {{Stmt::Kind::Update, 0, kNoExpr, load(k, 0, var_of(k, l)).id}};
+  k.body = {loop_stmt(l), {Stmt::Kind::Store, 1, x.lit(0).id, leaf(k, Prim::Acc, DType::Int64, 0).id}};
+  return k;
+}
+
+TEST(KernelPrint, ShowsHowACustomMonoidCombines) {
+  EXPECT_EQ(print(with_custom_monoid()),
+            "kernel\n"
+            "params 1\n"
+            "in0: i64 align 8\n"
+            "out1: i64 align 8\n"
+            "custom0 from (i64 0, i64 0) {\n"
+            "  lift: later0 % 1000, later0 / 1000\n"
+            "  merge: earlier0 + later0, earlier1 + later1\n"
+            "  show: (earlier1 * 1000) + earlier0\n"
+            "}\n"
+            "for i0 < p0  reducing a0: custom0 i64 {\n"
+            "  a0 = custom0(a0, in0[i0])\n"
+            "}\n"
+            "out1[0] = a0\n");
+}
+
+TEST(KernelHash, SeesCustomMonoids) {
+  const Hash128 base = hash(with_custom_monoid());
+  const auto changed = [&](auto&& change) {
+    Kernel k = with_custom_monoid();
+    change(k);
+    return hash(k) != base;
+  };
+  EXPECT_FALSE(changed([](Kernel&) {}));
+  EXPECT_TRUE(changed([](Kernel& k) { k.customs[0].identity[1] = 1; }));
+  EXPECT_TRUE(changed([](Kernel& k) { std::swap(k.customs[0].merge[0], k.customs[0].merge[1]); }));
+  EXPECT_TRUE(changed([](Kernel& k) { std::swap(k.customs[0].lift[0], k.customs[0].lift[1]); }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.customs[0].show = k.customs[0].merge[0]; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.customs.push_back(k.customs[0]); }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.accs[0].custom = 1; }));
+}
+
+TEST(KernelVerify, RefusesACustomMonoidThatMakesNoSense) {
+  const auto refused = [&](auto&& change) {
+    Kernel k = with_custom_monoid();
+    change(k);
+    try {
+      verify(k);
+      return false;
+    } catch (const InternalError&) {
+      return true;
+    }
+  };
+  EXPECT_FALSE(refused([](Kernel&) {}));
+  EXPECT_TRUE(refused([](Kernel& k) { k.accs[0].custom = 1; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].lift.pop_back(); }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].types[1] = DType::Int32; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].lift[0] = k.customs[0].merge[0]; }));  // reads what is not there yet
+  EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].show = load(k, 0, constant(k.pool, DType::Int64, 0)).id; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].merge[0] = leaf(k, Prim::Param, DType::Int64, 0).id; }));
+  EXPECT_TRUE(refused([](Kernel& k) { k.body[1].value = leaf(k, Prim::Later, DType::Int64, 0).id; }));  // outside of it
+}
+
 TEST(KernelHash, IsFast) {
   Kernel k = centred_rows();
   const std::uint32_t l = 2;

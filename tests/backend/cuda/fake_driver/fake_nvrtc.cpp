@@ -28,7 +28,7 @@ float fabsf(float); float fminf(float, float); float fmaxf(float, float); float 
 float expf(float); float logf(float); float sinf(float); float cosf(float); float tanhf(float);
 float exp2f(float); float log2f(float); float floorf(float); float ceilf(float); float truncf(float); float fmaf(float, float, float);
 double fabs(double); double fmin(double, double); double fmax(double, double); double sqrt(double); double rint(double);
-double floor(double); double ceil(double); double trunc(double); double fma(double, double, double);
+double exp(double); double log(double); double floor(double); double ceil(double); double trunc(double); double fma(double, double, double);
 }
 #define __global__
 #define __device__
