@@ -59,7 +59,7 @@ case ${1:-} in
     shift
     [[ $# -gt 0 ]] || set -- memcheck initcheck racecheck synccheck
     sanitizer=${COMPUTE_SANITIZER:-compute-sanitizer}
-    core='Elementwise.*:Integers.*:Floats.*:Reduce.*:Reductions.*:Gather.*:Scan.*:SliceUpdate.*:Concat.*:Permute.*:Flip.*'
+    core='Elementwise.*:Integers.*:Floats.*:Reduce.*:Reductions.*:Gather.*:Scan.*:LogCumSumExp.*:SliceUpdate.*:Concat.*:Permute.*:Flip.*'
     core+=':Index.*:Tile.*:Matmul.*:Einsum.*:Nn.*:Philox.*:NoElements.*:DTypes/UnalignedViews.*:GpuStreams.*'
     core+=':DTypes/RandomPrograms.*float32:OpTable/EveryOp.*/exp:OpTable/EveryOp.*/pow:OpTable/EveryOp.*/floor_divide'
     shards=${SHARDS:-8}

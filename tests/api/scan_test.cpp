@@ -98,7 +98,7 @@ TEST(Scan, EveryShapeAxisAndOpEqualsALoop) {
   in_every_mode([&] {
     for (const Shape& shape : shapes)
       for (int axis = 0; axis < shape.rank(); ++axis)
-        for (const auto [exclusive, reverse] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+        for (const auto& [exclusive, reverse] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
           SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis) + (exclusive ? " exclusive" : "") + (reverse ? " reverse" : ""));
           const Tensor x = whole(shape), signs = where(x >= 0, 1.0, -1.0);
           const std::vector<float> v = x.to_vector<float>();
@@ -151,6 +151,7 @@ TEST(Scan, FusesWithWhatSurroundsIt) {
   EXPECT_EQ(kernels({exp(logcumsumexp(x * 2.0, 1) - 1.0)}), 1u);
   EXPECT_EQ(kernels({exp(logcumsumexp(x * 2.0, 0) - 1.0)}), 1u);
   EXPECT_EQ(kernels({logcumsumexp(y * 0.5, 0) * y}), 1u);
+  EXPECT_EQ(kernels({logcumsumexp(y * 0.5, 0, false, true) * y}), 1u);
   EXPECT_EQ(kernels({sum(logcumsumexp(x, 1, true) + cumsum(x, 1), 1)}), 1u);
 }
 
