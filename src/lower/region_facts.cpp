@@ -117,6 +117,18 @@ void RegionLowering::join_reduced() {
 
 // ---- schedule -----------------------------------------------------------------------------------------------------
 
+bool RegionLowering::scans_of_scans() const {
+  std::vector<bool> scanned(p_.entries.size());  // is a scan, or made of one
+  for (EntryId id = 0; id < p_.entries.size(); ++id) {
+    const Entry& e = p_.entries[id];
+    p_.each_operand(e, [&](EntryId in) { scanned[id] = scanned[id] || scanned[in]; });
+    if (e.kind != Entry::Kind::Scan) continue;
+    if (scanned[id]) return true;
+    scanned[id] = true;
+  }
+  return false;
+}
+
 void RegionLowering::choose() {
   schedule::Facts f;
   std::vector<schedule::Facts::Axis> axes;
@@ -124,6 +136,7 @@ void RegionLowering::choose() {
   f.axes = axes;
   f.phases = phases_;
   f.scans = !scans_.empty();
+  f.scans_of_scans = scans_of_scans();
   for (const LoopRun& run : p_.loops) f.states = std::max(f.states, static_cast<int>(run.states.size()));
   f.prims = static_cast<int>(prims_);
   f.widest_bytes = widest_bytes_;

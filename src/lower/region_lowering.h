@@ -83,6 +83,7 @@ class RegionLowering {
   // Steps, in the order of run().
   void measure();
   void collapse();
+  bool scans_of_scans() const;
   void choose();
   void mark_uses();
   int stored_in(const Pulled::Output& o) const;

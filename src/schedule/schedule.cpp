@@ -86,7 +86,7 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
     return s;
   }
   s.lanes = lanes;
-  s.form = f.phases == 0 && kept < t.threads && reduced > kSmallWork ? Form::Chain : Form::Rows;
+  s.form = f.phases == 0 && !f.scans_of_scans && kept < t.threads && reduced > kSmallWork ? Form::Chain : Form::Rows;
   if (s.form == Form::Chain) s.chunk = std::max<std::int64_t>(1, kChainChunk * outermost_reduced(f) / reduced);
   return s;
 }

@@ -84,7 +84,7 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
     s.block = block * s.lanes;
     return s;
   }
-  if (f.phases == 0 && one_axis && kept < t.threads / 2 && reduced > 4 * kChainChunk) {
+  if (f.phases == 0 && !f.scans_of_scans && one_axis && kept < t.threads / 2 && reduced > 4 * kChainChunk) {
     s.form = Form::Chain;
     s.chunk = kChainChunk;
     return s;

@@ -174,6 +174,20 @@ TEST(Lower, ALongScanRunsInLinkedChunks) {
   }
 }
 
+/// A GPU takes rows of this length in chunks, and one kernel for both: the second scan's totals need the first one's values.
+TEST(Lower, AScanOfALongScanIsNotCutIntoChunks) {
+  for (const GraphBuilder::Extents& dims : {GraphBuilder::Extents{70000}, GraphBuilder::Extents{3, 70000}}) {
+    GraphBuilder b;
+    const std::uint64_t axis = dims.size() - 1;
+    const NodeId inner = b.wide(Op::scan_sum, i64, dims, {b.leaf(i64, dims)});
+    const NodeId outer = b.wide(Op::scan_max, i64, dims, {b.op(Op::add, {inner, b.scalar(i64, 1)})});
+    b.graph[inner].attr64 = axis;
+    b.graph[outer].attr64 = axis | ir::kExclusive;
+    b.root(outer);
+    EXPECT_EQ(check_gpu(b), std::vector{Form::Rows});
+  }
+}
+
 TEST(Lower, AColumnReductionRunsAcrossRows) {
   GraphBuilder b;
   b.root(b.reduce(Op::reduce_sum, b.leaf(i64, {30, 77}), 1));
