@@ -31,14 +31,17 @@ template <class T> __device__ __forceinline__ T wrap_mul(T a, T b) {
   return narrowed<T>(typename wide<T>::type(a) * typename wide<T>::type(b));
 }
 template <class T> __device__ __forceinline__ T wrap_shl(T a, T b) { return narrowed<T>(typename wide<T>::type(a) << int(b)); }
+// Without branches: one on a divisor that all elements share is copied into each of them, and with it all selections on
+// what they share, two to the power of their number.
 template <class T> __device__ __forceinline__ T int_div(T a, T b) {
-  if (b == T(0)) return T(0);
-  if (T(-1) < T(0) && b == T(-1)) return wrap_neg(a);
-  return T(a / b);
+  const bool none = b == T(0), negates = (T(-1) < T(0)) & (b == T(-1));
+  const T q = T(a / ((none | negates) ? T(1) : b));
+  return none ? T(0) : negates ? wrap_neg(a) : q;
 }
 template <class T> __device__ __forceinline__ T int_rem(T a, T b) {
-  if (b == T(0) || (T(-1) < T(0) && b == T(-1))) return T(0);
-  return T(a % b);
+  const bool none = (b == T(0)) | ((T(-1) < T(0)) & (b == T(-1)));
+  const T r = T(a % (none ? T(1) : b));
+  return none ? T(0) : r;
 }
 
 /// floor(x / d) for x >= 0, d > 0.

@@ -57,7 +57,7 @@ void reductions_scans_and_views(DType dtype) {
   const Tensor x = numbers({33, 130}, dtype), long_row = numbers({70000}, dtype);
   eval({sum(x, 0), sum(x, 1), max(x, 1), argmin(x, 0), prod(x, 1), any(x, 0)});
   eval({sum(long_row), max(long_row), argmax(long_row)});
-  eval({cumsum(x, 1), cummax(x, 0), cumsum(long_row)});
+  eval({cumsum(x, 1), cummax(x, 0), cumsum(long_row), logcumsumexp(x, 1), logcumsumexp(long_row), cumsum(long_row, 0, false, true)});
   eval({concat({x, flip(x)}, 0), pad(x.T(), {{1, 2}, {0, 3}}, 1), tril(x), roll(x, 3, 1), x(range(1, none, 2), range(none, none, -3)),
         take(x, arange(7), 0), slice_update(x, {range(2, 9)}, 1)});
 }
@@ -117,6 +117,24 @@ TEST(OtherTargets, TheFixedProgramsCompileForEveryCudaArchitecture) {
   EXPECT_TRUE(wrong.empty()) << wrong.size() << " kernels; the first: " << first_of(wrong);
   wrong = testing::compile_cuda(some, testing::kCudaArchitectures);
   EXPECT_TRUE(wrong.empty()) << wrong.size() << " kernels; the first: " << first_of(wrong);
+}
+
+/// NVRTC's time grew with two to the power of the exponent's bits, for each lane: minutes.
+TEST(OtherTargets, PowersThatChooseElementsCompileForCuda) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  const OtherTargets others({.cuda = true});
+  {
+    const testing::ModeScope scope(Mode::Lazy, Tier::Vm);
+    clear_memory_caches();
+    for (const bool quotient : {false, true}) {
+      const Tensor power = pow(clip(numbers({300}, DType::UInt8), 3, 200), Tensor(std::uint8_t{13}));
+      const Tensor place = quotient ? floor_divide(power.astype(DType::Int64), 100) : power.astype(DType::Int64) % 100;
+      logaddexp(power.astype(DType::Float32), take(power, place - 3, 0).astype(DType::Float32)).eval();
+    }
+  }
+  EXPECT_FALSE(others.cuda_sources().empty());
+  const std::vector<std::string> wrong = testing::compile_cuda(others.cuda_sources(), {90});
+  EXPECT_TRUE(wrong.empty()) << first_of(wrong);
 }
 
 // ---- what all tests make ----------------------------------------------------------------------------------------------
