@@ -74,9 +74,10 @@ Value Recorder::conditional(const Value& c, const Value& a, const Value& b, Draw
   if (condition.tensor.rank() > 0 && d.chance(40))
     condition = define(cat("any(", condition.name, ")"), any(condition.tensor), true, 1);
   condition = fitted(condition, both, d);
+  const Shape all = broadcast_arrays(std::vector<Tensor>{x.tensor, y.tensor, condition.tensor})[0].shape();  // of what a branch gets
   const auto branch = [&]() -> const Branch& {
     const Branch& chosen = kBranches[d.below(std::size(kBranches))];
-    const bool fits = (exact || !chosen.exact) && (both.rank() > 0 || !chosen.has_axis) && (both.numel() > 0 || !chosen.has_value);
+    const bool fits = (exact || !chosen.exact) && (both.rank() > 0 || !chosen.has_axis) && (all.numel() > 0 || !chosen.has_value);
     return fits ? chosen : kBranches[0];
   };
   const Branch &then = branch(), &otherwise = branch();
