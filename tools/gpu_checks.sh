@@ -65,11 +65,12 @@ case ${1:-} in
     shards=${SHARDS:-8}
     for tool in "$@"; do
       pids=()
+      without=; [[ $tool != racecheck ]] || without=:-GpuStreams.*  # loses track of launches by several threads, and waits
       for (( i = 0; i < shards; ++i )); do
         KILN_TEST_EXACT_MEMORY=1 LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
           GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i timeout "${LIMIT:-540}" \
           "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 5 --show-backtrace no \
-          "$here/kiln_tests" --gtest_brief=1 --gtest_filter="${FILTER:-$core}" >"$logs/$tool.$i.log" 2>&1 &
+          "$here/kiln_tests" --gtest_brief=1 --gtest_filter="${FILTER:-$core}$without" >"$logs/$tool.$i.log" 2>&1 &
         pids+=($!)
       done
       for (( i = 0; i < shards; ++i )); do wait "${pids[$i]}"; report "$tool $i" $? "$logs/$tool.$i.log"; done
