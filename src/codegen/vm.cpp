@@ -283,6 +283,20 @@ class Machine {
     });
   }
 
+  // ---- the parts of custom monoids on lanes: of the accumulators, and the slots that values and parts go through -----------
+
+  std::byte* slot(const VmCustom& c, std::uint32_t s) const { return memory_ + c.offset + s * kVmSlotBytes; }
+  /// The lanes' accumulators of a part.
+  std::byte* part(const VmLanes& l, std::size_t p) const { return memory_ + l.offset + static_cast<std::int64_t>(p) * l.count * 8; }
+  // Where part p is.
+  auto earlier(const VmCustom& c) const { return [this, &c](std::size_t p) { return slot(c, c.parts[p].earlier); }; }
+  auto later(const VmCustom& c) const { return [this, &c](std::size_t p) { return slot(c, c.parts[p].later); }; }
+  auto lifted(const VmCustom& c) const { return [this, &c](std::size_t p) { return slot(c, c.parts[p].lifted); }; }
+  auto merged(const VmCustom& c) const { return [this, &c](std::size_t p) { return slot(c, c.parts[p].merged); }; }
+  auto kept(const VmLanes& l, std::int64_t first = 0) const {
+    return [this, &l, first](std::size_t p) { return part(l, p) + first * l.custom.parts[p].size; };
+  }
+
   // ---- accumulators on lanes -----------------------------------------------------------------------------------------
 
   std::int64_t* lane_positions(const VmLanes& l) const {
@@ -294,7 +308,7 @@ class Machine {
     splat(memory_ + l.offset, &scalar_[i.a], l.size, l.count);
     if (l.positional) std::fill_n(lane_positions(l), l.count, std::int64_t{0x7fffffffffffffff});
     for (const VmCustom::Constant& c : l.custom.constants) splat(slot(l.custom, c.slot), &c.bits, c.size, kStrip);
-    for (std::size_t p = 0; p < l.custom.parts.size(); ++p) splat(part(l, p), &l.custom.parts[p].identity, l.custom.parts[p].size, l.count);
+    clear_parts(l.custom, l.count, kept(l));
   }
 
   /// out = earlier combined with later, n lanes.
@@ -367,100 +381,84 @@ class Machine {
 
   // ---- custom monoids on lanes: values and their parts go through slots -----------------------------------------------
 
-  std::byte* slot(const VmCustom& c, std::uint32_t s) const { return memory_ + c.offset + s * kVmSlotBytes; }
-  /// The lanes' accumulators of a part.
-  std::byte* part(const VmLanes& l, std::size_t p) const { return memory_ + l.offset + static_cast<std::int64_t>(p) * l.count * 8; }
-
   void run_slots(const VmCustom& c, const std::vector<VmInstr>& code, int n) const {
     for (const VmInstr& i : code) {
       if (i.op == VmOp::Apply) i.apply(1, slot(c, i.out), slot(c, i.a), slot(c, i.b), slot(c, i.c), i.steps);
       else i.each(n, slot(c, i.out), slot(c, i.a), slot(c, i.b), slot(c, i.c));
     }
   }
-  template <class F>
-  static void each_part(const VmCustom& c, F f) {
-    for (std::size_t p = 0; p < c.parts.size(); ++p) f(p, c.parts[p], static_cast<std::size_t>(c.parts[p].size));
+  /// n lanes of each part, `skip` lanes behind where `to` says.
+  template <class To, class From>
+  static void move_parts(const VmCustom& c, std::int64_t n, To to, From from, std::int64_t skip = 0) {
+    for (std::size_t p = 0; p < c.parts.size(); ++p)
+      std::memcpy(to(p) + skip * c.parts[p].size, from(p), static_cast<std::size_t>(n * c.parts[p].size));
   }
+  template <class To>
+  static void clear_parts(const VmCustom& c, std::int64_t n, To to, std::int64_t skip = 0) {
+    for (std::size_t p = 0; p < c.parts.size(); ++p) splat(to(p) + skip * c.parts[p].size, &c.parts[p].identity, c.parts[p].size, n);
+  }
+
   /// The parts of n values, which then stand in the slots of what comes later.
-  void lift_slots(const VmCustom& c, int n, const std::byte* x, std::uint8_t size) const {
+  void lift_slots(const VmCustom& c, std::int64_t n, const std::byte* x, std::uint8_t size) const {
     std::memcpy(slot(c, c.value), x, static_cast<std::size_t>(n * size));
-    run_slots(c, c.lift, n);
-    each_part(c, [&](std::size_t, const VmCustom::Part& p, std::size_t bytes) {
-      std::memcpy(slot(c, p.later), slot(c, p.lifted), static_cast<std::size_t>(n) * bytes);
-    });
+    run_slots(c, c.lift, static_cast<int>(n));
+    move_parts(c, n, later(c), lifted(c));
   }
 
   void reduce_custom(const VmInstr& i, const VmLanes& l) {
     const VmCustom& c = l.custom;
     const std::int64_t width = std::min(l.count, kStrip);
     for (std::int64_t lane = 0; lane < lanes_; lane += width) {
-      const auto n = static_cast<int>(std::min(width, lanes_ - lane));
-      const std::int64_t to = lane & (l.count - 1);
+      const std::int64_t n = std::min(width, lanes_ - lane), at = lane & (l.count - 1);
       lift_slots(c, n, value_[i.a] + (i.steps & 1 ? lane : lane & (kStrip - 1)) * l.size, l.size);
-      const auto acc = [&](std::size_t p, std::size_t bytes) { return part(l, p) + to * static_cast<std::int64_t>(bytes); };
-      each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(slot(c, k.earlier), acc(p, bytes), static_cast<std::size_t>(n) * bytes); });
-      run_slots(c, c.merge, n);
-      each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(acc(p, bytes), slot(c, k.merged), static_cast<std::size_t>(n) * bytes); });
+      move_parts(c, n, earlier(c), kept(l, at));
+      run_slots(c, c.merge, static_cast<int>(n));
+      move_parts(c, n, kept(l, at), merged(c));
     }
   }
 
   void scan_custom(const VmInstr& i, const VmLanes& l) {
     const VmCustom& c = l.custom;
     const auto n = static_cast<int>(l.count);
-    const auto count = static_cast<std::size_t>(l.count);
-    const auto show = [&](std::uint32_t to, std::int64_t first, std::int64_t here) {
-      run_slots(c, c.show, n);
-      std::memcpy(value_[to] + first * l.size, slot(c, c.shown), static_cast<std::size_t>(here * l.size));
-    };
-    for (std::int64_t first = 0; first < lanes_; first += l.count) {
+    for (std::int64_t first = 0; first < lanes_; first += n) {
       const std::int64_t here = std::min(l.count, lanes_ - first);
-      lift_slots(c, static_cast<int>(here), value_[i.a] + (i.steps & 1 ? first : first & (kStrip - 1)) * l.size, l.size);
-      each_part(c, [&](std::size_t, const VmCustom::Part& k, std::size_t bytes) {
-        splat(slot(c, k.later) + here * static_cast<std::int64_t>(bytes), &k.identity, k.size, l.count - here);
-      });
-      for (std::size_t d = 1; d < count; d *= 2) {
-        each_part(c, [&](std::size_t, const VmCustom::Part& k, std::size_t bytes) {
-          splat(slot(c, k.earlier), &k.identity, k.size, static_cast<std::int64_t>(d));
-          std::memcpy(slot(c, k.earlier) + d * bytes, slot(c, k.later), (count - d) * bytes);
-        });
+      const auto show = [&](std::uint32_t to) {
+        run_slots(c, c.show, n);
+        std::memcpy(value_[to] + first * l.size, slot(c, c.shown), static_cast<std::size_t>(here * l.size));
+      };
+      lift_slots(c, here, value_[i.a] + (i.steps & 1 ? first : first & (kStrip - 1)) * l.size, l.size);
+      clear_parts(c, n - here, later(c), here);
+      for (int d = 1; d < n; d *= 2) {
+        clear_parts(c, d, earlier(c));
+        move_parts(c, n - d, earlier(c), later(c), d);
         run_slots(c, c.merge, n);
-        each_part(c, [&](std::size_t, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(slot(c, k.later), slot(c, k.merged), count * bytes); });
+        move_parts(c, n, later(c), merged(c));
       }
-      each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(slot(c, k.earlier), part(l, p), count * bytes); });
+      move_parts(c, n, earlier(c), kept(l));
       run_slots(c, c.merge, n);
-      each_part(c, [&](std::size_t, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(slot(c, k.later), slot(c, k.merged), count * bytes); });
-      if (i.c != kVmNone) {
-        each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) {
-          std::memcpy(slot(c, k.earlier), part(l, p), bytes);
-          std::memcpy(slot(c, k.earlier) + bytes, slot(c, k.later), (count - 1) * bytes);
-        });
-        show(i.c, first, here);
+      move_parts(c, n, later(c), merged(c));
+      if (i.c != kVmNone) {  // `earlier` begins with what came before these lanes
+        move_parts(c, n - 1, earlier(c), later(c), 1);
+        show(i.c);
       }
-      each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) {
-        std::memcpy(slot(c, k.earlier), slot(c, k.later), count * bytes);
-        splat(part(l, p), slot(c, k.later) + (count - 1) * bytes, k.size, l.count);
-      });
-      if (i.b != kVmNone) show(i.b, first, here);
+      move_parts(c, n, earlier(c), later(c));
+      if (i.b != kVmNone) show(i.b);
+      for (std::size_t p = 0; p < c.parts.size(); ++p)
+        splat(part(l, p), later(c)(p) + (n - 1) * c.parts[p].size, c.parts[p].size, n);
     }
   }
 
   void custom_end(const VmInstr& i, const VmLanes& l) {
     const VmCustom& c = l.custom;
-    for (std::int64_t half = l.scan ? 0 : l.count / 2; half > 0; half /= 2) {
+    for (std::int64_t half = l.scan ? 0 : l.count / 2; half > 0; half /= 2)
       for (std::int64_t first = 0; first < half; first += kStrip) {
         const std::int64_t n = std::min(kStrip, half - first);
-        const auto acc = [&](std::size_t p, std::size_t bytes, std::int64_t at) { return part(l, p) + at * static_cast<std::int64_t>(bytes); };
-        each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) {
-          std::memcpy(slot(c, k.earlier), acc(p, bytes, first), static_cast<std::size_t>(n) * bytes);
-          std::memcpy(slot(c, k.later), acc(p, bytes, half + first), static_cast<std::size_t>(n) * bytes);
-        });
+        move_parts(c, n, earlier(c), kept(l, first));
+        move_parts(c, n, later(c), kept(l, half + first));
         run_slots(c, c.merge, static_cast<int>(n));
-        each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) {
-          std::memcpy(acc(p, bytes, first), slot(c, k.merged), static_cast<std::size_t>(n) * bytes);
-        });
+        move_parts(c, n, kept(l, first), merged(c));
       }
-    }
-    each_part(c, [&](std::size_t p, const VmCustom::Part& k, std::size_t bytes) { std::memcpy(slot(c, k.earlier), part(l, p), bytes); });
+    move_parts(c, 1, earlier(c), kept(l));
     run_slots(c, c.show, 1);
     scalar_[i.a] = 0;
     std::memcpy(&scalar_[i.a], slot(c, c.shown), l.size);

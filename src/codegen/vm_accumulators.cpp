@@ -40,13 +40,14 @@ void Translator::begin_accs(const LoopDecl& l) {
     if (a.monoid == Monoid::Custom) {
       const CustomMonoid& m = k_.customs[a.custom];
       const LoopDecl* inside = kernel::vector_loop_of(k_, l, id);
-      s.kind = at_.lanes_of(id) == Lanes::Inside ? AccState::Kind::Lanes : at_.lanes_of(id) == Lanes::Around ? AccState::Kind::Block : AccState::Kind::Scalar;
-      if (s.kind != AccState::Kind::Lanes) {
+      if (at_.lanes_of(id) == Lanes::Inside) {
+        s.kind = AccState::Kind::Lanes;
+        s.at = new_lanes(a, inside->lanes, s.reads_running || s.reads_before);
+        emit(depth(), {.op = VmOp::LanesBegin, .size = size8(a.type), .out = s.at, .a = constant(0)});
+      } else {
+        if (at_.lanes_of(id) == Lanes::Around) s.kind = AccState::Kind::Block;
         begin_custom(s, m);
-        continue;
       }
-      s.at = new_lanes(a, inside->lanes, s.reads_running || s.reads_before);
-      emit(depth(), {.op = VmOp::LanesBegin, .size = size8(a.type), .out = s.at, .a = constant(0)});
       continue;
     }
     const std::uint32_t start = constant(kernel::identity(a)), far = constant(kNoPosition);
