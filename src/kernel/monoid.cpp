@@ -3,9 +3,34 @@
 #include "support/check.h"
 
 #include <limits>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 namespace kiln::kernel {
+namespace {
+
+/// Expressions of a custom monoid, with what stands for its parts.
+std::vector<ExprId> with_parts(ExprPool& pool, std::span<const ExprId> roots, std::span<const ExprId> later,
+                               std::span<const ExprId> earlier) {
+  std::unordered_map<ExprId, ExprId> made;
+  const auto copy = [&](auto& self, ExprId id) -> ExprId {
+    if (id == kNoExpr) return id;
+    ExprNode n = pool[id];
+    if (n.prim == Prim::Earlier) return earlier[n.imm];
+    if (n.prim == Prim::Later) return later[n.imm];
+    if (const auto it = made.find(id); it != made.end()) return it->second;
+    n.a = self(self, n.a);
+    n.b = self(self, n.b);
+    n.c = self(self, n.c);
+    return made[id] = pool.intern(n);
+  };
+  std::vector<ExprId> out;
+  for (ExprId root : roots) out.push_back(copy(copy, root));
+  return out;
+}
+
+}  // namespace
 
 std::uint64_t identity(const AccDecl& acc) {
   const DType t = acc.type;
@@ -24,24 +49,6 @@ std::uint64_t identity(const AccDecl& acc) {
   const std::uint64_t all = ~std::uint64_t{0} >> (64 - bits), top = std::uint64_t{1} << (bits - 1);
   if (is_signed_int(t)) return low ? top : all >> 1;
   return low ? 0 : all;
-}
-
-std::vector<ExprId> with_parts(ExprPool& pool, std::span<const ExprId> roots, std::span<const ExprId> later, std::span<const ExprId> earlier) {
-  std::unordered_map<ExprId, ExprId> made;
-  const auto copy = [&](auto& self, ExprId id) -> ExprId {
-    if (id == kNoExpr) return id;
-    ExprNode n = pool[id];
-    if (n.prim == Prim::Earlier) return earlier[n.imm];
-    if (n.prim == Prim::Later) return later[n.imm];
-    if (const auto it = made.find(id); it != made.end()) return it->second;
-    n.a = self(self, n.a);
-    n.b = self(self, n.b);
-    n.c = self(self, n.c);
-    return made[id] = pool.intern(n);
-  };
-  std::vector<ExprId> out;
-  for (ExprId root : roots) out.push_back(copy(copy, root));
-  return out;
 }
 
 E identity(Kernel& k, const AccDecl& acc) {

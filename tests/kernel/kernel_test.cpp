@@ -27,6 +27,20 @@ std::uint32_t add_loop(Kernel& k, LoopKind kind, E extent, std::uint16_t lanes =
 E var_of(Kernel& k, std::uint32_t loop) { return leaf(k, Prim::Var, DType::Int64, k.loops[loop].var); }
 Stmt loop_stmt(std::uint32_t loop) { return {Stmt::Kind::Loop, loop}; }
 
+template <class F>
+Kernel with(Kernel k, F change) {
+  change(k);
+  return k;
+}
+bool refuses(const Kernel& k) {
+  try {
+    verify(k);
+    return false;
+  } catch (const InternalError&) {
+    return true;
+  }
+}
+
 /// out[row] = max over row of in, then out2[row, j] = exp-free centre: in - max, scaled by a slot.
 Kernel centred_rows(bool noise = false) {
   Kernel k;
@@ -110,11 +124,7 @@ TEST(KernelHash, IgnoresTheLabelAndUnusedExpressions) {
 
 TEST(KernelHash, SeesEverythingThatDecidesTheCode) {
   const Hash128 base = hash(centred_rows());
-  const auto changed = [&](auto&& change) {
-    Kernel k = centred_rows();
-    change(k);
-    return hash(k) != base;
-  };
+  const auto changed = [&](auto&& change) { return hash(with(centred_rows(), change)) != base; };
   EXPECT_TRUE(changed([](Kernel& k) { k.fma = false; }));
   EXPECT_TRUE(changed([](Kernel& k) { k.n_params = 3; }));
   EXPECT_TRUE(changed([](Kernel& k) { k.n_vars = 4; }));
@@ -167,11 +177,7 @@ TEST(KernelPrint, ShowsHowACustomMonoidCombines) {
 
 TEST(KernelHash, SeesCustomMonoids) {
   const Hash128 base = hash(with_custom_monoid());
-  const auto changed = [&](auto&& change) {
-    Kernel k = with_custom_monoid();
-    change(k);
-    return hash(k) != base;
-  };
+  const auto changed = [&](auto&& change) { return hash(with(with_custom_monoid(), change)) != base; };
   EXPECT_FALSE(changed([](Kernel&) {}));
   EXPECT_TRUE(changed([](Kernel& k) { k.customs[0].identity[1] = 1; }));
   EXPECT_TRUE(changed([](Kernel& k) { std::swap(k.customs[0].merge[0], k.customs[0].merge[1]); }));
@@ -182,16 +188,7 @@ TEST(KernelHash, SeesCustomMonoids) {
 }
 
 TEST(KernelVerify, RefusesACustomMonoidThatMakesNoSense) {
-  const auto refused = [&](auto&& change) {
-    Kernel k = with_custom_monoid();
-    change(k);
-    try {
-      verify(k);
-      return false;
-    } catch (const InternalError&) {
-      return true;
-    }
-  };
+  const auto refused = [](auto&& change) { return refuses(with(with_custom_monoid(), change)); };
   EXPECT_FALSE(refused([](Kernel&) {}));
   EXPECT_TRUE(refused([](Kernel& k) { k.accs[0].custom = 1; }));
   EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].lift.pop_back(); }));
@@ -224,16 +221,7 @@ TEST(KernelHash, IsFast) {
 TEST(KernelVerify, AcceptsAWellFormedKernel) { EXPECT_NO_THROW(verify(centred_rows())); }
 
 TEST(KernelVerify, RefusesWhatMakesNoSense) {
-  const auto refused = [&](auto&& change) {
-    Kernel k = centred_rows();
-    change(k);
-    try {
-      verify(k);
-      return false;
-    } catch (const InternalError&) {
-      return true;
-    }
-  };
+  const auto refused = [](auto&& change) { return refuses(with(centred_rows(), change)); };
   // A variable outside its loop; an accumulator before its loop has ended; a type; a store to an input.
   EXPECT_TRUE(refused([](Kernel& k) { k.loops[1].extent = var_of(k, 2).id; }));
   EXPECT_TRUE(refused([](Kernel& k) { std::swap(k.loops[0].body[0], k.loops[0].body[1]); }));
@@ -264,13 +252,7 @@ TEST(KernelVerify, IterationsSideBySideStoreToScratchOnly) {
     k.loops[lines].body = {loop_stmt(line)};
     k.loops[lines].rows = 4;
     k.body = {loop_stmt(lines)};
-    change(k);
-    try {
-      verify(k);
-      return false;
-    } catch (const InternalError&) {
-      return true;
-    }
+    return refuses(with(std::move(k), change));
   };
   EXPECT_FALSE(refused([](Kernel&) {}));
   EXPECT_TRUE(refused([](Kernel& k) { k.loops[1].body[0].target = 2; }));
