@@ -43,4 +43,8 @@ class Cursor {
 /// One op of ops.def over operands of the result's shape.
 Value elementwise(const GraphNode& node, const Value* operands);
 
+/// A reduction or scan of x, by the node's operation along its axes.
+Value reduce(const GraphNode& node, const Value& x);
+Value scan(const GraphNode& node, const Value& x);
+
 }  // namespace kiln::ir::oracle
