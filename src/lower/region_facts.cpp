@@ -154,7 +154,11 @@ void RegionLowering::choose() {
   f.across = axis_across();
   if (target_.gpu) f.vector = vector_elements();
   if (f.across >= 0) find_tile(f);
-  for (const Entry& e : p_.entries) f.loads += e.kind == Entry::Kind::Load && walks_last_group(e.index);
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load || !walks(e.index, groups_.back())) continue;
+    ++f.loads;
+    f.row_loads += std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return !g.reduced && walks(e.index, g); });
+  }
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));
   s_ = std::get<schedule::Schedule>(answer);
@@ -257,14 +261,12 @@ int RegionLowering::lanes_along_tile() const {
   return static_cast<int>(elements);
 }
 
-/// Whether an index changes along the last group.
-bool RegionLowering::walks_last_group(const Index& index) const {
-  const Group& last = groups_.back();
+/// Whether an index changes along a group.
+bool RegionLowering::walks(const Index& index, const Group& g) const {
   for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
     const Atom& atom = p_.space.atom(term.atom);
     if (atom.kind == Atom::Kind::Value) return true;  // it may
-    if (atom.kind == Atom::Kind::Axis ? term.atom >= last.first && term.atom <= last.last : walks_last_group(atom.of))
-      return true;
+    if (atom.kind == Atom::Kind::Axis ? term.atom >= g.first && term.atom <= g.last : walks(atom.of, g)) return true;
   }
   return false;
 }
@@ -276,7 +278,7 @@ bool RegionLowering::runs_along_last_group(const Index& index, std::int64_t elem
   if (index.coef(last.last) != 1 && !(walks_back(index) && !scans_.empty())) return false;
   aligned = true;
   for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
-    if (term.atom >= p_.space.axis_count() && walks_last_group(p_.space.atom(term.atom).of)) return false;
+    if (term.atom >= p_.space.axis_count() && walks(p_.space.atom(term.atom).of, last)) return false;
     if (term.atom < p_.space.axis_count() && term.atom >= last.first && term.atom <= last.last) continue;
     aligned &= term.coef % elements == 0;
   }

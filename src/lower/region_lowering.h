@@ -104,7 +104,7 @@ class RegionLowering {
   void find_rough();
   int loads_below(EntryId id) const;
   bool keep_in_scratch(EntryId id);
-  bool walks_last_group(const Index& index) const;
+  bool walks(const Index& index, const Group& g) const;
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;

@@ -5,6 +5,7 @@
 #include "schedule/schedule.h"
 
 #include <algorithm>
+#include <array>
 
 namespace kiln::schedule {
 namespace {
@@ -12,10 +13,13 @@ namespace {
 constexpr int kBlock = 256;                  // threads of a block, where nothing says otherwise
 constexpr int kMaxBlock = 1024;
 constexpr int kSmallBlock = 64;              // threads of a map that would leave multiprocessors without work
-constexpr int kHeld = 16;                    // elements of a row that a thread of a block holds, …
-constexpr int kHeldVectors = 4;              // … or as many vectors of one operand, whose loads are in flight together
-constexpr int kMostHeld = 32;                // and a thread of a warp, which needs no shared memory
-constexpr int kReadByLanes = 8;              // vectors of a row read once by a thread of a warp
+constexpr int kHeld = 16;                    // registers for a row's values in a thread, where vectors are short, …
+constexpr int kHeldByLanes = 32;             // … in a thread of a warp, or of the largest block, …
+constexpr int kMostHeld = 48;                // … and where vectors are whole,
+constexpr int kMostOfLarge = 32;             // but in a larger block, of which few share a multiprocessor
+constexpr int kHeldVectors = 6;              // vectors of a held row that a thread loads, all in flight together
+constexpr int kReadVectors = 4;              // vectors of a row read once by a thread of a block, …
+constexpr int kReadByLanes = 8;              // … and of a warp
 constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
@@ -37,26 +41,39 @@ int map_steps(const Facts& f, int lanes) {
   return (f.loads > 1 ? 2 : 4) * (lanes == 1 ? 2 : 1);
 }
 
-/// The team and steps that hold a row in registers; false when it is too long.
+/// The team and steps that hold a row in registers; false when it is too long. A row of more than 256 vectors of one or two
+/// operands takes two thirds of its block's places or more: a thread without an element has the place of one whose loads would
+/// be in flight. Short vectors get fewer sizes.
 bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
-  const bool long_body = f.prims >= kLongBody;
-  const std::int64_t vectors = ceil_div(row, vector);
-  const int held = long_body     ? std::max(vector, kHeld / 2)
-                   : f.loads > 1 ? std::max(vector, kHeld)
-                                 : std::max(kHeld, std::min(kHeldVectors * vector, kMostHeld));
-  const int held_by_lanes = long_body ? held : kMostHeld;
-  struct Size {
-    int team, steps;
+  const bool whole = vector * f.widest_bytes >= 16;
+  const int kept = vector * std::max(1, f.widest_bytes / 4);                       // registers that a step's values take
+  const int loads = std::max(1, f.row_loads), loaded = loads * std::min(4, kept);  // … and its loads
+  struct Team {
+    int threads, most;
   };
-  const int steps = held / vector;
-  const Size sizes[] = {{8, 1},       {32, 1},      {32, std::min(4, steps)}, {32, held_by_lanes / vector}, {128, steps},
-                        {256, steps}, {512, steps}, {kMaxBlock, steps},       {kMaxBlock, (long_body ? kHeld : kMostHeld) / vector}};
-  for (const Size& size : sizes)
-    if (vectors <= size.team * size.steps) {
-      s.threads = {static_cast<std::uint16_t>(std::max(size.team, 128)), static_cast<std::uint16_t>(size.team)};
-      s.steps = size.steps;
+  const auto teams = [&]() -> std::array<Team, 6> {
+    if (f.prims >= kLongBody) {
+      const int most = kHeld / 2 / kept;
+      return {{{8, 1}, {32, most}, {128, most}, {256, most}, {512, most}, {kMaxBlock, kHeld / kept}}};
+    }
+    const int all = kHeldByLanes / std::max(kept, loaded);
+    if (!whole) {
+      const int most = kHeld / kept;
+      return {{{8, 1}, {32, kHeldByLanes / kept}, {128, most}, {256, most}, {512, most}, {kMaxBlock, all}}};
+    }
+    const int most = std::min(kHeldVectors / loads, kMostHeld / kept), large = std::min(most, kMostOfLarge / kept);
+    return {{{8, 1}, {32, most}, {128, most}, {256, large}, {512, loads == 1 ? all : large}, {kMaxBlock, all}}};
+  };
+  for (const Team& team : teams()) {
+    const int longest = std::max(1, team.most);
+    for (int steps = 1; steps <= longest; ++steps) {
+      const bool offered = whole ? steps <= 4 || steps == 6 : steps == 4;
+      if (row > std::int64_t{vector} * steps * team.threads || (!offered && steps != longest)) continue;
+      s.threads = {static_cast<std::uint16_t>(std::max(team.threads, 128)), static_cast<std::uint16_t>(team.threads)};
+      s.steps = steps;
       return true;
     }
+  }
   return false;
 }
 
@@ -64,10 +81,11 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
 /// for loads one after the other.
 bool read_row(std::int64_t row, const Facts& f, Schedule& s) {
   const std::int64_t vectors = ceil_div(row, s.lanes);
-  if (f.prims >= kLongBody || f.loads > 1 || vectors > kBlock * kHeldVectors) return false;
+  if (f.prims >= kLongBody || f.loads > 1 || vectors > kBlock * kReadVectors) return false;
   const bool by_lanes = vectors <= 32 * kReadByLanes;
   if (by_lanes) s.threads = {128, 32};
-  s.steps = by_lanes ? kReadByLanes : kHeldVectors;
+  if (!by_lanes && vectors <= 128 * kReadVectors) s.threads = {128, 128};
+  s.steps = by_lanes ? kReadByLanes : kReadVectors;
   return true;
 }
 

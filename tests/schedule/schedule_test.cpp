@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <span>
 
 namespace kiln::schedule {
@@ -76,6 +77,33 @@ TEST(Schedule, TallReductionOfTheFirstAxisRunsInStripes) {
   EXPECT_GT(form_of({{100, true}, {3000, false}}, 1).chunk, 0);
   EXPECT_EQ(form_of({{100, true}, {3000, false}}, 1).form, Form::Stripes);
   EXPECT_EQ(form_of({{100, true}, {3000, false}}, 2, true).chunk, 0);
+}
+
+TEST(Schedule, LongHeldRowsFillTwoThirdsOfAGpusBlocksInFewSizes) {
+  Target t = target();
+  t.gpu = true;
+  t.threads = 132;
+  for (const int vector : {4, 8})
+    for (const int loads : {1, 2}) {
+      std::set<std::pair<int, int>> sizes;
+      for (std::int64_t vectors = 3; vectors <= 3072 / loads; ++vectors) {
+        const Facts::Axis axes[] = {{10000, false}, {vectors * vector, true}};
+        Facts f;
+        f.axes = axes;
+        f.phases = 1;
+        f.stores_full = true;
+        f.prims = 4;
+        f.vector = vector;
+        f.loads = f.row_loads = loads;
+        const Schedule s = std::get<Schedule>(schedule(f, t));
+        const std::int64_t places = std::int64_t{s.threads.team} * s.steps;
+        ASSERT_EQ(s.lanes, vector);
+        ASSERT_GE(places, vectors) << vector << ' ' << loads;
+        if (vectors > 256) ASSERT_GE(3 * vectors, 2 * places) << vectors << ' ' << vector << ' ' << loads;
+        sizes.insert({s.threads.team, s.steps});
+      }
+      EXPECT_LE(sizes.size(), 17u);
+    }
 }
 
 TEST(Schedule, LongReductionToFewRowsIsSplitIntoWholeChunks) {
