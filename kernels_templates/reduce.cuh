@@ -23,28 +23,43 @@ struct Min {
   template <class T> static __device__ __forceinline__ T of(T a, T b) { return least(a, b); }
 };
 
-/// A value and where it was found: NaN is best of all, then the better value, then the smaller position.
-template <class T>
+/// A value and where it was found.
+template <class T, class P>
 struct Best {
   T value;
-  long long position;
+  P position;  // none yet: the greatest P
 };
-struct ArgMax {
-  template <class T> static __device__ __forceinline__ Best<T> of(Best<T> a, Best<T> b) {
+
+/// The best value: NaN if there is one, and of equal ones that of the smallest position. `Order::over(a, b)`: a is better
+/// than b, or one of them NaN.
+template <class Order>
+struct Arg {
+  template <class T, class P>
+  static __device__ __forceinline__ Best<T, P> of(Best<T, P> a, Best<T, P> b) {
+    const bool over = Order::over(a.value, b.value), under = Order::over(b.value, a.value);
     const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-    const bool tie = a.value == b.value || (a_nan && b_nan);
-    const bool first = tie ? a.position < b.position : a_nan || (!b_nan && a.value > b.value);
+    const bool first = over != under ? over : a_nan != b_nan ? a_nan : a.position < b.position;
     return first ? a : b;
   }
-};
-struct ArgMin {
-  template <class T> static __device__ __forceinline__ Best<T> of(Best<T> a, Best<T> b) {
-    const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-    const bool tie = a.value == b.value || (a_nan && b_nan);
-    const bool first = tie ? a.position < b.position : a_nan || (!b_nan && a.value < b.value);
-    return first ? a : b;
+  /// The same with a value whose position is greater than all that `best` is made of.
+  template <class T, class P>
+  static __device__ __forceinline__ Best<T, P> then(Best<T, P> best, T value, P position) {
+    const bool better = Order::over(value, best.value) && best.value == best.value;
+    return {better ? value : best.value, better ? position : best.position};
   }
 };
+struct Greater {
+  template <class T> static __device__ __forceinline__ bool over(T a, T b) { return !(a <= b); }
+};
+struct Less {
+  template <class T> static __device__ __forceinline__ bool over(T a, T b) { return !(a >= b); }
+};
+typedef Arg<Greater> ArgMax;
+typedef Arg<Less> ArgMin;
+
+/// Where the best was found. Where `then` has left every value out they are all the worst there is: the first of them.
+__device__ __forceinline__ long long found(int position) { return position == 0x7fffffff ? 0 : position; }
+__device__ __forceinline__ long long found(long long position) { return position == 0x7fffffffffffffffll ? 0 : position; }
 
 /// What a kernel's own monoid keeps of a value, in two parts.
 template <class A, class B>
@@ -73,12 +88,9 @@ __device__ __forceinline__ short exchange(unsigned int members, short x, int mas
 __device__ __forceinline__ unsigned short exchange(unsigned int members, unsigned short x, int mask) {
   return (unsigned short)__shfl_xor_sync(members, int(x), mask);
 }
-template <class T>
-__device__ __forceinline__ Best<T> exchange(unsigned int members, Best<T> x, int mask) {
-  Best<T> y;
-  y.value = exchange(members, x.value, mask);
-  y.position = exchange(members, x.position, mask);
-  return y;
+template <class T, class P>
+__device__ __forceinline__ Best<T, P> exchange(unsigned int members, Best<T, P> x, int mask) {
+  return {exchange(members, x.value, mask), exchange(members, x.position, mask)};
 }
 
 template <class A, class B>
@@ -109,19 +121,25 @@ __device__ __forceinline__ T reduce_block(T x, int& turn) {
   return x;
 }
 
-/// Over the `Rows` parts of a block, `Width` threads each: those of equal place. Every thread calls.
+/// Over the `Rows` parts of a block, `Width` threads each (a power of two of at most 32): those of equal place. Every thread
+/// calls and gets the results. The parts that share a warp come together by shuffles, the warps through shared memory.
 template <class Op, int Width, int Rows, int N, class T>
 __device__ __forceinline__ void reduce_rows(T (&x)[N]) {
-  __shared__ T parts[N][Rows][Width];
-  const int row = threadIdx.x / Width, place = threadIdx.x % Width;
+  constexpr int kWarps = Width * Rows / 32;
+  __shared__ T parts[N][kWarps][Width];
+  const int place = threadIdx.x % Width;
 #pragma unroll
-  for (int v = 0; v < N; ++v) parts[v][row][place] = x[v];
+  for (int v = 0; v < N; ++v) {
+#pragma unroll
+    for (int mask = Width; mask < 32; mask *= 2) x[v] = Op::of(x[v], exchange(0xffffffffu, x[v], mask));
+    if (threadIdx.x % 32 < Width) parts[v][threadIdx.x / 32][place] = x[v];
+  }
   __syncthreads();
 #pragma unroll
   for (int v = 0; v < N; ++v) {
     x[v] = parts[v][0][place];
-#pragma unroll 1
-    for (int r = 1; r < Rows; ++r) x[v] = Op::of(x[v], parts[v][r][place]);
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) x[v] = Op::of(x[v], parts[v][w][place]);
   }
   __syncthreads();  // the next call may write
 }

@@ -3,13 +3,15 @@
 
 #include "kernel/monoid.h"
 
+#include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace kiln::codegen {
 
 std::string CudaEmitter::acc_type(const AccDecl& a) const {
   if (a.monoid == Monoid::Custom) return parts_type(k_.customs[a.custom]);
-  return kernel::positional(a.monoid) ? cat("Best<", cuda_type(a.type), '>') : cuda_type(a.type);
+  return kernel::positional(a.monoid) ? cat("Best<", cuda_type(a.type), ", ", index_type(), '>') : cuda_type(a.type);
 }
 
 /// The structure whose `of` combines two values, or their parts: one of the templates', or a custom monoid's.
@@ -30,7 +32,8 @@ std::string CudaEmitter::parts_type(const CustomMonoid& m) {
 }
 
 std::string CudaEmitter::start_of(const AccDecl& a) const {
-  if (kernel::positional(a.monoid)) return cat('{', cuda_constant(a.type, kernel::identity(a)), ", 0x7fffffffffffffffll}");
+  if (kernel::positional(a.monoid))
+    return cat('{', cuda_constant(a.type, kernel::identity(a)), ", ", k_.threads.narrow ? "0x7fffffff" : "0x7fffffffffffffffll", '}');
   if (a.monoid != Monoid::Custom) return cuda_constant(a.type, kernel::identity(a));
   const CustomMonoid& m = k_.customs[a.custom];
   std::string all;
@@ -74,6 +77,32 @@ std::string CudaEmitter::customs() const {
   return out;
 }
 
+/// What an expression depends on.
+CudaEmitter::Walk CudaEmitter::walk(ExprId e, std::uint32_t var) const {
+  Walk found;
+  std::unordered_set<ExprId> seen;
+  const auto visit = [&](auto& self, ExprId x) -> void {
+    if (!seen.insert(x).second) return;
+    const ExprNode& n = pool_[x];
+    found.var |= n.prim == Prim::Var && n.imm == var;
+    found.memory |= n.prim == Prim::Load || n.prim == Prim::Running || n.prim == Prim::Before;
+    each_operand(n, [&](ExprId o) { self(self, o); });
+  };
+  visit(visit, e);
+  return found;
+}
+
+/// Whether an index, used in the body of the loop of `var` but in no loop inside, is greater in each iteration.
+bool CudaEmitter::ascends(ExprId index, std::uint32_t var) const {
+  const auto stands = [&](ExprId e) {
+    const Walk w = walk(e, var);
+    return !w.var && !w.memory;
+  };
+  const ExprNode& n = pool_[index];
+  if (n.prim == Prim::Var) return n.imm == var;
+  return n.prim == Prim::Add && ((ascends(n.a, var) && stands(n.b)) || (ascends(n.b, var) && stands(n.a)));
+}
+
 void CudaEmitter::begin_accs(const LoopDecl& l) {
   if (l.accs.empty()) return;
   at_.begin_accs(l);
@@ -84,6 +113,9 @@ void CudaEmitter::begin_accs(const LoopDecl& l) {
     AccState& s = accs_[id];
     s.name = fresh("a");
     s.lanes = lanes > 1 && !(is_scan(id) && inside);  // a scan over the team hands on one value
+    s.ascending = std::any_of(l.body.begin(), l.body.end(), [&](const Stmt& st) {
+      return st.kind == Stmt::Kind::Update && st.target == id && st.index != kNoExpr && ascends(st.index, l.var);
+    });
     const std::string start = start_of(a);
     if (!s.lanes) {
       line(cat(acc_type(a), ' ', s.name, " = ", start, ';'));
@@ -109,8 +141,11 @@ void CudaEmitter::update(const Stmt& st) {
   }
   const std::string x = lane(st.value);
   if (kernel::positional(a.monoid)) {
-    const std::string at = lane_index_text(st.index);
-    line(cat(to, " = ", op_of(a), "::of(", acc_type(a), '{', x, ", int64(", at, ")}, ", acc, ");"));
+    const std::string at = cat(index_type(), '(', lane_index_text(st.index), ')');
+    if (s.ascending)
+      line(cat(to, " = ", op_of(a), "::then(", acc, ", ", x, ", ", at, ");"));
+    else
+      line(cat(to, " = ", op_of(a), "::of(", acc_type(a), '{', x, ", ", at, "}, ", acc, ");"));
   } else if (a.monoid == Monoid::Sum && is_float(a.type)) {
     line(cat(to, " += ", x, ';'));
   } else {
@@ -141,7 +176,7 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
     } else if (s.lanes) {
       v += "[v]";
     }
-    s.result = kernel::positional(a.monoid) ? v + ".position" : shown(a, v);
+    s.result = kernel::positional(a.monoid) ? cat("found(", v, ".position)") : shown(a, v);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "kernel/placement.h"
 #include "support/check.h"
 
+#include <map>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -44,6 +45,7 @@ class CudaEmitter {
     std::string name, result;
     std::string running, before;  // inside its loop
     bool lanes = false;  // an array, one a lane
+    bool ascending = false;  // of positions that grow from update to update
   };
   /// What is known inside a Vector loop of the vector at hand.
   enum class Reach : std::uint8_t {
@@ -112,6 +114,9 @@ class CudaEmitter {
   std::string storing(const char* mask) const;
   std::string vector_type(DType t) const;
   std::string loaded_vector(ExprId e);
+  void note_streamed(const ExprNode& load);
+  std::int64_t vectors_bytes(DType t) const;
+  std::string streams() const;
   void store(const Stmt& s);
   bool hold_loaded(const Stmt& s);
   std::string registers() const;
@@ -126,6 +131,11 @@ class CudaEmitter {
   static std::string parts_type(const CustomMonoid& m);
   std::string start_of(const AccDecl& a) const;
   std::string customs() const;
+  struct Walk {
+    bool var = false, memory = false;  // a loop's variable; what memory or a running value holds
+  };
+  Walk walk(ExprId e, std::uint32_t var) const;
+  bool ascends(ExprId index, std::uint32_t var) const;
   void begin_accs(const LoopDecl& l);
   void update(const Stmt& st);
   void end_accs(const LoopDecl& l);
@@ -183,6 +193,8 @@ class CudaEmitter {
   // Scratch values that are elements of vectors which stay in registers anyway: how they read there.
   std::unordered_map<std::uint64_t, std::string> held_;
   std::string held_arrays_;
+
+  std::map<std::uint64_t, std::int64_t> streamed_, written_;  // buffers accessed by whole vectors: bytes a grid item
 
   // Inside a Vector loop whose serial loops are dealt to parts of the team: how many, and the thread's.
   int rows_ = 1;

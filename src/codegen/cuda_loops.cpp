@@ -119,6 +119,7 @@ void CudaEmitter::grid_loop(const LoopDecl& l) {
   if (!k_.finish.empty()) finish(i, items);
   if (fills_shared(l)) line("__syncthreads();");  // before the next iteration fills it
   const std::string body = registers() + close_scope();
+  here().text += streams();
   const int teams = k_.threads.block / team_;
   const std::string first =
       teams == 1 ? cat(index_type(), "(", block_index(), ")")

@@ -5,6 +5,11 @@
 #include <utility>
 
 namespace kiln::codegen {
+namespace {
+
+constexpr std::int64_t kFar = std::int64_t{64} << 20;  // bytes of an operand that no second cache of sm_90 (50 MiB) holds
+
+}  // namespace
 
 std::string CudaEmitter::buffer_name(std::uint64_t b) const {
   switch (k_.buffers[b].role) {
@@ -58,6 +63,7 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
   if (const auto it = known.find(e); it != known.end()) return it->second;
   const std::string name = fresh("x"), type = vector_type(n.type);
   const bool was_in_run = std::exchange(in_run_, false);
+  note_streamed(n);
   auto load = [&] {
     return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", vector_index_text(n.a), left(static_cast<int>(d)), ')');
   };
@@ -78,6 +84,33 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
   return known[e] = staged ? name + "[k]" : name;
 }
 
+/// An operand of which each grid item reads elements of its own.
+void CudaEmitter::note_streamed(const ExprNode& load) {
+  const BufferDecl& d = k_.buffers[load.imm];
+  if (d.role != BufferDecl::Role::In || lanes_ * size_of(d.dtype) < 16 || k_.body.empty()) return;
+  const Walk w = walk(load.a, k_.loops[k_.body.front().target].var);
+  if (w.var && !w.memory) streamed_[load.imm] = vectors_bytes(d.dtype);
+}
+
+/// Bytes that a grid item's Vector loop at hand covers, or 0 where that is not known.
+std::int64_t CudaEmitter::vectors_bytes(DType t) const { return std::int64_t{team_} * lanes_ * steps_ * size_of(t); }
+
+/// Where a kernel writes as much as it reads, by whole vectors: how what it reads of large operands passes the second cache.
+/// (Their size is told by the number of blocks. A comparison of a parameter took a layer norm seven registers more.)
+std::string CudaEmitter::streams() const {
+  std::int64_t read = 0, written = 0;
+  for (const auto& [buffer, bytes] : streamed_) read += bytes;
+  for (const auto& [buffer, bytes] : written_) written += bytes;
+  std::string out;
+  if (written < read || !k_.finish.empty()) return out;
+  for (const auto& [buffer, bytes] : streamed_) {
+    const std::string name = buffer_name(buffer);
+    const std::int64_t a_block = bytes * (k_.threads.block / team_);
+    if (bytes > 0) out += cat(name, " = leaves_last(", name, ", ", block_count(), " >= ", kFar / a_block, ");\n");
+  }
+  return out;
+}
+
 void CudaEmitter::store(const Stmt& s) {
   const BufferDecl& d = k_.buffers[s.target];
   const auto in_memory = [&](const std::string& x) { return is_bool(d.dtype) ? cat("uint8(", x, ')') : x; };
@@ -95,6 +128,7 @@ void CudaEmitter::store(const Stmt& s) {
   const std::string x = in_memory(lane(s.value));
   if (in_run_ && whole_vectors(s.target, s.index)) {
     const std::string name = fresh("y");
+    if (d.role == BufferDecl::Role::Out) written_[s.target] = vectors_bytes(d.dtype);
     line(cat(name, vector_lane(s.index), " = ", x, ';'));
     before_run_ += cat(vector_type(d.dtype), ' ', name, ";\n");
     in_run_ = false;

@@ -50,6 +50,31 @@ TEST(Reduce, Positions) {
   expect_equal<std::int64_t>(argmax(Tensor({false, true})), Shape{}, {1});
 }
 
+/// Rows, columns, a stack's middle axis, and all elements of them, of lengths that one thread, a team and several blocks take.
+TEST(Reduce, PositionsOfTheWorstValuesAndOfTies) {
+  constexpr std::int64_t kLowest = std::numeric_limits<std::int64_t>::min();
+  for (const std::int64_t n : {1, 5, 64, 1000, 3000, 70000}) {
+    const Tensor worst = full({3, n}, -kInf), place = arange(n), middle = full({}, n / 2);
+    const std::vector<std::int64_t> first(3, 0), half(3, n / 2);
+    for (const bool columns : {false, true}) {
+      const auto laid = [&](const Tensor& x) { return columns ? (x.T() + 0).eval() : x; };
+      const int axis = columns ? 0 : 1;
+      expect_equal<std::int64_t>(argmax(laid(worst), axis), first);
+      expect_equal<std::int64_t>(argmin(laid(-worst), axis), first);
+      expect_equal<std::int64_t>(argmax(laid(full({3, n}, kLowest)), axis), first);
+      expect_equal<std::int64_t>(argmax(laid(where(place < middle, worst, 2.0)), axis), half);
+      expect_equal<std::int64_t>(argmax(laid(where(place < middle, worst, kNan)), axis), half);
+      expect_equal<std::int64_t>(argmin(laid(where(place < middle, 0.0, where(place == middle, -kInf, worst))), axis), half);
+      expect_equal<std::int64_t>(argmax(laid(where(place < middle, worst, 2.0)).astype(DType::BFloat16), axis), half);
+    }
+    expect_equal<std::int64_t>(argmax(worst), Shape{}, {0});
+    expect_equal<std::int64_t>(argmax(where(place < middle, worst, -1.0)), Shape{}, {n / 2});
+    const Tensor stack = where(place.reshape({n, 1}) < middle, zeros({2, n, 4}), 1.0).eval();
+    expect_equal<std::int64_t>(argmax(stack, 1), {2, 4}, std::vector<std::int64_t>(8, n / 2));
+    expect_equal<std::int64_t>(argmax(stack), Shape{}, {n / 2 * 4});
+  }
+}
+
 TEST(Reduce, EmptyAxes) {
   expect_equal<float>(sum(zeros({0})), Shape{}, {0});
   expect_equal<float>(prod(zeros({2, 0}), 1), {1, 1});

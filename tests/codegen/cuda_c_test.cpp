@@ -358,7 +358,7 @@ TEST(CudaC, ColumnsAreSharedByRowsOfThreads) {
 }
 
 /// The function itself, without what it is preceded by.
-std::string function_of(const std::string& source) { return source.substr(source.find("extern")); }
+std::string function_of(const std::string& source) { return source.substr(source.find("extern \"C\" __global__")); }
 
 /// Neither in the text nor in what NVRTC makes of it.
 void expect_no_contractions(const std::vector<std::string>& list) {

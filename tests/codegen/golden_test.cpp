@@ -70,7 +70,7 @@ TEST_P(Golden, CudaText) {
     const testing::OtherTargets others({.cuda = true});
     program.run(in);
     for (const testing::CudaSource& source : others.cuda_sources()) {
-      const std::size_t kernel = std::min(source.text.find("struct Custom0"), source.text.find("extern \"C\""));
+      const std::size_t kernel = std::min(source.text.find("struct Custom0"), source.text.find("extern \"C\" __global__"));
       ASSERT_NE(kernel, std::string::npos) << source.text;
       text += "// " + source.label + "\n" + source.text.substr(kernel) + "\n";
     }

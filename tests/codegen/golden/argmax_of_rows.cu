@@ -9,7 +9,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const int lane = threadIdx.x;
   int turn = 0;
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
-    Best<float> a0[4] = {{__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}, {__int_as_float(0xff800000), 0x7fffffffffffffffll}};
+    Best<float, int> a0[4] = {{__int_as_float(0xff800000), 0x7fffffff}, {__int_as_float(0xff800000), 0x7fffffff}, {__int_as_float(0xff800000), 0x7fffffff}, {__int_as_float(0xff800000), 0x7fffffff}};
     const int t2 = (i0 * p2);
     vec<float, 4> x1[4];
 #pragma unroll
@@ -25,12 +25,12 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
       if (i1 < p1) {
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          a0[v] = ArgMax::of(Best<float>{x1[k].at[v], int64((i1 + v))}, a0[v]);
+          a0[v] = ArgMax::then(a0[v], x1[k].at[v], int((i1 + v)));
         }
       }
     }
-    const Best<float> r3 = reduce_block<ArgMax, 256>(ArgMax::of(ArgMax::of(a0[0], a0[1]), ArgMax::of(a0[2], a0[3])), turn);
-    if (lane == 0) out1[i0] = r3.position;
+    const Best<float, int> r3 = reduce_block<ArgMax, 256>(ArgMax::of(ArgMax::of(a0[0], a0[1]), ArgMax::of(a0[2], a0[3])), turn);
+    if (lane == 0) out1[i0] = found(r3.position);
   }
 }
 

@@ -15,6 +15,7 @@ extern "C" __global__ void __launch_bounds__(64) kiln_test(
   const bool t9 = (s2 < 32);
   const bool t10 = bool((t8 & t9));
   const int32 t11 = (t10 ? s2 : 0);
+  in1 = leaves_last(in1, gridDim.x >= 65536);
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
     const int t0 = (i0 * 256);
     const int n1 = min_of((p1 - t0), 256);

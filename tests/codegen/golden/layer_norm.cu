@@ -14,6 +14,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const int lane = threadIdx.x;
   int turn = 0;
   const Divisor d5 = divisor(s0);
+  in1 = leaves_last(in1, gridDim.x >= 4096);
   for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
     vec<float, 4> x1[4];
     float a0[4] = {0.0f, 0.0f, 0.0f, 0.0f};

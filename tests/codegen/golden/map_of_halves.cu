@@ -10,6 +10,7 @@ extern "C" __global__ void __launch_bounds__(64) kiln_test(
   const int lane = threadIdx.x;
   const float t4 = to_float(s0);
   const float t5 = to_float(s1);
+  in1 = leaves_last(in1, gridDim.x >= 65536);
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
     const int t0 = (i0 * 512);
     const int n1 = min_of((p1 - t0), 512);

@@ -18,6 +18,8 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const int lane = threadIdx.x;
   int turn = 0;
   const Divisor d9 = divisor(s0);
+  in1 = leaves_last(in1, gridDim.x >= 4096);
+  in2 = leaves_last(in2, gridDim.x >= 8192);
   for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
     float kept0[16];
     float a0[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};

@@ -11,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(128) kiln_test(
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
   int turn = 0;
+  in2 = leaves_last(in2, gridDim.x >= 8192);
   for (int i0 = int(blockIdx.x); i0 < p2; i0 += gridDim.x * 1) {
     float kept0[32];
     vec<bf16, 8> x1[4];

@@ -13,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float s0) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
+  in1 = leaves_last(in1, gridDim.x >= 16384);
   for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
     __shared__ float tile0[4160];
     const int t0 = index_div(i0, p1, p2);
