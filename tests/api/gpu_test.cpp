@@ -39,7 +39,7 @@ TEST_F(GpuSharing, AScopePutsWorkOnTheCallersStream) {
     const StreamScope scope(kGpu, handle);
     EXPECT_EQ(current_stream(kGpu), handle);
     (x + 1.0f).eval();  // compiles
-    cuda::spin(theirs, 100);
+    cuda::spin(theirs, 300);
     const Tensor y = (x + 1.0f).eval();
     EXPECT_FALSE(cuda::idle(theirs)) << "evaluating does not wait";
     {

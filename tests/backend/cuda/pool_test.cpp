@@ -107,7 +107,7 @@ TEST_F(DevicePool, AnotherStreamWaitsForABusyOneToRest) {
   Stream busy = new_stream(0), other = new_stream(0);
   Block* block = allocate(40 * kMiB, busy);
   std::byte* data = block->data;
-  spin(busy, 50);
+  spin(busy, 300);
   release(block, busy);
   Block* fresh = allocate(40 * kMiB, other);
   EXPECT_NE(fresh->data, data);

@@ -58,7 +58,8 @@ inline void run_add(const Function& function, Block* block, int value, Stream st
   launch(function, {.grid = {64, 1, 1}, .block = {256, 1, 1}}, stream, params);
 }
 
-/// Keeps a stream busy for some milliseconds.
+/// Keeps a stream busy for some milliseconds. Who then looks at it at once finds it busy: on a machine with more to do than
+/// processors a process may be held up for tens of them.
 inline void spin(Stream stream, double ms) {
   static const std::string source = R"(
 extern "C" __global__ void spin(unsigned long long ns) {
