@@ -238,6 +238,7 @@ Made make(const Wanted& wanted) {
   if (wanted.edited) warn(cat(out->name, " is made from ", wanted.edited->name));
   Compilation c{out, r.device, r.kernel, symbol_of(wanted.key), wanted.edited, gpu ? cpu::CpuTarget{} : target(),
                 wanted.edited ? nullptr : disk(), {}, std::chrono::steady_clock::now()};
+  if (on_gpu(r)) cuda::nvrtc();  // opened by the thread that asks: the first one's end waits for compiles under way
   if (c.disk) c.disk_key = entry_key(r, wanted.key);
   if (c.from_disk()) {
     out->verdict = Verdict::Disk;

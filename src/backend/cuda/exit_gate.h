@@ -26,8 +26,14 @@ class ExitGate {
   /// Registered with std::atexit by the gate's owner. Handlers run in reverse order of registration: register once the
   /// library is loaded, and again when it may have made static objects later.
   void close();
+  /// For a thread's end that may be the process's: waits for the threads inside, and lets nobody in until close() or, if
+  /// that does not come, a moment later.
+  void hold();
   /// For fork's handlers: the child has none of the threads that were inside…
-  void reset_in_child() { inside_.store(0); }
+  void reset_in_child() {
+    inside_.store(0);
+    held_.store(false);
+  }
   /// …and cannot use the library any more.
   void close_in_child() {
     state_.store(Answer::Forked);
@@ -35,9 +41,12 @@ class ExitGate {
   }
 
  private:
+  void wait_until_empty();
+
   std::chrono::milliseconds patience_;
   std::atomic<Answer> state_{Answer::Enter};
   std::atomic<int> inside_{0};
+  std::atomic<bool> held_{false};
   std::atomic<pthread_t> exiting_thread_{};
 };
 

@@ -73,12 +73,26 @@ NvrtcReport look(std::span<const std::string> names, NvrtcApi& api) {
 /// NVRTC's static objects do not survive a compile that meets the end of the process.
 constinit ExitGate gate{std::chrono::minutes(1)};
 
+/// The library makes static objects while it compiles, whose handlers are younger than ours and run before it. A thread that
+/// calls exit destroys its own objects first, in time to wait for a compile: the first thread's, which is the one that
+/// ends the process by returning from main.
+struct FirstThread {
+  ~FirstThread() {
+    gate.hold();
+    std::atexit([] { gate.close(); });  // runs next
+  }
+};
+
 struct Compiler {
   NvrtcReport report;
   NvrtcApi api;
 };
 
 const Compiler& compiler() {
+  if (getpid() == gettid()) {
+    thread_local FirstThread watch;
+    (void)watch;
+  }
   static const Compiler* const instance = [] {
     auto* made = new Compiler;
     made->report = look(toolkit_candidates(toolkit_names("libnvrtc")), made->api);

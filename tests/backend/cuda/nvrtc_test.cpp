@@ -149,5 +149,24 @@ TEST(NvrtcProbe, AnotherLibraryIsAReason) {
   EXPECT_NE(report.reason.find("no function nvrtc"), std::string::npos) << report.reason;
 }
 
+/// The library's static objects are made in its first compile, and go before handlers that are older.
+TEST(NvrtcLifetime, TheProcessMayExitDuringItsFirstCompile) {
+  KILN_REQUIRE_NVRTC();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const int ms : {5, 20, 40, 60})
+    EXPECT_EXIT(
+        {
+          compiler_version();
+          for (int t = 0; t < 4; ++t)
+            std::thread([] {
+              for (;;) compile("extern \"C\" __global__ void k(float* x) { x[threadIdx.x] = sinf(x[threadIdx.x]); }", "k", {9, 0});
+            }).detach();
+          std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+          std::exit(0);
+        },
+        testing::ExitedWithCode(0), "")
+        << ms;
+}
+
 }  // namespace
 }  // namespace kiln::cuda
