@@ -154,10 +154,12 @@ void RegionLowering::choose() {
   f.across = axis_across();
   if (target_.gpu) f.vector = vector_elements();
   if (f.across >= 0) find_tile(f);
+  const bool one_row = std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || !walks(e.index, groups_.back())) continue;
+    const bool own = std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return !g.reduced && walks(e.index, g); });
     ++f.loads;
-    f.row_loads += std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return !g.reduced && walks(e.index, g); });
+    f.row_loads += one_row || own;
   }
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));

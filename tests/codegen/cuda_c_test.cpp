@@ -136,6 +136,16 @@ TEST(CudaC, AColumnIsDividedByItsSum) {
   compiles(sources(b));
 }
 
+/// What a thread holds of a row and of its operands must fit its registers: 32,768 elements of two do not.
+TEST(CudaC, OneLongRowOfTwoOperandsIsHeldNoMoreThanManyAre) {
+  for (const std::int64_t rows : {1, 64}) {
+    GraphBuilder b;
+    const NodeId h = b.op(Op::add, {b.leaf(f32, {rows, 32768}), b.leaf(f32, {rows, 32768})});
+    b.root(b.op(Op::divide, {h, b.reduce(Op::reduce_sum, b.op(Op::multiply, {h, h}), 2)}));
+    for (const std::string& source : sources(b)) EXPECT_EQ(source.find("kept0["), std::string::npos) << rows;
+  }
+}
+
 TEST(CudaC, ColumnReduction) {
   GraphBuilder b;
   const NodeId x = b.leaf(f32, {4096, 512});
