@@ -27,7 +27,7 @@ void WalkChain(benchmark::State& state) {
   kiln::runtime::Walk walk;
   for (auto _ : state) {
     const kiln::ir::TraceGuard guard;
-    benchmark::DoNotOptimize(kiln::runtime::walk_trace(roots, guard, 0, walk));
+    benchmark::DoNotOptimize(kiln::runtime::walk_trace(roots, guard, 0, false, walk));
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }

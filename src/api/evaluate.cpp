@@ -1,16 +1,22 @@
 // One evaluation: walk under the trace lock, find or make the plan, run it unlocked, publish results under the lock.
 //
-// Two threads that evaluate the same nodes may both compute them; the first to publish wins, which is wasteful but
-// right. Inputs dropped by publishing are released after the lock: freeing memory may run a user's deleter.
+// A thread that needs a node which another evaluation is about to store waits for it (claims.h). Two threads may still both
+// compute a node that is not stored; the first to publish wins. Inputs dropped by publishing are released after the lock:
+// freeing memory may run a user's deleter.
 #include "api/evaluate.h"
 
+#include "api/claims.h"
+#include "api/growth.h"
 #include "api/long_trace.h"
 #include "api/record.h"
 #include "ir/interpret.h"
+#include "ir/learned_lines.h"
+#include "ir/loops.h"
 #include "runtime/background.h"
 #include "runtime/check_values.h"
 #include "runtime/device_memory.h"
 #include "runtime/plan.h"
+#include "runtime/plan_difference.h"
 #include "runtime/pool.h"
 #include "runtime/statistics.h"
 #include "runtime/walk.h"
@@ -31,6 +37,9 @@
 namespace kiln::api {
 namespace {
 
+/// What is evaluated: roots that were asked for, those and values that joined them, or a block of a long recording.
+enum class Request { Whole, Joined, Block };
+
 using runtime::Counter;
 using runtime::Plan;
 using runtime::Walk;
@@ -41,7 +50,8 @@ struct Workspace {
   std::vector<ir::Node*> roots;
   std::vector<std::byte*> args;
   std::vector<ir::Buffer*> arg_buffers;
-  std::vector<ir::Node*> keep;        // held nodes whose value may be published
+  std::vector<ir::Node*> keep;        // nodes besides the roots whose value may be published
+  std::vector<ir::Node*> claimed;
   std::vector<ir::Node*> dropped;     // inputs to release after publishing
   std::vector<ir::Buffer*> results;
   std::vector<std::uint64_t> slots;
@@ -100,8 +110,13 @@ bool walk_roots(std::span<ir::Node* const> roots, Device device, ir::TraceGuard&
       if (covered && r->op != ir::Op::leaf) w.roots.push_back(r);
     }
     if (covered && w.roots.empty()) return false;
-    if (covered && runtime::walk_trace(w.roots, guard, plan_salt(device), w.walk)) return true;
-    guard.widen();
+    using runtime::Walked;
+    const Walked walked = covered ? runtime::walk_trace(w.roots, guard, plan_salt(device), Claims::may_wait(), w.walk) : Walked::Foreign;
+    if (walked == Walked::Done) return true;
+    if (walked == Walked::Claimed)
+      Claims::wait(guard);
+    else
+      guard.widen();
   }
 }
 
@@ -121,25 +136,44 @@ void take_arguments(Workspace& w, Device device) {
   }
 }
 
-/// Keeps held nodes alive until their values are published: their last handle may go away meanwhile.
-void keep_results(const Plan* plan, Workspace& w) {
+/// Claims what will be published and keeps it alive until then: its last handle may go away meanwhile. Without a plan that is
+/// not known yet: roots and held nodes are claimed, and all nodes kept. Which nodes are held is to be asked before.
+void keep_results(const Plan* plan, Claims& claims, Workspace& w) {
   auto keep = [&](ir::Node* n) {
     ir::retain(n);
     w.keep.push_back(n);
   };
   if (plan) {
-    for (const Plan::Result& r : plan->results)
+    for (const Plan::Result& r : plan->results) {
       if (!r.root) keep(w.walk.nodes[r.position]);
+      claims.add(w.walk.nodes[r.position]);
+    }
   } else {
-    for (std::uint32_t i = 0; i < w.walk.nodes.size(); ++i)
-      if (w.walk.nodes[i]->op != ir::Op::leaf && w.walk.held(i)) keep(w.walk.nodes[i]);
+    for (std::uint32_t i = 0; i < w.walk.nodes.size(); ++i) {
+      ir::Node* const n = w.walk.nodes[i];
+      if (n->op == ir::Op::leaf) continue;
+      if (w.walk.held(i)) claims.add(n);
+      keep(n);
+    }
   }
+}
+
+/// Notes on held nodes that stay pending that they have been computed once. The caller holds the guard.
+void mark_passed(const Plan& plan, Workspace& w) {
+  for (std::uint32_t i : plan.left_pending)
+    if (ir::Node* const n = w.walk.nodes[i]; n->op != ir::Op::leaf) n->passed = 1;
 }
 
 void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const std::int64_t* strides, Workspace& w) {
   if (node->op == ir::Op::leaf) return;  // another evaluation was first
   ir::retain(buffer);
   ir::become_leaf(node, buffer, offset, strides, w.dropped);
+}
+
+/// Notes on the values that learned lines stored that nobody has read them yet.
+void mark_unread(Workspace& w) {
+  for (std::uint32_t i : w.walk.stored)
+    if (ir::Node* const n = w.walk.nodes[i]; n->op == ir::Op::leaf) __atomic_store_n(&n->attr64, ir::kUnread, __ATOMIC_RELAXED);
 }
 
 void publish(const Plan& plan, Workspace& w) {
@@ -155,19 +189,38 @@ void publish(const Plan& plan, Workspace& w) {
       publish_one(node, w.results[i], r.offset, strides, w);
     }
   }
+  mark_unread(w);
 }
 
 /// A message that names the failing trace's first root and the line which recorded it.
 std::string at_line(const Workspace& w) {
   const ir::Node* n = w.roots.front();
-  // Another thread may be making this node a leaf: what stays of it is what a message gives.
-  const auto op = static_cast<ir::Op>(__atomic_load_n(reinterpret_cast<const std::uint16_t*>(&n->op), __ATOMIC_ACQUIRE));
-  return cat(" (", ir::info(op).name, " ", describe(n), ", recorded at ", n->loc.file_name(), ":", n->loc.line(), ")");
+  return cat(" (", ir::info(ir::op_now(n)).name, " ", describe(n), ", recorded at ", n->loc.file_name(), ":", n->loc.line(), ")");
 }
 
-void interpret(Device device, ir::TraceGuard& guard, Workspace& w) {
+/// The interpreter has every value in memory: those that handles keep are published with the roots. Returns their walk
+/// positions, which follow the roots' in the graph's list.
+std::vector<std::uint32_t> add_held_roots(ir::Graph& graph, const std::vector<ir::NodeId>& ids, const Walk& walk) {
+  const ir::Loops loops = ir::find_loops(graph);
+  std::vector<std::uint32_t> added;
+  graph.roots.resize(walk.roots.size());
+  for (std::uint32_t i = 0; i < walk.nodes.size(); ++i) {
+    const ir::GraphNode& n = graph[ids[i]];
+    const ir::OpKind kind = ir::info(n.op).kind;
+    if (n.op == ir::Op::leaf || kind == ir::OpKind::Scalar || kind == ir::OpKind::Loop || kind == ir::OpKind::LoopNext) continue;
+    if (!walk.held(i) || loops.owner_of(ids[i]) != ir::kNoNode) continue;
+    if (std::find(walk.roots.begin(), walk.roots.end(), i) != walk.roots.end()) continue;
+    graph.roots.push_back(ids[i]);
+    added.push_back(i);
+  }
+  return added;
+}
+
+void interpret(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
   std::vector<ir::NodeId> ids;
   ir::Graph graph = runtime::build_graph(w.walk, ids);
+  const std::vector<std::uint32_t> held = w.walk.block ? std::vector<std::uint32_t>{} : add_held_roots(graph, ids, w.walk);
+  keep_results(nullptr, claims, w);
   take_arguments(w, Device::cpu());
   w.slots = w.walk.slots;
   guard.unlock();
@@ -180,6 +233,7 @@ void interpret(Device device, ir::TraceGuard& guard, Workspace& w) {
   }
   guard.relock();
   for (std::size_t i = 0; i < w.roots.size(); ++i) publish_one(w.roots[i], w.results[i], 0, nullptr, w);
+  for (std::size_t i = 0; i < held.size(); ++i) publish_one(w.walk.nodes[held[i]], w.results[w.roots.size() + i], 0, nullptr, w);
 }
 
 /// Hands the roots' values to the checks of KILN_CHECK. Roots that show other memory with strides are left out.
@@ -201,7 +255,15 @@ void check_roots(ir::Graph& recorded, const Plan& plan, const Workspace& w) {
   runtime::check_values(recorded, args, w.walk.slots, computed);
 }
 
-void run(Device device, ir::TraceGuard& guard, Workspace& w) {
+/// One line that names what of the trace differs from the latest one of its line. The caller holds the guard.
+std::string missed_plan(const Workspace& w) {
+  std::vector<ir::NodeId> ids;
+  const ir::Node* const root = w.roots.front();
+  return cat("planned ", root->loc.file_name(), ":", root->loc.line(), ": ",
+             runtime::note_missed_plan(runtime::build_graph(w.walk, ids)));
+}
+
+void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
   std::shared_ptr<const Plan> plan = runtime::find_plan(w.walk.key);
   const bool check = config().check_diff || config().check_nan || config().check_bounds;
   ir::Graph recorded;  // for the checks, which follow an evaluation whether its plan was new or not
@@ -209,17 +271,24 @@ void run(Device device, ir::TraceGuard& guard, Workspace& w) {
     std::vector<ir::NodeId> ids;
     recorded = runtime::build_graph(w.walk, ids);
   }
-  keep_results(plan.get(), w);
   take_arguments(w, device);
   if (plan) {
     runtime::count(Counter::PlanHits);
+    keep_results(plan.get(), claims, w);
+    mark_passed(*plan, w);
     guard.unlock();
   } else {
     runtime::count(Counter::PlanMisses);
     std::vector<ir::NodeId> ids;
     ir::Graph graph = runtime::build_graph(w.walk, ids);
+    const std::string miss = log_enabled(Topic::Kernel) ? missed_plan(w) : std::string();
+    keep_results(nullptr, claims, w);  // from here on every node looks held
     guard.unlock();
+    if (!miss.empty()) log(Topic::Kernel, miss);
     plan = runtime::keep_plan(w.walk.key, runtime::make_plan(w.walk, std::move(graph), ids, device));
+    guard.relock();
+    mark_passed(*plan, w);
+    guard.unlock();
   }
   runtime::run_plan(*plan, w.args, w.walk.slots, w.results);
   if (check) check_roots(recorded, *plan, w);
@@ -232,25 +301,27 @@ void run(Device device, ir::TraceGuard& guard, Workspace& w) {
 namespace {
 
 /// Returns what the compiler said when a kernel could not be made, else nothing.
-std::string evaluate(std::span<ir::Node* const> roots, Device device, bool interpreted, bool merge_scalars) {
+std::string evaluate(std::span<ir::Node* const> roots, Device device, bool interpreted, Request request) {
   WorkspaceLease w;
-  w->walk.merge_scalars = merge_scalars;
+  w->walk.block = request == Request::Block;
+  w->walk.joined = request == Request::Joined;
   ir::TraceGuard guard;
   std::string failure;
   if (!walk_roots(roots, device, guard, *w)) return failure;
   // A part is computed whole, and so is what was worth a plan of its own before.
-  if (merge_scalars && w->walk.nodes.size() >= kLongTrace && (interpreted || !runtime::find_plan(w->walk.key))) {
+  if (!w->walk.block && w->walk.nodes.size() >= kLongTrace && (interpreted || !runtime::find_plan(w->walk.key))) {
     guard.unlock();
     compute_repeats(roots);
     guard.relock();
     if (!walk_roots(roots, device, guard, *w)) return failure;  // others may have changed the trace meanwhile
   }
   runtime::count(Counter::Evaluations);
+  Claims claims(guard, w->claimed);
   try {
     if (interpreted)
-      interpret(device, guard, *w);
+      interpret(device, guard, claims, *w);
     else
-      run(device, guard, *w);
+      run(device, guard, claims, *w);
   } catch (const CompileError& e) {
     failure = e.what() + at_line(*w);
   } catch (const DeviceError& e) {
@@ -265,29 +336,29 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
 
 namespace {
 
-void evaluate_on(Device device, std::span<ir::Node* const> roots, bool merge_scalars) {
-  std::string failure = evaluate(roots, device, config().mode == Mode::Interpret, merge_scalars);
+void evaluate_on(Device device, std::span<ir::Node* const> roots, Request request) {
+  std::string failure = evaluate(roots, device, config().mode == Mode::Interpret, request);
   if (failure.empty()) return;
   runtime::count(Counter::Fallbacks);
   if (device.kind == Device::Kind::Cuda) {
     warn(cat(failure, "; running it on the CPU"));
     device = Device::cpu();
-    failure = evaluate(roots, device, false, merge_scalars);
+    failure = evaluate(roots, device, false, request);
     if (failure.empty()) return;
   }
   warn(cat(failure, "; interpreting it"));
-  evaluate(roots, device, true, merge_scalars);
+  evaluate(roots, device, true, request);
 }
 
-void evaluate(std::span<ir::Node* const> roots, bool merge_scalars) try {
+void evaluate(std::span<ir::Node* const> roots, Request request) try {
   const auto device = [](int code) { return code == ir::kAnyDevice ? runtime::default_device() : ir::device_of(code); };
   const std::uint16_t first = roots.front()->device;
   const bool one_device = std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
-  if (one_device) [[likely]] return evaluate_on(device(first), roots, merge_scalars);
+  if (one_device) [[likely]] return evaluate_on(device(first), roots, request);
   for (int code = 0; code < 2 + ir::kMaxCudaDevices; ++code) {
     std::vector<ir::Node*> there;
     std::copy_if(roots.begin(), roots.end(), std::back_inserter(there), [&](const ir::Node* r) { return r->device == code; });
-    if (!there.empty()) evaluate_on(device(code), there, merge_scalars);
+    if (!there.empty()) evaluate_on(device(code), there, request);
   }
 } catch (const UserError& e) {
   throw EvaluationError(e.what());
@@ -295,9 +366,31 @@ void evaluate(std::span<ir::Node* const> roots, bool merge_scalars) try {
 
 }  // namespace
 
-void evaluate(std::span<ir::Node* const> roots) { evaluate(roots, true); }
+namespace {
 
-void evaluate_part(std::span<ir::Node* const> roots) { evaluate(roots, false); }
+/// Whether nothing is to be computed. A leaf stays one.
+bool are_leaves(std::span<ir::Node* const> roots) {
+  for (ir::Node* r : roots) {
+    if (ir::op_now(r) != ir::Op::leaf) return false;
+    ir::note_read(r);
+  }
+  return true;
+}
+
+}  // namespace
+
+void evaluate(std::span<ir::Node* const> roots) {
+  if (are_leaves(roots)) return;
+  const Joining joining(roots);
+  if (joining.nodes().empty()) [[likely]] return evaluate(roots, Request::Whole);
+  try {
+    evaluate(joining.nodes(), Request::Joined);
+  } catch (const Error&) {  // perhaps of what nobody asked for
+    evaluate(roots, Request::Whole);
+  }
+}
+
+void evaluate_part(std::span<ir::Node* const> roots) { evaluate(roots, Request::Block); }
 
 }  // namespace kiln::api
 

@@ -215,18 +215,13 @@ void compute(std::vector<std::vector<ir::NodeRef>> parts) {
   }
 }
 
-/// Whether a node shows memory and will for good. Another thread's may be on its way there.
-bool is_leaf(const ir::Node* n) {
-  return __atomic_load_n(reinterpret_cast<const std::uint16_t*>(&n->op), __ATOMIC_ACQUIRE) == static_cast<std::uint16_t>(ir::Op::leaf);
-}
-
 /// Bytes of the buffers that nobody but the nodes needs: what a handle shows too stays, computed or not. An estimate while
 /// other threads run.
 std::uint64_t pinned_bytes(const Pending& pending) {
   std::unordered_map<const ir::Node*, std::uint32_t> reads;  // of leaves
   for (const ir::Node* n : pending.nodes)
     for (int k = 0; k < n->n_in; ++k)
-      if (const ir::Node* in = n->in[k]; in && is_leaf(in)) ++reads[in];
+      if (const ir::Node* in = n->in[k]; in && ir::op_now(in) == ir::Op::leaf) ++reads[in];
   std::unordered_map<const ir::Buffer*, std::uint32_t> shown;  // by leaves without other readers
   for (const auto& [leaf, count] : reads)
     if (leaf->refs.load(std::memory_order_relaxed) == count) ++shown[leaf->buffer];

@@ -235,9 +235,7 @@ Tensor::operator bool() const {
 
 const Tensor& Tensor::eval() const { return computed(*this, "eval"), *this; }
 bool Tensor::evaluated() const {
-  // Another thread may be making this node a leaf: the op is the one field read without the trace locks.
-  return __atomic_load_n(reinterpret_cast<const std::uint16_t*>(&api::checked("evaluated", *this)->op),
-                         __ATOMIC_ACQUIRE) == static_cast<std::uint16_t>(ir::Op::leaf);
+  return ir::op_now(api::checked("evaluated", *this)) == ir::Op::leaf;
 }
 
 void Tensor::copy_to(void* out, DType expected) const {

@@ -5,6 +5,7 @@
 // any length is freed without recursion.
 #include "ir/node.h"
 
+#include "ir/learned_lines.h"
 #include "ir/recorded.h"
 #include "ir/trace_locks.h"
 #include "support/check.h"
@@ -118,6 +119,8 @@ inline void init(Node* node, Op op, DType dtype, int rank, SourceLocation loc) {
   node->n_in = 0;
   node->n_attrs = 0;
   node->mark = 0;
+  node->passed = 0;
+  node->claimed = 0;
   node->in[0] = node->in[1] = node->in[2] = nullptr;
   node->imm = 0;
   node->attr64 = 0;
@@ -146,6 +149,7 @@ inline bool drop(Node* node) {
     Node* node = stack;
     stack = reinterpret_cast<Node*>(node->imm);
     if (node->op == Op::leaf) {
+      if (node->attr64 == kUnread) [[unlikely]] died_unread(node->loc);
       if (node->buffer) release(node->buffer);
       std::free(node->strides);
     } else {
@@ -235,6 +239,9 @@ void show(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* s
     std::memcpy(kept, strides, sizeof(std::int64_t) * node->rank);
   }
   node->n_in = 0;
+  node->passed = 0;
+  node->claimed = 0;
+  node->attr64 = 0;
   node->buffer = buffer;
   node->offset = offset;
   node->strides = kept;

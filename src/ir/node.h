@@ -1,7 +1,8 @@
 // Node: one recorded operation. 128 bytes, slab-allocated per thread, intrusively counted, never shared by value.
 //
 // Invariant: a node is immutable once another node or handle refers to it, except for one transition, made by the
-// evaluator under the trace locks: a computed node becomes a leaf (op = leaf, storage set) and drops its inputs.
+// evaluator under the trace locks: a computed node becomes a leaf (op = leaf, storage set) and drops its inputs. The
+// notes that evaluations leave on pending nodes (mark, passed, claimed) are written under the same locks.
 // Recording takes no lock: it only reads immutable fields (shape, dtype) of its operands.
 #pragma once
 
@@ -40,7 +41,9 @@ struct Node {
   std::uint8_t n_attrs;    // entries of attrs
   std::uint16_t home : 12;   // recording thread, for the trace locks
   std::uint16_t device : 4;  // where its value lives: see ir::device_code; immutable like dtype
-  std::uint32_t mark;      // scratch of the walk that holds this node's trace lock: its position there
+  std::uint32_t mark : 30;     // scratch of the walk that holds this node's trace lock: its position there
+  std::uint32_t passed : 1;    // pending: an evaluation computed it on its way and did not store it (learned_lines.h)
+  std::uint32_t claimed : 1;   // pending: an evaluation that will store it is running
   union {
     Node* in[3];
     struct {
@@ -50,7 +53,7 @@ struct Node {
     };
   };
   std::uint64_t imm;       // immediate scalar's bits in the operand dtype's storage format (see imm_dtype)
-  std::uint64_t attr64;    // small attribute: permutation, axis, reduce mask
+  std::uint64_t attr64;    // small attribute: permutation, axis, reduce mask; of a leaf: kUnread or 0
   std::int64_t* attrs;     // larger attributes (slice, pad), owned
   SourceLocation loc;
   std::int64_t numel;
@@ -66,6 +69,14 @@ struct Node {
   bool is_leaf() const { return op == Op::leaf; }
 };
 static_assert(sizeof(SourceLocation) == 8 && sizeof(Node) == 128);
+
+/// The op of a node whose trace lock is not held: another thread may be making the node a leaf. A leaf stays one.
+inline Op op_now(const Node* n) {
+  return static_cast<Op>(__atomic_load_n(reinterpret_cast<const std::uint16_t*>(&n->op), __ATOMIC_ACQUIRE));
+}
+
+/// attr64 of a leaf that a learned line stored and no evaluation has read yet.
+inline constexpr std::uint64_t kUnread = 1;
 
 /// A node with one reference, fields zeroed but for those given; dims copied. numel is computed; throws UserError
 /// (naming the op) on negative extents or when numel * size_of(dtype) overflows 63 bits.

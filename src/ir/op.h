@@ -37,6 +37,8 @@ extern const OpInfo kOpInfo[];
 extern const int kOpCount;
 inline const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
 inline bool is_elementwise(Op op) { return info(op).kind == OpKind::Elementwise || op == Op::cast; }
+/// Words of a random stream: of many instructions each.
+inline bool is_random(Op op) { return info(op).rule == TypeRule::Word32 || info(op).rule == TypeRule::Word64; }
 inline bool is_view(Op op) { return info(op).kind == OpKind::View; }
 /// Runs as a step of its own on whole arrays in memory: neither generated nor fused.
 inline bool is_library(Op op) { return info(op).kind == OpKind::Library || info(op).kind == OpKind::Contraction; }

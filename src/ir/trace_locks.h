@@ -29,6 +29,7 @@ class TraceGuard {
   TraceGuard& operator=(const TraceGuard&) = delete;
   bool covers(std::uint16_t home) const { return all_ || home == own_; }
   bool wide() const { return all_; }
+  bool held() const { return held_; }
   /// Releases and takes all locks: what was read before must be read again.
   void widen();
   void unlock();

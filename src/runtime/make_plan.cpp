@@ -20,6 +20,7 @@
 #include <kiln/config.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -41,6 +42,7 @@ class PlanMaker {
  public:
   PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device)
       : device_(device), walk_(walk), ids_(ids), start_(std::chrono::steady_clock::now()), wanted_(wanted(walk, graph, ids)),
+        recorded_(recorded(walk, graph, ids)),
         t_(transform::transform(std::move(graph), device.kind == Device::Kind::Cuda && config().strict)), g_(t_.graph) {}
 
   std::shared_ptr<const Plan> run() {
@@ -50,6 +52,7 @@ class PlanMaker {
     log_refusals();
     explain(g_, regions_);
     buffer_of_.assign(g_.size(), -1);
+    overwritten_.assign(g_.size(), false);
     plan_->device = device_;
     plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
     find_biases();
@@ -219,7 +222,10 @@ class PlanMaker {
 
   void add_scatter(NodeId id) {
     const ir::GraphNode& n = g_[id];
-    if (only_operand(n.in[0])) buffer_of_[id] = buffer_of_[n.in[0]];  // nobody else reads x: it becomes the result
+    if (only_operand(n.in[0])) {  // nobody else reads x: it becomes the result
+      buffer_of_[id] = buffer_of_[n.in[0]];
+      overwritten_[n.in[0]] = true;
+    }
     const Place out = place_of(id, 0);
     if (n.numel == 0) return;
     Scatter s;
@@ -378,32 +384,56 @@ class PlanMaker {
     plan_->loops.push_back(std::move(l));
   }
 
-  /// Which recorded nodes become leaves: the roots, and held nodes whose value is in memory anyway.
+  /// Which recorded nodes become leaves: the roots, held nodes whose value is in memory anyway, and what is in memory
+  /// nearest to the held nodes that stay pending, so that computing those later begins there.
   void add_results() {
     std::vector<bool> root(walk_.nodes.size());
     for (std::uint32_t r : walk_.roots) root[r] = true;
+    published_.assign(walk_.nodes.size(), false);
     for (std::uint32_t i = 0; i < walk_.nodes.size(); ++i) {
-      if (!wanted_[i]) continue;
+      if (!wanted_[i] || add_result(i, root[i])) continue;
+      KILN_CHECK_THAT(!root[i], "a root was not computed");
       const NodeId id = t_.now[ids_[i]];
-      if (id == ir::kNoNode || !has_value(regions_.loops, id)) continue;
-      Plan::Result result{i, {}, 0, {}, root[i]};
-      const ir::GraphNode& n = g_[id];
-      if (buffer_of_[id] >= 0) {
-        result.place = place_of(id, 0);
-      } else {
-        plan::Alias a = plan::resolve_alias(g_, id);
-        const bool in_memory = a.base != ir::kNoNode && (g_[a.base].op == ir::Op::leaf || buffer_of_[a.base] >= 0);
-        if (!in_memory) {
-          KILN_CHECK_THAT(!root[i], "root ", id, " (", ir::info(n.op).name, ") was not computed");
-          continue;
-        }
-        result.place = place_of(a.base, 0);
-        result.offset = a.offset;
-        result.strides = std::move(a.strides);
-        if (contiguous(n.dims, result.strides)) result.strides.clear();
+      if (!recorded_[i].cheap && id != ir::kNoNode && has_value(regions_.loops, id)) plan_->left_pending.push_back(i);
+    }
+    std::vector<bool> visited(walk_.nodes.size());
+    for (std::uint32_t i : plan_->left_pending) add_nearest(i, visited);
+  }
+
+  /// Publishes the node at a walk position if its value is in memory after the plan has run.
+  bool add_result(std::uint32_t i, bool root) {
+    const NodeId id = t_.now[ids_[i]];
+    if (id == ir::kNoNode || !has_value(regions_.loops, id) || overwritten_[id]) return false;
+    Plan::Result result{i, {}, 0, {}, root};
+    if (buffer_of_[id] >= 0) {
+      result.place = place_of(id, 0);
+    } else {
+      plan::Alias a = plan::resolve_alias(g_, id);
+      const bool in_memory = a.base != ir::kNoNode && !overwritten_[a.base] && (g_[a.base].op == ir::Op::leaf || buffer_of_[a.base] >= 0);
+      if (!in_memory) return false;
+      result.place = place_of(a.base, 0);
+      result.offset = a.offset;
+      result.strides = std::move(a.strides);
+      if (contiguous(g_[id].dims, result.strides)) result.strides.clear();
+    }
+    if (result.place.kind == Place::Kind::Buffer) plan_->buffers[result.place.index].result = true;
+    plan_->results.push_back(std::move(result));
+    published_[i] = true;
+    return true;
+  }
+
+  /// Publishes the nearest ancestors of a node that have a buffer.
+  void add_nearest(std::uint32_t pending, std::vector<bool>& visited) {
+    std::vector<std::uint32_t> stack{pending};
+    while (!stack.empty()) {
+      const std::uint32_t i = stack.back();
+      stack.pop_back();
+      for (const std::uint32_t in : recorded_[i].operands) {
+        if (in == Walk::kNone || visited[in] || published_[in]) continue;
+        visited[in] = true;
+        const NodeId id = t_.now[ids_[in]];
+        if (id == ir::kNoNode || g_[id].op == ir::Op::leaf || buffer_of_[id] < 0 || !add_result(in, false)) stack.push_back(in);
       }
-      if (result.place.kind == Place::Kind::Buffer) plan_->buffers[result.place.index].result = true;
-      plan_->results.push_back(std::move(result));
     }
   }
 
@@ -428,12 +458,39 @@ class PlanMaker {
     reorder(classes_);
   }
 
-  /// Recorded nodes that somebody may read later: roots and held ones, leaves excepted.
+  /// Recorded nodes that somebody may read later: roots, what is stored with them, and held ones, leaves excepted.
   static std::vector<bool> wanted(const Walk& walk, const ir::Graph& g, const std::vector<NodeId>& ids) {
     std::vector<bool> w(ids.size());
     for (std::size_t i = 0; i < ids.size(); ++i) w[i] = g[ids[i]].op != ir::Op::leaf && g[ids[i]].held;
     for (std::uint32_t r : walk.roots) w[r] = true;
+    for (std::uint32_t s : walk.stored) w[s] = true;
     return w;
+  }
+
+  /// What was recorded at a walk position: transforms may have made something else of it.
+  struct Recorded {
+    std::array<std::uint32_t, 3> operands{Walk::kNone, Walk::kNone, Walk::kNone};  // walk positions
+    bool cheap = false;  // made of no argument by a few operations: computing it again costs less than reading it
+  };
+
+  static std::vector<Recorded> recorded(const Walk& walk, const ir::Graph& g, const std::vector<NodeId>& ids) {
+    constexpr int kFewOperations = 8;
+    std::vector<std::uint32_t> position(g.size(), Walk::kNone);
+    for (std::uint32_t i = 0; i < ids.size(); ++i) position[ids[i]] = i;
+    std::vector<int> cost(g.size(), kFewOperations + 1);
+    std::vector<Recorded> out(walk.nodes.size());
+    for (NodeId id = 0; id < g.size(); ++id) {
+      const ir::GraphNode& n = g[id];
+      if (n.op == ir::Op::scalar || n.op == ir::Op::iota || ((ir::is_elementwise(n.op) || ir::is_view(n.op)) && !ir::is_random(n.op)))
+        cost[id] = 1;
+      for (int k = 0; k < n.n_in; ++k) cost[id] += cost[n.in[k]];
+      cost[id] = std::min(cost[id], kFewOperations + 1);
+      if (position[id] == Walk::kNone) continue;
+      Recorded& r = out[position[id]];
+      r.cheap = cost[id] <= kFewOperations;
+      for (int k = 0; k < n.n_in; ++k) r.operands[static_cast<std::size_t>(k)] = position[n.in[k]];
+    }
+    return out;
   }
 
   static std::vector<std::int64_t> row_major(ir::Dims dims) {
@@ -483,11 +540,14 @@ class PlanMaker {
   const std::vector<NodeId>& ids_;
   std::chrono::steady_clock::time_point start_;
   std::vector<bool> wanted_;
+  std::vector<Recorded> recorded_;  // by walk position
+  std::vector<bool> published_;     // by walk position: becomes a leaf
   transform::Transformed t_;
   const ir::Graph& g_;
   plan::Regions regions_;
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
   std::vector<std::int32_t> buffer_of_;
+  std::vector<bool> overwritten_;   // its buffer became another node's
   struct Biased {
     NodeId product;
     plan::Alias bias;

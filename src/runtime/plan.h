@@ -146,6 +146,7 @@ struct Plan {
     bool root = false;
   };
   std::vector<Result> results;
+  std::vector<std::uint32_t> left_pending;  // walk positions of held nodes that stay pending although they are computed
   std::uint32_t n_nodes = 0;
   std::unique_ptr<PlanGraphs> graphs;    // null: steps are enqueued one by one
 };

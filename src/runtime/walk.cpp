@@ -1,5 +1,7 @@
 #include "runtime/walk.h"
 
+#include "ir/learned_lines.h"
+#include "runtime/stored_values.h"
 #include "support/check.h"
 
 #include <cstring>
@@ -13,6 +15,7 @@ using ir::Op;
 /// Op lists the structural operations first.
 constexpr Op kFirstElementwise = Op::add;
 constexpr std::uint64_t kSlot = 0x80000000u;  // marks a scalar operand in a key word
+constexpr std::uint64_t kStored = std::uint64_t{1} << 32;  // marks a stored node in one
 
 /// dtype of the immediate operand k of a node.
 DType immediate_dtype(const Node* n, int k) {
@@ -27,7 +30,7 @@ DType immediate_dtype(const Node* n, int k) {
 
 class Walker {
  public:
-  Walker(Walk& w, const ir::TraceGuard& guard) : w_(w), guard_(guard) {
+  Walker(Walk& w, const ir::TraceGuard& guard, bool waits) : w_(w), guard_(guard), waits_(waits) {
     w_.nodes.clear();
     w_.uses.clear();
     w_.leaves.clear();
@@ -40,10 +43,10 @@ class Walker {
     w_.foreign.clear();
   }
 
-  bool run(std::span<Node* const> roots, std::uint64_t salt) {
+  Walked run(std::span<Node* const> roots, std::uint64_t salt) {
     push(salt);
     for (Node* root : roots) {
-      if (!visit(root)) return false;
+      if (!visit(root)) return claimed_ ? Walked::Claimed : Walked::Foreign;
       w_.roots.push_back(w_.position(root));
     }
     for (std::uint32_t r : w_.roots) push(r);
@@ -58,8 +61,11 @@ class Walker {
       }
     }
     push(bits);
+    w_.stored.clear();
+    if (!w_.block && (passed_ || ir::any_learned())) [[unlikely]] choose_stored(w_, passed_);
+    for (std::uint32_t i : w_.stored) push(kStored | i);
     w_.key = hash128(std::span<const std::uint64_t>(w_.words));
-    return true;
+    return Walked::Done;
   }
 
  private:
@@ -68,8 +74,7 @@ class Walker {
   /// Nodes of covered traces are ours to read and mark. A leaf of another trace never changes again.
   Access access(const Node* n) const {
     if (guard_.covers(n->home)) return Access::Own;
-    const auto op = __atomic_load_n(reinterpret_cast<const std::uint16_t*>(&n->op), __ATOMIC_ACQUIRE);
-    return op == static_cast<std::uint16_t>(Op::leaf) ? Access::ForeignLeaf : Access::Refused;
+    return ir::op_now(n) == Op::leaf ? Access::ForeignLeaf : Access::Refused;
   }
 
   bool visit(Node* root) {
@@ -102,7 +107,11 @@ class Walker {
     } else if (n->op == Op::leaf) {
       n->mark = static_cast<std::uint32_t>(w_.nodes.size());
       leaf(n);
+    } else if (n->claimed && waits_) [[unlikely]] {
+      claimed_ = true;
+      return false;
     } else {
+      passed_ |= n->passed;
       w_.stack.push_back({n, 0});
     }
     return true;
@@ -125,6 +134,7 @@ class Walker {
 
  private:
   void leaf(Node* n) {
+    ir::note_read(n);
     w_.leaves.push_back(static_cast<std::uint32_t>(w_.nodes.size()));
     w_.nodes.push_back(n);
     w_.uses.push_back(0);
@@ -169,7 +179,7 @@ class Walker {
         line = &l;
         break;
       }
-    if (line && w_.merge_scalars)
+    if (line && !w_.block)
       for (std::uint32_t s : {line->last, line->first})
         if (w_.slots[s] == n->imm) {
           w_.slot_uses.push_back(s);
@@ -187,12 +197,15 @@ class Walker {
 
   Walk& w_;
   const ir::TraceGuard& guard_;
+  bool waits_;
+  bool claimed_ = false;
+  std::uint32_t passed_ = 0;  // whether an earlier evaluation passed a node of the trace
 };
 
 }  // namespace
 
-bool walk_trace(std::span<Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt, Walk& walk) {
-  return Walker(walk, guard).run(roots, salt);
+Walked walk_trace(std::span<Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt, bool waits, Walk& walk) {
+  return Walker(walk, guard, waits).run(roots, salt);
 }
 
 ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids) {
@@ -257,6 +270,7 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids) {
     g.nodes.push_back(x);
   }
   for (std::uint32_t r : w.roots) g.roots.push_back(ids[r]);
+  for (std::uint32_t s : w.stored) g.roots.push_back(ids[s]);
   return g;
 }
 

@@ -19,8 +19,13 @@ struct Walk {
   std::vector<std::uint64_t> slots;      // scalar values, in slot order
   std::vector<std::uint32_t> slot_uses;  // the slot of each scalar operand met, in walk order
   std::vector<std::uint32_t> roots;      // positions of the requested nodes
+  std::vector<std::uint32_t> stored;     // positions of held nodes that are stored with the roots, ascending
   Hash128 key;
-  bool merge_scalars = true;             // before the walk: whether equal scalars of a line are one slot
+  /// Set before the walk. Of a block that a long recording is cut into: scalars that are equal by chance stay apart and
+  /// nothing is stored but the roots, so that the plans of equal blocks are equal.
+  bool block = false;
+  /// Set before the walk. Nodes that nobody asked for are among the roots.
+  bool joined = false;
 
   bool held(std::uint32_t i) const { return nodes[i]->refs.load(std::memory_order_relaxed) > uses[i]; }
 
@@ -47,6 +52,8 @@ struct Walk {
   };
   std::vector<SlotLine> slot_lines;
   std::vector<std::uint64_t> words;
+  std::vector<bool> follows;             // descends from a node that an earlier evaluation passed
+  std::vector<bool> chosen;              // a root, or stored
   struct FrameEntry {
     ir::Node* node;
     std::uint32_t next;
@@ -54,11 +61,17 @@ struct Walk {
   std::vector<FrameEntry> stack;
 };
 
-/// Fills `walk` from the roots. Returns false when a node that may change belongs to a trace that `guard` does not cover
-/// (the caller widens the guard and walks again). Caller holds the guard.
-bool walk_trace(std::span<ir::Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt, Walk& walk);
+enum class Walked {
+  Done,
+  Foreign,  // a node that may change belongs to a trace that the guard does not cover: widen it and walk again
+  Claimed,  // an evaluation that will store one of the nodes is running
+};
 
-/// The graph of a finished walk. ids[i] is the graph node of walk position i.
+/// Fills `walk` from the roots. `waits`: whether to stop at claimed nodes. Caller holds the guard.
+Walked walk_trace(std::span<ir::Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt, bool waits, Walk& walk);
+
+/// The graph of a finished walk; its roots are the walk's, then what is stored with them. ids[i] is the graph node of walk
+/// position i.
 ir::Graph build_graph(const Walk& walk, std::vector<ir::NodeId>& ids);
 
 }  // namespace kiln::runtime

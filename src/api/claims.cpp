@@ -1,0 +1,46 @@
+#include "api/claims.h"
+
+#include <atomic>
+
+#include <pthread.h>
+
+namespace kiln::api {
+namespace {
+
+std::atomic<std::uint32_t> ended{0};    // evaluations whose claims others waited for
+std::atomic<std::uint32_t> waiting{0};  // threads in Claims::wait
+std::atomic<bool> forked{false};        // claimed nodes may be those of threads that this process does not have
+constinit thread_local int holding = 0; // evaluations of this thread that hold claims
+
+}  // namespace
+
+void Claims::begin() {
+  ++holding;
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
+}
+
+bool Claims::may_wait() { return holding == 0 && !forked.load(std::memory_order_relaxed); }
+
+void Claims::wait(ir::TraceGuard& guard) {
+  waiting.fetch_add(1);
+  const std::uint32_t before = ended.load();  // read under the guard: what is claimed now is given up after this
+  guard.unlock();
+  ended.wait(before);
+  waiting.fetch_sub(1);
+  guard.relock();
+}
+
+Claims::~Claims() {
+  if (nodes_.empty()) return;
+  if (!guard_.held()) guard_.relock();
+  for (ir::Node* n : nodes_) n->claimed = 0;
+  nodes_.clear();
+  --holding;
+  // Who waits has said so under a guard that covers the node: before ours, or it found the node free.
+  if (waiting.load(std::memory_order_relaxed) == 0) [[likely]] return;
+  ended.fetch_add(1);
+  ended.notify_all();
+}
+
+}  // namespace kiln::api
