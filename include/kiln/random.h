@@ -21,19 +21,29 @@
 
 namespace kiln::random {
 
-/// 64 bits that draws are made from. Any seed is as good as another.
+/// 64 bits that draws are made from. Any seed is as good as another. The bits are a number, or what a tensor holds: a key that
+/// is made of a tensor draws inside while_loop and scan, where its bits change from one iteration to the next.
 class Key {
  public:
   explicit Key(std::uint64_t seed) : bits_(seed) {}
-  std::uint64_t bits() const { return bits_; }
-  friend bool operator==(const Key&, const Key&) = default;
+  /// UserError unless it is one uint64.
+  explicit Key(const Tensor& bits);
+  /// Those of a tensor are computed now.
+  std::uint64_t bits() const;
+  /// The bits as a scalar tensor of uint64: what a loop carries.
+  Tensor tensor(SourceLocation loc = SourceLocation::current()) const;
+  bool in_tensor() const { return tensor_.valid(); }
+  friend bool operator==(const Key& a, const Key& b) { return a.bits() == b.bits(); }
 
  private:
-  std::uint64_t bits_;
+  std::uint64_t bits_ = 0;
+  Tensor tensor_;  // empty: bits_
 };
 
 /// The key that belongs to a number (a step, a worker, a layer): the same for the same number.
 Key fold_in(Key key, std::uint64_t number);
+/// The same for an integer scalar that a tensor holds: the step of a loop. UserError for anything else.
+Key fold_in(Key key, const Tensor& number, SourceLocation loc = SourceLocation::current());
 /// The first `count` of the keys that a key has as children; none equals the key or what it draws.
 std::vector<Key> split(Key key, std::size_t count = 2);
 template <std::size_t N>

@@ -20,7 +20,11 @@ using ir::Op;
 /// What derives keys stands in the counter's third word, which is 0 where numbers are drawn.
 enum Purpose : std::uint32_t { Split = 1, FoldIn = 2 };
 
-Key derived(Key key, std::uint64_t number, Purpose purpose) {
+Key derived(const Key& key, std::uint64_t number, Purpose purpose, SourceLocation loc) {
+  if (key.in_tensor()) {
+    const Tensor of = Tensor::adopt(api::scalar_node(static_cast<std::int64_t>(number), DType::UInt64, loc).take());
+    return Key(elementwise(Op::philox_child, of, key.tensor(loc), Scalar(static_cast<std::int64_t>(purpose)), loc));
+  }
   const auto block = ir::ref::philox(
       {{static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32), purpose, 0}}, key.bits());
   return Key(block.word[0] | std::uint64_t{block.word[1]} << 32);
@@ -40,11 +44,15 @@ Tensor positions(std::string_view op, const Shape& shape, SourceLocation loc) {
   return Tensor::adopt(api::reshape_node(flat.get(), shape, loc).take());
 }
 
-Tensor words32(std::string_view op, Key key, const Shape& shape, SourceLocation loc) {
-  return elementwise(Op::philox, positions(op, shape, loc), number(key.bits()), loc);
+/// The Philox words at positions in a key's sequence.
+Tensor words_at(Op op, const Tensor& at, const Key& key, SourceLocation loc) {
+  return key.in_tensor() ? elementwise(op, at, key.tensor(loc), loc) : elementwise(op, at, number(key.bits()), loc);
 }
-Tensor words64(std::string_view op, Key key, const Shape& shape, SourceLocation loc) {
-  return elementwise(Op::philox64, positions(op, shape, loc), number(key.bits()), loc);
+Tensor words32(std::string_view op, const Key& key, const Shape& shape, SourceLocation loc) {
+  return words_at(Op::philox, positions(op, shape, loc), key, loc);
+}
+Tensor words64(std::string_view op, const Key& key, const Shape& shape, SourceLocation loc) {
+  return words_at(Op::philox64, positions(op, shape, loc), key, loc);
 }
 
 void require_float(std::string_view op, DType dtype) {
@@ -65,7 +73,7 @@ struct Draw {
   Tensor bits;
   int digits;  // bits of a word that are drawn from: all but the top one
 };
-Draw draw(std::string_view op, Key key, const Shape& shape, DType dtype, SourceLocation loc) {
+Draw draw(std::string_view op, const Key& key, const Shape& shape, DType dtype, SourceLocation loc) {
   if (dtype == DType::Float64) return {words64(op, key, shape, loc), 63};
   return {words32(op, key, shape, loc), 31};
 }
@@ -93,12 +101,34 @@ double rounded(double value, DType dtype) {
 
 }  // namespace
 
-Key fold_in(Key key, std::uint64_t number) { return derived(key, number, FoldIn); }
+Key::Key(const Tensor& bits) : tensor_(bits) {
+  const ir::Node* const node = api::checked("random::Key", bits);
+  if (node->dtype != DType::UInt64 || node->numel != 1)
+    throw UserError(cat("[random::Key] a key is one uint64, not ", api::describe(node)));
+  if (node->rank != 0) tensor_ = reshape(bits, {}, node->loc);
+}
+
+std::uint64_t Key::bits() const { return tensor_.valid() ? tensor_.item<std::uint64_t>() : bits_; }
+
+Tensor Key::tensor(SourceLocation loc) const {
+  if (tensor_.valid()) return tensor_;
+  return api::finish(api::scalar_node(number(bits_), DType::UInt64, loc));
+}
+
+Key fold_in(Key key, std::uint64_t number) { return derived(key, number, FoldIn, SourceLocation::current()); }
+
+Key fold_in(Key key, const Tensor& number, SourceLocation loc) {
+  const ir::Node* const node = api::checked("fold_in", number);
+  if (!is_int(node->dtype) || node->numel != 1)
+    throw UserError(cat("[fold_in] a number is one integer, not ", api::describe(node)));
+  const Tensor word = astype(reshape(number, {}, loc), DType::UInt64, loc);
+  return Key(elementwise(Op::philox_child, word, key.tensor(loc), Scalar(std::int64_t{FoldIn}), loc));
+}
 
 std::vector<Key> split(Key key, std::size_t count) {
   std::vector<Key> keys;
   keys.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) keys.push_back(derived(key, i, Split));
+  for (std::size_t i = 0; i < count; ++i) keys.push_back(derived(key, i, Split, SourceLocation::current()));
   return keys;
 }
 
@@ -178,8 +208,8 @@ Tensor randint(Key key, const Shape& shape, std::int64_t low, std::int64_t high,
     drawn = elementwise(Op::multiply_high, words64("randint", key, shape, loc), number(span), loc);
   } else {  // of 128 bits: the lower 64 decide a carry
     const Tensor twice = elementwise(Op::multiply, positions("randint", shape, loc), Scalar(2), loc);
-    const Tensor lower = elementwise(Op::philox64, twice, number(key.bits()), loc);
-    const Tensor upper = elementwise(Op::philox64, elementwise(Op::add, twice, Scalar(1), loc), number(key.bits()), loc);
+    const Tensor lower = words_at(Op::philox64, twice, key, loc);
+    const Tensor upper = words_at(Op::philox64, elementwise(Op::add, twice, Scalar(1), loc), key, loc);
     const Tensor product = elementwise(Op::multiply, upper, number(span), loc);
     const Tensor total = elementwise(Op::add, product, elementwise(Op::multiply_high, lower, number(span), loc), loc);
     const Tensor carry = astype(elementwise(Op::less, total, product, loc), DType::UInt64, loc);

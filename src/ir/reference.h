@@ -143,6 +143,11 @@ inline std::uint64_t philox_pair(std::uint64_t index, std::uint64_t key) {
   const PhiloxBlock b = philox_at(index >> 1, key);
   return b.word[2 * (index & 1)] | std::uint64_t{b.word[2 * (index & 1) + 1]} << 32;
 }
+inline std::uint64_t philox_child(std::uint64_t number, std::uint64_t key, std::uint64_t purpose) {
+  const PhiloxBlock b = philox({{static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32),
+                                 static_cast<std::uint32_t>(purpose), 0}}, key);
+  return b.word[0] | std::uint64_t{b.word[1]} << 32;
+}
 
 inline double pow(double x, double y) { return std::pow(x, y); }
 template <std::integral T>

@@ -70,4 +70,7 @@ E shift_left(E x, E y);   // 0 where y is negative or at least the width
 E multiply_high(E x, E y);  // integers: upper half of the exact product
 E shift_right(E x, E y);  // there 0, or -1 for negative x
 
+// ---- random bits ----
+E philox_child(E number, E key, E purpose);  // UInt64; see ops.def
+
 }  // namespace kiln::lower::math

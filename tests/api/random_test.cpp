@@ -179,6 +179,78 @@ TEST(Keys, SplitAndFoldGiveDifferentKeys) {
   EXPECT_EQ(random::fold_in(Key(1), 3), random::fold_in(Key(1), 3));
 }
 
+/// A key that a tensor holds draws what the same number draws, and has the same children.
+TEST(Keys, InTensorsDrawTheSame) {
+  in_every_mode([] {
+    const Key number(0x123456789abcdef0u);
+    const Key held(Tensor::from(std::vector<std::uint64_t>{number.bits()}));
+    EXPECT_TRUE(held.in_tensor());
+    EXPECT_EQ(held, number);
+    const auto same = [](const Tensor& a, const Tensor& b) { return all(a == b).item<bool>() && a.dtype() == b.dtype(); };
+    EXPECT_TRUE(same(random::bits(held, {33}), random::bits(number, {33})));
+    EXPECT_TRUE(same(random::bits(held, {33}, DType::UInt64), random::bits(number, {33}, DType::UInt64)));
+    for (DType t : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64}) {
+      EXPECT_TRUE(same(random::uniform(held, {5, 7}, t), random::uniform(number, {5, 7}, t)));
+      EXPECT_TRUE(same(random::normal(held, {5, 7}, t), random::normal(number, {5, 7}, t)));
+      EXPECT_TRUE(same(random::exponential(held, {35}, t), random::exponential(number, {35}, t)));
+    }
+    EXPECT_TRUE(same(random::uniform(held, {9}, -2, 5), random::uniform(number, {9}, -2, 5)));
+    EXPECT_TRUE(same(random::bernoulli(held, {40}, 0.25), random::bernoulli(number, {40}, 0.25)));
+    EXPECT_TRUE(same(random::randint(held, {40}, -3, 99), random::randint(number, {40}, -3, 99)));
+    EXPECT_TRUE(same(random::randint(held, {40}, INT64_MIN, INT64_MAX), random::randint(number, {40}, INT64_MIN, INT64_MAX)));
+    EXPECT_TRUE(same(random::permutation(held, 20), random::permutation(number, 20)));
+    const std::vector<Key> a = random::split(held, 3), b = random::split(number, 3);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(a[i], b[i]);
+    for (std::uint64_t step : {std::uint64_t{0}, std::uint64_t{7}, ~std::uint64_t{0}, std::uint64_t{1} << 40}) {
+      EXPECT_EQ(random::fold_in(held, step), random::fold_in(number, step));
+      EXPECT_EQ(random::fold_in(number, Tensor::from(std::vector<std::uint64_t>{step})), random::fold_in(number, step));
+    }
+    EXPECT_EQ(random::fold_in(held, Tensor(-1)), random::fold_in(number, ~std::uint64_t{0}));
+  });
+}
+
+TEST(Keys, DrawInsideLoops) {
+  in_every_mode([] {
+    const Key key(42);
+    // A key of each step, folded from its number.
+    const Scanned folded = scan(
+        [&](const Tensors& c, const Tensors&) {
+          return Scanned{{c[0] + 1}, {random::uniform(random::fold_in(key, c[0]), {6})}};
+        },
+        {Tensor(0)}, {zeros({4})});
+    for (std::int64_t i = 0; i < 4; ++i)
+      expect_equal<float>(folded.ys[0](i), random::uniform(random::fold_in(key, static_cast<std::uint64_t>(i)), {6}).to_vector<float>());
+    // A key that the loop carries and splits.
+    const Scanned split = scan(
+        [&](const Tensors& c, const Tensors&) {
+          const auto [now, later] = random::split<2>(Key(c[0]));
+          return Scanned{{later.tensor()}, {random::normal(now, {3})}};
+        },
+        {key.tensor()}, {zeros({3})});
+    Key carried = key;
+    for (std::int64_t i = 0; i < 3; ++i) {
+      const auto [now, later] = random::split<2>(carried);
+      expect_equal<float>(split.ys[0](i), random::normal(now, {3}).to_vector<float>());
+      carried = later;
+    }
+    // Element by element, inside one kernel.
+    const Tensors summed = while_loop([](const Tensors& s) { return s[0] < 5; },
+                                      [&](const Tensors& s) {
+                                        return Tensors{s[0] + 1, s[1] + random::bits(random::fold_in(key, s[0]), {9}, DType::UInt64)};
+                                      },
+                                      {Tensor(0), zeros({9}, DType::UInt64)});
+    Tensor want = zeros({9}, DType::UInt64);
+    for (std::uint64_t i = 0; i < 5; ++i) want = want + random::bits(random::fold_in(key, i), {9}, DType::UInt64);
+    EXPECT_TRUE(all(summed[1] == want).item<bool>());
+  });
+}
+
+TEST(Keys, ATensorIsOneUint64) {
+  expect_user_error([] { Key(Tensor(1.0f)); }, "[random::Key] a key is one uint64, not float32 ()");
+  expect_user_error([] { Key(zeros({2}, DType::UInt64)); }, "[random::Key] a key is one uint64, not uint64 (2,)");
+  expect_user_error([] { random::fold_in(Key(1), Tensor(1.5f)); }, "[fold_in] a number is one integer, not float32 ()");
+}
+
 TEST(Keys, ChildrenAreUncorrelated) {
   const auto [a, b] = random::split<2>(Key(42));
   const double r = mean(random::normal(a, {kMany}) * random::normal(b, {kMany})).item<double>();
