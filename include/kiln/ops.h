@@ -298,6 +298,28 @@ Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation l
 Tensor gather(const Tensor& x, std::initializer_list<Tensor> indices, SourceLocation loc = SourceLocation::current());
 
 // ---------------------------------------------------------------------------------------------------------------
+// Slices at positions that tensors hold, for positions that a loop or another value decides (docs/when.md). `starts` has one
+// integer for each of x's axes: scalars and C++ numbers in a list, or one tensor of shape (rank,). Sizes are C++ numbers. A
+// negative start counts from the back; then the start is moved to the nearest place where the whole slice is inside x, which
+// is what JAX does. UserError unless starts are integers and 0 <= sizes <= x's extents.
+
+/// x's box of extents `sizes` that begins at `starts`.
+Tensor dynamic_slice(const Tensor& x, std::span<const Operand> starts, const Shape& sizes,
+                     SourceLocation loc = SourceLocation::current());
+Tensor dynamic_slice(const Tensor& x, std::initializer_list<Operand> starts, const Shape& sizes,
+                     SourceLocation loc = SourceLocation::current());
+Tensor dynamic_slice(const Tensor& x, const Tensor& starts, const Shape& sizes,
+                     SourceLocation loc = SourceLocation::current());
+/// x with `update`, which has x's rank and is converted to x's dtype, in place of the box that begins at `starts`. x itself is
+/// unchanged; where nobody else has x any more, only the box is written.
+Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::span<const Operand> starts,
+                            SourceLocation loc = SourceLocation::current());
+Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::initializer_list<Operand> starts,
+                            SourceLocation loc = SourceLocation::current());
+Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const Tensor& starts,
+                            SourceLocation loc = SourceLocation::current());
+
+// ---------------------------------------------------------------------------------------------------------------
 // Writing at indices: x, and what takes its place where values are written; x itself is unchanged. Values broadcast to the
 // elements that the indices select and are converted to x's dtype. They are written in row-major order: of several written to
 // one place the last one stays (Set), or all are added to what stood there, multiplied with it, or the greatest (least) of all

@@ -160,6 +160,27 @@ ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<cons
   return node;
 }
 
+ir::NodeRef slice_at_node(ir::Node* x, ir::Node* start, int axis, std::int64_t size, SourceLocation loc) {
+  Shape dims = x->shape();
+  if (dims[axis] == size) return ir::NodeRef::share(x);
+  dims[axis] = size;
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::slice_at, x->dtype, dims, loc)), x);
+  node->n_in = 2;
+  ir::set_input(node.get(), 1, start);
+  node->attr64 = ir::position_attr(static_cast<std::size_t>(axis), 0);
+  return node;
+}
+
+ir::NodeRef update_at_node(ir::Node* x, ir::Node* update, ir::Node* start, int axis, SourceLocation loc) {
+  if (std::ranges::equal(x->dims(), update->dims())) return ir::NodeRef::share(update);
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(ir::Op::update_at, x->dtype, *x, loc)), update);
+  node->n_in = 3;
+  ir::set_input(node.get(), 1, x);
+  ir::set_input(node.get(), 2, start);
+  node->attr64 = ir::position_attr(static_cast<std::size_t>(axis), 0);
+  return node;
+}
+
 ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, int axis, Combine how, SourceLocation loc) {
   auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(ir::Op::scatter, x->dtype, *x, loc)), x);
   node->n_in = 3;

@@ -53,6 +53,11 @@ std::string attribute_text(const GraphNode& n) {
       for (std::size_t a = 0; 2 * a + 1 < n.attrs.size(); ++a)
         out += cat(a ? ", " : n.op == Op::slice ? " from " : " at ", n.attrs[2 * a], " step ", n.attrs[2 * a + 1]);
       return out;
+    case Op::slice_at:
+    case Op::update_at: {
+      const std::int64_t factor = position_factor(n.attr64);
+      return cat(" axis ", position_axis(n.attr64), factor == 1 ? "" : cat(" multiple of ", factor));
+    }
     case Op::gather: return cat(" axis ", n.attr64);
     case Op::sort:
     case Op::argsort: return cat(" axis ", n.attr64 & 255, n.attr64 >> 8 ? " descending" : "");
@@ -181,7 +186,22 @@ class Verifier {
     require(n.dtype == (truth ? DType::Bool : row.rule == TypeRule::Word32 ? DType::UInt32 : t), "has a wrong dtype");
   }
 
+  /// A slice at a position, and an update there.
+  void position(const GraphNode& n) const {
+    const bool update = n.op == Op::update_at;
+    require(n.n_in == (update ? 3 : 2) && in(n, 0).dtype == n.dtype, "has a wrong operand");
+    const GraphNode& start = in(n, update ? 2 : 1);
+    require(start.dtype == DType::Int64 && start.dims.empty(), "has a start that is no int64 scalar");
+    const Dims small = update ? in(n, 0).dims : n.dims, whole = update ? in(n, 1).dims : in(n, 0).dims;
+    const std::size_t axis = position_axis(n.attr64);
+    require(small.size() == whole.size() && axis < whole.size(), "has no such axis");
+    require(!update || like(n, in(n, 1)), "differs from what it updates");
+    for (std::size_t a = 0; a < whole.size(); ++a)
+      require(a == axis ? small[a] <= whole[a] : small[a] == whole[a], "does not fit its operand");
+  }
+
   void view(const GraphNode& n) const {
+    if (n.op == Op::slice_at || n.op == Op::update_at) return position(n);
     require(n.n_in == (n.op == Op::pad ? 2 : 1) && in(n, 0).dtype == n.dtype, "has a wrong operand");
     const Dims from = in(n, 0).dims;
     if (n.op == Op::reshape) require(in(n, 0).numel == n.numel, "changes the element count");

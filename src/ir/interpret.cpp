@@ -122,6 +122,31 @@ Value pad(const GraphNode& node, const Value& body, const Value& fill) {
   return out;
 }
 
+/// The first of `size` adjacent elements out of `extent`, moved to where they all are.
+std::int64_t position(const Value& start, std::int64_t extent, std::int64_t size) {
+  std::int64_t at = 0;
+  std::memcpy(&at, start.data, sizeof at);
+  return std::max<std::int64_t>(0, std::min(at, extent - size));
+}
+
+Value slice_at(const GraphNode& node, const Value& x, const Value& start) {
+  const std::size_t axis = position_axis(node.attr64);
+  Value out = x;
+  out.dims[axis] = node.dims[axis];
+  if (node.numel != 0) out.data += position(start, x.dims[axis], node.dims[axis]) * x.strides[axis] * size_of(x.dtype);
+  return out;
+}
+
+Value update_at(const GraphNode& node, const Value& update, const Value& x, const Value& start) {
+  const std::size_t axis = position_axis(node.attr64);
+  std::vector<std::int64_t> attrs(2 * node.dims.size());
+  for (std::size_t a = 0; a < node.dims.size(); ++a) attrs[2 * a + 1] = 1;
+  attrs[2 * axis] = position(start, x.dims[axis], update.dims[axis]);
+  GraphNode placed = node;
+  placed.attrs = attrs;
+  return pad(placed, update, x);
+}
+
 /// A position along an axis of this extent: negative indices count from the back; -1 when there is none.
 std::int64_t resolve_index(DType type, const Value& indices, std::int64_t offset, std::int64_t extent) {
   return dispatch(type, [&]<class T>() -> std::int64_t {
@@ -435,6 +460,8 @@ class Interpreter {
       case Op::permute: return permute(node, in(0));
       case Op::broadcast: return oracle::broadcast(in(0), node.dims);
       case Op::slice: return slice(node, in(0));
+      case Op::slice_at: return slice_at(node, in(0), in(1));
+      case Op::update_at: return update_at(node, in(0), in(1), in(2));
       default: KILN_CHECK_THAT(node.op == Op::pad, info(node.op).name); return pad(node, in(0), in(1));
     }
   }

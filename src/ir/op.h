@@ -49,5 +49,11 @@ inline constexpr std::uint64_t kExclusive = 256, kReverse = 512;
 inline std::size_t scan_axis(std::uint64_t attr64) { return attr64 & 255; }
 inline bool is_exclusive(std::uint64_t attr64) { return (attr64 & kExclusive) != 0; }
 inline bool is_reverse(std::uint64_t attr64) { return (attr64 & kReverse) != 0; }
+/// attr64 of slice_at and update_at: the axis, and a power of two that divides every start.
+constexpr std::uint64_t position_attr(std::size_t axis, int log2_factor) {
+  return axis | static_cast<std::uint64_t>(log2_factor) << 8;
+}
+inline std::size_t position_axis(std::uint64_t attr64) { return attr64 & 255; }
+inline std::int64_t position_factor(std::uint64_t attr64) { return std::int64_t{1} << (attr64 >> 8 & 63); }
 
 }  // namespace kiln::ir

@@ -36,6 +36,17 @@ Index IndexSpace::value(std::uint32_t entry, std::int64_t extent) {
   return i;
 }
 
+Index IndexSpace::position(std::uint32_t entry, std::int64_t last, std::int64_t factor) {
+  if (last / factor == 0) return constant(0);
+  Atom a{Atom::Kind::Position, last / factor + 1, factor};
+  a.entry = entry;
+  has_values_ = true;
+  Index i;
+  i.n = 1;
+  i.terms[0] = {intern(a), factor};
+  return i;
+}
+
 Index IndexSpace::add(const Index& a, const Index& b) {
   Index r;
   r.c = a.c + b.c;

@@ -1,7 +1,7 @@
 // Index maps: integer expressions of a region's axes with concrete sizes, kept affine as long as possible.
 //
 // An Index is c + Σ coef·atom. An atom is an axis of the region's domain, or floor(Index / d), or Index mod d, or a value
-// computed in the region (a gather's index), each with a known range [0, extent). Views map a vector of Indices to another one; known ranges let most reshapes stay
+// computed in the region (a gather's index, or the position of a slice, which is the same at every point), each with a known range [0, extent). Views map a vector of Indices to another one; known ranges let most reshapes stay
 // affine. Sizes become kernel parameters only afterwards (to_expr in region_values.cpp).
 #pragma once
 
@@ -42,12 +42,13 @@ struct Index {
 };
 
 struct Atom {
-  enum class Kind : std::uint8_t { Axis, Div, Mod, Sum, Value } kind;
+  enum class Kind : std::uint8_t { Axis, Div, Mod, Sum, Value, Position } kind;
   std::int64_t extent;   // value in [0, extent)   (Sum: any range, see lo)
   std::int64_t divisor = 1;
   std::int64_t lo = 0;
   Index of;
-  std::uint32_t entry = 0;  // Value: whose value it is, an index made valid (see pull.h)
+  std::uint32_t entry = 0;  // Value: whose value it is, an index made valid (see pull.h). Position: the value over `divisor`,
+                            // a power of two, and moved into range
 };
 
 using Coords = std::vector<Index>;
@@ -78,14 +79,25 @@ class IndexSpace {
   /// The value of an entry of the region, an index into an axis of this extent. It may be out of range at points whose
   /// predicates do not hold.
   Index value(std::uint32_t entry, std::int64_t extent);
+  /// Where a slice begins, at most `last`: the value of an entry that is a multiple of `factor`. It is in range everywhere.
+  Index position(std::uint32_t entry, std::int64_t last, std::int64_t factor);
   bool has_values() const { return has_values_; }
-  /// Calls f on the entry of every Value atom that an index is made of.
+  /// Whether an index may lead anywhere from one point to the next.
+  bool jumps(const Index& a) const {
+    if (!has_values_) return false;
+    for (int i = 0; i < a.n; ++i) {
+      const Atom& t = atom(a.terms[i].atom);
+      if (t.kind == Atom::Kind::Value || jumps(t.of)) return true;
+    }
+    return false;
+  }
+  /// Calls f on the entry of every Value and Position atom that an index is made of.
   template <class F>
   void each_value(const Index& a, const F& f) const {
     if (!has_values_) return;
     for (int i = 0; i < a.n; ++i) {
       const Atom& t = atom(a.terms[i].atom);
-      if (t.kind == Atom::Kind::Value)
+      if (t.kind == Atom::Kind::Value || t.kind == Atom::Kind::Position)
         f(t.entry);
       else if (t.kind != Atom::Kind::Axis)
         each_value(t.of, f);

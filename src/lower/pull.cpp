@@ -309,10 +309,42 @@ class Puller {
         for (std::size_t a = 0; a < n.dims.size(); ++a)
           if (in.dims[a] != 1) c[a] = s.add(s.mul(coords_[at][a], n.attrs[2 * a + 1]), n.attrs[2 * a]);
         break;
+      case Op::slice_at: {
+        const std::size_t axis = ir::position_axis(n.attr64);
+        c = coords_[at];
+        if (in.dims[axis] != 1) c[axis] = s.add(c[axis], position(n, 1, in.dims[axis] - n.dims[axis]));
+        break;
+      }
+      case Op::update_at: return update_at(n, at, predicates, id);
       case Op::pad: return pad(n, at, predicates, id);
       default: KILN_CHECK_THAT(false, "not a view: ", ir::info(n.op).name);
     }
     return value(n.in[0], intern(std::move(c)), predicates);
+  }
+
+  /// The start that operand k of a node holds, which is the same at every point.
+  Index position(const GraphNode& n, int k, std::int64_t last) {
+    const EntryId start = value(n.in[k], intern({}), -1);
+    return p_.space.position(start, last, ir::position_factor(n.attr64));
+  }
+
+  EntryId update_at(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
+    const GraphNode& update = g_[n.in[0]];
+    if (update.numel == 0) return value(n.in[1], at, outer);
+    const std::size_t axis = ir::position_axis(n.attr64);
+    const Index start = position(n, 2, n.dims[axis] - update.dims[axis]);
+    const Index t = p_.space.add(coords_[at][axis], p_.space.mul(start, -1));
+    p_.links.push_back({{t, update.dims[axis], 1}, outer});
+    const auto chain = static_cast<std::int32_t>(p_.links.size() - 1);
+    Coords c = coords_[at];
+    c[axis] = update.dims[axis] == 1 ? Index{} : t;
+    Entry e{Entry::Kind::Pad, id};
+    e.in[0] = value(n.in[0], intern(std::move(c)), chain);
+    e.in[1] = value(n.in[1], at, outer);
+    e.predicates = chain;
+    e.predicates_end = outer;
+    e.cost = 3;
+    return push(std::move(e));
   }
 
   EntryId pad(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {

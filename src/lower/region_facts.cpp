@@ -188,11 +188,9 @@ int RegionLowering::axis_across() const {
 /// Whether a load is strided along the last group and denser along the tile's rows.
 bool RegionLowering::crosses(const Entry& e) const {
   if (e.kind != Entry::Kind::Load || e.inside || tile_rows_.empty()) return false;
-  bool jumps = false;
-  p_.space.each_value(e.index, [&](EntryId) { jumps = true; });
   const std::int64_t stride = std::abs(e.index.coef(groups_.back().last));
   const std::int64_t dense = std::abs(e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last));
-  return !jumps && stride > 1 && dense > 0 && dense < stride;
+  return !p_.space.jumps(e.index) && stride > 1 && dense > 0 && dense < stride;
 }
 
 /// The rows of a tile: the groups that the load with the axis `across` runs along, as one. Its columns: the last groups
@@ -462,7 +460,8 @@ bool RegionLowering::varies(EntryId id) const {
           if (e.index.coef(p.last) != 0) return true;
       }
       for (int t = 0; t < e.index.n; ++t)
-        if (e.index.terms[t].atom >= p_.space.axis_count()) return true;
+        if (const AtomId a = e.index.terms[t].atom; a >= p_.space.axis_count() && p_.space.atom(a).kind != Atom::Kind::Position)
+          return true;
       return false;
     case Entry::Kind::Scan:
     case Entry::Kind::LoopState:

@@ -92,7 +92,7 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   const auto kind = leaf ? BufferSource::Kind::Arg : BufferSource::Kind::Node;
   const std::int64_t bytes = n.numel * size_of(n.dtype);
   bool stream = bytes >= target_.stream_bytes;
-  p_.space.each_value(e.index, [&](EntryId) { stream = false; });  // jumps about
+  if (p_.space.jumps(e.index)) stream = false;
   if (read_again(e) && phase_ < last_phase(e)) stream = false;
   const std::int64_t later = bytes_ahead(e);
   stream |= later != 0;
@@ -226,6 +226,14 @@ E RegionLowering::atom_expr(AtomId id) {
     const E index = kernel::cast(made, DType::Int64);
     if (!is_signed_int(g_[p_.entries[a.entry].node].dtype)) return index;
     return kernel::select(index < konst(0), index + param(role(kDivisor, owner), a.extent), index);
+  }
+  if (a.kind == Atom::Kind::Position) {
+    const E made = build(a.entry);
+    E start = made.node().prim == Prim::FromIndex ? E{made.pool, made.node().a} : made;
+    if (a.divisor != 1) start = start >> konst(std::countr_zero(static_cast<std::uint64_t>(a.divisor)));
+    const E last = param(role(kDivisor, owner), a.extent - 1);
+    start = kernel::select(start < konst(0), konst(0), start);
+    return kernel::select(last < start, last, start);
   }
   const E of = to_expr(a.of, owner, kAtomCoef);
   if (a.kind == Atom::Kind::Sum) return of;

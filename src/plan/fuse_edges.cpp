@@ -68,12 +68,13 @@ void Fuser::classify() {
 void Fuser::count_pieces(NodeId id) {
   const GraphNode& x = g_[id];
   if (!ir::is_view(x.op)) return;
+  const int arrays = x.op == Op::slice_at || x.op == Op::update_at ? x.n_in - 1 : x.n_in;  // the last is a position
   const auto sum = [&] {
     int all = 0;
-    for (int k = 0; k < x.n_in; ++k) all += pieces_[x.in[k]];
+    for (int k = 0; k < arrays; ++k) all += pieces_[x.in[k]];
     return all;
   };
-  for (int k = 0; k < x.n_in && sum() > kMaxPieces; ++k)
+  for (int k = 0; k < arrays && sum() > kMaxPieces; ++k)
     if (pieces_[x.in[k]] > 1) {
       transparent_[x.in[k]] = false;
       generator_cost_[x.in[k]] = generator_cost_[id] = -1;
@@ -104,6 +105,7 @@ bool Fuser::inside_a_kernel(const ir::LoopParts& l) const {
         if (needs_a_loop(x.in[1])) return false;
         break;
       case OpKind::View:
+        if (x.op == Op::slice_at && loops_.owner_of(x.in[0]) == kNoNode) break;  // a read of memory, as a gather is
         if (x.op != Op::broadcast && !anywhere) return false;
         break;
       case OpKind::Gather:

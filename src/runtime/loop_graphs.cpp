@@ -127,9 +127,11 @@ class Extractor {
   /// it as a view of other memory.
   NodeId next_value(std::size_t s) {
     const NodeId next = made_[loop_.nexts[s]], condition = made_[loop_.condition];
-    const ir::OpKind kind = ir::info((*to_)[next].op).kind;
+    const Op next_op = (*to_)[next].op;
+    const ir::OpKind kind = ir::info(next_op).kind;
     const bool computed = kind == ir::OpKind::Elementwise || kind == ir::OpKind::Reduce || kind == ir::OpKind::Contraction ||
-                          kind == ir::OpKind::Scan || kind == ir::OpKind::Gather || kind == ir::OpKind::Cast;
+                          kind == ir::OpKind::Scan || kind == ir::OpKind::Gather || kind == ir::OpKind::Cast ||
+                          next_op == Op::slice_at || next_op == Op::update_at;
     if (computed && (*to_)[condition].numel == 1) return next;
     GraphNode n = (*to_)[next];
     n.op = Op::where;

@@ -101,7 +101,13 @@ class Simplifier {
       case OpKind::Scan:  // of single elements
         return n.dims[ir::scan_axis(n.attr64)] == 1 && !ir::is_exclusive(n.attr64) ? n.in[0] : kNoNode;
       case OpKind::Cast: return cast(id, n);
-      case OpKind::View: return n.op == Op::pad ? pad(id, n) : view(id, n);
+      case OpKind::View:
+        switch (n.op) {
+          case Op::pad: return pad(id, n);
+          case Op::slice_at: return slice_at(id, n);
+          case Op::update_at: return same(in(n).dims, n.dims) ? n.in[0] : kNoNode;
+          default: return view(id, n);  // of one operand
+        }
       case OpKind::Reduce: return reduce(id, n);
       case OpKind::Elementwise: return elementwise(id, n);
     }
@@ -159,6 +165,16 @@ class Simplifier {
     if (n.op == Op::permute) n.attr64 = composed_axes(n, x);
     if (n.op == Op::slice) n.attrs = composed_slice(n, x);
     n.in[0] = x.in[0];
+    return id;
+  }
+
+  /// A slice at a position of what is the same everywhere, or of all there is.
+  NodeId slice_at(NodeId id, GraphNode& n) {
+    const GraphNode& x = in(n);
+    if (same(n.dims, x.dims)) return n.in[0];
+    if (x.op == Op::constant) return become_constant(id, x.attr64);
+    if (x.op != Op::broadcast || !in(x).dims.empty()) return kNoNode;
+    set(n, Op::broadcast, {x.in[0]});
     return id;
   }
 
