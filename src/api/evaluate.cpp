@@ -182,11 +182,12 @@ void publish(const Plan& plan, Workspace& w) {
     ir::Node* node = w.walk.nodes[r.position];
     if (node->op == ir::Op::leaf) continue;
     const std::int64_t* strides = r.strides.empty() ? nullptr : r.strides.data();
+    const std::int64_t moved = r.moved == 0 ? 0 : plan.moved(r.moved, w.walk.slots) / size_of(node->dtype);
     if (r.place.kind == runtime::Place::Kind::Arg) {
       const auto byte_base = w.args[r.place.index] - w.arg_buffers[r.place.index]->data;
-      publish_one(node, w.arg_buffers[r.place.index], byte_base / size_of(node->dtype) + r.offset, strides, w);
+      publish_one(node, w.arg_buffers[r.place.index], byte_base / size_of(node->dtype) + r.offset + moved, strides, w);
     } else {
-      publish_one(node, w.results[i], r.offset, strides, w);
+      publish_one(node, w.results[i], r.offset + moved, strides, w);
     }
   }
   mark_unread(w);
@@ -218,7 +219,7 @@ std::vector<std::uint32_t> add_held_roots(ir::Graph& graph, const std::vector<ir
 
 void interpret(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
   std::vector<ir::NodeId> ids;
-  ir::Graph graph = runtime::build_graph(w.walk, ids);
+  ir::Graph graph = runtime::build_graph(w.walk, ids, true);
   const std::vector<std::uint32_t> held = w.walk.block ? std::vector<std::uint32_t>{} : add_held_roots(graph, ids, w.walk);
   keep_results(nullptr, claims, w);
   take_arguments(w, Device::cpu());
@@ -245,7 +246,8 @@ void check_roots(ir::Graph& recorded, const Plan& plan, const Workspace& w) {
       const Plan::Result& result = plan.results[i];
       if (result.position != w.walk.roots[r] || !w.results[i] || !result.strides.empty()) continue;
       const ir::NodeId root = recorded.roots[r];
-      computed.push_back(runtime::host_memory(*w.results[i]) + result.offset * size_of(recorded[root].dtype));
+      const std::int64_t moved = result.moved == 0 ? 0 : plan.moved(result.moved, w.walk.slots);
+      computed.push_back(runtime::host_memory(*w.results[i]) + result.offset * size_of(recorded[root].dtype) + moved);
       checked.push_back(root);
     }
   recorded.roots = checked;
@@ -269,7 +271,7 @@ void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
   ir::Graph recorded;  // for the checks, which follow an evaluation whether its plan was new or not
   if (check) {
     std::vector<ir::NodeId> ids;
-    recorded = runtime::build_graph(w.walk, ids);
+    recorded = runtime::build_graph(w.walk, ids, true);
   }
   take_arguments(w, device);
   if (plan) {

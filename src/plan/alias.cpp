@@ -63,11 +63,11 @@ Alias resolve_alias(const Graph& g, NodeId view) {
     }
     return a;
   }
-  if (n.op == ir::Op::pad) return {};
+  if (n.op == ir::Op::pad || n.op == ir::Op::update_at) return {};
   Alias in = resolve_alias(g, n.in[0]);
   if (in.base == ir::kNoNode) return in;
   const ir::Dims from = g[n.in[0]].dims;
-  Alias out{in.base, in.offset, {}};
+  Alias out{in.base, in.offset, in.positions, {}};
   switch (n.op) {
     case ir::Op::permute:
       out.strides.resize(n.dims.size());
@@ -87,6 +87,14 @@ Alias resolve_alias(const Graph& g, NodeId view) {
         out.strides[a] = in.strides[a] * n.attrs[2 * a + 1];
       }
       return out;
+    case ir::Op::slice_at: {
+      // Only the host's own starts are known before a kernel runs.
+      if (g[n.in[1]].op != ir::Op::scalar) return {};
+      const std::size_t axis = ir::position_axis(n.attr64);
+      out.strides = in.strides;
+      out.positions.push_back({g[n.in[1]].arg, from[axis] - n.dims[axis], in.strides[axis]});
+      return out;
+    }
     case ir::Op::reshape:
       if (n.numel == 0) {
         out.strides = row_major(n.dims);

@@ -13,8 +13,14 @@ Regions fuse(const Graph& graph, const schedule::Target& target);
 
 /// Where an affine view's elements lie in the memory of the leaf or stored node below it.
 struct Alias {
+  /// A start that a scalar slot holds: moved into [0, last], then so many strides from the offset.
+  struct Position {
+    std::int32_t slot;
+    std::int64_t last, stride;
+  };
   NodeId base = ir::kNoNode;          // kNoNode: not affine, must be computed
   std::int64_t offset = 0;            // elements
+  std::vector<Position> positions;    // and what a run adds to it
   std::vector<std::int64_t> strides;  // elements, one per axis
 };
 Alias resolve_alias(const Graph& graph, NodeId view);

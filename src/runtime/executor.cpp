@@ -178,12 +178,19 @@ class Run {
   }
 
   std::byte* address(const Place& p) const {
+    const std::int64_t moved = p.moved == 0 ? 0 : plan_.moved(p.moved, slots_);
     switch (p.kind) {
-      case Place::Kind::Arg: return args_[p.index] + p.byte_offset;
-      case Place::Kind::Buffer: return buffers_[p.index]->data + p.byte_offset;
+      case Place::Kind::Arg: return args_[p.index] + p.byte_offset + moved;
+      case Place::Kind::Buffer: return buffers_[p.index]->data + p.byte_offset + moved;
       case Place::Kind::None: return nullptr;
     }
     return nullptr;
+  }
+
+  /// What a plan that this one runs made of a result, in the memory of its own or of its argument.
+  std::byte* shown(const Plan& inner, const Plan::Result& r, ir::Buffer* made, const std::vector<std::byte*>& args, DType type) const {
+    const std::int64_t moved = r.moved == 0 ? 0 : inner.moved(r.moved, slots_);
+    return (made ? made->data : args[r.place.index]) + r.offset * size_of(type) + moved;
   }
 
   /// Calls f with the addresses of a launch's buffers and the values of its slots.
@@ -382,8 +389,8 @@ class Run {
         const Plan::Result& r = l.body->results[s - counts];
         const Loop::State& x = l.states[s];
         ir::Buffer* const result = made[s - counts];
-        std::byte* from = (result ? result->data : now.args[r.place.index]) + r.offset * size_of(x.dtype);
-        if (result && r.offset == 0 && r.strides.empty()) {
+        const std::byte* from = shown(*l.body, r, result, now.args, x.dtype);
+        if (result && r.offset == 0 && r.moved == 0 && r.strides.empty()) {
           next.buffers[s] = result;
           ir::retain(result);
         } else {
@@ -424,7 +431,7 @@ class Run {
       if (x.stack.kind == Place::Kind::None) continue;
       const std::size_t i = l.states.size() - (l.count > 0) + y;
       const Plan::Result& r = l.body->results[i];
-      const std::byte* from = (made[i] ? made[i]->data : args[r.place.index]) + r.offset * size_of(x.dtype);
+      const std::byte* from = shown(*l.body, r, made[i], args, x.dtype);
       std::int64_t bytes = size_of(x.dtype);
       for (std::int64_t d : x.dims) bytes *= d;
       pack(from, x.dims, r.strides, x.dtype, address(x.stack) + iteration * bytes);
@@ -435,7 +442,7 @@ class Run {
     std::vector<ir::Buffer*> made;
     run_plan(*l.condition, args, slots_, made);
     const Plan::Result& r = l.condition->results.front();
-    const std::byte* flag = (made.front() ? made.front()->data : args[r.place.index]) + r.offset;
+    const std::byte* flag = shown(*l.condition, r, made.front(), args, DType::Bool);
     const bool on_gpu = plan_.device.kind == Device::Kind::Cuda;
     const bool answer = on_gpu ? read_on_gpu(flag, plan_.device.index) : *flag != std::byte{0};
     if (made.front()) ir::release(made.front());

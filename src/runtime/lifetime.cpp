@@ -4,6 +4,7 @@
 #include "runtime/background.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/plan.h"
+#include "runtime/positions.h"
 #include "support/check.h"
 
 #include <pthread.h>
@@ -39,7 +40,7 @@ void after_fork_in_child();
 Gate& gate() {
   static Gate* const g = [] {  // immortal: threads may wait on it until the process is gone
     auto* made = new Gate;
-    for (std::mutex& (*part)() : {plan_cache_mutex, kernel_cache_mutex, background_mutex}) part();  // makes what has it
+    for (std::mutex& (*part)() : {plan_cache_mutex, positions_mutex, kernel_cache_mutex, background_mutex}) part();  // makes what has it
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     return made;
   }();
@@ -97,6 +98,7 @@ void before_fork() {
   }
   ir::lock_all_traces();
   plan_cache_mutex().lock();
+  positions_mutex().lock();
   kernel_cache_mutex().lock();
   background_mutex().lock();
   g.mutex.lock();
@@ -108,6 +110,7 @@ void after_fork() {
   g.mutex.unlock();
   background_mutex().unlock();
   kernel_cache_mutex().unlock();
+  positions_mutex().unlock();
   plan_cache_mutex().unlock();
   ir::unlock_all_traces();
   g.changed.notify_all();

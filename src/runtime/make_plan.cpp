@@ -122,6 +122,20 @@ class PlanMaker {
     return {Place::Kind::Buffer, static_cast<std::uint32_t>(buffer_of_[id]), byte_offset};
   }
 
+  Place place_of(const plan::Alias& a, DType dtype) {
+    Place p = place_of(a.base, a.offset * size_of(dtype));
+    p.moved = moves_of(a, dtype);
+    return p;
+  }
+
+  std::uint32_t moves_of(const plan::Alias& a, DType dtype) {
+    if (a.positions.empty()) return 0;
+    std::vector<Move>& moves = plan_->moves.emplace_back();
+    for (const plan::Alias::Position& p : a.positions)
+      moves.push_back({static_cast<std::uint32_t>(p.slot), p.last, p.stride * size_of(dtype)});
+    return static_cast<std::uint32_t>(plan_->moves.size());
+  }
+
   void add_launch(const plan::Region& r) {
     bool empty = true;
     for (NodeId o : r.outputs) {
@@ -184,10 +198,10 @@ class PlanMaker {
   /// The memory that shows an operand of a library call; the step being made reads it.
   ArrayOperand array(NodeId id) {
     plan::Alias a = plan::resolve_alias(g_, id);
-    if (g_[id].op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, row_major(g_[id].dims)};  // views and constants too
+    if (g_[id].op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, {}, row_major(g_[id].dims)};  // views and constants too
     KILN_CHECK_THAT(a.base != ir::kNoNode, "an operand of a library call has no memory");
     const ir::GraphNode& n = g_[id];
-    return {place_of(a.base, a.offset * size_of(n.dtype)), {n.dims.begin(), n.dims.end()}, std::move(a.strides)};
+    return {place_of(a, n.dtype), {n.dims.begin(), n.dims.end()}, std::move(a.strides)};
   }
 
   void add_sort(NodeId id) {
@@ -278,7 +292,7 @@ class PlanMaker {
   std::optional<plan::Alias> repeated_row(NodeId id, std::int64_t length) const {
     const ir::GraphNode& n = g_[id];
     plan::Alias a = plan::resolve_alias(g_, id);
-    if (n.op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, row_major(n.dims)};
+    if (n.op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, {}, row_major(n.dims)};
     if (a.base == ir::kNoNode || n.dims.size() == 0 || n.dims.back() != length || a.strides.back() != 1) return std::nullopt;
     if (g_[a.base].op != ir::Op::leaf && !regions_.stored[a.base]) return std::nullopt;
     for (std::size_t i = 0; i + 1 < n.dims.size(); ++i)
@@ -331,7 +345,7 @@ class PlanMaker {
     const Place c = place_of(result, 0);
     if (n.numel == 0) return;
     Matmul m = product_of(id);
-    if (bias.base != ir::kNoNode) m.bias = place_of(bias.base, bias.offset * size_of(n.dtype));
+    if (bias.base != ir::kNoNode) m.bias = place_of(bias, n.dtype);
     m.c = c;
     add_step(Step::Kind::Matmul, plan_->matmuls.size());
     plan_->matmuls.push_back(std::move(m));
@@ -366,9 +380,9 @@ class PlanMaker {
         continue;
       }
       plan::Alias a = plan::resolve_alias(g_, init);
-      if (g_[init].op != ir::Op::leaf && regions_.stored[init]) a = {init, 0, row_major(g_[init].dims)};
+      if (g_[init].op != ir::Op::leaf && regions_.stored[init]) a = {init, 0, {}, row_major(g_[init].dims)};
       KILN_CHECK_THAT(a.base != ir::kNoNode, "a loop's first value has no memory");
-      l.states.push_back({place_of(a.base, a.offset * size_of(g_[init].dtype)),
+      l.states.push_back({place_of(a, g_[init].dtype),
                           {g_[init].dims.begin(), g_[init].dims.end()}, std::move(a.strides), g_[init].dtype, {}});
     }
     for (NodeId yield : parts.yields) l.yields.push_back({{}, {g_[yield].dims.begin(), g_[yield].dims.end()}, g_[yield].dtype});
@@ -413,6 +427,7 @@ class PlanMaker {
       if (!in_memory) return false;
       result.place = place_of(a.base, 0);
       result.offset = a.offset;
+      result.moved = moves_of(a, g_[id].dtype);
       result.strides = std::move(a.strides);
       if (contiguous(g_[id].dims, result.strides)) result.strides.clear();
     }

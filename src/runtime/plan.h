@@ -12,8 +12,10 @@
 #include <kiln/combine.h>
 #include <kiln/report.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,13 @@ struct Place {
   std::uint32_t index = 0;
   std::int64_t byte_offset = 0;
   bool written = false;            // of a Launch: by its kernel
+  std::uint32_t moved = 0;         // above 0: by the moves with this number less 1, see Plan::moves
+};
+
+/// What a scalar slot adds to an address: the slot's value, moved into [0, last], times the stride.
+struct Move {
+  std::uint32_t slot;
+  std::int64_t last, stride;       // stride in bytes
 };
 
 struct Launch {
@@ -144,9 +153,18 @@ struct Plan {
     std::int64_t offset = 0;             // elements
     std::vector<std::int64_t> strides;   // empty: row-major
     bool root = false;
+    std::uint32_t moved = 0;             // as of a place
   };
   std::vector<Result> results;
   std::vector<std::uint32_t> left_pending;  // walk positions of held nodes that stay pending although they are computed
+  std::vector<std::vector<Move>> moves;  // of places whose address the slots decide
+  /// Bytes that moves add in a run with these slots.
+  std::int64_t moved(std::uint32_t number, std::span<const std::uint64_t> slots) const {
+    std::int64_t bytes = 0;
+    for (const Move& m : moves[number - 1])
+      bytes += std::clamp<std::int64_t>(static_cast<std::int64_t>(slots[m.slot]), 0, m.last) * m.stride;
+    return bytes;
+  }
   std::uint32_t n_nodes = 0;
   std::unique_ptr<PlanGraphs> graphs;    // null: steps are enqueued one by one
 };

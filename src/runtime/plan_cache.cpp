@@ -1,6 +1,7 @@
 // Plans in memory: a small table per thread in front of one shared, bounded map.
 #include "runtime/plan.h"
 
+#include "runtime/positions.h"
 #include "support/thread_own.h"
 
 #include <array>
@@ -70,6 +71,7 @@ void clear_plan_cache() {
   std::lock_guard lock(shared().mutex);
   shared().plans.clear();
   epoch.fetch_add(1, std::memory_order_relaxed);
+  clear_positions();
 }
 
 }  // namespace kiln::runtime

@@ -1,6 +1,7 @@
 #include "runtime/walk.h"
 
 #include "ir/learned_lines.h"
+#include "runtime/positions.h"
 #include "runtime/stored_values.h"
 #include "support/check.h"
 
@@ -37,6 +38,7 @@ class Walker {
     w_.slots.clear();
     w_.slot_uses.clear();
     w_.slot_lines.clear();
+    w_.starts.clear();
     w_.roots.clear();
     w_.words.clear();
     w_.stack.clear();
@@ -65,6 +67,7 @@ class Walker {
     if (!w_.block && (passed_ || ir::any_learned())) [[unlikely]] choose_stored(w_, passed_);
     for (std::uint32_t i : w_.stored) push(kStored | i);
     w_.key = hash128(std::span<const std::uint64_t>(w_.words));
+    if (!w_.starts.empty()) resolve_positions(w_);
     return Walked::Done;
   }
 
@@ -164,8 +167,31 @@ class Walker {
     if (n->n_in > 2) push(in[2]);
     if (n->op >= kFirstElementwise) return;  // shape and type follow from the operands
     push(n->dims());
+    if (n->op == Op::slice || n->op == Op::pad) return box(n);
     push(n->attr64);
     if (n->n_attrs) push({n->attrs, n->n_attrs});
+  }
+
+  /// The steps of a slice or pad, and its starts, which positions.h decides about. An axis that is covered has one start only.
+  void box(const Node* n) {
+    const bool slice = n->op == Op::slice;
+    const Node *small = slice ? n : n->in[0], *big = slice ? n->in[0] : n;
+    for (std::uint32_t a = 0; a < n->rank; ++a) {
+      const std::int64_t first = n->attrs[2 * a], step = n->attrs[2 * a + 1], count = small->dims()[a];
+      push(static_cast<std::uint64_t>(step));
+      if (small->numel == 0) continue;  // shows nothing
+      const std::int64_t reach = (count - 1) * step, span = (reach < 0 ? -reach : reach) + 1;
+      if (span == big->dims()[a]) continue;
+      w_.starts.push_back({reach < 0 ? first + reach : first, wanted_factor(n, slice ? big : small, a), n->loc, n->mark, a, Walk::kNone});
+    }
+  }
+
+  /// What a start must be a multiple of for 16-byte accesses of a GPU.
+  static std::int64_t wanted_factor(const Node* n, const Node* memory, std::uint32_t axis) {
+    if (n->device < ir::device_code(Device::cuda(0))) return 1;
+    std::int64_t pitch = size_of(n->dtype);
+    for (std::uint32_t a = axis + 1; a < memory->rank; ++a) pitch *= memory->dims()[a];
+    return 16 / std::min<std::int64_t>(16, pitch & -pitch);
   }
 
   /// The slot of a node's scalar. Scalars are never merged by value alone, which would make plans of coincidences;
@@ -208,14 +234,13 @@ Walked walk_trace(std::span<Node* const> roots, const ir::TraceGuard& guard, std
   return Walker(walk, guard, waits).run(roots, salt);
 }
 
-ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids) {
+ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids, bool as_recorded) {
   ir::Graph g;
   g.nodes.reserve(w.nodes.size() * 2);
   ids.assign(w.nodes.size(), ir::kNoNode);
   std::vector<ir::NodeId> node_of_slot(w.slots.size(), ir::kNoNode);
-  std::size_t use = 0;
-  auto next_scalar = [&](DType dtype, SourceLocation loc) {
-    const std::uint32_t slot = w.slot_uses[use++];
+  std::size_t use = 0, start = 0;
+  auto scalar_of = [&](std::uint32_t slot, DType dtype, SourceLocation loc) {
     if (node_of_slot[slot] != ir::kNoNode) return node_of_slot[slot];
     ir::GraphNode s;
     s.op = Op::scalar;
@@ -227,6 +252,7 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids) {
     g.nodes.push_back(s);
     return node_of_slot[slot] = static_cast<ir::NodeId>(g.nodes.size() - 1);
   };
+  auto next_scalar = [&](DType dtype, SourceLocation loc) { return scalar_of(w.slot_uses[use++], dtype, loc); };
   for (std::size_t i = 0; i < w.nodes.size(); ++i) {
     const Node* n = w.nodes[i];
     if (n->op == Op::scalar) {
@@ -265,6 +291,15 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids) {
       x.held = w.held(static_cast<std::uint32_t>(i));
       for (int k = 0; k < n->n_in; ++k)
         x.in[k] = n->in[k] ? ids[w.position(n->in[k])] : next_scalar(immediate_dtype(n, k), n->loc);
+    }
+    const std::size_t first = start;
+    bool varies = false;
+    for (; start < w.starts.size() && w.starts[start].node == i; ++start)
+      varies |= w.starts[start].slot != Walk::kNone && !as_recorded;
+    if (varies) {
+      ids[i] = add_at_positions(g, x, std::span(w.starts).subspan(first, start - first),
+                                [&](const Walk::Start& s) { return scalar_of(s.slot, DType::Int64, s.loc); });
+      continue;
     }
     ids[i] = static_cast<ir::NodeId>(g.nodes.size());
     g.nodes.push_back(x);

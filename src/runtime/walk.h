@@ -20,6 +20,16 @@ struct Walk {
   std::vector<std::uint32_t> slot_uses;  // the slot of each scalar operand met, in walk order
   std::vector<std::uint32_t> roots;      // positions of the requested nodes
   std::vector<std::uint32_t> stored;     // positions of held nodes that are stored with the roots, ascending
+  /// Where a slice or pad begins along an axis that it does not cover; see positions.h.
+  struct Start {
+    std::int64_t value;     // the lowest element's
+    std::int64_t factor;    // a power of two; once resolved one that divides the value
+    SourceLocation loc;
+    std::uint32_t node;     // position of the slice or pad
+    std::uint32_t axis;
+    std::uint32_t slot;     // kNone: static
+  };
+  std::vector<Start> starts;             // in walk order
   Hash128 key;
   /// Set before the walk. Of a block that a long recording is cut into: scalars that are equal by chance stay apart and
   /// nothing is stored but the roots, so that the plans of equal blocks are equal.
@@ -71,7 +81,7 @@ enum class Walked {
 Walked walk_trace(std::span<ir::Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt, bool waits, Walk& walk);
 
 /// The graph of a finished walk; its roots are the walk's, then what is stored with them. ids[i] is the graph node of walk
-/// position i.
-ir::Graph build_graph(const Walk& walk, std::vector<ir::NodeId>& ids);
+/// position i. `as_recorded`: every start is a number, for whoever checks what a plan made of the positions.
+ir::Graph build_graph(const Walk& walk, std::vector<ir::NodeId>& ids, bool as_recorded = false);
 
 }  // namespace kiln::runtime
