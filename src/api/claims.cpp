@@ -1,5 +1,6 @@
 #include "api/claims.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include <pthread.h>
@@ -31,10 +32,20 @@ void Claims::wait(ir::TraceGuard& guard) {
   guard.relock();
 }
 
+void Claims::keep_memory(std::span<ir::Buffer* const> kept) {
+  std::erase_if(buffers_, [&](ir::Buffer* b) {
+    if (std::find(kept.begin(), kept.end(), b) != kept.end()) return false;
+    b->claim.store(static_cast<std::uint8_t>(ir::BufferClaim::None), std::memory_order_relaxed);
+    return true;
+  });
+}
+
 Claims::~Claims() {
   if (nodes_.empty()) return;
   if (!guard_.held()) guard_.relock();
   for (ir::Node* n : nodes_) n->claimed = 0;
+  const ir::BufferClaim left = wrote ? ir::BufferClaim::Lost : ir::BufferClaim::None;
+  for (ir::Buffer* b : buffers_) b->claim.store(static_cast<std::uint8_t>(left), std::memory_order_relaxed);
   nodes_.clear();
   --holding;
   // Who waits has said so under a guard that covers the node: before ours, or it found the node free.

@@ -1,13 +1,15 @@
 // Claims: while an evaluation runs, the pending nodes that it will store are claimed, and another evaluation that needs one
 // waits for it instead of computing the same again.
 //
-// Right answers never depend on claims: an evaluation that may not wait computes for itself, and the first to publish
-// wins. A thread that holds claims never waits, so threads cannot wait for each other in a circle.
+// Right answers do not depend on claims of nodes: an evaluation that may not wait computes for itself, and the first to
+// publish wins. They do on claims of memory, which an evaluation overwrites with a new value (plan/donate.h): nobody reads the
+// old value meanwhile. Whoever could reach it comes by a claimed node first, or finds the memory claimed. A thread that holds claims never waits, so threads cannot wait for each other in a circle.
 #pragma once
 
 #include "ir/node.h"
 #include "ir/trace_locks.h"
 
+#include <span>
 #include <vector>
 
 namespace kiln::api {
@@ -28,6 +30,15 @@ class Claims {
   static void wait(ir::TraceGuard& guard);
 
   /// The caller holds the guard, and keeps a reference to the node while this object lives.
+  void add_memory(ir::Buffer* buffer) {
+    buffer->claim.store(static_cast<std::uint8_t>(ir::BufferClaim::Written), std::memory_order_relaxed);
+    buffers_.push_back(buffer);
+  }
+  /// Gives all memory up but these. The caller holds the guard.
+  void keep_memory(std::span<ir::Buffer* const> kept);
+  /// To be set before memory is overwritten, and taken back when what was written is published: in between the old value is lost.
+  bool wrote = false;
+
   void add(ir::Node* node) {
     node->claimed = 1;
     nodes_.push_back(node);
@@ -38,6 +49,7 @@ class Claims {
   static void begin();
   ir::TraceGuard& guard_;
   std::vector<ir::Node*>& nodes_;
+  std::vector<ir::Buffer*> buffers_;
 };
 
 }  // namespace kiln::api

@@ -113,6 +113,9 @@ bool walk_roots(std::span<ir::Node* const> roots, Device device, ir::TraceGuard&
     using runtime::Walked;
     const Walked walked = covered ? runtime::walk_trace(w.roots, guard, plan_salt(device), Claims::may_wait(), w.walk) : Walked::Foreign;
     if (walked == Walked::Done) return true;
+    // Memory that no thread of this process is about to give back: its thread stayed behind in a fork, or has failed.
+    if (walked == Walked::Claimed && (w.walk.lost || !Claims::may_wait()))
+      throw DeviceError("[evaluation] an evaluation that did not end had begun to overwrite a value that this one needs");
     if (walked == Walked::Claimed)
       Claims::wait(guard);
     else
@@ -265,6 +268,22 @@ std::string missed_plan(const Workspace& w) {
              runtime::note_missed_plan(runtime::build_graph(w.walk, ids)));
 }
 
+/// Claims memory of arguments that a plan overwrites.
+void claim_memory(std::span<const std::uint32_t> args, Claims& claims, Workspace& w) {
+  for (std::uint32_t arg : args) {
+    runtime::forget_host_copy(*w.arg_buffers[arg]);
+    claims.add_memory(w.arg_buffers[arg]);
+  }
+}
+
+/// The arguments that a plan may overwrite.
+std::vector<std::uint32_t> donatable_arguments(const Walk& walk) {
+  std::vector<std::uint32_t> args;
+  for (std::uint32_t arg = 0; arg < walk.leaves.size(); ++arg)
+    if (std::find(walk.donatable.begin(), walk.donatable.end(), walk.leaves[arg]) != walk.donatable.end()) args.push_back(arg);
+  return args;
+}
+
 void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
   std::shared_ptr<const Plan> plan = runtime::find_plan(w.walk.key);
   const bool check = config().check_diff || config().check_nan || config().check_bounds;
@@ -278,6 +297,7 @@ void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
     runtime::count(Counter::PlanHits);
     keep_results(plan.get(), claims, w);
     mark_passed(*plan, w);
+    claim_memory(plan->donated, claims, w);
     guard.unlock();
   } else {
     runtime::count(Counter::PlanMisses);
@@ -285,17 +305,24 @@ void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
     ir::Graph graph = runtime::build_graph(w.walk, ids);
     const std::string miss = log_enabled(Topic::Kernel) ? missed_plan(w) : std::string();
     keep_results(nullptr, claims, w);  // from here on every node looks held
+    if (!w.walk.donatable.empty()) claim_memory(donatable_arguments(w.walk), claims, w);
     guard.unlock();
     if (!miss.empty()) log(Topic::Kernel, miss);
     plan = runtime::keep_plan(w.walk.key, runtime::make_plan(w.walk, std::move(graph), ids, device));
     guard.relock();
     mark_passed(*plan, w);
+    if (!w.walk.donatable.empty()) {
+      std::vector<ir::Buffer*> kept;
+      for (std::uint32_t arg : plan->donated) kept.push_back(w.arg_buffers[arg]);
+      claims.keep_memory(kept);
+    }
     guard.unlock();
   }
-  runtime::run_plan(*plan, w.args, w.walk.slots, w.results);
+  runtime::run_plan(*plan, w.args, w.walk.slots, w.results, &claims.wrote);
   if (check) check_roots(recorded, *plan, w);
   guard.relock();
   publish(*plan, w);
+  claims.wrote = false;
 }
 
 }  // namespace
@@ -307,6 +334,9 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
   WorkspaceLease w;
   w->walk.block = request == Request::Block;
   w->walk.joined = request == Request::Joined;
+  // Checks and the interpreter read the old values again.
+  const bool checks = config().check_diff || config().check_nan || config().check_bounds;
+  w->walk.donating = interpreted || checks ? -1 : ir::device_code(device);
   ir::TraceGuard guard;
   std::string failure;
   if (!walk_roots(roots, device, guard, *w)) return failure;

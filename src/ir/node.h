@@ -24,6 +24,7 @@ inline constexpr int kInlineDims = 6;
 struct Buffer {
   std::atomic<std::uint32_t> refs{1};
   bool writable = true;         // false: borrowed memory, never written and never reused
+  std::atomic<std::uint8_t> claim{0};  // a BufferClaim, changed under the trace locks
   Device device;                // whose memory `data` is
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;      // bytes usable at data
@@ -31,6 +32,10 @@ struct Buffer {
 };
 void retain(Buffer* buffer) noexcept;
 void release(Buffer* buffer) noexcept;
+/// Whether an evaluation writes a new value into the memory of the old one. Nobody reads it until the new one is published.
+/// Lost: the evaluation failed on the way, and neither value is there.
+enum class BufferClaim : std::uint8_t { None, Written, Lost };
+inline BufferClaim claim_of(const Buffer& b) { return static_cast<BufferClaim>(b.claim.load(std::memory_order_relaxed)); }
 
 struct Node {
   std::atomic<std::uint32_t> refs;

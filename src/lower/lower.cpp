@@ -15,6 +15,7 @@ constexpr double kAssumedIterations = 32;  // of a loop, for want of anything be
 
 Lowered RegionLowering::run() {
   measure();
+  out_.overlaps = reads_what_it_writes();
   collapse();
   choose();
   mark_uses();

@@ -27,6 +27,7 @@ struct Lowered {
   std::int64_t finish_grid = 0;           // iterations of the finish section's
   std::int64_t grain = 1;                 // least iterations worth a thread
   std::int64_t scratch_bytes = 0;         // per thread
+  bool overlaps = false;                  // it reads, at other points, memory of an argument that it writes
   double work = 0;                        // primitives in all (for the threading decision)
   std::int64_t bytes = 0;                 // memory traffic, each operand once
   schedule::Form form{};

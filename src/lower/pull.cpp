@@ -133,12 +133,26 @@ class Puller {
       const bool row = std::binary_search(region_.rows.begin(), region_.rows.end(), out);
       const bool stack = g_[out].op == Op::loop_stack;
       const EntryId entry = stack ? loop_stack(out, row) : value(out, base_coords(g_[out].dims, row), -1);
-      p_.outputs.push_back({out, entry, row});
+      p_.outputs.push_back({out, entry, row, row ? p_.row_linear : p_.full_linear});
+      if (const auto at = regions_.placements.find(out); at != regions_.placements.end()) place(p_.outputs.back(), at->second);
     }
     return std::move(p_);
   }
 
  private:
+  /// Gives an output its index in memory that is not its own.
+  void place(Pulled::Output& o, const plan::Placement& at) {
+    IndexSpace& s = p_.space;
+    const ir::Dims dims = g_[o.node].dims;
+    const CoordsId here = base_coords(dims, o.row);
+    o.placed = true;
+    o.at = s.constant(at.offset);
+    for (std::size_t a = 0; a < dims.size(); ++a)
+      if (dims[a] != 1) o.at = s.add(o.at, s.mul(coords_[here][a], at.strides[a]));
+    for (const plan::Placement::Position& p : at.positions)
+      o.at = s.add(o.at, s.mul(s.position(value(p.start, intern({}), -1), p.last, p.factor), p.stride));
+  }
+
   bool own(NodeId id) const { return std::binary_search(region_.nodes.begin(), region_.nodes.end(), id); }
 
   CoordsId intern(Coords&& coords) {

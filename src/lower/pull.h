@@ -67,6 +67,8 @@ struct Pulled {
     plan::NodeId node;
     EntryId entry;
     bool row;                        // stored once per row
+    Index at;                        // element of its memory
+    bool placed = false;             // the memory is not its own, see plan::Placement
   };
   std::vector<Output> outputs;
   /// Calls f on every entry that the value of `e` needs: its operands, and those that its coordinates and predicates
@@ -87,7 +89,7 @@ struct Pulled {
     for (std::int32_t l = e.predicates; l != e.predicates_end; l = links[static_cast<std::size_t>(l)].next)
       space.each_value(links[static_cast<std::size_t>(l)].predicate.t, f);
   }
-  Index full_linear, row_linear;     // positions of full and row outputs in memory (contiguous)
+  Index full_linear, row_linear;     // positions of full and row outputs in memory of their own (contiguous)
   explicit Pulled(std::span<const std::int64_t> axes) : space(axes) {}
 };
 

@@ -67,7 +67,7 @@ void RegionLowering::each_index(const std::function<void(const Index&)>& f) cons
     if (e.kind == Entry::Kind::Reduce && has_position(g_[e.node].op)) visit(visit, e.index);
   }
   for (const PredicateLink& l : p_.links) visit(visit, l.predicate.t);
-  for (const auto& o : p_.outputs) visit(visit, o.row ? p_.row_linear : p_.full_linear);
+  for (const auto& o : p_.outputs) visit(visit, o.at);
 }
 
 /// The axes longer than 1, each a group; never empty, and with a reduced one where there is a reduction.
@@ -113,6 +113,19 @@ void RegionLowering::join_reduced() {
     run.extent *= g.extent;
   }
   groups_ = std::move(joined);
+}
+
+/// Whether a kernel that writes into an argument's memory reads that argument anywhere but where the same point writes.
+bool RegionLowering::reads_what_it_writes() const {
+  for (const auto& o : p_.outputs) {
+    if (!o.placed) continue;
+    const std::uint32_t arg = regions_.placements.at(o.node).arg;
+    for (const Entry& e : p_.entries) {
+      if (e.kind != Entry::Kind::Load || g_[e.node].arg < 0 || static_cast<std::uint32_t>(g_[e.node].arg) != arg) continue;
+      if (g_[e.node].op != Op::leaf || e.index != o.at || phases_ > 0 || !scans_.empty()) return true;
+    }
+  }
+  return false;
 }
 
 // ---- schedule -----------------------------------------------------------------------------------------------------
@@ -301,8 +314,8 @@ int RegionLowering::vector_elements() const {
     accesses.push_back({&e.index, n.dtype, base});
   }
   for (const auto& o : p_.outputs) {
-    const Index& index = o.row ? p_.row_linear : p_.full_linear;
-    accesses.push_back({&index, g_[o.node].dtype, 0});
+    const std::int64_t base = o.placed ? g_.args[regions_.placements.at(o.node).arg].alignment : 0;
+    accesses.push_back({&o.at, g_[o.node].dtype, base});
   }
   bool aligned = true;
   std::int64_t narrowest = kAccessBytes, widest = 1;
@@ -324,6 +337,7 @@ int RegionLowering::vector_elements() const {
 
 /// Whether every vector of an output begins at a multiple of its size, or of a cache line: what a store past the caches needs.
 bool RegionLowering::stores_whole_vectors(NodeId output) const {
+  if (regions_.placements.contains(output)) return false;
   const Group& last = groups_.back();
   const std::int64_t size = size_of(g_[output].dtype), bytes = s_.lanes * size;
   if (groups_.size() == 1 && p_.full_linear.coef(last.last) > 0) return true;
@@ -352,8 +366,10 @@ bool RegionLowering::index_is_narrow() const {
 void RegionLowering::mark_uses() {
   std::vector<Entry>& es = p_.entries;
   for (const Reduction& r : reductions_) es[es[r.entry].in[0]].used_in |= 1u << r.phase;
-  for (const auto& o : p_.outputs)
+  for (const auto& o : p_.outputs) {
     if (!o.row) es[o.entry].used_in |= 1u << es[o.entry].phase;
+    p_.space.each_value(o.at, [&](EntryId in) { es[in].used_in |= 1u << es[o.entry].phase; });
+  }
   scratch_.assign(es.size(), -1);
   const bool may_keep = s_.form == Form::Rows && phases_ > 0 && (!target_.gpu || s_.steps > 0);
   const std::vector<float> tree = may_keep ? tree_costs() : std::vector<float>{};

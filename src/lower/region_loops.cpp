@@ -212,7 +212,7 @@ void RegionLowering::store_outputs(Body& body, bool row, int phase) {
     auto buffer = out_buffer_.find(o.node);
     if (buffer == out_buffer_.end())
       buffer = out_buffer_.emplace(o.node, output_buffer(o.node, !row && s_.stream && stores_whole_vectors(o.node))).first;
-    const E at = to_expr(row ? p_.row_linear : p_.full_linear, kOutputOwner + o.node);
+    const E at = to_expr(o.at, kOutputOwner + o.node);
     body.push_back(store(buffer->second, at, build(o.entry)));
   }
   storing_phase_ = -1;

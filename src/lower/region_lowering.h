@@ -71,7 +71,7 @@ class RegionLowering {
  public:
   RegionLowering(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
                  const schedule::Target& target)
-      : g_(graph), target_(target), p_(pull(graph, regions, region)), k_(out_.kernel) {}
+      : g_(graph), regions_(regions), target_(target), p_(pull(graph, regions, region)), k_(out_.kernel) {}
 
   Lowered run();
 
@@ -84,6 +84,7 @@ class RegionLowering {
   void measure();
   void collapse();
   bool scans_of_scans() const;
+  bool reads_what_it_writes() const;
   void choose();
   void mark_uses();
   int stored_in(const Pulled::Output& o) const;
@@ -265,6 +266,7 @@ class RegionLowering {
   E value_at_position(const Reduction& r, E position);
 
   const plan::Graph& g_;
+  const plan::Regions& regions_;
   const schedule::Target& target_;
   Pulled p_;
   Lowered out_;

@@ -119,7 +119,8 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
 std::uint32_t RegionLowering::output_buffer(NodeId node, bool stream) {
   const DType t = g_[node].dtype;
   out_.bytes += g_[node].numel * size_of(t);
-  BufferDecl decl{BufferDecl::Role::Out, t, 64};
+  const bool placed = regions_.placements.contains(node);
+  BufferDecl decl{BufferDecl::Role::Out, t, static_cast<std::uint8_t>(placed ? size_of(t) : 64)};
   decl.stream = stream;
   decl.vector = target_.gpu && s_.lanes > 1;
   return new_buffer(decl, {BufferSource::Kind::Node, node, 0, 0});

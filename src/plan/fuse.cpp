@@ -102,7 +102,7 @@ Regions Fuser::finish() {
   out.stored.assign(g_.size(), false);
   out.loops = std::move(loops_);
   for (NodeId id = 0; id < g_.size(); ++id)
-    if (g_[id].op == Op::leaf) out.stored[id] = true;
+    if (g_[id].op == Op::leaf || is_written_in_place(g_[id])) out.stored[id] = true;
   auto store = [&](NodeId id) {
     if (group_of_[id] >= 0 && !inlined_[static_cast<std::size_t>(group_of_[id])]) out.stored[id] = true;
   };

@@ -39,6 +39,7 @@ void Fuser::classify() {
         for (int k = 0; k < x.n_in && cost >= 0; ++k)
           cost = generator(x.in[k]) ? cost + generator_cost_[x.in[k]] : -1.0f;
         if (cost <= kGeneratorCost) generator_cost_[id] = cost;
+        if (is_written_in_place(x)) generator_cost_[id] = -1;
         transparent_[id] = ir::is_view(x.op) || generator(id);
         count_pieces(id);
         break;
@@ -67,7 +68,7 @@ void Fuser::classify() {
 /// or else what it places that on, is stored before.
 void Fuser::count_pieces(NodeId id) {
   const GraphNode& x = g_[id];
-  if (!ir::is_view(x.op)) return;
+  if (!ir::is_view(x.op) || is_written_in_place(x)) return;
   const int arrays = x.op == Op::slice_at || x.op == Op::update_at ? x.n_in - 1 : x.n_in;  // the last is a position
   const auto sum = [&] {
     int all = 0;
@@ -135,7 +136,9 @@ bool Fuser::needs_a_loop(NodeId value) const {
 /// A transparent node that somebody reads as memory and that no existing memory shows.
 bool Fuser::needs_memory(NodeId id) const {
   if (!ir::is_view(g_[id].op)) return true;
+  if (is_written_in_place(g_[id])) return false;
   const Alias a = resolve_alias(g_, id);
+  if (a.base != kNoNode && is_written_in_place(g_[a.base])) return false;
   return a.base == kNoNode || (g_[a.base].op != Op::leaf && transparent_[a.base] && !is_root_[a.base]);
 }
 

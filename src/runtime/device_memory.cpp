@@ -137,6 +137,11 @@ const std::byte* host_memory(const ir::Buffer& buffer) {
   return first->data;
 }
 
+void forget_host_copy(ir::Buffer& buffer) {
+  if (!on_gpu(buffer)) return;
+  if (ir::Buffer* made = as_cuda(buffer).mirror.exchange(nullptr, std::memory_order_acq_rel)) ir::release(made);
+}
+
 ir::Buffer* copied_to(const ir::Buffer& from, Device device) {
   ir::Buffer* to = allocate(from.bytes, device);
   try {

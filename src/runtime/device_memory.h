@@ -26,6 +26,8 @@ ir::Buffer* copied_to(const ir::Buffer& from, Device device);
 
 /// Work enqueued by this thread from now on may use the buffer: it comes after what other streams do with it.
 void use_on_current_stream(ir::Buffer& buffer);
+/// Before device memory changes of which the host may have a copy.
+void forget_host_copy(ir::Buffer& buffer);
 
 /// Waits for everything this thread has enqueued on the device; DeviceError for what failed.
 void synchronize(Device device);

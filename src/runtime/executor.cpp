@@ -36,8 +36,8 @@ constexpr int kSpins = 4000;  // of a thread that waits for another's few micros
 
 class Run {
  public:
-  Run(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots)
-      : plan_(plan), args_(args), slots_(slots), buffers_(scratch()) {
+  Run(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots, bool* wrote)
+      : plan_(plan), args_(args), slots_(slots), wrote_(wrote), buffers_(scratch()) {
     buffers_.assign(plan.buffers.size(), nullptr);
   }
   ~Run() {
@@ -49,6 +49,7 @@ class Run {
   void steps() {
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
       allocate_for(static_cast<std::int32_t>(i));
+      if (static_cast<std::int32_t>(i) == plan_.first_write && wrote_) *wrote_ = true;
       step(plan_.steps[i]);
       if (plan_.steps.size() > 1) free_after(static_cast<std::int32_t>(i));
     }
@@ -72,6 +73,7 @@ class Run {
     allocate_results();
     const cuda::Stream stream = cuda::current_stream(plan_.device.index);
     const Hash128 key = memory_key(stream);
+    if (wrote_) *wrote_ = plan_.first_write >= 0;
     PlanGraphs::Answer answer = plan_.graphs->launch(key, stream);
     const bool recorded = answer == PlanGraphs::Answer::Capture;
     if (recorded) {
@@ -516,6 +518,7 @@ class Run {
   const Plan& plan_;
   std::span<std::byte* const> args_;
   std::span<const std::uint64_t> slots_;
+  bool* wrote_;  // null: nobody asks
   std::vector<ir::Buffer*>& buffers_;
   std::size_t begun_ = 0, ended_ = 0;  // how far in plan_.by_first and plan_.by_last
 };
@@ -523,8 +526,8 @@ class Run {
 }  // namespace
 
 void run_plan(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
-              std::vector<ir::Buffer*>& result_buffers) {
-  Run run(plan, args, slots);
+              std::vector<ir::Buffer*>& result_buffers, bool* wrote) {
+  Run run(plan, args, slots, wrote);
   run.steps_or_graph();
   run.results(result_buffers);
 }

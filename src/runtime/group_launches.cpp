@@ -16,15 +16,15 @@ constexpr std::size_t kLooked = 8;                  // groups of a kernel that a
 class Grouping {
  public:
   Grouping(Plan& plan, std::span<const LaunchClass> classes)
-      : plan_(plan), classes_(classes), touched_(plan.buffers.size(), -1), written_(plan.buffers.size(), -1) {}
+      : plan_(plan), classes_(classes), touched_(plan.buffers.size() + plan.n_args, -1), written_(touched_) {}
 
   std::vector<std::uint32_t> run() {
     for (const Step& s : plan_.steps) {
       const std::int64_t at = place(s);
       each_place(plan_, s, [&](const Place& p, bool written) {
-        if (p.kind != Place::Kind::Buffer) return;
-        touched_[p.index] = std::max(touched_[p.index], at);
-        if (written) written_[p.index] = std::max(written_[p.index], at);
+        if (p.kind == Place::Kind::None) return;
+        touched_[memory(p)] = std::max(touched_[memory(p)], at);
+        if (written) written_[memory(p)] = std::max(written_[memory(p)], at);
       });
     }
     return rebuild();
@@ -36,11 +36,14 @@ class Grouping {
     std::uint64_t moved_bytes = 0;
   };
 
+  /// Buffers, then arguments: a plan may write those too.
+  std::size_t memory(const Place& p) const { return p.kind == Place::Kind::Arg ? plan_.buffers.size() + p.index : p.index; }
+
   /// The first position where a step may stand.
   std::int64_t ready(const Step& s) const {
     std::int64_t at = 0;
     each_place(plan_, s, [&](const Place& p, bool written) {
-      if (p.kind == Place::Kind::Buffer) at = std::max(at, 1 + (written ? touched_ : written_)[p.index]);
+      if (p.kind != Place::Kind::None) at = std::max(at, 1 + (written ? touched_ : written_)[memory(p)]);
     });
     return at;
   }
@@ -99,7 +102,7 @@ class Grouping {
 
   Plan& plan_;
   std::span<const LaunchClass> classes_;
-  std::vector<std::int64_t> touched_, written_;  // by buffer: the last position that does it
+  std::vector<std::int64_t> touched_, written_;  // by memory: the last position that does it
   std::vector<Group> groups_;                    // the new order
   std::unordered_map<Hash128, std::vector<std::int64_t>, HashOf> groups_of_;
 };
@@ -152,15 +155,20 @@ std::vector<std::uint32_t> group_launches(Plan& plan, std::span<const LaunchClas
 
 void set_lifetimes(Plan& plan) {
   for (Plan::BufferPlan& b : plan.buffers) b.first = b.last = -1;
+  plan.first_write = -1;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const auto at = static_cast<std::int32_t>(i);
-    each_place(plan, plan.steps[i], [&](const Place& p, bool) {
+    each_place(plan, plan.steps[i], [&](const Place& p, bool written) {
+      if (p.kind == Place::Kind::Arg && written && plan.first_write < 0) plan.first_write = at;
       if (p.kind != Place::Kind::Buffer) return;
       Plan::BufferPlan& b = plan.buffers[p.index];
       if (b.first < 0) b.first = at;
       b.last = at;
     });
   }
+  // Nothing may fail for want of memory once an argument is overwritten.
+  if (plan.first_write >= 0)
+    for (Plan::BufferPlan& b : plan.buffers) b.first = std::min(b.first, plan.first_write);
   plan.by_first.clear();
   plan.by_last.clear();
   for (std::uint32_t b = 0; b < plan.buffers.size(); ++b) {

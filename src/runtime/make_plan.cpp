@@ -4,6 +4,7 @@
 #include "backend/cuda/driver.h"
 #include "kernel/specialise.h"
 #include "lower/lower.h"
+#include "plan/donate.h"
 #include "plan/fuse.h"
 #include "runtime/dump.h"
 #include "runtime/explain.h"
@@ -40,21 +41,27 @@ constexpr std::int64_t kPinnedRatio = 8;         // … and how much more than i
 
 class PlanMaker {
  public:
-  PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device)
-      : device_(device), walk_(walk), ids_(ids), start_(std::chrono::steady_clock::now()), wanted_(wanted(walk, graph, ids)),
+  /// `donates`: whether arguments of which the walk says so may be overwritten.
+  PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device, bool donates)
+      : device_(device), donates_(donates), walk_(walk), ids_(ids), start_(std::chrono::steady_clock::now()), wanted_(wanted(walk, graph, ids)),
         recorded_(recorded(walk, graph, ids)),
         t_(transform::transform(std::move(graph), device.kind == Device::Kind::Cuda && config().strict)), g_(t_.graph) {}
 
+  /// Null where an argument would be overwritten while something still reads it.
   std::shared_ptr<const Plan> run() {
     store_pinning_nodes();
     if (const GraphHook hook = graph_hook.load(std::memory_order_relaxed)) hook(g_);
+    donate();
     regions_ = plan::fuse(g_, planning_target(device_));
+    regions_.placements = std::move(donations_.placements);
     log_refusals();
     explain(g_, regions_);
     buffer_of_.assign(g_.size(), -1);
     overwritten_.assign(g_.size(), false);
     plan_->device = device_;
     plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
+    plan_->n_args = static_cast<std::uint32_t>(g_.args.size());
+    accesses_.resize(g_.args.size());
     find_biases();
     for (const plan::Region& r : regions_.regions) {
       switch (r.kind) {
@@ -71,6 +78,8 @@ class PlanMaker {
       }
     }
     add_results();
+    if (overwrites_too_early()) return nullptr;
+    plan_->donated = donations_.args;
     find_classes();
     group();
     set_lifetimes(*plan_);
@@ -102,6 +111,37 @@ class PlanMaker {
     }
   }
 
+  /// Lets updates be written into memory that the evaluation alone has.
+  void donate() {
+    if (!donates_) return;
+    std::vector<NodeId> leaves, later;
+    for (std::uint32_t i : walk_.donatable)
+      if (const NodeId id = t_.now[ids_[i]]; id != ir::kNoNode && g_[id].op == ir::Op::leaf) leaves.push_back(id);
+    for (std::size_t i = 0; i < ids_.size(); ++i)
+      if (wanted_[i] && t_.now[ids_[i]] != ir::kNoNode) later.push_back(t_.now[ids_[i]]);
+    donations_ = plan::donate(t_.graph, leaves, later);
+    if (donations_.now.empty()) return;
+    for (NodeId& id : t_.now)
+      if (id != ir::kNoNode) id = donations_.now[id];
+  }
+
+  /// Whether a step reads an argument after it was overwritten, or while it is at other points.
+  bool overwrites_too_early() const {
+    return std::any_of(donations_.args.begin(), donations_.args.end(), [&](std::uint32_t arg) {
+      return overlaps_ || accesses_[arg].write < 0 || accesses_[arg].last_read > accesses_[arg].write;
+    });
+  }
+
+  void note_read(std::uint32_t arg) {
+    accesses_[arg].last_read = std::max(accesses_[arg].last_read, static_cast<std::int64_t>(plan_->steps.size()));
+  }
+
+  /// The argument whose memory a node's value is written into, or -1.
+  std::int32_t argument_of(NodeId id) const {
+    if (const auto at = regions_.placements.find(id); at != regions_.placements.end()) return static_cast<std::int32_t>(at->second.arg);
+    return plan::is_written_in_place(g_[id]) || g_[id].op == ir::Op::scatter ? g_[id].arg : -1;
+  }
+
   /// Whether a node has a value outside of loops.
   bool has_value(const ir::Loops& loops, NodeId id) const {
     const ir::OpKind kind = ir::info(g_[id].op).kind;
@@ -115,7 +155,16 @@ class PlanMaker {
 
   /// The memory of a leaf or stored node.
   Place place_of(NodeId id, std::int64_t byte_offset) {
-    if (g_[id].op == ir::Op::leaf) return {Place::Kind::Arg, static_cast<std::uint32_t>(g_[id].arg), byte_offset};
+    if (g_[id].op == ir::Op::leaf) {
+      note_read(static_cast<std::uint32_t>(g_[id].arg));
+      return {Place::Kind::Arg, static_cast<std::uint32_t>(g_[id].arg), byte_offset};
+    }
+    if (const std::int32_t arg = argument_of(id); arg >= 0) {
+      const auto a = static_cast<std::uint32_t>(arg);
+      const bool writes = !plan::is_written_in_place(g_[id]);
+      if (writes && accesses_[a].write < 0) accesses_[a].write = static_cast<std::int64_t>(plan_->steps.size());
+      return {Place::Kind::Arg, a, byte_offset};
+    }
     if (buffer_of_[id] < 0)
       buffer_of_[id] = static_cast<std::int32_t>(
           new_buffer(static_cast<std::uint64_t>(g_[id].numel * size_of(g_[id].dtype))));
@@ -144,11 +193,13 @@ class PlanMaker {
     }
     if (empty) return;
     auto lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
+    overlaps_ = overlaps_ || lowered->overlaps;
     Launch l;
     for (std::size_t b = 0; b < lowered->buffers.size(); ++b) {
       const lower::BufferSource& s = lowered->buffers[b];
       switch (s.kind) {
         case lower::BufferSource::Kind::Arg:
+          note_read(s.id);
           l.buffers.push_back({Place::Kind::Arg, s.id, s.byte_offset});
           break;
         case lower::BufferSource::Kind::Node: l.buffers.push_back(place_of(s.id, s.byte_offset)); break;
@@ -423,7 +474,8 @@ class PlanMaker {
       result.place = place_of(id, 0);
     } else {
       plan::Alias a = plan::resolve_alias(g_, id);
-      const bool in_memory = a.base != ir::kNoNode && !overwritten_[a.base] && (g_[a.base].op == ir::Op::leaf || buffer_of_[a.base] >= 0);
+      const bool in_memory = a.base != ir::kNoNode && !overwritten_[a.base] &&
+                             (g_[a.base].op == ir::Op::leaf || buffer_of_[a.base] >= 0 || argument_of(a.base) >= 0);
       if (!in_memory) return false;
       result.place = place_of(a.base, 0);
       result.offset = a.offset;
@@ -551,6 +603,7 @@ class PlanMaker {
   }
 
   Device device_;
+  bool donates_;
   const Walk& walk_;
   const std::vector<NodeId>& ids_;
   std::chrono::steady_clock::time_point start_;
@@ -559,6 +612,12 @@ class PlanMaker {
   std::vector<bool> published_;     // by walk position: becomes a leaf
   transform::Transformed t_;
   const ir::Graph& g_;
+  plan::Donations donations_;
+  struct Accesses {
+    std::int64_t last_read = -1, write = -1;  // steps
+  };
+  std::vector<Accesses> accesses_;  // by argument
+  bool overlaps_ = false;           // a step reads, at other points, what it overwrites
   plan::Regions regions_;
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
   std::vector<std::int32_t> buffer_of_;
@@ -600,7 +659,11 @@ void specialise_kernels(bool on) { specialises.store(on); }
 
 std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device) {
   const CompileTicket ticket;
-  return PlanMaker(walk, std::move(graph), ids, device).run();
+  if (!walk.donatable.empty()) {
+    // The copy's extents lie in the graph's memory, which stays.
+    if (std::shared_ptr<const Plan> plan = PlanMaker(walk, graph, ids, device, true).run()) return plan;
+  }
+  return PlanMaker(walk, std::move(graph), ids, device, false).run();
 }
 
 std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device) {
@@ -608,7 +671,7 @@ std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device) {
   std::vector<NodeId> ids = graph.roots;
   walk.nodes.assign(ids.size(), nullptr);
   for (std::uint32_t i = 0; i < ids.size(); ++i) walk.roots.push_back(i);
-  return PlanMaker(walk, std::move(graph), ids, device).run();
+  return PlanMaker(walk, std::move(graph), ids, device, false).run();
 }
 
 }  // namespace kiln::runtime

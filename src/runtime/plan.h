@@ -157,6 +157,8 @@ struct Plan {
   };
   std::vector<Result> results;
   std::vector<std::uint32_t> left_pending;  // walk positions of held nodes that stay pending although they are computed
+  std::vector<std::uint32_t> donated;    // arguments that are overwritten
+  std::int32_t first_write = -1;         // the first step that does; the buffers of all later steps are allocated before it
   std::vector<std::vector<Move>> moves;  // of places whose address the slots decide
   /// Bytes that moves add in a run with these slots.
   std::int64_t moved(std::uint32_t number, std::span<const std::uint64_t> slots) const {
@@ -165,7 +167,7 @@ struct Plan {
       bytes += std::clamp<std::int64_t>(static_cast<std::int64_t>(slots[m.slot]), 0, m.last) * m.stride;
     return bytes;
   }
-  std::uint32_t n_nodes = 0;
+  std::uint32_t n_nodes = 0, n_args = 0;
   std::unique_ptr<PlanGraphs> graphs;    // null: steps are enqueued one by one
 };
 
@@ -195,8 +197,9 @@ void clear_plan_cache();
 std::mutex& plan_cache_mutex();  // for fork
 
 /// Runs a plan: args[i] is the address of argument i's first element. Buffers of results are returned with one
-/// reference each, parallel to plan.results (null for results that show an argument).
+/// reference each, parallel to plan.results (null for results that show an argument). `wrote` is set before the first donated
+/// argument is written.
 void run_plan(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
-              std::vector<ir::Buffer*>& result_buffers);
+              std::vector<ir::Buffer*>& result_buffers, bool* wrote = nullptr);
 
 }  // namespace kiln::runtime

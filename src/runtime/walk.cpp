@@ -1,6 +1,7 @@
 #include "runtime/walk.h"
 
 #include "ir/learned_lines.h"
+#include "plan/donate.h"
 #include "runtime/positions.h"
 #include "runtime/stored_values.h"
 #include "support/check.h"
@@ -39,6 +40,9 @@ class Walker {
     w_.slot_uses.clear();
     w_.slot_lines.clear();
     w_.starts.clear();
+    w_.updated.clear();
+    w_.donatable.clear();
+    w_.lost = false;
     w_.roots.clear();
     w_.words.clear();
     w_.stack.clear();
@@ -51,6 +55,7 @@ class Walker {
       if (!visit(root)) return claimed_ ? Walked::Claimed : Walked::Foreign;
       w_.roots.push_back(w_.position(root));
     }
+    if (overwritten_) [[unlikely]] return Walked::Claimed;
     for (std::uint32_t r : w_.roots) push(r);
     // Which nodes handles outside the trace refer to. Leaves do not count: they are memory already.
     std::uint64_t bits = 0;
@@ -66,6 +71,7 @@ class Walker {
     w_.stored.clear();
     if (!w_.block && (passed_ || ir::any_learned())) [[unlikely]] choose_stored(w_, passed_);
     for (std::uint32_t i : w_.stored) push(kStored | i);
+    if (!w_.updated.empty()) find_donatable();
     w_.key = hash128(std::span<const std::uint64_t>(w_.words));
     if (!w_.starts.empty()) resolve_positions(w_);
     return Walked::Done;
@@ -137,6 +143,10 @@ class Walker {
 
  private:
   void leaf(Node* n) {
+    if (const ir::BufferClaim claim = ir::claim_of(*n->buffer); claim != ir::BufferClaim::None) [[unlikely]] {
+      overwritten_ = true;
+      w_.lost |= claim == ir::BufferClaim::Lost;
+    }
     ir::note_read(n);
     w_.leaves.push_back(static_cast<std::uint32_t>(w_.nodes.size()));
     w_.nodes.push_back(n);
@@ -167,9 +177,30 @@ class Walker {
     if (n->n_in > 2) push(in[2]);
     if (n->op >= kFirstElementwise) return;  // shape and type follow from the operands
     push(n->dims());
+    if (n->op == Op::pad || n->op == Op::update_at) note_update(n->in[1]);
+    if (n->op == Op::scatter) note_update(n->in[0]);
     if (n->op == Op::slice || n->op == Op::pad) return box(n);
     push(n->attr64);
     if (n->n_attrs) push({n->attrs, n->n_attrs});
+  }
+
+  /// Notes a leaf that is updated, where it is large enough to be written in place.
+  void note_update(const Node* x) {
+    if (w_.donating < 0 || x == nullptr || x->op != Op::leaf || x->strides != nullptr) return;
+    if (x->numel * size_of(x->dtype) >= plan::donated_bytes.load(std::memory_order_relaxed)) w_.updated.push_back(w_.position(x));
+  }
+
+  /// A leaf is the evaluation's own if only nodes of the walk refer to it, and only it to memory that may be written. Who
+  /// holds no reference gets none: the walk's nodes are locked, and those that handles keep are claimed (api/claims.h).
+  void find_donatable() {
+    for (std::uint32_t i : w_.updated) {
+      const Node* x = w_.nodes[i];
+      const ir::Buffer& b = *x->buffer;
+      const bool own = !w_.held(i) && b.refs.load(std::memory_order_acquire) == 1 && b.writable &&
+                       ir::device_code(b.device) == w_.donating;
+      push(kStored | i | std::uint64_t{own} << 32);
+      if (own) w_.donatable.push_back(i);
+    }
   }
 
   /// The steps of a slice or pad, and its starts, which positions.h decides about. An axis that is covered has one start only.
@@ -224,6 +255,7 @@ class Walker {
   Walk& w_;
   const ir::TraceGuard& guard_;
   bool waits_;
+  bool overwritten_ = false;  // a leaf's memory is being overwritten, or was in vain
   bool claimed_ = false;
   std::uint32_t passed_ = 0;  // whether an earlier evaluation passed a node of the trace
 };

@@ -34,6 +34,12 @@ struct Walk {
   /// Set before the walk. Of a block that a long recording is cut into: scalars that are equal by chance stay apart and
   /// nothing is stored but the roots, so that the plans of equal blocks are equal.
   bool block = false;
+  /// Set before the walk: the device on whose memory updates may be written into the old value's memory, or -1; see
+  /// plan/donate.h.
+  int donating = -1;
+  std::vector<std::uint32_t> updated;    // positions of leaves that are updated
+  std::vector<std::uint32_t> donatable;  // those of them that nobody else has
+  bool lost = false;                     // a leaf's memory was overwritten by an evaluation that failed
   /// Set before the walk. Nodes that nobody asked for are among the roots.
   bool joined = false;
 

@@ -1,0 +1,176 @@
+#include "plan/donate.h"
+
+#include "plan/fuse.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace kiln::plan {
+namespace {
+
+using ir::GraphNode;
+using ir::kNoNode;
+using ir::Op;
+
+constexpr std::size_t kMostPositions = 2;  // operands that the node of a box has room for
+
+bool is_update(Op op) { return op == Op::pad || op == Op::update_at; }
+
+class Donor {
+ public:
+  Donor(Graph& graph, std::span<const NodeId> leaves, std::span<const NodeId> wanted)
+      : g_(graph), leaves_(leaves), wanted_(wanted), loops_(ir::find_loops(graph)) {}
+
+  Donations run() {
+    for (NodeId leaf : leaves_) {
+      const NodeId update = update_of(leaf);
+      if (update == kNoNode || shows(leaf, update) || later_readers(leaf)) continue;
+      const auto arg = static_cast<std::uint32_t>(g_[leaf].arg);
+      if (g_[update].op == Op::scatter) {
+        g_[update].arg = g_[leaf].arg;
+      } else {
+        std::optional<Box> box = box_of(update, leaf);
+        if (!box) continue;
+        boxes_.emplace(update, *std::move(box));
+      }
+      out_.args.push_back(arg);
+    }
+    if (!boxes_.empty()) rebuild();
+    return std::move(out_);
+  }
+
+ private:
+  struct Box {
+    NodeId body = kNoNode;
+    Placement at;
+  };
+
+  bool is_root(NodeId id) const { return std::find(g_.roots.begin(), g_.roots.end(), id) != g_.roots.end(); }
+
+  /// The one update of a leaf, if its result is stored in any case.
+  NodeId update_of(NodeId leaf) const {
+    NodeId found = kNoNode;
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      const GraphNode& n = g_[id];
+      const bool updates = (is_update(n.op) && n.in[1] == leaf) || (n.op == Op::scatter && n.in[0] == leaf);
+      if (!updates) continue;
+      if (found != kNoNode) return kNoNode;
+      found = id;
+    }
+    if (found == kNoNode || !is_root(found) || loops_.owner_of(found) != kNoNode) return kNoNode;
+    const GraphNode& n = g_[found];
+    if (!std::ranges::equal(n.dims, g_[leaf].dims) || !contiguous(leaf)) return kNoNode;
+    const std::int64_t written = n.op == Op::scatter ? g_[n.in[2]].numel : g_[n.in[0]].numel;
+    return (n.numel - written) * size_of(n.dtype) < donated_bytes.load(std::memory_order_relaxed) ? kNoNode : found;
+  }
+
+  bool contiguous(NodeId leaf) const {
+    const ir::ArgInfo& a = g_.args[static_cast<std::size_t>(g_[leaf].arg)];
+    std::int64_t s = 1;
+    for (std::size_t i = a.dims.size(); i-- > 0; s *= a.dims[i])
+      if (a.dims[i] != 1 && a.strides[i] != s) return false;
+    return true;
+  }
+
+  /// Whether somebody is handed a view of the old value.
+  bool shows(NodeId leaf, NodeId update) const {
+    const auto is_view_of_it = [&](NodeId id) { return id != update && resolve_alias(g_, id).base == leaf; };
+    return std::any_of(g_.roots.begin(), g_.roots.end(), is_view_of_it) ||
+           std::any_of(wanted_.begin(), wanted_.end(), is_view_of_it);
+  }
+
+  /// Whether a value that stays pending is made of the leaf, other than through values that are stored now.
+  bool later_readers(NodeId leaf) const {
+    std::vector<bool> reads(g_.size());
+    reads[leaf] = true;
+    for (NodeId id = leaf + 1; id < g_.size(); ++id)
+      for (int k = 0; k < g_[id].n_in; ++k) reads[id] = reads[id] || (reads[g_[id].in[k]] && !is_root(g_[id].in[k]));
+    return std::any_of(wanted_.begin(), wanted_.end(), [&](NodeId id) { return reads[id] && !is_root(id); });
+  }
+
+  /// Where the innermost of nested updates goes: one of a slice of the leaf, that takes this slice's place, is one of the leaf.
+  std::optional<Box> box_of(NodeId update, NodeId leaf) const {
+    Box box;
+    box.at.arg = static_cast<std::uint32_t>(g_[leaf].arg);
+    const std::size_t rank = g_[leaf].dims.size();
+    box.at.strides.resize(rank);
+    std::int64_t stride = 1;
+    for (std::size_t a = rank; a-- > 0; stride *= g_[leaf].dims[a]) box.at.strides[a] = stride;
+    NodeId id = update, window = leaf;
+    for (;;) {
+      const GraphNode& n = g_[id];
+      if (n.op == Op::update_at) {
+        const std::size_t axis = ir::position_axis(n.attr64);
+        const std::int64_t last = n.dims[axis] - g_[n.in[0]].dims[axis];
+        box.at.positions.push_back({n.in[2], last, ir::position_factor(n.attr64), box.at.strides[axis]});
+      } else {
+        for (std::size_t a = 0; a < rank; ++a) {
+          box.at.offset += n.attrs[2 * a] * box.at.strides[a];
+          box.at.strides[a] *= n.attrs[2 * a + 1];
+        }
+      }
+      box.body = n.in[0];
+      if (n.op != Op::update_at || box.at.positions.size() == kMostPositions) return box;
+      const GraphNode& inner = g_[box.body];
+      if (!is_update(inner.op) || is_root(box.body)) return box;
+      const GraphNode& seen = g_[inner.in[1]];
+      if (seen.op != Op::slice_at || seen.in[0] != window || seen.in[1] != n.in[2] || seen.attr64 != n.attr64) return box;
+      window = inner.in[1];
+      id = box.body;
+    }
+  }
+
+  /// Puts the node of each box in front of its update.
+  void rebuild() {
+    std::vector<GraphNode> nodes;
+    out_.now.resize(g_.size());
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      GraphNode n = g_[id];
+      for (int k = 0; k < n.n_in; ++k) n.in[k] = out_.now[n.in[k]];
+      if (const auto box = boxes_.find(id); box != boxes_.end()) {
+        // A conversion to the same dtype: a node of the body's points and nothing to compute. It reads the starts, which must
+        // be there before it.
+        GraphNode w = g_[box->second.body];
+        w.op = Op::cast;
+        w.held = false;
+        w.attr64 = 0;
+        w.attrs = {};
+        w.arg = -1;
+        w.loc = n.loc;
+        w.n_in = 1;
+        w.in[0] = out_.now[box->second.body];
+        w.in[1] = w.in[2] = kNoNode;
+        Placement at = box->second.at;
+        for (Placement::Position& p : at.positions) {
+          p.start = out_.now[p.start];
+          if (w.n_in < 3) w.in[w.n_in++] = p.start;
+        }
+        const auto written = static_cast<NodeId>(nodes.size());
+        nodes.push_back(w);
+        out_.placements.emplace(written, std::move(at));
+        n.in[0] = written;
+        n.arg = static_cast<std::int32_t>(box->second.at.arg);
+      }
+      out_.now[id] = static_cast<NodeId>(nodes.size());
+      nodes.push_back(n);
+    }
+    g_.nodes = std::move(nodes);
+    for (NodeId& root : g_.roots) root = out_.now[root];
+    for (const auto& [node, at] : out_.placements) g_.roots.push_back(node);
+    std::sort(g_.roots.end() - static_cast<std::ptrdiff_t>(out_.placements.size()), g_.roots.end());
+  }
+
+  Graph& g_;
+  std::span<const NodeId> leaves_, wanted_;
+  ir::Loops loops_;
+  std::unordered_map<NodeId, Box> boxes_;  // by update
+  Donations out_;
+};
+
+}  // namespace
+
+Donations donate(Graph& graph, std::span<const NodeId> leaves, std::span<const NodeId> wanted) {
+  return Donor(graph, leaves, wanted).run();
+}
+
+}  // namespace kiln::plan
