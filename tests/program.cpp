@@ -239,6 +239,7 @@ Program pruned(const Program& p) {
     for (int in : x.in) needed[static_cast<std::size_t>(in)] = true;
   }
   Program out;
+  out.variant = p.variant;
   std::vector<int> now(p.instructions.size());
   for (std::size_t i = 0; i < p.instructions.size(); ++i) {
     if (!needed[i]) continue;

@@ -74,6 +74,7 @@ struct Program {
   std::vector<Instruction> instructions;
   std::vector<int> outputs;  // evaluated together
   std::vector<int> held;     // handles that live during that, read afterwards
+  int variant = 0;           // slices and pads begin elsewhere, with the same extents: another step of a loop
 };
 
 struct Value {

@@ -49,6 +49,61 @@ std::vector<Value> Recorder::coordinates(const Value& a, const Value& b, const V
   return list;
 }
 
+/// Starts of a box, one an axis: numbers, or elements of a vector of positions. Some are out of range.
+struct Recorder::Box {
+  std::vector<Value> values;
+  std::vector<std::int64_t> numbers;
+  std::vector<bool> in_tensor;
+  std::string text;
+
+  std::vector<Operand> starts() const {
+    std::vector<Operand> out;
+    for (std::size_t a = 0; a < numbers.size(); ++a) {
+      if (in_tensor[a])
+        out.push_back(Operand(values[a].tensor));
+      else
+        out.push_back(Operand(numbers[a]));
+    }
+    return out;
+  }
+};
+
+Recorder::Box Recorder::box_in(const Value& x, const Shape& sizes, const Value& indices, Draw& d) {
+  Box box;
+  for (int a = 0; a < sizes.rank(); ++a) {
+    const std::int64_t extent = x.tensor.dim(a);
+    box.numbers.push_back((d.between(-extent - 1, extent + 1) + p_.variant) % (extent + 2));
+    box.in_tensor.push_back(d.chance(60));
+    box.values.emplace_back();
+    if (box.in_tensor.back()) {
+      const Value at = positions(indices, extent);
+      const std::int64_t n = at.tensor.numel(), k = n == 0 ? 0 : d.below(n);
+      box.values.back() = n == 0 ? define(cat("Tensor(", box.numbers.back(), ")"), Tensor(box.numbers.back()), true, 1)
+                                 : define(cat(at.name, "(", k, ")"), at.tensor(k), at);
+    }
+    box.text += cat(a ? ", " : "", box.in_tensor.back() ? box.values.back().name : std::to_string(box.numbers.back()));
+  }
+  return box;
+}
+
+Value Recorder::boxed(const Value& x, const Value& indices, Draw& d) {
+  if (x.tensor.rank() == 0) return x;
+  Shape sizes;
+  for (std::int64_t extent : x.tensor.shape()) sizes.push_back(d.chance(30) ? extent : d.between(extent > 0, extent));
+  const Box box = box_in(x, sizes, indices, d);
+  return define(cat("dynamic_slice(", x.name, ", std::initializer_list<Operand>{", box.text, "}, ", shape_text(sizes), ")"),
+                dynamic_slice(x.tensor, box.starts(), sizes), x);
+}
+
+Value Recorder::box_updated(const Value& x, const Value& indices, Draw& d) {
+  if (x.tensor.rank() == 0) return x;
+  Value part = boxed(x, indices, d);
+  if (!is_bool(part.tensor.dtype()) && d.chance(60)) part = settle(define(cat("relu(", part.name, ")"), relu(part.tensor), part));
+  const Box box = box_in(x, part.tensor.shape(), indices, d);
+  return define(cat("dynamic_update_slice(", x.name, ", ", part.name, ", std::initializer_list<Operand>{", box.text, "})"),
+                dynamic_update_slice(x.tensor, part.tensor, box.starts()), x);
+}
+
 Value Recorder::gathered(const Value& x, const Value& indices, const Value& more, Draw& d) {
   if (x.tensor.rank() == 0 || x.tensor.numel() == 0) return x;
   const int axis = axis_of(x, d);

@@ -33,8 +33,26 @@ const Branch kBranches[] = {
 
 }  // namespace
 
+/// What a window shows that moves along the elements, and what is left where it was written.
+Value Recorder::windows(const Value& v, Draw& d) {
+  const std::int64_t n = v.tensor.numel();
+  const Value x = reshaped(v, Shape{n});
+  const std::int64_t size = d.between(1, n), first = d.between(-3, 3), step = d.between(1, 3);
+  const auto body = [&](const Tensors& c, const Tensors&) {
+    const Tensor part = dynamic_slice(x.tensor, c[0], {size});
+    return Scanned{{c[0] + step, dynamic_update_slice(c[1], part, c[0] - 1)}, {part}};
+  };
+  const Scanned out = scan(body, {Tensor(first), zeros({n}, x.tensor.dtype())}, {zeros({4})});
+  const std::string text =
+      cat("scan([&](const Tensors& c, const Tensors&) { const Tensor part = dynamic_slice(", x.name, ", c[0], {", size,
+          "}); return Scanned{{c[0] + ", step, ", dynamic_update_slice(c[1], part, c[0] - 1)}, {part}}; }, {Tensor(", first, "), zeros({",
+          n, "}, ", dtype_text(x.tensor.dtype()), ")}, {zeros({4})})");
+  return d.chance(50) ? define(text + ".carry[1]", out.carry[1], x) : define(text + ".ys[0]", out.ys[0], x);
+}
+
 /// Halvings of each element down to 3, or a sum along an axis that stays within bounds.
 Value Recorder::looped(const Value& v, Draw& d) {
+  if (v.tensor.numel() > 0 && v.tensor.numel() <= kMaxElements / 4 && d.chance(25)) return windows(v, d);
   Value x = numeric(comparable(v));
   const DType t = x.tensor.dtype();
   if (x.tensor.rank() == 0 || x.tensor.numel() > kMaxElements || d.chance(40)) {

@@ -28,7 +28,7 @@ Value Recorder::permuted(const Value& x, Draw& d) {
   return define(cat("permute_dims(", x.name, ", ", list_text(axes), ")"), permute_dims(x.tensor, axes), x);
 }
 
-std::vector<kiln::Slice> Recorder::random_slices(const Shape& shape, Draw& d, std::string& text, bool drop) {
+std::vector<kiln::Slice> Recorder::random_slices(const Shape& shape, Draw& d, std::string& text, bool drop) const {
   std::vector<kiln::Slice> slices;
   for (std::int64_t extent : shape) {
     if (!text.empty()) text += ", ";
@@ -37,13 +37,13 @@ std::vector<kiln::Slice> Recorder::random_slices(const Shape& shape, Draw& d, st
       slices.push_back(kiln::all());
       text += "all()";
     } else if (kind == 1 && drop) {
-      const std::int64_t at = d.below(extent);
+      const std::int64_t at = (d.below(extent) + p_.variant) % extent;
       slices.emplace_back(at);
       text += cat("Slice(", at, ")");
     } else {
       const std::int64_t step = kind < 4 ? d.between(1, 3) : -d.between(1, 3);
       const std::int64_t a = d.below(extent), b = d.below(extent);
-      const std::int64_t low = std::min(a, b), high = std::max(a, b);
+      const std::int64_t span = std::abs(a - b), low = (std::min(a, b) + p_.variant) % (extent - span), high = low + span;
       if (step > 0) {
         slices.push_back(range(low, high + 1, step));
         text += cat("range(", low, ", ", high + 1, ", ", step, ")");

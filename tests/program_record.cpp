@@ -152,7 +152,7 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
     case Kind::Permute:
       return permuted(input(i, 0), d);
     case Kind::Slice:
-      return sliced(input(i, 0), d);
+      return d.chance(25) ? boxed(input(i, 0), input(i, 1), d) : sliced(input(i, 0), d);
     case Kind::Flip: {
       const Value x = input(i, 0);
       if (x.tensor.rank() == 0 || d.chance(20)) return define(cat("flip(", x.name, ")"), flip(x.tensor), x);
@@ -174,6 +174,10 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
         std::pair<std::int64_t, std::int64_t> w{d.between(-2, 3), d.between(-2, 3)};
         if (extent + w.first + w.second < 0) w = {1, 0};
         if (w.first < -extent || w.second < -extent || x.tensor.numel() > kMaxElements) w = {0, 0};
+        if (w.first >= 0 && w.second > 0) {
+          const std::int64_t moved = p_.variant % (w.second + 1);
+          w = {w.first + moved, w.second - moved};
+        }
         widths.push_back(w);
       }
       return padded(x, widths, static_cast<int>(d.between(0, 3)));
@@ -212,7 +216,7 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
     case Kind::Squeeze:
       return define(cat("squeeze(", input(i, 0).name, ")"), squeeze(input(i, 0).tensor), input(i, 0));
     case Kind::Update:
-      return update(input(i, 0), d);
+      return d.chance(25) ? box_updated(input(i, 0), input(i, 1), d) : update(input(i, 0), d);
     case Kind::Triangle: {
       const Value x = input(i, 0);
       if (x.tensor.rank() < 2) return x;

@@ -137,9 +137,14 @@ class Recorder {
   Value clipped(const Value& v, Draw& d);
   static Shape random_factors(std::int64_t n, Draw& d);
   Value permuted(const Value& x, Draw& d);
-  static std::vector<kiln::Slice> random_slices(const Shape& shape, Draw& d, std::string& text, bool drop);
+  std::vector<kiln::Slice> random_slices(const Shape& shape, Draw& d, std::string& text, bool drop) const;
   Value sliced(const Value& x, Draw& d);
   Value update(const Value& x, Draw& d);
+  struct Box;
+  Box box_in(const Value& x, const Shape& sizes, const Value& indices, Draw& d);
+  Value boxed(const Value& x, const Value& indices, Draw& d);
+  Value box_updated(const Value& x, const Value& indices, Draw& d);
+  Value windows(const Value& v, Draw& d);
   Value joined(const Value& a, const Value& b, const Value& c, Draw& d);
   Value stacked(const Value& a, const Value& b, Draw& d);
   Value broadcast(const Value& x, Draw& d);

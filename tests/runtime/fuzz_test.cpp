@@ -5,6 +5,7 @@
 // KILN_TEST_FUZZ_SEED begins elsewhere. A failure is shrunk and printed as C++. With KILN_DEVICE=cuda the programs run on
 // the device.
 #include "modes.h"
+#include "plan/donate.h"
 #include "program.h"
 
 #include <kiln/report.h>
@@ -130,6 +131,25 @@ void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare c
 
 void fuzz(const Engine& engine, std::uint64_t seed, std::uint64_t seconds) {
   fuzz(engine.name, seed, seconds, [&](const test::Program& p) { return compare(p, engine, true); });
+}
+
+/// The same program at other positions, as in the steps of a loop: its starts become arguments. Updates are written in place
+/// however small they are.
+std::string compare_positions(const test::Program& p) {
+  const std::int64_t before = plan::donated_bytes.exchange(0);
+  std::string what;
+  for (int step = 0; step < 4 && what.empty(); ++step) {
+    test::Program q = p;
+    q.variant = step;
+    what = compare(q, testing::kEngines[step == 3 ? 2 : 0], false);
+    if (!what.empty()) what += " (variant " + std::to_string(step) + ")";
+  }
+  plan::donated_bytes = before;
+  return what;
+}
+
+TEST(Fuzz, ProgramsWhosePositionsVary) {
+  fuzz("positions", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2, compare_positions);
 }
 
 TEST(Fuzz, FusedProgramsEqualTheInterpreter) {
