@@ -39,7 +39,6 @@ Start resolve(std::string_view op, const Operand& given, std::int64_t extent, st
   Tensor at = reshape(*given.tensor, {}, loc);
   if (node->dtype == DType::UInt64) at = minimum(at, Operand(extent, loc));  // int64 holds it
   at = astype(at, DType::Int64, loc);
-  if (is_signed_int(node->dtype)) at = where(at < Operand(0, loc), at + Operand(extent, loc), at);
   return {0, NodeRef::share(at.node())};
 }
 

@@ -83,7 +83,7 @@ ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, bool rev
 ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
                         SourceLocation loc);
 /// `size` elements of x along an axis from a start on, and x with an update there (see structural.def). The start is an int64
-/// scalar, the update has x's dtype and, off the axis, x's extents.
+/// scalar, negative ones count from the back; the update has x's dtype and, off the axis, x's extents.
 ir::NodeRef slice_at_node(ir::Node* x, ir::Node* start, int axis, std::int64_t size, SourceLocation loc);
 ir::NodeRef update_at_node(ir::Node* x, ir::Node* update, ir::Node* start, int axis, SourceLocation loc);
 /// x with values written at `indices` along an axis (see structural.def); callers have checked that everything fits.

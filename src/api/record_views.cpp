@@ -167,7 +167,7 @@ ir::NodeRef slice_at_node(ir::Node* x, ir::Node* start, int axis, std::int64_t s
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::slice_at, x->dtype, dims, loc)), x);
   node->n_in = 2;
   ir::set_input(node.get(), 1, start);
-  node->attr64 = ir::position_attr(static_cast<std::size_t>(axis), 0);
+  node->attr64 = ir::position_attr(static_cast<std::size_t>(axis), 0) | ir::kFromBack;
   return node;
 }
 
@@ -177,7 +177,7 @@ ir::NodeRef update_at_node(ir::Node* x, ir::Node* update, ir::Node* start, int a
   node->n_in = 3;
   ir::set_input(node.get(), 1, x);
   ir::set_input(node.get(), 2, start);
-  node->attr64 = ir::position_attr(static_cast<std::size_t>(axis), 0);
+  node->attr64 = ir::position_attr(static_cast<std::size_t>(axis), 0) | ir::kFromBack;
   return node;
 }
 

@@ -56,7 +56,8 @@ std::string attribute_text(const GraphNode& n) {
     case Op::slice_at:
     case Op::update_at: {
       const std::int64_t factor = position_factor(n.attr64);
-      return cat(" axis ", position_axis(n.attr64), factor == 1 ? "" : cat(" multiple of ", factor));
+      return cat(" axis ", position_axis(n.attr64), factor == 1 ? "" : cat(" multiple of ", factor),
+                 counts_from_back(n.attr64) ? " from either end" : "");
     }
     case Op::gather: return cat(" axis ", n.attr64);
     case Op::sort:

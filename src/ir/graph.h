@@ -25,7 +25,8 @@ struct GraphNode {
   std::uint8_t n_in = 0;
   bool held = false;      // a handle outside the trace refers to it (roots are held too)
   NodeId in[3] = {kNoNode, kNoNode, kNoNode};
-  std::int32_t arg = -1;  // leaf: index into Graph::args; scalar: slot index
+  std::int32_t arg = -1;  // leaf: index into Graph::args; scalar: slot index; pad, update_at, scatter: the argument whose
+                          // memory it is written into (plan/donate.h)
   Dims dims;
   std::int64_t numel = 1;
   std::uint64_t attr64 = 0;

@@ -123,9 +123,10 @@ Value pad(const GraphNode& node, const Value& body, const Value& fill) {
 }
 
 /// The first of `size` adjacent elements out of `extent`, moved to where they all are.
-std::int64_t position(const Value& start, std::int64_t extent, std::int64_t size) {
+std::int64_t position(std::uint64_t attr64, const Value& start, std::int64_t extent, std::int64_t size) {
   std::int64_t at = 0;
   std::memcpy(&at, start.data, sizeof at);
+  if (at < 0 && counts_from_back(attr64)) at += extent;
   return std::max<std::int64_t>(0, std::min(at, extent - size));
 }
 
@@ -133,7 +134,7 @@ Value slice_at(const GraphNode& node, const Value& x, const Value& start) {
   const std::size_t axis = position_axis(node.attr64);
   Value out = x;
   out.dims[axis] = node.dims[axis];
-  if (node.numel != 0) out.data += position(start, x.dims[axis], node.dims[axis]) * x.strides[axis] * size_of(x.dtype);
+  if (node.numel != 0) out.data += position(node.attr64, start, x.dims[axis], node.dims[axis]) * x.strides[axis] * size_of(x.dtype);
   return out;
 }
 
@@ -141,7 +142,7 @@ Value update_at(const GraphNode& node, const Value& update, const Value& x, cons
   const std::size_t axis = position_axis(node.attr64);
   std::vector<std::int64_t> attrs(2 * node.dims.size());
   for (std::size_t a = 0; a < node.dims.size(); ++a) attrs[2 * a + 1] = 1;
-  attrs[2 * axis] = position(start, x.dims[axis], update.dims[axis]);
+  attrs[2 * axis] = position(node.attr64, start, x.dims[axis], update.dims[axis]);
   GraphNode placed = node;
   placed.attrs = attrs;
   return pad(placed, update, x);

@@ -36,10 +36,11 @@ Index IndexSpace::value(std::uint32_t entry, std::int64_t extent) {
   return i;
 }
 
-Index IndexSpace::position(std::uint32_t entry, std::int64_t last, std::int64_t factor) {
+Index IndexSpace::position(std::uint32_t entry, std::int64_t last, std::int64_t factor, std::int64_t from_back) {
   if (last / factor == 0) return constant(0);
   Atom a{Atom::Kind::Position, last / factor + 1, factor};
   a.entry = entry;
+  a.of.c = from_back;
   has_values_ = true;
   Index i;
   i.n = 1;

@@ -47,8 +47,8 @@ struct Atom {
   std::int64_t divisor = 1;
   std::int64_t lo = 0;
   Index of;
-  std::uint32_t entry = 0;  // Value: whose value it is, an index made valid (see pull.h). Position: the value over `divisor`,
-                            // a power of two, and moved into range
+  std::uint32_t entry = 0;  // Value: whose value it is, an index made valid (see pull.h). Position: the value, to
+                            // which of.c is added where it is negative, over `divisor`, a power of two, and moved into range
 };
 
 using Coords = std::vector<Index>;
@@ -79,8 +79,9 @@ class IndexSpace {
   /// The value of an entry of the region, an index into an axis of this extent. It may be out of range at points whose
   /// predicates do not hold.
   Index value(std::uint32_t entry, std::int64_t extent);
-  /// Where a slice begins, at most `last`: the value of an entry that is a multiple of `factor`. It is in range everywhere.
-  Index position(std::uint32_t entry, std::int64_t last, std::int64_t factor);
+  /// Where a slice begins, at most `last`: the value of an entry that is a multiple of `factor`, and to which `from_back` is
+  /// added where it is negative. It is in range everywhere.
+  Index position(std::uint32_t entry, std::int64_t last, std::int64_t factor, std::int64_t from_back);
   bool has_values() const { return has_values_; }
   /// Whether an index may lead anywhere from one point to the next.
   bool jumps(const Index& a) const {

@@ -150,7 +150,7 @@ class Puller {
     for (std::size_t a = 0; a < dims.size(); ++a)
       if (dims[a] != 1) o.at = s.add(o.at, s.mul(coords_[here][a], at.strides[a]));
     for (const plan::Placement::Position& p : at.positions)
-      o.at = s.add(o.at, s.mul(s.position(value(p.start, intern({}), -1), p.last, p.factor), p.stride));
+      o.at = s.add(o.at, s.mul(s.position(value(p.start, intern({}), -1), p.last, p.factor, p.from_back), p.stride));
   }
 
   bool own(NodeId id) const { return std::binary_search(region_.nodes.begin(), region_.nodes.end(), id); }
@@ -326,7 +326,7 @@ class Puller {
       case Op::slice_at: {
         const std::size_t axis = ir::position_axis(n.attr64);
         c = coords_[at];
-        if (in.dims[axis] != 1) c[axis] = s.add(c[axis], position(n, 1, in.dims[axis] - n.dims[axis]));
+        if (in.dims[axis] != 1) c[axis] = s.add(c[axis], position(n, 1, in.dims[axis], n.dims[axis]));
         break;
       }
       case Op::update_at: return update_at(n, at, predicates, id);
@@ -337,16 +337,16 @@ class Puller {
   }
 
   /// The start that operand k of a node holds, which is the same at every point.
-  Index position(const GraphNode& n, int k, std::int64_t last) {
+  Index position(const GraphNode& n, int k, std::int64_t extent, std::int64_t size) {
     const EntryId start = value(n.in[k], intern({}), -1);
-    return p_.space.position(start, last, ir::position_factor(n.attr64));
+    return p_.space.position(start, extent - size, ir::position_factor(n.attr64), ir::counts_from_back(n.attr64) ? extent : 0);
   }
 
   EntryId update_at(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
     const GraphNode& update = g_[n.in[0]];
     if (update.numel == 0) return value(n.in[1], at, outer);
     const std::size_t axis = ir::position_axis(n.attr64);
-    const Index start = position(n, 2, n.dims[axis] - update.dims[axis]);
+    const Index start = position(n, 2, n.dims[axis], update.dims[axis]);
     const Index t = p_.space.add(coords_[at][axis], p_.space.mul(start, -1));
     p_.links.push_back({{t, update.dims[axis], 1}, outer});
     const auto chain = static_cast<std::int32_t>(p_.links.size() - 1);

@@ -231,6 +231,7 @@ E RegionLowering::atom_expr(AtomId id) {
   if (a.kind == Atom::Kind::Position) {
     const E made = build(a.entry);
     E start = made.node().prim == Prim::FromIndex ? E{made.pool, made.node().a} : made;
+    if (a.of.c != 0) start = kernel::select(start < konst(0), start + param(role(kOffset, owner), a.of.c), start);
     if (a.divisor != 1) start = start >> konst(std::countr_zero(static_cast<std::uint64_t>(a.divisor)));
     const E last = param(role(kDivisor, owner), a.extent - 1);
     start = kernel::select(start < konst(0), konst(0), start);

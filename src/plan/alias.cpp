@@ -90,7 +90,7 @@ Alias resolve_alias(const Graph& g, NodeId view) {
       return out;
     case ir::Op::slice_at: {
       // Only the host's own starts are known before a kernel runs.
-      if (g[n.in[1]].op != ir::Op::scalar) return {};
+      if (g[n.in[1]].op != ir::Op::scalar || ir::counts_from_back(n.attr64)) return {};
       const std::size_t axis = ir::position_axis(n.attr64);
       out.strides = in.strides;
       out.positions.push_back({g[n.in[1]].arg, from[axis] - n.dims[axis], in.strides[axis]});

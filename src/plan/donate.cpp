@@ -102,7 +102,8 @@ class Donor {
       if (n.op == Op::update_at) {
         const std::size_t axis = ir::position_axis(n.attr64);
         const std::int64_t last = n.dims[axis] - g_[n.in[0]].dims[axis];
-        box.at.positions.push_back({n.in[2], last, ir::position_factor(n.attr64), box.at.strides[axis]});
+        box.at.positions.push_back({n.in[2], last, ir::position_factor(n.attr64), box.at.strides[axis],
+                                    ir::counts_from_back(n.attr64) ? n.dims[axis] : 0});
       } else {
         for (std::size_t a = 0; a < rank; ++a) {
           box.at.offset += n.attrs[2 * a] * box.at.strides[a];

@@ -34,6 +34,7 @@ struct Placement {
   struct Position {
     NodeId start;
     std::int64_t last, factor, stride;
+    std::int64_t from_back;           // what is added to a negative start, or 0
   };
   std::uint32_t arg = 0;
   std::int64_t offset = 0;            // elements

@@ -54,8 +54,6 @@ class PlanMaker {
     donate();
     regions_ = plan::fuse(g_, planning_target(device_));
     regions_.placements = std::move(donations_.placements);
-    log_refusals();
-    explain(g_, regions_);
     buffer_of_.assign(g_.size(), -1);
     overwritten_.assign(g_.size(), false);
     plan_->device = device_;
@@ -79,6 +77,8 @@ class PlanMaker {
     }
     add_results();
     if (overwrites_too_early()) return nullptr;
+    log_refusals();
+    explain(g_, regions_);
     plan_->donated = donations_.args;
     find_classes();
     group();

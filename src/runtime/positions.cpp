@@ -65,10 +65,11 @@ struct Near {
   std::array<Entry, kNear> entries;
 };
 
-RuleRef find_rule(const Hash128& key, const std::vector<Walk::Start>& starts) {
+/// The rule for these starts; it stays until this thread asks for another.
+const Rule& find_rule(const Hash128& key, const std::vector<Walk::Start>& starts) {
   Near::Entry& e = thread_own<Near, Near>().entries[key.lo % kNear];
   const std::uint64_t now = epoch.load(std::memory_order_relaxed);
-  if (e.key == key && e.epoch == now && e.rule->holds(starts)) return e.rule;
+  if (e.key == key && e.epoch == now && e.rule->holds(starts)) return *e.rule;
   std::lock_guard lock(shared().mutex);
   auto& rules = shared().rules;
   if (rules.size() >= kMaxRules && !rules.contains(key)) {
@@ -85,7 +86,7 @@ RuleRef find_rule(const Hash128& key, const std::vector<Walk::Start>& starts) {
     rule = std::make_shared<const Rule>(rule->learn(starts));
   }
   e = {key, now, rule};
-  return rule;
+  return *e.rule;
 }
 
 /// Equal structures on other lines learn apart: two uses of one shape of program, each with starts of its own, stay static.
@@ -103,25 +104,19 @@ Hash128 rule_key(Walk& w) {
 }  // namespace
 
 void resolve_positions(Walk& w) {
-  const RuleRef rule = find_rule(rule_key(w), w.starts);
+  const Rule& rule = find_rule(rule_key(w), w.starts);
   w.words.assign({w.key.lo, w.key.hi});
-  std::vector<std::uint32_t> slot_of(w.starts.size(), Walk::kNone);
   for (std::uint32_t i = 0; i < w.starts.size(); ++i) {
     Walk::Start& s = w.starts[i];
-    const std::uint32_t group = rule->group[i];
+    const std::uint32_t group = rule.group[i];
     w.words.push_back(group);
     if (group == Rule::kStatic) {
       w.words.push_back(static_cast<std::uint64_t>(s.value));
       continue;
     }
-    if (group == i) {
-      slot_of[i] = static_cast<std::uint32_t>(w.slots.size());
-      w.slots.push_back(static_cast<std::uint64_t>(s.value));
-    }
-    s.slot = slot_of[group];
-    // What whole accesses of a GPU ask of the start.
-    const bool aligned = s.value % s.factor == 0;
-    if (!aligned) s.factor = 1;
+    if (group == i) w.slots.push_back(static_cast<std::uint64_t>(s.value));
+    s.slot = group == i ? static_cast<std::uint32_t>(w.slots.size() - 1) : w.starts[group].slot;
+    if (s.value % s.factor != 0) s.factor = 1;  // no whole accesses of a GPU then
     w.words.push_back(static_cast<std::uint64_t>(s.factor));
   }
   w.key = hash128(std::span<const std::uint64_t>(w.words));

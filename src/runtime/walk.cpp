@@ -16,6 +16,7 @@ using ir::Op;
 
 /// Op lists the structural operations first.
 constexpr Op kFirstElementwise = Op::add;
+constexpr std::uint64_t kUpdated = std::uint64_t{1} << 40;  // marks a leaf that is updated
 constexpr std::uint64_t kSlot = 0x80000000u;  // marks a scalar operand in a key word
 constexpr std::uint64_t kStored = std::uint64_t{1} << 32;  // marks a stored node in one
 
@@ -198,7 +199,7 @@ class Walker {
       const ir::Buffer& b = *x->buffer;
       const bool own = !w_.held(i) && b.refs.load(std::memory_order_acquire) == 1 && b.writable &&
                        ir::device_code(b.device) == w_.donating;
-      push(kStored | i | std::uint64_t{own} << 32);
+      push(kUpdated | i | std::uint64_t{own} << 32);
       if (own) w_.donatable.push_back(i);
     }
   }

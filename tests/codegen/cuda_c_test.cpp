@@ -4,6 +4,7 @@
 
 #include "backend/cuda/nvrtc.h"
 #include "lower/lowered_graph.h"
+#include "plan/donate.h"
 
 #include <cstdlib>
 #include <random>
@@ -31,9 +32,14 @@ schedule::Target strict_gpu() {
   return t;
 }
 
-std::vector<std::string> sources(const GraphBuilder& b, int instances = 1, const schedule::Target& target = gpu()) {
-  const ir::Graph g = transform::transform(ir::Graph(b.graph), target.strict).graph;
-  const plan::Regions regions = plan::fuse(g, target);
+/// `donated`: leaves whose memory updates go into; they must be all the leaves' first nodes, which transforms keep.
+std::vector<std::string> sources(const GraphBuilder& b, int instances = 1, const schedule::Target& target = gpu(),
+                                 const std::vector<NodeId>& donated = {}) {
+  ir::Graph g = transform::transform(ir::Graph(b.graph), target.strict).graph;
+  plan::Donations donations = plan::donate(g, donated, g.roots);
+  EXPECT_EQ(donations.args.size(), donated.size());
+  plan::Regions regions = plan::fuse(g, target);
+  regions.placements = std::move(donations.placements);
   std::vector<std::string> out;
   for (const plan::Region& r : regions.regions) {
     const lower::Lowered l = lower::lower(g, regions, r, target);
@@ -248,6 +254,43 @@ TEST(CudaC, AScanWithABodyStoresInEachIteration) {
   const auto list = sources(b);
   ASSERT_EQ(list.size(), 1u);
   EXPECT_EQ(list[0].find("wrap_mul"), std::string::npos) << "the count is an index";
+  compiles(list);
+}
+
+/// A slice at a position is read by whole vectors, where rows are multiples of them.
+TEST(CudaC, ASliceAtAPosition) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {1000, 64, 128}), at = b.leaf(DType::Int64, {});
+  const NodeId part = b.wide(Op::slice_at, f32, {1000, 1, 128}, {x, at});
+  b.graph[part].attr64 = ir::position_attr(1, 0) | ir::kFromBack;
+  b.root(b.op(Op::exp, {part}));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_NE(list[0].find("load("), std::string::npos) << list[0];
+  compiles(list);
+  // A start that is known to be a multiple of four elements, and one that is not.
+  for (const int factor : {2, 0}) {
+    GraphBuilder row;
+    const NodeId y = row.leaf(f32, {1 << 20});
+    const NodeId run = row.wide(Op::slice_at, f32, {1 << 16}, {y, row.scalar(DType::Int64, 0)});
+    row.graph[run].attr64 = ir::position_attr(0, factor);
+    row.root(row.op(Op::exp, {run}));
+    const auto text = sources(row);
+    EXPECT_EQ(text.at(0).find("load(") != std::string::npos, factor == 2) << text[0];
+    compiles(text);
+  }
+}
+
+TEST(CudaC, AnUpdateInPlaceStoresItsBox) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {64, 512, 128}), k = b.leaf(f32, {64, 1, 128}), at = b.scalar(DType::Int64, 7);
+  const NodeId next = b.wide(Op::update_at, f32, {64, 512, 128}, {b.op(Op::exp, {k}), x, at});
+  b.graph[next].attr64 = ir::position_attr(1, 0);
+  b.root(next);
+  b.root(b.reduce(Op::reduce_sum, next, 4));  // reads the new value
+  const auto list = sources(b, 1, gpu(), {x});
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_NE(list[0].find("store("), std::string::npos) << list[0];
   compiles(list);
 }
 
