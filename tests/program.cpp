@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <limits>
+#include <span>
 
 namespace kiln::test {
 namespace {
@@ -131,7 +132,26 @@ std::string difference(const Result& want, const Result& got) {
   return {};
 }
 
-Program random_program(std::uint64_t seed) {
+namespace {
+
+constexpr Kind kAnyKinds[] = {
+    Kind::Leaf,         Kind::Creation,     Kind::Unary,   Kind::Unary,   Kind::Smooth, Kind::Smooth,
+    Kind::Binary,       Kind::Binary,       Kind::Binary,  Kind::Binary,  Kind::Binary, Kind::SmoothBinary,
+    Kind::BinaryNumber, Kind::BinaryNumber, Kind::Compare, Kind::Where,   Kind::Clip,   Kind::Cast,
+    Kind::Reshape,      Kind::Reshape,      Kind::Permute, Kind::Permute, Kind::Slice,  Kind::Slice,
+    Kind::Flip,         Kind::Roll,         Kind::Pad,     Kind::Concat,  Kind::Stack,  Kind::Tile,
+    Kind::Repeat,       Kind::Broadcast,    Kind::Expand,  Kind::Squeeze, Kind::Update, Kind::Triangle,
+    Kind::Reduce,       Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Arg,    Kind::Norm,
+    Kind::Norm,         Kind::Matmul,       Kind::Gather,  Kind::Gather,  Kind::Scatter, Kind::Scatter,
+    Kind::Scan,         Kind::Scan,         Kind::Loop,    Kind::Cond,    Kind::Sort,   Kind::Sort,
+    Kind::Select,       Kind::Random,       Kind::Evaluate};
+/// What reads a loop's results.
+constexpr Kind kReaders[] = {Kind::Reduce, Kind::Reduce, Kind::Arg, Kind::Norm, Kind::Norm, Kind::Scan, Kind::Smooth, Kind::Binary};
+constexpr Kind kLoopKinds[] = {Kind::Loop,   Kind::Loop,    Kind::Loop,    Kind::Cond,    Kind::Unary,  Kind::Binary, Kind::BinaryNumber,
+                               Kind::Reduce, Kind::Norm,    Kind::Arg,     Kind::Scan,    Kind::Where,  Kind::Slice,  Kind::Squeeze,
+                               Kind::Expand, Kind::Reshape, Kind::Permute, Kind::Another, Kind::Gather, Kind::Cast,   Kind::Evaluate};
+
+Program random_program(std::uint64_t seed, std::span<const Kind> kinds) {
   Draw d(seed);
   Program p;
   const bool large = d.chance(12);  // long reductions, several threads
@@ -207,24 +227,39 @@ Program random_program(std::uint64_t seed) {
   const std::int64_t leaves = d.between(1, 4);
   for (std::int64_t k = 0; k < leaves; ++k) add(Kind::Leaf);
   const std::int64_t count = d.between(2, large ? 7 : d.chance(20) ? 40 : 14);
-  const Kind kinds[] = {
-      Kind::Leaf,         Kind::Creation,     Kind::Unary,   Kind::Unary,   Kind::Smooth, Kind::Smooth,
-      Kind::Binary,       Kind::Binary,       Kind::Binary,  Kind::Binary,  Kind::Binary, Kind::SmoothBinary,
-      Kind::BinaryNumber, Kind::BinaryNumber, Kind::Compare, Kind::Where,   Kind::Clip,   Kind::Cast,
-      Kind::Reshape,      Kind::Reshape,      Kind::Permute, Kind::Permute, Kind::Slice,  Kind::Slice,
-      Kind::Flip,         Kind::Roll,         Kind::Pad,     Kind::Concat,  Kind::Stack,  Kind::Tile,
-      Kind::Repeat,       Kind::Broadcast,    Kind::Expand,  Kind::Squeeze, Kind::Update, Kind::Triangle,
-      Kind::Reduce,       Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Arg,    Kind::Norm,
-      Kind::Norm,         Kind::Matmul,       Kind::Gather,  Kind::Gather,  Kind::Scatter, Kind::Scatter,
-      Kind::Scan,         Kind::Scan,         Kind::Loop,    Kind::Cond,    Kind::Sort,   Kind::Sort,
-      Kind::Select,       Kind::Random,       Kind::Evaluate};
-  for (std::int64_t k = 0; k < count; ++k) add(kinds[d.below(std::size(kinds))]);
+  const auto any = [&](auto& list) { return list[static_cast<std::size_t>(d.below(static_cast<std::int64_t>(std::size(list))))]; };
+  for (std::int64_t k = 0; k < count; ++k) {
+    add(any(kinds));
+    if (p.instructions.back().kind != Kind::Loop) continue;
+    // Several of its results together, and what is made of one.
+    const int loop = static_cast<int>(p.instructions.size()) - 1;
+    std::vector<int> together{loop};
+    while (d.chance(60)) {
+      add(Kind::Another);
+      p.instructions.back().in[0] = loop;
+      together.push_back(static_cast<int>(p.instructions.size()) - 1);
+    }
+    const int read = together[static_cast<std::size_t>(d.below(static_cast<std::int64_t>(together.size())))];
+    if (d.chance(60)) {
+      add(any(kReaders));
+      p.instructions.back().in[0] = read;
+      together.push_back(static_cast<int>(p.instructions.size()) - 1);
+    }
+    for (int result : together)
+      if (d.chance(50)) p.outputs.push_back(result);
+  }
   const int n = static_cast<int>(p.instructions.size());
   p.outputs.push_back(n - 1);
   while (d.chance(45)) p.outputs.push_back(static_cast<int>(d.below(n)));
   while (d.chance(45)) p.held.push_back(static_cast<int>(d.below(n)));
   return p;
 }
+
+}  // namespace
+
+Program random_program(std::uint64_t seed) { return random_program(seed, kAnyKinds); }
+
+Program random_loops(std::uint64_t seed) { return random_program(seed, kLoopKinds); }
 
 namespace {
 

@@ -54,6 +54,7 @@ enum class Kind : std::uint8_t {
   Sort,
   Select,
   Loop,
+  Another,  // result of one of the latest loops
   Cond,
   Evaluate,
   kCount
@@ -86,6 +87,9 @@ struct Value {
 };
 
 Program random_program(std::uint64_t seed);
+
+/// One whose values mostly come from loops: several results of one loop are read and wanted together.
+Program random_loops(std::uint64_t seed);
 
 /// Elements that depend on the seed only: small integers, sometimes NaN and infinities; sometimes a strided
 /// view of larger memory, sometimes borrowed and misaligned.

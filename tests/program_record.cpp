@@ -244,6 +244,8 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
       return selected(input(i, 0), input(i, 1), d);
     case Kind::Loop:
       return looped(input(i, 0), d);
+    case Kind::Another:
+      return another(input(i, 0), d);
     case Kind::Cond:
       return conditional(input(i, 0), input(i, 1), input(i, 2), d);
     case Kind::Evaluate: {

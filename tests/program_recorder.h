@@ -159,7 +159,14 @@ class Recorder {
   // ---- scans, loops
   Value scanned(const Value& v, Draw& d);
   Value log_scanned(const Value& v, const std::string& tail, std::optional<int> axis, bool exclusive, bool reverse, double n);
+  std::string begin_results(const char* type, const std::string& expression);
+  Value result(Value v);
+  Value another(const Value& v, Draw& d);
   Value looped(const Value& v, Draw& d);
+  Value halved(Value x);
+  Value summed(Value x, Draw& d);
+  Value followed(Value x, Draw& d);
+  Value carried(Value x, Draw& d);
   Value conditional(const Value& c, const Value& a, const Value& b, Draw& d);
 
   // ---- indexing, sorting
@@ -176,6 +183,7 @@ class Recorder {
   const Program& p_;
   std::string* text_;
   std::vector<Value> values_;
+  std::vector<std::vector<Value>> results_;  // of each loop
   std::size_t here_ = 0;
   int temporaries_ = 0;
 };

@@ -192,6 +192,7 @@ class Puller {
   CoordsId operand_coords(CoordsId at, std::span<const std::int64_t> dims, std::span<const std::int64_t> operand) {
     if (std::equal(dims.begin(), dims.end(), operand.begin(), operand.end())) return at;
     Coords c(operand.size());
+    if (operand.size() > dims.size()) return intern(std::move(c));  // one element
     const std::size_t skip = dims.size() - operand.size();
     for (std::size_t a = 0; a < operand.size(); ++a)
       if (operand[a] != 1) c[a] = coords_[at][a + skip];
@@ -271,8 +272,7 @@ class Puller {
       }
       case OpKind::LoopState: {
         const LoopRun& run = p_.loops[static_cast<std::size_t>(current_.at(regions_.loops.owner[id]))];
-        const auto s = std::find(run.state_nodes.begin(), run.state_nodes.end(), id) - run.state_nodes.begin();
-        return run.states[static_cast<std::size_t>(s)];
+        return run.states[place_in(run, id)];
       }
       case OpKind::LoopResult: return loop_result(id, at, predicates);
       case OpKind::LoopNext:
@@ -390,15 +390,19 @@ class Puller {
     return push(std::move(e));
   }
 
+  static std::size_t place_in(const LoopRun& run, NodeId state) {
+    const auto at = std::find(run.state_nodes.begin(), run.state_nodes.end(), state);
+    KILN_CHECK_THAT(at != run.state_nodes.end(), "state ", state, " is not part of its loop's run");
+    return static_cast<std::size_t>(at - run.state_nodes.begin());
+  }
+
   EntryId loop_result(NodeId id, CoordsId at, std::int32_t predicates) {
     const ir::LoopParts& l = regions_.loops.of_result(g_, id);
     const std::int32_t i = loop_run(l, at, g_[id].dims, predicates);
     const auto run = static_cast<std::size_t>(i);
-    const auto& nodes = p_.loops[run].state_nodes;
-    const auto s = std::find(nodes.begin(), nodes.end(), l.states[g_[id].attr64]) - nodes.begin();
     Entry e{Entry::Kind::LoopResult, id};
     e.loop = i;
-    e.in[0] = p_.loops[run].states[static_cast<std::size_t>(s)];
+    e.in[0] = p_.loops[run].states[place_in(p_.loops[run], l.states[g_[id].attr64])];
     const EntryId result = push(std::move(e));
     p_.loops[run].results.push_back(result);
     return result;
@@ -422,6 +426,7 @@ class Puller {
   }
 
   static bool fits_inside(ir::Dims small, ir::Dims big) {
+    if (std::all_of(small.begin(), small.end(), [](std::int64_t d) { return d == 1; })) return true;
     if (small.size() > big.size()) return false;
     const std::size_t lead = big.size() - small.size();
     for (std::size_t a = 0; a < small.size(); ++a)
@@ -430,9 +435,9 @@ class Puller {
   }
 
   /// The loop at the point `at` of a tensor of these extents: its states there, but for those that have more elements,
-  /// on which no other can depend.
+  /// on which no other can depend. A state of one element is there whatever its rank: views of it may have another.
   std::int32_t loop_run(const ir::LoopParts& l, CoordsId at, ir::Dims dims, std::int32_t predicates) {
-    const RunKey key{l.node, at, predicates, l.parent == ir::kNoNode ? -1 : current_.at(l.parent)};
+    const RunKey key{l.node, at, predicates, l.parent == ir::kNoNode ? -1 : current_.at(l.parent), Shape(dims)};
     if (const auto known = std::find(runs_.begin(), runs_.end(), key); known != runs_.end())
       return static_cast<std::int32_t>(known - runs_.begin());
     const std::size_t run = p_.loops.size();
@@ -518,6 +523,7 @@ class Puller {
     NodeId loop;
     CoordsId at;
     std::int32_t predicates, parent;
+    Shape dims;  // they decide which states the run has
     friend bool operator==(const RunKey&, const RunKey&) = default;
   };
   std::vector<RunKey> runs_;

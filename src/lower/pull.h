@@ -72,7 +72,8 @@ struct Pulled {
   };
   std::vector<Output> outputs;
   /// Calls f on every entry that the value of `e` needs: its operands, and those that its coordinates and predicates
-  /// are made of.
+  /// are made of. All of them come before `e`. What a run yields belongs to the entries of its stacks alone: another
+  /// result of the run may be wanted in phases in which the yielded values are not there yet.
   template <class F>
   void each_operand(const Entry& e, const F& f) const {
     for (EntryId in : e.in)
@@ -81,7 +82,6 @@ struct Pulled {
       const LoopRun& run = loops[static_cast<std::size_t>(e.loop)];
       for (const auto* list : {&run.inits, &run.nexts})
         for (EntryId in : *list) f(in);
-      for (const LoopRun::Yield& y : run.yields) f(y.value);
       f(run.condition);
     }
     if (!space.has_values()) return;

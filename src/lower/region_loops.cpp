@@ -199,23 +199,25 @@ Stmt RegionLowering::store(std::uint32_t buffer, E index, E value) {
   return {Stmt::Kind::Store, buffer, index.id, narrow(value, k_.buffers[buffer].dtype).id};
 }
 
-void RegionLowering::store_outputs(Body& body, bool row, int phase) {
+/// Stores the outputs of these phases, which ends the environment.
+void RegionLowering::store_outputs(Body& body, bool row, std::initializer_list<int> phases) {
   body_ = &body;
-  storing_phase_ = phase;
-  storing_rows_ = row;
-  for (const auto& o : p_.outputs) {
-    if (o.row != row || stored_in(o) != phase) continue;
-    if (g_[o.node].op == Op::loop_stack) {
-      build(o.entry);  // its loop stores it
-      continue;
+  storing_ = {row, 0};
+  for (int phase : phases) storing_.phases |= std::uint64_t{1} << phase;
+  for (int phase : phases)
+    for (const auto& o : p_.outputs) {
+      if (o.row != row || stored_in(o) != phase) continue;
+      if (g_[o.node].op == Op::loop_stack) {
+        build(o.entry);  // its loop stores it
+        continue;
+      }
+      auto buffer = out_buffer_.find(o.node);
+      if (buffer == out_buffer_.end())
+        buffer = out_buffer_.emplace(o.node, output_buffer(o.node, !row && s_.stream && stores_whole_vectors(o.node))).first;
+      const E at = to_expr(o.at, kOutputOwner + o.node);
+      body.push_back(store(buffer->second, at, build(o.entry)));
     }
-    auto buffer = out_buffer_.find(o.node);
-    if (buffer == out_buffer_.end())
-      buffer = out_buffer_.emplace(o.node, output_buffer(o.node, !row && s_.stream && stores_whole_vectors(o.node))).first;
-    const E at = to_expr(o.at, kOutputOwner + o.node);
-    body.push_back(store(buffer->second, at, build(o.entry)));
-  }
-  storing_phase_ = -1;
+  storing_ = {};
 }
 
 // ---- phases -------------------------------------------------------------------------------------------------------
@@ -223,6 +225,7 @@ void RegionLowering::store_outputs(Body& body, bool row, int phase) {
 /// The innermost statements of one phase: reductions, full outputs, values kept for later phases.
 void RegionLowering::phase_body(Body& body) {
   body_ = &body;
+  storing_ = {false, std::uint64_t{1} << phase_};  // from the first value on: it may take a loop that stores
   scan_updates(body);
   for (const Reduction& r : reductions_) {
     if (r.phase != phase_) continue;
@@ -280,11 +283,11 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const st
 /// All phases one after the other, with the row outputs between them.
 void RegionLowering::all_phases(Body& body, bool vector) {
   const std::vector<int> reduced = reduced_groups();
-  store_rows(body, 0);
+  store_rows(body, {0});
   for (phase_ = 0; phase_ <= phases_; ++phase_) {
     phase_loops(body, reduced, vector);
     forget();
-    store_rows(body, phase_ + 1);
+    store_rows(body, {phase_ + 1});
   }
 }
 

@@ -20,6 +20,7 @@
 #include "lower/pull.h"
 
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <span>
@@ -210,9 +211,9 @@ class RegionLowering {
   LoopDecl fold(std::vector<LoopDecl> nest);
   LoopDecl fold_from(std::vector<LoopDecl>& nest, std::size_t from);
   Stmt store(std::uint32_t buffer, E index, E value);
-  void store_outputs(Body& body, bool row, int phase);
-  void store_full(Body& body) { store_outputs(body, false, phase_); }
-  void store_rows(Body& body, int phase) { store_outputs(body, true, phase); }
+  void store_outputs(Body& body, bool row, std::initializer_list<int> phases);
+  void store_full(Body& body) { store_outputs(body, false, {phase_}); }
+  void store_rows(Body& body, std::initializer_list<int> phases) { store_outputs(body, true, phases); }
   void phase_body(Body& body);
   void phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost = {});
   void all_phases(Body& body, bool vector);
@@ -246,6 +247,7 @@ class RegionLowering {
   void run_loop(std::int32_t run);
   void run_loops_outside(std::int32_t run);
   void store_yields(const LoopRun& run, std::uint32_t iteration);
+  bool stores_now(const LoopRun::Yield& y) const;
   bool streams_past(const LoopRun::Yield& y) const;
 
   // Stripes.
@@ -292,8 +294,11 @@ class RegionLowering {
   // The environment of expressions, and their values in it.
   int phase_ = 0;
   bool in_finish_ = false;
-  int storing_phase_ = -1;  // outputs of this phase are being stored, those of rows or the others
-  bool storing_rows_ = false;
+  struct Storing {
+    bool rows = false;         // outputs of rows, or the others
+    std::uint64_t phases = 0;  // bit set
+  };
+  Storing storing_;       // which outputs are stored in this environment
   std::vector<E> axis_;   // per group: its coordinate
   E lane_;                // the variable of the loop on lanes
   E position_;            // position along the axes that share the lanes, if several do

@@ -80,8 +80,7 @@ void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_l
       chunk.body.push_back(finish_update(r, var(chunk.var) * n_rows_ + row));
     }
     body.push_back(loop(std::move(chunk)));
-    store_rows(body, 1);
-    store_rows(body, 0);
+    store_rows(body, {1, 0});
   });
   out_.finish_grid = groups;
   k_.finish.push_back(loop(std::move(grid)));

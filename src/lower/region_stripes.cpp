@@ -94,6 +94,7 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
       if (reductions_[i].partial[0] != whole[i]) f(reductions_[i], whole[i]);
   };
   const Stmt row = over_columns([&](Body& body) {
+    storing_ = {false, std::uint64_t{1} << phase_};
     const std::vector<Stmt> scanned = stripe_scans();
     for (const Reduction& r : reductions_)
       if (r.phase == phase_) stripe_update(body, r);
@@ -143,7 +144,7 @@ void RegionLowering::build_stripes() {
   for (Scan& s : scans_) s.total = scratch_buffer(scan_decl(s).type, s_.block * size_of(scan_decl(s).type));
   auto row_outputs = [&](int phase) {
     if (s_.chunk) return;  // the finish section's part
-    grid.body.push_back(lane_loop(columns, {last}, [&](Body& body) { store_rows(body, phase); }));
+    grid.body.push_back(lane_loop(columns, {last}, [&](Body& body) { store_rows(body, {phase}); }));
   };
   row_outputs(0);
   for (phase_ = 0; phase_ <= phases_; ++phase_) {

@@ -1,7 +1,8 @@
 // Loops over the states of an element: a While loop in the body that asks for a result.
 //
 // Invariant: a loop stands in the body before the first statement that reads one of its results, and is there once for
-// each environment; loops that it needs stand before it, those that depend on its states inside it.
+// each environment: it gives all of its results, and stores everything it yields to outputs of that environment. Loops that
+// it needs stand before it, those that depend on its states inside it.
 #include "lower/expand.h"
 #include "lower/region_lowering.h"
 #include "support/check.h"
@@ -13,6 +14,7 @@ namespace kiln::lower {
 
 E RegionLowering::loop_result(EntryId id) {
   run_loop(p_.entries[id].loop);
+  KILN_CHECK_THAT(memo_[id], "a loop ran without this result");
   return memo_[id];
 }
 
@@ -66,10 +68,15 @@ bool RegionLowering::streams_past(const LoopRun::Yield& y) const {
          s_.lane_axis == last_group();
 }
 
-/// In an iteration: what it adds to the stacks that are outputs of the current phase.
+/// Whether a stack is among the outputs that the current environment stores.
+bool RegionLowering::stores_now(const LoopRun::Yield& y) const {
+  return y.row == storing_.rows && ((storing_.phases >> p_.entries[y.entry].phase) & 1) != 0;
+}
+
+/// In an iteration: what it adds to the stacks that the current environment stores.
 void RegionLowering::store_yields(const LoopRun& run, std::uint32_t iteration) {
   for (const LoopRun::Yield& y : run.yields) {
-    if (p_.entries[y.entry].phase != storing_phase_ || y.row != storing_rows_) continue;
+    if (!stores_now(y)) continue;
     auto buffer = out_buffer_.find(y.stack);
     if (buffer == out_buffer_.end()) buffer = out_buffer_.emplace(y.stack, output_buffer(y.stack, streams_past(y))).first;
     const E points = param(role(kSize, kPoints, y.stack), g_[y.stack].numel / run.count);
@@ -84,7 +91,8 @@ void RegionLowering::run_loops_outside(std::int32_t run) {
   const LoopRun& r = p_.loops[static_cast<std::size_t>(run)];
   std::vector<bool> seen(p_.entries.size());
   std::vector<EntryId> stack(r.nexts), found;
-  for (const LoopRun::Yield& y : r.yields) stack.push_back(y.value);
+  for (const LoopRun::Yield& y : r.yields)
+    if (stores_now(y)) stack.push_back(y.value);
   stack.push_back(r.condition);
   while (!stack.empty()) {
     const EntryId id = stack.back();

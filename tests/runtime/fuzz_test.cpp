@@ -2,8 +2,8 @@
 // three against each other, to the bit.
 //
 // KILN_TEST_FUZZ_SECONDS runs longer than the default, KILN_TEST_FUZZ_PROGRAMS so many programs however long they take;
-// KILN_TEST_FUZZ_SEED begins elsewhere. A failure is shrunk and printed as C++. With KILN_DEVICE=cuda the programs run on
-// the device.
+// KILN_TEST_FUZZ_SEED begins elsewhere; KILN_TEST_FUZZ_LOOPS=1 draws programs that are mostly made of loops. A failure is
+// shrunk and printed as C++. With KILN_DEVICE=cuda the programs run on the device.
 #include "modes.h"
 #include "plan/donate.h"
 #include "program.h"
@@ -94,9 +94,14 @@ std::string compare_strictly(const test::Program& p) {
   return what;
 }
 
+std::uint64_t number(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
 template <class Compare>
 void check(std::uint64_t seed, const char* name, Compare compare) {
-  const test::Program p = test::random_program(seed);
+  const test::Program p = number("KILN_TEST_FUZZ_LOOPS", 0) ? test::random_loops(seed) : test::random_program(seed);
   const std::string what = compare(p);
   if (what.empty()) return;
   const std::string cause = what.substr(0, 7);  // a thrown error shrinks to a thrown error
@@ -109,11 +114,6 @@ void check(std::uint64_t seed, const char* name, Compare compare) {
   });
   ADD_FAILURE() << "seed " << seed << ' ' << name << ": " << what << "\nsmallest: " << compare(small) << "\n"
                 << test::to_cpp(small);
-}
-
-std::uint64_t number(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
 template <class Compare>
