@@ -16,7 +16,7 @@ struct Statistics {
   std::uint64_t library_calls = 0;     ///< contractions run by a library
   std::uint64_t plan_ns = 0;           ///< time spent planning, compiling excluded
   std::uint64_t compile_ns = 0;        ///< time spent compiling and loading, summed over threads
-  std::uint64_t fallbacks = 0;         ///< kernels run by the vm because they did not compile, traces interpreted
+  std::uint64_t fallbacks = 0;         ///< kernels run by the vm because they did not compile; traces planned op by op, or interpreted
   std::uint64_t vm_launches = 0;       ///< launches that began without machine code
   std::uint64_t graphs = 0;            ///< evaluations that were enqueued as one CUDA graph
   std::uint64_t cuts = 0;              ///< recordings computed because they grew long and nothing was read

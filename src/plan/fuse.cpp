@@ -19,6 +19,16 @@ Regions Fuser::run() {
   classify();
   collect_edges();
   make_groups();
+  inlined_.assign(groups_.size(), false);
+  if (fusion_ == Fusion::Full) {
+    merge_along_edges();
+    merge_siblings();
+    inline_regions();
+  }
+  return finish();
+}
+
+void Fuser::merge_along_edges() {
   std::vector<std::uint32_t> by_bytes(edges_.size());
   std::iota(by_bytes.begin(), by_bytes.end(), 0u);
   std::stable_sort(by_bytes.begin(), by_bytes.end(),
@@ -28,15 +38,11 @@ Regions Fuser::run() {
     merged = false;
     for (std::uint32_t e : by_bytes) merged |= try_edge(e);
   }
-  merge_siblings();
-  inline_regions();
-  return finish();
 }
 
 /// Maps whose every reader takes them at other points (stencils, broadcasts) are recomputed there when the model
 /// says that this takes less time than writing and reading them.
 void Fuser::inline_regions() {
-  inlined_.assign(groups_.size(), false);
   std::vector<std::size_t> order(groups_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return groups_[a].order < groups_[b].order; });
@@ -141,6 +147,8 @@ Regions Fuser::finish() {
   return out;
 }
 
-Regions fuse(const Graph& graph, const schedule::Target& target) { return Fuser(graph, target).run(); }
+Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion) {
+  return Fuser(graph, target, fusion).run();
+}
 
 }  // namespace kiln::plan

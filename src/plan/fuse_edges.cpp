@@ -87,6 +87,7 @@ void Fuser::count_pieces(NodeId id) {
 /// Whether each element's states depend on that element alone, so that a loop can run inside a kernel. The condition
 /// must be known before the body, and the code must not be long.
 bool Fuser::inside_a_kernel(const ir::LoopParts& l) const {
+  if (fusion_ == Fusion::None) return false;
   float cost = 0;
   std::vector<NodeId> placeless;  // what depends on states of one element only has the same states at every point
   for (NodeId id : l.body) {

@@ -77,10 +77,12 @@ struct Group {
 
 class Fuser {
  public:
-  Fuser(const Graph& g, const schedule::Target& t) : g_(g), t_(t) {}
+  Fuser(const Graph& g, const schedule::Target& t, Fusion fusion) : g_(g), t_(t), fusion_(fusion) {}
   Regions run();
 
  private:
+  void merge_along_edges();
+
   // ---- nodes
   bool generator(NodeId id) const { return generator_cost_[id] >= 0; }
   bool transparent(NodeId id) const { return transparent_[id]; }
@@ -148,6 +150,7 @@ class Fuser {
   // ---- state
   const Graph& g_;
   const schedule::Target& t_;
+  const Fusion fusion_;
   std::vector<bool> transparent_, is_root_, row_, inlined_;
   std::vector<int> pieces_;
   std::vector<float> generator_cost_;

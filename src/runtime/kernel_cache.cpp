@@ -224,6 +224,7 @@ struct Made {
 /// From disk, from the compiler, or as bytecode.
 Made make(const Wanted& wanted) {
   const KernelRequest& r = wanted.request;
+  kernel::verify(*r.kernel);  // each kernel once: one that is not well formed would be wrong without a sign
   auto out = std::make_shared<CachedKernel>();
   out->key = wanted.key;
   out->instances = r.instances;
@@ -304,7 +305,7 @@ void serve(KernelRequest& r) {
   wanted.slot = slot_key(r, key, wanted.edited);
   if (!claim(wanted, slot)) {
     if (check && slot->text != Hash128{} && slot->text != text_hash(r))
-      throw InternalError(cat("[cache] kernel ", r.result->name, " was found for a kernel that emits other code"));
+      throw WrongKernel(cat("[cache] kernel ", r.result->name, " was found for a kernel that emits other code"));
     return;
   }
   Made made;

@@ -8,6 +8,7 @@
 #include "kernel/kernel.h"
 
 #include <kiln/device.h>
+#include <kiln/error.h>
 
 #include <memory>
 #include <mutex>
@@ -17,6 +18,12 @@
 namespace kiln::runtime {
 
 enum class Verdict : std::uint8_t { Memory, Disk, Compiled, Vm };
+
+/// A kernel in memory emits other code than the one that was asked for under its key (KILN_CHECK=key looks).
+class WrongKernel : public InternalError {
+ public:
+  using InternalError::InternalError;
+};
 
 struct CachedKernel {
   cpu::Executable executable;    // on the CPU
@@ -37,7 +44,8 @@ struct KernelRequest {
 };
 
 /// Fills `result` of every request: with machine code from memory, disk or the compiler, or with bytecode, as
-/// config().tier says. A kernel that does not compile is run by the vm; a warning says so, and it is not remembered.
+/// config().tier says. A kernel that does not compile is run by the vm; a warning says so, and it is not remembered. Throws
+/// InternalError for a kernel that is not well formed.
 void obtain(std::span<KernelRequest> requests);
 /// What a kernel's machine code is found by on disk: everything that decides it. That of a GPU is made for `target`, an
 /// architecture (sm_90), or is PTX (compute_90), which the driver turns into code and the driver's version then counts.

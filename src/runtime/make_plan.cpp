@@ -26,6 +26,8 @@
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <unordered_map>
 
 namespace kiln::runtime {
@@ -34,7 +36,23 @@ namespace {
 using ir::NodeId;
 
 std::atomic<GraphHook> graph_hook{nullptr};
+std::atomic<RegionHook> region_hook{nullptr};
 std::atomic<bool> specialises{false};
+
+/// What was wrong inside Kiln while f ran, or nothing. Errors of the caller, of a compiler and of a device pass.
+template <class F>
+std::optional<std::string> defect_in(F f) {
+  try {
+    f();
+  } catch (const WrongKernel&) {
+    throw;
+  } catch (const InternalError& e) {
+    return e.what();
+  } catch (const std::logic_error& e) {  // of the standard library: a look-up that finds nothing
+    return cat("[internal] ", e.what());
+  }
+  return std::nullopt;
+}
 
 constexpr std::int64_t kPinnedBytes = 16 << 10;  // arguments that a held node may always pin
 constexpr std::int64_t kPinnedRatio = 8;         // … and how much more than its own size
@@ -47,19 +65,40 @@ class PlanMaker {
         recorded_(recorded(walk, graph, ids)),
         t_(transform::transform(std::move(graph), device.kind == Device::Kind::Cuda && config().strict)), g_(t_.graph) {}
 
-  /// Null where an argument would be overwritten while something still reads it.
+  /// Null where arguments are donated and a plan that overwrites them would be wrong, or could not be made.
   std::shared_ptr<const Plan> run() {
     store_pinning_nodes();
     if (const GraphHook hook = graph_hook.load(std::memory_order_relaxed)) hook(g_);
     donate();
-    regions_ = plan::fuse(g_, planning_target(device_));
-    regions_.placements = std::move(donations_.placements);
+    bool made = false;
+    const auto defect = defect_in([&] { made = plan_with(plan::Fusion::Full); });
+    if (!defect) return made ? plan_ : nullptr;
+    if (donates_) return nullptr;
+    const std::string what = *defect + in_region();
+    if (defect_in([&] { plan_with(plan::Fusion::None); })) throw CompileError(what);
+    count(Counter::Fallbacks);
+    warn(what + "; its operations were planned one by one");
+    return plan_;
+  }
+
+ private:
+  /// False where an argument would be overwritten while something still reads it.
+  bool plan_with(plan::Fusion fusion) {
+    plan_ = std::make_shared<Plan>();
+    lowered_.clear();
+    region_of_launch_.clear();
+    classes_.clear();
+    biased_.clear();
+    at_ = nullptr;
+    regions_ = plan::fuse(g_, planning_target(device_), fusion);
+    regions_.placements = donations_.placements;
     buffer_of_.assign(g_.size(), -1);
     overwritten_.assign(g_.size(), false);
     plan_->device = device_;
     plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
     plan_->n_args = static_cast<std::uint32_t>(g_.args.size());
-    accesses_.resize(g_.args.size());
+    accesses_.assign(g_.args.size(), {});
+    overlaps_ = false;
     find_biases();
     for (const plan::Region& r : regions_.regions) {
       switch (r.kind) {
@@ -76,7 +115,7 @@ class PlanMaker {
       }
     }
     add_results();
-    if (overwrites_too_early()) return nullptr;
+    if (overwrites_too_early()) return false;
     log_refusals();
     explain(g_, regions_);
     plan_->donated = donations_.args;
@@ -86,10 +125,16 @@ class PlanMaker {
     if (suits_graph(*plan_)) plan_->graphs = std::make_unique<PlanGraphs>();
     count(Counter::PlanNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start_).count()));
     compile();
-    return plan_;
+    return true;
   }
 
- private:
+  /// The region that was being lowered or verified, and its line, for a message.
+  std::string in_region() const {
+    if (!at_) return {};
+    const ir::GraphNode& n = g_[at_->outputs.front()];
+    return cat(" (in a kernel of ", op_names(g_, *at_), ", recorded at ", n.loc.file_name(), ":", n.loc.line(), ")");
+  }
+
   /// A held node that is not stored keeps what it is computed from alive: a list of losses would keep every batch.
   /// Nodes that are much smaller than the greatest argument they would pin are stored with the roots; they are
   /// computed anyway and writing them costs next to nothing.
@@ -192,6 +237,8 @@ class PlanMaker {
       place_of(o, 0);
     }
     if (empty) return;
+    at_ = &r;
+    if (const RegionHook hook = region_hook.load(std::memory_order_relaxed)) hook(g_, r);
     auto lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
     overlaps_ = overlaps_ || lowered->overlaps;
     Launch l;
@@ -230,6 +277,7 @@ class PlanMaker {
     plan_->launches.push_back(std::move(l));
     lowered_.push_back(std::move(lowered));
     region_of_launch_.push_back(&r);
+    at_ = nullptr;
   }
 
   void add_library_call(NodeId id) {
@@ -506,10 +554,16 @@ class PlanMaker {
 
   /// Keys of the launches' kernels, and how many of one a launch may run at once.
   void find_classes() {
-    for (const auto& l : lowered_) {
-      if (config().check_key || config().check_diff) kernel::verify(l->kernel);
-      classes_.push_back({kernel::hash(l->kernel), most_instances(l->kernel, device_)});
+    if (config().check_key || config().check_diff) verify_kernels();
+    for (const auto& l : lowered_) classes_.push_back({kernel::hash(l->kernel), most_instances(l->kernel, device_)});
+  }
+
+  void verify_kernels() {
+    for (std::size_t i = 0; i < lowered_.size(); ++i) {
+      at_ = region_of_launch_[i];
+      kernel::verify(lowered_[i]->kernel);
     }
+    at_ = nullptr;
   }
 
   void group() {
@@ -585,7 +639,12 @@ class PlanMaker {
       steps.push_back(step);
     }
     if (requests.empty()) return;
-    obtain(requests);
+    try {
+      obtain(requests);
+    } catch (const InternalError&) {
+      verify_kernels();  // the one that is not well formed is named
+      throw;
+    }
     for (std::size_t r = 0; r < requests.size(); ++r) {
       for (std::uint32_t i = steps[r].index; i < steps[r].index + steps[r].count; ++i) {
         plan_->launches[i].kernel = requests[r].result;
@@ -630,8 +689,16 @@ class PlanMaker {
   std::vector<bool> waits_for_bias_;           // products that the step of such a sum makes
   std::vector<std::unique_ptr<lower::Lowered>> lowered_;
   std::vector<const plan::Region*> region_of_launch_;
+  const plan::Region* at_ = nullptr;  // being lowered or verified
   std::vector<LaunchClass> classes_;  // parallel to the launches
 };
+
+std::shared_ptr<const Plan> made_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device, bool donates) {
+  std::shared_ptr<const Plan> plan;
+  const auto defect = defect_in([&] { plan = PlanMaker(walk, std::move(graph), ids, device, donates).run(); });
+  if (defect) throw CompileError(*defect);  // of what comes before regions
+  return plan;
+}
 
 }  // namespace
 
@@ -655,15 +722,16 @@ backend::Matmul call_without_memory(const Matmul& m) {
 }
 
 void set_graph_hook(GraphHook hook) { graph_hook.store(hook); }
+void set_region_hook(RegionHook hook) { region_hook.store(hook); }
 void specialise_kernels(bool on) { specialises.store(on); }
 
 std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device) {
   const CompileTicket ticket;
   if (!walk.donatable.empty()) {
     // The copy's extents lie in the graph's memory, which stays.
-    if (std::shared_ptr<const Plan> plan = PlanMaker(walk, graph, ids, device, true).run()) return plan;
+    if (std::shared_ptr<const Plan> plan = made_plan(walk, graph, ids, device, true)) return plan;
   }
-  return PlanMaker(walk, std::move(graph), ids, device, false).run();
+  return made_plan(walk, std::move(graph), ids, device, false);
 }
 
 std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device) {
@@ -671,7 +739,7 @@ std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device) {
   std::vector<NodeId> ids = graph.roots;
   walk.nodes.assign(ids.size(), nullptr);
   for (std::uint32_t i = 0; i < ids.size(); ++i) walk.roots.push_back(i);
-  return PlanMaker(walk, std::move(graph), ids, device, false).run();
+  return made_plan(walk, std::move(graph), ids, device, false);
 }
 
 }  // namespace kiln::runtime

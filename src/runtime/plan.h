@@ -4,6 +4,7 @@
 
 #include "backend/library.h"
 #include "ir/graph.h"
+#include "plan/region.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/plan_graphs.h"
 #include "runtime/walk.h"
@@ -171,7 +172,9 @@ struct Plan {
   std::unique_ptr<PlanGraphs> graphs;    // null: steps are enqueued one by one
 };
 
-/// Plans the graph of a walk and compiles what it needs; reads no node of the trace. Throws CompileError.
+/// Plans the graph of a walk and compiles what it needs; reads no node of the trace. A defect of Kiln (an InternalError)
+/// does not end the program: what cannot be planned as kernels of many operations is planned one by one, with a warning.
+/// Throws CompileError where that fails too.
 std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<ir::NodeId>& ids, Device device);
 
 /// The same for a graph of its own: results are its roots, in order.
@@ -181,6 +184,10 @@ std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device);
 /// none.
 using GraphHook = void (*)(const ir::Graph&);
 void set_graph_hook(GraphHook hook);
+
+/// Called with every region before it is lowered, for tests: it may throw InternalError. Null: none.
+using RegionHook = void (*)(const ir::Graph&, const plan::Region&);
+void set_region_hook(RegionHook hook);
 
 /// Plans made from now on have kernels that know their sizes, to be measured beside the others. Plans and kernels made before
 /// stay: clear_memory_caches().

@@ -7,6 +7,7 @@
 #include "modes.h"
 #include "plan/donate.h"
 #include "program.h"
+#include "runtime/plan.h"
 
 #include <kiln/report.h>
 
@@ -116,6 +117,29 @@ void check(std::uint64_t seed, const char* name, Compare compare) {
                 << test::to_cpp(small);
 }
 
+/// As where every kernel of several operations cannot be made.
+std::string compare_one_by_one(const test::Program& p) {
+  try {
+    test::Result want;
+    {
+      const ModeScope scope(Mode::Interpret);
+      want = test::run(p);
+    }
+    const EngineScope scope(testing::kEngines[2]);
+    clear_memory_caches();
+    runtime::set_region_hook([](const ir::Graph&, const plan::Region& r) {
+      if (r.nodes.size() > 1) throw InternalError("[internal] by a test");
+    });
+    const test::Result got = test::run(p);
+    runtime::set_region_hook(nullptr);
+    clear_memory_caches();
+    return test::difference(want, got);
+  } catch (const std::exception& e) {
+    runtime::set_region_hook(nullptr);
+    return std::string("throws: ") + e.what();
+  }
+}
+
 template <class Compare>
 void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare compare) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
@@ -162,6 +186,12 @@ TEST(Fuzz, ProgramsRunOpByOpEqualTheInterpreter) {
 
 TEST(Fuzz, ProgramsRunByTheVmEqualTheInterpreter) {
   fuzz(testing::kEngines[2], number("KILN_TEST_FUZZ_SEED", 1) + 3000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+}
+
+TEST(Fuzz, ProgramsPlannedOneByOneEqualTheInterpreter) {
+  ::testing::internal::CaptureStderr();  // a warning a program
+  fuzz("one by one", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 4, compare_one_by_one);
+  ::testing::internal::GetCapturedStderr();
 }
 
 TEST(Fuzz, StrictProgramsHaveOneSetOfBits) {
