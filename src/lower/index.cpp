@@ -2,6 +2,8 @@
 
 #include "support/check.h"
 
+#include <numeric>
+
 namespace kiln::lower {
 
 IndexSpace::IndexSpace(std::span<const std::int64_t> axes) : axes_(static_cast<int>(axes.size())) {
@@ -125,6 +127,13 @@ std::pair<std::int64_t, std::int64_t> IndexSpace::range(const Index& a) const {
     hi += std::max(x, y);
   }
   return {lo, hi};
+}
+
+IndexSpace::Divides IndexSpace::divides(std::int64_t d, const Index& a) {
+  std::int64_t common = d;  // of the divisor and all coefficients: the index is the constant modulo this
+  for (int i = 0; i < a.n; ++i) common = std::gcd(common, a.terms[i].coef);
+  if (a.c % common != 0) return Divides::Never;
+  return common == d ? Divides::Always : Divides::Perhaps;
 }
 
 namespace {

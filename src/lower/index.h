@@ -74,6 +74,9 @@ class IndexSpace {
     r.c += k;
     return r;
   }
+  /// Whether a divisor divides an index at every point or at none, as far as its coefficients tell.
+  enum class Divides : std::uint8_t { Always, Never, Perhaps };
+  static Divides divides(std::int64_t d, const Index& a);
   Index floor_div(const Index& a, std::int64_t d);  // d > 0, a >= 0 wherever it is used
   Index mod(const Index& a, std::int64_t d);
   /// The value of an entry of the region, an index into an axis of this extent. It may be out of range at points whose

@@ -368,8 +368,15 @@ class Puller {
     std::int32_t chain = outer;
     bool never = body.numel == 0;
     for (std::size_t a = 0; a < n.dims.size() && !never; ++a) {
-      const std::int64_t low = n.attrs[2 * a], step = n.attrs[2 * a + 1];
-      const Index t = s.add(coords_[at][a], -low);
+      const std::int64_t low = n.attrs[2 * a];
+      std::int64_t step = n.attrs[2 * a + 1];
+      Index t = s.add(coords_[at][a], -low);
+      const IndexSpace::Divides hits = IndexSpace::divides(step, t);
+      never |= hits == IndexSpace::Divides::Never;
+      if (hits == IndexSpace::Divides::Always) {
+        t = s.floor_div(t, step);
+        step = 1;
+      }
       const auto [lo, hi] = s.range(t);
       if (step != 1 || lo < 0 || hi >= body.dims[a]) {
         never |= hi < 0 || lo >= body.dims[a] * step;

@@ -7,6 +7,7 @@ namespace kiln::plan {
 
 constexpr float kGeneratorCost = 24;   // values made from indices alone are recomputed up to this many primitives
 constexpr int kMaxPieces = 64;         // arrays joined by pads in one kernel: LLVM takes seconds for hundreds
+constexpr int kMaxReread = 24;         // the same, summed over the readers of a tensor that parts are written to in turn
 
 /// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of indices
 /// alone) are recomputed wherever they are read.
@@ -17,6 +18,8 @@ void Fuser::classify() {
   is_root_.assign(n, false);
   generator_cost_.assign(n, -1.0f);
   pieces_.assign(n, 1);
+  reads_.assign(n, 0);
+  reread_.assign(n, 0);
   for (NodeId r : g_.roots) is_root_[r] = true;
   std::vector<bool> wanted = is_root_;  // read as memory by somebody that cannot compute it in place
   for (NodeId id = 0; id < n; ++id) {
@@ -42,6 +45,7 @@ void Fuser::classify() {
         if (is_written_in_place(x)) generator_cost_[id] = -1;
         transparent_[id] = ir::is_view(x.op) || generator(id);
         count_pieces(id);
+        if (!transparent_[id]) count_reads(id);
         break;
       }
       case OpKind::Library:
@@ -52,7 +56,10 @@ void Fuser::classify() {
       case OpKind::LoopStack:
       case OpKind::Gather:
       case OpKind::Scan:
-      case OpKind::Reduce: transparent_[id] = false; break;
+      case OpKind::Reduce:
+        transparent_[id] = false;
+        count_reads(id);
+        break;
     }
   }
   for (NodeId id = 0; id < n; ++id)
@@ -82,6 +89,24 @@ void Fuser::count_pieces(NodeId id) {
       pieces_[x.in[k]] = 1;
     }
   pieces_[id] = sum();
+  if (x.op != Op::pad || !transparent_[x.in[1]]) return;
+  reread_[id] = reread_[x.in[1]] + reads_[x.in[1]];
+  if (reread_[id] <= kMaxReread) return;
+  transparent_[id] = false;
+  generator_cost_[id] = -1;
+  pieces_[id] = 1;
+  reread_[id] = 0;
+}
+
+/// Counts the pieces that a compute node reads, with the pads that show them. When parts of a tensor are updated one after
+/// the other, each update reads what all before it wrote: k of them take k kernels with up to k pieces each. Beyond a number
+/// in all, the tensor is stored (count_pieces), and pieces are counted anew.
+void Fuser::count_reads(NodeId id) {
+  for (int k = 0; k < g_[id].n_in; ++k) {
+    NodeId view = g_[id].in[k];
+    while (transparent_[view] && ir::is_view(g_[view].op) && g_[view].op != Op::pad) view = g_[view].in[0];
+    if (transparent_[view] && g_[view].op == Op::pad) reads_[view] += pieces_[view];
+  }
 }
 
 /// Whether each element's states depend on that element alone, so that a loop can run inside a kernel. The condition

@@ -1,5 +1,6 @@
 // Programs whose lowering once failed.
 #include "counted.h"
+#include "lower/index.h"
 
 #include <gtest/gtest.h>
 
@@ -31,6 +32,31 @@ TEST(Pull, RowValueReshapedAcrossItsAxesIsReadAtItsRow) {  // reduction N read o
   const Tensor x = data({2, 3, 1});
   EXPECT_EQ(triu(reshape(argmin(x, 2), {1, 3, 2}), -2).to_vector<std::int64_t>(),
             (std::vector<std::int64_t>(6)));
+}
+
+TEST(Pull, APadWithStepsKnowsWhichPointsItHits) {
+  using lower::Index;
+  using lower::IndexSpace;
+  const std::int64_t axes[] = {10, 10};
+  IndexSpace space(axes);
+  const Index a = space.axis(0), b = space.axis(1);
+  const auto index = [&](std::int64_t i, std::int64_t j, std::int64_t c) { return space.add(space.add(space.mul(a, i), space.mul(b, j)), c); };
+  EXPECT_EQ(IndexSpace::divides(2, index(2, 4, 6)), IndexSpace::Divides::Always);
+  EXPECT_EQ(IndexSpace::divides(2, index(2, 4, -6)), IndexSpace::Divides::Always);
+  EXPECT_EQ(IndexSpace::divides(2, index(2, 4, 5)), IndexSpace::Divides::Never);
+  EXPECT_EQ(IndexSpace::divides(2, index(2, 4, -5)), IndexSpace::Divides::Never);
+  EXPECT_EQ(IndexSpace::divides(2, index(2, 3, 6)), IndexSpace::Divides::Perhaps);
+  EXPECT_EQ(IndexSpace::divides(6, index(4, 2, 3)), IndexSpace::Divides::Never);  // odd, and six is even
+  EXPECT_EQ(IndexSpace::divides(6, index(4, 2, 2)), IndexSpace::Divides::Perhaps);
+  EXPECT_EQ(IndexSpace::divides(1, index(4, 2, 3)), IndexSpace::Divides::Always);
+  // Elements between the pad's are its filling; from the end of the axis, too.
+  const Tensor x = data({5});
+  Tensor y = zeros({9});
+  y(range(0, 9, 2)) = x;
+  EXPECT_EQ(y(range(0, none, 2)).to_vector<float>(), x.to_vector<float>());
+  EXPECT_EQ((y(range(1, none, 2)) + 1.0).to_vector<float>(), (std::vector<float>{1, 1, 1, 1}));
+  EXPECT_EQ((y(range(none, none, -4)) * 2.0).to_vector<float>(), (x(range(none, none, -2)) * 2.0).to_vector<float>());
+  EXPECT_EQ((y(range(8, 3, -1)) - 1.0).to_vector<float>(), (y.eval()(range(8, 3, -1)) - 1.0).to_vector<float>());
 }
 
 }  // namespace

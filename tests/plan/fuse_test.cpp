@@ -3,9 +3,11 @@
 
 #include "counted.h"
 #include "ir/graph_builder.h"
+#include "runtime/kernel_cache.h"
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 
 namespace kiln {
@@ -201,6 +203,47 @@ TEST(Fuse, ManyJoinedValuesAreSeveralKernels) {
 }
 
 // ---- reasons ----------------------------------------------------------------------------------------------------------
+
+std::atomic<std::size_t> arrays_of_kernels;
+
+/// x(a part) += v, k·k times: each part reads what all parts before it wrote. What the kernels read in all grows with the
+/// number of updates, not with its square: machine code for all combinations took seconds.
+TEST(Fuse, UpdatesOfOverlappingPartsAreSmallKernels) {
+  for (const std::int64_t step : {1, 2}) {
+    for (const std::int64_t k : {3, 5}) {
+      SCOPED_TRACE(::testing::Message() << "step " << step << ", " << k << " x " << k);
+      const std::int64_t n = 6, side = step * (n - 1) + k;
+      const Tensor v = data({k * k, n, n});
+      const std::vector<float> values = v.to_vector<float>();
+      std::vector<float> want(static_cast<std::size_t>(side * side));
+      Tensor x = zeros({side, side}).eval();
+      clear_memory_caches();
+      arrays_of_kernels = 0;
+      runtime::set_compile_hook([](const kernel::Kernel& kernel) { arrays_of_kernels += kernel.buffers.size(); });
+      const test::Counted done = test::count([&] {
+        for (std::int64_t i = 0; i < k * k; ++i) {
+          const std::int64_t a = i / k, b = i % k;
+          x(range(a, a + step * (n - 1) + 1, step), range(b, b + step * (n - 1) + 1, step)) += v(i);
+          for (std::int64_t r = 0; r < n; ++r)
+            for (std::int64_t c = 0; c < n; ++c)
+              want[static_cast<std::size_t>((a + r * step) * side + b + c * step)] += values[static_cast<std::size_t>((i * n + r) * n + c)];
+        }
+        x.eval();
+      });
+      runtime::set_compile_hook(nullptr);
+      EXPECT_EQ(x.to_vector<float>(), want);
+      EXPECT_LE(arrays_of_kernels, static_cast<std::size_t>(6 * k * k));
+      EXPECT_LE(done.launches, static_cast<std::uint64_t>(k * k + k * k / 6 + 2));
+    }
+  }
+}
+
+/// Parts that are only written cost no kernel of their own, however many.
+TEST(Fuse, UpdatesThatNobodyReadsAreOneKernel) {
+  Tensor x = data({40, 30});
+  for (std::int64_t i = 0; i < 30; ++i) x(range(i, i + 5)) = data({30}, DType::Float32, static_cast<int>(i));
+  EXPECT_EQ(kernels({x}), 1u);
+}
 
 TEST(Fuse, WhatRunsFromBothEndsOfAnAxisIsTwoKernels) {
   const auto reasons = [](std::uint64_t second, bool position) {
