@@ -321,7 +321,15 @@ Value Recorder::comparable(const Value& v) {
                 full(v.tensor.shape(), 2, v.tensor.dtype()), true, 2);
 }
 
+/// Of an inexact half: whether its elements are halves, which is all that can be said of them without doubt.
+Value Recorder::are_halves(const Value& v) {
+  const Value wide = define(cat("astype(", v.name, ", DType::Float32)"), astype(v.tensor, DType::Float32), v);
+  const DType t = v.tensor.dtype();
+  return define(cat(wide.name, " == astype(", wide.name, ", ", dtype_text(t), ")"), wide.tensor == astype(wide.tensor, t), true, 1);
+}
+
 Value Recorder::compare(const Value& a, const Value& b, Draw& d) {
+  if (!a.exact && is_half(a.tensor.dtype())) return are_halves(a);
   Value x = numeric(comparable(a)), y = numeric(fitted(comparable(b), a.tensor.shape(), d));
   const DType t = promote(x.tensor.dtype(), y.tensor.dtype());
   if (is_float(t)) x = tame(x, exact_limit(t)), y = tame(y, exact_limit(t));

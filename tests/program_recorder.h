@@ -132,6 +132,7 @@ class Recorder {
   Value smooth_binary(const Value& a, const Value& b, Draw& d);
   Value binary_number(const Value& v, Draw& d);
   Value comparable(const Value& v);
+  Value are_halves(const Value& v);
   Value compare(const Value& a, const Value& b, Draw& d);
   Value choose(const Value& c, const Value& a, const Value& b, Draw& d);
   Value clipped(const Value& v, Draw& d);

@@ -112,6 +112,16 @@ bool keeps_errors_small(ir::Op op) {
   }
 }
 
+bool tells_apart(ir::Op op) {
+  switch (op) {
+    case ir::Op::cast: case ir::Op::reduce_argmax: case ir::Op::reduce_argmin: case ir::Op::sign: case ir::Op::floor:
+    case ir::Op::ceil: case ir::Op::trunc: case ir::Op::round: case ir::Op::floor_divide: case ir::Op::remainder:
+    case ir::Op::fmod: case ir::Op::nextafter:
+      return true;
+    default: return ir::info(op).rule == ir::TypeRule::Compare;
+  }
+}
+
 std::vector<float> op_costs(bool gpu) {
   std::vector<float> costs(static_cast<std::size_t>(ir::kOpCount), 1.0f);
   for (int i = 0; i < ir::kOpCount; ++i) {

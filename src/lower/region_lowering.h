@@ -180,6 +180,7 @@ class RegionLowering {
   E build_entry(EntryId id);
   E build_load(EntryId id);
   E build_scalar(NodeId node);
+  E operand(const Entry& e, int k);
   E build_op(EntryId id);
   E narrow(E value, DType type);
   E multiply_add(const GraphNode& n, const E (&in)[3]);

@@ -105,7 +105,7 @@ E RegionLowering::value_at_position(const Reduction& r, E position) {
   const std::vector<E> saved = axis_;
   decompose(position, reduced_groups());
   forget();
-  const E v = build(p_.entries[r.entry].in[0]);
+  const E v = operand(p_.entries[r.entry], 0);
   forget();
   axis_ = saved;
   return v;

@@ -61,7 +61,7 @@ std::vector<Stmt> RegionLowering::stripe_scans() {
 void RegionLowering::stripe_update(Body& body, const Reduction& r) {
   const Entry& e = p_.entries[r.entry];
   const Monoid m = k_.accs[r.acc].monoid;
-  const E x = build(e.in[0]), acc = stripe_load(r, false);
+  const E x = operand(e, 0), acc = stripe_load(r, false);
   if (!has_position(op_of(r))) {
     body.push_back(store(r.partial[0], stripe_index(r.partial[0]), kernel::merge(k_, k_.accs[r.acc], x, acc)));
     return;

@@ -352,16 +352,21 @@ E RegionLowering::build_scalar(NodeId node) {
   return kernel::cast(leaf(Prim::Slot, n.dtype, slot), compute_type(n.dtype));
 }
 
+/// An operand as the operation of `e` takes it. The states of a loop are rounded wherever they are set.
+E RegionLowering::operand(const Entry& e, int k) {
+  const GraphNode& n = g_[e.node];
+  const Entry::Kind kind = p_.entries[e.in[k]].kind;
+  const E x = build(e.in[k]);
+  const bool stored = !tells_apart(n.op) || kind == Entry::Kind::LoopState || kind == Entry::Kind::LoopResult;
+  return stored ? x : rounded(x, g_[n.in[k]].dtype);
+}
+
 E RegionLowering::build_op(EntryId id) {
   const Entry& e = p_.entries[id];
   const GraphNode& n = g_[e.node];
-  if (n.op == Op::cast) {
-    const E x = build(e.in[0]);
-    if (!is_half(n.dtype)) return kernel::cast(x, n.dtype);
-    return g_[n.in[0]].dtype == n.dtype ? x : rounded(x, n.dtype);  // the rounding the user asked for
-  }
   E in[3];
-  for (int k = 0; k < n.n_in; ++k) in[k] = build(e.in[k]);
+  for (int k = 0; k < n.n_in; ++k) in[k] = operand(e, k);
+  if (n.op == Op::cast) return is_half(n.dtype) ? rounded(in[0], n.dtype) : kernel::cast(in[0], n.dtype);
   if (E fused = multiply_add(n, in)) return fused;
   const DType recorded = g_[n.in[n.n_in - 1]].dtype;
   return target_.gpu && !target_.strict ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded) : expand(n.op, in[0], in[1], in[2], recorded);

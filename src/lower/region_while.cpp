@@ -30,7 +30,7 @@ void RegionLowering::run_loop(std::int32_t run) {
     l.extent = param(role(kSize, kIterations, static_cast<std::uint64_t>(run)), r.count).id;
     memo_[r.states[0]] = kernel::from_index(var(l.var));
   }
-  for (std::size_t s = first; s < r.states.size(); ++s) l.inits.push_back(build(r.inits[s]).id);
+  for (std::size_t s = first; s < r.states.size(); ++s) l.inits.push_back(rounded(build(r.inits[s]), g_[p_.entries[r.states[s]].node].dtype).id);
   for (std::size_t s = first; s < r.states.size(); ++s) {
     const EntryId state = r.states[s];
     const DType type = compute_type(g_[p_.entries[state].node].dtype);

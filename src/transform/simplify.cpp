@@ -56,9 +56,10 @@ bool holds(DType wide, DType narrow) {
   return digits(wide) >= digits(narrow);
 }
 
-/// Whether a -> b -> c converts like a -> c.
+/// Whether a -> b -> c converts like a -> c. There and back is not nothing of a half: its value may be computed in more bits,
+/// and a conversion rounds it.
 bool through_is_direct(DType a, DType b, DType c) {
-  if (!holds(b, a)) return false;
+  if (!holds(b, a) || (is_half(a) && c == a)) return false;
   // Integers wrap, floats saturate: the way through a float differs where c cannot hold the value.
   return !(is_int(a) && is_float(b) && is_int(c)) || holds(c, a);
 }
