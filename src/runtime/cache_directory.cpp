@@ -1,6 +1,7 @@
 #include "runtime/cache_directory.h"
 
 #include "support/check.h"
+#include "support/env.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -55,6 +56,26 @@ int make_directories(const std::string& path) {
   }
 }
 
+/// Whether somebody else than this user and root can put other files into a directory, or other directories into their
+/// parent's place. A sticky directory (/tmp) is safe for what is this user's. The group that has the user's number is the
+/// user's own, by the convention of private groups, under which files are often made writable by the group.
+bool others_may_change(const struct stat& info) {
+  if (info.st_uid != 0 && info.st_uid != geteuid()) return true;
+  if (!S_ISDIR(info.st_mode) || (info.st_mode & S_ISVTX)) return false;
+  const bool own_group = info.st_gid == geteuid() || info.st_gid == 0;
+  return (info.st_mode & S_IWOTH) || ((info.st_mode & S_IWGRP) && !own_group);
+}
+
+/// The first directory or link on the way to an absolute path, itself left out, that others may change; empty: none.
+std::string changeable_parent(const std::string& path) {
+  for (std::size_t slash = 0; slash != path.npos; slash = path.find('/', slash + 1)) {
+    const std::string part = slash == 0 ? "/" : path.substr(0, slash);
+    struct stat info;
+    if (lstat(part.c_str(), &info) != 0 || others_may_change(info)) return part;
+  }
+  return {};
+}
+
 /// pid at the time of the call, randomness and a counter: distinct after fork, between threads and hosts.
 std::string temporary_name() {
   static std::atomic<unsigned> counter{0};
@@ -105,8 +126,8 @@ bool CacheDirectory::resolve() {
   if (path_.empty()) {
     // Relative values are ignored, as the XDG base directory specification asks. The password database is not
     // asked: it may be far away (LDAP), and a user without HOME is a service that should not litter.
-    const char* xdg = std::getenv("XDG_CACHE_HOME");
-    const char* home = std::getenv("HOME");
+    const char* xdg = environment_variable("XDG_CACHE_HOME");
+    const char* home = environment_variable("HOME");
     if (xdg && *xdg == '/') {
       path_ = std::string(xdg) + "/kiln";
     } else if (home && *home == '/') {
@@ -121,6 +142,18 @@ bool CacheDirectory::resolve() {
   }
   path_ = normal(path_);
   return !path_.empty() || refuse("the directory's name cannot be resolved");
+}
+
+/// Looks at the parents as they are named and as they are without links, and that they lead to the open directory.
+std::string CacheDirectory::changeable_parent_of_open() const {
+  if (std::string parent = changeable_parent(path_); !parent.empty()) return parent;
+  std::error_code error;
+  const std::string real = std::filesystem::canonical(path_, error).string();
+  struct stat there, here;
+  if (error || ::stat(real.c_str(), &there) != 0 || fstat(fd_.get(), &here) != 0 || there.st_ino != here.st_ino ||
+      there.st_dev != here.st_dev)
+    return path_;
+  return changeable_parent(real);
 }
 
 bool CacheDirectory::open(bool create) {
@@ -140,6 +173,8 @@ bool CacheDirectory::open(bool create) {
   if (info.st_uid != geteuid())
     return refuse(cat(path_, " belongs to user ", info.st_uid, ", not to user ", geteuid()));
   if (info.st_mode & (S_IWGRP | S_IWOTH)) return refuse(path_ + " is writable by other users (chmod 700 it)");
+  if (const std::string parent = changeable_parent_of_open(); !parent.empty())
+    return refuse(cat("other users may replace what is in ", parent, ", which ", path_, " lies in"));
   writable_ = create && faccessat(fd_.get(), ".", W_OK | X_OK, AT_EACCESS) == 0;
   if (create && !writable_) reason_ = path_ + " is read-only";
   return true;
@@ -152,7 +187,7 @@ CacheDirectory::Read CacheDirectory::read(const char* name, std::size_t limit, b
   if (!file) return errno == ELOOP || errno == ENXIO ? Read::Bad : Read::Absent;
   struct stat info;
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
-      info.st_size < 0 || static_cast<std::uint64_t>(info.st_size) > limit)
+      (info.st_mode & (S_IWGRP | S_IWOTH)) || info.st_size < 0 || static_cast<std::uint64_t>(info.st_size) > limit)
     return Read::Bad;
   bytes.resize(static_cast<std::size_t>(info.st_size));
   for (std::size_t done = 0; done < bytes.size();) {

@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <string_view>
 
@@ -63,7 +62,7 @@ const InstalledConfig& install(History& h, Config config) {
   History& h = history();
   const std::lock_guard lock(h.mutex);
   if (const InstalledConfig* installed = current.load(std::memory_order_acquire)) return *installed;
-  const char* help = std::getenv("KILN_HELP");
+  const char* help = environment_variable("KILN_HELP");
   if (help && std::string_view(help) == "1" && !h.helped) {
     h.helped = true;
     std::fputs(environment_help().c_str(), stderr);

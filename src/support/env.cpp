@@ -10,11 +10,13 @@
 
 #include <kiln/error.h>
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <limits>
 #include <regex>
 #include <span>
@@ -265,8 +267,11 @@ Config parse_environment(const std::vector<std::pair<std::string, std::string>>&
   return config;
 }
 
+const char* environment_variable(const char* name) { return secure_getenv(name); }
+
 Config parse_environment() {
   std::vector<std::pair<std::string, std::string>> variables;
+  if (getauxval(AT_SECURE) != 0) return {};
   for (char** entry = environ; entry && *entry; ++entry) {
     const std::string_view text = *entry;
     const std::size_t equals = text.find('=');

@@ -478,6 +478,62 @@ TEST_F(DiskCacheFaults, F10_AnEntryThatIsNoPlainFileOfOursIsRebuilt) {
   expect_rebuilt(cache, "another user's file");
 }
 
+TEST_F(DiskCacheFaults, F10_AnEntryThatOthersMayWriteIsRebuilt) {
+  DiskCache cache = open();
+  cache.put("key", "payload");
+  ::chmod(path_.c_str(), 0755);  // others may reach the entry
+  for (const mode_t mode : {0666, 0620, 0602, 0660}) {
+    ::chmod(file_of("key").c_str(), mode);
+    expect_rebuilt(cache, "an entry that others may write");
+    struct stat info {};
+    ASSERT_EQ(lstat(file_of("key").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0600u);
+  }
+  ::chmod(file_of("key").c_str(), 0644);
+  EXPECT_EQ(text(cache.get("key")), "payload") << "others may read it";
+}
+
+TEST_F(DiskCacheFaults, F10_ADirectoryThatOthersMayReplaceIsRefused) {
+  const std::string above = tmp_ / "above", inner = above + "/inner", own = inner + "/kiln";
+  fs::create_directories(own);
+  ::chmod(own.c_str(), 0700);
+  const auto usable = [&] { return DiskCache({Mode::ReadWrite, own}).usable(); };
+  const auto reason = [&] { return DiskCache({Mode::ReadWrite, own}).reason(); };
+  const std::string why = "other users may replace what is in " + above + ", which " + own + " lies in";
+  for (const mode_t mode : {0777, 0702, 0703}) {
+    ::chmod(above.c_str(), mode);
+    EXPECT_FALSE(usable()) << std::oct << mode;
+    EXPECT_EQ(reason(), why);
+  }
+  for (const mode_t mode : {01777, 0755, 0700}) {
+    ::chmod(above.c_str(), mode);
+    EXPECT_TRUE(usable()) << std::oct << mode;
+  }
+  if (geteuid() != 0) GTEST_SKIP() << "not root: cannot give a directory away";
+  ::chmod(above.c_str(), 0770);
+  EXPECT_TRUE(usable()) << "root's group";
+  ASSERT_EQ(chown(above.c_str(), 0, kNobody), 0);
+  EXPECT_FALSE(usable()) << "another group";
+  ::chmod(above.c_str(), 0755);
+  EXPECT_TRUE(usable());
+  ASSERT_EQ(chown(above.c_str(), kNobody, 0), 0);
+  EXPECT_EQ(reason(), why) << "its owner may give himself the right";
+}
+
+TEST_F(DiskCacheFaults, F10_ALinkOfAnotherUserOnTheWayIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "not root: cannot give a link away";
+  fs::create_directories(tmp_ / "real/kiln");
+  ::chmod((tmp_ / "real/kiln").c_str(), 0700);
+  fs::create_directory_symlink(tmp_ / "real", tmp_ / "link");
+  const std::string through = tmp_ / "link/kiln";
+  EXPECT_TRUE(DiskCache({Mode::ReadWrite, through}).usable());
+  ::chmod((tmp_ / "real").c_str(), 0777);
+  EXPECT_FALSE(DiskCache({Mode::ReadWrite, through}).usable()) << "what the link leads to counts";
+  ::chmod((tmp_ / "real").c_str(), 0755);
+  ASSERT_EQ(lchown((tmp_ / "link").c_str(), kNobody, kNobody), 0);
+  EXPECT_FALSE(DiskCache({Mode::ReadWrite, through}).usable());
+}
+
 TEST_F(DiskCacheFaults, F13_F14_F15_EveryByteOfTheKeyCounts) {
   DiskCache cache = open();
   const std::string key = "generator hash, compiler, cpu features, kernel";

@@ -1,12 +1,17 @@
 #include "support/env.h"
 
+#include "runtime/temporary_directory.h"
 #include "support/edit_distance.h"
 
 #include <kiln/error.h>
 
 #include <gtest/gtest.h>
 
+#include <sys/auxv.h>
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <filesystem>
 
 namespace kiln {
 namespace {
@@ -132,6 +137,42 @@ TEST(EnvironmentFaults, F49_AHostileValueStaysOneShortLine) {
   const std::string error = error_of("KILN_MODE", "a\nb\x1b[31m" + std::string(100000, 'x'));
   EXPECT_LT(error.size(), 300u);
   EXPECT_TRUE(std::none_of(error.begin(), error.end(), [](char c) { return c < 32; })) << error;
+}
+
+constexpr int kNotSetuid = 43, kDefaults = 41, kOptionsRead = 42;
+
+TEST(EnvironmentFaults, ASetuidProgramReadsNoVariable) {
+  if (geteuid() != 0) GTEST_SKIP() << "not root: cannot make a program of another user's";
+  const testing::TemporaryDirectory directory;
+  const std::string program = directory / "program", trace = directory / "dump";
+  std::filesystem::copy_file("/proc/self/exe", program);
+  ASSERT_EQ(chmod(directory.path().c_str(), 0755), 0);
+  const auto run = [&] {
+    return testing::in_child([&] {
+      for (const char* name : {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX", "GTEST_OUTPUT"}) unsetenv(name);
+      setenv("KILN_MODE", "eager", 1);
+      setenv("KILN_DUMP", trace.c_str(), 1);
+      setenv("KILN_HELP", "1", 1);
+      if (setgid(12345) != 0 || setuid(12345) != 0) return 1;
+      execl(program.c_str(), program.c_str(), "--gtest_filter=EnvironmentChild.*", "--gtest_also_run_disabled_tests",
+            "--gtest_brief=1", nullptr);
+      return 2;
+    });
+  };
+  ASSERT_EQ(chmod(program.c_str(), 0755), 0);
+  if (run() != kNotSetuid) GTEST_SKIP() << "another user cannot run the tests";
+  ASSERT_EQ(chown(program.c_str(), 65534, 65534), 0);
+  ASSERT_EQ(chmod(program.c_str(), 04755), 0);
+  const int code = run();
+  if (code == kNotSetuid) GTEST_SKIP() << "the file system takes no setuid programs";
+  EXPECT_EQ(code, kDefaults);
+}
+
+/// Run by the test above.
+TEST(EnvironmentChild, DISABLED_SaysWhatItRead) {
+  if (getauxval(AT_SECURE) == 0) std::_Exit(kNotSetuid);
+  const bool defaults = config().mode == Mode::Lazy && config().dump.empty() && !environment_variable("HOME");
+  std::_Exit(defaults ? kDefaults : kOptionsRead);
 }
 
 TEST(Environment, HelpHasOneLineForEveryVariable) {

@@ -6,6 +6,7 @@
 #include "backend/cuda/exit_gate.h"
 #include "backend/cuda/shared_library.h"
 #include "support/check.h"
+#include "support/env.h"
 
 #include <pthread.h>
 
@@ -100,7 +101,7 @@ DeviceInfo describe(const DriverApi& api, int index) {
 
 std::string no_device_reason(int version) {
   std::string out = cat("the driver (CUDA ", version_text(version), ") finds no device");
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
+  if (const char* visible = environment_variable("CUDA_VISIBLE_DEVICES"))
     out += cat("; CUDA_VISIBLE_DEVICES is '", visible, "'");
   return out;
 }

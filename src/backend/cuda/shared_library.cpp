@@ -1,5 +1,7 @@
 #include "backend/cuda/shared_library.h"
 
+#include "support/env.h"
+
 #include <dlfcn.h>
 #include <link.h>
 
@@ -15,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string environment(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = environment_variable(name);
   return value ? value : "";
 }
 
