@@ -47,7 +47,8 @@ class Pending {
   /// Position of an operand among the nodes, or their number.
   std::size_t find(const ir::Node* n) const {
     if (!n || n->home != ir::current_trace()) return nodes.size();
-    return n->mark < nodes.size() && nodes[n->mark] == n ? n->mark : nodes.size();
+    const std::size_t at = n->marked();
+    return at < nodes.size() && nodes[at] == n ? at : nodes.size();
   }
 
   std::vector<ir::Node*> nodes;

@@ -161,6 +161,29 @@ void copy_leaf(const ir::Node& node, void* out) {
   }
 }
 
+struct RowMajor {
+  ir::Buffer* buffer;  // lives as long as the tensor's node
+  std::int64_t byte_offset;
+};
+
+/// Computes the value. A view of another buffer gets a row-major copy that its node keeps: every handle to it, on whichever
+/// thread, shows the same memory, and the node itself stays as other threads may be reading it.
+RowMajor row_major(const Tensor& t, std::string_view op) {
+  const ir::Node* const node = computed(t, op);
+  if (node->strides == nullptr || node->numel == 0) return {node->buffer, node->offset * size_of(node->dtype)};
+  if (ir::Buffer* const made = ir::row_major_copy(*node)) return {made, 0};
+  ir::Buffer* copy = runtime::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
+  try {
+    copy_leaf(*node, copy->data);
+    if (copy->device != node->buffer->device)
+      ir::release(std::exchange(copy, runtime::copied_to(*copy, node->buffer->device)));
+  } catch (...) {
+    ir::release(copy);
+    throw;
+  }
+  return {ir::keep_row_major_copy(*node, copy), 0};
+}
+
 }  // namespace
 
 Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype) {
@@ -261,37 +284,20 @@ void Tensor::read_item(void* out, DType type) const {
   });
 }
 
-/// Computes the value. A view of another buffer becomes a row-major copy: this handle moves to it, and later uses share it.
-void Tensor::data_is_row_major(std::string_view op) const {
-  const ir::Node* node = computed(*this, op);
-  if (node->strides == nullptr || node->numel == 0) return;
-  const Tensor copy = contiguous_copy();
-  std::swap(const_cast<Tensor*>(this)->node_, const_cast<Tensor&>(copy).node_);
-}
-
 const void* Tensor::data() const {
-  data_is_row_major("data");
-  const ir::Node* node = node_;
-  return runtime::host_memory(*node->buffer) + node->offset * size_of(node->dtype);
+  const RowMajor value = row_major(*this, "data");
+  return runtime::host_memory(*value.buffer) + value.byte_offset;
 }
 
 const void* Tensor::device_data() const {
-  data_is_row_major("device_data");
-  return node_->buffer->data + node_->offset * size_of(node_->dtype);
+  const RowMajor value = row_major(*this, "device_data");
+  return value.buffer->data + value.byte_offset;
 }
 
 const void* Tensor::typed_data(DType type) const {
   if (dtype() != type)
     throw UserError(cat("[data] the tensor is ", api::describe(node_), ", the pointer asked for ", name(type)));
   return data();
-}
-
-Tensor Tensor::contiguous_copy() const {
-  const ir::Node* node = computed(*this, "data");
-  const auto bytes = static_cast<std::uint64_t>(node->numel * size_of(node->dtype));
-  ir::Buffer* buffer = runtime::allocate(bytes);
-  copy_leaf(*node, buffer->data);
-  return leaf(buffer, node->shape(), node->dtype, node->loc, 0, nullptr, node->buffer->device);
 }
 
 Tensor Tensor::to(Device device) const {

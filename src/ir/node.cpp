@@ -141,6 +141,15 @@ inline bool drop(Node* node) {
   return node->refs.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
+/// Where a leaf with strides keeps its row-major copy: in the word behind them.
+Buffer** copy_word(const Node& leaf) { return reinterpret_cast<Buffer**>(leaf.strides + leaf.rank); }
+static_assert(sizeof(Buffer*) == sizeof(std::int64_t));
+
+[[gnu::noinline]] void drop_strides(Node* leaf) {
+  if (Buffer* const copy = row_major_copy(*leaf)) release(copy);
+  std::free(leaf->strides);
+}
+
 [[gnu::noinline]] void destroy(Node* first) {
   // Nodes to destroy are linked through imm, which a dying node no longer needs.
   Node* stack = first;
@@ -151,7 +160,7 @@ inline bool drop(Node* node) {
     if (node->op == Op::leaf) {
       if (node->attr64 == kUnread) [[unlikely]] died_unread(node->loc);
       if (node->buffer) release(node->buffer);
-      std::free(node->strides);
+      if (node->strides) drop_strides(node);
     } else {
       if (node->home == current_trace_id) recorded.settle();
       for (int i = 0; i < node->n_in; ++i) {
@@ -235,8 +244,9 @@ namespace {
 void show(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides) {
   std::int64_t* kept = nullptr;
   if (strides && node->rank > 0) {
-    kept = static_cast<std::int64_t*>(std::malloc(sizeof(std::int64_t) * node->rank));
+    kept = static_cast<std::int64_t*>(std::malloc(sizeof(std::int64_t) * (node->rank + 1u)));
     std::memcpy(kept, strides, sizeof(std::int64_t) * node->rank);
+    kept[node->rank] = 0;
   }
   node->n_in = 0;
   node->passed = 0;
@@ -257,6 +267,18 @@ void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int
   if (node->home == current_trace_id) recorded.settle();
   count_leaf_bytes(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));  // often a view of an argument
   show(node, buffer, offset, strides);
+}
+
+Buffer* row_major_copy(const Node& leaf) { return __atomic_load_n(copy_word(leaf), __ATOMIC_ACQUIRE); }
+
+Buffer* keep_row_major_copy(const Node& leaf, Buffer* copy) {
+  Buffer* first = nullptr;
+  if (__atomic_compare_exchange_n(copy_word(leaf), &first, copy, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    count_leaf_bytes(copy->bytes);
+    return copy;
+  }
+  release(copy);
+  return first;
 }
 
 Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,
@@ -339,7 +361,7 @@ void pending_nodes(std::vector<Node*>& nodes) {
       release(n);
       continue;
     }
-    n->mark = static_cast<std::uint32_t>(nodes.size());
+    n->set_mark(nodes.size());
     nodes.push_back(n);
   }
   std::copy(nodes.begin(), nodes.end(), recorded.begin);

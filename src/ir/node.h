@@ -54,7 +54,7 @@ struct Node {
     struct {
       Buffer* buffer;              // leaf
       std::int64_t offset;         // elements from buffer->data
-      std::int64_t* strides;       // elements per axis; null: row-major contiguous
+      std::int64_t* strides;       // elements per axis, then a word for row_major_copy; null: row-major contiguous
     };
   };
   std::uint64_t imm;       // immediate scalar's bits in the operand dtype's storage format (see imm_dtype)
@@ -72,6 +72,9 @@ struct Node {
   }
   Shape shape() const { return Shape(dims()); }
   bool is_leaf() const { return op == Op::leaf; }
+  // A walk reads the marks of other threads' leaves, which their walks write meanwhile: what it finds may be anybody's place.
+  std::uint32_t marked() const { return __atomic_load_n(&mark, __ATOMIC_RELAXED); }
+  void set_mark(std::size_t place) { __atomic_store_n(&mark, static_cast<std::uint32_t>(place), __ATOMIC_RELAXED); }
 };
 static_assert(sizeof(SourceLocation) == 8 && sizeof(Node) == 128);
 
@@ -111,6 +114,11 @@ std::int64_t* new_attrs(Node* node, int n);
 /// to release once it no longer holds the trace locks: freeing memory may run a user's deleter.
 void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides,
                  std::vector<Node*>& dropped);
+/// The value of a leaf with strides in row-major order, once somebody has asked for it; null before. It lives as long as the
+/// leaf, which itself does not change: threads read its strides and its buffer without a lock.
+Buffer* row_major_copy(const Node& leaf);
+/// Gives a leaf with strides that copy (takes the caller's reference) and returns the one it has: the first that was given.
+Buffer* keep_row_major_copy(const Node& leaf, Buffer* copy);
 /// A leaf node (takes the caller's buffer reference); strides null: row-major.
 Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,
                const std::int64_t* strides, SourceLocation loc);

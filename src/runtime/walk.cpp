@@ -115,7 +115,7 @@ class Walker {
       w_.foreign.push_back({n, static_cast<std::uint32_t>(w_.nodes.size())});
       leaf(n);
     } else if (n->op == Op::leaf) {
-      n->mark = static_cast<std::uint32_t>(w_.nodes.size());
+      n->set_mark(w_.nodes.size());
       leaf(n);
     } else if (n->claimed && waits_) [[unlikely]] {
       claimed_ = true;
@@ -159,7 +159,7 @@ class Walker {
 
   /// Pre: the operands are numbered.
   void number(Node* n) {
-    n->mark = static_cast<std::uint32_t>(w_.nodes.size());
+    n->set_mark(w_.nodes.size());
     w_.nodes.push_back(n);
     w_.uses.push_back(0);
     std::uint64_t in[3] = {Walk::kNone, Walk::kNone, Walk::kNone};

@@ -47,7 +47,8 @@ struct Walk {
 
   /// Position of a node that this walk has numbered.
   std::uint32_t position(const ir::Node* node) const {
-    if (node->mark < nodes.size() && nodes[node->mark] == node) return node->mark;
+    const std::uint32_t mark = node->marked();
+    if (mark < nodes.size() && nodes[mark] == node) return mark;
     for (const Foreign& f : foreign)
       if (f.node == node) return f.position;
     return kNone;
