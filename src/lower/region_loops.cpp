@@ -154,21 +154,34 @@ std::vector<LoopDecl> RegionLowering::open_nest(Groups order, const std::optiona
   return nest;
 }
 
-/// Cuts a loop of the nest into blocks when it adds up more than `limit` elements, those of the loops inside it counted: each
-/// block is to have sums of its own. Returns the place of the loop over the blocks, or of none.
+/// Elements that a nest over groups adds up one after the other at most: the first group perhaps in chunks, the last on lanes.
+std::int64_t RegionLowering::added_up(Groups order, bool in_chunks, std::int64_t lanes) const {
+  std::int64_t elements = 1;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::int64_t whole = groups_[static_cast<std::size_t>(order[i])].extent;
+    const std::int64_t most = i == 0 && in_chunks ? std::min(whole, s_.chunk) : whole;
+    elements *= i + 1 == order.size() ? ceil_div(most, lanes) : most;
+  }
+  return elements;
+}
+
+/// Cuts a loop of the nest into blocks when more than kAddedInOrder elements are added up one after the other, those of the
+/// loops inside it counted, of which the innermost is on lanes: each block is to have sums of its own. Returns the place of the loop over the blocks, or of none.
 std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost,
-                                     std::int64_t limit) {
+                                     std::int64_t lanes) {
   const bool sums = std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) { return adds_in_blocks(r); });
-  if (!sums || target_.gpu || target_.strict) return nest.size();
+  if (!sums || target_.gpu || added_up(order, outermost.has_value(), lanes) <= kAddedInOrder) return nest.size();
   std::int64_t inside = 1;
   for (std::size_t at = order.size(); at-- > 0;) {
     const bool part = at == 0 && outermost;
-    const std::int64_t whole = groups_[static_cast<std::size_t>(order[at])].extent, most = part ? std::min(whole, s_.chunk) : whole;
-    if (inside * most <= limit) {
+    const std::int64_t step = at + 1 == order.size() ? lanes : 1;  // elements that are added at once
+    const std::int64_t whole = groups_[static_cast<std::size_t>(order[at])].extent;
+    const std::int64_t most = ceil_div(part ? std::min(whole, s_.chunk) : whole, step);
+    if (inside * most <= kAddedInOrder) {
       inside *= most;
       continue;
     }
-    const E count = {&k_.pool, nest[at].extent}, block = size(kSumBlock, std::max<std::int64_t>(1, limit / inside));
+    const E count = {&k_.pool, nest[at].extent}, block = size(kSumBlock, std::max<std::int64_t>(1, kAddedInOrder / inside) * step);
     LoopDecl blocks;
     blocks.var = new_var();
     blocks.extent = divide(count + block - konst(1), block).id;
@@ -246,11 +259,23 @@ bool RegionLowering::adds_in_blocks(const Reduction& r) const {
   return r.phase == phase_ && k_.accs[r.acc].monoid == Monoid::Sum && is_float(k_.accs[r.acc].type);
 }
 
+/// The type in which sums of blocks and chunks are added up: Float64 for those of Float32, since there are many, and few of
+/// them an element.
+DType RegionLowering::total_type(const AccDecl& a) const {
+  return a.monoid == Monoid::Sum && a.type == DType::Float32 && !target_.gpu ? DType::Float64 : a.type;
+}
+
+/// The final value of a reduction's accumulator, in the type that is computed with.
+E RegionLowering::total_of(std::uint32_t acc, const GraphNode& n) {
+  const DType type = compute_type(n.dtype);
+  return has_position(n.op) ? acc_value(acc, type) : kernel::cast(acc_value(acc, k_.accs[acc].type), type);
+}
+
 /// One phase as nested loops over `order` (groups, outermost first), the last on lanes when `vector`.
 void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost) {
   forget();
   std::vector<LoopDecl> nest = open_nest(order, outermost);
-  const std::size_t blocks = cut_sums(nest, order, outermost, vector ? schedule::kAddedByLane * s_.lanes : kAddedInOrder);
+  const std::size_t blocks = cut_sums(nest, order, outermost, vector ? s_.lanes : 1);
   const bool cut = blocks < nest.size();
   if (vector) put_on_lanes(nest.back());
   std::vector<Stmt> added;
@@ -264,7 +289,8 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const st
     const AccDecl decl = k_.accs[r.acc];
     k_.accs.push_back(decl);
     nest[blocks + 1].accs.push_back(part);
-    added.push_back({Stmt::Kind::Update, r.acc, kNoExpr, acc_value(part, decl.type).id});
+    const DType total = k_.accs[r.acc].type = total_type(decl);
+    added.push_back({Stmt::Kind::Update, r.acc, kNoExpr, kernel::cast(acc_value(part, decl.type), total).id});
     r.acc = part;
   }
   if (!vector) nest.front().rows = static_cast<std::uint16_t>(s_.rows);

@@ -180,6 +180,7 @@ class RegionLowering {
   E build_entry(EntryId id);
   E build_load(EntryId id);
   E build_scalar(NodeId node);
+  bool has_stored_bits(const Entry& e) const;
   E operand(const Entry& e, int k);
   E build_op(EntryId id);
   E narrow(E value, DType type);
@@ -208,7 +209,10 @@ class RegionLowering {
   Stmt lane_loop(const Range& range, Groups axes, const Fill& fill);
   std::vector<LoopDecl> open_nest(Groups order, const std::optional<Range>& outermost);
   bool adds_in_blocks(const Reduction& r) const;
-  std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost, std::int64_t limit);
+  DType total_type(const AccDecl& a) const;
+  E total_of(std::uint32_t acc, const GraphNode& n);
+  std::int64_t added_up(Groups order, bool in_chunks, std::int64_t lanes) const;
+  std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost, std::int64_t lanes);
   LoopDecl fold(std::vector<LoopDecl> nest);
   LoopDecl fold_from(std::vector<LoopDecl>& nest, std::size_t from);
   Stmt store(std::uint32_t buffer, E index, E value);
@@ -253,6 +257,7 @@ class RegionLowering {
 
   // Stripes.
   E stripe_index(std::uint32_t buffer);
+  E identity_in(const Reduction& r);
   E stripe_load(const Reduction& r, bool position);
   std::uint32_t stripe_buffer(DType type);
   void stripe_reset(Body& body);
@@ -316,7 +321,7 @@ class RegionLowering {
 };
 
 Monoid monoid_of(Op op);
-constexpr std::int64_t kAddedInOrder = 512;  // elements of a column that are added up one after the other
+constexpr std::int64_t kAddedInOrder = 32;  // elements that a sum adds up one after the other: in a column, or in a row's lane
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace kiln::lower

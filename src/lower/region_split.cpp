@@ -48,9 +48,9 @@ void RegionLowering::reduce_chunk(Body& body, E chunk) {
   phase_loops(body, reduced, s_.form == Form::Split, range);
   const E row = row_index();
   for (Reduction& r : reductions_) {
-    const DType type = has_position(op_of(r)) ? DType::Int64 : k_.accs[r.acc].type;
-    r.partial[0] = partial_buffer(type, rows_ * chunks_);
-    body.push_back(store(r.partial[0], chunk * n_rows_ + row, acc_value(r.acc, type)));
+    const E total = total_of(r.acc, g_[p_.entries[r.entry].node]);
+    r.partial[0] = partial_buffer(total.type(), rows_ * chunks_);
+    body.push_back(store(r.partial[0], chunk * n_rows_ + row, total));
   }
 }
 
@@ -74,7 +74,9 @@ void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_l
     if (chunk.kind == LoopKind::Serial) chunk.rows = static_cast<std::uint16_t>(s_.rows);
     for (Reduction& r : reductions_) {
       r.final_acc = static_cast<std::uint32_t>(k_.accs.size());
-      k_.accs.push_back(accs[r.acc]);
+      AccDecl decl = accs[r.acc];
+      decl.type = total_type(decl);
+      k_.accs.push_back(decl);
       chunk.accs.push_back(r.final_acc);
       body_ = &chunk.body;
       chunk.body.push_back(finish_update(r, var(chunk.var) * n_rows_ + row));
@@ -96,6 +98,8 @@ Stmt RegionLowering::finish_update(const Reduction& r, E at) {
   } else if (has_position(op_of(r))) {  // a position alone: its value is read again from the reduced operand
     s.index = partial.id;
     s.value = value_at_position(r, partial).id;
+  } else {
+    s.value = kernel::cast(partial, k_.accs[r.final_acc].type).id;
   }
   return s;
 }

@@ -5,8 +5,9 @@
 // accumulators of their own (cut_sums).
 //
 // Invariant: every pass over a block is a loop on lanes of its own, and between two of them values live in memory only.
-#include "lower/region_lowering.h"
 #include "kernel/monoid.h"
+#include "lower/expand.h"
+#include "lower/region_lowering.h"
 #include "support/check.h"
 
 #include <functional>
@@ -26,6 +27,13 @@ E RegionLowering::stripe_index(std::uint32_t buffer) {
   return k_.buffers[buffer].role == BufferDecl::Role::Partial ? chunk_base_ + row_index() : lane_;
 }
 
+/// What the accumulator of a column starts from: in the type of the memory that it is in.
+E RegionLowering::identity_in(const Reduction& r) {
+  AccDecl decl = k_.accs[r.acc];
+  decl.type = k_.buffers[r.partial[0]].dtype;
+  return identity_of(decl);
+}
+
 E RegionLowering::stripe_load(const Reduction& r, bool position) {
   const std::uint32_t buffer = r.partial[position];
   return load(buffer, k_.buffers[buffer].dtype, stripe_index(buffer));
@@ -35,7 +43,7 @@ E RegionLowering::stripe_load(const Reduction& r, bool position) {
 void RegionLowering::stripe_reset(Body& body) {
   for (const Reduction& r : reductions_) {
     if (r.phase != phase_) continue;
-    body.push_back(store(r.partial[0], stripe_index(r.partial[0]), identity_of(k_.accs[r.acc])));
+    body.push_back(store(r.partial[0], stripe_index(r.partial[0]), identity_in(r)));
     if (r.partial[1]) body.push_back(store(r.partial[1], stripe_index(r.partial[1]), konst(0)));
   }
   for (const Scan& s : scans_)
@@ -82,12 +90,13 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
   into.push_back(over_columns([&](Body& body) { stripe_reset(body); }));
   const std::vector<int> reduced = reduced_groups();
   std::vector<LoopDecl> nest = open_nest(reduced, chunk);
-  const std::size_t blocks = cut_sums(nest, reduced, chunk, kAddedInOrder);
+  const std::size_t blocks = cut_sums(nest, reduced, chunk, 1);
   const bool cut = blocks < nest.size();
   std::vector<std::uint32_t> whole;
   for (Reduction& r : reductions_) {
     whole.push_back(r.partial[0]);
-    if (cut && adds_in_blocks(r)) r.partial[0] = scratch_buffer(k_.accs[r.acc].type, s_.block * size_of(k_.accs[r.acc].type));
+    const DType type = compute_type(g_[p_.entries[r.entry].node].dtype);
+    if (cut && adds_in_blocks(r)) r.partial[0] = scratch_buffer(type, s_.block * size_of(type));
   }
   const auto each_part = [&](const std::function<void(const Reduction&, std::uint32_t)>& f) {
     for (std::size_t i = 0; i < reductions_.size(); ++i)
@@ -106,13 +115,13 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
     if (cut) {
       Body& body = nest[blocks].body;
       body.push_back(over_columns([&](Body& b) {
-        each_part([&](const Reduction& r, std::uint32_t) { b.push_back(store(r.partial[0], lane_, identity_of(k_.accs[r.acc]))); });
+        each_part([&](const Reduction& r, std::uint32_t) { b.push_back(store(r.partial[0], lane_, identity_in(r))); });
       }));
       body.push_back(loop(fold_from(nest, blocks + 1)));
       body.push_back(over_columns([&](Body& b) {
         each_part([&](const Reduction& r, std::uint32_t sum) {
-          const DType type = k_.accs[r.acc].type;
-          const E total = load(sum, type, stripe_index(sum)) + load(r.partial[0], type, lane_);
+          const DType type = k_.buffers[sum].dtype, part = k_.buffers[r.partial[0]].dtype;
+          const E total = load(sum, type, stripe_index(sum)) + kernel::cast(load(r.partial[0], part, lane_), type);
           b.push_back(store(sum, stripe_index(sum), total));
         });
       }));
@@ -138,7 +147,9 @@ void RegionLowering::build_stripes() {
   const E block = block_of(item, outer, blocks_of(last));
   const Range columns = block_range(block, size(kBlock, s_.block), last);
   for (Reduction& r : reductions_) {
-    r.partial[0] = stripe_buffer(k_.accs[r.acc].type);
+    AccDecl& decl = k_.accs[r.acc];
+    if (added_up(reduced_groups(), chunk.has_value(), 1) > kAddedInOrder) decl.type = total_type(decl);
+    r.partial[0] = stripe_buffer(decl.type);
     if (has_position(op_of(r))) r.partial[1] = stripe_buffer(DType::Int64);
   }
   for (Scan& s : scans_) s.total = scratch_buffer(scan_decl(s).type, s_.block * size_of(scan_decl(s).type));

@@ -352,13 +352,27 @@ E RegionLowering::build_scalar(NodeId node) {
   return kernel::cast(leaf(Prim::Slot, n.dtype, slot), compute_type(n.dtype));
 }
 
-/// An operand as the operation of `e` takes it. The states of a loop are rounded wherever they are set.
+/// Whether an entry's value has no more bits than its dtype. The states of a loop are rounded wherever they are set.
+bool RegionLowering::has_stored_bits(const Entry& e) const {
+  switch (e.kind) {
+    case Entry::Kind::Load:
+    case Entry::Kind::Scalar:
+    case Entry::Kind::LoopState:
+    case Entry::Kind::LoopResult: return true;
+    case Entry::Kind::Op: return g_[e.node].op == Op::cast || !is_half(g_[e.node].dtype);
+    case Entry::Kind::Iota:
+    case Entry::Kind::Pad:
+    case Entry::Kind::Reduce:
+    case Entry::Kind::Scan: return !is_half(g_[e.node].dtype);
+  }
+  return false;
+}
+
+/// An operand as the operation of `e` takes it.
 E RegionLowering::operand(const Entry& e, int k) {
-  const GraphNode& n = g_[e.node];
-  const Entry::Kind kind = p_.entries[e.in[k]].kind;
   const E x = build(e.in[k]);
-  const bool stored = !tells_apart(n.op) || kind == Entry::Kind::LoopState || kind == Entry::Kind::LoopResult;
-  return stored ? x : rounded(x, g_[n.in[k]].dtype);
+  const GraphNode& n = g_[e.node];
+  return tells_apart(n.op) && !has_stored_bits(p_.entries[e.in[k]]) ? rounded(x, g_[n.in[k]].dtype) : x;
 }
 
 E RegionLowering::build_op(EntryId id) {
@@ -405,8 +419,8 @@ const Reduction& RegionLowering::reduction(EntryId entry) const {
 E RegionLowering::reduce_value(EntryId id) {
   const Reduction& r = reduction(id);
   const GraphNode& n = g_[p_.entries[id].node];
-  if (s_.form == Form::Stripes && !in_finish_) return stripe_load(r, has_position(n.op));
-  return acc_value(in_finish_ ? r.final_acc : r.acc, compute_type(n.dtype));
+  if (s_.form == Form::Stripes && !in_finish_) return kernel::cast(stripe_load(r, has_position(n.op)), compute_type(n.dtype));
+  return total_of(in_finish_ ? r.final_acc : r.acc, n);
 }
 
 }  // namespace kiln::lower

@@ -21,7 +21,7 @@ namespace kiln::schedule {
 
 enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns, Chain };
 
-/// Elements of a row that a lane adds up one after the other at most, before their sum joins others.
+/// Elements of a row for each lane from which it is cut into chunks even where there are rows enough for all threads.
 constexpr std::int64_t kAddedByLane = 1024;
 
 /// What a region looks like after its axes were collapsed.
