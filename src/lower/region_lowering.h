@@ -212,7 +212,8 @@ class RegionLowering {
   DType total_type(const AccDecl& a) const;
   E total_of(std::uint32_t acc, const GraphNode& n);
   std::int64_t added_up(Groups order, bool in_chunks, std::int64_t lanes) const;
-  std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost, std::int64_t lanes);
+  std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost, std::int64_t lanes,
+                       std::int64_t limit);
   LoopDecl fold(std::vector<LoopDecl> nest);
   LoopDecl fold_from(std::vector<LoopDecl>& nest, std::size_t from);
   Stmt store(std::uint32_t buffer, E index, E value);
@@ -321,7 +322,8 @@ class RegionLowering {
 };
 
 Monoid monoid_of(Op op);
-constexpr std::int64_t kAddedInOrder = 32;  // elements that a sum adds up one after the other: in a column, or in a row's lane
+constexpr std::int64_t kAddedInOrder = 32;    // elements that a sum adds up one after the other: in a column, or in a row's lane
+constexpr std::int64_t kAddedInStripes = 64;  // the same where sums are in memory, and blocks of them are one more pass
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace kiln::lower

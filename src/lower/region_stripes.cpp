@@ -90,7 +90,7 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
   into.push_back(over_columns([&](Body& body) { stripe_reset(body); }));
   const std::vector<int> reduced = reduced_groups();
   std::vector<LoopDecl> nest = open_nest(reduced, chunk);
-  const std::size_t blocks = cut_sums(nest, reduced, chunk, 1);
+  const std::size_t blocks = cut_sums(nest, reduced, chunk, 1, kAddedInStripes);
   const bool cut = blocks < nest.size();
   std::vector<std::uint32_t> whole;
   for (Reduction& r : reductions_) {
@@ -113,16 +113,17 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
   if (!k_.loops[row.target].body.empty()) {
     nest.back().body.push_back(row);
     if (cut) {
-      Body& body = nest[blocks].body;
-      body.push_back(over_columns([&](Body& b) {
+      into.push_back(over_columns([&](Body& b) {
         each_part([&](const Reduction& r, std::uint32_t) { b.push_back(store(r.partial[0], lane_, identity_in(r))); });
       }));
+      Body& body = nest[blocks].body;
       body.push_back(loop(fold_from(nest, blocks + 1)));
       body.push_back(over_columns([&](Body& b) {
         each_part([&](const Reduction& r, std::uint32_t sum) {
           const DType type = k_.buffers[sum].dtype, part = k_.buffers[r.partial[0]].dtype;
           const E total = load(sum, type, stripe_index(sum)) + kernel::cast(load(r.partial[0], part, lane_), type);
           b.push_back(store(sum, stripe_index(sum), total));
+          b.push_back(store(r.partial[0], lane_, identity_in(r)));
         });
       }));
     }
@@ -148,7 +149,7 @@ void RegionLowering::build_stripes() {
   const Range columns = block_range(block, size(kBlock, s_.block), last);
   for (Reduction& r : reductions_) {
     AccDecl& decl = k_.accs[r.acc];
-    if (added_up(reduced_groups(), chunk.has_value(), 1) > kAddedInOrder) decl.type = total_type(decl);
+    if (added_up(reduced_groups(), chunk.has_value(), 1) > kAddedInStripes) decl.type = total_type(decl);
     r.partial[0] = stripe_buffer(decl.type);
     if (has_position(op_of(r))) r.partial[1] = stripe_buffer(DType::Int64);
   }

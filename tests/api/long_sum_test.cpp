@@ -24,11 +24,14 @@ class StrictScope {
   Config before_;
 };
 
-/// Every element of `t` is `exact` but for kBound.
-void expect_sums(const Tensor& t, double exact, const char* what) {
+constexpr double kBoundOfColumns = 1e-6;  // whose sums may be in memory: blocks are twice as long there
+
+/// Every element of `t` is `exact` but for the bound.
+void expect_sums(const Tensor& t, double exact, const char* what, double bound = kBound) {
+  if (config().device != "cpu") bound = 1e-5;  // there each thread adds its share in order
   double worst = 0;
   for (const float v : t.to_vector<float>()) worst = std::max(worst, std::fabs(v / exact - 1));
-  EXPECT_LE(worst, kBound) << what;
+  EXPECT_LE(worst, bound) << what;
 }
 
 /// Sums of `rows` rows of `length` equal numbers, along rows, along columns and of all.
@@ -40,8 +43,8 @@ void expect_right(std::int64_t rows, std::int64_t length, float value) {
   const Tensor y = Tensor::borrow(memory, {length, rows}, [](const void*) {});
   expect_sums(sum(x), v * n * static_cast<double>(rows), "sum of all");
   expect_sums(sum(x, {1}), v * n, "sums of rows");
-  expect_sums(sum(y, {0}), v * n, "sums of columns");
-  expect_sums(mean(y, {0}), v, "means of columns");
+  expect_sums(sum(y, {0}), v * n, "sums of columns", kBoundOfColumns);
+  expect_sums(mean(y, {0}), v, "means of columns", kBoundOfColumns);
   expect_sums(sum(x * x, {1}), v * v * n, "sums of squares");
   expect_sums(sum(where(x == max(x, {1}, true), x, 0), {1}), v * n, "a sum that depends on another");
   expect_sums(sum(x.reshape({rows, length / 8, 8}), {0, 2}) / static_cast<float>(rows), v * 8, "sums over two axes");
@@ -72,7 +75,7 @@ TEST(LongSum, OfAMillionOfOneNumber) {
     const testing::ModeScope scope(Mode::Lazy, tier);
     EXPECT_NEAR(sum(full({1 << 20}, 0.1f)).item<float>() / (static_cast<double>(0.1f) * (1 << 20)), 1, kBound);
     EXPECT_NEAR(sum(full({64 << 20}, 0.1f)).item<float>() / (static_cast<double>(0.1f) * (64 << 20)), 1, kBound);
-    EXPECT_NEAR(sum(full({1 << 14, 1 << 12}, 0.1f), {0})(7).item<float>() / (static_cast<double>(0.1f) * (1 << 14)), 1, kBound);
+    EXPECT_NEAR(sum(full({1 << 14, 1 << 12}, 0.1f), {0})(7).item<float>() / (static_cast<double>(0.1f) * (1 << 14)), 1, kBoundOfColumns);
   }
 }
 
