@@ -3,6 +3,7 @@
 #include "support/env.h"
 
 #include <kiln/config.h>
+#include <kiln/dtype.h>
 
 #include <gtest/gtest.h>
 
@@ -18,6 +19,12 @@ namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr DType kAllDTypes[] = {
+#define KILN_DTYPE(Enum, ...) DType::Enum,
+#include <kiln/dtype.def>
+#undef KILN_DTYPE
+};
 
 class Docs : public testing::Test {
  protected:
@@ -74,6 +81,24 @@ TEST_F(Docs, ReadmeListsTheEnvironment) {
     table += "| `" + row.name + "` | `" + cell(row.values) + "` | " +
              (row.value.empty() ? "" : "`" + row.value + "`") + " | " + cell(row.meaning) + " |\n";
   expect_part("<!-- environment: begin -->\n", "<!-- environment: end -->", table);
+}
+
+/// The table of docs/semantics.md, cell by cell, is what promote() says.
+TEST_F(Docs, ThePromotionTableIsTheCodes) {
+  const auto short_name = [](DType t) { return std::string(info(t).short_name); };
+  std::string table = "|  |";
+  for (const DType t : kAllDTypes) table += " " + short_name(t) + " |";
+  table += "\n|";
+  for (std::size_t i = 0; i <= std::size(kAllDTypes); ++i) table += "---|";
+  for (const DType a : kAllDTypes) {
+    table += "\n| **" + short_name(a) + "** |";
+    for (const DType b : kAllDTypes) {
+      EXPECT_EQ(promote(a, b), promote(b, a)) << name(a) << " " << name(b);
+      table += " " + short_name(promote(a, b)) + " |";
+    }
+  }
+  const std::string page = read("docs/semantics.md");
+  EXPECT_NE(page.find(table + "\n"), std::string::npos) << "it should be:\n" << table;
 }
 
 TEST_F(Docs, LinksLeadSomewhere) {

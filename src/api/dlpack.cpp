@@ -209,10 +209,13 @@ Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOp
   const std::size_t astray = reinterpret_cast<std::uintptr_t>(data) % size;
   // Where it lies astray this checks the layout all the same; nothing is read.
   const Tensor shared = Tensor::borrow(data - astray, shape, strides, *dtype, std::move(owner));
+  if (is_bool(*dtype) && !options.copy.value_or(true) && shared.numel() != 0 && shared.node()->buffer->writable)
+    throw UserError("[from_dlpack] bools with bytes other than 0 and 1 must be copied");
   const bool aligned = astray == 0 || shared.numel() == 0;
   if (aligned && !options.copy.value_or(false)) return shared;
   if (!options.copy.value_or(true))
     throw UserError(cat("[from_dlpack] data that is not aligned for ", name(*dtype), " must be copied"));
+  if (is_bool(*dtype)) return copied(shared);
   ir::Buffer* buffer = runtime::allocate(static_cast<std::uint64_t>(shared.numel()) * size);
   std::byte* to = buffer->data;
   if (shared.numel() != 0) gather(data, size, shape, strides.begin(), to);

@@ -326,24 +326,61 @@ Tensor stack(std::initializer_list<Tensor> tensors, int axis, SourceLocation loc
   return stack(std::span(tensors.begin(), tensors.size()), axis, loc);
 }
 
+namespace {
+
+/// x (outer, inner) with each row `times` times behind itself, seen in the extents `out`: three axes, whatever x's rank is.
+NodeRef rows_repeated(ir::Node* x, std::int64_t outer, std::int64_t inner, std::int64_t times, const Shape& out, SourceLocation loc) {
+  const NodeRef rows = api::reshape_node(x, Shape{outer, 1, inner}, loc);
+  const NodeRef repeated = api::broadcast_node(rows.get(), Shape{outer, times, inner}, loc);
+  return api::reshape_node(repeated.get(), out, loc);
+}
+
+/// The product of the extents of some axes.
+std::int64_t extent_of(const Shape& dims, int from, int to) {
+  std::int64_t n = 1;
+  for (int i = from; i < to; ++i) n *= dims[i];
+  return n;
+}
+
+/// The last axes first: each in its turn.
+NodeRef tiled_by_axes(ir::Node* x, Shape dims, const Shape& out, SourceLocation loc) {
+  NodeRef tiled = NodeRef::share(x);
+  for (int i = dims.rank(); i-- > 0;) {
+    const std::int64_t outer = extent_of(dims, 0, i), inner = extent_of(dims, i, dims.rank());
+    if (dims[i] == out[i]) continue;
+    const std::int64_t times = dims[i] == 0 ? 0 : out[i] / dims[i];
+    dims[i] = out[i];
+    tiled = rows_repeated(tiled.get(), outer, inner, times, dims, loc);
+  }
+  return tiled;
+}
+
+}  // namespace
+
 Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) try {
   ir::Node* const node = checked("tile", x);
   const int rank = std::max<int>(node->rank, repetitions.rank());
-  Shape split, wide, out;
+  Shape dims, times, out;
+  int repeated_axes = 0;
   for (int i = 0; i < rank; ++i) {
     const int in_x = i - (rank - node->rank), in_r = i - (rank - repetitions.rank());
-    const std::int64_t extent = in_x < 0 ? 1 : node->dims()[static_cast<std::size_t>(in_x)];
-    const std::int64_t times = in_r < 0 ? 1 : repetitions[in_r];
+    dims.push_back(in_x < 0 ? 1 : node->dims()[static_cast<std::size_t>(in_x)]);
+    times.push_back(in_r < 0 ? 1 : repetitions[in_r]);
     std::int64_t total = 0;
-    if (times < 0 || __builtin_mul_overflow(extent, times, &total))
+    if (times[i] < 0 || __builtin_mul_overflow(dims[i], times[i], &total))
       throw UserError(cat("[tile] repetitions ", repetitions.str(), " of ", describe(node)));
-    if (times != 1) {
-      split.push_back(1);
-      wide.push_back(times);
-    }
-    split.push_back(extent);
-    wide.push_back(extent);
     out.push_back(total);
+    repeated_axes += times[i] != 1;
+  }
+  if (rank + repeated_axes > kMaxRank) return finish(tiled_by_axes(node, dims, out, loc));
+  Shape split, wide;
+  for (int i = 0; i < rank; ++i) {
+    if (times[i] != 1) {
+      split.push_back(1);
+      wide.push_back(times[i]);
+    }
+    split.push_back(dims[i]);
+    wide.push_back(dims[i]);
   }
   const NodeRef columns = api::reshape_node(node, split, loc);
   const NodeRef repeated = api::broadcast_node(columns.get(), wide, loc);
@@ -355,21 +392,11 @@ Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) try {
 Tensor repeat(const Tensor& x, std::int64_t count, int axis, SourceLocation loc) try {
   ir::Node* const node = checked("repeat", x);
   const int at = api::checked_axis("repeat", axis, node);
-  Shape split, wide, out = node->shape();
+  Shape out = node->shape();
+  const std::int64_t outer = extent_of(out, 0, at + 1), inner = extent_of(out, at + 1, node->rank);
   if (count < 0 || __builtin_mul_overflow(out[at], count, &out[at]))
     throw UserError(cat("[repeat] ", count, " times along axis ", at, " of ", describe(node)));
-  for (int i = 0; i < node->rank; ++i) {
-    const std::int64_t extent = node->dims()[static_cast<std::size_t>(i)];
-    split.push_back(extent);
-    wide.push_back(extent);
-    if (i == at) {
-      split.push_back(1);
-      wide.push_back(count);
-    }
-  }
-  const NodeRef column = api::reshape_node(node, split, loc);
-  const NodeRef repeated = api::broadcast_node(column.get(), wide, loc);
-  return finish(api::reshape_node(repeated.get(), out, loc));
+  return finish(rows_repeated(node, outer, inner, count, out, loc));
 } catch (const UserError& e) {
   api::rethrow_as("repeat", e);
 }

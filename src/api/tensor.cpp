@@ -4,6 +4,7 @@
 #include "api/borrow.h"
 #include "api/evaluate.h"
 #include "api/record.h"
+#include "io/npy.h"
 #include "ir/reference.h"
 #include "runtime/device_control.h"
 #include "runtime/device_memory.h"
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 namespace kiln {
@@ -98,6 +100,58 @@ ir::Buffer* lent(Device device, const void* data, std::byte* first, std::uint64_
   return buffer;
 }
 
+/// The axes of a layout along which elements lie in memory, those that repeat them left out, as one list from outermost.
+struct WalkedAxes {
+  std::vector<std::int64_t> extents, strides;
+  WalkedAxes(const Shape& shape, const Layout& layout) {
+    std::int64_t row_major = shape.numel();
+    for (int i = 0; i < shape.rank(); ++i) {
+      row_major /= shape[i];
+      const std::int64_t stride = layout.row_major ? row_major : layout.strides[i];
+      if (shape[i] == 1 || stride == 0) continue;
+      extents.push_back(shape[i]);
+      strides.push_back(stride);
+    }
+  }
+  /// f(byte) for each element, in row-major order of these axes.
+  template <class F>
+  void each(const std::byte* at, const F& f, std::size_t axis = 0) const {
+    if (extents.empty()) return f(*at);
+    const std::int64_t extent = extents[axis], stride = strides[axis];
+    const bool last = axis + 1 == extents.size();
+    for (std::int64_t i = 0; i < extent; ++i) {
+      if (last)
+        f(at[i * stride]);
+      else
+        each(at + i * stride, f, axis + 1);
+    }
+  }
+};
+
+/// Whether bools that somebody lends are bytes of 0 and 1, as everything that reads them may take for granted.
+bool are_bools(const std::byte* data, const Shape& shape, const Layout& layout) {
+  if (layout.row_major) return io::are_bools(data, static_cast<std::uint64_t>(shape.numel()));
+  std::byte all{0};
+  WalkedAxes(shape, layout).each(data, [&](std::byte b) { all |= b; });
+  return all <= std::byte{1};
+}
+
+/// A copy of bools in which every byte but 0 is 1. Axes that repeat elements go on doing so.
+Tensor normalised(const std::byte* data, const Shape& shape, const Layout& layout, std::optional<Device> device) {
+  const WalkedAxes walked(shape, layout);
+  std::uint64_t count = 1;
+  for (const std::int64_t extent : walked.extents) count *= static_cast<std::uint64_t>(extent);
+  ir::Buffer* buffer = runtime::allocate(count);
+  std::byte* to = buffer->data;
+  walked.each(data, [&](std::byte b) { *to++ = std::byte{b != std::byte{0}}; });
+  if (layout.row_major) return leaf(buffer, shape, DType::Bool, SourceLocation::current(), 0, nullptr, device);
+  Shape strides = layout.strides;
+  std::int64_t stride = 1;
+  for (int i = shape.rank(); i-- > 0;)
+    if (strides[i] != 0) strides[i] = std::exchange(stride, stride * shape[i]);
+  return leaf(buffer, shape, DType::Bool, SourceLocation::current(), 0, strides.begin(), device);
+}
+
 Tensor borrow_with(const void* data, const Shape& shape, const std::span<const std::int64_t>* strides, DType dtype,
                    std::shared_ptr<const void> owner, std::function<void(const void*)> deleter,
                    std::optional<Device> device = std::nullopt) {
@@ -111,7 +165,15 @@ Tensor borrow_with(const void* data, const Shape& shape, const std::span<const s
   std::byte* const first = const_cast<std::byte*>(static_cast<const std::byte*>(data)) + layout.first * size_of(dtype);
   const std::uint64_t reach = layout.row_major ? bytes
                                                : static_cast<std::uint64_t>((layout.last - layout.first + 1) * size_of(dtype));
-  ir::Buffer* buffer = lent(device.value_or(Device::cpu()), data, first, reach, std::move(owner), std::move(deleter));
+  const Device there = device.value_or(Device::cpu());
+  ir::Buffer* buffer = lent(there, data, first, reach, std::move(owner), std::move(deleter));
+  if (is_bool(dtype) && bytes != 0 && there.kind == Device::Kind::Cpu) {
+    const auto* const elements = static_cast<const std::byte*>(data);
+    if (!are_bools(elements, shape, layout)) {
+      const std::unique_ptr<ir::Buffer, void (*)(ir::Buffer*)> given_back(buffer, [](ir::Buffer* b) { ir::release(b); });
+      return normalised(elements, shape, layout, device);
+    }
+  }
   return leaf(buffer, shape, dtype, SourceLocation::current(), -layout.first,
               layout.row_major ? nullptr : layout.strides.begin(), device);
 }
@@ -191,6 +253,7 @@ Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype) {
   if (data == nullptr && bytes != 0) throw UserError(cat("[from] null data for shape ", shape.str()));
   ir::Buffer* buffer = runtime::allocate(bytes);
   if (bytes != 0) std::memcpy(buffer->data, data, bytes);
+  if (is_bool(dtype)) io::normalise_bools(buffer->data, bytes);
   return leaf(buffer, shape, dtype, SourceLocation::current());
 }
 

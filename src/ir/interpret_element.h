@@ -12,8 +12,10 @@ namespace kiln::ir::oracle {
 
 template <class T>
 T load(const Value& v, std::int64_t offset) {
+  const std::byte* const at = v.data + offset * static_cast<std::int64_t>(sizeof(T));
+  if constexpr (std::is_same_v<T, bool>) return *at != std::byte{0};  // of a GPU's memory: that is not looked at when it is lent
   T out;
-  std::memcpy(&out, v.data + offset * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  std::memcpy(&out, at, sizeof(T));
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/gpu_source.h"
 #include "support/check.h"
 #include "support/log.h"
+#include "support/pattern.h"
 
 #include <kiln/config.h>
 
@@ -13,7 +14,6 @@
 #include <fstream>
 #include <iostream>
 #include <mutex>
-#include <regex>
 
 namespace kiln::runtime {
 namespace {
@@ -69,8 +69,8 @@ bool stage_wanted(const std::string& stage) {
 void write(const std::string& name, const std::string& extension, const std::string& text) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
-  if (config().dump == "stdout") {
-    std::cout << "==== " << name << extension << "\n" << text << std::flush;
+  if (config().dump == "stdout" || config().dump == "stderr") {
+    (config().dump == "stdout" ? std::cout : std::cerr) << "==== " << name << extension << "\n" << text << std::flush;
     return;
   }
   std::error_code error;
@@ -117,7 +117,7 @@ std::string label_of(const ir::Graph& g, const plan::Region& r) {
 void dump_kernel(const ir::Graph& g, const plan::Regions& regions, const plan::Region& r, const lower::Lowered& l,
                  const CachedKernel& kernel, Device device) {
   const Config& options = config();
-  if (!options.dump_filter.empty() && !std::regex_search(kernel.name, std::regex(options.dump_filter))) return;
+  if (!options.dump_filter.empty() && !Pattern(options.dump_filter).matches(kernel.name)) return;
   const std::string symbol = symbol_of(kernel.key);
   if (stage_wanted("graph")) write(kernel.name, ".ops.txt", ops_text(g, regions, r));
   if (stage_wanted("kernel")) write(kernel.name, ".kernel.txt", kernel::print(l.kernel));

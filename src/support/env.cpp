@@ -7,6 +7,7 @@
 
 #include "support/check.h"
 #include "support/edit_distance.h"
+#include "support/pattern.h"
 
 #include <kiln/error.h>
 
@@ -18,7 +19,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
-#include <regex>
 #include <span>
 #include <string_view>
 
@@ -115,11 +115,8 @@ void parse_device(const Value& v, Config& c) {
 }
 
 void parse_dump_filter(const Value& v, Config& c) {
-  try {
-    std::regex(v.text.begin(), v.text.end());
-  } catch (const std::regex_error&) {
-    v.fail("expected a regular expression (ECMAScript)");
-  }
+  if (const Pattern pattern(v.text); !pattern.error().empty())
+    v.fail(cat("expected an extended regular expression (POSIX): ", pattern.error()));
   c.dump_filter = v.text;
 }
 
@@ -209,7 +206,7 @@ constexpr Variable kVariables[] = {
     {"KILN_LOG", "trace,plan,kernel,cache,memory,all", "topics to log on stderr",
      [](const Value& v, Config& c) { c.log_topics = v.list(kTopics); },
      [](const Config& c) { return join(c.log_topics); }},
-    {"KILN_DUMP", "stdout|DIR", "where to write the stages of every kernel",
+    {"KILN_DUMP", "stdout|stderr|DIR", "where to write the stages of every kernel",
      [](const Value& v, Config& c) { c.dump = v.text; }, [](const Config& c) { return c.dump; }},
     {"KILN_DUMP_STAGES", "graph,kernel,vm,ll,asm,cu,ptx,sass", "the stages to write; unset: all",
      [](const Value& v, Config& c) { c.dump_stages = v.list(kStages); },

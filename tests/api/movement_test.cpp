@@ -102,6 +102,33 @@ TEST(Tile, RepeatSplit) {
   expect_user_error([] { split(zeros({3}), 2); }, "[split] axis 0 of float32 (3,) into 2 equal parts");
 }
 
+/// The result has at most 16 axes; what is made on the way has no more.
+TEST(Movement, TileAndRepeatTakeEveryRankThatFits) {
+  Shape dims;
+  for (int i = 0; i < kMaxRank; ++i) dims.push_back(i == 3 ? 3 : i == 15 ? 2 : 1);
+  const Tensor x = counting(dims);
+  for (int axis : {0, 3, 15}) {
+    const Tensor r = repeat(x, 2, axis);
+    Shape want = dims;
+    want[axis] *= 2;
+    EXPECT_EQ(r.shape().str(), want.str());
+    const Tensor low = repeat(counting({3, 2}), 2, axis == 15 ? 1 : 0), lower = axis == 0 ? concat({counting({3, 2}), counting({3, 2})}, 0) : low;
+    EXPECT_EQ(r.to_vector<float>(), lower.to_vector<float>()) << axis;
+  }
+  Shape times;
+  for (int i = 0; i < kMaxRank; ++i) times.push_back(i == 3 || i == 15 ? 2 : 1);
+  EXPECT_EQ(tile(x, times).to_vector<float>(), tile(counting({3, 2}), {2, 2}).to_vector<float>());
+  for (int i = 0; i < kMaxRank; ++i) times[i] = i == 3 ? 1 : 2;
+  const Tensor all = tile(x, times);
+  EXPECT_EQ(all.numel(), 6 << 15);
+  const Tensor flat = tile(counting({3, 2}), {1, 2});  // the axes between are of extent 1, those around repeat the whole
+  const std::vector<float> have = all.reshape({8, 3, 2048, 4})(5, kiln::all(), 77).to_vector<float>();
+  EXPECT_EQ(have, flat.to_vector<float>());
+  times[0] = 0;
+  EXPECT_EQ(tile(x, times).numel(), 0);
+  expect_user_error([&] { repeat(x, -1, 0); }, "[repeat] -1 times along axis 0 of float32 " + dims.str());
+}
+
 TEST(Index, FollowsPython) {
   const Tensor x = counting({3, 4});
   expect_equal<float>(x(1), {4, 5, 6, 7});
