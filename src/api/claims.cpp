@@ -43,7 +43,7 @@ void Claims::keep_memory(std::span<ir::Buffer* const> kept) {
 Claims::~Claims() {
   if (nodes_.empty()) return;
   if (!guard_.held()) guard_.relock();
-  for (ir::Node* n : nodes_) n->claimed = 0;
+  for (ir::Node* n : nodes_) n->give_up();
   const ir::BufferClaim left = wrote ? ir::BufferClaim::Lost : ir::BufferClaim::None;
   for (ir::Buffer* b : buffers_) b->claim.store(static_cast<std::uint8_t>(left), std::memory_order_relaxed);
   nodes_.clear();

@@ -40,7 +40,7 @@ class Claims {
   bool wrote = false;
 
   void add(ir::Node* node) {
-    node->claimed = 1;
+    node->claim();
     nodes_.push_back(node);
     if (nodes_.size() == 1) begin();
   }

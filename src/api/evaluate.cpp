@@ -164,7 +164,7 @@ void keep_results(const Plan* plan, Claims& claims, Workspace& w) {
 /// Notes on held nodes that stay pending that they have been computed once. The caller holds the guard.
 void mark_passed(const Plan& plan, Workspace& w) {
   for (std::uint32_t i : plan.left_pending)
-    if (ir::Node* const n = w.walk.nodes[i]; n->op != ir::Op::leaf) n->passed = 1;
+    if (ir::Node* const n = w.walk.nodes[i]; n->op != ir::Op::leaf) n->pass();
 }
 
 void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const std::int64_t* strides, Workspace& w) {

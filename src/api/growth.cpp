@@ -52,7 +52,7 @@ struct Pending {
     for (const ir::Node* n : nodes)
       for (int k = 0; k < n->n_in; ++k) {
         const ir::Node* in = n->in[k];
-        if (in && in->home == ir::current_trace() && in->mark < nodes.size() && nodes[in->mark] == in) ++reads[in->mark];
+        if (in && in->home == ir::current_trace() && in->marked() < nodes.size() && nodes[in->marked()] == in) ++reads[in->marked()];
       }
   }
   Pending(const Pending&) = delete;

@@ -118,9 +118,7 @@ inline void init(Node* node, Op op, DType dtype, int rank, SourceLocation loc) {
   node->rank = static_cast<std::uint8_t>(rank);
   node->n_in = 0;
   node->n_attrs = 0;
-  node->mark = 0;
-  node->passed = 0;
-  node->claimed = 0;
+  node->notes = 0;
   node->in[0] = node->in[1] = node->in[2] = nullptr;
   node->imm = 0;
   node->attr64 = 0;
@@ -249,8 +247,7 @@ void show(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* s
     kept[node->rank] = 0;
   }
   node->n_in = 0;
-  node->passed = 0;
-  node->claimed = 0;
+  node->settle();
   node->attr64 = 0;
   node->buffer = buffer;
   node->offset = offset;

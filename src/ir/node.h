@@ -2,7 +2,7 @@
 //
 // Invariant: a node is immutable once another node or handle refers to it, except for one transition, made by the
 // evaluator under the trace locks: a computed node becomes a leaf (op = leaf, storage set) and drops its inputs. The
-// notes that evaluations leave on pending nodes (mark, passed, claimed) are written under the same locks.
+// notes that evaluations leave on pending nodes are written under the same locks.
 // Recording takes no lock: it only reads immutable fields (shape, dtype) of its operands.
 #pragma once
 
@@ -46,9 +46,7 @@ struct Node {
   std::uint8_t n_attrs;    // entries of attrs
   std::uint16_t home : 12;   // recording thread, for the trace locks
   std::uint16_t device : 4;  // where its value lives: see ir::device_code; immutable like dtype
-  std::uint32_t mark : 30;     // scratch of the walk that holds this node's trace lock: its position there
-  std::uint32_t passed : 1;    // pending: an evaluation computed it on its way and did not store it (learned_lines.h)
-  std::uint32_t claimed : 1;   // pending: an evaluation that will store it is running
+  std::uint32_t notes;     // of evaluations: see marked, passed and claimed
   union {
     Node* in[3];
     struct {
@@ -72,9 +70,23 @@ struct Node {
   }
   Shape shape() const { return Shape(dims()); }
   bool is_leaf() const { return op == Op::leaf; }
-  // A walk reads the marks of other threads' leaves, which their walks write meanwhile: what it finds may be anybody's place.
-  std::uint32_t marked() const { return __atomic_load_n(&mark, __ATOMIC_RELAXED); }
-  void set_mark(std::size_t place) { __atomic_store_n(&mark, static_cast<std::uint32_t>(place), __ATOMIC_RELAXED); }
+
+  // What evaluations note on a node, under its trace lock. But a walk reads the marks of other threads' leaves, which their walks
+  // write meanwhile: what it finds may be anybody's place.
+  static constexpr std::uint32_t kPassed = 1u << 30, kClaimed = 1u << 31;
+  /// Scratch of the walk that holds the trace lock: the node's position there.
+  std::uint32_t marked() const { return __atomic_load_n(&notes, __ATOMIC_RELAXED) & (kPassed - 1); }
+  void set_mark(std::size_t place) { set_notes((notes & (kPassed | kClaimed)) | static_cast<std::uint32_t>(place)); }
+  /// Pending: an evaluation computed it on its way and did not store it (learned_lines.h).
+  bool passed() const { return (notes & kPassed) != 0; }
+  void pass() { set_notes(notes | kPassed); }
+  /// Pending: an evaluation that will store it is running.
+  bool claimed() const { return (notes & kClaimed) != 0; }
+  void claim() { set_notes(notes | kClaimed); }
+  void give_up() { set_notes(notes & ~kClaimed); }
+  /// Of a node that becomes a leaf: neither passed nor claimed.
+  void settle() { set_notes(marked()); }
+  void set_notes(std::uint32_t to) { __atomic_store_n(&notes, to, __ATOMIC_RELAXED); }
 };
 static_assert(sizeof(SourceLocation) == 8 && sizeof(Node) == 128);
 

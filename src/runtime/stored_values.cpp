@@ -42,11 +42,11 @@ void find_followers(Walk& w) {
   for (std::size_t i = 0; i < w.nodes.size(); ++i) {
     const Node* n = w.nodes[i];
     if (n->op == Op::leaf) continue;
-    bool follows = n->passed;
+    bool follows = n->passed();
     for (int k = 0; k < n->n_in && !follows; ++k)
       if (const Node* in = n->in[k]) follows = w.follows[w.position(in)];
     w.follows[i] = follows;
-    if (!n->passed) continue;
+    if (!n->passed()) continue;
     ir::learn(n->loc);
     note_computed_again(n, noted);
   }

@@ -117,11 +117,11 @@ class Walker {
     } else if (n->op == Op::leaf) {
       n->set_mark(w_.nodes.size());
       leaf(n);
-    } else if (n->claimed && waits_) [[unlikely]] {
+    } else if (n->claimed() && waits_) [[unlikely]] {
       claimed_ = true;
       return false;
     } else {
-      passed_ |= n->passed;
+      passed_ |= n->passed();
       w_.stack.push_back({n, 0});
     }
     return true;
@@ -214,7 +214,7 @@ class Walker {
       if (small->numel == 0) continue;  // shows nothing
       const std::int64_t reach = (count - 1) * step, span = (reach < 0 ? -reach : reach) + 1;
       if (span == big->dims()[a]) continue;
-      w_.starts.push_back({reach < 0 ? first + reach : first, wanted_factor(n, slice ? big : small, a), n->loc, n->mark, a, Walk::kNone});
+      w_.starts.push_back({reach < 0 ? first + reach : first, wanted_factor(n, slice ? big : small, a), n->loc, n->marked(), a, Walk::kNone});
     }
   }
 
@@ -258,7 +258,7 @@ class Walker {
   bool waits_;
   bool overwritten_ = false;  // a leaf's memory is being overwritten, or was in vain
   bool claimed_ = false;
-  std::uint32_t passed_ = 0;  // whether an earlier evaluation passed a node of the trace
+  bool passed_ = false;  // whether an earlier evaluation passed a node of the trace
 };
 
 }  // namespace
