@@ -376,6 +376,10 @@ class Run {
       now.buffers[s] = packed(address(x.init), x.dims, x.strides, x.dtype);
       now.args[s] = now.buffers[s]->data;
     }
+    for (std::uint32_t s : l.body->donated) {  // which each iteration overwrites
+      if (!now.buffers[s]) now.buffers[s] = packed(now.args[s], l.states[s].dims, {}, l.states[s].dtype);
+      now.args[s] = now.buffers[s]->data;
+    }
     for (const Place& p : l.captures) now.args.push_back(address(p));
     std::vector<ir::Buffer*> made;
     for (std::int64_t iteration = 0; l.count ? iteration < l.count : goes_on(l, now.args); ++iteration) {
@@ -392,7 +396,10 @@ class Run {
         const Loop::State& x = l.states[s];
         ir::Buffer* const result = made[s - counts];
         const std::byte* from = shown(*l.body, r, result, now.args, x.dtype);
-        if (result && r.offset == 0 && r.moved == 0 && r.strides.empty()) {
+        const bool whole = r.offset == 0 && r.moved == 0 && r.strides.empty();
+        if (!result && whole && r.place.index == s && overwritten(*l.body, s)) {
+          std::swap(next.buffers[s], now.buffers[s]);
+        } else if (result && whole) {
           next.buffers[s] = result;
           ir::retain(result);
         } else {
@@ -415,6 +422,10 @@ class Run {
       else
         pack(now.args[s], l.states[s].dims, {}, l.states[s].dtype, result->data);
     }
+  }
+
+  static bool overwritten(const Plan& plan, std::size_t arg) {
+    return std::find(plan.donated.begin(), plan.donated.end(), arg) != plan.donated.end();
   }
 
   /// Numbers are written in ascending order, from 0.

@@ -131,7 +131,7 @@ class Extractor {
     const ir::OpKind kind = ir::info(next_op).kind;
     const bool computed = kind == ir::OpKind::Elementwise || kind == ir::OpKind::Reduce || kind == ir::OpKind::Contraction ||
                           kind == ir::OpKind::Scan || kind == ir::OpKind::Gather || kind == ir::OpKind::Cast ||
-                          next_op == Op::slice_at || next_op == Op::update_at;
+                          next_op == Op::slice_at || next_op == Op::update_at || next_op == Op::pad;
     if (computed && (*to_)[condition].numel == 1) return next;
     GraphNode n = (*to_)[next];
     n.op = Op::where;

@@ -59,9 +59,9 @@ constexpr std::int64_t kPinnedRatio = 8;         // … and how much more than i
 
 class PlanMaker {
  public:
-  /// `donates`: whether arguments of which the walk says so may be overwritten.
-  PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device, bool donates)
-      : device_(device), donates_(donates), walk_(walk), ids_(ids), start_(std::chrono::steady_clock::now()), wanted_(wanted(walk, graph, ids)),
+  /// `donatable`: leaves of the graph that may be overwritten.
+  PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device, const std::vector<NodeId>& donatable)
+      : device_(device), donatable_(donatable), walk_(walk), ids_(ids), start_(std::chrono::steady_clock::now()), wanted_(wanted(walk, graph, ids)),
         recorded_(recorded(walk, graph, ids)),
         t_(transform::transform(std::move(graph), device.kind == Device::Kind::Cuda && config().strict)), g_(t_.graph) {}
 
@@ -73,7 +73,7 @@ class PlanMaker {
     bool made = false;
     const auto defect = defect_in([&] { made = plan_with(plan::Fusion::Full); });
     if (!defect) return made ? plan_ : nullptr;
-    if (donates_) return nullptr;
+    if (!donatable_.empty()) return nullptr;
     const std::string what = *defect + in_region();
     if (defect_in([&] { plan_with(plan::Fusion::None); })) throw CompileError(what);
     count(Counter::Fallbacks);
@@ -158,10 +158,10 @@ class PlanMaker {
 
   /// Lets updates be written into memory that the evaluation alone has.
   void donate() {
-    if (!donates_) return;
+    if (donatable_.empty()) return;
     std::vector<NodeId> leaves, later;
-    for (std::uint32_t i : walk_.donatable)
-      if (const NodeId id = t_.now[ids_[i]]; id != ir::kNoNode && g_[id].op == ir::Op::leaf) leaves.push_back(id);
+    for (NodeId leaf : donatable_)
+      if (const NodeId id = t_.now[leaf]; id != ir::kNoNode && g_[id].op == ir::Op::leaf) leaves.push_back(id);
     for (std::size_t i = 0; i < ids_.size(); ++i)
       if (wanted_[i] && t_.now[ids_[i]] != ir::kNoNode) later.push_back(t_.now[ids_[i]]);
     donations_ = plan::donate(t_.graph, leaves, later);
@@ -492,7 +492,11 @@ class PlanMaker {
     l.count = parts.count;
     for (NodeId capture : graphs.captures) l.captures.push_back(place_of(capture, 0));
     if (!parts.counts()) l.condition = make_plan(std::move(graphs.condition), device_);
-    l.body = make_plan(std::move(graphs.body), device_);
+    // The loop has its states to itself, but for their first values.
+    std::vector<NodeId> states;
+    for (NodeId id = 0; id < graphs.body.size(); ++id)
+      if (graphs.body[id].op == ir::Op::leaf && static_cast<std::size_t>(graphs.body[id].arg) < l.states.size()) states.push_back(id);
+    l.body = make_plan(std::move(graphs.body), device_, states);
     plan_->steps.push_back({Step::Kind::Loop, static_cast<std::uint32_t>(plan_->loops.size())});
     plan_->loops.push_back(std::move(l));
   }
@@ -662,7 +666,7 @@ class PlanMaker {
   }
 
   Device device_;
-  bool donates_;
+  const std::vector<NodeId>& donatable_;
   const Walk& walk_;
   const std::vector<NodeId>& ids_;
   std::chrono::steady_clock::time_point start_;
@@ -693,9 +697,10 @@ class PlanMaker {
   std::vector<LaunchClass> classes_;  // parallel to the launches
 };
 
-std::shared_ptr<const Plan> made_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device, bool donates) {
+std::shared_ptr<const Plan> made_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device,
+                                      const std::vector<NodeId>& donatable) {
   std::shared_ptr<const Plan> plan;
-  const auto defect = defect_in([&] { plan = PlanMaker(walk, std::move(graph), ids, device, donates).run(); });
+  const auto defect = defect_in([&] { plan = PlanMaker(walk, std::move(graph), ids, device, donatable).run(); });
   if (defect) throw CompileError(*defect);  // of what comes before regions
   return plan;
 }
@@ -725,21 +730,33 @@ void set_graph_hook(GraphHook hook) { graph_hook.store(hook); }
 void set_region_hook(RegionHook hook) { region_hook.store(hook); }
 void specialise_kernels(bool on) { specialises.store(on); }
 
-std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device) {
-  const CompileTicket ticket;
-  if (!walk.donatable.empty()) {
+namespace {
+
+std::shared_ptr<const Plan> plan_of(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device,
+                                    const std::vector<NodeId>& donatable) {
+  static const std::vector<NodeId> nothing;
+  if (!donatable.empty()) {
     // The copy's extents lie in the graph's memory, which stays.
-    if (std::shared_ptr<const Plan> plan = made_plan(walk, graph, ids, device, true)) return plan;
+    if (std::shared_ptr<const Plan> plan = made_plan(walk, graph, ids, device, donatable)) return plan;
   }
-  return made_plan(walk, std::move(graph), ids, device, false);
+  return made_plan(walk, std::move(graph), ids, device, nothing);
 }
 
-std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device) {
+}  // namespace
+
+std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device) {
+  const CompileTicket ticket;
+  std::vector<NodeId> donatable;
+  for (std::uint32_t i : walk.donatable) donatable.push_back(ids[i]);
+  return plan_of(walk, std::move(graph), ids, device, donatable);
+}
+
+std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device, const std::vector<NodeId>& donatable) {
   Walk walk;  // of nothing recorded: its nodes are the roots
   std::vector<NodeId> ids = graph.roots;
   walk.nodes.assign(ids.size(), nullptr);
   for (std::uint32_t i = 0; i < ids.size(); ++i) walk.roots.push_back(i);
-  return made_plan(walk, std::move(graph), ids, device, false);
+  return plan_of(walk, std::move(graph), ids, device, donatable);
 }
 
 }  // namespace kiln::runtime

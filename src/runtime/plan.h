@@ -177,8 +177,8 @@ struct Plan {
 /// Throws CompileError where that fails too.
 std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<ir::NodeId>& ids, Device device);
 
-/// The same for a graph of its own: results are its roots, in order.
-std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device);
+/// The same for a graph of its own: results are its roots, in order. `donatable`: leaves that the plan may overwrite.
+std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device, const std::vector<ir::NodeId>& donatable = {});
 
 /// Called with every graph that is planned, as the planner gets it, for tests: what another target would make of it. Null:
 /// none.

@@ -55,7 +55,9 @@ TEST_F(Donate, AKeyValueCacheStaysInPlace) {
     const Tensor seen = sum(where(arange(kSteps) <= t, scores, 0));
     eval({keys, seen});
     EXPECT_EQ(seen.item<float>(), static_cast<float>(kWidth * (t + 1) * (t + 2) / 2)) << t;
-    if (t > 1) EXPECT_EQ(keys.data<float>(), place) << t;
+    if (t > 1) {
+      EXPECT_EQ(keys.data<float>(), place) << t;
+    }
     place = keys.data<float>();
   };
   for (std::int64_t t = 0; t < 6; ++t) step(t);
@@ -193,6 +195,34 @@ TEST_F(Donate, ChecksSeeTheOldValues) {
   EXPECT_NO_THROW(x.eval());
   EXPECT_EQ(x(1, 0).item<float>(), 69);
   configure(before);
+}
+
+/// A loop has its states to itself, but for the first values, which somebody else may have.
+TEST_F(Donate, StatesOfLoops) {
+  const Tensor first = fresh().eval();
+  const auto fill = [](const Tensors& c, const Tensors& in) {
+    const Tensor next = dynamic_update_slice(c[1], (in[0] + dynamic_slice(c[1], {c[0], 0}, {1, 64})), {c[0], 0});
+    return Scanned{{c[0] + 2, next}, {sum(next)}};
+  };
+  const Scanned out = scan(fill, {Tensor(0), first}, {ones({10, 1, 64})});
+  eval({out.carry[1], out.ys[0]});
+  for (std::int64_t i = 0; i < 64; ++i) EXPECT_EQ(out.carry[1](i, 3).item<float>(), was(i, 3) + (i % 2 == 0 && i < 20));
+  for (std::int64_t k = 0; k < 10; ++k) EXPECT_NEAR(out.ys[0](k).item<float>(), 4096.0 * 4095 / 2 + 64 * (k + 1), 2) << k;
+  EXPECT_EQ(first(2, 3).item<float>(), was(2, 3));
+  // States that swap, show each other, and are written by two updates.
+  const Tensors swapped = while_loop([](const Tensors& s) { return s[0] < 5; },
+                                     [](const Tensors& s) {
+                                       const Tensor a = dynamic_update_slice(s[1], full({1, 64}, -1.0), {s[0], 0});
+                                       return Tensors{s[0] + 1, s[2], a, transpose(a)};
+                                     },
+                                     {Tensor(0), first, first * 2.0, first});
+  eval(swapped);
+  for (std::int64_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(swapped[1](i, 5).item<float>(), i == 1 || i == 3 ? -1 : 2 * was(i, 5)) << i;
+    EXPECT_EQ(swapped[2](i, 5).item<float>(), i == 0 || i == 2 || i == 4 ? -1 : was(i, 5)) << i;
+    EXPECT_EQ(swapped[3](5, i).item<float>(), swapped[2](i, 5).item<float>()) << i;
+  }
+  EXPECT_EQ(first(0, 5).item<float>(), 5);
 }
 
 /// Several threads evaluate what depends on one update: whoever comes second waits, and finds the new value.
