@@ -16,7 +16,7 @@ constexpr std::size_t kLooked = 8;                  // groups of a kernel that a
 class Grouping {
  public:
   Grouping(Plan& plan, std::span<const LaunchClass> classes)
-      : plan_(plan), classes_(classes), touched_(plan.buffers.size() + plan.n_args, -1), written_(touched_) {}
+      : plan_(plan), classes_(classes), touched_(plan.buffers.size() + arguments_of(plan), -1), written_(touched_) {}
 
   std::vector<std::uint32_t> run() {
     for (const Step& s : plan_.steps) {
@@ -35,6 +35,15 @@ class Grouping {
     std::vector<Step> steps;
     std::uint64_t moved_bytes = 0;
   };
+
+  static std::size_t arguments_of(const Plan& plan) {
+    std::size_t count = 0;
+    for (const Step& s : plan.steps)
+      each_place(plan, s, [&](const Place& p, bool) {
+        if (p.kind == Place::Kind::Arg) count = std::max<std::size_t>(count, p.index + 1);
+      });
+    return count;
+  }
 
   /// Buffers, then arguments: a plan may write those too.
   std::size_t memory(const Place& p) const { return p.kind == Place::Kind::Arg ? plan_.buffers.size() + p.index : p.index; }

@@ -96,7 +96,6 @@ class PlanMaker {
     overwritten_.assign(g_.size(), false);
     plan_->device = device_;
     plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
-    plan_->n_args = static_cast<std::uint32_t>(g_.args.size());
     accesses_.assign(g_.args.size(), {});
     overlaps_ = false;
     find_biases();

@@ -168,7 +168,7 @@ struct Plan {
       bytes += std::clamp<std::int64_t>(static_cast<std::int64_t>(slots[m.slot]), 0, m.last) * m.stride;
     return bytes;
   }
-  std::uint32_t n_nodes = 0, n_args = 0;
+  std::uint32_t n_nodes = 0;
   std::unique_ptr<PlanGraphs> graphs;    // null: steps are enqueued one by one
 };
 

@@ -202,7 +202,8 @@ class Placer {
     return true;
   }
 
-  ir::NodeId push(ir::Op op, const Shape& dims, std::initializer_list<ir::NodeId> in, const Shape& first = {}, const Shape& second = {}) {
+  ir::NodeId push(ir::Op op, const Shape& dims, std::initializer_list<ir::NodeId> in, const Shape& first = {},
+                  const Shape& second = {}) {
     ir::GraphNode x = n_;
     x.op = op;
     x.dims = g_.keep(dims);

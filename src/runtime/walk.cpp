@@ -208,13 +208,15 @@ class Walker {
   void box(const Node* n) {
     const bool slice = n->op == Op::slice;
     const Node *small = slice ? n : n->in[0], *big = slice ? n->in[0] : n;
+    const auto position = static_cast<std::uint32_t>(w_.nodes.size() - 1);
     for (std::uint32_t a = 0; a < n->rank; ++a) {
       const std::int64_t first = n->attrs[2 * a], step = n->attrs[2 * a + 1], count = small->dims()[a];
       push(static_cast<std::uint64_t>(step));
       if (small->numel == 0) continue;  // shows nothing
       const std::int64_t reach = (count - 1) * step, span = (reach < 0 ? -reach : reach) + 1;
       if (span == big->dims()[a]) continue;
-      w_.starts.push_back({reach < 0 ? first + reach : first, wanted_factor(n, slice ? big : small, a), n->loc, n->marked(), a, Walk::kNone});
+      const std::int64_t lowest = reach < 0 ? first + reach : first, factor = wanted_factor(n, slice ? big : small, a);
+      w_.starts.push_back({lowest, factor, n->loc, position, a, Walk::kNone});
     }
   }
 

@@ -51,6 +51,21 @@ TEST(GroupLaunches, IndependentOnesOfAKernelBecomeOneStep) {
   EXPECT_EQ(d.grouped(), "0 1 2 3 4 ");
 }
 
+/// A launch that writes into an argument stays behind what reads the old value, and before what reads the new one.
+TEST(GroupLaunches, ReadersOfAnArgumentStayOnTheirSide) {
+  Drawn d;
+  const auto with_argument = [&](std::uint64_t kernel, std::uint32_t arg, bool written, std::uint32_t writes) {
+    d.launch(kernel, {}, writes);
+    d.plan.launches.back().buffers.push_back({Place::Kind::Arg, arg, 0, written});
+  };
+  with_argument(7, 1, false, 0);
+  with_argument(8, 1, true, 1);
+  for (std::uint32_t i = 2; i < 5; ++i) with_argument(7, 1, false, i);
+  EXPECT_EQ(d.grouped(), "0 | 1 | 2 | 3 | 4 ");
+  EXPECT_EQ(d.plan.first_write, 1);
+  EXPECT_EQ(d.plan.buffers[4].first, 1) << "allocated before the first write";
+}
+
 TEST(GroupLaunches, AFewStayAlone) {
   Drawn d;
   for (std::uint32_t i = 0; i < 3; ++i) d.launch(7, {}, i);
