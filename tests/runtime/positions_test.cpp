@@ -77,8 +77,7 @@ TEST_F(Positions, SeveralAxesStepsAndBackwardSlices) {
 
 /// The same line as the taps of a stencil, at every evaluation the same.
 TEST_F(Positions, AStencilInALoopStaysStatic) {
-  KILN_NEEDS_COMPILER();
-  const ModeScope lazy(Mode::Lazy, Tier::Jit);
+  const ModeScope lazy(Mode::Lazy);
   const Tensor x = counting({100}).eval();
   const auto blur = [&](double factor) {
     Tensor sum = zeros({96});
