@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 
 namespace kiln {
@@ -14,6 +15,8 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
   std::string str() const { return kind == Kind::Cpu ? "cpu" : "cuda:" + std::to_string(int{index}); }
 };
+/// Prints str().
+std::ostream& operator<<(std::ostream& out, Device device);
 
 /// Waits for everything this thread has evaluated on the device (on the CPU: nothing, evaluations are synchronous there).
 /// DeviceError for what failed. Reading a value waits by itself.

@@ -107,20 +107,24 @@ struct DLPackOptions {
 /// receiver calls the deleter, whatever becomes of x. It is flagged read-only, since other tensors may show the same
 /// memory; with options.copy == true it is the receiver's own to write. release() hands it over:
 ///   consume(to_dlpack(x).release());
-DLPack to_dlpack(const Tensor& x, const DLPackOptions& options = {});
+[[nodiscard]] DLPack to_dlpack(const Tensor& x, const DLPackOptions& options = {},
+                               SourceLocation loc = SourceLocation::current());
 /// The same for receivers from before DLPack 1.0. That structure cannot say "read-only": a receiver that writes changes
 /// every tensor that shows the memory. UserError for memory that was lent to Kiln, unless options.copy is true.
-LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options = {});
+[[nodiscard]] LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options = {},
+                                            SourceLocation loc = SourceLocation::current());
 /// Either, as the structure M of another header.
 template <class M>
   requires(dlpack::ForeignVersioned<M>)
-M* to_dlpack_as(const Tensor& x, const DLPackOptions& options = {}) {
-  return reinterpret_cast<M*>(to_dlpack(x, options).release());
+[[nodiscard]] M* to_dlpack_as(const Tensor& x, const DLPackOptions& options = {},
+                              SourceLocation loc = SourceLocation::current()) {
+  return reinterpret_cast<M*>(to_dlpack(x, options, loc).release());
 }
 template <class M>
   requires(dlpack::ForeignLegacy<M>)
-M* to_dlpack_as(const Tensor& x, const DLPackOptions& options = {}) {
-  return reinterpret_cast<M*>(to_dlpack_legacy(x, options).release());
+[[nodiscard]] M* to_dlpack_as(const Tensor& x, const DLPackOptions& options = {},
+                              SourceLocation loc = SourceLocation::current()) {
+  return reinterpret_cast<M*>(to_dlpack_legacy(x, options, loc).release());
 }
 
 /// A tensor over another library's memory. Takes `managed` in every case: its deleter is called after the last use, or
@@ -129,15 +133,19 @@ M* to_dlpack_as(const Tensor& x, const DLPackOptions& options = {}) {
 /// size is copied (see options.copy). Bools are bytes of 0 or 1.
 /// UserError: another major version, a device that is neither the CPU nor a GPU of the process, dtypes that Kiln has not,
 /// several lanes, more than kMaxRank dimensions, shapes and strides beyond 63 bits.
-Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed, const DLPackOptions& options = {});
-Tensor from_dlpack(dlpack::DLManagedTensor* managed, const DLPackOptions& options = {});
+[[nodiscard]] Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed, const DLPackOptions& options = {},
+                                 SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor from_dlpack(dlpack::DLManagedTensor* managed, const DLPackOptions& options = {},
+                                 SourceLocation loc = SourceLocation::current());
 template <dlpack::ForeignVersioned M>
-Tensor from_dlpack(M* managed, const DLPackOptions& options = {}) {
-  return from_dlpack(reinterpret_cast<dlpack::DLManagedTensorVersioned*>(managed), options);
+[[nodiscard]] Tensor from_dlpack(M* managed, const DLPackOptions& options = {},
+                                 SourceLocation loc = SourceLocation::current()) {
+  return from_dlpack(reinterpret_cast<dlpack::DLManagedTensorVersioned*>(managed), options, loc);
 }
 template <dlpack::ForeignLegacy M>
-Tensor from_dlpack(M* managed, const DLPackOptions& options = {}) {
-  return from_dlpack(reinterpret_cast<dlpack::DLManagedTensor*>(managed), options);
+[[nodiscard]] Tensor from_dlpack(M* managed, const DLPackOptions& options = {},
+                                 SourceLocation loc = SourceLocation::current()) {
+  return from_dlpack(reinterpret_cast<dlpack::DLManagedTensor*>(managed), options, loc);
 }
 
 }  // namespace kiln

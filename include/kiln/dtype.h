@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 
@@ -61,6 +63,14 @@ inline constexpr int kDTypeCount = static_cast<int>(sizeof(kDTypeInfo) / sizeof(
 
 constexpr const DTypeInfo& info(DType t) { return kDTypeInfo[static_cast<int>(t)]; }
 constexpr std::string_view name(DType t) { return info(t).name; }
+/// The dtype of a name ("float32") or a short name ("f32").
+constexpr std::optional<DType> dtype_from_name(std::string_view name) {
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (kDTypeInfo[i].name == name || kDTypeInfo[i].short_name == name) return static_cast<DType>(i);
+  return std::nullopt;
+}
+/// Prints the name.
+std::ostream& operator<<(std::ostream& out, DType t);
 constexpr std::int64_t size_of(DType t) { return info(t).bytes; }
 constexpr bool is_float(DType t) { return info(t).cls == DTypeClass::Float; }
 constexpr bool is_half(DType t) { return t == DType::Float16 || t == DType::BFloat16; }

@@ -1,8 +1,12 @@
 // The four kinds of error Kiln throws. Messages start with the operation: "[matmul] inner dimensions differ…".
 #pragma once
 
+#include <kiln/arguments.h>
+
+#include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace kiln {
 
@@ -11,10 +15,20 @@ class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
-/// The caller asked for something that has no meaning: bad shapes, dtypes, arguments, environment values.
+/// The caller asked for something that has no meaning: bad shapes, dtypes, arguments, environment values. Where the line
+/// of the call is known, what() ends with ", called at FILE:LINE".
 class UserError : public Error {
  public:
   using Error::Error;
+  UserError(const std::string& message, const SourceLocation& called_at);
+  /// what() without the line.
+  std::string_view message() const noexcept { return std::string_view(what()).substr(0, length_); }
+  /// The call; line() is 0 where it is not known.
+  const SourceLocation& where() const noexcept { return where_; }
+
+ private:
+  SourceLocation where_{};
+  std::size_t length_ = std::string_view::npos;
 };
 /// A kernel could not be compiled; carries the compiler's log and the operations that made the kernel.
 class CompileError : public Error {

@@ -27,11 +27,11 @@ class Key {
  public:
   explicit Key(std::uint64_t seed) : bits_(seed) {}
   /// UserError unless it is one uint64.
-  explicit Key(const Tensor& bits);
+  explicit Key(const Tensor& bits, SourceLocation loc = SourceLocation::current());
   /// Those of a tensor are computed now.
-  std::uint64_t bits() const;
+  [[nodiscard]] std::uint64_t bits() const;
   /// The bits as a scalar tensor of uint64: what a loop carries.
-  Tensor tensor(SourceLocation loc = SourceLocation::current()) const;
+  [[nodiscard]] Tensor tensor(SourceLocation loc = SourceLocation::current()) const;
   bool in_tensor() const { return tensor_.valid(); }
   friend bool operator==(const Key& a, const Key& b) { return a.bits() == b.bits(); }
 
@@ -41,13 +41,13 @@ class Key {
 };
 
 /// The key that belongs to a number (a step, a worker, a layer): the same for the same number.
-Key fold_in(Key key, std::uint64_t number);
+[[nodiscard]] Key fold_in(Key key, std::uint64_t number);
 /// The same for an integer scalar that a tensor holds: the step of a loop. UserError for anything else.
-Key fold_in(Key key, const Tensor& number, SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Key fold_in(Key key, const Tensor& number, SourceLocation loc = SourceLocation::current());
 /// The first `count` of the keys that a key has as children; none equals the key or what it draws.
-std::vector<Key> split(Key key, std::size_t count = 2);
+[[nodiscard]] std::vector<Key> split(Key key, std::size_t count = 2);
 template <std::size_t N>
-std::array<Key, N> split(Key key) {
+[[nodiscard]] std::array<Key, N> split(Key key) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
     const std::vector<Key> keys = split(key, N);
     return std::array<Key, N>{keys[I]...};
@@ -55,35 +55,40 @@ std::array<Key, N> split(Key key) {
 }
 
 /// Random bits: uint32 (element i is Philox word i) or uint64. UserError for another dtype.
-Tensor bits(Key key, const Shape& shape, DType dtype = DType::UInt32, SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor bits(Key key, const Shape& shape, const TensorOptions& options = {},
+                          SourceLocation loc = SourceLocation::current());
 /// Uniform in [0, 1): multiples of 2^-24 (float64: 2^-53, float16: 2^-11, bfloat16: 2^-8), never 1. UserError unless
 /// the dtype is a float.
-Tensor uniform(Key key, const Shape& shape, DType dtype = DType::Float32,
-               SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor uniform(Key key, const Shape& shape, const TensorOptions& options = {},
+                             SourceLocation loc = SourceLocation::current());
 /// low + (high - low) u for such a u, and never high, for bounds rounded to the dtype. UserError unless they are finite
 /// there and low < high.
-Tensor uniform(Key key, const Shape& shape, Scalar low, Scalar high, DType dtype = DType::Float32,
-               SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor uniform(Key key, const Shape& shape, Scalar low, Scalar high,
+                             const TensorOptions& options = {},
+                             SourceLocation loc = SourceLocation::current());
 /// The normal distribution, from 32 bits a number (float64: 64): tails reach 6.3 (9.2) standard deviations.
-Tensor normal(Key key, const Shape& shape, DType dtype = DType::Float32,
-              SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor normal(Key key, const Shape& shape, const TensorOptions& options = {},
+                            SourceLocation loc = SourceLocation::current());
 /// UserError for a negative deviation, or NaN.
-Tensor normal(Key key, const Shape& shape, Scalar mean, Scalar deviation, DType dtype = DType::Float32,
-              SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor normal(Key key, const Shape& shape, Scalar mean, Scalar deviation,
+                            const TensorOptions& options = {}, SourceLocation loc = SourceLocation::current());
 /// bool, true with probability p rounded up to a multiple of 2^-24. p may be a tensor that broadcasts to the shape.
 /// UserError for a number p outside [0, 1].
-Tensor bernoulli(Key key, const Shape& shape, const Operand& p = 0.5);
+[[nodiscard]] Tensor bernoulli(Key key, const Shape& shape, const Operand& p = 0.5);
 /// Whole numbers in [low, high). A value's probability is off by less than 2^-64 (2^-128 where high - low > 2^32).
 /// UserError unless low < high, the dtype is an integer and holds both low and high - 1.
-Tensor randint(Key key, const Shape& shape, std::int64_t low, std::int64_t high, DType dtype = DType::Int64,
-               SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor randint(Key key, const Shape& shape, Whole low, Whole high,
+                             const TensorOptions& options = {},
+                             SourceLocation loc = SourceLocation::current());
 /// The exponential distribution of rate 1, at most 22.2 (float64: 44.4).
-Tensor exponential(Key key, const Shape& shape, DType dtype = DType::Float32,
-                   SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor exponential(Key key, const Shape& shape, const TensorOptions& options = {},
+                                 SourceLocation loc = SourceLocation::current());
 /// 0 … count - 1 in random order, int64: the order of `count` random 64-bit numbers.
-Tensor permutation(Key key, std::int64_t count, SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor permutation(Key key, Whole count, const TensorOptions& options = {},
+                                 SourceLocation loc = SourceLocation::current());
 
 /// x's slices along an axis in random order.
-Tensor permutation(Key key, const Tensor& x, int axis = 0, SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor permutation(Key key, const Tensor& x, Axis axis = 0,
+                                 SourceLocation loc = SourceLocation::current());
 
 }  // namespace kiln::random

@@ -1,24 +1,41 @@
-// Shape: a short vector of dimension extents, stored inline up to kInlineDims.
+// Shape: a short vector of dimension extents, stored inline.
 #pragma once
 
+#include <kiln/arguments.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace kiln {
 
 inline constexpr int kMaxRank = 16;
 
-/// Extents of a tensor, outermost first. Rank 0 is a scalar. At most kMaxRank dimensions.
+/// Extents of a tensor, outermost first: {2, 3}, {v.size(), 4}, 3 (one dimension), or a range of integers. Rank 0 is a
+/// scalar. UserError for more than kMaxRank dimensions.
 class Shape {
  public:
   Shape() = default;
-  Shape(std::initializer_list<std::int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
-  Shape(const std::vector<std::int64_t>& dims) : Shape(std::span(dims)) {}
-  Shape(std::span<const std::int64_t> dims);  // UserError when longer than kMaxRank
+  Shape(std::initializer_list<Whole> dims, const SourceLocation& loc = SourceLocation::current()) {
+    check_rank(dims.size(), loc);
+    for (std::int64_t extent : dims) dims_[rank_++] = extent;
+  }
+  template <WholeNumber I>
+  Shape(I extent) : rank_(1) {
+    dims_[0] = detail::saturated(extent);
+  }
+  template <WholeNumbers R>
+    requires(!std::same_as<R, Shape>)
+  Shape(const R& dims, const SourceLocation& loc = SourceLocation::current()) {
+    for (const auto extent : dims) {
+      check_rank(static_cast<std::size_t>(rank_) + 1, loc);
+      dims_[rank_++] = detail::saturated(extent);
+    }
+  }
+  Shape(std::span<const std::int64_t> dims);
 
   int rank() const { return rank_; }
   int size() const { return rank_; }
@@ -42,6 +59,7 @@ class Shape {
   friend std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
  private:
+  static void check_rank(std::size_t rank, const SourceLocation& loc);
   int rank_ = 0;
   std::int64_t dims_[kMaxRank];
 };

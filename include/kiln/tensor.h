@@ -4,18 +4,19 @@
 // Copying a Tensor copies a handle. Assigning (b = a; b += 1) never changes other handles.
 #pragma once
 
+#include <kiln/arguments.h>
 #include <kiln/device.h>
 #include <kiln/dtype.h>
 #include <kiln/shape.h>
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <iosfwd>
-#include <limits>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <ranges>
-#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,13 +26,18 @@
 
 namespace kiln {
 
+namespace detail {
+/// What an empty list holds.
+struct Nothing {
+  Nothing() = delete;
+};
+}  // namespace detail
+
 namespace ir {
 struct Node;
 void retain(Node* node) noexcept;
 void release(Node* node) noexcept;
 }  // namespace ir
-
-using SourceLocation = std::source_location;
 
 /// A C++ number met by a tensor: weakly typed (it takes the tensor's dtype when its class allows). UInt: a whole number
 /// of 2^63 and more, whose bits `i` holds; every other whole number is an Int.
@@ -71,16 +77,12 @@ struct Slice {
   std::optional<std::int64_t> start, stop;
   std::int64_t step = 1;
   Slice() = default;
-  template <std::integral I>
-  Slice(I index)  // an unsigned number too large for an index must not become one that counts from the back
-      : kind(Kind::Index),
-        start(std::in_range<std::int64_t>(+index) ? static_cast<std::int64_t>(index) : std::numeric_limits<std::int64_t>::max()) {}
-  Slice(std::optional<std::int64_t> start, std::optional<std::int64_t> stop, std::int64_t step = 1)
-      : start(start), stop(stop), step(step) {}
+  template <WholeNumber I>
+  Slice(I index) : kind(Kind::Index), start(detail::saturated(index)) {}
+  Slice(std::optional<Whole> from, std::optional<Whole> to, Whole by = 1) : start(from), stop(to), step(by) {}
 };
 inline Slice all() { return {}; }
-inline Slice range(std::optional<std::int64_t> start, std::optional<std::int64_t> stop = std::nullopt,
-                   std::int64_t step = 1) {
+inline Slice range(std::optional<Whole> start, std::optional<Whole> stop = std::nullopt, Whole step = 1) {
   return {start, stop, step};
 }
 inline const Slice newaxis = [] { Slice s; s.kind = Slice::Kind::NewAxis; return s; }();
@@ -93,7 +95,7 @@ struct FirstSlice {
   SourceLocation loc;
   template <class S>
     requires(std::is_convertible_v<S, Slice>)
-  FirstSlice(S&& s, SourceLocation loc = SourceLocation::current()) : slice(std::forward<S>(s)), loc(loc) {}
+  FirstSlice(S&& s, SourceLocation at = SourceLocation::current()) : slice(std::forward<S>(s)), loc(at) {}
 };
 
 /// Host data that lies in one piece: std::vector, std::span, std::array, a C array.
@@ -108,6 +110,20 @@ concept WritableElements =
 
 class Tensor;
 class SliceRef;
+class SelectRef;
+class RowIterator;
+
+/// Such data as the argument of a constructor: not another tensor.
+template <class R>
+concept HostArray = !std::is_base_of_v<Tensor, R> && ContiguousElements<R>;
+
+/// A tensor operand that carries the caller's source line.
+struct TensorArg {
+  const Tensor* tensor;
+  SourceLocation loc;
+  TensorArg(const Tensor& t, SourceLocation at = SourceLocation::current()) : tensor(&t), loc(at) {}
+  TensorArg(const SelectRef& t, SourceLocation at = SourceLocation::current());
+};
 
 class Tensor {
  public:
@@ -117,12 +133,13 @@ class Tensor {
     if (node_) ir::retain(node_);
   }
   Tensor(Tensor&& other) noexcept : node_(std::exchange(other.node_, nullptr)) {}
-  Tensor& operator=(const Tensor& other) noexcept {
+  /// To a variable only: f(x) = y does not compile.
+  Tensor& operator=(const Tensor& other) & noexcept {
     Tensor copy(other);
     std::swap(node_, copy.node_);
     return *this;
   }
-  Tensor& operator=(Tensor&& other) noexcept {
+  Tensor& operator=(Tensor&& other) & noexcept {
     Tensor taken(std::move(other));
     std::swap(node_, taken.node_);
     return *this;
@@ -133,159 +150,218 @@ class Tensor {
 
   /// A rank-0 tensor holding one number of a strong dtype: Tensor(2.0f) is float32, Tensor(3) int32.
   template <ElementType T>
-  explicit Tensor(T value) : Tensor(copy_of(&value, Shape{}, dtype_of<T>)) {}
-  /// A rank-1 tensor from a list: Tensor({1.f, 2.f, 3.f}).
+  explicit Tensor(T value, SourceLocation loc = SourceLocation::current())
+      : Tensor(copy_of(&value, Shape(), dtype_of<T>, loc)) {}
+  /// From a list, row-major: Tensor({1.f, 2.f, 3.f}), Tensor({1, 2, 3, 4}, {2, 2}). The C++ type of the elements decides the
+  /// dtype: {0, 1} is int32, {true, false} bool. Without a shape: rank 1.
   template <ElementType T>
-  explicit Tensor(std::initializer_list<T> values)
-      : Tensor(copy_of(values.begin(), Shape{static_cast<std::int64_t>(values.size())}, dtype_of<T>)) {}
-  /// Copies row-major host data: a vector, std::span, array or anything else contiguous. UserError when the element
-  /// count does not match the shape. Without a shape: rank 1.
-  template <ContiguousElements R>
-  static Tensor from(const R& values, const Shape& shape) {
-    check_count("from", std::ranges::size(values), shape);
-    return copy_of(std::ranges::data(values), shape, dtype_of<std::ranges::range_value_t<R>>);
+  explicit Tensor(std::initializer_list<T> values) : Tensor(from(values)) {}
+  template <ElementType T>
+  explicit Tensor(std::initializer_list<T> values, const Shape& shape, SourceLocation loc = SourceLocation::current())
+      : Tensor(from(values, shape, loc)) {}
+  /// Tensor({}): no elements, float32 (0,).
+  explicit Tensor(std::initializer_list<detail::Nothing>) : Tensor(copy_of(nullptr, Shape(0), DType::Float32)) {}
+  /// Copies host data, as `from` does.
+  template <HostArray R>
+  explicit Tensor(const R& values) : Tensor(from(values)) {}
+  template <HostArray R>
+  explicit Tensor(const R& values, const Shape& shape, SourceLocation loc = SourceLocation::current())
+      : Tensor(from(values, shape, loc)) {}
+  template <std::same_as<std::vector<bool>> V>
+  explicit Tensor(const V& values) : Tensor(from(values)) {}
+  template <std::same_as<std::vector<bool>> V>
+  explicit Tensor(const V& values, const Shape& shape, SourceLocation loc = SourceLocation::current())
+      : Tensor(from(values, shape, loc)) {}
+
+  /// Copies row-major host data: a vector, std::span, array, list or anything else contiguous. UserError when the element
+  /// count does not match the shape. Without a shape: rank 1. from({0, 1, 1}) is int32, as Tensor({0, 1, 1}).
+  template <HostArray R>
+  [[nodiscard]] static Tensor from(const R& values, const Shape& shape, SourceLocation loc = SourceLocation::current()) {
+    check_count("from", std::ranges::size(values), shape, loc);
+    return copy_of(std::ranges::data(values), shape, dtype_of<std::ranges::range_value_t<R>>, loc);
   }
-  template <ContiguousElements R>
-  static Tensor from(const R& values) {
-    return from(values, Shape{static_cast<std::int64_t>(std::ranges::size(values))});
+  template <HostArray R>
+  [[nodiscard]] static Tensor from(const R& values) {
+    return from(values, Shape(std::ranges::size(values)));
   }
-  static Tensor from(const std::vector<bool>& values, const Shape& shape);
-  static Tensor from(const std::vector<bool>& values);
+  template <ElementType T>
+  [[nodiscard]] static Tensor from(std::initializer_list<T> values, const Shape& shape,
+                                   SourceLocation loc = SourceLocation::current()) {
+    return from(std::span<const T>(values.begin(), values.size()), shape, loc);
+  }
+  template <ElementType T>
+  [[nodiscard]] static Tensor from(std::initializer_list<T> values) {
+    return from(values, Shape(values.size()));
+  }
+  template <std::same_as<std::vector<bool>> V>  // a template, so that no list of numbers becomes one
+  [[nodiscard]] static Tensor from(const V& values, const Shape& shape, SourceLocation loc = SourceLocation::current()) {
+    check_count("from", values.size(), shape, loc);
+    const std::vector<std::uint8_t> bytes(values.begin(), values.end());
+    return copy_of(bytes.data(), shape, DType::Bool, loc);
+  }
+  template <std::same_as<std::vector<bool>> V>
+  [[nodiscard]] static Tensor from(const V& values) {
+    return from(values, Shape(values.size()));
+  }
   /// Takes a vector's memory over: no copy.
   template <ElementType T>
     requires(!std::is_same_v<T, bool>)
-  static Tensor take(std::vector<T>&& values, const Shape& shape) {
-    check_count("take", values.size(), shape);
+  [[nodiscard]] static Tensor take(std::vector<T>&& values, const Shape& shape,
+                                   SourceLocation loc = SourceLocation::current()) {
+    check_count("take", values.size(), shape, loc);
     const auto owner = std::make_shared<const std::vector<T>>(std::move(values));
-    return borrow(owner->data(), shape, std::shared_ptr<const void>(owner));
+    return borrow(owner->data(), shape, dtype_of<T>, std::shared_ptr<const void>(owner), loc);
   }
   template <ElementType T>
-  static Tensor take(std::vector<T>&& values) {
-    const auto count = static_cast<std::int64_t>(values.size());
-    return take(std::move(values), Shape{count});
+  [[nodiscard]] static Tensor take(std::vector<T>&& values) {
+    const Shape shape(values.size());
+    return take(std::move(values), shape);
   }
   /// Copies `shape.numel()` row-major elements of `dtype`. UserError for null data (unless there are none).
-  static Tensor copy_of(const void* data, const Shape& shape, DType dtype);
+  [[nodiscard]] static Tensor copy_of(const void* data, const Shape& shape, DType dtype,
+                                      SourceLocation loc = SourceLocation::current());
 
   /// Uses the caller's row-major memory without copying and never writes it; `owner` is kept until the last use.
   /// The memory must not change meanwhile: what is computed when is Kiln's choice. UserError (and nothing is kept)
   /// for null data, data not aligned to the element's size, or an empty owner (unless there are no elements).
-  static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner);
+  [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner,
+                                     SourceLocation loc = SourceLocation::current());
   /// The same with a deleter, called once (with `data`) when the last use ends, on whichever thread that is. UserError
   /// for an empty one: memory that needs none takes one that does nothing.
-  static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::function<void(const void*)> deleter);
+  [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, DType dtype,
+                                     std::function<void(const void*)> deleter,
+                                     SourceLocation loc = SourceLocation::current());
   /// Any strided layout: element (i, j, …) is `strides[0]*i + strides[1]*j + …` elements behind `data`. Strides may
   /// be 0 (repeated elements) or negative. UserError when their number is not the shape's.
-  static Tensor borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
-                       std::shared_ptr<const void> owner);
-  static Tensor borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
-                       std::function<void(const void*)> deleter);
+  [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides,
+                                     DType dtype, std::shared_ptr<const void> owner,
+                                     SourceLocation loc = SourceLocation::current());
+  [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides,
+                                     DType dtype, std::function<void(const void*)> deleter,
+                                     SourceLocation loc = SourceLocation::current());
   /// Typed forms of the first two; `keep` is an owner or a deleter.
   template <ElementType T, class Keep>
-  static Tensor borrow(const T* data, const Shape& shape, Keep&& keep) {
-    return borrow(static_cast<const void*>(data), shape, dtype_of<T>, std::forward<Keep>(keep));
+  [[nodiscard]] static Tensor borrow(const T* data, const Shape& shape, Keep&& keep,
+                                     SourceLocation loc = SourceLocation::current()) {
+    return borrow(static_cast<const void*>(data), shape, dtype_of<T>, std::forward<Keep>(keep), loc);
   }
   template <ContiguousElements R, class Keep>
-  static Tensor borrow(const R& values, const Shape& shape, Keep&& keep) {
-    check_count("borrow", std::ranges::size(values), shape);
-    return borrow(std::ranges::data(values), shape, std::forward<Keep>(keep));
+  [[nodiscard]] static Tensor borrow(const R& values, const Shape& shape, Keep&& keep,
+                                     SourceLocation loc = SourceLocation::current()) {
+    check_count("borrow", std::ranges::size(values), shape, loc);
+    return borrow(std::ranges::data(values), shape, std::forward<Keep>(keep), loc);
   }
 
-  bool valid() const noexcept { return node_ != nullptr; }
+  [[nodiscard]] bool valid() const noexcept { return node_ != nullptr; }
   /// Whether the single element is not 0: for `if (any(a != b))`. Evaluates. UserError for any other count, as in
   /// `if (a == b)` of whole tensors.
   explicit operator bool() const;
-  Shape shape() const;
-  int rank() const;
-  std::int64_t dim(int axis) const;  ///< extent of an axis; negative counts from the back
-  std::int64_t numel() const;
-  DType dtype() const;
-  Device device() const;
+  [[nodiscard]] Shape shape(SourceLocation loc = SourceLocation::current()) const;
+  [[nodiscard]] int rank(SourceLocation loc = SourceLocation::current()) const;
+  /// Extent of an axis; negative counts from the back.
+  [[nodiscard]] std::int64_t dim(Axis axis, SourceLocation loc = SourceLocation::current()) const;
+  [[nodiscard]] std::int64_t numel(SourceLocation loc = SourceLocation::current()) const;
+  [[nodiscard]] DType dtype(SourceLocation loc = SourceLocation::current()) const;
+  [[nodiscard]] Device device(SourceLocation loc = SourceLocation::current()) const;
   /// The same value on another device: evaluates and copies. Itself when it is there.
-  Tensor to(Device device) const;
+  [[nodiscard]] Tensor to(Device device, SourceLocation loc = SourceLocation::current()) const;
 
   /// Computes this tensor now (with everything it needs, fused). Returns itself. Does nothing when done already.
-  const Tensor& eval() const;
+  const Tensor& eval(SourceLocation loc = SourceLocation::current()) const;
   /// True when the value is in memory already.
-  bool evaluated() const;
+  [[nodiscard]] bool evaluated(SourceLocation loc = SourceLocation::current()) const;
   /// The single element of a one-element tensor, converted to T. Evaluates. UserError for any other count.
   template <ElementType T>
-  T item() const {
+  [[nodiscard]] T item(SourceLocation loc = SourceLocation::current()) const {
     T out;
-    read_item(&out, dtype_of<T>);
+    read_item(&out, dtype_of<T>, loc);
     return out;
   }
   /// Row-major copy of all elements; T must be the dtype's storage type (UserError otherwise). Evaluates.
   template <ElementType T>
-  std::vector<T> to_vector() const {
+  [[nodiscard]] std::vector<T> to_vector(SourceLocation loc = SourceLocation::current()) const {
     if constexpr (std::is_same_v<T, bool>) {
-      std::vector<std::uint8_t> raw(static_cast<std::size_t>(numel()));
-      copy_to(raw.data(), DType::Bool);
+      std::vector<std::uint8_t> raw(static_cast<std::size_t>(numel(loc)));
+      copy_to(raw.data(), DType::Bool, loc);
       return std::vector<bool>(raw.begin(), raw.end());
     } else {
-      std::vector<T> out(static_cast<std::size_t>(numel()));
-      copy_to(out.data(), dtype_of<T>);
+      std::vector<T> out(static_cast<std::size_t>(numel(loc)));
+      copy_to(out.data(), dtype_of<T>, loc);
       return out;
     }
   }
   /// Writes all elements, row-major, to `out`, which has room for numel() elements of this tensor's dtype.
-  void copy_to(void* out, DType expected) const;
+  void copy_to(void* out, DType expected, SourceLocation loc = SourceLocation::current()) const;
   /// The same into a vector, span or array of numel() elements (UserError for any other size).
   template <WritableElements R>
-  void copy_to(R&& out) const {
-    check_room(std::ranges::size(out));
-    copy_to(std::ranges::data(out), dtype_of<std::ranges::range_value_t<R>>);
+  void copy_to(R&& out, SourceLocation loc = SourceLocation::current()) const {
+    check_room(std::ranges::size(out), loc);
+    copy_to(std::ranges::data(out), dtype_of<std::ranges::range_value_t<R>>, loc);
   }
   /// Row-major host memory of this tensor's value, valid while a handle to it lives. Evaluates; copies when the value is
   /// a strided view, and once when it lives on a GPU.
-  const void* data() const;
+  [[nodiscard]] const void* data() const;
   /// The same on device(): a device address on a GPU, in the order of the calling thread's stream.
-  const void* device_data() const;
+  [[nodiscard]] const void* device_data() const;
   template <ElementType T>
-  const T* data() const {
-    return static_cast<const T*>(typed_data(dtype_of<T>));
+  [[nodiscard]] const T* data(SourceLocation loc = SourceLocation::current()) const {
+    return static_cast<const T*>(typed_data(dtype_of<T>, loc));
   }
   /// The same as a span of numel() elements.
   template <ElementType T>
-  std::span<const T> span() const {
-    return {data<T>(), static_cast<std::size_t>(numel())};
+  [[nodiscard]] std::span<const T> span(SourceLocation loc = SourceLocation::current()) const {
+    return {data<T>(loc), static_cast<std::size_t>(numel(loc))};
   }
 
-  Tensor astype(DType dtype, SourceLocation loc = SourceLocation::current()) const;
-  Tensor reshape(const Shape& shape, SourceLocation loc = SourceLocation::current()) const;  ///< one extent may be -1
-  Tensor T(SourceLocation loc = SourceLocation::current()) const;  ///< last two axes swapped
+  [[nodiscard]] Tensor astype(DType dtype, SourceLocation loc = SourceLocation::current()) const;
+  /// One extent may be -1.
+  [[nodiscard]] Tensor reshape(const Shape& shape, SourceLocation loc = SourceLocation::current()) const;
+  /// The last two axes swapped.
+  [[nodiscard]] Tensor T(SourceLocation loc = SourceLocation::current()) const;
 
   /// Basic indexing: x(0), x(all(), range(1, none, 2)), x(range(none, none, -1), newaxis). Assigning to the result
-  /// of a non-const tensor's index updates that tensor: x(0) = y, x(range(1, 3)) += 1.
+  /// of a variable's index updates that variable: x(0) = y, x(range(1, 3)) += 1. (So x(0)(1) = y does not compile: x(0) is
+  /// no variable. Write x(0, 1) = y.)
   template <class... S>
     requires(std::is_convertible_v<S, Slice> && ...)
-  SliceRef operator()(FirstSlice first, S&&... rest);
+  SliceRef operator()(FirstSlice first, S&&... rest) &;
   template <class... S>
     requires(std::is_convertible_v<S, Slice> && ...)
-  Tensor operator()(FirstSlice first, S&&... rest) const {
+  [[nodiscard]] Tensor operator()(FirstSlice first, S&&... rest) const& {
     const Slice list[] = {first.slice, Slice(std::forward<S>(rest))...};
     return index(list, first.loc);
   }
-  Tensor index(std::span<const Slice> slices, SourceLocation loc = SourceLocation::current()) const;
+  /// x(mask): the parts of x where a bool tensor over its leading axes is true (compress). x(indices): x's slices along axis
+  /// 0 at integer indices (take). Assigning to the result updates a variable: x(x < 0) = 0.
+  SelectRef operator()(TensorArg selector) &;
+  [[nodiscard]] Tensor operator()(TensorArg selector) const&;
+  /// The same with one part: x[0], x[range(1, 3)], x[mask], x[indices].
+  SliceRef operator[](FirstSlice first) &;
+  [[nodiscard]] Tensor operator[](FirstSlice first) const& { return index({&first.slice, 1}, first.loc); }
+  SelectRef operator[](TensorArg selector) &;
+  [[nodiscard]] Tensor operator[](TensorArg selector) const& { return (*this)(selector); }
+  [[nodiscard]] Tensor index(std::span<const Slice> slices, SourceLocation loc = SourceLocation::current()) const;
+
+  /// The slices along axis 0, for reading: for (Tensor row : x). UserError for rank 0.
+  [[nodiscard]] RowIterator begin(SourceLocation loc = SourceLocation::current()) const;
+  [[nodiscard]] RowIterator end(SourceLocation loc = SourceLocation::current()) const;
 
   /// Readable text: all elements of a small tensor, the corners of a large one. Evaluates.
-  std::string str() const;
+  [[nodiscard]] std::string str() const;
 
-  ir::Node* node() const noexcept { return node_; }
+  [[nodiscard]] ir::Node* node() const noexcept { return node_; }
   /// Takes over one reference.
-  static Tensor adopt(ir::Node* node) noexcept {
+  [[nodiscard]] static Tensor adopt(ir::Node* node) noexcept {
     Tensor t;
     t.node_ = node;
     return t;
   }
 
  private:
-  static void check_count(std::string_view op, std::size_t have, const Shape& shape);
-  void check_room(std::size_t room) const;
-  void read_item(void* out, DType type) const;
-  const void* typed_data(DType type) const;
-  void data_is_row_major(std::string_view op) const;
-  Tensor contiguous_copy() const;
+  static void check_count(std::string_view op, std::size_t have, const Shape& shape, SourceLocation loc);
+  void check_room(std::size_t room, SourceLocation loc) const;
+  void read_item(void* out, DType type, SourceLocation loc) const;
+  const void* typed_data(DType type, SourceLocation loc) const;
   ir::Node* node_ = nullptr;
 };
 
@@ -296,32 +372,42 @@ struct Operand {
   const Tensor* tensor = nullptr;
   Scalar scalar;
   SourceLocation loc;
-  Operand(const Tensor& t, SourceLocation loc = SourceLocation::current()) : tensor(&t), loc(loc) {}
+  Operand(const Tensor& t, SourceLocation at = SourceLocation::current()) : tensor(&t), loc(at) {}
+  Operand(const SelectRef& t, SourceLocation at = SourceLocation::current());
+  Operand(const Scalar& value, SourceLocation at = SourceLocation::current()) : scalar(value), loc(at) {}
   template <class T>
     requires(std::is_arithmetic_v<T> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
-  Operand(T value, SourceLocation loc = SourceLocation::current()) : scalar(value), loc(loc) {}
+  Operand(T value, SourceLocation at = SourceLocation::current()) : scalar(value), loc(at) {}
 };
 
-/// A tensor operand that carries the caller's source line.
-struct TensorArg {
-  const Tensor* tensor;
-  SourceLocation loc;
-  TensorArg(const Tensor& t, SourceLocation loc = SourceLocation::current()) : tensor(&t), loc(loc) {}
-};
+/// Compound assignments to a part of a tensor: to the temporary that an index gives, and to no variable.
+#define KILN_PART_ASSIGNMENTS(Class, X)                                                                             \
+  X(Class, +=) X(Class, -=) X(Class, *=) X(Class, /=) X(Class, %=) X(Class, &=) X(Class, |=) X(Class, ^=) X(Class, <<=) \
+  X(Class, >>=)
+#define KILN_DECLARE_PART_ASSIGNMENT(Class, Symbol)  \
+  Class& operator Symbol(const Operand& value)&&;    \
+  Class& operator Symbol(const Operand& value)& = delete;
 
-/// What x(slice…) gives: a Tensor (a view, no copy) that can also be assigned to, which makes x a new value:
-/// other handles keep the old one. Assignable only as a temporary, so `auto row = x(0); row = y;` does not compile.
-class SliceRef : public Tensor {
+/// What x(slice…) gives: a Tensor (a view, no copy) that can also be assigned to, which makes x a new value: other handles
+/// keep the old one. Assignable as a temporary only: `auto row = x(0); row += 1;` does not compile, since row is a value of
+/// its own and x would not change. `Tensor row = x(0);` names the value.
+class [[nodiscard]] SliceRef : public Tensor {
  public:
   SliceRef(Tensor& target, std::span<const Slice> slices, SourceLocation loc)
       : Tensor(std::as_const(target).index(slices, loc)), target_(&target), slices_(slices.begin(), slices.end()) {}
   SliceRef(const SliceRef&) = default;
   SliceRef& operator=(const SliceRef& value) && { return assign(static_cast<const Tensor&>(value)); }
   SliceRef& operator=(const Operand& value) && { return assign(value); }
-  SliceRef& operator+=(const Operand& value) &&;
-  SliceRef& operator-=(const Operand& value) &&;
-  SliceRef& operator*=(const Operand& value) &&;
-  SliceRef& operator/=(const Operand& value) &&;
+  KILN_PART_ASSIGNMENTS(SliceRef, KILN_DECLARE_PART_ASSIGNMENT)
+  /// A part of the part, for reading.
+  template <class... S>
+    requires(std::is_convertible_v<S, Slice> && ...)
+  [[nodiscard]] Tensor operator()(FirstSlice first, S&&... rest) const {
+    return static_cast<const Tensor&>(*this)(first, std::forward<S>(rest)...);
+  }
+  [[nodiscard]] Tensor operator()(TensorArg selector) const { return static_cast<const Tensor&>(*this)(selector); }
+  [[nodiscard]] Tensor operator[](FirstSlice first) const { return index({&first.slice, 1}, first.loc); }
+  [[nodiscard]] Tensor operator[](TensorArg selector) const { return static_cast<const Tensor&>(*this)(selector); }
 
  private:
   SliceRef& assign(const Operand& value);
@@ -329,15 +415,119 @@ class SliceRef : public Tensor {
   std::vector<Slice> slices_;
 };
 
+/// What x(mask) and x(indices) give: converts to the Tensor that is selected, and can be assigned to, which makes x a new
+/// value (as a temporary only, like SliceRef). Numbers, and tensors that broadcast to x's axes behind the mask, are written
+/// without evaluating the mask; other values belong to the elements that are true, in order. Of several values for one
+/// index the last one stays, also for `x(indices) += y`: scatter_add adds up.
+class [[nodiscard]] SelectRef {
+ public:
+  SelectRef(Tensor& target, const TensorArg& selector) : target_(&target), x_(target), selector_(*selector.tensor), loc_(selector.loc) {}
+  SelectRef& operator=(const SelectRef& value) && { return assign({value.value(), value.loc_}); }
+  SelectRef& operator=(const Operand& value) && { return assign(value); }
+  KILN_PART_ASSIGNMENTS(SelectRef, KILN_DECLARE_PART_ASSIGNMENT)
+  SelectRef(const SelectRef&) = default;
+
+  operator const Tensor&() const { return value(); }
+  /// The selected elements. Evaluates a mask.
+  [[nodiscard]] const Tensor& value() const;
+  [[nodiscard]] Shape shape(SourceLocation loc = SourceLocation::current()) const {
+    return value().shape(loc);
+  }
+  [[nodiscard]] int rank(SourceLocation loc = SourceLocation::current()) const {
+    return value().rank(loc);
+  }
+  [[nodiscard]] std::int64_t dim(Axis axis, SourceLocation loc = SourceLocation::current()) const {
+    return value().dim(axis, loc);
+  }
+  [[nodiscard]] std::int64_t numel(SourceLocation loc = SourceLocation::current()) const {
+    return value().numel(loc);
+  }
+  [[nodiscard]] DType dtype() const { return x_.dtype(); }
+  const Tensor& eval(SourceLocation loc = SourceLocation::current()) const { return value().eval(loc); }
+  template <ElementType T>
+  [[nodiscard]] T item(SourceLocation loc = SourceLocation::current()) const {
+    return value().item<T>(loc);
+  }
+  template <ElementType T>
+  [[nodiscard]] std::vector<T> to_vector(SourceLocation loc = SourceLocation::current()) const {
+    return value().to_vector<T>(loc);
+  }
+  [[nodiscard]] Tensor astype(DType dtype, SourceLocation loc = SourceLocation::current()) const {
+    return value().astype(dtype, loc);
+  }
+  [[nodiscard]] Tensor reshape(const Shape& shape, SourceLocation loc = SourceLocation::current()) const {
+    return value().reshape(shape, loc);
+  }
+  [[nodiscard]] std::string str() const { return value().str(); }
+  template <class... S>
+    requires(std::is_convertible_v<S, Slice> && ...)
+  [[nodiscard]] Tensor operator()(FirstSlice first, S&&... rest) const {
+    return value()(first, std::forward<S>(rest)...);
+  }
+  [[nodiscard]] Tensor operator[](FirstSlice first) const { return value().index({&first.slice, 1}, first.loc); }
+
+ private:
+  using Function = Tensor (*)(const Tensor&, const Operand&);
+  bool whole(const Operand& value) const;  // is written through where(): the mask need not be evaluated
+  SelectRef& assign(const Operand& value);
+  SelectRef& combine(Function f, const Operand& value);
+  Tensor* target_;
+  Tensor x_, selector_;
+  SourceLocation loc_;
+  mutable Tensor value_;
+};
+#undef KILN_DECLARE_PART_ASSIGNMENT
+#undef KILN_PART_ASSIGNMENTS
+
+inline TensorArg::TensorArg(const SelectRef& t, SourceLocation at) : TensorArg(t.value(), at) {}
+inline Operand::Operand(const SelectRef& t, SourceLocation at) : Operand(t.value(), at) {}
+
 template <class... S>
   requires(std::is_convertible_v<S, Slice> && ...)
-SliceRef Tensor::operator()(FirstSlice first, S&&... rest) {
+SliceRef Tensor::operator()(FirstSlice first, S&&... rest) & {
   const Slice list[] = {first.slice, Slice(std::forward<S>(rest))...};
   return SliceRef(*this, list, first.loc);
 }
+inline SliceRef Tensor::operator[](FirstSlice first) & { return SliceRef(*this, {&first.slice, 1}, first.loc); }
+inline SelectRef Tensor::operator()(TensorArg selector) & { return SelectRef(*this, selector); }
+inline SelectRef Tensor::operator[](TensorArg selector) & { return SelectRef(*this, selector); }
 
-/// Evaluates several tensors together, sharing work. Returns when they are computed.
-void eval(std::span<const Tensor> tensors);
-void eval(std::initializer_list<Tensor> tensors);
+/// Goes along the first axis of a tensor.
+class RowIterator {
+ public:
+  using value_type = Tensor;
+  using reference = Tensor;
+  using difference_type = std::ptrdiff_t;
+  using iterator_category = std::input_iterator_tag;   // rows are made when they are asked for
+  using iterator_concept = std::forward_iterator_tag;
+  RowIterator() = default;
+  RowIterator(const Tensor& x, std::int64_t row, SourceLocation loc) : x_(x), row_(row), loc_(loc) {}
+  [[nodiscard]] Tensor operator*() const {
+    const Slice row(row_);
+    return x_.index({&row, 1}, loc_);
+  }
+  RowIterator& operator++() { return ++row_, *this; }
+  RowIterator operator++(int) {
+    RowIterator before = *this;
+    ++row_;
+    return before;
+  }
+  friend bool operator==(const RowIterator& a, const RowIterator& b) { return a.row_ == b.row_; }
+
+ private:
+  Tensor x_;
+  std::int64_t row_ = 0;
+  SourceLocation loc_;
+};
+
+/// Evaluates several tensors together, sharing work: eval(x, y), eval({x, y}), eval(vector). Returns when they are computed.
+void eval(std::span<const Tensor> tensors, SourceLocation loc = SourceLocation::current());
+void eval(std::initializer_list<Tensor> tensors, SourceLocation loc = SourceLocation::current());
+inline void eval(TensorArg x) { eval(std::span(x.tensor, 1), x.loc); }
+template <std::convertible_to<const Tensor&>... Rest>
+void eval(TensorArg x, TensorArg y, const Rest&... rest) {
+  const Tensor all[] = {*x.tensor, *y.tensor, rest...};
+  eval(std::span(all), x.loc);
+}
 
 }  // namespace kiln

@@ -13,22 +13,33 @@ using api::finish;
 using ir::NodeRef;
 using ir::Op;
 
-Tensor filled(std::string_view op, const Shape& shape, Scalar value, DType dtype, SourceLocation loc) try {
+/// The device of a new tensor, if one is given.
+std::optional<Device> checked_device(const TensorOptions& options) {
+  if (options.device && options.device->kind == Device::Kind::Cuda && options.device->index >= ir::kMaxCudaDevices)
+    throw UserError(cat("[device] ", options.device->str(), " is beyond the ", ir::kMaxCudaDevices, " GPUs Kiln can name"));
+  return options.device;
+}
+
+Tensor filled(std::string_view op, const Shape& shape, Scalar value, DType dtype, const TensorOptions& options,
+              SourceLocation loc) try {
   for (std::int64_t extent : shape)
     if (extent < 0) throw UserError(cat("[", op, "] negative extent in shape ", shape.str()));
-  const NodeRef number = api::scalar_node(value, dtype, loc);
+  const NodeRef number = api::scalar_node(value, dtype, loc, checked_device(options));
   return finish(api::broadcast_node(number.get(), shape, loc));
 } catch (const UserError& e) {
-  api::rethrow_as(op, e);
+  api::rethrow_as(op, e, loc);
 }
 
-Tensor filled_like(std::string_view op, const Tensor& x, Scalar value, std::optional<DType> dtype, SourceLocation loc) {
+Tensor filled_like(std::string_view op, const Tensor& x, Scalar value, const TensorOptions& options,
+                   SourceLocation loc) try {
   const ir::Node* node = api::checked(op, x);
-  return filled(op, node->shape(), value, dtype.value_or(node->dtype), loc);
+  return filled(op, node->shape(), value, options.dtype.value_or(node->dtype), options, loc);
+} catch (const UserError& e) {
+  api::rethrow_as(op, e, loc);
 }
 
-Tensor iota(const Shape& dims, int axis, DType dtype, SourceLocation loc) {
-  return Tensor::adopt(api::iota_node(dims, axis, dtype, loc).take());
+Tensor iota(const Shape& dims, int axis, DType dtype, SourceLocation loc, const TensorOptions& options = {}) {
+  return Tensor::adopt(api::iota_node(dims, axis, dtype, loc, checked_device(options)).take());
 }
 
 /// The dtype in which positions and parameters of arange and linspace meet: wide enough for either.
@@ -64,59 +75,66 @@ Tensor triangle(std::string_view op, Op compare, const Tensor& x, std::int64_t k
   const Tensor keep = elementwise(compare, iota({columns}, 0, DType::Int64, loc), row, loc);
   return elementwise(Op::where, keep, x, Scalar(false), loc);
 } catch (const UserError& e) {
-  api::rethrow_as(op, e);
+  api::rethrow_as(op, e, loc);
 }
 
 }  // namespace
 
-Tensor zeros(const Shape& shape, DType dtype, SourceLocation loc) { return filled("zeros", shape, 0, dtype, loc); }
-Tensor ones(const Shape& shape, DType dtype, SourceLocation loc) { return filled("ones", shape, 1, dtype, loc); }
-Tensor full(const Shape& shape, Scalar value, std::optional<DType> dtype, SourceLocation loc) {
-  return filled("full", shape, value, dtype.value_or(api::default_dtype(value)), loc);
+Tensor zeros(const Shape& shape, const TensorOptions& options, SourceLocation loc) {
+  return filled("zeros", shape, 0, options.dtype.value_or(DType::Float32), options, loc);
 }
-Tensor full_like(const Tensor& x, Scalar value, std::optional<DType> dtype, SourceLocation loc) {
-  return filled_like("full_like", x, value, dtype, loc);
+Tensor ones(const Shape& shape, const TensorOptions& options, SourceLocation loc) {
+  return filled("ones", shape, 1, options.dtype.value_or(DType::Float32), options, loc);
 }
-Tensor zeros_like(const Tensor& x, std::optional<DType> dtype, SourceLocation loc) {
-  return filled_like("zeros_like", x, false, dtype, loc);
+Tensor full(const Shape& shape, Scalar value, const TensorOptions& options, SourceLocation loc) {
+  return filled("full", shape, value, options.dtype.value_or(api::default_dtype(value)), options, loc);
 }
-Tensor ones_like(const Tensor& x, std::optional<DType> dtype, SourceLocation loc) {
-  return filled_like("ones_like", x, true, dtype, loc);
+Tensor full_like(const Tensor& x, Scalar value, const TensorOptions& options, SourceLocation loc) {
+  return filled_like("full_like", x, value, options, loc);
+}
+Tensor zeros_like(const Tensor& x, const TensorOptions& options, SourceLocation loc) {
+  return filled_like("zeros_like", x, false, options, loc);
+}
+Tensor ones_like(const Tensor& x, const TensorOptions& options, SourceLocation loc) {
+  return filled_like("ones_like", x, true, options, loc);
 }
 
-Tensor arange(Scalar stop, std::optional<DType> dtype, SourceLocation loc) try {
-  const DType result = dtype.value_or(fractional(stop) ? DType::Float32 : DType::Int64);
+Tensor arange(Scalar stop, const TensorOptions& options, SourceLocation loc) try {
+  const DType result = options.dtype.value_or(fractional(stop) ? DType::Float32 : DType::Int64);
   const std::int64_t count = range_count(0, stop, 1);
   if (count < 0) throw UserError(cat("[arange] a range to ", api::describe(stop)));
   const DType inner = range_dtype(result);
-  const NodeRef positions = api::iota_node(Shape{count}, 0, inner, loc);
+  const NodeRef positions = api::iota_node(Shape{count}, 0, inner, loc, checked_device(options));
   return finish(api::cast_node(positions.get(), result, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("arange", e);
+  api::rethrow_as("arange", e, loc);
 }
 
-Tensor arange(Scalar start, Scalar stop, Scalar step, std::optional<DType> dtype, SourceLocation loc) try {
+Tensor arange(Scalar start, Scalar stop, Scalar step, const TensorOptions& options, SourceLocation loc) try {
   const bool any_fractional = fractional(start) || fractional(stop) || fractional(step);
   const bool large = start.kind == Scalar::Kind::UInt || stop.kind == Scalar::Kind::UInt;
-  const DType result = dtype.value_or(any_fractional ? DType::Float32 : large ? DType::UInt64 : DType::Int64);
+  const DType result = options.dtype.value_or(any_fractional ? DType::Float32 : large ? DType::UInt64 : DType::Int64);
   const std::int64_t count = step.to_double() == 0 ? -1 : range_count(start, stop, step);
   if (count < 0)
     throw UserError(cat("[arange] a range from ", api::describe(start), " to ", api::describe(stop), " by ", api::describe(step)));
   // A fractional step needs floating point even when whole numbers are wanted.
   const DType inner = any_fractional && !is_float(result) ? DType::Float64 : range_dtype(result);
-  const Tensor steps = elementwise(Op::multiply, iota({count}, 0, inner, loc), step, loc);
+  const Tensor steps = elementwise(Op::multiply, iota({count}, 0, inner, loc, options), step, loc);
   return astype(elementwise(Op::add, steps, start, loc), result, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("arange", e);
+  api::rethrow_as("arange", e, loc);
 }
 
-Tensor linspace(Scalar start, Scalar stop, std::int64_t count, bool endpoint, DType dtype, SourceLocation loc) try {
+Tensor linspace(Scalar start, Scalar stop, Whole numbers, Flag endpoint, const TensorOptions& options,
+                SourceLocation loc) try {
+  const std::int64_t count = numbers;
+  const DType dtype = options.dtype.value_or(DType::Float32);
   if (count < 0) throw UserError(cat("[linspace] ", count, " numbers"));
   const double first = start.to_double(), last = stop.to_double();
   const double parts = static_cast<double>(endpoint ? count - 1 : count);
   const double step = parts > 0 ? (last - first) / parts : 0;
   const DType inner = is_float(dtype) ? range_dtype(dtype) : DType::Float64;
-  const Tensor at = iota({count}, 0, inner, loc);
+  const Tensor at = iota({count}, 0, inner, loc, options);
   Tensor out = elementwise(Op::add, elementwise(Op::multiply, at, Scalar(step), loc), Scalar(first), loc);
   if (endpoint && count > 1) {  // rounding may miss stop
     const Tensor inside = elementwise(Op::less, at, Scalar(parts), loc);
@@ -124,34 +142,35 @@ Tensor linspace(Scalar start, Scalar stop, std::int64_t count, bool endpoint, DT
   }
   return astype(out, dtype, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("linspace", e);
+  api::rethrow_as("linspace", e, loc);
 }
 
-Tensor eye(std::int64_t rows, std::int64_t columns, std::int64_t k, DType dtype, SourceLocation loc) try {
-  if (columns < 0) columns = rows;
+Tensor eye(Whole height, Whole width, Whole diagonal, const TensorOptions& options, SourceLocation loc) try {
+  const std::int64_t rows = height, columns = width < 0 ? height : width;
   if (rows < 0) throw UserError(cat("[eye] ", rows, " rows"));
-  k = std::clamp(k, -rows, columns);
-  const Tensor row = elementwise(Op::add, iota({rows, 1}, 0, DType::Int64, loc), Scalar(k), loc);
-  return astype(elementwise(Op::equal, iota({columns}, 0, DType::Int64, loc), row, loc), dtype, loc);
+  const std::int64_t k = std::clamp<std::int64_t>(diagonal, -rows, columns);
+  const Tensor row = elementwise(Op::add, iota({rows, 1}, 0, DType::Int64, loc, options), Scalar(k), loc);
+  const Tensor one = elementwise(Op::equal, iota({columns}, 0, DType::Int64, loc, options), row, loc);
+  return astype(one, options.dtype.value_or(DType::Float32), loc);
 } catch (const UserError& e) {
-  api::rethrow_as("eye", e);
+  api::rethrow_as("eye", e, loc);
 }
 
-Tensor tril(const Tensor& x, std::int64_t k, SourceLocation loc) {
+Tensor tril(const Tensor& x, Whole k, SourceLocation loc) {
   return triangle("tril", Op::less_equal, x, k, loc);
 }
-Tensor triu(const Tensor& x, std::int64_t k, SourceLocation loc) {
+Tensor triu(const Tensor& x, Whole k, SourceLocation loc) {
   return triangle("triu", Op::greater_equal, x, k, loc);
 }
 
-Tensor one_hot(const Tensor& indices, std::int64_t classes, DType dtype, SourceLocation loc) try {
+Tensor one_hot(const Tensor& indices, Whole classes, DType dtype, SourceLocation loc) try {
   const ir::Node* node = api::checked("one_hot", indices);
   if (!is_int(node->dtype)) throw UserError(cat("[one_hot] needs integer indices, got ", api::describe(node)));
   if (classes < 0) throw UserError(cat("[one_hot] ", classes, " classes"));
   const Tensor column = expand_dims(astype(indices, DType::Int64, loc), -1, loc);
   return astype(elementwise(Op::equal, column, iota({classes}, 0, DType::Int64, loc), loc), dtype, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("one_hot", e);
+  api::rethrow_as("one_hot", e, loc);
 }
 
 }  // namespace kiln

@@ -191,24 +191,24 @@ Device device_of(const DLTensor& t) {
 
 /// A tensor over memory of a GPU, or a copy of it there.
 Tensor take_on_gpu(Device device, const void* data, const Shape& shape, const Shape& strides, DType dtype,
-                   std::shared_ptr<const void> owner, const DLPackOptions& options) {
+                   std::shared_ptr<const void> owner, const DLPackOptions& options, SourceLocation loc) {
   if (const std::intptr_t stream = options.stream.value_or(1); stream != -1) runtime::wait_for_stream(device, handle_of(stream));
-  const Tensor shared = api::borrow_on(device, data, shape, strides, dtype, std::move(owner));
+  const Tensor shared = api::borrow_on(device, data, shape, strides, dtype, std::move(owner), loc);
   return options.copy.value_or(false) ? copied(shared) : shared;
 }
 
-Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOptions& options) {
+Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOptions& options, SourceLocation loc) {
   const Device device = device_of(t);
   check_stream("from_dlpack", options, device);
   const std::optional<DType> dtype = from_dl(t.dtype);
   if (!dtype) throw UserError(cat("[from_dlpack] ", describe(t.dtype), " is none of Kiln's dtypes"));
   const Shape shape = checked_shape(t), strides = strides_of(t, shape);
   const std::byte* data = t.data ? static_cast<const std::byte*>(t.data) + t.byte_offset : nullptr;
-  if (device.kind == Device::Kind::Cuda) return take_on_gpu(device, data, shape, strides, *dtype, std::move(owner), options);
+  if (device.kind == Device::Kind::Cuda) return take_on_gpu(device, data, shape, strides, *dtype, std::move(owner), options, loc);
   const auto size = static_cast<std::size_t>(size_of(*dtype));
   const std::size_t astray = reinterpret_cast<std::uintptr_t>(data) % size;
   // Where it lies astray this checks the layout all the same; nothing is read.
-  const Tensor shared = Tensor::borrow(data - astray, shape, strides, *dtype, std::move(owner));
+  const Tensor shared = Tensor::borrow(data - astray, shape, strides, *dtype, std::move(owner), loc);
   if (is_bool(*dtype) && !options.copy.value_or(true) && shared.numel() != 0 && shared.node()->buffer->writable)
     throw UserError("[from_dlpack] bools with bytes other than 0 and 1 must be copied");
   const bool aligned = astray == 0 || shared.numel() == 0;
@@ -219,7 +219,7 @@ Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOp
   ir::Buffer* buffer = runtime::allocate(static_cast<std::uint64_t>(shared.numel()) * size);
   std::byte* to = buffer->data;
   if (shared.numel() != 0) gather(data, size, shape, strides.begin(), to);
-  return Tensor::adopt(ir::new_leaf(buffer, *dtype, shape, 0, nullptr, SourceLocation::current()));
+  return Tensor::adopt(ir::new_leaf(buffer, *dtype, shape, 0, nullptr, loc));
 }
 
 template <class Managed>
@@ -230,33 +230,41 @@ std::shared_ptr<Managed> owned(Managed* managed) {
 
 }  // namespace
 
-DLPack to_dlpack(const Tensor& x, const DLPackOptions& options) {
+DLPack to_dlpack(const Tensor& x, const DLPackOptions& options, SourceLocation loc) try {
   const Tensor value = exported("to_dlpack", x, options);
   DLPack out(give<DLManagedTensorVersioned>(value, options));
   out->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
   out->flags = options.copy.value_or(false) ? dlpack::kIsCopied : dlpack::kReadOnly;
   return out;
+} catch (const UserError& e) {
+  api::rethrow_as("to_dlpack", e, loc);
 }
 
-LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options) {
+LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options, SourceLocation loc) try {
   const Tensor value = exported("to_dlpack_legacy", x, options);
   if (!value.node()->buffer->writable)
     throw UserError(cat("[to_dlpack_legacy] ", api::describe(value.node()), " shows memory that was lent to Kiln to be "
                         "read; DLPack before 1.0 cannot say so (use to_dlpack, or ask for a copy)"));
   return LegacyDLPack(give<DLManagedTensor>(value, options));
+} catch (const UserError& e) {
+  api::rethrow_as("to_dlpack_legacy", e, loc);
 }
 
-Tensor from_dlpack(DLManagedTensorVersioned* managed, const DLPackOptions& options) {
+Tensor from_dlpack(DLManagedTensorVersioned* managed, const DLPackOptions& options, SourceLocation loc) try {
   const auto owner = owned(managed);
   if (managed->version.major != dlpack::kMajorVersion)  // nothing but the deleter may be touched then
     throw UserError(cat("[from_dlpack] version ", managed->version.major, ".", managed->version.minor,
                         " of DLPack; Kiln reads ", dlpack::kMajorVersion, ".x"));
-  return take(managed->dl_tensor, owner, options);
+  return take(managed->dl_tensor, owner, options, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("from_dlpack", e, loc);
 }
 
-Tensor from_dlpack(DLManagedTensor* managed, const DLPackOptions& options) {
+Tensor from_dlpack(DLManagedTensor* managed, const DLPackOptions& options, SourceLocation loc) try {
   const auto owner = owned(managed);
-  return take(managed->dl_tensor, owner, options);
+  return take(managed->dl_tensor, owner, options, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("from_dlpack", e, loc);
 }
 
 }  // namespace kiln

@@ -62,7 +62,7 @@ std::vector<Operand> unpacked(std::string_view op, const Tensor& starts, std::ve
   if (node->rank > 1 || !is_int(node->dtype))
     throw UserError(cat("[", op, "] starts must be one row of integers, not ", api::describe(node)));
   const Tensor row = node->rank == 0 ? reshape(starts, {1}, loc) : starts;
-  for (std::int64_t i = 0; i < row.shape()[0]; ++i) {
+  for (std::int64_t i = 0; i < row.shape(loc)[0]; ++i) {
     const std::int64_t one = 1;
     parts.push_back(Tensor::adopt(api::slice_node(row.node(), {&i, 1}, {&one, 1}, {&one, 1}, loc).take()));
   }
@@ -115,16 +115,18 @@ Tensor dynamic_slice(const Tensor& x, std::span<const Operand> starts, const Sha
     if (at[a].value) out = api::slice_at_node(out.get(), at[a].value.get(), static_cast<int>(a), sizes[static_cast<int>(a)], loc);
   return api::finish(std::move(out));
 } catch (const UserError& e) {
-  api::rethrow_as("dynamic_slice", e);
+  api::rethrow_as("dynamic_slice", e, loc);
 }
 
 Tensor dynamic_slice(const Tensor& x, std::initializer_list<Operand> starts, const Shape& sizes, SourceLocation loc) {
   return dynamic_slice(x, std::span(starts.begin(), starts.size()), sizes, loc);
 }
 
-Tensor dynamic_slice(const Tensor& x, const Tensor& starts, const Shape& sizes, SourceLocation loc) {
+Tensor dynamic_slice(const Tensor& x, const Tensor& starts, const Shape& sizes, SourceLocation loc) try {
   std::vector<Tensor> parts;
   return dynamic_slice(x, unpacked("dynamic_slice", starts, parts, loc), sizes, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("dynamic_slice", e, loc);
 }
 
 Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::span<const Operand> starts, SourceLocation loc) try {
@@ -135,16 +137,18 @@ Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::span<con
   if (given->numel == 0) return x;
   return api::finish(updated(node, given.get(), at, 0, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("dynamic_update_slice", e);
+  api::rethrow_as("dynamic_update_slice", e, loc);
 }
 
 Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::initializer_list<Operand> starts, SourceLocation loc) {
   return dynamic_update_slice(x, update, std::span(starts.begin(), starts.size()), loc);
 }
 
-Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const Tensor& starts, SourceLocation loc) {
+Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const Tensor& starts, SourceLocation loc) try {
   std::vector<Tensor> parts;
   return dynamic_update_slice(x, update, unpacked("dynamic_update_slice", starts, parts, loc), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("dynamic_update_slice", e, loc);
 }
 
 }  // namespace kiln

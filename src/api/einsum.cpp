@@ -270,7 +270,7 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands, Sourc
   total = work.summed(total, parsed.output);
   return api::finish(work.ordered(total, parsed.output));
 } catch (const UserError& e) {
-  api::rethrow_as("einsum", e);
+  api::rethrow_as("einsum", e, loc);
 }
 
 Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands, SourceLocation loc) {

@@ -25,7 +25,7 @@ Tensor take_slices(ir::Node* from, ir::Node* at, int a, const Shape& whole, Sour
 
 }  // namespace
 
-Tensor take(const Tensor& x, const Tensor& indices, std::optional<int> axis, SourceLocation loc) try {
+Tensor take(const Tensor& x, const Tensor& indices, std::optional<Axis> axis, SourceLocation loc) try {
   ir::Node* const whole = checked("take", x);
   ir::Node* const at = checked_indices("take", indices);
   const NodeRef from = axis ? NodeRef::share(whole) : api::reshape_node(whole, Shape{whole->numel}, loc);
@@ -33,10 +33,10 @@ Tensor take(const Tensor& x, const Tensor& indices, std::optional<int> axis, Sou
   require_elements("take", whole, from->dims()[static_cast<std::size_t>(a)], at->numel);
   return take_slices(from.get(), at, a, {}, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("take", e);
+  api::rethrow_as("take", e, loc);
 }
 
-Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis, SourceLocation loc) try {
+Tensor take_along_axis(const Tensor& x, const Tensor& indices, Axis axis, SourceLocation loc) try {
   ir::Node* const from = checked("take_along_axis", x);
   ir::Node* const at = checked_indices("take_along_axis", indices);
   if (from->rank != at->rank)
@@ -53,10 +53,10 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis, SourceL
   require_elements("take_along_axis", from, from->dims()[static_cast<std::size_t>(a)], dims.numel());
   return api::finish(api::gather_node(from, at, a, dims, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("take_along_axis", e);
+  api::rethrow_as("take_along_axis", e, loc);
 }
 
-Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation loc) {
+Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation loc) try {
   ir::Node* const from = checked("gather", x);
   if (indices.empty()) return x;
   const api::Joint joint = api::join_indices("gather", from, indices, loc);
@@ -64,6 +64,8 @@ Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation l
   require_elements("gather", from, joint.flat[0], at->numel);
   const NodeRef joined = api::reshape_node(from, joint.flat, loc);
   return take_slices(joined.get(), at, 0, joint.whole, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("gather", e, loc);
 }
 
 Tensor gather(const Tensor& x, std::initializer_list<Tensor> indices, SourceLocation loc) {

@@ -106,8 +106,17 @@ Tensor Tensor::index(std::span<const Slice> slices, SourceLocation loc) const tr
   const NodeRef part = api::slice_node(x, box.start, box.step, box.dims, loc);
   return api::finish(api::reshape_node(part.get(), box.result, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("index", e);
+  api::rethrow_as("index", e, loc);
 }
+
+RowIterator Tensor::begin(SourceLocation loc) const try {
+  if (const ir::Node* const x = api::checked("begin", *this); x->rank == 0)
+    throw UserError(cat("[begin] ", api::describe(x), " has no axis to go along"));
+  return {*this, 0, loc};
+} catch (const UserError& e) {
+  api::rethrow_as("begin", e, loc);
+}
+RowIterator Tensor::end(SourceLocation loc) const { return {*this, rank(loc) == 0 ? 0 : dim(0, loc), loc}; }
 
 namespace {
 
@@ -131,7 +140,7 @@ void notice_element_writes(const ir::Node* x, const Box& box, SourceLocation loc
 
 }  // namespace
 
-Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operand& value) {
+Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operand& value) try {
   ir::Node* const node = api::checked("slice_update", x);
   const SourceLocation loc = value.loc;
   const Box box = resolve("slice_update", node, slices);
@@ -169,6 +178,8 @@ Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operan
   body = api::slice_node(body.get(), turned_start, turned_step, box.dims, loc);
   if (std::ranges::equal(box.dims, node->dims())) return api::finish(std::move(body));
   return api::finish(api::pad_node(body.get(), node, 0, low, step, node->dims(), loc));
+} catch (const UserError& e) {
+  api::rethrow_as("slice_update", e, value.loc);
 }
 
 Tensor slice_update(const Tensor& x, std::initializer_list<Slice> slices, const Operand& value) {
@@ -179,9 +190,94 @@ SliceRef& SliceRef::assign(const Operand& value) {
   *target_ = slice_update(*target_, slices_, value);
   return *this;
 }
-SliceRef& SliceRef::operator+=(const Operand& value) && { return assign({add(*this, value), value.loc}); }
-SliceRef& SliceRef::operator-=(const Operand& value) && { return assign({subtract(*this, value), value.loc}); }
-SliceRef& SliceRef::operator*=(const Operand& value) && { return assign({multiply(*this, value), value.loc}); }
-SliceRef& SliceRef::operator/=(const Operand& value) && { return assign({divide(*this, value), value.loc}); }
+#define KILN_SLICE_ASSIGNMENT(Symbol, Name) \
+  SliceRef& SliceRef::operator Symbol(const Operand& value) && { return assign({Name(*this, value), value.loc}); }
+#define KILN_SELECT_ASSIGNMENT(Symbol, Name) \
+  SelectRef& SelectRef::operator Symbol(const Operand& value) && { return combine(Name, value); }
+#define KILN_ASSIGNMENTS(X)                                                                                        \
+  X(+=, add) X(-=, subtract) X(*=, multiply) X(/=, divide) X(%=, remainder) X(&=, bitwise_and) X(|=, bitwise_or) \
+  X(^=, bitwise_xor) X(<<=, bitwise_left_shift) X(>>=, bitwise_right_shift)
+KILN_ASSIGNMENTS(KILN_SLICE_ASSIGNMENT)
+KILN_ASSIGNMENTS(KILN_SELECT_ASSIGNMENT)
+#undef KILN_ASSIGNMENTS
+#undef KILN_SELECT_ASSIGNMENT
+#undef KILN_SLICE_ASSIGNMENT
+
+namespace {
+
+/// The elements of x that a mask or indices name.
+Tensor selected(const Tensor& x, const Tensor& selector, SourceLocation loc) try {
+  ir::Node* const chosen = api::checked("index", selector);
+  api::checked("index", x);
+  if (is_bool(chosen->dtype)) return compress(x, selector, loc);
+  if (is_int(chosen->dtype)) return take(x, selector, 0, loc);
+  throw UserError(cat("[index] needs a bool mask or integer indices, got ", api::describe(chosen)));
+} catch (const UserError& e) {
+  api::rethrow_as("index", e, loc);
+}
+
+void check_mask(const ir::Node* x, const ir::Node* mask) {
+  bool fits = mask->rank <= x->rank;
+  for (std::size_t i = 0; i < mask->rank && fits; ++i) fits = mask->dims()[i] == x->dims()[i];
+  if (!fits)
+    throw UserError(cat("[index] needs a bool mask over leading axes: x ", api::describe(x), ", mask ", api::describe(mask)));
+}
+
+/// x where a bool mask over its leading axes is false, else `value`, which has x's dtype and broadcasts to the other axes.
+Tensor masked(const Tensor& x, const Tensor& mask, const Operand& value) {
+  Shape over = mask.shape();
+  over.resize(x.rank(), 1);
+  return where(mask.reshape(over, value.loc), value, Operand(x, value.loc));
+}
+
+/// The extents of x behind the mask's.
+Shape behind(const ir::Node* x, const ir::Node* mask) { return Shape(x->dims().subspan(mask->rank)); }
+
+}  // namespace
+
+Tensor Tensor::operator()(TensorArg selector) const& { return selected(*this, *selector.tensor, selector.loc); }
+
+const Tensor& SelectRef::value() const {
+  if (!value_.valid()) value_ = selected(x_, selector_, loc_);
+  return value_;
+}
+
+bool SelectRef::whole(const Operand& value) const {
+  const bool known = selector_.valid() && x_.valid() && (!value.tensor || value.tensor->valid());
+  return known && is_bool(selector_.dtype()) &&
+         (value.tensor ? value.tensor->rank() : 0) <= x_.rank() - selector_.rank();
+}
+
+SelectRef& SelectRef::assign(const Operand& value) try {
+  ir::Node *const x = api::checked("index", x_), *const chosen = api::checked("index", selector_);
+  if (!is_bool(chosen->dtype)) {
+    *target_ = scatter(x_, selector_, value);
+    return *this;
+  }
+  check_mask(x, chosen);
+  const NodeRef given = value.tensor ? api::cast_node(api::checked("index", *value.tensor), x->dtype, value.loc)
+                                     : api::scalar_node(value.scalar, x->dtype, value.loc);
+  const Tensor values = Tensor::adopt(NodeRef::share(given.get()).take());
+  if (whole(value) || chosen->rank == 0)
+    *target_ = masked(x_, selector_, {broadcast_to(values, behind(x, chosen), value.loc), value.loc});
+  else
+    *target_ = scatter(x_, nonzero(selector_, value.loc), Operand(values, value.loc));
+  return *this;
+} catch (const UserError& e) {
+  api::rethrow_as("index", e, value.loc);
+}
+
+/// Where x is written whole, it is combined whole: the mask is not evaluated.
+SelectRef& SelectRef::combine(Function f, const Operand& value) try {
+  if (!whole(value)) return assign({f(this->value(), value), value.loc});
+  check_mask(x_.node(), selector_.node());
+  const Tensor combined =
+      value.tensor ? f(x_, {broadcast_to(*value.tensor, behind(x_.node(), selector_.node()), value.loc), value.loc})
+                   : f(x_, value);
+  *target_ = masked(x_, selector_, {combined.astype(x_.dtype(), value.loc), value.loc});
+  return *this;
+} catch (const UserError& e) {
+  api::rethrow_as("index", e, value.loc);
+}
 
 }  // namespace kiln

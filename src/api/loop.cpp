@@ -102,7 +102,7 @@ Results repeat(std::string_view op, const Body& body, Tensors state, std::option
       if (count) out.states.pop_back();  // nobody asks for the count
       Tensors all = out.states;
       all.insert(all.end(), out.stacks.begin(), out.stacks.end());
-      eval(all);
+      eval(all, loc);
     }
     return out;
   }
@@ -111,7 +111,7 @@ Results repeat(std::string_view op, const Body& body, Tensors state, std::option
 }  // namespace
 
 Tensors while_loop(const std::function<Tensor(const Tensors&)>& condition, const std::function<Tensors(const Tensors&)>& body,
-                   Tensors state, SourceLocation loc) {
+                   Tensors state, SourceLocation loc) try {
   if (state.empty()) throw UserError("[while_loop] needs a state");
   for (const Tensor& s : state) api::checked("while_loop", s);
   const Body both = [&](const Tensors& s) {
@@ -122,10 +122,12 @@ Tensors while_loop(const std::function<Tensor(const Tensors&)>& condition, const
     return made;
   };
   return repeat("while_loop", both, std::move(state), std::nullopt, loc).states;
+} catch (const UserError& e) {
+  api::rethrow_at(e, loc);
 }
 
-Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body, Tensors init, const Tensors& xs, int axis,
-             bool reverse, SourceLocation loc) {
+Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body, Tensors init, const Tensors& xs, Axis axis,
+             Flag reverse, SourceLocation loc) try {
   if (xs.empty()) throw UserError("[scan] needs a tensor to go along");
   Tensors rows;  // the scanned axis first, in the order of the iterations
   std::int64_t count = 0;
@@ -134,7 +136,7 @@ Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body,
     const int a = api::checked_axis("scan", axis, node);
     const std::int64_t extent = node->dims()[static_cast<std::size_t>(a)];
     if (!rows.empty() && extent != count)
-      throw UserError(cat("[scan] extents along axis ", axis, " differ: ", api::describe(xs[0].node()), ", ", api::describe(node)));
+      throw UserError(cat("[scan] extents along axis ", axis.value(), " differ: ", api::describe(xs[0].node()), ", ", api::describe(node)));
     count = extent;
     const Tensor row = moveaxis(x, a, 0, loc);
     rows.push_back(reverse ? flip(row, 0, loc) : row);
@@ -167,13 +169,15 @@ Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body,
       y = moveaxis(y, 0, axis, loc);
     }
   } catch (const UserError& e) {  // the body's errors, before, keep the names of its operations
-    api::rethrow_as("scan", e);
+    api::rethrow_as("scan", e, loc);
   }
   return {std::move(r.states), std::move(r.stacks)};
+} catch (const UserError& e) {
+  api::rethrow_at(e, loc);
 }
 
 Tensors cond(const Tensor& condition, const std::function<Tensors(const Tensors&)>& then,
-             const std::function<Tensors(const Tensors&)>& otherwise, Tensors operands, SourceLocation loc) {
+             const std::function<Tensors(const Tensors&)>& otherwise, Tensors operands, SourceLocation loc) try {
   ir::Node* const c = api::checked("cond", condition);
   if (!is_bool(c->dtype)) throw UserError(cat("[cond] the condition is not bool but ", api::describe(c)));
   for (const Tensor& x : operands) api::checked("cond", x);
@@ -206,6 +210,8 @@ Tensors cond(const Tensor& condition, const std::function<Tensors(const Tensors&
                        },
                        state, loc);
   return {state.begin() + results, state.end()};
+} catch (const UserError& e) {
+  api::rethrow_at(e, loc);
 }
 
 }  // namespace kiln

@@ -24,12 +24,9 @@ Shape with_matrix(std::span<const std::int64_t> lead, std::int64_t rows, std::in
 
 std::vector<int> resolved(const Axes& axes, const ir::Node* x) {
   api::checked_axes("tensordot", axes, x);
-  std::vector<int> out = axes.list();
-  if (axes.all()) {
-    out.resize(x->rank);
-    std::iota(out.begin(), out.end(), 0);
-  }
-  for (int& axis : out) axis = axis < 0 ? axis + x->rank : axis;
+  std::vector<int> out(axes.all() ? x->rank : std::size_t{0});
+  std::iota(out.begin(), out.end(), 0);
+  for (std::int64_t axis : axes.list()) out.push_back(static_cast<int>(axis < 0 ? axis + x->rank : axis));
   return out;
 }
 
@@ -80,7 +77,7 @@ Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) try {
   }
   return finish(std::move(out));
 } catch (const UserError& e) {
-  api::rethrow_as("matmul", e);
+  api::rethrow_as("matmul", e, loc);
 }
 
 Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axes& y_axes, SourceLocation loc) try {
@@ -121,21 +118,24 @@ Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axe
   const NodeRef product = api::matmul_node(flat_a.get(), flat_b.get(), loc);
   return finish(api::reshape_node(product.get(), dims, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("tensordot", e);
+  api::rethrow_as("tensordot", e, loc);
 }
 
-Tensor tensordot(const Tensor& x, const Tensor& y, int axes, SourceLocation loc) {
+Tensor tensordot(const Tensor& x, const Tensor& y, Whole axes, SourceLocation loc) try {
   api::check_both("tensordot", x, y);
   const ir::Node* lhs = x.node();
   const ir::Node* rhs = y.node();
   if (axes < 0 || axes > lhs->rank || axes > rhs->rank)
     throw UserError(cat("[tensordot] ", axes, " axes of ", describe(lhs), " and ", describe(rhs)));
   std::vector<int> last, first;
-  for (int i = 0; i < axes; ++i) {
-    last.push_back(lhs->rank - axes + i);
+  const int count = static_cast<int>(axes);
+  for (int i = 0; i < count; ++i) {
+    last.push_back(lhs->rank - count + i);
     first.push_back(i);
   }
   return tensordot(x, y, Axes(last), Axes(first), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("tensordot", e, loc);
 }
 
 Tensor outer(const Tensor& x, const Tensor& y, SourceLocation loc) try {
@@ -146,23 +146,24 @@ Tensor outer(const Tensor& x, const Tensor& y, SourceLocation loc) try {
     throw UserError(cat("[outer] needs two vectors, got ", describe(lhs), " and ", describe(rhs)));
   return multiply(expand_dims(x, -1, loc), Operand(y, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("outer", e);
+  api::rethrow_as("outer", e, loc);
 }
 
-Tensor vecdot(const Tensor& x, const Tensor& y, int axis, SourceLocation loc) try {
+Tensor vecdot(const Tensor& x, const Tensor& y, Axis given, SourceLocation loc) try {
   api::check_both("vecdot", x, y);
   const ir::Node* lhs = x.node();
   const ir::Node* rhs = y.node();
   // The axis counts from the back in both, so that leading axes may broadcast.
-  if (axis >= 0) axis = api::checked_axis("vecdot", axis, lhs->rank >= rhs->rank ? lhs : rhs) - std::max<int>(lhs->rank, rhs->rank);
+  std::int64_t axis = given.value();
+  if (axis >= 0) axis = api::checked_axis("vecdot", given, lhs->rank >= rhs->rank ? lhs : rhs) - std::max<int>(lhs->rank, rhs->rank);
   const int in_x = api::checked_axis("vecdot", axis, lhs), in_y = api::checked_axis("vecdot", axis, rhs);
   if (lhs->dims()[static_cast<std::size_t>(in_x)] != rhs->dims()[static_cast<std::size_t>(in_y)])
     throw UserError(cat("[vecdot] extents along axis ", axis, " differ: ", describe(lhs), " and ", describe(rhs)));
   const Tensor product = multiply(x, Operand(y, loc));
-  const int at = product.rank() + axis;
+  const std::int64_t at = product.rank() + axis;
   return finish(api::reduce_node(ir::Op::reduce_sum, product.node(), std::uint64_t{1} << at, product.dtype(), false, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("vecdot", e);
+  api::rethrow_as("vecdot", e, loc);
 }
 
 }  // namespace kiln

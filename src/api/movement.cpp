@@ -69,17 +69,19 @@ Tensor rolled(const Tensor& x, std::int64_t shift, int axis, SourceLocation loc)
 
 }  // namespace
 
-Tensor reshape(const Tensor& x, const Shape& shape, SourceLocation loc) {
+Tensor reshape(const Tensor& x, const Shape& shape, SourceLocation loc) try {
   ir::Node* const node = checked("reshape", x);
   return finish(api::reshape_node(node, resolved_shape(node, shape), loc));
+} catch (const UserError& e) {
+  api::rethrow_as("reshape", e, loc);
 }
 
-Tensor flatten(const Tensor& x, int start, int end, SourceLocation loc) {
+Tensor flatten(const Tensor& x, Axis start, Axis end, SourceLocation loc) try {
   ir::Node* const node = checked("flatten", x);
   if (node->rank == 0) return reshape(x, {1}, loc);
   const auto dims = node->dims();
   const int first = api::checked_axis("flatten", start, node), last = api::checked_axis("flatten", end, node);
-  if (first > last) throw UserError(cat("[flatten] axes ", start, " to ", end, " of ", describe(node)));
+  if (first > last) throw UserError(cat("[flatten] axes ", start.value(), " to ", end.value(), " of ", describe(node)));
   Shape out;
   for (int i = 0; i < node->rank; ++i) {
     const std::int64_t extent = dims[static_cast<std::size_t>(i)];
@@ -89,41 +91,51 @@ Tensor flatten(const Tensor& x, int start, int end, SourceLocation loc) {
       out.push_back(extent);
   }
   return finish(api::reshape_node(node, out, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("flatten", e, loc);
 }
 
-Tensor permute_dims(const Tensor& x, const Axes& axes, SourceLocation loc) {
+Tensor permute_dims(const Tensor& x, const Axes& axes, SourceLocation loc) try {
   ir::Node* const node = checked("permute_dims", x);
   api::checked_axes("permute_dims", axes, node);
   if (axes.all() || static_cast<int>(axes.list().size()) != node->rank)
     throw UserError(cat("[permute_dims] needs ", int{node->rank}, " axes for ", describe(node), ", got ",
                         axes.list().size()));
-  std::vector<int> order = axes.list();
-  for (int& axis : order) axis = axis < 0 ? axis + node->rank : axis;
+  std::vector<int> order;
+  for (std::int64_t axis : axes.list()) order.push_back(static_cast<int>(axis < 0 ? axis + node->rank : axis));
   return finish(api::permute_node(node, order, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("permute_dims", e, loc);
 }
 
-Tensor transpose(const Tensor& x, SourceLocation loc) {
+Tensor transpose(const Tensor& x, SourceLocation loc) try {
   ir::Node* const node = checked("transpose", x);
   std::vector<int> order = identity_axes(node->rank);
   std::ranges::reverse(order);
   return finish(api::permute_node(node, order, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("transpose", e, loc);
 }
 
-Tensor swapaxes(const Tensor& x, int a, int b, SourceLocation loc) {
+Tensor swapaxes(const Tensor& x, Axis a, Axis b, SourceLocation loc) try {
   ir::Node* const node = checked("swapaxes", x);
   std::vector<int> order = identity_axes(node->rank);
   std::swap(order[static_cast<std::size_t>(api::checked_axis("swapaxes", a, node))],
             order[static_cast<std::size_t>(api::checked_axis("swapaxes", b, node))]);
   return finish(api::permute_node(node, order, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("swapaxes", e, loc);
 }
 
-Tensor matrix_transpose(const Tensor& x, SourceLocation loc) {
+Tensor matrix_transpose(const Tensor& x, SourceLocation loc) try {
   if (checked("matrix_transpose", x)->rank < 2)
     throw UserError(cat("[matrix_transpose] needs two axes, got ", describe(x.node())));
   return swapaxes(x, -2, -1, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("matrix_transpose", e, loc);
 }
 
-Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, SourceLocation loc) {
+Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, SourceLocation loc) try {
   ir::Node* const node = checked("moveaxis", x);
   const std::uint64_t from = api::checked_axes("moveaxis", source, node);
   const std::uint64_t to = api::checked_axes("moveaxis", destination, node);
@@ -132,8 +144,8 @@ Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, So
                         " places, on ", describe(node)));
   std::vector<int> order(node->rank, -1);
   for (std::size_t i = 0; i < source.list().size(); ++i) {
-    const int s = source.list()[i], d = destination.list()[i];
-    order[static_cast<std::size_t>(d < 0 ? d + node->rank : d)] = s < 0 ? s + node->rank : s;
+    const std::int64_t s = source.list()[i], d = destination.list()[i];
+    order[static_cast<std::size_t>(d < 0 ? d + node->rank : d)] = static_cast<int>(s < 0 ? s + node->rank : s);
   }
   int next = 0;
   for (int i = 0; i < node->rank; ++i) {
@@ -142,6 +154,8 @@ Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, So
     order[static_cast<std::size_t>(i)] = next++;
   }
   return finish(api::permute_node(node, order, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("moveaxis", e, loc);
 }
 
 Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc) try {
@@ -155,10 +169,10 @@ Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc) try {
     out[i] = (added >> i) & 1 ? 1 : node->dims()[static_cast<std::size_t>(from++)];
   return finish(api::reshape_node(node, out, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("expand_dims", e);
+  api::rethrow_as("expand_dims", e, loc);
 }
 
-Tensor squeeze(const Tensor& x, const Axes& axes, SourceLocation loc) {
+Tensor squeeze(const Tensor& x, const Axes& axes, SourceLocation loc) try {
   ir::Node* const node = checked("squeeze", x);
   const std::uint64_t mask = api::checked_axes("squeeze", axes, node);
   Shape out;
@@ -170,6 +184,8 @@ Tensor squeeze(const Tensor& x, const Axes& axes, SourceLocation loc) {
     if (!drop || extent != 1) out.push_back(extent);
   }
   return finish(api::reshape_node(node, out, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("squeeze", e, loc);
 }
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLocation loc) try {
@@ -183,7 +199,7 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLocation loc) try
   if (!good) throw UserError(cat("[broadcast_to] ", describe(node), " does not broadcast to ", shape.str()));
   return finish(api::broadcast_node(node, shape, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("broadcast_to", e);
+  api::rethrow_as("broadcast_to", e, loc);
 }
 
 std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors, SourceLocation loc) try {
@@ -202,10 +218,10 @@ std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors, SourceLoca
   for (const Tensor& t : tensors) out.push_back(broadcast_to(t, shape, loc));
   return out;
 } catch (const UserError& e) {
-  api::rethrow_as("broadcast_arrays", e);
+  api::rethrow_as("broadcast_arrays", e, loc);
 }
 
-Tensor flip(const Tensor& x, const Axes& axes, SourceLocation loc) {
+Tensor flip(const Tensor& x, const Axes& axes, SourceLocation loc) try {
   ir::Node* const node = checked("flip", x);
   const std::uint64_t mask = api::checked_axes("flip", axes, node);
   Shape start, step;
@@ -216,9 +232,11 @@ Tensor flip(const Tensor& x, const Axes& axes, SourceLocation loc) {
     step.push_back(turn ? -1 : 1);
   }
   return finish(api::slice_node(node, start, step, node->dims(), loc));
+} catch (const UserError& e) {
+  api::rethrow_as("flip", e, loc);
 }
 
-Tensor roll(const Tensor& x, std::int64_t shift, const Axes& axes, SourceLocation loc) {
+Tensor roll(const Tensor& x, Whole shift, const Axes& axes, SourceLocation loc) try {
   ir::Node* const node = checked("roll", x);
   if (axes.all()) return reshape(rolled(reshape(x, {node->numel}, loc), shift, 0, loc), node->shape(), loc);
   const std::uint64_t mask = api::checked_axes("roll", axes, node);
@@ -226,10 +244,12 @@ Tensor roll(const Tensor& x, std::int64_t shift, const Axes& axes, SourceLocatio
   for (int i = 0; i < node->rank; ++i)
     if ((mask >> i) & 1) out = rolled(out, shift, i, loc);
   return out;
+} catch (const UserError& e) {
+  api::rethrow_as("roll", e, loc);
 }
 
 Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths, Scalar value,
-           SourceLocation loc) {
+           SourceLocation loc) try {
   ir::Node* const node = checked("pad", x);
   if (widths.size() != node->rank)
     throw UserError(cat("[pad] needs ", int{node->rank}, " pairs of widths for ", describe(node), ", got ",
@@ -252,11 +272,13 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
   const NodeRef body = api::slice_node(node, start, step, inner, loc);
   if (inner == outer) return finish(body);
   return finish(api::pad_node(body.get(), nullptr, api::scalar_bits(value, node->dtype), low, step, outer, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("pad", e, loc);
 }
 
 constexpr std::size_t kMostPieces = 32;
 
-Tensor concat(std::span<const Tensor> tensors, int axis, SourceLocation loc) try {
+Tensor concat(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) try {
   if (tensors.empty()) throw UserError("[concat] no tensors");
   const ir::Node* head = checked("concat", tensors[0]);
   const int at = api::checked_axis("concat", axis, head);
@@ -301,13 +323,13 @@ Tensor concat(std::span<const Tensor> tensors, int axis, SourceLocation loc) try
   if (!rest) rest = api::cast_node(tensors[0].node(), dtype, loc);  // every piece is empty
   return finish(std::move(rest));
 } catch (const UserError& e) {
-  api::rethrow_as("concat", e);
+  api::rethrow_as("concat", e, loc);
 }
-Tensor concat(std::initializer_list<Tensor> tensors, int axis, SourceLocation loc) {
+Tensor concat(std::initializer_list<Tensor> tensors, Axis axis, SourceLocation loc) {
   return concat(std::span(tensors.begin(), tensors.size()), axis, loc);
 }
 
-Tensor stack(std::span<const Tensor> tensors, int axis, SourceLocation loc) try {
+Tensor stack(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) try {
   if (tensors.empty()) throw UserError("[stack] no tensors");
   const ir::Node* head = checked("stack", tensors[0]);
   std::vector<Tensor> pieces;
@@ -317,12 +339,11 @@ Tensor stack(std::span<const Tensor> tensors, int axis, SourceLocation loc) try 
       throw UserError(cat("[stack] shapes differ: ", describe(head), " and ", describe(node)));
     pieces.push_back(expand_dims(t, axis, loc));
   }
-  const int rank = head->rank + 1;
-  return concat(pieces, axis < 0 ? axis + rank : axis, loc);
+  return concat(pieces, axis.value() < 0 ? axis.value() + head->rank + 1 : axis.value(), loc);
 } catch (const UserError& e) {
-  api::rethrow_as("stack", e);
+  api::rethrow_as("stack", e, loc);
 }
-Tensor stack(std::initializer_list<Tensor> tensors, int axis, SourceLocation loc) {
+Tensor stack(std::initializer_list<Tensor> tensors, Axis axis, SourceLocation loc) {
   return stack(std::span(tensors.begin(), tensors.size()), axis, loc);
 }
 
@@ -386,11 +407,12 @@ Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) try {
   const NodeRef repeated = api::broadcast_node(columns.get(), wide, loc);
   return finish(api::reshape_node(repeated.get(), out, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("tile", e);
+  api::rethrow_as("tile", e, loc);
 }
 
-Tensor repeat(const Tensor& x, std::int64_t count, int axis, SourceLocation loc) try {
+Tensor repeat(const Tensor& x, Whole times, Axis axis, SourceLocation loc) try {
   ir::Node* const node = checked("repeat", x);
+  const std::int64_t count = times;
   const int at = api::checked_axis("repeat", axis, node);
   Shape out = node->shape();
   const std::int64_t outer = extent_of(out, 0, at + 1), inner = extent_of(out, at + 1, node->rank);
@@ -398,11 +420,11 @@ Tensor repeat(const Tensor& x, std::int64_t count, int axis, SourceLocation loc)
     throw UserError(cat("[repeat] ", count, " times along axis ", at, " of ", describe(node)));
   return finish(rows_repeated(node, outer, inner, count, out, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("repeat", e);
+  api::rethrow_as("repeat", e, loc);
 }
 
-std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& positions, int axis,
-                          SourceLocation loc) {
+std::vector<Tensor> detail::split_at(const Tensor& x, std::span<const std::int64_t> positions, Axis axis,
+                                     SourceLocation loc) try {
   ir::Node* const node = checked("split", x);
   const int at = api::checked_axis("split", axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(at)];
@@ -416,9 +438,15 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& posi
     from = to;
   }
   return out;
+} catch (const UserError& e) {
+  api::rethrow_as("split", e, loc);
 }
 
-std::vector<Tensor> split(const Tensor& x, std::int64_t sections, int axis, SourceLocation loc) {
+std::vector<Tensor> split(const Tensor& x, std::initializer_list<Whole> positions, Axis axis, SourceLocation loc) {
+  return detail::split_at(x, std::vector<std::int64_t>(positions.begin(), positions.end()), axis, loc);
+}
+
+std::vector<Tensor> detail::split_equally(const Tensor& x, std::int64_t sections, Axis axis, SourceLocation loc) try {
   ir::Node* const node = checked("split", x);
   const int at = api::checked_axis("split", axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(at)];
@@ -426,10 +454,12 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t sections, int axis, Sour
     throw UserError(cat("[split] axis ", at, " of ", describe(node), " into ", sections, " equal parts"));
   std::vector<std::int64_t> positions;
   for (std::int64_t i = 1; i < sections; ++i) positions.push_back(i * (extent / sections));
-  return split(x, positions, at, loc);
+  return split_at(x, positions, at, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("split", e, loc);
 }
 
-std::vector<Tensor> unstack(const Tensor& x, int axis, SourceLocation loc) {
+std::vector<Tensor> unstack(const Tensor& x, Axis axis, SourceLocation loc) try {
   ir::Node* const node = checked("unstack", x);
   const int at = api::checked_axis("unstack", axis, node);
   std::vector<Tensor> out;
@@ -438,6 +468,8 @@ std::vector<Tensor> unstack(const Tensor& x, int axis, SourceLocation loc) {
     out.push_back(squeeze(piece, at, loc));
   }
   return out;
+} catch (const UserError& e) {
+  api::rethrow_as("unstack", e, loc);
 }
 
 }  // namespace kiln

@@ -36,16 +36,16 @@ Tensor affine(Tensor x, const Tensor& weight, const Tensor& bias, SourceLocation
 }
 
 /// A parameter for `axis` of x: a (channels,) vector, or an empty handle.
-const Tensor& fitting(std::string_view op, const Tensor& v, const Tensor& x, int axis) {
+const Tensor& fitting(std::string_view op, const Tensor& v, const Tensor& x, Axis axis) {
   const std::int64_t channels = x.node()->dims()[static_cast<std::size_t>(api::checked_axis(op, axis, x.node()))];
   if (v.valid() && (v.rank() != 1 || v.dim(0) != channels))
-    throw UserError(cat("[", op, "] a parameter is ", api::describe(v), ", axis ", axis, " of ", api::describe(x), " has ", channels,
+    throw UserError(cat("[", op, "] a parameter is ", api::describe(v), ", axis ", axis.value(), " of ", api::describe(x), " has ", channels,
                         " channels"));
   return v;
 }
 
 /// The same, shaped to broadcast.
-Tensor along(const Tensor& v, const Tensor& x, int axis, SourceLocation loc) {
+Tensor along(const Tensor& v, const Tensor& x, Axis axis, SourceLocation loc) {
   if (!fitting("batch_norm", v, x, axis).valid()) return v;
   const int place = api::checked_axis("batch_norm", axis, x.node());
   Shape dims;
@@ -68,17 +68,17 @@ Tensor picked(std::string_view op, const Tensor& values, const Tensor& labels, S
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int axis, SourceLocation loc) try {
+Tensor softmax(const Tensor& x, Axis axis, SourceLocation loc) try {
   const Tensor v = widened("softmax", x, loc);
   api::checked_axis("softmax", axis, v.node());
   if (v.node()->numel == 0) return x.astype(result_dtype(x), loc);  // rows of no elements have no greatest one
   const Tensor e = exp(subtract(v, at(max(v, axis, true, loc), loc)), loc);
   return divide(e, at(sum(e, axis, true, loc), loc)).astype(result_dtype(x), loc);
 } catch (const UserError& e) {
-  api::rethrow_as("softmax", e);
+  api::rethrow_as("softmax", e, loc);
 }
 
-Tensor log_softmax(const Tensor& x, int axis, SourceLocation loc) try {
+Tensor log_softmax(const Tensor& x, Axis axis, SourceLocation loc) try {
   const Tensor v = widened("log_softmax", x, loc);
   api::checked_axis("log_softmax", axis, v.node());
   if (v.node()->numel == 0) return x.astype(result_dtype(x), loc);
@@ -86,7 +86,7 @@ Tensor log_softmax(const Tensor& x, int axis, SourceLocation loc) try {
   const Tensor total = sum(exp(shifted, loc), axis, true, loc);
   return subtract(shifted, at(log(total, loc), loc)).astype(result_dtype(x), loc);
 } catch (const UserError& e) {
-  api::rethrow_as("log_softmax", e);
+  api::rethrow_as("log_softmax", e, loc);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, SourceLocation loc) try {
@@ -98,7 +98,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   const Tensor scale = rsqrt(add(spread, at(eps, loc)), loc);
   return affine(multiply(centred, at(scale, loc)), weight, bias, loc).astype(result_dtype(x), loc);
 } catch (const UserError& e) {
-  api::rethrow_as("layer_norm", e);
+  api::rethrow_as("layer_norm", e, loc);
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, SourceLocation loc) try {
@@ -108,11 +108,11 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, SourceLocatio
   const Tensor scale = rsqrt(add(power, at(eps, loc)), loc);
   return affine(multiply(v, at(scale, loc)), weight, {}, loc).astype(result_dtype(x), loc);
 } catch (const UserError& e) {
-  api::rethrow_as("rms_norm", e);
+  api::rethrow_as("rms_norm", e, loc);
 }
 
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
-                  double eps, int axis, SourceLocation loc) try {
+                  double eps, Axis axis, SourceLocation loc) try {
   const Tensor v = widened("batch_norm", x, loc);
   const Tensor m = along(widened("batch_norm", mean, loc), v, axis, loc);
   const Tensor s = along(widened("batch_norm", var, loc), v, axis, loc);
@@ -120,10 +120,10 @@ Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const 
   const Tensor out = multiply(subtract(v, at(m, loc)), at(scale, loc));
   return affine(out, along(weight, v, axis, loc), along(bias, v, axis, loc), loc).astype(result_dtype(x), loc);
 } catch (const UserError& e) {
-  api::rethrow_as("batch_norm", e);
+  api::rethrow_as("batch_norm", e, loc);
 }
 
-Tensor batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, int axis,
+Tensor batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Axis axis,
                            SourceLocation loc) try {
   const Tensor v = widened("batch_norm", x, loc);
   const int channel = api::checked_axis("batch_norm", axis, v.node());
@@ -135,7 +135,7 @@ Tensor batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& 
   const Tensor out = multiply(centred, at(rsqrt(add(spread, at(eps, loc)), loc), loc));
   return affine(out, along(weight, v, axis, loc), along(bias, v, axis, loc), loc).astype(result_dtype(x), loc);
 } catch (const UserError& e) {
-  api::rethrow_as("batch_norm_training", e);
+  api::rethrow_as("batch_norm_training", e, loc);
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, SourceLocation loc) try {
@@ -147,20 +147,20 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, SourceL
     throw UserError(cat("[linear] bias ", api::describe(bias), " does not fit weight ", api::describe(w), " (out, in)"));
   return affine(matmul(x, matrix_transpose(weight, loc), loc), {}, bias, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("linear", e);
+  api::rethrow_as("linear", e, loc);
 }
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction, SourceLocation loc) try {
   const Tensor d = subtract(widened("mse_loss", x, loc), at(target, loc));
   return reduced(multiply(d, at(d, loc)), reduction, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("mse_loss", e);
+  api::rethrow_as("mse_loss", e, loc);
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, SourceLocation loc) try {
   return reduced(abs(subtract(widened("l1_loss", x, loc), at(target, loc)), loc), reduction, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("l1_loss", e);
+  api::rethrow_as("l1_loss", e, loc);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction reduction, SourceLocation loc) try {
@@ -169,21 +169,21 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction
   const Tensor linear = multiply(subtract(d, at(0.5 * delta, loc)), at(delta, loc));
   return reduced(where(less_equal(d, at(delta, loc)), at(quadratic, loc), at(linear, loc)), reduction, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("huber_loss", e);
+  api::rethrow_as("huber_loss", e, loc);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Reduction reduction, SourceLocation loc) try {
   const Tensor v = widened("cross_entropy", logits, loc);
   return reduced(negative(picked("cross_entropy", log_softmax(v, -1, loc), labels, loc), loc), reduction, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("cross_entropy", e);
+  api::rethrow_as("cross_entropy", e, loc);
 }
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, Reduction reduction, SourceLocation loc) try {
   const Tensor v = widened("nll_loss", log_probabilities, loc);
   return reduced(negative(picked("nll_loss", v, labels, loc), loc), reduction, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("nll_loss", e);
+  api::rethrow_as("nll_loss", e, loc);
 }
 
 Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& target, Reduction reduction,
@@ -195,7 +195,7 @@ Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& target, R
   const Tensor likelihood = add(multiply(t, at(yes, loc)), at(multiply(subtract(1.0, t, loc), at(no, loc)), loc));
   return reduced(negative(likelihood, loc), reduction, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("binary_cross_entropy", e);
+  api::rethrow_as("binary_cross_entropy", e, loc);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction,
@@ -205,7 +205,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
   const Tensor tail = log1p(exp(negative(abs(x, loc), loc), loc), loc);
   return reduced(add(subtract(relu(x, loc), at(multiply(x, at(t, loc)), loc)), at(tail, loc)), reduction, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("binary_cross_entropy_with_logits", e);
+  api::rethrow_as("binary_cross_entropy_with_logits", e, loc);
 }
 
 Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction, SourceLocation loc) try {
@@ -213,7 +213,7 @@ Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction, So
   const Tensor term = multiply(t, at(subtract(log(t, loc), at(x, loc)), loc));
   return reduced(where(equal(t, at(0.0, loc)), at(0.0, loc), at(term, loc)), reduction, loc);
 } catch (const UserError& e) {
-  api::rethrow_as("kl_div", e);
+  api::rethrow_as("kl_div", e, loc);
 }
 
 }  // namespace kiln::nn

@@ -19,10 +19,9 @@ constexpr bool classifies(Op op) { return op == Op::isnan || op == Op::isinf || 
 template <Op kOp>
 Tensor unary(const Tensor& x, SourceLocation loc) {
   if constexpr (rounds(kOp) || classifies(kOp)) {
-    const DType t = api::checked(ir::info(kOp).name, x)->dtype;
-    if (!is_float(t)) {  // an integer is its own floor, is finite, and equals itself
+    if (x.valid() && !is_float(x.node()->dtype)) {  // an integer is its own floor, is finite, and equals itself
       if constexpr (rounds(kOp)) {
-        if (is_int(t)) return x;
+        if (is_int(x.node()->dtype)) return x;
       } else {
         return elementwise(kOp == Op::isfinite ? Op::equal : Op::not_equal, x, x, loc);
       }
@@ -90,24 +89,28 @@ Tensor binary(const Tensor& x, const Operand& y) {
 
 Tensor leaky_relu(const Tensor& x, SourceLocation loc) { return leaky_relu(x, Operand(0.01, loc)); }
 Tensor elu(const Tensor& x, SourceLocation loc) { return elu(x, Operand(1.0, loc)); }
-Tensor positive(const Tensor& x, SourceLocation) {
+Tensor positive(const Tensor& x, SourceLocation loc) try {
   if (is_bool(api::checked("positive", x)->dtype))
     throw UserError(cat("[positive] does not take bool operands: ", api::describe(x.node())));
   return x;
+} catch (const UserError& e) {
+  api::rethrow_as("positive", e, loc);
 }
 Tensor square(const Tensor& x, SourceLocation loc) try {
   api::checked("square", x);
   return multiply(x, Operand(x, loc));
 } catch (const UserError& e) {
-  api::rethrow_as("square", e);
+  api::rethrow_as("square", e, loc);
 }
 Tensor clip(const Tensor& x, const Operand& low, const Operand& high) try {
   return elementwise(Op::minimum, elementwise(Op::maximum, x, low, low.loc), high, low.loc);
 } catch (const UserError& e) {
-  api::rethrow_as("clip", e);
+  api::rethrow_as("clip", e, low.loc);
 }
-Tensor astype(const Tensor& x, DType dtype, SourceLocation loc) {
+Tensor astype(const Tensor& x, DType dtype, SourceLocation loc) try {
   return api::finish(api::cast_node(api::checked("astype", x), dtype, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("astype", e, loc);
 }
 
 }  // namespace kiln

@@ -142,5 +142,7 @@ std::string Tensor::str() const {
 
 std::ostream& operator<<(std::ostream& out, const Tensor& t) { return out << t.str(); }
 std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.str(); }
+std::ostream& operator<<(std::ostream& out, DType t) { return out << name(t); }
+std::ostream& operator<<(std::ostream& out, Device device) { return out << device.str(); }
 
 }  // namespace kiln

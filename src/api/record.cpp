@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <typeinfo>
 
 namespace kiln::api {
 namespace {
@@ -170,7 +171,7 @@ Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation 
   }
   return finish(std::move(node));
 } catch (const UserError& e) {
-  rethrow_as(ir::info(op).name, e);
+  rethrow_as(ir::info(op).name, e, loc);
 }
 
 }  // namespace
@@ -233,13 +234,19 @@ void check_both(std::string_view op, const Tensor& x, const Tensor& y) {
     throw UserError(cat("[", op, "] an operand is an empty Tensor: ", describe(x), " and ", describe(y)));
 }
 
-void rethrow_as(std::string_view op, const UserError& error) {
-  const std::string_view text = error.what();
+void rethrow_as(std::string_view op, const UserError& error, const SourceLocation& loc) {
+  const std::string_view text = error.message();
   const std::size_t end = text.find(']');
   // An option that has no meaning is found where options are first read.
   const bool of_operation = text.starts_with('[') && end != text.npos && !text.starts_with("[config]");
-  if (!of_operation || dynamic_cast<const EvaluationError*>(&error)) throw;
-  throw UserError(cat("[", op, text.substr(end)));
+  if (!of_operation) rethrow_at(error, loc);
+  if (dynamic_cast<const EvaluationError*>(&error)) throw;
+  throw UserError(cat("[", op, text.substr(end)), error.where().line() != 0 ? error.where() : loc);
+}
+
+void rethrow_at(const UserError& error, const SourceLocation& loc) {
+  if (error.where().line() != 0 || typeid(error) != typeid(UserError)) throw;
+  throw UserError(std::string(error.message()), loc);
 }
 
 std::string describe(const ir::Node* node) { return cat(name(node->dtype), " ", to_string(node->dims())); }
@@ -260,19 +267,20 @@ namespace {
 
 /// describe() is called for messages only: of what the axis should be one.
 template <class Describe>
-int resolved_axis(std::string_view op, int axis, int rank, Describe describe) {
-  if (axis < -rank || axis >= rank) [[unlikely]]
-    throw UserError(cat("[", op, "] axis ", axis, " is out of range for ", describe()));
-  return axis < 0 ? axis + rank : axis;
+int resolved_axis(std::string_view op, Axis axis, int rank, Describe describe) {
+  const std::int64_t a = axis.value();
+  if (a < -rank || a >= rank) [[unlikely]]
+    throw UserError(cat("[", op, "] axis ", a, " is out of range for ", describe()));
+  return static_cast<int>(a < 0 ? a + rank : a);
 }
 
 }  // namespace
 
-int checked_axis(std::string_view op, int axis, const ir::Node* x) {
+int checked_axis(std::string_view op, Axis axis, const ir::Node* x) {
   return resolved_axis(op, axis, x->rank, [&] { return describe(x); });
 }
 
-int checked_axis(std::string_view op, int axis, std::span<const std::int64_t> dims) {
+int checked_axis(std::string_view op, Axis axis, std::span<const std::int64_t> dims) {
   return resolved_axis(op, axis, static_cast<int>(dims.size()), [&] { return "shape " + to_string(dims); });
 }
 
@@ -283,7 +291,7 @@ std::uint64_t checked_axes(std::string_view op, const Axes& axes, const ir::Node
     return added == 0 ? describe(x) : cat(describe(x), " with ", added, added == 1 ? " new axis" : " new axes");
   };
   std::uint64_t mask = 0;
-  for (int axis : axes.list()) {
+  for (std::int64_t axis : axes.list()) {
     const std::uint64_t bit = std::uint64_t{1} << resolved_axis(op, axis, rank, whole);
     if (mask & bit) throw UserError(cat("[", op, "] axis ", axis, " is given twice for ", whole()));
     mask |= bit;
@@ -343,9 +351,10 @@ ir::NodeRef cast_node(ir::Node* x, DType dtype, SourceLocation loc) {
   return node;
 }
 
-ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc) {
+ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc, std::optional<Device> device) {
   auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::scalar, dtype, {}, loc));
   node->imm = scalar_bits(value, dtype);
+  if (device) node->device = ir::device_code(*device) & 15;
   return node;
 }
 
@@ -381,3 +390,8 @@ Tensor finish(ir::NodeRef node) {
 }
 
 }  // namespace kiln::api
+
+void kiln::Axes::append(Axis axis, const SourceLocation& loc) {
+  if (count_ == kMaxRank) throw UserError(cat("[axes] more than ", kMaxRank, " axes"), loc);
+  axes_[count_++] = axis.value();
+}

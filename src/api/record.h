@@ -48,13 +48,16 @@ ir::Node* checked(std::string_view op, const Tensor& t);
 /// Checks two handles: "[op] an operand is an empty Tensor: float32 (2, 3) and empty".
 void check_both(std::string_view op, const Tensor& x, const Tensor& y);
 /// Throws the error that is being handled, of an operation that `op` is made of, in the name of `op`:
-///     Tensor square(…) try { return multiply(x, x); } catch (const UserError& e) { rethrow_as("square", e); }
+///     Tensor square(…) try { return multiply(x, x); } catch (const UserError& e) { rethrow_as("square", e, loc); }
 /// It costs nothing where nothing is thrown. What evaluating found names what it is about, and keeps that name.
-[[noreturn]] void rethrow_as(std::string_view op, const UserError& error);
+/// An error that no line of a call belongs to yet gets `loc`.
+[[noreturn]] void rethrow_as(std::string_view op, const UserError& error, const SourceLocation& loc);
+/// The same without a name: for errors of functions that the user gave, which keep their own.
+[[noreturn]] void rethrow_at(const UserError& error, const SourceLocation& loc);
 /// A conversion node (x itself when the dtype is already right).
 ir::NodeRef cast_node(ir::Node* x, DType dtype, SourceLocation loc);
 /// A rank-0 scalar slot holding `value` as `dtype`.
-ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc);
+ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc, std::optional<Device> device = std::nullopt);
 /// View nodes; callers have checked the arguments. Each returns x itself where nothing changes.
 ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc);
 ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc);
@@ -65,7 +68,9 @@ ir::NodeRef slice_node(ir::Node* x, std::span<const std::int64_t> start, std::sp
 /// attrs: low0, step0, low1, step1, …; a null fill takes the immediate `fill_bits`.
 ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits, std::span<const std::int64_t> low,
                      std::span<const std::int64_t> step, std::span<const std::int64_t> dims, SourceLocation loc);
-ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc);
+/// On a device, where one is given: what is made of it is there too.
+ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc,
+                      std::optional<Device> device = std::nullopt);
 /// x (cast to `dtype`, but for argmax and argmin) reduced over the axes of `mask`; no axes: x itself.
 ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims, SourceLocation loc);
 /// A loop's states, the loop, and its results: last values of the states, and what it kept of each iteration (see
@@ -93,9 +98,9 @@ ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::in
 /// (b…, m, k) @ (b…, k, n), batch extents broadcast; dtypes and inner extents already agree.
 ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc);
 /// Resolves a possibly negative axis of x: "[op] axis 3 is out of range for float32 (2, 3)".
-int checked_axis(std::string_view op, int axis, const ir::Node* x);
+int checked_axis(std::string_view op, Axis axis, const ir::Node* x);
 /// The same where only a shape is at hand.
-int checked_axis(std::string_view op, int axis, std::span<const std::int64_t> dims);
+int checked_axis(std::string_view op, Axis axis, std::span<const std::int64_t> dims);
 /// A bit mask of resolved, distinct axes of x, or of a result with `added` axes more than x.
 std::uint64_t checked_axes(std::string_view op, const Axes& axes, const ir::Node* x, int added = 0);
 /// "float32 (2, 3)", for messages.

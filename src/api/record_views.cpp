@@ -74,8 +74,10 @@ ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits, st
   return node;
 }
 
-ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc) {
+ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc,
+                      std::optional<Device> device) {
   auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::iota, dtype, dims, loc));
+  if (device) node->device = ir::device_code(*device) & 15;
   node->attr64 = static_cast<std::uint64_t>(axis);
   return node;
 }

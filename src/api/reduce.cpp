@@ -42,19 +42,31 @@ DType sum_dtype(DType t) {
 DType mean_dtype(DType t) { return is_float(t) && !is_half(t) ? t : DType::Float32; }
 DType float_dtype(DType t) { return is_float(t) ? t : DType::Float32; }
 
-Tensor extreme(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
+Tensor extreme(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
   const Call call = prepare(name, x, axes);
   require_elements(name, call);
   return finish(api::reduce_node(op, call.x, call.mask, call.x->dtype, keepdims, loc));
+} catch (const UserError& e) {
+  api::rethrow_as(name, e, loc);
 }
 
-Tensor position(std::string_view name, Op op, const Tensor& x, std::optional<int> axis, bool keepdims,
-                SourceLocation loc) {
+/// any and all.
+Tensor decided(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
+  const Call call = prepare(name, x, axes);
+  return finish(api::reduce_node(op, call.x, call.mask, DType::Bool, keepdims, loc));
+} catch (const UserError& e) {
+  api::rethrow_as(name, e, loc);
+}
+
+Tensor position(std::string_view name, Op op, const Tensor& x, std::optional<Axis> axis, bool keepdims,
+                SourceLocation loc) try {
   const Call call = prepare(name, x, axis ? Axes(*axis) : all_axes);
   require_elements(name, call);
   const NodeRef comparable = is_bool(call.x->dtype) ? api::cast_node(call.x, DType::UInt8, loc)
                                                     : NodeRef::share(call.x);
   return finish(api::reduce_node(op, comparable.get(), call.mask, DType::Int64, keepdims, loc));
+} catch (const UserError& e) {
+  api::rethrow_as(name, e, loc);
 }
 
 Tensor drop(const Tensor& x, std::uint64_t mask, bool keepdims, SourceLocation loc) {
@@ -78,72 +90,77 @@ Tensor var_kept(const Tensor& x, const Call& call, double correction, SourceLoca
   return elementwise(Op::divide, total, Scalar(std::max(static_cast<double>(call.count) - correction, 0.0)), loc);
 }
 
-}  // namespace
-
-Tensor sum(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
-  const Call call = prepare("sum", x, axes);
-  return finish(api::reduce_node(Op::reduce_sum, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("sum", e);
-}
-Tensor prod(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
-  const Call call = prepare("prod", x, axes);
-  return finish(api::reduce_node(Op::reduce_prod, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("prod", e);
-}
-Tensor max(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
-  return extreme("max", Op::reduce_max, x, axes, keepdims, loc);
-}
-Tensor min(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
-  return extreme("min", Op::reduce_min, x, axes, keepdims, loc);
-}
-Tensor any(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
-  const Call call = prepare("any", x, axes);
-  return finish(api::reduce_node(Op::reduce_max, call.x, call.mask, DType::Bool, keepdims, loc));
-}
-Tensor all(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) {
-  const Call call = prepare("all", x, axes);
-  return finish(api::reduce_node(Op::reduce_min, call.x, call.mask, DType::Bool, keepdims, loc));
-}
-Tensor all(const Tensor& x, SourceLocation loc) { return all(x, all_axes, false, loc); }
-Tensor count_nonzero(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
-  prepare("count_nonzero", x, axes);  // an error gives x's dtype, not bool
-  return sum(astype(x, DType::Bool, loc), axes, keepdims, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("count_nonzero", e);
-}
-Tensor argmax(const Tensor& x, std::optional<int> axis, bool keepdims, SourceLocation loc) {
-  return position("argmax", Op::reduce_argmax, x, axis, keepdims, loc);
-}
-Tensor argmin(const Tensor& x, std::optional<int> axis, bool keepdims, SourceLocation loc) {
-  return position("argmin", Op::reduce_argmin, x, axis, keepdims, loc);
-}
-
-Tensor mean(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
-  const Call call = prepare("mean", x, axes);
-  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
-  return astype(drop(mean_kept(values, call, loc), call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("mean", e);
-}
-Tensor var(const Tensor& x, const Axes& axes, bool keepdims, double correction, SourceLocation loc) try {
-  const Call call = prepare("var", x, axes);
-  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
-  return astype(drop(var_kept(values, call, correction, loc), call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("var", e);
-}
-Tensor std(const Tensor& x, const Axes& axes, bool keepdims, double correction, SourceLocation loc) try {
-  const Call call = prepare("std", x, axes);
+Tensor deviation(std::string_view name, const Tensor& x, const Axes& axes, bool keepdims, double correction,
+                 SourceLocation loc) try {
+  const Call call = prepare(name, x, axes);
   const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
   const Tensor root = elementwise(Op::sqrt, var_kept(values, call, correction, loc), loc);
   return astype(drop(root, call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
 } catch (const UserError& e) {
-  api::rethrow_as("std", e);
+  api::rethrow_as(name, e, loc);
 }
 
-Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
+}  // namespace
+
+Tensor sum(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
+  const Call call = prepare("sum", x, axes);
+  return finish(api::reduce_node(Op::reduce_sum, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("sum", e, loc);
+}
+Tensor prod(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
+  const Call call = prepare("prod", x, axes);
+  return finish(api::reduce_node(Op::reduce_prod, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("prod", e, loc);
+}
+Tensor max(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
+  return extreme("max", Op::reduce_max, x, axes, keepdims, loc);
+}
+Tensor min(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
+  return extreme("min", Op::reduce_min, x, axes, keepdims, loc);
+}
+Tensor any(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
+  return decided("any", Op::reduce_max, x, axes, keepdims, loc);
+}
+Tensor all(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
+  return decided("all", Op::reduce_min, x, axes, keepdims, loc);
+}
+Tensor count_nonzero(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
+  prepare("count_nonzero", x, axes);  // an error gives x's dtype, not bool
+  return sum(astype(x, DType::Bool, loc), axes, keepdims, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("count_nonzero", e, loc);
+}
+Tensor argmax(const Tensor& x, std::optional<Axis> axis, Flag keepdims, SourceLocation loc) {
+  return position("argmax", Op::reduce_argmax, x, axis, keepdims, loc);
+}
+Tensor argmin(const Tensor& x, std::optional<Axis> axis, Flag keepdims, SourceLocation loc) {
+  return position("argmin", Op::reduce_argmin, x, axis, keepdims, loc);
+}
+
+Tensor mean(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
+  const Call call = prepare("mean", x, axes);
+  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
+  return astype(drop(mean_kept(values, call, loc), call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("mean", e, loc);
+}
+Tensor var(const Tensor& x, const Axes& axes, Flag keepdims, double correction, SourceLocation loc) try {
+  const Call call = prepare("var", x, axes);
+  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
+  return astype(drop(var_kept(values, call, correction, loc), call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+} catch (const UserError& e) {
+  api::rethrow_as("var", e, loc);
+}
+Tensor std(const Tensor& x, const Axes& axes, Flag keepdims, double correction, SourceLocation loc) {
+  return deviation("std", x, axes, keepdims, correction, loc);
+}
+Tensor stddev(const Tensor& x, const Axes& axes, Flag keepdims, double correction, SourceLocation loc) {
+  return deviation("stddev", x, axes, keepdims, correction, loc);
+}
+
+Tensor logsumexp(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
   const Call call = prepare("logsumexp", x, axes);
   const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
   const DType t = values.dtype();
@@ -159,7 +176,7 @@ Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdims, SourceLocatio
   const Tensor out = elementwise(Op::add, log(total, loc), shift, loc);
   return astype(drop(out, call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
 } catch (const UserError& e) {
-  api::rethrow_as("logsumexp", e);
+  api::rethrow_as("logsumexp", e, loc);
 }
 
 }  // namespace kiln

@@ -14,7 +14,7 @@ DType dtype_of(Op op, DType t) {
   return is_unsigned_int(t) ? DType::UInt64 : DType::Int64;
 }
 
-Tensor scan(std::string_view name, Op op, const Tensor& x, std::optional<int> axis, bool exclusive, bool reverse,
+Tensor scan(std::string_view name, Op op, const Tensor& x, std::optional<Axis> axis, bool exclusive, bool reverse,
             SourceLocation loc) try {
   ir::Node* const given = api::checked(name, x);
   if (!axis) return scan(name, op, x.reshape({given->numel}, loc), 0, exclusive, reverse, loc);
@@ -22,24 +22,24 @@ Tensor scan(std::string_view name, Op op, const Tensor& x, std::optional<int> ax
   const ir::NodeRef values = api::cast_node(given, dtype_of(op, given->dtype), loc);
   return api::finish(api::scan_node(op, values.get(), a, exclusive, reverse, loc));
 } catch (const UserError& e) {
-  api::rethrow_as(name, e);
+  api::rethrow_as(name, e, loc);
 }
 
 }  // namespace
 
-Tensor logcumsumexp(const Tensor& x, std::optional<int> axis, bool exclusive, bool reverse, SourceLocation loc) {
+Tensor logcumsumexp(const Tensor& x, std::optional<Axis> axis, Flag exclusive, Flag reverse, SourceLocation loc) {
   return scan("logcumsumexp", Op::scan_logaddexp, x, axis, exclusive, reverse, loc);
 }
-Tensor cumsum(const Tensor& x, std::optional<int> axis, bool exclusive, bool reverse, SourceLocation loc) {
+Tensor cumsum(const Tensor& x, std::optional<Axis> axis, Flag exclusive, Flag reverse, SourceLocation loc) {
   return scan("cumsum", Op::scan_sum, x, axis, exclusive, reverse, loc);
 }
-Tensor cumprod(const Tensor& x, std::optional<int> axis, bool exclusive, bool reverse, SourceLocation loc) {
+Tensor cumprod(const Tensor& x, std::optional<Axis> axis, Flag exclusive, Flag reverse, SourceLocation loc) {
   return scan("cumprod", Op::scan_prod, x, axis, exclusive, reverse, loc);
 }
-Tensor cummax(const Tensor& x, std::optional<int> axis, bool exclusive, bool reverse, SourceLocation loc) {
+Tensor cummax(const Tensor& x, std::optional<Axis> axis, Flag exclusive, Flag reverse, SourceLocation loc) {
   return scan("cummax", Op::scan_max, x, axis, exclusive, reverse, loc);
 }
-Tensor cummin(const Tensor& x, std::optional<int> axis, bool exclusive, bool reverse, SourceLocation loc) {
+Tensor cummin(const Tensor& x, std::optional<Axis> axis, Flag exclusive, Flag reverse, SourceLocation loc) {
   return scan("cummin", Op::scan_min, x, axis, exclusive, reverse, loc);
 }
 

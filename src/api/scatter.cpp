@@ -15,8 +15,9 @@ void require_combines(std::string_view op, const ir::Node* x, Combine how) {
     throw UserError(cat("[", op, "] cannot ", how == Combine::Add ? "add to " : "multiply ", describe(x)));
 }
 
-/// The values as x's dtype and of the selected shape, seen as `flat`.
-NodeRef fitted(std::string_view op, const ir::Node* x, const Operand& values, const Shape& selected, const Shape& flat) {
+/// The values as x's dtype and of the selected shape, seen as `flat`; `whole` as in api::Joint.
+NodeRef fitted(std::string_view op, const ir::Node* x, const Operand& values, const Shape& selected, const Shape& flat,
+               const Shape& whole = {}) {
   const NodeRef given = values.tensor ? api::cast_node(checked(op, *values.tensor), x->dtype, values.loc)
                                       : api::scalar_node(values.scalar, x->dtype, values.loc);
   const Shape from = given->shape();
@@ -27,15 +28,15 @@ NodeRef fitted(std::string_view op, const ir::Node* x, const Operand& values, co
   }
   if (!fits)
     throw UserError(cat("[", op, "] values ", describe(given.get()), " do not broadcast to the selected shape ", selected.str(),
-                        " of ", describe(x)));
-  const NodeRef whole = api::broadcast_node(given.get(), selected, values.loc);
-  return api::reshape_node(whole.get(), flat, values.loc);
+                        " of ", name(x->dtype), " ", whole.empty() ? x->shape() : whole));
+  const NodeRef all = api::broadcast_node(given.get(), selected, values.loc);
+  return api::reshape_node(all.get(), flat, values.loc);
 }
 
 /// x with values written along axis a at indices; `whole` as in api::Joint.
 NodeRef written_slices(ir::Node* to, ir::Node* at, const Operand& values, int a, Combine how, const Shape& whole) {
   const api::Slices slices = api::slices_at(to, a, at);
-  const NodeRef written = fitted("scatter", to, values, slices.full, slices.flat);
+  const NodeRef written = fitted("scatter", to, values, slices.full, slices.flat, whole);
   const NodeRef where = api::reshape_node(at, slices.along, values.loc);
   NodeRef out = api::scatter_node(to, where.get(), written.get(), a, how, values.loc);
   api::remember_whole(out.get(), whole);
@@ -44,15 +45,17 @@ NodeRef written_slices(ir::Node* to, ir::Node* at, const Operand& values, int a,
 
 }  // namespace
 
-Tensor scatter(const Tensor& x, const Tensor& indices, const Operand& values, int axis, Combine how) {
+Tensor scatter(const Tensor& x, const Tensor& indices, const Operand& values, Axis axis, Combine how) try {
   ir::Node* const to = checked("scatter", x);
   ir::Node* const at = checked_indices("scatter", indices);
   require_combines("scatter", to, how);
   const int a = api::checked_axis("scatter", axis, to);
   return api::finish(written_slices(to, at, values, a, how, {}));
+} catch (const UserError& e) {
+  api::rethrow_as("scatter", e, values.loc);
 }
 
-Tensor scatter(const Tensor& x, std::span<const Tensor> indices, const Operand& values, Combine how) {
+Tensor scatter(const Tensor& x, std::span<const Tensor> indices, const Operand& values, Combine how) try {
   ir::Node* const to = checked("scatter", x);
   if (indices.empty()) throw UserError(cat("[scatter] no indices for ", describe(to)));
   const api::Joint joint = api::join_indices("scatter", to, indices, values.loc);
@@ -60,13 +63,15 @@ Tensor scatter(const Tensor& x, std::span<const Tensor> indices, const Operand& 
   const NodeRef joined = api::reshape_node(to, joint.flat, values.loc);
   const NodeRef out = written_slices(joined.get(), joint.position.node(), values, 0, how, joint.whole);
   return api::finish(api::reshape_node(out.get(), to->dims(), values.loc));
+} catch (const UserError& e) {
+  api::rethrow_as("scatter", e, values.loc);
 }
 
 Tensor scatter(const Tensor& x, std::initializer_list<Tensor> indices, const Operand& values, Combine how) {
   return scatter(x, std::span(indices.begin(), indices.size()), values, how);
 }
 
-Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& values, int axis, Combine how) try {
+Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& values, Axis axis, Combine how) try {
   ir::Node* const to = checked("put_along_axis", x);
   ir::Node* const at = checked_indices("put_along_axis", indices);
   require_combines("put_along_axis", to, how);
@@ -83,7 +88,7 @@ Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& val
   const NodeRef written = fitted("put_along_axis", to, values, dims, dims);
   return api::finish(api::scatter_node(to, at, written.get(), a, how, values.loc));
 } catch (const UserError& e) {
-  api::rethrow_as("put_along_axis", e);
+  api::rethrow_as("put_along_axis", e, values.loc);
 }
 
 }  // namespace kiln

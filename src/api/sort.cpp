@@ -13,17 +13,19 @@ using api::elementwise;
 using ir::NodeRef;
 using ir::Op;
 
-Tensor ordered(std::string_view name, Op op, const Tensor& x, int axis, bool descending, std::optional<std::int64_t> k,
-               SourceLocation loc) {
+Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool descending, std::optional<std::int64_t> k,
+               SourceLocation loc) try {
   ir::Node* const node = checked(name, x);
   const int a = api::checked_axis(name, axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(a)];
   const std::int64_t kept = k.value_or(extent);
   if (kept < 0 || kept > extent)
-    throw UserError(cat("[", name, "] ", kept, " elements along axis ", axis, " of ", describe(node)));
+    throw UserError(cat("[", name, "] ", kept, " elements along axis ", axis.value(), " of ", describe(node)));
   if (op == Op::argsort && extent > std::int64_t{1} << 32)
-    throw UserError(cat("[", name, "] axis ", axis, " of ", describe(node), " has more than 2^32 elements"));
+    throw UserError(cat("[", name, "] axis ", axis.value(), " of ", describe(node), " has more than 2^32 elements"));
   return api::finish(api::sort_node(op, node, a, descending, kept, loc));
+} catch (const UserError& e) {
+  api::rethrow_as(name, e, loc);
 }
 
 /// Flat positions where a bool tensor is true. Evaluates it.
@@ -64,20 +66,20 @@ Groups groups(std::string_view name, const Tensor& x, SourceLocation loc) {
 
 }  // namespace
 
-Tensor sort(const Tensor& x, int axis, bool descending, SourceLocation loc) {
+Tensor sort(const Tensor& x, Axis axis, Flag descending, SourceLocation loc) {
   return ordered("sort", Op::sort, x, axis, descending, std::nullopt, loc);
 }
 
-Tensor argsort(const Tensor& x, int axis, bool descending, SourceLocation loc) {
+Tensor argsort(const Tensor& x, Axis axis, Flag descending, SourceLocation loc) {
   return ordered("argsort", Op::argsort, x, axis, descending, std::nullopt, loc);
 }
 
-TopK topk(const Tensor& x, std::int64_t k, int axis, bool largest, SourceLocation loc) {
+TopK topk(const Tensor& x, Whole k, Axis axis, Flag largest, SourceLocation loc) {
   const Tensor indices = ordered("topk", Op::argsort, x, axis, largest, k, loc);
   return {take_along_axis(x, indices, axis, loc), indices};
 }
 
-Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right, SourceLocation loc) try {
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, Flag right, SourceLocation loc) try {
   api::check_both("searchsorted", sorted, values);
   ir::Node *const in = sorted.node(), *const wanted = values.node();
   if (in->rank != 1) throw UserError(cat("[searchsorted] searches one axis, got ", describe(in)));
@@ -86,13 +88,13 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right, Sour
   node->n_in = 2;
   node->in[0] = api::cast_node(in, dtype, loc).take();
   node->in[1] = api::cast_node(wanted, dtype, loc).take();
-  node->attr64 = right;
+  node->attr64 = right ? 1 : 0;
   return api::finish(std::move(node));
 } catch (const UserError& e) {
-  api::rethrow_as("searchsorted", e);
+  api::rethrow_as("searchsorted", e, loc);
 }
 
-std::vector<Tensor> nonzero(const Tensor& x, SourceLocation loc) {
+std::vector<Tensor> nonzero(const Tensor& x, SourceLocation loc) try {
   const ir::Node* const node = checked("nonzero", x);
   if (node->rank == 0) throw UserError(cat("[nonzero] needs an axis, got ", describe(node)));
   const Shape dims = node->shape();
@@ -108,9 +110,11 @@ std::vector<Tensor> nonzero(const Tensor& x, SourceLocation loc) {
     if (axis > 0) rest = elementwise(Op::floor_divide, rest, extent, loc);
   }
   return out;
+} catch (const UserError& e) {
+  api::rethrow_as("nonzero", e, loc);
 }
 
-Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc) {
+Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc) try {
   api::check_both("compress", x, mask);
   const ir::Node *const node = x.node(), *const chosen = mask.node();
   bool fits = is_bool(chosen->dtype) && chosen->rank <= node->rank;
@@ -126,9 +130,11 @@ Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc) {
     return zeros(dims, node->dtype, loc);
   }
   return take(rows, positions, 0, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("compress", e, loc);
 }
 
-Unique unique_all(const Tensor& x, SourceLocation loc) {
+Unique unique_all(const Tensor& x, SourceLocation loc) try {
   const Groups g = groups("unique_all", x, loc);
   const std::int64_t n = x.numel(), found = g.starts.numel();
   Unique out;
@@ -145,11 +151,15 @@ Unique unique_all(const Tensor& x, SourceLocation loc) {
   const Tensor group = elementwise(Op::subtract, searchsorted(g.starts, arange(n, std::nullopt, loc), true, loc), Scalar(1), loc);
   out.inverse = reshape(take(group, argsort(g.order, 0, false, loc), 0, loc), x.shape(), loc);
   return out;
+} catch (const UserError& e) {
+  api::rethrow_as("unique_all", e, loc);
 }
 
-Tensor unique(const Tensor& x, SourceLocation loc) {
+Tensor unique(const Tensor& x, SourceLocation loc) try {
   const Groups g = groups("unique", x, loc);
   return x.numel() == 0 ? reshape(x, {0}, loc) : take(g.sorted, g.starts, 0, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("unique", e, loc);
 }
 
 }  // namespace kiln

@@ -137,24 +137,25 @@ bool are_bools(const std::byte* data, const Shape& shape, const Layout& layout) 
 }
 
 /// A copy of bools in which every byte but 0 is 1. Axes that repeat elements go on doing so.
-Tensor normalised(const std::byte* data, const Shape& shape, const Layout& layout, std::optional<Device> device) {
+Tensor normalised(const std::byte* data, const Shape& shape, const Layout& layout, SourceLocation loc,
+                  std::optional<Device> device) {
   const WalkedAxes walked(shape, layout);
   std::uint64_t count = 1;
   for (const std::int64_t extent : walked.extents) count *= static_cast<std::uint64_t>(extent);
   ir::Buffer* buffer = runtime::allocate(count);
   std::byte* to = buffer->data;
   walked.each(data, [&](std::byte b) { *to++ = std::byte{b != std::byte{0}}; });
-  if (layout.row_major) return leaf(buffer, shape, DType::Bool, SourceLocation::current(), 0, nullptr, device);
+  if (layout.row_major) return leaf(buffer, shape, DType::Bool, loc, 0, nullptr, device);
   Shape strides = layout.strides;
   std::int64_t stride = 1;
   for (int i = shape.rank(); i-- > 0;)
     if (strides[i] != 0) strides[i] = std::exchange(stride, stride * shape[i]);
-  return leaf(buffer, shape, DType::Bool, SourceLocation::current(), 0, strides.begin(), device);
+  return leaf(buffer, shape, DType::Bool, loc, 0, strides.begin(), device);
 }
 
 Tensor borrow_with(const void* data, const Shape& shape, const std::span<const std::int64_t>* strides, DType dtype,
-                   std::shared_ptr<const void> owner, std::function<void(const void*)> deleter,
-                   std::optional<Device> device = std::nullopt) {
+                   std::shared_ptr<const void> owner, std::function<void(const void*)> deleter, SourceLocation loc,
+                   std::optional<Device> device = std::nullopt) try {
   const std::uint64_t bytes = checked_bytes("borrow", shape, dtype);
   if (bytes != 0 && owner.use_count() == 0 && !deleter)
     throw UserError(cat("[borrow] neither an owner nor a deleter for ", name(dtype), " ", shape.str()));
@@ -171,11 +172,19 @@ Tensor borrow_with(const void* data, const Shape& shape, const std::span<const s
     const auto* const elements = static_cast<const std::byte*>(data);
     if (!are_bools(elements, shape, layout)) {
       const std::unique_ptr<ir::Buffer, void (*)(ir::Buffer*)> given_back(buffer, [](ir::Buffer* b) { ir::release(b); });
-      return normalised(elements, shape, layout, device);
+      return normalised(elements, shape, layout, loc, device);
     }
   }
-  return leaf(buffer, shape, dtype, SourceLocation::current(), -layout.first,
+  return leaf(buffer, shape, dtype, loc, -layout.first,
               layout.row_major ? nullptr : layout.strides.begin(), device);
+} catch (const UserError& e) {
+  api::rethrow_as("borrow", e, loc);
+}
+
+/// The node of a handle; UserError of the line for an empty one.
+ir::Node* placed(std::string_view op, const Tensor& t, SourceLocation loc) {
+  if (!t.valid()) throw UserError(cat("[", op, "] an operand is an empty Tensor"), loc);
+  return t.node();
 }
 
 /// The node as a computed leaf.
@@ -248,68 +257,67 @@ RowMajor row_major(const Tensor& t, std::string_view op) {
 
 }  // namespace
 
-Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype) {
+Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype, SourceLocation loc) try {
   const std::uint64_t bytes = checked_bytes("from", shape, dtype);
   if (data == nullptr && bytes != 0) throw UserError(cat("[from] null data for shape ", shape.str()));
   ir::Buffer* buffer = runtime::allocate(bytes);
   if (bytes != 0) std::memcpy(buffer->data, data, bytes);
   if (is_bool(dtype)) io::normalise_bools(buffer->data, bytes);
-  return leaf(buffer, shape, dtype, SourceLocation::current());
-}
-
-Tensor Tensor::from(const std::vector<bool>& values, const Shape& shape) {
-  check_count("from", values.size(), shape);
-  ir::Buffer* buffer = runtime::allocate(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) buffer->data[i] = std::byte{values[i]};
-  return leaf(buffer, shape, DType::Bool, SourceLocation::current());
-}
-Tensor Tensor::from(const std::vector<bool>& values) {
-  return from(values, Shape{static_cast<std::int64_t>(values.size())});
+  return leaf(buffer, shape, dtype, loc);
+} catch (const UserError& e) {
+  api::rethrow_as("from", e, loc);
 }
 
 Tensor api::borrow_on(Device device, const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
-                      std::shared_ptr<const void> owner) {
-  return borrow_with(data, shape, &strides, dtype, std::move(owner), {}, device);
+                      std::shared_ptr<const void> owner, SourceLocation loc) {
+  return borrow_with(data, shape, &strides, dtype, std::move(owner), {}, loc, device);
 }
-Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner) {
-  return borrow_with(data, shape, nullptr, dtype, std::move(owner), {});
+Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner,
+                      SourceLocation loc) {
+  return borrow_with(data, shape, nullptr, dtype, std::move(owner), {}, loc);
 }
 Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype,
-                      std::function<void(const void*)> deleter) {
-  return borrow_with(data, shape, nullptr, dtype, {}, std::move(deleter));
+                      std::function<void(const void*)> deleter, SourceLocation loc) {
+  return borrow_with(data, shape, nullptr, dtype, {}, std::move(deleter), loc);
 }
 Tensor Tensor::borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
-                      std::shared_ptr<const void> owner) {
-  return borrow_with(data, shape, &strides, dtype, std::move(owner), {});
+                      std::shared_ptr<const void> owner, SourceLocation loc) {
+  return borrow_with(data, shape, &strides, dtype, std::move(owner), {}, loc);
 }
 Tensor Tensor::borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
-                      std::function<void(const void*)> deleter) {
-  return borrow_with(data, shape, &strides, dtype, {}, std::move(deleter));
+                      std::function<void(const void*)> deleter, SourceLocation loc) {
+  return borrow_with(data, shape, &strides, dtype, {}, std::move(deleter), loc);
 }
 
-void Tensor::check_count(std::string_view op, std::size_t have, const Shape& shape) {
+void Tensor::check_count(std::string_view op, std::size_t have, const Shape& shape, SourceLocation loc) try {
   checked_bytes(op, shape, DType::Bool);
   if (static_cast<std::int64_t>(have) != shape.numel())
     throw UserError(cat("[", op, "] ", have, " values for shape ", shape.str(), ", which has ", shape.numel()));
+} catch (const UserError& e) {
+  api::rethrow_at(e, loc);
 }
 
-void Tensor::check_room(std::size_t room) const {
+void Tensor::check_room(std::size_t room, SourceLocation loc) const try {
   const ir::Node* node = api::checked("copy_to", *this);
   if (room != static_cast<std::size_t>(node->numel))
     throw UserError(cat("[copy_to] the tensor is ", api::describe(node), ", the destination has room for ", room,
                         " elements"));
+} catch (const UserError& e) {
+  api::rethrow_at(e, loc);
 }
 
-Shape Tensor::shape() const { return api::checked("shape", *this)->shape(); }
-int Tensor::rank() const { return api::checked("rank", *this)->rank; }
-std::int64_t Tensor::dim(int axis) const {
+Shape Tensor::shape(SourceLocation loc) const { return placed("shape", *this, loc)->shape(); }
+int Tensor::rank(SourceLocation loc) const { return placed("rank", *this, loc)->rank; }
+std::int64_t Tensor::dim(Axis axis, SourceLocation loc) const try {
   const ir::Node* node = api::checked("dim", *this);
   return node->dims()[static_cast<std::size_t>(api::checked_axis("dim", axis, node))];
+} catch (const UserError& e) {
+  api::rethrow_as("dim", e, loc);
 }
-std::int64_t Tensor::numel() const { return api::checked("numel", *this)->numel; }
-DType Tensor::dtype() const { return api::checked("dtype", *this)->dtype; }
-Device Tensor::device() const {
-  const ir::Node* node = api::checked("device", *this);
+std::int64_t Tensor::numel(SourceLocation loc) const { return placed("numel", *this, loc)->numel; }
+DType Tensor::dtype(SourceLocation loc) const { return placed("dtype", *this, loc)->dtype; }
+Device Tensor::device(SourceLocation loc) const {
+  const ir::Node* node = placed("device", *this, loc);
   return node->device == ir::kAnyDevice ? runtime::default_device() : ir::device_of(node->device);
 }
 
@@ -319,19 +327,26 @@ Tensor::operator bool() const {
   return item<bool>();
 }
 
-const Tensor& Tensor::eval() const { return computed(*this, "eval"), *this; }
-bool Tensor::evaluated() const {
-  return ir::op_now(api::checked("evaluated", *this)) == ir::Op::leaf;
+const Tensor& Tensor::eval(SourceLocation loc) const try {
+  computed(*this, "eval");
+  return *this;
+} catch (const UserError& e) {
+  api::rethrow_at(e, loc);
+}
+bool Tensor::evaluated(SourceLocation loc) const {
+  return ir::op_now(placed("evaluated", *this, loc)) == ir::Op::leaf;
 }
 
-void Tensor::copy_to(void* out, DType expected) const {
+void Tensor::copy_to(void* out, DType expected, SourceLocation loc) const try {
   const DType have = api::checked("copy_to", *this)->dtype;
   if (have != expected)
     throw UserError(cat("[copy_to] the tensor is ", api::describe(node_), ", the destination ", name(expected)));
   copy_leaf(*computed(*this, "copy_to"), out);
+} catch (const UserError& e) {
+  api::rethrow_as("copy_to", e, loc);
 }
 
-void Tensor::read_item(void* out, DType type) const {
+void Tensor::read_item(void* out, DType type, SourceLocation loc) const try {
   const ir::Node* node = api::checked("item", *this);
   if (node->numel != 1)
     throw UserError(cat("[item] needs a tensor of one element, this one is ", api::describe(node_)));
@@ -345,6 +360,8 @@ void Tensor::read_item(void* out, DType type) const {
       std::memcpy(out, &to, sizeof(To));
     });
   });
+} catch (const UserError& e) {
+  api::rethrow_as("item", e, loc);
 }
 
 const void* Tensor::data() const {
@@ -357,19 +374,23 @@ const void* Tensor::device_data() const {
   return value.buffer->data + value.byte_offset;
 }
 
-const void* Tensor::typed_data(DType type) const {
-  if (dtype() != type)
+const void* Tensor::typed_data(DType type, SourceLocation loc) const try {
+  if (dtype(loc) != type)
     throw UserError(cat("[data] the tensor is ", api::describe(node_), ", the pointer asked for ", name(type)));
   return data();
+} catch (const UserError& e) {
+  api::rethrow_as("data", e, loc);
 }
 
-Tensor Tensor::to(Device device) const {
+Tensor Tensor::to(Device device, SourceLocation loc) const try {
   ir::Node* const node = api::checked("to", *this);
   if (node->device == ir::device_code(device)) return *this;
   const ir::Node* value = computed(*this, "to");
   ir::Buffer* buffer = value->buffer->device == device ? (ir::retain(value->buffer), value->buffer)
                                                        : runtime::copied_to(*value->buffer, device);
   return leaf(buffer, value->shape(), value->dtype, value->loc, value->offset, value->strides, device);
+} catch (const UserError& e) {
+  api::rethrow_as("to", e, loc);
 }
 
 Tensor Tensor::astype(DType dtype, SourceLocation loc) const { return kiln::astype(*this, dtype, loc); }
@@ -378,12 +399,16 @@ Tensor Tensor::T(SourceLocation loc) const { return matrix_transpose(*this, loc)
 
 void synchronize(Device device) { runtime::synchronize(device); }
 
-void eval(std::span<const Tensor> tensors) {
+void eval(std::span<const Tensor> tensors, SourceLocation loc) try {
   std::vector<ir::Node*> roots;
   roots.reserve(tensors.size());
   for (const Tensor& t : tensors) roots.push_back(api::checked("eval", t));
   if (!roots.empty()) api::evaluate(roots);
+} catch (const UserError& e) {
+  api::rethrow_as("eval", e, loc);
 }
-void eval(std::initializer_list<Tensor> tensors) { eval(std::span(tensors.begin(), tensors.size())); }
+void eval(std::initializer_list<Tensor> tensors, SourceLocation loc) {
+  eval(std::span(tensors.begin(), tensors.size()), loc);
+}
 
 }  // namespace kiln

@@ -193,13 +193,13 @@ Node* new_node(Op op, DType dtype, std::span<const std::int64_t> dims, SourceLoc
   std::int64_t bytes = size_of(dtype);
   bool has_zero = false, overflow = false;
   for (std::int64_t d : dims) {
-    if (d < 0) throw UserError(cat("[", info(op).name, "] negative extent in shape ", to_string(dims)));
+    if (d < 0) throw UserError(cat("[", info(op).name, "] negative extent in shape ", to_string(dims)), loc);
     has_zero |= d == 0;
     if (d != 0) overflow |= __builtin_mul_overflow(bytes, d, &bytes);
   }
   if (overflow)
     throw UserError(cat("[", info(op).name, "] shape ", to_string(dims), " of ", name(dtype),
-                        " has more bytes than 63 bits can count"));
+                        " has more bytes than 63 bits can count"), loc);
   const std::int64_t numel = has_zero ? 0 : bytes / size_of(dtype);
   Node* node = take_slot();
   init(node, op, dtype, static_cast<int>(dims.size()), loc);
@@ -228,7 +228,7 @@ std::uint16_t joint_device(const Node& node, const Node& input) {
   if (node.device == kAnyDevice) return input.device;
   if (input.device == kAnyDevice) return node.device;
   throw UserError(cat("[", info(node.op).name, "] operands live on ", device_of(node.device).str(), " and ",
-                      device_of(input.device).str(), "; move one with to(device)"));
+                      device_of(input.device).str(), "; move one with to(device)"), node.loc);
 }
 
 std::int64_t* new_attrs(Node* node, int n) {

@@ -36,8 +36,23 @@ std::string Hash128::hex() const {
   return out;
 }
 
+namespace {
+
+std::string with_line(const std::string& message, const SourceLocation& at) {
+  return at.line() == 0 ? message : cat(message, ", called at ", at.file_name(), ":", at.line());
+}
+
+}  // namespace
+
+UserError::UserError(const std::string& message, const SourceLocation& called_at)
+    : Error(with_line(message, called_at)), where_(called_at), length_(message.size()) {}
+
+void Shape::check_rank(std::size_t rank, const SourceLocation& loc) {
+  if (rank > kMaxRank) throw UserError(cat("[shape] rank ", rank, " is above the limit of ", kMaxRank), loc);
+}
+
 Shape::Shape(std::span<const std::int64_t> dims) {
-  if (dims.size() > kMaxRank) throw UserError(cat("[shape] rank ", dims.size(), " is above the limit of ", kMaxRank));
+  check_rank(dims.size(), {});
   rank_ = static_cast<int>(dims.size());
   std::copy(dims.begin(), dims.end(), dims_);
 }
@@ -48,7 +63,7 @@ void Shape::push_back(std::int64_t extent) {
 }
 
 void Shape::resize(int rank, std::int64_t fill) {
-  if (rank > kMaxRank) throw UserError(cat("[shape] rank ", rank, " is above the limit of ", kMaxRank));
+  check_rank(static_cast<std::size_t>(std::max(rank, 0)), {});
   for (int i = rank_; i < rank; ++i) dims_[i] = fill;
   rank_ = rank;
 }

@@ -213,7 +213,7 @@ TEST(Casts, AgreeBetweenAllDtypes) {
 
 /// Reductions over every axis set of a shape with odd, unit and zero extents.
 TEST(Reductions, AgreeWithTheOracle) {
-  using Reduce = Tensor (*)(const Tensor&, const Axes&, bool, SourceLocation);
+  using Reduce = Tensor (*)(const Tensor&, const Axes&, Flag, SourceLocation);
   struct Named {
     const char* name;
     Reduce f;
@@ -238,7 +238,7 @@ TEST(Reductions, AgreeWithTheOracle) {
             // Sums of small numbers: the tolerance is for the order of addition, not for cancellation.
             const Tensor x = abs(operands(dtype, shape, 0.5, 1.5, 3).astype(is_bool(dtype) ? DType::UInt8 : dtype));
             const Tensor bounded = is_float(dtype) ? where((x < 2) && (x > 0.25), x, 1.0) : x;
-            return r.f(is_bool(dtype) ? bounded.astype(DType::Bool) : bounded, Axes(axes), mask & 1, SourceLocation::current()).eval();
+            return r.f(is_bool(dtype) ? bounded.astype(DType::Bool) : bounded, Axes(axes), (mask & 1) != 0, SourceLocation::current()).eval();
           };
           const Tensor want = [&] {
             const ModeScope scope(Mode::Interpret);

@@ -259,7 +259,7 @@ TEST(DLPackFaults, F48_WhatIsRefusedIsDeleted) {
   const auto refused_by_borrow = [&](const std::string& why, auto change) {
     Versioned p(values, {2, 2}, {2, 1});
     change(p);
-    expect_user_error([&] { from_dlpack(&p.managed); }, "[borrow] " + why);
+    expect_user_error([&] { from_dlpack(&p.managed); }, "[from_dlpack] " + why);
     EXPECT_EQ(p.deleted, 1) << why;
   };
   refused_by_borrow("null data for shape (2, 2)", [](auto& p) { p.managed.dl_tensor.data = nullptr; });

@@ -58,9 +58,22 @@ inline void expect_near(const Tensor& t, const std::vector<double>& values, doub
   expect_near(t, Shape{static_cast<std::int64_t>(values.size())}, values, tolerance);
 }
 
-/// The statement throws a UserError whose whole text is `message`.
+/// The statement throws a UserError whose whole text is `message`, and which says that the calling file called.
 template <class F>
-void expect_user_error(F f, const std::string& message) {
+void expect_user_error(F f, const std::string& message, SourceLocation loc = SourceLocation::current()) {
+  try {
+    f();
+    ADD_FAILURE() << "no error; expected " << message;
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.message(), message);
+    EXPECT_STREQ(e.where().file_name(), loc.file_name()) << e.what();
+    EXPECT_NE(std::string(e.what()).find(", called at "), std::string::npos) << e.what();
+  }
+}
+
+/// The same for what has no place for the caller's line: conversions, operators on bool, options.
+template <class F>
+void expect_unplaced_error(F f, const std::string& message) {
   try {
     f();
     ADD_FAILURE() << "no error; expected " << message;

@@ -47,10 +47,10 @@ inline std::size_t open_files() {
 
 /// `load` throws a UserError whose text is `message`, having allocated no tensor and kept no file open.
 template <class F>
-void expect_refused(F load, const std::string& message) {
+void expect_refused(F load, const std::string& message, SourceLocation loc = SourceLocation::current()) {
   const auto before = runtime::pool_statistics();
   const std::size_t files = open_files();
-  expect_user_error(load, message);
+  expect_user_error(load, message, loc);
   const auto after = runtime::pool_statistics();
   EXPECT_EQ(after.allocations, before.allocations) << message;
   EXPECT_EQ(after.in_use, before.in_use) << message;

@@ -1,0 +1,56 @@
+// Comparisons within a tolerance, and of whole tensors.
+#include "api/record.h"
+#include "support/check.h"
+
+namespace kiln {
+namespace {
+
+using api::elementwise;
+using ir::Op;
+
+/// The dtype distances are measured in: float32 has room for float32 and halves, and of integers float64 for most.
+DType distance_dtype(const Tensor& x, const Operand& y) {
+  const DType t = y.tensor ? promote(x.dtype(), y.tensor->dtype()) : api::weak_promote(x.dtype(), y.scalar);
+  return is_half(t) || t == DType::Float32 ? DType::Float32 : DType::Float64;
+}
+
+Tensor both_nan(const Tensor& x, const Tensor& y, SourceLocation loc) {
+  return elementwise(Op::logical_and, isnan(x, loc), isnan(y, loc), loc);
+}
+
+}  // namespace
+
+Tensor isclose(const Tensor& x, const Operand& y, double rtol, double atol, Flag equal_nan) try {
+  if (y.tensor) api::check_both("isclose", x, *y.tensor);
+  api::checked("isclose", x);
+  const SourceLocation loc = y.loc;
+  const DType wide = distance_dtype(x, y);
+  const Tensor a = astype(x, wide, loc);
+  const Tensor b = y.tensor ? astype(*y.tensor, wide, loc) : Tensor::adopt(api::scalar_node(y.scalar, wide, loc).take());
+  const Tensor distance = abs(elementwise(Op::subtract, a, b, loc), loc);
+  const Tensor allowed = elementwise(Op::add, elementwise(Op::multiply, abs(b, loc), Scalar(rtol), loc), Scalar(atol), loc);
+  // An infinite y allows every distance, and equals only itself.
+  const Tensor near = elementwise(Op::logical_and, elementwise(Op::less_equal, distance, allowed, loc), isfinite(b, loc), loc);
+  const Tensor close = elementwise(Op::logical_or, near, elementwise(Op::equal, x, y, loc), loc);
+  return equal_nan ? elementwise(Op::logical_or, close, both_nan(a, b, loc), loc) : close;
+} catch (const UserError& e) {
+  api::rethrow_as("isclose", e, y.loc);
+}
+
+bool allclose(const Tensor& x, const Operand& y, double rtol, double atol, Flag equal_nan) try {
+  return all(isclose(x, y, rtol, atol, equal_nan), all_axes, false, y.loc).item<bool>(y.loc);
+} catch (const UserError& e) {
+  api::rethrow_as("allclose", e, y.loc);
+}
+
+bool array_equal(const Tensor& x, const Tensor& y, Flag equal_nan, SourceLocation loc) try {
+  api::check_both("array_equal", x, y);
+  if (x.shape() != y.shape()) return false;
+  Tensor same = elementwise(Op::equal, x, y, loc);
+  if (equal_nan) same = elementwise(Op::logical_or, same, both_nan(x, y, loc), loc);
+  return all(same, all_axes, false, loc).item<bool>(loc);
+} catch (const UserError& e) {
+  api::rethrow_as("array_equal", e, loc);
+}
+
+}  // namespace kiln
