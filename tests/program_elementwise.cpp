@@ -1,6 +1,7 @@
 // Random elementwise operations.
 #include "program_recorder.h"
 
+#include <bit>
 #include <limits>
 
 namespace kiln::test {
@@ -99,6 +100,8 @@ Value Recorder::unary(const Value& v, Draw& d) {
         return out;
       }
       return define(cat("trunc(", x.name, ")"), trunc(x.tensor), x);
+    case 10:
+      return rewired(x);
     case 11:
       return define(cat("ceil(", x.name, ")"), ceil(x.tensor), x);
     case 12:
@@ -106,6 +109,22 @@ Value Recorder::unary(const Value& v, Draw& d) {
     default:
       return define(cat("logical_not(", x.name, ")"), logical_not(x.tensor), true, 1);
   }
+}
+
+/// The bits of x as another type: an integer's with or without a sign, a float's to take the sign off it. (A float's
+/// bits themselves would show the sign of a zero, which is not promised.)
+Value Recorder::rewired(const Value& x) {
+  const DType t = x.tensor.dtype();
+  constexpr DType kSigned[] = {DType::Int8, DType::Int16, DType::Int32, DType::Int64};
+  constexpr DType kUnsigned[] = {DType::UInt8, DType::UInt16, DType::UInt32, DType::UInt64};
+  const auto width = static_cast<std::size_t>(std::countr_zero(static_cast<std::uint64_t>(size_of(t))));
+  const DType other = is_signed_int(t) ? kUnsigned[width] : kSigned[width];
+  Value bits = define(cat("bitcast(", x.name, ", ", dtype_text(other), ")"), bitcast(x.tensor, other), x);
+  bits.bound = greatest(other);
+  if (is_int(t)) return bits;
+  const std::int64_t magnitude = INT64_MAX >> (64 - 8 * size_of(t));
+  return define(cat("bitcast(", bits.name, " & ", magnitude, ", ", dtype_text(t), ")"),
+                bitcast(bits.tensor & magnitude, t), x);
 }
 
 /// Rounding error of one operation whose result is at most `bound`.

@@ -125,6 +125,7 @@ class Recorder {
   Value creation(const Instruction& i, Draw& d);
   Value drawn(const Instruction& i, Draw& d);
   Value unary(const Value& v, Draw& d);
+  Value rewired(const Value& x);
   static double extra(const Value& v, double bound);
   Value real(const Value& v, double limit);
   Value smooth(const Value& v, Draw& d);

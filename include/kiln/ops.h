@@ -42,6 +42,9 @@ namespace kiln {
 /// minimum(maximum(x, low), high): NaN in x, low or high gives NaN; high wins where low > high.
 [[nodiscard]] Tensor clip(const Tensor& x, const Operand& low, const Operand& high);
 [[nodiscard]] Tensor astype(const Tensor& x, DType dtype, SourceLocation loc = SourceLocation::current());
+/// The same bits as another dtype of the same size: bitcast(x, DType::Int32) of float32. A bool counts as a byte of 0 or 1.
+/// UserError for another size, and for bool as the result (x != 0 makes one).
+[[nodiscard]] Tensor bitcast(const Tensor& x, DType dtype, SourceLocation loc = SourceLocation::current());
 
 /// bool: |x - y| <= atol + rtol * |y|, in float32, or float64 where an operand is float64 or an integer. Infinities equal
 /// themselves; NaN equals nothing, or NaN with equal_nan.

@@ -113,4 +113,15 @@ Tensor astype(const Tensor& x, DType dtype, SourceLocation loc) try {
   api::rethrow_as("astype", e, loc);
 }
 
+Tensor bitcast(const Tensor& x, DType dtype, SourceLocation loc) try {
+  ir::Node* const node = api::checked("bitcast", x);
+  if (size_of(dtype) != size_of(node->dtype))
+    throw UserError(cat("[bitcast] ", api::describe(node), " as ", name(dtype), ", which has another size"));
+  if (is_bool(node->dtype)) return astype(x, dtype, loc);
+  if (is_bool(dtype)) throw UserError(cat("[bitcast] ", api::describe(node), " as bool: write x != 0"));
+  return api::finish(api::bitcast_node(node, dtype, loc));
+} catch (const UserError& e) {
+  api::rethrow_as("bitcast", e, loc);
+}
+
 }  // namespace kiln

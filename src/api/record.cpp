@@ -351,6 +351,14 @@ ir::NodeRef cast_node(ir::Node* x, DType dtype, SourceLocation loc) {
   return node;
 }
 
+ir::NodeRef bitcast_node(ir::Node* x, DType dtype, SourceLocation loc) {
+  if (x->dtype == dtype) return ir::NodeRef::share(x);
+  auto node = ir::NodeRef::adopt(ir::new_node_like(ir::Op::bitcast, dtype, *x, loc));
+  node->n_in = 1;
+  ir::set_input(node.get(), 0, x);
+  return node;
+}
+
 ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc, std::optional<Device> device) {
   auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::scalar, dtype, {}, loc));
   node->imm = scalar_bits(value, dtype);

@@ -56,6 +56,8 @@ void check_both(std::string_view op, const Tensor& x, const Tensor& y);
 [[noreturn]] void rethrow_at(const UserError& error, const SourceLocation& loc);
 /// A conversion node (x itself when the dtype is already right).
 ir::NodeRef cast_node(ir::Node* x, DType dtype, SourceLocation loc);
+/// The bits of x as another dtype of its size, neither of them bool.
+ir::NodeRef bitcast_node(ir::Node* x, DType dtype, SourceLocation loc);
 /// A rank-0 scalar slot holding `value` as `dtype`.
 ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc, std::optional<Device> device = std::nullopt);
 /// View nodes; callers have checked the arguments. Each returns x itself where nothing changes.

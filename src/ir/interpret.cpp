@@ -40,6 +40,12 @@ Value cast(const GraphNode& node, const Value& x) {
   return out;
 }
 
+Value bitcast(const GraphNode& node, const Value& x) {
+  Value out = oracle::densified(x);
+  out.dtype = node.dtype;
+  return out;
+}
+
 Value iota(const GraphNode& node) {
   Value out = oracle::new_value(node.dtype, node.dims);
   const std::int64_t extent = node.dims[node.attr64];
@@ -278,7 +284,9 @@ class Interpreter {
       case OpKind::Scalar:
         return scalar(node, node.op == Op::constant ? node.attr64 : slots_[static_cast<std::size_t>(node.arg)]);
       case OpKind::Iota: return iota(node);
-      case OpKind::Cast: return cast(node, oracle::broadcast(in(0), node.dims));
+      case OpKind::Cast:
+        if (node.op == Op::bitcast) return bitcast(node, oracle::broadcast(in(0), node.dims));
+        return cast(node, oracle::broadcast(in(0), node.dims));
       case OpKind::Reduce: return oracle::reduce(node, in(0));
       case OpKind::Scan: return oracle::scan(node, in(0));
       case OpKind::Gather:

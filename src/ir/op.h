@@ -36,7 +36,7 @@ struct OpInfo {
 extern const OpInfo kOpInfo[];
 extern const int kOpCount;
 inline const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
-inline bool is_elementwise(Op op) { return info(op).kind == OpKind::Elementwise || op == Op::cast; }
+inline bool is_elementwise(Op op) { return info(op).kind == OpKind::Elementwise || info(op).kind == OpKind::Cast; }
 /// Words of a random stream: of many instructions each.
 inline bool is_random(Op op) { return info(op).rule == TypeRule::Word32 || info(op).rule == TypeRule::Word64; }
 inline bool is_view(Op op) { return info(op).kind == OpKind::View; }

@@ -114,7 +114,7 @@ bool keeps_errors_small(ir::Op op) {
 
 bool tells_apart(ir::Op op) {
   switch (op) {
-    case ir::Op::cast: case ir::Op::reduce_argmax: case ir::Op::reduce_argmin: case ir::Op::sign: case ir::Op::floor:
+    case ir::Op::cast: case ir::Op::bitcast: case ir::Op::reduce_argmax: case ir::Op::reduce_argmin: case ir::Op::sign: case ir::Op::floor:
     case ir::Op::ceil: case ir::Op::trunc: case ir::Op::round: case ir::Op::floor_divide: case ir::Op::remainder:
     case ir::Op::fmod: case ir::Op::nextafter:
       return true;

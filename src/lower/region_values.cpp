@@ -359,7 +359,8 @@ bool RegionLowering::has_stored_bits(const Entry& e) const {
     case Entry::Kind::Scalar:
     case Entry::Kind::LoopState:
     case Entry::Kind::LoopResult: return true;
-    case Entry::Kind::Op: return g_[e.node].op == Op::cast || !is_half(g_[e.node].dtype);
+    case Entry::Kind::Op:
+      return g_[e.node].op == Op::cast || g_[e.node].op == Op::bitcast || !is_half(g_[e.node].dtype);
     case Entry::Kind::Iota:
     case Entry::Kind::Pad:
     case Entry::Kind::Reduce:
@@ -381,6 +382,8 @@ E RegionLowering::build_op(EntryId id) {
   E in[3];
   for (int k = 0; k < n.n_in; ++k) in[k] = operand(e, k);
   if (n.op == Op::cast) return is_half(n.dtype) ? rounded(in[0], n.dtype) : kernel::cast(in[0], n.dtype);
+  if (n.op == Op::bitcast)
+    return kernel::cast(kernel::bitcast(narrow(in[0], g_[n.in[0]].dtype), n.dtype), compute_type(n.dtype));
   if (E fused = multiply_add(n, in)) return fused;
   const DType recorded = g_[n.in[n.n_in - 1]].dtype;
   return target_.gpu && !target_.strict ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded) : expand(n.op, in[0], in[1], in[2], recorded);

@@ -36,7 +36,7 @@ std::uint64_t value_of(const Graph& g, const GraphNode& n) {
 bool rounds_alike(const Graph& g, const GraphNode& n) {
   if (!is_float(n.dtype) && !is_float(g[n.in[0]].dtype)) return true;
   switch (n.op) {
-    case Op::cast: case Op::add: case Op::subtract: case Op::multiply: case Op::divide: case Op::reciprocal: case Op::sqrt:
+    case Op::cast: case Op::bitcast: case Op::add: case Op::subtract: case Op::multiply: case Op::divide: case Op::reciprocal: case Op::sqrt:
     case Op::negative: case Op::abs: case Op::sign: case Op::copysign: case Op::floor: case Op::ceil: case Op::trunc:
     case Op::round: case Op::maximum: case Op::minimum: case Op::relu: case Op::where: case Op::equal: case Op::not_equal:
     case Op::less: case Op::less_equal: case Op::greater: case Op::greater_equal: case Op::isnan: case Op::isinf:

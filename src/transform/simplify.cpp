@@ -142,6 +142,11 @@ class Simplifier {
 
   NodeId cast(NodeId id, GraphNode& n) {
     if (in(n).dtype == n.dtype) return become_value(id, n.in[0]);
+    if (n.op == Op::bitcast) {  // only the last of several matters
+      if (in(n).op != Op::bitcast) return kNoNode;
+      n.in[0] = in(n).in[0];
+      return id;
+    }
     if (in(n).op != Op::cast || !through_is_direct(in(in(n)).dtype, in(n).dtype, n.dtype)) return kNoNode;
     n.in[0] = in(n).in[0];
     return id;

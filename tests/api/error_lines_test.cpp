@@ -26,7 +26,7 @@ std::vector<Call> wrong_calls() {
       KILN_CALL(x + two), KILN_CALL(x == two), KILN_CALL(-flags), KILN_CALL(~x), KILN_CALL(1 + flags * flags),
       KILN_CALL(exp(none)), KILN_CALL(floor(none)), KILN_CALL(isnan(none)), KILN_CALL(add(x, two)),
       KILN_CALL(where(x, two, three)), KILN_CALL(clip(x, two, 1)), KILN_CALL(square(flags)), KILN_CALL(positive(flags)),
-      KILN_CALL(astype(none, DType::Int8)), KILN_CALL(isclose(x, two)),
+      KILN_CALL(astype(none, DType::Int8)), KILN_CALL(bitcast(x, DType::Int8)), KILN_CALL(isclose(x, two)),
       KILN_CALL(allclose(x, two)), KILN_CALL(array_equal(x, none)), KILN_CALL(zeros({-1})), KILN_CALL(full({-1}, 2)),
       KILN_CALL(zeros_like(none)), KILN_CALL(arange(0, 1, 0)), KILN_CALL(linspace(0, 1, -1)), KILN_CALL(eye(-1)),
       KILN_CALL(tril(three)), KILN_CALL(one_hot(x, 2)), KILN_CALL(reshape(x, {4})), KILN_CALL(x.reshape(4)),

@@ -62,6 +62,19 @@ void reductions_scans_and_views(DType dtype) {
         take(x, arange(7), 0), slice_update(x, {range(2, 9)}, 1)});
 }
 
+/// Bits of one type as those of every other of its size, of values that memory and registers hold.
+void bits(DType from) {
+  const Tensor x = numbers({300}, from);
+  std::vector<Tensor> out;
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const auto to = static_cast<DType>(d);
+    if (is_bool(to) || size_of(to) != size_of(from)) continue;
+    out.push_back(bitcast(x, to));
+    out.push_back(bitcast(x + x, to) + Tensor(1).astype(to));
+  }
+  eval(out);
+}
+
 void layers(DType dtype) {
   const Tensor x = numbers({40, 96}, dtype), w = numbers({96}, dtype);
   nn::softmax(x).eval();
@@ -79,6 +92,8 @@ void fixed_programs() {
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Int32, DType::UInt8, DType::Float64, DType::Int64})
     reductions_scans_and_views(dtype);
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16}) layers(dtype);
+  for (int d = 0; d < kDTypeCount; ++d)
+    if (!is_bool(static_cast<DType>(d))) bits(static_cast<DType>(d));
   eval({random::uniform(random::Key(1), {1000}), random::normal(random::Key(2), {10, 10})});
   while_loop([](const Tensors& s) { return s[0] < 10; }, [](const Tensors& s) { return Tensors{s[0] + 1, s[1] * s[1] + 1}; },
              {Tensor(0), numbers({500}, DType::Float32)})[1]

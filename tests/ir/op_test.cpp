@@ -44,7 +44,9 @@ std::string reference_page() {
          "Made from `include/kiln/ops.def` by `tests/ir/op_test.cpp` (run it with `UPDATE_GOLDEN=1` after adding an\n"
          "op). T is the operands' promoted dtype ([semantics](semantics.md)); x, y, z are the operands in order.\n"
          "`floor`, `ceil`, `trunc` and `round` also take integers, which come back unchanged; `isnan`, `isinf` and\n"
-         "`isfinite` take any dtype. Made of others: `square`, `positive`, `clip`, `isclose`, and `allclose` and `array_equal`, which evaluate and give a C++ bool.\n\n"
+         "`isfinite` take any dtype. Not in the table, since they are no functions of numbers alone: `astype(x, dtype)`\n"
+         "converts values, `bitcast(x, dtype)` shows the same bits as another dtype of the same size. Made of others: `square`,\n"
+         "`positive`, `clip`, `isclose`, and `allclose` and `array_equal`, which evaluate and give a C++ bool.\n\n"
          "| function | operands | dtypes | result | value |\n|---|---|---|---|---|\n";
   for (int i = 0; i < kOpCount; ++i) {
     const OpInfo& row = kOpInfo[i];
