@@ -1,25 +1,122 @@
-# Builds and runs tests/package/consumer; WAY says how it gets Kiln. The subdirectory's build tree is kept between
-# runs and goes through the compiler cache, so that only the first run compiles anything.
+# Kiln as others take it: installs or packages what BUILD has built, then builds and runs tests/package/consumer with it.
+# WAY: find_package, add_subdirectory, pkg_config, tool, deb, or shared (all of these of a libkiln.so). Build trees are
+# kept between runs and go through the compiler cache, so that only the first run compiles anything.
+cmake_minimum_required(VERSION 3.25)
+
 function(step)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE CODE OUTPUT_VARIABLE OUTPUT ERROR_VARIABLE OUTPUT)
   if(NOT CODE EQUAL 0)
     string(REPLACE ";" " " COMMAND "${ARGN}")
     message(FATAL_ERROR "${COMMAND}\nexit code ${CODE}\n${OUTPUT}")
   endif()
+  set(OUTPUT "${OUTPUT}" PARENT_SCOPE)
+endfunction()
+
+function(expect TEXT)
+  string(FIND "${OUTPUT}" "${TEXT}" AT)
+  if(AT EQUAL -1)
+    message(FATAL_ERROR "'${TEXT}' is not in\n${OUTPUT}")
+  endif()
+endfunction()
+
+# Installs the build tree at FROM; moved, so that an absolute path into the first prefix would show.
+function(install_moved FROM PREFIX)
+  file(REMOVE_RECURSE ${WORK}/first ${PREFIX})
+  foreach(COMPONENT runtime development)
+    step(${CMAKE_COMMAND} --install ${FROM} --component ${COMPONENT} --prefix ${WORK}/first)
+  endforeach()
+  file(RENAME ${WORK}/first ${PREFIX})
+endfunction()
+
+function(build_by_cmake NAME)
+  step(${CMAKE_COMMAND} -S ${SOURCE}/tests/package/consumer -B ${WORK}/${NAME} -G ${GENERATOR} ${ARGN}
+       -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_BUILD_TYPE=${TYPE} -DBUILD_SHARED_LIBS=${SHARED}
+       -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
+  step(${CMAKE_COMMAND} --build ${WORK}/${NAME} --target consumer --parallel 2)
+  step(${WORK}/${NAME}/consumer)
+endfunction()
+
+# No CMake: a compiler and what pkg-config says.
+function(build_by_pkg_config LIB)
+  set(PKG_CONFIG ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${LIB}/pkgconfig pkg-config)
+  step(${PKG_CONFIG} --modversion kiln)
+  expect(${VERSION})
+  step(${PKG_CONFIG} --cflags --libs kiln)
+  separate_arguments(OPTIONS UNIX_COMMAND "${OUTPUT}")
+  separate_arguments(FLAG_LIST UNIX_COMMAND "${FLAGS}")
+  step(${CXX} ${FLAG_LIST} -std=c++20 ${SOURCE}/tests/package/consumer/main.cpp -o ${WORK}/by_pkg_config ${OPTIONS})
+  step(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${LIB} ${WORK}/by_pkg_config)
+endfunction()
+
+function(run_tool BIN)
+  step(${BIN}/kiln --version)
+  expect("kiln ${VERSION}")
+  step(${BIN}/kiln env)
+  expect(KILN_CACHE_DIR)
+  step(${BIN}/kiln bench --few --filter digits)  # finds its data
+  expect(digits_forward)
+endfunction()
+
+# Makes the packages of a build tree and installs them: by dpkg into a root of their own, which is checked against what
+# this machine has installed; without the rights for that they are unpacked.
+function(install_packages FROM ROOT)
+  file(REMOVE_RECURSE ${WORK}/packages ${ROOT})
+  step(${CMAKE_COMMAND} -E chdir ${FROM} ${CPACK} --config ${FROM}/CPackConfig.cmake -B ${WORK}/packages)
+  file(GLOB PACKAGES ${WORK}/packages/kiln_${VERSION}*.deb ${WORK}/packages/kiln-dev_${VERSION}*.deb)
+  list(LENGTH PACKAGES COUNT)
+  if(NOT COUNT EQUAL 2)
+    message(FATAL_ERROR "expected the packages kiln and kiln-dev, found: ${PACKAGES}")
+  endif()
+  execute_process(COMMAND id -u OUTPUT_VARIABLE USER OUTPUT_STRIP_TRAILING_WHITESPACE)
+  file(MAKE_DIRECTORY ${ROOT}/var/lib/dpkg/updates ${ROOT}/var/lib/dpkg/info)
+  if(USER EQUAL 0)
+    file(COPY /var/lib/dpkg/status DESTINATION ${ROOT}/var/lib/dpkg)
+    step(dpkg --root=${ROOT} --force-script-chrootless --no-triggers --install ${PACKAGES})
+    step(dpkg --root=${ROOT} --status kiln-dev)
+    expect("Status: install ok installed")
+  else()
+    foreach(PACKAGE ${PACKAGES})
+      step(dpkg-deb --extract ${PACKAGE} ${ROOT})
+    endforeach()
+  endif()
+endfunction()
+
+function(check_packages FROM)
+  install_packages(${FROM} ${WORK}/root)
+  run_tool(${WORK}/root/usr/bin)
+  build_by_pkg_config(${WORK}/root/usr/lib)
+  build_by_cmake(from_root -DKILN_FROM=package -DCMAKE_PREFIX_PATH=${WORK}/root/usr)
 endfunction()
 
 if(WAY STREQUAL "find_package")
-  file(REMOVE_RECURSE ${WORK})
-  step(${CMAKE_COMMAND} --install ${BUILD} --component kiln --prefix ${WORK}/prefix)
-  # Moved, so that an absolute path into the first prefix would show.
-  file(RENAME ${WORK}/prefix ${WORK}/moved)
-  set(FROM -DKILN_FROM=package -DCMAKE_PREFIX_PATH=${WORK}/moved)
-else()
-  set(FROM -DKILN_FROM=${SOURCE})
+  install_moved(${BUILD} ${WORK}/moved)
+  build_by_cmake(build -DKILN_FROM=package -DCMAKE_PREFIX_PATH=${WORK}/moved)
+elseif(WAY STREQUAL "add_subdirectory")
+  build_by_cmake(build -DKILN_FROM=${SOURCE})
+elseif(WAY STREQUAL "pkg_config")
+  install_moved(${BUILD} ${WORK}/moved)
+  build_by_pkg_config(${WORK}/moved/lib)
+elseif(WAY STREQUAL "tool")
+  install_moved(${BUILD} ${WORK}/moved)
+  run_tool(${WORK}/moved/bin)
+elseif(WAY STREQUAL "deb")
+  check_packages(${BUILD})
+elseif(WAY STREQUAL "shared")
+  set(SHARED ON)
+  step(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/tree -G ${GENERATOR} -DBUILD_SHARED_LIBS=ON -DKILN_BUILD_TESTS=OFF
+       -DKILN_BUILD_BENCH=OFF -DKILN_BUILD_EXAMPLES=OFF -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS}
+       -DCMAKE_BUILD_TYPE=${TYPE} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DKILN_COMPILERS=${COMPILERS})
+  step(${CMAKE_COMMAND} --build ${WORK}/tree --parallel 2)
+  install_moved(${WORK}/tree ${WORK}/moved)
+  step(readelf -d ${WORK}/moved/lib/libkiln.so.${VERSION})
+  expect("soname: [libkiln.so.${ABI}]")
+  foreach(LINK libkiln.so libkiln.so.${ABI})
+    if(NOT IS_SYMLINK ${WORK}/moved/lib/${LINK})
+      message(FATAL_ERROR "no link ${LINK}")
+    endif()
+  endforeach()
+  run_tool(${WORK}/moved/bin)
+  build_by_pkg_config(${WORK}/moved/lib)
+  build_by_cmake(build -DKILN_FROM=package -DCMAKE_PREFIX_PATH=${WORK}/moved)
+  check_packages(${WORK}/tree)
 endif()
-
-step(${CMAKE_COMMAND} -S ${SOURCE}/tests/package/consumer -B ${WORK}/build -G ${GENERATOR} ${FROM}
-     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_BUILD_TYPE=${TYPE} -DBUILD_SHARED_LIBS=${SHARED}
-     -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
-step(${CMAKE_COMMAND} --build ${WORK}/build --target consumer --parallel 2)
-step(${WORK}/build/consumer)
