@@ -15,6 +15,8 @@ namespace {
 using ir::NodeRef;
 
 constexpr int kTries = 4;  // calls until shapes have settled: each can only make them larger
+// Loops and branches inside each other: every level is planned, compiled and run inside the one around it.
+constexpr int kMaxDepth = 64;
 
 /// What a body made of the states.
 struct Made {
@@ -30,6 +32,8 @@ struct Recorded {
 
 Recorded record(std::string_view op, const Body& body, const Tensors& state, SourceLocation loc) {
   const api::Recording recording;
+  if (api::Recording::depth() > kMaxDepth)
+    throw UserError(cat("[", op, "] loops and branches inside each other: at most ", kMaxDepth, " deep"));
   const ir::UnnotedRecording unnoted;
   Recorded r;
   Tensors now;

@@ -386,7 +386,7 @@ constinit thread_local int recordings = 0;
 }
 Recording::Recording() { ++recordings; }
 Recording::~Recording() { --recordings; }
-bool Recording::active() { return recordings > 0; }
+int Recording::depth() { return recordings; }
 
 Tensor finish(ir::NodeRef node) {
   if (config().mode != Mode::Lazy && recordings == 0) [[unlikely]] {

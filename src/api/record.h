@@ -116,7 +116,8 @@ class Recording {
   Recording();
   ~Recording();
   Recording(const Recording&) = delete;
-  static bool active();  // on this thread
+  static bool active() { return depth() > 0; }
+  static int depth();  // of functions inside each other, on this thread
 };
 /// Hands a new node to the caller; in eager and interpret modes evaluates it first.
 Tensor finish(ir::NodeRef node);

@@ -8,14 +8,25 @@ namespace kiln::lower {
 
 IndexSpace::IndexSpace(std::span<const std::int64_t> axes) : axes_(static_cast<int>(axes.size())) {
   atoms_.reserve(axes.size() + 8);
-  for (std::int64_t extent : axes) atoms_.push_back({Atom::Kind::Axis, extent});
+  for (std::int64_t extent : axes) {
+    atoms_.push_back({Atom::Kind::Axis, extent});
+    atoms_.back().axes = std::uint64_t{1} << (atoms_.size() - 1);
+  }
 }
 
-AtomId IndexSpace::intern(const Atom& atom) {
+AtomId IndexSpace::intern(Atom atom) {
   for (std::size_t i = static_cast<std::size_t>(axes_); i < atoms_.size(); ++i)
     if (atoms_[i].kind == atom.kind && atoms_[i].divisor == atom.divisor && atoms_[i].of == atom.of &&
         atoms_[i].entry == atom.entry && atoms_[i].extent == atom.extent)
       return static_cast<AtomId>(i);
+  atom.jumps = atom.kind == Atom::Kind::Value;
+  atom.of_entries = atom.jumps || atom.kind == Atom::Kind::Position;
+  for (int i = 0; i < atom.of.n; ++i) {
+    const Atom& part = atoms_[static_cast<std::size_t>(atom.of.terms[i].atom)];
+    atom.axes |= part.axes;
+    atom.jumps |= part.jumps;
+    atom.of_entries |= part.of_entries;
+  }
   atoms_.push_back(atom);
   return static_cast<AtomId>(atoms_.size() - 1);
 }

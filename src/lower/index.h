@@ -7,6 +7,7 @@
 
 #include <kiln/shape.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -49,6 +50,9 @@ struct Atom {
   Index of;
   std::uint32_t entry = 0;  // Value: whose value it is, an index made valid (see pull.h). Position: the value, to
                             // which of.c is added where it is negative, over `divisor`, a power of two, and moved into range
+  std::uint64_t axes = 0;   // mask of the axes that it is made of
+  bool of_entries = false;  // it is a value or a position, or made of one
+  bool jumps = false;       // it is a value, or made of one
 };
 
 using Coords = std::vector<Index>;
@@ -88,24 +92,14 @@ class IndexSpace {
   bool has_values() const { return has_values_; }
   /// Whether an index may lead anywhere from one point to the next.
   bool jumps(const Index& a) const {
-    if (!has_values_) return false;
-    for (int i = 0; i < a.n; ++i) {
-      const Atom& t = atom(a.terms[i].atom);
-      if (t.kind == Atom::Kind::Value || jumps(t.of)) return true;
-    }
-    return false;
+    return has_values_ && std::any_of(a.terms, a.terms + a.n, [&](const Term& t) { return atom(t.atom).jumps; });
   }
   /// Calls f on the entry of every Value and Position atom that an index is made of.
   template <class F>
   void each_value(const Index& a, const F& f) const {
     if (!has_values_) return;
-    for (int i = 0; i < a.n; ++i) {
-      const Atom& t = atom(a.terms[i].atom);
-      if (t.kind == Atom::Kind::Value || t.kind == Atom::Kind::Position)
-        f(t.entry);
-      else if (t.kind != Atom::Kind::Axis)
-        each_value(t.of, f);
-    }
+    std::vector<AtomId> seen;
+    each_value_once(a, f, seen);
   }
   /// Least and greatest value.
   std::pair<std::int64_t, std::int64_t> range(const Index& a) const;
@@ -116,7 +110,20 @@ class IndexSpace {
   void delinearize(const Index& linear, std::span<const std::int64_t> dims, Coords& out);
 
  private:
-  AtomId intern(const Atom& atom);
+  /// Atoms share what they are made of: each is looked into once.
+  template <class F>
+  void each_value_once(const Index& a, const F& f, std::vector<AtomId>& seen) const {
+    for (int i = 0; i < a.n; ++i) {
+      const Atom& t = atom(a.terms[i].atom);
+      if (!t.of_entries || std::find(seen.begin(), seen.end(), a.terms[i].atom) != seen.end()) continue;
+      seen.push_back(a.terms[i].atom);
+      if (t.kind == Atom::Kind::Value || t.kind == Atom::Kind::Position)
+        f(t.entry);
+      else
+        each_value_once(t.of, f, seen);
+    }
+  }
+  AtomId intern(Atom atom);
   Index fold(const Index& a);
   std::vector<Atom> atoms_;
   int axes_;

@@ -222,16 +222,69 @@ class Puller {
     return push(std::move(e));
   }
 
+  /// A value that is being made of operands: an operation, or what one operand shows at other points.
+  struct Pending {
+    NodeId id;
+    CoordsId at;
+    std::int32_t predicates;
+    std::size_t run = 0;    // its memo
+    std::uint64_t key = 0;  // its place there
+    int asked = 0;          // operands
+    Entry e{};
+  };
+
+  /// Chains of operations and views are as long as a caller makes them, and threads have small stacks: these wait in a list,
+  /// not in calls. What else calls itself is bounded by the planner's caps.
   EntryId value(NodeId id, CoordsId at, std::int32_t predicates) {
-    const std::uint64_t key = (std::uint64_t{id} << 40) ^ (std::uint64_t{at} << 16) ^ static_cast<std::uint16_t>(predicates);
+    const std::size_t bottom = pending_.size();
+    EntryId made = begin(id, at, predicates);
+    while (pending_.size() > bottom) {
+      Pending& p = pending_.back();
+      const GraphNode& n = g_[p.id];
+      const bool operation = !ir::is_view(n.op);
+      if (p.asked > 0 && operation) p.e.in[p.asked - 1] = made;
+      if (p.asked < (operation ? n.n_in : 1)) {
+        const int k = p.asked++;
+        const std::int32_t chain = p.predicates;
+        const CoordsId there = operation ? operand_coords(p.at, n.dims, g_[n.in[k]].dims) : seen_at(n, p.at);
+        made = begin(n.in[k], there, chain);  // `p` may have moved
+        continue;
+      }
+      Pending done = std::move(p);
+      pending_.pop_back();
+      made = keep(done, operation ? push(std::move(done.e)) : made);
+    }
+    return made;
+  }
+
+  /// The value if it is known or made at once; else it is pending.
+  EntryId begin(NodeId id, CoordsId at, std::int32_t predicates) {
+    Pending p{id, at, predicates};
+    p.key = (std::uint64_t{id} << 40) ^ (std::uint64_t{at} << 16) ^ static_cast<std::uint16_t>(predicates);
     const NodeId loop = regions_.loops.owner_of(id);
-    const std::size_t run = loop == ir::kNoNode ? 0 : 1 + static_cast<std::size_t>(current_.at(loop));
-    if (memo_.size() <= run) memo_.resize(run + 1);
-    if (const auto it = memo_[run].find(key); it != memo_[run].end()) return it->second;
-    const EntryId e = compute(id, at, predicates);
-    if (loop != ir::kNoNode) p_.entries[e].inside = true;
-    memo_[run].emplace(key, e);
+    p.run = loop == ir::kNoNode ? 0 : 1 + static_cast<std::size_t>(current_.at(loop));
+    if (memo_.size() <= p.run) memo_.resize(p.run + 1);
+    if (const auto it = memo_[p.run].find(p.key); it != memo_[p.run].end()) return it->second;
+    if (!waits_for_operands(id)) return keep(p, compute(id, at, predicates));
+    p.e.kind = Entry::Kind::Op;
+    p.e.node = id;
+    p.e.cost = 1;
+    pending_.push_back(std::move(p));
+    return kNoEntry;
+  }
+
+  EntryId keep(const Pending& p, EntryId e) {
+    if (p.run != 0) p_.entries[e].inside = true;
+    memo_[p.run].emplace(p.key, e);
     return e;
+  }
+
+  bool waits_for_operands(NodeId id) const {
+    const GraphNode& n = g_[id];
+    const ir::OpKind kind = ir::info(n.op).kind;
+    if (n.numel == 0 || n.op == Op::leaf || (regions_.stored[id] && !own(id)) || n.op == Op::pad || n.op == Op::update_at)
+      return false;
+    return kind == OpKind::Cast || kind == OpKind::Elementwise || kind == OpKind::View;
   }
 
   EntryId compute(NodeId id, CoordsId at, std::int32_t predicates) {
@@ -248,14 +301,8 @@ class Puller {
         return push(std::move(e));
       }
       case OpKind::Cast:
-      case OpKind::Elementwise: {
-        Entry e{Entry::Kind::Op, id};
-        e.cost = 1;
-        for (int k = 0; k < n.n_in; ++k)
-          e.in[k] = value(n.in[k], operand_coords(at, n.dims, g_[n.in[k]].dims), predicates);
-        return push(std::move(e));
-      }
-      case OpKind::View: return view(n, at, predicates, id);
+      case OpKind::Elementwise: break;  // value() makes them
+      case OpKind::View: return n.op == Op::pad ? pad(n, at, predicates, id) : update_at(n, at, predicates, id);
       case OpKind::Reduce: {
         KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, true), "reduction ", id, " read off its row");
         Entry e{Entry::Kind::Reduce, id};
@@ -300,20 +347,20 @@ class Puller {
     return position;
   }
 
-  EntryId view(const GraphNode& n, CoordsId at, std::int32_t predicates, NodeId id) {
+  /// Where a view but a pad sees its operand.
+  CoordsId seen_at(const GraphNode& n, CoordsId at) {
     IndexSpace& s = p_.space;
-    const GraphNode& in = g_[n.in[0] == ir::kNoNode ? id : n.in[0]];
+    const GraphNode& in = g_[n.in[0]];
     Coords c;
     switch (n.op) {
       case Op::reshape:
         // The current point seen in other extents is the current point: going through its position and back would
         // end at coordinates that are equal without looking equal.
         for (const bool row : {false, true})
-          if (n.numel == (row ? rows_ : points_) && at == base_coords(n.dims, row))
-            return value(n.in[0], base_coords(in.dims, row), predicates);
+          if (n.numel == (row ? rows_ : points_) && at == base_coords(n.dims, row)) return base_coords(in.dims, row);
         s.delinearize(s.linearize(coords_[at], n.dims), in.dims, c);
         break;
-      case Op::broadcast: return value(n.in[0], operand_coords(at, n.dims, in.dims), predicates);
+      case Op::broadcast: return operand_coords(at, n.dims, in.dims);
       case Op::permute:
         c.resize(in.dims.size());
         for (std::size_t a = 0; a < n.dims.size(); ++a) c[(n.attr64 >> (4 * a)) & 15] = coords_[at][a];
@@ -329,11 +376,9 @@ class Puller {
         if (in.dims[axis] != 1) c[axis] = s.add(c[axis], position(n, 1, in.dims[axis], n.dims[axis]));
         break;
       }
-      case Op::update_at: return update_at(n, at, predicates, id);
-      case Op::pad: return pad(n, at, predicates, id);
-      default: KILN_CHECK_THAT(false, "not a view: ", ir::info(n.op).name);
+      default: KILN_CHECK_THAT(false, "not a view of one operand: ", ir::info(n.op).name);
     }
-    return value(n.in[0], intern(std::move(c)), predicates);
+    return intern(std::move(c));
   }
 
   /// The start that operand k of a node holds, which is the same at every point.
@@ -524,6 +569,7 @@ class Puller {
   std::vector<Coords> coords_;
   std::unordered_multimap<std::uint64_t, CoordsId> coords_by_hash_;
   std::vector<Base> base_;
+  std::vector<Pending> pending_;         // values that wait for operands, the innermost last
   std::vector<std::unordered_map<std::uint64_t, EntryId>> memo_;  // of values outside loops, and of each run's
   std::map<NodeId, std::int32_t> current_;                        // the run of each loop that is being pulled
   struct RunKey {

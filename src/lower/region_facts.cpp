@@ -278,8 +278,9 @@ int RegionLowering::lanes_along_tile() const {
 bool RegionLowering::walks(const Index& index, const Group& g) const {
   for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
     const Atom& atom = p_.space.atom(term.atom);
-    if (atom.kind == Atom::Kind::Value) return true;  // it may
-    if (atom.kind == Atom::Kind::Axis ? term.atom >= g.first && term.atom <= g.last : walks(atom.of, g)) return true;
+    if (atom.jumps) return true;  // it may
+    for (int axis = std::max(g.first, 0); axis <= g.last; ++axis)
+      if ((atom.axes >> axis) & 1) return true;
   }
   return false;
 }
@@ -419,16 +420,20 @@ void RegionLowering::find_rough() {
 }
 
 /// Loads, along the row, that a value is made of; two stands for more.
-int RegionLowering::loads_below(EntryId id) const {
-  std::vector<EntryId> stack{id}, found;
-  while (!stack.empty() && found.size() < 2) {
+int RegionLowering::loads_below(EntryId id) {
+  std::vector<EntryId> stack{id};
+  std::vector<bool> seen(p_.entries.size());
+  int found = 0;
+  while (!stack.empty() && found < 2) {
     const EntryId at = stack.back();
     stack.pop_back();
+    if (seen[at]) continue;
+    seen[at] = true;
     const Entry& e = p_.entries[at];
-    if (e.kind == Entry::Kind::Load && varies(at) && std::find(found.begin(), found.end(), at) == found.end()) found.push_back(at);
+    found += e.kind == Entry::Kind::Load && varies(at);
     if (is_computed(e)) p_.each_operand(e, [&](EntryId in) { stack.push_back(in); });
   }
-  return static_cast<int>(found.size());
+  return found;
 }
 
 /// Primitives that each entry's value takes within one phase.
@@ -462,12 +467,24 @@ bool RegionLowering::keep_in_scratch(EntryId id) {
   return true;
 }
 
-/// Whether a value differs inside a row (it reaches a load or coordinate over a reduced axis).
-bool RegionLowering::varies(EntryId id) const {
-  const Entry& e = p_.entries[id];
+/// Whether a value differs inside a row (it reaches a load or coordinate over a reduced axis). All are found at once: operands
+/// come first, and may be shared by many.
+bool RegionLowering::varies(EntryId id) {
+  for (std::size_t at = varies_.size(); at < p_.entries.size(); ++at) {
+    const Entry& e = p_.entries[at];
+    bool differs = varies_by_itself(e);
+    if (e.kind == Entry::Kind::Op)
+      for (EntryId in : e.in) differs = differs || (in != kNoEntry && varies_[in]);
+    varies_.push_back(differs);
+  }
+  return varies_[id];
+}
+
+bool RegionLowering::varies_by_itself(const Entry& e) const {
   switch (e.kind) {
     case Entry::Kind::Scalar:
-    case Entry::Kind::Reduce: return false;
+    case Entry::Kind::Reduce:
+    case Entry::Kind::Op: return false;
     case Entry::Kind::Load:
     case Entry::Kind::Iota:
       for (const Group& g : groups_) {
@@ -483,9 +500,6 @@ bool RegionLowering::varies(EntryId id) const {
     case Entry::Kind::LoopState:
     case Entry::Kind::LoopResult:
     case Entry::Kind::Pad: return true;
-    case Entry::Kind::Op:
-      for (EntryId in : e.in)
-        if (in != kNoEntry && varies(in)) return true;
   }
   return false;
 }

@@ -101,10 +101,11 @@ class RegionLowering {
   bool crosses(const Entry& e) const;
   void find_tile(schedule::Facts& f);
   int lanes_along_tile() const;
-  bool varies(EntryId id) const;
+  bool varies(EntryId id);
+  bool varies_by_itself(const Entry& e) const;
   std::vector<float> tree_costs() const;
   void find_rough();
-  int loads_below(EntryId id) const;
+  int loads_below(EntryId id);
   bool keep_in_scratch(EntryId id);
   bool walks(const Index& index, const Group& g) const;
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
@@ -167,14 +168,19 @@ class RegionLowering {
   E piece_value(const AxisPlace& at);
   E to_expr(const Index& index, std::uint64_t owner, RoleKind kind = kStride);
   E atom_expr(AtomId id);
+  E build_atom(AtomId id);
   E predicate_expr(std::int32_t chain, std::int32_t end);
   E row_index() { return to_expr(p_.row_linear, kRowOwner); }
   E inner_position();
 
   // Entries as expressions.
-  void forget() { std::fill(memo_.begin(), memo_.end(), E{}); }
+  void forget() {
+    std::fill(memo_.begin(), memo_.end(), E{});
+    atom_memo_.clear();
+  }
   int first_phase(const Entry& e) const;
   E build(EntryId id);
+  EntryId unbuilt_operand(EntryId id) const;
   bool rounds(const Entry& e) const;
   E rounded(E value, DType type);
   E build_entry(EntryId id);
@@ -296,6 +302,7 @@ class RegionLowering {
   std::vector<std::int32_t> scratch_;               // per entry: its scratch buffer, or -1
   std::vector<int> tile_rows_;                      // Tiles: the groups that staged loads run along, outermost first
   std::vector<std::int32_t> staged_;                // the same, per entry: the scratch buffer that its tile goes through, or -1
+  std::vector<bool> varies_;                        // per entry, once asked for
   std::vector<bool> rough_;                         // per entry: only half types will hold what is made of it
 
   // The environment of expressions, and their values in it.
@@ -312,6 +319,8 @@ class RegionLowering {
   std::vector<int> along_;  // those
   E tile_row_, tile_column_;  // Tiles: position in the tile
   std::vector<E> memo_;   // per entry
+  std::map<AtomId, E> atom_memo_;  // atoms share what they are made of
+  std::vector<EntryId> building_;  // operations that wait for operands, the innermost last
   Body* body_ = nullptr;  // where the statements go that values need: loops
 
   // Chunks.

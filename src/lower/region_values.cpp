@@ -219,6 +219,13 @@ E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind
 }
 
 E RegionLowering::atom_expr(AtomId id) {
+  if (const auto known = atom_memo_.find(id); known != atom_memo_.end()) return known->second;
+  const E made = build_atom(id);
+  atom_memo_.emplace(id, made);
+  return made;
+}
+
+E RegionLowering::build_atom(AtomId id) {
   const auto owner = static_cast<std::uint64_t>(id);
   const Atom& a = p_.space.atom(id);
   if (a.kind == Atom::Kind::Value) {  // an index; negative ones count from the back
@@ -277,14 +284,35 @@ E RegionLowering::inner_position() {
 
 int RegionLowering::first_phase(const Entry& e) const { return std::countr_zero(e.used_in ? e.used_in : 1u); }
 
-/// The value of an entry in the current environment.
+/// The value of an entry in the current environment. Chains of operations may be long and stacks small: operands are built
+/// first, in the order in which build_op() asks for them.
 E RegionLowering::build(EntryId id) {
-  if (!memo_[id]) {
-    const Entry& e = p_.entries[id];
-    const E value = build_entry(id);
-    memo_[id] = rounds(e) ? rounded(value, g_[e.node].dtype) : value;
+  const std::size_t bottom = building_.size();
+  building_.push_back(id);
+  while (building_.size() > bottom) {
+    const EntryId at = building_.back();
+    const EntryId operand = memo_[at] ? kNoEntry : unbuilt_operand(at);
+    if (operand != kNoEntry) {
+      building_.push_back(operand);
+      continue;
+    }
+    building_.pop_back();
+    if (memo_[at]) continue;
+    const Entry& e = p_.entries[at];
+    const E value = build_entry(at);
+    memo_[at] = rounds(e) ? rounded(value, g_[e.node].dtype) : value;
   }
   return memo_[id];
+}
+
+/// The first operand of an operation that has no value yet; none of what memory holds.
+EntryId RegionLowering::unbuilt_operand(EntryId id) const {
+  const Entry& e = p_.entries[id];
+  if (e.kind != Entry::Kind::Op || (!staged_.empty() && staged_[id] >= 0)) return kNoEntry;
+  if (scratch_[id] >= 0 && phase_ > first_phase(e)) return kNoEntry;
+  for (int k = 0; k < g_[e.node].n_in; ++k)
+    if (!memo_[e.in[k]]) return e.in[k];
+  return kNoEntry;
 }
 
 /// Whether a value is computed in a wider type than it is recorded in, and must not keep what that has more.

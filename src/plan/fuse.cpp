@@ -65,7 +65,7 @@ bool Fuser::cheaper_inlined(std::size_t i) {
   int reads = 0;
   std::map<std::size_t, int> readers;  // and how often each reads it
   for (NodeId n : a.nodes)
-    if (is_root_[n]) return false;
+    if (is_root_[n] || ir::is_view(g_[n].op)) return false;  // a view that computes is there to be stored
   for (std::uint32_t e : a.in_edges)
     if (group_of_[edges_[e].producer] != static_cast<int>(i)) input_bytes += static_cast<double>(edges_[e].bytes);
   for (std::uint32_t e : a.out_edges) {

@@ -7,7 +7,10 @@ namespace kiln::plan {
 
 constexpr float kGeneratorCost = 24;   // values made from indices alone are recomputed up to this many primitives
 constexpr int kMaxPieces = 64;         // arrays joined by pads in one kernel: LLVM takes seconds for hundreds
+constexpr int kMaxReshapes = 16;       // views of views: what a reshape does to coordinates is divided again by the next
 constexpr int kMaxReread = 24;         // the same, summed over the readers of a tensor that parts are written to in turn
+
+static bool places_a_part(Op op) { return op == Op::pad || op == Op::update_at; }
 
 /// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of indices
 /// alone) are recomputed wherever they are read.
@@ -20,6 +23,7 @@ void Fuser::classify() {
   pieces_.assign(n, 1);
   reads_.assign(n, 0);
   reread_.assign(n, 0);
+  reshapes_.assign(n, 0);
   for (NodeId r : g_.roots) is_root_[r] = true;
   std::vector<bool> wanted = is_root_;  // read as memory by somebody that cannot compute it in place
   for (NodeId id = 0; id < n; ++id) {
@@ -89,13 +93,20 @@ void Fuser::count_pieces(NodeId id) {
       pieces_[x.in[k]] = 1;
     }
   pieces_[id] = sum();
-  if (x.op != Op::pad || !transparent_[x.in[1]]) return;
+  for (int k = 0; k < x.n_in; ++k)
+    if (transparent_[x.in[k]]) reshapes_[id] = std::max(reshapes_[id], reshapes_[x.in[k]] + (x.op == Op::reshape));
+  if (reshapes_[id] > kMaxReshapes) return store_view(id);
+  if (!places_a_part(x.op) || !transparent_[x.in[1]]) return;
   reread_[id] = reread_[x.in[1]] + reads_[x.in[1]];
-  if (reread_[id] <= kMaxReread) return;
+  if (reread_[id] > kMaxReread) store_view(id);
+}
+
+/// Makes a view a compute node: whoever reads it reads memory.
+void Fuser::store_view(NodeId id) {
   transparent_[id] = false;
   generator_cost_[id] = -1;
   pieces_[id] = 1;
-  reread_[id] = 0;
+  reread_[id] = reshapes_[id] = 0;
 }
 
 /// Counts the pieces that a compute node reads, with the pads that show them. When parts of a tensor are updated one after
@@ -104,8 +115,8 @@ void Fuser::count_pieces(NodeId id) {
 void Fuser::count_reads(NodeId id) {
   for (int k = 0; k < g_[id].n_in; ++k) {
     NodeId view = g_[id].in[k];
-    while (transparent_[view] && ir::is_view(g_[view].op) && g_[view].op != Op::pad) view = g_[view].in[0];
-    if (transparent_[view] && g_[view].op == Op::pad) reads_[view] += pieces_[view];
+    while (transparent_[view] && ir::is_view(g_[view].op) && !places_a_part(g_[view].op)) view = g_[view].in[0];
+    if (transparent_[view] && places_a_part(g_[view].op)) reads_[view] += pieces_[view];
   }
 }
 

@@ -89,6 +89,7 @@ class Fuser {
   void classify();
   void count_pieces(NodeId id);
   void count_reads(NodeId id);
+  void store_view(NodeId id);
   bool inside_a_kernel(const ir::LoopParts& l) const;
   bool needs_a_loop(NodeId value) const;
   bool needs_memory(NodeId id) const;
@@ -153,7 +154,7 @@ class Fuser {
   const schedule::Target& t_;
   const Fusion fusion_;
   std::vector<bool> transparent_, is_root_, row_, inlined_;
-  std::vector<int> pieces_, reads_, reread_;  // see count_pieces, count_reads
+  std::vector<int> pieces_, reads_, reread_, reshapes_;  // see count_pieces, count_reads
   std::vector<float> generator_cost_;
   ir::Loops loops_;
   std::vector<Edge> edges_;

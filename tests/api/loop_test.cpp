@@ -4,6 +4,7 @@
 #include "modes.h"
 
 #include <cstdint>
+#include <functional>
 
 namespace kiln {
 namespace {
@@ -449,6 +450,23 @@ TEST(ScanBody, Errors) {
                     "[scan] axis 1 is out of range for float32 (2,)");
   expect_user_error([&] { scan([](const Tensors& c, const Tensors& in) { return Scanned{c, {square(in[0] > 0)}}; }, {}, {x}); },
                     "[square] does not take bool operands: bool (2,) and bool (2,)");
+}
+
+/// 64 loops and branches stand inside each other; more is an error of the call, which comes at once.
+TEST(Loop, StandInsideEachOtherUpToABound) {
+  const std::function<Tensor(const Tensor&, int, bool)> nest = [&](const Tensor& x, int depth, bool whole) {
+    if (depth == 0) return x + 1.0;
+    return while_loop([](const Tensors& s) { return s[1] < 1; },
+                      [&](const Tensors& s) { return Tensors{nest(s[0], depth - 1, whole), s[1] + 1}; },
+                      {whole ? flip(x) : x, zeros({}, DType::Int32)})[0];
+  };
+  in_every_mode([&] {
+    expect_equal<float>(nest(counting({3}), 64, false), {1, 2, 3});
+    expect_equal<float>(nest(counting({3}), 64, true), {1, 2, 3});
+    for (const int depth : {65, 3000})
+      expect_user_error([&] { nest(counting({3}), depth, false); }, "[while_loop] loops and branches inside each other: at most 64 deep");
+    expect_equal<float>(nest(counting({3}), 2, false), {1, 2, 3});  // nothing stays of it
+  });
 }
 
 TEST(Loop, Errors) {
