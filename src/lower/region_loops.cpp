@@ -166,18 +166,19 @@ std::int64_t RegionLowering::added_up(Groups order, bool in_chunks, std::int64_t
 }
 
 /// Cuts a loop of the nest into blocks when more than `limit` elements are added up one after the other, those of the
-/// loops inside it counted, of which the innermost is on lanes: each block is to have sums of its own. Returns the place of the loop over the blocks, or of none.
+/// loops inside it counted, of which the innermost is on lanes: each block is to have sums of its own. `always`: also where one
+/// block is enough, so that kernels are fewer. Returns the place of the loop over the blocks, or of none.
 std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost,
-                                     std::int64_t lanes, std::int64_t limit) {
+                                     std::int64_t lanes, std::int64_t limit, bool always) {
   const bool sums = std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) { return adds_in_blocks(r); });
-  if (!sums || target_.gpu || added_up(order, outermost.has_value(), lanes) <= limit) return nest.size();
+  if (!sums || target_.gpu || (!always && added_up(order, outermost.has_value(), lanes) <= limit)) return nest.size();
   std::int64_t inside = 1;
   for (std::size_t at = order.size(); at-- > 0;) {
     const bool part = at == 0 && outermost;
     const std::int64_t step = at + 1 == order.size() ? lanes : 1;  // elements that are added at once
     const std::int64_t whole = groups_[static_cast<std::size_t>(order[at])].extent;
     const std::int64_t most = ceil_div(part ? std::min(whole, s_.chunk) : whole, step);
-    if (inside * most <= limit) {
+    if (inside * most <= limit && !(always && at == 0)) {
       inside *= most;
       continue;
     }
@@ -275,7 +276,8 @@ E RegionLowering::total_of(std::uint32_t acc, const GraphNode& n) {
 void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost) {
   forget();
   std::vector<LoopDecl> nest = open_nest(order, outermost);
-  const std::size_t blocks = cut_sums(nest, order, outermost, vector ? s_.lanes : 1, kAddedInOrder);
+  const bool columns = !vector && s_.lane_axis == last_group();  // short rows on lanes are never cut
+  const std::size_t blocks = cut_sums(nest, order, outermost, vector ? s_.lanes : 1, kAddedInOrder, columns || outermost);
   const bool cut = blocks < nest.size();
   if (vector) put_on_lanes(nest.back());
   std::vector<Stmt> added;

@@ -90,7 +90,7 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
   into.push_back(over_columns([&](Body& body) { stripe_reset(body); }));
   const std::vector<int> reduced = reduced_groups();
   std::vector<LoopDecl> nest = open_nest(reduced, chunk);
-  const std::size_t blocks = cut_sums(nest, reduced, chunk, 1, kAddedInStripes);
+  const std::size_t blocks = cut_sums(nest, reduced, chunk, 1, kAddedInStripes, true);
   const bool cut = blocks < nest.size();
   std::vector<std::uint32_t> whole;
   for (Reduction& r : reductions_) {
@@ -149,7 +149,7 @@ void RegionLowering::build_stripes() {
   const Range columns = block_range(block, size(kBlock, s_.block), last);
   for (Reduction& r : reductions_) {
     AccDecl& decl = k_.accs[r.acc];
-    if (added_up(reduced_groups(), chunk.has_value(), 1) > kAddedInStripes) decl.type = total_type(decl);
+    decl.type = total_type(decl);
     r.partial[0] = stripe_buffer(decl.type);
     if (has_position(op_of(r))) r.partial[1] = stripe_buffer(DType::Int64);
   }
