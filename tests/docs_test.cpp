@@ -1,5 +1,6 @@
 // The pages a person reads say what the sources say: the README's program, its table of the environment,
 // every link. UPDATE_GOLDEN=1 rewrites the generated parts.
+#include "plan/reasons.h"
 #include "support/env.h"
 
 #include <kiln/config.h>
@@ -7,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -99,6 +101,17 @@ TEST_F(Docs, ThePromotionTableIsTheCodes) {
   }
   const std::string page = read("docs/semantics.md");
   EXPECT_NE(page.find(table + "\n"), std::string::npos) << "it should be:\n" << table;
+}
+
+TEST_F(Docs, SeeingListsEveryReason) {
+  const std::string table = between(read("docs/seeing.md"), "| reason | helps |\n|---|---|\n", "\n\n");
+  std::vector<std::string> rows;
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) rows.push_back(line.substr(2, line.find(" | ") - 2));
+  for (const std::string_view reason : plan::kReasons)
+    EXPECT_NE(std::find(rows.begin(), rows.end(), reason), rows.end()) << "no row for: " << reason;
+  for (const std::string& row : rows)
+    EXPECT_NE(std::find(std::begin(plan::kReasons), std::end(plan::kReasons), row), std::end(plan::kReasons)) << "nobody says: " << row;
 }
 
 TEST_F(Docs, LinksLeadSomewhere) {

@@ -126,7 +126,7 @@ Regions Fuser::finish() {
     if (a == b) continue;
     store(e.producer);
     if (!inlined_[a] && i < reasons_.size() && !reasons_[i].empty())
-      out.refusals.push_back({e.producer, e.consumer, reasons_[i]});
+      out.refusals.push_back({e.producer, e.consumer, reasons_[i] == kNotInLine ? why_not_in_line(e) : reasons_[i]});
   }
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < groups_.size(); ++i)

@@ -87,8 +87,6 @@ bool Fuser::join_results(NodeId id) {
 
 /// Whether every edge between a and b lines up under one assignment of full and row nodes.
 Fuser::Fit Fuser::fit(const Group& a, const Group& b) {
-  Fit best;
-  best.reason = "their points do not line up";
   for (const auto& [pr, cr] : {std::pair{false, false}, std::pair{false, true}, std::pair{true, false}}) {
     if (cr && (b.signature || !a.signature || b.points != a.rows)) continue;
     if (pr && (a.signature || !b.signature || a.points != b.rows)) continue;
@@ -111,9 +109,9 @@ Fuser::Fit Fuser::fit(const Group& a, const Group& b) {
         ok = false;
       if (!ok) break;
     }
-    if (ok) return {true, pr, cr, dependent, {}};
+    if (ok) return {true, pr, cr, dependent};
   }
-  return best;
+  return {};
 }
 
 bool Fuser::try_edge(std::uint32_t id) {
@@ -141,7 +139,7 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b) > kMaxEdges)
     return refuse(edge, cat("more than ", kMaxEdges, " inputs"));
   const Fit f = fit(a, b);
-  if (!f.ok) return refuse(edge, f.reason);
+  if (!f.ok) return refuse(edge, std::string(kNotInLine));
   if (runs_against(a, b)) return refuse(edge, "one runs from the start of the axis, the other from its end");
   if (runs_loops_again(a, b, f.dependent)) return refuse(edge, "a loop would run once for each phase of the other's rows");
   if (std::string why = needs_rows(a, b, f.dependent); !why.empty()) return refuse(edge, std::move(why));
@@ -215,7 +213,7 @@ void Fuser::merge_siblings() {
     if (!needs_rows(ga, gb, false).empty() || reaches(a, b)) continue;
     between_.clear();
     forward(a, gb.order, between_);
-    merge(a, b, {true, false, false, false, {}});
+    merge(a, b, {true, false, false, false});
   }
 }
 

@@ -75,6 +75,9 @@ struct Group {
   std::vector<std::uint32_t> in_edges, out_edges;
 };
 
+/// Stands for a reason that is worded when all regions are there (why_not_in_line).
+inline constexpr std::string_view kNotInLine = "-";
+
 class Fuser {
  public:
   Fuser(const Graph& g, const schedule::Target& t, Fusion fusion) : g_(g), t_(t), fusion_(fusion) {}
@@ -111,7 +114,6 @@ class Fuser {
     bool producer_rows = false;  // the producer's nodes become row nodes
     bool consumer_rows = false;  // the consumer's nodes become row nodes
     bool dependent = false;      // values of rows are spread over the rows they came from
-    std::string reason;
   };
   /// Whether it shows a half type as the float that a kernel computes with in any case.
   bool widens(const GraphNode& x) const { return x.op == Op::cast && x.dtype == DType::Float32 && is_half(g_[x.in[0]].dtype); }
@@ -129,6 +131,10 @@ class Fuser {
     return (a.forwards && b.backwards) || (a.backwards && b.forwards);
   }
   bool runs_loops_again(const Group& a, const Group& b, bool dependent) const;
+  ir::Dims domain_of(const Group& x) const;
+  std::string rows_of(const Group& x) const;
+  std::string read_through(NodeId producer, NodeId consumer) const;
+  std::string why_not_in_line(const Edge& e);
   std::size_t inputs_of(const Group& a, const Group& b);
 
   // ---- order

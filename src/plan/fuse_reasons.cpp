@@ -1,0 +1,69 @@
+// Fuser: what to say of two groups whose points do not line up.
+#include "plan/fuser.h"
+
+#include "support/check.h"
+
+#include <algorithm>
+
+namespace kiln::plan {
+
+/// The extents of a group's whole domain.
+ir::Dims Fuser::domain_of(const Group& x) const {
+  for (NodeId id : x.nodes)
+    if (ir::is_reduce(g_[id].op) && g_[g_[id].in[0]].numel == x.points) return g_[g_[id].in[0]].dims;
+  for (NodeId id : x.nodes)
+    if (g_[id].numel == x.points) return elements_of(g_[id]);
+  return elements_of(g_[x.root_node]);
+}
+
+/// "sum over 0, 2 of (3, 4, 5)": what a group's rows go along.
+std::string Fuser::rows_of(const Group& x) const {
+  for (NodeId id : x.nodes) {
+    const GraphNode& n = g_[id];
+    if (ir::is_scan(n.op)) return cat(ir::info(n.op).name, " along ", ir::scan_axis(n.attr64), " of ", to_string(n.dims));
+    if (!ir::is_reduce(n.op)) continue;
+    const ir::Dims in = g_[n.in[0]].dims;
+    std::string axes;
+    for (std::size_t a = 0; a < in.size(); ++a)
+      if ((n.attr64 >> a) & 1) axes += cat(axes.empty() ? "" : ", ", a);
+    return cat(ir::info(n.op).name, " over ", axes, " of ", to_string(in));
+  }
+  return "a map";
+}
+
+/// The view, or the gather, by which a consumer reads a producer at other points; the last one that moves elements.
+std::string Fuser::read_through(NodeId producer, NodeId consumer) const {
+  const auto describe = [&](NodeId id) {
+    const GraphNode& n = g_[id];
+    return cat(ir::info(n.op).name, " ", to_string(n.dims), " of ", to_string(g_[n.in[0]].dims));
+  };
+  std::vector<std::pair<NodeId, std::string>> stack{{consumer, {}}};
+  std::vector<NodeId> seen;
+  while (!stack.empty()) {
+    auto [at, through] = std::move(stack.back());
+    stack.pop_back();
+    if (std::find(seen.begin(), seen.end(), at) != seen.end()) continue;
+    seen.push_back(at);
+    const GraphNode& n = g_[at];
+    const bool moves = ir::is_view(n.op) ? n.op != Op::reshape : n.op == Op::gather;
+    if (moves && (through.empty() || n.op != Op::broadcast)) through = describe(at);
+    for (int k = 0; k < n.n_in; ++k) {
+      if (n.in[k] == producer) return through.empty() ? std::string(ir::info(n.op).name) : through;
+      if (transparent_[n.in[k]]) stack.push_back({n.in[k], through});
+    }
+  }
+  return "a loop";
+}
+
+std::string Fuser::why_not_in_line(const Edge& e) {
+  const Group &a = group(e.producer), &b = group(e.consumer);
+  if (e.relation == Relation::Other) return cat("read at other points, through ", read_through(e.producer, e.consumer));
+  if (a.signature && b.signature && a.signature != b.signature)
+    return cat("they go along different axes: ", rows_of(a), ", ", rows_of(b));
+  if (e.relation == Relation::Spread)
+    return cat("spread from ", to_string(g_[e.producer].dims), " to ", to_string(elements_of(g_[e.consumer])),
+               a.signature || b.signature ? ", along other axes than the reduction's" : ", where nothing is reduced");
+  return cat("one has points ", to_string(domain_of(a)), ", the other ", to_string(domain_of(b)));
+}
+
+}  // namespace kiln::plan
