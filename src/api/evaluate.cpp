@@ -202,6 +202,11 @@ std::string at_line(const Workspace& w) {
   return cat(" (", ir::info(ir::op_now(n)).name, " ", describe(n), ", recorded at ", n->loc.file_name(), ":", n->loc.line(), ")");
 }
 
+void log_evaluation(const Workspace& w, std::string_view how) {
+  if (log_enabled(Topic::Trace))
+    log(Topic::Trace, cat("evaluation of ", w.walk.nodes.size() - w.walk.leaves.size(), " operations, ", how, at_line(w)));
+}
+
 /// The interpreter has every value in memory: those that handles keep are published with the roots. Returns their walk
 /// positions, which follow the roots' in the graph's list.
 std::vector<std::uint32_t> add_held_roots(ir::Graph& graph, const std::vector<ir::NodeId>& ids, const Walk& walk) {
@@ -221,6 +226,7 @@ std::vector<std::uint32_t> add_held_roots(ir::Graph& graph, const std::vector<ir
 }
 
 void interpret(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
+  log_evaluation(w, "interpreted");
   std::vector<ir::NodeId> ids;
   ir::Graph graph = runtime::build_graph(w.walk, ids, true);
   const std::vector<std::uint32_t> held = w.walk.block ? std::vector<std::uint32_t>{} : add_held_roots(graph, ids, w.walk);
@@ -231,6 +237,11 @@ void interpret(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& 
   std::vector<ir::ArgData> args;
   for (const std::byte* a : w.args) args.push_back({a});
   const auto values = ir::interpret(graph, args, w.slots, config().check_bounds);
+  if (config().check_nan) {
+    std::vector<const std::byte*> computed;
+    for (const auto& v : values) computed.push_back(v.data());
+    runtime::check_nans(graph, w.args, w.slots, computed);
+  }
   for (const auto& v : values) {
     w.results.push_back(runtime::allocate(v.size(), device));
     runtime::upload(*w.results.back(), v.data(), v.size());
@@ -286,6 +297,7 @@ std::vector<std::uint32_t> donatable_arguments(const Walk& walk) {
 
 void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
   std::shared_ptr<const Plan> plan = runtime::find_plan(w.walk.key);
+  log_evaluation(w, plan ? "by a plan in memory" : "by a new plan");
   const bool check = config().check_diff || config().check_nan || config().check_bounds;
   ir::Graph recorded;  // for the checks, which follow an evaluation whether its plan was new or not
   if (check) {

@@ -1,6 +1,7 @@
 #include "runtime/check_values.h"
 
 #include "ir/interpret.h"
+#include "ir/loops.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -31,9 +32,15 @@ double tolerance(DType type) {
   }
 }
 
+/// What a user calls an operation.
+std::string_view user_name(ir::Op op) {
+  const std::string_view name = ir::info(op).name;
+  return name.starts_with("reduce_") ? name.substr(7) : name;
+}
+
 std::string where(const ir::Graph& g, ir::NodeId root, std::int64_t i) {
   const ir::GraphNode& n = g[root];
-  return cat("[", ir::info(n.op).name, "] element ", i, " of ", name(n.dtype), " ", to_string(n.dims), ", recorded at ",
+  return cat("[", user_name(n.op), "] element ", i, " of ", name(n.dtype), " ", to_string(n.dims), ", recorded at ",
              n.loc.file_name(), ":", n.loc.line());
 }
 
@@ -49,16 +56,34 @@ bool argument_has_nan(const ir::ArgInfo& a, const std::byte* data) {
   return false;
 }
 
-void check_nan(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::byte* const> computed) {
-  for (std::size_t a = 0; a < args.size(); ++a)
-    if (argument_has_nan(g.args[a], args[a])) return;
-  for (std::size_t r = 0; r < computed.size(); ++r) {
-    const ir::GraphNode& n = g[g.roots[r]];
-    if (!is_float(n.dtype)) continue;
-    for (std::int64_t i = 0; i < n.numel; ++i)
-      if (std::isnan(value_at(n.dtype, computed[r], i)))
-        throw UserError(cat(where(g, g.roots[r], i), " is NaN, and no argument is"));
-  }
+/// The first NaN of row-major values, or -1.
+std::int64_t first_nan(const ir::GraphNode& n, const std::byte* values) {
+  for (std::int64_t i = 0; is_float(n.dtype) && i < n.numel; ++i)
+    if (std::isnan(value_at(n.dtype, values, i))) return i;
+  return -1;
+}
+
+/// Where a root's NaN came from: the interpreter computes everything below it again, but what loops make.
+std::string origin(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots, ir::NodeId root,
+                   std::int64_t element) {
+  ir::Graph all = g;
+  all.roots.clear();
+  const ir::Loops loops = ir::find_loops(g);
+  std::vector<bool> wanted(g.size());
+  wanted[root] = true;
+  for (ir::NodeId id = root + 1; id-- > 0;)
+    for (int k = 0; wanted[id] && k < g[id].n_in; ++k) wanted[g[id].in[k]] = true;
+  for (ir::NodeId id = 0; id <= root; ++id)
+    if (wanted[id] && is_float(g[id].dtype) && loops.owner_of(id) == ir::kNoNode && ir::info(g[id].op).kind != ir::OpKind::LoopNext &&
+        ir::info(g[id].op).kind != ir::OpKind::Loop)
+      all.roots.push_back(id);
+  std::vector<ir::ArgData> data;
+  for (const std::byte* a : args) data.push_back({a});
+  const auto values = ir::interpret(all, data, slots);
+  for (std::size_t r = 0; r < values.size(); ++r)
+    if (const std::int64_t i = first_nan(g[all.roots[r]], values[r].data()); i >= 0) return where(g, all.roots[r], i);
+  while (g[root].op == ir::Op::reshape) root = g[root].in[0];  // a shape that nobody wrote
+  return where(g, root, element);
 }
 
 void check_diff(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
@@ -83,6 +108,15 @@ void check_diff(const ir::Graph& g, std::span<std::byte* const> args, std::span<
 
 }  // namespace
 
+void check_nans(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+                std::span<const std::byte* const> computed) {
+  for (std::size_t a = 0; a < args.size(); ++a)
+    if (argument_has_nan(g.args[a], args[a])) return;
+  for (std::size_t r = 0; r < computed.size(); ++r)
+    if (const std::int64_t i = first_nan(g[g.roots[r]], computed[r]); i >= 0)
+      throw UserError(cat(origin(g, args, slots, g.roots[r], i), " is NaN, and no argument is"));
+}
+
 void check_values(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
                   std::span<const std::byte* const> computed) {
   if (config().check_bounds) {
@@ -91,7 +125,7 @@ void check_values(const ir::Graph& g, std::span<std::byte* const> args, std::spa
     ir::interpret(g, data, slots, true);
   }
   if (config().check_diff) check_diff(g, args, slots, computed);
-  if (config().check_nan) check_nan(g, args, computed);
+  if (config().check_nan) check_nans(g, args, slots, computed);
 }
 
 }  // namespace kiln::runtime
