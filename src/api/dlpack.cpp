@@ -209,7 +209,9 @@ Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOp
   const std::size_t astray = reinterpret_cast<std::uintptr_t>(data) % size;
   // Where it lies astray this checks the layout all the same; nothing is read.
   const Tensor shared = Tensor::borrow(data - astray, shape, strides, *dtype, std::move(owner), loc);
-  if (is_bool(*dtype) && !options.copy.value_or(true) && shared.numel() != 0 && shared.node()->buffer->writable)
+  const ir::Buffer& memory = *shared.node()->buffer;
+  const bool copied_bools = memory.writable && memory.device.kind == Device::Kind::Cpu;  // what is lent is not writable
+  if (is_bool(*dtype) && !options.copy.value_or(true) && shared.numel() != 0 && copied_bools)
     throw UserError("[from_dlpack] bools with bytes other than 0 and 1 must be copied");
   const bool aligned = astray == 0 || shared.numel() == 0;
   if (aligned && !options.copy.value_or(false)) return shared;

@@ -105,7 +105,8 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
     if (ahead == (k_.buffers[b].ahead_param >= 0) && vector == k_.buffers[b].vector) return static_cast<std::uint32_t>(b);
     first = false;
   }
-  if (first) out_.bytes += bytes;
+  // Of a slice or a gather no more than the points that read it; iterations of a loop may read others each.
+  if (first) out_.bytes += e.inside ? bytes : std::min(bytes, p_.domain.numel() * size_of(n.dtype));
   BufferDecl decl{BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype))};
   decl.stream = stream;
   decl.vector = vector;

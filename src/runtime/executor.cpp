@@ -15,6 +15,7 @@
 #include "runtime/statistics.h"
 #include "runtime/trace_log.h"
 #include "support/check.h"
+#include "support/log.h"
 #include "support/thread_own.h"
 
 #include <kiln/config.h>
@@ -69,7 +70,7 @@ class Run {
 
   /// The same as one graph, if these arguments came before.
   void steps_or_graph() {
-    if (!plan_.graphs || config().debug >= 2) return steps();
+    if (!plan_.graphs || log_enabled(Topic::Kernel)) return steps();
     allocate_results();
     const cuda::Stream stream = cuda::current_stream(plan_.device.index);
     const Hash128 key = memory_key(stream);
@@ -237,7 +238,7 @@ class Run {
   }
 
   static void launch_here(const Launch& l, const kernel::Frame& frame) {
-    if (config().debug >= 2) [[unlikely]] {
+    if (log_enabled(Topic::Kernel)) [[unlikely]] {
       const Verdict from = l.kernel->executable.compiled() ? l.verdict == Verdict::Vm ? Verdict::Compiled : l.verdict : Verdict::Vm;
       const auto start = std::chrono::steady_clock::now();
       call(l, frame);
@@ -286,7 +287,7 @@ class Run {
     ir::Buffer* workspace = allocate(cpu::sort_workspace_bytes(call));
     cpu::sort(call, workspace->data);
     ir::release(workspace);
-    if (config().debug >= 2)
+    if (log_enabled(Topic::Kernel))
       log_library(s.positions ? "argsort" : "sort", s.dtype, s.in.dims,
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
@@ -302,7 +303,7 @@ class Run {
     call.out = address(s.out);
     if (plan_.device.kind == Device::Kind::Cuda) return search_on_gpu(call, plan_.device.index);
     cpu::search(call);
-    if (config().debug >= 2)
+    if (log_enabled(Topic::Kernel))
       log_library("searchsorted", s.dtype, s.values.dims,
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
@@ -324,7 +325,7 @@ class Run {
     ir::Buffer* workspace = allocate(cpu::scatter_workspace_bytes(call));
     cpu::scatter(call, workspace->data);
     ir::release(workspace);
-    if (config().debug >= 2)
+    if (log_enabled(Topic::Kernel))
       log_library("scatter", s.dtype, s.values.dims,
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
@@ -514,7 +515,7 @@ class Run {
     cpu::library().matmul(call, workspace ? workspace->data : nullptr);
     if (workspace) ir::release(workspace);
 #endif
-    if (config().debug >= 2) log_matmul(m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    if (log_enabled(Topic::Kernel)) log_matmul(m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
 
   backend::Matmul call_of(const Matmul& m) const {

@@ -127,9 +127,11 @@ struct Compilation {
   cpu::CpuTarget target;
   DiskCache* disk = nullptr;
   std::string disk_key;
-  std::chrono::steady_clock::time_point start;
 
-  void publish(const std::vector<std::uint8_t>& object) const {
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// `start`: when work on it began, which may be long after the kernel was asked for.
+  void publish(const std::vector<std::uint8_t>& object, Time start) const {
     if (device.kind == Device::Kind::Cuda) {
       constexpr int kWaits = 90;  // the first architecture that can
       into->function = cuda::find_function(cuda::load_module(device.index, object), symbol);
@@ -141,27 +143,37 @@ struct Compilation {
     count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
   }
 
+  void log_made(std::string_view how, Time start) const {
+    if (!log_enabled(Topic::Cache)) return;
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+    log(Topic::Cache, cat(into->name, " ", how, " in ", us, " us"));
+  }
+
   bool from_disk() const {
     if (!disk) return false;
+    const Time start = std::chrono::steady_clock::now();
     const auto object = disk->get(disk_key);
     if (!object) return false;
     try {
-      publish(*object);
+      publish(*object, start);
     } catch (const CompileError& e) {
       log(Topic::Cache, cat("entry of ", into->name, " cannot be linked, compiling again: ", e.what()));
       return false;
     }
     count(Counter::KernelsFromDisk);
+    log_made("from disk", start);
     return true;
   }
 
   /// CompileError with what the compiler said and where the source is.
   void compile() const {
+    const Time start = std::chrono::steady_clock::now();
     try {
       if (const CompileHook hook = compile_hook.load(std::memory_order_relaxed)) hook(*kernel);
       const std::vector<std::uint8_t> object = machine_code();
-      publish(object);
+      publish(object, start);
       count(Counter::KernelsCompiled);
+      log_made("compiled", start);
       if (disk) disk->put(disk_key, {reinterpret_cast<const char*>(object.data()), object.size()});
     } catch (const CompileError& e) {
       count(Counter::Fallbacks);
@@ -238,7 +250,7 @@ Made make(const Wanted& wanted) {
   }
   if (wanted.edited) warn(cat(out->name, " is made from ", wanted.edited->name));
   Compilation c{out, r.device, r.kernel, symbol_of(wanted.key), wanted.edited, gpu ? cpu::CpuTarget{} : target(),
-                wanted.edited ? nullptr : disk(), {}, std::chrono::steady_clock::now()};
+                wanted.edited ? nullptr : disk(), {}};
   if (on_gpu(r)) cuda::nvrtc();  // opened by the thread that asks: the first one's end waits for compiles under way
   if (c.disk) c.disk_key = entry_key(r, wanted.key);
   if (c.from_disk()) {

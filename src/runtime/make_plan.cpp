@@ -660,6 +660,8 @@ class PlanMaker {
 
   void log_refusals() {
     if (!log_enabled(Topic::Plan)) return;
+    log(Topic::Plan, cat("plan of ", g_.size(), " nodes: ", regions_.regions.size(), " kernels and library steps, ",
+                         regions_.refusals.size(), " boundaries"));
     for (const plan::Refusal& f : regions_.refusals)
       log(Topic::Plan, cat(ir::info(g_[f.producer].op).name, " | ", ir::info(g_[f.consumer].op).name, ": ", f.reason));
   }

@@ -10,6 +10,7 @@
 #include "backend/cuda/strided_copy.h"
 #include "codegen/cuda_c.h"
 #include "runtime/trace_log.h"
+#include "support/log.h"
 #include "support/thread_own.h"
 
 #include <kiln/config.h>
@@ -97,10 +98,10 @@ void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, 
   cuda::launch(l.kernel->function, shape, stream, args);
 }
 
-/// Enqueues by `f`; KILN_DEBUG=2 waits and prints how long it took.
+/// Enqueues by `f`; where kernels are logged it waits and says how long that took.
 template <class F>
 void timed(std::span<const Launch> launches, cuda::Stream stream, F f) {
-  if (config().debug < 2) [[likely]] return f();
+  if (!log_enabled(Topic::Kernel)) [[likely]] return f();
   const cuda::Event before = cuda::record(stream, true);
   f();
   const cuda::Event after = cuda::record(stream, true);

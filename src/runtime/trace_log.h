@@ -1,4 +1,4 @@
-// KILN_DEBUG=2: one line per kernel.
+// KILN_LOG=kernel, KILN_DEBUG=2: one line per kernel.
 #pragma once
 
 #include "runtime/plan.h"

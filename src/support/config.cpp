@@ -37,10 +37,10 @@ unsigned topics_of(const Config& config) {
     std::string_view name;
     int debug;  // KILN_DEBUG from which the topic is logged
   };
-  static constexpr Name kNames[] = {{Topic::Trace, "trace", 5},
+  static constexpr Name kNames[] = {{Topic::Trace, "trace", 4},
                                     {Topic::Plan, "plan", 3},
                                     {Topic::Kernel, "kernel", 2},
-                                    {Topic::Cache, "cache", 5},
+                                    {Topic::Cache, "cache", 4},
                                     {Topic::Memory, "memory", 5}};
   unsigned mask = 0;
   for (const Name& n : kNames) {

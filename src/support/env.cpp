@@ -198,9 +198,9 @@ constexpr Variable kVariables[] = {
      parse_switch<&Config::strict>, show_switch<&Config::strict>},
     {"KILN_DETERMINISTIC", "0|1", "results whose bits do not depend on threads, timing or caches",
      parse_switch<&Config::deterministic>, show_switch<&Config::deterministic>},
-    {"KILN_DEBUG", "0..7", "detail on stderr; 2: a line a kernel, 3: plans, 5: everything",
+    {"KILN_DEBUG", "0..5", "detail on stderr; 2: a line a kernel, 3: and plans, 4: and evaluations and caches, 5: and memory",
      [](const Value& v, Config& c) {
-       c.debug = static_cast<int>(v.number(v.text, 0, 7, "a number from 0 to 7"));
+       c.debug = static_cast<int>(v.number(v.text, 0, 5, "a number from 0 to 5"));
      },
      [](const Config& c) { return std::to_string(c.debug); }},
     {"KILN_LOG", "trace,plan,kernel,cache,memory,all", "topics to log on stderr",

@@ -141,7 +141,7 @@ std::vector<std::string> environment_seeds() {
   return {all,
           "KILN_MODE=eager\nKILN_DEVICE=cuda:3\nKILN_LOG=plan,cache\nKILN_CACHE_MAX=512M\n",
           "KILN_CHECK=nan,diff\nKILN_DUMP=dir\nKILN_DUMP_STAGES=ll,asm\nKILN_DUMP_FILTER=soft.*|a+[b-c]\n",
-          "KILN_EXPLAIN=why.json\nKILN_NUM_THREADS=5\nKILN_CPU=avx2\nKILN_DEBUG=7\nPATH=/bin\n"};
+          "KILN_EXPLAIN=why.json\nKILN_NUM_THREADS=5\nKILN_CPU=avx2\nKILN_DEBUG=5\nPATH=/bin\n"};
 }
 
 void cache_entry(Bytes input) {

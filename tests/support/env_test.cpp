@@ -45,7 +45,7 @@ TEST(Environment, EveryVariableReachesItsField) {
   EXPECT_TRUE(parse("KILN_STRICT", "1").strict);
   EXPECT_FALSE(parse("KILN_STRICT", "0").strict);
   EXPECT_TRUE(parse("KILN_DETERMINISTIC", "1").deterministic);
-  EXPECT_EQ(parse("KILN_DEBUG", "7").debug, 7);
+  EXPECT_EQ(parse("KILN_DEBUG", "5").debug, 5);
   EXPECT_EQ(parse("KILN_LOG", "plan,cache,plan").log_topics, (std::vector<std::string>{"plan", "cache"}));
   EXPECT_EQ(parse("KILN_DUMP", "some/dir").dump, "some/dir");
   EXPECT_EQ(parse("KILN_DUMP_STAGES", "ll,asm").dump_stages, (std::vector<std::string>{"ll", "asm"}));
@@ -92,8 +92,8 @@ TEST(EnvironmentFaults, F49_BadValuesAreOneLineWithTheNearestSpelling) {
   EXPECT_EQ(error_of("KILN_CHECK", "nans"),
             "[config] KILN_CHECK=nans: expected nan, diff, key or bounds; did you mean 'nan'?");
   EXPECT_EQ(error_of("KILN_DEBUG", "9"),
-            "[config] KILN_DEBUG=9: expected a number from 0 to 7; did you mean '7'?");
-  EXPECT_EQ(error_of("KILN_DEBUG", "two"), "[config] KILN_DEBUG=two: expected a number from 0 to 7");
+            "[config] KILN_DEBUG=9: expected a number from 0 to 5; did you mean '5'?");
+  EXPECT_EQ(error_of("KILN_DEBUG", "two"), "[config] KILN_DEBUG=two: expected a number from 0 to 5");
   EXPECT_EQ(error_of("KILN_HELP", "yes"), "[config] KILN_HELP=yes: expected 0 or 1; did you mean '0'?");
   for (const auto& [name, value] :
        std::vector<std::pair<std::string, std::string>>{{"KILN_NUM_THREADS", "-1"},

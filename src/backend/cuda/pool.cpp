@@ -253,6 +253,7 @@ class Pool {
     in.check(result, "cuMemAlloc");
     held_ += bytes;
     driver_allocations_ += 1;
+    if (log_enabled(Topic::Memory)) log(Topic::Memory, cat("cuda:", device_, ": ", bytes, " bytes from the driver, ", held_, " held"));
     return reinterpret_cast<std::byte*>(data);
   }
 
