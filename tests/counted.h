@@ -1,6 +1,8 @@
 // What an evaluation did, as differences of the process's counters.
 #pragma once
 
+#include "test_data.h"
+
 #include <kiln/kiln.h>
 #include <kiln/report.h>
 
@@ -32,16 +34,6 @@ Counted count(F f) {
 /// Launches of evaluating these tensors together.
 inline std::uint64_t kernels(std::initializer_list<Tensor> outputs) {
   return count([&] { eval(outputs); }).launches;
-}
-
-/// Values between -1 and 1 in memory.
-inline Tensor data(const Shape& shape, DType dtype = DType::Float32, int seed = 0) {
-  std::vector<float> v(static_cast<std::size_t>(shape.numel()));
-  for (std::size_t i = 0; i < v.size(); ++i)
-    v[i] = static_cast<float>((i * 7919 + static_cast<std::size_t>(seed) * 104729) % 2003) / 1001.5f - 1;
-  Tensor t = Tensor::from(v, shape).astype(dtype);
-  t.eval();
-  return t;
 }
 
 }  // namespace kiln::test

@@ -8,6 +8,8 @@ namespace kiln::plan {
 constexpr float kGeneratorCost = 24;   // values made from indices alone are recomputed up to this many primitives
 constexpr int kMaxPieces = 64;         // arrays joined by pads in one kernel: LLVM takes seconds for hundreds
 constexpr int kMaxReshapes = 16;       // views of views: what a reshape does to coordinates is divided again by the next
+constexpr int kCostlyPieces = 4;       // a tensor of so many (rolled along two axes), read directly by
+constexpr int kCostlyReaders = 3;      // … so many operations, is computed once: a copy costs less than their predicates
 constexpr int kMaxReread = 24;         // the same, summed over the readers of a tensor that parts are written to in turn
 
 static bool places_a_part(Op op) { return op == Op::pad || op == Op::update_at; }
@@ -25,6 +27,9 @@ void Fuser::classify() {
   reread_.assign(n, 0);
   reshapes_.assign(n, 0);
   for (NodeId r : g_.roots) is_root_[r] = true;
+  readers_.assign(n, 0);
+  for (NodeId id = 0; id < n; ++id)
+    for (int k = 0; k < g_[id].n_in && !ir::is_view(g_[id].op); ++k) ++readers_[g_[id].in[k]];
   std::vector<bool> wanted = is_root_;  // read as memory by somebody that cannot compute it in place
   for (NodeId id = 0; id < n; ++id) {
     const GraphNode& x = g_[id];
@@ -96,7 +101,9 @@ void Fuser::count_pieces(NodeId id) {
   for (int k = 0; k < x.n_in; ++k)
     if (transparent_[x.in[k]]) reshapes_[id] = std::max(reshapes_[id], reshapes_[x.in[k]] + (x.op == Op::reshape));
   if (reshapes_[id] > kMaxReshapes) return store_view(id);
-  if (!places_a_part(x.op) || !transparent_[x.in[1]]) return;
+  if (!places_a_part(x.op)) return;
+  if (pieces_[id] >= kCostlyPieces && readers_[id] >= kCostlyReaders) return store_view(id);
+  if (!transparent_[x.in[1]]) return;
   reread_[id] = reread_[x.in[1]] + reads_[x.in[1]];
   if (reread_[id] > kMaxReread) store_view(id);
 }

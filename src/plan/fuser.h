@@ -161,6 +161,7 @@ class Fuser {
   const Fusion fusion_;
   std::vector<bool> transparent_, is_root_, row_, inlined_;
   std::vector<int> pieces_, reads_, reread_, reshapes_;  // see count_pieces, count_reads
+  std::vector<int> readers_;                             // operations that are no views and read a node directly
   std::vector<float> generator_cost_;
   ir::Loops loops_;
   std::vector<Edge> edges_;
