@@ -103,6 +103,7 @@ Results repeat(std::string_view op, const Body& body, Tensors state, std::option
       for (const NodeRef& stack : made.stacks) out.stacks.push_back(api::finish(stack));
     }
     if (config().mode != Mode::Lazy && !api::Recording::active()) {  // all of one run
+      r = {};                            // what is held is computed, though the loop may not want it
       if (count) out.states.pop_back();  // nobody asks for the count
       Tensors all = out.states;
       all.insert(all.end(), out.stacks.begin(), out.stacks.end());

@@ -17,12 +17,14 @@ Tensor ints(const std::vector<std::int64_t>& values) { return Tensor::from(value
 
 /// Runs f in every mode with the check on.
 void checked(const std::function<void()>& f) {
-  const Config before = config();
-  Config options = before;
+  struct Restored {
+    const Config before = config();
+    ~Restored() { configure(before); }
+  } const restored;
+  Config options = restored.before;
   options.check_bounds = true;
   configure(options);
   testing::in_every_mode(f);
-  configure(before);
 }
 
 void expect_index_error(const std::function<Tensor()>& record, const std::string& index) {
