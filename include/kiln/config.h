@@ -26,9 +26,9 @@ struct Config {
   std::string device = "cpu";            ///< KILN_DEVICE=cpu|cuda[:N]
   bool strict = false;                   ///< KILN_STRICT=0|1: every operation rounds as if it ran alone, in fixed orders
   bool deterministic = false;            ///< KILN_DETERMINISTIC=0|1: bits depend on program, shapes, device, build only
-  int debug = 0;                         ///< KILN_DEBUG=0..7
+  int debug = 0;                         ///< KILN_DEBUG=0..5
   std::vector<std::string> log_topics;   ///< KILN_LOG=topic,topic…: trace,plan,kernel,cache,memory (or all)
-  std::string dump;                      ///< KILN_DUMP=stdout|DIR; empty: no dump
+  std::string dump;                      ///< KILN_DUMP=stdout|stderr|DIR; empty: no dump
   std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,kernel,vm,ll,asm,cu,ptx,sass; empty: all
   std::string dump_filter;               ///< KILN_DUMP_FILTER=regex over the kernel's name
   std::string override_dir;              ///< KILN_OVERRIDE_DIR: edited kernels (NAME.cu, as dumped), run instead of the generated ones

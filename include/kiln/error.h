@@ -1,4 +1,4 @@
-// The four kinds of error Kiln throws. Messages start with the operation: "[matmul] inner dimensions differ…".
+// The kinds of error Kiln throws. Messages start with the operation: "[matmul] inner dimensions differ…".
 #pragma once
 
 #include <kiln/arguments.h>
@@ -29,6 +29,11 @@ class UserError : public Error {
  private:
   SourceLocation where_{};
   std::size_t length_ = std::string_view::npos;
+};
+/// The same, found in the values when they are computed: an index out of range or a NaN that KILN_CHECK looks for.
+class EvaluationError : public UserError {
+ public:
+  using UserError::UserError;
 };
 /// A kernel could not be compiled; carries the compiler's log and the operations that made the kernel.
 class CompileError : public Error {

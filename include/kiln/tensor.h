@@ -298,8 +298,8 @@ class Tensor {
     check_room(std::ranges::size(out), loc);
     copy_to(std::ranges::data(out), dtype_of<std::ranges::range_value_t<R>>, loc);
   }
-  /// Row-major host memory of this tensor's value, valid while a handle to it lives. Evaluates; copies when the value is
-  /// a strided view, and once when it lives on a GPU.
+  /// Row-major host memory of this tensor's value, valid while any copy of this handle lives. Evaluates; copies once when
+  /// the value is a strided view, and once when it lives on a GPU. Threads may call it at once, as every const function.
   [[nodiscard]] const void* data() const;
   /// The same on device(): a device address on a GPU, in the order of the calling thread's stream.
   [[nodiscard]] const void* device_data() const;

@@ -9,11 +9,6 @@
 
 namespace kiln::api {
 
-/// What the user did wrong, found in the values: it names the operation that it is about, whichever evaluates.
-struct EvaluationError : UserError {
-  using UserError::UserError;
-};
-
 /// Computes the given nodes (and what they need). On return each is a leaf. Errors carry the recording line.
 void evaluate(std::span<ir::Node* const> roots);
 

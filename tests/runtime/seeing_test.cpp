@@ -145,7 +145,7 @@ TEST_F(Seeing, ANanIsBlamedOnTheOperationThatMadeItInEveryMode) {
       const Tensor y = log(x);
       (sum(y * 2) + 1).eval();
       ADD_FAILURE() << "no error";
-    } catch (const UserError& e) {
+    } catch (const EvaluationError& e) {
       const std::string at = "seeing_test.cpp:" + std::to_string(line), text = e.what();
       EXPECT_TRUE(text.starts_with("[log] element 1 of float32 (3), recorded at ") || text.starts_with("[log] element 1 of float32 (3,), recorded at ")) << text;
       EXPECT_NE(text.find(at + " is NaN, and no argument is"), std::string::npos) << text;
