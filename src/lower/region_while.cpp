@@ -100,6 +100,9 @@ void RegionLowering::run_loops_outside(std::int32_t run) {
     if (seen[id]) continue;
     seen[id] = true;
     const Entry& e = p_.entries[id];
+    // What accumulators or memory hold is there: what it was made of belongs to another environment.
+    if (e.kind == Entry::Kind::Reduce || e.kind == Entry::Kind::Scan) continue;
+    if (scratch_[id] >= 0 && phase_ > first_phase(e)) continue;
     bool within = false;
     for (std::int32_t i = e.loop; i >= 0 && !within; i = p_.loops[static_cast<std::size_t>(i)].parent) within = i == run;
     if (e.kind == Entry::Kind::LoopResult && !within) {

@@ -2,6 +2,8 @@
 #include "api/expect.h"
 #include "modes.h"
 
+#include <kiln/report.h>
+
 #include <functional>
 
 namespace kiln {
@@ -56,7 +58,9 @@ void expect_as_interpreted(const std::function<Tensors()>& record, double tolera
     return together(record());
   }();
   in_every_mode([&] {
+    const std::uint64_t fallbacks = statistics().fallbacks;
     const auto have = together(record());
+    EXPECT_EQ(statistics().fallbacks, fallbacks);  // which would be right, too
     ASSERT_EQ(have.size(), want.size());
     for (std::size_t t = 0; t < want.size(); ++t) {
       ASSERT_EQ(have[t].size(), want[t].size()) << "result " << t;
@@ -119,6 +123,20 @@ TEST(LoopResults, ThatWaitForAReductionOfTheSameRows) {
         {x}, {xs.reshape({3, 1, 1})});
     return Tensors{max(out.carry[0], -1), out.ys[0], out.ys[1], sum(halved * out.carry[0], -1)};
   }, 1e-4);
+}
+
+/// A loop of a row takes a reduction of what another loop made of its elements.
+TEST(LoopResults, OfAnotherLoopsReduction) {
+  const Tensor x = ((counting({6, 40}) * 5.0) % 90.0).eval();
+  for (const bool one_row : {true, false})
+    expect_as_interpreted([&] {
+      const Tensor halved = while_loop([](const Tensors& s) { return s[0] > 3.0; }, [](const Tensors& s) { return Tensors{s[0] * 0.5}; },
+                                       {x * 2.0})[0];
+      const Tensor best = one_row ? reshape(max(halved), {1}) : max(halved, -1);
+      const Scanned out = scan([&](const Tensors& c, const Tensors& in) { return Scanned{{c[0] + in[0] * best}, {best, c[0] - best}}; },
+                               {zeros_like(best)}, {counting({4, 1})});
+      return Tensors{out.ys[0], out.ys[1], out.carry[0], sum(halved, -1)};
+    }, 1e-4);
 }
 
 /// A stack of a row's value beside the row itself, and beside what is spread over it.
