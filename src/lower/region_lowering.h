@@ -142,6 +142,7 @@ class RegionLowering {
   bool read_again(const Entry& e) const { return s_.form == Form::Rows && last_phase(e) > 0 && !target_.gpu; }
   std::int64_t bytes_to_later_row(const Entry& e) const;
   std::int64_t bytes_ahead(const Entry& e) const;
+  bool moves_buffer(const Term& term) const;
   std::uint32_t input_buffer(const Entry& e);
   std::uint32_t output_buffer(NodeId node, bool stream);
   std::uint32_t scratch_buffer(DType type, std::int64_t bytes);

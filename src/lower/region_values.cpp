@@ -83,6 +83,13 @@ std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
   return kIterationsAhead * step * size_of(n.dtype);
 }
 
+/// Whether a part of a load's index is a start that the host knows before the kernel runs: it moves the buffer, and the kernel
+/// is that of a slice whose start is a number.
+bool RegionLowering::moves_buffer(const Term& term) const {
+  const Atom& atom = p_.space.atom(term.atom);
+  return atom.kind == Atom::Kind::Position && atom.of.c == 0 && g_[p_.entries[atom.entry].node].op == Op::scalar;
+}
+
 /// The buffer of a load, shared by the loads that begin at the same element.
 std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   const GraphNode& n = g_[e.node];
@@ -98,10 +105,19 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   stream |= later != 0;
   const bool ahead = stream && (item_ || later != 0) && !target_.gpu;
   const bool vector = target_.gpu && (s_.lanes > 1 || s_.run_lanes > 1) && (!walks_back(e.index) || !scans_.empty());
+  std::vector<BufferSource::Position> positions;
+  for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
+    if (!moves_buffer(term)) continue;
+    const Atom& atom = p_.space.atom(term.atom);
+    positions.push_back({g_[p_.entries[atom.entry].node].arg, (atom.extent - 1) * atom.divisor,
+                         term.coef / atom.divisor * size_of(n.dtype)});
+  }
   bool first = true;
   for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
     const BufferSource& s = out_.buffers[b];
-    if (k_.buffers[b].role != BufferDecl::Role::In || s.kind != kind || s.id != id || s.byte_offset != offset) continue;
+    if (k_.buffers[b].role != BufferDecl::Role::In || s.kind != kind || s.id != id || s.byte_offset != offset ||
+        s.positions != positions)
+      continue;
     if (ahead == (k_.buffers[b].ahead_param >= 0) && vector == k_.buffers[b].vector) return static_cast<std::uint32_t>(b);
     first = false;
   }
@@ -114,7 +130,7 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
     decl.ahead_param = static_cast<std::int32_t>(param(role(kSize, kAhead, 16 + out_.buffers.size()), later).node().imm);
   else if (ahead)
     decl.ahead_param = static_cast<std::int32_t>(bytes_to_next_chunk(e).node().imm);
-  return new_buffer(decl, {kind, id, offset, 0});
+  return new_buffer(decl, {kind, id, offset, 0, std::move(positions)});
 }
 
 std::uint32_t RegionLowering::output_buffer(NodeId node, bool stream) {
@@ -363,6 +379,9 @@ E RegionLowering::build_load(EntryId id) {
   const std::uint32_t b = input_buffer(e);
   Index from_buffer = e.index;
   from_buffer.c = 0;  // the buffer begins there
+  from_buffer.n = 0;
+  for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n)))
+    if (!moves_buffer(term)) from_buffer.terms[from_buffer.n++] = term;
   const E at = to_expr(from_buffer, id);
   const E v = load(b, stored, at, e.predicates >= 0 ? predicate_expr(e.predicates, -1) : E{});
   return kernel::cast(v, compute_type(stored));

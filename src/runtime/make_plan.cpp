@@ -254,6 +254,11 @@ class PlanMaker {
           break;
         case lower::BufferSource::Kind::Scratch: l.buffers.push_back({}); break;
       }
+      if (!s.positions.empty()) {
+        std::vector<Move>& moves = plan_->moves.emplace_back();
+        for (const lower::BufferSource::Position& p : s.positions) moves.push_back({static_cast<std::uint32_t>(p.slot), p.last, p.stride});
+        l.buffers.back().moved = static_cast<std::uint32_t>(plan_->moves.size());
+      }
       l.buffers.back().written = lowered->kernel.buffers[b].role != kernel::BufferDecl::Role::In;
     }
     if (specialises.load(std::memory_order_relaxed)) [[unlikely]]
