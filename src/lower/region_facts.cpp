@@ -35,13 +35,20 @@ void RegionLowering::measure() {
     random_ |= draws || (e.kind == Entry::Kind::Op && g_[e.node].op == Op::philox64);
     if (!draws) p_.each_operand(e, [&](EntryId in) { only_draws[in] = false; });
   }
+  // Nor do starts of slices, which are the same at every point.
+  std::vector<bool> starts(p_.entries.size());
+  for (AtomId a = 0; a < p_.space.atom_count(); ++a)
+    if (p_.space.atom(a).kind == Atom::Kind::Position) starts[p_.space.atom(a).entry] = true;
+  for (const Entry& e : p_.entries)
+    for (EntryId in : e.in)
+      if (in != kNoEntry) starts[in] = false;
   for (EntryId id = 0; id < p_.entries.size(); ++id) {
     Entry& e = p_.entries[id];
     if (e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Scan) e.cost = target_.cost_of(static_cast<int>(g_[e.node].op));
     prims_ += e.kind == Entry::Kind::Load ? 1 : e.cost;
     phases_ = std::max(phases_, e.phase);
     KILN_CHECK_THAT(phases_ < 32);  // bits of Entry::used_in; the planner caps reductions
-    if (!only_draws[id])
+    if (!only_draws[id] && !starts[id])
       widest_bytes_ = std::max(widest_bytes_, static_cast<int>(size_of(compute_type(g_[e.node].dtype))));
     if (e.kind == Entry::Kind::Reduce) reductions_.push_back({id, e.phase - 1});
     if (e.kind == Entry::Kind::Scan) scans_.push_back({id});
