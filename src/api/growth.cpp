@@ -106,6 +106,8 @@ Joining::Joining(std::span<ir::Node* const> roots) {
   if (growth.grown >= growth.patience || growth.n_lines > 0) [[unlikely]] collect(roots);
 }
 
+void forget_growth() { growth = {}; }
+
 Joining::~Joining() {
   const std::size_t alive = ir::recorded.alive;
   if (alive > growth.alive) ++growth.grown;

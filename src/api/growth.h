@@ -28,4 +28,7 @@ class Joining {
   std::vector<ir::NodeRef> joined_;
 };
 
+/// Forgets what the calling thread's evaluations have shown so far: for tests.
+void forget_growth();
+
 }  // namespace kiln::api

@@ -1,5 +1,6 @@
 // Loops that carry state and read little of it: after a few iterations each one does the same work, finds its plan and
 // keeps the same memory, although nobody calls eval on the state.
+#include "api/growth.h"
 #include "counted.h"
 #include "ir/learned_lines.h"
 #include "ir/recorded.h"
@@ -47,6 +48,7 @@ std::string all_of(const std::vector<Iteration>& seen) {
 /// that the program itself keeps of every iteration.
 void expect_steady(const std::function<void(int)>& body, int period = 1, std::uint64_t kept = 0) {
   ir::forget_lines();
+  api::forget_growth();
   clear_memory_caches();
   std::vector<Iteration> seen;
   for (int i = 0; i < 8 * period + kSettled; ++i) {

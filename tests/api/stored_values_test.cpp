@@ -1,4 +1,5 @@
 // Which values evaluations store without being asked, which they forget again, and what threads share.
+#include "api/growth.h"
 #include "counted.h"
 #include "ir/learned_lines.h"
 #include "modes.h"
@@ -19,7 +20,10 @@ using test::data;
 
 class StoredValues : public ::testing::Test {
  protected:
-  StoredValues() { ir::forget_lines(); }
+  StoredValues() {
+    ir::forget_lines();
+    api::forget_growth();
+  }
   ~StoredValues() override { ir::forget_lines(); }
 };
 
