@@ -11,17 +11,11 @@ namespace {
 std::atomic<std::uint32_t> ended{0};    // evaluations whose claims others waited for
 std::atomic<std::uint32_t> waiting{0};  // threads in Claims::wait
 std::atomic<bool> forked{false};        // claimed nodes may be those of threads that this process does not have
-constinit thread_local int holding = 0; // evaluations of this thread that hold claims
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
 
 }  // namespace
 
-void Claims::begin() {
-  ++holding;
-  [[maybe_unused]] static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
-}
-
-bool Claims::may_wait() { return holding == 0 && !forked.load(std::memory_order_relaxed); }
+bool Claims::may_wait() { return !forked.load(std::memory_order_relaxed); }
 
 void Claims::wait(ir::TraceGuard& guard) {
   waiting.fetch_add(1);
@@ -47,7 +41,6 @@ Claims::~Claims() {
   const ir::BufferClaim left = wrote ? ir::BufferClaim::Lost : ir::BufferClaim::None;
   for (ir::Buffer* b : buffers_) b->claim.store(static_cast<std::uint8_t>(left), std::memory_order_relaxed);
   nodes_.clear();
-  --holding;
   // Who waits has said so under a guard that covers the node: before ours, or it found the node free.
   if (waiting.load(std::memory_order_relaxed) == 0) [[likely]] return;
   ended.fetch_add(1);

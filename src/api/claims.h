@@ -3,7 +3,7 @@
 //
 // Right answers do not depend on claims of nodes: an evaluation that may not wait computes for itself, and the first to
 // publish wins. They do on claims of memory, which an evaluation overwrites with a new value (plan/donate.h): nobody reads the
-// old value meanwhile. Whoever could reach it comes by a claimed node first, or finds the memory claimed. A thread that holds claims never waits, so threads cannot wait for each other in a circle.
+// old value meanwhile. Whoever could reach it comes by a claimed node first, or finds the memory claimed. An evaluation inside another one of its thread never waits, so threads cannot wait for each other in a circle.
 #pragma once
 
 #include "ir/node.h"
@@ -23,8 +23,7 @@ class Claims {
   Claims(const Claims&) = delete;
   Claims& operator=(const Claims&) = delete;
 
-  /// Whether the calling thread may wait for claimed nodes: it has none itself, and the threads of a parent process do not
-  /// count.
+  /// Whether claimed nodes may be waited for: not in a forked child, which lacks the threads that claimed them.
   static bool may_wait();
   /// Releases the guard, waits until some evaluation has given its claims up, and takes the guard again.
   static void wait(ir::TraceGuard& guard);
@@ -42,11 +41,9 @@ class Claims {
   void add(ir::Node* node) {
     node->claim();
     nodes_.push_back(node);
-    if (nodes_.size() == 1) begin();
   }
 
  private:
-  static void begin();
   ir::TraceGuard& guard_;
   std::vector<ir::Node*>& nodes_;
   std::vector<ir::Buffer*> buffers_;

@@ -56,6 +56,7 @@ struct Workspace {
   std::vector<ir::Buffer*> results;
   std::vector<std::uint64_t> slots;
   bool busy = false;
+  bool nested = false;  // inside another evaluation of the thread
 };
 
 class WorkspaceLease {
@@ -72,6 +73,7 @@ class WorkspaceLease {
       w_ = pool.back().get();
     }
     w_->busy = true;
+    w_->nested = w_ != pool.front().get();
   }
   ~WorkspaceLease() {
     for (ir::Buffer* b : w_->arg_buffers) ir::release(b);
@@ -111,7 +113,7 @@ bool walk_roots(std::span<ir::Node* const> roots, Device device, ir::TraceGuard&
     }
     if (covered && w.roots.empty()) return false;
     using runtime::Walked;
-    const Walked walked = covered ? runtime::walk_trace(w.roots, guard, plan_salt(device), Claims::may_wait(), w.walk) : Walked::Foreign;
+    const Walked walked = covered ? runtime::walk_trace(w.roots, guard, plan_salt(device), !w.nested && Claims::may_wait(), w.walk) : Walked::Foreign;
     if (walked == Walked::Done) return true;
     // Memory that no thread of this process is about to give back: its thread stayed behind in a fork, or has failed.
     if (walked == Walked::Claimed && (w.walk.lost || !Claims::may_wait()))

@@ -19,6 +19,8 @@ constexpr std::size_t kMostLines = 64;
 constexpr std::uint32_t kIdle = 64;             // evaluations without a value of such a line, after which the lines are forgotten
 constexpr std::uint64_t kMostShare = 8;         // at most one part of so many of the device's memory joins an evaluation
 
+}  // namespace
+
 struct Growth {
   std::size_t alive = 0;              // pending nodes after the latest evaluation
   std::uint32_t grown = 0;            // evaluations in a row after which there were more than before
@@ -27,6 +29,9 @@ struct Growth {
   std::size_t n_lines = 0;
   SourceLocation lines[kMostLines];   // whose values have joined
 };
+
+namespace {
+
 constinit thread_local Growth growth;
 
 bool same(SourceLocation a, SourceLocation b) { return std::memcmp(&a, &b, sizeof a) == 0; }
@@ -102,17 +107,17 @@ void Joining::collect(std::span<ir::Node* const> roots) {
   for (const ir::NodeRef& n : joined_) nodes_.push_back(n.get());
 }
 
-Joining::Joining(std::span<ir::Node* const> roots) {
-  if (growth.grown >= growth.patience || growth.n_lines > 0) [[unlikely]] collect(roots);
+Joining::Joining(std::span<ir::Node* const> roots) : growth_(growth) {
+  if (growth_.grown >= growth_.patience || growth_.n_lines > 0) [[unlikely]] collect(roots);
 }
 
 void forget_growth() { growth = {}; }
 
 Joining::~Joining() {
   const std::size_t alive = ir::recorded.alive;
-  if (alive > growth.alive) ++growth.grown;
-  if (alive < growth.alive) growth.grown = 0;
-  growth.alive = alive;
+  if (alive > growth_.alive) ++growth_.grown;
+  if (alive < growth_.alive) growth_.grown = 0;
+  growth_.alive = alive;
 }
 
 }  // namespace kiln::api

@@ -11,6 +11,8 @@
 
 namespace kiln::api {
 
+struct Growth;
+
 /// Lives around one evaluation of the calling thread: decides what joins it, and takes note of what is pending after it.
 class Joining {
  public:
@@ -24,6 +26,7 @@ class Joining {
 
  private:
   void collect(std::span<ir::Node* const> roots);
+  Growth& growth_;  // the calling thread's
   std::vector<ir::Node*> nodes_;
   std::vector<ir::NodeRef> joined_;
 };

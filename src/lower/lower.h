@@ -16,10 +16,10 @@ struct BufferSource {
   std::uint32_t id;            // Arg: index into Graph::args; Node: the stored node
   std::int64_t byte_offset;    // from the argument's first element / the node's buffer
   std::int64_t bytes = 0;      // Partial, Scratch: size
-  /// A start that a scalar slot holds, moved into [0, last]: so many times the stride, in bytes, further on.
+  /// A start that a scalar slot holds, moved into [0, last]: a stride, in bytes, further on for every `divisor` of it.
   struct Position {
     std::int32_t slot;
-    std::int64_t last, stride;
+    std::int64_t last, stride, divisor;
     friend bool operator==(const Position&, const Position&) = default;
   };
   std::vector<Position> positions = {};

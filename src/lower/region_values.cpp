@@ -110,7 +110,7 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
     if (!moves_buffer(term)) continue;
     const Atom& atom = p_.space.atom(term.atom);
     positions.push_back({g_[p_.entries[atom.entry].node].arg, (atom.extent - 1) * atom.divisor,
-                         term.coef / atom.divisor * size_of(n.dtype)});
+                         term.coef * size_of(n.dtype), atom.divisor});
   }
   bool first = true;
   for (std::size_t b = 0; b < out_.buffers.size(); ++b) {

@@ -256,7 +256,7 @@ class PlanMaker {
       }
       if (!s.positions.empty()) {
         std::vector<Move>& moves = plan_->moves.emplace_back();
-        for (const lower::BufferSource::Position& p : s.positions) moves.push_back({static_cast<std::uint32_t>(p.slot), p.last, p.stride});
+        for (const lower::BufferSource::Position& p : s.positions) moves.push_back({static_cast<std::uint32_t>(p.slot), p.last, p.stride, p.divisor});
         l.buffers.back().moved = static_cast<std::uint32_t>(plan_->moves.size());
       }
       l.buffers.back().written = lowered->kernel.buffers[b].role != kernel::BufferDecl::Role::In;
@@ -415,7 +415,7 @@ class PlanMaker {
     for (const plan::Region& r : regions_.regions) {
       const NodeId sum = r.nodes.front();
       const ir::GraphNode& s = g_[sum];
-      if (r.kind != plan::Region::Kind::Fused || r.nodes.size() != 1 || s.op != ir::Op::add || s.numel == 0) continue;
+      if (r.kind != plan::Region::Kind::Fused || r.nodes.size() != 1 || s.op != ir::Op::add || s.numel == 0 || s.dims.empty()) continue;
       if (s.dtype != DType::Float32 && !is_half(s.dtype)) continue;
       for (int k = 0; k < 2; ++k) {
         const NodeId row = s.in[1 - k];

@@ -34,7 +34,8 @@ struct Place {
 /// What a scalar slot adds to an address: the slot's value, moved into [0, last], times the stride.
 struct Move {
   std::uint32_t slot;
-  std::int64_t last, stride;       // stride in bytes
+  std::int64_t last, stride;       // stride in bytes, of `divisor` positions
+  std::int64_t divisor = 1;        // of which the slot's value is a multiple
 };
 
 struct Launch {
@@ -165,7 +166,7 @@ struct Plan {
   std::int64_t moved(std::uint32_t number, std::span<const std::uint64_t> slots) const {
     std::int64_t bytes = 0;
     for (const Move& m : moves[number - 1])
-      bytes += std::clamp<std::int64_t>(static_cast<std::int64_t>(slots[m.slot]), 0, m.last) * m.stride;
+      bytes += std::clamp<std::int64_t>(static_cast<std::int64_t>(slots[m.slot]), 0, m.last) / m.divisor * m.stride;
     return bytes;
   }
   std::uint32_t n_nodes = 0;

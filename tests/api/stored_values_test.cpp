@@ -4,6 +4,7 @@
 #include "ir/learned_lines.h"
 #include "modes.h"
 #include "runtime/pool.h"
+#include "needs_cpu.h"
 
 #include <gtest/gtest.h>
 
@@ -88,6 +89,7 @@ TEST_F(StoredValues, ABroadcastOfAComputedRowIsNotWrittenOut) {
 }
 
 TEST_F(StoredValues, OneEvaluationStoresAnEighthOfTheMemoryAtMostAndNamesTheLineThatIsComputedAgain) {
+  KILN_NEEDS_CPU();
   runtime::set_memory_limit(std::uint64_t{64} << 20);
   const Tensor x = data({1024, 1024});
   const Tensor small = exp(x), e = broadcast_to(x.reshape({1024, 1, 1024}), {1024, 4, 1024}) * 2;  // 4 and 16 MiB

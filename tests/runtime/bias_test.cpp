@@ -110,6 +110,11 @@ TEST_F(GpuBias, ChainsOfLayersAndTheirNaNs) {
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i % 4 == 1) << i;
 }
 
+TEST_F(GpuBias, OfAScalarIsNoRow) {
+  const Tensor x = some({16}, DType::Float32, 1), y = some({16}, DType::Float32, 2), b = Tensor(2.0f).eval();
+  EXPECT_NEAR((matmul(x, y) + b).item<float>(), sum(x * y).item<float>() + 2, 1e-4);
+}
+
 TEST_F(GpuBias, IsRoundedByItselfWhereThatIsPromised) {
   Config c = config();
   c.strict = true;

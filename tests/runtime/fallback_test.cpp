@@ -4,6 +4,7 @@
 #include "counted.h"
 #include "modes.h"
 #include "runtime/plan.h"
+#include "needs_cpu.h"
 
 #include <stdexcept>
 #include <string>
@@ -79,6 +80,7 @@ TEST_F(Fallback, SoDoesALookUpThatFindsNothing) {
 }
 
 TEST_F(Fallback, WhatCannotBePlannedAtAllIsInterpreted) {
+  KILN_NEEDS_CPU();
   const ModeScope lazy(Mode::Lazy);
   const Tensor x = counting({4}).eval();
   runtime::set_region_hook(refuse_all);

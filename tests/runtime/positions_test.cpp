@@ -2,6 +2,7 @@
 #include "api/expect.h"
 #include "counted.h"
 #include "modes.h"
+#include "needs_cpu.h"
 
 #include <kiln/config.h>
 
@@ -125,6 +126,7 @@ TEST_F(Positions, MinibatchesAreReadInPlace) {
 
 /// Equal positions are one argument while they stay equal, and two from then on.
 TEST_F(Positions, PositionsThatPart) {
+  KILN_NEEDS_CPU();
   const Tensor x = counting({64}).eval(), y = counting({64}).eval();
   const auto step = [&](std::int64_t a, std::int64_t b) {
     const float got = sum(x(range(a, a + 2)) * y(range(b, b + 2))).item<float>();
