@@ -1,6 +1,7 @@
 // Bools from memory of somebody else's: every byte but 0 is true, whoever reads it.
 #include "api/expect.h"
 #include "modes.h"
+#include "needs_cpu.h"
 
 #include <kiln/dlpack.h>
 
@@ -55,12 +56,14 @@ TEST(Bools, EveryByteButZeroIsTrueInEveryMode) {
 }
 
 TEST(Bools, OfZeroAndOneAreNotCopied) {
+  KILN_NEEDS_CPU();
   static const std::uint8_t good[] = {0, 1, 1, 0};
   const Tensor t = Tensor::borrow(good, {4}, DType::Bool, [](const void*) {});
   EXPECT_EQ(t.data(), good);
 }
 
 TEST(Bools, FromDlpackAreCopiedOrRefused) {
+  KILN_NEEDS_CPU();
   std::uint8_t bytes[] = {0, 3, 1};
   std::int64_t shape[] = {3};
   const auto managed = [&] {

@@ -2,6 +2,7 @@
 // Meant for the thread sanitizer: tools/sanitize.sh thread 'Shared.*'.
 #include "api/expect.h"
 #include "modes.h"
+#include "needs_cpu.h"
 
 #include <kiln/dlpack.h>
 
@@ -136,6 +137,7 @@ TEST(Shared, TheSameFunctionFromTwoThreads) {
 }
 
 TEST(Shared, DataOfAStridedValueIsOneMemoryForEveryHandle) {
+  KILN_NEEDS_CPU();
   testing::in_every_mode([] {
     const Tensor view = counting({2, 3}).T(), same = view;
     view.eval();
