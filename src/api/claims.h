@@ -2,8 +2,9 @@
 // waits for it instead of computing the same again.
 //
 // Right answers do not depend on claims of nodes: an evaluation that may not wait computes for itself, and the first to
-// publish wins. They do on claims of memory, which an evaluation overwrites with a new value (plan/donate.h): nobody reads the
-// old value meanwhile. Whoever could reach it comes by a claimed node first, or finds the memory claimed. An evaluation inside another one of its thread never waits, so threads cannot wait for each other in a circle.
+// publish wins. They do depend on claims of memory, which an evaluation overwrites with a new value (plan/donate.h): nobody
+// reads the old value meanwhile. Whoever could reach it comes by a claimed node first, or finds the memory claimed. An
+// evaluation inside another one of its thread never waits for nodes, so threads cannot wait for each other in a circle.
 #pragma once
 
 #include "ir/node.h"
