@@ -32,6 +32,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 
 namespace kiln::api {
@@ -57,6 +58,7 @@ struct Workspace {
   std::vector<std::uint64_t> slots;
   bool busy = false;
   bool nested = false;  // inside another evaluation of the thread
+  bool checks = false;  // values are checked, see KILN_CHECK
 };
 
 class WorkspaceLease {
@@ -133,7 +135,7 @@ void take_arguments(Workspace& w, Device device) {
     if (n->buffer->device == device) [[likely]] {
       ir::retain(n->buffer);
       w.arg_buffers.push_back(n->buffer);
-      runtime::use_on_current_stream(*n->buffer);
+      if (device.kind == Device::Kind::Cuda) runtime::use_on_current_stream(*n->buffer);
     } else {
       w.arg_buffers.push_back(runtime::copied_to(*n->buffer, device));
     }
@@ -300,9 +302,8 @@ std::vector<std::uint32_t> donatable_arguments(const Walk& walk) {
 void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
   std::shared_ptr<const Plan> plan = runtime::find_plan(w.walk.key);
   log_evaluation(w, plan ? "by a plan in memory" : "by a new plan");
-  const bool check = config().check_diff || config().check_nan || config().check_bounds;
-  ir::Graph recorded;  // for the checks, which follow an evaluation whether its plan was new or not
-  if (check) {
+  std::optional<ir::Graph> recorded;  // for the checks, which follow an evaluation whether its plan was new or not
+  if (w.checks) {
     std::vector<ir::NodeId> ids;
     recorded = runtime::build_graph(w.walk, ids, true);
   }
@@ -333,7 +334,7 @@ void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
     guard.unlock();
   }
   runtime::run_plan(*plan, w.args, w.walk.slots, w.results, &claims.wrote);
-  if (check) check_roots(recorded, *plan, w);
+  if (w.checks) check_roots(*recorded, *plan, w);
   guard.relock();
   publish(*plan, w);
   claims.wrote = false;
@@ -348,9 +349,10 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
   WorkspaceLease w;
   w->walk.block = request == Request::Block;
   w->walk.joined = request == Request::Joined;
+  const Config& c = config();
+  w->checks = c.check_diff || c.check_nan || c.check_bounds;
   // Checks and the interpreter read the old values again.
-  const bool checks = config().check_diff || config().check_nan || config().check_bounds;
-  w->walk.donating = interpreted || checks ? -1 : ir::device_code(device);
+  w->walk.donating = interpreted || w->checks ? -1 : ir::device_code(device);
   ir::TraceGuard guard;
   std::string failure;
   if (!walk_roots(roots, device, guard, *w)) return failure;

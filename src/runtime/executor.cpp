@@ -59,7 +59,9 @@ class Run {
 
   void step(const Step& s) {
     switch (s.kind) {
-      case Step::Kind::Launch: return s.count == 1 ? launch(plan_.launches[s.index]) : launch_together(s);
+      case Step::Kind::Launch:
+        count(Counter::Launches);
+        return launch(std::span(plan_.launches).subspan(s.index, s.count));
       case Step::Kind::Matmul: return matmul(plan_.matmuls[s.index]);
       case Step::Kind::Sort: return sort(plan_.sorts[s.index]);
       case Step::Kind::Search: return search(plan_.searches[s.index]);
@@ -75,11 +77,12 @@ class Run {
     const cuda::Stream stream = cuda::current_stream(plan_.device.index);
     const Hash128 key = memory_key(stream);
     if (wrote_) *wrote_ = plan_.first_write >= 0;
-    PlanGraphs::Answer answer = plan_.graphs->launch(key, stream);
+    const auto set_slots = [this](PlanGraphs::Entry& e) { this->set_slots(e); };
+    PlanGraphs::Answer answer = plan_.graphs->launch(key, slots_, stream, set_slots);
     const bool recorded = answer == PlanGraphs::Answer::Capture;
     if (recorded) {
       plan_.graphs->keep(captured(key));
-      answer = plan_.graphs->launch(key, stream);
+      answer = plan_.graphs->launch(key, slots_, stream, set_slots);
     }
     if (answer != PlanGraphs::Answer::Launched) return steps();
     count(Counter::Graphs);
@@ -127,13 +130,16 @@ class Run {
       if (plan_.buffers[b].result) buffers_[b] = allocate(plan_.buffers[b].bytes, plan_.device);
   }
 
-  /// Everything that a graph of the plan has in it and that differs between runs.
+  /// Everything that a graph of the plan has in it, that differs between runs and cannot be set anew.
   Hash128 memory_key(cuda::Stream stream) const {
     auto& words = thread_own<std::vector<std::uint64_t>, Plan>();
     words.clear();
     words.push_back(reinterpret_cast<std::uintptr_t>(stream));
     for (const std::byte* a : args_) words.push_back(reinterpret_cast<std::uintptr_t>(a));
-    words.insert(words.end(), slots_.begin(), slots_.end());
+    if (!cuda::graphs_change()) words.insert(words.end(), slots_.begin(), slots_.end());
+    for (const Matmul& m : plan_.matmuls)
+      for (const Place* p : {&m.a.place, &m.b.place, &m.bias, &m.c})
+        if (p->moved > 0) words.push_back(static_cast<std::uint64_t>(plan_.moved(p->moved, slots_)));
     for (const ir::Buffer* b : buffers_)
       if (b) words.push_back(reinterpret_cast<std::uintptr_t>(b->data));
     return hash128(std::span<const std::uint64_t>(words));
@@ -143,14 +149,14 @@ class Run {
   PlanGraphs::Entry captured(const Hash128& key) {
     PlanGraphs::Entry out;
     out.key = key;
+    out.slots.assign(slots_.begin(), slots_.end());
     const int device = plan_.device.index;
-    std::vector<std::uint32_t> own;
     for (std::uint32_t b = 0; b < buffers_.size(); ++b) {
       if (buffers_[b]) continue;
       out.memory.emplace_back(allocate(plan_.buffers[b].bytes, plan_.device));
       buffers_[b] = out.memory.back().get();
       ir::retain(buffers_[b]);
-      own.push_back(b);
+      out.owned.push_back(b);
     }
     std::size_t workspace = 1;
     std::int64_t groups = 1;
@@ -172,12 +178,36 @@ class Run {
       out.memory.emplace_back(allocate(static_cast<std::uint64_t>(groups) * 4, plan_.device));
       zero_on_gpu(*out.memory.back(), static_cast<std::uint64_t>(groups) * 4);
       const FixedMemory fixed(workspace_memory, out.memory.back()->data);
-      out.graph = cuda::capture(device, [&] {
-        for (const Step& s : plan_.steps) step(s);
-      });
+      out.graph = cuda::capture(device, [&](std::size_t i) { step(plan_.steps[i]); }, plan_.steps.size());
     }
-    for (std::uint32_t b : own) ir::release(std::exchange(buffers_[b], nullptr));
+    for (std::uint32_t b : out.owned) ir::release(std::exchange(buffers_[b], nullptr));
     return out;
+  }
+
+  /// Gives the launches of a graph whose arguments depend on slots their values of this run.
+  void set_slots(PlanGraphs::Entry& e) {
+    const std::size_t n = e.owned.size();
+    for (std::size_t i = 0; i < n; ++i) {
+      buffers_[e.owned[i]] = e.memory[i].get();
+      ir::retain(buffers_[e.owned[i]]);
+    }
+    const FixedMemory fixed(e.memory[n]->data, e.memory[n + 1]->data);
+    const auto set_anew = [&](std::uint32_t slot) { return slots_[slot] != e.slots[slot]; };
+    const auto moves = [&](const Place& p) {
+      return p.moved > 0 && std::ranges::any_of(plan_.moves[p.moved - 1], [&](const Move& m) { return set_anew(m.slot); });
+    };
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      const Step& s = plan_.steps[i];
+      if (s.kind != Step::Kind::Launch) continue;
+      const auto launches = std::span(plan_.launches).subspan(s.index, s.count);
+      const bool other = std::ranges::any_of(launches, [&](const Launch& l) {
+        return std::ranges::any_of(l.slots, set_anew) || std::ranges::any_of(l.buffers, moves);
+      });
+      const GraphStep recorded{e.graph, i};
+      if (other) launch(launches, &recorded);
+    }
+    for (std::uint32_t b : e.owned) ir::release(std::exchange(buffers_[b], nullptr));
+    e.slots.assign(slots_.begin(), slots_.end());
   }
 
   std::byte* address(const Place& p) const {
@@ -219,22 +249,20 @@ class Run {
     f(pointers, slots);
   }
 
-  void launch(const Launch& l) {
-    count(Counter::Launches);
+  /// One kernel, for one set of arguments or several. On a GPU it is enqueued, or what it was recorded as gets the arguments.
+  void launch(std::span<const Launch> launches, const GraphStep* recorded = nullptr) {
+    const int device = plan_.device.index;
+    if (launches.size() > 1) {
+      GpuInstances instances(launches, device);
+      for (const Launch& l : launches)
+        with_arguments(l, [&](void* const* pointers, const std::uint64_t* slots) { instances.add(l, pointers, slots); });
+      return instances.launch(recorded);
+    }
+    const Launch& l = launches.front();
     with_arguments(l, [&](void* const* pointers, const std::uint64_t* slots) {
-      if (plan_.device.kind == Device::Kind::Cuda) return launch_on_gpu(l, pointers, slots, plan_.device.index);
+      if (plan_.device.kind == Device::Kind::Cuda) return launch_on_gpu(l, pointers, slots, device, recorded);
       launch_here(l, kernel::Frame{pointers, l.params.data(), slots});
     });
-  }
-
-  /// One launch for several sets of arguments.
-  void launch_together(const Step& s) {
-    count(Counter::Launches);
-    const auto launches = std::span(plan_.launches).subspan(s.index, s.count);
-    GpuInstances instances(launches, plan_.device.index);
-    for (const Launch& l : launches)
-      with_arguments(l, [&](void* const* pointers, const std::uint64_t* slots) { instances.add(l, pointers, slots); });
-    instances.launch();
   }
 
   static void launch_here(const Launch& l, const kernel::Frame& frame) {

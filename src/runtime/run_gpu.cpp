@@ -69,7 +69,27 @@ std::int64_t blocks_of(const Launch& l) {
   return std::min<std::int64_t>((l.grid + teams - 1) / teams, std::numeric_limits<std::int32_t>::max());
 }
 
-void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, cuda::Stream stream) {
+/// Enqueues by `f`; where kernels are logged it waits and says how long that took.
+template <class F>
+void timed(std::span<const Launch> launches, cuda::Stream stream, F f) {
+  if (!log_enabled(Topic::Kernel)) [[likely]] return f();
+  const cuda::Event before = cuda::record(stream, true);
+  f();
+  const cuda::Event after = cuda::record(stream, true);
+  after.synchronize();
+  log_launch(launches, launches.front().verdict, cuda::elapsed_ms(before, after) * 1e-3);
+}
+
+void launch_or_set(std::span<const Launch> launches, std::uint32_t blocks, cuda::Stream stream, void** args, const GraphStep* recorded) {
+  const Launch& l = launches.front();
+  cuda::LaunchShape shape;
+  shape.grid[0] = blocks;
+  shape.block[0] = l.threads.block;
+  if (recorded) return recorded->graph.set_arguments(recorded->step, l.kernel->function, shape, args);
+  timed(launches, stream, [&] { cuda::launch(l.kernel->function, shape, stream, args); });
+}
+
+void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, cuda::Stream stream, const GraphStep* recorded) {
   constexpr std::size_t kNear = 96;
   void* near_args[kNear];
   std::vector<void*> far_args;
@@ -91,22 +111,7 @@ void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, 
     args[n++] = l.threads.narrow ? static_cast<void*>(const_cast<std::int32_t*>(&l.narrow_params[p]))
                                  : static_cast<void*>(const_cast<std::int64_t*>(&l.params[p]));
   for (std::size_t s = 0; s < l.slots.size(); ++s) args[n++] = const_cast<std::uint64_t*>(&slots[s]);
-
-  cuda::LaunchShape shape;
-  shape.grid[0] = static_cast<std::uint32_t>(blocks_of(l));
-  shape.block[0] = l.threads.block;
-  cuda::launch(l.kernel->function, shape, stream, args);
-}
-
-/// Enqueues by `f`; where kernels are logged it waits and says how long that took.
-template <class F>
-void timed(std::span<const Launch> launches, cuda::Stream stream, F f) {
-  if (!log_enabled(Topic::Kernel)) [[likely]] return f();
-  const cuda::Event before = cuda::record(stream, true);
-  f();
-  const cuda::Event after = cuda::record(stream, true);
-  after.synchronize();
-  log_launch(launches, launches.front().verdict, cuda::elapsed_ms(before, after) * 1e-3);
+  launch_or_set({&l, 1}, static_cast<std::uint32_t>(blocks_of(l)), stream, args, recorded);
 }
 
 /// The elements that a stack of matrices touches: offsets from its data.
@@ -174,9 +179,8 @@ bool enqueues_matmul(const backend::Matmul& call, int device) {
 
 std::size_t workspace_on_gpu(const backend::Matmul& call, int device) { return cuda::library(device).workspace_bytes(call); }
 
-void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* slots, int device) {
-  const cuda::Stream stream = cuda::current_stream(device);
-  timed({&l, 1}, stream, [&] { enqueue(l, buffers, slots, stream); });
+void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* slots, int device, const GraphStep* recorded) {
+  enqueue(l, buffers, slots, cuda::current_stream(device), recorded);
 }
 
 GpuInstances::GpuInstances(std::span<const Launch> launches, int device)
@@ -220,16 +224,13 @@ void GpuInstances::add(const Launch& l, void* const* buffers, const std::uint64_
   ++added_;
 }
 
-void GpuInstances::launch() {
+void GpuInstances::launch(const GraphStep* recorded) {
   const Launch& l = launches_.front();
   const codegen::InstanceTable layout{set_bytes_, l.kernel->instances};
   const auto count = static_cast<std::uint32_t>(added_);
   std::memcpy(table_.data() + layout.count(), &count, 4);
-  void* params[] = {table_.data()};
-  cuda::LaunchShape shape;
-  shape.grid[0] = blocks_;
-  shape.block[0] = l.threads.block;
-  timed(launches_, stream_, [&] { cuda::launch(l.kernel->function, shape, stream_, params); });
+  void* args[] = {table_.data()};
+  launch_or_set(launches_, blocks_, stream_, args, recorded);
 }
 
 void matmul_on_gpu(const backend::Matmul& call, int device) {

@@ -1,6 +1,7 @@
 // Steps of a plan on a GPU: enqueued on the calling thread's stream.
 #pragma once
 
+#include "backend/cuda/graph.h"
 #include "backend/cuda/stream.h"
 #include "backend/library.h"
 #include "runtime/plan.h"
@@ -30,8 +31,16 @@ std::size_t workspace_on_gpu(const backend::Matmul& call, int device);
 /// Whether a library of the device does it, without waiting.
 bool enqueues_matmul(const backend::Matmul& call, int device);
 
-/// Addresses of the launch's buffers (those of Scratch are not looked at) and values of its slots. DeviceError.
-void launch_on_gpu(const Launch& launch, void* const* buffers, const std::uint64_t* slots, int device);
+/// A step of a graph.
+struct GraphStep {
+  cuda::Graph& graph;
+  std::size_t step;
+};
+
+/// Addresses of the launch's buffers (those of Scratch are not looked at) and values of its slots. Enqueues the launch, or
+/// gives the step that it was recorded as these arguments. DeviceError.
+void launch_on_gpu(const Launch& launch, void* const* buffers, const std::uint64_t* slots, int device,
+                   const GraphStep* recorded = nullptr);
 
 /// One launch of a kernel for several sets of arguments. Pre: all launches have one kernel, made for at least so many.
 class GpuInstances {
@@ -39,8 +48,8 @@ class GpuInstances {
   GpuInstances(std::span<const Launch> launches, int device);
   /// The next launch's arguments, as launch_on_gpu takes them.
   void add(const Launch& launch, void* const* buffers, const std::uint64_t* slots);
-  /// Enqueues. Pre: every launch was added. DeviceError.
-  void launch();
+  /// As launch_on_gpu. Pre: every launch was added.
+  void launch(const GraphStep* recorded = nullptr);
 
  private:
   std::span<const Launch> launches_;

@@ -22,7 +22,6 @@ constexpr int kReadVectors = 4;              // vectors of a row read once by a 
 constexpr int kReadByLanes = 8;              // … and of a warp
 constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
-constexpr int kAddedByThread = 32;           // elements that a lane of a thread adds up one after the other, of a row in chunks
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
 constexpr std::int64_t kChainChunk = 16384;  // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kFewRows = 512;       // scanned by the largest blocks
@@ -185,9 +184,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
       const std::int64_t inner = reduced / outer;
       const std::int64_t least = std::max<std::int64_t>(1, kBlock * s.lanes * 4 / inner);  // a chunk fills its block
       const std::int64_t want = std::max<std::int64_t>(1, kWaves * 2 * t.threads / kept);
-      const std::int64_t most = std::max<std::int64_t>(1, kAddedByThread * kBlock * s.lanes / inner);
-      const std::int64_t rounds = std::max<std::int64_t>(1, ceil_div(outer, want * most));  // every block has as many chunks
-      s.chunk = std::max(ceil_div(outer, want * rounds), least);
+      s.chunk = std::max(ceil_div(outer, want), least);
       if (inner == 1) s.chunk = ceil_div(s.chunk, 64) * 64;
       return s;
     }

@@ -1,4 +1,5 @@
 // Plans that come again with the same memory are CUDA graphs, and compute what they did.
+#include "backend/cuda/graph.h"
 #include "backend/cuda/require.h"
 #include "counted.h"
 
@@ -78,6 +79,30 @@ TEST_F(GpuGraphs, RepeatedPlansAreLaunchedAsOne) {
     for (int i = 0; i < 12; ++i) {
       y = scaled(x, 3.0f).eval();
       expect_scaled(y, x, 3.0);
+    }
+  });
+  EXPECT_GE(graphs, 6u);
+}
+
+TEST_F(GpuGraphs, OtherScalarsAreSetInTheSameGraph) {
+  if (!cuda::graphs_change()) GTEST_SKIP() << "a driver whose graphs do not change";
+  const Tensor x = test::data({kRows, kColumns});
+  const std::uint64_t graphs = graphs_of([&] {
+    for (int i = 0; i < 12; ++i) {
+      const float by = 1.0f + 0.25f * static_cast<float>(i);
+      expect_scaled(scaled(x, by).eval(), x, by);
+    }
+  });
+  EXPECT_GE(graphs, 6u);
+}
+
+TEST_F(GpuGraphs, OtherPositionsAreSetInTheSameGraph) {
+  if (!cuda::graphs_change()) GTEST_SKIP() << "a driver whose graphs do not change";
+  const Tensor x = test::data({3 * kRows, kColumns});
+  const std::uint64_t graphs = graphs_of([&] {
+    for (std::int64_t i = 0; i < 16; ++i) {
+      const std::int64_t from = i * 5 % (2 * kRows);
+      expect_scaled(scaled(x(range(from, from + kRows)), 2.0f).eval(), x(range(from, from + kRows)).eval(), 2.0);
     }
   });
   EXPECT_GE(graphs, 6u);

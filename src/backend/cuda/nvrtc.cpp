@@ -6,6 +6,7 @@
 #include "backend/cuda/exit_gate.h"
 #include "backend/cuda/shared_library.h"
 #include "support/check.h"
+#include "support/large_stack.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -143,7 +144,7 @@ class Program {
     for (int n = known.load(std::memory_order_relaxed);; --n) {
       std::vector<const char*> raw(kWanted, kWanted + n);
       for (const std::string& option : options) raw.push_back(option.c_str());
-      result = api_.nvrtcCompileProgram(handle_, static_cast<int>(raw.size()), raw.data());
+      on_large_stack([&] { result = api_.nvrtcCompileProgram(handle_, static_cast<int>(raw.size()), raw.data()); });
       if (result == NVRTC_ERROR_INVALID_OPTION && n > 0) continue;
       if (result != NVRTC_ERROR_INVALID_OPTION) known.store(n, std::memory_order_relaxed);
       break;

@@ -74,7 +74,9 @@ void order(Stream, Stream) { no_device(); }
 Graph& Graph::operator=(Graph&&) noexcept { return *this; }
 Graph::~Graph() = default;
 void Graph::launch(Stream) const { no_device(); }
-Graph capture(int, const std::function<void()>&) { no_device(); }
+void Graph::set_arguments(std::size_t, const Function&, const LaunchShape&, void**) { no_device(); }
+bool graphs_change() { return false; }
+Graph capture(int, const std::function<void(std::size_t)>&, std::size_t) { no_device(); }
 
 Block* allocate(std::uint64_t, Stream) { no_device(); }
 void release(Block*, Stream) noexcept {}

@@ -25,85 +25,91 @@ extern "C" __global__ void __launch_bounds__(256, 4) kiln_test(
     const int t7 = (t6 * p5);
     const int t8 = (p6 - t7);
     const int t9 = min_of(t8, p5);
-    const int t15 = (t6 * p1);
+    const int t16 = (t6 * p1);
     {
       const int i1 = lane4 * 4;
       const int left = int(n2 - i1);
       float a10[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-      const int n11 = left > 0 ? t9 : 0;
-      const int t13 = (t1 + i1);
-      int b14 = row3;
-      for (; b14 + 96 < n11; b14 += 128) {
-        vec<float, 4> x12[4];
+      float lost11[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+      const int n12 = left > 0 ? t9 : 0;
+      const int t14 = (t1 + i1);
+      int b15 = row3;
+      for (; b15 + 96 < n12; b15 += 128) {
+        vec<float, 4> x13[4];
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          const int i2 = b14 + k * 32;
-          x12[k] = load<4>(in0 + (((t7 + i2) * p7) + t13));
+          const int i2 = b15 + k * 32;
+          x13[k] = load<4>(in0 + (((t7 + i2) * p7) + t14));
         }
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          const int i2 = b14 + k * 32;
+          const int i2 = b15 + k * 32;
 #pragma unroll
           for (int v = 0; v < 4; ++v) {
-            a10[v] += x12[k].at[v];
+            add_long(a10[v], lost11[v], x13[k].at[v]);
           }
         }
       }
-      if (b14 < n11) {
-        vec<float, 4> x12[4];
+      if (b15 < n12) {
+        vec<float, 4> x13[4];
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          const int i2 = b14 + k * 32;
-          if (i2 < n11) {
-            x12[k] = load<4>(in0 + (((t7 + i2) * p7) + t13));
+          const int i2 = b15 + k * 32;
+          if (i2 < n12) {
+            x13[k] = load<4>(in0 + (((t7 + i2) * p7) + t14));
           }
         }
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          const int i2 = b14 + k * 32;
-          if (i2 < n11) {
+          const int i2 = b15 + k * 32;
+          if (i2 < n12) {
 #pragma unroll
             for (int v = 0; v < 4; ++v) {
-              a10[v] += x12[k].at[v];
+              add_long(a10[v], lost11[v], x13[k].at[v]);
             }
           }
         }
       }
+#pragma unroll
+      for (int v = 0; v < 4; ++v) a10[v] = long_sum(a10[v], lost11[v]);
       reduce_rows<Sum, 8, 32>(a10);
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
-        const int t16 = (t1 + (i1 + v));
-        if (row3 == 0 && v < left) part1[(t15 + t16)] = a10[v];
+        const int t17 = (t1 + (i1 + v));
+        if (row3 == 0 && v < left) part1[(t16 + t17)] = a10[v];
       }
     }
-    const int n17 = index_div(p2, p8);
-    const int i3 = index_div(i0, n17);
-    if (last_of(arrivals + i3, n17)) {
-      const int t18 = (i3 * 32);
-      const int n19 = min_of((p4 - t18), 32);
-      const int row20 = lane / 8, lane21 = lane % 8;
+    const int n18 = index_div(p2, p8);
+    const int i3 = index_div(i0, n18);
+    if (last_of(arrivals + i3, n18)) {
+      const int t19 = (i3 * 32);
+      const int n20 = min_of((p4 - t19), 32);
+      const int row21 = lane / 8, lane22 = lane % 8;
       {
-        const int i4 = lane21 * 4;
-        const int left = int(n19 - i4);
-        float a22[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        const int n23 = left > 0 ? p0 : 0;
+        const int i4 = lane22 * 4;
+        const int left = int(n20 - i4);
+        float a23[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float lost24[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        const int n25 = left > 0 ? p0 : 0;
 #pragma unroll 4
-        for (int i5 = row20; i5 < n23; i5 += 32) {
+        for (int i5 = row21; i5 < n25; i5 += 32) {
 #pragma unroll
           for (int v = 0; v < 4; ++v) {
-            const int t24 = (t18 + (i4 + v));
-            const float t25 = part1[((i5 * p1) + t24)];
-            a22[v] += t25;
+            const int t26 = (t19 + (i4 + v));
+            const float t27 = part1[((i5 * p1) + t26)];
+            add_long(a23[v], lost24[v], t27);
           }
         }
-        reduce_rows<Sum, 8, 32>(a22);
-        const int t27 = (t18 + i4);
-        vec<float, 4> y26;
+#pragma unroll
+        for (int v = 0; v < 4; ++v) a23[v] = long_sum(a23[v], lost24[v]);
+        reduce_rows<Sum, 8, 32>(a23);
+        const int t29 = (t19 + i4);
+        vec<float, 4> y28;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          y26.at[v] = a22[v];
+          y28.at[v] = a23[v];
         }
-        if (row20 == 0) store(out2 + t27, y26, left);
+        if (row21 == 0) store(out2 + t29, y28, left);
       }
     }
   }

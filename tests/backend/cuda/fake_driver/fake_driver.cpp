@@ -74,11 +74,16 @@ Driver& driver() {
 
 }  // namespace
 
+struct CUgraphNode_st {
+  std::size_t index;  // in its graph's work
+};
 struct CUgraph_st {
-  std::deque<std::function<void()>> work;
+  std::vector<std::function<void()>> work;
+  std::deque<CUgraphNode_st> nodes;  // one for each of them, up to the latest that was asked for
+  CUgraphNode latest = nullptr;
 };
 struct CUgraphExec_st {
-  std::shared_ptr<CUgraph_st> graph;
+  std::shared_ptr<const std::vector<std::function<void()>>> work;
 };
 
 struct CUctx_st {
@@ -240,11 +245,15 @@ CUresult load_host_library(CUmodule* module, const char* image) {
   return CUDA_SUCCESS;
 }
 
+std::function<void()> work_of(CUfunction function, unsigned blocks, unsigned threads, void** params) {
+  if (function->name.starts_with("kiln_") && !function->bind) return [] {};  // of a plan, by the real NVRTC: computes nothing
+  return bound(function, blocks, threads, params);
+}
+
 CUresult run(CUfunction function, unsigned blocks, unsigned threads, CUstream stream, void** params) {
   REQUIRE_CONTEXT();
   if (blocks == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
-  if (function->name.starts_with("kiln_") && !function->bind) return CUDA_SUCCESS;  // of a plan, by the real NVRTC: computes nothing
-  auto work = bound(function, blocks, threads, params);
+  auto work = work_of(function, blocks, threads, params);
   return work ? enqueue(stream, std::move(work)) : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -472,13 +481,34 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
 }
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long) {
   REQUIRE_CONTEXT();
-  *exec = new CUgraphExec_st{std::make_shared<CUgraph_st>(*graph)};
+  *exec = new CUgraphExec_st{std::make_shared<const std::vector<std::function<void()>>>(graph->work)};
   return CUDA_SUCCESS;
 }
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  return enqueue(stream, [graph = exec->graph] {
-    for (const auto& work : graph->work) work();
+  return enqueue(stream, [all = exec->work] {
+    for (const auto& work : *all) work();
   });
+}
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph*, const CUgraphNode** latest,
+                                const CUgraphEdgeData**, std::size_t* count) {
+  REQUIRE_CONTEXT();
+  CUgraph_st* const graph = resolve(stream)->recorded;
+  *status = graph ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  *count = graph && !graph->work.empty() ? 1 : 0;
+  if (*count == 0) return CUDA_SUCCESS;
+  for (std::size_t i = graph->nodes.size(); i < graph->work.size(); ++i) graph->nodes.push_back({i});
+  graph->latest = &graph->nodes.back();
+  *latest = &graph->latest;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
+  REQUIRE_CONTEXT();
+  auto work = work_of(params->func, params->gridDimX, params->blockDimX, params->kernelParams);
+  if (!work) return CUDA_ERROR_INVALID_HANDLE;
+  auto other = *exec->work;  // launches under way keep theirs
+  other[node->index] = std::move(work);
+  exec->work = std::make_shared<const std::vector<std::function<void()>>>(std::move(other));
+  return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph graph) {
   delete graph;
