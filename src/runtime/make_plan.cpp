@@ -54,7 +54,7 @@ std::optional<std::string> defect_in(F f) {
   return std::nullopt;
 }
 
-constexpr std::int64_t kPinnedBytes = 16 << 10;  // arguments that a held node may always pin
+constexpr std::int64_t kPinnedBytes = 16 << 10;  // of arguments that a held node may always keep alive
 constexpr std::int64_t kPinnedRatio = 8;         // … and how much more than its own size
 
 class PlanMaker {
@@ -135,23 +135,27 @@ class PlanMaker {
   }
 
   /// A held node that is not stored keeps what it is computed from alive: a list of losses would keep every batch.
-  /// Nodes that are much smaller than the greatest argument they would pin are stored with the roots; they are
-  /// computed anyway and writing them costs next to nothing.
+  /// Nodes that are much smaller than the largest of what was read for them are stored with the roots: writing them costs next
+  /// to nothing. Of an argument only what a slice shows is read.
   /// A held result of a loop is stored too: another run of the loop would cost more.
   void store_pinning_nodes() {
     const ir::Loops loops = ir::find_loops(g_);
-    std::vector<std::int64_t> pinned(g_.size());
+    std::vector<bool> held(g_.size());
+    for (std::size_t i = 0; i < ids_.size(); ++i)
+      if (wanted_[i] && t_.now[ids_[i]] != ir::kNoNode) held[t_.now[ids_[i]]] = true;
+    std::vector<std::int64_t> read(g_.size());  // bytes, for each node and the nodes before it that are not stored
     for (NodeId id = 0; id < g_.size(); ++id) {
       const ir::GraphNode& n = g_[id];
-      if (n.op == ir::Op::leaf) pinned[id] = n.numel * size_of(n.dtype);
-      for (int k = 0; k < n.n_in; ++k) pinned[id] = std::max(pinned[id], pinned[n.in[k]]);
-    }
-    for (std::size_t i = 0; i < ids_.size(); ++i) {
-      const NodeId id = wanted_[i] ? t_.now[ids_[i]] : ir::kNoNode;
-      if (id == ir::kNoNode || !has_value(loops, id)) continue;
-      if (g_[id].op == ir::Op::loop_result || g_[id].op == ir::Op::loop_stack) t_.graph.roots.push_back(id);
-      if (g_[id].op == ir::Op::leaf || pinned[id] < kPinnedBytes) continue;
-      if (g_[id].numel * size_of(g_[id].dtype) * kPinnedRatio <= pinned[id]) t_.graph.roots.push_back(id);
+      const std::int64_t bytes = n.numel * size_of(n.dtype);
+      if (n.op == ir::Op::leaf) read[id] = bytes;
+      for (int k = 0; k < n.n_in; ++k) read[id] = std::max(read[id], read[n.in[k]]);
+      const bool shows_part = (ir::is_view(n.op) || ir::info(n.op).kind == ir::OpKind::Gather) && n.numel < g_[n.in[0]].numel;
+      if (shows_part) read[id] = std::min(read[id], bytes);
+      if (!held[id] || n.op == ir::Op::leaf || !has_value(loops, id)) continue;
+      const bool small = read[id] >= kPinnedBytes && bytes * kPinnedRatio <= read[id];
+      if (!small && n.op != ir::Op::loop_result && n.op != ir::Op::loop_stack) continue;
+      t_.graph.roots.push_back(id);
+      read[id] = bytes;
     }
   }
 

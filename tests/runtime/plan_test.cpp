@@ -22,6 +22,23 @@ TEST(Plan, AHeldValueMuchSmallerThanWhatItPinsIsStored) {
   EXPECT_TRUE(loss.evaluated());
 }
 
+TEST(Plan, TheStepsOfAnExpressionOfASliceAreNotStored) {
+  const Tensor memory = data({300, 401});
+  const Tensor x = memory(range(10, 40), range(5, 25)), squares = x * x, moved = squares + 1.0f;
+  const test::Counted c = test::count([&] { sum(moved, 0).eval(); });
+  EXPECT_EQ(c.launches, 1u);
+  EXPECT_FALSE(squares.evaluated());
+  EXPECT_FALSE(moved.evaluated());
+}
+
+TEST(Plan, OfTheStepsToASmallValueTheFirstSmallOneIsStored) {
+  const Tensor x = data({64, 1024});
+  const Tensor loss = sum(x * x), twice = loss * 2.0f;
+  (x / (twice + 1.0f)).eval();
+  EXPECT_TRUE(loss.evaluated());
+  EXPECT_FALSE(twice.evaluated());
+}
+
 TEST(Plan, AHeldValueAsLargeAsItsInputStaysLazy) {
   const Tensor x = data({64, 1024});
   const Tensor e = exp(x);
