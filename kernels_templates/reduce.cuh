@@ -68,21 +68,21 @@ struct Pair {
   B second;
 };
 
-/// Adds x to a long sum. What rounding takes from the sum is summed up in `lost`: exactly, where x is no larger than the sum
+/// Adds x to a compensated sum. What rounding takes from the sum is summed up in `lost`: exactly, where x is no larger than the sum
 /// (T. J. Dekker, "A floating-point technique for extending the available precision", 1971).
-__device__ __forceinline__ void add_long(float& sum, float& lost, float x) {
+__device__ __forceinline__ void add_compensated(float& sum, float& lost, float x) {
   const float total = sum + x;
   lost += x - (total - sum);
   sum = total;
 }
 /// The same for a product.
-__device__ __forceinline__ void add_long(float& sum, float& lost, float x, float y) {
+__device__ __forceinline__ void add_compensated(float& sum, float& lost, float x, float y) {
   const float total = __fmaf_rn(x, y, sum);
   lost += __fmaf_rn(x, y, sum - total);
   sum = total;
 }
-/// A long sum with what it has lost; infinities have lost nothing.
-__device__ __forceinline__ float long_sum(float sum, float lost) {
+/// A compensated sum with what it has lost; infinities have lost nothing.
+__device__ __forceinline__ float compensated(float sum, float lost) {
   const float whole = sum + lost;
   return whole - whole == 0 ? whole : sum;
 }

@@ -225,9 +225,11 @@ Value Recorder::binary(const Value& a, const Value& b, Draw& d) {
                     y.bound);
     if (k == 8)
       return define(cat("fmod(", x.name, ", ", y.name, ")"), fmod(x.tensor, y.tensor), true, y.bound);
-    if (k == 9)
+    if (k == 9) {
+      y = cast(y, DType::Int32);  // a quotient by zero has its sign, which floats may have in one mode and not in another
       return define(cat("floor_divide(", x.name, ", ", y.name, ")"), floor_divide(x.tensor, y.tensor), true,
                     INFINITY);
+    }
     if (k == 11)
       return define(cat("logical_and(", x.name, ", ", y.name, ")"), logical_and(x.tensor, y.tensor), true, 1);
     if (k == 12)

@@ -213,6 +213,7 @@ Value Recorder::scattered(const Value& v, const Value& indices, const Value& pla
     out.bound *= meeting;
     if (!x.exact) out.error = x.error * meeting + epsilon(x.tensor.dtype()) * out.bound * meeting;
   }
+  if (how == Combine::Multiply && !is_float(x.tensor.dtype())) out.bound = greatest(x.tensor.dtype());
   return settle(out);
 }
 

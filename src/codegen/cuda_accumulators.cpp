@@ -103,14 +103,6 @@ bool CudaEmitter::ascends(ExprId index, std::uint32_t var) const {
   return n.prim == Prim::Add && ((ascends(n.a, var) && stands(n.b)) || (ascends(n.b, var) && stands(n.a)));
 }
 
-/// Whether a thread may add up so many values in a sum of `l` that the rounding of each would show.
-bool CudaEmitter::is_long_sum(std::uint32_t acc, const LoopDecl& l) const {
-  const AccDecl& a = k_.accs[acc];
-  const bool directly = std::any_of(l.body.begin(), l.body.end(), [&](const Stmt& s) { return s.kind == Stmt::Kind::Update && s.target == acc; });
-  const bool few = l.kind == LoopKind::Vector && l.steps > 0 && directly;
-  return a.monoid == Monoid::Sum && a.type == DType::Float32 && !is_scan(acc) && !few;
-}
-
 void CudaEmitter::begin_accs(const LoopDecl& l) {
   if (l.accs.empty()) return;
   at_.begin_accs(l);
@@ -132,7 +124,7 @@ void CudaEmitter::begin_accs(const LoopDecl& l) {
       line(cat(acc_type(a), ' ', name, '[', lanes, "] = {", all, "};"));
     };
     declare(s.name);
-    s.lost = is_long_sum(id, l) ? fresh("lost") : std::string();
+    s.lost = a.compensated ? fresh("lost") : std::string();
     if (!s.lost.empty()) declare(s.lost);
   }
 }
@@ -143,16 +135,16 @@ void CudaEmitter::update(const Stmt& st) {
   if (a.monoid == Monoid::State) return update_state(st);
   if (is_scan(st.target)) return scan_alone(st);
   const std::string place = s.lanes ? "[v]" : "", acc = s.name + place, on = on_.empty() ? std::string() : cat("if (", on_, ") ");
-  const std::string to = on + acc, add_long = s.lost.empty() ? std::string() : cat(on, "add_long(", acc, ", ", s.lost, place, ", ");
+  const std::string to = on + acc, add_compensated = s.lost.empty() ? std::string() : cat(on, "add_compensated(", acc, ", ", s.lost, place, ", ");
   const ExprNode product = pool_[st.value];
   if (a.monoid == Monoid::Sum && is_float(a.type) && product.prim == Prim::Mul && k_.fma) {
     const std::string x = lane(product.a), y = lane(product.b);
-    if (!add_long.empty()) return line(cat(add_long, x, ", ", y, ");"));
+    if (!add_compensated.empty()) return line(cat(add_compensated, x, ", ", y, ");"));
     line(cat(to, a.type == DType::Float32 ? " = __fmaf_rn(" : " = __fma_rn(", x, ", ", y, ", ", acc, ");"));
     return;
   }
   const std::string x = lane(st.value);
-  if (!add_long.empty()) return line(cat(add_long, x, ");"));
+  if (!add_compensated.empty()) return line(cat(add_compensated, x, ");"));
   if (kernel::positional(a.monoid)) {
     const std::string at = cat(index_type(), '(', lane_index_text(st.index), ')');
     if (s.ascending)
@@ -176,7 +168,7 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
       const LoopDecl* const inside = at_.lanes_of(id) == Lanes::Inside ? kernel::vector_loop_of(k_, l, id) : nullptr;
       const std::string place = s.lanes ? "[v]" : "";
       const std::string each = s.lanes ? cat("#pragma unroll\nfor (int v = 0; v < ", inside ? inside->lanes : lanes_, "; ++v) ") : "";
-      line(cat(each, s.name, place, " = long_sum(", s.name, place, ", ", s.lost, place, ");"));
+      line(cat(each, s.name, place, " = compensated(", s.name, place, ", ", s.lost, place, ");"));
     }
     if (l.rows > 1) {
       KILN_CHECK_THAT(at_.lanes_of(id) == Lanes::Around, "parts of a team without columns");

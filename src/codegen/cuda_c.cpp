@@ -99,7 +99,7 @@ std::string CudaEmitter::assemble(const std::string& body) const {
   if (uses({"wrap_", "int_div(", "int_rem(", "index_div("})) out += templates::integer;
   if (uses({"philox_"})) out += templates::philox;
   if (uses({"div", "scale(", "exponent(", "mantissa(", "square_root(", "_fast("})) out += templates::math;
-  if (uses({"::of(", "reduce_", "long_sum(", "Best<", "Pair<", "scan_"})) out += templates::reduce;
+  if (uses({"::of(", "reduce_", "compensated(", "Best<", "Pair<", "scan_"})) out += templates::reduce;
   if (uses({"scan_"})) out += templates::scan;
   if (!k_.link.empty()) out += templates::chain;
   if (!k_.finish.empty()) out += templates::finish;

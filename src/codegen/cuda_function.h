@@ -44,7 +44,7 @@ class CudaEmitter {
   struct AccState {
     std::string name, result;
     std::string running, before;  // inside its loop
-    std::string lost;    // of a long sum: what rounding took from it, as many as it
+    std::string lost;    // of a compensated sum: what rounding took from it, as many as it
     bool lanes = false;  // an array, one a lane
     bool ascending = false;  // of positions that grow from update to update
   };
@@ -137,7 +137,6 @@ class CudaEmitter {
   };
   Walk walk(ExprId e, std::uint32_t var) const;
   bool ascends(ExprId index, std::uint32_t var) const;
-  bool is_long_sum(std::uint32_t acc, const LoopDecl& l) const;
   void begin_accs(const LoopDecl& l);
   void update(const Stmt& st);
   void end_accs(const LoopDecl& l);

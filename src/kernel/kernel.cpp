@@ -32,7 +32,8 @@ class KeyWriter {
       put(b.shared);
     }
     for (const AccDecl& a : k_.accs)
-      put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8 | std::uint64_t{a.custom} << 16);
+      put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8 | std::uint64_t{a.custom} << 16 |
+          std::uint64_t{a.compensated} << 48);
     put(k_.customs.size());
     for (const CustomMonoid& c : k_.customs) {
       std::vector<std::uint64_t> words{c.types.size(), number(c.show)};

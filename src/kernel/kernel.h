@@ -53,6 +53,7 @@ struct AccDecl {
   Monoid monoid;
   DType type;  // of the values combined
   std::uint32_t custom = 0;  // Custom: index into Kernel::customs
+  bool compensated = false;  // a Float32 Sum that is given back what rounding took from it, to as many bits again
 };
 
 /// A monoid by expressions, whose values are kept in one part or several: a value becomes parts, parts are combined, and in

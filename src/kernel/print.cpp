@@ -151,7 +151,8 @@ class Printer {
   }
 
   static std::string monoid_name(const AccDecl& a) {
-    return a.monoid == Monoid::Custom ? cat("custom", a.custom) : std::string(name(a.monoid));
+    if (a.monoid == Monoid::Custom) return cat("custom", a.custom);
+    return cat(a.compensated ? "compensated_" : "", name(a.monoid));
   }
 
   void section(const std::vector<Stmt>& body) {

@@ -31,8 +31,10 @@ class Verifier {
                       b.offset_param);
       KILN_CHECK_THAT(b.ahead_param < static_cast<std::int32_t>(k_.n_params), "bytes ahead p", b.ahead_param);
     }
-    for (const AccDecl& a : k_.accs)
+    for (const AccDecl& a : k_.accs) {
       KILN_CHECK_THAT(a.monoid != Monoid::Custom || a.custom < k_.customs.size(), "custom monoid ", a.custom);
+      KILN_CHECK_THAT(!a.compensated || (a.monoid == Monoid::Sum && a.type == DType::Float32), "a compensated ", name(a.type));
+    }
     for (const CustomMonoid& c : k_.customs) custom(c);
     visited_.assign(k_.loops.size(), false);
     KILN_CHECK_THAT(k_.link.empty() == k_.second.empty(), "a link without a second section, or the other way round");

@@ -22,6 +22,7 @@ Lowered RegionLowering::run() {
   find_rough();
   declare_accs();
   build_loops();
+  compensate_sums();
   complete();
   return std::move(out_);
 }
@@ -42,6 +43,25 @@ void RegionLowering::build_loops() {
     case Form::SplitColumns: build_split(); break;
     case Form::Chain: build_chain(); break;
   }
+}
+
+/// Whether a loop runs an accumulator's updates a known and small number of times.
+static bool is_short(const LoopDecl& l, std::uint32_t acc) {
+  const auto updates = [&](const Stmt& s) { return s.kind == Stmt::Kind::Update && s.target == acc; };
+  return l.kind == LoopKind::Vector && l.steps > 0 && std::any_of(l.body.begin(), l.body.end(), updates);
+}
+
+/// A thread of a GPU adds up any number of values one after the other: sums of an unknown number are compensated.
+void RegionLowering::compensate_sums() {
+  if (!target_.gpu || target_.strict) return;
+  std::vector<bool> read_inside(k_.accs.size());  // scans, of which every value is a result
+  for (kernel::ExprId e = 0; e < k_.pool.size(); ++e)
+    if (const kernel::ExprNode& n = k_.pool[e]; n.prim == Prim::Running || n.prim == Prim::Before) read_inside[n.imm] = true;
+  for (const LoopDecl& l : k_.loops)
+    for (const std::uint32_t acc : l.accs) {
+      AccDecl& a = k_.accs[acc];
+      a.compensated = a.monoid == Monoid::Sum && a.type == DType::Float32 && !read_inside[acc] && !is_short(l, acc);
+    }
 }
 
 /// The kernel's totals, and the figures that the launch decides threading by.

@@ -216,6 +216,7 @@ class RegionLowering {
   Stmt lane_loop(const Range& range, Groups axes, const Fill& fill);
   std::vector<LoopDecl> open_nest(Groups order, const std::optional<Range>& outermost);
   bool adds_in_blocks(const Reduction& r) const;
+  void compensate_sums();
   DType total_type(const AccDecl& a) const;
   E total_of(std::uint32_t acc, const GraphNode& n);
   std::int64_t added_up(Groups order, bool in_chunks, std::int64_t lanes) const;

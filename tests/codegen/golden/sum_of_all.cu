@@ -26,20 +26,20 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
         const vec<float, 4> x5 = load<4>(in0 + (t1 + i1));
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          add_long(a3[v], lost4[v], x5.at[v], x5.at[v]);
+          add_compensated(a3[v], lost4[v], x5.at[v], x5.at[v]);
         }
       } else {
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
           if (i1 + v < n2) {
             const float t6 = in0[(t1 + (i1 + v))];
-            add_long(a3[v], lost4[v], t6, t6);
+            add_compensated(a3[v], lost4[v], t6, t6);
           }
         }
       }
     }
 #pragma unroll
-    for (int v = 0; v < 4; ++v) a3[v] = long_sum(a3[v], lost4[v]);
+    for (int v = 0; v < 4; ++v) a3[v] = compensated(a3[v], lost4[v]);
     const float r7 = reduce_block<Sum, 256>(((a3[0] + a3[1]) + (a3[2] + a3[3])), turn);
     if (lane == 0) part1[((t0 * p1) + 0)] = r7;
     const int n8 = index_div(p2, p6);
@@ -50,9 +50,9 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
 #pragma unroll 4
       for (int i3 = lane; i3 < p0; i3 += 256) {
         const float t11 = part1[((i3 * p1) + 0)];
-        add_long(a9, lost10, t11);
+        add_compensated(a9, lost10, t11);
       }
-      a9 = long_sum(a9, lost10);
+      a9 = compensated(a9, lost10);
       const float r12 = reduce_block<Sum, 256>(a9, turn);
       if (lane == 0) out2[0] = r12;
     }

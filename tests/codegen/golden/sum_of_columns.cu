@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) kiln_test(
           const int i2 = b15 + k * 32;
 #pragma unroll
           for (int v = 0; v < 4; ++v) {
-            add_long(a10[v], lost11[v], x13[k].at[v]);
+            add_compensated(a10[v], lost11[v], x13[k].at[v]);
           }
         }
       }
@@ -65,13 +65,13 @@ extern "C" __global__ void __launch_bounds__(256, 4) kiln_test(
           if (i2 < n12) {
 #pragma unroll
             for (int v = 0; v < 4; ++v) {
-              add_long(a10[v], lost11[v], x13[k].at[v]);
+              add_compensated(a10[v], lost11[v], x13[k].at[v]);
             }
           }
         }
       }
 #pragma unroll
-      for (int v = 0; v < 4; ++v) a10[v] = long_sum(a10[v], lost11[v]);
+      for (int v = 0; v < 4; ++v) a10[v] = compensated(a10[v], lost11[v]);
       reduce_rows<Sum, 8, 32>(a10);
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
@@ -97,11 +97,11 @@ extern "C" __global__ void __launch_bounds__(256, 4) kiln_test(
           for (int v = 0; v < 4; ++v) {
             const int t26 = (t19 + (i4 + v));
             const float t27 = part1[((i5 * p1) + t26)];
-            add_long(a23[v], lost24[v], t27);
+            add_compensated(a23[v], lost24[v], t27);
           }
         }
 #pragma unroll
-        for (int v = 0; v < 4; ++v) a23[v] = long_sum(a23[v], lost24[v]);
+        for (int v = 0; v < 4; ++v) a23[v] = compensated(a23[v], lost24[v]);
         reduce_rows<Sum, 8, 32>(a23);
         const int t29 = (t19 + i4);
         vec<float, 4> y28;
