@@ -3,6 +3,7 @@
 
 #include "codegen/cuda_function.h"
 #include "kernels_templates.h"
+#include "support/large_stack.h"
 
 #include <algorithm>
 
@@ -135,7 +136,9 @@ int instances_in(const Kernel& kernel, std::size_t bytes) {
 
 std::string emit_cuda(const Kernel& kernel, const std::string& symbol, int instances) {
   KILN_CHECK_THAT(kernel.link.empty() || instances == 1, "blocks of several chains");
-  return CudaEmitter(kernel, symbol, instances).run();
+  std::string text;
+  on_large_stack([&] { text = CudaEmitter(kernel, symbol, instances).run(); });
+  return text;
 }
 
 }  // namespace kiln::codegen

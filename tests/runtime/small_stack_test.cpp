@@ -2,7 +2,6 @@
 // longer chain.
 #include "api/expect.h"
 #include "modes.h"
-#include "needs_cpu.h"
 
 #include <pthread.h>
 
@@ -80,7 +79,6 @@ Tensor stepped(const Tensor& y, const Tensor& x, unsigned& random) {
 }
 
 TEST(SmallStack, AChainOfOperations) {
-  KILN_NEEDS_CPU();
   if (kLargeFrames) GTEST_SKIP() << "frames of a sanitizer";
   const Tensor x = counting({8}).eval();
   expect_as_interpreted([&] {
@@ -92,7 +90,6 @@ TEST(SmallStack, AChainOfOperations) {
 }
 
 TEST(SmallStack, ALongBodyOfALoop) {
-  KILN_NEEDS_CPU();
   if (kLargeFrames) GTEST_SKIP() << "frames of a sanitizer";
   const Tensor x = counting({8}).eval();
   for (const int length : {500, kLong})  // inside a kernel, and over whole tensors
@@ -110,7 +107,6 @@ TEST(SmallStack, ALongBodyOfALoop) {
 
 /// Coordinates of views that divide what the view before divided: each was looked into once a reader, three times a view.
 TEST(SmallStack, ViewsOfViews) {
-  KILN_NEEDS_CPU();
   if (kLargeFrames) GTEST_SKIP() << "frames of a sanitizer";
   const Tensor x = counting({4, 6, 2}).eval();
   for (const int length : {15, 40, 1000})
@@ -122,7 +118,6 @@ TEST(SmallStack, ViewsOfViews) {
 }
 
 TEST(SmallStack, PartsWrittenInTurn) {
-  KILN_NEEDS_CPU();
   if (kLargeFrames) GTEST_SKIP() << "frames of a sanitizer";
   const Tensor x = counting({8}).eval();
   expect_as_interpreted([&] {
@@ -134,7 +129,6 @@ TEST(SmallStack, PartsWrittenInTurn) {
 
 /// A value of a row that several phases need, made of shared operands: what it depends on is found once.
 TEST(SmallStack, DoublingsOfARowsValue) {
-  KILN_NEEDS_CPU();
   const Tensor x = counting({6, 40}).eval(), scale = (counting({6, 1}) * 1e-6).eval();
   expect_as_interpreted([&] {
     Tensor r = scale;
