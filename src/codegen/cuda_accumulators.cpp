@@ -134,8 +134,9 @@ void CudaEmitter::update(const Stmt& st) {
   const AccState& s = accs_[st.target];
   if (a.monoid == Monoid::State) return update_state(st);
   if (is_scan(st.target)) return scan_alone(st);
-  const std::string place = s.lanes ? "[v]" : "", acc = s.name + place, on = on_.empty() ? std::string() : cat("if (", on_, ") ");
-  const std::string to = on + acc, add_compensated = s.lost.empty() ? std::string() : cat(on, "add_compensated(", acc, ", ", s.lost, place, ", ");
+  const std::string place = s.lanes ? "[v]" : "", acc = s.name + place;
+  const std::string on = on_.empty() ? std::string() : cat("if (", on_, ") "), to = on + acc;
+  const std::string add_compensated = s.lost.empty() ? "" : cat(on, "add_compensated(", acc, ", ", s.lost, place, ", ");
   const ExprNode product = pool_[st.value];
   if (a.monoid == Monoid::Sum && is_float(a.type) && product.prim == Prim::Mul && k_.fma) {
     const std::string x = lane(product.a), y = lane(product.b);
@@ -167,7 +168,8 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
     if (!s.lost.empty()) {
       const LoopDecl* const inside = at_.lanes_of(id) == Lanes::Inside ? kernel::vector_loop_of(k_, l, id) : nullptr;
       const std::string place = s.lanes ? "[v]" : "";
-      const std::string each = s.lanes ? cat("#pragma unroll\nfor (int v = 0; v < ", inside ? inside->lanes : lanes_, "; ++v) ") : "";
+      const int lanes = inside ? inside->lanes : lanes_;
+      const std::string each = s.lanes ? cat("#pragma unroll\nfor (int v = 0; v < ", lanes, "; ++v) ") : "";
       line(cat(each, s.name, place, " = compensated(", s.name, place, ", ", s.lost, place, ");"));
     }
     if (l.rows > 1) {

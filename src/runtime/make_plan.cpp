@@ -149,8 +149,8 @@ class PlanMaker {
       const std::int64_t bytes = n.numel * size_of(n.dtype);
       if (n.op == ir::Op::leaf) read[id] = bytes;
       for (int k = 0; k < n.n_in; ++k) read[id] = std::max(read[id], read[n.in[k]]);
-      const bool shows_part = (ir::is_view(n.op) || ir::info(n.op).kind == ir::OpKind::Gather) && n.numel < g_[n.in[0]].numel;
-      if (shows_part) read[id] = std::min(read[id], bytes);
+      const bool shows = ir::is_view(n.op) || ir::info(n.op).kind == ir::OpKind::Gather;
+      if (shows && n.numel < g_[n.in[0]].numel) read[id] = std::min(read[id], bytes);
       if (!held[id] || n.op == ir::Op::leaf || !has_value(loops, id)) continue;
       const bool small = read[id] >= kPinnedBytes && bytes * kPinnedRatio <= read[id];
       if (!small && n.op != ir::Op::loop_result && n.op != ir::Op::loop_stack) continue;

@@ -80,7 +80,8 @@ void timed(std::span<const Launch> launches, cuda::Stream stream, F f) {
   log_launch(launches, launches.front().verdict, cuda::elapsed_ms(before, after) * 1e-3);
 }
 
-void launch_or_set(std::span<const Launch> launches, std::uint32_t blocks, cuda::Stream stream, void** args, const GraphStep* recorded) {
+void launch_or_set(std::span<const Launch> launches, std::uint32_t blocks, cuda::Stream stream, void** args,
+                   const GraphStep* recorded) {
   const Launch& l = launches.front();
   cuda::LaunchShape shape;
   shape.grid[0] = blocks;
@@ -89,7 +90,8 @@ void launch_or_set(std::span<const Launch> launches, std::uint32_t blocks, cuda:
   timed(launches, stream, [&] { cuda::launch(l.kernel->function, shape, stream, args); });
 }
 
-void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, cuda::Stream stream, const GraphStep* recorded) {
+void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, cuda::Stream stream,
+             const GraphStep* recorded) {
   constexpr std::size_t kNear = 96;
   void* near_args[kNear];
   std::vector<void*> far_args;
@@ -179,7 +181,8 @@ bool enqueues_matmul(const backend::Matmul& call, int device) {
 
 std::size_t workspace_on_gpu(const backend::Matmul& call, int device) { return cuda::library(device).workspace_bytes(call); }
 
-void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* slots, int device, const GraphStep* recorded) {
+void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* slots, int device,
+                   const GraphStep* recorded) {
   enqueue(l, buffers, slots, cuda::current_stream(device), recorded);
 }
 

@@ -86,7 +86,8 @@ TEST_F(Graphs, TakeOtherArgumentsForTheStepsThatAreGivenThem) {
   const Function add = add_kernel();
   Block* block = allocate(4000, stream);
   fill(block->data, 0, 4, 1000, stream);
-  Graph graph = capture(0, [&](std::size_t step) { run_add(add, block, step == 0 ? 1 : 10, current_stream(0), 1000); }, 2);
+  const auto enqueue = [&](std::size_t step) { run_add(add, block, step == 0 ? 1 : 10, current_stream(0), 1000); };
+  Graph graph = capture(0, enqueue, 2);
   graph.launch(stream);
   spin(stream, 5);
   graph.launch(stream);  // what was launched before a change keeps its arguments

@@ -489,8 +489,8 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     for (const auto& work : *all) work();
   });
 }
-CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph*, const CUgraphNode** latest,
-                                const CUgraphEdgeData**, std::size_t* count) {
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph*,
+                                const CUgraphNode** latest, const CUgraphEdgeData**, std::size_t* count) {
   REQUIRE_CONTEXT();
   CUgraph_st* const graph = resolve(stream)->recorded;
   *status = graph ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
