@@ -1,4 +1,5 @@
 #include "kernel/kernel.h"
+#include "kernel/structure_hash.h"
 
 #include "support/check.h"
 
@@ -260,6 +261,41 @@ TEST(KernelVerify, IterationsSideBySideStoreToScratchOnly) {
   EXPECT_TRUE(refused([](Kernel& k) { k.loops[1].kind = LoopKind::Serial; k.loops[1].lanes = 1; }));
   EXPECT_TRUE(refused([](Kernel& k) { k.loops[0].rows = 3; }));
   EXPECT_FALSE(refused([](Kernel& k) { k.loops[1].body[0].target = 2; k.loops[0].rows = 1; }));
+}
+
+/// out[i] = in[i] * scale + shift, with its parts numbered in one way or another.
+Kernel line(bool other, bool shifted = true) {
+  Kernel k;
+  const BufferDecl in{BufferDecl::Role::In, DType::Float32, 4}, out{BufferDecl::Role::Out, DType::Float32, 64};
+  k.buffers = other ? std::vector{out, in} : std::vector{in, out};
+  k.slots = {DType::Float32, DType::Float32, DType::Float64};  // the last is not used
+  k.n_params = other ? 4 : 2;
+  if (other) k.n_vars = 3;
+  const std::uint32_t grid = add_loop(k, LoopKind::Grid, leaf(k, Prim::Param, DType::Int64, other ? 3 : 0));
+  const std::uint32_t each = add_loop(k, LoopKind::Vector, leaf(k, Prim::Param, DType::Int64, other ? 0 : 1), 8);
+  const E scale = leaf(k, Prim::Slot, DType::Float32, other), shift = leaf(k, Prim::Slot, DType::Float32, !other);
+  const E product = load(k, other, var_of(k, each)) * scale, value = shifted ? product + shift : product + product;
+  k.loops[each].body = {{Stmt::Kind::Store, !other, var_of(k, each).id, value.id}};
+  k.loops[grid].body = {loop_stmt(each)};
+  k.body = {loop_stmt(grid)};
+  return k;
+}
+
+TEST(StructureHash, NumbersOfPartsAreNoPartOfIt) {
+  verify(line(false));
+  verify(line(true));
+  EXPECT_EQ(structure_hash(line(false)), structure_hash(line(true)));
+  EXPECT_NE(hash(line(false)), hash(line(true)));
+}
+
+TEST(StructureHash, WhatIsComputedAndPartsThemselvesAre) {
+  const Hash128 whole = structure_hash(line(false));
+  EXPECT_NE(whole, structure_hash(line(false, false)));
+  EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.buffers[0].alignment = 16; })));
+  EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.loops[1].lanes = 4; })));
+  EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.threads.block = 128; })));
+  EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.fma = !k.fma; })));
+  EXPECT_EQ(whole, structure_hash(with(line(false), [](Kernel& k) { k.slots[2] = DType::Int8; }))) << "not used";
 }
 
 }  // namespace
