@@ -171,7 +171,8 @@ std::int64_t RegionLowering::added_up(Groups order, bool in_chunks, std::int64_t
 std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost,
                                      std::int64_t lanes, std::int64_t limit, bool always) {
   const bool sums = std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) { return adds_in_blocks(r); });
-  if (!sums || target_.gpu || (!always && added_up(order, outermost.has_value(), lanes) <= limit)) return nest.size();
+  const bool in_blocks_on_gpu = target_.strict && lanes == 1;  // elsewhere its sums are compensated, or shared by a team's lanes
+  if (!sums || (target_.gpu && !in_blocks_on_gpu) || (!always && added_up(order, outermost.has_value(), lanes) <= limit)) return nest.size();
   std::int64_t inside = 1;
   for (std::size_t at = order.size(); at-- > 0;) {
     const bool part = at == 0 && outermost;
@@ -263,7 +264,8 @@ bool RegionLowering::adds_in_blocks(const Reduction& r) const {
 /// The type in which sums of blocks and chunks are added up: Float64 for those of Float32, since there are many, and few of
 /// them an element.
 DType RegionLowering::total_type(const AccDecl& a) const {
-  return a.monoid == Monoid::Sum && a.type == DType::Float32 && !target_.gpu ? DType::Float64 : a.type;
+  const bool compensated = target_.gpu && !target_.strict;
+  return a.monoid == Monoid::Sum && a.type == DType::Float32 && !compensated ? DType::Float64 : a.type;
 }
 
 /// The final value of a reduction's accumulator, in the type that is computed with.

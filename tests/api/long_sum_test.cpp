@@ -28,7 +28,6 @@ constexpr double kBoundOfColumns = 1e-6;  // whose sums may be in memory: blocks
 
 /// Every element of `t` is `exact` but for the bound.
 void expect_sums(const Tensor& t, double exact, const char* what, double bound = kBound) {
-  if (config().device != "cpu" && config().strict) bound = 1e-5;  // up to 1,024 are added in order there: docs/semantics.md
   double worst = 0;
   for (const float v : t.to_vector<float>()) worst = std::max(worst, std::fabs(v / exact - 1));
   EXPECT_LE(worst, bound) << what;
