@@ -2,10 +2,10 @@
 // same census; tools/census.sh takes it.
 #include "codegen/other_targets.h"
 #include "kernel/structure_hash.h"
-#include "lower/expand.h"
+#include "math/expand.h"
 #include "modes.h"
 #include "program.h"
-#include "runtime/plan.h"
+#include "engine/plan.h"
 #include "support/check.h"
 #include "transform/transform.h"
 
@@ -91,7 +91,7 @@ TEST(Census, KernelsOfRandomPrograms) {
   const char* const file = std::getenv("KILN_TEST_CENSUS");
   Census found;
   census = &found;
-  runtime::set_graph_hook([](const ir::Graph& graph) { census->take(graph); });
+  engine::set_graph_hook([](const ir::Graph& graph) { census->take(graph); });
   const std::uint64_t first = number("KILN_TEST_FUZZ_SEED", 1), programs = file ? number("KILN_TEST_FUZZ_PROGRAMS", 1000) : 20;
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
     found.seed = seed;
@@ -101,7 +101,7 @@ TEST(Census, KernelsOfRandomPrograms) {
     } catch (const UserError&) {  // what the program throws is the fuzzer's concern
     }
   }
-  runtime::set_graph_hook(nullptr);
+  engine::set_graph_hook(nullptr);
   std::map<std::string, std::uint64_t> distinct;
   for (const auto& [key, entry] : found.kernels) ++distinct[key.substr(0, key.rfind(' '))];
   for (const auto& [place, count] : distinct) std::printf("%s: %llu kernels\n", place.c_str(), static_cast<unsigned long long>(count));

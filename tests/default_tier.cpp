@@ -3,7 +3,7 @@
 // for the first time.
 //
 // KILN_TEST_EXACT_MEMORY=1: device memory without a pool, for runs under compute-sanitizer.
-#include "backend/cuda/pool.h"
+#include "device/cuda/pool.h"
 
 #include <cstdlib>
 

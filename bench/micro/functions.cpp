@@ -1,9 +1,9 @@
 // Cycles per 16 floats of the Float32 functions, and of expressions that stand for fused kernels: each compiled by the
 // CPU backend as one vector loop over arrays that stay in the first cache. The clock is the rate at which a chain of
 // additions runs, measured beside each. MICRO_ASSEMBLY=1 prints the code.
-#include "backend/cpu/jit.h"
+#include "device/cpu/jit.h"
 #include "kernel/kernel.h"
-#include "lower/math.h"
+#include "math/math.h"
 
 #include <benchmark/benchmark.h>
 

@@ -1,5 +1,5 @@
 // What NVRTC takes for a small kernel, and what headers and threads add to it. Needs no GPU.
-#include "backend/cuda/nvrtc.h"
+#include "device/cuda/nvrtc.h"
 
 #include <benchmark/benchmark.h>
 

@@ -1,5 +1,5 @@
 // The walk that gives a trace its key, and planning without compiling (the kernels are in memory).
-#include "runtime/walk.h"
+#include "engine/walk.h"
 
 #include <kiln/kiln.h>
 #include <kiln/report.h>
@@ -24,10 +24,10 @@ Tensor input(std::int64_t n) { return Tensor::from(std::vector<float>(static_cas
 void WalkChain(benchmark::State& state) {
   const Tensor y = chain(input(16), state.range(0));
   kiln::ir::Node* roots[] = {y.node()};
-  kiln::runtime::Walk walk;
+  kiln::engine::Walk walk;
   for (auto _ : state) {
     const kiln::ir::TraceGuard guard;
-    benchmark::DoNotOptimize(kiln::runtime::walk_trace(roots, guard, 0, false, walk));
+    benchmark::DoNotOptimize(kiln::engine::walk_trace(roots, guard, 0, false, walk));
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }

@@ -2,11 +2,11 @@
 #include <kiln/dlpack.h>
 
 #include "api/borrow.h"
-#include "api/evaluate.h"
+#include "engine/evaluate.h"
 #include "api/record.h"
-#include "runtime/device_control.h"
-#include "runtime/device_memory.h"
-#include "runtime/pool.h"
+#include "engine/device_control.h"
+#include "engine/device_memory.h"
+#include "engine/pool.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -79,7 +79,7 @@ struct Export {
 /// A row-major copy of a computed tensor in memory of its own.
 Tensor copied(const Tensor& x) {
   const ir::Node* node = x.node();
-  ir::Buffer* buffer = runtime::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
+  ir::Buffer* buffer = engine::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
   x.copy_to(buffer->data, node->dtype);
   return api::leaf(buffer, node->shape(), node->dtype, node->loc, 0, nullptr, node->buffer->device);
 }
@@ -91,9 +91,9 @@ void take_back(Export<Managed>* e) {
   if (device.kind == Device::Kind::Cuda) {
     try {
       if (e->stream)
-        runtime::wait_for_stream(device, handle_of(*e->stream));
+        engine::wait_for_stream(device, handle_of(*e->stream));
       else
-        runtime::rest(device);
+        engine::rest(device);
     } catch (...) {  // the device is lost
     }
   }
@@ -130,15 +130,15 @@ Managed* give(const Tensor& x, const DLPackOptions& options) {
 Tensor exported(std::string_view op, const Tensor& x, const DLPackOptions& options) {
   ir::Node* const node = api::checked(op, x);
   check_stream(op, options, x.device());
-  api::evaluate({&node, 1});
+  engine::evaluate({&node, 1});
   const Device device = node->buffer->device;
   const Tensor out = options.copy.value_or(false) ? copied(x) : x;
   if (device.kind == Device::Kind::Cpu) return out;
-  runtime::use_on_current_stream(*out.node()->buffer);
+  engine::use_on_current_stream(*out.node()->buffer);
   if (!options.stream)
-    runtime::synchronize(device);
+    engine::synchronize(device);
   else if (*options.stream != -1)
-    runtime::let_stream_wait(device, handle_of(*options.stream));
+    engine::let_stream_wait(device, handle_of(*options.stream));
   return out;
 }
 
@@ -183,7 +183,7 @@ Device device_of(const DLTensor& t) {
     throw UserError(cat("[from_dlpack] the tensor is on ", describe(t.device), "; Kiln takes those on the cpu or a CUDA device"));
   if (!cuda) return Device::cpu();
   std::string why;
-  if (t.device.device_id < 0 || t.device.device_id > 255 || !runtime::has_device(Device::cuda(t.device.device_id), why))
+  if (t.device.device_id < 0 || t.device.device_id > 255 || !engine::has_device(Device::cuda(t.device.device_id), why))
     throw UserError(cat("[from_dlpack] the tensor is on ", describe(t.device), ", which this process has not",
                         why.empty() ? "" : ": ", why));
   return Device::cuda(t.device.device_id);
@@ -192,7 +192,7 @@ Device device_of(const DLTensor& t) {
 /// A tensor over memory of a GPU, or a copy of it there.
 Tensor take_on_gpu(Device device, const void* data, const Shape& shape, const Shape& strides, DType dtype,
                    std::shared_ptr<const void> owner, const DLPackOptions& options, SourceLocation loc) {
-  if (const std::intptr_t stream = options.stream.value_or(1); stream != -1) runtime::wait_for_stream(device, handle_of(stream));
+  if (const std::intptr_t stream = options.stream.value_or(1); stream != -1) engine::wait_for_stream(device, handle_of(stream));
   const Tensor shared = api::borrow_on(device, data, shape, strides, dtype, std::move(owner), loc);
   return options.copy.value_or(false) ? copied(shared) : shared;
 }
@@ -218,7 +218,7 @@ Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOp
   if (!options.copy.value_or(true))
     throw UserError(cat("[from_dlpack] data that is not aligned for ", name(*dtype), " must be copied"));
   if (is_bool(*dtype)) return copied(shared);
-  ir::Buffer* buffer = runtime::allocate(static_cast<std::uint64_t>(shared.numel()) * size);
+  ir::Buffer* buffer = engine::allocate(static_cast<std::uint64_t>(shared.numel()) * size);
   std::byte* to = buffer->data;
   if (shared.numel() != 0) gather(data, size, shape, strides.begin(), to);
   return Tensor::adopt(ir::new_leaf(buffer, *dtype, shape, 0, nullptr, loc));

@@ -1,8 +1,8 @@
 // Loops: the functions are called with placeholders for the states, and what they record hangs between these and the loop
 // node. Shapes settle first: a state that meets a larger tensor is broadcast, and the functions are called again.
-#include "api/evaluate.h"
+#include "engine/evaluate.h"
 #include "api/record.h"
-#include "ir/recorded.h"
+#include "record/recorded.h"
 #include "support/check.h"
 
 #include <kiln/config.h>

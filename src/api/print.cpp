@@ -1,9 +1,9 @@
 // Readable text of a tensor: nested brackets in aligned columns, then dtype and shape. Above kWhole elements only
 // the first and last kEdge of each of the last kDetailed axes are shown, and the first of any axis before, so the
 // text stays short whatever the size and the rank.
-#include "api/evaluate.h"
+#include "engine/evaluate.h"
 #include "api/record.h"
-#include "runtime/device_memory.h"
+#include "engine/device_memory.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -69,7 +69,7 @@ class Printer {
 
  private:
   std::string element(std::int64_t offset) const {
-    return format_element(runtime::host_memory(*leaf_.buffer) + offset * size_of(leaf_.dtype), leaf_.dtype);
+    return format_element(engine::host_memory(*leaf_.buffer) + offset * size_of(leaf_.dtype), leaf_.dtype);
   }
 
   /// Calls f(i), or f(-1) in place of the elements left out.
@@ -136,7 +136,7 @@ class Printer {
 std::string Tensor::str() const {
   if (!valid()) return "(empty Tensor)";
   ir::Node* const root = node_;
-  api::evaluate({&root, 1});
+  engine::evaluate({&root, 1});
   return Printer(*node_).text() + "  " + api::describe(node_);
 }
 

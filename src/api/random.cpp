@@ -3,7 +3,7 @@
 #include <kiln/random.h>
 
 #include "api/record.h"
-#include "ir/reference.h"
+#include "oracle/reference.h"
 #include "support/check.h"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 #include "api/record.h"
 
-#include "api/evaluate.h"
-#include "api/long_trace.h"
-#include "ir/recorded.h"
-#include "ir/reference.h"
-#include "runtime/device_memory.h"
+#include "engine/evaluate.h"
+#include "engine/long_trace.h"
+#include "record/recorded.h"
+#include "oracle/reference.h"
+#include "engine/device_memory.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -249,8 +249,6 @@ void rethrow_at(const UserError& error, const SourceLocation& loc) {
   throw UserError(std::string(error.message()), loc);
 }
 
-std::string describe(const ir::Node* node) { return cat(name(node->dtype), " ", to_string(node->dims())); }
-
 std::string describe(Scalar s) {
   switch (s.kind) {
     case Scalar::Kind::Bool: return s.i ? "true" : "false";
@@ -369,9 +367,9 @@ ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc, std::opti
 Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation loc, std::int64_t offset,
             const std::int64_t* strides, std::optional<Device> device) {
   try {
-    const Device there = device ? *device : runtime::default_device();
+    const Device there = device ? *device : engine::default_device();
     if (buffer->device != there) {
-      ir::Buffer* moved = runtime::copied_to(*buffer, there);
+      ir::Buffer* moved = engine::copied_to(*buffer, there);
       ir::release(std::exchange(buffer, moved));
     }
     return Tensor::adopt(ir::new_leaf(buffer, dtype, shape, offset, strides, loc));
@@ -391,9 +389,9 @@ int Recording::depth() { return recordings; }
 Tensor finish(ir::NodeRef node) {
   if (config().mode != Mode::Lazy && recordings == 0) [[unlikely]] {
     ir::Node* const root = node.get();
-    evaluate({&root, 1});
+    engine::evaluate({&root, 1});
   }
-  if (ir::recorded.full()) [[unlikely]] bound_recording(*node);
+  if (ir::recorded.full()) [[unlikely]] engine::bound_recording(*node);
   return Tensor::adopt(node.take());
 }
 

@@ -2,7 +2,7 @@
 // raised), promotes dtypes, resolves weak scalars, broadcasts. Takes no lock and never merges nodes.
 #pragma once
 
-#include "ir/node.h"
+#include "record/node.h"
 
 #include <kiln/error.h>
 #include <kiln/ops.h>
@@ -105,8 +105,7 @@ int checked_axis(std::string_view op, Axis axis, const ir::Node* x);
 int checked_axis(std::string_view op, Axis axis, std::span<const std::int64_t> dims);
 /// A bit mask of resolved, distinct axes of x, or of a result with `added` axes more than x.
 std::uint64_t checked_axes(std::string_view op, const Axes& axes, const ir::Node* x, int added = 0);
-/// "float32 (2, 3)", for messages.
-std::string describe(const ir::Node* node);
+using ir::describe;
 /// "2.5", "true"; "empty" for an empty handle.
 std::string describe(Scalar s);
 std::string describe(const Tensor& t);

@@ -1,7 +1,7 @@
 // Sorting, and the operations whose result has as many elements as the values say. The latter evaluate what decides the
 // shape, a mask, and record the rest.
 #include "api/record.h"
-#include "runtime/nonzero.h"
+#include "engine/nonzero.h"
 #include "support/check.h"
 
 namespace kiln {
@@ -31,7 +31,7 @@ Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool de
 /// Flat positions where a bool tensor is true. Evaluates it.
 Tensor true_positions(const Tensor& mask, SourceLocation loc) {
   const auto* const bytes = static_cast<const std::uint8_t*>(mask.data());
-  const runtime::Positions found = runtime::nonzero_positions(bytes, mask.numel());
+  const engine::Positions found = engine::nonzero_positions(bytes, mask.numel());
   const Tensor positions = Tensor::adopt(ir::new_leaf(found.buffer, DType::Int64, Shape{found.count}, 0, nullptr, loc));
   return positions.to(mask.device());
 }

@@ -2,13 +2,13 @@
 #include <kiln/tensor.h>
 
 #include "api/borrow.h"
-#include "api/evaluate.h"
+#include "engine/evaluate.h"
 #include "api/record.h"
 #include "io/npy.h"
-#include "ir/reference.h"
-#include "runtime/device_control.h"
-#include "runtime/device_memory.h"
-#include "runtime/pool.h"
+#include "oracle/reference.h"
+#include "engine/device_control.h"
+#include "engine/device_memory.h"
+#include "engine/pool.h"
 #include "support/check.h"
 
 #include <kiln/ops.h>
@@ -82,7 +82,7 @@ Layout checked_layout(const Shape& shape, std::span<const std::int64_t> strides,
 ir::Buffer* lent(Device device, const void* data, std::byte* first, std::uint64_t bytes, std::shared_ptr<const void> owner,
                  std::function<void(const void*)> deleter) {
   if (device.kind == Device::Kind::Cuda)
-    return runtime::lent_memory(device, first, bytes, [data, owner = std::move(owner), deleter = std::move(deleter)] {
+    return engine::lent_memory(device, first, bytes, [data, owner = std::move(owner), deleter = std::move(deleter)] {
       if (deleter) deleter(data);
     });
   auto* buffer = new Borrowed;
@@ -142,7 +142,7 @@ Tensor normalised(const std::byte* data, const Shape& shape, const Layout& layou
   const WalkedAxes walked(shape, layout);
   std::uint64_t count = 1;
   for (const std::int64_t extent : walked.extents) count *= static_cast<std::uint64_t>(extent);
-  ir::Buffer* buffer = runtime::allocate(count);
+  ir::Buffer* buffer = engine::allocate(count);
   std::byte* to = buffer->data;
   walked.each(data, [&](std::byte b) { *to++ = std::byte{b != std::byte{0}}; });
   if (layout.row_major) return leaf(buffer, shape, DType::Bool, loc, 0, nullptr, device);
@@ -190,7 +190,7 @@ ir::Node* placed(std::string_view op, const Tensor& t, SourceLocation loc) {
 /// The node as a computed leaf.
 const ir::Node* computed(const Tensor& t, std::string_view op) {
   ir::Node* const node = api::checked(op, t);
-  api::evaluate({&node, 1});
+  engine::evaluate({&node, 1});
   return node;
 }
 
@@ -222,8 +222,8 @@ void copy_strided(const T* from, const ir::Node& node, T* to) {
 void copy_leaf(const ir::Node& node, void* out) {
   const std::int64_t bytes = size_of(node.dtype);
   if (node.strides == nullptr)
-    return runtime::download(out, *node.buffer, node.offset * bytes, static_cast<std::uint64_t>(node.numel * bytes));
-  const std::byte* from = runtime::host_memory(*node.buffer) + node.offset * bytes;
+    return engine::download(out, *node.buffer, node.offset * bytes, static_cast<std::uint64_t>(node.numel * bytes));
+  const std::byte* from = engine::host_memory(*node.buffer) + node.offset * bytes;
   switch (bytes) {
     case 1: return copy_strided(reinterpret_cast<const std::uint8_t*>(from), node, static_cast<std::uint8_t*>(out));
     case 2: return copy_strided(reinterpret_cast<const std::uint16_t*>(from), node, static_cast<std::uint16_t*>(out));
@@ -243,11 +243,11 @@ RowMajor row_major(const Tensor& t, std::string_view op) {
   const ir::Node* const node = computed(t, op);
   if (node->strides == nullptr || node->numel == 0) return {node->buffer, node->offset * size_of(node->dtype)};
   if (ir::Buffer* const made = ir::row_major_copy(*node)) return {made, 0};
-  ir::Buffer* copy = runtime::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
+  ir::Buffer* copy = engine::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
   try {
     copy_leaf(*node, copy->data);
     if (copy->device != node->buffer->device)
-      ir::release(std::exchange(copy, runtime::copied_to(*copy, node->buffer->device)));
+      ir::release(std::exchange(copy, engine::copied_to(*copy, node->buffer->device)));
   } catch (...) {
     ir::release(copy);
     throw;
@@ -260,7 +260,7 @@ RowMajor row_major(const Tensor& t, std::string_view op) {
 Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype, SourceLocation loc) try {
   const std::uint64_t bytes = checked_bytes("from", shape, dtype);
   if (data == nullptr && bytes != 0) throw UserError(cat("[from] null data for shape ", shape.str()));
-  ir::Buffer* buffer = runtime::allocate(bytes);
+  ir::Buffer* buffer = engine::allocate(bytes);
   if (bytes != 0) std::memcpy(buffer->data, data, bytes);
   if (is_bool(dtype)) io::normalise_bools(buffer->data, bytes);
   return leaf(buffer, shape, dtype, loc);
@@ -318,7 +318,7 @@ std::int64_t Tensor::numel(SourceLocation loc) const { return placed("numel", *t
 DType Tensor::dtype(SourceLocation loc) const { return placed("dtype", *this, loc)->dtype; }
 Device Tensor::device(SourceLocation loc) const {
   const ir::Node* node = placed("device", *this, loc);
-  return node->device == ir::kAnyDevice ? runtime::default_device() : ir::device_of(node->device);
+  return node->device == ir::kAnyDevice ? engine::default_device() : ir::device_of(node->device);
 }
 
 Tensor::operator bool() const {
@@ -366,7 +366,7 @@ void Tensor::read_item(void* out, DType type, SourceLocation loc) const try {
 
 const void* Tensor::data() const {
   const RowMajor value = row_major(*this, "data");
-  return runtime::host_memory(*value.buffer) + value.byte_offset;
+  return engine::host_memory(*value.buffer) + value.byte_offset;
 }
 
 const void* Tensor::device_data() const {
@@ -387,7 +387,7 @@ Tensor Tensor::to(Device device, SourceLocation loc) const try {
   if (node->device == ir::device_code(device)) return *this;
   const ir::Node* value = computed(*this, "to");
   ir::Buffer* buffer = value->buffer->device == device ? (ir::retain(value->buffer), value->buffer)
-                                                       : runtime::copied_to(*value->buffer, device);
+                                                       : engine::copied_to(*value->buffer, device);
   return leaf(buffer, value->shape(), value->dtype, value->loc, value->offset, value->strides, device);
 } catch (const UserError& e) {
   api::rethrow_as("to", e, loc);
@@ -397,13 +397,13 @@ Tensor Tensor::astype(DType dtype, SourceLocation loc) const { return kiln::asty
 Tensor Tensor::reshape(const Shape& shape, SourceLocation loc) const { return kiln::reshape(*this, shape, loc); }
 Tensor Tensor::T(SourceLocation loc) const { return matrix_transpose(*this, loc); }
 
-void synchronize(Device device) { runtime::synchronize(device); }
+void synchronize(Device device) { engine::synchronize(device); }
 
 void eval(std::span<const Tensor> tensors, SourceLocation loc) try {
   std::vector<ir::Node*> roots;
   roots.reserve(tensors.size());
   for (const Tensor& t : tensors) roots.push_back(api::checked("eval", t));
-  if (!roots.empty()) api::evaluate(roots);
+  if (!roots.empty()) engine::evaluate(roots);
 } catch (const UserError& e) {
   api::rethrow_as("eval", e, loc);
 }

@@ -2,7 +2,7 @@
 // to, and which phases need which values.
 //
 // Invariant: nothing here makes an expression, but for the offsets of the scratch buffers that keep_in_scratch adds.
-#include "lower/expand.h"
+#include "math/expand.h"
 #include "lower/region_lowering.h"
 #include "support/check.h"
 

@@ -1,7 +1,7 @@
 // The loops of a kernel: what all forms share, then the forms whose reductions keep their accumulators in registers.
 //
 // Invariant: a loop enters k_.loops when it is complete, after the loops inside it.
-#include "lower/expand.h"
+#include "math/expand.h"
 #include "lower/region_lowering.h"
 #include "support/check.h"
 

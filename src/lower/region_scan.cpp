@@ -4,7 +4,7 @@
 //
 // Invariant: the order in which values are combined depends on sizes and the width of the lanes only, never on threads.
 #include "kernel/monoid.h"
-#include "lower/expand.h"
+#include "math/expand.h"
 #include "lower/region_lowering.h"
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 //
 // Invariant: every pass over a block is a loop on lanes of its own, and between two of them values live in memory only.
 #include "kernel/monoid.h"
-#include "lower/expand.h"
+#include "math/expand.h"
 #include "lower/region_lowering.h"
 #include "support/check.h"
 

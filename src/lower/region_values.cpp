@@ -2,7 +2,7 @@
 //
 // Invariant: build() gives the value of an entry in the current environment; within one environment an entry is built
 // once. Sizes reach expressions only as parameters.
-#include "lower/expand.h"
+#include "math/expand.h"
 #include "lower/region_lowering.h"
 #include "support/check.h"
 

@@ -3,7 +3,7 @@
 // Invariant: a loop stands in the body before the first statement that reads one of its results, and is there once for
 // each environment: it gives all of its results, and stores everything it yields to outputs of that environment. Loops that
 // it needs stand before it, those that depend on its states inside it.
-#include "lower/expand.h"
+#include "math/expand.h"
 #include "lower/region_lowering.h"
 #include "support/check.h"
 

@@ -2,7 +2,7 @@
 // Terminates: one walk; a node becomes a constant or stays.
 #include "transform/fold.h"
 
-#include "ir/interpret.h"
+#include "oracle/interpret.h"
 
 #include <cstring>
 

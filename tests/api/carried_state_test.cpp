@@ -1,12 +1,12 @@
 // Loops that carry state and read little of it: after a few iterations each one does the same work, finds its plan and
 // keeps the same memory, although nobody calls eval on the state.
-#include "api/growth.h"
+#include "engine/growth.h"
 #include "counted.h"
-#include "ir/learned_lines.h"
-#include "ir/recorded.h"
+#include "record/learned_lines.h"
+#include "record/recorded.h"
 #include "lattice_boltzmann.h"
 #include "modes.h"
-#include "runtime/pool.h"
+#include "engine/pool.h"
 
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ std::ostream& operator<<(std::ostream& out, const Iteration& i) {
 
 Iteration run_one(const std::function<void()>& body) {
   const auto counted = test::count(body);
-  return {counted.launches + counted.library_calls, counted.plan_misses, runtime::pool_statistics().in_use, ir::recorded.alive};
+  return {counted.launches + counted.library_calls, counted.plan_misses, engine::pool_statistics().in_use, ir::recorded.alive};
 }
 
 std::string all_of(const std::vector<Iteration>& seen) {
@@ -48,7 +48,7 @@ std::string all_of(const std::vector<Iteration>& seen) {
 /// that the program itself keeps of every iteration.
 void expect_steady(const std::function<void(int)>& body, int period = 1, std::uint64_t kept = 0) {
   ir::forget_lines();
-  api::forget_growth();
+  engine::forget_growth();
   clear_memory_caches();
   std::vector<Iteration> seen;
   for (int i = 0; i < 8 * period + kSettled; ++i) {

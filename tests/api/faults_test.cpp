@@ -1,7 +1,7 @@
 // Faults of values and programs that belong to no single operation: special constants, very wide operations, subnormals,
 // a device that is not there.
 #include "api/expect.h"
-#include "backend/cuda/driver.h"
+#include "device/cuda/driver.h"
 #include "counted.h"
 #include "modes.h"
 

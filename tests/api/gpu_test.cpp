@@ -1,7 +1,7 @@
 // Other users of a GPU: their streams and memory, DLPack, several devices.
 #include <kiln/gpu.h>
 
-#include "backend/cuda/require.h"
+#include "device/cuda/require.h"
 #include "counted.h"
 
 #include <kiln/config.h>

@@ -1,7 +1,7 @@
 // Random draws: known answers, equality over modes and fusions, distributions, and errors.
 #include "api/expect.h"
 #include "counted.h"
-#include "ir/reference.h"
+#include "oracle/reference.h"
 #include "modes.h"
 
 #include <kiln/random.h>

@@ -1,8 +1,8 @@
 // CUDA C of the shared loop IR: what the text of a few kernels must and must not contain, and that NVRTC accepts it for
 // every architecture.
-#include "codegen/cuda_c.h"
+#include "codegen/cuda/cuda_c.h"
 
-#include "backend/cuda/nvrtc.h"
+#include "device/cuda/nvrtc.h"
 #include "lower/lowered_graph.h"
 #include "plan/donate.h"
 

@@ -1,7 +1,7 @@
 // Primitives that targets spell differently, compiled for every level the host has and compared with the evaluator.
-#include "backend/cpu/jit.h"
+#include "device/cpu/jit.h"
 #include "kernel/eval.h"
-#include "lower/math.h"
+#include "math/math.h"
 
 #include <kiln/error.h>
 

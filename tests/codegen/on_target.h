@@ -1,7 +1,7 @@
 // Runs a part of a test with code for a lower instruction set, as KILN_CPU would ask for.
 #pragma once
 
-#include "backend/cpu/target.h"
+#include "device/cpu/target.h"
 
 #include <kiln/kiln.h>
 

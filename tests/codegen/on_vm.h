@@ -1,8 +1,8 @@
 // Runs a kernel by the vm, with the loops of every instruction set that this CPU has.
 #pragma once
 
-#include "backend/cpu/target.h"
-#include "codegen/vm.h"
+#include "device/cpu/target.h"
+#include "codegen/vm/vm.h"
 #include "kernel/interpret_kernel.h"
 
 #include <kiln/error.h>

@@ -1,17 +1,17 @@
 #include "codegen/other_targets.h"
 
-#include "backend/cuda/nvrtc.h"
-#include "codegen/cuda_c.h"
-#include "lower/expand.h"
+#include "device/cuda/nvrtc.h"
+#include "codegen/cuda/cuda_c.h"
+#include "math/expand.h"
 #include "lower/lower.h"
 #include "plan/fuse.h"
-#include "runtime/plan.h"
+#include "engine/plan.h"
 #include "support/check.h"
 
 #include <kiln/error.h>
 
 #if KILN_TEST_AARCH64
-#include "codegen/llvm_ir.h"
+#include "codegen/llvm/llvm_ir.h"
 
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
@@ -180,12 +180,12 @@ OtherTargets::OtherTargets(const Which& which) : collected_(std::make_unique<Col
   collected_->which = which;
   const std::lock_guard lock(mutex);
   live.push_back(collected_.get());
-  runtime::set_graph_hook(take);
+  engine::set_graph_hook(take);
 }
 OtherTargets::~OtherTargets() {
   const std::lock_guard lock(mutex);
   std::erase(live, collected_.get());
-  if (live.empty()) runtime::set_graph_hook(nullptr);
+  if (live.empty()) engine::set_graph_hook(nullptr);
 }
 
 int OtherTargets::aarch64_kernels() const { return static_cast<int>(collected_->seen_aarch64.size()); }

@@ -6,7 +6,7 @@
 #include "codegen/other_targets.h"
 
 #include "api/record.h"
-#include "backend/cuda/nvrtc.h"
+#include "device/cuda/nvrtc.h"
 #include "ir/op.h"
 #include "modes.h"
 #include "program.h"

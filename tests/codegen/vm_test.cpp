@@ -1,6 +1,6 @@
 // The vm against the kernel interpreter: every primitive on every dtype, every accumulator, every way to reach memory.
 // Whole programs run through it in tests/lower and tests/runtime.
-#include "codegen/vm.h"
+#include "codegen/vm/vm.h"
 
 #include "codegen/on_vm.h"
 #include "kernel/nouns.h"

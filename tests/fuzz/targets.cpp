@@ -3,7 +3,7 @@
 #include "io/npy.h"
 #include "io/safetensors.h"
 #include "io/zip.h"
-#include "runtime/cache_entry.h"
+#include "cache/cache_entry.h"
 #include "support/env.h"
 
 #include <kiln/error.h>
@@ -145,17 +145,17 @@ std::vector<std::string> environment_seeds() {
 }
 
 void cache_entry(Bytes input) {
-  const auto entry = runtime::decode_entry(input);
+  const auto entry = engine::decode_entry(input);
   if (!entry) return;
   // Only what the encoder writes is an entry.
-  const auto again = runtime::encode_entry(entry->key, entry->payload);
+  const auto again = engine::encode_entry(entry->key, entry->payload);
   expect(std::equal(again.begin(), again.end(), input.begin(), input.end()), "an entry that encodes to other bytes");
 }
 
 std::vector<std::string> cache_entry_seeds() {
   std::vector<std::string> out;
   for (const auto& [key, payload] : {std::pair("", ""), std::pair("key", "a kernel"), std::pair("k", "")}) {
-    const auto bytes = runtime::encode_entry(key, payload);
+    const auto bytes = engine::encode_entry(key, payload);
     out.emplace_back(bytes.begin(), bytes.end());
   }
   return out;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ir/graph.h"
-#include "ir/interpret.h"
+#include "oracle/interpret.h"
 
 #include <cstring>
 #include <initializer_list>

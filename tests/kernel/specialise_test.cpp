@@ -1,7 +1,7 @@
 #include "kernel/specialise.h"
 
 #include "counted.h"
-#include "runtime/plan.h"
+#include "engine/plan.h"
 
 #include <kiln/kiln.h>
 #include <kiln/nn.h>
@@ -60,16 +60,16 @@ TEST(Specialise, EvaluatesToTheSame) {
   };
   clear_memory_caches();
   const auto generic = results();
-  runtime::specialise_kernels(true);
+  engine::specialise_kernels(true);
   clear_memory_caches();
   std::vector<std::vector<float>> special;
   try {
     special = results();
   } catch (...) {
-    runtime::specialise_kernels(false);
+    engine::specialise_kernels(false);
     throw;
   }
-  runtime::specialise_kernels(false);
+  engine::specialise_kernels(false);
   clear_memory_caches();
   ASSERT_EQ(special.size(), generic.size());
   for (std::size_t i = 0; i < generic.size(); ++i) EXPECT_EQ(special[i], generic[i]) << "program " << i;

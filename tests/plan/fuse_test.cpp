@@ -3,7 +3,7 @@
 
 #include "counted.h"
 #include "ir/graph_builder.h"
-#include "runtime/kernel_cache.h"
+#include "cache/kernel_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -219,7 +219,7 @@ TEST(Fuse, UpdatesOfOverlappingPartsAreSmallKernels) {
       Tensor x = zeros({side, side}).eval();
       clear_memory_caches();
       arrays_of_kernels = 0;
-      runtime::set_compile_hook([](const kernel::Kernel& kernel) { arrays_of_kernels += kernel.buffers.size(); });
+      engine::set_compile_hook([](const kernel::Kernel& kernel) { arrays_of_kernels += kernel.buffers.size(); });
       const test::Counted done = test::count([&] {
         for (std::int64_t i = 0; i < k * k; ++i) {
           const std::int64_t a = i / k, b = i % k;
@@ -230,7 +230,7 @@ TEST(Fuse, UpdatesOfOverlappingPartsAreSmallKernels) {
         }
         x.eval();
       });
-      runtime::set_compile_hook(nullptr);
+      engine::set_compile_hook(nullptr);
       EXPECT_EQ(x.to_vector<float>(), want);
       EXPECT_LE(arrays_of_kernels, static_cast<std::size_t>(6 * k * k));
       EXPECT_LE(done.launches, static_cast<std::uint64_t>(k * k + k * k / 6 + 2));

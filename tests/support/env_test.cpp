@@ -1,6 +1,6 @@
 #include "support/env.h"
 
-#include "runtime/temporary_directory.h"
+#include "cache/temporary_directory.h"
 #include "support/edit_distance.h"
 
 #include <kiln/error.h>

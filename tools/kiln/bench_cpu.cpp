@@ -2,9 +2,9 @@
 #include "bench_device.h"
 #include "temporary_directory.h"
 
-#include "backend/cpu/measure.h"
-#include "backend/cpu/target.h"
-#include "backend/cpu/threads.h"
+#include "device/cpu/measure.h"
+#include "device/cpu/target.h"
+#include "device/cpu/threads.h"
 
 #include <nlohmann/json.hpp>
 

@@ -4,13 +4,13 @@
 #include "bench_device.h"
 #include "temporary_directory.h"
 
-#include "backend/cuda/blas.h"
-#include "backend/cuda/copy.h"
-#include "backend/cuda/driver.h"
-#include "backend/cuda/module.h"
-#include "backend/cuda/nvrtc.h"
-#include "backend/cuda/pool.h"
-#include "backend/cuda/stream.h"
+#include "library/cuda/blas.h"
+#include "device/cuda/copy.h"
+#include "device/cuda/driver.h"
+#include "device/cuda/module.h"
+#include "device/cuda/nvrtc.h"
+#include "device/cuda/pool.h"
+#include "device/cuda/stream.h"
 #include "checks.h"
 
 #include <nlohmann/json.hpp>

@@ -3,7 +3,7 @@
 #include "bench_shapes.h"
 
 #include "checks.h"
-#include "runtime/plan.h"
+#include "engine/plan.h"
 
 #include <kiln/nn.h>
 
@@ -33,7 +33,7 @@ struct Specialised {
 
  private:
   static void set(bool on) {
-    runtime::specialise_kernels(on);
+    engine::specialise_kernels(on);
     clear_memory_caches();
   }
 };

@@ -13,7 +13,7 @@
 namespace kiln::tool {
 namespace {
 
-using runtime::DiskCache;
+using engine::DiskCache;
 using Json = nlohmann::ordered_json;
 
 std::string time_text(std::int64_t seconds) {

@@ -1,6 +1,6 @@
 #include "checks.h"
 
-#include "backend/cpu/threads.h"
+#include "device/cpu/threads.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,16 +1,16 @@
 // The disk cache that programs use under the options in force, opened for looking.
 #pragma once
 
-#include "runtime/disk_cache.h"
+#include "cache/disk_cache.h"
 
 #include <kiln/config.h>
 
 namespace kiln::tool {
 
-inline runtime::DiskCacheOptions disk_cache_options() {
-  using Mode = runtime::DiskCacheOptions::Mode;
+inline engine::DiskCacheOptions disk_cache_options() {
+  using Mode = engine::DiskCacheOptions::Mode;
   const Config& c = config();
-  runtime::DiskCacheOptions options;
+  engine::DiskCacheOptions options;
   options.mode = c.cache == "off" ? Mode::Off : c.cache == "ro" ? Mode::ReadOnly : Mode::ReadWrite;
   options.directory = c.cache_dir;
   options.max_bytes = c.cache_max;

@@ -2,14 +2,14 @@
 #include "commands.h"
 #include "disk_cache_options.h"
 
-#include "backend/cpu/host_limits.h"
-#include "backend/cpu/measure.h"
-#include "backend/cpu/target.h"
-#include "backend/cpu/threads.h"
-#include "backend/cuda/blas.h"
-#include "backend/cuda/driver.h"
-#include "backend/cuda/nvrtc.h"
-#include "runtime/pool.h"
+#include "device/cpu/host_limits.h"
+#include "device/cpu/measure.h"
+#include "device/cpu/target.h"
+#include "device/cpu/threads.h"
+#include "library/cuda/blas.h"
+#include "device/cuda/driver.h"
+#include "device/cuda/nvrtc.h"
+#include "engine/pool.h"
 
 #include <kiln/error.h>
 
@@ -82,13 +82,13 @@ Json facts() {
   out["version"] = KILN_VERSION;
   out["llvm"] = cpu::llvm_version();
   out["cpu"] = cpu_facts();
-  out["memory_limit_bytes"] = runtime::pool_statistics().limit;
+  out["memory_limit_bytes"] = engine::pool_statistics().limit;
   const cpu::Ceilings& c = cpu::ceilings();
   out["measured"] = {{"copy_gbps", c.copy_gbps},     {"read_gbps", c.read_gbps},
                      {"fma_gflops", c.fma_gflops},   {"copy_gbps_1", c.copy_gbps_1},
                      {"read_gbps_1", c.read_gbps_1}, {"fma_gflops_1", c.fma_gflops_1}};
-  const runtime::DiskCache cache(disk_cache_options());
-  const runtime::DiskCache::Stat s = cache.stat();
+  const engine::DiskCache cache(disk_cache_options());
+  const engine::DiskCache::Stat s = cache.stat();
   out["disk_cache"] = {{"mode", config().cache},         {"directory", cache.directory()},
                        {"usable", cache.usable()},       {"reason", cache.reason()},
                        {"entries", s.entries},           {"bytes", s.bytes},

@@ -2,7 +2,7 @@
 
 #include "checks.h"
 
-#include "backend/cpu/threads.h"
+#include "device/cpu/threads.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,42 @@
+#include "cache/failed_kernel.h"
+
+#include "device/cpu/jit.h"
+#include "codegen/cuda/cuda_c.h"
+#include "support/check.h"
+
+#include <kiln/config.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace kiln::engine {
+
+std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol, Device device, int instances) noexcept {
+  try {
+    std::string text = cat("# ", kernel.label, "\n", kernel::print(kernel), "\n");
+    try {
+      text += device.kind == Device::Kind::Cuda ? codegen::emit_cuda(kernel, symbol, instances)
+                                                : cpu::llvm_text(kernel, symbol, cpu::host_target());
+    } catch (const std::exception& e) {
+      text += cat("# no more of it: ", e.what(), "\n");
+    }
+    std::error_code error;
+    const std::string& dump = config().dump;
+    const std::filesystem::path directory = dump.empty() || dump == "stdout"
+                                                ? std::filesystem::temp_directory_path(error)
+                                                : std::filesystem::path(dump);
+    // A fresh name: what lies in a directory that others write to is neither followed nor overwritten.
+    std::string path = (directory / ("kiln-failed-" + symbol.substr(0, 15) + "-XXXXXX")).string();
+    const int file = mkstemp(path.data());
+    if (file < 0) return "no file: " + path + " cannot be made";
+    const bool whole = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    close(file);
+    return whole ? path : path + " (incomplete)";
+  } catch (...) {
+    return "no file";
+  }
+}
+
+}  // namespace kiln::engine

@@ -1,0 +1,220 @@
+// Emits a Kernel as a CUDA C function.
+//
+// Walks the loops and writes each expression into the outermost loop that has its operands, like the LLVM emitter. A
+// Vector loop becomes a loop over the vectors of a thread (`i` is a vector's first element), and inside it each run of
+// stores and updates becomes a loop over the lanes `v` of one vector; what runs along the lanes and is aligned is loaded
+// and stored as a whole vector.
+//
+// Invariant: text goes to the innermost open scope, or to an enclosing one whose loop has not been closed yet; so it
+// stands before everything that may use it.
+//
+// The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_values.cpp, cuda_memory.cpp,
+// cuda_accumulators.cpp, cuda_running.cpp.
+#pragma once
+
+#include "codegen/cuda/cuda_expr.h"
+#include "kernel/nouns.h"
+#include "kernel/placement.h"
+#include "support/check.h"
+
+#include <map>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace kiln::codegen {
+
+using namespace kernel::nouns;
+using Lanes = kernel::Placement::Lanes;
+
+class CudaEmitter {
+ public:
+  CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances);
+  std::string run();
+
+ private:
+  struct Scope {
+    const LoopDecl* loop = nullptr;
+    std::string var;  // value of its variable; of a Vector loop: on lane 0
+    std::string text;
+    std::unordered_map<ExprId, std::string> memo, divisors;
+    std::vector<std::pair<std::string, std::string>> nexts;  // of a While loop: its states, and what they will be
+  };
+  struct AccState {
+    std::string name, result;
+    std::string running, before;  // inside its loop
+    std::string lost;    // of a compensated sum: what rounding took from it, as many as it
+    bool lanes = false;  // an array, one a lane
+    bool ascending = false;  // of positions that grow from update to update
+  };
+  /// What is known inside a Vector loop of the vector at hand.
+  enum class Reach : std::uint8_t {
+    Whole,    // all of its lanes are inside the extent
+    Guarded,  // all or none
+    Masked,   // any number: the accesses of the others are left out, what they compute goes nowhere
+    Ragged,   // any number: the others are left out
+  };
+  /// Loads of all steps of a loop, made before its first step computes.
+  struct Stage {
+    int depth = 0, steps = 0;                        // of the loop's scope; fewer than two steps: none
+    std::string arrays, text;
+    std::unordered_map<ExprId, std::string> memo;    // of what the loads' addresses need
+    std::unordered_map<ExprId, std::string> loaded;
+  };
+
+  int depth() const { return at_.depth(); }
+  Scope& here() { return scopes_.back(); }
+  void line(const std::string& text) { (in_run_ ? run_text_ : here().text) += text + "\n"; }
+  std::string fresh(const char* prefix) { return cat(prefix, counter_++); }
+  const char* block_index() const { return instances_ > 1 ? "block" : "blockIdx.x"; }
+  const char* block_count() const { return instances_ > 1 ? "blocks" : "gridDim.x"; }
+  const char* index_type() const { return k_.threads.narrow ? "int" : "int64"; }
+
+  // ---- the file
+  struct Parameter {
+    std::string type, name;
+    bool wide;  // 8 bytes in a table
+  };
+  std::vector<Parameter> parameters() const;
+  std::string global() const;
+  std::string head() const;
+  std::string table_function() const;
+  std::string assemble(const std::string& body) const;
+  static std::string indented(const std::string& text);
+
+  // ---- values
+  void count_uses();
+  bool is_index(ExprId e);
+  bool varies_by_item(ExprId e) const;
+  std::string constant(ExprId e, bool index) const;
+  bool is_number(ExprId e) const;
+  template <class F>
+  std::string spell(ExprId e, F operand);
+  std::string divisor(ExprId e);
+  std::string keep(ExprId e, const std::string& text, bool in_place, std::string& into,
+                   std::unordered_map<ExprId, std::string>& memo);
+  std::string present(ExprId load, bool on_lane);
+  std::string element(const ExprNode& n, const std::string& index, const std::string& predicate) const;
+  std::string value(ExprId e);
+  std::string lane(ExprId e);
+  const char* type_of(ExprId e) { return is_index(e) ? index_type() : cuda_type(pool_[e].type); }
+  /// The same where a plain integer may stand.
+  std::string index_text(ExprId e) { return pool_[e].prim == Prim::Const ? constant(e, true) : value(e); }
+  std::string lane_index_text(ExprId e) { return pool_[e].prim == Prim::Const ? constant(e, true) : lane(e); }
+
+  // ---- memory
+  std::string buffer_name(std::uint64_t b) const;
+  std::string scratch(std::uint64_t b, ExprId index);
+  bool whole_vectors(std::uint64_t buffer, ExprId index);
+  bool backwards(ExprId index);
+  std::string vector_lane(ExprId index);
+  std::string vector_index_text(ExprId index);
+  bool masked(int depth) const;
+  const char* left(int depth) const;
+  std::string storing(const char* mask) const;
+  std::string vector_type(DType t) const;
+  std::string loaded_vector(ExprId e);
+  void note_streamed(const ExprNode& load);
+  std::int64_t vectors_bytes(DType t) const;
+  std::string streams() const;
+  void store(const Stmt& s);
+  bool hold_loaded(const Stmt& s);
+  std::string registers() const;
+  bool is_register(std::uint64_t b) const { return k_.buffers[b].role == BufferDecl::Role::Scratch && k_.buffers[b].shared == 0; }
+  bool fills_shared(const LoopDecl& l) const;
+
+  // ---- accumulators
+  std::string acc_type(const AccDecl& a) const;
+  std::string op_of(const AccDecl& a) const;
+  std::string lifted(const AccDecl& a, const std::string& x) const;
+  std::string shown(const AccDecl& a, const std::string& x) const;
+  static std::string parts_type(const CustomMonoid& m);
+  std::string start_of(const AccDecl& a) const;
+  std::string customs() const;
+  struct Walk {
+    bool var = false, memory = false;  // a loop's variable; what memory or a running value holds
+  };
+  Walk walk(ExprId e, std::uint32_t var) const;
+  bool ascends(ExprId index, std::uint32_t var) const;
+  void begin_accs(const LoopDecl& l);
+  void update(const Stmt& st);
+  void end_accs(const LoopDecl& l);
+  std::string combine_lanes(const AccDecl& a, const std::string& name, int first, int count) const;
+
+  // ---- accumulators that are read inside their loops
+  bool is_scan(std::uint32_t acc) const;
+  bool scans(const LoopDecl& l) const;
+  void note_running();
+  void while_loop(const LoopDecl& l);
+  void update_state(const Stmt& s);
+  void scan_alone(const Stmt& st);
+  void scan_step(const Stmt& st);
+  std::string scanning(const LoopDecl& l, const std::string& extent);
+
+  // ---- loops
+  void block(const std::vector<Stmt>& body);
+  void statements(std::span<const Stmt> list);
+  void run_of(std::span<const Stmt> list);
+  void end_run();
+  const char* unroll() const;
+  void open_scope(const LoopDecl& l, std::string var);
+  std::string close_scope();
+  void loop(const LoopDecl& l);
+  void grid_loop(const LoopDecl& l);
+  void chain();
+  void finish(const std::string& item, const std::string& items);
+  void serial_loop(const LoopDecl& l, const std::string& extent);
+  bool unrolls(const LoopDecl& l) const;
+  int rows_inside(const LoopDecl& l) const;
+  std::string in_batches(const LoopDecl& l, const std::string& first, const std::string& end, const Stage& ahead, const std::string& body);
+  void deal(int rows);
+  void vector_loop(const LoopDecl& l, const std::string& extent);
+  std::string vectors(const LoopDecl& l, const std::string& i, Reach reach);
+  std::string steps(const LoopDecl& l, Reach reach);
+
+  // ---- state
+  const Kernel& k_;
+  kernel::Placement at_;
+  const kernel::ExprPool& pool_;
+  std::string symbol_;
+  int instances_;
+  int team_ = 1;
+  int counter_ = 0;
+
+  std::vector<Scope> scopes_;
+  std::vector<int> uses_;
+  std::vector<signed char> index_;
+  std::vector<AccState> accs_;
+  std::vector<bool> reads_running_, reads_before_;
+
+  // Threads that share a Vector loop, and which one it is of them.
+  int width_ = 1;
+  std::string lane_ = "lane";
+  // Scratch values that are elements of vectors which stay in registers anyway: how they read there.
+  std::unordered_map<std::uint64_t, std::string> held_;
+  std::string held_arrays_;
+
+  std::map<std::uint64_t, std::int64_t> streamed_, written_;  // buffers accessed by whole vectors: bytes a grid item
+
+  // Inside a Vector loop whose serial loops are dealt to parts of the team: how many, and the thread's.
+  int rows_ = 1;
+  std::string row_;
+  bool once_ = false;  // what is stored here is stored by the first part
+
+  // The open Vector loop.
+  int lanes_ = 1, steps_ = 0;
+  std::string extent_;
+  Reach reach_ = Reach::Whole;
+  bool skips_ = false;  // Masked, but no vector is cut: a thread without one goes past the loops inside
+  std::string on_;  // along a scanned axis: whether this thread's vector is inside the extent
+  Stage stage_;
+  bool keeps_loads_ = false;  // loads of several iterations of a column are to be in flight together
+
+  // The open run.
+  bool in_run_ = false;
+  std::string run_text_, before_run_, after_run_;
+  std::unordered_map<ExprId, std::string> run_memo_;
+};
+
+}  // namespace kiln::codegen

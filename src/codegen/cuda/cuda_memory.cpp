@@ -1,0 +1,190 @@
+// CudaEmitter: loads, stores and the registers that Scratch buffers are.
+#include "codegen/cuda/cuda_function.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kiln::codegen {
+namespace {
+
+constexpr std::int64_t kFar = std::int64_t{64} << 20;  // bytes of an operand that no second cache of sm_90 (50 MiB) holds
+
+}  // namespace
+
+std::string CudaEmitter::buffer_name(std::uint64_t b) const {
+  switch (k_.buffers[b].role) {
+    case BufferDecl::Role::In: return cat("in", b);
+    case BufferDecl::Role::Out: return cat("out", b);
+    case BufferDecl::Role::Partial: return cat("part", b);
+    case BufferDecl::Role::Scratch: return cat(k_.buffers[b].shared ? "tile" : "kept", b);
+  }
+  return {};
+}
+
+/// The register that belongs to the vector and lane at hand.
+std::string CudaEmitter::scratch(std::uint64_t b, ExprId index) {
+  KILN_CHECK_THAT(at_.lanes_depth() > 0 && steps_ > 0 && pool_[index].prim == Prim::Var && at_.varying(index),
+                  "scratch memory that registers cannot be");
+  if (const auto it = held_.find(b); it != held_.end()) return it->second;
+  const std::string step = steps_ > 1 ? lanes_ > 1 ? cat("k * ", lanes_, " + ") : "k" : "";
+  return cat(buffer_name(b), '[', step, lanes_ > 1 ? "v" : steps_ > 1 ? "" : "0", ']');
+}
+
+bool CudaEmitter::whole_vectors(std::uint64_t buffer, ExprId index) {
+  if (lanes_ == 1 || reach_ == Reach::Ragged || !k_.buffers[buffer].vector) return false;
+  return kernel::known(at_.lane_stride(index)) == 1 || (reach_ != Reach::Masked && backwards(index));
+}
+
+bool CudaEmitter::backwards(ExprId index) { return kernel::known(at_.lane_stride(index)) == -1; }
+
+/// The place in its vector of what lane `v` accesses.
+std::string CudaEmitter::vector_lane(ExprId index) { return backwards(index) ? cat(".at[", lanes_ - 1, " - v]") : ".at[v]"; }
+
+/// The index of a vector's first element in memory.
+std::string CudaEmitter::vector_index_text(ExprId index) {
+  return backwards(index) ? cat(index_text(index), " - ", lanes_ - 1) : index_text(index);
+}
+
+/// Whether accesses in a scope may be of lanes beyond the extent.
+bool CudaEmitter::masked(int depth) const { return reach_ == Reach::Masked && !(skips_ && depth > at_.lanes_depth()); }
+
+/// How many lanes of the vector at hand an access has, as its last argument.
+const char* CudaEmitter::left(int depth) const { return masked(depth) ? ", left" : ""; }
+
+std::string CudaEmitter::vector_type(DType t) const { return cat("vec<", cuda_memory_type(t), ", ", lanes_, '>'); }
+
+/// Name of the vector that a load along the lanes gives.
+std::string CudaEmitter::loaded_vector(ExprId e) {
+  const ExprNode n = pool_[e];
+  const auto d = static_cast<std::size_t>(at_.depth_of(e));
+  // What every row reads comes from a cache: fetching it ahead would only take registers.
+  const bool staged = stage_.steps > 1 && static_cast<int>(d) == stage_.depth && varies_by_item(n.a);
+  auto& known = staged ? stage_.loaded : scopes_[d].memo;
+  if (const auto it = known.find(e); it != known.end()) return it->second;
+  const std::string name = fresh("x"), type = vector_type(n.type);
+  const bool was_in_run = std::exchange(in_run_, false);
+  note_streamed(n);
+  auto load = [&] {
+    return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", vector_index_text(n.a), left(static_cast<int>(d)), ')');
+  };
+  if (staged) {
+    Scope& scope = scopes_[d];
+    std::swap(scope.text, stage_.text);
+    std::swap(scope.memo, stage_.memo);
+    const std::string text = load();
+    scope.text += cat(name, "[k] = ", text, ";\n");
+    std::swap(scope.text, stage_.text);
+    std::swap(scope.memo, stage_.memo);
+    stage_.arrays += cat(type, ' ', name, '[', stage_.steps, "];\n");
+  } else {
+    const std::string text = load();
+    scopes_[d].text += cat("const ", type, ' ', name, " = ", text, ";\n");
+  }
+  in_run_ = was_in_run;
+  return known[e] = staged ? name + "[k]" : name;
+}
+
+/// An operand of which each grid item reads elements of its own.
+void CudaEmitter::note_streamed(const ExprNode& load) {
+  const BufferDecl& d = k_.buffers[load.imm];
+  if (d.role != BufferDecl::Role::In || lanes_ * size_of(d.dtype) < 16 || k_.body.empty()) return;
+  const Walk w = walk(load.a, k_.loops[k_.body.front().target].var);
+  if (w.var && !w.memory) streamed_[load.imm] = vectors_bytes(d.dtype);
+}
+
+/// Bytes that a grid item's Vector loop at hand covers, or 0 where that is not known.
+std::int64_t CudaEmitter::vectors_bytes(DType t) const { return std::int64_t{team_} * lanes_ * steps_ * size_of(t); }
+
+/// Where a kernel writes as much as it reads, by whole vectors: how what it reads of large operands passes the second cache.
+/// (Their size is told by the number of blocks. A comparison of a parameter took a layer norm seven registers more.)
+std::string CudaEmitter::streams() const {
+  std::int64_t read = 0, written = 0;
+  for (const auto& [buffer, bytes] : streamed_) read += bytes;
+  for (const auto& [buffer, bytes] : written_) written += bytes;
+  std::string out;
+  if (written < read || !k_.finish.empty()) return out;
+  for (const auto& [buffer, bytes] : streamed_) {
+    const std::string name = buffer_name(buffer);
+    const std::int64_t a_block = bytes * (k_.threads.block / team_);
+    if (bytes > 0) out += cat(name, " = leaves_last(", name, ", ", block_count(), " >= ", kFar / a_block, ");\n");
+  }
+  return out;
+}
+
+void CudaEmitter::store(const Stmt& s) {
+  const BufferDecl& d = k_.buffers[s.target];
+  const auto in_memory = [&](const std::string& x) { return is_bool(d.dtype) ? cat("uint8(", x, ')') : x; };
+  if (is_register(s.target)) {
+    if (hold_loaded(s)) return;
+    const std::string x = lane(s.value);
+    line(cat(scratch(s.target, s.index), " = ", x, ';'));
+    return;
+  }
+  if (at_.lanes_depth() == 0) {
+    const std::string x = in_memory(value(s.value)), at = index_text(s.index);
+    line(cat(width_ > 1 ? cat("if (", lane_, " == 0) ") : std::string(), buffer_name(s.target), '[', at, "] = ", x, ';'));
+    return;
+  }
+  const std::string x = in_memory(lane(s.value));
+  if (in_run_ && whole_vectors(s.target, s.index)) {
+    const std::string name = fresh("y");
+    if (d.role == BufferDecl::Role::Out) written_[s.target] = vectors_bytes(d.dtype);
+    line(cat(name, vector_lane(s.index), " = ", x, ';'));
+    before_run_ += cat(vector_type(d.dtype), ' ', name, ";\n");
+    in_run_ = false;
+    const std::string at = vector_index_text(s.index);
+    in_run_ = true;
+    after_run_ += cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name, left(depth()), ");\n");
+    return;
+  }
+  const std::string at = lane_index_text(s.index);
+  line(cat(storing(in_run_ ? "v < left" : "left > 0"), buffer_name(s.target), '[', at, "] = ", x, ';'));
+}
+
+/// The condition under which this thread stores what it has of the vector at hand; `mask` where lanes may be missing.
+std::string CudaEmitter::storing(const char* mask) const {
+  std::string all = on_;
+  const auto add = [&](const std::string& condition) { all += (all.empty() ? "" : " && ") + condition; };
+  if (once_) add(row_ + " == 0");
+  if (masked(depth()) && *mask) add(mask);
+  return all.empty() ? all : cat("if (", all, ") ");
+}
+
+/// A register that would only have an element of a vector loaded for all steps, or that element as a float: the vector
+/// stays instead, which is smaller where it is of half types. False where it is not that.
+bool CudaEmitter::hold_loaded(const Stmt& s) {
+  const ExprNode value = pool_[s.value];
+  const bool cast = value.prim == Prim::Cast && value.type == DType::Float32 && is_half(pool_[value.a].type);
+  const ExprId source = cast ? value.a : s.value;
+  const ExprNode n = pool_[source];
+  if (!in_run_ || steps_ <= 1 || reach_ != Reach::Guarded || k_.buffers[s.target].dtype != value.type) return false;
+  if (n.prim != Prim::Load || n.b != kNoExpr || is_bool(n.type) || is_register(n.imm) || !whole_vectors(n.imm, n.a)) return false;
+  const std::string vector = loaded_vector(source);
+  const std::size_t end = vector.find('[');
+  if (end == std::string::npos) return false;  // not loaded ahead
+  const std::string array = cat(vector_type(n.type), ' ', vector.substr(0, end), '[', steps_, "];\n");
+  if (const std::size_t at = stage_.arrays.find(array); at != std::string::npos) {
+    stage_.arrays.erase(at, array.size());
+    held_arrays_ += array;
+  }
+  const std::string element = vector + vector_lane(n.a);
+  held_[s.target] = cast ? cat("to_float(", element, ")") : element;
+  return true;
+}
+
+/// Registers for Scratch buffers, for the life of a grid iteration, and the memory of those that are shared.
+std::string CudaEmitter::registers() const {
+  std::string out;
+  int per_thread = 0;
+  for (const LoopDecl& l : k_.loops)
+    if (l.kind == LoopKind::Vector) per_thread = std::max(per_thread, l.steps * l.lanes);
+  for (std::size_t b = 0; b < k_.buffers.size(); ++b)
+    if (is_register(b) && !held_.contains(b))
+      out += cat(cuda_type(k_.buffers[b].dtype), ' ', buffer_name(b), '[', per_thread, "];\n");
+  for (std::size_t b = 0; b < k_.buffers.size(); ++b)
+    if (const BufferDecl& d = k_.buffers[b]; d.shared > 0)
+      out += cat("__shared__ ", cuda_memory_type(d.dtype), ' ', buffer_name(b), '[', d.shared, "];\n");
+  return out + held_arrays_;
+}
+
+}  // namespace kiln::codegen

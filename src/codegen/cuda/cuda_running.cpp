@@ -1,0 +1,131 @@
+// CudaEmitter: accumulators that are read inside their loops. While loops are one thread's own; a scan goes over the lanes of a
+// thread, and over its team where a Vector loop walks the scanned axis.
+//
+// Invariant: in such a Vector loop every thread of the team makes every step, since all take part in a scan. A thread beyond
+// the end works on the last vector, counts for nothing in accumulators and stores nothing (`on`).
+#include "codegen/cuda/cuda_function.h"
+
+#include "kernel/monoid.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kiln::codegen {
+
+bool CudaEmitter::is_scan(std::uint32_t acc) const { return k_.accs[acc].monoid != Monoid::State && (reads_running_[acc] || reads_before_[acc]); }
+
+/// Whether a Vector loop walks the axis of a scan.
+bool CudaEmitter::scans(const LoopDecl& l) const {
+  return std::any_of(l.body.begin(), l.body.end(), [&](const Stmt& s) {
+    return s.kind == Stmt::Kind::Update && is_scan(s.target) && at_.lanes_of(s.target) == Lanes::Inside;
+  });
+}
+
+void CudaEmitter::note_running() {
+  reads_running_.assign(k_.accs.size(), false);
+  reads_before_.assign(k_.accs.size(), false);
+  for (ExprId e = 0; e < k_.pool.size(); ++e) {
+    if (k_.pool[e].prim == Prim::Running) reads_running_[k_.pool[e].imm] = true;
+    if (k_.pool[e].prim == Prim::Before) reads_before_[k_.pool[e].imm] = true;
+  }
+}
+
+// ---- While loops --------------------------------------------------------------------------------------------------
+
+void CudaEmitter::while_loop(const LoopDecl& l) {
+  KILN_CHECK_THAT(lanes_ == 1, "a loop for several elements of a thread");
+  at_.begin_accs(l);
+  for (std::size_t i = 0; i < l.accs.size(); ++i) {
+    AccState& s = accs_[l.accs[i]];
+    s = {};
+    const std::string init = value(l.inits[i]);
+    s.name = s.before = s.result = fresh("a");
+    line(cat(cuda_type(k_.accs[l.accs[i]].type), ' ', s.name, " = ", init, ';'));
+  }
+  const std::string i = cat('i', l.var), end = l.extent == kNoExpr ? std::string() : index_text(l.extent);
+  open_scope(l, i);
+  for (std::uint32_t a : l.accs) at_.show_running(a);
+  if (l.condition != kNoExpr) {
+    const std::string goes_on = value(l.condition);
+    line(cat("if (!", goes_on, ") break;"));
+  }
+  block(l.body);
+  for (const auto& [state, next] : here().nexts) line(cat(state, " = ", next, ';'));
+  const std::string body = close_scope();
+  line(end.empty() ? std::string("for (;;) {") : cat("for (", index_type(), ' ', i, " = 0; ", i, " < ", end, "; ++", i, ") {"));
+  here().text += body;
+  line("}");
+}
+
+/// All states change together, at the end of the body.
+void CudaEmitter::update_state(const Stmt& s) {
+  const std::string x = value(s.value), name = fresh("t");
+  line(cat("const ", cuda_type(k_.accs[s.target].type), ' ', name, " = ", x, ';'));
+  here().nexts.push_back({accs_[s.target].name, name});
+}
+
+// ---- scans --------------------------------------------------------------------------------------------------------
+
+/// An accumulator that a thread, or a lane, has for itself: its running value is the accumulator.
+void CudaEmitter::scan_alone(const Stmt& st) {
+  const AccDecl& a = k_.accs[st.target];
+  AccState& s = accs_[st.target];
+  const std::string acc = s.lanes ? s.name + "[v]" : s.name, x = lane(st.value);
+  if (reads_before_[st.target]) {
+    s.before = fresh("b");
+    line(cat("const ", cuda_type(a.type), ' ', s.before, " = ", shown(a, acc), ';'));
+  }
+  line(cat(acc, " = ", op_of(a), "::of(", lifted(a, x), ", ", acc, ");"));
+  s.running = shown(a, acc);
+  at_.show_running(st.target);
+}
+
+/// A step of a scan over the team.
+void CudaEmitter::scan_step(const Stmt& st) {
+  const AccDecl& a = k_.accs[st.target];
+  AccState& s = accs_[st.target];
+  const std::string type = acc_type(a), x = fresh("x"), first = fresh("first");
+  const bool braces = start_of(a).starts_with('{');
+  const std::string none = braces ? type + start_of(a) : start_of(a), typed = braces ? none : cat(type, '(', none, ')');
+  line(cat(type, ' ', x, '[', lanes_, "], ", first, ';'));
+  const std::string on = std::exchange(on_, std::string());
+  KILN_CHECK_THAT(!in_run_, "a scan inside a run");
+  if (lanes_ > 1) {
+    in_run_ = true;
+    const std::string v = lane(st.value);
+    line(cat(x, "[v] = ", on, " ? ", lifted(a, v), " : ", none, ';'));
+    end_run();
+  } else {
+    const std::string v = value(st.value);
+    line(cat(x, "[0] = ", on, " ? ", lifted(a, v), " : ", none, ';'));
+  }
+  on_ = on;
+  const std::string op = op_of(a);
+  const std::string operands = cat(x, ", ", typed, ", ", s.name, ", ", first);
+  if (team_ == 1)
+    line(cat("scan_thread<", op, ">(", operands, ");"));
+  else if (team_ > 32 || team_ == k_.threads.block)
+    line(cat("scan_team<", op, ", ", k_.threads.block, ">(", operands, ");"));
+  else
+    line(cat("scan_team<", op, ", ", team_, ">(", operands, ", members);"));
+  s.running = shown(a, cat(x, lanes_ > 1 ? "[v]" : "[0]"));
+  s.before = shown(a, lanes_ > 1 ? cat("(v > 0 ? ", x, "[v - 1] : ", first, ')') : first);
+  at_.show_running(st.target);
+}
+
+/// A Vector loop along the axis of a scan.
+std::string CudaEmitter::scanning(const LoopDecl& l, const std::string& extent) {
+  const std::string i = cat('i', l.var), base = fresh("n"), at = team_ == 1 ? base : fresh("n");
+  on_ = fresh("on");
+  const std::string on = on_;
+  const std::string body = vectors(l, i, Reach::Whole);
+  on_.clear();
+  const char* const type = index_type();
+  std::string out = cat("for (", type, ' ', base, " = 0; ", base, " < ", extent, "; ", base, " += ", team_ * lanes_, ") {\n");
+  if (team_ > 1) out += cat("const ", type, ' ', at, " = ", base, " + ", type, "(lane)", lanes_ > 1 ? cat(" * ", lanes_) : "", ";\n");
+  out += cat("const bool ", on, " = ", at, " < ", extent, ";\n");
+  out += cat("const ", type, ' ', i, " = ", on, " ? ", at, " : ", extent, " - ", lanes_, ";\n");
+  return out + body + "}\n";
+}
+
+}  // namespace kiln::codegen

@@ -1,0 +1,174 @@
+// CudaEmitter: values on one lane and on all lanes, named where they are used more than once.
+#include "codegen/cuda/cuda_function.h"
+
+#include <utility>
+
+namespace kiln::codegen {
+
+constexpr std::size_t kLongest = 72;   // characters of an expression written in place
+
+void CudaEmitter::count_uses() {
+  uses_.assign(pool_.size(), 0);
+  auto visit = [&](auto&& self, ExprId e) -> void {
+    if (e == kNoExpr || ++uses_[e] > 1) return;
+    each_operand(pool_[e], [&](ExprId o) { self(self, o); });
+  };
+  auto block = [&](auto&& self, const std::vector<Stmt>& body) -> void {
+    for (const Stmt& s : body) {
+      if (s.kind == Stmt::Kind::Loop) {
+        visit(visit, k_.loops[s.target].extent);
+        visit(visit, k_.loops[s.target].condition);
+        for (ExprId init : k_.loops[s.target].inits) visit(visit, init);
+        self(self, k_.loops[s.target].body);
+        continue;
+      }
+      visit(visit, s.value);
+      visit(visit, s.index);
+    }
+  };
+  for (const auto* section : {&k_.body, &k_.link, &k_.second, &k_.finish}) block(block, *section);
+}
+
+/// Whether it is arithmetic on indices, which has their width and never overflows.
+bool CudaEmitter::is_index(ExprId e) {
+  if (index_[e] >= 0) return index_[e];
+  const ExprNode n = pool_[e];
+  bool i = n.type == DType::Int64;
+  switch (n.prim) {
+    case Prim::Const: case Prim::Param: case Prim::Var: break;
+    case Prim::Add: case Prim::Sub: case Prim::Mul: case Prim::Neg: case Prim::Min: case Prim::Max: case Prim::IndexDiv:
+      each_operand(n, [&](ExprId o) { i = i && is_index(o); });
+      break;
+    default: i = false;
+  }
+  index_[e] = i;
+  return i;
+}
+
+/// Whether it is another one in another iteration of the grid.
+bool CudaEmitter::varies_by_item(ExprId e) const {
+  const ExprNode n = pool_[e];
+  if (n.prim == Prim::Var) return scopes_[1].loop->var == n.imm;
+  bool any = false;
+  each_operand(n, [&](ExprId o) { any = any || varies_by_item(o); });
+  return any;
+}
+
+/// A constant as an operand of arithmetic on indices or on values.
+std::string CudaEmitter::constant(ExprId e, bool index) const {
+  const ExprNode n = pool_[e];
+  if (!index) return cuda_constant(n.type, n.imm);
+  const auto v = static_cast<std::int64_t>(n.imm);
+  const char* suffix = k_.threads.narrow ? "" : "ll";
+  return v < 0 ? cat('(', v, suffix, ')') : cat(v, suffix);
+}
+
+/// A number of the program's that is hardly 0: a limit, whose zero's sign is not worth two instructions for each element.
+bool CudaEmitter::is_number(ExprId e) const {
+  while (pool_[e].prim == Prim::Cast) e = pool_[e].a;
+  const ExprNode& n = pool_[e];
+  return n.prim == Prim::Slot || (n.prim == Prim::Const && n.type == DType::Float32 && static_cast<std::uint32_t>(n.imm) << 1 != 0);
+}
+
+template <class F>
+std::string CudaEmitter::spell(ExprId e, F operand) {
+  const ExprNode n = pool_[e];
+  if (n.prim == Prim::Div && n.type == DType::Float32 && !k_.exact && at_.depth_of(n.b) < at_.depth_of(e) && !at_.varying(n.b))
+    return cat("divide(", pool_[n.a].prim == Prim::Const ? constant(n.a, false) : operand(n.a), ", ", divisor(n.b), ')');
+  bool of_indices = false;  // its operands are indices
+  each_operand(n, [&](ExprId o) { of_indices |= pool_[o].prim != Prim::Const && is_index(o); });
+  each_operand(n, [&](ExprId o) { of_indices = of_indices && is_index(o); });
+  const bool index = is_index(e);
+  std::string in[3];
+  int i = 0;
+  each_operand(n, [&](ExprId o) {
+    if (pool_[o].prim == Prim::Const)
+      in[i++] = constant(o, of_indices);
+    else
+      in[i++] = is_index(o) && !of_indices ? cat("int64(", operand(o), ')') : operand(o);
+  });
+  if (n.prim == Prim::IndexDiv && n.imm != 0 && index && k_.threads.narrow && pool_[n.b].prim == Prim::Param)  // not what memory held
+    return cat("index_div(", in[0], ", ", in[1], ", p", n.imm - 1, ')');
+  const bool extreme = n.prim == Prim::Min || n.prim == Prim::Max;
+  if (extreme && n.type == DType::Float32 && !k_.exact && (is_number(n.a) || is_number(n.b)))
+    return cat(n.prim == Prim::Min ? "least(" : "greatest(", in[0], ", ", in[1], ')');
+  return cuda_primitive(n, pool_[n.prim == Prim::Select ? n.b : n.a].type, index, in[0], in[1], in[2]);
+}
+
+/// What a divisor that serves many divisions is prepared into, where it is computed.
+std::string CudaEmitter::divisor(ExprId e) {
+  Scope& scope = scopes_[static_cast<std::size_t>(at_.depth_of(e))];
+  if (const auto it = scope.divisors.find(e); it != scope.divisors.end()) return it->second;
+  const bool was_in_run = std::exchange(in_run_, false);
+  const std::string d = value(e), name = fresh("d");
+  in_run_ = was_in_run;
+  scope.text += cat("const Divisor ", name, " = divisor(", d, ");\n");
+  return scope.divisors[e] = name;
+}
+
+/// Keeps `text` under a name unless it is short and used once.
+std::string CudaEmitter::keep(ExprId e, const std::string& text, bool in_place, std::string& into,
+                 std::unordered_map<ExprId, std::string>& memo) {
+  if (in_place && uses_[e] <= 1 && text.size() < kLongest && pool_[e].prim != Prim::Load) return text;
+  const std::string name = fresh("t");
+  into += cat("const ", type_of(e), ' ', name, " = ", text, ";\n");
+  return memo[e] = name;
+}
+
+std::string CudaEmitter::element(const ExprNode& n, const std::string& index, const std::string& predicate) const {
+  std::string text = cat(buffer_name(n.imm), '[', index, ']');
+  if (is_bool(n.type)) text = cat('(', text, " != 0)");
+  return predicate.empty() ? text : cat('(', predicate, " ? ", text, " : ", cuda_constant(n.type, 0), ')');
+}
+
+/// The condition under which an element is there to be loaded.
+std::string CudaEmitter::present(ExprId load, bool on_lane) {
+  const ExprId b = pool_[load].b;
+  const std::string predicate = b == kNoExpr ? std::string() : on_lane ? lane(b) : value(b);
+  if (!masked(at_.depth_of(load)) || !at_.varying(load)) return predicate;
+  const std::string here = on_lane ? "v < left" : "left > 0";
+  return predicate.empty() ? here : cat(here, " && ", predicate);
+}
+
+/// The value on one lane: of what varies, that of lane 0.
+std::string CudaEmitter::value(ExprId e) {
+  const ExprNode n = pool_[e];
+  switch (n.prim) {
+    case Prim::Const: return constant(e, false);
+    case Prim::Var: return scopes_[static_cast<std::size_t>(at_.depth_of(e))].var;
+    case Prim::Param: return cat('p', n.imm);
+    case Prim::Slot: return cat('s', n.imm);
+    case Prim::Acc: return accs_[n.imm].result;
+    case Prim::Running: return accs_[n.imm].running;
+    case Prim::Before: return accs_[n.imm].before;
+    default: break;
+  }
+  if (n.prim == Prim::Load && is_register(n.imm)) return scratch(n.imm, n.a);
+  const auto d = static_cast<std::size_t>(at_.depth_of(e));
+  if (const auto it = scopes_[d].memo.find(e); it != scopes_[d].memo.end()) return it->second;
+  const std::string text = n.prim == Prim::Load ? element(n, index_text(n.a), present(e, false))
+                                                : spell(e, [&](ExprId o) { return value(o); });
+  return keep(e, text, static_cast<int>(d) == depth(), scopes_[d].text, scopes_[d].memo);
+}
+
+/// The value on lane `v`, inside a run.
+std::string CudaEmitter::lane(ExprId e) {
+  if (!in_run_ || !at_.varying(e)) return value(e);
+  const ExprNode n = pool_[e];
+  if (n.prim == Prim::Acc) return accs_[n.imm].result;
+  if (n.prim == Prim::Running) return accs_[n.imm].running;
+  if (n.prim == Prim::Before) return accs_[n.imm].before;
+  if (n.prim == Prim::Var) return cat('(', value(e), " + v)");
+  if (const auto it = run_memo_.find(e); it != run_memo_.end()) return it->second;
+  if (n.prim == Prim::Load) {
+    if (is_register(n.imm)) return scratch(n.imm, n.a);
+    if (n.b == kNoExpr && whole_vectors(n.imm, n.a)) {
+      const std::string text = cat(loaded_vector(e), vector_lane(n.a));
+      return run_memo_[e] = is_bool(n.type) ? cat('(', text, " != 0)") : text;
+    }
+    return keep(e, element(n, lane_index_text(n.a), present(e, true)), true, run_text_, run_memo_);
+  }
+  return keep(e, spell(e, [&](ExprId o) { return lane(o); }), true, run_text_, run_memo_);
+}
+
+}  // namespace kiln::codegen

@@ -1,0 +1,258 @@
+// FunctionEmitter: reductions and scans. Lanes are combined by halves: a tree of fixed shape.
+#include "codegen/llvm/llvm_function.h"
+
+#include "codegen/llvm/legalize_vector.h"
+#include "kernel/monoid.h"
+#include "support/check.h"
+
+#include <unordered_map>
+
+namespace kiln::codegen {
+
+/// What combines two values, or their parts.
+Parts FunctionEmitter::merge(const AccDecl& a, const Parts& x, const Parts& acc) {
+  switch (a.monoid) {
+    case Monoid::Sum: return {v_.compute(Prim::Add, a.type, a.type, acc[0], x[0], nullptr)};
+    case Monoid::Prod: return {v_.compute(Prim::Mul, a.type, a.type, acc[0], x[0], nullptr)};
+    case Monoid::Max: return {v_.max(x[0], acc[0], a.type, true)};
+    case Monoid::Min: return {v_.max(x[0], acc[0], a.type, false)};
+    case Monoid::Custom: return with_parts(k_.customs[a.custom].merge, x, acc);
+    case Monoid::ArgMax:
+    case Monoid::ArgMin:
+    case Monoid::State: break;
+  }
+  KILN_CHECK_THAT(false, "no monoid of plain values");
+  return {};
+}
+
+Parts FunctionEmitter::lift(const AccDecl& a, Value* x) {
+  return a.monoid == Monoid::Custom ? with_parts(k_.customs[a.custom].lift, {x}, {}) : Parts{x};
+}
+
+Value* FunctionEmitter::show(const AccDecl& a, const Parts& parts) {
+  return a.monoid == Monoid::Custom ? with_parts({k_.customs[a.custom].show}, {}, parts)[0] : parts[0];
+}
+
+/// Expressions of a custom monoid, on one lane or on as many as the parts have.
+Parts FunctionEmitter::with_parts(llvm::ArrayRef<ExprId> roots, const Parts& later, const Parts& earlier) {
+  auto* vector = llvm::dyn_cast<FixedVectorType>((later.empty() ? earlier : later)[0]->getType());
+  std::unordered_map<ExprId, Value*> made;
+  const auto make = [&](auto& self, ExprId e) -> Value* {
+    if (const auto it = made.find(e); it != made.end()) return it->second;
+    const ExprNode n = pool_[e];
+    if (n.prim == Prim::Later) return later[n.imm];
+    if (n.prim == Prim::Earlier) return earlier[n.imm];
+    if (n.prim == Prim::Const) {
+      llvm::Constant* c = constant_of(c_, n.type, n.imm);
+      return vector ? llvm::ConstantVector::getSplat(vector->getElementCount(), c) : c;
+    }
+    if (const E legal = vector ? legalize_vector(pool_, e, false) : E{}) return made[e] = self(self, legal.id);
+    Value* in[3] = {};
+    int i = 0;
+    each_operand(n, [&](ExprId o) { in[i++] = self(self, o); });
+    return made[e] = n.prim == Prim::Call1 || n.prim == Prim::Call2
+                         ? call(n, in)
+                         : v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
+  };
+  Parts out;
+  for (ExprId root : roots) out.push_back(make(make, root));
+  return out;
+}
+
+/// Whether (x, p) beats (best, q): NaN first, then the better value, then the smaller position.
+Value* FunctionEmitter::beats(const AccDecl& a, Value* x, Value* p, Value* best, Value* q) {
+  const bool greatest = a.monoid == Monoid::ArgMax;
+  Value* earlier = b_.CreateICmpSLT(p, q);
+  if (is_float(a.type)) {
+    Value* better = greatest ? b_.CreateFCmpOGT(x, best) : b_.CreateFCmpOLT(x, best);
+    Value* tie = b_.CreateAnd(b_.CreateFCmpOEQ(x, best), earlier);
+    Value* nan = b_.CreateAnd(b_.CreateFCmpUNO(x, x), b_.CreateOr(b_.CreateFCmpORD(best, best), earlier));
+    return b_.CreateOr(b_.CreateAnd(b_.CreateOr(better, tie), b_.CreateFCmpORD(best, best)), nan);
+  }
+  const bool is_signed = is_signed_int(a.type);
+  Value* better = greatest ? (is_signed ? b_.CreateICmpSGT(x, best) : b_.CreateICmpUGT(x, best))
+                           : (is_signed ? b_.CreateICmpSLT(x, best) : b_.CreateICmpULT(x, best));
+  return b_.CreateOr(better, b_.CreateAnd(b_.CreateICmpEQ(x, best), earlier));
+}
+
+llvm::AllocaInst* FunctionEmitter::alloca_of(llvm::Type* t) {
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  b_.SetInsertPoint(entry_, entry_->begin());
+  allocas_.push_back(b_.CreateAlloca(t));
+  return allocas_.back();
+}
+
+/// The types of what an accumulator keeps, and the bits of their identities.
+std::vector<std::pair<DType, std::uint64_t>> FunctionEmitter::kept(const AccDecl& a) const {
+  if (a.monoid != Monoid::Custom) return {{a.type, kernel::identity(a)}};
+  const kernel::CustomMonoid& c = k_.customs[a.custom];
+  std::vector<std::pair<DType, std::uint64_t>> out;
+  for (std::size_t p = 0; p < c.types.size(); ++p) out.push_back({c.types[p], c.identity[p]});
+  return out;
+}
+
+void FunctionEmitter::begin_accs(const LoopDecl& l) {
+  at_.begin_accs(l);
+  for (std::uint32_t id : l.accs) {
+    const LoopDecl* inside = kernel::vector_loop_of(k_, l, id);
+    const AccDecl& a = k_.accs[id];
+    AccState& s = accs_[id];
+    const bool lanes = at_.lanes_of(id) != Lanes::None;
+    const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(inside ? inside->lanes : lanes_));
+    const auto begin = [&](llvm::Constant* start) {
+      if (lanes) start = llvm::ConstantVector::getSplat(count, start);
+      llvm::AllocaInst* kept = alloca_of(start->getType());
+      b_.CreateStore(start, kept);
+      return kept;
+    };
+    s.parts.clear();
+    s.none.clear();
+    for (const auto& [type, bits] : kept(a)) {
+      llvm::Constant* start = constant_of(c_, type, bits);
+      s.parts.push_back(begin(start));
+      if (s.scan && at_.lanes_of(id) == Lanes::Inside) s.none.push_back(opaque(llvm::ConstantVector::getSplat(count, start)));
+    }
+    if (kernel::positional(a.monoid)) s.position = begin(b_.getInt64(0x7fffffffffffffffull));
+  }
+}
+
+Parts FunctionEmitter::load_parts(const AccState& s) {
+  Parts out;
+  for (llvm::AllocaInst* p : s.parts) out.push_back(b_.CreateLoad(p->getAllocatedType(), p));
+  return out;
+}
+
+void FunctionEmitter::store_parts(const AccState& s, const Parts& parts) {
+  for (std::size_t p = 0; p < parts.size(); ++p) b_.CreateStore(parts[p], s.parts[p]);
+}
+
+void FunctionEmitter::update(const Stmt& st) {
+  const AccDecl& a = k_.accs[st.target];
+  AccState& s = accs_[st.target];
+  const bool lanes = at_.lanes_of(st.target) != Lanes::None;
+  if (a.monoid == Monoid::State) {
+    Value* next = lanes ? vector(st.value) : scalar(st.value);
+    Value* active = lanes ? mask_at(depth()) : nullptr;
+    b_.CreateStore(active ? b_.CreateSelect(active, next, s.before) : next, s.parts[0]);
+    return;
+  }
+  if (s.scan) return scan(st);
+  Value* mask = at_.lanes_of(st.target) == Lanes::Inside ? mask_ : nullptr;  // lanes that are never stored may hold anything
+  const ExprNode product = pool_[st.value];
+  if (a.monoid == Monoid::Sum && is_float(a.type) && product.prim == Prim::Mul && k_.fma && target_.fma) {
+    Value* x = lanes ? vector(product.a) : scalar(product.a);
+    Value* y = lanes ? vector(product.b) : scalar(product.b);
+    Value* acc = load_parts(s)[0];
+    Value* next = v_.compute(Prim::Fma, a.type, a.type, x, y, acc);
+    b_.CreateStore(mask ? b_.CreateSelect(mask, next, acc) : next, s.parts[0]);
+    return;
+  }
+  Value* x = lanes ? vector(st.value) : scalar(st.value);
+  const Parts acc = load_parts(s);
+  if (kernel::positional(a.monoid)) {
+    Value* p = lanes ? vector(st.index) : scalar(st.index);
+    Value* q = b_.CreateLoad(s.position->getAllocatedType(), s.position);
+    Value* wins = beats(a, x, p, acc[0], q);
+    if (mask) wins = b_.CreateAnd(wins, mask);
+    b_.CreateStore(b_.CreateSelect(wins, x, acc[0]), s.parts[0]);
+    b_.CreateStore(b_.CreateSelect(wins, p, q), s.position);
+    return;
+  }
+  Parts next = merge(a, lift(a, x), acc);
+  if (mask)
+    for (std::size_t p = 0; p < next.size(); ++p) next[p] = b_.CreateSelect(mask, next[p], acc[p]);
+  store_parts(s, next);
+}
+
+/// One update of an accumulator that is read inside its loop. On lanes: prefixes by doubling, a tree of fixed shape,
+/// then what the earlier vectors hand on; only that last step waits for them.
+void FunctionEmitter::scan(const Stmt& st) {
+  const AccDecl& a = k_.accs[st.target];
+  AccState& s = accs_[st.target];
+  Parts x = lift(a, at_.lanes_depth() ? vector(st.value) : scalar(st.value)), acc = load_parts(s), next;
+  at_.show_running(st.target);
+  if (at_.lanes_of(st.target) != Lanes::Inside) {
+    next = merge(a, x, acc);
+    s.running = s.reads_running ? show(a, next) : nullptr;
+    s.before = s.reads_before ? show(a, acc) : nullptr;
+  } else {
+    const auto each_part = [&](Parts parts, auto f) {
+      for (std::size_t p = 0; p < parts.size(); ++p) parts[p] = f(parts[p], p);
+      return parts;
+    };
+    if (mask_) x = each_part(x, [&](Value* v, std::size_t p) { return b_.CreateSelect(mask_, v, s.none[p]); });
+    for (int d = 1; d < lanes_; d *= 2) x = merge(a, x, each_part(x, [&](Value* v, std::size_t p) { return moved_up(v, s.none[p], d); }));
+    next = merge(a, each_part(x, [&](Value* v, std::size_t) { return last_lane(v); }), acc);
+    const Parts running = merge(a, x, acc);
+    s.running = s.reads_running ? show(a, running) : nullptr;
+    s.before = s.reads_before ? show(a, each_part(running, [&](Value* v, std::size_t p) { return moved_up(v, acc[p], 1); })) : nullptr;
+  }
+  store_parts(s, next);
+}
+
+/// On every lane the last one's value.
+Value* FunctionEmitter::last_lane(Value* v) {
+  return b_.CreateShuffleVector(v, llvm::SmallVector<int, 64>(static_cast<std::size_t>(lanes_), lanes_ - 1));
+}
+
+/// v's lanes moved d places up, the first d lanes from the last ones of `fill`: one instruction where registers can be
+/// aligned.
+Value* FunctionEmitter::moved_up(Value* v, Value* fill, int d) {
+  llvm::SmallVector<int, 64> lanes;
+  for (int i = 0; i < lanes_; ++i) lanes.push_back(i < d ? 2 * lanes_ - d + i : i - d);
+  return b_.CreateShuffleVector(v, fill, lanes);
+}
+
+/// A constant that code generation does not see through: moving lanes up past known zeros it would do by expansion
+/// under a mask, which takes three times as long.
+Value* FunctionEmitter::opaque(llvm::Constant* value) {
+  auto* memory = new llvm::GlobalVariable(module_, value->getType(), false, llvm::GlobalValue::PrivateLinkage, value);
+  return b_.CreateAlignedLoad(value->getType(), memory, llvm::Align(1));
+}
+
+Value* FunctionEmitter::upper_half(Value* v, unsigned n) {
+  llvm::SmallVector<int, 64> lanes;
+  for (unsigned i = n / 2; i < n; ++i) lanes.push_back(static_cast<int>(i));
+  return b_.CreateShuffleVector(v, lanes);
+}
+
+Value* FunctionEmitter::lower_half(Value* v, unsigned n) {
+  llvm::SmallVector<int, 64> lanes;
+  for (unsigned i = 0; i < n / 2; ++i) lanes.push_back(static_cast<int>(i));
+  return b_.CreateShuffleVector(v, lanes);
+}
+
+/// Final values, combined over lanes by halves: a tree of fixed shape.
+void FunctionEmitter::end_accs(const LoopDecl& l) {
+  for (std::uint32_t id : l.accs) {
+    const AccDecl& a = k_.accs[id];
+    AccState& s = accs_[id];
+    Parts v = load_parts(s);
+    Value* p = kernel::positional(a.monoid) ? b_.CreateLoad(s.position->getAllocatedType(), s.position) : nullptr;
+    const bool inside = at_.lanes_of(id) == Lanes::Inside;
+    if (inside && !s.scan) {
+      unsigned n = llvm::cast<FixedVectorType>(v[0]->getType())->getNumElements();
+      for (; n > 1; n /= 2) {
+        Parts x, y;
+        for (Value* part : v) {
+          x.push_back(upper_half(part, n));
+          y.push_back(lower_half(part, n));
+        }
+        if (p) {
+          Value *px = upper_half(p, n), *py = lower_half(p, n);
+          Value* wins = beats(a, x[0], px, y[0], py);
+          v = {b_.CreateSelect(wins, x[0], y[0])};
+          p = b_.CreateSelect(wins, px, py);
+        } else {
+          v = merge(a, x, y);
+        }
+      }
+      if (p) p = b_.CreateExtractElement(p, std::uint64_t{0});
+    }
+    if (inside)
+      for (Value*& part : v) part = b_.CreateExtractElement(part, std::uint64_t{0});
+    s.result = p ? p : show(a, v);
+  }
+}
+
+}  // namespace kiln::codegen

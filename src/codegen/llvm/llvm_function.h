@@ -1,0 +1,193 @@
+// Emits one section of a Kernel as an LLVM function.
+//
+// Walks the loops and places every expression at the outermost loop that has its operands: what a row needs is computed
+// once a row, what nothing varies in once a call. Inside a Vector loop varying expressions are vectors of the loop's lane
+// count (LLVM splits those wider than a register), everything else is scalar.
+//
+// The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_expressions.cpp, llvm_memory.cpp,
+// llvm_random.cpp, llvm_accumulators.cpp.
+#pragma once
+
+#include "codegen/llvm/llvm_values.h"
+#include "codegen/llvm/vector_functions.h"
+#include "kernel/nouns.h"
+#include "kernel/placement.h"
+
+#include <llvm/IR/Module.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kiln::codegen {
+
+using namespace kernel::nouns;
+using Lanes = kernel::Placement::Lanes;
+using llvm::BasicBlock;
+using llvm::FixedVectorType;
+using llvm::Value;
+
+using Parts = llvm::SmallVector<Value*, 2>;  // of an accumulator's value
+
+class FunctionEmitter {
+ public:
+  FunctionEmitter(const Kernel& kernel, const LlvmTarget& target, llvm::Module& module, const std::string& name);
+  void emit(const std::vector<Stmt>& body);
+
+ private:
+  struct Scope {
+    const LoopDecl* loop;
+    Value* index;                      // current value of its variable (a Vector loop: of lane 0)
+    llvm::Instruction* preheader_end;  // where code for the enclosing scope may still be placed
+    std::vector<ExprId> memoized;
+    Value* active = nullptr;           // a While loop on lanes: those that go on
+  };
+  struct AccState {
+    llvm::SmallVector<llvm::AllocaInst*, 2> parts;  // of its value; most have one
+    llvm::AllocaInst* position = nullptr;
+    Value* result = nullptr;
+    bool reads_running = false, reads_before = false;  // inside its loop
+    bool scan = false;  // either of them; on lanes `parts` are then the same in each: what the last lane hands on
+    Parts none;         // the identity, for such a scan
+    Value *running = nullptr, *before = nullptr;
+  };
+
+  llvm::Type* i64() { return b_.getInt64Ty(); }
+  llvm::Type* reg(DType t) { return register_type(c_, t); }
+  static llvm::Type* vec_of(llvm::Type* t, int lanes) { return FixedVectorType::get(t, static_cast<unsigned>(lanes)); }
+  llvm::Type* vec(llvm::Type* t) { return vec_of(t, lanes_); }
+  int depth() const { return at_.depth(); }
+
+  // ---- the function
+  void load_arguments();
+  Value* param(std::uint64_t i);
+  void promote_allocas();
+
+  // ---- loops
+  void block(const std::vector<Stmt>& body);
+  void open_scope(const LoopDecl& l, Value* index, llvm::Instruction* preheader_end);
+  void close_scope(const LoopDecl& l);
+  void while_loop(const LoopDecl& l);
+  void loop(const LoopDecl& l);
+  template <class F>
+  Value* counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body, llvm::Instruction* preheader_end = nullptr);
+  bool contains_loop(const LoopDecl& l) const;
+  std::size_t body_size(const LoopDecl& l);
+  int quotients_on_divider(const LoopDecl& l);
+  void set_lanes(int lanes);
+  void vector_loop(const LoopDecl& l);
+  void loop_side_by_side(const LoopDecl& l);
+  void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations);
+  void set_mask(Value* rest);
+
+  void forget(Scope& scope) {
+    for (ExprId e : scope.memoized) scalar_[e] = vector_[e] = nullptr;
+    scope.memoized.clear();
+  }
+
+  // ---- expressions
+  /// Expressions made while emitting (lane strides) extend the pool; the tables follow.
+  void sync() {
+    scalar_.resize(pool_.size(), nullptr);
+    vector_.resize(pool_.size(), nullptr);
+  }
+  /// Moves the builder to where an expression of depth d belongs while `f` runs, and remembers the value there.
+  template <class F>
+  Value* place(int d, ExprId e, std::vector<Value*>& memo, F f) {
+    if (memo[e]) return memo[e];
+    Value* v;
+    if (d == depth()) {
+      v = f();
+    } else {
+      llvm::IRBuilder<>::InsertPointGuard guard(b_);
+      b_.SetInsertPoint(scopes_[static_cast<std::size_t>(d) + 1].preheader_end);
+      v = f();
+    }
+    memo[e] = v;
+    scopes_[static_cast<std::size_t>(d)].memoized.push_back(e);
+    return v;
+  }
+  Value* scalar(ExprId e);
+  ExprId spelled_out(const ExprNode& n);
+  Value* vector(ExprId e);
+  Value* divide_by_uniform(ExprId e, const ExprNode& n);
+  Value* function_in_range(ExprId e, const ExprNode& n, const VectorFunction& f);
+  template <class Then, class Else>
+  Value* branch(Value* condition, Then&& then_value, Else&& else_value);
+  Value* call(const ExprNode& n, Value* const* in);
+  int register_lanes(int lanes) const;
+  std::string library_symbol(const ExprNode& n, int lanes) const;
+  Value* vector_call(const ExprNode& n, Value* x, Value* y);
+
+  // ---- random bits
+  bool multiple_of(ExprId e, std::uint64_t n);
+  Value* philox_run(ExprId e, const ExprNode& n);
+  Value* spread(std::pair<Value*, Value*> halves, unsigned blocks, DType type);
+  llvm::AllocaInst* philox_round_keys(ExprId id, Value* key);
+
+  // ---- memory
+  Value* combine(Value* a, Value* b) { return !a ? b : !b ? a : b_.CreateAnd(a, b); }
+  llvm::Align element_align(DType t) { return llvm::Align(static_cast<std::uint64_t>(size_of(t))); }
+  Value* from_memory(Value* v, DType type);
+  Value* to_memory(Value* v, DType type);
+  Value* scalar_load(const ExprNode& n, Value* at, Value* predicate);
+  Value* zero_memory();
+  Value* mask_at(int d) const;
+  Value* pointers(std::uint64_t buffer, DType type, ExprId index, E stride);
+  void prepare(ExprId index, E stride);
+  Value* lane_offsets(ExprId stride);
+  Value* vector_load(ExprId e, const ExprNode& n);
+  void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards);
+  Value* reversed(Value* v);
+  Value* gather(Value* many, llvm::Type* t, DType type, Value* mask);
+  void store(const Stmt& s);
+  std::vector<Value*> transposed(std::vector<Value*> lines);
+  void stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream);
+
+  // ---- accumulators
+  Parts merge(const AccDecl& a, const Parts& x, const Parts& acc);
+  Parts lift(const AccDecl& a, Value* x);
+  Value* show(const AccDecl& a, const Parts& parts);
+  Parts with_parts(llvm::ArrayRef<ExprId> roots, const Parts& later, const Parts& earlier);
+  std::vector<std::pair<DType, std::uint64_t>> kept(const AccDecl& a) const;
+  Parts load_parts(const AccState& s);
+  void store_parts(const AccState& s, const Parts& parts);
+  Value* beats(const AccDecl& a, Value* x, Value* p, Value* best, Value* q);
+  llvm::AllocaInst* alloca_of(llvm::Type* t);
+  void begin_accs(const LoopDecl& l);
+  void update(const Stmt& st);
+  void scan(const Stmt& st);
+  Value* moved_up(Value* v, Value* fill, int d);
+  Value* last_lane(Value* v);
+  Value* opaque(llvm::Constant* value);
+  Value* upper_half(Value* v, unsigned n);
+  Value* lower_half(Value* v, unsigned n);
+  void end_accs(const LoopDecl& l);
+
+  // ---- state
+  const Kernel& k_;
+  kernel::Placement at_;
+  kernel::ExprPool& pool_;
+  const LlvmTarget& target_;
+  llvm::Module& module_;
+  llvm::LLVMContext& c_;
+  llvm::IRBuilder<> b_;
+  ValueBuilder v_;
+  llvm::Function* fn_ = nullptr;
+  BasicBlock* entry_ = nullptr;
+  Value *params_ = nullptr, *slots_ = nullptr;
+  std::vector<Value*> buffers_;
+  llvm::GlobalVariable* zero_ = nullptr;
+  std::vector<llvm::AllocaInst*> allocas_;
+
+  std::vector<Scope> scopes_;
+  std::vector<Value*> scalar_, vector_;
+  std::vector<AccState> accs_;
+
+  int lanes_ = 1;
+  Value *mask_ = nullptr, *remaining_ = nullptr;
+  std::vector<std::pair<ExprId, Value*>> lane_offsets_;
+  std::vector<std::pair<ExprId, llvm::AllocaInst*>> round_keys_;
+};
+
+}  // namespace kiln::codegen

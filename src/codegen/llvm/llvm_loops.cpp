@@ -1,0 +1,255 @@
+// FunctionEmitter: loops and their scopes.
+//
+// Tails: a small vector body is emitted twice (full, then masked); a large one once, always masked, because compile time
+// grows with emitted instructions and an all-true mask costs little.
+#include "codegen/llvm/llvm_function.h"
+
+#include <algorithm>
+
+namespace kiln::codegen {
+
+constexpr std::size_t kTwoBodies = 70;  // vector primitives up to which full and masked bodies are both emitted
+
+void FunctionEmitter::block(const std::vector<Stmt>& body) {
+  for (const Stmt& s : body) {
+    switch (s.kind) {
+      case Stmt::Kind::Loop: loop(k_.loops[s.target]); break;
+      case Stmt::Kind::Update: update(s); break;
+      case Stmt::Kind::Store: store(s); break;
+    }
+  }
+}
+
+void FunctionEmitter::open_scope(const LoopDecl& l, Value* index, llvm::Instruction* preheader_end) {
+  scopes_.push_back({&l, index, preheader_end, {}});
+  at_.open(l);
+}
+
+void FunctionEmitter::close_scope(const LoopDecl& l) {
+  forget(scopes_.back());
+  scopes_.pop_back();
+  at_.close(l);
+}
+
+/// while (condition) body, all lanes together until none goes on; or as often as the loop has an extent.
+void FunctionEmitter::while_loop(const LoopDecl& l) {
+  std::vector<Value*> inits;
+  for (ExprId e : l.inits) inits.push_back(at_.lanes_depth() ? vector(e) : scalar(e));
+  for (std::size_t i = 0; i < inits.size(); ++i) b_.CreateStore(inits[i], accs_[l.accs[i]].parts[0]);
+  BasicBlock* head = BasicBlock::Create(c_, "while", fn_);
+  BasicBlock* inside = BasicBlock::Create(c_, "body", fn_);
+  BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
+  Value* end = l.extent == kNoExpr ? nullptr : scalar(l.extent);
+  BasicBlock* before = b_.GetInsertBlock();
+  llvm::Instruction* preheader_end = b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* i = b_.CreatePHI(i64(), 2, "i" + std::to_string(l.var));
+  i->addIncoming(b_.getInt64(0), before);
+  open_scope(l, i, preheader_end);
+  for (std::uint32_t a : l.accs) {
+    AccState& s = accs_[a];
+    s.before = load_parts(s)[0];
+    at_.show_running(a);
+  }
+  Value* goes_on = nullptr;
+  if (end) {
+    goes_on = b_.CreateICmpSLT(i, end);
+  } else if (at_.lanes_depth()) {
+    Value* active = combine(vector(l.condition), mask_at(depth()));
+    scopes_.back().active = active;
+    goes_on = b_.CreateICmpNE(b_.CreateBitCast(active, b_.getIntNTy(static_cast<unsigned>(lanes_))),
+                              b_.getIntN(static_cast<unsigned>(lanes_), 0));
+  } else {
+    goes_on = scalar(l.condition);
+  }
+  b_.CreateCondBr(goes_on, inside, after);
+  b_.SetInsertPoint(inside);
+  block(l.body);
+  close_scope(l);
+  i->addIncoming(b_.CreateNSWAdd(i, b_.getInt64(1)), b_.GetInsertBlock());
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+}
+
+void FunctionEmitter::loop(const LoopDecl& l) {
+  begin_accs(l);
+  if (l.kind == LoopKind::While) {
+    while_loop(l);
+  } else if (l.kind == LoopKind::Vector) {
+    vector_loop(l);
+  } else if (l.rows > 1) {
+    loop_side_by_side(l);
+  } else {
+    Value* first = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(1)) : b_.getInt64(0);
+    Value* end = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(2)) : scalar(l.extent);
+    counted(l, first, end, b_.getInt64(1), [&](Value*) { block(l.body); });
+  }
+  end_accs(l);
+}
+
+/// for (i = first; i < end; i += step) body(i). Returns the value of i after it. `preheader_end`: where code for the scope
+/// around it may be placed, if not just before the loop.
+template <class F>
+Value* FunctionEmitter::counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body,
+                                llvm::Instruction* preheader_end) {
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* head = BasicBlock::Create(c_, "loop", fn_);
+  BasicBlock* inside = BasicBlock::Create(c_, "body", fn_);
+  BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
+  llvm::Instruction* enter = b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* i = b_.CreatePHI(i64(), 2, "i" + std::to_string(l.var));
+  i->addIncoming(first, before);
+  b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
+  b_.SetInsertPoint(inside);
+  open_scope(l, i, preheader_end ? preheader_end : enter);
+  body(i);
+  close_scope(l);
+  i->addIncoming(b_.CreateNSWAdd(i, step), b_.GetInsertBlock());
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+  return i;
+}
+
+bool FunctionEmitter::contains_loop(const LoopDecl& l) const {
+  return std::any_of(l.body.begin(), l.body.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::Loop; });
+}
+
+/// Vector instructions a body will take, roughly: distinct expressions its statements reach.
+std::size_t FunctionEmitter::body_size(const LoopDecl& l) {
+  std::vector<bool> seen(pool_.size());
+  std::size_t count = 0;
+  auto visit = [&](auto&& self, ExprId e) -> void {
+    if (e == kNoExpr || seen[e]) return;
+    seen[e] = true;
+    const ExprNode n = pool_[e];
+    if (n.prim != Prim::Const && n.prim != Prim::Param && n.prim != Prim::Slot && n.prim != Prim::Var) ++count;
+    each_operand(n, [&](ExprId o) { self(self, o); });
+  };
+  for (const Stmt& s : l.body) {
+    if (s.kind == Stmt::Kind::Loop) continue;
+    visit(visit, s.value);
+    visit(visit, s.index);
+  }
+  return count * static_cast<std::size_t>(std::max(1, l.lanes * 4 / target_.vector_bytes));
+}
+
+/// Bounded quotients of a vector body to leave to the divider. It takes 10 cycles or more for a 512-bit register,
+/// beside two ports for the rest: one for every 20 other instructions, less what needs the divider anyway.
+int FunctionEmitter::quotients_on_divider(const LoopDecl& l) {
+  std::vector<bool> seen(pool_.size());
+  int others = 0, divider = 0;
+  auto visit = [&](auto&& self, ExprId e) -> void {
+    if (seen[e] || !at_.varying(e)) return;
+    seen[e] = true;
+    const ExprNode n = pool_[e];
+    if (n.prim == Prim::Load) return;
+    if (n.prim == Prim::Sqrt || (n.prim == Prim::Div && at_.varying(n.b)))
+      ++divider;
+    else if (n.prim != Prim::DivBounded && n.prim != Prim::Bitcast)
+      others += n.prim == Prim::Scale ? 2 : 1;
+    each_operand(n, [&](ExprId o) { self(self, o); });
+  };
+  for (const Stmt& s : l.body)
+    if (s.kind != Stmt::Kind::Loop) visit(visit, s.value);
+  return std::max(0, (others + 4) / 20 - divider);
+}
+
+/// Vectors made for loops of other widths, outside them, are no longer of use.
+void FunctionEmitter::set_lanes(int lanes) {
+  if (lanes != lanes_) std::fill(vector_.begin(), vector_.end(), nullptr);
+  lanes_ = lanes;
+}
+
+void FunctionEmitter::vector_loop(const LoopDecl& l) {
+  set_lanes(l.lanes);
+  Value* end = scalar(l.extent);
+  Value* step = b_.getInt64(static_cast<std::uint64_t>(lanes_));
+  const bool once = contains_loop(l) || body_size(l) > kTwoBodies;
+  auto in_scope = [&](auto f) {
+    return [&, f](Value* i) {
+      lane_offsets_.clear();
+      v_.keep_on_divider(quotients_on_divider(l));
+      f(i);
+      mask_ = remaining_ = nullptr;
+      lane_offsets_.clear();
+    };
+  };
+  if (once) {
+    counted(l, b_.getInt64(0), end, step, in_scope([&](Value* i) {
+              set_mask(b_.CreateSub(end, i));
+              block(l.body);
+            }));
+    return;
+  }
+  Value* whole = b_.CreateAnd(end, b_.getInt64(~static_cast<std::uint64_t>(lanes_ - 1)));
+  Value* i = counted(l, b_.getInt64(0), whole, step, in_scope([&](Value*) { block(l.body); }));
+  // The remaining lanes, if any.
+  BasicBlock* tail = BasicBlock::Create(c_, "tail", fn_);
+  BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
+  Value* rest = b_.CreateSub(end, i);
+  llvm::Instruction* branch = b_.CreateCondBr(b_.CreateICmpSGT(rest, b_.getInt64(0)), tail, after);
+  b_.SetInsertPoint(tail);
+  open_scope(l, i, branch);
+  in_scope([&](Value*) {
+    set_mask(rest);
+    block(l.body);
+  })(i);
+  close_scope(l);
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+
+/// A loop whose iterations go side by side, each a line of a tile: as many lines are loaded, lanes along them, as make a
+/// piece across them that is stored at once. The last iterations and lanes are made again rather than masked: they store
+/// the same. Tiles smaller than that are written element by element.
+void FunctionEmitter::loop_side_by_side(const LoopDecl& l) {
+  const LoopDecl& inner = k_.loops[l.body.front().target];
+  Value *count = scalar(l.extent), *length = scalar(inner.extent);
+  Value *together = b_.getInt64(l.rows), *lanes = b_.getInt64(inner.lanes);
+  Value* enough = b_.CreateAnd(b_.CreateICmpSGE(count, together), b_.CreateICmpSGE(length, lanes));
+  BasicBlock* pieces = BasicBlock::Create(c_, "pieces", fn_);
+  BasicBlock* elements = BasicBlock::Create(c_, "elements", fn_);
+  BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
+  llvm::Instruction* branch = b_.CreateCondBr(enough, pieces, elements);
+  const auto capped = [&](Value* i, Value* end, Value* step) {
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i, b_.CreateSub(end, step));
+  };
+  b_.SetInsertPoint(pieces);
+  counted(l, b_.getInt64(0), count, together, [&](Value* i) {
+    const std::size_t serial_depth = scopes_.size() - 1;
+    std::vector<Value*> iterations{capped(i, count, together)};
+    for (std::uint16_t u = 1; u < l.rows; ++u) iterations.push_back(b_.CreateNSWAdd(iterations[0], b_.getInt64(u)));
+    set_lanes(inner.lanes);
+    counted(inner, b_.getInt64(0), length, lanes, [&](Value* lane) {
+      scopes_.back().index = capped(lane, length, lanes);
+      for (const Stmt& s : inner.body) store_transposed(s, serial_depth, iterations);
+    });
+    lane_offsets_.clear();
+  }, branch);
+  b_.CreateBr(after);
+  b_.SetInsertPoint(elements);
+  counted(l, b_.getInt64(0), count, b_.getInt64(1), [&](Value*) { block(l.body); }, branch);
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+
+/// Lanes below `rest` are on.
+void FunctionEmitter::set_mask(Value* rest) {
+  remaining_ = rest;
+  const auto count = static_cast<unsigned>(lanes_);
+  if (target_.avx512 && lanes_ >= 8 && lanes_ <= 64) {  // one bit a lane, made in a scalar register
+    llvm::Type* bits = b_.getIntNTy(count);
+    Value* all = llvm::Constant::getAllOnesValue(i64());
+    Value* capped = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rest, b_.getInt64(count));
+    Value* ones = b_.CreateLShr(all, b_.CreateSub(b_.getInt64(64), capped));  // rest >= 1 here
+    mask_ = b_.CreateBitCast(count == 64 ? ones : b_.CreateTrunc(ones, bits), FixedVectorType::get(b_.getInt1Ty(), count));
+    return;
+  }
+  llvm::SmallVector<llvm::Constant*, 64> steps;
+  for (unsigned l = 0; l < count; ++l) steps.push_back(b_.getInt32(l));
+  Value* capped = b_.CreateTrunc(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rest, b_.getInt64(count)), b_.getInt32Ty());
+  mask_ = b_.CreateICmpULT(llvm::ConstantVector::get(steps), b_.CreateVectorSplat(count, capped));
+}
+
+}  // namespace kiln::codegen

@@ -1,0 +1,243 @@
+// FunctionEmitter: loads and stores. Masked lanes and false predicates touch nothing.
+#include "codegen/llvm/llvm_function.h"
+#include "support/check.h"
+
+#include <llvm/Analysis/VectorUtils.h>
+
+#include <algorithm>
+
+namespace kiln::codegen {
+
+constexpr std::uint64_t kPrefetchBytes = 2048;
+
+Value* FunctionEmitter::from_memory(Value* v, DType type) {
+  return is_bool(type) ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v;
+}
+
+Value* FunctionEmitter::to_memory(Value* v, DType type) {
+  if (!is_bool(type)) return v;
+  llvm::Type* i8 = b_.getInt8Ty();
+  return b_.CreateZExt(v, v->getType()->isVectorTy() ? vec(i8) : i8);
+}
+
+Value* FunctionEmitter::scalar_load(const ExprNode& n, Value* at, Value* predicate) {
+  llvm::Type* t = memory_type(c_, n.type);
+  Value* p = b_.CreateGEP(t, buffers_[n.imm], at);
+  if (predicate) p = b_.CreateSelect(predicate, p, zero_memory());
+  return from_memory(b_.CreateAlignedLoad(t, p, element_align(n.type)), n.type);
+}
+
+/// Eight zero bytes: what lanes that may not touch memory read instead.
+Value* FunctionEmitter::zero_memory() {
+  if (!zero_) {
+    zero_ = new llvm::GlobalVariable(module_, i64(), true, llvm::GlobalValue::PrivateLinkage, b_.getInt64(0));
+    zero_->setAlignment(llvm::Align(8));
+  }
+  return zero_;
+}
+
+/// The lanes that are on for code of scope d.
+Value* FunctionEmitter::mask_at(int d) const {
+  for (int k = d; k > at_.lanes_depth(); --k)
+    if (Value* active = scopes_[static_cast<std::size_t>(k)].active) return active;
+  return mask_;
+}
+
+/// Addresses of all lanes. The operands were evaluated by `prepare`, so this may run at any deeper place.
+Value* FunctionEmitter::pointers(std::uint64_t buffer, DType type, ExprId index, E stride) {
+  llvm::Type* t = memory_type(c_, type);
+  if (!stride) return b_.CreateGEP(t, buffers_[buffer], vector(index));
+  Value* base = b_.CreateGEP(t, buffers_[buffer], scalar(index));
+  return b_.CreateGEP(t, base, lane_offsets(stride.id));
+}
+
+void FunctionEmitter::prepare(ExprId index, E stride) {
+  if (!stride) {
+    vector(index);
+  } else {
+    scalar(index);
+    scalar(stride.id);
+  }
+}
+
+/// stride · (0, 1, 2, …), outside the vector loop where possible.
+Value* FunctionEmitter::lane_offsets(ExprId stride) {
+  for (auto& [id, value] : lane_offsets_)
+    if (id == stride) return value;
+  Value* s = scalar(stride);
+  auto make = [&] {
+    llvm::SmallVector<llvm::Constant*, 64> steps;
+    for (int l = 0; l < lanes_; ++l) steps.push_back(b_.getInt64(static_cast<std::uint64_t>(l)));
+    const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_));
+    return b_.CreateMul(b_.CreateVectorSplat(count, s), llvm::ConstantVector::get(steps));
+  };
+  if (at_.depth_of(stride) >= at_.lanes_depth()) return make();
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth())].preheader_end);
+  lane_offsets_.emplace_back(stride, make());
+  return lane_offsets_.back().second;
+}
+
+/// The lanes from the last to the first.
+Value* FunctionEmitter::reversed(Value* v) {
+  if (!v) return nullptr;
+  llvm::SmallVector<int, 64> from_end;
+  for (int l = lanes_; l-- > 0;) from_end.push_back(l);
+  return b_.CreateShuffleVector(v, from_end);
+}
+
+Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
+  llvm::Type* t = memory_type(c_, n.type);
+  Value* predicate = n.b == kNoExpr ? nullptr : vector(n.b);
+  const E stride = at_.lane_stride(n.a);
+  sync();
+  prepare(n.a, stride);
+  const bool backwards = kernel::known(stride) == -1, contiguous = kernel::known(stride) == 1 || backwards;
+  return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
+    Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
+    if (!contiguous) return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
+    Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
+    if (backwards) base = b_.CreateGEP(t, base, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_))), mask = reversed(mask);
+    const llvm::Align align = element_align(n.type);
+    if (k_.buffers[n.imm].stream) prefetch(base, lanes_ * size_of(n.type), k_.buffers[n.imm].ahead_param, backwards);
+    Value* loaded = nullptr;
+    if (mask) loaded = b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t)));
+    else loaded = b_.CreateAlignedLoad(vec(t), base, align);
+    return from_memory(backwards ? reversed(loaded) : loaded, n.type);
+  });
+}
+
+/// Asks for the lines that this stream will read some iterations later: with long bodies the hardware's own
+/// prefetcher does not run far enough ahead. What is wanted a given number of bytes ahead goes to the second cache.
+void FunctionEmitter::prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards) {
+  const bool near = ahead_param < 0;
+  Value* ahead = b_.getInt64(backwards ? ~kPrefetchBytes + 1 : kPrefetchBytes);
+  if (!near) ahead = scalar(pool_.intern({Prim::Param, DType::Int64, kNoExpr, kNoExpr, kNoExpr, static_cast<std::uint64_t>(ahead_param)}));
+  Value* from = b_.CreateGEP(b_.getInt8Ty(), base, ahead);
+  for (std::int64_t line = 0; line < bytes; line += 64) {
+    Value* at = b_.CreateConstGEP1_64(b_.getInt8Ty(), from, static_cast<std::uint64_t>(line));
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {at->getType()},
+                       {at, b_.getInt32(0), b_.getInt32(near ? 3 : 2), b_.getInt32(1)});
+  }
+}
+
+Value* FunctionEmitter::gather(Value* many, llvm::Type* t, DType type, Value* mask) {
+  if (size_of(type) >= 4 && target_.vector_bytes >= 32) {
+    return b_.CreateMaskedGather(vec(t), many, element_align(type), mask, llvm::Constant::getNullValue(vec(t)));
+  }
+  if (mask) {
+    const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_));
+    many = b_.CreateSelect(mask, many, b_.CreateVectorSplat(count, zero_memory()));
+  }
+  Value* out = llvm::PoisonValue::get(vec(t));
+  for (int l = 0; l < lanes_; ++l) {
+    const auto lane = static_cast<std::uint64_t>(l);
+    Value* one = b_.CreateAlignedLoad(t, b_.CreateExtractElement(many, lane), element_align(type));
+    out = b_.CreateInsertElement(out, one, lane);
+  }
+  return out;
+}
+
+void FunctionEmitter::store(const Stmt& s) {
+  const BufferDecl& d = k_.buffers[s.target];
+  llvm::Type* t = memory_type(c_, d.dtype);
+  if (!at_.lanes_depth()) {
+    Value* v = to_memory(scalar(s.value), d.dtype);
+    b_.CreateAlignedStore(v, b_.CreateGEP(t, buffers_[s.target], scalar(s.index)), element_align(d.dtype));
+    return;
+  }
+  Value* v = to_memory(vector(s.value), d.dtype);
+  const E stride = at_.lane_stride(s.index);
+  sync();
+  const bool backwards = kernel::known(stride) == -1;
+  if (kernel::known(stride) != 1 && !backwards) {
+    Value* many = pointers(s.target, d.dtype, s.index, stride);
+    b_.CreateMaskedScatter(v, many, element_align(d.dtype), mask_);
+    return;
+  }
+  Value *p = b_.CreateGEP(t, buffers_[s.target], scalar(s.index)), *mask = mask_;
+  if (backwards) {
+    p = b_.CreateGEP(t, p, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_)));
+    v = reversed(v), mask = reversed(mask);
+  }
+  const bool stream = d.stream && lanes_ * size_of(d.dtype) % 16 == 0;
+  if (!mask) {
+    stream_or_store(v, p, d, stream);
+  } else if (!stream) {
+    b_.CreateMaskedStore(v, p, element_align(d.dtype), mask);
+  } else {  // full vectors bypass the caches, the last one cannot
+    BasicBlock* full = BasicBlock::Create(c_, "full", fn_);
+    BasicBlock* part = BasicBlock::Create(c_, "part", fn_);
+    BasicBlock* done = BasicBlock::Create(c_, "done", fn_);
+    b_.CreateCondBr(b_.CreateICmpSGE(remaining_, b_.getInt64(static_cast<std::uint64_t>(lanes_))), full, part);
+    b_.SetInsertPoint(full);
+    stream_or_store(v, p, d, true);
+    b_.CreateBr(done);
+    b_.SetInsertPoint(part);
+    b_.CreateMaskedStore(v, p, element_align(d.dtype), mask);
+    b_.CreateBr(done);
+    b_.SetInsertPoint(done);
+  }
+}
+
+/// A store in several iterations of the loop around the lanes, whose elements are adjacent: 16 bytes of them at once.
+void FunctionEmitter::store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations) {
+  const DType type = k_.buffers[s.target].dtype;
+  const auto set_iteration = [&](Value* i) {
+    forget(scopes_[serial_depth]);
+    forget(scopes_.back());
+    lane_offsets_.clear();
+    scopes_[serial_depth].index = i;
+  };
+  std::vector<Value*> lines;
+  for (Value* i : iterations) {
+    set_iteration(i);
+    lines.push_back(to_memory(vector(s.value), type));
+  }
+  set_iteration(iterations.front());
+  const std::optional<std::int64_t> pitch = kernel::known(at_.lane_stride(s.index));
+  sync();
+  KILN_CHECK_THAT(pitch, "lines of a tile are a constant apart");
+  Value* first = b_.CreateGEP(memory_type(c_, type), buffers_[s.target], scalar(s.index));
+  const int piece = 16 / static_cast<int>(size_of(type));
+  for (std::size_t line = 0; line < lines.size(); line += static_cast<std::size_t>(piece)) {
+    const auto begin = lines.begin() + static_cast<std::ptrdiff_t>(line);
+    const std::vector<Value*> across = transposed({begin, begin + piece});
+    for (int lane = 0; lane < lanes_; ++lane) {
+      Value* v = b_.CreateShuffleVector(across[static_cast<std::size_t>(lane % piece)],
+                                        llvm::createSequentialMask(static_cast<unsigned>(lane / piece * piece), static_cast<unsigned>(piece), 0));
+      Value* p = b_.CreateConstGEP1_64(memory_type(c_, type), first, static_cast<std::uint64_t>(lane * *pitch + static_cast<std::int64_t>(line)));
+      b_.CreateAlignedStore(v, p, element_align(type));
+    }
+  }
+}
+
+/// Transposes n lines of n elements, and as many squares beside it as the vectors have, by interleaving halves: every step is
+/// an instruction of any x86 when n elements have 16 bytes.
+std::vector<Value*> FunctionEmitter::transposed(std::vector<Value*> lines) {
+  const int n = static_cast<int>(lines.size());
+  llvm::SmallVector<int, 64> low, high;
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const int from = lane / n * n + lane % n / 2 + lane % 2 * lanes_;
+    low.push_back(from);
+    high.push_back(from + n / 2);
+  }
+  for (int step = 1; step < n; step *= 2) {
+    std::vector<Value*> next;
+    for (std::size_t i = 0; i < lines.size() / 2; ++i)
+      for (const auto& mask : {low, high}) next.push_back(b_.CreateShuffleVector(lines[i], lines[i + lines.size() / 2], mask));
+    lines = std::move(next);
+  }
+  return lines;
+}
+
+void FunctionEmitter::stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream) {
+  const std::uint64_t bytes = static_cast<std::uint64_t>(lanes_ * size_of(d.dtype));
+  const std::uint64_t align = stream ? std::min<std::uint64_t>(64, bytes & (~bytes + 1)) : static_cast<std::uint64_t>(size_of(d.dtype));
+  llvm::StoreInst* st = b_.CreateAlignedStore(v, p, llvm::Align(align));
+  if (stream)
+    st->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                    llvm::MDNode::get(c_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+}
+
+}  // namespace kiln::codegen

@@ -1,0 +1,139 @@
+#include "device/cpu/target.h"
+
+#include "device/cpu/host_cpu.h"
+#include "support/check.h"
+
+#include <kiln/config.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <initializer_list>
+#include <map>
+
+namespace kiln::cpu {
+namespace {
+
+const std::map<std::string, bool>& host_features() {
+  static const auto* const features = new std::map<std::string, bool>(read_host_features());
+  return *features;
+}
+
+bool host_has(const std::string& feature) {
+  const auto it = host_features().find(feature);
+  return it != host_features().end() && it->second;
+}
+
+bool host_has_all(std::initializer_list<const char*> features) {
+  return std::all_of(features.begin(), features.end(), [](const char* f) { return host_has(f); });
+}
+
+/// The psABI micro-architecture levels, by the names a user knows.
+struct Level {
+  const char* name;
+  const char* llvm_cpu;
+  int vector_bytes;
+  bool (*supported)();
+};
+constexpr Level kLevels[] = {
+    {"sse4.2", "x86-64-v2", 16,
+     [] {
+       return host_has_all({"sse4.2", "popcnt"});
+     }},
+    {"avx2", "x86-64-v3", 32,
+     [] {
+       return host_has_all({"avx2", "fma", "f16c", "bmi2"});
+     }},
+    {"avx512", "x86-64-v4", 64,
+     [] {
+       return host_has_all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma", "f16c"});
+     }},
+};
+
+std::int64_t cache_bytes(int name, std::int64_t otherwise) {
+  const long value = sysconf(name);
+  return value > 0 ? value : otherwise;
+}
+
+void read_caches(CpuTarget& target) {
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+  target.l1d_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, target.l1d_bytes);
+  target.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, target.l2_bytes);
+  target.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, target.l3_bytes);
+#endif
+}
+
+CpuTarget native_target() {
+  CpuTarget target;
+  target.level = "native";
+  target.llvm_cpu = host_cpu_name();
+  for (const auto& [name, on] : host_features()) target.features += (on ? "+" : "-") + name + ",";
+  target.avx2 = kLevels[1].supported();
+  target.avx512 = kLevels[2].supported();
+  // Server cores' tuning prefers 256-bit registers and would split our 512-bit vectors; our kernels are long
+  // streams of wide arithmetic, where the wider registers win.
+  if (target.avx512) target.features += "-prefer-256-bit,";
+  if (!target.features.empty()) target.features.pop_back();
+  target.vector_bytes = target.avx512 ? 64 : target.avx2 ? 32 : 16;
+#if defined(__x86_64__)
+  target.fma = host_has("fma");
+#else
+  target.fma = true;
+#endif
+  target.f16c = host_has("f16c");
+  target.avx512_bf16 = target.avx512 && host_has("avx512bf16");
+  target.avx512_fp16 = target.avx512 && host_has("avx512fp16");
+  return target;
+}
+
+}  // namespace
+
+CpuTarget host_target() {
+  const std::string& level = config().cpu_target;
+  return host_target(level.empty() ? "native" : level);
+}
+
+CpuTarget host_target(const std::string& level) {
+  CpuTarget target;
+  if (level == "native") {
+    target = native_target();
+  } else {
+    const auto* found =
+        std::find_if(std::begin(kLevels), std::end(kLevels), [&](const Level& l) { return l.name == level; });
+    if (found == std::end(kLevels))
+      throw UserError(cat("[config] KILN_CPU=", level, ": expected native, sse4.2, avx2 or avx512"));
+    if (!found->supported())
+      throw UserError(
+          cat("[config] KILN_CPU=", level, ": this CPU (", host_cpu_name(), ") does not have it"));
+    target.level = level;
+    target.llvm_cpu = found->llvm_cpu;
+    target.vector_bytes = found->vector_bytes;
+    target.avx2 = target.fma = target.f16c = found->vector_bytes >= 32;
+    target.avx512 = found->vector_bytes >= 64;
+    if (target.avx512) target.features = "-prefer-256-bit";
+  }
+  target.vector_math = has_vector_math();
+  read_caches(target);
+  return target;
+}
+
+std::string host_model_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return host_cpu_name();
+}
+
+std::vector<std::string> host_feature_names() {
+  std::vector<std::string> out;
+  for (const char* name : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq",
+                           "avx512vl", "avx512bf16", "avx512fp16", "avxvnni", "amx-bf16", "neon", "sve"})
+    if (host_has(name)) out.push_back(name);
+  return out;
+}
+
+}  // namespace kiln::cpu

@@ -1,0 +1,105 @@
+#include "engine/device_control.h"
+
+#include "device/cuda/driver.h"
+#include "device/cuda/pool.h"
+#include "device/cuda/stream.h"
+#include "engine/pool.h"
+#include "support/check.h"
+
+#include <kiln/error.h>
+
+#include <algorithm>
+
+namespace kiln::engine {
+namespace {
+
+CUstream_st* as_stream(void* handle) { return static_cast<CUstream_st*>(handle); }
+
+}  // namespace
+
+bool has_device(Device device, std::string& why_not) {
+  if (device.kind == Device::Kind::Cpu) return true;
+  const cuda::DriverReport& driver = cuda::driver();
+  if (device.index < std::min<std::size_t>(driver.devices.size(), ir::kMaxCudaDevices)) return true;
+  why_not = driver.available ? cat("there are ", driver.devices.size()) : driver.reason;
+  return false;
+}
+
+void* set_stream(Device device, void* handle) {
+  return cuda::set_current_stream(device.index, cuda::wrap_stream(device.index, as_stream(handle)));
+}
+
+void restore_stream(Device device, void* before) {
+  cuda::set_current_stream(device.index, static_cast<cuda::Stream>(before));
+}
+
+void wait_for_stream(Device device, void* handle) {
+  cuda::order(cuda::wrap_stream(device.index, as_stream(handle)), cuda::current_stream(device.index));
+}
+
+void let_stream_wait(Device device, void* handle) {
+  cuda::order(cuda::current_stream(device.index), cuda::wrap_stream(device.index, as_stream(handle)));
+}
+
+void rest(Device device) noexcept {
+  if (cuda::ended()) return;
+  try {
+    cuda::synchronize_device(device.index);
+  } catch (...) {  // the device is lost, and with it whatever ran there
+  }
+}
+
+}  // namespace kiln::engine
+
+namespace kiln {
+namespace {
+
+void require_gpu(const char* what, Device device) {
+  if (device.kind == Device::Kind::Cpu) throw UserError(cat("[", what, "] the cpu has no streams"));
+  cuda::device(device.index);  // throws when there is none
+}
+
+}  // namespace
+
+StreamScope::StreamScope(Device device, void* stream) : device_(device) {
+  require_gpu("StreamScope", device);
+  before_ = engine::set_stream(device, stream);
+}
+
+StreamScope::~StreamScope() {
+  try {
+    engine::restore_stream(device_, before_);
+  } catch (...) {  // the process is ending
+  }
+}
+
+void retire_stream(Device device, void* stream) {
+  require_gpu("retire_stream", device);
+  const cuda::Stream known = cuda::wrap_stream(device.index, engine::as_stream(stream));
+  if (known == cuda::current_stream(device.index)) throw UserError("[retire_stream] a StreamScope still names the stream");
+  cuda::retire(known);
+}
+
+void* current_stream(Device device) {
+  require_gpu("current_stream", device);
+  return cuda::handle_of(cuda::current_stream(device.index));
+}
+
+MemoryUse memory_use(Device device) {
+  if (device.kind == Device::Kind::Cpu) {
+    const engine::PoolStatistics s = engine::pool_statistics();
+    return {s.in_use, s.in_use + s.cached, s.limit};
+  }
+  const cuda::PoolStatistics s = cuda::pool_statistics(device.index);
+  return {s.in_use, s.held, s.limit};
+}
+
+std::uint64_t trim_memory(Device device, std::uint64_t keep) {
+  return device.kind == Device::Kind::Cpu ? engine::trim(keep) : cuda::trim(device.index, keep);
+}
+
+void limit_memory(Device device, std::uint64_t bytes) {
+  device.kind == Device::Kind::Cpu ? engine::set_memory_limit(bytes) : cuda::set_memory_limit(device.index, bytes);
+}
+
+}  // namespace kiln

@@ -1,0 +1,453 @@
+// One evaluation: walk under the trace lock, find or make the plan, run it unlocked, publish results under the lock.
+//
+// A thread that needs a node which another evaluation is about to store waits for it (claims.h). Two threads may still both
+// compute a node that is not stored; the first to publish wins. Inputs dropped by publishing are released after the lock:
+// freeing memory may run a user's deleter.
+#include "engine/evaluate.h"
+
+#include "engine/claims.h"
+#include "engine/growth.h"
+#include "engine/long_trace.h"
+#include "oracle/interpret.h"
+#include "record/learned_lines.h"
+#include "ir/loops.h"
+#include "cache/background.h"
+#include "inspect/check_values.h"
+#include "engine/device_memory.h"
+#include "engine/plan.h"
+#include "inspect/plan_difference.h"
+#include "engine/pool.h"
+#include "inspect/statistics.h"
+#include "engine/walk.h"
+#include "support/check.h"
+#include "support/log.h"
+#include "support/thread_own.h"
+
+#include <kiln/config.h>
+#include <kiln/report.h>
+
+#include <algorithm>
+#include <iterator>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+
+namespace kiln::engine {
+namespace {
+
+/// What is evaluated: roots that were asked for, those and values that joined them, or a block of a long recording.
+enum class Request { Whole, Joined, Block };
+
+using engine::Counter;
+using engine::Plan;
+using engine::Walk;
+
+/// Working memory of one evaluation; kept per thread, one per nesting level.
+struct Workspace {
+  Walk walk;
+  std::vector<ir::Node*> roots;
+  std::vector<std::byte*> args;
+  std::vector<ir::Buffer*> arg_buffers;
+  std::vector<ir::Node*> keep;        // nodes besides the roots whose value may be published
+  std::vector<ir::Node*> claimed;
+  std::vector<ir::Node*> dropped;     // inputs to release after publishing
+  std::vector<ir::Buffer*> results;
+  std::vector<std::uint64_t> slots;
+  bool busy = false;
+  bool nested = false;  // inside another evaluation of the thread
+  bool checks = false;  // values are checked, see KILN_CHECK
+};
+
+class WorkspaceLease {
+ public:
+  WorkspaceLease() {
+    auto& pool = thread_own<std::vector<std::unique_ptr<Workspace>>, WorkspaceLease>();
+    for (auto& w : pool)
+      if (!w->busy) {
+        w_ = w.get();
+        break;
+      }
+    if (!w_) {
+      pool.push_back(std::make_unique<Workspace>());
+      w_ = pool.back().get();
+    }
+    w_->busy = true;
+    w_->nested = w_ != pool.front().get();
+  }
+  ~WorkspaceLease() {
+    for (ir::Buffer* b : w_->arg_buffers) ir::release(b);
+    for (ir::Node* n : w_->keep) ir::release(n);
+    for (ir::Node* n : w_->dropped) ir::release(n);
+    for (ir::Buffer* b : w_->results)
+      if (b) ir::release(b);
+    w_->arg_buffers.clear();
+    w_->keep.clear();
+    w_->dropped.clear();
+    w_->results.clear();
+    w_->busy = false;
+  }
+  Workspace* operator->() const { return w_; }
+  Workspace& operator*() const { return *w_; }
+
+ private:
+  Workspace* w_ = nullptr;
+};
+
+/// Everything outside the graph that a plan depends on.
+std::uint64_t plan_salt(Device device) {
+  const Config& c = config();
+  return std::uint64_t{ir::device_code(device)} << 56 | static_cast<std::uint64_t>(c.mode) | static_cast<std::uint64_t>(c.tier) << 4 |
+         std::uint64_t{c.strict} << 6 | std::uint64_t{c.deterministic} << 7 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
+         (c.cpu_target.empty() ? 0 : std::uint64_t{std::hash<std::string>{}(c.cpu_target)} << 24);
+}
+
+/// Walks from the roots that are not leaves yet. False when there are none.
+bool walk_roots(std::span<ir::Node* const> roots, Device device, ir::TraceGuard& guard, Workspace& w) {
+  for (;;) {
+    bool covered = true;
+    w.roots.clear();
+    for (ir::Node* r : roots) {
+      covered &= guard.covers(r->home);
+      if (covered && r->op != ir::Op::leaf) w.roots.push_back(r);
+    }
+    if (covered && w.roots.empty()) return false;
+    using engine::Walked;
+    const Walked walked = covered ? engine::walk_trace(w.roots, guard, plan_salt(device), !w.nested && Claims::may_wait(), w.walk) : Walked::Foreign;
+    if (walked == Walked::Done) return true;
+    // Memory that no thread of this process is about to give back: its thread stayed behind in a fork, or has failed.
+    if (walked == Walked::Claimed && (w.walk.lost || !Claims::may_wait()))
+      throw DeviceError("[evaluation] an evaluation that did not end had begun to overwrite a value that this one needs");
+    if (walked == Walked::Claimed)
+      Claims::wait(guard);
+    else
+      guard.widen();
+  }
+}
+
+/// The leaves' memory, on `device`: a value that was made of no argument may have been computed elsewhere.
+void take_arguments(Workspace& w, Device device) {
+  w.args.clear();
+  for (std::uint32_t i : w.walk.leaves) {
+    const ir::Node* n = w.walk.nodes[i];
+    if (n->buffer->device == device) [[likely]] {
+      ir::retain(n->buffer);
+      w.arg_buffers.push_back(n->buffer);
+      if (device.kind == Device::Kind::Cuda) engine::use_on_current_stream(*n->buffer);
+    } else {
+      w.arg_buffers.push_back(engine::copied_to(*n->buffer, device));
+    }
+    w.args.push_back(w.arg_buffers.back()->data + n->offset * size_of(n->dtype));
+  }
+}
+
+/// Claims what will be published and keeps it alive until then: its last handle may go away meanwhile. Without a plan that is
+/// not known yet: roots and held nodes are claimed, and all nodes kept. Which nodes are held is to be asked before.
+void keep_results(const Plan* plan, Claims& claims, Workspace& w) {
+  auto keep = [&](ir::Node* n) {
+    ir::retain(n);
+    w.keep.push_back(n);
+  };
+  if (plan) {
+    for (const Plan::Result& r : plan->results) {
+      if (!r.root) keep(w.walk.nodes[r.position]);
+      claims.add(w.walk.nodes[r.position]);
+    }
+  } else {
+    for (std::uint32_t i = 0; i < w.walk.nodes.size(); ++i) {
+      ir::Node* const n = w.walk.nodes[i];
+      if (n->op == ir::Op::leaf) continue;
+      if (w.walk.held(i)) claims.add(n);
+      keep(n);
+    }
+  }
+}
+
+/// Notes on held nodes that stay pending that they have been computed once. The caller holds the guard.
+void mark_passed(const Plan& plan, Workspace& w) {
+  for (std::uint32_t i : plan.left_pending)
+    if (ir::Node* const n = w.walk.nodes[i]; n->op != ir::Op::leaf) n->pass();
+}
+
+void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const std::int64_t* strides, Workspace& w) {
+  if (node->op == ir::Op::leaf) return;  // another evaluation was first
+  ir::retain(buffer);
+  ir::become_leaf(node, buffer, offset, strides, w.dropped);
+}
+
+/// Notes on the values that learned lines stored that nobody has read them yet.
+void mark_unread(Workspace& w) {
+  for (std::uint32_t i : w.walk.stored)
+    if (ir::Node* const n = w.walk.nodes[i]; n->op == ir::Op::leaf) __atomic_store_n(&n->attr64, ir::kUnread, __ATOMIC_RELAXED);
+}
+
+void publish(const Plan& plan, Workspace& w) {
+  for (std::size_t i = 0; i < plan.results.size(); ++i) {
+    const Plan::Result& r = plan.results[i];
+    ir::Node* node = w.walk.nodes[r.position];
+    if (node->op == ir::Op::leaf) continue;
+    const std::int64_t* strides = r.strides.empty() ? nullptr : r.strides.data();
+    const std::int64_t moved = r.moved == 0 ? 0 : plan.moved(r.moved, w.walk.slots) / size_of(node->dtype);
+    if (r.place.kind == engine::Place::Kind::Arg) {
+      const auto byte_base = w.args[r.place.index] - w.arg_buffers[r.place.index]->data;
+      publish_one(node, w.arg_buffers[r.place.index], byte_base / size_of(node->dtype) + r.offset + moved, strides, w);
+    } else {
+      publish_one(node, w.results[i], r.offset + moved, strides, w);
+    }
+  }
+  mark_unread(w);
+}
+
+/// A message that names the failing trace's first root and the line which recorded it.
+std::string at_line(const Workspace& w) {
+  const ir::Node* n = w.roots.front();
+  return cat(" (", ir::info(ir::op_now(n)).name, " ", describe(n), ", recorded at ", n->loc.file_name(), ":", n->loc.line(), ")");
+}
+
+void log_evaluation(const Workspace& w, std::string_view how) {
+  if (log_enabled(Topic::Trace))
+    log(Topic::Trace, cat("evaluation of ", w.walk.nodes.size() - w.walk.leaves.size(), " operations, ", how, at_line(w)));
+}
+
+/// The interpreter has every value in memory: those that handles keep are published with the roots. Returns their walk
+/// positions, which follow the roots' in the graph's list.
+std::vector<std::uint32_t> add_held_roots(ir::Graph& graph, const std::vector<ir::NodeId>& ids, const Walk& walk) {
+  const ir::Loops loops = ir::find_loops(graph);
+  std::vector<std::uint32_t> added;
+  graph.roots.resize(walk.roots.size());
+  for (std::uint32_t i = 0; i < walk.nodes.size(); ++i) {
+    const ir::GraphNode& n = graph[ids[i]];
+    const ir::OpKind kind = ir::info(n.op).kind;
+    if (n.op == ir::Op::leaf || kind == ir::OpKind::Scalar || kind == ir::OpKind::Loop || kind == ir::OpKind::LoopNext) continue;
+    if (!walk.held(i) || loops.owner_of(ids[i]) != ir::kNoNode) continue;
+    if (std::find(walk.roots.begin(), walk.roots.end(), i) != walk.roots.end()) continue;
+    graph.roots.push_back(ids[i]);
+    added.push_back(i);
+  }
+  return added;
+}
+
+void interpret(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
+  log_evaluation(w, "interpreted");
+  std::vector<ir::NodeId> ids;
+  ir::Graph graph = engine::build_graph(w.walk, ids, true);
+  const std::vector<std::uint32_t> held = w.walk.block ? std::vector<std::uint32_t>{} : add_held_roots(graph, ids, w.walk);
+  keep_results(nullptr, claims, w);
+  take_arguments(w, Device::cpu());
+  w.slots = w.walk.slots;
+  guard.unlock();
+  std::vector<ir::ArgData> args;
+  for (const std::byte* a : w.args) args.push_back({a});
+  const auto values = ir::interpret(graph, args, w.slots, config().check_bounds);
+  if (config().check_nan) {
+    std::vector<const std::byte*> computed;
+    for (const auto& v : values) computed.push_back(v.data());
+    engine::check_nans(graph, w.args, w.slots, computed);
+  }
+  for (const auto& v : values) {
+    w.results.push_back(engine::allocate(v.size(), device));
+    engine::upload(*w.results.back(), v.data(), v.size());
+  }
+  guard.relock();
+  for (std::size_t i = 0; i < w.roots.size(); ++i) publish_one(w.roots[i], w.results[i], 0, nullptr, w);
+  for (std::size_t i = 0; i < held.size(); ++i) publish_one(w.walk.nodes[held[i]], w.results[w.roots.size() + i], 0, nullptr, w);
+}
+
+/// Hands the roots' values to the checks of KILN_CHECK. Roots that show other memory with strides are left out.
+void check_roots(ir::Graph& recorded, const Plan& plan, const Workspace& w) {
+  std::vector<const std::byte*> computed;
+  std::vector<ir::NodeId> checked;
+  for (std::size_t r = 0; r < w.walk.roots.size(); ++r)
+    for (std::size_t i = 0; i < plan.results.size(); ++i) {
+      const Plan::Result& result = plan.results[i];
+      if (result.position != w.walk.roots[r] || !w.results[i] || !result.strides.empty()) continue;
+      const ir::NodeId root = recorded.roots[r];
+      const std::int64_t moved = result.moved == 0 ? 0 : plan.moved(result.moved, w.walk.slots);
+      computed.push_back(engine::host_memory(*w.results[i]) + result.offset * size_of(recorded[root].dtype) + moved);
+      checked.push_back(root);
+    }
+  recorded.roots = checked;
+  std::vector<std::byte*> args;
+  for (std::size_t i = 0; i < w.args.size(); ++i)
+    args.push_back(const_cast<std::byte*>(engine::host_memory(*w.arg_buffers[i])) + (w.args[i] - w.arg_buffers[i]->data));
+  engine::check_values(recorded, args, w.walk.slots, computed);
+}
+
+/// One line that names what of the trace differs from the latest one of its line. The caller holds the guard.
+std::string missed_plan(const Workspace& w) {
+  std::vector<ir::NodeId> ids;
+  const ir::Node* const root = w.roots.front();
+  return cat("planned ", root->loc.file_name(), ":", root->loc.line(), ": ",
+             engine::note_missed_plan(engine::build_graph(w.walk, ids)));
+}
+
+/// Claims memory of arguments that a plan overwrites.
+void claim_memory(std::span<const std::uint32_t> args, Claims& claims, Workspace& w) {
+  for (std::uint32_t arg : args) {
+    engine::forget_host_copy(*w.arg_buffers[arg]);
+    claims.add_memory(w.arg_buffers[arg]);
+  }
+}
+
+/// The arguments that a plan may overwrite.
+std::vector<std::uint32_t> donatable_arguments(const Walk& walk) {
+  std::vector<std::uint32_t> args;
+  for (std::uint32_t arg = 0; arg < walk.leaves.size(); ++arg)
+    if (std::find(walk.donatable.begin(), walk.donatable.end(), walk.leaves[arg]) != walk.donatable.end()) args.push_back(arg);
+  return args;
+}
+
+void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
+  std::shared_ptr<const Plan> plan = engine::find_plan(w.walk.key);
+  log_evaluation(w, plan ? "by a plan in memory" : "by a new plan");
+  std::optional<ir::Graph> recorded;  // for the checks, which follow an evaluation whether its plan was new or not
+  if (w.checks) {
+    std::vector<ir::NodeId> ids;
+    recorded = engine::build_graph(w.walk, ids, true);
+  }
+  take_arguments(w, device);
+  if (plan) {
+    engine::count(Counter::PlanHits);
+    keep_results(plan.get(), claims, w);
+    mark_passed(*plan, w);
+    claim_memory(plan->donated, claims, w);
+    guard.unlock();
+  } else {
+    engine::count(Counter::PlanMisses);
+    std::vector<ir::NodeId> ids;
+    ir::Graph graph = engine::build_graph(w.walk, ids);
+    const std::string miss = log_enabled(Topic::Kernel) ? missed_plan(w) : std::string();
+    keep_results(nullptr, claims, w);  // from here on every node looks held
+    if (!w.walk.donatable.empty()) claim_memory(donatable_arguments(w.walk), claims, w);
+    guard.unlock();
+    if (!miss.empty()) log(Topic::Kernel, miss);
+    plan = engine::keep_plan(w.walk.key, engine::make_plan(w.walk, std::move(graph), ids, device));
+    guard.relock();
+    mark_passed(*plan, w);
+    if (!w.walk.donatable.empty()) {
+      std::vector<ir::Buffer*> kept;
+      for (std::uint32_t arg : plan->donated) kept.push_back(w.arg_buffers[arg]);
+      claims.keep_memory(kept);
+    }
+    guard.unlock();
+  }
+  engine::run_plan(*plan, w.args, w.walk.slots, w.results, &claims.wrote);
+  if (w.checks) check_roots(*recorded, *plan, w);
+  guard.relock();
+  publish(*plan, w);
+  claims.wrote = false;
+}
+
+}  // namespace
+
+namespace {
+
+/// Returns what the compiler said when a kernel could not be made, else nothing.
+std::string evaluate(std::span<ir::Node* const> roots, Device device, bool interpreted, Request request) {
+  WorkspaceLease w;
+  w->walk.block = request == Request::Block;
+  w->walk.joined = request == Request::Joined;
+  const Config& c = config();
+  w->checks = c.check_diff || c.check_nan || c.check_bounds;
+  // Checks and the interpreter read the old values again.
+  w->walk.donating = interpreted || w->checks ? -1 : ir::device_code(device);
+  ir::TraceGuard guard;
+  std::string failure;
+  if (!walk_roots(roots, device, guard, *w)) return failure;
+  // A part is computed whole, and so is what was worth a plan of its own before.
+  if (!w->walk.block && w->walk.nodes.size() >= kLongTrace && (interpreted || !engine::find_plan(w->walk.key))) {
+    guard.unlock();
+    compute_repeats(roots);
+    guard.relock();
+    if (!walk_roots(roots, device, guard, *w)) return failure;  // others may have changed the trace meanwhile
+  }
+  engine::count(Counter::Evaluations);
+  Claims claims(guard, w->claimed);
+  try {
+    if (interpreted)
+      interpret(device, guard, claims, *w);
+    else
+      run(device, guard, claims, *w);
+  } catch (const CompileError& e) {
+    failure = e.what() + at_line(*w);
+  } catch (const DeviceError& e) {
+    throw DeviceError(e.what() + at_line(*w));
+  } catch (const std::bad_alloc&) {  // the host's, which the interpreter works in
+    throw DeviceError("[memory] out of memory" + at_line(*w));
+  }
+  return failure;
+}
+
+}  // namespace
+
+namespace {
+
+void evaluate_on(Device device, std::span<ir::Node* const> roots, Request request) {
+  std::string failure = evaluate(roots, device, config().mode == Mode::Interpret, request);
+  if (failure.empty()) return;
+  engine::count(Counter::Fallbacks);
+  if (device.kind == Device::Kind::Cuda) {
+    warn(cat(failure, "; running it on the CPU"));
+    device = Device::cpu();
+    failure = evaluate(roots, device, false, request);
+    if (failure.empty()) return;
+  }
+  warn(cat(failure, "; interpreting it"));
+  evaluate(roots, device, true, request);
+}
+
+void evaluate(std::span<ir::Node* const> roots, Request request) try {
+  const auto device = [](int code) { return code == ir::kAnyDevice ? engine::default_device() : ir::device_of(code); };
+  const std::uint16_t first = roots.front()->device;
+  const bool one_device = std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
+  if (one_device) [[likely]] return evaluate_on(device(first), roots, request);
+  for (int code = 0; code < 2 + ir::kMaxCudaDevices; ++code) {
+    std::vector<ir::Node*> there;
+    std::copy_if(roots.begin(), roots.end(), std::back_inserter(there), [&](const ir::Node* r) { return r->device == code; });
+    if (!there.empty()) evaluate_on(device(code), there, request);
+  }
+} catch (const UserError& e) {
+  throw EvaluationError(e.what());
+}
+
+}  // namespace
+
+namespace {
+
+/// Whether nothing is to be computed. A leaf stays one.
+bool are_leaves(std::span<ir::Node* const> roots) {
+  for (ir::Node* r : roots) {
+    if (ir::op_now(r) != ir::Op::leaf) return false;
+    ir::note_read(r);
+  }
+  return true;
+}
+
+}  // namespace
+
+void evaluate(std::span<ir::Node* const> roots) {
+  if (are_leaves(roots)) return;
+  const Joining joining(roots);
+  if (joining.nodes().empty()) [[likely]] return evaluate(roots, Request::Whole);
+  try {
+    evaluate(joining.nodes(), Request::Joined);
+  } catch (const Error&) {  // perhaps of what nobody asked for
+    evaluate(roots, Request::Whole);
+  }
+}
+
+void evaluate_part(std::span<ir::Node* const> roots) { evaluate(roots, Request::Block); }
+
+}  // namespace kiln::engine
+
+namespace kiln {
+
+void wait_for_compiles() { engine::wait_for_background(); }
+
+void clear_memory_caches() {
+  engine::clear_plan_cache();
+  engine::clear_kernel_cache();
+}
+
+}  // namespace kiln

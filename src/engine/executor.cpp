@@ -1,0 +1,570 @@
+// Runs plans: takes buffers from the pool, calls kernels directly when they are small and over all threads when not.
+#include "engine/plan.h"
+
+#include "library/cpu/scatter.h"
+#include "library/cpu/sort.h"
+#include "device/cpu/threads.h"
+#include "library/cpu/gemm.h"
+#include "record/node.h"
+#include "engine/device_memory.h"
+#include "engine/pool.h"
+#include "engine/run_gpu.h"
+#include "inspect/statistics.h"
+#include "engine/trace_log.h"
+#include "support/check.h"
+#include "support/log.h"
+#include "support/thread_own.h"
+
+#include <kiln/config.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+namespace kiln::engine {
+namespace {
+
+/// Primitives below which a kernel runs on the calling thread: waking another costs a few microseconds.
+constexpr double kInlineWork = 400e3;
+
+constexpr int kSpins = 4000;  // of a thread that waits for another's few microseconds, before it yields
+
+class Run {
+ public:
+  Run(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots, bool* wrote)
+      : plan_(plan), args_(args), slots_(slots), wrote_(wrote), buffers_(scratch()) {
+    buffers_.assign(plan.buffers.size(), nullptr);
+  }
+  ~Run() {
+    for (ir::Buffer* b : buffers_)
+      if (b) ir::release(b);
+    buffers_.clear();
+  }
+
+  void steps() {
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      allocate_for(static_cast<std::int32_t>(i));
+      if (static_cast<std::int32_t>(i) == plan_.first_write && wrote_) *wrote_ = true;
+      step(plan_.steps[i]);
+      if (plan_.steps.size() > 1) free_after(static_cast<std::int32_t>(i));
+    }
+    allocate_for(static_cast<std::int32_t>(plan_.steps.size()));  // results no step writes (zero elements)
+  }
+
+  void step(const Step& s) {
+    switch (s.kind) {
+      case Step::Kind::Launch:
+        count(Counter::Launches);
+        return launch(std::span(plan_.launches).subspan(s.index, s.count));
+      case Step::Kind::Matmul: return matmul(plan_.matmuls[s.index]);
+      case Step::Kind::Sort: return sort(plan_.sorts[s.index]);
+      case Step::Kind::Search: return search(plan_.searches[s.index]);
+      case Step::Kind::Scatter: return scatter(plan_.scatters[s.index]);
+      case Step::Kind::Loop: return loop(plan_.loops[s.index]);
+    }
+  }
+
+  /// The same as one graph, if these arguments came before.
+  void steps_or_graph() {
+    if (!plan_.graphs || log_enabled(Topic::Kernel)) return steps();
+    allocate_results();
+    const cuda::Stream stream = cuda::current_stream(plan_.device.index);
+    const Hash128 key = memory_key(stream);
+    if (wrote_) *wrote_ = plan_.first_write >= 0;
+    const auto set_slots = [this](PlanGraphs::Entry& e) { this->set_slots(e); };
+    PlanGraphs::Answer answer = plan_.graphs->launch(key, slots_, stream, set_slots);
+    const bool recorded = answer == PlanGraphs::Answer::Capture;
+    if (recorded) {
+      plan_.graphs->keep(captured(key));
+      answer = plan_.graphs->launch(key, slots_, stream, set_slots);
+    }
+    if (answer != PlanGraphs::Answer::Launched) return steps();
+    count(Counter::Graphs);
+    if (recorded) return;  // which counted the steps
+    for (const Step& s : plan_.steps) count(s.kind == Step::Kind::Launch ? Counter::Launches : Counter::LibraryCalls);
+  }
+
+  void results(std::vector<ir::Buffer*>& out) {
+    out.clear();
+    for (const Plan::Result& r : plan_.results) {
+      if (r.place.kind != Place::Kind::Buffer) {
+        out.push_back(nullptr);
+        continue;
+      }
+      ir::Buffer*& b = buffers_[r.place.index];
+      ir::retain(b);
+      out.push_back(b);
+    }
+  }
+
+ private:
+  /// Kept between runs of a thread; a nested run (a deleter that evaluates) gets its own.
+  static std::vector<ir::Buffer*>& scratch() {
+    auto& free = thread_own<std::vector<std::unique_ptr<std::vector<ir::Buffer*>>>, Run>();
+    for (auto& v : free)
+      if (v->empty()) return *v;
+    free.push_back(std::make_unique<std::vector<ir::Buffer*>>());
+    return *free.back();
+  }
+
+  void allocate_for(std::int32_t step) {
+    for (; begun_ < plan_.by_first.size() && plan_.buffers[plan_.by_first[begun_]].first <= step; ++begun_) {
+      const std::uint32_t b = plan_.by_first[begun_];
+      if (!buffers_[b]) buffers_[b] = allocate(plan_.buffers[b].bytes, plan_.device);
+    }
+  }
+
+  void free_after(std::int32_t step) {
+    for (; ended_ < plan_.by_last.size() && plan_.buffers[plan_.by_last[ended_]].last <= step; ++ended_)
+      if (ir::Buffer*& b = buffers_[plan_.by_last[ended_]]) ir::release(std::exchange(b, nullptr));
+  }
+
+  void allocate_results() {
+    for (std::size_t b = 0; b < buffers_.size(); ++b)
+      if (plan_.buffers[b].result) buffers_[b] = allocate(plan_.buffers[b].bytes, plan_.device);
+  }
+
+  /// Everything that a graph of the plan has in it, that differs between runs and cannot be set anew.
+  Hash128 memory_key(cuda::Stream stream) const {
+    auto& words = thread_own<std::vector<std::uint64_t>, Plan>();
+    words.clear();
+    words.push_back(reinterpret_cast<std::uintptr_t>(stream));
+    for (const std::byte* a : args_) words.push_back(reinterpret_cast<std::uintptr_t>(a));
+    if (!cuda::graphs_change()) words.insert(words.end(), slots_.begin(), slots_.end());
+    for (const Matmul& m : plan_.matmuls)
+      for (const Place* p : {&m.a.place, &m.b.place, &m.bias, &m.c})
+        if (p->moved > 0) words.push_back(static_cast<std::uint64_t>(plan_.moved(p->moved, slots_)));
+    for (const ir::Buffer* b : buffers_)
+      if (b) words.push_back(reinterpret_cast<std::uintptr_t>(b->data));
+    return hash128(std::span<const std::uint64_t>(words));
+  }
+
+  /// The plan as a graph over memory that stays the graph's.
+  PlanGraphs::Entry captured(const Hash128& key) {
+    PlanGraphs::Entry out;
+    out.key = key;
+    out.slots.assign(slots_.begin(), slots_.end());
+    const int device = plan_.device.index;
+    for (std::uint32_t b = 0; b < buffers_.size(); ++b) {
+      if (buffers_[b]) continue;
+      out.memory.emplace_back(allocate(plan_.buffers[b].bytes, plan_.device));
+      buffers_[b] = out.memory.back().get();
+      ir::retain(buffers_[b]);
+      out.owned.push_back(b);
+    }
+    std::size_t workspace = 1;
+    std::int64_t groups = 1;
+    bool whole = true;
+    for (const Step& s : plan_.steps) {
+      if (s.kind == Step::Kind::Matmul) {
+        const library::Matmul call = call_of(plan_.matmuls[s.index]);
+        whole = whole && enqueues_matmul(call, device);
+        if (whole) workspace = std::max(workspace, workspace_on_gpu(call, device));
+      } else {
+        std::int64_t together = 0;
+        for (std::uint32_t l = s.index; l < s.index + s.count; ++l) together += plan_.launches[l].counters;
+        groups = std::max(groups, together);
+      }
+    }
+    if (whole) {
+      out.memory.emplace_back(allocate(workspace, plan_.device));
+      std::byte* const workspace_memory = out.memory.back()->data;
+      out.memory.emplace_back(allocate(static_cast<std::uint64_t>(groups) * 4, plan_.device));
+      zero_on_gpu(*out.memory.back(), static_cast<std::uint64_t>(groups) * 4);
+      const FixedMemory fixed(workspace_memory, out.memory.back()->data);
+      out.graph = cuda::capture(device, [&](std::size_t i) { step(plan_.steps[i]); }, plan_.steps.size());
+    }
+    for (std::uint32_t b : out.owned) ir::release(std::exchange(buffers_[b], nullptr));
+    return out;
+  }
+
+  /// Gives the launches of a graph whose arguments depend on slots their values of this run.
+  void set_slots(PlanGraphs::Entry& e) {
+    const std::size_t n = e.owned.size();
+    for (std::size_t i = 0; i < n; ++i) {
+      buffers_[e.owned[i]] = e.memory[i].get();
+      ir::retain(buffers_[e.owned[i]]);
+    }
+    const FixedMemory fixed(e.memory[n]->data, e.memory[n + 1]->data);
+    const auto set_anew = [&](std::uint32_t slot) { return slots_[slot] != e.slots[slot]; };
+    const auto moves = [&](const Place& p) {
+      return p.moved > 0 && std::ranges::any_of(plan_.moves[p.moved - 1], [&](const Move& m) { return set_anew(m.slot); });
+    };
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      const Step& s = plan_.steps[i];
+      if (s.kind != Step::Kind::Launch) continue;
+      const auto launches = std::span(plan_.launches).subspan(s.index, s.count);
+      const bool other = std::ranges::any_of(launches, [&](const Launch& l) {
+        return std::ranges::any_of(l.slots, set_anew) || std::ranges::any_of(l.buffers, moves);
+      });
+      const GraphStep recorded{e.graph, i};
+      if (other) launch(launches, &recorded);
+    }
+    for (std::uint32_t b : e.owned) ir::release(std::exchange(buffers_[b], nullptr));
+    e.slots.assign(slots_.begin(), slots_.end());
+  }
+
+  std::byte* address(const Place& p) const {
+    const std::int64_t moved = p.moved == 0 ? 0 : plan_.moved(p.moved, slots_);
+    switch (p.kind) {
+      case Place::Kind::Arg: return args_[p.index] + p.byte_offset + moved;
+      case Place::Kind::Buffer: return buffers_[p.index]->data + p.byte_offset + moved;
+      case Place::Kind::None: return nullptr;
+    }
+    return nullptr;
+  }
+
+  /// What a plan that this one runs made of a result, in the memory of its own or of its argument.
+  std::byte* shown(const Plan& inner, const Plan::Result& r, ir::Buffer* made, const std::vector<std::byte*>& args, DType type) const {
+    const std::int64_t moved = r.moved == 0 ? 0 : inner.moved(r.moved, slots_);
+    return (made ? made->data : args[r.place.index]) + r.offset * size_of(type) + moved;
+  }
+
+  /// Calls f with the addresses of a launch's buffers and the values of its slots.
+  template <class F>
+  void with_arguments(const Launch& l, F f) const {
+    constexpr std::size_t kNear = 64;
+    void* near_pointers[kNear];
+    std::uint64_t near_slots[kNear];
+    std::vector<void*> far_pointers;
+    std::vector<std::uint64_t> far_slots;
+    void** pointers = near_pointers;
+    std::uint64_t* slots = near_slots;
+    if (l.buffers.size() > kNear) {
+      far_pointers.resize(l.buffers.size());
+      pointers = far_pointers.data();
+    }
+    if (l.slots.size() > kNear) {
+      far_slots.resize(l.slots.size());
+      slots = far_slots.data();
+    }
+    for (std::size_t i = 0; i < l.buffers.size(); ++i) pointers[i] = address(l.buffers[i]);
+    for (std::size_t i = 0; i < l.slots.size(); ++i) slots[i] = slots_[l.slots[i]];
+    f(pointers, slots);
+  }
+
+  /// One kernel, for one set of arguments or several. On a GPU it is enqueued, or what it was recorded as gets the arguments.
+  void launch(std::span<const Launch> launches, const GraphStep* recorded = nullptr) {
+    const int device = plan_.device.index;
+    if (launches.size() > 1) {
+      GpuInstances instances(launches, device);
+      for (const Launch& l : launches)
+        with_arguments(l, [&](void* const* pointers, const std::uint64_t* slots) { instances.add(l, pointers, slots); });
+      return instances.launch(recorded);
+    }
+    const Launch& l = launches.front();
+    with_arguments(l, [&](void* const* pointers, const std::uint64_t* slots) {
+      if (plan_.device.kind == Device::Kind::Cuda) return launch_on_gpu(l, pointers, slots, device, recorded);
+      launch_here(l, kernel::Frame{pointers, l.params.data(), slots});
+    });
+  }
+
+  static void launch_here(const Launch& l, const kernel::Frame& frame) {
+    if (log_enabled(Topic::Kernel)) [[unlikely]] {
+      const Verdict from = l.kernel->executable.compiled() ? l.verdict == Verdict::Vm ? Verdict::Compiled : l.verdict : Verdict::Vm;
+      const auto start = std::chrono::steady_clock::now();
+      call(l, frame);
+      log_launch({&l, 1}, from, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    } else {
+      call(l, frame);
+    }
+  }
+
+  static void call(const Launch& l, const kernel::Frame& frame) {
+    const cpu::Executable& e = l.kernel->executable;
+    if (!e.compiled()) count(Counter::VmLaunches);
+    if (e.chained()) {
+      chained(l, frame);
+    } else if (l.work <= kInlineWork || l.grid <= l.grain) {
+      e.body(frame, 0, l.grid, l.scratch_bytes, l.grain);
+    } else {
+      cpu::parallel_for(l.grid, l.grain, [&](std::int64_t begin, std::int64_t end, int) {
+        e.body(frame, begin, end, l.scratch_bytes, l.grain);
+      });
+    }
+    e.finish(frame, l.finish_grid);
+  }
+
+  library::Array array(const ArrayOperand& o) const {
+    library::Array a;
+    a.data = address(o.place);
+    a.rank = static_cast<int>(o.dims.size());
+    std::copy(o.dims.begin(), o.dims.end(), a.dims);
+    std::copy(o.strides.begin(), o.strides.end(), a.strides);
+    return a;
+  }
+
+  void sort(const Sort& s) {
+    count(Counter::LibraryCalls);
+    const auto start = std::chrono::steady_clock::now();
+    library::Sort call;
+    call.dtype = s.dtype;
+    call.in = array(s.in);
+    call.axis = s.axis;
+    call.kept = s.kept;
+    call.descending = s.descending;
+    call.positions = s.positions;
+    call.out = address(s.out);
+    if (plan_.device.kind == Device::Kind::Cuda) return sort_on_gpu(call, plan_.device.index);
+    ir::Buffer* workspace = allocate(cpu::sort_workspace_bytes(call));
+    cpu::sort(call, workspace->data);
+    ir::release(workspace);
+    if (log_enabled(Topic::Kernel))
+      log_library(s.positions ? "argsort" : "sort", s.dtype, s.in.dims,
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+
+  void search(const Search& s) {
+    count(Counter::LibraryCalls);
+    const auto start = std::chrono::steady_clock::now();
+    library::Search call;
+    call.dtype = s.dtype;
+    call.sorted = array(s.sorted);
+    call.values = array(s.values);
+    call.right = s.right;
+    call.out = address(s.out);
+    if (plan_.device.kind == Device::Kind::Cuda) return search_on_gpu(call, plan_.device.index);
+    cpu::search(call);
+    if (log_enabled(Topic::Kernel))
+      log_library("searchsorted", s.dtype, s.values.dims,
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+
+  void scatter(const Scatter& s) {
+    count(Counter::LibraryCalls);
+    const auto start = std::chrono::steady_clock::now();
+    library::Scatter call;
+    call.dtype = s.dtype;
+    call.index_dtype = s.index_dtype;
+    call.x = array(s.x);
+    call.indices = array(s.indices);
+    call.values = array(s.values);
+    call.axis = s.axis;
+    call.how = s.how;
+    call.ordered = s.ordered;
+    call.out = address(s.out);
+    if (plan_.device.kind == Device::Kind::Cuda) return scatter_on_gpu(call, plan_.device.index);
+    ir::Buffer* workspace = allocate(cpu::scatter_workspace_bytes(call));
+    cpu::scatter(call, workspace->data);
+    ir::release(workspace);
+    if (log_enabled(Topic::Kernel))
+      log_library("scatter", s.dtype, s.values.dims,
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+
+  /// Items in ascending order, each taken by one thread from its body to its second section: its data stays in that
+  /// thread's cache. Whoever took an item runs it to its end, so the one that an item waits for always gets on.
+  static void chained(const Launch& l, const kernel::Frame& frame) {
+    const cpu::Executable& e = l.kernel->executable;
+    std::atomic<std::int64_t> next{0}, linked{0};
+    auto work = [&](std::int64_t, std::int64_t, int) {
+      for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < l.grid;) {
+        e.body(frame, i, i + 1, l.scratch_bytes, 1);
+        for (int tries = 0; linked.load(std::memory_order_acquire) != i; ++tries)
+          if (tries > kSpins) std::this_thread::yield();
+        e.link(frame, i, l.scratch_bytes);
+        linked.store(i + 1, std::memory_order_release);
+        e.second(frame, i, l.scratch_bytes);
+      }
+    };
+    if (l.work <= kInlineWork || l.grid == 1)
+      work(0, 1, 0);
+    else
+      cpu::parallel_for(cpu::thread_count(), 1, work);
+  }
+
+  /// Owned memory of a loop's states, in this iteration.
+  struct States {
+    std::vector<ir::Buffer*> buffers;  // null: memory of somebody else
+    std::vector<std::byte*> args;      // the states, then the captures
+    explicit States(std::size_t n) : buffers(n, nullptr) {}
+    ~States() { drop(); }
+    void drop() {
+      for (ir::Buffer*& b : buffers)
+        if (b) ir::release(std::exchange(b, nullptr));
+    }
+  };
+
+  void loop(const Loop& l) {
+    const std::size_t n = l.states.size(), counts = l.count > 0;
+    States now(n);
+    if (counts) {
+      now.buffers[0] = allocate(sizeof(std::int64_t), plan_.device);
+      now.args.push_back(now.buffers[0]->data);
+    }
+    for (std::size_t s = counts; s < n; ++s) {
+      const Loop::State& x = l.states[s];
+      now.args.push_back(address(x.init));
+      if (contiguous(x.dims, x.strides)) continue;
+      now.buffers[s] = packed(address(x.init), x.dims, x.strides, x.dtype);
+      now.args[s] = now.buffers[s]->data;
+    }
+    for (std::uint32_t s : l.body->donated) {  // which each iteration overwrites
+      if (!now.buffers[s]) now.buffers[s] = packed(now.args[s], l.states[s].dims, {}, l.states[s].dtype);
+      now.args[s] = now.buffers[s]->data;
+    }
+    for (const Place& p : l.captures) now.args.push_back(address(p));
+    std::vector<ir::Buffer*> made;
+    for (std::int64_t iteration = 0; l.count ? iteration < l.count : goes_on(l, now.args); ++iteration) {
+      if (counts) write_count(now.args[0], iteration);
+      run_plan(*l.body, now.args, slots_, made);
+      keep_yields(l, iteration, now.args, made);
+      States next(n);
+      if (counts) {  // nothing of this iteration reads it any more
+        std::swap(next.buffers[0], now.buffers[0]);
+        next.args.push_back(now.args[0]);
+      }
+      for (std::size_t s = counts; s < n; ++s) {
+        const Plan::Result& r = l.body->results[s - counts];
+        const Loop::State& x = l.states[s];
+        ir::Buffer* const result = made[s - counts];
+        const std::byte* from = shown(*l.body, r, result, now.args, x.dtype);
+        const bool whole = r.offset == 0 && r.moved == 0 && r.strides.empty();
+        if (!result && whole && r.place.index == s && overwritten(*l.body, s)) {
+          std::swap(next.buffers[s], now.buffers[s]);
+        } else if (result && whole) {
+          next.buffers[s] = result;
+          ir::retain(result);
+        } else {
+          next.buffers[s] = packed(from, x.dims, r.strides, x.dtype);
+        }
+        next.args.push_back(next.buffers[s]->data);
+      }
+      next.args.insert(next.args.end(), now.args.begin() + static_cast<std::ptrdiff_t>(n), now.args.end());
+      for (ir::Buffer* b : made)
+        if (b) ir::release(b);
+      std::swap(now.buffers, next.buffers);
+      std::swap(now.args, next.args);
+    }
+    if (counts && l.states[0].result.kind != Place::Kind::None) write_count(now.args[0], l.count);
+    for (std::size_t s = 0; s < n; ++s) {
+      if (l.states[s].result.kind == Place::Kind::None) continue;
+      ir::Buffer*& result = buffers_[l.states[s].result.index];
+      if (now.buffers[s])
+        std::swap(result, now.buffers[s]);
+      else
+        pack(now.args[s], l.states[s].dims, {}, l.states[s].dtype, result->data);
+    }
+  }
+
+  static bool overwritten(const Plan& plan, std::size_t arg) {
+    return std::find(plan.donated.begin(), plan.donated.end(), arg) != plan.donated.end();
+  }
+
+  /// Numbers are written in ascending order, from 0.
+  void write_count(std::byte* to, std::int64_t number) const {
+    if (plan_.device.kind == Device::Kind::Cuda)
+      write_on_gpu(to, number, static_cast<std::uint32_t>(number) != 0, plan_.device.index);
+    else
+      std::memcpy(to, &number, sizeof number);
+  }
+
+  /// Copies what an iteration yields to its place in the stacks.
+  void keep_yields(const Loop& l, std::int64_t iteration, const std::vector<std::byte*>& args,
+                   const std::vector<ir::Buffer*>& made) const {
+    for (std::size_t y = 0; y < l.yields.size(); ++y) {
+      const Loop::Yield& x = l.yields[y];
+      if (x.stack.kind == Place::Kind::None) continue;
+      const std::size_t i = l.states.size() - (l.count > 0) + y;
+      const Plan::Result& r = l.body->results[i];
+      const std::byte* from = shown(*l.body, r, made[i], args, x.dtype);
+      std::int64_t bytes = size_of(x.dtype);
+      for (std::int64_t d : x.dims) bytes *= d;
+      pack(from, x.dims, r.strides, x.dtype, address(x.stack) + iteration * bytes);
+    }
+  }
+
+  bool goes_on(const Loop& l, const std::vector<std::byte*>& args) const {
+    std::vector<ir::Buffer*> made;
+    run_plan(*l.condition, args, slots_, made);
+    const Plan::Result& r = l.condition->results.front();
+    const std::byte* flag = shown(*l.condition, r, made.front(), args, DType::Bool);
+    const bool on_gpu = plan_.device.kind == Device::Kind::Cuda;
+    const bool answer = on_gpu ? read_on_gpu(flag, plan_.device.index) : *flag != std::byte{0};
+    if (made.front()) ir::release(made.front());
+    return answer;
+  }
+
+  static bool contiguous(const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides) {
+    std::int64_t s = 1;
+    for (std::size_t a = dims.size(); a-- > 0; s *= dims[a])
+      if (dims[a] != 1 && strides[a] != s) return false;
+    return true;
+  }
+
+  /// A row-major copy; no strides: it is row-major already.
+  ir::Buffer* packed(const std::byte* from, const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides,
+                     DType type) const {
+    const auto size = static_cast<std::size_t>(size_of(type));
+    std::int64_t n = 1;
+    for (std::int64_t d : dims) n *= d;
+    ir::Buffer* out = allocate(static_cast<std::uint64_t>(n) * size, plan_.device);
+    pack(from, dims, strides, type, out->data);
+    return out;
+  }
+
+  void pack(const std::byte* from, const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides, DType type,
+            std::byte* to) const {
+    if (plan_.device.kind == Device::Kind::Cuda) return pack_on_gpu(to, from, dims, strides, type, plan_.device.index);
+    const auto size = static_cast<std::size_t>(size_of(type));
+    std::int64_t n = 1;
+    for (std::int64_t d : dims) n *= d;
+    if (strides.empty()) {
+      std::memcpy(to, from, static_cast<std::size_t>(n) * size);
+      return;
+    }
+    std::vector<std::int64_t> index(dims.size());
+    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      std::memcpy(to + static_cast<std::size_t>(i) * size, from + at * static_cast<std::int64_t>(size), size);
+      for (std::size_t a = dims.size(); a-- > 0;) {
+        at += strides[a];
+        if (++index[a] < dims[a]) break;
+        at -= strides[a] * dims[a];
+        index[a] = 0;
+      }
+    }
+  }
+
+  void matmul(const Matmul& m) {
+    count(Counter::LibraryCalls);
+    const auto start = std::chrono::steady_clock::now();
+    const library::Matmul call = call_of(m);
+    if (plan_.device.kind == Device::Kind::Cuda) return matmul_on_gpu(call, plan_.device.index);
+    const std::size_t bytes = cpu::library().workspace_bytes(call);
+    ir::Buffer* workspace = bytes ? allocate(bytes) : nullptr;
+    cpu::library().matmul(call, workspace ? workspace->data : nullptr);
+    if (workspace) ir::release(workspace);
+    if (log_enabled(Topic::Kernel)) log_matmul(m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+
+  library::Matmul call_of(const Matmul& m) const {
+    library::Matmul call = call_without_memory(m);
+    call.a.data = address(m.a.place);
+    call.b.data = address(m.b.place);
+    call.bias = address(m.bias);
+    call.out = address(m.c);
+    return call;
+  }
+
+  const Plan& plan_;
+  std::span<std::byte* const> args_;
+  std::span<const std::uint64_t> slots_;
+  bool* wrote_;  // null: nobody asks
+  std::vector<ir::Buffer*>& buffers_;
+  std::size_t begun_ = 0, ended_ = 0;  // how far in plan_.by_first and plan_.by_last
+};
+
+}  // namespace
+
+void run_plan(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+              std::vector<ir::Buffer*>& result_buffers, bool* wrote) {
+  Run run(plan, args, slots, wrote);
+  run.steps_or_graph();
+  run.results(result_buffers);
+}
+
+}  // namespace kiln::engine

@@ -1,0 +1,291 @@
+#include "engine/run_gpu.h"
+
+#include "library/cpu/gemm.h"
+#include "library/cuda/blas.h"
+#include "device/cuda/copy.h"
+#include "device/cuda/pool.h"
+#include "library/cuda/scatter.h"
+#include "library/cuda/search.h"
+#include "library/cuda/sort.h"
+#include "library/cuda/strided_copy.h"
+#include "codegen/cuda/cuda_c.h"
+#include "engine/trace_log.h"
+#include "support/log.h"
+#include "support/thread_own.h"
+
+#include <kiln/config.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace kiln::engine {
+
+std::byte* fixed_workspace();
+std::byte* fixed_counters();
+
+namespace {
+
+/// Zeroed counters for the finish sections of one thread's launches on one stream. A kernel leaves them zeroed, and
+/// launches of a stream follow each other: they can share.
+class Arrivals {
+ public:
+  std::byte* of(cuda::Stream stream, std::int64_t groups) {
+    Counters& c = of_stream(stream);
+    if (groups > c.count) {
+      if (c.block) cuda::release(std::exchange(c.block, nullptr), stream);
+      c.count = std::max<std::int64_t>(groups, 4096);
+      c.block = cuda::allocate(static_cast<std::uint64_t>(c.count) * 4, stream);
+      cuda::fill(c.block->data, 0, 4, static_cast<std::uint64_t>(c.count), stream);
+    }
+    return c.block->data;
+  }
+
+ private:
+  struct Counters {
+    cuda::Stream stream;
+    cuda::Block* block = nullptr;
+    std::int64_t count = 0;
+  };
+  Counters& of_stream(cuda::Stream stream) {
+    for (Counters& c : all_)
+      if (c.stream == stream) return c;
+    all_.push_back({stream});
+    return all_.back();
+  }
+  std::vector<Counters> all_;
+};
+
+constinit thread_local const FixedMemory* fixed = nullptr;
+
+std::byte* counters(cuda::Stream stream, std::int64_t groups) {
+  if (std::byte* own = fixed_counters()) return own;
+  return thread_own<Arrivals, Arrivals>().of(stream, groups);
+}
+
+std::int64_t blocks_of(const Launch& l) {
+  const std::int64_t teams = l.threads.block / l.threads.team;
+  return std::min<std::int64_t>((l.grid + teams - 1) / teams, std::numeric_limits<std::int32_t>::max());
+}
+
+/// Enqueues by `f`; where kernels are logged it waits and says how long that took.
+template <class F>
+void timed(std::span<const Launch> launches, cuda::Stream stream, F f) {
+  if (!log_enabled(Topic::Kernel)) [[likely]] return f();
+  const cuda::Event before = cuda::record(stream, true);
+  f();
+  const cuda::Event after = cuda::record(stream, true);
+  after.synchronize();
+  log_launch(launches, launches.front().verdict, cuda::elapsed_ms(before, after) * 1e-3);
+}
+
+void launch_or_set(std::span<const Launch> launches, std::uint32_t blocks, cuda::Stream stream, void** args,
+                   const GraphStep* recorded) {
+  const Launch& l = launches.front();
+  cuda::LaunchShape shape;
+  shape.grid[0] = blocks;
+  shape.block[0] = l.threads.block;
+  if (recorded) return recorded->graph.set_arguments(recorded->step, l.kernel->function, shape, args);
+  timed(launches, stream, [&] { cuda::launch(l.kernel->function, shape, stream, args); });
+}
+
+void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, cuda::Stream stream,
+             const GraphStep* recorded) {
+  constexpr std::size_t kNear = 96;
+  void* near_args[kNear];
+  std::vector<void*> far_args;
+  const std::size_t most = l.buffers.size() + 1 + l.params.size() + l.slots.size();
+  void** args = near_args;
+  if (most > kNear) {
+    far_args.resize(most);
+    args = far_args.data();
+  }
+  std::size_t n = 0;
+  for (std::size_t b = 0; b < l.buffers.size(); ++b)
+    if (l.buffers[b].kind != Place::Kind::None) args[n++] = const_cast<void**>(&buffers[b]);
+  std::byte* arrivals = nullptr;
+  if (l.counters > 0) {
+    arrivals = counters(stream, l.counters);
+    args[n++] = &arrivals;
+  }
+  for (std::size_t p = 0; p < l.params.size(); ++p)
+    args[n++] = l.threads.narrow ? static_cast<void*>(const_cast<std::int32_t*>(&l.narrow_params[p]))
+                                 : static_cast<void*>(const_cast<std::int64_t*>(&l.params[p]));
+  for (std::size_t s = 0; s < l.slots.size(); ++s) args[n++] = const_cast<std::uint64_t*>(&slots[s]);
+  launch_or_set({&l, 1}, static_cast<std::uint32_t>(blocks_of(l)), stream, args, recorded);
+}
+
+/// The elements that a stack of matrices touches: offsets from its data.
+struct Reach {
+  std::int64_t first = 0, last = 0;
+};
+Reach reach_of(const library::Matmul& call, const library::MatrixStack& m, std::int64_t rows, std::int64_t columns) {
+  Reach r;
+  auto walk = [&](std::int64_t extent, std::int64_t stride) { (stride < 0 ? r.first : r.last) += (extent - 1) * stride; };
+  walk(rows, m.row_stride);
+  walk(columns, m.col_stride);
+  for (int b = 0; b < call.batch_rank; ++b) walk(call.batch[b], m.batch_strides[b]);
+  return r;
+}
+
+void add_to_rows(const library::Matmul& call, std::vector<std::byte>& out, cuda::Stream stream) {
+  std::vector<std::byte> bias(static_cast<std::size_t>(call.n * size_of(call.dtype)));
+  cuda::copy_to_host(bias.data(), static_cast<const std::byte*>(call.bias), bias.size(), stream);
+  dispatch(call.dtype, [&]<class T>() {
+    T* const x = reinterpret_cast<T*>(out.data());
+    const T* const b = reinterpret_cast<const T*>(bias.data());
+    const auto n = static_cast<std::size_t>(call.n);
+    if constexpr (!std::is_same_v<T, bool>)
+      for (std::size_t i = 0; i < out.size() / sizeof(T); ++i) x[i] = static_cast<T>(x[i] + b[i % n]);
+  });
+}
+
+// Correct for every dtype, and slow.
+void matmul_on_host(const library::Matmul& given, cuda::Stream stream) {
+  library::Matmul call = given;
+  const auto size = static_cast<std::uint64_t>(size_of(call.dtype));
+  std::vector<std::byte> a, b;
+  auto fetch = [&](library::MatrixStack& m, std::int64_t rows, std::int64_t columns, std::vector<std::byte>& to) {
+    if (call.k == 0) return;
+    const Reach r = reach_of(call, m, rows, columns);
+    to.resize(static_cast<std::size_t>(r.last - r.first + 1) * size);
+    const std::int64_t before = r.first * static_cast<std::int64_t>(size);
+    cuda::copy_to_host(to.data(), static_cast<const std::byte*>(m.data) + before, to.size(), stream);
+    m.data = to.data() - before;
+  };
+  fetch(call.a, call.m, call.k, a);
+  fetch(call.b, call.k, call.n, b);
+  std::uint64_t count = static_cast<std::uint64_t>(call.m * call.n);
+  for (int i = 0; i < call.batch_rank; ++i) count *= static_cast<std::uint64_t>(call.batch[i]);
+  std::vector<std::byte> out(count * size);
+  call.out = out.data();
+  call.bias = nullptr;
+  std::vector<std::byte> workspace(cpu::library().workspace_bytes(call) + 64);
+  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(workspace.data()) + 63) & ~std::uintptr_t{63});
+  cpu::library().matmul(call, aligned);
+  if (given.bias) add_to_rows(given, out, stream);
+  cuda::copy_to_device(given.out, out.data(), out.size(), stream);
+}
+
+}  // namespace
+
+FixedMemory::FixedMemory(std::byte* workspace, std::byte* counters) : workspace_(workspace), counters_(counters) { fixed = this; }
+FixedMemory::~FixedMemory() { fixed = nullptr; }
+std::byte* fixed_workspace() { return fixed ? fixed->workspace_ : nullptr; }
+std::byte* fixed_counters() { return fixed ? fixed->counters_ : nullptr; }
+
+bool enqueues_matmul(const library::Matmul& call, int device) {
+  return !call.strict && cuda::blas().available && cuda::library(device).supports(call);
+}
+
+std::size_t workspace_on_gpu(const library::Matmul& call, int device) { return cuda::library(device).workspace_bytes(call); }
+
+void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* slots, int device,
+                   const GraphStep* recorded) {
+  enqueue(l, buffers, slots, cuda::current_stream(device), recorded);
+}
+
+GpuInstances::GpuInstances(std::span<const Launch> launches, int device)
+    : launches_(launches), stream_(cuda::current_stream(device)), table_(thread_own<std::vector<std::byte>, GpuInstances>()) {
+  const Launch& l = launches.front();
+  const std::size_t pointers = static_cast<std::size_t>(
+      std::count_if(l.buffers.begin(), l.buffers.end(), [](const Place& p) { return p.kind != Place::Kind::None; }));
+  const std::size_t params = l.params.size() * (l.threads.narrow ? 4 : 8);
+  set_bytes_ = 8 * (pointers + (l.counters > 0) + l.slots.size()) + (params + 7) / 8 * 8;
+  codegen::InstanceTable layout{set_bytes_, l.kernel->instances};
+  if (table_.size() < layout.bytes()) table_.resize(layout.bytes());
+  std::int64_t groups = 0;
+  for (const Launch& each : launches) groups += each.counters;
+  if (groups > 0) arrivals_ = counters(stream_, groups);
+}
+
+void GpuInstances::add(const Launch& l, void* const* buffers, const std::uint64_t* slots) {
+  std::byte* to = table_.data() + added_ * set_bytes_;
+  const auto put = [&](const void* value, std::size_t bytes) {
+    std::memcpy(to, value, bytes);
+    to += bytes;
+  };
+  for (std::size_t b = 0; b < l.buffers.size(); ++b)
+    if (l.buffers[b].kind != Place::Kind::None) put(&buffers[b], 8);
+  if (l.counters > 0) {
+    put(&arrivals_, 8);
+    arrivals_ += 4 * l.counters;
+  }
+  if (l.threads.narrow) {
+    put(l.narrow_params.data(), 4 * l.narrow_params.size());
+    if (l.narrow_params.size() % 2) to += 4;
+  } else {
+    put(l.params.data(), 8 * l.params.size());
+  }
+  put(slots, 8 * l.slots.size());
+  const codegen::InstanceTable layout{set_bytes_, l.kernel->instances};
+  std::memcpy(table_.data() + layout.first_blocks() + 4 * added_, &blocks_, 4);
+  // All fit one grid; fewer blocks of one go over their items in turns.
+  const std::int64_t most = std::numeric_limits<std::int32_t>::max() / static_cast<std::int64_t>(launches_.size());
+  blocks_ += static_cast<std::uint32_t>(std::min(blocks_of(l), most));
+  ++added_;
+}
+
+void GpuInstances::launch(const GraphStep* recorded) {
+  const Launch& l = launches_.front();
+  const codegen::InstanceTable layout{set_bytes_, l.kernel->instances};
+  const auto count = static_cast<std::uint32_t>(added_);
+  std::memcpy(table_.data() + layout.count(), &count, 4);
+  void* args[] = {table_.data()};
+  launch_or_set(launches_, blocks_, stream_, args, recorded);
+}
+
+void matmul_on_gpu(const library::Matmul& call, int device) {
+  const cuda::Stream stream = cuda::current_stream(device);
+  if (!enqueues_matmul(call, device)) return matmul_on_host(call, stream);
+  if (std::byte* own = fixed_workspace()) return cuda::library(device).matmul(call, own);
+  const std::size_t bytes = workspace_on_gpu(call, device);
+  cuda::Block* workspace = bytes ? cuda::allocate(bytes, stream) : nullptr;
+  try {
+    cuda::library(device).matmul(call, workspace ? workspace->data : nullptr);
+  } catch (...) {
+    if (workspace) cuda::release(workspace, stream);
+    throw;
+  }
+  if (workspace) cuda::release(workspace, stream);
+}
+
+void sort_on_gpu(const library::Sort& call, int device) { cuda::sort(call, cuda::current_stream(device)); }
+void search_on_gpu(const library::Search& call, int device) { cuda::search(call, cuda::current_stream(device)); }
+void scatter_on_gpu(const library::Scatter& call, int device) { cuda::scatter(call, cuda::current_stream(device)); }
+
+void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
+                 DType dtype, int device) {
+  cuda::StridedCopy copy;
+  copy.to = to;
+  copy.from = from;
+  copy.rank = static_cast<int>(dims.size());
+  std::copy(dims.begin(), dims.end(), copy.extents);
+  std::copy(strides.begin(), strides.end(), copy.strides);
+  const std::int64_t count = copy.count();
+  if (count == 0) return;
+  const cuda::Stream stream = cuda::current_stream(device);
+  if (strides.empty())
+    cuda::copy_on_device(to, from, static_cast<std::uint64_t>(count * size_of(dtype)), stream);
+  else
+    cuda::copy_strided(copy, size_of(dtype), stream);
+}
+
+bool read_on_gpu(const std::byte* truth, int device) {
+  std::byte value{};
+  cuda::copy_to_host(&value, truth, 1, cuda::current_stream(device));
+  return value != std::byte{0};
+}
+
+void write_on_gpu(std::byte* to, std::int64_t value, bool low, int device) {
+  const cuda::Stream stream = cuda::current_stream(device);
+  cuda::fill(to, static_cast<std::uint32_t>(value), 4, 1, stream);
+  if (!low) cuda::fill(to + 4, static_cast<std::uint32_t>(value >> 32), 4, 1, stream);
+}
+
+void zero_on_gpu(ir::Buffer& buffer, std::uint64_t bytes) {
+  cuda::fill(buffer.data, 0, 1, bytes, cuda::current_stream(buffer.device.index));
+}
+
+}  // namespace kiln::engine

@@ -1,0 +1,131 @@
+#include "inspect/check_values.h"
+
+#include "oracle/interpret.h"
+#include "ir/loops.h"
+#include "support/check.h"
+
+#include <kiln/config.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace kiln::engine {
+namespace {
+
+double value_at(DType type, const std::byte* data, std::int64_t i) {
+  return dispatch(type, [&]<class T>() -> double {
+    T v;
+    std::memcpy(&v, data + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+    return static_cast<double>(v);
+  });
+}
+
+/// Relative to the largest magnitude of the result: errors of a sum are errors of its terms. Generous: this finds
+/// wrong answers, accuracy is the tests' matter.
+double tolerance(DType type) {
+  switch (type) {
+    case DType::Float16: return 4e-3;
+    case DType::BFloat16: return 3e-2;
+    case DType::Float32: return 1e-4;
+    case DType::Float64: return 1e-10;
+    default: return 0;
+  }
+}
+
+/// What a user calls an operation.
+std::string_view user_name(ir::Op op) {
+  const std::string_view name = ir::info(op).name;
+  return name.starts_with("reduce_") ? name.substr(7) : name;
+}
+
+std::string where(const ir::Graph& g, ir::NodeId root, std::int64_t i) {
+  const ir::GraphNode& n = g[root];
+  return cat("[", user_name(n.op), "] element ", i, " of ", name(n.dtype), " ", to_string(n.dims), ", recorded at ",
+             n.loc.file_name(), ":", n.loc.line());
+}
+
+bool argument_has_nan(const ir::ArgInfo& a, const std::byte* data) {
+  if (!is_float(a.dtype)) return false;
+  std::int64_t n = 1;
+  for (std::int64_t d : a.dims) n *= d;
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::int64_t rest = i, at = 0;
+    for (std::size_t d = a.dims.size(); d-- > 0; rest /= a.dims[d]) at += rest % a.dims[d] * a.strides[d];
+    if (std::isnan(value_at(a.dtype, data, at))) return true;
+  }
+  return false;
+}
+
+/// The first NaN of row-major values, or -1.
+std::int64_t first_nan(const ir::GraphNode& n, const std::byte* values) {
+  for (std::int64_t i = 0; is_float(n.dtype) && i < n.numel; ++i)
+    if (std::isnan(value_at(n.dtype, values, i))) return i;
+  return -1;
+}
+
+/// Where a root's NaN came from: the interpreter computes everything below it again, but what loops make.
+std::string origin(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots, ir::NodeId root,
+                   std::int64_t element) {
+  ir::Graph all = g;
+  all.roots.clear();
+  const ir::Loops loops = ir::find_loops(g);
+  std::vector<bool> wanted(g.size());
+  wanted[root] = true;
+  for (ir::NodeId id = root + 1; id-- > 0;)
+    for (int k = 0; wanted[id] && k < g[id].n_in; ++k) wanted[g[id].in[k]] = true;
+  for (ir::NodeId id = 0; id <= root; ++id)
+    if (wanted[id] && is_float(g[id].dtype) && loops.owner_of(id) == ir::kNoNode && ir::info(g[id].op).kind != ir::OpKind::LoopNext &&
+        ir::info(g[id].op).kind != ir::OpKind::Loop)
+      all.roots.push_back(id);
+  std::vector<ir::ArgData> data;
+  for (const std::byte* a : args) data.push_back({a});
+  const auto values = ir::interpret(all, data, slots);
+  for (std::size_t r = 0; r < values.size(); ++r)
+    if (const std::int64_t i = first_nan(g[all.roots[r]], values[r].data()); i >= 0) return where(g, all.roots[r], i);
+  while (g[root].op == ir::Op::reshape) root = g[root].in[0];  // a shape that nobody wrote
+  return where(g, root, element);
+}
+
+void check_diff(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+                std::span<const std::byte* const> computed) {
+  std::vector<ir::ArgData> data;
+  for (const std::byte* a : args) data.push_back({a});
+  const auto want = ir::interpret(g, data, slots);
+  for (std::size_t r = 0; r < computed.size(); ++r) {
+    const ir::GraphNode& n = g[g.roots[r]];
+    double scale = 0;
+    for (std::int64_t i = 0; i < n.numel; ++i) {
+      const double v = std::abs(value_at(n.dtype, want[r].data(), i));
+      if (std::isfinite(v)) scale = std::max(scale, v);
+    }
+    for (std::int64_t i = 0; i < n.numel; ++i) {
+      const double x = value_at(n.dtype, computed[r], i), y = value_at(n.dtype, want[r].data(), i);
+      if (x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= tolerance(n.dtype) * scale) continue;
+      throw InternalError(cat(where(g, g.roots[r], i), ": computed ", x, ", the interpreter says ", y));
+    }
+  }
+}
+
+}  // namespace
+
+void check_nans(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+                std::span<const std::byte* const> computed) {
+  for (std::size_t a = 0; a < args.size(); ++a)
+    if (argument_has_nan(g.args[a], args[a])) return;
+  for (std::size_t r = 0; r < computed.size(); ++r)
+    if (const std::int64_t i = first_nan(g[g.roots[r]], computed[r]); i >= 0)
+      throw UserError(cat(origin(g, args, slots, g.roots[r], i), " is NaN, and no argument is"));
+}
+
+void check_values(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+                  std::span<const std::byte* const> computed) {
+  if (config().check_bounds) {
+    std::vector<ir::ArgData> data;
+    for (const std::byte* a : args) data.push_back({a});
+    ir::interpret(g, data, slots, true);
+  }
+  if (config().check_diff) check_diff(g, args, slots, computed);
+  if (config().check_nan) check_nans(g, args, slots, computed);
+}
+
+}  // namespace kiln::engine

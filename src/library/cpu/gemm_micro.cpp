@@ -1,0 +1,144 @@
+// Each variant is a plain function with a target attribute: templates and inline helpers would be lowered for
+// the baseline instruction set before they are inlined. The accumulators fill the register file (28 of 32 in
+// AVX-512, 12 of 16 in AVX2) and the two columns of b and the broadcast element of a take the rest.
+#include "library/cpu/gemm_micro.h"
+
+#include <kiln/dtype.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace kiln::cpu {
+namespace {
+
+#define KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)                                           \
+  ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, const TYPE* b, TYPE* c, std::int64_t ldc, bool first) { \
+    typedef TYPE V __attribute__((vector_size(BYTES)));                                                      \
+    constexpr int kLanes = BYTES / sizeof(TYPE);                                                             \
+    V acc[MR][2];                                                                                            \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                  \
+      acc[i][0] = first ? V{} : *reinterpret_cast<const V*>(c + i * ldc);                                    \
+      acc[i][1] = first ? V{} : *reinterpret_cast<const V*>(c + i * ldc + kLanes);                           \
+    }                                                                                                        \
+    for (std::int64_t p = 0; p < k; ++p, a += MR, b += 2 * kLanes) {                                         \
+      const V b0 = *reinterpret_cast<const V*>(b), b1 = *reinterpret_cast<const V*>(b + kLanes);             \
+      _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                \
+        const V x = a[i] - V{}; /* a broadcast: x - 0 folds, x + 0 would not */                              \
+        acc[i][0] = MULTIPLY_ADD(x, b0, acc[i][0]);                                                          \
+        acc[i][1] = MULTIPLY_ADD(x, b1, acc[i][1]);                                                          \
+      }                                                                                                      \
+    }                                                                                                        \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                  \
+      *reinterpret_cast<V*>(c + i * ldc) = acc[i][0];                                                        \
+      *reinterpret_cast<V*>(c + i * ldc + kLanes) = acc[i][1];                                               \
+    }                                                                                                        \
+  }
+
+#define KILN_PLAIN(x, y, z) ((x) * (y) + (z))
+#define KILN_MICRO_PLAIN(SUFFIX, ATTRIBUTE, BYTES, MR)                            \
+  KILN_MICRO(micro_u32_##SUFFIX, ATTRIBUTE, std::uint32_t, BYTES, MR, KILN_PLAIN) \
+  KILN_MICRO(micro_u64_##SUFFIX, ATTRIBUTE, std::uint64_t, BYTES, MR, KILN_PLAIN)
+
+KILN_MICRO(micro_f32_base, , float, 16, 4, KILN_PLAIN)
+KILN_MICRO(micro_f64_base, , double, 16, 4, KILN_PLAIN)
+KILN_MICRO_PLAIN(base, , 16, 4)
+
+#if defined(__x86_64__)
+#define KILN_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define KILN_AVX512 \
+  __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,f16c,prefer-vector-width=512")))
+KILN_MICRO(micro_f32_strict_avx2, KILN_AVX2, float, 32, 6, KILN_PLAIN)
+KILN_MICRO(micro_f64_strict_avx2, KILN_AVX2, double, 32, 6, KILN_PLAIN)
+KILN_MICRO(micro_f32_strict_avx512, KILN_AVX512, float, 64, 14, KILN_PLAIN)
+KILN_MICRO(micro_f64_strict_avx512, KILN_AVX512, double, 64, 14, KILN_PLAIN)
+KILN_MICRO(micro_f32_avx2, KILN_AVX2, float, 32, 6, _mm256_fmadd_ps)
+KILN_MICRO(micro_f64_avx2, KILN_AVX2, double, 32, 6, _mm256_fmadd_pd)
+KILN_MICRO_PLAIN(avx2, KILN_AVX2, 32, 6)
+KILN_MICRO(micro_f32_avx512, KILN_AVX512, float, 64, 14, _mm512_fmadd_ps)
+KILN_MICRO(micro_f64_avx512, KILN_AVX512, double, 64, 14, _mm512_fmadd_pd)
+KILN_MICRO_PLAIN(avx512, KILN_AVX512, 64, 14)
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+}
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool has_f16c() { return has_avx2() && __builtin_cpu_supports("f16c"); }
+
+KILN_AVX2 std::int64_t widen_f16c(const std::uint16_t* from, float* to, std::int64_t n) {
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  return i;
+}
+
+KILN_AVX2 std::int64_t narrow_f16c(const float* from, std::uint16_t* to, std::int64_t n) {
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+  return i;
+}
+#endif
+
+template <class C>
+using Run = void (*)(std::int64_t, const C*, const C*, C*, std::int64_t, bool);
+
+template <class C>
+Micro<C> choose([[maybe_unused]] Run<C> avx512, [[maybe_unused]] Run<C> avx2, Run<C> base) {
+#if defined(__x86_64__)
+  if (has_avx512()) return {14, 128 / static_cast<int>(sizeof(C)), avx512};
+  if (has_avx2()) return {6, 64 / static_cast<int>(sizeof(C)), avx2};
+#endif
+  return {4, 32 / static_cast<int>(sizeof(C)), base};
+}
+
+}  // namespace
+
+#if defined(__x86_64__)
+#define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>(micro_##NAME##_avx512, micro_##NAME##_avx2, micro_##BASE##_base)
+#else
+#define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>(nullptr, nullptr, micro_##BASE##_base)
+#endif
+
+template <>
+const Micro<float>& micro<float>(bool strict) {
+  static const Micro<float> chosen = KILN_CHOOSE(float, f32, f32), rounding = KILN_CHOOSE(float, f32_strict, f32);
+  return strict ? rounding : chosen;
+}
+template <>
+const Micro<double>& micro<double>(bool strict) {
+  static const Micro<double> chosen = KILN_CHOOSE(double, f64, f64), rounding = KILN_CHOOSE(double, f64_strict, f64);
+  return strict ? rounding : chosen;
+}
+template <>
+const Micro<std::uint32_t>& micro<std::uint32_t>(bool) {
+  static const Micro<std::uint32_t> chosen = KILN_CHOOSE(std::uint32_t, u32, u32);
+  return chosen;
+}
+template <>
+const Micro<std::uint64_t>& micro<std::uint64_t>(bool) {
+  static const Micro<std::uint64_t> chosen = KILN_CHOOSE(std::uint64_t, u64, u64);
+  return chosen;
+}
+
+void widen_half(const std::uint16_t* from, float* to, std::int64_t n) {
+  std::int64_t i = 0;
+#if defined(__x86_64__)
+  static const bool hardware = has_f16c();
+  if (hardware) i = widen_f16c(from, to, n);
+#endif
+  for (; i < n; ++i) to[i] = detail::half_to_float(from[i]);
+}
+
+void narrow_half(const float* from, std::uint16_t* to, std::int64_t n) {
+  std::int64_t i = 0;
+#if defined(__x86_64__)
+  static const bool hardware = has_f16c();
+  if (hardware) i = narrow_f16c(from, to, n);
+#endif
+  for (; i < n; ++i) to[i] = detail::float_to_half(from[i]);
+}
+
+}  // namespace kiln::cpu

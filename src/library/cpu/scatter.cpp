@@ -1,0 +1,219 @@
+#include "library/cpu/scatter.h"
+
+#include "device/cpu/threads.h"
+
+#include <algorithm>
+#include <type_traits>
+
+namespace kiln::cpu {
+namespace {
+
+using library::Array;
+using library::Scatter;
+
+constexpr std::int64_t kParallelAbove = 32768;  // values that several threads write
+constexpr std::int64_t kFewestElements = 64;    // of a part of a row that a thread takes
+
+std::int64_t count_of(const Array& a) {
+  std::int64_t n = 1;
+  for (int axis = 0; axis < a.rank; ++axis) n *= a.dims[axis];
+  return n;
+}
+
+/// Offset of the i-th element in row-major order of the axes [first, last).
+std::int64_t offset_of(const Array& a, int first, int last, std::int64_t i) {
+  std::int64_t offset = 0;
+  for (int axis = last; axis-- > first;) {
+    offset += i % a.dims[axis] * a.strides[axis];
+    i /= a.dims[axis];
+  }
+  return offset;
+}
+
+/// Sums and products of halves are kept in float32 until they are complete.
+template <class T>
+constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+bool widens(const Scatter& call) {
+  return is_half(call.dtype) && (call.how == Combine::Add || call.how == Combine::Multiply);
+}
+
+/// Distinct indices as positions along the axis, -1 for none: row-major without the axes along which they repeat.
+Array distinct(const Array& indices) {
+  Array out = indices;
+  std::int64_t stride = 1;
+  for (int a = out.rank; a-- > 0;) {
+    if (out.strides[a] == 0) out.dims[a] = 1;
+    out.strides[a] = out.dims[a] == 1 ? 0 : stride;
+    stride *= out.dims[a];
+  }
+  return out;
+}
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
+  const std::int64_t extent = call.x.dims[call.axis];
+  Array from = call.indices;
+  std::copy(shape.dims, shape.dims + shape.rank, from.dims);
+  const std::int64_t run = from.rank ? from.dims[from.rank - 1] : 1, stride = from.rank ? from.strides[from.rank - 1] : 0;
+  const std::int64_t rows = run == 0 ? 0 : count_of(from) / run;
+  dispatch(call.index_dtype, [&]<class T>() {
+    if constexpr (std::is_integral_v<T>) {
+      parallel_for(rows, std::max<std::int64_t>(1, kParallelAbove / std::max<std::int64_t>(run, 1)), [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t r = begin; r < end; ++r) {
+          const T* const row = static_cast<const T*>(from.data) + offset_of(from, 0, from.rank - 1, r);
+          for (std::int64_t i = 0; i < run; ++i) {
+            const T index = row[i * stride];
+            std::int64_t at = -1;
+            if constexpr (std::is_signed_v<T>)
+              at = index < 0 ? std::int64_t{index} + extent : std::int64_t{index};
+            else if (std::uint64_t{index} < static_cast<std::uint64_t>(extent))
+              at = static_cast<std::int64_t>(index);
+            to[r * run + i] = at >= 0 && at < extent ? at : -1;
+          }
+        }
+      });
+    }
+  });
+}
+
+/// One value meets one element; A is what elements are kept in.
+template <Combine How, class A, class T>
+void meet(A& element, T value) {
+  using W = std::conditional_t<kHalf<T>, float, T>;
+  if constexpr (How == Combine::Set) {
+    element = static_cast<A>(value);
+  } else if constexpr (How == Combine::Max || How == Combine::Min) {
+    const W best = static_cast<W>(element), x = static_cast<W>(value);
+    const bool better = How == Combine::Max ? x > best : x < best;
+    if (best == best && (x != x || better)) element = static_cast<A>(value);
+  } else if constexpr (std::is_integral_v<A>) {
+    const auto a = static_cast<std::uint64_t>(element), b = static_cast<std::uint64_t>(value);  // wraps
+    element = static_cast<A>(How == Combine::Add ? a + b : a * b);
+  } else {
+    element = static_cast<A>(How == Combine::Add ? static_cast<W>(element) + static_cast<W>(value)
+                                                 : static_cast<W>(element) * static_cast<W>(value));
+  }
+}
+
+/// dst = x element by element, converted.
+template <class A, class T>
+void copy(const Array& x, A* dst) {
+  const std::int64_t run = x.rank ? x.dims[x.rank - 1] : 1, stride = x.rank ? x.strides[x.rank - 1] : 0;
+  const std::int64_t rows = run == 0 ? 0 : count_of(x) / run;
+  if (x.data == dst) return;
+  auto piece = [&](const T* from, A* to, std::int64_t n) {
+    if (stride == 1)
+      for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(from[i]);
+    else
+      for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(from[i * stride]);
+  };
+  const auto* const data = static_cast<const T*>(x.data);
+  if (rows == 1)
+    return parallel_for(run, kParallelAbove, [&](std::int64_t begin, std::int64_t end, int) {
+      piece(data + begin * stride, dst + begin, end - begin);
+    });
+  parallel_for(rows, std::max<std::int64_t>(1, kParallelAbove / std::max<std::int64_t>(run, 1)),
+               [&](std::int64_t begin, std::int64_t end, int) {
+                 for (std::int64_t r = begin; r < end; ++r)
+                   piece(data + offset_of(x, 0, x.rank - 1, r), dst + r * run, run);
+               });
+}
+
+/// How the work is cut: outer axes times parts of the last axis behind `axis` times ranges of `axis`.
+struct Cut {
+  std::int64_t outer = 1, rows = 1, run = 1, parts = 1, ranges = 1;  // rows: of `run` elements behind the axis
+  explicit Cut(const Scatter& call) {
+    for (int a = 0; a < call.axis; ++a) outer *= call.x.dims[a];
+    const int last = call.x.rank - 1;
+    for (int a = call.axis + 1; a < last; ++a) rows *= call.x.dims[a];
+    if (last > call.axis) run = call.x.dims[last];
+    const std::int64_t threads = count_of(call.values) > kParallelAbove ? thread_count() : 1;
+    if (outer >= 4 * threads) return;
+    parts = std::clamp<std::int64_t>(run / kFewestElements, 1, 4 * threads);
+    if (outer * parts < threads) ranges = threads;
+  }
+  std::int64_t jobs() const { return outer * parts * ranges; }
+};
+
+template <Combine How, class A, class T>
+void write(const Scatter& call, const Array& where, const std::int64_t* positions, A* out) {
+  const Cut cut(call);
+  const int axis = call.axis, last = call.x.rank - 1;
+  const std::int64_t count = call.values.dims[axis], extent = call.x.dims[axis];
+  if (count_of(call.values) == 0) return;
+  const bool inner = last > axis;
+  const std::int64_t value_step = inner ? call.values.strides[last] : 0, where_step = inner ? where.strides[last] : 0;
+  Array spread = where;  // the positions under repetition
+  std::copy(call.values.dims, call.values.dims + call.values.rank, spread.dims);
+  parallel_for(cut.jobs(), 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t job = begin; job < end; ++job) {
+      const std::int64_t range = job % cut.ranges, part = job / cut.ranges % cut.parts, o = job / cut.ranges / cut.parts;
+      const std::int64_t low = extent * range / cut.ranges, high = extent * (range + 1) / cut.ranges;
+      const std::int64_t from = cut.run * part / cut.parts, to = cut.run * (part + 1) / cut.parts;
+      const std::int64_t value_base = offset_of(call.values, 0, axis, o), where_base = offset_of(spread, 0, axis, o);
+      const std::int64_t line = cut.rows * cut.run;
+      for (std::int64_t k = 0; k < count; ++k)
+        for (std::int64_t r = 0; r < cut.rows; ++r) {
+          std::int64_t v = value_base + k * call.values.strides[axis], w = where_base + k * spread.strides[axis];
+          if (cut.rows > 1) {
+            v += offset_of(call.values, axis + 1, last, r);
+            w += offset_of(spread, axis + 1, last, r);
+          }
+          const T* const value = static_cast<const T*>(call.values.data) + v;
+          A* const row = out + o * extent * line + r * cut.run;
+          if (where_step == 0) {  // one index for the whole run
+            const std::int64_t p = positions[w];
+            if (p < low || p >= high) continue;
+            A* const to_row = row + p * line;
+            for (std::int64_t i = from; i < to; ++i) meet<How>(to_row[i], value[i * value_step]);
+          } else {
+            for (std::int64_t i = from; i < to; ++i) {
+              const std::int64_t p = positions[w + i * where_step];
+              if (p >= low && p < high) meet<How>(row[p * line + i], value[i * value_step]);
+            }
+          }
+        }
+    }
+  });
+}
+
+template <Combine How, class T>
+void run(const Scatter& call, std::byte* workspace) {
+  const Array where = distinct(call.indices);
+  auto* const positions = reinterpret_cast<std::int64_t*>(workspace);
+  resolve(call, where, positions);
+  auto* const out = static_cast<T*>(call.out);
+  if constexpr (kHalf<T> && (How == Combine::Add || How == Combine::Multiply)) {
+    auto* const wide = reinterpret_cast<float*>(workspace + aligned(static_cast<std::size_t>(count_of(where)) * sizeof(std::int64_t)));
+    copy<float, T>(call.x, wide);
+    write<How, float, T>(call, where, positions, wide);
+    parallel_for(count_of(call.x), kParallelAbove, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) out[i] = T(wide[i]);
+    });
+  } else {
+    copy<T, T>(call.x, out);
+    write<How, T, T>(call, where, positions, out);
+  }
+}
+
+}  // namespace
+
+std::size_t scatter_workspace_bytes(const Scatter& call) {
+  const std::size_t positions = aligned(static_cast<std::size_t>(count_of(distinct(call.indices))) * sizeof(std::int64_t));
+  return positions + (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
+}
+
+void scatter(const Scatter& call, std::byte* workspace) {
+  dispatch(call.dtype, [&]<class T>() {
+    switch (call.how) {
+      case Combine::Set: return run<Combine::Set, T>(call, workspace);
+      case Combine::Add: return run<Combine::Add, T>(call, workspace);
+      case Combine::Multiply: return run<Combine::Multiply, T>(call, workspace);
+      case Combine::Max: return run<Combine::Max, T>(call, workspace);
+      case Combine::Min: return run<Combine::Min, T>(call, workspace);
+    }
+  });
+}
+
+}  // namespace kiln::cpu

@@ -1,0 +1,14 @@
+// Writing at indices on the CPU, for every dtype and any strides.
+//
+// Lines along the axis do not meet: threads share out lines, and where these are few also ranges of the axis, in which case
+// each reads all indices. So every element meets its values in row-major order, whatever the number of threads.
+#pragma once
+
+#include "library/library.h"
+
+namespace kiln::cpu {
+
+std::size_t scatter_workspace_bytes(const library::Scatter& call);
+void scatter(const library::Scatter& call, std::byte* workspace);
+
+}  // namespace kiln::cpu

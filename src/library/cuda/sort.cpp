@@ -1,0 +1,188 @@
+#include "library/cuda/sort.h"
+
+#include "library/cuda/axes.h"
+#include "device/cuda/template_kernels.h"
+#include "codegen/cuda/cuda_expr.h"
+#include "device/cuda/workspace.h"
+#include "kernels_templates.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <optional>
+
+namespace kiln::cuda {
+namespace {
+
+using library::Sort;
+
+constexpr std::int64_t kShort = 512;           // rows of up to so many elements share a block
+constexpr std::int64_t kTileBytes = 32 << 10;  // of shared memory, for longer ones
+constexpr std::int64_t kLongestTile = 4096;
+constexpr std::int64_t kChunk = 2048;          // items that a block merges
+constexpr std::int64_t kThreads = 256;         // of every block
+constexpr std::int64_t kCounted = 16384;       // elements whose digits a block counts
+constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;  // elements, whose counts fit beside two flags
+
+/// The kernels' Rows.
+struct Rows {
+  Axes axes;
+  std::int64_t count = 1, length = 0, stride = 0, kept = 0, inner = 1;
+  std::int32_t descending = 0, unused = 0;
+};
+static_assert(sizeof(Rows) == sizeof(Axes) + 48);
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// What rows are sorted as, and how.
+struct Items {
+  enum class Way { Tiles, Merge, Radix };
+  const char* order;
+  std::int64_t bytes, tile;
+  int passes;  // of a radix sort: a byte of the key each
+  Way way = Way::Tiles;
+  Items(const Sort& call) : passes(static_cast<int>(size_of(call.dtype))) {
+    const std::int64_t length = call.in.dims[call.axis];
+    if (!call.positions) {
+      order = "KeyAlone";
+      bytes = size_of(call.dtype);
+    } else if (size_of(call.dtype) <= 4 && length <= std::numeric_limits<std::uint32_t>::max()) {
+      order = "KeyAbovePosition";
+      bytes = 8;
+    } else {
+      order = "KeyBesidePosition";
+      bytes = 16;
+    }
+    tile = length <= kShort ? kShort : std::min(kLongestTile, kTileBytes / bytes);
+    if (length <= tile) return;
+    // Either way reads and writes all items once a round; merging soon drops those that are not kept.
+    const int merges = std::bit_width(static_cast<std::uint64_t>(ceil_div(length, tile) - 1));
+    const bool radix = merges > passes && call.kept > length / 4 && count_of(call.in) < kMostByRadix;
+    way = radix ? Way::Radix : Way::Merge;
+  }
+  /// In a pass by digits: as many as registers and shared memory have room for.
+  std::int64_t moved_by_thread() const { return std::min<std::int64_t>(16, kTileBytes / (kThreads * bytes)); }
+};
+
+enum MergeKernel { kSortTiles, kMergeRuns };
+constexpr const char* kMergeSymbols[] = {"sort_tiles", "merge_runs"};
+enum RadixKernel { kClear, kCountDigits, kSortByDigit };
+constexpr const char* kRadixSymbols[] = {"clear", "count_digits", "sort_by_digit"};
+
+LaunchShape blocks(std::int64_t count) {
+  LaunchShape shape;
+  shape.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(count, 1 << 20));
+  shape.block[0] = kThreads;
+  return shape;
+}
+
+/// By tiles, and merging.
+void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels, Stream stream) {
+  // Runs of `span` elements, `distance` items apart, `runs` in a row.
+  std::int64_t span = items.tile, runs = ceil_div(rows.length, span), distance = std::min(rows.kept, span);
+  std::int64_t most = 0;  // items of a row that there are memory's places for
+  for (std::int64_t r = runs, s = span; r > 1; r = ceil_div(r, 2), s *= 2) most = std::max(most, r * std::min(rows.kept, s));
+  const auto bytes = static_cast<std::uint64_t>(rows.count * most * items.bytes);
+  std::optional<Workspace> from, to;
+  if (runs > 1) from.emplace(bytes, stream);
+  if (runs > 2) to.emplace(bytes, stream);
+
+  void* out = call.out;
+  const void* in = call.in.data;
+  void* made = from ? from->data() : nullptr;
+  std::int32_t log_padded = std::bit_width(static_cast<std::uint64_t>(std::min(rows.length, items.tile) - 1));
+  const std::int64_t together = items.tile >> log_padded;
+  void* tile_params[] = {&made, &out, &in, &rows, &runs, &log_padded, &distance};
+  launch(kernels[kSortTiles], blocks(ceil_div(rows.count * runs, together)), stream, tile_params);
+
+  void* next = to ? to->data() : nullptr;
+  while (runs > 1) {
+    std::int64_t after = ceil_div(runs, 2), apart = std::min(rows.kept, 2 * span);
+    void* target = after == 1 ? nullptr : next;
+    void* params[] = {&target, &out, &made, &rows, &span, &runs, &distance, &after, &apart};
+    launch(kernels[kMergeRuns], blocks(rows.count * after * ceil_div(apart, kChunk)), stream, params);
+    std::swap(made, next);
+    span *= 2;
+    runs = after;
+    distance = apart;
+  }
+}
+
+void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels, Stream stream) {
+  constexpr std::int64_t kDigits = 256;
+  std::int64_t chunks = ceil_div(rows.length, kThreads * items.moved_by_thread());
+  const std::int64_t counters = rows.count * items.passes * kDigits, states = rows.count * chunks * kDigits;
+  std::int64_t vectors = ceil_div(counters + items.passes * (states + 1), 4);
+  const Workspace memory(static_cast<std::uint64_t>(vectors) * 16, stream);
+  const auto bytes = static_cast<std::uint64_t>(rows.count * rows.length * items.bytes);
+  std::optional<Workspace> one, other;
+  if (items.passes > 1) one.emplace(bytes, stream);
+  if (items.passes > 2) other.emplace(bytes, stream);
+
+  std::uint32_t* counts = reinterpret_cast<std::uint32_t*>(memory.data());
+  void* clear_params[] = {&counts, &vectors};
+  launch(kernels[kClear], thread_each(vectors), stream, clear_params);
+  const void* in = call.in.data;
+  void* count_params[] = {&counts, &in, &rows};
+  launch(kernels[kCountDigits], blocks(rows.count * ceil_div(rows.length, kCounted)), stream, count_params);
+
+  LaunchShape shape;
+  shape.grid[0] = static_cast<std::uint32_t>(rows.count * chunks);
+  shape.block[0] = kThreads;
+  void* out = call.out;
+  void* from = nullptr;
+  for (int pass = 0; pass < items.passes; ++pass) {
+    const bool last = pass + 1 == items.passes;
+    void* to = last ? nullptr : pass % 2 == 0 ? one->data() : other->data();
+    std::uint32_t* state = counts + counters + pass * states;
+    std::uint32_t* next = counts + counters + items.passes * states + pass;
+    void* params[] = {&to, &out, &from, &in, &rows, &counts, &state, &next, &chunks, &pass};
+    launch(kernels[kSortByDigit], shape, stream, params);
+    from = to;
+  }
+}
+
+}  // namespace
+
+std::string sort_source(const Sort& call) {
+  namespace texts = codegen::templates;
+  const Items items(call);
+  const std::string shared = cat(template_prologue(), "typedef ", codegen::cuda_memory_type(call.dtype), " Element;\n#define KILN_ORDER ",
+                                 items.order, '\n');
+  const std::string tile = cat("constexpr int kTile = ", items.tile, ";\n", texts::sort, texts::sort_tiles);
+  switch (items.way) {
+    case Items::Way::Tiles: return shared + tile;
+    case Items::Way::Merge: return cat(shared, tile, texts::sort_merge);
+    case Items::Way::Radix: break;
+  }
+  return cat(shared, "constexpr int kPerThread = ", items.moved_by_thread(), ", kCounted = ", kCounted, ";\n", texts::sort, texts::reduce,
+             texts::scan, texts::sort_radix);
+}
+
+void sort(const Sort& call, Stream stream) {
+  Rows rows;
+  rows.axes = joined_axes(call.in, call.axis);
+  for (int a = 0; a < call.in.rank; ++a) {
+    if (a != call.axis) rows.count *= call.in.dims[a];
+    if (a > call.axis) rows.inner *= call.in.dims[a];
+  }
+  rows.length = call.in.dims[call.axis];
+  rows.stride = call.in.strides[call.axis];
+  rows.kept = call.kept;
+  rows.descending = call.descending;
+  if (rows.count == 0 || rows.kept == 0) return;
+
+  const Items items(call);
+  const auto kernels = [&](const char* way, std::span<const char* const> symbols) -> const std::vector<Function>& {
+    const std::string name = cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, '_', items.tile, way);
+    return template_kernels(device_of(stream), name, symbols, [&] { return sort_source(call); });
+  };
+  switch (items.way) {
+    case Items::Way::Tiles: return sort_by_merging(call, rows, items, kernels("", std::span(kMergeSymbols).first(1)), stream);
+    case Items::Way::Merge: return sort_by_merging(call, rows, items, kernels("_merged", kMergeSymbols), stream);
+    case Items::Way::Radix: return sort_by_radix(call, rows, items, kernels("_by_digit", kRadixSymbols), stream);
+  }
+}
+
+}  // namespace kiln::cuda

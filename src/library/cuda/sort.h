@@ -1,0 +1,17 @@
+// Sorting rows on a device, for every dtype and any strides: sort, argsort and topk.
+#pragma once
+
+#include "device/cuda/stream.h"
+#include "library/library.h"
+
+#include <string>
+
+namespace kiln::cuda {
+
+/// Enqueues. The first sort of a device and dtype compiles. CompileError, DeviceError.
+void sort(const library::Sort& call, Stream stream);
+
+/// The kernels' CUDA C for a call of such a dtype and shape, for tests.
+std::string sort_source(const library::Sort& call);
+
+}  // namespace kiln::cuda

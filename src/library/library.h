@@ -1,0 +1,87 @@
+// Library: work that is not generated (yet) for a backend, behind one interface that a generated kernel can
+// take over.
+#pragma once
+
+#include <kiln/combine.h>
+#include <kiln/dtype.h>
+#include <kiln/shape.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kiln::library {
+
+/// A strided stack of matrices. Strides are in elements, of either sign; 0 repeats.
+struct MatrixStack {
+  const void* data = nullptr;
+  std::int64_t row_stride = 0;
+  std::int64_t col_stride = 0;
+  std::int64_t batch_strides[kMaxRank] = {};
+};
+
+/// out[…, m, n] = a[…, m, k] · b[…, k, n], out row-major contiguous. Float16 and bfloat16 accumulate in
+/// float32, integers wrap, bool is "or of ands". k = 0 gives zeros. A bias is added to every row before it is rounded.
+struct Matmul {
+  DType dtype = DType::Float32;
+  bool strict = false;  // each product and each sum rounds, k ascending
+  int batch_rank = 0;
+  std::int64_t batch[kMaxRank] = {};
+  std::int64_t m = 0, n = 0, k = 0;
+  MatrixStack a, b;
+  const void* bias = nullptr;  // n adjacent elements; only where a library supports it
+  void* out = nullptr;
+};
+
+/// A strided array. Strides are in elements, of either sign; 0 repeats.
+struct Array {
+  const void* data = nullptr;
+  int rank = 0;
+  std::int64_t dims[kMaxRank] = {};
+  std::int64_t strides[kMaxRank] = {};
+};
+
+/// out: the first `kept` elements of every sorted row along `axis`, row-major; or their positions (int64), equal elements
+/// in their order. NaN is the greatest; among values -0 stands before +0. NaN come out as the dtype's quiet NaN.
+struct Sort {
+  DType dtype = DType::Float32;
+  Array in;
+  int axis = 0;
+  std::int64_t kept = 0;
+  bool descending = false;
+  bool positions = false;
+  void* out = nullptr;
+};
+
+/// out (int64, row-major, shaped like values): how many elements of `sorted` (one axis, ascending) stand before each
+/// value: those less than it, or with `right` those not greater.
+struct Search {
+  DType dtype = DType::Float32;
+  Array sorted, values;
+  bool right = false;
+  void* out = nullptr;
+};
+
+/// out (row-major, shaped like x): x after each value has met the element at its own place, with its index as the coordinate
+/// along `axis`. `indices` and `values` have equal extents, and x's but along the axis. A negative index counts from the back;
+/// a value whose index is out of range is left out. Values meet in row-major order; float16 and bfloat16 are added and
+/// multiplied in float32 and rounded once. On a GPU floats are added and multiplied in that order only if `ordered`. `out` may be x's memory when x is row-major.
+struct Scatter {
+  DType dtype = DType::Float32, index_dtype = DType::Int64;
+  Array x, indices, values;
+  int axis = 0;
+  Combine how = Combine::Set;
+  bool ordered = true;
+  void* out = nullptr;
+};
+
+class Library {
+ public:
+  virtual ~Library() = default;
+  /// False: this call is for somebody else.
+  virtual bool supports(const Matmul& call) const { return !call.bias; }
+  /// Bytes of 64-byte aligned workspace that matmul wants.
+  virtual std::size_t workspace_bytes(const Matmul& call) const = 0;
+  virtual void matmul(const Matmul& call, std::byte* workspace) const = 0;
+};
+
+}  // namespace kiln::library

@@ -1,0 +1,162 @@
+#include "math/expand.h"
+
+#include "math/math.h"
+#include "math/math_core.h"
+#include "support/check.h"
+
+#include <cmath>
+
+namespace kiln::lower {
+
+using kernel::E;
+using kernel::ExprId;
+using kernel::ExprPool;
+using kernel::NativeFn;
+using kernel::Prim;
+
+constexpr float kScanCost = 12;   // prefixes within a register
+constexpr float kLogScanCost = 200;  // the same, of which each step is two functions
+constexpr float kGatherCost = 8;  // an element loaded from its own address, and the test of its index
+
+E expand(ir::Op op, [[maybe_unused]] E x, [[maybe_unused]] E y, [[maybe_unused]] E z, [[maybe_unused]] DType type) {
+  switch (op) {
+#define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc) \
+  case ir::Op::Name:                                                         \
+    return Expansion;
+#include <kiln/ops.def>
+#undef KILN_OP
+#define KILN_STRUCTURAL(Name, Kind) case ir::Op::Name:
+#include "ir/structural.def"
+#undef KILN_STRUCTURAL
+    break;
+  }
+  KILN_CHECK_THAT(false, "no expansion for ", ir::info(op).name);
+  return {};
+}
+
+namespace {
+
+/// The quotient by a reciprocal, both brought among the numbers whose reciprocals are normal.
+E divide_roughly(E x, E y) {
+  const E magnitude = kernel::abs(y);
+  const E scale = kernel::select(magnitude < 0x1p-100, x.lit(0x1p64), kernel::select(magnitude > 0x1p100, x.lit(0x1p-64), x.lit(1)));
+  return (x * scale) * kernel::native(NativeFn::ReciprocalFast, y * scale);
+}
+
+E exp_roughly(E x) { return kernel::native(NativeFn::Exp4Fast, x * (math::kLog2e / 2)); }
+
+/// y / (1 + e^-x), by e^-|x|, which does not overflow.
+E logistic_roughly(E x, E y) {
+  const E e = exp_roughly(-kernel::abs(x));
+  return (y * kernel::select(x < 0.0, e, x.lit(1))) * kernel::native(NativeFn::ReciprocalFast, e + 1.0);
+}
+
+E expand_roughly(ir::Op op, E x, E y) {
+  switch (op) {
+    case ir::Op::exp: return exp_roughly(x);
+    case ir::Op::exp2: return kernel::native(NativeFn::Exp4Fast, x * 0.5);
+    case ir::Op::divide: return divide_roughly(x, y);
+    case ir::Op::reciprocal: return divide_roughly(x.lit(1), x);
+    case ir::Op::sqrt: return kernel::native(NativeFn::SqrtFast, x);
+    case ir::Op::sigmoid: return logistic_roughly(x, x.lit(1));
+    case ir::Op::silu: return logistic_roughly(x, math::at_least(x, -1000.0));  // -inf times 0 is NaN
+    default: return {};
+  }
+}
+
+float native_cost(ir::Op op) {
+  switch (op) {
+#define KILN_NATIVE_OP(Name, Symbol, Reference, Cost) \
+  case ir::Op::Name: return Cost;
+#define KILN_NATIVE_FN(Name, Symbol, Reference)
+#include "kernel/native_fns.def"
+#undef KILN_NATIVE_OP
+#undef KILN_NATIVE_FN
+    default: return 0;
+  }
+}
+
+E expand_natively(ir::Op op, E x) {
+  switch (op) {
+#define KILN_NATIVE_OP(Name, Symbol, Reference, Cost) \
+  case ir::Op::Name: return kernel::native(NativeFn::Name, x);
+#define KILN_NATIVE_FN(Name, Symbol, Reference)
+#include "kernel/native_fns.def"
+#undef KILN_NATIVE_OP
+#undef KILN_NATIVE_FN
+    default: return {};
+  }
+}
+
+}  // namespace
+
+E expand_gpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
+  if (x.type() == DType::Float32) {
+    if (rough)
+      if (const E e = expand_roughly(op, x, y)) return e;
+    if (const E e = expand_natively(op, x)) return e;
+  }
+  return expand(op, x, y, z, type);
+}
+
+bool keeps_errors_small(ir::Op op) {
+  switch (op) {
+    case ir::Op::add: case ir::Op::subtract: case ir::Op::multiply: case ir::Op::divide: case ir::Op::negative: case ir::Op::abs:
+    case ir::Op::reciprocal: case ir::Op::sqrt: case ir::Op::rsqrt: case ir::Op::hypot: case ir::Op::maximum: case ir::Op::minimum:
+    case ir::Op::exp: case ir::Op::exp2: case ir::Op::log: case ir::Op::log2: case ir::Op::log10: case ir::Op::log1p: case ir::Op::logaddexp:
+    case ir::Op::tanh: case ir::Op::erf: case ir::Op::sigmoid: case ir::Op::relu: case ir::Op::leaky_relu: case ir::Op::elu:
+    case ir::Op::selu: case ir::Op::gelu: case ir::Op::gelu_tanh: case ir::Op::silu: case ir::Op::softplus: case ir::Op::mish:
+    case ir::Op::hardswish: case ir::Op::where:
+      return true;
+    default: return false;
+  }
+}
+
+bool tells_apart(ir::Op op) {
+  switch (op) {
+    case ir::Op::cast: case ir::Op::bitcast: case ir::Op::reduce_argmax: case ir::Op::reduce_argmin: case ir::Op::sign: case ir::Op::floor:
+    case ir::Op::ceil: case ir::Op::trunc: case ir::Op::round: case ir::Op::floor_divide: case ir::Op::remainder:
+    case ir::Op::fmod: case ir::Op::nextafter:
+      return true;
+    default: return ir::info(op).rule == ir::TypeRule::Compare;
+  }
+}
+
+std::vector<float> op_costs(bool gpu) {
+  std::vector<float> costs(static_cast<std::size_t>(ir::kOpCount), 1.0f);
+  for (int i = 0; i < ir::kOpCount; ++i) {
+    const ir::Op op = static_cast<ir::Op>(i);
+    const ir::OpInfo& facts = ir::info(op);
+    if (facts.kind == ir::OpKind::View || facts.kind == ir::OpKind::Leaf) costs[i] = 0;
+    if (facts.kind == ir::OpKind::Gather) costs[i] = kGatherCost;
+    if (facts.kind == ir::OpKind::Scan) costs[i] = op == ir::Op::scan_logaddexp ? kLogScanCost : kScanCost;
+    if (facts.kind != ir::OpKind::Elementwise) continue;
+    if (const float native = gpu ? native_cost(op) : 0; native > 0) {
+      costs[i] = native;
+      continue;
+    }
+    ExprPool pool;
+    const DType type = facts.types & ir::FLOAT ? DType::Float32 : facts.types & ir::INTEGER ? DType::Int32 : DType::Bool;
+    E operand[3];
+    for (int k = 0; k < facts.arity; ++k) {
+      const DType t = facts.rule == ir::TypeRule::Select && k == 0 ? DType::Bool
+                      : facts.rule == ir::TypeRule::Logical        ? DType::Bool
+                      : facts.rule == ir::TypeRule::Word32 || facts.rule == ir::TypeRule::Word64 ? DType::UInt64
+                                                                   : type;
+      operand[k] = {&pool, pool.intern({Prim::Slot, t, kernel::kNoExpr, kernel::kNoExpr, kernel::kNoExpr,
+                                        static_cast<std::uint64_t>(k)})};
+    }
+    const ExprId before = pool.size();
+    expand(op, operand[0], operand[1], operand[2], type);
+    float cost = 0;
+    for (ExprId e = before; e < pool.size(); ++e) {
+      const Prim p = pool[e].prim;
+      if (p == Prim::Const || p == Prim::Bitcast) continue;
+      cost += p == Prim::Div || p == Prim::Sqrt ? 6.0f : p == Prim::Call1 || p == Prim::Call2 ? 80.0f : p == Prim::Philox ? 32.0f : 1.0f;
+    }
+    costs[static_cast<std::size_t>(i)] = cost;
+  }
+  return costs;
+}
+
+}  // namespace kiln::lower

@@ -1,0 +1,52 @@
+#include "device/cpu/target.h"
+
+#include <kiln/config.h>
+#include <kiln/error.h>
+
+#include <gtest/gtest.h>
+
+namespace kiln::cpu {
+namespace {
+
+TEST(Target, NativeDescribesTheHost) {
+  const CpuTarget t = host_target("native");
+  EXPECT_EQ(t.level, "native");
+  EXPECT_FALSE(t.llvm_cpu.empty());
+  EXPECT_TRUE(t.vector_bytes == 16 || t.vector_bytes == 32 || t.vector_bytes == 64);
+  EXPECT_GT(t.l1d_bytes, 4096);
+  EXPECT_GE(t.l2_bytes, t.l1d_bytes);
+  EXPECT_EQ(t.key(), host_target("native").key());
+}
+
+TEST(Target, ALowerLevelIsHonoured) {
+#if defined(__x86_64__)
+  const CpuTarget t = host_target("sse4.2");
+  EXPECT_EQ(t.llvm_cpu, "x86-64-v2");
+  EXPECT_EQ(t.vector_bytes, 16);
+  EXPECT_FALSE(t.fma);
+  EXPECT_NE(t.key(), host_target("native").key());
+#endif
+}
+
+TEST(Target, TheOptionSelectsTheLevel) {
+#if defined(__x86_64__)
+  const Config before = config();
+  Config c = before;
+  c.cpu_target = "sse4.2";
+  configure(c);
+  EXPECT_EQ(host_target().level, "sse4.2");
+  configure(before);
+#endif
+}
+
+TEST(Target, AskingForMoreThanTheHostHasOrNonsenseIsAUserError) {
+  EXPECT_THROW(host_target("mmx"), UserError);
+  if (!host_target("native").avx512) {
+    EXPECT_THROW(host_target("avx512"), UserError);
+  } else {
+    EXPECT_EQ(host_target("avx512").vector_bytes, 64);
+  }
+}
+
+}  // namespace
+}  // namespace kiln::cpu

@@ -1,0 +1,75 @@
+// Sources of sorts, searches and scatters compile, for every architecture and dtype.
+#include "device/cuda/require.h"
+#include "library/cuda/scatter.h"
+#include "library/cuda/search.h"
+#include "library/cuda/sort.h"
+
+#include <algorithm>
+
+namespace kiln::cuda {
+namespace {
+
+void expect_compiles(const std::string& source, int number) {
+  EXPECT_NO_THROW(compile(source, "template", {number / 10, number % 10})) << number << '\n' << source;
+}
+
+std::string scatter_source(DType dtype, DType index_dtype, Combine how, bool ordered = false) {
+  library::Scatter call;
+  call.dtype = dtype;
+  call.index_dtype = index_dtype;
+  call.how = how;
+  call.ordered = ordered;
+  return cuda::scatter_source(call);
+}
+
+std::string sort_source(DType dtype, bool positions, std::int64_t length) {
+  library::Sort call;
+  call.dtype = dtype;
+  call.positions = positions;
+  call.in.rank = 1;
+  call.in.dims[0] = call.kept = length;
+  return cuda::sort_source(call);
+}
+
+template <class F>
+void each_dtype(F f) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    SCOPED_TRACE(name(static_cast<DType>(d)));
+    f(static_cast<DType>(d));
+  }
+}
+
+constexpr int kArchitectures[] = {75, 80, 86, 89, 90, 100, 120};
+
+TEST(TemplateKernels, CompileForEveryArchitecture) {
+  KILN_REQUIRE_NVRTC();
+  for (const int number : kArchitectures) {
+    if (!std::ranges::count(nvrtc().architectures, number)) continue;
+    expect_compiles(search_source(DType::Float16), number);
+    expect_compiles(sort_source(DType::BFloat16, true, 10000), number);
+    expect_compiles(sort_source(DType::Float32, true, 1000000), number);
+    for (const DType dtype : {DType::BFloat16, DType::UInt8, DType::Float64})
+      expect_compiles(scatter_source(dtype, DType::Int64, Combine::Add), number);
+    expect_compiles(scatter_source(DType::UInt16, DType::Int64, Combine::Max), number);
+    expect_compiles(scatter_source(DType::Float16, DType::UInt64, Combine::Multiply, true), number);
+  }
+}
+
+TEST(TemplateKernels, CompileForEveryDtype) {
+  KILN_REQUIRE_NVRTC();
+  each_dtype([](DType dtype) {
+    expect_compiles(search_source(dtype), 90);
+    expect_compiles(sort_source(dtype, false, 10000), 90);
+    expect_compiles(sort_source(dtype, true, 10), 90);
+    expect_compiles(sort_source(dtype, false, 10000000), 90);
+    expect_compiles(sort_source(dtype, true, 10000000), 90);
+    expect_compiles(scatter_source(dtype, DType::Int32, Combine::Max), 90);
+    if (is_int(dtype)) expect_compiles(scatter_source(DType::Float32, dtype, Combine::Set), 90);
+    if (is_float(dtype)) expect_compiles(scatter_source(dtype, DType::Int32, Combine::Multiply, true), 90);
+    else if (!is_bool(dtype)) expect_compiles(scatter_source(dtype, DType::Int32, Combine::Multiply), 90);
+  });
+  expect_compiles(sort_source(DType::Float16, true, std::int64_t{1} << 33), 90);
+}
+
+}  // namespace
+}  // namespace kiln::cuda

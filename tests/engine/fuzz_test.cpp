@@ -1,0 +1,202 @@
+// Random programs: the fused path, one kernel an operation, and the vm against the interpreter; in the strict mode the same
+// three against each other, to the bit.
+//
+// KILN_TEST_FUZZ_SECONDS runs longer than the default, KILN_TEST_FUZZ_PROGRAMS so many programs however long they take;
+// KILN_TEST_FUZZ_SEED begins elsewhere; KILN_TEST_FUZZ_LOOPS=1 draws programs that are mostly made of loops. A failure is
+// shrunk and printed as C++. With KILN_DEVICE=cuda the programs run on the device.
+#include "modes.h"
+#include "plan/donate.h"
+#include "program.h"
+#include "engine/plan.h"
+
+#include <kiln/report.h>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <sstream>
+
+namespace kiln {
+namespace {
+
+using testing::Engine;
+using testing::EngineScope;
+using testing::ModeScope;
+
+std::string compare(const test::Program& p, const Engine& engine, bool twice) {
+  try {
+    test::Result want;
+    {
+      const ModeScope scope(Mode::Interpret);
+      want = test::run(p);
+    }
+    const EngineScope scope(engine);
+    const std::uint64_t fallbacks = statistics().fallbacks;
+    const test::Result got = test::run(p);
+    std::string d = test::difference(want, got);
+    if (statistics().fallbacks != fallbacks) return "throws: a kernel does not compile";
+    if (!d.empty() || !twice) return d;
+    const test::Result again = test::run(p);  // from the plan cache, into reused memory
+    d = test::difference(want, again);
+    return d.empty() ? d : "the second time: " + d;
+  } catch (const std::exception& e) {
+    return std::string("throws: ") + e.what();
+  }
+}
+
+/// Where two results differ in bits, but for sign and payload of a NaN; or nothing.
+std::string bit_difference(const test::Result& want, const test::Result& got) {
+  for (std::size_t i = 0; i < want.bytes.size(); ++i) {
+    if (want.bytes[i].size() != got.bytes[i].size()) return "sizes differ";
+    const std::string what = dispatch(want.dtypes[i], [&]<class T>() -> std::string {
+      for (std::size_t at = 0; at < want.bytes[i].size(); at += sizeof(T)) {
+        T x, y;
+        std::memcpy(&x, want.bytes[i].data() + at, sizeof(T));
+        std::memcpy(&y, got.bytes[i].data() + at, sizeof(T));
+        if (std::memcmp(&x, &y, sizeof(T)) == 0 || (x != x && y != y)) continue;
+        std::ostringstream out;
+        out.precision(17);
+        out << "value " << i << ", element " << at / sizeof(T) << ": " << static_cast<double>(x) << " and " << static_cast<double>(y);
+        return out.str();
+      }
+      return {};
+    });
+    if (!what.empty()) return what;
+  }
+  return {};
+}
+
+std::string compare_strictly(const test::Program& p) {
+  const Config before = config();
+  std::string what;
+  try {
+    Config strict = before;
+    strict.strict = true;
+    configure(strict);
+    test::Result want;
+    {
+      const ModeScope scope(Mode::Eager);
+      want = test::run(p);
+    }
+    for (const Engine& e : testing::kEngines) {
+      if (e.mode == Mode::Eager) continue;
+      const EngineScope scope(e);
+      const std::string d = bit_difference(want, test::run(p));
+      if (!d.empty()) what = std::string(e.name) + ": " + d;
+    }
+  } catch (const std::exception& e) {
+    what = std::string("throws: ") + e.what();
+  }
+  configure(before);
+  return what;
+}
+
+std::uint64_t number(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+template <class Compare>
+void check(std::uint64_t seed, const char* name, Compare compare) {
+  const test::Program p = number("KILN_TEST_FUZZ_LOOPS", 0) ? test::random_loops(seed) : test::random_program(seed);
+  const std::string what = compare(p);
+  if (what.empty()) return;
+  const std::string cause = what.substr(0, 7);  // a thrown error shrinks to a thrown error
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const ModeScope scope(Mode::Interpret);
+  const test::Program small = test::shrink(p, [&](const test::Program& q) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    const std::string now = compare(q);
+    return !now.empty() && (now.substr(0, 7) == "throws:") == (cause == "throws:");
+  });
+  ADD_FAILURE() << "seed " << seed << ' ' << name << ": " << what << "\nsmallest: " << compare(small) << "\n"
+                << test::to_cpp(small);
+}
+
+/// As where every kernel of several operations cannot be made.
+std::string compare_one_by_one(const test::Program& p) {
+  try {
+    test::Result want;
+    {
+      const ModeScope scope(Mode::Interpret);
+      want = test::run(p);
+    }
+    const EngineScope scope(testing::kEngines[2]);
+    clear_memory_caches();
+    engine::set_region_hook([](const ir::Graph&, const plan::Region& r) {
+      if (r.nodes.size() > 1) throw InternalError("[internal] by a test");
+    });
+    const test::Result got = test::run(p);
+    engine::set_region_hook(nullptr);
+    clear_memory_caches();
+    return test::difference(want, got);
+  } catch (const std::exception& e) {
+    engine::set_region_hook(nullptr);
+    return std::string("throws: ") + e.what();
+  }
+}
+
+template <class Compare>
+void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare compare) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  std::uint64_t programs = 0;
+  const std::uint64_t verbose = number("KILN_TEST_FUZZ_VERBOSE", 0), wanted = number("KILN_TEST_FUZZ_PROGRAMS", 0);
+  const auto more = [&] { return wanted ? programs < wanted : std::chrono::steady_clock::now() < end; };
+  for (; more() && !::testing::Test::HasFatalFailure(); ++programs) {
+    if (verbose) std::cerr << "seed " << seed + programs << "\n";
+    check(seed + programs, name, compare);
+  }
+  std::cout << programs << " programs\n";
+}
+
+void fuzz(const Engine& engine, std::uint64_t seed, std::uint64_t seconds) {
+  fuzz(engine.name, seed, seconds, [&](const test::Program& p) { return compare(p, engine, true); });
+}
+
+/// The same program at other positions, as in the steps of a loop: its starts become arguments. Updates are written in place
+/// however small they are.
+std::string compare_positions(const test::Program& p) {
+  const std::int64_t before = plan::donated_bytes.exchange(0);
+  std::string what;
+  for (int step = 0; step < 4 && what.empty(); ++step) {
+    test::Program q = p;
+    q.variant = step;
+    what = compare(q, testing::kEngines[step == 3 ? 2 : 0], false);
+    if (!what.empty()) what += " (variant " + std::to_string(step) + ")";
+  }
+  plan::donated_bytes = before;
+  return what;
+}
+
+TEST(Fuzz, ProgramsWhosePositionsVary) {
+  fuzz("positions", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2, compare_positions);
+}
+
+TEST(Fuzz, FusedProgramsEqualTheInterpreter) {
+  fuzz(testing::kEngines[0], number("KILN_TEST_FUZZ_SEED", 1), number("KILN_TEST_FUZZ_SECONDS", 20));
+}
+
+TEST(Fuzz, ProgramsRunOpByOpEqualTheInterpreter) {
+  fuzz(testing::kEngines[1], number("KILN_TEST_FUZZ_SEED", 1) + 1000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+}
+
+TEST(Fuzz, ProgramsRunByTheVmEqualTheInterpreter) {
+  fuzz(testing::kEngines[2], number("KILN_TEST_FUZZ_SEED", 1) + 3000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+}
+
+TEST(Fuzz, ProgramsPlannedOneByOneEqualTheInterpreter) {
+  ::testing::internal::CaptureStderr();  // a warning a program
+  fuzz("one by one", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 4, compare_one_by_one);
+  ::testing::internal::GetCapturedStderr();
+}
+
+TEST(Fuzz, StrictProgramsHaveOneSetOfBits) {
+  fuzz("strict", number("KILN_TEST_FUZZ_SEED", 1) + 5000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2, compare_strictly);
+}
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,231 @@
+#include "library/cpu/gemm.h"
+
+#include "device/cpu/threads.h"
+
+#include <kiln/config.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace kiln::cpu {
+namespace {
+
+using library::Matmul;
+
+void run(const Matmul& call) {
+  std::vector<std::byte> workspace(library().workspace_bytes(call) + 64);
+  void* aligned = workspace.data();
+  std::size_t room = workspace.size();
+  library().matmul(call, static_cast<std::byte*>(std::align(64, 1, aligned, room)));
+}
+
+template <class T>
+T some(std::mt19937& rng) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return rng() % 8 == 0;
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(std::uint64_t{rng()} * rng());
+  } else {
+    return static_cast<T>(static_cast<float>(static_cast<int>(rng() % 2001) - 1000) / 500.0f);
+  }
+}
+
+struct Layout {
+  bool a_transposed = false, b_transposed = false;
+  std::int64_t a_gap = 0, b_gap = 0;  // extra elements between rows
+  bool a_reversed = false;            // negative row stride
+  std::int64_t a_spread = 1;          // elements between neighbours of a row
+};
+
+/// rows × cols at (offset, row_stride, col_stride) of memory just large enough.
+struct Placed {
+  std::int64_t offset = 0, row = 0, col = 0, size = 0;
+};
+Placed place(std::int64_t rows, std::int64_t cols, bool transposed, std::int64_t gap, bool reversed,
+             std::int64_t spread) {
+  Placed p;
+  p.row = transposed ? spread : (cols + gap) * spread;
+  p.col = transposed ? (rows + gap) * spread : spread;
+  p.size = (rows ? (rows - 1) * p.row : 0) + (cols ? (cols - 1) * p.col : 0) + 1;
+  if (reversed && rows) {
+    p.offset = (rows - 1) * p.row;
+    p.row = -p.row;
+  }
+  return p;
+}
+
+template <class T>
+void check(std::int64_t m, std::int64_t n, std::int64_t k, const Layout& layout = {}) {
+  std::mt19937 rng(static_cast<unsigned>(m * 7919 + n * 31 + k));
+  const Placed pa = place(m, k, layout.a_transposed, layout.a_gap, layout.a_reversed, layout.a_spread);
+  const Placed pb = place(k, n, layout.b_transposed, layout.b_gap, false, 1);
+  std::unique_ptr<T[]> a(new T[static_cast<std::size_t>(pa.size)]),
+      b(new T[static_cast<std::size_t>(pb.size)]);
+  for (std::int64_t i = 0; i < pa.size; ++i) a[i] = some<T>(rng);
+  for (std::int64_t i = 0; i < pb.size; ++i) b[i] = some<T>(rng);
+  std::unique_ptr<T[]> out(new T[static_cast<std::size_t>(m * n) + 1]);
+  std::memset(static_cast<void*>(out.get()), 0x7f, sizeof(T) * static_cast<std::size_t>(m * n + 1));
+  Matmul call;
+  call.dtype = dtype_of<T>;
+  call.m = m, call.n = n, call.k = k;
+  call.a = {a.get() + pa.offset, pa.row, pa.col, {}};
+  call.b = {b.get(), pb.row, pb.col, {}};
+  call.out = out.get();
+  run(call);
+  const std::string where = std::string(name(dtype_of<T>)) + " " + std::to_string(m) + "x" +
+                            std::to_string(n) + "x" + std::to_string(k);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      const auto at_a = [&](std::int64_t p) { return a[pa.offset + i * pa.row + p * pa.col]; };
+      const auto at_b = [&](std::int64_t p) { return b[p * pb.row + j * pb.col]; };
+      const T got = out[i * n + j];
+      if constexpr (std::is_same_v<T, bool>) {
+        bool expected = false;
+        for (std::int64_t p = 0; p < k; ++p) expected |= at_a(p) && at_b(p);
+        ASSERT_EQ(got, expected) << where;
+      } else if constexpr (std::is_integral_v<T>) {
+        std::uint64_t expected = 0;
+        for (std::int64_t p = 0; p < k; ++p)
+          expected += static_cast<std::uint64_t>(at_a(p)) * static_cast<std::uint64_t>(at_b(p));
+        ASSERT_EQ(got, static_cast<T>(expected)) << where;
+      } else {
+        double expected = 0, magnitude = 0;
+        for (std::int64_t p = 0; p < k; ++p) {
+          const double term = static_cast<double>(at_a(p)) * static_cast<double>(at_b(p));
+          expected += term;
+          magnitude += std::abs(term);
+        }
+        const double unit = std::is_same_v<T, double> ? 0x1p-53 : 0x1p-24;
+        double bound = unit * (static_cast<double>(k) + 2) * magnitude;
+        if (is_half(dtype_of<T>))
+          bound += std::abs(expected) * (std::is_same_v<T, float16> ? 0x1p-11 : 0x1p-8) + 1e-7;
+        ASSERT_NEAR(static_cast<double>(got), expected, bound + 1e-300) << where << " at " << i << "," << j;
+      }
+    }
+}
+
+template <class T>
+class Gemm : public ::testing::Test {
+ protected:
+  void use(int threads) {
+    Config c = config();
+    c.num_threads = threads;
+    configure(c);
+  }
+  void TearDown() override { configure(before_); }
+  const Config before_ = config();
+};
+
+using Types = ::testing::Types<bool, std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t,
+                               std::uint16_t, std::uint32_t, std::uint64_t, float16, bfloat16, float, double>;
+TYPED_TEST_SUITE(Gemm, Types);
+
+TYPED_TEST(Gemm, MatchesTheNaiveLoopForSmallShapes) {
+  for (std::int64_t m : {0, 1, 2, 13, 15, 29})
+    for (std::int64_t n : {0, 1, 3, 31, 33, 65})
+      for (std::int64_t k : {0, 1, 2, 17, 385}) check<TypeParam>(m, n, k);
+}
+
+TYPED_TEST(Gemm, MatchesTheNaiveLoopOnThreads) {
+  for (int threads : {1, 2, 5}) {
+    this->use(threads);
+    check<TypeParam>(200, 130, 70);
+    check<TypeParam>(37, 600, 100);
+    check<TypeParam>(700, 1, 900);
+    check<TypeParam>(1, 900, 700);
+  }
+}
+
+TYPED_TEST(Gemm, AcceptsAnyStrides) {
+  for (bool ta : {false, true})
+    for (bool tb : {false, true})
+      for (auto [m, n, k] :
+           {std::array<std::int64_t, 3>{17, 35, 70}, {1, 300, 40}, {300, 1, 40}, {5, 5, 300}}) {
+        check<TypeParam>(m, n, k, {ta, tb, 0, 0, false, 1});
+        check<TypeParam>(m, n, k, {ta, tb, 3, 5, false, 1});
+        check<TypeParam>(m, n, k, {ta, tb, 0, 1, true, 1});
+        check<TypeParam>(m, n, k, {ta, tb, 1, 0, false, 2});
+      }
+}
+
+TEST(GemmBatch, BroadcastsByZeroStridesAndSplitsOverThreads) {
+  const Config before = config();
+  for (int threads : {1, 3}) {
+    Config c = before;
+    c.num_threads = threads;
+    configure(c);
+    const std::int64_t outer = 3, inner = 40, m = 9, n = 21, k = 50;
+    std::vector<float> a(static_cast<std::size_t>(outer * m * k)), b(static_cast<std::size_t>(inner * k * n));
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 7) - 3;
+    for (std::size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 5) - 2;
+    std::vector<float> out(static_cast<std::size_t>(outer * inner * m * n));
+    Matmul call;
+    call.m = m, call.n = n, call.k = k;
+    call.batch_rank = 2;
+    call.batch[0] = outer, call.batch[1] = inner;
+    call.a = {a.data(), k, 1, {m * k, 0}};
+    call.b = {b.data(), n, 1, {0, k * n}};
+    call.out = out.data();
+    run(call);
+    for (std::int64_t o = 0; o < outer; ++o)
+      for (std::int64_t i = 0; i < inner; ++i)
+        for (std::int64_t r = 0; r < m; ++r)
+          for (std::int64_t s = 0; s < n; ++s) {
+            float expected = 0;
+            for (std::int64_t p = 0; p < k; ++p)
+              expected += a[static_cast<std::size_t>(o * m * k + r * k + p)] *
+                          b[static_cast<std::size_t>(i * k * n + p * n + s)];
+            ASSERT_EQ(out[static_cast<std::size_t>(((o * inner + i) * m + r) * n + s)], expected);
+          }
+  }
+  configure(before);
+}
+
+TEST(GemmNumbers, BitsDoNotDependOnTheNumberOfThreads) {
+  const Config before = config();
+  std::mt19937 rng(1);
+  const std::int64_t m = 333, n = 417, k = 801;
+  std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
+  for (float& x : a) x = some<float>(rng) * 0.37f;
+  for (float& x : b) x = some<float>(rng) * 0.73f;
+  std::vector<float> first;
+  for (int threads : {1, 2, 7}) {
+    Config c = before;
+    c.num_threads = threads;
+    configure(c);
+    std::vector<float> out(static_cast<std::size_t>(m * n));
+    Matmul call;
+    call.m = m, call.n = n, call.k = k;
+    call.a = {a.data(), k, 1, {}};
+    call.b = {b.data(), n, 1, {}};
+    call.out = out.data();
+    run(call);
+    if (first.empty()) first = out;
+    EXPECT_EQ(std::memcmp(first.data(), out.data(), out.size() * sizeof(float)), 0) << threads;
+  }
+  configure(before);
+}
+
+TEST(GemmNumbers, InfinityTimesZeroIsNan) {
+  for (std::int64_t m : {1, 4})
+    for (std::int64_t n : {1, 4}) {
+      std::vector<float> a(static_cast<std::size_t>(m * 3), std::numeric_limits<float>::infinity());
+      std::vector<float> b(static_cast<std::size_t>(3 * n), 0.0f), out(static_cast<std::size_t>(m * n));
+      Matmul call;
+      call.m = m, call.n = n, call.k = 3;
+      call.a = {a.data(), 3, 1, {}};
+      call.b = {b.data(), n, 1, {}};
+      call.out = out.data();
+      run(call);
+      for (float x : out) EXPECT_TRUE(std::isnan(x));
+    }
+}
+
+}  // namespace
+}  // namespace kiln::cpu

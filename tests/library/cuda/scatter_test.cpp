@@ -1,0 +1,199 @@
+// Scatters on a device against those of the CPU: every dtype, strides, repeated and out-of-range indices, both orders.
+#include "library/cuda/scatter.h"
+
+#include "library/cpu/scatter.h"
+#include "device/cuda/require.h"
+
+#include <kiln/config.h>
+#include <kiln/kiln.h>
+
+#include <cmath>
+#include <functional>
+#include <cstring>
+
+namespace kiln::cuda {
+namespace {
+
+constexpr Combine kAll[] = {Combine::Set, Combine::Add, Combine::Multiply, Combine::Max, Combine::Min};
+
+/// Memory here and on the device, and an array over a part of it.
+struct Operand {
+  std::vector<std::byte> here;
+  Block* there = nullptr;
+  library::Array array;  // data: nothing yet
+  std::int64_t first = 0;
+
+  void bind(bool device, DType dtype) {
+    array.data = (device ? there->data : here.data()) + first * size_of(dtype);
+  }
+};
+
+class DeviceScatter : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    KILN_REQUIRE_GPU();
+    if (!computes()) GTEST_SKIP() << "kernels do not run on this driver";
+    stream_ = default_stream(0);
+  }
+  void TearDown() override {
+    for (Block* b : blocks_) release(b, stream_);
+  }
+
+  std::uint64_t random(std::uint64_t below) {
+    state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
+    return (state_ >> 33) % below;
+  }
+
+  /// Elements that sums and products of some are exact for, and NaN if wanted.
+  void draw(std::byte* to, DType dtype, bool nans) {
+    dispatch(dtype, [&]<class T>() {
+      const std::uint64_t r = random(16);
+      T x;
+      if constexpr (std::is_same_v<T, bool>) x = r % 2;
+      else if (is_float(dtype) && nans && r == 0) x = T(std::nanf(""));
+      else if (is_float(dtype)) x = T(r < 8 ? 1.0f : r < 12 ? -2.0f : r < 14 ? 0.5f : static_cast<float>(r));
+      else x = static_cast<T>(random(1u << 31));
+      std::memcpy(to, &x, sizeof x);
+    });
+  }
+
+  /// An array of these strides that lies in the middle of its memory.
+  Operand operand(std::vector<std::int64_t> dims, std::vector<std::int64_t> strides, DType dtype, const std::function<void(std::byte*)>& element) {
+    Operand o;
+    std::int64_t reach = 0;
+    o.array.rank = static_cast<int>(dims.size());
+    for (std::size_t a = 0; a < dims.size(); ++a) {
+      o.array.dims[a] = dims[a];
+      o.array.strides[a] = strides[a];
+      if (dims[a] == 0) continue;
+      reach += (dims[a] - 1) * std::abs(strides[a]);
+      if (strides[a] < 0) o.first -= (dims[a] - 1) * strides[a];
+    }
+    o.here.resize(static_cast<std::size_t>((reach + 1) * size_of(dtype)));
+    for (std::size_t i = 0; i < o.here.size(); i += static_cast<std::size_t>(size_of(dtype))) element(o.here.data() + i);
+    o.there = allocate(o.here.size(), stream_);
+    blocks_.push_back(o.there);
+    copy_to_device(o.there->data, o.here.data(), o.here.size(), stream_);
+    return o;
+  }
+
+  /// Values of `count` indices along the axis; indices go from beyond one end to beyond the other.
+  void expect_same(DType dtype, DType index_dtype, Combine how, bool ordered, std::vector<std::int64_t> x_dims, int axis,
+                   std::int64_t count, std::vector<std::int64_t> x_strides, std::vector<std::int64_t> value_strides,
+                   std::vector<std::int64_t> index_strides, bool in_place = false) {
+    const std::int64_t extent = x_dims[static_cast<std::size_t>(axis)];
+    std::vector<std::int64_t> dims = x_dims;
+    dims[static_cast<std::size_t>(axis)] = count;
+    const bool nans = how == Combine::Set || how == Combine::Max || how == Combine::Min;
+    Operand x = operand(x_dims, x_strides, dtype, [&](std::byte* to) { draw(to, dtype, nans); });
+    Operand values = operand(dims, value_strides, dtype, [&](std::byte* to) { draw(to, dtype, nans); });
+    Operand indices = operand(dims, index_strides, index_dtype, [&](std::byte* to) {
+      dispatch(index_dtype, [&]<class T>() {
+        const auto at = static_cast<std::int64_t>(random(static_cast<std::uint64_t>(2 * extent + 4))) - extent - 2;
+        const T index = static_cast<T>(at);
+        std::memcpy(to, &index, sizeof index);
+      });
+    });
+    std::int64_t places = 1;
+    for (std::int64_t d : x_dims) places *= d;
+    const auto bytes = static_cast<std::size_t>(places * size_of(dtype));
+
+    library::Scatter call;
+    call.dtype = dtype;
+    call.index_dtype = index_dtype;
+    call.axis = axis;
+    call.how = how;
+    call.ordered = ordered;
+    std::vector<std::byte> out[2] = {std::vector<std::byte>(bytes + 1), std::vector<std::byte>(bytes + 1)};
+    for (const bool device : {false, true}) {
+      x.bind(device, dtype);
+      values.bind(device, dtype);
+      indices.bind(device, index_dtype);
+      call.x = x.array;
+      call.values = values.array;
+      call.indices = indices.array;
+      if (device) {
+        if (!in_place) blocks_.push_back(allocate(bytes, stream_));
+        call.out = in_place ? x.there->data : blocks_.back()->data;
+        scatter(call, stream_);
+        copy_to_host(out[1].data(), call.out, bytes, stream_);
+      } else {
+        std::vector<std::uint64_t> workspace(cpu::scatter_workspace_bytes(call) / 8 + 8);
+        call.out = out[0].data();
+        cpu::scatter(call, reinterpret_cast<std::byte*>(workspace.data()));
+      }
+    }
+    dispatch(dtype, [&]<class T>() {
+      for (std::int64_t i = 0; i < places; ++i) {
+        T want, got;
+        std::memcpy(&want, out[0].data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+        std::memcpy(&got, out[1].data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+        if (want != want && got != got) continue;
+        ASSERT_EQ(static_cast<double>(want), static_cast<double>(got))
+            << name(dtype) << " by " << name(index_dtype) << ", way " << static_cast<int>(how) << (ordered ? " in order" : "") << ", element " << i;
+      }
+    });
+  }
+
+  Stream stream_ = nullptr;
+  std::vector<Block*> blocks_;
+  std::uint64_t state_ = 977;
+};
+
+TEST_F(DeviceScatter, AgreesWithTheCpuOnEveryDtype) {
+  for (int d = 0; d < kDTypeCount; ++d)
+    for (const Combine how : kAll) {
+      const auto dtype = static_cast<DType>(d);
+      if (is_bool(dtype) && (how == Combine::Add || how == Combine::Multiply)) continue;
+      for (const bool ordered : {false, true}) {
+        if (ordered && (!is_float(dtype) || how == Combine::Set || how >= Combine::Max)) continue;
+        // One index for whole slices, and an index for each value; several meet, and some have no place.
+        expect_same(dtype, DType::Int32, how, ordered, {3, 5, 4}, 1, 7, {20, 4, 1}, {28, 4, 1}, {0, 1, 0});
+        expect_same(dtype, DType::Int32, how, ordered, {3, 5, 4}, 1, 7, {20, 4, 1}, {28, 4, 1}, {28, 4, 1}, true);
+      }
+    }
+}
+
+TEST_F(DeviceScatter, AgreesWithTheCpuOnEveryIndexDtype) {
+  for (int d = 0; d < kDTypeCount; ++d)
+    if (is_int(static_cast<DType>(d)))
+      expect_same(DType::Float32, static_cast<DType>(d), Combine::Set, false, {9, 2}, 0, 20, {2, 1}, {2, 1}, {1, 0});
+}
+
+TEST_F(DeviceScatter, AgreesWithTheCpuOnAnyStrides) {
+  for (const Combine how : {Combine::Set, Combine::Add})
+    for (const bool ordered : {false, true}) {
+      expect_same(DType::Float32, DType::Int64, how, ordered, {6, 3, 5}, 0, 4, {1, 6, -18}, {-40, 2, 7}, {1, 0, 4});
+      expect_same(DType::Float32, DType::Int64, how, ordered, {6, 3, 5}, 2, 9, {0, 5, 1}, {0, 0, 0}, {3, 0, 1});
+      expect_same(DType::Float32, DType::Int64, how, ordered, {6, 3, 5}, 2, 9, {15, 5, 1}, {27, 9, 1}, {0, 0, 0});  // one index for all
+      expect_same(DType::Float32, DType::Int64, how, ordered, {700}, 0, 5000, {1}, {1}, {1});
+      expect_same(DType::Float32, DType::Int64, how, ordered, {7, 1}, 1, 1, {1, 1}, {1, 1}, {1, 1}, true);
+      expect_same(DType::Float32, DType::Int64, how, ordered, {5}, 0, 0, {1}, {1}, {1});
+      expect_same(DType::Float32, DType::Int64, how, ordered, {0, 4}, 1, 3, {4, 1}, {3, 1}, {3, 1});
+    }
+  expect_same(DType::Float32, DType::Int64, Combine::Set, false, {2, 3, 2, 2, 3, 2}, 3, 3, {72, 24, 12, 6, 2, 1}, {108, 36, 18, 6, 2, 1}, {0, 36, 0, 6, 2, 0});
+}
+
+/// The order of additions is that of the CPU: the same bits, where any order of atomic ones would give others.
+TEST_F(DeviceScatter, OrderedSumsHaveTheBitsOfTheCpu) {
+  Config c = config();
+  const Config before = c;
+  const std::int64_t n = 3000;
+  for (const DType dtype : {DType::Float32, DType::Float16}) {
+    std::vector<std::vector<float>> got;
+    for (const char* device : {"cpu", "cuda"}) {
+      c.device = device;
+      c.deterministic = true;
+      configure(c);
+      std::vector<float> v(n);
+      for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(i * 7919 % 1009) / 1009.0f - 0.4f;
+      const Tensor values = Tensor::from(v).astype(dtype), at = (arange(n) * 7919) % 11;
+      got.push_back(scatter_add(ones({11}, dtype), at, values).astype(DType::Float32).to_vector<float>());
+    }
+    configure(before);
+    EXPECT_EQ(got[0], got[1]) << name(dtype);
+  }
+}
+
+}  // namespace
+}  // namespace kiln::cuda

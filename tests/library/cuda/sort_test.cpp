@@ -1,0 +1,177 @@
+// Sorts and searches on a device against those of the CPU: every dtype, strides, long and short rows, the first of many.
+#include "library/cuda/sort.h"
+
+#include "library/cpu/sort.h"
+#include "device/cuda/require.h"
+#include "library/cuda/search.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace kiln::cuda {
+namespace {
+
+class DeviceSort : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    KILN_REQUIRE_GPU();
+    if (!computes()) GTEST_SKIP() << "kernels do not run on this driver";
+    stream_ = default_stream(0);
+  }
+
+  /// Elements of which many are equal; extremes, and of floats all that is special.
+  std::vector<std::byte> drawn(std::int64_t n, DType dtype) {
+    std::vector<std::byte> out(static_cast<std::size_t>(n * size_of(dtype)));
+    dispatch(dtype, [&]<class T>() {
+      for (std::int64_t i = 0; i < n; ++i) {
+        state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
+        const std::uint64_t r = state_ >> 33;
+        const float inf = std::numeric_limits<float>::infinity(), special[] = {std::nanf(""), inf, -inf, 0.0f, -0.0f};
+        T x;
+        if constexpr (std::is_same_v<T, bool>) x = r % 2;
+        else if constexpr (is_float(dtype_of<T>)) x = T(r % 16 < 5 ? special[r % 16] : static_cast<float>(r % 2000) / 8 - 100);
+        else x = r % 8 == 0 ? std::numeric_limits<T>::min() : r % 8 == 1 ? std::numeric_limits<T>::max() : static_cast<T>(r % 100 - 50);
+        std::memcpy(out.data() + static_cast<std::size_t>(i) * sizeof(T), &x, sizeof x);
+      }
+    });
+    return out;
+  }
+
+  /// An array of these dims and strides, sorted by both.
+  void expect_same(DType dtype, bool positions, bool descending, std::vector<std::int64_t> dims, std::vector<std::int64_t> strides,
+                   int axis, std::int64_t kept) {
+    library::Sort call;
+    call.dtype = dtype;
+    call.axis = axis;
+    call.kept = kept;
+    call.descending = descending;
+    call.positions = positions;
+    call.in.rank = static_cast<int>(dims.size());
+    std::int64_t first = 0, reach = 1, count = kept;
+    for (std::size_t a = 0; a < dims.size(); ++a) {
+      call.in.dims[a] = dims[a];
+      call.in.strides[a] = strides[a];
+      reach += (dims[a] - 1) * std::abs(strides[a]);
+      if (strides[a] < 0) first -= (dims[a] - 1) * strides[a];
+      if (static_cast<int>(a) != axis) count *= dims[a];
+    }
+    const std::vector<std::byte> in = drawn(reach, dtype);
+    const auto bytes = static_cast<std::size_t>(count * (positions ? 8 : size_of(dtype)));
+    std::vector<std::byte> want(bytes + 1), got(bytes + 1);
+    std::vector<std::uint64_t> workspace(cpu::sort_workspace_bytes(call) / 8 + 8);
+    call.in.data = in.data() + first * size_of(dtype);
+    call.out = want.data();
+    cpu::sort(call, reinterpret_cast<std::byte*>(workspace.data()));
+
+    Block* const from = allocate(in.size(), stream_);
+    Block* const to = allocate(bytes, stream_);
+    copy_to_device(from->data, in.data(), in.size(), stream_);
+    call.in.data = from->data + first * size_of(dtype);
+    call.out = to->data;
+    sort(call, stream_);
+    copy_to_host(got.data(), to->data, bytes, stream_);
+    release(from, stream_);
+    release(to, stream_);
+    EXPECT_TRUE(want == got) << name(dtype) << (positions ? " positions" : "") << (descending ? " descending" : "") << ", " << dims.size()
+                             << " axes, axis " << axis << " of " << dims[static_cast<std::size_t>(axis)] << ", " << kept << " kept";
+  }
+
+  Stream stream_ = nullptr;
+  std::uint64_t state_ = 42;
+};
+
+TEST_F(DeviceSort, AgreesWithTheCpuOnEveryDtype) {
+  for (int d = 0; d < kDTypeCount; ++d)
+    for (const bool positions : {false, true})
+      for (const bool descending : {false, true})
+        expect_same(static_cast<DType>(d), positions, descending, {5, 41, 3}, {123, 3, 1}, 1, 41);
+}
+
+TEST_F(DeviceSort, AgreesWithTheCpuOnRowsOfAnyLength) {
+  for (const std::int64_t n : {1, 2, 3, 31, 32, 33, 511, 512, 513, 4095, 4096, 4097, 9000, 20500})
+    for (const bool positions : {false, true}) {
+      expect_same(DType::Float32, positions, false, {2, n}, {n, 1}, 1, n);
+      if (n > 4) expect_same(DType::Float32, positions, true, {n, 2}, {2, 1}, 0, n / 4);
+    }
+  for (const std::int64_t n : {2048, 2049, 8200}) expect_same(DType::Float64, true, false, {n}, {1}, 0, n);
+  expect_same(DType::UInt8, false, false, {3, 5000}, {5000, 1}, 1, 5000);
+}
+
+/// Rows so long that they are sorted digit by digit, by whole chunks and by parts of one.
+TEST_F(DeviceSort, AgreesWithTheCpuOnLongRowsOfNarrowKeys) {
+  for (const std::int64_t n : {8193, 12288})
+    for (const bool descending : {false, true}) {
+      expect_same(DType::UInt8, false, descending, {n}, {1}, 0, n);
+      expect_same(DType::Int8, true, descending, {2, n}, {n, 1}, 1, n);
+      expect_same(DType::Bool, true, descending, {n, 2}, {2, 1}, 0, n);
+    }
+  expect_same(DType::Float16, true, true, {17000}, {-1}, 0, 17000);
+  expect_same(DType::BFloat16, false, false, {2, 16390}, {1, 2}, 1, 16390);
+  expect_same(DType::Int16, false, true, {16385}, {3}, 0, 5000);
+}
+
+TEST_F(DeviceSort, AgreesWithTheCpuOnLongRowsOfWideKeys) {
+  if (!is_gpu()) GTEST_SKIP() << "rows of a million elements take minutes here";
+  for (const bool positions : {false, true})
+    for (const bool descending : {false, true}) {
+      expect_same(DType::Float32, positions, descending, {3, 100000}, {100000, 1}, 1, 100000);
+      expect_same(DType::UInt32, positions, descending, {70001}, {1}, 0, 70001);
+      expect_same(DType::Float64, positions, descending, {1100000}, {1}, 0, 1100000);
+      expect_same(DType::Int64, positions, descending, {1100001}, {1}, 0, 1000000);
+    }
+}
+
+TEST_F(DeviceSort, TakesTheFirstOfLongRows) {
+  for (const std::int64_t kept : {1, 7, 1000, 5000, 30000})
+    expect_same(DType::Float32, true, true, {30000}, {1}, 0, kept);
+}
+
+TEST_F(DeviceSort, AgreesWithTheCpuOnAnyStrides) {
+  expect_same(DType::Float32, true, false, {4, 9, 3}, {1, -40, 9}, 1, 9);
+  expect_same(DType::Float32, false, false, {4, 9, 3}, {0, 2, 50}, 1, 4);
+  expect_same(DType::Float32, true, true, {2000, 3}, {1, 0}, 1, 3);
+  expect_same(DType::Float32, false, false, {2, 3, 2, 6, 2}, {72, -24, 12, 2, 1}, 3, 6);
+}
+
+TEST_F(DeviceSort, SearchesAgreeWithTheCpuOnEveryDtype) {
+  for (int d = 0; d < kDTypeCount; ++d)
+    for (const bool right : {false, true}) {
+      const auto dtype = static_cast<DType>(d);
+      const std::int64_t n = 301, rows = 7, columns = 40;
+      // Sorted by the CPU first; every second one is searched.
+      std::vector<std::byte> edges = drawn(n, dtype), values = drawn(rows * columns, dtype);
+      library::Sort order;
+      order.dtype = dtype;
+      order.in = {.data = edges.data(), .rank = 1, .dims = {n}, .strides = {1}};
+      order.kept = n;
+      std::vector<std::byte> sorted(edges.size());
+      std::vector<std::uint64_t> workspace(cpu::sort_workspace_bytes(order) / 8 + 8);
+      order.out = sorted.data();
+      cpu::sort(order, reinterpret_cast<std::byte*>(workspace.data()));
+
+      library::Search call;
+      call.dtype = dtype;
+      call.right = right;
+      call.sorted = {.data = sorted.data(), .rank = 1, .dims = {(n + 1) / 2}, .strides = {2}};
+      call.values = {.data = values.data(), .rank = 2, .dims = {columns, rows}, .strides = {1, columns}};
+      std::vector<std::int64_t> want(static_cast<std::size_t>(rows * columns)), got(want.size());
+      call.out = want.data();
+      cpu::search(call);
+      Block* const a = allocate(sorted.size(), stream_);
+      Block* const b = allocate(values.size(), stream_);
+      Block* const out = allocate(got.size() * 8, stream_);
+      copy_to_device(a->data, sorted.data(), sorted.size(), stream_);
+      copy_to_device(b->data, values.data(), values.size(), stream_);
+      call.sorted.data = a->data;
+      call.values.data = b->data;
+      call.out = out->data;
+      search(call, stream_);
+      copy_to_host(got.data(), out->data, got.size() * 8, stream_);
+      EXPECT_EQ(want, got) << name(dtype) << (right ? " right" : "");
+      for (Block* block : {a, b, out}) release(block, stream_);
+    }
+}
+
+}  // namespace
+}  // namespace kiln::cuda
