@@ -1,6 +1,7 @@
-// A chain of items: a block takes one, stores what those after it need, and then reads what those before it stored. Items are
-// given out in ascending order, so that whatever an item waits for is already being worked on.
-// `counters`: items given out, blocks that have left, a flag an item; all 0 before the launch and after it.
+// A chain of items: a block takes one, stores what those after it need, and then reads what those before it
+// stored. Items are given out in ascending order, so that whatever an item waits for is already being worked
+// on. `counters`: items given out, blocks that have left, a flag an item; all 0 before the launch and after
+// it.
 #pragma once
 
 /// The next item, for all threads of the block.

@@ -1,4 +1,5 @@
-// Elements of arrays at any strides, and numbers of the same order. For kernels that are not made from the loop IR.
+// Elements of arrays at any strides, and numbers of the same order. For kernels that are not made from the
+// loop IR.
 #pragma once
 
 /// Outermost first; strides in elements.
@@ -19,23 +20,67 @@ __device__ __forceinline__ int64 offset_of(const Axes& axes, int64 i) {
   return axes.rank > 0 ? offset + i * axes.strides[0] : 0;
 }
 
-/// What an element is as bits. sign: 0 for unsigned integers; infinity: 0 for integers; nan: the one that results have.
-template <class T> struct element;
-template <> struct element<uint8> { typedef uint8 bits; static const bits sign = 0, infinity = 0, nan = 0; };
-template <> struct element<uint16> { typedef uint16 bits; static const bits sign = 0, infinity = 0, nan = 0; };
-template <> struct element<uint32> { typedef uint32 bits; static const bits sign = 0, infinity = 0, nan = 0; };
-template <> struct element<uint64> { typedef uint64 bits; static const bits sign = 0, infinity = 0, nan = 0; };
-template <> struct element<int8> { typedef uint8 bits; static const bits sign = 0x80, infinity = 0, nan = 0; };
-template <> struct element<int16> { typedef uint16 bits; static const bits sign = 0x8000, infinity = 0, nan = 0; };
-template <> struct element<int32> { typedef uint32 bits; static const bits sign = 0x80000000u, infinity = 0, nan = 0; };
-template <> struct element<int64> { typedef uint64 bits; static const bits sign = 1ull << 63, infinity = 0, nan = 0; };
-template <> struct element<f16> { typedef uint16 bits; static const bits sign = 0x8000, infinity = 0x7c00, nan = 0x7e00; };
-template <> struct element<bf16> { typedef uint16 bits; static const bits sign = 0x8000, infinity = 0x7f80, nan = 0x7fc0; };
-template <> struct element<float> {
+/// What an element is as bits. sign: 0 for unsigned integers; infinity: 0 for integers; nan: the one that
+/// results have.
+template <class T>
+struct element;
+template <>
+struct element<uint8> {
+  typedef uint8 bits;
+  static const bits sign = 0, infinity = 0, nan = 0;
+};
+template <>
+struct element<uint16> {
+  typedef uint16 bits;
+  static const bits sign = 0, infinity = 0, nan = 0;
+};
+template <>
+struct element<uint32> {
+  typedef uint32 bits;
+  static const bits sign = 0, infinity = 0, nan = 0;
+};
+template <>
+struct element<uint64> {
+  typedef uint64 bits;
+  static const bits sign = 0, infinity = 0, nan = 0;
+};
+template <>
+struct element<int8> {
+  typedef uint8 bits;
+  static const bits sign = 0x80, infinity = 0, nan = 0;
+};
+template <>
+struct element<int16> {
+  typedef uint16 bits;
+  static const bits sign = 0x8000, infinity = 0, nan = 0;
+};
+template <>
+struct element<int32> {
+  typedef uint32 bits;
+  static const bits sign = 0x80000000u, infinity = 0, nan = 0;
+};
+template <>
+struct element<int64> {
+  typedef uint64 bits;
+  static const bits sign = 1ull << 63, infinity = 0, nan = 0;
+};
+template <>
+struct element<f16> {
+  typedef uint16 bits;
+  static const bits sign = 0x8000, infinity = 0x7c00, nan = 0x7e00;
+};
+template <>
+struct element<bf16> {
+  typedef uint16 bits;
+  static const bits sign = 0x8000, infinity = 0x7f80, nan = 0x7fc0;
+};
+template <>
+struct element<float> {
   typedef uint32 bits;
   static const bits sign = 0x80000000u, infinity = 0x7f800000u, nan = 0x7fc00000u;
 };
-template <> struct element<double> {
+template <>
+struct element<double> {
   typedef uint64 bits;
   static const bits sign = 1ull << 63, infinity = 0x7ffull << 52, nan = 0x7ff8ull << 48;
 };

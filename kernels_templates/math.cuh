@@ -27,11 +27,14 @@ __device__ __forceinline__ float div_bounded(float a, float b) {
   return __fmaf_rn(__fmaf_rn(-q, b, a), r, q);
 }
 
-/// a / b: by powers of two away from the ends of the range, then the quotient by the reciprocal, corrected by its remainder until it is the nearest (Markstein, "IA-64 and
-/// Elementary Functions", 2000, theorem 8.4), as the compiler's own division does, without its branch for what is out of
-/// range. Quotients that are 0, infinite or NaN are right at once.
+/// a / b: by powers of two away from the ends of the range, then the quotient by the reciprocal, corrected by
+/// its remainder until it is the nearest (Markstein, "IA-64 and Elementary Functions", 2000, theorem 8.4), as
+/// the compiler's own division does, without its branch for what is out of range. Quotients that are 0,
+/// infinite or NaN are right at once.
 __device__ __forceinline__ float divide(float a, float b) {
-  const float s = fminf(fabsf(a), fabsf(b)) < 7.888609e-31f ? 1.8446744e19f : fabsf(b) > 1.2676506e30f ? 5.421011e-20f : 1.0f;
+  const float s = fminf(fabsf(a), fabsf(b)) < 7.888609e-31f ? 1.8446744e19f
+                  : fabsf(b) > 1.2676506e30f                ? 5.421011e-20f
+                                                            : 1.0f;
   const float d = b * s, x = a * s, estimate = reciprocal_fast(d);
   const float r = __fmaf_rn(__fmaf_rn(-d, estimate, 1.0f), estimate, estimate);
   float q = x * r;
@@ -57,7 +60,8 @@ struct Divisor {
 __device__ __forceinline__ Divisor divisor(float d) {
   Divisor out;
   const float magnitude = fabsf(d);
-  out.scale = magnitude < 7.888609e-31f ? 1.8446744e19f : magnitude > 1.2676506e30f ? 5.421011e-20f : 1.0f;  // 2^±64
+  // 2^±64
+  out.scale = magnitude < 7.888609e-31f ? 1.8446744e19f : magnitude > 1.2676506e30f ? 5.421011e-20f : 1.0f;
   out.d = d * out.scale;
   out.reciprocal = divide(1.0f, out.d);
   return out;
@@ -68,11 +72,14 @@ __device__ __forceinline__ float divide(float x, const Divisor& by) {
   return better == better ? better : q;
 }
 
-/// 2^n; pre: n integral in [-126, 127]. The sum's lowest bits are the biased exponent: conversions are slower.
-__device__ __forceinline__ float power_of_two(float n) { return __int_as_float(__float_as_int(n + 12583039.0f) << 23); }
+/// 2^n; pre: n integral in [-126, 127]. The sum's lowest bits are the biased exponent: conversions are
+/// slower.
+__device__ __forceinline__ float power_of_two(float n) {
+  return __int_as_float(__float_as_int(n + 12583039.0f) << 23);
+}
 
-/// a 2^b, by two halves of it; pre: b integral in [-252, 254], or a NaN. The first product is exact unless the second
-/// vanishes.
+/// a 2^b, by two halves of it; pre: b integral in [-252, 254], or a NaN. The first product is exact unless
+/// the second vanishes.
 __device__ __forceinline__ float scale(float a, float b) {
   const float half = __fmaf_rn(b, 0.5f, 12582912.0f) - 12582912.0f;
   return (a * power_of_two(half)) * power_of_two(b - half);
@@ -83,7 +90,8 @@ __device__ __forceinline__ float exponent(float a) {
   const bool tiny = a < __int_as_float(0x00800000);
   const float x = tiny ? a * 8388608.0f : a;
   const int bits = __float_as_int(x);
-  const float n = __int_as_float(0x4b400000 + ((bits - 0x3f400000) >> 23)) - (tiny ? 12582935.0f : 12582912.0f);
+  const float n =
+      __int_as_float(0x4b400000 + ((bits - 0x3f400000) >> 23)) - (tiny ? 12582935.0f : 12582912.0f);
   float special;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(special) : "f"(x));
   return (unsigned int)(__float_as_int(a) - 1) < 0x7f7fffffu ? n : special;

@@ -6,18 +6,33 @@ struct vec {
   T at[N];
 };
 
-template <int Bytes> struct word;
-template <> struct word<2> { typedef unsigned short type; };
-template <> struct word<4> { typedef unsigned int type; };
-template <> struct word<8> { typedef uint2 type; };
-template <> struct word<16> { typedef uint4 type; };
+template <int Bytes>
+struct word;
+template <>
+struct word<2> {
+  typedef unsigned short type;
+};
+template <>
+struct word<4> {
+  typedef unsigned int type;
+};
+template <>
+struct word<8> {
+  typedef uint2 type;
+};
+template <>
+struct word<16> {
+  typedef uint4 type;
+};
 
 #if __CUDA_ARCH__ == 900
-extern "C" __device__ void* __nv_associate_access_property_impl(const void*, unsigned long long);  // the compiler's own
+// the compiler's own
+extern "C" __device__ void* __nv_associate_access_property_impl(const void*, unsigned long long);
 #endif
 
-/// The same pointer, for a pass over more than the second cache holds (`far`): what is read leaves the cache last. What is
-/// written then leaves it soon and in order, and memory changes less often between reads and writes. Known to help on Hopper.
+/// The same pointer, for a pass over more than the second cache holds (`far`): what is read leaves the cache
+/// last. What is written then leaves it soon and in order, and memory changes less often between reads and
+/// writes. Known to help on Hopper.
 template <class T>
 __device__ __forceinline__ const T* leaves_last(const T* p, bool far) {
 #if __CUDA_ARCH__ == 900

@@ -1,5 +1,5 @@
-// Launches that follow each other closely: this kernel may be brought onto the device before the one ahead of it on the
-// stream has ended (CUDA's programmatic dependent launch).
+// Launches that follow each other closely: this kernel may be brought onto the device before the one ahead of
+// it on the stream has ended (CUDA's programmatic dependent launch).
 #pragma once
 
 /// Every thread calls it before it touches memory; then what that kernel wrote is visible.

@@ -1,8 +1,10 @@
-// Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011): the block of a
-// counter, upper half 0, under a key, and the word or pair of words that stand at an index.
+// Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011): the
+// block of a counter, upper half 0, under a key, and the word or pair of words that stand at an index.
 #pragma once
 
-struct philox_block { unsigned int word[4]; };
+struct philox_block {
+  unsigned int word[4];
+};
 
 __device__ __forceinline__ philox_block philox(unsigned long long counter, unsigned long long key) {
   unsigned int c0 = (unsigned int)counter, c1 = (unsigned int)(counter >> 32), c2 = 0, c3 = 0;

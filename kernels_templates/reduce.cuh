@@ -1,26 +1,38 @@
-// Reductions over the threads of a team: a power of two of at most 32 adjacent ones, or a whole block. Every thread of
-// the team gets the result; the order of combination is fixed by the team's size alone.
+// Reductions over the threads of a team: a power of two of at most 32 adjacent ones, or a whole block. Every
+// thread of the team gets the result; the order of combination is fixed by the team's size alone.
 #pragma once
 
 struct Sum {  // integers wrap
-  template <class T> static __device__ __forceinline__ T of(T a, T b) { return T(a + b); }
+  template <class T>
+  static __device__ __forceinline__ T of(T a, T b) {
+    return T(a + b);
+  }
   static __device__ __forceinline__ int of(int a, int b) { return int((unsigned int)a + (unsigned int)b); }
   static __device__ __forceinline__ long long of(long long a, long long b) {
     return (long long)((unsigned long long)a + (unsigned long long)b);
   }
 };
 struct Prod {
-  template <class T> static __device__ __forceinline__ T of(T a, T b) { return T(a * b); }
+  template <class T>
+  static __device__ __forceinline__ T of(T a, T b) {
+    return T(a * b);
+  }
   static __device__ __forceinline__ int of(int a, int b) { return int((unsigned int)a * (unsigned int)b); }
   static __device__ __forceinline__ long long of(long long a, long long b) {
     return (long long)((unsigned long long)a * (unsigned long long)b);
   }
 };
 struct Max {
-  template <class T> static __device__ __forceinline__ T of(T a, T b) { return greatest(a, b); }
+  template <class T>
+  static __device__ __forceinline__ T of(T a, T b) {
+    return greatest(a, b);
+  }
 };
 struct Min {
-  template <class T> static __device__ __forceinline__ T of(T a, T b) { return least(a, b); }
+  template <class T>
+  static __device__ __forceinline__ T of(T a, T b) {
+    return least(a, b);
+  }
 };
 
 /// A value and where it was found.
@@ -30,8 +42,8 @@ struct Best {
   P position;  // none yet: the greatest P
 };
 
-/// The best value: NaN if there is one, and of equal ones that of the smallest position. `Order::over(a, b)`: a is better
-/// than b, or one of them NaN.
+/// The best value: NaN if there is one, and of equal ones that of the smallest position. `Order::over(a, b)`:
+/// a is better than b, or one of them NaN.
 template <class Order>
 struct Arg {
   template <class T, class P>
@@ -49,17 +61,26 @@ struct Arg {
   }
 };
 struct Greater {
-  template <class T> static __device__ __forceinline__ bool over(T a, T b) { return !(a <= b); }
+  template <class T>
+  static __device__ __forceinline__ bool over(T a, T b) {
+    return !(a <= b);
+  }
 };
 struct Less {
-  template <class T> static __device__ __forceinline__ bool over(T a, T b) { return !(a >= b); }
+  template <class T>
+  static __device__ __forceinline__ bool over(T a, T b) {
+    return !(a >= b);
+  }
 };
 typedef Arg<Greater> ArgMax;
 typedef Arg<Less> ArgMin;
 
-/// Where the best was found. Where `then` has left every value out they are all the worst there is: the first of them.
+/// Where the best was found. Where `then` has left every value out they are all the worst there is: the first
+/// of them.
 __device__ __forceinline__ long long found(int position) { return position == 0x7fffffff ? 0 : position; }
-__device__ __forceinline__ long long found(long long position) { return position == 0x7fffffffffffffffll ? 0 : position; }
+__device__ __forceinline__ long long found(long long position) {
+  return position == 0x7fffffffffffffffll ? 0 : position;
+}
 
 /// What a kernel's own monoid keeps of a value, in two parts.
 template <class A, class B>
@@ -68,8 +89,9 @@ struct Pair {
   B second;
 };
 
-/// Adds x to a compensated sum. What rounding takes from the sum is summed up in `lost`: exactly, where x is no larger than the sum
-/// (T. J. Dekker, "A floating-point technique for extending the available precision", 1971).
+/// Adds x to a compensated sum. What rounding takes from the sum is summed up in `lost`: exactly, where x is
+/// no larger than the sum (T. J. Dekker, "A floating-point technique for extending the available precision",
+/// 1971).
 __device__ __forceinline__ void add_compensated(float& sum, float& lost, float x) {
   const float total = sum + x;
   lost += x - (total - sum);
@@ -125,9 +147,9 @@ __device__ __forceinline__ T reduce_lanes(T x, unsigned int members) {
   return x;
 }
 
-/// Team of all `Threads` of a block, a multiple of 32. Every thread calls. A kernel's calls share `turn`, 0 before the first:
-/// they use two halves of the memory by turns, so that one barrier is enough. Who writes a half again has passed the
-/// barrier of the call between, and so has everybody who read it.
+/// Team of all `Threads` of a block, a multiple of 32. Every thread calls. A kernel's calls share `turn`, 0
+/// before the first: they use two halves of the memory by turns, so that one barrier is enough. Who writes a
+/// half again has passed the barrier of the call between, and so has everybody who read it.
 template <class Op, int Threads, class T>
 __device__ __forceinline__ T reduce_block(T x, int& turn) {
   constexpr int kWarps = Threads / 32;
@@ -140,8 +162,9 @@ __device__ __forceinline__ T reduce_block(T x, int& turn) {
   return x;
 }
 
-/// Over the `Rows` parts of a block, `Width` threads each (a power of two of at most 32): those of equal place. Every thread
-/// calls and gets the results. The parts that share a warp come together by shuffles, the warps through shared memory.
+/// Over the `Rows` parts of a block, `Width` threads each (a power of two of at most 32): those of equal
+/// place. Every thread calls and gets the results. The parts that share a warp come together by shuffles, the
+/// warps through shared memory.
 template <class Op, int Width, int Rows, int N, class T>
 __device__ __forceinline__ void reduce_rows(T (&x)[N]) {
   constexpr int kWarps = Width * Rows / 32;

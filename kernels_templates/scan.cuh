@@ -1,5 +1,5 @@
-// Running values over the threads of a team and the lanes of each: thread after thread, in each lane after lane. The order of
-// combination is fixed by the team's size and the lanes alone.
+// Running values over the threads of a team and the lanes of each: thread after thread, in each lane after
+// lane. The order of combination is fixed by the team's size and the lanes alone.
 #pragma once
 
 /// The value of the thread `d` lanes before; of threads that have none there, anything.
@@ -26,8 +26,8 @@ __device__ __forceinline__ Pair<A, B> from_thread(unsigned int members, Pair<A, 
   return {from_thread<Team>(members, x.first, thread), from_thread<Team>(members, x.second, thread)};
 }
 
-/// Prefixes of one value a thread; returns what comes before it in the team (`none` for the first) and puts the value of the
-/// whole team into `all`.
+/// Prefixes of one value a thread; returns what comes before it in the team (`none` for the first) and puts
+/// the value of the whole team into `all`.
 template <class Op, int Team, class T>
 __device__ __forceinline__ T scan_lanes(T x, T none, T& all, unsigned int members) {
   const int rank = threadIdx.x % Team;
@@ -60,8 +60,9 @@ __device__ __forceinline__ T scan_block(T x, T none, T& all) {
   return Op::of(before, earlier);
 }
 
-/// One step of a scan: `x` becomes the running values of this thread's lanes, `first` what comes before them; `carry` has what
-/// comes before the step and then what comes before the next one. Every thread of the team calls.
+/// One step of a scan: `x` becomes the running values of this thread's lanes, `first` what comes before them;
+/// `carry` has what comes before the step and then what comes before the next one. Every thread of the team
+/// calls.
 template <class Op, int Lanes, class T>
 __device__ __forceinline__ T own_total(T (&x)[Lanes]) {
 #pragma unroll

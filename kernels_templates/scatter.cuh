@@ -1,15 +1,16 @@
-// Writing at indices: what scatter_set.cuh, scatter_atomic.cuh and scatter_ordered.cuh share. The text before gives Element,
-// Index and kHow (0 set, 1 add, 2 multiply, 3 max, 4 min); integers that are only moved, added or multiplied come as
-// unsigned ones of their size.
+// Writing at indices: what scatter_set.cuh, scatter_atomic.cuh and scatter_ordered.cuh share. The text before
+// gives Element, Index and kHow (0 set, 1 add, 2 multiply, 3 max, 4 min); integers that are only moved, added
+// or multiplied come as unsigned ones of their size.
 //
-// A place is where a value goes in the output. Values that meet at one place differ in their coordinate k along the axis
-// alone, and in row-major order a greater k comes later. A slot numbers the places that indices tell apart: coordinates
-// along which indices repeat are left out.
+// A place is where a value goes in the output. Values that meet at one place differ in their coordinate k
+// along the axis alone, and in row-major order a greater k comes later. A slot numbers the places that
+// indices tell apart: coordinates along which indices repeat are left out.
 #pragma once
 
 typedef element<Element>::bits Bits;
 
-/// Axes of the values, outermost first; strides in elements. `place` and `slot` are 0 along the axis that indices choose on.
+/// Axes of the values, outermost first; strides in elements. `place` and `slot` are 0 along the axis that
+/// indices choose on.
 struct Grid {
   int rank, axis;
   int64 count;
@@ -47,23 +48,39 @@ __device__ __forceinline__ bool resolve(Index index, int64 extent, int64& positi
   return uint64(index) < uint64(extent);
 }
 
-#define KILN_EACH(i, count)                                                                     \
-  for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x, step = (int64)gridDim.x * blockDim.x; i < count; i += step)
+#define KILN_EACH(i, count)                                                                          \
+  for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x, step = (int64)gridDim.x * blockDim.x; \
+       i < count; i += step)
 
 /// What elements are kept in until they are complete, and as bits.
-template <class T, bool Sums> struct kept { typedef T type; };
-template <> struct kept<f16, true> { typedef float type; };
-template <> struct kept<bf16, true> { typedef float type; };
+template <class T, bool Sums>
+struct kept {
+  typedef T type;
+};
+template <>
+struct kept<f16, true> {
+  typedef float type;
+};
+template <>
+struct kept<bf16, true> {
+  typedef float type;
+};
 typedef kept<Element, kHow == 1 || kHow == 2>::type Kept;
 typedef element<Kept>::bits KeptBits;
 
-template <class T> __device__ __forceinline__ void assign(T& to, T from) { to = from; }
+template <class T>
+__device__ __forceinline__ void assign(T& to, T from) {
+  to = from;
+}
 __device__ __forceinline__ void assign(float& to, f16 from) { to = to_float(from); }
 __device__ __forceinline__ void assign(float& to, bf16 from) { to = to_float(from); }
 __device__ __forceinline__ void assign(f16& to, float from) { to = to_f16(from); }
 __device__ __forceinline__ void assign(bf16& to, float from) { to = to_bf16(from); }
 
-template <class T> __device__ __forceinline__ T product(T x, T y) { return T(x * y); }
+template <class T>
+__device__ __forceinline__ T product(T x, T y) {
+  return T(x * y);
+}
 __device__ __forceinline__ uint16 product(uint16 x, uint16 y) { return uint16(uint32(x) * uint32(y)); }
 
 /// An element after one value has met it. Of -0 and +0 max leaves +0 and min -0, whichever came first.

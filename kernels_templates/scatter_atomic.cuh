@@ -1,9 +1,15 @@
 // Values meet elements by atomic operations, in any order.
 #pragma once
 
-__device__ __forceinline__ uint16 exchange(uint16* at, uint16 seen, uint16 next) { return atomicCAS(at, seen, next); }
-__device__ __forceinline__ uint32 exchange(uint32* at, uint32 seen, uint32 next) { return atomicCAS(at, seen, next); }
-__device__ __forceinline__ uint64 exchange(uint64* at, uint64 seen, uint64 next) { return atomicCAS(at, seen, next); }
+__device__ __forceinline__ uint16 exchange(uint16* at, uint16 seen, uint16 next) {
+  return atomicCAS(at, seen, next);
+}
+__device__ __forceinline__ uint32 exchange(uint32* at, uint32 seen, uint32 next) {
+  return atomicCAS(at, seen, next);
+}
+__device__ __forceinline__ uint64 exchange(uint64* at, uint64 seen, uint64 next) {
+  return atomicCAS(at, seen, next);
+}
 /// By the pair of bytes that it is in.
 __device__ __forceinline__ uint8 exchange(uint8* at, uint8 seen, uint8 next) {
   uint16* const pair = (uint16*)((uint64)at & ~1ull);
@@ -36,7 +42,8 @@ __device__ __forceinline__ void meet(T* element_at, T value) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256) combine(Kept* out, const Element* values, const Index* indices, Grid g) {
+extern "C" __global__ void __launch_bounds__(256)
+    combine(Kept* out, const Element* values, const Index* indices, Grid g) {
   KILN_EACH(i, g.count) {
     const Spot s = spot_of(g, i);
     int64 position;

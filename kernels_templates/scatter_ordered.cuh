@@ -6,14 +6,16 @@ extern "C" __global__ void __launch_bounds__(256) number_slots(uint64* slots, co
   KILN_EACH(i, g.count) {
     const Spot s = spot_of(g, i);
     int64 position;
-    slots[i] = resolve(indices[s.index], g.extent, position) ? uint64(s.slot + position * g.slot_step) : ~0ull;
+    slots[i] =
+        resolve(indices[s.index], g.extent, position) ? uint64(s.slot + position * g.slot_step) : ~0ull;
   }
 }
 
-/// `order` sorts slots, equal ones by k: `g` are the axes along which indices tell places apart, `across` the others. Where
-/// a slot begins, a thread takes its values in turn.
-extern "C" __global__ void __launch_bounds__(256) combine_in_order(Element* out, const Element* values, const Index* indices,
-                                                                   const uint64* slots, const int64* order, Grid g, Grid across) {
+/// `order` sorts slots, equal ones by k: `g` are the axes along which indices tell places apart, `across` the
+/// others. Where a slot begins, a thread takes its values in turn.
+extern "C" __global__ void __launch_bounds__(256)
+    combine_in_order(Element* out, const Element* values, const Index* indices, const uint64* slots,
+                     const int64* order, Grid g, Grid across) {
   KILN_EACH(i, g.count * across.count) {
     const int64 first = index_div(i, across.count);
     const Spot beside = spot_of(across, i - first * across.count);

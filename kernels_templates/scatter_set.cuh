@@ -13,12 +13,14 @@ extern "C" __global__ void __launch_bounds__(256) claim(uint64* claims, const In
   KILN_EACH(i, g.count) {
     const Spot s = spot_of(g, i);
     int64 position;
-    if (resolve(indices[s.index], g.extent, position)) atomicMax(claims + s.slot + position * g.slot_step, uint64(s.k));
+    if (resolve(indices[s.index], g.extent, position))
+      atomicMax(claims + s.slot + position * g.slot_step, uint64(s.k));
   }
 }
 
 /// No claims: no two values have one place.
-extern "C" __global__ void __launch_bounds__(256) set(Bits* out, const Bits* values, const Index* indices, const uint64* claims, Grid g) {
+extern "C" __global__ void __launch_bounds__(256)
+    set(Bits* out, const Bits* values, const Index* indices, const uint64* claims, Grid g) {
   KILN_EACH(i, g.count) {
     const Spot s = spot_of(g, i);
     int64 position;

@@ -8,13 +8,15 @@ __device__ __forceinline__ void add_vector(T* at, const vec<T, 4>& x) {
 }
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void add_vector(float* at, const vec<float, 4>& x) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(x.at[0]), "f"(x.at[1]), "f"(x.at[2]), "f"(x.at[3])
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(x.at[0]),
+               "f"(x.at[1]), "f"(x.at[2]), "f"(x.at[3])
                : "memory");
 }
 #endif
 
 /// The grid's last axis goes over groups of four that lie side by side, and begin where as wide accesses may.
-extern "C" __global__ void __launch_bounds__(256) combine_vectors(Kept* out, const Element* values, const Index* indices, Grid g) {
+extern "C" __global__ void __launch_bounds__(256)
+    combine_vectors(Kept* out, const Element* values, const Index* indices, Grid g) {
   KILN_EACH(i, g.count) {
     const Spot s = spot_of(g, i);
     int64 position;

@@ -2,7 +2,8 @@
 #pragma once
 
 /// Elements that values will meet, as they are kept meanwhile.
-extern "C" __global__ void __launch_bounds__(256) widen(Kept* wide, const Element* out, const Index* indices, Grid g) {
+extern "C" __global__ void __launch_bounds__(256)
+    widen(Kept* wide, const Element* out, const Index* indices, Grid g) {
   KILN_EACH(i, g.count) {
     const Spot s = spot_of(g, i);
     int64 position;
@@ -12,7 +13,8 @@ extern "C" __global__ void __launch_bounds__(256) widen(Kept* wide, const Elemen
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256) narrow(Element* out, const Kept* wide, const Index* indices, Grid g) {
+extern "C" __global__ void __launch_bounds__(256)
+    narrow(Element* out, const Kept* wide, const Index* indices, Grid g) {
   KILN_EACH(i, g.count) {
     const Spot s = spot_of(g, i);
     int64 position;

@@ -3,9 +3,9 @@
 
 typedef element<Element>::bits Bits;
 
-extern "C" __global__ void __launch_bounds__(256) search(int64* __restrict__ out, const Bits* __restrict__ sorted,
-                                                         const Bits* __restrict__ values, Axes axes, int64 count,
-                                                         int64 length, int64 stride, int right) {
+extern "C" __global__ void __launch_bounds__(256)
+    search(int64* __restrict__ out, const Bits* __restrict__ sorted, const Bits* __restrict__ values,
+           Axes axes, int64 count, int64 length, int64 stride, int right) {
   const int64 step = (int64)gridDim.x * blockDim.x;
   for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
     const Bits value = key_of<Element>(values[offset_of(axes, i)], true);

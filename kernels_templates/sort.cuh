@@ -1,5 +1,5 @@
-// Sorting rows: what sort_tiles.cuh, sort_merge.cuh and sort_radix.cuh share. The text before gives Element and KILN_ORDER, one
-// of the three below.
+// Sorting rows: what sort_tiles.cuh, sort_merge.cuh and sort_radix.cuh share. The text before gives Element
+// and KILN_ORDER, one of the three below.
 //
 // Items of a row are all different, or alike in everything: every way of sorting gives the same result.
 #pragma once
@@ -30,7 +30,9 @@ struct KeyAbovePosition {
   static const bool merge_zeros = true;
   typedef uint64 Item;
   typedef int64 Out;
-  static __device__ __forceinline__ Item make(Bits key, int64 position) { return uint64(key) << 32 | uint64(position); }
+  static __device__ __forceinline__ Item make(Bits key, int64 position) {
+    return uint64(key) << 32 | uint64(position);
+  }
   static __device__ __forceinline__ Item last() { return ~0ull; }
   static __device__ __forceinline__ Bits key(Item item) { return Bits(item >> 32); }
   static __device__ __forceinline__ Out out(Item item, bool) { return int64(item & 0xffffffffull); }
@@ -39,7 +41,9 @@ struct KeyBesidePosition {
   static const bool merge_zeros = true;
   typedef Wide Item;
   typedef int64 Out;
-  static __device__ __forceinline__ Item make(Bits key, int64 position) { return {uint64(key), uint64(position)}; }
+  static __device__ __forceinline__ Item make(Bits key, int64 position) {
+    return {uint64(key), uint64(position)};
+  }
   static __device__ __forceinline__ Item last() { return {~0ull, ~0ull}; }
   static __device__ __forceinline__ Bits key(const Item& item) { return Bits(item.key); }
   static __device__ __forceinline__ Out out(const Item& item, bool) { return int64(item.position); }
@@ -49,14 +53,16 @@ typedef Order::Item Item;
 typedef Order::Out Out;
 
 struct Rows {
-  Axes axes;      // of the input but the sorted one
+  Axes axes;  // of the input but the sorted one
   int64 count, length, stride, kept;
-  int64 inner;    // elements behind the sorted axis: the distance of a row's results
+  int64 inner;  // elements behind the sorted axis: the distance of a row's results
   int descending;
 };
 
 /// Where row `row` begins in the input.
-__device__ __forceinline__ const Bits* begin_in(const Bits* in, const Rows& rows, int64 row) { return in + offset_of(rows.axes, row); }
+__device__ __forceinline__ const Bits* begin_in(const Bits* in, const Rows& rows, int64 row) {
+  return in + offset_of(rows.axes, row);
+}
 /// The key at `position` of a row that begins there, in the order that items have.
 __device__ __forceinline__ Bits key_at(const Bits* begin, const Rows& rows, int64 position) {
   const Bits key = key_of<Element>(begin[position * rows.stride], Order::merge_zeros);

@@ -3,23 +3,28 @@
 
 /// How many of the first `d` items of two runs in order are of a.
 template <class Index>
-__device__ __forceinline__ Index split(const Item* a, Index length_a, const Item* b, Index length_b, Index d) {
+__device__ __forceinline__ Index split(const Item* a, Index length_a, const Item* b, Index length_b,
+                                       Index d) {
   Index low = d > length_b ? d - length_b : 0, high = d < length_a ? d : length_a;
 #pragma unroll 1
   while (low < high) {
     const Index middle = (low + high) / 2;
-    if (b[d - 1 - middle] < a[middle]) high = middle;
-    else low = middle + 1;
+    if (b[d - 1 - middle] < a[middle])
+      high = middle;
+    else
+      low = middle + 1;
   }
   return low;
 }
 
 constexpr int kThreads = 256, kPerThread = 2048 / kThreads, kChunk = kThreads * kPerThread;
 
-/// Runs 2r and 2r + 1 of every row become run r. They are of `span` elements, `distance` items apart, `before` in a row;
-/// `after` come out, `apart` items apart, or to `out`, the first of them. A block takes kChunk items of the result.
-extern "C" __global__ void __launch_bounds__(256) merge_runs(Item* to, Out* out, const Item* runs, Rows rows, int64 span,
-                                                             int64 before, int64 distance, int64 after, int64 apart) {
+/// Runs 2r and 2r + 1 of every row become run r. They are of `span` elements, `distance` items apart,
+/// `before` in a row; `after` come out, `apart` items apart, or to `out`, the first of them. A block takes
+/// kChunk items of the result.
+extern "C" __global__ void __launch_bounds__(256)
+    merge_runs(Item* to, Out* out, const Item* runs, Rows rows, int64 span, int64 before, int64 distance,
+               int64 after, int64 apart) {
   __shared__ Item items[kChunk];
   __shared__ int64 ends[2];
   const int64 chunks = (apart + kChunk - 1) / kChunk, jobs = rows.count * after * chunks;
@@ -31,12 +36,14 @@ extern "C" __global__ void __launch_bounds__(256) merge_runs(Item* to, Out* out,
     if (begin >= length) continue;
     const int64 end = begin + kChunk < length ? begin + kChunk : length;
     const Item *const a = runs + (row * before + 2 * r) * distance, *const b = a + distance;
-    if (threadIdx.x % 32 == 0 && threadIdx.x < 64) ends[threadIdx.x / 32] = split(a, length_a, b, length_b, threadIdx.x ? end : begin);
+    if (threadIdx.x % 32 == 0 && threadIdx.x < 64)
+      ends[threadIdx.x / 32] = split(a, length_a, b, length_b, threadIdx.x ? end : begin);
     __syncthreads();
     const int64 from_a = ends[0], from_b = begin - from_a;
     const int count_a = int(ends[1] - from_a), count = int(end - begin);
 #pragma unroll 1
-    for (int i = threadIdx.x; i < count; i += kThreads) items[i] = i < count_a ? a[from_a + i] : b[from_b + i - count_a];
+    for (int i = threadIdx.x; i < count; i += kThreads)
+      items[i] = i < count_a ? a[from_a + i] : b[from_b + i - count_a];
     __syncthreads();
     const int mine = int(threadIdx.x) * kPerThread < count ? int(threadIdx.x) * kPerThread : count;
     int i = split(items, count_a, items + count_a, count - count_a, mine), j = count_a + mine - i;
@@ -54,8 +61,10 @@ extern "C" __global__ void __launch_bounds__(256) merge_runs(Item* to, Out* out,
     __syncthreads();
 #pragma unroll 1
     for (int t = threadIdx.x; t < count; t += kThreads) {
-      if (to) to[pair * apart + begin + t] = items[t];
-      else put(begin_out(out, rows, row), rows, begin + t, items[t]);
+      if (to)
+        to[pair * apart + begin + t] = items[t];
+      else
+        put(begin_out(out, rows, row), rows, begin + t, items[t]);
     }
     __syncthreads();
   }

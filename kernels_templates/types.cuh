@@ -1,5 +1,5 @@
-// Storage of half types as bits, and conversions with the meaning of src/kernel/prims.def: float to integer truncates,
-// saturates, and gives 0 for NaN; everything else rounds to nearest even, once.
+// Storage of half types as bits, and conversions with the meaning of src/kernel/prims.def: float to integer
+// truncates, saturates, and gives 0 for NaN; everything else rounds to nearest even, once.
 #pragma once
 
 typedef signed char int8;
@@ -11,8 +11,12 @@ typedef unsigned int uint32;
 typedef long long int64;
 typedef unsigned long long uint64;
 
-struct f16 { uint16 bits; };
-struct bf16 { uint16 bits; };
+struct f16 {
+  uint16 bits;
+};
+struct bf16 {
+  uint16 bits;
+};
 
 __device__ __forceinline__ float to_float(f16 x) {
   float y;
@@ -49,18 +53,48 @@ __device__ __forceinline__ bf16 to_bf16(double x) {
   return to_bf16(inexact ? __uint_as_float(__float_as_uint(down) | 1u) : down);
 }
 
-template <class To> struct limits;
-template <> struct limits<int8> { static const int digits = 7; static const int64 lo = -128, hi = 127; };
-template <> struct limits<uint8> { static const int digits = 8; static const int64 lo = 0, hi = 255; };
-template <> struct limits<int16> { static const int digits = 15; static const int64 lo = -32768, hi = 32767; };
-template <> struct limits<uint16> { static const int digits = 16; static const int64 lo = 0, hi = 65535; };
-template <> struct limits<int32> { static const int digits = 31; static const int64 lo = -2147483647ll - 1, hi = 2147483647ll; };
-template <> struct limits<uint32> { static const int digits = 32; static const int64 lo = 0, hi = 4294967295ll; };
-template <> struct limits<int64> {
+template <class To>
+struct limits;
+template <>
+struct limits<int8> {
+  static const int digits = 7;
+  static const int64 lo = -128, hi = 127;
+};
+template <>
+struct limits<uint8> {
+  static const int digits = 8;
+  static const int64 lo = 0, hi = 255;
+};
+template <>
+struct limits<int16> {
+  static const int digits = 15;
+  static const int64 lo = -32768, hi = 32767;
+};
+template <>
+struct limits<uint16> {
+  static const int digits = 16;
+  static const int64 lo = 0, hi = 65535;
+};
+template <>
+struct limits<int32> {
+  static const int digits = 31;
+  static const int64 lo = -2147483647ll - 1, hi = 2147483647ll;
+};
+template <>
+struct limits<uint32> {
+  static const int digits = 32;
+  static const int64 lo = 0, hi = 4294967295ll;
+};
+template <>
+struct limits<int64> {
   static const int digits = 63;
   static const int64 lo = -9223372036854775807ll - 1, hi = 9223372036854775807ll;
 };
-template <> struct limits<uint64> { static const int digits = 64; static const uint64 lo = 0, hi = ~0ull; };
+template <>
+struct limits<uint64> {
+  static const int digits = 64;
+  static const uint64 lo = 0, hi = ~0ull;
+};
 
 /// Float to integer.
 template <class To, class From>
@@ -71,16 +105,34 @@ __device__ __forceinline__ To to_int(From x) {
   if (x <= From(limits<To>::lo)) return To(limits<To>::lo);
   return To(x);
 }
-template <> __device__ __forceinline__ int32 to_int<int32, float>(float x) { return __float2int_rz(x); }
-template <> __device__ __forceinline__ uint32 to_int<uint32, float>(float x) { return __float2uint_rz(x); }
+template <>
+__device__ __forceinline__ int32 to_int<int32, float>(float x) {
+  return __float2int_rz(x);
+}
+template <>
+__device__ __forceinline__ uint32 to_int<uint32, float>(float x) {
+  return __float2uint_rz(x);
+}
 
 /// NaN if either is NaN; of zeros the second.
-template <class T> __device__ __forceinline__ T max_of(T a, T b) { return a > b || a != a ? a : b; }
-template <class T> __device__ __forceinline__ T min_of(T a, T b) { return a < b || a != a ? a : b; }
+template <class T>
+__device__ __forceinline__ T max_of(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+template <class T>
+__device__ __forceinline__ T min_of(T a, T b) {
+  return a < b || a != a ? a : b;
+}
 
 /// The same where either zero will do.
-template <class T> __device__ __forceinline__ T greatest(T a, T b) { return max_of(a, b); }
-template <class T> __device__ __forceinline__ T least(T a, T b) { return min_of(a, b); }
+template <class T>
+__device__ __forceinline__ T greatest(T a, T b) {
+  return max_of(a, b);
+}
+template <class T>
+__device__ __forceinline__ T least(T a, T b) {
+  return min_of(a, b);
+}
 #if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ float greatest(float a, float b) {
   float y;

@@ -1,11 +1,11 @@
-// A census of kernels: what every target and mode would run for random programs. Two builds that make the same kernels have the
-// same census; tools/census.sh takes it.
+// A census of kernels: what every target and mode would run for random programs. Two builds that make the
+// same kernels have the same census; tools/census.sh takes it.
 #include "codegen/other_targets.h"
+#include "engine/plan.h"
 #include "kernel/structure_hash.h"
 #include "math/expand.h"
 #include "modes.h"
 #include "program.h"
-#include "engine/plan.h"
 #include "support/check.h"
 #include "transform/transform.h"
 
@@ -72,7 +72,8 @@ struct Census {
           if (entry.first++ == 0) entry.second = seed;
         }
       } catch (const Error& e) {
-        ADD_FAILURE() << "seed " << seed << ", " << place.name << ": " << e.what() << "\n" << ir::print(planned);
+        ADD_FAILURE() << "seed " << seed << ", " << place.name << ": " << e.what() << "\n"
+                      << ir::print(planned);
       }
   }
 };
@@ -84,15 +85,16 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-/// KILN_TEST_CENSUS: a file to write it to, sorted; without one a few programs are looked at. KILN_TEST_FUZZ_PROGRAMS programs
-/// from KILN_TEST_FUZZ_SEED on.
+/// KILN_TEST_CENSUS: a file to write it to, sorted; without one a few programs are looked at.
+/// KILN_TEST_FUZZ_PROGRAMS programs from KILN_TEST_FUZZ_SEED on.
 TEST(Census, KernelsOfRandomPrograms) {
   const testing::ModeScope scope(Mode::Lazy, Tier::Vm);
   const char* const file = std::getenv("KILN_TEST_CENSUS");
   Census found;
   census = &found;
   engine::set_graph_hook([](const ir::Graph& graph) { census->take(graph); });
-  const std::uint64_t first = number("KILN_TEST_FUZZ_SEED", 1), programs = file ? number("KILN_TEST_FUZZ_PROGRAMS", 1000) : 20;
+  const std::uint64_t first = number("KILN_TEST_FUZZ_SEED", 1),
+                      programs = file ? number("KILN_TEST_FUZZ_PROGRAMS", 1000) : 20;
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
     found.seed = seed;
     clear_memory_caches();  // a program's kernels do not depend on the programs before
@@ -104,11 +106,13 @@ TEST(Census, KernelsOfRandomPrograms) {
   engine::set_graph_hook(nullptr);
   std::map<std::string, std::uint64_t> distinct;
   for (const auto& [key, entry] : found.kernels) ++distinct[key.substr(0, key.rfind(' '))];
-  for (const auto& [place, count] : distinct) std::printf("%s: %llu kernels\n", place.c_str(), static_cast<unsigned long long>(count));
+  for (const auto& [place, count] : distinct)
+    std::printf("%s: %llu kernels\n", place.c_str(), static_cast<unsigned long long>(count));
   EXPECT_EQ(distinct.size(), places().size());
   if (!file) return;
   std::ofstream out(file);
-  for (const auto& [key, entry] : found.kernels) out << key << ' ' << entry.first << ' ' << entry.second << '\n';
+  for (const auto& [key, entry] : found.kernels)
+    out << key << ' ' << entry.first << ' ' << entry.second << '\n';
   EXPECT_TRUE(out.good());
 }
 

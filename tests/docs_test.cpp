@@ -77,7 +77,9 @@ TEST_F(Docs, ReadmeShowsTheQuickstart) {
 }
 
 TEST_F(Docs, ReadmeListsTheEnvironment) {
-  const auto cell = [](const std::string& text) { return std::regex_replace(text, std::regex("\\|"), "\\|"); };
+  const auto cell = [](const std::string& text) {
+    return std::regex_replace(text, std::regex("\\|"), "\\|");
+  };
   std::string table = "| variable | values | default | meaning |\n|---|---|---|---|\n";
   for (const EnvironmentRow& row : environment_rows(Config{}))
     table += "| `" + row.name + "` | `" + cell(row.values) + "` | " +
@@ -111,7 +113,8 @@ TEST_F(Docs, SeeingListsEveryReason) {
   for (const std::string_view reason : plan::kReasons)
     EXPECT_NE(std::find(rows.begin(), rows.end(), reason), rows.end()) << "no row for: " << reason;
   for (const std::string& row : rows)
-    EXPECT_NE(std::find(std::begin(plan::kReasons), std::end(plan::kReasons), row), std::end(plan::kReasons)) << "nobody says: " << row;
+    EXPECT_NE(std::find(std::begin(plan::kReasons), std::end(plan::kReasons), row), std::end(plan::kReasons))
+        << "nobody says: " << row;
 }
 
 TEST_F(Docs, LinksLeadSomewhere) {

@@ -1,4 +1,5 @@
-// docs/faults.md names the tests of every fault: each name is a test of this program, each line from 1 to 49 has one.
+// docs/faults.md names the tests of every fault: each name is a test of this program, each line from 1 to 49
+// has one.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -46,7 +47,8 @@ TEST(FaultsDocs, EveryLineNamesTestsThatExist) {
       named[number] += found;
     }
   }
-  for (int number = 1; number <= 49; ++number) EXPECT_GT(named[number], 0) << "line " << number << " has no test";
+  for (int number = 1; number <= 49; ++number)
+    EXPECT_GT(named[number], 0) << "line " << number << " has no test";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A stream around a cylinder by the lattice Boltzmann method, as a user writes it: a loop that carries nine arrays. For tests
-// and the benchmark of loops.
+// A stream around a cylinder by the lattice Boltzmann method, as a user writes it: a loop that carries nine
+// arrays. For tests and the benchmark of loops.
 #pragma once
 
 #include "test_data.h"
@@ -13,14 +13,16 @@ namespace kiln::test {
 
 /// D2Q9, after a widely known NumPy program: a cylinder in a stream.
 struct LatticeBoltzmann {
-  static constexpr int kRows = 100, kColumns = 400, kX[9] = {0, 0, 1, 1, 1, 0, -1, -1, -1}, kY[9] = {0, 1, 1, 0, -1, -1, -1, 0, 1},
-                       kOpposite[9] = {0, 5, 6, 7, 8, 1, 2, 3, 4};
-  static constexpr double kWeight[9] = {4. / 9, 1. / 9, 1. / 36, 1. / 9, 1. / 36, 1. / 9, 1. / 36, 1. / 9, 1. / 36};
+  static constexpr int kRows = 100, kColumns = 400, kX[9] = {0, 0, 1, 1, 1, 0, -1, -1, -1},
+                       kY[9] = {0, 1, 1, 0, -1, -1, -1, 0, 1}, kOpposite[9] = {0, 5, 6, 7, 8, 1, 2, 3, 4};
+  static constexpr double kWeight[9] = {4. / 9, 1. / 9,  1. / 36, 1. / 9, 1. / 36,
+                                        1. / 9, 1. / 36, 1. / 9,  1. / 36};
   std::vector<Tensor> f;
   Tensor inside, density;
 
   LatticeBoltzmann() {
-    for (int i = 0; i < 9; ++i) f.push_back(data({kRows, kColumns}, DType::Float32, i) * 0.01f + 1.f + (i == 3 ? 2.f : 0.f));
+    for (int i = 0; i < 9; ++i)
+      f.push_back(data({kRows, kColumns}, DType::Float32, i) * 0.01f + 1.f + (i == 3 ? 2.f : 0.f));
     const Tensor y = arange(kRows).reshape({kRows, 1}) - kRows / 2, x = arange(kColumns) - kColumns / 4;
     inside = x * x + y * y < 169;
     eval(f);
@@ -40,8 +42,10 @@ struct LatticeBoltzmann {
     uy = uy / density;
     for (std::size_t i = 0; i < 9; ++i) {
       const Tensor along = ux * kX[i] + uy * kY[i];
-      const Tensor equilibrium = density * kWeight[i] * (1 + 3 * along + 4.5 * (along * along) - 1.5 * (ux * ux + uy * uy));
-      f[i] = where(inside, streamed[static_cast<std::size_t>(kOpposite[i])], streamed[i] + (equilibrium - streamed[i]) * (1 / 0.6));
+      const Tensor equilibrium =
+          density * kWeight[i] * (1 + 3 * along + 4.5 * (along * along) - 1.5 * (ux * ux + uy * uy));
+      f[i] = where(inside, streamed[static_cast<std::size_t>(kOpposite[i])],
+                   streamed[i] + (equilibrium - streamed[i]) * (1 / 0.6));
     }
   }
 };

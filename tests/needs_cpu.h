@@ -5,5 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#define KILN_NEEDS_CPU() \
-  if (config().device != "cpu") GTEST_SKIP() << "only for tensors on the CPU; the default device is " << config().device
+#define KILN_NEEDS_CPU()        \
+  if (config().device != "cpu") \
+  GTEST_SKIP() << "only for tensors on the CPU; the default device is " << config().device

@@ -135,21 +135,23 @@ std::string difference(const Result& want, const Result& got) {
 namespace {
 
 constexpr Kind kAnyKinds[] = {
-    Kind::Leaf,         Kind::Creation,     Kind::Unary,   Kind::Unary,   Kind::Smooth, Kind::Smooth,
-    Kind::Binary,       Kind::Binary,       Kind::Binary,  Kind::Binary,  Kind::Binary, Kind::SmoothBinary,
-    Kind::BinaryNumber, Kind::BinaryNumber, Kind::Compare, Kind::Where,   Kind::Clip,   Kind::Cast,
-    Kind::Reshape,      Kind::Reshape,      Kind::Permute, Kind::Permute, Kind::Slice,  Kind::Slice,
-    Kind::Flip,         Kind::Roll,         Kind::Pad,     Kind::Concat,  Kind::Stack,  Kind::Tile,
-    Kind::Repeat,       Kind::Broadcast,    Kind::Expand,  Kind::Squeeze, Kind::Update, Kind::Triangle,
-    Kind::Reduce,       Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Arg,    Kind::Norm,
+    Kind::Leaf,         Kind::Creation,     Kind::Unary,   Kind::Unary,   Kind::Smooth,  Kind::Smooth,
+    Kind::Binary,       Kind::Binary,       Kind::Binary,  Kind::Binary,  Kind::Binary,  Kind::SmoothBinary,
+    Kind::BinaryNumber, Kind::BinaryNumber, Kind::Compare, Kind::Where,   Kind::Clip,    Kind::Cast,
+    Kind::Reshape,      Kind::Reshape,      Kind::Permute, Kind::Permute, Kind::Slice,   Kind::Slice,
+    Kind::Flip,         Kind::Roll,         Kind::Pad,     Kind::Concat,  Kind::Stack,   Kind::Tile,
+    Kind::Repeat,       Kind::Broadcast,    Kind::Expand,  Kind::Squeeze, Kind::Update,  Kind::Triangle,
+    Kind::Reduce,       Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Arg,     Kind::Norm,
     Kind::Norm,         Kind::Matmul,       Kind::Gather,  Kind::Gather,  Kind::Scatter, Kind::Scatter,
-    Kind::Scan,         Kind::Scan,         Kind::Loop,    Kind::Cond,    Kind::Sort,   Kind::Sort,
+    Kind::Scan,         Kind::Scan,         Kind::Loop,    Kind::Cond,    Kind::Sort,    Kind::Sort,
     Kind::Select,       Kind::Random,       Kind::Evaluate};
 /// What reads a loop's results.
-constexpr Kind kReaders[] = {Kind::Reduce, Kind::Reduce, Kind::Arg, Kind::Norm, Kind::Norm, Kind::Scan, Kind::Smooth, Kind::Binary};
-constexpr Kind kLoopKinds[] = {Kind::Loop,   Kind::Loop,    Kind::Loop,    Kind::Cond,    Kind::Unary,  Kind::Binary, Kind::BinaryNumber,
-                               Kind::Reduce, Kind::Norm,    Kind::Arg,     Kind::Scan,    Kind::Where,  Kind::Slice,  Kind::Squeeze,
-                               Kind::Expand, Kind::Reshape, Kind::Permute, Kind::Another, Kind::Gather, Kind::Cast,   Kind::Evaluate};
+constexpr Kind kReaders[] = {Kind::Reduce, Kind::Reduce, Kind::Arg,    Kind::Norm,
+                             Kind::Norm,   Kind::Scan,   Kind::Smooth, Kind::Binary};
+constexpr Kind kLoopKinds[] = {
+    Kind::Loop,   Kind::Loop,    Kind::Loop,    Kind::Cond,    Kind::Unary,  Kind::Binary, Kind::BinaryNumber,
+    Kind::Reduce, Kind::Norm,    Kind::Arg,     Kind::Scan,    Kind::Where,  Kind::Slice,  Kind::Squeeze,
+    Kind::Expand, Kind::Reshape, Kind::Permute, Kind::Another, Kind::Gather, Kind::Cast,   Kind::Evaluate};
 
 Program random_program(std::uint64_t seed, std::span<const Kind> kinds) {
   Draw d(seed);
@@ -163,28 +165,20 @@ Program random_program(std::uint64_t seed, std::span<const Kind> kinds) {
   auto extent = [&]() -> std::int64_t {
     switch (d.below(12)) {
       case 0:
-      case 1:
-        return 1;
-      case 2:
-        return d.chance(15) ? 0 : 2;
-      case 3:
-        return d.between(15, 40);
-      default:
-        return d.between(2, 9);
+      case 1: return 1;
+      case 2: return d.chance(15) ? 0 : 2;
+      case 3: return d.between(15, 40);
+      default: return d.between(2, 9);
     }
   };
   auto dims = [&] {
     std::vector<std::int64_t> s;
     if (large) {
       switch (d.below(4)) {
-        case 0:
-          return std::vector<std::int64_t>{d.between(20000, 70000)};
-        case 1:
-          return std::vector<std::int64_t>{d.between(1, 3), d.between(9000, 30000)};
-        case 2:
-          return std::vector<std::int64_t>{d.between(2000, 6000), d.between(1, 12)};
-        default:
-          return std::vector<std::int64_t>{d.between(30, 90), d.between(30, 40), d.between(5, 17)};
+        case 0: return std::vector<std::int64_t>{d.between(20000, 70000)};
+        case 1: return std::vector<std::int64_t>{d.between(1, 3), d.between(9000, 30000)};
+        case 2: return std::vector<std::int64_t>{d.between(2000, 6000), d.between(1, 12)};
+        default: return std::vector<std::int64_t>{d.between(30, 90), d.between(30, 40), d.between(5, 17)};
       }
     }
     const std::int64_t rank = d.below(5) + (d.chance(5) ? 1 : 0);
@@ -227,7 +221,9 @@ Program random_program(std::uint64_t seed, std::span<const Kind> kinds) {
   const std::int64_t leaves = d.between(1, 4);
   for (std::int64_t k = 0; k < leaves; ++k) add(Kind::Leaf);
   const std::int64_t count = d.between(2, large ? 7 : d.chance(20) ? 40 : 14);
-  const auto any = [&](auto& list) { return list[static_cast<std::size_t>(d.below(static_cast<std::int64_t>(std::size(list))))]; };
+  const auto any = [&](auto& list) {
+    return list[static_cast<std::size_t>(d.below(static_cast<std::int64_t>(std::size(list))))];
+  };
   for (std::int64_t k = 0; k < count; ++k) {
     add(any(kinds));
     if (p.instructions.back().kind != Kind::Loop) continue;
@@ -280,8 +276,7 @@ Program pruned(const Program& p) {
     if (!needed[i]) continue;
     now[i] = static_cast<int>(out.instructions.size());
     Instruction x = p.instructions[i];
-    for (int& in : x.in)
-      in = is_source(x.kind) ? 0 : now[static_cast<std::size_t>(in)];
+    for (int& in : x.in) in = is_source(x.kind) ? 0 : now[static_cast<std::size_t>(in)];
     out.instructions.push_back(std::move(x));
   }
   for (int o : p.outputs) out.outputs.push_back(now[static_cast<std::size_t>(o)]);

@@ -4,8 +4,9 @@
 // numbers) is drawn from the seed and fitted to the operands at hand. So every list is a valid program, and a
 // failing one shrinks by dropping instructions and extents. Values are either exact (integers that every
 // float on the way holds exactly, so any order of evaluation gives equal results) or carry a bound of their
-// error; only exact values reach functions that jump. A sort may take inexact ones: the k-th least of values that are
-// off by at most so much is off by no more. The positions in that order may differ, and are asked of exact values only.
+// error; only exact values reach functions that jump. A sort may take inexact ones: the k-th least of values
+// that are off by at most so much is off by no more. The positions in that order may differ, and are asked of
+// exact values only.
 #pragma once
 
 #include <kiln/kiln.h>
@@ -69,7 +70,9 @@ struct Instruction {
 };
 
 /// Has no operands: `in` means nothing.
-inline bool is_source(Kind kind) { return kind == Kind::Leaf || kind == Kind::Creation || kind == Kind::Random; }
+inline bool is_source(Kind kind) {
+  return kind == Kind::Leaf || kind == Kind::Creation || kind == Kind::Random;
+}
 
 struct Program {
   std::vector<Instruction> instructions;
@@ -118,7 +121,7 @@ std::string difference(const Result& want, const Result& got);
 template <class F>
 Program shrink(Program program, F fails);
 
-// -----------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------
 
 /// Programs one step smaller, most promising first.
 std::vector<Program> smaller(const Program& program);

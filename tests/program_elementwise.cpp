@@ -67,32 +67,23 @@ Value Recorder::unary(const Value& v, Draw& d) {
   }
   const Value& x = v;
   switch (k) {
-    case 0:
-      return settle(define(cat("negative(", x.name, ")"), negative(x.tensor), x));
-    case 1:
-      return settle(define(cat("abs(", x.name, ")"), abs(x.tensor), x));
-    case 2:
-      return settle(define(cat("relu(", x.name, ")"), relu(x.tensor), x));
+    case 0: return settle(define(cat("negative(", x.name, ")"), negative(x.tensor), x));
+    case 1: return settle(define(cat("abs(", x.name, ")"), abs(x.tensor), x));
+    case 2: return settle(define(cat("relu(", x.name, ")"), relu(x.tensor), x));
     case 3: {
       const Value y = tame(x, 16);
       return define(cat("square(", y.name, ")"), square(y.tensor), y.exact, 256,
                     32 * y.error + extra(y, 256));
     }
-    default:
-      break;
+    default: break;
   }
   if (!x.exact) return settle(define(cat("negative(", x.name, ")"), negative(x.tensor), x));
   switch (k) {
-    case 4:
-      return define(cat("sign(", x.name, ")"), sign(x.tensor), true, 1);
-    case 5:
-      return define(cat("floor(", x.name, ")"), floor(x.tensor), x);
-    case 6:
-      return define(cat("round(", x.name, ")"), round(x.tensor), x);
-    case 7:
-      return define(cat("isnan(", x.name, ")"), isnan(x.tensor), true, 1);
-    case 8:
-      return define(cat("isfinite(", x.name, ")"), isfinite(x.tensor), true, 1);
+    case 4: return define(cat("sign(", x.name, ")"), sign(x.tensor), true, 1);
+    case 5: return define(cat("floor(", x.name, ")"), floor(x.tensor), x);
+    case 6: return define(cat("round(", x.name, ")"), round(x.tensor), x);
+    case 7: return define(cat("isnan(", x.name, ")"), isnan(x.tensor), true, 1);
+    case 8: return define(cat("isfinite(", x.name, ")"), isfinite(x.tensor), true, 1);
     case 9:
       if (integer) {
         Value out = define(cat("bitwise_invert(", x.name, ")"), bitwise_invert(x.tensor), x);
@@ -100,19 +91,15 @@ Value Recorder::unary(const Value& v, Draw& d) {
         return out;
       }
       return define(cat("trunc(", x.name, ")"), trunc(x.tensor), x);
-    case 10:
-      return rewired(x);
-    case 11:
-      return define(cat("ceil(", x.name, ")"), ceil(x.tensor), x);
-    case 12:
-      return define(cat("isinf(", x.name, ")"), isinf(x.tensor), true, 1);
-    default:
-      return define(cat("logical_not(", x.name, ")"), logical_not(x.tensor), true, 1);
+    case 10: return rewired(x);
+    case 11: return define(cat("ceil(", x.name, ")"), ceil(x.tensor), x);
+    case 12: return define(cat("isinf(", x.name, ")"), isinf(x.tensor), true, 1);
+    default: return define(cat("logical_not(", x.name, ")"), logical_not(x.tensor), true, 1);
   }
 }
 
-/// The bits of x as another type: an integer's with or without a sign, a float's to take the sign off it. (A float's
-/// bits themselves would show the sign of a zero, which is not promised.)
+/// The bits of x as another type: an integer's with or without a sign, a float's to take the sign off it. (A
+/// float's bits themselves would show the sign of a zero, which is not promised.)
 Value Recorder::rewired(const Value& x) {
   const DType t = x.tensor.dtype();
   constexpr DType kSigned[] = {DType::Int8, DType::Int16, DType::Int32, DType::Int64};
@@ -162,12 +149,9 @@ Value Recorder::binary(const Value& a, const Value& b, Draw& d) {
   if (is_bool(a.tensor.dtype()) && is_bool(b.tensor.dtype()) && k < 9) {
     const Value y = fitted(b, a.tensor.shape(), d);
     switch (k % 3) {
-      case 0:
-        return define(cat(a.name, " & ", y.name), a.tensor & y.tensor, true, 1);
-      case 1:
-        return define(cat(a.name, " | ", y.name), a.tensor | y.tensor, true, 1);
-      default:
-        return define(cat(a.name, " ^ ", y.name), a.tensor ^ y.tensor, true, 1);
+      case 0: return define(cat(a.name, " & ", y.name), a.tensor & y.tensor, true, 1);
+      case 1: return define(cat(a.name, " | ", y.name), a.tensor | y.tensor, true, 1);
+      default: return define(cat(a.name, " ^ ", y.name), a.tensor ^ y.tensor, true, 1);
     }
   }
   Value x = numeric(a), y = numeric(fitted(b, a.tensor.shape(), d));
@@ -209,8 +193,7 @@ Value Recorder::binary(const Value& a, const Value& b, Draw& d) {
       return define(cat("minimum(", x.name, ", ", y.name, ")"), minimum(x.tensor, y.tensor), exact, bound,
                     error);
     }
-    default:
-      break;
+    default: break;
   }
   if (!exact) {
     const double bound = std::max(x.bound, y.bound), error = std::max(x.error, y.error);
@@ -226,7 +209,8 @@ Value Recorder::binary(const Value& a, const Value& b, Draw& d) {
     if (k == 8)
       return define(cat("fmod(", x.name, ", ", y.name, ")"), fmod(x.tensor, y.tensor), true, y.bound);
     if (k == 9) {
-      y = cast(y, DType::Int32);  // a quotient by zero has its sign, which floats may have in one mode and not in another
+      // a quotient by zero has its sign, which floats may have in one mode and not in another
+      y = cast(y, DType::Int32);
       return define(cat("floor_divide(", x.name, ", ", y.name, ")"), floor_divide(x.tensor, y.tensor), true,
                     INFINITY);
     }
@@ -235,36 +219,31 @@ Value Recorder::binary(const Value& a, const Value& b, Draw& d) {
     if (k == 12)
       return define(cat("logical_or(", x.name, ", ", y.name, ")"), logical_or(x.tensor, y.tensor), true, 1);
     if (k == 13)  // whatever was rounded before was whole: the neighbour is the same everywhere
-      return define(cat("nextafter(", x.name, ", ", y.name, ")"), nextafter(x.tensor, y.tensor), false, x.bound + 1);
+      return define(cat("nextafter(", x.name, ", ", y.name, ")"), nextafter(x.tensor, y.tensor), false,
+                    x.bound + 1);
     if (k == 14) {
       y = cast(y, DType::Int32);  // floats may be -0 in one mode and +0 in another
       return define(cat("copysign(", x.name, ", ", y.name, ")"), copysign(x.tensor, y.tensor), x);
     }
     if (k == 10)
-      return define(cat("logical_xor(", x.name, ", ", y.name, ")"), logical_xor(x.tensor, y.tensor), true,
-                    1);
+      return define(cat("logical_xor(", x.name, ", ", y.name, ")"), logical_xor(x.tensor, y.tensor), true, 1);
     return define(cat("minimum(", x.name, ", ", y.name, ")"), minimum(x.tensor, y.tensor), true,
                   std::max(x.bound, y.bound));
   }
   const double all = greatest(t);
   switch (k) {
-    case 7:
-      return define(cat(x.name, " % ", y.name), x.tensor % y.tensor, true, all);
+    case 7: return define(cat(x.name, " % ", y.name), x.tensor % y.tensor, true, all);
     case 8:
       return define(cat("floor_divide(", x.name, ", ", y.name, ")"), floor_divide(x.tensor, y.tensor), true,
                     all);
-    case 9:
-      return define(cat("fmod(", x.name, ", ", y.name, ")"), fmod(x.tensor, y.tensor), true, all);
-    case 10:
-      return define(cat(x.name, " << ", y.name), x.tensor << y.tensor, true, all);
-    case 11:
-      return define(cat(x.name, " >> ", y.name), x.tensor >> y.tensor, true, all);
+    case 9: return define(cat("fmod(", x.name, ", ", y.name, ")"), fmod(x.tensor, y.tensor), true, all);
+    case 10: return define(cat(x.name, " << ", y.name), x.tensor << y.tensor, true, all);
+    case 11: return define(cat(x.name, " >> ", y.name), x.tensor >> y.tensor, true, all);
     case 13:
-      return define(cat("multiply_high(", x.name, ", ", y.name, ")"), multiply_high(x.tensor, y.tensor), true, all);
-    case 12:
-      return define(cat(x.name, " ^ ", y.name), x.tensor ^ y.tensor, true, all);
-    default:
-      return define(cat("pow(", x.name, ", ", y.name, ")"), pow(x.tensor, y.tensor), true, all);
+      return define(cat("multiply_high(", x.name, ", ", y.name, ")"), multiply_high(x.tensor, y.tensor), true,
+                    all);
+    case 12: return define(cat(x.name, " ^ ", y.name), x.tensor ^ y.tensor, true, all);
+    default: return define(cat("pow(", x.name, ", ", y.name, ")"), pow(x.tensor, y.tensor), true, all);
   }
 }
 
@@ -281,8 +260,8 @@ Value Recorder::smooth_binary(const Value& a, const Value& b, Draw& d) {
                     x.error + x.bound * z.error + 2 * e * x.bound);
     }
     case 1:
-      return define(cat("logaddexp(", x.name, ", ", y.name, ")"), logaddexp(x.tensor, y.tensor), false,
-                    both, x.error + y.error + 8 * e * both);
+      return define(cat("logaddexp(", x.name, ", ", y.name, ")"), logaddexp(x.tensor, y.tensor), false, both,
+                    x.error + y.error + 8 * e * both);
     case 2:
       return define(cat("hypot(", x.name, ", ", y.name, ")"), hypot(x.tensor, y.tensor), false, both,
                     x.error + y.error + 4 * e * both);
@@ -324,8 +303,7 @@ Value Recorder::binary_number(const Value& v, Draw& d) {
     case 4:
       if (!x.exact) return x;
       if (x.bound > 1e6 && is_float(t)) x = tame(x, std::min(1e6, limit));
-      return define(cat(x.name, " % ", n), x.tensor % n, true,
-                    is_float(t) ? std::max(1.0, m) : greatest(t));
+      return define(cat(x.name, " % ", n), x.tensor % n, true, is_float(t) ? std::max(1.0, m) : greatest(t));
     default: {
       x = tame(x, 6);
       const std::int64_t p = d.between(0, 3);
@@ -346,7 +324,8 @@ Value Recorder::comparable(const Value& v) {
 Value Recorder::are_halves(const Value& v) {
   const Value wide = define(cat("astype(", v.name, ", DType::Float32)"), astype(v.tensor, DType::Float32), v);
   const DType t = v.tensor.dtype();
-  return define(cat(wide.name, " == astype(", wide.name, ", ", dtype_text(t), ")"), wide.tensor == astype(wide.tensor, t), true, 1);
+  return define(cat(wide.name, " == astype(", wide.name, ", ", dtype_text(t), ")"),
+                wide.tensor == astype(wide.tensor, t), true, 1);
 }
 
 Value Recorder::compare(const Value& a, const Value& b, Draw& d) {
@@ -355,27 +334,20 @@ Value Recorder::compare(const Value& a, const Value& b, Draw& d) {
   const DType t = promote(x.tensor.dtype(), y.tensor.dtype());
   if (is_float(t)) x = tame(x, exact_limit(t)), y = tame(y, exact_limit(t));
   switch (d.below(6)) {
-    case 0:
-      return define(cat(x.name, " < ", y.name), x.tensor < y.tensor, true, 1);
-    case 1:
-      return define(cat(x.name, " <= ", y.name), x.tensor <= y.tensor, true, 1);
-    case 2:
-      return define(cat(x.name, " == ", y.name), x.tensor == y.tensor, true, 1);
-    case 3:
-      return define(cat(x.name, " != ", y.name), x.tensor != y.tensor, true, 1);
-    case 4:
-      return define(cat(x.name, " > ", y.name), x.tensor > y.tensor, true, 1);
-    default:
-      return define(cat(x.name, " >= 1"), x.tensor >= 1, true, 1);
+    case 0: return define(cat(x.name, " < ", y.name), x.tensor < y.tensor, true, 1);
+    case 1: return define(cat(x.name, " <= ", y.name), x.tensor <= y.tensor, true, 1);
+    case 2: return define(cat(x.name, " == ", y.name), x.tensor == y.tensor, true, 1);
+    case 3: return define(cat(x.name, " != ", y.name), x.tensor != y.tensor, true, 1);
+    case 4: return define(cat(x.name, " > ", y.name), x.tensor > y.tensor, true, 1);
+    default: return define(cat(x.name, " >= 1"), x.tensor >= 1, true, 1);
   }
 }
 
 Value Recorder::choose(const Value& c, const Value& a, const Value& b, Draw& d) {
   const Value condition = boolean(fitted(comparable(c), a.tensor.shape(), d));
-  const Shape both =
-      condition.tensor.rank() > a.tensor.rank() || condition.tensor.numel() > a.tensor.numel()
-          ? condition.tensor.shape()
-          : a.tensor.shape();
+  const Shape both = condition.tensor.rank() > a.tensor.rank() || condition.tensor.numel() > a.tensor.numel()
+                         ? condition.tensor.shape()
+                         : a.tensor.shape();
   if (d.chance(25) && !is_bool(a.tensor.dtype())) {
     return define(cat("where(", condition.name, ", ", a.name, ", 1)"), where(condition.tensor, a.tensor, 1),
                   a.exact, std::max(a.bound, 1.0), a.error);
@@ -397,8 +369,7 @@ Value Recorder::choose(const Value& c, const Value& a, const Value& b, Draw& d) 
 
 Value Recorder::clipped(const Value& v, Draw& d) {
   const Value x = numeric(v);
-  const std::int64_t low = is_unsigned_int(x.tensor.dtype()) ? 0 : d.between(-4, 1),
-                     high = d.between(low, 5);
+  const std::int64_t low = is_unsigned_int(x.tensor.dtype()) ? 0 : d.between(-4, 1), high = d.between(low, 5);
   Value out = define(cat("clip(", x.name, ", ", low, ", ", high, ")"), clip(x.tensor, low, high), x);
   out.bound = std::min(out.bound, 5.0);
   return out;

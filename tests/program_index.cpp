@@ -35,8 +35,10 @@ Value Recorder::along_axis(const Value& at, const Value& x, int axis) {
   return reshaped(at, s);
 }
 
-/// Index tensors of x's first axes, which have elements: vectors of one length, or crossed, the first down a column.
-std::vector<Value> Recorder::coordinates(const Value& a, const Value& b, const Value& x, bool crossed, Draw& d) {
+/// Index tensors of x's first axes, which have elements: vectors of one length, or crossed, the first down a
+/// column.
+std::vector<Value> Recorder::coordinates(const Value& a, const Value& b, const Value& x, bool crossed,
+                                         Draw& d) {
   std::vector<Value> list{positions(a, x.tensor.dim(0))};
   if (x.tensor.rank() == 1 || d.chance(20)) return list;
   list.push_back(positions(b, x.tensor.dim(1)));
@@ -78,10 +80,12 @@ Recorder::Box Recorder::box_in(const Value& x, const Shape& sizes, const Value& 
     if (box.in_tensor.back()) {
       const Value at = positions(indices, extent);
       const std::int64_t n = at.tensor.numel(), k = n == 0 ? 0 : d.below(n);
-      box.values.back() = n == 0 ? define(cat("Tensor(", box.numbers.back(), ")"), Tensor(box.numbers.back()), true, 1)
-                                 : define(cat(at.name, "(", k, ")"), at.tensor(k), at);
+      box.values.back() =
+          n == 0 ? define(cat("Tensor(", box.numbers.back(), ")"), Tensor(box.numbers.back()), true, 1)
+                 : define(cat(at.name, "(", k, ")"), at.tensor(k), at);
     }
-    box.text += cat(a ? ", " : "", box.in_tensor.back() ? box.values.back().name : std::to_string(box.numbers.back()));
+    box.text += cat(a ? ", " : "",
+                    box.in_tensor.back() ? box.values.back().name : std::to_string(box.numbers.back()));
   }
   return box;
 }
@@ -89,18 +93,22 @@ Recorder::Box Recorder::box_in(const Value& x, const Shape& sizes, const Value& 
 Value Recorder::boxed(const Value& x, const Value& indices, Draw& d) {
   if (x.tensor.rank() == 0) return x;
   Shape sizes;
-  for (std::int64_t extent : x.tensor.shape()) sizes.push_back(d.chance(30) ? extent : d.between(extent > 0, extent));
+  for (std::int64_t extent : x.tensor.shape())
+    sizes.push_back(d.chance(30) ? extent : d.between(extent > 0, extent));
   const Box box = box_in(x, sizes, indices, d);
-  return define(cat("dynamic_slice(", x.name, ", std::initializer_list<Operand>{", box.text, "}, ", shape_text(sizes), ")"),
+  return define(cat("dynamic_slice(", x.name, ", std::initializer_list<Operand>{", box.text, "}, ",
+                    shape_text(sizes), ")"),
                 dynamic_slice(x.tensor, box.starts(), sizes), x);
 }
 
 Value Recorder::box_updated(const Value& x, const Value& indices, Draw& d) {
   if (x.tensor.rank() == 0) return x;
   Value part = boxed(x, indices, d);
-  if (!is_bool(part.tensor.dtype()) && d.chance(60)) part = settle(define(cat("relu(", part.name, ")"), relu(part.tensor), part));
+  if (!is_bool(part.tensor.dtype()) && d.chance(60))
+    part = settle(define(cat("relu(", part.name, ")"), relu(part.tensor), part));
   const Box box = box_in(x, part.tensor.shape(), indices, d);
-  return define(cat("dynamic_update_slice(", x.name, ", ", part.name, ", std::initializer_list<Operand>{", box.text, "})"),
+  return define(cat("dynamic_update_slice(", x.name, ", ", part.name, ", std::initializer_list<Operand>{",
+                    box.text, "})"),
                 dynamic_update_slice(x.tensor, part.tensor, box.starts()), x);
 }
 
@@ -118,7 +126,8 @@ Value Recorder::gathered(const Value& x, const Value& indices, const Value& more
       Value at = positions(indices, n);
       at = reshaped(at, random_factors(at.tensor.numel(), d));
       if (at.tensor.rank() + x.tensor.rank() - 1 > kMaxRankUsed) at = reshaped(at, Shape{at.tensor.numel()});
-      return settle(define(cat("take(", x.name, ", ", at.name, ", ", axis, ")"), take(x.tensor, at.tensor, axis), x));
+      return settle(
+          define(cat("take(", x.name, ", ", at.name, ", ", axis, ")"), take(x.tensor, at.tensor, axis), x));
     }
     case 2: {
       const Value at = along_axis(positions(indices, n), x, axis);
@@ -127,8 +136,8 @@ Value Recorder::gathered(const Value& x, const Value& indices, const Value& more
     }
     case 3: {  // an index for each element
       const Value keys = comparable(x);
-      const Value at = define(cat("argsort(", keys.name, ", ", axis, ", true) - 1"), argsort(keys.tensor, axis, true) - 1, true,
-                              static_cast<double>(n));
+      const Value at = define(cat("argsort(", keys.name, ", ", axis, ", true) - 1"),
+                              argsort(keys.tensor, axis, true) - 1, true, static_cast<double>(n));
       return settle(define(cat("take_along_axis(", x.name, ", ", at.name, ", ", axis, ")"),
                            take_along_axis(x.tensor, at.tensor, axis), x));
     }
@@ -136,7 +145,8 @@ Value Recorder::gathered(const Value& x, const Value& indices, const Value& more
       const bool crossed = d.chance(50) && x.tensor.numel() < 2 * kMaxElements / kMostPositions;
       if (x.tensor.numel() / x.tensor.dim(0) * kMostPositions > 4 * kMaxElements) return x;
       const std::vector<Value> at = coordinates(indices, more, x, crossed, d);
-      return settle(define(cat("gather(", x.name, ", {", names_of(at), "})"), gather(x.tensor, tensors_of(at)), x));
+      return settle(
+          define(cat("gather(", x.name, ", {", names_of(at), "})"), gather(x.tensor, tensors_of(at)), x));
     }
     case 5: {
       const Value at = positions(indices, 9);
@@ -145,7 +155,8 @@ Value Recorder::gathered(const Value& x, const Value& indices, const Value& more
     }
     default: {
       const Value at = positions(indices, n);
-      return settle(define(cat("take(", x.name, ", ", at.name, ", ", axis, ")"), take(x.tensor, at.tensor, axis), x));
+      return settle(
+          define(cat("take(", x.name, ", ", at.name, ", ", axis, ")"), take(x.tensor, at.tensor, axis), x));
     }
   }
 }
@@ -177,11 +188,12 @@ Value Recorder::scattered(const Value& v, const Value& indices, const Value& pla
       const std::vector<Value> at = coordinates(indices, places, x, false, d);
       const std::vector<Tensor> list = tensors_of(at);
       if (d.chance(30) && !is_bool(x.tensor.dtype())) {
-        out = define(cat("scatter(", x.name, ", {", names_of(at), "}, 1, ", tail), scatter(x.tensor, list, 1, how), x);
+        out = define(cat("scatter(", x.name, ", {", names_of(at), "}, 1, ", tail),
+                     scatter(x.tensor, list, 1, how), x);
         break;
       }
-      const Value values =
-          define(cat("flip(gather(", x.name, ", {", names_of(at), "}), 0)"), flip(gather(x.tensor, list), 0), x);
+      const Value values = define(cat("flip(gather(", x.name, ", {", names_of(at), "}), 0)"),
+                                  flip(gather(x.tensor, list), 0), x);
       out = define(cat("scatter(", x.name, ", {", names_of(at), "}, ", values.name, ", ", tail),
                    scatter(x.tensor, list, values.tensor, how), x);
       break;
@@ -189,10 +201,11 @@ Value Recorder::scattered(const Value& v, const Value& indices, const Value& pla
     case 1: {  // an index for each place of an axis, or for each element
       const Value keys = comparable(x);
       const Value at = d.chance(50) ? along_axis(positions(places, n), x, axis)
-                                    : define(cat("argsort(", keys.name, ", ", axis, ")"), argsort(keys.tensor, axis), true,
-                                             static_cast<double>(n));
-      const Value values = define(cat("flip(take_along_axis(", x.name, ", ", at.name, ", ", axis, "), ", axis, ")"),
-                                  flip(take_along_axis(x.tensor, at.tensor, axis), axis), x);
+                                    : define(cat("argsort(", keys.name, ", ", axis, ")"),
+                                             argsort(keys.tensor, axis), true, static_cast<double>(n));
+      const Value values =
+          define(cat("flip(take_along_axis(", x.name, ", ", at.name, ", ", axis, "), ", axis, ")"),
+                 flip(take_along_axis(x.tensor, at.tensor, axis), axis), x);
       out = define(cat("put_along_axis(", x.name, ", ", at.name, ", ", values.name, ", ", axis, ", ", tail),
                    put_along_axis(x.tensor, at.tensor, values.tensor, axis, how), x);
       break;
@@ -202,8 +215,8 @@ Value Recorder::scattered(const Value& v, const Value& indices, const Value& pla
       const std::int64_t both = std::min(from.tensor.numel(), at.tensor.numel());
       from = padded(from, {{0, both - from.tensor.numel()}}, 0);
       at = padded(at, {{0, both - at.tensor.numel()}}, 0);
-      const Value values =
-          define(cat("take(", x.name, ", ", from.name, ", ", axis, ")"), take(x.tensor, from.tensor, axis), x);
+      const Value values = define(cat("take(", x.name, ", ", from.name, ", ", axis, ")"),
+                                  take(x.tensor, from.tensor, axis), x);
       out = define(cat("scatter(", x.name, ", ", at.name, ", ", values.name, ", ", axis, ", ", tail),
                    scatter(x.tensor, at.tensor, values.tensor, axis, how), x);
     }
@@ -220,23 +233,25 @@ Value Recorder::scattered(const Value& v, const Value& indices, const Value& pla
 Value Recorder::sorted(const Value& v, const Value& wanted, Draw& d) {
   if (v.tensor.rank() == 0) return v;
   const int axis = axis_of(v, d);
-  const std::int64_t n = v.tensor.dim(axis), k = d.chance(70) ? d.between(0, std::min<std::int64_t>(n, 5)) : d.between(0, n);
+  const std::int64_t n = v.tensor.dim(axis),
+                     k = d.chance(70) ? d.between(0, std::min<std::int64_t>(n, 5)) : d.between(0, n);
   const bool first = d.chance(50);
   const std::string turn = first ? "true)" : "false)";
   switch (d.below(7)) {
     case 0:
-    case 1:
-      return define(cat("sort(", v.name, ", ", axis, ", ", turn), sort(v.tensor, axis, first), v);
+    case 1: return define(cat("sort(", v.name, ", ", axis, ", ", turn), sort(v.tensor, axis, first), v);
     case 2:
-      return define(cat("topk(", v.name, ", ", k, ", ", axis, ", ", turn, ".values"), topk(v.tensor, k, axis, first).values, v);
+      return define(cat("topk(", v.name, ", ", k, ", ", axis, ", ", turn, ".values"),
+                    topk(v.tensor, k, axis, first).values, v);
     case 3: {
       const Value x = comparable(v);
-      return define(cat("argsort(", x.name, ", ", axis, ", ", turn), argsort(x.tensor, axis, first), true, static_cast<double>(n));
+      return define(cat("argsort(", x.name, ", ", axis, ", ", turn), argsort(x.tensor, axis, first), true,
+                    static_cast<double>(n));
     }
     case 4: {
       const Value x = comparable(v);
-      return define(cat("topk(", x.name, ", ", k, ", ", axis, ", ", turn, ".indices"), topk(x.tensor, k, axis, first).indices, true,
-                    static_cast<double>(n));
+      return define(cat("topk(", x.name, ", ", k, ", ", axis, ", ", turn, ".indices"),
+                    topk(x.tensor, k, axis, first).indices, true, static_cast<double>(n));
     }
     case 5: {
       const auto number = static_cast<std::uint64_t>(d.below(1000));
@@ -249,8 +264,8 @@ Value Recorder::sorted(const Value& v, const Value& wanted, Draw& d) {
       if (is_float(t)) x = tame(x, exact_limit(t)), y = tame(y, exact_limit(t));
       x = reshaped(x, Shape{x.tensor.numel()});
       x = define(cat("sort(", x.name, ")"), sort(x.tensor), x);
-      return define(cat("searchsorted(", x.name, ", ", y.name, ", ", turn), searchsorted(x.tensor, y.tensor, first), true,
-                    static_cast<double>(x.tensor.numel()));
+      return define(cat("searchsorted(", x.name, ", ", y.name, ", ", turn),
+                    searchsorted(x.tensor, y.tensor, first), true, static_cast<double>(x.tensor.numel()));
     }
   }
 }
@@ -275,16 +290,13 @@ Value Recorder::selected(const Value& v, const Value& chosen, Draw& d) {
     }
     case 2: {
       const int axis = axis_of(v, d);
-      return define(cat("nonzero(", x.name, ")[", axis, "]"), nonzero(x.tensor)[static_cast<std::size_t>(axis)], true, n);
+      return define(cat("nonzero(", x.name, ")[", axis, "]"),
+                    nonzero(x.tensor)[static_cast<std::size_t>(axis)], true, n);
     }
-    case 3:
-      return define(cat("unique(", x.name, ")"), unique(x.tensor), x);
-    case 4:
-      return define(cat("unique_all(", x.name, ").indices"), unique_all(x.tensor).indices, true, n);
-    case 5:
-      return define(cat("unique_all(", x.name, ").inverse"), unique_all(x.tensor).inverse, true, n);
-    default:
-      return define(cat("unique_all(", x.name, ").counts"), unique_all(x.tensor).counts, true, n);
+    case 3: return define(cat("unique(", x.name, ")"), unique(x.tensor), x);
+    case 4: return define(cat("unique_all(", x.name, ").indices"), unique_all(x.tensor).indices, true, n);
+    case 5: return define(cat("unique_all(", x.name, ").inverse"), unique_all(x.tensor).inverse, true, n);
+    default: return define(cat("unique_all(", x.name, ").counts"), unique_all(x.tensor).counts, true, n);
   }
 }
 

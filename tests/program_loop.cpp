@@ -13,10 +13,11 @@ struct Branch {
   bool has_axis = false;   // wants one
   bool has_value = false;  // wants an element
 };
-#define BRANCH(...) \
-  "[](const Tensors& s) { return Tensors{" #__VA_ARGS__ "}; }", [](const Tensors& s) { return Tensors{__VA_ARGS__}; }
-/// Of two operands, a result of their common shape and dtype, off by at most 2 |error of s[0]| + |error of s[1]| and
-/// rounding, and as bounded.
+#define BRANCH(...)                                             \
+  "[](const Tensors& s) { return Tensors{" #__VA_ARGS__ "}; }", \
+      [](const Tensors& s) { return Tensors{__VA_ARGS__}; }
+/// Of two operands, a result of their common shape and dtype, off by at most 2 |error of s[0]| + |error of
+/// s[1]| and rounding, and as bounded.
 const Branch kBranches[] = {
     {BRANCH(s[0] + s[1])},
     {BRANCH(s[0] - s[1])},
@@ -27,22 +28,24 @@ const Branch kBranches[] = {
     {BRANCH(cummax(s[0] + s[1], -1)), false, true},
     {BRANCH(s[0] + s[1] - kiln::max(s[0])), false, false, true},
     {BRANCH(where(s[0] < s[1], s[0] + s[1], 1)), true},
-    {BRANCH(while_loop([](const Tensors& u) { return u[0] > 3; }, [](const Tensors& u) { return Tensors{floor_divide(u[0], 2)}; },
-                       {s[0] + s[1]})[0]),
+    {BRANCH(while_loop([](const Tensors& u) { return u[0] > 3; },
+                       [](const Tensors& u) { return Tensors{floor_divide(u[0], 2)}; }, {s[0] + s[1]})[0]),
      true},
 };
 #undef BRANCH
 
-/// What a scan's body makes of its carry c (c[0] of a row's shape, c[1] of one element and some rank, c[2] a scalar) and of
-/// the row in[0].
+/// What a scan's body makes of its carry c (c[0] of a row's shape, c[1] of one element and some rank, c[2] a
+/// scalar) and of the row in[0].
 struct Step {
   const char* text;
   Tensor (*record)(const Tensors& c, const Tensors& in);
   bool whole = false;      // runs over whole tensors
   bool has_value = false;  // wants an element of a row
 };
-#define STEP(...) \
-  #__VA_ARGS__, []([[maybe_unused]] const Tensors& c, [[maybe_unused]] const Tensors& in) -> Tensor { return __VA_ARGS__; }
+#define STEP(...)                                                                                     \
+  #__VA_ARGS__, []([[maybe_unused]] const Tensors& c, [[maybe_unused]] const Tensors& in) -> Tensor { \
+    return __VA_ARGS__;                                                                               \
+  }
 const Step kRowSteps[] = {
     {STEP(c[0] + in[0])},
     {STEP(c[0] - in[0])},
@@ -53,8 +56,8 @@ const Step kRowSteps[] = {
     {STEP(where(c[2] > 3, c[0], in[0]))},
     {STEP(where(c[0] < in[0], in[0], c[0] - c[2]))},
     {STEP(c[0] + in[0] + concat({reshape(c[1], {1}), reshape(c[1], {1})})(0))},
-    {STEP(while_loop([](const Tensors& u) { return u[0] > 3; }, [](const Tensors& u) { return Tensors{floor_divide(u[0], 2)}; },
-                     {c[0] + in[0]})[0])},
+    {STEP(while_loop([](const Tensors& u) { return u[0] > 3; },
+                     [](const Tensors& u) { return Tensors{floor_divide(u[0], 2)}; }, {c[0] + in[0]})[0])},
     {STEP(flip(c[0]) + in[0]), true},
     {STEP(c[0] + in[0] - kiln::max(c[0])), true, true},
 };
@@ -112,9 +115,10 @@ Value Recorder::windows(const Value& v, Draw& d) {
   };
   const Scanned out = scan(body, {Tensor(first), zeros({n}, x.tensor.dtype())}, {zeros({4})});
   const std::string text =
-      cat("scan([&](const Tensors& c, const Tensors&) { const Tensor part = dynamic_slice(", x.name, ", c[0], {", size,
-          "}); return Scanned{{c[0] + ", step, ", dynamic_update_slice(c[1], part, c[0] - 1)}, {part}}; }, {Tensor(", first, "), zeros({",
-          n, "}, ", dtype_text(x.tensor.dtype()), ")}, {zeros({4})})");
+      cat("scan([&](const Tensors& c, const Tensors&) { const Tensor part = dynamic_slice(", x.name,
+          ", c[0], {", size, "}); return Scanned{{c[0] + ", step,
+          ", dynamic_update_slice(c[1], part, c[0] - 1)}, {part}}; }, {Tensor(", first, "), zeros({", n,
+          "}, ", dtype_text(x.tensor.dtype()), ")}, {zeros({4})})");
   return d.chance(50) ? define(text + ".carry[1]", out.carry[1], x) : define(text + ".ys[0]", out.ys[0], x);
 }
 
@@ -144,14 +148,10 @@ Value Recorder::looped(const Value& v, Draw& d) {
   const Value x = numeric(comparable(v));
   if (x.tensor.rank() == 0 || x.tensor.numel() > kMaxElements) return halved(x);
   switch (d.below(6)) {
-    case 0:
-      return halved(x);
-    case 1:
-      return summed(x, d);
-    case 2:
-      return x.tensor.numel() > 0 ? followed(x, d) : halved(x);
-    default:
-      return carried(x, d);
+    case 0: return halved(x);
+    case 1: return summed(x, d);
+    case 2: return x.tensor.numel() > 0 ? followed(x, d) : halved(x);
+    default: return carried(x, d);
   }
 }
 
@@ -162,9 +162,10 @@ Value Recorder::halved(Value x) {
   const auto halve = [](const Tensors& s) { return Tensors{floor_divide(s[0], 2), s[1] + 1}; };
   const Tensors out = while_loop([](const Tensors& s) { return (s[0] > 3) & (s[1] < 40); }, halve,
                                  {x.tensor, zeros({}, DType::Int32)});
-  const std::string all =
-      begin_results("Tensors", cat("while_loop([](const Tensors& s) { return (s[0] > 3) & (s[1] < 40); }, [](const Tensors& s) { return "
-                                   "Tensors{floor_divide(s[0], 2), s[1] + 1}; }, {", x.name, ", zeros({}, DType::Int32)})"));
+  const std::string all = begin_results("Tensors", cat("while_loop([](const Tensors& s) { return (s[0] > 3) "
+                                                       "& (s[1] < 40); }, [](const Tensors& s) { return "
+                                                       "Tensors{floor_divide(s[0], 2), s[1] + 1}; }, {",
+                                                       x.name, ", zeros({}, DType::Int32)})"));
   result(define(all + "[0]", out[0], x));
   return result(define(all + "[1]", out[1], true, 40));
 }
@@ -180,10 +181,10 @@ Value Recorder::summed(Value x, Draw& d) {
     return Scanned{{next}, {next - in[0]}};
   };
   const Scanned out = scan(step, {zeros({}, t)}, {x.tensor}, axis, reverse);
-  const std::string all =
-      begin_results("Scanned", cat("scan([](const Tensors& c, const Tensors& in) { const Tensor next = clip(c[0] + in[0], ", low,
-                                   ", 50); return Scanned{{next}, {next - in[0]}}; }, {zeros({}, ", dtype_text(t), ")}, {", x.name,
-                                   "}, ", axis, reverse ? ", true)" : ", false)"));
+  const std::string all = begin_results(
+      "Scanned", cat("scan([](const Tensors& c, const Tensors& in) { const Tensor next = clip(c[0] + in[0], ",
+                     low, ", 50); return Scanned{{next}, {next - in[0]}}; }, {zeros({}, ", dtype_text(t),
+                     ")}, {", x.name, "}, ", axis, reverse ? ", true)" : ", false)"));
   const Value carry = result(define(all + ".carry[0]", out.carry[0], true, 50));
   const Value kept = result(settle(define(all + ".ys[0]", out.ys[0], true, 100)));
   return last ? carry : kept;
@@ -193,18 +194,22 @@ Value Recorder::summed(Value x, Draw& d) {
 Value Recorder::followed(Value x, Draw& d) {
   const DType t = x.tensor.dtype();
   x = tame(x, 50);
-  const std::int64_t n = x.tensor.numel(), low = is_unsigned_int(t) ? 0 : -50, limit = std::min<std::int64_t>(n, 40);
+  const std::int64_t n = x.tensor.numel(), low = is_unsigned_int(t) ? 0 : -50,
+                     limit = std::min<std::int64_t>(n, 40);
   const std::int64_t elements = d.between(1, 12), first = d.between(0, 3);
   const bool together = d.chance(30);
   const Tensor row = reshape(x.tensor, {n});
   const auto goes_on = [&](const Tensors& s) { return (together ? kiln::max(s[0]) : s[0]) < limit; };
-  const auto step = [&](const Tensors& s) { return Tensors{s[0] + 1, clip(s[1] + take(row, s[0], 0), low, 50)}; };
+  const auto step = [&](const Tensors& s) {
+    return Tensors{s[0] + 1, clip(s[1] + take(row, s[0], 0), low, 50)};
+  };
   const Tensors out = while_loop(goes_on, step, {arange(elements) - first, zeros({}, t)});
-  const std::string all =
-      begin_results("Tensors", cat("while_loop([&](const Tensors& s) { return ", together ? "kiln::max(s[0])" : "s[0]", " < ", limit,
-                                   "; }, [&](const Tensors& s) { return Tensors{s[0] + 1, clip(s[1] + take(reshape(", x.name, ", {", n,
-                                   "}), s[0], 0), ", low, ", 50)}; }, {arange(", elements, ") - ", first, ", zeros({}, ", dtype_text(t),
-                                   ")})"));
+  const std::string all = begin_results(
+      "Tensors",
+      cat("while_loop([&](const Tensors& s) { return ", together ? "kiln::max(s[0])" : "s[0]", " < ", limit,
+          "; }, [&](const Tensors& s) { return Tensors{s[0] + 1, clip(s[1] + take(reshape(", x.name, ", {", n,
+          "}), s[0], 0), ", low, ", 50)}; }, {arange(", elements, ") - ", first, ", zeros({}, ",
+          dtype_text(t), ")})"));
   result(define(all + "[0]", out[0], true, 52));
   return result(define(all + "[1]", out[1], true, 50));
 }
@@ -218,15 +223,18 @@ Value Recorder::carried(Value x, Draw& d) {
   const bool from_zero = d.chance(50) || !has_value;
   x = tame(x, 50);
   const Shape element = d.chance(70) ? Shape{1} : Shape{1, 1};
-  const Step* const steps[] = {&drawn_step(kRowSteps, has_value, whole, d), &drawn_step(kElementSteps, has_value, whole, d),
+  const Step* const steps[] = {&drawn_step(kRowSteps, has_value, whole, d),
+                               &drawn_step(kElementSteps, has_value, whole, d),
                                &drawn_step(kScalarSteps, has_value, whole, d)};
   struct Kept {
     const Step* step;
     bool before;  // made of the carry before its step
   };
   std::vector<Kept> kept;
-  const std::span<const Step> choice = axis > 0 ? std::span(kKept).first(kKeptRows) : std::span(kKept);  // a stack has the axis
-  for (std::int64_t k = d.between(0, 3); k > 0; --k) kept.push_back({&drawn_step(choice, has_value, whole, d), d.chance(50)});
+  // a stack has the axis
+  const std::span<const Step> choice = axis > 0 ? std::span(kKept).first(kKeptRows) : std::span(kKept);
+  for (std::int64_t k = d.between(0, 3); k > 0; --k)
+    kept.push_back({&drawn_step(choice, has_value, whole, d), d.chance(50)});
   const auto body = [&](const Tensors& c, const Tensors& in) {
     Scanned r;
     for (const Step* s : steps) r.carry.push_back(clip(s->record(c, in), low, 50).astype(t));
@@ -240,16 +248,20 @@ Value Recorder::carried(Value x, Draw& d) {
   for (const Step* s : steps) text += cat("clip(", s->text, ", ", low, ", 50).astype(", type, "), ");
   text += "}; return Scanned{n, {";
   for (const Kept& k : kept)
-    text += cat("[&](const Tensors& c) -> Tensor { return ", k.step->text, "; }(", k.before ? "c" : "n", "), ");
-  text += cat("}}; }, {", from_zero ? cat("zeros({}, ", type, ")") : cat("take(", x.name, ", zeros({}, DType::Int64), ", axis, ")"),
-              ", ones(", shape_text(element), ", ", type, "), full({}, 2, ", type, ")}, {", x.name, "}, ", axis,
-              reverse ? ", true)" : ", false)");
+    text +=
+        cat("[&](const Tensors& c) -> Tensor { return ", k.step->text, "; }(", k.before ? "c" : "n", "), ");
+  text += cat("}}; }, {",
+              from_zero ? cat("zeros({}, ", type, ")")
+                        : cat("take(", x.name, ", zeros({}, DType::Int64), ", axis, ")"),
+              ", ones(", shape_text(element), ", ", type, "), full({}, 2, ", type, ")}, {", x.name, "}, ",
+              axis, reverse ? ", true)" : ", false)");
   const std::string all = begin_results("Scanned", text);
   for (std::size_t k = 0; k < kept.size(); ++k) {
     const DType of = out.ys[k].dtype();
     result(define(cat(all, ".ys[", k, "]"), out.ys[k], true, is_float(of) ? 200 : greatest(of)));
   }
-  for (std::size_t k = out.carry.size(); k-- > 0;) result(define(cat(all, ".carry[", k, "]"), out.carry[k], true, 50));
+  for (std::size_t k = out.carry.size(); k-- > 0;)
+    result(define(cat(all, ".carry[", k, "]"), out.carry[k], true, 50));
   return results_.back().back();
 }
 
@@ -267,18 +279,21 @@ Value Recorder::conditional(const Value& c, const Value& a, const Value& b, Draw
   if (condition.tensor.rank() > 0 && d.chance(40))
     condition = define(cat("any(", condition.name, ")"), any(condition.tensor), true, 1);
   condition = fitted(condition, both, d);
-  const Shape all = broadcast_arrays(std::vector<Tensor>{x.tensor, y.tensor, condition.tensor})[0].shape();  // of what a branch gets
+  // of what a branch gets
+  const Shape all = broadcast_arrays(std::vector<Tensor>{x.tensor, y.tensor, condition.tensor})[0].shape();
   const auto branch = [&]() -> const Branch& {
     const Branch& chosen = kBranches[d.below(std::size(kBranches))];
-    const bool fits = (exact || !chosen.exact) && (both.rank() > 0 || !chosen.has_axis) && (all.numel() > 0 || !chosen.has_value);
+    const bool fits = (exact || !chosen.exact) && (both.rank() > 0 || !chosen.has_axis) &&
+                      (all.numel() > 0 || !chosen.has_value);
     return fits ? chosen : kBranches[0];
   };
   const Branch &then = branch(), &otherwise = branch();
   const double bound = 2 * x.bound + y.bound + 3;
   const double error = exact ? 0 : 2 * x.error + y.error + 4 * epsilon(t) * bound;
   const Tensors out = cond(condition.tensor, then.record, otherwise.record, {x.tensor, y.tensor});
-  return define(cat("cond(", condition.name, ", ", then.text, ", ", otherwise.text, ", {", x.name, ", ", y.name, "})[0]"), out[0],
-                exact, is_float(t) ? bound : greatest(t), error);
+  return define(cat("cond(", condition.name, ", ", then.text, ", ", otherwise.text, ", {", x.name, ", ",
+                    y.name, "})[0]"),
+                out[0], exact, is_float(t) ? bound : greatest(t), error);
 }
 
 }  // namespace kiln::test

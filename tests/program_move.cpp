@@ -28,7 +28,8 @@ Value Recorder::permuted(const Value& x, Draw& d) {
   return define(cat("permute_dims(", x.name, ", ", list_text(axes), ")"), permute_dims(x.tensor, axes), x);
 }
 
-std::vector<kiln::Slice> Recorder::random_slices(const Shape& shape, Draw& d, std::string& text, bool drop) const {
+std::vector<kiln::Slice> Recorder::random_slices(const Shape& shape, Draw& d, std::string& text,
+                                                 bool drop) const {
   std::vector<kiln::Slice> slices;
   for (std::int64_t extent : shape) {
     if (!text.empty()) text += ", ";
@@ -43,7 +44,8 @@ std::vector<kiln::Slice> Recorder::random_slices(const Shape& shape, Draw& d, st
     } else {
       const std::int64_t step = kind < 4 ? d.between(1, 3) : -d.between(1, 3);
       const std::int64_t a = d.below(extent), b = d.below(extent);
-      const std::int64_t span = std::abs(a - b), low = (std::min(a, b) + p_.variant) % (extent - span), high = low + span;
+      const std::int64_t span = std::abs(a - b), low = (std::min(a, b) + p_.variant) % (extent - span),
+                         high = low + span;
       if (step > 0) {
         slices.push_back(range(low, high + 1, step));
         text += cat("range(", low, ", ", high + 1, ", ", step, ")");
@@ -65,7 +67,8 @@ Value Recorder::sliced(const Value& x, Draw& d) {
   const std::int64_t n = x.tensor.dim(axis);
   if (d.chance(10) && n > 0 && n <= 100) {
     const std::int64_t k = d.below(n);
-    return define(cat("unstack(", x.name, ", ", axis, ")[", k, "]"), unstack(x.tensor, axis)[static_cast<std::size_t>(k)], x);
+    return define(cat("unstack(", x.name, ", ", axis, ")[", k, "]"),
+                  unstack(x.tensor, axis)[static_cast<std::size_t>(k)], x);
   }
   if (d.chance(10)) {
     const std::int64_t at = d.between(0, n), k = d.below(2);
@@ -150,8 +153,8 @@ Value Recorder::stacked(const Value& a, const Value& b, Draw& d) {
   all.bound = std::max(x.bound, y.bound);
   all.exact = x.exact && y.exact;
   all.error = all.exact ? 0 : std::max(x.error, y.error) + epsilon(t) * all.bound;
-  return settle(define(cat("stack({", x.name, ", ", y.name, "}, ", axis, ")"),
-                       stack({x.tensor, y.tensor}, axis), all));
+  return settle(
+      define(cat("stack({", x.name, ", ", y.name, "}, ", axis, ")"), stack({x.tensor, y.tensor}, axis), all));
 }
 
 Value Recorder::broadcast(const Value& x, Draw& d) {

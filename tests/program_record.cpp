@@ -53,8 +53,7 @@ Value Recorder::cast(const Value& v, DType t) {
   double error = x.error;
   bool exact = x.exact;
   if (is_float(t) && !exact) error += epsilon(t) * x.bound;
-  return define(cat("astype(", x.name, ", ", dtype_text(t), ")"), astype(x.tensor, t), exact, x.bound,
-                error);
+  return define(cat("astype(", x.name, ", ", dtype_text(t), ")"), astype(x.tensor, t), exact, x.bound, error);
 }
 
 Value Recorder::boolean(const Value& v) {
@@ -77,7 +76,8 @@ Value Recorder::reshaped(const Value& v, const Shape& s) {
   return define(cat("reshape(", v.name, ", ", shape_text(s), ")"), reshape(v.tensor, s), v);
 }
 
-Value Recorder::padded(const Value& v, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths, int fill) {
+Value Recorder::padded(const Value& v, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths,
+                       int fill) {
   std::string w = "{";
   for (auto [a, b] : widths) w += cat(w.size() > 1 ? ", " : "", "{", a, ", ", b, "}");
   Value out = define(cat("pad(", v.name, ", ", w, "}, ", fill, ")"), pad(v.tensor, widths, fill), v);
@@ -123,36 +123,23 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
       if (!is_float(i.dtype)) v.bound = greatest(i.dtype);
       return v;
     }
-    case Kind::Creation:
-      return creation(i, d);
-    case Kind::Random:
-      return drawn(i, d);
-    case Kind::Unary:
-      return unary(input(i, 0), d);
-    case Kind::Smooth:
-      return smooth(input(i, 0), d);
-    case Kind::Binary:
-      return binary(input(i, 0), input(i, 1), d);
-    case Kind::SmoothBinary:
-      return smooth_binary(input(i, 0), input(i, 1), d);
-    case Kind::BinaryNumber:
-      return binary_number(input(i, 0), d);
-    case Kind::Compare:
-      return compare(input(i, 0), input(i, 1), d);
-    case Kind::Where:
-      return choose(input(i, 0), input(i, 1), input(i, 2), d);
-    case Kind::Clip:
-      return clipped(input(i, 0), d);
+    case Kind::Creation: return creation(i, d);
+    case Kind::Random: return drawn(i, d);
+    case Kind::Unary: return unary(input(i, 0), d);
+    case Kind::Smooth: return smooth(input(i, 0), d);
+    case Kind::Binary: return binary(input(i, 0), input(i, 1), d);
+    case Kind::SmoothBinary: return smooth_binary(input(i, 0), input(i, 1), d);
+    case Kind::BinaryNumber: return binary_number(input(i, 0), d);
+    case Kind::Compare: return compare(input(i, 0), input(i, 1), d);
+    case Kind::Where: return choose(input(i, 0), input(i, 1), input(i, 2), d);
+    case Kind::Clip: return clipped(input(i, 0), d);
     case Kind::Cast: {
       const Value x = input(i, 0);
       return cast(x, x.exact || is_float(i.dtype) ? i.dtype : DType::Float32);
     }
-    case Kind::Reshape:
-      return reshaped(input(i, 0), random_factors(input(i, 0).tensor.numel(), d));
-    case Kind::Permute:
-      return permuted(input(i, 0), d);
-    case Kind::Slice:
-      return d.chance(25) ? boxed(input(i, 0), input(i, 1), d) : sliced(input(i, 0), d);
+    case Kind::Reshape: return reshaped(input(i, 0), random_factors(input(i, 0).tensor.numel(), d));
+    case Kind::Permute: return permuted(input(i, 0), d);
+    case Kind::Slice: return d.chance(25) ? boxed(input(i, 0), input(i, 1), d) : sliced(input(i, 0), d);
     case Kind::Flip: {
       const Value x = input(i, 0);
       if (x.tensor.rank() == 0 || d.chance(20)) return define(cat("flip(", x.name, ")"), flip(x.tensor), x);
@@ -182,10 +169,8 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
       }
       return padded(x, widths, static_cast<int>(d.between(0, 3)));
     }
-    case Kind::Concat:
-      return joined(input(i, 0), input(i, 1), input(i, 2), d);
-    case Kind::Stack:
-      return stacked(input(i, 0), input(i, 1), d);
+    case Kind::Concat: return joined(input(i, 0), input(i, 1), input(i, 2), d);
+    case Kind::Stack: return stacked(input(i, 0), input(i, 1), d);
     case Kind::Tile: {
       const Value x = input(i, 0);
       Shape r;
@@ -205,8 +190,7 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
       const std::int64_t k = d.between(1, 3);
       return define(cat("repeat(", x.name, ", ", k, ", ", a, ")"), repeat(x.tensor, k, a), x);
     }
-    case Kind::Broadcast:
-      return broadcast(input(i, 0), d);
+    case Kind::Broadcast: return broadcast(input(i, 0), d);
     case Kind::Expand: {
       const Value x = input(i, 0);
       if (x.tensor.rank() >= kMaxRankUsed) return x;
@@ -224,38 +208,25 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
       if (d.chance(50)) return define(cat("tril(", x.name, ", ", k, ")"), tril(x.tensor, k), x);
       return define(cat("triu(", x.name, ", ", k, ")"), triu(x.tensor, k), x);
     }
-    case Kind::Reduce:
-      return reduce(input(i, 0), d);
-    case Kind::Arg:
-      return position(input(i, 0), d);
-    case Kind::Norm:
-      return norm(input(i, 0), d);
-    case Kind::Matmul:
-      return product(input(i, 0), input(i, 1), d);
-    case Kind::Scan:
-      return scanned(input(i, 0), d);
-    case Kind::Gather:
-      return gathered(input(i, 0), input(i, 1), input(i, 2), d);
-    case Kind::Scatter:
-      return scattered(input(i, 0), input(i, 1), input(i, 2), d);
-    case Kind::Sort:
-      return sorted(input(i, 0), input(i, 1), d);
-    case Kind::Select:
-      return selected(input(i, 0), input(i, 1), d);
-    case Kind::Loop:
-      return looped(input(i, 0), d);
-    case Kind::Another:
-      return another(input(i, 0), d);
-    case Kind::Cond:
-      return conditional(input(i, 0), input(i, 1), input(i, 2), d);
+    case Kind::Reduce: return reduce(input(i, 0), d);
+    case Kind::Arg: return position(input(i, 0), d);
+    case Kind::Norm: return norm(input(i, 0), d);
+    case Kind::Matmul: return product(input(i, 0), input(i, 1), d);
+    case Kind::Scan: return scanned(input(i, 0), d);
+    case Kind::Gather: return gathered(input(i, 0), input(i, 1), input(i, 2), d);
+    case Kind::Scatter: return scattered(input(i, 0), input(i, 1), input(i, 2), d);
+    case Kind::Sort: return sorted(input(i, 0), input(i, 1), d);
+    case Kind::Select: return selected(input(i, 0), input(i, 1), d);
+    case Kind::Loop: return looped(input(i, 0), d);
+    case Kind::Another: return another(input(i, 0), d);
+    case Kind::Cond: return conditional(input(i, 0), input(i, 1), input(i, 2), d);
     case Kind::Evaluate: {
       const Value x = input(i, 0);
       x.tensor.eval();
       if (text_) *text_ += cat("  ", x.name, ".eval();\n");
       return x;
     }
-    case Kind::kCount:
-      break;
+    case Kind::kCount: break;
   }
   return {};
 }
@@ -264,19 +235,19 @@ Value Recorder::creation(const Instruction& i, Draw& d) {
   const Shape s(i.dims);
   const std::string type = dtype_text(i.dtype);
   switch (d.below(6)) {
-    case 0:
-      return define(cat("zeros(", shape_text(s), ", ", type, ")"), zeros(s, i.dtype), true, 0);
-    case 1:
-      return define(cat("ones(", shape_text(s), ", ", type, ")"), ones(s, i.dtype), true, 1);
+    case 0: return define(cat("zeros(", shape_text(s), ", ", type, ")"), zeros(s, i.dtype), true, 0);
+    case 1: return define(cat("ones(", shape_text(s), ", ", type, ")"), ones(s, i.dtype), true, 1);
     case 2: {
       const std::int64_t value = d.between(is_unsigned_int(i.dtype) ? 0 : -3, 3);
-      return define(cat("full(", shape_text(s), ", ", value, ", ", type, ")"), full(s, value, i.dtype),
-                    true, 3);
+      return define(cat("full(", shape_text(s), ", ", value, ", ", type, ")"), full(s, value, i.dtype), true,
+                    3);
     }
     case 3: {
       const std::int64_t rows = s.rank() > 0 ? std::min<std::int64_t>(s[0], 70) : 3;
-      const std::int64_t columns = s.rank() > 1 ? std::min<std::int64_t>(s[1], 70) : rows, k = d.between(-2, 2);
-      return define(cat("eye(", rows, ", ", columns, ", ", k, ", ", type, ")"), eye(rows, columns, k, i.dtype), true, 1);
+      const std::int64_t columns = s.rank() > 1 ? std::min<std::int64_t>(s[1], 70) : rows,
+                         k = d.between(-2, 2);
+      return define(cat("eye(", rows, ", ", columns, ", ", k, ", ", type, ")"),
+                    eye(rows, columns, k, i.dtype), true, 1);
     }
     case 4: {
       if (!is_float(i.dtype)) break;
@@ -285,39 +256,38 @@ Value Recorder::creation(const Instruction& i, Draw& d) {
       return define(cat("linspace(1, ", stop, ", ", n, endpoint ? ", true, " : ", false, ", type, ")"),
                     linspace(1, stop, n, endpoint, i.dtype), false, 9, 9 * 4 * epsilon(i.dtype));
     }
-    default:
-      break;
+    default: break;
   }
   const std::int64_t n = std::min<std::int64_t>(s.numel(), 100);
   const DType t = is_bool(i.dtype) ? DType::Int32 : i.dtype;
   return define(cat("arange(", n, ", ", dtype_text(t), ")"), arange(n, t), true, 100);
 }
 
-/// Bits, and uniform numbers in [0, 1), are the same to the bit in every mode, so that those have no error; but they
-/// are not whole, so that sums of them round.
+/// Bits, and uniform numbers in [0, 1), are the same to the bit in every mode, so that those have no error;
+/// but they are not whole, so that sums of them round.
 Value Recorder::drawn(const Instruction& i, Draw& d) {
   const Shape s(i.dims);
   const auto number = static_cast<std::uint64_t>(d.below(1000));
   const random::Key key(number);
   const DType real = is_float(i.dtype) ? i.dtype : DType::Float32;
   const double e = epsilon(real);
-  const std::string head = cat("(random::Key(", number, "), ", shape_text(s), ", "), type = cat(dtype_text(real), ")");
+  const std::string head = cat("(random::Key(", number, "), ", shape_text(s), ", "),
+                    type = cat(dtype_text(real), ")");
   switch (d.below(8)) {
     case 0: {
       const DType t = d.chance(50) ? DType::UInt32 : DType::UInt64;
-      return define(cat("random::bits", head, dtype_text(t), ")"), random::bits(key, s, t), true, greatest(t));
+      return define(cat("random::bits", head, dtype_text(t), ")"), random::bits(key, s, t), true,
+                    greatest(t));
     }
-    case 1:
-      return define(cat("random::uniform", head, type), random::uniform(key, s, real), false, 1);
+    case 1: return define(cat("random::uniform", head, type), random::uniform(key, s, real), false, 1);
     case 2: {
       const std::int64_t low = d.between(-5, 2), high = low + d.between(1, 4);
-      return define(cat("random::uniform", head, low, ", ", high, ", ", type), random::uniform(key, s, low, high, real), false, 6,
-                    4 * e * 6);
+      return define(cat("random::uniform", head, low, ", ", high, ", ", type),
+                    random::uniform(key, s, low, high, real), false, 6, 4 * e * 6);
     }
     case 3:
       return define(cat("random::normal", head, type), random::normal(key, s, real), false, 10, 10 * e * 8);
-    case 4:
-      return define(cat("random::bernoulli", head, "0.25)"), random::bernoulli(key, s, 0.25), true, 1);
+    case 4: return define(cat("random::bernoulli", head, "0.25)"), random::bernoulli(key, s, 0.25), true, 1);
     case 5: {
       const DType t = is_int(i.dtype) ? i.dtype : DType::Int64;
       std::int64_t low = is_unsigned_int(t) ? 0 : -d.between(0, 9), high = d.between(1, 9);
@@ -326,7 +296,8 @@ Value Recorder::drawn(const Instruction& i, Draw& d) {
                     random::randint(key, s, low, high, t), true, static_cast<double>(std::max(high, -low)));
     }
     case 6:
-      return define(cat("random::exponential", head, type), random::exponential(key, s, real), false, 45, 45 * e * 8);
+      return define(cat("random::exponential", head, type), random::exponential(key, s, real), false, 45,
+                    45 * e * 8);
     default:
       return define(cat("random::permutation(random::Key(", number, "), ", s.numel(), ")"),
                     random::permutation(key, s.numel()), true, static_cast<double>(s.numel()));

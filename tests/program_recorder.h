@@ -1,7 +1,8 @@
-// Records a random program: what each instruction means on the operands at hand (tests/program.h). program.cpp makes,
-// runs and shrinks programs; program_record.cpp has what each of them is made of, program_elementwise.cpp the elementwise
-// instructions, program_move.cpp those that move elements, program_reduce.cpp reductions, products and scans,
-// program_loop.cpp loops and branches, program_index.cpp indexing by tensors and sorting.
+// Records a random program: what each instruction means on the operands at hand (tests/program.h).
+// program.cpp makes, runs and shrinks programs; program_record.cpp has what each of them is made of,
+// program_elementwise.cpp the elementwise instructions, program_move.cpp those that move elements,
+// program_reduce.cpp reductions, products and scans, program_loop.cpp loops and branches, program_index.cpp
+// indexing by tensors and sorting.
 #pragma once
 
 #include "program.h"
@@ -49,16 +50,11 @@ class Draw {
 /// Integers up to this magnitude are exact in the dtype.
 inline double exact_limit(DType t) {
   switch (t) {
-    case DType::Float16:
-      return 2048;
-    case DType::BFloat16:
-      return 256;
-    case DType::Float32:
-      return 16777216;
-    case DType::Float64:
-      return 9007199254740992;
-    default:
-      return 9.3e18;
+    case DType::Float16: return 2048;
+    case DType::BFloat16: return 256;
+    case DType::Float32: return 16777216;
+    case DType::Float64: return 9007199254740992;
+    default: return 9.3e18;
   }
 }
 inline double greatest(DType t) {  // of an integer type
@@ -68,14 +64,10 @@ inline double greatest(DType t) {  // of an integer type
 }
 inline double epsilon(DType t) {
   switch (t) {
-    case DType::Float16:
-      return 1.0 / 2048;
-    case DType::BFloat16:
-      return 1.0 / 256;
-    case DType::Float64:
-      return 1e-15;
-    default:
-      return 1.2e-7;
+    case DType::Float16: return 1.0 / 2048;
+    case DType::BFloat16: return 1.0 / 256;
+    case DType::Float64: return 1e-15;
+    default: return 1.2e-7;
   }
 }
 /// Inexact values stay below this, so that nothing overflows.
@@ -84,8 +76,7 @@ inline double tame_limit(DType t) { return t == DType::Float16 ? 100 : 1000; }
 inline std::string dtype_text(DType t) {
   switch (t) {
 #define KILN_DTYPE(Enum, ...) \
-  case DType::Enum:           \
-    return "DType::" #Enum;
+  case DType::Enum: return "DType::" #Enum;
 #include <kiln/dtype.def>
 #undef KILN_DTYPE
   }
@@ -160,7 +151,8 @@ class Recorder {
 
   // ---- scans, loops
   Value scanned(const Value& v, Draw& d);
-  Value log_scanned(const Value& v, const std::string& tail, std::optional<int> axis, bool exclusive, bool reverse, double n);
+  Value log_scanned(const Value& v, const std::string& tail, std::optional<int> axis, bool exclusive,
+                    bool reverse, double n);
   std::string begin_results(const char* type, const std::string& expression);
   Value result(Value v);
   Value another(const Value& v, Draw& d);

@@ -31,10 +31,8 @@ Value Recorder::reduce(const Value& v, Draw& d) {
   const DType t = x.tensor.dtype();
   const double e = epsilon(t);
   switch (kind) {
-    case 3:
-      return settle(define(cat("max(", x.name, tail), max(x.tensor, axes, keep), x));
-    case 4:
-      return settle(define(cat("min(", x.name, tail), min(x.tensor, axes, keep), x));
+    case 3: return settle(define(cat("max(", x.name, tail), max(x.tensor, axes, keep), x));
+    case 4: return settle(define(cat("min(", x.name, tail), min(x.tensor, axes, keep), x));
     case 5:
       if (!x.exact) break;
       return define(cat("any(", x.name, tail), any(x.tensor, axes, keep), true, 1);
@@ -69,11 +67,9 @@ Value Recorder::reduce(const Value& v, Draw& d) {
       if (d.chance(30))  // a root's difference is at most the root of the difference
         return define(cat("kiln::std(", x.name, tail), kiln::std(x.tensor, axes, keep), false, b + 1,
                       std::sqrt(off) + 2 * f * (b + 1));
-      return define(cat("var(", x.name, tail), var(x.tensor, axes, keep), false, b * b + 1,
-                    off);
+      return define(cat("var(", x.name, tail), var(x.tensor, axes, keep), false, b * b + 1, off);
     }
-    default:
-      break;
+    default: break;
   }
   x = numeric(x);
   bool exact = x.exact;
@@ -85,8 +81,7 @@ Value Recorder::reduce(const Value& v, Draw& d) {
       else
         x = tame(x, 1), exact = false;
     }
-    if (!exact)
-      x = tame(x, std::max(1.0, std::floor(tame_limit(x.tensor.dtype()) * 50 / std::max(n, 1.0))));
+    if (!exact) x = tame(x, std::max(1.0, std::floor(tame_limit(x.tensor.dtype()) * 50 / std::max(n, 1.0))));
   }
   const double bound = x.bound * n;
   return define(cat("sum(", x.name, tail), sum(x.tensor, axes, keep), exact,
@@ -118,15 +113,16 @@ Value Recorder::norm(const Value& v, Draw& d) {
       return define(cat("nn::softmax(", x.name, ", ", axis, ")"), nn::softmax(x.tensor, axis), false, 1,
                     4 * x.error + 8 * e * b);
     case 1:
-      return define(cat("nn::log_softmax(", x.name, ", ", axis, ")"), nn::log_softmax(x.tensor, axis),
-                    false, 4 * b + 8, 4 * x.error + 16 * e * (b + 8));
+      return define(cat("nn::log_softmax(", x.name, ", ", axis, ")"), nn::log_softmax(x.tensor, axis), false,
+                    4 * b + 8, 4 * x.error + 16 * e * (b + 8));
     case 2:
       return define(cat("nn::layer_norm(", x.name, ", {}, {}, 1.0)"), nn::layer_norm(x.tensor, {}, {}, 1.0),
                     false, 2 * b, (4 * x.error + 16 * e * b) * b);
     case 3:
       if (x.tensor.rank() == 1) break;
       return define(cat("nn::batch_norm_training(", x.name, ", {}, {}, 1.0, ", axis, ")"),
-                    nn::batch_norm_training(x.tensor, {}, {}, 1.0, axis), false, 2 * b, (4 * x.error + 16 * e * b) * b);
+                    nn::batch_norm_training(x.tensor, {}, {}, 1.0, axis), false, 2 * b,
+                    (4 * x.error + 16 * e * b) * b);
     case 4: {
       const Value keys = comparable(x);
       const Value labels = define(cat("argmin(", keys.name, ", -1)"), argmin(keys.tensor, -1), true, 0);
@@ -134,8 +130,7 @@ Value Recorder::norm(const Value& v, Draw& d) {
                     nn::cross_entropy(x.tensor, labels.tensor, nn::Reduction::None), false, 4 * b + 8,
                     4 * x.error + 16 * e * (b + 8));
     }
-    default:
-      break;
+    default: break;
   }
   return define(cat("nn::rms_norm(", x.name, ", {}, 1.0)"), nn::rms_norm(x.tensor, {}, 1.0), false, b,
                 (4 * x.error + 16 * e * b) * b);
@@ -174,24 +169,24 @@ Value Recorder::product(const Value& a, const Value& b, Draw& d) {
       return define(cat("einsum(\"...ik,kj->j...i\", {", x.name, ", ", y.name, "})"),
                     einsum("...ik,kj->j...i", {x.tensor, y.tensor}), fits, all, error);
     case 2:
-      return define(cat("tensordot(", x.name, ", ", y.name, ", 1)"), tensordot(x.tensor, y.tensor, 1), fits, all, error);
+      return define(cat("tensordot(", x.name, ", ", y.name, ", 1)"), tensordot(x.tensor, y.tensor, 1), fits,
+                    all, error);
     case 3:
       if (y.tensor.dim(1) == 0) break;
-      return define(cat("vecdot(", x.name, ", ", y.name, ".T()(0))"), vecdot(x.tensor, std::as_const(y.tensor).T()(0)),
-                    fits, all, error);
-    default:
-      break;
+      return define(cat("vecdot(", x.name, ", ", y.name, ".T()(0))"),
+                    vecdot(x.tensor, std::as_const(y.tensor).T()(0)), fits, all, error);
+    default: break;
   }
   return define(cat("matmul(", x.name, ", ", y.name, ")"), matmul(x.tensor, y.tensor), fits, all, error);
 }
 
 /// log(cumsum(exp(x))): rounded once for each element so far.
-Value Recorder::log_scanned(const Value& v, const std::string& tail, std::optional<int> axis, bool exclusive, bool reverse,
-                            double n) {
+Value Recorder::log_scanned(const Value& v, const std::string& tail, std::optional<int> axis, bool exclusive,
+                            bool reverse, double n) {
   const Value x = real(v, 30);
   const double e = epsilon(x.tensor.dtype()), bound = x.bound + std::log(n + 1) + 1;
-  Value out = define(cat("logcumsumexp(", x.name, tail), logcumsumexp(x.tensor, axis, exclusive, reverse), false, bound,
-                     2 * x.error + e * (8 * bound + n));
+  Value out = define(cat("logcumsumexp(", x.name, tail), logcumsumexp(x.tensor, axis, exclusive, reverse),
+                     false, bound, 2 * x.error + e * (8 * bound + n));
   if (exclusive) out.bound = INFINITY;  // log of nothing
   return out;
 }
@@ -201,8 +196,8 @@ Value Recorder::scanned(const Value& v, Draw& d) {
   if (x.tensor.rank() == 0) return x;
   const std::optional<int> axis = d.chance(85) ? std::optional(axis_of(x, d)) : std::nullopt;
   const bool exclusive = d.chance(30), reverse = d.chance(30);
-  const std::string tail = cat(", ", axis ? std::to_string(*axis) : "std::nullopt", exclusive ? ", true" : ", false",
-                               reverse ? ", true)" : ", false)");
+  const std::string tail = cat(", ", axis ? std::to_string(*axis) : "std::nullopt",
+                               exclusive ? ", true" : ", false", reverse ? ", true)" : ", false)");
   const double n = static_cast<double>(axis ? x.tensor.dim(*axis) : x.tensor.numel());
   switch (d.below(6)) {
     case 0: {
@@ -215,8 +210,7 @@ Value Recorder::scanned(const Value& v, Draw& d) {
       if (exclusive) out.bound = INFINITY;
       return settle(out);
     }
-    case 2:
-      return log_scanned(x, tail, axis, exclusive, reverse, n);
+    case 2: return log_scanned(x, tail, axis, exclusive, reverse, n);
     case 3:
       if (!x.exact && !is_float(x.tensor.dtype())) return x;
       if (x.exact) {
@@ -233,11 +227,14 @@ Value Recorder::scanned(const Value& v, Draw& d) {
           exact = n <= limit;
           x = tame(x, exact ? std::max(1.0, std::floor(limit / n)) : 1);
         }
-        if (!exact) x = tame(x, std::max(1.0, std::floor(tame_limit(x.tensor.dtype()) * 50 / std::max(n, 1.0))));
+        if (!exact)
+          x = tame(x, std::max(1.0, std::floor(tame_limit(x.tensor.dtype()) * 50 / std::max(n, 1.0))));
       }
       const double bound = x.bound * n, e = epsilon(x.tensor.dtype());
       return define(cat("cumsum(", x.name, tail), cumsum(x.tensor, axis, exclusive, reverse), exact,
-                    is_float(x.tensor.dtype()) ? bound : 9.3e18, exact ? 0 : n * x.error + e * bound * (8 + n / 8));  // down columns one by one
+                    // down columns one by one
+                    is_float(x.tensor.dtype()) ? bound : 9.3e18,
+                    exact ? 0 : n * x.error + e * bound * (8 + n / 8));
     }
   }
 }

@@ -1,5 +1,6 @@
-// The one table of tolerances: how far a compiled operation may be from the oracle, in units of the last place of the
-// stored dtype. The oracle is rounded too, so each is docs/accuracy.md's bound plus a half, rounded up.
+// The one table of tolerances: how far a compiled operation may be from the oracle, in units of the last
+// place of the stored dtype. The oracle is rounded too, so each is docs/accuracy.md's bound plus a half,
+// rounded up.
 #pragma once
 
 #include "ir/op.h"
@@ -59,7 +60,8 @@ inline int float32_ulp(ir::Op op) {
   }
 }
 
-/// Units by which a function that a GPU has may be off: its maker's 2 (src/kernel/native_fns.def) and the oracle's half.
+/// Units by which a function that a GPU has may be off: its maker's 2 (src/kernel/native_fns.def) and the
+/// oracle's half.
 inline int native_ulp(ir::Op op) {
   switch (op) {
 #define KILN_NATIVE_OP(Name, Symbol, Reference, Cost) case ir::Op::Name:
@@ -78,8 +80,9 @@ inline bool either_zero(ir::Op op) {
   return on_gpu() && (op == ir::Op::maximum || op == ir::Op::minimum || op == ir::Op::relu);
 }
 
-/// The same for any stored dtype. Halves are computed in float32 and rounded once: at most a neighbour. Float64 calls
-/// the C library as the oracle does, but composes some functions; gelu's tails take e to a rounded power of up to 700.
+/// The same for any stored dtype. Halves are computed in float32 and rounded once: at most a neighbour.
+/// Float64 calls the C library as the oracle does, but composes some functions; gelu's tails take e to a
+/// rounded power of up to 700.
 inline int tolerance_ulp(ir::Op op, DType stored) {
   const int f32 = on_gpu() ? std::max(float32_ulp(op), native_ulp(op)) : float32_ulp(op);
   if (!is_float(stored) || f32 == 0) return 0;
@@ -88,8 +91,8 @@ inline int tolerance_ulp(ir::Op op, DType stored) {
   return f32;
 }
 
-/// Distance of two values of a float dtype in units of the last place; 0 for two NaN, huge where only one is, or where
-/// zeros differ in sign.
+/// Distance of two values of a float dtype in units of the last place; 0 for two NaN, huge where only one is,
+/// or where zeros differ in sign.
 inline double ulp_distance(double a, double b, DType stored) {
   if (a != a || b != b) return a != a && b != b ? 0 : HUGE_VAL;
   if (a == b) return std::signbit(a) == std::signbit(b) ? 0 : HUGE_VAL;

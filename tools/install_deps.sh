@@ -6,6 +6,7 @@ set -euo pipefail
 packages=(
   build-essential cmake ninja-build ccache pkg-config
   llvm-19-dev                                     # the CPU's compiler
+  clang-format-19                                 # the layout of sources, which a test checks
   zlib1g-dev libzstd-dev libxml2-dev libz3-dev libffi-dev  # that LLVM's CMake package and static libraries name
   libspdlog-dev libxxhash-dev nlohmann-json3-dev libcli11-dev
   libtbb-dev

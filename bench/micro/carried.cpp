@@ -1,4 +1,5 @@
-// Loops that carry state and read little of it, a step each: what tests/api/carried_state_test.cpp counts, timed.
+// Loops that carry state and read little of it, a step each: what tests/api/carried_state_test.cpp counts,
+// timed.
 #include "lattice_boltzmann.h"
 #include "test_data.h"
 

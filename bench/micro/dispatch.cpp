@@ -1,7 +1,7 @@
 // Record, evaluate, free: everything between the user's line and the kernel, warm; and the parts below it.
 #include "device/cpu/threads.h"
-#include "record/node.h"
 #include "engine/pool.h"
+#include "record/node.h"
 
 #include <kiln/kiln.h>
 

@@ -1,6 +1,6 @@
-// Cycles per 16 floats of the Float32 functions, and of expressions that stand for fused kernels: each compiled by the
-// CPU backend as one vector loop over arrays that stay in the first cache. The clock is the rate at which a chain of
-// additions runs, measured beside each. MICRO_ASSEMBLY=1 prints the code.
+// Cycles per 16 floats of the Float32 functions, and of expressions that stand for fused kernels: each
+// compiled by the CPU backend as one vector loop over arrays that stay in the first cache. The clock is the
+// rate at which a chain of additions runs, measured beside each. MICRO_ASSEMBLY=1 prints the code.
 #include "device/cpu/jit.h"
 #include "kernel/kernel.h"
 #include "math/math.h"
@@ -119,7 +119,8 @@ const Case kCases[] = {
     {"relu", [](E a, E, E) { return max(a.lit(0), a); }, -3, 3},
     {"chain10",
      [](E a, E b, E) {
-       return fma(max(a.lit(0), a), a.lit(0.5), math::tanh(fma(a, b, a.lit(1))) * math::sigmoid(a - b)) - abs(b);
+       return fma(max(a.lit(0), a), a.lit(0.5), math::tanh(fma(a, b, a.lit(1))) * math::sigmoid(a - b)) -
+              abs(b);
      },
      -2, 2},
     {"black_scholes", black_scholes, 0.5f, 2},
@@ -127,9 +128,9 @@ const Case kCases[] = {
 
 const int kRegistered = [] {
   for (const Case& c : kCases)
-    benchmark::RegisterBenchmark((std::string("function/") + c.name).c_str(),
-                                 [&c](benchmark::State& s) { run(s, c.f, c.low, c.high); })
-        ->Unit(benchmark::kMicrosecond);
+    benchmark::RegisterBenchmark((std::string("function/") + c.name).c_str(), [&c](benchmark::State& s) {
+      run(s, c.f, c.low, c.high);
+    })->Unit(benchmark::kMicrosecond);
   return 0;
 }();
 

@@ -32,7 +32,8 @@ CompileOptions with_headers() {
 }
 
 /// `to_ptx` stops before machine code.
-void run(benchmark::State& state, const std::string& source, const CompileOptions& options = {}, bool to_ptx = false) {
+void run(benchmark::State& state, const std::string& source, const CompileOptions& options = {},
+         bool to_ptx = false) {
   if (!nvrtc().available) return state.SkipWithError(nvrtc().reason.c_str());
   try {
     compile(source, "k", kArch, options);  // the library's first compile costs more

@@ -1,5 +1,5 @@
-// Types of arguments that convert from what they mean and from nothing else. A bool is not an axis, a float is not an
-// extent, and a number is not a flag: sum(x, true), zeros({2.5}) and sum(x, 0, 1) do not compile.
+// Types of arguments that convert from what they mean and from nothing else. A bool is not an axis, a float
+// is not an extent, and a number is not a flag: sum(x, true), zeros({2.5}) and sum(x, 0, 1) do not compile.
 #pragma once
 
 #include <version>
@@ -7,7 +7,8 @@
 #if !defined(__cpp_lib_source_location) || !defined(__cpp_lib_concepts) || !defined(__cpp_lib_ranges) || \
     (defined(__clang__) && !defined(__apple_build_version__) && __clang_major__ < 16) ||                 \
     (defined(__apple_build_version__) && __clang_major__ < 15)
-#error "Kiln's headers need C++20 with <source_location>, <concepts> and <ranges>: GCC 11+, Clang 16+ or Apple Clang 15+, and -std=c++20 or later"
+#error \
+    "Kiln's headers need C++20 with <source_location>, <concepts> and <ranges>: GCC 11+, Clang 16+ or Apple Clang 15+, and -std=c++20 or later"
 #endif
 
 #include <concepts>

@@ -21,27 +21,28 @@ enum class Tier : std::uint8_t {
 
 /// Options of the process. Read once from the environment at first use; `configure` replaces them later.
 struct Config {
-  Mode mode = Mode::Lazy;                ///< KILN_MODE=lazy|eager|interpret
-  Tier tier = Tier::Auto;                ///< KILN_TIER=auto|jit|vm: who runs a kernel that is not compiled yet
-  std::string device = "cpu";            ///< KILN_DEVICE=cpu|cuda[:N]
-  bool strict = false;                   ///< KILN_STRICT=0|1: every operation rounds as if it ran alone, in fixed orders
-  bool deterministic = false;            ///< KILN_DETERMINISTIC=0|1: bits depend on program, shapes, device, build only
-  int debug = 0;                         ///< KILN_DEBUG=0..5
+  Mode mode = Mode::Lazy;      ///< KILN_MODE=lazy|eager|interpret
+  Tier tier = Tier::Auto;      ///< KILN_TIER=auto|jit|vm: who runs a kernel that is not compiled yet
+  std::string device = "cpu";  ///< KILN_DEVICE=cpu|cuda[:N]
+  bool strict = false;  ///< KILN_STRICT=0|1: every operation rounds as if it ran alone, in fixed orders
+  bool deterministic = false;  ///< KILN_DETERMINISTIC=0|1: bits depend on program, shapes, device, build only
+  int debug = 0;               ///< KILN_DEBUG=0..5
   std::vector<std::string> log_topics;   ///< KILN_LOG=topic,topic…: trace,plan,kernel,cache,memory (or all)
   std::string dump;                      ///< KILN_DUMP=stdout|stderr|DIR; empty: no dump
   std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,kernel,vm,ll,asm,cu,ptx,sass; empty: all
   std::string dump_filter;               ///< KILN_DUMP_FILTER=regex over the kernel's name
-  std::string override_dir;              ///< KILN_OVERRIDE_DIR: edited kernels (NAME.cu, as dumped), run instead of the generated ones
-  std::string explain;                   ///< KILN_EXPLAIN=1|FILE.json: boundaries between kernels, with reasons
-  bool check_nan = false;                ///< KILN_CHECK=nan,diff,key,bounds
+  std::string override_dir;  ///< KILN_OVERRIDE_DIR: edited kernels (NAME.cu, as dumped), run instead of the
+                             ///< generated ones
+  std::string explain;       ///< KILN_EXPLAIN=1|FILE.json: boundaries between kernels, with reasons
+  bool check_nan = false;    ///< KILN_CHECK=nan,diff,key,bounds
   bool check_diff = false;
   bool check_key = false;
   bool check_bounds = false;
-  std::string cache = "rw";        ///< KILN_CACHE=off|ro|rw
-  std::string cache_dir;           ///< KILN_CACHE_DIR
+  std::string cache = "rw";                          ///< KILN_CACHE=off|ro|rw
+  std::string cache_dir;                             ///< KILN_CACHE_DIR
   std::uint64_t cache_max = std::uint64_t{1} << 30;  ///< KILN_CACHE_MAX, bytes (suffix K, M, G)
-  int num_threads = 0;             ///< KILN_NUM_THREADS; 0: cores allowed by affinity and cgroup quota
-  std::string cpu_target;          ///< KILN_CPU=native|sse4.2|avx2|avx512: a lower instruction set than the host's
+  int num_threads = 0;     ///< KILN_NUM_THREADS; 0: cores allowed by affinity and cgroup quota
+  std::string cpu_target;  ///< KILN_CPU=native|sse4.2|avx2|avx512: a lower instruction set than the host's
 };
 
 /// The options in force.

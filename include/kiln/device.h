@@ -18,8 +18,8 @@ struct Device {
 /// Prints str().
 std::ostream& operator<<(std::ostream& out, Device device);
 
-/// Waits for everything this thread has evaluated on the device (on the CPU: nothing, evaluations are synchronous there).
-/// DeviceError for what failed. Reading a value waits by itself.
+/// Waits for everything this thread has evaluated on the device (on the CPU: nothing, evaluations are
+/// synchronous there). DeviceError for what failed. Reading a value waits by itself.
 void synchronize(Device device);
 
 }  // namespace kiln

@@ -1,6 +1,6 @@
 // DLPack 1.x: tensors handed to and taken from other libraries in the same process without copying
-// (https://dmlc.github.io/dlpack). The structures are DLPack's ABI, declared here so that nothing needs to be installed;
-// the functions take and give those of <dlpack/dlpack.h> just as well.
+// (https://dmlc.github.io/dlpack). The structures are DLPack's ABI, declared here so that nothing needs to be
+// installed; the functions take and give those of <dlpack/dlpack.h> just as well.
 #pragma once
 
 #include <kiln/tensor.h>
@@ -19,12 +19,31 @@ inline constexpr std::uint32_t kMajorVersion = 1;
 inline constexpr std::uint32_t kMinorVersion = 1;
 
 enum DLDeviceType : std::int32_t {
-  kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3, kDLOpenCL = 4, kDLVulkan = 7, kDLMetal = 8, kDLVPI = 9, kDLROCM = 10,
-  kDLROCMHost = 11, kDLExtDev = 12, kDLCUDAManaged = 13, kDLOneAPI = 14, kDLWebGPU = 15, kDLHexagon = 16, kDLMAIA = 17
+  kDLCPU = 1,
+  kDLCUDA = 2,
+  kDLCUDAHost = 3,
+  kDLOpenCL = 4,
+  kDLVulkan = 7,
+  kDLMetal = 8,
+  kDLVPI = 9,
+  kDLROCM = 10,
+  kDLROCMHost = 11,
+  kDLExtDev = 12,
+  kDLCUDAManaged = 13,
+  kDLOneAPI = 14,
+  kDLWebGPU = 15,
+  kDLHexagon = 16,
+  kDLMAIA = 17
 };
 
 enum DLDataTypeCode : std::uint8_t {
-  kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLOpaqueHandle = 3, kDLBfloat = 4, kDLComplex = 5, kDLBool = 6
+  kDLInt = 0,
+  kDLUInt = 1,
+  kDLFloat = 2,
+  kDLOpaqueHandle = 3,
+  kDLBfloat = 4,
+  kDLComplex = 5,
+  kDLBool = 6
 };
 
 struct DLPackVersion {
@@ -84,11 +103,12 @@ concept ForeignVersioned = !std::is_same_v<M, DLManagedTensorVersioned> &&
                              m->deleter(m);
                            };
 template <class M>
-concept ForeignLegacy = !std::is_same_v<M, DLManagedTensor> && sizeof(M) == sizeof(DLManagedTensor) && requires(M* m) {
-  m->manager_ctx;
-  m->dl_tensor.byte_offset;
-  m->deleter(m);
-};
+concept ForeignLegacy =
+    !std::is_same_v<M, DLManagedTensor> && sizeof(M) == sizeof(DLManagedTensor) && requires(M* m) {
+      m->manager_ctx;
+      m->dl_tensor.byte_offset;
+      m->deleter(m);
+    };
 
 }  // namespace dlpack
 
@@ -98,19 +118,22 @@ using LegacyDLPack = std::unique_ptr<dlpack::DLManagedTensor, dlpack::Delete>;
 struct DLPackOptions {
   /// Nothing: copy only what cannot be shared. True: always. False: a UserError instead of a copy.
   std::optional<bool> copy;
-  /// The other side's stream, as in Python's __dlpack__: 1 the legacy default one, 2 the thread's, a handle that lives until
-  /// the deleter was called, or -1: none (the CPU has none). Unset for a GPU: given out complete, taken as 1. UserError: else.
+  /// The other side's stream, as in Python's __dlpack__: 1 the legacy default one, 2 the thread's, a handle
+  /// that lives until the deleter was called, or -1: none (the CPU has none). Unset for a GPU: given out
+  /// complete, taken as 1. UserError: else.
   std::optional<std::intptr_t> stream;
 };
 
-/// x for another library: evaluates, then shares x's memory and layout (views stay strided). The memory lives until the
-/// receiver calls the deleter, whatever becomes of x. It is flagged read-only, since other tensors may show the same
-/// memory; with options.copy == true it is the receiver's own to write. release() hands it over:
+/// x for another library: evaluates, then shares x's memory and layout (views stay strided). The memory lives
+/// until the receiver calls the deleter, whatever becomes of x. It is flagged read-only, since other tensors
+/// may show the same memory; with options.copy == true it is the receiver's own to write. release() hands it
+/// over:
 ///   consume(to_dlpack(x).release());
 [[nodiscard]] DLPack to_dlpack(const Tensor& x, const DLPackOptions& options = {},
                                SourceLocation loc = SourceLocation::current());
-/// The same for receivers from before DLPack 1.0. That structure cannot say "read-only": a receiver that writes changes
-/// every tensor that shows the memory. UserError for memory that was lent to Kiln, unless options.copy is true.
+/// The same for receivers from before DLPack 1.0. That structure cannot say "read-only": a receiver that
+/// writes changes every tensor that shows the memory. UserError for memory that was lent to Kiln, unless
+/// options.copy is true.
 [[nodiscard]] LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options = {},
                                             SourceLocation loc = SourceLocation::current());
 /// Either, as the structure M of another header.
@@ -127,12 +150,12 @@ template <class M>
   return reinterpret_cast<M*>(to_dlpack_legacy(x, options, loc).release());
 }
 
-/// A tensor over another library's memory. Takes `managed` in every case: its deleter is called after the last use, or
-/// before this throws. Kiln never writes the memory, flagged read-only or not; nobody else may while the tensor is in
-/// use. Null strides, offsets, strides of 0 and negative ones are fine; only data that is not aligned to its element
-/// size is copied (see options.copy). Bools are bytes of 0 or 1.
-/// UserError: another major version, a device that is neither the CPU nor a GPU of the process, dtypes that Kiln has not,
-/// several lanes, more than kMaxRank dimensions, shapes and strides beyond 63 bits.
+/// A tensor over another library's memory. Takes `managed` in every case: its deleter is called after the
+/// last use, or before this throws. Kiln never writes the memory, flagged read-only or not; nobody else may
+/// while the tensor is in use. Null strides, offsets, strides of 0 and negative ones are fine; only data that
+/// is not aligned to its element size is copied (see options.copy). Bools are bytes of 0 or 1. UserError:
+/// another major version, a device that is neither the CPU nor a GPU of the process, dtypes that Kiln has
+/// not, several lanes, more than kMaxRank dimensions, shapes and strides beyond 63 bits.
 [[nodiscard]] Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed, const DLPackOptions& options = {},
                                  SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor from_dlpack(dlpack::DLManagedTensor* managed, const DLPackOptions& options = {},

@@ -113,8 +113,7 @@ template <class F>
 decltype(auto) dispatch(DType t, F&& f) {
   switch (t) {
 #define KILN_DTYPE(Enum, Type, Name, Short, Bytes, Class) \
-  case DType::Enum:                                       \
-    return f.template operator()<Type>();
+  case DType::Enum: return f.template operator()<Type>();
 #include <kiln/dtype.def>
 #undef KILN_DTYPE
   }

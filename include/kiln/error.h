@@ -15,8 +15,8 @@ class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
-/// The caller asked for something that has no meaning: bad shapes, dtypes, arguments, environment values. Where the line
-/// of the call is known, what() ends with ", called at FILE:LINE".
+/// The caller asked for something that has no meaning: bad shapes, dtypes, arguments, environment values.
+/// Where the line of the call is known, what() ends with ", called at FILE:LINE".
 class UserError : public Error {
  public:
   using Error::Error;
@@ -30,7 +30,8 @@ class UserError : public Error {
   SourceLocation where_{};
   std::size_t length_ = std::string_view::npos;
 };
-/// The same, found in the values when they are computed: an index out of range or a NaN that KILN_CHECK looks for.
+/// The same, found in the values when they are computed: an index out of range or a NaN that KILN_CHECK looks
+/// for.
 class EvaluationError : public UserError {
  public:
   using UserError::UserError;

@@ -1,8 +1,10 @@
 // The operations on tensors: elementwise (declared from ops.def, one line each there), operators, creation,
-// movement, reductions and contractions. Names, broadcasting and promotion follow the Python array API standard.
+// movement, reductions and contractions. Names, broadcasting and promotion follow the Python array API
+// standard.
 //
-// Every function records and returns at once. Errors are UserErrors that begin with "[name]" and give shapes and
-// dtypes. Negative axes count from the back. A view never copies: it is an index map inside the kernel that reads it.
+// Every function records and returns at once. Errors are UserErrors that begin with "[name]" and give shapes
+// and dtypes. Negative axes count from the back. A view never copies: it is an index map inside the kernel
+// that reads it.
 #pragma once
 
 #include <kiln/combine.h>
@@ -16,15 +18,16 @@
 
 namespace kiln {
 
-// ---------------------------------------------------------------------------------------------------------------
-// Elementwise. Operands broadcast; a C++ number takes the tensor's dtype when its class allows (docs/semantics.md).
+// ---------------------------------------------------------------------------------------------------------
+// Elementwise. Operands broadcast; a C++ number takes the tensor's dtype when its class allows
+// (docs/semantics.md).
 
-#define KILN_DECLARE_1(Name) [[nodiscard]] Tensor Name(const Tensor& x, SourceLocation loc = SourceLocation::current());
-#define KILN_DECLARE_2(Name)                                     \
-  [[nodiscard]] Tensor Name(const Tensor& x, const Operand& y);  \
+#define KILN_DECLARE_1(Name) \
+  [[nodiscard]] Tensor Name(const Tensor& x, SourceLocation loc = SourceLocation::current());
+#define KILN_DECLARE_2(Name)                                    \
+  [[nodiscard]] Tensor Name(const Tensor& x, const Operand& y); \
   [[nodiscard]] Tensor Name(Scalar x, const Tensor& y, SourceLocation loc = SourceLocation::current());
-#define KILN_DECLARE_3(Name) \
-  [[nodiscard]] Tensor Name(const Tensor& x, const Operand& y, const Operand& z);
+#define KILN_DECLARE_3(Name) [[nodiscard]] Tensor Name(const Tensor& x, const Operand& y, const Operand& z);
 #define KILN_OP(Name, Arity, ...) KILN_DECLARE_##Arity(Name)
 #include <kiln/ops.def>
 #undef KILN_OP
@@ -42,31 +45,32 @@ namespace kiln {
 /// minimum(maximum(x, low), high): NaN in x, low or high gives NaN; high wins where low > high.
 [[nodiscard]] Tensor clip(const Tensor& x, const Operand& low, const Operand& high);
 [[nodiscard]] Tensor astype(const Tensor& x, DType dtype, SourceLocation loc = SourceLocation::current());
-/// The same bits as another dtype of the same size: bitcast(x, DType::Int32) of float32. A bool counts as a byte of 0 or 1.
-/// UserError for another size, and for bool as the result (x != 0 makes one).
+/// The same bits as another dtype of the same size: bitcast(x, DType::Int32) of float32. A bool counts as a
+/// byte of 0 or 1. UserError for another size, and for bool as the result (x != 0 makes one).
 [[nodiscard]] Tensor bitcast(const Tensor& x, DType dtype, SourceLocation loc = SourceLocation::current());
 
-/// bool: |x - y| <= atol + rtol * |y|, in float32, or float64 where an operand is float64 or an integer. Infinities equal
-/// themselves; NaN equals nothing, or NaN with equal_nan.
+/// bool: |x - y| <= atol + rtol * |y|, in float32, or float64 where an operand is float64 or an integer.
+/// Infinities equal themselves; NaN equals nothing, or NaN with equal_nan.
 [[nodiscard]] Tensor isclose(const Tensor& x, const Operand& y, double rtol = 1e-5, double atol = 1e-8,
                              Flag equal_nan = false);
 /// Whether isclose holds everywhere. Evaluates.
 [[nodiscard]] bool allclose(const Tensor& x, const Operand& y, double rtol = 1e-5, double atol = 1e-8,
                             Flag equal_nan = false);
-/// Whether x and y have one shape and equal elements, whatever their dtypes. Evaluates, unless the shapes differ.
+/// Whether x and y have one shape and equal elements, whatever their dtypes. Evaluates, unless the shapes
+/// differ.
 [[nodiscard]] bool array_equal(const Tensor& x, const Tensor& y, Flag equal_nan = false,
                                SourceLocation loc = SourceLocation::current());
 
-// Operators. `/` divides in floating point, `%` is remainder (sign of the divisor); && and || are elementwise and
-// evaluate both sides. `x += y` is `x = x + y`: other handles of x's old value keep it.
-#define KILN_BINARY(Symbol, Name)                                                  \
+// Operators. `/` divides in floating point, `%` is remainder (sign of the divisor); && and || are elementwise
+// and evaluate both sides. `x += y` is `x = x + y`: other handles of x's old value keep it.
+#define KILN_BINARY(Symbol, Name)                                                                       \
   [[nodiscard]] inline Tensor operator Symbol(const Tensor& x, const Operand& y) { return Name(x, y); } \
   [[nodiscard]] inline Tensor operator Symbol(Scalar x, TensorArg y) { return Name(x, *y.tensor, y.loc); }
 #define KILN_COMPOUND(Symbol, Name) \
-  inline Tensor& operator Symbol(Tensor& x, const Operand& y) { return x = Name(x, y); }
+  inline Tensor& operator Symbol(Tensor & x, const Operand & y) { return x = Name(x, y); }
 // == takes TensorArg so that C++20's reversed candidate is no better than the plain one.
-#define KILN_EQUALITY(Symbol, Name)                                                       \
-  [[nodiscard]] inline Tensor operator Symbol(TensorArg x, const Operand& y) { return Name(*x.tensor, y); }    \
+#define KILN_EQUALITY(Symbol, Name)                                                                         \
+  [[nodiscard]] inline Tensor operator Symbol(TensorArg x, const Operand& y) { return Name(*x.tensor, y); } \
   [[nodiscard]] inline Tensor operator Symbol(Scalar x, TensorArg y) { return Name(x, *y.tensor, y.loc); }
 KILN_BINARY(+, add)
 KILN_BINARY(-, subtract)
@@ -102,20 +106,27 @@ KILN_COMPOUND(>>=, bitwise_right_shift)
 [[nodiscard]] inline Tensor operator-(TensorArg x) { return negative(*x.tensor, x.loc); }
 [[nodiscard]] inline Tensor operator+(TensorArg x) { return positive(*x.tensor, x.loc); }
 [[nodiscard]] inline Tensor operator~(TensorArg x) { return bitwise_invert(*x.tensor, x.loc); }
-// A tensor converts to bool where C++ asks for one. These take tensors exactly, so that !x, true && x stay elementwise;
-// having no place for the caller's line, they are recorded without one.
+// A tensor converts to bool where C++ asks for one. These take tensors exactly, so that !x, true && x stay
+// elementwise; having no place for the caller's line, they are recorded without one.
 [[nodiscard]] inline Tensor operator!(const Tensor& x) { return logical_not(x, SourceLocation()); }
-[[nodiscard]] inline Tensor operator&&(bool x, const Tensor& y) { return logical_and(x, y, SourceLocation()); }
-[[nodiscard]] inline Tensor operator&&(const Tensor& x, bool y) { return logical_and(x, {y, SourceLocation()}); }
+[[nodiscard]] inline Tensor operator&&(bool x, const Tensor& y) {
+  return logical_and(x, y, SourceLocation());
+}
+[[nodiscard]] inline Tensor operator&&(const Tensor& x, bool y) {
+  return logical_and(x, {y, SourceLocation()});
+}
 [[nodiscard]] inline Tensor operator||(bool x, const Tensor& y) { return logical_or(x, y, SourceLocation()); }
-[[nodiscard]] inline Tensor operator||(const Tensor& x, bool y) { return logical_or(x, {y, SourceLocation()}); }
+[[nodiscard]] inline Tensor operator||(const Tensor& x, bool y) {
+  return logical_or(x, {y, SourceLocation()});
+}
 
-// ---------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------
 // Creation. No memory is written for these: they are expressions of the index, and fuse with what reads them.
 // Numbers given here are arguments of the kernel: another value compiles nothing.
 
 /// The dtype and the device of a new tensor: zeros(3, DType::Int32), zeros(3, Device::cuda()),
-/// zeros(3, {DType::Int32, Device::cuda(1)}). Without a dtype the function's own, without a device that of the process.
+/// zeros(3, {DType::Int32, Device::cuda(1)}). Without a dtype the function's own, without a device that of
+/// the process.
 struct TensorOptions {
   std::optional<DType> dtype;
   std::optional<Device> device;
@@ -156,14 +167,16 @@ struct TensorOptions {
 /// The lower (upper) triangle of the last two axes: elements with column - row <= k (>= k), else 0.
 [[nodiscard]] Tensor tril(const Tensor& x, Whole k = 0, SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor triu(const Tensor& x, Whole k = 0, SourceLocation loc = SourceLocation::current());
-/// (…, classes) with 1 where the last index equals the element of `indices`; an index out of range gives a row of 0.
+/// (…, classes) with 1 where the last index equals the element of `indices`; an index out of range gives a
+/// row of 0.
 [[nodiscard]] Tensor one_hot(const Tensor& indices, Whole classes, DType dtype = DType::Float32,
                              SourceLocation loc = SourceLocation::current());
 
-// ---------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------
 // Movement: index maps, never copies.
 
-/// A list of axes: 1, {0, -1}, a range of integers, or all_axes. {} is the empty list. UserError for more than kMaxRank.
+/// A list of axes: 1, {0, -1}, a range of integers, or all_axes. {} is the empty list. UserError for more
+/// than kMaxRank.
 class Axes {
  public:
   Axes() = default;
@@ -196,27 +209,31 @@ class Axes {
 inline const Axes all_axes = Axes::everything();
 
 /// One extent may be -1: what remains.
-[[nodiscard]] Tensor reshape(const Tensor& x, const Shape& shape, SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor reshape(const Tensor& x, const Shape& shape,
+                             SourceLocation loc = SourceLocation::current());
 /// Axes start..end (inclusive) become one.
 [[nodiscard]] Tensor flatten(const Tensor& x, Axis start = 0, Axis end = -1,
                              SourceLocation loc = SourceLocation::current());
-[[nodiscard]] Tensor permute_dims(const Tensor& x, const Axes& axes, SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor permute_dims(const Tensor& x, const Axes& axes,
+                                  SourceLocation loc = SourceLocation::current());
 /// All axes reversed.
 [[nodiscard]] Tensor transpose(const Tensor& x, SourceLocation loc = SourceLocation::current());
 /// The last two axes swapped.
 [[nodiscard]] Tensor matrix_transpose(const Tensor& x, SourceLocation loc = SourceLocation::current());
-[[nodiscard]] Tensor swapaxes(const Tensor& x, Axis a, Axis b, SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor swapaxes(const Tensor& x, Axis a, Axis b,
+                              SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination,
                               SourceLocation loc = SourceLocation::current());
 /// New axes of extent 1 at these positions of the result.
-[[nodiscard]] Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor expand_dims(const Tensor& x, const Axes& axes,
+                                 SourceLocation loc = SourceLocation::current());
 /// Drops axes of extent 1; all_axes drops every one of them.
 [[nodiscard]] Tensor squeeze(const Tensor& x, const Axes& axes = all_axes,
                              SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor broadcast_to(const Tensor& x, const Shape& shape,
                                   SourceLocation loc = SourceLocation::current());
 [[nodiscard]] std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors,
-    SourceLocation loc = SourceLocation::current());
+                                                   SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor flip(const Tensor& x, const Axes& axes = all_axes,
                           SourceLocation loc = SourceLocation::current());
 /// Elements move `shift` places toward higher indices and wrap; all_axes rolls the flattened tensor.
@@ -234,12 +251,15 @@ inline const Axes all_axes = Axes::everything();
 [[nodiscard]] Tensor stack(std::initializer_list<Tensor> tensors, Axis axis = 0,
                            SourceLocation loc = SourceLocation::current());
 /// The whole tensor repeated along each axis (numpy.tile).
-[[nodiscard]] Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor tile(const Tensor& x, const Shape& repetitions,
+                          SourceLocation loc = SourceLocation::current());
 /// Each element repeated `count` times along an axis.
-[[nodiscard]] Tensor repeat(const Tensor& x, Whole count, Axis axis, SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor repeat(const Tensor& x, Whole count, Axis axis,
+                            SourceLocation loc = SourceLocation::current());
 namespace detail {
 std::vector<Tensor> split_equally(const Tensor& x, std::int64_t sections, Axis axis, SourceLocation loc);
-std::vector<Tensor> split_at(const Tensor& x, std::span<const std::int64_t> positions, Axis axis, SourceLocation loc);
+std::vector<Tensor> split_at(const Tensor& x, std::span<const std::int64_t> positions, Axis axis,
+                             SourceLocation loc);
 }  // namespace detail
 /// `sections` equal parts; UserError when the extent does not divide.
 template <WholeNumber I>  // a template, so that a list is never a number
@@ -248,8 +268,8 @@ template <WholeNumber I>  // a template, so that a list is never a number
   return detail::split_equally(x, detail::saturated(sections), axis, loc);
 }
 /// Parts between the given positions: {3}, {n / 2, n - 1}, or a range of integers.
-[[nodiscard]] std::vector<Tensor> split(const Tensor& x, std::initializer_list<Whole> positions, Axis axis = 0,
-                                        SourceLocation loc = SourceLocation::current());
+[[nodiscard]] std::vector<Tensor> split(const Tensor& x, std::initializer_list<Whole> positions,
+                                        Axis axis = 0, SourceLocation loc = SourceLocation::current());
 template <WholeNumbers R>
 [[nodiscard]] std::vector<Tensor> split(const Tensor& x, const R& positions, Axis axis = 0,
                                         SourceLocation loc = SourceLocation::current()) {
@@ -259,12 +279,12 @@ template <WholeNumbers R>
 }
 [[nodiscard]] std::vector<Tensor> unstack(const Tensor& x, Axis axis = 0,
                                           SourceLocation loc = SourceLocation::current());
-/// x with the elements that `slices` selects replaced by `value` (broadcast, cast to x's dtype); x is unchanged.
-/// `x(slices…) = value` is x = slice_update(x, {slices…}, value).
+/// x with the elements that `slices` selects replaced by `value` (broadcast, cast to x's dtype); x is
+/// unchanged. `x(slices…) = value` is x = slice_update(x, {slices…}, value).
 [[nodiscard]] Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operand& value);
 [[nodiscard]] Tensor slice_update(const Tensor& x, std::initializer_list<Slice> slices, const Operand& value);
 
-// ---------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------
 // Reductions. An empty axis: sum 0, prod 1, any false, all true; max, min, argmax, argmin are UserErrors.
 
 /// Integers add up in int64 or uint64 and wrap, bool counts in int64; floats keep their dtype.
@@ -283,8 +303,8 @@ template <WholeNumbers R>
 /// Mean squared distance from the mean, the sum divided by (count - correction).
 [[nodiscard]] Tensor var(const Tensor& x, const Axes& axes = all_axes, Flag keepdims = false,
                          double correction = 0, SourceLocation loc = SourceLocation::current());
-/// The square root of var. `using namespace kiln` makes `std(x)` ambiguous with the namespace std: write stddev(x), or
-/// kiln::std(x).
+/// The square root of var. `using namespace kiln` makes `std(x)` ambiguous with the namespace std: write
+/// stddev(x), or kiln::std(x).
 [[nodiscard]] Tensor stddev(const Tensor& x, const Axes& axes = all_axes, Flag keepdims = false,
                             double correction = 0, SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor std(const Tensor& x, const Axes& axes = all_axes, Flag keepdims = false,
@@ -304,9 +324,10 @@ template <WholeNumbers R>
 [[nodiscard]] Tensor argmin(const Tensor& x, std::optional<Axis> axis = std::nullopt, Flag keepdims = false,
                             SourceLocation loc = SourceLocation::current());
 
-// ---------------------------------------------------------------------------------------------------------------
-// Scans: running values along an axis, of the same shape. Without an axis x is flattened first. exclusive: an element's
-// own value does not count, so the first is 0, 1, or the least (greatest) value of the dtype. reverse: from the end.
+// ---------------------------------------------------------------------------------------------------------
+// Scans: running values along an axis, of the same shape. Without an axis x is flattened first. exclusive: an
+// element's own value does not count, so the first is 0, 1, or the least (greatest) value of the dtype.
+// reverse: from the end.
 
 /// Integers add up in int64 or uint64 and wrap, bool counts in int64; floats keep their dtype.
 [[nodiscard]] Tensor cumsum(const Tensor& x, std::optional<Axis> axis = std::nullopt, Flag exclusive = false,
@@ -319,65 +340,72 @@ template <WholeNumbers R>
 [[nodiscard]] Tensor cummin(const Tensor& x, std::optional<Axis> axis = std::nullopt, Flag exclusive = false,
                             Flag reverse = false, SourceLocation loc = SourceLocation::current());
 
-/// log(cumsum(exp(x))) without overflow: -inf before the first number, NaN from the first NaN on. Integers give float32.
+/// log(cumsum(exp(x))) without overflow: -inf before the first number, NaN from the first NaN on. Integers
+/// give float32.
 [[nodiscard]] Tensor logcumsumexp(const Tensor& x, std::optional<Axis> axis = std::nullopt,
                                   Flag exclusive = false, Flag reverse = false,
                                   SourceLocation loc = SourceLocation::current());
 
-// ---------------------------------------------------------------------------------------------------------------
-// Loops. The functions are called once (a few times where shapes have to broadcast) to record what is repeated; they may
-// use any tensor from outside. Reading a value inside them is a UserError. Where every operation is elementwise the loop
-// runs inside one kernel, each element to its own end; else it runs over whole tensors, compiled once.
+// ---------------------------------------------------------------------------------------------------------
+// Loops. The functions are called once (a few times where shapes have to broadcast) to record what is
+// repeated; they may use any tensor from outside. Reading a value inside them is a UserError. Where every
+// operation is elementwise the loop runs inside one kernel, each element to its own end; else it runs over
+// whole tensors, compiled once.
 
 using Tensors = std::vector<Tensor>;
-/// Repeats state = body(state) while condition(state) holds and returns the last state. The condition is bool and
-/// broadcasts to the states, which broadcast to it first: where it is false an element keeps its states, and the loop ends
-/// when it is false everywhere. The body returns as many tensors as there are states, of their dtypes; their shapes
-/// broadcast too. In the loop's kernel nothing is contracted to fused multiply-adds.
+/// Repeats state = body(state) while condition(state) holds and returns the last state. The condition is bool
+/// and broadcasts to the states, which broadcast to it first: where it is false an element keeps its states,
+/// and the loop ends when it is false everywhere. The body returns as many tensors as there are states, of
+/// their dtypes; their shapes broadcast too. In the loop's kernel nothing is contracted to fused
+/// multiply-adds.
 [[nodiscard]] Tensors while_loop(const std::function<Tensor(const Tensors&)>& condition,
                                  const std::function<Tensors(const Tensors&)>& body, Tensors state,
                                  SourceLocation loc = SourceLocation::current());
 struct Scanned {
   Tensors carry, ys;
 };
-/// Goes along an axis of `xs`, which have equal extents there: body(carry, x) is given the carry and each tensor without that
-/// axis, and returns the next carry and what to keep. Returns the last carry and what was kept, stacked along the same axis of
-/// the results. The carry keeps its dtypes, and broadcasts to what the body returns. reverse: from the end. UserError when
-/// extents, dtypes or numbers of tensors differ. An axis of no elements gives `init` and stacks of no elements.
+/// Goes along an axis of `xs`, which have equal extents there: body(carry, x) is given the carry and each
+/// tensor without that axis, and returns the next carry and what to keep. Returns the last carry and what was
+/// kept, stacked along the same axis of the results. The carry keeps its dtypes, and broadcasts to what the
+/// body returns. reverse: from the end. UserError when extents, dtypes or numbers of tensors differ. An axis
+/// of no elements gives `init` and stacks of no elements.
 [[nodiscard]] Scanned scan(const std::function<Scanned(const Tensors& carry, const Tensors& x)>& body,
                            Tensors init, const Tensors& xs, Axis axis = 0, Flag reverse = false,
                            SourceLocation loc = SourceLocation::current());
-/// What then(operands) returns where the condition holds, else what otherwise(operands) returns: tensors of one shape and
-/// dtype, pair by pair (they broadcast with the condition). What a branch makes of its operands is computed only where it
-/// is wanted: not at all where the condition holds nowhere, and for each element where the branch is elementwise.
+/// What then(operands) returns where the condition holds, else what otherwise(operands) returns: tensors of
+/// one shape and dtype, pair by pair (they broadcast with the condition). What a branch makes of its operands
+/// is computed only where it is wanted: not at all where the condition holds nowhere, and for each element
+/// where the branch is elementwise.
 [[nodiscard]] Tensors cond(const Tensor& condition, const std::function<Tensors(const Tensors&)>& then,
                            const std::function<Tensors(const Tensors&)>& otherwise, Tensors operands,
                            SourceLocation loc = SourceLocation::current());
 
-// ---------------------------------------------------------------------------------------------------------------
-// Indexing by tensors. Indices have an integer dtype (UserError otherwise); a negative one counts from the back. An index
-// out of range gives 0, and with KILN_CHECK=bounds an error that names it. A gather fuses with what makes its indices and
-// with what reads its result.
+// ---------------------------------------------------------------------------------------------------------
+// Indexing by tensors. Indices have an integer dtype (UserError otherwise); a negative one counts from the
+// back. An index out of range gives 0, and with KILN_CHECK=bounds an error that names it. A gather fuses with
+// what makes its indices and with what reads its result.
 
-/// x's slices along an axis at `indices`: the axis is replaced by the extents of `indices`. Without an axis x is flattened
-/// first. UserError when there is nothing to take from.
+/// x's slices along an axis at `indices`: the axis is replaced by the extents of `indices`. Without an axis x
+/// is flattened first. UserError when there is nothing to take from.
 [[nodiscard]] Tensor take(const Tensor& x, const Tensor& indices, std::optional<Axis> axis = std::nullopt,
                           SourceLocation loc = SourceLocation::current());
-/// One element of x for each of `indices`: out[i, j, k] = x[i, indices[i, j, k], k] for axis 1. x and `indices` have the
-/// same rank, and broadcast against each other along the other axes.
+/// One element of x for each of `indices`: out[i, j, k] = x[i, indices[i, j, k], k] for axis 1. x and
+/// `indices` have the same rank, and broadcast against each other along the other axes.
 [[nodiscard]] Tensor take_along_axis(const Tensor& x, const Tensor& indices, Axis axis = -1,
                                      SourceLocation loc = SourceLocation::current());
-/// numpy's x[i, j, …]: index tensors for the leading axes, broadcast against each other; x's other axes follow.
+/// numpy's x[i, j, …]: index tensors for the leading axes, broadcast against each other; x's other axes
+/// follow.
 [[nodiscard]] Tensor gather(const Tensor& x, std::span<const Tensor> indices,
                             SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor gather(const Tensor& x, std::initializer_list<Tensor> indices,
                             SourceLocation loc = SourceLocation::current());
 
-// ---------------------------------------------------------------------------------------------------------------
-// Slices at positions that tensors hold, for positions that a loop or another value decides (docs/when.md). `starts` has one
-// integer for each of x's axes: scalars and C++ numbers in a list, or one tensor of shape (rank,). Sizes are C++ numbers. A
-// negative start counts from the back; then the start is moved to the nearest place where the whole slice is inside x, which
-// is what JAX does. UserError unless starts are integers and 0 <= sizes <= x's extents.
+// ---------------------------------------------------------------------------------------------------------
+// Slices at positions that tensors hold, for positions that a loop or another value decides (docs/when.md).
+// `starts` has one integer for each of x's axes: scalars and C++ numbers in a list, or one tensor of shape
+// (rank,). Sizes are C++ numbers. A negative start counts from the back; then the start is moved to the
+// nearest place where the whole slice is inside x, which is what JAX does. UserError unless starts are
+// integers and 0 <= sizes <= x's extents.
 
 /// x's box of extents `sizes` that begins at `starts`.
 [[nodiscard]] Tensor dynamic_slice(const Tensor& x, std::span<const Operand> starts, const Shape& sizes,
@@ -386,23 +414,27 @@ struct Scanned {
                                    SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor dynamic_slice(const Tensor& x, const Tensor& starts, const Shape& sizes,
                                    SourceLocation loc = SourceLocation::current());
-/// x with `update`, which has x's rank and is converted to x's dtype, in place of the box that begins at `starts`. x itself is
-/// unchanged; where nobody else has x any more, only the box is written.
-[[nodiscard]] Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::span<const Operand> starts,
+/// x with `update`, which has x's rank and is converted to x's dtype, in place of the box that begins at
+/// `starts`. x itself is unchanged; where nobody else has x any more, only the box is written.
+[[nodiscard]] Tensor dynamic_update_slice(const Tensor& x, const Tensor& update,
+                                          std::span<const Operand> starts,
                                           SourceLocation loc = SourceLocation::current());
-[[nodiscard]] Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::initializer_list<Operand> starts,
+[[nodiscard]] Tensor dynamic_update_slice(const Tensor& x, const Tensor& update,
+                                          std::initializer_list<Operand> starts,
                                           SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const Tensor& starts,
                                           SourceLocation loc = SourceLocation::current());
 
-// ---------------------------------------------------------------------------------------------------------------
-// Writing at indices: x, and what takes its place where values are written; x itself is unchanged. Values broadcast to the
-// elements that the indices select and are converted to x's dtype. They are written in row-major order: of several written to
-// one place the last one stays (Set), or all are added to what stood there, multiplied with it, or the greatest (least) of all
-// stays, NaN being greater and less than everything. A value whose index is out of range is left out, and with
-// KILN_CHECK=bounds an error names it. Adding and multiplying bool is a UserError. float16 and bfloat16 are added in float32.
+// ---------------------------------------------------------------------------------------------------------
+// Writing at indices: x, and what takes its place where values are written; x itself is unchanged. Values
+// broadcast to the elements that the indices select and are converted to x's dtype. They are written in
+// row-major order: of several written to one place the last one stays (Set), or all are added to what stood
+// there, multiplied with it, or the greatest (least) of all stays, NaN being greater and less than
+// everything. A value whose index is out of range is left out, and with KILN_CHECK=bounds an error names it.
+// Adding and multiplying bool is a UserError. float16 and bfloat16 are added in float32.
 
-/// `values` written to x's slices along an axis, the ones that take(x, indices, axis) gives: numpy's x[indices] = values.
+/// `values` written to x's slices along an axis, the ones that take(x, indices, axis) gives: numpy's
+/// x[indices] = values.
 [[nodiscard]] Tensor scatter(const Tensor& x, const Tensor& indices, const Operand& values, Axis axis = 0,
                              Combine how = Combine::Set);
 /// The same for the elements that gather(x, indices) gives: numpy's x[i, j, …] = values.
@@ -415,7 +447,7 @@ struct Scanned {
   return scatter(x, indices, values, axis, Combine::Add);
 }
 [[nodiscard]] inline Tensor scatter_multiply(const Tensor& x, const Tensor& indices, const Operand& values,
-    Axis axis = 0) {
+                                             Axis axis = 0) {
   return scatter(x, indices, values, axis, Combine::Multiply);
 }
 [[nodiscard]] inline Tensor scatter_max(const Tensor& x, const Tensor& indices, const Operand& values,
@@ -426,43 +458,44 @@ struct Scanned {
                                         Axis axis = 0) {
   return scatter(x, indices, values, axis, Combine::Min);
 }
-/// One element of x for each of `indices`: out[i, indices[i, j, k], k] = values[i, j, k] for axis 1. x and `indices` have the
-/// same rank; along the other axes `indices` broadcast to x.
+/// One element of x for each of `indices`: out[i, indices[i, j, k], k] = values[i, j, k] for axis 1. x and
+/// `indices` have the same rank; along the other axes `indices` broadcast to x.
 [[nodiscard]] Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& values,
                                     Axis axis = -1, Combine how = Combine::Set);
 
-// ---------------------------------------------------------------------------------------------------------------
-// Sorting. NaN is the greatest value: last in ascending order, first in descending order. -0 and +0 are equal. Each
-// runs as a step of its own when it is needed; what surrounds it fuses up to it.
+// ---------------------------------------------------------------------------------------------------------
+// Sorting. NaN is the greatest value: last in ascending order, first in descending order. -0 and +0 are
+// equal. Each runs as a step of its own when it is needed; what surrounds it fuses up to it.
 
 /// x in order along an axis. Equal elements cannot be told apart but for zeros: -0 stands before +0.
 [[nodiscard]] Tensor sort(const Tensor& x, Axis axis = -1, Flag descending = false,
                           SourceLocation loc = SourceLocation::current());
-/// int64 positions that put x in order along an axis; equal elements in the order of x. UserError for an axis of more
-/// than 2^32 elements.
+/// int64 positions that put x in order along an axis; equal elements in the order of x. UserError for an axis
+/// of more than 2^32 elements.
 [[nodiscard]] Tensor argsort(const Tensor& x, Axis axis = -1, Flag descending = false,
                              SourceLocation loc = SourceLocation::current());
 struct TopK {
   Tensor values, indices;
 };
-/// The k greatest (or least) elements along an axis, the first of them first, and their int64 positions. UserError
-/// unless 0 <= k <= extent.
+/// The k greatest (or least) elements along an axis, the first of them first, and their int64 positions.
+/// UserError unless 0 <= k <= extent.
 [[nodiscard]] TopK topk(const Tensor& x, Whole k, Axis axis = -1, Flag largest = true,
                         SourceLocation loc = SourceLocation::current());
-/// For each value, how many elements of `sorted` (one axis, ascending) are less than it, or with `right` not greater:
-/// int64, shaped like `values`.
+/// For each value, how many elements of `sorted` (one axis, ascending) are less than it, or with `right` not
+/// greater: int64, shaped like `values`.
 [[nodiscard]] Tensor searchsorted(const Tensor& sorted, const Tensor& values, Flag right = false,
                                   SourceLocation loc = SourceLocation::current());
 
-// ---------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------
 // Results whose shape depends on values. These evaluate their operand when called.
 
-/// One int64 tensor (count,) per axis: the coordinates of the elements that are not 0, in row-major order. UserError for
-/// rank 0.
+/// One int64 tensor (count,) per axis: the coordinates of the elements that are not 0, in row-major order.
+/// UserError for rank 0.
 [[nodiscard]] std::vector<Tensor> nonzero(const Tensor& x, SourceLocation loc = SourceLocation::current());
-/// numpy's x[mask]: the parts of x where the bool tensor `mask`, which has the extents of x's leading axes, is true:
-/// (count, the other axes…). Only the mask is evaluated.
-[[nodiscard]] Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc = SourceLocation::current());
+/// numpy's x[mask]: the parts of x where the bool tensor `mask`, which has the extents of x's leading axes,
+/// is true: (count, the other axes…). Only the mask is evaluated.
+[[nodiscard]] Tensor compress(const Tensor& x, const Tensor& mask,
+                              SourceLocation loc = SourceLocation::current());
 struct Unique {
   Tensor values;   ///< in ascending order; every NaN stands for itself, -0 and +0 are one
   Tensor indices;  ///< int64: where each value is first met in the flattened x
@@ -473,7 +506,7 @@ struct Unique {
 [[nodiscard]] Unique unique_all(const Tensor& x, SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor unique(const Tensor& x, SourceLocation loc = SourceLocation::current());
 
-// ---------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------
 // Contractions.
 
 /// (…, m, k) @ (…, k, n) -> (…, m, n), leading axes broadcast; a vector operand loses its axis as in numpy.

@@ -1,16 +1,18 @@
-// Random numbers, made where they are used: each is a function of a key and of its place in the result alone, so
-// that the same key gives the same numbers in every mode, on every device and whatever they are fused with, and
-// another key compiles nothing.
+// Random numbers, made where they are used: each is a function of a key and of its place in the result alone,
+// so that the same key gives the same numbers in every mode, on every device and whatever they are fused
+// with, and another key compiles nothing.
 //
-// Bits come from Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011).
-// A key is used once: draw from the keys that `split` gives, and keep one of them for what follows.
+// Bits come from Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2,
+// 3", 2011). A key is used once: draw from the keys that `split` gives, and keep one of them for what
+// follows.
 //
 //     auto [now, later] = random::split<2>(key);
 //     Tensor x = random::normal(now, {64, 128});
 //
-// Draws do not depend on the shape: uniform(key, {2, 3}) has the numbers of uniform(key, {6}) in row-major order, and
-// a longer draw begins with the shorter one. Bits, and uniform in [0, 1), are equal to the bit everywhere; what goes
-// through logarithms (normal, exponential) or a range of its own is as accurate as those functions.
+// Draws do not depend on the shape: uniform(key, {2, 3}) has the numbers of uniform(key, {6}) in row-major
+// order, and a longer draw begins with the shorter one. Bits, and uniform in [0, 1), are equal to the bit
+// everywhere; what goes through logarithms (normal, exponential) or a range of its own is as accurate as
+// those functions.
 #pragma once
 
 #include <kiln/ops.h>
@@ -21,8 +23,9 @@
 
 namespace kiln::random {
 
-/// 64 bits that draws are made from. Any seed is as good as another. The bits are a number, or what a tensor holds: a key that
-/// is made of a tensor draws inside while_loop and scan, where its bits change from one iteration to the next.
+/// 64 bits that draws are made from. Any seed is as good as another. The bits are a number, or what a tensor
+/// holds: a key that is made of a tensor draws inside while_loop and scan, where its bits change from one
+/// iteration to the next.
 class Key {
  public:
   explicit Key(std::uint64_t seed) : bits_(seed) {}
@@ -57,12 +60,12 @@ template <std::size_t N>
 /// Random bits: uint32 (element i is Philox word i) or uint64. UserError for another dtype.
 [[nodiscard]] Tensor bits(Key key, const Shape& shape, const TensorOptions& options = {},
                           SourceLocation loc = SourceLocation::current());
-/// Uniform in [0, 1): multiples of 2^-24 (float64: 2^-53, float16: 2^-11, bfloat16: 2^-8), never 1. UserError unless
-/// the dtype is a float.
+/// Uniform in [0, 1): multiples of 2^-24 (float64: 2^-53, float16: 2^-11, bfloat16: 2^-8), never 1. UserError
+/// unless the dtype is a float.
 [[nodiscard]] Tensor uniform(Key key, const Shape& shape, const TensorOptions& options = {},
                              SourceLocation loc = SourceLocation::current());
-/// low + (high - low) u for such a u, and never high, for bounds rounded to the dtype. UserError unless they are finite
-/// there and low < high.
+/// low + (high - low) u for such a u, and never high, for bounds rounded to the dtype. UserError unless they
+/// are finite there and low < high.
 [[nodiscard]] Tensor uniform(Key key, const Shape& shape, Scalar low, Scalar high,
                              const TensorOptions& options = {},
                              SourceLocation loc = SourceLocation::current());
@@ -71,12 +74,13 @@ template <std::size_t N>
                             SourceLocation loc = SourceLocation::current());
 /// UserError for a negative deviation, or NaN.
 [[nodiscard]] Tensor normal(Key key, const Shape& shape, Scalar mean, Scalar deviation,
-                            const TensorOptions& options = {}, SourceLocation loc = SourceLocation::current());
-/// bool, true with probability p rounded up to a multiple of 2^-24. p may be a tensor that broadcasts to the shape.
-/// UserError for a number p outside [0, 1].
+                            const TensorOptions& options = {},
+                            SourceLocation loc = SourceLocation::current());
+/// bool, true with probability p rounded up to a multiple of 2^-24. p may be a tensor that broadcasts to the
+/// shape. UserError for a number p outside [0, 1].
 [[nodiscard]] Tensor bernoulli(Key key, const Shape& shape, const Operand& p = 0.5);
-/// Whole numbers in [low, high). A value's probability is off by less than 2^-64 (2^-128 where high - low > 2^32).
-/// UserError unless low < high, the dtype is an integer and holds both low and high - 1.
+/// Whole numbers in [low, high). A value's probability is off by less than 2^-64 (2^-128 where high - low >
+/// 2^32). UserError unless low < high, the dtype is an integer and holds both low and high - 1.
 [[nodiscard]] Tensor randint(Key key, const Shape& shape, Whole low, Whole high,
                              const TensorOptions& options = {},
                              SourceLocation loc = SourceLocation::current());

@@ -6,32 +6,33 @@
 namespace kiln {
 
 struct Statistics {
-  std::uint64_t evaluations = 0;       ///< evaluations that ran at least one step
-  std::uint64_t plan_hits = 0;         ///< evaluations that found their plan
-  std::uint64_t plan_misses = 0;       ///< evaluations that had to be planned
-  std::uint64_t kernels_compiled = 0;  ///< kernels made by the compiler
-  std::uint64_t kernels_from_disk = 0; ///< kernels loaded from the disk cache
-  std::uint64_t kernel_hits = 0;       ///< kernels that planning found in memory
-  std::uint64_t launches = 0;          ///< kernels run
-  std::uint64_t library_calls = 0;     ///< contractions run by a library
-  std::uint64_t plan_ns = 0;           ///< time spent planning, compiling excluded
-  std::uint64_t compile_ns = 0;        ///< time spent compiling and loading, summed over threads
-  std::uint64_t fallbacks = 0;         ///< kernels run by the vm because they did not compile; traces planned op by op, or interpreted
-  std::uint64_t vm_launches = 0;       ///< launches that began without machine code
-  std::uint64_t graphs = 0;            ///< evaluations that were enqueued as one CUDA graph
-  std::uint64_t cuts = 0;              ///< recordings computed because they grew long and nothing was read
+  std::uint64_t evaluations = 0;        ///< evaluations that ran at least one step
+  std::uint64_t plan_hits = 0;          ///< evaluations that found their plan
+  std::uint64_t plan_misses = 0;        ///< evaluations that had to be planned
+  std::uint64_t kernels_compiled = 0;   ///< kernels made by the compiler
+  std::uint64_t kernels_from_disk = 0;  ///< kernels loaded from the disk cache
+  std::uint64_t kernel_hits = 0;        ///< kernels that planning found in memory
+  std::uint64_t launches = 0;           ///< kernels run
+  std::uint64_t library_calls = 0;      ///< contractions run by a library
+  std::uint64_t plan_ns = 0;            ///< time spent planning, compiling excluded
+  std::uint64_t compile_ns = 0;         ///< time spent compiling and loading, summed over threads
+  std::uint64_t fallbacks =
+      0;  ///< kernels run by the vm because they did not compile; traces planned op by op, or interpreted
+  std::uint64_t vm_launches = 0;  ///< launches that began without machine code
+  std::uint64_t graphs = 0;       ///< evaluations that were enqueued as one CUDA graph
+  std::uint64_t cuts = 0;         ///< recordings computed because they grew long and nothing was read
 };
 
 /// Totals since the process began (or reset_statistics).
 Statistics statistics();
 void reset_statistics();
 
-/// Waits until kernels that are being compiled in the background (KILN_TIER=auto) are ready; for benchmarks and for
-/// programs that want their cache filled before they end. Returns at once during exit.
+/// Waits until kernels that are being compiled in the background (KILN_TIER=auto) are ready; for benchmarks
+/// and for programs that want their cache filled before they end. Returns at once during exit.
 void wait_for_compiles();
 
-/// Forgets plans and kernels in memory (the disk cache stays): for tests and benchmarks of cold paths. Not while
-/// another thread evaluates.
+/// Forgets plans and kernels in memory (the disk cache stays): for tests and benchmarks of cold paths. Not
+/// while another thread evaluates.
 void clear_memory_caches();
 
 }  // namespace kiln

@@ -14,8 +14,8 @@ namespace kiln {
 
 inline constexpr int kMaxRank = 16;
 
-/// Extents of a tensor, outermost first: {2, 3}, {v.size(), 4}, 3 (one dimension), or a range of integers. Rank 0 is a
-/// scalar. UserError for more than kMaxRank dimensions.
+/// Extents of a tensor, outermost first: {2, 3}, {v.size(), 4}, 3 (one dimension), or a range of integers.
+/// Rank 0 is a scalar. UserError for more than kMaxRank dimensions.
 class Shape {
  public:
   Shape() = default;

@@ -1,7 +1,7 @@
 // Tensor: a cheap handle to a lazily evaluated n-dimensional array, and the arguments operators take.
 //
-// Operations on tensors record nodes; nothing is computed until a value is needed (eval, item, data, printing).
-// Copying a Tensor copies a handle. Assigning (b = a; b += 1) never changes other handles.
+// Operations on tensors record nodes; nothing is computed until a value is needed (eval, item, data,
+// printing). Copying a Tensor copies a handle. Assigning (b = a; b += 1) never changes other handles.
 #pragma once
 
 #include <kiln/arguments.h>
@@ -39,8 +39,8 @@ void retain(Node* node) noexcept;
 void release(Node* node) noexcept;
 }  // namespace ir
 
-/// A C++ number met by a tensor: weakly typed (it takes the tensor's dtype when its class allows). UInt: a whole number
-/// of 2^63 and more, whose bits `i` holds; every other whole number is an Int.
+/// A C++ number met by a tensor: weakly typed (it takes the tensor's dtype when its class allows). UInt: a
+/// whole number of 2^63 and more, whose bits `i` holds; every other whole number is an Int.
 struct Scalar {
   enum class Kind : std::uint8_t { Bool, Int, UInt, Float } kind = Kind::Float;
   union {
@@ -70,8 +70,8 @@ struct Scalar {
   }
 };
 
-/// One dimension's part of an index: all(), an integer (drops the dimension), or range(start, stop, step) with
-/// Python's meaning of negative and missing bounds. newaxis inserts a dimension of 1; ellipsis fills up.
+/// One dimension's part of an index: all(), an integer (drops the dimension), or range(start, stop, step)
+/// with Python's meaning of negative and missing bounds. newaxis inserts a dimension of 1; ellipsis fills up.
 struct Slice {
   enum class Kind : std::uint8_t { Range, Index, NewAxis, Ellipsis } kind = Kind::Range;
   std::optional<std::int64_t> start, stop;
@@ -85,8 +85,16 @@ inline Slice all() { return {}; }
 inline Slice range(std::optional<Whole> start, std::optional<Whole> stop = std::nullopt, Whole step = 1) {
   return {start, stop, step};
 }
-inline const Slice newaxis = [] { Slice s; s.kind = Slice::Kind::NewAxis; return s; }();
-inline const Slice ellipsis = [] { Slice s; s.kind = Slice::Kind::Ellipsis; return s; }();
+inline const Slice newaxis = [] {
+  Slice s;
+  s.kind = Slice::Kind::NewAxis;
+  return s;
+}();
+inline const Slice ellipsis = [] {
+  Slice s;
+  s.kind = Slice::Kind::Ellipsis;
+  return s;
+}();
 inline constexpr std::nullopt_t none = std::nullopt;
 
 /// The first part of an index; its conversion notes the caller's source line.
@@ -100,13 +108,13 @@ struct FirstSlice {
 
 /// Host data that lies in one piece: std::vector, std::span, std::array, a C array.
 template <class R>
-concept ContiguousElements =
-    std::ranges::contiguous_range<const R> && std::ranges::sized_range<const R> && ElementType<std::ranges::range_value_t<R>>;
+concept ContiguousElements = std::ranges::contiguous_range<const R> && std::ranges::sized_range<const R> &&
+                             ElementType<std::ranges::range_value_t<R>>;
 /// The same to write to.
 template <class R>
-concept WritableElements =
-    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && ElementType<std::ranges::range_value_t<R>> &&
-    !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+concept WritableElements = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+                           ElementType<std::ranges::range_value_t<R>> &&
+                           !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
 class Tensor;
 class SliceRef;
@@ -152,15 +160,17 @@ class Tensor {
   template <ElementType T>
   explicit Tensor(T value, SourceLocation loc = SourceLocation::current())
       : Tensor(copy_of(&value, Shape(), dtype_of<T>, loc)) {}
-  /// From a list, row-major: Tensor({1.f, 2.f, 3.f}), Tensor({1, 2, 3, 4}, {2, 2}). The C++ type of the elements decides the
-  /// dtype: {0, 1} is int32, {true, false} bool. Without a shape: rank 1.
+  /// From a list, row-major: Tensor({1.f, 2.f, 3.f}), Tensor({1, 2, 3, 4}, {2, 2}). The C++ type of the
+  /// elements decides the dtype: {0, 1} is int32, {true, false} bool. Without a shape: rank 1.
   template <ElementType T>
   explicit Tensor(std::initializer_list<T> values) : Tensor(from(values)) {}
   template <ElementType T>
-  explicit Tensor(std::initializer_list<T> values, const Shape& shape, SourceLocation loc = SourceLocation::current())
+  explicit Tensor(std::initializer_list<T> values, const Shape& shape,
+                  SourceLocation loc = SourceLocation::current())
       : Tensor(from(values, shape, loc)) {}
   /// Tensor({}): no elements, float32 (0,).
-  explicit Tensor(std::initializer_list<detail::Nothing>) : Tensor(copy_of(nullptr, Shape(0), DType::Float32)) {}
+  explicit Tensor(std::initializer_list<detail::Nothing>)
+      : Tensor(copy_of(nullptr, Shape(0), DType::Float32)) {}
   /// Copies host data, as `from` does.
   template <HostArray R>
   explicit Tensor(const R& values) : Tensor(from(values)) {}
@@ -173,10 +183,12 @@ class Tensor {
   explicit Tensor(const V& values, const Shape& shape, SourceLocation loc = SourceLocation::current())
       : Tensor(from(values, shape, loc)) {}
 
-  /// Copies row-major host data: a vector, std::span, array, list or anything else contiguous. UserError when the element
-  /// count does not match the shape. Without a shape: rank 1. from({0, 1, 1}) is int32, as Tensor({0, 1, 1}).
+  /// Copies row-major host data: a vector, std::span, array, list or anything else contiguous. UserError when
+  /// the element count does not match the shape. Without a shape: rank 1. from({0, 1, 1}) is int32, as
+  /// Tensor({0, 1, 1}).
   template <HostArray R>
-  [[nodiscard]] static Tensor from(const R& values, const Shape& shape, SourceLocation loc = SourceLocation::current()) {
+  [[nodiscard]] static Tensor from(const R& values, const Shape& shape,
+                                   SourceLocation loc = SourceLocation::current()) {
     check_count("from", std::ranges::size(values), shape, loc);
     return copy_of(std::ranges::data(values), shape, dtype_of<std::ranges::range_value_t<R>>, loc);
   }
@@ -194,7 +206,8 @@ class Tensor {
     return from(values, Shape(values.size()));
   }
   template <std::same_as<std::vector<bool>> V>  // a template, so that no list of numbers becomes one
-  [[nodiscard]] static Tensor from(const V& values, const Shape& shape, SourceLocation loc = SourceLocation::current()) {
+  [[nodiscard]] static Tensor from(const V& values, const Shape& shape,
+                                   SourceLocation loc = SourceLocation::current()) {
     check_count("from", values.size(), shape, loc);
     const std::vector<std::uint8_t> bytes(values.begin(), values.end());
     return copy_of(bytes.data(), shape, DType::Bool, loc);
@@ -221,23 +234,27 @@ class Tensor {
   [[nodiscard]] static Tensor copy_of(const void* data, const Shape& shape, DType dtype,
                                       SourceLocation loc = SourceLocation::current());
 
-  /// Uses the caller's row-major memory without copying and never writes it; `owner` is kept until the last use.
-  /// The memory must not change meanwhile: what is computed when is Kiln's choice. UserError (and nothing is kept)
-  /// for null data, data not aligned to the element's size, or an empty owner (unless there are no elements).
-  [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner,
+  /// Uses the caller's row-major memory without copying and never writes it; `owner` is kept until the last
+  /// use. The memory must not change meanwhile: what is computed when is Kiln's choice. UserError (and
+  /// nothing is kept) for null data, data not aligned to the element's size, or an empty owner (unless there
+  /// are no elements).
+  [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, DType dtype,
+                                     std::shared_ptr<const void> owner,
                                      SourceLocation loc = SourceLocation::current());
-  /// The same with a deleter, called once (with `data`) when the last use ends, on whichever thread that is. UserError
-  /// for an empty one: memory that needs none takes one that does nothing.
+  /// The same with a deleter, called once (with `data`) when the last use ends, on whichever thread that is.
+  /// UserError for an empty one: memory that needs none takes one that does nothing.
   [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, DType dtype,
                                      std::function<void(const void*)> deleter,
                                      SourceLocation loc = SourceLocation::current());
-  /// Any strided layout: element (i, j, …) is `strides[0]*i + strides[1]*j + …` elements behind `data`. Strides may
-  /// be 0 (repeated elements) or negative. UserError when their number is not the shape's.
-  [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides,
-                                     DType dtype, std::shared_ptr<const void> owner,
+  /// Any strided layout: element (i, j, …) is `strides[0]*i + strides[1]*j + …` elements behind `data`.
+  /// Strides may be 0 (repeated elements) or negative. UserError when their number is not the shape's.
+  [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape,
+                                     std::span<const std::int64_t> strides, DType dtype,
+                                     std::shared_ptr<const void> owner,
                                      SourceLocation loc = SourceLocation::current());
-  [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides,
-                                     DType dtype, std::function<void(const void*)> deleter,
+  [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape,
+                                     std::span<const std::int64_t> strides, DType dtype,
+                                     std::function<void(const void*)> deleter,
                                      SourceLocation loc = SourceLocation::current());
   /// Typed forms of the first two; `keep` is an owner or a deleter.
   template <ElementType T, class Keep>
@@ -253,8 +270,8 @@ class Tensor {
   }
 
   [[nodiscard]] bool valid() const noexcept { return node_ != nullptr; }
-  /// Whether the single element is not 0: for `if (any(a != b))`. Evaluates. UserError for any other count, as in
-  /// `if (a == b)` of whole tensors.
+  /// Whether the single element is not 0: for `if (any(a != b))`. Evaluates. UserError for any other count,
+  /// as in `if (a == b)` of whole tensors.
   explicit operator bool() const;
   [[nodiscard]] Shape shape(SourceLocation loc = SourceLocation::current()) const;
   [[nodiscard]] int rank(SourceLocation loc = SourceLocation::current()) const;
@@ -266,7 +283,8 @@ class Tensor {
   /// The same value on another device: evaluates and copies. Itself when it is there.
   [[nodiscard]] Tensor to(Device device, SourceLocation loc = SourceLocation::current()) const;
 
-  /// Computes this tensor now (with everything it needs, fused). Returns itself. Does nothing when done already.
+  /// Computes this tensor now (with everything it needs, fused). Returns itself. Does nothing when done
+  /// already.
   const Tensor& eval(SourceLocation loc = SourceLocation::current()) const;
   /// True when the value is in memory already.
   [[nodiscard]] bool evaluated(SourceLocation loc = SourceLocation::current()) const;
@@ -298,8 +316,9 @@ class Tensor {
     check_room(std::ranges::size(out), loc);
     copy_to(std::ranges::data(out), dtype_of<std::ranges::range_value_t<R>>, loc);
   }
-  /// Row-major host memory of this tensor's value, valid while any copy of this handle lives. Evaluates; copies once when
-  /// the value is a strided view, and once when it lives on a GPU. Threads may call it at once, as every const function.
+  /// Row-major host memory of this tensor's value, valid while any copy of this handle lives. Evaluates;
+  /// copies once when the value is a strided view, and once when it lives on a GPU. Threads may call it at
+  /// once, as every const function.
   [[nodiscard]] const void* data() const;
   /// The same on device(): a device address on a GPU, in the order of the calling thread's stream.
   [[nodiscard]] const void* device_data() const;
@@ -319,9 +338,9 @@ class Tensor {
   /// The last two axes swapped.
   [[nodiscard]] Tensor T(SourceLocation loc = SourceLocation::current()) const;
 
-  /// Basic indexing: x(0), x(all(), range(1, none, 2)), x(range(none, none, -1), newaxis). Assigning to the result
-  /// of a variable's index updates that variable: x(0) = y, x(range(1, 3)) += 1. (So x(0)(1) = y does not compile: x(0) is
-  /// no variable. Write x(0, 1) = y.)
+  /// Basic indexing: x(0), x(all(), range(1, none, 2)), x(range(none, none, -1), newaxis). Assigning to the
+  /// result of a variable's index updates that variable: x(0) = y, x(range(1, 3)) += 1. (So x(0)(1) = y does
+  /// not compile: x(0) is no variable. Write x(0, 1) = y.)
   template <class... S>
     requires(std::is_convertible_v<S, Slice> && ...)
   SliceRef operator()(FirstSlice first, S&&... rest) &;
@@ -331,8 +350,8 @@ class Tensor {
     const Slice list[] = {first.slice, Slice(std::forward<S>(rest))...};
     return index(list, first.loc);
   }
-  /// x(mask): the parts of x where a bool tensor over its leading axes is true (compress). x(indices): x's slices along axis
-  /// 0 at integer indices (take). Assigning to the result updates a variable: x(x < 0) = 0.
+  /// x(mask): the parts of x where a bool tensor over its leading axes is true (compress). x(indices): x's
+  /// slices along axis 0 at integer indices (take). Assigning to the result updates a variable: x(x < 0) = 0.
   SelectRef operator()(TensorArg selector) &;
   [[nodiscard]] Tensor operator()(TensorArg selector) const&;
   /// The same with one part: x[0], x[range(1, 3)], x[mask], x[indices].
@@ -340,7 +359,8 @@ class Tensor {
   [[nodiscard]] Tensor operator[](FirstSlice first) const& { return index({&first.slice, 1}, first.loc); }
   SelectRef operator[](TensorArg selector) &;
   [[nodiscard]] Tensor operator[](TensorArg selector) const& { return (*this)(selector); }
-  [[nodiscard]] Tensor index(std::span<const Slice> slices, SourceLocation loc = SourceLocation::current()) const;
+  [[nodiscard]] Tensor index(std::span<const Slice> slices,
+                             SourceLocation loc = SourceLocation::current()) const;
 
   /// The slices along axis 0, for reading: for (Tensor row : x). UserError for rank 0.
   [[nodiscard]] RowIterator begin(SourceLocation loc = SourceLocation::current()) const;
@@ -381,20 +401,23 @@ struct Operand {
 };
 
 /// Compound assignments to a part of a tensor: to the temporary that an index gives, and to no variable.
-#define KILN_PART_ASSIGNMENTS(Class, X)                                                                             \
-  X(Class, +=) X(Class, -=) X(Class, *=) X(Class, /=) X(Class, %=) X(Class, &=) X(Class, |=) X(Class, ^=) X(Class, <<=) \
-  X(Class, >>=)
-#define KILN_DECLARE_PART_ASSIGNMENT(Class, Symbol)  \
-  Class& operator Symbol(const Operand& value)&&;    \
-  Class& operator Symbol(const Operand& value)& = delete;
+#define KILN_PART_ASSIGNMENTS(Class, X) \
+  X(Class, +=)                          \
+  X(Class, -=)                          \
+  X(Class, *=) X(Class, /=) X(Class, %=) X(Class, &=) X(Class, |=) X(Class, ^=) X(Class, <<=) X(Class, >>=)
+#define KILN_DECLARE_PART_ASSIGNMENT(Class, Symbol) \
+  Class& operator Symbol(const Operand & value)&&;  \
+  Class& operator Symbol(const Operand & value)& = delete;
 
-/// What x(slice…) gives: a Tensor (a view, no copy) that can also be assigned to, which makes x a new value: other handles
-/// keep the old one. Assignable as a temporary only: `auto row = x(0); row += 1;` does not compile, since row is a value of
-/// its own and x would not change. `Tensor row = x(0);` names the value.
+/// What x(slice…) gives: a Tensor (a view, no copy) that can also be assigned to, which makes x a new value:
+/// other handles keep the old one. Assignable as a temporary only: `auto row = x(0); row += 1;` does not
+/// compile, since row is a value of its own and x would not change. `Tensor row = x(0);` names the value.
 class [[nodiscard]] SliceRef : public Tensor {
  public:
   SliceRef(Tensor& target, std::span<const Slice> slices, SourceLocation loc)
-      : Tensor(std::as_const(target).index(slices, loc)), target_(&target), slices_(slices.begin(), slices.end()) {}
+      : Tensor(std::as_const(target).index(slices, loc)),
+        target_(&target),
+        slices_(slices.begin(), slices.end()) {}
   SliceRef(const SliceRef&) = default;
   SliceRef& operator=(const SliceRef& value) && { return assign(static_cast<const Tensor&>(value)); }
   SliceRef& operator=(const Operand& value) && { return assign(value); }
@@ -405,9 +428,13 @@ class [[nodiscard]] SliceRef : public Tensor {
   [[nodiscard]] Tensor operator()(FirstSlice first, S&&... rest) const {
     return static_cast<const Tensor&>(*this)(first, std::forward<S>(rest)...);
   }
-  [[nodiscard]] Tensor operator()(TensorArg selector) const { return static_cast<const Tensor&>(*this)(selector); }
+  [[nodiscard]] Tensor operator()(TensorArg selector) const {
+    return static_cast<const Tensor&>(*this)(selector);
+  }
   [[nodiscard]] Tensor operator[](FirstSlice first) const { return index({&first.slice, 1}, first.loc); }
-  [[nodiscard]] Tensor operator[](TensorArg selector) const { return static_cast<const Tensor&>(*this)(selector); }
+  [[nodiscard]] Tensor operator[](TensorArg selector) const {
+    return static_cast<const Tensor&>(*this)(selector);
+  }
 
  private:
   SliceRef& assign(const Operand& value);
@@ -415,13 +442,15 @@ class [[nodiscard]] SliceRef : public Tensor {
   std::vector<Slice> slices_;
 };
 
-/// What x(mask) and x(indices) give: converts to the Tensor that is selected, and can be assigned to, which makes x a new
-/// value (as a temporary only, like SliceRef). Numbers, and tensors that broadcast to x's axes behind the mask, are written
-/// without evaluating the mask; other values belong to the elements that are true, in order. Of several values for one
-/// index the last one stays, also for `x(indices) += y`: scatter_add adds up.
+/// What x(mask) and x(indices) give: converts to the Tensor that is selected, and can be assigned to, which
+/// makes x a new value (as a temporary only, like SliceRef). Numbers, and tensors that broadcast to x's axes
+/// behind the mask, are written without evaluating the mask; other values belong to the elements that are
+/// true, in order. Of several values for one index the last one stays, also for `x(indices) += y`:
+/// scatter_add adds up.
 class [[nodiscard]] SelectRef {
  public:
-  SelectRef(Tensor& target, const TensorArg& selector) : target_(&target), x_(target), selector_(*selector.tensor), loc_(selector.loc) {}
+  SelectRef(Tensor& target, const TensorArg& selector)
+      : target_(&target), x_(target), selector_(*selector.tensor), loc_(selector.loc) {}
   SelectRef& operator=(const SelectRef& value) && { return assign({value.value(), value.loc_}); }
   SelectRef& operator=(const Operand& value) && { return assign(value); }
   KILN_PART_ASSIGNMENTS(SelectRef, KILN_DECLARE_PART_ASSIGNMENT)
@@ -433,9 +462,7 @@ class [[nodiscard]] SelectRef {
   [[nodiscard]] Shape shape(SourceLocation loc = SourceLocation::current()) const {
     return value().shape(loc);
   }
-  [[nodiscard]] int rank(SourceLocation loc = SourceLocation::current()) const {
-    return value().rank(loc);
-  }
+  [[nodiscard]] int rank(SourceLocation loc = SourceLocation::current()) const { return value().rank(loc); }
   [[nodiscard]] std::int64_t dim(Axis axis, SourceLocation loc = SourceLocation::current()) const {
     return value().dim(axis, loc);
   }
@@ -464,7 +491,9 @@ class [[nodiscard]] SelectRef {
   [[nodiscard]] Tensor operator()(FirstSlice first, S&&... rest) const {
     return value()(first, std::forward<S>(rest)...);
   }
-  [[nodiscard]] Tensor operator[](FirstSlice first) const { return value().index({&first.slice, 1}, first.loc); }
+  [[nodiscard]] Tensor operator[](FirstSlice first) const {
+    return value().index({&first.slice, 1}, first.loc);
+  }
 
  private:
   using Function = Tensor (*)(const Tensor&, const Operand&);
@@ -488,7 +517,9 @@ SliceRef Tensor::operator()(FirstSlice first, S&&... rest) & {
   const Slice list[] = {first.slice, Slice(std::forward<S>(rest))...};
   return SliceRef(*this, list, first.loc);
 }
-inline SliceRef Tensor::operator[](FirstSlice first) & { return SliceRef(*this, {&first.slice, 1}, first.loc); }
+inline SliceRef Tensor::operator[](FirstSlice first) & {
+  return SliceRef(*this, {&first.slice, 1}, first.loc);
+}
 inline SelectRef Tensor::operator()(TensorArg selector) & { return SelectRef(*this, selector); }
 inline SelectRef Tensor::operator[](TensorArg selector) & { return SelectRef(*this, selector); }
 
@@ -498,7 +529,7 @@ class RowIterator {
   using value_type = Tensor;
   using reference = Tensor;
   using difference_type = std::ptrdiff_t;
-  using iterator_category = std::input_iterator_tag;   // rows are made when they are asked for
+  using iterator_category = std::input_iterator_tag;  // rows are made when they are asked for
   using iterator_concept = std::forward_iterator_tag;
   RowIterator() = default;
   RowIterator(const Tensor& x, std::int64_t row, SourceLocation loc) : x_(x), row_(row), loc_(loc) {}
@@ -520,7 +551,8 @@ class RowIterator {
   SourceLocation loc_;
 };
 
-/// Evaluates several tensors together, sharing work: eval(x, y), eval({x, y}), eval(vector). Returns when they are computed.
+/// Evaluates several tensors together, sharing work: eval(x, y), eval({x, y}), eval(vector). Returns when
+/// they are computed.
 void eval(std::span<const Tensor> tensors, SourceLocation loc = SourceLocation::current());
 void eval(std::initializer_list<Tensor> tensors, SourceLocation loc = SourceLocation::current());
 inline void eval(TensorArg x) { eval(std::span(x.tensor, 1), x.loc); }

@@ -8,7 +8,8 @@ namespace {
 using api::elementwise;
 using ir::Op;
 
-/// The dtype distances are measured in: float32 has room for float32 and halves, and of integers float64 for most.
+/// The dtype distances are measured in: float32 has room for float32 and halves, and of integers float64 for
+/// most.
 DType distance_dtype(const Tensor& x, const Operand& y) {
   const DType t = y.tensor ? promote(x.dtype(), y.tensor->dtype()) : api::weak_promote(x.dtype(), y.scalar);
   return is_half(t) || t == DType::Float32 ? DType::Float32 : DType::Float64;
@@ -26,11 +27,14 @@ Tensor isclose(const Tensor& x, const Operand& y, double rtol, double atol, Flag
   const SourceLocation loc = y.loc;
   const DType wide = distance_dtype(x, y);
   const Tensor a = astype(x, wide, loc);
-  const Tensor b = y.tensor ? astype(*y.tensor, wide, loc) : Tensor::adopt(api::scalar_node(y.scalar, wide, loc).take());
+  const Tensor b =
+      y.tensor ? astype(*y.tensor, wide, loc) : Tensor::adopt(api::scalar_node(y.scalar, wide, loc).take());
   const Tensor distance = abs(elementwise(Op::subtract, a, b, loc), loc);
-  const Tensor allowed = elementwise(Op::add, elementwise(Op::multiply, abs(b, loc), Scalar(rtol), loc), Scalar(atol), loc);
+  const Tensor allowed =
+      elementwise(Op::add, elementwise(Op::multiply, abs(b, loc), Scalar(rtol), loc), Scalar(atol), loc);
   // An infinite y allows every distance, and equals only itself.
-  const Tensor near = elementwise(Op::logical_and, elementwise(Op::less_equal, distance, allowed, loc), isfinite(b, loc), loc);
+  const Tensor near = elementwise(Op::logical_and, elementwise(Op::less_equal, distance, allowed, loc),
+                                  isfinite(b, loc), loc);
   const Tensor close = elementwise(Op::logical_or, near, elementwise(Op::equal, x, y, loc), loc);
   return equal_nan ? elementwise(Op::logical_or, close, both_nan(a, b, loc), loc) : close;
 } catch (const UserError& e) {

@@ -15,13 +15,15 @@ using ir::Op;
 
 /// The device of a new tensor, if one is given.
 std::optional<Device> checked_device(const TensorOptions& options) {
-  if (options.device && options.device->kind == Device::Kind::Cuda && options.device->index >= ir::kMaxCudaDevices)
-    throw UserError(cat("[device] ", options.device->str(), " is beyond the ", ir::kMaxCudaDevices, " GPUs Kiln can name"));
+  if (options.device && options.device->kind == Device::Kind::Cuda &&
+      options.device->index >= ir::kMaxCudaDevices)
+    throw UserError(cat("[device] ", options.device->str(), " is beyond the ", ir::kMaxCudaDevices,
+                        " GPUs Kiln can name"));
   return options.device;
 }
 
-Tensor filled(std::string_view op, const Shape& shape, Scalar value, DType dtype, const TensorOptions& options,
-              SourceLocation loc) try {
+Tensor filled(std::string_view op, const Shape& shape, Scalar value, DType dtype,
+              const TensorOptions& options, SourceLocation loc) try {
   for (std::int64_t extent : shape)
     if (extent < 0) throw UserError(cat("[", op, "] negative extent in shape ", shape.str()));
   const NodeRef number = api::scalar_node(value, dtype, loc, checked_device(options));
@@ -51,7 +53,9 @@ DType range_dtype(DType result) {
 bool fractional(Scalar s) { return s.kind == Scalar::Kind::Float; }
 
 /// The number itself: differences of any two fit.
-__int128 whole(Scalar s) { return s.kind == Scalar::Kind::UInt ? __int128{static_cast<std::uint64_t>(s.i)} : __int128{s.i}; }
+__int128 whole(Scalar s) {
+  return s.kind == Scalar::Kind::UInt ? __int128{static_cast<std::uint64_t>(s.i)} : __int128{s.i};
+}
 
 /// ceil((stop - start) / step), at least 0; -1: not a count.
 std::int64_t range_count(Scalar start, Scalar stop, Scalar step) {
@@ -113,10 +117,13 @@ Tensor arange(Scalar stop, const TensorOptions& options, SourceLocation loc) try
 Tensor arange(Scalar start, Scalar stop, Scalar step, const TensorOptions& options, SourceLocation loc) try {
   const bool any_fractional = fractional(start) || fractional(stop) || fractional(step);
   const bool large = start.kind == Scalar::Kind::UInt || stop.kind == Scalar::Kind::UInt;
-  const DType result = options.dtype.value_or(any_fractional ? DType::Float32 : large ? DType::UInt64 : DType::Int64);
+  const DType result = options.dtype.value_or(any_fractional ? DType::Float32
+                                              : large        ? DType::UInt64
+                                                             : DType::Int64);
   const std::int64_t count = step.to_double() == 0 ? -1 : range_count(start, stop, step);
   if (count < 0)
-    throw UserError(cat("[arange] a range from ", api::describe(start), " to ", api::describe(stop), " by ", api::describe(step)));
+    throw UserError(cat("[arange] a range from ", api::describe(start), " to ", api::describe(stop), " by ",
+                        api::describe(step)));
   // A fractional step needs floating point even when whole numbers are wanted.
   const DType inner = any_fractional && !is_float(result) ? DType::Float64 : range_dtype(result);
   const Tensor steps = elementwise(Op::multiply, iota({count}, 0, inner, loc, options), step, loc);
@@ -165,7 +172,8 @@ Tensor triu(const Tensor& x, Whole k, SourceLocation loc) {
 
 Tensor one_hot(const Tensor& indices, Whole classes, DType dtype, SourceLocation loc) try {
   const ir::Node* node = api::checked("one_hot", indices);
-  if (!is_int(node->dtype)) throw UserError(cat("[one_hot] needs integer indices, got ", api::describe(node)));
+  if (!is_int(node->dtype))
+    throw UserError(cat("[one_hot] needs integer indices, got ", api::describe(node)));
   if (classes < 0) throw UserError(cat("[one_hot] ", classes, " classes"));
   const Tensor column = expand_dims(astype(indices, DType::Int64, loc), -1, loc);
   return astype(elementwise(Op::equal, column, iota({classes}, 0, DType::Int64, loc), loc), dtype, loc);

@@ -1,11 +1,12 @@
-// DLPack in and out. A structure given out owns a handle of its tensor; one taken in is the owner of borrowed memory.
+// DLPack in and out. A structure given out owns a handle of its tensor; one taken in is the owner of borrowed
+// memory.
 #include <kiln/dlpack.h>
 
 #include "api/borrow.h"
-#include "engine/evaluate.h"
 #include "api/record.h"
 #include "engine/device_control.h"
 #include "engine/device_memory.h"
+#include "engine/evaluate.h"
 #include "engine/pool.h"
 #include "support/check.h"
 
@@ -25,7 +26,10 @@ dlpack::DLDataType to_dl(DType dtype) {
   const auto bits = static_cast<std::uint8_t>(8 * size_of(dtype));
   if (is_bool(dtype)) return {dlpack::kDLBool, bits, 1};
   if (dtype == DType::BFloat16) return {dlpack::kDLBfloat, bits, 1};
-  return {is_signed_int(dtype) ? dlpack::kDLInt : is_unsigned_int(dtype) ? dlpack::kDLUInt : dlpack::kDLFloat, bits, 1};
+  return {is_signed_int(dtype)     ? dlpack::kDLInt
+          : is_unsigned_int(dtype) ? dlpack::kDLUInt
+                                   : dlpack::kDLFloat,
+          bits, 1};
 }
 
 std::optional<DType> from_dl(dlpack::DLDataType type) {
@@ -37,27 +41,30 @@ std::optional<DType> from_dl(dlpack::DLDataType type) {
 }
 
 std::string describe(dlpack::DLDataType type) {
-  constexpr std::array<const char*, 7> kNames = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  constexpr std::array<const char*, 7> kNames = {"int",    "uint",    "float", "handle",
+                                                 "bfloat", "complex", "bool"};
   std::string out = type.code < kNames.size() ? kNames[type.code] : cat("type code ", int{type.code}, " of ");
   out += cat(int{type.bits}, type.code < kNames.size() ? "" : " bits");
   return type.lanes == 1 ? out : cat(out, " x ", type.lanes, " lanes");
 }
 
 std::string describe(dlpack::DLDevice device) {
-  constexpr std::array<const char*, 18> kNames = {"",      "cpu",       "cuda",    "cuda_host",    "opencl", "",
-                                                  "",      "vulkan",    "metal",   "vpi",          "rocm",   "rocm_host",
-                                                  "extension", "cuda_managed", "oneapi", "webgpu", "hexagon", "maia"};
+  constexpr std::array<const char*, 18> kNames = {
+      "",    "cpu",  "cuda",      "cuda_host", "opencl",       "",       "",       "vulkan",  "metal",
+      "vpi", "rocm", "rocm_host", "extension", "cuda_managed", "oneapi", "webgpu", "hexagon", "maia"};
   const auto type = static_cast<std::size_t>(device.device_type);
   if (type >= kNames.size() || *kNames[type] == '\0')
     return cat("device type ", static_cast<int>(device.device_type), ':', device.device_id);
   return cat(kNames[type], ':', device.device_id);
 }
 
-/// Nothing, or a stream as DLPack numbers them: -1 none, 1 the legacy default one, 2 the thread's default one, else a handle.
+/// Nothing, or a stream as DLPack numbers them: -1 none, 1 the legacy default one, 2 the thread's default
+/// one, else a handle.
 void check_stream(std::string_view op, const DLPackOptions& options, Device device) {
   if (!options.stream || *options.stream == -1) return;
   if (device.kind == Device::Kind::Cpu)
-    throw UserError(cat("[", op, "] stream ", *options.stream, " for a tensor on the cpu, which has no streams"));
+    throw UserError(
+        cat("[", op, "] stream ", *options.stream, " for a tensor on the cpu, which has no streams"));
   if (*options.stream <= 0)
     throw UserError(cat("[", op, "] stream ", *options.stream, " for a tensor on ", device.str(),
                         "; 1 is the legacy default stream, 2 the thread's default stream, -1 none"));
@@ -65,7 +72,7 @@ void check_stream(std::string_view op, const DLPackOptions& options, Device devi
 
 void* handle_of(std::intptr_t stream) { return reinterpret_cast<void*>(stream); }
 
-// ---- out ----------------------------------------------------------------------------------------------------------
+// ---- out ----
 
 /// What a structure given out points to: it dies with the structure.
 template <class Managed>
@@ -84,7 +91,8 @@ Tensor copied(const Tensor& x) {
   return api::leaf(buffer, node->shape(), node->dtype, node->loc, 0, nullptr, node->buffer->device);
 }
 
-/// The receiver has let go, but its stream may not have: the pool gives the memory out in the order of Kiln's own.
+/// The receiver has let go, but its stream may not have: the pool gives the memory out in the order of Kiln's
+/// own.
 template <class Managed>
 void take_back(Export<Managed>* e) {
   const Device device = e->keep.device();
@@ -116,7 +124,8 @@ Managed* give(const Tensor& x, const DLPackOptions& options) {
   DLTensor& t = out->managed.dl_tensor;
   t.data = node->buffer->data + node->offset * size_of(node->dtype);
   const Device device = node->buffer->device;
-  t.device = device.kind == Device::Kind::Cpu ? dlpack::DLDevice{dlpack::kDLCPU, 0} : dlpack::DLDevice{dlpack::kDLCUDA, device.index};
+  t.device = device.kind == Device::Kind::Cpu ? dlpack::DLDevice{dlpack::kDLCPU, 0}
+                                              : dlpack::DLDevice{dlpack::kDLCUDA, device.index};
   t.ndim = node->rank;
   t.dtype = to_dl(node->dtype);
   t.shape = out->shape;
@@ -142,11 +151,11 @@ Tensor exported(std::string_view op, const Tensor& x, const DLPackOptions& optio
   return out;
 }
 
-// ---- in -----------------------------------------------------------------------------------------------------------
+// ---- in ----
 
 /// Copies elements that may lie unaligned.
-void gather(const std::byte* from, std::size_t size, std::span<const std::int64_t> dims, const std::int64_t* strides,
-            std::byte*& to) {
+void gather(const std::byte* from, std::size_t size, std::span<const std::int64_t> dims,
+            const std::int64_t* strides, std::byte*& to) {
   if (dims.empty()) {
     std::memcpy(to, from, size);
     to += size;
@@ -180,10 +189,12 @@ Shape strides_of(const DLTensor& t, const Shape& shape) {
 Device device_of(const DLTensor& t) {
   const bool cuda = t.device.device_type == dlpack::kDLCUDA || t.device.device_type == dlpack::kDLCUDAManaged;
   if (!cuda && t.device.device_type != dlpack::kDLCPU && t.device.device_type != dlpack::kDLCUDAHost)
-    throw UserError(cat("[from_dlpack] the tensor is on ", describe(t.device), "; Kiln takes those on the cpu or a CUDA device"));
+    throw UserError(cat("[from_dlpack] the tensor is on ", describe(t.device),
+                        "; Kiln takes those on the cpu or a CUDA device"));
   if (!cuda) return Device::cpu();
   std::string why;
-  if (t.device.device_id < 0 || t.device.device_id > 255 || !engine::has_device(Device::cuda(t.device.device_id), why))
+  if (t.device.device_id < 0 || t.device.device_id > 255 ||
+      !engine::has_device(Device::cuda(t.device.device_id), why))
     throw UserError(cat("[from_dlpack] the tensor is on ", describe(t.device), ", which this process has not",
                         why.empty() ? "" : ": ", why));
   return Device::cuda(t.device.device_id);
@@ -192,25 +203,29 @@ Device device_of(const DLTensor& t) {
 /// A tensor over memory of a GPU, or a copy of it there.
 Tensor take_on_gpu(Device device, const void* data, const Shape& shape, const Shape& strides, DType dtype,
                    std::shared_ptr<const void> owner, const DLPackOptions& options, SourceLocation loc) {
-  if (const std::intptr_t stream = options.stream.value_or(1); stream != -1) engine::wait_for_stream(device, handle_of(stream));
+  if (const std::intptr_t stream = options.stream.value_or(1); stream != -1)
+    engine::wait_for_stream(device, handle_of(stream));
   const Tensor shared = api::borrow_on(device, data, shape, strides, dtype, std::move(owner), loc);
   return options.copy.value_or(false) ? copied(shared) : shared;
 }
 
-Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOptions& options, SourceLocation loc) {
+Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOptions& options,
+            SourceLocation loc) {
   const Device device = device_of(t);
   check_stream("from_dlpack", options, device);
   const std::optional<DType> dtype = from_dl(t.dtype);
   if (!dtype) throw UserError(cat("[from_dlpack] ", describe(t.dtype), " is none of Kiln's dtypes"));
   const Shape shape = checked_shape(t), strides = strides_of(t, shape);
   const std::byte* data = t.data ? static_cast<const std::byte*>(t.data) + t.byte_offset : nullptr;
-  if (device.kind == Device::Kind::Cuda) return take_on_gpu(device, data, shape, strides, *dtype, std::move(owner), options, loc);
+  if (device.kind == Device::Kind::Cuda)
+    return take_on_gpu(device, data, shape, strides, *dtype, std::move(owner), options, loc);
   const auto size = static_cast<std::size_t>(size_of(*dtype));
   const std::size_t astray = reinterpret_cast<std::uintptr_t>(data) % size;
   // Where it lies astray this checks the layout all the same; nothing is read.
   const Tensor shared = Tensor::borrow(data - astray, shape, strides, *dtype, std::move(owner), loc);
   const ir::Buffer& memory = *shared.node()->buffer;
-  const bool copied_bools = memory.writable && memory.device.kind == Device::Kind::Cpu;  // what is lent is not writable
+  // what is lent is not writable
+  const bool copied_bools = memory.writable && memory.device.kind == Device::Kind::Cpu;
   if (is_bool(*dtype) && !options.copy.value_or(true) && shared.numel() != 0 && copied_bools)
     throw UserError("[from_dlpack] bools with bytes other than 0 and 1 must be copied");
   const bool aligned = astray == 0 || shared.numel() == 0;
@@ -245,7 +260,8 @@ DLPack to_dlpack(const Tensor& x, const DLPackOptions& options, SourceLocation l
 LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options, SourceLocation loc) try {
   const Tensor value = exported("to_dlpack_legacy", x, options);
   if (!value.node()->buffer->writable)
-    throw UserError(cat("[to_dlpack_legacy] ", api::describe(value.node()), " shows memory that was lent to Kiln to be "
+    throw UserError(cat("[to_dlpack_legacy] ", api::describe(value.node()),
+                        " shows memory that was lent to Kiln to be "
                         "read; DLPack before 1.0 cannot say so (use to_dlpack, or ask for a copy)"));
   return LegacyDLPack(give<DLManagedTensor>(value, options));
 } catch (const UserError& e) {

@@ -1,7 +1,8 @@
-// Slices at positions that tensors hold: one node an axis whose position is not known, and an ordinary slice for the rest.
+// Slices at positions that tensors hold: one node an axis whose position is not known, and an ordinary slice
+// for the rest.
 //
-// An update at positions along several axes writes a box of a box: the slice of x that the outer position shows, with the rest
-// of the update in it, takes that slice's place.
+// An update at positions along several axes writes a box of a box: the slice of x that the outer position
+// shows, with the rest of the update in it, takes that slice's place.
 #include "api/record.h"
 #include "support/check.h"
 
@@ -25,7 +26,8 @@ std::int64_t clamped(std::int64_t start, std::int64_t extent, std::int64_t size)
   return std::clamp<std::int64_t>(start < 0 ? start + extent : start, 0, extent - size);
 }
 
-Start resolve(std::string_view op, const Operand& given, std::int64_t extent, std::int64_t size, SourceLocation loc) {
+Start resolve(std::string_view op, const Operand& given, std::int64_t extent, std::int64_t size,
+              SourceLocation loc) {
   if (!given.tensor) {
     if (given.scalar.kind != Scalar::Kind::Int && given.scalar.kind != Scalar::Kind::UInt)
       throw UserError(cat("[", op, "] starts must be integers, not ", api::describe(given.scalar)));
@@ -45,7 +47,8 @@ Start resolve(std::string_view op, const Operand& given, std::int64_t extent, st
 std::vector<Start> resolve(std::string_view op, const ir::Node* x, std::span<const Operand> starts,
                            std::span<const std::int64_t> sizes, SourceLocation loc) {
   if (starts.size() != x->rank || sizes.size() != x->rank)
-    throw UserError(cat("[", op, "] ", starts.size(), " starts and sizes ", to_string(sizes), " for ", api::describe(x)));
+    throw UserError(
+        cat("[", op, "] ", starts.size(), " starts and sizes ", to_string(sizes), " for ", api::describe(x)));
   std::vector<Start> out;
   for (std::size_t a = 0; a < sizes.size(); ++a) {
     const std::int64_t extent = x->dims()[a];
@@ -57,7 +60,8 @@ std::vector<Start> resolve(std::string_view op, const ir::Node* x, std::span<con
 }
 
 /// The elements of a 1-D tensor as starts; they live in `parts`.
-std::vector<Operand> unpacked(std::string_view op, const Tensor& starts, std::vector<Tensor>& parts, SourceLocation loc) {
+std::vector<Operand> unpacked(std::string_view op, const Tensor& starts, std::vector<Tensor>& parts,
+                              SourceLocation loc) {
   const ir::Node* const node = api::checked(op, starts);
   if (node->rank > 1 || !is_int(node->dtype))
     throw UserError(cat("[", op, "] starts must be one row of integers, not ", api::describe(node)));
@@ -72,7 +76,8 @@ std::vector<Operand> unpacked(std::string_view op, const Tensor& starts, std::ve
 }
 
 /// x's box at the starts that are numbers.
-NodeRef fixed_box(ir::Node* x, const std::vector<Start>& starts, std::span<const std::int64_t> sizes, SourceLocation loc) {
+NodeRef fixed_box(ir::Node* x, const std::vector<Start>& starts, std::span<const std::int64_t> sizes,
+                  SourceLocation loc) {
   Shape start, step, dims;
   for (std::size_t a = 0; a < starts.size(); ++a) {
     start.push_back(starts[a].number);
@@ -83,14 +88,16 @@ NodeRef fixed_box(ir::Node* x, const std::vector<Start>& starts, std::span<const
 }
 
 /// x with the update at starts from axis `from` on.
-NodeRef updated(ir::Node* x, ir::Node* update, const std::vector<Start>& starts, std::size_t from, SourceLocation loc) {
+NodeRef updated(ir::Node* x, ir::Node* update, const std::vector<Start>& starts, std::size_t from,
+                SourceLocation loc) {
   for (std::size_t a = from; a < starts.size(); ++a) {
     if (!starts[a].value) continue;
     const int axis = static_cast<int>(a);
     const std::int64_t size = update->dims()[a];
     Shape dims = x->shape();
     dims[axis] = size;
-    if (std::ranges::equal(dims, update->dims())) return api::update_at_node(x, update, starts[a].value.get(), axis, loc);
+    if (std::ranges::equal(dims, update->dims()))
+      return api::update_at_node(x, update, starts[a].value.get(), axis, loc);
     const NodeRef whole = api::slice_at_node(x, starts[a].value.get(), axis, size, loc);
     const NodeRef inner = updated(whole.get(), update, starts, a + 1, loc);
     return api::update_at_node(x, inner.get(), starts[a].value.get(), axis, loc);
@@ -106,19 +113,23 @@ NodeRef updated(ir::Node* x, ir::Node* update, const std::vector<Start>& starts,
 
 }  // namespace
 
-Tensor dynamic_slice(const Tensor& x, std::span<const Operand> starts, const Shape& sizes, SourceLocation loc) try {
+Tensor dynamic_slice(const Tensor& x, std::span<const Operand> starts, const Shape& sizes,
+                     SourceLocation loc) try {
   constexpr std::string_view op = "dynamic_slice";
   ir::Node* const node = api::checked(op, x);
   const std::vector<Start> at = resolve(op, node, starts, sizes, loc);
   NodeRef out = fixed_box(node, at, sizes, loc);
   for (std::size_t a = 0; a < at.size(); ++a)
-    if (at[a].value) out = api::slice_at_node(out.get(), at[a].value.get(), static_cast<int>(a), sizes[static_cast<int>(a)], loc);
+    if (at[a].value)
+      out = api::slice_at_node(out.get(), at[a].value.get(), static_cast<int>(a), sizes[static_cast<int>(a)],
+                               loc);
   return api::finish(std::move(out));
 } catch (const UserError& e) {
   api::rethrow_as("dynamic_slice", e, loc);
 }
 
-Tensor dynamic_slice(const Tensor& x, std::initializer_list<Operand> starts, const Shape& sizes, SourceLocation loc) {
+Tensor dynamic_slice(const Tensor& x, std::initializer_list<Operand> starts, const Shape& sizes,
+                     SourceLocation loc) {
   return dynamic_slice(x, std::span(starts.begin(), starts.size()), sizes, loc);
 }
 
@@ -129,7 +140,8 @@ Tensor dynamic_slice(const Tensor& x, const Tensor& starts, const Shape& sizes, 
   api::rethrow_as("dynamic_slice", e, loc);
 }
 
-Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::span<const Operand> starts, SourceLocation loc) try {
+Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::span<const Operand> starts,
+                            SourceLocation loc) try {
   constexpr std::string_view op = "dynamic_update_slice";
   ir::Node* const node = api::checked(op, x);
   const NodeRef given = api::cast_node(api::checked(op, update), node->dtype, loc);
@@ -140,11 +152,13 @@ Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::span<con
   api::rethrow_as("dynamic_update_slice", e, loc);
 }
 
-Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::initializer_list<Operand> starts, SourceLocation loc) {
+Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, std::initializer_list<Operand> starts,
+                            SourceLocation loc) {
   return dynamic_update_slice(x, update, std::span(starts.begin(), starts.size()), loc);
 }
 
-Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const Tensor& starts, SourceLocation loc) try {
+Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const Tensor& starts,
+                            SourceLocation loc) try {
   std::vector<Tensor> parts;
   return dynamic_update_slice(x, update, unpacked("dynamic_update_slice", starts, parts, loc), loc);
 } catch (const UserError& e) {

@@ -1,7 +1,8 @@
 // einsum: operands are folded in from the left, two at a time, each pair as one batched matmul.
 //
-// A term is a tensor whose axes carry labels. Before a product, labels that nothing later reads are summed out of
-// their one operand; a repeated label becomes its diagonal (a strided slice of the flattened pair, not a copy).
+// A term is a tensor whose axes carry labels. Before a product, labels that nothing later reads are summed
+// out of their one operand; a repeated label becomes its diagonal (a strided slice of the flattened pair, not
+// a copy).
 #include "api/record.h"
 #include "support/check.h"
 
@@ -46,7 +47,8 @@ class Parser {
       from = comma + 1;
     }
     if (from <= left.size()) fail(cat(operands_.size(), " operands"));
-    equation_.output = arrow == std::string_view::npos ? implicit_output() : explicit_output(text_.substr(arrow + 2));
+    equation_.output =
+        arrow == std::string_view::npos ? implicit_output() : explicit_output(text_.substr(arrow + 2));
     return std::move(equation_);
   }
 
@@ -79,7 +81,8 @@ class Parser {
         fail(cat("'", c, "' is not a label"));
       }
     }
-    if (rank >= 0 && static_cast<int>(out.size()) != rank) fail(cat("\"", text, "\" names ", letters, " of ", rank, " axes"));
+    if (rank >= 0 && static_cast<int>(out.size()) != rank)
+      fail(cat("\"", text, "\" names ", letters, " of ", rank, " axes"));
     return out;
   }
 
@@ -160,7 +163,8 @@ class Contraction {
 
   NodeRef ordered(const Term& t, const Labels& order) const {
     std::vector<int> axes;
-    for (int label : order) axes.push_back(static_cast<int>(std::ranges::find(t.labels, label) - t.labels.begin()));
+    for (int label : order)
+      axes.push_back(static_cast<int>(std::ranges::find(t.labels, label) - t.labels.begin()));
     return api::permute_node(t.node.get(), axes, loc_);
   }
 
@@ -171,11 +175,14 @@ class Contraction {
     wanted_right.insert(wanted_right.end(), later.begin(), later.end());
     const Term a = summed(left, wanted_left), b = summed(right, wanted_right);
     Labels batch, inner, free_a, free_b;
-    for (int label : a.labels) (!has(b.labels, label) ? free_a : has(later, label) ? batch : inner).push_back(label);
+    for (int label : a.labels)
+      (!has(b.labels, label) ? free_a : has(later, label) ? batch : inner).push_back(label);
     for (int label : b.labels)
       if (!has(a.labels, label)) free_b.push_back(label);
-    if (inner.empty() || (free_a.empty() && free_b.empty())) return elementwise_product(a, b, batch, inner, free_a, free_b);
-    const NodeRef x = ordered(a, joined({batch, free_a, inner})), y = ordered(b, joined({batch, inner, free_b}));
+    if (inner.empty() || (free_a.empty() && free_b.empty()))
+      return elementwise_product(a, b, batch, inner, free_a, free_b);
+    const NodeRef x = ordered(a, joined({batch, free_a, inner})),
+                  y = ordered(b, joined({batch, inner, free_b}));
     const std::int64_t groups = size(batch), m = size(free_a), k = size(inner), n = size(free_b);
     const bool grouped = !batch.empty();
     const NodeRef flat_x = api::reshape_node(x.get(), grouped ? Shape{groups, m, k} : Shape{m, k}, loc_);
@@ -203,7 +210,8 @@ class Contraction {
   Term elementwise_product(const Term& a, const Term& b, const Labels& batch, const Labels& inner,
                            const Labels& free_a, const Labels& free_b) const {
     const Labels labels = joined({batch, free_a, free_b, inner});
-    const Tensor x = spread(a, joined({batch, free_a, inner}), labels), y = spread(b, joined({batch, free_b, inner}), labels);
+    const Tensor x = spread(a, joined({batch, free_a, inner}), labels),
+                 y = spread(b, joined({batch, free_b, inner}), labels);
     const Tensor both = api::elementwise(ir::Op::multiply, x, y, loc_);
     return summed({NodeRef::share(both.node()), labels}, joined({batch, free_a, free_b}));
   }

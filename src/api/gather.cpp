@@ -1,4 +1,5 @@
-// Indexing by tensors: every form becomes the one gather node, views around it, and arithmetic on the indices.
+// Indexing by tensors: every form becomes the one gather node, views around it, and arithmetic on the
+// indices.
 #include "api/indices.h"
 #include "support/check.h"
 
@@ -40,11 +41,13 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, Axis axis, Source
   ir::Node* const from = checked("take_along_axis", x);
   ir::Node* const at = checked_indices("take_along_axis", indices);
   if (from->rank != at->rank)
-    throw UserError(cat("[take_along_axis] needs indices of x's rank: x ", describe(from), ", indices ", describe(at)));
+    throw UserError(
+        cat("[take_along_axis] needs indices of x's rank: x ", describe(from), ", indices ", describe(at)));
   const int a = api::checked_axis("take_along_axis", axis, from);
   Shape dims;
   for (int i = 0; i < from->rank; ++i) {
-    const std::int64_t here = from->dims()[static_cast<std::size_t>(i)], there = at->dims()[static_cast<std::size_t>(i)];
+    const std::int64_t here = from->dims()[static_cast<std::size_t>(i)],
+                       there = at->dims()[static_cast<std::size_t>(i)];
     if (i != a && here != there && here != 1 && there != 1)
       throw UserError(cat("[take_along_axis] x ", describe(from), " and indices ", describe(at),
                           " do not broadcast along axis ", i));

@@ -10,21 +10,25 @@ namespace {
 
 using ir::NodeRef;
 
-/// An index resolved against a shape: the box it selects (one entry an axis of x), and the shape the user sees.
+/// An index resolved against a shape: the box it selects (one entry an axis of x), and the shape the user
+/// sees.
 struct Box {
   Shape start, step, dims;  // of x's rank
   Shape result;             // integer axes dropped, new axes added
 };
 
 std::string show(const Slice& s) {
-  const auto bound = [](const std::optional<std::int64_t>& b) { return b ? std::to_string(*b) : std::string(); };
+  const auto bound = [](const std::optional<std::int64_t>& b) {
+    return b ? std::to_string(*b) : std::string();
+  };
   switch (s.kind) {
     case Slice::Kind::Index: return std::to_string(*s.start);
     case Slice::Kind::NewAxis: return "newaxis";
     case Slice::Kind::Ellipsis: return "...";
     case Slice::Kind::Range: break;
   }
-  return s.step == 1 ? cat(bound(s.start), ':', bound(s.stop)) : cat(bound(s.start), ':', bound(s.stop), ':', s.step);
+  return s.step == 1 ? cat(bound(s.start), ':', bound(s.stop))
+                     : cat(bound(s.start), ':', bound(s.stop), ':', s.step);
 }
 
 /// Python's slice.indices: first element, and how many.
@@ -40,7 +44,8 @@ void resolve_range(std::string_view op, const Slice& s, std::int64_t extent, std
   const std::int64_t from = place(s.start, back ? high : low), to = place(s.stop, back ? low : high);
   const std::int64_t span = back ? from - to : to - from;
   // |step| as unsigned: -INT64_MIN does not fit.
-  const std::uint64_t stride = back ? 0 - static_cast<std::uint64_t>(s.step) : static_cast<std::uint64_t>(s.step);
+  const std::uint64_t stride =
+      back ? 0 - static_cast<std::uint64_t>(s.step) : static_cast<std::uint64_t>(s.step);
   *count = span <= 0 ? 0 : static_cast<std::int64_t>((static_cast<std::uint64_t>(span) - 1) / stride) + 1;
   *start = *count == 0 ? 0 : from;
 }
@@ -134,7 +139,8 @@ void notice_element_writes(const ir::Node* x, const Box& box, SourceLocation loc
   if (++last.writes != kMany) return;
   const std::string line = cat(loc.file_name(), ":", loc.line());
   warn_once("element writes " + line,
-            cat(line, " writes single elements of a ", api::describe(x), " in a loop: each write is a new value of the "
+            cat(line, " writes single elements of a ", api::describe(x),
+                " in a loop: each write is a new value of the "
                 "whole tensor. Write into a std::vector and make a tensor of it, or write slices"));
 }
 
@@ -150,15 +156,17 @@ Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operan
                             : api::scalar_node(value.scalar, node->dtype, loc);
   Shape from = given->shape();
   // Leading ones are dropped, as numpy does when assigning.
-  while (from.rank() > box.result.rank() && from[0] == 1) from = Shape(std::span<const std::int64_t>(from).subspan(1));
+  while (from.rank() > box.result.rank() && from[0] == 1)
+    from = Shape(std::span<const std::int64_t>(from).subspan(1));
   bool fits = from.rank() <= box.result.rank();
   for (int i = 0; i < from.rank() && fits; ++i) {
     const std::int64_t want = box.result[box.result.rank() - from.rank() + i];
     fits = from[i] == want || from[i] == 1;
   }
   if (!fits)
-    throw UserError(cat("[slice_update] ", api::describe(given.get()), " does not broadcast to the selected shape ",
-                        box.result.str(), " of ", api::describe(node)));
+    throw UserError(cat("[slice_update] ", api::describe(given.get()),
+                        " does not broadcast to the selected shape ", box.result.str(), " of ",
+                        api::describe(node)));
   for (std::int64_t extent : box.dims)
     if (extent == 0) return x;
   NodeRef body = api::reshape_node(given.get(), from, loc);
@@ -190,13 +198,17 @@ SliceRef& SliceRef::assign(const Operand& value) {
   *target_ = slice_update(*target_, slices_, value);
   return *this;
 }
-#define KILN_SLICE_ASSIGNMENT(Symbol, Name) \
-  SliceRef& SliceRef::operator Symbol(const Operand& value) && { return assign({Name(*this, value), value.loc}); }
+#define KILN_SLICE_ASSIGNMENT(Symbol, Name)                      \
+  SliceRef& SliceRef::operator Symbol(const Operand & value)&& { \
+    return assign({Name(*this, value), value.loc});              \
+  }
 #define KILN_SELECT_ASSIGNMENT(Symbol, Name) \
-  SelectRef& SelectRef::operator Symbol(const Operand& value) && { return combine(Name, value); }
+  SelectRef& SelectRef::operator Symbol(const Operand & value)&& { return combine(Name, value); }
+// clang-format off
 #define KILN_ASSIGNMENTS(X)                                                                                        \
   X(+=, add) X(-=, subtract) X(*=, multiply) X(/=, divide) X(%=, remainder) X(&=, bitwise_and) X(|=, bitwise_or) \
   X(^=, bitwise_xor) X(<<=, bitwise_left_shift) X(>>=, bitwise_right_shift)
+// clang-format on
 KILN_ASSIGNMENTS(KILN_SLICE_ASSIGNMENT)
 KILN_ASSIGNMENTS(KILN_SELECT_ASSIGNMENT)
 #undef KILN_ASSIGNMENTS
@@ -220,10 +232,12 @@ void check_mask(const ir::Node* x, const ir::Node* mask) {
   bool fits = mask->rank <= x->rank;
   for (std::size_t i = 0; i < mask->rank && fits; ++i) fits = mask->dims()[i] == x->dims()[i];
   if (!fits)
-    throw UserError(cat("[index] needs a bool mask over leading axes: x ", api::describe(x), ", mask ", api::describe(mask)));
+    throw UserError(cat("[index] needs a bool mask over leading axes: x ", api::describe(x), ", mask ",
+                        api::describe(mask)));
 }
 
-/// x where a bool mask over its leading axes is false, else `value`, which has x's dtype and broadcasts to the other axes.
+/// x where a bool mask over its leading axes is false, else `value`, which has x's dtype and broadcasts to
+/// the other axes.
 Tensor masked(const Tensor& x, const Tensor& mask, const Operand& value) {
   Shape over = mask.shape();
   over.resize(x.rank(), 1);
@@ -235,7 +249,9 @@ Shape behind(const ir::Node* x, const ir::Node* mask) { return Shape(x->dims().s
 
 }  // namespace
 
-Tensor Tensor::operator()(TensorArg selector) const& { return selected(*this, *selector.tensor, selector.loc); }
+Tensor Tensor::operator()(TensorArg selector) const& {
+  return selected(*this, *selector.tensor, selector.loc);
+}
 
 const Tensor& SelectRef::value() const {
   if (!value_.valid()) value_ = selected(x_, selector_, loc_);
@@ -255,8 +271,9 @@ SelectRef& SelectRef::assign(const Operand& value) try {
     return *this;
   }
   check_mask(x, chosen);
-  const NodeRef given = value.tensor ? api::cast_node(api::checked("index", *value.tensor), x->dtype, value.loc)
-                                     : api::scalar_node(value.scalar, x->dtype, value.loc);
+  const NodeRef given = value.tensor
+                            ? api::cast_node(api::checked("index", *value.tensor), x->dtype, value.loc)
+                            : api::scalar_node(value.scalar, x->dtype, value.loc);
   const Tensor values = Tensor::adopt(NodeRef::share(given.get()).take());
   if (whole(value) || chosen->rank == 0)
     *target_ = masked(x_, selector_, {broadcast_to(values, behind(x, chosen), value.loc), value.loc});
@@ -272,8 +289,9 @@ SelectRef& SelectRef::combine(Function f, const Operand& value) try {
   if (!whole(value)) return assign({f(this->value(), value), value.loc});
   check_mask(x_.node(), selector_.node());
   const Tensor combined =
-      value.tensor ? f(x_, {broadcast_to(*value.tensor, behind(x_.node(), selector_.node()), value.loc), value.loc})
-                   : f(x_, value);
+      value.tensor
+          ? f(x_, {broadcast_to(*value.tensor, behind(x_.node(), selector_.node()), value.loc), value.loc})
+          : f(x_, value);
   *target_ = masked(x_, selector_, {combined.astype(x_.dtype(), value.loc), value.loc});
   return *this;
 } catch (const UserError& e) {

@@ -44,7 +44,8 @@ Slices slices_at(const ir::Node* x, int axis, const ir::Node* indices) {
   return s;
 }
 
-Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tensor> indices, SourceLocation loc) {
+Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tensor> indices,
+                   SourceLocation loc) {
   if (static_cast<int>(indices.size()) > x->rank)
     throw UserError(cat("[", op, "] ", indices.size(), " indices for ", describe(x)));
   for (const Tensor& i : indices) checked_indices(op, i);

@@ -2,10 +2,10 @@
 #include <kiln/io.h>
 
 #include "api/record.h"
+#include "engine/pool.h"
 #include "io/npy.h"
 #include "io/safetensors.h"
 #include "io/zip.h"
-#include "engine/pool.h"
 
 #include <kiln/ops.h>
 
@@ -69,7 +69,8 @@ Safetensors borrow_tensors(std::span<const std::byte> file, const std::shared_pt
   for (const io::SafetensorsEntry& e : header.entries) {
     const std::byte* at = file.data() + header.data + e.begin;
     const std::uint64_t bytes = e.end - e.begin;
-    const bool aligned = reinterpret_cast<std::uintptr_t>(at) % static_cast<std::uintptr_t>(size_of(e.dtype)) == 0;
+    const bool aligned =
+        reinterpret_cast<std::uintptr_t>(at) % static_cast<std::uintptr_t>(size_of(e.dtype)) == 0;
     Tensor& x = out.tensors[e.name];
     if (is_bool(e.dtype) && !io::are_bools(at, bytes)) {
       std::vector<std::byte> copy(at, at + bytes);
@@ -122,14 +123,16 @@ TensorMap load_npz(std::span<const std::byte> bytes, SourceLocation loc) try {
   api::rethrow_as("load_npz", e, loc);
 }
 
-void save_npz(const std::filesystem::path& path, const TensorMap& tensors, Flag compressed, SourceLocation loc) try {
+void save_npz(const std::filesystem::path& path, const TensorMap& tensors, Flag compressed,
+              SourceLocation loc) try {
   const Where where{"save_npz", path.string()};
   const std::vector<Tensor> values = in_rows(tensors, where.op, loc);
   std::vector<io::ZipMember> members;
   for (const auto& [name, x] : tensors) {
     if (name.find('\0') != name.npos) where.fail("name '", printable(name), "' has a zero byte");
     const Tensor& value = values[members.size()];
-    members.push_back({name + ".npy", io::npy_header(value.dtype(), value.shape()), value.data(), bytes_of(value)});
+    members.push_back(
+        {name + ".npy", io::npy_header(value.dtype(), value.shape()), value.data(), bytes_of(value)});
   }
   io::write_zip(path, members, compressed, where);
 } catch (const UserError& e) {

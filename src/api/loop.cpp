@@ -1,7 +1,8 @@
-// Loops: the functions are called with placeholders for the states, and what they record hangs between these and the loop
-// node. Shapes settle first: a state that meets a larger tensor is broadcast, and the functions are called again.
-#include "engine/evaluate.h"
+// Loops: the functions are called with placeholders for the states, and what they record hangs between these
+// and the loop node. Shapes settle first: a state that meets a larger tensor is broadcast, and the functions
+// are called again.
 #include "api/record.h"
+#include "engine/evaluate.h"
 #include "record/recorded.h"
 #include "support/check.h"
 
@@ -48,8 +49,8 @@ Recorded record(std::string_view op, const Body& body, const Tensors& state, Sou
   for (std::size_t s = 0; s < made.nexts.size(); ++s) {
     ir::Node* const n = api::checked(op, made.nexts[s]);
     if (n->dtype != state[s].dtype())
-      throw UserError(cat("[", op, "] state ", s, " begins as ", api::describe(state[s].node()), " and becomes ",
-                          api::describe(n)));
+      throw UserError(cat("[", op, "] state ", s, " begins as ", api::describe(state[s].node()),
+                          " and becomes ", api::describe(n)));
     r.nexts.push_back(NodeRef::share(n));
   }
   for (const Tensor& y : made.yields) r.yields.push_back(NodeRef::share(api::checked(op, y)));
@@ -66,7 +67,8 @@ struct Results {
 };
 
 /// A loop; one of `count` iterations has their number, from 0, as its last state.
-Results repeat(std::string_view op, const Body& body, Tensors state, std::optional<std::int64_t> count, SourceLocation loc) {
+Results repeat(std::string_view op, const Body& body, Tensors state, std::optional<std::int64_t> count,
+               SourceLocation loc) {
   for (int tries = 0;; ++tries) {
     Recorded r = record(op, body, state, loc);
     bool settled = true;
@@ -74,12 +76,13 @@ Results repeat(std::string_view op, const Body& body, Tensors state, std::option
       std::optional<Shape> wanted = api::broadcast_shapes(state[s].shape(), r.nexts[s]->dims());
       if (wanted) wanted = api::broadcast_shapes(*wanted, r.condition->dims());
       if (!wanted)
-        throw UserError(cat("[", op, "] state ", s, " begins as ", api::describe(state[s]), " and becomes ", api::describe(r.nexts[s].get()),
-                            ", the condition is ", api::describe(r.condition.get()), ": they do not broadcast"));
+        throw UserError(cat("[", op, "] state ", s, " begins as ", api::describe(state[s]), " and becomes ",
+                            api::describe(r.nexts[s].get()), ", the condition is ",
+                            api::describe(r.condition.get()), ": they do not broadcast"));
       if (std::ranges::equal(*wanted, state[s].shape())) continue;
       if (tries == kTries)
-        throw UserError(cat("[", op, "] state ", s, " grows with every iteration: ", state[s].shape().str(), " becomes ",
-                            wanted->str()));
+        throw UserError(cat("[", op, "] state ", s, " grows with every iteration: ", state[s].shape().str(),
+                            " becomes ", wanted->str()));
       settled = false;
       state[s] = broadcast_to(state[s], *wanted, loc);
     }
@@ -96,7 +99,8 @@ Results repeat(std::string_view op, const Body& body, Tensors state, std::option
       }
       return out;
     }
-    const api::LoopNodes made = api::loop_nodes(r.states, r.nexts, r.condition.get(), r.yields, count.value_or(0), loc);
+    const api::LoopNodes made =
+        api::loop_nodes(r.states, r.nexts, r.condition.get(), r.yields, count.value_or(0), loc);
     {
       const api::Recording recording;
       for (const NodeRef& result : made.results) out.states.push_back(api::finish(result));
@@ -115,8 +119,9 @@ Results repeat(std::string_view op, const Body& body, Tensors state, std::option
 
 }  // namespace
 
-Tensors while_loop(const std::function<Tensor(const Tensors&)>& condition, const std::function<Tensors(const Tensors&)>& body,
-                   Tensors state, SourceLocation loc) try {
+Tensors while_loop(const std::function<Tensor(const Tensors&)>& condition,
+                   const std::function<Tensors(const Tensors&)>& body, Tensors state,
+                   SourceLocation loc) try {
   if (state.empty()) throw UserError("[while_loop] needs a state");
   for (const Tensor& s : state) api::checked("while_loop", s);
   const Body both = [&](const Tensors& s) {
@@ -131,8 +136,8 @@ Tensors while_loop(const std::function<Tensor(const Tensors&)>& condition, const
   api::rethrow_at(e, loc);
 }
 
-Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body, Tensors init, const Tensors& xs, Axis axis,
-             Flag reverse, SourceLocation loc) try {
+Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body, Tensors init,
+             const Tensors& xs, Axis axis, Flag reverse, SourceLocation loc) try {
   if (xs.empty()) throw UserError("[scan] needs a tensor to go along");
   Tensors rows;  // the scanned axis first, in the order of the iterations
   std::int64_t count = 0;
@@ -141,7 +146,8 @@ Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body,
     const int a = api::checked_axis("scan", axis, node);
     const std::int64_t extent = node->dims()[static_cast<std::size_t>(a)];
     if (!rows.empty() && extent != count)
-      throw UserError(cat("[scan] extents along axis ", axis.value(), " differ: ", api::describe(xs[0].node()), ", ", api::describe(node)));
+      throw UserError(cat("[scan] extents along axis ", axis.value(),
+                          " differ: ", api::describe(xs[0].node()), ", ", api::describe(node)));
     count = extent;
     const Tensor row = moveaxis(x, a, 0, loc);
     rows.push_back(reverse ? flip(row, 0, loc) : row);
@@ -182,7 +188,8 @@ Scanned scan(const std::function<Scanned(const Tensors&, const Tensors&)>& body,
 }
 
 Tensors cond(const Tensor& condition, const std::function<Tensors(const Tensors&)>& then,
-             const std::function<Tensors(const Tensors&)>& otherwise, Tensors operands, SourceLocation loc) try {
+             const std::function<Tensors(const Tensors&)>& otherwise, Tensors operands,
+             SourceLocation loc) try {
   ir::Node* const c = api::checked("cond", condition);
   if (!is_bool(c->dtype)) throw UserError(cat("[cond] the condition is not bool but ", api::describe(c)));
   for (const Tensor& x : operands) api::checked("cond", x);
@@ -194,14 +201,16 @@ Tensors cond(const Tensor& condition, const std::function<Tensors(const Tensors&
   }
   if (first.size() != second.size() || first.empty())
     throw UserError(cat("[cond] the branches return ", first.size(), " and ", second.size(), " tensors"));
-  // A branch is a loop of one iteration where it is wanted. States: the two conditions, the operands, the results.
+  // A branch is a loop of one iteration where it is wanted. States: the two conditions, the operands, the
+  // results.
   Tensors state{condition, logical_not(condition, loc)};
   const auto results = static_cast<std::ptrdiff_t>(2 + operands.size());
   state.insert(state.end(), operands.begin(), operands.end());
   for (std::size_t i = 0; i < first.size(); ++i) {
     const ir::Node *a = api::checked("cond", first[i]), *b = api::checked("cond", second[i]);
     if (a->dtype != b->dtype || !std::ranges::equal(a->dims(), b->dims()))
-      throw UserError(cat("[cond] result ", i, " is ", api::describe(a), " in one branch and ", api::describe(b), " in the other"));
+      throw UserError(cat("[cond] result ", i, " is ", api::describe(a), " in one branch and ",
+                          api::describe(b), " in the other"));
     state.push_back(zeros(first[i].shape(), a->dtype, loc));
   }
   for (const std::size_t flag : {std::size_t{0}, std::size_t{1}})
@@ -209,7 +218,8 @@ Tensors cond(const Tensor& condition, const std::function<Tensors(const Tensors&
                        [&](const Tensors& s) {
                          Tensors next(s.begin(), s.begin() + results);
                          next[flag] = zeros_like(s[flag], std::nullopt, loc);
-                         const Tensors made = (flag == 0 ? then : otherwise)({s.begin() + 2, s.begin() + results});
+                         const Tensors made =
+                             (flag == 0 ? then : otherwise)({s.begin() + 2, s.begin() + results});
                          next.insert(next.end(), made.begin(), made.end());
                          return next;
                        },

@@ -80,7 +80,8 @@ Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) try {
   api::rethrow_as("matmul", e, loc);
 }
 
-Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axes& y_axes, SourceLocation loc) try {
+Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axes& y_axes,
+                 SourceLocation loc) try {
   api::check_both("tensordot", x, y);
   ir::Node* const lhs = x.node();
   ir::Node* const rhs = y.node();
@@ -155,13 +156,17 @@ Tensor vecdot(const Tensor& x, const Tensor& y, Axis given, SourceLocation loc) 
   const ir::Node* rhs = y.node();
   // The axis counts from the back in both, so that leading axes may broadcast.
   std::int64_t axis = given.value();
-  if (axis >= 0) axis = api::checked_axis("vecdot", given, lhs->rank >= rhs->rank ? lhs : rhs) - std::max<int>(lhs->rank, rhs->rank);
+  if (axis >= 0)
+    axis = api::checked_axis("vecdot", given, lhs->rank >= rhs->rank ? lhs : rhs) -
+           std::max<int>(lhs->rank, rhs->rank);
   const int in_x = api::checked_axis("vecdot", axis, lhs), in_y = api::checked_axis("vecdot", axis, rhs);
   if (lhs->dims()[static_cast<std::size_t>(in_x)] != rhs->dims()[static_cast<std::size_t>(in_y)])
-    throw UserError(cat("[vecdot] extents along axis ", axis, " differ: ", describe(lhs), " and ", describe(rhs)));
+    throw UserError(
+        cat("[vecdot] extents along axis ", axis, " differ: ", describe(lhs), " and ", describe(rhs)));
   const Tensor product = multiply(x, Operand(y, loc));
   const std::int64_t at = product.rank() + axis;
-  return finish(api::reduce_node(ir::Op::reduce_sum, product.node(), std::uint64_t{1} << at, product.dtype(), false, loc));
+  return finish(api::reduce_node(ir::Op::reduce_sum, product.node(), std::uint64_t{1} << at, product.dtype(),
+                                 false, loc));
 } catch (const UserError& e) {
   api::rethrow_as("vecdot", e, loc);
 }

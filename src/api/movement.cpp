@@ -81,7 +81,8 @@ Tensor flatten(const Tensor& x, Axis start, Axis end, SourceLocation loc) try {
   if (node->rank == 0) return reshape(x, {1}, loc);
   const auto dims = node->dims();
   const int first = api::checked_axis("flatten", start, node), last = api::checked_axis("flatten", end, node);
-  if (first > last) throw UserError(cat("[flatten] axes ", start.value(), " to ", end.value(), " of ", describe(node)));
+  if (first > last)
+    throw UserError(cat("[flatten] axes ", start.value(), " to ", end.value(), " of ", describe(node)));
   Shape out;
   for (int i = 0; i < node->rank; ++i) {
     const std::int64_t extent = dims[static_cast<std::size_t>(i)];
@@ -102,7 +103,8 @@ Tensor permute_dims(const Tensor& x, const Axes& axes, SourceLocation loc) try {
     throw UserError(cat("[permute_dims] needs ", int{node->rank}, " axes for ", describe(node), ", got ",
                         axes.list().size()));
   std::vector<int> order;
-  for (std::int64_t axis : axes.list()) order.push_back(static_cast<int>(axis < 0 ? axis + node->rank : axis));
+  for (std::int64_t axis : axes.list())
+    order.push_back(static_cast<int>(axis < 0 ? axis + node->rank : axis));
   return finish(api::permute_node(node, order, loc));
 } catch (const UserError& e) {
   api::rethrow_as("permute_dims", e, loc);
@@ -145,7 +147,8 @@ Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, So
   std::vector<int> order(node->rank, -1);
   for (std::size_t i = 0; i < source.list().size(); ++i) {
     const std::int64_t s = source.list()[i], d = destination.list()[i];
-    order[static_cast<std::size_t>(d < 0 ? d + node->rank : d)] = static_cast<int>(s < 0 ? s + node->rank : s);
+    order[static_cast<std::size_t>(d < 0 ? d + node->rank : d)] =
+        static_cast<int>(s < 0 ? s + node->rank : s);
   }
   int next = 0;
   for (int i = 0; i < node->rank; ++i) {
@@ -163,8 +166,8 @@ Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc) try {
   const int rank = node->rank + static_cast<int>(axes.list().size());
   Shape out;
   out.resize(rank);
-  const std::uint64_t added =
-      api::checked_axes("expand_dims", axes.all() ? Axes{} : axes, node, static_cast<int>(axes.list().size()));
+  const std::uint64_t added = api::checked_axes("expand_dims", axes.all() ? Axes{} : axes, node,
+                                                static_cast<int>(axes.list().size()));
   for (int i = 0, from = 0; i < rank; ++i)
     out[i] = (added >> i) & 1 ? 1 : node->dims()[static_cast<std::size_t>(from++)];
   return finish(api::reshape_node(node, out, loc));
@@ -259,7 +262,8 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
     const auto [before, after] = widths[static_cast<std::size_t>(i)];
     const std::int64_t extent = node->dims()[static_cast<std::size_t>(i)];
     std::int64_t whole = 0;
-    if (__builtin_add_overflow(extent, before, &whole) || __builtin_add_overflow(whole, after, &whole) || whole < 0)
+    if (__builtin_add_overflow(extent, before, &whole) || __builtin_add_overflow(whole, after, &whole) ||
+        whole < 0)
       throw UserError(cat("[pad] widths ", before, " and ", after, " on axis ", i, " of ", describe(node)));
     const std::int64_t from = before >= 0 ? 0 : before < -extent ? extent : -before;
     const std::int64_t to = std::max(from, extent + std::min<std::int64_t>(after, 0));
@@ -271,7 +275,8 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
   }
   const NodeRef body = api::slice_node(node, start, step, inner, loc);
   if (inner == outer) return finish(body);
-  return finish(api::pad_node(body.get(), nullptr, api::scalar_bits(value, node->dtype), low, step, outer, loc));
+  return finish(
+      api::pad_node(body.get(), nullptr, api::scalar_bits(value, node->dtype), low, step, outer, loc));
 } catch (const UserError& e) {
   api::rethrow_as("pad", e, loc);
 }
@@ -295,11 +300,13 @@ Tensor concat(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) tr
       throw UserError(cat("[concat] the extent of axis ", at, " overflows 63 bits"));
     dtype = promote(dtype, node->dtype);
   }
-  if (tensors.size() > kMostPieces) {  // joined in blocks, which the planner may store: a kernel has room for so many
+  // joined in blocks, which the planner may store: a kernel has room for so many
+  if (tensors.size() > kMostPieces) {
     std::vector<Tensor> blocks;
     for (std::size_t i = 0; i < tensors.size(); i += kMostPieces) {
       std::vector<Tensor> block;
-      for (const Tensor& t : tensors.subspan(i, std::min(kMostPieces, tensors.size() - i))) block.push_back(astype(t, dtype, loc));
+      for (const Tensor& t : tensors.subspan(i, std::min(kMostPieces, tensors.size() - i)))
+        block.push_back(astype(t, dtype, loc));
       blocks.push_back(concat(block, axis, loc));
     }
     return concat(blocks, axis, loc);
@@ -349,8 +356,10 @@ Tensor stack(std::initializer_list<Tensor> tensors, Axis axis, SourceLocation lo
 
 namespace {
 
-/// x (outer, inner) with each row `times` times behind itself, seen in the extents `out`: three axes, whatever x's rank is.
-NodeRef rows_repeated(ir::Node* x, std::int64_t outer, std::int64_t inner, std::int64_t times, const Shape& out, SourceLocation loc) {
+/// x (outer, inner) with each row `times` times behind itself, seen in the extents `out`: three axes,
+/// whatever x's rank is.
+NodeRef rows_repeated(ir::Node* x, std::int64_t outer, std::int64_t inner, std::int64_t times,
+                      const Shape& out, SourceLocation loc) {
   const NodeRef rows = api::reshape_node(x, Shape{outer, 1, inner}, loc);
   const NodeRef repeated = api::broadcast_node(rows.get(), Shape{outer, times, inner}, loc);
   return api::reshape_node(repeated.get(), out, loc);
@@ -442,11 +451,13 @@ std::vector<Tensor> detail::split_at(const Tensor& x, std::span<const std::int64
   api::rethrow_as("split", e, loc);
 }
 
-std::vector<Tensor> split(const Tensor& x, std::initializer_list<Whole> positions, Axis axis, SourceLocation loc) {
+std::vector<Tensor> split(const Tensor& x, std::initializer_list<Whole> positions, Axis axis,
+                          SourceLocation loc) {
   return detail::split_at(x, std::vector<std::int64_t>(positions.begin(), positions.end()), axis, loc);
 }
 
-std::vector<Tensor> detail::split_equally(const Tensor& x, std::int64_t sections, Axis axis, SourceLocation loc) try {
+std::vector<Tensor> detail::split_equally(const Tensor& x, std::int64_t sections, Axis axis,
+                                          SourceLocation loc) try {
   ir::Node* const node = checked("split", x);
   const int at = api::checked_axis("split", axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(at)];

@@ -37,10 +37,11 @@ Tensor affine(Tensor x, const Tensor& weight, const Tensor& bias, SourceLocation
 
 /// A parameter for `axis` of x: a (channels,) vector, or an empty handle.
 const Tensor& fitting(std::string_view op, const Tensor& v, const Tensor& x, Axis axis) {
-  const std::int64_t channels = x.node()->dims()[static_cast<std::size_t>(api::checked_axis(op, axis, x.node()))];
+  const std::int64_t channels =
+      x.node()->dims()[static_cast<std::size_t>(api::checked_axis(op, axis, x.node()))];
   if (v.valid() && (v.rank() != 1 || v.dim(0) != channels))
-    throw UserError(cat("[", op, "] a parameter is ", api::describe(v), ", axis ", axis.value(), " of ", api::describe(x), " has ", channels,
-                        " channels"));
+    throw UserError(cat("[", op, "] a parameter is ", api::describe(v), ", axis ", axis.value(), " of ",
+                        api::describe(x), " has ", channels, " channels"));
   return v;
 }
 
@@ -58,10 +59,11 @@ Tensor along(const Tensor& v, const Tensor& x, Axis axis, SourceLocation loc) {
 Tensor picked(std::string_view op, const Tensor& values, const Tensor& labels, SourceLocation loc) {
   const ir::Node* v = api::checked(op, values);
   const ir::Node* l = api::checked(op, labels);
-  const bool fits = v->rank == l->rank + 1 && is_int(l->dtype) && std::equal(l->dims().begin(), l->dims().end(), v->dims().begin());
+  const bool fits = v->rank == l->rank + 1 && is_int(l->dtype) &&
+                    std::equal(l->dims().begin(), l->dims().end(), v->dims().begin());
   if (!fits)
-    throw UserError(cat("[", op, "] needs (…, classes) values and integer labels (…), got ", api::describe(v), " and ",
-                        api::describe(l)));
+    throw UserError(cat("[", op, "] needs (…, classes) values and integer labels (…), got ", api::describe(v),
+                        " and ", api::describe(l)));
   const Tensor hot = one_hot(labels, values.dim(-1), DType::Bool, loc);
   return sum(where(hot, at(values, loc), at(0.0, loc)), -1, false, loc);
 }
@@ -71,7 +73,8 @@ Tensor picked(std::string_view op, const Tensor& values, const Tensor& labels, S
 Tensor softmax(const Tensor& x, Axis axis, SourceLocation loc) try {
   const Tensor v = widened("softmax", x, loc);
   api::checked_axis("softmax", axis, v.node());
-  if (v.node()->numel == 0) return x.astype(result_dtype(x), loc);  // rows of no elements have no greatest one
+  // rows of no elements have no greatest one
+  if (v.node()->numel == 0) return x.astype(result_dtype(x), loc);
   const Tensor e = exp(subtract(v, at(max(v, axis, true, loc), loc)), loc);
   return divide(e, at(sum(e, axis, true, loc), loc)).astype(result_dtype(x), loc);
 } catch (const UserError& e) {
@@ -89,7 +92,8 @@ Tensor log_softmax(const Tensor& x, Axis axis, SourceLocation loc) try {
   api::rethrow_as("log_softmax", e, loc);
 }
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, SourceLocation loc) try {
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
+                  SourceLocation loc) try {
   const Tensor v = widened("layer_norm", x, loc);
   fitting("layer_norm", weight, x, -1);
   fitting("layer_norm", bias, x, -1);
@@ -111,14 +115,15 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, SourceLocatio
   api::rethrow_as("rms_norm", e, loc);
 }
 
-Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
-                  double eps, Axis axis, SourceLocation loc) try {
+Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+                  const Tensor& bias, double eps, Axis axis, SourceLocation loc) try {
   const Tensor v = widened("batch_norm", x, loc);
   const Tensor m = along(widened("batch_norm", mean, loc), v, axis, loc);
   const Tensor s = along(widened("batch_norm", var, loc), v, axis, loc);
   const Tensor scale = rsqrt(add(s, at(eps, loc)), loc);
   const Tensor out = multiply(subtract(v, at(m, loc)), at(scale, loc));
-  return affine(out, along(weight, v, axis, loc), along(bias, v, axis, loc), loc).astype(result_dtype(x), loc);
+  return affine(out, along(weight, v, axis, loc), along(bias, v, axis, loc), loc)
+      .astype(result_dtype(x), loc);
 } catch (const UserError& e) {
   api::rethrow_as("batch_norm", e, loc);
 }
@@ -133,7 +138,8 @@ Tensor batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& 
   const Tensor centred = subtract(v, at(mean(v, others, true, loc), loc));
   const Tensor spread = mean(multiply(centred, at(centred, loc)), others, true, loc);
   const Tensor out = multiply(centred, at(rsqrt(add(spread, at(eps, loc)), loc), loc));
-  return affine(out, along(weight, v, axis, loc), along(bias, v, axis, loc), loc).astype(result_dtype(x), loc);
+  return affine(out, along(weight, v, axis, loc), along(bias, v, axis, loc), loc)
+      .astype(result_dtype(x), loc);
 } catch (const UserError& e) {
   api::rethrow_as("batch_norm_training", e, loc);
 }
@@ -142,9 +148,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, SourceL
   api::check_both("linear", x, weight);
   const ir::Node *v = x.node(), *w = weight.node();
   if (w->rank != 2 || v->rank == 0 || v->dims().back() != w->dims()[1])
-    throw UserError(cat("[linear] x ", api::describe(v), " does not fit weight ", api::describe(w), " (out, in)"));
+    throw UserError(
+        cat("[linear] x ", api::describe(v), " does not fit weight ", api::describe(w), " (out, in)"));
   if (bias.valid() && (bias.rank() != 1 || bias.dim(0) != w->dims()[0]))
-    throw UserError(cat("[linear] bias ", api::describe(bias), " does not fit weight ", api::describe(w), " (out, in)"));
+    throw UserError(
+        cat("[linear] bias ", api::describe(bias), " does not fit weight ", api::describe(w), " (out, in)"));
   return affine(matmul(x, matrix_transpose(weight, loc), loc), {}, bias, loc);
 } catch (const UserError& e) {
   api::rethrow_as("linear", e, loc);
@@ -163,7 +171,8 @@ Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, Sourc
   api::rethrow_as("l1_loss", e, loc);
 }
 
-Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction reduction, SourceLocation loc) try {
+Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction reduction,
+                  SourceLocation loc) try {
   const Tensor d = abs(subtract(widened("huber_loss", x, loc), at(target, loc)), loc);
   const Tensor quadratic = multiply(multiply(d, at(d, loc)), at(0.5, loc));
   const Tensor linear = multiply(subtract(d, at(0.5 * delta, loc)), at(delta, loc));
@@ -172,14 +181,17 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction
   api::rethrow_as("huber_loss", e, loc);
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Reduction reduction, SourceLocation loc) try {
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Reduction reduction,
+                     SourceLocation loc) try {
   const Tensor v = widened("cross_entropy", logits, loc);
-  return reduced(negative(picked("cross_entropy", log_softmax(v, -1, loc), labels, loc), loc), reduction, loc);
+  return reduced(negative(picked("cross_entropy", log_softmax(v, -1, loc), labels, loc), loc), reduction,
+                 loc);
 } catch (const UserError& e) {
   api::rethrow_as("cross_entropy", e, loc);
 }
 
-Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, Reduction reduction, SourceLocation loc) try {
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, Reduction reduction,
+                SourceLocation loc) try {
   const Tensor v = widened("nll_loss", log_probabilities, loc);
   return reduced(negative(picked("nll_loss", v, labels, loc), loc), reduction, loc);
 } catch (const UserError& e) {
@@ -192,7 +204,8 @@ Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& target, R
   const Tensor t = widened("binary_cross_entropy", target, loc);
   const Tensor yes = maximum(log(p, loc), at(-100.0, loc));
   const Tensor no = maximum(log1p(negative(p, loc), loc), at(-100.0, loc));
-  const Tensor likelihood = add(multiply(t, at(yes, loc)), at(multiply(subtract(1.0, t, loc), at(no, loc)), loc));
+  const Tensor likelihood =
+      add(multiply(t, at(yes, loc)), at(multiply(subtract(1.0, t, loc), at(no, loc)), loc));
   return reduced(negative(likelihood, loc), reduction, loc);
 } catch (const UserError& e) {
   api::rethrow_as("binary_cross_entropy", e, loc);
@@ -203,7 +216,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
   const Tensor x = widened("binary_cross_entropy_with_logits", logits, loc);
   const Tensor t = widened("binary_cross_entropy_with_logits", target, loc);
   const Tensor tail = log1p(exp(negative(abs(x, loc), loc), loc), loc);
-  return reduced(add(subtract(relu(x, loc), at(multiply(x, at(t, loc)), loc)), at(tail, loc)), reduction, loc);
+  return reduced(add(subtract(relu(x, loc), at(multiply(x, at(t, loc)), loc)), at(tail, loc)), reduction,
+                 loc);
 } catch (const UserError& e) {
   api::rethrow_as("binary_cross_entropy_with_logits", e, loc);
 }

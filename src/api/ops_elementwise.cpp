@@ -13,13 +13,16 @@ using api::Arg;
 using api::elementwise;
 using ir::Op;
 
-constexpr bool rounds(Op op) { return op == Op::floor || op == Op::ceil || op == Op::trunc || op == Op::round; }
+constexpr bool rounds(Op op) {
+  return op == Op::floor || op == Op::ceil || op == Op::trunc || op == Op::round;
+}
 constexpr bool classifies(Op op) { return op == Op::isnan || op == Op::isinf || op == Op::isfinite; }
 
 template <Op kOp>
 Tensor unary(const Tensor& x, SourceLocation loc) {
   if constexpr (rounds(kOp) || classifies(kOp)) {
-    if (x.valid() && !is_float(x.node()->dtype)) {  // an integer is its own floor, is finite, and equals itself
+    // an integer is its own floor, is finite, and equals itself
+    if (x.valid() && !is_float(x.node()->dtype)) {
       if constexpr (rounds(kOp)) {
         if (is_int(x.node()->dtype)) return x;
       } else {
@@ -30,7 +33,8 @@ Tensor unary(const Tensor& x, SourceLocation loc) {
   return elementwise(kOp, x, loc);
 }
 
-/// x to a small whole power as multiplications, by squaring: structure of the kernel, so one kernel per exponent.
+/// x to a small whole power as multiplications, by squaring: structure of the kernel, so one kernel per
+/// exponent.
 Tensor whole_power(const Tensor& x, std::int64_t n, SourceLocation loc) {
   Tensor result, base = x;
   for (;;) {
@@ -43,20 +47,22 @@ Tensor whole_power(const Tensor& x, std::int64_t n, SourceLocation loc) {
 /// x to 0.5 or -0.5 by a root. Unlike roots, powers of -0 and -Inf are those of 0 and Inf.
 Tensor root_power(const Tensor& x, Op root, SourceLocation loc) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  const Tensor power = elementwise(Op::where, elementwise(Op::equal, x, Arg(Scalar(-kInf)), loc), Arg(Scalar(root == Op::sqrt ? kInf : 0.0)),
-                                   elementwise(root, x, loc), loc);
+  const Tensor power =
+      elementwise(Op::where, elementwise(Op::equal, x, Arg(Scalar(-kInf)), loc),
+                  Arg(Scalar(root == Op::sqrt ? kInf : 0.0)), elementwise(root, x, loc), loc);
   return elementwise(Op::abs, power, loc);
 }
 
-/// Powers that have a better spelling than pow; an empty handle when there is none. Larger exponents stay pow: each
-/// multiplication of floats rounds (x^4 is within 2 ulp; halves are multiplied once at most), x^-n is not 1 / x^n where
-/// x^n overflows, and an exponent that varies must not compile a kernel for each value.
+/// Powers that have a better spelling than pow; an empty handle when there is none. Larger exponents stay
+/// pow: each multiplication of floats rounds (x^4 is within 2 ulp; halves are multiplied once at most), x^-n
+/// is not 1 / x^n where x^n overflows, and an exponent that varies must not compile a kernel for each value.
 Tensor special_power(const Tensor& x, Scalar y, SourceLocation loc) {
   const DType t = api::weak_promote(x.dtype(), y);
   if (is_bool(t)) return {};
   const Tensor base = x.dtype() == t ? x : x.astype(t, loc);
   const double exponent = y.to_double();
-  if (is_float(t) && std::fabs(exponent) == 0.5) return root_power(base, exponent > 0 ? Op::sqrt : Op::rsqrt, loc);
+  if (is_float(t) && std::fabs(exponent) == 0.5)
+    return root_power(base, exponent > 0 ? Op::sqrt : Op::rsqrt, loc);
   const int largest = !is_float(t) ? 16 : is_half(t) ? 2 : 4, least = !is_float(t) ? 1 : is_half(t) ? -1 : -2;
   if (exponent != std::trunc(exponent) || exponent > largest || exponent < least || exponent == 0) return {};
   const auto n = static_cast<std::int64_t>(exponent);
@@ -76,13 +82,13 @@ Tensor binary(const Tensor& x, const Operand& y) {
 
 #define KILN_DEFINE_1(Name) \
   Tensor Name(const Tensor& x, SourceLocation loc) { return unary<Op::Name>(x, loc); }
-#define KILN_DEFINE_2(Name)                                                             \
-  Tensor Name(const Tensor& x, const Operand& y) { return binary<Op::Name>(x, y); }            \
-  Tensor Name(Scalar x, const Tensor& y, SourceLocation loc) {                          \
-    return elementwise(Op::Name, Arg(x), y, loc);                                       \
+#define KILN_DEFINE_2(Name)                                                         \
+  Tensor Name(const Tensor& x, const Operand& y) { return binary<Op::Name>(x, y); } \
+  Tensor Name(Scalar x, const Tensor& y, SourceLocation loc) { return elementwise(Op::Name, Arg(x), y, loc); }
+#define KILN_DEFINE_3(Name)                                          \
+  Tensor Name(const Tensor& x, const Operand& y, const Operand& z) { \
+    return elementwise(Op::Name, x, y, z, y.loc);                    \
   }
-#define KILN_DEFINE_3(Name) \
-  Tensor Name(const Tensor& x, const Operand& y, const Operand& z) { return elementwise(Op::Name, x, y, z, y.loc); }
 #define KILN_OP(Name, Arity, ...) KILN_DEFINE_##Arity(Name)
 #include <kiln/ops.def>
 #undef KILN_OP

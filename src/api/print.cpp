@@ -1,9 +1,9 @@
-// Readable text of a tensor: nested brackets in aligned columns, then dtype and shape. Above kWhole elements only
-// the first and last kEdge of each of the last kDetailed axes are shown, and the first of any axis before, so the
-// text stays short whatever the size and the rank.
-#include "engine/evaluate.h"
+// Readable text of a tensor: nested brackets in aligned columns, then dtype and shape. Above kWhole elements
+// only the first and last kEdge of each of the last kDetailed axes are shown, and the first of any axis
+// before, so the text stays short whatever the size and the rank.
 #include "api/record.h"
 #include "engine/device_memory.h"
+#include "engine/evaluate.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -42,10 +42,14 @@ std::string format_element(const std::byte* at, DType dtype) {
   return dispatch(dtype, [&]<class T>() -> std::string {
     T value;
     std::memcpy(&value, at, sizeof value);
-    if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
-    else if constexpr (std::is_integral_v<T>) return std::to_string(value);
-    else if constexpr (sizeof(T) == 2) return format_half(value);
-    else return format(static_cast<double>(value), sizeof(T) == 8 ? 10 : 6);
+    if constexpr (std::is_same_v<T, bool>)
+      return value ? "true" : "false";
+    else if constexpr (std::is_integral_v<T>)
+      return std::to_string(value);
+    else if constexpr (sizeof(T) == 2)
+      return format_half(value);
+    else
+      return format(static_cast<double>(value), sizeof(T) == 8 ? 10 : 6);
   });
 }
 

@@ -1,5 +1,5 @@
-// Random draws as compositions: Philox words of the element's position, then arithmetic. Nothing here has a kernel of
-// its own; keys and numbers are scalar slots.
+// Random draws as compositions: Philox words of the element's position, then arithmetic. Nothing here has a
+// kernel of its own; keys and numbers are scalar slots.
 #include <kiln/random.h>
 
 #include "api/record.h"
@@ -22,11 +22,15 @@ enum Purpose : std::uint32_t { Split = 1, FoldIn = 2 };
 
 Key derived(const Key& key, std::uint64_t number, Purpose purpose, SourceLocation loc) {
   if (key.in_tensor()) {
-    const Tensor of = Tensor::adopt(api::scalar_node(static_cast<std::int64_t>(number), DType::UInt64, loc).take());
-    return Key(elementwise(Op::philox_child, of, key.tensor(loc), Scalar(static_cast<std::int64_t>(purpose)), loc), loc);
+    const Tensor of =
+        Tensor::adopt(api::scalar_node(static_cast<std::int64_t>(number), DType::UInt64, loc).take());
+    return Key(
+        elementwise(Op::philox_child, of, key.tensor(loc), Scalar(static_cast<std::int64_t>(purpose)), loc),
+        loc);
   }
   const auto block = ir::ref::philox(
-      {{static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32), purpose, 0}}, key.bits());
+      {{static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32), purpose, 0}},
+      key.bits());
   return Key(block.word[0] | std::uint64_t{block.word[1]} << 32);
 }
 
@@ -46,12 +50,15 @@ Tensor positions(std::string_view op, const Shape& shape, std::optional<Device> 
 
 /// The Philox words at positions in a key's sequence.
 Tensor words_at(Op op, const Tensor& at, const Key& key, SourceLocation loc) {
-  return key.in_tensor() ? elementwise(op, at, key.tensor(loc), loc) : elementwise(op, at, number(key.bits()), loc);
+  return key.in_tensor() ? elementwise(op, at, key.tensor(loc), loc)
+                         : elementwise(op, at, number(key.bits()), loc);
 }
-Tensor words32(std::string_view op, const Key& key, const Shape& shape, std::optional<Device> device, SourceLocation loc) {
+Tensor words32(std::string_view op, const Key& key, const Shape& shape, std::optional<Device> device,
+               SourceLocation loc) {
   return words_at(Op::philox, positions(op, shape, device, loc), key, loc);
 }
-Tensor words64(std::string_view op, const Key& key, const Shape& shape, std::optional<Device> device, SourceLocation loc) {
+Tensor words64(std::string_view op, const Key& key, const Shape& shape, std::optional<Device> device,
+               SourceLocation loc) {
   return words_at(Op::philox64, positions(op, shape, device, loc), key, loc);
 }
 
@@ -62,8 +69,8 @@ void require_float(std::string_view op, DType dtype) {
 /// Half types are drawn in float32.
 DType wide(DType dtype) { return is_half(dtype) ? DType::Float32 : dtype; }
 
-/// The low `digits` bits as a float of the dtype (float32 or float64). They go through a signed integer, which every
-/// vector unit converts.
+/// The low `digits` bits as a float of the dtype (float32 or float64). They go through a signed integer,
+/// which every vector unit converts.
 Tensor whole(const Tensor& bits, int digits, DType dtype, SourceLocation loc) {
   const Tensor low = elementwise(Op::bitwise_and, bits, number((std::uint64_t{1} << digits) - 1), loc);
   return astype(astype(low, size_of(bits.dtype()) == 8 ? DType::Int64 : DType::Int32, loc), dtype, loc);
@@ -82,7 +89,8 @@ Draw draw(std::string_view op, const Key& key, const Shape& shape, DType dtype, 
 /// (m + 1/2) 2^-scale for the draw's bits m: never 0.
 Tensor fraction(const Draw& d, int scale, DType dtype, SourceLocation loc) {
   const Tensor m = whole(d.bits, d.digits, dtype, loc);
-  return elementwise(Op::multiply, elementwise(Op::add, m, Scalar(0.5), loc), Scalar(std::ldexp(1.0, -scale)), loc);
+  return elementwise(Op::multiply, elementwise(Op::add, m, Scalar(0.5), loc), Scalar(std::ldexp(1.0, -scale)),
+                     loc);
 }
 
 /// The greatest value of the dtype below `high`, which is one.
@@ -160,13 +168,14 @@ Tensor uniform(Key key, const Shape& shape, const TensorOptions& options, Source
   api::rethrow_as("uniform", e, loc);
 }
 
-Tensor uniform(Key key, const Shape& shape, Scalar low, Scalar high,
-               const TensorOptions& options, SourceLocation loc) try {
+Tensor uniform(Key key, const Shape& shape, Scalar low, Scalar high, const TensorOptions& options,
+               SourceLocation loc) try {
   const DType dtype = options.dtype.value_or(DType::Float32);
   require_float("uniform", dtype);
   const double from = rounded(low.to_double(), dtype), to = rounded(high.to_double(), dtype);
   if (!(from < to) || !std::isfinite(from) || !std::isfinite(to))
-    throw UserError(cat("[uniform] ", name(dtype), " has no numbers from ", api::describe(low), " to below ", api::describe(high)));
+    throw UserError(cat("[uniform] ", name(dtype), " has no numbers from ", api::describe(low), " to below ",
+                        api::describe(high)));
   const Tensor u = uniform(key, shape, {wide(dtype), options.device}, loc);
   // Where high - low overflows, half of the number is drawn.
   const double part = std::isfinite(rounded(to - from, wide(dtype))) ? 1.0 : 0.5;
@@ -182,7 +191,8 @@ Tensor normal(Key key, const Shape& shape, const TensorOptions& options, SourceL
   const DType dtype = options.dtype.value_or(DType::Float32);
   require_float("normal", dtype);
   const Draw d = draw("normal", key, shape, dtype, options.device, loc);
-  // The quantile of a probability below one half, which has its full precision there; the top bit is the sign.
+  // The quantile of a probability below one half, which has its full precision there; the top bit is the
+  // sign.
   const Tensor lower = elementwise(Op::ndtri, fraction(d, d.digits + 1, wide(dtype), loc), loc);
   const Tensor sign = elementwise(Op::bitwise_and, d.bits, number(std::uint64_t{1} << d.digits), loc);
   const Tensor left = elementwise(Op::equal, sign, Scalar(0), loc);
@@ -191,11 +201,12 @@ Tensor normal(Key key, const Shape& shape, const TensorOptions& options, SourceL
   api::rethrow_as("normal", e, loc);
 }
 
-Tensor normal(Key key, const Shape& shape, Scalar mean, Scalar deviation,
-              const TensorOptions& options, SourceLocation loc) try {
+Tensor normal(Key key, const Shape& shape, Scalar mean, Scalar deviation, const TensorOptions& options,
+              SourceLocation loc) try {
   const DType dtype = options.dtype.value_or(DType::Float32);
   require_float("normal", dtype);
-  if (!(deviation.to_double() >= 0)) throw UserError(cat("[normal] a deviation of ", api::describe(deviation)));
+  if (!(deviation.to_double() >= 0))
+    throw UserError(cat("[normal] a deviation of ", api::describe(deviation)));
   const Tensor z = normal(key, shape, {wide(dtype), options.device}, loc);
   const Tensor scaled = elementwise(Op::multiply, z, Scalar(deviation.to_double()), loc);
   return astype(elementwise(Op::add, scaled, Scalar(mean.to_double()), loc), dtype, loc);
@@ -207,7 +218,8 @@ Tensor bernoulli(Key key, const Shape& shape, const Operand& p) try {
   if (p.tensor) {
     const ir::Node* node = api::checked("bernoulli", *p.tensor);
     if (const auto wide = api::broadcast_shapes(shape, node->dims()); !wide || !(*wide == shape))
-      throw UserError(cat("[bernoulli] probabilities ", api::describe(node), " do not broadcast to ", shape.str()));
+      throw UserError(
+          cat("[bernoulli] probabilities ", api::describe(node), " do not broadcast to ", shape.str()));
   } else if (const double value = p.scalar.to_double(); !(value >= 0 && value <= 1)) {
     throw UserError(cat("[bernoulli] a probability of ", api::describe(p.scalar)));
   }
@@ -216,26 +228,33 @@ Tensor bernoulli(Key key, const Shape& shape, const Operand& p) try {
   api::rethrow_as("bernoulli", e, p.loc);
 }
 
-Tensor randint(Key key, const Shape& shape, Whole least, Whole end, const TensorOptions& options, SourceLocation loc) try {
+Tensor randint(Key key, const Shape& shape, Whole least, Whole end, const TensorOptions& options,
+               SourceLocation loc) try {
   const std::int64_t low = least, high = end;
   const DType dtype = options.dtype.value_or(DType::Int64);
   if (!is_int(dtype)) throw UserError(cat("[randint] draws integers, not ", name(dtype)));
   const bool holds = dispatch(dtype, [&]<class T>() {
-    if constexpr (is_int(dtype_of<T>)) return std::in_range<T>(low) && std::in_range<T>(high - (high > low));
-    else return false;
+    if constexpr (is_int(dtype_of<T>))
+      return std::in_range<T>(low) && std::in_range<T>(high - (high > low));
+    else
+      return false;
   });
-  if (low >= high || !holds) throw UserError(cat("[randint] ", name(dtype), " has no numbers from ", low, " to below ", high));
+  if (low >= high || !holds)
+    throw UserError(cat("[randint] ", name(dtype), " has no numbers from ", low, " to below ", high));
   // The upper half of bits * span is uniform below span but for the 2^64 mod span products too many.
   const std::uint64_t span = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
   Tensor drawn;
   if (span <= std::uint64_t{1} << 32) {
-    drawn = elementwise(Op::multiply_high, words64("randint", key, shape, options.device, loc), number(span), loc);
+    drawn = elementwise(Op::multiply_high, words64("randint", key, shape, options.device, loc), number(span),
+                        loc);
   } else {  // of 128 bits: the lower 64 decide a carry
-    const Tensor twice = elementwise(Op::multiply, positions("randint", shape, options.device, loc), Scalar(2), loc);
+    const Tensor twice =
+        elementwise(Op::multiply, positions("randint", shape, options.device, loc), Scalar(2), loc);
     const Tensor lower = words_at(Op::philox64, twice, key, loc);
     const Tensor upper = words_at(Op::philox64, elementwise(Op::add, twice, Scalar(1), loc), key, loc);
     const Tensor product = elementwise(Op::multiply, upper, number(span), loc);
-    const Tensor total = elementwise(Op::add, product, elementwise(Op::multiply_high, lower, number(span), loc), loc);
+    const Tensor total =
+        elementwise(Op::add, product, elementwise(Op::multiply_high, lower, number(span), loc), loc);
     const Tensor carry = astype(elementwise(Op::less, total, product, loc), DType::UInt64, loc);
     drawn = elementwise(Op::add, elementwise(Op::multiply_high, upper, number(span), loc), carry, loc);
   }

@@ -1,10 +1,10 @@
 #include "api/record.h"
 
+#include "engine/device_memory.h"
 #include "engine/evaluate.h"
 #include "engine/long_trace.h"
-#include "record/recorded.h"
 #include "oracle/reference.h"
-#include "engine/device_memory.h"
+#include "record/recorded.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -74,7 +74,9 @@ bool fits_inside(const ir::Node& small, const ir::Node& big) {
 std::string describe_all(std::span<const Arg> args) {
   std::string all;
   for (const Arg& a : args)
-    all += (all.empty() ? "" : " and ") + (a.node ? describe(a.node) : a.is_scalar ? describe(a.scalar) : "empty");
+    all += (all.empty() ? "" : " and ") + (a.node        ? describe(a.node)
+                                           : a.is_scalar ? describe(a.scalar)
+                                                         : "empty");
   return all;
 }
 
@@ -131,7 +133,8 @@ Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation 
   const ir::OpInfo& row = ir::info(op);
   for (const Arg& a : args)
     if (!a.node && !a.is_scalar)
-      throw UserError(cat("[", row.name, "] an operand is an empty Tensor", args.size() > 1 ? ": " + describe_all(args) : ""));
+      throw UserError(cat("[", row.name, "] an operand is an empty Tensor",
+                          args.size() > 1 ? ": " + describe_all(args) : ""));
   const bool select = row.rule == ir::TypeRule::Select;
   const DType t = promoted(select ? args.subspan(1) : args);
   const DType operand = operand_dtype(row.rule, t);
@@ -286,7 +289,8 @@ std::uint64_t checked_axes(std::string_view op, const Axes& axes, const ir::Node
   const int rank = x->rank + added;
   if (axes.all()) return (std::uint64_t{1} << rank) - 1;
   const auto whole = [&] {
-    return added == 0 ? describe(x) : cat(describe(x), " with ", added, added == 1 ? " new axis" : " new axes");
+    return added == 0 ? describe(x)
+                      : cat(describe(x), " with ", added, added == 1 ? " new axis" : " new axes");
   };
   std::uint64_t mask = 0;
   for (std::int64_t axis : axes.list()) {
@@ -300,7 +304,8 @@ std::uint64_t checked_axes(std::string_view op, const Axes& axes, const ir::Node
 Tensor elementwise(ir::Op op, const Arg& x, SourceLocation loc) {
   const ir::OpInfo& row = ir::info(op);
   if (x.node && direct(row, x.node->dtype)) [[likely]] {
-    auto node = ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, x.node->dtype), *x.node, loc));
+    auto node =
+        ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, x.node->dtype), *x.node, loc));
     node->n_in = 1;
     ir::set_input(node.get(), 0, x.node);
     return finish(std::move(node));
@@ -314,8 +319,9 @@ Tensor elementwise(ir::Op op, const Arg& x, const Arg& y, SourceLocation loc) {
       return finish(ir::NodeRef::adopt(node));
   } else if ((x.node && y.is_scalar) || (y.node && x.is_scalar)) {
     const int place = x.node ? 0 : 1;
-    if (ir::Node* node = record_scaled(op, x.node ? x.node : y.node, place, x.node ? y.scalar : x.scalar, loc))
-      [[likely]] return finish(ir::NodeRef::adopt(node));
+    if (ir::Node* node =
+            record_scaled(op, x.node ? x.node : y.node, place, x.node ? y.scalar : x.scalar, loc)) [[likely]]
+      return finish(ir::NodeRef::adopt(node));
   }
   const Arg args[] = {x, y};
   return elementwise_general(op, args, loc);
@@ -328,7 +334,8 @@ Tensor elementwise_binary(ir::Op op, const Tensor& x, const Operand& y) {
       node = record_scaled(op, lhs, 0, y.scalar, y.loc);
     else if (ir::Node* const rhs = y.tensor->node())
       node = record_pair(ir::info(op), op, lhs, rhs, y.loc);
-    if (node) [[likely]] return finish(ir::NodeRef::adopt(node));
+    if (node) [[likely]]
+      return finish(ir::NodeRef::adopt(node));
   }
   const Arg args[] = {x, y};
   return elementwise_general(op, args, y.loc);
@@ -391,7 +398,8 @@ Tensor finish(ir::NodeRef node) {
     ir::Node* const root = node.get();
     engine::evaluate({&root, 1});
   }
-  if (ir::recorded.full()) [[unlikely]] engine::bound_recording(*node);
+  if (ir::recorded.full()) [[unlikely]]
+    engine::bound_recording(*node);
   return Tensor::adopt(node.take());
 }
 

@@ -1,5 +1,5 @@
-// Recording: turns API calls into nodes. Checks operands (the only place user errors about shapes and dtypes are
-// raised), promotes dtypes, resolves weak scalars, broadcasts. Takes no lock and never merges nodes.
+// Recording: turns API calls into nodes. Checks operands (the only place user errors about shapes and dtypes
+// are raised), promotes dtypes, resolves weak scalars, broadcasts. Takes no lock and never merges nodes.
 #pragma once
 
 #include "record/node.h"
@@ -36,8 +36,8 @@ Tensor elementwise_binary(ir::Op op, const Tensor& x, const Operand& y);
 
 /// Bits of a weak scalar as `dtype` (storage format, zero-extended): integers wrap, floats round.
 std::uint64_t scalar_bits(Scalar s, DType dtype);
-/// The dtype a weak scalar gives when combined with a tensor of dtype t (float with int: float32; int with bool:
-/// int64, uint64 from 2^63; otherwise t).
+/// The dtype a weak scalar gives when combined with a tensor of dtype t (float with int: float32; int with
+/// bool: int64, uint64 from 2^63; otherwise t).
 DType weak_promote(DType t, Scalar s);
 /// The dtype of a number that meets nothing else: bool, int64 (uint64 from 2^63) or float32.
 DType default_dtype(Scalar s);
@@ -48,9 +48,10 @@ ir::Node* checked(std::string_view op, const Tensor& t);
 /// Checks two handles: "[op] an operand is an empty Tensor: float32 (2, 3) and empty".
 void check_both(std::string_view op, const Tensor& x, const Tensor& y);
 /// Throws the error that is being handled, of an operation that `op` is made of, in the name of `op`:
-///     Tensor square(…) try { return multiply(x, x); } catch (const UserError& e) { rethrow_as("square", e, loc); }
-/// It costs nothing where nothing is thrown. What evaluating found names what it is about, and keeps that name.
-/// An error that no line of a call belongs to yet gets `loc`.
+///     Tensor square(…) try { return multiply(x, x); } catch (const UserError& e) { rethrow_as("square", e,
+///     loc); }
+/// It costs nothing where nothing is thrown. What evaluating found names what it is about, and keeps that
+/// name. An error that no line of a call belongs to yet gets `loc`.
 [[noreturn]] void rethrow_as(std::string_view op, const UserError& error, const SourceLocation& loc);
 /// The same without a name: for errors of functions that the user gave, which keep their own.
 [[noreturn]] void rethrow_at(const UserError& error, const SourceLocation& loc);
@@ -59,7 +60,8 @@ ir::NodeRef cast_node(ir::Node* x, DType dtype, SourceLocation loc);
 /// The bits of x as another dtype of its size, neither of them bool.
 ir::NodeRef bitcast_node(ir::Node* x, DType dtype, SourceLocation loc);
 /// A rank-0 scalar slot holding `value` as `dtype`.
-ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc, std::optional<Device> device = std::nullopt);
+ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc,
+                        std::optional<Device> device = std::nullopt);
 /// View nodes; callers have checked the arguments. Each returns x itself where nothing changes.
 ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc);
 ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc);
@@ -68,35 +70,42 @@ ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims, Sour
 ir::NodeRef slice_node(ir::Node* x, std::span<const std::int64_t> start, std::span<const std::int64_t> step,
                        std::span<const std::int64_t> dims, SourceLocation loc);
 /// attrs: low0, step0, low1, step1, …; a null fill takes the immediate `fill_bits`.
-ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits, std::span<const std::int64_t> low,
-                     std::span<const std::int64_t> step, std::span<const std::int64_t> dims, SourceLocation loc);
+ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits,
+                     std::span<const std::int64_t> low, std::span<const std::int64_t> step,
+                     std::span<const std::int64_t> dims, SourceLocation loc);
 /// On a device, where one is given: what is made of it is there too.
 ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc,
                       std::optional<Device> device = std::nullopt);
 /// x (cast to `dtype`, but for argmax and argmin) reduced over the axes of `mask`; no axes: x itself.
-ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims, SourceLocation loc);
-/// A loop's states, the loop, and its results: last values of the states, and what it kept of each iteration (see
-/// ir/loops.h; `count` is 0 for a loop that does not count, and then there are no yields). Callers have checked that states
-/// and next values agree and that the condition is bool and fits.
+ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims,
+                        SourceLocation loc);
+/// A loop's states, the loop, and its results: last values of the states, and what it kept of each iteration
+/// (see ir/loops.h; `count` is 0 for a loop that does not count, and then there are no yields). Callers have
+/// checked that states and next values agree and that the condition is bool and fits.
 ir::NodeRef loop_state_node(ir::Node* init, SourceLocation loc);
 struct LoopNodes {
   std::vector<ir::NodeRef> results, stacks;
 };
-LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts, ir::Node* condition,
-                     std::span<const ir::NodeRef> yields, std::int64_t count, SourceLocation loc);
+LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts,
+                     ir::Node* condition, std::span<const ir::NodeRef> yields, std::int64_t count,
+                     SourceLocation loc);
 /// Running values of x along an axis.
 ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, bool reverse, SourceLocation loc);
 /// x at `indices` along an axis (see structural.def); callers have checked that everything fits `dims`.
 ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
                         SourceLocation loc);
-/// `size` elements of x along an axis from a start on, and x with an update there (see structural.def). The start is an int64
-/// scalar, negative ones count from the back; the update has x's dtype and, off the axis, x's extents.
+/// `size` elements of x along an axis from a start on, and x with an update there (see structural.def). The
+/// start is an int64 scalar, negative ones count from the back; the update has x's dtype and, off the axis,
+/// x's extents.
 ir::NodeRef slice_at_node(ir::Node* x, ir::Node* start, int axis, std::int64_t size, SourceLocation loc);
 ir::NodeRef update_at_node(ir::Node* x, ir::Node* update, ir::Node* start, int axis, SourceLocation loc);
-/// x with values written at `indices` along an axis (see structural.def); callers have checked that everything fits.
-ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, int axis, Combine how, SourceLocation loc);
+/// x with values written at `indices` along an axis (see structural.def); callers have checked that
+/// everything fits.
+ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, int axis, Combine how,
+                         SourceLocation loc);
 /// sort or argsort: the first `kept` of each sorted row along `axis`.
-ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept, SourceLocation loc);
+ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept,
+                      SourceLocation loc);
 /// (b…, m, k) @ (b…, k, n), batch extents broadcast; dtypes and inner extents already agree.
 ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc);
 /// Resolves a possibly negative axis of x: "[op] axis 3 is out of range for float32 (2, 3)".
@@ -109,7 +118,8 @@ using ir::describe;
 /// "2.5", "true"; "empty" for an empty handle.
 std::string describe(Scalar s);
 std::string describe(const Tensor& t);
-/// While one lives on this thread, operations are recorded in every mode: what a loop repeats has no value yet.
+/// While one lives on this thread, operations are recorded in every mode: what a loop repeats has no value
+/// yet.
 class Recording {
  public:
   Recording();
@@ -121,8 +131,8 @@ class Recording {
 /// Hands a new node to the caller; in eager and interpret modes evaluates it first.
 Tensor finish(ir::NodeRef node);
 
-/// A leaf over `buffer` (takes the reference, also when it throws). No strides: row-major. It is moved to `device`, or
-/// to the default device, if its memory is elsewhere.
+/// A leaf over `buffer` (takes the reference, also when it throws). No strides: row-major. It is moved to
+/// `device`, or to the default device, if its memory is elsewhere.
 Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation loc, std::int64_t offset = 0,
             const std::int64_t* strides = nullptr, std::optional<Device> device = std::nullopt);
 

@@ -1,5 +1,5 @@
-// Nodes of the structural operations: their attributes in the layout structural.def states. Callers have checked
-// every argument; a node that would change nothing is not made.
+// Nodes of the structural operations: their attributes in the layout structural.def states. Callers have
+// checked every argument; a node that would change nothing is not made.
 #include "api/record.h"
 #include "support/check.h"
 
@@ -55,15 +55,17 @@ ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims, Sour
 ir::NodeRef slice_node(ir::Node* x, std::span<const std::int64_t> start, std::span<const std::int64_t> step,
                        std::span<const std::int64_t> dims, SourceLocation loc) {
   bool whole = std::ranges::equal(x->dims(), dims);
-  for (std::size_t i = 0; i < dims.size() && whole; ++i) whole = start[i] == 0 && (step[i] == 1 || dims[i] <= 1);
+  for (std::size_t i = 0; i < dims.size() && whole; ++i)
+    whole = start[i] == 0 && (step[i] == 1 || dims[i] <= 1);
   if (whole) return ir::NodeRef::share(x);
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::slice, x->dtype, dims, loc)), x);
   interleave(node.get(), start, step);
   return node;
 }
 
-ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits, std::span<const std::int64_t> low,
-                     std::span<const std::int64_t> step, std::span<const std::int64_t> dims, SourceLocation loc) {
+ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits,
+                     std::span<const std::int64_t> low, std::span<const std::int64_t> step,
+                     std::span<const std::int64_t> dims, SourceLocation loc) {
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::pad, body->dtype, dims, loc)), body);
   node->n_in = 2;
   if (fill)
@@ -82,7 +84,8 @@ ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype,
   return node;
 }
 
-ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept, SourceLocation loc) {
+ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept,
+                      SourceLocation loc) {
   Shape dims = x->shape();
   dims[axis] = kept;
   const DType dtype = op == ir::Op::argsort ? DType::Int64 : x->dtype;
@@ -91,7 +94,8 @@ ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::in
   return node;
 }
 
-ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims, SourceLocation loc) {
+ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims,
+                        SourceLocation loc) {
   const bool position = op == ir::Op::reduce_argmax || op == ir::Op::reduce_argmin;
   const ir::NodeRef body = position ? ir::NodeRef::share(x) : cast_node(x, dtype, loc);
   if (mask == 0 && !position) return body;
@@ -111,37 +115,42 @@ ir::NodeRef loop_state_node(ir::Node* init, SourceLocation loc) {
   return with_input(ir::NodeRef::adopt(ir::new_node_like(ir::Op::loop_state, init->dtype, *init, loc)), init);
 }
 
-LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts, ir::Node* condition,
-                     std::span<const ir::NodeRef> yields, std::int64_t count, SourceLocation loc) {
+LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts,
+                     ir::Node* condition, std::span<const ir::NodeRef> yields, std::int64_t count,
+                     SourceLocation loc) {
   ir::NodeRef all;
   for (const ir::NodeRef& y : yields) {
-    auto yield = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop_yield, DType::Bool, {}, loc)), y.get());
+    auto yield =
+        with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop_yield, DType::Bool, {}, loc)), y.get());
     yield->n_in = all ? 2 : 1;
     if (all) ir::set_input(yield.get(), 1, all.get());
     all = std::move(yield);
   }
   for (std::size_t s = 0; s < states.size(); ++s) {
-    auto pair = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop_next, DType::Bool, {}, loc)), states[s].get());
+    auto pair = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop_next, DType::Bool, {}, loc)),
+                           states[s].get());
     pair->n_in = all ? 3 : 2;
     ir::set_input(pair.get(), 1, nexts[s].get());
     if (all) ir::set_input(pair.get(), 2, all.get());
     all = std::move(pair);
   }
-  const auto loop = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop, DType::Bool, {}, loc)), all.get());
+  const auto loop =
+      with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop, DType::Bool, {}, loc)), all.get());
   loop->n_in = 2;
   ir::set_input(loop.get(), 1, condition);
   loop->attr64 = static_cast<std::uint64_t>(count);
   LoopNodes made;
   for (std::size_t s = 0; s < states.size(); ++s) {
     made.results.push_back(with_input(
-        ir::NodeRef::adopt(ir::new_node_like(ir::Op::loop_result, states[s]->dtype, *states[s], loc)), loop.get()));
+        ir::NodeRef::adopt(ir::new_node_like(ir::Op::loop_result, states[s]->dtype, *states[s], loc)),
+        loop.get()));
     made.results.back()->attr64 = states.size() - 1 - s;
   }
   for (std::size_t y = 0; y < yields.size(); ++y) {
     Shape dims{count};
     for (std::int64_t d : yields[y]->dims()) dims.push_back(d);
-    made.stacks.push_back(
-        with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop_stack, yields[y]->dtype, dims, loc)), loop.get()));
+    made.stacks.push_back(with_input(
+        ir::NodeRef::adopt(ir::new_node(ir::Op::loop_stack, yields[y]->dtype, dims, loc)), loop.get()));
     made.stacks.back()->attr64 = yields.size() - 1 - y;
   }
   return made;
@@ -149,7 +158,8 @@ LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::No
 
 ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, bool reverse, SourceLocation loc) {
   auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(op, x->dtype, *x, loc)), x);
-  node->attr64 = static_cast<std::uint64_t>(axis) | (exclusive ? ir::kExclusive : 0) | (reverse ? ir::kReverse : 0);
+  node->attr64 =
+      static_cast<std::uint64_t>(axis) | (exclusive ? ir::kExclusive : 0) | (reverse ? ir::kReverse : 0);
   return node;
 }
 
@@ -183,7 +193,8 @@ ir::NodeRef update_at_node(ir::Node* x, ir::Node* update, ir::Node* start, int a
   return node;
 }
 
-ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, int axis, Combine how, SourceLocation loc) {
+ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, int axis, Combine how,
+                         SourceLocation loc) {
   auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(ir::Op::scatter, x->dtype, *x, loc)), x);
   node->n_in = 3;
   ir::set_input(node.get(), 1, indices);

@@ -1,5 +1,5 @@
-// Reductions. The node keeps its axes as extents of 1; a reshape drops them. What has no primitive (mean, var,
-// logsumexp) is a composition, which the planner makes one kernel.
+// Reductions. The node keeps its axes as extents of 1; a reshape drops them. What has no primitive (mean,
+// var, logsumexp) is a composition, which the planner makes one kernel.
 #include "api/record.h"
 #include "support/check.h"
 
@@ -29,7 +29,8 @@ Call prepare(std::string_view op, const Tensor& x, const Axes& axes) {
 }
 
 void require_elements(std::string_view op, const Call& call) {
-  if (call.count == 0) throw UserError(cat("[", op, "] no elements to choose from in ", api::describe(call.x)));
+  if (call.count == 0)
+    throw UserError(cat("[", op, "] no elements to choose from in ", api::describe(call.x)));
 }
 
 /// The dtype sums and products of integers are kept in.
@@ -42,7 +43,8 @@ DType sum_dtype(DType t) {
 DType mean_dtype(DType t) { return is_float(t) && !is_half(t) ? t : DType::Float32; }
 DType float_dtype(DType t) { return is_float(t) ? t : DType::Float32; }
 
-Tensor extreme(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
+Tensor extreme(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims,
+               SourceLocation loc) try {
   const Call call = prepare(name, x, axes);
   require_elements(name, call);
   return finish(api::reduce_node(op, call.x, call.mask, call.x->dtype, keepdims, loc));
@@ -51,7 +53,8 @@ Tensor extreme(std::string_view name, Op op, const Tensor& x, const Axes& axes, 
 }
 
 /// any and all.
-Tensor decided(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims, SourceLocation loc) try {
+Tensor decided(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims,
+               SourceLocation loc) try {
   const Call call = prepare(name, x, axes);
   return finish(api::reduce_node(op, call.x, call.mask, DType::Bool, keepdims, loc));
 } catch (const UserError& e) {
@@ -62,8 +65,8 @@ Tensor position(std::string_view name, Op op, const Tensor& x, std::optional<Axi
                 SourceLocation loc) try {
   const Call call = prepare(name, x, axis ? Axes(*axis) : all_axes);
   require_elements(name, call);
-  const NodeRef comparable = is_bool(call.x->dtype) ? api::cast_node(call.x, DType::UInt8, loc)
-                                                    : NodeRef::share(call.x);
+  const NodeRef comparable =
+      is_bool(call.x->dtype) ? api::cast_node(call.x, DType::UInt8, loc) : NodeRef::share(call.x);
   return finish(api::reduce_node(op, comparable.get(), call.mask, DType::Int64, keepdims, loc));
 } catch (const UserError& e) {
   api::rethrow_as(name, e, loc);
@@ -86,8 +89,10 @@ Tensor mean_kept(const Tensor& x, const Call& call, SourceLocation loc) {
 Tensor var_kept(const Tensor& x, const Call& call, double correction, SourceLocation loc) {
   const Tensor centred = elementwise(Op::subtract, x, mean_kept(x, call, loc), loc);
   const Tensor squares = elementwise(Op::multiply, centred, centred, loc);
-  const Tensor total = finish(api::reduce_node(Op::reduce_sum, squares.node(), call.mask, x.dtype(), true, loc));
-  return elementwise(Op::divide, total, Scalar(std::max(static_cast<double>(call.count) - correction, 0.0)), loc);
+  const Tensor total =
+      finish(api::reduce_node(Op::reduce_sum, squares.node(), call.mask, x.dtype(), true, loc));
+  return elementwise(Op::divide, total, Scalar(std::max(static_cast<double>(call.count) - correction, 0.0)),
+                     loc);
 }
 
 Tensor deviation(std::string_view name, const Tensor& x, const Axes& axes, bool keepdims, double correction,
@@ -110,7 +115,8 @@ Tensor sum(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc)
 }
 Tensor prod(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
   const Call call = prepare("prod", x, axes);
-  return finish(api::reduce_node(Op::reduce_prod, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
+  return finish(
+      api::reduce_node(Op::reduce_prod, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
 } catch (const UserError& e) {
   api::rethrow_as("prod", e, loc);
 }
@@ -149,7 +155,8 @@ Tensor mean(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc
 Tensor var(const Tensor& x, const Axes& axes, Flag keepdims, double correction, SourceLocation loc) try {
   const Call call = prepare("var", x, axes);
   const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
-  return astype(drop(var_kept(values, call, correction, loc), call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+  return astype(drop(var_kept(values, call, correction, loc), call.mask, keepdims, loc),
+                float_dtype(x.dtype()), loc);
 } catch (const UserError& e) {
   api::rethrow_as("var", e, loc);
 }

@@ -14,8 +14,8 @@ DType dtype_of(Op op, DType t) {
   return is_unsigned_int(t) ? DType::UInt64 : DType::Int64;
 }
 
-Tensor scan(std::string_view name, Op op, const Tensor& x, std::optional<Axis> axis, bool exclusive, bool reverse,
-            SourceLocation loc) try {
+Tensor scan(std::string_view name, Op op, const Tensor& x, std::optional<Axis> axis, bool exclusive,
+            bool reverse, SourceLocation loc) try {
   ir::Node* const given = api::checked(name, x);
   if (!axis) return scan(name, op, x.reshape({given->numel}, loc), 0, exclusive, reverse, loc);
   const int a = api::checked_axis(name, *axis, given);
@@ -27,7 +27,8 @@ Tensor scan(std::string_view name, Op op, const Tensor& x, std::optional<Axis> a
 
 }  // namespace
 
-Tensor logcumsumexp(const Tensor& x, std::optional<Axis> axis, Flag exclusive, Flag reverse, SourceLocation loc) {
+Tensor logcumsumexp(const Tensor& x, std::optional<Axis> axis, Flag exclusive, Flag reverse,
+                    SourceLocation loc) {
   return scan("logcumsumexp", Op::scan_logaddexp, x, axis, exclusive, reverse, loc);
 }
 Tensor cumsum(const Tensor& x, std::optional<Axis> axis, Flag exclusive, Flag reverse, SourceLocation loc) {

@@ -1,4 +1,5 @@
-// Writing at indices: every form becomes the one scatter node, views around it, and arithmetic on the indices.
+// Writing at indices: every form becomes the one scatter node, views around it, and arithmetic on the
+// indices.
 #include "api/indices.h"
 #include "support/check.h"
 
@@ -16,8 +17,8 @@ void require_combines(std::string_view op, const ir::Node* x, Combine how) {
 }
 
 /// The values as x's dtype and of the selected shape, seen as `flat`; `whole` as in api::Joint.
-NodeRef fitted(std::string_view op, const ir::Node* x, const Operand& values, const Shape& selected, const Shape& flat,
-               const Shape& whole = {}) {
+NodeRef fitted(std::string_view op, const ir::Node* x, const Operand& values, const Shape& selected,
+               const Shape& flat, const Shape& whole = {}) {
   const NodeRef given = values.tensor ? api::cast_node(checked(op, *values.tensor), x->dtype, values.loc)
                                       : api::scalar_node(values.scalar, x->dtype, values.loc);
   const Shape from = given->shape();
@@ -27,14 +28,16 @@ NodeRef fitted(std::string_view op, const ir::Node* x, const Operand& values, co
     fits = from[i] == want || from[i] == 1;
   }
   if (!fits)
-    throw UserError(cat("[", op, "] values ", describe(given.get()), " do not broadcast to the selected shape ", selected.str(),
-                        " of ", name(x->dtype), " ", whole.empty() ? x->shape() : whole));
+    throw UserError(cat("[", op, "] values ", describe(given.get()),
+                        " do not broadcast to the selected shape ", selected.str(), " of ", name(x->dtype),
+                        " ", whole.empty() ? x->shape() : whole));
   const NodeRef all = api::broadcast_node(given.get(), selected, values.loc);
   return api::reshape_node(all.get(), flat, values.loc);
 }
 
 /// x with values written along axis a at indices; `whole` as in api::Joint.
-NodeRef written_slices(ir::Node* to, ir::Node* at, const Operand& values, int a, Combine how, const Shape& whole) {
+NodeRef written_slices(ir::Node* to, ir::Node* at, const Operand& values, int a, Combine how,
+                       const Shape& whole) {
   const api::Slices slices = api::slices_at(to, a, at);
   const NodeRef written = fitted("scatter", to, values, slices.full, slices.flat, whole);
   const NodeRef where = api::reshape_node(at, slices.along, values.loc);
@@ -71,18 +74,21 @@ Tensor scatter(const Tensor& x, std::initializer_list<Tensor> indices, const Ope
   return scatter(x, std::span(indices.begin(), indices.size()), values, how);
 }
 
-Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& values, Axis axis, Combine how) try {
+Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& values, Axis axis,
+                      Combine how) try {
   ir::Node* const to = checked("put_along_axis", x);
   ir::Node* const at = checked_indices("put_along_axis", indices);
   require_combines("put_along_axis", to, how);
   if (to->rank != at->rank)
-    throw UserError(cat("[put_along_axis] needs indices of x's rank: x ", describe(to), ", indices ", describe(at)));
+    throw UserError(
+        cat("[put_along_axis] needs indices of x's rank: x ", describe(to), ", indices ", describe(at)));
   const int a = api::checked_axis("put_along_axis", axis, to);
   Shape dims = to->shape();
   for (int i = 0; i < to->rank; ++i) {
     const std::int64_t there = at->dims()[static_cast<std::size_t>(i)];
     if (i != a && there != dims[i] && there != 1)
-      throw UserError(cat("[put_along_axis] indices ", describe(at), " do not broadcast to x ", describe(to), " along axis ", i));
+      throw UserError(cat("[put_along_axis] indices ", describe(at), " do not broadcast to x ", describe(to),
+                          " along axis ", i));
     if (i == a) dims[i] = there;
   }
   const NodeRef written = fitted("put_along_axis", to, values, dims, dims);

@@ -1,5 +1,5 @@
-// Sorting, and the operations whose result has as many elements as the values say. The latter evaluate what decides the
-// shape, a mask, and record the rest.
+// Sorting, and the operations whose result has as many elements as the values say. The latter evaluate what
+// decides the shape, a mask, and record the rest.
 #include "api/record.h"
 #include "engine/nonzero.h"
 #include "support/check.h"
@@ -13,16 +13,18 @@ using api::elementwise;
 using ir::NodeRef;
 using ir::Op;
 
-Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool descending, std::optional<std::int64_t> k,
-               SourceLocation loc) try {
+Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool descending,
+               std::optional<std::int64_t> k, SourceLocation loc) try {
   ir::Node* const node = checked(name, x);
   const int a = api::checked_axis(name, axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(a)];
   const std::int64_t kept = k.value_or(extent);
   if (kept < 0 || kept > extent)
-    throw UserError(cat("[", name, "] ", kept, " elements along axis ", axis.value(), " of ", describe(node)));
+    throw UserError(
+        cat("[", name, "] ", kept, " elements along axis ", axis.value(), " of ", describe(node)));
   if (op == Op::argsort && extent > std::int64_t{1} << 32)
-    throw UserError(cat("[", name, "] axis ", axis.value(), " of ", describe(node), " has more than 2^32 elements"));
+    throw UserError(
+        cat("[", name, "] axis ", axis.value(), " of ", describe(node), " has more than 2^32 elements"));
   return api::finish(api::sort_node(op, node, a, descending, kept, loc));
 } catch (const UserError& e) {
   api::rethrow_as(name, e, loc);
@@ -32,7 +34,8 @@ Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool de
 Tensor true_positions(const Tensor& mask, SourceLocation loc) {
   const auto* const bytes = static_cast<const std::uint8_t*>(mask.data());
   const engine::Positions found = engine::nonzero_positions(bytes, mask.numel());
-  const Tensor positions = Tensor::adopt(ir::new_leaf(found.buffer, DType::Int64, Shape{found.count}, 0, nullptr, loc));
+  const Tensor positions =
+      Tensor::adopt(ir::new_leaf(found.buffer, DType::Int64, Shape{found.count}, 0, nullptr, loc));
   return positions.to(mask.device());
 }
 
@@ -59,7 +62,8 @@ Groups groups(std::string_view name, const Tensor& x, SourceLocation loc) {
     g.starts = zeros({0}, DType::Int64, loc);
     return g;
   }
-  const Tensor differs = elementwise(Op::not_equal, part(g.sorted, 1, n, loc), part(g.sorted, 0, n - 1, loc), loc);
+  const Tensor differs =
+      elementwise(Op::not_equal, part(g.sorted, 1, n, loc), part(g.sorted, 0, n - 1, loc), loc);
   g.starts = true_positions(concat({ones({1}, DType::Bool, loc), differs}, 0, loc), loc);
   return g;
 }
@@ -120,7 +124,8 @@ Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc) try {
   bool fits = is_bool(chosen->dtype) && chosen->rank <= node->rank;
   for (std::size_t i = 0; i < chosen->rank && fits; ++i) fits = chosen->dims()[i] == node->dims()[i];
   if (!fits)
-    throw UserError(cat("[compress] needs a bool mask over leading axes: x ", describe(node), ", mask ", describe(chosen)));
+    throw UserError(cat("[compress] needs a bool mask over leading axes: x ", describe(node), ", mask ",
+                        describe(chosen)));
   Shape dims{chosen->numel};
   for (std::size_t i = chosen->rank; i < node->rank; ++i) dims.push_back(node->dims()[i]);
   const Tensor rows = reshape(x, dims, loc);
@@ -148,7 +153,8 @@ Unique unique_all(const Tensor& x, SourceLocation loc) try {
   out.indices = take(g.order, g.starts, 0, loc);
   const Tensor ends = concat({part(g.starts, 1, found, loc), full({1}, n, DType::Int64, loc)}, 0, loc);
   out.counts = elementwise(Op::subtract, ends, g.starts, loc);
-  const Tensor group = elementwise(Op::subtract, searchsorted(g.starts, arange(n, std::nullopt, loc), true, loc), Scalar(1), loc);
+  const Tensor group = elementwise(
+      Op::subtract, searchsorted(g.starts, arange(n, std::nullopt, loc), true, loc), Scalar(1), loc);
   out.inverse = reshape(take(group, argsort(g.order, 0, false, loc), 0, loc), x.shape(), loc);
   return out;
 } catch (const UserError& e) {

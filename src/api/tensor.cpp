@@ -2,13 +2,13 @@
 #include <kiln/tensor.h>
 
 #include "api/borrow.h"
-#include "engine/evaluate.h"
 #include "api/record.h"
-#include "io/npy.h"
-#include "oracle/reference.h"
 #include "engine/device_control.h"
 #include "engine/device_memory.h"
+#include "engine/evaluate.h"
 #include "engine/pool.h"
+#include "io/npy.h"
+#include "oracle/reference.h"
 #include "support/check.h"
 
 #include <kiln/ops.h>
@@ -24,8 +24,8 @@ namespace {
 
 using api::leaf;
 
-/// Bytes of a tensor from the user; UserError for negative extents, or when the extents above 0 make more than
-/// 2^63 - 1 bytes (strides would overflow, whether or not the tensor is empty).
+/// Bytes of a tensor from the user; UserError for negative extents, or when the extents above 0 make more
+/// than 2^63 - 1 bytes (strides would overflow, whether or not the tensor is empty).
 std::uint64_t checked_bytes(std::string_view op, const Shape& shape, DType dtype) {
   std::int64_t bytes = size_of(dtype);
   bool overflow = false, empty = false;
@@ -34,7 +34,8 @@ std::uint64_t checked_bytes(std::string_view op, const Shape& shape, DType dtype
     empty |= extent == 0;
     overflow |= extent != 0 && __builtin_mul_overflow(bytes, extent, &bytes);
   }
-  if (overflow) throw UserError(cat("[", op, "] ", name(dtype), " ", shape.str(), " has more than 2^63 - 1 bytes"));
+  if (overflow)
+    throw UserError(cat("[", op, "] ", name(dtype), " ", shape.str(), " has more than 2^63 - 1 bytes"));
   return empty ? 0 : static_cast<std::uint64_t>(bytes);
 }
 
@@ -44,8 +45,8 @@ struct Borrowed : ir::Buffer {
   std::function<void(const void*)> deleter;
 };
 
-/// The elements a strided layout touches, from the least to the greatest offset, and the strides as a leaf keeps
-/// them: 0 along axes of one element, none at all when the layout is row-major.
+/// The elements a strided layout touches, from the least to the greatest offset, and the strides as a leaf
+/// keeps them: 0 along axes of one element, none at all when the layout is row-major.
 struct Layout {
   std::int64_t first = 0, last = 0;  // inclusive; element offsets from the element (0, 0, …)
   Shape strides;
@@ -68,9 +69,11 @@ Layout checked_layout(const Shape& shape, std::span<const std::int64_t> strides,
     expected *= shape[i];
     std::int64_t reach = 0;
     std::int64_t& end = stride < 0 ? layout.first : layout.last;
-    overflow |= __builtin_mul_overflow(stride, shape[i] - 1, &reach) || __builtin_add_overflow(end, reach, &end);
+    overflow |=
+        __builtin_mul_overflow(stride, shape[i] - 1, &reach) || __builtin_add_overflow(end, reach, &end);
   }
-  overflow |= __builtin_sub_overflow(layout.last, layout.first, &bytes) || __builtin_add_overflow(bytes, 1, &bytes) ||
+  overflow |= __builtin_sub_overflow(layout.last, layout.first, &bytes) ||
+              __builtin_add_overflow(bytes, 1, &bytes) ||
               __builtin_mul_overflow(bytes, size_of(dtype), &bytes);
   if (overflow)
     throw UserError(cat("[borrow] strides ", to_string(strides), " of ", name(dtype), " ", shape.str(),
@@ -79,12 +82,13 @@ Layout checked_layout(const Shape& shape, std::span<const std::int64_t> strides,
 }
 
 /// A buffer over memory of somebody else's.
-ir::Buffer* lent(Device device, const void* data, std::byte* first, std::uint64_t bytes, std::shared_ptr<const void> owner,
-                 std::function<void(const void*)> deleter) {
+ir::Buffer* lent(Device device, const void* data, std::byte* first, std::uint64_t bytes,
+                 std::shared_ptr<const void> owner, std::function<void(const void*)> deleter) {
   if (device.kind == Device::Kind::Cuda)
-    return engine::lent_memory(device, first, bytes, [data, owner = std::move(owner), deleter = std::move(deleter)] {
-      if (deleter) deleter(data);
-    });
+    return engine::lent_memory(device, first, bytes,
+                               [data, owner = std::move(owner), deleter = std::move(deleter)] {
+                                 if (deleter) deleter(data);
+                               });
   auto* buffer = new Borrowed;
   buffer->writable = false;
   buffer->data = first;
@@ -100,7 +104,8 @@ ir::Buffer* lent(Device device, const void* data, std::byte* first, std::uint64_
   return buffer;
 }
 
-/// The axes of a layout along which elements lie in memory, those that repeat them left out, as one list from outermost.
+/// The axes of a layout along which elements lie in memory, those that repeat them left out, as one list from
+/// outermost.
 struct WalkedAxes {
   std::vector<std::int64_t> extents, strides;
   WalkedAxes(const Shape& shape, const Layout& layout) {
@@ -128,7 +133,8 @@ struct WalkedAxes {
   }
 };
 
-/// Whether bools that somebody lends are bytes of 0 and 1, as everything that reads them may take for granted.
+/// Whether bools that somebody lends are bytes of 0 and 1, as everything that reads them may take for
+/// granted.
 bool are_bools(const std::byte* data, const Shape& shape, const Layout& layout) {
   if (layout.row_major) return io::are_bools(data, static_cast<std::uint64_t>(shape.numel()));
   std::byte all{0};
@@ -153,9 +159,9 @@ Tensor normalised(const std::byte* data, const Shape& shape, const Layout& layou
   return leaf(buffer, shape, DType::Bool, loc, 0, strides.begin(), device);
 }
 
-Tensor borrow_with(const void* data, const Shape& shape, const std::span<const std::int64_t>* strides, DType dtype,
-                   std::shared_ptr<const void> owner, std::function<void(const void*)> deleter, SourceLocation loc,
-                   std::optional<Device> device = std::nullopt) try {
+Tensor borrow_with(const void* data, const Shape& shape, const std::span<const std::int64_t>* strides,
+                   DType dtype, std::shared_ptr<const void> owner, std::function<void(const void*)> deleter,
+                   SourceLocation loc, std::optional<Device> device = std::nullopt) try {
   const std::uint64_t bytes = checked_bytes("borrow", shape, dtype);
   if (bytes != 0 && owner.use_count() == 0 && !deleter)
     throw UserError(cat("[borrow] neither an owner nor a deleter for ", name(dtype), " ", shape.str()));
@@ -163,20 +169,23 @@ Tensor borrow_with(const void* data, const Shape& shape, const std::span<const s
   if (data == nullptr && bytes != 0) throw UserError(cat("[borrow] null data for shape ", shape.str()));
   if (bytes != 0 && reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(size_of(dtype)) != 0)
     throw UserError(cat("[borrow] data at ", data, " is not aligned for ", name(dtype)));
-  std::byte* const first = const_cast<std::byte*>(static_cast<const std::byte*>(data)) + layout.first * size_of(dtype);
-  const std::uint64_t reach = layout.row_major ? bytes
-                                               : static_cast<std::uint64_t>((layout.last - layout.first + 1) * size_of(dtype));
+  std::byte* const first =
+      const_cast<std::byte*>(static_cast<const std::byte*>(data)) + layout.first * size_of(dtype);
+  const std::uint64_t reach =
+      layout.row_major ? bytes
+                       : static_cast<std::uint64_t>((layout.last - layout.first + 1) * size_of(dtype));
   const Device there = device.value_or(Device::cpu());
   ir::Buffer* buffer = lent(there, data, first, reach, std::move(owner), std::move(deleter));
   if (is_bool(dtype) && bytes != 0 && there.kind == Device::Kind::Cpu) {
     const auto* const elements = static_cast<const std::byte*>(data);
     if (!are_bools(elements, shape, layout)) {
-      const std::unique_ptr<ir::Buffer, void (*)(ir::Buffer*)> given_back(buffer, [](ir::Buffer* b) { ir::release(b); });
+      const std::unique_ptr<ir::Buffer, void (*)(ir::Buffer*)> given_back(
+          buffer, [](ir::Buffer* b) { ir::release(b); });
       return normalised(elements, shape, layout, loc, device);
     }
   }
-  return leaf(buffer, shape, dtype, loc, -layout.first,
-              layout.row_major ? nullptr : layout.strides.begin(), device);
+  return leaf(buffer, shape, dtype, loc, -layout.first, layout.row_major ? nullptr : layout.strides.begin(),
+              device);
 } catch (const UserError& e) {
   api::rethrow_as("borrow", e, loc);
 }
@@ -222,13 +231,21 @@ void copy_strided(const T* from, const ir::Node& node, T* to) {
 void copy_leaf(const ir::Node& node, void* out) {
   const std::int64_t bytes = size_of(node.dtype);
   if (node.strides == nullptr)
-    return engine::download(out, *node.buffer, node.offset * bytes, static_cast<std::uint64_t>(node.numel * bytes));
+    return engine::download(out, *node.buffer, node.offset * bytes,
+                            static_cast<std::uint64_t>(node.numel * bytes));
   const std::byte* from = engine::host_memory(*node.buffer) + node.offset * bytes;
   switch (bytes) {
-    case 1: return copy_strided(reinterpret_cast<const std::uint8_t*>(from), node, static_cast<std::uint8_t*>(out));
-    case 2: return copy_strided(reinterpret_cast<const std::uint16_t*>(from), node, static_cast<std::uint16_t*>(out));
-    case 4: return copy_strided(reinterpret_cast<const std::uint32_t*>(from), node, static_cast<std::uint32_t*>(out));
-    default: return copy_strided(reinterpret_cast<const std::uint64_t*>(from), node, static_cast<std::uint64_t*>(out));
+    case 1:
+      return copy_strided(reinterpret_cast<const std::uint8_t*>(from), node, static_cast<std::uint8_t*>(out));
+    case 2:
+      return copy_strided(reinterpret_cast<const std::uint16_t*>(from), node,
+                          static_cast<std::uint16_t*>(out));
+    case 4:
+      return copy_strided(reinterpret_cast<const std::uint32_t*>(from), node,
+                          static_cast<std::uint32_t*>(out));
+    default:
+      return copy_strided(reinterpret_cast<const std::uint64_t*>(from), node,
+                          static_cast<std::uint64_t*>(out));
   }
 }
 
@@ -237,11 +254,13 @@ struct RowMajor {
   std::int64_t byte_offset;
 };
 
-/// Computes the value. A view of another buffer gets a row-major copy that its node keeps: every handle to it, on whichever
-/// thread, shows the same memory, and the node itself stays as other threads may be reading it.
+/// Computes the value. A view of another buffer gets a row-major copy that its node keeps: every handle to
+/// it, on whichever thread, shows the same memory, and the node itself stays as other threads may be reading
+/// it.
 RowMajor row_major(const Tensor& t, std::string_view op) {
   const ir::Node* const node = computed(t, op);
-  if (node->strides == nullptr || node->numel == 0) return {node->buffer, node->offset * size_of(node->dtype)};
+  if (node->strides == nullptr || node->numel == 0)
+    return {node->buffer, node->offset * size_of(node->dtype)};
   if (ir::Buffer* const made = ir::row_major_copy(*node)) return {made, 0};
   ir::Buffer* copy = engine::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
   try {
@@ -268,8 +287,9 @@ Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype, Source
   api::rethrow_as("from", e, loc);
 }
 
-Tensor api::borrow_on(Device device, const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
-                      std::shared_ptr<const void> owner, SourceLocation loc) {
+Tensor api::borrow_on(Device device, const void* data, const Shape& shape,
+                      std::span<const std::int64_t> strides, DType dtype, std::shared_ptr<const void> owner,
+                      SourceLocation loc) {
   return borrow_with(data, shape, &strides, dtype, std::move(owner), {}, loc, device);
 }
 Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner,
@@ -280,19 +300,20 @@ Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype,
                       std::function<void(const void*)> deleter, SourceLocation loc) {
   return borrow_with(data, shape, nullptr, dtype, {}, std::move(deleter), loc);
 }
-Tensor Tensor::borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
-                      std::shared_ptr<const void> owner, SourceLocation loc) {
+Tensor Tensor::borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides,
+                      DType dtype, std::shared_ptr<const void> owner, SourceLocation loc) {
   return borrow_with(data, shape, &strides, dtype, std::move(owner), {}, loc);
 }
-Tensor Tensor::borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides, DType dtype,
-                      std::function<void(const void*)> deleter, SourceLocation loc) {
+Tensor Tensor::borrow(const void* data, const Shape& shape, std::span<const std::int64_t> strides,
+                      DType dtype, std::function<void(const void*)> deleter, SourceLocation loc) {
   return borrow_with(data, shape, &strides, dtype, {}, std::move(deleter), loc);
 }
 
 void Tensor::check_count(std::string_view op, std::size_t have, const Shape& shape, SourceLocation loc) try {
   checked_bytes(op, shape, DType::Bool);
   if (static_cast<std::int64_t>(have) != shape.numel())
-    throw UserError(cat("[", op, "] ", have, " values for shape ", shape.str(), ", which has ", shape.numel()));
+    throw UserError(
+        cat("[", op, "] ", have, " values for shape ", shape.str(), ", which has ", shape.numel()));
 } catch (const UserError& e) {
   api::rethrow_at(e, loc);
 }
@@ -300,8 +321,8 @@ void Tensor::check_count(std::string_view op, std::size_t have, const Shape& sha
 void Tensor::check_room(std::size_t room, SourceLocation loc) const try {
   const ir::Node* node = api::checked("copy_to", *this);
   if (room != static_cast<std::size_t>(node->numel))
-    throw UserError(cat("[copy_to] the tensor is ", api::describe(node), ", the destination has room for ", room,
-                        " elements"));
+    throw UserError(cat("[copy_to] the tensor is ", api::describe(node), ", the destination has room for ",
+                        room, " elements"));
 } catch (const UserError& e) {
   api::rethrow_at(e, loc);
 }
@@ -323,7 +344,8 @@ Device Tensor::device(SourceLocation loc) const {
 
 Tensor::operator bool() const {
   if (const ir::Node* node = api::checked("bool", *this); node->numel != 1)
-    throw UserError(cat("[bool] ", api::describe(node), " has no single truth value: use all(...) or any(...)"));
+    throw UserError(
+        cat("[bool] ", api::describe(node), " has no single truth value: use all(...) or any(...)"));
   return item<bool>();
 }
 
@@ -340,7 +362,8 @@ bool Tensor::evaluated(SourceLocation loc) const {
 void Tensor::copy_to(void* out, DType expected, SourceLocation loc) const try {
   const DType have = api::checked("copy_to", *this)->dtype;
   if (have != expected)
-    throw UserError(cat("[copy_to] the tensor is ", api::describe(node_), ", the destination ", name(expected)));
+    throw UserError(
+        cat("[copy_to] the tensor is ", api::describe(node_), ", the destination ", name(expected)));
   copy_leaf(*computed(*this, "copy_to"), out);
 } catch (const UserError& e) {
   api::rethrow_as("copy_to", e, loc);
@@ -376,7 +399,8 @@ const void* Tensor::device_data() const {
 
 const void* Tensor::typed_data(DType type, SourceLocation loc) const try {
   if (dtype(loc) != type)
-    throw UserError(cat("[data] the tensor is ", api::describe(node_), ", the pointer asked for ", name(type)));
+    throw UserError(
+        cat("[data] the tensor is ", api::describe(node_), ", the pointer asked for ", name(type)));
   return data();
 } catch (const UserError& e) {
   api::rethrow_as("data", e, loc);
@@ -394,7 +418,9 @@ Tensor Tensor::to(Device device, SourceLocation loc) const try {
 }
 
 Tensor Tensor::astype(DType dtype, SourceLocation loc) const { return kiln::astype(*this, dtype, loc); }
-Tensor Tensor::reshape(const Shape& shape, SourceLocation loc) const { return kiln::reshape(*this, shape, loc); }
+Tensor Tensor::reshape(const Shape& shape, SourceLocation loc) const {
+  return kiln::reshape(*this, shape, loc);
+}
 Tensor Tensor::T(SourceLocation loc) const { return matrix_transpose(*this, loc); }
 
 void synchronize(Device device) { engine::synchronize(device); }

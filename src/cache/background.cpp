@@ -89,7 +89,8 @@ void wait_for_background() {
   Queue& q = queue();
   std::unique_lock lock(q.mutex);
   const auto finished = [&] { return q.jobs.empty() && q.running == 0; };
-  while (q.threads > 0 && !finished() && !CompileTicket::closed()) q.done.wait_for(lock, std::chrono::milliseconds(20));
+  while (q.threads > 0 && !finished() && !CompileTicket::closed())
+    q.done.wait_for(lock, std::chrono::milliseconds(20));
 }
 
 void finish_kept_jobs(std::chrono::milliseconds most) noexcept {

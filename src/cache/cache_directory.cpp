@@ -56,9 +56,10 @@ int make_directories(const std::string& path) {
   }
 }
 
-/// Whether somebody else than this user and root can put other files into a directory, or other directories into their
-/// parent's place. A sticky directory (/tmp) is safe for what is this user's. The group that has the user's number is the
-/// user's own, by the convention of private groups, under which files are often made writable by the group.
+/// Whether somebody else than this user and root can put other files into a directory, or other directories
+/// into their parent's place. A sticky directory (/tmp) is safe for what is this user's. The group that has
+/// the user's number is the user's own, by the convention of private groups, under which files are often made
+/// writable by the group.
 bool others_may_change(const struct stat& info) {
   if (info.st_uid != 0 && info.st_uid != geteuid()) return true;
   if (!S_ISDIR(info.st_mode) || (info.st_mode & S_ISVTX)) return false;
@@ -66,7 +67,8 @@ bool others_may_change(const struct stat& info) {
   return (info.st_mode & S_IWOTH) || ((info.st_mode & S_IWGRP) && !own_group);
 }
 
-/// The first directory or link on the way to an absolute path, itself left out, that others may change; empty: none.
+/// The first directory or link on the way to an absolute path, itself left out, that others may change;
+/// empty: none.
 std::string changeable_parent(const std::string& path) {
   for (std::size_t slash = 0; slash != path.npos; slash = path.find('/', slash + 1)) {
     const std::string part = slash == 0 ? "/" : path.substr(0, slash);
@@ -144,14 +146,15 @@ bool CacheDirectory::resolve() {
   return !path_.empty() || refuse("the directory's name cannot be resolved");
 }
 
-/// Looks at the parents as they are named and as they are without links, and that they lead to the open directory.
+/// Looks at the parents as they are named and as they are without links, and that they lead to the open
+/// directory.
 std::string CacheDirectory::changeable_parent_of_open() const {
   if (std::string parent = changeable_parent(path_); !parent.empty()) return parent;
   std::error_code error;
   const std::string real = std::filesystem::canonical(path_, error).string();
   struct stat there, here;
-  if (error || ::stat(real.c_str(), &there) != 0 || fstat(fd_.get(), &here) != 0 || there.st_ino != here.st_ino ||
-      there.st_dev != here.st_dev)
+  if (error || ::stat(real.c_str(), &there) != 0 || fstat(fd_.get(), &here) != 0 ||
+      there.st_ino != here.st_ino || there.st_dev != here.st_dev)
     return path_;
   return changeable_parent(real);
 }
@@ -187,7 +190,8 @@ CacheDirectory::Read CacheDirectory::read(const char* name, std::size_t limit, b
   if (!file) return errno == ELOOP || errno == ENXIO ? Read::Bad : Read::Absent;
   struct stat info;
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
-      (info.st_mode & (S_IWGRP | S_IWOTH)) || info.st_size < 0 || static_cast<std::uint64_t>(info.st_size) > limit)
+      (info.st_mode & (S_IWGRP | S_IWOTH)) || info.st_size < 0 ||
+      static_cast<std::uint64_t>(info.st_size) > limit)
     return Read::Bad;
   bytes.resize(static_cast<std::size_t>(info.st_size));
   for (std::size_t done = 0; done < bytes.size();) {

@@ -1,10 +1,10 @@
 // The directory of the disk cache: where it is, whether it can be trusted, and file operations inside it.
 //
 // Code that a cache file holds is run, so whoever can write the directory runs code as this user. Hence: the
-// directory is a real directory (no symbolic link) owned by the effective user and writable by nobody else, no other
-// user but root can replace it or a directory above it, and entries are plain files of the user that nobody else may write;
-// after it is opened and checked it is used only through its descriptor, so that a later swap of the path
-// changes nothing. No function throws except for memory; errors are errno values.
+// directory is a real directory (no symbolic link) owned by the effective user and writable by nobody else,
+// no other user but root can replace it or a directory above it, and entries are plain files of the user that
+// nobody else may write; after it is opened and checked it is used only through its descriptor, so that a
+// later swap of the path changes nothing. No function throws except for memory; errors are errno values.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,8 @@ class CacheDirectory {
   const std::string& path() const { return path_; }
 
   enum class Read { Ok, Absent, Bad };
-  /// Reads a whole file in one go. Bad: not a plain file of ours alone, or larger than `limit`, or an I/O error.
-  /// A hit is marked as used (its mtime, at most once an hour) when `touch`.
+  /// Reads a whole file in one go. Bad: not a plain file of ours alone, or larger than `limit`, or an I/O
+  /// error. A hit is marked as used (its mtime, at most once an hour) when `touch`.
   Read read(const char* name, std::size_t limit, bool touch, std::vector<std::uint8_t>& bytes) const;
   /// Writes a temporary file and renames it; `name` holds all of the bytes or is as before. Returns 0 or
   /// errno.

@@ -68,13 +68,9 @@ std::optional<std::vector<std::uint8_t>> DiskCache::Impl::get(std::string_view k
   const std::string file = file_of(key);
   std::vector<std::uint8_t> bytes;
   switch (directory.read(file.c_str(), kMaxEntryBytes, directory.writable(), bytes)) {
-    case CacheDirectory::Read::Absent:
-      return std::nullopt;
-    case CacheDirectory::Read::Bad:
-      reject(file, "not a readable file of ours");
-      return std::nullopt;
-    case CacheDirectory::Read::Ok:
-      break;
+    case CacheDirectory::Read::Absent: return std::nullopt;
+    case CacheDirectory::Read::Bad: reject(file, "not a readable file of ours"); return std::nullopt;
+    case CacheDirectory::Read::Ok: break;
   }
   const std::optional<EntryView> entry = decode_entry(bytes);
   if (!entry || entry->key != key) {

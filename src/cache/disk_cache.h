@@ -1,7 +1,7 @@
 // The disk cache: key bytes → payload bytes, shared by any number of processes, safe against every fault of
-// FAULTS 1–16. An entry is header + full key + payload + checksum; it is written to a temporary file and renamed.
-// Any doubt about an entry is a miss (and the entry is deleted). Nothing here throws: a cache that cannot work
-// warns once and becomes a memory-only cache.
+// FAULTS 1–16. An entry is header + full key + payload + checksum; it is written to a temporary file and
+// renamed. Any doubt about an entry is a miss (and the entry is deleted). Nothing here throws: a cache that
+// cannot work warns once and becomes a memory-only cache.
 #pragma once
 
 #include "support/hash128.h"
@@ -17,7 +17,7 @@ namespace kiln::engine {
 
 struct DiskCacheOptions {
   enum class Mode { Off, ReadOnly, ReadWrite } mode = Mode::ReadWrite;
-  std::string directory;                       // empty: $XDG_CACHE_HOME/kiln or ~/.cache/kiln
+  std::string directory;                             // empty: $XDG_CACHE_HOME/kiln or ~/.cache/kiln
   std::uint64_t max_bytes = std::uint64_t{1} << 30;  // least recently used entries beyond it are removed
 };
 

@@ -1,7 +1,7 @@
 #include "cache/failed_kernel.h"
 
-#include "device/cpu/jit.h"
 #include "codegen/cuda/cuda_c.h"
+#include "device/cpu/jit.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -13,7 +13,8 @@
 
 namespace kiln::engine {
 
-std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol, Device device, int instances) noexcept {
+std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol, Device device,
+                                int instances) noexcept {
   try {
     std::string text = cat("# ", kernel.label, "\n", kernel::print(kernel), "\n");
     try {

@@ -1,8 +1,8 @@
 #include "cache/gpu_source.h"
 
+#include "codegen/cuda/cuda_c.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/module.h"
-#include "codegen/cuda/cuda_c.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -27,7 +27,8 @@ GpuSource generated_source(const kernel::Kernel& kernel, const Hash128& key, int
 
 int most_instances(const kernel::Kernel& kernel, Device device) {
   if (device.kind == Device::Kind::Cpu || !kernel.link.empty()) return 1;
-  return std::max(codegen::instances_in(kernel, static_cast<std::size_t>(cuda::parameter_bytes(device.index))), 1);
+  return std::max(
+      codegen::instances_in(kernel, static_cast<std::size_t>(cuda::parameter_bytes(device.index))), 1);
 }
 
 int room_for(const kernel::Kernel& kernel, Device device, int instances) {
@@ -38,11 +39,13 @@ int room_for(const kernel::Kernel& kernel, Device device, int instances) {
 
 std::optional<GpuSource> edited_source(const Hash128& key) {
   const std::string& directory = config().override_dir;
-  if (directory.empty()) [[likely]] return std::nullopt;
+  if (directory.empty()) [[likely]]
+    return std::nullopt;
   const std::string ending = "-" + short_name(key) + ".cu";
   std::error_code error;
   std::filesystem::directory_iterator entry(directory, error), end;
-  if (error) warn_once("override", cat("KILN_OVERRIDE_DIR=", directory, " cannot be read: ", error.message()));
+  if (error)
+    warn_once("override", cat("KILN_OVERRIDE_DIR=", directory, " cannot be read: ", error.message()));
   for (; !error && entry != end; entry.increment(error)) {
     const std::string path = entry->path().string();
     if (!path.ends_with(ending)) continue;

@@ -1,4 +1,5 @@
-// The CUDA C that a kernel on a GPU is made from: generated, or what a person made of it in KILN_OVERRIDE_DIR.
+// The CUDA C that a kernel on a GPU is made from: generated, or what a person made of it in
+// KILN_OVERRIDE_DIR.
 #pragma once
 
 #include "device/cuda/nvrtc.h"
@@ -22,8 +23,8 @@ struct GpuSource {
 
 /// `instances`: as codegen::emit_cuda takes them.
 GpuSource generated_source(const kernel::Kernel& kernel, const Hash128& key, int instances);
-/// The file LABEL-<short_name>.cu of config().override_dir, whatever its label. Nothing when the option is not set or
-/// there is no such file. CompileError for one that cannot be read.
+/// The file LABEL-<short_name>.cu of config().override_dir, whatever its label. Nothing when the option is
+/// not set or there is no such file. CompileError for one that cannot be read.
 std::optional<GpuSource> edited_source(const Hash128& key);
 
 /// The most sets of arguments that one launch of a kernel takes on the device; 1 on the CPU, and of one

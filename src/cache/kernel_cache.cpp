@@ -1,17 +1,17 @@
 #include "cache/kernel_cache.h"
 
+#include "cache/background.h"
+#include "cache/disk_cache.h"
+#include "cache/failed_kernel.h"
+#include "cache/gpu_source.h"
+#include "codegen/cuda/cuda_c.h"
 #include "device/cpu/jit.h"
 #include "device/cpu/threads.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/nvrtc.h"
 #include "device/cuda/template_kernels.h"
-#include "codegen/cuda/cuda_c.h"
-#include "generator_hash.h"
-#include "cache/background.h"
-#include "cache/disk_cache.h"
-#include "cache/failed_kernel.h"
-#include "cache/gpu_source.h"
 #include "engine/lifetime.h"
+#include "generator_hash.h"
 #include "inspect/statistics.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -67,7 +67,7 @@ bool on_gpu(const KernelRequest& r) { return r.device.kind == Device::Kind::Cuda
 struct Wanted {
   KernelRequest& request;
   std::optional<GpuSource> edited;
-  Hash128 key;   // of the code: the kernel's and the number of instances
+  Hash128 key;  // of the code: the kernel's and the number of instances
   Hash128 slot;
 };
 
@@ -77,7 +77,8 @@ Hash128 code_key(const KernelRequest& r) {
   return hash128(std::span<const std::uint64_t>(words));
 }
 
-/// A program may change the target, or who runs kernels, and a person a kernel: one kernel then has code for each.
+/// A program may change the target, or who runs kernels, and a person a kernel: one kernel then has code for
+/// each.
 Hash128 slot_key(const KernelRequest& r, const Hash128& key, const std::optional<GpuSource>& edited) {
   if (on_gpu(r)) {
     const Hash128 text = edited ? hash128(edited->text) : Hash128{};
@@ -114,10 +115,12 @@ std::atomic<CompileHook> compile_hook{nullptr};
 
 std::string entry_key(const KernelRequest& r, const Hash128& key) {
   if (!on_gpu(r)) return engine::disk_key(key, target());
-  return engine::disk_key(key, cuda::compiler_version(), cuda::compile_target(arch_of(r.device)), cuda::driver().version);
+  return engine::disk_key(key, cuda::compiler_version(), cuda::compile_target(arch_of(r.device)),
+                          cuda::driver().version);
 }
 
-/// Makes a kernel's machine code. Holds everything that decides it, as options were when the kernel was asked for.
+/// Makes a kernel's machine code. Holds everything that decides it, as options were when the kernel was asked
+/// for.
 struct Compilation {
   std::shared_ptr<CachedKernel> into;
   Device device;
@@ -145,7 +148,9 @@ struct Compilation {
 
   void log_made(std::string_view how, Time start) const {
     if (!log_enabled(Topic::Cache)) return;
-    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+    const auto us =
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start)
+            .count();
     log(Topic::Cache, cat(into->name, " ", how, " in ", us, " us"));
   }
 
@@ -177,7 +182,9 @@ struct Compilation {
       if (disk) disk->put(disk_key, {reinterpret_cast<const char*>(object.data()), object.size()});
     } catch (const CompileError& e) {
       count(Counter::Fallbacks);
-      throw CompileError(cat(e.what(), "; its source is in ", edited ? edited->name : write_failed_kernel(*kernel, symbol, device, into->instances)));
+      throw CompileError(
+          cat(e.what(), "; its source is in ",
+              edited ? edited->name : write_failed_kernel(*kernel, symbol, device, into->instances)));
     }
   }
 
@@ -190,12 +197,14 @@ struct Compilation {
 };
 
 /// A template's image, of disk or compiled. Disk is given what was compiled.
-std::vector<std::uint8_t> template_image(int index, const std::string& source, const std::string& name, bool fresh) {
+std::vector<std::uint8_t> template_image(int index, const std::string& source, const std::string& name,
+                                         bool fresh) {
   const cuda::Arch arch = arch_of(Device::cuda(index));
   DiskCache* const kept = disk();
   std::string key;
   if (kept) {
-    key = engine::disk_key(hash128(source), cuda::compiler_version(), cuda::compile_target(arch), cuda::driver().version);
+    key = engine::disk_key(hash128(source), cuda::compiler_version(), cuda::compile_target(arch),
+                           cuda::driver().version);
     if (!fresh)
       if (auto image = kept->get(key)) {
         count(Counter::KernelsFromDisk);
@@ -249,9 +258,16 @@ Made make(const Wanted& wanted) {
     return {out};
   }
   if (wanted.edited) warn(cat(out->name, " is made from ", wanted.edited->name));
-  Compilation c{out, r.device, r.kernel, symbol_of(wanted.key), wanted.edited, gpu ? cpu::CpuTarget{} : target(),
-                wanted.edited ? nullptr : disk(), {}};
-  if (on_gpu(r)) cuda::nvrtc();  // opened by the thread that asks: the first one's end waits for compiles under way
+  Compilation c{out,
+                r.device,
+                r.kernel,
+                symbol_of(wanted.key),
+                wanted.edited,
+                gpu ? cpu::CpuTarget{} : target(),
+                wanted.edited ? nullptr : disk(),
+                {}};
+  // opened by the thread that asks: the first one's end waits for compiles under way
+  if (on_gpu(r)) cuda::nvrtc();
   if (c.disk) c.disk_key = entry_key(r, wanted.key);
   if (c.from_disk()) {
     out->verdict = Verdict::Disk;
@@ -274,7 +290,8 @@ Made make(const Wanted& wanted) {
 }
 
 Hash128 text_hash(const KernelRequest& r) {
-  return hash128(on_gpu(r) ? codegen::emit_cuda(*r.kernel, "k", r.instances) : cpu::llvm_text(*r.kernel, "k", target()));
+  return hash128(on_gpu(r) ? codegen::emit_cuda(*r.kernel, "k", r.instances)
+                           : cpu::llvm_text(*r.kernel, "k", target()));
 }
 
 /// Finds or claims the slot of a key. Returns true when the caller must make the kernel.
@@ -296,7 +313,8 @@ bool claim(const Wanted& wanted, std::shared_ptr<Slot>& slot) {
       count(Counter::KernelHits);
       return false;
     }
-    if (c.slots[wanted.slot] == slot) c.slots.erase(wanted.slot);  // it failed for another thread: try again here
+    // it failed for another thread: try again here
+    if (c.slots[wanted.slot] == slot) c.slots.erase(wanted.slot);
   }
 }
 
@@ -317,7 +335,8 @@ void serve(KernelRequest& r) {
   wanted.slot = slot_key(r, key, wanted.edited);
   if (!claim(wanted, slot)) {
     if (check && slot->text != Hash128{} && slot->text != text_hash(r))
-      throw WrongKernel(cat("[cache] kernel ", r.result->name, " was found for a kernel that emits other code"));
+      throw WrongKernel(
+          cat("[cache] kernel ", r.result->name, " was found for a kernel that emits other code"));
     return;
   }
   Made made;
@@ -342,8 +361,9 @@ void serve(KernelRequest& r) {
 }  // namespace
 
 void obtain(std::span<KernelRequest> requests) {
-  // Before any claim: whoever waits for a kernel must find its maker free to finish. One for all: a worker that waited
-  // for its own while the process exits or forks would keep this thread, and its ticket, for ever.
+  // Before any claim: whoever waits for a kernel must find its maker free to finish. One for all: a worker
+  // that waited for its own while the process exits or forks would keep this thread, and its ticket, for
+  // ever.
   const CompileTicket ticket;
   if (requests.size() == 1) return serve(requests[0]);
   std::vector<std::function<void()>> jobs;
@@ -352,13 +372,14 @@ void obtain(std::span<KernelRequest> requests) {
 }
 
 std::string disk_key(const Hash128& kernel, const cpu::CpuTarget& target) {
-  return cat("cpu kernel ", kernel.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", cpu::compiler_version(), "\ncpu ",
-             target.key());
+  return cat("cpu kernel ", kernel.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ",
+             cpu::compiler_version(), "\ncpu ", target.key());
 }
 
-std::string disk_key(const Hash128& kernel, const std::string& compiler, const std::string& target, int driver) {
-  return cat("cuda kernel ", kernel.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", compiler, "\ntarget ", target,
-             target.starts_with("compute_") ? cat("\ndriver ", driver) : std::string());
+std::string disk_key(const Hash128& kernel, const std::string& compiler, const std::string& target,
+                     int driver) {
+  return cat("cuda kernel ", kernel.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", compiler,
+             "\ntarget ", target, target.starts_with("compute_") ? cat("\ndriver ", driver) : std::string());
 }
 
 void set_compile_hook(CompileHook hook) { compile_hook.store(hook); }

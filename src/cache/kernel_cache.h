@@ -1,5 +1,6 @@
-// Kernel cache: structural key → executable, in memory, then on disk, then the compiler, which works in the background
-// while the vm serves. One compile a key however many threads ask; different keys compile in parallel.
+// Kernel cache: structural key → executable, in memory, then on disk, then the compiler, which works in the
+// background while the vm serves. One compile a key however many threads ask; different keys compile in
+// parallel.
 #pragma once
 
 #include "device/cpu/executable.h"
@@ -26,11 +27,11 @@ class WrongKernel : public InternalError {
 };
 
 struct CachedKernel {
-  cpu::Executable executable;    // on the CPU
-  cuda::Function function;       // on a GPU
+  cpu::Executable executable;  // on the CPU
+  cuda::Function function;     // on a GPU
   Hash128 key;
-  std::string name;              // label and short hash: names of dump files
-  int instances = 1;             // sets of arguments a launch takes at most; above 1: codegen::InstanceTable
+  std::string name;   // label and short hash: names of dump files
+  int instances = 1;  // sets of arguments a launch takes at most; above 1: codegen::InstanceTable
   Verdict verdict = Verdict::Compiled;
 };
 
@@ -38,20 +39,23 @@ struct KernelRequest {
   const kernel::Kernel* kernel;
   Hash128 key;
   Device device;
-  int instances = 1;                  // see CachedKernel; part of the key that the result has
+  int instances = 1;  // see CachedKernel; part of the key that the result has
   std::shared_ptr<const CachedKernel> result;
   Verdict verdict = Verdict::Memory;  // how this request was served
 };
 
 /// Fills `result` of every request: with machine code from memory, disk or the compiler, or with bytecode, as
-/// config().tier says. A kernel that does not compile is run by the vm; a warning says so, and it is not remembered. Throws
-/// InternalError for a kernel that is not well formed.
+/// config().tier says. A kernel that does not compile is run by the vm; a warning says so, and it is not
+/// remembered. Throws InternalError for a kernel that is not well formed.
 void obtain(std::span<KernelRequest> requests);
-/// What a kernel's machine code is found by on disk: everything that decides it. That of a GPU is made for `target`, an
-/// architecture (sm_90), or is PTX (compute_90), which the driver turns into code and the driver's version then counts.
+/// What a kernel's machine code is found by on disk: everything that decides it. That of a GPU is made for
+/// `target`, an architecture (sm_90), or is PTX (compute_90), which the driver turns into code and the
+/// driver's version then counts.
 std::string disk_key(const Hash128& kernel, const cpu::CpuTarget& target);
-std::string disk_key(const Hash128& kernel, const std::string& compiler, const std::string& target, int driver);
-/// Called with every kernel before it is compiled, for tests: it may throw CompileError or take its time. Null: none.
+std::string disk_key(const Hash128& kernel, const std::string& compiler, const std::string& target,
+                     int driver);
+/// Called with every kernel before it is compiled, for tests: it may throw CompileError or take its time.
+/// Null: none.
 using CompileHook = void (*)(const kernel::Kernel&);
 void set_compile_hook(CompileHook hook);
 std::mutex& kernel_cache_mutex();  // for fork

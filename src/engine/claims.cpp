@@ -10,8 +10,9 @@ namespace {
 
 std::atomic<std::uint32_t> ended{0};    // evaluations whose claims others waited for
 std::atomic<std::uint32_t> waiting{0};  // threads in Claims::wait
-std::atomic<bool> forked{false};        // claimed nodes may be those of threads that this process does not have
-[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
+std::atomic<bool> forked{false};  // claimed nodes may be those of threads that this process does not have
+[[maybe_unused]] const int registered =
+    pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
 
 }  // namespace
 
@@ -19,7 +20,8 @@ bool Claims::may_wait() { return !forked.load(std::memory_order_relaxed); }
 
 void Claims::wait(ir::TraceGuard& guard) {
   waiting.fetch_add(1);
-  const std::uint32_t before = ended.load();  // read under the guard: what is claimed now is given up after this
+  // read under the guard: what is claimed now is given up after this
+  const std::uint32_t before = ended.load();
   guard.unlock();
   ended.wait(before);
   waiting.fetch_sub(1);
@@ -42,7 +44,8 @@ Claims::~Claims() {
   for (ir::Buffer* b : buffers_) b->claim.store(static_cast<std::uint8_t>(left), std::memory_order_relaxed);
   nodes_.clear();
   // Who waits has said so under a guard that covers the node: before ours, or it found the node free.
-  if (waiting.load(std::memory_order_relaxed) == 0) [[likely]] return;
+  if (waiting.load(std::memory_order_relaxed) == 0) [[likely]]
+    return;
   ended.fetch_add(1);
   ended.notify_all();
 }

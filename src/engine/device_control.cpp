@@ -76,7 +76,8 @@ StreamScope::~StreamScope() {
 void retire_stream(Device device, void* stream) {
   require_gpu("retire_stream", device);
   const cuda::Stream known = cuda::wrap_stream(device.index, engine::as_stream(stream));
-  if (known == cuda::current_stream(device.index)) throw UserError("[retire_stream] a StreamScope still names the stream");
+  if (known == cuda::current_stream(device.index))
+    throw UserError("[retire_stream] a StreamScope still names the stream");
   cuda::retire(known);
 }
 
@@ -99,7 +100,8 @@ std::uint64_t trim_memory(Device device, std::uint64_t keep) {
 }
 
 void limit_memory(Device device, std::uint64_t bytes) {
-  device.kind == Device::Kind::Cpu ? engine::set_memory_limit(bytes) : cuda::set_memory_limit(device.index, bytes);
+  device.kind == Device::Kind::Cpu ? engine::set_memory_limit(bytes)
+                                   : cuda::set_memory_limit(device.index, bytes);
 }
 
 }  // namespace kiln

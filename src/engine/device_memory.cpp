@@ -20,8 +20,9 @@ namespace {
 /// Lives in its block's header.
 struct CudaBuffer : ir::Buffer {
   cuda::Block* block = nullptr;
-  std::atomic<cuda::Stream> last{nullptr};  // the stream that used it last; earlier ones are ordered before it
-  std::atomic<ir::Buffer*> mirror{nullptr};   // a copy in host memory, once somebody asked for one
+  // the stream that used it last; earlier ones are ordered before it
+  std::atomic<cuda::Stream> last{nullptr};
+  std::atomic<ir::Buffer*> mirror{nullptr};  // a copy in host memory, once somebody asked for one
 };
 static_assert(sizeof(CudaBuffer) <= sizeof(cuda::Block::owner));
 
@@ -43,7 +44,8 @@ Device default_device() {
   if (text.starts_with("cuda")) {
     const int index = text.size() > 5 ? std::stoi(text.substr(5)) : 0;
     cuda::device(index);  // throws when there is none
-    if (index >= ir::kMaxCudaDevices) throw DeviceError(cat("[device] ", text, ": at most ", ir::kMaxCudaDevices, " devices are used"));
+    if (index >= ir::kMaxCudaDevices)
+      throw DeviceError(cat("[device] ", text, ": at most ", ir::kMaxCudaDevices, " devices are used"));
     d = Device::cuda(index);
   }
   kept = {text, d};
@@ -87,8 +89,9 @@ ir::Buffer* lent_memory(Device device, std::byte* data, std::uint64_t bytes, std
     if (ir::Buffer* mirror = self->mirror.load(std::memory_order_relaxed)) ir::release(mirror);
     if (!cuda::ended()) {
       try {
-        cuda::synchronize(self->last.load(std::memory_order_relaxed));  // its owner may reuse it at once, on any stream
-      } catch (...) {                                                   // the device is lost: nothing runs there
+        // its owner may reuse it at once, on any stream
+        cuda::synchronize(self->last.load(std::memory_order_relaxed));
+      } catch (...) {  // the device is lost: nothing runs there
       }
     }
     if (self->done) self->done();
@@ -139,7 +142,8 @@ const std::byte* host_memory(const ir::Buffer& buffer) {
 
 void forget_host_copy(ir::Buffer& buffer) {
   if (!on_gpu(buffer)) return;
-  if (ir::Buffer* made = as_cuda(buffer).mirror.exchange(nullptr, std::memory_order_acq_rel)) ir::release(made);
+  if (ir::Buffer* made = as_cuda(buffer).mirror.exchange(nullptr, std::memory_order_acq_rel))
+    ir::release(made);
 }
 
 ir::Buffer* copied_to(const ir::Buffer& from, Device device) {
@@ -151,8 +155,8 @@ ir::Buffer* copied_to(const ir::Buffer& from, Device device) {
       download(to->data, from, 0, from.bytes);
     } else {
       use_on_current_stream(const_cast<ir::Buffer&>(from));
-      cuda::copy_across(to->data, cuda::current_stream(device.index), from.data, cuda::current_stream(from.device.index),
-                        from.bytes);
+      cuda::copy_across(to->data, cuda::current_stream(device.index), from.data,
+                        cuda::current_stream(from.device.index), from.bytes);
     }
   } catch (...) {
     ir::release(to);

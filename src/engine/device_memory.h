@@ -10,16 +10,17 @@ namespace kiln::engine {
 /// Where new tensors live: config().device. DeviceError, saying why, when there is no such device.
 Device default_device();
 
-/// A buffer on `device` of at least `bytes` (0 is fine) with one reference, contents unspecified. DeviceError when there is
-/// no room.
+/// A buffer on `device` of at least `bytes` (0 is fine) with one reference, contents unspecified. DeviceError
+/// when there is no room.
 ir::Buffer* allocate(std::uint64_t bytes, Device device);
 
 /// Copies host memory into a buffer, from its beginning; `from` may change when it returns.
 void upload(ir::Buffer& to, const void* from, std::uint64_t bytes);
-/// Copies bytes of a buffer to host memory; everything computed into it before has happened. DeviceError for what failed
-/// on its device before.
+/// Copies bytes of a buffer to host memory; everything computed into it before has happened. DeviceError for
+/// what failed on its device before.
 void download(void* to, const ir::Buffer& from, std::int64_t offset, std::uint64_t bytes);
-/// The buffer's bytes in host memory, valid as long as the buffer: its own, or a copy that is made once. DeviceError.
+/// The buffer's bytes in host memory, valid as long as the buffer: its own, or a copy that is made once.
+/// DeviceError.
 const std::byte* host_memory(const ir::Buffer& buffer);
 /// A copy of the whole buffer on another device, with one reference.
 ir::Buffer* copied_to(const ir::Buffer& from, Device device);

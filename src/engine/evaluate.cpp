@@ -1,24 +1,25 @@
-// One evaluation: walk under the trace lock, find or make the plan, run it unlocked, publish results under the lock.
+// One evaluation: walk under the trace lock, find or make the plan, run it unlocked, publish results under
+// the lock.
 //
-// A thread that needs a node which another evaluation is about to store waits for it (claims.h). Two threads may still both
-// compute a node that is not stored; the first to publish wins. Inputs dropped by publishing are released after the lock:
-// freeing memory may run a user's deleter.
+// A thread that needs a node which another evaluation is about to store waits for it (claims.h). Two threads
+// may still both compute a node that is not stored; the first to publish wins. Inputs dropped by publishing
+// are released after the lock: freeing memory may run a user's deleter.
 #include "engine/evaluate.h"
 
+#include "cache/background.h"
 #include "engine/claims.h"
+#include "engine/device_memory.h"
 #include "engine/growth.h"
 #include "engine/long_trace.h"
+#include "engine/plan.h"
+#include "engine/pool.h"
+#include "engine/walk.h"
+#include "inspect/check_values.h"
+#include "inspect/plan_difference.h"
+#include "inspect/statistics.h"
+#include "ir/loops.h"
 #include "oracle/interpret.h"
 #include "record/learned_lines.h"
-#include "ir/loops.h"
-#include "cache/background.h"
-#include "inspect/check_values.h"
-#include "engine/device_memory.h"
-#include "engine/plan.h"
-#include "inspect/plan_difference.h"
-#include "engine/pool.h"
-#include "inspect/statistics.h"
-#include "engine/walk.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/thread_own.h"
@@ -27,8 +28,8 @@
 #include <kiln/report.h>
 
 #include <algorithm>
-#include <iterator>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <optional>
@@ -37,7 +38,8 @@
 namespace kiln::engine {
 namespace {
 
-/// What is evaluated: roots that were asked for, those and values that joined them, or a block of a long recording.
+/// What is evaluated: roots that were asked for, those and values that joined them, or a block of a long
+/// recording.
 enum class Request { Whole, Joined, Block };
 
 using engine::Counter;
@@ -50,9 +52,9 @@ struct Workspace {
   std::vector<ir::Node*> roots;
   std::vector<std::byte*> args;
   std::vector<ir::Buffer*> arg_buffers;
-  std::vector<ir::Node*> keep;        // nodes besides the roots whose value may be published
+  std::vector<ir::Node*> keep;  // nodes besides the roots whose value may be published
   std::vector<ir::Node*> claimed;
-  std::vector<ir::Node*> dropped;     // inputs to release after publishing
+  std::vector<ir::Node*> dropped;  // inputs to release after publishing
   std::vector<ir::Buffer*> results;
   std::vector<std::uint64_t> slots;
   bool busy = false;
@@ -98,8 +100,9 @@ class WorkspaceLease {
 /// Everything outside the graph that a plan depends on.
 std::uint64_t plan_salt(Device device) {
   const Config& c = config();
-  return std::uint64_t{ir::device_code(device)} << 56 | static_cast<std::uint64_t>(c.mode) | static_cast<std::uint64_t>(c.tier) << 4 |
-         std::uint64_t{c.strict} << 6 | std::uint64_t{c.deterministic} << 7 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
+  return std::uint64_t{ir::device_code(device)} << 56 | static_cast<std::uint64_t>(c.mode) |
+         static_cast<std::uint64_t>(c.tier) << 4 | std::uint64_t{c.strict} << 6 |
+         std::uint64_t{c.deterministic} << 7 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
          (c.cpu_target.empty() ? 0 : std::uint64_t{std::hash<std::string>{}(c.cpu_target)} << 24);
 }
 
@@ -114,11 +117,15 @@ bool walk_roots(std::span<ir::Node* const> roots, Device device, ir::TraceGuard&
     }
     if (covered && w.roots.empty()) return false;
     using engine::Walked;
-    const Walked walked = covered ? engine::walk_trace(w.roots, guard, plan_salt(device), !w.nested && Claims::may_wait(), w.walk) : Walked::Foreign;
+    const Walked walked = covered ? engine::walk_trace(w.roots, guard, plan_salt(device),
+                                                       !w.nested && Claims::may_wait(), w.walk)
+                                  : Walked::Foreign;
     if (walked == Walked::Done) return true;
-    // Memory that no thread of this process is about to give back: its thread stayed behind in a fork, or has failed.
+    // Memory that no thread of this process is about to give back: its thread stayed behind in a fork, or has
+    // failed.
     if (walked == Walked::Claimed && (w.walk.lost || !Claims::may_wait()))
-      throw DeviceError("[evaluation] an evaluation that did not end had begun to overwrite a value that this one needs");
+      throw DeviceError(
+          "[evaluation] an evaluation that did not end had begun to overwrite a value that this one needs");
     if (walked == Walked::Claimed)
       Claims::wait(guard);
     else
@@ -142,8 +149,9 @@ void take_arguments(Workspace& w, Device device) {
   }
 }
 
-/// Claims what will be published and keeps it alive until then: its last handle may go away meanwhile. Without a plan that is
-/// not known yet: roots and held nodes are claimed, and all nodes kept. Which nodes are held is to be asked before.
+/// Claims what will be published and keeps it alive until then: its last handle may go away meanwhile.
+/// Without a plan that is not known yet: roots and held nodes are claimed, and all nodes kept. Which nodes
+/// are held is to be asked before.
 void keep_results(const Plan* plan, Claims& claims, Workspace& w) {
   auto keep = [&](ir::Node* n) {
     ir::retain(n);
@@ -170,7 +178,8 @@ void mark_passed(const Plan& plan, Workspace& w) {
     if (ir::Node* const n = w.walk.nodes[i]; n->op != ir::Op::leaf) n->pass();
 }
 
-void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const std::int64_t* strides, Workspace& w) {
+void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const std::int64_t* strides,
+                 Workspace& w) {
   if (node->op == ir::Op::leaf) return;  // another evaluation was first
   ir::retain(buffer);
   ir::become_leaf(node, buffer, offset, strides, w.dropped);
@@ -179,7 +188,8 @@ void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const 
 /// Notes on the values that learned lines stored that nobody has read them yet.
 void mark_unread(Workspace& w) {
   for (std::uint32_t i : w.walk.stored)
-    if (ir::Node* const n = w.walk.nodes[i]; n->op == ir::Op::leaf) __atomic_store_n(&n->attr64, ir::kUnread, __ATOMIC_RELAXED);
+    if (ir::Node* const n = w.walk.nodes[i]; n->op == ir::Op::leaf)
+      __atomic_store_n(&n->attr64, ir::kUnread, __ATOMIC_RELAXED);
 }
 
 void publish(const Plan& plan, Workspace& w) {
@@ -191,7 +201,8 @@ void publish(const Plan& plan, Workspace& w) {
     const std::int64_t moved = r.moved == 0 ? 0 : plan.moved(r.moved, w.walk.slots) / size_of(node->dtype);
     if (r.place.kind == engine::Place::Kind::Arg) {
       const auto byte_base = w.args[r.place.index] - w.arg_buffers[r.place.index]->data;
-      publish_one(node, w.arg_buffers[r.place.index], byte_base / size_of(node->dtype) + r.offset + moved, strides, w);
+      publish_one(node, w.arg_buffers[r.place.index], byte_base / size_of(node->dtype) + r.offset + moved,
+                  strides, w);
     } else {
       publish_one(node, w.results[i], r.offset + moved, strides, w);
     }
@@ -202,24 +213,29 @@ void publish(const Plan& plan, Workspace& w) {
 /// A message that names the failing trace's first root and the line which recorded it.
 std::string at_line(const Workspace& w) {
   const ir::Node* n = w.roots.front();
-  return cat(" (", ir::info(ir::op_now(n)).name, " ", describe(n), ", recorded at ", n->loc.file_name(), ":", n->loc.line(), ")");
+  return cat(" (", ir::info(ir::op_now(n)).name, " ", describe(n), ", recorded at ", n->loc.file_name(), ":",
+             n->loc.line(), ")");
 }
 
 void log_evaluation(const Workspace& w, std::string_view how) {
   if (log_enabled(Topic::Trace))
-    log(Topic::Trace, cat("evaluation of ", w.walk.nodes.size() - w.walk.leaves.size(), " operations, ", how, at_line(w)));
+    log(Topic::Trace,
+        cat("evaluation of ", w.walk.nodes.size() - w.walk.leaves.size(), " operations, ", how, at_line(w)));
 }
 
-/// The interpreter has every value in memory: those that handles keep are published with the roots. Returns their walk
-/// positions, which follow the roots' in the graph's list.
-std::vector<std::uint32_t> add_held_roots(ir::Graph& graph, const std::vector<ir::NodeId>& ids, const Walk& walk) {
+/// The interpreter has every value in memory: those that handles keep are published with the roots. Returns
+/// their walk positions, which follow the roots' in the graph's list.
+std::vector<std::uint32_t> add_held_roots(ir::Graph& graph, const std::vector<ir::NodeId>& ids,
+                                          const Walk& walk) {
   const ir::Loops loops = ir::find_loops(graph);
   std::vector<std::uint32_t> added;
   graph.roots.resize(walk.roots.size());
   for (std::uint32_t i = 0; i < walk.nodes.size(); ++i) {
     const ir::GraphNode& n = graph[ids[i]];
     const ir::OpKind kind = ir::info(n.op).kind;
-    if (n.op == ir::Op::leaf || kind == ir::OpKind::Scalar || kind == ir::OpKind::Loop || kind == ir::OpKind::LoopNext) continue;
+    if (n.op == ir::Op::leaf || kind == ir::OpKind::Scalar || kind == ir::OpKind::Loop ||
+        kind == ir::OpKind::LoopNext)
+      continue;
     if (!walk.held(i) || loops.owner_of(ids[i]) != ir::kNoNode) continue;
     if (std::find(walk.roots.begin(), walk.roots.end(), i) != walk.roots.end()) continue;
     graph.roots.push_back(ids[i]);
@@ -232,7 +248,8 @@ void interpret(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& 
   log_evaluation(w, "interpreted");
   std::vector<ir::NodeId> ids;
   ir::Graph graph = engine::build_graph(w.walk, ids, true);
-  const std::vector<std::uint32_t> held = w.walk.block ? std::vector<std::uint32_t>{} : add_held_roots(graph, ids, w.walk);
+  const std::vector<std::uint32_t> held =
+      w.walk.block ? std::vector<std::uint32_t>{} : add_held_roots(graph, ids, w.walk);
   keep_results(nullptr, claims, w);
   take_arguments(w, Device::cpu());
   w.slots = w.walk.slots;
@@ -251,10 +268,12 @@ void interpret(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& 
   }
   guard.relock();
   for (std::size_t i = 0; i < w.roots.size(); ++i) publish_one(w.roots[i], w.results[i], 0, nullptr, w);
-  for (std::size_t i = 0; i < held.size(); ++i) publish_one(w.walk.nodes[held[i]], w.results[w.roots.size() + i], 0, nullptr, w);
+  for (std::size_t i = 0; i < held.size(); ++i)
+    publish_one(w.walk.nodes[held[i]], w.results[w.roots.size() + i], 0, nullptr, w);
 }
 
-/// Hands the roots' values to the checks of KILN_CHECK. Roots that show other memory with strides are left out.
+/// Hands the roots' values to the checks of KILN_CHECK. Roots that show other memory with strides are left
+/// out.
 void check_roots(ir::Graph& recorded, const Plan& plan, const Workspace& w) {
   std::vector<const std::byte*> computed;
   std::vector<ir::NodeId> checked;
@@ -264,13 +283,15 @@ void check_roots(ir::Graph& recorded, const Plan& plan, const Workspace& w) {
       if (result.position != w.walk.roots[r] || !w.results[i] || !result.strides.empty()) continue;
       const ir::NodeId root = recorded.roots[r];
       const std::int64_t moved = result.moved == 0 ? 0 : plan.moved(result.moved, w.walk.slots);
-      computed.push_back(engine::host_memory(*w.results[i]) + result.offset * size_of(recorded[root].dtype) + moved);
+      computed.push_back(engine::host_memory(*w.results[i]) + result.offset * size_of(recorded[root].dtype) +
+                         moved);
       checked.push_back(root);
     }
   recorded.roots = checked;
   std::vector<std::byte*> args;
   for (std::size_t i = 0; i < w.args.size(); ++i)
-    args.push_back(const_cast<std::byte*>(engine::host_memory(*w.arg_buffers[i])) + (w.args[i] - w.arg_buffers[i]->data));
+    args.push_back(const_cast<std::byte*>(engine::host_memory(*w.arg_buffers[i])) +
+                   (w.args[i] - w.arg_buffers[i]->data));
   engine::check_values(recorded, args, w.walk.slots, computed);
 }
 
@@ -294,14 +315,16 @@ void claim_memory(std::span<const std::uint32_t> args, Claims& claims, Workspace
 std::vector<std::uint32_t> donatable_arguments(const Walk& walk) {
   std::vector<std::uint32_t> args;
   for (std::uint32_t arg = 0; arg < walk.leaves.size(); ++arg)
-    if (std::find(walk.donatable.begin(), walk.donatable.end(), walk.leaves[arg]) != walk.donatable.end()) args.push_back(arg);
+    if (std::find(walk.donatable.begin(), walk.donatable.end(), walk.leaves[arg]) != walk.donatable.end())
+      args.push_back(arg);
   return args;
 }
 
 void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
   std::shared_ptr<const Plan> plan = engine::find_plan(w.walk.key);
   log_evaluation(w, plan ? "by a plan in memory" : "by a new plan");
-  std::optional<ir::Graph> recorded;  // for the checks, which follow an evaluation whether its plan was new or not
+  // for the checks, which follow an evaluation whether its plan was new or not
+  std::optional<ir::Graph> recorded;
   if (w.checks) {
     std::vector<ir::NodeId> ids;
     recorded = engine::build_graph(w.walk, ids, true);
@@ -356,7 +379,8 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
   std::string failure;
   if (!walk_roots(roots, device, guard, *w)) return failure;
   // A part is computed whole, and so is what was worth a plan of its own before.
-  if (!w->walk.block && w->walk.nodes.size() >= kLongTrace && (interpreted || !engine::find_plan(w->walk.key))) {
+  if (!w->walk.block && w->walk.nodes.size() >= kLongTrace &&
+      (interpreted || !engine::find_plan(w->walk.key))) {
     guard.unlock();
     compute_repeats(roots);
     guard.relock();
@@ -398,13 +422,18 @@ void evaluate_on(Device device, std::span<ir::Node* const> roots, Request reques
 }
 
 void evaluate(std::span<ir::Node* const> roots, Request request) try {
-  const auto device = [](int code) { return code == ir::kAnyDevice ? engine::default_device() : ir::device_of(code); };
+  const auto device = [](int code) {
+    return code == ir::kAnyDevice ? engine::default_device() : ir::device_of(code);
+  };
   const std::uint16_t first = roots.front()->device;
-  const bool one_device = std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
-  if (one_device) [[likely]] return evaluate_on(device(first), roots, request);
+  const bool one_device =
+      std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
+  if (one_device) [[likely]]
+    return evaluate_on(device(first), roots, request);
   for (int code = 0; code < 2 + ir::kMaxCudaDevices; ++code) {
     std::vector<ir::Node*> there;
-    std::copy_if(roots.begin(), roots.end(), std::back_inserter(there), [&](const ir::Node* r) { return r->device == code; });
+    std::copy_if(roots.begin(), roots.end(), std::back_inserter(there),
+                 [&](const ir::Node* r) { return r->device == code; });
     if (!there.empty()) evaluate_on(device(code), there, request);
   }
 } catch (const UserError& e) {
@@ -429,7 +458,8 @@ bool are_leaves(std::span<ir::Node* const> roots) {
 void evaluate(std::span<ir::Node* const> roots) {
   if (are_leaves(roots)) return;
   const Joining joining(roots);
-  if (joining.nodes().empty()) [[likely]] return evaluate(roots, Request::Whole);
+  if (joining.nodes().empty()) [[likely]]
+    return evaluate(roots, Request::Whole);
   try {
     evaluate(joining.nodes(), Request::Joined);
   } catch (const Error&) {  // perhaps of what nobody asked for

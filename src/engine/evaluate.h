@@ -12,8 +12,8 @@ namespace kiln::engine {
 /// Computes the given nodes (and what they need). On return each is a leaf. Errors carry the recording line.
 void evaluate(std::span<ir::Node* const> roots);
 
-/// The same for a part of a trace that was cut into equal parts: scalars that are equal by chance stay apart, so that the
-/// parts' plans are equal whatever the numbers.
+/// The same for a part of a trace that was cut into equal parts: scalars that are equal by chance stay apart,
+/// so that the parts' plans are equal whatever the numbers.
 void evaluate_part(std::span<ir::Node* const> roots);
 
 }  // namespace kiln::engine

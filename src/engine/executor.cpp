@@ -1,16 +1,17 @@
-// Runs plans: takes buffers from the pool, calls kernels directly when they are small and over all threads when not.
+// Runs plans: takes buffers from the pool, calls kernels directly when they are small and over all threads
+// when not.
 #include "engine/plan.h"
 
-#include "library/cpu/scatter.h"
-#include "library/cpu/sort.h"
 #include "device/cpu/threads.h"
-#include "library/cpu/gemm.h"
-#include "record/node.h"
 #include "engine/device_memory.h"
 #include "engine/pool.h"
 #include "engine/run_gpu.h"
-#include "inspect/statistics.h"
 #include "engine/trace_log.h"
+#include "inspect/statistics.h"
+#include "library/cpu/gemm.h"
+#include "library/cpu/scatter.h"
+#include "library/cpu/sort.h"
+#include "record/node.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/thread_own.h"
@@ -84,7 +85,8 @@ class Run {
     if (answer != PlanGraphs::Answer::Launched) return steps();
     count(Counter::Graphs);
     if (recorded) return;  // which counted the steps
-    for (const Step& s : plan_.steps) count(s.kind == Step::Kind::Launch ? Counter::Launches : Counter::LibraryCalls);
+    for (const Step& s : plan_.steps)
+      count(s.kind == Step::Kind::Launch ? Counter::Launches : Counter::LibraryCalls);
   }
 
   void results(std::vector<ir::Buffer*>& out) {
@@ -191,7 +193,8 @@ class Run {
     const FixedMemory fixed(e.memory[n]->data, e.memory[n + 1]->data);
     const auto set_anew = [&](std::uint32_t slot) { return slots_[slot] != e.slots[slot]; };
     const auto moves = [&](const Place& p) {
-      return p.moved > 0 && std::ranges::any_of(plan_.moves[p.moved - 1], [&](const Move& m) { return set_anew(m.slot); });
+      return p.moved > 0 &&
+             std::ranges::any_of(plan_.moves[p.moved - 1], [&](const Move& m) { return set_anew(m.slot); });
     };
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
       const Step& s = plan_.steps[i];
@@ -218,7 +221,8 @@ class Run {
   }
 
   /// What a plan that this one runs made of a result, in the memory of its own or of its argument.
-  std::byte* shown(const Plan& inner, const Plan::Result& r, ir::Buffer* made, const std::vector<std::byte*>& args, DType type) const {
+  std::byte* shown(const Plan& inner, const Plan::Result& r, ir::Buffer* made,
+                   const std::vector<std::byte*>& args, DType type) const {
     const std::int64_t moved = r.moved == 0 ? 0 : inner.moved(r.moved, slots_);
     return (made ? made->data : args[r.place.index]) + r.offset * size_of(type) + moved;
   }
@@ -246,13 +250,15 @@ class Run {
     f(pointers, slots);
   }
 
-  /// One kernel, for one set of arguments or several. On a GPU it is enqueued, or what it was recorded as gets the arguments.
+  /// One kernel, for one set of arguments or several. On a GPU it is enqueued, or what it was recorded as
+  /// gets the arguments.
   void launch(std::span<const Launch> launches, const GraphStep* recorded = nullptr) {
     const int device = plan_.device.index;
     if (launches.size() > 1) {
       GpuInstances instances(launches, device);
       for (const Launch& l : launches)
-        with_arguments(l, [&](void* const* pointers, const std::uint64_t* slots) { instances.add(l, pointers, slots); });
+        with_arguments(
+            l, [&](void* const* pointers, const std::uint64_t* slots) { instances.add(l, pointers, slots); });
       return instances.launch(recorded);
     }
     const Launch& l = launches.front();
@@ -264,10 +270,13 @@ class Run {
 
   static void launch_here(const Launch& l, const kernel::Frame& frame) {
     if (log_enabled(Topic::Kernel)) [[unlikely]] {
-      const Verdict from = l.kernel->executable.compiled() ? l.verdict == Verdict::Vm ? Verdict::Compiled : l.verdict : Verdict::Vm;
+      const Verdict from = l.kernel->executable.compiled()
+                               ? l.verdict == Verdict::Vm ? Verdict::Compiled : l.verdict
+                               : Verdict::Vm;
       const auto start = std::chrono::steady_clock::now();
       call(l, frame);
-      log_launch({&l, 1}, from, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      log_launch({&l, 1}, from,
+                 std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     } else {
       call(l, frame);
     }
@@ -355,8 +364,9 @@ class Run {
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
 
-  /// Items in ascending order, each taken by one thread from its body to its second section: its data stays in that
-  /// thread's cache. Whoever took an item runs it to its end, so the one that an item waits for always gets on.
+  /// Items in ascending order, each taken by one thread from its body to its second section: its data stays
+  /// in that thread's cache. Whoever took an item runs it to its end, so the one that an item waits for
+  /// always gets on.
   static void chained(const Launch& l, const kernel::Frame& frame) {
     const cpu::Executable& e = l.kernel->executable;
     std::atomic<std::int64_t> next{0}, linked{0};
@@ -496,8 +506,8 @@ class Run {
   }
 
   /// A row-major copy; no strides: it is row-major already.
-  ir::Buffer* packed(const std::byte* from, const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides,
-                     DType type) const {
+  ir::Buffer* packed(const std::byte* from, const std::vector<std::int64_t>& dims,
+                     const std::vector<std::int64_t>& strides, DType type) const {
     const auto size = static_cast<std::size_t>(size_of(type));
     std::int64_t n = 1;
     for (std::int64_t d : dims) n *= d;
@@ -506,9 +516,10 @@ class Run {
     return out;
   }
 
-  void pack(const std::byte* from, const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides, DType type,
-            std::byte* to) const {
-    if (plan_.device.kind == Device::Kind::Cuda) return pack_on_gpu(to, from, dims, strides, type, plan_.device.index);
+  void pack(const std::byte* from, const std::vector<std::int64_t>& dims,
+            const std::vector<std::int64_t>& strides, DType type, std::byte* to) const {
+    if (plan_.device.kind == Device::Kind::Cuda)
+      return pack_on_gpu(to, from, dims, strides, type, plan_.device.index);
     const auto size = static_cast<std::size_t>(size_of(type));
     std::int64_t n = 1;
     for (std::int64_t d : dims) n *= d;
@@ -538,7 +549,8 @@ class Run {
     ir::Buffer* workspace = bytes ? allocate(bytes) : nullptr;
     cpu::library().matmul(call, workspace ? workspace->data : nullptr);
     if (workspace) ir::release(workspace);
-    if (log_enabled(Topic::Kernel)) log_matmul(m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    if (log_enabled(Topic::Kernel))
+      log_matmul(m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
 
   library::Matmul call_of(const Matmul& m) const {

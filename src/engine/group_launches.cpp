@@ -1,5 +1,5 @@
-// Invariant: a step stands after every step that writes what it reads, and after every step that touches what it
-// writes. A launch that joins a group moves ahead only, so that what reads its results is still behind it.
+// Invariant: a step stands after every step that writes what it reads, and after every step that touches what
+// it writes. A launch that joins a group moves ahead only, so that what reads its results is still behind it.
 #include "engine/group_launches.h"
 
 #include <algorithm>
@@ -9,14 +9,18 @@
 namespace kiln::engine {
 namespace {
 
-constexpr std::size_t kFewest = 4;                  // launches that are worth a kernel of their own
-constexpr std::uint64_t kMovedBytes = 64 << 20;     // of intermediates that a group may make earlier than they are needed
-constexpr std::size_t kLooked = 8;                  // groups of a kernel that are asked for room
+constexpr std::size_t kFewest = 4;  // launches that are worth a kernel of their own
+constexpr std::uint64_t kMovedBytes =
+    64 << 20;                       // of intermediates that a group may make earlier than they are needed
+constexpr std::size_t kLooked = 8;  // groups of a kernel that are asked for room
 
 class Grouping {
  public:
   Grouping(Plan& plan, std::span<const LaunchClass> classes)
-      : plan_(plan), classes_(classes), touched_(plan.buffers.size() + arguments_of(plan), -1), written_(touched_) {}
+      : plan_(plan),
+        classes_(classes),
+        touched_(plan.buffers.size() + arguments_of(plan), -1),
+        written_(touched_) {}
 
   std::vector<std::uint32_t> run() {
     for (const Step& s : plan_.steps) {
@@ -46,7 +50,9 @@ class Grouping {
   }
 
   /// Buffers, then arguments: a plan may write those too.
-  std::size_t memory(const Place& p) const { return p.kind == Place::Kind::Arg ? plan_.buffers.size() + p.index : p.index; }
+  std::size_t memory(const Place& p) const {
+    return p.kind == Place::Kind::Arg ? plan_.buffers.size() + p.index : p.index;
+  }
 
   /// The first position where a step may stand.
   std::int64_t ready(const Step& s) const {
@@ -60,7 +66,8 @@ class Grouping {
   std::uint64_t intermediate_bytes(const Step& s) const {
     std::uint64_t bytes = 0;
     each_place(plan_, s, [&](const Place& p, bool written) {
-      if (written && p.kind == Place::Kind::Buffer && !plan_.buffers[p.index].result) bytes += plan_.buffers[p.index].bytes;
+      if (written && p.kind == Place::Kind::Buffer && !plan_.buffers[p.index].result)
+        bytes += plan_.buffers[p.index].bytes;
     });
     return bytes;
   }
@@ -74,7 +81,9 @@ class Grouping {
       auto at = std::lower_bound(known->begin(), known->end(), ready(s));
       for (std::size_t looked = 0; at != known->end() && looked < kLooked; ++at, ++looked) {
         Group& g = groups_[static_cast<std::size_t>(*at)];
-        if (g.steps.size() >= static_cast<std::size_t>(classes_[s.index].most) || g.moved_bytes + bytes > kMovedBytes) continue;
+        if (g.steps.size() >= static_cast<std::size_t>(classes_[s.index].most) ||
+            g.moved_bytes + bytes > kMovedBytes)
+          continue;
         g.steps.push_back(s);
         g.moved_bytes += bytes;
         return *at;

@@ -1,5 +1,5 @@
-// One launch for many small tensors: steps of a plan that run the same kernel and need not wait for each other become one
-// step of several sets of arguments.
+// One launch for many small tensors: steps of a plan that run the same kernel and need not wait for each
+// other become one step of several sets of arguments.
 #pragma once
 
 #include "engine/plan.h"
@@ -15,13 +15,14 @@ namespace kiln::engine {
 void each_place(const Plan& plan, const Step& step, const std::function<void(const Place&, bool)>& f);
 
 struct LaunchClass {
-  Hash128 key;      // of the kernel
-  int most = 1;     // sets of arguments that one launch of it takes
+  Hash128 key;   // of the kernel
+  int most = 1;  // sets of arguments that one launch of it takes
 };
 
-/// Pre: every step is of one launch; classes are parallel to plan.launches. Moves launches ahead to others of their kernel,
-/// never before what they read is written; results and their order of computation stay what they were. Returns for each
-/// launch of the new plan which one it was before. Lifetimes of buffers are not looked at.
+/// Pre: every step is of one launch; classes are parallel to plan.launches. Moves launches ahead to others of
+/// their kernel, never before what they read is written; results and their order of computation stay what
+/// they were. Returns for each launch of the new plan which one it was before. Lifetimes of buffers are not
+/// looked at.
 std::vector<std::uint32_t> group_launches(Plan& plan, std::span<const LaunchClass> classes);
 
 /// Sets when the buffers' lives begin and end, from the steps as they are.

@@ -13,21 +13,23 @@
 namespace kiln::engine {
 namespace {
 
-constexpr std::uint32_t kPatience = 2;          // growing evaluations after which growth is looked into
+constexpr std::uint32_t kPatience = 2;  // growing evaluations after which growth is looked into
 constexpr std::uint32_t kMostPatience = 1 << 16;
 constexpr std::size_t kMostLines = 64;
-constexpr std::uint32_t kIdle = 64;             // evaluations without a value of such a line, after which the lines are forgotten
-constexpr std::uint64_t kMostShare = 8;         // at most one part of so many of the device's memory joins an evaluation
+constexpr std::uint32_t kIdle =
+    64;  // evaluations without a value of such a line, after which the lines are forgotten
+constexpr std::uint64_t kMostShare =
+    8;  // at most one part of so many of the device's memory joins an evaluation
 
 }  // namespace
 
 struct Growth {
-  std::size_t alive = 0;              // pending nodes after the latest evaluation
-  std::uint32_t grown = 0;            // evaluations in a row after which there were more than before
+  std::size_t alive = 0;    // pending nodes after the latest evaluation
+  std::uint32_t grown = 0;  // evaluations in a row after which there were more than before
   std::uint32_t patience = kPatience;
   std::uint32_t idle = 0;
   std::size_t n_lines = 0;
-  SourceLocation lines[kMostLines];   // whose values have joined
+  SourceLocation lines[kMostLines];  // whose values have joined
 };
 
 namespace {
@@ -37,7 +39,8 @@ constinit thread_local Growth growth;
 bool same(SourceLocation a, SourceLocation b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 bool has_joined(SourceLocation line) {
-  return std::any_of(growth.lines, growth.lines + growth.n_lines, [&](SourceLocation l) { return same(l, line); });
+  return std::any_of(growth.lines, growth.lines + growth.n_lines,
+                     [&](SourceLocation l) { return same(l, line); });
 }
 
 void remember(SourceLocation line) {
@@ -50,14 +53,16 @@ struct Pending {
   std::vector<std::uint32_t> reads;
 
   Pending() = default;
-  /// The caller holds the trace lock here, and not when this object dies: freeing memory may run a user's deleter.
+  /// The caller holds the trace lock here, and not when this object dies: freeing memory may run a user's
+  /// deleter.
   void read() {
     ir::pending_nodes(nodes);
     reads.assign(nodes.size(), 0);
     for (const ir::Node* n : nodes)
       for (int k = 0; k < n->n_in; ++k) {
         const ir::Node* in = n->in[k];
-        if (in && in->home == ir::current_trace() && in->marked() < nodes.size() && nodes[in->marked()] == in) ++reads[in->marked()];
+        if (in && in->home == ir::current_trace() && in->marked() < nodes.size() && nodes[in->marked()] == in)
+          ++reads[in->marked()];
       }
   }
   Pending(const Pending&) = delete;
@@ -72,14 +77,17 @@ struct Pending {
 bool may_join(const ir::Node* n, std::span<ir::Node* const> roots) {
   const ir::OpKind kind = ir::info(n->op).kind;
   if (kind == ir::OpKind::Loop || kind == ir::OpKind::LoopNext || kind == ir::OpKind::LoopState) return false;
-  if (kind == ir::OpKind::LoopResult && n->attr64 == 0 && n->in[0]->attr64 > 0) return false;  // a counter, which the host writes
-  return n->device != ir::kAnyDevice && n->device == roots.front()->device && std::find(roots.begin(), roots.end(), n) == roots.end();
+  // a counter, which the host writes
+  if (kind == ir::OpKind::LoopResult && n->attr64 == 0 && n->in[0]->attr64 > 0) return false;
+  return n->device != ir::kAnyDevice && n->device == roots.front()->device &&
+         std::find(roots.begin(), roots.end(), n) == roots.end();
 }
 
 }  // namespace
 
 void Joining::collect(std::span<ir::Node* const> roots) {
-  if (ir::current_trace() == ir::kSharedTrace || ir::recorded.unnoted > 0 || config().mode == Mode::Eager) return;
+  if (ir::current_trace() == ir::kSharedTrace || ir::recorded.unnoted > 0 || config().mode == Mode::Eager)
+    return;
   const bool grown = growth.grown >= growth.patience;
   std::uint64_t room = memory_use(ir::device_of(roots.front()->device)).limit / kMostShare;
   Pending pending;
@@ -88,7 +96,9 @@ void Joining::collect(std::span<ir::Node* const> roots) {
     pending.read();
     for (std::size_t i = 0; i < pending.nodes.size(); ++i) {
       ir::Node* const n = pending.nodes[i];
-      if (!pending.held(i) || !((grown && pending.reads[i] == 0) || has_joined(n->loc)) || !may_join(n, roots)) continue;
+      if (!pending.held(i) || !((grown && pending.reads[i] == 0) || has_joined(n->loc)) ||
+          !may_join(n, roots))
+        continue;
       const auto bytes = static_cast<std::uint64_t>(n->numel * size_of(n->dtype));
       if (bytes > room) continue;
       room -= bytes;
@@ -108,7 +118,8 @@ void Joining::collect(std::span<ir::Node* const> roots) {
 }
 
 Joining::Joining(std::span<ir::Node* const> roots) : growth_(growth) {
-  if (growth_.grown >= growth_.patience || growth_.n_lines > 0) [[unlikely]] collect(roots);
+  if (growth_.grown >= growth_.patience || growth_.n_lines > 0) [[unlikely]]
+    collect(roots);
 }
 
 void forget_growth() { growth = {}; }

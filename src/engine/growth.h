@@ -1,7 +1,7 @@
-// Values that pile up: a running average that nobody reads until the end, results kept in a list. No evaluation needs
-// them, so the recorded operations and the memory they keep would grow with every iteration. When the pending nodes of a
-// thread's trace have grown over three evaluations, those that handles keep and no other pending node needs join the
-// evaluation, and from then on so do pending values of the same lines.
+// Values that pile up: a running average that nobody reads until the end, results kept in a list. No
+// evaluation needs them, so the recorded operations and the memory they keep would grow with every iteration.
+// When the pending nodes of a thread's trace have grown over three evaluations, those that handles keep and
+// no other pending node needs join the evaluation, and from then on so do pending values of the same lines.
 #pragma once
 
 #include "record/node.h"
@@ -13,7 +13,8 @@ namespace kiln::engine {
 
 struct Growth;
 
-/// Lives around one evaluation of the calling thread: decides what joins it, and takes note of what is pending after it.
+/// Lives around one evaluation of the calling thread: decides what joins it, and takes note of what is
+/// pending after it.
 class Joining {
  public:
   explicit Joining(std::span<ir::Node* const> roots);

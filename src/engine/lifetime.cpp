@@ -1,10 +1,10 @@
 #include "engine/lifetime.h"
 
-#include "record/trace_locks.h"
 #include "cache/background.h"
 #include "cache/kernel_cache.h"
 #include "engine/plan.h"
 #include "engine/positions.h"
+#include "record/trace_locks.h"
 #include "support/check.h"
 
 #include <pthread.h>
@@ -40,14 +40,17 @@ void after_fork_in_child();
 Gate& gate() {
   static Gate* const g = [] {  // immortal: threads may wait on it until the process is gone
     auto* made = new Gate;
-    for (std::mutex& (*part)() : {plan_cache_mutex, positions_mutex, kernel_cache_mutex, background_mutex}) part();  // makes what has it
+    // makes what has it
+    for (std::mutex& (*part)() : {plan_cache_mutex, positions_mutex, kernel_cache_mutex, background_mutex})
+      part();
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     return made;
   }();
   return *g;
 }
 
-/// From the start: a child that is forked while a thread makes one of these would wait for that thread for ever.
+/// From the start: a child that is forked while a thread makes one of these would wait for that thread for
+/// ever.
 [[maybe_unused]] Gate& made_at_start = gate();
 
 void close_for_exit() {

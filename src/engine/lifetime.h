@@ -1,14 +1,16 @@
 // Lifetime: how compiles meet the end of the process, and fork.
 //
-// Every plan is made, and every kernel obtained, under a CompileTicket. Exit waits until no ticket is out and hands out
-// no more: LLVM's own static objects die after that, with no thread inside them. Fork waits in the same way and takes
-// this library's locks, so that the child finds them, and the guards of function-local statics, free.
+// Every plan is made, and every kernel obtained, under a CompileTicket. Exit waits until no ticket is out and
+// hands out no more: LLVM's own static objects die after that, with no thread inside them. Fork waits in the
+// same way and takes this library's locks, so that the child finds them, and the guards of function-local
+// statics, free.
 #pragma once
 
 namespace kiln::engine {
 
-/// Covers the calling thread, and workers that it waits for; a thread that holds one gets more at once. May block while the process forks. Once the process exits: CompileError on the exiting thread (which can
-/// still be served by the interpreter), while other threads wait here for the end of the process.
+/// Covers the calling thread, and workers that it waits for; a thread that holds one gets more at once. May
+/// block while the process forks. Once the process exits: CompileError on the exiting thread (which can still
+/// be served by the interpreter), while other threads wait here for the end of the process.
 class CompileTicket {
  public:
   CompileTicket();

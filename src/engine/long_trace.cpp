@@ -1,16 +1,17 @@
-// Where to cut. A loop records the same operations from the same lines again and again: the sequence of (operation,
-// dtype, line) ends in a stretch of some period, found by the failure function of its reversal (Knuth, Morris and Pratt,
-// 1977). That stretch is cut into blocks of a whole number of periods; each block's graph is then equal to the one
-// before, and so is its plan. What a block hands on (to later nodes or to handles) is stored.
+// Where to cut. A loop records the same operations from the same lines again and again: the sequence of
+// (operation, dtype, line) ends in a stretch of some period, found by the failure function of its reversal
+// (Knuth, Morris and Pratt, 1977). That stretch is cut into blocks of a whole number of periods; each block's
+// graph is then equal to the one before, and so is its plan. What a block hands on (to later nodes or to
+// handles) is stored.
 //
 // Invariant: blocks are computed in recording order, so that a block reads leaves and its own nodes alone.
 #include "engine/long_trace.h"
 
 #include "engine/evaluate.h"
-#include "record/recorded.h"
-#include "record/trace_locks.h"
 #include "engine/pool.h"
 #include "inspect/statistics.h"
+#include "record/recorded.h"
+#include "record/trace_locks.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -25,10 +26,11 @@
 namespace kiln::engine {
 namespace {
 
-constexpr std::size_t kBlock = 128;         // nodes of a block, about: a kernel or two
-constexpr std::size_t kWideBlock = 4096;    // … where one period does not need the one before: plans run it side by side
-constexpr std::size_t kMostNodes = 16384;   // recorded nodes that are computed whether they repeat or not
-constexpr std::size_t kRepeats = 3;         // periods that make a repetition
+constexpr std::size_t kBlock = 128;  // nodes of a block, about: a kernel or two
+constexpr std::size_t kWideBlock =
+    4096;  // … where one period does not need the one before: plans run it side by side
+constexpr std::size_t kMostNodes = 16384;  // recorded nodes that are computed whether they repeat or not
+constexpr std::size_t kRepeats = 3;        // periods that make a repetition
 constexpr int kMostRuns = 16;
 
 /// Nodes of the calling thread's trace with a reference each.
@@ -79,12 +81,13 @@ Repetition repetition(const std::vector<std::uint64_t>& symbols, std::size_t end
 
 struct Cut {
   std::vector<Part> parts;
-  std::size_t rest = 0;    // where what is left for later begins
-  std::size_t block = 0;   // nodes of the newest blocks; 0: nothing repeats
+  std::size_t rest = 0;   // where what is left for later begins
+  std::size_t block = 0;  // nodes of the newest blocks; 0: nothing repeats
 };
 
-/// Cuts a sequence into blocks where it repeats and stretches where it does not. `certain`: the repetition must make up
-/// half of it, else nothing is cut. `apart(begin, end, period)`: whether the periods between need not follow each other.
+/// Cuts a sequence into blocks where it repeats and stretches where it does not. `certain`: the repetition
+/// must make up half of it, else nothing is cut. `apart(begin, end, period)`: whether the periods between
+/// need not follow each other.
 template <class F>
 Cut cut(const std::vector<std::uint64_t>& symbols, bool certain, F apart) {
   Cut out;
@@ -98,7 +101,8 @@ Cut cut(const std::vector<std::uint64_t>& symbols, bool certain, F apart) {
     }
     if (r.length == 0) break;
     const std::size_t size = apart(end - r.length, end, r.period) ? kWideBlock : kBlock;
-    // A short stretch ends where other threads' leaves have made this one look: powers of two are few plans nonetheless.
+    // A short stretch ends where other threads' leaves have made this one look: powers of two are few plans
+    // nonetheless.
     const std::size_t periods = std::bit_floor(r.length / r.period);
     const std::size_t block = r.period * std::clamp<std::size_t>(size / r.period, 1, periods);
     const std::size_t begin = end - r.length, blocks = r.length / block, last = begin + blocks * block;
@@ -120,7 +124,8 @@ Cut cut(const std::vector<std::uint64_t>& symbols, bool certain, F apart) {
 std::uint64_t symbol(const ir::Node& n) {
   std::uint64_t line;
   std::memcpy(&line, &n.loc, sizeof line);
-  return line * 0x9e3779b97f4a7c15u + (static_cast<std::uint64_t>(n.op) << 8 | static_cast<std::uint64_t>(n.dtype));
+  return line * 0x9e3779b97f4a7c15u +
+         (static_cast<std::uint64_t>(n.op) << 8 | static_cast<std::uint64_t>(n.dtype));
 }
 
 /// The chosen nodes of a trace, in recording order, as parts to compute.
@@ -133,17 +138,18 @@ class Parts {
       place_[i] = static_cast<std::uint32_t>(symbols.size());
       symbols.push_back(symbol(*pending_.nodes[i]));
     }
-    cut_ = cut(symbols, certain, [&](std::size_t begin, std::size_t end, std::size_t period) { return apart(begin, end, period); });
+    cut_ = cut(symbols, certain, [&](std::size_t begin, std::size_t end, std::size_t period) {
+      return apart(begin, end, period);
+    });
   }
 
   const Cut& cuts() const { return cut_; }
 
-  /// The nodes of each part whose value something outside the part refers to. Bytes of those that handles refer to are
-  /// added to held_bytes. The caller holds the trace lock.
+  /// The nodes of each part whose value something outside the part refers to. Bytes of those that handles
+  /// refer to are added to held_bytes. The caller holds the trace lock.
   std::vector<std::vector<ir::NodeRef>> roots(std::uint64_t& held_bytes) const {
     std::vector<std::uint32_t> uses(chosen_.size()), uses_within(chosen_.size());
-    for (std::size_t i : pending_positions())
-      each_operand(i, [&](std::uint32_t p) { ++uses[p]; });
+    for (std::size_t i : pending_positions()) each_operand(i, [&](std::uint32_t p) { ++uses[p]; });
     std::vector<std::vector<ir::NodeRef>> out;
     for (const Part& part : cut_.parts) {
       for (std::size_t i = part.begin; i < part.end; ++i)
@@ -172,11 +178,12 @@ class Parts {
   void each_operand(std::size_t i, F f) const {
     const ir::Node* n = pending_.nodes[i];
     for (int k = 0; k < n->n_in; ++k)
-      if (const std::size_t p = pending_.find(n->in[k]); p < place_.size() && place_[p] != kNowhere) f(place_[p]);
+      if (const std::size_t p = pending_.find(n->in[k]); p < place_.size() && place_[p] != kNowhere)
+        f(place_[p]);
   }
 
-  /// Whether periods of a stretch do not depend on ones before them: an optimizer's step, not a loop's. A period need not
-  /// begin where its computation does, so that one may reach into the next.
+  /// Whether periods of a stretch do not depend on ones before them: an optimizer's step, not a loop's. A
+  /// period need not begin where its computation does, so that one may reach into the next.
   bool apart(std::size_t begin, std::size_t end, std::size_t period) const {
     std::vector<std::uint32_t> chain(end - begin);  // periods that follow each other up to here
     for (std::size_t i = begin; i < end; ++i) {
@@ -216,8 +223,8 @@ void compute(std::vector<std::vector<ir::NodeRef>> parts) {
   }
 }
 
-/// Bytes of the buffers that nobody but the nodes needs: what a handle shows too stays, computed or not. An estimate while
-/// other threads run.
+/// Bytes of the buffers that nobody but the nodes needs: what a handle shows too stays, computed or not. An
+/// estimate while other threads run.
 std::uint64_t pinned_bytes(const Pending& pending) {
   std::unordered_map<const ir::Node*, std::uint32_t> reads;  // of leaves
   for (const ir::Node* n : pending.nodes)
@@ -232,8 +239,8 @@ std::uint64_t pinned_bytes(const Pending& pending) {
   return bytes;
 }
 
-/// Says once a line where recording was cut. A long body ends at another line each time: after some lines no more is said,
-/// unless the log is asked for.
+/// Says once a line where recording was cut. A long body ends at another line each time: after some lines no
+/// more is said, unless the log is asked for.
 void notice(SourceLocation loc, std::size_t count, std::size_t parts, std::size_t block) {
   constexpr std::size_t kMostLines = 5;
   struct Said {
@@ -249,8 +256,9 @@ void notice(SourceLocation loc, std::size_t count, std::size_t parts, std::size_
     if (!said->lines.insert(line).second) return;
     lines = said->lines.size();
   }
-  warn(cat("recording cut at ", line, ": ", count, " operations recorded since anything was read; computing them in ", parts,
-           " parts", block ? cat(" (blocks of ", block, ", which repeat)") : std::string(),
+  warn(cat("recording cut at ", line, ": ", count,
+           " operations recorded since anything was read; computing them in ", parts, " parts",
+           block ? cat(" (blocks of ", block, ", which repeat)") : std::string(),
            "; eval() at a place of your choice is cheaper",
            lines == kMostLines ? "; further lines are named with KILN_LOG=trace only" : ""));
 }
@@ -308,13 +316,17 @@ void bound_recording(const ir::Node& newest) {
     block = whole.cuts().block;
     std::uint64_t held_bytes = 0;
     if (!whole.cuts().parts.empty()) parts = whole.roots(held_bytes);
-    // What handles hold stays in memory: somebody who keeps that much wants it computed piece by piece, or never.
-    if (parts.empty() || held_bytes > engine::pool_statistics().limit / 4) return look_again_at(2 * std::max(ir::kRecordedLimit, count));
+    // What handles hold stays in memory: somebody who keeps that much wants it computed piece by piece, or
+    // never.
+    if (parts.empty() || held_bytes > engine::pool_statistics().limit / 4)
+      return look_again_at(2 * std::max(ir::kRecordedLimit, count));
   }
   engine::count(engine::Counter::Cuts);
   notice(newest.loc, count, parts.size(), block);
   compute(std::move(parts));
-  { const Pending rest; }  // drops from the log what is computed
+  {
+    const Pending rest;
+  }  // drops from the log what is computed
   look_again_at(std::max(ir::kRecordedLimit, 4 * block));
 }
 

@@ -15,7 +15,8 @@ using ir::Op;
 
 class Extractor {
  public:
-  Extractor(const Graph& g, const plan::Regions& regions, const ir::LoopParts& loop) : g_(g), regions_(regions), loop_(loop) {}
+  Extractor(const Graph& g, const plan::Regions& regions, const ir::LoopParts& loop)
+      : g_(g), regions_(regions), loop_(loop) {}
 
   LoopGraphs run() {
     LoopGraphs out;
@@ -47,7 +48,9 @@ class Extractor {
     for (NodeId capture : captures_) add_argument(capture, false);
   }
 
-  bool is_state(NodeId id) const { return std::find(loop_.states.begin(), loop_.states.end(), id) != loop_.states.end(); }
+  bool is_state(NodeId id) const {
+    return std::find(loop_.states.begin(), loop_.states.end(), id) != loop_.states.end();
+  }
   bool is_argument(NodeId id) const {
     if (regions_.loops.owner_of(id) == kNoNode) return g_[id].op == Op::leaf || regions_.stored[id];
     return is_state(id);
@@ -123,15 +126,16 @@ class Extractor {
     to_->args.push_back(a);
   }
 
-  /// A state's next value: chosen element by element where the condition has elements, and wherever the plan would show
-  /// it as a view of other memory.
+  /// A state's next value: chosen element by element where the condition has elements, and wherever the plan
+  /// would show it as a view of other memory.
   NodeId next_value(std::size_t s) {
     const NodeId next = made_[loop_.nexts[s]], condition = made_[loop_.condition];
     const Op next_op = (*to_)[next].op;
     const ir::OpKind kind = ir::info(next_op).kind;
-    const bool computed = kind == ir::OpKind::Elementwise || kind == ir::OpKind::Reduce || kind == ir::OpKind::Contraction ||
-                          kind == ir::OpKind::Scan || kind == ir::OpKind::Gather || kind == ir::OpKind::Cast ||
-                          next_op == Op::slice_at || next_op == Op::update_at || next_op == Op::pad;
+    const bool computed = kind == ir::OpKind::Elementwise || kind == ir::OpKind::Reduce ||
+                          kind == ir::OpKind::Contraction || kind == ir::OpKind::Scan ||
+                          kind == ir::OpKind::Gather || kind == ir::OpKind::Cast || next_op == Op::slice_at ||
+                          next_op == Op::update_at || next_op == Op::pad;
     if (computed && (*to_)[condition].numel == 1) return next;
     GraphNode n = (*to_)[next];
     n.op = Op::where;

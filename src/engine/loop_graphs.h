@@ -6,8 +6,8 @@
 namespace kiln::engine {
 
 struct LoopGraphs {
-  ir::Graph condition;               // root: whether the loop goes on anywhere
-  ir::Graph body;                    // roots: the next value of each state but the count, in memory of its own; then the yields
+  ir::Graph condition;  // root: whether the loop goes on anywhere
+  ir::Graph body;  // roots: the next value of each state but the count, in memory of its own; then the yields
   std::vector<ir::NodeId> captures;  // leaves and stored nodes of the whole graph that both read
 };
 

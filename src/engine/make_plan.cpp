@@ -1,19 +1,19 @@
 // From a walked trace to a plan: transform, fuse, lower, compile, resolve every buffer.
 #include "engine/plan.h"
 
+#include "cache/gpu_source.h"
 #include "device/cuda/driver.h"
+#include "engine/group_launches.h"
+#include "engine/lifetime.h"
+#include "engine/loop_graphs.h"
+#include "engine/run_gpu.h"
+#include "inspect/dump.h"
+#include "inspect/explain.h"
+#include "inspect/statistics.h"
 #include "kernel/specialise.h"
 #include "lower/lower.h"
 #include "plan/donate.h"
 #include "plan/fuse.h"
-#include "inspect/dump.h"
-#include "inspect/explain.h"
-#include "cache/gpu_source.h"
-#include "engine/group_launches.h"
-#include "engine/loop_graphs.h"
-#include "engine/run_gpu.h"
-#include "engine/lifetime.h"
-#include "inspect/statistics.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "transform/transform.h"
@@ -39,7 +39,8 @@ std::atomic<GraphHook> graph_hook{nullptr};
 std::atomic<RegionHook> region_hook{nullptr};
 std::atomic<bool> specialises{false};
 
-/// What was wrong inside Kiln while f ran, or nothing. Errors of the caller, of a compiler and of a device pass.
+/// What was wrong inside Kiln while f ran, or nothing. Errors of the caller, of a compiler and of a device
+/// pass.
 template <class F>
 std::optional<std::string> defect_in(F f) {
   try {
@@ -60,10 +61,17 @@ constexpr std::int64_t kPinnedRatio = 8;         // … and how much more than i
 class PlanMaker {
  public:
   /// `donatable`: leaves of the graph that may be overwritten.
-  PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device, const std::vector<NodeId>& donatable)
-      : device_(device), donatable_(donatable), walk_(walk), ids_(ids), start_(std::chrono::steady_clock::now()), wanted_(wanted(walk, graph, ids)),
+  PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device,
+            const std::vector<NodeId>& donatable)
+      : device_(device),
+        donatable_(donatable),
+        walk_(walk),
+        ids_(ids),
+        start_(std::chrono::steady_clock::now()),
+        wanted_(wanted(walk, graph, ids)),
         recorded_(recorded(walk, graph, ids)),
-        t_(transform::transform(std::move(graph), device.kind == Device::Kind::Cuda && config().strict)), g_(t_.graph) {}
+        t_(transform::transform(std::move(graph), device.kind == Device::Kind::Cuda && config().strict)),
+        g_(t_.graph) {}
 
   /// Null where arguments are donated and a plan that overwrites them would be wrong, or could not be made.
   std::shared_ptr<const Plan> run() {
@@ -131,19 +139,21 @@ class PlanMaker {
   std::string in_region() const {
     if (!at_) return {};
     const ir::GraphNode& n = g_[at_->outputs.front()];
-    return cat(" (in a kernel of ", op_names(g_, *at_), ", recorded at ", n.loc.file_name(), ":", n.loc.line(), ")");
+    return cat(" (in a kernel of ", op_names(g_, *at_), ", recorded at ", n.loc.file_name(), ":",
+               n.loc.line(), ")");
   }
 
-  /// A held node that is not stored keeps what it is computed from alive: a list of losses would keep every batch.
-  /// Nodes that are much smaller than the largest of what was read for them are stored with the roots: writing them costs next
-  /// to nothing. Of an argument only what a slice shows is read.
-  /// A held result of a loop is stored too: another run of the loop would cost more.
+  /// A held node that is not stored keeps what it is computed from alive: a list of losses would keep every
+  /// batch. Nodes that are much smaller than the largest of what was read for them are stored with the roots:
+  /// writing them costs next to nothing. Of an argument only what a slice shows is read. A held result of a
+  /// loop is stored too: another run of the loop would cost more.
   void store_pinning_nodes() {
     const ir::Loops loops = ir::find_loops(g_);
     std::vector<bool> held(g_.size());
     for (std::size_t i = 0; i < ids_.size(); ++i)
       if (wanted_[i] && t_.now[ids_[i]] != ir::kNoNode) held[t_.now[ids_[i]]] = true;
-    std::vector<std::int64_t> read(g_.size());  // bytes, for each node and the nodes before it that are not stored
+    // bytes, for each node and the nodes before it that are not stored
+    std::vector<std::int64_t> read(g_.size());
     for (NodeId id = 0; id < g_.size(); ++id) {
       const ir::GraphNode& n = g_[id];
       const std::int64_t bytes = n.numel * size_of(n.dtype);
@@ -164,7 +174,8 @@ class PlanMaker {
     if (donatable_.empty()) return;
     std::vector<NodeId> leaves, later;
     for (NodeId leaf : donatable_)
-      if (const NodeId id = t_.now[leaf]; id != ir::kNoNode && g_[id].op == ir::Op::leaf) leaves.push_back(id);
+      if (const NodeId id = t_.now[leaf]; id != ir::kNoNode && g_[id].op == ir::Op::leaf)
+        leaves.push_back(id);
     for (std::size_t i = 0; i < ids_.size(); ++i)
       if (wanted_[i] && t_.now[ids_[i]] != ir::kNoNode) later.push_back(t_.now[ids_[i]]);
     donations_ = plan::donate(t_.graph, leaves, later);
@@ -181,12 +192,14 @@ class PlanMaker {
   }
 
   void note_read(std::uint32_t arg) {
-    accesses_[arg].last_read = std::max(accesses_[arg].last_read, static_cast<std::int64_t>(plan_->steps.size()));
+    accesses_[arg].last_read =
+        std::max(accesses_[arg].last_read, static_cast<std::int64_t>(plan_->steps.size()));
   }
 
   /// The argument whose memory a node's value is written into, or -1.
   std::int32_t argument_of(NodeId id) const {
-    if (const auto at = regions_.placements.find(id); at != regions_.placements.end()) return static_cast<std::int32_t>(at->second.arg);
+    if (const auto at = regions_.placements.find(id); at != regions_.placements.end())
+      return static_cast<std::int32_t>(at->second.arg);
     return plan::is_written_in_place(g_[id]) || g_[id].op == ir::Op::scatter ? g_[id].arg : -1;
   }
 
@@ -210,7 +223,8 @@ class PlanMaker {
     if (const std::int32_t arg = argument_of(id); arg >= 0) {
       const auto a = static_cast<std::uint32_t>(arg);
       const bool writes = !plan::is_written_in_place(g_[id]);
-      if (writes && accesses_[a].write < 0) accesses_[a].write = static_cast<std::int64_t>(plan_->steps.size());
+      if (writes && accesses_[a].write < 0)
+        accesses_[a].write = static_cast<std::int64_t>(plan_->steps.size());
       return {Place::Kind::Arg, a, byte_offset};
     }
     if (buffer_of_[id] < 0)
@@ -260,7 +274,8 @@ class PlanMaker {
       }
       if (!s.positions.empty()) {
         std::vector<Move>& moves = plan_->moves.emplace_back();
-        for (const lower::BufferSource::Position& p : s.positions) moves.push_back({static_cast<std::uint32_t>(p.slot), p.last, p.stride, p.divisor});
+        for (const lower::BufferSource::Position& p : s.positions)
+          moves.push_back({static_cast<std::uint32_t>(p.slot), p.last, p.stride, p.divisor});
         l.buffers.back().moved = static_cast<std::uint32_t>(plan_->moves.size());
       }
       l.buffers.back().written = lowered->kernel.buffers[b].role != kernel::BufferDecl::Role::In;
@@ -305,7 +320,8 @@ class PlanMaker {
   /// The memory that shows an operand of a library call; the step being made reads it.
   ArrayOperand array(NodeId id) {
     plan::Alias a = plan::resolve_alias(g_, id);
-    if (g_[id].op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, {}, row_major(g_[id].dims)};  // views and constants too
+    // views and constants too
+    if (g_[id].op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, {}, row_major(g_[id].dims)};
     KILN_CHECK_THAT(a.base != ir::kNoNode, "an operand of a library call has no memory");
     const ir::GraphNode& n = g_[id];
     return {place_of(a, n.dtype), {n.dims.begin(), n.dims.end()}, std::move(a.strides)};
@@ -363,7 +379,8 @@ class PlanMaker {
     plan_->scatters.push_back(std::move(s));
   }
 
-  /// Whether a node is one operand of one node and nobody's result. States of a loop may share memory when it has ended.
+  /// Whether a node is one operand of one node and nobody's result. States of a loop may share memory when it
+  /// has ended.
   bool only_operand(NodeId id) const {
     if (g_[id].op == ir::Op::leaf || g_[id].op == ir::Op::loop_result) return false;
     for (std::size_t i = 0; i < ids_.size(); ++i)
@@ -391,7 +408,8 @@ class PlanMaker {
     const std::size_t rank = n.dims.size();
     m.row_stride = a.strides[rank - 2];
     m.col_stride = a.strides[rank - 1];
-    for (std::size_t i = 0; i + 2 < rank; ++i) m.batch_strides.push_back(n.dims[i] == 1 && batch[i] != 1 ? 0 : a.strides[i]);
+    for (std::size_t i = 0; i + 2 < rank; ++i)
+      m.batch_strides.push_back(n.dims[i] == 1 && batch[i] != 1 ? 0 : a.strides[i]);
     return m;
   }
 
@@ -400,18 +418,20 @@ class PlanMaker {
     const ir::GraphNode& n = g_[id];
     plan::Alias a = plan::resolve_alias(g_, id);
     if (n.op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, {}, row_major(n.dims)};
-    if (a.base == ir::kNoNode || n.dims.size() == 0 || n.dims.back() != length || a.strides.back() != 1) return std::nullopt;
+    if (a.base == ir::kNoNode || n.dims.size() == 0 || n.dims.back() != length || a.strides.back() != 1)
+      return std::nullopt;
     if (g_[a.base].op != ir::Op::leaf && !regions_.stored[a.base]) return std::nullopt;
     for (std::size_t i = 0; i + 1 < n.dims.size(); ++i)
       if (n.dims[i] != 1 && a.strides[i] != 0) return std::nullopt;
     return a;
   }
 
-  /// Sums of a matrix product that nothing else reads and one row, where a library adds that before it rounds: the step that
-  /// would add makes the product.
+  /// Sums of a matrix product that nothing else reads and one row, where a library adds that before it
+  /// rounds: the step that would add makes the product.
   void find_biases() {
     waits_for_bias_.assign(g_.size(), false);
-    if (device_.kind != Device::Kind::Cuda || planning_target(device_).strict || config().mode != Mode::Lazy) return;
+    if (device_.kind != Device::Kind::Cuda || planning_target(device_).strict || config().mode != Mode::Lazy)
+      return;
     std::vector<int> uses(g_.size());
     for (NodeId id = 0; id < g_.size(); ++id)
       for (int k = 0; k < g_[id].n_in; ++k) ++uses[g_[id].in[k]];
@@ -419,7 +439,9 @@ class PlanMaker {
     for (const plan::Region& r : regions_.regions) {
       const NodeId sum = r.nodes.front();
       const ir::GraphNode& s = g_[sum];
-      if (r.kind != plan::Region::Kind::Fused || r.nodes.size() != 1 || s.op != ir::Op::add || s.numel == 0 || s.dims.empty()) continue;
+      if (r.kind != plan::Region::Kind::Fused || r.nodes.size() != 1 || s.op != ir::Op::add || s.numel == 0 ||
+          s.dims.empty())
+        continue;
       if (s.dtype != DType::Float32 && !is_half(s.dtype)) continue;
       for (int k = 0; k < 2; ++k) {
         const NodeId row = s.in[1 - k];
@@ -427,7 +449,8 @@ class PlanMaker {
         const auto only_here = [&] { return uses[product] == 1 && !g_[product].held; };
         while (g_[product].op == ir::Op::reshape && only_here()) product = g_[product].in[0];
         const ir::GraphNode& p = g_[product];
-        if (p.op != ir::Op::matmul || !only_here() || p.numel != s.numel || p.dims.back() != s.dims.back()) continue;
+        if (p.op != ir::Op::matmul || !only_here() || p.numel != s.numel || p.dims.back() != s.dims.back())
+          continue;
         if (g_[p.in[0]].dims.back() == 0 || g_[row].dtype != s.dtype) continue;
         std::optional<plan::Alias> bias = repeated_row(row, s.dims.back());
         if (!bias || !library_adds(product)) continue;
@@ -482,19 +505,26 @@ class PlanMaker {
     for (NodeId state : parts.states) {
       const NodeId init = g_[state].in[0];
       if (parts.counts() && state == parts.states.front()) {
-        KILN_CHECK_THAT(g_[state].dtype == DType::Int64 && g_[state].numel == 1, "a loop counts in one int64");
-        l.states.push_back({{}, {g_[init].dims.begin(), g_[init].dims.end()}, row_major(g_[init].dims), DType::Int64, {}});
+        KILN_CHECK_THAT(g_[state].dtype == DType::Int64 && g_[state].numel == 1,
+                        "a loop counts in one int64");
+        l.states.push_back(
+            {{}, {g_[init].dims.begin(), g_[init].dims.end()}, row_major(g_[init].dims), DType::Int64, {}});
         continue;
       }
       plan::Alias a = plan::resolve_alias(g_, init);
       if (g_[init].op != ir::Op::leaf && regions_.stored[init]) a = {init, 0, {}, row_major(g_[init].dims)};
       KILN_CHECK_THAT(a.base != ir::kNoNode, "a loop's first value has no memory");
       l.states.push_back({place_of(a, g_[init].dtype),
-                          {g_[init].dims.begin(), g_[init].dims.end()}, std::move(a.strides), g_[init].dtype, {}});
+                          {g_[init].dims.begin(), g_[init].dims.end()},
+                          std::move(a.strides),
+                          g_[init].dtype,
+                          {}});
     }
-    for (NodeId yield : parts.yields) l.yields.push_back({{}, {g_[yield].dims.begin(), g_[yield].dims.end()}, g_[yield].dtype});
+    for (NodeId yield : parts.yields)
+      l.yields.push_back({{}, {g_[yield].dims.begin(), g_[yield].dims.end()}, g_[yield].dtype});
     for (NodeId result : r.outputs) {
-      Place& place = g_[result].op == ir::Op::loop_stack ? l.yields[g_[result].attr64].stack : l.states[g_[result].attr64].result;
+      Place& place = g_[result].op == ir::Op::loop_stack ? l.yields[g_[result].attr64].stack
+                                                         : l.states[g_[result].attr64].result;
       place = place_of(result, 0);
     }
     l.count = parts.count;
@@ -503,14 +533,16 @@ class PlanMaker {
     // The loop has its states to itself, but for their first values.
     std::vector<NodeId> states;
     for (NodeId id = 0; id < graphs.body.size(); ++id)
-      if (graphs.body[id].op == ir::Op::leaf && static_cast<std::size_t>(graphs.body[id].arg) < l.states.size()) states.push_back(id);
+      if (graphs.body[id].op == ir::Op::leaf &&
+          static_cast<std::size_t>(graphs.body[id].arg) < l.states.size())
+        states.push_back(id);
     l.body = make_plan(std::move(graphs.body), device_, states);
     plan_->steps.push_back({Step::Kind::Loop, static_cast<std::uint32_t>(plan_->loops.size())});
     plan_->loops.push_back(std::move(l));
   }
 
-  /// Which recorded nodes become leaves: the roots, held nodes whose value is in memory anyway, and what is in memory
-  /// nearest to the held nodes that stay pending, so that computing those later begins there.
+  /// Which recorded nodes become leaves: the roots, held nodes whose value is in memory anyway, and what is
+  /// in memory nearest to the held nodes that stay pending, so that computing those later begins there.
   void add_results() {
     std::vector<bool> root(walk_.nodes.size());
     for (std::uint32_t r : walk_.roots) root[r] = true;
@@ -519,7 +551,8 @@ class PlanMaker {
       if (!wanted_[i] || add_result(i, root[i])) continue;
       KILN_CHECK_THAT(!root[i], "a root was not computed");
       const NodeId id = t_.now[ids_[i]];
-      if (!recorded_[i].cheap && id != ir::kNoNode && has_value(regions_.loops, id)) plan_->left_pending.push_back(i);
+      if (!recorded_[i].cheap && id != ir::kNoNode && has_value(regions_.loops, id))
+        plan_->left_pending.push_back(i);
     }
     std::vector<bool> visited(walk_.nodes.size());
     for (std::uint32_t i : plan_->left_pending) add_nearest(i, visited);
@@ -534,8 +567,9 @@ class PlanMaker {
       result.place = place_of(id, 0);
     } else {
       plan::Alias a = plan::resolve_alias(g_, id);
-      const bool in_memory = a.base != ir::kNoNode && !overwritten_[a.base] &&
-                             (g_[a.base].op == ir::Op::leaf || buffer_of_[a.base] >= 0 || argument_of(a.base) >= 0);
+      const bool in_memory =
+          a.base != ir::kNoNode && !overwritten_[a.base] &&
+          (g_[a.base].op == ir::Op::leaf || buffer_of_[a.base] >= 0 || argument_of(a.base) >= 0);
       if (!in_memory) return false;
       result.place = place_of(a.base, 0);
       result.offset = a.offset;
@@ -559,7 +593,8 @@ class PlanMaker {
         if (in == Walk::kNone || visited[in] || published_[in]) continue;
         visited[in] = true;
         const NodeId id = t_.now[ids_[in]];
-        if (id == ir::kNoNode || g_[id].op == ir::Op::leaf || buffer_of_[id] < 0 || !add_result(in, false)) stack.push_back(in);
+        if (id == ir::kNoNode || g_[id].op == ir::Op::leaf || buffer_of_[id] < 0 || !add_result(in, false))
+          stack.push_back(in);
       }
     }
   }
@@ -567,7 +602,8 @@ class PlanMaker {
   /// Keys of the launches' kernels, and how many of one a launch may run at once.
   void find_classes() {
     if (config().check_key || config().check_diff) verify_kernels();
-    for (const auto& l : lowered_) classes_.push_back({kernel::hash(l->kernel), most_instances(l->kernel, device_)});
+    for (const auto& l : lowered_)
+      classes_.push_back({kernel::hash(l->kernel), most_instances(l->kernel, device_)});
   }
 
   void verify_kernels() {
@@ -591,7 +627,8 @@ class PlanMaker {
     reorder(classes_);
   }
 
-  /// Recorded nodes that somebody may read later: roots, what is stored with them, and held ones, leaves excepted.
+  /// Recorded nodes that somebody may read later: roots, what is stored with them, and held ones, leaves
+  /// excepted.
   static std::vector<bool> wanted(const Walk& walk, const ir::Graph& g, const std::vector<NodeId>& ids) {
     std::vector<bool> w(ids.size());
     for (std::size_t i = 0; i < ids.size(); ++i) w[i] = g[ids[i]].op != ir::Op::leaf && g[ids[i]].held;
@@ -603,10 +640,12 @@ class PlanMaker {
   /// What was recorded at a walk position: transforms may have made something else of it.
   struct Recorded {
     std::array<std::uint32_t, 3> operands{Walk::kNone, Walk::kNone, Walk::kNone};  // walk positions
-    bool cheap = false;  // made of no argument by a few operations: computing it again costs less than reading it
+    // made of no argument by a few operations: computing it again costs less than reading it
+    bool cheap = false;
   };
 
-  static std::vector<Recorded> recorded(const Walk& walk, const ir::Graph& g, const std::vector<NodeId>& ids) {
+  static std::vector<Recorded> recorded(const Walk& walk, const ir::Graph& g,
+                                        const std::vector<NodeId>& ids) {
     constexpr int kFewOperations = 8;
     std::vector<std::uint32_t> position(g.size(), Walk::kNone);
     for (std::uint32_t i = 0; i < ids.size(); ++i) position[ids[i]] = i;
@@ -614,7 +653,8 @@ class PlanMaker {
     std::vector<Recorded> out(walk.nodes.size());
     for (NodeId id = 0; id < g.size(); ++id) {
       const ir::GraphNode& n = g[id];
-      if (n.op == ir::Op::scalar || n.op == ir::Op::iota || ((ir::is_elementwise(n.op) || ir::is_view(n.op)) && !ir::is_random(n.op)))
+      if (n.op == ir::Op::scalar || n.op == ir::Op::iota ||
+          ((ir::is_elementwise(n.op) || ir::is_view(n.op)) && !ir::is_random(n.op)))
         cost[id] = 1;
       for (int k = 0; k < n.n_in; ++k) cost[id] += cost[n.in[k]];
       cost[id] = std::min(cost[id], kFewOperations + 1);
@@ -647,7 +687,8 @@ class PlanMaker {
     for (const Step& step : plan_->steps) {
       if (step.kind != Step::Kind::Launch) continue;
       const kernel::Kernel& k = lowered_[step.index]->kernel;
-      requests.push_back({&k, classes_[step.index].key, device_, room_for(k, device_, static_cast<int>(step.count)), nullptr, Verdict::Memory});
+      requests.push_back({&k, classes_[step.index].key, device_,
+                          room_for(k, device_, static_cast<int>(step.count)), nullptr, Verdict::Memory});
       steps.push_back(step);
     }
     if (requests.empty()) return;
@@ -663,16 +704,18 @@ class PlanMaker {
         plan_->launches[i].verdict = requests[r].verdict;
       }
       const std::uint32_t first = steps[r].index;
-      if (!config().dump.empty()) dump_kernel(g_, regions_, *region_of_launch_[first], *lowered_[first], *requests[r].result, device_);
+      if (!config().dump.empty())
+        dump_kernel(g_, regions_, *region_of_launch_[first], *lowered_[first], *requests[r].result, device_);
     }
   }
 
   void log_refusals() {
     if (!log_enabled(Topic::Plan)) return;
-    log(Topic::Plan, cat("plan of ", g_.size(), " nodes: ", regions_.regions.size(), " kernels and library steps, ",
-                         regions_.refusals.size(), " boundaries"));
+    log(Topic::Plan, cat("plan of ", g_.size(), " nodes: ", regions_.regions.size(),
+                         " kernels and library steps, ", regions_.refusals.size(), " boundaries"));
     for (const plan::Refusal& f : regions_.refusals)
-      log(Topic::Plan, cat(ir::info(g_[f.producer].op).name, " | ", ir::info(g_[f.consumer].op).name, ": ", f.reason));
+      log(Topic::Plan,
+          cat(ir::info(g_[f.producer].op).name, " | ", ir::info(g_[f.consumer].op).name, ": ", f.reason));
   }
 
   Device device_;
@@ -694,7 +737,7 @@ class PlanMaker {
   plan::Regions regions_;
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
   std::vector<std::int32_t> buffer_of_;
-  std::vector<bool> overwritten_;   // its buffer became another node's
+  std::vector<bool> overwritten_;  // its buffer became another node's
   struct Biased {
     NodeId product;
     plan::Alias bias;
@@ -707,10 +750,11 @@ class PlanMaker {
   std::vector<LaunchClass> classes_;  // parallel to the launches
 };
 
-std::shared_ptr<const Plan> made_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device,
-                                      const std::vector<NodeId>& donatable) {
+std::shared_ptr<const Plan> made_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
+                                      Device device, const std::vector<NodeId>& donatable) {
   std::shared_ptr<const Plan> plan;
-  const auto defect = defect_in([&] { plan = PlanMaker(walk, std::move(graph), ids, device, donatable).run(); });
+  const auto defect =
+      defect_in([&] { plan = PlanMaker(walk, std::move(graph), ids, device, donatable).run(); });
   if (defect) throw CompileError(*defect);  // of what comes before regions
   return plan;
 }
@@ -742,8 +786,8 @@ void specialise_kernels(bool on) { specialises.store(on); }
 
 namespace {
 
-std::shared_ptr<const Plan> plan_of(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device,
-                                    const std::vector<NodeId>& donatable) {
+std::shared_ptr<const Plan> plan_of(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
+                                    Device device, const std::vector<NodeId>& donatable) {
   static const std::vector<NodeId> nothing;
   if (!donatable.empty()) {
     // The copy's extents lie in the graph's memory, which stays.
@@ -754,7 +798,8 @@ std::shared_ptr<const Plan> plan_of(const Walk& walk, ir::Graph graph, const std
 
 }  // namespace
 
-std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device) {
+std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
+                                      Device device) {
   const CompileTicket ticket;
   std::vector<NodeId> donatable;
   for (std::uint32_t i : walk.donatable) donatable.push_back(ids[i]);

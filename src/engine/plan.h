@@ -1,13 +1,13 @@
-// Plan: everything an evaluation of one structure does, with sizes resolved: steps over numbered buffers. A plan is
-// immutable and shared; running it needs only the argument addresses and scalar values of a walk.
+// Plan: everything an evaluation of one structure does, with sizes resolved: steps over numbered buffers. A
+// plan is immutable and shared; running it needs only the argument addresses and scalar values of a walk.
 #pragma once
 
-#include "library/library.h"
-#include "ir/graph.h"
-#include "plan/region.h"
 #include "cache/kernel_cache.h"
 #include "engine/plan_graphs.h"
 #include "engine/walk.h"
+#include "ir/graph.h"
+#include "library/library.h"
+#include "plan/region.h"
 #include "schedule/target.h"
 
 #include <kiln/combine.h>
@@ -27,29 +27,29 @@ struct Place {
   enum class Kind : std::uint8_t { Arg, Buffer, None } kind = Kind::None;
   std::uint32_t index = 0;
   std::int64_t byte_offset = 0;
-  bool written = false;            // of a Launch: by its kernel
-  std::uint32_t moved = 0;         // above 0: by the moves with this number less 1, see Plan::moves
+  bool written = false;     // of a Launch: by its kernel
+  std::uint32_t moved = 0;  // above 0: by the moves with this number less 1, see Plan::moves
 };
 
 /// What a scalar slot adds to an address: the slot's value, moved into [0, last], times the stride.
 struct Move {
   std::uint32_t slot;
-  std::int64_t last, stride;       // stride in bytes, of `divisor` positions
-  std::int64_t divisor = 1;        // of which the slot's value is a multiple
+  std::int64_t last, stride;  // stride in bytes, of `divisor` positions
+  std::int64_t divisor = 1;   // of which the slot's value is a multiple
 };
 
 struct Launch {
   std::shared_ptr<const CachedKernel> kernel;
   std::vector<Place> buffers;
   std::vector<std::int64_t> params;
-  std::vector<std::uint32_t> slots;  // plan slot of each kernel slot
-  kernel::Threads threads;           // on a GPU
+  std::vector<std::uint32_t> slots;         // plan slot of each kernel slot
+  kernel::Threads threads;                  // on a GPU
   std::vector<std::int32_t> narrow_params;  // params, where the kernel takes them in 32 bits
   std::int64_t grid = 1, finish_grid = 0, grain = 1, scratch_bytes = 0;
-  std::int64_t counters = 0;         // on a GPU: zeroed words that its blocks count in
-  std::int64_t bytes = 0;            // memory traffic, each operand once
-  double work = 0;                   // primitives in all
-  std::string ops, shape;            // for logs
+  std::int64_t counters = 0;  // on a GPU: zeroed words that its blocks count in
+  std::int64_t bytes = 0;     // memory traffic, each operand once
+  double work = 0;            // primitives in all
+  std::string ops, shape;     // for logs
   Verdict verdict = Verdict::Memory;
 };
 
@@ -65,8 +65,8 @@ struct Matmul {
   std::int64_t m = 0, n = 0, k = 0;
   std::vector<std::int64_t> batch;
   MatrixOperand a, b;
-  Place bias;                        // None: none; of a row
-  Place c;                           // row-major
+  Place bias;  // None: none; of a row
+  Place c;     // row-major
   SourceLocation loc;
 };
 
@@ -82,16 +82,16 @@ struct Sort {
   DType dtype;
   ArrayOperand in;
   int axis = 0;
-  std::int64_t kept = 0;             // elements of every sorted row
+  std::int64_t kept = 0;  // elements of every sorted row
   bool descending = false, positions = false;
-  Place out;                         // row-major
+  Place out;  // row-major
 };
 
 struct Search {
   DType dtype;
   ArrayOperand sorted, values;
   bool right = false;
-  Place out;                         // row-major
+  Place out;  // row-major
 };
 
 struct Scatter {
@@ -99,8 +99,8 @@ struct Scatter {
   ArrayOperand x, indices, values;
   int axis = 0;
   Combine how = Combine::Set;
-  bool ordered = true;               // see library::Scatter
-  Place out;                         // row-major; x's own memory where nobody else reads it
+  bool ordered = true;  // see library::Scatter
+  Place out;            // row-major; x's own memory where nobody else reads it
 };
 
 struct Plan;
@@ -108,16 +108,17 @@ struct Plan;
 /// A loop over whole tensors: two plans, run in turn. Arguments of both: the states, then the captures.
 struct Loop {
   struct State {
-    Place init;                      // None: the count
+    Place init;                               // None: the count
     std::vector<std::int64_t> dims, strides;  // of init
     DType dtype;
-    Place result;                    // None: nobody asks
+    Place result;  // None: nobody asks
   };
   std::vector<State> states;
   std::vector<Place> captures;
   std::shared_ptr<const Plan> condition;  // result: one bool; null where `count` says how often the body runs
   std::shared_ptr<const Plan> body;       // results: the states' next values, then the yields
-  std::int64_t count = 0;            // above 0: the first state is the iteration's number, which the host writes; no result of body
+  std::int64_t count =
+      0;  // above 0: the first state is the iteration's number, which the host writes; no result of body
   struct Yield {
     Place stack;                     // None: nobody asks
     std::vector<std::int64_t> dims;  // of one value
@@ -128,8 +129,9 @@ struct Loop {
 
 struct Step {
   enum class Kind : std::uint8_t { Launch, Matmul, Sort, Search, Scatter, Loop } kind;
-  std::uint32_t index;               // into launches, matmuls, sorts …
-  std::uint32_t count = 1;           // launches that follow each other and run as one: the same kernel, none needs another
+  std::uint32_t index;  // into launches, matmuls, sorts …
+  std::uint32_t count =
+      1;  // launches that follow each other and run as one: the same kernel, none needs another
 };
 
 struct Plan {
@@ -147,42 +149,48 @@ struct Plan {
     bool result = false;                 // handed out: lives on
   };
   std::vector<BufferPlan> buffers;
-  std::vector<std::uint32_t> by_first;   // buffers in the order of their first steps
-  std::vector<std::uint32_t> by_last;    // those that are not handed out, in the order of their last steps
+  std::vector<std::uint32_t> by_first;  // buffers in the order of their first steps
+  std::vector<std::uint32_t> by_last;   // those that are not handed out, in the order of their last steps
   struct Result {
-    std::uint32_t position;              // walk position of the node that becomes a leaf
+    std::uint32_t position;  // walk position of the node that becomes a leaf
     Place place;
-    std::int64_t offset = 0;             // elements
-    std::vector<std::int64_t> strides;   // empty: row-major
+    std::int64_t offset = 0;            // elements
+    std::vector<std::int64_t> strides;  // empty: row-major
     bool root = false;
-    std::uint32_t moved = 0;             // as of a place
+    std::uint32_t moved = 0;  // as of a place
   };
   std::vector<Result> results;
-  std::vector<std::uint32_t> left_pending;  // walk positions of held nodes that stay pending although they are computed
-  std::vector<std::uint32_t> donated;    // arguments that are overwritten
-  std::int32_t first_write = -1;         // the first step that does; the buffers of all later steps are allocated before it
+  // walk positions of held nodes that stay pending although they are computed
+  std::vector<std::uint32_t> left_pending;
+  std::vector<std::uint32_t> donated;  // arguments that are overwritten
+  std::int32_t first_write =
+      -1;  // the first step that does; the buffers of all later steps are allocated before it
   std::vector<std::vector<Move>> moves;  // of places whose address the slots decide
   /// Bytes that moves add in a run with these slots.
   std::int64_t moved(std::uint32_t number, std::span<const std::uint64_t> slots) const {
     std::int64_t bytes = 0;
     for (const Move& m : moves[number - 1])
-      bytes += std::clamp<std::int64_t>(static_cast<std::int64_t>(slots[m.slot]), 0, m.last) / m.divisor * m.stride;
+      bytes += std::clamp<std::int64_t>(static_cast<std::int64_t>(slots[m.slot]), 0, m.last) / m.divisor *
+               m.stride;
     return bytes;
   }
   std::uint32_t n_nodes = 0;
-  std::unique_ptr<PlanGraphs> graphs;    // null: steps are enqueued one by one
+  std::unique_ptr<PlanGraphs> graphs;  // null: steps are enqueued one by one
 };
 
-/// Plans the graph of a walk and compiles what it needs; reads no node of the trace. A defect of Kiln (an InternalError)
-/// does not end the program: what cannot be planned as kernels of many operations is planned one by one, with a warning.
-/// Throws CompileError where that fails too.
-std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<ir::NodeId>& ids, Device device);
+/// Plans the graph of a walk and compiles what it needs; reads no node of the trace. A defect of Kiln (an
+/// InternalError) does not end the program: what cannot be planned as kernels of many operations is planned
+/// one by one, with a warning. Throws CompileError where that fails too.
+std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<ir::NodeId>& ids,
+                                      Device device);
 
-/// The same for a graph of its own: results are its roots, in order. `donatable`: leaves that the plan may overwrite.
-std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device, const std::vector<ir::NodeId>& donatable = {});
+/// The same for a graph of its own: results are its roots, in order. `donatable`: leaves that the plan may
+/// overwrite.
+std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device,
+                                      const std::vector<ir::NodeId>& donatable = {});
 
-/// Called with every graph that is planned, as the planner gets it, for tests: what another target would make of it. Null:
-/// none.
+/// Called with every graph that is planned, as the planner gets it, for tests: what another target would make
+/// of it. Null: none.
 using GraphHook = void (*)(const ir::Graph&);
 void set_graph_hook(GraphHook hook);
 
@@ -190,8 +198,8 @@ void set_graph_hook(GraphHook hook);
 using RegionHook = void (*)(const ir::Graph&, const plan::Region&);
 void set_region_hook(RegionHook hook);
 
-/// Plans made from now on have kernels that know their sizes, to be measured beside the others. Plans and kernels made before
-/// stay: clear_memory_caches().
+/// Plans made from now on have kernels that know their sizes, to be measured beside the others. Plans and
+/// kernels made before stay: clear_memory_caches().
 void specialise_kernels(bool on);
 
 /// The planner's view of a device. DeviceError when there is no such device.
@@ -204,9 +212,9 @@ std::shared_ptr<const Plan> keep_plan(const Hash128& key, std::shared_ptr<const 
 void clear_plan_cache();
 std::mutex& plan_cache_mutex();  // for fork
 
-/// Runs a plan: args[i] is the address of argument i's first element. Buffers of results are returned with one
-/// reference each, parallel to plan.results (null for results that show an argument). `wrote` is set before the first donated
-/// argument is written.
+/// Runs a plan: args[i] is the address of argument i's first element. Buffers of results are returned with
+/// one reference each, parallel to plan.results (null for results that show an argument). `wrote` is set
+/// before the first donated argument is written.
 void run_plan(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
               std::vector<ir::Buffer*>& result_buffers, bool* wrote = nullptr);
 

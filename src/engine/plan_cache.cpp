@@ -33,9 +33,7 @@ struct Near {
   };
   std::array<Entry, kNear> entries;
 };
-Near& near() {
-  return thread_own<Near, Near>();
-}
+Near& near() { return thread_own<Near, Near>(); }
 
 void remember(const Hash128& key, const std::shared_ptr<const Plan>& plan) {
   near().entries[key.lo % kNear] = {key, epoch.load(std::memory_order_relaxed), plan};

@@ -1,7 +1,7 @@
 #include "engine/plan_graphs.h"
 
-#include "library/cuda/blas.h"
 #include "engine/plan.h"
+#include "library/cuda/blas.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,8 +9,8 @@
 namespace kiln::engine {
 namespace {
 
-constexpr std::size_t kFewestSteps = 4;           // fewer cost no more one by one
-constexpr std::uint64_t kMostBytes = 16 << 20;    // of intermediates, which a graph has to itself
+constexpr std::size_t kFewestSteps = 4;         // fewer cost no more one by one
+constexpr std::uint64_t kMostBytes = 16 << 20;  // of intermediates, which a graph has to itself
 
 }  // namespace
 
@@ -25,8 +25,8 @@ bool suits_graph(const Plan& plan) {
   return enqueued && bytes <= kMostBytes;
 }
 
-PlanGraphs::Answer PlanGraphs::launch(const Hash128& key, std::span<const std::uint64_t> slots, cuda::Stream stream,
-                                      const std::function<void(Entry&)>& set_slots) {
+PlanGraphs::Answer PlanGraphs::launch(const Hash128& key, std::span<const std::uint64_t> slots,
+                                      cuda::Stream stream, const std::function<void(Entry&)>& set_slots) {
   const std::lock_guard lock(mutex_);
   if (refused_) return Answer::Run;
   for (Entry& e : entries_)
@@ -49,7 +49,8 @@ void PlanGraphs::keep(Entry entry) {
   }
   entry.used = ++uses_;
   if (entries_.size() < kGraphs) return entries_.push_back(std::move(entry));
-  Entry& oldest = *std::min_element(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
+  Entry& oldest = *std::min_element(entries_.begin(), entries_.end(),
+                                    [](const Entry& a, const Entry& b) { return a.used < b.used; });
   oldest = std::move(entry);
 }
 

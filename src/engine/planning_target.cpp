@@ -1,8 +1,8 @@
 // What the planner is told of a device: capabilities and rates.
 #include "device/cpu/threads.h"
 #include "device/cuda/driver.h"
-#include "math/expand.h"
 #include "engine/plan.h"
+#include "math/expand.h"
 #include "support/thread_own.h"
 
 #include <kiln/config.h>
@@ -15,7 +15,8 @@
 namespace kiln::engine {
 namespace {
 
-/// A fixed table by compute capability: what a device of the generation's largest chip has; sizes are the device's own.
+/// A fixed table by compute capability: what a device of the generation's largest chip has; sizes are the
+/// device's own.
 schedule::Target gpu_target(int index) {
   const cuda::DeviceInfo& d = cuda::device(index);
   schedule::Target t;

@@ -297,7 +297,8 @@ class Pool {
     }
     held_ += bytes;
     maps_ += 1;
-    if (log_enabled(Topic::Memory)) log(Topic::Memory, cat("cpu: ", bytes, " bytes from the system, ", held_, " held"));
+    if (log_enabled(Topic::Memory))
+      log(Topic::Memory, cat("cpu: ", bytes, " bytes from the system, ", held_, " held"));
     return memory;
   }
 

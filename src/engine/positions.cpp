@@ -17,12 +17,14 @@ namespace {
 constexpr std::size_t kMaxRules = 4096;  // beyond it half of the rules, picked by hash order, are forgotten
 constexpr std::size_t kNear = 64;        // entries of a thread's own table
 
-/// What is known of the starts of one structure. Rules only learn: each start turns from static to varying at most once, and
-/// leaves a group of equals at most as often as there are starts, so that a structure has a bounded number of plans.
+/// What is known of the starts of one structure. Rules only learn: each start turns from static to varying at
+/// most once, and leaves a group of equals at most as often as there are starts, so that a structure has a
+/// bounded number of plans.
 struct Rule {
   static constexpr std::uint32_t kStatic = Walk::kNone;
-  std::vector<std::int64_t> first;   // values when the structure was first met
-  std::vector<std::uint32_t> group;  // kStatic, or the first of the starts that have always been equal to this one
+  std::vector<std::int64_t> first;  // values when the structure was first met
+  // kStatic, or the first of the starts that have always been equal to this one
+  std::vector<std::uint32_t> group;
 
   bool holds(const std::vector<Walk::Start>& starts) const {
     for (std::size_t i = 0; i < starts.size(); ++i)
@@ -38,7 +40,8 @@ struct Rule {
       if (starts[i].value == (was == kStatic ? first[i] : starts[was].value)) continue;
       next.group[i] = i;
       for (std::uint32_t j = 0; j < i && next.group[i] == i; ++j)
-        if (next.group[j] == j && group[j] != j && group[j] == was && first[j] == first[i] && starts[j].value == starts[i].value)
+        if (next.group[j] == j && group[j] != j && group[j] == was && first[j] == first[i] &&
+            starts[j].value == starts[i].value)
           next.group[i] = j;
     }
     return next;
@@ -89,7 +92,8 @@ const Rule& find_rule(const Hash128& key, const std::vector<Walk::Start>& starts
   return *e.rule;
 }
 
-/// Equal structures on other lines learn apart: two uses of one shape of program, each with starts of its own, stay static.
+/// Equal structures on other lines learn apart: two uses of one shape of program, each with starts of its
+/// own, stay static.
 Hash128 rule_key(Walk& w) {
   w.words.assign({w.key.lo, w.key.hi});
   for (const Walk::Start& s : w.starts) {
@@ -127,7 +131,8 @@ namespace {
 /// Builds what stands for one slice or pad.
 class Placer {
  public:
-  Placer(ir::Graph& graph, const ir::GraphNode& node, const std::function<ir::NodeId(const Walk::Start&)>& scalar)
+  Placer(ir::Graph& graph, const ir::GraphNode& node,
+         const std::function<ir::NodeId(const Walk::Start&)>& scalar)
       : g_(graph), n_(node), scalar_(scalar) {}
 
   /// Static starts first, then those that vary, then steps along the axes of those.
@@ -165,7 +170,8 @@ class Placer {
     return x;
   }
 
-  /// A box of `fill` with the body in it: at starts that vary one axis after the other, then at the static ones.
+  /// A box of `fill` with the body in it: at starts that vary one axis after the other, then at the static
+  /// ones.
   ir::NodeId pad(ir::NodeId fill, Shape dims, std::span<const Walk::Start> varying) {
     const ir::NodeId body = n_.in[0];
     if (varying.empty()) {
@@ -182,7 +188,8 @@ class Placer {
     inner[static_cast<int>(s.axis)] = span(g_[body].dims[s.axis], n_.attrs[2 * s.axis + 1]);
     const ir::NodeId start = scalar_(s);
     const bool whole = plain() && std::ranges::equal(inner, g_[body].dims);
-    const ir::NodeId update = whole ? body : pad(at(ir::Op::slice_at, inner, {fill, start}, s), inner, varying.subspan(1));
+    const ir::NodeId update =
+        whole ? body : pad(at(ir::Op::slice_at, inner, {fill, start}, s), inner, varying.subspan(1));
     return at(ir::Op::update_at, dims, {update, fill, start}, s);
   }
 
@@ -195,7 +202,9 @@ class Placer {
   }
 
  private:
-  static std::int64_t span(std::int64_t count, std::int64_t step) { return (count - 1) * (step < 0 ? -step : step) + 1; }
+  static std::int64_t span(std::int64_t count, std::int64_t step) {
+    return (count - 1) * (step < 0 ? -step : step) + 1;
+  }
   bool plain() const {
     for (std::size_t a = 0; a < n_.dims.size(); ++a)
       if (n_.attrs[2 * a + 1] != 1) return false;

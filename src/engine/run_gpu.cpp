@@ -1,15 +1,15 @@
 #include "engine/run_gpu.h"
 
-#include "library/cpu/gemm.h"
-#include "library/cuda/blas.h"
+#include "codegen/cuda/cuda_c.h"
 #include "device/cuda/copy.h"
 #include "device/cuda/pool.h"
+#include "engine/trace_log.h"
+#include "library/cpu/gemm.h"
+#include "library/cuda/blas.h"
 #include "library/cuda/scatter.h"
 #include "library/cuda/search.h"
 #include "library/cuda/sort.h"
 #include "library/cuda/strided_copy.h"
-#include "codegen/cuda/cuda_c.h"
-#include "engine/trace_log.h"
 #include "support/log.h"
 #include "support/thread_own.h"
 
@@ -27,8 +27,8 @@ std::byte* fixed_counters();
 
 namespace {
 
-/// Zeroed counters for the finish sections of one thread's launches on one stream. A kernel leaves them zeroed, and
-/// launches of a stream follow each other: they can share.
+/// Zeroed counters for the finish sections of one thread's launches on one stream. A kernel leaves them
+/// zeroed, and launches of a stream follow each other: they can share.
 class Arrivals {
  public:
   std::byte* of(cuda::Stream stream, std::int64_t groups) {
@@ -72,7 +72,8 @@ std::int64_t blocks_of(const Launch& l) {
 /// Enqueues by `f`; where kernels are logged it waits and says how long that took.
 template <class F>
 void timed(std::span<const Launch> launches, cuda::Stream stream, F f) {
-  if (!log_enabled(Topic::Kernel)) [[likely]] return f();
+  if (!log_enabled(Topic::Kernel)) [[likely]]
+    return f();
   const cuda::Event before = cuda::record(stream, true);
   f();
   const cuda::Event after = cuda::record(stream, true);
@@ -120,9 +121,12 @@ void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, 
 struct Reach {
   std::int64_t first = 0, last = 0;
 };
-Reach reach_of(const library::Matmul& call, const library::MatrixStack& m, std::int64_t rows, std::int64_t columns) {
+Reach reach_of(const library::Matmul& call, const library::MatrixStack& m, std::int64_t rows,
+               std::int64_t columns) {
   Reach r;
-  auto walk = [&](std::int64_t extent, std::int64_t stride) { (stride < 0 ? r.first : r.last) += (extent - 1) * stride; };
+  auto walk = [&](std::int64_t extent, std::int64_t stride) {
+    (stride < 0 ? r.first : r.last) += (extent - 1) * stride;
+  };
   walk(rows, m.row_stride);
   walk(columns, m.col_stride);
   for (int b = 0; b < call.batch_rank; ++b) walk(call.batch[b], m.batch_strides[b]);
@@ -146,7 +150,8 @@ void matmul_on_host(const library::Matmul& given, cuda::Stream stream) {
   library::Matmul call = given;
   const auto size = static_cast<std::uint64_t>(size_of(call.dtype));
   std::vector<std::byte> a, b;
-  auto fetch = [&](library::MatrixStack& m, std::int64_t rows, std::int64_t columns, std::vector<std::byte>& to) {
+  auto fetch = [&](library::MatrixStack& m, std::int64_t rows, std::int64_t columns,
+                   std::vector<std::byte>& to) {
     if (call.k == 0) return;
     const Reach r = reach_of(call, m, rows, columns);
     to.resize(static_cast<std::size_t>(r.last - r.first + 1) * size);
@@ -162,7 +167,8 @@ void matmul_on_host(const library::Matmul& given, cuda::Stream stream) {
   call.out = out.data();
   call.bias = nullptr;
   std::vector<std::byte> workspace(cpu::library().workspace_bytes(call) + 64);
-  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(workspace.data()) + 63) & ~std::uintptr_t{63});
+  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(workspace.data()) + 63) &
+                                               ~std::uintptr_t{63});
   cpu::library().matmul(call, aligned);
   if (given.bias) add_to_rows(given, out, stream);
   cuda::copy_to_device(given.out, out.data(), out.size(), stream);
@@ -170,7 +176,10 @@ void matmul_on_host(const library::Matmul& given, cuda::Stream stream) {
 
 }  // namespace
 
-FixedMemory::FixedMemory(std::byte* workspace, std::byte* counters) : workspace_(workspace), counters_(counters) { fixed = this; }
+FixedMemory::FixedMemory(std::byte* workspace, std::byte* counters)
+    : workspace_(workspace), counters_(counters) {
+  fixed = this;
+}
 FixedMemory::~FixedMemory() { fixed = nullptr; }
 std::byte* fixed_workspace() { return fixed ? fixed->workspace_ : nullptr; }
 std::byte* fixed_counters() { return fixed ? fixed->counters_ : nullptr; }
@@ -179,7 +188,9 @@ bool enqueues_matmul(const library::Matmul& call, int device) {
   return !call.strict && cuda::blas().available && cuda::library(device).supports(call);
 }
 
-std::size_t workspace_on_gpu(const library::Matmul& call, int device) { return cuda::library(device).workspace_bytes(call); }
+std::size_t workspace_on_gpu(const library::Matmul& call, int device) {
+  return cuda::library(device).workspace_bytes(call);
+}
 
 void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* slots, int device,
                    const GraphStep* recorded) {
@@ -187,10 +198,12 @@ void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* s
 }
 
 GpuInstances::GpuInstances(std::span<const Launch> launches, int device)
-    : launches_(launches), stream_(cuda::current_stream(device)), table_(thread_own<std::vector<std::byte>, GpuInstances>()) {
+    : launches_(launches),
+      stream_(cuda::current_stream(device)),
+      table_(thread_own<std::vector<std::byte>, GpuInstances>()) {
   const Launch& l = launches.front();
-  const std::size_t pointers = static_cast<std::size_t>(
-      std::count_if(l.buffers.begin(), l.buffers.end(), [](const Place& p) { return p.kind != Place::Kind::None; }));
+  const std::size_t pointers = static_cast<std::size_t>(std::count_if(
+      l.buffers.begin(), l.buffers.end(), [](const Place& p) { return p.kind != Place::Kind::None; }));
   const std::size_t params = l.params.size() * (l.threads.narrow ? 4 : 8);
   set_bytes_ = 8 * (pointers + (l.counters > 0) + l.slots.size()) + (params + 7) / 8 * 8;
   codegen::InstanceTable layout{set_bytes_, l.kernel->instances};
@@ -222,7 +235,8 @@ void GpuInstances::add(const Launch& l, void* const* buffers, const std::uint64_
   const codegen::InstanceTable layout{set_bytes_, l.kernel->instances};
   std::memcpy(table_.data() + layout.first_blocks() + 4 * added_, &blocks_, 4);
   // All fit one grid; fewer blocks of one go over their items in turns.
-  const std::int64_t most = std::numeric_limits<std::int32_t>::max() / static_cast<std::int64_t>(launches_.size());
+  const std::int64_t most =
+      std::numeric_limits<std::int32_t>::max() / static_cast<std::int64_t>(launches_.size());
   blocks_ += static_cast<std::uint32_t>(std::min(blocks_of(l), most));
   ++added_;
 }
@@ -252,11 +266,15 @@ void matmul_on_gpu(const library::Matmul& call, int device) {
 }
 
 void sort_on_gpu(const library::Sort& call, int device) { cuda::sort(call, cuda::current_stream(device)); }
-void search_on_gpu(const library::Search& call, int device) { cuda::search(call, cuda::current_stream(device)); }
-void scatter_on_gpu(const library::Scatter& call, int device) { cuda::scatter(call, cuda::current_stream(device)); }
+void search_on_gpu(const library::Search& call, int device) {
+  cuda::search(call, cuda::current_stream(device));
+}
+void scatter_on_gpu(const library::Scatter& call, int device) {
+  cuda::scatter(call, cuda::current_stream(device));
+}
 
-void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
-                 DType dtype, int device) {
+void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims,
+                 std::span<const std::int64_t> strides, DType dtype, int device) {
   cuda::StridedCopy copy;
   copy.to = to;
   copy.from = from;

@@ -3,8 +3,8 @@
 
 #include "device/cuda/graph.h"
 #include "device/cuda/stream.h"
-#include "library/library.h"
 #include "engine/plan.h"
+#include "library/library.h"
 
 #include <cstddef>
 #include <span>
@@ -12,8 +12,8 @@
 
 namespace kiln::engine {
 
-/// While one lives, what this thread enqueues uses this memory for workspaces and counters, not its stream's: for
-/// work that will be enqueued again. `counters` are zero, as many as the greatest step needs.
+/// While one lives, what this thread enqueues uses this memory for workspaces and counters, not its stream's:
+/// for work that will be enqueued again. `counters` are zero, as many as the greatest step needs.
 class FixedMemory {
  public:
   FixedMemory(std::byte* workspace, std::byte* counters);
@@ -37,12 +37,13 @@ struct GraphStep {
   std::size_t step;
 };
 
-/// Addresses of the launch's buffers (those of Scratch are not looked at) and values of its slots. Enqueues the launch, or
-/// gives the step that it was recorded as these arguments. DeviceError.
+/// Addresses of the launch's buffers (those of Scratch are not looked at) and values of its slots. Enqueues
+/// the launch, or gives the step that it was recorded as these arguments. DeviceError.
 void launch_on_gpu(const Launch& launch, void* const* buffers, const std::uint64_t* slots, int device,
                    const GraphStep* recorded = nullptr);
 
-/// One launch of a kernel for several sets of arguments. Pre: all launches have one kernel, made for at least so many.
+/// One launch of a kernel for several sets of arguments. Pre: all launches have one kernel, made for at least
+/// so many.
 class GpuInstances {
  public:
   GpuInstances(std::span<const Launch> launches, int device);
@@ -60,7 +61,8 @@ class GpuInstances {
   std::uint32_t blocks_ = 0;
 };
 
-/// Operands and results are on the device; products that no library does happen on the host, all else is enqueued.
+/// Operands and results are on the device; products that no library does happen on the host, all else is
+/// enqueued.
 void matmul_on_gpu(const library::Matmul& call, int device);
 
 void sort_on_gpu(const library::Sort& call, int device);
@@ -68,8 +70,8 @@ void search_on_gpu(const library::Search& call, int device);
 void scatter_on_gpu(const library::Scatter& call, int device);
 
 /// Elements at any strides (none: row-major) next to each other at `to`; only enqueues.
-void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
-                 DType dtype, int device);
+void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims,
+                 std::span<const std::int64_t> strides, DType dtype, int device);
 /// Only enqueues. A number of `low` 32 bits alone leaves the others as they are.
 void write_on_gpu(std::byte* to, std::int64_t value, bool low, int device);
 /// Only enqueues.

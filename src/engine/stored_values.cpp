@@ -1,7 +1,7 @@
 #include "engine/stored_values.h"
 
-#include "record/learned_lines.h"
 #include "ir/loops.h"
+#include "record/learned_lines.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -19,20 +19,23 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-constexpr std::uint64_t kMostShare = 8;         // at most one part of so many of the device's memory is stored unasked
+constexpr std::uint64_t kMostShare =
+    8;  // at most one part of so many of the device's memory is stored unasked
 constexpr std::uint32_t kTimesUntilNotice = 32;  // evaluations that compute values of a line again
 
-/// A value that is stored and forgotten in turn, or that is too large to be stored unasked, is computed again for ever: its line
-/// is named, once. `noted`: nodes of the lines that this evaluation has counted.
+/// A value that is stored and forgotten in turn, or that is too large to be stored unasked, is computed again
+/// for ever: its line is named, once. `noted`: nodes of the lines that this evaluation has counted.
 void note_computed_again(const Node* n, std::vector<const Node*>& noted) {
-  const auto same_line = [&](const Node* other) { return std::memcmp(&other->loc, &n->loc, sizeof n->loc) == 0; };
+  const auto same_line = [&](const Node* other) {
+    return std::memcmp(&other->loc, &n->loc, sizeof n->loc) == 0;
+  };
   if (std::ranges::any_of(noted, same_line)) return;
   noted.push_back(n);
   const std::uint32_t times = ir::computed_again(n->loc);
   if (times != kTimesUntilNotice) return;
   const std::string line = cat(n->loc.file_name(), ":", n->loc.line());
-  warn(cat("[", ir::info(n->op).name, "] recorded at ", line, ": values of this line were computed again in ", times,
-           " evaluations; eval() where they are made stores them"));
+  warn(cat("[", ir::info(n->op).name, "] recorded at ", line, ": values of this line were computed again in ",
+           times, " evaluations; eval() where they are made stores them"));
 }
 
 /// Marks what descends from nodes that an earlier evaluation passed, and learns the lines of those.
@@ -52,7 +55,8 @@ void find_followers(Walk& w) {
   }
 }
 
-/// What to store so that node i is in memory: a view that is no smaller than what it shows is left to be a view.
+/// What to store so that node i is in memory: a view that is no smaller than what it shows is left to be a
+/// view.
 std::uint32_t behind_views(const Walk& w, std::uint32_t i) {
   const Node* n = w.nodes[i];
   while (ir::is_view(n->op) && n->op != Op::pad && n->in[0] && n->in[0]->numel <= n->numel) n = n->in[0];
@@ -66,12 +70,14 @@ void leave_out_bodies(Walk& w) {
   std::iota(all.begin(), all.end(), 0u);
   if (w.stored.empty() || std::ranges::none_of(all, in_a_loop)) return;
   std::vector<ir::NodeId> ids;
-  const std::vector<std::uint32_t> stored = std::exchange(w.stored, {});  // a loop is found by the graph of the roots alone
+  // a loop is found by the graph of the roots alone
+  const std::vector<std::uint32_t> stored = std::exchange(w.stored, {});
   const ir::Graph graph = build_graph(w, ids);
   const ir::Loops loops = ir::find_loops(graph);
   for (std::uint32_t i : stored) {
     const ir::OpKind kind = ir::info(w.nodes[i]->op).kind;
-    if (loops.owner_of(ids[i]) == ir::kNoNode && kind != ir::OpKind::Loop && kind != ir::OpKind::LoopNext) w.stored.push_back(i);
+    if (loops.owner_of(ids[i]) == ir::kNoNode && kind != ir::OpKind::Loop && kind != ir::OpKind::LoopNext)
+      w.stored.push_back(i);
   }
 }
 

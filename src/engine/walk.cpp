@@ -1,9 +1,9 @@
 #include "engine/walk.h"
 
-#include "record/learned_lines.h"
-#include "plan/donate.h"
 #include "engine/positions.h"
 #include "engine/stored_values.h"
+#include "plan/donate.h"
+#include "record/learned_lines.h"
 #include "support/check.h"
 
 #include <cstring>
@@ -17,8 +17,8 @@ using ir::Op;
 /// Op lists the structural operations first.
 constexpr Op kFirstElementwise = Op::add;
 constexpr std::uint64_t kUpdated = std::uint64_t{1} << 40;  // marks a leaf that is updated
-constexpr std::uint64_t kSlot = 0x80000000u;  // marks a scalar operand in a key word
-constexpr std::uint64_t kStored = std::uint64_t{1} << 32;  // marks a stored node in one
+constexpr std::uint64_t kSlot = 0x80000000u;                // marks a scalar operand in a key word
+constexpr std::uint64_t kStored = std::uint64_t{1} << 32;   // marks a stored node in one
 
 /// dtype of the immediate operand k of a node.
 DType immediate_dtype(const Node* n, int k) {
@@ -56,13 +56,15 @@ class Walker {
       if (!visit(root)) return claimed_ ? Walked::Claimed : Walked::Foreign;
       w_.roots.push_back(w_.position(root));
     }
-    if (overwritten_) [[unlikely]] return Walked::Claimed;
+    if (overwritten_) [[unlikely]]
+      return Walked::Claimed;
     for (std::uint32_t r : w_.roots) push(r);
     // Which nodes handles outside the trace refer to. Leaves do not count: they are memory already.
     std::uint64_t bits = 0;
     const std::size_t n = w_.nodes.size();
     for (std::size_t i = 0; i < n; ++i) {
-      bits |= std::uint64_t{w_.nodes[i]->op != Op::leaf && w_.held(static_cast<std::uint32_t>(i))} << (i % 64);
+      bits |= std::uint64_t{w_.nodes[i]->op != Op::leaf && w_.held(static_cast<std::uint32_t>(i))}
+              << (i % 64);
       if (i % 64 == 63) {
         push(bits);
         bits = 0;
@@ -70,7 +72,8 @@ class Walker {
     }
     push(bits);
     w_.stored.clear();
-    if (!w_.block && (passed_ || ir::any_learned())) [[unlikely]] choose_stored(w_, passed_);
+    if (!w_.block && (passed_ || ir::any_learned())) [[unlikely]]
+      choose_stored(w_, passed_);
     for (std::uint32_t i : w_.stored) push(kStored | i);
     if (!w_.updated.empty()) find_donatable();
     w_.key = hash128(std::span<const std::uint64_t>(w_.words));
@@ -128,7 +131,9 @@ class Walker {
   }
 
   void push(std::uint64_t word) { w_.words.push_back(word); }
-  void push(std::span<const std::int64_t> words) { w_.words.insert(w_.words.end(), words.begin(), words.end()); }
+  void push(std::span<const std::int64_t> words) {
+    w_.words.insert(w_.words.end(), words.begin(), words.end());
+  }
 
   static std::uint64_t head(const Node* n) {
     return static_cast<std::uint64_t>(n->op) | std::uint64_t{static_cast<std::uint8_t>(n->dtype)} << 16 |
@@ -139,7 +144,10 @@ class Walker {
   /// Whether a GPU may read its first 16 bytes at once; there the widest accesses need it.
   static bool wide_access(const Node* n) {
     if (n->buffer->device.kind == Device::Kind::Cpu) return false;
-    return (reinterpret_cast<std::uintptr_t>(n->buffer->data) + static_cast<std::uint64_t>(n->offset * size_of(n->dtype))) % 16 == 0;
+    return (reinterpret_cast<std::uintptr_t>(n->buffer->data) +
+            static_cast<std::uint64_t>(n->offset * size_of(n->dtype))) %
+               16 ==
+           0;
   }
 
  private:
@@ -188,11 +196,13 @@ class Walker {
   /// Notes a leaf that is updated, where it is large enough to be written in place.
   void note_update(const Node* x) {
     if (w_.donating < 0 || x == nullptr || x->op != Op::leaf || x->strides != nullptr) return;
-    if (x->numel * size_of(x->dtype) >= plan::donated_bytes.load(std::memory_order_relaxed)) w_.updated.push_back(w_.position(x));
+    if (x->numel * size_of(x->dtype) >= plan::donated_bytes.load(std::memory_order_relaxed))
+      w_.updated.push_back(w_.position(x));
   }
 
-  /// A leaf is the evaluation's own if only nodes of the walk refer to it, and only it to memory that may be written. Who
-  /// holds no reference gets none: the walk's nodes are locked, and those that handles keep are claimed (api/claims.h).
+  /// A leaf is the evaluation's own if only nodes of the walk refer to it, and only it to memory that may be
+  /// written. Who holds no reference gets none: the walk's nodes are locked, and those that handles keep are
+  /// claimed (api/claims.h).
   void find_donatable() {
     for (std::uint32_t i : w_.updated) {
       const Node* x = w_.nodes[i];
@@ -204,7 +214,8 @@ class Walker {
     }
   }
 
-  /// The steps of a slice or pad, and its starts, which positions.h decides about. An axis that is covered has one start only.
+  /// The steps of a slice or pad, and its starts, which positions.h decides about. An axis that is covered
+  /// has one start only.
   void box(const Node* n) {
     const bool slice = n->op == Op::slice;
     const Node *small = slice ? n : n->in[0], *big = slice ? n->in[0] : n;
@@ -215,7 +226,8 @@ class Walker {
       if (small->numel == 0) continue;  // shows nothing
       const std::int64_t reach = (count - 1) * step, span = (reach < 0 ? -reach : reach) + 1;
       if (span == big->dims()[a]) continue;
-      const std::int64_t lowest = reach < 0 ? first + reach : first, factor = wanted_factor(n, slice ? big : small, a);
+      const std::int64_t lowest = reach < 0 ? first + reach : first,
+                         factor = wanted_factor(n, slice ? big : small, a);
       w_.starts.push_back({lowest, factor, n->loc, position, a, Walk::kNone});
     }
   }
@@ -228,9 +240,10 @@ class Walker {
     return 16 / std::min<std::int64_t>(16, pitch & -pitch);
   }
 
-  /// The slot of a node's scalar. Scalars are never merged by value alone, which would make plans of coincidences;
-  /// but the same operation on the same source line with the same value as the first or the latest time (a constant
-  /// inside a function called twice, a loop's factor) is one slot. Which ones are one is part of the plan key.
+  /// The slot of a node's scalar. Scalars are never merged by value alone, which would make plans of
+  /// coincidences; but the same operation on the same source line with the same value as the first or the
+  /// latest time (a constant inside a function called twice, a loop's factor) is one slot. Which ones are one
+  /// is part of the plan key.
   std::uint32_t slot(const Node* n, DType dtype) {
     constexpr std::size_t kLines = 32;
     Walk::SlotLine* line = nullptr;
@@ -265,7 +278,8 @@ class Walker {
 
 }  // namespace
 
-Walked walk_trace(std::span<Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt, bool waits, Walk& walk) {
+Walked walk_trace(std::span<Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt, bool waits,
+                  Walk& walk) {
   return Walker(walk, guard, waits).run(roots, salt);
 }
 
@@ -287,7 +301,9 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids, bool as_recor
     g.nodes.push_back(s);
     return node_of_slot[slot] = static_cast<ir::NodeId>(g.nodes.size() - 1);
   };
-  auto next_scalar = [&](DType dtype, SourceLocation loc) { return scalar_of(w.slot_uses[use++], dtype, loc); };
+  auto next_scalar = [&](DType dtype, SourceLocation loc) {
+    return scalar_of(w.slot_uses[use++], dtype, loc);
+  };
   for (std::size_t i = 0; i < w.nodes.size(); ++i) {
     const Node* n = w.nodes[i];
     if (n->op == Op::scalar) {

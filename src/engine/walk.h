@@ -1,5 +1,6 @@
-// The canonical walk: from roots to leaves, numbering nodes in an order that depends on structure only, and giving at
-// once the plan key, the argument list and the scalar values. This is the hot path of every evaluation.
+// The canonical walk: from roots to leaves, numbering nodes in an order that depends on structure only, and
+// giving at once the plan key, the argument list and the scalar values. This is the hot path of every
+// evaluation.
 #pragma once
 
 #include "ir/graph.h"
@@ -22,20 +23,20 @@ struct Walk {
   std::vector<std::uint32_t> stored;     // positions of held nodes that are stored with the roots, ascending
   /// Where a slice or pad begins along an axis that it does not cover; see positions.h.
   struct Start {
-    std::int64_t value;     // the lowest element's
-    std::int64_t factor;    // a power of two; once resolved one that divides the value
+    std::int64_t value;   // the lowest element's
+    std::int64_t factor;  // a power of two; once resolved one that divides the value
     SourceLocation loc;
-    std::uint32_t node;     // position of the slice or pad
+    std::uint32_t node;  // position of the slice or pad
     std::uint32_t axis;
-    std::uint32_t slot;     // kNone: static
+    std::uint32_t slot;  // kNone: static
   };
-  std::vector<Start> starts;             // in walk order
+  std::vector<Start> starts;  // in walk order
   Hash128 key;
-  /// Set before the walk. Of a block that a long recording is cut into: scalars that are equal by chance stay apart and
-  /// nothing is stored but the roots, so that the plans of equal blocks are equal.
+  /// Set before the walk. Of a block that a long recording is cut into: scalars that are equal by chance stay
+  /// apart and nothing is stored but the roots, so that the plans of equal blocks are equal.
   bool block = false;
-  /// Set before the walk: the device on whose memory updates may be written into the old value's memory, or -1; see
-  /// plan/donate.h.
+  /// Set before the walk: the device on whose memory updates may be written into the old value's memory, or
+  /// -1; see plan/donate.h.
   int donating = -1;
   std::vector<std::uint32_t> updated;    // positions of leaves that are updated
   std::vector<std::uint32_t> donatable;  // those of them that nobody else has
@@ -69,8 +70,8 @@ struct Walk {
   };
   std::vector<SlotLine> slot_lines;
   std::vector<std::uint64_t> words;
-  std::vector<bool> follows;             // descends from a node that an earlier evaluation passed
-  std::vector<bool> chosen;              // a root, or stored
+  std::vector<bool> follows;  // descends from a node that an earlier evaluation passed
+  std::vector<bool> chosen;   // a root, or stored
   struct FrameEntry {
     ir::Node* node;
     std::uint32_t next;
@@ -80,15 +81,18 @@ struct Walk {
 
 enum class Walked {
   Done,
-  Foreign,  // a node that may change belongs to a trace that the guard does not cover: widen it and walk again
+  // a node that may change belongs to a trace that the guard does not cover: widen it and walk again
+  Foreign,
   Claimed,  // an evaluation that will store one of the nodes is running
 };
 
 /// Fills `walk` from the roots. `waits`: whether to stop at claimed nodes. Caller holds the guard.
-Walked walk_trace(std::span<ir::Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt, bool waits, Walk& walk);
+Walked walk_trace(std::span<ir::Node* const> roots, const ir::TraceGuard& guard, std::uint64_t salt,
+                  bool waits, Walk& walk);
 
-/// The graph of a finished walk; its roots are the walk's, then what is stored with them. ids[i] is the graph node of walk
-/// position i. `as_recorded`: every start is a number, for whoever checks what a plan made of the positions.
+/// The graph of a finished walk; its roots are the walk's, then what is stored with them. ids[i] is the graph
+/// node of walk position i. `as_recorded`: every start is a number, for whoever checks what a plan made of
+/// the positions.
 ir::Graph build_graph(const Walk& walk, std::vector<ir::NodeId>& ids, bool as_recorded = false);
 
 }  // namespace kiln::engine

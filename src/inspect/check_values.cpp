@@ -1,7 +1,7 @@
 #include "inspect/check_values.h"
 
-#include "oracle/interpret.h"
 #include "ir/loops.h"
+#include "oracle/interpret.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -20,8 +20,8 @@ double value_at(DType type, const std::byte* data, std::int64_t i) {
   });
 }
 
-/// Relative to the largest magnitude of the result: errors of a sum are errors of its terms. Generous: this finds
-/// wrong answers, accuracy is the tests' matter.
+/// Relative to the largest magnitude of the result: errors of a sum are errors of its terms. Generous: this
+/// finds wrong answers, accuracy is the tests' matter.
 double tolerance(DType type) {
   switch (type) {
     case DType::Float16: return 4e-3;
@@ -40,8 +40,8 @@ std::string_view user_name(ir::Op op) {
 
 std::string where(const ir::Graph& g, ir::NodeId root, std::int64_t i) {
   const ir::GraphNode& n = g[root];
-  return cat("[", user_name(n.op), "] element ", i, " of ", name(n.dtype), " ", to_string(n.dims), ", recorded at ",
-             n.loc.file_name(), ":", n.loc.line());
+  return cat("[", user_name(n.op), "] element ", i, " of ", name(n.dtype), " ", to_string(n.dims),
+             ", recorded at ", n.loc.file_name(), ":", n.loc.line());
 }
 
 bool argument_has_nan(const ir::ArgInfo& a, const std::byte* data) {
@@ -64,8 +64,8 @@ std::int64_t first_nan(const ir::GraphNode& n, const std::byte* values) {
 }
 
 /// Where a root's NaN came from: the interpreter computes everything below it again, but what loops make.
-std::string origin(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots, ir::NodeId root,
-                   std::int64_t element) {
+std::string origin(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+                   ir::NodeId root, std::int64_t element) {
   ir::Graph all = g;
   all.roots.clear();
   const ir::Loops loops = ir::find_loops(g);
@@ -74,14 +74,15 @@ std::string origin(const ir::Graph& g, std::span<std::byte* const> args, std::sp
   for (ir::NodeId id = root + 1; id-- > 0;)
     for (int k = 0; wanted[id] && k < g[id].n_in; ++k) wanted[g[id].in[k]] = true;
   for (ir::NodeId id = 0; id <= root; ++id)
-    if (wanted[id] && is_float(g[id].dtype) && loops.owner_of(id) == ir::kNoNode && ir::info(g[id].op).kind != ir::OpKind::LoopNext &&
-        ir::info(g[id].op).kind != ir::OpKind::Loop)
+    if (wanted[id] && is_float(g[id].dtype) && loops.owner_of(id) == ir::kNoNode &&
+        ir::info(g[id].op).kind != ir::OpKind::LoopNext && ir::info(g[id].op).kind != ir::OpKind::Loop)
       all.roots.push_back(id);
   std::vector<ir::ArgData> data;
   for (const std::byte* a : args) data.push_back({a});
   const auto values = ir::interpret(all, data, slots);
   for (std::size_t r = 0; r < values.size(); ++r)
-    if (const std::int64_t i = first_nan(g[all.roots[r]], values[r].data()); i >= 0) return where(g, all.roots[r], i);
+    if (const std::int64_t i = first_nan(g[all.roots[r]], values[r].data()); i >= 0)
+      return where(g, all.roots[r], i);
   while (g[root].op == ir::Op::reshape) root = g[root].in[0];  // a shape that nobody wrote
   return where(g, root, element);
 }
@@ -100,7 +101,8 @@ void check_diff(const ir::Graph& g, std::span<std::byte* const> args, std::span<
     }
     for (std::int64_t i = 0; i < n.numel; ++i) {
       const double x = value_at(n.dtype, computed[r], i), y = value_at(n.dtype, want[r].data(), i);
-      if (x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= tolerance(n.dtype) * scale) continue;
+      if (x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= tolerance(n.dtype) * scale)
+        continue;
       throw InternalError(cat(where(g, g.roots[r], i), ": computed ", x, ", the interpreter says ", y));
     }
   }

@@ -1,8 +1,8 @@
 #include "inspect/dump.h"
 
+#include "cache/gpu_source.h"
 #include "device/cpu/jit.h"
 #include "device/cuda/nvrtc.h"
-#include "cache/gpu_source.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/pattern.h"
@@ -70,7 +70,8 @@ void write(const std::string& name, const std::string& extension, const std::str
   static std::mutex mutex;
   std::lock_guard lock(mutex);
   if (config().dump == "stdout" || config().dump == "stderr") {
-    (config().dump == "stdout" ? std::cout : std::cerr) << "==== " << name << extension << "\n" << text << std::flush;
+    (config().dump == "stdout" ? std::cout : std::cerr) << "==== " << name << extension << "\n"
+                                                        << text << std::flush;
     return;
   }
   std::error_code error;
@@ -86,12 +87,16 @@ void dump_gpu_code(const kernel::Kernel& k, const CachedKernel& kernel, Device d
   const GpuSource source = edited ? *edited : generated_source(k, kernel.key, kernel.instances);
   const cuda::Arch arch = arch_of(device);
   if (stage_wanted("cu")) write(kernel.name, ".cu", source.text);
-  if (stage_wanted("ptx")) write(kernel.name, ".ptx", cuda::ptx_text(source.text, source.name, arch, gpu_options()));
+  if (stage_wanted("ptx"))
+    write(kernel.name, ".ptx", cuda::ptx_text(source.text, source.name, arch, gpu_options()));
   if (!stage_wanted("sass")) return;
   const cuda::Code code = cuda::compile(source.text, source.name, arch, gpu_options());
-  if (code.ptx) return warn_once("sass", cat("no SASS is written: ", cuda::compiler_version(), " makes PTX for this device"));
+  if (code.ptx)
+    return warn_once("sass",
+                     cat("no SASS is written: ", cuda::compiler_version(), " makes PTX for this device"));
   const std::string text = cuda::sass_text(code.image);
-  if (text.starts_with("//")) return warn_once("sass", cat("no SASS is written: ", text.substr(3, text.find('\n') - 3)));
+  if (text.starts_with("//"))
+    return warn_once("sass", cat("no SASS is written: ", text.substr(3, text.find('\n') - 3)));
   write(kernel.name, ".sass", text);
 }
 
@@ -114,8 +119,8 @@ std::string label_of(const ir::Graph& g, const plan::Region& r) {
   return all.empty() ? "copy" : all;
 }
 
-void dump_kernel(const ir::Graph& g, const plan::Regions& regions, const plan::Region& r, const lower::Lowered& l,
-                 const CachedKernel& kernel, Device device) {
+void dump_kernel(const ir::Graph& g, const plan::Regions& regions, const plan::Region& r,
+                 const lower::Lowered& l, const CachedKernel& kernel, Device device) {
   const Config& options = config();
   if (!options.dump_filter.empty() && !Pattern(options.dump_filter).matches(kernel.name)) return;
   const std::string symbol = symbol_of(kernel.key);

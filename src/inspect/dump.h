@@ -1,9 +1,9 @@
 // Names of kernels, and the files a person reads to see what was generated.
 #pragma once
 
+#include "cache/kernel_cache.h"
 #include "lower/lower.h"
 #include "plan/region.h"
-#include "cache/kernel_cache.h"
 
 #include <string>
 

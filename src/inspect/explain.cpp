@@ -17,8 +17,8 @@ namespace {
 
 std::string describe(const ir::Graph& g, ir::NodeId id) {
   const ir::GraphNode& n = g[id];
-  return cat("%", id, " ", ir::info(n.op).name, " ", info(n.dtype).short_name, to_string(n.dims), " (", n.loc.file_name(),
-             ":", n.loc.line(), ")");
+  return cat("%", id, " ", ir::info(n.op).name, " ", info(n.dtype).short_name, to_string(n.dims), " (",
+             n.loc.file_name(), ":", n.loc.line(), ")");
 }
 
 void print(const ir::Graph& g, const plan::Regions& regions) {
@@ -26,8 +26,8 @@ void print(const ir::Graph& g, const plan::Regions& regions) {
   for (std::size_t i = 0; i < regions.regions.size(); ++i)
     text += cat("  kernel ", i, ": ", op_names(g, regions.regions[i]), "\n");
   for (const plan::Refusal& f : regions.refusals)
-    text += cat("  boundary: ", describe(g, f.producer), "\n         -> ", describe(g, f.consumer), "\n            ", f.reason,
-                "\n");
+    text += cat("  boundary: ", describe(g, f.producer), "\n         -> ", describe(g, f.consumer),
+                "\n            ", f.reason, "\n");
   std::fputs(text.c_str(), stderr);
 }
 
@@ -48,7 +48,8 @@ nlohmann::json to_json(const ir::Graph& g, const plan::Regions& regions) {
     kernels.push_back({{"ops", ops}, {"stores", r.outputs}});
   }
   for (const plan::Refusal& f : regions.refusals)
-    boundaries.push_back({{"producer", node(f.producer)}, {"consumer", node(f.consumer)}, {"reason", f.reason}});
+    boundaries.push_back(
+        {{"producer", node(f.producer)}, {"consumer", node(f.consumer)}, {"reason", f.reason}});
   return {{"nodes", g.size()}, {"kernels", kernels}, {"boundaries", boundaries}};
 }
 

@@ -5,8 +5,8 @@
 
 namespace kiln::engine {
 
-/// Writes the plan's kernels and refusals to stderr (KILN_EXPLAIN=1), or appends one JSON object a plan, on a line of
-/// its own, to the file that KILN_EXPLAIN names. Does nothing when it is off.
+/// Writes the plan's kernels and refusals to stderr (KILN_EXPLAIN=1), or appends one JSON object a plan, on a
+/// line of its own, to the file that KILN_EXPLAIN names. Does nothing when it is off.
 void explain(const ir::Graph& graph, const plan::Regions& regions);
 
 }  // namespace kiln::engine

@@ -9,9 +9,13 @@ namespace kiln {
 Statistics statistics() {
   using engine::Counter;
   auto get = [](Counter c) { return engine::counters[static_cast<int>(c)].load(std::memory_order_relaxed); };
-  return {get(Counter::Evaluations), get(Counter::PlanHits), get(Counter::PlanMisses), get(Counter::KernelsCompiled),
-          get(Counter::KernelsFromDisk), get(Counter::KernelHits), get(Counter::Launches), get(Counter::LibraryCalls),
-          get(Counter::PlanNs), get(Counter::CompileNs), get(Counter::Fallbacks), get(Counter::VmLaunches), get(Counter::Graphs), get(Counter::Cuts)};
+  return {get(Counter::Evaluations),     get(Counter::PlanHits),
+          get(Counter::PlanMisses),      get(Counter::KernelsCompiled),
+          get(Counter::KernelsFromDisk), get(Counter::KernelHits),
+          get(Counter::Launches),        get(Counter::LibraryCalls),
+          get(Counter::PlanNs),          get(Counter::CompileNs),
+          get(Counter::Fallbacks),       get(Counter::VmLaunches),
+          get(Counter::Graphs),          get(Counter::Cuts)};
 }
 
 void reset_statistics() {

@@ -8,8 +8,21 @@
 namespace kiln::engine {
 
 enum class Counter {
-  Evaluations, PlanHits, PlanMisses, KernelsCompiled, KernelsFromDisk, KernelHits, Launches, LibraryCalls, PlanNs,
-  CompileNs, Fallbacks, VmLaunches, Graphs, Cuts, kCount
+  Evaluations,
+  PlanHits,
+  PlanMisses,
+  KernelsCompiled,
+  KernelsFromDisk,
+  KernelHits,
+  Launches,
+  LibraryCalls,
+  PlanNs,
+  CompileNs,
+  Fallbacks,
+  VmLaunches,
+  Graphs,
+  Cuts,
+  kCount
 };
 extern std::atomic<std::uint64_t> counters[static_cast<int>(Counter::kCount)];
 inline void count(Counter c, std::uint64_t n = 1) {

@@ -38,7 +38,7 @@ InputFile::InputFile(std::string_view op, const std::filesystem::path& path) : w
   // Not blocking: opening a pipe that nobody writes to would hang instead of being refused below.
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) where_.fail_system(errno);
-  struct stat info {};
+  struct stat info{};
   const bool known = fstat(fd_, &info) == 0;
   if (!known || !S_ISREG(info.st_mode)) {
     ::close(fd_);

@@ -1,6 +1,8 @@
-// Bytes from outside, and the one way a bad file is complained about: "[load_npy] model/x.npy: what is wrong".
+// Bytes from outside, and the one way a bad file is complained about: "[load_npy] model/x.npy: what is
+// wrong".
 //
-// Sizes that a file states are never trusted: whoever allocates asks first how many bytes there are to fill it with.
+// Sizes that a file states are never trusted: whoever allocates asks first how many bytes there are to fill
+// it with.
 #pragma once
 
 #include "support/check.h"
@@ -24,8 +26,8 @@ struct Where {
   [[noreturn]] void fail(Args&&... why) const {
     throw UserError(cat("[", op, "] ", file, ": ", std::forward<Args>(why)...));
   }
-  /// A system call failed with `error`: what the user asked for cannot be had (UserError: no such file), or the
-  /// machine cannot do it (DeviceError: no space).
+  /// A system call failed with `error`: what the user asked for cannot be had (UserError: no such file), or
+  /// the machine cannot do it (DeviceError: no space).
   [[noreturn]] void fail_system(int error) const;
 };
 
@@ -69,8 +71,8 @@ class InputFile final : public Source {
   std::uint64_t size_ = 0, at_ = 0;
 };
 
-/// A whole file mapped read-only; the mapping lasts as long as this object. A file that another process shortens
-/// meanwhile takes the pages away: reading them is then a SIGBUS, as with any mapping.
+/// A whole file mapped read-only; the mapping lasts as long as this object. A file that another process
+/// shortens meanwhile takes the pages away: reading them is then a SIGBUS, as with any mapping.
 class MappedFile {
  public:
   explicit MappedFile(const InputFile& file);
@@ -82,8 +84,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-/// A file that appears, or replaces another, whole: written beside its name and renamed when committed. Mappings of
-/// a replaced file keep the old contents.
+/// A file that appears, or replaces another, whole: written beside its name and renamed when committed.
+/// Mappings of a replaced file keep the old contents.
 class OutputFile {
  public:
   OutputFile(std::string_view op, const std::filesystem::path& path);

@@ -10,11 +10,13 @@
 namespace kiln::io {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "arrays are read and written as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "arrays are read and written as they lie in memory");
 
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr std::size_t kMagicBytes = 6, kAlignment = 64;
-/// NumPy writes headers of more than some hundred bytes for structured dtypes alone, which are refused anyway.
+/// NumPy writes headers of more than some hundred bytes for structured dtypes alone, which are refused
+/// anyway.
 constexpr std::uint64_t kLongestHeader = 1 << 16;
 
 /// kind and size as in 'f4'.
@@ -134,7 +136,8 @@ class HeaderParser {
     std::string_view code = descr;
     const char order = code.empty() ? '\0' : code[0];
     if (order == '<' || order == '>' || order == '|' || order == '=') code.remove_prefix(1);
-    if (code.starts_with('O')) where_.fail("holds Python objects (dtype '", printable(descr), "'); those are never loaded");
+    if (code.starts_with('O'))
+      where_.fail("holds Python objects (dtype '", printable(descr), "'); those are never loaded");
     const std::optional<DType> dtype = dtype_of_code(code);
     if (!dtype) where_.fail("dtype '", printable(descr), "' is none of Kiln's");
     header_.dtype = *dtype;
@@ -184,7 +187,8 @@ std::uint64_t checked_bytes(DType dtype, const Shape& shape, const Where& where)
 
 NpyHeader read_npy_header(Source& source, const Where& where) {
   std::uint8_t begin[kMagicBytes + 2];
-  if (source.remaining() < sizeof begin) where.fail("is too short for a .npy file (", source.remaining(), " bytes)");
+  if (source.remaining() < sizeof begin)
+    where.fail("is too short for a .npy file (", source.remaining(), " bytes)");
   source.read(begin, sizeof begin);
   if (std::memcmp(begin, kMagic, kMagicBytes) != 0) where.fail("is not a .npy file");
   const int version = begin[kMagicBytes];
@@ -194,21 +198,24 @@ NpyHeader read_npy_header(Source& source, const Where& where) {
   const std::uint64_t length_bytes = version == 1 ? 2 : 4;
   if (source.remaining() < length_bytes) where.fail("ends inside its header");
   source.read(&length, length_bytes);
-  if (length > source.remaining()) where.fail("a header of ", length, " bytes, but ", source.remaining(), " are left");
-  if (length > kLongestHeader) where.fail("a header of ", length, " bytes; at most ", kLongestHeader, " are read");
+  if (length > source.remaining())
+    where.fail("a header of ", length, " bytes, but ", source.remaining(), " are left");
+  if (length > kLongestHeader)
+    where.fail("a header of ", length, " bytes; at most ", kLongestHeader, " are read");
   std::string text(length, '\0');
   source.read(text.data(), length);
   NpyHeader header = HeaderParser(text, where).parse();
   header.bytes = checked_bytes(header.dtype, header.shape, where);
   if (header.bytes != source.remaining())
-    where.fail(name(header.dtype), " ", header.shape.str(), " takes ", header.bytes, " bytes, but ", source.remaining(),
-               header.bytes < source.remaining() ? " follow the header" : " are left");
+    where.fail(name(header.dtype), " ", header.shape.str(), " takes ", header.bytes, " bytes, but ",
+               source.remaining(), header.bytes < source.remaining() ? " follow the header" : " are left");
   return header;
 }
 
 std::string npy_header(DType dtype, const Shape& shape) {
   const std::string order = size_of(dtype) == 1 ? "|" : "<";
-  std::string text = cat("{'descr': '", order, type_code(dtype), "', 'fortran_order': False, 'shape': ", shape.str(), ", }");
+  std::string text =
+      cat("{'descr': '", order, type_code(dtype), "', 'fortran_order': False, 'shape': ", shape.str(), ", }");
   const std::size_t before = kMagicBytes + 4;
   text.append(kAlignment - 1 - (before + text.size()) % kAlignment, ' ');
   text += '\n';

@@ -1,8 +1,8 @@
 // The .npy format: a header that describes one array, then its elements.
 //
-//   6 bytes "\x93NUMPY", 2 bytes version (1.0, 2.0, 3.0), header length (2 bytes in 1.0, else 4, little-endian), a Python
-//   dictionary {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, elements.
-//   https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+//   6 bytes "\x93NUMPY", 2 bytes version (1.0, 2.0, 3.0), header length (2 bytes in 1.0, else 4,
+//   little-endian), a Python dictionary {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), },
+//   elements. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 
 #include "io/file.h"
@@ -24,8 +24,8 @@ struct NpyHeader {
 
 /// Reads a header and checks it against what follows: exactly header.bytes are left in `source`.
 NpyHeader read_npy_header(Source& source, const Where& where);
-/// The header (version 1.0, padded to a multiple of 64 bytes) of a row-major little-endian array. bfloat16, which NumPy
-/// has not, is written as '<V2', as the ml_dtypes package does.
+/// The header (version 1.0, padded to a multiple of 64 bytes) of a row-major little-endian array. bfloat16,
+/// which NumPy has not, is written as '<V2', as the ml_dtypes package does.
 std::string npy_header(DType dtype, const Shape& shape);
 /// Reads a header's elements to `to`, as this machine stores them: bytes swapped where needed, bools 0 or 1.
 void read_npy_elements(const NpyHeader& header, Source& source, std::byte* to);

@@ -109,7 +109,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { unexpected("null"); }
   bool boolean(bool) override { unexpected("a truth value"); }
   bool number_integer(number_integer_t) override { unexpected("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override { unexpected("a fraction or a number beyond 64 bits"); }
+  bool number_float(number_float_t, const string_t&) override {
+    unexpected("a fraction or a number beyond 64 bits");
+  }
   bool binary(binary_t&) override { unexpected("binary data"); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
     where_.fail("the header is not JSON near its byte ", position);
@@ -117,7 +119,18 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   enum class At {
-    Begin, Top, Entry, Fields, Dtype, ShapeBegin, Shape, OffsetsBegin, Offsets, MetadataBegin, Metadata, End
+    Begin,
+    Top,
+    Entry,
+    Fields,
+    Dtype,
+    ShapeBegin,
+    Shape,
+    OffsetsBegin,
+    Offsets,
+    MetadataBegin,
+    Metadata,
+    End
   };
   bool go(At at) {
     at_ = at;
@@ -129,8 +142,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     where_.fail("tensor '", printable(entry().name), "' ", std::forward<Args>(why)...);
   }
   [[noreturn]] void unexpected(const char* what) {
-    if (at_ == At::Metadata || at_ == At::MetadataBegin) where_.fail("metadata maps strings to strings, not to ", what);
-    if (header_.entries.empty() || at_ == At::Top) where_.fail("the header has ", what, " where it needs tensors by name");
+    if (at_ == At::Metadata || at_ == At::MetadataBegin)
+      where_.fail("metadata maps strings to strings, not to ", what);
+    if (header_.entries.empty() || at_ == At::Top)
+      where_.fail("the header has ", what, " where it needs tensors by name");
     fail("has ", what, " out of place");
   }
   bool end_entry() {
@@ -140,7 +155,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (e.begin > e.end) fail("ends at ", e.end, ", before its beginning at ", e.begin);
     const std::uint64_t bytes = checked_bytes(e.dtype, e.shape, where_);
     if (bytes != e.end - e.begin)
-      fail("is ", name(e.dtype), " ", e.shape.str(), " of ", bytes, " bytes, but its offsets span ", e.end - e.begin);
+      fail("is ", name(e.dtype), " ", e.shape.str(), " of ", bytes, " bytes, but its offsets span ",
+           e.end - e.begin);
     return go(At::Top);
   }
 
@@ -159,7 +175,8 @@ void check_ranges(const std::vector<SafetensorsEntry>& entries, std::uint64_t by
     if (e.end > bytes)
       where.fail("tensor '", printable(e.name), "' ends at byte ", e.end, " of ", bytes, " bytes of data");
     if (e.begin != at)
-      where.fail("tensor '", printable(e.name), "' begins at byte ", e.begin, ", but the one before ends at ", at);
+      where.fail("tensor '", printable(e.name), "' begins at byte ", e.begin, ", but the one before ends at ",
+                 at);
     at = e.end;
   }
   if (at != bytes) where.fail(bytes - at, " bytes after the last tensor");
@@ -173,7 +190,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const Where
   std::memcpy(&length, file.data(), kLengthBytes);
   const std::uint64_t rest = file.size() - kLengthBytes;
   if (length > rest) where.fail("a header of ", length, " bytes, but ", rest, " follow");
-  if (length > kLongestHeader) where.fail("a header of ", length, " bytes; at most ", kLongestHeader, " are read");
+  if (length > kLongestHeader)
+    where.fail("a header of ", length, " bytes; at most ", kLongestHeader, " are read");
   const char* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
   if (length == 0 || *text != '{') where.fail("is not a safetensors file: no header in JSON");
   SafetensorsHeader header;
@@ -210,7 +228,8 @@ std::string safetensors_header(std::vector<SafetensorsEntry>& entries,
   text += '}';
   text.append((8 - text.size() % 8) % 8, ' ');
   const std::uint64_t length = text.size();
-  if (length > kLongestHeader) where.fail("the header would take ", length, " bytes; readers take ", kLongestHeader);
+  if (length > kLongestHeader)
+    where.fail("the header would take ", length, " bytes; readers take ", kLongestHeader);
   return std::string(reinterpret_cast<const char*>(&length), kLengthBytes) + text;
 }
 

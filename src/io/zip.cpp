@@ -67,15 +67,17 @@ void ZipReader::list(std::uint64_t archive_bytes) try {
   for (zip_int64_t i = 0; i < count; ++i) {
     zip_stat_t info;
     if (zip_stat_index(zip_, static_cast<zip_uint64_t>(i), 0, &info) != 0) where_.fail(zip_strerror(zip_));
-    constexpr zip_uint64_t kNeeded = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD;
+    constexpr zip_uint64_t kNeeded =
+        ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD;
     if ((info.valid & kNeeded) != kNeeded) where_.fail("member ", i, " has no size");
     const std::string name = printable(info.name);
     if ((info.valid & ZIP_STAT_ENCRYPTION_METHOD) && info.encryption_method != ZIP_EM_NONE)
       where_.fail("member '", name, "' is encrypted");
     if (info.comp_method != ZIP_CM_STORE && info.comp_method != ZIP_CM_DEFLATE)
-      where_.fail("member '", name, "' is packed by method ", info.comp_method, "; only stored and deflated are read");
-    // Members that share bytes, or claim more than their bytes can unpack to, are how a small file asks for a large
-    // amount of memory.
+      where_.fail("member '", name, "' is packed by method ", info.comp_method,
+                  "; only stored and deflated are read");
+    // Members that share bytes, or claim more than their bytes can unpack to, are how a small file asks for a
+    // large amount of memory.
     const std::uint64_t most = info.comp_method == ZIP_CM_STORE ? 1 : kMostPerByte;
     if (info.comp_size > archive_bytes - packed || info.size / most > info.comp_size)
       where_.fail("member '", name, "' claims ", info.size, " bytes, more than the archive can hold");
@@ -145,7 +147,8 @@ void write_zip(const std::filesystem::path& path, std::span<const ZipMember> mem
   if (zip_close(archive) != 0) {
     zip_error_t error;
     zip_error_init(&error);
-    zip_error_set(&error, zip_error_code_zip(zip_get_error(archive)), zip_error_code_system(zip_get_error(archive)));
+    zip_error_set(&error, zip_error_code_zip(zip_get_error(archive)),
+                  zip_error_code_system(zip_get_error(archive)));
     zip_discard(archive);
     fail(where, &error);
   }

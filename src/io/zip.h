@@ -12,8 +12,8 @@ struct zip_file;
 
 namespace kiln::io {
 
-/// An archive open for reading. Its members together claim no more bytes than the archive could unpack to, so what
-/// they state may be allocated.
+/// An archive open for reading. Its members together claim no more bytes than the archive could unpack to, so
+/// what they state may be allocated.
 class ZipReader {
  public:
   ZipReader(const InputFile& file, Where where);

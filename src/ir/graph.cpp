@@ -1,5 +1,5 @@
-// Graph's arena, its text form and its verifier. Blocks of the arena never move or grow once filled, so spans into
-// them stay valid when the graph is moved.
+// Graph's arena, its text form and its verifier. Blocks of the arena never move or grow once filled, so spans
+// into them stay valid when the graph is moved.
 #include "ir/graph.h"
 
 #include "support/check.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kFirstBlock = 128, kBlock = 4096;  // words
 
-// ---- text ---------------------------------------------------------------------------------------------------------
+// ---- text ----
 
 std::string file_name(const SourceLocation& loc) {
   const std::string_view path = loc.file_name();
@@ -24,10 +24,14 @@ std::string constant_text(DType type, std::uint64_t bits) {
   return dispatch(type, [&]<class T>() -> std::string {
     T value;
     std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
-    if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
-    else if constexpr (sizeof(T) == 1) return std::to_string(int{value});
-    else if constexpr (std::is_integral_v<T> || std::is_same_v<T, double>) return cat(value);
-    else return cat(static_cast<float>(value));
+    if constexpr (std::is_same_v<T, bool>)
+      return value ? "true" : "false";
+    else if constexpr (sizeof(T) == 1)
+      return std::to_string(int{value});
+    else if constexpr (std::is_integral_v<T> || std::is_same_v<T, double>)
+      return cat(value);
+    else
+      return cat(static_cast<float>(value));
   });
 }
 
@@ -51,7 +55,10 @@ std::string attribute_text(const GraphNode& n) {
     case Op::slice:
     case Op::pad:
       for (std::size_t a = 0; 2 * a + 1 < n.attrs.size(); ++a)
-        out += cat(a ? ", " : n.op == Op::slice ? " from " : " at ", n.attrs[2 * a], " step ", n.attrs[2 * a + 1]);
+        out += cat(a                   ? ", "
+                   : n.op == Op::slice ? " from "
+                                       : " at ",
+                   n.attrs[2 * a], " step ", n.attrs[2 * a + 1]);
       return out;
     case Op::slice_at:
     case Op::update_at: {
@@ -70,12 +77,13 @@ std::string attribute_text(const GraphNode& n) {
     case Op::scan_max:
     case Op::scan_min:
     case Op::scan_logaddexp:
-      return cat(" axis ", scan_axis(n.attr64), is_exclusive(n.attr64) ? " exclusive" : "", is_reverse(n.attr64) ? " reverse" : "");
+      return cat(" axis ", scan_axis(n.attr64), is_exclusive(n.attr64) ? " exclusive" : "",
+                 is_reverse(n.attr64) ? " reverse" : "");
     default: return is_reduce(n.op) ? axes_text(n.attr64) : "";  // no other op has attributes
   }
 }
 
-// ---- verifier -----------------------------------------------------------------------------------------------------
+// ---- verifier ----
 
 std::uint8_t class_of(DType t) { return is_float(t) ? FLOAT : is_bool(t) ? BOOL : INTEGER; }
 
@@ -125,7 +133,8 @@ class Verifier {
         require(n.n_in == 0, "has operands");
         if (n.op == Op::scalar)
           require(static_cast<std::size_t>(n.arg) < g_.slots.size() &&
-                      g_.slots[static_cast<std::size_t>(n.arg)] == n.dtype, "has no slot of its dtype");
+                      g_.slots[static_cast<std::size_t>(n.arg)] == n.dtype,
+                  "has no slot of its dtype");
         break;
       case OpKind::Iota: require(n.n_in == 0 && n.attr64 < n.dims.size(), "has no such axis"); break;
       case OpKind::Cast:
@@ -135,12 +144,13 @@ class Verifier {
       case OpKind::Reduce: reduce(n); break;
       case OpKind::Scan:
         require(n.n_in == 1 && in(n, 0).dtype == n.dtype && std::ranges::equal(in(n, 0).dims, n.dims) &&
-                    scan_axis(n.attr64) < n.dims.size() && (n.op != Op::scan_logaddexp || is_float(n.dtype)), "does not fit its operand");
+                    scan_axis(n.attr64) < n.dims.size() && (n.op != Op::scan_logaddexp || is_float(n.dtype)),
+                "does not fit its operand");
         break;
-      case OpKind::LoopState: require(n.n_in == 1 && like(n, in(n, 0)), "differs from its first value"); break;
-      case OpKind::LoopNext:
-        loop_next(n);
+      case OpKind::LoopState:
+        require(n.n_in == 1 && like(n, in(n, 0)), "differs from its first value");
         break;
+      case OpKind::LoopNext: loop_next(n); break;
       case OpKind::Loop:
         require(n.n_in == 2 && info(in(n, 0).op).kind == OpKind::LoopNext && is_bool(in(n, 1).dtype),
                 "needs states and a condition");
@@ -148,7 +158,8 @@ class Verifier {
       case OpKind::LoopResult:
       case OpKind::LoopStack:
         require(n.n_in == 1 && in(n, 0).op == Op::loop, "has no loop");
-        require(n.op != Op::loop_stack || (!n.dims.empty() && static_cast<std::uint64_t>(n.dims[0]) == in(n, 0).attr64),
+        require(n.op != Op::loop_stack ||
+                    (!n.dims.empty() && static_cast<std::uint64_t>(n.dims[0]) == in(n, 0).attr64),
                 "has not one value of each iteration");
         break;
       case OpKind::Gather: gather(n); break;
@@ -160,8 +171,10 @@ class Verifier {
 
   void loop_next(const GraphNode& n) const {
     const int own = n.op == Op::loop_next ? 2 : 1;
-    require(n.n_in == own || (n.n_in == own + 1 && info(in(n, own).op).kind == OpKind::LoopNext), "has no states before it");
-    require(n.op != Op::loop_next || (in(n, 0).op == Op::loop_state && like(in(n, 0), in(n, 1))), "is no state and its next value");
+    require(n.n_in == own || (n.n_in == own + 1 && info(in(n, own).op).kind == OpKind::LoopNext),
+            "has no states before it");
+    require(n.op != Op::loop_next || (in(n, 0).op == Op::loop_state && like(in(n, 0), in(n, 1))),
+            "is no state and its next value");
   }
 
   void leaf(const GraphNode& n) const {
@@ -180,11 +193,15 @@ class Verifier {
     for (int k = first; k < n.n_in; ++k) require(in(n, k).dtype == t, "has operands of different dtypes");
     for (int k = 0; k < n.n_in; ++k) require(repeats_to(in(n, k).dims, n.dims), "does not fit its operands");
     require((row.types & class_of(t)) != 0 && (row.rule != TypeRule::Float || is_float(t)) &&
-                (row.rule != TypeRule::Logical || is_bool(t)), "does not take its operands' dtype");
+                (row.rule != TypeRule::Logical || is_bool(t)),
+            "does not take its operands' dtype");
     const bool truth = row.rule == TypeRule::Compare || row.rule == TypeRule::Logical;
     const bool words = row.rule == TypeRule::Word32 || row.rule == TypeRule::Word64;
     require(!words || t == DType::UInt64, "takes operands of uint64");
-    require(n.dtype == (truth ? DType::Bool : row.rule == TypeRule::Word32 ? DType::UInt32 : t), "has a wrong dtype");
+    require(n.dtype == (truth                          ? DType::Bool
+                        : row.rule == TypeRule::Word32 ? DType::UInt32
+                                                       : t),
+            "has a wrong dtype");
   }
 
   /// A slice at a position, and an update there.
@@ -266,7 +283,8 @@ class Verifier {
   }
 
   void scatter(const GraphNode& n) const {
-    require(n.n_in == 3 && like(n, in(n, 0)) && in(n, 2).dtype == n.dtype && is_int(in(n, 1).dtype), "has a wrong operand");
+    require(n.n_in == 3 && like(n, in(n, 0)) && in(n, 2).dtype == n.dtype && is_int(in(n, 1).dtype),
+            "has a wrong operand");
     const Dims values = in(n, 2).dims;
     const std::size_t axis = n.attr64 & 255;
     require(values.size() == n.dims.size() && axis < n.dims.size() && n.attr64 >> 8 <= 4, "has no such axis");
@@ -286,8 +304,9 @@ class Verifier {
   }
 
   void search(const GraphNode& n) const {
-    require(n.n_in == 2 && in(n, 0).dims.size() == 1 && std::ranges::equal(in(n, 1).dims, n.dims) && n.attr64 <= 1 &&
-                in(n, 0).dtype == in(n, 1).dtype && n.dtype == DType::Int64, "has wrong operands");
+    require(n.n_in == 2 && in(n, 0).dims.size() == 1 && std::ranges::equal(in(n, 1).dims, n.dims) &&
+                n.attr64 <= 1 && in(n, 0).dtype == in(n, 1).dtype && n.dtype == DType::Int64,
+            "has wrong operands");
   }
 
   void matmul(const GraphNode& n) const {
@@ -298,7 +317,8 @@ class Verifier {
             "has operands of another rank or dtype");
     for (std::size_t a = 0; a + 2 < r; ++a)
       require(x[a] == n.dims[a] && y[a] == n.dims[a], "has other batch extents");
-    require(x[r - 2] == n.dims[r - 2] && y[r - 1] == n.dims[r - 1] && x[r - 1] == y[r - 2], "has other extents");
+    require(x[r - 2] == n.dims[r - 2] && y[r - 1] == n.dims[r - 1] && x[r - 1] == y[r - 2],
+            "has other extents");
   }
 
   const Graph& g_;

@@ -23,10 +23,10 @@ struct GraphNode {
   Op op = Op::leaf;
   DType dtype = DType::Float32;
   std::uint8_t n_in = 0;
-  bool held = false;      // a handle outside the trace refers to it (roots are held too)
+  bool held = false;  // a handle outside the trace refers to it (roots are held too)
   NodeId in[3] = {kNoNode, kNoNode, kNoNode};
-  std::int32_t arg = -1;  // leaf: index into Graph::args; scalar: slot index; pad, update_at, scatter: the argument whose
-                          // memory it is written into (plan/donate.h)
+  std::int32_t arg = -1;  // leaf: index into Graph::args; scalar: slot index; pad, update_at, scatter: the
+                          // argument whose memory it is written into (plan/donate.h)
   Dims dims;
   std::int64_t numel = 1;
   std::uint64_t attr64 = 0;
@@ -38,15 +38,15 @@ struct GraphNode {
 struct ArgInfo {
   DType dtype;
   Dims dims;
-  Dims strides;              // elements; always filled
-  std::uint32_t alignment;   // largest power of two, at most 64, dividing the first element's address
+  Dims strides;             // elements; always filled
+  std::uint32_t alignment;  // largest power of two, at most 64, dividing the first element's address
 };
 
 struct Graph {
   std::vector<GraphNode> nodes;
   std::vector<ArgInfo> args;
-  std::vector<DType> slots;      // dtype of each scalar slot
-  std::vector<NodeId> roots;     // nodes whose values must be stored
+  std::vector<DType> slots;   // dtype of each scalar slot
+  std::vector<NodeId> roots;  // nodes whose values must be stored
 
   const GraphNode& operator[](NodeId id) const { return nodes[id]; }
   GraphNode& operator[](NodeId id) { return nodes[id]; }

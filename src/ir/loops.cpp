@@ -31,7 +31,8 @@ class Finder {
     found_.owner.assign(g_.size(), kNoNode);
     for (NodeId id = 0; id < g_.size(); ++id) {
       for (NodeId l : nest_[id])
-        if (found_.owner[id] == kNoNode || nest_[l].size() > nest_[found_.owner[id]].size()) found_.owner[id] = l;
+        if (found_.owner[id] == kNoNode || nest_[l].size() > nest_[found_.owner[id]].size())
+          found_.owner[id] = l;
       for (NodeId l : nest_[id]) parts_of(l).body.push_back(id);
     }
     for (LoopParts& l : found_.loops) l.parent = found_.owner[l.node];
@@ -42,8 +43,8 @@ class Finder {
 
  private:
   [[noreturn]] static void fail(const GraphNode& n) {
-    throw UserError(cat("[loop] a value made in a loop's body has no value outside of it: ", info(n.op).name, ", recorded at ",
-                        n.loc.file_name(), ":", n.loc.line()));
+    throw UserError(cat("[loop] a value made in a loop's body has no value outside of it: ", info(n.op).name,
+                        ", recorded at ", n.loc.file_name(), ":", n.loc.line()));
   }
 
   LoopParts& parts_of(NodeId loop) {
@@ -91,7 +92,8 @@ class Finder {
 }  // namespace
 
 const LoopParts& Loops::of(NodeId loop) const {
-  const auto l = std::lower_bound(loops.begin(), loops.end(), loop, [](const LoopParts& a, NodeId id) { return a.node < id; });
+  const auto l = std::lower_bound(loops.begin(), loops.end(), loop,
+                                  [](const LoopParts& a, NodeId id) { return a.node < id; });
   KILN_CHECK_THAT(l != loops.end() && l->node == loop, "node ", loop, " is no loop");
   return *l;
 }

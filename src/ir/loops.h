@@ -1,11 +1,14 @@
-// Loops in a graph. A loop is a node whose operands are its states, with their next values, and its condition; what it
-// repeats is not a graph of its own but every node that depends on its states. Such a node belongs to the loop: it has
-// one value in each iteration and none outside. Operands that do not depend on the states are computed once.
+// Loops in a graph. A loop is a node whose operands are its states, with their next values, and its
+// condition; what it repeats is not a graph of its own but every node that depends on its states. Such a node
+// belongs to the loop: it has one value in each iteration and none outside. Operands that do not depend on
+// the states are computed once.
 //
-// A loop may keep a value of each iteration (a yield), which need not depend on the states; a loop_stack shows them all.
+// A loop may keep a value of each iteration (a yield), which need not depend on the states; a loop_stack
+// shows them all.
 //
-// Meaning: while the condition holds, all states take their next values together. The condition broadcasts to the states;
-// an element's states stop where its condition is false, and the loop ends when it is false everywhere.
+// Meaning: while the condition holds, all states take their next values together. The condition broadcasts to
+// the states; an element's states stop where its condition is false, and the loop ends when it is false
+// everywhere.
 #pragma once
 
 #include "ir/graph.h"
@@ -14,17 +17,18 @@ namespace kiln::ir {
 
 struct LoopParts {
   NodeId node = kNoNode;
-  NodeId parent = kNoNode;            // the innermost loop around it
+  NodeId parent = kNoNode;  // the innermost loop around it
   NodeId condition = kNoNode;
   std::vector<NodeId> states, nexts;  // from the last to the first
   std::vector<NodeId> yields;         // from the last to the first
   std::int64_t count = 0;             // iterations, where the first of `states` counts them
   bool counts() const { return count > 0; }
-  std::vector<NodeId> body;           // nodes that belong to this loop or to loops inside it, ascending
+  std::vector<NodeId> body;  // nodes that belong to this loop or to loops inside it, ascending
 };
 
 struct Loops {
-  std::vector<NodeId> owner;     // per node: the innermost loop that it belongs to, or kNoNode. Empty: no loop at all
+  std::vector<NodeId>
+      owner;  // per node: the innermost loop that it belongs to, or kNoNode. Empty: no loop at all
   std::vector<LoopParts> loops;  // ascending by node
 
   bool any() const { return !loops.empty(); }

@@ -17,7 +17,24 @@ enum class Op : std::uint16_t {
 #undef KILN_OP
 };
 
-enum class OpKind : std::uint8_t { Leaf, Scalar, Iota, Cast, View, Reduce, Scan, LoopState, LoopNext, Loop, LoopResult, LoopStack, Gather, Contraction, Library, Elementwise };
+enum class OpKind : std::uint8_t {
+  Leaf,
+  Scalar,
+  Iota,
+  Cast,
+  View,
+  Reduce,
+  Scan,
+  LoopState,
+  LoopNext,
+  Loop,
+  LoopResult,
+  LoopStack,
+  Gather,
+  Contraction,
+  Library,
+  Elementwise
+};
 enum class TypeRule : std::uint8_t { Structural, Same, Float, Compare, Logical, Select, Word32, Word64 };
 
 /// Classes of operand types an op accepts (bit set).
@@ -36,21 +53,28 @@ struct OpInfo {
 extern const OpInfo kOpInfo[];
 extern const int kOpCount;
 inline const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
-inline bool is_elementwise(Op op) { return info(op).kind == OpKind::Elementwise || info(op).kind == OpKind::Cast; }
+inline bool is_elementwise(Op op) {
+  return info(op).kind == OpKind::Elementwise || info(op).kind == OpKind::Cast;
+}
 /// Words of a random stream: of many instructions each.
-inline bool is_random(Op op) { return info(op).rule == TypeRule::Word32 || info(op).rule == TypeRule::Word64; }
+inline bool is_random(Op op) {
+  return info(op).rule == TypeRule::Word32 || info(op).rule == TypeRule::Word64;
+}
 inline bool is_view(Op op) { return info(op).kind == OpKind::View; }
 /// Runs as a step of its own on whole arrays in memory: neither generated nor fused.
-inline bool is_library(Op op) { return info(op).kind == OpKind::Library || info(op).kind == OpKind::Contraction; }
+inline bool is_library(Op op) {
+  return info(op).kind == OpKind::Library || info(op).kind == OpKind::Contraction;
+}
 inline bool is_reduce(Op op) { return info(op).kind == OpKind::Reduce; }
 inline bool is_scan(Op op) { return info(op).kind == OpKind::Scan; }
-/// attr64 of a scan: its axis, whether it is exclusive, and whether it runs from the end of the axis to its start.
+/// attr64 of a scan: its axis, whether it is exclusive, and whether it runs from the end of the axis to its
+/// start.
 inline constexpr std::uint64_t kExclusive = 256, kReverse = 512;
 inline std::size_t scan_axis(std::uint64_t attr64) { return attr64 & 255; }
 inline bool is_exclusive(std::uint64_t attr64) { return (attr64 & kExclusive) != 0; }
 inline bool is_reverse(std::uint64_t attr64) { return (attr64 & kReverse) != 0; }
-/// attr64 of slice_at and update_at: the axis, a power of two that divides every start, and whether negative starts count from
-/// the back.
+/// attr64 of slice_at and update_at: the axis, a power of two that divides every start, and whether negative
+/// starts count from the back.
 inline constexpr std::uint64_t kFromBack = 1 << 16;
 constexpr std::uint64_t position_attr(std::size_t axis, int log2_factor) {
   return axis | static_cast<std::uint64_t>(log2_factor) << 8;

@@ -1,5 +1,5 @@
-// The meaning of every primitive, once, as scalar C++ (`apply`, `convert`), and the three ways to use it: eval_prim
-// on bits, evaluate over a DAG, BlockProgram over arrays.
+// The meaning of every primitive, once, as scalar C++ (`apply`, `convert`), and the three ways to use it:
+// eval_prim on bits, evaluate over a DAG, BlockProgram over arrays.
 //
 // Host arithmetic must be IEEE: this file is compiled with -ffp-contract=off and without fast-math.
 #include "kernel/eval.h"
@@ -40,9 +40,10 @@ std::uint64_t to_bits(T value) {
   return bits;
 }
 
-// ---- conversions ----------------------------------------------------------------------------------------------
+// ---- conversions ----
 
-/// `value` as a float whose last bit is sticky (round to odd), so that a second rounding to a half type is right.
+/// `value` as a float whose last bit is sticky (round to odd), so that a second rounding to a half type is
+/// right.
 template <class From>
 float to_float_odd(From value) {
   const float f = static_cast<float>(value);
@@ -74,14 +75,19 @@ To saturate(From value) {
 template <class To, class From>
 To convert(From value) {
   if constexpr (is_half_v<From>) {
-    if constexpr (std::is_same_v<To, From>) return value;
-    else return convert<To, float>(static_cast<float>(value));
+    if constexpr (std::is_same_v<To, From>)
+      return value;
+    else
+      return convert<To, float>(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != From{0};
   } else if constexpr (is_half_v<To>) {
-    if constexpr (std::is_same_v<From, float>) return To(value);
-    else if constexpr (std::is_same_v<From, bool>) return To(value ? 1.0f : 0.0f);
-    else return To(to_float_odd(value));
+    if constexpr (std::is_same_v<From, float>)
+      return To(value);
+    else if constexpr (std::is_same_v<From, bool>)
+      return To(value ? 1.0f : 0.0f);
+    else
+      return To(to_float_odd(value));
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     return saturate<To>(value);
   } else {
@@ -89,7 +95,7 @@ To convert(From value) {
   }
 }
 
-// ---- one primitive on values ----------------------------------------------------------------------------------
+// ---- one primitive on values ----
 
 constexpr bool is_compare(Prim p) { return p == Prim::Eq || p == Prim::Ne || p == Prim::Lt || p == Prim::Le; }
 
@@ -106,21 +112,55 @@ template <Prim P, class T>
 constexpr bool applies() {
   constexpr bool fp = is_fp_v<T>;
   switch (P) {
-    case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Running:
-    case Prim::Before: case Prim::Earlier: case Prim::Later: case Prim::Load:
-    case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Native: case Prim::Select: case Prim::Philox:
-    case Prim::Eq: case Prim::Ne: case Prim::Lt: case Prim::Le:
-      return false;
-    case Prim::Neg: case Prim::Abs: case Prim::Add: case Prim::Sub: case Prim::Mul: case Prim::Div:
-    case Prim::Min: case Prim::Max:
-      return true;
-    case Prim::Sqrt: case Prim::Floor: case Prim::Ceil: case Prim::Trunc: case Prim::RoundEven: case Prim::Fma:
-      return fp;
-    case Prim::Not: case Prim::Rem: case Prim::And: case Prim::Or: case Prim::Xor: case Prim::Shl: case Prim::Shr:
-      return !fp;
-    case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
-      return std::is_same_v<T, float>;
-    case Prim::FromIndex: case Prim::IndexDiv: return std::is_same_v<T, std::int64_t>;
+    case Prim::Const:
+    case Prim::Param:
+    case Prim::Slot:
+    case Prim::Var:
+    case Prim::Acc:
+    case Prim::Running:
+    case Prim::Before:
+    case Prim::Earlier:
+    case Prim::Later:
+    case Prim::Load:
+    case Prim::Cast:
+    case Prim::CastInRange:
+    case Prim::Bitcast:
+    case Prim::Call1:
+    case Prim::Call2:
+    case Prim::Native:
+    case Prim::Select:
+    case Prim::Philox:
+    case Prim::Eq:
+    case Prim::Ne:
+    case Prim::Lt:
+    case Prim::Le: return false;
+    case Prim::Neg:
+    case Prim::Abs:
+    case Prim::Add:
+    case Prim::Sub:
+    case Prim::Mul:
+    case Prim::Div:
+    case Prim::Min:
+    case Prim::Max: return true;
+    case Prim::Sqrt:
+    case Prim::Floor:
+    case Prim::Ceil:
+    case Prim::Trunc:
+    case Prim::RoundEven:
+    case Prim::Fma: return fp;
+    case Prim::Not:
+    case Prim::Rem:
+    case Prim::And:
+    case Prim::Or:
+    case Prim::Xor:
+    case Prim::Shl:
+    case Prim::Shr: return !fp;
+    case Prim::DivBounded:
+    case Prim::Scale:
+    case Prim::Exponent:
+    case Prim::Mantissa: return std::is_same_v<T, float>;
+    case Prim::FromIndex:
+    case Prim::IndexDiv: return std::is_same_v<T, std::int64_t>;
   }
   return false;
 }
@@ -186,7 +226,8 @@ T apply_int(T a, T b) {
   if constexpr (P == Prim::Sub) return static_cast<T>(ua - ub);
   if constexpr (P == Prim::Mul) return static_cast<T>(ua * ub);
   if constexpr (P == Prim::FromIndex) return a;
-  if constexpr (P == Prim::IndexDiv) return b != T{0} ? static_cast<T>(a / b) : T{0};  // b > 0 wherever it is used
+  // b > 0 wherever it is used
+  if constexpr (P == Prim::IndexDiv) return b != T{0} ? static_cast<T>(a / b) : T{0};
   if constexpr (P == Prim::Div || P == Prim::Rem) {
     if (b == T{0}) return T{0};
     if constexpr (std::is_signed_v<T>) {
@@ -209,8 +250,10 @@ T apply_int(T a, T b) {
 template <Prim P, class T>
 T apply(T a, T b, T c) {
   if constexpr (std::is_same_v<T, bool>) {
-    if constexpr (P == Prim::Not) return !a;
-    else return apply_int<P, std::uint8_t>(a, b) != 0;
+    if constexpr (P == Prim::Not)
+      return !a;
+    else
+      return apply_int<P, std::uint8_t>(a, b) != 0;
   } else if constexpr (is_half_v<T>) {
     return T(apply_float<P, float>(a, b, c));
   } else if constexpr (std::is_floating_point_v<T>) {
@@ -220,7 +263,7 @@ T apply(T a, T b, T c) {
   }
 }
 
-// ---- one primitive on arrays ----------------------------------------------------------------------------------
+// ---- one primitive on arrays ----
 
 using Fn = ArrayFn;
 
@@ -325,7 +368,8 @@ void block_native(int n, void* out, const void* a, const void*, const void*) {
 }
 
 constexpr Fn kNative[] = {
-#define KILN_NATIVE_OP(Name, Symbol, Reference, Cost) block_native<+[](float a) -> float { return Reference; }>,
+#define KILN_NATIVE_OP(Name, Symbol, Reference, Cost) \
+  block_native<+[](float a) -> float { return Reference; }>,
 #define KILN_NATIVE_FN(Name, Symbol, Reference) block_native<+[](float a) -> float { return Reference; }>,
 #include "kernel/native_fns.def"
 #undef KILN_NATIVE_OP
@@ -339,11 +383,16 @@ struct ApplyTable {
 
 template <Prim P, class T>
 constexpr Fn apply_fn() {
-  if constexpr (is_compare(P)) return block_compare<P, T>;
-  else if constexpr (applies<P, T>()) return block_apply<P, T>;
-  else if constexpr (P == Prim::Select) return block_select<T>;
-  else if constexpr (P == Prim::Bitcast) return block_copy<T>;
-  else return nullptr;
+  if constexpr (is_compare(P))
+    return block_compare<P, T>;
+  else if constexpr (applies<P, T>())
+    return block_apply<P, T>;
+  else if constexpr (P == Prim::Select)
+    return block_select<T>;
+  else if constexpr (P == Prim::Bitcast)
+    return block_copy<T>;
+  else
+    return nullptr;
 }
 
 template <Prim P>
@@ -401,8 +450,8 @@ std::uint64_t const_bits(DType type, double value) {
   });
 }
 
-std::uint64_t eval_prim(Prim prim, DType type, DType from, std::uint64_t imm, std::uint64_t a, std::uint64_t b,
-                        std::uint64_t c) {
+std::uint64_t eval_prim(Prim prim, DType type, DType from, std::uint64_t imm, std::uint64_t a,
+                        std::uint64_t b, std::uint64_t c) {
   std::uint64_t out = 0;
   array_fn(prim, type, from, imm)(1, &out, &a, &b, &c);
   return out;
@@ -435,7 +484,8 @@ std::uint64_t evaluate(const ExprPool& pool, ExprId root, const LeafFn& leaf) {
   return value[root];
 }
 
-BlockProgram::BlockProgram(const ExprPool& pool, std::span<const ExprId> roots, std::span<const ExprId> inputs) {
+BlockProgram::BlockProgram(const ExprPool& pool, std::span<const ExprId> roots,
+                           std::span<const ExprId> inputs) {
   constexpr int kNone = -1;
   const ExprId count = pool.size();
   std::vector<bool> needed(count, false), is_input(count, false);
@@ -468,12 +518,13 @@ BlockProgram::BlockProgram(const ExprPool& pool, std::span<const ExprId> roots, 
       constants.emplace_back(place[id], id);
       continue;
     }
-    KILN_CHECK_THAT(operand_count(n.prim) > 0 && n.prim != Prim::Load, name(n.prim), " is not among the inputs");
+    KILN_CHECK_THAT(operand_count(n.prim) > 0 && n.prim != Prim::Load, name(n.prim),
+                    " is not among the inputs");
     Op op{array_fn(n.prim, n.type, pool[n.a].type, n.imm), kNone, place[n.a], place[n.a], place[n.a]};
     if (n.b != kNoExpr) op.b = place[n.b];
     if (n.c != kNoExpr) op.c = place[n.c];
-    // The result takes a fresh register before dying operands give theirs back: no array is read and written at once
-    // with different element sizes.
+    // The result takes a fresh register before dying operands give theirs back: no array is read and written
+    // at once with different element sizes.
     if (free.empty()) {
       place[id] = registers++;
     } else {

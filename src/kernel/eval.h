@@ -20,9 +20,11 @@ using LeafFn = std::function<std::uint64_t(const ExprNode& node, std::int64_t in
 /// Bits of `root`. Every expression that `root` reaches is computed once (both sides of a Select are).
 std::uint64_t evaluate(const ExprPool& pool, ExprId root, const LeafFn& leaf);
 
-/// One primitive on n points: packed arrays in the storage format of their types; unused operands alias the first.
+/// One primitive on n points: packed arrays in the storage format of their types; unused operands alias the
+/// first.
 using ArrayFn = void (*)(int n, void* out, const void* a, const void* b, const void* c);
-/// The function of a primitive. `from` is the type of the first operand that carries a value (for Select the second).
+/// The function of a primitive. `from` is the type of the first operand that carries a value (for Select the
+/// second).
 ArrayFn array_fn(Prim prim, DType type, DType from, std::uint64_t imm);
 
 /// Expressions over given inputs, compiled to a flat list of typed array operations over up to kLanes points.

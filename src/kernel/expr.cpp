@@ -60,14 +60,16 @@ E make(ExprPool& pool, const ExprNode& node) {
   }
   if (!fold) return {&pool, pool.intern(node)};
   const DType from = pool[node.a].type;
-  return constant_bits(pool, node.type, eval_prim(node.prim, node.type, from, node.imm, values[0], values[1], values[2]));
+  return constant_bits(pool, node.type,
+                       eval_prim(node.prim, node.type, from, node.imm, values[0], values[1], values[2]));
 }
 
 E unary(Prim p, E a) { return make(*a.pool, {p, a.type(), a.id}); }
 E unary(Prim p, E a, DType type) { return make(*a.pool, {p, type, a.id}); }
 
 void check_pair(Prim p, E a, E b) {
-  KILN_CHECK_THAT(a.pool == b.pool && a.type() == b.type(), name(p), " of ", name(a.type()), " and ", name(b.type()));
+  KILN_CHECK_THAT(a.pool == b.pool && a.type() == b.type(), name(p), " of ", name(a.type()), " and ",
+                  name(b.type()));
 }
 
 E binary(Prim p, E a, E b) {
@@ -88,7 +90,8 @@ const char* symbol(MathFn f) { return kMathSymbols[static_cast<int>(f)]; }
 const char* symbol(NativeFn f) { return kNativeSymbols[static_cast<int>(f)]; }
 
 ExprId ExprPool::intern(const ExprNode& node) {
-  // Linear probing at a load of at most one half: an expected 1.5 probes, nearly always within one cache line.
+  // Linear probing at a load of at most one half: an expected 1.5 probes, nearly always within one cache
+  // line.
   if (nodes_.size() * 2 >= table_.size()) grow();
   const std::size_t mask = table_.size() - 1;
   std::size_t slot = hash_of(node) & mask;
@@ -118,7 +121,9 @@ E constant_bits(ExprPool& pool, DType type, std::uint64_t bits) {
   node.imm = bits;
   return {&pool, pool.intern(node)};
 }
-E constant(ExprPool& pool, DType type, double value) { return constant_bits(pool, type, const_bits(type, value)); }
+E constant(ExprPool& pool, DType type, double value) {
+  return constant_bits(pool, type, const_bits(type, value));
+}
 
 E E::lit(double value) const { return constant(*pool, type(), value); }
 E E::lit(DType type, double value) const { return constant(*pool, type, value); }

@@ -1,8 +1,9 @@
 // Scalar expressions of the loop IR: a hash-consed DAG of typed primitives, and the handle `E` to write them.
 //
 // Invariant: inside one ExprPool structurally equal expressions have one id, so id equality is value equality
-// and common subexpressions are free. An operand's id is always smaller than its user's (ids are a topological
-// order). Building folds operations on constants and nothing else: no rewrite here may change a float's bits.
+// and common subexpressions are free. An operand's id is always smaller than its user's (ids are a
+// topological order). Building folds operations on constants and nothing else: no rewrite here may change a
+// float's bits.
 #pragma once
 
 #include <kiln/dtype.h>
@@ -70,10 +71,11 @@ class ExprPool {
 
 /// Bits of `value` in the storage format of `type` (integers truncate toward zero and wrap).
 std::uint64_t const_bits(DType type, double value);
-/// Value of one primitive on constant operands (bits in, bits out): the meaning of prims.def, used for folding
-/// and by the expression interpreter. `from` is the operands' type (differs from `type` for casts, compares).
-std::uint64_t eval_prim(Prim prim, DType type, DType from, std::uint64_t imm, std::uint64_t a, std::uint64_t b,
-                        std::uint64_t c);
+/// Value of one primitive on constant operands (bits in, bits out): the meaning of prims.def, used for
+/// folding and by the expression interpreter. `from` is the operands' type (differs from `type` for casts,
+/// compares).
+std::uint64_t eval_prim(Prim prim, DType type, DType from, std::uint64_t imm, std::uint64_t a,
+                        std::uint64_t b, std::uint64_t c);
 
 /// A value handle with operators; all operands of an operation live in one pool and have equal types.
 struct E {
@@ -144,7 +146,8 @@ E bitcast(E a, DType type);
 // Int64 only.
 E from_index(E a);
 E index_div(E a, E b);  // floor(a/b), 0 <= a < 2^50, 0 < b
-/// The same where a parameter holds the low 32 bits of min(floor(2^32 / b), 2^32 - 1), for those who multiply instead.
+/// The same where a parameter holds the low 32 bits of min(floor(2^32 / b), 2^32 - 1), for those who multiply
+/// instead.
 E index_div(E a, E b, E inverse_param);
 // Float32 only; prims.def has their preconditions.
 E div_bounded(E a, E b);

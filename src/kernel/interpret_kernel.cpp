@@ -11,15 +11,18 @@
 namespace kiln::kernel {
 namespace {
 
-
-
 class Interpreter {
  public:
   Interpreter(const Kernel& kernel, const KernelMemory& memory)
-      : k_(kernel), m_(memory), value_(kernel.pool.size()), order_(kernel.pool.size()), vars_(kernel.n_vars),
+      : k_(kernel),
+        m_(memory),
+        value_(kernel.pool.size()),
+        order_(kernel.pool.size()),
+        vars_(kernel.n_vars),
         accs_(kernel.accs.size()) {
     KILN_CHECK_THAT(m_.buffers.size() == k_.buffers.size() && m_.params.size() >= k_.n_params &&
-                        m_.slots.size() >= k_.slots.size(), "a launch of another kernel");
+                        m_.slots.size() >= k_.slots.size(),
+                    "a launch of another kernel");
   }
 
   void block(const std::vector<Stmt>& body, std::int64_t grid) {
@@ -42,7 +45,8 @@ class Interpreter {
 
   void while_loop(const LoopDecl& l, std::int64_t grid) {
     for (std::size_t i = 0; i < l.accs.size(); ++i) accs_[l.accs[i]] = {evaluate(l.inits[i]), 0};
-    const auto n = l.extent == kNoExpr ? std::numeric_limits<std::int64_t>::max() : static_cast<std::int64_t>(evaluate(l.extent));
+    const auto n = l.extent == kNoExpr ? std::numeric_limits<std::int64_t>::max()
+                                       : static_cast<std::int64_t>(evaluate(l.extent));
     for (std::int64_t i = 0; i < n; ++i) {
       vars_[l.var] = i;
       for (std::uint32_t a : l.accs) accs_[a].before = accs_[a].value;
@@ -102,16 +106,16 @@ class Interpreter {
       case Monoid::Prod: acc.value = prim(Prim::Mul, a.type, acc.value, x); return;
       case Monoid::Max: acc.value = prim(Prim::Max, a.type, x, acc.value); return;
       case Monoid::Min: acc.value = prim(Prim::Min, a.type, x, acc.value); return;
-      case Monoid::Custom:
-        merge_parts(k_.customs[a.custom], acc, x);
-        return;
+      case Monoid::Custom: merge_parts(k_.customs[a.custom], acc, x); return;
       case Monoid::ArgMax:
       case Monoid::ArgMin:
       case Monoid::State: break;
     }
     // NaN is best of all; of equals the first position.
     const auto position = static_cast<std::int64_t>(evaluate(s.index));
-    const auto holds = [&](Prim p, std::uint64_t u, std::uint64_t v) { return prim(p, DType::Bool, u, v) != 0; };
+    const auto holds = [&](Prim p, std::uint64_t u, std::uint64_t v) {
+      return prim(p, DType::Bool, u, v) != 0;
+    };
     const bool x_nan = holds(Prim::Ne, x, x), best_nan = holds(Prim::Ne, acc.value, acc.value);
     const bool earlier = position < acc.position;
     const bool better = greatest(a.monoid) ? holds(Prim::Lt, acc.value, x) : holds(Prim::Lt, x, acc.value);
@@ -122,7 +126,8 @@ class Interpreter {
   void store(const Stmt& s) {
     const std::uint64_t value = evaluate(s.value);
     const auto index = static_cast<std::int64_t>(evaluate(s.index));
-    std::memcpy(element(s.target, index), &value, static_cast<std::size_t>(size_of(k_.buffers[s.target].dtype)));
+    std::memcpy(element(s.target, index), &value,
+                static_cast<std::size_t>(size_of(k_.buffers[s.target].dtype)));
   }
 
   std::byte* element(std::uint64_t buffer, std::int64_t index) const {
@@ -133,8 +138,8 @@ class Interpreter {
     std::byte* const p = (own ? m_.scratch.data() + m_.params[d.offset_param] : b.element0) + index * size;
     const std::span<const std::byte> all = own ? std::span<const std::byte>(m_.scratch) : b.bytes;
     const std::less_equal<const std::byte*> le;
-    KILN_CHECK_THAT(le(all.data(), p) && le(p + size, all.data() + all.size()), "element ", index, " of buffer ",
-                    buffer, " is outside its memory");
+    KILN_CHECK_THAT(le(all.data(), p) && le(p + size, all.data() + all.size()), "element ", index,
+                    " of buffer ", buffer, " is outside its memory");
     return p;
   }
 
@@ -176,7 +181,8 @@ class Interpreter {
       case Prim::Load: {
         if (n.b != kNoExpr && value_[n.b] == 0) return 0;
         std::uint64_t bits = 0;
-        std::memcpy(&bits, element(n.imm, static_cast<std::int64_t>(value_[n.a])), static_cast<std::size_t>(size_of(n.type)));
+        std::memcpy(&bits, element(n.imm, static_cast<std::int64_t>(value_[n.a])),
+                    static_cast<std::size_t>(size_of(n.type)));
         return is_bool(n.type) ? bits != 0 : bits;
       }
       default: break;  // computed from operands
@@ -196,7 +202,8 @@ class Interpreter {
 
 }  // namespace
 
-void interpret(const Kernel& kernel, const KernelMemory& memory, std::int64_t grid, std::int64_t finish_grid) {
+void interpret(const Kernel& kernel, const KernelMemory& memory, std::int64_t grid,
+               std::int64_t finish_grid) {
   for (const auto* section : {&kernel.body, &kernel.link, &kernel.second})
     if (!section->empty()) Interpreter(kernel, memory).block(*section, grid);
   if (!kernel.finish.empty()) Interpreter(kernel, memory).block(kernel.finish, finish_grid);

@@ -1,8 +1,9 @@
 // The key of a kernel. Printing and verifying live in print.cpp and verify.cpp.
 //
-// The key is a stream of words that decodes to one kernel only: every list is preceded by its length, and a node's
-// primitive says how many words follow it. Expressions enter the stream where a statement first needs them, operands
-// first, so that neither unused pool entries nor the order in which lowering built the rest can change it.
+// The key is a stream of words that decodes to one kernel only: every list is preceded by its length, and a
+// node's primitive says how many words follow it. Expressions enter the stream where a statement first needs
+// them, operands first, so that neither unused pool entries nor the order in which lowering built the rest
+// can change it.
 #include "kernel/kernel.h"
 
 #include "kernel/structure_hash.h"
@@ -16,7 +17,8 @@ namespace {
 
 static_assert(Prim::Const < Prim::Load && Prim::Param < Prim::Load && Prim::Slot < Prim::Load &&
               Prim::Var < Prim::Load && Prim::Acc < Prim::Load && Prim::Running < Prim::Load &&
-              Prim::Before < Prim::Load && Prim::Earlier < Prim::Load && Prim::Later < Prim::Load && Prim::Load < Prim::Neg);
+              Prim::Before < Prim::Load && Prim::Earlier < Prim::Load && Prim::Later < Prim::Load &&
+              Prim::Load < Prim::Neg);
 
 class KeyWriter {
  public:
@@ -53,16 +55,19 @@ class KeyWriter {
   }
 
   void describe(const BufferDecl& b) {
-    const std::uint64_t offset = b.role == BufferDecl::Role::Scratch || !renumbers_ ? of(Part::Param, b.offset_param) : 0;
-    const std::uint64_t ahead = b.ahead_param < 0 ? 0xffff : of(Part::Param, static_cast<std::uint64_t>(b.ahead_param));
-    put(static_cast<std::uint64_t>(b.role) | static_cast<std::uint64_t>(b.dtype) << 8 | std::uint64_t{b.alignment} << 16 |
-        std::uint64_t{b.stream} << 24 | std::uint64_t{b.vector} << 25 | offset << 32 | ahead << 48);
+    const std::uint64_t offset =
+        b.role == BufferDecl::Role::Scratch || !renumbers_ ? of(Part::Param, b.offset_param) : 0;
+    const std::uint64_t ahead =
+        b.ahead_param < 0 ? 0xffff : of(Part::Param, static_cast<std::uint64_t>(b.ahead_param));
+    put(static_cast<std::uint64_t>(b.role) | static_cast<std::uint64_t>(b.dtype) << 8 |
+        std::uint64_t{b.alignment} << 16 | std::uint64_t{b.stream} << 24 | std::uint64_t{b.vector} << 25 |
+        offset << 32 | ahead << 48);
     put(b.shared);
   }
 
   void describe(const AccDecl& a) {
-    put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8 | std::uint64_t{a.custom} << 16 |
-        std::uint64_t{a.compensated} << 48);
+    put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8 |
+        std::uint64_t{a.custom} << 16 | std::uint64_t{a.compensated} << 48);
   }
 
   /// The key's number of a part.
@@ -72,7 +77,8 @@ class KeyWriter {
     const auto [at, fresh] = met_[kind].try_emplace(number, met_[kind].size());
     const std::uint64_t found = at->second;
     if (!fresh) return found;
-    constexpr std::uint64_t kDescribed = 0xfe;  // no statement's kind, and not an expression's: a part is described
+    // no statement's kind, and not an expression's: a part is described
+    constexpr std::uint64_t kDescribed = 0xfe;
     put(kDescribed | kind << 8 | found << 32);
     if (part == Part::Slot) put(static_cast<std::uint64_t>(k_.slots[number]));
     if (part == Part::Acc) describe(k_.accs[number]);
@@ -85,7 +91,8 @@ class KeyWriter {
     for (const CustomMonoid& c : k_.customs) {
       std::vector<std::uint64_t> words{c.types.size(), number(c.show)};
       for (std::size_t p = 0; p < c.types.size(); ++p)
-        words.insert(words.end(), {static_cast<std::uint64_t>(c.types[p]), c.identity[p], number(c.lift[p]), number(c.merge[p])});
+        words.insert(words.end(), {static_cast<std::uint64_t>(c.types[p]), c.identity[p], number(c.lift[p]),
+                                   number(c.merge[p])});
       words_.insert(words_.end(), words.begin(), words.end());
     }
   }
@@ -114,8 +121,8 @@ class KeyWriter {
     for (ExprId e : l.inits) more.push_back(number(e));
     if (l.kind == LoopKind::While && l.condition != kNoExpr) more.push_back(number(l.condition));
     const std::uint64_t var = of(Part::Var, l.var);
-    put(static_cast<std::uint64_t>(Stmt::Kind::Loop) | static_cast<std::uint64_t>(l.kind) << 8 | std::uint64_t{l.lanes} << 16 |
-        var << 32);
+    put(static_cast<std::uint64_t>(Stmt::Kind::Loop) | static_cast<std::uint64_t>(l.kind) << 8 |
+        std::uint64_t{l.lanes} << 16 | var << 32);
     put(extent | std::uint64_t{l.accs.size()} << 32 | std::uint64_t{l.steps} << 48 |
         std::uint64_t{l.ragged} << 47);
     put(l.rows);
@@ -153,10 +160,12 @@ class KeyWriter {
     constexpr std::uint64_t kExpr = 0xff;  // no statement's kind: an expression begins
     const auto operand = [&](ExprId x) -> std::uint64_t { return x == kNoExpr ? kNoExpr : number_[x]; };
     const std::uint64_t imm = named(n);
-    put(kExpr | static_cast<std::uint64_t>(n.prim) << 8 | static_cast<std::uint64_t>(n.type) << 16 | operand(n.a) << 32);
+    put(kExpr | static_cast<std::uint64_t>(n.prim) << 8 | static_cast<std::uint64_t>(n.type) << 16 |
+        operand(n.a) << 32);
     if (n.b != kNoExpr || n.prim == Prim::Load) put(operand(n.b) | operand(n.c) << 32);
     // The leaves and Load come first in prims.def; of the others only calls read imm.
-    if (n.prim <= Prim::Load || n.prim == Prim::Call1 || n.prim == Prim::Call2 || n.prim == Prim::Native) put(imm);
+    if (n.prim <= Prim::Load || n.prim == Prim::Call1 || n.prim == Prim::Call2 || n.prim == Prim::Native)
+      put(imm);
   }
 
   /// The immediate of an expression, which may be the number of a part.
@@ -197,7 +206,8 @@ const char* name(Monoid m) {
 bool reads_running_values(const Kernel& kernel) {
   for (ExprId e = 0; e < kernel.pool.size(); ++e)
     if (kernel.pool[e].prim == Prim::Running || kernel.pool[e].prim == Prim::Before) return true;
-  return std::any_of(kernel.loops.begin(), kernel.loops.end(), [](const LoopDecl& l) { return l.kind == LoopKind::While; });
+  return std::any_of(kernel.loops.begin(), kernel.loops.end(),
+                     [](const LoopDecl& l) { return l.kind == LoopKind::While; });
 }
 
 Hash128 hash(const Kernel& kernel) { return KeyWriter(kernel).run(); }

@@ -3,18 +3,21 @@
 // A kernel knows classes, not sizes: extents, strides and offsets are Params (int64 values given at launch),
 // user scalars are Slots. Two regions with equal Kernels share one executable. Sections:
 //   body    one Grid loop (or none): its iterations are independent and may run on any thread in any order
-//   link    a Grid loop of body's range; iteration i runs after iteration i of the body and iteration i - 1 of the link, so
+//   link    a Grid loop of body's range; iteration i runs after iteration i of the body and iteration i - 1
+//   of the link, so
 //           that each item hands something on to the next through a Partial buffer. May be empty.
-//   second  a Grid loop of body's range; iteration i runs after iteration i of the link. There is one if there is a link.
-//   finish  one Grid loop, which combines partial results; may be empty. Its iteration g may run once the iterations
+//   second  a Grid loop of body's range; iteration i runs after iteration i of the link. There is one if
+//   there is a link. finish  one Grid loop, which combines partial results; may be empty. Its iteration g may
+//   run once the iterations
 //           [g·n, (g+1)·n) of body's are done, n being the quotient of both loops' extents.
 // A section shares nothing with the others but memory.
-// Loop kinds: Grid and Serial are scalar loops; Vector runs its variable over lanes, the last lanes masked. Inside
-// a Vector loop an expression that depends on its variable is a vector, everything else stays scalar and is
-// evaluated once, outside the loop: emitters place each expression at the outermost loop that has its operands.
-// A While loop runs while its condition holds, or as many times as it has an extent. It carries State accumulators: an update gives the next iteration's value,
-// Before is this iteration's, in the condition too, and all updates take effect together. Inside a Vector loop each lane
-// has a condition of its own: where it is false the states stay, and the loop ends when no lane goes on.
+// Loop kinds: Grid and Serial are scalar loops; Vector runs its variable over lanes, the last lanes masked.
+// Inside a Vector loop an expression that depends on its variable is a vector, everything else stays scalar
+// and is evaluated once, outside the loop: emitters place each expression at the outermost loop that has its
+// operands. A While loop runs while its condition holds, or as many times as it has an extent. It carries
+// State accumulators: an update gives the next iteration's value, Before is this iteration's, in the
+// condition too, and all updates take effect together. Inside a Vector loop each lane has a condition of its
+// own: where it is false the states stay, and the loop ends when no lane goes on.
 #pragma once
 
 #include "kernel/expr.h"
@@ -36,28 +39,32 @@ struct BufferDecl {
   DType dtype;
   std::uint8_t alignment = 1;  // bytes the pointer is known to be a multiple of, at most 64
   bool vector = false;         // accesses that run along the lanes begin at multiples of all lanes' bytes
-  bool stream = false;         // more than the caches hold: Out is stored past them, In is fetched ahead (contiguous
-                               // vector accesses only)
-  std::uint32_t offset_param = 0;  // Scratch: parameter holding its byte offset in the thread's scratch memory (on a
-                                   // GPU it is registers, indexed by the variable of a Vector loop with known steps)
-  std::uint32_t shared = 0;        // Scratch on a GPU, if not 0: as many elements of the team's memory. A loop at the top of
-                                   // the Grid loop that fills it ends before what follows begins.
-  std::int32_t ahead_param = -1;   // In, stream: parameter holding how many bytes ahead to fetch; -1: a few lines
+  bool stream = false;  // more than the caches hold: Out is stored past them, In is fetched ahead (contiguous
+                        // vector accesses only)
+  std::uint32_t offset_param = 0;  // Scratch: parameter holding its byte offset in the thread's scratch
+                                   // memory (on a GPU it is registers, indexed by the variable of a Vector
+                                   // loop with known steps)
+  std::uint32_t shared = 0;  // Scratch on a GPU, if not 0: as many elements of the team's memory. A loop at
+                             // the top of the Grid loop that fills it ends before what follows begins.
+  std::int32_t ahead_param =
+      -1;  // In, stream: parameter holding how many bytes ahead to fetch; -1: a few lines
 };
 
-/// A reduction: starts at the monoid's identity when its loop begins, final when the loop has ended. ArgMax/ArgMin
-/// carry a position; their value is the position (Int64) of the first best value, NaN being best of all.
-/// Inside its loop an accumulator other than those shows its values as a scan: Prim::Running and Prim::Before. On lanes
-/// they are those of the lane's iteration, lanes following one another.
+/// A reduction: starts at the monoid's identity when its loop begins, final when the loop has ended.
+/// ArgMax/ArgMin carry a position; their value is the position (Int64) of the first best value, NaN being
+/// best of all. Inside its loop an accumulator other than those shows its values as a scan: Prim::Running and
+/// Prim::Before. On lanes they are those of the lane's iteration, lanes following one another.
 struct AccDecl {
   Monoid monoid;
-  DType type;  // of the values combined
+  DType type;                // of the values combined
   std::uint32_t custom = 0;  // Custom: index into Kernel::customs
-  bool compensated = false;  // a Float32 Sum that is given back what rounding took from it, to as many bits again
+  // a Float32 Sum that is given back what rounding took from it, to as many bits again
+  bool compensated = false;
 };
 
-/// A monoid by expressions, whose values are kept in one part or several: a value becomes parts, parts are combined, and in
-/// the end, or where a scan is read, parts become a value again. Associative and commutative; show(lift(x)) is x.
+/// A monoid by expressions, whose values are kept in one part or several: a value becomes parts, parts are
+/// combined, and in the end, or where a scan is read, parts become a value again. Associative and
+/// commutative; show(lift(x)) is x.
 struct CustomMonoid {
   std::vector<DType> types;             // of the parts
   std::vector<std::uint64_t> identity;  // bits of the parts
@@ -77,24 +84,26 @@ struct Stmt {
 struct LoopDecl {
   LoopKind kind = LoopKind::Serial;
   std::uint32_t var = 0;
-  ExprId extent = kNoExpr;          // Int64; ignored for the Grid loop, whose range is given at launch; While: or a condition
+  ExprId extent =
+      kNoExpr;  // Int64; ignored for the Grid loop, whose range is given at launch; While: or a condition
   std::vector<std::uint32_t> accs;  // accumulators that live across this loop's iterations
   std::vector<ExprId> inits;        // While: values that they begin with
   ExprId condition = kNoExpr;       // While without an extent: Bool
   std::vector<Stmt> body;
-  std::uint16_t rows = 1;           // Serial: its iterations may be made in any order. Where threads share it, they are dealt to
-                                    // as many equal parts of the team, which share the Vector loops inside. Elsewhere it holds
-                                    // one Vector loop of stores to Scratch, adjacent iterations to adjacent elements, and as
-                                    // many iterations are made side by side.
-  std::uint16_t lanes = 1;          // Vector: iterations run side by side (a multiple of the register width is fine)
+  std::uint16_t rows = 1;   // Serial: its iterations may be made in any order. Where threads share it, they
+                            // are dealt to as many equal parts of the team, which share the Vector loops
+                            // inside. Elsewhere it holds one Vector loop of stores to Scratch, adjacent
+                            // iterations to adjacent elements, and as many iterations are made side
+                            // by side.
+  std::uint16_t lanes = 1;  // Vector: iterations run side by side (a multiple of the register width is fine)
   // Vector, where threads share it:
-  std::uint16_t steps = 0;          // extent <= team / rows · lanes · steps; 0: not known
-  bool ragged = false;              // the extent need not be a multiple of lanes
+  std::uint16_t steps = 0;  // extent <= team / rows · lanes · steps; 0: not known
+  bool ragged = false;      // the extent need not be a multiple of lanes
 };
 
-/// How the threads of a GPU share a kernel. A team takes one Grid iteration at a time: every thread of it runs the same
-/// statements, a Vector loop's iterations are dealt to the team's threads `lanes` adjacent ones at a time, and stores
-/// outside Vector loops are made once.
+/// How the threads of a GPU share a kernel. A team takes one Grid iteration at a time: every thread of it
+/// runs the same statements, a Vector loop's iterations are dealt to the team's threads `lanes` adjacent ones
+/// at a time, and stores outside Vector loops are made once.
 struct Threads {
   std::uint16_t block = 0;  // of a block; 0: this kernel is not for a GPU
   std::uint16_t team = 0;   // of a team: a power of two of at most 32, or `block`
@@ -113,14 +122,15 @@ struct Kernel {
   std::vector<Stmt> finish;
   std::uint32_t n_params = 0;
   std::uint32_t n_vars = 0;
-  bool fma = true;         // contraction of a*b+c allowed
-  bool exact = false;      // one implementation of each function for all engines and lanes: quotients are divisions,
-                           // Float64 functions the C library's for single values
+  bool fma = true;     // contraction of a*b+c allowed
+  bool exact = false;  // one implementation of each function for all engines and lanes: quotients are
+                       // divisions, Float64 functions the C library's for single values
   Threads threads;
-  std::string label;       // readable name, not part of the key
+  std::string label;  // readable name, not part of the key
 };
 
-/// Whether values of accumulators are read inside their loops: scans, While loops. Not every emitter has them.
+/// Whether values of accumulators are read inside their loops: scans, While loops. Not every emitter has
+/// them.
 bool reads_running_values(const Kernel& kernel);
 /// Everything that decides the generated code, and nothing else.
 Hash128 hash(const Kernel& kernel);

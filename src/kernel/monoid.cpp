@@ -39,7 +39,10 @@ std::uint64_t identity(const AccDecl& acc) {
     case Monoid::State: return 0;
     case Monoid::Custom: break;
     case Monoid::Prod: return const_bits(t, 1);
-    case Monoid::Max: case Monoid::Min: case Monoid::ArgMax: case Monoid::ArgMin: break;
+    case Monoid::Max:
+    case Monoid::Min:
+    case Monoid::ArgMax:
+    case Monoid::ArgMin: break;
   }
   KILN_CHECK_THAT(acc.monoid != Monoid::Custom, "an identity in parts");
   const bool low = greatest(acc.monoid);
@@ -55,7 +58,8 @@ E identity(Kernel& k, const AccDecl& acc) {
   if (acc.monoid != Monoid::Custom) return constant_bits(k.pool, acc.type, identity(acc));
   const CustomMonoid& c = k.customs[acc.custom];
   std::vector<ExprId> parts;
-  for (std::size_t p = 0; p < c.types.size(); ++p) parts.push_back(constant_bits(k.pool, c.types[p], c.identity[p]).id);
+  for (std::size_t p = 0; p < c.types.size(); ++p)
+    parts.push_back(constant_bits(k.pool, c.types[p], c.identity[p]).id);
   return {&k.pool, with_parts(k.pool, {&c.show, 1}, {}, parts).front()};
 }
 
@@ -71,7 +75,8 @@ E merge(Kernel& k, const AccDecl& acc, E later, E earlier) {
     case Monoid::State: KILN_CHECK_THAT(false, "no monoid of plain values");
   }
   const CustomMonoid& c = k.customs[acc.custom];
-  const auto first = with_parts(k.pool, c.lift, {&earlier.id, 1}, {}), second = with_parts(k.pool, c.lift, {&later.id, 1}, {});
+  const auto first = with_parts(k.pool, c.lift, {&earlier.id, 1}, {}),
+             second = with_parts(k.pool, c.lift, {&later.id, 1}, {});
   const auto both = with_parts(k.pool, c.merge, second, first);
   return {&k.pool, with_parts(k.pool, {&c.show, 1}, {}, both).front()};
 }

@@ -9,7 +9,8 @@ namespace kiln::kernel {
 constexpr bool positional(Monoid m) { return m == Monoid::ArgMax || m == Monoid::ArgMin; }
 /// Whether greater is better, where one value is better than another.
 constexpr bool greatest(Monoid m) { return m == Monoid::Max || m == Monoid::ArgMax; }
-/// Bits of the value that a reduction starts from; 0 for State, which its first value replaces. Pre: not Custom.
+/// Bits of the value that a reduction starts from; 0 for State, which its first value replaces. Pre: not
+/// Custom.
 std::uint64_t identity(const AccDecl& acc);
 /// The same as an expression.
 E identity(Kernel& kernel, const AccDecl& acc);

@@ -12,7 +12,10 @@ Placement::Placement(const Kernel& kernel)
 
 void Placement::begin_accs(const LoopDecl& loop) {
   for (std::uint32_t a : loop.accs)
-    accs_[a] = {lanes_depth_ ? Lanes::Around : vector_loop_of(k_, loop, a) ? Lanes::Inside : Lanes::None, depth_, -1};
+    accs_[a] = {lanes_depth_                  ? Lanes::Around
+                : vector_loop_of(k_, loop, a) ? Lanes::Inside
+                                              : Lanes::None,
+                depth_, -1};
 }
 
 void Placement::open(const LoopDecl& loop) {
@@ -109,7 +112,8 @@ const LoopDecl* vector_loop_of(const Kernel& kernel, const LoopDecl& loop, std::
     if (s.kind == Stmt::Kind::Update && s.target == acc && loop.kind == LoopKind::Vector) return &loop;
     if (s.kind != Stmt::Kind::Loop) continue;
     const LoopDecl& inner = kernel.loops[s.target];
-    if (const LoopDecl* v = vector_loop_of(kernel, inner, acc)) return loop.kind == LoopKind::Vector ? &loop : v;
+    if (const LoopDecl* v = vector_loop_of(kernel, inner, acc))
+      return loop.kind == LoopKind::Vector ? &loop : v;
   }
   return nullptr;
 }

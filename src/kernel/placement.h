@@ -1,7 +1,8 @@
-// Where code for an expression belongs, while an emitter walks a kernel's loops: at the outermost open loop that has all
-// it depends on, and on every lane of the open Vector loop if it differs between them.
+// Where code for an expression belongs, while an emitter walks a kernel's loops: at the outermost open loop
+// that has all it depends on, and on every lane of the open Vector loop if it differs between them.
 //
-// The emitter says what it opens and closes; the answers are those of that moment. Depth 0 is outside all loops.
+// The emitter says what it opens and closes; the answers are those of that moment. Depth 0 is outside all
+// loops.
 #pragma once
 
 #include "kernel/kernel.h"
@@ -32,7 +33,8 @@ class Placement {
   int depth_of(ExprId e);
   /// Whether the value differs between the lanes of the open Vector loop.
   bool varying(ExprId e);
-  /// d(index)/d(lane) as an expression of the pool; none when the index is not affine in the Vector loop's variable.
+  /// d(index)/d(lane) as an expression of the pool; none when the index is not affine in the Vector loop's
+  /// variable.
   E lane_stride(ExprId index);
 
   /// How an accumulator stands to the lanes.

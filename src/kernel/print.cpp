@@ -1,6 +1,6 @@
-// Readable loop IR: one statement a line. A value gets a name (`let`) where it is used more than once, is computed
-// outside the loop that uses it, or would make a line too long; its line stands in the loop that computes it, which
-// is where emitters place it.
+// Readable loop IR: one statement a line. A value gets a name (`let`) where it is used more than once, is
+// computed outside the loop that uses it, or would make a line too long; its line stands in the loop that
+// computes it, which is where emitters place it.
 #include "kernel/kernel.h"
 #include "kernel/monoid.h"
 #include "support/check.h"
@@ -32,10 +32,14 @@ std::string const_text(DType type, std::uint64_t bits) {
   return dispatch(type, [&]<class T>() -> std::string {
     T value;
     std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
-    if constexpr (std::is_same_v<T, bool>) return (bits & 1) ? "true" : "false";
-    else if constexpr (std::is_same_v<T, double>) return float_text(value, 17);
-    else if constexpr (std::is_integral_v<T>) return std::to_string(value);
-    else return float_text(static_cast<float>(value), 9);
+    if constexpr (std::is_same_v<T, bool>)
+      return (bits & 1) ? "true" : "false";
+    else if constexpr (std::is_same_v<T, double>)
+      return float_text(value, 17);
+    else if constexpr (std::is_integral_v<T>)
+      return std::to_string(value);
+    else
+      return float_text(static_cast<float>(value), 9);
   });
 }
 
@@ -97,7 +101,8 @@ class Printer {
   }
 
   void header() {
-    line(cat("kernel", k_.label.empty() ? "" : " ", k_.label, k_.fma ? "" : " (no fma)", k_.exact ? " (exact)" : ""));
+    line(cat("kernel", k_.label.empty() ? "" : " ", k_.label, k_.fma ? "" : " (no fma)",
+             k_.exact ? " (exact)" : ""));
     std::string args = cat("params ", k_.n_params);
     for (std::size_t i = 0; i < k_.slots.size(); ++i)
       args += cat(i ? ", " : "   slots ", "s", i, ": ", info(k_.slots[i]).short_name);
@@ -113,7 +118,7 @@ class Printer {
     }
   }
 
-  // ---- statements ------------------------------------------------------------------------------------------------
+  // ---- statements ----
 
   void named_section(const char* name, const std::vector<Stmt>& body) {
     if (body.empty()) return;
@@ -164,7 +169,8 @@ class Printer {
   void forget() {
     std::fill(uses_.begin(), uses_.end(), 0);
     std::fill(depth_.begin(), depth_.end(), -1);
-    for (std::string& t : text_) t.clear();  // a section is a function of its own: it shares nothing with the others
+    // a section is a function of its own: it shares nothing with the others
+    for (std::string& t : text_) t.clear();
     std::fill(compound_.begin(), compound_.end(), false);
   }
 
@@ -190,7 +196,8 @@ class Printer {
   void count_block(const std::vector<Stmt>& body, int depth) {
     for (const Stmt& s : body) {
       if (s.kind != Stmt::Kind::Loop) {
-        if (s.kind == Stmt::Kind::Update && k_.accs[s.target].monoid != Monoid::State) update_depth_[s.target] = depth;
+        if (s.kind == Stmt::Kind::Update && k_.accs[s.target].monoid != Monoid::State)
+          update_depth_[s.target] = depth;
         count(s.index, depth);
         count(s.value, depth);
         continue;
@@ -226,7 +233,8 @@ class Printer {
   void while_loop(const LoopDecl& l, int depth) {
     std::string head = "while";
     for (std::size_t i = 0; i < l.accs.size(); ++i)
-      head += cat(i ? ", a" : " a", l.accs[i], ": ", info(k_.accs[l.accs[i]].type).short_name, " = ", text_[l.inits[i]]);
+      head += cat(i ? ", a" : " a", l.accs[i], ": ", info(k_.accs[l.accs[i]].type).short_name, " = ",
+                  text_[l.inits[i]]);
     if (l.extent != kNoExpr) head += cat(" for i", l.var, " < ", operand(l.extent));
     line(head + " {");
     ++indent_;
@@ -305,7 +313,7 @@ class Printer {
     each_operand(k_.pool[id], [&](ExprId o) { collect(o, depth); });
   }
 
-  // ---- expressions -----------------------------------------------------------------------------------------------
+  // ---- expressions ----
 
   std::string operand(ExprId id) const { return compound_[id] ? "(" + text_[id] + ")" : text_[id]; }
 
@@ -351,10 +359,10 @@ class Printer {
   const Kernel& k_;
   std::string out_;
   int indent_ = 0, next_name_ = 0;
-  std::vector<int> uses_, depth_;         // per expression
-  std::vector<std::string> text_;         // how a user spells it; empty until its loop was reached
-  std::vector<bool> compound_;            // an infix expression written in place
-  std::vector<std::uint32_t> seen_;       // last `define` that visited it
+  std::vector<int> uses_, depth_;    // per expression
+  std::vector<std::string> text_;    // how a user spells it; empty until its loop was reached
+  std::vector<bool> compound_;       // an infix expression written in place
+  std::vector<std::uint32_t> seen_;  // last `define` that visited it
   std::uint32_t epoch_ = 0;
   std::vector<int> var_depth_, acc_depth_, update_depth_;
   std::vector<ExprId> needed_;

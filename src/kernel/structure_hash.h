@@ -5,8 +5,9 @@
 
 namespace kiln::kernel {
 
-/// Equal for kernels that differ in the numbers of their parameters, slots, variables, accumulators and buffers alone. Parts that
-/// nothing uses do not count. No key: kernels of equal structure may take their arguments in another order.
+/// Equal for kernels that differ in the numbers of their parameters, slots, variables, accumulators and
+/// buffers alone. Parts that nothing uses do not count. No key: kernels of equal structure may take their
+/// arguments in another order.
 Hash128 structure_hash(const Kernel& kernel);
 
 }  // namespace kiln::kernel

@@ -1,6 +1,6 @@
-// Checks a Kernel: operands and types of every reachable expression, and that each one is used only where its loop
-// variables are bound and its accumulators final. An expression found valid in a scope stays valid in it and in the
-// scopes inside, so each is visited once a scope.
+// Checks a Kernel: operands and types of every reachable expression, and that each one is used only where its
+// loop variables are bound and its accumulators final. An expression found valid in a scope stays valid in it
+// and in the scopes inside, so each is visited once a scope.
 #include "kernel/kernel.h"
 #include "kernel/monoid.h"
 #include "support/check.h"
@@ -18,11 +18,10 @@ constexpr int kMathArity[] = {
 #undef KILN_MATH_FN
 };
 
-
 class Verifier {
  public:
-  explicit Verifier(const Kernel& k) : k_(k), valid_(k.pool.size()), bound_(k.n_vars), accs_(k.accs.size()),
-        updated_(k.accs.size()) {}
+  explicit Verifier(const Kernel& k)
+      : k_(k), valid_(k.pool.size()), bound_(k.n_vars), accs_(k.accs.size()), updated_(k.accs.size()) {}
 
   void run() {
     for (const BufferDecl& b : k_.buffers) {
@@ -33,11 +32,13 @@ class Verifier {
     }
     for (const AccDecl& a : k_.accs) {
       KILN_CHECK_THAT(a.monoid != Monoid::Custom || a.custom < k_.customs.size(), "custom monoid ", a.custom);
-      KILN_CHECK_THAT(!a.compensated || (a.monoid == Monoid::Sum && a.type == DType::Float32), "a compensated ", name(a.type));
+      KILN_CHECK_THAT(!a.compensated || (a.monoid == Monoid::Sum && a.type == DType::Float32),
+                      "a compensated ", name(a.type));
     }
     for (const CustomMonoid& c : k_.customs) custom(c);
     visited_.assign(k_.loops.size(), false);
-    KILN_CHECK_THAT(k_.link.empty() == k_.second.empty(), "a link without a second section, or the other way round");
+    KILN_CHECK_THAT(k_.link.empty() == k_.second.empty(),
+                    "a link without a second section, or the other way round");
     for (const auto* body : {&k_.body, &k_.link, &k_.second, &k_.finish}) section(*body);
   }
 
@@ -46,10 +47,12 @@ class Verifier {
 
   void custom(const CustomMonoid& c) {
     const std::size_t n = c.types.size();
-    KILN_CHECK_THAT(n > 0 && c.identity.size() == n && c.lift.size() == n && c.merge.size() == n, "parts of a custom monoid");
+    KILN_CHECK_THAT(n > 0 && c.identity.size() == n && c.lift.size() == n && c.merge.size() == n,
+                    "parts of a custom monoid");
     KILN_CHECK_THAT(c.show < k_.pool.size(), "expression ", c.show);
     const DType value = k_.pool[c.show].type;
-    const auto typed = [&](ExprId e, DType type, std::span<const DType> earlier, std::span<const DType> later) {
+    const auto typed = [&](ExprId e, DType type, std::span<const DType> earlier,
+                           std::span<const DType> later) {
       std::fill(valid_.begin(), valid_.end(), false);
       in_monoid_ = true;
       earlier_ = earlier;
@@ -69,7 +72,8 @@ class Verifier {
     std::fill(valid_.begin(), valid_.end(), false);
     bool may_have_grid = true;
     for (const Stmt& s : body)
-      if (s.kind == Stmt::Kind::Loop && s.target < k_.loops.size() && k_.loops[s.target].kind == LoopKind::Grid) {
+      if (s.kind == Stmt::Kind::Loop && s.target < k_.loops.size() &&
+          k_.loops[s.target].kind == LoopKind::Grid) {
         KILN_CHECK_THAT(may_have_grid, "a second grid loop");
         may_have_grid = false;
       }
@@ -94,27 +98,37 @@ class Verifier {
   }
 
   void loop(const Stmt& s, int depth) {
-    KILN_CHECK_THAT(s.target < k_.loops.size() && !visited_[s.target], "loop ", s.target, " is missing or used twice");
+    KILN_CHECK_THAT(s.target < k_.loops.size() && !visited_[s.target], "loop ", s.target,
+                    " is missing or used twice");
     visited_[s.target] = true;
     const LoopDecl& l = k_.loops[s.target];
     KILN_CHECK_THAT(l.var < k_.n_vars && !bound_[l.var], "variable i", l.var, " of loop ", s.target);
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || depth == 0, "the grid loop is inside another");
-    KILN_CHECK_THAT(l.kind == LoopKind::Vector ? std::has_single_bit(l.lanes) : l.lanes == 1, int{l.lanes}, " lanes");
-    KILN_CHECK_THAT(l.rows == 1 || (l.kind == LoopKind::Serial && std::has_single_bit(l.rows)), int{l.rows}, " rows of threads");
-    KILN_CHECK_THAT(l.rows == 1 || k_.threads.block > 0 || holds_scratch_stores(l), "iterations side by side of loop ", s.target);
+    KILN_CHECK_THAT(l.kind == LoopKind::Vector ? std::has_single_bit(l.lanes) : l.lanes == 1, int{l.lanes},
+                    " lanes");
+    KILN_CHECK_THAT(l.rows == 1 || (l.kind == LoopKind::Serial && std::has_single_bit(l.rows)), int{l.rows},
+                    " rows of threads");
+    KILN_CHECK_THAT(l.rows == 1 || k_.threads.block > 0 || holds_scratch_stores(l),
+                    "iterations side by side of loop ", s.target);
     KILN_CHECK_THAT(l.kind != LoopKind::Vector || !in_vector_, "a vector loop inside another");
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || l.accs.empty(), "grid iterations are independent");
     const bool is_while = l.kind == LoopKind::While;
-    if (is_while) KILN_CHECK_THAT((l.extent == kNoExpr) != (l.condition == kNoExpr), "loop ", s.target, " has no one end");
+    if (is_while)
+      KILN_CHECK_THAT((l.extent == kNoExpr) != (l.condition == kNoExpr), "loop ", s.target,
+                      " has no one end");
     if (l.kind != LoopKind::Grid && l.extent != kNoExpr)
       KILN_CHECK_THAT(use(l.extent) == DType::Int64, "extent of loop ", s.target);
-    KILN_CHECK_THAT(l.inits.size() == (is_while ? l.accs.size() : 0), "loop ", s.target, " has other initial values");
+    KILN_CHECK_THAT(l.inits.size() == (is_while ? l.accs.size() : 0), "loop ", s.target,
+                    " has other initial values");
     for (std::size_t i = 0; i < l.inits.size(); ++i)
-      KILN_CHECK_THAT(l.accs[i] < accs_.size() && use(l.inits[i]) == k_.accs[l.accs[i]].type, "initial value of state ", i);
+      KILN_CHECK_THAT(l.accs[i] < accs_.size() && use(l.inits[i]) == k_.accs[l.accs[i]].type,
+                      "initial value of state ", i);
     for (std::uint32_t a : l.accs) {
-      KILN_CHECK_THAT(a < accs_.size() && accs_[a] == AccState::Unborn, "accumulator ", a, " of loop ", s.target);
+      KILN_CHECK_THAT(a < accs_.size() && accs_[a] == AccState::Unborn, "accumulator ", a, " of loop ",
+                      s.target);
       accs_[a] = AccState::Open;
-      KILN_CHECK_THAT((k_.accs[a].monoid == Monoid::State) == is_while, "accumulator ", a, " in loop ", s.target);
+      KILN_CHECK_THAT((k_.accs[a].monoid == Monoid::State) == is_while, "accumulator ", a, " in loop ",
+                      s.target);
     }
     bound_[l.var] = true;
     in_vector_ |= l.kind == LoopKind::Vector;
@@ -129,7 +143,9 @@ class Verifier {
 
   /// Whether a loop holds a Vector loop, and that one nothing but stores to Scratch.
   bool holds_scratch_stores(const LoopDecl& l) const {
-    if (l.body.size() != 1 || !l.accs.empty() || l.body[0].kind != Stmt::Kind::Loop || l.body[0].target >= k_.loops.size()) return false;
+    if (l.body.size() != 1 || !l.accs.empty() || l.body[0].kind != Stmt::Kind::Loop ||
+        l.body[0].target >= k_.loops.size())
+      return false;
     const LoopDecl& inside = k_.loops[l.body[0].target];
     return inside.kind == LoopKind::Vector && inside.accs.empty() &&
            std::all_of(inside.body.begin(), inside.body.end(), [&](const Stmt& s) {
@@ -138,7 +154,8 @@ class Verifier {
   }
 
   void update(const Stmt& s) {
-    KILN_CHECK_THAT(s.target < accs_.size() && accs_[s.target] == AccState::Open, "update of accumulator ", s.target);
+    KILN_CHECK_THAT(s.target < accs_.size() && accs_[s.target] == AccState::Open, "update of accumulator ",
+                    s.target);
     const AccDecl& a = k_.accs[s.target];
     KILN_CHECK_THAT(use(s.value) == a.type, "update of a ", name(a.type), " accumulator");
     KILN_CHECK_THAT(positional(a.monoid) == (s.index != kNoExpr), "position for ", name(a.monoid));
@@ -180,17 +197,19 @@ class Verifier {
   void check(ExprId id, const ExprNode& n) const {
     const int have = (n.a != kNoExpr) + (n.b != kNoExpr) + (n.c != kNoExpr), want = operand_count(n.prim);
     const bool in_order = (n.b == kNoExpr || n.a != kNoExpr) && (n.c == kNoExpr || n.b != kNoExpr);
-    KILN_CHECK_THAT(in_order && (have == want || (n.prim == Prim::Load && have == 1)), name(n.prim), " ", id, " has ",
-                    have, " operands");
+    KILN_CHECK_THAT(in_order && (have == want || (n.prim == Prim::Load && have == 1)), name(n.prim), " ", id,
+                    " has ", have, " operands");
     const auto type_of = [&](ExprId e) { return e == kNoExpr ? n.type : k_.pool[e].type; };
     const DType a = type_of(n.a), b = type_of(n.b), c = type_of(n.c);
-    KILN_CHECK_THAT(well_typed(n, a, b, c), name(n.prim), " ", id, " of type ", name(n.type), " on ", name(a), ", ",
-                    name(b), ", ", name(c), ", imm ", n.imm);
+    KILN_CHECK_THAT(well_typed(n, a, b, c), name(n.prim), " ", id, " of type ", name(n.type), " on ", name(a),
+                    ", ", name(b), ", ", name(c), ", imm ", n.imm);
   }
 
   bool well_typed(const ExprNode& n, DType a, DType b, DType c) const {
     const bool same = n.type == a && a == b && b == c;  // absent operands count as n.type
-    if (in_monoid_ && n.prim <= Prim::Load && n.prim != Prim::Const && n.prim != Prim::Earlier && n.prim != Prim::Later) return false;
+    if (in_monoid_ && n.prim <= Prim::Load && n.prim != Prim::Const && n.prim != Prim::Earlier &&
+        n.prim != Prim::Later)
+      return false;
     switch (n.prim) {
       case Prim::Const: return size_of(n.type) == 8 || n.imm >> (8 * size_of(n.type)) == 0;
       case Prim::Param: return n.type == DType::Int64 && n.imm < k_.n_params;
@@ -201,7 +220,8 @@ class Verifier {
                n.type == (positional(k_.accs[n.imm].monoid) ? DType::Int64 : k_.accs[n.imm].type);
       case Prim::Running:
       case Prim::Before:
-        if (n.imm >= accs_.size() || accs_[n.imm] != AccState::Open || n.type != k_.accs[n.imm].type) return false;
+        if (n.imm >= accs_.size() || accs_[n.imm] != AccState::Open || n.type != k_.accs[n.imm].type)
+          return false;
         if (k_.accs[n.imm].monoid == Monoid::State) return n.prim == Prim::Before;
         return updated_[n.imm] && !positional(k_.accs[n.imm].monoid);
       case Prim::Earlier: return n.imm < earlier_.size() && n.type == earlier_[n.imm];
@@ -209,38 +229,61 @@ class Verifier {
       case Prim::Load:
         return n.imm < k_.buffers.size() && n.type == k_.buffers[n.imm].dtype && a == DType::Int64 &&
                (n.b == kNoExpr || b == DType::Bool);
-      case Prim::Neg: case Prim::Abs: case Prim::Add: case Prim::Sub: case Prim::Mul: case Prim::Div:
-      case Prim::Min: case Prim::Max:
-        return same;
-      case Prim::Sqrt: case Prim::Floor: case Prim::Ceil: case Prim::Trunc: case Prim::RoundEven: case Prim::Fma:
-        return same && is_float(n.type);
-      case Prim::Not: case Prim::Rem: case Prim::And: case Prim::Or: case Prim::Xor: case Prim::Shl: case Prim::Shr:
-        return same && !is_float(n.type);
-      case Prim::FromIndex: case Prim::IndexDiv: return same && n.type == DType::Int64;
+      case Prim::Neg:
+      case Prim::Abs:
+      case Prim::Add:
+      case Prim::Sub:
+      case Prim::Mul:
+      case Prim::Div:
+      case Prim::Min:
+      case Prim::Max: return same;
+      case Prim::Sqrt:
+      case Prim::Floor:
+      case Prim::Ceil:
+      case Prim::Trunc:
+      case Prim::RoundEven:
+      case Prim::Fma: return same && is_float(n.type);
+      case Prim::Not:
+      case Prim::Rem:
+      case Prim::And:
+      case Prim::Or:
+      case Prim::Xor:
+      case Prim::Shl:
+      case Prim::Shr: return same && !is_float(n.type);
+      case Prim::FromIndex:
+      case Prim::IndexDiv: return same && n.type == DType::Int64;
       case Prim::Cast: return true;
       case Prim::CastInRange: return is_float(a) && is_int(n.type);
       case Prim::Bitcast: return size_of(a) == size_of(n.type);
-      case Prim::Eq: case Prim::Ne: case Prim::Lt: case Prim::Le: return n.type == DType::Bool && a == b;
+      case Prim::Eq:
+      case Prim::Ne:
+      case Prim::Lt:
+      case Prim::Le: return n.type == DType::Bool && a == b;
       case Prim::Select: return a == DType::Bool && b == n.type && c == n.type;
-      case Prim::Call1: case Prim::Call2:
+      case Prim::Call1:
+      case Prim::Call2:
         return same && n.type == DType::Float64 && n.imm < std::size(kMathArity) &&
                kMathArity[n.imm] == operand_count(n.prim);
-      case Prim::Philox: return a == DType::UInt64 && b == a && (n.type == DType::UInt32 || n.type == DType::UInt64);
-      case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa: case Prim::Native:
-        return same && n.type == DType::Float32;
+      case Prim::Philox:
+        return a == DType::UInt64 && b == a && (n.type == DType::UInt32 || n.type == DType::UInt64);
+      case Prim::DivBounded:
+      case Prim::Scale:
+      case Prim::Exponent:
+      case Prim::Mantissa:
+      case Prim::Native: return same && n.type == DType::Float32;
     }
     return false;
   }
 
   const Kernel& k_;
-  std::vector<bool> valid_;          // checked, and its variables and accumulators are usable here
+  std::vector<bool> valid_;  // checked, and its variables and accumulators are usable here
   std::vector<bool> bound_, visited_;
   std::vector<AccState> accs_;
-  std::vector<bool> updated_;        // in a scope that is open now
+  std::vector<bool> updated_;  // in a scope that is open now
   std::vector<ExprId> valid_here_, stack_;
   std::vector<std::uint32_t> final_here_;
   bool in_vector_ = false;
-  bool in_monoid_ = false;           // in an expression of a custom monoid, which has no more than these parts to read
+  bool in_monoid_ = false;  // in an expression of a custom monoid, which has no more than these parts to read
   std::span<const DType> earlier_, later_;
 };
 

@@ -20,7 +20,8 @@ struct MatrixStack {
 };
 
 /// out[…, m, n] = a[…, m, k] · b[…, k, n], out row-major contiguous. Float16 and bfloat16 accumulate in
-/// float32, integers wrap, bool is "or of ands". k = 0 gives zeros. A bias is added to every row before it is rounded.
+/// float32, integers wrap, bool is "or of ands". k = 0 gives zeros. A bias is added to every row before it is
+/// rounded.
 struct Matmul {
   DType dtype = DType::Float32;
   bool strict = false;  // each product and each sum rounds, k ascending
@@ -40,8 +41,9 @@ struct Array {
   std::int64_t strides[kMaxRank] = {};
 };
 
-/// out: the first `kept` elements of every sorted row along `axis`, row-major; or their positions (int64), equal elements
-/// in their order. NaN is the greatest; among values -0 stands before +0. NaN come out as the dtype's quiet NaN.
+/// out: the first `kept` elements of every sorted row along `axis`, row-major; or their positions (int64),
+/// equal elements in their order. NaN is the greatest; among values -0 stands before +0. NaN come out as the
+/// dtype's quiet NaN.
 struct Sort {
   DType dtype = DType::Float32;
   Array in;
@@ -52,8 +54,8 @@ struct Sort {
   void* out = nullptr;
 };
 
-/// out (int64, row-major, shaped like values): how many elements of `sorted` (one axis, ascending) stand before each
-/// value: those less than it, or with `right` those not greater.
+/// out (int64, row-major, shaped like values): how many elements of `sorted` (one axis, ascending) stand
+/// before each value: those less than it, or with `right` those not greater.
 struct Search {
   DType dtype = DType::Float32;
   Array sorted, values;
@@ -61,10 +63,12 @@ struct Search {
   void* out = nullptr;
 };
 
-/// out (row-major, shaped like x): x after each value has met the element at its own place, with its index as the coordinate
-/// along `axis`. `indices` and `values` have equal extents, and x's but along the axis. A negative index counts from the back;
-/// a value whose index is out of range is left out. Values meet in row-major order; float16 and bfloat16 are added and
-/// multiplied in float32 and rounded once. On a GPU floats are added and multiplied in that order only if `ordered`. `out` may be x's memory when x is row-major.
+/// out (row-major, shaped like x): x after each value has met the element at its own place, with its index as
+/// the coordinate along `axis`. `indices` and `values` have equal extents, and x's but along the axis. A
+/// negative index counts from the back; a value whose index is out of range is left out. Values meet in
+/// row-major order; float16 and bfloat16 are added and multiplied in float32 and rounded once. On a GPU
+/// floats are added and multiplied in that order only if `ordered`. `out` may be x's memory when x is
+/// row-major.
 struct Scatter {
   DType dtype = DType::Float32, index_dtype = DType::Int64;
   Array x, indices, values;

@@ -49,7 +49,8 @@ Index IndexSpace::value(std::uint32_t entry, std::int64_t extent) {
   return i;
 }
 
-Index IndexSpace::position(std::uint32_t entry, std::int64_t last, std::int64_t factor, std::int64_t from_back) {
+Index IndexSpace::position(std::uint32_t entry, std::int64_t last, std::int64_t factor,
+                           std::int64_t from_back) {
   if (last / factor == 0) return constant(0);
   Atom a{Atom::Kind::Position, last / factor + 1, factor};
   a.entry = entry;
@@ -86,8 +87,20 @@ Index IndexSpace::add(const Index& a, const Index& b) {
         Index rest;
         rest.n = 1;
         rest.terms[0] = t;
-        for (; i < a.n; ++i) rest = add(rest, [&] { Index s; s.n = 1; s.terms[0] = a.terms[i]; return s; }());
-        for (; j < b.n; ++j) rest = add(rest, [&] { Index s; s.n = 1; s.terms[0] = b.terms[j]; return s; }());
+        for (; i < a.n; ++i)
+          rest = add(rest, [&] {
+            Index s;
+            s.n = 1;
+            s.terms[0] = a.terms[i];
+            return s;
+          }());
+        for (; j < b.n; ++j)
+          rest = add(rest, [&] {
+            Index s;
+            s.n = 1;
+            s.terms[0] = b.terms[j];
+            return s;
+          }());
         return rest;
       }());
     }
@@ -96,8 +109,8 @@ Index IndexSpace::add(const Index& a, const Index& b) {
   return fold(r);
 }
 
-/// k·d·floor(x/d) + k·(x mod d) is k·x: what a reshape there and back leaves. Terminates: every step takes two atoms
-/// away and adds the older atoms they are made of.
+/// k·d·floor(x/d) + k·(x mod d) is k·x: what a reshape there and back leaves. Terminates: every step takes
+/// two atoms away and adds the older atoms they are made of.
 Index IndexSpace::fold(const Index& a) {
   for (int i = 0; i < a.n; ++i) {
     if (a.terms[i].atom < axes_ || atom(a.terms[i].atom).kind != Atom::Kind::Mod) continue;

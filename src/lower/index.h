@@ -1,8 +1,10 @@
 // Index maps: integer expressions of a region's axes with concrete sizes, kept affine as long as possible.
 //
-// An Index is c + Σ coef·atom. An atom is an axis of the region's domain, or floor(Index / d), or Index mod d, or a value
-// computed in the region (a gather's index, or the position of a slice, which is the same at every point), each with a known range [0, extent). Views map a vector of Indices to another one; known ranges let most reshapes stay
-// affine. Sizes become kernel parameters only afterwards (to_expr in region_values.cpp).
+// An Index is c + Σ coef·atom. An atom is an axis of the region's domain, or floor(Index / d), or Index mod
+// d, or a value computed in the region (a gather's index, or the position of a slice, which is the same at
+// every point), each with a known range [0, extent). Views map a vector of Indices to another one; known
+// ranges let most reshapes stay affine. Sizes become kernel parameters only afterwards (to_expr in
+// region_values.cpp).
 #pragma once
 
 #include <kiln/shape.h>
@@ -44,12 +46,13 @@ struct Index {
 
 struct Atom {
   enum class Kind : std::uint8_t { Axis, Div, Mod, Sum, Value, Position } kind;
-  std::int64_t extent;   // value in [0, extent)   (Sum: any range, see lo)
+  std::int64_t extent;  // value in [0, extent)   (Sum: any range, see lo)
   std::int64_t divisor = 1;
   std::int64_t lo = 0;
   Index of;
-  std::uint32_t entry = 0;  // Value: whose value it is, an index made valid (see pull.h). Position: the value, to
-                            // which of.c is added where it is negative, over `divisor`, a power of two, and moved into range
+  std::uint32_t entry = 0;  // Value: whose value it is, an index made valid (see pull.h). Position: the
+                            // value, to which of.c is added where it is negative, over `divisor`, a power of
+                            // two, and moved into range
   std::uint64_t axes = 0;   // mask of the axes that it is made of
   bool of_entries = false;  // it is a value or a position, or made of one
   bool jumps = false;       // it is a value, or made of one
@@ -83,16 +86,17 @@ class IndexSpace {
   static Divides divides(std::int64_t d, const Index& a);
   Index floor_div(const Index& a, std::int64_t d);  // d > 0, a >= 0 wherever it is used
   Index mod(const Index& a, std::int64_t d);
-  /// The value of an entry of the region, an index into an axis of this extent. It may be out of range at points whose
-  /// predicates do not hold.
+  /// The value of an entry of the region, an index into an axis of this extent. It may be out of range at
+  /// points whose predicates do not hold.
   Index value(std::uint32_t entry, std::int64_t extent);
-  /// Where a slice begins, at most `last`: the value of an entry that is a multiple of `factor`, and to which `from_back` is
-  /// added where it is negative. It is in range everywhere.
+  /// Where a slice begins, at most `last`: the value of an entry that is a multiple of `factor`, and to which
+  /// `from_back` is added where it is negative. It is in range everywhere.
   Index position(std::uint32_t entry, std::int64_t last, std::int64_t factor, std::int64_t from_back);
   bool has_values() const { return has_values_; }
   /// Whether an index may lead anywhere from one point to the next.
   bool jumps(const Index& a) const {
-    return has_values_ && std::any_of(a.terms, a.terms + a.n, [&](const Term& t) { return atom(t.atom).jumps; });
+    return has_values_ &&
+           std::any_of(a.terms, a.terms + a.n, [&](const Term& t) { return atom(t.atom).jumps; });
   }
   /// Calls f on the entry of every Value and Position atom that an index is made of.
   template <class F>

@@ -1,8 +1,9 @@
-// From pulled entries to a Kernel: collapse axes while sizes are known, ask for a schedule, then abstract every size
-// into a parameter and build the loops.
+// From pulled entries to a Kernel: collapse axes while sizes are known, ask for a schedule, then abstract
+// every size into a parameter and build the loops.
 //
-// Parameters have roles (this load's stride over that axis, the extent of that axis …): one role is one parameter
-// whatever its value, so regions that differ in sizes only give equal kernels. Only strides 0 and 1 are baked.
+// Parameters have roles (this load's stride over that axis, the extent of that axis …): one role is one
+// parameter whatever its value, so regions that differ in sizes only give equal kernels. Only strides 0 and 1
+// are baked.
 #include "lower/lower.h"
 
 #include "lower/region_lowering.h"
@@ -51,16 +52,19 @@ static bool is_short(const LoopDecl& l, std::uint32_t acc) {
   return l.kind == LoopKind::Vector && l.steps > 0 && std::any_of(l.body.begin(), l.body.end(), updates);
 }
 
-/// A thread of a GPU adds up any number of values one after the other: sums of an unknown number are compensated.
+/// A thread of a GPU adds up any number of values one after the other: sums of an unknown number are
+/// compensated.
 void RegionLowering::compensate_sums() {
   if (!target_.gpu || target_.strict) return;
   std::vector<bool> read_inside(k_.accs.size());  // scans, of which every value is a result
   for (kernel::ExprId e = 0; e < k_.pool.size(); ++e)
-    if (const kernel::ExprNode& n = k_.pool[e]; n.prim == Prim::Running || n.prim == Prim::Before) read_inside[n.imm] = true;
+    if (const kernel::ExprNode& n = k_.pool[e]; n.prim == Prim::Running || n.prim == Prim::Before)
+      read_inside[n.imm] = true;
   for (const LoopDecl& l : k_.loops)
     for (const std::uint32_t acc : l.accs) {
       AccDecl& a = k_.accs[acc];
-      a.compensated = a.monoid == Monoid::Sum && a.type == DType::Float32 && !read_inside[acc] && !is_short(l, acc);
+      a.compensated =
+          a.monoid == Monoid::Sum && a.type == DType::Float32 && !read_inside[acc] && !is_short(l, acc);
     }
 }
 

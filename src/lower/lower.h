@@ -13,10 +13,11 @@ namespace kiln::lower {
 /// Where a kernel's buffer comes from at launch.
 struct BufferSource {
   enum class Kind : std::uint8_t { Arg, Node, Partial, Scratch } kind;
-  std::uint32_t id;            // Arg: index into Graph::args; Node: the stored node
-  std::int64_t byte_offset;    // from the argument's first element / the node's buffer
-  std::int64_t bytes = 0;      // Partial, Scratch: size
-  /// A start that a scalar slot holds, moved into [0, last]: a stride, in bytes, further on for every `divisor` of it.
+  std::uint32_t id;          // Arg: index into Graph::args; Node: the stored node
+  std::int64_t byte_offset;  // from the argument's first element / the node's buffer
+  std::int64_t bytes = 0;    // Partial, Scratch: size
+  /// A start that a scalar slot holds, moved into [0, last]: a stride, in bytes, further on for every
+  /// `divisor` of it.
   struct Position {
     std::int32_t slot;
     std::int64_t last, stride, divisor;
@@ -28,15 +29,15 @@ struct BufferSource {
 struct Lowered {
   kernel::Kernel kernel;
   std::vector<std::int64_t> params;
-  std::vector<std::int32_t> slots;        // graph slot of each kernel slot
-  std::vector<BufferSource> buffers;      // parallel to kernel.buffers
-  std::int64_t grid = 1;                  // iterations of the Grid loop
-  std::int64_t finish_grid = 0;           // iterations of the finish section's
-  std::int64_t grain = 1;                 // least iterations worth a thread
-  std::int64_t scratch_bytes = 0;         // per thread
-  bool overlaps = false;                  // it reads, at other points, memory of an argument that it writes
-  double work = 0;                        // primitives in all (for the threading decision)
-  std::int64_t bytes = 0;                 // memory traffic, each operand once
+  std::vector<std::int32_t> slots;    // graph slot of each kernel slot
+  std::vector<BufferSource> buffers;  // parallel to kernel.buffers
+  std::int64_t grid = 1;              // iterations of the Grid loop
+  std::int64_t finish_grid = 0;       // iterations of the finish section's
+  std::int64_t grain = 1;             // least iterations worth a thread
+  std::int64_t scratch_bytes = 0;     // per thread
+  bool overlaps = false;              // it reads, at other points, memory of an argument that it writes
+  double work = 0;                    // primitives in all (for the threading decision)
+  std::int64_t bytes = 0;             // memory traffic, each operand once
   schedule::Form form{};
 };
 

@@ -1,5 +1,6 @@
 #include "lower/pull.h"
 
+#include "lower/domain.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -15,93 +16,6 @@ using ir::Op;
 using ir::OpKind;
 using CoordsId = std::uint32_t;
 
-struct Domain {
-  Shape axes;
-  std::uint64_t reduced = 0;
-  bool backwards = false;  // the reduced axes are walked from their ends
-};
-
-/// Row-major cut points of a shape: products of its trailing extents, greatest first, without 1 and the total.
-void cuts(std::span<const std::int64_t> dims, std::vector<std::int64_t>& out) {
-  out.clear();
-  std::int64_t suffix = 1;
-  for (std::size_t a = dims.size(); a-- > 1;) {
-    suffix *= dims[a];
-    if (suffix != 1) out.insert(out.begin(), suffix);
-  }
-}
-
-/// The domain's axes: those of the reduction (or of the widest node), refined where other nodes of the region show
-/// the same points in a shape that cuts between them (group norm: (N, G, C/G·H·W) against (N, C, H, W)).
-Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
-  std::vector<Shape> shapes;  // distinct shapes of full nodes, the anchor first
-  std::uint64_t mask = 0;
-  auto add = [&](std::span<const std::int64_t> dims) {
-    for (const Shape& s : shapes)
-      if (std::equal(s.begin(), s.end(), dims.begin(), dims.end())) return;
-    shapes.push_back(Shape(dims));
-  };
-  for (NodeId id : region.nodes)
-    if (ir::is_reduce(g[id].op)) {
-      add(g[g[id].in[0]].dims);
-      mask = g[id].attr64;
-      break;
-    }
-  bool backwards = false;
-  for (NodeId id : region.nodes) {
-    if (!ir::is_scan(g[id].op)) continue;
-    backwards |= ir::is_reverse(g[id].attr64);
-    if (!shapes.empty()) continue;
-    add(g[id].dims);
-    mask = std::uint64_t{1} << ir::scan_axis(g[id].attr64);
-  }
-  std::size_t next_row = 0;
-  for (NodeId id : region.nodes) {
-    if (next_row < region.rows.size() && region.rows[next_row] == id) {
-      ++next_row;
-      if (ir::is_reduce(g[id].op)) add(g[g[id].in[0]].dims);
-      continue;
-    }
-    add(g[id].op == Op::loop_stack ? g[id].dims.subspan(1) : g[id].dims);
-  }
-  if (shapes.size() > 1 && mask == 0) {  // a map: the shape of highest rank leads
-    const auto widest = std::max_element(shapes.begin(), shapes.end(),
-                                         [](const Shape& a, const Shape& b) { return a.rank() < b.rank(); });
-    std::swap(*widest, shapes.front());
-  }
-  if (shapes.size() == 1) return {shapes[0], mask, backwards};
-
-  const Shape& anchor = shapes[0];
-  const std::int64_t total = anchor.numel();
-  std::vector<std::int64_t> points, more;
-  cuts(anchor, points);
-  for (std::size_t s = 1; s < shapes.size(); ++s) {
-    cuts(shapes[s], more);
-    for (std::int64_t cut : more) {
-      const auto at = std::lower_bound(points.begin(), points.end(), cut, std::greater<>());
-      if (at != points.end() && *at == cut) continue;
-      const std::int64_t above = at == points.begin() ? total : *(at - 1);
-      const std::int64_t below = at == points.end() ? 1 : *at;
-      if (above % cut == 0 && cut % below == 0 && points.size() + 1 < kMaxRank) points.insert(at, cut);
-    }
-  }
-  Domain d;
-  d.backwards = backwards;
-  std::int64_t above = total;
-  points.push_back(1);
-  // Reduced or kept is inherited from the anchor's axis that the refined axis lies in.
-  int axis = 0;
-  std::int64_t axis_below = total;
-  for (std::int64_t cut : points) {
-    if (above / cut == 1 && cut != 1) continue;
-    while (axis < anchor.rank() && (axis_below > cut)) axis_below /= anchor[axis++];
-    if (axis > 0 && (mask >> (axis - 1)) & 1) d.reduced |= std::uint64_t{1} << d.axes.rank();
-    d.axes.push_back(above / cut);
-    above = cut;
-  }
-  return d;
-}
-
 class Puller {
  public:
   Puller(const plan::Graph& g, const plan::Regions& regions, const plan::Region& region, Domain domain)
@@ -115,9 +29,12 @@ class Puller {
     int last = p_.domain.rank() - 1;
     while (last > 0 && p_.domain[last] == 1) --last;
     // Rows that are walked from their ends go from the last to the first: memory is walked one way.
-    const std::uint64_t from_end = !domain.backwards ? 0 : (p_.reduced >> last) & 1 ? ~std::uint64_t{0} : p_.reduced;
+    const std::uint64_t from_end = !domain.backwards          ? 0
+                                   : (p_.reduced >> last) & 1 ? ~std::uint64_t{0}
+                                                              : p_.reduced;
     for (int a = 0; a < p_.domain.rank(); ++a) {
-      point_.push_back((from_end >> a) & 1 ? space.add(space.mul(space.axis(a), -1), p_.domain[a] - 1) : space.axis(a));
+      point_.push_back((from_end >> a) & 1 ? space.add(space.mul(space.axis(a), -1), p_.domain[a] - 1)
+                                           : space.axis(a));
       if ((p_.reduced >> a) & 1) continue;
       kept.push_back(point_.back());
       kept_dims.push_back(p_.domain[a]);
@@ -134,7 +51,8 @@ class Puller {
       const bool stack = g_[out].op == Op::loop_stack;
       const EntryId entry = stack ? loop_stack(out, row) : value(out, base_coords(g_[out].dims, row), -1);
       p_.outputs.push_back({out, entry, row, row ? p_.row_linear : p_.full_linear});
-      if (const auto at = regions_.placements.find(out); at != regions_.placements.end()) place(p_.outputs.back(), at->second);
+      if (const auto at = regions_.placements.find(out); at != regions_.placements.end())
+        place(p_.outputs.back(), at->second);
     }
     return std::move(p_);
   }
@@ -150,7 +68,8 @@ class Puller {
     for (std::size_t a = 0; a < dims.size(); ++a)
       if (dims[a] != 1) o.at = s.add(o.at, s.mul(coords_[here][a], at.strides[a]));
     for (const plan::Placement::Position& p : at.positions)
-      o.at = s.add(o.at, s.mul(s.position(value(p.start, intern({}), -1), p.last, p.factor, p.from_back), p.stride));
+      o.at = s.add(
+          o.at, s.mul(s.position(value(p.start, intern({}), -1), p.last, p.factor, p.from_back), p.stride));
   }
 
   bool own(NodeId id) const { return std::binary_search(region_.nodes.begin(), region_.nodes.end(), id); }
@@ -189,7 +108,8 @@ class Puller {
   }
 
   /// Right-aligned broadcasting: coordinates of the operand that the point `at` of a tensor of `dims` reads.
-  CoordsId operand_coords(CoordsId at, std::span<const std::int64_t> dims, std::span<const std::int64_t> operand) {
+  CoordsId operand_coords(CoordsId at, std::span<const std::int64_t> dims,
+                          std::span<const std::int64_t> operand) {
     if (std::equal(dims.begin(), dims.end(), operand.begin(), operand.end())) return at;
     Coords c(operand.size());
     if (operand.size() > dims.size()) return intern(std::move(c));  // one element
@@ -233,8 +153,8 @@ class Puller {
     Entry e{};
   };
 
-  /// Chains of operations and views are as long as a caller makes them, and threads have small stacks: these wait in a list,
-  /// not in calls. What else calls itself is bounded by the planner's caps.
+  /// Chains of operations and views are as long as a caller makes them, and threads have small stacks: these
+  /// wait in a list, not in calls. What else calls itself is bounded by the planner's caps.
   EntryId value(NodeId id, CoordsId at, std::int32_t predicates) {
     const std::size_t bottom = pending_.size();
     EntryId made = begin(id, at, predicates);
@@ -282,14 +202,16 @@ class Puller {
   bool waits_for_operands(NodeId id) const {
     const GraphNode& n = g_[id];
     const ir::OpKind kind = ir::info(n.op).kind;
-    if (n.numel == 0 || n.op == Op::leaf || (regions_.stored[id] && !own(id)) || n.op == Op::pad || n.op == Op::update_at)
+    if (n.numel == 0 || n.op == Op::leaf || (regions_.stored[id] && !own(id)) || n.op == Op::pad ||
+        n.op == Op::update_at)
       return false;
     return kind == OpKind::Cast || kind == OpKind::Elementwise || kind == OpKind::View;
   }
 
   EntryId compute(NodeId id, CoordsId at, std::int32_t predicates) {
     const GraphNode& n = g_[id];
-    if (n.numel == 0) return push({Entry::Kind::Iota, id});  // no point reads it: any value that is not loaded will do
+    // no point reads it: any value that is not loaded will do
+    if (n.numel == 0) return push({Entry::Kind::Iota, id});
     if (n.op == Op::leaf || (regions_.stored[id] && !own(id))) return load(id, at, predicates);
     switch (ir::info(n.op).kind) {
       case OpKind::Leaf: break;
@@ -302,7 +224,8 @@ class Puller {
       }
       case OpKind::Cast:
       case OpKind::Elementwise: break;  // value() makes them
-      case OpKind::View: return n.op == Op::pad ? pad(n, at, predicates, id) : update_at(n, at, predicates, id);
+      case OpKind::View:
+        return n.op == Op::pad ? pad(n, at, predicates, id) : update_at(n, at, predicates, id);
       case OpKind::Reduce: {
         KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, true), "reduction ", id, " read off its row");
         Entry e{Entry::Kind::Reduce, id};
@@ -354,10 +277,11 @@ class Puller {
     Coords c;
     switch (n.op) {
       case Op::reshape:
-        // The current point seen in other extents is the current point: going through its position and back would
-        // end at coordinates that are equal without looking equal.
+        // The current point seen in other extents is the current point: going through its position and back
+        // would end at coordinates that are equal without looking equal.
         for (const bool row : {false, true})
-          if (n.numel == (row ? rows_ : points_) && at == base_coords(n.dims, row)) return base_coords(in.dims, row);
+          if (n.numel == (row ? rows_ : points_) && at == base_coords(n.dims, row))
+            return base_coords(in.dims, row);
         s.delinearize(s.linearize(coords_[at], n.dims), in.dims, c);
         break;
       case Op::broadcast: return operand_coords(at, n.dims, in.dims);
@@ -384,7 +308,8 @@ class Puller {
   /// The start that operand k of a node holds, which is the same at every point.
   Index position(const GraphNode& n, int k, std::int64_t extent, std::int64_t size) {
     const EntryId start = value(n.in[k], intern({}), -1);
-    return p_.space.position(start, extent - size, ir::position_factor(n.attr64), ir::counts_from_back(n.attr64) ? extent : 0);
+    return p_.space.position(start, extent - size, ir::position_factor(n.attr64),
+                             ir::counts_from_back(n.attr64) ? extent : 0);
   }
 
   EntryId update_at(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
@@ -486,10 +411,12 @@ class Puller {
     return true;
   }
 
-  /// The loop at the point `at` of a tensor of these extents: its states there, but for those that have more elements,
-  /// on which no other can depend. A state of one element is there whatever its rank: views of it may have another.
+  /// The loop at the point `at` of a tensor of these extents: its states there, but for those that have more
+  /// elements, on which no other can depend. A state of one element is there whatever its rank: views of it
+  /// may have another.
   std::int32_t loop_run(const ir::LoopParts& l, CoordsId at, ir::Dims dims, std::int32_t predicates) {
-    const RunKey key{l.node, at, predicates, l.parent == ir::kNoNode ? -1 : current_.at(l.parent), Shape(dims)};
+    const RunKey key{l.node, at, predicates, l.parent == ir::kNoNode ? -1 : current_.at(l.parent),
+                     Shape(dims)};
     if (const auto known = std::find(runs_.begin(), runs_.end(), key); known != runs_.end())
       return static_cast<std::int32_t>(known - runs_.begin());
     const std::size_t run = p_.loops.size();
@@ -521,8 +448,8 @@ class Puller {
     return static_cast<std::int32_t>(run);
   }
 
-  /// x at the current point, but for one coordinate that is a value: where it is no index of x the result is 0, which
-  /// is what a load whose predicate does not hold gives.
+  /// x at the current point, but for one coordinate that is a value: where it is no index of x the result is
+  /// 0, which is what a load whose predicate does not hold gives.
   EntryId gather(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
     const GraphNode& x = g_[n.in[0]];
     if (x.numel == 0) return push({Entry::Kind::Iota, id});
@@ -530,8 +457,10 @@ class Puller {
     const Index coordinate = p_.space.value(index, x.dims[n.attr64]);
     Coords c(x.dims.size());
     for (std::size_t a = 0; a < x.dims.size(); ++a) {
-      if (a == n.attr64) c[a] = coordinate;
-      else if (x.dims[a] != 1) c[a] = coords_[at][a];
+      if (a == n.attr64)
+        c[a] = coordinate;
+      else if (x.dims[a] != 1)
+        c[a] = coords_[at][a];
     }
     std::int32_t chain = outer;
     if (!counts_below(n.in[1], x.dims[n.attr64])) {
@@ -569,9 +498,10 @@ class Puller {
   std::vector<Coords> coords_;
   std::unordered_multimap<std::uint64_t, CoordsId> coords_by_hash_;
   std::vector<Base> base_;
-  std::vector<Pending> pending_;         // values that wait for operands, the innermost last
-  std::vector<std::unordered_map<std::uint64_t, EntryId>> memo_;  // of values outside loops, and of each run's
-  std::map<NodeId, std::int32_t> current_;                        // the run of each loop that is being pulled
+  std::vector<Pending> pending_;  // values that wait for operands, the innermost last
+  // of values outside loops, and of each run's
+  std::vector<std::unordered_map<std::uint64_t, EntryId>> memo_;
+  std::map<NodeId, std::int32_t> current_;  // the run of each loop that is being pulled
   struct RunKey {
     NodeId loop;
     CoordsId at;
@@ -580,7 +510,7 @@ class Puller {
     friend bool operator==(const RunKey&, const RunKey&) = default;
   };
   std::vector<RunKey> runs_;
-  Coords point_;                         // the current point of the domain
+  Coords point_;                        // the current point of the domain
   std::int64_t points_ = 0, rows_ = 0;  // of the domain
 };
 

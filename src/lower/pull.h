@@ -1,7 +1,8 @@
 // pull: from a region's outputs backwards to memory, composing views into index maps.
 //
-// The result is a list of entries in dependency order, each a value at known coordinates of the domain: a load, an
-// operation, a select made by a pad, a reduction. Views leave no entry. Sizes are still concrete numbers here.
+// The result is a list of entries in dependency order, each a value at known coordinates of the domain: a
+// load, an operation, a select made by a pad, a reduction. Views leave no entry. Sizes are still concrete
+// numbers here.
 #pragma once
 
 #include "lower/index.h"
@@ -22,10 +23,10 @@ struct Predicate {
 
 struct Entry {
   enum class Kind : std::uint8_t { Load, Scalar, Iota, Op, Pad, Reduce, Scan, LoopState, LoopResult } kind;
-  plan::NodeId node;                 // Load: the leaf or stored node
+  plan::NodeId node;                               // Load: the leaf or stored node
   EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill or none: 0}; Reduce, Scan: {value};
-                                                  // LoopResult: {state, or a yielded value}
-  Index index;                       // Load: element offset; Iota: the coordinate
+                                                   // LoopResult: {state, or a yielded value}
+  Index index;                                     // Load: element offset; Iota: the coordinate
   std::int32_t predicates = -1;      // Load: chain that must hold; Pad: the chain's newest links decide
   std::int32_t predicates_end = -1;  // Pad: where the enclosing chain begins
   std::int32_t loop = -1;            // LoopState, LoopResult: the run of a loop
@@ -42,23 +43,23 @@ struct PredicateLink {
 
 /// One run of a loop, for the points of one node.
 struct LoopRun {
-  std::int32_t parent = -1;               // the run that it is part of
+  std::int32_t parent = -1;  // the run that it is part of
   std::vector<plan::NodeId> state_nodes;
   std::vector<EntryId> states, inits, nexts;
   EntryId condition = kNoEntry;
-  std::int64_t count = 0;                 // iterations, counted by the first state; 0: until the condition fails
+  std::int64_t count = 0;  // iterations, counted by the first state; 0: until the condition fails
   std::vector<EntryId> results;
   struct Yield {
-    EntryId value, entry;                 // in an iteration; what stands for all of them
+    EntryId value, entry;  // in an iteration; what stands for all of them
     plan::NodeId stack;
     bool row;
   };
-  std::vector<Yield> yields;              // stored in each iteration
+  std::vector<Yield> yields;  // stored in each iteration
 };
 
 struct Pulled {
-  Shape domain;                      // extents of the axes
-  std::uint64_t reduced = 0;         // mask over them
+  Shape domain;               // extents of the axes
+  std::uint64_t reduced = 0;  // mask over them
   IndexSpace space;
   std::vector<Entry> entries;
   std::vector<PredicateLink> links;
@@ -66,14 +67,15 @@ struct Pulled {
   struct Output {
     plan::NodeId node;
     EntryId entry;
-    bool row;                        // stored once per row
-    Index at;                        // element of its memory
-    bool placed = false;             // the memory is not its own, see plan::Placement
+    bool row;             // stored once per row
+    Index at;             // element of its memory
+    bool placed = false;  // the memory is not its own, see plan::Placement
   };
   std::vector<Output> outputs;
-  /// Calls f on every entry that the value of `e` needs: its operands, and those that its coordinates and predicates
-  /// are made of. All of them come before `e`. What a run yields belongs to the entries of its stacks alone: another
-  /// result of the run may be wanted in phases in which the yielded values are not there yet.
+  /// Calls f on every entry that the value of `e` needs: its operands, and those that its coordinates and
+  /// predicates are made of. All of them come before `e`. What a run yields belongs to the entries of its
+  /// stacks alone: another result of the run may be wanted in phases in which the yielded values are not
+  /// there yet.
   template <class F>
   void each_operand(const Entry& e, const F& f) const {
     for (EntryId in : e.in)
@@ -89,7 +91,7 @@ struct Pulled {
     for (std::int32_t l = e.predicates; l != e.predicates_end; l = links[static_cast<std::size_t>(l)].next)
       space.each_value(links[static_cast<std::size_t>(l)].predicate.t, f);
   }
-  Index full_linear, row_linear;     // positions of full and row outputs in memory of their own (contiguous)
+  Index full_linear, row_linear;  // positions of full and row outputs in memory of their own (contiguous)
   explicit Pulled(std::span<const std::int64_t> axes) : space(axes) {}
 };
 

@@ -1,9 +1,10 @@
-// What is known of a region before it has loops: its cost, its axes collapsed into groups, the schedule these lead
-// to, and which phases need which values.
+// What is known of a region before it has loops: its cost, its axes collapsed into groups, the schedule these
+// lead to, and which phases need which values.
 //
-// Invariant: nothing here makes an expression, but for the offsets of the scratch buffers that keep_in_scratch adds.
-#include "math/expand.h"
+// Invariant: nothing here makes an expression, but for the offsets of the scratch buffers that
+// keep_in_scratch adds.
 #include "lower/region_lowering.h"
+#include "math/expand.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace kiln::lower {
 namespace {
 
-constexpr float kCacheCost = 10;                   // primitives above which a value is kept for the next phase
+constexpr float kCacheCost = 10;  // primitives above which a value is kept for the next phase
 constexpr float kLoopCost = 1000;
 constexpr std::int64_t kScratchLimit = 128 << 10;  // bytes of a row kept in scratch: within L2
 constexpr int kRegisterLimit = 96;                 // values a GPU thread keeps
@@ -27,7 +28,8 @@ bool is_computed(const Entry& e) {
 }  // namespace
 
 void RegionLowering::measure() {
-  // The 64-bit indices of random draws do not count for the lanes: their bits are made for several lanes at once.
+  // The 64-bit indices of random draws do not count for the lanes: their bits are made for several lanes at
+  // once.
   std::vector<bool> only_draws(p_.entries.size(), true);
   for (const auto& o : p_.outputs) only_draws[o.entry] = false;
   for (const Entry& e : p_.entries) {
@@ -44,7 +46,8 @@ void RegionLowering::measure() {
       if (in != kNoEntry) starts[in] = false;
   for (EntryId id = 0; id < p_.entries.size(); ++id) {
     Entry& e = p_.entries[id];
-    if (e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Scan) e.cost = target_.cost_of(static_cast<int>(g_[e.node].op));
+    if (e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Scan)
+      e.cost = target_.cost_of(static_cast<int>(g_[e.node].op));
     prims_ += e.kind == Entry::Kind::Load ? 1 : e.cost;
     phases_ = std::max(phases_, e.phase);
     KILN_CHECK_THAT(phases_ < 32);  // bits of Entry::used_in; the planner caps reductions
@@ -55,7 +58,7 @@ void RegionLowering::measure() {
   }
 }
 
-// ---- axes ---------------------------------------------------------------------------------------------------------
+// ---- axes ----
 
 /// Calls f on every index that will be evaluated.
 void RegionLowering::each_index(const std::function<void(const Index&)>& f) const {
@@ -82,7 +85,8 @@ std::vector<Group> RegionLowering::axes_as_groups() const {
   std::vector<Group> groups;
   for (int a = 0; a < p_.domain.rank(); ++a)
     if (p_.domain[a] != 1) groups.push_back({a, a, p_.domain[a], ((p_.reduced >> a) & 1) != 0});
-  if ((phases_ > 0 || !scans_.empty()) && std::none_of(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; }))
+  if ((phases_ > 0 || !scans_.empty()) &&
+      std::none_of(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; }))
     groups.insert(groups.begin(), {-1, -1, 1, true});  // a reduction over extents of 1 still has its loop
   if (groups.empty()) groups.push_back({0, 0, 1, false});
   return groups;
@@ -122,20 +126,23 @@ void RegionLowering::join_reduced() {
   groups_ = std::move(joined);
 }
 
-/// Whether a kernel that writes into an argument's memory reads that argument anywhere but where the same point writes.
+/// Whether a kernel that writes into an argument's memory reads that argument anywhere but where the same
+/// point writes.
 bool RegionLowering::reads_what_it_writes() const {
   for (const auto& o : p_.outputs) {
     if (!o.placed) continue;
     const std::uint32_t arg = regions_.placements.at(o.node).arg;
     for (const Entry& e : p_.entries) {
-      if (e.kind != Entry::Kind::Load || g_[e.node].arg < 0 || static_cast<std::uint32_t>(g_[e.node].arg) != arg) continue;
+      if (e.kind != Entry::Kind::Load || g_[e.node].arg < 0 ||
+          static_cast<std::uint32_t>(g_[e.node].arg) != arg)
+        continue;
       if (g_[e.node].op != Op::leaf || e.index != o.at || phases_ > 0 || !scans_.empty()) return true;
     }
   }
   return false;
 }
 
-// ---- schedule -----------------------------------------------------------------------------------------------------
+// ---- schedule ----
 
 bool RegionLowering::scans_of_scans() const {
   std::vector<bool> scanned(p_.entries.size());  // is a scan, or made of one
@@ -165,7 +172,8 @@ void RegionLowering::choose() {
     if (o.row) continue;
     f.stores_full |= p_.entries[o.entry].phase > 0;
     f.out_narrowest = std::min(f.out_narrowest, static_cast<int>(size_of(g_[o.node].dtype)));
-    // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is walked from its end.
+    // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is
+    // walked from its end.
     const std::int64_t row_bytes = groups_.back().extent * size_of(g_[o.node].dtype);
     const bool from_end = p_.full_linear.coef(groups_.back().last) < 0;
     if ((groups_.size() == 1 && !from_end) || row_bytes % 64 == 0)
@@ -177,7 +185,8 @@ void RegionLowering::choose() {
   const bool one_row = std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || !walks(e.index, groups_.back())) continue;
-    const bool own = std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return !g.reduced && walks(e.index, g); });
+    const bool own = std::any_of(groups_.begin(), groups_.end(),
+                                 [&](const Group& g) { return !g.reduced && walks(e.index, g); });
     ++f.loads;
     f.row_loads += one_row || own;
   }
@@ -186,7 +195,8 @@ void RegionLowering::choose() {
   s_ = std::get<schedule::Schedule>(answer);
 }
 
-/// The group that a strided load walks with the smallest stride, when that is not the last group; -1 without one.
+/// The group that a strided load walks with the smallest stride, when that is not the last group; -1 without
+/// one.
 int RegionLowering::axis_across() const {
   int across = -1;
   for (const Entry& e : p_.entries) {
@@ -203,18 +213,19 @@ int RegionLowering::axis_across() const {
   return across;
 }
 
-// ---- tiles, and what a GPU asks ----------------------------------------------------------------------------------
+// ---- tiles, and what a GPU asks ----
 
 /// Whether a load is strided along the last group and denser along the tile's rows.
 bool RegionLowering::crosses(const Entry& e) const {
   if (e.kind != Entry::Kind::Load || e.inside || tile_rows_.empty()) return false;
   const std::int64_t stride = std::abs(e.index.coef(groups_.back().last));
-  const std::int64_t dense = std::abs(e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last));
+  const std::int64_t dense =
+      std::abs(e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last));
   return !p_.space.jumps(e.index) && stride > 1 && dense > 0 && dense < stride;
 }
 
-/// The rows of a tile: the groups that the load with the axis `across` runs along, as one. Its columns: the last groups
-/// up to those.
+/// The rows of a tile: the groups that the load with the axis `across` runs along, as one. Its columns: the
+/// last groups up to those.
 void RegionLowering::find_tile(schedule::Facts& f) {
   const std::int64_t enough = target_.gpu ? 64 : 16;
   const auto group = [&](int g) -> const Group& { return groups_[static_cast<std::size_t>(g)]; };
@@ -223,7 +234,8 @@ void RegionLowering::find_tile(schedule::Facts& f) {
   int first_column = last_group();
   f.last_run = group(last_group()).extent;
   while (first_column - 1 > f.across && f.last_run < enough) f.last_run *= group(--first_column).extent;
-  const auto crossing = std::find_if(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) { return crosses(e); });
+  const auto crossing =
+      std::find_if(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) { return crosses(e); });
   if (crossing == p_.entries.end()) {
     f.across = -1;
     return;
@@ -292,8 +304,9 @@ bool RegionLowering::walks(const Index& index, const Group& g) const {
   return false;
 }
 
-/// Whether an index takes elements of the last group one after the other, beside scans also from the last to the first; then
-/// `aligned` tells whether it begins at a multiple of `elements` wherever the last group begins, its constant apart.
+/// Whether an index takes elements of the last group one after the other, beside scans also from the last to
+/// the first; then `aligned` tells whether it begins at a multiple of `elements` wherever the last group
+/// begins, its constant apart.
 bool RegionLowering::runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const {
   const Group& last = groups_.back();
   if (index.coef(last.last) != 1 && !(walks_back(index) && !scans_.empty())) return false;
@@ -306,8 +319,8 @@ bool RegionLowering::runs_along_last_group(const Index& index, std::int64_t elem
   return true;
 }
 
-/// Adjacent elements of the last group that 16-byte accesses of all operands along it may take at once; 1 if one of
-/// them is not aligned.
+/// Adjacent elements of the last group that 16-byte accesses of all operands along it may take at once; 1 if
+/// one of them is not aligned.
 int RegionLowering::vector_elements() const {
   struct Access {
     const Index* index;
@@ -332,18 +345,22 @@ int RegionLowering::vector_elements() const {
       narrowest = std::min(narrowest, size_of(a.type));
       widest = std::max(widest, size_of(a.type));
     }
-  const std::int64_t elements = std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
-  if (elements <= 1 || (groups_.size() > 1 && groups_.back().extent % elements != 0)) return 1;  // rows begin anywhere
+  const std::int64_t elements =
+      std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
+  // rows begin anywhere
+  if (elements <= 1 || (groups_.size() > 1 && groups_.back().extent % elements != 0)) return 1;
   for (const Access& a : accesses) {
     if (!runs_along_last_group(*a.index, elements, aligned)) continue;
     const std::int64_t bytes = std::min(kAccessBytes, elements * size_of(a.type));
-    const std::int64_t first = walks_back(*a.index) ? a.index->c - (elements - 1) : a.index->c;  // of a thread's vector
+    // of a thread's vector
+    const std::int64_t first = walks_back(*a.index) ? a.index->c - (elements - 1) : a.index->c;
     if (!aligned || first * size_of(a.type) % bytes != 0 || a.base % bytes != 0) return 1;
   }
   return static_cast<int>(elements);
 }
 
-/// Whether every vector of an output begins at a multiple of its size, or of a cache line: what a store past the caches needs.
+/// Whether every vector of an output begins at a multiple of its size, or of a cache line: what a store past
+/// the caches needs.
 bool RegionLowering::stores_whole_vectors(NodeId output) const {
   if (regions_.placements.contains(output)) return false;
   const Group& last = groups_.back();
@@ -357,18 +374,20 @@ bool RegionLowering::index_is_narrow() const {
   double points = 1;
   for (const Group& g : groups_) points *= static_cast<double>(std::max<std::int64_t>(g.extent, 1));
   for (const LoopRun& run : p_.loops)
-    for (const LoopRun::Yield& y : run.yields) points = std::max(points, static_cast<double>(g_[y.stack].numel));
+    for (const LoopRun::Yield& y : run.yields)
+      points = std::max(points, static_cast<double>(g_[y.stack].numel));
   bool narrow = points < static_cast<double>(kNarrow) && out_.grid < kNarrow && rows_ * chunks_ < kNarrow;
   each_index([&](const Index& i) {
     std::int64_t reach = std::abs(i.c);
     for (const Term& term : std::span(i.terms, static_cast<std::size_t>(i.n)))
-      reach += std::abs(term.coef) * (p_.space.atom(term.atom).extent + std::abs(p_.space.atom(term.atom).lo));
+      reach +=
+          std::abs(term.coef) * (p_.space.atom(term.atom).extent + std::abs(p_.space.atom(term.atom).lo));
     narrow &= reach < kNarrow;
   });
   return narrow;
 }
 
-// ---- uses ---------------------------------------------------------------------------------------------------------
+// ---- uses ----
 
 /// Which phases need which entries; expensive values needed again later are kept in scratch memory.
 void RegionLowering::mark_uses() {
@@ -391,20 +410,22 @@ void RegionLowering::mark_uses() {
       if (is_computed(e)) return tree[id] >= kCacheCost || (target_.gpu && loads_below(id) > 1);
       return target_.gpu && e.kind == Entry::Kind::Load;
     };
-    if (may_keep && !e.inside && e.used_in != first && worth() && keep_in_scratch(id)) operands_used_in = first;
+    if (may_keep && !e.inside && e.used_in != first && worth() && keep_in_scratch(id))
+      operands_used_in = first;
     p_.each_operand(e, [&](EntryId in) { es[in].used_in |= operands_used_in; });
   }
 }
 
-/// The phase in which an output is stored: that of its value. A row that a GPU's registers have is written at the end: first
-/// all reads, then all writes.
+/// The phase in which an output is stored: that of its value. A row that a GPU's registers have is written at
+/// the end: first all reads, then all writes.
 int RegionLowering::stored_in(const Pulled::Output& o) const {
   const Entry& e = p_.entries[o.entry];
   const EntryId source = e.kind == Entry::Kind::Op && g_[e.node].op == Op::cast ? e.in[0] : o.entry;
   return target_.gpu && !o.row && scratch_[source] >= 0 ? phases_ : e.phase;
 }
 
-/// Which values only half types will hold, whatever is made of them on the way: an approximation is good enough.
+/// Which values only half types will hold, whatever is made of them on the way: an approximation is good
+/// enough.
 void RegionLowering::find_rough() {
   const std::vector<Entry>& es = p_.entries;
   rough_.assign(es.size(), target_.gpu);
@@ -414,7 +435,8 @@ void RegionLowering::find_rough() {
     const Entry& e = es[id];
     const GraphNode& n = g_[e.node];
     const bool rounds = e.kind == Entry::Kind::Op && n.op == Op::cast && is_half(n.dtype);
-    const bool passes = e.kind == Entry::Kind::Op       ? n.op == Op::cast ? is_float(n.dtype) : keeps_errors_small(n.op)
+    const bool passes = e.kind == Entry::Kind::Op
+                            ? n.op == Op::cast ? is_float(n.dtype) : keeps_errors_small(n.op)
                         : e.kind == Entry::Kind::Reduce ? !has_position(n.op)
                                                         : e.kind == Entry::Kind::Pad;
     const auto demand = [&](EntryId in) { rough_[in] = false; };
@@ -465,7 +487,8 @@ bool RegionLowering::keep_in_scratch(EntryId id) {
   const std::int64_t bytes = ceil_div(row * size_of(type), 64) * 64;
   if (!varies(id)) return false;
   if (target_.gpu) {
-    const auto kept = std::count_if(scratch_.begin(), scratch_.end(), [](std::int32_t buffer) { return buffer >= 0; });
+    const auto kept =
+        std::count_if(scratch_.begin(), scratch_.end(), [](std::int32_t buffer) { return buffer >= 0; });
     if ((kept + 1) * s_.steps * s_.lanes > kRegisterLimit) return false;
   } else if (out_.scratch_bytes + bytes > kScratchLimit) {
     return false;
@@ -474,8 +497,8 @@ bool RegionLowering::keep_in_scratch(EntryId id) {
   return true;
 }
 
-/// Whether a value differs inside a row (it reaches a load or coordinate over a reduced axis). All are found at once: operands
-/// come first, and may be shared by many.
+/// Whether a value differs inside a row (it reaches a load or coordinate over a reduced axis). All are found
+/// at once: operands come first, and may be shared by many.
 bool RegionLowering::varies(EntryId id) {
   for (std::size_t at = varies_.size(); at < p_.entries.size(); ++at) {
     const Entry& e = p_.entries[at];
@@ -500,7 +523,8 @@ bool RegionLowering::varies_by_itself(const Entry& e) const {
           if (e.index.coef(p.last) != 0) return true;
       }
       for (int t = 0; t < e.index.n; ++t)
-        if (const AtomId a = e.index.terms[t].atom; a >= p_.space.axis_count() && p_.space.atom(a).kind != Atom::Kind::Position)
+        if (const AtomId a = e.index.terms[t].atom;
+            a >= p_.space.axis_count() && p_.space.atom(a).kind != Atom::Kind::Position)
           return true;
       return false;
     case Entry::Kind::Scan:

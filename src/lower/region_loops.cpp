@@ -1,8 +1,9 @@
-// The loops of a kernel: what all forms share, then the forms whose reductions keep their accumulators in registers.
+// The loops of a kernel: what all forms share, then the forms whose reductions keep their accumulators in
+// registers.
 //
 // Invariant: a loop enters k_.loops when it is complete, after the loops inside it.
-#include "math/expand.h"
 #include "lower/region_lowering.h"
+#include "math/expand.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace kiln::lower {
 namespace {
 constexpr std::int64_t kSharedBytes = 40 << 10;    // of a block's tiles: a block always has 48 KiB
 constexpr std::int64_t kScratchBytes = 256 << 10;  // of a CPU thread's: within the second cache
-}
+}  // namespace
 
 Monoid monoid_of(Op op) {
   switch (op) {
@@ -39,7 +40,7 @@ void RegionLowering::declare_accs() {
   }
 }
 
-// ---- groups -------------------------------------------------------------------------------------------------------
+// ---- groups ----
 
 std::vector<int> RegionLowering::reduced_groups() const {
   std::vector<int> list;
@@ -51,7 +52,8 @@ std::vector<int> RegionLowering::reduced_groups() const {
 std::vector<int> RegionLowering::kept_groups(std::initializer_list<int> except) const {
   std::vector<int> list;
   for (int g = 0; g <= last_group(); ++g)
-    if (!groups_[static_cast<std::size_t>(g)].reduced && std::find(except.begin(), except.end(), g) == except.end())
+    if (!groups_[static_cast<std::size_t>(g)].reduced &&
+        std::find(except.begin(), except.end(), g) == except.end())
       list.push_back(g);
   return list;
 }
@@ -67,7 +69,7 @@ std::int64_t RegionLowering::blocks_of(int group) const {
   return ceil_div(groups_[static_cast<std::size_t>(group)].extent, s_.block);
 }
 
-// ---- the grid -----------------------------------------------------------------------------------------------------
+// ---- the grid ----
 
 LoopDecl RegionLowering::open_grid() {
   LoopDecl l;
@@ -108,7 +110,7 @@ Range RegionLowering::block_range(E block, E length, int group) {
   return {first, kernel::min(extent(group) - first, length)};
 }
 
-// ---- loops and statements -----------------------------------------------------------------------------------------
+// ---- loops and statements ----
 
 Stmt RegionLowering::loop(LoopDecl decl) {
   k_.loops.push_back(std::move(decl));
@@ -154,7 +156,8 @@ std::vector<LoopDecl> RegionLowering::open_nest(Groups order, const std::optiona
   return nest;
 }
 
-/// Elements that a nest over groups adds up one after the other at most: the first group perhaps in chunks, the last on lanes.
+/// Elements that a nest over groups adds up one after the other at most: the first group perhaps in chunks,
+/// the last on lanes.
 std::int64_t RegionLowering::added_up(Groups order, bool in_chunks, std::int64_t lanes) const {
   std::int64_t elements = 1;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -165,14 +168,20 @@ std::int64_t RegionLowering::added_up(Groups order, bool in_chunks, std::int64_t
   return elements;
 }
 
-/// Cuts a loop of the nest into blocks when more than `limit` elements are added up one after the other, those of the
-/// loops inside it counted, of which the innermost is on lanes: each block is to have sums of its own. `always`: also where one
-/// block is enough, so that kernels are fewer. Returns the place of the loop over the blocks, or of none.
-std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost,
-                                     std::int64_t lanes, std::int64_t limit, bool always) {
-  const bool sums = std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) { return adds_in_blocks(r); });
-  const bool in_blocks_on_gpu = target_.strict && lanes == 1;  // elsewhere its sums are compensated, or shared by a team's lanes
-  if (!sums || (target_.gpu && !in_blocks_on_gpu) || (!always && added_up(order, outermost.has_value(), lanes) <= limit)) return nest.size();
+/// Cuts a loop of the nest into blocks when more than `limit` elements are added up one after the other,
+/// those of the loops inside it counted, of which the innermost is on lanes: each block is to have sums of
+/// its own. `always`: also where one block is enough, so that kernels are fewer. Returns the place of the
+/// loop over the blocks, or of none.
+std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order,
+                                     const std::optional<Range>& outermost, std::int64_t lanes,
+                                     std::int64_t limit, bool always) {
+  const bool sums = std::any_of(reductions_.begin(), reductions_.end(),
+                                [&](const Reduction& r) { return adds_in_blocks(r); });
+  // elsewhere its sums are compensated, or shared by a team's lanes
+  const bool in_blocks_on_gpu = target_.strict && lanes == 1;
+  if (!sums || (target_.gpu && !in_blocks_on_gpu) ||
+      (!always && added_up(order, outermost.has_value(), lanes) <= limit))
+    return nest.size();
   std::int64_t inside = 1;
   for (std::size_t at = order.size(); at-- > 0;) {
     const bool part = at == 0 && outermost;
@@ -183,12 +192,14 @@ std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order, 
       inside *= most;
       continue;
     }
-    const E count = {&k_.pool, nest[at].extent}, block = size(kSumBlock, std::max<std::int64_t>(1, limit / inside) * step);
+    const E count = {&k_.pool, nest[at].extent},
+            block = size(kSumBlock, std::max<std::int64_t>(1, limit / inside) * step);
     LoopDecl blocks;
     blocks.var = new_var();
     blocks.extent = divide(count + block - konst(1), block).id;
     const E first = var(blocks.var) * block;
-    axis_[static_cast<std::size_t>(order[at])] = (part ? outermost->first + first : first) + var(nest[at].var);
+    axis_[static_cast<std::size_t>(order[at])] =
+        (part ? outermost->first + first : first) + var(nest[at].var);
     nest[at].extent = kernel::min(count - first, block).id;
     nest.insert(nest.begin() + static_cast<std::ptrdiff_t>(at), std::move(blocks));
     return at;
@@ -228,14 +239,17 @@ void RegionLowering::store_outputs(Body& body, bool row, std::initializer_list<i
       }
       auto buffer = out_buffer_.find(o.node);
       if (buffer == out_buffer_.end())
-        buffer = out_buffer_.emplace(o.node, output_buffer(o.node, !row && s_.stream && stores_whole_vectors(o.node))).first;
+        buffer =
+            out_buffer_
+                .emplace(o.node, output_buffer(o.node, !row && s_.stream && stores_whole_vectors(o.node)))
+                .first;
       const E at = to_expr(o.at, kOutputOwner + o.node);
       body.push_back(store(buffer->second, at, build(o.entry)));
     }
   storing_ = {};
 }
 
-// ---- phases -------------------------------------------------------------------------------------------------------
+// ---- phases ----
 
 /// The innermost statements of one phase: reductions, full outputs, values kept for later phases.
 void RegionLowering::phase_body(Body& body) {
@@ -261,8 +275,8 @@ bool RegionLowering::adds_in_blocks(const Reduction& r) const {
   return r.phase == phase_ && k_.accs[r.acc].monoid == Monoid::Sum && is_float(k_.accs[r.acc].type);
 }
 
-/// The type in which sums of blocks and chunks are added up: Float64 for those of Float32, since there are many, and few of
-/// them an element.
+/// The type in which sums of blocks and chunks are added up: Float64 for those of Float32, since there are
+/// many, and few of them an element.
 DType RegionLowering::total_type(const AccDecl& a) const {
   const bool compensated = target_.gpu && !target_.strict;
   return a.monoid == Monoid::Sum && a.type == DType::Float32 && !compensated ? DType::Float64 : a.type;
@@ -275,11 +289,13 @@ E RegionLowering::total_of(std::uint32_t acc, const GraphNode& n) {
 }
 
 /// One phase as nested loops over `order` (groups, outermost first), the last on lanes when `vector`.
-void RegionLowering::phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost) {
+void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
+                                 const std::optional<Range>& outermost) {
   forget();
   std::vector<LoopDecl> nest = open_nest(order, outermost);
   const bool columns = !vector && s_.lane_axis == last_group();  // short rows on lanes are never cut
-  const std::size_t blocks = cut_sums(nest, order, outermost, vector ? s_.lanes : 1, kAddedInOrder, columns || outermost);
+  const std::size_t blocks =
+      cut_sums(nest, order, outermost, vector ? s_.lanes : 1, kAddedInOrder, columns || outermost);
   const bool cut = blocks < nest.size();
   if (vector) put_on_lanes(nest.back());
   std::vector<Stmt> added;
@@ -321,7 +337,7 @@ void RegionLowering::all_phases(Body& body, bool vector) {
   }
 }
 
-// ---- forms --------------------------------------------------------------------------------------------------------
+// ---- forms ----
 
 /// Without reductions: the last axis (or the last few as one) in blocks.
 void RegionLowering::build_map() {
@@ -358,9 +374,9 @@ void RegionLowering::build_columns() {
   close_grid(std::move(grid), product(outer) * blocks_of(column));
 }
 
-/// A map with an operand that is contiguous along other axes than the last: a grid item is a tile of both. The operand's
-/// comes through scratch memory, which a GPU's threads share: written with lanes along the operand's axes, read with lanes
-/// along the output's.
+/// A map with an operand that is contiguous along other axes than the last: a grid item is a tile of both.
+/// The operand's comes through scratch memory, which a GPU's threads share: written with lanes along the
+/// operand's axes, read with lanes along the output's.
 void RegionLowering::build_tiles() {
   LoopDecl grid = open_grid();
   std::vector<int> outer, together;
@@ -370,12 +386,15 @@ void RegionLowering::build_tiles() {
     else if (std::find(tile_rows_.begin(), tile_rows_.end(), g) == tile_rows_.end())
       outer.push_back(g);
   }
-  const auto extent_of = [&](Groups list, Size role) { return list.size() == 1 ? extent(list.front()) : size(role, product(list)); };
+  const auto extent_of = [&](Groups list, Size role) {
+    return list.size() == 1 ? extent(list.front()) : size(role, product(list));
+  };
   const auto range_of = [&](E block, std::int64_t length, E whole) -> Range {
     const E first = block * konst(length);
     return {first, kernel::min(whole - first, konst(length))};
   };
-  const std::int64_t runs = ceil_div(product(tile_rows_), s_.run), blocks = ceil_div(product(together), s_.block);
+  const std::int64_t runs = ceil_div(product(tile_rows_), s_.run),
+                     blocks = ceil_div(product(together), s_.block);
   const auto [position, run] = divide_with_rest(var(grid.var), size(kRuns, runs));
   const E block = block_of(position, outer, blocks);
   const Range rows = range_of(run, s_.run, extent_of(tile_rows_, kTileRows));
@@ -430,8 +449,8 @@ void RegionLowering::stage_tile(Body& body, const Range& rows, const Range& colu
   position_ = {};
 }
 
-/// Elements from a row of a tile to the next: more than its columns, so that a column is in different banks of a GPU's memory,
-/// and its lines in different sets of a CPU's cache.
+/// Elements from a row of a tile to the next: more than its columns, so that a column is in different banks
+/// of a GPU's memory, and its lines in different sets of a CPU's cache.
 std::int64_t RegionLowering::tile_pitch(DType type) const {
   constexpr std::int64_t kBank = 4, kLine = 64;
   return s_.block + std::max<std::int64_t>(1, (target_.gpu ? kBank : kLine) / size_of(type));

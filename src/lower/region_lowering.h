@@ -1,17 +1,17 @@
-// RegionLowering: lowers one region. Internal to src/lower; the steps stand as a list in lower.cpp's run(), and each
-// topic has its own file:
+// RegionLowering: lowers one region. Internal to src/lower; the steps stand as a list in lower.cpp's run(),
+// and each topic has its own file:
 //   region_facts.cpp    what the scheduler must know; which phases need which values
 //   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
 //   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
-//   region_scan.cpp     scans: accumulators that are read while their loop runs, and long scans in linked chunks
-//   region_while.cpp    loops over the states of an element
-//   region_split.cpp    partial results per chunk, and the finish section that combines them
+//   region_scan.cpp     scans: accumulators that are read while their loop runs, and long scans in linked
+//   chunks region_while.cpp    loops over the states of an element region_split.cpp    partial results per
+//   chunk, and the finish section that combines them
 //
-// Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase, and whether
-// the finish section is being built. Whoever changes one of them calls forget() before asking for values again.
-// Parameters are numbered in the order in which they are first asked for, so the order of calls is part of a kernel's
-// identity.
+// Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase,
+// and whether the finish section is being built. Whoever changes one of them calls forget() before asking for
+// values again. Parameters are numbered in the order in which they are first asked for, so the order of calls
+// is part of a kernel's identity.
 #pragma once
 
 #include "kernel/monoid.h"
@@ -34,8 +34,8 @@ using ir::Op;
 using namespace kernel::nouns;
 using schedule::Form;
 
-/// A run of adjacent domain axes that every access walks as one. In the strict mode all adjacent reduced axes are a group,
-/// whose pieces then are the runs that accesses walk as one; a group of one run has no pieces.
+/// A run of adjacent domain axes that every access walks as one. In the strict mode all adjacent reduced axes
+/// are a group, whose pieces then are the runs that accesses walk as one; a group of one run has no pieces.
 struct Group {
   struct Piece {
     int last;  // axis
@@ -49,16 +49,18 @@ struct Group {
 
 struct Reduction {
   EntryId entry;
-  int phase;                       // loop that computes it
+  int phase;  // loop that computes it
   std::uint32_t acc = 0;
-  std::uint32_t final_acc = 0;     // Split: accumulator of the finish section
-  std::uint32_t partial[2] = {};   // Split, Stripes: buffers of value and position; [1] is 0 without a position
+  std::uint32_t final_acc = 0;  // Split: accumulator of the finish section
+  std::uint32_t partial[2] =
+      {};  // Split, Stripes: buffers of value and position; [1] is 0 without a position
 };
 
 struct Scan {
   EntryId entry;
-  std::uint32_t acc = 0;           // of the loop being built
-  std::uint32_t total = 0, prefix = 0;  // Chain: buffers of a chunk's own total and of all before it; Stripes: total
+  std::uint32_t acc = 0;  // of the loop being built
+  // Chain: buffers of a chunk's own total and of all before it; Stripes: total
+  std::uint32_t total = 0, prefix = 0;
 };
 
 /// The part of an axis that one grid item covers.
@@ -114,15 +116,38 @@ class RegionLowering {
   bool stores_whole_vectors(NodeId output) const;
   bool index_is_narrow() const;
 
-  // Parameters. A role is one parameter whatever its value; what it belongs to (owner) tells roles of a kind apart.
-  enum RoleKind : std::uint64_t { kExtent = 1, kStride, kOffset, kAtomCoef, kDivisor, kInverse, kPredicate, kSize };
+  // Parameters. A role is one parameter whatever its value; what it belongs to (owner) tells roles of a kind
+  // apart.
+  enum RoleKind : std::uint64_t {
+    kExtent = 1,
+    kStride,
+    kOffset,
+    kAtomCoef,
+    kDivisor,
+    kInverse,
+    kPredicate,
+    kSize
+  };
   enum Owner : std::uint64_t {  // owners that are neither entries, atoms, links nor groups
     kScratchOwner = 0xfffd0000u,
     kRowOwner = 0xfffe0000u,
     kOutputOwner = 0xffff0000u,  // plus the node
   };
   enum Size : std::uint64_t {
-    kItems, kBlocks, kBlock, kRuns, kRunExtent, kChunks, kChunk, kRows, kGroups, kAhead, kBehind, kIterations, kPoints, kTileRows,
+    kItems,
+    kBlocks,
+    kBlock,
+    kRuns,
+    kRunExtent,
+    kChunks,
+    kChunk,
+    kRows,
+    kGroups,
+    kAhead,
+    kBehind,
+    kIterations,
+    kPoints,
+    kTileRows,
     kSumBlock
   };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
@@ -153,7 +178,9 @@ class RegionLowering {
     return {&k_.pool, k_.pool.intern({prim, type, kNoExpr, kNoExpr, kNoExpr, imm})};
   }
   E identity_of(const AccDecl& acc) { return kernel::identity(k_, acc); }
-  E konst(std::int64_t v) { return kernel::constant_bits(k_.pool, DType::Int64, static_cast<std::uint64_t>(v)); }
+  E konst(std::int64_t v) {
+    return kernel::constant_bits(k_.pool, DType::Int64, static_cast<std::uint64_t>(v));
+  }
   E var(std::uint32_t v) { return leaf(Prim::Var, DType::Int64, v); }
   E acc_value(std::uint32_t acc, DType type) { return leaf(Prim::Acc, type, acc); }
   E load(std::uint32_t buffer, DType type, E index, E predicate = {});
@@ -220,8 +247,8 @@ class RegionLowering {
   DType total_type(const AccDecl& a) const;
   E total_of(std::uint32_t acc, const GraphNode& n);
   std::int64_t added_up(Groups order, bool in_chunks, std::int64_t lanes) const;
-  std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost, std::int64_t lanes,
-                       std::int64_t limit, bool always = false);
+  std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost,
+                       std::int64_t lanes, std::int64_t limit, bool always = false);
   LoopDecl fold(std::vector<LoopDecl> nest);
   LoopDecl fold_from(std::vector<LoopDecl>& nest, std::size_t from);
   Stmt store(std::uint32_t buffer, E index, E value);
@@ -299,13 +326,14 @@ class RegionLowering {
   schedule::Schedule s_;
 
   // What exists in the kernel.
-  std::map<std::uint64_t, std::uint32_t> params_;   // by role
+  std::map<std::uint64_t, std::uint32_t> params_;  // by role
   std::map<NodeId, std::uint32_t> out_buffer_;
-  std::vector<std::int32_t> scratch_;               // per entry: its scratch buffer, or -1
-  std::vector<int> tile_rows_;                      // Tiles: the groups that staged loads run along, outermost first
-  std::vector<std::int32_t> staged_;                // the same, per entry: the scratch buffer that its tile goes through, or -1
-  std::vector<bool> varies_;                        // per entry, once asked for
-  std::vector<bool> rough_;                         // per entry: only half types will hold what is made of it
+  std::vector<std::int32_t> scratch_;  // per entry: its scratch buffer, or -1
+  std::vector<int> tile_rows_;         // Tiles: the groups that staged loads run along, outermost first
+  std::vector<std::int32_t>
+      staged_;                // the same, per entry: the scratch buffer that its tile goes through, or -1
+  std::vector<bool> varies_;  // per entry, once asked for
+  std::vector<bool> rough_;   // per entry: only half types will hold what is made of it
 
   // The environment of expressions, and their values in it.
   int phase_ = 0;
@@ -314,27 +342,29 @@ class RegionLowering {
     bool rows = false;         // outputs of rows, or the others
     std::uint64_t phases = 0;  // bit set
   };
-  Storing storing_;       // which outputs are stored in this environment
-  std::vector<E> axis_;   // per group: its coordinate
-  E lane_;                // the variable of the loop on lanes
-  E position_;            // position along the axes that share the lanes, if several do
-  std::vector<int> along_;  // those
-  E tile_row_, tile_column_;  // Tiles: position in the tile
-  std::vector<E> memo_;   // per entry
+  Storing storing_;                // which outputs are stored in this environment
+  std::vector<E> axis_;            // per group: its coordinate
+  E lane_;                         // the variable of the loop on lanes
+  E position_;                     // position along the axes that share the lanes, if several do
+  std::vector<int> along_;         // those
+  E tile_row_, tile_column_;       // Tiles: position in the tile
+  std::vector<E> memo_;            // per entry
   std::map<AtomId, E> atom_memo_;  // atoms share what they are made of
   std::vector<EntryId> building_;  // operations that wait for operands, the innermost last
-  Body* body_ = nullptr;  // where the statements go that values need: loops
+  Body* body_ = nullptr;           // where the statements go that values need: loops
 
   // Chunks.
   std::int64_t chunks_ = 1, rows_ = 1;  // rows: of the finish section
-  E n_chunks_, n_rows_;   // the same as parameters
-  E chunk_base_;          // Stripes in chunks: where the chunk's partial results begin
-  E item_;                // Chain, its second section: the chunk, whose prefixes are combined into the scans
+  E n_chunks_, n_rows_;                 // the same as parameters
+  E chunk_base_;                        // Stripes in chunks: where the chunk's partial results begin
+  E item_;  // Chain, its second section: the chunk, whose prefixes are combined into the scans
 };
 
 Monoid monoid_of(Op op);
-constexpr std::int64_t kAddedInOrder = 32;    // elements that a sum adds up one after the other: in a column, or in a row's lane
-constexpr std::int64_t kAddedInStripes = 64;  // the same where sums are in memory, and blocks of them are one more pass
+constexpr std::int64_t kAddedInOrder =
+    32;  // elements that a sum adds up one after the other: in a column, or in a row's lane
+// the same where sums are in memory, and blocks of them are one more pass
+constexpr std::int64_t kAddedInStripes = 64;
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace kiln::lower

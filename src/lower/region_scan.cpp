@@ -1,11 +1,13 @@
-// Scans. In a loop along the scanned axis a scan is an accumulator that is read while the loop runs. A long axis is cut
-// into chunks (form Chain): the body computes the total of each chunk, the link section hands on the total of all chunks
-// before, and the second section scans each chunk while it is still in the second cache.
+// Scans. In a loop along the scanned axis a scan is an accumulator that is read while the loop runs. A long
+// axis is cut into chunks (form Chain): the body computes the total of each chunk, the link section hands on
+// the total of all chunks before, and the second section scans each chunk while it is still in the second
+// cache.
 //
-// Invariant: the order in which values are combined depends on sizes and the width of the lanes only, never on threads.
+// Invariant: the order in which values are combined depends on sizes and the width of the lanes only, never
+// on threads.
 #include "kernel/monoid.h"
-#include "math/expand.h"
 #include "lower/region_lowering.h"
+#include "math/expand.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +27,8 @@ AccDecl RegionLowering::scan_decl(const Scan& s) {
 /// The monoid of log(e^x + e^y): the greatest value, and the sum of exponentials relative to it.
 std::uint32_t RegionLowering::log_add_exp(DType type) {
   const auto function = [&](ir::Op op, E a) {
-    return target_.gpu && !target_.strict ? expand_gpu(op, false, a, {}, {}, type) : expand(op, a, {}, {}, type);
+    return target_.gpu && !target_.strict ? expand_gpu(op, false, a, {}, {}, type)
+                                          : expand(op, a, {}, {}, type);
   };
   const E greatest = leaf(Prim::Earlier, type, 0), sum = leaf(Prim::Earlier, type, 1);
   const E x = leaf(Prim::Later, type, 0), x_sum = leaf(Prim::Later, type, 1);
@@ -34,17 +37,21 @@ std::uint32_t RegionLowering::log_add_exp(DType type) {
   m.identity = {kernel::const_bits(type, -HUGE_VAL), kernel::const_bits(type, 0)};
   m.lift = {x.id, x.lit(1).id};
   // Equal values include equal infinities, whose difference is NaN.
-  const E smaller = function(ir::Op::exp, kernel::select(greatest == x, x.lit(0), -kernel::abs(greatest - x)));
+  const E smaller =
+      function(ir::Op::exp, kernel::select(greatest == x, x.lit(0), -kernel::abs(greatest - x)));
   const E grows = greatest < x;
   const E of_greater = kernel::select(grows, x_sum, sum), of_smaller = kernel::select(grows, sum, x_sum);
-  m.merge = {kernel::max(x, greatest).id, (k_.fma ? kernel::fma(of_smaller, smaller, of_greater) : of_smaller * smaller + of_greater).id};
+  m.merge = {kernel::max(x, greatest).id,
+             (k_.fma ? kernel::fma(of_smaller, smaller, of_greater) : of_smaller * smaller + of_greater).id};
   m.show = (greatest + function(ir::Op::log, sum)).id;
-  const auto at = static_cast<std::uint32_t>(std::find(k_.customs.begin(), k_.customs.end(), m) - k_.customs.begin());
+  const auto at =
+      static_cast<std::uint32_t>(std::find(k_.customs.begin(), k_.customs.end(), m) - k_.customs.begin());
   if (at == k_.customs.size()) k_.customs.push_back(std::move(m));
   return at;
 }
 
-/// Whether a scan is computed in the current phase: somebody needs it, and it was not kept from an earlier one.
+/// Whether a scan is computed in the current phase: somebody needs it, and it was not kept from an earlier
+/// one.
 bool RegionLowering::runs_now(const Scan& s) const {
   const Entry& e = p_.entries[s.entry];
   return ((e.used_in >> phase_) & 1) != 0 && !(scratch_[s.entry] >= 0 && phase_ > first_phase(e));
@@ -59,7 +66,8 @@ void RegionLowering::declare_scans(LoopDecl& outermost) {
   }
 }
 
-/// Updates the scans with the current element; from here on they have their values. A scan of a scan comes after it.
+/// Updates the scans with the current element; from here on they have their values. A scan of a scan comes
+/// after it.
 void RegionLowering::scan_updates(Body& body) {
   for (const Scan& s : scans_) {
     if (!runs_now(s)) continue;
@@ -125,8 +133,8 @@ void RegionLowering::chain_totals(Body& body, E item, const Range& range) {
     body.push_back(store(scans_[i].total, item, acc_value(accs[i], k_.accs[accs[i]].type)));
 }
 
-/// From an element to the one at the same place of the chunk that this thread will most likely take next. The second
-/// section, which waits for its stores, has time to fetch it.
+/// From an element to the one at the same place of the chunk that this thread will most likely take next. The
+/// second section, which waits for its stores, has time to fetch it.
 E RegionLowering::bytes_to_next_chunk(const Entry& e) {
   const DType type = g_[e.node].dtype;
   const bool behind = e.index.coef(groups_[static_cast<std::size_t>(reduced_groups().front())].last) < 0;
@@ -138,18 +146,22 @@ E RegionLowering::bytes_to_next_chunk(const Entry& e) {
   return behind ? param(role(kSize, kBehind, bytes), -distance) : param(role(kSize, kAhead, bytes), distance);
 }
 
-/// What comes before a chunk: nothing before a row's first, else what comes before the last one and its total.
+/// What comes before a chunk: nothing before a row's first, else what comes before the last one and its
+/// total.
 void RegionLowering::link_chunks(Body& body, E item, E chunk) {
   if (target_.gpu) return add_totals(body, item, chunk);
   const E first = chunk == konst(0), before = item - konst(1);
   for (const Scan& s : scans_) {
     const AccDecl acc = scan_decl(s);
-    const E total = load(s.total, acc.type, before, ~first), prefix = load(s.prefix, acc.type, before, ~first);
-    body.push_back(store(s.prefix, item, kernel::select(first, identity_of(acc), kernel::merge(k_, acc, total, prefix))));
+    const E total = load(s.total, acc.type, before, ~first),
+            prefix = load(s.prefix, acc.type, before, ~first);
+    body.push_back(store(s.prefix, item,
+                         kernel::select(first, identity_of(acc), kernel::merge(k_, acc, total, prefix))));
   }
 }
 
-/// What comes before a chunk, without waiting for the one before to know the same: the totals of all before, by a team.
+/// What comes before a chunk, without waiting for the one before to know the same: the totals of all before,
+/// by a team.
 void RegionLowering::add_totals(Body& body, E item, E chunk) {
   LoopDecl l;
   l.kind = LoopKind::Vector;
@@ -165,7 +177,8 @@ void RegionLowering::add_totals(Body& body, E item, E chunk) {
   }
   body.push_back(loop(std::move(l)));
   for (std::size_t i = 0; i < scans_.size(); ++i)
-    body.push_back(store(scans_[i].prefix, item, acc_value(first + static_cast<std::uint32_t>(i), scan_decl(scans_[i]).type)));
+    body.push_back(store(scans_[i].prefix, item,
+                         acc_value(first + static_cast<std::uint32_t>(i), scan_decl(scans_[i]).type)));
 }
 
 }  // namespace kiln::lower

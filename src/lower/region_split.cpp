@@ -1,8 +1,9 @@
-// Split: a long reduction cut into chunks of its outermost reduced axis. A grid item reduces one chunk of a row (or of
-// a block of columns) in registers and stores a partial result per row; the finish section combines them.
+// Split: a long reduction cut into chunks of its outermost reduced axis. A grid item reduces one chunk of a
+// row (or of a block of columns) in registers and stores a partial result per row; the finish section
+// combines them.
 //
-// Invariant: the partial result of chunk c and row r stands at c·n_rows + r; chunks are combined in ascending order,
-// so results do not depend on the number of threads.
+// Invariant: the partial result of chunk c and row r stands at c·n_rows + r; chunks are combined in ascending
+// order, so results do not depend on the number of threads.
 #include "lower/region_lowering.h"
 
 #include <algorithm>
@@ -21,15 +22,18 @@ void RegionLowering::build_split() {
   declare_chunks();
   LoopDecl grid = open_grid();
   const auto [group, chunk] = divide_with_rest(var(grid.var), n_chunks_);
-  const std::vector<int> columns = s_.form == Form::SplitColumns ? std::vector<int>{last_group()} : std::vector<int>{};
-  over_group(grid.body, group, columns, konst(s_.block), [&, c = chunk](Body& body) { reduce_chunk(body, c); });
-  const std::int64_t groups = columns.empty() ? rows_ : product(kept_groups({last_group()})) * blocks_of(last_group());
+  const std::vector<int> columns =
+      s_.form == Form::SplitColumns ? std::vector<int>{last_group()} : std::vector<int>{};
+  over_group(grid.body, group, columns, konst(s_.block),
+             [&, c = chunk](Body& body) { reduce_chunk(body, c); });
+  const std::int64_t groups =
+      columns.empty() ? rows_ : product(kept_groups({last_group()})) * blocks_of(last_group());
   close_grid(std::move(grid), groups * chunks_);
   build_finish(groups, columns, konst(s_.block), std::vector<AccDecl>(k_.accs));
 }
 
-/// Fills the body for the rows of a group, whose chunks are combined with each other: one row, or with `columns` (the
-/// last group or none) a block of columns on lanes.
+/// Fills the body for the rows of a group, whose chunks are combined with each other: one row, or with
+/// `columns` (the last group or none) a block of columns on lanes.
 void RegionLowering::over_group(Body& into, E group, Groups columns, E block_length, const Fill& fill) {
   if (columns.empty()) {
     decompose(group, kept_groups());
@@ -40,8 +44,8 @@ void RegionLowering::over_group(Body& into, E group, Groups columns, E block_len
   into.push_back(lane_loop(block_range(block, block_length, last), columns, fill));
 }
 
-/// Reduces a chunk of the current row, or of each column on lanes, and stores the partial results. A position's
-/// partial result is the position alone.
+/// Reduces a chunk of the current row, or of each column on lanes, and stores the partial results. A
+/// position's partial result is the position alone.
 void RegionLowering::reduce_chunk(Body& body, E chunk) {
   const std::vector<int> reduced = reduced_groups();
   const Range range = block_range(chunk, size(kChunk, s_.chunk), reduced.front());
@@ -54,9 +58,10 @@ void RegionLowering::reduce_chunk(Body& body, E chunk) {
   }
 }
 
-/// The finish section: for every row of a group, the partial results of all chunks combined in registers, then its
-/// outputs. `accs` are the accumulators that the partial results come from.
-void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_length, const std::vector<AccDecl>& accs) {
+/// The finish section: for every row of a group, the partial results of all chunks combined in registers,
+/// then its outputs. `accs` are the accumulators that the partial results come from.
+void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_length,
+                                  const std::vector<AccDecl>& accs) {
   in_finish_ = true;
   forget();
   std::fill(axis_.begin(), axis_.end(), E{});
@@ -70,7 +75,8 @@ void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_l
     LoopDecl chunk;
     chunk.var = new_var();
     chunk.extent = n_chunks_.id;
-    if (target_.gpu && columns.empty() && !target_.strict) chunk.kind = LoopKind::Vector;  // a team combines its row's chunks
+    // a team combines its row's chunks
+    if (target_.gpu && columns.empty() && !target_.strict) chunk.kind = LoopKind::Vector;
     if (chunk.kind == LoopKind::Serial) chunk.rows = static_cast<std::uint16_t>(s_.rows);
     for (Reduction& r : reductions_) {
       r.final_acc = static_cast<std::uint32_t>(k_.accs.size());

@@ -1,13 +1,14 @@
 // Stripes: reductions over the outer axes of tall columns. A grid item covers a block of columns, longer than
-// registers could accumulate, with its accumulators in memory: whole rows of the block are read one after the other,
-// which is the order in which they lie in memory. Long columns are cut into chunks of rows; then the accumulators are
-// the chunk's partial results, which the finish section combines. Float sums of many rows are added up by blocks of rows in
-// accumulators of their own (cut_sums).
+// registers could accumulate, with its accumulators in memory: whole rows of the block are read one after the
+// other, which is the order in which they lie in memory. Long columns are cut into chunks of rows; then the
+// accumulators are the chunk's partial results, which the finish section combines. Float sums of many rows
+// are added up by blocks of rows in accumulators of their own (cut_sums).
 //
-// Invariant: every pass over a block is a loop on lanes of its own, and between two of them values live in memory only.
+// Invariant: every pass over a block is a loop on lanes of its own, and between two of them values live in
+// memory only.
 #include "kernel/monoid.h"
-#include "math/expand.h"
 #include "lower/region_lowering.h"
+#include "math/expand.h"
 #include "support/check.h"
 
 #include <functional>
@@ -16,7 +17,7 @@
 
 namespace kiln::lower {
 
-// ---- accumulators in memory ---------------------------------------------------------------------------------------
+// ---- accumulators in memory ----
 
 std::uint32_t RegionLowering::stripe_buffer(DType type) {
   return s_.chunk ? partial_buffer(type, rows_ * chunks_) : scratch_buffer(type, s_.block * size_of(type));
@@ -50,15 +51,16 @@ void RegionLowering::stripe_reset(Body& body) {
     if (runs_now(s)) body.push_back(store(s.total, stripe_index(s.total), identity_of(scan_decl(s))));
 }
 
-/// Gives the scans of this phase their values at the current element. Their accumulators are to be stored after
-/// everything that reads these values: each of them is made of a load.
+/// Gives the scans of this phase their values at the current element. Their accumulators are to be stored
+/// after everything that reads these values: each of them is made of a load.
 std::vector<Stmt> RegionLowering::stripe_scans() {
   std::vector<Stmt> stores;
   for (const Scan& s : scans_) {
     if (!runs_now(s)) continue;
     const Entry& e = p_.entries[s.entry];
     const AccDecl decl = scan_decl(s);
-    const E before = load(s.total, decl.type, stripe_index(s.total)), after = kernel::merge(k_, decl, build(e.in[0]), before);
+    const E before = load(s.total, decl.type, stripe_index(s.total)),
+            after = kernel::merge(k_, decl, build(e.in[0]), before);
     memo_[s.entry] = ir::is_exclusive(g_[e.node].attr64) ? before : after;
     stores.push_back(store(s.total, stripe_index(s.total), after));
   }
@@ -71,18 +73,20 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
   const Monoid m = k_.accs[r.acc].monoid;
   const E x = operand(e, 0), acc = stripe_load(r, false);
   if (!has_position(op_of(r))) {
-    body.push_back(store(r.partial[0], stripe_index(r.partial[0]), kernel::merge(k_, k_.accs[r.acc], x, acc)));
+    body.push_back(
+        store(r.partial[0], stripe_index(r.partial[0]), kernel::merge(k_, k_.accs[r.acc], x, acc)));
     return;
   }
   // Positions ascend, so the first of equals stays; a NaN beats everything but an earlier NaN.
   E better = m == Monoid::ArgMax ? acc < x : x < acc;
   if (is_float(x.type())) better = (better & (acc == acc)) | ((x != x) & (acc == acc));
   const E at = to_expr(e.index, r.entry);
-  body.push_back(store(r.partial[1], stripe_index(r.partial[1]), kernel::select(better, at, stripe_load(r, true))));
+  body.push_back(
+      store(r.partial[1], stripe_index(r.partial[1]), kernel::select(better, at, stripe_load(r, true))));
   body.push_back(store(r.partial[0], stripe_index(r.partial[0]), kernel::select(better, x, acc)));
 }
 
-// ---- loops --------------------------------------------------------------------------------------------------------
+// ---- loops ----
 
 /// One phase over a block of columns and the rows of `chunk`, or all rows.
 void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk) {
@@ -114,14 +118,17 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
     nest.back().body.push_back(row);
     if (cut) {
       into.push_back(over_columns([&](Body& b) {
-        each_part([&](const Reduction& r, std::uint32_t) { b.push_back(store(r.partial[0], lane_, identity_in(r))); });
+        each_part([&](const Reduction& r, std::uint32_t) {
+          b.push_back(store(r.partial[0], lane_, identity_in(r)));
+        });
       }));
       Body& body = nest[blocks].body;
       body.push_back(loop(fold_from(nest, blocks + 1)));
       body.push_back(over_columns([&](Body& b) {
         each_part([&](const Reduction& r, std::uint32_t sum) {
           const DType type = k_.buffers[sum].dtype, part = k_.buffers[r.partial[0]].dtype;
-          const E total = load(sum, type, stripe_index(sum)) + kernel::cast(load(r.partial[0], part, lane_), type);
+          const E total =
+              load(sum, type, stripe_index(sum)) + kernel::cast(load(r.partial[0], part, lane_), type);
           b.push_back(store(sum, stripe_index(sum), total));
           b.push_back(store(r.partial[0], lane_, identity_in(r)));
         });

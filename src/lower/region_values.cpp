@@ -1,9 +1,9 @@
 // Values of a region as scalar expressions: parameters, buffers, indices, entries.
 //
-// Invariant: build() gives the value of an entry in the current environment; within one environment an entry is built
-// once. Sizes reach expressions only as parameters.
-#include "math/expand.h"
+// Invariant: build() gives the value of an entry in the current environment; within one environment an entry
+// is built once. Sizes reach expressions only as parameters.
 #include "lower/region_lowering.h"
+#include "math/expand.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ E RegionLowering::divide(E x, E d) {
   if (by.prim == Prim::Const && by.imm == 1) return x;
   if (by.prim != Prim::Param || !target_.gpu) return kernel::index_div(x, d);
   const std::int64_t inverse = (std::int64_t{1} << 32) / std::max<std::int64_t>(1, out_.params[by.imm]);
-  return kernel::index_div(x, d, param(role(kInverse, by.imm), static_cast<std::int32_t>(inverse - (inverse >> 32))));
+  return kernel::index_div(
+      x, d, param(role(kInverse, by.imm), static_cast<std::int32_t>(inverse - (inverse >> 32))));
 }
 
 std::pair<E, E> RegionLowering::divide_with_rest(E x, E d) {
@@ -25,7 +26,7 @@ std::pair<E, E> RegionLowering::divide_with_rest(E x, E d) {
   return {q, x - q * d};
 }
 
-// ---- parameters, buffers ------------------------------------------------------------------------------------------
+// ---- parameters, buffers ----
 
 E RegionLowering::param(std::uint64_t role, std::int64_t value) {
   auto [it, fresh] = params_.try_emplace(role, static_cast<std::uint32_t>(out_.params.size()));
@@ -44,32 +45,36 @@ std::uint32_t RegionLowering::new_buffer(BufferDecl decl, BufferSource source) {
   return static_cast<std::uint32_t>(k_.buffers.size() - 1);
 }
 
-constexpr std::int64_t kIterationsAhead = 8;       // of a loop that walks memory in long steps: no hardware fetches these
+constexpr std::int64_t kIterationsAhead =
+    8;  // of a loop that walks memory in long steps: no hardware fetches these
 constexpr std::int64_t kRowsAheadBytes = 8 << 10;  // of short rows that a phase fetches ahead, at least
 
 /// The last phase that needs a value.
 int RegionLowering::last_phase(const Entry& e) const { return std::bit_width(e.used_in) - 1; }
 
-/// The last of several phases over a row has time to fetch what comes after it; the hardware stops where the row ends. Long
-/// rows it fetches itself.
+/// The last of several phases over a row has time to fetch what comes after it; the hardware stops where the
+/// row ends. Long rows it fetches itself.
 std::int64_t RegionLowering::bytes_to_later_row(const Entry& e) const {
   const std::int64_t size = size_of(g_[e.node].dtype);
   const std::vector<int> kept = kept_groups();
-  const std::int64_t step = kept.empty() ? 0 : e.index.coef(groups_[static_cast<std::size_t>(kept.back())].last) * size;
+  const std::int64_t step =
+      kept.empty() ? 0 : e.index.coef(groups_[static_cast<std::size_t>(kept.back())].last) * size;
   const std::int64_t pitch = std::abs(step), towards = step < 0 ? -1 : 1;
   if (pitch == 0 || pitch > target_.l2_bytes / 4) return towards * kRowsAheadBytes;
   return towards * ceil_div(kRowsAheadBytes, pitch) * pitch;
 }
 
-/// Bytes from what a load reads to what it reads later and no hardware fetches: some iterations later of a loop that counts
-/// to it, or in the next tile or rows. 0: nothing to ask for ahead.
+/// Bytes from what a load reads to what it reads later and no hardware fetches: some iterations later of a
+/// loop that counts to it, or in the next tile or rows. 0: nothing to ask for ahead.
 std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
   const GraphNode& n = g_[e.node];
   const std::int64_t bytes = n.numel * size_of(n.dtype);
   if (target_.gpu || bytes < target_.l2_bytes) return 0;
   if (s_.form == Form::Tiles && bytes >= target_.stream_bytes)
-    return s_.run * e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last) * size_of(n.dtype);
-  if (read_again(e) && bytes >= target_.stream_bytes) return phase_ < last_phase(e) ? 0 : bytes_to_later_row(e);
+    return s_.run * e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last) *
+           size_of(n.dtype);
+  if (read_again(e) && bytes >= target_.stream_bytes)
+    return phase_ < last_phase(e) ? 0 : bytes_to_later_row(e);
   std::int64_t step = 0;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
     const Atom& atom = p_.space.atom(term.atom);
@@ -83,11 +88,12 @@ std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
   return kIterationsAhead * step * size_of(n.dtype);
 }
 
-/// Whether a part of a load's index is a start that the host knows before the kernel runs: it moves the buffer, and the kernel
-/// is that of a slice whose start is a number.
+/// Whether a part of a load's index is a start that the host knows before the kernel runs: it moves the
+/// buffer, and the kernel is that of a slice whose start is a number.
 bool RegionLowering::moves_buffer(const Term& term) const {
   const Atom& atom = p_.space.atom(term.atom);
-  return atom.kind == Atom::Kind::Position && atom.of.c == 0 && g_[p_.entries[atom.entry].node].op == Op::scalar;
+  return atom.kind == Atom::Kind::Position && atom.of.c == 0 &&
+         g_[p_.entries[atom.entry].node].op == Op::scalar;
 }
 
 /// The buffer of a load, shared by the loads that begin at the same element.
@@ -104,7 +110,8 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   const std::int64_t later = bytes_ahead(e);
   stream |= later != 0;
   const bool ahead = stream && (item_ || later != 0) && !target_.gpu;
-  const bool vector = target_.gpu && (s_.lanes > 1 || s_.run_lanes > 1) && (!walks_back(e.index) || !scans_.empty());
+  const bool vector =
+      target_.gpu && (s_.lanes > 1 || s_.run_lanes > 1) && (!walks_back(e.index) || !scans_.empty());
   std::vector<BufferSource::Position> positions;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
     if (!moves_buffer(term)) continue;
@@ -115,10 +122,11 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   bool first = true;
   for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
     const BufferSource& s = out_.buffers[b];
-    if (k_.buffers[b].role != BufferDecl::Role::In || s.kind != kind || s.id != id || s.byte_offset != offset ||
-        s.positions != positions)
+    if (k_.buffers[b].role != BufferDecl::Role::In || s.kind != kind || s.id != id ||
+        s.byte_offset != offset || s.positions != positions)
       continue;
-    if (ahead == (k_.buffers[b].ahead_param >= 0) && vector == k_.buffers[b].vector) return static_cast<std::uint32_t>(b);
+    if (ahead == (k_.buffers[b].ahead_param >= 0) && vector == k_.buffers[b].vector)
+      return static_cast<std::uint32_t>(b);
     first = false;
   }
   // Of a slice or a gather no more than the points that read it; iterations of a loop may read others each.
@@ -127,7 +135,8 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   decl.stream = stream;
   decl.vector = vector;
   if (later != 0)
-    decl.ahead_param = static_cast<std::int32_t>(param(role(kSize, kAhead, 16 + out_.buffers.size()), later).node().imm);
+    decl.ahead_param =
+        static_cast<std::int32_t>(param(role(kSize, kAhead, 16 + out_.buffers.size()), later).node().imm);
   else if (ahead)
     decl.ahead_param = static_cast<std::int32_t>(bytes_to_next_chunk(e).node().imm);
   return new_buffer(decl, {kind, id, offset, 0, std::move(positions)});
@@ -157,13 +166,14 @@ std::uint32_t RegionLowering::partial_buffer(DType type, std::int64_t results) {
                     {BufferSource::Kind::Partial, 0, 0, results * size_of(type)});
 }
 
-// ---- indices ------------------------------------------------------------------------------------------------------
+// ---- indices ----
 
 /// Whether the axes that share the lanes are walked by this index as one.
 bool RegionLowering::runs_along_lanes(const Index& index) const {
   if (!position_) return false;
   for (std::size_t i = 0; i + 1 < along_.size(); ++i) {
-    const Group &outer = groups_[static_cast<std::size_t>(along_[i])], &inner = groups_[static_cast<std::size_t>(along_[i + 1])];
+    const Group &outer = groups_[static_cast<std::size_t>(along_[i])],
+                &inner = groups_[static_cast<std::size_t>(along_[i + 1])];
     if (index.coef(outer.last) != index.coef(inner.last) * inner.extent) return false;
   }
   return true;
@@ -182,7 +192,8 @@ RegionLowering::AxisPlace RegionLowering::place_of(int axis) const {
 /// Whether an index walks all pieces of a group as one.
 bool RegionLowering::walks_as_one(const Index& index, const Group& g) {
   for (std::size_t p = 0; p + 1 < g.pieces.size(); ++p)
-    if (index.coef(g.pieces[p].last) != index.coef(g.pieces[p + 1].last) * g.pieces[p + 1].extent) return false;
+    if (index.coef(g.pieces[p].last) != index.coef(g.pieces[p + 1].last) * g.pieces[p + 1].extent)
+      return false;
   return true;
 }
 
@@ -191,12 +202,16 @@ E RegionLowering::piece_value(const AxisPlace& at) {
   const Group& g = groups_[static_cast<std::size_t>(at.group)];
   const auto owner = static_cast<std::uint64_t>(at.group), part = static_cast<std::uint64_t>(at.piece);
   std::int64_t inner = 1;
-  for (std::size_t p = g.pieces.size(); p-- > static_cast<std::size_t>(at.piece) + 1;) inner *= g.pieces[p].extent;
+  for (std::size_t p = g.pieces.size(); p-- > static_cast<std::size_t>(at.piece) + 1;)
+    inner *= g.pieces[p].extent;
   const bool innermost = part + 1 == g.pieces.size();
   const E position = axis_[owner];
   if (!position) return {};
   const E outer = innermost ? position : divide(position, param(role(kExtent, owner, 2 * part + 1), inner));
-  return at.piece == 0 ? outer : divide_with_rest(outer, param(role(kExtent, owner, 2 * part + 2), g.pieces[part].extent)).second;
+  return at.piece == 0
+             ? outer
+             : divide_with_rest(outer, param(role(kExtent, owner, 2 * part + 2), g.pieces[part].extent))
+                   .second;
 }
 
 /// An index in the current environment; `kind` and `owner` are the role of its coefficients.
@@ -255,7 +270,8 @@ E RegionLowering::build_atom(AtomId id) {
   if (a.kind == Atom::Kind::Position) {
     const E made = build(a.entry);
     E start = made.node().prim == Prim::FromIndex ? E{made.pool, made.node().a} : made;
-    if (a.of.c != 0) start = kernel::select(start < konst(0), start + param(role(kOffset, owner), a.of.c), start);
+    if (a.of.c != 0)
+      start = kernel::select(start < konst(0), start + param(role(kOffset, owner), a.of.c), start);
     if (a.divisor != 1) start = start >> konst(std::countr_zero(static_cast<std::uint64_t>(a.divisor)));
     const E last = param(role(kDivisor, owner), a.extent - 1);
     start = kernel::select(start < konst(0), konst(0), start);
@@ -297,12 +313,12 @@ E RegionLowering::inner_position() {
   return at ? at : konst(0);
 }
 
-// ---- entries ------------------------------------------------------------------------------------------------------
+// ---- entries ----
 
 int RegionLowering::first_phase(const Entry& e) const { return std::countr_zero(e.used_in ? e.used_in : 1u); }
 
-/// The value of an entry in the current environment. Chains of operations may be long and stacks small: operands are built
-/// first, in the order in which build_op() asks for them.
+/// The value of an entry in the current environment. Chains of operations may be long and stacks small:
+/// operands are built first, in the order in which build_op() asks for them.
 E RegionLowering::build(EntryId id) {
   const std::size_t bottom = building_.size();
   building_.push_back(id);
@@ -335,7 +351,8 @@ EntryId RegionLowering::unbuilt_operand(EntryId id) const {
 /// Whether a value is computed in a wider type than it is recorded in, and must not keep what that has more.
 bool RegionLowering::rounds(const Entry& e) const {
   if (!target_.strict || !is_half(g_[e.node].dtype) || g_[e.node].op == Op::cast) return false;
-  return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Reduce || e.kind == Entry::Kind::Scan || e.kind == Entry::Kind::Iota;
+  return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Reduce || e.kind == Entry::Kind::Scan ||
+         e.kind == Entry::Kind::Iota;
 }
 
 /// A value as it is after it was stored.
@@ -346,7 +363,8 @@ E RegionLowering::rounded(E value, DType type) {
 E RegionLowering::build_entry(EntryId id) {
   const Entry& e = p_.entries[id];
   const DType type = compute_type(g_[e.node].dtype);
-  if (!staged_.empty() && staged_[id] >= 0) return kernel::cast(tile_value(static_cast<std::uint32_t>(staged_[id])), type);
+  if (!staged_.empty() && staged_[id] >= 0)
+    return kernel::cast(tile_value(static_cast<std::uint32_t>(staged_[id])), type);
   if (scratch_[id] >= 0 && phase_ > first_phase(e))
     return load(static_cast<std::uint32_t>(scratch_[id]), type, inner_position());
   switch (e.kind) {
@@ -370,7 +388,8 @@ E RegionLowering::build_entry(EntryId id) {
 }
 
 E RegionLowering::load(std::uint32_t buffer, DType type, E index, E predicate) {
-  return {&k_.pool, k_.pool.intern({Prim::Load, type, index.id, predicate ? predicate.id : kNoExpr, kNoExpr, buffer})};
+  return {&k_.pool,
+          k_.pool.intern({Prim::Load, type, index.id, predicate ? predicate.id : kNoExpr, kNoExpr, buffer})};
 }
 
 E RegionLowering::build_load(EntryId id) {
@@ -400,7 +419,8 @@ E RegionLowering::build_scalar(NodeId node) {
   return kernel::cast(leaf(Prim::Slot, n.dtype, slot), compute_type(n.dtype));
 }
 
-/// Whether an entry's value has no more bits than its dtype. The states of a loop are rounded wherever they are set.
+/// Whether an entry's value has no more bits than its dtype. The states of a loop are rounded wherever they
+/// are set.
 bool RegionLowering::has_stored_bits(const Entry& e) const {
   switch (e.kind) {
     case Entry::Kind::Load:
@@ -434,13 +454,15 @@ E RegionLowering::build_op(EntryId id) {
     return kernel::cast(kernel::bitcast(narrow(in[0], g_[n.in[0]].dtype), n.dtype), compute_type(n.dtype));
   if (E fused = multiply_add(n, in)) return fused;
   const DType recorded = g_[n.in[n.n_in - 1]].dtype;
-  return target_.gpu && !target_.strict ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded) : expand(n.op, in[0], in[1], in[2], recorded);
+  return target_.gpu && !target_.strict ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded)
+                                        : expand(n.op, in[0], in[1], in[2], recorded);
 }
 
 /// A value as it is stored: one that was rounded to a half type and widened again is that half.
 E RegionLowering::narrow(E value, DType type) {
   const kernel::ExprNode& n = value.node();
-  if (is_half(type) && n.prim == Prim::Cast && n.type == DType::Float32 && k_.pool[n.a].type == type) return {value.pool, n.a};
+  if (is_half(type) && n.prim == Prim::Cast && n.type == DType::Float32 && k_.pool[n.a].type == type)
+    return {value.pool, n.a};
   return kernel::cast(value, type);
 }
 
@@ -470,7 +492,8 @@ const Reduction& RegionLowering::reduction(EntryId entry) const {
 E RegionLowering::reduce_value(EntryId id) {
   const Reduction& r = reduction(id);
   const GraphNode& n = g_[p_.entries[id].node];
-  if (s_.form == Form::Stripes && !in_finish_) return kernel::cast(stripe_load(r, has_position(n.op)), compute_type(n.dtype));
+  if (s_.form == Form::Stripes && !in_finish_)
+    return kernel::cast(stripe_load(r, has_position(n.op)), compute_type(n.dtype));
   return total_of(in_finish_ ? r.final_acc : r.acc, n);
 }
 

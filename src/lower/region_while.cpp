@@ -1,10 +1,10 @@
 // Loops over the states of an element: a While loop in the body that asks for a result.
 //
-// Invariant: a loop stands in the body before the first statement that reads one of its results, and is there once for
-// each environment: it gives all of its results, and stores everything it yields to outputs of that environment. Loops that
-// it needs stand before it, those that depend on its states inside it.
-#include "math/expand.h"
+// Invariant: a loop stands in the body before the first statement that reads one of its results, and is there
+// once for each environment: it gives all of its results, and stores everything it yields to outputs of that
+// environment. Loops that it needs stand before it, those that depend on its states inside it.
 #include "lower/region_lowering.h"
+#include "math/expand.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -30,7 +30,8 @@ void RegionLowering::run_loop(std::int32_t run) {
     l.extent = param(role(kSize, kIterations, static_cast<std::uint64_t>(run)), r.count).id;
     memo_[r.states[0]] = kernel::from_index(var(l.var));
   }
-  for (std::size_t s = first; s < r.states.size(); ++s) l.inits.push_back(rounded(build(r.inits[s]), g_[p_.entries[r.states[s]].node].dtype).id);
+  for (std::size_t s = first; s < r.states.size(); ++s)
+    l.inits.push_back(rounded(build(r.inits[s]), g_[p_.entries[r.states[s]].node].dtype).id);
   for (std::size_t s = first; s < r.states.size(); ++s) {
     const EntryId state = r.states[s];
     const DType type = compute_type(g_[p_.entries[state].node].dtype);
@@ -55,17 +56,19 @@ void RegionLowering::run_loop(std::int32_t run) {
   const std::vector<std::uint32_t> accs = l.accs;
   body_->push_back(loop(std::move(l)));
   for (EntryId result : r.results) {
-    const auto s = static_cast<std::size_t>(std::find(r.states.begin(), r.states.end(), p_.entries[result].in[0]) - r.states.begin());
+    const auto s = static_cast<std::size_t>(
+        std::find(r.states.begin(), r.states.end(), p_.entries[result].in[0]) - r.states.begin());
     if (s < first) continue;  // nobody asks for a count
     memo_[result] = acc_value(accs[s - first], k_.accs[accs[s - first]].type);
   }
 }
 
-/// Whether a stack is stored past the caches: it is larger than they are, and every iteration begins on a cache line.
+/// Whether a stack is stored past the caches: it is larger than they are, and every iteration begins on a
+/// cache line.
 bool RegionLowering::streams_past(const LoopRun::Yield& y) const {
   const std::int64_t size = size_of(g_[y.stack].dtype), row = groups_.back().extent * size;
-  return !target_.gpu && !y.row && g_[y.stack].numel * size >= target_.stream_bytes && row % 64 == 0 && s_.lanes * size % 64 == 0 &&
-         s_.lane_axis == last_group();
+  return !target_.gpu && !y.row && g_[y.stack].numel * size >= target_.stream_bytes && row % 64 == 0 &&
+         s_.lanes * size % 64 == 0 && s_.lane_axis == last_group();
 }
 
 /// Whether a stack is among the outputs that the current environment stores.
@@ -78,7 +81,8 @@ void RegionLowering::store_yields(const LoopRun& run, std::uint32_t iteration) {
   for (const LoopRun::Yield& y : run.yields) {
     if (!stores_now(y)) continue;
     auto buffer = out_buffer_.find(y.stack);
-    if (buffer == out_buffer_.end()) buffer = out_buffer_.emplace(y.stack, output_buffer(y.stack, streams_past(y))).first;
+    if (buffer == out_buffer_.end())
+      buffer = out_buffer_.emplace(y.stack, output_buffer(y.stack, streams_past(y))).first;
     const E points = param(role(kSize, kPoints, y.stack), g_[y.stack].numel / run.count);
     const E at = to_expr(y.row ? p_.row_linear : p_.full_linear, kOutputOwner + y.stack);
     body_->push_back(store(buffer->second, var(iteration) * points + at, build(y.value)));
@@ -104,7 +108,8 @@ void RegionLowering::run_loops_outside(std::int32_t run) {
     if (e.kind == Entry::Kind::Reduce || e.kind == Entry::Kind::Scan) continue;
     if (scratch_[id] >= 0 && phase_ > first_phase(e)) continue;
     bool within = false;
-    for (std::int32_t i = e.loop; i >= 0 && !within; i = p_.loops[static_cast<std::size_t>(i)].parent) within = i == run;
+    for (std::int32_t i = e.loop; i >= 0 && !within; i = p_.loops[static_cast<std::size_t>(i)].parent)
+      within = i == run;
     if (e.kind == Entry::Kind::LoopResult && !within) {
       found.push_back(id);
       continue;

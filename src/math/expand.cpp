@@ -14,15 +14,15 @@ using kernel::ExprPool;
 using kernel::NativeFn;
 using kernel::Prim;
 
-constexpr float kScanCost = 12;   // prefixes within a register
+constexpr float kScanCost = 12;      // prefixes within a register
 constexpr float kLogScanCost = 200;  // the same, of which each step is two functions
-constexpr float kGatherCost = 8;  // an element loaded from its own address, and the test of its index
+constexpr float kGatherCost = 8;     // an element loaded from its own address, and the test of its index
 
-E expand(ir::Op op, [[maybe_unused]] E x, [[maybe_unused]] E y, [[maybe_unused]] E z, [[maybe_unused]] DType type) {
+E expand(ir::Op op, [[maybe_unused]] E x, [[maybe_unused]] E y, [[maybe_unused]] E z,
+         [[maybe_unused]] DType type) {
   switch (op) {
 #define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc) \
-  case ir::Op::Name:                                                         \
-    return Expansion;
+  case ir::Op::Name: return Expansion;
 #include <kiln/ops.def>
 #undef KILN_OP
 #define KILN_STRUCTURAL(Name, Kind) case ir::Op::Name:
@@ -39,7 +39,8 @@ namespace {
 /// The quotient by a reciprocal, both brought among the numbers whose reciprocals are normal.
 E divide_roughly(E x, E y) {
   const E magnitude = kernel::abs(y);
-  const E scale = kernel::select(magnitude < 0x1p-100, x.lit(0x1p64), kernel::select(magnitude > 0x1p100, x.lit(0x1p-64), x.lit(1)));
+  const E scale = kernel::select(magnitude < 0x1p-100, x.lit(0x1p64),
+                                 kernel::select(magnitude > 0x1p100, x.lit(0x1p-64), x.lit(1)));
   return (x * scale) * kernel::native(NativeFn::ReciprocalFast, y * scale);
 }
 
@@ -101,23 +102,58 @@ E expand_gpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
 
 bool keeps_errors_small(ir::Op op) {
   switch (op) {
-    case ir::Op::add: case ir::Op::subtract: case ir::Op::multiply: case ir::Op::divide: case ir::Op::negative: case ir::Op::abs:
-    case ir::Op::reciprocal: case ir::Op::sqrt: case ir::Op::rsqrt: case ir::Op::hypot: case ir::Op::maximum: case ir::Op::minimum:
-    case ir::Op::exp: case ir::Op::exp2: case ir::Op::log: case ir::Op::log2: case ir::Op::log10: case ir::Op::log1p: case ir::Op::logaddexp:
-    case ir::Op::tanh: case ir::Op::erf: case ir::Op::sigmoid: case ir::Op::relu: case ir::Op::leaky_relu: case ir::Op::elu:
-    case ir::Op::selu: case ir::Op::gelu: case ir::Op::gelu_tanh: case ir::Op::silu: case ir::Op::softplus: case ir::Op::mish:
-    case ir::Op::hardswish: case ir::Op::where:
-      return true;
+    case ir::Op::add:
+    case ir::Op::subtract:
+    case ir::Op::multiply:
+    case ir::Op::divide:
+    case ir::Op::negative:
+    case ir::Op::abs:
+    case ir::Op::reciprocal:
+    case ir::Op::sqrt:
+    case ir::Op::rsqrt:
+    case ir::Op::hypot:
+    case ir::Op::maximum:
+    case ir::Op::minimum:
+    case ir::Op::exp:
+    case ir::Op::exp2:
+    case ir::Op::log:
+    case ir::Op::log2:
+    case ir::Op::log10:
+    case ir::Op::log1p:
+    case ir::Op::logaddexp:
+    case ir::Op::tanh:
+    case ir::Op::erf:
+    case ir::Op::sigmoid:
+    case ir::Op::relu:
+    case ir::Op::leaky_relu:
+    case ir::Op::elu:
+    case ir::Op::selu:
+    case ir::Op::gelu:
+    case ir::Op::gelu_tanh:
+    case ir::Op::silu:
+    case ir::Op::softplus:
+    case ir::Op::mish:
+    case ir::Op::hardswish:
+    case ir::Op::where: return true;
     default: return false;
   }
 }
 
 bool tells_apart(ir::Op op) {
   switch (op) {
-    case ir::Op::cast: case ir::Op::bitcast: case ir::Op::reduce_argmax: case ir::Op::reduce_argmin: case ir::Op::sign: case ir::Op::floor:
-    case ir::Op::ceil: case ir::Op::trunc: case ir::Op::round: case ir::Op::floor_divide: case ir::Op::remainder:
-    case ir::Op::fmod: case ir::Op::nextafter:
-      return true;
+    case ir::Op::cast:
+    case ir::Op::bitcast:
+    case ir::Op::reduce_argmax:
+    case ir::Op::reduce_argmin:
+    case ir::Op::sign:
+    case ir::Op::floor:
+    case ir::Op::ceil:
+    case ir::Op::trunc:
+    case ir::Op::round:
+    case ir::Op::floor_divide:
+    case ir::Op::remainder:
+    case ir::Op::fmod:
+    case ir::Op::nextafter: return true;
     default: return ir::info(op).rule == ir::TypeRule::Compare;
   }
 }
@@ -136,13 +172,16 @@ std::vector<float> op_costs(bool gpu) {
       continue;
     }
     ExprPool pool;
-    const DType type = facts.types & ir::FLOAT ? DType::Float32 : facts.types & ir::INTEGER ? DType::Int32 : DType::Bool;
+    const DType type = facts.types & ir::FLOAT     ? DType::Float32
+                       : facts.types & ir::INTEGER ? DType::Int32
+                                                   : DType::Bool;
     E operand[3];
     for (int k = 0; k < facts.arity; ++k) {
       const DType t = facts.rule == ir::TypeRule::Select && k == 0 ? DType::Bool
                       : facts.rule == ir::TypeRule::Logical        ? DType::Bool
-                      : facts.rule == ir::TypeRule::Word32 || facts.rule == ir::TypeRule::Word64 ? DType::UInt64
-                                                                   : type;
+                      : facts.rule == ir::TypeRule::Word32 || facts.rule == ir::TypeRule::Word64
+                          ? DType::UInt64
+                          : type;
       operand[k] = {&pool, pool.intern({Prim::Slot, t, kernel::kNoExpr, kernel::kNoExpr, kernel::kNoExpr,
                                         static_cast<std::uint64_t>(k)})};
     }
@@ -152,7 +191,10 @@ std::vector<float> op_costs(bool gpu) {
     for (ExprId e = before; e < pool.size(); ++e) {
       const Prim p = pool[e].prim;
       if (p == Prim::Const || p == Prim::Bitcast) continue;
-      cost += p == Prim::Div || p == Prim::Sqrt ? 6.0f : p == Prim::Call1 || p == Prim::Call2 ? 80.0f : p == Prim::Philox ? 32.0f : 1.0f;
+      cost += p == Prim::Div || p == Prim::Sqrt      ? 6.0f
+              : p == Prim::Call1 || p == Prim::Call2 ? 80.0f
+              : p == Prim::Philox                    ? 32.0f
+                                                     : 1.0f;
     }
     costs[static_cast<std::size_t>(i)] = cost;
   }

@@ -2,7 +2,8 @@
 //
 // Operands are Float32 or Float64 unless said otherwise. Float32 is inline: no calls, no branches, at most 2
 // ulp with exact special values (docs/accuracy.md has the measured table). Float64 calls the C library where
-// it has the function. Nothing here depends on the target; only DivBounded lets targets differ, in a last bit.
+// it has the function. Nothing here depends on the target; only DivBounded lets targets differ, in a last
+// bit.
 #pragma once
 
 #include "kernel/expr.h"
@@ -68,7 +69,7 @@ E nextafter(E x, E y,
             DType type);  // among the values of `type`: x's own, or the half type that x and y hold values of
 E shift_left(E x, E y);   // 0 where y is negative or at least the width
 E multiply_high(E x, E y);  // integers: upper half of the exact product
-E shift_right(E x, E y);  // there 0, or -1 for negative x
+E shift_right(E x, E y);    // there 0, or -1 for negative x
 
 // ---- random bits ----
 E philox_child(E number, E key, E purpose);  // UInt64; see ops.def

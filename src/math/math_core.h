@@ -28,8 +28,8 @@ inline E horner(E x, std::initializer_list<double> c) {
   return sum;
 }
 
-/// The same by pairs, (c[0] + c[1] x) + (c[2] + c[3] x) x^2 + ..., in half the time: where a long polynomial is
-/// waited for and x^2 is at hand, or worth its instruction.
+/// The same by pairs, (c[0] + c[1] x) + (c[2] + c[3] x) x^2 + ..., in half the time: where a long polynomial
+/// is waited for and x^2 is at hand, or worth its instruction.
 inline E horner_pairs(E x, E x2, std::initializer_list<double> c) {
   const auto pair = [&](const double* k) {
     return k + 1 < c.end() ? fma(x, x.lit(k[1]), x.lit(k[0])) : x.lit(*k);
@@ -54,8 +54,8 @@ inline E with_sign(E magnitude, E sign_bits) {
 }
 
 /// round(x * factor) of a Float32, at most 0, in two forms: `whole` as a float, and `power` = 2^whole in one
-/// shift. Pre: x * factor > -126 (any garbage for NaN, which `whole` keeps). Adding 1.5 * 2^23 leaves the integer
-/// in the low bits of the significand; the shift drops everything else.
+/// shift. Pre: x * factor > -126 (any garbage for NaN, which `whole` keeps). Adding 1.5 * 2^23 leaves the
+/// integer in the low bits of the significand; the shift drops everything else.
 struct Rounded {
   E whole, power;
 };
@@ -76,14 +76,14 @@ struct Reduced {
 };
 Reduced reduce_exp(E x);
 
-/// The logistic function at z + z_lo, z_lo optional, as power / divisor, power = 2^whole. Pre: -110 <= z <= 80 or
-/// NaN. The divisor is within [1/2, 2^117].
+/// The logistic function at z + z_lo, z_lo optional, as power / divisor, power = 2^whole. Pre: -110 <= z <=
+/// 80 or NaN. The divisor is within [1/2, 2^117].
 struct Logistic {
   E whole, power, divisor;
 };
 Logistic logistic(E z, E z_lo = {});
-/// x times it, right where the power is no float any more; x itself beyond `limit`, from where on the function is 1. Pre: z
-/// was bounded at limit or above.
+/// x times it, right where the power is no float any more; x itself beyond `limit`, from where on the
+/// function is 1. Pre: z was bounded at limit or above.
 E times_logistic(E x, const Logistic& s, double limit);
 
 // ---- Float64 cores: about 2^-48 relative error, enough to round to Float32 as if exact ----

@@ -16,7 +16,7 @@ E erf(E x) {
   // -log(erfc a) / a - 1, weighted by its effect on erf: 2^-27.8
   const E p = horner_pairs(a, a * a,
                            {0x1.06eba8p-3, 0x1.45f300p-1, 0x1.a4f8c2p-4, -0x1.39b798p-6, -0x1.63b3c8p-13,
-                         0x1.b74cc8p-10, -0x1.4e32a0p-11, 0x1.f29ec8p-14, -0x1.3b1384p-17});
+                            0x1.b74cc8p-10, -0x1.4e32a0p-11, 0x1.f29ec8p-14, -0x1.3b1384p-17});
   const E u = fma(a, p, a);
   const Rounded n = round_scaled(u, -kLog2e);
   const E r = fma(n.whole, x.lit(kLn2Hi), u);  // e^-u = 2^n e^-r
@@ -43,32 +43,35 @@ E erfc(E x) {
 
 namespace {
 
-/// Wichura, "Algorithm AS 241: the percentage points of the normal distribution", 1988: its rational functions, 2^-53.
+/// Wichura, "Algorithm AS 241: the percentage points of the normal distribution", 1988: its rational
+/// functions, 2^-53.
 E ndtri64(E p) {
   const E q = p - 0.5;
   const E r = 0.180625 - q * q;
-  const E middle =
-      q * horner(r, {3.3871328727963666080e0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
-                     1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
-                     3.3430575583588128105e+4, 2.5090809287301226727e+3}) /
-      horner(r, {1.0, 4.2313330701600911252e+1, 6.8718700749205790830e+2, 5.3941960214247511077e+3,
-                 2.1213794301586595867e+4, 3.9307895800092710610e+4, 2.8729085735721942674e+4,
-                 5.2264952788528545610e+3});
+  const E middle = q *
+                   horner(r, {3.3871328727963666080e0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
+                              1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
+                              3.3430575583588128105e+4, 2.5090809287301226727e+3}) /
+                   horner(r, {1.0, 4.2313330701600911252e+1, 6.8718700749205790830e+2,
+                              5.3941960214247511077e+3, 2.1213794301586595867e+4, 3.9307895800092710610e+4,
+                              2.8729085735721942674e+4, 5.2264952788528545610e+3});
   const E t = select(q < 0.0, p, 1.0 - p);
   const E s = kernel::sqrt(-call(MathFn::Log, t));
   const E near = s - 1.6, far = s - 5.0;
-  const E tail_near = horner(near, {1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
-                                    3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
-                                    2.27238449892691845833e-2, 7.74545014278341407640e-4}) /
-                      horner(near, {1.0, 2.05319162663775882187e0, 1.67638483018380384940e0,
-                                    6.89767334985100004550e-1, 1.48103976427480074590e-1, 1.51986665636164571966e-2,
-                                    5.47593808499534494600e-4, 1.05075007164441684324e-9});
-  const E tail_far = horner(far, {6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
-                                  2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
-                                  2.71155556874348757815e-5, 2.01033439929228813265e-7}) /
-                     horner(far, {1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1,
-                                  1.48753612908506148525e-2, 7.86869131145613259100e-4, 1.84631831751005468180e-5,
-                                  1.42151175831644588870e-7, 2.04426310338993978564e-15});
+  const E tail_near =
+      horner(near, {1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
+                    3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+                    2.27238449892691845833e-2, 7.74545014278341407640e-4}) /
+      horner(near, {1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+                    1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
+                    1.05075007164441684324e-9});
+  const E tail_far =
+      horner(far, {6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
+                   2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+                   2.71155556874348757815e-5, 2.01033439929228813265e-7}) /
+      horner(far, {1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
+                   7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
+                   2.04426310338993978564e-15});
   E tail = select(s > 5.0, tail_far, tail_near);
   tail = select(t == 0.0, t.lit(kInf), tail);
   return select(abs(q) <= 0.425, middle, select(q < 0.0, -tail, tail));
@@ -78,16 +81,16 @@ E ndtri64(E p) {
 
 E ndtri(E p) {
   if (is_f64(p)) return ndtri64(p);
-  // With t the lesser of p and 1 - p and w = -log(4t(1 - t)): in the middle (2p - 1) P(w), in the tail a rational
-  // function of s = sqrt(-log t), where -log t = w + log 4 + log(1 - t).
+  // With t the lesser of p and 1 - p and w = -log(4t(1 - t)): in the middle (2p - 1) P(w), in the tail a
+  // rational function of s = sqrt(-log t), where -log t = w + log 4 + log(1 - t).
   const E upper = p > 0.5;
   const E t = select(upper, 1.0 - p, p);
   const E w = -log(t * (1.0 - t) * 4.0);
   // 2^-25.9 on 0 <= w <= 4
   const E middle = fma(p, p.lit(2), p.lit(-1)) *
-                   horner_pairs(w, w * w, {0x1.40d932p+0, 0x1.4ffe16p-2, 0x1.0b8366p-6, -0x1.af039ep-9,
-                                           -0x1.9f4ff4p-13, 0x1.417c46p-14, -0x1.dfd3e6p-22, -0x1.4927fap-20,
-                                           0x1.9ad13ep-24});
+                   horner_pairs(w, w * w,
+                                {0x1.40d932p+0, 0x1.4ffe16p-2, 0x1.0b8366p-6, -0x1.af039ep-9, -0x1.9f4ff4p-13,
+                                 0x1.417c46p-14, -0x1.dfd3e6p-22, -0x1.4927fap-20, 0x1.9ad13ep-24});
   const E s = kernel::sqrt(w + fma(fma(t, t.lit(-0.5), t.lit(-1)), t, t.lit(0x1.62e430p+0)));
   // 2^-24.8 on 2.3 <= s <= 10.2
   const E over = horner(s, {-0x1.4136b6p+1, -0x1.9e1b64p-3, 0x1.9372c4p+1, 0x1.be15a6p-1, -0x1.7e93c6p-16});
@@ -101,9 +104,9 @@ E gelu(E x) {
     const E y = at_least(x, -40.0);  // zero from -38.6 on; keeps -inf * 0 from being NaN
     return y * 0.5 * call(MathFn::Erfc, y * -0x1.6a09e667f3bcdp-1);
   }
-  // max(x, 0) - a Q(a), Q(a) = erfc(a / sqrt 2) / 2: the tail is exact to its last bits where x < 0, and zero beyond
-  // a = 15. Q(a) = exp(-a^2 / 2) t P(t), t = 1 / (1 + 0.297 a). A product of rounded factors would be 3 ulp off, so each
-  // is carried with what its rounding lost: a name ending in _lo.
+  // max(x, 0) - a Q(a), Q(a) = erfc(a / sqrt 2) / 2: the tail is exact to its last bits where x < 0, and zero
+  // beyond a = 15. Q(a) = exp(-a^2 / 2) t P(t), t = 1 / (1 + 0.297 a). A product of rounded factors would be
+  // 3 ulp off, so each is carried with what its rounding lost: a name ending in _lo.
   const E a = at_most(abs(x), 15.0);
   // -a^2 / 2 = n ln2 + r. The head of ln2 has 15 bits: its products and their differences are exact.
   constexpr double kHead = 0x1.62e4p-1;
@@ -112,8 +115,8 @@ E gelu(E x) {
   const E n = whole_log2(s);
   const E r = fma(n, x.lit(-kHead), s) + fma(n, x.lit(kHead - kLn2), s_lo);
   const E v = r + exp_poly_rest(r);  // e^r - 1
-  // t (1 + e) is 1 / (1 + 0.297 a), and w = t (1 + e) - w0 the variable of P(t) = c0 + w S(w). 2^-28.2; w0 is where
-  // P is next to a float.
+  // t (1 + e) is 1 / (1 + 0.297 a), and w = t (1 + e) - w0 the variable of P(t) = c0 + w S(w). 2^-28.2; w0 is
+  // where P is next to a float.
   const E scale_a = x.lit(0x1.3p-2), one = x.lit(1), c0 = x.lit(0x1.dafb42p-3);
   const E d = fma(a, scale_a, one), d_lo = fma(a, scale_a, one - d);
   const E t = div_bounded(one, d), minus_t = -t;

@@ -87,8 +87,12 @@ E pow_int(E x, E y) {
     const int unused = is_signed ? 64 - width : 0;  // sign-extend what the constant stores zero-extended
     return pow_int(x, static_cast<std::int64_t>(exponent.imm << unused) >> unused);
   }
-  // A factor counts by a mask, not by a selection: NVRTC copies what follows one on a condition that elements share.
-  const DType counted = width == 8 ? DType::Int8 : width == 16 ? DType::Int16 : width == 32 ? DType::Int32 : DType::Int64;
+  // A factor counts by a mask, not by a selection: NVRTC copies what follows one on a condition that elements
+  // share.
+  const DType counted = width == 8    ? DType::Int8
+                        : width == 16 ? DType::Int16
+                        : width == 32 ? DType::Int32
+                                      : DType::Int64;
   const E bits = bitcast(y, counted);
   E result = x.lit(1), square = x;
   for (int bit = 0; bit < width - is_signed; ++bit) {

@@ -1,5 +1,5 @@
-// Keys made of keys: Philox in plain arithmetic. Draws have a primitive of their own, which shares blocks among lanes; a key
-// is one number, and no emitter needs to know of it.
+// Keys made of keys: Philox in plain arithmetic. Draws have a primitive of their own, which shares blocks
+// among lanes; a key is one number, and no emitter needs to know of it.
 #include "kernel/expr.h"
 #include "math/math.h"
 

@@ -1,9 +1,9 @@
 #include "oracle/interpret.h"
 
+#include "ir/loops.h"
 #include "oracle/interpret_element.h"
 #include "oracle/interpret_faults.h"
 #include "oracle/interpret_value.h"
-#include "ir/loops.h"
 #include "oracle/reference.h"
 #include "support/check.h"
 
@@ -73,16 +73,18 @@ Value leaf(const GraphNode& node, const ArgInfo& info, const ArgData& data) {
 }
 
 template <class S>
-void multiply_matrices(const Value& x, const Value& y, std::int64_t m, std::int64_t k, std::int64_t n, Value& out,
-                       std::int64_t x_at, std::int64_t y_at, std::int64_t out_at) {
+void multiply_matrices(const Value& x, const Value& y, std::int64_t m, std::int64_t k, std::int64_t n,
+                       Value& out, std::int64_t x_at, std::int64_t y_at, std::int64_t out_at) {
   std::vector<Sum<S>> row(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < m; ++i) {
     std::ranges::fill(row, Sum<S>(0));
     for (std::int64_t j = 0; j < k; ++j) {
       const Sum<S> a = widen(load<S>(x, x_at + i * k + j));
-      for (std::int64_t c = 0; c < n; ++c) row[static_cast<std::size_t>(c)] += a * widen(load<S>(y, y_at + j * n + c));
+      for (std::int64_t c = 0; c < n; ++c)
+        row[static_cast<std::size_t>(c)] += a * widen(load<S>(y, y_at + j * n + c));
     }
-    for (std::int64_t c = 0; c < n; ++c) store(out, out_at + i * n + c, narrow<S>(row[static_cast<std::size_t>(c)]));
+    for (std::int64_t c = 0; c < n; ++c)
+      store(out, out_at + i * n + c, narrow<S>(row[static_cast<std::size_t>(c)]));
   }
 }
 
@@ -93,7 +95,8 @@ Value matmul(const GraphNode& node, const Value& lhs, const Value& rhs) {
   const std::int64_t m = node.dims[rank - 2], n = node.dims[rank - 1], k = x.dims[rank - 1];
   const std::int64_t groups = m * n == 0 ? 0 : node.numel / (m * n);
   dispatch(node.dtype, [&]<class S>() {
-    for (std::int64_t g = 0; g < groups; ++g) multiply_matrices<S>(x, y, m, k, n, out, g * m * k, g * k * n, g * m * n);
+    for (std::int64_t g = 0; g < groups; ++g)
+      multiply_matrices<S>(x, y, m, k, n, out, g * m * k, g * k * n, g * m * n);
   });
   return out;
 }
@@ -126,7 +129,8 @@ Value sort(const GraphNode& node, const Value& x) {
     std::iota(order.begin(), order.end(), std::int64_t{0});
     dispatch(x.dtype, [&]<class S>() {
       std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) {
-        const S a = load<S>(x, at[static_cast<std::size_t>(i)]), b = load<S>(x, at[static_cast<std::size_t>(j)]);
+        const S a = load<S>(x, at[static_cast<std::size_t>(i)]),
+                b = load<S>(x, at[static_cast<std::size_t>(j)]);
         if (before(a, b) || before(b, a)) return descending ? before(b, a) : before(a, b);
         if constexpr (is_float(dtype_of<S>))  // values: -0 below +0
           if (node.op == Op::sort && a == S(0.0f) && b == S(0.0f)) {
@@ -138,8 +142,10 @@ Value sort(const GraphNode& node, const Value& x) {
       for (std::int64_t i = 0, place = 0; i < kept; ++i) {
         to.take(&place, 1);
         const std::int64_t chosen = order[static_cast<std::size_t>(i)];
-        if (node.op == Op::argsort) store(out, place, chosen);
-        else store(out, place, load<S>(x, at[static_cast<std::size_t>(chosen)]));
+        if (node.op == Op::argsort)
+          store(out, place, chosen);
+        else
+          store(out, place, load<S>(x, at[static_cast<std::size_t>(chosen)]));
       }
     });
   }
@@ -167,7 +173,8 @@ Value search(const GraphNode& node, const Value& sorted, const Value& values) {
 
 class Interpreter {
  public:
-  Interpreter(const Graph& graph, std::span<const ArgData> args, std::span<const std::uint64_t> slots, bool check_bounds)
+  Interpreter(const Graph& graph, std::span<const ArgData> args, std::span<const std::uint64_t> slots,
+              bool check_bounds)
       : g_(graph), args_(args), slots_(slots), loops_(find_loops(graph)), values_(graph.size()) {
     if (check_bounds) faults_.emplace(graph, loops_);
   }
@@ -219,11 +226,12 @@ class Interpreter {
   void run_body(const LoopParts& l, bool for_condition) {
     const std::vector<bool>& needed = tested(l);
     for (NodeId id : l.body)
-      if (loops_.owner[id] == l.node && g_[id].op != Op::loop_state && needed[id] == for_condition) compute(id);
+      if (loops_.owner[id] == l.node && g_[id].op != Op::loop_state && needed[id] == for_condition)
+        compute(id);
   }
 
-  /// Runs a loop; its states' values stay, and those of its stacks. The body follows its condition, and only if that holds
-  /// somewhere: a loop inside it need not end when it does not.
+  /// Runs a loop; its states' values stay, and those of its stacks. The body follows its condition, and only
+  /// if that holds somewhere: a loop inside it need not end when it does not.
   void loop(const LoopParts& l) {
     for (NodeId state : l.states) values_[state] = oracle::densified(values_[g_[state].in[0]]);
     if (faults_) faults_->enter(l);
@@ -244,11 +252,13 @@ class Interpreter {
       for (std::size_t y = 0; y < l.yields.size(); ++y) {
         const Value v = oracle::densified(values_[l.yields[y]]);
         const auto bytes = static_cast<std::size_t>(v.numel() * size_of(v.dtype));
-        if (bytes != 0) std::memcpy(stacks[y].writable() + static_cast<std::size_t>(iteration) * bytes, v.data, bytes);
+        if (bytes != 0)
+          std::memcpy(stacks[y].writable() + static_cast<std::size_t>(iteration) * bytes, v.data, bytes);
       }
       std::vector<Value> next;
       for (std::size_t i = 0; i < l.states.size(); ++i)
-        next.push_back(chosen(oracle::broadcast(goes_on, g_[l.states[i]].dims), values_[l.nexts[i]], values_[l.states[i]]));
+        next.push_back(chosen(oracle::broadcast(goes_on, g_[l.states[i]].dims), values_[l.nexts[i]],
+                              values_[l.states[i]]));
       for (std::size_t i = 0; i < l.states.size(); ++i) values_[l.states[i]] = next[i];
     }
   }
@@ -270,7 +280,8 @@ class Interpreter {
       as.take(&from, 1);
       bs.take(&other, 1);
       const bool takes = c.data[at] != std::byte{0};
-      std::memcpy(out.writable() + i * bytes, takes ? a.data + from * bytes : b.data + other * bytes, static_cast<std::size_t>(bytes));
+      std::memcpy(out.writable() + i * bytes, takes ? a.data + from * bytes : b.data + other * bytes,
+                  static_cast<std::size_t>(bytes));
     }
     return out;
   }
@@ -280,9 +291,11 @@ class Interpreter {
     const auto in = [&](int i) -> const Value& { return values_[node.in[i]]; };
     switch (info(node.op).kind) {
       case OpKind::Leaf:
-        return leaf(node, g_.args[static_cast<std::size_t>(node.arg)], args_[static_cast<std::size_t>(node.arg)]);
+        return leaf(node, g_.args[static_cast<std::size_t>(node.arg)],
+                    args_[static_cast<std::size_t>(node.arg)]);
       case OpKind::Scalar:
-        return scalar(node, node.op == Op::constant ? node.attr64 : slots_[static_cast<std::size_t>(node.arg)]);
+        return scalar(node,
+                      node.op == Op::constant ? node.attr64 : slots_[static_cast<std::size_t>(node.arg)]);
       case OpKind::Iota: return iota(node);
       case OpKind::Cast:
         if (node.op == Op::bitcast) return bitcast(node, oracle::broadcast(in(0), node.dims));

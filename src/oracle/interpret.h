@@ -18,6 +18,7 @@ struct ArgData {
 /// Float operations are computed in double and rounded to the node's dtype; float sums accumulate in double;
 /// matmul too (integers wrap). With check_bounds an index out of range is a UserError that names it.
 std::vector<std::vector<std::byte>> interpret(const Graph& graph, std::span<const ArgData> args,
-                                              std::span<const std::uint64_t> slots, bool check_bounds = false);
+                                              std::span<const std::uint64_t> slots,
+                                              bool check_bounds = false);
 
 }  // namespace kiln::ir

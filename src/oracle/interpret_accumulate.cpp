@@ -19,10 +19,14 @@ R reduced(Op op, const Value& x, Cursor& cursor, std::int64_t count) {
   if (op == Op::reduce_sum || op == Op::reduce_prod) {
     Sum<S> total = op == Op::reduce_sum ? 0 : 1;
     for (std::int64_t i = 0; i < count; ++i)
-      if (op == Op::reduce_sum) total += widen(next());
-      else total *= widen(next());
-    if constexpr (std::is_same_v<S, R>) return narrow<S>(total);
-    else return {};
+      if (op == Op::reduce_sum)
+        total += widen(next());
+      else
+        total *= widen(next());
+    if constexpr (std::is_same_v<S, R>)
+      return narrow<S>(total);
+    else
+      return {};
   }
   if (count == 0) return op == Op::reduce_min ? ref::cast<R>(1) : R{};  // bool: any of none, all of none
   const bool greatest = op == Op::reduce_max || op == Op::reduce_argmax;
@@ -86,10 +90,14 @@ class Runner {
   }
   void take(S s) {
     const auto x = static_cast<ref::Compute<S>>(s);
-    if (op_ == Op::scan_sum) total_ += widen(s);
-    else if (op_ == Op::scan_prod) total_ *= widen(s);
-    else if (op_ == Op::scan_logaddexp) add_exponential(widen(s));
-    else if (best_ == best_ && (x != x || (op_ == Op::scan_max ? x > best_ : x < best_))) best_ = x;
+    if (op_ == Op::scan_sum)
+      total_ += widen(s);
+    else if (op_ == Op::scan_prod)
+      total_ *= widen(s);
+    else if (op_ == Op::scan_logaddexp)
+      add_exponential(widen(s));
+    else if (best_ == best_ && (x != x || (op_ == Op::scan_max ? x > best_ : x < best_)))
+      best_ = x;
   }
   S value() const {
     return op_ == Op::scan_max || op_ == Op::scan_min ? ref::cast<S>(best_) : narrow<S>(total_);

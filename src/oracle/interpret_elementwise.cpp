@@ -1,5 +1,6 @@
-// The reference column of ops.def over blocks: operands are read into the type they are computed in (double for
-// every float), the expression runs element by element, and the result is rounded once into its storage type.
+// The reference column of ops.def over blocks: operands are read into the type they are computed in (double
+// for every float), the expression runs element by element, and the result is rounded once into its storage
+// type.
 #include "oracle/interpret_value.h"
 #include "oracle/reference.h"
 #include "support/check.h"
@@ -14,9 +15,12 @@ constexpr std::int64_t kBlock = 256;
 
 template <class S>
 constexpr std::uint8_t class_bit() {
-  if constexpr (std::is_same_v<S, bool>) return BOOL;
-  else if constexpr (std::is_integral_v<S>) return INTEGER;
-  else return FLOAT;
+  if constexpr (std::is_same_v<S, bool>)
+    return BOOL;
+  else if constexpr (std::is_integral_v<S>)
+    return INTEGER;
+  else
+    return FLOAT;
 }
 
 template <class S, class T>
@@ -37,8 +41,8 @@ void write(const T* from, std::int64_t n, std::byte* to) {
   }
 }
 
-/// Runs `f` (called with x, y, z) over all elements: X the type of operand 0, T of the others, R of the result;
-/// SX, ST, SR as they are stored.
+/// Runs `f` (called with x, y, z) over all elements: X the type of operand 0, T of the others, R of the
+/// result; SX, ST, SR as they are stored.
 template <class SX, class ST, class SR, class F>
 void blocks(const GraphNode& node, const Value* in, Value& out, F f) {
   using X = ref::Compute<SX>;
@@ -71,7 +75,8 @@ template <Op kOp, TypeRule kRule, std::uint8_t kTypes, class F>
 void run(const GraphNode& node, const Value* in, Value& out, F f) {
   dispatch(in[node.n_in - 1].dtype, [&]<class S>() {
     if constexpr ((kTypes & class_bit<S>()) != 0 && (kRule != TypeRule::Logical || std::is_same_v<S, bool>) &&
-                  (!(kRule == TypeRule::Word32 || kRule == TypeRule::Word64) || std::is_same_v<S, std::uint64_t>)) {
+                  (!(kRule == TypeRule::Word32 || kRule == TypeRule::Word64) ||
+                   std::is_same_v<S, std::uint64_t>)) {
       // Only nextafter looks at the storage type: the others share one instantiation for all floats.
       using Named = std::conditional_t<kOp == Op::nextafter || std::is_integral_v<S>, S, double>;
       const auto g = [&f](auto x, auto y, auto z) { return f.template operator()<Named>(x, y, z); };
@@ -99,11 +104,11 @@ Value elementwise(const GraphNode& node, const Value* operands) {
 #undef KILN_STRUCTURAL
     KILN_CHECK_THAT(false, info(node.op).name, " is not elementwise");
     break;
-#define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc)                                  \
-  case Op::Name:                                                                                              \
-    run<Op::Name, TypeRule::Rule, Types>(                                                                     \
-        node, operands, out,                                                                                  \
-        []<class S>([[maybe_unused]] auto x, [[maybe_unused]] auto y, [[maybe_unused]] auto z) { return Reference; }); \
+#define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc)                           \
+  case Op::Name:                                                                                       \
+    run<Op::Name, TypeRule::Rule, Types>(node, operands, out,                                          \
+                                         []<class S>([[maybe_unused]] auto x, [[maybe_unused]] auto y, \
+                                                     [[maybe_unused]] auto z) { return Reference; });  \
     break;
 #include <kiln/ops.def>
 #undef KILN_OP

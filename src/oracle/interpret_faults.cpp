@@ -140,7 +140,8 @@ void Faults::fail_of(const Value& faults, const Value* where) const {
   const Value all = densified(faults);
   const Value chosen = where ? densified(broadcast(*where, all.dims)) : Value();
   for (std::int64_t i = 0; i < all.numel(); ++i)
-    if (const auto error = load<std::int32_t>(all, i); error > 0 && (!where || chosen.data[i] != std::byte{0}))
+    if (const auto error = load<std::int32_t>(all, i);
+        error > 0 && (!where || chosen.data[i] != std::byte{0}))
       throw UserError(errors_[static_cast<std::size_t>(error) - 1]);
 }
 
@@ -172,7 +173,8 @@ void Faults::take(const LoopParts& l, const Value& goes_on, std::int64_t iterati
     for (std::int64_t e = 0, t = 0, s = 0; e < v.numel(); ++e) {
       ts.take(&t, 1);
       ss.take(&s, 1);
-      store(v, e, where.data[e] != std::byte{0} ? load<std::int32_t>(taken, t) : load<std::int32_t>(stays, s));
+      store(v, e,
+            where.data[e] != std::byte{0} ? load<std::int32_t>(taken, t) : load<std::int32_t>(stays, s));
     }
     if (any(of_[l.condition])) merge(v, broadcast(of_[l.condition], v.dims));
   }
@@ -186,7 +188,8 @@ void Faults::take(const LoopParts& l, const Value& goes_on, std::int64_t iterati
     if (!any(stacks[y])) stacks[y] = new_value(DType::Int32, dims);
     const Value row = densified(of_[l.yields[y]]);
     const auto bytes = static_cast<std::size_t>(row.numel()) * sizeof(std::int32_t);
-    if (bytes != 0) std::memcpy(stacks[y].writable() + static_cast<std::size_t>(iteration) * bytes, row.data, bytes);
+    if (bytes != 0)
+      std::memcpy(stacks[y].writable() + static_cast<std::size_t>(iteration) * bytes, row.data, bytes);
   }
 }
 

@@ -1,12 +1,13 @@
 // Indices out of range inside loops, for KILN_CHECK=bounds.
 //
-// A loop's body runs for all elements of its states, also for those that its condition leaves out, and for the branch of a
-// cond that is not wanted. What such an element reads is no error of the program. So where a value is made for loops alone,
-// an index out of range is noted for the elements that are made of it, and becomes an error when a loop takes one of them.
+// A loop's body runs for all elements of its states, also for those that its condition leaves out, and for
+// the branch of a cond that is not wanted. What such an element reads is no error of the program. So where a
+// value is made for loops alone, an index out of range is noted for the elements that are made of it, and
+// becomes an error when a loop takes one of them.
 #pragma once
 
-#include "oracle/interpret_value.h"
 #include "ir/loops.h"
+#include "oracle/interpret_value.h"
 
 #include <map>
 #include <string>
@@ -18,7 +19,8 @@ class Faults {
  public:
   Faults(const Graph& graph, const Loops& loops);
 
-  /// Whether a node's value is read by the bodies of loops only: its faults are collected. Others are errors at once.
+  /// Whether a node's value is read by the bodies of loops only: its faults are collected. Others are errors
+  /// at once.
   bool collects(NodeId id) const { return collects_[id]; }
 
   /// Forgets a node's faults, before it is computed anew.
@@ -47,7 +49,8 @@ class Faults {
   const Graph& g_;
   const Loops& loops_;
   std::vector<bool> collects_;
-  std::vector<Value> of_;  // per node: per element the number of its error from 1, else at most 0; without memory: no fault
+  // per node: per element the number of its error from 1, else at most 0; without memory: no fault
+  std::vector<Value> of_;
   std::map<NodeId, std::vector<Value>> stacks_;  // of each loop
   std::map<std::string, std::int32_t> numbers_;
   std::vector<std::string> errors_;

@@ -1,6 +1,6 @@
 // Gathers and scatters of the reference interpreter, and what it says of an index out of range.
-#include "oracle/interpret_element.h"
 #include "ir/joined_index.h"
+#include "oracle/interpret_element.h"
 #include "support/check.h"
 
 #include <kiln/combine.h>
@@ -29,10 +29,11 @@ std::int64_t resolve_index(DType type, const Value& indices, std::int64_t offset
   });
 }
 
-std::string index_error(const GraphNode& node, std::size_t axis, const Value& x, const Value& indices, std::int64_t offset) {
+std::string index_error(const GraphNode& node, std::size_t axis, const Value& x, const Value& indices,
+                        std::int64_t offset) {
   const auto error = [&](std::string_view what, std::span<const std::int64_t> dims) {
-    return cat("[", info(node.op).name, "] ", what, " of ", name(x.dtype), " ", to_string(dims), ", recorded at ",
-               node.loc.file_name(), ":", node.loc.line());
+    return cat("[", info(node.op).name, "] ", what, " of ", name(x.dtype), " ", to_string(dims),
+               ", recorded at ", node.loc.file_name(), ":", node.loc.line());
   };
   if (node.attrs.empty()) {
     const std::string index = dispatch(indices.dtype, [&]<class T>() -> std::string {
@@ -42,7 +43,8 @@ std::string index_error(const GraphNode& node, std::size_t axis, const Value& x,
     return error(cat("index ", index, " is out of range for axis ", axis), x.dims);
   }
   const auto position = load<std::int64_t>(indices, offset);
-  if (!is_bad_index(position)) return error("an index is out of range", node.attrs);  // the check came on later
+  // the check came on later
+  if (!is_bad_index(position)) return error("an index is out of range", node.attrs);
   const BadIndex bad = bad_index(position);
   std::string_view far;
   if (bad.index == kFarIndex) far = " or more";
@@ -104,7 +106,8 @@ class Target {
 
 }  // namespace
 
-Value scatter(const GraphNode& node, const Value& x, const Value& indices, const Value& values, const OutOfRange& out_of_range) {
+Value scatter(const GraphNode& node, const Value& x, const Value& indices, const Value& values,
+              const OutOfRange& out_of_range) {
   const std::size_t axis = node.attr64 & 255;
   const auto how = static_cast<Combine>(node.attr64 >> 8);
   Value out = new_value(node.dtype, node.dims);

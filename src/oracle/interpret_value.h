@@ -48,12 +48,13 @@ Value elementwise(const GraphNode& node, const Value* operands);
 /// A view of its operands: shared memory where strides can show it.
 Value view(const GraphNode& node, const Value* operands);
 
-/// Called with each element that an index out of range leaves without a value (of a scatter: each value left out), and what
-/// to say of it. Null: nobody asks.
+/// Called with each element that an index out of range leaves without a value (of a scatter: each value left
+/// out), and what to say of it. Null: nobody asks.
 using OutOfRange = std::function<void(std::int64_t element, const std::string& error)>;
 /// x at indices, or values written to them; indices have the shape of the result, or of the values.
 Value gather(const GraphNode& node, const Value& x, const Value& indices, const OutOfRange& out_of_range);
-Value scatter(const GraphNode& node, const Value& x, const Value& indices, const Value& values, const OutOfRange& out_of_range);
+Value scatter(const GraphNode& node, const Value& x, const Value& indices, const Value& values,
+              const OutOfRange& out_of_range);
 
 /// A reduction or scan of x, by the node's operation along its axes.
 Value reduce(const GraphNode& node, const Value& x);

@@ -1,4 +1,5 @@
-// Views of the reference interpreter: the operand's memory with other extents and strides, or a copy where that is not enough.
+// Views of the reference interpreter: the operand's memory with other extents and strides, or a copy where
+// that is not enough.
 #include "oracle/interpret_value.h"
 #include "support/check.h"
 
@@ -75,7 +76,9 @@ Value slice_at(const GraphNode& node, const Value& x, const Value& start) {
   const std::size_t axis = position_axis(node.attr64);
   Value out = x;
   out.dims[axis] = node.dims[axis];
-  if (node.numel != 0) out.data += position(node.attr64, start, x.dims[axis], node.dims[axis]) * x.strides[axis] * size_of(x.dtype);
+  if (node.numel != 0)
+    out.data +=
+        position(node.attr64, start, x.dims[axis], node.dims[axis]) * x.strides[axis] * size_of(x.dtype);
   return out;
 }
 

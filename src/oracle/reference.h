@@ -54,9 +54,13 @@ To cast(From from) {
 
 // Integer arithmetic goes through uint64_t: it wraps, and small types cannot overflow int on the way.
 template <std::integral T>
-T wrap(std::uint64_t v) { return static_cast<T>(v); }
+T wrap(std::uint64_t v) {
+  return static_cast<T>(v);
+}
 template <std::integral T>
-std::uint64_t word(T v) { return static_cast<std::uint64_t>(v); }
+std::uint64_t word(T v) {
+  return static_cast<std::uint64_t>(v);
+}
 
 inline double add(double x, double y) { return x + y; }
 inline double subtract(double x, double y) { return x - y; }
@@ -64,15 +68,25 @@ inline double multiply(double x, double y) { return x * y; }
 inline double negative(double x) { return -x; }
 inline double abs(double x) { return std::fabs(x); }
 template <std::integral T>
-T add(T x, T y) { return wrap<T>(word(x) + word(y)); }
+T add(T x, T y) {
+  return wrap<T>(word(x) + word(y));
+}
 template <std::integral T>
-T subtract(T x, T y) { return wrap<T>(word(x) - word(y)); }
+T subtract(T x, T y) {
+  return wrap<T>(word(x) - word(y));
+}
 template <std::integral T>
-T multiply(T x, T y) { return wrap<T>(word(x) * word(y)); }
+T multiply(T x, T y) {
+  return wrap<T>(word(x) * word(y));
+}
 template <std::integral T>
-T negative(T x) { return wrap<T>(0 - word(x)); }
+T negative(T x) {
+  return wrap<T>(0 - word(x));
+}
 template <std::integral T>
-T abs(T x) { return x < 0 ? negative(x) : x; }
+T abs(T x) {
+  return x < 0 ? negative(x) : x;
+}
 
 template <std::integral T>
 T fmod(T x, T y) {
@@ -145,7 +159,8 @@ inline std::uint64_t philox_pair(std::uint64_t index, std::uint64_t key) {
 }
 inline std::uint64_t philox_child(std::uint64_t number, std::uint64_t key, std::uint64_t purpose) {
   const PhiloxBlock b = philox({{static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32),
-                                 static_cast<std::uint32_t>(purpose), 0}}, key);
+                                 static_cast<std::uint32_t>(purpose), 0}},
+                               key);
   return b.word[0] | std::uint64_t{b.word[1]} << 32;
 }
 
@@ -183,7 +198,9 @@ T minimum(T x, T y) {
   return x < y ? x : y;
 }
 template <class T>
-T relu(T x) { return x < 0 ? T(0) : x; }
+T relu(T x) {
+  return x < 0 ? T(0) : x;
+}
 
 /// The neighbour of x toward y among the values of S.
 template <class S>
@@ -207,8 +224,8 @@ double nextafter(double x, double y) {
   }
 }
 
-// Compositions go through long double: in double, e^x of a rounded x would be the oracle's own error (tens of ulp in
-// the tails of float64 gelu).
+// Compositions go through long double: in double, e^x of a rounded x would be the oracle's own error (tens of
+// ulp in the tails of float64 gelu).
 inline long double logaddexp_wide(long double x, long double y) {
   if (x == y) return x + 0.693147180559945309417L;  // covers equal infinities
   if (x != x || y != y) return x + y;
@@ -219,8 +236,10 @@ inline double logaddexp(double x, double y) { return static_cast<double>(logadde
 inline long double sigmoid_wide(long double x) { return 1.0L / (1.0L + std::exp(-x)); }
 inline double sigmoid(double x) { return static_cast<double>(sigmoid_wide(x)); }
 inline double selu(double x) {
-  constexpr long double kScale = 1.0507009873554804934193349852946L, kAlpha = 1.6732632423543772848170429916717L;
-  return static_cast<double>(kScale * (x > 0 ? static_cast<long double>(x) : kAlpha * std::expm1(static_cast<long double>(x))));
+  constexpr long double kScale = 1.0507009873554804934193349852946L,
+                        kAlpha = 1.6732632423543772848170429916717L;
+  return static_cast<double>(
+      kScale * (x > 0 ? static_cast<long double>(x) : kAlpha * std::expm1(static_cast<long double>(x))));
 }
 inline double silu(double x) { return x == -HUGE_VAL ? -0.0 : static_cast<double>(x * sigmoid_wide(x)); }
 inline double gelu(double x) {
@@ -263,11 +282,17 @@ inline double ndtri(double p) {
 }
 
 template <std::integral T>
-T bit_and(T x, T y) { return static_cast<T>(x & y); }
+T bit_and(T x, T y) {
+  return static_cast<T>(x & y);
+}
 template <std::integral T>
-T bit_or(T x, T y) { return static_cast<T>(x | y); }
+T bit_or(T x, T y) {
+  return static_cast<T>(x | y);
+}
 template <std::integral T>
-T bit_xor(T x, T y) { return static_cast<T>(x ^ y); }
+T bit_xor(T x, T y) {
+  return static_cast<T>(x ^ y);
+}
 template <std::integral T>
 T bit_not(T x) {
   if constexpr (std::is_same_v<T, bool>)
@@ -276,9 +301,13 @@ T bit_not(T x) {
     return static_cast<T>(~x);
 }
 template <std::integral T>
-bool shift_in_range(T y) { return y >= 0 && word(y) < 8 * sizeof(T); }
+bool shift_in_range(T y) {
+  return y >= 0 && word(y) < 8 * sizeof(T);
+}
 template <std::integral T>
-T shift_left(T x, T y) { return shift_in_range(y) ? wrap<T>(word(x) << y) : T(0); }
+T shift_left(T x, T y) {
+  return shift_in_range(y) ? wrap<T>(word(x) << y) : T(0);
+}
 template <std::integral T>
 T shift_right(T x, T y) {
   if (!shift_in_range(y)) return x < 0 ? static_cast<T>(-1) : T(0);

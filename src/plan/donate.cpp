@@ -61,7 +61,8 @@ class Donor {
     const GraphNode& n = g_[found];
     if (!std::ranges::equal(n.dims, g_[leaf].dims) || !contiguous(leaf)) return kNoNode;
     const std::int64_t written = n.op == Op::scatter ? g_[n.in[2]].numel : g_[n.in[0]].numel;
-    return (n.numel - written) * size_of(n.dtype) < donated_bytes.load(std::memory_order_relaxed) ? kNoNode : found;
+    return (n.numel - written) * size_of(n.dtype) < donated_bytes.load(std::memory_order_relaxed) ? kNoNode
+                                                                                                  : found;
   }
 
   bool contiguous(NodeId leaf) const {
@@ -84,11 +85,13 @@ class Donor {
     std::vector<bool> reads(g_.size());
     reads[leaf] = true;
     for (NodeId id = leaf + 1; id < g_.size(); ++id)
-      for (int k = 0; k < g_[id].n_in; ++k) reads[id] = reads[id] || (reads[g_[id].in[k]] && !is_root(g_[id].in[k]));
+      for (int k = 0; k < g_[id].n_in; ++k)
+        reads[id] = reads[id] || (reads[g_[id].in[k]] && !is_root(g_[id].in[k]));
     return std::any_of(wanted_.begin(), wanted_.end(), [&](NodeId id) { return reads[id] && !is_root(id); });
   }
 
-  /// Where the innermost of nested updates goes: one of a slice of the leaf, that takes this slice's place, is one of the leaf.
+  /// Where the innermost of nested updates goes: one of a slice of the leaf, that takes this slice's place,
+  /// is one of the leaf.
   std::optional<Box> box_of(NodeId update, NodeId leaf) const {
     Box box;
     box.at.arg = static_cast<std::uint32_t>(g_[leaf].arg);
@@ -115,7 +118,8 @@ class Donor {
       const GraphNode& inner = g_[box.body];
       if (!is_update(inner.op) || is_root(box.body)) return box;
       const GraphNode& seen = g_[inner.in[1]];
-      if (seen.op != Op::slice_at || seen.in[0] != window || seen.in[1] != n.in[2] || seen.attr64 != n.attr64) return box;
+      if (seen.op != Op::slice_at || seen.in[0] != window || seen.in[1] != n.in[2] || seen.attr64 != n.attr64)
+        return box;
       window = inner.in[1];
       id = box.body;
     }
@@ -129,8 +133,8 @@ class Donor {
       GraphNode n = g_[id];
       for (int k = 0; k < n.n_in; ++k) n.in[k] = out_.now[n.in[k]];
       if (const auto box = boxes_.find(id); box != boxes_.end()) {
-        // A conversion to the same dtype: a node of the body's points and nothing to compute. It reads the starts, which must
-        // be there before it.
+        // A conversion to the same dtype: a node of the body's points and nothing to compute. It reads the
+        // starts, which must be there before it.
         GraphNode w = g_[box->second.body];
         w.op = Op::cast;
         w.held = false;

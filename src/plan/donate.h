@@ -1,11 +1,13 @@
 // donate: updates that are written into the memory of the old value.
 //
-// x with a box of it replaced is a new value, so it costs a copy of x. Where nobody reads the old x any more, the box alone is
-// written: the update becomes a node of the box, stored at its place in x's memory (a placement), and the new value is that
-// memory once the box is in it (GraphNode::arg of the pad, update_at or scatter names the argument).
+// x with a box of it replaced is a new value, so it costs a copy of x. Where nobody reads the old x any more,
+// the box alone is written: the update becomes a node of the box, stored at its place in x's memory (a
+// placement), and the new value is that memory once the box is in it (GraphNode::arg of the pad, update_at or
+// scatter names the argument).
 //
-// This pass looks at the graph only. What it cannot see (another region that reads the old x later, a region that reads it at
-// other points than it writes) the planner finds afterwards, and plans again without donations.
+// This pass looks at the graph only. What it cannot see (another region that reads the old x later, a region
+// that reads it at other points than it writes) the planner finds afterwards, and plans again without
+// donations.
 #pragma once
 
 #include "plan/region.h"
@@ -26,8 +28,8 @@ struct Donations {
   std::vector<NodeId> now;                           // of the node ids before; empty: nothing was donated
 };
 
-/// Pre: `leaves` show memory that belongs to the evaluation alone; `wanted` are nodes whose values somebody may ask for later.
-/// Post: topological, roots renumbered.
+/// Pre: `leaves` show memory that belongs to the evaluation alone; `wanted` are nodes whose values somebody
+/// may ask for later. Post: topological, roots renumbered.
 Donations donate(Graph& graph, std::span<const NodeId> leaves, std::span<const NodeId> wanted);
 
 }  // namespace kiln::plan

@@ -1,10 +1,11 @@
 // Merging of regions.
 //
-// Every compute node begins as a region. An edge leads from a producer to a consumer through views, and knows how the
-// consumer's points map onto the producer's: one to one in row-major order, as a row value spread over rows, or in
-// some other way. Merges are tried by bytes saved, greatest first; one stands when the two regions' points line up,
-// the merged region fits its caps and no path leads around it (region order is kept up to date as in Pearce and
-// Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", 2006).
+// Every compute node begins as a region. An edge leads from a producer to a consumer through views, and knows
+// how the consumer's points map onto the producer's: one to one in row-major order, as a row value spread
+// over rows, or in some other way. Merges are tried by bytes saved, greatest first; one stands when the two
+// regions' points line up, the merged region fits its caps and no path leads around it (region order is kept
+// up to date as in Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs",
+// 2006).
 //
 // Terminates: each merge removes a region; each pass tries each edge once.
 #include "plan/fuser.h"
@@ -40,16 +41,18 @@ void Fuser::merge_along_edges() {
   }
 }
 
-/// Maps whose every reader takes them at other points (stencils, broadcasts) are recomputed there when the model
-/// says that this takes less time than writing and reading them.
+/// Maps whose every reader takes them at other points (stencils, broadcasts) are recomputed there when the
+/// model says that this takes less time than writing and reading them.
 void Fuser::inline_regions() {
   std::vector<std::size_t> order(groups_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return groups_[a].order < groups_[b].order; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return groups_[a].order < groups_[b].order; });
   for (std::size_t i : order) {
     inlined_[i] = cheaper_inlined(i);
     if (!inlined_[i]) continue;
-    // Producers come first, so a reader that is inlined itself carries this cost along: no blow-up in a long chain.
+    // Producers come first, so a reader that is inlined itself carries this cost along: no blow-up in a long
+    // chain.
     for (std::uint32_t e : groups_[i].out_edges)
       if (const int to = group_of_[edges_[e].consumer]; to != static_cast<int>(i)) {
         groups_[static_cast<std::size_t>(to)].cost += groups_[i].cost;
@@ -67,21 +70,25 @@ bool Fuser::cheaper_inlined(std::size_t i) {
   for (NodeId n : a.nodes)
     if (is_root_[n] || ir::is_view(g_[n].op)) return false;  // a view that computes is there to be stored
   for (std::uint32_t e : a.in_edges)
-    if (group_of_[edges_[e].producer] != static_cast<int>(i)) input_bytes += static_cast<double>(edges_[e].bytes);
+    if (group_of_[edges_[e].producer] != static_cast<int>(i))
+      input_bytes += static_cast<double>(edges_[e].bytes);
   for (std::uint32_t e : a.out_edges) {
     const auto to = static_cast<std::size_t>(group_of_[edges_[e].consumer]);
     if (to == i) continue;
     const Group& b = groups_[to];
     ++reads;
     ++readers[to];
-    if (b.library || b.cost + a.cost * static_cast<float>(reads) > static_cast<float>(t_.max_prims) || !too_much(a, b).empty()) return false;
+    if (b.library || b.cost + a.cost * static_cast<float>(reads) > static_cast<float>(t_.max_prims) ||
+        !too_much(a, b).empty())
+      return false;
     bytes = static_cast<double>(edges_[e].bytes);
   }
   const double points = static_cast<double>(a.points);
   const double apart = t_.launch_ns + a.cost * points / t_.prims_per_ns + (1 + reads) * t_.traffic_ns(bytes) +
                        t_.traffic_ns(input_bytes);
   double inside = reads * t_.traffic_ns(input_bytes);
-  for (const auto& [reader, times] : readers) inside += time_for(groups_[reader], a.cost * static_cast<float>(times));
+  for (const auto& [reader, times] : readers)
+    inside += time_for(groups_[reader], a.cost * static_cast<float>(times));
   return inside < apart;
 }
 
@@ -122,16 +129,19 @@ Regions Fuser::finish() {
   for (std::size_t i = 0; i < edges_.size(); ++i) {
     const Edge& e = edges_[i];
     if (group_of_[e.producer] < 0) continue;
-    const auto a = static_cast<std::size_t>(group_of_[e.producer]), b = static_cast<std::size_t>(group_of_[e.consumer]);
+    const auto a = static_cast<std::size_t>(group_of_[e.producer]),
+               b = static_cast<std::size_t>(group_of_[e.consumer]);
     if (a == b) continue;
     store(e.producer);
     if (!inlined_[a] && i < reasons_.size() && !reasons_[i].empty())
-      out.refusals.push_back({e.producer, e.consumer, reasons_[i] == kNotInLine ? why_not_in_line(e) : reasons_[i]});
+      out.refusals.push_back(
+          {e.producer, e.consumer, reasons_[i] == kNotInLine ? why_not_in_line(e) : reasons_[i]});
   }
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < groups_.size(); ++i)
     if (!groups_[i].nodes.empty() && !inlined_[i]) order.push_back(i);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return groups_[a].order < groups_[b].order; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return groups_[a].order < groups_[b].order; });
   for (std::size_t i : order) {
     Group& x = groups_[i];
     Region r;

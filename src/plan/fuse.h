@@ -6,13 +6,14 @@
 
 namespace kiln::plan {
 
-/// How much is to share a kernel: what may, or nothing, for graphs that the former fails for. Then every compute node is a
-/// region of its own, with the views and cheap values that it reads, and every loop runs over whole tensors.
+/// How much is to share a kernel: what may, or nothing, for graphs that the former fails for. Then every
+/// compute node is a region of its own, with the views and cheap values that it reads, and every loop runs
+/// over whole tensors.
 enum class Fusion : std::uint8_t { Full, None };
 
-/// Pre: verified graph, ids topological. Post: every root is stored or an alias (affine view) of something stored;
-/// every region lowers; regions are in an order in which they can run; every compute node is in one region, or is
-/// recomputed inside its consumers (and then in none).
+/// Pre: verified graph, ids topological. Post: every root is stored or an alias (affine view) of something
+/// stored; every region lowers; regions are in an order in which they can run; every compute node is in one
+/// region, or is recomputed inside its consumers (and then in none).
 Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion = Fusion::Full);
 
 /// Where an affine view's elements lie in the memory of the leaf or stored node below it.

@@ -5,17 +5,21 @@
 
 namespace kiln::plan {
 
-constexpr float kGeneratorCost = 24;   // values made from indices alone are recomputed up to this many primitives
-constexpr int kMaxPieces = 64;         // arrays joined by pads in one kernel: LLVM takes seconds for hundreds
-constexpr int kMaxReshapes = 16;       // views of views: what a reshape does to coordinates is divided again by the next
-constexpr int kCostlyPieces = 4;       // a tensor of so many (rolled along two axes), read directly by
-constexpr int kCostlyReaders = 3;      // … so many operations, is computed once: a copy costs less than their predicates
-constexpr int kMaxReread = 24;         // the same, summed over the readers of a tensor that parts are written to in turn
+constexpr float kGeneratorCost =
+    24;                         // values made from indices alone are recomputed up to this many primitives
+constexpr int kMaxPieces = 64;  // arrays joined by pads in one kernel: LLVM takes seconds for hundreds
+constexpr int kMaxReshapes =
+    16;  // views of views: what a reshape does to coordinates is divided again by the next
+constexpr int kCostlyPieces = 4;  // a tensor of so many (rolled along two axes), read directly by
+constexpr int kCostlyReaders =
+    3;  // … so many operations, is computed once: a copy costs less than their predicates
+constexpr int kMaxReread =
+    24;  // the same, summed over the readers of a tensor that parts are written to in turn
 
 static bool places_a_part(Op op) { return op == Op::pad || op == Op::update_at; }
 
-/// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of indices
-/// alone) are recomputed wherever they are read.
+/// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of
+/// indices alone) are recomputed wherever they are read.
 void Fuser::classify() {
   const NodeId n = g_.size();
   loops_ = ir::find_loops(g_);
@@ -40,7 +44,8 @@ void Fuser::classify() {
       case OpKind::LoopNext: break;
       case OpKind::Loop:
         if (const ir::LoopParts& l = loops_.of(id); l.parent == kNoNode && !inside_a_kernel(l))
-          for (std::size_t s = l.counts(); s < l.states.size(); ++s) wanted[g_[l.states[s]].in[0]] = true;  // the count is written
+          // the count is written
+          for (std::size_t s = l.counts(); s < l.states.size(); ++s) wanted[g_[l.states[s]].in[0]] = true;
         break;
       case OpKind::Scalar:
       case OpKind::Iota: generator_cost_[id] = 1; break;
@@ -80,12 +85,13 @@ void Fuser::classify() {
   }
 }
 
-/// What a view shows through pads, each an index map, a predicate and a load. Beyond a number of them what a pad places,
-/// or else what it places that on, is stored before.
+/// What a view shows through pads, each an index map, a predicate and a load. Beyond a number of them what a
+/// pad places, or else what it places that on, is stored before.
 void Fuser::count_pieces(NodeId id) {
   const GraphNode& x = g_[id];
   if (!ir::is_view(x.op) || is_written_in_place(x)) return;
-  const int arrays = x.op == Op::slice_at || x.op == Op::update_at ? x.n_in - 1 : x.n_in;  // the last is a position
+  // the last is a position
+  const int arrays = x.op == Op::slice_at || x.op == Op::update_at ? x.n_in - 1 : x.n_in;
   const auto sum = [&] {
     int all = 0;
     for (int k = 0; k < arrays; ++k) all += pieces_[x.in[k]];
@@ -99,7 +105,8 @@ void Fuser::count_pieces(NodeId id) {
     }
   pieces_[id] = sum();
   for (int k = 0; k < x.n_in; ++k)
-    if (transparent_[x.in[k]]) reshapes_[id] = std::max(reshapes_[id], reshapes_[x.in[k]] + (x.op == Op::reshape));
+    if (transparent_[x.in[k]])
+      reshapes_[id] = std::max(reshapes_[id], reshapes_[x.in[k]] + (x.op == Op::reshape));
   if (reshapes_[id] > kMaxReshapes) return store_view(id);
   if (!places_a_part(x.op)) return;
   if (pieces_[id] >= kCostlyPieces && readers_[id] >= kCostlyReaders) return store_view(id);
@@ -116,28 +123,32 @@ void Fuser::store_view(NodeId id) {
   reread_[id] = reshapes_[id] = 0;
 }
 
-/// Counts the pieces that a compute node reads, with the pads that show them. When parts of a tensor are updated one after
-/// the other, each update reads what all before it wrote: k of them take k kernels with up to k pieces each. Beyond a number
-/// in all, the tensor is stored (count_pieces), and pieces are counted anew.
+/// Counts the pieces that a compute node reads, with the pads that show them. When parts of a tensor are
+/// updated one after the other, each update reads what all before it wrote: k of them take k kernels with up
+/// to k pieces each. Beyond a number in all, the tensor is stored (count_pieces), and pieces are counted
+/// anew.
 void Fuser::count_reads(NodeId id) {
   for (int k = 0; k < g_[id].n_in; ++k) {
     NodeId view = g_[id].in[k];
-    while (transparent_[view] && ir::is_view(g_[view].op) && !places_a_part(g_[view].op)) view = g_[view].in[0];
+    while (transparent_[view] && ir::is_view(g_[view].op) && !places_a_part(g_[view].op))
+      view = g_[view].in[0];
     if (transparent_[view] && places_a_part(g_[view].op)) reads_[view] += pieces_[view];
   }
 }
 
-/// Whether each element's states depend on that element alone, so that a loop can run inside a kernel. The condition
-/// must be known before the body, and the code must not be long.
+/// Whether each element's states depend on that element alone, so that a loop can run inside a kernel. The
+/// condition must be known before the body, and the code must not be long.
 bool Fuser::inside_a_kernel(const ir::LoopParts& l) const {
   if (fusion_ == Fusion::None) return false;
   float cost = 0;
-  std::vector<NodeId> placeless;  // what depends on states of one element only has the same states at every point
+  // what depends on states of one element only has the same states at every point
+  std::vector<NodeId> placeless;
   for (NodeId id : l.body) {
     const GraphNode& x = g_[id];
-    const bool anywhere = x.op == Op::loop_state ? x.numel == 1 : std::all_of(x.in, x.in + x.n_in, [&](NodeId in) {
-      return loops_.owner_of(in) == kNoNode || std::binary_search(placeless.begin(), placeless.end(), in);
-    });
+    const bool anywhere =
+        x.op == Op::loop_state ? x.numel == 1 : std::all_of(x.in, x.in + x.n_in, [&](NodeId in) {
+          return loops_.owner_of(in) == kNoNode || std::binary_search(placeless.begin(), placeless.end(), in);
+        });
     if (anywhere) placeless.push_back(id);
     cost += t_.cost_of(static_cast<int>(x.op));
     switch (ir::info(x.op).kind) {
@@ -150,7 +161,8 @@ bool Fuser::inside_a_kernel(const ir::LoopParts& l) const {
         if (needs_a_loop(x.in[1])) return false;
         break;
       case OpKind::View:
-        if (x.op == Op::slice_at && loops_.owner_of(x.in[0]) == kNoNode) break;  // a read of memory, as a gather is
+        // a read of memory, as a gather is
+        if (x.op == Op::slice_at && loops_.owner_of(x.in[0]) == kNoNode) break;
         if (x.op != Op::broadcast && !anywhere) return false;
         break;
       case OpKind::Gather:
@@ -211,7 +223,8 @@ bool Fuser::reads_in_order(const GraphNode& x, int k) {
   return !ir::is_library(x.op) && !(kind == OpKind::Gather && k == 0);
 }
 
-/// Finds the producers below `id`, whose points are (while `linear`) those of `shown`, which broadcasts to `space`.
+/// Finds the producers below `id`, whose points are (while `linear`) those of `shown`, which broadcasts to
+/// `space`.
 void Fuser::walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool linear) {
   if (!transparent_[id]) {
     add_edge(id, consumer, space, shown, linear);

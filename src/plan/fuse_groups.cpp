@@ -12,7 +12,7 @@ namespace kiln::plan {
 constexpr std::size_t kMaxEdges = 48;  // distinct inputs
 constexpr int kMaxReductions = 24;     // lowering counts phases in a word of 32 bits
 constexpr int kMaxStored = 64;
-constexpr int kMaxPieces = 96;         // of all arrays that are joined by pads
+constexpr int kMaxPieces = 96;  // of all arrays that are joined by pads
 
 void Fuser::make_groups() {
   group_of_.assign(g_.size(), -1);
@@ -131,7 +131,7 @@ bool Fuser::refuse(std::uint32_t edge, std::string reason) {
 bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
   if (a.library || b.library)
-    return refuse(edge, a.loops || b.loops                       ? "a loop over whole tensors runs its own kernels"
+    return refuse(edge, a.loops || b.loops ? "a loop over whole tensors runs its own kernels"
                         : is_contraction(a) || is_contraction(b) ? "contractions run as library calls"
                                                                  : "sorts and searches run as library calls");
   if (a.points == 0 || b.points == 0) return refuse(edge, "no elements");
@@ -141,7 +141,8 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   const Fit f = fit(a, b);
   if (!f.ok) return refuse(edge, std::string(kNotInLine));
   if (runs_against(a, b)) return refuse(edge, "one runs from the start of the axis, the other from its end");
-  if (runs_loops_again(a, b, f.dependent)) return refuse(edge, "a loop would run once for each phase of the other's rows");
+  if (runs_loops_again(a, b, f.dependent))
+    return refuse(edge, "a loop would run once for each phase of the other's rows");
   if (std::string why = needs_rows(a, b, f.dependent); !why.empty()) return refuse(edge, std::move(why));
   if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
   merge(ia, ib, f);
@@ -152,22 +153,26 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
 std::string Fuser::too_much(const Group& a, const Group& b) const {
   if (a.cost + b.cost > static_cast<float>(t_.max_prims))
     return cat("together ", a.cost + b.cost, " primitives, above the cap of ", t_.max_prims);
-  if (a.reductions + b.reductions > kMaxReductions) return cat("more than ", kMaxReductions, " reductions and scans");
+  if (a.reductions + b.reductions > kMaxReductions)
+    return cat("more than ", kMaxReductions, " reductions and scans");
   if (a.stored + b.stored > kMaxStored) return cat("more than ", kMaxStored, " results that are held");
-  if (a.pieces && b.pieces && a.pieces + b.pieces > kMaxPieces) return cat("more than ", kMaxPieces, " arrays joined");
+  if (a.pieces && b.pieces && a.pieces + b.pieces > kMaxPieces)
+    return cat("more than ", kMaxPieces, " arrays joined");
   return {};
 }
 
-/// Where each row would be one thread's from its start to its end: because reductions depend on each other, or a scan
-/// on another one or on a reduction. Says why there are too few rows for that, or nothing.
+/// Where each row would be one thread's from its start to its end: because reductions depend on each other,
+/// or a scan on another one or on a reduction. Says why there are too few rows for that, or nothing.
 std::string Fuser::needs_rows(const Group& a, const Group& b, bool dependent) const {
-  if (t_.strict && (a.scans || b.scans) && (a.reduces || b.reduces)) return "scans and reductions combine in orders of their own (strict)";
+  if (t_.strict && (a.scans || b.scans) && (a.reduces || b.reduces))
+    return "scans and reductions combine in orders of their own (strict)";
   if (!dependent && !(a.scans && (b.scans || b.reduces)) && !(b.scans && a.reduces)) return {};
   const Group& r = a.signature ? a : b;
   return schedule::refuse_norm(r.rows, r.points / std::max<std::int64_t>(r.rows, 1), r.columns, t_);
 }
 
-/// Whether a GPU would run a loop in each phase: it keeps no values that loops make, and scans make steps of their own.
+/// Whether a GPU would run a loop in each phase: it keeps no values that loops make, and scans make steps of
+/// their own.
 bool Fuser::runs_loops_again(const Group& a, const Group& b, bool dependent) const {
   if (!t_.gpu || !(a.loops || b.loops)) return false;
   return dependent || a.phases || b.phases || a.scans || b.scans;
@@ -178,7 +183,9 @@ std::size_t Fuser::inputs_of(const Group& a, const Group& b) {
   for (const Group* x : {&a, &b})
     for (std::uint32_t e : x->in_edges) {
       const int p = group_of_[edges_[e].producer];
-      if (p >= 0 && (&groups_[static_cast<std::size_t>(p)] == &a || &groups_[static_cast<std::size_t>(p)] == &b)) continue;
+      if (p >= 0 &&
+          (&groups_[static_cast<std::size_t>(p)] == &a || &groups_[static_cast<std::size_t>(p)] == &b))
+        continue;
       in.push_back(edges_[e].producer);
     }
   std::sort(in.begin(), in.end());
@@ -203,10 +210,13 @@ void Fuser::merge_siblings() {
     if (x.producer != y.producer || x.relation != Relation::Same || y.relation != Relation::Same) continue;
     int a = group_of_[x.consumer], b = group_of_[y.consumer];
     if (a == b) continue;
-    if (groups_[static_cast<std::size_t>(a)].order > groups_[static_cast<std::size_t>(b)].order) std::swap(a, b);
+    if (groups_[static_cast<std::size_t>(a)].order > groups_[static_cast<std::size_t>(b)].order)
+      std::swap(a, b);
     const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
     if (ga.points != gb.points || ga.points == 0 || ga.library || gb.library) continue;
-    if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) || row_[y.consumer] != ir::is_reduce(g_[y.consumer].op)) continue;
+    if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) ||
+        row_[y.consumer] != ir::is_reduce(g_[y.consumer].op))
+      continue;
     if (ga.signature && gb.signature && ga.signature != gb.signature) continue;
     if (runs_loops_again(ga, gb, false) || runs_against(ga, gb)) continue;
     if (!too_much(ga, gb).empty() || inputs_of(ga, gb) > kMaxEdges) continue;

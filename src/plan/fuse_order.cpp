@@ -38,8 +38,8 @@ bool Fuser::path_around(int a, int b) {
   return false;
 }
 
-/// b joins a's group. Descendants of a that stood before b (between_) now stand after the merged group, in their
-/// order.
+/// b joins a's group. Descendants of a that stood before b (between_) now stand after the merged group, in
+/// their order.
 void Fuser::merge(int ia, int ib, const Fit& f) {
   Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
   if (f.consumer_rows)
@@ -90,7 +90,8 @@ void Fuser::merge(int ia, int ib, const Fit& f) {
   std::sort(between_.begin(), between_.end(), [&](int l, int r) {
     return groups_[static_cast<std::size_t>(l)].order < groups_[static_cast<std::size_t>(r)].order;
   });
-  // The merged group takes b's position, after all of b's ancestors; what descends from a moves right behind it.
+  // The merged group takes b's position, after all of b's ancestors; what descends from a moves right behind
+  // it.
   renumber_after(b_order, static_cast<int>(between_.size()) + 1);
   k.order = b_order;
   int next = b_order;

@@ -20,7 +20,8 @@ ir::Dims Fuser::domain_of(const Group& x) const {
 std::string Fuser::rows_of(const Group& x) const {
   for (NodeId id : x.nodes) {
     const GraphNode& n = g_[id];
-    if (ir::is_scan(n.op)) return cat(ir::info(n.op).name, " along ", ir::scan_axis(n.attr64), " of ", to_string(n.dims));
+    if (ir::is_scan(n.op))
+      return cat(ir::info(n.op).name, " along ", ir::scan_axis(n.attr64), " of ", to_string(n.dims));
     if (!ir::is_reduce(n.op)) continue;
     const ir::Dims in = g_[n.in[0]].dims;
     std::string axes;
@@ -31,7 +32,8 @@ std::string Fuser::rows_of(const Group& x) const {
   return "a map";
 }
 
-/// The view, or the gather, by which a consumer reads a producer at other points; the last one that moves elements.
+/// The view, or the gather, by which a consumer reads a producer at other points; the last one that moves
+/// elements.
 std::string Fuser::read_through(NodeId producer, NodeId consumer) const {
   const auto describe = [&](NodeId id) {
     const GraphNode& n = g_[id];
@@ -57,12 +59,14 @@ std::string Fuser::read_through(NodeId producer, NodeId consumer) const {
 
 std::string Fuser::why_not_in_line(const Edge& e) {
   const Group &a = group(e.producer), &b = group(e.consumer);
-  if (e.relation == Relation::Other) return cat("read at other points, through ", read_through(e.producer, e.consumer));
+  if (e.relation == Relation::Other)
+    return cat("read at other points, through ", read_through(e.producer, e.consumer));
   if (a.signature && b.signature && a.signature != b.signature)
     return cat("they go along different axes: ", rows_of(a), ", ", rows_of(b));
   if (e.relation == Relation::Spread)
     return cat("spread from ", to_string(g_[e.producer].dims), " to ", to_string(elements_of(g_[e.consumer])),
-               a.signature || b.signature ? ", along other axes than the reduction's" : ", where nothing is reduced");
+               a.signature || b.signature ? ", along other axes than the reduction's"
+                                          : ", where nothing is reduced");
   return cat("one has points ", to_string(domain_of(a)), ", the other ", to_string(domain_of(b)));
 }
 

@@ -1,6 +1,6 @@
 // The state of merging, for the files that implement it: fuse.cpp (the passes and the result, recomputation),
-// fuse_edges.cpp (which nodes compute, and who reads whom), fuse_groups.cpp (what may merge), fuse_order.cpp (the order of
-// regions, kept while they merge).
+// fuse_edges.cpp (which nodes compute, and who reads whom), fuse_groups.cpp (what may merge), fuse_order.cpp
+// (the order of regions, kept while they merge).
 #pragma once
 
 #include "plan/fuse.h"
@@ -25,7 +25,8 @@ struct Edge {
   std::int64_t bytes = 0;
 };
 
-/// Canonical signature of a shape whose axes are kept or reduced: extents of 1 dropped, equal neighbours joined.
+/// Canonical signature of a shape whose axes are kept or reduced: extents of 1 dropped, equal neighbours
+/// joined.
 class Signature {
  public:
   void add(bool reduced, std::int64_t extent) {
@@ -57,19 +58,19 @@ class Signature {
 };
 
 struct Group {
-  NodeId root_node;               // representative
+  NodeId root_node;  // representative
   bool library = false;
-  std::uint64_t signature = 0;    // of the axes reduced or scanned; 0: a map
-  bool columns = false;           // reductions over outer axes
+  std::uint64_t signature = 0;  // of the axes reduced or scanned; 0: a map
+  bool columns = false;         // reductions over outer axes
   bool reduces = false, scans = false, loops = false;
-  bool phases = false;            // reductions that depend on others
+  bool phases = false;                       // reductions that depend on others
   bool forwards = false, backwards = false;  // what must meet the elements of a row in this order
-  std::int64_t points = 0;        // of the whole domain
-  std::int64_t rows = 0;          // kept points; of a map: points
+  std::int64_t points = 0;                   // of the whole domain
+  std::int64_t rows = 0;                     // kept points; of a map: points
   float cost = 0;
-  int reductions = 0;             // and scans: each may begin a phase
-  int stored = 0;                 // results that somebody holds
-  int pieces = 0;                 // what its nodes see through pads
+  int reductions = 0;  // and scans: each may begin a phase
+  int stored = 0;      // results that somebody holds
+  int pieces = 0;      // what its nodes see through pads
   int order = 0;
   std::vector<NodeId> nodes;
   std::vector<std::uint32_t> in_edges, out_edges;
@@ -100,7 +101,9 @@ class Fuser {
   // ---- edges
   static bool of_loop(const GraphNode& x) { return x.op == Op::loop_result || x.op == Op::loop_stack; }
   /// The extents of the points that a compute node has in a region: a stack has a loop for its first axis.
-  static ir::Dims elements_of(const GraphNode& x) { return x.op == Op::loop_stack ? x.dims.subspan(1) : x.dims; }
+  static ir::Dims elements_of(const GraphNode& x) {
+    return x.op == Op::loop_stack ? x.dims.subspan(1) : x.dims;
+  }
   void collect_edges();
   static bool reads_in_order(const GraphNode& x, int k);
   void walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool linear);
@@ -116,8 +119,12 @@ class Fuser {
     bool dependent = false;      // values of rows are spread over the rows they came from
   };
   /// Whether it shows a half type as the float that a kernel computes with in any case.
-  bool widens(const GraphNode& x) const { return x.op == Op::cast && x.dtype == DType::Float32 && is_half(g_[x.in[0]].dtype); }
-  bool is_contraction(const Group& x) const { return ir::info(g_[x.root_node].op).kind == OpKind::Contraction; }
+  bool widens(const GraphNode& x) const {
+    return x.op == Op::cast && x.dtype == DType::Float32 && is_half(g_[x.in[0]].dtype);
+  }
+  bool is_contraction(const Group& x) const {
+    return ir::info(g_[x.root_node].op).kind == OpKind::Contraction;
+  }
   Group& group(NodeId node) { return groups_[static_cast<std::size_t>(group_of_[node])]; }
   void make_groups();
   bool join_results(NodeId id);
@@ -161,7 +168,7 @@ class Fuser {
   const Fusion fusion_;
   std::vector<bool> transparent_, is_root_, row_, inlined_;
   std::vector<int> pieces_, reads_, reread_, reshapes_;  // see count_pieces, count_reads
-  std::vector<int> readers_;                             // operations that are no views and read a node directly
+  std::vector<int> readers_;  // operations that are no views and read a node directly
   std::vector<float> generator_cost_;
   ir::Loops loops_;
   std::vector<Edge> edges_;

@@ -5,8 +5,8 @@
 
 namespace kiln::plan {
 
-/// "…" stands for numbers, shapes and names. docs/seeing.md has a row for each, which a test compares; another test compares
-/// what the planner says.
+/// "…" stands for numbers, shapes and names. docs/seeing.md has a row for each, which a test compares;
+/// another test compares what the planner says.
 inline constexpr std::string_view kReasons[] = {
     "contractions run as library calls",
     "sorts and searches run as library calls",

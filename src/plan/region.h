@@ -28,13 +28,13 @@ struct Refusal {
   std::string reason;
 };
 
-/// Where a stored node lies that goes into memory which is there already: an argument's, at an offset and strides of its own,
-/// and at starts that nodes hold (see ir::Op slice_at).
+/// Where a stored node lies that goes into memory which is there already: an argument's, at an offset and
+/// strides of its own, and at starts that nodes hold (see ir::Op slice_at).
 struct Placement {
   struct Position {
     NodeId start;
     std::int64_t last, factor, stride;
-    std::int64_t from_back;           // what is added to a negative start, or 0
+    std::int64_t from_back;  // what is added to a negative start, or 0
   };
   std::uint32_t arg = 0;
   std::int64_t offset = 0;            // elements
@@ -42,17 +42,18 @@ struct Placement {
   std::vector<Position> positions;
 };
 
-/// Whether a node's value is the memory of an argument, once what it is made of is written there: see donate.h.
+/// Whether a node's value is the memory of an argument, once what it is made of is written there: see
+/// donate.h.
 inline bool is_written_in_place(const ir::GraphNode& n) {
   return n.arg >= 0 && (n.op == ir::Op::pad || n.op == ir::Op::update_at);
 }
 
 struct Regions {
-  std::vector<Region> regions;       // in an order in which they can run
-  std::vector<bool> stored;          // per node: in memory once its region has run (leaves: always)
+  std::vector<Region> regions;  // in an order in which they can run
+  std::vector<bool> stored;     // per node: in memory once its region has run (leaves: always)
   std::vector<Refusal> refusals;
   std::unordered_map<NodeId, Placement> placements;  // of stored nodes
-  ir::Loops loops;                   // of the graph; those of a fused region run inside its kernel, element by element
+  ir::Loops loops;  // of the graph; those of a fused region run inside its kernel, element by element
 };
 
 }  // namespace kiln::plan

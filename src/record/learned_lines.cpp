@@ -8,9 +8,9 @@
 namespace kiln::ir {
 namespace {
 
-constexpr std::size_t kPlaces = 4096;          // a power of two
+constexpr std::size_t kPlaces = 4096;            // a power of two
 constexpr std::size_t kMostLines = kPlaces / 2;  // so that every search meets an empty place soon
-constexpr std::uint8_t kForgotten = 2;         // values in a row that died unread
+constexpr std::uint8_t kForgotten = 2;           // values in a row that died unread
 
 /// A place is taken for good by its first line: a forgotten line is only no longer learned.
 struct Line {
@@ -81,7 +81,8 @@ void was_read(SourceLocation line) {
 void died_unread(SourceLocation line) {
   Line* const l = find_or_take(key_of(line));
   if (!l || l->unread.fetch_add(1, std::memory_order_relaxed) + 1 < kForgotten) return;
-  if (l->learned.exchange(false, std::memory_order_relaxed)) learned_lines.fetch_sub(1, std::memory_order_relaxed);
+  if (l->learned.exchange(false, std::memory_order_relaxed))
+    learned_lines.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void doubt(SourceLocation line) {

@@ -1,8 +1,8 @@
 // Slab allocation, reference counting and the leaf transition of nodes.
 //
-// Nodes live in 128-byte slots. Each thread allocates from and frees to its own list; slots wander between threads
-// and slabs are never returned (a program's peak of live nodes bounds them). Destruction is iterative: a chain of
-// any length is freed without recursion.
+// Nodes live in 128-byte slots. Each thread allocates from and frees to its own list; slots wander between
+// threads and slabs are never returned (a program's peak of live nodes bounds them). Destruction is
+// iterative: a chain of any length is freed without recursion.
 #include "record/node.h"
 
 #include "record/learned_lines.h"
@@ -91,7 +91,8 @@ constinit thread_local FreeList free_list;
 }
 
 inline Node* take_slot() {
-  if (!free_list.head) [[unlikely]] refill();
+  if (!free_list.head) [[unlikely]]
+    refill();
   Slot* slot = free_list.head;
   free_list.head = slot->next;
   return reinterpret_cast<Node*>(slot);
@@ -109,7 +110,8 @@ inline void init(Node* node, Op op, DType dtype, int rank, SourceLocation loc) {
   node->device = kAnyDevice;
   node->refs.store(1, std::memory_order_release);  // after home: see pending_nodes
   if (op != Op::leaf) {
-    if (recorded.next == recorded.end) [[unlikely]] grow_log();
+    if (recorded.next == recorded.end) [[unlikely]]
+      grow_log();
     *recorded.next++ = node;
     ++recorded.alive;
   }
@@ -132,8 +134,8 @@ inline bool drop(std::atomic<std::uint32_t>& refs) {
   return refs.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
-/// The same for a node. One that another thread recorded is dropped by counting: its thread may be about to retain it
-/// (pending_nodes), which an unchanged count would not tell.
+/// The same for a node. One that another thread recorded is dropped by counting: its thread may be about to
+/// retain it (pending_nodes), which an unchanged count would not tell.
 inline bool drop(Node* node) {
   if (node->refs.load(std::memory_order_acquire) == 1 && node->home == current_trace_id) return true;
   return node->refs.fetch_sub(1, std::memory_order_acq_rel) == 1;
@@ -156,7 +158,8 @@ static_assert(sizeof(Buffer*) == sizeof(std::int64_t));
     Node* node = stack;
     stack = reinterpret_cast<Node*>(node->imm);
     if (node->op == Op::leaf) {
-      if (node->attr64 == kUnread) [[unlikely]] died_unread(node->loc);
+      if (node->attr64 == kUnread) [[unlikely]]
+        died_unread(node->loc);
       if (node->buffer) release(node->buffer);
       if (node->strides) drop_strides(node);
     } else {
@@ -199,7 +202,8 @@ Node* new_node(Op op, DType dtype, std::span<const std::int64_t> dims, SourceLoc
   }
   if (overflow)
     throw UserError(cat("[", info(op).name, "] shape ", to_string(dims), " of ", name(dtype),
-                        " has more bytes than 63 bits can count"), loc);
+                        " has more bytes than 63 bits can count"),
+                    loc);
   const std::int64_t numel = has_zero ? 0 : bytes / size_of(dtype);
   Node* node = take_slot();
   init(node, op, dtype, static_cast<int>(dims.size()), loc);
@@ -228,7 +232,8 @@ std::uint16_t joint_device(const Node& node, const Node& input) {
   if (node.device == kAnyDevice) return input.device;
   if (input.device == kAnyDevice) return node.device;
   throw UserError(cat("[", info(node.op).name, "] operands live on ", device_of(node.device).str(), " and ",
-                      device_of(input.device).str(), "; move one with to(device)"), node.loc);
+                      device_of(input.device).str(), "; move one with to(device)"),
+                  node.loc);
 }
 
 std::int64_t* new_attrs(Node* node, int n) {
@@ -252,7 +257,8 @@ void show(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* s
   node->buffer = buffer;
   node->offset = offset;
   node->strides = kept;
-  __atomic_store_n(reinterpret_cast<std::uint16_t*>(&node->op), static_cast<std::uint16_t>(Op::leaf), __ATOMIC_RELEASE);
+  __atomic_store_n(reinterpret_cast<std::uint16_t*>(&node->op), static_cast<std::uint16_t>(Op::leaf),
+                   __ATOMIC_RELEASE);
 }
 
 }  // namespace
@@ -262,7 +268,8 @@ void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int
   for (int i = 0; i < node->n_in; ++i)
     if (node->in[i]) dropped.push_back(node->in[i]);
   if (node->home == current_trace_id) recorded.settle();
-  count_leaf_bytes(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));  // often a view of an argument
+  // often a view of an argument
+  count_leaf_bytes(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
   show(node, buffer, offset, strides);
 }
 
@@ -287,7 +294,7 @@ Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, 
   return node;
 }
 
-// ---- the log of recorded nodes ------------------------------------------------------------------------------------
+// ---- the log of recorded nodes ----
 
 constinit thread_local RecordLog recorded;
 
@@ -298,7 +305,8 @@ alignas(64) constinit std::atomic<std::uint64_t> all_leaf_bytes{0};
 alignas(64) constinit std::atomic<std::uint32_t> leaf_stretch{0};
 
 void count_leaf_bytes(std::uint64_t bytes) {
-  constexpr std::uint64_t kAtATime = std::uint64_t{1} << 20;  // small leaves write no memory that threads share
+  // small leaves write no memory that threads share
+  constexpr std::uint64_t kAtATime = std::uint64_t{1} << 20;
   recorded.leaf_bytes += bytes;
   if (recorded.leaf_bytes < kAtATime) return;
   const std::uint64_t more = std::exchange(recorded.leaf_bytes, 0);
@@ -309,8 +317,8 @@ void count_leaf_bytes(std::uint64_t bytes) {
 
 namespace {
 
-/// Who recorded the node in a slot. Another thread may be writing a node of its own there: 16 bits that are read at once,
-/// and believed only while a reference is held.
+/// Who recorded the node in a slot. Another thread may be writing a node of its own there: 16 bits that are
+/// read at once, and believed only while a reference is held.
 [[gnu::noinline, gnu::no_sanitize_thread]] std::uint16_t home_of(const Node* slot) { return slot->home; }
 
 /// Takes a reference to the node in a slot if it is alive and the calling thread recorded it.
@@ -320,7 +328,8 @@ bool retain_own(Node* slot) {
   std::uint32_t refs = slot->refs.load(std::memory_order_relaxed);
   do {
     if (refs == 0) return false;
-  } while (!slot->refs.compare_exchange_weak(refs, refs + 1, std::memory_order_acquire, std::memory_order_relaxed));
+  } while (!slot->refs.compare_exchange_weak(refs, refs + 1, std::memory_order_acquire,
+                                             std::memory_order_relaxed));
   if (home_of(slot) == own) return true;
   release(slot);  // freed and taken by another thread between the two looks
   return false;
@@ -330,14 +339,16 @@ bool retain_own(Node* slot) {
 
 namespace {
 
-/// The slots in the log, each once, by its latest entry, newest first. A slot that is freed and recorded into again
-/// stands there many times (most of a loop that evaluates), and looking at the slot costs more than at this table.
+/// The slots in the log, each once, by its latest entry, newest first. A slot that is freed and recorded into
+/// again stands there many times (most of a loop that evaluates), and looking at the slot costs more than at
+/// this table.
 void distinct_slots(std::vector<Node*>& slots) {
   std::vector<Node*> seen(std::bit_ceil(2 * recorded.size() + 1), nullptr);
   const std::size_t mask = seen.size() - 1;
   for (Node** p = recorded.next; p != recorded.begin;) {
     Node* const slot = *--p;
-    std::size_t at = (reinterpret_cast<std::uintptr_t>(slot) / sizeof(Node) * 0x9e3779b97f4a7c15u >> 20) & mask;
+    std::size_t at =
+        (reinterpret_cast<std::uintptr_t>(slot) / sizeof(Node) * 0x9e3779b97f4a7c15u >> 20) & mask;
     while (seen[at] && seen[at] != slot) at = (at + 1) & mask;
     if (seen[at]) continue;
     seen[at] = slot;

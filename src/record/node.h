@@ -1,9 +1,10 @@
-// Node: one recorded operation. 128 bytes, slab-allocated per thread, intrusively counted, never shared by value.
+// Node: one recorded operation. 128 bytes, slab-allocated per thread, intrusively counted, never shared by
+// value.
 //
-// Invariant: a node is immutable once another node or handle refers to it, except for one transition, made by the
-// evaluator under the trace locks: a computed node becomes a leaf (op = leaf, storage set) and drops its inputs. The
-// notes that evaluations leave on pending nodes are written under the same locks.
-// Recording takes no lock: it only reads immutable fields (shape, dtype) of its operands.
+// Invariant: a node is immutable once another node or handle refers to it, except for one transition, made by
+// the evaluator under the trace locks: a computed node becomes a leaf (op = leaf, storage set) and drops its
+// inputs. The notes that evaluations leave on pending nodes are written under the same locks. Recording takes
+// no lock: it only reads immutable fields (shape, dtype) of its operands.
 #pragma once
 
 #include "ir/op.h"
@@ -24,41 +25,43 @@ inline constexpr int kInlineDims = 6;
 /// Memory a leaf shows. Counted on its own: several leaves (views) may show one buffer.
 struct Buffer {
   std::atomic<std::uint32_t> refs{1};
-  bool writable = true;         // false: borrowed memory, never written and never reused
+  bool writable = true;                // false: borrowed memory, never written and never reused
   std::atomic<std::uint8_t> claim{0};  // a BufferClaim, changed under the trace locks
-  Device device;                // whose memory `data` is
+  Device device;                       // whose memory `data` is
   std::byte* data = nullptr;
-  std::uint64_t bytes = 0;      // bytes usable at data
+  std::uint64_t bytes = 0;          // bytes usable at data
   void (*free)(Buffer*) = nullptr;  // called at the last release; owns this object
 };
 void retain(Buffer* buffer) noexcept;
 void release(Buffer* buffer) noexcept;
-/// Whether an evaluation writes a new value into the memory of the old one. Nobody reads it until the new one is published.
-/// Lost: the evaluation failed on the way, and neither value is there.
+/// Whether an evaluation writes a new value into the memory of the old one. Nobody reads it until the new one
+/// is published. Lost: the evaluation failed on the way, and neither value is there.
 enum class BufferClaim : std::uint8_t { None, Written, Lost };
-inline BufferClaim claim_of(const Buffer& b) { return static_cast<BufferClaim>(b.claim.load(std::memory_order_relaxed)); }
+inline BufferClaim claim_of(const Buffer& b) {
+  return static_cast<BufferClaim>(b.claim.load(std::memory_order_relaxed));
+}
 
 struct Node {
   std::atomic<std::uint32_t> refs;
   Op op;
   DType dtype;
   std::uint8_t rank;
-  std::uint8_t n_in;       // operands in `in`; an operand that is the immediate scalar is null there
-  std::uint8_t n_attrs;    // entries of attrs
+  std::uint8_t n_in;         // operands in `in`; an operand that is the immediate scalar is null there
+  std::uint8_t n_attrs;      // entries of attrs
   std::uint16_t home : 12;   // recording thread, for the trace locks
   std::uint16_t device : 4;  // where its value lives: see ir::device_code; immutable like dtype
-  std::uint32_t notes;     // of evaluations: see marked, passed and claimed
+  std::uint32_t notes;       // of evaluations: see marked, passed and claimed
   union {
     Node* in[3];
     struct {
-      Buffer* buffer;              // leaf
-      std::int64_t offset;         // elements from buffer->data
-      std::int64_t* strides;       // elements per axis, then a word for row_major_copy; null: row-major contiguous
+      Buffer* buffer;         // leaf
+      std::int64_t offset;    // elements from buffer->data
+      std::int64_t* strides;  // elements per axis, then a word for row_major_copy; null: row-major contiguous
     };
   };
-  std::uint64_t imm;       // immediate scalar's bits in the operand dtype's storage format (see imm_dtype)
-  std::uint64_t attr64;    // small attribute: permutation, axis, reduce mask; of a leaf: kUnread or 0
-  std::int64_t* attrs;     // larger attributes (slice, pad), owned
+  std::uint64_t imm;     // immediate scalar's bits in the operand dtype's storage format (see imm_dtype)
+  std::uint64_t attr64;  // small attribute: permutation, axis, reduce mask; of a leaf: kUnread or 0
+  std::int64_t* attrs;   // larger attributes (slice, pad), owned
   SourceLocation loc;
   std::int64_t numel;
   union {
@@ -66,18 +69,18 @@ struct Node {
     std::int64_t* dims_heap;
   };
 
-  std::span<const std::int64_t> dims() const {
-    return {rank <= kInlineDims ? dims_inline : dims_heap, rank};
-  }
+  std::span<const std::int64_t> dims() const { return {rank <= kInlineDims ? dims_inline : dims_heap, rank}; }
   Shape shape() const { return Shape(dims()); }
   bool is_leaf() const { return op == Op::leaf; }
 
-  // What evaluations note on a node, under its trace lock. But a walk reads the marks of other threads' leaves, which their walks
-  // write meanwhile: what it finds may be anybody's place.
+  // What evaluations note on a node, under its trace lock. But a walk reads the marks of other threads'
+  // leaves, which their walks write meanwhile: what it finds may be anybody's place.
   static constexpr std::uint32_t kPassed = 1u << 30, kClaimed = 1u << 31;
   /// Scratch of the walk that holds the trace lock: the node's position there.
   std::uint32_t marked() const { return __atomic_load_n(&notes, __ATOMIC_RELAXED) & (kPassed - 1); }
-  void set_mark(std::size_t place) { set_notes((notes & (kPassed | kClaimed)) | static_cast<std::uint32_t>(place)); }
+  void set_mark(std::size_t place) {
+    set_notes((notes & (kPassed | kClaimed)) | static_cast<std::uint32_t>(place));
+  }
   /// Pending: an evaluation computed it on its way and did not store it (learned_lines.h).
   bool passed() const { return (notes & kPassed) != 0; }
   void pass() { set_notes(notes | kPassed); }
@@ -91,7 +94,8 @@ struct Node {
 };
 static_assert(sizeof(SourceLocation) == 8 && sizeof(Node) == 128);
 
-/// The op of a node whose trace lock is not held: another thread may be making the node a leaf. A leaf stays one.
+/// The op of a node whose trace lock is not held: another thread may be making the node a leaf. A leaf stays
+/// one.
 inline Op op_now(const Node* n) {
   return static_cast<Op>(__atomic_load_n(reinterpret_cast<const std::uint16_t*>(&n->op), __ATOMIC_ACQUIRE));
 }
@@ -99,12 +103,13 @@ inline Op op_now(const Node* n) {
 /// attr64 of a leaf that a learned line stored and no evaluation has read yet.
 inline constexpr std::uint64_t kUnread = 1;
 
-/// A node with one reference, fields zeroed but for those given; dims copied. numel is computed; throws UserError
-/// (naming the op) on negative extents or when numel * size_of(dtype) overflows 63 bits.
+/// A node with one reference, fields zeroed but for those given; dims copied. numel is computed; throws
+/// UserError (naming the op) on negative extents or when numel * size_of(dtype) overflows 63 bits.
 Node* new_node(Op op, DType dtype, std::span<const std::int64_t> dims, SourceLocation loc);
 /// Like new_node for a result shaped exactly like `like` (no checks needed): the recording fast path.
 Node* new_node_like(Op op, DType dtype, const Node& like, SourceLocation loc);
-/// A node's device in 4 bits: 0 for values that live anywhere (made of no argument), 1 for the CPU, 2 + n for cuda:n.
+/// A node's device in 4 bits: 0 for values that live anywhere (made of no argument), 1 for the CPU, 2 + n for
+/// cuda:n.
 inline constexpr int kAnyDevice = 0, kMaxCudaDevices = 14;
 constexpr std::uint16_t device_code(Device d) {
   return d.kind == Device::Kind::Cpu ? 1 : static_cast<std::uint16_t>(2 + d.index);
@@ -113,24 +118,27 @@ constexpr Device device_of(int code) { return code < 2 ? Device::cpu() : Device:
 /// UserError naming the op, unless one of both is kAnyDevice; returns the other one.
 std::uint16_t joint_device(const Node& node, const Node& input);
 
-/// Stores an operand (takes a new reference). UserError when it lives on another device than the node's others.
+/// Stores an operand (takes a new reference). UserError when it lives on another device than the node's
+/// others.
 inline void set_input(Node* node, int i, Node* input) {
   if (input) {
-    if (input->device != node->device) [[unlikely]] node->device = joint_device(*node, *input);
+    if (input->device != node->device) [[unlikely]]
+      node->device = joint_device(*node, *input);
     retain(input);
   }
   node->in[i] = input;
 }
 /// Allocates n attribute words owned by the node.
 std::int64_t* new_attrs(Node* node, int n);
-/// Makes the node a leaf over buffer (takes the caller's buffer reference). Its inputs go to `dropped`, for the caller
-/// to release once it no longer holds the trace locks: freeing memory may run a user's deleter.
+/// Makes the node a leaf over buffer (takes the caller's buffer reference). Its inputs go to `dropped`, for
+/// the caller to release once it no longer holds the trace locks: freeing memory may run a user's deleter.
 void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides,
                  std::vector<Node*>& dropped);
-/// The value of a leaf with strides in row-major order, once somebody has asked for it; null before. It lives as long as the
-/// leaf, which itself does not change: threads read its strides and its buffer without a lock.
+/// The value of a leaf with strides in row-major order, once somebody has asked for it; null before. It lives
+/// as long as the leaf, which itself does not change: threads read its strides and its buffer without a lock.
 Buffer* row_major_copy(const Node& leaf);
-/// Gives a leaf with strides that copy (takes the caller's reference) and returns the one it has: the first that was given.
+/// Gives a leaf with strides that copy (takes the caller's reference) and returns the one it has: the first
+/// that was given.
 Buffer* keep_row_major_copy(const Node& leaf, Buffer* copy);
 /// A leaf node (takes the caller's buffer reference); strides null: row-major.
 Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,

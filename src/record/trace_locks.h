@@ -1,6 +1,7 @@
-// Who may walk and change a trace. Recording takes no lock. An evaluation reads nodes that another evaluation may
-// turn into leaves, so each recording thread has a trace lock: an evaluation that meets only its own thread's nodes
-// holds that one uncontended lock; one that meets a foreign node starts over holding all of them.
+// Who may walk and change a trace. Recording takes no lock. An evaluation reads nodes that another evaluation
+// may turn into leaves, so each recording thread has a trace lock: an evaluation that meets only its own
+// thread's nodes holds that one uncontended lock; one that meets a foreign node starts over holding all of
+// them.
 #pragma once
 
 #include <atomic>
@@ -8,12 +9,13 @@
 
 namespace kiln::ir {
 
-/// Identity of the calling thread's trace. A trace outlives its thread: the next thread that begins to record goes on with
-/// it, log and all, so that what short threads record one after another is counted like what one thread records.
+/// Identity of the calling thread's trace. A trace outlives its thread: the next thread that begins to record
+/// goes on with it, log and all, so that what short threads record one after another is counted like what one
+/// thread records.
 extern constinit thread_local std::uint16_t current_trace_id;
 std::uint16_t assign_trace();
-/// Of threads that found 4,094 others recording, and of those whose thread-local objects are gone. What they record is not
-/// noted, for nothing tells one's nodes from another's.
+/// Of threads that found 4,094 others recording, and of those whose thread-local objects are gone. What they
+/// record is not noted, for nothing tells one's nodes from another's.
 inline constexpr std::uint16_t kSharedTrace = 4095;
 inline std::uint16_t current_trace() {
   const std::uint16_t id = current_trace_id;

@@ -7,26 +7,29 @@
 namespace kiln::schedule {
 namespace {
 
-constexpr std::int64_t kFlatBlock = 4096;     // elements: enough to hide the loop's start, few enough to balance
-constexpr std::int64_t kLoopBlock = 1024;     // the same where each element runs a loop
-constexpr std::int64_t kSplitAbove = 16384;   // shorter reductions are not worth a second stage
+constexpr std::int64_t kFlatBlock = 4096;  // elements: enough to hide the loop's start, few enough to balance
+constexpr std::int64_t kLoopBlock = 1024;  // the same where each element runs a loop
+constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr std::int64_t kMinChunk = 4096;
-constexpr int kLongBody = 20;                 // primitives; of a map: for each operand and result
-constexpr int kSlowToCompile = 64;            // primitives that take 15 ms to compile with four registers side by side
-constexpr int kLongAnyway = 100;              // primitives that take as long with one
-constexpr int kFewStates = 4;                 // of a loop, whose iterations wait for each other: four registers side by side
-constexpr std::int64_t kLeastTile = 4;         // elements each way
+constexpr int kLongBody = 20;       // primitives; of a map: for each operand and result
+constexpr int kSlowToCompile = 64;  // primitives that take 15 ms to compile with four registers side by side
+constexpr int kLongAnyway = 100;    // primitives that take as long with one
+constexpr int kFewStates = 4;  // of a loop, whose iterations wait for each other: four registers side by side
+constexpr std::int64_t kLeastTile = 4;  // elements each way
 constexpr std::int64_t kMostTile = 128;
 constexpr std::int64_t kTileBytes = 32 << 10;  // of all tiles of a grid item: the most of a first-level cache
-constexpr int kPiece = 16;                    // bytes of a tile's row that are written at once
-constexpr int kLeastLanes = 4;                // lanes that write a tile
-constexpr int kLine = 64;                     // bytes of a store that goes past the caches as one
-constexpr std::int64_t kStripeAbove = 32;     // reduced elements from which columns are read row by row
-constexpr std::int64_t kStripe = 4096;        // columns of a stripe at most: its accumulators stay in the first cache
-constexpr std::int64_t kMostColumns = 32;     // times the lanes
-constexpr std::int64_t kChainChunk = 32768;   // elements of a scan's chunk, read twice: within the second cache
-constexpr std::int64_t kSmallWork = 32768;    // elements one thread handles faster than two are woken
-constexpr std::int64_t kSmallWorkGpu = 1 << 20;  // elements that take less time than a launch even on few multiprocessors
+constexpr int kPiece = 16;                     // bytes of a tile's row that are written at once
+constexpr int kLeastLanes = 4;                 // lanes that write a tile
+constexpr int kLine = 64;                      // bytes of a store that goes past the caches as one
+constexpr std::int64_t kStripeAbove = 32;      // reduced elements from which columns are read row by row
+constexpr std::int64_t kStripe =
+    4096;  // columns of a stripe at most: its accumulators stay in the first cache
+constexpr std::int64_t kMostColumns = 32;  // times the lanes
+constexpr std::int64_t kChainChunk =
+    32768;                                  // elements of a scan's chunk, read twice: within the second cache
+constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
+// elements that take less time than a launch even on few multiprocessors
+constexpr std::int64_t kSmallWorkGpu = 1 << 20;
 
 int base_lanes(const Facts& f, const Target& t) {
   return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
@@ -35,7 +38,8 @@ int base_lanes(const Facts& f, const Target& t) {
 /// Reductions wait for loads and adds: several registers side by side hide the latency.
 int widen(int lanes, int prims) { return prims <= 6 ? lanes * 4 : lanes * 2; }
 
-/// The primitives of a long body wait for each other; a shorter one's operands come from memory no faster than it needs them.
+/// The primitives of a long body wait for each other; a shorter one's operands come from memory no faster
+/// than it needs them.
 int registers_of_map(const Facts& f) {
   if (f.prims <= 3 || f.random) return 2;
   if (f.prims >= kLongAnyway) return 4;
@@ -55,8 +59,8 @@ std::int64_t chunk_of(std::int64_t extent, std::int64_t want) {
   return (extent + want - 1) / want;
 }
 
-/// Columns a grid item takes: several times the lanes where that leaves every thread enough items. What an item costs
-/// besides its columns then counts for less, above all in the vm.
+/// Columns a grid item takes: several times the lanes where that leaves every thread enough items. What an
+/// item costs besides its columns then counts for less, above all in the vm.
 std::int64_t block_of_columns(std::int64_t kept, int lanes, const Target& t) {
   return lanes * std::clamp<std::int64_t>(kept / lanes / (8 * t.threads), 1, kMostColumns);
 }
@@ -67,8 +71,8 @@ std::int64_t stripe_of(std::int64_t columns, std::int64_t outer, const Target& t
   return std::clamp<std::int64_t>(((columns + stripes - 1) / stripes + 63) / 64 * 64, 64, kStripe);
 }
 
-/// Elements each way of square tiles, one for each operand, whose elements have `bytes` bytes together. It depends on nothing
-/// else: it is part of a kernel's identity.
+/// Elements each way of square tiles, one for each operand, whose elements have `bytes` bytes together. It
+/// depends on nothing else: it is part of a kernel's identity.
 std::int64_t tile_side(int bytes) {
   std::int64_t side = kMostTile;
   while (side > 32 && side * side * bytes > kTileBytes) side /= 2;
@@ -81,13 +85,16 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
   const std::int64_t last = f.axes.back().extent;
   if (!f.axes.back().reduced) {
     s.lanes = last >= 4 * lanes ? widen(lanes, f.prims) : lanes;
-    s.form = last >= 4 * lanes && reduced >= kStripeAbove && reduced * kept > kSmallWork ? Form::Stripes : Form::Columns;
+    s.form = last >= 4 * lanes && reduced >= kStripeAbove && reduced * kept > kSmallWork ? Form::Stripes
+                                                                                         : Form::Columns;
     s.block = s.form == Form::Columns ? s.lanes : stripe_of(last, kept / last, t);
     return s;
   }
   s.lanes = lanes;
-  s.form = f.phases == 0 && !f.scans_of_scans && kept < t.threads && reduced > kSmallWork ? Form::Chain : Form::Rows;
-  if (s.form == Form::Chain) s.chunk = std::max<std::int64_t>(1, kChainChunk * outermost_reduced(f) / reduced);
+  s.form = f.phases == 0 && !f.scans_of_scans && kept < t.threads && reduced > kSmallWork ? Form::Chain
+                                                                                          : Form::Rows;
+  if (s.form == Form::Chain)
+    s.chunk = std::max<std::int64_t>(1, kChainChunk * outermost_reduced(f) / reduced);
   return s;
 }
 
@@ -98,7 +105,8 @@ std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns
     return cat(row_length, " elements are combined in chunks of a fixed size (strict)");
   const std::int64_t total = rows * row_length;
   if (total <= (target.gpu ? kSmallWorkGpu : kSmallWork)) return {};
-  const std::int64_t items = columns ? std::max<std::int64_t>(1, rows / (target.gpu ? 32 : target.vector_bytes / 4)) : rows;
+  const std::int64_t items =
+      columns ? std::max<std::int64_t>(1, rows / (target.gpu ? 32 : target.vector_bytes / 4)) : rows;
   if (items >= (target.gpu ? target.threads / 2 : target.threads)) return {};
   return cat(items, " independent ", columns ? "column blocks" : "rows", " keep fewer than ", target.threads,
              " threads busy over ", total, " elements");
@@ -129,11 +137,13 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
       s.block = s.run = tile_side(f.across_bytes);
       s.run_rows = kPiece / f.across_narrowest;
       s.run_lanes = std::max(s.run_rows, kLeastLanes);
-      for (std::int64_t n = f.axes[last].extent; n < f.last_run && n < s.block;) n *= f.axes[--s.lane_axis].extent;
+      for (std::int64_t n = f.axes[last].extent; n < f.last_run && n < s.block;)
+        n *= f.axes[--s.lane_axis].extent;
       return s;
     }
     if (f.axes[last].extent < 2 * s.lanes)
-      for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < 16 * s.lanes;) n *= f.axes[--s.lane_axis].extent;
+      for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < 16 * s.lanes;)
+        n *= f.axes[--s.lane_axis].extent;
     return s;
   }
   if (last_reduced && reduced <= lanes && kept >= 4 * lanes) {
@@ -154,13 +164,16 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
       const std::int64_t outer = outermost_reduced(f);
       const std::int64_t inner = reduced / outer;
       const std::int64_t most = std::max<std::int64_t>(1, kAddedByLane * s.lanes / inner);
-      const std::int64_t want = std::min<std::int64_t>(std::max<std::int64_t>(1, reduced / kMinChunk), 8 * t.threads);
-      s.chunk = std::min(most, std::max<std::int64_t>((outer + want - 1) / want, std::max<std::int64_t>(1, kMinChunk / inner)));
+      const std::int64_t want =
+          std::min<std::int64_t>(std::max<std::int64_t>(1, reduced / kMinChunk), 8 * t.threads);
+      s.chunk = std::min(most, std::max<std::int64_t>((outer + want - 1) / want,
+                                                      std::max<std::int64_t>(1, kMinChunk / inner)));
       if (inner == 1) s.chunk = (s.chunk + 63) / 64 * 64;
       return s;
     }
     s.form = Form::Rows;
-    // Short rows mask some lanes, which costs little where bodies are cheap, and else a kernel of their own is worth it.
+    // Short rows mask some lanes, which costs little where bodies are cheap, and else a kernel of their own
+    // is worth it.
     s.lanes = f.prims > kLongBody && f.axes.back().extent < 16 * lanes ? lanes : widen(lanes, f.prims);
     return s;
   }
@@ -180,7 +193,8 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
   s.lanes = f.axes.back().extent >= 4 * lanes ? widen(lanes, f.prims) : lanes;
   s.block = s.lanes;
   const std::int64_t items = kept / f.axes.back().extent * ((f.axes.back().extent + s.block - 1) / s.block);
-  if (f.phases == 1 && !f.stores_full && items < 2 * t.threads && reduced * kept >= 4 * kSplitAbove && reduced >= 64) {
+  if (f.phases == 1 && !f.stores_full && items < 2 * t.threads && reduced * kept >= 4 * kSplitAbove &&
+      reduced >= 64) {
     s.form = Form::SplitColumns;
     s.chunk = chunk_of(outermost_reduced(f), 8 * t.threads);
     return s;

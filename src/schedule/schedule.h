@@ -6,7 +6,8 @@
 //   Split    a long reduction cut into chunks: partial results, combined by the kernel's finish section
 //   Chain    a long scan cut into chunks: their totals, linked one to the next, then the scan of each chunk
 //   Flat     no reduction, one axis, cut into blocks
-//   Tiles    no reduction, operands that are contiguous along other axes than the last: they go through scratch memory
+//   Tiles    no reduction, operands that are contiguous along other axes than the last: they go through
+//   scratch memory
 #pragma once
 
 #include "kernel/kernel.h"
@@ -21,7 +22,8 @@ namespace kiln::schedule {
 
 enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns, Chain };
 
-/// Elements of a row for each lane from which it is cut into chunks even where there are rows enough for all threads.
+/// Elements of a row for each lane from which it is cut into chunks even where there are rows enough for all
+/// threads.
 constexpr std::int64_t kAddedByLane = 1024;
 
 /// What a region looks like after its axes were collapsed.
@@ -30,45 +32,46 @@ struct Facts {
     std::int64_t extent;
     bool reduced;
   };
-  std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
-  int phases = 0;              // dependent reduction levels (0: a map)
-  bool scans = false;          // reduced axes are scanned: their order is that of the values
-  bool scans_of_scans = false; // whose totals by chunks are not known before the others have run
-  int states = 0;              // of the largest loop inside the body
-  bool stores_full = false;    // writes values of the whole domain that depend on its reductions
-  int prims = 0;               // cost of the innermost body
-  int widest_bytes = 4;        // widest element type computed with
-  bool random = false;         // makes random bits: a block of them serves four lanes and fills two registers' worth
+  std::span<const Axis> axes;   // outermost first, no extent of 1 unless it is the only axis
+  int phases = 0;               // dependent reduction levels (0: a map)
+  bool scans = false;           // reduced axes are scanned: their order is that of the values
+  bool scans_of_scans = false;  // whose totals by chunks are not known before the others have run
+  int states = 0;               // of the largest loop inside the body
+  bool stores_full = false;     // writes values of the whole domain that depend on its reductions
+  int prims = 0;                // cost of the innermost body
+  int widest_bytes = 4;         // widest element type computed with
+  bool random = false;  // makes random bits: a block of them serves four lanes and fills two registers' worth
   std::int64_t out_bytes = 0;  // bytes of the largest full output
   int out_narrowest = 8;       // bytes of an element of the full outputs, the fewest
-  int vector = 1;              // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
-  int loads = 0;               // full operands read
-  int row_loads = 0;           // those of them that are other elements in other rows
-  int across = -1;             // axis that an operand is contiguous along although it is not the last, or -1
-  std::int64_t across_run = 0; // elements that it is contiguous along, further axes counted
-  std::int64_t last_run = 0;   // elements of the last axes, up to the first that is one of those
-  int across_vector = 1;       // GPU: `vector` along them
-  int across_narrowest = 4;    // bytes of an element of the operands that are contiguous along them, the fewest
-  int across_bytes = 4;        // those bytes of all these operands together
+  int vector = 1;     // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
+  int loads = 0;      // full operands read
+  int row_loads = 0;  // those of them that are other elements in other rows
+  int across = -1;    // axis that an operand is contiguous along although it is not the last, or -1
+  std::int64_t across_run = 0;  // elements that it is contiguous along, further axes counted
+  std::int64_t last_run = 0;    // elements of the last axes, up to the first that is one of those
+  int across_vector = 1;        // GPU: `vector` along them
+  int across_narrowest = 4;  // bytes of an element of the operands that are contiguous along them, the fewest
+  int across_bytes = 4;      // those bytes of all these operands together
 };
 
 struct Schedule {
   Form form = Form::Flat;
   int lanes = 1;
-  int lane_axis = 0;           // Columns: the axis on lanes; Flat, Rows, Tiles: the first of those on lanes together
-  std::int64_t block = 0;      // elements of the vector axis a grid item covers
-  std::int64_t run = 0;        // Tiles: elements of the axis `across`, and of those with it, a grid item covers
-  int run_lanes = 1;           // Tiles: lanes along them while the tile is written
-  int run_rows = 1;            // Tiles: lines along them written side by side (LoopDecl::rows)
-  int rows = 1;                // a GPU's Columns, SplitColumns: parts of the team that share the outermost reduced axis;
-                               // Tiles: that share the rows of a tile
-  std::int64_t chunk = 0;      // Split…, Stripes, Chain: elements of the outermost reduced axis a grid item covers; 0: all
+  int lane_axis = 0;  // Columns: the axis on lanes; Flat, Rows, Tiles: the first of those on lanes together
+  std::int64_t block = 0;  // elements of the vector axis a grid item covers
+  std::int64_t run = 0;    // Tiles: elements of the axis `across`, and of those with it, a grid item covers
+  int run_lanes = 1;       // Tiles: lanes along them while the tile is written
+  int run_rows = 1;        // Tiles: lines along them written side by side (LoopDecl::rows)
+  int rows = 1;  // a GPU's Columns, SplitColumns: parts of the team that share the outermost reduced axis;
+                 // Tiles: that share the rows of a tile
+  std::int64_t chunk =
+      0;  // Split…, Stripes, Chain: elements of the outermost reduced axis a grid item covers; 0: all
   bool stream = false;
-  bool one_by_one = false;     // Rows: the reduced axes are loops of single elements, none is on lanes
+  bool one_by_one = false;  // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:
   kernel::Threads threads;
-  int steps = 0;               // of each Vector loop, when its extent is bounded
-  bool ragged = false;         // Vector loops may end inside a vector
+  int steps = 0;        // of each Vector loop, when its extent is bounded
+  bool ragged = false;  // Vector loops may end inside a vector
 };
 
 /// A schedule, or one line that says which condition failed.
@@ -77,11 +80,12 @@ std::variant<Schedule, std::string> schedule(const Facts& facts, const Target& t
 /// The same for a GPU; schedule() asks it.
 std::variant<Schedule, std::string> schedule_gpu(const Facts& facts, const Target& target);
 
-/// The same for reductions and scans in the strict mode; schedule() asks it. Pre: phases > 0 or scans; adjacent reduced
-/// axes are one.
+/// The same for reductions and scans in the strict mode; schedule() asks it. Pre: phases > 0 or scans;
+/// adjacent reduced axes are one.
 Schedule schedule_strict(const Facts& facts, const Target& target);
 
-/// Whether the strict mode combines so many elements in chunks, so that nothing in the same kernel may depend on the result.
+/// Whether the strict mode combines so many elements in chunks, so that nothing in the same kernel may depend
+/// on the result.
 bool strict_in_chunks(std::int64_t reduced, bool columns);
 
 /// Whether dependent reductions over rows can run as one kernel (asked by the planner before it merges).

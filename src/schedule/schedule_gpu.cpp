@@ -1,7 +1,8 @@
-// Schedules for a GPU. A grid item is a block of elements, a row, or a block of columns; a team of threads shares it.
+// Schedules for a GPU. A grid item is a block of elements, a row, or a block of columns; a team of threads
+// shares it.
 //
-// Rows that are read more than once stay in registers while a team can hold them: `steps` vectors a thread. Steps and
-// teams come in few sizes, so that few kernels serve all row lengths.
+// Rows that are read more than once stay in registers while a team can hold them: `steps` vectors a thread.
+// Steps and teams come in few sizes, so that few kernels serve all row lengths.
 #include "schedule/schedule.h"
 
 #include <algorithm>
@@ -10,43 +11,44 @@
 namespace kiln::schedule {
 namespace {
 
-constexpr int kBlock = 256;                  // threads of a block, where nothing says otherwise
+constexpr int kBlock = 256;  // threads of a block, where nothing says otherwise
 constexpr int kMaxBlock = 1024;
-constexpr int kSmallBlock = 64;              // threads of a map that would leave multiprocessors without work
-constexpr int kHeld = 16;                    // registers for a row's values in a thread, where vectors are short, …
-constexpr int kHeldByLanes = 32;             // … in a thread of a warp, or of the largest block, …
-constexpr int kMostHeld = 48;                // … and where vectors are whole,
-constexpr int kMostOfLarge = 32;             // but in a larger block, of which few share a multiprocessor
-constexpr int kHeldVectors = 6;              // vectors of a held row that a thread loads, all in flight together
-constexpr int kReadVectors = 4;              // vectors of a row read once by a thread of a block, …
-constexpr int kReadByLanes = 8;              // … and of a warp
-constexpr int kLongBody = 30;                // primitives from which code for several elements takes long to compile
+constexpr int kSmallBlock = 64;   // threads of a map that would leave multiprocessors without work
+constexpr int kHeld = 16;         // registers for a row's values in a thread, where vectors are short, …
+constexpr int kHeldByLanes = 32;  // … in a thread of a warp, or of the largest block, …
+constexpr int kMostHeld = 48;     // … and where vectors are whole,
+constexpr int kMostOfLarge = 32;  // but in a larger block, of which few share a multiprocessor
+constexpr int kHeldVectors = 6;   // vectors of a held row that a thread loads, all in flight together
+constexpr int kReadVectors = 4;   // vectors of a row read once by a thread of a block, …
+constexpr int kReadByLanes = 8;   // … and of a warp
+constexpr int kLongBody = 30;     // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kShortRow = 8;                 // elements one thread reduces alone
-constexpr std::int64_t kChainChunk = 16384;  // elements of a scan's chunk: read a second time from the second cache
-constexpr std::int64_t kFewRows = 512;       // scanned by the largest blocks
-constexpr int kWaves = 4;                    // blocks a multiprocessor when work is cut freely
+// elements of a scan's chunk: read a second time from the second cache
+constexpr std::int64_t kChainChunk = 16384;
+constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
+constexpr int kWaves = 4;               // blocks a multiprocessor when work is cut freely
 
-constexpr std::int64_t kTile = 64;           // elements each way of a tile in shared memory
-constexpr std::int64_t kShortTile = 16;      // where an axis has no more than that
+constexpr std::int64_t kTile = 64;       // elements each way of a tile in shared memory
+constexpr std::int64_t kShortTile = 16;  // where an axis has no more than that
 constexpr std::int64_t kLeastTile = 4;
-constexpr int kNarrow = 8;                  // threads across columns that are vectors (128 bytes a row), or few
+constexpr int kNarrow = 8;  // threads across columns that are vectors (128 bytes a row), or few
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of operands. A long body
-/// leaves time enough for the other threads' loads.
+/// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of
+/// operands. A long body leaves time enough for the other threads' loads.
 int map_steps(const Facts& f, int lanes) {
   if (f.prims >= kLongBody || f.loads > 3) return 1;
   return (f.loads > 1 ? 2 : 4) * (lanes == 1 ? 2 : 1);
 }
 
-/// The team and steps that hold a row in registers; false when it is too long. A row of more than 256 vectors of one or two
-/// operands takes two thirds of its block's places or more: a thread without an element has the place of one whose loads would
-/// be in flight. Short vectors get fewer sizes.
+/// The team and steps that hold a row in registers; false when it is too long. A row of more than 256 vectors
+/// of one or two operands takes two thirds of its block's places or more: a thread without an element has the
+/// place of one whose loads would be in flight. Short vectors get fewer sizes.
 bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
   const bool whole = vector * f.widest_bytes >= 16;
-  const int kept = vector * std::max(1, f.widest_bytes / 4);                       // registers that a step's values take
+  const int kept = vector * std::max(1, f.widest_bytes / 4);  // registers that a step's values take
   const int loads = std::max(1, f.row_loads), loaded = loads * std::min(4, kept);  // … and its loads
   struct Team {
     int threads, most;
@@ -61,15 +63,18 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
       const int most = kHeld / kept;
       return {{{8, 1}, {32, kHeldByLanes / kept}, {128, most}, {256, most}, {512, most}, {kMaxBlock, all}}};
     }
-    const int most = std::min(kHeldVectors / loads, kMostHeld / kept), large = std::min(most, kMostOfLarge / kept);
-    return {{{8, 1}, {32, most}, {128, most}, {256, large}, {512, loads == 1 ? all : large}, {kMaxBlock, all}}};
+    const int most = std::min(kHeldVectors / loads, kMostHeld / kept),
+              large = std::min(most, kMostOfLarge / kept);
+    return {
+        {{8, 1}, {32, most}, {128, most}, {256, large}, {512, loads == 1 ? all : large}, {kMaxBlock, all}}};
   };
   for (const Team& team : teams()) {
     const int longest = std::max(1, team.most);
     for (int steps = 1; steps <= longest; ++steps) {
       const bool offered = whole ? steps <= 4 || steps == 6 : steps == 4;
       if (row > std::int64_t{vector} * steps * team.threads || (!offered && steps != longest)) continue;
-      s.threads = {static_cast<std::uint16_t>(std::max(team.threads, 128)), static_cast<std::uint16_t>(team.threads)};
+      s.threads = {static_cast<std::uint16_t>(std::max(team.threads, 128)),
+                   static_cast<std::uint16_t>(team.threads)};
       s.steps = steps;
       return true;
     }
@@ -77,8 +82,8 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
   return false;
 }
 
-/// The team and steps that read a row once with all loads in flight together; false when it is long, or its body leaves time
-/// for loads one after the other.
+/// The team and steps that read a row once with all loads in flight together; false when it is long, or its
+/// body leaves time for loads one after the other.
 bool read_row(std::int64_t row, const Facts& f, Schedule& s) {
   const std::int64_t vectors = ceil_div(row, s.lanes);
   if (f.prims >= kLongBody || f.loads > 1 || vectors > kBlock * kReadVectors) return false;
@@ -89,8 +94,10 @@ bool read_row(std::int64_t row, const Facts& f, Schedule& s) {
   return true;
 }
 
-/// A scan along rows is a team's, step after step; down columns, and along short rows, each thread has its own.
-Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t kept, std::int64_t reduced, bool one_axis) {
+/// A scan along rows is a team's, step after step; down columns, and along short rows, each thread has its
+/// own.
+Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t kept, std::int64_t reduced,
+                       bool one_axis) {
   const bool last_reduced = f.axes.back().reduced;
   if (!last_reduced || (reduced <= kShortRow && kept >= kBlock)) {
     s.form = Form::Columns;
@@ -136,8 +143,10 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   }
 
   if (f.scans) return schedule_scan(f, t, s, kept, reduced, reduced_axes == 1);
-  if (f.phases == 0 && f.states == 0 && f.across >= 0 && f.across_run >= kLeastTile && f.last_run >= kLeastTile) {
-    const auto side = [](std::int64_t run) { return run <= kShortTile ? kShortTile : kTile; };  // each further one is a kernel
+  if (f.phases == 0 && f.states == 0 && f.across >= 0 && f.across_run >= kLeastTile &&
+      f.last_run >= kLeastTile) {
+    // each further one is a kernel
+    const auto side = [](std::int64_t run) { return run <= kShortTile ? kShortTile : kTile; };
     s.form = Form::Tiles;
     s.steps = 1;
     s.block = side(f.last_run);
@@ -147,7 +156,8 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
     if (!full) s.lanes = 1;
     s.rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.lanes / s.block));
     s.run_rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.run_lanes / s.run));
-    for (std::int64_t n = f.axes[last].extent; n < f.last_run && n < s.block;) n *= f.axes[--s.lane_axis].extent;
+    for (std::int64_t n = f.axes[last].extent; n < f.last_run && n < s.block;)
+      n *= f.axes[--s.lane_axis].extent;
     return s;
   }
   if (f.phases == 0) {
@@ -156,11 +166,13 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
     s.steps = f.states > 0 ? 1 : map_steps(f, s.lanes);
     if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) {
       s.steps = 1;
-      s.threads = {kSmallBlock, static_cast<std::uint16_t>(s.form == Form::Flat ? kSmallBlock : kSmallBlock / 2)};
+      s.threads = {kSmallBlock,
+                   static_cast<std::uint16_t>(s.form == Form::Flat ? kSmallBlock : kSmallBlock / 2)};
     }
     s.block = s.threads.team * s.lanes * s.steps;
     s.ragged = last == 0;
-    for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < s.block;) n *= f.axes[--s.lane_axis].extent;
+    for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < s.block;)
+      n *= f.axes[--s.lane_axis].extent;
     return s;
   }
   const bool last_reduced = f.axes[last].reduced;
@@ -180,9 +192,11 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
       s.form = Form::Split;
       s.lanes = f.vector;
       s.ragged = true;
-      const std::int64_t outer = std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
+      const std::int64_t outer =
+          std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
       const std::int64_t inner = reduced / outer;
-      const std::int64_t least = std::max<std::int64_t>(1, kBlock * s.lanes * 4 / inner);  // a chunk fills its block
+      // a chunk fills its block
+      const std::int64_t least = std::max<std::int64_t>(1, kBlock * s.lanes * 4 / inner);
       const std::int64_t want = std::max<std::int64_t>(1, kWaves * 2 * t.threads / kept);
       s.chunk = std::max(ceil_div(outer, want), least);
       if (inner == 1) s.chunk = ceil_div(s.chunk, 64) * 64;
@@ -196,9 +210,10 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   const std::int64_t columns = f.axes[last].extent;
   s.form = Form::Columns;
   s.steps = 1;
-  const std::int64_t outer = std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
-  // Accesses to 128 bytes of one row are enough for the memory; the other threads take other rows. Few sizes: each would be
-  // a kernel of its own. Vectors of few rows are a thread's own.
+  const std::int64_t outer =
+      std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
+  // Accesses to 128 bytes of one row are enough for the memory; the other threads take other rows. Few sizes:
+  // each would be a kernel of its own. Vectors of few rows are a thread's own.
   int width = s.lanes > 1 || columns <= kNarrow ? kNarrow : 32;
   s.rows = kBlock / width;
   // (And where a loop need not end for the lanes of columns that are not there.)
@@ -212,7 +227,8 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   if (cut && items < wanted / 2 && reduced >= 64) {
     s.form = Form::SplitColumns;
     const std::int64_t chunks = std::max<std::int64_t>(1, wanted / items);  // all resident together
-    s.chunk = std::max<std::int64_t>(ceil_div(outer, chunks), std::max<std::int64_t>(s.rows, 16 * outer / reduced));
+    s.chunk =
+        std::max<std::int64_t>(ceil_div(outer, chunks), std::max<std::int64_t>(s.rows, 16 * outer / reduced));
   }
   return s;
 }

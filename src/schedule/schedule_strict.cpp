@@ -1,10 +1,14 @@
-// Schedules of the strict mode. The order in which a reduction combines its elements follows from the extents of its kept
-// and reduced axes alone, so that it is the same whatever it is fused with, however many threads or lanes there are:
+// Schedules of the strict mode. The order in which a reduction combines its elements follows from the extents
+// of its kept and reduced axes alone, so that it is the same whatever it is fused with, however many threads
+// or lanes there are:
 //
 //   at most kShort elements, or a kept axis last   one after the other, in row-major order
-//   a reduced axis last                            element p of that axis belongs to lane p mod kLanes (on a GPU: of a team
-//                                                  whose size follows from the extent); lanes are combined by halves
-//   more than strict_in_chunks() allows            the outermost reduced axis in chunks, each in the order above, and
+//   a reduced axis last                            element p of that axis belongs to lane p mod kLanes (on a
+//   GPU: of a team
+//                                                  whose size follows from the extent); lanes are combined by
+//                                                  halves
+//   more than strict_in_chunks() allows            the outermost reduced axis in chunks, each in the order
+//   above, and
 //                                                  then the chunks one after the other
 // Scans go one after the other, too, or by registers of kLanes.
 //
@@ -30,7 +34,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 struct Extents {
   std::int64_t kept = 1, reduced = 1, outermost = 0;  // outermost: of the reduced axes
   int reduced_axes = 0, last_kept = -1;
-  bool columns = false;                               // the last axis is kept
+  bool columns = false;  // the last axis is kept
 };
 
 Extents extents_of(const Facts& f) {
@@ -48,16 +52,20 @@ Extents extents_of(const Facts& f) {
 std::int64_t chunk_of(const Extents& e) {
   if (!strict_in_chunks(e.reduced, e.columns)) return 0;
   const std::int64_t inner = e.reduced / e.outermost;
-  return std::max({std::int64_t{1}, (e.columns ? kColumnChunk : kRowChunk) / inner, ceil_div(e.outermost, kMostChunks)});
+  return std::max(
+      {std::int64_t{1}, (e.columns ? kColumnChunk : kRowChunk) / inner, ceil_div(e.outermost, kMostChunks)});
 }
 
 /// The team that reduces a row, and its elements a thread.
 void share_row(const Facts& f, const Extents& e, Schedule& s) {
   const int team = e.reduced <= 32 * kMostSteps ? 32 : e.reduced <= kBlock * kMostSteps ? kBlock : 2 * kBlock;
-  s.threads = team == 32 ? kernel::Threads{128, 32} : kernel::Threads{static_cast<std::uint16_t>(team), static_cast<std::uint16_t>(team)};
+  s.threads = team == 32
+                  ? kernel::Threads{128, 32}
+                  : kernel::Threads{static_cast<std::uint16_t>(team), static_cast<std::uint16_t>(team)};
   const bool read_again = f.phases > 1 || f.stores_full;
   if (f.scans || !read_again || e.reduced_axes != 1) return;
-  for (s.steps = 1; e.reduced > static_cast<std::int64_t>(team) * s.steps; s.steps *= 2) {}
+  for (s.steps = 1; e.reduced > static_cast<std::int64_t>(team) * s.steps; s.steps *= 2) {
+  }
 }
 
 /// Rows, each on lanes or in chunks on lanes.
@@ -96,7 +104,9 @@ Schedule columns(const Facts& f, const Target& t, const Extents& e, Schedule s) 
 
 }  // namespace
 
-bool strict_in_chunks(std::int64_t reduced, bool columns) { return reduced > (columns ? kColumnChunk : kRowChunk); }
+bool strict_in_chunks(std::int64_t reduced, bool columns) {
+  return reduced > (columns ? kColumnChunk : kRowChunk);
+}
 
 Schedule schedule_strict(const Facts& f, const Target& t) {
   const Extents e = extents_of(f);

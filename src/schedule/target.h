@@ -9,19 +9,20 @@ namespace kiln::schedule {
 
 struct Target {
   bool gpu = false;
-  int threads = 1;                   // of a GPU: multiprocessors
+  int threads = 1;  // of a GPU: multiprocessors
   int vector_bytes = 16;
   bool fma = true;
-  bool strict = false;               // the numeric promise: every recorded operation rounds, orders depend on extents alone
-  bool exact = false;                // every engine gives functions the same bits (strict and deterministic)
-  std::int64_t l2_bytes = 1 << 20;     // of one core
-  double bytes_per_ns = 10;            // memory traffic, all threads together
-  double cached_bytes_per_ns = 40;     // the same while the data fits the cores' caches
-  double prims_per_ns = 64;            // primitive operations, all threads together
-  double launch_ns = 300;              // fixed cost of one more kernel
+  bool strict =
+      false;           // the numeric promise: every recorded operation rounds, orders depend on extents alone
+  bool exact = false;  // every engine gives functions the same bits (strict and deterministic)
+  std::int64_t l2_bytes = 1 << 20;      // of one core
+  double bytes_per_ns = 10;             // memory traffic, all threads together
+  double cached_bytes_per_ns = 40;      // the same while the data fits the cores' caches
+  double prims_per_ns = 64;             // primitive operations, all threads together
+  double launch_ns = 300;               // fixed cost of one more kernel
   std::int64_t stream_bytes = 8 << 20;  // outputs of at least this size are stored past the caches
-  int max_prims = 600;               // a kernel's cap, in primitives (compile time and registers)
-  std::vector<float> op_cost;        // primitives of each ir::Op, indexed by it
+  int max_prims = 600;                  // a kernel's cap, in primitives (compile time and registers)
+  std::vector<float> op_cost;           // primitives of each ir::Op, indexed by it
 
   double traffic_ns(double bytes) const {
     return bytes / (bytes <= static_cast<double>(l2_bytes) * threads ? cached_bytes_per_ns : bytes_per_ns);

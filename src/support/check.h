@@ -25,8 +25,8 @@ std::string printable(std::string_view text);
 
 }  // namespace kiln
 
-#define KILN_CHECK_THAT(cond, ...)                                                              \
-  do {                                                                                          \
-    if (!(cond)) [[unlikely]]                                                                   \
+#define KILN_CHECK_THAT(cond, ...)                                                                      \
+  do {                                                                                                  \
+    if (!(cond)) [[unlikely]]                                                                           \
       ::kiln::internal_error(__FILE__, __LINE__, ::kiln::cat("`" #cond "` is false. ", ##__VA_ARGS__)); \
   } while (false)

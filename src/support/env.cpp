@@ -98,7 +98,7 @@ constexpr std::array<std::string_view, 4> kChecks{"nan", "diff", "key", "bounds"
 constexpr std::array<std::string_view, 3> kCaches{"off", "ro", "rw"};
 constexpr std::array<std::string_view, 4> kCpus{"native", "sse4.2", "avx2", "avx512"};
 constexpr std::array<std::string_view, 2> kSwitch{"0", "1"};
-constexpr bool Config::*kCheckFlags[] = {&Config::check_nan, &Config::check_diff, &Config::check_key,
+constexpr bool Config::* kCheckFlags[] = {&Config::check_nan, &Config::check_diff, &Config::check_key,
                                           &Config::check_bounds};
 static_assert(std::size(kCheckFlags) == kChecks.size());
 static_assert(static_cast<std::size_t>(Mode::Interpret) == kModes.size() - 1);
@@ -128,7 +128,7 @@ void parse_explain(const Value& v, Config& c) {
 }
 
 void parse_check(const Value& v, Config& c) {
-  for (bool Config::*flag : kCheckFlags) c.*flag = false;
+  for (bool Config::* flag : kCheckFlags) c.*flag = false;
   for (std::string_view word : split(v.text)) c.*kCheckFlags[v.choice(kChecks, word)] = true;
 }
 
@@ -139,11 +139,11 @@ std::string show_check(const Config& c) {
   return join(on);
 }
 
-template <bool Config::*kFlag>
+template <bool Config::* kFlag>
 void parse_switch(const Value& v, Config& c) {
   c.*kFlag = v.choice(kSwitch) == 1;
 }
-template <bool Config::*kFlag>
+template <bool Config::* kFlag>
 std::string show_switch(const Config& c) {
   return std::string(kSwitch[c.*kFlag]);
 }
@@ -183,10 +183,12 @@ constexpr Variable kVariables[] = {
        const auto i = static_cast<std::size_t>(c.mode);
        return i < kModes.size() ? std::string(kModes[i]) : cat("#", i);
      }},
-    {"KILN_TIER", "auto|jit|vm", "run a new kernel by the vm until it is compiled, wait for the compiler, or always the vm",
+    {"KILN_TIER", "auto|jit|vm",
+     "run a new kernel by the vm until it is compiled, wait for the compiler, or always the vm",
      [](const Value& v, Config& c) {
        c.tier = static_cast<Tier>(v.choice(kTiers));
-       if (c.tier == Tier::Jit && !KILN_HAS_COMPILERS) v.fail("this build has no compiler; did you mean 'auto'?");
+       if (c.tier == Tier::Jit && !KILN_HAS_COMPILERS)
+         v.fail("this build has no compiler; did you mean 'auto'?");
      },
      [](const Config& c) {
        const auto i = static_cast<std::size_t>(c.tier);
@@ -194,11 +196,13 @@ constexpr Variable kVariables[] = {
      }},
     {"KILN_DEVICE", "cpu|cuda[:N]", "where new tensors live", parse_device,
      [](const Config& c) { return c.device; }},
-    {"KILN_STRICT", "0|1", "round after every operation, in orders that fusing does not change: lazy equals eager to the bit",
+    {"KILN_STRICT", "0|1",
+     "round after every operation, in orders that fusing does not change: lazy equals eager to the bit",
      parse_switch<&Config::strict>, show_switch<&Config::strict>},
     {"KILN_DETERMINISTIC", "0|1", "results whose bits do not depend on threads, timing or caches",
      parse_switch<&Config::deterministic>, show_switch<&Config::deterministic>},
-    {"KILN_DEBUG", "0..5", "detail on stderr; 2: a line a kernel, 3: and plans, 4: and evaluations and caches, 5: and memory",
+    {"KILN_DEBUG", "0..5",
+     "detail on stderr; 2: a line a kernel, 3: and plans, 4: and evaluations and caches, 5: and memory",
      [](const Value& v, Config& c) {
        c.debug = static_cast<int>(v.number(v.text, 0, 5, "a number from 0 to 5"));
      },
@@ -213,8 +217,10 @@ constexpr Variable kVariables[] = {
      [](const Config& c) { return join(c.dump_stages); }},
     {"KILN_DUMP_FILTER", "REGEX", "only kernels whose name matches", parse_dump_filter,
      [](const Config& c) { return c.dump_filter; }},
-    {"KILN_OVERRIDE_DIR", "DIR", "a kernel whose dumped NAME.cu, edited, lies here is made from that (on a GPU)",
-     [](const Value& v, Config& c) { c.override_dir = v.text; }, [](const Config& c) { return c.override_dir; }},
+    {"KILN_OVERRIDE_DIR", "DIR",
+     "a kernel whose dumped NAME.cu, edited, lies here is made from that (on a GPU)",
+     [](const Value& v, Config& c) { c.override_dir = v.text; },
+     [](const Config& c) { return c.override_dir; }},
     {"KILN_EXPLAIN", "1|FILE.json", "why the boundaries between kernels stand", parse_explain,
      [](const Config& c) { return c.explain; }},
     {"KILN_CHECK", "nan,diff,key,bounds",
@@ -302,7 +308,8 @@ std::vector<EnvironmentRow> environment_rows(const Config& config) {
     if (!v.show) continue;
     std::string value = v.show(config);
     const bool changed = value != v.show(defaults);
-    rows.push_back({std::string(v.name), std::string(v.values), std::move(value), std::string(v.meaning), changed});
+    rows.push_back(
+        {std::string(v.name), std::string(v.values), std::move(value), std::string(v.meaning), changed});
   }
   return rows;
 }

@@ -19,7 +19,9 @@ struct Hash128 {
 
 Hash128 hash128(const void* data, std::size_t bytes);
 inline Hash128 hash128(std::string_view s) { return hash128(s.data(), s.size()); }
-inline Hash128 hash128(std::span<const std::uint64_t> words) { return hash128(words.data(), words.size_bytes()); }
+inline Hash128 hash128(std::span<const std::uint64_t> words) {
+  return hash128(words.data(), words.size_bytes());
+}
 
 struct HashOf {
   std::size_t operator()(const Hash128& h) const { return h.lo; }

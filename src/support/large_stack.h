@@ -1,4 +1,5 @@
-// Work that calls itself deeper than a caller's stack may allow: a compiler's, the writing of a long expression.
+// Work that calls itself deeper than a caller's stack may allow: a compiler's, the writing of a long
+// expression.
 #pragma once
 
 #include <pthread.h>
@@ -8,10 +9,11 @@
 
 namespace kiln {
 
-inline constexpr std::size_t kLargeStack = std::size_t{16} << 20;  // reserved, not used: pages are taken as they are touched
+// reserved, not used: pages are taken as they are touched
+inline constexpr std::size_t kLargeStack = std::size_t{16} << 20;
 
-/// Calls f on a thread of its own with a large stack, and returns when it has; what f throws is thrown here. Where there is no
-/// memory for such a thread, f runs on the caller's.
+/// Calls f on a thread of its own with a large stack, and returns when it has; what f throws is thrown here.
+/// Where there is no memory for such a thread, f runs on the caller's.
 template <class F>
 void on_large_stack(F f) {
   pthread_attr_t attributes;

@@ -20,7 +20,8 @@ std::string unbounded(std::string_view text) {
   std::uint64_t copies = 1;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\\') {  // the letter behind it is itself
-      if (++i < text.size() && std::isdigit(static_cast<unsigned char>(text[i]))) return "no references to groups";
+      if (++i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])))
+        return "no references to groups";
       continue;
     }
     if (text[i] == '[') {  // a ] that comes first is a letter

@@ -7,9 +7,9 @@
 
 namespace kiln {
 
-/// An extended regular expression of POSIX. std::regex tries one way after the other: (a+)+$ on a name of thirty letters is
-/// as good as for ever. The C library's matcher follows all ways at once, but for references to earlier groups, and copies
-/// what {n,m} repeats; so the one is refused and the other bounded.
+/// An extended regular expression of POSIX. std::regex tries one way after the other: (a+)+$ on a name of
+/// thirty letters is as good as for ever. The C library's matcher follows all ways at once, but for
+/// references to earlier groups, and copies what {n,m} repeats; so the one is refused and the other bounded.
 class Pattern {
  public:
   /// An expression that is refused matches nothing, and error() says why in one line.

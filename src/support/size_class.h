@@ -1,4 +1,5 @@
-// Sizes of the blocks of memory pools: four classes a doubling for small and medium blocks, eight for large ones.
+// Sizes of the blocks of memory pools: four classes a doubling for small and medium blocks, eight for large
+// ones.
 #pragma once
 
 #include <bit>

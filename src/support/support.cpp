@@ -18,7 +18,8 @@ std::string printable(std::string_view text) {
 }
 
 void internal_error(const char* file, int line, const std::string& what) {
-  throw InternalError(cat("[internal] ", what, " (", file, ":", line, "). This is a bug in Kiln; please report it."));
+  throw InternalError(
+      cat("[internal] ", what, " (", file, ":", line, "). This is a bug in Kiln; please report it."));
 }
 
 Hash128 hash128(const void* data, std::size_t bytes) {
@@ -105,8 +106,8 @@ std::uint16_t float_to_half(float value) {
   const std::uint16_t sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return sign | 0x7e00u | static_cast<std::uint16_t>((magnitude >> 13) & 0x3ffu);
-  if (magnitude >= 0x47800000u) return sign | 0x7c00u;  // 65536 and above; 65520..65535 round up below
-  if (magnitude < 0x38800000u) {                        // below the least normal: round in units of 2^-24
+  if (magnitude >= 0x47800000u) return sign | 0x7c00u;     // 65536 and above; 65520..65535 round up below
+  if (magnitude < 0x38800000u) {                           // below the least normal: round in units of 2^-24
     const float scaled = bits_to_float(magnitude) + 0.5f;  // the ulp of [0.5, 1) is 2^-24: the sum rounds
     return sign | static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(scaled) - 0x3f000000u);
   }

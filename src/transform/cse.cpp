@@ -13,13 +13,22 @@ using ir::kNoNode;
 using ir::NodeId;
 using ir::Op;
 
-/// Whether x op y and y op x have the same bits. Not maximum and minimum of floats: of -0 and +0 the second wins.
+/// Whether x op y and y op x have the same bits. Not maximum and minimum of floats: of -0 and +0 the second
+/// wins.
 bool commutes(const GraphNode& n) {
   switch (n.op) {
-    case Op::add: case Op::multiply: case Op::equal: case Op::not_equal: case Op::logical_and: case Op::logical_or:
-    case Op::logical_xor: case Op::bitwise_and: case Op::bitwise_or: case Op::bitwise_xor:
-      return true;
-    case Op::maximum: case Op::minimum: return !is_float(n.dtype);
+    case Op::add:
+    case Op::multiply:
+    case Op::equal:
+    case Op::not_equal:
+    case Op::logical_and:
+    case Op::logical_or:
+    case Op::logical_xor:
+    case Op::bitwise_and:
+    case Op::bitwise_or:
+    case Op::bitwise_xor: return true;
+    case Op::maximum:
+    case Op::minimum: return !is_float(n.dtype);
     default: return false;  // every other op has an order, or no second operand
   }
 }
@@ -31,7 +40,10 @@ bool equal_words(Dims a, Dims b) {
 class Merger {
  public:
   explicit Merger(ir::Graph& graph)
-      : g_(graph), now_(graph), mask_(std::bit_ceil(std::size_t{2} * graph.size() + 1) - 1), table_(mask_ + 1, kNoNode) {}
+      : g_(graph),
+        now_(graph),
+        mask_(std::bit_ceil(std::size_t{2} * graph.size() + 1) - 1),
+        table_(mask_ + 1, kNoNode) {}
 
   Renumbering run() {
     for (NodeId id = 0; id < g_.size(); ++id) {
@@ -67,7 +79,8 @@ class Merger {
   }
 
   static bool equal(const GraphNode& x, const GraphNode& y, bool swappable) {
-    if (x.op != y.op || x.dtype != y.dtype || x.arg != y.arg || x.attr64 != y.attr64 || x.in[2] != y.in[2]) return false;
+    if (x.op != y.op || x.dtype != y.dtype || x.arg != y.arg || x.attr64 != y.attr64 || x.in[2] != y.in[2])
+      return false;
     const bool same = x.in[0] == y.in[0] && x.in[1] == y.in[1];
     const bool swapped = swappable && x.in[0] == y.in[1] && x.in[1] == y.in[0];
     return (same || swapped) && equal_words(x.dims, y.dims) && equal_words(x.attrs, y.attrs);

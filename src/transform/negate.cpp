@@ -1,6 +1,7 @@
 // Terminates: one walk in topological order; a node becomes at most two.
 //
-// Black and Scholes' put and call need erf of d1, d2, -d1 and -d2: with the signs outside, cse leaves two of the four.
+// Black and Scholes' put and call need erf of d1, d2, -d1 and -d2: with the signs outside, cse leaves two of
+// the four.
 #include "transform/negate.h"
 
 #include <span>
@@ -16,9 +17,15 @@ using ir::Op;
 
 bool odd(Op op) {
   switch (op) {
-    case Op::sin: case Op::tan: case Op::asin: case Op::atan: case Op::sinh: case Op::tanh: case Op::asinh:
-    case Op::atanh: case Op::erf:
-      return true;
+    case Op::sin:
+    case Op::tan:
+    case Op::asin:
+    case Op::atan:
+    case Op::sinh:
+    case Op::tanh:
+    case Op::asinh:
+    case Op::atanh:
+    case Op::erf: return true;
     default: return false;
   }
 }
@@ -49,8 +56,8 @@ class Negater {
     return static_cast<NodeId>(g_.nodes.size() - 1);
   }
 
-  /// x where operand k is -x, or kNoNode. Not for an operand that is spread over more elements: the sign would be
-  /// turned for each of them.
+  /// x where operand k is -x, or kNoNode. Not for an operand that is spread over more elements: the sign
+  /// would be turned for each of them.
   NodeId negated(const GraphNode& n, int k) const {
     const GraphNode& in = g_[n.in[k]];
     return in.op == Op::negative && in.dtype == n.dtype && in.numel == n.numel ? in.in[0] : kNoNode;

@@ -5,9 +5,9 @@
 
 namespace kiln::transform {
 
-/// f(-x) → -f(x) for odd f, f(x) for even f; (-x)·y, (-x)/y, x/(-y) → -(x·y), -(x/y); x + (-y) → x - y and so on.
-/// Float types only. Every rule keeps each bit: the sign bit passes through unrounded, and the expansions of odd
-/// functions work on |x|.
+/// f(-x) → -f(x) for odd f, f(x) for even f; (-x)·y, (-x)/y, x/(-y) → -(x·y), -(x/y); x + (-y) → x - y and so
+/// on. Float types only. Every rule keeps each bit: the sign bit passes through unrounded, and the expansions
+/// of odd functions work on |x|.
 Renumbering negate(ir::Graph& graph);
 
 }  // namespace kiln::transform

@@ -1,5 +1,5 @@
-// Replacement: which nodes stand for others while a pass walks a graph in topological order. Replaced nodes stay in
-// the list, unreachable, until dce removes them.
+// Replacement: which nodes stand for others while a pass walks a graph in topological order. Replaced nodes
+// stay in the list, unreachable, until dce removes them.
 #pragma once
 
 #include "ir/graph.h"
@@ -15,7 +15,9 @@ using Renumbering = std::vector<ir::NodeId>;
 
 class Replacement {
  public:
-  explicit Replacement(ir::Graph& graph) : g_(graph), now_(graph.size()) { std::iota(now_.begin(), now_.end(), 0u); }
+  explicit Replacement(ir::Graph& graph) : g_(graph), now_(graph.size()) {
+    std::iota(now_.begin(), now_.end(), 0u);
+  }
 
   /// Makes a node read what replaced its operands. To be called once a node, before looking at it.
   void forward_inputs(ir::GraphNode& n) const {

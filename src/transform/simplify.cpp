@@ -1,8 +1,8 @@
 // Rules that keep every bit, applied to each node once its operands are simplified, until none applies.
 //
-// Terminates: a rule replaces the node by an earlier one, makes it a constant, or makes it read an operand of its
-// operand (smaller ids each time); `where(!c, x, y)` and `abs(-x)` do that too, and a node turned into a broadcast
-// never turns back.
+// Terminates: a rule replaces the node by an earlier one, makes it a constant, or makes it read an operand of
+// its operand (smaller ids each time); `where(!c, x, y)` and `abs(-x)` do that too, and a node turned into a
+// broadcast never turns back.
 #include "transform/simplify.h"
 
 #include "support/check.h"
@@ -28,8 +28,10 @@ bool same(Dims a, Dims b) {
 std::uint64_t bits_of(DType type, double value) {
   return dispatch(type, [&]<class T>() {
     T v;
-    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) v = T(static_cast<float>(value));
-    else v = static_cast<T>(value);
+    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+      v = T(static_cast<float>(value));
+    else
+      v = static_cast<T>(value);
     std::uint64_t bits = 0;
     std::memcpy(&bits, &v, sizeof(T));
     return bits;
@@ -47,7 +49,8 @@ int digits(DType t) {
   }
 }
 
-/// Whether every value of `narrow` is a value of `wide`. (The range of a float type covers what its digits do.)
+/// Whether every value of `narrow` is a value of `wide`. (The range of a float type covers what its digits
+/// do.)
 bool holds(DType wide, DType narrow) {
   if (wide == narrow || is_bool(narrow)) return true;
   if (is_bool(wide) || (is_float(narrow) && !is_float(wide))) return false;
@@ -56,8 +59,8 @@ bool holds(DType wide, DType narrow) {
   return digits(wide) >= digits(narrow);
 }
 
-/// Whether a -> b -> c converts like a -> c. There and back is not nothing of a half: its value may be computed in more bits,
-/// and a conversion rounds it.
+/// Whether a -> b -> c converts like a -> c. There and back is not nothing of a half: its value may be
+/// computed in more bits, and a conversion rounds it.
 bool through_is_direct(DType a, DType b, DType c) {
   if (!holds(b, a) || (is_half(a) && c == a)) return false;
   // Integers wrap, floats saturate: the way through a float differs where c cannot hold the value.
@@ -83,7 +86,8 @@ class Simplifier {
   }
 
  private:
-  // A rule returns the node that has this value already, `id` when it changed the node, kNoNode when it did not apply.
+  // A rule returns the node that has this value already, `id` when it changed the node, kNoNode when it did
+  // not apply.
 
   NodeId apply(NodeId id) {
     GraphNode& n = g_[id];
@@ -130,7 +134,9 @@ class Simplifier {
     g_[id].attr64 = bits;
     return id;
   }
-  NodeId become_constant(NodeId id, double value) { return become_constant(id, bits_of(g_[id].dtype, value)); }
+  NodeId become_constant(NodeId id, double value) {
+    return become_constant(id, bits_of(g_[id].dtype, value));
+  }
   /// The node's value is x's, repeated where x is smaller.
   NodeId become_value(NodeId id, NodeId x) {
     if (same(g_[id].dims, g_[x].dims)) return x;
@@ -138,7 +144,7 @@ class Simplifier {
     return id;
   }
 
-  // ---- casts -------------------------------------------------------------------------------------------------------
+  // ---- casts ----
 
   NodeId cast(NodeId id, GraphNode& n) {
     if (in(n).dtype == n.dtype) return become_value(id, n.in[0]);
@@ -152,7 +158,7 @@ class Simplifier {
     return id;
   }
 
-  // ---- views -------------------------------------------------------------------------------------------------------
+  // ---- views ----
 
   NodeId view(NodeId id, GraphNode& n) {
     if (changes_nothing(n)) return n.in[0];
@@ -196,7 +202,8 @@ class Simplifier {
   /// Attributes of a slice or pad whose operand and result have equal extents: whether it moves nothing.
   static bool starts_at_zero(const GraphNode& n) {
     for (std::size_t a = 0; a < n.dims.size(); ++a)
-      if (n.dims[a] != 0 && (n.attrs[2 * a] != 0 || (n.attrs[2 * a + 1] != 1 && n.dims[a] != 1))) return false;
+      if (n.dims[a] != 0 && (n.attrs[2 * a] != 0 || (n.attrs[2 * a + 1] != 1 && n.dims[a] != 1)))
+        return false;
     return true;
   }
 
@@ -226,7 +233,7 @@ class Simplifier {
     return kNoNode;
   }
 
-  // ---- reductions --------------------------------------------------------------------------------------------------
+  // ---- reductions ----
 
   NodeId reduce(NodeId id, GraphNode& n) {
     const GraphNode& x = in(n);
@@ -240,11 +247,12 @@ class Simplifier {
     if (one) return position ? become_constant(id, 0.0) : n.in[0];
     if (!none || n.numel == 0) return kNoNode;
     // Of no elements: any is false, all is true; other extremes were refused when they were recorded.
-    KILN_CHECK_THAT(n.op == Op::reduce_sum || n.op == Op::reduce_prod || is_bool(n.dtype), ir::info(n.op).name);
+    KILN_CHECK_THAT(n.op == Op::reduce_sum || n.op == Op::reduce_prod || is_bool(n.dtype),
+                    ir::info(n.op).name);
     return become_constant(id, n.op == Op::reduce_prod || n.op == Op::reduce_min ? 1.0 : 0.0);
   }
 
-  // ---- elementwise -------------------------------------------------------------------------------------------------
+  // ---- elementwise ----
 
   NodeId elementwise(NodeId id, GraphNode& n) {
     switch (n.n_in) {
@@ -257,17 +265,21 @@ class Simplifier {
   NodeId unary(NodeId id, GraphNode& n) {
     const GraphNode& x = in(n);
     switch (n.op) {
-      case Op::negative: case Op::logical_not: case Op::bitwise_invert:
-        return x.op == n.op ? become_value(id, x.in[0]) : kNoNode;
+      case Op::negative:
+      case Op::logical_not:
+      case Op::bitwise_invert: return x.op == n.op ? become_value(id, x.in[0]) : kNoNode;
       case Op::abs:
-        if (is_unsigned_int(n.dtype) || x.op == Op::abs) return become_value(id, n.in[0]);  // first: -x is another there
+        // first: -x is another there
+        if (is_unsigned_int(n.dtype) || x.op == Op::abs) return become_value(id, n.in[0]);
         if (x.op != Op::negative) return kNoNode;
         n.in[0] = x.in[0];
         return id;
-      case Op::floor: case Op::ceil: case Op::trunc: case Op::round:
-        return is_whole(x.op) ? become_value(id, n.in[0]) : kNoNode;
-      case Op::relu: case Op::sign:
-        return x.op == n.op ? become_value(id, n.in[0]) : kNoNode;
+      case Op::floor:
+      case Op::ceil:
+      case Op::trunc:
+      case Op::round: return is_whole(x.op) ? become_value(id, n.in[0]) : kNoNode;
+      case Op::relu:
+      case Op::sign: return x.op == n.op ? become_value(id, n.in[0]) : kNoNode;
       default: return kNoNode;  // no other op undoes or repeats itself exactly
     }
   }
@@ -278,13 +290,22 @@ class Simplifier {
   NodeId of_itself(NodeId id, GraphNode& n) {
     const bool exact = !is_float(in(n).dtype);
     switch (n.op) {
-      case Op::maximum: case Op::minimum: case Op::bitwise_and: case Op::bitwise_or: case Op::logical_and:
-      case Op::logical_or:
-        return become_value(id, n.in[0]);
-      case Op::bitwise_xor: case Op::logical_xor: return become_constant(id, 0.0);
-      case Op::subtract: case Op::not_equal: case Op::less: case Op::greater:  // inf - inf and NaN != NaN
+      case Op::maximum:
+      case Op::minimum:
+      case Op::bitwise_and:
+      case Op::bitwise_or:
+      case Op::logical_and:
+      case Op::logical_or: return become_value(id, n.in[0]);
+      case Op::bitwise_xor:
+      case Op::logical_xor: return become_constant(id, 0.0);
+      case Op::subtract:
+      case Op::not_equal:
+      case Op::less:
+      case Op::greater:  // inf - inf and NaN != NaN
         return exact ? become_constant(id, 0.0) : kNoNode;
-      case Op::equal: case Op::less_equal: case Op::greater_equal: return exact ? become_constant(id, 1.0) : kNoNode;
+      case Op::equal:
+      case Op::less_equal:
+      case Op::greater_equal: return exact ? become_constant(id, 1.0) : kNoNode;
       default: return with_constant(id, n);  // nothing known of x op x
     }
   }
@@ -301,11 +322,21 @@ class Simplifier {
         case Op::multiply: neutral = is(1); break;
         case Op::divide: neutral = right && is(1); break;
         case Op::add: neutral = floating ? is(-0.0) : is(0); break;  // -0 + 0 is 0
-        case Op::subtract: case Op::bitwise_left_shift: case Op::bitwise_right_shift: neutral = right && is(0); break;
-        case Op::bitwise_or: case Op::bitwise_xor: case Op::logical_xor: neutral = is(0); break;
+        case Op::subtract:
+        case Op::bitwise_left_shift:
+        case Op::bitwise_right_shift: neutral = right && is(0); break;
+        case Op::bitwise_or:
+        case Op::bitwise_xor:
+        case Op::logical_xor: neutral = is(0); break;
         case Op::bitwise_and: absorbing = is(0); break;
-        case Op::logical_and: neutral = is(1); absorbing = is(0); break;
-        case Op::logical_or: neutral = is(0); absorbing = is(1); break;
+        case Op::logical_and:
+          neutral = is(1);
+          absorbing = is(0);
+          break;
+        case Op::logical_or:
+          neutral = is(0);
+          absorbing = is(1);
+          break;
         default: break;  // no constant is exactly neutral
       }
       if (neutral) return become_value(id, n.in[1 - k]);

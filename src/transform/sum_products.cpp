@@ -38,7 +38,8 @@ class Summer {
     return static_cast<NodeId>(g_.nodes.size() - 1);
   }
 
-  NodeId make(Op op, DType dtype, const Shape& dims, std::initializer_list<NodeId> in, std::uint64_t attr = 0) {
+  NodeId make(Op op, DType dtype, const Shape& dims, std::initializer_list<NodeId> in,
+              std::uint64_t attr = 0) {
     GraphNode n;
     n.op = op;
     n.dtype = dtype;
@@ -54,7 +55,8 @@ class Summer {
     return g_[x].dtype == dtype ? x : make(Op::cast, dtype, Shape(g_[x].dims), {x});
   }
 
-  /// x (…, r, c) with an axis of extent 1 more: (…, r, c) and the 1 in front of, between or behind them; or turned before.
+  /// x (…, r, c) with an axis of extent 1 more: (…, r, c) and the 1 in front of, between or behind them; or
+  /// turned before.
   NodeId spread(NodeId x, DType dtype, std::size_t at) {
     Shape dims;
     const ir::Dims from = g_[x].dims;
@@ -71,7 +73,8 @@ class Summer {
     Shape dims(g_[x].dims);
     std::swap(dims[static_cast<int>(rank) - 2], dims[static_cast<int>(rank) - 1]);
     std::uint64_t axes = 0;
-    for (std::size_t a = 0; a < rank; ++a) axes |= std::uint64_t{a + 2 < rank ? a : 2 * rank - 3 - a} << (4 * a);
+    for (std::size_t a = 0; a < rank; ++a)
+      axes |= std::uint64_t{a + 2 < rank ? a : 2 * rank - 3 - a} << (4 * a);
     return make(Op::permute, g_[x].dtype, dims, {x}, axes);
   }
 
@@ -98,7 +101,8 @@ class Summer {
     Shape summed = all;
     summed[static_cast<int>(k_axis)] = 1;
     const NodeId products = make(truth ? Op::logical_and : Op::multiply, dtype, all, {x, y});
-    NodeId sum = make(truth ? Op::reduce_max : Op::reduce_sum, dtype, summed, {products}, std::uint64_t{1} << k_axis);
+    NodeId sum =
+        make(truth ? Op::reduce_max : Op::reduce_sum, dtype, summed, {products}, std::uint64_t{1} << k_axis);
     sum = make(Op::reshape, dtype, Shape(n.dims), {sum});  // one of m and n is 1 where they are turned
     sum = cast(sum, n.dtype);
     g_[sum].held = n.held;

@@ -10,8 +10,10 @@
 namespace kiln::transform {
 namespace {
 
-// cse comes first so that simplify sees equal operands as one, and again because simplified nodes become equal.
-constexpr Pass kPasses[] = {{"cse", cse}, {"simplify", simplify}, {"negate", negate}, {"fold", fold}, {"cse", cse}, {"dce", dce}};
+// cse comes first so that simplify sees equal operands as one, and again because simplified nodes become
+// equal.
+constexpr Pass kPasses[] = {{"cse", cse},   {"simplify", simplify}, {"negate", negate},
+                            {"fold", fold}, {"cse", cse},           {"dce", dce}};
 
 }  // namespace
 

@@ -68,7 +68,8 @@ TEST(Bitcast, FusesWithWhatIsAroundIt) {
     std::vector<std::uint64_t> expected;
     for (int i = 0; i < 40; ++i) {
       std::uint64_t n = 0;
-      for (int j = 0; j < 50; j += 3) n += std::bit_cast<std::uint32_t>(static_cast<float>(i * 50 + j - 1000)) & 1;
+      for (int j = 0; j < 50; j += 3)
+        n += std::bit_cast<std::uint32_t>(static_cast<float>(i * 50 + j - 1000)) & 1;
       expected.push_back(n);
     }
     expect_equal<std::uint64_t>(low, expected);
@@ -80,15 +81,17 @@ TEST(Bitcast, InALoopAndOfNumbers) {
     // The fast inverse square root, refined in a loop.
     const Tensor x = floats({0.25f, 1, 4, 100});
     const Tensor guess = bitcast(0x5f3759df - (bitcast(x, DType::Int32) >> 1), DType::Float32);
-    const Tensors r = while_loop([](const Tensors& s) { return s[1] < 4; },
-                                 [&](const Tensors& s) { return Tensors{s[0] * (1.5f - 0.5f * x * s[0] * s[0]), s[1] + 1}; },
-                                 {guess, Tensor(0)});
+    const Tensors r = while_loop(
+        [](const Tensors& s) { return s[1] < 4; },
+        [&](const Tensors& s) { return Tensors{s[0] * (1.5f - 0.5f * x * s[0] * s[0]), s[1] + 1}; },
+        {guess, Tensor(0)});
     expect_near(r[0], {2, 1, 0.5, 0.1}, 1e-6);
-    const Tensors bits = while_loop([](const Tensors& s) { return s[0] < 3; },
-                                    [](const Tensors& s) {
-                                      return Tensors{s[0] + 1, bitcast(bitcast(s[1], DType::UInt32) + 1u, DType::Float32)};
-                                    },
-                                    {Tensor(0), floats({1, 2})});
+    const Tensors bits =
+        while_loop([](const Tensors& s) { return s[0] < 3; },
+                   [](const Tensors& s) {
+                     return Tensors{s[0] + 1, bitcast(bitcast(s[1], DType::UInt32) + 1u, DType::Float32)};
+                   },
+                   {Tensor(0), floats({1, 2})});
     expect_equal<float>(bits[1], {std::bit_cast<float>(0x3f800003u), std::bit_cast<float>(0x40000003u)});
     EXPECT_EQ(bitcast(full({}, 1.0f), DType::Int32).item<int>(), 0x3f800000);
     EXPECT_EQ(bitcast(full({2}, -0.0f), DType::UInt32)(1).item<std::uint32_t>(), 0x80000000u);
@@ -99,7 +102,8 @@ TEST(Bitcast, SaysWhatItDoesNotTake) {
   in_every_mode([] { expect_equal<std::uint8_t>(bitcast(Tensor({true, false}), DType::UInt8), {1, 0}); });
   expect_user_error([] { bitcast(zeros({2, 3}), DType::Float64); },
                     "[bitcast] float32 (2, 3) as float64, which has another size");
-  expect_user_error([] { bitcast(zeros({2}, DType::UInt8), DType::Bool); }, "[bitcast] uint8 (2,) as bool: write x != 0");
+  expect_user_error([] { bitcast(zeros({2}, DType::UInt8), DType::Bool); },
+                    "[bitcast] uint8 (2,) as bool: write x != 0");
   expect_user_error([] { bitcast(Tensor(), DType::Int32); }, "[bitcast] an operand is an empty Tensor");
 }
 

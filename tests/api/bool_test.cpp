@@ -14,7 +14,8 @@ using testing::expect_equal;
 
 const std::uint8_t kBytes[] = {0, 1, 2, 255, 0, 128, 1, 0};
 
-Tensor lent(const Shape& shape, std::span<const std::int64_t> strides, int* given_back = nullptr, int first = 0) {
+Tensor lent(const Shape& shape, std::span<const std::int64_t> strides, int* given_back = nullptr,
+            int first = 0) {
   return Tensor::borrow(kBytes + first, shape, strides, DType::Bool, [given_back](const void*) {
     if (given_back) ++*given_back;
   });

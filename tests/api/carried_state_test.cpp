@@ -1,12 +1,12 @@
-// Loops that carry state and read little of it: after a few iterations each one does the same work, finds its plan and
-// keeps the same memory, although nobody calls eval on the state.
-#include "engine/growth.h"
+// Loops that carry state and read little of it: after a few iterations each one does the same work, finds its
+// plan and keeps the same memory, although nobody calls eval on the state.
 #include "counted.h"
-#include "record/learned_lines.h"
-#include "record/recorded.h"
+#include "engine/growth.h"
+#include "engine/pool.h"
 #include "lattice_boltzmann.h"
 #include "modes.h"
-#include "engine/pool.h"
+#include "record/learned_lines.h"
+#include "record/recorded.h"
 
 #include <gtest/gtest.h>
 
@@ -30,12 +30,14 @@ struct Iteration {
   bool operator==(const Iteration&) const = default;
 };
 std::ostream& operator<<(std::ostream& out, const Iteration& i) {
-  return out << "work " << i.work << ", plan misses " << i.misses << ", bytes " << i.bytes << ", pending " << i.pending;
+  return out << "work " << i.work << ", plan misses " << i.misses << ", bytes " << i.bytes << ", pending "
+             << i.pending;
 }
 
 Iteration run_one(const std::function<void()>& body) {
   const auto counted = test::count(body);
-  return {counted.launches + counted.library_calls, counted.plan_misses, engine::pool_statistics().in_use, ir::recorded.alive};
+  return {counted.launches + counted.library_calls, counted.plan_misses, engine::pool_statistics().in_use,
+          ir::recorded.alive};
 }
 
 std::string all_of(const std::vector<Iteration>& seen) {
@@ -44,8 +46,8 @@ std::string all_of(const std::vector<Iteration>& seen) {
   return out.str();
 }
 
-/// Runs the body many times and expects iterations after the first few to be alike, `period` by `period`. `kept`: bytes
-/// that the program itself keeps of every iteration.
+/// Runs the body many times and expects iterations after the first few to be alike, `period` by `period`.
+/// `kept`: bytes that the program itself keeps of every iteration.
 void expect_steady(const std::function<void(int)>& body, int period = 1, std::uint64_t kept = 0) {
   ir::forget_lines();
   engine::forget_growth();
@@ -61,13 +63,15 @@ void expect_steady(const std::function<void(int)>& body, int period = 1, std::ui
   }
 }
 
-
 /// A linear model by Adam, written by hand.
 struct Adam {
   Tensor x, y, w, m, v;
   explicit Adam(int seed = 0)
-      : x(data({64, 16}, DType::Float32, seed)), y(data({64, 1}, DType::Float32, seed + 1)), w(data({16, 1}, DType::Float32, seed + 2)),
-        m(zeros({16, 1})), v(zeros({16, 1})) {}
+      : x(data({64, 16}, DType::Float32, seed)),
+        y(data({64, 1}, DType::Float32, seed + 1)),
+        w(data({16, 1}, DType::Float32, seed + 2)),
+        m(zeros({16, 1})),
+        v(zeros({16, 1})) {}
 
   struct Step {
     Tensor prediction, error, loss, gradient;
@@ -91,7 +95,8 @@ struct Adam {
 
 /// The same in plain C++, for the loss after n steps.
 double adam_loss(int steps) {
-  const std::vector<float> x = data({64, 16}).to_vector<float>(), y = data({64, 1}, DType::Float32, 1).to_vector<float>();
+  const std::vector<float> x = data({64, 16}).to_vector<float>(),
+                           y = data({64, 1}, DType::Float32, 1).to_vector<float>();
   const std::vector<float> first = data({16, 1}, DType::Float32, 2).to_vector<float>();
   std::vector<double> w(first.begin(), first.end()), m(16), v(16);
   double loss = 0;
@@ -107,7 +112,8 @@ double adam_loss(int steps) {
       for (std::size_t i = 0; i < 64; ++i) g[k] += static_cast<double>(x[i * 16 + k]) * error[i] * 2 / 64;
       m[k] = m[k] * 0.9 + g[k] * 0.1;
       v[k] = v[k] * 0.999 + g[k] * g[k] * 0.001;
-      w[k] -= m[k] / (1 - std::pow(0.9, t + 1)) * 0.05 / (std::sqrt(v[k] / (1 - std::pow(0.999, t + 1))) + 1e-8);
+      w[k] -=
+          m[k] / (1 - std::pow(0.9, t + 1)) * 0.05 / (std::sqrt(v[k] / (1 - std::pow(0.999, t + 1))) + 1e-8);
     }
   }
   return loss;

@@ -1,5 +1,5 @@
-// What users reach for first: comparisons of whole tensors, names and printing, rows, masks and indices in brackets,
-// creation on a device.
+// What users reach for first: comparisons of whole tensors, names and printing, rows, masks and indices in
+// brackets, creation on a device.
 #include "api/expect.h"
 #include "counted.h"
 #include "modes.h"
@@ -19,19 +19,24 @@ std::string printed(const T& x) {
   return out.str();
 }
 
-// ---- comparisons -----------------------------------------------------------------------------------------------------
+// ---- comparisons ----
 
 TEST(Compare, IscloseIsNumpysFormula) {
   in_every_mode([] {
-    const Tensor x = floats({1, 1, 100, 0, kInf, kInf, -kInf, kNan, 0}), y = floats({1.000001f, 1.1f, 100.0005f, 1e-9f, kInf, 1, kInf, kNan, -0.0f});
+    const Tensor x = floats({1, 1, 100, 0, kInf, kInf, -kInf, kNan, 0}),
+                 y = floats({1.000001f, 1.1f, 100.0005f, 1e-9f, kInf, 1, kInf, kNan, -0.0f});
     expect_equal<bool>(isclose(x, y), {true, false, true, true, true, false, false, false, true});
-    expect_equal<bool>(isclose(x, y, 1e-5, 1e-8, true), {true, false, true, true, true, false, false, true, true});
+    expect_equal<bool>(isclose(x, y, 1e-5, 1e-8, true),
+                       {true, false, true, true, true, false, false, true, true});
     expect_equal<bool>(isclose(x, y, 0.2), {true, true, true, true, true, false, false, false, true});
     expect_equal<bool>(isclose(floats({1, kInf}), kInf), {false, true});
     expect_equal<bool>(isclose(Tensor({1, 5}), 1.000001), {true, false});
     expect_equal<bool>(isclose(Tensor({10}), Tensor({12}), 0, 2), {true});
-    expect_equal<bool>(isclose(Tensor({std::int64_t{1} << 62}), Tensor({(std::int64_t{1} << 62) + 1}), 0, 0), {true});  // float64
-    expect_equal<bool>(isclose(full({1}, 1.0, DType::Float16), full({1}, 1.001, DType::Float16), 1e-3, 0), {true});
+    // float64
+    expect_equal<bool>(isclose(Tensor({std::int64_t{1} << 62}), Tensor({(std::int64_t{1} << 62) + 1}), 0, 0),
+                       {true});
+    expect_equal<bool>(isclose(full({1}, 1.0, DType::Float16), full({1}, 1.001, DType::Float16), 1e-3, 0),
+                       {true});
     expect_equal<bool>(isclose(Tensor({true}), Tensor({false})), {false});
   });
 }
@@ -53,8 +58,10 @@ TEST(Compare, AllcloseAndArrayEqualAnswerInCpp) {
     EXPECT_TRUE(array_equal(zeros({0, 3}), zeros({0, 3})));
     EXPECT_FALSE(array_equal(zeros({0, 3}), zeros({3, 0})));
   });
-  expect_user_error([] { allclose(zeros(2), zeros(3)); }, "[allclose] float32 (2,) and float32 (3,) do not broadcast");
-  expect_user_error([] { isclose(zeros(2), Tensor()); }, "[isclose] an operand is an empty Tensor: float32 (2,) and empty");
+  expect_user_error([] { allclose(zeros(2), zeros(3)); },
+                    "[allclose] float32 (2,) and float32 (3,) do not broadcast");
+  expect_user_error([] { isclose(zeros(2), Tensor()); },
+                    "[isclose] an operand is an empty Tensor: float32 (2,) and empty");
 }
 
 TEST(Compare, AnotherToleranceCompilesNothing) {
@@ -67,7 +74,7 @@ TEST(Compare, AnotherToleranceCompilesNothing) {
   EXPECT_EQ(counted.compiled, 0u);
 }
 
-// ---- names -----------------------------------------------------------------------------------------------------------
+// ---- names ----
 
 TEST(Names, OfDtypesAndDevicesArePrinted) {
   EXPECT_EQ(printed(DType::BFloat16), "bfloat16");
@@ -83,7 +90,7 @@ TEST(Names, OfDtypesAndDevicesArePrinted) {
   static_assert(dtype_from_name("f16") == DType::Float16 && !dtype_from_name("float"));
 }
 
-// ---- evaluation ------------------------------------------------------------------------------------------------------
+// ---- evaluation ----
 
 TEST(Evaluate, SeveralTensorsAsArguments) {
   const Tensor x = counting({1000});
@@ -98,7 +105,7 @@ TEST(Evaluate, SeveralTensorsAsArguments) {
   EXPECT_TRUE(twice.evaluated());
 }
 
-// ---- rows ------------------------------------------------------------------------------------------------------------
+// ---- rows ----
 
 TEST(Rows, AreIteratedOver) {
   in_every_mode([] {
@@ -117,12 +124,17 @@ TEST(Rows, AreIteratedOver) {
     }
     EXPECT_EQ(total, 5);
   });
-  static_assert(std::ranges::forward_range<const Tensor> && std::same_as<std::ranges::range_value_t<Tensor>, Tensor>);
+  static_assert(std::ranges::forward_range<const Tensor> &&
+                std::same_as<std::ranges::range_value_t<Tensor>, Tensor>);
   EXPECT_EQ(std::ranges::distance(counting({5, 1})), 5);
   const Tensor x = counting({3});
   const std::vector<Tensor> all(x.begin(), x.end());
   EXPECT_EQ(all[2].item<float>(), 2);
-  expect_user_error([] { for (const Tensor& row : Tensor(1)) ADD_FAILURE() << row; }, "[begin] int32 () has no axis to go along");
+  expect_user_error(
+      [] {
+        for (const Tensor& row : Tensor(1)) ADD_FAILURE() << row;
+      },
+      "[begin] int32 () has no axis to go along");
 }
 
 TEST(Rows, AreIndexedByBrackets) {
@@ -139,7 +151,7 @@ TEST(Rows, AreIndexedByBrackets) {
   });
 }
 
-// ---- masks and indices -----------------------------------------------------------------------------------------------
+// ---- masks and indices ----
 
 TEST(Select, ReadsWhereAMaskIsTrue) {
   in_every_mode([] {
@@ -220,38 +232,58 @@ TEST(Select, NumbersAreWrittenWithoutEvaluatingTheMask) {
 
 TEST(Select, SaysWhatDoesNotFit) {
   Tensor x = zeros({2, 3});
-  expect_user_error([&] { return Tensor(x(zeros(2))); }, "[index] needs a bool mask or integer indices, got float32 (2,)");
+  expect_user_error([&] { return Tensor(x(zeros(2))); },
+                    "[index] needs a bool mask or integer indices, got float32 (2,)");
   expect_user_error([&] { return Tensor(x(Tensor({true}))); },
                     "[index] needs a bool mask over leading axes: x float32 (2, 3), mask bool (1,)");
   expect_user_error([&] { x(Tensor({true})) = 1; },
                     "[index] needs a bool mask over leading axes: x float32 (2, 3), mask bool (1,)");
-  expect_user_error([&] { x(Tensor({true, false})) = zeros(2); }, "[index] float32 (2,) does not broadcast to (3,)");
-  expect_user_error([&] { x(Tensor({true, false})) += zeros(2); }, "[index] float32 (2,) does not broadcast to (3,)");
-  expect_user_error([&] { x(x == 0) = zeros(2); }, "[index] values float32 (2,) do not broadcast to the selected shape (6,) of float32 (2, 3)");
+  expect_user_error([&] { x(Tensor({true, false})) = zeros(2); },
+                    "[index] float32 (2,) does not broadcast to (3,)");
+  expect_user_error([&] { x(Tensor({true, false})) += zeros(2); },
+                    "[index] float32 (2,) does not broadcast to (3,)");
+  expect_user_error(
+      [&] { x(x == 0) = zeros(2); },
+      "[index] values float32 (2,) do not broadcast to the selected shape (6,) of float32 (2, 3)");
   expect_user_error([&] { return Tensor(x(Tensor())); }, "[index] an operand is an empty Tensor");
   expect_user_error([&] { x(Tensor()) = 1; }, "[index] an operand is an empty Tensor");
 }
 
-// ---- devices ---------------------------------------------------------------------------------------------------------
+// ---- devices ----
 
 TEST(Create, OnADevice) {
   const ModeScope lazy(Mode::Lazy);  // nothing is computed on a GPU that may not be there
   const Device gpu = Device::cuda(0), cpu = Device::cpu();
   const random::Key key(1);
-  const std::vector<Tensor> there = {
-      zeros(3, gpu), ones({2, 2}, {DType::Int8, gpu}), full(3, 2.5, gpu), zeros_like(zeros(2), gpu), full_like(zeros(2), 1, gpu),
-      arange(5, gpu), arange(0, 5, 2, {DType::Int8, gpu}), arange(0.0, 1.0, 0.5, gpu), linspace(0, 1, 3, true, gpu),
-      eye(2, 2, 0, gpu), random::uniform(key, 3, gpu), random::uniform(key, 3, 1, 2, gpu), random::normal(key, 3, gpu),
-      random::normal(key, 3, 0, 2, {DType::Float64, gpu}), random::bits(key, 3, gpu), random::randint(key, 3, 0, 9, gpu),
-      random::randint(key, 3, 0, std::int64_t{1} << 40, gpu), random::exponential(key, 3, gpu), random::permutation(key, 3, gpu)};
+  const std::vector<Tensor> there = {zeros(3, gpu),
+                                     ones({2, 2}, {DType::Int8, gpu}),
+                                     full(3, 2.5, gpu),
+                                     zeros_like(zeros(2), gpu),
+                                     full_like(zeros(2), 1, gpu),
+                                     arange(5, gpu),
+                                     arange(0, 5, 2, {DType::Int8, gpu}),
+                                     arange(0.0, 1.0, 0.5, gpu),
+                                     linspace(0, 1, 3, true, gpu),
+                                     eye(2, 2, 0, gpu),
+                                     random::uniform(key, 3, gpu),
+                                     random::uniform(key, 3, 1, 2, gpu),
+                                     random::normal(key, 3, gpu),
+                                     random::normal(key, 3, 0, 2, {DType::Float64, gpu}),
+                                     random::bits(key, 3, gpu),
+                                     random::randint(key, 3, 0, 9, gpu),
+                                     random::randint(key, 3, 0, std::int64_t{1} << 40, gpu),
+                                     random::exponential(key, 3, gpu),
+                                     random::permutation(key, 3, gpu)};
   for (const Tensor& x : there) EXPECT_EQ(x.device(), gpu) << x.shape();
   EXPECT_EQ(there[1].dtype(), DType::Int8);
   EXPECT_EQ((there[0] * 2).device(), gpu);
   EXPECT_EQ(ones(2, cpu).device(), cpu);
   expect_equal<std::int32_t>(arange(3, {DType::Int32, cpu}), {0, 1, 2});
   const Tensor here = Tensor({1.f, 2.f, 3.f}).to(cpu);
-  expect_user_error([&] { here + there[0]; }, "[add] operands live on cpu and cuda:0; move one with to(device)");
-  expect_user_error([] { zeros(3, Device::cuda(99)); }, "[zeros] cuda:99 is beyond the 14 GPUs Kiln can name");
+  expect_user_error([&] { here + there[0]; },
+                    "[add] operands live on cpu and cuda:0; move one with to(device)");
+  expect_user_error([] { zeros(3, Device::cuda(99)); },
+                    "[zeros] cuda:99 is beyond the 14 GPUs Kiln can name");
 }
 
 }  // namespace

@@ -73,7 +73,8 @@ TEST(Create, RangesOfLargeNumbers) {
   expect_equal<std::uint64_t>(arange(kHalf + 1, kHalf - 1, -1), {kHalf + 1, kHalf});
   expect_equal<std::int64_t>(arange(3u), {0, 1, 2});
   expect_user_error([] { arange(~std::uint64_t{0}); }, "[arange] a range to 18446744073709551615");
-  expect_user_error([] { arange(INT64_MIN, INT64_MAX); }, "[arange] a range from -9223372036854775808 to 9223372036854775807 by 1");
+  expect_user_error([] { arange(INT64_MIN, INT64_MAX); },
+                    "[arange] a range from -9223372036854775808 to 9223372036854775807 by 1");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Every elementwise op on every dtype and on awkward shapes: fused, op by op, and the oracle give the same values
-// within tests/tolerance.h. Cases come from ops.def; a new entry is tested without a line here.
+// Every elementwise op on every dtype and on awkward shapes: fused, op by op, and the oracle give the same
+// values within tests/tolerance.h. Cases come from ops.def; a new entry is tested without a line here.
 #include "api/expect.h"
 #include "api/record.h"
 #include "ir/op.h"
@@ -29,7 +29,8 @@ struct Random {
   double unit() { return static_cast<double>(next() % (1u << 24)) / (1u << 24); }
 };
 
-/// Operands of an op: its interval, small whole numbers (ties, zero divisors, shifts) and every special value.
+/// Operands of an op: its interval, small whole numbers (ties, zero divisors, shifts) and every special
+/// value.
 Tensor operands(DType dtype, const Shape& shape, double lo, double hi, std::uint64_t seed) {
   Random random{seed * 977 + 5};
   std::vector<std::byte> bytes(static_cast<std::size_t>(shape.numel() * size_of(dtype)) + 1);
@@ -41,18 +42,21 @@ Tensor operands(DType dtype, const Shape& shape, double lo, double hi, std::uint
         const double least = dtype_of<T> == DType::Float64   ? 5e-324
                              : dtype_of<T> == DType::Float16 ? 6e-8
                                                              : 1e-40;
-        const double special[] = {0.0, -0.0, HUGE_VAL, -HUGE_VAL, NAN, 1, -1, 0.5, -0.5, 1.5, 2.5, lo, hi,
-                                  least, -least, 65504, 3e38, -3e38, 1e-5, -3.0};
+        const double special[] = {0.0, -0.0, HUGE_VAL, -HUGE_VAL, NAN,    1,     -1,   0.5,   -0.5, 1.5,
+                                  2.5, lo,   hi,       least,     -least, 65504, 3e38, -3e38, 1e-5, -3.0};
         double v = lo + (hi - lo) * random.unit();
         if (kind == 0) v = static_cast<double>(static_cast<int>(random.next() % 9) - 4);
         if (kind == 1) v = special[random.next() % std::size(special)];
-        if constexpr (sizeof(T) == 8) value = v;
-        else value = T(static_cast<float>(v));
+        if constexpr (sizeof(T) == 8)
+          value = v;
+        else
+          value = T(static_cast<float>(v));
       } else if constexpr (std::is_same_v<T, bool>) {
         value = random.next() & 1;
       } else {
         const std::uint64_t bits = random.next() * 0x9e3779b97f4a7c15ull;
-        const T edges[] = {std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), static_cast<T>(-1), T(0)};
+        const T edges[] = {std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), static_cast<T>(-1),
+                           T(0)};
         value = kind < 4   ? static_cast<T>(static_cast<int>(random.next() % 21) - 10)
                 : kind < 6 ? edges[random.next() % 4]
                            : static_cast<T>(bits >> 17);
@@ -89,7 +93,9 @@ class Cases {
   }
 
  private:
-  Tensor at(const Shape& shape, std::uint64_t seed) const { return operands(dtype_, shape, row_.lo, row_.hi, seed); }
+  Tensor at(const Shape& shape, std::uint64_t seed) const {
+    return operands(dtype_, shape, row_.lo, row_.hi, seed);
+  }
   /// (37, 7) as (3, 37): every second column, backward, transposed.
   static Tensor view(const Tensor& x) { return x(all_of(), range(5, none, -2)).T(); }
   static Slice all_of() { return {}; }
@@ -119,7 +125,8 @@ std::vector<std::byte> bytes_of(const Tensor& t) {
   return out;
 }
 
-/// The values of every case under the mode in force: lazily all in one evaluation, so that kernels have several outputs.
+/// The values of every case under the mode in force: lazily all in one evaluation, so that kernels have
+/// several outputs.
 std::vector<std::vector<std::byte>> run(ir::Op op, DType dtype, std::vector<Case>* kept = nullptr) {
   std::vector<Case> cases = Cases(op, dtype).all();
   std::vector<Tensor> values;
@@ -143,12 +150,15 @@ void compare(const Case& c, ir::Op op, DType operand, const char* mode, const st
       std::memcpy(&a, have.data() + i * sizeof(T), sizeof(T));
       std::memcpy(&b, want.data() + i * sizeof(T), sizeof(T));
       const double x = static_cast<double>(a), y = static_cast<double>(b);
-      const bool good = is_float(stored) ? ulp_distance(x, y, stored) <= allowed || (x == y && testing::either_zero(op)) : a == b;
+      const bool good = is_float(stored)
+                            ? ulp_distance(x, y, stored) <= allowed || (x == y && testing::either_zero(op))
+                            : a == b;
       if (good) continue;
       ++reported;
-      ADD_FAILURE() << ir::info(op).name << " of " << name(operand) << ", " << c.name << ", " << mode << ": element "
-                    << i << " of " << c.value.shape().str() << " is " << x << ", the oracle has " << y << " ("
-                    << ulp_distance(x, y, stored) << " ulp, allowed " << allowed << ")";
+      ADD_FAILURE() << ir::info(op).name << " of " << name(operand) << ", " << c.name << ", " << mode
+                    << ": element " << i << " of " << c.value.shape().str() << " is " << x
+                    << ", the oracle has " << y << " (" << ulp_distance(x, y, stored) << " ulp, allowed "
+                    << allowed << ")";
     }
   });
 }
@@ -191,7 +201,8 @@ TEST(Casts, AgreeBetweenAllDtypes) {
     std::vector<Tensor> out;
     for (int from = 0; from < kDTypeCount; ++from)
       for (int to = 0; to < kDTypeCount; ++to)
-        out.push_back(operands(static_cast<DType>(from), {211}, -300, 70000, 3).astype(static_cast<DType>(to)));
+        out.push_back(
+            operands(static_cast<DType>(from), {211}, -300, 70000, 3).astype(static_cast<DType>(to)));
     for (const Tensor& t : out) t.eval();
     return out;
   };
@@ -205,8 +216,8 @@ TEST(Casts, AgreeBetweenAllDtypes) {
     const std::vector<Tensor> have = cast_all();
     for (std::size_t i = 0; i < want.size(); ++i) {
       const DType from = static_cast<DType>(i / kDTypeCount);
-      compare({std::string("from ") + std::string(name(from)), have[i]}, ir::Op::cast, from, e.name, bytes_of(have[i]),
-              bytes_of(want[i]));
+      compare({std::string("from ") + std::string(name(from)), have[i]}, ir::Op::cast, from, e.name,
+              bytes_of(have[i]), bytes_of(want[i]));
     }
   }
 }
@@ -219,8 +230,8 @@ TEST(Reductions, AgreeWithTheOracle) {
     Reduce f;
     bool needs_elements;
   };
-  const Named reductions[] = {{"sum", &sum, false}, {"prod", &prod, false}, {"max", &kiln::max, true},
-                              {"min", &kiln::min, true}, {"any", &any, false}, {"all", &all, false}};
+  const Named reductions[] = {{"sum", &sum, false},      {"prod", &prod, false}, {"max", &kiln::max, true},
+                              {"min", &kiln::min, true}, {"any", &any, false},   {"all", &all, false}};
   for (const Named& r : reductions)
     for (int d = 0; d < kDTypeCount; ++d)
       for (const Shape& shape : {Shape{5, 1, 33}, Shape{2, 70}, Shape{3, 0}, Shape{1}})
@@ -236,9 +247,13 @@ TEST(Reductions, AgreeWithTheOracle) {
           const DType dtype = static_cast<DType>(d);
           const auto values = [&] {
             // Sums of small numbers: the tolerance is for the order of addition, not for cancellation.
-            const Tensor x = abs(operands(dtype, shape, 0.5, 1.5, 3).astype(is_bool(dtype) ? DType::UInt8 : dtype));
+            const Tensor x =
+                abs(operands(dtype, shape, 0.5, 1.5, 3).astype(is_bool(dtype) ? DType::UInt8 : dtype));
             const Tensor bounded = is_float(dtype) ? where((x < 2) && (x > 0.25), x, 1.0) : x;
-            return r.f(is_bool(dtype) ? bounded.astype(DType::Bool) : bounded, Axes(axes), (mask & 1) != 0, SourceLocation::current()).eval();
+            return r
+                .f(is_bool(dtype) ? bounded.astype(DType::Bool) : bounded, Axes(axes), (mask & 1) != 0,
+                   SourceLocation::current())
+                .eval();
           };
           const Tensor want = [&] {
             const ModeScope scope(Mode::Interpret);
@@ -250,12 +265,15 @@ TEST(Reductions, AgreeWithTheOracle) {
             ASSERT_EQ(have.shape().str(), want.shape().str());
             const std::vector<double> h = have.astype(DType::Float64).to_vector<double>();
             const std::vector<double> w = want.astype(DType::Float64).to_vector<double>();
-            const double relative = !is_float(have.dtype()) ? 0 : is_half(have.dtype()) ? 0.02 : size_of(have.dtype()) == 8 ? 1e-13 : 1e-5;
+            const double relative = !is_float(have.dtype())      ? 0
+                                    : is_half(have.dtype())      ? 0.02
+                                    : size_of(have.dtype()) == 8 ? 1e-13
+                                                                 : 1e-5;
             for (std::size_t i = 0; i < h.size(); ++i)
               ASSERT_TRUE(h[i] == w[i] || (h[i] != h[i] && w[i] != w[i]) ||
                           std::fabs(h[i] - w[i]) <= relative * std::fabs(w[i]))
-                  << r.name << " of " << name(dtype) << " " << shape.str() << " mask " << mask << ", " << e.name << ": " << h[i]
-                  << ", the oracle has " << w[i];
+                  << r.name << " of " << name(dtype) << " " << shape.str() << " mask " << mask << ", "
+                  << e.name << ": " << h[i] << ", the oracle has " << w[i];
           }
         }
 }

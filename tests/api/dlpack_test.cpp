@@ -1,7 +1,8 @@
-// DLPack: what is given out, what is taken in, and what is refused (fault 48), always with the deleter called once.
-#include "needs_cpu.h"
+// DLPack: what is given out, what is taken in, and what is refused (fault 48), always with the deleter called
+// once.
 #include "api/expect.h"
 #include "engine/pool.h"
+#include "needs_cpu.h"
 
 #include <kiln/dlpack.h>
 
@@ -60,7 +61,8 @@ struct Producer {
   Numbers shape, strides;
   int deleted = 0;
 
-  Producer(void* memory, Numbers shape_, Numbers strides_, dlpack::DLDataType dtype = {dlpack::kDLFloat, 32, 1})
+  Producer(void* memory, Numbers shape_, Numbers strides_,
+           dlpack::DLDataType dtype = {dlpack::kDLFloat, 32, 1})
       : shape(std::move(shape_)), strides(std::move(strides_)) {
     auto& t = managed.dl_tensor;
     t.data = memory;
@@ -82,7 +84,8 @@ TEST(DLPack, LayoutIsTheAbi) {
   EXPECT_EQ(offsetof(DLManagedTensor, deleter), offsetof(foreign::DLManagedTensor, deleter));
   EXPECT_EQ(sizeof(DLManagedTensorVersioned), sizeof(foreign::DLManagedTensorVersioned));
   EXPECT_EQ(offsetof(DLManagedTensorVersioned, flags), offsetof(foreign::DLManagedTensorVersioned, flags));
-  EXPECT_EQ(offsetof(DLManagedTensorVersioned, dl_tensor), offsetof(foreign::DLManagedTensorVersioned, dl_tensor));
+  EXPECT_EQ(offsetof(DLManagedTensorVersioned, dl_tensor),
+            offsetof(foreign::DLManagedTensorVersioned, dl_tensor));
   EXPECT_EQ(offsetof(dlpack::DLTensor, byte_offset), offsetof(foreign::DLTensor, byte_offset));
 }
 
@@ -193,7 +196,8 @@ TEST(DLPackFaults, F48_NonContiguousAndNegativeStrides) {
   const dlpack::DLDataType i16{dlpack::kDLInt, 16, 1};
   Versioned columns(values, {4, 3}, {1, 4}, i16), backward(values + 11, {3, 2}, {-4, -1}, i16),
       repeated(values + 5, {2, 3}, {0, 1}, i16);
-  expect_equal<std::int16_t>(from_dlpack(&columns.managed) + 0, {4, 3}, {0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11});
+  expect_equal<std::int16_t>(from_dlpack(&columns.managed) + 0, {4, 3},
+                             {0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11});
   expect_equal<std::int16_t>(from_dlpack(&backward.managed) + 0, {3, 2}, {11, 10, 7, 6, 3, 2});
   expect_equal<std::int16_t>(from_dlpack(&repeated.managed), {2, 3}, {5, 6, 7, 5, 6, 7});
   EXPECT_EQ(columns.deleted + backward.deleted + repeated.deleted, 3);
@@ -239,7 +243,10 @@ TEST(DLPackFaults, F48_WhatIsRefusedIsDeleted) {
     expect_user_error([&] { from_dlpack(&p.managed); }, "[from_dlpack] " + why);
     EXPECT_EQ(p.deleted, 1) << why;
   };
-  refused("version 2.0 of DLPack; Kiln reads 1.x", [](auto& m) { m.version = {2, 0}; m.dl_tensor.ndim = -77; });
+  refused("version 2.0 of DLPack; Kiln reads 1.x", [](auto& m) {
+    m.version = {2, 0};
+    m.dl_tensor.ndim = -77;
+  });
   refused("version 0.8 of DLPack; Kiln reads 1.x", [](auto& m) { m.version = {0, 8}; });
   Versioned elsewhere(values, {2, 2}, {2, 1});
   elsewhere.managed.dl_tensor.device = {dlpack::kDLCUDA, 77};
@@ -249,7 +256,8 @@ TEST(DLPackFaults, F48_WhatIsRefusedIsDeleted) {
           [](auto& m) { m.dl_tensor.device = {dlpack::kDLROCM, 0}; });
   refused("the tensor is on device type 99:0; Kiln takes those on the cpu or a CUDA device",
           [](auto& m) { m.dl_tensor.device.device_type = static_cast<dlpack::DLDeviceType>(99); });
-  refused("complex64 is none of Kiln's dtypes", [](auto& m) { m.dl_tensor.dtype = {dlpack::kDLComplex, 64, 1}; });
+  refused("complex64 is none of Kiln's dtypes",
+          [](auto& m) { m.dl_tensor.dtype = {dlpack::kDLComplex, 64, 1}; });
   refused("float32 x 4 lanes is none of Kiln's dtypes", [](auto& m) { m.dl_tensor.dtype.lanes = 4; });
   refused("float128 is none of Kiln's dtypes", [](auto& m) { m.dl_tensor.dtype.bits = 128; });
   refused("type code 10 of 8 bits is none of Kiln's dtypes", [](auto& m) { m.dl_tensor.dtype = {10, 8, 1}; });
@@ -268,7 +276,8 @@ TEST(DLPackFaults, F48_WhatIsRefusedIsDeleted) {
                     [](auto& p) { p.shape[1] = std::int64_t{1} << 62; });
   refused_by_borrow("strides (9223372036854775807, 1) of float32 (2, 2) reach more than 2^63 - 1 bytes",
                     [](auto& p) { p.strides[0] = INT64_MAX; });
-  expect_user_error([] { from_dlpack(static_cast<DLManagedTensor*>(nullptr)); }, "[from_dlpack] a null pointer");
+  expect_user_error([] { from_dlpack(static_cast<DLManagedTensor*>(nullptr)); },
+                    "[from_dlpack] a null pointer");
 }
 
 TEST(DLPackFaults, F48_PinnedMemoryIsTheCpus) {

@@ -1,7 +1,7 @@
 // Elementwise operations: promotion, weak scalars, broadcasting, and the numeric rules of docs/semantics.md.
 #include "api/expect.h"
-#include "modes.h"
 #include "api/record.h"
+#include "modes.h"
 
 #include <cstdint>
 #include <limits>
@@ -97,8 +97,10 @@ TEST(Broadcasting, FollowsTheStandard) {
   expect_equal<float>(where(floats({2, 1}, {1, 0}) > 0, floats({1, 2}), -1.0), {2, 2}, {1, 2, -1, -1});
   const Shape nine{1, 2, 1, 2, 1, 2, 1, 2, 1};
   EXPECT_EQ((ones(nine) + ones({3})).numel(), 48);
-  expect_user_error([] { zeros({2, 3}) + zeros({4}); }, "[add] float32 (2, 3) and float32 (4,) do not broadcast");
-  expect_user_error([] { where(zeros({2}) > 0, zeros({3}), 1); }, "[where] bool (2,) and float32 (3,) and 1 do not broadcast");
+  expect_user_error([] { zeros({2, 3}) + zeros({4}); },
+                    "[add] float32 (2, 3) and float32 (4,) do not broadcast");
+  expect_user_error([] { where(zeros({2}) > 0, zeros({3}), 1); },
+                    "[where] bool (2,) and float32 (3,) and 1 do not broadcast");
 }
 
 TEST(Elementwise, RefusesWhatHasNoMeaning) {
@@ -109,11 +111,14 @@ TEST(Elementwise, RefusesWhatHasNoMeaning) {
   expect_user_error([] { zeros({2}, DType::Int8) << zeros({2}); },
                     "[bitwise_left_shift] does not take float32 operands: int8 (2,) and float32 (2,)");
   expect_user_error([] { exp(Tensor()); }, "[exp] an operand is an empty Tensor");
-  expect_user_error([] { zeros({2}) + Tensor(); }, "[add] an operand is an empty Tensor: float32 (2,) and empty");
+  expect_user_error([] { zeros({2}) + Tensor(); },
+                    "[add] an operand is an empty Tensor: float32 (2,) and empty");
   expect_user_error([] { Tensor() + 1; }, "[add] an operand is an empty Tensor: empty and 1");
-  expect_user_error([] { signbit(zeros({2}, DType::Int32)); }, "[signbit] does not take int32 operands: int32 (2,)");
+  expect_user_error([] { signbit(zeros({2}, DType::Int32)); },
+                    "[signbit] does not take int32 operands: int32 (2,)");
   expect_user_error([] { floor(Tensor()); }, "[floor] an operand is an empty Tensor");
-  expect_user_error([] { positive(zeros({2}, DType::Bool)); }, "[positive] does not take bool operands: bool (2,)");
+  expect_user_error([] { positive(zeros({2}, DType::Bool)); },
+                    "[positive] does not take bool operands: bool (2,)");
 }
 
 TEST(Integers, UnsignedNegativesHaveNoSignToDrop) {
@@ -131,7 +136,8 @@ TEST(Integers, WrapAndNeverTrap) {
   expect_equal<I32>(floor_divide(of<I32>({7, -7, 7, -7, 5, kMin}), of<I32>({2, 2, -2, -2, 0, -1})),
                     {3, -4, -4, 3, 0, kMin});
   expect_equal<I32>(of<I32>({7, -7, 7, -7, 5, kMin}) % of<I32>({2, 2, -2, -2, 0, -1}), {1, 1, -1, -1, 0, 0});
-  expect_equal<I32>(fmod(of<I32>({7, -7, 7, -7, 5, kMin}), of<I32>({2, 2, -2, -2, 0, -1})), {1, -1, 1, -1, 0, 0});
+  expect_equal<I32>(fmod(of<I32>({7, -7, 7, -7, 5, kMin}), of<I32>({2, 2, -2, -2, 0, -1})),
+                    {1, -1, 1, -1, 0, 0});
   expect_equal<U8>(floor_divide(of<U8>({200, 7}), of<U8>({0, 2})), {0, 3});
   expect_equal<I8>(of<I8>({100, -128}) * of<I8>({2, -1}), {-56, -128});
   expect_equal<I8>(of<I8>({1, 1, -1, 1, -128}) << of<I8>({7, 8, 1, -1, 100}), {-128, 0, -2, 0, 0});
@@ -141,7 +147,8 @@ TEST(Integers, WrapAndNeverTrap) {
   expect_equal<U8>(sign(of<U8>({0, 9})), {0, 1});
   expect_equal<I32>(~of<I32>({0, -1}), {-1, 0});
   expect_equal<bool>(~bools({1, 0}), {false, true});
-  expect_equal<bool>((bools({1, 1, 0}) & bools({1, 0, 0})) | (bools({0, 1, 0}) ^ bools({0, 0, 0})), {true, true, false});
+  expect_equal<bool>((bools({1, 1, 0}) & bools({1, 0, 0})) | (bools({0, 1, 0}) ^ bools({0, 0, 0})),
+                     {true, true, false});
 }
 
 TEST(Integers, Powers) {
@@ -170,7 +177,8 @@ TEST(Casts, SaturateAndWrap) {
 }
 
 TEST(Floats, FloorDivideAndRemainder) {
-  expect_equal<float>(floor_divide(floats({1.f, -1.f, 7.f, -7.f}), floats({0.1f, 0.1f, 2.f, 2.f})), {9, -10, 3, -4});
+  expect_equal<float>(floor_divide(floats({1.f, -1.f, 7.f, -7.f}), floats({0.1f, 0.1f, 2.f, 2.f})),
+                      {9, -10, 3, -4});
   expect_equal<double>(floor_divide(of<double>({1.0}), of<double>({0.1})), {9});
   expect_equal<float>(floats({5, -5, 5, -5, -0.f}) % floats({3, 3, -3, -3, 3}), {2, 1, -1, -2, 0});
   expect_equal<float>(floats({1, -1, 1}) % floats({kInf, kInf, 0}), {1, kInf, kNan});
@@ -224,7 +232,8 @@ TEST(Floats, Nextafter) {
 TEST(Floats, Functions) {
   expect_near(exp(floats({0, 1, -1})), {1, 2.718281828459045, 0.36787944117144233});
   expect_near(log1p(floats({0, 1e-10f})), {0, 1.000000013351432e-10}, 1e-16);
-  expect_near(logaddexp(floats({1000, -kInf, 0}), floats({1000, -kInf, -kInf})), {1000.6931471805599, -HUGE_VAL, 0});
+  expect_near(logaddexp(floats({1000, -kInf, 0}), floats({1000, -kInf, -kInf})),
+              {1000.6931471805599, -HUGE_VAL, 0});
   expect_near(atan2(floats({1, -1, 0}), floats({-1, -1, -1})), {2.356194490192345, -2.356194490192345, M_PI});
   expect_near(hypot(floats({3e30f}), floats({4e30f})), {5.0e30});
   expect_near(rsqrt(floats({4, 0.25f, 0})), {0.5, 2, HUGE_VAL});
@@ -265,23 +274,38 @@ TEST(Floats, PowersAreBakedWhenSmall) {
 /// However a power is spelt: where squares overflow, at zeros of both signs and infinities, in every mode.
 TEST(Floats, PowersByANumberAreThoseByATensor) {
   in_every_mode([] {
-    std::vector<double> bases{0, -0.0, 1, -1, 2, -3, 20, 300, 6e4, -1e-3, 1e13, 1e20, -1e20, 3e38, 1e-13, 1e-20, -2e-39, kInf, -kInf, kNan, 0.7, -26.79319, 1.3};
+    std::vector<double> bases{0,      -0.0,  1,     -1,   2,     -3,        20,    300,
+                              6e4,    -1e-3, 1e13,  1e20, -1e20, 3e38,      1e-13, 1e-20,
+                              -2e-39, kInf,  -kInf, kNan, 0.7,   -26.79319, 1.3};
     for (const DType dtype : {DType::Float32, DType::Float16, DType::BFloat16, DType::Float64}) {
       const Tensor x = Tensor::from(bases).astype(dtype).eval();
-      const double ulp = dtype == DType::Float64 ? 0x1p-52 : dtype == DType::Float32 ? 0x1p-23 : dtype == DType::Float16 ? 0x1p-10 : 0x1p-7;
-      const double least = dtype == DType::Float64 ? 0x1p-1074 : dtype == DType::Float32 ? 0x1p-149 : dtype == DType::Float16 ? 0x1p-24 : 0x1p-133;
+      const double ulp = dtype == DType::Float64   ? 0x1p-52
+                         : dtype == DType::Float32 ? 0x1p-23
+                         : dtype == DType::Float16 ? 0x1p-10
+                                                   : 0x1p-7;
+      const double least = dtype == DType::Float64   ? 0x1p-1074
+                           : dtype == DType::Float32 ? 0x1p-149
+                           : dtype == DType::Float16 ? 0x1p-24
+                                                     : 0x1p-133;
       const std::vector<double> of = x.astype(DType::Float64).to_vector<double>();
       for (const double exponent : {-4.0, -3.0, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0, 4.0}) {
         const std::vector<double> got = pow(x, exponent).eval().astype(DType::Float64).to_vector<double>();
         for (std::size_t i = 0; i < of.size(); ++i) {
-          const double exact = std::pow(of[i], exponent), want = Tensor::from(std::vector<double>{exact}).astype(dtype).eval().astype(DType::Float64).item<double>();
+          const double exact = std::pow(of[i], exponent), want = Tensor::from(std::vector<double>{exact})
+                                                                     .astype(dtype)
+                                                                     .eval()
+                                                                     .astype(DType::Float64)
+                                                                     .item<double>();
           if (std::isnan(want)) {
-            EXPECT_TRUE(std::isnan(got[i])) << name(dtype) << ' ' << of[i] << " to " << exponent << " is " << got[i];
+            EXPECT_TRUE(std::isnan(got[i]))
+                << name(dtype) << ' ' << of[i] << " to " << exponent << " is " << got[i];
           } else if (std::isinf(want) || want == 0) {
             EXPECT_EQ(want, got[i]) << name(dtype) << ' ' << of[i] << " to " << exponent;
-            EXPECT_EQ(std::signbit(want), std::signbit(got[i])) << name(dtype) << ' ' << of[i] << " to " << exponent;
+            EXPECT_EQ(std::signbit(want), std::signbit(got[i]))
+                << name(dtype) << ' ' << of[i] << " to " << exponent;
           } else {
-            EXPECT_LE(std::fabs(got[i] - exact), std::max(2 * ulp * std::fabs(exact), 1.5 * least)) << name(dtype) << ' ' << of[i] << " to " << exponent;
+            EXPECT_LE(std::fabs(got[i] - exact), std::max(2 * ulp * std::fabs(exact), 1.5 * least))
+                << name(dtype) << ' ' << of[i] << " to " << exponent;
           }
         }
       }

@@ -38,7 +38,8 @@ void expect_equal(const Tensor& t, const std::vector<T>& values) {
 }
 
 /// Relative to the greater magnitude, or absolute below 1.
-inline void expect_near(const Tensor& t, const Shape& shape, const std::vector<double>& values, double tolerance = 2e-6) {
+inline void expect_near(const Tensor& t, const Shape& shape, const std::vector<double>& values,
+                        double tolerance = 2e-6) {
   ASSERT_TRUE(is_float(t.dtype())) << name(t.dtype());
   ASSERT_EQ(t.shape().str(), shape.str());
   const std::vector<double> have = t.astype(DType::Float64).to_vector<double>();
@@ -58,7 +59,8 @@ inline void expect_near(const Tensor& t, const std::vector<double>& values, doub
   expect_near(t, Shape{static_cast<std::int64_t>(values.size())}, values, tolerance);
 }
 
-/// The statement throws a UserError whose whole text is `message`, and which says that the calling file called.
+/// The statement throws a UserError whose whole text is `message`, and which says that the calling file
+/// called.
 template <class F>
 void expect_user_error(F f, const std::string& message, SourceLocation loc = SourceLocation::current()) {
   try {
@@ -82,7 +84,8 @@ void expect_unplaced_error(F f, const std::string& message) {
   }
 }
 
-/// Recording or evaluating what f returns throws a UserError that says `part`, and perhaps where that was recorded.
+/// Recording or evaluating what f returns throws a UserError that says `part`, and perhaps where that was
+/// recorded.
 template <class F>
 void expect_evaluation_error(F f, const std::string& part) {
   try {

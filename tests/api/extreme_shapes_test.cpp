@@ -1,6 +1,6 @@
-// Shapes at the ends of what is possible, on the default device: more than 2^31 elements, none, rank 8, and views that
-// begin anywhere. Values are whole numbers, so every order of evaluation gives the same. What writes gigabytes runs on a
-// GPU, or with KILN_TEST_LONG=1.
+// Shapes at the ends of what is possible, on the default device: more than 2^31 elements, none, rank 8, and
+// views that begin anywhere. Values are whole numbers, so every order of evaluation gives the same. What
+// writes gigabytes runs on a GPU, or with KILN_TEST_LONG=1.
 #include "api/expect.h"
 #include "modes.h"
 
@@ -17,11 +17,12 @@ namespace {
 using testing::expect_equal;
 using testing::ModeScope;
 
-// ---- more than 2^31 elements -----------------------------------------------------------------------------------------
+// ---- more than 2^31 elements ----
 
 constexpr std::int64_t kLong = (std::int64_t{1} << 31) + 40001;
 
-/// Bytes of 0, but 1, 2 and 3 in the first, the middle and the last place: pages that nobody wrote take no memory.
+/// Bytes of 0, but 1, 2 and 3 in the first, the middle and the last place: pages that nobody wrote take no
+/// memory.
 class LongBytes {
  public:
   LongBytes() {
@@ -32,15 +33,18 @@ class LongBytes {
     data_[kLong - 1] = 3;
   }
   ~LongBytes() { munmap(data_, kLong); }
-  Tensor tensor() const { return Tensor::borrow(data_, {kLong}, [](const void*) {}); }
+  Tensor tensor() const {
+    return Tensor::borrow(data_, {kLong}, [](const void*) {});
+  }
   static constexpr std::int64_t kMiddle = (std::int64_t{1} << 31) + 5;
 
  private:
   std::uint8_t* data_;
 };
 
-#define KILN_WRITES_GIGABYTES() \
-  if (config().device == "cpu" && !std::getenv("KILN_TEST_LONG")) GTEST_SKIP() << "writes gigabytes: KILN_TEST_LONG=1"
+#define KILN_WRITES_GIGABYTES()                                   \
+  if (config().device == "cpu" && !std::getenv("KILN_TEST_LONG")) \
+  GTEST_SKIP() << "writes gigabytes: KILN_TEST_LONG=1"
 
 class MoreThanTwoToThe31 : public ::testing::Test {
  protected:
@@ -116,14 +120,14 @@ TEST(MoreThanTwoToThe31Computed, CountsItsPositions) {  // FAULTS 33
   expect_equal<std::int64_t>(i(range(-2, none)), {kLong - 2, kLong - 1});
 }
 
-// ---- no elements -----------------------------------------------------------------------------------------------------
+// ---- no elements ----
 
 TEST(NoElements, OfAnyShapeComputeToNoElements) {  // FAULTS 34
   testing::in_every_mode([] {
     for (const Shape& shape : {Shape{0}, Shape{3, 0}, Shape{0, 3}, Shape{2, 0, 4}, Shape{0, 0}}) {
       const Tensor x = zeros(shape);
-      for (const Tensor& y : {exp(x) + 1, x * x, flip(x), transpose(x), concat({x, x}), where(x > 0, x, -x), x.reshape({0}),
-                              x.astype(DType::BFloat16), cumsum(x), sort(x)})
+      for (const Tensor& y : {exp(x) + 1, x * x, flip(x), transpose(x), concat({x, x}), where(x > 0, x, -x),
+                              x.reshape({0}), x.astype(DType::BFloat16), cumsum(x), sort(x)})
         EXPECT_TRUE(y.eval().evaluated() && y.numel() == 0) << shape.str();
       EXPECT_EQ(sum(x).item<float>(), 0);
       EXPECT_EQ(prod(x).item<float>(), 1);
@@ -149,7 +153,7 @@ TEST(NoElements, MeetElementsInSumsProductsAndJoins) {  // FAULTS 34, 45
   });
 }
 
-// ---- views that begin anywhere ---------------------------------------------------------------------------------------
+// ---- views that begin anywhere ----
 
 /// What `f` makes of x is what the interpreter makes of it.
 template <class F>
@@ -171,7 +175,8 @@ TEST_P(UnalignedViews, OfEveryBeginAndLengthAreReadRight) {
   for (std::int64_t begin = 0; begin < 17; ++begin)
     for (std::int64_t length : {1, 15, 16, 17, 33, 128, 600}) {
       SCOPED_TRACE(::testing::Message() << "from " << begin << ", " << length << " elements");
-      expect_as_interpreted(x, [&](const Tensor& t) { return t(range(begin, begin + length)) + t(range(0, length)); });
+      expect_as_interpreted(
+          x, [&](const Tensor& t) { return t(range(begin, begin + length)) + t(range(0, length)); });
       expect_as_interpreted(x, [&](const Tensor& t) { return sum(t(range(begin, begin + length)), 0); });
     }
 }
@@ -181,14 +186,16 @@ TEST_P(UnalignedViews, OfRowsOfOddStride) {
   for (std::int64_t begin : {0, 1, 3, 8}) {
     expect_as_interpreted(x, [&](const Tensor& t) { return sum(t(all(), range(begin, none)), 1); });
     expect_as_interpreted(x, [&](const Tensor& t) { return max(t(all(), range(begin, begin + 64)), 0); });
-    expect_as_interpreted(x, [&](const Tensor& t) { return t(range(begin, none, 2), range(none, begin, -3)) + t(0, 0); });
+    expect_as_interpreted(
+        x, [&](const Tensor& t) { return t(range(begin, none, 2), range(none, begin, -3)) + t(0, 0); });
   }
 }
 
 TEST_P(UnalignedViews, AreWrittenThrough) {
   const Tensor x = (arange(300, DType::Int32) % 5).astype(GetParam()).eval();
   for (std::int64_t begin : {0, 1, 5, 16})
-    expect_as_interpreted(x, [&](const Tensor& t) { return slice_update(t, {range(begin, begin + 201)}, t(range(99, 300))); });
+    expect_as_interpreted(
+        x, [&](const Tensor& t) { return slice_update(t, {range(begin, begin + 201)}, t(range(99, 300))); });
 }
 
 TEST_P(UnalignedViews, OfBorrowedMemory) {
@@ -201,11 +208,11 @@ TEST_P(UnalignedViews, OfBorrowedMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, UnalignedViews,
-                         ::testing::Values(DType::UInt8, DType::Int16, DType::BFloat16, DType::Float16, DType::Float32,
-                                           DType::Int64, DType::Float64),
+                         ::testing::Values(DType::UInt8, DType::Int16, DType::BFloat16, DType::Float16,
+                                           DType::Float32, DType::Int64, DType::Float64),
                          [](const auto& param) { return std::string(name(param.param)); });
 
-// ---- rank 8 ----------------------------------------------------------------------------------------------------------
+// ---- rank 8 ----
 
 TEST(RankEight, IsPermutedReducedAndSliced) {  // FAULTS 46
   const Shape shape{2, 3, 4, 5, 2, 3, 2, 3};
@@ -223,7 +230,9 @@ TEST(RankEight, IsPermutedReducedAndSliced) {  // FAULTS 46
       expect_as_interpreted(x, [&](const Tensor& t) { return permute_dims(t, order) + 0; });
       expect_as_interpreted(x, [&](const Tensor& t) { return permute_dims(t, order) + t.reshape({-1})(0); });
       expect_as_interpreted(x, [&](const Tensor& t) { return sum(permute_dims(t, order), {1, 4, 6}); });
-      expect_as_interpreted(x, [&](const Tensor& t) { return flip(permute_dims(t, order), {0, 3, 7})(1, ellipsis, range(none, none, -1)); });
+      expect_as_interpreted(x, [&](const Tensor& t) {
+        return flip(permute_dims(t, order), {0, 3, 7})(1, ellipsis, range(none, none, -1));
+      });
     }
   }
 }

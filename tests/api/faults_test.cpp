@@ -1,8 +1,8 @@
-// Faults of values and programs that belong to no single operation: special constants, very wide operations, subnormals,
-// a device that is not there.
+// Faults of values and programs that belong to no single operation: special constants, very wide operations,
+// subnormals, a device that is not there.
 #include "api/expect.h"
-#include "device/cuda/driver.h"
 #include "counted.h"
+#include "device/cuda/driver.h"
 #include "modes.h"
 
 #include <cfenv>
@@ -34,8 +34,10 @@ void round_trips(const std::vector<double>& values) {
     SCOPED_TRACE(::testing::Message() << v << " as " << name(dtype));
     const auto expect = [&](const Tensor& t) {
       for (const T have : t.to_vector<T>()) {
-        if (v != v) EXPECT_TRUE(have != have);
-        else EXPECT_EQ(bits_of(have), bits_of(want)) << static_cast<double>(have);
+        if (v != v)
+          EXPECT_TRUE(have != have);
+        else
+          EXPECT_EQ(bits_of(have), bits_of(want)) << static_cast<double>(have);
       }
     };
     expect(full({5}, v, dtype));
@@ -50,8 +52,10 @@ void round_trips(const std::vector<double>& values) {
 TEST(SpecialConstants, CompileAndComeBack) {  // FAULTS 19
   const double inf = HUGE_VAL;
   in_every_mode([&] {
-    round_trips<float>({NAN, inf, -inf, 0.0, -0.0, 1e-45, -1e-45, 1.17549421e-38, 3.4028234e38, -3.4028234e38});
-    round_trips<double>({NAN, inf, -inf, 0.0, -0.0, 5e-324, -5e-324, 2.2250738585072009e-308, std::numeric_limits<double>::max()});
+    round_trips<float>(
+        {NAN, inf, -inf, 0.0, -0.0, 1e-45, -1e-45, 1.17549421e-38, 3.4028234e38, -3.4028234e38});
+    round_trips<double>({NAN, inf, -inf, 0.0, -0.0, 5e-324, -5e-324, 2.2250738585072009e-308,
+                         std::numeric_limits<double>::max()});
     round_trips<float16>({NAN, inf, -inf, 0.0, -0.0, 0x1p-24, -0x1p-24, 0x1.ff8p-15, 65504});
     round_trips<bfloat16>({NAN, inf, -inf, 0.0, -0.0, 0x1p-133, -0x1p-133, 0x1.fep127});
   });
@@ -62,8 +66,10 @@ TEST(SpecialConstants, OfIntegersKeepTheirExtremes) {  // FAULTS 19
     const auto lowest = std::numeric_limits<std::int64_t>::min();
     EXPECT_EQ(full({3}, lowest, DType::Int64).to_vector<std::int64_t>()[2], lowest);
     EXPECT_EQ(where(ones({3}) != 0, full({3}, lowest, DType::Int64), 0).to_vector<std::int64_t>()[0], lowest);
-    EXPECT_EQ((full({3}, lowest, DType::Int64) - 1).to_vector<std::int64_t>()[1], std::numeric_limits<std::int64_t>::max());
-    EXPECT_EQ(full({2}, -1, DType::Int8).astype(DType::UInt64).to_vector<std::uint64_t>()[0], ~std::uint64_t{0});
+    EXPECT_EQ((full({3}, lowest, DType::Int64) - 1).to_vector<std::int64_t>()[1],
+              std::numeric_limits<std::int64_t>::max());
+    EXPECT_EQ(full({2}, -1, DType::Int8).astype(DType::UInt64).to_vector<std::uint64_t>()[0],
+              ~std::uint64_t{0});
   });
 }
 
@@ -102,7 +108,8 @@ TEST(ManyArguments, ManyResultsOfOneEvaluationAreAllRight) {  // FAULTS 20
   std::vector<Tensor> out;
   for (int i = 0; i < 1500; ++i) out.push_back(x * i);
   eval(out);
-  for (int i = 0; i < 1500; ++i) ASSERT_EQ(out[static_cast<std::size_t>(i)].to_vector<std::int32_t>()[2], 3 * i);
+  for (int i = 0; i < 1500; ++i)
+    ASSERT_EQ(out[static_cast<std::size_t>(i)].to_vector<std::int32_t>()[2], 3 * i);
 }
 
 TEST(ManyArguments, ManyScalarsAreAllRight) {  // FAULTS 20

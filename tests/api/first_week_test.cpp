@@ -27,13 +27,26 @@ TEST(FirstWeek, ATensorOfOneElementHasATruthValue) {
 
 TEST(FirstWeek, AnIfOfWholeTensorsSaysWhatToDo) {
   const Tensor a = floats({1, 2}), b = floats({1, 3});
-  expect_unplaced_error([&] { if (a == b) ADD_FAILURE(); },
-                    "[bool] bool (2,) has no single truth value: use all(...) or any(...)");
-  expect_unplaced_error([&] { if (!(a < b)) ADD_FAILURE(); },
-                    "[bool] bool (2,) has no single truth value: use all(...) or any(...)");
-  expect_unplaced_error([] { if (zeros({0})) ADD_FAILURE(); },
-                    "[bool] float32 (0,) has no single truth value: use all(...) or any(...)");
-  expect_unplaced_error([] { if (Tensor()) ADD_FAILURE(); }, "[bool] an operand is an empty Tensor");
+  expect_unplaced_error(
+      [&] {
+        if (a == b) ADD_FAILURE();
+      },
+      "[bool] bool (2,) has no single truth value: use all(...) or any(...)");
+  expect_unplaced_error(
+      [&] {
+        if (!(a < b)) ADD_FAILURE();
+      },
+      "[bool] bool (2,) has no single truth value: use all(...) or any(...)");
+  expect_unplaced_error(
+      [] {
+        if (zeros({0})) ADD_FAILURE();
+      },
+      "[bool] float32 (0,) has no single truth value: use all(...) or any(...)");
+  expect_unplaced_error(
+      [] {
+        if (Tensor()) ADD_FAILURE();
+      },
+      "[bool] an operand is an empty Tensor");
 }
 
 TEST(FirstWeek, LogicalOperatorsStayElementwise) {
@@ -74,7 +87,8 @@ TEST(FirstWeek, ALoopOfElementWritesWarnsOnceAndIsRight) {
     if (i % 50 == 49) x.eval();
   }
   std::string text = ::testing::internal::GetCapturedStderr();
-  const std::string at = "first_week_test.cpp:" + std::to_string(line) + " writes single elements of a float32 (400,) in a loop";
+  const std::string at =
+      "first_week_test.cpp:" + std::to_string(line) + " writes single elements of a float32 (400,) in a loop";
   const std::size_t found = text.find(at);
   EXPECT_NE(found, std::string::npos) << text;
   EXPECT_EQ(text.find(at, found + 1), std::string::npos) << text;

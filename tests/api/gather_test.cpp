@@ -86,7 +86,8 @@ TEST(Gather, ThroughViewsAndComputedValues) {
     const Tensor x = counting({5, 6});
     expect_equal<float>(take(flip(x, 1)(all(), range(0, 4)), ints({3, 0}), 1), {5, 2},
                         {2, 5, 8, 11, 14, 17, 20, 23, 26, 29});
-    expect_equal<float>(take(pad(floats({1, 2}), {{1, 1}}, 9), ints({0, 1, 2, 3, 4, -1}), 0), {9, 1, 2, 9, 0, 9});
+    expect_equal<float>(take(pad(floats({1, 2}), {{1, 1}}, 9), ints({0, 1, 2, 3, 4, -1}), 0),
+                        {9, 1, 2, 9, 0, 9});
     expect_equal<float>(take(arange(10), arange(3) * 2, 0).astype(DType::Float32), {0, 2, 4});
     expect_equal<float>(take(take(floats({5, 6, 7}), ints({2, 2, 0}), 0), ints({2, 0}), 0), {5, 7});
     expect_equal<float>(take(x, ints({7, 11, 29, 2})).reshape({2, 2}), {2, 2}, {7, 11, 29, 2});
@@ -105,13 +106,16 @@ TEST(Gather, Errors) {
   const Tensor x = counting({3, 4});
   expect_user_error([&] { take(x, floats({1}), 0); }, "[take] indices must be integers, not float32 (1,)");
   expect_user_error([&] { take(x, ints({1}), 2); }, "[take] axis 2 is out of range for float32 (3, 4)");
-  expect_user_error([&] { take(zeros({0, 4}), ints({1}), 0); }, "[take] nothing to take from in float32 (0, 4)");
+  expect_user_error([&] { take(zeros({0, 4}), ints({1}), 0); },
+                    "[take] nothing to take from in float32 (0, 4)");
   expect_user_error([&] { take(x, Tensor(), 0); }, "[take] an operand is an empty Tensor");
   expect_user_error([&] { take_along_axis(x, ints({1}), 0); },
                     "[take_along_axis] needs indices of x's rank: x float32 (3, 4), indices int32 (1,)");
-  expect_user_error([&] { take_along_axis(x, ints({2, 1}, {0, 0}), 1); },
-                    "[take_along_axis] x float32 (3, 4) and indices int32 (2, 1) do not broadcast along axis 0");
-  expect_user_error([&] { gather(x, {ints({1}), ints({1}), ints({1})}); }, "[gather] 3 indices for float32 (3, 4)");
+  expect_user_error(
+      [&] { take_along_axis(x, ints({2, 1}, {0, 0}), 1); },
+      "[take_along_axis] x float32 (3, 4) and indices int32 (2, 1) do not broadcast along axis 0");
+  expect_user_error([&] { gather(x, {ints({1}), ints({1}), ints({1})}); },
+                    "[gather] 3 indices for float32 (3, 4)");
 }
 
 TEST(Gather, CheckNamesAnIndexOutOfRange) {
@@ -129,8 +133,9 @@ TEST(Gather, CheckNamesAnIndexOutOfRange) {
       bad.eval();
       ADD_FAILURE() << "no error";
     } catch (const UserError& e) {
-      EXPECT_TRUE(std::string(e.what()).starts_with("[gather] index 3 is out of range for axis 0 of float32 (3, 4), "
-                                                    "recorded at "))
+      EXPECT_TRUE(
+          std::string(e.what()).starts_with("[gather] index 3 is out of range for axis 0 of float32 (3, 4), "
+                                            "recorded at "))
           << e.what();
       EXPECT_NE(std::string(e.what()).find("gather_test.cpp:"), std::string::npos) << e.what();
     }
@@ -147,21 +152,29 @@ TEST(Gather, CheckNamesTheIndexAndTheAxisOfSeveralIndices) {
     options.mode = mode;
     configure(options);
     expect_evaluation_error([&] { return gather(x, {ints({2}, {0, 1}), ints({2}, {0, 7})}); },
-           "[gather] index 7 is out of range for axis 1 of float32 (3, 3)");
+                            "[gather] index 7 is out of range for axis 1 of float32 (3, 3)");
     expect_evaluation_error([&] { return gather(x, {ints({2}, {0, -4}), ints({2}, {0, 7})}); },
-           "[gather] index -4 is out of range for axis 0 of float32 (3, 3)");
-    expect_evaluation_error([&] { return gather(x, {ints({2}, {0, 1}), full({2}, std::int64_t{1} << 60)}); },
-           "[gather] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
-    expect_evaluation_error([&] { return gather(x, {ints({2}, {0, 1}).astype(DType::UInt8), full({2}, std::int64_t{-1}).astype(DType::UInt64)}); },
-           "[gather] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
-    expect_evaluation_error([&] { return take(x, Tensor(std::uint64_t{18446744073709551615u}).reshape({1}), 0); }, "[gather] index 18446744073709551615 is out of range for axis 0 of float32 (3, 3)");
+                            "[gather] index -4 is out of range for axis 0 of float32 (3, 3)");
+    expect_evaluation_error(
+        [&] { return gather(x, {ints({2}, {0, 1}), full({2}, std::int64_t{1} << 60)}); },
+        "[gather] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
+    expect_evaluation_error(
+        [&] {
+          return gather(
+              x, {ints({2}, {0, 1}).astype(DType::UInt8), full({2}, std::int64_t{-1}).astype(DType::UInt64)});
+        },
+        "[gather] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
+    expect_evaluation_error(
+        [&] { return take(x, Tensor(std::uint64_t{18446744073709551615u}).reshape({1}), 0); },
+        "[gather] index 18446744073709551615 is out of range for axis 0 of float32 (3, 3)");
     EXPECT_NO_THROW(gather(x, {ints({2}, {0, -1}), ints({2}, {-3, 2})}).eval());
   }
   configure(before);
   const Tensor recorded_before = gather(x, {ints({1}, {0}), ints({1}, {7})});
   options.mode = Mode::Lazy;
   configure(options);
-  expect_evaluation_error([&] { return recorded_before; }, "[gather] an index is out of range of float32 (3, 3)");
+  expect_evaluation_error([&] { return recorded_before; },
+                          "[gather] an index is out of range of float32 (3, 3)");
   configure(before);
 }
 
@@ -172,7 +185,9 @@ TEST(Gather, FusesWithItsIndicesAndItsReaders) {
   const Tensor rows = take(table, at, 0);
   EXPECT_EQ(test::kernels({nn::softmax(rows)}), 1u);
   const Tensor logits = test::data({40, 50});
-  EXPECT_EQ(test::kernels({take_along_axis(logits, expand_dims(abs(at), 1), 1)(all(), 0) - logsumexp(logits, -1)}), 1u);
+  EXPECT_EQ(
+      test::kernels({take_along_axis(logits, expand_dims(abs(at), 1), 1)(all(), 0) - logsumexp(logits, -1)}),
+      1u);
 }
 
 TEST(Gather, LargeRandomGathersEqualALoop) {

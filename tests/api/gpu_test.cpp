@@ -1,8 +1,8 @@
 // Other users of a GPU: their streams and memory, DLPack, several devices.
 #include <kiln/gpu.h>
 
-#include "device/cuda/require.h"
 #include "counted.h"
+#include "device/cuda/require.h"
 
 #include <kiln/config.h>
 #include <kiln/dlpack.h>
@@ -28,7 +28,9 @@ class GpuSharing : public ::testing::Test {
 
 const Device kGpu = Device::cuda(0);
 
-std::vector<float> ramp(float first = 0) { return {first, first + 1, first + 2, first + 3, first + 4, first + 5}; }
+std::vector<float> ramp(float first = 0) {
+  return {first, first + 1, first + 2, first + 3, first + 4, first + 5};
+}
 
 TEST_F(GpuSharing, AScopePutsWorkOnTheCallersStream) {
   const cuda::Stream theirs = cuda::new_stream(0);
@@ -85,8 +87,11 @@ struct Lent {
     cuda::copy_to_device(block->data, values.data(), 24, cuda::default_stream(device));
     managed.version = {1, 1};
     managed.manager_ctx = this;
-    managed.deleter = [](dlpack::DLManagedTensorVersioned* m) { ++static_cast<Lent*>(m->manager_ctx)->deleted; };
-    managed.dl_tensor = {block->data, {dlpack::kDLCUDA, device}, 2, {dlpack::kDLFloat, 32, 1}, shape, nullptr, 0};
+    managed.deleter = [](dlpack::DLManagedTensorVersioned* m) {
+      ++static_cast<Lent*>(m->manager_ctx)->deleted;
+    };
+    managed.dl_tensor = {
+        block->data, {dlpack::kDLCUDA, device}, 2, {dlpack::kDLFloat, 32, 1}, shape, nullptr, 0};
   }
   ~Lent() { cuda::release(block, cuda::default_stream(index)); }
   cuda::Block* block;

@@ -1,4 +1,5 @@
-// Halves that are computed in Float32: what tells values apart sees them as they would be stored, whatever is fused.
+// Halves that are computed in Float32: what tells values apart sees them as they would be stored, whatever is
+// fused.
 #include "api/expect.h"
 #include "modes.h"
 
@@ -36,7 +37,10 @@ const Reader kReaders[] = {
      [](const Tensor& c, const Tensor&) {
        return c.astype(c.dtype() == DType::Float16 ? DType::BFloat16 : DType::Float16).astype(DType::Float32);
      }},
-    {"there and back", [](const Tensor& c, const Tensor& o) { return (c.astype(DType::Float32).astype(c.dtype()) - o) * 4096; }},
+    {"there and back",
+     [](const Tensor& c, const Tensor& o) {
+       return (c.astype(DType::Float32).astype(c.dtype()) - o) * 4096;
+     }},
     {"to int32", [](const Tensor& c, const Tensor&) { return c.astype(DType::Int32); }},
     {"to uint8", [](const Tensor& c, const Tensor&) { return c.astype(DType::UInt8); }},
     {"to bool", [](const Tensor& c, const Tensor&) { return c.astype(DType::Bool); }},
@@ -68,18 +72,23 @@ const Reader kReaders[] = {
     {"argmax of rows", [](const Tensor& c, const Tensor&) { return argmax(abs(round(c * 0) + c), 1); }},
     {"argmax of columns", [](const Tensor& c, const Tensor&) { return argmax(abs(c), 0); }},
     {"argmin", [](const Tensor& c, const Tensor&) { return argmin(abs(c)); }},
-    {"how many are equal", [](const Tensor& c, const Tensor& o) { return sum((c == o).astype(DType::Int32), {1}); }},
-    {"sum in float32", [](const Tensor& c, const Tensor&) { return sum(where(isfinite(c), c, 0).astype(DType::Float32), {1}) == 1.5f; }},
+    {"how many are equal",
+     [](const Tensor& c, const Tensor& o) { return sum((c == o).astype(DType::Int32), {1}); }},
+    {"sum in float32",
+     [](const Tensor& c, const Tensor&) {
+       return sum(where(isfinite(c), c, 0).astype(DType::Float32), {1}) == 1.5f;
+     }},
     {"cummax", [](const Tensor& c, const Tensor&) { return cummax(c, 1).astype(DType::Float32); }},
     {"sort", [](const Tensor& c, const Tensor&) { return sort(c, 1); }},
     {"unique", [](const Tensor& c, const Tensor&) { return unique(c); }},
-    {"searchsorted", [](const Tensor& c, const Tensor& o) { return searchsorted(sort(c.reshape({c.numel()}), 0), o); }},
+    {"searchsorted",
+     [](const Tensor& c, const Tensor& o) { return searchsorted(sort(c.reshape({c.numel()}), 0), o); }},
 };
 
 std::vector<double> values_of(const Tensor& t) { return t.astype(DType::Float64).to_vector<double>(); }
 
-/// Every reader of a computed half gives what it gives of the stored one. Elements that are equal after rounding alone come
-/// from `other`: the stored product itself in every second place.
+/// Every reader of a computed half gives what it gives of the stored one. Elements that are equal after
+/// rounding alone come from `other`: the stored product itself in every second place.
 void expect_stored_values_read(DType dtype) {
   const Shape shape{37, 41};
   const Tensor x = random_halves(dtype, shape, 1), y = random_halves(dtype, shape, 2);
@@ -89,10 +98,12 @@ void expect_stored_values_read(DType dtype) {
   other.eval();
   for (const Reader& reader : kReaders) {
     SCOPED_TRACE(reader.name);
-    const std::vector<double> want = values_of(reader.read(stored, other)), have = values_of(reader.read(x * y, other));
+    const std::vector<double> want = values_of(reader.read(stored, other)),
+                              have = values_of(reader.read(x * y, other));
     ASSERT_EQ(want.size(), have.size());
     std::size_t different = 0;
-    for (std::size_t i = 0; i < want.size(); ++i) different += want[i] != have[i] && !(want[i] != want[i] && have[i] != have[i]);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      different += want[i] != have[i] && !(want[i] != want[i] && have[i] != have[i]);
     EXPECT_EQ(different, 0u) << "of " << want.size();
   }
 }
@@ -137,8 +148,9 @@ TEST(HalfLoop, AStateIsAHalfFromTheBeginning) {
     // The first state is a product that rounds to 1: no iteration is wanted.
     const Tensor third = full({8}, 1.0 / 3, DType::Float16);
     const Tensor start = third * 3;
-    const auto done = while_loop([](const std::vector<Tensor>& s) { return s[0] < 1; },
-                                 [](const std::vector<Tensor>& s) { return std::vector<Tensor>{s[0] + 1}; }, {start});
+    const auto done =
+        while_loop([](const std::vector<Tensor>& s) { return s[0] < 1; },
+                   [](const std::vector<Tensor>& s) { return std::vector<Tensor>{s[0] + 1}; }, {start});
     expect_equal<float>(done[0].astype(DType::Float32), std::vector<float>(8, 1.0f));
   });
 }

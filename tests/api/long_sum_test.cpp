@@ -46,7 +46,8 @@ void expect_right(std::int64_t rows, std::int64_t length, float value) {
   expect_sums(mean(y, {0}), v, "means of columns", kBoundOfColumns);
   expect_sums(sum(x * x, {1}), v * v * n, "sums of squares");
   expect_sums(sum(where(x == max(x, {1}, true), x, 0), {1}), v * n, "a sum that depends on another");
-  expect_sums(sum(x.reshape({rows, length / 8, 8}), {0, 2}) / static_cast<float>(rows), v * 8, "sums over two axes");
+  expect_sums(sum(x.reshape({rows, length / 8, 8}), {0, 2}) / static_cast<float>(rows), v * 8,
+              "sums over two axes");
 }
 
 TEST(LongSum, OfEqualNumbers) {
@@ -72,9 +73,13 @@ TEST(LongSum, InStrictMode) {
 TEST(LongSum, OfAMillionOfOneNumber) {
   for (const Tier tier : {Tier::Auto, Tier::Vm}) {
     const testing::ModeScope scope(Mode::Lazy, tier);
-    EXPECT_NEAR(sum(full({1 << 20}, 0.1f)).item<float>() / (static_cast<double>(0.1f) * (1 << 20)), 1, kBound);
-    EXPECT_NEAR(sum(full({64 << 20}, 0.1f)).item<float>() / (static_cast<double>(0.1f) * (64 << 20)), 1, kBound);
-    EXPECT_NEAR(sum(full({1 << 14, 1 << 12}, 0.1f), {0})(7).item<float>() / (static_cast<double>(0.1f) * (1 << 14)), 1, kBoundOfColumns);
+    EXPECT_NEAR(sum(full({1 << 20}, 0.1f)).item<float>() / (static_cast<double>(0.1f) * (1 << 20)), 1,
+                kBound);
+    EXPECT_NEAR(sum(full({64 << 20}, 0.1f)).item<float>() / (static_cast<double>(0.1f) * (64 << 20)), 1,
+                kBound);
+    EXPECT_NEAR(
+        sum(full({1 << 14, 1 << 12}, 0.1f), {0})(7).item<float>() / (static_cast<double>(0.1f) * (1 << 14)),
+        1, kBoundOfColumns);
   }
 }
 
@@ -91,7 +96,8 @@ TEST(LongSum, OfRandomNumbersIsTheRoundedSum) {
 TEST(LongSum, OfHalves) {
   const Tensor h = full({1 << 18}, 0.1, DType::Float16);
   const double exact = static_cast<double>(static_cast<float>(float16(0.1f))) * (1 << 18);
-  testing::in_every_mode([&] { EXPECT_NEAR(sum(h.astype(DType::Float32)).item<float>() / exact, 1, kBound); });
+  testing::in_every_mode(
+      [&] { EXPECT_NEAR(sum(h.astype(DType::Float32)).item<float>() / exact, 1, kBound); });
 }
 
 }  // namespace

@@ -39,10 +39,12 @@ struct Mandelbrot {
   Tensor count, re, im;
 };
 Mandelbrot mandelbrot(const Tensor& cr, const Tensor& ci, int limit) {
-  const Tensors out = while_loop(
-      [&](const Tensors& s) { return (s[0] * s[0] + s[1] * s[1] <= 4.0) & (s[2] < limit); },
-      [&](const Tensors& s) { return Tensors{s[0] * s[0] - s[1] * s[1] + cr, 2.0 * s[0] * s[1] + ci, s[2] + 1}; },
-      {zeros({}), zeros({}), zeros({}, DType::Int32)});
+  const Tensors out =
+      while_loop([&](const Tensors& s) { return (s[0] * s[0] + s[1] * s[1] <= 4.0) & (s[2] < limit); },
+                 [&](const Tensors& s) {
+                   return Tensors{s[0] * s[0] - s[1] * s[1] + cr, 2.0 * s[0] * s[1] + ci, s[2] + 1};
+                 },
+                 {zeros({}), zeros({}), zeros({}, DType::Int32)});
   return {out[2], out[0], out[1]};
 }
 
@@ -90,8 +92,9 @@ TEST(Loop, MandelbrotEqualsAPlainLoop) {
 TEST(Loop, NewtonRunsToConvergence) {
   in_every_mode([] {
     const Tensor a = counting({100}) + 1.0;
-    const Tensor root = while_loop([&](const Tensors& s) { return abs(s[0] * s[0] - a) > 1e-5 * a; },
-                                   [&](const Tensors& s) { return Tensors{0.5 * (s[0] + a / s[0])}; }, {a})[0];
+    const Tensor root =
+        while_loop([&](const Tensors& s) { return abs(s[0] * s[0] - a) > 1e-5 * a; },
+                   [&](const Tensors& s) { return Tensors{0.5 * (s[0] + a / s[0])}; }, {a})[0];
     std::vector<double> want;
     for (int i = 1; i <= 100; ++i) want.push_back(std::sqrt(i));
     expect_near(root, want, 1e-5);
@@ -115,8 +118,9 @@ TEST(Loop, EveryDtypeOfStates) {
       }
       ASSERT_EQ(doubled.astype(DType::Float64).to_vector<double>(), want);
     }
-    const Tensor flips = while_loop([](const Tensors& s) { return s[0]; }, [](const Tensors& s) { return Tensors{!s[0]}; },
-                                    {Tensor({true, false})})[0];
+    const Tensor flips =
+        while_loop([](const Tensors& s) { return s[0]; }, [](const Tensors& s) { return Tensors{!s[0]}; },
+                   {Tensor({true, false})})[0];
     expect_equal<bool>(flips, {false, false});
   });
 }
@@ -124,9 +128,10 @@ TEST(Loop, EveryDtypeOfStates) {
 TEST(Loop, ScalarConditionsCountersAndCaptures) {
   in_every_mode([] {
     const Tensor step = floats({1, 2, 3});
-    const Tensors out = while_loop([](const Tensors& s) { return s[0] < 5; },
-                                   [&](const Tensors& s) { return Tensors{s[0] + 1, s[1] + step * s[0].astype(DType::Float32)}; },
-                                   {zeros({}, DType::Int32), zeros({3})});
+    const Tensors out = while_loop(
+        [](const Tensors& s) { return s[0] < 5; },
+        [&](const Tensors& s) { return Tensors{s[0] + 1, s[1] + step * s[0].astype(DType::Float32)}; },
+        {zeros({}, DType::Int32), zeros({3})});
     expect_equal<float>(out[1], {10, 20, 30});
     expect_equal<std::int32_t>(out[0], Shape{}, {5});
     const Tensors none = while_loop([](const Tensors& s) { return s[0] < 0.0; },
@@ -142,15 +147,16 @@ TEST(Loop, LoopsInsideLoops) {
   in_every_mode([] {
     // Sum of i·j over j < i < n, by two loops.
     const Tensor n = arange(12);
-    const Tensor total = while_loop(
-        [&](const Tensors& s) { return s[0] < n; },
-        [&](const Tensors& s) {
-          const Tensors inner = while_loop([&](const Tensors& t) { return t[0] < s[0]; },
-                                           [&](const Tensors& t) { return Tensors{t[0] + 1, t[1] + t[0] * s[0]}; },
-                                           {zeros({}, DType::Int64), zeros({}, DType::Int64)});
-          return Tensors{s[0] + 1, s[1] + inner[1]};
-        },
-        {zeros({}, DType::Int64), zeros({}, DType::Int64)})[1];
+    const Tensor total =
+        while_loop([&](const Tensors& s) { return s[0] < n; },
+                   [&](const Tensors& s) {
+                     const Tensors inner =
+                         while_loop([&](const Tensors& t) { return t[0] < s[0]; },
+                                    [&](const Tensors& t) { return Tensors{t[0] + 1, t[1] + t[0] * s[0]}; },
+                                    {zeros({}, DType::Int64), zeros({}, DType::Int64)});
+                     return Tensors{s[0] + 1, s[1] + inner[1]};
+                   },
+                   {zeros({}, DType::Int64), zeros({}, DType::Int64)})[1];
     std::vector<std::int64_t> want;
     for (std::int64_t k = 0; k < 12; ++k) {
       std::int64_t sum = 0;
@@ -161,9 +167,10 @@ TEST(Loop, LoopsInsideLoops) {
     expect_equal<std::int64_t>(total, want);
     // One loop's result in another's body and condition.
     const Tensor limit = collatz(arange(10));
-    const Tensor count = while_loop([&](const Tensors& s) { return s[0] < limit; },
-                                    [&](const Tensors& s) { return Tensors{s[0] + collatz(arange(10)) * 0 + 1}; },
-                                    {zeros({10}, DType::Int32)})[0];
+    const Tensor count =
+        while_loop([&](const Tensors& s) { return s[0] < limit; },
+                   [&](const Tensors& s) { return Tensors{s[0] + collatz(arange(10)) * 0 + 1}; },
+                   {zeros({10}, DType::Int32)})[0];
     expect_equal<std::int32_t>(count, collatz_counts(10));
   });
 }
@@ -189,7 +196,8 @@ TEST(Loop, WithGathersReductionsAndScansAround) {
   });
 }
 
-/// Reduced along an outer axis of a large array: accumulators of columns lie in memory, states of the loop in registers.
+/// Reduced along an outer axis of a large array: accumulators of columns lie in memory, states of the loop in
+/// registers.
 TEST(Loop, IsReducedDownLongColumns) {
   in_every_mode([] {
     const Tensor steps = collatz((arange(60 * 700) % 97).reshape({60, 700}) + 1);
@@ -211,13 +219,12 @@ TEST(Loop, OverWholeTensors) {
   in_every_mode([] {
     // Power iteration: a reduction and a product in the body, a residual in the condition.
     const Tensor a = floats({2, 2}, {2, 1, 1, 3});
-    const Tensors out = while_loop(
-        [](const Tensors& s) { return (s[1] > 1e-6) & (s[2] < 100); },
-        [&](const Tensors& s) {
-          const Tensor y = matmul(a, s[0]), next = y / sqrt(sum(y * y));
-          return Tensors{next, max(abs(next - s[0])), s[2] + 1};
-        },
-        {ones({2}), full({}, 1.0, DType::Float32), zeros({}, DType::Int32)});
+    const Tensors out = while_loop([](const Tensors& s) { return (s[1] > 1e-6) & (s[2] < 100); },
+                                   [&](const Tensors& s) {
+                                     const Tensor y = matmul(a, s[0]), next = y / sqrt(sum(y * y));
+                                     return Tensors{next, max(abs(next - s[0])), s[2] + 1};
+                                   },
+                                   {ones({2}), full({}, 1.0, DType::Float32), zeros({}, DType::Int32)});
     expect_near(out[0], {0.5257311, 0.8506508}, 1e-5);
     EXPECT_LT(out[2].item<std::int32_t>(), 100);
     EXPECT_GT(out[2].item<std::int32_t>(), 5);
@@ -234,17 +241,19 @@ TEST(Loop, OverWholeTensors) {
                                       [](const Tensors& s) { return Tensors{s[0] + sum(s[0])}; },
                                       {transpose(counting({2, 2}))})[0];
     expect_equal<float>(strided, {2, 2}, {6, 8, 7, 9});
-    const Tensor none = while_loop([](const Tensors& s) { return sum(s[0]) > 1e9; },
-                                   [](const Tensors& s) { return Tensors{s[0] + sum(s[0])}; }, {counting({3})})[0];
+    const Tensor none =
+        while_loop([](const Tensors& s) { return sum(s[0]) > 1e9; },
+                   [](const Tensors& s) { return Tensors{s[0] + sum(s[0])}; }, {counting({3})})[0];
     expect_equal<float>(none, {0, 1, 2});
   });
 }
 
 TEST(Loop, OverWholeTensorsCompilesOnce) {
   auto smoothed = [](int steps) {
-    return while_loop([&](const Tensors& s) { return s[1] < steps; },
-                      [](const Tensors& s) { return Tensors{(roll(s[0], 1) + s[0] + roll(s[0], -1)) / 3.0, s[1] + 1}; },
-                      {test::data({500}), zeros({}, DType::Int32)})[0];
+    return while_loop(
+        [&](const Tensors& s) { return s[1] < steps; },
+        [](const Tensors& s) { return Tensors{(roll(s[0], 1) + s[0] + roll(s[0], -1)) / 3.0, s[1] + 1}; },
+        {test::data({500}), zeros({}, DType::Int32)})[0];
   };
   const Tensor first = smoothed(10);
   const test::Counted ten = test::count([&] { first.eval(); });
@@ -259,12 +268,14 @@ TEST(Loop, OverWholeTensorsCompilesOnce) {
 TEST(Loop, Branches) {
   in_every_mode([] {
     const Tensor x = floats({4, 9, -1, 0});
-    const Tensor y = cond(x > 0.0, [](const Tensors& v) { return Tensors{sqrt(v[0])}; },
-                          [](const Tensors& v) { return Tensors{v[0] - 1.0}; }, {x})[0];
+    const Tensor y = cond(
+        x > 0.0, [](const Tensors& v) { return Tensors{sqrt(v[0])}; },
+        [](const Tensors& v) { return Tensors{v[0] - 1.0}; }, {x})[0];
     expect_equal<float>(y, {2, 3, -2, -1});
     for (const bool big : {false, true}) {
-      const Tensor s = cond(Tensor(big), [](const Tensors& v) { return Tensors{cumsum(v[0], 0), sum(v[0])}; },
-                            [](const Tensors& v) { return Tensors{flip(v[0], 0), max(v[0])}; }, {x})[0];
+      const Tensor s = cond(
+          Tensor(big), [](const Tensors& v) { return Tensors{cumsum(v[0], 0), sum(v[0])}; },
+          [](const Tensors& v) { return Tensors{flip(v[0], 0), max(v[0])}; }, {x})[0];
       expect_equal<float>(s, big ? std::vector<float>{4, 13, 12, 12} : std::vector<float>{0, -1, 9, 4});
     }
   });
@@ -303,7 +314,8 @@ TEST(ScanBody, SeveralTensorsOfAnyDtype) {
     const Scanned out = scan(
         [](const Tensors& c, const Tensors& in) {
           const Tensor total = c[0] + where(in[1], in[0], 0);
-          return Scanned{{total, c[1] & Operand(in[1])}, {total > 3, in[0].astype(DType::Float16), c[0] * 0 + 7}};
+          return Scanned{{total, c[1] & Operand(in[1])},
+                         {total > 3, in[0].astype(DType::Float16), c[0] * 0 + 7}};
         },
         {zeros({}, DType::Int32), Tensor(true)}, {x, flag});
     expect_equal<std::int32_t>(out.carry[0], Shape{}, {8});
@@ -317,10 +329,12 @@ TEST(ScanBody, SeveralTensorsOfAnyDtype) {
 TEST(ScanBody, WithoutACarryOrResultsAndOfFewElements) {
   in_every_mode([] {
     const Tensor x = counting({3, 2});
-    const Scanned squares = scan([](const Tensors&, const Tensors& in) { return Scanned{{}, {in[0] * in[0]}}; }, {}, {x});
+    const Scanned squares =
+        scan([](const Tensors&, const Tensors& in) { return Scanned{{}, {in[0] * in[0]}}; }, {}, {x});
     EXPECT_TRUE(squares.carry.empty());
     expect_equal<float>(squares.ys[0], {3, 2}, {0, 1, 4, 9, 16, 25});
-    const Scanned sum = scan([](const Tensors& c, const Tensors& in) { return Scanned{{c[0] + in[0]}, {}}; }, {zeros({2})}, {x});
+    const Scanned sum = scan([](const Tensors& c, const Tensors& in) { return Scanned{{c[0] + in[0]}, {}}; },
+                             {zeros({2})}, {x});
     expect_equal<float>(sum.carry[0], {6, 9});
     const Scanned none = averages(zeros({0, 2}), 0, ones({}));
     expect_equal<float>(none.carry[0], {1, 1});
@@ -329,7 +343,8 @@ TEST(ScanBody, WithoutACarryOrResultsAndOfFewElements) {
     expect_equal<float>(averages(floats({1, 2}, {3, 4}), 0, ones({2})).ys[0], {1, 2}, {3.5, 4.5});
     // What every iteration yields need not depend on it.
     const Tensor constant = exp(zeros({2}));
-    const Scanned fixed = scan([&](const Tensors& c, const Tensors&) { return Scanned{c, {constant}}; }, {zeros({2})}, {x});
+    const Scanned fixed =
+        scan([&](const Tensors& c, const Tensors&) { return Scanned{c, {constant}}; }, {zeros({2})}, {x});
     expect_equal<float>(fixed.ys[0], {3, 2}, {1, 1, 1, 1, 1, 1});
     expect_equal<float>(fixed.carry[0], {0, 0});
   });
@@ -351,7 +366,8 @@ TEST(ScanBody, WhatComesBeforeAndAfter) {
       const Scanned out = averages(twice, 0, x(0));
       const Tensor best = max(out.ys[0], 0), last = out.carry[0] + best, all = out.ys[0] - out.ys[1];
       eval({last, all});
-      const std::vector<float> v = x.to_vector<float>(), got = last.to_vector<float>(), steps = all.to_vector<float>();
+      const std::vector<float> v = x.to_vector<float>(), got = last.to_vector<float>(),
+                               steps = all.to_vector<float>();
       const auto n = static_cast<std::size_t>(shape[1]);
       for (std::size_t j = 0; j < n; ++j) {
         float c = v[j], most = -1;
@@ -399,11 +415,13 @@ TEST(ScanBody, OverWholeTensors) {
 TEST(ScanBody, OverWholeTensorsCompilesOnce) {
   auto layers = [](std::int64_t steps) {
     const Tensor x = test::data({steps, 20, 20});
-    return scan([](const Tensors& c, const Tensors& in) {
-             const Tensor next = matmul(c[0], in[0]) / 8.0;
-             return Scanned{{next}, {max(next)}};
-           },
-                {ones({20, 20})}, {x}).ys[0];
+    return scan(
+               [](const Tensors& c, const Tensors& in) {
+                 const Tensor next = matmul(c[0], in[0]) / 8.0;
+                 return Scanned{{next}, {max(next)}};
+               },
+               {ones({20, 20})}, {x})
+        .ys[0];
   };
   const Tensor x = layers(500);
   const test::Counted first = test::count([&] { x.eval(); });
@@ -425,10 +443,12 @@ TEST(ScanBody, InsideOtherLoops) {
           return Scanned{{inner.carry[0]}, {inner.ys[0]}};
         },
         {zeros({2})}, {floats({0, 10})});
-    expect_equal<float>(outer.ys[0], {2, 3, 2}, {0, 1, 2, 3.5, 5, 6.75, 12.5, 14.375, 18.25, 20.1875, 23.125, 25.09375});
-    const Tensor repeated = while_loop([](const Tensors& s) { return s[1] < 2; },
-                                       [&](const Tensors& s) { return Tensors{averages(x, 0, s[0]).carry[0], s[1] + 1}; },
-                                       {zeros({2}), zeros({}, DType::Int32)})[0];
+    expect_equal<float>(outer.ys[0], {2, 3, 2},
+                        {0, 1, 2, 3.5, 5, 6.75, 12.5, 14.375, 18.25, 20.1875, 23.125, 25.09375});
+    const Tensor repeated =
+        while_loop([](const Tensors& s) { return s[1] < 2; },
+                   [&](const Tensors& s) { return Tensors{averages(x, 0, s[0]).carry[0], s[1] + 1}; },
+                   {zeros({2}), zeros({}, DType::Int32)})[0];
     expect_equal<float>(repeated, {5.625, 7.59375});
   });
 }
@@ -442,14 +462,24 @@ TEST(ScanBody, Errors) {
                     "[scan] extents along axis 0 differ: float32 (3, 2), float32 (4,)");
   expect_user_error([&] { scan([](const Tensors&, const Tensors&) { return Scanned{}; }, {x}, {x}); },
                     "[scan] the body returns 0 tensors for 1 states");
-  expect_user_error([&] { scan([](const Tensors& c, const Tensors&) { return Scanned{{c[0] > 0}, {}}; }, {zeros({2})}, {x}); },
-                    "[scan] state 0 begins as float32 (2,) and becomes bool (2,)");
-  expect_user_error([&] { scan([](const Tensors& c, const Tensors&) { return Scanned{c, {Tensor()}}; }, {zeros({2})}, {x}); },
-                    "[scan] an operand is an empty Tensor");
-  expect_user_error([&] { scan([](const Tensors& c, const Tensors& in) { return Scanned{c, {sum(in[0])}}; }, {}, {x}, 1); },
-                    "[scan] axis 1 is out of range for float32 (2,)");
-  expect_user_error([&] { scan([](const Tensors& c, const Tensors& in) { return Scanned{c, {square(in[0] > 0)}}; }, {}, {x}); },
-                    "[square] does not take bool operands: bool (2,) and bool (2,)");
+  expect_user_error(
+      [&] {
+        scan([](const Tensors& c, const Tensors&) { return Scanned{{c[0] > 0}, {}}; }, {zeros({2})}, {x});
+      },
+      "[scan] state 0 begins as float32 (2,) and becomes bool (2,)");
+  expect_user_error(
+      [&] {
+        scan([](const Tensors& c, const Tensors&) { return Scanned{c, {Tensor()}}; }, {zeros({2})}, {x});
+      },
+      "[scan] an operand is an empty Tensor");
+  expect_user_error(
+      [&] { scan([](const Tensors& c, const Tensors& in) { return Scanned{c, {sum(in[0])}}; }, {}, {x}, 1); },
+      "[scan] axis 1 is out of range for float32 (2,)");
+  expect_user_error(
+      [&] {
+        scan([](const Tensors& c, const Tensors& in) { return Scanned{c, {square(in[0] > 0)}}; }, {}, {x});
+      },
+      "[square] does not take bool operands: bool (2,) and bool (2,)");
 }
 
 /// 64 loops and branches stand inside each other; more is an error of the call, which comes at once.
@@ -464,7 +494,8 @@ TEST(Loop, StandInsideEachOtherUpToABound) {
     expect_equal<float>(nest(counting({3}), 64, false), {1, 2, 3});
     expect_equal<float>(nest(counting({3}), 64, true), {1, 2, 3});
     for (const int depth : {65, 3000})
-      expect_user_error([&] { nest(counting({3}), depth, false); }, "[while_loop] loops and branches inside each other: at most 64 deep");
+      expect_user_error([&] { nest(counting({3}), depth, false); },
+                        "[while_loop] loops and branches inside each other: at most 64 deep");
     expect_equal<float>(nest(counting({3}), 2, false), {1, 2, 3});  // nothing stays of it
   });
 }
@@ -479,10 +510,13 @@ TEST(Loop, Errors) {
                     "[while_loop] the condition is not bool but float32 (3,)");
   expect_user_error([&] { loop(small, [](const Tensors& s) { return Tensors{s[0], s[0]}; }, {x}); },
                     "[while_loop] the body returns 2 tensors for 1 states");
-  expect_user_error([&] { loop(small, [](const Tensors& s) { return Tensors{s[0].astype(DType::Int32)}; }, {x}); },
-                    "[while_loop] state 0 begins as float32 (3,) and becomes int32 (3,)");
-  expect_user_error([&] { loop(small, [](const Tensors& s) { return Tensors{concat({s[0], s[0]})}; }, {x}); },
-                    "[while_loop] state 0 begins as float32 (3,) and becomes float32 (6,), the condition is bool (3,): they do not broadcast");
+  expect_user_error(
+      [&] { loop(small, [](const Tensors& s) { return Tensors{s[0].astype(DType::Int32)}; }, {x}); },
+      "[while_loop] state 0 begins as float32 (3,) and becomes int32 (3,)");
+  expect_user_error(
+      [&] { loop(small, [](const Tensors& s) { return Tensors{concat({s[0], s[0]})}; }, {x}); },
+      "[while_loop] state 0 begins as float32 (3,) and becomes float32 (6,), the condition is bool (3,): "
+      "they do not broadcast");
   in_every_mode([&] {
     Tensor leaked;
     auto leaking = [&](const Tensors& s) {
@@ -491,8 +525,11 @@ TEST(Loop, Errors) {
     };
     const Tensor fine = loop(small, leaking, {x})[0];
     EXPECT_THROW(leaked.eval(), UserError);
-    EXPECT_THROW(loop(small, [](const Tensors& s) { return Tensors{s[0] + s[0](0).item<float>()}; }, {x}), UserError);
-    expect_equal<float>(loop([](const Tensors& s) { return s[0] < 3.0; }, [](const Tensors& s) { return Tensors{s[0] + 2.0}; }, {x})[0], {4, 3, 4});
+    EXPECT_THROW(loop(small, [](const Tensors& s) { return Tensors{s[0] + s[0](0).item<float>()}; }, {x}),
+                 UserError);
+    expect_equal<float>(loop([](const Tensors& s) { return s[0] < 3.0; },
+                             [](const Tensors& s) { return Tensors{s[0] + 2.0}; }, {x})[0],
+                        {4, 3, 4});
   });
 }
 

@@ -20,7 +20,8 @@ TEST(Reshape, FillsOneExtent) {
   expect_user_error([&] { x.reshape({-1, -1}); }, "[reshape] float32 (2, 3) cannot take the shape (-1, -1)");
   expect_user_error([&] { x.reshape({5}); }, "[reshape] float32 (2, 3) cannot take the shape (5,)");
   expect_user_error([&] { x.reshape({-2, -3}); }, "[reshape] float32 (2, 3) cannot take the shape (-2, -3)");
-  expect_user_error([&] { zeros({0}).reshape({-1, 0}); }, "[reshape] float32 (0,) cannot take the shape (-1, 0)");
+  expect_user_error([&] { zeros({0}).reshape({-1, 0}); },
+                    "[reshape] float32 (0,) cannot take the shape (-1, 0)");
 }
 
 TEST(Permute, MovesAxes) {
@@ -33,8 +34,10 @@ TEST(Permute, MovesAxes) {
   EXPECT_EQ(transpose(counting({2, 3, 4})).shape().str(), "(4, 3, 2)");
   EXPECT_EQ(swapaxes(counting({2, 3, 4}), 0, -1).shape().str(), "(4, 3, 2)");
   expect_user_error([&] { permute_dims(x, {0}); }, "[permute_dims] needs 2 axes for float32 (2, 3), got 1");
-  expect_user_error([&] { permute_dims(x, {0, 0}); }, "[permute_dims] axis 0 is given twice for float32 (2, 3)");
-  expect_user_error([&] { permute_dims(x, {0, 2}); }, "[permute_dims] axis 2 is out of range for float32 (2, 3)");
+  expect_user_error([&] { permute_dims(x, {0, 0}); },
+                    "[permute_dims] axis 0 is given twice for float32 (2, 3)");
+  expect_user_error([&] { permute_dims(x, {0, 2}); },
+                    "[permute_dims] axis 2 is out of range for float32 (2, 3)");
   expect_user_error([] { zeros({3}).T(); }, "[matrix_transpose] needs two axes, got float32 (3,)");
 }
 
@@ -45,10 +48,12 @@ TEST(Axes, ComeAndGo) {
   EXPECT_EQ(squeeze(zeros({1, 2, 1})).shape().str(), "(2,)");
   EXPECT_EQ(squeeze(zeros({1, 2, 1}), 0).shape().str(), "(2, 1)");
   expect_user_error([&] { squeeze(x, 0); }, "[squeeze] axis 0 of float32 (2, 3) is not of extent 1");
-  expect_user_error([&] { expand_dims(x, 4); }, "[expand_dims] axis 4 is out of range for float32 (2, 3) with 1 new axis");
+  expect_user_error([&] { expand_dims(x, 4); },
+                    "[expand_dims] axis 4 is out of range for float32 (2, 3) with 1 new axis");
   EXPECT_EQ(broadcast_to(x, {4, 2, 3}).shape().str(), "(4, 2, 3)");
   expect_equal<float>(broadcast_to(floats({2, 1}, {1, 2}), {2, 2}), {2, 2}, {1, 1, 2, 2});
-  expect_user_error([&] { broadcast_to(x, {3}); }, "[broadcast_to] float32 (2, 3) does not broadcast to (3,)");
+  expect_user_error([&] { broadcast_to(x, {3}); },
+                    "[broadcast_to] float32 (2, 3) does not broadcast to (3,)");
   const std::vector<Tensor> both{zeros({2, 1}), zeros({3})};
   EXPECT_EQ(broadcast_arrays(both)[1].shape().str(), "(2, 3)");
 }
@@ -79,9 +84,11 @@ TEST(Concat, JoinsAndPromotes) {
   expect_equal<float>(stack({floats({1, 2}), floats({3, 4})}), {2, 2}, {1, 2, 3, 4});
   expect_equal<float>(stack({floats({1, 2}), floats({3, 4})}, -1), {2, 2}, {1, 3, 2, 4});
   expect_equal<float>(stack({Tensor(1.f), Tensor(2.f)}), {1, 2});
-  expect_user_error([&] { concat({x, zeros({3, 3})}); }, "[concat] float32 (2, 2) and float32 (3, 3) differ off axis 0");
+  expect_user_error([&] { concat({x, zeros({3, 3})}); },
+                    "[concat] float32 (2, 2) and float32 (3, 3) differ off axis 0");
   expect_user_error([] { concat(std::span<const Tensor>{}); }, "[concat] no tensors");
-  expect_user_error([&] { stack({x, zeros({2})}); }, "[stack] shapes differ: float32 (2, 2) and float32 (2,)");
+  expect_user_error([&] { stack({x, zeros({2})}); },
+                    "[stack] shapes differ: float32 (2, 2) and float32 (2,)");
 }
 
 TEST(Tile, RepeatSplit) {
@@ -112,7 +119,8 @@ TEST(Movement, TileAndRepeatTakeEveryRankThatFits) {
     Shape want = dims;
     want[axis] *= 2;
     EXPECT_EQ(r.shape().str(), want.str());
-    const Tensor low = repeat(counting({3, 2}), 2, axis == 15 ? 1 : 0), lower = axis == 0 ? concat({counting({3, 2}), counting({3, 2})}, 0) : low;
+    const Tensor low = repeat(counting({3, 2}), 2, axis == 15 ? 1 : 0),
+                 lower = axis == 0 ? concat({counting({3, 2}), counting({3, 2})}, 0) : low;
     EXPECT_EQ(r.to_vector<float>(), lower.to_vector<float>()) << axis;
   }
   Shape times;
@@ -121,7 +129,8 @@ TEST(Movement, TileAndRepeatTakeEveryRankThatFits) {
   for (int i = 0; i < kMaxRank; ++i) times[i] = i == 3 ? 1 : 2;
   const Tensor all = tile(x, times);
   EXPECT_EQ(all.numel(), 6 << 15);
-  const Tensor flat = tile(counting({3, 2}), {1, 2});  // the axes between are of extent 1, those around repeat the whole
+  // the axes between are of extent 1, those around repeat the whole
+  const Tensor flat = tile(counting({3, 2}), {1, 2});
   const std::vector<float> have = all.reshape({8, 3, 2048, 4})(5, kiln::all(), 77).to_vector<float>();
   EXPECT_EQ(have, flat.to_vector<float>());
   times[0] = 0;
@@ -148,7 +157,8 @@ TEST(Index, FollowsPython) {
   expect_user_error([&] { x(3); }, "[index] index 3 is out of range for axis 0 of float32 (3, 4)");
   expect_user_error([&] { x(0, -5); }, "[index] index -5 is out of range for axis 1 of float32 (3, 4)");
   expect_user_error([&] { x(0, 0, 0); }, "[index] [0, 0, 0] has too many parts for float32 (3, 4)");
-  expect_user_error([&] { x(ellipsis, ellipsis); }, "[index] [..., ...] has too many parts for float32 (3, 4)");
+  expect_user_error([&] { x(ellipsis, ellipsis); },
+                    "[index] [..., ...] has too many parts for float32 (3, 4)");
   expect_user_error([&] { x(range(0, 2, 0)); }, "[index] slice 0:2:0 has a step of 0");
   expect_user_error([] { Tensor()(0); }, "[index] an operand is an empty Tensor");
 }
@@ -174,8 +184,9 @@ TEST(SliceUpdate, MakesANewValue) {
   expect_equal<float>(x(0), {1, 2, 3});
   const std::array<Slice, 1> row{Slice(1)};
   expect_equal<float>(slice_update(x, row, 0), {2, 3}, {1, 2, 3, 0, 0, 0});
-  expect_user_error([&] { x(0) = floats({1, 2}); },
-                    "[slice_update] float32 (2,) does not broadcast to the selected shape (3,) of float32 (2, 3)");
+  expect_user_error(
+      [&] { x(0) = floats({1, 2}); },
+      "[slice_update] float32 (2,) does not broadcast to the selected shape (3,) of float32 (2, 3)");
 }
 
 TEST(SliceUpdate, ReadsBeforeItWrites) {  // x from views of x
@@ -197,8 +208,10 @@ TEST(SliceUpdate, CastsToTheTarget) {
 
 TEST(Shapes, AreChecked) {
   expect_user_error([] { zeros({2, -1}); }, "[zeros] negative extent in shape (2, -1)");
-  expect_user_error([] { Tensor::from(std::vector<float>(3), {2, 2}); }, "[from] 3 values for shape (2, 2), which has 4");
-  expect_user_error([] { Tensor::from(std::vector<float>(3), {-3}); }, "[from] negative extent in shape (-3,)");
+  expect_user_error([] { Tensor::from(std::vector<float>(3), {2, 2}); },
+                    "[from] 3 values for shape (2, 2), which has 4");
+  expect_user_error([] { Tensor::from(std::vector<float>(3), {-3}); },
+                    "[from] negative extent in shape (-3,)");
   const std::int64_t huge = std::int64_t{1} << 40;
   EXPECT_THROW(zeros({huge, huge}), UserError);
   EXPECT_THROW(broadcast_to(zeros({1}), {huge, huge}), UserError);
@@ -219,7 +232,8 @@ TEST(Movement, TheLargestWidthsAndShiftsDoNotOverflow) {
   expect_equal<float>(pad(x, {{-1, 1}}, 7), {2, 3, 7});
   expect_equal<float>(roll(x, INT64_MIN), {3, 1, 2});
   expect_equal<float>(roll(x, INT64_MAX), {3, 1, 2});
-  expect_user_error([&] { x(~std::uint64_t{0}); }, "[index] index 9223372036854775807 is out of range for axis 0 of float32 (3,)");
+  expect_user_error([&] { x(~std::uint64_t{0}); },
+                    "[index] index 9223372036854775807 is out of range for axis 0 of float32 (3,)");
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Random programs of views, elementwise operations, reductions and products, under every mode.
 //
-// Values are small whole numbers kept in [-8, 8], so that every result is exact in whatever order it is computed, and
-// modes must agree bit for bit. A failure names the seed; the program is a function of it alone.
+// Values are small whole numbers kept in [-8, 8], so that every result is exact in whatever order it is
+// computed, and modes must agree bit for bit. A failure names the seed; the program is a function of it
+// alone.
 #include "api/expect.h"
 #include "modes.h"
 
@@ -81,13 +82,15 @@ class Program {
         if (x.rank() == 0) return x;
         const int a = axis(x);
         std::vector<Slice> parts(static_cast<std::size_t>(x.rank()));
-        const std::int64_t from = static_cast<std::int64_t>(next(4)), step = static_cast<std::int64_t>(next(3)) + 1;
+        const std::int64_t from = static_cast<std::int64_t>(next(4)),
+                           step = static_cast<std::int64_t>(next(3)) + 1;
         parts[static_cast<std::size_t>(a)] = next(2) ? range(from, none, step) : range(none, from, -step);
         return x.index(parts);
       }
       case 13: {
         std::vector<std::pair<std::int64_t, std::int64_t>> widths;
-        for (int i = 0; i < x.rank(); ++i) widths.push_back({static_cast<std::int64_t>(next(3)), static_cast<std::int64_t>(next(3))});
+        for (int i = 0; i < x.rank(); ++i)
+          widths.push_back({static_cast<std::int64_t>(next(3)), static_cast<std::int64_t>(next(3))});
         return pad(x, widths, static_cast<int>(next(5)));
       }
       case 14: return x.rank() ? concat({x, x + 1}, axis(x)) : stack({x, x});
@@ -103,7 +106,9 @@ class Program {
         return slice_update(y, parts, static_cast<int>(next(9)));
       }
       case 20: return x.rank() >= 2 ? matmul(x, matrix_transpose(x)) : tile(x, Shape{2});
-      default: return x.rank() >= 2 && next(2) ? tril(x, static_cast<std::int64_t>(next(3)) - 1) : repeat(x.reshape({1, x.numel()}), 2, 0);
+      default:
+        return x.rank() >= 2 && next(2) ? tril(x, static_cast<std::int64_t>(next(3)) - 1)
+                                        : repeat(x.reshape({1, x.numel()}), 2, 0);
     }
   }
 
@@ -167,8 +172,7 @@ TEST_P(RandomPrograms, AgreeUnderEveryMode) {
       for (std::size_t i = 0; i < want.size(); ++i) {
         ASSERT_EQ(lazy_shapes[i].str(), shapes[i].str()) << "seed " << seed;
         EXPECT_TRUE(same(have[i], want[i], GetParam()))
-            << "seed " << seed << ", output " << i << " of shape " << shapes[i].str()
-            << ", " << e.name;
+            << "seed " << seed << ", output " << i << " of shape " << shapes[i].str() << ", " << e.name;
       }
     }
   }
@@ -176,7 +180,8 @@ TEST_P(RandomPrograms, AgreeUnderEveryMode) {
   RecordProperty("elements", static_cast<int>(elements));
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, RandomPrograms, ::testing::Values(DType::Float32, DType::Int32, DType::BFloat16),
+INSTANTIATE_TEST_SUITE_P(DTypes, RandomPrograms,
+                         ::testing::Values(DType::Float32, DType::Int32, DType::BFloat16),
                          [](const auto& param) { return std::string(name(param.param)); });
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Random draws: known answers, equality over modes and fusions, distributions, and errors.
 #include "api/expect.h"
 #include "counted.h"
-#include "oracle/reference.h"
 #include "modes.h"
+#include "oracle/reference.h"
 
 #include <kiln/random.h>
 
@@ -22,7 +22,7 @@ using testing::in_every_mode;
 
 constexpr std::int64_t kMany = 1 << 20;
 
-// ---- bits ---------------------------------------------------------------------------------------------------------
+// ---- bits ----
 
 // The known-answer vectors of Random123 (kat_vectors, philox4x32 with 10 rounds).
 TEST(Philox, HasTheKnownAnswers) {
@@ -30,7 +30,8 @@ TEST(Philox, HasTheKnownAnswers) {
     const auto b = ir::ref::philox(counter, key);
     return std::vector<std::uint32_t>(b.word, b.word + 4);
   };
-  EXPECT_EQ(block({{0, 0, 0, 0}}, 0), (std::vector<std::uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(block({{0, 0, 0, 0}}, 0),
+            (std::vector<std::uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(block({{~0u, ~0u, ~0u, ~0u}}, ~std::uint64_t{0}),
             (std::vector<std::uint32_t>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(block({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, 0x299f31d0a4093822),
@@ -40,7 +41,8 @@ TEST(Philox, HasTheKnownAnswers) {
 TEST(Philox, IsTheSameInEveryMode) {
   in_every_mode([] {
     expect_equal<std::uint32_t>(random::bits(Key(0), {4}), {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
-    expect_equal<std::uint64_t>(random::bits(Key(0), {2}, DType::UInt64), {0xe169c58d6627e8d5, 0x9b00dbd8bc57ac4c});
+    expect_equal<std::uint64_t>(random::bits(Key(0), {2}, DType::UInt64),
+                                {0xe169c58d6627e8d5, 0x9b00dbd8bc57ac4c});
   });
 }
 
@@ -77,8 +79,9 @@ TEST(Philox, EveryWayOfReadingGivesTheSameWords) {
   expect_equal(flip(random::bits(Key(kKey), {rows, columns})), {rows, columns}, turned);
   expect_equal(random::bits(Key(kKey), {rows, columns}).T() + 0, {columns, rows}, across);
   const Tensor index = Tensor::from(std::vector<std::int64_t>{7, 3, 1000000, 12});
-  expect_equal<std::uint32_t>(philox(index, static_cast<std::int64_t>(kKey)),
-                              {words(7, 1, kKey)[0], words(3, 1, kKey)[0], words(1000000, 1, kKey)[0], words(12, 1, kKey)[0]});
+  expect_equal<std::uint32_t>(
+      philox(index, static_cast<std::int64_t>(kKey)),
+      {words(7, 1, kKey)[0], words(3, 1, kKey)[0], words(1000000, 1, kKey)[0], words(12, 1, kKey)[0]});
 }
 
 TEST(Philox, DrawsBehindPaddingBeginWithTheirFirstWord) {
@@ -90,8 +93,10 @@ TEST(Philox, DrawsBehindPaddingBeginWithTheirFirstWord) {
       want.insert(want.end(), drawn.begin(), drawn.begin() + kCount);
       expect_equal(pad(random::bits(Key(7), {kCount}), {{before, 0}}), {before + kCount}, want);
       std::vector<std::uint64_t> pairs(static_cast<std::size_t>(before));
-      for (std::size_t i = 0; i < kCount; ++i) pairs.push_back(drawn[2 * i] | std::uint64_t{drawn[2 * i + 1]} << 32);
-      expect_equal(pad(random::bits(Key(7), {kCount}, DType::UInt64), {{before, 0}}), {before + kCount}, pairs);
+      for (std::size_t i = 0; i < kCount; ++i)
+        pairs.push_back(drawn[2 * i] | std::uint64_t{drawn[2 * i + 1]} << 32);
+      expect_equal(pad(random::bits(Key(7), {kCount}, DType::UInt64), {{before, 0}}), {before + kCount},
+                   pairs);
     }
   });
 }
@@ -99,7 +104,8 @@ TEST(Philox, DrawsBehindPaddingBeginWithTheirFirstWord) {
 TEST(Philox, CountersBeyond32BitsDiffer) {
   const std::int64_t far = (std::int64_t{1} << 34) + 5;
   const Tensor at = Tensor::from(std::vector<std::int64_t>{5, far});
-  expect_equal<std::uint32_t>(philox(at, 99), {ir::ref::philox_word(5, 99), ir::ref::philox_word(static_cast<std::uint64_t>(far), 99)});
+  expect_equal<std::uint32_t>(philox(at, 99), {ir::ref::philox_word(5, 99),
+                                               ir::ref::philox_word(static_cast<std::uint64_t>(far), 99)});
   EXPECT_NE(ir::ref::philox_word(5, 99), ir::ref::philox_word(static_cast<std::uint64_t>(far), 99));
 }
 
@@ -158,15 +164,19 @@ TEST(Random, ModesAgreeOnEveryDistribution) {
   for (std::size_t m = 1; m < by_mode.size(); ++m)
     for (std::size_t i = 0; i < by_mode[m].size(); ++i) {
       const DType t = by_mode[m][i].dtype();
-      const double tolerance = t == DType::Float64 ? 1e-14 : t == DType::BFloat16 ? 8e-3 : is_half(t) ? 1e-3 : 1e-6;
+      const double tolerance = t == DType::Float64    ? 1e-14
+                               : t == DType::BFloat16 ? 8e-3
+                               : is_half(t)           ? 1e-3
+                                                      : 1e-6;
       const auto a = by_mode[m][i].astype(DType::Float64).to_vector<double>();
       const auto b = by_mode[0][i].astype(DType::Float64).to_vector<double>();
       for (std::size_t e = 0; e < a.size(); ++e)
-        ASSERT_NEAR(a[e], b[e], is_float(t) ? tolerance * std::max(1.0, std::fabs(b[e])) : 0) << "draw " << i << " of " << name(t);
+        ASSERT_NEAR(a[e], b[e], is_float(t) ? tolerance * std::max(1.0, std::fabs(b[e])) : 0)
+            << "draw " << i << " of " << name(t);
     }
 }
 
-// ---- keys ---------------------------------------------------------------------------------------------------------
+// ---- keys ----
 
 TEST(Keys, SplitAndFoldGiveDifferentKeys) {
   std::set<std::uint64_t> seen{Key(1).bits()};
@@ -186,7 +196,9 @@ TEST(Keys, InTensorsDrawTheSame) {
     const Key held(Tensor::from(std::vector<std::uint64_t>{number.bits()}));
     EXPECT_TRUE(held.in_tensor());
     EXPECT_EQ(held, number);
-    const auto same = [](const Tensor& a, const Tensor& b) { return all(a == b).item<bool>() && a.dtype() == b.dtype(); };
+    const auto same = [](const Tensor& a, const Tensor& b) {
+      return all(a == b).item<bool>() && a.dtype() == b.dtype();
+    };
     EXPECT_TRUE(same(random::bits(held, {33}), random::bits(number, {33})));
     EXPECT_TRUE(same(random::bits(held, {33}, DType::UInt64), random::bits(number, {33}, DType::UInt64)));
     for (DType t : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64}) {
@@ -197,13 +209,16 @@ TEST(Keys, InTensorsDrawTheSame) {
     EXPECT_TRUE(same(random::uniform(held, {9}, -2, 5), random::uniform(number, {9}, -2, 5)));
     EXPECT_TRUE(same(random::bernoulli(held, {40}, 0.25), random::bernoulli(number, {40}, 0.25)));
     EXPECT_TRUE(same(random::randint(held, {40}, -3, 99), random::randint(number, {40}, -3, 99)));
-    EXPECT_TRUE(same(random::randint(held, {40}, INT64_MIN, INT64_MAX), random::randint(number, {40}, INT64_MIN, INT64_MAX)));
+    EXPECT_TRUE(same(random::randint(held, {40}, INT64_MIN, INT64_MAX),
+                     random::randint(number, {40}, INT64_MIN, INT64_MAX)));
     EXPECT_TRUE(same(random::permutation(held, 20), random::permutation(number, 20)));
     const std::vector<Key> a = random::split(held, 3), b = random::split(number, 3);
     for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(a[i], b[i]);
-    for (std::uint64_t step : {std::uint64_t{0}, std::uint64_t{7}, ~std::uint64_t{0}, std::uint64_t{1} << 40}) {
+    for (std::uint64_t step :
+         {std::uint64_t{0}, std::uint64_t{7}, ~std::uint64_t{0}, std::uint64_t{1} << 40}) {
       EXPECT_EQ(random::fold_in(held, step), random::fold_in(number, step));
-      EXPECT_EQ(random::fold_in(number, Tensor::from(std::vector<std::uint64_t>{step})), random::fold_in(number, step));
+      EXPECT_EQ(random::fold_in(number, Tensor::from(std::vector<std::uint64_t>{step})),
+                random::fold_in(number, step));
     }
     EXPECT_EQ(random::fold_in(held, Tensor(-1)), random::fold_in(number, ~std::uint64_t{0}));
   });
@@ -219,7 +234,9 @@ TEST(Keys, DrawInsideLoops) {
         },
         {Tensor(0)}, {zeros({4})});
     for (std::int64_t i = 0; i < 4; ++i)
-      expect_equal<float>(folded.ys[0](i), random::uniform(random::fold_in(key, static_cast<std::uint64_t>(i)), {6}).to_vector<float>());
+      expect_equal<float>(
+          folded.ys[0](i),
+          random::uniform(random::fold_in(key, static_cast<std::uint64_t>(i)), {6}).to_vector<float>());
     // A key that the loop carries and splits.
     const Scanned split = scan(
         [&](const Tensors& c, const Tensors&) {
@@ -234,21 +251,25 @@ TEST(Keys, DrawInsideLoops) {
       carried = later;
     }
     // Element by element, inside one kernel.
-    const Tensors summed = while_loop([](const Tensors& s) { return s[0] < 5; },
-                                      [&](const Tensors& s) {
-                                        return Tensors{s[0] + 1, s[1] + random::bits(random::fold_in(key, s[0]), {9}, DType::UInt64)};
-                                      },
-                                      {Tensor(0), zeros({9}, DType::UInt64)});
+    const Tensors summed = while_loop(
+        [](const Tensors& s) { return s[0] < 5; },
+        [&](const Tensors& s) {
+          return Tensors{s[0] + 1, s[1] + random::bits(random::fold_in(key, s[0]), {9}, DType::UInt64)};
+        },
+        {Tensor(0), zeros({9}, DType::UInt64)});
     Tensor want = zeros({9}, DType::UInt64);
-    for (std::uint64_t i = 0; i < 5; ++i) want = want + random::bits(random::fold_in(key, i), {9}, DType::UInt64);
+    for (std::uint64_t i = 0; i < 5; ++i)
+      want = want + random::bits(random::fold_in(key, i), {9}, DType::UInt64);
     EXPECT_TRUE(all(summed[1] == want).item<bool>());
   });
 }
 
 TEST(Keys, ATensorIsOneUint64) {
   expect_user_error([] { Key(Tensor(1.0f)); }, "[random::Key] a key is one uint64, not float32 ()");
-  expect_user_error([] { Key(zeros({2}, DType::UInt64)); }, "[random::Key] a key is one uint64, not uint64 (2,)");
-  expect_user_error([] { random::fold_in(Key(1), Tensor(1.5f)); }, "[fold_in] a number is one integer, not float32 ()");
+  expect_user_error([] { Key(zeros({2}, DType::UInt64)); },
+                    "[random::Key] a key is one uint64, not uint64 (2,)");
+  expect_user_error([] { random::fold_in(Key(1), Tensor(1.5f)); },
+                    "[fold_in] a number is one integer, not float32 ()");
 }
 
 TEST(Keys, ChildrenAreUncorrelated) {
@@ -257,19 +278,20 @@ TEST(Keys, ChildrenAreUncorrelated) {
   EXPECT_LT(std::fabs(r), 5 / std::sqrt(double{kMany}));
 }
 
-// ---- distributions ------------------------------------------------------------------------------------------------
+// ---- distributions ----
 
 /// Chi-square of counts that should be equal, as standard deviations from its mean.
 double chi_square_deviation(const std::vector<double>& counts) {
-  const double expected = std::accumulate(counts.begin(), counts.end(), 0.0) / static_cast<double>(counts.size());
+  const double expected =
+      std::accumulate(counts.begin(), counts.end(), 0.0) / static_cast<double>(counts.size());
   double chi = 0;
   for (double c : counts) chi += (c - expected) * (c - expected) / expected;
   const double freedom = static_cast<double>(counts.size() - 1);
   return (chi - freedom) / std::sqrt(2 * freedom);
 }
 
-/// The greatest distance between the draws' distribution function and f, times the root of their number: above 1.95
-/// once in 1000.
+/// The greatest distance between the draws' distribution function and f, times the root of their number:
+/// above 1.95 once in 1000.
 template <class F>
 double kolmogorov(std::vector<double> draws, F f) {
   std::sort(draws.begin(), draws.end());
@@ -300,7 +322,8 @@ TEST(Uniform, IsUniformAndUncorrelated) {
     }
     EXPECT_LT(std::fabs(chi_square_deviation(counts)), 4) << name(t);
     EXPECT_LT(std::fabs(chi_square_deviation(pairs)), 4) << name(t);
-    for (std::size_t lag = 1; lag < 5; ++lag) EXPECT_LT(std::fabs(serial[lag]) / std::sqrt(double{kMany}), 4) << lag;
+    for (std::size_t lag = 1; lag < 5; ++lag)
+      EXPECT_LT(std::fabs(serial[lag]) / std::sqrt(double{kMany}), 4) << lag;
   }
 }
 
@@ -373,7 +396,8 @@ TEST(Bernoulli, HasItsProbability) {
 
 TEST(Randint, IsUniformOverItsRange) {
   for (auto [low, high] : {std::pair<std::int64_t, std::int64_t>{0, 10}, {-7, 13}, {0, 1000}, {5, 6}}) {
-    const std::vector<std::int64_t> drawn = random::randint(Key(7), {kMany}, low, high).to_vector<std::int64_t>();
+    const std::vector<std::int64_t> drawn =
+        random::randint(Key(7), {kMany}, low, high).to_vector<std::int64_t>();
     std::vector<double> counts(static_cast<std::size_t>(high - low));
     for (std::int64_t v : drawn) {
       ASSERT_TRUE(v >= low && v < high);
@@ -395,7 +419,8 @@ TEST(Randint, CoversWideAndNarrowRanges) {
   const Tensor bytes = random::randint(Key(8), {kMany}, -128, 128, DType::Int8);
   EXPECT_EQ(min(bytes).item<int>(), -128);
   EXPECT_EQ(max(bytes).item<int>(), 127);
-  const Tensor whole = random::randint(Key(8), {kMany}, INT64_MIN, INT64_MAX).astype(DType::Float64) * 0x1p-63;
+  const Tensor whole =
+      random::randint(Key(8), {kMany}, INT64_MIN, INT64_MAX).astype(DType::Float64) * 0x1p-63;
   EXPECT_NEAR(mean(whole).item<double>(), 0, 4 / std::sqrt(3.0 * kMany));
   EXPECT_NEAR(var(whole).item<double>(), 1.0 / 3, 2e-3);
 }
@@ -408,7 +433,8 @@ TEST(Permutation, IsOneAndIsUniform) {
   EXPECT_NE(p, sorted);
   std::vector<double> counts(24);
   for (std::uint64_t k = 0; k < 2400; ++k) {
-    const std::vector<std::int64_t> four = random::permutation(random::fold_in(Key(10), k), 4).to_vector<std::int64_t>();
+    const std::vector<std::int64_t> four =
+        random::permutation(random::fold_in(Key(10), k), 4).to_vector<std::int64_t>();
     std::size_t rank = 0;
     for (std::size_t i = 0; i < 4; ++i) {
       rank *= 4 - i;
@@ -430,45 +456,59 @@ TEST(Random, EmptyAndRankZeroDraws) {
   EXPECT_GE(random::uniform(Key(1), {}).item<float>(), 0);
 }
 
-// ---- the quantile -------------------------------------------------------------------------------------------------
+// ---- the quantile ----
 
 TEST(Ndtri, HasItsValuesAndItsTails) {
   in_every_mode([] {
     testing::expect_near(ndtri(Tensor({0.0f, 1e-30f, 0.001f, 0.5f, 0.975f, 1.0f, -0.1f, 1.1f, NAN})),
                          {-HUGE_VAL, -11.4640245, -3.0902323, 0, 1.959963985, HUGE_VAL, NAN, NAN, NAN}, 3e-7);
     testing::expect_near(ndtri(Tensor({1e-300, 1e-20, 0.4, 0.5 + 1e-12, 1 - 1e-12})),
-                         {-37.0470962993612, -9.262340089798409, -0.2533471031357997, 2.5065728237018607e-12, 7.0344869100478356}, 1e-14);
+                         {-37.0470962993612, -9.262340089798409, -0.2533471031357997, 2.5065728237018607e-12,
+                          7.0344869100478356},
+                         1e-14);
   });
 }
 
 TEST(MultiplyHigh, IsTheUpperHalf) {
   in_every_mode([] {
     const std::uint64_t top = ~std::uint64_t{0};
-    expect_equal<std::uint64_t>(multiply_high(Tensor({top, top, std::uint64_t{1} << 32}), Tensor({top, std::uint64_t{2}, std::uint64_t{1} << 33})),
+    expect_equal<std::uint64_t>(multiply_high(Tensor({top, top, std::uint64_t{1} << 32}),
+                                              Tensor({top, std::uint64_t{2}, std::uint64_t{1} << 33})),
                                 {top - 1, 1, 2});
-    expect_equal<std::int64_t>(multiply_high(Tensor({std::int64_t{-1}, INT64_MIN, INT64_MIN}), Tensor({std::int64_t{1}, INT64_MIN, std::int64_t{2}})),
+    expect_equal<std::int64_t>(multiply_high(Tensor({std::int64_t{-1}, INT64_MIN, INT64_MIN}),
+                                             Tensor({std::int64_t{1}, INT64_MIN, std::int64_t{2}})),
                                {-1, std::int64_t{1} << 62, -1});
-    expect_equal<std::int8_t>(multiply_high(Tensor({std::int8_t{-128}, std::int8_t{100}}), Tensor({std::int8_t{-128}, std::int8_t{100}})), {64, 39});
+    expect_equal<std::int8_t>(multiply_high(Tensor({std::int8_t{-128}, std::int8_t{100}}),
+                                            Tensor({std::int8_t{-128}, std::int8_t{100}})),
+                              {64, 39});
   });
 }
 
-// ---- errors -------------------------------------------------------------------------------------------------------
+// ---- errors ----
 
 TEST(Random, ErrorsSayWhatIsWrong) {
-  expect_user_error([] { random::uniform(Key(1), {2}, DType::Int32); }, "[uniform] draws floating-point numbers, not int32");
+  expect_user_error([] { random::uniform(Key(1), {2}, DType::Int32); },
+                    "[uniform] draws floating-point numbers, not int32");
   expect_user_error([] { random::normal(Key(1), {-2}); }, "[normal] negative extent in shape (-2,)");
-  expect_user_error([] { random::uniform(Key(1), {2}, 3, 3); }, "[uniform] float32 has no numbers from 3 to below 3");
-  expect_user_error([] { random::uniform(Key(1), {2}, 0, HUGE_VAL); }, "[uniform] float32 has no numbers from 0 to below inf");
-  expect_user_error([] { random::randint(Key(1), {2}, 0, 300, DType::UInt8); }, "[randint] uint8 has no numbers from 0 to below 300");
-  expect_user_error([] { random::randint(Key(1), {2}, 4, 4); }, "[randint] int64 has no numbers from 4 to below 4");
-  expect_user_error([] { random::randint(Key(1), {2}, 0, 3, DType::Float32); }, "[randint] draws integers, not float32");
-  expect_user_error([] { random::bits(Key(1), {2}, DType::Int32); }, "[bits] gives uint32 or uint64, not int32");
+  expect_user_error([] { random::uniform(Key(1), {2}, 3, 3); },
+                    "[uniform] float32 has no numbers from 3 to below 3");
+  expect_user_error([] { random::uniform(Key(1), {2}, 0, HUGE_VAL); },
+                    "[uniform] float32 has no numbers from 0 to below inf");
+  expect_user_error([] { random::randint(Key(1), {2}, 0, 300, DType::UInt8); },
+                    "[randint] uint8 has no numbers from 0 to below 300");
+  expect_user_error([] { random::randint(Key(1), {2}, 4, 4); },
+                    "[randint] int64 has no numbers from 4 to below 4");
+  expect_user_error([] { random::randint(Key(1), {2}, 0, 3, DType::Float32); },
+                    "[randint] draws integers, not float32");
+  expect_user_error([] { random::bits(Key(1), {2}, DType::Int32); },
+                    "[bits] gives uint32 or uint64, not int32");
   expect_user_error([] { random::bernoulli(Key(1), {2}, Tensor({0.1f, 0.2f, 0.3f})); },
                     "[bernoulli] probabilities float32 (3,) do not broadcast to (2,)");
   expect_user_error([] { random::bernoulli(Key(1), {1}, Tensor({0.1f, 0.2f})); },
                     "[bernoulli] probabilities float32 (2,) do not broadcast to (1,)");
   expect_user_error([] { random::permutation(Key(1), -1); }, "[permutation] of -1 elements");
-  expect_user_error([] { philox(Tensor({1.0f}), 3); }, "[philox] does not take float32 operands: float32 (1,) and 3");
+  expect_user_error([] { philox(Tensor({1.0f}), 3); },
+                    "[philox] does not take float32 operands: float32 (1,) and 3");
 }
 
 TEST(Random, RangesAreThoseOfTheDtype) {
@@ -485,9 +525,12 @@ TEST(Random, RangesAreThoseOfTheDtype) {
   });
   expect_user_error([] { random::uniform(Key(1), {2}, -1e5, 1e5, DType::Float16); },
                     "[uniform] float16 has no numbers from -100000 to below 100000");
-  expect_user_error([] { random::uniform(Key(1), {2}, 0, 1e39); }, "[uniform] float32 has no numbers from 0 to below 1e+39");
-  expect_user_error([] { random::uniform(Key(1), {2}, 1.0, 1.0 + 1e-12); }, "[uniform] float32 has no numbers from 1 to below 1");
-  expect_user_error([] { random::uniform(Key(1), {2}, 0.0, -NAN); }, "[uniform] float32 has no numbers from 0 to below nan");
+  expect_user_error([] { random::uniform(Key(1), {2}, 0, 1e39); },
+                    "[uniform] float32 has no numbers from 0 to below 1e+39");
+  expect_user_error([] { random::uniform(Key(1), {2}, 1.0, 1.0 + 1e-12); },
+                    "[uniform] float32 has no numbers from 1 to below 1");
+  expect_user_error([] { random::uniform(Key(1), {2}, 0.0, -NAN); },
+                    "[uniform] float32 has no numbers from 0 to below nan");
 }
 
 TEST(Random, ParametersAreChecked) {

@@ -50,7 +50,8 @@ TEST(Reduce, Positions) {
   expect_equal<std::int64_t>(argmax(Tensor({false, true})), Shape{}, {1});
 }
 
-/// Rows, columns, a stack's middle axis, and all elements of them, of lengths that one thread, a team and several blocks take.
+/// Rows, columns, a stack's middle axis, and all elements of them, of lengths that one thread, a team and
+/// several blocks take.
 TEST(Reduce, PositionsOfTheWorstValuesAndOfTies) {
   constexpr std::int64_t kLowest = std::numeric_limits<std::int64_t>::min();
   for (const std::int64_t n : {1, 5, 64, 1000, 3000, 70000}) {
@@ -64,8 +65,10 @@ TEST(Reduce, PositionsOfTheWorstValuesAndOfTies) {
       expect_equal<std::int64_t>(argmax(laid(full({3, n}, kLowest)), axis), first);
       expect_equal<std::int64_t>(argmax(laid(where(place < middle, worst, 2.0)), axis), half);
       expect_equal<std::int64_t>(argmax(laid(where(place < middle, worst, kNan)), axis), half);
-      expect_equal<std::int64_t>(argmin(laid(where(place < middle, 0.0, where(place == middle, -kInf, worst))), axis), half);
-      expect_equal<std::int64_t>(argmax(laid(where(place < middle, worst, 2.0)).astype(DType::BFloat16), axis), half);
+      expect_equal<std::int64_t>(
+          argmin(laid(where(place < middle, 0.0, where(place == middle, -kInf, worst))), axis), half);
+      expect_equal<std::int64_t>(
+          argmax(laid(where(place < middle, worst, 2.0)).astype(DType::BFloat16), axis), half);
     }
     expect_equal<std::int64_t>(argmax(worst), Shape{}, {0});
     expect_equal<std::int64_t>(argmax(where(place < middle, worst, -1.0)), Shape{}, {n / 2});
@@ -106,21 +109,25 @@ TEST(Reduce, LongSumsStayAccurate) {
     Shape shape;
     std::vector<int> axes;
   };
-  const Case cases[] = {{{100000, 3}, {0}},    {{100000, 300}, {0}}, {{3000, 200, 9}, {0}}, {{300000}, {0}},
-                        {{6, 300000}, {1}},    {{9, 400, 200, 3}, {1, 2}}, {{20000, 3, 5}, {0, 1}}};
+  const Case cases[] = {{{100000, 3}, {0}},     {{100000, 300}, {0}}, {{3000, 200, 9}, {0}},
+                        {{300000}, {0}},        {{6, 300000}, {1}},   {{9, 400, 200, 3}, {1, 2}},
+                        {{20000, 3, 5}, {0, 1}}};
   for (const auto& [shape, axes] : cases) {
     const Tensor x = (zeros(shape) + 0.1f).eval();
     double count = 1;
     for (const int axis : axes) count *= static_cast<double>(shape[static_cast<std::size_t>(axis)]);
     const double value = 0.1f, want = value * count;
-    for (const double have : sum(x, axes).reshape({-1})(range(0, 3)).astype(DType::Float64).to_vector<double>())
+    for (const double have :
+         sum(x, axes).reshape({-1})(range(0, 3)).astype(DType::Float64).to_vector<double>())
       EXPECT_NEAR(have, want, 1e-5 * want) << "sum over " << count << " of " << shape.str();
     const Tensor y = where((arange(shape.numel()) % 4).reshape(shape) == 0, 0.25f, 3.0f).eval();
     const Tensor total = sum(y.astype(DType::Float64), axes) / count;
-    const Tensor exact = (sum(square(y.astype(DType::Float64)), axes) / count - square(total)).reshape({-1})(range(0, 1));
+    const Tensor exact =
+        (sum(square(y.astype(DType::Float64)), axes) / count - square(total)).reshape({-1})(range(0, 1));
     const double spread = exact.to_vector<double>().front();
     const Tensor have = var(y, axes).reshape({-1})(range(0, 1)).astype(DType::Float64);
-    EXPECT_NEAR(have.to_vector<double>().front(), spread, 1e-5 * spread) << "variance over " << count << " of " << shape.str();
+    EXPECT_NEAR(have.to_vector<double>().front(), spread, 1e-5 * spread)
+        << "variance over " << count << " of " << shape.str();
   }
 }
 

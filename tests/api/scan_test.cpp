@@ -22,7 +22,8 @@ using testing::kNan;
 /// Small whole numbers, so that every order of addition is exact.
 Tensor whole(const Shape& shape, DType dtype = DType::Float32) {
   std::vector<std::int32_t> v(static_cast<std::size_t>(shape.numel()));
-  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<std::int32_t>(i * 7919 % 11) - (is_unsigned_int(dtype) ? 0 : 5);
+  for (std::size_t i = 0; i < v.size(); ++i)
+    v[i] = static_cast<std::int32_t>(i * 7919 % 11) - (is_unsigned_int(dtype) ? 0 : 5);
   return Tensor::from(v, shape).astype(dtype).eval();
 }
 
@@ -93,23 +94,30 @@ TEST(Scan, EmptyAndSingle) {
 }
 
 TEST(Scan, EveryShapeAxisAndOpEqualsALoop) {
-  const Shape shapes[] = {{7}, {100}, {3, 5}, {40, 33}, {33, 40}, {5, 3, 17}, {2, 100, 3}, {200000}, {3, 70001}, {70001, 3},
-                          {2, 40000, 5}, {1000, 130}};
+  const Shape shapes[] = {{7},         {100},    {3, 5},     {40, 33},   {33, 40},      {5, 3, 17},
+                          {2, 100, 3}, {200000}, {3, 70001}, {70001, 3}, {2, 40000, 5}, {1000, 130}};
   in_every_mode([&] {
     for (const Shape& shape : shapes)
       for (int axis = 0; axis < shape.rank(); ++axis)
-        for (const auto& [exclusive, reverse] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
-          SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis) + (exclusive ? " exclusive" : "") + (reverse ? " reverse" : ""));
+        for (const auto& [exclusive, reverse] :
+             {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+          SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis) + (exclusive ? " exclusive" : "") +
+                       (reverse ? " reverse" : ""));
           const Tensor x = whole(shape), signs = where(x >= 0, 1.0, -1.0);
           const std::vector<float> v = x.to_vector<float>();
-          const auto expect = [&](const Tensor& have, const std::vector<float>& from, float start, const std::function<float(float, float)>& f) {
-            ASSERT_EQ(have.to_vector<float>(), looped<float>(from, shape, axis, start, exclusive, f, reverse));
+          const auto expect = [&](const Tensor& have, const std::vector<float>& from, float start,
+                                  const std::function<float(float, float)>& f) {
+            ASSERT_EQ(have.to_vector<float>(),
+                      looped<float>(from, shape, axis, start, exclusive, f, reverse));
           };
           expect(cumsum(x, axis, exclusive, reverse), v, 0, [](float a, float b) { return a + b; });
-          expect(cummin(x, axis, exclusive, reverse), v, kInf, [](float a, float b) { return std::min(a, b); });
+          expect(cummin(x, axis, exclusive, reverse), v, kInf,
+                 [](float a, float b) { return std::min(a, b); });
           if (exclusive || !reverse) continue;
-          expect(cumprod(signs, axis, exclusive, reverse), signs.to_vector<float>(), 1, [](float a, float b) { return a * b; });
-          expect(cummax(x, axis, exclusive, reverse), v, -kInf, [](float a, float b) { return std::max(a, b); });
+          expect(cumprod(signs, axis, exclusive, reverse), signs.to_vector<float>(), 1,
+                 [](float a, float b) { return a * b; });
+          expect(cummax(x, axis, exclusive, reverse), v, -kInf,
+                 [](float a, float b) { return std::max(a, b); });
         }
   });
 }
@@ -126,8 +134,9 @@ TEST(Scan, EveryDtype) {
         const int axis = shape.rank() - 1;
         ASSERT_EQ(cumsum(x, axis).astype(DType::Float64).to_vector<double>(),
                   looped<double>(v, shape, axis, 0, false, [](double a, double b) { return a + b; }));
-        ASSERT_EQ(cummax(x, axis).astype(DType::Float64).to_vector<double>(),
-                  looped<double>(v, shape, axis, -kInf, false, [](double a, double b) { return std::max(a, b); }));
+        ASSERT_EQ(
+            cummax(x, axis).astype(DType::Float64).to_vector<double>(),
+            looped<double>(v, shape, axis, -kInf, false, [](double a, double b) { return std::max(a, b); }));
         ASSERT_EQ(cumsum(x, axis, false, true).astype(DType::Float64).to_vector<double>(),
                   looped<double>(v, shape, axis, 0, false, [](double a, double b) { return a + b; }, true));
       }
@@ -158,7 +167,8 @@ TEST(Scan, FusesWithWhatSurroundsIt) {
 TEST(Scan, AReversedOneFusesLikeAForwardOne) {
   using test::data;
   using test::kernels;
-  for (const Shape& shape : {Shape{64, 100}, Shape{600, 200}, Shape{2, 600, 200}, Shape{300000}, Shape{3, 100000}})
+  for (const Shape& shape :
+       {Shape{64, 100}, Shape{600, 200}, Shape{2, 600, 200}, Shape{300000}, Shape{3, 100000}})
     for (int axis = 0; axis < shape.rank(); ++axis) {
       SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis));
       const Tensor x = data(shape);
@@ -176,14 +186,19 @@ TEST(Scan, AReversedOneFusesLikeAForwardOne) {
 /// Against the same with flips written out.
 TEST(Scan, AReversedOneBesideWhatElseAKernelHas) {
   in_every_mode([] {
-    for (const Shape& shape : {Shape{5, 40}, Shape{7, 33}, Shape{3, 70000}, Shape{1, 70000}, Shape{600, 50}, Shape{2, 3, 40}})
+    for (const Shape& shape :
+         {Shape{5, 40}, Shape{7, 33}, Shape{3, 70000}, Shape{1, 70000}, Shape{600, 50}, Shape{2, 3, 40}})
       for (int axis = 0; axis < shape.rank(); ++axis) {
         SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis));
         const Tensor x = whole(shape), index = counting(shape) % 7.0;
-        const auto from_end = [&](const Tensor& t, bool exclusive = false) { return flip(cumsum(flip(t, axis), axis, exclusive), axis); };
+        const auto from_end = [&](const Tensor& t, bool exclusive = false) {
+          return flip(cumsum(flip(t, axis), axis, exclusive), axis);
+        };
         const Tensor want = from_end(x).eval(), have = cumsum(x, axis, false, true);
         EXPECT_EQ(have.to_vector<float>(), want.to_vector<float>());
-        const auto expect_same = [](const Tensor& a, const Tensor& b) { ASSERT_EQ(a.to_vector<float>(), b.to_vector<float>()); };
+        const auto expect_same = [](const Tensor& a, const Tensor& b) {
+          ASSERT_EQ(a.to_vector<float>(), b.to_vector<float>());
+        };
         const auto suffix = [&](bool exclusive = false) { return cumsum(x, axis, exclusive, true); };
         expect_same(max(suffix() * 2, axis), max(want * 2, axis));
         expect_same(sum(suffix() % 3.0, axis), sum(want % 3.0, axis));
@@ -196,7 +211,8 @@ TEST(Scan, AReversedOneBesideWhatElseAKernelHas) {
         expect_same(cumsum(flip(x, axis), axis, false, true) + 1, from_end(flip(x, axis)) + 1);
         const Tensor place = argmax(suffix() % 5.0, axis), first = argmax(want % 5.0, axis);
         EXPECT_EQ(place.to_vector<std::int64_t>(), first.to_vector<std::int64_t>());
-        const Tensor least = argmin(x, axis), c = suffix();  // the first of equals, beside a scan from the end
+        // the first of equals, beside a scan from the end
+        const Tensor least = argmin(x, axis), c = suffix();
         eval({least, c});
         EXPECT_EQ(least.to_vector<std::int64_t>(), argmin(x, axis).to_vector<std::int64_t>());
         expect_same(c, want);
@@ -212,11 +228,13 @@ TEST(Scan, BothDirectionsInOneExpression) {
         const Tensor x = whole(shape);
         const std::vector<float> v = x.to_vector<float>();
         const std::function<float(float, float)> add = [](float a, float b) { return a + b; };
-        const std::vector<float> up = looped<float>(v, shape, axis, 0, false, add), down = looped<float>(v, shape, axis, 0, true, add, true);
+        const std::vector<float> up = looped<float>(v, shape, axis, 0, false, add),
+                                 down = looped<float>(v, shape, axis, 0, true, add, true);
         const std::vector<float> all = (cumsum(x, axis) + cumsum(x, axis, true, true)).to_vector<float>();
         for (std::size_t i = 0; i < v.size(); ++i) ASSERT_EQ(all[i], up[i] + down[i]) << i;
-        ASSERT_EQ(cumsum(cumsum(x, axis) % 4.0, axis, false, true).to_vector<float>(),
-                  looped<float>((cumsum(x, axis) % 4.0).to_vector<float>(), shape, axis, 0, false, add, true));
+        ASSERT_EQ(
+            cumsum(cumsum(x, axis) % 4.0, axis, false, true).to_vector<float>(),
+            looped<float>((cumsum(x, axis) % 4.0).to_vector<float>(), shape, axis, 0, false, add, true));
         const Tensor first = cumsum(x, axis), second = cumsum(x, axis, true, true);
         eval({first, second});
         ASSERT_EQ(first.to_vector<float>(), up);
@@ -234,10 +252,12 @@ TEST(Scan, RandomDrawsFromTheEndAreThoseFromTheStart) {
       const int axis = shape.rank() - 1;
       const auto draw = [&] { return floor(random::uniform(random::Key(5), shape) * 8.0); };
       const Tensor x = draw().eval();
-      EXPECT_EQ((cumsum(draw(), axis, false, true) + 1).to_vector<float>(), (cumsum(x, axis, false, true) + 1).to_vector<float>());
+      EXPECT_EQ((cumsum(draw(), axis, false, true) + 1).to_vector<float>(),
+                (cumsum(x, axis, false, true) + 1).to_vector<float>());
       const auto wide = [&] { return random::bits(random::Key(5), shape, DType::UInt64); };
       const Tensor w = wide().eval();
-      EXPECT_EQ(cummax(wide(), axis, false, true).to_vector<std::uint64_t>(), cummax(w, axis, false, true).to_vector<std::uint64_t>());
+      EXPECT_EQ(cummax(wide(), axis, false, true).to_vector<std::uint64_t>(),
+                cummax(w, axis, false, true).to_vector<std::uint64_t>());
     }
   });
 }
@@ -256,7 +276,8 @@ TEST(Scan, BesideReductionsAndOtherScans) {
       ASSERT_EQ(centred.to_vector<float>(), looped<float>(shifted, shape, 1, 0, false, add));
       const Tensor c = cumsum(x, 1), d = cummax(c, 1), total = max(c, 1), spread = c - total.reshape({-1, 1});
       eval({d, total, spread, c});
-      const std::vector<float> best = looped<float>(once, shape, 1, -kInf, false, [](float a, float b) { return std::max(a, b); });
+      const std::vector<float> best =
+          looped<float>(once, shape, 1, -kInf, false, [](float a, float b) { return std::max(a, b); });
       ASSERT_EQ(d.to_vector<float>(), best);
       std::vector<float> want = once, greatest;
       const auto n = static_cast<std::size_t>(shape[1]);
@@ -313,17 +334,20 @@ TEST(LogCumSumExp, LongAxesGoInChunks) {
   });
 }
 
-/// Among others: rows of a team's length on a GPU, long columns, chunks, and each with what comes before and after it.
+/// Among others: rows of a team's length on a GPU, long columns, chunks, and each with what comes before and
+/// after it.
 TEST(LogCumSumExp, WithItsSurroundings) {
   in_every_mode([] {
     for (const Shape& shape : {Shape{70, 6}, Shape{9, 300}, Shape{1300, 33}, Shape{2, 70001}}) {
       for (int axis = 0; axis < 2; ++axis) {
         SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis));
         const Tensor x = (counting(shape) * 0.37) % 9.0 - 4.0;
-        std::vector<double> want = log_sums((x * 2.0).astype(DType::Float64).to_vector<double>(), shape, axis);
+        std::vector<double> want =
+            log_sums((x * 2.0).astype(DType::Float64).to_vector<double>(), shape, axis);
         for (double& w : want) w = 3 * w + 1;
         expect_near(logcumsumexp(x * 2.0, axis) * 3.0 + 1.0, shape, want, 1e-5);
-        expect_near(logcumsumexp(x * 2.0, axis).astype(DType::Float16).astype(DType::Float32) * 3.0 + 1.0, shape, want, 2e-3);
+        expect_near(logcumsumexp(x * 2.0, axis).astype(DType::Float16).astype(DType::Float32) * 3.0 + 1.0,
+                    shape, want, 2e-3);
       }
     }
   });
@@ -362,7 +386,8 @@ TEST(Scan, AsAnIndexInTheSameKernel) {
   in_every_mode([] {
     const Tensor keep = counting({40}) % 3.0 == 0.0;
     const Tensor place = cumsum(keep, 0) - 1;
-    expect_equal<float>(where(keep, take(counting({14}) * 2.0, place, 0), -1)(range(0, 7)), {0, -1, -1, 2, -1, -1, 4});
+    expect_equal<float>(where(keep, take(counting({14}) * 2.0, place, 0), -1)(range(0, 7)),
+                        {0, -1, -1, 2, -1, -1, 4});
   });
 }
 

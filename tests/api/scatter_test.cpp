@@ -31,8 +31,10 @@ Tensor ints(const Shape& shape, std::vector<std::int32_t> v) { return Tensor::fr
 TEST(Scatter, WritesSlicesAlongAnAxis) {
   in_every_mode([] {
     const Tensor x = zeros({3, 4});
-    expect_equal<float>(scatter(x, ints({2, 0}), counting({2, 4})), {3, 4}, {4, 5, 6, 7, 0, 0, 0, 0, 0, 1, 2, 3});
-    expect_equal<float>(scatter(x, ints({-1, 1}), floats({3, 1}, {1, 2, 3}), 1), {3, 4}, {0, 1, 0, 1, 0, 2, 0, 2, 0, 3, 0, 3});
+    expect_equal<float>(scatter(x, ints({2, 0}), counting({2, 4})), {3, 4},
+                        {4, 5, 6, 7, 0, 0, 0, 0, 0, 1, 2, 3});
+    expect_equal<float>(scatter(x, ints({-1, 1}), floats({3, 1}, {1, 2, 3}), 1), {3, 4},
+                        {0, 1, 0, 1, 0, 2, 0, 2, 0, 3, 0, 3});
     expect_equal<float>(scatter(counting({4}), Tensor(1), 9), {0, 9, 2, 3});
     expect_equal<float>(scatter(counting({2, 2}), ints({2, 1}, {1, 0}), 7, -1), {2, 2}, {7, 7, 7, 7});
     expect_equal<float>(x.reshape({12}), std::vector<float>(12, 0.0f));
@@ -75,33 +77,41 @@ TEST(Scatter, ValuesOutOfRangeAreLeftOut) {
 TEST(Scatter, SeveralIndices) {
   in_every_mode([] {
     const Tensor x = zeros({2, 3});
-    expect_equal<float>(scatter(x, {ints({0, 1}), ints({2, -2})}, floats({5, 6})), {2, 3}, {0, 0, 5, 0, 6, 0});
+    expect_equal<float>(scatter(x, {ints({0, 1}), ints({2, -2})}, floats({5, 6})), {2, 3},
+                        {0, 0, 5, 0, 6, 0});
     // The second index is out of range although the position would not be.
-    expect_equal<float>(scatter(x, {ints({0, 0}), ints({3, 0})}, 4, Combine::Add), {2, 3}, {4, 0, 0, 0, 0, 0});
+    expect_equal<float>(scatter(x, {ints({0, 0}), ints({3, 0})}, 4, Combine::Add), {2, 3},
+                        {4, 0, 0, 0, 0, 0});
     expect_equal<float>(scatter(x, {ints({1})}, floats({1, 2, 3})), {2, 3}, {0, 0, 0, 1, 2, 3});
-    expect_equal<float>(scatter(x, {ints({2, 1}, {0, 1}), ints({0, 1})}, counting({2, 2})), {2, 3}, {0, 1, 0, 2, 3, 0});
+    expect_equal<float>(scatter(x, {ints({2, 1}, {0, 1}), ints({0, 1})}, counting({2, 2})), {2, 3},
+                        {0, 1, 0, 2, 3, 0});
   });
 }
 
 TEST(Scatter, PutsAlongAnAxis) {
   in_every_mode([] {
     const Tensor x = counting({2, 3});
-    expect_equal<float>(put_along_axis(x, ints({2, 2}, {2, 0, -1, 1}), floats({2, 2}, {6, 7, 8, 9})), {2, 3}, {7, 1, 6, 3, 9, 8});
+    expect_equal<float>(put_along_axis(x, ints({2, 2}, {2, 0, -1, 1}), floats({2, 2}, {6, 7, 8, 9})), {2, 3},
+                        {7, 1, 6, 3, 9, 8});
     expect_equal<float>(put_along_axis(x, ints({1, 3}, {1, 0, 1}), 0, 0), {2, 3}, {0, 0, 2, 0, 4, 0});
-    expect_equal<float>(put_along_axis(x, argmax(x, 1, true), -1, 1, Combine::Add), {2, 3}, {0, 1, 1, 3, 4, 4});
+    expect_equal<float>(put_along_axis(x, argmax(x, 1, true), -1, 1, Combine::Add), {2, 3},
+                        {0, 1, 1, 3, 4, 4});
     // What take_along_axis reads is what it writes.
     const Tensor order = argsort(-x, 1);
-    expect_equal<float>(put_along_axis(zeros({2, 3}), order, take_along_axis(x, order, 1)), {2, 3}, {0, 1, 2, 3, 4, 5});
+    expect_equal<float>(put_along_axis(zeros({2, 3}), order, take_along_axis(x, order, 1)), {2, 3},
+                        {0, 1, 2, 3, 4, 5});
   });
 }
 
 TEST(Scatter, ThroughViewsAndComputedValues) {
   in_every_mode([] {
     const Tensor x = counting({3, 4});
-    expect_equal<float>(scatter(transpose(x), ints({1}), floats({-1, -2, -3})), {4, 3}, {0, 4, 8, -1, -2, -3, 2, 6, 10, 3, 7, 11});
-    expect_equal<float>(scatter(flip(x, 1)(range(0, 2)), ints({3}), x(range(0, 2), range(0, 1)) * 2.0, 1) + 1, {2, 4},
-                        {4, 3, 2, 1, 8, 7, 6, 9});
-    expect_equal<float>(scatter_add(x * 0.0, arange(3) * 0, x), {3, 4}, {12, 15, 18, 21, 0, 0, 0, 0, 0, 0, 0, 0});
+    expect_equal<float>(scatter(transpose(x), ints({1}), floats({-1, -2, -3})), {4, 3},
+                        {0, 4, 8, -1, -2, -3, 2, 6, 10, 3, 7, 11});
+    expect_equal<float>(scatter(flip(x, 1)(range(0, 2)), ints({3}), x(range(0, 2), range(0, 1)) * 2.0, 1) + 1,
+                        {2, 4}, {4, 3, 2, 1, 8, 7, 6, 9});
+    expect_equal<float>(scatter_add(x * 0.0, arange(3) * 0, x), {3, 4},
+                        {12, 15, 18, 21, 0, 0, 0, 0, 0, 0, 0, 0});
     // The operands may be the result of another one, which stays as it is.
     const Tensor first = scatter(zeros({4}), ints({1}), 1), second = scatter(first, ints({2}), 2);
     expect_equal<float>(second, {0, 1, 2, 0});
@@ -123,8 +133,8 @@ TEST(Scatter, IntoTheMiddleAxis) {
       for (int k = 0; k < 2; ++k)
         for (int r = 0; r < 2; ++r)
           for (int i = 0; i < 2; ++i)
-            want[static_cast<std::size_t>(o * 12 + index[static_cast<std::size_t>(o * 4 + k * 2 + i)] * 4 + r * 2 + i)] +=
-                static_cast<float>(o * 8 + k * 4 + r * 2 + i + 1);
+            want[static_cast<std::size_t>(o * 12 + index[static_cast<std::size_t>(o * 4 + k * 2 + i)] * 4 +
+                                          r * 2 + i)] += static_cast<float>(o * 8 + k * 4 + r * 2 + i + 1);
     expect_equal<float>(put_along_axis(x, at, values, 1, Combine::Add), {2, 3, 2, 2}, want);
   });
 }
@@ -134,7 +144,8 @@ TEST(Scatter, AddsRowsThatBeginAnywhere) {
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Int32, DType::Float64})
     for (const std::int64_t skip : {0, 1, 4}) {
       const Tensor wide = (arange(6 * 12) % 7).astype(dtype).reshape({6, 12}).eval();
-      const Tensor values = wide(range(none, none), range(skip, skip + 8)), at = Tensor::from(std::vector<std::int64_t>{2, 0, 2, 1, 2, 9});
+      const Tensor values = wide(range(none, none), range(skip, skip + 8)),
+                   at = Tensor::from(std::vector<std::int64_t>{2, 0, 2, 1, 2, 9});
       const Tensor got = scatter_add(ones({3, 8}, dtype), at, values, 0);
       const Tensor want = stack({values(1), values(3), values(0) + values(2) + values(4)}, 0) + 1;
       EXPECT_TRUE(kiln::all(got == want).item<bool>()) << name(dtype) << ", from " << skip;
@@ -153,7 +164,8 @@ TEST(Scatter, EveryDtypeOfValuesAndIndices) {
       expect_equal<float>(scatter_min(ones({5}, type), at, values).astype(DType::Float32), {1, 0, 1, 1, 1});
       if (!is_bool(type)) {
         expect_equal<float>(scatter_add(x, at, values).astype(DType::Float32), {1, 1, 0, 3, 0});
-        expect_equal<float>(scatter_multiply(ones({5}, type), at, values + values).astype(DType::Float32), {2, 0, 1, 8, 1});
+        expect_equal<float>(scatter_multiply(ones({5}, type), at, values + values).astype(DType::Float32),
+                            {2, 0, 1, 8, 1});
       }
       if (is_int(type)) expect_equal<float>(scatter(zeros({2}), ints({1}).astype(type), 4), {0, 4});
     }
@@ -184,13 +196,16 @@ TEST(Scatter, DoesNotDependOnTheNumberOfThreads) {
       options.deterministic = before.device != "cpu";  // a GPU adds floats in any order otherwise
       configure(options);
       const Tensor at = (arange(n) * 7919) % 611, values = sin(arange(n).astype(DType::Float32));
-      runs[0].push_back(scatter(ones({600}), at, values, 0, how).to_vector<float>());                         // one long line
-      runs[1].push_back(scatter(ones({60, 100}), at(range(0, 2000)), values.reshape({2000, 100}), 0, how).to_vector<float>());
-      runs[2].push_back(scatter(ones({100, 60}), at(range(0, 2000)), values.reshape({100, 2000}), 1, how).to_vector<float>());
+      runs[0].push_back(scatter(ones({600}), at, values, 0, how).to_vector<float>());  // one long line
+      runs[1].push_back(scatter(ones({60, 100}), at(range(0, 2000)), values.reshape({2000, 100}), 0, how)
+                            .to_vector<float>());
+      runs[2].push_back(scatter(ones({100, 60}), at(range(0, 2000)), values.reshape({100, 2000}), 1, how)
+                            .to_vector<float>());
     }
     configure(before);
     for (const auto& results : runs)
-      for (const auto& r : results) EXPECT_EQ(std::memcmp(r.data(), results[0].data(), r.size() * sizeof(float)), 0);
+      for (const auto& r : results)
+        EXPECT_EQ(std::memcmp(r.data(), results[0].data(), r.size() * sizeof(float)), 0);
   }
 }
 
@@ -204,9 +219,10 @@ TEST(Scatter, IsOneStepAndTakesItsOperandsMemory) {
 
 TEST(Scatter, InALoop) {
   in_every_mode([] {
-    const auto done = while_loop([](const Tensors& s) { return s[1] < 4; },
-                                 [](const Tensors& s) { return Tensors{scatter(s[0], s[1].reshape({1}), s[1] * s[1]), s[1] + 1}; },
-                                 {zeros({5}, DType::Int64), Tensor(std::int64_t{0})});
+    const auto done = while_loop(
+        [](const Tensors& s) { return s[1] < 4; },
+        [](const Tensors& s) { return Tensors{scatter(s[0], s[1].reshape({1}), s[1] * s[1]), s[1] + 1}; },
+        {zeros({5}, DType::Int64), Tensor(std::int64_t{0})});
     expect_equal<std::int64_t>(done[0], {0, 1, 4, 9, 0});
   });
 }
@@ -222,7 +238,8 @@ TEST(Scatter, CheckNamesAnIndexOutOfRange) {
       scatter(zeros({3}), ints({1, 7}), 1).eval();
       ADD_FAILURE() << "no error";
     } catch (const UserError& e) {
-      EXPECT_NE(std::string(e.what()).find("[scatter] index 7 is out of range for axis 0 of float32 (3,)"), std::string::npos)
+      EXPECT_NE(std::string(e.what()).find("[scatter] index 7 is out of range for axis 0 of float32 (3,)"),
+                std::string::npos)
           << e.what();
     }
     EXPECT_NO_THROW(scatter(zeros({3}), ints({1, -3}), 1).eval());
@@ -239,39 +256,54 @@ TEST(Scatter, CheckNamesTheIndexAndTheAxisOfSeveralIndices) {
     options.mode = mode;
     configure(options);
     expect_evaluation_error([&] { return scatter(x, {ints({2}, {0, 1}), ints({2}, {0, 7})}, 1.0); },
-           "[scatter] index 7 is out of range for axis 1 of float32 (3, 3)");
+                            "[scatter] index 7 is out of range for axis 1 of float32 (3, 3)");
     expect_evaluation_error([&] { return scatter(x, {ints({2}, {0, -4}), ints({2}, {0, 7})}, 1.0); },
-           "[scatter] index -4 is out of range for axis 0 of float32 (3, 3)");
-    expect_evaluation_error([&] { return scatter(x, {ints({2}, {0, 1}), full({2}, std::int64_t{1} << 60)}, 1.0); },
-           "[scatter] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
-    expect_evaluation_error([&] { return scatter(x, {ints({2}, {0, 1}).astype(DType::UInt8), full({2}, std::int64_t{-1}).astype(DType::UInt64)}, 1.0); },
-           "[scatter] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
+                            "[scatter] index -4 is out of range for axis 0 of float32 (3, 3)");
+    expect_evaluation_error(
+        [&] { return scatter(x, {ints({2}, {0, 1}), full({2}, std::int64_t{1} << 60)}, 1.0); },
+        "[scatter] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
+    expect_evaluation_error(
+        [&] {
+          return scatter(
+              x, {ints({2}, {0, 1}).astype(DType::UInt8), full({2}, std::int64_t{-1}).astype(DType::UInt64)},
+              1.0);
+        },
+        "[scatter] index 144115188075855872 or more is out of range for axis 1 of float32 (3, 3)");
     EXPECT_NO_THROW(scatter(x, {ints({2}, {0, -1}), ints({2}, {-3, 2})}, 1.0).eval());
   }
   configure(before);
   const Tensor recorded_before = scatter(x, {ints({1}, {0}), ints({1}, {7})}, 1.0);
   options.mode = Mode::Lazy;
   configure(options);
-  expect_evaluation_error([&] { return recorded_before; }, "[scatter] an index is out of range of float32 (3, 3)");
+  expect_evaluation_error([&] { return recorded_before; },
+                          "[scatter] an index is out of range of float32 (3, 3)");
   configure(before);
 }
 
 TEST(Scatter, Errors) {
   const Tensor x = counting({3, 4});
-  expect_user_error([&] { scatter(x, floats({1}), 0); }, "[scatter] indices must be integers, not float32 (1,)");
-  expect_user_error([&] { scatter(x, ints({1}), 0, 2); }, "[scatter] axis 2 is out of range for float32 (3, 4)");
-  expect_user_error([&] { scatter(Tensor(1.0f), ints({1}), 0); }, "[scatter] axis 0 is out of range for float32 ()");
-  expect_user_error([&] { scatter(x, ints({1}), counting({3})); },
-                    "[scatter] values float32 (3,) do not broadcast to the selected shape (1, 4) of float32 (3, 4)");
-  expect_user_error([&] { scatter(x, {ints({1}), ints({1}), ints({1})}, 0); }, "[scatter] 3 indices for float32 (3, 4)");
-  expect_user_error([&] { scatter(x, std::span<const Tensor>{}, 0); }, "[scatter] no indices for float32 (3, 4)");
+  expect_user_error([&] { scatter(x, floats({1}), 0); },
+                    "[scatter] indices must be integers, not float32 (1,)");
+  expect_user_error([&] { scatter(x, ints({1}), 0, 2); },
+                    "[scatter] axis 2 is out of range for float32 (3, 4)");
+  expect_user_error([&] { scatter(Tensor(1.0f), ints({1}), 0); },
+                    "[scatter] axis 0 is out of range for float32 ()");
+  expect_user_error(
+      [&] { scatter(x, ints({1}), counting({3})); },
+      "[scatter] values float32 (3,) do not broadcast to the selected shape (1, 4) of float32 (3, 4)");
+  expect_user_error([&] { scatter(x, {ints({1}), ints({1}), ints({1})}, 0); },
+                    "[scatter] 3 indices for float32 (3, 4)");
+  expect_user_error([&] { scatter(x, std::span<const Tensor>{}, 0); },
+                    "[scatter] no indices for float32 (3, 4)");
   expect_user_error([&] { scatter_add(x > 0, ints({1}), true); }, "[scatter] cannot add to bool (3, 4)");
-  expect_user_error([&] { scatter_multiply(x > 0, ints({1}), true); }, "[scatter] cannot multiply bool (3, 4)");
+  expect_user_error([&] { scatter_multiply(x > 0, ints({1}), true); },
+                    "[scatter] cannot multiply bool (3, 4)");
   expect_user_error([&] { scatter(x, Tensor(), 0); }, "[scatter] an operand is an empty Tensor");
   expect_user_error([&] { put_along_axis(x, ints({1}), 0); },
                     "[put_along_axis] needs indices of x's rank: x float32 (3, 4), indices int32 (1,)");
-  expect_user_error([&] { put_along_axis(x, ints({2, 1}, {0, 0}), 0); },
-                    "[put_along_axis] indices int32 (2, 1) do not broadcast to x float32 (3, 4) along axis 0");
+  expect_user_error(
+      [&] { put_along_axis(x, ints({2, 1}, {0, 0}), 0); },
+      "[put_along_axis] indices int32 (2, 1) do not broadcast to x float32 (3, 4) along axis 0");
 }
 
 }  // namespace

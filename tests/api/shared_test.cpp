@@ -1,5 +1,5 @@
-// Tensors that threads share: every const function of one tensor at once, and how long what they return is good.
-// Meant for the thread sanitizer: tools/sanitize.sh thread 'Shared.*'.
+// Tensors that threads share: every const function of one tensor at once, and how long what they return is
+// good. Meant for the thread sanitizer: tools/sanitize.sh thread 'Shared.*'.
 #include "api/expect.h"
 #include "modes.h"
 #include "needs_cpu.h"
@@ -20,14 +20,20 @@ using testing::expect_equal;
 
 using Call = void (*)(const Tensor&);
 
-/// Every const function of Tensor, by name, for a float32 tensor of rank 2; `one` for tensors of one element alone.
+/// Every const function of Tensor, by name, for a float32 tensor of rank 2; `one` for tensors of one element
+/// alone.
 struct ConstFunction {
   const char* name;
   Call call;
   bool one = false;
 };
 const ConstFunction kConstFunctions[] = {
-    {"copy", [](const Tensor& t) { Tensor copy(t), other; other = copy; EXPECT_TRUE(other.valid()); }},
+    {"copy",
+     [](const Tensor& t) {
+       Tensor copy(t), other;
+       other = copy;
+       EXPECT_TRUE(other.valid());
+     }},
     {"shape", [](const Tensor& t) { EXPECT_EQ(t.shape().rank(), 2); }},
     {"rank", [](const Tensor& t) { EXPECT_EQ(t.rank(), 2); }},
     {"dim", [](const Tensor& t) { EXPECT_EQ(t.dim(-1) * t.dim(0), t.numel()); }},
@@ -52,7 +58,8 @@ const ConstFunction kConstFunctions[] = {
        EXPECT_TRUE(std::equal(values.begin(), values.end(), first));
      }},
     {"span", [](const Tensor& t) { EXPECT_EQ(t.span<float>().size(), static_cast<std::size_t>(t.numel())); }},
-    {"device_data", [](const Tensor& t) {
+    {"device_data",
+     [](const Tensor& t) {
        EXPECT_EQ(t.device_data(), t.device_data());
        if (t.device().kind == Device::Kind::Cpu) EXPECT_EQ(t.device_data(), t.data());
      }},
@@ -61,7 +68,11 @@ const ConstFunction kConstFunctions[] = {
     {"T", [](const Tensor& t) { t.T().eval(); }},
     {"index", [](const Tensor& t) { t(range(0, 1), all()).eval(); }},
     {"str", [](const Tensor& t) { EXPECT_FALSE(t.str().empty()); }},
-    {"print", [](const Tensor& t) { std::ostringstream out; out << t; }},
+    {"print",
+     [](const Tensor& t) {
+       std::ostringstream out;
+       out << t;
+     }},
     {"bool", [](const Tensor& t) { (void)static_cast<bool>(t); }, true},
     {"item", [](const Tensor& t) { (void)t.item<double>(); }, true},
     {"to_dlpack", [](const Tensor& t) { (void)to_dlpack(t); }},
@@ -83,10 +94,16 @@ Tensor borrowed_strided() {
 const Kind kKinds[] = {
     {"leaf", [] { return counting({4, 6}); }},
     {"pending", [] { return counting({4, 6}) * 2 + 1; }},
-    {"strided", [] { Tensor t = counting({4, 6}).T(); t.eval(); return t; }},
+    {"strided",
+     [] {
+       Tensor t = counting({4, 6}).T();
+       t.eval();
+       return t;
+     }},
     {"strided, pending", [] { return counting({4, 6}).T(); }},
     {"strided, lent", borrowed_strided},
-    {"a slice of a pending value", []() -> Tensor { return (counting({4, 6}) + 1)(all(), range(1, none, 2)); }},
+    {"a slice of a pending value",
+     []() -> Tensor { return (counting({4, 6}) + 1)(all(), range(1, none, 2)); }},
     {"empty", [] { return zeros({0, 3}); }},
     {"empty and strided", []() -> Tensor { return counting({4, 6}).T()(range(2, 2), all()); }},
     {"one", [] { return Tensor::from(std::vector<float>{3}, {1, 1}); }},

@@ -1,4 +1,5 @@
-// Sorting, searching, and results whose shape depends on values: every dtype, axes, views, order of equals and of NaN.
+// Sorting, searching, and results whose shape depends on values: every dtype, axes, views, order of equals
+// and of NaN.
 #include "api/expect.h"
 #include "counted.h"
 #include "modes.h"
@@ -107,7 +108,8 @@ TEST(Sort, AgreesWithTheOracleOnEveryDtypeAxisAndLayout) {
 }
 
 TEST(Sort, LongRowsAgreeWithTheOracle) {
-  for (DType dtype : {DType::UInt8, DType::Int16, DType::Float16, DType::Float32, DType::Int64, DType::Float64}) {
+  for (DType dtype :
+       {DType::UInt8, DType::Int16, DType::Float16, DType::Float32, DType::Int64, DType::Float64}) {
     expect_modes_agree([&] { return sort(values(dtype, {200003})); }, std::string(name(dtype)));
     expect_modes_agree([&] { return argsort(values(dtype, {200003}), 0, true); }, std::string(name(dtype)));
     expect_modes_agree([&] { return sort(values(dtype, {3, 3001})); }, std::string(name(dtype)));
@@ -167,8 +169,9 @@ TEST(SearchSorted, AgreesWithTheOracleOnEveryDtype) {
   for (int d = 0; d < kDTypeCount; ++d) {
     const DType dtype = static_cast<DType>(d);
     for (bool right : {false, true})
-      expect_modes_agree([&] { return searchsorted(sort(values(dtype, {57})), values(dtype, {6, 11}, 5).T(), right); },
-                         std::string(name(dtype)));
+      expect_modes_agree(
+          [&] { return searchsorted(sort(values(dtype, {57})), values(dtype, {6, 11}, 5).T(), right); },
+          std::string(name(dtype)));
   }
 }
 
@@ -236,8 +239,10 @@ TEST(Sort, ErrorsSayWhatIsWrong) {
   expect_user_error([&] { topk(x, -1); }, "[topk] -1 elements along axis -1 of float32 (2, 3)");
   expect_user_error([&] { searchsorted(x, x); }, "[searchsorted] searches one axis, got float32 (2, 3)");
   expect_user_error([&] { nonzero(Tensor(1.0f)); }, "[nonzero] needs an axis, got float32 ()");
-  expect_user_error([&] { compress(x, x); }, "[compress] needs a bool mask over leading axes: x float32 (2, 3), mask float32 (2, 3)");
-  expect_user_error([&] { compress(x, Tensor({true})); }, "[compress] needs a bool mask over leading axes: x float32 (2, 3), mask bool (1,)");
+  expect_user_error([&] { compress(x, x); },
+                    "[compress] needs a bool mask over leading axes: x float32 (2, 3), mask float32 (2, 3)");
+  expect_user_error([&] { compress(x, Tensor({true})); },
+                    "[compress] needs a bool mask over leading axes: x float32 (2, 3), mask bool (1,)");
   expect_user_error([&] { sort(Tensor{}); }, "[sort] an operand is an empty Tensor");
 }
 

@@ -1,10 +1,10 @@
 // Which values evaluations store without being asked, which they forget again, and what threads share.
-#include "engine/growth.h"
 #include "counted.h"
-#include "record/learned_lines.h"
-#include "modes.h"
+#include "engine/growth.h"
 #include "engine/pool.h"
+#include "modes.h"
 #include "needs_cpu.h"
+#include "record/learned_lines.h"
 
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ TEST_F(StoredValues, ALearnedLineStoresAtOnceAndIsForgottenWhenNobodyReadsIt) {
   EXPECT_FALSE(stored_at_once(true));  // its line is learned here
   EXPECT_TRUE(stored_at_once(true));
   EXPECT_TRUE(stored_at_once(false));
-  EXPECT_TRUE(stored_at_once(true));   // read: the count of unread values begins again
+  EXPECT_TRUE(stored_at_once(true));  // read: the count of unread values begins again
   EXPECT_TRUE(stored_at_once(false));
   EXPECT_TRUE(stored_at_once(false));
   EXPECT_FALSE(stored_at_once(false));
@@ -92,7 +92,8 @@ TEST_F(StoredValues, OneEvaluationStoresAnEighthOfTheMemoryAtMostAndNamesTheLine
   KILN_NEEDS_CPU();
   engine::set_memory_limit(std::uint64_t{64} << 20);
   const Tensor x = data({1024, 1024});
-  const Tensor small = exp(x), e = broadcast_to(x.reshape({1024, 1, 1024}), {1024, 4, 1024}) * 2;  // 4 and 16 MiB
+  // 4 and 16 MiB
+  const Tensor small = exp(x), e = broadcast_to(x.reshape({1024, 1, 1024}), {1024, 4, 1024}) * 2;
   ::testing::internal::CaptureStderr();
   for (int i = 0; i < 40; ++i) (sum(e, {0, 1}) + sum(small, 0) * i).eval();
   const std::string said = ::testing::internal::GetCapturedStderr();
@@ -137,8 +138,9 @@ TEST_F(StoredValues, ValuesOfLoopBodiesAreLeftAlone) {
   const Tensor x = data({50});
   for (int i = 0; i < 5; ++i) {
     const Tensor scale = exp(x);
-    const Tensors out = while_loop([&](const Tensors& s) { return s[1] < 5; },
-                                   [&](const Tensors& s) { return Tensors{s[0] * scale + x, s[1] + 1}; }, {x, Tensor(0)});
+    const Tensors out =
+        while_loop([&](const Tensors& s) { return s[1] < 5; },
+                   [&](const Tensors& s) { return Tensors{s[0] * scale + x, s[1] + 1}; }, {x, Tensor(0)});
     EXPECT_TRUE(std::isfinite(sum(out[0]).item<float>()));
     EXPECT_TRUE(std::isfinite(max(scale).item<float>()));
     EXPECT_EQ(out[1].item<int>(), 5);

@@ -1,6 +1,6 @@
 // The handle: making leaves, reading values, errors, printing.
-#include "needs_cpu.h"
 #include "api/expect.h"
+#include "needs_cpu.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -52,7 +52,8 @@ TEST(TensorHandle, BorrowsMemory) {
   {
     Tensor sum_;
     {
-      const Tensor x = Tensor::borrow(values, {3}, DType::Float32, [&](const void* p) { freed += p == values; });
+      const Tensor x =
+          Tensor::borrow(values, {3}, DType::Float32, [&](const void* p) { freed += p == values; });
       EXPECT_EQ(x.data(), values);
       sum_ = x + 1;
     }
@@ -88,10 +89,12 @@ TEST(TensorHandle, TakesAndGivesSpans) {
   turned.copy_to(std::span(out));
   EXPECT_EQ(out[1], 2);
   EXPECT_TRUE(zeros({0}).span<float>().empty());
-  expect_user_error([&] { x.span<double>(); }, "[data] the tensor is float32 (2, 2), the pointer asked for float64");
+  expect_user_error([&] { x.span<double>(); },
+                    "[data] the tensor is float32 (2, 2), the pointer asked for float64");
   expect_user_error([&] { x.copy_to(std::span(out).subspan(1)); },
                     "[copy_to] the tensor is float32 (2, 2), the destination has room for 3 elements");
-  expect_user_error([&] { Tensor::from(std::vector<bool>{true}, {2}); }, "[from] 1 values for shape (2,), which has 2");
+  expect_user_error([&] { Tensor::from(std::vector<bool>{true}, {2}); },
+                    "[from] 1 values for shape (2,), which has 2");
   expect_user_error([] { Tensor::copy_of(nullptr, {2}, DType::Int8); }, "[from] null data for shape (2,)");
 }
 
@@ -103,7 +106,8 @@ TEST(TensorHandle, TakesAVectorOver) {
   EXPECT_EQ(x.data(), memory);
   expect_equal<double>(x + 1, {2, 2}, {2, 3, 4, 5});
   expect_equal<int>(Tensor::take(std::vector<int>{7}), {7});
-  expect_user_error([] { Tensor::take(std::vector<int>{7}, {2}); }, "[take] 1 values for shape (2,), which has 2");
+  expect_user_error([] { Tensor::take(std::vector<int>{7}, {2}); },
+                    "[take] 1 values for shape (2,), which has 2");
 }
 
 TEST(TensorHandle, BorrowsAnyLayout) {
@@ -113,7 +117,8 @@ TEST(TensorHandle, BorrowsAnyLayout) {
   const auto keep = std::make_shared<int>();
   using Strides = std::vector<std::int64_t>;
   const auto borrow = [&](int at, const Shape& shape, const Strides& strides) {
-    return Tensor::borrow(values.data() + at, shape, strides, DType::Float32, std::shared_ptr<const void>(keep));
+    return Tensor::borrow(values.data() + at, shape, strides, DType::Float32,
+                          std::shared_ptr<const void>(keep));
   };
   const Tensor columns = borrow(0, {4, 3}, {1, 4});
   expect_equal<float>(columns, {4, 3}, {0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11});
@@ -124,7 +129,8 @@ TEST(TensorHandle, BorrowsAnyLayout) {
   const Tensor mixed = borrow(3, {2, 3}, {4, -1});
   expect_equal<float>(mixed * 1, {2, 3}, {3, 2, 1, 7, 6, 5});
   expect_equal<float>(borrow(5, {2, 3}, {0, 0}) + 1, {2, 3}, {6, 6, 6, 6, 6, 6});
-  expect_equal<float>(borrow(0, {3, 3}, {1, 1}) + 0, {3, 3}, {0, 1, 2, 1, 2, 3, 2, 3, 4});  // a sliding window
+  // a sliding window
+  expect_equal<float>(borrow(0, {3, 3}, {1, 1}) + 0, {3, 3}, {0, 1, 2, 1, 2, 3, 2, 3, 4});
   expect_equal<float>(borrow(0, {2, 1, 3}, {3, INT64_MAX, 1}), {2, 1, 3}, {0, 1, 2, 3, 4, 5});
   EXPECT_EQ(borrow(0, {2, 1, 3}, {3, 77, 1}).data(), values.data());  // row-major after all
   EXPECT_EQ(borrow(0, {0, 3}, {INT64_MAX, INT64_MAX}).numel(), 0);
@@ -134,8 +140,9 @@ TEST(TensorHandle, BorrowsAnyLayout) {
   Tensor::borrow(last, {12}, Strides{-1}, DType::Float32, [&](const void* p) { freed += p == last; });
   EXPECT_EQ(freed, 1);
   expect_user_error([&] { borrow(0, {3}, {1, 1}); }, "[borrow] strides (1, 1) for shape (3,)");
-  expect_user_error([&] { borrow(0, {3, 3}, {INT64_MAX / 2, 1}); },
-                    "[borrow] strides (4611686018427387903, 1) of float32 (3, 3) reach more than 2^63 - 1 bytes");
+  expect_user_error(
+      [&] { borrow(0, {3, 3}, {INT64_MAX / 2, 1}); },
+      "[borrow] strides (4611686018427387903, 1) of float32 (3, 3) reach more than 2^63 - 1 bytes");
 }
 
 TEST(TensorHandle, BorrowsTypedMemory) {
@@ -145,7 +152,8 @@ TEST(TensorHandle, BorrowsTypedMemory) {
   EXPECT_EQ(Tensor::borrow(values.data(), {2, 2}, nothing).data(), values.data());
   EXPECT_EQ(Tensor::borrow(values, {2, 2}, nothing).dtype(), DType::Int32);
   EXPECT_EQ(Tensor::borrow(std::span(values).subspan(2), {2}, nothing).data(), values.data() + 2);
-  expect_user_error([&] { Tensor::borrow(values, {3}, nothing); }, "[borrow] 4 values for shape (3,), which has 3");
+  expect_user_error([&] { Tensor::borrow(values, {3}, nothing); },
+                    "[borrow] 4 values for shape (3,), which has 3");
   const void* const odd = reinterpret_cast<const char*>(values.data()) + 1;
   EXPECT_THROW(Tensor::borrow(odd, {1}, DType::Int32, nothing), UserError);
   EXPECT_NO_THROW(Tensor::borrow(odd, {1}, DType::Int8, nothing));
@@ -179,16 +187,19 @@ TEST(TensorHandle, BorrowedMemoryIsReadToItsEndOnly) {
 TEST(TensorHandle, ChecksUse) {
   const Tensor x = counting({2, 3});
   expect_user_error([] { Tensor().shape(); }, "[shape] an operand is an empty Tensor");
-  expect_user_error([&] { x.item<float>(); }, "[item] needs a tensor of one element, this one is float32 (2, 3)");
+  expect_user_error([&] { x.item<float>(); },
+                    "[item] needs a tensor of one element, this one is float32 (2, 3)");
   expect_user_error([&] { x.to_vector<double>(); },
                     "[copy_to] the tensor is float32 (2, 3), the destination float64");
-  expect_user_error([&] { x.data<int>(); }, "[data] the tensor is float32 (2, 3), the pointer asked for int32");
+  expect_user_error([&] { x.data<int>(); },
+                    "[data] the tensor is float32 (2, 3), the pointer asked for int32");
   expect_user_error([&] { x.dim(2); }, "[dim] axis 2 is out of range for float32 (2, 3)");
   EXPECT_THROW(eval({Tensor()}), UserError);
 }
 
 TEST(Print, SmallTensors) {
-  EXPECT_EQ(floats({2, 2}, {1, -2.5f, 1e10f, kNan}).str(), "[[   1.,  -2.5],\n [1e+10,   nan]]  float32 (2, 2)");
+  EXPECT_EQ(floats({2, 2}, {1, -2.5f, 1e10f, kNan}).str(),
+            "[[   1.,  -2.5],\n [1e+10,   nan]]  float32 (2, 2)");
   EXPECT_EQ(Tensor(3).str(), "3  int32 ()");
   EXPECT_EQ(Tensor({true, false}).str(), "[ true, false]  bool (2,)");
   EXPECT_EQ(zeros({0}).str(), "[]  float32 (0,)");
@@ -212,7 +223,8 @@ TEST(Print, NansHaveNoSign) {
   EXPECT_EQ(floats({negative, 1}).str(), "[nan,  1.]  float32 (2,)");
   EXPECT_EQ(Tensor(static_cast<double>(negative)).str(), "nan  float64 ()");
   EXPECT_EQ(Tensor(float16(negative)).str(), "nan  float16 ()");
-  expect_user_error([&] { bitwise_and(zeros({2}), negative); }, "[bitwise_and] does not take float32 operands: float32 (2,) and nan");
+  expect_user_error([&] { bitwise_and(zeros({2}), negative); },
+                    "[bitwise_and] does not take float32 operands: float32 (2,) and nan");
 }
 
 TEST(Print, Shapes) {
@@ -241,7 +253,8 @@ TEST(TensorHandle, BorrowedMemoryNeedsAKeeper) {
   expect_user_error([&] { Tensor::borrow(values, {3}, std::shared_ptr<const void>()); }, text);
   expect_user_error([&] { Tensor::borrow(values, {3}, std::function<void(const void*)>()); }, text);
   const std::int64_t strides[] = {1};
-  expect_user_error([&] { Tensor::borrow(values, {3}, strides, DType::Float32, std::shared_ptr<const void>()); }, text);
+  expect_user_error(
+      [&] { Tensor::borrow(values, {3}, strides, DType::Float32, std::shared_ptr<const void>()); }, text);
   EXPECT_NO_THROW(Tensor::borrow(values, {0}, std::shared_ptr<const void>()));  // nothing is borrowed
   // An owner of nothing but a deleter is one.
   EXPECT_NO_THROW(Tensor::borrow(values, {3}, std::shared_ptr<const void>(nullptr, [](const void*) {})));

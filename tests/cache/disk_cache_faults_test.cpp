@@ -75,7 +75,7 @@ class DiskCacheFaults : public ::testing::Test {
   /// A damaged entry is a miss, is deleted, and can be written again.
   void expect_rebuilt(DiskCache& cache, const std::string& why) {
     ASSERT_EQ(text(cache.get("key")), "nothing") << why;
-    struct stat info {};
+    struct stat info{};
     ASSERT_NE(lstat(file_of("key").c_str(), &info), 0) << why;
     cache.put("key", "payload");
     ASSERT_EQ(text(cache.get("key")), "payload") << why;
@@ -485,7 +485,7 @@ TEST_F(DiskCacheFaults, F10_AnEntryThatOthersMayWriteIsRebuilt) {
   for (const mode_t mode : {0666, 0620, 0602, 0660}) {
     ::chmod(file_of("key").c_str(), mode);
     expect_rebuilt(cache, "an entry that others may write");
-    struct stat info {};
+    struct stat info{};
     ASSERT_EQ(lstat(file_of("key").c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 07777, 0600u);
   }

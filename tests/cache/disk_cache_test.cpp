@@ -39,7 +39,7 @@ void age(const std::string& file, std::int64_t seconds) {
 }
 
 std::int64_t seconds_since_use(const std::string& file) {
-  struct stat info {};
+  struct stat info{};
   EXPECT_EQ(lstat(file.c_str(), &info), 0) << file;
   return time(nullptr) - info.st_mtim.tv_sec;
 }
@@ -82,7 +82,7 @@ TEST(DiskCache, DirectoryAndFilesArePrivate) {
   const TemporaryDirectory tmp;
   DiskCache cache({Mode::ReadWrite, tmp / "parent/kiln"});
   cache.put("key", "payload");
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(lstat((tmp / "parent/kiln").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0700u);
   ASSERT_EQ(lstat(only_file(cache).c_str(), &info), 0);

@@ -23,7 +23,8 @@ TEST(KernelCache, ScalarOfAnyValueIsAnArgument) {
     compiled += c.compiled;
     misses += c.plan_misses;
     const float have = y.to_vector<float>()[3], in = x.to_vector<float>()[3], scalar = static_cast<float>(i);
-    ASSERT_TRUE(have == std::fma(in, scalar, 1.0f) || have == in * scalar + 1.0f) << i;  // a target may have no fma
+    // a target may have no fma
+    ASSERT_TRUE(have == std::fma(in, scalar, 1.0f) || have == in * scalar + 1.0f) << i;
   }
   RecordProperty("compiled", static_cast<int>(compiled));
   EXPECT_LE(compiled, 4u);

@@ -1,8 +1,8 @@
 // What machine code on disk is found by: code for another processor, GPU, compiler or driver is never run.
-#include "counted.h"
-#include "needs_cpu.h"
 #include "cache/kernel_cache.h"
 #include "cache/temporary_directory.h"
+#include "counted.h"
+#include "needs_cpu.h"
 
 #include <kiln/kiln.h>
 
@@ -23,13 +23,15 @@ TEST(MachineCodeKeys, TellGpuArchitecturesApart) {  // FAULTS 11
 }
 
 TEST(MachineCodeKeys, TellCompilersApart) {  // FAULTS 12
-  EXPECT_NE(engine::disk_key(kKernel, "NVRTC 13.0", "sm_90", 13000), engine::disk_key(kKernel, "NVRTC 13.1", "sm_90", 13000));
+  EXPECT_NE(engine::disk_key(kKernel, "NVRTC 13.0", "sm_90", 13000),
+            engine::disk_key(kKernel, "NVRTC 13.1", "sm_90", 13000));
 }
 
 TEST(MachineCodeKeys, TellDriversApartWhereTheDriverCompiles) {  // FAULTS 12
   EXPECT_NE(engine::disk_key(kKernel, "NVRTC 13.0", "compute_90", 13000),
             engine::disk_key(kKernel, "NVRTC 13.0", "compute_90", 13010));
-  EXPECT_EQ(engine::disk_key(kKernel, "NVRTC 13.0", "sm_90", 13000), engine::disk_key(kKernel, "NVRTC 13.0", "sm_90", 13010))
+  EXPECT_EQ(engine::disk_key(kKernel, "NVRTC 13.0", "sm_90", 13000),
+            engine::disk_key(kKernel, "NVRTC 13.0", "sm_90", 13010))
       << "a driver runs the machine code of an older one";
 }
 
@@ -41,8 +43,8 @@ TEST(MachineCodeKeys, TellProcessorsCompilersAndLibrariesApart) {  // FAULTS 13
   b.llvm_cpu = "x86-64-v4";
   c.features = "+avx2,+avx512f";
   d.vector_math = !a.vector_math;
-  const std::set<std::string> keys{engine::disk_key(kKernel, a), engine::disk_key(kKernel, b), engine::disk_key(kKernel, c),
-                                   engine::disk_key(kKernel, d)};
+  const std::set<std::string> keys{engine::disk_key(kKernel, a), engine::disk_key(kKernel, b),
+                                   engine::disk_key(kKernel, c), engine::disk_key(kKernel, d)};
   EXPECT_EQ(keys.size(), 4u);
   EXPECT_NE(engine::disk_key({1, 3}, a), engine::disk_key(kKernel, a));
 }
@@ -63,7 +65,8 @@ TEST(MachineCodeKeys, ADirectorySharedWithARicherProcessorGivesItsOwnCodeToEach)
     const Statistics a = statistics();
     const Tensor y = tanh(test::data({1000}) * 3 + 1).eval();
     const Statistics b = statistics();
-    const std::uint64_t compiled = b.kernels_compiled - a.kernels_compiled, loaded = b.kernels_from_disk - a.kernels_from_disk;
+    const std::uint64_t compiled = b.kernels_compiled - a.kernels_compiled,
+                        loaded = b.kernels_from_disk - a.kernels_from_disk;
     configure(before);
     return std::pair(compiled > 0, loaded > 0);
   };

@@ -1,5 +1,5 @@
-// CUDA C of the shared loop IR: what the text of a few kernels must and must not contain, and that NVRTC accepts it for
-// every architecture.
+// CUDA C of the shared loop IR: what the text of a few kernels must and must not contain, and that NVRTC
+// accepts it for every architecture.
 #include "codegen/cuda/cuda_c.h"
 
 #include "device/cuda/nvrtc.h"
@@ -32,8 +32,10 @@ schedule::Target strict_gpu() {
   return t;
 }
 
-/// `donated`: leaves whose memory updates go into; they must be all the leaves' first nodes, which transforms keep.
-std::vector<std::string> sources(const GraphBuilder& b, int instances = 1, const schedule::Target& target = gpu(),
+/// `donated`: leaves whose memory updates go into; they must be all the leaves' first nodes, which transforms
+/// keep.
+std::vector<std::string> sources(const GraphBuilder& b, int instances = 1,
+                                 const schedule::Target& target = gpu(),
                                  const std::vector<NodeId>& donated = {}) {
   ir::Graph g = transform::transform(ir::Graph(b.graph), target.strict).graph;
   plan::Donations donations = plan::donate(g, donated, g.roots);
@@ -45,7 +47,8 @@ std::vector<std::string> sources(const GraphBuilder& b, int instances = 1, const
     const lower::Lowered l = lower::lower(g, regions, r, target);
     kernel::verify(l.kernel);
     out.push_back(emit_cuda(l.kernel, "kiln_test", instances));
-    if (std::getenv("KILN_TEST_PRINT")) std::printf("%s\n%s\n", kernel::print(l.kernel).c_str(), out.back().c_str());
+    if (std::getenv("KILN_TEST_PRINT"))
+      std::printf("%s\n%s\n", kernel::print(l.kernel).c_str(), out.back().c_str());
   }
   return out;
 }
@@ -86,8 +89,10 @@ TEST(CudaC, ALayerNorm) {
   GraphBuilder b;
   const NodeId x = b.leaf(f32, {32768, 2048}), n = b.constant(f32, 0x45000000);  // 2048
   const NodeId centred = b.op(Op::subtract, {x, b.op(Op::divide, {b.reduce(Op::reduce_sum, x, 2), n})});
-  const NodeId variance = b.op(Op::divide, {b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 2), n});
-  const NodeId y = b.op(Op::multiply, {centred, b.op(Op::rsqrt, {b.op(Op::add, {variance, b.scalar(f32, 0x3727c5ac)})})});
+  const NodeId variance =
+      b.op(Op::divide, {b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 2), n});
+  const NodeId y =
+      b.op(Op::multiply, {centred, b.op(Op::rsqrt, {b.op(Op::add, {variance, b.scalar(f32, 0x3727c5ac)})})});
   b.root(b.op(Op::add, {b.op(Op::multiply, {y, b.leaf(f32, {2048})}), b.leaf(f32, {2048})}));
   const auto list = sources(b);
   EXPECT_EQ(list.size(), 1u);
@@ -109,10 +114,13 @@ TEST(CudaC, ATransposeGoesThroughSharedMemory) {
 TEST(CudaC, FunctionsThatAGpuHas) {
   GraphBuilder b;
   NodeId x = b.leaf(f32, {1000});
-  for (const Op op : {Op::exp, Op::exp2, Op::log, Op::log2, Op::log10, Op::tanh, Op::erf, Op::rsqrt, Op::sqrt, Op::reciprocal, Op::pow})
+  for (const Op op : {Op::exp, Op::exp2, Op::log, Op::log2, Op::log10, Op::tanh, Op::erf, Op::rsqrt, Op::sqrt,
+                      Op::reciprocal, Op::pow})
     x = op == Op::pow ? b.op(op, {x, x}) : b.op(op, {x});
   b.root(x);
-  b.root(b.cast(b.op(Op::silu, {b.op(Op::sigmoid, {b.op(Op::divide, {b.leaf(f32, {1000}), b.leaf(f32, {1000})})})}), DType::Float16));
+  b.root(b.cast(
+      b.op(Op::silu, {b.op(Op::sigmoid, {b.op(Op::divide, {b.leaf(f32, {1000}), b.leaf(f32, {1000})})})}),
+      DType::Float16));
   compiles(sources(b));
 }
 
@@ -167,7 +175,8 @@ NodeId scan(GraphBuilder& b, Op op, NodeId x, std::uint64_t axis) {
 }
 
 TEST(CudaC, ScansAlongRowsOfAnyLength) {
-  for (const GraphBuilder::Extents& dims : {GraphBuilder::Extents{5000, 6}, {300, 20}, {300, 301}, {64, 5000}, {1, 1 << 20}}) {
+  for (const GraphBuilder::Extents& dims :
+       {GraphBuilder::Extents{5000, 6}, {300, 20}, {300, 301}, {64, 5000}, {1, 1 << 20}}) {
     GraphBuilder b;
     const NodeId x = b.leaf(f32, dims), twice = b.op(Op::add, {x, x});
     b.root(b.op(Op::multiply, {scan(b, Op::scan_sum, twice, 1), x}));
@@ -178,7 +187,8 @@ TEST(CudaC, ScansAlongRowsOfAnyLength) {
 }
 
 TEST(CudaC, ScansByACustomMonoid) {
-  for (const GraphBuilder::Extents& dims : {GraphBuilder::Extents{5000, 6}, {300, 20}, {300, 301}, {64, 5000}, {1, 1 << 20}})
+  for (const GraphBuilder::Extents& dims :
+       {GraphBuilder::Extents{5000, 6}, {300, 20}, {300, 301}, {64, 5000}, {1, 1 << 20}})
     for (const DType type : {f32, DType::Float16, DType::Float64})
       for (const std::uint64_t axis : {0, 1}) {
         GraphBuilder b;
@@ -216,7 +226,8 @@ TEST(CudaC, AReversedScanAccessesWholeVectors) {
 TEST(CudaC, ScansDownColumnsAndBesideReductions) {
   GraphBuilder b;
   b.root(scan(b, Op::scan_prod, b.leaf(DType::Float64, {70, 1000}), 0));
-  const NodeId x = b.leaf(f32, {1000, 700}), c = scan(b, Op::scan_sum, x, 1), most = scan(b, Op::scan_max, c, 1);
+  const NodeId x = b.leaf(f32, {1000, 700}), c = scan(b, Op::scan_sum, x, 1),
+               most = scan(b, Op::scan_max, c, 1);
   b.root(b.op(Op::subtract, {most, b.reduce(Op::reduce_max, c, 2)}));
   compiles(sources(b));
 }
@@ -228,8 +239,10 @@ TEST(CudaC, ALoopIsOneElementsOwn) {
   const NodeId s = state(b.leaf(f32, dims)), count = state(b.constant(DType::Int32, 0, dims));
   const NodeId go = b.op(Op::greater, {s, b.constant(f32, 0x3f800000)});
   const NodeId first = b.wide(Op::loop_next, DType::Bool, {}, {s, b.op(Op::sqrt, {s})});
-  const NodeId both = b.wide(Op::loop_next, DType::Bool, {}, {count, b.op(Op::add, {count, b.constant(DType::Int32, 1)}), first});
-  const NodeId result = b.wide(Op::loop_result, DType::Int32, dims, {b.wide(Op::loop, DType::Bool, {}, {both, go})});
+  const NodeId both = b.wide(Op::loop_next, DType::Bool, {},
+                             {count, b.op(Op::add, {count, b.constant(DType::Int32, 1)}), first});
+  const NodeId result =
+      b.wide(Op::loop_result, DType::Int32, dims, {b.wide(Op::loop, DType::Bool, {}, {both, go})});
   b.root(b.op(Op::add, {result, result}));
   b.root(b.reduce(Op::reduce_sum, result, 2));
   const auto list = sources(b);
@@ -247,8 +260,10 @@ TEST(CudaC, AScanWithABodyStoresInEachIteration) {
   const NodeId next = b.op(Op::maximum, {carry, row});
   const NodeId yield = b.wide(Op::loop_yield, DType::Bool, {}, {next});
   const NodeId first = b.wide(Op::loop_next, DType::Bool, {}, {carry, next, yield});
-  const NodeId both = b.wide(Op::loop_next, DType::Bool, {}, {i, b.op(Op::add, {i, b.constant(DType::Int64, 1)}), first});
-  const NodeId loop = b.wide(Op::loop, DType::Bool, {}, {both, b.op(Op::less, {i, b.constant(DType::Int64, 50)})});
+  const NodeId both =
+      b.wide(Op::loop_next, DType::Bool, {}, {i, b.op(Op::add, {i, b.constant(DType::Int64, 1)}), first});
+  const NodeId loop =
+      b.wide(Op::loop, DType::Bool, {}, {both, b.op(Op::less, {i, b.constant(DType::Int64, 50)})});
   b.graph[loop].attr64 = 50;
   b.root(b.wide(Op::loop_stack, f32, {50, 1000}, {loop}));
   const auto list = sources(b);
@@ -294,20 +309,24 @@ TEST(CudaC, AnUpdateInPlaceStoresItsBox) {
   compiles(list);
 }
 
-/// Kernels with every kind of parameter: wide and narrow indices, slots of odd sizes, counters of a finish section.
+/// Kernels with every kind of parameter: wide and narrow indices, slots of odd sizes, counters of a finish
+/// section.
 TEST(CudaC, InstancesShareALaunch) {
   if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
   const auto compile = [](const GraphBuilder& b) {
     for (const int instances : {2, 300})
-      for (const std::string& source : sources(b, instances)) EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {9, 0})) << source;
+      for (const std::string& source : sources(b, instances))
+        EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {9, 0})) << source;
   };
   GraphBuilder map;
   const NodeId x = map.leaf(f32, {1000, 1001});
-  map.root(map.op(Op::add, {map.op(Op::multiply, {x, map.scalar(f32, 0x3f800000)}), map.leaf(f32, {1000, 1001})}));
+  map.root(
+      map.op(Op::add, {map.op(Op::multiply, {x, map.scalar(f32, 0x3f800000)}), map.leaf(f32, {1000, 1001})}));
   compile(map);
   GraphBuilder wide;
   const NodeId h = wide.leaf(DType::Float16, {1 << 16, 1 << 16});
-  wide.root(wide.op(Op::where, {wide.scalar(DType::Bool, 1), wide.op(Op::add, {h, wide.scalar(DType::Float16, 0x3c00)}), h}));
+  wide.root(wide.op(Op::where, {wide.scalar(DType::Bool, 1),
+                                wide.op(Op::add, {h, wide.scalar(DType::Float16, 0x3c00)}), h}));
   compile(wide);
   GraphBuilder split;
   split.root(split.reduce(Op::reduce_sum, split.leaf(f32, {1 << 20}), 1));
@@ -337,10 +356,13 @@ TEST(CudaC, ATableOfInstancesFillsItsRoom) {
 TEST(CudaC, TransposesOfAllShapesAreFewKernels) {
   std::set<std::string> flat, stacked, inner;
   std::mt19937 random(1);
-  const auto extent = [&](int most) { return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
+  const auto extent = [&](int most) {
+    return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most));
+  };
   for (int i = 0; i < 400; ++i) {
     const std::int64_t rows = extent(200), columns = extent(300);
-    const auto add = [&](std::set<std::string>& kernels, const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& axes) {
+    const auto add = [&](std::set<std::string>& kernels, const std::vector<std::int64_t>& dims,
+                         const std::vector<std::int64_t>& axes) {
       GraphBuilder b;
       b.root(b.op(Op::add, {b.permute(b.leaf(f32, dims), axes), b.scalar(f32, 0x3f800000)}));
       for (std::string& source : sources(b)) kernels.insert(std::move(source));
@@ -371,7 +393,9 @@ TEST(CudaC, NoNameIsAType) {
 TEST(CudaC, RowsOfAllShapesAreFewKernels) {
   std::set<std::string> kernels;
   std::mt19937 random(1);
-  const auto extent = [&](int most) { return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
+  const auto extent = [&](int most) {
+    return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most));
+  };
   for (int i = 0; i < 400; ++i) {
     GraphBuilder b;
     const NodeId x = b.leaf(f32, {extent(200), extent(i % 2 ? 300 : 10000)});
@@ -385,7 +409,9 @@ TEST(CudaC, RowsOfAllShapesAreFewKernels) {
 TEST(CudaC, ColumnsOfAllShapesAreFewKernels) {
   std::set<std::string> kernels;
   std::mt19937 random(1);
-  const auto extent = [&](int most) { return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
+  const auto extent = [&](int most) {
+    return random() % 8 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most));
+  };
   for (int i = 0; i < 400; ++i) {
     GraphBuilder b;
     const NodeId x = b.leaf(f32, {extent(200), extent(300)});
@@ -399,7 +425,8 @@ TEST(CudaC, ColumnsOfAllShapesAreFewKernels) {
 }
 
 TEST(CudaC, ColumnsAreSharedByRowsOfThreads) {
-  for (const auto& [rows, columns] : {std::pair{4096, 4096}, std::pair{100000, 7}, std::pair{64, 50}, std::pair{10, 1000}}) {
+  for (const auto& [rows, columns] :
+       {std::pair{4096, 4096}, std::pair{100000, 7}, std::pair{64, 50}, std::pair{10, 1000}}) {
     GraphBuilder b;
     const NodeId x = b.leaf(f32, {rows, columns}), m = b.reduce(Op::reduce_max, x, 1);
     b.root(b.reduce(Op::reduce_sum, x, 1));
@@ -411,7 +438,9 @@ TEST(CudaC, ColumnsAreSharedByRowsOfThreads) {
 }
 
 /// The function itself, without what it is preceded by.
-std::string function_of(const std::string& source) { return source.substr(source.find("extern \"C\" __global__")); }
+std::string function_of(const std::string& source) {
+  return source.substr(source.find("extern \"C\" __global__"));
+}
 
 /// Neither in the text nor in what NVRTC makes of it.
 void expect_no_contractions(const std::vector<std::string>& list) {
@@ -419,7 +448,8 @@ void expect_no_contractions(const std::vector<std::string>& list) {
   for (const std::string& source : list) {
     EXPECT_EQ(function_of(source).find("__fma"), std::string::npos) << source;
     EXPECT_EQ(function_of(source).find("divide("), std::string::npos) << source;
-    EXPECT_EQ(cuda::ptx_text(source, "kiln_test", {9, 0}, {.fmad = false}).find("fma.rn"), std::string::npos) << source;
+    EXPECT_EQ(cuda::ptx_text(source, "kiln_test", {9, 0}, {.fmad = false}).find("fma.rn"), std::string::npos)
+        << source;
   }
 }
 
@@ -452,7 +482,8 @@ TEST(CudaCStrict, HalvesRoundAfterEveryOperation) {
 /// Full reductions, rows and columns of all lengths, and norms.
 TEST(CudaCStrict, EveryReductionCompiles) {
   if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
-  for (const auto& [rows, columns] : {std::pair{7, 5}, {7, 900}, {40, 9000}, {3, 16384}, {3, 100000}, {100000, 3}, {1, 16}, {1, 1 << 20}}) {
+  for (const auto& [rows, columns] :
+       {std::pair{7, 5}, {7, 900}, {40, 9000}, {3, 16384}, {3, 100000}, {100000, 3}, {1, 16}, {1, 1 << 20}}) {
     GraphBuilder b;
     const NodeId x = b.leaf(f32, {rows, columns});
     for (std::uint64_t axes : {1, 2, 3}) {
@@ -461,7 +492,8 @@ TEST(CudaCStrict, EveryReductionCompiles) {
     }
     const NodeId e = b.op(Op::exp, {b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2)})});
     b.root(b.op(Op::divide, {e, b.reduce(Op::reduce_sum, e, 2)}));
-    for (const std::string& source : sources(b, 1, strict_gpu())) EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {9, 0})) << source;
+    for (const std::string& source : sources(b, 1, strict_gpu()))
+      EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {9, 0})) << source;
   }
 }
 

@@ -1,5 +1,6 @@
-// The CUDA C of a few programs as text, beside which a change of the emitter, the scheduler or the planner shows itself:
-// tests/codegen/golden/*.cu, without the prelude. UPDATE_GOLDEN=1 rewrites them; the difference belongs into the commit.
+// The CUDA C of a few programs as text, beside which a change of the emitter, the scheduler or the planner
+// shows itself: tests/codegen/golden/*.cu, without the prelude. UPDATE_GOLDEN=1 rewrites them; the difference
+// belongs into the commit.
 #include "codegen/other_targets.h"
 #include "modes.h"
 
@@ -20,14 +21,16 @@ namespace {
 
 struct Program {
   const char* name;
-  std::function<void(const Tensor* in)> run;  // in: float32 (256, 4096), bfloat16 (256, 4096), float32 (4096,), int32 (100,)
+  // in: float32 (256, 4096), bfloat16 (256, 4096), float32 (4096,), int32 (100,)
+  std::function<void(const Tensor* in)> run;
 };
 
 const Program kPrograms[] = {
     {"map", [](const Tensor* in) { (exp(in[0]) * 2 + in[2]).eval(); }},
     {"map_of_halves", [](const Tensor* in) { (in[1] * 0.5 + 1).eval(); }},
     {"transposed_view", [](const Tensor* in) { (in[0].T() + 1).eval(); }},
-    {"strided_and_reversed", [](const Tensor* in) { (in[0](range(none, none, 2), range(none, none, -3)) + 1).eval(); }},
+    {"strided_and_reversed",
+     [](const Tensor* in) { (in[0](range(none, none, 2), range(none, none, -3)) + 1).eval(); }},
     {"join", [](const Tensor* in) { concat({in[0], flip(in[0], 1)}, 1).eval(); }},
     {"softmax_of_halves", [](const Tensor* in) { nn::softmax(in[1]).eval(); }},
     {"layer_norm", [](const Tensor* in) { nn::layer_norm(in[0], in[2], in[2]).eval(); }},
@@ -58,19 +61,22 @@ TEST_P(Golden, CudaText) {
   const std::filesystem::path directory = std::filesystem::path(KILN_SOURCE_DIR) / "tests/codegen/golden";
   const bool update = std::getenv("UPDATE_GOLDEN") != nullptr;
   if (!std::filesystem::exists(directory)) GTEST_SKIP() << "no source tree beside this build";
-  if (config().device != "cpu" || !config().cpu_target.empty()) GTEST_SKIP() << "the same text whatever the host";
+  if (config().device != "cpu" || !config().cpu_target.empty())
+    GTEST_SKIP() << "the same text whatever the host";
 
   const testing::ModeScope scope(Mode::Lazy, Tier::Vm);
   const Tensor in[] = {Tensor::from(std::vector<float>(256 * 4096, 1), {256, 4096}),
                        Tensor::from(std::vector<bfloat16>(256 * 4096, bfloat16(1.0f)), {256, 4096}),
-                       Tensor::from(std::vector<float>(4096, 1)), Tensor::from(std::vector<std::int32_t>(100, 1))};
+                       Tensor::from(std::vector<float>(4096, 1)),
+                       Tensor::from(std::vector<std::int32_t>(100, 1))};
   clear_memory_caches();
   std::string text;
   {
     const testing::OtherTargets others({.cuda = true});
     program.run(in);
     for (const testing::CudaSource& source : others.cuda_sources()) {
-      const std::size_t kernel = std::min(source.text.find("struct Custom0"), source.text.find("extern \"C\" __global__"));
+      const std::size_t kernel =
+          std::min(source.text.find("struct Custom0"), source.text.find("extern \"C\" __global__"));
       ASSERT_NE(kernel, std::string::npos) << source.text;
       text += "// " + source.label + "\n" + source.text.substr(kernel) + "\n";
     }

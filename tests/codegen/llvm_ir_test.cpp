@@ -1,5 +1,5 @@
-// One kernel, several instruction sets: values do not depend on which instructions a target has. Float16 conversions
-// matter most: without F16C they are integer arithmetic.
+// One kernel, several instruction sets: values do not depend on which instructions a target has. Float16
+// conversions matter most: without F16C they are integer arithmetic.
 #include "codegen/on_target.h"
 
 #include <gtest/gtest.h>
@@ -22,18 +22,21 @@ std::vector<std::byte> bytes_of(const Tensor& t) {
 /// Small whole numbers: sums and products are exact in every type and order.
 Tensor small_numbers(DType dtype, const Shape& shape, int seed) {
   std::vector<float> values(static_cast<std::size_t>(shape.numel()));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i * 37 + static_cast<std::size_t>(seed)) % 7);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>((i * 37 + static_cast<std::size_t>(seed)) % 7);
   return Tensor::copy_of(values.data(), shape, DType::Float32).astype(dtype);
 }
 
 /// A few kernels of every kind on one dtype.
 std::vector<Tensor> kernels(DType dtype) {
   const Shape odd{13, 77};
-  const Tensor x = small_numbers(dtype, odd, 1), y = small_numbers(dtype, odd, 3), row = small_numbers(dtype, {77}, 2);
+  const Tensor x = small_numbers(dtype, odd, 1), y = small_numbers(dtype, odd, 3),
+               row = small_numbers(dtype, {77}, 2);
   std::vector<Tensor> out{where(x == y, x, row), x != y};
   if (!is_bool(dtype)) {
-    for (const Tensor& t : {x * y + row, x - y, where(x < y, x, row), minimum(x, y), max(x, {0}), max(x, {1}), argmax(x, 1),
-                            sum(x, {0}), sum(x, {1}), sum(x * y), floor_divide(x, y + 1), remainder(x, row + 1)})
+    for (const Tensor& t :
+         {x * y + row, x - y, where(x < y, x, row), minimum(x, y), max(x, {0}), max(x, {1}), argmax(x, 1),
+          sum(x, {0}), sum(x, {1}), sum(x * y), floor_divide(x, y + 1), remainder(x, row + 1)})
       out.push_back(t);
   }
   for (int to = 0; to < kDTypeCount; ++to) out.push_back(x.astype(static_cast<DType>(to)));
@@ -58,25 +61,30 @@ TEST(LlvmIr, EveryTargetGivesWhatTheInterpreterGives) {
   }
 }
 
-/// Operands that are contiguous along another axis than the last, in tiles that are whole, cut and smaller than a vector.
+/// Operands that are contiguous along another axis than the last, in tiles that are whole, cut and smaller
+/// than a vector.
 std::vector<Tensor> transposes(DType dtype) {
   std::vector<Tensor> out;
-  for (const Shape& shape : {Shape{64, 128}, Shape{257, 130}, Shape{33, 300}, Shape{300, 33}, Shape{129, 5}, Shape{5, 129}, Shape{17, 16}}) {
+  for (const Shape& shape : {Shape{64, 128}, Shape{257, 130}, Shape{33, 300}, Shape{300, 33}, Shape{129, 5},
+                             Shape{5, 129}, Shape{17, 16}}) {
     const Tensor x = small_numbers(dtype, shape, 1);
-    const Tensor y = small_numbers(dtype, {shape[1], shape[0]}, 2), other = small_numbers(DType::Int16, shape, 4);
+    const Tensor y = small_numbers(dtype, {shape[1], shape[0]}, 2),
+                 other = small_numbers(DType::Int16, shape, 4);
     out.push_back(where(x.T() == y, x.T(), y));
     out.push_back(x.T() != x(range(none, none, -1)).T());  // runs backwards
-    out.push_back(where(other.T() > 3, x.T(), y));        // elements of different sizes
+    out.push_back(where(other.T() > 3, x.T(), y));         // elements of different sizes
     out.push_back(pad(x, {{1, 2}, {3, 0}}).T() != x.dim(0));
     out.push_back(x(range(1, none), range(1, none, 2)).T() != 3);
   }
   const Tensor square = small_numbers(dtype, {100, 100}, 5);
   out.push_back(square.T() == square);
   const Tensor image = small_numbers(dtype, {3, 20, 7, 9}, 1);
-  for (const Axes& axes : {Axes{0, 2, 3, 1}, Axes{0, 3, 1, 2}, Axes{3, 2, 1, 0}, Axes{2, 0, 3, 1}}) out.push_back(permute_dims(image, axes) != 2);
+  for (const Axes& axes : {Axes{0, 2, 3, 1}, Axes{0, 3, 1, 2}, Axes{3, 2, 1, 0}, Axes{2, 0, 3, 1}})
+    out.push_back(permute_dims(image, axes) != 2);
   const Tensor many = small_numbers(dtype, {2, 3, 4, 2, 3, 2, 2, 4}, 1);
   out.push_back(transpose(many) != 2);
-  const Tensor from = small_numbers(dtype, {12, 40, 33}, 1), second = small_numbers(dtype, {33, 40, 12}, 2), third = small_numbers(dtype, {40, 33, 12}, 3);
+  const Tensor from = small_numbers(dtype, {12, 40, 33}, 1), second = small_numbers(dtype, {33, 40, 12}, 2),
+               third = small_numbers(dtype, {40, 33, 12}, 3);
   out.push_back(where(permute_dims(from, {2, 1, 0}) == second, permute_dims(third, {1, 0, 2}), second));
   return out;
 }
@@ -103,9 +111,15 @@ TEST(LlvmIr, TransposedReadsGiveWhatTheInterpreterGivesOnEveryTarget) {
 TEST(LlvmIr, LargeTransposesOfEveryWidth) {
   for (const DType dtype : {DType::Int8, DType::BFloat16, DType::Float32, DType::Float64})
     for (const Shape& shape : {Shape{3200, 2688}, Shape{2700, 3301}}) {
-      const Tensor x = ((arange(shape.numel(), DType::Int32) * 40503) >> 7).reshape(shape).astype(DType::Int8).astype(dtype).eval();
-      const Tensor rows = arange(shape[1], DType::Int64).reshape({-1, 1}), columns = arange(shape[0], DType::Int64);
-      const Tensor want = (((columns * shape[1] + rows).astype(DType::Int32) * 40503) >> 7).astype(DType::Int8).astype(dtype);
+      const Tensor x = ((arange(shape.numel(), DType::Int32) * 40503) >> 7)
+                           .reshape(shape)
+                           .astype(DType::Int8)
+                           .astype(dtype)
+                           .eval();
+      const Tensor rows = arange(shape[1], DType::Int64).reshape({-1, 1}),
+                   columns = arange(shape[0], DType::Int64);
+      const Tensor want =
+          (((columns * shape[1] + rows).astype(DType::Int32) * 40503) >> 7).astype(DType::Int8).astype(dtype);
       const Tensor have = (x.T() + 1).eval();
       EXPECT_TRUE(all(have == want + 1).item<bool>()) << name(dtype) << shape.str();
     }
@@ -140,12 +154,14 @@ void check_halves(const std::string& target) {
   std::vector<float> x;
   for (const float v : wide) {
     const std::uint32_t step = dtype_of<Half> == DType::Float16 ? 0x1000 : 0x8000;
-    for (std::uint32_t extra : {0u, 1u, step - 1, step, step + 1}) x.push_back(std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) + extra));
+    for (std::uint32_t extra : {0u, 1u, step - 1, step, step + 1})
+      x.push_back(std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) + extra));
   }
   std::mt19937 rng(5);
   for (int i = 0; i < 200001; ++i) {
     x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(rng())));
-    x.push_back(std::ldexp(static_cast<float>(static_cast<int>(rng() % 0x1000000) - 0x800000), -static_cast<int>(rng() % 56)));
+    x.push_back(std::ldexp(static_cast<float>(static_cast<int>(rng() % 0x1000000) - 0x800000),
+                           -static_cast<int>(rng() % 56)));
   }
   std::vector<Half> rounded;
   for (float v : x) rounded.push_back(Half(v));

@@ -1,4 +1,5 @@
-// Primitives that targets spell differently, compiled for every level the host has and compared with the evaluator.
+// Primitives that targets spell differently, compiled for every level the host has and compared with the
+// evaluator.
 #include "device/cpu/jit.h"
 #include "kernel/eval.h"
 #include "math/math.h"
@@ -96,11 +97,13 @@ void compare(const char* name, const Function& f, std::vector<float> x, std::vec
     for (const int lanes : {4, 8, 16, 32, 64}) {
       const std::vector<float> got = compiled(f, target, lanes, x, y);
       for (std::size_t i = 0; i < x.size(); ++i) {
-        const std::string where = std::string(name) + "(" + std::to_string(x[i]) + ", " + std::to_string(y[i]) +
-                                  ") on " + target.level + ", " + std::to_string(lanes) + " lanes";
+        const std::string where = std::string(name) + "(" + std::to_string(x[i]) + ", " +
+                                  std::to_string(y[i]) + ") on " + target.level + ", " +
+                                  std::to_string(lanes) + " lanes";
         ASSERT_EQ(std::isnan(got[i]), std::isnan(want[i])) << where;
         if (std::isnan(want[i])) continue;
-        ASSERT_LE(std::abs(place(got[i]) - place(want[i])), ulps) << where << ": " << got[i] << ", not " << want[i];
+        ASSERT_LE(std::abs(place(got[i]) - place(want[i])), ulps)
+            << where << ": " << got[i] << ", not " << want[i];
         if (want[i] == 0 && got[i] == 0) {
           ASSERT_EQ(std::signbit(got[i]), std::signbit(want[i])) << where;
         }
@@ -111,9 +114,10 @@ void compare(const char* name, const Function& f, std::vector<float> x, std::vec
 
 /// Every kind of float; an odd count, so that every loop has a tail.
 std::vector<float> operands() {
-  std::vector<float> x = {0.0f,    -0.0f,     1,       -1,    0.75f, 0x1.7ffffep0f, 1.5f, 0x1p-126f, 0x1p-149f, -0x1p-149f,
-                          3e-39f,  3.4e38f,   -3.4e38f, kInf, -kInf, kNaN,          -kNaN, 88.8f,    -88.8f,    -103.9f,
-                          -104.5f, 0x1p-30f,  20,      -20,   9.1f,  1e10f,         -1e10f};
+  std::vector<float> x = {0.0f,      -0.0f,     1,          -1,     0.75f,   0x1.7ffffep0f, 1.5f,
+                          0x1p-126f, 0x1p-149f, -0x1p-149f, 3e-39f, 3.4e38f, -3.4e38f,      kInf,
+                          -kInf,     kNaN,      -kNaN,      88.8f,  -88.8f,  -103.9f,       -104.5f,
+                          0x1p-30f,  20,        -20,        9.1f,   1e10f,   -1e10f};
   std::mt19937 gen(7);
   while (x.size() < kCount - 3) {
     x.push_back(std::uniform_real_distribution<float>(-12, 12)(gen));
@@ -126,10 +130,11 @@ TEST(CompiledValues, FunctionsAgreeWithTheEvaluatorOnEveryLevel) {
   const struct {
     const char* name;
     E (*expand)(E);
-  } functions[] = {{"exp", lower::math::exp},         {"exp2", lower::math::exp2}, {"log", lower::math::log},
-                   {"log2", lower::math::log2},       {"tanh", lower::math::tanh}, {"sigmoid", lower::math::sigmoid},
-                   {"silu", lower::math::silu},       {"gelu", lower::math::gelu}, {"gelu_tanh", lower::math::gelu_tanh},
-                   {"erf", lower::math::erf}};
+  } functions[] = {
+      {"exp", lower::math::exp},   {"exp2", lower::math::exp2}, {"log", lower::math::log},
+      {"log2", lower::math::log2}, {"tanh", lower::math::tanh}, {"sigmoid", lower::math::sigmoid},
+      {"silu", lower::math::silu}, {"gelu", lower::math::gelu}, {"gelu_tanh", lower::math::gelu_tanh},
+      {"erf", lower::math::erf}};
   const std::vector<float> x = operands();
   for (const auto& f : functions) compare(f.name, [&](E a, E) { return f.expand(a); }, x, x, 4);
 }

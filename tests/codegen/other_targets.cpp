@@ -1,11 +1,11 @@
 #include "codegen/other_targets.h"
 
-#include "device/cuda/nvrtc.h"
 #include "codegen/cuda/cuda_c.h"
-#include "math/expand.h"
-#include "lower/lower.h"
-#include "plan/fuse.h"
+#include "device/cuda/nvrtc.h"
 #include "engine/plan.h"
+#include "lower/lower.h"
+#include "math/expand.h"
+#include "plan/fuse.h"
 #include "support/check.h"
 
 #include <kiln/error.h>
@@ -168,7 +168,8 @@ std::string compile_for_aarch64(const kernel::Kernel& kernel) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream object(bytes);
   llvm::legacy::PassManager passes;
-  if (machine->addPassesToEmitFile(passes, object, nullptr, llvm::CodeGenFileType::ObjectFile)) return "no object files";
+  if (machine->addPassesToEmitFile(passes, object, nullptr, llvm::CodeGenFileType::ObjectFile))
+    return "no object files";
   passes.run(*module);
   return bytes.empty() ? "an empty object" : "";
 }
@@ -193,7 +194,8 @@ std::vector<std::string> OtherTargets::aarch64_failures() const { return collect
 std::vector<CudaSource> OtherTargets::cuda_sources() const { return collected_->sources; }
 std::vector<std::string> OtherTargets::cuda_refusals() const { return collected_->refusals; }
 
-std::vector<std::string> compile_cuda(const std::vector<CudaSource>& sources, const std::vector<int>& architectures) {
+std::vector<std::string> compile_cuda(const std::vector<CudaSource>& sources,
+                                      const std::vector<int>& architectures) {
   std::vector<std::string> wrong;
   std::mutex mutex;
   std::atomic<std::size_t> next{0};

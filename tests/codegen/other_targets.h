@@ -1,5 +1,5 @@
-// What targets that are not here would make of the graphs that tests evaluate: every kernel of AArch64 is compiled to an
-// object, every kernel of a GPU is written as CUDA C.
+// What targets that are not here would make of the graphs that tests evaluate: every kernel of AArch64 is
+// compiled to an object, every kernel of a GPU is written as CUDA C.
 #pragma once
 
 #include "ir/graph.h"
@@ -28,7 +28,8 @@ struct CudaSource {
 };
 inline constexpr const char* kCudaSymbol = "kiln_test";
 
-/// While it lives, takes in every graph that is planned, and makes each kernel of it once. Several may live at a time.
+/// While it lives, takes in every graph that is planned, and makes each kernel of it once. Several may live
+/// at a time.
 class OtherTargets {
  public:
   struct Which {
@@ -53,7 +54,8 @@ class OtherTargets {
 };
 
 /// Compiles each source for each architecture ("sm_90" is 90) over all cores. What is wrong, a line each.
-std::vector<std::string> compile_cuda(const std::vector<CudaSource>& sources, const std::vector<int>& architectures);
+std::vector<std::string> compile_cuda(const std::vector<CudaSource>& sources,
+                                      const std::vector<int>& architectures);
 inline const std::vector<int> kCudaArchitectures{75, 80, 86, 89, 90, 100, 120};
 
 }  // namespace kiln::testing

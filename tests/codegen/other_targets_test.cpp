@@ -1,8 +1,8 @@
 // Kernels for targets that are not here: they compile. A fixed set of programs is compiled each time; with
 //   KILN_TEST_AARCH64=1          every kernel of every test that runs is compiled for AArch64 too
 //   KILN_TEST_CUDA_SOURCES=DIR   the CUDA C of every kernel of every test that runs is written to DIR
-// and OtherTargets.CollectedSourcesCompile (with KILN_TEST_CUDA_SOURCES=DIR and KILN_TEST_CUDA_MATRIX=1) compiles what lies
-// in DIR for every architecture. tools/other_targets.sh does it all.
+// and OtherTargets.CollectedSourcesCompile (with KILN_TEST_CUDA_SOURCES=DIR and KILN_TEST_CUDA_MATRIX=1)
+// compiles what lies in DIR for every architecture. tools/other_targets.sh does it all.
 #include "codegen/other_targets.h"
 
 #include "api/record.h"
@@ -57,9 +57,11 @@ void reductions_scans_and_views(DType dtype) {
   const Tensor x = numbers({33, 130}, dtype), long_row = numbers({70000}, dtype);
   eval({sum(x, 0), sum(x, 1), max(x, 1), argmin(x, 0), prod(x, 1), any(x, 0)});
   eval({sum(long_row), max(long_row), argmax(long_row)});
-  eval({cumsum(x, 1), cummax(x, 0), cumsum(long_row), logcumsumexp(x, 1), logcumsumexp(long_row), cumsum(long_row, 0, false, true)});
-  eval({concat({x, flip(x)}, 0), pad(x.T(), {{1, 2}, {0, 3}}, 1), tril(x), roll(x, 3, 1), x(range(1, none, 2), range(none, none, -3)),
-        take(x, arange(7), 0), slice_update(x, {range(2, 9)}, 1)});
+  eval({cumsum(x, 1), cummax(x, 0), cumsum(long_row), logcumsumexp(x, 1), logcumsumexp(long_row),
+        cumsum(long_row, 0, false, true)});
+  eval({concat({x, flip(x)}, 0), pad(x.T(), {{1, 2}, {0, 3}}, 1), tril(x), roll(x, 3, 1),
+        x(range(1, none, 2), range(none, none, -3)), take(x, arange(7), 0),
+        slice_update(x, {range(2, 9)}, 1)});
 }
 
 /// Bits of one type as those of every other of its size, of values that memory and registers hold.
@@ -89,13 +91,15 @@ void fixed_programs() {
   const testing::ModeScope scope(Mode::Lazy, Tier::Vm);
   clear_memory_caches();  // all of it is planned
   for (int d = 0; d < kDTypeCount; ++d) every_elementwise_op(static_cast<DType>(d));
-  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Int32, DType::UInt8, DType::Float64, DType::Int64})
+  for (const DType dtype :
+       {DType::Float32, DType::BFloat16, DType::Int32, DType::UInt8, DType::Float64, DType::Int64})
     reductions_scans_and_views(dtype);
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16}) layers(dtype);
   for (int d = 0; d < kDTypeCount; ++d)
     if (!is_bool(static_cast<DType>(d))) bits(static_cast<DType>(d));
   eval({random::uniform(random::Key(1), {1000}), random::normal(random::Key(2), {10, 10})});
-  while_loop([](const Tensors& s) { return s[0] < 10; }, [](const Tensors& s) { return Tensors{s[0] + 1, s[1] * s[1] + 1}; },
+  while_loop([](const Tensors& s) { return s[0] < 10; },
+             [](const Tensors& s) { return Tensors{s[0] + 1, s[1] * s[1] + 1}; },
              {Tensor(0), numbers({500}, DType::Float32)})[1]
       .eval();
   for (std::uint64_t seed = 1; seed <= 25; ++seed) test::run(test::random_program(seed));
@@ -110,8 +114,8 @@ TEST(OtherTargets, TheFixedProgramsCompileForAarch64) {
   const OtherTargets others({.aarch64 = true});
   fixed_programs();
   EXPECT_GT(others.aarch64_kernels(), 100);
-  EXPECT_TRUE(others.aarch64_failures().empty()) << others.aarch64_failures().size() << " kernels; the first: "
-                                                 << first_of(others.aarch64_failures());
+  EXPECT_TRUE(others.aarch64_failures().empty())
+      << others.aarch64_failures().size() << " kernels; the first: " << first_of(others.aarch64_failures());
 #else
   GTEST_SKIP() << "built without LLVM's AArch64";
 #endif
@@ -143,7 +147,8 @@ TEST(OtherTargets, PowersThatChooseElementsCompileForCuda) {
     clear_memory_caches();
     for (const bool quotient : {false, true}) {
       const Tensor power = pow(clip(numbers({300}, DType::UInt8), 3, 200), Tensor(std::uint8_t{13}));
-      const Tensor place = quotient ? floor_divide(power.astype(DType::Int64), 100) : power.astype(DType::Int64) % 100;
+      const Tensor place =
+          quotient ? floor_divide(power.astype(DType::Int64), 100) : power.astype(DType::Int64) % 100;
       logaddexp(power.astype(DType::Float32), take(power, place - 3, 0).astype(DType::Float32)).eval();
     }
   }
@@ -152,15 +157,18 @@ TEST(OtherTargets, PowersThatChooseElementsCompileForCuda) {
   EXPECT_TRUE(wrong.empty()) << first_of(wrong);
 }
 
-// ---- what all tests make ----------------------------------------------------------------------------------------------
+// ---- what all tests make ----
 
-/// Takes in what the tests of this process make, from the first to the last, when the environment asks for it.
+/// Takes in what the tests of this process make, from the first to the last, when the environment asks for
+/// it.
 class EveryKernel : public ::testing::Environment {
  public:
   void SetUp() override {
     const bool aarch64 = std::getenv("KILN_TEST_AARCH64") != nullptr;
     directory_ = std::getenv("KILN_TEST_CUDA_MATRIX") ? nullptr : std::getenv("KILN_TEST_CUDA_SOURCES");
-    if (aarch64 || directory_) others_ = std::make_unique<OtherTargets>(OtherTargets::Which{aarch64, directory_ != nullptr, directory_ != nullptr});
+    if (aarch64 || directory_)
+      others_ = std::make_unique<OtherTargets>(
+          OtherTargets::Which{aarch64, directory_ != nullptr, directory_ != nullptr});
   }
   void TearDown() override {
     if (!others_) return;
@@ -175,14 +183,15 @@ class EveryKernel : public ::testing::Environment {
     std::filesystem::create_directories(directory_);
     for (const CudaSource& s : others_->cuda_sources())
       std::ofstream(std::filesystem::path(directory_) / (hash128(s.text).hex() + ".cu")) << s.text;
-    std::cout << "CUDA C: " << others_->cuda_sources().size() << " kernels, " << others_->cuda_refusals().size()
-              << " without\n";
+    std::cout << "CUDA C: " << others_->cuda_sources().size() << " kernels, "
+              << others_->cuda_refusals().size() << " without\n";
   }
 
   std::unique_ptr<OtherTargets> others_;
   const char* directory_ = nullptr;
 };
-[[maybe_unused]] ::testing::Environment* const every_kernel = ::testing::AddGlobalTestEnvironment(new EveryKernel);
+[[maybe_unused]] ::testing::Environment* const every_kernel =
+    ::testing::AddGlobalTestEnvironment(new EveryKernel);
 
 /// Positions in a flattened array that memory holds have 64 bits, whatever indices of the kernel have.
 TEST(OtherTargets, PositionsFromMemoryAreDividedInFullWidth) {
@@ -198,7 +207,9 @@ TEST(OtherTargets, PositionsFromMemoryAreDividedInFullWidth) {
 
 TEST(OtherTargets, OneInstanceLeavesAnotherIts) {
   const OtherTargets outer({.cuda = true});
-  { const OtherTargets inner({.cuda = true}); }
+  {
+    const OtherTargets inner({.cuda = true});
+  }
   every_elementwise_op(DType::Float32);
   EXPECT_GT(outer.cuda_sources().size(), 0u);
 }

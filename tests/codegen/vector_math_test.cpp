@@ -1,5 +1,5 @@
-// Float64 functions on vectors against the C library's long double: the errors that docs/accuracy.md states, special
-// values, and nothing left over from the masked lanes of a tail.
+// Float64 functions on vectors against the C library's long double: the errors that docs/accuracy.md states,
+// special values, and nothing left over from the masked lanes of a tail.
 #include "codegen/on_target.h"
 #include "tolerance.h"
 
@@ -21,27 +21,62 @@ struct Function {
   double bound;  // ulp
 };
 
-#define KILN_UNARY(f, bound)                                                       \
-  {#f, [](const Tensor& x, const Tensor&) { return kiln::f(x); },                  \
+#define KILN_UNARY(f, bound)                                      \
+  {#f, [](const Tensor& x, const Tensor&) { return kiln::f(x); }, \
    [](Wide x, Wide) -> Wide { return ::f##l(x); }, bound}
-#define KILN_BINARY(f, bound)                                                      \
-  {#f, [](const Tensor& x, const Tensor& y) { return kiln::f(x, y); },             \
+#define KILN_BINARY(f, bound)                                          \
+  {#f, [](const Tensor& x, const Tensor& y) { return kiln::f(x, y); }, \
    [](Wide x, Wide y) -> Wide { return ::f##l(x, y); }, bound}
 const Function kFunctions[] = {
-    KILN_UNARY(exp, 1),   KILN_UNARY(exp2, 2),   KILN_UNARY(log, 2),   KILN_UNARY(log1p, 2),  KILN_UNARY(log2, 2),
-    KILN_UNARY(log10, 2),   KILN_UNARY(acos, 2),   KILN_UNARY(atan, 1),  KILN_UNARY(sinh, 2),   KILN_UNARY(cosh, 2),
-    KILN_UNARY(tanh, 2.3),  KILN_UNARY(asinh, 2),  KILN_UNARY(acosh, 2.2), KILN_UNARY(atanh, 2), KILN_UNARY(erfc, 3.5),
-    KILN_BINARY(pow, 2),    KILN_BINARY(hypot, 2), KILN_UNARY(expm1, 2), KILN_UNARY(sin, 1),    KILN_UNARY(erf, 2),
-    KILN_UNARY(cos, 1),     KILN_UNARY(tan, 1.5),  KILN_UNARY(asin, 1.5), KILN_BINARY(atan2, 1.5),
+    KILN_UNARY(exp, 1),     KILN_UNARY(exp2, 2),  KILN_UNARY(log, 2),    KILN_UNARY(log1p, 2),
+    KILN_UNARY(log2, 2),    KILN_UNARY(log10, 2), KILN_UNARY(acos, 2),   KILN_UNARY(atan, 1),
+    KILN_UNARY(sinh, 2),    KILN_UNARY(cosh, 2),  KILN_UNARY(tanh, 2.3), KILN_UNARY(asinh, 2),
+    KILN_UNARY(acosh, 2.2), KILN_UNARY(atanh, 2), KILN_UNARY(erfc, 3.5), KILN_BINARY(pow, 2),
+    KILN_BINARY(hypot, 2),  KILN_UNARY(expm1, 2), KILN_UNARY(sin, 1),    KILN_UNARY(erf, 2),
+    KILN_UNARY(cos, 1),     KILN_UNARY(tan, 1.5), KILN_UNARY(asin, 1.5), KILN_BINARY(atan2, 1.5),
 };
 #undef KILN_UNARY
 #undef KILN_BINARY
 
-constexpr double kSpecials[] = {
-    0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, 1.5, HUGE_VAL, -HUGE_VAL, NAN, 5e-324, -5e-324, 0x1p-1022, -0x1p-1022,
-    0x1.fffffffffffffp-1023, 0x1.fffffffffffffp+1023, -0x1.fffffffffffffp+1023, 1e300, 1e22, 0x1p53, -0x1p53,
-    709.78271289338397, 709.782712893384, -708.4, -745.13, -745.14, 1024, -1074, -1075, 26.5, 27.3, 0x1p-27, 0x1p-54,
-    1 + 0x1p-52, 1 - 0x1p-53, -1 + 0x1p-53};
+constexpr double kSpecials[] = {0.0,
+                                -0.0,
+                                1,
+                                -1,
+                                0.5,
+                                -0.5,
+                                2,
+                                -2,
+                                3,
+                                1.5,
+                                HUGE_VAL,
+                                -HUGE_VAL,
+                                NAN,
+                                5e-324,
+                                -5e-324,
+                                0x1p-1022,
+                                -0x1p-1022,
+                                0x1.fffffffffffffp-1023,
+                                0x1.fffffffffffffp+1023,
+                                -0x1.fffffffffffffp+1023,
+                                1e300,
+                                1e22,
+                                0x1p53,
+                                -0x1p53,
+                                709.78271289338397,
+                                709.782712893384,
+                                -708.4,
+                                -745.13,
+                                -745.14,
+                                1024,
+                                -1074,
+                                -1075,
+                                26.5,
+                                27.3,
+                                0x1p-27,
+                                0x1p-54,
+                                1 + 0x1p-52,
+                                1 - 0x1p-53,
+                                -1 + 0x1p-53};
 
 /// All exponents, the range where functions change, the neighbourhood of 1, and pairs of specials.
 void operands(std::vector<double>& x, std::vector<double>& y) {
@@ -63,8 +98,8 @@ void operands(std::vector<double>& x, std::vector<double>& y) {
     x.push_back(sign() * unit());
     y.push_back(sign() * unit());
   }
-  // By themselves, since one lane that a reduction does not reach sends a whole vector elsewhere: next to the zeros of sin
-  // and cos, and anywhere below 2^30.
+  // By themselves, since one lane that a reduction does not reach sends a whole vector elsewhere: next to the
+  // zeros of sin and cos, and anywhere below 2^30.
   for (int i = 0; i < 60000; ++i) {
     x.push_back(sign() * static_cast<double>(rng() >> (35 + rng() % 29)) * 1.5707963267948966);
     x.push_back(sign() * std::exp2(70 * unit() - 40));
@@ -77,7 +112,8 @@ void operands(std::vector<double>& x, std::vector<double>& y) {
 double error(double have, Wide want) {
   const double rounded = static_cast<double>(want);
   if (have != have || rounded != rounded) return (have != have) == (rounded != rounded) ? 0 : HUGE_VAL;
-  if (std::isinf(have) || std::isinf(rounded) || want == 0) return testing::ulp_distance(have, rounded, DType::Float64) == 0 ? 0 : HUGE_VAL;
+  if (std::isinf(have) || std::isinf(rounded) || want == 0)
+    return testing::ulp_distance(have, rounded, DType::Float64) == 0 ? 0 : HUGE_VAL;
   return static_cast<double>(fabsl(have - want) / ldexpl(1, std::max(ilogbl(want), -1022) - 52));
 }
 
@@ -87,7 +123,8 @@ TEST(VectorMath, Float64FunctionsKeepTheirBounds) {
   x.push_back(1), y.push_back(1);  // an odd count: the last vector is partly masked
   if (x.size() % 2 == 0) x.pop_back(), y.pop_back();
   const Shape shape{static_cast<std::int64_t>(x.size())};
-  const Tensor a = Tensor::copy_of(x.data(), shape, DType::Float64), b = Tensor::copy_of(y.data(), shape, DType::Float64);
+  const Tensor a = Tensor::copy_of(x.data(), shape, DType::Float64),
+               b = Tensor::copy_of(y.data(), shape, DType::Float64);
   for (const Function& f : kFunctions) {
     std::vector<Wide> want(x.size());
     for (std::size_t i = 0; i < x.size(); ++i) want[i] = f.exact(x[i], y[i]);
@@ -99,8 +136,8 @@ TEST(VectorMath, Float64FunctionsKeepTheirBounds) {
       for (std::size_t i = 0; i < x.size(); ++i)
         if (const double e = error(have[i], want[i]); e > worst) worst = e, at = i;
       RecordProperty(f.name + ("_" + target), std::to_string(worst));
-      EXPECT_LE(worst, f.bound) << f.name << " on " << (target.empty() ? "the host" : target) << " at " << x[at] << ", "
-                                << y[at] << " is " << have[at];
+      EXPECT_LE(worst, f.bound) << f.name << " on " << (target.empty() ? "the host" : target) << " at "
+                                << x[at] << ", " << y[at] << " is " << have[at];
     }
   }
 }

@@ -1,7 +1,7 @@
 // Sums of a matrix product and a row, which a GPU's library adds before it rounds.
-#include "library/cuda/blas.h"
-#include "device/cuda/require.h"
 #include "counted.h"
+#include "device/cuda/require.h"
+#include "library/cuda/blas.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -36,7 +36,8 @@ Tensor some(const Shape& shape, DType dtype, int seed) { return test::data(shape
 /// a @ b + bias beside float64, where the last axis of the bias is the product's.
 void expect_sum(const Tensor& got, const Tensor& a, const Tensor& b, const Tensor& bias, double tolerance) {
   const DType wide = DType::Float64;
-  const std::vector<double> want = (matmul(astype(a, wide), astype(b, wide)) + astype(bias, wide)).to_vector<double>();
+  const std::vector<double> want =
+      (matmul(astype(a, wide), astype(b, wide)) + astype(bias, wide)).to_vector<double>();
   const std::vector<double> have = astype(got, wide).to_vector<double>();
   ASSERT_EQ(have.size(), want.size());
   for (std::size_t i = 0; i < want.size(); ++i)
@@ -44,8 +45,10 @@ void expect_sum(const Tensor& got, const Tensor& a, const Tensor& b, const Tenso
 }
 
 TEST_F(GpuBias, IsAddedByTheProduct) {
-  for (const auto& [dtype, tolerance] : {std::pair{DType::BFloat16, 8e-3}, {DType::Float16, 1e-3}, {DType::Float32, 1e-5}}) {
-    const Tensor x = some({24, 64}, dtype, 1), w = some({64, 40}, dtype, 2), b = some({40}, dtype, 3), many = some({3, 24, 64}, dtype, 4);
+  for (const auto& [dtype, tolerance] :
+       {std::pair{DType::BFloat16, 8e-3}, {DType::Float16, 1e-3}, {DType::Float32, 1e-5}}) {
+    const Tensor x = some({24, 64}, dtype, 1), w = some({64, 40}, dtype, 2), b = some({40}, dtype, 3),
+                 many = some({3, 24, 64}, dtype, 4);
     const Tensor across = some({24}, dtype, 7);
     const Tensor odd = some({41}, dtype, 5), table = some({4, 40}, dtype, 6);
     const std::pair<const char*, std::function<Tensor()>> programs[] = {
@@ -70,7 +73,8 @@ TEST_F(GpuBias, IsAddedByTheProduct) {
 }
 
 TEST_F(GpuBias, IsAKernelsWhereTheLibraryCannot) {
-  const Tensor x = some({24, 64}, DType::Float32, 1), w = some({64, 40}, DType::Float32, 2), b = some({40}, DType::Float32, 3);
+  const Tensor x = some({24, 64}, DType::Float32, 1), w = some({64, 40}, DType::Float32, 2),
+               b = some({40}, DType::Float32, 3);
   const Tensor column = some({24, 1}, DType::Float32, 4), full = some({24, 40}, DType::Float32, 5);
   const auto launches = [](const std::function<std::vector<Tensor>()>& f) {
     return test::count([&] { eval(f()); }).launches;
@@ -78,14 +82,18 @@ TEST_F(GpuBias, IsAKernelsWhereTheLibraryCannot) {
   EXPECT_EQ(launches([&] { return std::vector{matmul(x, w) + column}; }), 1u);
   EXPECT_EQ(launches([&] { return std::vector{matmul(x, w) + full}; }), 1u);
   EXPECT_EQ(launches([&] { return std::vector{matmul(x, w) + 2.0f}; }), 1u);
-  EXPECT_EQ(launches([&] { return std::vector{relu(matmul(x, w) + b)}; }), 1u) << "one kernel adds and chooses";
+  EXPECT_EQ(launches([&] { return std::vector{relu(matmul(x, w) + b)}; }), 1u)
+      << "one kernel adds and chooses";
   const Tensor product = matmul(x, w);
   EXPECT_EQ(launches([&] { return std::vector{product + b}; }), 1u) << "somebody holds the product";
   EXPECT_EQ(launches([&] {
               const Tensor p = matmul(x, w * 2.0f);
               return std::vector{p + b, p - b};
-            }), 2u) << "the weights, and one kernel that reads the product twice";
-  EXPECT_EQ(launches([&] { return std::vector{matmul(zeros({3, 0}), zeros({0, 40})) + b}; }), 1u) << "nothing to multiply";
+            }),
+            2u)
+      << "the weights, and one kernel that reads the product twice";
+  EXPECT_EQ(launches([&] { return std::vector{matmul(zeros({3, 0}), zeros({0, 40})) + b}; }), 1u)
+      << "nothing to multiply";
 }
 
 TEST_F(GpuBias, ChainsOfLayersAndTheirNaNs) {
@@ -101,12 +109,15 @@ TEST_F(GpuBias, ChainsOfLayersAndTheirNaNs) {
   EXPECT_LE(c.launches, 1u) << "the scaled weights";
   const Tensor scaled = astype((w * 0.25).eval(), DType::Float64);
   for (int i = 0; i < 5; ++i) wide = matmul(wide, scaled) + astype(b, DType::Float64);
-  const std::vector<double> want = wide.to_vector<double>(), have = astype(x, DType::Float64).to_vector<double>();
-  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(have[i], want[i], 0.05 * std::max(1.0, std::abs(want[i])));
+  const std::vector<double> want = wide.to_vector<double>(),
+                            have = astype(x, DType::Float64).to_vector<double>();
+  for (std::size_t i = 0; i < want.size(); ++i)
+    ASSERT_NEAR(have[i], want[i], 0.05 * std::max(1.0, std::abs(want[i])));
 
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor bad = Tensor::from(std::vector<float>{1, nan, 3, 4}, {4}).eval();
-  const std::vector<float> y = (matmul(some({8, 8}, DType::Float32, 4), some({8, 4}, DType::Float32, 5)) + bad).to_vector<float>();
+  const std::vector<float> y =
+      (matmul(some({8, 8}, DType::Float32, 4), some({8, 4}, DType::Float32, 5)) + bad).to_vector<float>();
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i % 4 == 1) << i;
 }
 
@@ -119,7 +130,8 @@ TEST_F(GpuBias, IsRoundedByItselfWhereThatIsPromised) {
   Config c = config();
   c.strict = true;
   configure(c);
-  const Tensor x = some({8, 16}, DType::Float32, 1), w = some({16, 8}, DType::Float32, 2), b = some({8}, DType::Float32, 3);
+  const Tensor x = some({8, 16}, DType::Float32, 1), w = some({16, 8}, DType::Float32, 2),
+               b = some({8}, DType::Float32, 3);
   EXPECT_EQ(test::count([&] { (matmul(x, w) + b).eval(); }).launches, 1u);
 }
 

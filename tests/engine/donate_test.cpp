@@ -65,7 +65,8 @@ TEST_F(Donate, AKeyValueCacheStaysInPlace) {
     for (std::int64_t t = 6; t < kSteps; ++t) step(t);
   });
   EXPECT_EQ(rest.plan_misses, 0);
-  for (std::int64_t t = 0; t < kSteps; t += 111) EXPECT_EQ(keys(1, t, 3).item<float>(), static_cast<float>(t + 1));
+  for (std::int64_t t = 0; t < kSteps; t += 111)
+    EXPECT_EQ(keys(1, t, 3).item<float>(), static_cast<float>(t + 1));
 }
 
 TEST_F(Donate, WhoHoldsTheOldValueKeepsIt) {
@@ -98,7 +99,8 @@ TEST_F(Donate, WhatIsPendingOnTheOldValueIsComputedFromIt) {
     const Tensor total = sum(y), bent = sum(flip(y, 0) * y);
     y(range(0, 2)) = 0;
     const Tensor after = sum(y);
-    eval(first ? std::initializer_list<Tensor>{total, bent, y, after} : std::initializer_list<Tensor>{after, y, bent, total});
+    eval(first ? std::initializer_list<Tensor>{total, bent, y, after}
+               : std::initializer_list<Tensor>{after, y, bent, total});
     const double n = 64 * 64, all = n * (n - 1) / 2, cut = 128.0 * 127 / 2;
     EXPECT_NEAR(total.item<float>(), all, all * 1e-6);
     EXPECT_NEAR(after.item<float>(), all - cut, all * 1e-6);
@@ -118,7 +120,8 @@ TEST_F(Donate, ABodyMadeOfTheOldValue) {
     Tensor y = fresh().eval();
     y(all(), range(1 + k, 64)) = y(all(), range(0, 63 - k));
     y.eval();
-    for (std::int64_t j = 0; j < 64; ++j) EXPECT_EQ(y(9, j).item<float>(), was(9, j <= k ? j : j - 1 - k)) << j;
+    for (std::int64_t j = 0; j < 64; ++j)
+      EXPECT_EQ(y(9, j).item<float>(), was(9, j <= k ? j : j - 1 - k)) << j;
     // Columns from a sum over all.
     Tensor z = fresh().eval();
     z(all(), k) = sum(z, 1) - sum(z, 0);
@@ -133,7 +136,8 @@ TEST_F(Donate, ReadersOfTheNewValue) {
     Tensor x = fresh().eval();
     const Tensor w = ones({64, 3}).eval();
     x(range(t, t + 1)) = zeros({1, 64});
-    const Tensor product = matmul(transpose(x), w), shifted = x(range(1, 64)) + x(range(0, 63)), sorted = sort(x, 0);
+    const Tensor product = matmul(transpose(x), w), shifted = x(range(1, 64)) + x(range(0, 63)),
+                 sorted = sort(x, 0);
     eval({product, shifted, sorted, x});
     EXPECT_EQ(product(5, 2).item<float>(), 129024.0f + 64 * 5 - was(t, 5));
     EXPECT_EQ(shifted(t, 5).item<float>(), was(t + 1, 5));
@@ -201,18 +205,22 @@ TEST_F(Donate, ChecksSeeTheOldValues) {
 TEST_F(Donate, StatesOfLoops) {
   const Tensor first = fresh().eval();
   const auto fill = [](const Tensors& c, const Tensors& in) {
-    const Tensor next = dynamic_update_slice(c[1], (in[0] + dynamic_slice(c[1], {c[0], 0}, {1, 64})), {c[0], 0});
+    const Tensor next =
+        dynamic_update_slice(c[1], (in[0] + dynamic_slice(c[1], {c[0], 0}, {1, 64})), {c[0], 0});
     return Scanned{{c[0] + 2, next}, {sum(next)}};
   };
   const Scanned out = scan(fill, {Tensor(0), first}, {ones({10, 1, 64})});
   eval({out.carry[1], out.ys[0]});
-  for (std::int64_t i = 0; i < 64; ++i) EXPECT_EQ(out.carry[1](i, 3).item<float>(), was(i, 3) + (i % 2 == 0 && i < 20));
-  for (std::int64_t k = 0; k < 10; ++k) EXPECT_NEAR(out.ys[0](k).item<float>(), 4096.0 * 4095 / 2 + 64 * (k + 1), 2) << k;
+  for (std::int64_t i = 0; i < 64; ++i)
+    EXPECT_EQ(out.carry[1](i, 3).item<float>(), was(i, 3) + (i % 2 == 0 && i < 20));
+  for (std::int64_t k = 0; k < 10; ++k)
+    EXPECT_NEAR(out.ys[0](k).item<float>(), 4096.0 * 4095 / 2 + 64 * (k + 1), 2) << k;
   EXPECT_EQ(first(2, 3).item<float>(), was(2, 3));
   // States that swap, show each other, and are written by two updates.
   const Tensors swapped = while_loop([](const Tensors& s) { return s[0] < 5; },
                                      [](const Tensors& s) {
-                                       const Tensor a = dynamic_update_slice(s[1], full({1, 64}, -1.0), {s[0], 0});
+                                       const Tensor a =
+                                           dynamic_update_slice(s[1], full({1, 64}, -1.0), {s[0], 0});
                                        return Tensors{s[0] + 1, s[2], a, transpose(a)};
                                      },
                                      {Tensor(0), first, first * 2.0, first});

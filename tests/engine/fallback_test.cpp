@@ -1,9 +1,9 @@
-// A defect inside Kiln, which a hook provokes where regions are lowered, does not end a program: what it was to fuse is
-// planned one by one, and interpreted where that fails too.
+// A defect inside Kiln, which a hook provokes where regions are lowered, does not end a program: what it was
+// to fuse is planned one by one, and interpreted where that fails too.
 #include "api/expect.h"
 #include "counted.h"
-#include "modes.h"
 #include "engine/plan.h"
+#include "modes.h"
 #include "needs_cpu.h"
 
 #include <stdexcept>
@@ -34,19 +34,24 @@ class Fallback : public ::testing::Test {
     EXPECT_EQ(statistics().fallbacks - before, fallbacks) << text;
     return text;
   }
-  static std::size_t lines(const std::string& text) { return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')); }
+  static std::size_t lines(const std::string& text) {
+    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
 };
 
 void refuse_many(const ir::Graph&, const plan::Region& r) {
   if (r.nodes.size() > 1) throw InternalError("[internal] refused by a test");
 }
-void refuse_all(const ir::Graph&, const plan::Region&) { throw InternalError("[internal] refused by a test"); }
+void refuse_all(const ir::Graph&, const plan::Region&) {
+  throw InternalError("[internal] refused by a test");
+}
 void find_nothing(const ir::Graph&, const plan::Region& r) {
   if (r.nodes.size() > 1) throw std::out_of_range("map::at");
 }
 void refuse_loops(const ir::Graph& g, const plan::Region& r) {
   for (ir::NodeId id : r.nodes)
-    if (g[id].op == ir::Op::loop_result || g[id].op == ir::Op::loop_stack) throw InternalError("[internal] refused by a test");
+    if (g[id].op == ir::Op::loop_result || g[id].op == ir::Op::loop_stack)
+      throw InternalError("[internal] refused by a test");
 }
 void cannot_compile(const ir::Graph&, const plan::Region& r) {
   if (r.nodes.size() > 1) throw CompileError("[compile] refused by a test");
@@ -100,8 +105,9 @@ TEST_F(Fallback, ALoopRunsOverWholeTensors) {
   const Tensor x = counting({3, 4}).eval();
   const Scanned out = scan(
       [](const Tensors& c, const Tensors& in) {
-        const Tensor inner = while_loop([](const Tensors& s) { return s[0] > 3.0; },
-                                        [](const Tensors& s) { return Tensors{s[0] - 4.0}; }, {c[0] + in[0]})[0];
+        const Tensor inner =
+            while_loop([](const Tensors& s) { return s[0] > 3.0; },
+                       [](const Tensors& s) { return Tensors{s[0] - 4.0}; }, {c[0] + in[0]})[0];
         return Scanned{{inner}, {inner * 2.0}};
       },
       {zeros({4})}, {x});

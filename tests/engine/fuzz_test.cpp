@@ -1,13 +1,13 @@
-// Random programs: the fused path, one kernel an operation, and the vm against the interpreter; in the strict mode the same
-// three against each other, to the bit.
+// Random programs: the fused path, one kernel an operation, and the vm against the interpreter; in the strict
+// mode the same three against each other, to the bit.
 //
-// KILN_TEST_FUZZ_SECONDS runs longer than the default, KILN_TEST_FUZZ_PROGRAMS so many programs however long they take;
-// KILN_TEST_FUZZ_SEED begins elsewhere; KILN_TEST_FUZZ_LOOPS=1 draws programs that are mostly made of loops. A failure is
-// shrunk and printed as C++. With KILN_DEVICE=cuda the programs run on the device.
+// KILN_TEST_FUZZ_SECONDS runs longer than the default, KILN_TEST_FUZZ_PROGRAMS so many programs however long
+// they take; KILN_TEST_FUZZ_SEED begins elsewhere; KILN_TEST_FUZZ_LOOPS=1 draws programs that are mostly made
+// of loops. A failure is shrunk and printed as C++. With KILN_DEVICE=cuda the programs run on the device.
+#include "engine/plan.h"
 #include "modes.h"
 #include "plan/donate.h"
 #include "program.h"
-#include "engine/plan.h"
 
 #include <kiln/report.h>
 
@@ -60,7 +60,8 @@ std::string bit_difference(const test::Result& want, const test::Result& got) {
         if (std::memcmp(&x, &y, sizeof(T)) == 0 || (x != x && y != y)) continue;
         std::ostringstream out;
         out.precision(17);
-        out << "value " << i << ", element " << at / sizeof(T) << ": " << static_cast<double>(x) << " and " << static_cast<double>(y);
+        out << "value " << i << ", element " << at / sizeof(T) << ": " << static_cast<double>(x) << " and "
+            << static_cast<double>(y);
         return out.str();
       }
       return {};
@@ -102,7 +103,8 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
 
 template <class Compare>
 void check(std::uint64_t seed, const char* name, Compare compare) {
-  const test::Program p = number("KILN_TEST_FUZZ_LOOPS", 0) ? test::random_loops(seed) : test::random_program(seed);
+  const test::Program p =
+      number("KILN_TEST_FUZZ_LOOPS", 0) ? test::random_loops(seed) : test::random_program(seed);
   const std::string what = compare(p);
   if (what.empty()) return;
   const std::string cause = what.substr(0, 7);  // a thrown error shrinks to a thrown error
@@ -144,7 +146,8 @@ template <class Compare>
 void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare compare) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   std::uint64_t programs = 0;
-  const std::uint64_t verbose = number("KILN_TEST_FUZZ_VERBOSE", 0), wanted = number("KILN_TEST_FUZZ_PROGRAMS", 0);
+  const std::uint64_t verbose = number("KILN_TEST_FUZZ_VERBOSE", 0),
+                      wanted = number("KILN_TEST_FUZZ_PROGRAMS", 0);
   const auto more = [&] { return wanted ? programs < wanted : std::chrono::steady_clock::now() < end; };
   for (; more() && !::testing::Test::HasFatalFailure(); ++programs) {
     if (verbose) std::cerr << "seed " << seed + programs << "\n";
@@ -157,8 +160,8 @@ void fuzz(const Engine& engine, std::uint64_t seed, std::uint64_t seconds) {
   fuzz(engine.name, seed, seconds, [&](const test::Program& p) { return compare(p, engine, true); });
 }
 
-/// The same program at other positions, as in the steps of a loop: its starts become arguments. Updates are written in place
-/// however small they are.
+/// The same program at other positions, as in the steps of a loop: its starts become arguments. Updates are
+/// written in place however small they are.
 std::string compare_positions(const test::Program& p) {
   const std::int64_t before = plan::donated_bytes.exchange(0);
   std::string what;
@@ -173,7 +176,8 @@ std::string compare_positions(const test::Program& p) {
 }
 
 TEST(Fuzz, ProgramsWhosePositionsVary) {
-  fuzz("positions", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2, compare_positions);
+  fuzz("positions", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2,
+       compare_positions);
 }
 
 TEST(Fuzz, FusedProgramsEqualTheInterpreter) {
@@ -181,21 +185,25 @@ TEST(Fuzz, FusedProgramsEqualTheInterpreter) {
 }
 
 TEST(Fuzz, ProgramsRunOpByOpEqualTheInterpreter) {
-  fuzz(testing::kEngines[1], number("KILN_TEST_FUZZ_SEED", 1) + 1000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+  fuzz(testing::kEngines[1], number("KILN_TEST_FUZZ_SEED", 1) + 1000000,
+       number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
 }
 
 TEST(Fuzz, ProgramsRunByTheVmEqualTheInterpreter) {
-  fuzz(testing::kEngines[2], number("KILN_TEST_FUZZ_SEED", 1) + 3000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+  fuzz(testing::kEngines[2], number("KILN_TEST_FUZZ_SEED", 1) + 3000000,
+       number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
 }
 
 TEST(Fuzz, ProgramsPlannedOneByOneEqualTheInterpreter) {
   ::testing::internal::CaptureStderr();  // a warning a program
-  fuzz("one by one", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 4, compare_one_by_one);
+  fuzz("one by one", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 4,
+       compare_one_by_one);
   ::testing::internal::GetCapturedStderr();
 }
 
 TEST(Fuzz, StrictProgramsHaveOneSetOfBits) {
-  fuzz("strict", number("KILN_TEST_FUZZ_SEED", 1) + 5000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2, compare_strictly);
+  fuzz("strict", number("KILN_TEST_FUZZ_SEED", 1) + 5000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2,
+       compare_strictly);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Sorts, searches and scatters in plans of a GPU: enqueued, in order with what surrounds them, in graphs never.
-#include "device/cuda/require.h"
+// Sorts, searches and scatters in plans of a GPU: enqueued, in order with what surrounds them, in graphs
+// never.
 #include "counted.h"
+#include "device/cuda/require.h"
 
 #include <kiln/config.h>
 

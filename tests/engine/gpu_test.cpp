@@ -1,5 +1,5 @@
-// What only a GPU can get wrong, through the public API: its memory running out, work of two threads on two streams,
-// failures that show later. Skipped by name where there is none.
+// What only a GPU can get wrong, through the public API: its memory running out, work of two threads on two
+// streams, failures that show later. Skipped by name where there is none.
 #include "api/expect.h"
 #include "device/cuda/require.h"
 #include "engine/device_memory.h"
@@ -50,7 +50,7 @@ std::string device_error_of(const std::function<void()>& f) {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
-// ---- memory that runs out --------------------------------------------------------------------------------------------
+// ---- memory that runs out ----
 
 class GpuMemory : public OnGpu {
  protected:
@@ -74,7 +74,8 @@ TEST_F(GpuMemory, ThatRunsOutIsAnErrorThatNamesBytesAndTheNextOperationWorks) { 
 
 TEST_F(GpuMemory, CachedByEarlierWorkIsGivenBackBeforeGivingUp) {  // FAULTS 23
   cuda::set_memory_limit(0, 3 * kGiB);
-  for (int i = 0; i < 8; ++i) (ones({kGiB / 8 + i}, DType::Float32) + i).eval();  // half GiB each, then cached
+  // half GiB each, then cached
+  for (int i = 0; i < 8; ++i) (ones({kGiB / 8 + i}, DType::Float32) + i).eval();
   const Tensor big = (ones({2 * kGiB}, DType::UInt8) + 1).eval();
   EXPECT_EQ(big(-1).item<std::uint8_t>(), 2);
 }
@@ -87,13 +88,14 @@ TEST_F(GpuMemory, ThatRunsOutInTheMiddleOfAnEvaluationLeavesArgumentsWhole) {  /
     for (int i = 1; i <= 8; ++i) roots.push_back(x + i);
     eval(roots);
   };
-  for (int again = 0; again < 3; ++again) EXPECT_NE(device_error_of(wants_more).find("out of memory"), std::string::npos);
+  for (int again = 0; again < 3; ++again)
+    EXPECT_NE(device_error_of(wants_more).find("out of memory"), std::string::npos);
   EXPECT_EQ(max(x + 1).item<std::int32_t>(), 1000);
   cuda::set_memory_limit(0, 0);
   EXPECT_EQ(device_error_of(wants_more), "");
 }
 
-// ---- threads and streams ---------------------------------------------------------------------------------------------
+// ---- threads and streams ----
 
 class GpuStreams : public OnGpu {};
 
@@ -170,7 +172,7 @@ TEST_F(GpuStreams, ThreadsThatShareTheDefaultStreamAgree) {
   EXPECT_EQ(wrong.load(), 0);
 }
 
-// ---- failures that show later ----------------------------------------------------------------------------------------
+// ---- failures that show later ----
 
 class GpuFailureDeathTest : public OnGpu {
  protected:
@@ -188,7 +190,8 @@ void require(bool condition, const char* what) {
 
 void lose_the_context() {
   const cuda::Stream stream = cuda::current_stream(0);
-  const cuda::Function bad = cuda::make_function("extern \"C\" __global__ void bad(int* p) { p[threadIdx.x] = 1; }", "bad");
+  const cuda::Function bad =
+      cuda::make_function("extern \"C\" __global__ void bad(int* p) { p[threadIdx.x] = 1; }", "bad");
   int* nowhere = reinterpret_cast<int*>(std::uintptr_t{0x10});
   void* params[] = {&nowhere};
   cuda::launch(bad, {}, stream, params);

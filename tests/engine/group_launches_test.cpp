@@ -1,8 +1,8 @@
 // Many small tensors in one launch: where launches may move, and that they compute what they did.
 #include "engine/group_launches.h"
 
-#include "device/cuda/require.h"
 #include "counted.h"
+#include "device/cuda/require.h"
 
 #include <kiln/config.h>
 
@@ -14,12 +14,14 @@
 namespace kiln::engine {
 namespace {
 
-/// Plans of launches alone: each with the buffers it reads and the one it writes; buffer 0 … n - 1 are written before.
+/// Plans of launches alone: each with the buffers it reads and the one it writes; buffer 0 … n - 1 are
+/// written before.
 struct Drawn {
   Plan plan;
   std::vector<LaunchClass> classes;
 
-  void launch(std::uint64_t kernel, std::initializer_list<std::uint32_t> reads, std::uint32_t writes, int most = 100) {
+  void launch(std::uint64_t kernel, std::initializer_list<std::uint32_t> reads, std::uint32_t writes,
+              int most = 100) {
     Launch l;
     for (std::uint32_t r : reads) l.buffers.push_back({Place::Kind::Buffer, r, 0, false});
     l.buffers.push_back({Place::Kind::Buffer, writes, 0, true});
@@ -51,10 +53,12 @@ TEST(GroupLaunches, IndependentOnesOfAKernelBecomeOneStep) {
   EXPECT_EQ(d.grouped(), "0 1 2 3 4 ");
 }
 
-/// A launch that writes into an argument stays behind what reads the old value, and before what reads the new one.
+/// A launch that writes into an argument stays behind what reads the old value, and before what reads the new
+/// one.
 TEST(GroupLaunches, ReadersOfAnArgumentStayOnTheirSide) {
   Drawn d;
-  const auto with_argument = [&](std::uint64_t kernel, std::uint32_t arg, bool written, std::uint32_t writes) {
+  const auto with_argument = [&](std::uint64_t kernel, std::uint32_t arg, bool written,
+                                 std::uint32_t writes) {
     d.launch(kernel, {}, writes);
     d.plan.launches.back().buffers.push_back({Place::Kind::Arg, arg, 0, written});
   };
@@ -144,7 +148,8 @@ std::vector<Parameter> parameters(const std::vector<std::int64_t>& sizes) {
   std::vector<Parameter> out;
   int seed = 0;
   for (std::int64_t n : sizes) {
-    out.push_back({test::data({n}, DType::Float32, seed), test::data({n}, DType::Float32, seed + 1), test::data({n}, DType::Float32, seed + 2)});
+    out.push_back({test::data({n}, DType::Float32, seed), test::data({n}, DType::Float32, seed + 1),
+                   test::data({n}, DType::Float32, seed + 2)});
     seed += 3;
   }
   return out;
@@ -163,12 +168,14 @@ std::vector<Tensor> step(const std::vector<Parameter>& all, float rate) {
 void expect_step(const std::vector<Parameter>& all, const std::vector<Tensor>& out, float rate) {
   if (!cuda::computes()) return;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto value = all[i].value.to_vector<float>(), gradient = all[i].gradient.to_vector<float>(), mean = all[i].mean.to_vector<float>();
+    const auto value = all[i].value.to_vector<float>(), gradient = all[i].gradient.to_vector<float>(),
+               mean = all[i].mean.to_vector<float>();
     const auto got = out[2 * i].to_vector<float>(), moment = out[2 * i + 1].to_vector<float>();
     for (std::size_t k = 0; k < value.size(); ++k) {
       const float m = 0.9f * mean[k] + 0.1f * gradient[k];
       ASSERT_NEAR(moment[k], m, 1e-6) << "tensor " << i << " element " << k;
-      ASSERT_NEAR(got[k], value[k] - rate * m / (std::fabs(m) + 1e-8f), 1e-5) << "tensor " << i << " element " << k;
+      ASSERT_NEAR(got[k], value[k] - rate * m / (std::fabs(m) + 1e-8f), 1e-5)
+          << "tensor " << i << " element " << k;
     }
   }
 }
@@ -202,7 +209,8 @@ TEST_F(GpuGroups, MoreThanATableHoldsIsSeveralLaunches) {
   EXPECT_LE(counted.launches, 4u);
   if (!cuda::computes()) return;
   for (std::size_t i : {0u, 350u, 699u})
-    EXPECT_FLOAT_EQ(out[i].to_vector<float>()[1], all[i].value.to_vector<float>()[1] + all[i].gradient.to_vector<float>()[1]);
+    EXPECT_FLOAT_EQ(out[i].to_vector<float>()[1],
+                    all[i].value.to_vector<float>()[1] + all[i].gradient.to_vector<float>()[1]);
 }
 
 TEST_F(GpuGroups, OneKernelForEveryNumberThatFits) {
@@ -247,7 +255,10 @@ TEST_F(GpuGroups, WhatFollowsReadsWhatTheGroupMade) {
   for (const Parameter& p : all)
     for (float g : p.gradient.to_vector<float>()) squares += double{g} * g;
   for (std::size_t i = 0; i < all.size(); ++i)
-    EXPECT_NEAR(out[i].to_vector<float>()[3], all[i].value.to_vector<float>()[3] - all[i].gradient.to_vector<float>()[3] / std::sqrt(squares), 1e-4);
+    EXPECT_NEAR(
+        out[i].to_vector<float>()[3],
+        all[i].value.to_vector<float>()[3] - all[i].gradient.to_vector<float>()[3] / std::sqrt(squares),
+        1e-4);
 }
 
 }  // namespace

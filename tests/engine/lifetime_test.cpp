@@ -1,8 +1,8 @@
 // Ends of processes and threads, forks, failing compiles and many threads: what an evaluation survives.
-#include "needs_cpu.h"
-#include "counted.h"
 #include "cache/kernel_cache.h"
 #include "cache/temporary_directory.h"
+#include "counted.h"
+#include "needs_cpu.h"
 
 #include <gtest/gtest.h>
 
@@ -189,7 +189,9 @@ void in_child(F f) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status)) << "signal " << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-  if (WIFEXITED(status)) { EXPECT_EQ(WEXITSTATUS(status), 0); }
+  if (WIFEXITED(status)) {
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
 }
 
 #if defined(__SANITIZE_THREAD__)
@@ -308,7 +310,8 @@ TEST_F(ExitDeathTest, StaticTensorsAreEvaluatedAndFreed) {
 // ---- the disk cache between processes
 // ------------------------------------------------------------------------------
 
-/// Evaluates six kernels with the cache in KILN_TEST_DIRECTORY and waits for no compiler; the count of those from disk.
+/// Evaluates six kernels with the cache in KILN_TEST_DIRECTORY and waits for no compiler; the count of those
+/// from disk.
 std::uint64_t from_disk_without_waiting() {
   Config c = config();
   c.cache = "rw";
@@ -330,7 +333,8 @@ TEST_F(ExitDeathTest, OfAShortProgramFillsTheDiskCache) {
   KILN_NEEDS_CPU();
   KILN_NEEDS_COMPILER();
   std::optional<testing::TemporaryDirectory> directory;
-  if (!std::getenv("KILN_TEST_DIRECTORY")) {  // else this is one of the processes below, which run the test again
+  // else this is one of the processes below, which run the test again
+  if (!std::getenv("KILN_TEST_DIRECTORY")) {
     directory.emplace();
     setenv("KILN_TEST_DIRECTORY", directory->path().c_str(), 1);
   }

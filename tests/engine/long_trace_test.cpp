@@ -1,9 +1,10 @@
-// Recording without reading: loops of any length in bounded memory, with a constant number of plans and kernels.
+// Recording without reading: loops of any length in bounded memory, with a constant number of plans and
+// kernels.
 #include "api/expect.h"
 #include "counted.h"
-#include "record/recorded.h"
-#include "modes.h"
 #include "engine/pool.h"
+#include "modes.h"
+#include "record/recorded.h"
 
 #include <gtest/gtest.h>
 
@@ -88,7 +89,8 @@ TEST_P(LongLoop, TakesBoundedMemoryAndAConstantNumberOfPlans) {
   EXPECT_NEAR(longer.value, expected(operations, 10000), 1e-5);
   EXPECT_LE(longer.most_nodes, 2 * ir::kRecordedLimit + 1000);
   EXPECT_LE(shorter.plans, 8u);
-  EXPECT_LE(longer.plans, 2u) << "the blocks of the shorter loop should have served";  // the end of another length
+  // the end of another length
+  EXPECT_LE(longer.plans, 2u) << "the blocks of the shorter loop should have served";
   EXPECT_LE(longer.compiled, 40u);
 }
 INSTANTIATE_TEST_SUITE_P(Bodies, LongLoop, ::testing::Values(7, 70, 301),
@@ -180,7 +182,8 @@ TEST(LongTrace, WhatIsHeldAlongTheWayHasItsValue) {
     x = x + 1.0f;
     if (i % 1000 == 0) kept.push_back(x);
   }
-  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i](3).item<int>(), static_cast<int>(i + 1) * 1000);
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    EXPECT_EQ(kept[i](3).item<int>(), static_cast<int>(i + 1) * 1000);
 }
 
 TEST(LongTrace, ReadingALongTraceCutsItToo) {
@@ -318,7 +321,8 @@ TEST(LongTrace, ABodyOfManyOperationsIsNotCut) {
     for (int i = 0; i < 6000; ++i) x = x * 0.5f + 1.0f;
     return Tensors{x, s[1] + 1};
   };
-  const Tensors done = while_loop([](const Tensors& s) { return s[1] < 2; }, body, {zeros({4}), Tensor(std::int64_t{0})});
+  const Tensors done =
+      while_loop([](const Tensors& s) { return s[1] < 2; }, body, {zeros({4}), Tensor(std::int64_t{0})});
   EXPECT_NEAR(done[0](1).item<double>(), 2, 1e-6);
 }
 
@@ -433,22 +437,24 @@ TEST_F(LongTraceNotice, IsGivenUnaskedForAFewLines) {
 }
 
 TEST_F(LongTraceNotice, EndsAfterAFewLines) {
-  EXPECT_LE(times_said("recording cut at ", [] {
-    Tensor x = zeros({4});
-    for (int i = 0; i < 4000; ++i) {
-      x = x + 1.0f;
-      x = x * 0.5f;
-      x = sin(x);
-      x = x - 1.0f;
-      x = abs(x);
-      x = cos(x);
-      x = x * 0.25f;
-      x = x + 2.0f;
-      x = x - 0.5f;
-      x = tanh(x);
-      x = minimum(x, 3.0f);
-    }
-  }), 5);
+  EXPECT_LE(times_said("recording cut at ",
+                       [] {
+                         Tensor x = zeros({4});
+                         for (int i = 0; i < 4000; ++i) {
+                           x = x + 1.0f;
+                           x = x * 0.5f;
+                           x = sin(x);
+                           x = x - 1.0f;
+                           x = abs(x);
+                           x = cos(x);
+                           x = x * 0.25f;
+                           x = x + 2.0f;
+                           x = x - 0.5f;
+                           x = tanh(x);
+                           x = minimum(x, 3.0f);
+                         }
+                       }),
+            5);
 }
 
 }  // namespace

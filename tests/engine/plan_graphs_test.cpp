@@ -1,7 +1,7 @@
 // Plans that come again with the same memory are CUDA graphs, and compute what they did.
+#include "counted.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/require.h"
-#include "counted.h"
 
 #include <kiln/config.h>
 
@@ -63,7 +63,8 @@ void expect_scaled(const Tensor& out, const Tensor& in, double by) {
   if (!cuda::computes()) return;
   const auto got = out.to_vector<float>();
   const auto want = expected(in.to_vector<float>(), by);
-  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-5 * std::fabs(want[i]) + 1e-12) << i;
+  for (std::size_t i = 0; i < want.size(); ++i)
+    ASSERT_NEAR(got[i], want[i], 1e-5 * std::fabs(want[i]) + 1e-12) << i;
 }
 
 std::uint64_t graphs_of(const std::function<void()>& f) {
@@ -102,7 +103,8 @@ TEST_F(GpuGraphs, OtherPositionsAreSetInTheSameGraph) {
   const std::uint64_t graphs = graphs_of([&] {
     for (std::int64_t i = 0; i < 16; ++i) {
       const std::int64_t from = i * 5 % (2 * kRows);
-      expect_scaled(scaled(x(range(from, from + kRows)), 2.0f).eval(), x(range(from, from + kRows)).eval(), 2.0);
+      expect_scaled(scaled(x(range(from, from + kRows)), 2.0f).eval(), x(range(from, from + kRows)).eval(),
+                    2.0);
     }
   });
   EXPECT_GE(graphs, 6u);
@@ -123,7 +125,8 @@ TEST_F(GpuGraphs, OtherArgumentsResultsAndScalarsAreSeen) {
 
 /// What a graph wrote is not written again by its next launch, while somebody holds it.
 TEST_F(GpuGraphs, HeldResultsStayWhatTheyAre) {
-  const Tensor a = test::data({kRows, kColumns}, DType::Float32, 1), b = test::data({kRows, kColumns}, DType::Float32, 2);
+  const Tensor a = test::data({kRows, kColumns}, DType::Float32, 1),
+               b = test::data({kRows, kColumns}, DType::Float32, 2);
   std::vector<Tensor> held;
   for (int i = 0; i < 10; ++i) {
     scaled(a, 2.0f).eval();
@@ -135,7 +138,8 @@ TEST_F(GpuGraphs, HeldResultsStayWhatTheyAre) {
 TEST_F(GpuGraphs, MemoryGoneAndComeBackIsNoMatter) {
   const Tensor x = test::data({kRows, kColumns});
   for (int i = 0; i < 10; ++i) {
-    const Tensor noise = full({kRows * (1 + i % 3), kColumns}, static_cast<float>(i)) + 1.0f;  // takes what was freed
+    // takes what was freed
+    const Tensor noise = full({kRows * (1 + i % 3), kColumns}, static_cast<float>(i)) + 1.0f;
     noise.eval();
     expect_scaled(scaled(x, 2.0f), x, 2.0);
     if (cuda::computes()) {

@@ -1,6 +1,6 @@
 // What an evaluation stores, and when its plan is found again.
-#include "engine/evaluate.h"
 #include "counted.h"
+#include "engine/evaluate.h"
 #include "record/node.h"
 
 #include <gtest/gtest.h>

@@ -59,7 +59,9 @@ TEST_F(Positions, SeveralAxesStepsAndBackwardSlices) {
   for (std::int64_t t = 0; t < 6; ++t) {
     SCOPED_TRACE(t);
     const Tensor a = x(range(t + 4, t, -2), range(t, t + 4, 2)) + 1.0;
-    expect_equal<float>(a, {2, 2}, {reference(t + 4, t) + 1, reference(t + 4, t + 2) + 1, reference(t + 2, t) + 1, reference(t + 2, t + 2) + 1});
+    expect_equal<float>(a, {2, 2},
+                        {reference(t + 4, t) + 1, reference(t + 4, t + 2) + 1, reference(t + 2, t) + 1,
+                         reference(t + 2, t + 2) + 1});
     Tensor y = zeros({12, 10});
     y(range(t + 4, t, -2), range(t, t + 4, 2)) = a;
     y(0, range(t, t + 1)) = 7;
@@ -72,7 +74,9 @@ TEST_F(Positions, SeveralAxesStepsAndBackwardSlices) {
     EXPECT_EQ(shifted(t, 4).item<float>(), 4);
     EXPECT_EQ(sum(shifted).item<float>(), 190.0f + 3 * 60);
   }
-  const Counted again = count([&] { EXPECT_EQ(sum(x(range(10, 6, -2), range(6, 10, 2)) + 1.0).item<float>(), 106 + 108 + 86 + 88 + 4); });
+  const Counted again = count([&] {
+    EXPECT_EQ(sum(x(range(10, 6, -2), range(6, 10, 2)) + 1.0).item<float>(), 106 + 108 + 86 + 88 + 4);
+  });
   EXPECT_LE(again.plan_misses, 1);
 }
 
@@ -82,7 +86,8 @@ TEST_F(Positions, AStencilInALoopStaysStatic) {
   const Tensor x = counting({100}).eval();
   const auto blur = [&](double factor) {
     Tensor sum = zeros({96});
-    for (std::int64_t k = 0; k < 5; ++k) sum = sum + x(range(k, k + 96)) * (factor * static_cast<double>(k + 1));
+    for (std::int64_t k = 0; k < 5; ++k)
+      sum = sum + x(range(k, k + 96)) * (factor * static_cast<double>(k + 1));
     return sum.eval();
   };
   const Counted first = count([&] { expect_equal<float>(blur(1)(range(0, 2)), {40, 55}); });
@@ -115,13 +120,15 @@ TEST_F(Positions, MinibatchesAreReadInPlace) {
   const Counted rest = count([&] {
     for (std::int64_t i = 2; i < 8; ++i) {
       const Tensor y = step(i);
-      for (std::int64_t r = 0; r < 4; ++r) EXPECT_EQ(y(r, 0).item<float>(), static_cast<float>(64 * i + 16 * r + 6));
+      for (std::int64_t r = 0; r < 4; ++r)
+        EXPECT_EQ(y(r, 0).item<float>(), static_cast<float>(64 * i + 16 * r + 6));
     }
   });
   EXPECT_EQ(rest.library_calls, 6);
   EXPECT_EQ(rest.launches, 0);
   for (std::int64_t i = 0; i < 8; ++i)
-    expect_equal<float>(sort(-x(range(4 * i, 4 * i + 2), 0)), {-16.0f * static_cast<float>(i) - 4, -16.0f * static_cast<float>(i)});
+    expect_equal<float>(sort(-x(range(4 * i, 4 * i + 2), 0)),
+                        {-16.0f * static_cast<float>(i) - 4, -16.0f * static_cast<float>(i)});
 }
 
 /// Equal positions are one argument while they stay equal, and two from then on.
@@ -144,13 +151,12 @@ TEST_F(Positions, PositionsThatPart) {
 TEST_F(Positions, AGrowingExtentPlansAgain) {
   const Tensor x = counting({16}).eval();
   const Counted all = count([&] {
-    for (std::int64_t t = 0; t < 8; ++t) EXPECT_EQ(sum(x(range(0, t + 1)) * 1.0).item<float>(), static_cast<float>(t * (t + 1) / 2));
+    for (std::int64_t t = 0; t < 8; ++t)
+      EXPECT_EQ(sum(x(range(0, t + 1)) * 1.0).item<float>(), static_cast<float>(t * (t + 1) / 2));
   });
   EXPECT_EQ(all.plan_misses, 8);
   // A fixed extent with a mask is one plan.
-  const auto masked = [&](std::int64_t t) {
-    return sum(where(arange(16) <= t, x, 0)).item<float>();
-  };
+  const auto masked = [&](std::int64_t t) { return sum(where(arange(16) <= t, x, 0)).item<float>(); };
   masked(0);
   const Counted fixed = count([&] {
     for (std::int64_t t = 1; t < 8; ++t) EXPECT_EQ(masked(t), static_cast<float>(t * (t + 1) / 2));

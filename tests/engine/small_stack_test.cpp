@@ -1,5 +1,5 @@
-// Long recordings evaluated on a thread with a small stack: what is planned, lowered and emitted calls itself no deeper for a
-// longer chain.
+// Long recordings evaluated on a thread with a small stack: what is planned, lowered and emitted calls itself
+// no deeper for a longer chain.
 #include "api/expect.h"
 #include "modes.h"
 
@@ -59,7 +59,8 @@ void expect_as_interpreted(const std::function<Tensor()>& f) {
     const testing::EngineScope scope(e);
     const std::vector<float> have = on_small_stack(f);
     ASSERT_EQ(have.size(), want.size());
-    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(have[i], want[i], 1e-4 * (1 + std::abs(want[i]))) << "element " << i;
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(have[i], want[i], 1e-4 * (1 + std::abs(want[i]))) << "element " << i;
   }
 }
 
@@ -105,7 +106,8 @@ TEST(SmallStack, ALongBodyOfALoop) {
     });
 }
 
-/// Coordinates of views that divide what the view before divided: each was looked into once a reader, three times a view.
+/// Coordinates of views that divide what the view before divided: each was looked into once a reader, three
+/// times a view.
 TEST(SmallStack, ViewsOfViews) {
   if (kLargeFrames) GTEST_SKIP() << "frames of a sanitizer";
   const Tensor x = counting({4, 6, 2}).eval();

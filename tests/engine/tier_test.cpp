@@ -1,10 +1,10 @@
 // Who runs a kernel: the vm while the compiler works in the background, machine code after that.
-#include "needs_cpu.h"
-#include "counted.h"
-#include "modes.h"
 #include "cache/background.h"
 #include "cache/kernel_cache.h"
 #include "cache/temporary_directory.h"
+#include "counted.h"
+#include "modes.h"
+#include "needs_cpu.h"
 
 #include <kiln/error.h>
 
@@ -184,8 +184,9 @@ TEST_F(Tiers, AForkedChildFinishesWhatWasQueued) {  // FAULTS 26
     alarm(20);
     engine::set_compile_hook(nullptr);
     const std::uint64_t before = statistics().kernels_compiled;
-    const bool right = (tanh(x) + 0.5).to_vector<float>()[2] == std::tanh(x.to_vector<float>()[2]) + 0.5f ||
-                       std::abs((tanh(x) + 0.5).to_vector<float>()[2] - (std::tanh(x.to_vector<float>()[2]) + 0.5f)) < 1e-6f;
+    const bool right =
+        (tanh(x) + 0.5).to_vector<float>()[2] == std::tanh(x.to_vector<float>()[2]) + 0.5f ||
+        std::abs((tanh(x) + 0.5).to_vector<float>()[2] - (std::tanh(x.to_vector<float>()[2]) + 0.5f)) < 1e-6f;
     wait_for_compiles();
     const bool compiled = statistics().kernels_compiled > before;
     _exit(right && compiled ? 0 : 1);
@@ -193,7 +194,9 @@ TEST_F(Tiers, AForkedChildFinishesWhatWasQueued) {  // FAULTS 26
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status)) << "signal " << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-  if (WIFEXITED(status)) { EXPECT_EQ(WEXITSTATUS(status), 0); }
+  if (WIFEXITED(status)) {
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
 }
 #endif
 
@@ -230,7 +233,8 @@ TEST_F(TiersExitDeathTest, IsCleanAtAnyMoment) {  // FAULTS 27
         {
           alarm(20);
           const Tensor x = data({50}).eval();
-          for (int i = 0; i < 10; ++i) (i % 2 ? exp(x) * static_cast<double>(i) : x + abs(x) * static_cast<double>(i)).eval();
+          for (int i = 0; i < 10; ++i)
+            (i % 2 ? exp(x) * static_cast<double>(i) : x + abs(x) * static_cast<double>(i)).eval();
           std::this_thread::sleep_for(std::chrono::milliseconds(wait));
           std::exit(7);
         },

@@ -1,6 +1,8 @@
-// Every fuzz target over mutations of its seeds: some seconds of what libFuzzer does for hours, from a fixed beginning.
+// Every fuzz target over mutations of its seeds: some seconds of what libFuzzer does for hours, from a fixed
+// beginning.
 //
-// KILN_TEST_FUZZ_SECONDS runs each target that long from a seed of the clock's; the default is a number of inputs.
+// KILN_TEST_FUZZ_SECONDS runs each target that long from a seed of the clock's; the default is a number of
+// inputs.
 #include "fuzz/targets.h"
 
 #include <gtest/gtest.h>
@@ -17,13 +19,15 @@ class Mutator {
  public:
   explicit Mutator(std::uint64_t seed) : random_(seed) {}
 
-  /// One to some changes of the kinds that break parsers: flipped bits, lengths gone wild, parts cut out, doubled, or taken
-  /// from another input.
+  /// One to some changes of the kinds that break parsers: flipped bits, lengths gone wild, parts cut out,
+  /// doubled, or taken from another input.
   std::string mutate(std::string s, const std::string& other) {
     for (std::size_t n = 1 + below(4); n-- > 0;) change(s, other);
     return s;
   }
-  std::size_t below(std::size_t n) { return n == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, n - 1)(random_); }
+  std::size_t below(std::size_t n) {
+    return n == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, n - 1)(random_);
+  }
 
  private:
   void change(std::string& s, const std::string& other) {
@@ -44,8 +48,9 @@ class Mutator {
       case 5: s.resize(at); break;
       case 6: s.insert(at, other.substr(below(other.size() + 1), some)); break;
       case 7: {  // a number in text
-        constexpr const char* kNumbers[] = {"0", "-1", "1", "9223372036854775807", "9223372036854775808",
-                                            "18446744073709551615", "4294967296", "1e99", "00", "99999999999999999999"};
+        constexpr const char* kNumbers[] = {
+            "0",          "-1",   "1",  "9223372036854775807", "9223372036854775808", "18446744073709551615",
+            "4294967296", "1e99", "00", "99999999999999999999"};
         const std::size_t digit = s.find_first_of("0123456789", at);
         if (digit == s.npos) break;
         const std::size_t end = std::min(s.find_first_not_of("0123456789", digit), s.size());
@@ -53,8 +58,10 @@ class Mutator {
         break;
       }
       default: {  // punctuation and words of the formats
-        constexpr const char* kWords[] = {"{", "}", "[", "]", "(", ")", ",", ":", "\"", "'", "=", "\n", "\\", "True", "L",
-                                          "BOOL", "F64", "__metadata__", "dtype", "KILN_", "PK\1\2", "PK\5\6", "null"};
+        constexpr const char* kWords[] = {"{",     "}",     "[",      "]",      "(",   ")",
+                                          ",",     ":",     "\"",     "'",      "=",   "\n",
+                                          "\\",    "True",  "L",      "BOOL",   "F64", "__metadata__",
+                                          "dtype", "KILN_", "PK\1\2", "PK\5\6", "null"};
         s.insert(at, kWords[below(std::size(kWords))]);
       }
     }
@@ -80,7 +87,8 @@ TEST_P(FuzzTargets, SurviveMutations) {
   Mutator mutator(text ? static_cast<std::uint64_t>(begin.time_since_epoch().count()) : 1);
   std::vector<std::string> pool = seeds;
   for (int i = 0; text ? std::chrono::steady_clock::now() - begin < seconds : i < 20000; ++i) {
-    const std::string input = mutator.mutate(pool[mutator.below(pool.size())], pool[mutator.below(pool.size())]);
+    const std::string input =
+        mutator.mutate(pool[mutator.below(pool.size())], pool[mutator.below(pool.size())]);
     run(input);
     // Some inputs live on, so that changes add up.
     if (input.size() < 4096 && mutator.below(8) == 0) {

@@ -1,5 +1,5 @@
-// One target under libFuzzer (KILN_FUZZ_TARGET names it). Called with an empty directory as corpus it writes the seeds
-// there first.
+// One target under libFuzzer (KILN_FUZZ_TARGET names it). Called with an empty directory as corpus it writes
+// the seeds there first.
 #include "fuzz/targets.h"
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 #include "fuzz/targets.h"
 
+#include "cache/cache_entry.h"
 #include "io/npy.h"
 #include "io/safetensors.h"
 #include "io/zip.h"
-#include "cache/cache_entry.h"
 #include "support/env.h"
 
 #include <kiln/error.h>
@@ -29,7 +29,8 @@ std::span<const std::byte> as_bytes(Bytes input) { return std::as_bytes(input); 
 /// A header that was accepted describes exactly the bytes that follow it: reads them all.
 void read_array(io::Source& source, std::uint64_t most, const io::Where& where) {
   const io::NpyHeader header = io::read_npy_header(source, where);
-  expect(header.bytes == source.remaining() && header.bytes <= most, "a .npy header that claims more than there is");
+  expect(header.bytes == source.remaining() && header.bytes <= most,
+         "a .npy header that claims more than there is");
   const auto elements = std::make_unique<std::byte[]>(header.bytes);
   io::read_npy_elements(header, source, elements.get());
   expect(!is_bool(header.dtype) || io::are_bools(elements.get(), header.bytes), "a bool that is not 0 or 1");
@@ -45,11 +46,13 @@ std::vector<std::string> npy_seeds() {
   std::vector<std::string> out;
   for (int i = 0; i < kDTypeCount; ++i) {
     const auto dtype = static_cast<DType>(i);
-    out.push_back(io::npy_header(dtype, {2, 3}) + std::string(static_cast<std::size_t>(6 * size_of(dtype)), '\1'));
+    out.push_back(io::npy_header(dtype, {2, 3}) +
+                  std::string(static_cast<std::size_t>(6 * size_of(dtype)), '\1'));
   }
   out.push_back(io::npy_header(DType::Float32, {}) + "abcd");
   const std::string text = "{'descr': '>i4', 'fortran_order': True, 'shape': (1, 2L), }\n";
-  out.push_back(std::string("\x93NUMPY\2\0", 8) + static_cast<char>(text.size()) + std::string(3, '\0') + text + "abcdefgh");
+  out.push_back(std::string("\x93NUMPY\2\0", 8) + static_cast<char>(text.size()) + std::string(3, '\0') +
+                text + "abcdefgh");
   return out;
 }
 
@@ -59,7 +62,8 @@ void npz(Bytes input) try {
   for (std::size_t i = 0; i < archive.members().size(); ++i) {
     const std::uint64_t bytes = archive.members()[i].bytes;
     all += bytes;
-    expect(bytes <= input.size() * 1100 && all <= input.size() * 1100, "members that claim more than can be packed");
+    expect(bytes <= input.size() * 1100 && all <= input.size() * 1100,
+           "members that claim more than can be packed");
     try {
       io::ZipSource source(archive, i);
       read_array(source, bytes, source.where());
@@ -77,8 +81,9 @@ std::vector<std::string> npz_seeds() {
     const int file = mkstemp(name.data());
     expect(file >= 0, "a temporary file");
     const std::string elements(400, '\1');
-    const io::ZipMember members[] = {{"a.npy", io::npy_header(DType::Float32, {10, 10}), elements.data(), 400},
-                                     {"b.npy", io::npy_header(DType::Bool, {7}), elements.data(), 7}};
+    const io::ZipMember members[] = {
+        {"a.npy", io::npy_header(DType::Float32, {10, 10}), elements.data(), 400},
+        {"b.npy", io::npy_header(DType::Bool, {7}), elements.data(), 7}};
     io::write_zip(name, members, compressed, {"save_npz", name});
     io::InputFile written("load_npz", name);
     std::string bytes(written.size(), '\0');
@@ -94,7 +99,8 @@ void safetensors(Bytes input) try {
   std::uint64_t at = 0;
   for (const io::SafetensorsEntry& e : header.entries) {
     expect(e.begin == at && e.begin <= e.end, "ranges with gaps");
-    expect(e.end - e.begin == static_cast<std::uint64_t>(e.shape.numel() * size_of(e.dtype)), "a range of another size");
+    expect(e.end - e.begin == static_cast<std::uint64_t>(e.shape.numel() * size_of(e.dtype)),
+           "a range of another size");
     at = e.end;
   }
   expect(header.data + at == input.size(), "ranges that end elsewhere than the file");
@@ -103,7 +109,8 @@ void safetensors(Bytes input) try {
 
 std::vector<std::string> safetensors_seeds() {
   std::vector<io::SafetensorsEntry> none, some;
-  for (int i = 0; i < kDTypeCount; ++i) some.push_back({"t" + std::to_string(i), static_cast<DType>(i), {2, 3}, 0, 0});
+  for (int i = 0; i < kDTypeCount; ++i)
+    some.push_back({"t" + std::to_string(i), static_cast<DType>(i), {2, 3}, 0, 0});
   some.push_back({"scalar", DType::Float32, {}, 0, 0});
   some.push_back({"empty", DType::Float64, {0, 5}, 0, 0});
   const io::Where where{"save_safetensors", "seed"};
@@ -138,8 +145,7 @@ void environment(Bytes input) try {
 std::vector<std::string> environment_seeds() {
   std::string all;
   for (const EnvironmentRow& row : environment_rows(Config{})) all += row.name + "=" + row.value + "\n";
-  return {all,
-          "KILN_MODE=eager\nKILN_DEVICE=cuda:3\nKILN_LOG=plan,cache\nKILN_CACHE_MAX=512M\n",
+  return {all, "KILN_MODE=eager\nKILN_DEVICE=cuda:3\nKILN_LOG=plan,cache\nKILN_CACHE_MAX=512M\n",
           "KILN_CHECK=nan,diff\nKILN_DUMP=dir\nKILN_DUMP_STAGES=ll,asm\nKILN_DUMP_FILTER=soft.*|a+[b-c]\n",
           "KILN_EXPLAIN=why.json\nKILN_NUM_THREADS=5\nKILN_CPU=avx2\nKILN_DEBUG=5\nPATH=/bin\n"};
 }
@@ -149,7 +155,8 @@ void cache_entry(Bytes input) {
   if (!entry) return;
   // Only what the encoder writes is an entry.
   const auto again = engine::encode_entry(entry->key, entry->payload);
-  expect(std::equal(again.begin(), again.end(), input.begin(), input.end()), "an entry that encodes to other bytes");
+  expect(std::equal(again.begin(), again.end(), input.begin(), input.end()),
+         "an entry that encodes to other bytes");
 }
 
 std::vector<std::string> cache_entry_seeds() {

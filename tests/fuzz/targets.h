@@ -1,6 +1,6 @@
-// What is fuzzed: everything that reads bytes from outside. A target takes any bytes; it may refuse them by a UserError
-// (which it catches) and must not do anything else wrong. libfuzzer.cpp runs one under libFuzzer, fuzz_test.cpp all of
-// them over mutations of their seeds.
+// What is fuzzed: everything that reads bytes from outside. A target takes any bytes; it may refuse them by a
+// UserError (which it catches) and must not do anything else wrong. libfuzzer.cpp runs one under libFuzzer,
+// fuzz_test.cpp all of them over mutations of their seeds.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // What KILN_DUMP writes for a GPU, and kernels that a person edited.
-#include "device/cuda/require.h"
-#include "counted.h"
 #include "cache/temporary_directory.h"
+#include "counted.h"
+#include "device/cuda/require.h"
 
 #include <kiln/config.h>
 

@@ -1,11 +1,11 @@
 // What a program says of itself: topics, levels, explanations, counters, checks. Pages: docs/seeing.md.
 #include "api/expect.h"
+#include "cache/kernel_cache.h"
+#include "cache/temporary_directory.h"
 #include "device/cpu/jit.h"
 #include "modes.h"
 #include "plan/reasons.h"
 #include "program.h"
-#include "cache/kernel_cache.h"
-#include "cache/temporary_directory.h"
 #include "support/log.h"
 
 #include <kiln/report.h>
@@ -31,7 +31,8 @@ class Seeing : public ::testing::Test {
     clear_memory_caches();
   }
   /// What a few evaluations print, planned anew.
-  std::string printed(const std::function<void(Config&)>& options, const std::function<void()>& program = {}) {
+  std::string printed(const std::function<void(Config&)>& options,
+                      const std::function<void()>& program = {}) {
     clear_memory_caches();
     Config c = before_;
     c.log_topics.clear();
@@ -46,7 +47,8 @@ class Seeing : public ::testing::Test {
       for (int i = 0; i < 2; ++i) sum(exp(x) * 2).eval();
       matmul(x.reshape({1, 3}), x.reshape({3, 1})).eval();
       wait_for_compiles();
-      kept_.push_back((arange(9 << 20) + sum(x).item<float>()).eval());  // held, so that the next one is fresh memory
+      // held, so that the next one is fresh memory
+      kept_.push_back((arange(9 << 20) + sum(x).item<float>()).eval());
     }
     configure(before_);
     return ::testing::internal::GetCapturedStderr();
@@ -65,7 +67,8 @@ constexpr const char* kTopicLines[][2] = {{"kernel", " GB/s "},
 
 TEST_F(Seeing, EveryTopicPrintsItsLinesAndNoOthers) {
   for (const auto& [topic, line] : kTopicLines) {
-    const std::string text = printed([&](Config& c) { c.log_topics = {topic}, c.tier = cpu::has_compiler() ? Tier::Jit : c.tier; });
+    const std::string text = printed(
+        [&](Config& c) { c.log_topics = {topic}, c.tier = cpu::has_compiler() ? Tier::Jit : c.tier; });
     for (const auto& [other, its] : kTopicLines) {
       const bool found = text.find(its) != std::string::npos;
       if (std::string(other) == "cache" && !cpu::has_compiler()) continue;
@@ -77,29 +80,35 @@ TEST_F(Seeing, EveryTopicPrintsItsLinesAndNoOthers) {
 TEST_F(Seeing, EveryLevelPrintsMore) {
   const int from[] = {2, 3, 4, 4, 5};  // as kTopicLines
   for (int level = 0; level <= 5; ++level) {
-    const std::string text = printed([&](Config& c) { c.debug = level, c.tier = cpu::has_compiler() ? Tier::Jit : c.tier; });
+    const std::string text =
+        printed([&](Config& c) { c.debug = level, c.tier = cpu::has_compiler() ? Tier::Jit : c.tier; });
     for (std::size_t t = 0; t < std::size(kTopicLines); ++t) {
       if (std::string(kTopicLines[t][0]) == "cache" && !cpu::has_compiler()) continue;
-      EXPECT_EQ(text.find(kTopicLines[t][1]) != std::string::npos, level >= from[t]) << level << " " << kTopicLines[t][0] << "\n" << text;
+      EXPECT_EQ(text.find(kTopicLines[t][1]) != std::string::npos, level >= from[t])
+          << level << " " << kTopicLines[t][0] << "\n"
+          << text;
     }
   }
 }
 
 TEST_F(Seeing, DumpsGoToStderrToo) {
-  const std::string text = printed([](Config& c) { c.dump = "stderr", c.dump_stages = {"graph"}, c.dump_filter = "^(a|exp_)+"; });
+  const std::string text =
+      printed([](Config& c) { c.dump = "stderr", c.dump_stages = {"graph"}, c.dump_filter = "^(a|exp_)+"; });
   EXPECT_NE(text.find("==== exp_"), std::string::npos) << text;
   EXPECT_NE(text.find(".ops.txt\n"), std::string::npos) << text;
 }
 
 TEST_F(Seeing, TrafficOfAGatherAndASliceIsWhatTheyRead) {
   const Tensor table = zeros({1 << 16, 64}).eval(), one = Tensor::from(std::vector<std::int64_t>{77});
-  for (const auto& read : {std::function([&] { (take(table, one, 0) + 1).eval(); }), std::function([&] { (table(3) + 1).eval(); })}) {
+  for (const auto& read : {std::function([&] { (take(table, one, 0) + 1).eval(); }),
+                           std::function([&] { (table(3) + 1).eval(); })}) {
     const std::string text = printed([](Config& c) { c.log_topics = {"kernel"}; }, read);
     double us = 0, gbps = 0;
     const std::size_t at = text.rfind("[kiln] ");
     ASSERT_NE(at, std::string::npos) << text;
     ASSERT_EQ(std::sscanf(text.c_str() + at, "[kiln] %lf us %lf GB/s", &us, &gbps), 2) << text;
-    EXPECT_LT(us * gbps * 1000, 4 * 64 * 4 + us * 6) << text;  // of a table of 16 MB; both figures are rounded
+    // of a table of 16 MB; both figures are rounded
+    EXPECT_LT(us * gbps * 1000, 4 * 64 * 4 + us * 6) << text;
   }
 }
 
@@ -130,7 +139,7 @@ TEST_F(Seeing, CompileTimeIsWorkNotWaiting) {
   EXPECT_LE(counted, wall * (std::thread::hardware_concurrency() + 1));
 }
 
-// ---- KILN_CHECK=nan ---------------------------------------------------------------------------------------------------
+// ---- KILN_CHECK=nan ----
 
 TEST_F(Seeing, ANanIsBlamedOnTheOperationThatMadeItInEveryMode) {
   const Tensor x = floats({1, -1, 4});
@@ -147,7 +156,9 @@ TEST_F(Seeing, ANanIsBlamedOnTheOperationThatMadeItInEveryMode) {
       ADD_FAILURE() << "no error";
     } catch (const EvaluationError& e) {
       const std::string at = "seeing_test.cpp:" + std::to_string(line), text = e.what();
-      EXPECT_TRUE(text.starts_with("[log] element 1 of float32 (3), recorded at ") || text.starts_with("[log] element 1 of float32 (3,), recorded at ")) << text;
+      EXPECT_TRUE(text.starts_with("[log] element 1 of float32 (3), recorded at ") ||
+                  text.starts_with("[log] element 1 of float32 (3,), recorded at "))
+          << text;
       EXPECT_NE(text.find(at + " is NaN, and no argument is"), std::string::npos) << text;
     }
     configure(before_);
@@ -162,7 +173,7 @@ TEST_F(Seeing, ANanOfASumNamesTheSum) {
   testing::expect_evaluation_error([&] { return sum(x); }, "[sum] element 0 of float32 ");
 }
 
-// ---- KILN_EXPLAIN -----------------------------------------------------------------------------------------------------
+// ---- KILN_EXPLAIN ----
 
 class Explained : public Seeing {
  protected:
@@ -194,8 +205,9 @@ class Explained : public Seeing {
 TEST_F(Explained, SaysWhichAxesAndViewsDiffer) {
   const auto big = [](const Shape& s) { return (zeros(s) + 0.5f).eval(); };
   const Tensor x = big({256, 512});
-  expect_reason("they go along different axes: reduce_sum over 1 of (256, 512), reduce_max over 0 of (256, 512)",
-                [&] { return max(exp(x) / sum(exp(x), 1, true), 0); });
+  expect_reason(
+      "they go along different axes: reduce_sum over 1 of (256, 512), reduce_max over 0 of (256, 512)",
+      [&] { return max(exp(x) / sum(exp(x), 1, true), 0); });
   expect_reason("read at other points, through slice (256, 512) of (256, 512)",
                 [&] { return cumsum(flip(cumsum(x, 1), 1), 1); });
 }

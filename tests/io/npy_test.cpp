@@ -48,8 +48,8 @@ TEST(Npy, WritesWhatNumPyWrites) {
   const TemporaryDirectory directory;
   save_npy(directory / "x", Tensor(3.5));
   const std::string text = "{'descr': '<f8', 'fortran_order': False, 'shape': (), }";
-  EXPECT_EQ(slurp(directory / "x"), npy(text + std::string(117 - text.size(), ' ') + "\n",
-                                        std::string("\0\0\0\0\0\0\x0c@", 8)));
+  EXPECT_EQ(slurp(directory / "x"),
+            npy(text + std::string(117 - text.size(), ' ') + "\n", std::string("\0\0\0\0\0\0\x0c@", 8)));
   EXPECT_EQ(io::npy_header(DType::BFloat16, {4}).substr(10, 17), "{'descr': '<V2', ");
   EXPECT_EQ(io::npy_header(DType::Bool, {4}).substr(10, 17), "{'descr': '|b1', ");
   const Shape most(std::vector<std::int64_t>(16, 1));
@@ -57,7 +57,8 @@ TEST(Npy, WritesWhatNumPyWrites) {
 }
 
 TEST(Npy, ReadsFortranOrderBigEndianAndAllVersions) {
-  const std::string columns = npy(header(">i2", "(2, 3)", "True"), std::string("\0\0\0\3\0\1\0\4\0\2\0\5", 12));
+  const std::string columns =
+      npy(header(">i2", "(2, 3)", "True"), std::string("\0\0\0\3\0\1\0\4\0\2\0\5", 12));
   expect_equal<std::int16_t>(load_npy(bytes_of(columns)), {2, 3}, {0, 1, 2, 3, 4, 5});
   const std::string four = number(1, 4) + number(2, 4);
   for (int version : {1, 2, 3})
@@ -66,7 +67,8 @@ TEST(Npy, ReadsFortranOrderBigEndianAndAllVersions) {
   const std::string eight = std::string("\x3f\xf8\0\0\0\0\0\0", 8);
   expect_equal<double>(load_npy(bytes_of(npy(header(">f8", "()"), eight))), Shape{}, {1.5});
   const std::string brains = std::string("\0\0\x80?\0@@@", 8);
-  expect_equal<float>(load_npy(bytes_of(npy(header("<V2", "(4,)"), brains))).astype(DType::Float32), {0, 1, 2, 3});
+  expect_equal<float>(load_npy(bytes_of(npy(header("<V2", "(4,)"), brains))).astype(DType::Float32),
+                      {0, 1, 2, 3});
 }
 
 TEST(Npy, ReadsHeadersThatOthersWrite) {
@@ -94,7 +96,9 @@ TEST(NpyFaults, F47_WhatIsNoNpyFile) {
 }
 
 TEST(NpyFaults, F47_MalformedHeaders) {
-  const auto near = [](const std::string& text) { return "the header is not one of a .npy file near `" + text + "`"; };
+  const auto near = [](const std::string& text) {
+    return "the header is not one of a .npy file near `" + text + "`";
+  };
   refused(npy("", ""), near(""));
   refused(npy("{'descr': '<f4", ""), near("'<f4"));
   refused(npy("{'descr'}", ""), near("}"));
@@ -117,11 +121,13 @@ TEST(NpyFaults, F47_UnknownDtypes) {
 
 TEST(NpyFaults, F47_SizesThatCannotBe) {
   refused(npy(header("<f4", "(3,)"), std::string(11, 0)), "float32 (3,) takes 12 bytes, but 11 are left");
-  refused(npy(header("<f4", "(3,)"), std::string(13, 0)), "float32 (3,) takes 12 bytes, but 13 follow the header");
+  refused(npy(header("<f4", "(3,)"), std::string(13, 0)),
+          "float32 (3,) takes 12 bytes, but 13 follow the header");
   refused(npy(header("<f4", "(1000000000000,)"), "...."),
           "float32 (1000000000000,) takes 4000000000000 bytes, but 4 are left");
   refused(npy(header("<f4", "(-1,)"), "...."), "the shape has a negative extent");
-  refused(npy(header("<f4", "(9223372036854775808,)"), "...."), "an extent of the shape does not fit 63 bits");
+  refused(npy(header("<f4", "(9223372036854775808,)"), "...."),
+          "an extent of the shape does not fit 63 bits");
   refused(npy(header("<f4", "(4294967296, 4294967296)"), "...."),
           "float32 (4294967296, 4294967296) has more than 2^63 - 1 bytes");
   refused(npy(header("<f4", "(0, 4294967296, 4294967296)"), ""),

@@ -1,9 +1,10 @@
-// Files made of bytes, and what must hold when one is refused: an error of one line, nothing allocated, nothing kept.
+// Files made of bytes, and what must hold when one is refused: an error of one line, nothing allocated,
+// nothing kept.
 #pragma once
 
 #include "api/expect.h"
-#include "engine/pool.h"
 #include "cache/temporary_directory.h"
+#include "engine/pool.h"
 
 #include <cstdint>
 #include <cstring>
@@ -28,7 +29,8 @@ inline std::string number(std::uint64_t value, int n) {
 inline std::string from_hex(std::string_view hex) {
   const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
   std::string out;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) out += static_cast<char>(digit(hex[i]) * 16 + digit(hex[i + 1]));
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
+    out += static_cast<char>(digit(hex[i]) * 16 + digit(hex[i + 1]));
   return out;
 }
 

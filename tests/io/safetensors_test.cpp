@@ -1,5 +1,5 @@
-#include "needs_cpu.h"
 #include "io/safetensors.h"
+#include "needs_cpu.h"
 
 #include "io/outside.h"
 
@@ -43,7 +43,8 @@ TEST(Safetensors, ReadsWhatTheReferenceWrites) {
       R"({"__metadata__":{"format":"np"},"e":{"dtype":"I64","shape":[0,2],"data_offsets":[0,0]},)"
       R"("w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"mask":{"dtype":"BOOL","shape":[2],)"
       R"("data_offsets":[24,26]}}      )";
-  const std::string file = file_of(header, std::string("\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@\0\0\xa0@\1\0", 26));
+  const std::string file =
+      file_of(header, std::string("\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@\0\0\xa0@\1\0", 26));
   const Safetensors back = load_safetensors(bytes_of(file), nullptr);
   EXPECT_EQ(back.metadata.at("format"), "np");
   expect_equal<float>(back.tensors.at("w"), {2, 3}, {0, 1, 2, 3, 4, 5});
@@ -88,7 +89,8 @@ TEST(Safetensors, WhatCannotBeBorrowedIsCopied) {
   const std::string header = R"({"b":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]},)"
                              R"("x":{"dtype":"I32","shape":[1],"data_offsets":[3,7]}})";
   alignas(8) char memory[512] = {};
-  const std::string file = file_of(header + std::string(8 - header.size() % 8, ' '), std::string("\0\1\2\7\0\0\0", 7));
+  const std::string file =
+      file_of(header + std::string(8 - header.size() % 8, ' '), std::string("\0\1\2\7\0\0\0", 7));
   ASSERT_LE(file.size(), sizeof memory);
   std::memcpy(memory, file.data(), file.size());
   const Safetensors back = load_safetensors(bytes_of({memory, file.size()}), nullptr);
@@ -110,7 +112,8 @@ TEST(SafetensorsFaults, F47_HeaderLengths) {
   spill(directory / "x", number(100'000'001, 8));
   std::filesystem::resize_file(directory / "x", 100'000'100);
   expect_refused([&] { load_safetensors(directory / "x"); },
-                 "[load_safetensors] " + (directory / "x") + ": a header of 100000001 bytes; at most 100000000 are read");
+                 "[load_safetensors] " + (directory / "x") +
+                     ": a header of 100000001 bytes; at most 100000000 are read");
 }
 
 TEST(SafetensorsFaults, F47_HeadersThatAreNone) {
@@ -122,7 +125,8 @@ TEST(SafetensorsFaults, F47_HeadersThatAreNone) {
   refused(file_of("{\"x\":{\"dtype\":{}}}"), "tensor 'x' has an object out of place");
   refused(file_of(one("\"U8\"", "[[]]", "[0,0]")), "tensor 'x' has an array out of place");
   refused(file_of(one("\"U8\"", "[-1]", "[0,0]")), "tensor 'x' has a negative number out of place");
-  refused(file_of(one("\"U8\"", "[1.5]", "[0,0]")), "tensor 'x' has a fraction or a number beyond 64 bits out of place");
+  refused(file_of(one("\"U8\"", "[1.5]", "[0,0]")),
+          "tensor 'x' has a fraction or a number beyond 64 bits out of place");
   refused(file_of(one("\"U8\"", "[0]", "[0]")), "tensor 'x' needs two offsets");
   refused(file_of(one("\"U8\"", "[0]", "[0,0,0]")), "tensor 'x' needs two offsets");
   refused(file_of("{\"x\":{\"size\":1}}"), "tensor 'x' has an unknown field 'size'");
@@ -156,7 +160,8 @@ TEST(SafetensorsFaults, F47_OffsetsAndSizes) {
   refused(file_of(one("\"U8\"", "[1]", "[1,2]"), ".."),
           "tensor 'x' begins at byte 1, but the one before ends at 0");
   refused(file_of(one("\"U8\"", "[1]", "[0,1]"), "..."), "2 bytes after the last tensor");
-  refused(file_of(one("\"U8\"", "[9223372036854775808]", "[0,1]"), "."), "tensor 'x' has an extent beyond 2^63 - 1");
+  refused(file_of(one("\"U8\"", "[9223372036854775808]", "[0,1]"), "."),
+          "tensor 'x' has an extent beyond 2^63 - 1");
   refused(file_of(one("\"I64\"", "[4294967296,4294967296]", "[0,0]")),
           "int64 (4294967296, 4294967296) has more than 2^63 - 1 bytes");
   refused(file_of(one("\"U8\"", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,1]"), "."),

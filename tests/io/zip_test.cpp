@@ -9,22 +9,34 @@ namespace {
 
 using namespace testing;
 
-/// np.savez_compressed(f, a=np.arange(6, dtype='<f4').reshape(2, 3), b=np.array([True, False, True])), NumPy 2.4
+/// np.savez_compressed(f, a=np.arange(6, dtype='<f4').reshape(2, 3), b=np.array([True, False, True])), NumPy
+/// 2.4
 const std::string kCompressed = from_hex(
-    "504b03042d0000000800000021004fe9002affffffffffffffff05001400612e6e707901001000980000000000000055000000000000"
-    "009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9366a2aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416"
-    "a402f91a463a0ac69a3a0ab50a64032e063068b007120e4004c40d40bcc00100504b03042d00000008000000210016938cbbffffffff"
-    "ffffffff05001400622e6e707901001000830000000000000047000000000000009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a0"
-    "5e9364a8aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416a402f91ac63a9a3a0ab50a14002e46064600504b0102"
-    "2d032d0000000800000021004fe9002a5500000098000000050000000000000000000000800100000000612e6e7079504b01022d032d"
-    "00000008000000210016938cbb470000008300000005000000000000000000000080018c000000622e6e7079504b0506000000000200"
+    "504b03042d0000000800000021004fe9002affffffffffffffff05001400612e6e70790100100098000000000000005500000000"
+    "0000"
+    "009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9366a2aea3a09e965f54529498179f5f94920a12774bcc294e058a1767"
+    "2416"
+    "a402f91a463a0ac69a3a0ab50a64032e063068b007120e4004c40d40bcc00100504b03042d00000008000000210016938cbbffff"
+    "ffff"
+    "ffffffff05001400622e6e707901001000830000000000000047000000000000009bec17ea1b10c9c850c650ad9e925a9c5ca46e"
+    "a5a0"
+    "5e9364a8aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416a402f91ac63a9a3a0ab50a14002e46064600504b"
+    "0102"
+    "2d032d0000000800000021004fe9002a5500000098000000050000000000000000000000800100000000612e6e7079504b01022d"
+    "032d"
+    "00000008000000210016938cbb470000008300000005000000000000000000000080018c000000622e6e7079504b050600000000"
+    "0200"
     "0200660000000a0100000000");
 /// np.savez(f, a=np.arange(3, dtype='>i2'))
 const std::string kStored = from_hex(
-    "504b03042d000000000000002100cd6d6a83ffffffffffffffff05001400612e6e707901001000860000000000000086000000000000"
-    "00934e554d5059010076007b276465736372273a20273e6932272c2027666f727472616e5f6f72646572273a2046616c73652c202773"
-    "68617065273a2028332c292c207d20202020202020202020202020202020202020202020202020202020202020202020202020202020"
-    "20202020202020202020202020202020202020200a000000010002504b01022d032d000000000000002100cd6d6a8386000000860000"
+    "504b03042d000000000000002100cd6d6a83ffffffffffffffff05001400612e6e70790100100086000000000000008600000000"
+    "0000"
+    "00934e554d5059010076007b276465736372273a20273e6932272c2027666f727472616e5f6f72646572273a2046616c73652c20"
+    "2773"
+    "68617065273a2028332c292c207d2020202020202020202020202020202020202020202020202020202020202020202020202020"
+    "2020"
+    "20202020202020202020202020202020202020200a000000010002504b01022d032d000000000000002100cd6d6a838600000086"
+    "0000"
     "00050000000000000000000000800100000000612e6e7079504b0506000000000100010033000000bd0000000000");
 
 void refused(const std::string& file, const std::string& why) {
@@ -94,10 +106,12 @@ TEST(NpzFaults, F47_MembersThatCannotBe) {
   bad[record(bad) + 27] = bad[42] = 0x70;
   refused(bad, "member 'a.npy' claims 1879048344 bytes, more than the archive can hold");
   bad = file;
-  for (std::size_t i = bad.find("a.npy"); i != bad.npos; i = bad.find("a.npy", i + 1)) bad.replace(i, 5, "a.pkl");
+  for (std::size_t i = bad.find("a.npy"); i != bad.npos; i = bad.find("a.npy", i + 1))
+    bad.replace(i, 5, "a.pkl");
   refused(bad, "member 'a.pkl' is not a .npy file");
   bad = kCompressed;
-  for (std::size_t i = bad.find("b.npy"); i != bad.npos; i = bad.find("b.npy", i + 1)) bad.replace(i, 5, "a.npy");
+  for (std::size_t i = bad.find("b.npy"); i != bad.npos; i = bad.find("b.npy", i + 1))
+    bad.replace(i, 5, "a.npy");
   EXPECT_THROW(load_npz(bytes_of(bad)), UserError);
   bad = file;  // what is inside is checked as a .npy file
   bad[bad.find("i2'")] = 'x';
@@ -115,7 +129,8 @@ TEST(NpzFaults, F47_MembersOnTopOfEachOther) {
 
 TEST(NpzFaults, Saving) {
   const TemporaryDirectory directory;
-  expect_user_error([&] { save_npz(directory / "x", {{"a", Tensor()}}); }, "[save_npz] 'a' is an empty Tensor");
+  expect_user_error([&] { save_npz(directory / "x", {{"a", Tensor()}}); },
+                    "[save_npz] 'a' is an empty Tensor");
   EXPECT_THROW(save_npz(directory / "none/x", {{"a", Tensor(1)}}), UserError);
   EXPECT_THROW(save_npz(directory / "x", {{std::string("a\0b", 3), Tensor(1)}}), UserError);
   EXPECT_FALSE(std::filesystem::exists(directory / "x"));

@@ -47,11 +47,16 @@ class GraphBuilder {
   NodeId op(Op op, std::initializer_list<NodeId> in) {
     NodeId shaped = *in.begin();
     for (NodeId i : in)
-      if (graph[i].dims.size() > graph[shaped].dims.size() || graph[i].numel > graph[shaped].numel) shaped = i;
+      if (graph[i].dims.size() > graph[shaped].dims.size() || graph[i].numel > graph[shaped].numel)
+        shaped = i;
     const TypeRule rule = info(op).rule;
     const bool truth = rule == TypeRule::Compare || rule == TypeRule::Logical;
     const bool word = rule == TypeRule::Word32;
-    return wide(op, truth ? DType::Bool : word ? DType::UInt32 : graph[*(in.end() - 1)].dtype, extents(shaped), in);
+    return wide(op,
+                truth  ? DType::Bool
+                : word ? DType::UInt32
+                       : graph[*(in.end() - 1)].dtype,
+                extents(shaped), in);
   }
   NodeId cast(NodeId x, DType type) { return wide(Op::cast, type, extents(x), {x}); }
   NodeId reshape(NodeId x, const Extents& dims) { return wide(Op::reshape, graph[x].dtype, dims, {x}); }
@@ -119,7 +124,9 @@ class GraphBuilder {
     if (a.bytes.empty()) a.bytes = first_values(a.dtype, a.numel);
     return a.bytes;
   }
-  const std::vector<std::byte>& memory(std::size_t arg) const { return const_cast<GraphBuilder*>(this)->memory(arg); }
+  const std::vector<std::byte>& memory(std::size_t arg) const {
+    return const_cast<GraphBuilder*>(this)->memory(arg);
+  }
 
   std::vector<std::uint64_t> slots;
 
@@ -135,8 +142,10 @@ class GraphBuilder {
       for (std::int64_t i = 0; i < numel; ++i) {
         const double magnitude = static_cast<double>(i % 50) + (is_float(type) ? 0.5 : 1.0);
         T value;
-        if constexpr (std::is_same_v<T, bool>) value = i % 2 == 0;
-        else value = static_cast<T>(static_cast<float>(i % 2 ? -magnitude : magnitude));
+        if constexpr (std::is_same_v<T, bool>)
+          value = i % 2 == 0;
+        else
+          value = static_cast<T>(static_cast<float>(i % 2 ? -magnitude : magnitude));
         std::memcpy(bytes.data() + i * size_of(type), &value, sizeof(T));
       }
     });

@@ -47,10 +47,10 @@ TEST(GraphVerify, RefusesWhatMakesNoSense) {
   const auto refused = [](auto&& change) {
     GraphBuilder b;
     const NodeId x = b.leaf(DType::Float32, {4, 8});
-    const NodeId y = b.op(Op::multiply, {x, b.scalar(DType::Float32, 0)});        // 2
-    const NodeId s = b.slice(b.permute(y, {1, 0}), {4, 4}, {0, 2, 3, -1});        // 3, 4
+    const NodeId y = b.op(Op::multiply, {x, b.scalar(DType::Float32, 0)});           // 2
+    const NodeId s = b.slice(b.permute(y, {1, 0}), {4, 4}, {0, 2, 3, -1});           // 3, 4
     const NodeId p = b.pad(s, b.constant(DType::Float32, 0), {6, 4}, {1, 1, 0, 1});  // 5, 6
-    b.root(b.reduce(Op::reduce_sum, p, 3));                                       // 7
+    b.root(b.reduce(Op::reduce_sum, p, 3));                                          // 7
     verify(b.graph);
     change(b.graph);
     try {

@@ -41,20 +41,26 @@ std::string accepted(const OpInfo& row) {
 std::string reference_page() {
   std::ostringstream out;
   out << "# Elementwise operations\n\n"
-         "Made from `include/kiln/ops.def` by `tests/ir/op_test.cpp` (run it with `UPDATE_GOLDEN=1` after adding an\n"
-         "op). T is the operands' promoted dtype ([semantics](semantics.md)); x, y, z are the operands in order.\n"
-         "`floor`, `ceil`, `trunc` and `round` also take integers, which come back unchanged; `isnan`, `isinf` and\n"
-         "`isfinite` take any dtype. Not in the table, since they are no functions of numbers alone: `astype(x, dtype)`\n"
-         "converts values, `bitcast(x, dtype)` shows the same bits as another dtype of the same size. Made of others: `square`,\n"
-         "`positive`, `clip`, `isclose`, and `allclose` and `array_equal`, which evaluate and give a C++ bool.\n\n"
+         "Made from `include/kiln/ops.def` by `tests/ir/op_test.cpp` (run it with `UPDATE_GOLDEN=1` after "
+         "adding an\n"
+         "op). T is the operands' promoted dtype ([semantics](semantics.md)); x, y, z are the operands in "
+         "order.\n"
+         "`floor`, `ceil`, `trunc` and `round` also take integers, which come back unchanged; `isnan`, "
+         "`isinf` and\n"
+         "`isfinite` take any dtype. Not in the table, since they are no functions of numbers alone: "
+         "`astype(x, dtype)`\n"
+         "converts values, `bitcast(x, dtype)` shows the same bits as another dtype of the same size. Made "
+         "of others: `square`,\n"
+         "`positive`, `clip`, `isclose`, and `allclose` and `array_equal`, which evaluate and give a C++ "
+         "bool.\n\n"
          "| function | operands | dtypes | result | value |\n|---|---|---|---|---|\n";
   for (int i = 0; i < kOpCount; ++i) {
     const OpInfo& row = kOpInfo[i];
     if (row.kind != OpKind::Elementwise) continue;
     std::string doc(row.doc);
     for (std::size_t at = 0; (at = doc.find('|', at)) != std::string::npos; at += 2) doc.insert(at, "\\");
-    out << "| `" << row.name << "` | " << int{row.arity} << " | " << accepted(row) << " | " << result_of(row.rule)
-        << " | " << doc << " |\n";
+    out << "| `" << row.name << "` | " << int{row.arity} << " | " << accepted(row) << " | "
+        << result_of(row.rule) << " | " << doc << " |\n";
   }
   return out.str();
 }

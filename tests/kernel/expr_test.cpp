@@ -182,10 +182,13 @@ TEST(EvalPrim, DivBoundedKeepsItsPromise) {
   std::mt19937 gen(1);
   std::uniform_real_distribution<double> exponent(-60, 60);
   for (int i = 0; i < 100000; ++i) {
-    const float x = static_cast<float>(std::exp2(exponent(gen))), y = static_cast<float>(std::exp2(exponent(gen)));
+    const float x = static_cast<float>(std::exp2(exponent(gen))),
+                y = static_cast<float>(std::exp2(exponent(gen)));
     const double want = static_cast<double>(x) / y;
-    ASSERT_LE(std::abs(prim<float>(Prim::DivBounded, -x, y) + want), 0.57 * std::ldexp(1, std::ilogb(want) - 23));
-    ASSERT_EQ(prim<float>(Prim::DivBounded, 0x1p-149f * static_cast<float>(i), 1.0f), 0x1p-149f * static_cast<float>(i));
+    ASSERT_LE(std::abs(prim<float>(Prim::DivBounded, -x, y) + want),
+              0.57 * std::ldexp(1, std::ilogb(want) - 23));
+    ASSERT_EQ(prim<float>(Prim::DivBounded, 0x1p-149f * static_cast<float>(i), 1.0f),
+              0x1p-149f * static_cast<float>(i));
   }
   EXPECT_TRUE(std::isnan(prim<float>(Prim::DivBounded, 1.0f, kNaN)));
   EXPECT_TRUE(std::isnan(prim<float>(Prim::DivBounded, kNaN, 1.0f)));
@@ -201,7 +204,8 @@ TEST(EvalPrim, ScaleRoundsOnce) {
 }
 
 TEST(EvalPrim, ExponentAndMantissaMakeTheNumber) {
-  for (const float x : {1.0f, 0.75f, 0x1.7ffffep0f, 1.5f, 0x1.7ffffep-1f, 3e38f, 0x1p-126f, 0x1.fffffcp-127f, 0x1p-149f}) {
+  for (const float x :
+       {1.0f, 0.75f, 0x1.7ffffep0f, 1.5f, 0x1.7ffffep-1f, 3e38f, 0x1p-126f, 0x1.fffffcp-127f, 0x1p-149f}) {
     const float m = prim<float>(Prim::Mantissa, x);
     EXPECT_TRUE(m >= 0.75f && m < 1.5f) << x;
     EXPECT_EQ(std::ldexp(m, static_cast<int>(prim<float>(Prim::Exponent, x))), x);
@@ -301,30 +305,14 @@ TEST(BlockProgram, AgreesWithEvaluateOnRandomExpressions) {
     const auto pick = [&](std::vector<E>& from) { return from[gen() % from.size()]; };
     for (int step = 0; step < 40; ++step) {
       switch (gen() % 8) {
-        case 0:
-          floats.push_back(pick(floats) * pick(floats));
-          break;
-        case 1:
-          floats.push_back(select(pick(ints) < pick(ints), pick(floats), pick(floats)));
-          break;
-        case 2:
-          floats.push_back(cast(pick(ints), DType::Float32));
-          break;
-        case 3:
-          floats.push_back(fma(pick(floats), pick(floats), pick(floats)));
-          break;
-        case 4:
-          ints.push_back(cast(cast(pick(floats), DType::Float64), DType::Int32));
-          break;
-        case 5:
-          ints.push_back(pick(ints) / pick(ints));
-          break;
-        case 6:
-          ints.push_back(bitcast(pick(floats), DType::Int32));
-          break;
-        case 7:
-          floats.push_back(cast(cast(pick(floats), DType::Float16), DType::Float32));
-          break;
+        case 0: floats.push_back(pick(floats) * pick(floats)); break;
+        case 1: floats.push_back(select(pick(ints) < pick(ints), pick(floats), pick(floats))); break;
+        case 2: floats.push_back(cast(pick(ints), DType::Float32)); break;
+        case 3: floats.push_back(fma(pick(floats), pick(floats), pick(floats))); break;
+        case 4: ints.push_back(cast(cast(pick(floats), DType::Float64), DType::Int32)); break;
+        case 5: ints.push_back(pick(ints) / pick(ints)); break;
+        case 6: ints.push_back(bitcast(pick(floats), DType::Int32)); break;
+        case 7: floats.push_back(cast(cast(pick(floats), DType::Float16), DType::Float32)); break;
       }
     }
     const ExprId roots[] = {floats.back().id, ints.back().id}, inputs[] = {x.id, y.id};

@@ -13,7 +13,8 @@ E leaf(Kernel& k, Prim prim, DType type, std::uint64_t imm) {
   return {&k.pool, k.pool.intern({prim, type, kNoExpr, kNoExpr, kNoExpr, imm})};
 }
 E load(Kernel& k, std::uint32_t buffer, E index, ExprId predicate = kNoExpr) {
-  return {&k.pool, k.pool.intern({Prim::Load, k.buffers[buffer].dtype, index.id, predicate, kNoExpr, buffer})};
+  return {&k.pool,
+          k.pool.intern({Prim::Load, k.buffers[buffer].dtype, index.id, predicate, kNoExpr, buffer})};
 }
 
 template <class T>
@@ -75,7 +76,8 @@ TEST(InterpretKernel, ReducesRows) {
   EXPECT_EQ(reduce_rows<float>(Monoid::Min, in, 3), (std::vector<float>{1, -2, 3}));
   EXPECT_EQ(reduce_rows<std::int64_t>(Monoid::ArgMax, in, 2), (std::vector<std::int64_t>{1, 0}));
   EXPECT_EQ(reduce_rows<std::int64_t>(Monoid::ArgMin, in, 2), (std::vector<std::int64_t>{2, 2}));
-  EXPECT_EQ(reduce_rows<std::int32_t>(Monoid::Max, std::vector<std::int32_t>{-7, -9}, 1), (std::vector<std::int32_t>{-7}));
+  EXPECT_EQ(reduce_rows<std::int32_t>(Monoid::Max, std::vector<std::int32_t>{-7, -9}, 1),
+            (std::vector<std::int32_t>{-7}));
 }
 
 TEST(InterpretKernel, LetsTheFirstNaNWin) {
@@ -87,7 +89,8 @@ TEST(InterpretKernel, LetsTheFirstNaNWin) {
 }
 
 TEST(InterpretKernel, KeepsRowsInScratch) {
-  EXPECT_EQ(reduce_rows<float>(Monoid::Sum, std::vector<float>{1, 2, 3, 4}, 2, true), (std::vector<float>{3, 7}));
+  EXPECT_EQ(reduce_rows<float>(Monoid::Sum, std::vector<float>{1, 2, 3, 4}, 2, true),
+            (std::vector<float>{3, 7}));
 }
 
 TEST(InterpretKernel, RefusesToLeaveABuffer) {
@@ -116,7 +119,8 @@ TEST(InterpretKernel, RunsFinishAfterTheGrid) {
   all.body = {{Stmt::Kind::Update, 0, kNoExpr, load(k, 0, j).id}};
   k.loops = {grid, all};
   k.body = {{Stmt::Kind::Loop, 0}};
-  k.finish = {{Stmt::Kind::Loop, 1}, {Stmt::Kind::Store, 1, i.lit(0).id, leaf(k, Prim::Acc, DType::Int64, 0).id}};
+  k.finish = {{Stmt::Kind::Loop, 1},
+              {Stmt::Kind::Store, 1, i.lit(0).id, leaf(k, Prim::Acc, DType::Int64, 0).id}};
   verify(k);
   std::vector<std::int64_t> partial(5), out(1);
   const BufferMemory buffers[] = {memory_of(partial), memory_of(out)};

@@ -14,7 +14,8 @@ E leaf(Kernel& k, Prim prim, DType type, std::uint64_t imm) {
   return {&k.pool, k.pool.intern({prim, type, kNoExpr, kNoExpr, kNoExpr, imm})};
 }
 E load(Kernel& k, std::uint32_t buffer, E index, ExprId predicate = kNoExpr) {
-  return {&k.pool, k.pool.intern({Prim::Load, k.buffers[buffer].dtype, index.id, predicate, kNoExpr, buffer})};
+  return {&k.pool,
+          k.pool.intern({Prim::Load, k.buffers[buffer].dtype, index.id, predicate, kNoExpr, buffer})};
 }
 std::uint32_t add_loop(Kernel& k, LoopKind kind, E extent, std::uint16_t lanes = 1) {
   LoopDecl l;
@@ -51,7 +52,8 @@ Kernel centred_rows(bool noise = false) {
   k.slots = {DType::Float32};
   k.n_params = 2;
   const auto junk = [&] {
-    if (noise) sqrt(constant(k.pool, DType::Float64, 2.0 + k.pool.size()) * leaf(k, Prim::Slot, DType::Float64, 0));
+    if (noise)
+      sqrt(constant(k.pool, DType::Float64, 2.0 + k.pool.size()) * leaf(k, Prim::Slot, DType::Float64, 0));
   };
   const E rows = leaf(k, Prim::Param, DType::Int64, 0), n = leaf(k, Prim::Param, DType::Int64, 1);
   const std::uint32_t grid = add_loop(k, LoopKind::Grid, rows);
@@ -149,7 +151,10 @@ Kernel with_custom_monoid() {
   k.n_params = 1;
   const E x = leaf(k, Prim::Later, DType::Int64, 0), y = leaf(k, Prim::Later, DType::Int64, 1);
   const E rest = leaf(k, Prim::Earlier, DType::Int64, 0), thousands = leaf(k, Prim::Earlier, DType::Int64, 1);
-  k.customs = {{{DType::Int64, DType::Int64}, {0, 0}, {(x % x.lit(1000)).id, (x / x.lit(1000)).id}, {(rest + x).id, (thousands + y).id},
+  k.customs = {{{DType::Int64, DType::Int64},
+                {0, 0},
+                {(x % x.lit(1000)).id, (x / x.lit(1000)).id},
+                {(rest + x).id, (thousands + y).id},
                 (thousands * 1000.0 + rest).id}};
   k.accs = {{Monoid::Custom, DType::Int64, 0}};
   const std::uint32_t l = add_loop(k, LoopKind::Serial, leaf(k, Prim::Param, DType::Int64, 0));
@@ -194,10 +199,13 @@ TEST(KernelVerify, RefusesACustomMonoidThatMakesNoSense) {
   EXPECT_TRUE(refused([](Kernel& k) { k.accs[0].custom = 1; }));
   EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].lift.pop_back(); }));
   EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].types[1] = DType::Int32; }));
-  EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].lift[0] = k.customs[0].merge[0]; }));  // reads what is not there yet
-  EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].show = load(k, 0, constant(k.pool, DType::Int64, 0)).id; }));
+  // reads what is not there yet
+  EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].lift[0] = k.customs[0].merge[0]; }));
+  EXPECT_TRUE(
+      refused([](Kernel& k) { k.customs[0].show = load(k, 0, constant(k.pool, DType::Int64, 0)).id; }));
   EXPECT_TRUE(refused([](Kernel& k) { k.customs[0].merge[0] = leaf(k, Prim::Param, DType::Int64, 0).id; }));
-  EXPECT_TRUE(refused([](Kernel& k) { k.body[1].value = leaf(k, Prim::Later, DType::Int64, 0).id; }));  // outside of it
+  // outside of it
+  EXPECT_TRUE(refused([](Kernel& k) { k.body[1].value = leaf(k, Prim::Later, DType::Int64, 0).id; }));
 }
 
 TEST(KernelHash, IsFast) {
@@ -212,7 +220,8 @@ TEST(KernelHash, IsFast) {
     const auto start = std::chrono::steady_clock::now();
     const Hash128 h = hash(k);
     keep.lo ^= h.lo;
-    best = std::min(best, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(
+        best, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
   }
   RecordProperty("microseconds", std::to_string(best));
   std::printf("hash of %u expressions: %.2f us (%d)\n", k.pool.size(), best, static_cast<int>(keep.lo & 1));
@@ -244,7 +253,9 @@ TEST(KernelVerify, RefusesWhatMakesNoSense) {
 TEST(KernelVerify, IterationsSideBySideStoreToScratchOnly) {
   const auto refused = [](auto&& change) {
     Kernel k;
-    k.buffers = {{BufferDecl::Role::In, DType::Float32, 4}, {BufferDecl::Role::Scratch, DType::Float32, 64}, {BufferDecl::Role::Out, DType::Float32, 64}};
+    k.buffers = {{BufferDecl::Role::In, DType::Float32, 4},
+                 {BufferDecl::Role::Scratch, DType::Float32, 64},
+                 {BufferDecl::Role::Out, DType::Float32, 64}};
     k.n_params = 1;
     const E n = leaf(k, Prim::Param, DType::Int64, 0);
     const std::uint32_t lines = add_loop(k, LoopKind::Serial, n), line = add_loop(k, LoopKind::Vector, n, 4);
@@ -258,23 +269,33 @@ TEST(KernelVerify, IterationsSideBySideStoreToScratchOnly) {
   EXPECT_FALSE(refused([](Kernel&) {}));
   EXPECT_TRUE(refused([](Kernel& k) { k.loops[1].body[0].target = 2; }));
   EXPECT_TRUE(refused([](Kernel& k) { k.loops[0].body.push_back(k.loops[1].body[0]); }));
-  EXPECT_TRUE(refused([](Kernel& k) { k.loops[1].kind = LoopKind::Serial; k.loops[1].lanes = 1; }));
+  EXPECT_TRUE(refused([](Kernel& k) {
+    k.loops[1].kind = LoopKind::Serial;
+    k.loops[1].lanes = 1;
+  }));
   EXPECT_TRUE(refused([](Kernel& k) { k.loops[0].rows = 3; }));
-  EXPECT_FALSE(refused([](Kernel& k) { k.loops[1].body[0].target = 2; k.loops[0].rows = 1; }));
+  EXPECT_FALSE(refused([](Kernel& k) {
+    k.loops[1].body[0].target = 2;
+    k.loops[0].rows = 1;
+  }));
 }
 
 /// out[i] = in[i] * scale + shift, with its parts numbered in one way or another.
 Kernel line(bool other, bool shifted = true) {
   Kernel k;
-  const BufferDecl in{BufferDecl::Role::In, DType::Float32, 4}, out{BufferDecl::Role::Out, DType::Float32, 64};
+  const BufferDecl in{BufferDecl::Role::In, DType::Float32, 4},
+      out{BufferDecl::Role::Out, DType::Float32, 64};
   k.buffers = other ? std::vector{out, in} : std::vector{in, out};
   k.slots = {DType::Float32, DType::Float32, DType::Float64};  // the last is not used
   k.n_params = other ? 4 : 2;
   if (other) k.n_vars = 3;
   const std::uint32_t grid = add_loop(k, LoopKind::Grid, leaf(k, Prim::Param, DType::Int64, other ? 3 : 0));
-  const std::uint32_t each = add_loop(k, LoopKind::Vector, leaf(k, Prim::Param, DType::Int64, other ? 0 : 1), 8);
-  const E scale = leaf(k, Prim::Slot, DType::Float32, other), shift = leaf(k, Prim::Slot, DType::Float32, !other);
-  const E product = load(k, other, var_of(k, each)) * scale, value = shifted ? product + shift : product + product;
+  const std::uint32_t each =
+      add_loop(k, LoopKind::Vector, leaf(k, Prim::Param, DType::Int64, other ? 0 : 1), 8);
+  const E scale = leaf(k, Prim::Slot, DType::Float32, other),
+          shift = leaf(k, Prim::Slot, DType::Float32, !other);
+  const E product = load(k, other, var_of(k, each)) * scale,
+          value = shifted ? product + shift : product + product;
   k.loops[each].body = {{Stmt::Kind::Store, !other, var_of(k, each).id, value.id}};
   k.loops[grid].body = {loop_stmt(each)};
   k.body = {loop_stmt(grid)};
@@ -295,7 +316,8 @@ TEST(StructureHash, WhatIsComputedAndPartsThemselvesAre) {
   EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.loops[1].lanes = 4; })));
   EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.threads.block = 128; })));
   EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.fma = !k.fma; })));
-  EXPECT_EQ(whole, structure_hash(with(line(false), [](Kernel& k) { k.slots[2] = DType::Int8; }))) << "not used";
+  EXPECT_EQ(whole, structure_hash(with(line(false), [](Kernel& k) { k.slots[2] = DType::Int8; })))
+      << "not used";
 }
 
 }  // namespace

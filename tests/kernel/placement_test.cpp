@@ -6,7 +6,8 @@
 namespace kiln::kernel {
 namespace {
 
-/// grid i { acc = rest = 0; vector4 j { acc += j }; rest += i }, and expressions of both variables and a parameter.
+/// grid i { acc = rest = 0; vector4 j { acc += j }; rest += i }, and expressions of both variables and a
+/// parameter.
 class PlacementTest : public ::testing::Test {
  protected:
   PlacementTest() {

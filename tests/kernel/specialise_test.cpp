@@ -54,7 +54,8 @@ TEST(Specialise, EvaluatesToTheSame) {
   const Tensor x = test::data({37, 129}), y = x(range(none, none, -2), range(3, none));
   const auto results = [&] {
     std::vector<std::vector<float>> out;
-    for (const Tensor& z : {nn::softmax(x), sum(y * y, 0), nn::layer_norm(y, y(0), y(1)), exp(y * x(range(0, 19), range(0, 1))), cumsum(x, 1), x.T() + 1.0})
+    for (const Tensor& z : {nn::softmax(x), sum(y * y, 0), nn::layer_norm(y, y(0), y(1)),
+                            exp(y * x(range(0, 19), range(0, 1))), cumsum(x, 1), x.T() + 1.0})
       out.push_back(z.to_vector<float>());
     return out;
   };

@@ -72,7 +72,8 @@ void check_tiles(GraphBuilder& b) {
 
 TEST(Lower, TransposedReadsGoThroughTiles) {
   for (const DType type : {DType::Int8, DType::Int16, DType::Int32, i64, DType::Bool})
-    for (const auto& [rows, columns] : {std::pair{64, 128}, std::pair{70, 90}, std::pair{300, 5}, std::pair{129, 257}}) {
+    for (const auto& [rows, columns] :
+         {std::pair{64, 128}, std::pair{70, 90}, std::pair{300, 5}, std::pair{129, 257}}) {
       GraphBuilder b;
       const NodeId x = b.leaf(type, {rows, columns}), y = b.leaf(type, {columns, rows});
       b.root(b.op(is_bool(type) ? Op::logical_xor : Op::add, {b.permute(x, {1, 0}), y}));
@@ -174,7 +175,8 @@ TEST(Lower, ALongScanRunsInLinkedChunks) {
   }
 }
 
-/// A GPU takes rows of this length in chunks, and one kernel for both: the second scan's totals need the first one's values.
+/// A GPU takes rows of this length in chunks, and one kernel for both: the second scan's totals need the
+/// first one's values.
 TEST(Lower, AScanOfALongScanIsNotCutIntoChunks) {
   for (const GraphBuilder::Extents& dims : {GraphBuilder::Extents{70000}, GraphBuilder::Extents{3, 70000}}) {
     GraphBuilder b;
@@ -304,20 +306,23 @@ TEST(Lower, RegionsThatDifferInSizesOnlyGiveEqualKernels) {
   EXPECT_EQ(key(100, 1000), key(313, 1777));
 }
 
-// ---- random graphs ------------------------------------------------------------------------------------------------
+// ---- random graphs ----
 
 class RandomGraph {
  public:
   RandomGraph(unsigned seed, bool large) : rng_(seed) {
-    static const Extents kLarge[] = {{40000}, {1, 20000}, {2, 20, 1000}, {9000, 4}, {3000, 2, 4}, {2, 17000, 1}};
+    static const Extents kLarge[] = {{40000},   {1, 20000},   {2, 20, 1000},
+                                     {9000, 4}, {3000, 2, 4}, {2, 17000, 1}};
     for (int i = 0; i < 2; ++i) values_.push_back(b.leaf(i64, large ? kLarge[pick(6)] : random_extents()));
     const int nodes = large ? 2 + pick(4) : 4 + pick(14);
     for (int i = 0; i < nodes; ++i) values_.push_back(next());
     b.root(values_.back());
     for (NodeId id : values_) {
       if (b.graph[id].op == Op::leaf || b.graph[id].held) continue;
-      if (pick(6) == 0) b.root(id);
-      else b.graph[id].held = pick(4) == 0;
+      if (pick(6) == 0)
+        b.root(id);
+      else
+        b.graph[id].held = pick(4) == 0;
     }
   }
 
@@ -355,7 +360,9 @@ class RandomGraph {
     const NodeId x = any();
     const Extents dims = b.extents(x);
     switch (pick(12)) {
-      case 0: case 1: case 2: {
+      case 0:
+      case 1:
+      case 2: {
         static constexpr Op kOps[] = {Op::add, Op::subtract, Op::multiply, Op::maximum, Op::minimum};
         const NodeId y = partner(x);
         return b.wide(kOps[pick(5)], i64, dims, {x, y});
@@ -419,7 +426,8 @@ class RandomGraph {
     return b.pad(x, fill, dims, attrs);
   }
   NodeId reduced(NodeId x) {
-    static constexpr Op kOps[] = {Op::reduce_sum, Op::reduce_max, Op::reduce_min, Op::reduce_prod, Op::reduce_argmax};
+    static constexpr Op kOps[] = {Op::reduce_sum, Op::reduce_max, Op::reduce_min, Op::reduce_prod,
+                                  Op::reduce_argmax};
     const auto masks = 1 << b.graph[x].dims.size();
     const NodeId r = b.reduce(kOps[pick(5)], x, static_cast<std::uint64_t>(1 + pick(masks - 1)));
     if (pick(2)) return r;

@@ -1,6 +1,6 @@
-// Runs a graph through transform, fuse and lower, and the kernels through the kernel interpreter: everything but
-// the emitters, to be held against the oracle. On the way every kernel also runs by the vm, which must write the same
-// bytes.
+// Runs a graph through transform, fuse and lower, and the kernels through the kernel interpreter: everything
+// but the emitters, to be held against the oracle. On the way every kernel also runs by the vm, which must
+// write the same bytes.
 #pragma once
 
 #include "codegen/on_vm.h"
@@ -23,7 +23,8 @@ class LoweredGraph {
  public:
   /// Uses up b.graph; b keeps the arguments' memory.
   LoweredGraph(ir::GraphBuilder& b, const schedule::Target& target)
-      : LoweredGraph(b, std::make_shared<ir::Graph>(transform::transform(std::move(b.graph)).graph), target) {}
+      : LoweredGraph(b, std::make_shared<ir::Graph>(transform::transform(std::move(b.graph)).graph), target) {
+  }
 
   /// The same graph for another target.
   LoweredGraph on(const schedule::Target& target) const { return LoweredGraph(b_, g_ptr_, target); }
@@ -77,8 +78,9 @@ class LoweredGraph {
         buffers.emplace_back();
         continue;
       }
-      Bytes& bytes = s.kind == BufferSource::Kind::Partial ? partials.emplace_back(static_cast<std::size_t>(s.bytes))
-                                                           : memory_of(s.kind, s.id);
+      Bytes& bytes = s.kind == BufferSource::Kind::Partial
+                         ? partials.emplace_back(static_cast<std::size_t>(s.bytes))
+                         : memory_of(s.kind, s.id);
       buffers.push_back({bytes.data() + s.byte_offset, bytes});
     }
     std::vector<std::uint64_t> slots;
@@ -94,7 +96,8 @@ class LoweredGraph {
     if (stored_.contains(root)) return stored_[root];
     if (a.base == ir::kNoNode) throw InternalError(cat("root %", root, " was not computed:\n", text()));
     const ir::GraphNode& base = g_[a.base];
-    const Bytes& from = base.op == ir::Op::leaf ? b_.memory(static_cast<std::size_t>(base.arg)) : stored(a.base);
+    const Bytes& from =
+        base.op == ir::Op::leaf ? b_.memory(static_cast<std::size_t>(base.arg)) : stored(a.base);
     const auto size = static_cast<std::size_t>(size_of(n.dtype));
     Bytes out(static_cast<std::size_t>(n.numel) * size);
     for (std::int64_t i = 0; i < n.numel; ++i) {

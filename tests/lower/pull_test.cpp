@@ -40,7 +40,9 @@ TEST(Pull, APadWithStepsKnowsWhichPointsItHits) {
   const std::int64_t axes[] = {10, 10};
   IndexSpace space(axes);
   const Index a = space.axis(0), b = space.axis(1);
-  const auto index = [&](std::int64_t i, std::int64_t j, std::int64_t c) { return space.add(space.add(space.mul(a, i), space.mul(b, j)), c); };
+  const auto index = [&](std::int64_t i, std::int64_t j, std::int64_t c) {
+    return space.add(space.add(space.mul(a, i), space.mul(b, j)), c);
+  };
   EXPECT_EQ(IndexSpace::divides(2, index(2, 4, 6)), IndexSpace::Divides::Always);
   EXPECT_EQ(IndexSpace::divides(2, index(2, 4, -6)), IndexSpace::Divides::Always);
   EXPECT_EQ(IndexSpace::divides(2, index(2, 4, 5)), IndexSpace::Divides::Never);
@@ -55,8 +57,10 @@ TEST(Pull, APadWithStepsKnowsWhichPointsItHits) {
   y(range(0, 9, 2)) = x;
   EXPECT_EQ(y(range(0, none, 2)).to_vector<float>(), x.to_vector<float>());
   EXPECT_EQ((y(range(1, none, 2)) + 1.0).to_vector<float>(), (std::vector<float>{1, 1, 1, 1}));
-  EXPECT_EQ((y(range(none, none, -4)) * 2.0).to_vector<float>(), (x(range(none, none, -2)) * 2.0).to_vector<float>());
-  EXPECT_EQ((y(range(8, 3, -1)) - 1.0).to_vector<float>(), (y.eval()(range(8, 3, -1)) - 1.0).to_vector<float>());
+  EXPECT_EQ((y(range(none, none, -4)) * 2.0).to_vector<float>(),
+            (x(range(none, none, -2)) * 2.0).to_vector<float>());
+  EXPECT_EQ((y(range(8, 3, -1)) - 1.0).to_vector<float>(),
+            (y.eval()(range(8, 3, -1)) - 1.0).to_vector<float>());
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ using kernel::ExprPool;
 using kernel::Prim;
 
 inline constexpr int kLanes = BlockProgram::kLanes;
-inline constexpr float kInfF = std::numeric_limits<float>::infinity(), kNaNF = std::numeric_limits<float>::quiet_NaN();
+inline constexpr float kInfF = std::numeric_limits<float>::infinity(),
+                       kNaNF = std::numeric_limits<float>::quiet_NaN();
 
 struct Function {
   explicit Function(const std::function<E(E, E)>& expand, DType type = DType::Float32) {

@@ -70,7 +70,8 @@ TEST(Interpret, ElementwiseBroadcastsItsOperands) {
   const NodeId positive = b.op(Op::greater, {x, b.scalar(DType::Int32, 0)});
   EXPECT_EQ(values<std::int32_t>(b, b.wide(Op::where, DType::Int32, {2, 3}, {positive, x, row})),
             (Ints{1, 1, 3, 0, 5, 2}));
-  EXPECT_EQ(values<std::int32_t>(b, b.op(Op::add, {b.scalar(DType::Int32, 2), b.scalar(DType::Int32, 3)})), Ints{5});
+  EXPECT_EQ(values<std::int32_t>(b, b.op(Op::add, {b.scalar(DType::Int32, 2), b.scalar(DType::Int32, 3)})),
+            Ints{5});
 }
 
 TEST(Interpret, LongRunsCrossBlocks) {
@@ -91,8 +92,10 @@ TEST(Interpret, Reductions) {
   EXPECT_EQ(values<std::int64_t>(b, b.reduce(Op::reduce_argmax, x, 3)), (std::vector<std::int64_t>{4}));
   EXPECT_EQ(values<std::int64_t>(b, b.reduce(Op::reduce_argmin, x, 1)), (std::vector<std::int64_t>{1, 0, 1}));
   const NodeId none = b.leaf(DType::Bool, {2, 0});
-  EXPECT_EQ(as<std::uint8_t>((values<std::byte>(b, b.reduce(Op::reduce_max, none, 2)))), (std::vector<std::uint8_t>{0, 0}));
-  EXPECT_EQ(as<std::uint8_t>((values<std::byte>(b, b.reduce(Op::reduce_min, none, 2)))), (std::vector<std::uint8_t>{1, 1}));
+  EXPECT_EQ(as<std::uint8_t>((values<std::byte>(b, b.reduce(Op::reduce_max, none, 2)))),
+            (std::vector<std::uint8_t>{0, 0}));
+  EXPECT_EQ(as<std::uint8_t>((values<std::byte>(b, b.reduce(Op::reduce_min, none, 2)))),
+            (std::vector<std::uint8_t>{1, 1}));
   EXPECT_EQ(values<float>(b, b.reduce(Op::reduce_prod, b.leaf(DType::Float32, {0}), 1)), Floats{1});
 }
 
@@ -100,7 +103,8 @@ TEST(Interpret, SumsAreBetterThanTheirType) {
   GraphBuilder b;
   const NodeId tenth = b.scalar(DType::Float32, 0x3dcccccd);
   const NodeId many = b.broadcast(tenth, {100000});
-  EXPECT_EQ(values<float>(b, b.reduce(Op::reduce_sum, many, 1)), Floats{static_cast<float>(100000 * static_cast<double>(0.1f))});
+  EXPECT_EQ(values<float>(b, b.reduce(Op::reduce_sum, many, 1)),
+            Floats{static_cast<float>(100000 * static_cast<double>(0.1f))});
 }
 
 TEST(Interpret, Matmul) {

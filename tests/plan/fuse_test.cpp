@@ -1,9 +1,9 @@
 // Which programs become how many kernels.
 #include "plan/fuse.h"
 
+#include "cache/kernel_cache.h"
 #include "counted.h"
 #include "ir/graph_builder.h"
-#include "cache/kernel_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -60,7 +60,8 @@ TEST(Fuse, LayerNormIsOneKernel) {
 TEST(Fuse, RmsNormIsOneKernel) { EXPECT_EQ(kernels({nn::rms_norm(data({64, 100}), data({100}))}), 1u); }
 
 TEST(Fuse, AWeightThatEveryRowConvertsIsConvertedThere) {
-  const Tensor x = astype(data({256, 1024}), DType::BFloat16).eval(), weight = astype(data({1024}), DType::BFloat16).eval();
+  const Tensor x = astype(data({256, 1024}), DType::BFloat16).eval(),
+               weight = astype(data({1024}), DType::BFloat16).eval();
   const Tensor h = astype(x, DType::Float32) * 2;
   const Tensor y = h * rsqrt(mean(h * h, -1, true) + 1e-5) * astype(weight, DType::Float32);
   EXPECT_EQ(kernels({astype(h, DType::BFloat16), astype(y, DType::BFloat16)}), 1u);
@@ -123,7 +124,8 @@ TEST(Fuse, ViewsCostNoKernel) {
 }
 
 TEST(Fuse, StencilIsOneKernel) {
-  if (!config().cpu_target.empty()) GTEST_SKIP() << "recomputing is a choice of the cost model: dearer on narrow registers";
+  if (!config().cpu_target.empty())
+    GTEST_SKIP() << "recomputing is a choice of the cost model: dearer on narrow registers";
   Tensor x = data({50, 50});
   const Tensor blur = x(range(0, -2)) + x(range(1, -1)) * 2.0 + x(range(2, none));
   EXPECT_EQ(
@@ -164,7 +166,8 @@ TEST(Fuse, AChainOfStencilsIsNotRecomputedWithoutEnd) {
   for (int i = 0; i < 24; ++i)
     x = pad(x(range(1, 39), range(1, 39)) + x(range(0, 38), range(1, 39)) + x(range(2, 40), range(1, 39)) +
                 x(range(1, 39), range(0, 38)) + x(range(1, 39), range(2, 40)),
-            {{1, 1}, {1, 1}}) * 0.2f;
+            {{1, 1}, {1, 1}}) *
+        0.2f;
   const std::uint64_t n = kernels({x});
   EXPECT_GT(n, 2u);
   EXPECT_LE(n, 48u);
@@ -181,13 +184,16 @@ TEST(Fuse, ManyReductionsThatDependOnEachOtherAreSeveralKernels) {
   EXPECT_NEAR(row, 1 + 40 * 0.5, 1e-4);
 }
 
-/// What one kernel stores and joins is bounded too, since compilers take more than their share of time for more.
+/// What one kernel stores and joins is bounded too, since compilers take more than their share of time for
+/// more.
 TEST(Fuse, ManyHeldResultsAreSeveralKernels) {
   const Tensor x = data({64});
   std::vector<Tensor> all;
   for (int i = 0; i < 300; ++i) all.push_back(x * (0.5f + static_cast<float>(i)));
   const std::uint64_t launches = test::count([&] { eval(all); }).launches;
-  if (config().device == "cpu") { EXPECT_GE(launches, 300u / 64); }  // a GPU may launch them as one
+  if (config().device == "cpu") {
+    EXPECT_GE(launches, 300u / 64);
+  }  // a GPU may launch them as one
   EXPECT_LT(launches, 20u);
   EXPECT_FLOAT_EQ(all[299](5).item<float>(), x(5).item<float>() * 299.5f);
 }
@@ -197,17 +203,19 @@ TEST(Fuse, ManyJoinedValuesAreSeveralKernels) {
   for (int i = 0; i < 300; ++i) pieces.push_back(ones({2}) * static_cast<float>(i));
   const Tensor joined = concat(pieces);
   const std::uint64_t launches = kernels({joined});
-  if (config().device == "cpu") { EXPECT_GE(launches, 3u); }
+  if (config().device == "cpu") {
+    EXPECT_GE(launches, 3u);
+  }
   EXPECT_LT(launches, 20u);
   EXPECT_EQ(sum(joined).item<float>(), 299 * 300);
 }
 
-// ---- reasons ----------------------------------------------------------------------------------------------------------
+// ---- reasons ----
 
 std::atomic<std::size_t> arrays_of_kernels;
 
-/// x(a part) += v, k·k times: each part reads what all parts before it wrote. What the kernels read in all grows with the
-/// number of updates, not with its square: machine code for all combinations took seconds.
+/// x(a part) += v, k·k times: each part reads what all parts before it wrote. What the kernels read in all
+/// grows with the number of updates, not with its square: machine code for all combinations took seconds.
 TEST(Fuse, UpdatesOfOverlappingPartsAreSmallKernels) {
   for (const std::int64_t step : {1, 2}) {
     for (const std::int64_t k : {3, 5}) {
@@ -219,14 +227,16 @@ TEST(Fuse, UpdatesOfOverlappingPartsAreSmallKernels) {
       Tensor x = zeros({side, side}).eval();
       clear_memory_caches();
       arrays_of_kernels = 0;
-      engine::set_compile_hook([](const kernel::Kernel& kernel) { arrays_of_kernels += kernel.buffers.size(); });
+      engine::set_compile_hook(
+          [](const kernel::Kernel& kernel) { arrays_of_kernels += kernel.buffers.size(); });
       const test::Counted done = test::count([&] {
         for (std::int64_t i = 0; i < k * k; ++i) {
           const std::int64_t a = i / k, b = i % k;
           x(range(a, a + step * (n - 1) + 1, step), range(b, b + step * (n - 1) + 1, step)) += v(i);
           for (std::int64_t r = 0; r < n; ++r)
             for (std::int64_t c = 0; c < n; ++c)
-              want[static_cast<std::size_t>((a + r * step) * side + b + c * step)] += values[static_cast<std::size_t>((i * n + r) * n + c)];
+              want[static_cast<std::size_t>((a + r * step) * side + b + c * step)] +=
+                  values[static_cast<std::size_t>((i * n + r) * n + c)];
         }
         x.eval();
       });
@@ -248,7 +258,8 @@ TEST(Fuse, UpdatesThatNobodyReadsAreOneKernel) {
 TEST(Fuse, WhatRunsFromBothEndsOfAnAxisIsTwoKernels) {
   const auto reasons = [](std::uint64_t second, bool position) {
     ir::GraphBuilder b;
-    const ir::NodeId x = b.leaf(DType::Float32, {64, 100}), scan = b.wide(ir::Op::scan_sum, DType::Float32, {64, 100}, {x});
+    const ir::NodeId x = b.leaf(DType::Float32, {64, 100}),
+                     scan = b.wide(ir::Op::scan_sum, DType::Float32, {64, 100}, {x});
     b.graph[scan].attr64 = 1 | ir::kReverse;
     if (position) {
       b.root(b.reduce(ir::Op::reduce_argmax, scan, 2));

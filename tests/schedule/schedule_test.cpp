@@ -46,7 +46,8 @@ Schedule tiles_of(std::int64_t across_run, std::int64_t last_run, int narrowest,
 TEST(Schedule, TransposedReadsRunInTilesOfAFirstCache) {
   const Schedule s = tiles_of(1000, 1000, 4, 4);
   EXPECT_EQ(s.form, Form::Tiles);
-  for (const auto& [narrowest, bytes] : {std::pair{1, 1}, std::pair{2, 2}, std::pair{4, 8}, std::pair{1, 13}, std::pair{8, 24}}) {
+  for (const auto& [narrowest, bytes] :
+       {std::pair{1, 1}, std::pair{2, 2}, std::pair{4, 8}, std::pair{1, 13}, std::pair{8, 24}}) {
     const Schedule tile = tiles_of(1000, 1000, narrowest, bytes);
     EXPECT_LE(tile.block * tile.run * bytes, 32 << 10);
     EXPECT_EQ(tile.run_rows * narrowest, 16);
@@ -135,7 +136,8 @@ TEST(Schedule, WidestTypeSetsTheLanes) {
 }
 
 TEST(Schedule, PrimitivesThatWaitForEachOtherGoSeveralRegistersSideBySide) {
-  const Facts::Axis map[] = {{1 << 20, false}}, rows[] = {{1000, false}, {1000, true}}, short_rows[] = {{1000, false}, {100, true}};
+  const Facts::Axis map[] = {{1 << 20, false}}, rows[] = {{1000, false}, {1000, true}},
+                    short_rows[] = {{1000, false}, {100, true}};
   Facts f;
   const auto lanes = [&](std::span<const Facts::Axis> axes, int phases, int prims, int loads) {
     f.axes = axes;
@@ -170,10 +172,15 @@ struct Order {
 };
 
 TEST(StrictSchedule, OrdersFollowFromExtentsAlone) {
-  const std::vector<std::vector<Facts::Axis>> shapes{
-      {{5, true}},           {{3000, true}},         {{1 << 20, true}},
-      {{70, false}, {9, true}}, {{2, false}, {40000, true}}, {{9, true}, {70, false}},
-      {{40000, true}, {3, false}}, {{6, true}, {4, false}, {50, true}}, {{60000, true}, {4, false}, {5, true}}};
+  const std::vector<std::vector<Facts::Axis>> shapes{{{5, true}},
+                                                     {{3000, true}},
+                                                     {{1 << 20, true}},
+                                                     {{70, false}, {9, true}},
+                                                     {{2, false}, {40000, true}},
+                                                     {{9, true}, {70, false}},
+                                                     {{40000, true}, {3, false}},
+                                                     {{6, true}, {4, false}, {50, true}},
+                                                     {{60000, true}, {4, false}, {5, true}}};
   for (const auto& axes : shapes)
     for (bool gpu : {false, true}) {
       std::vector<Order> orders;
@@ -195,8 +202,11 @@ TEST(StrictSchedule, OrdersFollowFromExtentsAlone) {
                 f.vector = vector;
                 const Schedule s = std::get<Schedule>(schedule(f, t));
                 const bool columns = s.form == Form::Columns || s.form == Form::SplitColumns;
-                orders.push_back({s.form == Form::Split || s.form == Form::SplitColumns, columns || s.one_by_one, s.chunk,
-                                  columns || s.one_by_one ? 0 : gpu ? s.threads.team * s.lanes : s.lanes});
+                orders.push_back({s.form == Form::Split || s.form == Form::SplitColumns,
+                                  columns || s.one_by_one, s.chunk,
+                                  columns || s.one_by_one ? 0
+                                  : gpu                   ? s.threads.team * s.lanes
+                                                          : s.lanes});
                 EXPECT_EQ(s.chunk > 0, orders.back().in_chunks);
               }
       for (const Order& o : orders) EXPECT_EQ(o, orders.front());

@@ -50,7 +50,8 @@ TEST(Environment, EveryVariableReachesItsField) {
   EXPECT_EQ(parse("KILN_DUMP", "some/dir").dump, "some/dir");
   EXPECT_EQ(parse("KILN_DUMP_STAGES", "ll,asm").dump_stages, (std::vector<std::string>{"ll", "asm"}));
   EXPECT_EQ(parse("KILN_DUMP_FILTER", "soft.*").dump_filter, "soft.*");
-  EXPECT_EQ(parse("KILN_DUMP_STAGES", "cu,ptx,sass").dump_stages, (std::vector<std::string>{"cu", "ptx", "sass"}));
+  EXPECT_EQ(parse("KILN_DUMP_STAGES", "cu,ptx,sass").dump_stages,
+            (std::vector<std::string>{"cu", "ptx", "sass"}));
   EXPECT_EQ(parse("KILN_OVERRIDE_DIR", "edited").override_dir, "edited");
   EXPECT_EQ(parse("KILN_EXPLAIN", "1").explain, "1");
   EXPECT_EQ(parse("KILN_EXPLAIN", "why.json").explain, "why.json");
@@ -130,7 +131,8 @@ TEST(EnvironmentFaults, F49_ReservedNamesSayThatTheyAreNotInThisVersion) {
 
 TEST(EnvironmentFaults, F49_ABuildWithoutCompilersCannotWaitForOne) {
   if (KILN_HAS_COMPILERS) GTEST_SKIP() << "a build with compilers";
-  EXPECT_EQ(error_of("KILN_TIER", "jit"), "[config] KILN_TIER=jit: this build has no compiler; did you mean 'auto'?");
+  EXPECT_EQ(error_of("KILN_TIER", "jit"),
+            "[config] KILN_TIER=jit: this build has no compiler; did you mean 'auto'?");
 }
 
 TEST(EnvironmentFaults, F49_AHostileValueStaysOneShortLine) {
@@ -154,8 +156,8 @@ TEST(EnvironmentFaults, ASetuidProgramReadsNoVariable) {
       setenv("KILN_DUMP", trace.c_str(), 1);
       setenv("KILN_HELP", "1", 1);
       if (setgid(12345) != 0 || setuid(12345) != 0) return 1;
-      execl(program.c_str(), program.c_str(), "--gtest_filter=EnvironmentChild.*", "--gtest_also_run_disabled_tests",
-            "--gtest_brief=1", nullptr);
+      execl(program.c_str(), program.c_str(), "--gtest_filter=EnvironmentChild.*",
+            "--gtest_also_run_disabled_tests", "--gtest_brief=1", nullptr);
       return 2;
     });
   };
@@ -165,7 +167,8 @@ TEST(EnvironmentFaults, ASetuidProgramReadsNoVariable) {
   ASSERT_EQ(chmod(program.c_str(), 04755), 0);
   const int code = run();
   if (code == kNotSetuid) GTEST_SKIP() << "the file system takes no setuid programs";
-  if (code == 127) GTEST_SKIP() << "the tests do not start without LD_LIBRARY_PATH, which a setuid program does not have";
+  if (code == 127)
+    GTEST_SKIP() << "the tests do not start without LD_LIBRARY_PATH, which a setuid program does not have";
   EXPECT_EQ(code, kDefaults);
 }
 

@@ -16,7 +16,8 @@ TEST(Pattern, FindsAPartOfTheText) {
 }
 
 TEST(Pattern, RefusesWhatHasNoBound) {
-  for (const char* bad : {"(", "[a", "a{2,1}", "*a", "(a)\\1", "(a{100}){100}", "((((a{9}){9}){9}){9})", "a{999}"})
+  for (const char* bad :
+       {"(", "[a", "a{2,1}", "*a", "(a)\\1", "(a{100}){100}", "((((a{9}){9}){9}){9})", "a{999}"})
     EXPECT_NE(Pattern(bad).error(), "") << bad;
   EXPECT_NE(Pattern(std::string(257, 'a')).error(), "");
   for (const char* good : {"", "a\\{9\\}", "[{]{4}", "[]{]", "[^]]", "(a{10}){10}", "\\."})
@@ -26,7 +27,8 @@ TEST(Pattern, RefusesWhatHasNoBound) {
 TEST(Pattern, IsFastOnWhatBacktrackersNeverFinish) {
   const auto start = std::chrono::steady_clock::now();
   const std::string name = std::string(2000, 'a') + "!";
-  for (const char* slow : {"(a+)+$", "(a*)*b", "(a|aa)+$", "(a|a?)+b", "((a+)+)+$", "(.*a){12}b", "(a?){12}a{12}b", "^(([a-z])+.)+[A-Z]([a-z])+$"}) {
+  for (const char* slow : {"(a+)+$", "(a*)*b", "(a|aa)+$", "(a|a?)+b", "((a+)+)+$", "(.*a){12}b",
+                           "(a?){12}a{12}b", "^(([a-z])+.)+[A-Z]([a-z])+$"}) {
     EXPECT_EQ(Pattern(slow).error(), "") << slow;
     EXPECT_FALSE(Pattern(slow).matches(name)) << slow;
   }

@@ -37,7 +37,8 @@ TEST(Cse, TellsApartWhatDiffers) {
   EXPECT_FALSE(merges([](GraphBuilder& b) { return std::pair(b.leaf(f, {2}), b.leaf(f, {2})); }));
   EXPECT_FALSE(merges([](GraphBuilder& b) { return std::pair(b.scalar(f, 0), b.scalar(f, 0)); }));
   EXPECT_FALSE(merges([](GraphBuilder& b) { return std::pair(b.iota(f, {2, 2}, 0), b.iota(f, {2, 2}, 1)); }));
-  EXPECT_FALSE(merges([](GraphBuilder& b) { return std::pair(b.constant(f, 1), b.constant(DType::Int32, 1)); }));
+  EXPECT_FALSE(
+      merges([](GraphBuilder& b) { return std::pair(b.constant(f, 1), b.constant(DType::Int32, 1)); }));
   EXPECT_FALSE(merges([](GraphBuilder& b) {
     const NodeId x = b.leaf(f, {2, 3});
     return std::pair(b.reshape(x, {3, 2}), b.reshape(x, {6, 1}));

@@ -11,7 +11,8 @@ using ir::Op;
 
 TEST(Fold, ComputesOperationsOnConstants) {
   GraphBuilder b;
-  const NodeId two = b.constant(DType::Float32, 0x40000000, {3}), three = b.constant(DType::Float32, 0x40400000);
+  const NodeId two = b.constant(DType::Float32, 0x40000000, {3}),
+               three = b.constant(DType::Float32, 0x40400000);
   const NodeId product = b.op(Op::multiply, {two, three});
   const NodeId less = b.op(Op::less, {product, three});
   b.root(b.op(Op::where, {less, two, b.op(Op::sqrt, {product})}));

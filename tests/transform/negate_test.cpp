@@ -31,8 +31,9 @@ TEST_F(Negate, LeavesOneOfTwoValuesThatDifferInSign) {
 }
 
 TEST_F(Negate, TurnsSumsIntoDifferences) {
-  EXPECT_EQ(transformed(b, b.op(Op::add, {x, minus(y)})),
-            "%0 f32(2, 3) = leaf arg 0\n%1 f32(2, 3) = leaf arg 1\n%2 f32(2, 3) = subtract %0 %1 held\nroots %2\n");
+  EXPECT_EQ(
+      transformed(b, b.op(Op::add, {x, minus(y)})),
+      "%0 f32(2, 3) = leaf arg 0\n%1 f32(2, 3) = leaf arg 1\n%2 f32(2, 3) = subtract %0 %1 held\nroots %2\n");
 }
 
 TEST_F(Negate, EvenFunctionsDropTheSign) {

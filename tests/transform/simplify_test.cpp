@@ -21,7 +21,9 @@ TEST_F(Simplify, ReshapesCompose) {
   EXPECT_EQ(transformed(b, b.reshape(b.reshape(x, {6, 4}), {24})),
             "%0 f32(2, 3, 4) = leaf arg 0\n%1 f32(24,) = reshape %0 held\nroots %1\n");
 }
-TEST_F(Simplify, AReshapeBackIsNothing) { EXPECT_EQ(transformed(b, b.reshape(b.reshape(x, {24}), {2, 3, 4})), kLeaf); }
+TEST_F(Simplify, AReshapeBackIsNothing) {
+  EXPECT_EQ(transformed(b, b.reshape(b.reshape(x, {24}), {2, 3, 4})), kLeaf);
+}
 TEST_F(Simplify, PermutationsCompose) {
   EXPECT_EQ(transformed(b, b.permute(b.permute(x, {1, 2, 0}), {0, 2, 1})),
             "%0 f32(2, 3, 4) = leaf arg 0\n%1 f32(3, 2, 4) = permute %0 axes 1 0 2 held\nroots %1\n");
@@ -47,7 +49,9 @@ TEST_F(Simplify, BroadcastsCompose) {
   EXPECT_EQ(transformed(b, b.broadcast(b.broadcast(row, {3, 4}), {2, 3, 4})),
             "%0 f32(1, 4) = leaf arg 1\n%1 f32(2, 3, 4) = broadcast %0 held\nroots %1\n");
 }
-TEST_F(Simplify, ABroadcastToTheSameExtentsIsNothing) { EXPECT_EQ(transformed(b, b.broadcast(x, {2, 3, 4})), kLeaf); }
+TEST_F(Simplify, ABroadcastToTheSameExtentsIsNothing) {
+  EXPECT_EQ(transformed(b, b.broadcast(x, {2, 3, 4})), kLeaf);
+}
 TEST_F(Simplify, ViewsOfOneNumberAreThatNumberRepeated) {
   const NodeId s = b.broadcast(b.scalar(f, 0x3f800000), {4, 6});
   EXPECT_EQ(transformed(b, b.reshape(b.permute(s, {1, 0}), {24})),

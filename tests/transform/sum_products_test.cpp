@@ -13,7 +13,8 @@ using ir::Op;
 
 TEST(SumProducts, EveryProductBecomesASumOfTheSameValue) {
   for (int d = 0; d < kDTypeCount; ++d)
-    for (const auto& [m, k, n] : {std::tuple{3, 4, 5}, {1, 4, 5}, {3, 4, 1}, {1, 6, 1}, {3, 1, 5}, {2, 0, 3}, {0, 2, 3}})
+    for (const auto& [m, k, n] :
+         {std::tuple{3, 4, 5}, {1, 4, 5}, {3, 4, 1}, {1, 6, 1}, {3, 1, 5}, {2, 0, 3}, {0, 2, 3}})
       for (const GraphBuilder::Extents& batch : {GraphBuilder::Extents{}, {2}, {2, 1, 3}}) {
         GraphBuilder b;
         const auto matrix = [&](std::int64_t r, std::int64_t c) {
@@ -26,7 +27,8 @@ TEST(SumProducts, EveryProductBecomesASumOfTheSameValue) {
         const auto before = b.values();
         const Renumbering now = sum_products(b.graph);
         ir::verify(b.graph);
-        EXPECT_TRUE(std::none_of(b.graph.nodes.begin(), b.graph.nodes.end(), [](const auto& x) { return x.op == Op::matmul; }));
+        EXPECT_TRUE(std::none_of(b.graph.nodes.begin(), b.graph.nodes.end(),
+                                 [](const auto& x) { return x.op == Op::matmul; }));
         EXPECT_EQ(b.graph.roots, std::vector<NodeId>{now[product]});
         EXPECT_EQ(before, b.values()) << ir::print(b.graph);  // halves and quarters: every sum is exact
       }
@@ -37,7 +39,8 @@ TEST(SumProducts, TheSummedAxisIsNotTheLastLongerThanOne) {
     GraphBuilder b;
     b.root(b.matmul(b.leaf(DType::Float32, {m, 7}), b.leaf(DType::Float32, {7, n})));
     sum_products(b.graph);
-    const auto sum = std::find_if(b.graph.nodes.begin(), b.graph.nodes.end(), [](const auto& x) { return x.op == Op::reduce_sum; });
+    const auto sum = std::find_if(b.graph.nodes.begin(), b.graph.nodes.end(),
+                                  [](const auto& x) { return x.op == Op::reduce_sum; });
     ASSERT_NE(sum, b.graph.nodes.end());
     EXPECT_EQ(sum->attr64, 2u);
     EXPECT_GT(sum->dims.back(), 1);

@@ -38,7 +38,8 @@ GraphBuilder long_trace(NodeId n) {
   GraphBuilder b;
   NodeId x = b.leaf(f, {64, 32});
   while (b.graph.size() < n) {
-    const NodeId a = b.op(Op::multiply, {x, b.scalar(f, 0x3f000000)}), c = b.op(Op::exp, {a}), d = b.op(Op::exp, {a});
+    const NodeId a = b.op(Op::multiply, {x, b.scalar(f, 0x3f000000)}), c = b.op(Op::exp, {a}),
+                 d = b.op(Op::exp, {a});
     const NodeId turned = b.permute(b.permute(b.op(Op::add, {c, d}), {1, 0}), {1, 0});
     x = b.cast(b.cast(b.op(Op::tanh, {turned}), DType::Float64), f);
   }

@@ -58,15 +58,19 @@ void run_first_of(const std::string& name) {
 void check_few_elements(const Options& o) {
   std::vector<Workload> all = cpu_workloads();
   for (Workload& w : gpu_workloads())
-    if (std::none_of(all.begin(), all.end(), [&](const Workload& v) { return v.name == w.name; })) all.push_back(std::move(w));
+    if (std::none_of(all.begin(), all.end(), [&](const Workload& v) { return v.name == w.name; }))
+      all.push_back(std::move(w));
   int wrong = 0;
   for (const Workload& w : selected(o, std::move(all)))
     for (const std::string& mode : o.modes) {
       const double error = few_elements_error(w, mode);
       wrong += !(error <= w.tolerance);
-      std::printf("%-40s %-6s %8.1e%s\n", w.name.c_str(), mode.c_str(), error, error <= w.tolerance ? "" : "  WRONG");
+      std::printf("%-40s %-6s %8.1e%s\n", w.name.c_str(), mode.c_str(), error,
+                  error <= w.tolerance ? "" : "  WRONG");
     }
-  if (wrong) throw Error("[bench] " + std::to_string(wrong) + " results differ from float64 by more than their tolerance");
+  if (wrong)
+    throw Error("[bench] " + std::to_string(wrong) +
+                " results differ from float64 by more than their tolerance");
 }
 
 bool is_gpu(const Options& o) { return o.device != "cpu"; }
@@ -86,7 +90,8 @@ std::unique_ptr<BenchDevice> open_device(const Options& o) {
 std::vector<Row> bench_one(const Workload& w, const Options& o, BenchDevice& device) {
   const Program program = made(w, false);
   std::vector<Row> rows;
-  for (const std::string& mode : o.modes) rows.push_back(measure(w, program, mode, mode != "eager" && !o.no_first, device));
+  for (const std::string& mode : o.modes)
+    rows.push_back(measure(w, program, mode, mode != "eager" && !o.no_first, device));
   std::printf("%s\n", table_line(by_workload(rows).front()).c_str());
   std::fflush(stdout);
   return rows;
@@ -100,7 +105,8 @@ void run(const Options& o) {
   if (o.threads > 0) c.num_threads = o.threads;
   if (!o.first.empty()) return configure(c), run_first_of(o.first);
   if (o.list) {
-    for (const Workload& w : selected(o, is_gpu(o) ? gpu_workloads() : cpu_workloads())) std::printf("%s\n", w.name.c_str());
+    for (const Workload& w : selected(o, is_gpu(o) ? gpu_workloads() : cpu_workloads()))
+      std::printf("%s\n", w.name.c_str());
     return;
   }
   require_writable(o.json);
@@ -126,13 +132,17 @@ void run(const Options& o) {
     }
   }
   std::printf("\nrates: %s\n", device->rates().c_str());
-  std::printf("\n%s\nspread: (max - min) / median;\nhost: record, evaluate and free the same operations on a few elements.\n",
-              device->legend().c_str());
+  std::printf(
+      "\n%s\nspread: (max - min) / median;\nhost: record, evaluate and free the same operations on a few "
+      "elements.\n",
+      device->legend().c_str());
   if (!o.json.empty()) write(o.json, json_text(rows, *device));
   if (!o.svg.empty()) write(o.svg, svg_text(rows, *device));
   const auto wrong = std::count_if(rows.begin(), rows.end(), [](const Row& r) { return !r.right(); });
   if (failed) throw Error("[bench] " + std::to_string(failed) + " workloads failed");
-  if (wrong) throw Error("[bench] " + std::to_string(wrong) + " results differ from float64 by more than their tolerance");
+  if (wrong)
+    throw Error("[bench] " + std::to_string(wrong) +
+                " results differ from float64 by more than their tolerance");
 }
 
 }  // namespace
@@ -144,7 +154,9 @@ void add_bench(CLI::App& app) {
   command->add_option("--filter", o->filter, "Regular expression over the names");
   command->add_option("--device", o->device, "cpu, cuda or cuda:N (default: cpu)")
       ->check([](const std::string& text) {
-        return std::regex_match(text, std::regex("cpu|cuda(:[0-9]{1,3})?")) ? std::string() : "--device " + text + ": cpu, cuda or cuda:N";
+        return std::regex_match(text, std::regex("cpu|cuda(:[0-9]{1,3})?"))
+                   ? std::string()
+                   : "--device " + text + ": cpu, cuda or cuda:N";
       });
   command->add_option("--modes", o->modes, "fused, eager, vm: any of them (default: fused,eager)")
       ->delimiter(',')
@@ -153,7 +165,9 @@ void add_bench(CLI::App& app) {
   command->add_option("--json", o->json, "Write the rows to a file");
   command->add_option("--svg", o->svg, "Write a picture to a file");
   command->add_flag("--few", o->few, "Only check every workload's results, on a few elements");
-  command->add_option("--shapes", o->shapes, "Instead: so many random shapes, with kernels for all shapes and for each")
+  command
+      ->add_option("--shapes", o->shapes,
+                   "Instead: so many random shapes, with kernels for all shapes and for each")
       ->check(CLI::PositiveNumber);
   command->add_flag("--no-first", o->no_first, "Skip the first evaluations");
   command->add_option("--first", o->first)->group("");  // the new process

@@ -42,7 +42,9 @@ class CpuBench final : public BenchDevice {
     const TemporaryDirectory directory;
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");
     const std::string command =
-        std::string("env -u KILN_DUMP -u KILN_DEBUG -u KILN_LOG -u KILN_MODE -u KILN_DEVICE KILN_CACHE=rw KILN_CACHE_DIR=") +
+        std::string(
+            "env -u KILN_DUMP -u KILN_DEBUG -u KILN_LOG -u KILN_MODE -u KILN_DEVICE KILN_CACHE=rw "
+            "KILN_CACHE_DIR=") +
         directory.path() + "/kiln KILN_NUM_THREADS=" + std::to_string(cpu::thread_count()) +
         (row.mode == "vm" ? " KILN_TIER=vm '" : " '") + self + "' bench --first " + workload.name;
     try {
@@ -56,12 +58,15 @@ class CpuBench final : public BenchDevice {
     }
   }
 
-  /// The floor's rate by turns with the program: a shared machine has slow and fast minutes, which both then see.
+  /// The floor's rate by turns with the program: a shared machine has slow and fast minutes, which both then
+  /// see.
   TimeAndFloor time_beside_floor(const Workload& workload, const Program& program, const Row& row) override {
     const bool computes = workload.floor == Workload::Floor::Flops;
     if (!computes && row.bytes < kMemoryBound) return {time(program)};
     const bool reads = workload.floor == Workload::Floor::Read && row.mode == "fused";
-    const auto probe = computes ? cpu::multiply_add_probe() : reads ? cpu::read_probe(row.bytes) : cpu::copy_probe(row.bytes);
+    const auto probe = computes ? cpu::multiply_add_probe()
+                       : reads  ? cpu::read_probe(row.bytes)
+                                : cpu::copy_probe(row.bytes);
     std::vector<double> rates;
     const Timing timing = time_on_host(program, [&] {
       for (int i = 0; i < kProbes; ++i) rates.push_back(probe->rate());
@@ -80,14 +85,15 @@ class CpuBench final : public BenchDevice {
     return text;
   }
   std::string legend() const override {
-    return "floor: a copy that moves as many bytes as the least traffic, measured by turns with the program (sum_sq: a sum;\n"
+    return "floor: a copy that moves as many bytes as the least traffic, measured by turns with the program "
+           "(sum_sq: a sum;\n"
            "       linear: multiply-adds); medians of both;\n"
            "cold, disk: first evaluation of a new process without and with the disk cache;";
   }
   nlohmann::ordered_json facts() const override {
-    return {{"cpu", cpu::host_model_name()},        {"llvm_name", cpu::host_cpu_name()},
-            {"threads", cpu::thread_count()},       {"copy_gbps", ceilings_.copy_gbps},
-            {"read_gbps", ceilings_.read_gbps},     {"fma_gflops", ceilings_.fma_gflops}};
+    return {{"cpu", cpu::host_model_name()},    {"llvm_name", cpu::host_cpu_name()},
+            {"threads", cpu::thread_count()},   {"copy_gbps", ceilings_.copy_gbps},
+            {"read_gbps", ceilings_.read_gbps}, {"fma_gflops", ceilings_.fma_gflops}};
   }
 
  private:

@@ -58,7 +58,8 @@ class BenchDevice {
   /// Fills cold_ms and disk_ms. `program` is the workload's, evaluated before.
   virtual void measure_first(const Workload& workload, const Program& program, Row& row) const = 0;
   /// Of a row whose mode and bytes are there.
-  virtual TimeAndFloor time_beside_floor(const Workload& workload, const Program& program, const Row& row) = 0;
+  virtual TimeAndFloor time_beside_floor(const Workload& workload, const Program& program,
+                                         const Row& row) = 0;
 
   /// One line each: what it is; its rates; how to read floors and first evaluations.
   virtual std::string title() const = 0;
@@ -75,8 +76,8 @@ std::unique_ptr<BenchDevice> gpu_bench(int index);
 /// Records, evaluates and frees. On a GPU it returns when the work is enqueued.
 void run(const Program& program);
 double seconds();
-/// By the clock of the calling thread: short programs are repeated within a sample. `beside` is called between every few
-/// of the samples, if there is one.
+/// By the clock of the calling thread: short programs are repeated within a sample. `beside` is called
+/// between every few of the samples, if there is one.
 Timing time_on_host(const Program& program, const std::function<void()>& beside = {});
 
 }  // namespace kiln::tool

@@ -1,17 +1,17 @@
-// A GPU under the bench. Evaluations only enqueue, so events on the stream time them, around batches that are enqueued
-// back to back: what a program gets that does not read its values at every step. Floors are made on the same device in the
-// same run: a copy of as many bytes, a matrix product, an empty kernel.
+// A GPU under the bench. Evaluations only enqueue, so events on the stream time them, around batches that are
+// enqueued back to back: what a program gets that does not read its values at every step. Floors are made on
+// the same device in the same run: a copy of as many bytes, a matrix product, an empty kernel.
 #include "bench_device.h"
 #include "temporary_directory.h"
 
-#include "library/cuda/blas.h"
+#include "checks.h"
 #include "device/cuda/copy.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/module.h"
 #include "device/cuda/nvrtc.h"
 #include "device/cuda/pool.h"
 #include "device/cuda/stream.h"
-#include "checks.h"
+#include "library/cuda/blas.h"
 
 #include <nlohmann/json.hpp>
 
@@ -41,7 +41,8 @@ Timing time_on_stream(cuda::Stream stream, const std::function<void()>& enqueue,
     return cuda::elapsed_ms(begin, end) / calls;
   };
   batch(3);
-  const int calls = static_cast<int>(std::clamp(batch_ms / std::max(batch(5), 1e-4), 1.0, double{kMostABatch}));
+  const int calls =
+      static_cast<int>(std::clamp(batch_ms / std::max(batch(5), 1e-4), 1.0, double{kMostABatch}));
   std::vector<double> samples;
   for (int i = 0; i < kBatches; ++i) samples.push_back(batch(calls));
   std::sort(samples.begin(), samples.end());
@@ -60,7 +61,8 @@ class ConfigScope {
 
 class GpuBench final : public BenchDevice {
  public:
-  explicit GpuBench(int index) : index_(index), info_(cuda::device(index)), stream_(cuda::current_stream(index)) {
+  explicit GpuBench(int index)
+      : index_(index), info_(cuda::device(index)), stream_(cuda::current_stream(index)) {
     cuda::compile_target({info_.major, info_.minor});  // throws without a compiler
     measure_launch();
     copy_gbps_ = 2.0 * (1 << 30) / copy_ms(2.0 * (1 << 30)) * 1e-6;
@@ -70,7 +72,8 @@ class GpuBench final : public BenchDevice {
   std::vector<Workload> workloads() const override { return gpu_workloads(); }
 
   std::string refusal(const Workload& workload) const override {
-    const bool products = workload.floor == Workload::Floor::Flops || workload.name.find("mlp") != std::string::npos;
+    const bool products =
+        workload.floor == Workload::Floor::Flops || workload.name.find("mlp") != std::string::npos;
     return products && !cuda::blas().available ? "no cuBLASLt (" + cuda::blas().reason + ")" : "";
   }
 
@@ -103,14 +106,16 @@ class GpuBench final : public BenchDevice {
 
   std::string title() const override {
     char text[256];
-    std::snprintf(text, sizeof text, "%s (sm_%d, %d multiprocessors, %.0f GiB), CUDA driver %s, %s", info_.name.c_str(),
-                  info_.major * 10 + info_.minor, info_.sm_count, static_cast<double>(info_.memory_bytes) / (1 << 30),
-                  driver_version().c_str(), cuda::compiler_version().c_str());
+    std::snprintf(text, sizeof text, "%s (sm_%d, %d multiprocessors, %.0f GiB), CUDA driver %s, %s",
+                  info_.name.c_str(), info_.major * 10 + info_.minor, info_.sm_count,
+                  static_cast<double>(info_.memory_bytes) / (1 << 30), driver_version().c_str(),
+                  cuda::compiler_version().c_str());
     return text;
   }
   std::string rates() const override {
     char text[256];
-    std::snprintf(text, sizeof text, "copy of 1 GiB %.0f GB/s, empty launch %.2f µs back to back, %.1f µs with waiting",
+    std::snprintf(text, sizeof text,
+                  "copy of 1 GiB %.0f GB/s, empty launch %.2f µs back to back, %.1f µs with waiting",
                   copy_gbps_, launch_us_, launch_wait_us_);
     char products[64] = "";
     if (tflops_ > 0) std::snprintf(products, sizeof products, ", bfloat16 product %.0f TFLOP/s", tflops_);
@@ -118,9 +123,11 @@ class GpuBench final : public BenchDevice {
   }
   std::string legend() const override {
     return "times: events around batches of evaluations enqueued back to back;\n"
-           "floor: a device copy that moves as many bytes; linear, swiglu: flops over the rate of a product of 8192 cubed;\n"
+           "floor: a device copy that moves as many bytes; linear, swiglu: flops over the rate of a product "
+           "of 8192 cubed;\n"
            "       below 32 MiB of traffic: one empty launch;\n"
-           "cold, disk: first evaluation after plans and kernels in memory were dropped, without and with the disk cache;";
+           "cold, disk: first evaluation after plans and kernels in memory were dropped, without and with "
+           "the disk cache;";
   }
   nlohmann::ordered_json facts() const override {
     return {{"gpu", info_.name},
@@ -159,7 +166,9 @@ class GpuBench final : public BenchDevice {
       cuda::Block* from = cuda::allocate(half, stream_);
       cuda::Block* to = cuda::allocate(half, stream_);
       cuda::fill(from->data, 0x3f9d70a4, 4, half / 4, stream_);
-      ms = time_on_stream(stream_, [&] { cuda::copy_on_device(to->data, from->data, half, stream_); }, kFloorBatchMs).median;
+      ms = time_on_stream(
+               stream_, [&] { cuda::copy_on_device(to->data, from->data, half, stream_); }, kFloorBatchMs)
+               .median;
       cuda::release(from, stream_);
       cuda::release(to, stream_);
     }
@@ -167,8 +176,8 @@ class GpuBench final : public BenchDevice {
   }
 
   void measure_launch() {
-    const cuda::Code code =
-        cuda::compile("extern \"C\" __global__ void kiln_empty() {}\n", "kiln_empty", {info_.major, info_.minor});
+    const cuda::Code code = cuda::compile("extern \"C\" __global__ void kiln_empty() {}\n", "kiln_empty",
+                                          {info_.major, info_.minor});
     const cuda::Function empty = cuda::find_function(cuda::load_module(index_, code.image), "kiln_empty");
     const auto launch = [&] { cuda::launch(empty, {}, stream_, nullptr); };
     launch_us_ = time_on_stream(stream_, launch, kFloorBatchMs).median * 1e3;

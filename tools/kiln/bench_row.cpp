@@ -1,8 +1,8 @@
 #include "bench_row.h"
 
 #include "device/cpu/threads.h"
-#include "record/node.h"
 #include "engine/pool.h"
+#include "record/node.h"
 
 #include <kiln/report.h>
 
@@ -126,7 +126,8 @@ Timing time_on_host(const Program& program, const std::function<void()>& beside)
       run(program);  // its inputs are as warm as they are going to be
     }
     const double start = seconds();
-    for (int i = 0; i < kLeastSamples || (i < kMostSamples && seconds() - start < kBudgetSeconds / kRounds); ++i) {
+    for (int i = 0; i < kLeastSamples || (i < kMostSamples && seconds() - start < kBudgetSeconds / kRounds);
+         ++i) {
       begin = seconds();
       for (int r = 0; r < repeat; ++r) run(program);
       samples.push_back((seconds() - begin) / repeat * 1e3);
@@ -141,7 +142,8 @@ Program made(const Workload& workload, bool tiny) {
   return workload.make(tiny);
 }
 
-Row measure(const Workload& workload, const Program& program, const std::string& mode, bool first, BenchDevice& device) {
+Row measure(const Workload& workload, const Program& program, const std::string& mode, bool first,
+            BenchDevice& device) {
   Row row;
   row.workload = workload.name;
   row.device = device.name();
@@ -163,7 +165,8 @@ Row measure(const Workload& workload, const Program& program, const std::string&
   run(program);
   const Statistics after = statistics();
   row.kernels = after.launches - before.launches + after.library_calls - before.library_calls;
-  if (after.fallbacks != fallbacks) row.remark += "kernels that did not compile: run another way, see the warnings above";
+  if (after.fallbacks != fallbacks)
+    row.remark += "kernels that did not compile: run another way, see the warnings above";
 
   const auto [timing, floor_ms] = device.time_beside_floor(workload, program, row);
   row.floor_ms = floor_ms;

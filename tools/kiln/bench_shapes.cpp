@@ -1,5 +1,5 @@
-// kiln bench --shapes: what it costs that kernels do not know their sizes. Programs over random shapes, each timed with the
-// kernel that serves all of them and with one made for the shape.
+// kiln bench --shapes: what it costs that kernels do not know their sizes. Programs over random shapes, each
+// timed with the kernel that serves all of them and with one made for the shape.
 #include "bench_shapes.h"
 
 #include "checks.h"
@@ -19,7 +19,8 @@ struct ShapeProgram {
   Tensor (*run)(const Tensor& x);
 };
 constexpr ShapeProgram kPrograms[] = {
-    {"chain with broadcasts", [](const Tensor& x) { return exp(x * x(range(0, 1)) + 1.0) - x(all(), range(0, 1)); }},
+    {"chain with broadcasts",
+     [](const Tensor& x) { return exp(x * x(range(0, 1)) + 1.0) - x(all(), range(0, 1)); }},
     {"softmax of rows", [](const Tensor& x) { return nn::softmax(x); }},
     {"sums of columns", [](const Tensor& x) { return sum(x * x, 0); }},
     {"sums of rows", [](const Tensor& x) { return sum(x * x, 1); }},
@@ -42,14 +43,20 @@ struct Specialised {
 
 /// Random extents; every third shape is a slice whose rows begin anywhere.
 void bench_shapes(const BenchDevice& device, int shapes) {
-  const std::int64_t most_rows = device.name() == "cpu" ? 3000 : 6000, most_columns = device.name() == "cpu" ? 4000 : 8000;
-  constexpr double kEvaluations = 2;  // of one element: what takes less says more about recording and launching than about a kernel
-  std::printf("%s\n\ntime with the kernel for all shapes over time with one for the shape\n%-24s %7s %8s %8s %8s  at\n",
-              device.title().c_str(), "program", "shapes", "median", "90 %", "greatest");
+  const std::int64_t most_rows = device.name() == "cpu" ? 3000 : 6000,
+                     most_columns = device.name() == "cpu" ? 4000 : 8000;
+  // of one element: what takes less says more about recording and launching than about a kernel
+  constexpr double kEvaluations = 2;
+  std::printf(
+      "%s\n\ntime with the kernel for all shapes over time with one for the shape\n%-24s %7s %8s %8s %8s  "
+      "at\n",
+      device.title().c_str(), "program", "shapes", "median", "90 %", "greatest");
   const Tensor memory = uniform({most_rows, most_columns + 7}, -2, 2, 1), one = uniform({1, 1}, -2, 2, 1);
   for (const ShapeProgram& program : kPrograms) {
     std::mt19937 random(7);
-    const auto extent = [&](std::int64_t most) { return 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
+    const auto extent = [&](std::int64_t most) {
+      return 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(most));
+    };
     struct Ratio {
       double value;
       std::string shape;
@@ -82,8 +89,8 @@ void bench_shapes(const BenchDevice& device, int shapes) {
       ratios.push_back({generic / special, x.shape().str() + (skip ? ", a slice" : "")});
     }
     std::sort(ratios.begin(), ratios.end(), [](const Ratio& a, const Ratio& b) { return a.value < b.value; });
-    std::printf("%-24s %7d %8.2f %8.2f %8.2f  %s\n", program.name, shapes,
-                ratios[ratios.size() / 2].value, ratios[ratios.size() * 9 / 10].value, ratios.back().value, ratios.back().shape.c_str());
+    std::printf("%-24s %7d %8.2f %8.2f %8.2f  %s\n", program.name, shapes, ratios[ratios.size() / 2].value,
+                ratios[ratios.size() * 9 / 10].value, ratios.back().value, ratios.back().shape.c_str());
     std::fflush(stdout);
   }
 }

@@ -32,7 +32,8 @@ Tensor uniform_of(const Shape& shape, double low, double high, std::uint32_t see
 }  // namespace
 
 Tensor uniform(const Shape& shape, double low, double high, std::uint32_t seed, DType dtype) {
-  return dtype == DType::BFloat16 ? uniform_of<bfloat16>(shape, low, high, seed) : uniform_of<float>(shape, low, high, seed);
+  return dtype == DType::BFloat16 ? uniform_of<bfloat16>(shape, low, high, seed)
+                                  : uniform_of<float>(shape, low, high, seed);
 }
 
 double greatest(std::int64_t n, const Expected& f) {
@@ -54,7 +55,8 @@ double elementwise_error(const Tensor& got, const Expected& expected) {
   const Values values(got);
   const std::int64_t n = got.numel(), samples = std::min<std::int64_t>(n, 1 << 19), step = n / samples;
   return greatest(samples, [&](std::int64_t s) {
-    // A different place in every stretch, so that every lane and every remainder is met; the last element too.
+    // A different place in every stretch, so that every lane and every remainder is met; the last element
+    // too.
     const std::int64_t i = s == samples - 1 ? n - 1 : s * step + s % step;
     const double e = expected(i);
     return std::abs(values[i] - e) / std::max(1.0, std::abs(e));

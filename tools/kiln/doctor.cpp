@@ -6,10 +6,10 @@
 #include "device/cpu/measure.h"
 #include "device/cpu/target.h"
 #include "device/cpu/threads.h"
-#include "library/cuda/blas.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/nvrtc.h"
 #include "engine/pool.h"
+#include "library/cuda/blas.h"
 
 #include <kiln/error.h>
 
@@ -52,13 +52,20 @@ Json cuda_facts() {
   const cuda::NvrtcReport& nvrtc = cuda::nvrtc();
   Json out;
   out["usable"] = driver.available && nvrtc.available;
-  out["driver"] = {{"found", driver.available}, {"reason", driver.reason}, {"library", driver.library},
+  out["driver"] = {{"found", driver.available},
+                   {"reason", driver.reason},
+                   {"library", driver.library},
                    {"cuda_version", driver.version ? cuda_version(driver.version) : ""}};
-  out["compiler"] = {{"found", nvrtc.available}, {"reason", nvrtc.reason}, {"library", nvrtc.library},
+  out["compiler"] = {{"found", nvrtc.available},
+                     {"reason", nvrtc.reason},
+                     {"library", nvrtc.library},
                      {"version", nvrtc.available ? cuda::compiler_version() : ""},
                      {"architectures", nvrtc.architectures}};
   const cuda::BlasReport& blas = cuda::blas();
-  out["cublaslt"] = {{"found", blas.available}, {"reason", blas.reason}, {"library", blas.library}, {"version", blas.version}};
+  out["cublaslt"] = {{"found", blas.available},
+                     {"reason", blas.reason},
+                     {"library", blas.library},
+                     {"version", blas.version}};
   out["devices"] = Json::array();
   for (const cuda::DeviceInfo& d : driver.devices) {
     const cuda::Arch arch{d.major, d.minor};
@@ -68,11 +75,18 @@ Json cuda_facts() {
     } catch (const CompileError& e) {
       refusal = e.what();
     }
-    out["devices"].push_back({{"name", d.name}, {"uuid", d.uuid}, {"arch", "sm_" + std::to_string(arch.number())},
-                              {"compiled_for", target}, {"refusal", refusal}, {"sm_count", d.sm_count},
-                              {"memory_bytes", d.memory_bytes}, {"l2_bytes", d.l2_bytes},
-                              {"shared_per_block", d.shared_per_block_optin}, {"threads_per_sm", d.threads_per_sm},
-                              {"registers_per_sm", d.registers_per_sm}, {"clusters", d.clusters}});
+    out["devices"].push_back({{"name", d.name},
+                              {"uuid", d.uuid},
+                              {"arch", "sm_" + std::to_string(arch.number())},
+                              {"compiled_for", target},
+                              {"refusal", refusal},
+                              {"sm_count", d.sm_count},
+                              {"memory_bytes", d.memory_bytes},
+                              {"l2_bytes", d.l2_bytes},
+                              {"shared_per_block", d.shared_per_block_optin},
+                              {"threads_per_sm", d.threads_per_sm},
+                              {"registers_per_sm", d.registers_per_sm},
+                              {"clusters", d.clusters}});
   }
   return out;
 }
@@ -125,25 +139,28 @@ void line(const char* what, const std::string& value) { std::printf("%-12s %s\n"
 
 void print_cuda(const Json& cuda) {
   const Json &driver = cuda["driver"], &compiler = cuda["compiler"];
-  line("CUDA driver", driver["found"].get<bool>() ? "CUDA " + driver["cuda_version"].get<std::string>() + ", " +
-                                                        driver["library"].get<std::string>()
+  line("CUDA driver", driver["found"].get<bool>() ? "CUDA " + driver["cuda_version"].get<std::string>() +
+                                                        ", " + driver["library"].get<std::string>()
                                                   : "not used: " + driver["reason"].get<std::string>());
   line("CUDA C", compiler["found"].get<bool>()
-                     ? compiler["version"].get<std::string>() + ", " + compiler["library"].get<std::string>() +
-                           ", sm_" + std::to_string(compiler["architectures"].front().get<int>()) + " to sm_" +
+                     ? compiler["version"].get<std::string>() + ", " +
+                           compiler["library"].get<std::string>() + ", sm_" +
+                           std::to_string(compiler["architectures"].front().get<int>()) + " to sm_" +
                            std::to_string(compiler["architectures"].back().get<int>())
                      : "not used: " + compiler["reason"].get<std::string>());
   const Json& blas = cuda["cublaslt"];
-  line("cuBLASLt", blas["found"].get<bool>() ? blas["version"].get<std::string>() + ", " + blas["library"].get<std::string>()
-                                             : "not used: " + blas["reason"].get<std::string>());
+  line("cuBLASLt", blas["found"].get<bool>()
+                       ? blas["version"].get<std::string>() + ", " + blas["library"].get<std::string>()
+                       : "not used: " + blas["reason"].get<std::string>());
   int index = 0;
   for (const Json& d : cuda["devices"]) {
     line(("cuda:" + std::to_string(index++)).c_str(),
          d["name"].get<std::string>() + " (" + d["arch"].get<std::string>() + "), " +
-             std::to_string(d["sm_count"].get<int>()) + " SMs, " + size_text(d["memory_bytes"].get<double>()) + ", L2 " +
-             size_text(d["l2_bytes"].get<double>()) + ", " + size_text(d["shared_per_block"].get<double>()) +
-             " of shared memory a block");
-    const std::string target = d["compiled_for"].get<std::string>(), refusal = d["refusal"].get<std::string>();
+             std::to_string(d["sm_count"].get<int>()) + " SMs, " +
+             size_text(d["memory_bytes"].get<double>()) + ", L2 " + size_text(d["l2_bytes"].get<double>()) +
+             ", " + size_text(d["shared_per_block"].get<double>()) + " of shared memory a block");
+    const std::string target = d["compiled_for"].get<std::string>(),
+                      refusal = d["refusal"].get<std::string>();
     if (target.starts_with("compute_")) line("", "kernels are " + target + ", finished by the driver");
     if (!refusal.empty()) line("", "not used: " + refusal);
   }
@@ -154,8 +171,10 @@ void print(const Json& f) {
   const Json& m = f["measured"];
   const Json& disk = f["disk_cache"];
   const std::string llvm = f["llvm"].get<std::string>();
-  line("kiln", f["version"].get<std::string>() +
-                   (llvm == "none" ? ", built without compilers (KILN_COMPILERS=OFF): the vm runs every kernel" : ", LLVM " + llvm));
+  line("kiln",
+       f["version"].get<std::string>() +
+           (llvm == "none" ? ", built without compilers (KILN_COMPILERS=OFF): the vm runs every kernel"
+                           : ", LLVM " + llvm));
   line("CPU", cpu["model"].get<std::string>() + " (" + cpu["llvm_name"].get<std::string>() + ")");
   line("features", joined(cpu["features"]));
   line("kernels use", width_text(cpu));

@@ -19,8 +19,8 @@ std::string size_name(std::int64_t n) {
   return std::to_string(n);
 }
 
-/// Iterations of z² + c from 0 until |z| > 2, at most 256, over the rectangle (-2 … 0.6) × (-1.2 … 1.2): each pixel to its
-/// own end, in one kernel. The counts are exactly those of a plain loop in float32.
+/// Iterations of z² + c from 0 until |z| > 2, at most 256, over the rectangle (-2 … 0.6) × (-1.2 … 1.2): each
+/// pixel to its own end, in one kernel. The counts are exactly those of a plain loop in float32.
 Workload mandelbrot() {
   constexpr std::int64_t kSide = 4096, kLimit = 256;
   constexpr double kMeanIterations = 67.4, kOperations = 10;  // a pixel; an iteration
@@ -35,10 +35,12 @@ Workload mandelbrot() {
     eval({re, im});
     Program p;
     p.record = [=] {
-      return std::vector{while_loop(
-          [](const Tensors& s) { return (s[0] * s[0] + s[1] * s[1] <= 4.0) & (s[2] < kLimit); },
-          [&](const Tensors& s) { return Tensors{s[0] * s[0] - s[1] * s[1] + re, 2.0 * s[0] * s[1] + im, s[2] + 1}; },
-          {zeros({}), zeros({}), zeros({}, DType::Int32)})[2]};
+      return std::vector{
+          while_loop([](const Tensors& s) { return (s[0] * s[0] + s[1] * s[1] <= 4.0) & (s[2] < kLimit); },
+                     [&](const Tensors& s) {
+                       return Tensors{s[0] * s[0] - s[1] * s[1] + re, 2.0 * s[0] * s[1] + im, s[2] + 1};
+                     },
+                     {zeros({}), zeros({}), zeros({}, DType::Int32)})[2]};
     };
     p.max_error = [=](const std::vector<Tensor>& out) {
       const float *x = re.data<float>(), *y = im.data<float>();
@@ -254,9 +256,8 @@ Workload black_scholes(std::int64_t full) {
         const auto cdf = [](double x) { return 0.5 * std::erfc(-x * M_SQRT1_2); };
         return sign * (s[i] * cdf(sign * d1) - k[i] * std::exp(-kRate * t[i]) * cdf(sign * (d1 - spread)));
       };
-      return std::max(
-          elementwise_error(out[0], [=](std::int64_t i) { return price(i, 1); }),
-          elementwise_error(out[1], [=](std::int64_t i) { return price(i, -1); }));
+      return std::max(elementwise_error(out[0], [=](std::int64_t i) { return price(i, 1); }),
+                      elementwise_error(out[1], [=](std::int64_t i) { return price(i, -1); }));
     };
     return p;
   };
@@ -339,8 +340,7 @@ Workload scalar_chain() {
     };
     p.max_error = [=](const std::vector<Tensor>& out) {
       const float* in = x.data<float>();
-      return elementwise_error(out[0],
-                               [=](std::int64_t i) { return (in[i] * *call + 1.0) * 0.5 - 0.25; });
+      return elementwise_error(out[0], [=](std::int64_t i) { return (in[i] * *call + 1.0) * 0.5 - 0.25; });
     };
     return p;
   };
@@ -361,18 +361,10 @@ Workload chain(int ops, std::int64_t n) {
     p.record = [x, ops] {
       Tensor y = x;
       for (int i = 0; i < ops; ++i) switch (i % 4) {
-          case 0:
-            y = y * 0.9;
-            break;
-          case 1:
-            y = y + 0.3;
-            break;
-          case 2:
-            y = abs(y);
-            break;
-          case 3:
-            y = minimum(y, 0.8);
-            break;
+          case 0: y = y * 0.9; break;
+          case 1: y = y + 0.3; break;
+          case 2: y = abs(y); break;
+          case 3: y = minimum(y, 0.8); break;
         }
       return std::vector{y};
     };
@@ -381,18 +373,10 @@ Workload chain(int ops, std::int64_t n) {
       return elementwise_error(out[0], [=](std::int64_t at) {
         double y = in[at];
         for (int i = 0; i < ops; ++i) switch (i % 4) {
-            case 0:
-              y = y * 0.9;
-              break;
-            case 1:
-              y = y + 0.3;
-              break;
-            case 2:
-              y = std::abs(y);
-              break;
-            case 3:
-              y = std::min(y, 0.8);
-              break;
+            case 0: y = y * 0.9; break;
+            case 1: y = y + 0.3; break;
+            case 2: y = std::abs(y); break;
+            case 3: y = std::min(y, 0.8); break;
           }
         return y;
       });

@@ -1,5 +1,5 @@
-// What the bench runs on a GPU: what a transformer's layers are made of, in bfloat16 with float32 inside, an optimiser's
-// step over all parameters of a model, and programs so small that only their launches count.
+// What the bench runs on a GPU: what a transformer's layers are made of, in bfloat16 with float32 inside, an
+// optimiser's step over all parameters of a model, and programs so small that only their launches count.
 #include "workload.h"
 
 #include "checks.h"
@@ -61,7 +61,8 @@ Workload rmsnorm_residual() {
   w.tolerance = 1e-2;
   w.make = [](bool tiny) {
     const std::int64_t rows = tiny ? 2 : 16384, columns = tiny ? 16 : 4096;
-    const Tensor x = uniform_bf16({rows, columns}, -2, 2, 22), residual = uniform_bf16({rows, columns}, -2, 2, 23);
+    const Tensor x = uniform_bf16({rows, columns}, -2, 2, 22),
+                 residual = uniform_bf16({rows, columns}, -2, 2, 23);
     const Tensor weight = uniform_bf16({columns}, 0.5, 1.5, 24);
     Program p;
     p.record = [=] {
@@ -80,7 +81,8 @@ Workload rmsnorm_residual() {
         std::vector<double> row = row_sum(r);
         double total = 0;
         for (const double v : row) total += v * v / static_cast<double>(columns);
-        for (std::int64_t i = 0; i < columns; ++i) row[static_cast<std::size_t>(i)] *= c[i] / std::sqrt(total + kEpsilon);
+        for (std::int64_t i = 0; i < columns; ++i)
+          row[static_cast<std::size_t>(i)] *= c[i] / std::sqrt(total + kEpsilon);
         return row;
       };
       return std::max(row_error(out[0], row_sum), row_error(out[1], normalised));
@@ -91,9 +93,11 @@ Workload rmsnorm_residual() {
 }
 
 /// Greatest error over 4,096 elements of a matrix (rows, columns), relative to max(1, |expected|).
-double matrix_error(const Tensor& got, const std::function<double(std::int64_t row, std::int64_t column)>& expected) {
+double matrix_error(const Tensor& got,
+                    const std::function<double(std::int64_t row, std::int64_t column)>& expected) {
   const Values values(got);
-  const std::int64_t n = got.numel(), columns = got.dim(-1), samples = std::min<std::int64_t>(n, 4096), step = n / samples;
+  const std::int64_t n = got.numel(), columns = got.dim(-1), samples = std::min<std::int64_t>(n, 4096),
+                     step = n / samples;
   return greatest(samples, [&](std::int64_t s) {
     const std::int64_t at = s * step + s % step;
     const double e = expected(at / columns, at % columns);
@@ -102,7 +106,8 @@ double matrix_error(const Tensor& got, const std::function<double(std::int64_t r
 }
 
 /// Element (row, column) of a (m, k) times b (k, n).
-double dot(const Values& a, const Values& b, std::int64_t k, std::int64_t n, std::int64_t row, std::int64_t column) {
+double dot(const Values& a, const Values& b, std::int64_t k, std::int64_t n, std::int64_t row,
+           std::int64_t column) {
   double total = 0;
   for (std::int64_t q = 0; q < k; ++q) total += a[row * k + q] * b[q * n + column];
   return total;
@@ -165,8 +170,9 @@ Workload swiglu() {
 std::vector<Shape> gpt2_small() {
   std::vector<Shape> shapes = {{50257, 768}, {1024, 768}};
   for (int block = 0; block < 12; ++block)
-    for (const Shape& s : {Shape{768}, Shape{768}, Shape{768, 2304}, Shape{2304}, Shape{768, 768}, Shape{768}, Shape{768},
-                           Shape{768}, Shape{768, 3072}, Shape{3072}, Shape{3072, 768}, Shape{768}})
+    for (const Shape& s :
+         {Shape{768}, Shape{768}, Shape{768, 2304}, Shape{2304}, Shape{768, 768}, Shape{768}, Shape{768},
+          Shape{768}, Shape{768, 3072}, Shape{3072}, Shape{3072, 768}, Shape{768}})
       shapes.push_back(s);
   shapes.push_back({768});
   shapes.push_back({768});
@@ -213,12 +219,15 @@ Workload adamw() {
         const Values value(parameters[i].value), gradient(parameters[i].gradient), mean(parameters[i].mean),
             square(parameters[i].square);
         const auto mean_of = [&](std::int64_t k) { return kBeta1 * mean[k] + (1 - kBeta1) * gradient[k]; };
-        const auto square_of = [&](std::int64_t k) { return kBeta2 * square[k] + (1 - kBeta2) * gradient[k] * gradient[k]; };
+        const auto square_of = [&](std::int64_t k) {
+          return kBeta2 * square[k] + (1 - kBeta2) * gradient[k] * gradient[k];
+        };
         const auto value_of = [&](std::int64_t k) {
           const double step = mean_of(k) / kBias1 / (std::sqrt(square_of(k) / kBias2) + kSmall);
           return value[k] * (1 - kRate * kDecay) - kRate * step;
         };
-        worst = std::max({worst, elementwise_error(out[3 * i], value_of), elementwise_error(out[3 * i + 1], mean_of),
+        worst = std::max({worst, elementwise_error(out[3 * i], value_of),
+                          elementwise_error(out[3 * i + 1], mean_of),
                           elementwise_error(out[3 * i + 2], square_of)});
       }
       return worst;
@@ -264,7 +273,8 @@ Workload small_mlp4() {
           std::vector<double> next;
           for (std::int64_t o = 0; o < kWidth; ++o) {
             double total = shift[o];
-            for (std::int64_t q = 0; q < kWidth; ++q) total += value[static_cast<std::size_t>(q)] * scale[q * kWidth + o];
+            for (std::int64_t q = 0; q < kWidth; ++q)
+              total += value[static_cast<std::size_t>(q)] * scale[q * kWidth + o];
             next.push_back(i + 1 < kLayers ? std::max(total, 0.0) : total);
           }
           value = next;
@@ -298,7 +308,8 @@ std::vector<Workload> gpu_workloads() {
                                chain10("small_chain10_f32_1024", 1024),
                                small_mlp4()};
   for (const int ops : {2, 5, 20, 50}) out.push_back(chain(ops, 16 * kMi));
-  for (const std::int64_t n : {kMi, 16 * kMi}) out.push_back(chain10("chain10_f32_" + std::to_string(n / kMi) + "M", n));
+  for (const std::int64_t n : {kMi, 16 * kMi})
+    out.push_back(chain10("chain10_f32_" + std::to_string(n / kMi) + "M", n));
   return out;
 }
 

@@ -54,7 +54,8 @@ Workload scatter_add_rows() {
       for (std::int64_t i = 0; i < table * width; ++i) want.push_back(before[i]);
       for (std::int64_t r = 0; r < rows; ++r)
         for (std::int64_t c = 0; c < width; ++c)
-          want[static_cast<std::size_t>(row[static_cast<std::size_t>(r)] * width + c)] += added[r * width + c];
+          want[static_cast<std::size_t>(row[static_cast<std::size_t>(r)] * width + c)] +=
+              added[r * width + c];
       return elementwise_error(out[0], [&](std::int64_t i) { return want[static_cast<std::size_t>(i)]; });
     };
     return p;
@@ -75,7 +76,8 @@ Workload sorted() {
     p.max_error = [=](const std::vector<Tensor>& out) {
       std::vector<float> want = x.to_vector<float>();
       std::sort(want.begin(), want.end());
-      return elementwise_error(out[0], [&](std::int64_t i) { return static_cast<double>(want[static_cast<std::size_t>(i)]); });
+      return elementwise_error(
+          out[0], [&](std::int64_t i) { return static_cast<double>(want[static_cast<std::size_t>(i)]); });
     };
     return p;
   };

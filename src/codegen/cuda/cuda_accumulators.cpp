@@ -11,7 +11,8 @@ namespace kiln::codegen {
 
 std::string CudaEmitter::acc_type(const AccDecl& a) const {
   if (a.monoid == Monoid::Custom) return parts_type(k_.customs[a.custom]);
-  return kernel::positional(a.monoid) ? cat("Best<", cuda_type(a.type), ", ", index_type(), '>') : cuda_type(a.type);
+  return kernel::positional(a.monoid) ? cat("Best<", cuda_type(a.type), ", ", index_type(), '>')
+                                      : cuda_type(a.type);
 }
 
 /// The structure whose `of` combines two values, or their parts: one of the templates', or a custom monoid's.
@@ -28,16 +29,19 @@ std::string CudaEmitter::shown(const AccDecl& a, const std::string& x) const {
 
 std::string CudaEmitter::parts_type(const CustomMonoid& m) {
   KILN_CHECK_THAT(m.types.size() <= 2, m.types.size(), " parts");
-  return m.types.size() == 1 ? std::string(cuda_type(m.types[0])) : cat("Pair<", cuda_type(m.types[0]), ", ", cuda_type(m.types[1]), '>');
+  return m.types.size() == 1 ? std::string(cuda_type(m.types[0]))
+                             : cat("Pair<", cuda_type(m.types[0]), ", ", cuda_type(m.types[1]), '>');
 }
 
 std::string CudaEmitter::start_of(const AccDecl& a) const {
   if (kernel::positional(a.monoid))
-    return cat('{', cuda_constant(a.type, kernel::identity(a)), ", ", k_.threads.narrow ? "0x7fffffff" : "0x7fffffffffffffffll", '}');
+    return cat('{', cuda_constant(a.type, kernel::identity(a)), ", ",
+               k_.threads.narrow ? "0x7fffffff" : "0x7fffffffffffffffll", '}');
   if (a.monoid != Monoid::Custom) return cuda_constant(a.type, kernel::identity(a));
   const CustomMonoid& m = k_.customs[a.custom];
   std::string all;
-  for (std::size_t p = 0; p < m.types.size(); ++p) all += cat(p ? ", " : "", cuda_constant(m.types[p], m.identity[p]));
+  for (std::size_t p = 0; p < m.types.size(); ++p)
+    all += cat(p ? ", " : "", cuda_constant(m.types[p], m.identity[p]));
   return m.types.size() == 1 ? all : cat('{', all, '}');
 }
 
@@ -51,7 +55,9 @@ std::string CudaEmitter::customs() const {
     const auto function = [&](const std::string& head, const std::vector<ExprId>& roots, bool of_value) {
       std::string body;
       std::unordered_map<ExprId, std::string> made;
-      const auto part = [&](const char* of, std::uint64_t p) { return cat(of, one ? "" : p == 0 ? ".first" : ".second"); };
+      const auto part = [&](const char* of, std::uint64_t p) {
+        return cat(of, one ? "" : p == 0 ? ".first" : ".second");
+      };
       const auto spell = [&](auto& self, ExprId e) -> std::string {
         if (const auto it = made.find(e); it != made.end()) return it->second;
         const ExprNode& n = pool_[e];
@@ -62,13 +68,16 @@ std::string CudaEmitter::customs() const {
         int k = 0;
         each_operand(n, [&](ExprId o) { in[k++] = self(self, o); });
         const std::string name = cat('t', made.size());
-        body += cat("const ", cuda_type(n.type), ' ', name, " = ",
-                    cuda_primitive(n, pool_[n.prim == Prim::Select ? n.b : n.a].type, false, in[0], in[1], in[2]), ";\n");
+        body +=
+            cat("const ", cuda_type(n.type), ' ', name, " = ",
+                cuda_primitive(n, pool_[n.prim == Prim::Select ? n.b : n.a].type, false, in[0], in[1], in[2]),
+                ";\n");
         return made[e] = name;
       };
       std::string result;
       for (ExprId e : roots) result += cat(result.empty() ? "" : ", ", spell(spell, e));
-      return cat("static __device__ __forceinline__ ", head, " {\n", body, "return ", roots.size() > 1 ? cat('{', result, '}') : result, ";\n}\n");
+      return cat("static __device__ __forceinline__ ", head, " {\n", body, "return ",
+                 roots.size() > 1 ? cat('{', result, '}') : result, ";\n}\n");
     };
     out += cat("struct Custom", i, " {\n", function(cat(parts, " lift(", value, " later)"), m.lift, true),
                function(cat(parts, " of(", parts, " later, ", parts, " earlier)"), m.merge, false),
@@ -92,7 +101,8 @@ CudaEmitter::Walk CudaEmitter::walk(ExprId e, std::uint32_t var) const {
   return found;
 }
 
-/// Whether an index, used in the body of the loop of `var` but in no loop inside, is greater in each iteration.
+/// Whether an index, used in the body of the loop of `var` but in no loop inside, is greater in each
+/// iteration.
 bool CudaEmitter::ascends(ExprId index, std::uint32_t var) const {
   const auto stands = [&](ExprId e) {
     const Walk w = walk(e, var);
@@ -114,7 +124,8 @@ void CudaEmitter::begin_accs(const LoopDecl& l) {
     s.name = fresh("a");
     s.lanes = lanes > 1 && !(is_scan(id) && inside);  // a scan over the team hands on one value
     s.ascending = std::any_of(l.body.begin(), l.body.end(), [&](const Stmt& st) {
-      return st.kind == Stmt::Kind::Update && st.target == id && st.index != kNoExpr && ascends(st.index, l.var);
+      return st.kind == Stmt::Kind::Update && st.target == id && st.index != kNoExpr &&
+             ascends(st.index, l.var);
     });
     const auto declare = [&](const std::string& name) {
       const std::string start = start_of(a);
@@ -136,7 +147,8 @@ void CudaEmitter::update(const Stmt& st) {
   if (is_scan(st.target)) return scan_alone(st);
   const std::string place = s.lanes ? "[v]" : "", acc = s.name + place;
   const std::string on = on_.empty() ? std::string() : cat("if (", on_, ") "), to = on + acc;
-  const std::string add_compensated = s.lost.empty() ? "" : cat(on, "add_compensated(", acc, ", ", s.lost, place, ", ");
+  const std::string add_compensated =
+      s.lost.empty() ? "" : cat(on, "add_compensated(", acc, ", ", s.lost, place, ", ");
   const ExprNode product = pool_[st.value];
   if (a.monoid == Monoid::Sum && is_float(a.type) && product.prim == Prim::Mul && k_.fma) {
     const std::string x = lane(product.a), y = lane(product.b);
@@ -166,7 +178,8 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
     AccState& s = accs_[id];
     std::string v = s.name;
     if (!s.lost.empty()) {
-      const LoopDecl* const inside = at_.lanes_of(id) == Lanes::Inside ? kernel::vector_loop_of(k_, l, id) : nullptr;
+      const LoopDecl* const inside =
+          at_.lanes_of(id) == Lanes::Inside ? kernel::vector_loop_of(k_, l, id) : nullptr;
       const std::string place = s.lanes ? "[v]" : "";
       const int lanes = inside ? inside->lanes : lanes_;
       const std::string each = s.lanes ? cat("#pragma unroll\nfor (int v = 0; v < ", lanes, "; ++v) ") : "";
@@ -193,9 +206,11 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
   }
 }
 
-std::string CudaEmitter::combine_lanes(const AccDecl& a, const std::string& name, int first, int count) const {
+std::string CudaEmitter::combine_lanes(const AccDecl& a, const std::string& name, int first,
+                                       int count) const {
   if (count == 1) return cat(name, '[', first, ']');
-  const std::string x = combine_lanes(a, name, first, count / 2), y = combine_lanes(a, name, first + count / 2, count / 2);
+  const std::string x = combine_lanes(a, name, first, count / 2),
+                    y = combine_lanes(a, name, first + count / 2, count / 2);
   return a.monoid == Monoid::Sum && is_float(a.type) ? cat('(', x, " + ", y, ')')
                                                      : cat(op_of(a), "::of(", x, ", ", y, ')');
 }

@@ -9,7 +9,8 @@
 
 namespace kiln::codegen {
 
-constexpr int kResidentThreads = 1024;  // of a multiprocessor, at least, where a kernel says so: 64 registers each
+// of a multiprocessor, at least, where a kernel says so: 64 registers each
+constexpr int kResidentThreads = 1024;
 
 CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances)
     : k_(kernel), at_(kernel), pool_(at_.pool()), symbol_(symbol), instances_(instances) {
@@ -32,7 +33,8 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
   for (std::size_t b = 0; b < k_.buffers.size(); ++b) {
     const BufferDecl& d = k_.buffers[b];
     const char* t = cuda_memory_type(d.dtype);
-    if (d.role == BufferDecl::Role::In) out.push_back({cat("const ", t, "* __restrict__"), buffer_name(b), true});
+    if (d.role == BufferDecl::Role::In)
+      out.push_back({cat("const ", t, "* __restrict__"), buffer_name(b), true});
     if (d.role == BufferDecl::Role::Out) out.push_back({cat(t, "* __restrict__"), buffer_name(b), true});
     // Blocks of a chain read what others store meanwhile: not through a cache that does not see it.
     const char* const shared = k_.link.empty() ? "" : "volatile ";
@@ -48,8 +50,10 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
 
 /// Told how many blocks are to be resident, the assembler keeps loads in flight instead of saving registers.
 std::string CudaEmitter::global() const {
-  const std::string resident = keeps_loads_ ? cat(", ", std::max(1, kResidentThreads / k_.threads.block)) : std::string();
-  return cat("extern \"C\" __global__ void __launch_bounds__(", k_.threads.block, resident, ") ", symbol_, '(');
+  const std::string resident =
+      keeps_loads_ ? cat(", ", std::max(1, kResidentThreads / k_.threads.block)) : std::string();
+  return cat("extern \"C\" __global__ void __launch_bounds__(", k_.threads.block, resident, ") ", symbol_,
+             '(');
 }
 
 /// Of the kernel's function, or of many instances that of what each of them does.
@@ -66,14 +70,17 @@ std::string CudaEmitter::table_function() const {
   std::string out = "struct Arguments {\n";
   for (const Parameter& p : parameters()) out += cat(p.wide ? "alignas(8) " : "", p.type, ' ', p.name, ";\n");
   out += "};\n";
-  out += cat("struct Table {\nArguments at[", instances_, "];\nunsigned int first[", instances_, "];\nunsigned int count;\n};\n");
+  out += cat("struct Table {\nArguments at[", instances_, "];\nunsigned int first[", instances_,
+             "];\nunsigned int count;\n};\n");
   out += cat(global(), "const __grid_constant__ Table table) {\n", kWaitForPrevious, '\n');
   out += "unsigned int at = 0, end = table.count;\n";
   out += "while (end - at > 1) {\n";
   out += "const unsigned int middle = (at + end) / 2;\n";
   out += "(table.first[middle] <= blockIdx.x ? at : end) = middle;\n";
   out += "}\n";
-  out += "const unsigned int first = table.first[at], next = at + 1 < table.count ? table.first[at + 1] : gridDim.x;\n";
+  out +=
+      "const unsigned int first = table.first[at], next = at + 1 < table.count ? table.first[at + 1] : "
+      "gridDim.x;\n";
   out += "instance(blockIdx.x - first, next - first";
   for (const Parameter& p : parameters()) out += cat(", table.at[at].", p.name);
   return out + ");\n}\n";
@@ -84,16 +91,19 @@ std::string CudaEmitter::assemble(const std::string& body) const {
   const std::string all = fn + body;
   fn += head();
   const int team = k_.threads.team;
-  if (team > 1) fn += cat("const int lane = threadIdx.x", team == k_.threads.block ? "" : cat(" % ", team), ";\n");
+  if (team > 1)
+    fn += cat("const int lane = threadIdx.x", team == k_.threads.block ? "" : cat(" % ", team), ";\n");
   if (all.find("members)") != std::string::npos)
     fn += team == 32 ? "const unsigned int members = 0xffffffffu;\n"
-                     : cat("const unsigned int members = ", (1u << team) - 1, "u << (threadIdx.x % 32 / ", team, " * ", team, ");\n");
+                     : cat("const unsigned int members = ", (1u << team) - 1, "u << (threadIdx.x % 32 / ",
+                           team, " * ", team, ");\n");
   if (all.find("reduce_block<") != std::string::npos) fn += "int turn = 0;\n";
   fn += body + "}\n";
   if (instances_ > 1) fn += table_function();
 
   auto uses = [&](std::initializer_list<const char*> names) {
-    return std::any_of(names.begin(), names.end(), [&](const char* n) { return all.find(n) != std::string::npos; });
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* n) { return all.find(n) != std::string::npos; });
   };
   std::string out = cat(templates::types, templates::overlap);
   if (uses({"load<", "store(", "vec<"})) out += templates::memory;

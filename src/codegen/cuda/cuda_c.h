@@ -1,8 +1,8 @@
 // The CUDA emitter: Kernel → CUDA C with one function `<symbol>`.
 //
-// Parameters of the function, in order: a pointer for every buffer that is not Scratch; `arrivals`, a zeroed counter,
-// when the kernel has a finish section; every launch parameter, as int when index arithmetic is narrow and as long long
-// when not; every slot in its own type.
+// Parameters of the function, in order: a pointer for every buffer that is not Scratch; `arrivals`, a zeroed
+// counter, when the kernel has a finish section; every launch parameter, as int when index arithmetic is
+// narrow and as long long when not; every slot in its own type.
 #pragma once
 
 #include "kernel/kernel.h"
@@ -14,14 +14,15 @@ namespace kiln::codegen {
 
 inline constexpr const char* kWaitForPrevious = "wait_for_previous_kernel();";
 
-/// Pre: verify(kernel), and kernel.threads says how threads share it. The text depends on the arguments alone and needs
-/// no other file. More than one instance: one launch runs up to that many sets of arguments, which stand in a table.
-/// Its function begins with kWaitForPrevious.
+/// Pre: verify(kernel), and kernel.threads says how threads share it. The text depends on the arguments alone
+/// and needs no other file. More than one instance: one launch runs up to that many sets of arguments, which
+/// stand in a table. Its function begins with kWaitForPrevious.
 std::string emit_cuda(const kernel::Kernel& kernel, const std::string& symbol, int instances = 1);
 
-/// The table of a kernel of many instances is its one parameter: as many sets of arguments as it has room for, the
-/// parameters above in their order, 8 bytes each but 4 an int of narrow index arithmetic, padded to 8; then as many 32-bit
-/// numbers, each set's first block; then 32 bits, the sets there are. Their blocks follow each other.
+/// The table of a kernel of many instances is its one parameter: as many sets of arguments as it has room
+/// for, the parameters above in their order, 8 bytes each but 4 an int of narrow index arithmetic, padded to
+/// 8; then as many 32-bit numbers, each set's first block; then 32 bits, the sets there are. Their blocks
+/// follow each other.
 struct InstanceTable {
   std::size_t set_bytes = 0;
   int instances = 0;

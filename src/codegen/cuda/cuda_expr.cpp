@@ -22,8 +22,12 @@ std::string hex(std::uint64_t bits, const char* suffix) {
 }
 
 std::string call(const char* fn, const std::string& a) { return cat(fn, '(', a, ')'); }
-std::string call(const char* fn, const std::string& a, const std::string& b) { return cat(fn, '(', a, ", ", b, ')'); }
-std::string infix(const std::string& a, const char* op, const std::string& b) { return cat('(', a, ' ', op, ' ', b, ')'); }
+std::string call(const char* fn, const std::string& a, const std::string& b) {
+  return cat(fn, '(', a, ", ", b, ')');
+}
+std::string infix(const std::string& a, const char* op, const std::string& b) {
+  return cat('(', a, ' ', op, ' ', b, ')');
+}
 
 /// Integer arithmetic narrower than int is done in int.
 std::string narrowed(DType type, const std::string& x) {
@@ -77,7 +81,8 @@ std::string cuda_constant(DType type, std::uint64_t bits) {
       if (!std::isfinite(v)) return cat("__int_as_float(", hex(b, ""), ')');
       // Decimal where that is exact and short, else hexadecimal.
       std::snprintf(text, sizeof text, "%.6g", static_cast<double>(v));
-      if (std::strtof(text, nullptr) == v && std::strtod(text, nullptr) == static_cast<double>(v) && !(v == 0 && std::signbit(v))) {
+      if (std::strtof(text, nullptr) == v && std::strtod(text, nullptr) == static_cast<double>(v) &&
+          !(v == 0 && std::signbit(v))) {
         if (!std::strpbrk(text, ".e")) std::strcat(text, ".0");
         return cat(std::signbit(v) ? "(" : "", text, 'f', std::signbit(v) ? ")" : "");
       }
@@ -123,8 +128,8 @@ std::string cuda_cast(DType to, DType from, bool in_range, const std::string& x)
   return cat(cuda_type(to), '(', x, ')');
 }
 
-std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std::string& a, const std::string& b,
-                           const std::string& c) {
+std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std::string& a,
+                           const std::string& b, const std::string& c) {
   const DType t = n.type;
   const bool f32 = t == DType::Float32;
   const bool plain = index || is_float(t);  // the operators of C++ mean what is meant
@@ -132,7 +137,8 @@ std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std:
     case Prim::FromIndex: return cat("int64(", a, ')');
     case Prim::IndexDiv: return call("index_div", a, b);
     case Prim::Neg: return plain ? cat("(-", a, ')') : is_bool(t) ? a : call("wrap_neg", a);
-    case Prim::Abs: return is_float(t) ? call(f32 ? "fabsf" : "fabs", a) : is_bool(t) ? a : call("wrap_abs", a);
+    case Prim::Abs:
+      return is_float(t) ? call(f32 ? "fabsf" : "fabs", a) : is_bool(t) ? a : call("wrap_abs", a);
     case Prim::Sqrt: return call(f32 ? "square_root" : "__dsqrt_rn", a);
     case Prim::Floor: return call(f32 ? "floorf" : "floor", a);
     case Prim::Ceil: return call(f32 ? "ceilf" : "ceil", a);
@@ -145,7 +151,8 @@ std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std:
     case Prim::Add: return plain ? infix(a, "+", b) : is_bool(t) ? infix(a, "||", b) : call("wrap_add", a, b);
     case Prim::Sub: return plain ? infix(a, "-", b) : is_bool(t) ? infix(a, "!=", b) : call("wrap_sub", a, b);
     case Prim::Mul: return plain ? infix(a, "*", b) : is_bool(t) ? infix(a, "&&", b) : call("wrap_mul", a, b);
-    case Prim::Div: return f32 ? call("divide", a, b) : is_float(t) ? infix(a, "/", b) : call("int_div", a, b);
+    case Prim::Div:
+      return f32 ? call("divide", a, b) : is_float(t) ? infix(a, "/", b) : call("int_div", a, b);
     case Prim::Rem: return call("int_rem", a, b);
     case Prim::Min: return call("min_of", a, b);
     case Prim::Max: return call("max_of", a, b);
@@ -168,8 +175,16 @@ std::string cuda_primitive(const ExprNode& n, DType from, bool index, const std:
     case Prim::Native: return call(kernel::symbol(static_cast<kernel::NativeFn>(n.imm)), a);
     case Prim::Exponent: return call("exponent", a);
     case Prim::Mantissa: return call("mantissa", a);
-    case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
-    case Prim::Running: case Prim::Before: case Prim::Earlier: case Prim::Later: break;
+    case Prim::Const:
+    case Prim::Param:
+    case Prim::Slot:
+    case Prim::Var:
+    case Prim::Acc:
+    case Prim::Load:
+    case Prim::Running:
+    case Prim::Before:
+    case Prim::Earlier:
+    case Prim::Later: break;
   }
   KILN_CHECK_THAT(false, kernel::name(n.prim), " is not computed");
   return {};
@@ -188,6 +203,5 @@ const char* cuda_monoid(Monoid m) {
   }
   return "";
 }
-
 
 }  // namespace kiln::codegen

@@ -1,12 +1,12 @@
 // Emits a Kernel as a CUDA C function.
 //
-// Walks the loops and writes each expression into the outermost loop that has its operands, like the LLVM emitter. A
-// Vector loop becomes a loop over the vectors of a thread (`i` is a vector's first element), and inside it each run of
-// stores and updates becomes a loop over the lanes `v` of one vector; what runs along the lanes and is aligned is loaded
-// and stored as a whole vector.
+// Walks the loops and writes each expression into the outermost loop that has its operands, like the LLVM
+// emitter. A Vector loop becomes a loop over the vectors of a thread (`i` is a vector's first element), and
+// inside it each run of stores and updates becomes a loop over the lanes `v` of one vector; what runs along
+// the lanes and is aligned is loaded and stored as a whole vector.
 //
-// Invariant: text goes to the innermost open scope, or to an enclosing one whose loop has not been closed yet; so it
-// stands before everything that may use it.
+// Invariant: text goes to the innermost open scope, or to an enclosing one whose loop has not been closed
+// yet; so it stands before everything that may use it.
 //
 // The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_values.cpp, cuda_memory.cpp,
 // cuda_accumulators.cpp, cuda_running.cpp.
@@ -39,14 +39,15 @@ class CudaEmitter {
     std::string var;  // value of its variable; of a Vector loop: on lane 0
     std::string text;
     std::unordered_map<ExprId, std::string> memo, divisors;
-    std::vector<std::pair<std::string, std::string>> nexts;  // of a While loop: its states, and what they will be
+    // of a While loop: its states, and what they will be
+    std::vector<std::pair<std::string, std::string>> nexts;
   };
   struct AccState {
     std::string name, result;
     std::string running, before;  // inside its loop
-    std::string lost;    // of a compensated sum: what rounding took from it, as many as it
-    bool lanes = false;  // an array, one a lane
-    bool ascending = false;  // of positions that grow from update to update
+    std::string lost;             // of a compensated sum: what rounding took from it, as many as it
+    bool lanes = false;           // an array, one a lane
+    bool ascending = false;       // of positions that grow from update to update
   };
   /// What is known inside a Vector loop of the vector at hand.
   enum class Reach : std::uint8_t {
@@ -57,9 +58,9 @@ class CudaEmitter {
   };
   /// Loads of all steps of a loop, made before its first step computes.
   struct Stage {
-    int depth = 0, steps = 0;                        // of the loop's scope; fewer than two steps: none
+    int depth = 0, steps = 0;  // of the loop's scope; fewer than two steps: none
     std::string arrays, text;
-    std::unordered_map<ExprId, std::string> memo;    // of what the loads' addresses need
+    std::unordered_map<ExprId, std::string> memo;  // of what the loads' addresses need
     std::unordered_map<ExprId, std::string> loaded;
   };
 
@@ -121,7 +122,9 @@ class CudaEmitter {
   void store(const Stmt& s);
   bool hold_loaded(const Stmt& s);
   std::string registers() const;
-  bool is_register(std::uint64_t b) const { return k_.buffers[b].role == BufferDecl::Role::Scratch && k_.buffers[b].shared == 0; }
+  bool is_register(std::uint64_t b) const {
+    return k_.buffers[b].role == BufferDecl::Role::Scratch && k_.buffers[b].shared == 0;
+  }
   bool fills_shared(const LoopDecl& l) const;
 
   // ---- accumulators
@@ -167,7 +170,8 @@ class CudaEmitter {
   void serial_loop(const LoopDecl& l, const std::string& extent);
   bool unrolls(const LoopDecl& l) const;
   int rows_inside(const LoopDecl& l) const;
-  std::string in_batches(const LoopDecl& l, const std::string& first, const std::string& end, const Stage& ahead, const std::string& body);
+  std::string in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
+                         const Stage& ahead, const std::string& body);
   void deal(int rows);
   void vector_loop(const LoopDecl& l, const std::string& extent);
   std::string vectors(const LoopDecl& l, const std::string& i, Reach reach);
@@ -195,7 +199,8 @@ class CudaEmitter {
   std::unordered_map<std::uint64_t, std::string> held_;
   std::string held_arrays_;
 
-  std::map<std::uint64_t, std::int64_t> streamed_, written_;  // buffers accessed by whole vectors: bytes a grid item
+  // buffers accessed by whole vectors: bytes a grid item
+  std::map<std::uint64_t, std::int64_t> streamed_, written_;
 
   // Inside a Vector loop whose serial loops are dealt to parts of the team: how many, and the thread's.
   int rows_ = 1;
@@ -207,7 +212,7 @@ class CudaEmitter {
   std::string extent_;
   Reach reach_ = Reach::Whole;
   bool skips_ = false;  // Masked, but no vector is cut: a thread without one goes past the loops inside
-  std::string on_;  // along a scanned axis: whether this thread's vector is inside the extent
+  std::string on_;      // along a scanned axis: whether this thread's vector is inside the extent
   Stage stage_;
   bool keeps_loads_ = false;  // loads of several iterations of a column are to be in flight together
 

@@ -11,8 +11,8 @@ constexpr int kUnrollBelow = 60;  // expressions of such a body
 constexpr int kLong = 10;         // expressions that a function counts for
 
 static bool is_long(Prim p) {
-  return p == Prim::Div || p == Prim::Rem || p == Prim::Sqrt || p == Prim::Native || p == Prim::Call1 || p == Prim::Call2 ||
-         p == Prim::Philox;
+  return p == Prim::Div || p == Prim::Rem || p == Prim::Sqrt || p == Prim::Native || p == Prim::Call1 ||
+         p == Prim::Call2 || p == Prim::Philox;
 }
 
 void CudaEmitter::block(const std::vector<Stmt>& body) {
@@ -68,7 +68,8 @@ void CudaEmitter::end_run() {
   out += before_run_;
   const bool ragged = reach_ == Reach::Ragged;
   out += cat(unroll(), "\nfor (int v = 0; v < ", lanes_, "; ++v) {\n");
-  if (ragged) out += cat("if (", scopes_[static_cast<std::size_t>(at_.lanes_depth())].var, " + v < ", extent_, ") {\n");
+  if (ragged)
+    out += cat("if (", scopes_[static_cast<std::size_t>(at_.lanes_depth())].var, " + v < ", extent_, ") {\n");
   out += run_text_;
   if (ragged) out += "}\n";
   out += "}\n" + after_run_;
@@ -78,11 +79,12 @@ void CudaEmitter::end_run() {
   run_memo_.clear();
 }
 
-/// Arrays in registers need unrolled loops. Cut vectors are rare: without arrays they are not worth compiling at length.
+/// Arrays in registers need unrolled loops. Cut vectors are rare: without arrays they are not worth compiling
+/// at length.
 const char* CudaEmitter::unroll() const {
-  const bool arrays = !k_.accs.empty() || std::any_of(k_.buffers.begin(), k_.buffers.end(), [](const BufferDecl& b) {
-    return b.role == BufferDecl::Role::Scratch;
-  });
+  const bool arrays = !k_.accs.empty() ||
+                      std::any_of(k_.buffers.begin(), k_.buffers.end(),
+                                  [](const BufferDecl& b) { return b.role == BufferDecl::Role::Scratch; });
   return reach_ == Reach::Ragged && !arrays ? "#pragma unroll 1" : "#pragma unroll";
 }
 
@@ -121,27 +123,31 @@ void CudaEmitter::grid_loop(const LoopDecl& l) {
   const std::string body = registers() + close_scope();
   here().text += streams();
   const int teams = k_.threads.block / team_;
-  const std::string first =
-      teams == 1 ? cat(index_type(), "(", block_index(), ")")
-                 : cat(index_type(), "(", block_index(), ") * ", teams, " + ", index_type(), "(threadIdx.x / ", team_, ')');
-  line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", items, "; ", i, " += ", block_count(), " * ", teams, ") {"));
+  const std::string first = teams == 1 ? cat(index_type(), "(", block_index(), ")")
+                                       : cat(index_type(), "(", block_index(), ") * ", teams, " + ",
+                                             index_type(), "(threadIdx.x / ", team_, ')');
+  line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", items, "; ", i, " += ", block_count(),
+           " * ", teams, ") {"));
   here().text += body;
   line("}");
 }
 
-/// The sections of a chain, one item after the other. Other than on a CPU an item's link section waits for the bodies of all
-/// items before and reads what these stored, so that no item waits for another's link.
+/// The sections of a chain, one item after the other. Other than on a CPU an item's link section waits for
+/// the bodies of all items before and reads what these stored, so that no item waits for another's link.
 void CudaEmitter::chain() {
   KILN_CHECK_THAT(team_ == k_.threads.block, "a chain that is not of blocks");
-  const auto loop_of = [&](const std::vector<Stmt>& section) -> const LoopDecl& { return k_.loops[section.front().target]; };
+  const auto loop_of = [&](const std::vector<Stmt>& section) -> const LoopDecl& {
+    return k_.loops[section.front().target];
+  };
   const std::string items = index_text(loop_of(k_.body).extent), item = fresh("n");
   const auto part = [&](const std::vector<Stmt>& section) {
     open_scope(loop_of(section), item);
     block(loop_of(section).body);
     return cat("{\n", close_scope(), "}\n");
   };
-  const std::string text = cat(part(k_.body), "publish_item(arrivals, ", item, ");\nwait_for_items(arrivals, ", item, ");\n",
-                               part(k_.link), "share_in_block();\n", part(k_.second));
+  const std::string text =
+      cat(part(k_.body), "publish_item(arrivals, ", item, ");\nwait_for_items(arrivals, ", item, ");\n",
+          part(k_.link), "share_in_block();\n", part(k_.second));
   line(cat("for (", index_type(), ' ', item, "; (", item, " = next_item(arrivals)) < ", items, ";) {"));
   here().text += text;
   line("}");
@@ -150,7 +156,8 @@ void CudaEmitter::chain() {
 
 /// After an iteration of the body: if it was its group's last, the group's iteration of the finish section.
 void CudaEmitter::finish(const std::string& item, const std::string& items) {
-  KILN_CHECK_THAT(team_ == k_.threads.block && k_.finish.size() == 1, "a finish section that a block cannot run");
+  KILN_CHECK_THAT(team_ == k_.threads.block && k_.finish.size() == 1,
+                  "a finish section that a block cannot run");
   const LoopDecl& l = k_.loops[k_.finish.front().target];
   const std::string group = cat('i', l.var), count = fresh("n");
   line(cat("const ", index_type(), ' ', count, " = index_div(", items, ", ", index_text(l.extent), ");"));
@@ -190,7 +197,8 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
     const bool scalars = l.rows > 1 && lanes_ == 1 && at_.lanes_depth() > 0;
     if (in_flight) line(cat("#pragma unroll ", scalars ? 2 * kUnrolled : kUnrolled));
     keeps_loads_ |= in_flight && scalars;
-    line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", end, "; ", i, " += ", l.rows, ") {"));
+    line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", end, "; ", i, " += ", l.rows,
+             ") {"));
     here().text += body;
     line("}");
   } else {
@@ -203,9 +211,10 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   }
 }
 
-/// A serial loop by several iterations at a time, all of whose loads come first. Only the last ones ask which are there.
-std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first, const std::string& end, const Stage& ahead,
-                                    const std::string& body) {
+/// A serial loop by several iterations at a time, all of whose loads come first. Only the last ones ask which
+/// are there.
+std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
+                                    const Stage& ahead, const std::string& body) {
   keeps_loads_ = true;
   const std::string base = fresh("b"), i = cat('i', l.var);
   const auto each = [&](const std::string& text, bool asks) {
@@ -213,9 +222,12 @@ std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first,
     out += cat("const ", index_type(), ' ', i, " = ", base, " + k * ", l.rows, ";\n");
     return out + (asks ? cat("if (", i, " < ", end, ") {\n", text, "}\n") : text) + "}\n";
   };
-  const auto batch = [&](bool asks) { return ahead.arrays + each(ahead.text, asks) + each(body, asks) + "}\n"; };
+  const auto batch = [&](bool asks) {
+    return ahead.arrays + each(ahead.text, asks) + each(body, asks) + "}\n";
+  };
   std::string out = cat(index_type(), ' ', base, " = ", first, ";\n");
-  out += cat("for (; ", base, " + ", (kUnrolled - 1) * l.rows, " < ", end, "; ", base, " += ", kUnrolled * l.rows, ") {\n", batch(false));
+  out += cat("for (; ", base, " + ", (kUnrolled - 1) * l.rows, " < ", end, "; ", base,
+             " += ", kUnrolled * l.rows, ") {\n", batch(false));
   return out + cat("if (", base, " < ", end, ") {\n", batch(true));
 }
 
@@ -249,7 +261,8 @@ bool CudaEmitter::unrolls(const LoopDecl& l) const {
   };
   const auto body = [&](auto&& self, const LoopDecl& loop) -> bool {
     return std::all_of(loop.body.begin(), loop.body.end(), [&](const Stmt& s) {
-      if (s.kind == Stmt::Kind::Loop) return l.rows > 1 && k_.loops[s.target].steps == 1 && self(self, k_.loops[s.target]);
+      if (s.kind == Stmt::Kind::Loop)
+        return l.rows > 1 && k_.loops[s.target].steps == 1 && self(self, k_.loops[s.target]);
       visit(visit, s.value);
       return true;
     });
@@ -284,16 +297,19 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
       here().text += steps(l, Reach::Masked);
     } else {
       const std::string whole = steps(l, Reach::Whole), rest = steps(l, Reach::Ragged);
-      here().text += cat("if (", extent, " == ", team_ * lanes_ * steps_, ") {\n", whole, "} else {\n", rest, "}\n");
+      here().text +=
+          cat("if (", extent, " == ", team_ * lanes_ * steps_, ") {\n", whole, "} else {\n", rest, "}\n");
     }
   } else {
     const std::string i = cat('i', l.var);
     std::string body = vectors(l, i, Reach::Whole);
     if (ragged)
-      body = cat("if (", i, " + ", lanes_, " <= ", extent, ") {\n", body, "} else {\n", vectors(l, i, Reach::Ragged), "}\n");
+      body = cat("if (", i, " + ", lanes_, " <= ", extent, ") {\n", body, "} else {\n",
+                 vectors(l, i, Reach::Ragged), "}\n");
     if (unrolls(l)) line(cat("#pragma unroll ", kUnrolled));
     const std::string first = lanes_ > 1 ? cat(lane_, " * ", lanes_) : lane_;
-    line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", extent, "; ", i, " += ", width_ * lanes_, ") {"));
+    line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", extent, "; ", i,
+             " += ", width_ * lanes_, ") {"));
     here().text += body;
     line("}");
   }

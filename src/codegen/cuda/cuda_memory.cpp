@@ -7,7 +7,8 @@
 namespace kiln::codegen {
 namespace {
 
-constexpr std::int64_t kFar = std::int64_t{64} << 20;  // bytes of an operand that no second cache of sm_90 (50 MiB) holds
+// bytes of an operand that no second cache of sm_90 (50 MiB) holds
+constexpr std::int64_t kFar = std::int64_t{64} << 20;
 
 }  // namespace
 
@@ -38,7 +39,9 @@ bool CudaEmitter::whole_vectors(std::uint64_t buffer, ExprId index) {
 bool CudaEmitter::backwards(ExprId index) { return kernel::known(at_.lane_stride(index)) == -1; }
 
 /// The place in its vector of what lane `v` accesses.
-std::string CudaEmitter::vector_lane(ExprId index) { return backwards(index) ? cat(".at[", lanes_ - 1, " - v]") : ".at[v]"; }
+std::string CudaEmitter::vector_lane(ExprId index) {
+  return backwards(index) ? cat(".at[", lanes_ - 1, " - v]") : ".at[v]";
+}
 
 /// The index of a vector's first element in memory.
 std::string CudaEmitter::vector_index_text(ExprId index) {
@@ -46,12 +49,16 @@ std::string CudaEmitter::vector_index_text(ExprId index) {
 }
 
 /// Whether accesses in a scope may be of lanes beyond the extent.
-bool CudaEmitter::masked(int depth) const { return reach_ == Reach::Masked && !(skips_ && depth > at_.lanes_depth()); }
+bool CudaEmitter::masked(int depth) const {
+  return reach_ == Reach::Masked && !(skips_ && depth > at_.lanes_depth());
+}
 
 /// How many lanes of the vector at hand an access has, as its last argument.
 const char* CudaEmitter::left(int depth) const { return masked(depth) ? ", left" : ""; }
 
-std::string CudaEmitter::vector_type(DType t) const { return cat("vec<", cuda_memory_type(t), ", ", lanes_, '>'); }
+std::string CudaEmitter::vector_type(DType t) const {
+  return cat("vec<", cuda_memory_type(t), ", ", lanes_, '>');
+}
 
 /// Name of the vector that a load along the lanes gives.
 std::string CudaEmitter::loaded_vector(ExprId e) {
@@ -65,7 +72,8 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
   const bool was_in_run = std::exchange(in_run_, false);
   note_streamed(n);
   auto load = [&] {
-    return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", vector_index_text(n.a), left(static_cast<int>(d)), ')');
+    return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", vector_index_text(n.a),
+               left(static_cast<int>(d)), ')');
   };
   if (staged) {
     Scope& scope = scopes_[d];
@@ -93,10 +101,13 @@ void CudaEmitter::note_streamed(const ExprNode& load) {
 }
 
 /// Bytes that a grid item's Vector loop at hand covers, or 0 where that is not known.
-std::int64_t CudaEmitter::vectors_bytes(DType t) const { return std::int64_t{team_} * lanes_ * steps_ * size_of(t); }
+std::int64_t CudaEmitter::vectors_bytes(DType t) const {
+  return std::int64_t{team_} * lanes_ * steps_ * size_of(t);
+}
 
-/// Where a kernel writes as much as it reads, by whole vectors: how what it reads of large operands passes the second cache.
-/// (Their size is told by the number of blocks. A comparison of a parameter took a layer norm seven registers more.)
+/// Where a kernel writes as much as it reads, by whole vectors: how what it reads of large operands passes
+/// the second cache. (Their size is told by the number of blocks. A comparison of a parameter took a layer
+/// norm seven registers more.)
 std::string CudaEmitter::streams() const {
   std::int64_t read = 0, written = 0;
   for (const auto& [buffer, bytes] : streamed_) read += bytes;
@@ -106,7 +117,8 @@ std::string CudaEmitter::streams() const {
   for (const auto& [buffer, bytes] : streamed_) {
     const std::string name = buffer_name(buffer);
     const std::int64_t a_block = bytes * (k_.threads.block / team_);
-    if (bytes > 0) out += cat(name, " = leaves_last(", name, ", ", block_count(), " >= ", kFar / a_block, ");\n");
+    if (bytes > 0)
+      out += cat(name, " = leaves_last(", name, ", ", block_count(), " >= ", kFar / a_block, ");\n");
   }
   return out;
 }
@@ -122,7 +134,8 @@ void CudaEmitter::store(const Stmt& s) {
   }
   if (at_.lanes_depth() == 0) {
     const std::string x = in_memory(value(s.value)), at = index_text(s.index);
-    line(cat(width_ > 1 ? cat("if (", lane_, " == 0) ") : std::string(), buffer_name(s.target), '[', at, "] = ", x, ';'));
+    line(cat(width_ > 1 ? cat("if (", lane_, " == 0) ") : std::string(), buffer_name(s.target), '[', at,
+             "] = ", x, ';'));
     return;
   }
   const std::string x = in_memory(lane(s.value));
@@ -134,14 +147,16 @@ void CudaEmitter::store(const Stmt& s) {
     in_run_ = false;
     const std::string at = vector_index_text(s.index);
     in_run_ = true;
-    after_run_ += cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name, left(depth()), ");\n");
+    after_run_ +=
+        cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name, left(depth()), ");\n");
     return;
   }
   const std::string at = lane_index_text(s.index);
   line(cat(storing(in_run_ ? "v < left" : "left > 0"), buffer_name(s.target), '[', at, "] = ", x, ';'));
 }
 
-/// The condition under which this thread stores what it has of the vector at hand; `mask` where lanes may be missing.
+/// The condition under which this thread stores what it has of the vector at hand; `mask` where lanes may be
+/// missing.
 std::string CudaEmitter::storing(const char* mask) const {
   std::string all = on_;
   const auto add = [&](const std::string& condition) { all += (all.empty() ? "" : " && ") + condition; };
@@ -150,15 +165,18 @@ std::string CudaEmitter::storing(const char* mask) const {
   return all.empty() ? all : cat("if (", all, ") ");
 }
 
-/// A register that would only have an element of a vector loaded for all steps, or that element as a float: the vector
-/// stays instead, which is smaller where it is of half types. False where it is not that.
+/// A register that would only have an element of a vector loaded for all steps, or that element as a float:
+/// the vector stays instead, which is smaller where it is of half types. False where it is not that.
 bool CudaEmitter::hold_loaded(const Stmt& s) {
   const ExprNode value = pool_[s.value];
   const bool cast = value.prim == Prim::Cast && value.type == DType::Float32 && is_half(pool_[value.a].type);
   const ExprId source = cast ? value.a : s.value;
   const ExprNode n = pool_[source];
-  if (!in_run_ || steps_ <= 1 || reach_ != Reach::Guarded || k_.buffers[s.target].dtype != value.type) return false;
-  if (n.prim != Prim::Load || n.b != kNoExpr || is_bool(n.type) || is_register(n.imm) || !whole_vectors(n.imm, n.a)) return false;
+  if (!in_run_ || steps_ <= 1 || reach_ != Reach::Guarded || k_.buffers[s.target].dtype != value.type)
+    return false;
+  if (n.prim != Prim::Load || n.b != kNoExpr || is_bool(n.type) || is_register(n.imm) ||
+      !whole_vectors(n.imm, n.a))
+    return false;
   const std::string vector = loaded_vector(source);
   const std::size_t end = vector.find('[');
   if (end == std::string::npos) return false;  // not loaded ahead

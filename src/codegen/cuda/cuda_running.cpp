@@ -1,8 +1,9 @@
-// CudaEmitter: accumulators that are read inside their loops. While loops are one thread's own; a scan goes over the lanes of a
-// thread, and over its team where a Vector loop walks the scanned axis.
+// CudaEmitter: accumulators that are read inside their loops. While loops are one thread's own; a scan goes
+// over the lanes of a thread, and over its team where a Vector loop walks the scanned axis.
 //
-// Invariant: in such a Vector loop every thread of the team makes every step, since all take part in a scan. A thread beyond
-// the end works on the last vector, counts for nothing in accumulators and stores nothing (`on`).
+// Invariant: in such a Vector loop every thread of the team makes every step, since all take part in a scan.
+// A thread beyond the end works on the last vector, counts for nothing in accumulators and stores nothing
+// (`on`).
 #include "codegen/cuda/cuda_function.h"
 
 #include "kernel/monoid.h"
@@ -12,7 +13,9 @@
 
 namespace kiln::codegen {
 
-bool CudaEmitter::is_scan(std::uint32_t acc) const { return k_.accs[acc].monoid != Monoid::State && (reads_running_[acc] || reads_before_[acc]); }
+bool CudaEmitter::is_scan(std::uint32_t acc) const {
+  return k_.accs[acc].monoid != Monoid::State && (reads_running_[acc] || reads_before_[acc]);
+}
 
 /// Whether a Vector loop walks the axis of a scan.
 bool CudaEmitter::scans(const LoopDecl& l) const {
@@ -30,7 +33,7 @@ void CudaEmitter::note_running() {
   }
 }
 
-// ---- While loops --------------------------------------------------------------------------------------------------
+// ---- While loops ----
 
 void CudaEmitter::while_loop(const LoopDecl& l) {
   KILN_CHECK_THAT(lanes_ == 1, "a loop for several elements of a thread");
@@ -52,7 +55,8 @@ void CudaEmitter::while_loop(const LoopDecl& l) {
   block(l.body);
   for (const auto& [state, next] : here().nexts) line(cat(state, " = ", next, ';'));
   const std::string body = close_scope();
-  line(end.empty() ? std::string("for (;;) {") : cat("for (", index_type(), ' ', i, " = 0; ", i, " < ", end, "; ++", i, ") {"));
+  line(end.empty() ? std::string("for (;;) {")
+                   : cat("for (", index_type(), ' ', i, " = 0; ", i, " < ", end, "; ++", i, ") {"));
   here().text += body;
   line("}");
 }
@@ -64,7 +68,7 @@ void CudaEmitter::update_state(const Stmt& s) {
   here().nexts.push_back({accs_[s.target].name, name});
 }
 
-// ---- scans --------------------------------------------------------------------------------------------------------
+// ---- scans ----
 
 /// An accumulator that a thread, or a lane, has for itself: its running value is the accumulator.
 void CudaEmitter::scan_alone(const Stmt& st) {
@@ -86,7 +90,8 @@ void CudaEmitter::scan_step(const Stmt& st) {
   AccState& s = accs_[st.target];
   const std::string type = acc_type(a), x = fresh("x"), first = fresh("first");
   const bool braces = start_of(a).starts_with('{');
-  const std::string none = braces ? type + start_of(a) : start_of(a), typed = braces ? none : cat(type, '(', none, ')');
+  const std::string none = braces ? type + start_of(a) : start_of(a),
+                    typed = braces ? none : cat(type, '(', none, ')');
   line(cat(type, ' ', x, '[', lanes_, "], ", first, ';'));
   const std::string on = std::exchange(on_, std::string());
   KILN_CHECK_THAT(!in_run_, "a scan inside a run");
@@ -121,8 +126,11 @@ std::string CudaEmitter::scanning(const LoopDecl& l, const std::string& extent) 
   const std::string body = vectors(l, i, Reach::Whole);
   on_.clear();
   const char* const type = index_type();
-  std::string out = cat("for (", type, ' ', base, " = 0; ", base, " < ", extent, "; ", base, " += ", team_ * lanes_, ") {\n");
-  if (team_ > 1) out += cat("const ", type, ' ', at, " = ", base, " + ", type, "(lane)", lanes_ > 1 ? cat(" * ", lanes_) : "", ";\n");
+  std::string out = cat("for (", type, ' ', base, " = 0; ", base, " < ", extent, "; ", base,
+                        " += ", team_ * lanes_, ") {\n");
+  if (team_ > 1)
+    out += cat("const ", type, ' ', at, " = ", base, " + ", type, "(lane)",
+               lanes_ > 1 ? cat(" * ", lanes_) : "", ";\n");
   out += cat("const bool ", on, " = ", at, " < ", extent, ";\n");
   out += cat("const ", type, ' ', i, " = ", on, " ? ", at, " : ", extent, " - ", lanes_, ";\n");
   return out + body + "}\n";

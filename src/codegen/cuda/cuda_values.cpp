@@ -5,7 +5,7 @@
 
 namespace kiln::codegen {
 
-constexpr std::size_t kLongest = 72;   // characters of an expression written in place
+constexpr std::size_t kLongest = 72;  // characters of an expression written in place
 
 void CudaEmitter::count_uses() {
   uses_.assign(pool_.size(), 0);
@@ -35,10 +35,16 @@ bool CudaEmitter::is_index(ExprId e) {
   const ExprNode n = pool_[e];
   bool i = n.type == DType::Int64;
   switch (n.prim) {
-    case Prim::Const: case Prim::Param: case Prim::Var: break;
-    case Prim::Add: case Prim::Sub: case Prim::Mul: case Prim::Neg: case Prim::Min: case Prim::Max: case Prim::IndexDiv:
-      each_operand(n, [&](ExprId o) { i = i && is_index(o); });
-      break;
+    case Prim::Const:
+    case Prim::Param:
+    case Prim::Var: break;
+    case Prim::Add:
+    case Prim::Sub:
+    case Prim::Mul:
+    case Prim::Neg:
+    case Prim::Min:
+    case Prim::Max:
+    case Prim::IndexDiv: each_operand(n, [&](ExprId o) { i = i && is_index(o); }); break;
     default: i = false;
   }
   index_[e] = i;
@@ -63,18 +69,22 @@ std::string CudaEmitter::constant(ExprId e, bool index) const {
   return v < 0 ? cat('(', v, suffix, ')') : cat(v, suffix);
 }
 
-/// A number of the program's that is hardly 0: a limit, whose zero's sign is not worth two instructions for each element.
+/// A number of the program's that is hardly 0: a limit, whose zero's sign is not worth two instructions for
+/// each element.
 bool CudaEmitter::is_number(ExprId e) const {
   while (pool_[e].prim == Prim::Cast) e = pool_[e].a;
   const ExprNode& n = pool_[e];
-  return n.prim == Prim::Slot || (n.prim == Prim::Const && n.type == DType::Float32 && static_cast<std::uint32_t>(n.imm) << 1 != 0);
+  return n.prim == Prim::Slot ||
+         (n.prim == Prim::Const && n.type == DType::Float32 && static_cast<std::uint32_t>(n.imm) << 1 != 0);
 }
 
 template <class F>
 std::string CudaEmitter::spell(ExprId e, F operand) {
   const ExprNode n = pool_[e];
-  if (n.prim == Prim::Div && n.type == DType::Float32 && !k_.exact && at_.depth_of(n.b) < at_.depth_of(e) && !at_.varying(n.b))
-    return cat("divide(", pool_[n.a].prim == Prim::Const ? constant(n.a, false) : operand(n.a), ", ", divisor(n.b), ')');
+  if (n.prim == Prim::Div && n.type == DType::Float32 && !k_.exact && at_.depth_of(n.b) < at_.depth_of(e) &&
+      !at_.varying(n.b))
+    return cat("divide(", pool_[n.a].prim == Prim::Const ? constant(n.a, false) : operand(n.a), ", ",
+               divisor(n.b), ')');
   bool of_indices = false;  // its operands are indices
   each_operand(n, [&](ExprId o) { of_indices |= pool_[o].prim != Prim::Const && is_index(o); });
   each_operand(n, [&](ExprId o) { of_indices = of_indices && is_index(o); });
@@ -87,7 +97,8 @@ std::string CudaEmitter::spell(ExprId e, F operand) {
     else
       in[i++] = is_index(o) && !of_indices ? cat("int64(", operand(o), ')') : operand(o);
   });
-  if (n.prim == Prim::IndexDiv && n.imm != 0 && index && k_.threads.narrow && pool_[n.b].prim == Prim::Param)  // not what memory held
+  // not what memory held
+  if (n.prim == Prim::IndexDiv && n.imm != 0 && index && k_.threads.narrow && pool_[n.b].prim == Prim::Param)
     return cat("index_div(", in[0], ", ", in[1], ", p", n.imm - 1, ')');
   const bool extreme = n.prim == Prim::Min || n.prim == Prim::Max;
   if (extreme && n.type == DType::Float32 && !k_.exact && (is_number(n.a) || is_number(n.b)))
@@ -108,14 +119,15 @@ std::string CudaEmitter::divisor(ExprId e) {
 
 /// Keeps `text` under a name unless it is short and used once.
 std::string CudaEmitter::keep(ExprId e, const std::string& text, bool in_place, std::string& into,
-                 std::unordered_map<ExprId, std::string>& memo) {
+                              std::unordered_map<ExprId, std::string>& memo) {
   if (in_place && uses_[e] <= 1 && text.size() < kLongest && pool_[e].prim != Prim::Load) return text;
   const std::string name = fresh("t");
   into += cat("const ", type_of(e), ' ', name, " = ", text, ";\n");
   return memo[e] = name;
 }
 
-std::string CudaEmitter::element(const ExprNode& n, const std::string& index, const std::string& predicate) const {
+std::string CudaEmitter::element(const ExprNode& n, const std::string& index,
+                                 const std::string& predicate) const {
   std::string text = cat(buffer_name(n.imm), '[', index, ']');
   if (is_bool(n.type)) text = cat('(', text, " != 0)");
   return predicate.empty() ? text : cat('(', predicate, " ? ", text, " : ", cuda_constant(n.type, 0), ')');

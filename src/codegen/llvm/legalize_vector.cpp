@@ -1,5 +1,5 @@
-// LLVM takes vectors apart for what no instruction does. Here integer division becomes floating point arithmetic with the
-// same result. Each rule ends: its result holds no integer division.
+// LLVM takes vectors apart for what no instruction does. Here integer division becomes floating point
+// arithmetic with the same result. Each rule ends: its result holds no integer division.
 #include "codegen/llvm/legalize_vector.h"
 
 #include <limits>
@@ -22,11 +22,12 @@ E signed_half(E x) {
   return bitcast(sign | bitcast(x.lit(0.5), bits), x.type());
 }
 
-/// Quotient or remainder of integers with w <= 32 bits, in a float of p > w + 1 digits (Float32 to 16 bits, else
-/// Float64), where the operands are exact. For x, y > 0 the float x / y never rounds up to an integer k it is below:
-/// k - x/y >= 1/y is a relative distance of at least 1/x > 2^-p. So truncation is exact; signs do not matter to it.
-/// A divisor of all lanes is inverted once: (x + 1/2) r with r = 1/y rounded. (x + 1/2) / y is at least 1/(2y) from
-/// every integer on both sides, a relative 1/(2x + 1) >= 2^-(w + 1), and the two roundings stay below 2^(1 - p).
+/// Quotient or remainder of integers with w <= 32 bits, in a float of p > w + 1 digits (Float32 to 16 bits,
+/// else Float64), where the operands are exact. For x, y > 0 the float x / y never rounds up to an integer k
+/// it is below: k - x/y >= 1/y is a relative distance of at least 1/x > 2^-p. So truncation is exact; signs
+/// do not matter to it. A divisor of all lanes is inverted once: (x + 1/2) r with r = 1/y rounded. (x + 1/2)
+/// / y is at least 1/(2y) from every integer on both sides, a relative 1/(2x + 1) >= 2^-(w + 1), and the two
+/// roundings stay below 2^(1 - p).
 E divide(Prim prim, E x, E y, bool uniform_y) {
   const DType type = x.type();
   const bool wide = size_of(type) == 4;

@@ -46,13 +46,15 @@ Parts FunctionEmitter::with_parts(llvm::ArrayRef<ExprId> roots, const Parts& lat
       llvm::Constant* c = constant_of(c_, n.type, n.imm);
       return vector ? llvm::ConstantVector::getSplat(vector->getElementCount(), c) : c;
     }
-    if (const E legal = vector ? legalize_vector(pool_, e, false) : E{}) return made[e] = self(self, legal.id);
+    if (const E legal = vector ? legalize_vector(pool_, e, false) : E{})
+      return made[e] = self(self, legal.id);
     Value* in[3] = {};
     int i = 0;
     each_operand(n, [&](ExprId o) { in[i++] = self(self, o); });
     return made[e] = n.prim == Prim::Call1 || n.prim == Prim::Call2
                          ? call(n, in)
-                         : v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
+                         : v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0],
+                                      in[1], in[2]);
   };
   Parts out;
   for (ExprId root : roots) out.push_back(make(make, root));
@@ -110,7 +112,8 @@ void FunctionEmitter::begin_accs(const LoopDecl& l) {
     for (const auto& [type, bits] : kept(a)) {
       llvm::Constant* start = constant_of(c_, type, bits);
       s.parts.push_back(begin(start));
-      if (s.scan && at_.lanes_of(id) == Lanes::Inside) s.none.push_back(opaque(llvm::ConstantVector::getSplat(count, start)));
+      if (s.scan && at_.lanes_of(id) == Lanes::Inside)
+        s.none.push_back(opaque(llvm::ConstantVector::getSplat(count, start)));
     }
     if (kernel::positional(a.monoid)) s.position = begin(b_.getInt64(0x7fffffffffffffffull));
   }
@@ -137,7 +140,8 @@ void FunctionEmitter::update(const Stmt& st) {
     return;
   }
   if (s.scan) return scan(st);
-  Value* mask = at_.lanes_of(st.target) == Lanes::Inside ? mask_ : nullptr;  // lanes that are never stored may hold anything
+  // lanes that are never stored may hold anything
+  Value* mask = at_.lanes_of(st.target) == Lanes::Inside ? mask_ : nullptr;
   const ExprNode product = pool_[st.value];
   if (a.monoid == Monoid::Sum && is_float(a.type) && product.prim == Prim::Mul && k_.fma && target_.fma) {
     Value* x = lanes ? vector(product.a) : scalar(product.a);
@@ -164,8 +168,8 @@ void FunctionEmitter::update(const Stmt& st) {
   store_parts(s, next);
 }
 
-/// One update of an accumulator that is read inside its loop. On lanes: prefixes by doubling, a tree of fixed shape,
-/// then what the earlier vectors hand on; only that last step waits for them.
+/// One update of an accumulator that is read inside its loop. On lanes: prefixes by doubling, a tree of fixed
+/// shape, then what the earlier vectors hand on; only that last step waits for them.
 void FunctionEmitter::scan(const Stmt& st) {
   const AccDecl& a = k_.accs[st.target];
   AccState& s = accs_[st.target];
@@ -180,12 +184,17 @@ void FunctionEmitter::scan(const Stmt& st) {
       for (std::size_t p = 0; p < parts.size(); ++p) parts[p] = f(parts[p], p);
       return parts;
     };
-    if (mask_) x = each_part(x, [&](Value* v, std::size_t p) { return b_.CreateSelect(mask_, v, s.none[p]); });
-    for (int d = 1; d < lanes_; d *= 2) x = merge(a, x, each_part(x, [&](Value* v, std::size_t p) { return moved_up(v, s.none[p], d); }));
+    if (mask_)
+      x = each_part(x, [&](Value* v, std::size_t p) { return b_.CreateSelect(mask_, v, s.none[p]); });
+    for (int d = 1; d < lanes_; d *= 2)
+      x = merge(a, x, each_part(x, [&](Value* v, std::size_t p) { return moved_up(v, s.none[p], d); }));
     next = merge(a, each_part(x, [&](Value* v, std::size_t) { return last_lane(v); }), acc);
     const Parts running = merge(a, x, acc);
     s.running = s.reads_running ? show(a, running) : nullptr;
-    s.before = s.reads_before ? show(a, each_part(running, [&](Value* v, std::size_t p) { return moved_up(v, acc[p], 1); })) : nullptr;
+    s.before =
+        s.reads_before
+            ? show(a, each_part(running, [&](Value* v, std::size_t p) { return moved_up(v, acc[p], 1); }))
+            : nullptr;
   }
   store_parts(s, next);
 }
@@ -195,18 +204,19 @@ Value* FunctionEmitter::last_lane(Value* v) {
   return b_.CreateShuffleVector(v, llvm::SmallVector<int, 64>(static_cast<std::size_t>(lanes_), lanes_ - 1));
 }
 
-/// v's lanes moved d places up, the first d lanes from the last ones of `fill`: one instruction where registers can be
-/// aligned.
+/// v's lanes moved d places up, the first d lanes from the last ones of `fill`: one instruction where
+/// registers can be aligned.
 Value* FunctionEmitter::moved_up(Value* v, Value* fill, int d) {
   llvm::SmallVector<int, 64> lanes;
   for (int i = 0; i < lanes_; ++i) lanes.push_back(i < d ? 2 * lanes_ - d + i : i - d);
   return b_.CreateShuffleVector(v, fill, lanes);
 }
 
-/// A constant that code generation does not see through: moving lanes up past known zeros it would do by expansion
-/// under a mask, which takes three times as long.
+/// A constant that code generation does not see through: moving lanes up past known zeros it would do by
+/// expansion under a mask, which takes three times as long.
 Value* FunctionEmitter::opaque(llvm::Constant* value) {
-  auto* memory = new llvm::GlobalVariable(module_, value->getType(), false, llvm::GlobalValue::PrivateLinkage, value);
+  auto* memory =
+      new llvm::GlobalVariable(module_, value->getType(), false, llvm::GlobalValue::PrivateLinkage, value);
   return b_.CreateAlignedLoad(value->getType(), memory, llvm::Align(1));
 }
 
@@ -228,7 +238,8 @@ void FunctionEmitter::end_accs(const LoopDecl& l) {
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
     Parts v = load_parts(s);
-    Value* p = kernel::positional(a.monoid) ? b_.CreateLoad(s.position->getAllocatedType(), s.position) : nullptr;
+    Value* p =
+        kernel::positional(a.monoid) ? b_.CreateLoad(s.position->getAllocatedType(), s.position) : nullptr;
     const bool inside = at_.lanes_of(id) == Lanes::Inside;
     if (inside && !s.scan) {
       unsigned n = llvm::cast<FixedVectorType>(v[0]->getType())->getNumElements();

@@ -42,7 +42,9 @@ Value* FunctionEmitter::scalar(ExprId e) {
       case Prim::Load: return scalar_load(n, at, predicate);
       case Prim::Call1:
       case Prim::Call2: return call(n, in);
-      default: return v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
+      default:
+        return v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1],
+                          in[2]);
     }
   });
 }
@@ -66,7 +68,8 @@ Value* FunctionEmitter::vector(ExprId e) {
   const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_));
   if (!at_.varying(e)) {
     Value* s = scalar(e);
-    if (auto* constant = llvm::dyn_cast<llvm::Constant>(s)) return llvm::ConstantVector::getSplat(count, constant);
+    if (auto* constant = llvm::dyn_cast<llvm::Constant>(s))
+      return llvm::ConstantVector::getSplat(count, constant);
     return place(at_.depth_of(e), e, vector_, [&] { return b_.CreateVectorSplat(count, s); });
   }
   if (n.prim == Prim::Acc) return accs_[n.imm].result;
@@ -81,14 +84,18 @@ Value* FunctionEmitter::vector(ExprId e) {
     });
   }
   if (n.prim == Prim::Load) return vector_load(e, n);
-  if (n.prim == Prim::Div && n.type == DType::Float32 && target_.fma && !k_.exact && lanes_ >= 8 && !at_.varying(n.b))
+  if (n.prim == Prim::Div && n.type == DType::Float32 && target_.fma && !k_.exact && lanes_ >= 8 &&
+      !at_.varying(n.b))
     return divide_by_uniform(e, n);
   if (n.prim == Prim::Philox)
     if (Value* shared = philox_run(e, n)) return shared;
   if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !at_.varying(n.b))) return vector(legal.id);
   // Without the instruction each Fma would be a call too.
-  if ((n.prim == Prim::Call1 || n.prim == Prim::Call2) && target_.fma && !k_.exact && library_symbol(n, lanes_).empty())
-    if (const VectorFunction f = vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}, {&pool_, n.b}); f.value)
+  if ((n.prim == Prim::Call1 || n.prim == Prim::Call2) && target_.fma && !k_.exact &&
+      library_symbol(n, lanes_).empty())
+    if (const VectorFunction f =
+            vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}, {&pool_, n.b});
+        f.value)
       return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
   Value* in[3] = {};
   int i = 0;
@@ -99,10 +106,10 @@ Value* FunctionEmitter::vector(ExprId e) {
   });
 }
 
-/// x / d with one d for all lanes: q = x·r with r = 1/d, corrected by its remainder. That is the rounded quotient
-/// (Markstein, "IA-64 and Elementary Functions", 2000, theorem 8.4) as long as d and r are normal numbers, which is
-/// asked once where d is computed; other divisors take the divider, which needs five times as long. An infinite or
-/// NaN q is the quotient already.
+/// x / d with one d for all lanes: q = x·r with r = 1/d, corrected by its remainder. That is the rounded
+/// quotient (Markstein, "IA-64 and Elementary Functions", 2000, theorem 8.4) as long as d and r are normal
+/// numbers, which is asked once where d is computed; other divisors take the divider, which needs five times
+/// as long. An infinite or NaN q is the quotient already.
 Value* FunctionEmitter::divide_by_uniform(ExprId e, const ExprNode& n) {
   const E d{&pool_, n.b};
   const E r = d.lit(1.0) / d;
@@ -141,7 +148,8 @@ template <class Then, class Else>
 Value* FunctionEmitter::branch(Value* condition, Then&& then_value, Else&& else_value) {
   // The builder may stand at the end of an open block or before a loop's branch: split there.
   llvm::Instruction *then_end, *else_end;
-  llvm::Instruction* at = b_.GetInsertPoint() == b_.GetInsertBlock()->end() ? b_.CreateUnreachable() : &*b_.GetInsertPoint();
+  llvm::Instruction* at =
+      b_.GetInsertPoint() == b_.GetInsertBlock()->end() ? b_.CreateUnreachable() : &*b_.GetInsertPoint();
   const bool open = llvm::isa<llvm::UnreachableInst>(at);
   llvm::SplitBlockAndInsertIfThenElse(condition, at->getIterator(), &then_end, &else_end);
   b_.SetInsertPoint(then_end);
@@ -164,10 +172,9 @@ Value* FunctionEmitter::call(const ExprNode& n, Value* const* in) {
   llvm::Type* t = reg(n.type);
   const bool two = n.prim == Prim::Call2;
   auto* type = two ? llvm::FunctionType::get(t, {t, t}, false) : llvm::FunctionType::get(t, {t}, false);
-  llvm::FunctionCallee fn = module_.getOrInsertFunction(kernel::symbol(static_cast<kernel::MathFn>(n.imm)), type);
-  auto one = [&](Value* a, Value* b) {
-    return two ? b_.CreateCall(fn, {a, b}) : b_.CreateCall(fn, {a});
-  };
+  llvm::FunctionCallee fn =
+      module_.getOrInsertFunction(kernel::symbol(static_cast<kernel::MathFn>(n.imm)), type);
+  auto one = [&](Value* a, Value* b) { return two ? b_.CreateCall(fn, {a, b}) : b_.CreateCall(fn, {a}); };
   if (!in[0]->getType()->isVectorTy()) return one(in[0], in[1]);
   if (Value* whole = vector_call(n, in[0], two ? in[1] : nullptr)) return whole;
   const int lanes = lanes_in(in[0]);
@@ -175,16 +182,20 @@ Value* FunctionEmitter::call(const ExprNode& n, Value* const* in) {
   for (int l = 0; l < lanes; ++l) {
     const auto lane = static_cast<std::uint64_t>(l);
     out = b_.CreateInsertElement(
-        out, one(b_.CreateExtractElement(in[0], lane), two ? b_.CreateExtractElement(in[1], lane) : nullptr), lane);
+        out, one(b_.CreateExtractElement(in[0], lane), two ? b_.CreateExtractElement(in[1], lane) : nullptr),
+        lane);
   }
   return out;
 }
 
-/// Float64 lanes of a register, and a function's symbol in the target's library for so many; empty where it has none.
+/// Float64 lanes of a register, and a function's symbol in the target's library for so many; empty where it
+/// has none.
 int FunctionEmitter::register_lanes(int lanes) const { return std::min(lanes, target_.vector_bytes / 8); }
 
 std::string FunctionEmitter::library_symbol(const ExprNode& n, int lanes) const {
-  return target_.vector_math && !k_.exact ? vector_symbol(static_cast<kernel::MathFn>(n.imm), register_lanes(lanes)) : std::string();
+  return target_.vector_math && !k_.exact
+             ? vector_symbol(static_cast<kernel::MathFn>(n.imm), register_lanes(lanes))
+             : std::string();
 }
 
 /// A Float64 function of whole registers, where the target's library has it.
@@ -200,7 +211,8 @@ Value* FunctionEmitter::vector_call(const ExprNode& n, Value* x, Value* y) {
     llvm::SmallVector<Value*, 2> args;
     for (Value* v : {x, y})
       if (v)
-        args.push_back(width == lanes ? v : b_.CreateShuffleVector(v, llvm::createSequentialMask(first, width, 0)));
+        args.push_back(
+            width == lanes ? v : b_.CreateShuffleVector(v, llvm::createSequentialMask(first, width, 0)));
     parts.push_back(b_.CreateCall(callee, args));
   }
   return llvm::concatenateVectors(b_, parts);

@@ -1,8 +1,8 @@
 // Emits one section of a Kernel as an LLVM function.
 //
-// Walks the loops and places every expression at the outermost loop that has its operands: what a row needs is computed
-// once a row, what nothing varies in once a call. Inside a Vector loop varying expressions are vectors of the loop's lane
-// count (LLVM splits those wider than a register), everything else is scalar.
+// Walks the loops and places every expression at the outermost loop that has its operands: what a row needs
+// is computed once a row, what nothing varies in once a call. Inside a Vector loop varying expressions are
+// vectors of the loop's lane count (LLVM splits those wider than a register), everything else is scalar.
 //
 // The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_expressions.cpp, llvm_memory.cpp,
 // llvm_random.cpp, llvm_accumulators.cpp.
@@ -31,7 +31,8 @@ using Parts = llvm::SmallVector<Value*, 2>;  // of an accumulator's value
 
 class FunctionEmitter {
  public:
-  FunctionEmitter(const Kernel& kernel, const LlvmTarget& target, llvm::Module& module, const std::string& name);
+  FunctionEmitter(const Kernel& kernel, const LlvmTarget& target, llvm::Module& module,
+                  const std::string& name);
   void emit(const std::vector<Stmt>& body);
 
  private:
@@ -40,21 +41,24 @@ class FunctionEmitter {
     Value* index;                      // current value of its variable (a Vector loop: of lane 0)
     llvm::Instruction* preheader_end;  // where code for the enclosing scope may still be placed
     std::vector<ExprId> memoized;
-    Value* active = nullptr;           // a While loop on lanes: those that go on
+    Value* active = nullptr;  // a While loop on lanes: those that go on
   };
   struct AccState {
     llvm::SmallVector<llvm::AllocaInst*, 2> parts;  // of its value; most have one
     llvm::AllocaInst* position = nullptr;
     Value* result = nullptr;
     bool reads_running = false, reads_before = false;  // inside its loop
-    bool scan = false;  // either of them; on lanes `parts` are then the same in each: what the last lane hands on
-    Parts none;         // the identity, for such a scan
+    // either of them; on lanes `parts` are then the same in each: what the last lane hands on
+    bool scan = false;
+    Parts none;  // the identity, for such a scan
     Value *running = nullptr, *before = nullptr;
   };
 
   llvm::Type* i64() { return b_.getInt64Ty(); }
   llvm::Type* reg(DType t) { return register_type(c_, t); }
-  static llvm::Type* vec_of(llvm::Type* t, int lanes) { return FixedVectorType::get(t, static_cast<unsigned>(lanes)); }
+  static llvm::Type* vec_of(llvm::Type* t, int lanes) {
+    return FixedVectorType::get(t, static_cast<unsigned>(lanes));
+  }
   llvm::Type* vec(llvm::Type* t) { return vec_of(t, lanes_); }
   int depth() const { return at_.depth(); }
 
@@ -70,7 +74,8 @@ class FunctionEmitter {
   void while_loop(const LoopDecl& l);
   void loop(const LoopDecl& l);
   template <class F>
-  Value* counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body, llvm::Instruction* preheader_end = nullptr);
+  Value* counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body,
+                 llvm::Instruction* preheader_end = nullptr);
   bool contains_loop(const LoopDecl& l) const;
   std::size_t body_size(const LoopDecl& l);
   int quotients_on_divider(const LoopDecl& l);
@@ -91,7 +96,8 @@ class FunctionEmitter {
     scalar_.resize(pool_.size(), nullptr);
     vector_.resize(pool_.size(), nullptr);
   }
-  /// Moves the builder to where an expression of depth d belongs while `f` runs, and remembers the value there.
+  /// Moves the builder to where an expression of depth d belongs while `f` runs, and remembers the value
+  /// there.
   template <class F>
   Value* place(int d, ExprId e, std::vector<Value*>& memo, F f) {
     if (memo[e]) return memo[e];

@@ -7,7 +7,8 @@
 
 namespace kiln::codegen {
 
-FunctionEmitter::FunctionEmitter(const Kernel& kernel, const LlvmTarget& target, llvm::Module& module, const std::string& name)
+FunctionEmitter::FunctionEmitter(const Kernel& kernel, const LlvmTarget& target, llvm::Module& module,
+                                 const std::string& name)
     : k_(kernel),
       at_(kernel),
       pool_(at_.pool()),
@@ -61,13 +62,15 @@ void FunctionEmitter::load_arguments() {
       buffers_.push_back(b_.CreateGEP(b_.getInt8Ty(), fn_->getArg(3), param(d.offset_param)));
       continue;
     }
-    buffers_.push_back(b_.CreateAlignedLoad(ptr, b_.CreateConstGEP1_32(ptr, pointers, static_cast<unsigned>(i)),
+    buffers_.push_back(b_.CreateAlignedLoad(ptr,
+                                            b_.CreateConstGEP1_32(ptr, pointers, static_cast<unsigned>(i)),
                                             llvm::Align(8), "buf" + std::to_string(i)));
   }
 }
 
 Value* FunctionEmitter::param(std::uint64_t i) {
-  return b_.CreateAlignedLoad(i64(), b_.CreateConstGEP1_64(i64(), params_, i), llvm::Align(8), "p" + std::to_string(i));
+  return b_.CreateAlignedLoad(i64(), b_.CreateConstGEP1_64(i64(), params_, i), llvm::Align(8),
+                              "p" + std::to_string(i));
 }
 
 void FunctionEmitter::promote_allocas() {
@@ -75,8 +78,8 @@ void FunctionEmitter::promote_allocas() {
   llvm::PromoteMemToReg(allocas_, tree);
 }
 
-std::unique_ptr<llvm::Module> emit_llvm(const Kernel& kernel, const std::string& symbol, const LlvmTarget& target,
-                                        llvm::LLVMContext& context) {
+std::unique_ptr<llvm::Module> emit_llvm(const Kernel& kernel, const std::string& symbol,
+                                        const LlvmTarget& target, llvm::LLVMContext& context) {
   auto module = std::make_unique<llvm::Module>(symbol, context);
   FunctionEmitter(kernel, target, *module, symbol).emit(kernel.body);
   auto section = [&](const char* suffix, const std::vector<Stmt>& body) {

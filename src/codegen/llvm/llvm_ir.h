@@ -1,5 +1,6 @@
-// The LLVM emitter: Kernel → LLVM module with functions `<symbol>` (body) and `<symbol>_link`, `_second`, `_finish`
-// (where there is such a section), all of type kernel::KernelFn. Vector loops become explicit fixed-width vector code with a masked tail.
+// The LLVM emitter: Kernel → LLVM module with functions `<symbol>` (body) and `<symbol>_link`, `_second`,
+// `_finish` (where there is such a section), all of type kernel::KernelFn. Vector loops become explicit
+// fixed-width vector code with a masked tail.
 #pragma once
 
 #include "codegen/llvm/llvm_values.h"
@@ -12,8 +13,8 @@
 
 namespace kiln::codegen {
 
-/// Pre: verify(kernel). Post: a module that llvm::verifyModule accepts; its memory accesses stay inside what the
-/// kernel's indices name, masked lanes and false predicates touch nothing.
+/// Pre: verify(kernel). Post: a module that llvm::verifyModule accepts; its memory accesses stay inside what
+/// the kernel's indices name, masked lanes and false predicates touch nothing.
 std::unique_ptr<llvm::Module> emit_llvm(const kernel::Kernel& kernel, const std::string& symbol,
                                         const LlvmTarget& target, llvm::LLVMContext& context);
 

@@ -1,14 +1,15 @@
 // FunctionEmitter: loops and their scopes.
 //
-// Tails: a small vector body is emitted twice (full, then masked); a large one once, always masked, because compile time
-// grows with emitted instructions and an all-true mask costs little.
+// Tails: a small vector body is emitted twice (full, then masked); a large one once, always masked, because
+// compile time grows with emitted instructions and an all-true mask costs little.
 #include "codegen/llvm/llvm_function.h"
 
 #include <algorithm>
 
 namespace kiln::codegen {
 
-constexpr std::size_t kTwoBodies = 70;  // vector primitives up to which full and masked bodies are both emitted
+// vector primitives up to which full and masked bodies are both emitted
+constexpr std::size_t kTwoBodies = 70;
 
 void FunctionEmitter::block(const std::vector<Stmt>& body) {
   for (const Stmt& s : body) {
@@ -87,8 +88,8 @@ void FunctionEmitter::loop(const LoopDecl& l) {
   end_accs(l);
 }
 
-/// for (i = first; i < end; i += step) body(i). Returns the value of i after it. `preheader_end`: where code for the scope
-/// around it may be placed, if not just before the loop.
+/// for (i = first; i < end; i += step) body(i). Returns the value of i after it. `preheader_end`: where code
+/// for the scope around it may be placed, if not just before the loop.
 template <class F>
 Value* FunctionEmitter::counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body,
                                 llvm::Instruction* preheader_end) {
@@ -123,7 +124,8 @@ std::size_t FunctionEmitter::body_size(const LoopDecl& l) {
     if (e == kNoExpr || seen[e]) return;
     seen[e] = true;
     const ExprNode n = pool_[e];
-    if (n.prim != Prim::Const && n.prim != Prim::Param && n.prim != Prim::Slot && n.prim != Prim::Var) ++count;
+    if (n.prim != Prim::Const && n.prim != Prim::Param && n.prim != Prim::Slot && n.prim != Prim::Var)
+      ++count;
     each_operand(n, [&](ExprId o) { self(self, o); });
   };
   for (const Stmt& s : l.body) {
@@ -134,8 +136,9 @@ std::size_t FunctionEmitter::body_size(const LoopDecl& l) {
   return count * static_cast<std::size_t>(std::max(1, l.lanes * 4 / target_.vector_bytes));
 }
 
-/// Bounded quotients of a vector body to leave to the divider. It takes 10 cycles or more for a 512-bit register,
-/// beside two ports for the rest: one for every 20 other instructions, less what needs the divider anyway.
+/// Bounded quotients of a vector body to leave to the divider. It takes 10 cycles or more for a 512-bit
+/// register, beside two ports for the rest: one for every 20 other instructions, less what needs the divider
+/// anyway.
 int FunctionEmitter::quotients_on_divider(const LoopDecl& l) {
   std::vector<bool> seen(pool_.size());
   int others = 0, divider = 0;
@@ -200,9 +203,9 @@ void FunctionEmitter::vector_loop(const LoopDecl& l) {
   b_.SetInsertPoint(after);
 }
 
-/// A loop whose iterations go side by side, each a line of a tile: as many lines are loaded, lanes along them, as make a
-/// piece across them that is stored at once. The last iterations and lanes are made again rather than masked: they store
-/// the same. Tiles smaller than that are written element by element.
+/// A loop whose iterations go side by side, each a line of a tile: as many lines are loaded, lanes along
+/// them, as make a piece across them that is stored at once. The last iterations and lanes are made again
+/// rather than masked: they store the same. Tiles smaller than that are written element by element.
 void FunctionEmitter::loop_side_by_side(const LoopDecl& l) {
   const LoopDecl& inner = k_.loops[l.body.front().target];
   Value *count = scalar(l.extent), *length = scalar(inner.extent);
@@ -216,17 +219,21 @@ void FunctionEmitter::loop_side_by_side(const LoopDecl& l) {
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i, b_.CreateSub(end, step));
   };
   b_.SetInsertPoint(pieces);
-  counted(l, b_.getInt64(0), count, together, [&](Value* i) {
-    const std::size_t serial_depth = scopes_.size() - 1;
-    std::vector<Value*> iterations{capped(i, count, together)};
-    for (std::uint16_t u = 1; u < l.rows; ++u) iterations.push_back(b_.CreateNSWAdd(iterations[0], b_.getInt64(u)));
-    set_lanes(inner.lanes);
-    counted(inner, b_.getInt64(0), length, lanes, [&](Value* lane) {
-      scopes_.back().index = capped(lane, length, lanes);
-      for (const Stmt& s : inner.body) store_transposed(s, serial_depth, iterations);
-    });
-    lane_offsets_.clear();
-  }, branch);
+  counted(
+      l, b_.getInt64(0), count, together,
+      [&](Value* i) {
+        const std::size_t serial_depth = scopes_.size() - 1;
+        std::vector<Value*> iterations{capped(i, count, together)};
+        for (std::uint16_t u = 1; u < l.rows; ++u)
+          iterations.push_back(b_.CreateNSWAdd(iterations[0], b_.getInt64(u)));
+        set_lanes(inner.lanes);
+        counted(inner, b_.getInt64(0), length, lanes, [&](Value* lane) {
+          scopes_.back().index = capped(lane, length, lanes);
+          for (const Stmt& s : inner.body) store_transposed(s, serial_depth, iterations);
+        });
+        lane_offsets_.clear();
+      },
+      branch);
   b_.CreateBr(after);
   b_.SetInsertPoint(elements);
   counted(l, b_.getInt64(0), count, b_.getInt64(1), [&](Value*) { block(l.body); }, branch);
@@ -243,12 +250,14 @@ void FunctionEmitter::set_mask(Value* rest) {
     Value* all = llvm::Constant::getAllOnesValue(i64());
     Value* capped = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rest, b_.getInt64(count));
     Value* ones = b_.CreateLShr(all, b_.CreateSub(b_.getInt64(64), capped));  // rest >= 1 here
-    mask_ = b_.CreateBitCast(count == 64 ? ones : b_.CreateTrunc(ones, bits), FixedVectorType::get(b_.getInt1Ty(), count));
+    mask_ = b_.CreateBitCast(count == 64 ? ones : b_.CreateTrunc(ones, bits),
+                             FixedVectorType::get(b_.getInt1Ty(), count));
     return;
   }
   llvm::SmallVector<llvm::Constant*, 64> steps;
   for (unsigned l = 0; l < count; ++l) steps.push_back(b_.getInt32(l));
-  Value* capped = b_.CreateTrunc(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rest, b_.getInt64(count)), b_.getInt32Ty());
+  Value* capped = b_.CreateTrunc(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rest, b_.getInt64(count)),
+                                 b_.getInt32Ty());
   mask_ = b_.CreateICmpULT(llvm::ConstantVector::get(steps), b_.CreateVectorSplat(count, capped));
 }
 

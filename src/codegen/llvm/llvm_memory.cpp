@@ -95,24 +95,33 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   const bool backwards = kernel::known(stride) == -1, contiguous = kernel::known(stride) == 1 || backwards;
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
-    if (!contiguous) return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
+    if (!contiguous)
+      return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
     Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
-    if (backwards) base = b_.CreateGEP(t, base, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_))), mask = reversed(mask);
+    if (backwards)
+      base = b_.CreateGEP(t, base, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_))),
+      mask = reversed(mask);
     const llvm::Align align = element_align(n.type);
-    if (k_.buffers[n.imm].stream) prefetch(base, lanes_ * size_of(n.type), k_.buffers[n.imm].ahead_param, backwards);
+    if (k_.buffers[n.imm].stream)
+      prefetch(base, lanes_ * size_of(n.type), k_.buffers[n.imm].ahead_param, backwards);
     Value* loaded = nullptr;
-    if (mask) loaded = b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t)));
-    else loaded = b_.CreateAlignedLoad(vec(t), base, align);
+    if (mask)
+      loaded = b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t)));
+    else
+      loaded = b_.CreateAlignedLoad(vec(t), base, align);
     return from_memory(backwards ? reversed(loaded) : loaded, n.type);
   });
 }
 
 /// Asks for the lines that this stream will read some iterations later: with long bodies the hardware's own
-/// prefetcher does not run far enough ahead. What is wanted a given number of bytes ahead goes to the second cache.
+/// prefetcher does not run far enough ahead. What is wanted a given number of bytes ahead goes to the second
+/// cache.
 void FunctionEmitter::prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards) {
   const bool near = ahead_param < 0;
   Value* ahead = b_.getInt64(backwards ? ~kPrefetchBytes + 1 : kPrefetchBytes);
-  if (!near) ahead = scalar(pool_.intern({Prim::Param, DType::Int64, kNoExpr, kNoExpr, kNoExpr, static_cast<std::uint64_t>(ahead_param)}));
+  if (!near)
+    ahead = scalar(pool_.intern(
+        {Prim::Param, DType::Int64, kNoExpr, kNoExpr, kNoExpr, static_cast<std::uint64_t>(ahead_param)}));
   Value* from = b_.CreateGEP(b_.getInt8Ty(), base, ahead);
   for (std::int64_t line = 0; line < bytes; line += 64) {
     Value* at = b_.CreateConstGEP1_64(b_.getInt8Ty(), from, static_cast<std::uint64_t>(line));
@@ -123,7 +132,8 @@ void FunctionEmitter::prefetch(Value* base, std::int64_t bytes, std::int32_t ahe
 
 Value* FunctionEmitter::gather(Value* many, llvm::Type* t, DType type, Value* mask) {
   if (size_of(type) >= 4 && target_.vector_bytes >= 32) {
-    return b_.CreateMaskedGather(vec(t), many, element_align(type), mask, llvm::Constant::getNullValue(vec(t)));
+    return b_.CreateMaskedGather(vec(t), many, element_align(type), mask,
+                                 llvm::Constant::getNullValue(vec(t)));
   }
   if (mask) {
     const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_));
@@ -169,7 +179,8 @@ void FunctionEmitter::store(const Stmt& s) {
     BasicBlock* full = BasicBlock::Create(c_, "full", fn_);
     BasicBlock* part = BasicBlock::Create(c_, "part", fn_);
     BasicBlock* done = BasicBlock::Create(c_, "done", fn_);
-    b_.CreateCondBr(b_.CreateICmpSGE(remaining_, b_.getInt64(static_cast<std::uint64_t>(lanes_))), full, part);
+    b_.CreateCondBr(b_.CreateICmpSGE(remaining_, b_.getInt64(static_cast<std::uint64_t>(lanes_))), full,
+                    part);
     b_.SetInsertPoint(full);
     stream_or_store(v, p, d, true);
     b_.CreateBr(done);
@@ -180,8 +191,10 @@ void FunctionEmitter::store(const Stmt& s) {
   }
 }
 
-/// A store in several iterations of the loop around the lanes, whose elements are adjacent: 16 bytes of them at once.
-void FunctionEmitter::store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations) {
+/// A store in several iterations of the loop around the lanes, whose elements are adjacent: 16 bytes of them
+/// at once.
+void FunctionEmitter::store_transposed(const Stmt& s, std::size_t serial_depth,
+                                       const std::vector<Value*>& iterations) {
   const DType type = k_.buffers[s.target].dtype;
   const auto set_iteration = [&](Value* i) {
     forget(scopes_[serial_depth]);
@@ -204,16 +217,20 @@ void FunctionEmitter::store_transposed(const Stmt& s, std::size_t serial_depth, 
     const auto begin = lines.begin() + static_cast<std::ptrdiff_t>(line);
     const std::vector<Value*> across = transposed({begin, begin + piece});
     for (int lane = 0; lane < lanes_; ++lane) {
-      Value* v = b_.CreateShuffleVector(across[static_cast<std::size_t>(lane % piece)],
-                                        llvm::createSequentialMask(static_cast<unsigned>(lane / piece * piece), static_cast<unsigned>(piece), 0));
-      Value* p = b_.CreateConstGEP1_64(memory_type(c_, type), first, static_cast<std::uint64_t>(lane * *pitch + static_cast<std::int64_t>(line)));
+      Value* v =
+          b_.CreateShuffleVector(across[static_cast<std::size_t>(lane % piece)],
+                                 llvm::createSequentialMask(static_cast<unsigned>(lane / piece * piece),
+                                                            static_cast<unsigned>(piece), 0));
+      Value* p =
+          b_.CreateConstGEP1_64(memory_type(c_, type), first,
+                                static_cast<std::uint64_t>(lane * *pitch + static_cast<std::int64_t>(line)));
       b_.CreateAlignedStore(v, p, element_align(type));
     }
   }
 }
 
-/// Transposes n lines of n elements, and as many squares beside it as the vectors have, by interleaving halves: every step is
-/// an instruction of any x86 when n elements have 16 bytes.
+/// Transposes n lines of n elements, and as many squares beside it as the vectors have, by interleaving
+/// halves: every step is an instruction of any x86 when n elements have 16 bytes.
 std::vector<Value*> FunctionEmitter::transposed(std::vector<Value*> lines) {
   const int n = static_cast<int>(lines.size());
   llvm::SmallVector<int, 64> low, high;
@@ -225,7 +242,8 @@ std::vector<Value*> FunctionEmitter::transposed(std::vector<Value*> lines) {
   for (int step = 1; step < n; step *= 2) {
     std::vector<Value*> next;
     for (std::size_t i = 0; i < lines.size() / 2; ++i)
-      for (const auto& mask : {low, high}) next.push_back(b_.CreateShuffleVector(lines[i], lines[i + lines.size() / 2], mask));
+      for (const auto& mask : {low, high})
+        next.push_back(b_.CreateShuffleVector(lines[i], lines[i + lines.size() / 2], mask));
     lines = std::move(next);
   }
   return lines;
@@ -233,7 +251,8 @@ std::vector<Value*> FunctionEmitter::transposed(std::vector<Value*> lines) {
 
 void FunctionEmitter::stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream) {
   const std::uint64_t bytes = static_cast<std::uint64_t>(lanes_ * size_of(d.dtype));
-  const std::uint64_t align = stream ? std::min<std::uint64_t>(64, bytes & (~bytes + 1)) : static_cast<std::uint64_t>(size_of(d.dtype));
+  const std::uint64_t align = stream ? std::min<std::uint64_t>(64, bytes & (~bytes + 1))
+                                     : static_cast<std::uint64_t>(size_of(d.dtype));
   llvm::StoreInst* st = b_.CreateAlignedStore(v, p, llvm::Align(align));
   if (stream)
     st->setMetadata(llvm::LLVMContext::MD_nontemporal,

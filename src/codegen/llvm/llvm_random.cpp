@@ -18,8 +18,9 @@ bool FunctionEmitter::multiple_of(ExprId e, std::uint64_t n) {
   }
 }
 
-/// Lanes with successive indices, ascending or descending, share blocks: a block is made once and its words are spread over
-/// the lanes. Null where the indices do not follow one another. Lanes that begin inside a block take in one block more.
+/// Lanes with successive indices, ascending or descending, share blocks: a block is made once and its words
+/// are spread over the lanes. Null where the indices do not follow one another. Lanes that begin inside a
+/// block take in one block more.
 Value* FunctionEmitter::philox_run(ExprId e, const ExprNode& n) {
   ExprNode index = pool_[n.a];
   if (index.prim == Prim::Cast && pool_[index.a].prim == Prim::FromIndex) index.a = pool_[index.a].a;
@@ -34,9 +35,11 @@ Value* FunctionEmitter::philox_run(ExprId e, const ExprNode& n) {
   llvm::AllocaInst* round_keys = philox_round_keys(n.b, key);
   const bool aligned = !backwards && multiple_of(index.a, static_cast<std::uint64_t>(per_block));
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
-    Value* first = backwards ? b_.CreateSub(lane0, b_.getInt64(static_cast<std::uint64_t>(lanes_ - 1))) : lane0;
+    Value* first =
+        backwards ? b_.CreateSub(lane0, b_.getInt64(static_cast<std::uint64_t>(lanes_ - 1))) : lane0;
     const auto blocks = static_cast<unsigned>(lanes_ / per_block);
-    // Block numbers wrap with the index: lanes that begin before a draw (behind padding, say) have indices below zero.
+    // Block numbers wrap with the index: lanes that begin before a draw (behind padding, say) have indices
+    // below zero.
     const std::uint64_t shift = per_block == 4 ? 2 : 1;
     auto round_key = [&](unsigned copies) {
       return [&, copies](int round, int half) -> Value* {
@@ -69,11 +72,12 @@ Value* FunctionEmitter::philox_run(ExprId e, const ExprNode& n) {
 /// Blocks as successive words: their halves interleaved.
 Value* FunctionEmitter::spread(std::pair<Value*, Value*> halves, unsigned blocks, DType type) {
   Value* all = b_.CreateShuffleVector(halves.first, halves.second, llvm::createInterleaveMask(blocks, 2));
-  return b_.CreateBitCast(all, vec_of(reg(type), static_cast<int>(blocks) * 16 / static_cast<int>(size_of(type))));
+  return b_.CreateBitCast(all,
+                          vec_of(reg(type), static_cast<int>(blocks) * 16 / static_cast<int>(size_of(type))));
 }
 
-/// The 20 round keys, once a call, in memory: read from there they cost the loop no register. Null for a key that
-/// changes inside the function.
+/// The 20 round keys, once a call, in memory: read from there they cost the loop no register. Null for a key
+/// that changes inside the function.
 llvm::AllocaInst* FunctionEmitter::philox_round_keys(ExprId id, Value* key) {
   if (at_.depth_of(id) != 0) return nullptr;
   for (auto& [known_id, memory] : round_keys_)

@@ -10,9 +10,9 @@
 namespace kiln::codegen {
 
 using kernel::Prim;
-using llvm::Intrinsic::ID;
 using llvm::Type;
 using llvm::Value;
+using llvm::Intrinsic::ID;
 
 Type* register_type(llvm::LLVMContext& c, DType type) {
   if (is_bool(type)) return Type::getInt1Ty(c);
@@ -28,7 +28,8 @@ Type* memory_type(llvm::LLVMContext& c, DType type) {
 llvm::Constant* constant_of(llvm::LLVMContext& c, DType type, std::uint64_t bits) {
   Type* t = register_type(c, type);
   if (type == DType::Float32)
-    return llvm::ConstantFP::get(c, llvm::APFloat(llvm::APFloat::IEEEsingle(), llvm::APInt(32, bits & 0xffffffffu)));
+    return llvm::ConstantFP::get(
+        c, llvm::APFloat(llvm::APFloat::IEEEsingle(), llvm::APInt(32, bits & 0xffffffffu)));
   if (type == DType::Float64)
     return llvm::ConstantFP::get(c, llvm::APFloat(llvm::APFloat::IEEEdouble(), llvm::APInt(64, bits)));
   return llvm::ConstantInt::get(t, is_bool(type) ? bits & 1 : bits);
@@ -40,7 +41,9 @@ Type* ValueBuilder::like(Value* v, Type* scalar) const {
   return scalar;
 }
 
-Value* ValueBuilder::splat(Type* type, std::uint64_t bits) const { return llvm::ConstantInt::get(type, bits); }
+Value* ValueBuilder::splat(Type* type, std::uint64_t bits) const {
+  return llvm::ConstantInt::get(type, bits);
+}
 
 Value* ValueBuilder::max(Value* a, Value* b, DType type, bool greatest) {
   if (is_bool(type)) return greatest ? b_.CreateOr(a, b) : b_.CreateAnd(a, b);
@@ -98,8 +101,8 @@ constexpr std::uint64_t kCurrentRounding = 4;
 // vgetmantps: normalise to [3/4, 3/2) and take the magnitude; a negative operand gives NaN.
 constexpr std::uint64_t kMantissaFrom34 = 3 | 3 << 2;
 
-/// The 256- or 512-bit form of an AVX-512 instruction, unmasked: `in`, then what a masked-out lane would get, the
-/// mask and, at 512 bits only, the rounding.
+/// The 256- or 512-bit form of an AVX-512 instruction, unmasked: `in`, then what a masked-out lane would get,
+/// the mask and, at 512 bits only, the rounding.
 Value* avx512_call(llvm::IRBuilder<>& b, ID half, ID full, llvm::ArrayRef<Value*> in, bool rounds) {
   llvm::Type* t = in[0]->getType();
   const bool wide = llvm::cast<llvm::FixedVectorType>(t)->getNumElements() == 16;
@@ -107,7 +110,8 @@ Value* avx512_call(llvm::IRBuilder<>& b, ID half, ID full, llvm::ArrayRef<Value*
   args.push_back(llvm::Constant::getNullValue(t));
   args.push_back(wide ? b.getInt16(0xffff) : b.getInt8(0xff));
   if (wide && rounds) args.push_back(b.getInt32(kCurrentRounding));
-  return b.CreateCall(llvm::Intrinsic::getDeclaration(b.GetInsertBlock()->getModule(), wide ? full : half), args);
+  return b.CreateCall(llvm::Intrinsic::getDeclaration(b.GetInsertBlock()->getModule(), wide ? full : half),
+                      args);
 }
 
 }  // namespace
@@ -119,7 +123,8 @@ Value* ValueBuilder::divide_bounded(Value* a, Value* b) {
     return b_.CreateFDiv(a, b);
   }
   Value* r = by_register({b}, [&](llvm::ArrayRef<Value*> in) {
-    return avx512_call(b_, llvm::Intrinsic::x86_avx512_rcp14_ps_256, llvm::Intrinsic::x86_avx512_rcp14_ps_512, in, false);
+    return avx512_call(b_, llvm::Intrinsic::x86_avx512_rcp14_ps_256, llvm::Intrinsic::x86_avx512_rcp14_ps_512,
+                       in, false);
   });
   // The remainder is exact, so that one correction leaves 2^-28 beside the last rounding.
   Value* q = b_.CreateFMul(a, r);
@@ -134,8 +139,8 @@ Value* ValueBuilder::scale(Value* a, Value* b) {
                          llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, in, true);
     });
   }
-  // Two factors of half the exponent, so that only the second product rounds. Adding 1.5 * 2^23 leaves b in the low
-  // bits: unlike a conversion, that is defined for the NaN which comes with a NaN `a`.
+  // Two factors of half the exponent, so that only the second product rounds. Adding 1.5 * 2^23 leaves b in
+  // the low bits: unlike a conversion, that is defined for the NaN which comes with a NaN `a`.
   Type* i32 = like(a, b_.getInt32Ty());
   Value* shifted = b_.CreateFAdd(b, llvm::ConstantFP::get(a->getType(), 0x1.8p23));
   Value* n = b_.CreateSub(b_.CreateBitCast(shifted, i32), splat(i32, 0x4b400000));
@@ -148,7 +153,8 @@ Value* ValueBuilder::scale(Value* a, Value* b) {
 
 namespace {
 
-/// Exponent and mantissa in integer arithmetic, common to both primitives: code generation merges the two copies.
+/// Exponent and mantissa in integer arithmetic, common to both primitives: code generation merges the two
+/// copies.
 struct Split {
   Value *subnormal, *exponent_bits, *mantissa;
 };
@@ -171,7 +177,8 @@ Value* ValueBuilder::mantissa(Value* a) {
   if (!has_intrinsics(a)) return split(b_, a, like(a, b_.getInt32Ty())).mantissa;
   return by_register({a}, [&](llvm::ArrayRef<Value*> in) {
     return avx512_call(b_, llvm::Intrinsic::x86_avx512_mask_getmant_ps_256,
-                       llvm::Intrinsic::x86_avx512_mask_getmant_ps_512, {in[0], b_.getInt32(kMantissaFrom34)}, true);
+                       llvm::Intrinsic::x86_avx512_mask_getmant_ps_512, {in[0], b_.getInt32(kMantissaFrom34)},
+                       true);
   });
 }
 
@@ -196,8 +203,8 @@ Value* ValueBuilder::exponent(Value* a) {
   return b_.CreateSelect(b_.CreateFCmpOLT(a, lit(0)), lit(NAN), n);
 }
 
-// The multiplications take 64-bit lanes, whose instruction reads their low halves only: no word needs its upper half
-// cleared on the way.
+// The multiplications take 64-bit lanes, whose instruction reads their low halves only: no word needs its
+// upper half cleared on the way.
 ValueBuilder::Block ValueBuilder::philox_block(Value* block, RoundKey key) {
   constexpr std::uint64_t kLow = 0xffffffffu, kFirst = 0xd2511f53u, kSecond = 0xcd9e8d57u;
   Type* t = block->getType();
@@ -233,8 +240,9 @@ Value* ValueBuilder::philox_key(Value* key, int round, int half) {
 Value* ValueBuilder::philox(Value* index, Value* key, DType type) {
   Type* t = index->getType();
   const bool single = type == DType::UInt32;
-  const auto [low, high] = philox_pairs(philox_block(
-      b_.CreateLShr(index, single ? 2 : 1), [&](int round, int half) { return philox_key(key, round, half); }));
+  const auto [low, high] =
+      philox_pairs(philox_block(b_.CreateLShr(index, single ? 2 : 1),
+                                [&](int round, int half) { return philox_key(key, round, half); }));
   Value* upper = b_.CreateICmpNE(b_.CreateAnd(index, splat(t, single ? 2 : 1)), splat(t, 0));
   Value* pair = b_.CreateSelect(upper, high, low);
   if (!single) return pair;
@@ -242,9 +250,10 @@ Value* ValueBuilder::philox(Value* index, Value* key, DType type) {
   return b_.CreateTrunc(b_.CreateSelect(odd, b_.CreateLShr(pair, 32), pair), like(index, b_.getInt32Ty()));
 }
 
-/// Float16 bits to Float32. Without the instruction LLVM would call the compiler's runtime library, which a process
-/// need not have: 13 bits to the left the fields are in place but for the exponent, 112 too small. Subnormals are
-/// added to the exponent of 2^-14, which is then subtracted: that never touches a subnormal Float32.
+/// Float16 bits to Float32. Without the instruction LLVM would call the compiler's runtime library, which a
+/// process need not have: 13 bits to the left the fields are in place but for the exponent, 112 too small.
+/// Subnormals are added to the exponent of 2^-14, which is then subtracted: that never touches a subnormal
+/// Float32.
 Value* ValueBuilder::half_to_float(Value* v) {
   Type* f32 = like(v, b_.getFloatTy());
   if (target_.f16c) return b_.CreateFPExt(b_.CreateBitCast(v, like(v, b_.getHalfTy())), f32);
@@ -270,7 +279,8 @@ Value* ValueBuilder::float_to_half(Value* v) {
   Value* bits = b_.CreateBitCast(v, i32);
   Value* magnitude = b_.CreateAnd(bits, splat(i32, 0x7fffffff));
   Value* odd = b_.CreateAnd(b_.CreateLShr(magnitude, 13), splat(i32, 1));
-  Value* rounded = b_.CreateAdd(b_.CreateSub(magnitude, splat(i32, 112u << 23)), b_.CreateAdd(odd, splat(i32, 0xfff)));
+  Value* rounded =
+      b_.CreateAdd(b_.CreateSub(magnitude, splat(i32, 112u << 23)), b_.CreateAdd(odd, splat(i32, 0xfff)));
   Value* out = b_.CreateLShr(rounded, 13);
   // Below 2^-14: adding 1/2 leaves the subnormal's digits, rounded, in the low bits.
   Type* f32 = v->getType();
@@ -279,7 +289,8 @@ Value* ValueBuilder::float_to_half(Value* v) {
   out = b_.CreateSelect(b_.CreateICmpULT(magnitude, splat(i32, 113u << 23)),
                         b_.CreateSub(small, splat(i32, 0x3f000000)), out);
   Value* nan = b_.CreateOr(b_.CreateAnd(b_.CreateLShr(magnitude, 13), splat(i32, 0x3ff)), splat(i32, 0x7e00));
-  Value* beyond = b_.CreateSelect(b_.CreateICmpUGT(magnitude, splat(i32, 0x7f800000)), nan, splat(i32, 0x7c00));
+  Value* beyond =
+      b_.CreateSelect(b_.CreateICmpUGT(magnitude, splat(i32, 0x7f800000)), nan, splat(i32, 0x7c00));
   out = b_.CreateSelect(b_.CreateICmpULT(magnitude, splat(i32, 143u << 23)), out, beyond);
   Value* sign = b_.CreateAnd(b_.CreateLShr(bits, 16), splat(i32, 0x8000));
   return b_.CreateTrunc(b_.CreateOr(out, sign), i16);
@@ -350,10 +361,20 @@ Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value*
   const bool is_signed = is_signed_int(from);
   auto unary = [&](ID id) { return b_.CreateUnaryIntrinsic(id, a); };
   switch (prim) {
-    case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Running:
-    case Prim::Before: case Prim::Earlier: case Prim::Later: case Prim::Load:
-    case Prim::Call1: case Prim::Call2: case Prim::FromIndex: case Prim::IndexDiv:
-      break;
+    case Prim::Const:
+    case Prim::Param:
+    case Prim::Slot:
+    case Prim::Var:
+    case Prim::Acc:
+    case Prim::Running:
+    case Prim::Before:
+    case Prim::Earlier:
+    case Prim::Later:
+    case Prim::Load:
+    case Prim::Call1:
+    case Prim::Call2:
+    case Prim::FromIndex:
+    case Prim::IndexDiv: break;
     case Prim::Neg: return fp ? b_.CreateFNeg(a) : is_bool(type) ? a : b_.CreateNeg(a);
     case Prim::Abs:
       if (fp) return unary(llvm::Intrinsic::fabs);
@@ -381,8 +402,10 @@ Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value*
     case Prim::Shr: return is_signed ? b_.CreateAShr(a, b) : b_.CreateLShr(a, b);
     case Prim::Eq: return fp ? b_.CreateFCmpOEQ(a, b) : b_.CreateICmpEQ(a, b);
     case Prim::Ne: return fp ? b_.CreateFCmpUNE(a, b) : b_.CreateICmpNE(a, b);
-    case Prim::Lt: return fp ? b_.CreateFCmpOLT(a, b) : is_signed ? b_.CreateICmpSLT(a, b) : b_.CreateICmpULT(a, b);
-    case Prim::Le: return fp ? b_.CreateFCmpOLE(a, b) : is_signed ? b_.CreateICmpSLE(a, b) : b_.CreateICmpULE(a, b);
+    case Prim::Lt:
+      return fp ? b_.CreateFCmpOLT(a, b) : is_signed ? b_.CreateICmpSLT(a, b) : b_.CreateICmpULT(a, b);
+    case Prim::Le:
+      return fp ? b_.CreateFCmpOLE(a, b) : is_signed ? b_.CreateICmpSLE(a, b) : b_.CreateICmpULE(a, b);
     case Prim::Fma: return b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c});
     case Prim::Select: return b_.CreateSelect(a, b, c);
     case Prim::DivBounded: return divide_bounded(a, b);

@@ -30,12 +30,13 @@ class ValueBuilder {
   ValueBuilder(llvm::IRBuilder<>& builder, const LlvmTarget& target) : b_(builder), target_(target) {}
 
   /// One primitive that computes (not a leaf, load or call). `from` is the type of operand a.
-  llvm::Value* compute(kernel::Prim prim, DType type, DType from, llvm::Value* a, llvm::Value* b, llvm::Value* c);
+  llvm::Value* compute(kernel::Prim prim, DType type, DType from, llvm::Value* a, llvm::Value* b,
+                       llvm::Value* c);
   llvm::Value* cast(llvm::Value* v, DType to, DType from, bool in_range);
   llvm::Value* max(llvm::Value* a, llvm::Value* b, DType type, bool greatest);
 
-  /// The words of a Philox 4x32-10 block under a key, in the low halves of 64-bit values (what stands above them is
-  /// anything), lane by lane.
+  /// The words of a Philox 4x32-10 block under a key, in the low halves of 64-bit values (what stands above
+  /// them is anything), lane by lane.
   struct Block {
     llvm::Value* word[4];
   };

@@ -1,7 +1,7 @@
-// Each function reduces its argument, evaluates a polynomial and adds the great part of the result last, with what the
-// roundings before it lost where that would show. Coefficients of the polynomials are minimax fits made at 160 bits;
-// the relative error of the function is stated at each. Nothing here branches: lanes that a reduction does not reach are
-// the caller's (in_range).
+// Each function reduces its argument, evaluates a polynomial and adds the great part of the result last, with
+// what the roundings before it lost where that would show. Coefficients of the polynomials are minimax fits
+// made at 160 bits; the relative error of the function is stated at each. Nothing here branches: lanes that a
+// reduction does not reach are the caller's (in_range).
 #include "codegen/llvm/vector_functions.h"
 
 #include <initializer_list>
@@ -19,7 +19,8 @@ using kernel::sqrt;
 
 constexpr double kRounder = 0x1.8p52;  // adding it rounds to an integer, found in the low bits
 constexpr double kLog2e = 0x1.71547652b82fep+0;
-constexpr double kLn2Hi = 0x1.62e42fefap-1, kLn2Lo = 0x1.cf79abc9e3b3ap-40;  // the head has 37 bits: n times it is exact
+// the head has 37 bits: n times it is exact
+constexpr double kLn2Hi = 0x1.62e42fefap-1, kLn2Lo = 0x1.cf79abc9e3b3ap-40;
 constexpr double kPiOver2 = 0x1.921fb54442d18p+0, kPiOver2Lo = 0x1.1a62633145c07p-54;
 
 E horner(E x, std::initializer_list<double> c) {
@@ -31,7 +32,9 @@ E horner(E x, std::initializer_list<double> c) {
 
 /// The same by pairs, (c[0] + c[1] x) + (c[2] + c[3] x) x^2 + ..., in half the time where it is waited for.
 E horner_pairs(E x, E x2, std::initializer_list<double> c) {
-  const auto pair = [&](const double* k) { return k + 1 < c.end() ? fma(x, x.lit(k[1]), x.lit(*k)) : x.lit(*k); };
+  const auto pair = [&](const double* k) {
+    return k + 1 < c.end() ? fma(x, x.lit(k[1]), x.lit(*k)) : x.lit(*k);
+  };
   const double* k = c.begin() + (c.size() - 1) / 2 * 2;
   E sum = pair(k);
   while (k != c.begin()) sum = fma(sum, x2, pair(k -= 2));
@@ -44,12 +47,14 @@ E with_sign_of(E magnitude, E x) {
   return bitcast(integer(magnitude) | sign, DType::Float64);
 }
 /// 2^(n + b - 1023), where kRounder + b was added to a number to round it to n.
-E power_of_two(E rounded) { return bitcast(integer(rounded) << rounded.lit(DType::Int64, 52), DType::Float64); }
+E power_of_two(E rounded) {
+  return bitcast(integer(rounded) << rounded.lit(DType::Int64, 52), DType::Float64);
+}
 
-// ---- sin, cos, tan ------------------------------------------------------------------------------------------------
+// ---- sin, cos, tan ----
 
-/// x = n pi/2 + r + r_lo, |r| <= pi / 4 and a hair: Cody and Waite's reduction with three parts of pi/2. Right for
-/// |x| < 2^30: beyond, n times the second part would lose bits of r.
+/// x = n pi/2 + r + r_lo, |r| <= pi / 4 and a hair: Cody and Waite's reduction with three parts of pi/2.
+/// Right for |x| < 2^30: beyond, n times the second part would lose bits of r.
 constexpr double kReducible = 0x1p30;
 struct Quarter {
   E r, r_lo;
@@ -80,10 +85,10 @@ struct SinCos {
 SinCos sin_cos(const Quarter& q) {
   const E z = q.r * q.r, half = z * 0.5;
   // (sin r / r - 1) / r^2: 2^-58; (cos r - 1 + r^2 / 2) / r^4: 2^-64
-  const E s = horner(z, {-0x1.5555555555549p-3, 0x1.111111110f893p-7, -0x1.a01a019c124f3p-13, 0x1.71de3576f6be5p-19,
-                         -0x1.ae5e64dcc3e52p-26, 0x1.5d926e9a2f36bp-33});
-  const E c = horner(z, {0x1.555555555554cp-5, -0x1.6c16c16c15210p-10, 0x1.a01a019cbcdb8p-16, -0x1.27e4f8104a2fcp-22,
-                         0x1.1ee9ef58c5d55p-29, -0x1.8fb0068c05b53p-37});
+  const E s = horner(z, {-0x1.5555555555549p-3, 0x1.111111110f893p-7, -0x1.a01a019c124f3p-13,
+                         0x1.71de3576f6be5p-19, -0x1.ae5e64dcc3e52p-26, 0x1.5d926e9a2f36bp-33});
+  const E c = horner(z, {0x1.555555555554cp-5, -0x1.6c16c16c15210p-10, 0x1.a01a019cbcdb8p-16,
+                         -0x1.27e4f8104a2fcp-22, 0x1.1ee9ef58c5d55p-29, -0x1.8fb0068c05b53p-37});
   const E one_less = 1.0 - half;
   const E dropped = (1.0 - one_less) - half;
   return {q.r, fma(z * q.r, s, fma(-half, q.r_lo, q.r_lo)), one_less, fma(z * z, c, dropped - q.r * q.r_lo)};
@@ -117,7 +122,7 @@ E tan(E x) {
   return or_tiny(x, fma(rest, inverse, y));
 }
 
-// ---- inverses -----------------------------------------------------------------------------------------------------
+// ---- inverses ----
 
 E asin(E x) {
   // asin a = pi/2 - 2 asin(sqrt((1 - a) / 2)) above 1/2
@@ -125,10 +130,11 @@ E asin(E x) {
   const E z = select(upper, (1.0 - a) * 0.5, a * a);
   const E s = select(upper, sqrt(z), a);
   // (asin s - s) / s^3, z = s^2 <= 1/4: 2^-59.9
-  const E p = horner(z, {0x1.5555555555577p-3, 0x1.333333332e106p-4, 0x1.6db6db7213f57p-5, 0x1.f1c71a9479abbp-6,
-                         0x1.6e8bdeeb84d8dp-6, 0x1.1c49efad8c217p-6, 0x1.ca1f9beace117p-7, 0x1.75851fcc8ea8cp-7,
-                         0x1.613ea3d2087b3p-7, 0x1.e5d8cfc4a6f4cp-9, 0x1.63a46e103b66ep-6, -0x1.5807db4ff36cbp-6,
-                         0x1.0b49ba492d71fp-5});
+  const E p =
+      horner(z, {0x1.5555555555577p-3, 0x1.333333332e106p-4, 0x1.6db6db7213f57p-5, 0x1.f1c71a9479abbp-6,
+                 0x1.6e8bdeeb84d8dp-6, 0x1.1c49efad8c217p-6, 0x1.ca1f9beace117p-7, 0x1.75851fcc8ea8cp-7,
+                 0x1.613ea3d2087b3p-7, 0x1.e5d8cfc4a6f4cp-9, 0x1.63a46e103b66ep-6, -0x1.5807db4ff36cbp-6,
+                 0x1.0b49ba492d71fp-5});
   const E rest = s * z * p;
   const Sum great = two_sum(x.lit(kPiOver2), s * -2.0);
   const E above = great.hi + (great.lo + fma(rest, x.lit(-2), x.lit(kPiOver2Lo)));
@@ -142,9 +148,10 @@ E atan_of(const Sum& num, const Sum& den, const Sum& base) {
   const E t_lo = (fma(minus, den.hi, num.hi) + fma(minus, den.lo, num.lo)) * inverse;
   const E z = t * t;
   // (atan t - t) / t^3: 2^-59.4
-  const E p = horner(z, {-0x1.555555555553dp-2, 0x1.99999999957cbp-3, -0x1.24924922aa45dp-3, 0x1.c71c70e50b7acp-4,
-                         -0x1.745cf8c32945fp-4, 0x1.3b11179021620p-4, -0x1.10eba890f84c0p-4, 0x1.df0e7d1b1abd5p-5,
-                         -0x1.9ccf71953f0ecp-5, 0x1.37cdff3cf4ad4p-5, -0x1.255afa03b8c83p-6});
+  const E p =
+      horner(z, {-0x1.555555555553dp-2, 0x1.99999999957cbp-3, -0x1.24924922aa45dp-3, 0x1.c71c70e50b7acp-4,
+                 -0x1.745cf8c32945fp-4, 0x1.3b11179021620p-4, -0x1.10eba890f84c0p-4, 0x1.df0e7d1b1abd5p-5,
+                 -0x1.9ccf71953f0ecp-5, 0x1.37cdff3cf4ad4p-5, -0x1.255afa03b8c83p-6});
   const Sum great = two_sum(base.hi, t);
   return great.hi + (great.lo + (fma(t * z, p, t_lo) + base.lo));
 }
@@ -157,7 +164,8 @@ E atan(E x) {
   a = select(x.lit(0x1p60) < a, x.lit(0x1p60), a);  // for an infinite a, whose 1 / a * a is none
   const E above = a > kTanPiOver8, far = a > 0x1.3504f333f9de6p+1, zero = x.lit(0), one = x.lit(1);
   const E less = a - one, more = a + one;
-  const E near = select(far, zero, select(above, one, zero));  // what the sum and the difference dropped, there only
+  // what the sum and the difference dropped, there only
+  const E near = select(far, zero, select(above, one, zero));
   const Sum num = {select(above, select(far, x.lit(-1), less), a), near * (a - (less + one))};
   const Sum den = {select(above, select(far, a, more), one), near * (a - (more - one))};
   const Sum base = {select(above, select(far, x.lit(kPiOver2), x.lit(kPiOver2 / 2)), zero),
@@ -172,8 +180,8 @@ E atan2_holds(E y, E x) {
 }
 
 E atan2(E y, E x) {
-  // As in atan, of the lesser over the greater. Then pi/2 less that, then pi less that: the base is a number of eighths of a
-  // turn, and t changes its sign with each.
+  // As in atan, of the lesser over the greater. Then pi/2 less that, then pi less that: the base is a number
+  // of eighths of a turn, and t changes its sign with each.
   const E ax = abs(x), ay = abs(y), steep = ay > ax, zero = x.lit(0), one = x.lit(1);
   const E left = integer(x) < x.lit(DType::Int64, 0);
   const E lo = select(steep, ax, ay), hi = select(steep, ay, ax);
@@ -192,7 +200,7 @@ E atan2(E y, E x) {
   return with_sign_of(v, y);
 }
 
-// ---- exponentials and what undoes them -------------------------------------------------------------------------------------------------
+// ---- exponentials and what undoes them ----
 
 /// Taylor's series of (e^r - 1 - r) / r^2 to the degree that leaves 2^-57 on |r| <= ln2 / 2.
 E exp_tail(E r) {
@@ -202,7 +210,8 @@ E exp_tail(E r) {
   return q;
 }
 
-/// Below 1 ulp. 2^n comes in two factors, so that only the last product rounds a subnormal result or overflows.
+/// Below 1 ulp. 2^n comes in two factors, so that only the last product rounds a subnormal result or
+/// overflows.
 E exp(E x) {
   const E lo = x.lit(-746), hi = x.lit(710);
   E y = select(hi < x, hi, x);  // in this order NaN stays
@@ -233,20 +242,21 @@ E expm1(E x) {
 E sin(E x) { return or_tiny(x, sin_after(x, 0)); }
 E cos(E x) { return sin_after(x, 1); }
 
-/// erf a = 1 - e^-u, u = -log(erfc a) = a + a P(a): one polynomial serves [0, 5.93] and small a keep their accuracy.
+/// erf a = 1 - e^-u, u = -log(erfc a) = a + a P(a): one polynomial serves [0, 5.93] and small a keep their
+/// accuracy.
 E erf(E x) {
   E a = abs(x);
   a = select(x.lit(5.93) < a, x.lit(5.93), a);
   // -log(erfc a) / a - 1, weighted by its effect on erf: 2^-60.3
-  const E p = horner_pairs(a, a * a, {0x1.06eba8214db69p-3, 0x1.45f306dc9c885p-1, 0x1.a4f4e2a1b466ep-4,
-                                      -0x1.39668594d54a4p-6, -0x1.b6b684fa54471p-13, 0x1.bca67462fe48cp-10,
-                                      -0x1.3564fb295d049p-11, 0x1.b2017c767506fp-16, 0x1.0e9eaefb72743p-14,
-                                      -0x1.f3c441f34c2b9p-16, 0x1.d82c42009e2adp-19, 0x1.68703900f814fp-19,
-                                      -0x1.a8437af75d17dp-20, 0x1.a790e095b6c8cp-23, 0x1.f708ff2f1b895p-23,
-                                      -0x1.a63985c2af385p-23, 0x1.863520dcb744dp-24, -0x1.03f02c9e6ff1fp-25,
-                                      0x1.0ac3cb7a2f278p-27, -0x1.adaacdfb998c7p-30, 0x1.0edd67caae8a2p-32,
-                                      -0x1.06bc38a4df5e8p-35, 0x1.7b1be6c43417bp-39, -0x1.7f5656e2db276p-43,
-                                      0x1.e4aec618c0043p-48, -0x1.2034c4d442cf8p-53});
+  const E p = horner_pairs(
+      a, a * a,
+      {0x1.06eba8214db69p-3,   0x1.45f306dc9c885p-1,   0x1.a4f4e2a1b466ep-4,   -0x1.39668594d54a4p-6,
+       -0x1.b6b684fa54471p-13, 0x1.bca67462fe48cp-10,  -0x1.3564fb295d049p-11, 0x1.b2017c767506fp-16,
+       0x1.0e9eaefb72743p-14,  -0x1.f3c441f34c2b9p-16, 0x1.d82c42009e2adp-19,  0x1.68703900f814fp-19,
+       -0x1.a8437af75d17dp-20, 0x1.a790e095b6c8cp-23,  0x1.f708ff2f1b895p-23,  -0x1.a63985c2af385p-23,
+       0x1.863520dcb744dp-24,  -0x1.03f02c9e6ff1fp-25, 0x1.0ac3cb7a2f278p-27,  -0x1.adaacdfb998c7p-30,
+       0x1.0edd67caae8a2p-32,  -0x1.06bc38a4df5e8p-35, 0x1.7b1be6c43417bp-39,  -0x1.7f5656e2db276p-43,
+       0x1.e4aec618c0043p-48,  -0x1.2034c4d442cf8p-53});
   const E u = fma(a, p, a);
   const E t = fma(u, x.lit(-kLog2e), x.lit(kRounder + 1023));
   const E n = t - (kRounder + 1023), power = power_of_two(t);
@@ -255,8 +265,8 @@ E erf(E x) {
   return with_sign_of(fma(minus, r * r * exp_tail(r), fma(minus, r, 1.0 - power)), x);
 }
 
-/// log(1 + x) = n ln2 + log m + what rounding 1 + x lost, m in [sqrt(1/2), sqrt(2)): log m = f - f^2 / 2 + s (f^2 / 2 + R),
-/// f = m - 1, s = f / (2 + f), as in Sun's fdlibm.
+/// log(1 + x) = n ln2 + log m + what rounding 1 + x lost, m in [sqrt(1/2), sqrt(2)): log m = f - f^2 / 2 + s
+/// (f^2 / 2 + R), f = m - 1, s = f / (2 + f), as in Sun's fdlibm.
 E log1p(E x) {
   const DType u64 = DType::UInt64;
   const E w = x + 1.0;
@@ -268,8 +278,9 @@ E log1p(E x) {
   const E n = bitcast(biased | x.bits(u64, 0x4330000000000000u), DType::Float64) - (0x1p52 + 1024);
   const E f = m - 1.0, s = f / (f + 2.0), z = s * s, half = f * f * 0.5;
   // (log((1 + s) / (1 - s)) - 2 s) / s^3: 2^-58.4
-  const E r = z * horner(z, {0x1.555555555558fp-1, 0x1.9999999980ad3p-2, 0x1.249249415e7bbp-2, 0x1.c71c526b4400cp-3,
-                             0x1.74662e0b93aaap-3, 0x1.39a32c941f3ddp-3, 0x1.2ef8eea67b984p-3});
+  const E r =
+      z * horner(z, {0x1.555555555558fp-1, 0x1.9999999980ad3p-2, 0x1.249249415e7bbp-2, 0x1.c71c526b4400cp-3,
+                     0x1.74662e0b93aaap-3, 0x1.39a32c941f3ddp-3, 0x1.2ef8eea67b984p-3});
   // lost / w, where 1 / m may be 1 - f + f^2: the less f is, the more of it shows.
   const E down = bitcast(x.bits(u64, 0x3ff0000000000000u) - power, DType::Float64);
   const E rest = lost * down * fma(f, f - 1.0, x.lit(1));

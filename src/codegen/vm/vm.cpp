@@ -1,7 +1,7 @@
 // The machine: runs the bytecode of a section.
 //
-// Invariant: lanes beyond the current block's count hold anything: they are computed with, for whole strips are
-// faster, but never loaded, stored or accumulated.
+// Invariant: lanes beyond the current block's count hold anything: they are computed with, for whole strips
+// are faster, but never loaded, stored or accumulated.
 #include "codegen/vm/vm.h"
 
 #include "support/check.h"
@@ -27,7 +27,11 @@ class Machine {
  public:
   Machine(const VmSection& section, const std::vector<VmBuffer>& buffers, const kernel::Frame& frame,
           std::byte* scratch, std::byte* memory)
-      : s_(section), buffers_(buffers), frame_(frame), scratch_(scratch), memory_(memory),
+      : s_(section),
+        buffers_(buffers),
+        frame_(frame),
+        scratch_(scratch),
+        memory_(memory),
         scalar_(reinterpret_cast<std::uint64_t*>(memory)),
         value_(reinterpret_cast<std::byte**>(memory + section.table_offset)) {
     std::memcpy(scalar_, s_.scalars.data(), s_.scalars.size() * sizeof(std::uint64_t));
@@ -44,7 +48,8 @@ class Machine {
   std::byte* storage(std::size_t v) const {
     const VmValue& value = s_.values[v];
     // Constants are only read.
-    return value.constant ? const_cast<std::byte*>(s_.constants.data()) + value.offset : memory_ + value.offset;
+    return value.constant ? const_cast<std::byte*>(s_.constants.data()) + value.offset
+                          : memory_ + value.offset;
   }
 
   std::int64_t number(std::uint32_t scalar) const { return static_cast<std::int64_t>(scalar_[scalar]); }
@@ -52,7 +57,8 @@ class Machine {
   /// Address of an element of a buffer.
   std::byte* element(const VmInstr& i, std::int64_t index) const {
     const VmBuffer& b = buffers_[i.target];
-    std::byte* base = b.scratch ? scratch_ + frame_.params[b.offset_param] : static_cast<std::byte*>(frame_.buffers[i.target]);
+    std::byte* base = b.scratch ? scratch_ + frame_.params[b.offset_param]
+                                : static_cast<std::byte*>(frame_.buffers[i.target]);
     return base + index * i.size;
   }
 
@@ -60,12 +66,8 @@ class Machine {
   const VmInstr* step(const VmInstr& i) {
     switch (i.op) {
       case VmOp::End: break;
-      case VmOp::Loop:
-        scalar_[i.out] = scalar_[i.a];
-        return number(i.out) < number(i.b) ? &i : &i + i.target;
-      case VmOp::Next:
-        ++scalar_[i.out];
-        return number(i.out) < number(i.b) ? &i - i.target - 1 : &i;
+      case VmOp::Loop: scalar_[i.out] = scalar_[i.a]; return number(i.out) < number(i.b) ? &i : &i + i.target;
+      case VmOp::Next: ++scalar_[i.out]; return number(i.out) < number(i.b) ? &i - i.target - 1 : &i;
       case VmOp::VectorLoop:
         scalar_[i.out] = scalar_[i.a];
         if (number(i.out) >= number(i.b)) return &i + i.target;
@@ -79,9 +81,7 @@ class Machine {
       case VmOp::While: scalar_[i.out] = 0; break;
       case VmOp::Unless: return scalar_[i.a] & 1 ? &i : &i + i.target;
       case VmOp::UnlessAny: return any(i) ? &i : &i + i.target;
-      case VmOp::WhileNext:
-        ++scalar_[i.out];
-        return &i - i.target - 1;
+      case VmOp::WhileNext: ++scalar_[i.out]; return &i - i.target - 1;
       case VmOp::Param: scalar_[i.out] = static_cast<std::uint64_t>(frame_.params[i.imm]); break;
       case VmOp::Slot:
         scalar_[i.out] = i.truth ? (frame_.slots[i.imm] & 0xff) != 0 : frame_.slots[i.imm];
@@ -91,11 +91,14 @@ class Machine {
       case VmOp::LoadScalar: load_scalar(i); break;
       case VmOp::StoreScalar: std::memcpy(element(i, number(i.a)), &scalar_[i.b], i.size); break;
       case VmOp::ArgScalar:
-        i.arg_reduce(1, 1, &scalar_[i.out], positions(&scalar_[i.c]), &scalar_[i.a], positions(&scalar_[i.b]), 0);
+        i.arg_reduce(1, 1, &scalar_[i.out], positions(&scalar_[i.c]), &scalar_[i.a], positions(&scalar_[i.b]),
+                     0);
         break;
       case VmOp::Splat: splat(value_[i.out], &scalar_[i.a], i.size, kStrip); break;
       case VmOp::Iota: iota(i); break;
-      case VmOp::Apply: i.apply(strips_, value_[i.out], value_[i.a], value_[i.b], value_[i.c], i.steps); break;
+      case VmOp::Apply:
+        i.apply(strips_, value_[i.out], value_[i.a], value_[i.b], value_[i.c], i.steps);
+        break;
       case VmOp::Each: each(i); break;
       case VmOp::Fill: fill(i); break;
       case VmOp::CopyValue: copy_value(i); break;
@@ -111,13 +114,15 @@ class Machine {
       case VmOp::StoreStrided: store_strided(i); break;
       case VmOp::Scatter: scatter(i); break;
       case VmOp::ArgBlock:
-        i.arg_reduce(lanes_, kAllLanes, value_[i.out], positions(value_[i.c]), value_[i.a], positions(value_[i.b]), i.steps);
+        i.arg_reduce(lanes_, kAllLanes, value_[i.out], positions(value_[i.c]), value_[i.a],
+                     positions(value_[i.b]), i.steps);
         break;
       case VmOp::LanesBegin: lanes_begin(i); break;
       case VmOp::Reduce: reduce(i); break;
       case VmOp::ArgReduce: {
         const VmLanes& l = s_.lanes[i.out];
-        i.arg_reduce(lanes_, l.count, memory_ + l.offset, lane_positions(l), value_[i.a], positions(value_[i.b]), i.steps);
+        i.arg_reduce(lanes_, l.count, memory_ + l.offset, lane_positions(l), value_[i.a],
+                     positions(value_[i.b]), i.steps);
         break;
       }
       case VmOp::ScanLanes: scan_lanes(i); break;
@@ -134,7 +139,7 @@ class Machine {
   static constexpr std::int64_t kAllLanes = std::int64_t{1} << 62;
   static std::int64_t* positions(void* p) { return static_cast<std::int64_t*>(p); }
 
-  // ---- making values -------------------------------------------------------------------------------------------------
+  // ---- making values ----
 
   static void splat(std::byte* out, const void* bits, std::uint8_t size, std::int64_t n) {
     by_size(size, [&]<class T>() {
@@ -169,15 +174,17 @@ class Machine {
 
   /// By a function of arrays: strip by strip, since a uniform operand is no longer than that.
   void each(const VmInstr& i) {
-    std::byte *out = value_[i.out];
+    std::byte* out = value_[i.out];
     const std::byte *a = value_[i.a], *b = value_[i.b], *c = value_[i.c];
-    const std::int64_t sa = i.steps & 1 ? kStrip * s_.values[i.a].size : 0, sb = i.steps & 2 ? kStrip * s_.values[i.b].size : 0;
+    const std::int64_t sa = i.steps & 1 ? kStrip * s_.values[i.a].size : 0,
+                       sb = i.steps & 2 ? kStrip * s_.values[i.b].size : 0;
     const std::int64_t sc = i.steps & 4 ? kStrip * s_.values[i.c].size : 0;
-    for (std::int64_t done = 0; done < lanes_; done += kStrip, out += kStrip * i.size, a += sa, b += sb, c += sc)
+    for (std::int64_t done = 0; done < lanes_;
+         done += kStrip, out += kStrip * i.size, a += sa, b += sb, c += sc)
       i.each(static_cast<int>(std::min(kStrip, lanes_ - done)), out, a, b, c);
   }
 
-  // ---- memory --------------------------------------------------------------------------------------------------------
+  // ---- memory ----
 
   void load_scalar(const VmInstr& i) {
     std::uint64_t bits = 0;
@@ -283,21 +290,32 @@ class Machine {
     });
   }
 
-  // ---- the parts of custom monoids on lanes: of the accumulators, and the slots that values and parts go through -----------
+  // ---- the parts of custom monoids on lanes: of the accumulators, and the slots that values and parts go
+  // through -----------
 
   std::byte* slot(const VmCustom& c, std::uint32_t s) const { return memory_ + c.offset + s * kVmSlotBytes; }
   /// The lanes' accumulators of a part.
-  std::byte* part(const VmLanes& l, std::size_t p) const { return memory_ + l.offset + static_cast<std::int64_t>(p) * l.count * 8; }
+  std::byte* part(const VmLanes& l, std::size_t p) const {
+    return memory_ + l.offset + static_cast<std::int64_t>(p) * l.count * 8;
+  }
   // Where part p is.
-  auto earlier(const VmCustom& c) const { return [this, &c](std::size_t p) { return slot(c, c.parts[p].earlier); }; }
-  auto later(const VmCustom& c) const { return [this, &c](std::size_t p) { return slot(c, c.parts[p].later); }; }
-  auto lifted(const VmCustom& c) const { return [this, &c](std::size_t p) { return slot(c, c.parts[p].lifted); }; }
-  auto merged(const VmCustom& c) const { return [this, &c](std::size_t p) { return slot(c, c.parts[p].merged); }; }
+  auto earlier(const VmCustom& c) const {
+    return [this, &c](std::size_t p) { return slot(c, c.parts[p].earlier); };
+  }
+  auto later(const VmCustom& c) const {
+    return [this, &c](std::size_t p) { return slot(c, c.parts[p].later); };
+  }
+  auto lifted(const VmCustom& c) const {
+    return [this, &c](std::size_t p) { return slot(c, c.parts[p].lifted); };
+  }
+  auto merged(const VmCustom& c) const {
+    return [this, &c](std::size_t p) { return slot(c, c.parts[p].merged); };
+  }
   auto kept(const VmLanes& l, std::int64_t first = 0) const {
     return [this, &l, first](std::size_t p) { return part(l, p) + first * l.custom.parts[p].size; };
   }
 
-  // ---- accumulators on lanes -----------------------------------------------------------------------------------------
+  // ---- accumulators on lanes ----
 
   std::int64_t* lane_positions(const VmLanes& l) const {
     return positions(memory_ + l.offset + ((l.count * l.size + 63) & ~std::int64_t{63}));
@@ -307,12 +325,14 @@ class Machine {
     const VmLanes& l = s_.lanes[i.out];
     splat(memory_ + l.offset, &scalar_[i.a], l.size, l.count);
     if (l.positional) std::fill_n(lane_positions(l), l.count, std::int64_t{0x7fffffffffffffff});
-    for (const VmCustom::Constant& c : l.custom.constants) splat(slot(l.custom, c.slot), &c.bits, c.size, kStrip);
+    for (const VmCustom::Constant& c : l.custom.constants)
+      splat(slot(l.custom, c.slot), &c.bits, c.size, kStrip);
     clear_parts(l.custom, l.count, kept(l));
   }
 
   /// out = earlier combined with later, n lanes.
-  static void combine(const VmLanes& l, int n, std::byte* out, const std::byte* later, const std::byte* earlier) {
+  static void combine(const VmLanes& l, int n, std::byte* out, const std::byte* later,
+                      const std::byte* earlier) {
     l.each(n, out, l.swap ? later : earlier, l.swap ? earlier : later, earlier);
   }
 
@@ -330,7 +350,8 @@ class Machine {
     }
   }
 
-  /// As compiled code does it: prefixes of the kernel's lanes by doubling, then what the lanes before hand on.
+  /// As compiled code does it: prefixes of the kernel's lanes by doubling, then what the lanes before hand
+  /// on.
   void scan_lanes(const VmInstr& i) {
     const VmLanes& l = s_.lanes[i.out];
     KILN_CHECK_THAT(l.count <= kStrip, l.count, " lanes of a scan");
@@ -341,7 +362,8 @@ class Machine {
     alignas(64) std::byte x[8 * kStrip], moved[8 * kStrip], after[8 * kStrip];
     for (std::int64_t first = 0; first < lanes_; first += l.count) {
       const std::int64_t here = std::min(l.count, lanes_ - first);
-      std::memcpy(x, value_[i.a] + (i.steps & 1 ? first : first & (kStrip - 1)) * l.size, static_cast<std::size_t>(here * l.size));
+      std::memcpy(x, value_[i.a] + (i.steps & 1 ? first : first & (kStrip - 1)) * l.size,
+                  static_cast<std::size_t>(here * l.size));
       splat(x + here * l.size, &l.identity, l.size, l.count - here);
       for (std::int64_t d = 1; d < l.count; d *= 2) {
         splat(moved, &l.identity, l.size, d);
@@ -349,7 +371,8 @@ class Machine {
         combine(l, n, x, x, moved);
       }
       combine(l, n, after, x, acc);
-      if (i.b != kVmNone) std::memcpy(value_[i.b] + first * l.size, after, static_cast<std::size_t>(here * l.size));
+      if (i.b != kVmNone)
+        std::memcpy(value_[i.b] + first * l.size, after, static_cast<std::size_t>(here * l.size));
       if (i.c != kVmNone) {
         std::memcpy(value_[i.c] + first * l.size, acc, l.size);
         std::memcpy(value_[i.c] + (first + 1) * l.size, after, static_cast<std::size_t>((here - 1) * l.size));
@@ -371,7 +394,8 @@ class Machine {
       } else if (l.merge) {
         l.merge(half, half, acc, upper, nullptr, 1);
       } else {
-        for (std::int64_t k = 0; k < half; ++k) combine(l, 1, acc + k * l.size, upper + k * l.size, acc + k * l.size);
+        for (std::int64_t k = 0; k < half; ++k)
+          combine(l, 1, acc + k * l.size, upper + k * l.size, acc + k * l.size);
       }
     }
     scalar_[i.a] = 0;
@@ -379,12 +403,14 @@ class Machine {
     if (p) scalar_[i.b] = static_cast<std::uint64_t>(p[0]);
   }
 
-  // ---- custom monoids on lanes: values and their parts go through slots -----------------------------------------------
+  // ---- custom monoids on lanes: values and their parts go through slots ----
 
   void run_slots(const VmCustom& c, const std::vector<VmInstr>& code, int n) const {
     for (const VmInstr& i : code) {
-      if (i.op == VmOp::Apply) i.apply(1, slot(c, i.out), slot(c, i.a), slot(c, i.b), slot(c, i.c), i.steps);
-      else i.each(n, slot(c, i.out), slot(c, i.a), slot(c, i.b), slot(c, i.c));
+      if (i.op == VmOp::Apply)
+        i.apply(1, slot(c, i.out), slot(c, i.a), slot(c, i.b), slot(c, i.c), i.steps);
+      else
+        i.each(n, slot(c, i.out), slot(c, i.a), slot(c, i.b), slot(c, i.c));
     }
   }
   /// n lanes of each part, `skip` lanes behind where `to` says.
@@ -395,7 +421,8 @@ class Machine {
   }
   template <class To>
   static void clear_parts(const VmCustom& c, std::int64_t n, To to, std::int64_t skip = 0) {
-    for (std::size_t p = 0; p < c.parts.size(); ++p) splat(to(p) + skip * c.parts[p].size, &c.parts[p].identity, c.parts[p].size, n);
+    for (std::size_t p = 0; p < c.parts.size(); ++p)
+      splat(to(p) + skip * c.parts[p].size, &c.parts[p].identity, c.parts[p].size, n);
   }
 
   /// The parts of n values, which then stand in the slots of what comes later.
@@ -478,7 +505,8 @@ class Machine {
 VmProgram::VmProgram(const kernel::Kernel& kernel, const VmLoops& loops) {
   for (const kernel::BufferDecl& b : kernel.buffers)
     buffers_.push_back({b.role == kernel::BufferDecl::Role::Scratch, b.offset_param});
-  const std::vector<kernel::Stmt>* const from[] = {&kernel.body, &kernel.link, &kernel.second, &kernel.finish};
+  const std::vector<kernel::Stmt>* const from[] = {&kernel.body, &kernel.link, &kernel.second,
+                                                   &kernel.finish};
   for (std::size_t i = 0; i < std::size(from); ++i) {
     if (from[i]->empty()) continue;
     sections_[i] = translate(kernel, *from[i], loops);
@@ -486,8 +514,8 @@ VmProgram::VmProgram(const kernel::Kernel& kernel, const VmLoops& loops) {
   }
 }
 
-void VmProgram::run(VmPart part, const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch,
-                    std::byte* memory) const {
+void VmProgram::run(VmPart part, const kernel::Frame& frame, std::int64_t begin, std::int64_t end,
+                    std::byte* scratch, std::byte* memory) const {
   if (has(part)) Machine(code(part), buffers_, frame, scratch, memory).run(begin, end);
 }
 

@@ -1,10 +1,10 @@
-// The vm: the emitter that needs no compiler. Translates a Kernel to bytecode in microseconds and runs it with
-// ahead-of-time compiled loops (vm_loops.h) over blocks of some thousand lanes, so that what an instruction costs
-// besides its lanes hardly counts.
+// The vm: the emitter that needs no compiler. Translates a Kernel to bytecode in microseconds and runs it
+// with ahead-of-time compiled loops (vm_loops.h) over blocks of some thousand lanes, so that what an
+// instruction costs besides its lanes hardly counts.
 //
-// A program computes what compiled code computes, in the same order: accumulators have the kernel's lanes, sums of
-// products round once where the kernel allows it. Where the two may differ is prims.def's freedom (DivBounded) and the
-// last bits of Float64 functions.
+// A program computes what compiled code computes, in the same order: accumulators have the kernel's lanes,
+// sums of products round once where the kernel allows it. Where the two may differ is prims.def's freedom
+// (DivBounded) and the last bits of Float64 functions.
 #pragma once
 
 #include "codegen/vm/vm_code.h"

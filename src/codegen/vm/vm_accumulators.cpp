@@ -58,10 +58,15 @@ void Translator::begin_accs(const LoopDecl& l) {
     } else if (at_.lanes_of(id) == Lanes::Around) {
       s.kind = AccState::Kind::Block;
       s.at = new_value(a.type);
-      emit(depth(), {.op = VmOp::Fill, .size = size8(a.type), .out = s.at, .a = constant_strip(a.type, kernel::identity(a))});
+      emit(depth(), {.op = VmOp::Fill,
+                     .size = size8(a.type),
+                     .out = s.at,
+                     .a = constant_strip(a.type, kernel::identity(a))});
       if (kernel::positional(a.monoid)) {
         s.position = new_value(DType::Int64);
-        emit(depth(), {.op = VmOp::Fill, .size = 8, .out = s.position, .a = constant_strip(DType::Int64, kNoPosition)});
+        emit(
+            depth(),
+            {.op = VmOp::Fill, .size = 8, .out = s.position, .a = constant_strip(DType::Int64, kNoPosition)});
       }
     } else {
       s.at = new_scalar();
@@ -109,7 +114,8 @@ void Translator::update(const Stmt& st) {
   if (a.monoid == Monoid::Custom) return update_custom(st, k_.customs[a.custom]);
   if (s.reads_running || s.reads_before) return scan(st);
   const ExprNode v = pool_[st.value];
-  const bool product = a.monoid == Monoid::Sum && is_float(a.type) && !is_half(a.type) && v.prim == Prim::Mul && k_.fma;
+  const bool product =
+      a.monoid == Monoid::Sum && is_float(a.type) && !is_half(a.type) && v.prim == Prim::Mul && k_.fma;
   const auto get = [&](ExprId e) { return s.kind == AccState::Kind::Scalar ? scalar(e) : vector(e); };
   if (kernel::positional(a.monoid)) {
     update_position(a, s, get(st.value), get(st.index));
@@ -132,7 +138,8 @@ void Translator::update(const Stmt& st) {
 }
 
 /// out = earlier combined with later, scalars or values. `typed`: an expression of their type.
-void Translator::combine(const AccDecl& a, bool scalars, ExprId typed, std::uint32_t out, std::uint32_t later, std::uint32_t earlier) {
+void Translator::combine(const AccDecl& a, bool scalars, ExprId typed, std::uint32_t out, std::uint32_t later,
+                         std::uint32_t earlier) {
   ExprNode merge{merge_prim(a.monoid), a.type};
   merge.a = merge.b = typed;
   const std::uint32_t pair[3] = {earlier, later, kVmNone}, swapped[3] = {later, earlier, kVmNone};
@@ -141,8 +148,9 @@ void Translator::combine(const AccDecl& a, bool scalars, ExprId typed, std::uint
 }
 
 /// Expressions of a custom monoid over scalars or values.
-std::vector<std::uint32_t> Translator::with_parts(const std::vector<ExprId>& roots, bool scalars, const Parts& later, const Parts& earlier) {
-  return each_once(roots, later, earlier, [&](const ExprNode& n, const std::uint32_t (&in)[3]) {
+std::vector<std::uint32_t> Translator::with_parts(const std::vector<ExprId>& roots, bool scalars,
+                                                  const Parts& later, const Parts& earlier) {
+  return each_once(roots, later, earlier, [&](const ExprNode& n, const std::uint32_t(&in)[3]) {
     if (n.prim == Prim::Const) return scalars ? constant(n.imm) : constant_strip(n.type, n.imm);
     const std::uint32_t out = scalars ? new_scalar() : new_value(n.type);
     emit(depth(), scalars ? scalar_instr(n, out, in) : apply_instr(n, out, in));
@@ -159,8 +167,9 @@ VmCustom Translator::custom_lanes(const CustomMonoid& m) {
     earlier.push_back(out.slots++);
     later.push_back(out.slots++);
   }
-  const auto code_of = [&](const std::vector<ExprId>& roots, const Parts& l, const Parts& e, std::vector<VmInstr>& code) {
-    return each_once(roots, l, e, [&](const ExprNode& n, const std::uint32_t (&in)[3]) {
+  const auto code_of = [&](const std::vector<ExprId>& roots, const Parts& l, const Parts& e,
+                           std::vector<VmInstr>& code) {
+    return each_once(roots, l, e, [&](const ExprNode& n, const std::uint32_t(&in)[3]) {
       const std::uint32_t slot = out.slots++;
       if (n.prim == Prim::Const) {
         out.constants.push_back({slot, size8(n.type), n.imm});
@@ -177,7 +186,8 @@ VmCustom Translator::custom_lanes(const CustomMonoid& m) {
       return slot;
     });
   };
-  const Parts lifted = code_of(m.lift, {out.value}, {}, out.lift), merged = code_of(m.merge, later, earlier, out.merge);
+  const Parts lifted = code_of(m.lift, {out.value}, {}, out.lift),
+              merged = code_of(m.merge, later, earlier, out.merge);
   out.shown = code_of({m.show}, {}, earlier, out.show)[0];
   for (std::size_t p = 0; p < m.types.size(); ++p)
     out.parts.push_back({size8(m.types[p]), m.identity[p], earlier[p], later[p], lifted[p], merged[p]});
@@ -189,7 +199,10 @@ void Translator::begin_custom(AccState& s, const CustomMonoid& m) {
   for (std::size_t p = 0; p < m.types.size(); ++p) {
     if (s.kind == AccState::Kind::Block) {
       s.parts.push_back(new_value(m.types[p]));
-      emit(depth(), {.op = VmOp::Fill, .size = size8(m.types[p]), .out = s.parts[p], .a = constant_strip(m.types[p], m.identity[p])});
+      emit(depth(), {.op = VmOp::Fill,
+                     .size = size8(m.types[p]),
+                     .out = s.parts[p],
+                     .a = constant_strip(m.types[p], m.identity[p])});
     } else {
       s.parts.push_back(new_scalar());
       emit(depth(), {.op = VmOp::Copy, .out = s.parts[p], .a = constant(m.identity[p])});
@@ -203,7 +216,11 @@ void Translator::update_custom(const Stmt& st, const CustomMonoid& m) {
   const bool scan = s.reads_running || s.reads_before;
   const std::uint32_t x = s.kind == AccState::Kind::Scalar ? scalar(st.value) : vector(st.value);
   if (s.kind == AccState::Kind::Lanes) {
-    VmInstr i{.op = scan ? VmOp::ScanLanes : VmOp::Reduce, .steps = step(x, 0), .size = size8(a.type), .out = s.at, .a = x};
+    VmInstr i{.op = scan ? VmOp::ScanLanes : VmOp::Reduce,
+              .steps = step(x, 0),
+              .size = size8(a.type),
+              .out = s.at,
+              .a = x};
     if (s.reads_running) i.b = s.running = new_value(a.type);
     if (s.reads_before) i.c = s.before = new_value(a.type);
     emit(depth(), i);
@@ -225,8 +242,11 @@ void Translator::update_custom(const Stmt& st, const CustomMonoid& m) {
 
 /// out = a, scalars or values.
 void Translator::copy(bool value, DType type, std::uint32_t out, std::uint32_t from) {
-  emit(depth(), {.op = value ? VmOp::CopyValue : VmOp::Copy, .steps = value ? step(from, 0) : std::uint8_t{0},
-                 .size = size8(type), .out = out, .a = from});
+  emit(depth(), {.op = value ? VmOp::CopyValue : VmOp::Copy,
+                 .steps = value ? step(from, 0) : std::uint8_t{0},
+                 .size = size8(type),
+                 .out = out,
+                 .a = from});
 }
 
 /// An accumulator that is read inside its loop.
@@ -237,9 +257,16 @@ void Translator::scan(const Stmt& st) {
   const std::uint32_t x = scalars ? scalar(st.value) : vector(st.value);
   const auto fresh = [&] { return scalars ? new_scalar() : new_value(a.type); };
   const bool lanes = s.kind == AccState::Kind::Lanes;
-  const std::uint32_t running = s.reads_running || !lanes ? fresh() : kVmNone, before = s.reads_before ? fresh() : kVmNone;
+  const std::uint32_t running = s.reads_running || !lanes ? fresh() : kVmNone,
+                      before = s.reads_before ? fresh() : kVmNone;
   if (lanes) {
-    emit(depth(), {.op = VmOp::ScanLanes, .steps = step(x, 0), .size = size8(a.type), .out = s.at, .a = x, .b = running, .c = before});
+    emit(depth(), {.op = VmOp::ScanLanes,
+                   .steps = step(x, 0),
+                   .size = size8(a.type),
+                   .out = s.at,
+                   .a = x,
+                   .b = running,
+                   .c = before});
   } else {
     if (s.reads_before) copy(!scalars, a.type, before, s.at);
     combine(a, scalars, st.value, running, x, s.at);
@@ -250,7 +277,8 @@ void Translator::scan(const Stmt& st) {
   at_.show_running(st.target);
 }
 
-/// The next value of a loop's state, in a place of its own until all are there. A lane that does not go on keeps its state.
+/// The next value of a loop's state, in a place of its own until all are there. A lane that does not go on
+/// keeps its state.
 void Translator::update_state(const Stmt& st) {
   const AccDecl& a = k_.accs[st.target];
   const AccState& s = accs_[st.target];
@@ -297,10 +325,12 @@ void Translator::end_accs(const LoopDecl& l) {
     const bool position = kernel::positional(k_.accs[id].monoid);
     if (s.kind == AccState::Kind::Lanes) {
       const std::uint32_t value = new_scalar(), at = position ? new_scalar() : kVmNone;
-      emit(depth(), {.op = VmOp::LanesEnd, .size = size8(k_.accs[id].type), .out = s.at, .a = value, .b = at});
+      emit(depth(),
+           {.op = VmOp::LanesEnd, .size = size8(k_.accs[id].type), .out = s.at, .a = value, .b = at});
       s.result = position ? at : value;
     } else if (k_.accs[id].monoid == Monoid::Custom) {
-      s.result = with_parts({k_.customs[k_.accs[id].custom].show}, s.kind == AccState::Kind::Scalar, {}, s.parts)[0];
+      s.result =
+          with_parts({k_.customs[k_.accs[id].custom].show}, s.kind == AccState::Kind::Scalar, {}, s.parts)[0];
     } else {
       s.result = position ? s.position : s.at;
     }

@@ -1,8 +1,9 @@
 // Bytecode of the vm: what a section of a kernel becomes.
 //
-// Two kinds of operand. A *scalar* is an eight-byte slot, written at one place (loop variables and accumulators
-// excepted). A *value* is a vector of the current Vector loop's block, or a uniform strip; its address stands in a
-// table that contiguous loads point straight into memory. Several values share storage when their lives do not overlap.
+// Two kinds of operand. A *scalar* is an eight-byte slot, written at one place (loop variables and
+// accumulators excepted). A *value* is a vector of the current Vector loop's block, or a uniform strip; its
+// address stands in a table that contiguous loads point straight into memory. Several values share storage
+// when their lives do not overlap.
 #pragma once
 
 #include "codegen/vm/vm_loops.h"
@@ -57,28 +58,28 @@ struct VmCustom {
   std::vector<VmInstr> lift, merge, show;
   std::vector<Constant> constants;  // slots that nothing is written to
   std::uint32_t value = 0, shown = 0, slots = 1;
-  std::int64_t offset = 0;          // of the slots in the working memory
+  std::int64_t offset = 0;  // of the slots in the working memory
 };
 
 /// An accumulator with lanes side by side, combined when its loop ends.
 struct VmLanes {
   std::int64_t count = 0;
-  std::int64_t offset = 0;           // in the working memory; positions follow the values
+  std::int64_t offset = 0;  // in the working memory; positions follow the values
   std::uint8_t size = 0;
   bool positional = false;
-  bool scan = false;                 // the same on all lanes: what the last one hands on
-  ReduceFn merge = nullptr;          // null: by `each` on single elements, or by `custom`, if that has parts
+  bool scan = false;         // the same on all lanes: what the last one hands on
+  ReduceFn merge = nullptr;  // null: by `each` on single elements, or by `custom`, if that has parts
   VmInstr::EachFn each = nullptr;
-  bool swap = false;                 // each(x, acc) instead of each(acc, x)
+  bool swap = false;  // each(x, acc) instead of each(acc, x)
   std::uint64_t identity = 0;
   ArgReduceFn arg_merge = nullptr;
-  VmCustom custom;                   // then each lane has the parts one after the other, `count` of each
+  VmCustom custom;  // then each lane has the parts one after the other, `count` of each
 };
 
 struct VmValue {
-  std::int64_t offset = -1;       // in the working memory, or, if `constant`, in the section's constants
+  std::int64_t offset = -1;  // in the working memory, or, if `constant`, in the section's constants
   bool constant = false;
-  std::uint8_t size = 0;          // bytes of an element
+  std::uint8_t size = 0;  // bytes of an element
 };
 
 struct VmSection {
@@ -86,9 +87,9 @@ struct VmSection {
   std::vector<std::uint64_t> scalars;  // as they are at the start; [0] and [1] receive the grid's range
   std::vector<VmValue> values;
   std::vector<VmLanes> lanes;
-  std::vector<std::byte> constants;    // strips
-  std::int64_t block = 0;              // lanes of a block
-  std::int64_t table_offset = 0;       // addresses of values, in the working memory
+  std::vector<std::byte> constants;  // strips
+  std::int64_t block = 0;            // lanes of a block
+  std::int64_t table_offset = 0;     // addresses of values, in the working memory
   std::int64_t memory_bytes = 0;
 };
 
@@ -98,7 +99,8 @@ struct VmBuffer {
 };
 
 /// One section of a kernel (body or finish). Pre: kernel::verify(kernel).
-VmSection translate(const kernel::Kernel& kernel, const std::vector<kernel::Stmt>& section, const VmLoops& loops);
+VmSection translate(const kernel::Kernel& kernel, const std::vector<kernel::Stmt>& section,
+                    const VmLoops& loops);
 
 /// Readable bytecode.
 std::string print(const VmSection& section);

@@ -1,9 +1,9 @@
 // Every primitive as a loop over strips. Included once for each instruction set, by a file compiled for it.
 //
-// Invariant: nothing here has external linkage but the table, and nothing is called but compiler builtins: an inline
-// function of the standard library, emitted here with wide instructions, could be the copy that the linker keeps for
-// everybody. Compiled with -O3 in every build, without fast-math; -fno-math-errno and -fno-trapping-math change no
-// value.
+// Invariant: nothing here has external linkage but the table, and nothing is called but compiler builtins: an
+// inline function of the standard library, emitted here with wide instructions, could be the copy that the
+// linker keeps for everybody. Compiled with -O3 in every build, without fast-math; -fno-math-errno and
+// -fno-trapping-math change no value.
 #include "codegen/vm/vm_loops.h"
 #include "codegen/vm/vm_values_impl.h"
 
@@ -15,7 +15,7 @@ namespace kiln::codegen {
 namespace {
 namespace KILN_VM_ISA {
 
-// ---- one primitive on strips ------------------------------------------------------------------------------------------
+// ---- one primitive on strips ----
 
 #define KILN_LANES KILN_INDEPENDENT for (std::int64_t i = 0; i < kStrip; ++i)
 
@@ -25,13 +25,16 @@ void loop_apply(std::int64_t strips, void* out, const void* a, const void* b, co
   const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b), *z = static_cast<const T*>(c);
   const std::int64_t sx = steps & 1 ? kStrip : 0, sy = steps & 2 ? kStrip : 0, sz = steps & 4 ? kStrip : 0;
   constexpr bool three = P == Prim::Fma;
-  constexpr bool one = P == Prim::Neg || P == Prim::Abs || P == Prim::Sqrt || P == Prim::Floor || P == Prim::Ceil ||
-                       P == Prim::Trunc || P == Prim::RoundEven || P == Prim::Not || P == Prim::Exponent ||
-                       P == Prim::Mantissa || P == Prim::FromIndex;
+  constexpr bool one = P == Prim::Neg || P == Prim::Abs || P == Prim::Sqrt || P == Prim::Floor ||
+                       P == Prim::Ceil || P == Prim::Trunc || P == Prim::RoundEven || P == Prim::Not ||
+                       P == Prim::Exponent || P == Prim::Mantissa || P == Prim::FromIndex;
   for (; strips > 0; --strips, o += kStrip, x += sx, y += sy, z += sz) {
-    if constexpr (one) KILN_LANES o[i] = apply<P, T>(x[i], x[i], x[i]);
-    else if constexpr (three) KILN_LANES o[i] = apply<P, T>(x[i], y[i], z[i]);
-    else KILN_LANES o[i] = apply<P, T>(x[i], y[i], y[i]);
+    if constexpr (one)
+      KILN_LANES o[i] = apply<P, T>(x[i], x[i], x[i]);
+    else if constexpr (three)
+      KILN_LANES o[i] = apply<P, T>(x[i], y[i], z[i]);
+    else
+      KILN_LANES o[i] = apply<P, T>(x[i], y[i], y[i]);
   }
 }
 
@@ -44,20 +47,33 @@ void loop_compare(std::int64_t strips, void* out, const void* a, const void* b, 
 }
 
 /// Values that are only moved, as integers: compilers vectorise those, but not the half types' structures.
-template <std::size_t Bytes> struct MovedOf { using type = std::uint64_t; };
-template <> struct MovedOf<1> { using type = std::uint8_t; };
-template <> struct MovedOf<2> { using type = std::uint16_t; };
-template <> struct MovedOf<4> { using type = std::uint32_t; };
-template <class T> using Moved = typename MovedOf<sizeof(T)>::type;
+template <std::size_t Bytes>
+struct MovedOf {
+  using type = std::uint64_t;
+};
+template <>
+struct MovedOf<1> {
+  using type = std::uint8_t;
+};
+template <>
+struct MovedOf<2> {
+  using type = std::uint16_t;
+};
+template <>
+struct MovedOf<4> {
+  using type = std::uint32_t;
+};
+template <class T>
+using Moved = typename MovedOf<sizeof(T)>::type;
 
 template <class T>
-void loop_select(std::int64_t strips, void* out, const void* a, const void* b, const void* c, unsigned steps) {
+void loop_select(std::int64_t strips, void* out, const void* a, const void* b, const void* c,
+                 unsigned steps) {
   T* o = static_cast<T*>(out);
   const std::uint8_t* p = static_cast<const std::uint8_t*>(a);
   const T *x = static_cast<const T*>(b), *y = static_cast<const T*>(c);
   const std::int64_t sp = steps & 1 ? kStrip : 0, sx = steps & 2 ? kStrip : 0, sy = steps & 4 ? kStrip : 0;
-  for (; strips > 0; --strips, o += kStrip, p += sp, x += sx, y += sy)
-    KILN_LANES {
+  for (; strips > 0; --strips, o += kStrip, p += sp, x += sx, y += sy) KILN_LANES {
       const T yes = x[i], no = y[i];
       o[i] = p[i] ? yes : no;
     }
@@ -93,7 +109,7 @@ void loop_copy(std::int64_t strips, void* out, const void* a, const void*, const
   for (; strips > 0; --strips, o += kStrip, x += sx) KILN_LANES o[i] = x[i];
 }
 
-// ---- reductions -------------------------------------------------------------------------------------------------------
+// ---- reductions ----
 
 template <Monoid M, class T>
 KILN_INLINE T merge(T acc, T x) {
@@ -103,8 +119,8 @@ KILN_INLINE T merge(T acc, T x) {
   if constexpr (M == Monoid::Min) return apply<same<T, Truth> ? Prim::And : Prim::Min, T>(x, acc, acc);
 }
 
-/// Calls f(first, at, count) for runs of at most a strip of the elements in [0, n): elements from `first` on belong to
-/// the lanes from `at` on. The common lane counts are constants to the loops inside.
+/// Calls f(first, at, count) for runs of at most a strip of the elements in [0, n): elements from `first` on
+/// belong to the lanes from `at` on. The common lane counts are constants to the loops inside.
 template <class F>
 KILN_INLINE void by_lanes(std::int64_t n, std::int64_t lanes, F f) {
   if (lanes > kStrip) {
@@ -114,11 +130,20 @@ KILN_INLINE void by_lanes(std::int64_t n, std::int64_t lanes, F f) {
   }
   const std::int64_t whole = n & ~(lanes - 1);
   switch (lanes) {
-    case 8: for (std::int64_t first = 0; first < whole; first += 8) f(first, 0, 8); break;
-    case 16: for (std::int64_t first = 0; first < whole; first += 16) f(first, 0, 16); break;
-    case 32: for (std::int64_t first = 0; first < whole; first += 32) f(first, 0, 32); break;
-    case 64: for (std::int64_t first = 0; first < whole; first += 64) f(first, 0, 64); break;
-    default: for (std::int64_t first = 0; first < whole; first += lanes) f(first, 0, lanes);
+    case 8:
+      for (std::int64_t first = 0; first < whole; first += 8) f(first, 0, 8);
+      break;
+    case 16:
+      for (std::int64_t first = 0; first < whole; first += 16) f(first, 0, 16);
+      break;
+    case 32:
+      for (std::int64_t first = 0; first < whole; first += 32) f(first, 0, 32);
+      break;
+    case 64:
+      for (std::int64_t first = 0; first < whole; first += 64) f(first, 0, 64);
+      break;
+    default:
+      for (std::int64_t first = 0; first < whole; first += lanes) f(first, 0, lanes);
   }
   if (whole < n) f(whole, 0, n - whole);
 }
@@ -137,10 +162,13 @@ constexpr std::int64_t kRegisterBytes = 32;
 constexpr std::int64_t kRegisterBytes = 16;
 #endif
 
-/// Accumulators stay in registers from group to group: through memory each group would wait for the one before it.
+/// Accumulators stay in registers from group to group: through memory each group would wait for the one
+/// before it.
 template <std::int64_t Lanes, class T, class F>
-KILN_INLINE std::int64_t in_registers(std::int64_t n, T* total, const T* x, const T* y, unsigned steps, F merge_vectors) {
-  constexpr std::int64_t size = sizeof(T), bytes = Lanes * size < kRegisterBytes ? Lanes * size : kRegisterBytes;
+KILN_INLINE std::int64_t in_registers(std::int64_t n, T* total, const T* x, const T* y, unsigned steps,
+                                      F merge_vectors) {
+  constexpr std::int64_t size = sizeof(T),
+                         bytes = Lanes * size < kRegisterBytes ? Lanes * size : kRegisterBytes;
   constexpr std::int64_t width = bytes / size, count = Lanes / width;
   if constexpr (count > 4) return 0;
   typedef T Vector __attribute__((vector_size(bytes)));
@@ -164,8 +192,8 @@ KILN_INLINE std::int64_t in_registers(std::int64_t n, T* total, const T* x, cons
 }
 
 template <class T, class F>
-KILN_INLINE std::int64_t whole_groups(std::int64_t n, std::int64_t lanes, T* total, const T* x, const T* y, unsigned steps,
-                                      F merge_vectors) {
+KILN_INLINE std::int64_t whole_groups(std::int64_t n, std::int64_t lanes, T* total, const T* x, const T* y,
+                                      unsigned steps, F merge_vectors) {
   switch (lanes) {
     case 8: return in_registers<8>(n, total, x, y, steps, merge_vectors);
     case 16: return in_registers<16>(n, total, x, y, steps, merge_vectors);
@@ -178,8 +206,14 @@ template <Monoid M, class V>
 KILN_INLINE V merge_vectors(V acc, V x) {
   if constexpr (M == Monoid::Sum) return acc + x;
   if constexpr (M == Monoid::Prod) return acc * x;
-  if constexpr (M == Monoid::Max) { const V m = x > acc ? x : acc; return x != x ? x : m; }
-  if constexpr (M == Monoid::Min) { const V m = x < acc ? x : acc; return x != x ? x : m; }
+  if constexpr (M == Monoid::Max) {
+    const V m = x > acc ? x : acc;
+    return x != x ? x : m;
+  }
+  if constexpr (M == Monoid::Min) {
+    const V m = x < acc ? x : acc;
+    return x != x ? x : m;
+  }
 }
 
 template <Monoid M, class T>
@@ -188,12 +222,14 @@ void loop_reduce(std::int64_t n, std::int64_t lanes, void* acc, const void* x, c
   std::int64_t done = 0;
   if constexpr (is_fp<T>)  // integers of a signed type would overflow where they must wrap
     done = whole_groups(n, lanes, total, static_cast<const T*>(x), static_cast<const T*>(x), steps,
-                        [](auto a, auto v, auto) __attribute__((always_inline)) { return merge_vectors<M>(a, v); });
-  by_lanes(n - done, lanes, [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
-    const T* in = element(static_cast<const T*>(x), done + first, steps & 1);
-    KILN_INDEPENDENT
-    for (std::int64_t i = 0; i < count; ++i) total[at + i] = merge<M, T>(total[at + i], in[i]);
-  });
+                        [](auto a, auto v, auto)
+                            __attribute__((always_inline)) { return merge_vectors<M>(a, v); });
+  by_lanes(n - done, lanes,
+           [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
+             const T* in = element(static_cast<const T*>(x), done + first, steps & 1);
+             KILN_INDEPENDENT
+             for (std::int64_t i = 0; i < count; ++i) total[at + i] = merge<M, T>(total[at + i], in[i]);
+           });
 }
 
 #if defined(__AVX512F__)
@@ -208,19 +244,22 @@ KILN_INLINE __m128d fused(__m128d x, __m128d y, __m128d acc) { return _mm_fmadd_
 #endif
 
 template <class T>
-void loop_sum_of_products(std::int64_t n, std::int64_t lanes, void* acc, const void* x, const void* y, unsigned steps) {
+void loop_sum_of_products(std::int64_t n, std::int64_t lanes, void* acc, const void* x, const void* y,
+                          unsigned steps) {
   T* const total = static_cast<T*>(acc);
   std::int64_t done = 0;
 #if defined(__FMA__)
   done = whole_groups(n, lanes, total, static_cast<const T*>(x), static_cast<const T*>(y), steps,
                       [](auto a, auto p, auto q) __attribute__((always_inline)) { return fused(p, q, a); });
 #endif
-  by_lanes(n - done, lanes, [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
-    const T* p = element(static_cast<const T*>(x), done + first, steps & 1);
-    const T* q = element(static_cast<const T*>(y), done + first, steps & 2);
-    KILN_INDEPENDENT
-    for (std::int64_t i = 0; i < count; ++i) total[at + i] = apply<Prim::Fma, T>(p[i], q[i], total[at + i]);
-  });
+  by_lanes(n - done, lanes,
+           [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
+             const T* p = element(static_cast<const T*>(x), done + first, steps & 1);
+             const T* q = element(static_cast<const T*>(y), done + first, steps & 2);
+             KILN_INDEPENDENT
+             for (std::int64_t i = 0; i < count; ++i)
+               total[at + i] = apply<Prim::Fma, T>(p[i], q[i], total[at + i]);
+           });
 }
 
 /// Whether (x, p) beats (best, q): NaN first, then the better value, then the smaller position.
@@ -240,29 +279,33 @@ void loop_arg(std::int64_t n, std::int64_t lanes, void* acc, std::int64_t* acc_p
               const std::int64_t* position, unsigned steps) {
   using V = typename ComparedAs<T>::type;
   V* const best = static_cast<V*>(acc);
-  by_lanes(n, lanes, [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
-    const V* in = element(static_cast<const V*>(x), first, steps & 1);
-    const std::int64_t* where = element(position, first, steps & 2);
-    KILN_INDEPENDENT
-    for (std::int64_t i = 0; i < count; ++i) {
-      const V old = best[at + i], x_i = in[i];
-      const std::int64_t old_position = acc_position[at + i], p = where[i];
-      const bool wins = beats<Greatest, V>(x_i, p, old, old_position);
-      best[at + i] = wins ? x_i : old;
-      acc_position[at + i] = wins ? p : old_position;
-    }
-  });
+  by_lanes(n, lanes,
+           [&](std::int64_t first, std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
+             const V* in = element(static_cast<const V*>(x), first, steps & 1);
+             const std::int64_t* where = element(position, first, steps & 2);
+             KILN_INDEPENDENT
+             for (std::int64_t i = 0; i < count; ++i) {
+               const V old = best[at + i], x_i = in[i];
+               const std::int64_t old_position = acc_position[at + i], p = where[i];
+               const bool wins = beats<Greatest, V>(x_i, p, old, old_position);
+               best[at + i] = wins ? x_i : old;
+               acc_position[at + i] = wins ? p : old_position;
+             }
+           });
 }
 
-// ---- the table --------------------------------------------------------------------------------------------------------
+// ---- the table ----
 
 template <Prim P, DType D>
 constexpr ApplyFn apply_fn() {
   using T = typename Lane<D>::type;
   if constexpr (is_compare(P)) {
-    if constexpr (same<T, Truth>) return loop_compare<P, std::uint8_t>;
-    else if constexpr (is_fp<T> || is_integer<T>) return loop_compare<P, T>;
-    else return nullptr;
+    if constexpr (same<T, Truth>)
+      return loop_compare<P, std::uint8_t>;
+    else if constexpr (is_fp<T> || is_integer<T>)
+      return loop_compare<P, T>;
+    else
+      return nullptr;
   } else if constexpr (applies<P, T>()) {
     return loop_apply<P, T>;
   } else if constexpr (P == Prim::Select) {
@@ -286,8 +329,10 @@ template <DType To, DType From>
 constexpr ApplyFn convert_fn() {
   using T = typename Lane<To>::type;
   using F = typename Lane<From>::type;
-  if constexpr (converts<T, F>()) return loop_convert<T, F>;
-  else return nullptr;
+  if constexpr (converts<T, F>())
+    return loop_convert<T, F>;
+  else
+    return nullptr;
 }
 
 template <DType To>

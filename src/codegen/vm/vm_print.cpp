@@ -27,12 +27,21 @@ std::string print(const VmSection& s) {
     operand("b", i.b);
     operand("c", i.c);
     switch (i.op) {
-      case VmOp::Param: case VmOp::Slot: out += cat(" #", i.imm); break;
-      case VmOp::LoadScalar: case VmOp::StoreScalar: case VmOp::Load: case VmOp::LoadCopy: case VmOp::LoadStrided:
-      case VmOp::Gather: case VmOp::LoadIf: case VmOp::LoadStridedIf: case VmOp::GatherIf: case VmOp::Aim: case VmOp::Store:
-      case VmOp::StoreStrided: case VmOp::Scatter:
-        out += cat(" buffer ", i.target);
-        break;
+      case VmOp::Param:
+      case VmOp::Slot: out += cat(" #", i.imm); break;
+      case VmOp::LoadScalar:
+      case VmOp::StoreScalar:
+      case VmOp::Load:
+      case VmOp::LoadCopy:
+      case VmOp::LoadStrided:
+      case VmOp::Gather:
+      case VmOp::LoadIf:
+      case VmOp::LoadStridedIf:
+      case VmOp::GatherIf:
+      case VmOp::Aim:
+      case VmOp::Store:
+      case VmOp::StoreStrided:
+      case VmOp::Scatter: out += cat(" buffer ", i.target); break;
       default: break;
     }
     out += '\n';

@@ -1,5 +1,5 @@
-// Storage of values by linear scan: a value lives from its first definition to its last use, and to the end of every
-// loop that uses it but does not define it.
+// Storage of values by linear scan: a value lives from its first definition to its last use, and to the end
+// of every loop that uses it but does not define it.
 #include "codegen/vm/vm_storage.h"
 
 #include <algorithm>
@@ -7,36 +7,51 @@
 namespace kiln::codegen {
 namespace {
 
-constexpr std::int64_t kBlockBytes = 32 << 10;  // of values that live at once: the most of a first-level cache
+// of values that live at once: the most of a first-level cache
+constexpr std::int64_t kBlockBytes = 32 << 10;
 constexpr std::int64_t kMinBlock = 256, kMaxBlock = 4096;
 
 std::int64_t align64(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
 
-/// Calls use(value) for the values an instruction reads and def(value) for those it writes. Accumulators are both.
+/// Calls use(value) for the values an instruction reads and def(value) for those it writes. Accumulators are
+/// both.
 template <class Use, class Def>
 void each_value(const VmInstr& i, Use use, Def def) {
   switch (i.op) {
-    case VmOp::End: case VmOp::Loop: case VmOp::Next: case VmOp::VectorLoop: case VmOp::VectorNext: case VmOp::Param:
-    case VmOp::Slot: case VmOp::Scalar: case VmOp::Copy: case VmOp::LoadScalar: case VmOp::StoreScalar:
-    case VmOp::ArgScalar: case VmOp::LanesBegin: case VmOp::LanesEnd: case VmOp::Aim: case VmOp::While: case VmOp::Unless:
-    case VmOp::WhileNext:
-      return;
+    case VmOp::End:
+    case VmOp::Loop:
+    case VmOp::Next:
+    case VmOp::VectorLoop:
+    case VmOp::VectorNext:
+    case VmOp::Param:
+    case VmOp::Slot:
+    case VmOp::Scalar:
+    case VmOp::Copy:
+    case VmOp::LoadScalar:
+    case VmOp::StoreScalar:
+    case VmOp::ArgScalar:
+    case VmOp::LanesBegin:
+    case VmOp::LanesEnd:
+    case VmOp::Aim:
+    case VmOp::While:
+    case VmOp::Unless:
+    case VmOp::WhileNext: return;
     case VmOp::UnlessAny: return use(i.a);
-    case VmOp::Splat: case VmOp::Iota: case VmOp::Load: case VmOp::LoadCopy: case VmOp::LoadStrided:
-      return def(i.out);
-    case VmOp::Apply: case VmOp::Each:
-      use(i.a), use(i.b), use(i.c);
-      return def(i.out);
-    case VmOp::Fill: case VmOp::Gather: case VmOp::CopyValue:
-      use(i.a);
-      return def(i.out);
-    case VmOp::LoadIf: case VmOp::LoadStridedIf:
-      use(i.c);
-      return def(i.out);
-    case VmOp::GatherIf:
-      use(i.a), use(i.c);
-      return def(i.out);
-    case VmOp::Store: case VmOp::StoreStrided: return use(i.c);
+    case VmOp::Splat:
+    case VmOp::Iota:
+    case VmOp::Load:
+    case VmOp::LoadCopy:
+    case VmOp::LoadStrided: return def(i.out);
+    case VmOp::Apply:
+    case VmOp::Each: use(i.a), use(i.b), use(i.c); return def(i.out);
+    case VmOp::Fill:
+    case VmOp::Gather:
+    case VmOp::CopyValue: use(i.a); return def(i.out);
+    case VmOp::LoadIf:
+    case VmOp::LoadStridedIf: use(i.c); return def(i.out);
+    case VmOp::GatherIf: use(i.a), use(i.c); return def(i.out);
+    case VmOp::Store:
+    case VmOp::StoreStrided: return use(i.c);
     case VmOp::Scatter: return use(i.a), use(i.c);
     case VmOp::Reduce:
       use(i.a);
@@ -64,8 +79,10 @@ class Lives {
       const int here = static_cast<int>(at);
       const auto use = [&](std::uint32_t v) { extend(lives_[v], here); };
       each_value(code[at], use, [&](std::uint32_t v) {
-        if (lives_[v].first < 0) lives_[v] = {here, here};
-        else use(v);
+        if (lives_[v].first < 0)
+          lives_[v] = {here, here};
+        else
+          use(v);
       });
     }
   }
@@ -97,7 +114,8 @@ class Lives {
   void extend(Life& life, int use) {
     life.last = std::max(life.last, use);
     if (life.first < 0) life.first = use;  // constants: not stored
-    for (int l = loop_of_[static_cast<std::size_t>(use)]; l >= 0; l = loops_[static_cast<std::size_t>(l)].parent) {
+    for (int l = loop_of_[static_cast<std::size_t>(use)]; l >= 0;
+         l = loops_[static_cast<std::size_t>(l)].parent) {
       const Loop& loop = loops_[static_cast<std::size_t>(l)];
       if (loop.begin <= life.first && life.first <= loop.end) return;
       life.last = std::max(life.last, loop.end);
@@ -122,28 +140,32 @@ class BlockPlaces {
  private:
   void visit(const VmInstr& i, int here) {
     expire(here);
-    each_value(i, [](std::uint32_t) {}, [&](std::uint32_t v) {
-      if (values_[v].kind != VmLife::Kind::Block || place_[v] >= 0) return;
-      // Lane by lane a result may take the place of an operand that is not needed any more.
-      if (i.op == VmOp::Apply || i.op == VmOp::Each) {
-        for (std::uint32_t operand : {i.a, i.b, i.c}) {
-          const auto it = std::find(open_.begin(), open_.end(), operand);
-          if (it == open_.end() || lives_[operand].last != here || values_[operand].size != values_[v].size) continue;
-          place_[v] = place_[operand];
-          *it = v;
-          return;
-        }
-      }
-      auto& free = free_[values_[v].size];
-      if (free.empty()) {
-        place_[v] = width_;
-        width_ += values_[v].size;
-      } else {
-        place_[v] = free.back();
-        free.pop_back();
-      }
-      open_.push_back(v);
-    });
+    each_value(
+        i, [](std::uint32_t) {},
+        [&](std::uint32_t v) {
+          if (values_[v].kind != VmLife::Kind::Block || place_[v] >= 0) return;
+          // Lane by lane a result may take the place of an operand that is not needed any more.
+          if (i.op == VmOp::Apply || i.op == VmOp::Each) {
+            for (std::uint32_t operand : {i.a, i.b, i.c}) {
+              const auto it = std::find(open_.begin(), open_.end(), operand);
+              if (it == open_.end() || lives_[operand].last != here ||
+                  values_[operand].size != values_[v].size)
+                continue;
+              place_[v] = place_[operand];
+              *it = v;
+              return;
+            }
+          }
+          auto& free = free_[values_[v].size];
+          if (free.empty()) {
+            place_[v] = width_;
+            width_ += values_[v].size;
+          } else {
+            place_[v] = free.back();
+            free.pop_back();
+          }
+          open_.push_back(v);
+        });
   }
 
   /// Gives the places of values that are dead before `here` back.
@@ -184,7 +206,8 @@ void assign_storage(VmSection& s, const std::vector<VmLife>& values, std::int64_
   s.table_offset = take(static_cast<std::int64_t>(values.size()) * 8);
   for (VmLanes& l : s.lanes) {
     const auto parts = static_cast<std::int64_t>(l.custom.parts.size());
-    l.offset = take(parts > 0 ? parts * l.count * 8 : align64(l.count * l.size) + (l.positional ? 8 * l.count : 0));
+    l.offset =
+        take(parts > 0 ? parts * l.count * 8 : align64(l.count * l.size) + (l.positional ? 8 * l.count : 0));
     l.custom.offset = take(l.custom.parts.empty() ? 0 : l.custom.slots * kVmSlotBytes);
   }
   const std::int64_t blocks = take(places.width() * s.block);

@@ -14,8 +14,9 @@ struct VmLife {
   std::int64_t constant = -1;  // Constant: where in the section's constants
 };
 
-/// Lays out a section's working memory: storage for its values, shared by those whose lives do not overlap, and the
-/// block that lets it stay in the first cache. Blocks are multiples of `lanes`, a power of two. Pre: code is complete.
+/// Lays out a section's working memory: storage for its values, shared by those whose lives do not overlap,
+/// and the block that lets it stay in the first cache. Blocks are multiples of `lanes`, a power of two. Pre:
+/// code is complete.
 void assign_storage(VmSection& section, const std::vector<VmLife>& values, std::int64_t lanes);
 
 }  // namespace kiln::codegen

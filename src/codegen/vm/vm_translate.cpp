@@ -34,7 +34,9 @@ std::uint32_t Translator::constant_strip(DType type, std::uint64_t bits) {
 }
 
 /// The type that picks a primitive's function: that of the first operand which carries a value.
-DType Translator::operand_type(const ExprNode& n) const { return pool_[n.prim == Prim::Select ? n.b : n.a].type; }
+DType Translator::operand_type(const ExprNode& n) const {
+  return pool_[n.prim == Prim::Select ? n.b : n.a].type;
+}
 
 VmInstr::EachFn Translator::each_fn(const ExprNode& n) const {
   // The general form of DivBounded shows the worst that a machine may give.
@@ -43,7 +45,8 @@ VmInstr::EachFn Translator::each_fn(const ExprNode& n) const {
 
 ApplyFn Translator::apply_fn(const ExprNode& n) const {
   const auto type = static_cast<std::size_t>(operand_type(n));
-  if (n.prim == Prim::Cast || n.prim == Prim::CastInRange) return loops_.convert[static_cast<std::size_t>(n.type)][type];
+  if (n.prim == Prim::Cast || n.prim == Prim::CastInRange)
+    return loops_.convert[static_cast<std::size_t>(n.type)][type];
   return loops_.apply[static_cast<std::size_t>(n.prim)][type];
 }
 
@@ -97,8 +100,13 @@ std::uint32_t Translator::scalar(ExprId e) {
       emit(d, {.op = VmOp::Slot, .size = size8(n.type), .truth = is_bool(n.type), .out = out, .imm = n.imm});
       break;
     case Prim::Load:
-      emit(d, {.op = VmOp::LoadScalar, .size = size8(n.type), .truth = is_bool(n.type), .out = out, .a = in[0],
-               .b = in[1], .target = static_cast<std::uint32_t>(n.imm)});
+      emit(d, {.op = VmOp::LoadScalar,
+               .size = size8(n.type),
+               .truth = is_bool(n.type),
+               .out = out,
+               .a = in[0],
+               .b = in[1],
+               .target = static_cast<std::uint32_t>(n.imm)});
       break;
     default: emit(d, scalar_instr(n, out, in));
   }
@@ -187,7 +195,8 @@ void Translator::store(const Stmt& s) {
 void Translator::aim(const VmInstr& store) {
   std::vector<VmInstr>& code = scopes_.back().code;
   if (code.empty() || code.back().op != VmOp::Apply || code.back().out != store.c) return;
-  code.insert(code.end() - 1, {.op = VmOp::Aim, .size = store.size, .out = store.c, .a = store.a, .target = store.target});
+  code.insert(code.end() - 1,
+              {.op = VmOp::Aim, .size = store.size, .out = store.c, .a = store.a, .target = store.target});
 }
 
 void Translator::block(const std::vector<Stmt>& body) {
@@ -227,12 +236,15 @@ void Translator::while_loop(const LoopDecl& l) {
     }
     if (lanes) scopes_.back().active = goes_on;
     test = scopes_.back().code.size();
-    emit(depth(), {.op = lanes ? VmOp::UnlessAny : VmOp::Unless, .steps = lanes ? step(goes_on, 0) : std::uint8_t{0}, .a = goes_on});
+    emit(depth(), {.op = lanes ? VmOp::UnlessAny : VmOp::Unless,
+                   .steps = lanes ? step(goes_on, 0) : std::uint8_t{0},
+                   .a = goes_on});
   }
   block(l.body);
   for (const auto& [acc, next] : std::exchange(scopes_.back().nexts, {}))
     copy(accs_[acc].kind == AccState::Kind::Block, k_.accs[acc].type, accs_[acc].at, next);
-  if (!counts) scopes_.back().code[test].target = static_cast<std::uint32_t>(scopes_.back().code.size() - test);
+  if (!counts)
+    scopes_.back().code[test].target = static_cast<std::uint32_t>(scopes_.back().code.size() - test);
   close(l, first, end);
 }
 
@@ -280,9 +292,14 @@ void Translator::close(const LoopDecl& l, std::uint32_t first, std::uint32_t end
     code.push_back({.op = VmOp::WhileNext, .out = inside.index, .target = length});
     return;
   }
-  code.push_back({.op = vector ? VmOp::VectorLoop : VmOp::Loop, .out = inside.index, .a = first, .b = end, .target = length + 1});
+  code.push_back({.op = vector ? VmOp::VectorLoop : VmOp::Loop,
+                  .out = inside.index,
+                  .a = first,
+                  .b = end,
+                  .target = length + 1});
   code.insert(code.end(), inside.code.begin(), inside.code.end());
-  code.push_back({.op = vector ? VmOp::VectorNext : VmOp::Next, .out = inside.index, .b = end, .target = length});
+  code.push_back(
+      {.op = vector ? VmOp::VectorNext : VmOp::Next, .out = inside.index, .b = end, .target = length});
 }
 
 VmSection translate(const Kernel& kernel, const std::vector<Stmt>& section, const VmLoops& loops) {

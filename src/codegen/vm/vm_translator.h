@@ -1,9 +1,10 @@
-// Kernel → bytecode, a section at a time. Every expression is placed at the outermost loop that has its operands, as in compiled code: what
-// a row needs is computed once a row, what nothing varies in once a call. Inside a Vector loop varying expressions are
-// blocks, everything else stays scalar; a scalar that meets a block becomes a uniform strip.
+// Kernel → bytecode, a section at a time. Every expression is placed at the outermost loop that has its
+// operands, as in compiled code: what a row needs is computed once a row, what nothing varies in once a call.
+// Inside a Vector loop varying expressions are blocks, everything else stays scalar; a scalar that meets a
+// block becomes a uniform strip.
 //
-// Invariant: the code of a scope is complete up to the loop being built inside it, so that code for an outer scope can
-// still be appended there: it then stands before that loop. Jumps are relative.
+// Invariant: the code of a scope is complete up to the loop being built inside it, so that code for an outer
+// scope can still be appended there: it then stands before that loop. Jumps are relative.
 //
 // The class is implemented by topic: vm_translate.cpp (expressions, memory, loops) and vm_accumulators.cpp.
 #pragma once
@@ -37,8 +38,10 @@ class Translator {
     std::uint32_t index = kVmNone;  // scalar of its variable (a Vector loop: of lane 0)
     std::vector<VmInstr> code;
     std::vector<ExprId> memoized;
-    std::uint32_t active = kVmNone;             // in a While loop on lanes: value that holds on those that go on; none: all
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> nexts;  // of a While loop: accumulators and their next values
+    std::uint32_t active =
+        kVmNone;  // in a While loop on lanes: value that holds on those that go on; none: all
+    // of a While loop: accumulators and their next values
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> nexts;
   };
   struct AccState {
     enum class Kind : std::uint8_t {
@@ -46,9 +49,9 @@ class Translator {
       Block,   // a value of every lane of the Vector loop around: never combined over lanes
       Lanes,   // lanes of a Vector loop inside, combined when the accumulator's loop ends
     } kind = Kind::Scalar;
-    std::uint32_t at = kVmNone, position = kVmNone;  // scalars, values, or index into lanes
-    std::uint32_t result = kVmNone;                  // scalar, or value of a Block
-    std::vector<std::uint32_t> parts;                // of a custom monoid instead of `at`, unless Lanes
+    std::uint32_t at = kVmNone, position = kVmNone;    // scalars, values, or index into lanes
+    std::uint32_t result = kVmNone;                    // scalar, or value of a Block
+    std::vector<std::uint32_t> parts;                  // of a custom monoid instead of `at`, unless Lanes
     bool reads_running = false, reads_before = false;  // somebody reads these, scalars or values:
     std::uint32_t running = kVmNone, before = kVmNone;
   };
@@ -103,7 +106,8 @@ class Translator {
   void aim(const VmInstr& store);
 
   // ---- accumulators
-  static bool value_first(Monoid m) { return m == Monoid::Max || m == Monoid::Min; }  // of equals the second stays
+  // of equals the second stays
+  static bool value_first(Monoid m) { return m == Monoid::Max || m == Monoid::Min; }
   ArgReduceFn arg_fn(const AccDecl& a) const {
     const ArgReduceFn fn = loops_.arg_reduce[a.monoid == Monoid::ArgMin][static_cast<std::size_t>(a.type)];
     KILN_CHECK_THAT(fn, "positions of ", name(a.type));
@@ -114,7 +118,8 @@ class Translator {
   void note_reads(std::uint32_t acc);
   std::uint32_t new_lanes(const AccDecl& a, int count, bool scan);
   void update(const Stmt& st);
-  void combine(const AccDecl& a, bool scalars, ExprId typed, std::uint32_t out, std::uint32_t later, std::uint32_t earlier);
+  void combine(const AccDecl& a, bool scalars, ExprId typed, std::uint32_t out, std::uint32_t later,
+               std::uint32_t earlier);
   using Parts = std::vector<std::uint32_t>;
   /// What `make` gives for expressions of Prim::Earlier and Prim::Later, operands first and each node once.
   template <class F>

@@ -1,5 +1,5 @@
-// The vm's values: element types as lanes have them, conversions between them, one primitive on one value. For
-// vm_loops_impl.h alone, whose invariant holds here too.
+// The vm's values: element types as lanes have them, conversions between them, one primitive on one value.
+// For vm_loops_impl.h alone, whose invariant holds here too.
 #include "codegen/vm/vm_loops.h"
 
 #if defined(__AVX2__)
@@ -13,21 +13,39 @@ namespace KILN_VM_ISA {
 using kernel::Monoid;
 using kernel::Prim;
 
-// ---- element types --------------------------------------------------------------------------------------------------
+// ---- element types ----
 
-struct Half { std::uint16_t bits; };
-struct BHalf { std::uint16_t bits; };
-struct Truth { std::uint8_t value; };  // a Bool
+struct Half {
+  std::uint16_t bits;
+};
+struct BHalf {
+  std::uint16_t bits;
+};
+struct Truth {
+  std::uint8_t value;
+};  // a Bool
 
-template <class T, class U> inline constexpr bool same = false;
-template <class T> inline constexpr bool same<T, T> = true;
-template <class T> struct ComparedAs { using type = T; };
-template <> struct ComparedAs<Truth> { using type = std::uint8_t; };
+template <class T, class U>
+inline constexpr bool same = false;
+template <class T>
+inline constexpr bool same<T, T> = true;
+template <class T>
+struct ComparedAs {
+  using type = T;
+};
+template <>
+struct ComparedAs<Truth> {
+  using type = std::uint8_t;
+};
 
 /// The form in which a dtype's elements lie in vectors.
-template <DType T> struct Lane;
+template <DType T>
+struct Lane;
 #define KILN_LANE(Enum, Type) \
-  template <> struct Lane<DType::Enum> { using type = Type; };
+  template <>                 \
+  struct Lane<DType::Enum> {  \
+    using type = Type;        \
+  };
 KILN_LANE(Bool, Truth)
 KILN_LANE(Int8, std::int8_t)
 KILN_LANE(Int16, std::int16_t)
@@ -43,24 +61,54 @@ KILN_LANE(Float32, float)
 KILN_LANE(Float64, double)
 #undef KILN_LANE
 
-template <class T> inline constexpr bool is_fp = same<T, float> || same<T, double>;
-template <class T> inline constexpr bool is_half_lane = same<T, Half> || same<T, BHalf>;
-template <class T> inline constexpr bool is_integer = !is_fp<T> && !is_half_lane<T> && !same<T, Truth>;
-template <class T> inline constexpr bool is_signed = is_integer<T> && T(-1) < T(1);
-template <> inline constexpr bool is_signed<Half> = false;
-template <> inline constexpr bool is_signed<BHalf> = false;
-template <> inline constexpr bool is_signed<Truth> = false;
+template <class T>
+inline constexpr bool is_fp = same<T, float> || same<T, double>;
+template <class T>
+inline constexpr bool is_half_lane = same<T, Half> || same<T, BHalf>;
+template <class T>
+inline constexpr bool is_integer = !is_fp<T> && !is_half_lane<T> && !same<T, Truth>;
+template <class T>
+inline constexpr bool is_signed = is_integer<T> && T(-1) < T(1);
+template <>
+inline constexpr bool is_signed<Half> = false;
+template <>
+inline constexpr bool is_signed<BHalf> = false;
+template <>
+inline constexpr bool is_signed<Truth> = false;
 
-template <class T> struct UnsignedOf { using type = T; };
-template <> struct UnsignedOf<std::int8_t> { using type = std::uint8_t; };
-template <> struct UnsignedOf<std::int16_t> { using type = std::uint16_t; };
-template <> struct UnsignedOf<std::int32_t> { using type = std::uint32_t; };
-template <> struct UnsignedOf<std::int64_t> { using type = std::uint64_t; };
-template <> struct UnsignedOf<float> { using type = std::uint32_t; };
-template <> struct UnsignedOf<double> { using type = std::uint64_t; };
-template <class T> using Unsigned = typename UnsignedOf<T>::type;
+template <class T>
+struct UnsignedOf {
+  using type = T;
+};
+template <>
+struct UnsignedOf<std::int8_t> {
+  using type = std::uint8_t;
+};
+template <>
+struct UnsignedOf<std::int16_t> {
+  using type = std::uint16_t;
+};
+template <>
+struct UnsignedOf<std::int32_t> {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<std::int64_t> {
+  using type = std::uint64_t;
+};
+template <>
+struct UnsignedOf<float> {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<double> {
+  using type = std::uint64_t;
+};
+template <class T>
+using Unsigned = typename UnsignedOf<T>::type;
 
-/// No iteration of the loop that follows reads what another one writes: `out` may be an operand, but lane by lane.
+/// No iteration of the loop that follows reads what another one writes: `out` may be an operand, but lane by
+/// lane.
 #if defined(__clang__)
 #define KILN_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -69,15 +117,23 @@ template <class T> using Unsigned = typename UnsignedOf<T>::type;
 #define KILN_INLINE __attribute__((always_inline)) inline
 
 template <class To, class From>
-KILN_INLINE To bits_as(From v) { return __builtin_bit_cast(To, v); }
-
-template <class T> constexpr T lowest() {
-  if constexpr (is_signed<T>) return static_cast<T>(T(1) << (sizeof(T) * 8 - 1));
-  else return T(0);
+KILN_INLINE To bits_as(From v) {
+  return __builtin_bit_cast(To, v);
 }
-template <class T> constexpr T greatest() { return static_cast<T>(~lowest<T>()); }
 
-// ---- conversions ----------------------------------------------------------------------------------------------------
+template <class T>
+constexpr T lowest() {
+  if constexpr (is_signed<T>)
+    return static_cast<T>(T(1) << (sizeof(T) * 8 - 1));
+  else
+    return T(0);
+}
+template <class T>
+constexpr T greatest() {
+  return static_cast<T>(~lowest<T>());
+}
+
+// ---- conversions ----
 
 KILN_INLINE float to_float(BHalf v) { return bits_as<float>(std::uint32_t{v.bits} << 16); }
 
@@ -87,8 +143,8 @@ KILN_INLINE BHalf to_bhalf(float v) {
   return {static_cast<std::uint16_t>((v != v ? bits | 0x400000u : rounded) >> 16)};
 }
 
-/// Integer arithmetic, where the instruction is missing: 13 bits to the left the fields are in place but for the
-/// exponent, 112 too small; a subnormal is added to the exponent of 2^-14, which is then subtracted.
+/// Integer arithmetic, where the instruction is missing: 13 bits to the left the fields are in place but for
+/// the exponent, 112 too small; a subnormal is added to the exponent of 2^-14, which is then subtracted.
 KILN_INLINE float to_float(Half v) {
   constexpr std::uint32_t rebias = 112u << 23;
   const std::uint32_t magnitude = (v.bits & 0x7fffu) << 13;
@@ -113,11 +169,14 @@ KILN_INLINE Half to_half(float v) {
   return {static_cast<std::uint16_t>(out | ((bits >> 16) & 0x8000u))};
 }
 
-/// Truncates, saturates, NaN gives 0. The operand is brought into range first, so that the conversion is defined.
+/// Truncates, saturates, NaN gives 0. The operand is brought into range first, so that the conversion is
+/// defined.
 template <class To, class From>
 KILN_INLINE To saturate(From v) {
   constexpr int digits = static_cast<int>(sizeof(To)) * 8 - is_signed<To>;
-  constexpr From bound = digits == 64 ? From(0x1p64) : digits == 63 ? From(0x1p63) : From(1ull << (digits & 63));
+  constexpr From bound = digits == 64   ? From(0x1p64)
+                         : digits == 63 ? From(0x1p63)
+                                        : From(1ull << (digits & 63));
   // The greatest value of From below the bound.
   constexpr From ulp = From(bound) * (same<From, float> ? From(0x1p-24) : From(0x1p-53));
   constexpr From below = bound - ulp;
@@ -126,8 +185,10 @@ KILN_INLINE To saturate(From v) {
   y = y < least ? least : y;
   y = y > below ? below : y;
   To out;
-  if constexpr (sizeof(To) < 4) out = static_cast<To>(static_cast<std::int32_t>(y));
-  else out = static_cast<To>(y);
+  if constexpr (sizeof(To) < 4)
+    out = static_cast<To>(static_cast<std::int32_t>(y));
+  else
+    out = static_cast<To>(y);
   return v >= bound ? greatest<To>() : out;
 }
 
@@ -139,17 +200,25 @@ constexpr bool converts() {
 
 template <class To, class From>
 KILN_INLINE To convert(From v) {
-  if constexpr (same<To, From>) return v;
-  else if constexpr (is_half_lane<From>) return convert<To, float>(to_float(v));
-  else if constexpr (same<From, Truth>) return convert<To, std::uint8_t>(v.value);
-  else if constexpr (same<To, Truth>) return {static_cast<std::uint8_t>(v != From(0))};
-  else if constexpr (same<To, Half>) return to_half(static_cast<float>(v));
-  else if constexpr (same<To, BHalf>) return to_bhalf(static_cast<float>(v));
-  else if constexpr (is_fp<From> && is_integer<To>) return saturate<To>(v);
-  else return static_cast<To>(v);
+  if constexpr (same<To, From>)
+    return v;
+  else if constexpr (is_half_lane<From>)
+    return convert<To, float>(to_float(v));
+  else if constexpr (same<From, Truth>)
+    return convert<To, std::uint8_t>(v.value);
+  else if constexpr (same<To, Truth>)
+    return {static_cast<std::uint8_t>(v != From(0))};
+  else if constexpr (same<To, Half>)
+    return to_half(static_cast<float>(v));
+  else if constexpr (same<To, BHalf>)
+    return to_bhalf(static_cast<float>(v));
+  else if constexpr (is_fp<From> && is_integer<To>)
+    return saturate<To>(v);
+  else
+    return static_cast<To>(v);
 }
 
-// ---- one primitive on values ------------------------------------------------------------------------------------------
+// ---- one primitive on values ----
 
 constexpr bool is_compare(Prim p) { return p == Prim::Eq || p == Prim::Ne || p == Prim::Lt || p == Prim::Le; }
 
@@ -161,8 +230,8 @@ KILN_INLINE Truth compare(T a, T b) {
   if constexpr (P == Prim::Le) return {static_cast<std::uint8_t>(a <= b)};
 }
 
-/// 2^b as a product of two factors, so that only the last product rounds. 1.5 · 2^23 leaves b in the low bits: unlike a
-/// conversion, that is defined for the NaN which comes with a NaN `a`.
+/// 2^b as a product of two factors, so that only the last product rounds. 1.5 · 2^23 leaves b in the low
+/// bits: unlike a conversion, that is defined for the NaN which comes with a NaN `a`.
 KILN_INLINE float scale(float a, float b) {
   const std::uint32_t n = bits_as<std::uint32_t>(b + 0x1.8p23f) - 0x4b400000u;
   const std::uint32_t half = static_cast<std::uint32_t>(static_cast<std::int32_t>(n) >> 1);
@@ -190,25 +259,54 @@ KILN_INLINE float exponent(float a) {
 template <Prim P, class T>
 constexpr bool applies() {
   switch (P) {
-    case Prim::Const: case Prim::Param: case Prim::Slot: case Prim::Var: case Prim::Acc: case Prim::Load:
-    case Prim::Running: case Prim::Before: case Prim::Earlier: case Prim::Later:
-    case Prim::Cast: case Prim::CastInRange: case Prim::Bitcast: case Prim::Call1: case Prim::Call2: case Prim::Select: case Prim::Philox:
-    case Prim::Eq: case Prim::Ne: case Prim::Lt: case Prim::Le:
-      return false;
-    case Prim::Neg: case Prim::Abs: case Prim::Add: case Prim::Sub: case Prim::Mul: case Prim::Div:
-      return is_fp<T> || is_integer<T>;
-    case Prim::Min: case Prim::Max:
-      return is_fp<T> || is_integer<T>;
-    case Prim::Sqrt: case Prim::Floor: case Prim::Ceil: case Prim::Trunc: case Prim::RoundEven: case Prim::Fma:
-      return is_fp<T>;
-    case Prim::Not: case Prim::And: case Prim::Or: case Prim::Xor:
-      return is_integer<T> || same<T, Truth>;
-    case Prim::Rem: case Prim::Shl: case Prim::Shr:
-      return is_integer<T>;
-    case Prim::DivBounded: case Prim::Scale: case Prim::Exponent: case Prim::Mantissa:
-      return same<T, float>;
-    case Prim::FromIndex: case Prim::IndexDiv:
-      return same<T, std::int64_t>;
+    case Prim::Const:
+    case Prim::Param:
+    case Prim::Slot:
+    case Prim::Var:
+    case Prim::Acc:
+    case Prim::Load:
+    case Prim::Running:
+    case Prim::Before:
+    case Prim::Earlier:
+    case Prim::Later:
+    case Prim::Cast:
+    case Prim::CastInRange:
+    case Prim::Bitcast:
+    case Prim::Call1:
+    case Prim::Call2:
+    case Prim::Select:
+    case Prim::Philox:
+    case Prim::Eq:
+    case Prim::Ne:
+    case Prim::Lt:
+    case Prim::Le: return false;
+    case Prim::Neg:
+    case Prim::Abs:
+    case Prim::Add:
+    case Prim::Sub:
+    case Prim::Mul:
+    case Prim::Div: return is_fp<T> || is_integer<T>;
+    case Prim::Min:
+    case Prim::Max: return is_fp<T> || is_integer<T>;
+    case Prim::Sqrt:
+    case Prim::Floor:
+    case Prim::Ceil:
+    case Prim::Trunc:
+    case Prim::RoundEven:
+    case Prim::Fma: return is_fp<T>;
+    case Prim::Not:
+    case Prim::And:
+    case Prim::Or:
+    case Prim::Xor: return is_integer<T> || same<T, Truth>;
+    case Prim::Rem:
+    case Prim::Shl:
+    case Prim::Shr: return is_integer<T>;
+    case Prim::DivBounded:
+    case Prim::Scale:
+    case Prim::Exponent:
+    case Prim::Mantissa: return same<T, float>;
+    case Prim::FromIndex:
+    case Prim::IndexDiv: return same<T, std::int64_t>;
     case Prim::Native: return false;
   }
   return false;  // a primitive that is new: the general form serves it
@@ -221,41 +319,83 @@ KILN_INLINE T apply_float(T a, T b, T c) {
   constexpr Bits sign = Bits(1) << (sizeof(T) * 8 - 1);
   if constexpr (P == Prim::Neg) return bits_as<T>(static_cast<Bits>(bits_as<Bits>(a) ^ sign));
   if constexpr (P == Prim::Abs) return bits_as<T>(static_cast<Bits>(bits_as<Bits>(a) & ~sign));
-  if constexpr (P == Prim::Sqrt) { if constexpr (single) return __builtin_sqrtf(a); else return __builtin_sqrt(a); }
-  if constexpr (P == Prim::Floor) { if constexpr (single) return __builtin_floorf(a); else return __builtin_floor(a); }
-  if constexpr (P == Prim::Ceil) { if constexpr (single) return __builtin_ceilf(a); else return __builtin_ceil(a); }
-  if constexpr (P == Prim::Trunc) { if constexpr (single) return __builtin_truncf(a); else return __builtin_trunc(a); }
-  if constexpr (P == Prim::RoundEven) { if constexpr (single) return __builtin_rintf(a); else return __builtin_rint(a); }
+  if constexpr (P == Prim::Sqrt) {
+    if constexpr (single)
+      return __builtin_sqrtf(a);
+    else
+      return __builtin_sqrt(a);
+  }
+  if constexpr (P == Prim::Floor) {
+    if constexpr (single)
+      return __builtin_floorf(a);
+    else
+      return __builtin_floor(a);
+  }
+  if constexpr (P == Prim::Ceil) {
+    if constexpr (single)
+      return __builtin_ceilf(a);
+    else
+      return __builtin_ceil(a);
+  }
+  if constexpr (P == Prim::Trunc) {
+    if constexpr (single)
+      return __builtin_truncf(a);
+    else
+      return __builtin_trunc(a);
+  }
+  if constexpr (P == Prim::RoundEven) {
+    if constexpr (single)
+      return __builtin_rintf(a);
+    else
+      return __builtin_rint(a);
+  }
   if constexpr (P == Prim::Add) return a + b;
   if constexpr (P == Prim::Sub) return a - b;
   if constexpr (P == Prim::Mul) return a * b;
   if constexpr (P == Prim::Div || P == Prim::DivBounded) return a / b;
-  if constexpr (P == Prim::Min) { const T m = a < b ? a : b; return a != a ? a : m; }
-  if constexpr (P == Prim::Max) { const T m = a > b ? a : b; return a != a ? a : m; }
-  if constexpr (P == Prim::Fma) { if constexpr (single) return __builtin_fmaf(a, b, c); else return __builtin_fma(a, b, c); }
+  if constexpr (P == Prim::Min) {
+    const T m = a < b ? a : b;
+    return a != a ? a : m;
+  }
+  if constexpr (P == Prim::Max) {
+    const T m = a > b ? a : b;
+    return a != a ? a : m;
+  }
+  if constexpr (P == Prim::Fma) {
+    if constexpr (single)
+      return __builtin_fmaf(a, b, c);
+    else
+      return __builtin_fma(a, b, c);
+  }
   if constexpr (P == Prim::Scale) return scale(a, b);
   if constexpr (P == Prim::Exponent) return exponent(a);
   if constexpr (P == Prim::Mantissa) return mantissa(a);
 }
 
-/// Quotient of integers of at most 32 bits through a float in which operands are exact and whose quotient never rounds
-/// up to an integer (see legalize_vector.cpp); longer ones take the divider one by one.
+/// Quotient of integers of at most 32 bits through a float in which operands are exact and whose quotient
+/// never rounds up to an integer (see legalize_vector.cpp); longer ones take the divider one by one.
 template <class T>
 KILN_INLINE T quotient(T a, T b) {
   if constexpr (is_signed<T>) {
     const T safe = b == T(0) || b == T(-1) ? T(1) : b;
     T q;
-    if constexpr (sizeof(T) == 8) q = a / safe;
-    else if constexpr (sizeof(T) == 4) q = static_cast<T>(static_cast<double>(a) / static_cast<double>(safe));
-    else q = static_cast<T>(static_cast<std::int32_t>(static_cast<float>(a) / static_cast<float>(safe)));
+    if constexpr (sizeof(T) == 8)
+      q = a / safe;
+    else if constexpr (sizeof(T) == 4)
+      q = static_cast<T>(static_cast<double>(a) / static_cast<double>(safe));
+    else
+      q = static_cast<T>(static_cast<std::int32_t>(static_cast<float>(a) / static_cast<float>(safe)));
     q = b == T(-1) ? static_cast<T>(Unsigned<T>(0) - static_cast<Unsigned<T>>(a)) : q;
     return b == T(0) ? T(0) : q;
   } else {
     const T safe = b == T(0) ? T(1) : b;
     T q;
-    if constexpr (sizeof(T) == 8) q = a / safe;
-    else if constexpr (sizeof(T) == 4) q = static_cast<T>(static_cast<double>(a) / static_cast<double>(safe));
-    else q = static_cast<T>(static_cast<std::int32_t>(static_cast<float>(a) / static_cast<float>(safe)));
+    if constexpr (sizeof(T) == 8)
+      q = a / safe;
+    else if constexpr (sizeof(T) == 4)
+      q = static_cast<T>(static_cast<double>(a) / static_cast<double>(safe));
+    else
+      q = static_cast<T>(static_cast<std::int32_t>(static_cast<float>(a) / static_cast<float>(safe)));
     return b == T(0) ? T(0) : q;
   }
 }
@@ -292,8 +432,10 @@ KILN_INLINE T apply_int(T a, T b) {
 template <Prim P, class T>
 KILN_INLINE T apply(T a, T b, T c) {
   if constexpr (same<T, Truth>) {
-    if constexpr (P == Prim::Not) return {static_cast<std::uint8_t>(a.value ^ 1)};
-    else return {apply_int<P, std::uint8_t>(a.value, b.value)};
+    if constexpr (P == Prim::Not)
+      return {static_cast<std::uint8_t>(a.value ^ 1)};
+    else
+      return {apply_int<P, std::uint8_t>(a.value, b.value)};
   } else if constexpr (is_fp<T>) {
     return apply_float<P, T>(a, b, c);
   } else {

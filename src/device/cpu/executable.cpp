@@ -1,7 +1,7 @@
 #include "device/cpu/executable.h"
 
-#include "device/cpu/threads.h"
 #include "codegen/vm/vm.h"
+#include "device/cpu/threads.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -45,10 +45,11 @@ std::string Executable::program_text() const {
   return text;
 }
 
-void Executable::body(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::int64_t scratch_bytes,
-                      std::int64_t grain) const {
+void Executable::body(const kernel::Frame& frame, std::int64_t begin, std::int64_t end,
+                      std::int64_t scratch_bytes, std::int64_t grain) const {
   const std::int64_t own = align64(scratch_bytes);
-  for (const std::int64_t slice = std::max<std::int64_t>(grain, 1) * kGrainsAtOnce; begin < end; begin += slice) {
+  for (const std::int64_t slice = std::max<std::int64_t>(grain, 1) * kGrainsAtOnce; begin < end;
+       begin += slice) {
     if (const kernel::KernelFn fn = body_.load(std::memory_order_acquire)) {
       fn(&frame, begin, end, scratch_bytes ? scratch(static_cast<std::size_t>(scratch_bytes)) : nullptr);
       return;
@@ -63,7 +64,8 @@ void Executable::one(const std::atomic<kernel::KernelFn>& section, VmPart part, 
   const std::int64_t own = align64(scratch_bytes);
   if (compiled()) {
     const kernel::KernelFn fn = section.load(std::memory_order_relaxed);
-    if (fn) fn(&frame, begin, end, scratch_bytes ? scratch(static_cast<std::size_t>(scratch_bytes)) : nullptr);
+    if (fn)
+      fn(&frame, begin, end, scratch_bytes ? scratch(static_cast<std::size_t>(scratch_bytes)) : nullptr);
   } else if (program_->has(part)) {
     std::byte* memory = scratch(static_cast<std::size_t>(own + program_->memory_bytes()));
     program_->run(part, frame, begin, end, memory, memory + own);

@@ -1,7 +1,7 @@
 // Executable: a kernel that can be run: by the vm at once, as machine code as soon as there is some.
 //
-// Both take the same launch and write the same buffers, so that a running kernel may change over between two grid
-// iterations. Machine code is published once and stays mapped for the life of the process.
+// Both take the same launch and write the same buffers, so that a running kernel may change over between two
+// grid iterations. Machine code is published once and stays mapped for the life of the process.
 #pragma once
 
 #include "device/cpu/target.h"
@@ -15,7 +15,7 @@
 namespace kiln::codegen {
 class VmProgram;
 enum class VmPart : std::uint8_t;
-}
+}  // namespace kiln::codegen
 
 namespace kiln::cpu {
 
@@ -39,8 +39,8 @@ class Executable {
   /// The bytecode, readable; empty when there is none.
   std::string program_text() const;
 
-  /// Grid iterations [begin, end) on the calling thread, with `scratch_bytes` of scratch memory. The vm runs `grain`
-  /// of them, or some more, before it looks for machine code again. Pre: translated or published.
+  /// Grid iterations [begin, end) on the calling thread, with `scratch_bytes` of scratch memory. The vm runs
+  /// `grain` of them, or some more, before it looks for machine code again. Pre: translated or published.
   void body(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::int64_t scratch_bytes,
             std::int64_t grain) const;
   /// Whether there is a link section, and so a second one; an item of theirs.
@@ -51,8 +51,8 @@ class Executable {
   void finish(const kernel::Frame& frame, std::int64_t grid) const;
 
  private:
-  void one(const std::atomic<kernel::KernelFn>& section, codegen::VmPart part, const kernel::Frame& frame, std::int64_t begin,
-           std::int64_t end, std::int64_t scratch_bytes) const;
+  void one(const std::atomic<kernel::KernelFn>& section, codegen::VmPart part, const kernel::Frame& frame,
+           std::int64_t begin, std::int64_t end, std::int64_t scratch_bytes) const;
 
   std::atomic<kernel::KernelFn> body_{nullptr}, link_{nullptr}, second_{nullptr}, finish_{nullptr};
   std::shared_ptr<const codegen::VmProgram> program_;

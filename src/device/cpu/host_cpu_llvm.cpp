@@ -1,6 +1,6 @@
+#include "codegen/llvm/vector_math.h"
 #include "device/cpu/host_cpu.h"
 #include "device/cpu/target.h"
-#include "codegen/llvm/vector_math.h"
 
 #include <llvm/ADT/StringMap.h>
 #include <llvm/Config/llvm-config.h>

@@ -38,9 +38,9 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const CpuTarget& target) {
   if (!t) throw CompileError("[compile] LLVM has no target for " + triple + ": " + error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
-  std::unique_ptr<llvm::TargetMachine> machine(t->createTargetMachine(
-      triple, target.llvm_cpu, target.features, options, llvm::Reloc::PIC_, std::nullopt,
-      llvm::CodeGenOptLevel::Default, /*JIT=*/true));
+  std::unique_ptr<llvm::TargetMachine> machine(
+      t->createTargetMachine(triple, target.llvm_cpu, target.features, options, llvm::Reloc::PIC_,
+                             std::nullopt, llvm::CodeGenOptLevel::Default, /*JIT=*/true));
   if (!machine) throw CompileError("[compile] LLVM cannot make code for " + target.llvm_cpu);
   return machine;
 }
@@ -55,10 +55,12 @@ llvm::TargetMachine& machine_for(const CpuTarget& target) {
   return *machine;
 }
 
-codegen::LlvmTarget llvm_target(const CpuTarget& t) { return {t.vector_bytes, t.avx512, t.fma, t.f16c, t.vector_math}; }
+codegen::LlvmTarget llvm_target(const CpuTarget& t) {
+  return {t.vector_bytes, t.avx512, t.fma, t.f16c, t.vector_math};
+}
 
-std::unique_ptr<llvm::Module> build(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target,
-                                    llvm::LLVMContext& context) {
+std::unique_ptr<llvm::Module> build(const kernel::Kernel& kernel, const std::string& symbol,
+                                    const CpuTarget& target, llvm::LLVMContext& context) {
   auto module = codegen::emit_llvm(kernel, symbol, llvm_target(target), context);
   llvm::TargetMachine& machine = machine_for(target);
   module->setTargetTriple(machine.getTargetTriple().str());
@@ -83,7 +85,8 @@ std::unique_ptr<llvm::Module> build(const kernel::Kernel& kernel, const std::str
   return module;
 }
 
-llvm::SmallVector<char, 0> generate(llvm::Module& module, const CpuTarget& target, llvm::CodeGenFileType type) {
+llvm::SmallVector<char, 0> generate(llvm::Module& module, const CpuTarget& target,
+                                    llvm::CodeGenFileType type) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream out(bytes);
   llvm::legacy::PassManager passes;
@@ -101,7 +104,8 @@ llvm::orc::LLJIT& linker() {
     initialize();
     auto made = llvm::orc::LLJITBuilder().create();
     if (!made) throw CompileError("[compile] cannot start LLVM's JIT: " + message_of(made.takeError()));
-    // Where the library is missing, no target has `vector_math` and no key of an object that calls it matches.
+    // Where the library is missing, no target has `vector_math` and no key of an object that calls it
+    // matches.
     if (auto math = llvm::orc::DynamicLibrarySearchGenerator::Load(codegen::kVectorMathLibrary, '\0'))
       (*made)->getProcessSymbolsJITDylib()->addGenerator(std::move(*math));
     else
@@ -113,7 +117,8 @@ llvm::orc::LLJIT& linker() {
 
 }  // namespace
 
-std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target) {
+std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::string& symbol,
+                                  const CpuTarget& target) {
   llvm::LLVMContext context;
   auto module = build(kernel, symbol, target, context);
   const auto bytes = generate(*module, target, llvm::CodeGenFileType::ObjectFile);
@@ -136,7 +141,8 @@ std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbo
   return {bytes.begin(), bytes.end()};
 }
 
-MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol, const kernel::Kernel& kernel) {
+MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol,
+                 const kernel::Kernel& kernel) {
   llvm::orc::LLJIT& jit = linker();
   // A library of its own for each object: a key may be loaded again after the memory cache was cleared.
   static std::atomic<std::uint64_t> count{0};
@@ -148,7 +154,8 @@ MachineCode load(const std::vector<std::uint8_t>& object, const std::string& sym
     throw CompileError("[compile] cannot link " + symbol + ": " + message_of(std::move(error)));
   auto find = [&](const std::string& name) {
     auto address = jit.lookup(*library, name);
-    if (!address) throw CompileError("[compile] cannot link " + name + ": " + message_of(address.takeError()));
+    if (!address)
+      throw CompileError("[compile] cannot link " + name + ": " + message_of(address.takeError()));
     return address->toPtr<kernel::KernelFn>();
   };
   MachineCode e;

@@ -1,4 +1,5 @@
-// The CPU compiler: Kernel → object code (LLVM, no LLVM type shows here), and object code → callable functions (ORC).
+// The CPU compiler: Kernel → object code (LLVM, no LLVM type shows here), and object code → callable
+// functions (ORC).
 #pragma once
 
 #include "device/cpu/executable.h"
@@ -12,12 +13,14 @@
 
 namespace kiln::cpu {
 
-/// False in a build without compilers: then compile() is a CompileError, and so are the text forms and load().
+/// False in a build without compilers: then compile() is a CompileError, and so are the text forms and
+/// load().
 bool has_compiler();
 
-/// Object code of a kernel: a function `<symbol>`, and `<symbol>_link` … for its other sections. CompileError with LLVM's message.
-/// Thread-safe: compiles run side by side.
-std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
+/// Object code of a kernel: a function `<symbol>`, and `<symbol>_link` … for its other sections. CompileError
+/// with LLVM's message. Thread-safe: compiles run side by side.
+std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::string& symbol,
+                                  const CpuTarget& target);
 
 /// Text forms, for dumps and for comparing what a cached kernel was made from.
 std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
@@ -25,7 +28,8 @@ std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbo
 
 /// Links a kernel's object code into the process (for its whole life). CompileError when the
 /// object cannot be linked.
-MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol, const kernel::Kernel& kernel);
+MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol,
+                 const kernel::Kernel& kernel);
 
 /// LLVM's version, part of every disk key.
 std::string compiler_version();

@@ -187,7 +187,8 @@ double time_of(F&& f) {
 template <class F>
 void ranges(std::int64_t bytes, int threads, F&& f) {
   if (threads == 1) return f(std::int64_t{0}, bytes);
-  parallel_for(bytes / kPiece, 1, [&](std::int64_t begin, std::int64_t end, int) { f(begin * kPiece, end * kPiece); });
+  parallel_for(bytes / kPiece, 1,
+               [&](std::int64_t begin, std::int64_t end, int) { f(begin * kPiece, end * kPiece); });
 }
 
 /// Keeps the compiler from dropping the work behind a value.
@@ -200,7 +201,8 @@ std::int64_t array_bytes(double bytes) {
 
 class Copy final : public Probe {
  public:
-  Copy(double bytes, int threads) : threads_(threads), bytes_(array_bytes(bytes / 2)), from_(bytes_), to_(bytes_) {}
+  Copy(double bytes, int threads)
+      : threads_(threads), bytes_(array_bytes(bytes / 2)), from_(bytes_), to_(bytes_) {}
   double rate() override {
     return 2.0 * static_cast<double>(bytes_) * 1e-9 / time_of([&] {
              ranges(bytes_, threads_, [&](std::int64_t begin, std::int64_t end) {

@@ -13,15 +13,16 @@ class Probe {
   /// The rate of one pass: GB/s or GFLOP/s.
   virtual double rate() = 0;
 };
-/// A copy with streaming stores between arrays of `bytes` in all, at most 512 MiB. Bytes read and written count.
+/// A copy with streaming stores between arrays of `bytes` in all, at most 512 MiB. Bytes read and written
+/// count.
 std::unique_ptr<Probe> copy_probe(double bytes);
 /// A sum over an array of `bytes`, at most 256 MiB.
 std::unique_ptr<Probe> read_probe(double bytes);
 /// float32 multiply-adds (two operations each) with every accumulator in a register.
 std::unique_ptr<Probe> multiply_add_probe();
 
-/// The best of a few passes of each, on arrays far larger than the caches: what the machine can do, not what it did while
-/// something else ran. `threads` as in thread_count(); 0: all.
+/// The best of a few passes of each, on arrays far larger than the caches: what the machine can do, not what
+/// it did while something else ran. `threads` as in thread_count(); 0: all.
 double copy_bandwidth(int threads = 0);
 double read_bandwidth(int threads = 0);
 double fma_rate(int threads = 0);

@@ -6,7 +6,9 @@
 namespace kiln::cpu {
 namespace {
 
-[[noreturn]] void none() { throw CompileError("[compile] this build of Kiln has no compiler (KILN_COMPILERS=OFF)"); }
+[[noreturn]] void none() {
+  throw CompileError("[compile] this build of Kiln has no compiler (KILN_COMPILERS=OFF)");
+}
 
 }  // namespace
 
@@ -43,7 +45,10 @@ std::map<std::string, bool> read_host_features() {
 std::string host_cpu_name() {
 #if defined(__x86_64__)
   const std::map<std::string, bool> has = read_host_features();
-  return has.at("avx512vl") ? "x86-64-v4" : has.at("avx2") ? "x86-64-v3" : has.at("sse4.2") ? "x86-64-v2" : "x86-64";
+  return has.at("avx512vl") ? "x86-64-v4"
+         : has.at("avx2")   ? "x86-64-v3"
+         : has.at("sse4.2") ? "x86-64-v2"
+                            : "x86-64";
 #else
   return "generic";
 #endif

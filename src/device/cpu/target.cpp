@@ -37,18 +37,10 @@ struct Level {
   bool (*supported)();
 };
 constexpr Level kLevels[] = {
-    {"sse4.2", "x86-64-v2", 16,
-     [] {
-       return host_has_all({"sse4.2", "popcnt"});
-     }},
-    {"avx2", "x86-64-v3", 32,
-     [] {
-       return host_has_all({"avx2", "fma", "f16c", "bmi2"});
-     }},
+    {"sse4.2", "x86-64-v2", 16, [] { return host_has_all({"sse4.2", "popcnt"}); }},
+    {"avx2", "x86-64-v3", 32, [] { return host_has_all({"avx2", "fma", "f16c", "bmi2"}); }},
     {"avx512", "x86-64-v4", 64,
-     [] {
-       return host_has_all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma", "f16c"});
-     }},
+     [] { return host_has_all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma", "f16c"}); }},
 };
 
 std::int64_t cache_bytes(int name, std::int64_t otherwise) {

@@ -13,7 +13,7 @@ struct CpuTarget {
   std::string features;   ///< for llvm::TargetMachine: "+avx2,-sse4a,…"
   int vector_bytes = 16;  ///< widest register worth using
   bool fma = false;
-  bool f16c = false;  ///< converts float16 in hardware
+  bool f16c = false;         ///< converts float16 in hardware
   bool vector_math = false;  ///< the C library has vector functions (glibc's libmvec)
   bool avx2 = false;
   bool avx512 = false;  ///< F, BW, DQ, VL
@@ -32,8 +32,8 @@ struct CpuTarget {
 CpuTarget host_target();
 CpuTarget host_target(const std::string& level);
 
-/// LLVM's name of the host CPU, its model name as the system gives it, and LLVM's version ("none" in a build without
-/// compilers, which names the CPU by its level).
+/// LLVM's name of the host CPU, its model name as the system gives it, and LLVM's version ("none" in a build
+/// without compilers, which names the CPU by its level).
 std::string host_cpu_name();
 std::string host_model_name();
 std::string llvm_version();

@@ -26,7 +26,8 @@
 #include <new>
 #include <vector>
 
-// TBB's library is not built for the thread sanitizer, which then does not see that tasks follow what spawned them.
+// TBB's library is not built for the thread sanitizer, which then does not see that tasks follow what spawned
+// them.
 #if defined(__SANITIZE_THREAD__)
 extern "C" {
 void __tsan_acquire(void*);

@@ -172,8 +172,8 @@ void copy_across(void* to, Stream to_stream, const void* from, Stream from_strea
   order(from_stream, to_stream);
   {
     const Enter in(to_device);
-    KILN_CU(in, cuMemcpyPeerAsync, address(to), in.context(), address(from), primary_context(from_device), bytes,
-            handle_of(to_stream));
+    KILN_CU(in, cuMemcpyPeerAsync, address(to), in.context(), address(from), primary_context(from_device),
+            bytes, handle_of(to_stream));
   }
   order(to_stream, from_stream);
 }

@@ -48,7 +48,8 @@ std::string text_of(const DriverApi& api, CUresult result) {
   const char *name = nullptr, *text = nullptr;
   if (api.cuGetErrorString) api.cuGetErrorString(result, &text);
   if (api.cuGetErrorName) api.cuGetErrorName(result, &name);
-  return cat(text ? text : "unknown error", " (", name ? name : "CUDA_ERROR", ", ", static_cast<int>(result), ")");
+  return cat(text ? text : "unknown error", " (", name ? name : "CUDA_ERROR", ", ", static_cast<int>(result),
+             ")");
 }
 
 std::string version_text(int version) { return cat(version / 1000, '.', version % 1000 / 10); }
@@ -177,7 +178,8 @@ void enter_gate() {
     case ExitGate::Answer::Exiting: throw DeviceError("[cuda] the process is exiting");
     case ExitGate::Answer::Forked:
       throw DeviceError(
-          "[cuda] this process was forked from one that had started CUDA, which does not survive a fork: start the "
+          "[cuda] this process was forked from one that had started CUDA, which does not survive a fork: "
+          "start the "
           "child with exec, or fork before the first use of the GPU");
   }
 }
@@ -195,8 +197,10 @@ std::vector<std::string> toolkit_names(const std::string& stem) {
   constexpr int kNewest = 13, kOldest = 12;
   const int most = driver().available ? driver().version / 1000 : kNewest;
   std::vector<std::string> out;
-  for (int major = std::min(most, kNewest); major >= kOldest; --major) out.push_back(cat(stem, ".so.", major));
-  for (int major = std::max(most + 1, kOldest); major <= kNewest; ++major) out.push_back(cat(stem, ".so.", major));
+  for (int major = std::min(most, kNewest); major >= kOldest; --major)
+    out.push_back(cat(stem, ".so.", major));
+  for (int major = std::max(most + 1, kOldest); major <= kNewest; ++major)
+    out.push_back(cat(stem, ".so.", major));
   out.push_back(stem + ".so");
   return out;
 }
@@ -212,7 +216,8 @@ const DeviceInfo& device(int index) {
   api();
   const auto& all = process().report.devices;
   if (index < 0 || index >= static_cast<int>(all.size()))
-    throw DeviceError(cat("[cuda] no device cuda:", index, ": there ", all.size() == 1 ? "is " : "are ", all.size()));
+    throw DeviceError(
+        cat("[cuda] no device cuda:", index, ": there ", all.size() == 1 ? "is " : "are ", all.size()));
   return all[static_cast<std::size_t>(index)];
 }
 
@@ -233,8 +238,7 @@ bool is_sticky(CUresult result) {
     case CUDA_ERROR_LAUNCH_FAILED:
     case 721:  // CUDA_ERROR_TENSOR_MEMORY_LEAK
       return true;
-    default:
-      return false;
+    default: return false;
   }
 }
 
@@ -271,7 +275,8 @@ Enter::Enter(int index) : device_(index) {
     if (previous_ == context_) return;
     const CUresult result = driver_api.cuCtxSetCurrent(context_);
     if (result != CUDA_SUCCESS) throw DeviceError("[cuda] cuCtxSetCurrent: " + error_text(result));
-    // A thread that had none keeps device 0's, which is what others would give it, and saves the switch next time.
+    // A thread that had none keeps device 0's, which is what others would give it, and saves the switch next
+    // time.
     restore_ = previous_ || index != 0;
   } catch (...) {
     gate.leave();

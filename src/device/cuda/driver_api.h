@@ -1,5 +1,5 @@
-// The driver's function table and the way into a device's context, for the .cpp files of this directory alone. They
-// include <cuda.h> before this header.
+// The driver's function table and the way into a device's context, for the .cpp files of this directory
+// alone. They include <cuda.h> before this header.
 #pragma once
 
 #ifndef CUDA_VERSION
@@ -24,8 +24,8 @@ bool is_sticky(CUresult result);
 /// "illegal address (CUDA_ERROR_ILLEGAL_ADDRESS, 700)"
 std::string error_text(CUresult result);
 
-/// Inside a device's primary context until the end of the scope: the only way to the driver. The context that was
-/// current before is current again afterwards. DeviceError when the device is gone or the process forked.
+/// Inside a device's primary context until the end of the scope: the only way to the driver. The context that
+/// was current before is current again afterwards. DeviceError when the device is gone or the process forked.
 class Enter {
  public:
   explicit Enter(int device);

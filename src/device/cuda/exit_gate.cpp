@@ -10,7 +10,8 @@ ExitGate::Answer ExitGate::enter() {
   inside_.fetch_add(1);
   if (held_.load()) [[unlikely]] {
     inside_.fetch_sub(1);
-    for (int i = 0; i < 200 && held_.load() && !closed(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 200 && held_.load() && !closed(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     held_.store(false);  // it was a thread's end alone, or the gate is closed
     inside_.fetch_add(1);
   }

@@ -52,7 +52,7 @@ Graph::~Graph() {
     const Enter in(device_);
     api().cuGraphExecDestroy(handle_);  // one under way is finished first
     api().cuGraphDestroy(recorded_);
-  } catch (...) {                       // the device is lost, and the graph with it
+  } catch (...) {  // the device is lost, and the graph with it
   }
 }
 
@@ -62,7 +62,8 @@ void Graph::launch(Stream stream) const {
   KILN_CU(in, cuGraphLaunch, handle_, stream->handle);
 }
 
-void Graph::set_arguments(std::size_t step, const Function& function, const LaunchShape& shape, void** params) {
+void Graph::set_arguments(std::size_t step, const Function& function, const LaunchShape& shape,
+                          void** params) {
   KILN_CHECK_THAT(handle_ && nodes_[step]);
   CUDA_KERNEL_NODE_PARAMS node{};
   node.func = function.handle;
@@ -80,13 +81,15 @@ void Graph::set_arguments(std::size_t step, const Function& function, const Laun
 
 namespace {
 
-/// The node that a recording stream's next one will follow; null where the driver does not say, or there are several.
+/// The node that a recording stream's next one will follow; null where the driver does not say, or there are
+/// several.
 CUgraphNode latest_node(CUstream stream) {
 #if CUDA_VERSION >= 13000
   CUstreamCaptureStatus status{};
   const CUgraphNode* latest = nullptr;
   std::size_t count = 0;
-  const CUresult asked = api().cuStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &latest, nullptr, &count);
+  const CUresult asked =
+      api().cuStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &latest, nullptr, &count);
   if (asked == CUDA_SUCCESS && count == 1) return *latest;
 #else
   (void)stream;
@@ -122,7 +125,8 @@ Graph capture(int device_index, const std::function<void(std::size_t)>& enqueue,
     whole = false;
   }
   whole &= driver.cuStreamEndCapture(stream->handle, &out.recorded_) == CUDA_SUCCESS;
-  if (whole && out.recorded_ && driver.cuGraphInstantiateWithFlags(&out.handle_, out.recorded_, 0) != CUDA_SUCCESS)
+  if (whole && out.recorded_ &&
+      driver.cuGraphInstantiateWithFlags(&out.handle_, out.recorded_, 0) != CUDA_SUCCESS)
     out.handle_ = nullptr;
   if (!out.handle_ && out.recorded_) driver.cuGraphDestroy(std::exchange(out.recorded_, nullptr));
   return out;

@@ -16,10 +16,8 @@ bool is_device_failure(CUresult result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
     case CUDA_ERROR_DEINITIALIZED:
     case CUDA_ERROR_NOT_INITIALIZED:
-    case CUDA_ERROR_INVALID_CONTEXT:
-      return true;
-    default:
-      return is_sticky(result);
+    case CUDA_ERROR_INVALID_CONTEXT: return true;
+    default: return is_sticky(result);
   }
 }
 
@@ -97,8 +95,8 @@ Function find_function(const Module& module, const std::string& symbol) {
 void allow_dynamic_shared(const Function& function, int bytes) {
   const int most = device(function.device).shared_per_block_optin - function.shared_bytes;
   if (bytes > most)
-    throw DeviceError(cat("[cuda] a kernel asks for ", bytes, " bytes of dynamic shared memory; cuda:", function.device,
-                          " has ", most, " beside its static ", function.shared_bytes));
+    throw DeviceError(cat("[cuda] a kernel asks for ", bytes, " bytes of dynamic shared memory; cuda:",
+                          function.device, " has ", most, " beside its static ", function.shared_bytes));
   const Enter in(function.device);
   KILN_CU(in, cuFuncSetAttribute, function.handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
 }

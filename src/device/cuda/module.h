@@ -1,4 +1,5 @@
-// Machine code on a device, and launches of it. Modules are never unloaded: kernels may run until the process ends.
+// Machine code on a device, and launches of it. Modules are never unloaded: kernels may run until the process
+// ends.
 #pragma once
 
 #include "device/cuda/stream.h"
@@ -21,30 +22,31 @@ struct Module {
 struct Function {
   int device = 0;
   CUfunc_st* handle = nullptr;
-  int registers = 0;           ///< per thread
-  int shared_bytes = 0;        ///< static, per block
-  int local_bytes = 0;         ///< per thread: spills and arrays
-  int max_threads = 0;         ///< per block: launch bounds and registers
-  int architecture = 0;        ///< 90: what the compiler took __CUDA_ARCH__ for, a tenth of it
-  /// Its threads wait for the kernel ahead on the stream themselves (kernels_templates/overlap.cuh): it is brought onto the
-  /// device while that one still runs. Pre: architecture >= 90.
+  int registers = 0;     ///< per thread
+  int shared_bytes = 0;  ///< static, per block
+  int local_bytes = 0;   ///< per thread: spills and arrays
+  int max_threads = 0;   ///< per block: launch bounds and registers
+  int architecture = 0;  ///< 90: what the compiler took __CUDA_ARCH__ for, a tenth of it
+  /// Its threads wait for the kernel ahead on the stream themselves (kernels_templates/overlap.cuh): it is
+  /// brought onto the device while that one still runs. Pre: architecture >= 90.
   bool waits_itself = false;
 };
 
-/// Loads a cubin, or zero-terminated PTX (compiled by the driver). CompileError with the driver's log when the image is
-/// damaged or for another device, DeviceError when the device fails or has no memory for it.
+/// Loads a cubin, or zero-terminated PTX (compiled by the driver). CompileError with the driver's log when
+/// the image is damaged or for another device, DeviceError when the device fails or has no memory for it.
 Module load_module(int device, std::span<const std::uint8_t> image);
 /// CompileError when the module has no such function.
 Function find_function(const Module& module, const std::string& symbol);
 
-/// Lets blocks of the function have this much dynamic shared memory; needed above 48 KiB. At most the device's
-/// shared_per_block_optin less the static bytes; DeviceError above that.
+/// Lets blocks of the function have this much dynamic shared memory; needed above 48 KiB. At most the
+/// device's shared_per_block_optin less the static bytes; DeviceError above that.
 void allow_dynamic_shared(const Function& function, int bytes);
 
 /// Blocks of this size that one SM holds at once.
 int blocks_per_sm(const Function& function, int threads, int dynamic_shared = 0);
 
-/// Bytes that a kernel's parameters may take together: on every device, and on this one with this driver and compiler.
+/// Bytes that a kernel's parameters may take together: on every device, and on this one with this driver and
+/// compiler.
 inline constexpr int kFewParameterBytes = 4096;
 int parameter_bytes(int device);
 

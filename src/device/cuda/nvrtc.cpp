@@ -26,10 +26,12 @@ namespace kiln::cuda {
 namespace {
 
 struct NvrtcApi {
+  // clang-format off
 #define KILN_NVRTC_FUNCTIONS(_)                                                                                   \
   _(nvrtcGetErrorString) _(nvrtcVersion) _(nvrtcGetNumSupportedArchs) _(nvrtcGetSupportedArchs)                   \
   _(nvrtcCreateProgram) _(nvrtcDestroyProgram) _(nvrtcCompileProgram) _(nvrtcGetPTXSize) _(nvrtcGetPTX)           \
   _(nvrtcGetCUBINSize) _(nvrtcGetCUBIN) _(nvrtcGetProgramLogSize) _(nvrtcGetProgramLog)
+// clang-format on
 #define KILN_NVRTC_FIELD(name) decltype(&::name) name = nullptr;
   KILN_NVRTC_FUNCTIONS(KILN_NVRTC_FIELD)
 #undef KILN_NVRTC_FIELD
@@ -37,7 +39,7 @@ struct NvrtcApi {
 
 const char* bind(const SharedLibrary& library, NvrtcApi& api) {
   const char* missing = nullptr;
-#define KILN_NVRTC_BIND(name)                                                      \
+#define KILN_NVRTC_BIND(name)                                                   \
   api.name = reinterpret_cast<decltype(api.name)>(find_symbol(library, #name)); \
   if (!api.name) missing = #name;
   KILN_NVRTC_FUNCTIONS(KILN_NVRTC_BIND)
@@ -74,9 +76,9 @@ NvrtcReport look(std::span<const std::string> names, NvrtcApi& api) {
 /// NVRTC's static objects do not survive a compile that meets the end of the process.
 constinit ExitGate gate{std::chrono::minutes(1)};
 
-/// The library makes static objects while it compiles, whose handlers are younger than ours and run before it. A thread that
-/// calls exit destroys its own objects first, in time to wait for a compile: the first thread's, which is the one that
-/// ends the process by returning from main.
+/// The library makes static objects while it compiles, whose handlers are younger than ours and run before
+/// it. A thread that calls exit destroys its own objects first, in time to wait for a compile: the first
+/// thread's, which is the one that ends the process by returning from main.
 struct FirstThread {
   ~FirstThread() {
     gate.hold();
@@ -105,7 +107,8 @@ const Compiler& compiler() {
 }
 
 const NvrtcApi& api() {
-  if (!compiler().report.available) throw CompileError("[compile] no CUDA compiler: " + compiler().report.reason);
+  if (!compiler().report.available)
+    throw CompileError("[compile] no CUDA compiler: " + compiler().report.reason);
   return compiler().api;
 }
 
@@ -118,7 +121,8 @@ class Inside {
   ~Inside() {
     // The first compiles make more of those objects, and our handler has to be younger than all.
     static std::atomic<int> registered{0};
-    if (registered.load(std::memory_order_relaxed) < 8 && registered.fetch_add(1) < 8) std::atexit([] { gate.close(); });
+    if (registered.load(std::memory_order_relaxed) < 8 && registered.fetch_add(1) < 8)
+      std::atexit([] { gate.close(); });
     gate.leave();
   }
   Inside(const Inside&) = delete;
@@ -136,22 +140,23 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   void compile(const std::vector<std::string>& options) {
-    // Not every version knows these. The runtime's declarations, which no kernel of ours uses, are a tenth of the time of
-    // a short compile; the cache of the driver is a second one beside ours.
+    // Not every version knows these. The runtime's declarations, which no kernel of ours uses, are a tenth of
+    // the time of a short compile; the cache of the driver is a second one beside ours.
     static constexpr const char* kWanted[] = {"--minimal", "--no-cache"};
     static std::atomic<int> known{std::size(kWanted)};
     nvrtcResult result;
     for (int n = known.load(std::memory_order_relaxed);; --n) {
       std::vector<const char*> raw(kWanted, kWanted + n);
       for (const std::string& option : options) raw.push_back(option.c_str());
-      on_large_stack([&] { result = api_.nvrtcCompileProgram(handle_, static_cast<int>(raw.size()), raw.data()); });
+      on_large_stack(
+          [&] { result = api_.nvrtcCompileProgram(handle_, static_cast<int>(raw.size()), raw.data()); });
       if (result == NVRTC_ERROR_INVALID_OPTION && n > 0) continue;
       if (result != NVRTC_ERROR_INVALID_OPTION) known.store(n, std::memory_order_relaxed);
       break;
     }
     if (result == NVRTC_SUCCESS) return;
-    throw CompileError(cat("[compile] ", compiler_version(), " refuses ", name_, " (", api_.nvrtcGetErrorString(result),
-                           "):\n", log()));
+    throw CompileError(cat("[compile] ", compiler_version(), " refuses ", name_, " (",
+                           api_.nvrtcGetErrorString(result), "):\n", log()));
   }
 
   std::string log() const {
@@ -176,7 +181,8 @@ class Program {
   }
   void check(nvrtcResult result) const {
     if (result != NVRTC_SUCCESS)
-      throw CompileError(cat("[compile] ", compiler_version(), ", ", name_, ": ", api_.nvrtcGetErrorString(result)));
+      throw CompileError(
+          cat("[compile] ", compiler_version(), ", ", name_, ": ", api_.nvrtcGetErrorString(result)));
   }
 
   const Inside inside_;
@@ -186,14 +192,17 @@ class Program {
 };
 
 std::vector<std::string> options_of(const std::string& target, const CompileOptions& options) {
-  std::vector<std::string> out = {"--gpu-architecture=" + target, "--std=c++17", "--device-as-default-execution-space"};
+  std::vector<std::string> out = {"--gpu-architecture=" + target, "--std=c++17",
+                                  "--device-as-default-execution-space"};
   if (!options.fmad) out.emplace_back("--fmad=false");
   if (options.max_registers > 0) out.push_back(cat("--maxrregcount=", options.max_registers));
   out.insert(out.end(), options.extra.begin(), options.extra.end());
   return out;
 }
 
-std::string as_ptx_target(const std::string& target) { return "compute_" + target.substr(target.find('_') + 1); }
+std::string as_ptx_target(const std::string& target) {
+  return "compute_" + target.substr(target.find('_') + 1);
+}
 
 /// The program, by the first of these names that is there.
 std::optional<std::string> find_program(std::span<const std::string> names) {
@@ -266,7 +275,8 @@ std::string compile_target(const Arch& device) {
   return cat("compute_", *std::prev(above));
 }
 
-Code compile(const std::string& source, const std::string& name, const Arch& device, const CompileOptions& options) {
+Code compile(const std::string& source, const std::string& name, const Arch& device,
+             const CompileOptions& options) {
   Code out;
   out.target = compile_target(device);
   out.ptx = out.target.starts_with("compute_");

@@ -1,5 +1,6 @@
-// Invariants, under the pool's mutex: a block is either given out or in exactly one stream's list of its class; a
-// chunk's `live` counts its blocks that are given out; memory of a chunk beyond `used` was never given out.
+// Invariants, under the pool's mutex: a block is either given out or in exactly one stream's list of its
+// class; a chunk's `live` counts its blocks that are given out; memory of a chunk beyond `used` was never
+// given out.
 #include "device/cuda/pool.h"
 
 #include <cuda.h>
@@ -149,10 +150,12 @@ class Pool {
   }
 
  private:
-  /// Carved blocks have their class's size, so that all of a class are alike; others the least the driver gives.
+  /// Carved blocks have their class's size, so that all of a class are alike; others the least the driver
+  /// gives.
   static std::uint64_t rounded(std::uint64_t bytes) {
     if (bytes > kCarvedMax) return round_up(std::min(bytes, kLargestBlock), kGrain);
-    return round_up(class_bytes(size_class(round_up(std::max(bytes, std::uint64_t{1}), kAlignment))), kAlignment);
+    return round_up(class_bytes(size_class(round_up(std::max(bytes, std::uint64_t{1}), kAlignment))),
+                    kAlignment);
   }
 
   PoolLists& lists(StreamState* stream) {
@@ -165,7 +168,8 @@ class Pool {
 
   std::uint64_t limit() const { return limit_ ? limit_ : device(device_).memory_bytes; }
 
-  /// The way of a miss: other streams that rest, fresh memory, other streams that work, and last what is cached returned.
+  /// The way of a miss: other streams that rest, fresh memory, other streams that work, and last what is
+  /// cached returned.
   PoolBlock* obtain(std::uint64_t wanted, std::uint64_t bytes, int cls, StreamState* stream) {
     if (PoolBlock* block = take_from_others(cls, bytes, stream, /*busy=*/false)) return block;
     if (PoolBlock* block = make(bytes, cls, stream)) return block;
@@ -253,7 +257,8 @@ class Pool {
     in.check(result, "cuMemAlloc");
     held_ += bytes;
     driver_allocations_ += 1;
-    if (log_enabled(Topic::Memory)) log(Topic::Memory, cat("cuda:", device_, ": ", bytes, " bytes from the driver, ", held_, " held"));
+    if (log_enabled(Topic::Memory))
+      log(Topic::Memory, cat("cuda:", device_, ": ", bytes, " bytes from the driver, ", held_, " held"));
     return reinterpret_cast<std::byte*>(data);
   }
 
@@ -269,7 +274,8 @@ class Pool {
     const Enter in(device_);
     flush_own(in, keep);
     if (held_ > keep) flush_chunks(in, keep);
-    if (log_enabled(Topic::Memory)) log(Topic::Memory, cat("cuda:", device_, " returned ", before - held_, " bytes"));
+    if (log_enabled(Topic::Memory))
+      log(Topic::Memory, cat("cuda:", device_, " returned ", before - held_, " bytes"));
     return before - held_;
   }
 
@@ -277,7 +283,8 @@ class Pool {
   void flush_own(const Enter& in, std::uint64_t keep) {
     for (int cls = kClasses - 1; cls > size_class(kCarvedMax); --cls)
       for (StreamState* stream : streams_)
-        while (PoolBlock* block = held_ > keep ? stream->lists->heads[static_cast<std::size_t>(cls)] : nullptr) {
+        while (PoolBlock* block =
+                   held_ > keep ? stream->lists->heads[static_cast<std::size_t>(cls)] : nullptr) {
           return_to_driver(in, block->data, block->bytes);
           stream->lists->remove(block);
           delete block;
@@ -312,9 +319,9 @@ class Pool {
 
   [[noreturn]] void out_of_memory(std::uint64_t wanted, std::uint64_t returned) {
     const MemoryInfo info = memory_info(device_);
-    throw DeviceError(cat("[memory] out of memory on cuda:", device_, ": ", wanted, " bytes wanted, ", info.free,
-                          " of ", info.total, " free; Kiln holds ", held_, " (", in_use_, " in use, limit ", limit(),
-                          ") after ", returned, " cached bytes were returned"));
+    throw DeviceError(cat("[memory] out of memory on cuda:", device_, ": ", wanted, " bytes wanted, ",
+                          info.free, " of ", info.total, " free; Kiln holds ", held_, " (", in_use_,
+                          " in use, limit ", limit(), ") after ", returned, " cached bytes were returned"));
   }
 
   const int device_;
@@ -329,7 +336,8 @@ class Pool {
 constexpr std::size_t kMaxDevices = 64;
 
 Pool& pool(int index) {
-  static std::array<std::atomic<Pool*>, kMaxDevices>* const pools = new std::array<std::atomic<Pool*>, kMaxDevices>{};
+  static std::array<std::atomic<Pool*>, kMaxDevices>* const pools =
+      new std::array<std::atomic<Pool*>, kMaxDevices>{};
   device(index);
   std::atomic<Pool*>& slot = (*pools)[static_cast<std::size_t>(index)];
   if (Pool* known = slot.load(std::memory_order_acquire)) return *known;

@@ -63,7 +63,8 @@ SharedLibrary open_first(std::span<const std::string> names) {
     const std::string_view text = error ? error : "";
     // A file that is there and cannot be loaded says more than one that is not there.
     const bool missing = text.find("No such file") != std::string_view::npos;
-    if (complaint.empty() || (!missing && complaint.find("No such file") != std::string::npos)) complaint = text;
+    if (complaint.empty() || (!missing && complaint.find("No such file") != std::string::npos))
+      complaint = text;
   }
   out.failure = complaint.empty() ? "no name to look for" : complaint;
   return out;

@@ -17,9 +17,9 @@ struct SharedLibrary {
 /// Opens the first that can be opened. Names without a slash go through the loader's own search.
 SharedLibrary open_first(std::span<const std::string> names);
 
-/// What to try for a part of the toolkit, best first. For each of `names` in turn: by the loader's own search (which finds
-/// a library that another part of the process has loaded), in the directory of Kiln's own library and the `lib` beside it,
-/// under CUDA_HOME and CUDA_PATH, in toolkits under /usr/local.
+/// What to try for a part of the toolkit, best first. For each of `names` in turn: by the loader's own search
+/// (which finds a library that another part of the process has loaded), in the directory of Kiln's own
+/// library and the `lib` beside it, under CUDA_HOME and CUDA_PATH, in toolkits under /usr/local.
 std::vector<std::string> toolkit_candidates(std::span<const std::string> names);
 
 /// Directories that may hold the toolkit's programs (nvdisasm, cuobjdump), best first, $PATH before all.

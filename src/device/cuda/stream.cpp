@@ -150,7 +150,8 @@ Event record(Stream stream, bool timed) {
       free.pop_back();
     }
   }
-  if (!out.handle_) KILN_CU(in, cuEventCreate, &out.handle_, timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING);
+  if (!out.handle_)
+    KILN_CU(in, cuEventCreate, &out.handle_, timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING);
   KILN_CU(in, cuEventRecord, out.handle_, stream->handle);
   return out;
 }

@@ -1,8 +1,8 @@
-// Streams and events. Work of one thread goes to that thread's current stream of a device; all threads share the
-// device's default one, which does not wait for the legacy null stream, unless they set their own.
+// Streams and events. Work of one thread goes to that thread's current stream of a device; all threads share
+// the device's default one, which does not wait for the legacy null stream, unless they set their own.
 //
-// A failure of a kernel shows at the next call that looks: synchronize, done, or any later one. It is a DeviceError, then
-// and in every later call, for the device's context is lost.
+// A failure of a kernel shows at the next call that looks: synchronize, done, or any later one. It is a
+// DeviceError, then and in every later call, for the device's context is lost.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,13 @@ CUstream_st* handle_of(Stream stream);
 
 /// The device's own stream, made at first use, alive until the process ends.
 Stream default_stream(int device);
-/// A stream of the user's: the same Stream each time for the same one. It must stay alive until `retire`. Null is the
-/// legacy default stream. DeviceError.
+/// A stream of the user's: the same Stream each time for the same one. It must stay alive until `retire`.
+/// Null is the legacy default stream. DeviceError.
 Stream wrap_stream(int device, CUstream_st* handle);
 /// Another stream of Kiln's own, alive until the process ends.
 Stream new_stream(int device);
-/// To be called before the user destroys a wrapped stream: waits for it; its cached memory becomes the default stream's.
+/// To be called before the user destroys a wrapped stream: waits for it; its cached memory becomes the
+/// default stream's.
 void retire(Stream stream);
 
 /// Where this thread's work for the device goes.
@@ -45,7 +46,8 @@ bool idle(Stream stream);
 class Event {
  public:
   Event() = default;  ///< no point: is done, waiting for it does nothing
-  Event(Event&& o) noexcept : device_(o.device_), timed_(o.timed_), handle_(std::exchange(o.handle_, nullptr)) {}
+  Event(Event&& o) noexcept
+      : device_(o.device_), timed_(o.timed_), handle_(std::exchange(o.handle_, nullptr)) {}
   Event& operator=(Event&& o) noexcept;
   ~Event();
 
@@ -67,7 +69,8 @@ class Event {
 Event record(Stream stream, bool timed = false);
 /// Time between two timed events of one device, both done.
 double elapsed_ms(const Event& from, const Event& to);
-/// Work enqueued to `later` from now on waits for all that is enqueued in `earlier` now. Nothing when they are the same.
+/// Work enqueued to `later` from now on waits for all that is enqueued in `earlier` now. Nothing when they
+/// are the same.
 void order(Stream earlier, Stream later);
 
 }  // namespace kiln::cuda

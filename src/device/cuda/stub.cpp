@@ -1,4 +1,5 @@
-// Stands for the files of this directory that need CUDA's headers in a build that had none: there is never a device.
+// Stands for the files of this directory that need CUDA's headers in a build that had none: there is never a
+// device.
 #include "device/cuda/copy.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/graph.h"
@@ -38,8 +39,12 @@ NvrtcReport probe_nvrtc(std::span<const std::string>) { return nvrtc(); }
 std::string compiler_version() { return "none"; }
 std::string compile_target(const Arch&) { no_compiler(); }
 Code compile(const std::string&, const std::string&, const Arch&, const CompileOptions&) { no_compiler(); }
-std::string ptx_text(const std::string&, const std::string&, const Arch&, const CompileOptions&) { no_compiler(); }
-std::string sass_text(std::span<const std::uint8_t>) { return std::string("// no disassembly: ") + kReason + "\n"; }
+std::string ptx_text(const std::string&, const std::string&, const Arch&, const CompileOptions&) {
+  no_compiler();
+}
+std::string sass_text(std::span<const std::uint8_t>) {
+  return std::string("// no disassembly: ") + kReason + "\n";
+}
 
 Module load_module(int, std::span<const std::uint8_t>) { no_device(); }
 void set_image_maker(ImageMaker) {}

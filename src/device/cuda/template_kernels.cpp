@@ -34,10 +34,12 @@ Module made_module(int index, const std::string& source, const std::string& name
 
 void set_image_maker(ImageMaker maker) { image_maker.store(maker); }
 
-const std::vector<Function>& template_kernels(int index, const std::string& name, std::span<const char* const> symbols,
+const std::vector<Function>& template_kernels(int index, const std::string& name,
+                                              std::span<const char* const> symbols,
                                               const std::function<std::string()>& source) {
   static std::mutex* const mutex = new std::mutex;
-  static auto* const made = new std::map<std::pair<int, std::string>, std::vector<Function>>;  // entries stay where they are
+  // entries stay where they are
+  static auto* const made = new std::map<std::pair<int, std::string>, std::vector<Function>>;
   const std::lock_guard lock(*mutex);
   if (const auto it = made->find({index, name}); it != made->end()) return it->second;
   const Module module = made_module(index, source(), name);

@@ -1,7 +1,7 @@
 #include "library/cpu/gemm.h"
 
-#include "library/cpu/gemm_micro.h"
 #include "device/cpu/threads.h"
+#include "library/cpu/gemm_micro.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -233,7 +233,8 @@ class Product {
     }
     const std::int64_t grain =
         std::max<std::int64_t>(kBlock, static_cast<std::int64_t>(kSerialWork) / 4 / k_);
-    const bool by_columns = strict_ || std::abs(across) < std::abs(along);  // a line by itself is summed on lanes
+    // a line by itself is summed on lanes
+    const bool by_columns = strict_ || std::abs(across) < std::abs(along);
     each_range(count, by_columns ? grain : grain / kBlock, [&](std::int64_t begin, std::int64_t end) {
       if (by_columns) {
         columns(matrix, across, along, workspace, begin, end);

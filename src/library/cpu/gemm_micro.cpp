@@ -97,19 +97,22 @@ Micro<C> choose([[maybe_unused]] Run<C> avx512, [[maybe_unused]] Run<C> avx2, Ru
 }  // namespace
 
 #if defined(__x86_64__)
-#define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>(micro_##NAME##_avx512, micro_##NAME##_avx2, micro_##BASE##_base)
+#define KILN_CHOOSE(TYPE, NAME, BASE) \
+  choose<TYPE>(micro_##NAME##_avx512, micro_##NAME##_avx2, micro_##BASE##_base)
 #else
 #define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>(nullptr, nullptr, micro_##BASE##_base)
 #endif
 
 template <>
 const Micro<float>& micro<float>(bool strict) {
-  static const Micro<float> chosen = KILN_CHOOSE(float, f32, f32), rounding = KILN_CHOOSE(float, f32_strict, f32);
+  static const Micro<float> chosen = KILN_CHOOSE(float, f32, f32),
+                            rounding = KILN_CHOOSE(float, f32_strict, f32);
   return strict ? rounding : chosen;
 }
 template <>
 const Micro<double>& micro<double>(bool strict) {
-  static const Micro<double> chosen = KILN_CHOOSE(double, f64, f64), rounding = KILN_CHOOSE(double, f64_strict, f64);
+  static const Micro<double> chosen = KILN_CHOOSE(double, f64, f64),
+                             rounding = KILN_CHOOSE(double, f64_strict, f64);
   return strict ? rounding : chosen;
 }
 template <>

@@ -37,7 +37,8 @@ bool widens(const Scatter& call) {
   return is_half(call.dtype) && (call.how == Combine::Add || call.how == Combine::Multiply);
 }
 
-/// Distinct indices as positions along the axis, -1 for none: row-major without the axes along which they repeat.
+/// Distinct indices as positions along the axis, -1 for none: row-major without the axes along which they
+/// repeat.
 Array distinct(const Array& indices) {
   Array out = indices;
   std::int64_t stride = 1;
@@ -55,24 +56,27 @@ void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
   const std::int64_t extent = call.x.dims[call.axis];
   Array from = call.indices;
   std::copy(shape.dims, shape.dims + shape.rank, from.dims);
-  const std::int64_t run = from.rank ? from.dims[from.rank - 1] : 1, stride = from.rank ? from.strides[from.rank - 1] : 0;
+  const std::int64_t run = from.rank ? from.dims[from.rank - 1] : 1,
+                     stride = from.rank ? from.strides[from.rank - 1] : 0;
   const std::int64_t rows = run == 0 ? 0 : count_of(from) / run;
   dispatch(call.index_dtype, [&]<class T>() {
     if constexpr (std::is_integral_v<T>) {
-      parallel_for(rows, std::max<std::int64_t>(1, kParallelAbove / std::max<std::int64_t>(run, 1)), [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t r = begin; r < end; ++r) {
-          const T* const row = static_cast<const T*>(from.data) + offset_of(from, 0, from.rank - 1, r);
-          for (std::int64_t i = 0; i < run; ++i) {
-            const T index = row[i * stride];
-            std::int64_t at = -1;
-            if constexpr (std::is_signed_v<T>)
-              at = index < 0 ? std::int64_t{index} + extent : std::int64_t{index};
-            else if (std::uint64_t{index} < static_cast<std::uint64_t>(extent))
-              at = static_cast<std::int64_t>(index);
-            to[r * run + i] = at >= 0 && at < extent ? at : -1;
-          }
-        }
-      });
+      parallel_for(rows, std::max<std::int64_t>(1, kParallelAbove / std::max<std::int64_t>(run, 1)),
+                   [&](std::int64_t begin, std::int64_t end, int) {
+                     for (std::int64_t r = begin; r < end; ++r) {
+                       const T* const row =
+                           static_cast<const T*>(from.data) + offset_of(from, 0, from.rank - 1, r);
+                       for (std::int64_t i = 0; i < run; ++i) {
+                         const T index = row[i * stride];
+                         std::int64_t at = -1;
+                         if constexpr (std::is_signed_v<T>)
+                           at = index < 0 ? std::int64_t{index} + extent : std::int64_t{index};
+                         else if (std::uint64_t{index} < static_cast<std::uint64_t>(extent))
+                           at = static_cast<std::int64_t>(index);
+                         to[r * run + i] = at >= 0 && at < extent ? at : -1;
+                       }
+                     }
+                   });
     }
   });
 }
@@ -122,7 +126,8 @@ void copy(const Array& x, A* dst) {
 
 /// How the work is cut: outer axes times parts of the last axis behind `axis` times ranges of `axis`.
 struct Cut {
-  std::int64_t outer = 1, rows = 1, run = 1, parts = 1, ranges = 1;  // rows: of `run` elements behind the axis
+  // rows: of `run` elements behind the axis
+  std::int64_t outer = 1, rows = 1, run = 1, parts = 1, ranges = 1;
   explicit Cut(const Scatter& call) {
     for (int a = 0; a < call.axis; ++a) outer *= call.x.dims[a];
     const int last = call.x.rank - 1;
@@ -143,19 +148,23 @@ void write(const Scatter& call, const Array& where, const std::int64_t* position
   const std::int64_t count = call.values.dims[axis], extent = call.x.dims[axis];
   if (count_of(call.values) == 0) return;
   const bool inner = last > axis;
-  const std::int64_t value_step = inner ? call.values.strides[last] : 0, where_step = inner ? where.strides[last] : 0;
+  const std::int64_t value_step = inner ? call.values.strides[last] : 0,
+                     where_step = inner ? where.strides[last] : 0;
   Array spread = where;  // the positions under repetition
   std::copy(call.values.dims, call.values.dims + call.values.rank, spread.dims);
   parallel_for(cut.jobs(), 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t job = begin; job < end; ++job) {
-      const std::int64_t range = job % cut.ranges, part = job / cut.ranges % cut.parts, o = job / cut.ranges / cut.parts;
+      const std::int64_t range = job % cut.ranges, part = job / cut.ranges % cut.parts,
+                         o = job / cut.ranges / cut.parts;
       const std::int64_t low = extent * range / cut.ranges, high = extent * (range + 1) / cut.ranges;
       const std::int64_t from = cut.run * part / cut.parts, to = cut.run * (part + 1) / cut.parts;
-      const std::int64_t value_base = offset_of(call.values, 0, axis, o), where_base = offset_of(spread, 0, axis, o);
+      const std::int64_t value_base = offset_of(call.values, 0, axis, o),
+                         where_base = offset_of(spread, 0, axis, o);
       const std::int64_t line = cut.rows * cut.run;
       for (std::int64_t k = 0; k < count; ++k)
         for (std::int64_t r = 0; r < cut.rows; ++r) {
-          std::int64_t v = value_base + k * call.values.strides[axis], w = where_base + k * spread.strides[axis];
+          std::int64_t v = value_base + k * call.values.strides[axis],
+                       w = where_base + k * spread.strides[axis];
           if (cut.rows > 1) {
             v += offset_of(call.values, axis + 1, last, r);
             w += offset_of(spread, axis + 1, last, r);
@@ -185,7 +194,8 @@ void run(const Scatter& call, std::byte* workspace) {
   resolve(call, where, positions);
   auto* const out = static_cast<T*>(call.out);
   if constexpr (kHalf<T> && (How == Combine::Add || How == Combine::Multiply)) {
-    auto* const wide = reinterpret_cast<float*>(workspace + aligned(static_cast<std::size_t>(count_of(where)) * sizeof(std::int64_t)));
+    auto* const wide = reinterpret_cast<float*>(
+        workspace + aligned(static_cast<std::size_t>(count_of(where)) * sizeof(std::int64_t)));
     copy<float, T>(call.x, wide);
     write<How, float, T>(call, where, positions, wide);
     parallel_for(count_of(call.x), kParallelAbove, [&](std::int64_t begin, std::int64_t end, int) {
@@ -200,7 +210,8 @@ void run(const Scatter& call, std::byte* workspace) {
 }  // namespace
 
 std::size_t scatter_workspace_bytes(const Scatter& call) {
-  const std::size_t positions = aligned(static_cast<std::size_t>(count_of(distinct(call.indices))) * sizeof(std::int64_t));
+  const std::size_t positions =
+      aligned(static_cast<std::size_t>(count_of(distinct(call.indices))) * sizeof(std::int64_t));
   return positions + (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
 }
 

@@ -1,7 +1,8 @@
 // Writing at indices on the CPU, for every dtype and any strides.
 //
-// Lines along the axis do not meet: threads share out lines, and where these are few also ranges of the axis, in which case
-// each reads all indices. So every element meets its values in row-major order, whatever the number of threads.
+// Lines along the axis do not meet: threads share out lines, and where these are few also ranges of the axis,
+// in which case each reads all indices. So every element meets its values in row-major order, whatever the
+// number of threads.
 #pragma once
 
 #include "library/library.h"

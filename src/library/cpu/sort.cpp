@@ -19,31 +19,38 @@ using library::Sort;
 
 constexpr std::int64_t kRadixAbove = 256;       // shorter rows are sorted by comparisons
 constexpr std::int64_t kParallelAbove = 65536;  // elements of a row that several threads sort together
-constexpr std::int64_t kSelectBelow = 8;        // a part of a row smaller than this fraction is selected first,
-constexpr std::int64_t kFilterBelow = 64;       // one smaller than this without writing the row down
+constexpr std::int64_t kSelectBelow = 8;   // a part of a row smaller than this fraction is selected first,
+constexpr std::int64_t kFilterBelow = 64;  // one smaller than this without writing the row down
 
 template <std::size_t Bytes>
-using Unsigned = std::conditional_t<
-    Bytes == 1, std::uint8_t,
-    std::conditional_t<Bytes == 2, std::uint16_t, std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
+using Unsigned =
+    std::conditional_t<Bytes == 1, std::uint8_t,
+                       std::conditional_t<Bytes == 2, std::uint16_t,
+                                          std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
 
 template <class T>
 using Key = Unsigned<sizeof(T)>;
 
-// ---- keys ---------------------------------------------------------------------------------------------------------
+// ---- keys ----
 
 template <class T>
 constexpr Key<T> kSign = static_cast<Key<T>>(Key<T>{1} << (8 * sizeof(T) - 1));
 
 template <class T>
 bool is_nan(T x) {
-  if constexpr (std::is_integral_v<T>) return false;
-  else return x != x;
+  if constexpr (std::is_integral_v<T>)
+    return false;
+  else
+    return x != x;
 }
 template <>
-bool is_nan(float16 x) { return (x.bits & 0x7fff) > 0x7c00; }
+bool is_nan(float16 x) {
+  return (x.bits & 0x7fff) > 0x7c00;
+}
 template <>
-bool is_nan(bfloat16 x) { return (x.bits & 0x7fff) > 0x7f80; }
+bool is_nan(bfloat16 x) {
+  return (x.bits & 0x7fff) > 0x7f80;
+}
 
 /// An unsigned number of the same order. Where equal elements must have equal keys, -0 takes that of +0.
 template <class T>
@@ -51,8 +58,10 @@ Key<T> key_of(T x, bool merge_zeros) {
   using K = Key<T>;
   if constexpr (std::is_integral_v<T>) {
     const K bits = static_cast<K>(x);
-    if constexpr (std::is_signed_v<T>) return static_cast<K>(bits ^ kSign<T>);
-    else return bits;
+    if constexpr (std::is_signed_v<T>)
+      return static_cast<K>(bits ^ kSign<T>);
+    else
+      return bits;
   } else {
     if (is_nan(x)) return std::numeric_limits<K>::max();
     K bits = std::bit_cast<K>(x);
@@ -63,17 +72,22 @@ Key<T> key_of(T x, bool merge_zeros) {
 
 template <class T>
 T quiet_nan() {
-  if constexpr (std::is_same_v<T, float16>) return std::bit_cast<T>(std::uint16_t{0x7e00});
-  else if constexpr (std::is_same_v<T, bfloat16>) return std::bit_cast<T>(std::uint16_t{0x7fc0});
-  else return std::numeric_limits<T>::quiet_NaN();
+  if constexpr (std::is_same_v<T, float16>)
+    return std::bit_cast<T>(std::uint16_t{0x7e00});
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    return std::bit_cast<T>(std::uint16_t{0x7fc0});
+  else
+    return std::numeric_limits<T>::quiet_NaN();
 }
 
 template <class T>
 T value_of(Key<T> key) {
   using K = Key<T>;
   if constexpr (std::is_integral_v<T>) {
-    if constexpr (std::is_signed_v<T>) return static_cast<T>(key ^ kSign<T>);
-    else return static_cast<T>(key);
+    if constexpr (std::is_signed_v<T>)
+      return static_cast<T>(key ^ kSign<T>);
+    else
+      return static_cast<T>(key);
   } else {
     if (key == std::numeric_limits<K>::max()) return quiet_nan<T>();
     return std::bit_cast<T>(static_cast<K>(key & kSign<T> ? key ^ kSign<T> : ~key));
@@ -93,8 +107,10 @@ using Pair = std::conditional_t<sizeof(T) <= 4, std::uint64_t, Wide>;
 template <class T>
 Pair<T> pair_of(Key<T> key, std::int64_t position) {
   const auto at = static_cast<std::uint64_t>(position);
-  if constexpr (sizeof(T) <= 4) return std::uint64_t{key} << 32 | at;
-  else return {key, at};
+  if constexpr (sizeof(T) <= 4)
+    return std::uint64_t{key} << 32 | at;
+  else
+    return {key, at};
 }
 inline std::int64_t position_of(std::uint64_t pair) { return static_cast<std::int64_t>(pair & 0xffffffffu); }
 inline std::int64_t position_of(const Wide& pair) { return static_cast<std::int64_t>(pair.position); }
@@ -102,12 +118,15 @@ inline std::int64_t position_of(const Wide& pair) { return static_cast<std::int6
 /// Byte `i` of an item's key, the least first.
 template <int KeyBytes, class Item>
 unsigned digit(const Item& item, int i) {
-  if constexpr (std::is_same_v<Item, Wide>) return (item.key >> (8 * i)) & 255;
-  else if constexpr (sizeof(Item) > KeyBytes) return (item >> (32 + 8 * i)) & 255;
-  else return (item >> (8 * i)) & 255;
+  if constexpr (std::is_same_v<Item, Wide>)
+    return (item.key >> (8 * i)) & 255;
+  else if constexpr (sizeof(Item) > KeyBytes)
+    return (item >> (32 + 8 * i)) & 255;
+  else
+    return (item >> (8 * i)) & 255;
 }
 
-// ---- one row ------------------------------------------------------------------------------------------------------
+// ---- one row ----
 
 std::int64_t part_begin(std::int64_t n, int part, int parts) { return n * part / parts; }
 
@@ -116,12 +135,13 @@ template <class F>
 void over_parts(std::int64_t n, int parts, F f) {
   if (parts == 1) return f(0, std::int64_t{0}, n);
   parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end, int) {
-    for (auto p = static_cast<int>(begin); p < end; ++p) f(p, part_begin(n, p, parts), part_begin(n, p + 1, parts));
+    for (auto p = static_cast<int>(begin); p < end; ++p)
+      f(p, part_begin(n, p, parts), part_begin(n, p + 1, parts));
   });
 }
 
-/// Least significant byte first: stable, and a pass over a byte that all items share is left out. Sorts `items` with
-/// the help of `other`; returns where the result is.
+/// Least significant byte first: stable, and a pass over a byte that all items share is left out. Sorts
+/// `items` with the help of `other`; returns where the result is.
 template <int KeyBytes, class Item>
 Item* radix_sort(Item* items, Item* other, std::int64_t n, int parts) {
   std::vector<std::array<std::int64_t, 256>> counts(static_cast<std::size_t>(parts));
@@ -157,7 +177,8 @@ template <int KeyBytes, class Item>
 Item* ordered(Item* items, Item* other, std::int64_t n, std::int64_t kept, int parts) {
   if (kept < n / kSelectBelow) {
     std::nth_element(items, items + kept, items + n);
-    std::sort(items, items + kept);  // which are in no order: a radix sort of keys alone would leave equal ones in that
+    // which are in no order: a radix sort of keys alone would leave equal ones in that
+    std::sort(items, items + kept);
     return items;
   }
   if (n > kRadixAbove) return radix_sort<KeyBytes>(items, other, n, parts);
@@ -169,19 +190,23 @@ template <class T, bool Positions>
 struct RowSort {
   using Item = std::conditional_t<Positions, Pair<T>, Key<T>>;
 
-  static std::size_t bytes(std::int64_t n) { return (2 * static_cast<std::size_t>(n) * sizeof(Item) + 63) / 64 * 64; }
+  static std::size_t bytes(std::int64_t n) {
+    return (2 * static_cast<std::size_t>(n) * sizeof(Item) + 63) / 64 * 64;
+  }
 
   static Item item_at(const T* from, std::int64_t stride, std::int64_t i, bool descending) {
     Key<T> key = key_of(from[i * stride], Positions);
     if (descending) key = static_cast<Key<T>>(~key);
-    if constexpr (Positions) return pair_of<T>(key, i);
-    else return key;
+    if constexpr (Positions)
+      return pair_of<T>(key, i);
+    else
+      return key;
   }
 
-  /// The first `kept` items, unordered, in front of `items`: each part keeps those below the last of its best so far,
-  /// and thins them out when there are twice as many.
-  static void filter(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, bool descending, Item* items,
-                     int parts) {
+  /// The first `kept` items, unordered, in front of `items`: each part keeps those below the last of its best
+  /// so far, and thins them out when there are twice as many.
+  static void filter(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, bool descending,
+                     Item* items, int parts) {
     std::vector<std::int64_t> found(static_cast<std::size_t>(parts));
     over_parts(n, parts, [&](int part, std::int64_t begin, std::int64_t end) {
       Item* const best = items + 2 * kept * part;
@@ -205,8 +230,8 @@ struct RowSort {
     std::nth_element(items, items + kept - 1, items + total);
   }
 
-  static void run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, bool descending, void* to,
-                  std::int64_t to_stride, std::byte* workspace, int parts) {
+  static void run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, bool descending,
+                  void* to, std::int64_t to_stride, std::byte* workspace, int parts) {
     Item* const items = reinterpret_cast<Item*>(workspace);
     const bool few = kept < n / (kFilterBelow * parts);
     if (few) {
@@ -217,7 +242,8 @@ struct RowSort {
         for (std::int64_t i = begin; i < end; ++i) items[i] = item_at(from, stride, i, descending);
       });
     }
-    const Item* const sorted = few ? items : ordered<static_cast<int>(sizeof(T))>(items, items + n, n, kept, parts);
+    const Item* const sorted =
+        few ? items : ordered<static_cast<int>(sizeof(T))>(items, items + n, n, kept, parts);
     over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         if constexpr (Positions)
@@ -230,7 +256,7 @@ struct RowSort {
   }
 };
 
-// ---- all rows -----------------------------------------------------------------------------------------------------
+// ---- all rows ----
 
 /// Element offset of the i-th element in row-major order, of all axes but `skip`.
 std::int64_t offset_of(const Array& a, std::int64_t i, int skip = -1) {
@@ -265,8 +291,8 @@ void sort_rows(const Sort& call, std::byte* workspace) {
     void* const to = static_cast<std::byte*>(call.out) +
                      first * static_cast<std::int64_t>(Positions ? sizeof(std::int64_t) : sizeof(T));
     RowSort<T, Positions>::run(static_cast<const T*>(call.in.data) + offset_of(call.in, row, call.axis),
-                               call.in.strides[call.axis], rows.length, call.kept, call.descending, to, rows.inner,
-                               memory, parts);
+                               call.in.strides[call.axis], rows.length, call.kept, call.descending, to,
+                               rows.inner, memory, parts);
   };
   if (!rows.spread()) {
     const int parts = rows.length >= kParallelAbove ? thread_count() : 1;
@@ -274,9 +300,11 @@ void sort_rows(const Sort& call, std::byte* workspace) {
     return;
   }
   const std::size_t bytes = RowSort<T, Positions>::bytes(rows.length);
-  const std::int64_t grain = std::max<std::int64_t>(1, kRadixAbove * 4 / std::max<std::int64_t>(rows.length, 1));
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, kRadixAbove * 4 / std::max<std::int64_t>(rows.length, 1));
   parallel_for(rows.count, grain, [&](std::int64_t begin, std::int64_t end, int slot) {
-    for (std::int64_t row = begin; row < end; ++row) one(row, workspace + static_cast<std::size_t>(slot) * bytes, 1);
+    for (std::int64_t row = begin; row < end; ++row)
+      one(row, workspace + static_cast<std::size_t>(slot) * bytes, 1);
   });
 }
 
@@ -293,7 +321,8 @@ auto by_kind(const Sort& call, F f) {
 std::size_t sort_workspace_bytes(const Sort& call) {
   const Rows rows(call);
   return by_kind(call, [&]<class T, bool Positions>() {
-    return RowSort<T, Positions>::bytes(rows.length) * static_cast<std::size_t>(rows.spread() ? thread_count() : 1);
+    return RowSort<T, Positions>::bytes(rows.length) *
+           static_cast<std::size_t>(rows.spread() ? thread_count() : 1);
   });
 }
 

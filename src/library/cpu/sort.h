@@ -1,8 +1,8 @@
 // Sorting and searching on the CPU, for every dtype and any strides.
 //
-// Elements become unsigned keys of the same order (NaN greatest), complemented for descending order: one comparison and
-// one radix sort then serve all dtypes. Positions ride along below their keys, so that every order is a strict one and
-// results do not depend on the number of threads.
+// Elements become unsigned keys of the same order (NaN greatest), complemented for descending order: one
+// comparison and one radix sort then serve all dtypes. Positions ride along below their keys, so that every
+// order is a strict one and results do not depend on the number of threads.
 #pragma once
 
 #include "library/library.h"

@@ -20,7 +20,8 @@ inline std::int64_t count_of(const library::Array& a) {
   return n;
 }
 
-/// The array's axes but `skip`, as few as do: those of one element left out, neighbours joined where strides allow.
+/// The array's axes but `skip`, as few as do: those of one element left out, neighbours joined where strides
+/// allow.
 inline Axes joined_axes(const library::Array& a, int skip = -1) {
   Axes out;
   for (int axis = 0; axis < a.rank; ++axis) {

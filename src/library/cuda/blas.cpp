@@ -3,12 +3,12 @@
 #include <cublasLt.h>
 #include <cuda.h>
 
-#include "library/cuda/blas_product.h"
 #include "device/cuda/copy.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/driver_api.h"
 #include "device/cuda/shared_library.h"
 #include "device/cuda/stream.h"
+#include "library/cuda/blas_product.h"
 #include "library/cuda/strided_copy.h"
 #include "support/check.h"
 #include "support/hash128.h"
@@ -29,12 +29,14 @@ constexpr std::size_t kMostWorkspace = 32 << 20;  // what the fast kernels of re
 constexpr std::size_t kMostChoices = 4096;
 
 struct BlasApi {
+  // clang-format off
 #define KILN_BLAS_FUNCTIONS(_)                                                                                     \
   _(cublasLtCreate) _(cublasLtGetVersion) _(cublasLtGetStatusString) _(cublasLtMatmul)                             \
   _(cublasLtMatmulAlgoGetHeuristic) _(cublasLtMatmulDescCreate) _(cublasLtMatmulDescDestroy)                       \
   _(cublasLtMatmulDescSetAttribute) _(cublasLtMatrixLayoutCreate) _(cublasLtMatrixLayoutDestroy)                   \
   _(cublasLtMatrixLayoutSetAttribute) _(cublasLtMatmulPreferenceCreate) _(cublasLtMatmulPreferenceDestroy)         \
   _(cublasLtMatmulPreferenceSetAttribute)
+// clang-format on
 #define KILN_BLAS_FIELD(name) decltype(&::name) name = nullptr;
   KILN_BLAS_FUNCTIONS(KILN_BLAS_FIELD)
 #undef KILN_BLAS_FIELD
@@ -49,7 +51,7 @@ BlasReport look(std::span<const std::string> names, BlasApi& api) {
   }
   out.library = library.path;
   const char* missing = nullptr;
-#define KILN_BLAS_BIND(name)                                                       \
+#define KILN_BLAS_BIND(name)                                                    \
   api.name = reinterpret_cast<decltype(api.name)>(find_symbol(library, #name)); \
   if (!api.name) missing = #name;
   KILN_BLAS_FUNCTIONS(KILN_BLAS_BIND)
@@ -87,12 +89,12 @@ void check(cublasStatus_t status, const char* call) {
 #define KILN_BLAS(function, ...) check(blas_api().function(__VA_ARGS__), #function)
 
 /// One of cuBLASLt's objects.
-template <class T, cublasStatus_t (*BlasApi::* destroy)(T)>
+template <class T, cublasStatus_t (*BlasApi::*destroy)(T)>
 struct Destroy {
   using pointer = T;
   void operator()(T object) const { (blas_api().*destroy)(object); }
 };
-template <class T, cublasStatus_t (*BlasApi::* destroy)(T)>
+template <class T, cublasStatus_t (*BlasApi::*destroy)(T)>
 using Owned = std::unique_ptr<std::remove_pointer_t<T>, Destroy<T, destroy>>;
 using Description = Owned<cublasLtMatmulDesc_t, &BlasApi::cublasLtMatmulDescDestroy>;
 using MatrixLayout = Owned<cublasLtMatrixLayout_t, &BlasApi::cublasLtMatrixLayoutDestroy>;
@@ -181,20 +183,21 @@ struct Choice {
   bool found = false;
 };
 
-/// cuBLASLt thinks in columns: our row-major matrix is the transpose of its. It computes outᵀ = bᵀ · aᵀ, so that b comes
-/// first, and what is row-major here is not transposed there.
+/// cuBLASLt thinks in columns: our row-major matrix is the transpose of its. It computes outᵀ = bᵀ · aᵀ, so
+/// that b comes first, and what is row-major here is not transposed there.
 cublasOperation_t operation(bool column_major) { return column_major ? CUBLAS_OP_T : CUBLAS_OP_N; }
 
-MatrixLayout matrix(cudaDataType_t type, std::int64_t rows, std::int64_t cols, bool column_major, std::int64_t ld,
-                    std::int64_t batch, std::int64_t stride) {
+MatrixLayout matrix(cudaDataType_t type, std::int64_t rows, std::int64_t cols, bool column_major,
+                    std::int64_t ld, std::int64_t batch, std::int64_t stride) {
   if (!column_major) std::swap(rows, cols);
   cublasLtMatrixLayout_t raw = nullptr;
-  KILN_BLAS(cublasLtMatrixLayoutCreate, &raw, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cols),
-            ld);
+  KILN_BLAS(cublasLtMatrixLayoutCreate, &raw, type, static_cast<std::uint64_t>(rows),
+            static_cast<std::uint64_t>(cols), ld);
   MatrixLayout out(raw);
   const auto count = static_cast<std::int32_t>(batch);
   KILN_BLAS(cublasLtMatrixLayoutSetAttribute, raw, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
-  KILN_BLAS(cublasLtMatrixLayoutSetAttribute, raw, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
+  KILN_BLAS(cublasLtMatrixLayoutSetAttribute, raw, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+            sizeof stride);
   return out;
 }
 
@@ -209,7 +212,8 @@ Description describe(const Types& types, const ChoiceKey& key, const void* bias)
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &types.data, sizeof types.data);
+    KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &types.data,
+              sizeof types.data);
   }
   return out;
 }
@@ -270,7 +274,8 @@ class CudaLibrary final : public library::Library {
   /// Nothing to multiply: the result is empty or zeros.
   static bool is_trivial(const library::Matmul& call) { return call.k == 0 || out_elements(call) == 0; }
 
-  void run(DType dtype, const BlasProduct& p, const Choice& chosen, std::byte* workspace, Stream stream) const {
+  void run(DType dtype, const BlasProduct& p, const Choice& chosen, std::byte* workspace,
+           Stream stream) const {
     const float one_f = 1, zero_f = 0;
     const double one_d = 1, zero_d = 0;
     const bool wide = dtype == DType::Float64;
@@ -284,9 +289,10 @@ class CudaLibrary final : public library::Library {
     for (std::int64_t i = 0, count = outer_count(p); i < count; ++i) {
       const OuterOffsets at = outer_offsets(p, i);
       std::byte* out = p.out + at.out * element;
-      KILN_BLAS(cublasLtMatmul, handle(), (own ? own : chosen.description).get(), one, p.b.data + at.b * element, chosen.b.get(),
-                p.a.data + at.a * element, chosen.a.get(), zero, out, chosen.out.get(), out, chosen.out.get(),
-                &chosen.algorithm, workspace, chosen.workspace, handle_of(stream));
+      KILN_BLAS(cublasLtMatmul, handle(), (own ? own : chosen.description).get(), one,
+                p.b.data + at.b * element, chosen.b.get(), p.a.data + at.a * element, chosen.a.get(), zero,
+                out, chosen.out.get(), out, chosen.out.get(), &chosen.algorithm, workspace, chosen.workspace,
+                handle_of(stream));
     }
   }
 
@@ -318,7 +324,8 @@ class CudaLibrary final : public library::Library {
     constexpr std::int64_t kMost = 0x7fffffff;
     if (key.m > kMost || key.n > kMost || key.k > kMost || key.batch > kMost) return out;
     out.key = key;
-    out.description = describe(types, key, reinterpret_cast<const void*>(std::uintptr_t{256}));  // which is not read
+    // which is not read
+    out.description = describe(types, key, reinterpret_cast<const void*>(std::uintptr_t{256}));
     out.a = matrix(types.data, key.m, key.k, key.a_column_major, key.lda, key.batch, key.stride_a);
     out.b = matrix(types.data, key.k, key.n, key.b_column_major, key.ldb, key.batch, key.stride_b);
     out.out = matrix(types.data, key.m, key.n, false, key.n, key.batch, key.stride_out);
@@ -326,8 +333,8 @@ class CudaLibrary final : public library::Library {
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
     const cublasStatus_t status = blas_api().cublasLtMatmulAlgoGetHeuristic(
-        handle(), out.description.get(), out.b.get(), out.a.get(), out.out.get(), out.out.get(), preference.get(), 1,
-        &result, &found);
+        handle(), out.description.get(), out.b.get(), out.a.get(), out.out.get(), out.out.get(),
+        preference.get(), 1, &result, &found);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return out;
     check(status, "cublasLtMatmulAlgoGetHeuristic");
     out.found = found > 0 && result.state == CUBLAS_STATUS_SUCCESS;

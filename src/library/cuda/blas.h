@@ -1,5 +1,6 @@
-// Matrix products by cuBLASLt, opened at run time: float16 and bfloat16 (summed in float32), float32 (never through
-// TF32), float64; any strides and batches. Operands that cuBLASLt cannot read as they lie are copied first.
+// Matrix products by cuBLASLt, opened at run time: float16 and bfloat16 (summed in float32), float32 (never
+// through TF32), float64; any strides and batches. Operands that cuBLASLt cannot read as they lie are copied
+// first.
 #pragma once
 
 #include "library/library.h"
@@ -21,9 +22,9 @@ const BlasReport& blas();
 /// The same for other library names, looked at but not used.
 BlasReport probe_blas(std::span<const std::string> libraries);
 
-/// The device's library. Its calls are enqueued to the thread's current stream of the device; pointers are the device's,
-/// the workspace is 256-byte aligned. The choice of algorithm is kept by shape: the first call with one is slower.
-/// DeviceError when there is no such device.
+/// The device's library. Its calls are enqueued to the thread's current stream of the device; pointers are
+/// the device's, the workspace is 256-byte aligned. The choice of algorithm is kept by shape: the first call
+/// with one is slower. DeviceError when there is no such device.
 const library::Library& library(int device);
 
 }  // namespace kiln::cuda

@@ -12,7 +12,8 @@ struct Layout {
 };
 
 /// How a BLAS reads a matrix of these strides, if it can. The stride of an axis of one element means nothing.
-std::optional<Layout> layout(std::int64_t rows, std::int64_t row_stride, std::int64_t cols, std::int64_t col_stride) {
+std::optional<Layout> layout(std::int64_t rows, std::int64_t row_stride, std::int64_t cols,
+                             std::int64_t col_stride) {
   if ((cols == 1 || col_stride == 1) && (rows == 1 || row_stride >= cols))
     return Layout{rows == 1 ? cols : row_stride, false};
   if ((rows == 1 || row_stride == 1) && (cols == 1 || col_stride >= rows))
@@ -21,7 +22,8 @@ std::optional<Layout> layout(std::int64_t rows, std::int64_t row_stride, std::in
 }
 
 /// The operand's axes that repeat nothing, copied next to each other. Changes the strides to the copy's.
-StridedCopy pack(const library::Matmul& call, library::MatrixStack& stack, std::int64_t rows, std::int64_t cols) {
+StridedCopy pack(const library::Matmul& call, library::MatrixStack& stack, std::int64_t rows,
+                 std::int64_t cols) {
   StridedCopy out;
   out.from = static_cast<const std::byte*>(stack.data);
   const auto add = [&](std::int64_t extent, std::int64_t stride) {
@@ -109,7 +111,8 @@ BlasProduct blas_product(const library::Matmul& call, std::byte* workspace) {
   // One axis is the BLAS's own batch: the longest that it takes.
   int batch = -1;
   for (int i = 0; i < rank; ++i)
-    if (axes[i].a_stride >= 0 && axes[i].b_stride >= 0 && (batch < 0 || axes[i].extent > axes[batch].extent)) batch = i;
+    if (axes[i].a_stride >= 0 && axes[i].b_stride >= 0 && (batch < 0 || axes[i].extent > axes[batch].extent))
+      batch = i;
   for (int i = 0; i < rank; ++i) {
     if (i != batch) {
       p.outer[p.outer_rank++] = axes[i];

@@ -10,8 +10,8 @@
 
 namespace kiln::cuda {
 
-/// A dense matrix, or a stack of them. Row-major: `ld` elements from row to row, columns adjacent; column-major: from
-/// column to column, rows adjacent.
+/// A dense matrix, or a stack of them. Row-major: `ld` elements from row to row, columns adjacent;
+/// column-major: from column to column, rows adjacent.
 struct BlasOperand {
   const std::byte* data = nullptr;
   std::int64_t ld = 0;
@@ -34,11 +34,11 @@ struct BlasProduct {
   Axis outer[kMaxRank] = {};
   int packings = 0;
   std::array<StridedCopy, 2> packing;  // of operands that no BLAS reads as they lie, to be done first
-  std::size_t pack_bytes = 0;  // of workspace, a multiple of 256
+  std::size_t pack_bytes = 0;          // of workspace, a multiple of 256
 };
 
-/// Pre: m, n, k and all batch extents are above zero. `workspace` (256-byte aligned; null to learn pack_bytes) is where
-/// packed operands go.
+/// Pre: m, n, k and all batch extents are above zero. `workspace` (256-byte aligned; null to learn
+/// pack_bytes) is where packed operands go.
 BlasProduct blas_product(const library::Matmul& call, std::byte* workspace);
 
 /// Elements of a and b and out that the i-th outer repetition starts at.

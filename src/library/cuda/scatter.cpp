@@ -1,13 +1,13 @@
 #include "library/cuda/scatter.h"
 
-#include "library/cuda/axes.h"
-#include "device/cuda/copy.h"
-#include "library/cuda/sort.h"
-#include "library/cuda/strided_copy.h"
-#include "device/cuda/template_kernels.h"
 #include "codegen/cuda/cuda_expr.h"
+#include "device/cuda/copy.h"
+#include "device/cuda/template_kernels.h"
 #include "device/cuda/workspace.h"
 #include "kernels_templates.h"
+#include "library/cuda/axes.h"
+#include "library/cuda/sort.h"
+#include "library/cuda/strided_copy.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -22,7 +22,8 @@ using library::Scatter;
 struct Grid {
   std::int32_t rank = 0, axis = 0;
   std::int64_t count = 1;
-  std::int64_t dims[kMaxRank] = {}, value[kMaxRank] = {}, index[kMaxRank] = {}, place[kMaxRank] = {}, slot[kMaxRank] = {};
+  std::int64_t dims[kMaxRank] = {}, value[kMaxRank] = {}, index[kMaxRank] = {}, place[kMaxRank] = {},
+               slot[kMaxRank] = {};
   std::int64_t extent = 0, place_step = 0, slot_step = 0;
 };
 static_assert(sizeof(Grid) == 8 * (2 + 5 * kMaxRank + 3));
@@ -58,11 +59,13 @@ struct Places {
       if (over != Over::All && repeats(call, a) != (over == Over::Repetitions)) continue;
       if (call.values.dims[a] == 1 && !chosen) continue;
       g.count *= call.values.dims[a];
-      const std::int64_t dim = call.values.dims[a], value = call.values.strides[a], index = call.indices.strides[a],
-                         place = chosen ? 0 : place_strides[a], slot = chosen ? 0 : slot_strides[a];
+      const std::int64_t dim = call.values.dims[a], value = call.values.strides[a],
+                         index = call.indices.strides[a], place = chosen ? 0 : place_strides[a],
+                         slot = chosen ? 0 : slot_strides[a];
       const int last = g.rank - 1;
-      const bool joins = last >= 0 && !chosen && last != g.axis && g.value[last] == value * dim && g.index[last] == index * dim &&
-                         g.place[last] == place * dim && g.slot[last] == slot * dim;
+      const bool joins = last >= 0 && !chosen && last != g.axis && g.value[last] == value * dim &&
+                         g.index[last] == index * dim && g.place[last] == place * dim &&
+                         g.slot[last] == slot * dim;
       const int to = joins ? last : g.rank++;
       g.dims[to] = joins ? g.dims[to] * dim : dim;
       g.value[to] = value;
@@ -124,7 +127,8 @@ void copy_x(const Scatter& call, Stream stream) {
   std::copy_n(axes.dims, axes.rank, copy.extents);
   std::copy_n(axes.strides, axes.rank, copy.strides);
   if (axes.rank == 0 || (axes.rank == 1 && axes.strides[0] == 1))
-    copy_on_device(copy.to, copy.from, static_cast<std::uint64_t>(copy.count() * size_of(call.dtype)), stream);
+    copy_on_device(copy.to, copy.from, static_cast<std::uint64_t>(copy.count() * size_of(call.dtype)),
+                   stream);
   else
     copy_strided(copy, size_of(call.dtype), stream);
 }
@@ -140,14 +144,16 @@ struct Writer {
 
   void launch(int k, std::int64_t count, std::initializer_list<const void*> arguments) const {
     void* params[8];
-    std::transform(arguments.begin(), arguments.end(), params, [](const void* a) { return const_cast<void*>(a); });
+    std::transform(arguments.begin(), arguments.end(), params,
+                   [](const void* a) { return const_cast<void*>(a); });
     cuda::launch(kernels[static_cast<std::size_t>(k)], thread_each(count), stream, params);
   }
 
   void set() const {
     const Grid all = places.grid(call, Over::All);
     const void* claims = nullptr;
-    if (call.values.dims[call.axis] == 1) return launch(kSet, all.count, {&out, &values, &indices, &claims, &all});
+    if (call.values.dims[call.axis] == 1)
+      return launch(kSet, all.count, {&out, &values, &indices, &claims, &all});
     const Workspace memory(static_cast<std::uint64_t>(places.slots) * 8, stream);
     const Grid once = places.grid(call, Over::Indices);
     claims = memory.data();
@@ -176,12 +182,16 @@ struct Writer {
   bool by_vectors(Grid& g, const void* kept) const {
     constexpr std::int64_t kLanes = 4;
     const int last = g.rank - 1;
-    if (last < 0 || last == g.axis || g.index[last] != 0 || g.value[last] != 1 || g.place[last] != 1) return false;
+    if (last < 0 || last == g.axis || g.index[last] != 0 || g.value[last] != 1 || g.place[last] != 1)
+      return false;
     if (g.dims[last] % kLanes || g.place_step % kLanes) return false;
     for (int a = 0; a < last; ++a)
       if (g.value[a] % kLanes || g.place[a] % kLanes) return false;
-    const auto starts_at_multiple = [](const void* p, std::int64_t bytes) { return reinterpret_cast<std::uintptr_t>(p) % static_cast<std::uintptr_t>(bytes) == 0; };
-    if (!starts_at_multiple(values, kLanes * size_of(call.dtype)) || !starts_at_multiple(kept, kLanes * 4)) return false;
+    const auto starts_at_multiple = [](const void* p, std::int64_t bytes) {
+      return reinterpret_cast<std::uintptr_t>(p) % static_cast<std::uintptr_t>(bytes) == 0;
+    };
+    if (!starts_at_multiple(values, kLanes * size_of(call.dtype)) || !starts_at_multiple(kept, kLanes * 4))
+      return false;
     g.dims[last] /= kLanes;
     g.count /= kLanes;
     g.value[last] = g.place[last] = kLanes;
@@ -203,7 +213,8 @@ struct Writer {
     sort.positions = true;
     sort.out = order_memory.data();
     cuda::sort(sort, stream);
-    launch(kCombineInOrder, once.count * across.count, {&out, &values, &indices, &slots, &order, &once, &across});
+    launch(kCombineInOrder, once.count * across.count,
+           {&out, &values, &indices, &slots, &order, &once, &across});
   }
 };
 
@@ -211,12 +222,15 @@ struct Writer {
 
 std::string scatter_source(const Scatter& call) {
   namespace texts = codegen::templates;
-  const bool vectors = !in_order(call) && adds_words(call), beside = vectors || (!in_order(call) && widens(call.dtype, call.how));
-  const char* way = call.how == Combine::Set ? texts::scatter_set : in_order(call) ? texts::scatter_ordered : texts::scatter_atomic;
-  return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(worked_in(call.dtype, call.how)), " Element;\ntypedef ",
-             codegen::cuda_memory_type(call.index_dtype), " Index;\nconstexpr int kHow = ", static_cast<int>(call.how),
-             ";\n", texts::scatter, way, beside ? texts::scatter_widen : "",
-             vectors ? cat(texts::memory, texts::scatter_vectors) : "");
+  const bool vectors = !in_order(call) && adds_words(call),
+             beside = vectors || (!in_order(call) && widens(call.dtype, call.how));
+  const char* way = call.how == Combine::Set ? texts::scatter_set
+                    : in_order(call)         ? texts::scatter_ordered
+                                             : texts::scatter_atomic;
+  return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(worked_in(call.dtype, call.how)),
+             " Element;\ntypedef ", codegen::cuda_memory_type(call.index_dtype),
+             " Index;\nconstexpr int kHow = ", static_cast<int>(call.how), ";\n", texts::scatter, way,
+             beside ? texts::scatter_widen : "", vectors ? cat(texts::memory, texts::scatter_vectors) : "");
 }
 
 void scatter(const Scatter& call, Stream stream) {
@@ -224,12 +238,17 @@ void scatter(const Scatter& call, Stream stream) {
   copy_x(call, stream);
   if (count_of(call.values) == 0) return;
   const std::string name = cat("scatter_", static_cast<int>(call.how), in_order(call) ? "_ordered_" : "_",
-                               codegen::cuda_memory_type(worked_in(call.dtype, call.how)), '_', codegen::cuda_memory_type(call.index_dtype));
-  const Writer writer{call, stream,
-                      template_kernels(device_of(stream), name, symbols_of(call), [&] { return scatter_source(call); })};
-  if (call.how == Combine::Set) writer.set();
-  else if (in_order(call)) writer.combine_in_order();
-  else writer.combine();
+                               codegen::cuda_memory_type(worked_in(call.dtype, call.how)), '_',
+                               codegen::cuda_memory_type(call.index_dtype));
+  const Writer writer{call, stream, template_kernels(device_of(stream), name, symbols_of(call), [&] {
+                        return scatter_source(call);
+                      })};
+  if (call.how == Combine::Set)
+    writer.set();
+  else if (in_order(call))
+    writer.combine_in_order();
+  else
+    writer.combine();
 }
 
 }  // namespace kiln::cuda

@@ -1,7 +1,8 @@
 // Writing at indices on a device, for every dtype and any strides: a thread for each value.
 //
-// Of several values set at one place the last stays: first the greatest position along the axis claims the place, then
-// it is written. Others meet by atomic operations in any order, or, if the call is `ordered`, sorted by place.
+// Of several values set at one place the last stays: first the greatest position along the axis claims the
+// place, then it is written. Others meet by atomic operations in any order, or, if the call is `ordered`,
+// sorted by place.
 #pragma once
 
 #include "device/cuda/stream.h"

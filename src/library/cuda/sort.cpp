@@ -1,10 +1,10 @@
 #include "library/cuda/sort.h"
 
-#include "library/cuda/axes.h"
-#include "device/cuda/template_kernels.h"
 #include "codegen/cuda/cuda_expr.h"
+#include "device/cuda/template_kernels.h"
 #include "device/cuda/workspace.h"
 #include "kernels_templates.h"
+#include "library/cuda/axes.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -20,9 +20,9 @@ using library::Sort;
 constexpr std::int64_t kShort = 512;           // rows of up to so many elements share a block
 constexpr std::int64_t kTileBytes = 32 << 10;  // of shared memory, for longer ones
 constexpr std::int64_t kLongestTile = 4096;
-constexpr std::int64_t kChunk = 2048;          // items that a block merges
-constexpr std::int64_t kThreads = 256;         // of every block
-constexpr std::int64_t kCounted = 16384;       // elements whose digits a block counts
+constexpr std::int64_t kChunk = 2048;                         // items that a block merges
+constexpr std::int64_t kThreads = 256;                        // of every block
+constexpr std::int64_t kCounted = 16384;                      // elements whose digits a block counts
 constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;  // elements, whose counts fit beside two flags
 
 /// The kernels' Rows.
@@ -78,11 +78,13 @@ LaunchShape blocks(std::int64_t count) {
 }
 
 /// By tiles, and merging.
-void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels, Stream stream) {
+void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels,
+                     Stream stream) {
   // Runs of `span` elements, `distance` items apart, `runs` in a row.
   std::int64_t span = items.tile, runs = ceil_div(rows.length, span), distance = std::min(rows.kept, span);
   std::int64_t most = 0;  // items of a row that there are memory's places for
-  for (std::int64_t r = runs, s = span; r > 1; r = ceil_div(r, 2), s *= 2) most = std::max(most, r * std::min(rows.kept, s));
+  for (std::int64_t r = runs, s = span; r > 1; r = ceil_div(r, 2), s *= 2)
+    most = std::max(most, r * std::min(rows.kept, s));
   const auto bytes = static_cast<std::uint64_t>(rows.count * most * items.bytes);
   std::optional<Workspace> from, to;
   if (runs > 1) from.emplace(bytes, stream);
@@ -109,7 +111,8 @@ void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std:
   }
 }
 
-void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels, Stream stream) {
+void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels,
+                   Stream stream) {
   constexpr std::int64_t kDigits = 256;
   std::int64_t chunks = ceil_div(rows.length, kThreads * items.moved_by_thread());
   const std::int64_t counters = rows.count * items.passes * kDigits, states = rows.count * chunks * kDigits;
@@ -148,16 +151,16 @@ void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::v
 std::string sort_source(const Sort& call) {
   namespace texts = codegen::templates;
   const Items items(call);
-  const std::string shared = cat(template_prologue(), "typedef ", codegen::cuda_memory_type(call.dtype), " Element;\n#define KILN_ORDER ",
-                                 items.order, '\n');
+  const std::string shared = cat(template_prologue(), "typedef ", codegen::cuda_memory_type(call.dtype),
+                                 " Element;\n#define KILN_ORDER ", items.order, '\n');
   const std::string tile = cat("constexpr int kTile = ", items.tile, ";\n", texts::sort, texts::sort_tiles);
   switch (items.way) {
     case Items::Way::Tiles: return shared + tile;
     case Items::Way::Merge: return cat(shared, tile, texts::sort_merge);
     case Items::Way::Radix: break;
   }
-  return cat(shared, "constexpr int kPerThread = ", items.moved_by_thread(), ", kCounted = ", kCounted, ";\n", texts::sort, texts::reduce,
-             texts::scan, texts::sort_radix);
+  return cat(shared, "constexpr int kPerThread = ", items.moved_by_thread(), ", kCounted = ", kCounted, ";\n",
+             texts::sort, texts::reduce, texts::scan, texts::sort_radix);
 }
 
 void sort(const Sort& call, Stream stream) {
@@ -174,14 +177,19 @@ void sort(const Sort& call, Stream stream) {
   if (rows.count == 0 || rows.kept == 0) return;
 
   const Items items(call);
-  const auto kernels = [&](const char* way, std::span<const char* const> symbols) -> const std::vector<Function>& {
-    const std::string name = cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, '_', items.tile, way);
+  const auto kernels = [&](const char* way,
+                           std::span<const char* const> symbols) -> const std::vector<Function>& {
+    const std::string name =
+        cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, '_', items.tile, way);
     return template_kernels(device_of(stream), name, symbols, [&] { return sort_source(call); });
   };
   switch (items.way) {
-    case Items::Way::Tiles: return sort_by_merging(call, rows, items, kernels("", std::span(kMergeSymbols).first(1)), stream);
-    case Items::Way::Merge: return sort_by_merging(call, rows, items, kernels("_merged", kMergeSymbols), stream);
-    case Items::Way::Radix: return sort_by_radix(call, rows, items, kernels("_by_digit", kRadixSymbols), stream);
+    case Items::Way::Tiles:
+      return sort_by_merging(call, rows, items, kernels("", std::span(kMergeSymbols).first(1)), stream);
+    case Items::Way::Merge:
+      return sort_by_merging(call, rows, items, kernels("_merged", kMergeSymbols), stream);
+    case Items::Way::Radix:
+      return sort_by_radix(call, rows, items, kernels("_by_digit", kRadixSymbols), stream);
   }
 }
 

@@ -50,7 +50,8 @@ struct Shape {
 };
 static_assert(StridedCopy::kMaxAxes == 18 && sizeof(Shape) == 8 * 37);
 
-constexpr const char* kSymbols[] = {"copy_1", "copy_2", "copy_4", "copy_8"};  // by the logarithm of an element's size
+// by the logarithm of an element's size
+constexpr const char* kSymbols[] = {"copy_1", "copy_2", "copy_4", "copy_8"};
 
 }  // namespace
 
@@ -65,7 +66,8 @@ void copy_strided(const StridedCopy& copy, std::int64_t element_bytes, Stream st
   const void *to = copy.to, *from = copy.from;
   void* params[] = {&to, &from, &shape, &count};
   const auto blocks = static_cast<std::uint32_t>(std::min<std::int64_t>((count + 255) / 256, 1 << 16));
-  const auto& kernels = template_kernels(device_of(stream), "strided_copy", kSymbols, [] { return std::string(kSource); });
+  const auto& kernels =
+      template_kernels(device_of(stream), "strided_copy", kSymbols, [] { return std::string(kSource); });
   const auto which = static_cast<std::size_t>(std::countr_zero(static_cast<std::uint64_t>(element_bytes)));
   launch(kernels[which], {.grid = {blocks, 1, 1}, .block = {256, 1, 1}}, stream, params);
 }

@@ -1,4 +1,5 @@
-// Elements at any strides copied next to each other, by one general kernel: for where no generated one is at hand.
+// Elements at any strides copied next to each other, by one general kernel: for where no generated one is at
+// hand.
 #pragma once
 
 #include "device/cuda/stream.h"

@@ -1,4 +1,5 @@
-// Stands for the files of this directory that need CUDA's headers in a build that had none: there is never a device.
+// Stands for the files of this directory that need CUDA's headers in a build that had none: there is never a
+// device.
 #include "library/cuda/blas.h"
 
 #include <kiln/error.h>

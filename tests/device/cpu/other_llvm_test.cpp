@@ -1,4 +1,5 @@
-// Another user of LLVM in the process, of another version, compiles beside Kiln: neither sees the other's symbols.
+// Another user of LLVM in the process, of another version, compiles beside Kiln: neither sees the other's
+// symbols.
 #include "counted.h"
 #include "needs_cpu.h"
 
@@ -19,7 +20,8 @@ namespace {
 /// Another version's shared library, or null.
 void* other_llvm() {
   for (const int version : {14, 15, 16, 17, 18, 20, 21}) {
-    for (const std::string& name : {"libLLVM-" + std::to_string(version) + ".so.1", "libLLVM.so." + std::to_string(version) + ".1"})
+    for (const std::string& name :
+         {"libLLVM-" + std::to_string(version) + ".so.1", "libLLVM.so." + std::to_string(version) + ".1"})
       if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   }
   return nullptr;
@@ -29,8 +31,8 @@ void* other_llvm() {
 class OtherLlvm {
  public:
   explicit OtherLlvm(void* library) : library_(library) {
-    for (const char* name : {"LLVMInitializeX86TargetInfo", "LLVMInitializeX86Target", "LLVMInitializeX86TargetMC",
-                             "LLVMInitializeX86AsmPrinter"})
+    for (const char* name : {"LLVMInitializeX86TargetInfo", "LLVMInitializeX86Target",
+                             "LLVMInitializeX86TargetMC", "LLVMInitializeX86AsmPrinter"})
       function<void()>(name)();
   }
 
@@ -47,13 +49,18 @@ class OtherLlvm {
     const P builder = function<P(P)>("LLVMCreateBuilderInContext")(context);
     function<void(P, P)>("LLVMPositionBuilderAtEnd")(builder, block);
     const P x = function<P(P, unsigned)>("LLVMGetParam")(f, 0);
-    function<P(P, P)>("LLVMBuildRet")(builder, function<P(P, P, P, const char*)>("LLVMBuildMul")(builder, x, x, ""));
+    function<P(P, P)>("LLVMBuildRet")(builder,
+                                      function<P(P, P, P, const char*)>("LLVMBuildMul")(builder, x, x, ""));
     P target = nullptr, buffer = nullptr;
     char* error = nullptr;
-    if (function<int(const char*, P*, char**)>("LLVMGetTargetFromTriple")("x86_64-linux-gnu", &target, &error)) return 0;
-    const P machine = function<P(P, const char*, const char*, const char*, int, int, int)>("LLVMCreateTargetMachine")(
-        target, "x86_64-linux-gnu", "x86-64", "", 2, 2, 0);
-    if (function<int(P, P, int, char**, P*)>("LLVMTargetMachineEmitToMemoryBuffer")(machine, module, 1, &error, &buffer)) return 0;
+    if (function<int(const char*, P*, char**)>("LLVMGetTargetFromTriple")("x86_64-linux-gnu", &target,
+                                                                          &error))
+      return 0;
+    const P machine = function<P(P, const char*, const char*, const char*, int, int, int)>(
+        "LLVMCreateTargetMachine")(target, "x86_64-linux-gnu", "x86-64", "", 2, 2, 0);
+    if (function<int(P, P, int, char**, P*)>("LLVMTargetMachineEmitToMemoryBuffer")(machine, module, 1,
+                                                                                    &error, &buffer))
+      return 0;
     const std::size_t bytes = function<std::size_t(P)>("LLVMGetBufferSize")(buffer);
     function<void(P)>("LLVMDisposeMemoryBuffer")(buffer);
     function<void(P)>("LLVMDisposeTargetMachine")(machine);
@@ -79,8 +86,10 @@ TEST(OtherLlvmDeathTest, OfAnotherVersionCompilesBesideKiln) {  // FAULTS 30
 #if !defined(__x86_64__)
   GTEST_SKIP() << "x86 only";
 #endif
-  if (void* library = other_llvm()) dlclose(library);
-  else GTEST_SKIP() << "no other version of LLVM here";
+  if (void* library = other_llvm())
+    dlclose(library);
+  else
+    GTEST_SKIP() << "no other version of LLVM here";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {

@@ -34,10 +34,9 @@ class Copies : public testing::Test {
 };
 
 TEST_F(Copies, OddSizesAndAddressesGoThereAndBack) {
-  for (const std::uint64_t n :
-       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{255}, std::uint64_t{65535},
-        std::uint64_t{65536}, std::uint64_t{65537}, 2 * kMiB - 1, 2 * kMiB, 2 * kMiB + 1, 9 * kMiB + 7,
-        100 * kMiB + 13}) {
+  for (const std::uint64_t n : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{255},
+                                std::uint64_t{65535}, std::uint64_t{65536}, std::uint64_t{65537},
+                                2 * kMiB - 1, 2 * kMiB, 2 * kMiB + 1, 9 * kMiB + 7, 100 * kMiB + 13}) {
     const std::vector<std::uint8_t> sent = noise(n + 3, static_cast<unsigned>(n));
     Block* a = allocate(n + 5, stream_);
     Block* b = allocate(n + 9, stream_);
@@ -55,7 +54,8 @@ TEST_F(Copies, OddSizesAndAddressesGoThereAndBack) {
 }
 
 TEST_F(Copies, TheSourceMayChangeOnceTheCallReturns) {
-  for (const std::size_t n : {std::size_t{100}, std::size_t{50'000}, std::size_t{3 * kMiB}, std::size_t{90 * kMiB}}) {
+  for (const std::size_t n :
+       {std::size_t{100}, std::size_t{50'000}, std::size_t{3 * kMiB}, std::size_t{90 * kMiB}}) {
     const std::vector<std::uint8_t> sent = noise(n);
     std::vector<std::uint8_t> source = sent;
     Block* block = allocate(n, stream_);

@@ -71,7 +71,8 @@ TEST(SharedLibraries, CandidatesBeginWithTheLoadersSearchAndTakeWhatCudaHomeHas)
   EXPECT_EQ(candidates, (std::vector<std::string>{names[0], names[1], (home / "lib64" / names[1]).string()}));
   const SharedLibrary library = open_first(candidates);
   EXPECT_EQ(library.handle, nullptr);
-  EXPECT_NE(library.failure.find("kiln-toolkit"), std::string::npos) << library.failure;  // says more than "not found"
+  // says more than "not found"
+  EXPECT_NE(library.failure.find("kiln-toolkit"), std::string::npos) << library.failure;
   before ? setenv("CUDA_HOME", kept.c_str(), 1) : unsetenv("CUDA_HOME");
   fs::remove_all(home);
 }

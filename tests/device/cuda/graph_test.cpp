@@ -86,7 +86,9 @@ TEST_F(Graphs, TakeOtherArgumentsForTheStepsThatAreGivenThem) {
   const Function add = add_kernel();
   Block* block = allocate(4000, stream);
   fill(block->data, 0, 4, 1000, stream);
-  const auto enqueue = [&](std::size_t step) { run_add(add, block, step == 0 ? 1 : 10, current_stream(0), 1000); };
+  const auto enqueue = [&](std::size_t step) {
+    run_add(add, block, step == 0 ? 1 : 10, current_stream(0), 1000);
+  };
   Graph graph = capture(0, enqueue, 2);
   graph.launch(stream);
   spin(stream, 5);

@@ -53,8 +53,8 @@ class CudaLifetime : public testing::Test {
 };
 
 void write_nowhere(Stream stream) {
-  const Function function = make_function(
-      "extern \"C\" __global__ void bad(int* p) { p[threadIdx.x] = 1; }", "bad", device_of(stream));
+  const Function function = make_function("extern \"C\" __global__ void bad(int* p) { p[threadIdx.x] = 1; }",
+                                          "bad", device_of(stream));
   int* nowhere = reinterpret_cast<int*>(std::uintptr_t{0x10});
   void* params[] = {&nowhere};
   launch(function, {}, stream, params);
@@ -72,9 +72,11 @@ TEST_F(CudaLifetime, AnAsynchronousFailureIsThrownAtTheNextSynchronisationAndEve
         require(first.find("cuda:0") != std::string::npos, "the error names the device");
         require(device_error_of([] { require_working(0); }) == first, "the failure is remembered");
         int value = 0;
-        require(!device_error_of([&] { copy_to_host(&value, block->data, 4, stream); }).empty(), "no stale data");
+        require(!device_error_of([&] { copy_to_host(&value, block->data, 4, stream); }).empty(),
+                "no stale data");
         require(!device_error_of([&] { fill(block->data, 0, 4, 1, stream); }).empty(), "dependents fail");
-        require(!device_error_of([&] { allocate(100 << 20, stream); }).empty(), "no memory of a lost context");
+        require(!device_error_of([&] { allocate(100 << 20, stream); }).empty(),
+                "no memory of a lost context");
         release(block, stream);
         std::exit(0);
       },
@@ -88,7 +90,8 @@ TEST_F(CudaLifetime, AReadFindsTheFailureToo) {
         Block* block = allocate(8 << 20, stream);
         write_nowhere(stream);
         std::vector<int> out(2 << 20);
-        require(!device_error_of([&] { copy_to_host(out.data(), block->data, 8 << 20, stream); }).empty(), "thrown");
+        require(!device_error_of([&] { copy_to_host(out.data(), block->data, 8 << 20, stream); }).empty(),
+                "thrown");
         std::exit(0);
       },
       testing::ExitedWithCode(0), "");
@@ -104,7 +107,8 @@ TEST_F(CudaLifetime, AForkedChildGetsAClearErrorAndTheParentGoesOn) {
         if (child == 0) {
           for (auto call : {+[](Stream s) { allocate(1000, s); }, +[](Stream s) { synchronize(s); },
                             +[](Stream) { memory_info(0); }, +[](Stream s) { fill(nullptr, 0, 4, 1, s); }})
-            require(device_error_of([&] { call(stream); }).find("fork") != std::string::npos, "the error says fork");
+            require(device_error_of([&] { call(stream); }).find("fork") != std::string::npos,
+                    "the error says fork");
           release(block, stream);
           require(available(), "what is known stays known");
           std::_Exit(0);  // the driver's own exit handlers are not ours to test
@@ -179,8 +183,9 @@ TEST_F(CudaLifetime, AThreadMayEndWithWorkUnderWay) {
 TEST_F(CudaLifetime, HidingAllDevicesIsAReason) {
   char self[4096] = {};
   ASSERT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
-  const std::string command = std::string("unset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX; KILN_DEVICE=cpu CUDA_VISIBLE_DEVICES= '") + self +
-                              "' --gtest_filter=CudaChild.DISABLED_PrintsTheReason --gtest_also_run_disabled_tests";
+  const std::string command =
+      std::string("unset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX; KILN_DEVICE=cpu CUDA_VISIBLE_DEVICES= '") +
+      self + "' --gtest_filter=CudaChild.DISABLED_PrintsTheReason --gtest_also_run_disabled_tests";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   ASSERT_TRUE(pipe);
   std::string out(1 << 16, '\0');

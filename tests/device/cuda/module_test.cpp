@@ -65,10 +65,12 @@ TEST_F(Module, PtxOfAnOlderArchitectureRuns) {
 TEST_F(Module, ADamagedImageIsACompileErrorAndTheNextOneLoads) {
   std::vector<std::uint8_t> image = compile("extern \"C\" __global__ void k() {}", "k", arch_of(0)).image;
   std::vector<std::uint8_t> damaged = image;
-  std::fill(damaged.begin(), damaged.begin() + static_cast<std::ptrdiff_t>(damaged.size() / 2), std::uint8_t{0x5a});
+  std::fill(damaged.begin(), damaged.begin() + static_cast<std::ptrdiff_t>(damaged.size() / 2),
+            std::uint8_t{0x5a});
   EXPECT_THROW(load_module(0, damaged), CompileError);
   const std::string text = "this is no ptx";
-  EXPECT_THROW(load_module(0, std::vector<std::uint8_t>(text.c_str(), text.c_str() + text.size() + 1)), CompileError);
+  EXPECT_THROW(load_module(0, std::vector<std::uint8_t>(text.c_str(), text.c_str() + text.size() + 1)),
+               CompileError);
   EXPECT_NO_THROW(find_function(load_module(0, image), "k"));
 }
 
@@ -80,7 +82,8 @@ TEST_F(Module, AnImageForAnotherArchitectureIsACompileError) {
 }
 
 TEST_F(Module, AFunctionThatIsNotThereIsACompileError) {
-  const cuda::Module module = load_module(0, compile("extern \"C\" __global__ void k() {}", "k", arch_of(0)).image);
+  const cuda::Module module =
+      load_module(0, compile("extern \"C\" __global__ void k() {}", "k", arch_of(0)).image);
   EXPECT_THROW(find_function(module, "other"), CompileError);
 }
 
@@ -108,7 +111,8 @@ extern "C" __global__ void widest(int* data, int value, long long n) {
   int value = 5;
   std::int64_t n = most / 4;
   void* params[] = {&block->data, &value, &n};
-  launch(function, {.block = {256, 1, 1}, .dynamic_shared = static_cast<std::uint32_t>(most)}, stream_, params);
+  launch(function, {.block = {256, 1, 1}, .dynamic_shared = static_cast<std::uint32_t>(most)}, stream_,
+         params);
   EXPECT_EQ(read_ints(block, 1, stream_)[0], 5);
   release(block, stream_);
 }

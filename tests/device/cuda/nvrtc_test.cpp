@@ -159,7 +159,9 @@ TEST(NvrtcLifetime, TheProcessMayExitDuringItsFirstCompile) {
           compiler_version();
           for (int t = 0; t < 4; ++t)
             std::thread([] {
-              for (;;) compile("extern \"C\" __global__ void k(float* x) { x[threadIdx.x] = sinf(x[threadIdx.x]); }", "k", {9, 0});
+              for (;;)
+                compile("extern \"C\" __global__ void k(float* x) { x[threadIdx.x] = sinf(x[threadIdx.x]); }",
+                        "k", {9, 0});
             }).detach();
           std::this_thread::sleep_for(std::chrono::milliseconds(ms));
           std::exit(0);

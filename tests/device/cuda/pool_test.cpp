@@ -30,9 +30,10 @@ class DevicePool : public testing::Test {
 };
 
 TEST_F(DevicePool, BlocksAreAlignedWritableAndDistinct) {
-  const std::uint64_t sizes[] = {0,        1,            255,      256,          257,      64 << 10,    (64 << 10) + 1,
-                                 kMiB,     kMiB + 1,     8 * kMiB, 8 * kMiB + 1, 9 * kMiB, 100'000'001, 1000,
-                                 2 * kMiB, 2 * kMiB - 1, 5000};
+  const std::uint64_t sizes[] = {
+      0,        1,        255,          256,      257,         64 << 10, (64 << 10) + 1, kMiB,
+      kMiB + 1, 8 * kMiB, 8 * kMiB + 1, 9 * kMiB, 100'000'001, 1000,     2 * kMiB,       2 * kMiB - 1,
+      5000};
   std::vector<Block*> blocks;
   std::set<std::pair<std::byte*, std::byte*>> spans;
   for (const std::uint64_t bytes : sizes) {

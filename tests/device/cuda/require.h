@@ -24,8 +24,8 @@
   if (!::kiln::cuda::available()) GTEST_SKIP() << "NO GPU, NOT TESTED: " << ::kiln::cuda::driver().reason
 
 /// Skips the test on fewer devices.
-#define KILN_REQUIRE_GPUS(n)                                \
-  KILN_REQUIRE_GPU();                                       \
+#define KILN_REQUIRE_GPUS(n)                                  \
+  KILN_REQUIRE_GPU();                                         \
   if (::kiln::cuda::driver().devices.size() < std::size_t{n}) \
   GTEST_SKIP() << "NOT TESTED: needs " << n << " GPUs, there are " << ::kiln::cuda::driver().devices.size()
 
@@ -35,7 +35,9 @@ namespace kiln::cuda {
 inline bool is_gpu() { return available() && !device(0).name.starts_with("no GPU"); }
 
 /// Whether kernels of plans run at all: the fake driver computes nothing unless the fake compiler made them.
-inline bool computes() { return is_gpu() || (available() && nvrtc().library.find("fake") != std::string::npos); }
+inline bool computes() {
+  return is_gpu() || (available() && nvrtc().library.find("fake") != std::string::npos);
+}
 
 inline Arch arch_of(int index) { return {device(index).major, device(index).minor}; }
 
@@ -58,8 +60,8 @@ inline void run_add(const Function& function, Block* block, int value, Stream st
   launch(function, {.grid = {64, 1, 1}, .block = {256, 1, 1}}, stream, params);
 }
 
-/// Keeps a stream busy for some milliseconds. Who then looks at it at once finds it busy: on a machine with more to do than
-/// processors a process may be held up for tens of them.
+/// Keeps a stream busy for some milliseconds. Who then looks at it at once finds it busy: on a machine with
+/// more to do than processors a process may be held up for tens of them.
 inline void spin(Stream stream, double ms) {
   static const std::string source = R"(
 extern "C" __global__ void spin(unsigned long long ns) {

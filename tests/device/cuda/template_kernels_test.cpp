@@ -65,8 +65,10 @@ TEST(TemplateKernels, CompileForEveryDtype) {
     expect_compiles(sort_source(dtype, true, 10000000), 90);
     expect_compiles(scatter_source(dtype, DType::Int32, Combine::Max), 90);
     if (is_int(dtype)) expect_compiles(scatter_source(DType::Float32, dtype, Combine::Set), 90);
-    if (is_float(dtype)) expect_compiles(scatter_source(dtype, DType::Int32, Combine::Multiply, true), 90);
-    else if (!is_bool(dtype)) expect_compiles(scatter_source(dtype, DType::Int32, Combine::Multiply), 90);
+    if (is_float(dtype))
+      expect_compiles(scatter_source(dtype, DType::Int32, Combine::Multiply, true), 90);
+    else if (!is_bool(dtype))
+      expect_compiles(scatter_source(dtype, DType::Int32, Combine::Multiply), 90);
   });
   expect_compiles(sort_source(DType::Float16, true, std::int64_t{1} << 33), 90);
 }

@@ -43,12 +43,14 @@ std::vector<float> by_definition(const Case& c) {
       at_b += rest % call.batch[axis] * call.b.batch_strides[axis];
       rest /= call.batch[axis];
     }
-    const auto *a = static_cast<const float*>(call.a.data) + at_a, *b = static_cast<const float*>(call.b.data) + at_b;
+    const auto *a = static_cast<const float*>(call.a.data) + at_a,
+               *b = static_cast<const float*>(call.b.data) + at_b;
     for (std::int64_t m = 0; m < call.m; ++m)
       for (std::int64_t n = 0; n < call.n; ++n) {
         float sum = 0;
         for (std::int64_t k = 0; k < call.k; ++k)
-          sum += a[m * call.a.row_stride + k * call.a.col_stride] * b[k * call.b.row_stride + n * call.b.col_stride];
+          sum += a[m * call.a.row_stride + k * call.a.col_stride] *
+                 b[k * call.b.row_stride + n * call.b.col_stride];
         out[static_cast<std::size_t>((i * call.m + m) * call.n + n)] = sum;
       }
   }
@@ -90,7 +92,8 @@ std::vector<float> by_product(Case& c, BlasProduct* seen = nullptr) {
         for (std::int64_t n = 0; n < p.n; ++n) {
           float sum = 0;
           for (std::int64_t k = 0; k < p.k; ++k)
-            sum += element(p.a, at.a + i * p.a.batch_stride, m, k) * element(p.b, at.b + i * p.b.batch_stride, k, n);
+            sum += element(p.a, at.a + i * p.a.batch_stride, m, k) *
+                   element(p.b, at.b + i * p.b.batch_stride, k, n);
           reinterpret_cast<float*>(p.out)[at.out + i * p.out_batch_stride + m * p.n + n] = sum;
         }
   }

@@ -45,7 +45,8 @@ class Product {
       batches *= extent;
     }
     dispatch(dtype, [&]<class T>() { make_inputs<T>(); });
-    out_ = allocate(static_cast<std::uint64_t>(std::max<std::int64_t>(batches * m * n, 1) * size_of(dtype)), stream_);
+    out_ = allocate(static_cast<std::uint64_t>(std::max<std::int64_t>(batches * m * n, 1) * size_of(dtype)),
+                    stream_);
     fill(out_->data, 0xff, 1, out_->bytes, stream_);
     call.out = out_->data;
     offset(0);
@@ -99,8 +100,9 @@ class Product {
         for (std::int64_t n = 0; n < call.n; ++n) {
           double sum = 0, size = 0;
           for (std::int64_t k = 0; k < call.k; ++k) {
-            const double x = host_a_[static_cast<std::size_t>(at_a + m * call.a.row_stride + k * call.a.col_stride)] *
-                             host_b_[static_cast<std::size_t>(at_b + k * call.b.row_stride + n * call.b.col_stride)];
+            const double x =
+                host_a_[static_cast<std::size_t>(at_a + m * call.a.row_stride + k * call.a.col_stride)] *
+                host_b_[static_cast<std::size_t>(at_b + k * call.b.row_stride + n * call.b.col_stride)];
             sum += x;
             size += std::fabs(x);
           }
@@ -165,8 +167,14 @@ TEST_P(Blas, MultipliesEveryLayout) {
 }
 
 TEST_P(Blas, MultipliesSmallOddAndThinShapes) {
-  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {1, 1000, 33}, {1000, 1, 33}, {7, 5, 1},
-                                {3, 3, 3}, {128, 256, 512}, {1, 1, 5000}, {129, 127, 131}}) {
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
+                                {1, 1000, 33},
+                                {1000, 1, 33},
+                                {7, 5, 1},
+                                {3, 3, 3},
+                                {128, 256, 512},
+                                {1, 1, 5000},
+                                {129, 127, 131}}) {
     Product p(GetParam(), m, n, k);
     EXPECT_LT(p.worst_error(), bound(GetParam())) << m << ' ' << n << ' ' << k;
     p.offset(1);  // aligned for one element only

@@ -1,15 +1,16 @@
-// Scatters on a device against those of the CPU: every dtype, strides, repeated and out-of-range indices, both orders.
+// Scatters on a device against those of the CPU: every dtype, strides, repeated and out-of-range indices,
+// both orders.
 #include "library/cuda/scatter.h"
 
-#include "library/cpu/scatter.h"
 #include "device/cuda/require.h"
+#include "library/cpu/scatter.h"
 
 #include <kiln/config.h>
 #include <kiln/kiln.h>
 
 #include <cmath>
-#include <functional>
 #include <cstring>
+#include <functional>
 
 namespace kiln::cuda {
 namespace {
@@ -49,16 +50,21 @@ class DeviceScatter : public ::testing::Test {
     dispatch(dtype, [&]<class T>() {
       const std::uint64_t r = random(16);
       T x;
-      if constexpr (std::is_same_v<T, bool>) x = r % 2;
-      else if (is_float(dtype) && nans && r == 0) x = T(std::nanf(""));
-      else if (is_float(dtype)) x = T(r < 8 ? 1.0f : r < 12 ? -2.0f : r < 14 ? 0.5f : static_cast<float>(r));
-      else x = static_cast<T>(random(1u << 31));
+      if constexpr (std::is_same_v<T, bool>)
+        x = r % 2;
+      else if (is_float(dtype) && nans && r == 0)
+        x = T(std::nanf(""));
+      else if (is_float(dtype))
+        x = T(r < 8 ? 1.0f : r < 12 ? -2.0f : r < 14 ? 0.5f : static_cast<float>(r));
+      else
+        x = static_cast<T>(random(1u << 31));
       std::memcpy(to, &x, sizeof x);
     });
   }
 
   /// An array of these strides that lies in the middle of its memory.
-  Operand operand(std::vector<std::int64_t> dims, std::vector<std::int64_t> strides, DType dtype, const std::function<void(std::byte*)>& element) {
+  Operand operand(std::vector<std::int64_t> dims, std::vector<std::int64_t> strides, DType dtype,
+                  const std::function<void(std::byte*)>& element) {
     Operand o;
     std::int64_t reach = 0;
     o.array.rank = static_cast<int>(dims.size());
@@ -70,7 +76,8 @@ class DeviceScatter : public ::testing::Test {
       if (strides[a] < 0) o.first -= (dims[a] - 1) * strides[a];
     }
     o.here.resize(static_cast<std::size_t>((reach + 1) * size_of(dtype)));
-    for (std::size_t i = 0; i < o.here.size(); i += static_cast<std::size_t>(size_of(dtype))) element(o.here.data() + i);
+    for (std::size_t i = 0; i < o.here.size(); i += static_cast<std::size_t>(size_of(dtype)))
+      element(o.here.data() + i);
     o.there = allocate(o.here.size(), stream_);
     blocks_.push_back(o.there);
     copy_to_device(o.there->data, o.here.data(), o.here.size(), stream_);
@@ -78,8 +85,9 @@ class DeviceScatter : public ::testing::Test {
   }
 
   /// Values of `count` indices along the axis; indices go from beyond one end to beyond the other.
-  void expect_same(DType dtype, DType index_dtype, Combine how, bool ordered, std::vector<std::int64_t> x_dims, int axis,
-                   std::int64_t count, std::vector<std::int64_t> x_strides, std::vector<std::int64_t> value_strides,
+  void expect_same(DType dtype, DType index_dtype, Combine how, bool ordered,
+                   std::vector<std::int64_t> x_dims, int axis, std::int64_t count,
+                   std::vector<std::int64_t> x_strides, std::vector<std::int64_t> value_strides,
                    std::vector<std::int64_t> index_strides, bool in_place = false) {
     const std::int64_t extent = x_dims[static_cast<std::size_t>(axis)];
     std::vector<std::int64_t> dims = x_dims;
@@ -89,7 +97,8 @@ class DeviceScatter : public ::testing::Test {
     Operand values = operand(dims, value_strides, dtype, [&](std::byte* to) { draw(to, dtype, nans); });
     Operand indices = operand(dims, index_strides, index_dtype, [&](std::byte* to) {
       dispatch(index_dtype, [&]<class T>() {
-        const auto at = static_cast<std::int64_t>(random(static_cast<std::uint64_t>(2 * extent + 4))) - extent - 2;
+        const auto at =
+            static_cast<std::int64_t>(random(static_cast<std::uint64_t>(2 * extent + 4))) - extent - 2;
         const T index = static_cast<T>(at);
         std::memcpy(to, &index, sizeof index);
       });
@@ -130,7 +139,8 @@ class DeviceScatter : public ::testing::Test {
         std::memcpy(&got, out[1].data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
         if (want != want && got != got) continue;
         ASSERT_EQ(static_cast<double>(want), static_cast<double>(got))
-            << name(dtype) << " by " << name(index_dtype) << ", way " << static_cast<int>(how) << (ordered ? " in order" : "") << ", element " << i;
+            << name(dtype) << " by " << name(index_dtype) << ", way " << static_cast<int>(how)
+            << (ordered ? " in order" : "") << ", element " << i;
       }
     });
   }
@@ -149,7 +159,8 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnEveryDtype) {
         if (ordered && (!is_float(dtype) || how == Combine::Set || how >= Combine::Max)) continue;
         // One index for whole slices, and an index for each value; several meet, and some have no place.
         expect_same(dtype, DType::Int32, how, ordered, {3, 5, 4}, 1, 7, {20, 4, 1}, {28, 4, 1}, {0, 1, 0});
-        expect_same(dtype, DType::Int32, how, ordered, {3, 5, 4}, 1, 7, {20, 4, 1}, {28, 4, 1}, {28, 4, 1}, true);
+        expect_same(dtype, DType::Int32, how, ordered, {3, 5, 4}, 1, 7, {20, 4, 1}, {28, 4, 1}, {28, 4, 1},
+                    true);
       }
     }
 }
@@ -157,24 +168,31 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnEveryDtype) {
 TEST_F(DeviceScatter, AgreesWithTheCpuOnEveryIndexDtype) {
   for (int d = 0; d < kDTypeCount; ++d)
     if (is_int(static_cast<DType>(d)))
-      expect_same(DType::Float32, static_cast<DType>(d), Combine::Set, false, {9, 2}, 0, 20, {2, 1}, {2, 1}, {1, 0});
+      expect_same(DType::Float32, static_cast<DType>(d), Combine::Set, false, {9, 2}, 0, 20, {2, 1}, {2, 1},
+                  {1, 0});
 }
 
 TEST_F(DeviceScatter, AgreesWithTheCpuOnAnyStrides) {
   for (const Combine how : {Combine::Set, Combine::Add})
     for (const bool ordered : {false, true}) {
-      expect_same(DType::Float32, DType::Int64, how, ordered, {6, 3, 5}, 0, 4, {1, 6, -18}, {-40, 2, 7}, {1, 0, 4});
-      expect_same(DType::Float32, DType::Int64, how, ordered, {6, 3, 5}, 2, 9, {0, 5, 1}, {0, 0, 0}, {3, 0, 1});
-      expect_same(DType::Float32, DType::Int64, how, ordered, {6, 3, 5}, 2, 9, {15, 5, 1}, {27, 9, 1}, {0, 0, 0});  // one index for all
+      expect_same(DType::Float32, DType::Int64, how, ordered, {6, 3, 5}, 0, 4, {1, 6, -18}, {-40, 2, 7},
+                  {1, 0, 4});
+      expect_same(DType::Float32, DType::Int64, how, ordered, {6, 3, 5}, 2, 9, {0, 5, 1}, {0, 0, 0},
+                  {3, 0, 1});
+      // one index for all
+      expect_same(DType::Float32, DType::Int64, how, ordered, {6, 3, 5}, 2, 9, {15, 5, 1}, {27, 9, 1},
+                  {0, 0, 0});
       expect_same(DType::Float32, DType::Int64, how, ordered, {700}, 0, 5000, {1}, {1}, {1});
       expect_same(DType::Float32, DType::Int64, how, ordered, {7, 1}, 1, 1, {1, 1}, {1, 1}, {1, 1}, true);
       expect_same(DType::Float32, DType::Int64, how, ordered, {5}, 0, 0, {1}, {1}, {1});
       expect_same(DType::Float32, DType::Int64, how, ordered, {0, 4}, 1, 3, {4, 1}, {3, 1}, {3, 1});
     }
-  expect_same(DType::Float32, DType::Int64, Combine::Set, false, {2, 3, 2, 2, 3, 2}, 3, 3, {72, 24, 12, 6, 2, 1}, {108, 36, 18, 6, 2, 1}, {0, 36, 0, 6, 2, 0});
+  expect_same(DType::Float32, DType::Int64, Combine::Set, false, {2, 3, 2, 2, 3, 2}, 3, 3,
+              {72, 24, 12, 6, 2, 1}, {108, 36, 18, 6, 2, 1}, {0, 36, 0, 6, 2, 0});
 }
 
-/// The order of additions is that of the CPU: the same bits, where any order of atomic ones would give others.
+/// The order of additions is that of the CPU: the same bits, where any order of atomic ones would give
+/// others.
 TEST_F(DeviceScatter, OrderedSumsHaveTheBitsOfTheCpu) {
   Config c = config();
   const Config before = c;

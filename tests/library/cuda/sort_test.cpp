@@ -1,8 +1,9 @@
-// Sorts and searches on a device against those of the CPU: every dtype, strides, long and short rows, the first of many.
+// Sorts and searches on a device against those of the CPU: every dtype, strides, long and short rows, the
+// first of many.
 #include "library/cuda/sort.h"
 
-#include "library/cpu/sort.h"
 #include "device/cuda/require.h"
+#include "library/cpu/sort.h"
 #include "library/cuda/search.h"
 
 #include <cmath>
@@ -27,11 +28,17 @@ class DeviceSort : public ::testing::Test {
       for (std::int64_t i = 0; i < n; ++i) {
         state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
         const std::uint64_t r = state_ >> 33;
-        const float inf = std::numeric_limits<float>::infinity(), special[] = {std::nanf(""), inf, -inf, 0.0f, -0.0f};
+        const float inf = std::numeric_limits<float>::infinity(),
+                    special[] = {std::nanf(""), inf, -inf, 0.0f, -0.0f};
         T x;
-        if constexpr (std::is_same_v<T, bool>) x = r % 2;
-        else if constexpr (is_float(dtype_of<T>)) x = T(r % 16 < 5 ? special[r % 16] : static_cast<float>(r % 2000) / 8 - 100);
-        else x = r % 8 == 0 ? std::numeric_limits<T>::min() : r % 8 == 1 ? std::numeric_limits<T>::max() : static_cast<T>(r % 100 - 50);
+        if constexpr (std::is_same_v<T, bool>)
+          x = r % 2;
+        else if constexpr (is_float(dtype_of<T>))
+          x = T(r % 16 < 5 ? special[r % 16] : static_cast<float>(r % 2000) / 8 - 100);
+        else
+          x = r % 8 == 0   ? std::numeric_limits<T>::min()
+              : r % 8 == 1 ? std::numeric_limits<T>::max()
+                           : static_cast<T>(r % 100 - 50);
         std::memcpy(out.data() + static_cast<std::size_t>(i) * sizeof(T), &x, sizeof x);
       }
     });
@@ -39,8 +46,8 @@ class DeviceSort : public ::testing::Test {
   }
 
   /// An array of these dims and strides, sorted by both.
-  void expect_same(DType dtype, bool positions, bool descending, std::vector<std::int64_t> dims, std::vector<std::int64_t> strides,
-                   int axis, std::int64_t kept) {
+  void expect_same(DType dtype, bool positions, bool descending, std::vector<std::int64_t> dims,
+                   std::vector<std::int64_t> strides, int axis, std::int64_t kept) {
     library::Sort call;
     call.dtype = dtype;
     call.axis = axis;
@@ -73,8 +80,10 @@ class DeviceSort : public ::testing::Test {
     copy_to_host(got.data(), to->data, bytes, stream_);
     release(from, stream_);
     release(to, stream_);
-    EXPECT_TRUE(want == got) << name(dtype) << (positions ? " positions" : "") << (descending ? " descending" : "") << ", " << dims.size()
-                             << " axes, axis " << axis << " of " << dims[static_cast<std::size_t>(axis)] << ", " << kept << " kept";
+    EXPECT_TRUE(want == got) << name(dtype) << (positions ? " positions" : "")
+                             << (descending ? " descending" : "") << ", " << dims.size() << " axes, axis "
+                             << axis << " of " << dims[static_cast<std::size_t>(axis)] << ", " << kept
+                             << " kept";
   }
 
   Stream stream_ = nullptr;

@@ -1,141 +1,17 @@
-// A libcuda.so.1 without a GPU: two devices whose memory is the host's, whose streams are threads, and which know the
-// kernels of the backend's tests by name. It is as asynchronous as a real one and fails as one does, so that streams,
-// pool, copies, fork and exit are tested (under sanitizers too) on machines that have no GPU. It runs no machine code but
-// what the fake NVRTC made.
-#include <cuda.h>
+// A libcuda.so.1 without a GPU: two devices whose memory is the host's, whose streams are threads, and which
+// know the kernels of the backend's tests by name. It is as asynchronous as a real one and fails as one does,
+// so that streams, pool, copies, fork and exit are tested (under sanitizers too) on machines that have no
+// GPU. It runs no machine code but what the fake NVRTC made.
+#include "fake_driver.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <string>
 #include <string_view>
 #include <thread>
-
-namespace {
-
-constexpr int kDevices = 2;
-constexpr std::size_t kMemory = std::size_t{6} << 30;
-
-struct Mark {  // a point in a stream
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool reached = false;
-  std::chrono::steady_clock::time_point when;
-
-  void reach() {
-    const std::lock_guard lock(mutex);
-    reached = true;
-    when = std::chrono::steady_clock::now();
-    changed.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return reached; });
-  }
-  bool is_reached() {
-    const std::lock_guard lock(mutex);
-    return reached;
-  }
-};
-
-struct Device {
-  std::mutex mutex;
-  std::map<CUdeviceptr, std::size_t> memory;
-  std::size_t used = 0;
-  std::atomic<int> error{CUDA_SUCCESS};
-};
-
-struct Driver {
-  std::array<Device, kDevices> devices;
-  std::mutex mutex;
-  std::set<CUstream> streams;
-  std::map<CUdeviceptr, std::size_t> pinned;
-  std::atomic<unsigned long long> ids{1};
-};
-Driver& driver() {
-  static Driver* const instance = new Driver;
-  return *instance;
-}
-
-}  // namespace
-
-struct CUgraphNode_st {
-  std::size_t index;  // in its graph's work
-};
-struct CUgraph_st {
-  std::vector<std::function<void()>> work;
-  std::deque<CUgraphNode_st> nodes;  // one for each of them, up to the latest that was asked for
-  CUgraphNode latest = nullptr;
-};
-struct CUgraphExec_st {
-  std::shared_ptr<const std::vector<std::function<void()>>> work;
-};
-
-struct CUctx_st {
-  int device = 0;
-};
-
-struct CUstream_st {
-  int device = 0;
-  unsigned long long id = 0;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> tasks;
-  bool ending = false;
-  std::atomic<CUgraph_st*> recorded{nullptr};  // while it is captured
-
-  void push(std::function<void()> task) {
-    const std::lock_guard lock(mutex);
-    tasks.push_back(std::move(task));
-    changed.notify_all();
-  }
-  std::shared_ptr<Mark> mark() {
-    auto out = std::make_shared<Mark>();
-    push([out] { out->reach(); });
-    return out;
-  }
-  void run() {
-    for (;;) {
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return ending || !tasks.empty(); });
-      if (tasks.empty()) break;
-      auto task = std::move(tasks.front());
-      tasks.pop_front();
-      lock.unlock();
-      task();
-    }
-    delete this;
-  }
-};
-
-struct CUevent_st {
-  std::shared_ptr<Mark> mark;
-};
-struct CUmod_st {
-  std::string image;
-  void* library = nullptr;  // of the fake NVRTC
-};
-struct CUfunc_st {
-  std::string name;
-  void* (*bind)(void** params) = nullptr;
-  void (*run)(void* bound, unsigned grid, unsigned block) = nullptr;
-  void (*free)(void* bound) = nullptr;
-};
 
 namespace {
 
@@ -149,12 +25,12 @@ CUresult state() {
   return static_cast<CUresult>(device_of(current).error.load());
 }
 
-#define REQUIRE_CONTEXT()                                       \
-  if (const CUresult result = state(); result != CUDA_SUCCESS) \
-  return result
+#define REQUIRE_CONTEXT() \
+  if (const CUresult result = state(); result != CUDA_SUCCESS) return result
 
 CUstream resolve(CUstream stream) {
-  if (reinterpret_cast<std::uintptr_t>(stream) > 2) return stream;  // 1 and 2: the legacy and the thread's default
+  // 1 and 2: the legacy and the thread's default
+  if (reinterpret_cast<std::uintptr_t>(stream) > 2) return stream;
   static std::array<std::atomic<CUstream>, kDevices> legacy{};
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -212,13 +88,16 @@ std::function<void()> bound(CUfunction function, unsigned blocks, unsigned threa
     };
   }
   if (function->name == "add")
-    return [data = argument<int*>(params, 0), value = argument<int>(params, 1), n = argument<long long>(params, 2)] {
+    return [data = argument<int*>(params, 0), value = argument<int>(params, 1),
+            n = argument<long long>(params, 2)] {
       for (long long i = 0; i < n; ++i) data[i] += value;
     };
   if (function->name == "widest")
     return [data = argument<int*>(params, 0), value = argument<int>(params, 1)] { *data = value; };
   if (function->name == "spin")
-    return [ns = argument<unsigned long long>(params, 0)] { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
+    return [ns = argument<unsigned long long>(params, 0)] {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
+    };
   if (function->name == "bad") {
     Device* device = &device_of(current);
     return [device] { device->error = CUDA_ERROR_ILLEGAL_ADDRESS; };
@@ -236,7 +115,8 @@ CUresult load_host_library(CUmodule* module, const char* image) {
   char path[] = "/tmp/kiln-fake-module-XXXXXX";
   const int file = mkstemp(path);
   const std::size_t bytes = sections + std::size_t{size} * count;
-  if (file < 0 || write(file, image, bytes) != static_cast<ssize_t>(bytes)) return CUDA_ERROR_OPERATING_SYSTEM;
+  if (file < 0 || write(file, image, bytes) != static_cast<ssize_t>(bytes))
+    return CUDA_ERROR_OPERATING_SYSTEM;
   close(file);
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   unlink(path);
@@ -246,7 +126,8 @@ CUresult load_host_library(CUmodule* module, const char* image) {
 }
 
 std::function<void()> work_of(CUfunction function, unsigned blocks, unsigned threads, void** params) {
-  if (function->name.starts_with("kiln_") && !function->bind) return [] {};  // of a plan, by the real NVRTC: computes nothing
+  // of a plan, by the real NVRTC: computes nothing
+  if (function->name.starts_with("kiln_") && !function->bind) return [] {};
   return bound(function, blocks, threads, params);
 }
 
@@ -388,7 +269,8 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
   auto* made = new CUfunc_st{name};
   if (module->library) {
     made->bind = reinterpret_cast<void* (*)(void**)>(dlsym(module->library, (made->name + "__bind").c_str()));
-    made->run = reinterpret_cast<void (*)(void*, unsigned, unsigned)>(dlsym(module->library, "kiln_fake_run"));
+    made->run =
+        reinterpret_cast<void (*)(void*, unsigned, unsigned)>(dlsym(module->library, "kiln_fake_run"));
     made->free = reinterpret_cast<void (*)(void*)>(dlsym(module->library, "kiln_fake_free"));
     if (!made->bind) return CUDA_ERROR_NOT_FOUND;
   }
@@ -403,7 +285,8 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
   return CUDA_SUCCESS;
 }
 CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int) { return state(); }
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int threads, std::size_t shared) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int threads,
+                                                     std::size_t shared) {
   *blocks = shared > (100 << 10) ? 1 : 2048 / threads;
   return CUDA_SUCCESS;
 }
@@ -458,7 +341,8 @@ CUresult cuStreamSynchronize(CUstream stream) {
 CUresult cuStreamQuery(CUstream stream) {
   REQUIRE_CONTEXT();
   const auto mark = resolve(stream)->mark();
-  for (int i = 0; i < 20 && !mark->is_reached(); ++i) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  for (int i = 0; i < 20 && !mark->is_reached(); ++i)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
   return mark->is_reached() ? state() : CUDA_ERROR_NOT_READY;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
@@ -501,7 +385,8 @@ CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, 
   *latest = &graph->latest;
   return CUDA_SUCCESS;
 }
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                        const CUDA_KERNEL_NODE_PARAMS* params) {
   REQUIRE_CONTEXT();
   auto work = work_of(params->func, params->gridDimX, params->blockDimX, params->kernelParams);
   if (!work) return CUDA_ERROR_INVALID_HANDLE;
@@ -550,7 +435,8 @@ CUresult cuMemAlloc(CUdeviceptr* data, std::size_t bytes) {
   const std::lock_guard lock(device.mutex);
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (device.used + bytes > kMemory) return CUDA_ERROR_OUT_OF_MEMORY;
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   device.used += bytes;
   *data = reinterpret_cast<CUdeviceptr>(memory);
@@ -585,13 +471,13 @@ CUresult cuMemHostAlloc(void** data, std::size_t bytes, unsigned) {
 }
 CUresult cuPointerGetAttributes(unsigned, CUpointer_attribute*, void** values, CUdeviceptr pointer) {
   REQUIRE_CONTEXT();
-  *static_cast<unsigned*>(values[0]) = is_pinned(reinterpret_cast<const void*>(pointer)) ? CU_MEMORYTYPE_HOST : 0;
+  *static_cast<unsigned*>(values[0]) =
+      is_pinned(reinterpret_cast<const void*>(pointer)) ? CU_MEMORYTYPE_HOST : 0;
   return CUDA_SUCCESS;
 }
 /// Pageable sources are read before the call returns, page-locked ones when the stream comes to it.
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
-  if (is_pinned(from))
-    return enqueue(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
+  if (is_pinned(from)) return enqueue(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
   const std::string kept(static_cast<const char*>(from), bytes);
   return enqueue(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), kept.data(), bytes); });
 }
@@ -599,10 +485,11 @@ CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstre
   return enqueue(stream, [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
 }
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  return enqueue(stream,
-                 [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
+  return enqueue(
+      stream, [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
 }
-CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t bytes, CUstream stream) {
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t bytes,
+                           CUstream stream) {
   return cuMemcpyDtoDAsync(to, from, bytes, stream);
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream) {

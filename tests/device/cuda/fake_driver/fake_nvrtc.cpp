@@ -1,6 +1,7 @@
-// A libnvrtc.so.13 whose machine is the host: g++ makes a shared library of a CUDA C source, and the fake driver runs it.
-// A block's threads are contexts that take turns; they wait for each other in barriers and exchanges. So plans of a GPU
-// are run, results and all, where there is none. It knows what most kernels use, but only the inline PTX that without_ptx has.
+// A libnvrtc.so.13 whose machine is the host: g++ makes a shared library of a CUDA C source, and the fake
+// driver runs it. A block's threads are contexts that take turns; they wait for each other in barriers and
+// exchanges. So plans of a GPU are run, results and all, where there is none. It knows what most kernels use,
+// but only the inline PTX that without_ptx has.
 #include <nvrtc.h>
 
 #include <stdlib.h>
@@ -218,34 +219,42 @@ std::string without_ptx(std::string source) {
   static const std::regex timer(R"re(asm volatile\("mov\.u64 %0, %globaltimer;" : "=l"\((\w+)\)\))re");
   source = std::regex_replace(source, timer, "$1 = nanoseconds()");
   for (const char* name : {"rcp", "ex2", "lg2", "sqrt", "rsqrt"}) {
-    const std::regex one(std::string(R"re(asm\(")re") + name + R"re(\.approx(?:\.ftz)?\.f32 %0, %1;" : "=f"\((\w+)\) : "f"\((\w+)\)\))re");
+    const std::regex one(std::string(R"re(asm\(")re") + name +
+                         R"re(\.approx(?:\.ftz)?\.f32 %0, %1;" : "=f"\((\w+)\) : "f"\((\w+)\)\))re");
     source = std::regex_replace(source, one, std::string("$1 = ptx_") + name + "($2)");
   }
   static const std::regex widen(R"re(asm\("cvt\.f32\.f16 %0, %1;" : "=f"\((\w+)\) : "h"\(([\w.]+)\)\))re");
   source = std::regex_replace(source, widen, "$1 = ptx_widen($2)");
-  static const std::regex narrow(R"re(asm\("cvt\.rn\.f16\.f(?:32|64) %0, %1;" : "=h"\(([\w.]+)\) : "[fd]"\((\w+)\)\))re");
+  static const std::regex narrow(
+      R"re(asm\("cvt\.rn\.f16\.f(?:32|64) %0, %1;" : "=h"\(([\w.]+)\) : "[fd]"\((\w+)\)\))re");
   source = std::regex_replace(source, narrow, "$1 = ptx_narrow($2)");
   static const std::regex extend(R"re(asm\("bfe\.s32 %0, %1, 0, (\d+);" : "=r"\((\w+)\) : "r"\((\w+)\)\))re");
   source = std::regex_replace(source, extend, "$2 = ptx_extend($3, $1)");
-  static const std::regex read(R"re(asm volatile\("ld\.relaxed\.gpu\.global\.u32 %0, \[%1\];" : "=r"\((\w+)\) : "l"\((\w+)\)\))re");
+  static const std::regex read(
+      R"re(asm volatile\("ld\.relaxed\.gpu\.global\.u32 %0, \[%1\];" : "=r"\((\w+)\) : "l"\((\w+)\)\))re");
   source = std::regex_replace(source, read, "$1 = *$2");
-  static const std::regex write(R"re(asm volatile\("st\.relaxed\.gpu\.global\.u32 \[%0\], %1;" ::"l"\((\w+)\), "r"\((\w+)\) : "memory"\))re");
+  static const std::regex write(
+      R"re(asm volatile\("st\.relaxed\.gpu\.global\.u32 \[%0\], %1;" ::"l"\((\w+)\), "r"\((\w+)\) : "memory"\))re");
   source = std::regex_replace(source, write, "*$1 = $2");
-  static const std::regex two(R"re(asm\("(max|min)\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\))re");
+  static const std::regex two(
+      R"re(asm\("(max|min)\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\))re");
   return std::regex_replace(source, two, "$2 = ptx_$1($3, $4)");
 }
 
 /// What the driver calls: made for each kernel of the source.
 std::string entries(const std::string& source) {
-  static const std::regex head(R"re(extern "C" __global__ void\s+(?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\s*\()re");
+  static const std::regex head(
+      R"re(extern "C" __global__ void\s+(?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\s*\()re");
   std::string out;
   for (std::sregex_iterator m(source.begin(), source.end(), head), end; m != end; ++m) {
     const std::string name = (*m)[1];
-    out += "extern \"C\" void* " + name + "__bind(void** params) { return bind_kernel(" + name + ", params); }\n";
+    out += "extern \"C\" void* " + name + "__bind(void** params) { return bind_kernel(" + name +
+           ", params); }\n";
   }
-  out += "extern \"C\" void kiln_fake_run(void* b, unsigned grid, unsigned block) {"
-         " static_cast<Bound*>(b)->run({grid, 1, 1}, {block, 1, 1}); }\n"
-         "extern \"C\" void kiln_fake_free(void* b) { delete static_cast<Bound*>(b); }\n";
+  out +=
+      "extern \"C\" void kiln_fake_run(void* b, unsigned grid, unsigned block) {"
+      " static_cast<Bound*>(b)->run({grid, 1, 1}, {block, 1, 1}); }\n"
+      "extern \"C\" void kiln_fake_free(void* b) { delete static_cast<Bound*>(b); }\n";
   return out;
 }
 
@@ -267,8 +276,8 @@ nvrtcResult nvrtcGetSupportedArchs(int* list) {
   *list = 90;
   return NVRTC_SUCCESS;
 }
-nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char*, int, const char* const*,
-                               const char* const*) {
+nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char*, int,
+                               const char* const*, const char* const*) {
   *program = new _nvrtcProgram{source, {}, {}};
   return NVRTC_SUCCESS;
 }
@@ -281,7 +290,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   if (!mkdtemp(folder)) return NVRTC_ERROR_INTERNAL_ERROR;
   const std::string base = std::string(folder) + "/k";
   std::ofstream(base + ".cpp") << kDevice << without_ptx(program->source) << entries(program->source);
-  const std::string command = "g++ -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -mfma -o " + base + ".so " + base + ".cpp -lm 2>" + base + ".log";
+  const std::string command = "g++ -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -mfma -o " + base +
+                              ".so " + base + ".cpp -lm 2>" + base + ".log";
   const int status = std::system(command.c_str());
   program->log = contents(base + ".log");
   program->image = contents(base + ".so");

@@ -1,0 +1,95 @@
+#include "lower/domain.h"
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+namespace kiln::lower {
+namespace {
+
+using ir::NodeId;
+using ir::Op;
+
+/// Row-major cut points of a shape: products of its trailing extents, greatest first, without 1 and the
+/// total.
+void cuts(std::span<const std::int64_t> dims, std::vector<std::int64_t>& out) {
+  out.clear();
+  std::int64_t suffix = 1;
+  for (std::size_t a = dims.size(); a-- > 1;) {
+    suffix *= dims[a];
+    if (suffix != 1) out.insert(out.begin(), suffix);
+  }
+}
+
+}  // namespace
+
+Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
+  std::vector<Shape> shapes;  // distinct shapes of full nodes, the anchor first
+  std::uint64_t mask = 0;
+  auto add = [&](std::span<const std::int64_t> dims) {
+    for (const Shape& s : shapes)
+      if (std::equal(s.begin(), s.end(), dims.begin(), dims.end())) return;
+    shapes.push_back(Shape(dims));
+  };
+  for (NodeId id : region.nodes)
+    if (ir::is_reduce(g[id].op)) {
+      add(g[g[id].in[0]].dims);
+      mask = g[id].attr64;
+      break;
+    }
+  bool backwards = false;
+  for (NodeId id : region.nodes) {
+    if (!ir::is_scan(g[id].op)) continue;
+    backwards |= ir::is_reverse(g[id].attr64);
+    if (!shapes.empty()) continue;
+    add(g[id].dims);
+    mask = std::uint64_t{1} << ir::scan_axis(g[id].attr64);
+  }
+  std::size_t next_row = 0;
+  for (NodeId id : region.nodes) {
+    if (next_row < region.rows.size() && region.rows[next_row] == id) {
+      ++next_row;
+      if (ir::is_reduce(g[id].op)) add(g[g[id].in[0]].dims);
+      continue;
+    }
+    add(g[id].op == Op::loop_stack ? g[id].dims.subspan(1) : g[id].dims);
+  }
+  if (shapes.size() > 1 && mask == 0) {  // a map: the shape of highest rank leads
+    const auto widest = std::max_element(shapes.begin(), shapes.end(),
+                                         [](const Shape& a, const Shape& b) { return a.rank() < b.rank(); });
+    std::swap(*widest, shapes.front());
+  }
+  if (shapes.size() == 1) return {shapes[0], mask, backwards};
+
+  const Shape& anchor = shapes[0];
+  const std::int64_t total = anchor.numel();
+  std::vector<std::int64_t> points, more;
+  cuts(anchor, points);
+  for (std::size_t s = 1; s < shapes.size(); ++s) {
+    cuts(shapes[s], more);
+    for (std::int64_t cut : more) {
+      const auto at = std::lower_bound(points.begin(), points.end(), cut, std::greater<>());
+      if (at != points.end() && *at == cut) continue;
+      const std::int64_t above = at == points.begin() ? total : *(at - 1);
+      const std::int64_t below = at == points.end() ? 1 : *at;
+      if (above % cut == 0 && cut % below == 0 && points.size() + 1 < kMaxRank) points.insert(at, cut);
+    }
+  }
+  Domain d;
+  d.backwards = backwards;
+  std::int64_t above = total;
+  points.push_back(1);
+  // Reduced or kept is inherited from the anchor's axis that the refined axis lies in.
+  int axis = 0;
+  std::int64_t axis_below = total;
+  for (std::int64_t cut : points) {
+    if (above / cut == 1 && cut != 1) continue;
+    while (axis < anchor.rank() && (axis_below > cut)) axis_below /= anchor[axis++];
+    if (axis > 0 && (mask >> (axis - 1)) & 1) d.reduced |= std::uint64_t{1} << d.axes.rank();
+    d.axes.push_back(above / cut);
+    above = cut;
+  }
+  return d;
+}
+
+}  // namespace kiln::lower

@@ -1,0 +1,22 @@
+// Domain: the axes that a region's kernel walks.
+#pragma once
+
+#include "plan/region.h"
+
+#include <kiln/shape.h>
+
+#include <cstdint>
+
+namespace kiln::lower {
+
+struct Domain {
+  Shape axes;
+  std::uint64_t reduced = 0;
+  bool backwards = false;  // the reduced axes are walked from their ends
+};
+
+/// The domain's axes: those of the reduction (or of the widest node), refined where other nodes of the region
+/// show the same points in a shape that cuts between them (group norm: (N, G, C/G·H·W) against (N, C, H, W)).
+Domain choose_domain(const plan::Graph& g, const plan::Region& region);
+
+}  // namespace kiln::lower

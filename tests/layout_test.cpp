@@ -1,0 +1,172 @@
+// The source tree keeps its rules: which room may include which, how long a file may be, how files are laid
+// out, and that everything that writes kernels is in the hash that cached kernels carry.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Layout : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(root_ / "src")) GTEST_SKIP() << "no source tree beside this build";
+  }
+
+  static std::string read(const fs::path& file) {
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    return text.str();
+  }
+
+  /// Files below a directory of the tree, relative to it, with one of these extensions.
+  std::vector<std::string> files(const std::string& below, const std::set<std::string>& extensions) const {
+    std::vector<std::string> out;
+    for (const auto& entry : fs::recursive_directory_iterator(root_ / below))
+      if (entry.is_regular_file() && extensions.contains(entry.path().extension().string()))
+        out.push_back(fs::relative(entry.path(), root_ / below).generic_string());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  /// The files of src that a file of src includes, relative to src.
+  const std::vector<std::string>& includes(const std::string& file) {
+    const auto [at, added] = includes_.try_emplace(file);
+    if (!added) return at->second;
+    static const std::regex line(R"re(#include "([^"]+)")re");
+    const std::string text = read(root_ / "src" / file);
+    for (std::sregex_iterator it(text.begin(), text.end(), line), end; it != end; ++it)
+      if (fs::exists(root_ / "src" / (*it)[1].str())) at->second.push_back((*it)[1]);
+    return at->second;
+  }
+
+  static std::string room_of(const std::string& file) { return file.substr(0, file.find('/')); }
+
+  /// A header that includes no other room's: it may be included from everywhere.
+  bool is_leaf(const std::string& header) {
+    const std::vector<std::string>& list = includes(header);
+    return header.ends_with(".h") && std::all_of(list.begin(), list.end(), [&](const std::string& i) {
+             return room_of(i) == room_of(header);
+           });
+  }
+
+  /// The rooms in the order of the table in docs/architecture.md.
+  std::vector<std::string> rooms() const {
+    const std::string text = read(root_ / "docs/architecture.md");
+    static const std::regex row("\n\\| `src/([a-z]+)` \\|");
+    std::vector<std::string> out;
+    for (std::sregex_iterator it(text.begin(), text.end(), row), end; it != end; ++it)
+      out.push_back((*it)[1]);
+    return out;
+  }
+
+  const fs::path root_ = KILN_SOURCE_DIR;
+
+ private:
+  std::map<std::string, std::vector<std::string>> includes_;
+};
+
+const std::set<std::string> kSources = {".cpp", ".h", ".def"};
+
+TEST_F(Layout, EveryRoomIsInTheTableOfRooms) {
+  const std::vector<std::string> order = rooms();
+  const std::set<std::string> named(order.begin(), order.end());
+  std::set<std::string> there;
+  for (const auto& entry : fs::directory_iterator(root_ / "src"))
+    if (entry.is_directory()) there.insert(entry.path().filename().string());
+  EXPECT_EQ(named, there);
+  EXPECT_EQ(named.size(), order.size());
+}
+
+TEST_F(Layout, RoomsIncludeRoomsBeforeThemAndLeafHeaders) {
+  const std::vector<std::string> order = rooms();
+  const auto place = [&](const std::string& file) {
+    return std::find(order.begin(), order.end(), room_of(file)) - order.begin();
+  };
+  for (const std::string& file : files("src", kSources))
+    for (const std::string& included : includes(file))
+      EXPECT_TRUE(place(included) <= place(file) || is_leaf(included))
+          << "src/" << file << " includes " << included << ", of a room that comes later";
+}
+
+TEST_F(Layout, FilesHaveAtMost600Lines) {
+  const std::set<std::string> longer = {"src/engine/make_plan.cpp"};
+  for (const char* below : {"src", "include", "tests", "tools", "bench", "examples", "kernels_templates"})
+    for (const std::string& file : files(below, {".cpp", ".h", ".cu", ".cuh"})) {
+      const std::string text = read(root_ / below / file);
+      if (longer.contains(below + ("/" + file))) continue;
+      EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 600) << below << '/' << file;
+    }
+}
+
+TEST_F(Layout, FilesAreAsClangFormatLaysThemOut) {
+  const std::string command = "bash '" + (root_ / "tools/format.sh").string() + "' --check";
+  const int status = std::system(command.c_str());
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no clang-format of the version that tools/format.sh names";
+  EXPECT_EQ(status, 0) << "run tools/format.sh";
+}
+
+/// What can change the text or the machine code of a kernel: everything that schedules, lowers and emits
+/// includes.
+TEST_F(Layout, EverythingThatWritesKernelsIsInTheGeneratorsHash) {
+  std::set<std::string> hashed;
+  std::ifstream list(KILN_GENERATOR_SOURCES);
+  ASSERT_TRUE(list) << KILN_GENERATOR_SOURCES;
+  for (std::string line; std::getline(list, line);) hashed.insert(fs::relative(line, root_).generic_string());
+  std::vector<std::string> todo = {"device/cpu/jit.cpp", "device/cuda/nvrtc.cpp", "cache/gpu_source.cpp"};
+  for (const char* room : {"schedule", "lower", "math", "codegen", "kernel"})
+    for (const std::string& file : files("src/" + std::string(room), kSources))
+      todo.push_back(room + ("/" + file));
+  std::set<std::string> seen(todo.begin(), todo.end());
+  while (!todo.empty()) {
+    const std::string file = std::move(todo.back());
+    todo.pop_back();
+    EXPECT_TRUE(hashed.contains("src/" + file)) << "src/" << file << " is not in cmake/generator_hash.cmake";
+    for (const std::string& included : includes(file))
+      if (seen.insert(included).second) todo.push_back(included);
+  }
+  for (const std::string& file : files("kernels_templates", {".cuh", ".cu"}))
+    EXPECT_TRUE(hashed.contains("kernels_templates/" + file)) << file;
+  for (const std::string& file : files("include", {".def"}))
+    EXPECT_TRUE(hashed.contains("include/" + file)) << file;
+}
+
+/// The script that makes the hash, with one file after the other changed.
+TEST_F(Layout, AChangeOfAnyHashedFileChangesTheGeneratorsHash) {
+  const fs::path here = fs::temp_directory_path() / ("kiln-layout-" + std::to_string(::getpid()));
+  fs::create_directories(here);
+  const auto hash = [&](const std::string& changed) {
+    std::ofstream sources(here / "sources.txt");
+    for (const char* name : {"first.cpp", "second.cpp", "third.cuh"}) {
+      std::ofstream(here / name) << "int " << (name == changed ? "changed" : "as_it_was") << ";\n";
+      sources << (here / name).string() << '\n';
+    }
+    sources.close();
+    const std::string command = "cmake -DLIST='" + (here / "sources.txt").string() + "' -DOUT='" +
+                                (here / "hash.h").string() + "' -P '" +
+                                (root_ / "cmake/write_generator_hash.cmake").string() + "'";
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    return read(here / "hash.h");
+  };
+  const std::string unchanged = hash("");
+  EXPECT_NE(unchanged, "");
+  EXPECT_EQ(hash(""), unchanged);
+  for (const char* name : {"first.cpp", "second.cpp", "third.cuh"}) EXPECT_NE(hash(name), unchanged) << name;
+  fs::remove_all(here);
+}
+
+}  // namespace
+}  // namespace kiln
