@@ -294,8 +294,8 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
   forget();
   std::vector<LoopDecl> nest = open_nest(order, outermost);
   const bool columns = !vector && s_.lane_axis == last_group();  // short rows on lanes are never cut
-  const std::size_t blocks =
-      cut_sums(nest, order, outermost, vector ? s_.lanes : 1, kAddedInOrder, columns || outermost);
+  const std::int64_t lanes = vector ? s_.lanes * std::max<std::int64_t>(1, s_.threads.team) : 1;
+  const std::size_t blocks = cut_sums(nest, order, outermost, lanes, kAddedInOrder, columns || outermost);
   const bool cut = blocks < nest.size();
   if (vector) put_on_lanes(nest.back());
   std::vector<Stmt> added;
