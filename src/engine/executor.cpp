@@ -8,9 +8,7 @@
 #include "engine/run_gpu.h"
 #include "engine/trace_log.h"
 #include "inspect/statistics.h"
-#include "library/cpu/gemm.h"
-#include "library/cpu/scatter.h"
-#include "library/cpu/sort.h"
+#include "ir/layout.h"
 #include "record/node.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -60,10 +58,7 @@ class Run {
       case Step::Kind::Launch:
         count(Counter::Launches);
         return launch(std::span(plan_.launches).subspan(s.index, s.count));
-      case Step::Kind::Matmul: return matmul(plan_.matmuls[s.index]);
-      case Step::Kind::Sort: return sort(plan_.sorts[s.index]);
-      case Step::Kind::Search: return search(plan_.searches[s.index]);
-      case Step::Kind::Scatter: return scatter(plan_.scatters[s.index]);
+      case Step::Kind::Library: return library_call(plan_.library[s.index]);
       case Step::Kind::Loop: return loop(plan_.loops[s.index]);
     }
   }
@@ -136,12 +131,17 @@ class Run {
     words.push_back(reinterpret_cast<std::uintptr_t>(stream));
     for (const std::byte* a : args_) words.push_back(reinterpret_cast<std::uintptr_t>(a));
     if (!cuda::graphs_change()) words.insert(words.end(), slots_.begin(), slots_.end());
-    for (const Matmul& m : plan_.matmuls)
-      for (const Place* p : {&m.a.place, &m.b.place, &m.bias, &m.c})
-        if (p->moved > 0) words.push_back(static_cast<std::uint64_t>(plan_.moved(p->moved, slots_)));
+    for (const LibraryCall& l : plan_.library) {
+      for (const ArrayOperand& o : l.operands) add_moved(o.place, words);
+      add_moved(l.out, words);
+    }
     for (const ir::Buffer* b : buffers_)
       if (b) words.push_back(reinterpret_cast<std::uintptr_t>(b->data));
     return hash128(std::span<const std::uint64_t>(words));
+  }
+
+  void add_moved(const Place& p, std::vector<std::uint64_t>& words) const {
+    if (p.moved > 0) words.push_back(static_cast<std::uint64_t>(plan_.moved(p.moved, slots_)));
   }
 
   /// The plan as a graph over memory that stays the graph's.
@@ -161,10 +161,11 @@ class Run {
     std::int64_t groups = 1;
     bool whole = true;
     for (const Step& s : plan_.steps) {
-      if (s.kind == Step::Kind::Matmul) {
-        const library::Matmul call = call_of(plan_.matmuls[s.index]);
-        whole = whole && enqueues_matmul(call, device);
-        if (whole) workspace = std::max(workspace, workspace_on_gpu(call, device));
+      if (s.kind == Step::Kind::Library) {
+        const LibraryCall& l = plan_.library[s.index];
+        const library::Call call = call_of(l);
+        whole = whole && l.routine->is_recordable(call);
+        if (whole) workspace = std::max(workspace, l.routine->workspace_bytes(call));
       } else {
         std::int64_t together = 0;
         for (std::uint32_t l = s.index; l < s.index + s.count; ++l) together += plan_.launches[l].counters;
@@ -297,71 +298,24 @@ class Run {
     e.finish(frame, l.finish_grid);
   }
 
-  library::Array array(const ArrayOperand& o) const {
-    library::Array a;
-    a.data = address(o.place);
-    a.rank = static_cast<int>(o.dims.size());
-    std::copy(o.dims.begin(), o.dims.end(), a.dims);
-    std::copy(o.strides.begin(), o.strides.end(), a.strides);
-    return a;
+  library::Call call_of(const LibraryCall& l) const {
+    library::Call call = call_without_memory(l, plan_.device);
+    for (std::size_t i = 0; i < l.operands.size(); ++i)
+      call.operands[i].array.data = address(l.operands[i].place);
+    call.out = address(l.out);
+    return call;
   }
 
-  void sort(const Sort& s) {
+  void library_call(const LibraryCall& l) {
     count(Counter::LibraryCalls);
     const auto start = std::chrono::steady_clock::now();
-    library::Sort call;
-    call.dtype = s.dtype;
-    call.in = array(s.in);
-    call.axis = s.axis;
-    call.kept = s.kept;
-    call.descending = s.descending;
-    call.positions = s.positions;
-    call.out = address(s.out);
-    if (plan_.device.kind == Device::Kind::Cuda) return sort_on_gpu(call, plan_.device.index);
-    ir::Buffer* workspace = allocate(cpu::sort_workspace_bytes(call));
-    cpu::sort(call, workspace->data);
-    ir::release(workspace);
-    if (log_enabled(Topic::Kernel))
-      log_library(s.positions ? "argsort" : "sort", s.dtype, s.in.dims,
-                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-
-  void search(const Search& s) {
-    count(Counter::LibraryCalls);
-    const auto start = std::chrono::steady_clock::now();
-    library::Search call;
-    call.dtype = s.dtype;
-    call.sorted = array(s.sorted);
-    call.values = array(s.values);
-    call.right = s.right;
-    call.out = address(s.out);
-    if (plan_.device.kind == Device::Kind::Cuda) return search_on_gpu(call, plan_.device.index);
-    cpu::search(call);
-    if (log_enabled(Topic::Kernel))
-      log_library("searchsorted", s.dtype, s.values.dims,
-                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-
-  void scatter(const Scatter& s) {
-    count(Counter::LibraryCalls);
-    const auto start = std::chrono::steady_clock::now();
-    library::Scatter call;
-    call.dtype = s.dtype;
-    call.index_dtype = s.index_dtype;
-    call.x = array(s.x);
-    call.indices = array(s.indices);
-    call.values = array(s.values);
-    call.axis = s.axis;
-    call.how = s.how;
-    call.ordered = s.ordered;
-    call.out = address(s.out);
-    if (plan_.device.kind == Device::Kind::Cuda) return scatter_on_gpu(call, plan_.device.index);
-    ir::Buffer* workspace = allocate(cpu::scatter_workspace_bytes(call));
-    cpu::scatter(call, workspace->data);
-    ir::release(workspace);
-    if (log_enabled(Topic::Kernel))
-      log_library("scatter", s.dtype, s.values.dims,
-                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    const library::Call call = call_of(l);
+    if (std::byte* own = fixed_workspace()) return l.routine->run(call, own);
+    const std::size_t bytes = l.routine->workspace_bytes(call);
+    const HeldBuffer workspace(bytes ? allocate(bytes, plan_.device) : nullptr);
+    l.routine->run(call, workspace ? workspace->data : nullptr);
+    if (log_enabled(Topic::Kernel) && plan_.device.kind == Device::Kind::Cpu)
+      log_library(l, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
 
   /// Items in ascending order, each taken by one thread from its body to its second section: its data stays
@@ -408,7 +362,7 @@ class Run {
     for (std::size_t s = counts; s < n; ++s) {
       const Loop::State& x = l.states[s];
       now.args.push_back(address(x.init));
-      if (contiguous(x.dims, x.strides)) continue;
+      if (ir::is_row_major(x.dims, x.strides)) continue;
       now.buffers[s] = packed(address(x.init), x.dims, x.strides, x.dtype);
       now.args[s] = now.buffers[s]->data;
     }
@@ -498,20 +452,11 @@ class Run {
     return answer;
   }
 
-  static bool contiguous(const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides) {
-    std::int64_t s = 1;
-    for (std::size_t a = dims.size(); a-- > 0; s *= dims[a])
-      if (dims[a] != 1 && strides[a] != s) return false;
-    return true;
-  }
-
   /// A row-major copy; no strides: it is row-major already.
   ir::Buffer* packed(const std::byte* from, const std::vector<std::int64_t>& dims,
                      const std::vector<std::int64_t>& strides, DType type) const {
     const auto size = static_cast<std::size_t>(size_of(type));
-    std::int64_t n = 1;
-    for (std::int64_t d : dims) n *= d;
-    ir::Buffer* out = allocate(static_cast<std::uint64_t>(n) * size, plan_.device);
+    ir::Buffer* out = allocate(static_cast<std::uint64_t>(ir::element_count(dims)) * size, plan_.device);
     pack(from, dims, strides, type, out->data);
     return out;
   }
@@ -521,45 +466,10 @@ class Run {
     if (plan_.device.kind == Device::Kind::Cuda)
       return pack_on_gpu(to, from, dims, strides, type, plan_.device.index);
     const auto size = static_cast<std::size_t>(size_of(type));
-    std::int64_t n = 1;
-    for (std::int64_t d : dims) n *= d;
-    if (strides.empty()) {
-      std::memcpy(to, from, static_cast<std::size_t>(n) * size);
-      return;
-    }
-    std::vector<std::int64_t> index(dims.size());
-    std::int64_t at = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-      std::memcpy(to + static_cast<std::size_t>(i) * size, from + at * static_cast<std::int64_t>(size), size);
-      for (std::size_t a = dims.size(); a-- > 0;) {
-        at += strides[a];
-        if (++index[a] < dims[a]) break;
-        at -= strides[a] * dims[a];
-        index[a] = 0;
-      }
-    }
-  }
-
-  void matmul(const Matmul& m) {
-    count(Counter::LibraryCalls);
-    const auto start = std::chrono::steady_clock::now();
-    const library::Matmul call = call_of(m);
-    if (plan_.device.kind == Device::Kind::Cuda) return matmul_on_gpu(call, plan_.device.index);
-    const std::size_t bytes = cpu::library().workspace_bytes(call);
-    ir::Buffer* workspace = bytes ? allocate(bytes) : nullptr;
-    cpu::library().matmul(call, workspace ? workspace->data : nullptr);
-    if (workspace) ir::release(workspace);
-    if (log_enabled(Topic::Kernel))
-      log_matmul(m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-
-  library::Matmul call_of(const Matmul& m) const {
-    library::Matmul call = call_without_memory(m);
-    call.a.data = address(m.a.place);
-    call.b.data = address(m.b.place);
-    call.bias = address(m.bias);
-    call.out = address(m.c);
-    return call;
+    if (strides.empty())
+      std::memcpy(to, from, static_cast<std::size_t>(ir::element_count(dims)) * size);
+    else
+      ir::copy_to_row_major(to, from, dims, strides, size);
   }
 
   const Plan& plan_;

@@ -133,28 +133,9 @@ void each_place(const Plan& plan, const Step& step, const std::function<void(con
       for (std::uint32_t l = step.index; l < step.index + step.count; ++l)
         for (const Place& p : plan.launches[l].buffers) f(p, p.written);
       return;
-    case Step::Kind::Matmul: {
-      const Matmul& m = plan.matmuls[step.index];
-      f(m.a.place, false);
-      f(m.b.place, false);
-      f(m.bias, false);
-      f(m.c, true);
-      return;
-    }
-    case Step::Kind::Sort:
-      f(plan.sorts[step.index].in.place, false);
-      f(plan.sorts[step.index].out, true);
-      return;
-    case Step::Kind::Search:
-      f(plan.searches[step.index].sorted.place, false);
-      f(plan.searches[step.index].values.place, false);
-      f(plan.searches[step.index].out, true);
-      return;
-    case Step::Kind::Scatter:
-      f(plan.scatters[step.index].x.place, false);
-      f(plan.scatters[step.index].indices.place, false);
-      f(plan.scatters[step.index].values.place, false);
-      f(plan.scatters[step.index].out, true);
+    case Step::Kind::Library:
+      for (const ArrayOperand& o : plan.library[step.index].operands) f(o.place, false);
+      f(plan.library[step.index].out, true);
       return;
     case Step::Kind::Loop:
       for (const Loop::State& s : plan.loops[step.index].states) {

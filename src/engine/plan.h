@@ -6,11 +6,10 @@
 #include "engine/plan_graphs.h"
 #include "engine/walk.h"
 #include "ir/graph.h"
-#include "library/library.h"
+#include "library/call.h"
 #include "plan/region.h"
 #include "schedule/target.h"
 
-#include <kiln/combine.h>
 #include <kiln/report.h>
 
 #include <algorithm>
@@ -53,55 +52,27 @@ struct Launch {
   Verdict verdict = Verdict::Memory;
 };
 
-struct MatrixOperand {
-  Place place;
-  std::int64_t row_stride = 0, col_stride = 0;
-  std::vector<std::int64_t> batch_strides;
-};
-
-struct Matmul {
-  DType dtype;
-  bool strict = false;
-  std::int64_t m = 0, n = 0, k = 0;
-  std::vector<std::int64_t> batch;
-  MatrixOperand a, b;
-  Place bias;  // None: none; of a row
-  Place c;     // row-major
-  SourceLocation loc;
-};
-
-/// What the library is asked to do, but for the addresses.
-library::Matmul call_without_memory(const Matmul& m);
-
 struct ArrayOperand {
   Place place;
+  DType dtype;
   std::vector<std::int64_t> dims, strides;  // elements
 };
 
-struct Sort {
-  DType dtype;
-  ArrayOperand in;
-  int axis = 0;
-  std::int64_t kept = 0;  // elements of every sorted row
-  bool descending = false, positions = false;
-  Place out;  // row-major
+/// A step that the device's library does.
+struct LibraryCall {
+  const library::Routine* routine = nullptr;
+  ir::Op op;
+  std::uint64_t attr64 = 0;
+  std::vector<std::int64_t> attrs;
+  bool strict = false, exact = false;
+  std::vector<ArrayOperand> operands;
+  DType dtype;                     // of the result
+  std::vector<std::int64_t> dims;  // of the result, which is row-major
+  Place out;                       // perhaps the first operand's memory, where nobody else reads that
 };
 
-struct Search {
-  DType dtype;
-  ArrayOperand sorted, values;
-  bool right = false;
-  Place out;  // row-major
-};
-
-struct Scatter {
-  DType dtype, index_dtype;
-  ArrayOperand x, indices, values;
-  int axis = 0;
-  Combine how = Combine::Set;
-  bool ordered = true;  // see library::Scatter
-  Place out;            // row-major; x's own memory where nobody else reads it
-};
+/// What the library is asked to do, but for the addresses. `call` lives as long as the result.
+library::Call call_without_memory(const LibraryCall& call, Device device);
 
 struct Plan;
 
@@ -128,8 +99,8 @@ struct Loop {
 };
 
 struct Step {
-  enum class Kind : std::uint8_t { Launch, Matmul, Sort, Search, Scatter, Loop } kind;
-  std::uint32_t index;  // into launches, matmuls, sorts …
+  enum class Kind : std::uint8_t { Launch, Library, Loop } kind;
+  std::uint32_t index;  // into launches, library, loops
   std::uint32_t count =
       1;  // launches that follow each other and run as one: the same kernel, none needs another
 };
@@ -138,10 +109,7 @@ struct Plan {
   Device device;
   std::vector<Step> steps;
   std::vector<Launch> launches;
-  std::vector<Matmul> matmuls;
-  std::vector<Sort> sorts;
-  std::vector<Search> searches;
-  std::vector<Scatter> scatters;
+  std::vector<LibraryCall> library;
   std::vector<Loop> loops;
   struct BufferPlan {
     std::uint64_t bytes = 0;

@@ -1,7 +1,6 @@
 #include "engine/plan_graphs.h"
 
 #include "engine/plan.h"
-#include "library/cuda/blas.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,8 +15,10 @@ constexpr std::uint64_t kMostBytes = 16 << 20;  // of intermediates, which a gra
 
 bool suits_graph(const Plan& plan) {
   if (plan.device.kind != Device::Kind::Cuda || plan.steps.size() < kFewestSteps) return false;
-  const bool enqueued = std::all_of(plan.steps.begin(), plan.steps.end(), [](const Step& s) {
-    return s.kind == Step::Kind::Launch || (s.kind == Step::Kind::Matmul && cuda::blas().available);
+  const bool enqueued = std::all_of(plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
+    if (s.kind != Step::Kind::Library) return s.kind == Step::Kind::Launch;
+    const LibraryCall& l = plan.library[s.index];
+    return l.routine->is_recordable(call_without_memory(l, plan.device));
   });
   std::uint64_t bytes = 0;
   for (const Plan::BufferPlan& b : plan.buffers)

@@ -4,11 +4,6 @@
 #include "device/cuda/copy.h"
 #include "device/cuda/pool.h"
 #include "engine/trace_log.h"
-#include "library/cpu/gemm.h"
-#include "library/cuda/blas.h"
-#include "library/cuda/scatter.h"
-#include "library/cuda/search.h"
-#include "library/cuda/sort.h"
 #include "library/cuda/strided_copy.h"
 #include "support/log.h"
 #include "support/thread_own.h"
@@ -22,7 +17,6 @@
 
 namespace kiln::engine {
 
-std::byte* fixed_workspace();
 std::byte* fixed_counters();
 
 namespace {
@@ -117,63 +111,6 @@ void enqueue(const Launch& l, void* const* buffers, const std::uint64_t* slots, 
   launch_or_set({&l, 1}, static_cast<std::uint32_t>(blocks_of(l)), stream, args, recorded);
 }
 
-/// The elements that a stack of matrices touches: offsets from its data.
-struct Reach {
-  std::int64_t first = 0, last = 0;
-};
-Reach reach_of(const library::Matmul& call, const library::MatrixStack& m, std::int64_t rows,
-               std::int64_t columns) {
-  Reach r;
-  auto walk = [&](std::int64_t extent, std::int64_t stride) {
-    (stride < 0 ? r.first : r.last) += (extent - 1) * stride;
-  };
-  walk(rows, m.row_stride);
-  walk(columns, m.col_stride);
-  for (int b = 0; b < call.batch_rank; ++b) walk(call.batch[b], m.batch_strides[b]);
-  return r;
-}
-
-void add_to_rows(const library::Matmul& call, std::vector<std::byte>& out, cuda::Stream stream) {
-  std::vector<std::byte> bias(static_cast<std::size_t>(call.n * size_of(call.dtype)));
-  cuda::copy_to_host(bias.data(), static_cast<const std::byte*>(call.bias), bias.size(), stream);
-  dispatch(call.dtype, [&]<class T>() {
-    T* const x = reinterpret_cast<T*>(out.data());
-    const T* const b = reinterpret_cast<const T*>(bias.data());
-    const auto n = static_cast<std::size_t>(call.n);
-    if constexpr (!std::is_same_v<T, bool>)
-      for (std::size_t i = 0; i < out.size() / sizeof(T); ++i) x[i] = static_cast<T>(x[i] + b[i % n]);
-  });
-}
-
-// Correct for every dtype, and slow.
-void matmul_on_host(const library::Matmul& given, cuda::Stream stream) {
-  library::Matmul call = given;
-  const auto size = static_cast<std::uint64_t>(size_of(call.dtype));
-  std::vector<std::byte> a, b;
-  auto fetch = [&](library::MatrixStack& m, std::int64_t rows, std::int64_t columns,
-                   std::vector<std::byte>& to) {
-    if (call.k == 0) return;
-    const Reach r = reach_of(call, m, rows, columns);
-    to.resize(static_cast<std::size_t>(r.last - r.first + 1) * size);
-    const std::int64_t before = r.first * static_cast<std::int64_t>(size);
-    cuda::copy_to_host(to.data(), static_cast<const std::byte*>(m.data) + before, to.size(), stream);
-    m.data = to.data() - before;
-  };
-  fetch(call.a, call.m, call.k, a);
-  fetch(call.b, call.k, call.n, b);
-  std::uint64_t count = static_cast<std::uint64_t>(call.m * call.n);
-  for (int i = 0; i < call.batch_rank; ++i) count *= static_cast<std::uint64_t>(call.batch[i]);
-  std::vector<std::byte> out(count * size);
-  call.out = out.data();
-  call.bias = nullptr;
-  std::vector<std::byte> workspace(cpu::library().workspace_bytes(call) + 64);
-  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(workspace.data()) + 63) &
-                                               ~std::uintptr_t{63});
-  cpu::library().matmul(call, aligned);
-  if (given.bias) add_to_rows(given, out, stream);
-  cuda::copy_to_device(given.out, out.data(), out.size(), stream);
-}
-
 }  // namespace
 
 FixedMemory::FixedMemory(std::byte* workspace, std::byte* counters)
@@ -183,14 +120,6 @@ FixedMemory::FixedMemory(std::byte* workspace, std::byte* counters)
 FixedMemory::~FixedMemory() { fixed = nullptr; }
 std::byte* fixed_workspace() { return fixed ? fixed->workspace_ : nullptr; }
 std::byte* fixed_counters() { return fixed ? fixed->counters_ : nullptr; }
-
-bool enqueues_matmul(const library::Matmul& call, int device) {
-  return !call.strict && cuda::blas().available && cuda::library(device).supports(call);
-}
-
-std::size_t workspace_on_gpu(const library::Matmul& call, int device) {
-  return cuda::library(device).workspace_bytes(call);
-}
 
 void launch_on_gpu(const Launch& l, void* const* buffers, const std::uint64_t* slots, int device,
                    const GraphStep* recorded) {
@@ -248,29 +177,6 @@ void GpuInstances::launch(const GraphStep* recorded) {
   std::memcpy(table_.data() + layout.count(), &count, 4);
   void* args[] = {table_.data()};
   launch_or_set(launches_, blocks_, stream_, args, recorded);
-}
-
-void matmul_on_gpu(const library::Matmul& call, int device) {
-  const cuda::Stream stream = cuda::current_stream(device);
-  if (!enqueues_matmul(call, device)) return matmul_on_host(call, stream);
-  if (std::byte* own = fixed_workspace()) return cuda::library(device).matmul(call, own);
-  const std::size_t bytes = workspace_on_gpu(call, device);
-  cuda::Block* workspace = bytes ? cuda::allocate(bytes, stream) : nullptr;
-  try {
-    cuda::library(device).matmul(call, workspace ? workspace->data : nullptr);
-  } catch (...) {
-    if (workspace) cuda::release(workspace, stream);
-    throw;
-  }
-  if (workspace) cuda::release(workspace, stream);
-}
-
-void sort_on_gpu(const library::Sort& call, int device) { cuda::sort(call, cuda::current_stream(device)); }
-void search_on_gpu(const library::Search& call, int device) {
-  cuda::search(call, cuda::current_stream(device));
-}
-void scatter_on_gpu(const library::Scatter& call, int device) {
-  cuda::scatter(call, cuda::current_stream(device));
 }
 
 void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims,

@@ -4,7 +4,6 @@
 #include "device/cuda/graph.h"
 #include "device/cuda/stream.h"
 #include "engine/plan.h"
-#include "library/library.h"
 
 #include <cstddef>
 #include <span>
@@ -27,9 +26,8 @@ class FixedMemory {
   std::byte* workspace_;
   std::byte* counters_;
 };
-std::size_t workspace_on_gpu(const library::Matmul& call, int device);
-/// Whether a library of the device does it, without waiting.
-bool enqueues_matmul(const library::Matmul& call, int device);
+/// The workspace of the FixedMemory in force, or null.
+std::byte* fixed_workspace();
 
 /// A step of a graph.
 struct GraphStep {
@@ -60,14 +58,6 @@ class GpuInstances {
   std::size_t set_bytes_ = 0, added_ = 0;
   std::uint32_t blocks_ = 0;
 };
-
-/// Operands and results are on the device; products that no library does happen on the host, all else is
-/// enqueued.
-void matmul_on_gpu(const library::Matmul& call, int device);
-
-void sort_on_gpu(const library::Sort& call, int device);
-void search_on_gpu(const library::Search& call, int device);
-void scatter_on_gpu(const library::Scatter& call, int device);
 
 /// Elements at any strides (none: row-major) next to each other at `to`; only enqueues.
 void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims,

@@ -34,23 +34,24 @@ void log_launch(std::span<const Launch> launches, Verdict from, double seconds) 
                          "  [", l.ops, "]"));
 }
 
-void log_library(std::string_view what, DType dtype, std::span<const std::int64_t> dims, double seconds) {
+void log_library(const LibraryCall& call, double seconds) {
   char figures[160];
+  const auto line = [&](double amount, const char* unit, const std::string& what) {
+    std::snprintf(figures, sizeof figures, "%9.3f us %8.2f %s  library ", seconds * 1e6, amount / seconds,
+                  unit);
+    log(Topic::Kernel, cat(figures, " ", ir::info(call.op).name, " ", what));
+  };
+  const ArrayOperand& first = call.operands.front();
+  const ArrayOperand& last = call.operands.back();
+  if (call.op == ir::Op::matmul) {
+    double flops = 2.0 * static_cast<double>(first.dims.back());
+    for (std::int64_t d : call.dims) flops *= static_cast<double>(d);
+    const std::int64_t m = call.dims[call.dims.size() - 2], n = call.dims.back(), k = first.dims.back();
+    return line(flops * 1e-9, "GFLOP/s", cat(name(call.dtype), " (", m, ", ", k, ") @ (", k, ", ", n, ")"));
+  }
   double elements = 1;
-  for (std::int64_t d : dims) elements *= static_cast<double>(d);
-  std::snprintf(figures, sizeof figures, "%9.3f us %8.2f Melem/s  library ", seconds * 1e6,
-                elements / seconds * 1e-6);
-  log(Topic::Kernel, cat(figures, " ", what, " ", name(dtype), " ", to_string(dims)));
-}
-
-void log_matmul(const Matmul& m, double seconds) {
-  double flops = 2.0 * static_cast<double>(m.m) * static_cast<double>(m.n) * static_cast<double>(m.k);
-  for (std::int64_t b : m.batch) flops *= static_cast<double>(b);
-  char figures[160];
-  std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GFLOP/s  library ", seconds * 1e6,
-                flops / seconds * 1e-9);
-  log(Topic::Kernel,
-      cat(figures, " matmul ", name(m.dtype), " (", m.m, ", ", m.k, ") @ (", m.k, ", ", m.n, ")"));
+  for (std::int64_t d : last.dims) elements *= static_cast<double>(d);
+  line(elements * 1e-6, "Melem/s", cat(name(first.dtype), " ", to_string(last.dims)));
 }
 
 }  // namespace kiln::engine

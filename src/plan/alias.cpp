@@ -1,17 +1,8 @@
+#include "ir/layout.h"
 #include "plan/fuse.h"
 
 namespace kiln::plan {
 namespace {
-
-std::vector<std::int64_t> row_major(ir::Dims dims) {
-  std::vector<std::int64_t> strides(dims.size());
-  std::int64_t stride = 1;
-  for (std::size_t a = dims.size(); a-- > 0;) {
-    strides[a] = stride;
-    stride *= dims[a];
-  }
-  return strides;
-}
 
 /// Strides that show `from` as `to` without a copy; false when there are none.
 bool reshape_strides(ir::Dims from, const std::vector<std::int64_t>& strides, ir::Dims to,
@@ -57,13 +48,13 @@ Alias resolve_alias(const Graph& g, NodeId view) {
       const ir::Dims strides = g.args[static_cast<std::size_t>(n.arg)].strides;
       a.strides.assign(strides.begin(), strides.end());
     } else if (n.op != ir::Op::scalar && n.op != ir::Op::constant && n.op != ir::Op::iota) {
-      a.strides = row_major(n.dims);
+      a.strides = ir::row_major_strides(n.dims);
     } else {
       a.base = ir::kNoNode;  // scalars and iotas have no memory
     }
     return a;
   }
-  if (is_written_in_place(n)) return {view, 0, {}, row_major(n.dims)};
+  if (is_written_in_place(n)) return {view, 0, {}, ir::row_major_strides(n.dims)};
   if (n.op == ir::Op::pad || n.op == ir::Op::update_at) return {};
   Alias in = resolve_alias(g, n.in[0]);
   if (in.base == ir::kNoNode) return in;
@@ -98,7 +89,7 @@ Alias resolve_alias(const Graph& g, NodeId view) {
     }
     case ir::Op::reshape:
       if (n.numel == 0) {
-        out.strides = row_major(n.dims);
+        out.strides = ir::row_major_strides(n.dims);
         return out;
       }
       if (reshape_strides(from, in.strides, n.dims, out.strides)) return out;

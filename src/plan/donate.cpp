@@ -1,5 +1,6 @@
 #include "plan/donate.h"
 
+#include "ir/layout.h"
 #include "plan/fuse.h"
 
 #include <algorithm>
@@ -67,10 +68,7 @@ class Donor {
 
   bool contiguous(NodeId leaf) const {
     const ir::ArgInfo& a = g_.args[static_cast<std::size_t>(g_[leaf].arg)];
-    std::int64_t s = 1;
-    for (std::size_t i = a.dims.size(); i-- > 0; s *= a.dims[i])
-      if (a.dims[i] != 1 && a.strides[i] != s) return false;
-    return true;
+    return ir::is_row_major(a.dims, a.strides);
   }
 
   /// Whether somebody is handed a view of the old value.
@@ -96,9 +94,7 @@ class Donor {
     Box box;
     box.at.arg = static_cast<std::uint32_t>(g_[leaf].arg);
     const std::size_t rank = g_[leaf].dims.size();
-    box.at.strides.resize(rank);
-    std::int64_t stride = 1;
-    for (std::size_t a = rank; a-- > 0; stride *= g_[leaf].dims[a]) box.at.strides[a] = stride;
+    box.at.strides = ir::row_major_strides(g_[leaf].dims);
     NodeId id = update, window = leaf;
     for (;;) {
       const GraphNode& n = g_[id];

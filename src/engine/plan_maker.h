@@ -1,0 +1,137 @@
+// PlanMaker: one evaluation's way from a graph to a plan. make_plan.cpp has its order, plan_steps.cpp the
+// steps and the memory that they use, plan_results.cpp what is kept of them.
+#pragma once
+
+#include "engine/group_launches.h"
+#include "engine/plan.h"
+#include "lower/lower.h"
+#include "plan/donate.h"
+#include "plan/fuse.h"
+#include "plan/product_rows.h"
+#include "transform/transform.h"
+
+#include <kiln/config.h>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kiln::engine {
+
+using ir::NodeId;
+
+class PlanMaker {
+ public:
+  /// `donatable`: leaves of the graph that may be overwritten.
+  PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device,
+            const std::vector<NodeId>& donatable)
+      : device_(device),
+        donatable_(donatable),
+        walk_(walk),
+        ids_(ids),
+        start_(std::chrono::steady_clock::now()),
+        wanted_(wanted(walk, graph, ids)),
+        recorded_(recorded(walk, graph, ids)),
+        t_(transform::transform(std::move(graph), device.kind == Device::Kind::Cuda && config().strict)),
+        g_(t_.graph) {}
+  /// Null where arguments are donated and a plan that overwrites them would be wrong, or could not be made.
+  std::shared_ptr<const Plan> run();
+
+ private:
+  /// False where an argument would be overwritten while something still reads it.
+  bool plan_with(plan::Fusion fusion);
+  /// The region that was being lowered or verified, and its line, for a message.
+  std::string in_region() const;
+  /// A held node that is not stored keeps what it is computed from alive: a list of losses would keep every
+  /// batch. Nodes that are much smaller than the largest of what was read for them are stored with the roots:
+  /// writing them costs next to nothing. Of an argument only what a slice shows is read. A held result of a
+  /// loop is stored too: another run of the loop would cost more.
+  void store_pinning_nodes();
+  /// Lets updates be written into memory that the evaluation alone has.
+  void donate();
+  /// Whether a step reads an argument after it was overwritten, or while it is at other points.
+  bool overwrites_too_early() const;
+  void note_read(std::uint32_t arg) {
+    accesses_[arg].last_read =
+        std::max(accesses_[arg].last_read, static_cast<std::int64_t>(plan_->steps.size()));
+  }
+  /// The argument whose memory a node's value is written into, or -1.
+  std::int32_t argument_of(NodeId id) const;
+  /// Whether a node has a value outside of loops.
+  bool has_value(const ir::Loops& loops, NodeId id) const;
+  std::uint32_t new_buffer(std::uint64_t bytes) {
+    plan_->buffers.push_back({bytes});
+    return static_cast<std::uint32_t>(plan_->buffers.size() - 1);
+  }
+  /// The memory of a leaf or stored node.
+  Place place_of(NodeId id, std::int64_t byte_offset);
+  Place place_of(const plan::Alias& a, DType dtype);
+  std::uint32_t moves_of(const plan::Alias& a, DType dtype);
+  void add_launch(const plan::Region& r);
+  /// A step of the device's library: a node, or a product and the sum that adds a row to it.
+  void add_library_call(const plan::Region& r);
+  /// The call that makes a node of the operands that it has, and perhaps one more.
+  LibraryCall library_call(NodeId id);
+  ArrayOperand array(NodeId id);
+  bool library_adds(const plan::ProductRow& parts);
+  /// Whether a node is one operand of one node and nobody's result. States of a loop may share memory when it
+  /// has ended.
+  bool only_operand(NodeId id) const;
+  /// A loop over whole tensors: plans of its own for what it repeats.
+  void add_loop(const plan::Region& r);
+  /// Which recorded nodes become leaves: the roots, held nodes whose value is in memory anyway, and what is
+  /// in memory nearest to the held nodes that stay pending, so that computing those later begins there.
+  void add_results();
+  /// Publishes the node at a walk position if its value is in memory after the plan has run.
+  bool add_result(std::uint32_t i, bool root);
+  /// Publishes the nearest ancestors of a node that have a buffer.
+  void add_nearest(std::uint32_t pending, std::vector<bool>& visited);
+  /// Keys of the launches' kernels, and how many of one a launch may run at once.
+  void find_classes();
+  void verify_kernels();
+  void group();
+  /// Recorded nodes that somebody may read later: roots, what is stored with them, and held ones, leaves
+  /// excepted.
+  static std::vector<bool> wanted(const Walk& walk, const ir::Graph& g, const std::vector<NodeId>& ids);
+  /// What was recorded at a walk position: transforms may have made something else of it.
+  struct Recorded {
+    std::array<std::uint32_t, 3> operands{Walk::kNone, Walk::kNone, Walk::kNone};  // walk positions
+    // made of no argument by a few operations: computing it again costs less than reading it
+    bool cheap = false;
+  };
+  static std::vector<Recorded> recorded(const Walk& walk, const ir::Graph& g, const std::vector<NodeId>& ids);
+  void compile();
+  void log_refusals();
+  Device device_;
+  const std::vector<NodeId>& donatable_;
+  const Walk& walk_;
+  const std::vector<NodeId>& ids_;
+  std::chrono::steady_clock::time_point start_;
+  std::vector<bool> wanted_;
+  std::vector<Recorded> recorded_;  // by walk position
+  std::vector<bool> published_;     // by walk position: becomes a leaf
+  transform::Transformed t_;
+  const ir::Graph& g_;
+  plan::Donations donations_;
+  struct Accesses {
+    std::int64_t last_read = -1, write = -1;  // steps
+  };
+  std::vector<Accesses> accesses_;  // by argument
+  bool overlaps_ = false;           // a step reads, at other points, what it overwrites
+  plan::Regions regions_;
+  std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
+  std::vector<std::int32_t> buffer_of_;
+  std::vector<bool> overwritten_;  // its buffer became another node's
+  std::vector<std::unique_ptr<lower::Lowered>> lowered_;
+  std::vector<const plan::Region*> region_of_launch_;
+  const plan::Region* at_ = nullptr;  // being lowered or verified
+  std::vector<LaunchClass> classes_;  // parallel to the launches
+};
+
+/// See set_region_hook and specialise_kernels.
+RegionHook current_region_hook();
+bool specialises_kernels();
+
+}  // namespace kiln::engine

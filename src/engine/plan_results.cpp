@@ -1,0 +1,141 @@
+// What an evaluation keeps: which nodes are stored and published, which arguments are overwritten.
+#include "engine/plan_maker.h"
+#include "ir/layout.h"
+#include "support/check.h"
+
+#include <algorithm>
+
+namespace kiln::engine {
+namespace {
+
+constexpr std::int64_t kPinnedBytes = 16 << 10;  // of arguments that a held node may always keep alive
+constexpr std::int64_t kPinnedRatio = 8;         // … and how much more than its own size
+
+}  // namespace
+
+void PlanMaker::store_pinning_nodes() {
+  const ir::Loops loops = ir::find_loops(g_);
+  std::vector<bool> held(g_.size());
+  for (std::size_t i = 0; i < ids_.size(); ++i)
+    if (wanted_[i] && t_.now[ids_[i]] != ir::kNoNode) held[t_.now[ids_[i]]] = true;
+  // bytes, for each node and the nodes before it that are not stored
+  std::vector<std::int64_t> read(g_.size());
+  for (NodeId id = 0; id < g_.size(); ++id) {
+    const ir::GraphNode& n = g_[id];
+    const std::int64_t bytes = n.numel * size_of(n.dtype);
+    if (n.op == ir::Op::leaf) read[id] = bytes;
+    for (int k = 0; k < n.n_in; ++k) read[id] = std::max(read[id], read[n.in[k]]);
+    const bool shows = ir::is_view(n.op) || ir::info(n.op).kind == ir::OpKind::Gather;
+    if (shows && n.numel < g_[n.in[0]].numel) read[id] = std::min(read[id], bytes);
+    if (!held[id] || n.op == ir::Op::leaf || !has_value(loops, id)) continue;
+    const bool small = read[id] >= kPinnedBytes && bytes * kPinnedRatio <= read[id];
+    if (!small && n.op != ir::Op::loop_result && n.op != ir::Op::loop_stack) continue;
+    t_.graph.roots.push_back(id);
+    read[id] = bytes;
+  }
+}
+
+void PlanMaker::donate() {
+  if (donatable_.empty()) return;
+  std::vector<NodeId> leaves, later;
+  for (NodeId leaf : donatable_)
+    if (const NodeId id = t_.now[leaf]; id != ir::kNoNode && g_[id].op == ir::Op::leaf) leaves.push_back(id);
+  for (std::size_t i = 0; i < ids_.size(); ++i)
+    if (wanted_[i] && t_.now[ids_[i]] != ir::kNoNode) later.push_back(t_.now[ids_[i]]);
+  donations_ = plan::donate(t_.graph, leaves, later);
+  if (donations_.now.empty()) return;
+  for (NodeId& id : t_.now)
+    if (id != ir::kNoNode) id = donations_.now[id];
+}
+
+bool PlanMaker::overwrites_too_early() const {
+  return std::any_of(donations_.args.begin(), donations_.args.end(), [&](std::uint32_t arg) {
+    return overlaps_ || accesses_[arg].write < 0 || accesses_[arg].last_read > accesses_[arg].write;
+  });
+}
+
+void PlanMaker::add_results() {
+  std::vector<bool> root(walk_.nodes.size());
+  for (std::uint32_t r : walk_.roots) root[r] = true;
+  published_.assign(walk_.nodes.size(), false);
+  for (std::uint32_t i = 0; i < walk_.nodes.size(); ++i) {
+    if (!wanted_[i] || add_result(i, root[i])) continue;
+    KILN_CHECK_THAT(!root[i], "a root was not computed");
+    const NodeId id = t_.now[ids_[i]];
+    if (!recorded_[i].cheap && id != ir::kNoNode && has_value(regions_.loops, id))
+      plan_->left_pending.push_back(i);
+  }
+  std::vector<bool> visited(walk_.nodes.size());
+  for (std::uint32_t i : plan_->left_pending) add_nearest(i, visited);
+}
+
+bool PlanMaker::add_result(std::uint32_t i, bool root) {
+  const NodeId id = t_.now[ids_[i]];
+  if (id == ir::kNoNode || !has_value(regions_.loops, id) || overwritten_[id]) return false;
+  Plan::Result result{i, {}, 0, {}, root};
+  if (buffer_of_[id] >= 0) {
+    result.place = place_of(id, 0);
+  } else {
+    plan::Alias a = plan::resolve_alias(g_, id);
+    const bool in_memory =
+        a.base != ir::kNoNode && !overwritten_[a.base] &&
+        (g_[a.base].op == ir::Op::leaf || buffer_of_[a.base] >= 0 || argument_of(a.base) >= 0);
+    if (!in_memory) return false;
+    result.place = place_of(a.base, 0);
+    result.offset = a.offset;
+    result.moved = moves_of(a, g_[id].dtype);
+    result.strides = std::move(a.strides);
+    if (ir::is_row_major(g_[id].dims, result.strides)) result.strides.clear();
+  }
+  if (result.place.kind == Place::Kind::Buffer) plan_->buffers[result.place.index].result = true;
+  plan_->results.push_back(std::move(result));
+  published_[i] = true;
+  return true;
+}
+
+void PlanMaker::add_nearest(std::uint32_t pending, std::vector<bool>& visited) {
+  std::vector<std::uint32_t> stack{pending};
+  while (!stack.empty()) {
+    const std::uint32_t i = stack.back();
+    stack.pop_back();
+    for (const std::uint32_t in : recorded_[i].operands) {
+      if (in == Walk::kNone || visited[in] || published_[in]) continue;
+      visited[in] = true;
+      const NodeId id = t_.now[ids_[in]];
+      if (id == ir::kNoNode || g_[id].op == ir::Op::leaf || buffer_of_[id] < 0 || !add_result(in, false))
+        stack.push_back(in);
+    }
+  }
+}
+
+std::vector<bool> PlanMaker::wanted(const Walk& walk, const ir::Graph& g, const std::vector<NodeId>& ids) {
+  std::vector<bool> w(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) w[i] = g[ids[i]].op != ir::Op::leaf && g[ids[i]].held;
+  for (std::uint32_t r : walk.roots) w[r] = true;
+  for (std::uint32_t s : walk.stored) w[s] = true;
+  return w;
+}
+
+std::vector<PlanMaker::Recorded> PlanMaker::recorded(const Walk& walk, const ir::Graph& g,
+                                                     const std::vector<NodeId>& ids) {
+  constexpr int kFewOperations = 8;
+  std::vector<std::uint32_t> position(g.size(), Walk::kNone);
+  for (std::uint32_t i = 0; i < ids.size(); ++i) position[ids[i]] = i;
+  std::vector<int> cost(g.size(), kFewOperations + 1);
+  std::vector<Recorded> out(walk.nodes.size());
+  for (NodeId id = 0; id < g.size(); ++id) {
+    const ir::GraphNode& n = g[id];
+    if (n.op == ir::Op::scalar || n.op == ir::Op::iota ||
+        ((ir::is_elementwise(n.op) || ir::is_view(n.op)) && !ir::is_random(n.op)))
+      cost[id] = 1;
+    for (int k = 0; k < n.n_in; ++k) cost[id] += cost[n.in[k]];
+    cost[id] = std::min(cost[id], kFewOperations + 1);
+    if (position[id] == Walk::kNone) continue;
+    Recorded& r = out[position[id]];
+    r.cheap = cost[id] <= kFewOperations;
+    for (int k = 0; k < n.n_in; ++k) r.operands[static_cast<std::size_t>(k)] = position[n.in[k]];
+  }
+  return out;
+}
+
+}  // namespace kiln::engine

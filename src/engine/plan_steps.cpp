@@ -1,0 +1,244 @@
+// Steps of a plan, and the memory that they use.
+#include "engine/loop_graphs.h"
+#include "engine/plan_maker.h"
+#include "inspect/dump.h"
+#include "ir/layout.h"
+#include "kernel/specialise.h"
+#include "support/check.h"
+
+#include <algorithm>
+
+namespace kiln::engine {
+
+std::int32_t PlanMaker::argument_of(NodeId id) const {
+  if (const auto at = regions_.placements.find(id); at != regions_.placements.end())
+    return static_cast<std::int32_t>(at->second.arg);
+  return plan::is_written_in_place(g_[id]) || g_[id].op == ir::Op::scatter ? g_[id].arg : -1;
+}
+
+bool PlanMaker::has_value(const ir::Loops& loops, NodeId id) const {
+  const ir::OpKind kind = ir::info(g_[id].op).kind;
+  return loops.owner_of(id) == ir::kNoNode && kind != ir::OpKind::Loop && kind != ir::OpKind::LoopNext;
+}
+
+Place PlanMaker::place_of(NodeId id, std::int64_t byte_offset) {
+  if (g_[id].op == ir::Op::leaf) {
+    note_read(static_cast<std::uint32_t>(g_[id].arg));
+    return {Place::Kind::Arg, static_cast<std::uint32_t>(g_[id].arg), byte_offset};
+  }
+  if (const std::int32_t arg = argument_of(id); arg >= 0) {
+    const auto a = static_cast<std::uint32_t>(arg);
+    const bool writes = !plan::is_written_in_place(g_[id]);
+    if (writes && accesses_[a].write < 0) accesses_[a].write = static_cast<std::int64_t>(plan_->steps.size());
+    return {Place::Kind::Arg, a, byte_offset};
+  }
+  if (buffer_of_[id] < 0)
+    buffer_of_[id] = static_cast<std::int32_t>(
+        new_buffer(static_cast<std::uint64_t>(g_[id].numel * size_of(g_[id].dtype))));
+  return {Place::Kind::Buffer, static_cast<std::uint32_t>(buffer_of_[id]), byte_offset};
+}
+
+Place PlanMaker::place_of(const plan::Alias& a, DType dtype) {
+  Place p = place_of(a.base, a.offset * size_of(dtype));
+  p.moved = moves_of(a, dtype);
+  return p;
+}
+
+std::uint32_t PlanMaker::moves_of(const plan::Alias& a, DType dtype) {
+  if (a.positions.empty()) return 0;
+  std::vector<Move>& moves = plan_->moves.emplace_back();
+  for (const plan::Alias::Position& p : a.positions)
+    moves.push_back({static_cast<std::uint32_t>(p.slot), p.last, p.stride * size_of(dtype)});
+  return static_cast<std::uint32_t>(plan_->moves.size());
+}
+
+void PlanMaker::add_launch(const plan::Region& r) {
+  bool empty = true;
+  for (NodeId o : r.outputs) {
+    empty &= g_[o].numel == 0;
+    place_of(o, 0);
+  }
+  if (empty) return;
+  at_ = &r;
+  if (const RegionHook hook = current_region_hook()) hook(g_, r);
+  auto lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
+  overlaps_ = overlaps_ || lowered->overlaps;
+  Launch l;
+  for (std::size_t b = 0; b < lowered->buffers.size(); ++b) {
+    const lower::BufferSource& s = lowered->buffers[b];
+    switch (s.kind) {
+      case lower::BufferSource::Kind::Arg:
+        note_read(s.id);
+        l.buffers.push_back({Place::Kind::Arg, s.id, s.byte_offset});
+        break;
+      case lower::BufferSource::Kind::Node: l.buffers.push_back(place_of(s.id, s.byte_offset)); break;
+      case lower::BufferSource::Kind::Partial:
+        l.buffers.push_back({Place::Kind::Buffer, new_buffer(static_cast<std::uint64_t>(s.bytes)), 0});
+        break;
+      case lower::BufferSource::Kind::Scratch: l.buffers.push_back({}); break;
+    }
+    if (!s.positions.empty()) {
+      std::vector<Move>& moves = plan_->moves.emplace_back();
+      for (const lower::BufferSource::Position& p : s.positions)
+        moves.push_back({static_cast<std::uint32_t>(p.slot), p.last, p.stride, p.divisor});
+      l.buffers.back().moved = static_cast<std::uint32_t>(plan_->moves.size());
+    }
+    l.buffers.back().written = lowered->kernel.buffers[b].role != kernel::BufferDecl::Role::In;
+  }
+  if (specialises_kernels()) [[unlikely]]
+    lowered->kernel = kernel::specialise(lowered->kernel, lowered->params);
+  l.params = std::move(lowered->params);
+  l.threads = lowered->kernel.threads;
+  if (l.threads.narrow) l.narrow_params.assign(l.params.begin(), l.params.end());
+  for (std::int32_t s : lowered->slots) l.slots.push_back(static_cast<std::uint32_t>(s));
+  l.grid = lowered->grid;
+  l.finish_grid = lowered->finish_grid;
+  l.counters = lowered->kernel.link.empty() ? l.finish_grid : l.grid + 2;
+  l.grain = lowered->grain;
+  l.scratch_bytes = lowered->scratch_bytes;
+  l.bytes = lowered->bytes;
+  l.work = lowered->work;
+  l.ops = op_names(g_, r);
+  l.shape = Shape(g_[r.outputs.front()].dims).str();
+  lowered->kernel.label = label_of(g_, r);
+  plan_->steps.push_back({Step::Kind::Launch, static_cast<std::uint32_t>(plan_->launches.size())});
+  plan_->launches.push_back(std::move(l));
+  lowered_.push_back(std::move(lowered));
+  region_of_launch_.push_back(&r);
+  at_ = nullptr;
+}
+
+/// The memory that shows an operand of a library call; the step being made reads it.
+ArrayOperand PlanMaker::array(NodeId id) {
+  plan::Alias a = plan::resolve_alias(g_, id);
+  // views and constants too
+  if (g_[id].op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, {}, ir::row_major_strides(g_[id].dims)};
+  KILN_CHECK_THAT(a.base != ir::kNoNode, "an operand of a library call has no memory");
+  const ir::GraphNode& n = g_[id];
+  return {place_of(a, n.dtype), n.dtype, {n.dims.begin(), n.dims.end()}, std::move(a.strides)};
+}
+
+LibraryCall PlanMaker::library_call(NodeId id) {
+  const ir::GraphNode& n = g_[id];
+  const schedule::Target& target = planning_target(device_);
+  LibraryCall l;
+  l.routine = &library::routine(n.op, device_);
+  l.op = n.op;
+  l.attr64 = n.attr64;
+  l.attrs.assign(n.attrs.begin(), n.attrs.end());
+  l.strict = target.strict;
+  l.exact = target.exact;
+  for (int k = 0; k < n.n_in; ++k) l.operands.push_back(array(n.in[k]));
+  l.dtype = n.dtype;
+  l.dims.assign(n.dims.begin(), n.dims.end());
+  return l;
+}
+
+bool PlanMaker::library_adds(const plan::ProductRow& parts) {
+  LibraryCall l = library_call(parts.product);
+  l.operands.push_back(array(parts.row));
+  library::Call call = call_without_memory(l, device_);
+  call.operands[2].array.data = reinterpret_cast<const void*>(std::uintptr_t{256});  // there is one; not read
+  return l.routine->supports(call);
+}
+
+void PlanMaker::add_library_call(const plan::Region& r) {
+  const NodeId id = r.nodes.front(), result = r.nodes.back();
+  const ir::GraphNode& n = g_[id];
+  if (library::routine(n.op, device_).overwrites_first() && only_operand(n.in[0])) {
+    buffer_of_[id] = buffer_of_[n.in[0]];
+    overwritten_[n.in[0]] = true;
+  }
+  const Place out = place_of(result, 0);
+  if (n.numel == 0) return;
+  LibraryCall l = library_call(id);
+  l.out = out;
+  if (result != id) {
+    const NodeId row = plan::product_row(g_, r).row;
+    const auto a = plan::repeated_row(g_, regions_, row, n.dims.back());
+    KILN_CHECK_THAT(a, "a row that the library adds has no memory");
+    l.operands.push_back({place_of(*a, g_[row].dtype), g_[row].dtype, {n.dims.back()}, {1}});
+  }
+  plan_->steps.push_back({Step::Kind::Library, static_cast<std::uint32_t>(plan_->library.size())});
+  plan_->library.push_back(std::move(l));
+}
+
+bool PlanMaker::only_operand(NodeId id) const {
+  if (g_[id].op == ir::Op::leaf || g_[id].op == ir::Op::loop_result) return false;
+  for (std::size_t i = 0; i < ids_.size(); ++i)
+    if (wanted_[i] && t_.now[ids_[i]] == id) return false;
+  auto reads = std::count(g_.roots.begin(), g_.roots.end(), id);
+  for (const ir::GraphNode& n : g_.nodes) reads += std::count(n.in, n.in + n.n_in, id);
+  return reads == 1;
+}
+
+void PlanMaker::add_loop(const plan::Region& r) {
+  const ir::LoopParts& parts = regions_.loops.of_result(g_, r.nodes.front());
+  LoopGraphs graphs = loop_graphs(g_, regions_, parts);
+  Loop l;
+  for (NodeId state : parts.states) {
+    const NodeId init = g_[state].in[0];
+    if (parts.counts() && state == parts.states.front()) {
+      KILN_CHECK_THAT(g_[state].dtype == DType::Int64 && g_[state].numel == 1, "a loop counts in one int64");
+      l.states.push_back({{},
+                          {g_[init].dims.begin(), g_[init].dims.end()},
+                          ir::row_major_strides(g_[init].dims),
+                          DType::Int64,
+                          {}});
+      continue;
+    }
+    plan::Alias a = plan::resolve_alias(g_, init);
+    if (g_[init].op != ir::Op::leaf && regions_.stored[init])
+      a = {init, 0, {}, ir::row_major_strides(g_[init].dims)};
+    KILN_CHECK_THAT(a.base != ir::kNoNode, "a loop's first value has no memory");
+    l.states.push_back({place_of(a, g_[init].dtype),
+                        {g_[init].dims.begin(), g_[init].dims.end()},
+                        std::move(a.strides),
+                        g_[init].dtype,
+                        {}});
+  }
+  for (NodeId yield : parts.yields)
+    l.yields.push_back({{}, {g_[yield].dims.begin(), g_[yield].dims.end()}, g_[yield].dtype});
+  for (NodeId result : r.outputs) {
+    Place& place = g_[result].op == ir::Op::loop_stack ? l.yields[g_[result].attr64].stack
+                                                       : l.states[g_[result].attr64].result;
+    place = place_of(result, 0);
+  }
+  l.count = parts.count;
+  for (NodeId capture : graphs.captures) l.captures.push_back(place_of(capture, 0));
+  if (!parts.counts()) l.condition = make_plan(std::move(graphs.condition), device_);
+  // The loop has its states to itself, but for their first values.
+  std::vector<NodeId> states;
+  for (NodeId id = 0; id < graphs.body.size(); ++id)
+    if (graphs.body[id].op == ir::Op::leaf && static_cast<std::size_t>(graphs.body[id].arg) < l.states.size())
+      states.push_back(id);
+  l.body = make_plan(std::move(graphs.body), device_, states);
+  plan_->steps.push_back({Step::Kind::Loop, static_cast<std::uint32_t>(plan_->loops.size())});
+  plan_->loops.push_back(std::move(l));
+}
+
+library::Call call_without_memory(const LibraryCall& l, Device device) {
+  library::Call call;
+  KILN_CHECK_THAT(l.operands.size() <= library::Call::kMostOperands, "too many operands of a library call");
+  call.op = l.op;
+  call.attr64 = l.attr64;
+  call.attrs = l.attrs;
+  call.strict = l.strict;
+  call.exact = l.exact;
+  call.device = device;
+  call.n_operands = l.operands.size();
+  for (std::size_t i = 0; i < l.operands.size(); ++i) {
+    const ArrayOperand& from = l.operands[i];
+    library::Operand& to = call.operands[i];
+    to.dtype = from.dtype;
+    to.array.rank = static_cast<int>(from.dims.size());
+    std::copy(from.dims.begin(), from.dims.end(), to.array.dims);
+    std::copy(from.strides.begin(), from.strides.end(), to.array.strides);
+  }
+  call.dtype = l.dtype;
+  call.rank = static_cast<int>(l.dims.size());
+  std::copy(l.dims.begin(), l.dims.end(), call.dims.begin());
+  return call;
+}
+
+}  // namespace kiln::engine

@@ -1,0 +1,88 @@
+#include "library/call.h"
+
+#include "library/cpu/routines.h"
+#include "library/cuda/routines.h"
+
+#include <algorithm>
+
+namespace kiln::library {
+namespace {
+
+/// An array under broadcasting to the extents of another.
+Array repeated(const Array& a, const Array& like) {
+  Array out = like;
+  out.data = a.data;
+  for (int axis = 0; axis < like.rank; ++axis) {
+    const int own = axis - (like.rank - a.rank);
+    const bool shown = own >= 0 && a.dims[own] == like.dims[axis];
+    out.strides[axis] = shown ? a.strides[own] : 0;
+  }
+  return out;
+}
+
+}  // namespace
+
+const Routine& routine(ir::Op op, Device device) {
+  return device.kind == Device::Kind::Cuda ? cuda::routine(op) : cpu::routine(op);
+}
+
+Matmul matmul_of(const Call& call) {
+  Matmul m;
+  m.dtype = call.dtype;
+  m.strict = call.strict;
+  m.batch_rank = call.rank - 2;
+  std::copy_n(call.dims.begin(), m.batch_rank, m.batch);
+  m.m = call.dims[static_cast<std::size_t>(call.rank) - 2];
+  m.n = call.dims[static_cast<std::size_t>(call.rank) - 1];
+  m.k = call.operands[0].array.dims[call.operands[0].array.rank - 1];
+  const auto stack = [&](const Array& a, MatrixStack& s) {
+    s.data = a.data;
+    s.row_stride = a.strides[a.rank - 2];
+    s.col_stride = a.strides[a.rank - 1];
+    for (int i = 0; i + 2 < a.rank; ++i)
+      s.batch_strides[i] = a.dims[i] == 1 && m.batch[i] != 1 ? 0 : a.strides[i];
+  };
+  stack(call.operands[0].array, m.a);
+  stack(call.operands[1].array, m.b);
+  if (call.n_operands > 2) m.bias = call.operands[2].array.data;
+  m.out = call.out;
+  return m;
+}
+
+Sort sort_of(const Call& call) {
+  Sort s;
+  s.dtype = call.operands[0].dtype;
+  s.in = call.operands[0].array;
+  s.axis = static_cast<int>(call.attr64 & 255);
+  s.kept = call.dims[call.attr64 & 255];
+  s.descending = (call.attr64 >> 8) != 0;
+  s.positions = call.op == ir::Op::argsort;
+  s.out = call.out;
+  return s;
+}
+
+Search search_of(const Call& call) {
+  Search s;
+  s.dtype = call.operands[0].dtype;
+  s.sorted = call.operands[0].array;
+  s.values = call.operands[1].array;
+  s.right = call.attr64 != 0;
+  s.out = call.out;
+  return s;
+}
+
+Scatter scatter_of(const Call& call) {
+  Scatter s;
+  s.dtype = call.dtype;
+  s.index_dtype = call.operands[1].dtype;
+  s.x = call.operands[0].array;
+  s.values = call.operands[2].array;
+  s.indices = repeated(call.operands[1].array, s.values);
+  s.axis = static_cast<int>(call.attr64 & 255);
+  s.how = static_cast<Combine>(call.attr64 >> 8);
+  s.ordered = call.exact;
+  s.out = call.out;
+  return s;
+}
+
+}  // namespace kiln::library

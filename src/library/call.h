@@ -1,0 +1,69 @@
+// Call: one operation of a device's library on whole arrays, in one form for every op; Routine: how a device
+// does an op.
+//
+// To add an op: a row of ir/structural.def of kind Library, and a Routine for each device (cpu/routines.cpp,
+// cuda/routines.cpp). Planning, lifetimes, running and logging follow from the node.
+#pragma once
+
+#include "ir/op.h"
+#include "library/library.h"
+
+#include <kiln/device.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace kiln::library {
+
+struct Operand {
+  DType dtype = DType::Float32;
+  Array array;
+};
+
+/// result = op(operands), all of them in the memory of one device.
+struct Call {
+  static constexpr std::size_t kMostOperands = 4;
+  ir::Op op = ir::Op::matmul;
+  std::uint64_t attr64 = 0;  // the node's attributes
+  std::span<const std::int64_t> attrs;
+  bool strict = false;  // the numeric promises in force: see schedule::Target
+  bool exact = false;
+  Device device;
+  std::array<Operand, kMostOperands> operands;
+  std::size_t n_operands = 0;
+  DType dtype = DType::Float32;  // of the result, which is row-major
+  int rank = 0;
+  std::array<std::int64_t, kMaxRank> dims{};
+  void* out = nullptr;
+};
+
+/// How one device does one op.
+class Routine {
+ public:
+  virtual ~Routine() = default;
+  /// False: not with these dtypes, extents and strides. Addresses are not looked at.
+  virtual bool supports(const Call&) const { return true; }
+  /// run() does nothing but enqueue work, which may be enqueued again with the same memory: it can be part of
+  /// a graph.
+  virtual bool is_recordable(const Call&) const { return false; }
+  /// The result may take the place of the first operand, where nobody else reads that.
+  virtual bool overwrites_first() const { return false; }
+  /// Bytes of 64-byte aligned memory (256 on a GPU) that run() wants.
+  virtual std::size_t workspace_bytes(const Call&) const { return 0; }
+  /// Pre: supports(call). On a GPU it is enqueued on the thread's stream. CompileError, DeviceError.
+  virtual void run(const Call& call, std::byte* workspace) const = 0;
+};
+
+/// Pre: info(op) is a library op or a contraction.
+const Routine& routine(ir::Op op, Device device);
+
+/// Calls as the libraries take them. A product's third operand, if it has one, is its bias: a row of adjacent
+/// elements.
+Matmul matmul_of(const Call& call);
+Sort sort_of(const Call& call);
+Search search_of(const Call& call);
+Scatter scatter_of(const Call& call);
+
+}  // namespace kiln::library

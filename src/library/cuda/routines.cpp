@@ -1,0 +1,68 @@
+#include "library/cuda/routines.h"
+
+#include "library/cuda/blas.h"
+#include "library/cuda/host_product.h"
+#include "library/cuda/scatter.h"
+#include "library/cuda/search.h"
+#include "library/cuda/sort.h"
+#include "support/check.h"
+
+namespace kiln::cuda {
+namespace {
+
+using library::Call;
+using library::Routine;
+
+/// cuBLASLt's, and the host's where that has none: then a bias is added there, too.
+struct Product final : Routine {
+  bool is_recordable(const Call& call) const override {
+    return !call.strict && blas().available && library(call.device.index).supports(library::matmul_of(call));
+  }
+  /// A bias is taken where adding it costs nothing.
+  bool supports(const Call& call) const override { return call.n_operands < 3 || is_recordable(call); }
+  std::size_t workspace_bytes(const Call& call) const override {
+    return is_recordable(call) ? library(call.device.index).workspace_bytes(library::matmul_of(call)) : 0;
+  }
+  void run(const Call& call, std::byte* workspace) const override {
+    if (is_recordable(call))
+      library(call.device.index).matmul(library::matmul_of(call), workspace);
+    else
+      multiply_on_host(library::matmul_of(call), current_stream(call.device.index));
+  }
+};
+
+struct Sorting final : Routine {
+  void run(const Call& call, std::byte*) const override {
+    sort(library::sort_of(call), current_stream(call.device.index));
+  }
+};
+
+struct Searching final : Routine {
+  void run(const Call& call, std::byte*) const override {
+    search(library::search_of(call), current_stream(call.device.index));
+  }
+};
+
+struct Scattering final : Routine {
+  bool overwrites_first() const override { return true; }
+  void run(const Call& call, std::byte*) const override {
+    scatter(library::scatter_of(call), current_stream(call.device.index));
+  }
+};
+
+}  // namespace
+
+const Routine& routine(ir::Op op) {
+  static const Product product;
+  static const Sorting sorting;
+  static const Searching searching;
+  static const Scattering scattering;
+  if (op == ir::Op::matmul) return product;
+  if (op == ir::Op::sort || op == ir::Op::argsort) return sorting;
+  if (op == ir::Op::searchsorted) return searching;
+  if (op == ir::Op::scatter) return scattering;
+  KILN_CHECK_THAT(false, "a GPU has no routine for ", ir::info(op).name);
+  return product;
+}
+
+}  // namespace kiln::cuda

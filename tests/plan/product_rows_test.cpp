@@ -1,0 +1,98 @@
+// A row that is added to a matrix product joins it where the library takes it.
+#include "plan/product_rows.h"
+
+#include "ir/graph_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace kiln::plan {
+namespace {
+
+using ir::Op;
+
+struct Program : ir::GraphBuilder {
+  NodeId a = leaf(DType::Float32, {4, 8}), b = leaf(DType::Float32, {8, 3});
+  NodeId row = leaf(DType::Float32, {3});
+  NodeId product = wide(Op::matmul, DType::Float32, {4, 3}, {a, b});
+
+  NodeId add(NodeId x, NodeId y) { return op(Op::add, {x, y}); }
+  NodeId shown(NodeId x) { return broadcast(x, {4, 3}); }
+
+  Regions joined(NodeId root, bool library_adds = true) {
+    graph.roots = {root};
+    Regions regions = fuse(graph, {});
+    join_product_rows(graph, regions, [&](const ProductRow&) { return library_adds; });
+    return regions;
+  }
+};
+
+std::size_t launches(const Regions& regions) {
+  return static_cast<std::size_t>(
+      std::count_if(regions.regions.begin(), regions.regions.end(),
+                    [](const Region& r) { return r.kind == Region::Kind::Fused; }));
+}
+
+TEST(ProductRows, TheSumJoinsTheProduct) {
+  for (const bool left : {false, true}) {
+    Program p;
+    const NodeId row = p.shown(p.row);
+    const NodeId sum = left ? p.add(row, p.product) : p.add(p.product, row);
+    const Regions r = p.joined(sum);
+    ASSERT_EQ(r.regions.size(), 1u);
+    EXPECT_EQ(r.regions[0].kind, Region::Kind::Library);
+    EXPECT_EQ(r.regions[0].nodes, (std::vector<NodeId>{p.product, sum}));
+    EXPECT_EQ(r.regions[0].outputs, std::vector<NodeId>{sum});
+    EXPECT_FALSE(r.stored[p.product]);
+    EXPECT_TRUE(r.stored[sum]);
+    EXPECT_TRUE(r.refusals.empty());
+    const ProductRow parts = product_row(p.graph, r.regions[0]);
+    EXPECT_EQ(parts.product, p.product);
+    EXPECT_EQ(parts.row, row);
+    ASSERT_TRUE(repeated_row(p.graph, r, row, 3));
+    EXPECT_EQ(repeated_row(p.graph, r, row, 3)->base, p.row);
+  }
+}
+
+TEST(ProductRows, UnderReshapesToo) {
+  Program p;
+  const NodeId stack = p.reshape(p.product, {2, 2, 3});
+  const NodeId sum = p.add(stack, p.broadcast(p.row, {2, 2, 3}));
+  const Regions r = p.joined(sum);
+  ASSERT_EQ(r.regions.size(), 1u);
+  EXPECT_EQ(product_row(p.graph, r.regions[0]).product, p.product);
+}
+
+TEST(ProductRows, ALibraryThatDoesNotTakeItLeavesAKernel) {
+  Program p;
+  const Regions r = p.joined(p.add(p.product, p.shown(p.row)), false);
+  EXPECT_EQ(r.regions.size(), 2u);
+  EXPECT_TRUE(r.stored[p.product]);
+}
+
+TEST(ProductRows, AProductThatSomebodyElseReadsStays) {
+  Program held;
+  held.graph[held.product].held = true;
+  EXPECT_EQ(launches(held.joined(held.add(held.product, held.shown(held.row)))), 1u);
+  Program twice;
+  EXPECT_EQ(
+      launches(twice.joined(twice.add(twice.product, twice.add(twice.product, twice.shown(twice.row))))), 1u);
+}
+
+TEST(ProductRows, WhatIsNoRowOfAdjacentElementsStays) {
+  Program column;
+  const NodeId c = column.leaf(DType::Float32, {4, 1});
+  EXPECT_EQ(launches(column.joined(column.add(column.product, column.shown(c)))), 1u);
+  Program computed;  // exp(row) is in no memory
+  const NodeId e = computed.op(Op::exp, {computed.row});
+  EXPECT_EQ(launches(computed.joined(computed.add(computed.product, computed.shown(e)))), 1u);
+  Program strided;
+  const NodeId wide = strided.leaf(DType::Float32, {6});
+  const NodeId every = strided.slice(wide, {3}, {0, 2});
+  EXPECT_EQ(launches(strided.joined(strided.add(strided.product, strided.shown(every)))), 1u);
+}
+
+}  // namespace
+}  // namespace kiln::plan
