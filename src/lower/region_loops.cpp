@@ -177,10 +177,8 @@ std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order,
                                      std::int64_t limit, bool always) {
   const bool sums = std::any_of(reductions_.begin(), reductions_.end(),
                                 [&](const Reduction& r) { return adds_in_blocks(r); });
-  // elsewhere its sums are compensated, or shared by a team's lanes
-  const bool in_blocks_on_gpu = target_.strict && lanes == 1;
-  if (!sums || (target_.gpu && !in_blocks_on_gpu) ||
-      (!always && added_up(order, outermost.has_value(), lanes) <= limit))
+  const bool compensated = target_.gpu && !target_.strict;
+  if (!sums || compensated || (!always && added_up(order, outermost.has_value(), lanes) <= limit))
     return nest.size();
   std::int64_t inside = 1;
   for (std::size_t at = order.size(); at-- > 0;) {
