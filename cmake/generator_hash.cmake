@@ -1,7 +1,8 @@
 # Everything that can change a generated kernel goes into one hash; a kernel cached by other sources is a miss.
 file(GLOB_RECURSE KILN_GENERATOR_SOURCES CONFIGURE_DEPENDS
      ${CMAKE_CURRENT_SOURCE_DIR}/include/kiln/* ${CMAKE_CURRENT_SOURCE_DIR}/src/support/*
-     ${CMAKE_CURRENT_SOURCE_DIR}/src/ir/* ${CMAKE_CURRENT_SOURCE_DIR}/src/kernel/* ${CMAKE_CURRENT_SOURCE_DIR}/src/schedule/*
+     ${CMAKE_CURRENT_SOURCE_DIR}/src/ir/* ${CMAKE_CURRENT_SOURCE_DIR}/src/record/*
+     ${CMAKE_CURRENT_SOURCE_DIR}/src/kernel/* ${CMAKE_CURRENT_SOURCE_DIR}/src/schedule/*
      ${CMAKE_CURRENT_SOURCE_DIR}/src/plan/* ${CMAKE_CURRENT_SOURCE_DIR}/src/math/* ${CMAKE_CURRENT_SOURCE_DIR}/src/lower/*
      ${CMAKE_CURRENT_SOURCE_DIR}/src/codegen/* ${CMAKE_CURRENT_SOURCE_DIR}/src/device/* ${CMAKE_CURRENT_SOURCE_DIR}/src/library/*
      ${CMAKE_CURRENT_SOURCE_DIR}/src/cache/* ${CMAKE_CURRENT_SOURCE_DIR}/kernels_templates/*)

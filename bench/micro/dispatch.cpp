@@ -1,6 +1,6 @@
 // Record, evaluate, free: everything between the user's line and the kernel, warm; and the parts below it.
+#include "device/cpu/pool.h"
 #include "device/cpu/threads.h"
-#include "engine/pool.h"
 #include "record/node.h"
 
 #include <kiln/kiln.h>
@@ -63,7 +63,7 @@ BENCHMARK(DispatchFromThreads)->Threads(1)->Threads(2)->UseRealTime();
 
 void PoolAllocateAndFree(benchmark::State& state) {
   for (auto _ : state) {
-    kiln::ir::Buffer* buffer = kiln::engine::allocate(static_cast<std::uint64_t>(state.range(0)));
+    kiln::ir::Buffer* buffer = kiln::cpu::allocate(static_cast<std::uint64_t>(state.range(0)));
     benchmark::DoNotOptimize(buffer->data);
     kiln::ir::release(buffer);
   }

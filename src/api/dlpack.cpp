@@ -4,10 +4,10 @@
 
 #include "api/borrow.h"
 #include "api/record.h"
+#include "device/cpu/pool.h"
 #include "engine/device_control.h"
 #include "engine/device_memory.h"
 #include "engine/evaluate.h"
-#include "engine/pool.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -86,7 +86,7 @@ struct Export {
 /// A row-major copy of a computed tensor in memory of its own.
 Tensor copied(const Tensor& x) {
   const ir::Node* node = x.node();
-  ir::Buffer* buffer = engine::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
+  ir::Buffer* buffer = cpu::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
   x.copy_to(buffer->data, node->dtype);
   return api::leaf(buffer, node->shape(), node->dtype, node->loc, 0, nullptr, node->buffer->device);
 }
@@ -143,9 +143,9 @@ Tensor exported(std::string_view op, const Tensor& x, const DLPackOptions& optio
   const Device device = node->buffer->device;
   const Tensor out = options.copy.value_or(false) ? copied(x) : x;
   if (device.kind == Device::Kind::Cpu) return out;
-  engine::use_on_current_stream(*out.node()->buffer);
+  device::at(device).use(*out.node()->buffer);
   if (!options.stream)
-    engine::synchronize(device);
+    device::at(device).synchronize();
   else if (*options.stream != -1)
     engine::let_stream_wait(device, handle_of(*options.stream));
   return out;
@@ -233,7 +233,7 @@ Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOp
   if (!options.copy.value_or(true))
     throw UserError(cat("[from_dlpack] data that is not aligned for ", name(*dtype), " must be copied"));
   if (is_bool(*dtype)) return copied(shared);
-  ir::Buffer* buffer = engine::allocate(static_cast<std::uint64_t>(shared.numel()) * size);
+  ir::Buffer* buffer = cpu::allocate(static_cast<std::uint64_t>(shared.numel()) * size);
   std::byte* to = buffer->data;
   if (shared.numel() != 0) gather(data, size, shape, strides.begin(), to);
   return Tensor::adopt(ir::new_leaf(buffer, *dtype, shape, 0, nullptr, loc));

@@ -2,7 +2,7 @@
 #include <kiln/io.h>
 
 #include "api/record.h"
-#include "engine/pool.h"
+#include "device/cpu/pool.h"
 #include "io/npy.h"
 #include "io/safetensors.h"
 #include "io/zip.h"
@@ -22,7 +22,7 @@ constexpr const char* kInMemory = "(memory)";
 /// Reads elements into a new tensor. Column-major ones are the rows of the transpose.
 Tensor read_array(io::Source& source, const Where& where, SourceLocation loc) {
   const io::NpyHeader header = io::read_npy_header(source, where);
-  ir::Buffer* buffer = engine::allocate(header.bytes);
+  ir::Buffer* buffer = cpu::allocate(header.bytes);
   const std::shared_ptr<ir::Buffer> hold(buffer, [](ir::Buffer* b) { ir::release(b); });
   io::read_npy_elements(header, source, buffer->data);
   Shape shape = header.shape;

@@ -3,10 +3,11 @@
 
 #include "api/borrow.h"
 #include "api/record.h"
+#include "device/cpu/pool.h"
+#include "device/cuda/cuda_device.h"
 #include "engine/device_control.h"
 #include "engine/device_memory.h"
 #include "engine/evaluate.h"
-#include "engine/pool.h"
 #include "io/npy.h"
 #include "oracle/reference.h"
 #include "support/check.h"
@@ -85,10 +86,10 @@ Layout checked_layout(const Shape& shape, std::span<const std::int64_t> strides,
 ir::Buffer* lent(Device device, const void* data, std::byte* first, std::uint64_t bytes,
                  std::shared_ptr<const void> owner, std::function<void(const void*)> deleter) {
   if (device.kind == Device::Kind::Cuda)
-    return engine::lent_memory(device, first, bytes,
-                               [data, owner = std::move(owner), deleter = std::move(deleter)] {
-                                 if (deleter) deleter(data);
-                               });
+    return cuda::lent_memory(device.index, first, bytes,
+                             [data, owner = std::move(owner), deleter = std::move(deleter)] {
+                               if (deleter) deleter(data);
+                             });
   auto* buffer = new Borrowed;
   buffer->writable = false;
   buffer->data = first;
@@ -148,7 +149,7 @@ Tensor normalised(const std::byte* data, const Shape& shape, const Layout& layou
   const WalkedAxes walked(shape, layout);
   std::uint64_t count = 1;
   for (const std::int64_t extent : walked.extents) count *= static_cast<std::uint64_t>(extent);
-  ir::Buffer* buffer = engine::allocate(count);
+  ir::Buffer* buffer = cpu::allocate(count);
   std::byte* to = buffer->data;
   walked.each(data, [&](std::byte b) { *to++ = std::byte{b != std::byte{0}}; });
   if (layout.row_major) return leaf(buffer, shape, DType::Bool, loc, 0, nullptr, device);
@@ -231,8 +232,8 @@ void copy_strided(const T* from, const ir::Node& node, T* to) {
 void copy_leaf(const ir::Node& node, void* out) {
   const std::int64_t bytes = size_of(node.dtype);
   if (node.strides == nullptr)
-    return engine::download(out, *node.buffer, node.offset * bytes,
-                            static_cast<std::uint64_t>(node.numel * bytes));
+    return engine::device_of(*node.buffer)
+        .read(out, *node.buffer, node.offset * bytes, static_cast<std::uint64_t>(node.numel * bytes));
   const std::byte* from = engine::host_memory(*node.buffer) + node.offset * bytes;
   switch (bytes) {
     case 1:
@@ -262,7 +263,7 @@ RowMajor row_major(const Tensor& t, std::string_view op) {
   if (node->strides == nullptr || node->numel == 0)
     return {node->buffer, node->offset * size_of(node->dtype)};
   if (ir::Buffer* const made = ir::row_major_copy(*node)) return {made, 0};
-  ir::Buffer* copy = engine::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
+  ir::Buffer* copy = cpu::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
   try {
     copy_leaf(*node, copy->data);
     if (copy->device != node->buffer->device)
@@ -279,7 +280,7 @@ RowMajor row_major(const Tensor& t, std::string_view op) {
 Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype, SourceLocation loc) try {
   const std::uint64_t bytes = checked_bytes("from", shape, dtype);
   if (data == nullptr && bytes != 0) throw UserError(cat("[from] null data for shape ", shape.str()));
-  ir::Buffer* buffer = engine::allocate(bytes);
+  ir::Buffer* buffer = cpu::allocate(bytes);
   if (bytes != 0) std::memcpy(buffer->data, data, bytes);
   if (is_bool(dtype)) io::normalise_bools(buffer->data, bytes);
   return leaf(buffer, shape, dtype, loc);
@@ -423,7 +424,7 @@ Tensor Tensor::reshape(const Shape& shape, SourceLocation loc) const {
 }
 Tensor Tensor::T(SourceLocation loc) const { return matrix_transpose(*this, loc); }
 
-void synchronize(Device device) { engine::synchronize(device); }
+void synchronize(Device device) { device::at(device).synchronize(); }
 
 void eval(std::span<const Tensor> tensors, SourceLocation loc) try {
   std::vector<ir::Node*> roots;

@@ -3,6 +3,7 @@
 #include "codegen/cuda/cuda_c.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/module.h"
+#include "device/device.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -25,16 +26,10 @@ GpuSource generated_source(const kernel::Kernel& kernel, const Hash128& key, int
   return {symbol, codegen::emit_cuda(kernel, symbol, instances)};
 }
 
-int most_instances(const kernel::Kernel& kernel, Device device) {
-  if (device.kind == Device::Kind::Cpu || !kernel.link.empty()) return 1;
-  return std::max(
-      codegen::instances_in(kernel, static_cast<std::size_t>(cuda::parameter_bytes(device.index))), 1);
-}
-
 int room_for(const kernel::Kernel& kernel, Device device, int instances) {
   if (instances == 1) return 1;
   const int few = codegen::instances_in(kernel, cuda::kFewParameterBytes);
-  return instances <= few ? few : most_instances(kernel, device);
+  return instances <= few ? few : device::at(device).most_instances(kernel);
 }
 
 std::optional<GpuSource> edited_source(const Hash128& key) {

@@ -27,10 +27,8 @@ GpuSource generated_source(const kernel::Kernel& kernel, const Hash128& key, int
 /// not set or there is no such file. CompileError for one that cannot be read.
 std::optional<GpuSource> edited_source(const Hash128& key);
 
-/// The most sets of arguments that one launch of a kernel takes on the device; 1 on the CPU, and of one
-/// whose blocks hand something on to each other.
-int most_instances(const kernel::Kernel& kernel, Device device);
-/// The size of table for so many: one of two, so that few kernels serve all numbers. 1 for one.
+/// The size of a table of so many sets of arguments: one of two, so that few kernels serve all numbers. 1 for
+/// one.
 int room_for(const kernel::Kernel& kernel, Device device, int instances);
 
 /// The options that kernels are compiled with; part of what KILN_GENERATOR_HASH stands for.

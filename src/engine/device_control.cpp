@@ -1,9 +1,8 @@
 #include "engine/device_control.h"
 
 #include "device/cuda/driver.h"
-#include "device/cuda/pool.h"
 #include "device/cuda/stream.h"
-#include "engine/pool.h"
+#include "device/device.h"
 #include "support/check.h"
 
 #include <kiln/error.h>
@@ -86,22 +85,10 @@ void* current_stream(Device device) {
   return cuda::handle_of(cuda::current_stream(device.index));
 }
 
-MemoryUse memory_use(Device device) {
-  if (device.kind == Device::Kind::Cpu) {
-    const engine::PoolStatistics s = engine::pool_statistics();
-    return {s.in_use, s.in_use + s.cached, s.limit};
-  }
-  const cuda::PoolStatistics s = cuda::pool_statistics(device.index);
-  return {s.in_use, s.held, s.limit};
-}
+MemoryUse memory_use(Device device) { return device::at(device).memory_use(); }
 
-std::uint64_t trim_memory(Device device, std::uint64_t keep) {
-  return device.kind == Device::Kind::Cpu ? engine::trim(keep) : cuda::trim(device.index, keep);
-}
+std::uint64_t trim_memory(Device device, std::uint64_t keep) { return device::at(device).trim(keep); }
 
-void limit_memory(Device device, std::uint64_t bytes) {
-  device.kind == Device::Kind::Cpu ? engine::set_memory_limit(bytes)
-                                   : cuda::set_memory_limit(device.index, bytes);
-}
+void limit_memory(Device device, std::uint64_t bytes) { device::at(device).limit_memory(bytes); }
 
 }  // namespace kiln

@@ -1,6 +1,7 @@
-// Memory by device: buffers of any device, copies between them, and what has to be waited for.
+// Memory by device: buffers of any device and copies between them.
 #pragma once
 
+#include "device/device.h"
 #include "record/node.h"
 
 #include <kiln/device.h>
@@ -14,23 +15,12 @@ Device default_device();
 /// when there is no room.
 ir::Buffer* allocate(std::uint64_t bytes, Device device);
 
-/// Copies host memory into a buffer, from its beginning; `from` may change when it returns.
-void upload(ir::Buffer& to, const void* from, std::uint64_t bytes);
-/// Copies bytes of a buffer to host memory; everything computed into it before has happened. DeviceError for
-/// what failed on its device before.
-void download(void* to, const ir::Buffer& from, std::int64_t offset, std::uint64_t bytes);
-/// The buffer's bytes in host memory, valid as long as the buffer: its own, or a copy that is made once.
-/// DeviceError.
-const std::byte* host_memory(const ir::Buffer& buffer);
 /// A copy of the whole buffer on another device, with one reference.
 ir::Buffer* copied_to(const ir::Buffer& from, Device device);
 
-/// Work enqueued by this thread from now on may use the buffer: it comes after what other streams do with it.
-void use_on_current_stream(ir::Buffer& buffer);
-/// Before device memory changes of which the host may have a copy.
-void forget_host_copy(ir::Buffer& buffer);
+/// The buffer's bytes in host memory, see device::Device::host_memory.
+inline const std::byte* host_memory(const ir::Buffer& b) { return device::at(b.device).host_memory(b); }
 
-/// Waits for everything this thread has enqueued on the device; DeviceError for what failed.
-void synchronize(Device device);
+inline device::Device& device_of(const ir::Buffer& buffer) { return device::at(buffer.device); }
 
 }  // namespace kiln::engine

@@ -7,12 +7,12 @@
 #include "engine/evaluate.h"
 
 #include "cache/background.h"
+#include "device/cpu/pool.h"
 #include "engine/claims.h"
 #include "engine/device_memory.h"
 #include "engine/growth.h"
 #include "engine/long_trace.h"
 #include "engine/plan.h"
-#include "engine/pool.h"
 #include "engine/walk.h"
 #include "inspect/check_values.h"
 #include "inspect/plan_difference.h"
@@ -136,12 +136,13 @@ bool walk_roots(std::span<ir::Node* const> roots, Device device, ir::TraceGuard&
 /// The leaves' memory, on `device`: a value that was made of no argument may have been computed elsewhere.
 void take_arguments(Workspace& w, Device device) {
   w.args.clear();
+  device::Device& here = device::at(device);
   for (std::uint32_t i : w.walk.leaves) {
     const ir::Node* n = w.walk.nodes[i];
     if (n->buffer->device == device) [[likely]] {
       ir::retain(n->buffer);
       w.arg_buffers.push_back(n->buffer);
-      if (device.kind == Device::Kind::Cuda) engine::use_on_current_stream(*n->buffer);
+      if (!here.is_host()) here.use(*n->buffer);
     } else {
       w.arg_buffers.push_back(engine::copied_to(*n->buffer, device));
     }
@@ -264,7 +265,7 @@ void interpret(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& 
   }
   for (const auto& v : values) {
     w.results.push_back(engine::allocate(v.size(), device));
-    engine::upload(*w.results.back(), v.data(), v.size());
+    device::at(device).write(*w.results.back(), v.data(), v.size());
   }
   guard.relock();
   for (std::size_t i = 0; i < w.roots.size(); ++i) publish_one(w.roots[i], w.results[i], 0, nullptr, w);
@@ -306,7 +307,7 @@ std::string missed_plan(const Workspace& w) {
 /// Claims memory of arguments that a plan overwrites.
 void claim_memory(std::span<const std::uint32_t> args, Claims& claims, Workspace& w) {
   for (std::uint32_t arg : args) {
-    engine::forget_host_copy(*w.arg_buffers[arg]);
+    engine::device_of(*w.arg_buffers[arg]).forget_host_copy(*w.arg_buffers[arg]);
     claims.add_memory(w.arg_buffers[arg]);
   }
 }
@@ -411,7 +412,7 @@ void evaluate_on(Device device, std::span<ir::Node* const> roots, Request reques
   std::string failure = evaluate(roots, device, config().mode == Mode::Interpret, request);
   if (failure.empty()) return;
   engine::count(Counter::Fallbacks);
-  if (device.kind == Device::Kind::Cuda) {
+  if (!device::at(device).is_host()) {
     warn(cat(failure, "; running it on the CPU"));
     device = Device::cpu();
     failure = evaluate(roots, device, false, request);

@@ -3,8 +3,7 @@
 #include "engine/plan.h"
 
 #include "device/cpu/threads.h"
-#include "engine/device_memory.h"
-#include "engine/pool.h"
+#include "device/device.h"
 #include "engine/run_gpu.h"
 #include "engine/trace_log.h"
 #include "inspect/statistics.h"
@@ -34,7 +33,12 @@ constexpr int kSpins = 4000;  // of a thread that waits for another's few micros
 class Run {
  public:
   Run(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots, bool* wrote)
-      : plan_(plan), args_(args), slots_(slots), wrote_(wrote), buffers_(scratch()) {
+      : plan_(plan),
+        device_(device::at(plan.device)),
+        args_(args),
+        slots_(slots),
+        wrote_(wrote),
+        buffers_(scratch()) {
     buffers_.assign(plan.buffers.size(), nullptr);
   }
   ~Run() {
@@ -110,7 +114,7 @@ class Run {
   void allocate_for(std::int32_t step) {
     for (; begun_ < plan_.by_first.size() && plan_.buffers[plan_.by_first[begun_]].first <= step; ++begun_) {
       const std::uint32_t b = plan_.by_first[begun_];
-      if (!buffers_[b]) buffers_[b] = allocate(plan_.buffers[b].bytes, plan_.device);
+      if (!buffers_[b]) buffers_[b] = device_.allocate(plan_.buffers[b].bytes);
     }
   }
 
@@ -121,7 +125,7 @@ class Run {
 
   void allocate_results() {
     for (std::size_t b = 0; b < buffers_.size(); ++b)
-      if (plan_.buffers[b].result) buffers_[b] = allocate(plan_.buffers[b].bytes, plan_.device);
+      if (plan_.buffers[b].result) buffers_[b] = device_.allocate(plan_.buffers[b].bytes);
   }
 
   /// Everything that a graph of the plan has in it, that differs between runs and cannot be set anew.
@@ -152,7 +156,7 @@ class Run {
     const int device = plan_.device.index;
     for (std::uint32_t b = 0; b < buffers_.size(); ++b) {
       if (buffers_[b]) continue;
-      out.memory.emplace_back(allocate(plan_.buffers[b].bytes, plan_.device));
+      out.memory.emplace_back(device_.allocate(plan_.buffers[b].bytes));
       buffers_[b] = out.memory.back().get();
       ir::retain(buffers_[b]);
       out.owned.push_back(b);
@@ -173,10 +177,10 @@ class Run {
       }
     }
     if (whole) {
-      out.memory.emplace_back(allocate(workspace, plan_.device));
+      out.memory.emplace_back(device_.allocate(workspace));
       std::byte* const workspace_memory = out.memory.back()->data;
-      out.memory.emplace_back(allocate(static_cast<std::uint64_t>(groups) * 4, plan_.device));
-      zero_on_gpu(*out.memory.back(), static_cast<std::uint64_t>(groups) * 4);
+      out.memory.emplace_back(device_.allocate(static_cast<std::uint64_t>(groups) * 4));
+      device_.zero(out.memory.back()->data, static_cast<std::uint64_t>(groups) * 4);
       const FixedMemory fixed(workspace_memory, out.memory.back()->data);
       out.graph = cuda::capture(device, [&](std::size_t i) { step(plan_.steps[i]); }, plan_.steps.size());
     }
@@ -264,7 +268,7 @@ class Run {
     }
     const Launch& l = launches.front();
     with_arguments(l, [&](void* const* pointers, const std::uint64_t* slots) {
-      if (plan_.device.kind == Device::Kind::Cuda) return launch_on_gpu(l, pointers, slots, device, recorded);
+      if (!device_.is_host()) return launch_on_gpu(l, pointers, slots, device, recorded);
       launch_here(l, kernel::Frame{pointers, l.params.data(), slots});
     });
   }
@@ -312,9 +316,9 @@ class Run {
     const library::Call call = call_of(l);
     if (std::byte* own = fixed_workspace()) return l.routine->run(call, own);
     const std::size_t bytes = l.routine->workspace_bytes(call);
-    const HeldBuffer workspace(bytes ? allocate(bytes, plan_.device) : nullptr);
+    const HeldBuffer workspace(bytes ? device_.allocate(bytes) : nullptr);
     l.routine->run(call, workspace ? workspace->data : nullptr);
-    if (log_enabled(Topic::Kernel) && plan_.device.kind == Device::Kind::Cpu)
+    if (log_enabled(Topic::Kernel) && device_.is_host())
       log_library(l, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
 
@@ -356,7 +360,7 @@ class Run {
     const std::size_t n = l.states.size(), counts = l.count > 0;
     States now(n);
     if (counts) {
-      now.buffers[0] = allocate(sizeof(std::int64_t), plan_.device);
+      now.buffers[0] = device_.allocate(sizeof(std::int64_t));
       now.args.push_back(now.buffers[0]->data);
     }
     for (std::size_t s = counts; s < n; ++s) {
@@ -420,10 +424,7 @@ class Run {
 
   /// Numbers are written in ascending order, from 0.
   void write_count(std::byte* to, std::int64_t number) const {
-    if (plan_.device.kind == Device::Kind::Cuda)
-      write_on_gpu(to, number, static_cast<std::uint32_t>(number) != 0, plan_.device.index);
-    else
-      std::memcpy(to, &number, sizeof number);
+    device_.write_number(to, number, static_cast<std::uint32_t>(number) != 0);
   }
 
   /// Copies what an iteration yields to its place in the stacks.
@@ -446,8 +447,7 @@ class Run {
     run_plan(*l.condition, args, slots_, made);
     const Plan::Result& r = l.condition->results.front();
     const std::byte* flag = shown(*l.condition, r, made.front(), args, DType::Bool);
-    const bool on_gpu = plan_.device.kind == Device::Kind::Cuda;
-    const bool answer = on_gpu ? read_on_gpu(flag, plan_.device.index) : *flag != std::byte{0};
+    const bool answer = device_.read_truth(flag);
     if (made.front()) ir::release(made.front());
     return answer;
   }
@@ -456,23 +456,18 @@ class Run {
   ir::Buffer* packed(const std::byte* from, const std::vector<std::int64_t>& dims,
                      const std::vector<std::int64_t>& strides, DType type) const {
     const auto size = static_cast<std::size_t>(size_of(type));
-    ir::Buffer* out = allocate(static_cast<std::uint64_t>(ir::element_count(dims)) * size, plan_.device);
+    ir::Buffer* out = device_.allocate(static_cast<std::uint64_t>(ir::element_count(dims)) * size);
     pack(from, dims, strides, type, out->data);
     return out;
   }
 
   void pack(const std::byte* from, const std::vector<std::int64_t>& dims,
             const std::vector<std::int64_t>& strides, DType type, std::byte* to) const {
-    if (plan_.device.kind == Device::Kind::Cuda)
-      return pack_on_gpu(to, from, dims, strides, type, plan_.device.index);
-    const auto size = static_cast<std::size_t>(size_of(type));
-    if (strides.empty())
-      std::memcpy(to, from, static_cast<std::size_t>(ir::element_count(dims)) * size);
-    else
-      ir::copy_to_row_major(to, from, dims, strides, size);
+    device_.pack(to, from, dims, strides, type);
   }
 
   const Plan& plan_;
+  device::Device& device_;
   std::span<std::byte* const> args_;
   std::span<const std::uint64_t> slots_;
   bool* wrote_;  // null: nobody asks

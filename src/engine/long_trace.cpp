@@ -7,8 +7,8 @@
 // Invariant: blocks are computed in recording order, so that a block reads leaves and its own nodes alone.
 #include "engine/long_trace.h"
 
+#include "device/cpu/pool.h"
 #include "engine/evaluate.h"
-#include "engine/pool.h"
 #include "inspect/statistics.h"
 #include "record/recorded.h"
 #include "record/trace_locks.h"
@@ -318,7 +318,7 @@ void bound_recording(const ir::Node& newest) {
     if (!whole.cuts().parts.empty()) parts = whole.roots(held_bytes);
     // What handles hold stays in memory: somebody who keeps that much wants it computed piece by piece, or
     // never.
-    if (parts.empty() || held_bytes > engine::pool_statistics().limit / 4)
+    if (parts.empty() || held_bytes > cpu::pool_statistics().limit / 4)
       return look_again_at(2 * std::max(ir::kRecordedLimit, count));
   }
   engine::count(engine::Counter::Cuts);

@@ -2,6 +2,7 @@
 #include "engine/plan_maker.h"
 
 #include "cache/gpu_source.h"
+#include "device/device.h"
 #include "engine/lifetime.h"
 #include "inspect/dump.h"
 #include "inspect/explain.h"
@@ -106,7 +107,7 @@ std::string PlanMaker::in_region() const {
 void PlanMaker::find_classes() {
   if (config().check_key || config().check_diff) verify_kernels();
   for (const auto& l : lowered_)
-    classes_.push_back({kernel::hash(l->kernel), most_instances(l->kernel, device_)});
+    classes_.push_back({kernel::hash(l->kernel), device::at(device_).most_instances(l->kernel)});
 }
 
 void PlanMaker::verify_kernels() {
@@ -118,7 +119,9 @@ void PlanMaker::verify_kernels() {
 }
 
 void PlanMaker::group() {
-  if (device_.kind != Device::Kind::Cuda || plan_->launches.size() < 2) return;
+  const bool any =
+      std::any_of(classes_.begin(), classes_.end(), [](const LaunchClass& c) { return c.most > 1; });
+  if (plan_->launches.size() < 2 || !any) return;
   const std::vector<std::uint32_t> order = group_launches(*plan_, classes_);
   const auto reorder = [&](auto& list) {
     std::remove_reference_t<decltype(list)> out;

@@ -1,7 +1,7 @@
 #include "engine/nonzero.h"
 
+#include "device/cpu/pool.h"
 #include "device/cpu/threads.h"
-#include "engine/pool.h"
 
 #include <algorithm>
 #include <vector>
@@ -20,7 +20,7 @@ Positions nonzero_positions(const std::uint8_t* mask, std::int64_t n) {
     }
   });
   for (std::size_t p = 1; p < first.size(); ++p) first[p] += first[p - 1];
-  Positions out{allocate(static_cast<std::uint64_t>(first.back()) * 8), first.back()};
+  Positions out{cpu::allocate(static_cast<std::uint64_t>(first.back()) * 8), first.back()};
   auto* const to = reinterpret_cast<std::int64_t*>(out.buffer->data);
   cpu::parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t p = begin; p < end; ++p) {

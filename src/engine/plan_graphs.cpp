@@ -1,5 +1,6 @@
 #include "engine/plan_graphs.h"
 
+#include "device/device.h"
 #include "engine/plan.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ constexpr std::uint64_t kMostBytes = 16 << 20;  // of intermediates, which a gra
 }  // namespace
 
 bool suits_graph(const Plan& plan) {
-  if (plan.device.kind != Device::Kind::Cuda || plan.steps.size() < kFewestSteps) return false;
+  if (!device::at(plan.device).records_graphs() || plan.steps.size() < kFewestSteps) return false;
   const bool enqueued = std::all_of(plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
     if (s.kind != Step::Kind::Library) return s.kind == Step::Kind::Launch;
     const LibraryCall& l = plan.library[s.index];

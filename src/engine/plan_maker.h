@@ -34,7 +34,7 @@ class PlanMaker {
         start_(std::chrono::steady_clock::now()),
         wanted_(wanted(walk, graph, ids)),
         recorded_(recorded(walk, graph, ids)),
-        t_(transform::transform(std::move(graph), device.kind == Device::Kind::Cuda && config().strict)),
+        t_(transform::transform(std::move(graph), planning_target(device).gpu && config().strict)),
         g_(t_.graph) {}
   /// Null where arguments are donated and a plan that overwrites them would be wrong, or could not be made.
   std::shared_ptr<const Plan> run();

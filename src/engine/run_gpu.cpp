@@ -4,7 +4,6 @@
 #include "device/cuda/copy.h"
 #include "device/cuda/pool.h"
 #include "engine/trace_log.h"
-#include "library/cuda/strided_copy.h"
 #include "support/log.h"
 #include "support/thread_own.h"
 
@@ -177,39 +176,6 @@ void GpuInstances::launch(const GraphStep* recorded) {
   std::memcpy(table_.data() + layout.count(), &count, 4);
   void* args[] = {table_.data()};
   launch_or_set(launches_, blocks_, stream_, args, recorded);
-}
-
-void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims,
-                 std::span<const std::int64_t> strides, DType dtype, int device) {
-  cuda::StridedCopy copy;
-  copy.to = to;
-  copy.from = from;
-  copy.rank = static_cast<int>(dims.size());
-  std::copy(dims.begin(), dims.end(), copy.extents);
-  std::copy(strides.begin(), strides.end(), copy.strides);
-  const std::int64_t count = copy.count();
-  if (count == 0) return;
-  const cuda::Stream stream = cuda::current_stream(device);
-  if (strides.empty())
-    cuda::copy_on_device(to, from, static_cast<std::uint64_t>(count * size_of(dtype)), stream);
-  else
-    cuda::copy_strided(copy, size_of(dtype), stream);
-}
-
-bool read_on_gpu(const std::byte* truth, int device) {
-  std::byte value{};
-  cuda::copy_to_host(&value, truth, 1, cuda::current_stream(device));
-  return value != std::byte{0};
-}
-
-void write_on_gpu(std::byte* to, std::int64_t value, bool low, int device) {
-  const cuda::Stream stream = cuda::current_stream(device);
-  cuda::fill(to, static_cast<std::uint32_t>(value), 4, 1, stream);
-  if (!low) cuda::fill(to + 4, static_cast<std::uint32_t>(value >> 32), 4, 1, stream);
-}
-
-void zero_on_gpu(ir::Buffer& buffer, std::uint64_t bytes) {
-  cuda::fill(buffer.data, 0, 1, bytes, cuda::current_stream(buffer.device.index));
 }
 
 }  // namespace kiln::engine

@@ -59,14 +59,4 @@ class GpuInstances {
   std::uint32_t blocks_ = 0;
 };
 
-/// Elements at any strides (none: row-major) next to each other at `to`; only enqueues.
-void pack_on_gpu(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims,
-                 std::span<const std::int64_t> strides, DType dtype, int device);
-/// Only enqueues. A number of `low` 32 bits alone leaves the others as they are.
-void write_on_gpu(std::byte* to, std::int64_t value, bool low, int device);
-/// Only enqueues.
-void zero_on_gpu(ir::Buffer& buffer, std::uint64_t bytes);
-/// A truth value, once everything enqueued before has happened. DeviceError.
-bool read_on_gpu(const std::byte* truth, int device);
-
 }  // namespace kiln::engine

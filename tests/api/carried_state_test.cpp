@@ -1,8 +1,8 @@
 // Loops that carry state and read little of it: after a few iterations each one does the same work, finds its
 // plan and keeps the same memory, although nobody calls eval on the state.
 #include "counted.h"
+#include "device/cpu/pool.h"
 #include "engine/growth.h"
-#include "engine/pool.h"
 #include "lattice_boltzmann.h"
 #include "modes.h"
 #include "record/learned_lines.h"
@@ -36,7 +36,7 @@ std::ostream& operator<<(std::ostream& out, const Iteration& i) {
 
 Iteration run_one(const std::function<void()>& body) {
   const auto counted = test::count(body);
-  return {counted.launches + counted.library_calls, counted.plan_misses, engine::pool_statistics().in_use,
+  return {counted.launches + counted.library_calls, counted.plan_misses, cpu::pool_statistics().in_use,
           ir::recorded.alive};
 }
 

@@ -1,7 +1,7 @@
 // DLPack: what is given out, what is taken in, and what is refused (fault 48), always with the deleter called
 // once.
 #include "api/expect.h"
-#include "engine/pool.h"
+#include "device/cpu/pool.h"
 #include "needs_cpu.h"
 
 #include <kiln/dlpack.h>
@@ -159,14 +159,14 @@ TEST(DLPack, LentMemoryIsGivenOnOnlyAsReadOnly) {
 
 TEST(DLPack, NothingIsLeftWhenAllIsDeleted) {
   KILN_NEEDS_CPU();
-  const auto before = engine::pool_statistics().in_use;
+  const auto before = cpu::pool_statistics().in_use;
   {
     const Tensor x = counting({1000});
     const DLPack out = to_dlpack(x);
     from_dlpack(to_dlpack(x * 2).release()).eval();
     to_dlpack_legacy(x);
   }
-  EXPECT_EQ(engine::pool_statistics().in_use, before);
+  EXPECT_EQ(cpu::pool_statistics().in_use, before);
 }
 
 TEST(DLPackFaults, F48_NullStridesAndByteOffset) {

@@ -1,7 +1,7 @@
 // Which values evaluations store without being asked, which they forget again, and what threads share.
 #include "counted.h"
+#include "device/cpu/pool.h"
 #include "engine/growth.h"
-#include "engine/pool.h"
 #include "modes.h"
 #include "needs_cpu.h"
 #include "record/learned_lines.h"
@@ -83,21 +83,21 @@ TEST_F(StoredValues, RandomDrawsOfNoDataAreStored) {
 TEST_F(StoredValues, ABroadcastOfAComputedRowIsNotWrittenOut) {
   const Tensor row = exp(data({1000}));
   const Tensor wide = broadcast_to(row, {1000, 1000});
-  const std::uint64_t before = engine::pool_statistics().in_use;
+  const std::uint64_t before = cpu::pool_statistics().in_use;
   for (int i = 0; i < 4; ++i) sum(wide * (i + 1), 1).eval();
-  EXPECT_LT(engine::pool_statistics().in_use, before + 100000);
+  EXPECT_LT(cpu::pool_statistics().in_use, before + 100000);
 }
 
 TEST_F(StoredValues, OneEvaluationStoresAnEighthOfTheMemoryAtMostAndNamesTheLineThatIsComputedAgain) {
   KILN_NEEDS_CPU();
-  engine::set_memory_limit(std::uint64_t{64} << 20);
+  cpu::set_memory_limit(std::uint64_t{64} << 20);
   const Tensor x = data({1024, 1024});
   // 4 and 16 MiB
   const Tensor small = exp(x), e = broadcast_to(x.reshape({1024, 1, 1024}), {1024, 4, 1024}) * 2;
   ::testing::internal::CaptureStderr();
   for (int i = 0; i < 40; ++i) (sum(e, {0, 1}) + sum(small, 0) * i).eval();
   const std::string said = ::testing::internal::GetCapturedStderr();
-  engine::set_memory_limit(0);
+  cpu::set_memory_limit(0);
   EXPECT_TRUE(small.evaluated());
   EXPECT_FALSE(e.evaluated());
   const std::string words = "were computed again in 32 evaluations";

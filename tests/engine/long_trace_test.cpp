@@ -2,7 +2,7 @@
 // kernels.
 #include "api/expect.h"
 #include "counted.h"
-#include "engine/pool.h"
+#include "device/cpu/pool.h"
 #include "modes.h"
 #include "record/recorded.h"
 
@@ -271,7 +271,7 @@ TEST(LongTrace, BigLeavesOfShortThreadsAreNotPiledUp) {
   std::uint64_t most = 0;
   for (int i = 0; i < 100; ++i) {
     std::thread([&] { total = total + Tensor::from(batch); }).join();
-    most = std::max(most, engine::pool_statistics().in_use);
+    most = std::max(most, cpu::pool_statistics().in_use);
   }
   EXPECT_GE(statistics().cuts - before, 2u);
   EXPECT_LE(most, ir::kLeafBytesLimit + (std::uint64_t{256} << 20));
@@ -335,9 +335,9 @@ TEST(LongTrace, HeldResultsAreNotComputedBeyondAQuarterOfTheMemoryThereIs) {
     return statistics().cuts - before;
   };
   EXPECT_GE(cuts(), 1u);
-  engine::set_memory_limit(std::uint64_t{32} << 20);
+  cpu::set_memory_limit(std::uint64_t{32} << 20);
   EXPECT_EQ(cuts(), 0u);
-  engine::set_memory_limit(0);
+  cpu::set_memory_limit(0);
 }
 
 TEST(LongTrace, NodesMayDieOnOtherThreads) {

@@ -4,7 +4,7 @@
 
 #include "api/expect.h"
 #include "cache/temporary_directory.h"
-#include "engine/pool.h"
+#include "device/cpu/pool.h"
 
 #include <cstdint>
 #include <cstring>
@@ -50,10 +50,10 @@ inline std::size_t open_files() {
 /// `load` throws a UserError whose text is `message`, having allocated no tensor and kept no file open.
 template <class F>
 void expect_refused(F load, const std::string& message, SourceLocation loc = SourceLocation::current()) {
-  const auto before = engine::pool_statistics();
+  const auto before = cpu::pool_statistics();
   const std::size_t files = open_files();
   expect_user_error(load, message, loc);
-  const auto after = engine::pool_statistics();
+  const auto after = cpu::pool_statistics();
   EXPECT_EQ(after.allocations, before.allocations) << message;
   EXPECT_EQ(after.in_use, before.in_use) << message;
   EXPECT_EQ(open_files(), files) << message;

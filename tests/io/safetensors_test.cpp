@@ -57,12 +57,12 @@ TEST(Safetensors, TensorsBorrowTheMapping) {
   const TemporaryDirectory directory;
   const std::string path = directory / "big";
   save_safetensors(path, {{"w", ones({1 << 20})}, {"b", counting({3})}});
-  const auto before = engine::pool_statistics();
+  const auto before = cpu::pool_statistics();
   const auto mapped = [&] { return slurp("/proc/self/maps").find(path) != std::string::npos; };
   Tensor row;
   {
     const Safetensors file = load_safetensors(path);
-    EXPECT_EQ(engine::pool_statistics().in_use, before.in_use);
+    EXPECT_EQ(cpu::pool_statistics().in_use, before.in_use);
     EXPECT_TRUE(mapped());
     EXPECT_EQ(sum(file.tensors.at("w")).item<float>(), 1 << 20);
     row = file.tensors.at("b");

@@ -1,7 +1,7 @@
 #include "bench_row.h"
 
+#include "device/cpu/pool.h"
 #include "device/cpu/threads.h"
-#include "engine/pool.h"
 #include "record/node.h"
 
 #include <kiln/report.h>
@@ -84,7 +84,7 @@ class OptionScope {
 void warm_pool(const std::vector<Tensor>& outputs) {
   std::vector<ir::Buffer*> buffers;
   for (const Tensor& t : outputs)
-    buffers.push_back(engine::allocate(static_cast<std::uint64_t>(t.numel() * size_of(t.dtype()))));
+    buffers.push_back(cpu::allocate(static_cast<std::uint64_t>(t.numel() * size_of(t.dtype()))));
   for (ir::Buffer* b : buffers) {
     cpu::parallel_for(static_cast<std::int64_t>(b->bytes), 4096,
                       [b](std::int64_t begin, std::int64_t end, int) {

@@ -4,11 +4,11 @@
 
 #include "device/cpu/host_limits.h"
 #include "device/cpu/measure.h"
+#include "device/cpu/pool.h"
 #include "device/cpu/target.h"
 #include "device/cpu/threads.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/nvrtc.h"
-#include "engine/pool.h"
 #include "library/cuda/blas.h"
 
 #include <kiln/error.h>
@@ -96,7 +96,7 @@ Json facts() {
   out["version"] = KILN_VERSION;
   out["llvm"] = cpu::llvm_version();
   out["cpu"] = cpu_facts();
-  out["memory_limit_bytes"] = engine::pool_statistics().limit;
+  out["memory_limit_bytes"] = cpu::pool_statistics().limit;
   const cpu::Ceilings& c = cpu::ceilings();
   out["measured"] = {{"copy_gbps", c.copy_gbps},     {"read_gbps", c.read_gbps},
                      {"fma_gflops", c.fma_gflops},   {"copy_gbps_1", c.copy_gbps_1},

@@ -8,8 +8,8 @@
 #include "device/cuda/driver_api.h"
 #include "device/cuda/shared_library.h"
 #include "device/cuda/stream.h"
+#include "device/cuda/strided_copy.h"
 #include "library/cuda/blas_product.h"
-#include "library/cuda/strided_copy.h"
 #include "support/check.h"
 #include "support/hash128.h"
 

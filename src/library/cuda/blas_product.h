@@ -1,7 +1,7 @@
 // What a BLAS takes, out of what a Matmul says: plain arithmetic on extents and strides, no device.
 #pragma once
 
-#include "library/cuda/strided_copy.h"
+#include "device/cuda/strided_copy.h"
 #include "library/library.h"
 
 #include <array>

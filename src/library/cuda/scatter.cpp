@@ -2,12 +2,12 @@
 
 #include "codegen/cuda/cuda_expr.h"
 #include "device/cuda/copy.h"
+#include "device/cuda/strided_copy.h"
 #include "device/cuda/template_kernels.h"
 #include "device/cuda/workspace.h"
 #include "kernels_templates.h"
 #include "library/cuda/axes.h"
 #include "library/cuda/sort.h"
-#include "library/cuda/strided_copy.h"
 #include "support/check.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "device/cuda/copy.h"
 
 #include "device/cuda/require.h"
-#include "library/cuda/strided_copy.h"
+#include "device/cuda/strided_copy.h"
 
 #include <kiln/error.h>
 

@@ -1,4 +1,4 @@
-#include "library/cuda/strided_copy.h"
+#include "device/cuda/strided_copy.h"
 
 #include "device/cuda/template_kernels.h"
 #include "support/check.h"

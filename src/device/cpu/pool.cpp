@@ -4,7 +4,7 @@
 //
 // Counters are per thread and summed when asked for: in_use may be negative in a thread that frees what
 // another allocated.
-#include "engine/pool.h"
+#include "device/cpu/pool.h"
 
 #include "device/cpu/host_limits.h"
 #include "support/check.h"
@@ -27,7 +27,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(address, bytes) static_cast<void>(0)
 #endif
 
-namespace kiln::engine {
+namespace kiln::cpu {
 namespace {
 
 constexpr std::uint64_t kHeader = 64;
@@ -506,4 +506,4 @@ void set_memory_limit(std::uint64_t bytes) {
   pool().set_limit(bytes);
 }
 
-}  // namespace kiln::engine
+}  // namespace kiln::cpu

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <string>
 
-namespace kiln::engine {
+namespace kiln::cpu {
 
 /// A buffer of at least `bytes` (0 is fine) with one reference, 64-byte aligned, contents unspecified. Large
 /// sizes waste at most an eighth. DeviceError, naming bytes wanted and available, when the limit or the
@@ -35,4 +35,4 @@ std::uint64_t trim(std::uint64_t keep = 0);
 /// or the control group's limit. Cached large blocks are kept up to half of it.
 void set_memory_limit(std::uint64_t bytes);
 
-}  // namespace kiln::engine
+}  // namespace kiln::cpu

@@ -1,4 +1,4 @@
-#include "engine/pool.h"
+#include "device/cpu/pool.h"
 
 #include "support/size_class.h"
 
@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace kiln::engine {
+namespace kiln::cpu {
 namespace {
 
 void free_buffer(ir::Buffer* sole_owner) { sole_owner->free(sole_owner); }
@@ -190,4 +190,4 @@ TEST(PoolDeathTest, ExitFreesBuffersOfStaticObjects) {
 }
 
 }  // namespace
-}  // namespace kiln::engine
+}  // namespace kiln::cpu

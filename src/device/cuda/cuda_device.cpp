@@ -1,0 +1,206 @@
+#include "device/cuda/cuda_device.h"
+
+#include "codegen/cuda/cuda_c.h"
+#include "device/cpu/cpu_device.h"
+#include "device/cuda/copy.h"
+#include "device/cuda/driver.h"
+#include "device/cuda/module.h"
+#include "device/cuda/pool.h"
+#include "device/cuda/strided_copy.h"
+#include "math/expand.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <new>
+
+namespace kiln::cuda {
+namespace {
+
+/// Lives in its block's header.
+struct CudaBuffer : ir::Buffer {
+  Block* block = nullptr;
+  // the stream that used it last; earlier ones are ordered before it
+  std::atomic<Stream> last{nullptr};
+  std::atomic<ir::Buffer*> mirror{nullptr};  // a copy in host memory, once somebody asked for one
+};
+static_assert(sizeof(CudaBuffer) <= sizeof(Block::owner));
+
+CudaBuffer& as_cuda(const ir::Buffer& b) { return static_cast<CudaBuffer&>(const_cast<ir::Buffer&>(b)); }
+
+/// A fixed table by compute capability: what a device of the generation's largest chip has; sizes are the
+/// device's own.
+schedule::Target target_of(const DeviceInfo& d) {
+  schedule::Target t;
+  t.gpu = true;
+  t.threads = d.sm_count;
+  t.l2_bytes = static_cast<std::int64_t>(d.l2_bytes) / std::max(d.sm_count, 1);
+  t.bytes_per_ns = d.major >= 10 ? 7000 : d.major == 9 ? 4000 : d.major == 8 && d.minor == 0 ? 1500 : 700;
+  t.cached_bytes_per_ns = 2 * t.bytes_per_ns;
+  t.prims_per_ns = 64.0 * d.sm_count;
+  t.launch_ns = 3000;
+  t.op_cost = lower::op_costs(true);
+  return t;
+}
+
+class CudaDevice final : public device::Device {
+ public:
+  explicit CudaDevice(int index) : index_(index), target_(target_of(cuda::device(index))) {}
+
+  const schedule::Target& target() const override { return target_; }
+  int most_instances(const kernel::Kernel& kernel) const override {
+    if (!kernel.link.empty()) return 1;
+    return std::max(codegen::instances_in(kernel, static_cast<std::size_t>(parameter_bytes(index_))), 1);
+  }
+  bool records_graphs() const override { return true; }
+  bool is_host() const override { return false; }
+
+  ir::Buffer* allocate(std::uint64_t bytes) override {
+    const Stream stream = current_stream(index_);
+    Block* block = cuda::allocate(bytes, stream);
+    auto* buffer = new (block->owner) CudaBuffer;
+    buffer->device = kiln::Device::cuda(index_);
+    buffer->data = block->data;
+    buffer->bytes = bytes;
+    buffer->block = block;
+    buffer->last.store(stream, std::memory_order_relaxed);
+    buffer->free = [](ir::Buffer* b) {
+      CudaBuffer& self = as_cuda(*b);
+      Block* const own = self.block;
+      const Stream last = self.last.load(std::memory_order_relaxed);
+      if (ir::Buffer* mirror = self.mirror.load(std::memory_order_relaxed)) ir::release(mirror);
+      self.~CudaBuffer();
+      cuda::release(own, last);
+    };
+    return buffer;
+  }
+
+  void use(ir::Buffer& buffer) override {
+    CudaBuffer& b = as_cuda(buffer);
+    const Stream now = current_stream(index_);
+    if (b.last.load(std::memory_order_relaxed) == now) return;
+    const Stream before = b.last.exchange(now, std::memory_order_relaxed);
+    if (before != now) order(before, now);
+  }
+
+  void write(ir::Buffer& to, const void* from, std::uint64_t bytes) override {
+    if (bytes == 0) return;
+    use(to);
+    copy_to_device(to.data, from, bytes, current_stream(index_));
+  }
+  void read(void* to, const ir::Buffer& from, std::int64_t offset, std::uint64_t bytes) override {
+    if (bytes == 0) return;
+    use(const_cast<ir::Buffer&>(from));
+    copy_to_host(to, from.data + offset, bytes, current_stream(index_));
+  }
+  void write_from_peer(ir::Buffer& to, const ir::Buffer& from, std::uint64_t bytes) override {
+    as_device(from.device.index).use(const_cast<ir::Buffer&>(from));
+    copy_across(to.data, current_stream(index_), from.data, current_stream(from.device.index), bytes);
+  }
+
+  const std::byte* host_memory(const ir::Buffer& buffer) override {
+    CudaBuffer& b = as_cuda(buffer);
+    if (const ir::Buffer* made = b.mirror.load(std::memory_order_acquire)) return made->data;
+    ir::Buffer* copy = cpu::device().allocate(buffer.bytes);
+    try {
+      read(copy->data, buffer, 0, buffer.bytes);
+    } catch (...) {
+      ir::release(copy);
+      throw;
+    }
+    ir::Buffer* first = nullptr;
+    if (b.mirror.compare_exchange_strong(first, copy, std::memory_order_acq_rel)) return copy->data;
+    ir::release(copy);
+    return first->data;
+  }
+  void forget_host_copy(ir::Buffer& buffer) override {
+    if (ir::Buffer* made = as_cuda(buffer).mirror.exchange(nullptr, std::memory_order_acq_rel))
+      ir::release(made);
+  }
+
+  void pack(std::byte* to, const std::byte* from, std::span<const std::int64_t> dims,
+            std::span<const std::int64_t> strides, DType dtype) override {
+    StridedCopy copy;
+    copy.to = to;
+    copy.from = from;
+    copy.rank = static_cast<int>(dims.size());
+    std::copy(dims.begin(), dims.end(), copy.extents);
+    std::copy(strides.begin(), strides.end(), copy.strides);
+    const std::int64_t count = copy.count();
+    if (count == 0) return;
+    const Stream stream = current_stream(index_);
+    if (strides.empty())
+      copy_on_device(to, from, static_cast<std::uint64_t>(count * size_of(dtype)), stream);
+    else
+      copy_strided(copy, size_of(dtype), stream);
+  }
+  void write_number(std::byte* to, std::int64_t value, bool low) override {
+    const Stream stream = current_stream(index_);
+    fill(to, static_cast<std::uint32_t>(value), 4, 1, stream);
+    if (!low) fill(to + 4, static_cast<std::uint32_t>(value >> 32), 4, 1, stream);
+  }
+  void zero(std::byte* to, std::uint64_t bytes) override { fill(to, 0, 1, bytes, current_stream(index_)); }
+  bool read_truth(const std::byte* truth) override {
+    std::byte value{};
+    copy_to_host(&value, truth, 1, current_stream(index_));
+    return value != std::byte{0};
+  }
+  void synchronize() override { cuda::synchronize(current_stream(index_)); }
+
+  MemoryUse memory_use() const override {
+    const PoolStatistics s = pool_statistics(index_);
+    return {s.in_use, s.held, s.limit};
+  }
+  std::uint64_t trim(std::uint64_t keep) override { return cuda::trim(index_, keep); }
+  void limit_memory(std::uint64_t bytes) override { set_memory_limit(index_, bytes); }
+
+ private:
+  const int index_;
+  const schedule::Target target_;
+};
+
+}  // namespace
+
+device::Device& as_device(int index) {
+  static std::array<std::atomic<CudaDevice*>, ir::kMaxCudaDevices> devices{};
+  if (index < 0 || index >= ir::kMaxCudaDevices)
+    throw DeviceError(cat("[device] cuda:", index, ": at most ", ir::kMaxCudaDevices, " devices are used"));
+  std::atomic<CudaDevice*>& place = devices[static_cast<std::size_t>(index)];
+  if (CudaDevice* made = place.load(std::memory_order_acquire)) [[likely]]
+    return *made;
+  auto own = std::make_unique<CudaDevice>(index);
+  CudaDevice* first = nullptr;
+  if (!place.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel)) return *first;
+  return *own.release();  // for ever: buffers are freed during exit, too
+}
+
+ir::Buffer* lent_memory(int device, std::byte* data, std::uint64_t bytes, std::function<void()> done) {
+  struct Lent : CudaBuffer {
+    std::function<void()> done;
+  };
+  auto* buffer = new Lent;
+  buffer->writable = false;
+  buffer->device = kiln::Device::cuda(device);
+  buffer->data = data;
+  buffer->bytes = bytes;
+  buffer->last.store(current_stream(device), std::memory_order_relaxed);
+  buffer->done = std::move(done);
+  buffer->free = [](ir::Buffer* b) {
+    auto* self = static_cast<Lent*>(b);
+    if (ir::Buffer* mirror = self->mirror.load(std::memory_order_relaxed)) ir::release(mirror);
+    if (!ended()) {
+      try {
+        // its owner may reuse it at once, on any stream
+        cuda::synchronize(self->last.load(std::memory_order_relaxed));
+      } catch (...) {  // the device is lost: nothing runs there
+      }
+    }
+    if (self->done) self->done();
+    delete self;
+  };
+  return buffer;
+}
+
+}  // namespace kiln::cuda
