@@ -96,7 +96,7 @@ ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::in
 
 ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims,
                         SourceLocation loc) {
-  const bool position = op == ir::Op::reduce_argmax || op == ir::Op::reduce_argmin;
+  const bool position = ir::has(op, ir::POSITION);
   const ir::NodeRef body = position ? ir::NodeRef::share(x) : cast_node(x, dtype, loc);
   if (mask == 0 && !position) return body;
   Shape kept, dropped;

@@ -261,7 +261,7 @@ class Verifier {
     for (std::size_t a = 0; a < n.dims.size(); ++a)
       require(n.dims[a] == (((n.attr64 >> a) & 1) ? 1 : from[a]), "has a wrong extent");
     require(n.attr64 >> n.dims.size() == 0, "reduces an axis that is not there");
-    const bool position = n.op == Op::reduce_argmax || n.op == Op::reduce_argmin;
+    const bool position = has(n.op, POSITION);
     require(n.dtype == (position ? DType::Int64 : in(n, 0).dtype), "has a wrong dtype");
   }
 
@@ -300,7 +300,7 @@ class Verifier {
     require(axis < n.dims.size() && n.attr64 >> 8 <= 1, "has no such axis");
     for (std::size_t a = 0; a < n.dims.size(); ++a)
       require(a == axis ? n.dims[a] <= from[a] : n.dims[a] == from[a], "has a wrong extent");
-    require(n.dtype == (n.op == Op::argsort ? DType::Int64 : in(n, 0).dtype), "has a wrong dtype");
+    require(n.dtype == (has(n.op, POSITION) ? DType::Int64 : in(n, 0).dtype), "has a wrong dtype");
   }
 
   void search(const GraphNode& n) const {

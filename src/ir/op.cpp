@@ -1,13 +1,29 @@
 #include "ir/op.h"
 
 namespace kiln::ir {
+namespace {
+
+/// A comparison jumps whatever it compares by.
+constexpr std::uint16_t traits_of(TypeRule rule, int traits = 0) {
+  return static_cast<std::uint16_t>(traits | (rule == TypeRule::Compare ? JUMPS : 0));
+}
+
+constexpr OpInfo structural(std::string_view name, OpKind kind, int traits = 0) {
+  return {name, kind, 0, TypeRule::Structural, ANY, traits_of(TypeRule::Structural, traits), "", 0, 0};
+}
+
+}  // namespace
 
 const OpInfo kOpInfo[] = {
-#define KILN_STRUCTURAL(Name, Kind) {#Name, OpKind::Kind, 0, TypeRule::Structural, ANY, "", 0, 0},
+#define KILN_STRUCTURAL(Name, ...) structural(#Name, OpKind::__VA_ARGS__),
 #include "ir/structural.def"
 #undef KILN_STRUCTURAL
-#define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc) \
-  {#Name, OpKind::Elementwise, Arity, TypeRule::Rule, Types, Doc, Lo, Hi},
+#define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc, ...) \
+  {#Name, OpKind::Elementwise,                                                    \
+   Arity, TypeRule::Rule,                                                         \
+   Types, traits_of(TypeRule::Rule __VA_OPT__(, ) __VA_ARGS__),                   \
+   Doc,   Lo,                                                                     \
+   Hi},
 #include <kiln/ops.def>
 #undef KILN_OP
 };

@@ -9,7 +9,7 @@
 namespace kiln::ir {
 
 enum class Op : std::uint16_t {
-#define KILN_STRUCTURAL(Name, Kind) Name,
+#define KILN_STRUCTURAL(Name, ...) Name,
 #include "ir/structural.def"
 #undef KILN_STRUCTURAL
 #define KILN_OP(Name, ...) Name,
@@ -40,12 +40,38 @@ enum class TypeRule : std::uint8_t { Structural, Same, Float, Compare, Logical, 
 /// Classes of operand types an op accepts (bit set).
 enum TypeSet : std::uint8_t { BOOL = 1, INTEGER = 2, FLOAT = 4, NUMERIC = 6, BITS = 3, ANY = 7 };
 
+/// What may be relied on of an op, beyond its types (bit set). Of an op without a bit nothing is known.
+enum Trait : std::uint16_t {
+  // y op x has the bits of x op y: always, or of integers and bool alone
+  COMMUTES = 1,
+  COMMUTES_INT = 2,
+  // of floats, to the bit: -x gives minus the result, or the same one. ODD of two operands: -x alone, -y
+  // alone
+  ODD = 4,
+  EVEN = 8,
+  // kernels have the bits of the reference: IEEE arithmetic and choices, no approximation
+  EXACT = 16,
+  // an operand with a small error costs the result no more than its own error
+  SMOOTH = 32,
+  // tells apart neighbouring values: it takes a half as stored, without the bits that Float32 has more
+  JUMPS = 64,
+  // of floats: the result is an integer or not finite; such an operand is the result
+  WHOLE = 128,
+  ROUNDS = 256,
+  // op(op(x)) is x; op(op(x)) is op(x), with two operands x op x is x
+  INVOLUTION = 512,
+  IDEMPOTENT = 1024,
+  // the result is an int64 position, whatever the operands' dtype
+  POSITION = 2048
+};
+
 struct OpInfo {
   std::string_view name;
   OpKind kind;
   std::uint8_t arity;
   TypeRule rule;
   std::uint8_t types;
+  std::uint16_t traits;
   std::string_view doc;
   double lo, hi;
 };
@@ -53,6 +79,7 @@ struct OpInfo {
 extern const OpInfo kOpInfo[];
 extern const int kOpCount;
 inline const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
+inline bool has(Op op, Trait trait) { return (info(op).traits & trait) != 0; }
 inline bool is_elementwise(Op op) {
   return info(op).kind == OpKind::Elementwise || info(op).kind == OpKind::Cast;
 }

@@ -230,7 +230,7 @@ class Puller {
         KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, true), "reduction ", id, " read off its row");
         Entry e{Entry::Kind::Reduce, id};
         e.in[0] = value(n.in[0], base_coords(g_[n.in[0]].dims, false), -1);
-        if (n.op == Op::reduce_argmax || n.op == Op::reduce_argmin) e.index = reduced_position(n);
+        if (ir::has(n.op, ir::POSITION)) e.index = reduced_position(n);
         return push(std::move(e));
       }
       case OpKind::Scan: {

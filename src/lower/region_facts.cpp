@@ -436,7 +436,7 @@ void RegionLowering::find_rough() {
     const GraphNode& n = g_[e.node];
     const bool rounds = e.kind == Entry::Kind::Op && n.op == Op::cast && is_half(n.dtype);
     const bool passes = e.kind == Entry::Kind::Op
-                            ? n.op == Op::cast ? is_float(n.dtype) : keeps_errors_small(n.op)
+                            ? n.op == Op::cast ? is_float(n.dtype) : ir::has(n.op, ir::SMOOTH)
                         : e.kind == Entry::Kind::Reduce ? !has_position(n.op)
                                                         : e.kind == Entry::Kind::Pad;
     const auto demand = [&](EntryId in) { rough_[in] = false; };

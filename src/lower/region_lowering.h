@@ -68,7 +68,7 @@ struct Range {
   E first, count;
 };
 
-inline bool has_position(Op op) { return op == Op::reduce_argmax || op == Op::reduce_argmin; }
+inline bool has_position(Op op) { return ir::has(op, ir::POSITION); }
 
 class RegionLowering {
  public:

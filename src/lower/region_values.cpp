@@ -441,7 +441,8 @@ bool RegionLowering::has_stored_bits(const Entry& e) const {
 E RegionLowering::operand(const Entry& e, int k) {
   const E x = build(e.in[k]);
   const GraphNode& n = g_[e.node];
-  return tells_apart(n.op) && !has_stored_bits(p_.entries[e.in[k]]) ? rounded(x, g_[n.in[k]].dtype) : x;
+  return ir::has(n.op, ir::JUMPS) && !has_stored_bits(p_.entries[e.in[k]]) ? rounded(x, g_[n.in[k]].dtype)
+                                                                           : x;
 }
 
 E RegionLowering::build_op(EntryId id) {

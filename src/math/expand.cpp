@@ -21,11 +21,11 @@ constexpr float kGatherCost = 8;     // an element loaded from its own address, 
 E expand(ir::Op op, [[maybe_unused]] E x, [[maybe_unused]] E y, [[maybe_unused]] E z,
          [[maybe_unused]] DType type) {
   switch (op) {
-#define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc) \
+#define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc, ...) \
   case ir::Op::Name: return Expansion;
 #include <kiln/ops.def>
 #undef KILN_OP
-#define KILN_STRUCTURAL(Name, Kind) case ir::Op::Name:
+#define KILN_STRUCTURAL(Name, ...) case ir::Op::Name:
 #include "ir/structural.def"
 #undef KILN_STRUCTURAL
     break;
@@ -98,64 +98,6 @@ E expand_gpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
     if (const E e = expand_natively(op, x)) return e;
   }
   return expand(op, x, y, z, type);
-}
-
-bool keeps_errors_small(ir::Op op) {
-  switch (op) {
-    case ir::Op::add:
-    case ir::Op::subtract:
-    case ir::Op::multiply:
-    case ir::Op::divide:
-    case ir::Op::negative:
-    case ir::Op::abs:
-    case ir::Op::reciprocal:
-    case ir::Op::sqrt:
-    case ir::Op::rsqrt:
-    case ir::Op::hypot:
-    case ir::Op::maximum:
-    case ir::Op::minimum:
-    case ir::Op::exp:
-    case ir::Op::exp2:
-    case ir::Op::log:
-    case ir::Op::log2:
-    case ir::Op::log10:
-    case ir::Op::log1p:
-    case ir::Op::logaddexp:
-    case ir::Op::tanh:
-    case ir::Op::erf:
-    case ir::Op::sigmoid:
-    case ir::Op::relu:
-    case ir::Op::leaky_relu:
-    case ir::Op::elu:
-    case ir::Op::selu:
-    case ir::Op::gelu:
-    case ir::Op::gelu_tanh:
-    case ir::Op::silu:
-    case ir::Op::softplus:
-    case ir::Op::mish:
-    case ir::Op::hardswish:
-    case ir::Op::where: return true;
-    default: return false;
-  }
-}
-
-bool tells_apart(ir::Op op) {
-  switch (op) {
-    case ir::Op::cast:
-    case ir::Op::bitcast:
-    case ir::Op::reduce_argmax:
-    case ir::Op::reduce_argmin:
-    case ir::Op::sign:
-    case ir::Op::floor:
-    case ir::Op::ceil:
-    case ir::Op::trunc:
-    case ir::Op::round:
-    case ir::Op::floor_divide:
-    case ir::Op::remainder:
-    case ir::Op::fmod:
-    case ir::Op::nextafter: return true;
-    default: return ir::info(op).rule == ir::TypeRule::Compare;
-  }
 }
 
 std::vector<float> op_costs(bool gpu) {

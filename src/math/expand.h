@@ -18,14 +18,6 @@ kernel::E expand(ir::Op op, kernel::E x, kernel::E y, kernel::E z, DType type);
 /// is stored.
 kernel::E expand_gpu(ir::Op op, bool rough, kernel::E x, kernel::E y, kernel::E z, DType type);
 
-/// Whether a rough operand of a Float op costs its result no more than its own error: not of what jumps or
-/// wraps around.
-bool keeps_errors_small(ir::Op op);
-
-/// Whether an op tells apart values that lie next to each other: a conversion, a comparison, a step. It takes
-/// a half as that is stored, not with the bits that Float32 has more, which nobody sees.
-bool tells_apart(ir::Op op);
-
 /// Primitives each op expands to (Float32 where the op allows it), for Target::op_cost.
 std::vector<float> op_costs(bool gpu);
 

@@ -40,7 +40,7 @@ R reduced(Op op, const Value& x, Cursor& cursor, std::int64_t count) {
       at = i;
     }
   }
-  return op == Op::reduce_argmax || op == Op::reduce_argmin ? ref::cast<R>(at) : ref::cast<R>(best);
+  return has(op, POSITION) ? ref::cast<R>(at) : ref::cast<R>(best);
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ Value reduce(const GraphNode& node, const Value& x) {
       if (pass == 1) count *= x.dims[i];
     }
   Value out = new_value(node.dtype, node.dims);
-  const bool position = node.op == Op::reduce_argmax || node.op == Op::reduce_argmin;
+  const bool position = has(node.op, POSITION);
   dispatch(x.dtype, [&]<class S>() {
     Cursor cursor(turned);
     for (std::int64_t i = 0; i < node.numel; ++i) {

@@ -99,12 +99,12 @@ void run(const GraphNode& node, const Value* in, Value& out, F f) {
 Value elementwise(const GraphNode& node, const Value* operands) {
   Value out = new_value(node.dtype, node.dims);
   switch (node.op) {
-#define KILN_STRUCTURAL(Name, Kind) case Op::Name:
+#define KILN_STRUCTURAL(Name, ...) case Op::Name:
 #include "ir/structural.def"
 #undef KILN_STRUCTURAL
     KILN_CHECK_THAT(false, info(node.op).name, " is not elementwise");
     break;
-#define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc)                           \
+#define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc, ...)                      \
   case Op::Name:                                                                                       \
     run<Op::Name, TypeRule::Rule, Types>(node, operands, out,                                          \
                                          []<class S>([[maybe_unused]] auto x, [[maybe_unused]] auto y, \

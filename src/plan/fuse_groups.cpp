@@ -40,7 +40,7 @@ void Fuser::make_groups() {
       group.signature = s.value();
       group.points = g_[x.in[0]].numel;
       group.reduces = true;
-      group.forwards = x.op == Op::reduce_argmax || x.op == Op::reduce_argmin;  // the first of equals
+      group.forwards = ir::has(x.op, ir::POSITION);  // the first of equals
       row_[id] = true;
     }
     if (of_loop(x)) {

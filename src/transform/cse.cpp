@@ -13,24 +13,9 @@ using ir::kNoNode;
 using ir::NodeId;
 using ir::Op;
 
-/// Whether x op y and y op x have the same bits. Not maximum and minimum of floats: of -0 and +0 the second
-/// wins.
+/// Whether x op y and y op x have the same bits.
 bool commutes(const GraphNode& n) {
-  switch (n.op) {
-    case Op::add:
-    case Op::multiply:
-    case Op::equal:
-    case Op::not_equal:
-    case Op::logical_and:
-    case Op::logical_or:
-    case Op::logical_xor:
-    case Op::bitwise_and:
-    case Op::bitwise_or:
-    case Op::bitwise_xor: return true;
-    case Op::maximum:
-    case Op::minimum: return !is_float(n.dtype);
-    default: return false;  // every other op has an order, or no second operand
-  }
+  return ir::has(n.op, ir::COMMUTES) || (ir::has(n.op, ir::COMMUTES_INT) && !is_float(n.dtype));
 }
 
 bool equal_words(Dims a, Dims b) {

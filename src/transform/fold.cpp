@@ -31,47 +31,10 @@ std::uint64_t value_of(const Graph& g, const GraphNode& n) {
   return bits;
 }
 
-/// Whether the reference evaluation has the bits that kernels have: IEEE arithmetic and choices, but not
-/// functions, which are approximated. (Of halves and float32 it rounds twice, which is once for these.)
+/// Whether the reference evaluation has the bits that kernels have: not of functions, which are approximated.
+/// (Of halves and float32 it rounds twice, which is once for exact ops.)
 bool rounds_alike(const Graph& g, const GraphNode& n) {
-  if (!is_float(n.dtype) && !is_float(g[n.in[0]].dtype)) return true;
-  switch (n.op) {
-    case Op::cast:
-    case Op::bitcast:
-    case Op::add:
-    case Op::subtract:
-    case Op::multiply:
-    case Op::divide:
-    case Op::reciprocal:
-    case Op::sqrt:
-    case Op::negative:
-    case Op::abs:
-    case Op::sign:
-    case Op::copysign:
-    case Op::floor:
-    case Op::ceil:
-    case Op::trunc:
-    case Op::round:
-    case Op::maximum:
-    case Op::minimum:
-    case Op::relu:
-    case Op::where:
-    case Op::equal:
-    case Op::not_equal:
-    case Op::less:
-    case Op::less_equal:
-    case Op::greater:
-    case Op::greater_equal:
-    case Op::isnan:
-    case Op::isinf:
-    case Op::isfinite:
-    case Op::signbit:
-    case Op::logical_and:
-    case Op::logical_or:
-    case Op::logical_xor:
-    case Op::logical_not: return true;
-    default: return false;
-  }
+  return ir::has(n.op, ir::EXACT) || (!is_float(n.dtype) && !is_float(g[n.in[0]].dtype));
 }
 
 }  // namespace

@@ -15,23 +15,6 @@ using ir::kNoNode;
 using ir::NodeId;
 using ir::Op;
 
-bool odd(Op op) {
-  switch (op) {
-    case Op::sin:
-    case Op::tan:
-    case Op::asin:
-    case Op::atan:
-    case Op::sinh:
-    case Op::tanh:
-    case Op::asinh:
-    case Op::atanh:
-    case Op::erf: return true;
-    default: return false;
-  }
-}
-
-bool even(Op op) { return op == Op::cos || op == Op::cosh || op == Op::abs; }
-
 class Negater {
  public:
   explicit Negater(Graph& graph) : g_(graph) {}
@@ -74,20 +57,15 @@ class Negater {
   }
 
   NodeId place(GraphNode n) {
-    if (odd(n.op) || even(n.op)) {
-      const NodeId x = negated(n, 0);
-      if (x == kNoNode) return push(n);
-      n.in[0] = x;
-      return odd(n.op) ? minus(n) : push(n);
-    }
-    if (n.op == Op::multiply || n.op == Op::divide) {
+    const bool odd = ir::has(n.op, ir::ODD);
+    if (odd || ir::has(n.op, ir::EVEN)) {
       bool sign = false;
-      for (int k = 0; k < 2; ++k)
+      for (int k = 0; k < n.n_in; ++k)
         if (const NodeId x = negated(n, k); x != kNoNode) {
           n.in[k] = x;
           sign = !sign;
         }
-      return sign ? minus(n) : push(n);
+      return odd && sign ? minus(n) : push(n);
     }
     if (n.op == Op::add || n.op == Op::subtract) {
       if (const NodeId y = negated(n, 1); y != kNoNode) {  // x ± (-y) = x ∓ y

@@ -243,7 +243,7 @@ class Simplifier {
       one &= x.dims[a] == 1;
       none |= x.dims[a] == 0;
     }
-    const bool position = n.op == Op::reduce_argmax || n.op == Op::reduce_argmin;
+    const bool position = ir::has(n.op, ir::POSITION);
     if (one) return position ? become_constant(id, 0.0) : n.in[0];
     if (!none || n.numel == 0) return kNoNode;
     // Of no elements: any is false, all is true; other extremes were refused when they were recorded.
@@ -264,38 +264,20 @@ class Simplifier {
 
   NodeId unary(NodeId id, GraphNode& n) {
     const GraphNode& x = in(n);
-    switch (n.op) {
-      case Op::negative:
-      case Op::logical_not:
-      case Op::bitwise_invert: return x.op == n.op ? become_value(id, x.in[0]) : kNoNode;
-      case Op::abs:
-        // first: -x is another there
-        if (is_unsigned_int(n.dtype) || x.op == Op::abs) return become_value(id, n.in[0]);
-        if (x.op != Op::negative) return kNoNode;
-        n.in[0] = x.in[0];
-        return id;
-      case Op::floor:
-      case Op::ceil:
-      case Op::trunc:
-      case Op::round: return is_whole(x.op) ? become_value(id, n.in[0]) : kNoNode;
-      case Op::relu:
-      case Op::sign: return x.op == n.op ? become_value(id, n.in[0]) : kNoNode;
-      default: return kNoNode;  // no other op undoes or repeats itself exactly
-    }
-  }
-  static bool is_whole(Op op) {
-    return op == Op::floor || op == Op::ceil || op == Op::trunc || op == Op::round || op == Op::sign;
+    if (x.op == n.op && ir::has(n.op, ir::INVOLUTION)) return become_value(id, x.in[0]);
+    if (x.op == n.op && ir::has(n.op, ir::IDEMPOTENT)) return become_value(id, n.in[0]);
+    if (ir::has(n.op, ir::ROUNDS) && ir::has(x.op, ir::WHOLE)) return become_value(id, n.in[0]);
+    if (n.op != Op::abs) return kNoNode;
+    if (is_unsigned_int(n.dtype)) return become_value(id, n.in[0]);  // first: -x is another there
+    if (x.op != Op::negative) return kNoNode;
+    n.in[0] = x.in[0];
+    return id;
   }
 
   NodeId of_itself(NodeId id, GraphNode& n) {
     const bool exact = !is_float(in(n).dtype);
+    if (ir::has(n.op, ir::IDEMPOTENT)) return become_value(id, n.in[0]);
     switch (n.op) {
-      case Op::maximum:
-      case Op::minimum:
-      case Op::bitwise_and:
-      case Op::bitwise_or:
-      case Op::logical_and:
-      case Op::logical_or: return become_value(id, n.in[0]);
       case Op::bitwise_xor:
       case Op::logical_xor: return become_constant(id, 0.0);
       case Op::subtract:
