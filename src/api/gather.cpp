@@ -19,8 +19,8 @@ void require_elements(std::string_view op, const ir::Node* x, std::int64_t exten
 Tensor take_slices(ir::Node* from, ir::Node* at, int a, const Shape& whole, SourceLocation loc) {
   const api::Slices slices = api::slices_at(from, a, at);
   const NodeRef flat = api::reshape_node(at, slices.along, loc);
-  const NodeRef taken = api::gather_node(from, flat.get(), a, slices.flat, loc);
-  api::remember_whole(taken.get(), whole);
+  const NodeRef taken =
+      api::gather_node(from, flat.get(), {static_cast<std::size_t>(a), whole}, slices.flat, loc);
   return api::finish(api::reshape_node(taken.get(), slices.full, loc));
 }
 
@@ -54,7 +54,7 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, Axis axis, Source
     dims.push_back(i == a || here == 1 ? there : here);
   }
   require_elements("take_along_axis", from, from->dims()[static_cast<std::size_t>(a)], dims.numel());
-  return api::finish(api::gather_node(from, at, a, dims, loc));
+  return api::finish(api::gather_node(from, at, {static_cast<std::size_t>(a)}, dims, loc));
 } catch (const UserError& e) {
   api::rethrow_as("take_along_axis", e, loc);
 }

@@ -79,8 +79,4 @@ Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tenso
   return joint;
 }
 
-void remember_whole(ir::Node* node, const Shape& whole) {
-  if (whole.rank() > 0) std::copy(whole.begin(), whole.end(), ir::new_attrs(node, whole.rank()));
-}
-
 }  // namespace kiln::api

@@ -26,7 +26,5 @@ struct Joint {
 };
 Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tensor> indices,
                    SourceLocation loc);
-/// Tells the checks of a new gather or scatter at joined positions the shape that the user sees.
-void remember_whole(ir::Node* node, const Shape& whole);
 
 }  // namespace kiln::api

@@ -66,10 +66,10 @@ ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc,
 ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc);
 ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc);
 ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc);
-/// attrs: start0, step0, start1, step1, …; dims: the result's.
+/// dims: the result's.
 ir::NodeRef slice_node(ir::Node* x, std::span<const std::int64_t> start, std::span<const std::int64_t> step,
                        std::span<const std::int64_t> dims, SourceLocation loc);
-/// attrs: low0, step0, low1, step1, …; a null fill takes the immediate `fill_bits`.
+/// A null fill takes the immediate `fill_bits`.
 ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits,
                      std::span<const std::int64_t> low, std::span<const std::int64_t> step,
                      std::span<const std::int64_t> dims, SourceLocation loc);
@@ -91,17 +91,17 @@ LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::No
                      SourceLocation loc);
 /// Running values of x along an axis.
 ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, bool reverse, SourceLocation loc);
-/// x at `indices` along an axis (see structural.def); callers have checked that everything fits `dims`.
-ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
-                        SourceLocation loc);
+/// x at `indices` (see structural.def); callers have checked that everything fits `dims`.
+ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, const ir::Gather& at,
+                        std::span<const std::int64_t> dims, SourceLocation loc);
 /// `size` elements of x along an axis from a start on, and x with an update there (see structural.def). The
 /// start is an int64 scalar, negative ones count from the back; the update has x's dtype and, off the axis,
 /// x's extents.
 ir::NodeRef slice_at_node(ir::Node* x, ir::Node* start, int axis, std::int64_t size, SourceLocation loc);
 ir::NodeRef update_at_node(ir::Node* x, ir::Node* update, ir::Node* start, int axis, SourceLocation loc);
-/// x with values written at `indices` along an axis (see structural.def); callers have checked that
+/// x with values written at `indices` (see structural.def); callers have checked that
 /// everything fits.
-ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, int axis, Combine how,
+ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, const ir::Scatter& at,
                          SourceLocation loc);
 /// sort or argsort: the first `kept` of each sorted row along `axis`.
 ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept,

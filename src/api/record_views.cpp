@@ -1,5 +1,5 @@
-// Nodes of the structural operations: their attributes in the layout structural.def states. Callers have
-// checked every argument; a node that would change nothing is not made.
+// Nodes of the structural operations. Callers have checked every argument; a node that would change nothing
+// is not made.
 #include "api/record.h"
 #include "support/check.h"
 
@@ -14,15 +14,6 @@ ir::NodeRef with_input(ir::NodeRef node, ir::Node* x) {
   return node;
 }
 
-void interleave(ir::Node* node, std::span<const std::int64_t> first, std::span<const std::int64_t> second) {
-  if (first.empty()) return;
-  std::int64_t* attrs = ir::new_attrs(node, static_cast<int>(2 * first.size()));
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    attrs[2 * i] = first[i];
-    attrs[2 * i + 1] = second[i];
-  }
-}
-
 }  // namespace
 
 ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc) {
@@ -34,16 +25,16 @@ ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, Source
 
 ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc) {
   Shape dims;
-  std::uint64_t packed = 0;
+  ir::Permute shown;
   bool moved = false;
   for (std::size_t i = 0; i < axes.size(); ++i) {
     dims.push_back(x->dims()[static_cast<std::size_t>(axes[i])]);
-    packed |= static_cast<std::uint64_t>(axes[i]) << (4 * i);
+    shown.show(i, static_cast<std::size_t>(axes[i]));
     moved |= axes[i] != static_cast<int>(i);
   }
   if (!moved) return ir::NodeRef::share(x);
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::permute, x->dtype, dims, loc)), x);
-  node->attr64 = packed;
+  ir::set_attributes(node.get(), shown);
   return node;
 }
 
@@ -59,7 +50,7 @@ ir::NodeRef slice_node(ir::Node* x, std::span<const std::int64_t> start, std::sp
     whole = start[i] == 0 && (step[i] == 1 || dims[i] <= 1);
   if (whole) return ir::NodeRef::share(x);
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::slice, x->dtype, dims, loc)), x);
-  interleave(node.get(), start, step);
+  ir::set_attributes(node.get(), ir::Box(start, step));
   return node;
 }
 
@@ -72,7 +63,7 @@ ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits,
     ir::set_input(node.get(), 1, fill);
   else
     node->imm = fill_bits;
-  interleave(node.get(), low, step);
+  ir::set_attributes(node.get(), ir::Box(low, step));
   return node;
 }
 
@@ -80,7 +71,7 @@ ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype,
                       std::optional<Device> device) {
   auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::iota, dtype, dims, loc));
   if (device) node->device = ir::device_code(*device) & 15;
-  node->attr64 = static_cast<std::uint64_t>(axis);
+  ir::set_attributes(node.get(), ir::Iota{static_cast<std::size_t>(axis)});
   return node;
 }
 
@@ -90,7 +81,7 @@ ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::in
   dims[axis] = kept;
   const DType dtype = op == ir::Op::argsort ? DType::Int64 : x->dtype;
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(op, dtype, dims, loc)), x);
-  node->attr64 = static_cast<std::uint64_t>(axis) | std::uint64_t{descending} << 8;
+  ir::set_attributes(node.get(), ir::Sort{static_cast<std::size_t>(axis), descending});
   return node;
 }
 
@@ -107,7 +98,7 @@ ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype,
     if (!reduced) dropped.push_back(extent);
   }
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(op, dtype, kept, loc)), body.get());
-  node->attr64 = mask;
+  ir::set_attributes(node.get(), ir::Reduce{mask});
   return keepdims ? node : reshape_node(node.get(), dropped, loc);
 }
 
@@ -138,37 +129,36 @@ LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::No
       with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::loop, DType::Bool, {}, loc)), all.get());
   loop->n_in = 2;
   ir::set_input(loop.get(), 1, condition);
-  loop->attr64 = static_cast<std::uint64_t>(count);
+  ir::set_attributes(loop.get(), ir::Loop{count});
   LoopNodes made;
   for (std::size_t s = 0; s < states.size(); ++s) {
     made.results.push_back(with_input(
         ir::NodeRef::adopt(ir::new_node_like(ir::Op::loop_result, states[s]->dtype, *states[s], loc)),
         loop.get()));
-    made.results.back()->attr64 = states.size() - 1 - s;
+    ir::set_attributes(made.results.back().get(), ir::LoopResult{states.size() - 1 - s});
   }
   for (std::size_t y = 0; y < yields.size(); ++y) {
     Shape dims{count};
     for (std::int64_t d : yields[y]->dims()) dims.push_back(d);
     made.stacks.push_back(with_input(
         ir::NodeRef::adopt(ir::new_node(ir::Op::loop_stack, yields[y]->dtype, dims, loc)), loop.get()));
-    made.stacks.back()->attr64 = yields.size() - 1 - y;
+    ir::set_attributes(made.stacks.back().get(), ir::LoopResult{yields.size() - 1 - y});
   }
   return made;
 }
 
 ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, bool reverse, SourceLocation loc) {
   auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(op, x->dtype, *x, loc)), x);
-  node->attr64 =
-      static_cast<std::uint64_t>(axis) | (exclusive ? ir::kExclusive : 0) | (reverse ? ir::kReverse : 0);
+  ir::set_attributes(node.get(), ir::Scan{static_cast<std::size_t>(axis), exclusive, reverse});
   return node;
 }
 
-ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, int axis, std::span<const std::int64_t> dims,
-                        SourceLocation loc) {
+ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, const ir::Gather& at,
+                        std::span<const std::int64_t> dims, SourceLocation loc) {
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::gather, x->dtype, dims, loc)), x);
   node->n_in = 2;
   ir::set_input(node.get(), 1, indices);
-  node->attr64 = static_cast<std::uint64_t>(axis);
+  ir::set_attributes(node.get(), at);
   return node;
 }
 
@@ -179,7 +169,7 @@ ir::NodeRef slice_at_node(ir::Node* x, ir::Node* start, int axis, std::int64_t s
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::slice_at, x->dtype, dims, loc)), x);
   node->n_in = 2;
   ir::set_input(node.get(), 1, start);
-  node->attr64 = ir::position_attr(static_cast<std::size_t>(axis), 0) | ir::kFromBack;
+  ir::set_attributes(node.get(), ir::Position{static_cast<std::size_t>(axis), 1, true});
   return node;
 }
 
@@ -189,17 +179,17 @@ ir::NodeRef update_at_node(ir::Node* x, ir::Node* update, ir::Node* start, int a
   node->n_in = 3;
   ir::set_input(node.get(), 1, x);
   ir::set_input(node.get(), 2, start);
-  node->attr64 = ir::position_attr(static_cast<std::size_t>(axis), 0) | ir::kFromBack;
+  ir::set_attributes(node.get(), ir::Position{static_cast<std::size_t>(axis), 1, true});
   return node;
 }
 
-ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, int axis, Combine how,
+ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, const ir::Scatter& at,
                          SourceLocation loc) {
   auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(ir::Op::scatter, x->dtype, *x, loc)), x);
   node->n_in = 3;
   ir::set_input(node.get(), 1, indices);
   ir::set_input(node.get(), 2, values);
-  node->attr64 = static_cast<std::uint64_t>(axis) | static_cast<std::uint64_t>(how) << 8;
+  ir::set_attributes(node.get(), at);
   return node;
 }
 

@@ -41,9 +41,8 @@ NodeRef written_slices(ir::Node* to, ir::Node* at, const Operand& values, int a,
   const api::Slices slices = api::slices_at(to, a, at);
   const NodeRef written = fitted("scatter", to, values, slices.full, slices.flat, whole);
   const NodeRef where = api::reshape_node(at, slices.along, values.loc);
-  NodeRef out = api::scatter_node(to, where.get(), written.get(), a, how, values.loc);
-  api::remember_whole(out.get(), whole);
-  return out;
+  return api::scatter_node(to, where.get(), written.get(), {static_cast<std::size_t>(a), how, whole},
+                           values.loc);
 }
 
 }  // namespace
@@ -92,7 +91,8 @@ Tensor put_along_axis(const Tensor& x, const Tensor& indices, const Operand& val
     if (i == a) dims[i] = there;
   }
   const NodeRef written = fitted("put_along_axis", to, values, dims, dims);
-  return api::finish(api::scatter_node(to, at, written.get(), a, how, values.loc));
+  return api::finish(
+      api::scatter_node(to, at, written.get(), {static_cast<std::size_t>(a), how}, values.loc));
 } catch (const UserError& e) {
   api::rethrow_as("put_along_axis", e, values.loc);
 }

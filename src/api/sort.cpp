@@ -92,7 +92,7 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, Flag right, Sour
   node->n_in = 2;
   node->in[0] = api::cast_node(in, dtype, loc).take();
   node->in[1] = api::cast_node(wanted, dtype, loc).take();
-  node->attr64 = right ? 1 : 0;
+  ir::set_attributes(node.get(), ir::Search{right});
   return api::finish(std::move(node));
 } catch (const UserError& e) {
   api::rethrow_as("searchsorted", e, loc);

@@ -189,8 +189,7 @@ void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const 
 /// Notes on the values that learned lines stored that nobody has read them yet.
 void mark_unread(Workspace& w) {
   for (std::uint32_t i : w.walk.stored)
-    if (ir::Node* const n = w.walk.nodes[i]; n->op == ir::Op::leaf)
-      __atomic_store_n(&n->attr64, ir::kUnread, __ATOMIC_RELAXED);
+    if (ir::Node* const n = w.walk.nodes[i]; n->op == ir::Op::leaf) ir::note_unread(n);
 }
 
 void publish(const Plan& plan, Workspace& w) {

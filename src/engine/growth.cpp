@@ -78,7 +78,9 @@ bool may_join(const ir::Node* n, std::span<ir::Node* const> roots) {
   const ir::OpKind kind = ir::info(n->op).kind;
   if (kind == ir::OpKind::Loop || kind == ir::OpKind::LoopNext || kind == ir::OpKind::LoopState) return false;
   // a counter, which the host writes
-  if (kind == ir::OpKind::LoopResult && n->attr64 == 0 && n->in[0]->attr64 > 0) return false;
+  if (kind == ir::OpKind::LoopResult && ir::attributes<ir::LoopResult>(*n).index == 0 &&
+      ir::attributes<ir::Loop>(*n->in[0]).count > 0)
+    return false;
   return n->device != ir::kAnyDevice && n->device == roots.front()->device &&
          std::find(roots.begin(), roots.end(), n) == roots.end();
 }

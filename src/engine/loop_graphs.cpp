@@ -139,8 +139,7 @@ class Extractor {
     if (computed && (*to_)[condition].numel == 1) return next;
     GraphNode n = (*to_)[next];
     n.op = Op::where;
-    n.attr64 = 0;
-    n.attrs = {};
+    ir::set_attributes(n, ir::Nothing{});
     n.arg = -1;
     n.n_in = 3;
     n.in[0] = condition;
@@ -156,9 +155,8 @@ class Extractor {
     n.n_in = 1;
     n.in[0] = condition;
     n.in[1] = n.in[2] = kNoNode;
-    n.attrs = {};
+    ir::set_attributes(n, ir::Reduce{(std::uint64_t{1} << n.dims.size()) - 1});
     n.arg = -1;
-    n.attr64 = (std::uint64_t{1} << n.dims.size()) - 1;
     n.dims = to_->keep(std::vector<std::int64_t>(n.dims.size(), 1));
     n.numel = 1;
     return push(n);

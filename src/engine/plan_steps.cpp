@@ -200,8 +200,8 @@ void PlanMaker::add_loop(const plan::Region& r) {
   for (NodeId yield : parts.yields)
     l.yields.push_back({{}, {g_[yield].dims.begin(), g_[yield].dims.end()}, g_[yield].dtype});
   for (NodeId result : r.outputs) {
-    Place& place = g_[result].op == ir::Op::loop_stack ? l.yields[g_[result].attr64].stack
-                                                       : l.states[g_[result].attr64].result;
+    const std::size_t i = ir::attributes<ir::LoopResult>(g_[result]).index;
+    Place& place = g_[result].op == ir::Op::loop_stack ? l.yields[i].stack : l.states[i].result;
     place = place_of(result, 0);
   }
   l.count = parts.count;

@@ -133,7 +133,7 @@ class Placer {
  public:
   Placer(ir::Graph& graph, const ir::GraphNode& node,
          const std::function<ir::NodeId(const Walk::Start&)>& scalar)
-      : g_(graph), n_(node), scalar_(scalar) {}
+      : g_(graph), n_(node), box_(ir::attributes<ir::Box>(n_)), scalar_(scalar) {}
 
   /// Static starts first, then those that vary, then steps along the axes of those.
   ir::NodeId slice(std::span<const Walk::Start> varying) {
@@ -141,8 +141,8 @@ class Placer {
     Shape dims(n_.dims), start, step;
     bool fixed = false, steps = false;
     for (int a = 0; a < dims.rank(); ++a) {
-      start.push_back(n_.attrs[static_cast<std::size_t>(2 * a)]);
-      step.push_back(n_.attrs[static_cast<std::size_t>(2 * a + 1)]);
+      start.push_back(box_.first(static_cast<std::size_t>(a)));
+      step.push_back(box_.step(static_cast<std::size_t>(a)));
     }
     Shape later_start, later_step;
     later_start.resize(dims.rank(), 0);
@@ -160,13 +160,13 @@ class Placer {
     }
     for (int a = 0; a < dims.rank(); ++a) fixed |= dims[a] != from[a] || start[a] != 0 || step[a] != 1;
     ir::NodeId x = n_.in[0];
-    if (fixed) x = push(ir::Op::slice, dims, {x}, start, step);
+    if (fixed) x = push(ir::Op::slice, dims, {x}, ir::Box(start, step));
     for (const Walk::Start& s : varying) {
       const int a = static_cast<int>(s.axis);
-      dims[a] = span(n_.dims[s.axis], n_.attrs[2 * s.axis + 1]);
+      dims[a] = span(n_.dims[s.axis], box_.step(s.axis));
       x = at(ir::Op::slice_at, dims, {x, scalar_(s)}, s);
     }
-    if (steps) x = push(ir::Op::slice, Shape(n_.dims), {x}, later_start, later_step);
+    if (steps) x = push(ir::Op::slice, Shape(n_.dims), {x}, ir::Box(later_start, later_step));
     return x;
   }
 
@@ -178,14 +178,14 @@ class Placer {
       if (plain() && std::ranges::equal(dims, g_[body].dims)) return body;
       Shape low, step;
       for (std::size_t a = 0; a < n_.dims.size(); ++a) {
-        low.push_back(varies_[a] ? 0 : n_.attrs[2 * a]);
-        step.push_back(n_.attrs[2 * a + 1]);
+        low.push_back(varies_[a] ? 0 : box_.first(a));
+        step.push_back(box_.step(a));
       }
-      return push(ir::Op::pad, dims, {body, fill}, low, step);
+      return push(ir::Op::pad, dims, {body, fill}, ir::Box(low, step));
     }
     const Walk::Start& s = varying.front();
     Shape inner = dims;
-    inner[static_cast<int>(s.axis)] = span(g_[body].dims[s.axis], n_.attrs[2 * s.axis + 1]);
+    inner[static_cast<int>(s.axis)] = span(g_[body].dims[s.axis], box_.step(s.axis));
     const ir::NodeId start = scalar_(s);
     const bool whole = plain() && std::ranges::equal(inner, g_[body].dims);
     const ir::NodeId update =
@@ -207,35 +207,32 @@ class Placer {
   }
   bool plain() const {
     for (std::size_t a = 0; a < n_.dims.size(); ++a)
-      if (n_.attrs[2 * a + 1] != 1) return false;
+      if (box_.step(a) != 1) return false;
     return true;
   }
 
-  ir::NodeId push(ir::Op op, const Shape& dims, std::initializer_list<ir::NodeId> in, const Shape& first = {},
-                  const Shape& second = {}) {
+  template <class A = ir::Nothing>
+  ir::NodeId push(ir::Op op, const Shape& dims, std::initializer_list<ir::NodeId> in,
+                  const A& attributes = {}) {
     ir::GraphNode x = n_;
     x.op = op;
     x.dims = g_.keep(dims);
     x.numel = dims.numel();
     x.held = false;
-    x.attr64 = 0;
     x.n_in = 0;
     for (ir::NodeId& operand : x.in) operand = ir::kNoNode;
     for (ir::NodeId operand : in) x.in[x.n_in++] = operand;
-    std::vector<std::int64_t> attrs;
-    for (int a = 0; a < first.rank(); ++a) attrs.insert(attrs.end(), {first[a], second[a]});
-    x.attrs = g_.keep(attrs);
+    ir::set_attributes(g_, x, attributes);
     g_.nodes.push_back(x);
     return static_cast<ir::NodeId>(g_.nodes.size() - 1);
   }
   ir::NodeId at(ir::Op op, const Shape& dims, std::initializer_list<ir::NodeId> in, const Walk::Start& s) {
-    const ir::NodeId id = push(op, dims, in);
-    g_[id].attr64 = ir::position_attr(s.axis, std::countr_zero(static_cast<std::uint64_t>(s.factor)));
-    return id;
+    return push(op, dims, in, ir::Position{s.axis, s.factor});
   }
 
   ir::Graph& g_;
   const ir::GraphNode n_;
+  const ir::Box box_;
   const std::function<ir::NodeId(const Walk::Start&)>& scalar_;
   bool varies_[kMaxRank] = {};
 };

@@ -220,8 +220,9 @@ class Walker {
     const bool slice = n->op == Op::slice;
     const Node *small = slice ? n : n->in[0], *big = slice ? n->in[0] : n;
     const auto position = static_cast<std::uint32_t>(w_.nodes.size() - 1);
+    const auto box = ir::attributes<ir::Box>(*n);
     for (std::uint32_t a = 0; a < n->rank; ++a) {
-      const std::int64_t first = n->attrs[2 * a], step = n->attrs[2 * a + 1], count = small->dims()[a];
+      const std::int64_t first = box.first(a), step = box.step(a), count = small->dims()[a];
       push(static_cast<std::uint64_t>(step));
       if (small->numel == 0) continue;  // shows nothing
       const std::int64_t reach = (count - 1) * step, span = (reach < 0 ? -reach : reach) + 1;

@@ -35,52 +35,51 @@ std::string constant_text(DType type, std::uint64_t bits) {
   });
 }
 
-std::string axes_text(std::uint64_t mask) {
-  std::string out = " over";
-  for (; mask != 0; mask &= mask - 1) out += " " + std::to_string(std::countr_zero(mask));
-  return out;
-}
-
 std::string attribute_text(const GraphNode& n) {
   std::string out;
   switch (n.op) {
     case Op::leaf: return cat(" arg ", n.arg);
     case Op::scalar: return cat(" slot ", n.arg);
-    case Op::constant: return " " + constant_text(n.dtype, n.attr64);
-    case Op::iota: return cat(" axis ", n.attr64);
+    case Op::constant: return " " + constant_text(n.dtype, attributes<Constant>(n).bits);
+    case Op::iota: return cat(" axis ", attributes<Iota>(n).axis);
     case Op::permute:
       out = " axes";
-      for (std::size_t a = 0; a < n.dims.size(); ++a) out += " " + std::to_string((n.attr64 >> (4 * a)) & 15);
+      for (std::size_t a = 0; a < n.dims.size(); ++a) out += cat(" ", attributes<Permute>(n)[a]);
       return out;
     case Op::slice:
-    case Op::pad:
-      for (std::size_t a = 0; 2 * a + 1 < n.attrs.size(); ++a)
-        out += cat(a                   ? ", "
-                   : n.op == Op::slice ? " from "
-                                       : " at ",
-                   n.attrs[2 * a], " step ", n.attrs[2 * a + 1]);
+    case Op::pad: {
+      const auto box = attributes<Box>(n);
+      const std::string_view from = n.op == Op::slice ? " from " : " at ";
+      for (std::size_t a = 0; a < box.rank(); ++a)
+        out += cat(a ? ", " : from, box.first(a), " step ", box.step(a));
       return out;
+    }
     case Op::slice_at:
     case Op::update_at: {
-      const std::int64_t factor = position_factor(n.attr64);
-      return cat(" axis ", position_axis(n.attr64), factor == 1 ? "" : cat(" multiple of ", factor),
-                 counts_from_back(n.attr64) ? " from either end" : "");
+      const auto [axis, factor, from_back] = attributes<Position>(n);
+      return cat(" axis ", axis, factor == 1 ? "" : cat(" multiple of ", factor),
+                 from_back ? " from either end" : "");
     }
-    case Op::gather: return cat(" axis ", n.attr64);
+    case Op::gather: return cat(" axis ", attributes<Gather>(n).axis);
     case Op::sort:
-    case Op::argsort: return cat(" axis ", n.attr64 & 255, n.attr64 >> 8 ? " descending" : "");
-    case Op::scatter: return cat(" axis ", n.attr64 & 255, " combine ", n.attr64 >> 8);
-    case Op::searchsorted: return n.attr64 ? " right" : " left";
-    case Op::loop_result: return cat(" state ", n.attr64);
-    case Op::scan_sum:
-    case Op::scan_prod:
-    case Op::scan_max:
-    case Op::scan_min:
-    case Op::scan_logaddexp:
-      return cat(" axis ", scan_axis(n.attr64), is_exclusive(n.attr64) ? " exclusive" : "",
-                 is_reverse(n.attr64) ? " reverse" : "");
-    default: return is_reduce(n.op) ? axes_text(n.attr64) : "";  // no other op has attributes
+    case Op::argsort:
+      return cat(" axis ", attributes<Sort>(n).axis, attributes<Sort>(n).descending ? " descending" : "");
+    case Op::scatter:
+      return cat(" axis ", attributes<Scatter>(n).axis, " combine ",
+                 static_cast<int>(attributes<Scatter>(n).how));
+    case Op::searchsorted: return attributes<Search>(n).right ? " right" : " left";
+    case Op::loop_result: return cat(" state ", attributes<LoopResult>(n).index);
+    default: break;  // known by their kind, or without attributes that are shown
   }
+  if (is_scan(n.op)) {
+    const auto [axis, exclusive, reverse] = attributes<Scan>(n);
+    return cat(" axis ", axis, exclusive ? " exclusive" : "", reverse ? " reverse" : "");
+  }
+  if (!is_reduce(n.op)) return "";
+  out = " over";
+  for (std::size_t a = 0; a < n.dims.size(); ++a)
+    if (attributes<Reduce>(n).over(a)) out += cat(" ", a);
+  return out;
 }
 
 // ---- verifier ----
@@ -127,6 +126,7 @@ class Verifier {
       require(k < n.n_in ? n.in[k] < id_ : n.in[k] == kNoNode, "has a missing, later or spare operand");
     for (std::int64_t d : n.dims) require(d >= 0, "has a negative extent");
     require(n.numel == product(n.dims), "has a wrong element count");
+    require(well_stored(n.op, stored(n)), "has attributes of another op");
     switch (info(n.op).kind) {
       case OpKind::Leaf: leaf(n); break;
       case OpKind::Scalar:
@@ -136,7 +136,9 @@ class Verifier {
                       g_.slots[static_cast<std::size_t>(n.arg)] == n.dtype,
                   "has no slot of its dtype");
         break;
-      case OpKind::Iota: require(n.n_in == 0 && n.attr64 < n.dims.size(), "has no such axis"); break;
+      case OpKind::Iota:
+        require(n.n_in == 0 && attributes<Iota>(n).axis < n.dims.size(), "has no such axis");
+        break;
       case OpKind::Cast:
         require(n.n_in == 1 && repeats_to(in(n, 0).dims, n.dims), "does not fit its operand");
         break;
@@ -144,7 +146,8 @@ class Verifier {
       case OpKind::Reduce: reduce(n); break;
       case OpKind::Scan:
         require(n.n_in == 1 && in(n, 0).dtype == n.dtype && std::ranges::equal(in(n, 0).dims, n.dims) &&
-                    scan_axis(n.attr64) < n.dims.size() && (n.op != Op::scan_logaddexp || is_float(n.dtype)),
+                    attributes<Scan>(n).axis < n.dims.size() &&
+                    (n.op != Op::scan_logaddexp || is_float(n.dtype)),
                 "does not fit its operand");
         break;
       case OpKind::LoopState:
@@ -158,8 +161,7 @@ class Verifier {
       case OpKind::LoopResult:
       case OpKind::LoopStack:
         require(n.n_in == 1 && in(n, 0).op == Op::loop, "has no loop");
-        require(n.op != Op::loop_stack ||
-                    (!n.dims.empty() && static_cast<std::uint64_t>(n.dims[0]) == in(n, 0).attr64),
+        require(n.op != Op::loop_stack || (!n.dims.empty() && n.dims[0] == attributes<Loop>(in(n, 0)).count),
                 "has not one value of each iteration");
         break;
       case OpKind::Gather: gather(n); break;
@@ -211,7 +213,7 @@ class Verifier {
     const GraphNode& start = in(n, update ? 2 : 1);
     require(start.dtype == DType::Int64 && start.dims.empty(), "has a start that is no int64 scalar");
     const Dims small = update ? in(n, 0).dims : n.dims, whole = update ? in(n, 1).dims : in(n, 0).dims;
-    const std::size_t axis = position_axis(n.attr64);
+    const std::size_t axis = attributes<Position>(n).axis;
     require(small.size() == whole.size() && axis < whole.size(), "has no such axis");
     require(!update || like(n, in(n, 1)), "differs from what it updates");
     for (std::size_t a = 0; a < whole.size(); ++a)
@@ -229,28 +231,29 @@ class Verifier {
     if (n.op == Op::permute) {
       std::uint64_t seen = 0;
       for (std::size_t a = 0; a < n.dims.size(); ++a) {
-        const std::uint64_t source = (n.attr64 >> (4 * a)) & 15;
+        const std::size_t source = attributes<Permute>(n)[a];
         require(source < from.size() && from[source] == n.dims[a], "shows an axis of another extent");
         seen |= std::uint64_t{1} << source;
       }
       require(seen == (std::uint64_t{1} << n.dims.size()) - 1, "shows an axis twice");
       return;
     }
-    require(n.attrs.size() == 2 * n.dims.size(), "has a wrong attribute count");
-    if (n.op == Op::slice) return slice(n, from);
+    const auto box = attributes<Box>(n);
+    require(box.rank() == n.dims.size(), "has a wrong attribute count");
+    if (n.op == Op::slice) return slice(n, box, from);
     require(in(n, 1).dtype == n.dtype && repeats_to(in(n, 1).dims, n.dims), "has a fill that does not fit");
     for (std::size_t a = 0; a < n.dims.size(); ++a) {
-      const std::int64_t low = n.attrs[2 * a], step = n.attrs[2 * a + 1];
+      const std::int64_t low = box.first(a), step = box.step(a);
       require(step >= 1 && low >= 0, "has a bad low or step");
       require(from[a] == 0 || low + step * (from[a] - 1) < n.dims[a], "puts its body outside");
     }
   }
 
-  void slice(const GraphNode& n, Dims from) const {
+  void slice(const GraphNode& n, const Box& box, Dims from) const {
     if (n.numel == 0) return;  // reads nothing
     for (std::size_t a = 0; a < n.dims.size(); ++a) {
-      const std::int64_t first = n.attrs[2 * a];
-      const std::int64_t last = n.dims[a] == 1 ? first : first + n.attrs[2 * a + 1] * (n.dims[a] - 1);
+      const std::int64_t first = box.first(a);
+      const std::int64_t last = n.dims[a] == 1 ? first : first + box.step(a) * (n.dims[a] - 1);
       require(std::min(first, last) >= 0 && std::max(first, last) < from[a], "reads outside its operand");
     }
   }
@@ -259,8 +262,8 @@ class Verifier {
     require(n.n_in == 1 && in(n, 0).dims.size() == n.dims.size(), "changes the rank");
     const Dims from = in(n, 0).dims;
     for (std::size_t a = 0; a < n.dims.size(); ++a)
-      require(n.dims[a] == (((n.attr64 >> a) & 1) ? 1 : from[a]), "has a wrong extent");
-    require(n.attr64 >> n.dims.size() == 0, "reduces an axis that is not there");
+      require(n.dims[a] == (attributes<Reduce>(n).over(a) ? 1 : from[a]), "has a wrong extent");
+    require(attributes<Reduce>(n).mask >> n.dims.size() == 0, "reduces an axis that is not there");
     const bool position = has(n.op, POSITION);
     require(n.dtype == (position ? DType::Int64 : in(n, 0).dtype), "has a wrong dtype");
   }
@@ -268,9 +271,10 @@ class Verifier {
   void gather(const GraphNode& n) const {
     require(n.n_in == 2 && in(n, 0).dtype == n.dtype && is_int(in(n, 1).dtype), "has a wrong operand");
     const Dims from = in(n, 0).dims;
-    require(from.size() == n.dims.size() && n.attr64 < n.dims.size(), "has no such axis");
+    const std::size_t axis = attributes<Gather>(n).axis;
+    require(from.size() == n.dims.size() && axis < n.dims.size(), "has no such axis");
     for (std::size_t a = 0; a < n.dims.size(); ++a)
-      require(a == n.attr64 || from[a] == n.dims[a] || from[a] == 1, "does not fit its operand");
+      require(a == axis || from[a] == n.dims[a] || from[a] == 1, "does not fit its operand");
     require(repeats_to(in(n, 1).dims, n.dims), "has indices that do not fit");
   }
 
@@ -286,8 +290,9 @@ class Verifier {
     require(n.n_in == 3 && like(n, in(n, 0)) && in(n, 2).dtype == n.dtype && is_int(in(n, 1).dtype),
             "has a wrong operand");
     const Dims values = in(n, 2).dims;
-    const std::size_t axis = n.attr64 & 255;
-    require(values.size() == n.dims.size() && axis < n.dims.size() && n.attr64 >> 8 <= 4, "has no such axis");
+    const auto [axis, how, joined] = attributes<Scatter>(n);
+    require(values.size() == n.dims.size() && axis < n.dims.size() && how <= Combine::Min,
+            "has no such axis");
     for (std::size_t a = 0; a < n.dims.size(); ++a)
       require(a == axis || values[a] == n.dims[a], "has values that do not fit");
     require(repeats_to(in(n, 1).dims, values), "has indices that do not fit");
@@ -296,8 +301,8 @@ class Verifier {
   void sort(const GraphNode& n) const {
     require(n.n_in == 1 && in(n, 0).dims.size() == n.dims.size(), "has a wrong operand");
     const Dims from = in(n, 0).dims;
-    const std::size_t axis = n.attr64 & 255;
-    require(axis < n.dims.size() && n.attr64 >> 8 <= 1, "has no such axis");
+    const std::size_t axis = attributes<Sort>(n).axis;
+    require(axis < n.dims.size(), "has no such axis");
     for (std::size_t a = 0; a < n.dims.size(); ++a)
       require(a == axis ? n.dims[a] <= from[a] : n.dims[a] == from[a], "has a wrong extent");
     require(n.dtype == (has(n.op, POSITION) ? DType::Int64 : in(n, 0).dtype), "has a wrong dtype");
@@ -305,7 +310,7 @@ class Verifier {
 
   void search(const GraphNode& n) const {
     require(n.n_in == 2 && in(n, 0).dims.size() == 1 && std::ranges::equal(in(n, 1).dims, n.dims) &&
-                n.attr64 <= 1 && in(n, 0).dtype == in(n, 1).dtype && n.dtype == DType::Int64,
+                in(n, 0).dtype == in(n, 1).dtype && n.dtype == DType::Int64,
             "has wrong operands");
   }
 

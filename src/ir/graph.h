@@ -3,7 +3,7 @@
 // not in it: leaves are arguments, scalars are slots.
 #pragma once
 
-#include "ir/op.h"
+#include "ir/attributes.h"
 
 #include <kiln/shape.h>
 #include <kiln/tensor.h>
@@ -17,7 +17,6 @@ namespace kiln::ir {
 
 using NodeId = std::uint32_t;
 inline constexpr NodeId kNoNode = 0xffffffffu;
-using Dims = std::span<const std::int64_t>;
 
 struct GraphNode {
   Op op = Op::leaf;
@@ -29,10 +28,12 @@ struct GraphNode {
                           // argument whose memory it is written into (plan/donate.h)
   Dims dims;
   std::int64_t numel = 1;
-  std::uint64_t attr64 = 0;
+  std::uint64_t attr64 = 0;  // attributes, as attributes.h stores them
   Dims attrs;
   SourceLocation loc;
 };
+
+inline Stored stored(const GraphNode& n) { return {n.attr64, n.attrs}; }
 
 /// What is known of a leaf's memory when planning: everything here is part of the plan key.
 struct ArgInfo {
@@ -57,6 +58,28 @@ struct Graph {
  private:
   std::deque<std::vector<std::int64_t>> blocks_;
 };
+
+/// Gives a node attributes that fit its op. A list is kept by the graph; attributes without one need none.
+template <class A>
+void set_attributes(Graph& graph, GraphNode& n, const A& attributes) {
+  if (!A::fits(n.op)) [[unlikely]]
+    wrong_attributes(n.op);
+  n.attr64 = attributes.word();
+  n.attrs = {};
+  if constexpr (HasList<A>) {
+    std::int64_t list[2 * kMaxRank];  // the longest there is: two words an axis
+    attributes.write_list(list);
+    n.attrs = graph.keep({list, attributes.list_size()});
+  }
+}
+template <class A>
+  requires(!HasList<A>)
+void set_attributes(GraphNode& n, const A& attributes) {
+  if (!A::fits(n.op)) [[unlikely]]
+    wrong_attributes(n.op);
+  n.attr64 = attributes.word();
+  n.attrs = {};
+}
 
 /// One line a node: "%3 f32(4, 8) = add %1 %2   main.cpp:12".
 std::string print(const Graph& graph);

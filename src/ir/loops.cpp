@@ -56,7 +56,7 @@ class Finder {
     LoopParts l;
     l.node = id;
     l.condition = g_[id].in[1];
-    l.count = static_cast<std::int64_t>(g_[id].attr64);
+    l.count = attributes<Loop>(g_[id]).count;
     for (NodeId next = g_[id].in[0]; next != kNoNode;) {
       const GraphNode& n = g_[next];
       if (n.op == Op::loop_yield) {

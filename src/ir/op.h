@@ -94,20 +94,4 @@ inline bool is_library(Op op) {
 }
 inline bool is_reduce(Op op) { return info(op).kind == OpKind::Reduce; }
 inline bool is_scan(Op op) { return info(op).kind == OpKind::Scan; }
-/// attr64 of a scan: its axis, whether it is exclusive, and whether it runs from the end of the axis to its
-/// start.
-inline constexpr std::uint64_t kExclusive = 256, kReverse = 512;
-inline std::size_t scan_axis(std::uint64_t attr64) { return attr64 & 255; }
-inline bool is_exclusive(std::uint64_t attr64) { return (attr64 & kExclusive) != 0; }
-inline bool is_reverse(std::uint64_t attr64) { return (attr64 & kReverse) != 0; }
-/// attr64 of slice_at and update_at: the axis, a power of two that divides every start, and whether negative
-/// starts count from the back.
-inline constexpr std::uint64_t kFromBack = 1 << 16;
-constexpr std::uint64_t position_attr(std::size_t axis, int log2_factor) {
-  return axis | static_cast<std::uint64_t>(log2_factor) << 8;
-}
-inline std::size_t position_axis(std::uint64_t attr64) { return attr64 & 255; }
-inline std::int64_t position_factor(std::uint64_t attr64) { return std::int64_t{1} << (attr64 >> 8 & 63); }
-inline bool counts_from_back(std::uint64_t attr64) { return (attr64 & kFromBack) != 0; }
-
 }  // namespace kiln::ir

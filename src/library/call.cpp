@@ -53,9 +53,10 @@ Sort sort_of(const Call& call) {
   Sort s;
   s.dtype = call.operands[0].dtype;
   s.in = call.operands[0].array;
-  s.axis = static_cast<int>(call.attr64 & 255);
-  s.kept = call.dims[call.attr64 & 255];
-  s.descending = (call.attr64 >> 8) != 0;
+  const auto how = ir::attributes<ir::Sort>(call);
+  s.axis = static_cast<int>(how.axis);
+  s.kept = call.dims[how.axis];
+  s.descending = how.descending;
   s.positions = call.op == ir::Op::argsort;
   s.out = call.out;
   return s;
@@ -66,7 +67,7 @@ Search search_of(const Call& call) {
   s.dtype = call.operands[0].dtype;
   s.sorted = call.operands[0].array;
   s.values = call.operands[1].array;
-  s.right = call.attr64 != 0;
+  s.right = ir::attributes<ir::Search>(call).right;
   s.out = call.out;
   return s;
 }
@@ -78,8 +79,9 @@ Scatter scatter_of(const Call& call) {
   s.x = call.operands[0].array;
   s.values = call.operands[2].array;
   s.indices = repeated(call.operands[1].array, s.values);
-  s.axis = static_cast<int>(call.attr64 & 255);
-  s.how = static_cast<Combine>(call.attr64 >> 8);
+  const auto at = ir::attributes<ir::Scatter>(call);
+  s.axis = static_cast<int>(at.axis);
+  s.how = at.how;
   s.ordered = call.exact;
   s.out = call.out;
   return s;

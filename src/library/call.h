@@ -5,7 +5,7 @@
 // cuda/routines.cpp). Planning, lifetimes, running and logging follow from the node.
 #pragma once
 
-#include "ir/op.h"
+#include "ir/attributes.h"
 #include "library/library.h"
 
 #include <kiln/device.h>
@@ -26,7 +26,7 @@ struct Operand {
 struct Call {
   static constexpr std::size_t kMostOperands = 4;
   ir::Op op = ir::Op::matmul;
-  std::uint64_t attr64 = 0;  // the node's attributes
+  std::uint64_t attr64 = 0;  // the node's attributes: ir::attributes<ir::Sort>(call)
   std::span<const std::int64_t> attrs;
   bool strict = false;  // the numeric promises in force: see schedule::Target
   bool exact = false;
@@ -38,6 +38,8 @@ struct Call {
   std::array<std::int64_t, kMaxRank> dims{};
   void* out = nullptr;
 };
+
+inline ir::Stored stored(const Call& call) { return {call.attr64, call.attrs}; }
 
 /// How one device does one op.
 class Routine {

@@ -34,16 +34,17 @@ Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
   for (NodeId id : region.nodes)
     if (ir::is_reduce(g[id].op)) {
       add(g[g[id].in[0]].dims);
-      mask = g[id].attr64;
+      mask = ir::attributes<ir::Reduce>(g[id]).mask;
       break;
     }
   bool backwards = false;
   for (NodeId id : region.nodes) {
     if (!ir::is_scan(g[id].op)) continue;
-    backwards |= ir::is_reverse(g[id].attr64);
+    const auto scan = ir::attributes<ir::Scan>(g[id]);
+    backwards |= scan.reverse;
     if (!shapes.empty()) continue;
     add(g[id].dims);
-    mask = std::uint64_t{1} << ir::scan_axis(g[id].attr64);
+    mask = std::uint64_t{1} << scan.axis;
   }
   std::size_t next_row = 0;
   for (NodeId id : region.nodes) {

@@ -218,7 +218,7 @@ class Puller {
       case OpKind::Scalar: return push({Entry::Kind::Scalar, id});
       case OpKind::Iota: {
         Entry e{Entry::Kind::Iota, id};
-        e.index = coords_[at][n.attr64];
+        e.index = coords_[at][ir::attributes<ir::Iota>(n).axis];
         e.cost = 1;
         return push(std::move(e));
       }
@@ -263,7 +263,7 @@ class Puller {
     Index position;
     std::int64_t stride = 1;
     for (std::size_t a = dims.size(); a-- > 0;) {
-      if (!((n.attr64 >> a) & 1)) continue;
+      if (!ir::attributes<ir::Reduce>(n).over(a)) continue;
       if (dims[a] != 1) position = p_.space.add(position, p_.space.mul(c[a], stride));
       stride *= dims[a];
     }
@@ -287,15 +287,17 @@ class Puller {
       case Op::broadcast: return operand_coords(at, n.dims, in.dims);
       case Op::permute:
         c.resize(in.dims.size());
-        for (std::size_t a = 0; a < n.dims.size(); ++a) c[(n.attr64 >> (4 * a)) & 15] = coords_[at][a];
+        for (std::size_t a = 0; a < n.dims.size(); ++a) c[ir::attributes<ir::Permute>(n)[a]] = coords_[at][a];
         break;
-      case Op::slice:
+      case Op::slice: {
+        const auto box = ir::attributes<ir::Box>(n);
         c.resize(in.dims.size());
         for (std::size_t a = 0; a < n.dims.size(); ++a)
-          if (in.dims[a] != 1) c[a] = s.add(s.mul(coords_[at][a], n.attrs[2 * a + 1]), n.attrs[2 * a]);
+          if (in.dims[a] != 1) c[a] = s.add(s.mul(coords_[at][a], box.step(a)), box.first(a));
         break;
+      }
       case Op::slice_at: {
-        const std::size_t axis = ir::position_axis(n.attr64);
+        const std::size_t axis = ir::attributes<ir::Position>(n).axis;
         c = coords_[at];
         if (in.dims[axis] != 1) c[axis] = s.add(c[axis], position(n, 1, in.dims[axis], n.dims[axis]));
         break;
@@ -308,14 +310,14 @@ class Puller {
   /// The start that operand k of a node holds, which is the same at every point.
   Index position(const GraphNode& n, int k, std::int64_t extent, std::int64_t size) {
     const EntryId start = value(n.in[k], intern({}), -1);
-    return p_.space.position(start, extent - size, ir::position_factor(n.attr64),
-                             ir::counts_from_back(n.attr64) ? extent : 0);
+    const auto how = ir::attributes<ir::Position>(n);
+    return p_.space.position(start, extent - size, how.factor, how.from_back ? extent : 0);
   }
 
   EntryId update_at(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
     const GraphNode& update = g_[n.in[0]];
     if (update.numel == 0) return value(n.in[1], at, outer);
-    const std::size_t axis = ir::position_axis(n.attr64);
+    const std::size_t axis = ir::attributes<ir::Position>(n).axis;
     const Index start = position(n, 2, n.dims[axis], update.dims[axis]);
     const Index t = p_.space.add(coords_[at][axis], p_.space.mul(start, -1));
     p_.links.push_back({{t, update.dims[axis], 1}, outer});
@@ -334,12 +336,13 @@ class Puller {
   EntryId pad(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
     IndexSpace& s = p_.space;
     const GraphNode& body = g_[n.in[0]];
+    const auto box = ir::attributes<ir::Box>(n);
     Coords c(body.dims.size());
     std::int32_t chain = outer;
     bool never = body.numel == 0;
     for (std::size_t a = 0; a < n.dims.size() && !never; ++a) {
-      const std::int64_t low = n.attrs[2 * a];
-      std::int64_t step = n.attrs[2 * a + 1];
+      const std::int64_t low = box.first(a);
+      std::int64_t step = box.step(a);
       Index t = s.add(coords_[at][a], -low);
       const IndexSpace::Divides hits = IndexSpace::divides(step, t);
       never |= hits == IndexSpace::Divides::Never;
@@ -379,7 +382,8 @@ class Puller {
     const auto run = static_cast<std::size_t>(i);
     Entry e{Entry::Kind::LoopResult, id};
     e.loop = i;
-    e.in[0] = p_.loops[run].states[place_in(p_.loops[run], l.states[g_[id].attr64])];
+    e.in[0] =
+        p_.loops[run].states[place_in(p_.loops[run], l.states[ir::attributes<ir::LoopResult>(g_[id]).index])];
     const EntryId result = push(std::move(e));
     p_.loops[run].results.push_back(result);
     return result;
@@ -393,7 +397,7 @@ class Puller {
     const std::int32_t i = loop_run(l, at, dims, -1);
     const auto run = static_cast<std::size_t>(i);
     current_[l.node] = i;
-    const EntryId yielded = value(l.yields[g_[id].attr64], at, -1);
+    const EntryId yielded = value(l.yields[ir::attributes<ir::LoopResult>(g_[id]).index], at, -1);
     Entry e{Entry::Kind::LoopResult, id};
     e.loop = i;
     e.in[0] = yielded;
@@ -454,17 +458,18 @@ class Puller {
     const GraphNode& x = g_[n.in[0]];
     if (x.numel == 0) return push({Entry::Kind::Iota, id});
     const EntryId index = value(n.in[1], operand_coords(at, n.dims, g_[n.in[1]].dims), outer);
-    const Index coordinate = p_.space.value(index, x.dims[n.attr64]);
+    const std::size_t axis = ir::attributes<ir::Gather>(n).axis;
+    const Index coordinate = p_.space.value(index, x.dims[axis]);
     Coords c(x.dims.size());
     for (std::size_t a = 0; a < x.dims.size(); ++a) {
-      if (a == n.attr64)
+      if (a == axis)
         c[a] = coordinate;
       else if (x.dims[a] != 1)
         c[a] = coords_[at][a];
     }
     std::int32_t chain = outer;
-    if (!counts_below(n.in[1], x.dims[n.attr64])) {
-      p_.links.push_back({{coordinate, x.dims[n.attr64], 1}, outer});
+    if (!counts_below(n.in[1], x.dims[axis])) {
+      p_.links.push_back({{coordinate, x.dims[axis], 1}, outer});
       chain = static_cast<std::int32_t>(p_.links.size() - 1);
     }
     const EntryId inside = value(n.in[0], intern(std::move(c)), chain);

@@ -76,7 +76,7 @@ void RegionLowering::scan_updates(Body& body) {
     Stmt update{Stmt::Kind::Update, s.acc};
     update.value = build(e.in[0]).id;
     body.push_back(update);
-    const Prim prim = ir::is_exclusive(g_[e.node].attr64) ? Prim::Before : Prim::Running;
+    const Prim prim = ir::attributes<ir::Scan>(g_[e.node]).exclusive ? Prim::Before : Prim::Running;
     const E within = leaf(prim, acc.type, s.acc);
     const E value = item_ ? kernel::merge(k_, acc, within, load(s.prefix, acc.type, item_)) : within;
     memo_[s.entry] = rounds(e) ? rounded(value, g_[e.node].dtype) : value;

@@ -61,7 +61,7 @@ std::vector<Stmt> RegionLowering::stripe_scans() {
     const AccDecl decl = scan_decl(s);
     const E before = load(s.total, decl.type, stripe_index(s.total)),
             after = kernel::merge(k_, decl, build(e.in[0]), before);
-    memo_[s.entry] = ir::is_exclusive(g_[e.node].attr64) ? before : after;
+    memo_[s.entry] = ir::attributes<ir::Scan>(g_[e.node]).exclusive ? before : after;
     stores.push_back(store(s.total, stripe_index(s.total), after));
   }
   return stores;

@@ -409,7 +409,8 @@ E RegionLowering::build_load(EntryId id) {
 E RegionLowering::build_scalar(NodeId node) {
   const GraphNode& n = g_[node];
   if (n.op == Op::constant)
-    return kernel::cast(kernel::constant_bits(k_.pool, n.dtype, n.attr64), compute_type(n.dtype));
+    return kernel::cast(kernel::constant_bits(k_.pool, n.dtype, ir::attributes<ir::Constant>(n).bits),
+                        compute_type(n.dtype));
   const auto it = std::find(out_.slots.begin(), out_.slots.end(), n.arg);
   const auto slot = static_cast<std::uint64_t>(it - out_.slots.begin());
   if (it == out_.slots.end()) {

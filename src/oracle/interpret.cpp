@@ -48,9 +48,10 @@ Value bitcast(const GraphNode& node, const Value& x) {
 
 Value iota(const GraphNode& node) {
   Value out = oracle::new_value(node.dtype, node.dims);
-  const std::int64_t extent = node.dims[node.attr64];
+  const std::size_t axis = attributes<Iota>(node).axis;
+  const std::int64_t extent = node.dims[axis];
   std::int64_t inner = 1;
-  for (std::size_t i = node.attr64 + 1; i < node.dims.size(); ++i) inner *= node.dims[i];
+  for (std::size_t i = axis + 1; i < node.dims.size(); ++i) inner *= node.dims[i];
   dispatch(node.dtype, [&]<class T>() {
     for (std::int64_t i = 0; i < node.numel; ++i) store(out, i, ref::cast<T>(i / inner % extent));
   });
@@ -111,8 +112,9 @@ bool before(S a, S b) {
 
 Value sort(const GraphNode& node, const Value& x) {
   Value out = oracle::new_value(node.dtype, node.dims);
-  const std::size_t axis = node.attr64 & 255;
-  const bool descending = (node.attr64 >> 8) != 0;
+  const auto how = attributes<Sort>(node);
+  const std::size_t axis = how.axis;
+  const bool descending = how.descending;  // lambdas capture it
   const std::int64_t n = x.dims[axis], kept = node.dims[axis];
   // The axis last, so that a row's elements follow one another.
   const auto turned = [&](Value v) {
@@ -153,6 +155,7 @@ Value sort(const GraphNode& node, const Value& x) {
 }
 
 Value search(const GraphNode& node, const Value& sorted, const Value& values) {
+  const bool right = attributes<Search>(node).right;
   Value out = oracle::new_value(node.dtype, node.dims);
   dispatch(sorted.dtype, [&]<class S>() {
     Cursor cursor(values);
@@ -162,7 +165,7 @@ Value search(const GraphNode& node, const Value& sorted, const Value& values) {
       std::int64_t place = 0;
       while (place < sorted.dims[0]) {
         const S s = load<S>(sorted, place * sorted.strides[0]);
-        if (node.attr64 ? before(v, s) : !before(s, v)) break;
+        if (right ? before(v, s) : !before(s, v)) break;
         ++place;
       }
       store(out, i, place);
@@ -294,8 +297,8 @@ class Interpreter {
         return leaf(node, g_.args[static_cast<std::size_t>(node.arg)],
                     args_[static_cast<std::size_t>(node.arg)]);
       case OpKind::Scalar:
-        return scalar(node,
-                      node.op == Op::constant ? node.attr64 : slots_[static_cast<std::size_t>(node.arg)]);
+        return scalar(node, node.op == Op::constant ? attributes<Constant>(node).bits
+                                                    : slots_[static_cast<std::size_t>(node.arg)]);
       case OpKind::Iota: return iota(node);
       case OpKind::Cast:
         if (node.op == Op::bitcast) return bitcast(node, oracle::broadcast(in(0), node.dims));
@@ -312,8 +315,9 @@ class Interpreter {
       case OpKind::LoopState:
       case OpKind::LoopNext: return {};
       case OpKind::Loop: loop(loops_.of(id)); return {};
-      case OpKind::LoopResult: return values_[loops_.of_result(g_, id).states[node.attr64]];
-      case OpKind::LoopStack: return stacks_.at(node.in[0])[node.attr64];
+      case OpKind::LoopResult:
+        return values_[loops_.of_result(g_, id).states[attributes<LoopResult>(node).index]];
+      case OpKind::LoopStack: return stacks_.at(node.in[0])[attributes<LoopResult>(node).index];
       case OpKind::Elementwise: {
         Value operands[3];
         for (int i = 0; i < node.n_in; ++i) operands[i] = oracle::broadcast(in(i), node.dims);

@@ -52,7 +52,7 @@ Value reduce(const GraphNode& node, const Value& x) {
   std::int64_t count = 1;
   for (int pass = 0; pass < 2; ++pass)
     for (std::size_t i = 0; i < x.dims.size(); ++i) {
-      if (static_cast<int>((node.attr64 >> i) & 1) != pass) continue;
+      if (attributes<Reduce>(node).over(i) != (pass == 1)) continue;
       turned.dims.push_back(x.dims[i]);
       turned.strides.push_back(x.strides[i]);
       if (pass == 1) count *= x.dims[i];
@@ -117,8 +117,9 @@ class Runner {
 
 Value scan(const GraphNode& node, const Value& x) {
   Value out = new_value(node.dtype, node.dims);
-  const std::size_t axis = scan_axis(node.attr64);
-  const std::int64_t extent = node.dims[axis], step = is_reverse(node.attr64) ? -1 : 1;
+  const auto how = attributes<Scan>(node);
+  const std::size_t axis = how.axis;
+  const std::int64_t extent = node.dims[axis], step = how.reverse ? -1 : 1;
   Value from = x, to = out;  // starts of the lines along the axis
   from.dims[axis] = to.dims[axis] = 1;
   Cursor reads(from), writes(to);
@@ -130,9 +131,9 @@ Value scan(const GraphNode& node, const Value& x) {
       Runner<S> runner(node.op);
       for (std::int64_t i = step > 0 ? 0 : extent - 1; i >= 0 && i < extent; i += step) {
         const S s = load<S>(x, a + i * x.strides[axis]);
-        if (!is_exclusive(node.attr64)) runner.take(s);
+        if (!how.exclusive) runner.take(s);
         store(out, b + i * out.strides[axis], runner.value());
-        if (is_exclusive(node.attr64)) runner.take(s);
+        if (how.exclusive) runner.take(s);
       }
     }
   });

@@ -41,9 +41,12 @@ void Faults::spread(NodeId id, const std::vector<Value>& values) {
   bool some = false;
   for (int k = 0; k < n.n_in; ++k) some |= any(of_[n.in[k]]);
   switch (info(n.op).kind) {
-    case OpKind::LoopResult: out = of_[loops_.of_result(g_, id).states[n.attr64]]; return;
+    case OpKind::LoopResult:
+      out = of_[loops_.of_result(g_, id).states[attributes<LoopResult>(n).index]];
+      return;
     case OpKind::LoopStack:
-      if (const auto it = stacks_.find(n.in[0]); it != stacks_.end()) out = it->second[n.attr64];
+      if (const auto it = stacks_.find(n.in[0]); it != stacks_.end())
+        out = it->second[attributes<LoopResult>(n).index];
       return;
     case OpKind::Leaf:
     case OpKind::Scalar:

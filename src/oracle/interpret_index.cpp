@@ -29,13 +29,14 @@ std::int64_t resolve_index(DType type, const Value& indices, std::int64_t offset
   });
 }
 
-std::string index_error(const GraphNode& node, std::size_t axis, const Value& x, const Value& indices,
-                        std::int64_t offset) {
+/// `joined`: as in ir::Gather.
+std::string index_error(const GraphNode& node, std::size_t axis, Dims joined, const Value& x,
+                        const Value& indices, std::int64_t offset) {
   const auto error = [&](std::string_view what, std::span<const std::int64_t> dims) {
     return cat("[", info(node.op).name, "] ", what, " of ", name(x.dtype), " ", to_string(dims),
                ", recorded at ", node.loc.file_name(), ":", node.loc.line());
   };
-  if (node.attrs.empty()) {
+  if (joined.empty()) {
     const std::string index = dispatch(indices.dtype, [&]<class T>() -> std::string {
       using Wide = std::conditional_t<std::is_same_v<T, std::uint64_t>, std::uint64_t, std::int64_t>;
       return cat(static_cast<Wide>(load<T>(indices, offset)));
@@ -44,19 +45,19 @@ std::string index_error(const GraphNode& node, std::size_t axis, const Value& x,
   }
   const auto position = load<std::int64_t>(indices, offset);
   // the check came on later
-  if (!is_bad_index(position)) return error("an index is out of range", node.attrs);
+  if (!is_bad_index(position)) return error("an index is out of range", joined);
   const BadIndex bad = bad_index(position);
   std::string_view far;
   if (bad.index == kFarIndex) far = " or more";
   if (bad.index == -kFarIndex) far = " or less";
-  return error(cat("index ", bad.index, far, " is out of range for axis ", bad.axis), node.attrs);
+  return error(cat("index ", bad.index, far, " is out of range for axis ", bad.axis), joined);
 }
 
 }  // namespace
 
 Value gather(const GraphNode& node, const Value& x, const Value& indices, const OutOfRange& out_of_range) {
   Value out = new_value(node.dtype, node.dims);
-  const std::size_t axis = node.attr64;
+  const auto [axis, joined] = attributes<Gather>(node);
   Value rest = x;  // x where the coordinate along the axis is 0
   for (std::size_t i = 0; i < node.dims.size(); ++i)
     if (i == axis || x.dims[i] != node.dims[i]) rest.strides[i] = 0;
@@ -67,7 +68,7 @@ Value gather(const GraphNode& node, const Value& x, const Value& indices, const 
     from.take(&base, 1);
     index.take(&at, 1);
     const std::int64_t position = resolve_index(indices.dtype, indices, at, x.dims[axis]);
-    if (position < 0 && out_of_range) out_of_range(i, index_error(node, axis, x, indices, at));
+    if (position < 0 && out_of_range) out_of_range(i, index_error(node, axis, joined, x, indices, at));
     std::byte* const to = out.writable() + i * bytes;
     if (position < 0)
       std::memset(to, 0, static_cast<std::size_t>(bytes));
@@ -108,8 +109,8 @@ class Target {
 
 Value scatter(const GraphNode& node, const Value& x, const Value& indices, const Value& values,
               const OutOfRange& out_of_range) {
-  const std::size_t axis = node.attr64 & 255;
-  const auto how = static_cast<Combine>(node.attr64 >> 8);
+  const auto how = attributes<Scatter>(node);
+  const std::size_t axis = how.axis;
   Value out = new_value(node.dtype, node.dims);
   Value rest = out;  // the result where the coordinate along the axis is 0
   rest.dims = values.dims;
@@ -119,7 +120,7 @@ Value scatter(const GraphNode& node, const Value& x, const Value& indices, const
     Cursor cursor(x);
     for (std::int64_t i = 0, from = 0; i < node.numel; ++i) {
       cursor.take(&from, 1);
-      targets.emplace_back(how, load<S>(x, from));
+      targets.emplace_back(how.how, load<S>(x, from));
     }
     Cursor to(rest), index(indices), value(values);
     for (std::int64_t i = 0, n = values.numel(), base = 0, at = 0, from = 0; i < n; ++i) {
@@ -127,7 +128,7 @@ Value scatter(const GraphNode& node, const Value& x, const Value& indices, const
       index.take(&at, 1);
       value.take(&from, 1);
       const std::int64_t position = resolve_index(indices.dtype, indices, at, node.dims[axis]);
-      if (position < 0 && out_of_range) out_of_range(i, index_error(node, axis, x, indices, at));
+      if (position < 0 && out_of_range) out_of_range(i, index_error(node, axis, how.joined, x, indices, at));
       if (position >= 0)
         targets[static_cast<std::size_t>(base + position * out.strides[axis])].meet(load<S>(values, from));
     }

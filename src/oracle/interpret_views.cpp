@@ -23,7 +23,7 @@ Value reshape(const GraphNode& node, const Value& x) {
 Value permute(const GraphNode& node, const Value& x) {
   Value out = x;
   for (std::size_t i = 0; i < node.dims.size(); ++i) {
-    const std::size_t from = (node.attr64 >> (4 * i)) & 15;
+    const std::size_t from = attributes<Permute>(node)[i];
     out.dims[i] = x.dims[from];
     out.strides[i] = x.strides[from];
   }
@@ -31,18 +31,19 @@ Value permute(const GraphNode& node, const Value& x) {
 }
 
 Value slice(const GraphNode& node, const Value& x) {
+  const auto box = attributes<Box>(node);
   Value out = x;
   std::int64_t first = 0;
   for (std::size_t i = 0; i < node.dims.size(); ++i) {
-    first += node.attrs[2 * i] * x.strides[i];
-    out.strides[i] = node.attrs[2 * i + 1] * x.strides[i];
+    first += box.first(i) * x.strides[i];
+    out.strides[i] = box.step(i) * x.strides[i];
     out.dims[i] = node.dims[i];
   }
   if (node.numel != 0) out.data += first * size_of(x.dtype);
   return out;
 }
 
-Value pad(const GraphNode& node, const Value& body, const Value& fill) {
+Value pad(const GraphNode& node, const Box& box, const Value& body, const Value& fill) {
   // densified may share the fill's memory: write into a copy.
   const Value source = densified(broadcast(fill, node.dims));
   Value out = new_value(node.dtype, node.dims);
@@ -51,8 +52,8 @@ Value pad(const GraphNode& node, const Value& body, const Value& fill) {
   Value place = out;  // the elements the body covers
   std::int64_t first = 0;
   for (std::size_t i = 0; i < node.dims.size(); ++i) {
-    first += node.attrs[2 * i] * out.strides[i];
-    place.strides[i] = node.attrs[2 * i + 1] * out.strides[i];
+    first += box.first(i) * out.strides[i];
+    place.strides[i] = box.step(i) * out.strides[i];
     place.dims[i] = body.dims[i];
   }
   Cursor from(body), to(place);
@@ -65,31 +66,28 @@ Value pad(const GraphNode& node, const Value& body, const Value& fill) {
 }
 
 /// The first of `size` adjacent elements out of `extent`, moved to where they all are.
-std::int64_t position(std::uint64_t attr64, const Value& start, std::int64_t extent, std::int64_t size) {
+std::int64_t position(const Position& how, const Value& start, std::int64_t extent, std::int64_t size) {
   std::int64_t at = 0;
   std::memcpy(&at, start.data, sizeof at);
-  if (at < 0 && counts_from_back(attr64)) at += extent;
+  if (at < 0 && how.from_back) at += extent;
   return std::max<std::int64_t>(0, std::min(at, extent - size));
 }
 
 Value slice_at(const GraphNode& node, const Value& x, const Value& start) {
-  const std::size_t axis = position_axis(node.attr64);
+  const auto how = attributes<Position>(node);
+  const std::size_t axis = how.axis;
   Value out = x;
   out.dims[axis] = node.dims[axis];
   if (node.numel != 0)
-    out.data +=
-        position(node.attr64, start, x.dims[axis], node.dims[axis]) * x.strides[axis] * size_of(x.dtype);
+    out.data += position(how, start, x.dims[axis], node.dims[axis]) * x.strides[axis] * size_of(x.dtype);
   return out;
 }
 
 Value update_at(const GraphNode& node, const Value& update, const Value& x, const Value& start) {
-  const std::size_t axis = position_axis(node.attr64);
-  std::vector<std::int64_t> attrs(2 * node.dims.size());
-  for (std::size_t a = 0; a < node.dims.size(); ++a) attrs[2 * a + 1] = 1;
-  attrs[2 * axis] = position(node.attr64, start, x.dims[axis], update.dims[axis]);
-  GraphNode placed = node;
-  placed.attrs = attrs;
-  return pad(placed, update, x);
+  const auto how = attributes<Position>(node);
+  std::vector<std::int64_t> first(node.dims.size(), 0), step(node.dims.size(), 1);
+  first[how.axis] = position(how, start, x.dims[how.axis], update.dims[how.axis]);
+  return pad(node, Box(first, step), update, x);
 }
 
 }  // namespace
@@ -102,7 +100,9 @@ Value view(const GraphNode& node, const Value* in) {
     case Op::slice: return slice(node, in[0]);
     case Op::slice_at: return slice_at(node, in[0], in[1]);
     case Op::update_at: return update_at(node, in[0], in[1], in[2]);
-    default: KILN_CHECK_THAT(node.op == Op::pad, info(node.op).name); return pad(node, in[0], in[1]);
+    default:
+      KILN_CHECK_THAT(node.op == Op::pad, info(node.op).name);
+      return pad(node, attributes<Box>(node), in[0], in[1]);
   }
 }
 

@@ -63,7 +63,8 @@ Alias resolve_alias(const Graph& g, NodeId view) {
   switch (n.op) {
     case ir::Op::permute:
       out.strides.resize(n.dims.size());
-      for (std::size_t a = 0; a < n.dims.size(); ++a) out.strides[a] = in.strides[(n.attr64 >> (4 * a)) & 15];
+      for (std::size_t a = 0; a < n.dims.size(); ++a)
+        out.strides[a] = in.strides[ir::attributes<ir::Permute>(n)[a]];
       return out;
     case ir::Op::broadcast: {
       out.strides.assign(n.dims.size(), 0);
@@ -75,14 +76,15 @@ Alias resolve_alias(const Graph& g, NodeId view) {
     case ir::Op::slice:
       out.strides.resize(n.dims.size());
       for (std::size_t a = 0; a < n.dims.size(); ++a) {
-        out.offset += n.attrs[2 * a] * in.strides[a];
-        out.strides[a] = in.strides[a] * n.attrs[2 * a + 1];
+        const auto box = ir::attributes<ir::Box>(n);
+        out.offset += box.first(a) * in.strides[a];
+        out.strides[a] = in.strides[a] * box.step(a);
       }
       return out;
     case ir::Op::slice_at: {
       // Only the host's own starts are known before a kernel runs.
-      if (g[n.in[1]].op != ir::Op::scalar || ir::counts_from_back(n.attr64)) return {};
-      const std::size_t axis = ir::position_axis(n.attr64);
+      if (g[n.in[1]].op != ir::Op::scalar || ir::attributes<ir::Position>(n).from_back) return {};
+      const std::size_t axis = ir::attributes<ir::Position>(n).axis;
       out.strides = in.strides;
       out.positions.push_back({g[n.in[1]].arg, from[axis] - n.dims[axis], in.strides[axis]});
       return out;

@@ -99,14 +99,15 @@ class Donor {
     for (;;) {
       const GraphNode& n = g_[id];
       if (n.op == Op::update_at) {
-        const std::size_t axis = ir::position_axis(n.attr64);
+        const auto [axis, factor, from_back] = ir::attributes<ir::Position>(n);
         const std::int64_t last = n.dims[axis] - g_[n.in[0]].dims[axis];
-        box.at.positions.push_back({n.in[2], last, ir::position_factor(n.attr64), box.at.strides[axis],
-                                    ir::counts_from_back(n.attr64) ? n.dims[axis] : 0});
+        box.at.positions.push_back(
+            {n.in[2], last, factor, box.at.strides[axis], from_back ? n.dims[axis] : 0});
       } else {
+        const auto body = ir::attributes<ir::Box>(n);
         for (std::size_t a = 0; a < rank; ++a) {
-          box.at.offset += n.attrs[2 * a] * box.at.strides[a];
-          box.at.strides[a] *= n.attrs[2 * a + 1];
+          box.at.offset += body.first(a) * box.at.strides[a];
+          box.at.strides[a] *= body.step(a);
         }
       }
       box.body = n.in[0];
@@ -114,7 +115,8 @@ class Donor {
       const GraphNode& inner = g_[box.body];
       if (!is_update(inner.op) || is_root(box.body)) return box;
       const GraphNode& seen = g_[inner.in[1]];
-      if (seen.op != Op::slice_at || seen.in[0] != window || seen.in[1] != n.in[2] || seen.attr64 != n.attr64)
+      if (seen.op != Op::slice_at || seen.in[0] != window || seen.in[1] != n.in[2] ||
+          ir::attributes<ir::Position>(seen) != ir::attributes<ir::Position>(n))
         return box;
       window = inner.in[1];
       id = box.body;
@@ -134,8 +136,7 @@ class Donor {
         GraphNode w = g_[box->second.body];
         w.op = Op::cast;
         w.held = false;
-        w.attr64 = 0;
-        w.attrs = {};
+        ir::set_attributes(w, ir::Nothing{});
         w.arg = -1;
         w.loc = n.loc;
         w.n_in = 1;

@@ -35,7 +35,7 @@ void Fuser::make_groups() {
     if (ir::is_reduce(x.op)) {
       const ir::Dims in = g_[x.in[0]].dims;
       Signature s;
-      for (std::size_t a = 0; a < in.size(); ++a) s.add((x.attr64 >> a) & 1, in[a]);
+      for (std::size_t a = 0; a < in.size(); ++a) s.add(ir::attributes<ir::Reduce>(x).over(a), in[a]);
       group.columns = !s.last_reduced();
       group.signature = s.value();
       group.points = g_[x.in[0]].numel;
@@ -52,13 +52,13 @@ void Fuser::make_groups() {
     }
     if (ir::is_scan(x.op)) {
       Signature s;
-      const std::size_t axis = ir::scan_axis(x.attr64);
+      const auto [axis, exclusive, reverse] = ir::attributes<ir::Scan>(x);
       for (std::size_t a = 0; a < x.dims.size(); ++a) s.add(a == axis, x.dims[a]);
       group.columns = !s.last_reduced();
       group.signature = s.value();
       group.rows = x.numel / std::max<std::int64_t>(x.dims[axis], 1);
       group.scans = true;
-      (ir::is_reverse(x.attr64) ? group.backwards : group.forwards) = true;
+      (reverse ? group.backwards : group.forwards) = true;
     }
     group_of_[id] = static_cast<int>(groups_.size());
     groups_.push_back(std::move(group));

@@ -21,12 +21,12 @@ std::string Fuser::rows_of(const Group& x) const {
   for (NodeId id : x.nodes) {
     const GraphNode& n = g_[id];
     if (ir::is_scan(n.op))
-      return cat(ir::info(n.op).name, " along ", ir::scan_axis(n.attr64), " of ", to_string(n.dims));
+      return cat(ir::info(n.op).name, " along ", ir::attributes<ir::Scan>(n).axis, " of ", to_string(n.dims));
     if (!ir::is_reduce(n.op)) continue;
     const ir::Dims in = g_[n.in[0]].dims;
     std::string axes;
     for (std::size_t a = 0; a < in.size(); ++a)
-      if ((n.attr64 >> a) & 1) axes += cat(axes.empty() ? "" : ", ", a);
+      if (ir::attributes<ir::Reduce>(n).over(a)) axes += cat(axes.empty() ? "" : ", ", a);
     return cat(ir::info(n.op).name, " over ", axes, " of ", to_string(in));
   }
   return "a map";

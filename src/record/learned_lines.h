@@ -31,6 +31,8 @@ inline void note_read(Node* leaf) {
   __atomic_store_n(&leaf->attr64, 0, __ATOMIC_RELAXED);
   was_read(leaf->loc);
 }
+/// Says of a leaf that was stored because its line is learned that nobody has read it yet.
+inline void note_unread(Node* leaf) { __atomic_store_n(&leaf->attr64, kUnread, __ATOMIC_RELAXED); }
 /// A value of this line that was stored because of it died, and no evaluation had read it.
 void died_unread(SourceLocation line);
 /// Values of this line may no longer be needed: the next one that dies unread is the last that is stored.

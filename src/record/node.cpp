@@ -236,8 +236,8 @@ std::uint16_t joint_device(const Node& node, const Node& input) {
                   node.loc);
 }
 
-std::int64_t* new_attrs(Node* node, int n) {
-  node->attrs = static_cast<std::int64_t*>(std::malloc(sizeof(std::int64_t) * static_cast<std::size_t>(n)));
+std::int64_t* new_attrs(Node* node, std::size_t n) {
+  node->attrs = static_cast<std::int64_t*>(std::malloc(sizeof(std::int64_t) * n));
   node->n_attrs = static_cast<std::uint8_t>(n);
   return node->attrs;
 }

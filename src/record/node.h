@@ -7,12 +7,13 @@
 // no lock: it only reads immutable fields (shape, dtype) of its operands.
 #pragma once
 
-#include "ir/op.h"
+#include "ir/attributes.h"
 
 #include <kiln/shape.h>
 #include <kiln/tensor.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -60,8 +61,8 @@ struct Node {
     };
   };
   std::uint64_t imm;     // immediate scalar's bits in the operand dtype's storage format (see imm_dtype)
-  std::uint64_t attr64;  // small attribute: permutation, axis, reduce mask; of a leaf: kUnread or 0
-  std::int64_t* attrs;   // larger attributes (slice, pad), owned
+  std::uint64_t attr64;  // attributes, as attributes.h stores them; of a leaf: kUnread or 0
+  std::int64_t* attrs;   // the list that some attributes have, owned
   SourceLocation loc;
   std::int64_t numel;
   union {
@@ -93,6 +94,8 @@ struct Node {
   void set_notes(std::uint32_t to) { __atomic_store_n(&notes, to, __ATOMIC_RELAXED); }
 };
 static_assert(sizeof(SourceLocation) == 8 && sizeof(Node) == 128);
+
+inline Stored stored(const Node& n) { return {n.attr64, {n.attrs, n.n_attrs}}; }
 
 /// The op of a node whose trace lock is not held: another thread may be making the node a leaf. A leaf stays
 /// one.
@@ -129,7 +132,15 @@ inline void set_input(Node* node, int i, Node* input) {
   node->in[i] = input;
 }
 /// Allocates n attribute words owned by the node.
-std::int64_t* new_attrs(Node* node, int n);
+std::int64_t* new_attrs(Node* node, std::size_t n);
+/// Gives a new node attributes that fit its op.
+template <class A>
+void set_attributes(Node* node, const A& attributes) {
+  assert(A::fits(node->op));
+  node->attr64 = attributes.word();
+  if constexpr (HasList<A>)
+    if (const std::size_t n = attributes.list_size(); n != 0) attributes.write_list(new_attrs(node, n));
+}
 /// Makes the node a leaf over buffer (takes the caller's buffer reference). Its inputs go to `dropped`, for
 /// the caller to release once it no longer holds the trace locks: freeing memory may run a user's deleter.
 void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides,

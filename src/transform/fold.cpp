@@ -45,8 +45,9 @@ Renumbering fold(Graph& graph) {
     bool known = true;
     for (int k = 0; k < n.n_in; ++k) known &= graph[n.in[k]].op == Op::constant;
     if (!known || !rounds_alike(graph, n)) continue;
-    n.attr64 = value_of(graph, n);
+    const ir::Constant value{value_of(graph, n)};
     n.op = Op::constant;
+    ir::set_attributes(n, value);
     n.n_in = 0;
     n.in[0] = n.in[1] = n.in[2] = kNoNode;
   }

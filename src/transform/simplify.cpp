@@ -103,8 +103,7 @@ class Simplifier {
       case OpKind::Gather:
       case OpKind::Library:
       case OpKind::Contraction: return kNoNode;
-      case OpKind::Scan:  // of single elements
-        return n.dims[ir::scan_axis(n.attr64)] == 1 && !ir::is_exclusive(n.attr64) ? n.in[0] : kNoNode;
+      case OpKind::Scan: return scan(n);
       case OpKind::Cast: return cast(id, n);
       case OpKind::View:
         switch (n.op) {
@@ -121,19 +120,19 @@ class Simplifier {
 
   GraphNode& in(const GraphNode& n, int k = 0) { return g_[n.in[k]]; }
 
-  static void set(GraphNode& n, Op op, std::initializer_list<NodeId> operands) {
+  template <class A = ir::Nothing>
+  void set(GraphNode& n, Op op, std::initializer_list<NodeId> operands, const A& attributes = {}) {
     n.op = op;
     n.n_in = 0;
     n.in[0] = n.in[1] = n.in[2] = kNoNode;
     for (NodeId x : operands) n.in[n.n_in++] = x;
-    n.attr64 = 0;
-    n.attrs = {};
+    ir::set_attributes(g_, n, attributes);
   }
   NodeId become_constant(NodeId id, std::uint64_t bits) {
-    set(g_[id], Op::constant, {});
-    g_[id].attr64 = bits;
+    set(g_[id], Op::constant, {}, ir::Constant{bits});
     return id;
   }
+  static std::uint64_t constant_bits(const GraphNode& n) { return ir::attributes<ir::Constant>(n).bits; }
   NodeId become_constant(NodeId id, double value) {
     return become_constant(id, bits_of(g_[id].dtype, value));
   }
@@ -158,12 +157,18 @@ class Simplifier {
     return id;
   }
 
+  /// Of single elements.
+  static NodeId scan(const GraphNode& n) {
+    const auto how = ir::attributes<ir::Scan>(n);
+    return n.dims[how.axis] == 1 && !how.exclusive ? n.in[0] : kNoNode;
+  }
+
   // ---- views ----
 
   NodeId view(NodeId id, GraphNode& n) {
     if (changes_nothing(n)) return n.in[0];
     const GraphNode x = in(n);
-    if (x.op == Op::constant) return become_constant(id, x.attr64);
+    if (x.op == Op::constant) return become_constant(id, constant_bits(x));
     // One number seen in any way is that number repeated.
     if (x.op == Op::broadcast && in(x).dims.empty()) {
       set(n, Op::broadcast, {x.in[0]});
@@ -174,8 +179,8 @@ class Simplifier {
       return id;
     }
     if (x.op != n.op) return kNoNode;
-    if (n.op == Op::permute) n.attr64 = composed_axes(n, x);
-    if (n.op == Op::slice) n.attrs = composed_slice(n, x);
+    if (n.op == Op::permute) ir::set_attributes(g_, n, composed_axes(n, x));
+    if (n.op == Op::slice) compose_slice(n, x);
     n.in[0] = x.in[0];
     return id;
   }
@@ -184,7 +189,7 @@ class Simplifier {
   NodeId slice_at(NodeId id, GraphNode& n) {
     const GraphNode& x = in(n);
     if (same(n.dims, x.dims)) return n.in[0];
-    if (x.op == Op::constant) return become_constant(id, x.attr64);
+    if (x.op == Op::constant) return become_constant(id, constant_bits(x));
     if (x.op != Op::broadcast || !in(x).dims.empty()) return kNoNode;
     set(n, Op::broadcast, {x.in[0]});
     return id;
@@ -194,42 +199,43 @@ class Simplifier {
     if (!same(n.dims, in(n).dims)) return false;
     if (n.op == Op::permute) {
       for (std::size_t a = 0; a < n.dims.size(); ++a)
-        if (((n.attr64 >> (4 * a)) & 15) != a) return false;
+        if (ir::attributes<ir::Permute>(n)[a] != a) return false;
     }
     return n.op != Op::slice || starts_at_zero(n);
   }
 
-  /// Attributes of a slice or pad whose operand and result have equal extents: whether it moves nothing.
+  /// Of a slice or pad whose operand and result have equal extents: whether it moves nothing.
   static bool starts_at_zero(const GraphNode& n) {
+    const auto box = ir::attributes<ir::Box>(n);
     for (std::size_t a = 0; a < n.dims.size(); ++a)
-      if (n.dims[a] != 0 && (n.attrs[2 * a] != 0 || (n.attrs[2 * a + 1] != 1 && n.dims[a] != 1)))
-        return false;
+      if (n.dims[a] != 0 && (box.first(a) != 0 || (box.step(a) != 1 && n.dims[a] != 1))) return false;
     return true;
   }
 
-  static std::uint64_t composed_axes(const GraphNode& n, const GraphNode& x) {
-    std::uint64_t axes = 0;
-    for (std::size_t a = 0; a < n.dims.size(); ++a)
-      axes |= ((x.attr64 >> (4 * ((n.attr64 >> (4 * a)) & 15))) & 15) << (4 * a);
+  static ir::Permute composed_axes(const GraphNode& n, const GraphNode& x) {
+    const auto outer = ir::attributes<ir::Permute>(n), inner = ir::attributes<ir::Permute>(x);
+    ir::Permute axes;
+    for (std::size_t a = 0; a < n.dims.size(); ++a) axes.show(a, inner[outer[a]]);
     return axes;
   }
 
-  Dims composed_slice(const GraphNode& n, const GraphNode& x) {
-    std::int64_t attrs[2 * kMaxRank];
+  void compose_slice(GraphNode& n, const GraphNode& x) {
+    const auto outer = ir::attributes<ir::Box>(n), inner = ir::attributes<ir::Box>(x);
+    Shape first, step;
     for (std::size_t a = 0; a < n.dims.size(); ++a) {
       // Steps nobody takes may be anything: 1 keeps products from overflowing.
-      attrs[2 * a] = n.dims[a] == 0 ? 0 : x.attrs[2 * a] + x.attrs[2 * a + 1] * n.attrs[2 * a];
-      attrs[2 * a + 1] = n.dims[a] <= 1 ? 1 : x.attrs[2 * a + 1] * n.attrs[2 * a + 1];
+      first.push_back(n.dims[a] == 0 ? 0 : inner.first(a) + inner.step(a) * outer.first(a));
+      step.push_back(n.dims[a] <= 1 ? 1 : inner.step(a) * outer.step(a));
     }
-    return g_.keep({attrs, 2 * n.dims.size()});
+    ir::set_attributes(g_, n, ir::Box(first, step));
   }
 
   NodeId pad(NodeId id, GraphNode& n) {
     const GraphNode &body = in(n, 0), &fill = in(n, 1);
     if (body.numel == 0 && n.numel != 0) return become_value(id, n.in[1]);
     if (same(n.dims, body.dims) && starts_at_zero(n)) return n.in[0];
-    if (body.op == Op::constant && fill.op == Op::constant && body.attr64 == fill.attr64)
-      return become_constant(id, body.attr64);
+    if (body.op == Op::constant && fill.op == Op::constant && constant_bits(body) == constant_bits(fill))
+      return become_constant(id, constant_bits(body));
     return kNoNode;
   }
 
@@ -239,7 +245,7 @@ class Simplifier {
     const GraphNode& x = in(n);
     bool one = true, none = false;
     for (std::size_t a = 0; a < x.dims.size(); ++a) {
-      if (!((n.attr64 >> a) & 1)) continue;
+      if (!ir::attributes<ir::Reduce>(n).over(a)) continue;
       one &= x.dims[a] == 1;
       none |= x.dims[a] == 0;
     }
@@ -298,7 +304,7 @@ class Simplifier {
       const GraphNode& c = in(n, k);
       if (c.op != Op::constant) continue;
       const bool right = k == 1, floating = is_float(c.dtype);
-      const auto is = [&](double value) { return c.attr64 == bits_of(c.dtype, value); };
+      const auto is = [&](double value) { return constant_bits(c) == bits_of(c.dtype, value); };
       bool neutral = false, absorbing = false;
       switch (n.op) {
         case Op::multiply: neutral = is(1); break;
@@ -322,14 +328,14 @@ class Simplifier {
         default: break;  // no constant is exactly neutral
       }
       if (neutral) return become_value(id, n.in[1 - k]);
-      if (absorbing) return become_constant(id, c.attr64);
+      if (absorbing) return become_constant(id, constant_bits(c));
     }
     return kNoNode;
   }
 
   NodeId where(NodeId id, GraphNode& n) {
     const GraphNode& c = in(n, 0);
-    if (c.op == Op::constant) return become_value(id, n.in[c.attr64 & 1 ? 1 : 2]);
+    if (c.op == Op::constant) return become_value(id, n.in[constant_bits(c) & 1 ? 1 : 2]);
     if (n.in[1] == n.in[2]) return become_value(id, n.in[1]);
     if (c.op != Op::logical_not) return kNoNode;
     n.in[0] = c.in[0];

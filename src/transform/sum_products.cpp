@@ -38,15 +38,16 @@ class Summer {
     return static_cast<NodeId>(g_.nodes.size() - 1);
   }
 
+  template <class A = ir::Nothing>
   NodeId make(Op op, DType dtype, const Shape& dims, std::initializer_list<NodeId> in,
-              std::uint64_t attr = 0) {
+              const A& attributes = {}) {
     GraphNode n;
     n.op = op;
     n.dtype = dtype;
     for (NodeId x : in) n.in[n.n_in++] = x;
     n.dims = g_.keep({dims.begin(), dims.end()});
     n.numel = dims.numel();
-    n.attr64 = attr;
+    ir::set_attributes(g_, n, attributes);
     n.loc = loc_;
     return push(n);
   }
@@ -72,9 +73,8 @@ class Summer {
     const std::size_t rank = g_[x].dims.size();
     Shape dims(g_[x].dims);
     std::swap(dims[static_cast<int>(rank) - 2], dims[static_cast<int>(rank) - 1]);
-    std::uint64_t axes = 0;
-    for (std::size_t a = 0; a < rank; ++a)
-      axes |= std::uint64_t{a + 2 < rank ? a : 2 * rank - 3 - a} << (4 * a);
+    ir::Permute axes;
+    for (std::size_t a = 0; a < rank; ++a) axes.show(a, a + 2 < rank ? a : 2 * rank - 3 - a);
     return make(Op::permute, g_[x].dtype, dims, {x}, axes);
   }
 
@@ -101,8 +101,8 @@ class Summer {
     Shape summed = all;
     summed[static_cast<int>(k_axis)] = 1;
     const NodeId products = make(truth ? Op::logical_and : Op::multiply, dtype, all, {x, y});
-    NodeId sum =
-        make(truth ? Op::reduce_max : Op::reduce_sum, dtype, summed, {products}, std::uint64_t{1} << k_axis);
+    NodeId sum = make(truth ? Op::reduce_max : Op::reduce_sum, dtype, summed, {products},
+                      ir::Reduce{std::uint64_t{1} << k_axis});
     sum = make(Op::reshape, dtype, Shape(n.dims), {sum});  // one of m and n is 1 where they are turned
     sum = cast(sum, n.dtype);
     g_[sum].held = n.held;

@@ -35,12 +35,12 @@ class GraphBuilder {
   }
   NodeId constant(DType type, std::uint64_t bits, const Extents& dims = {}) {
     GraphNode n = node(Op::constant, type, dims);
-    n.attr64 = bits;
+    set_attributes(n, Constant{bits});
     return push(n);
   }
   NodeId iota(DType type, const Extents& dims, std::uint64_t axis) {
     GraphNode n = node(Op::iota, type, dims);
-    n.attr64 = axis;
+    set_attributes(n, Iota{axis});
     return push(n);
   }
   /// An elementwise op with the extents of its operand of most axes and elements.
@@ -63,35 +63,27 @@ class GraphBuilder {
   NodeId broadcast(NodeId x, const Extents& dims) { return wide(Op::broadcast, graph[x].dtype, dims, {x}); }
   NodeId permute(NodeId x, const Extents& axes) {
     Extents dims;
-    std::uint64_t packed = 0;
+    Permute shown;
     for (std::size_t a = 0; a < axes.size(); ++a) {
       dims.push_back(graph[x].dims[static_cast<std::size_t>(axes[a])]);
-      packed |= static_cast<std::uint64_t>(axes[a]) << (4 * a);
+      shown.show(a, static_cast<std::size_t>(axes[a]));
     }
-    const NodeId id = wide(Op::permute, graph[x].dtype, dims, {x});
-    graph[id].attr64 = packed;
-    return id;
+    return wide(Op::permute, graph[x].dtype, dims, {x}, shown);
   }
-  /// attrs: start0, step0, start1, step1, …
-  NodeId slice(NodeId x, const Extents& dims, const Extents& attrs) {
-    const NodeId id = wide(Op::slice, graph[x].dtype, dims, {x});
-    graph[id].attrs = graph.keep(attrs);
-    return id;
+  /// box: first0, step0, first1, step1, …
+  NodeId slice(NodeId x, const Extents& dims, const Extents& box) {
+    return wide(Op::slice, graph[x].dtype, dims, {x}, Box::from({0, box}));
   }
-  NodeId pad(NodeId body, NodeId fill, const Extents& dims, const Extents& attrs) {
-    const NodeId id = wide(Op::pad, graph[body].dtype, dims, {body, fill});
-    graph[id].attrs = graph.keep(attrs);
-    return id;
+  NodeId pad(NodeId body, NodeId fill, const Extents& dims, const Extents& box) {
+    return wide(Op::pad, graph[body].dtype, dims, {body, fill}, Box::from({0, box}));
   }
   NodeId reduce(Op op, NodeId x, std::uint64_t mask) {
     Extents dims = extents(x);
     for (std::size_t a = 0; a < dims.size(); ++a)
       if ((mask >> a) & 1) dims[a] = 1;
-    const bool position = op == Op::reduce_argmax || op == Op::reduce_argmin;
-    const NodeId id = wide(op, position ? DType::Int64 : graph[x].dtype, dims, {x});
-    graph[id].attr64 = mask;
-    return id;
+    return wide(op, has(op, POSITION) ? DType::Int64 : graph[x].dtype, dims, {x}, Reduce{mask});
   }
+  NodeId scan(Op op, NodeId x, const Scan& how) { return wide(op, graph[x].dtype, extents(x), {x}, how); }
   NodeId matmul(NodeId x, NodeId y) {
     Extents dims = extents(x);
     dims.back() = graph[y].dims.back();
@@ -103,8 +95,11 @@ class GraphBuilder {
   }
 
   /// Any node, all fields given.
-  NodeId wide(Op op, DType type, const Extents& dims, std::initializer_list<NodeId> in) {
+  template <class A = Nothing>
+  NodeId wide(Op op, DType type, const Extents& dims, std::initializer_list<NodeId> in,
+              const A& attributes = {}) {
     GraphNode n = node(op, type, dims);
+    set_attributes(graph, n, attributes);
     for (NodeId i : in) n.in[n.n_in++] = i;
     return push(n);
   }

@@ -65,10 +65,15 @@ TEST(GraphVerify, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refused([](Graph& g) { g[2].n_in = 1; }));
   EXPECT_TRUE(refused([](Graph& g) { g[2].dtype = DType::Float64; }));
   EXPECT_TRUE(refused([](Graph& g) { g[2].numel = 31; }));
-  EXPECT_TRUE(refused([](Graph& g) { g[3].attr64 = 0x00; }));
-  EXPECT_TRUE(refused([](Graph& g) { g[4].attrs = g.keep(std::vector<std::int64_t>{0, 2, 2, -1}); }));
-  EXPECT_TRUE(refused([](Graph& g) { g[6].attrs = g.keep(std::vector<std::int64_t>{3, 1, 0, 1}); }));
-  EXPECT_TRUE(refused([](Graph& g) { g[7].attr64 = 1; }));
+  EXPECT_TRUE(refused([](Graph& g) { set_attributes(g[3], Permute{}); }));
+  const auto set_box = [](Graph& g, NodeId id, const std::vector<std::int64_t>& box) {
+    set_attributes(g, g[id], Box::from({0, box}));
+  };
+  EXPECT_FALSE(refused([&](Graph& g) { set_box(g, 4, {0, 2, 3, -1}); }));
+  EXPECT_TRUE(refused([&](Graph& g) { set_box(g, 4, {0, 2, 2, -1}); }));
+  EXPECT_TRUE(refused([&](Graph& g) { set_box(g, 6, {3, 1, 0, 1}); }));
+  EXPECT_TRUE(refused([](Graph& g) { set_attributes(g[7], Reduce{1}); }));
+  EXPECT_TRUE(refused([](Graph& g) { g[2].attr64 = 1; })) << "an elementwise op has no attributes";
   EXPECT_TRUE(refused([](Graph& g) { g[0].arg = 4; }));
   EXPECT_TRUE(refused([](Graph& g) { g.slots[0] = DType::Int8; }));
   EXPECT_TRUE(refused([](Graph& g) { g.roots.push_back(99); }));

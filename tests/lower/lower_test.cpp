@@ -134,43 +134,41 @@ TEST(Lower, ARowReductionAndWhatFollowsIsOneKernel) {
 }
 
 /// Running sums of i64 values along an axis, plus 1.
-std::vector<Form> check_scan(const GraphBuilder::Extents& dims, std::uint64_t attr64, Op op = Op::scan_sum) {
+std::vector<Form> check_scan(const GraphBuilder::Extents& dims, std::size_t axis, ir::Scan how,
+                             Op op = Op::scan_sum) {
   GraphBuilder b;
   const NodeId x = b.leaf(i64, dims), twice = b.op(Op::add, {x, x});
-  const NodeId scan = b.wide(op, i64, dims, {twice});
-  b.graph[scan].attr64 = attr64;
-  b.root(b.op(Op::add, {scan, b.scalar(i64, 1)}));
+  how.axis = axis;
+  b.root(b.op(Op::add, {b.scan(op, twice, how), b.scalar(i64, 1)}));
   return check(b);
 }
 
-constexpr std::uint64_t kScans[] = {0, ir::kExclusive, ir::kReverse, ir::kExclusive | ir::kReverse};
+constexpr ir::Scan kScans[] = {{0, false, false}, {0, true, false}, {0, false, true}, {0, true, true}};
 
 TEST(Lower, AScanAlongRowsRunsOnLanes) {
-  for (const std::uint64_t kind : kScans) {
-    EXPECT_EQ(check_scan({20, 300}, 1 | kind), std::vector{Form::Rows});
-    EXPECT_EQ(check_scan({3, 5}, 1 | kind, Op::scan_max), std::vector{Form::Rows});
+  for (const ir::Scan& kind : kScans) {
+    EXPECT_EQ(check_scan({20, 300}, 1, kind), std::vector{Form::Rows});
+    EXPECT_EQ(check_scan({3, 5}, 1, kind, Op::scan_max), std::vector{Form::Rows});
   }
 }
 
 TEST(Lower, AScanDownColumnsRunsRowByRow) {
-  for (const std::uint64_t kind : kScans) {
-    EXPECT_EQ(check_scan({20, 77}, 0 | kind), std::vector{Form::Columns});
-    EXPECT_EQ(check_scan({600, 77}, 0 | kind), std::vector{Form::Stripes});
-    EXPECT_EQ(check_scan({2, 600, 77}, 1 | kind, Op::scan_min), std::vector{Form::Stripes});
+  for (const ir::Scan& kind : kScans) {
+    EXPECT_EQ(check_scan({20, 77}, 0, kind), std::vector{Form::Columns});
+    EXPECT_EQ(check_scan({600, 77}, 0, kind), std::vector{Form::Stripes});
+    EXPECT_EQ(check_scan({2, 600, 77}, 1, kind, Op::scan_min), std::vector{Form::Stripes});
   }
 }
 
 TEST(Lower, ALongScanRunsInLinkedChunks) {
-  for (const std::uint64_t kind : kScans) {
-    EXPECT_EQ(check_scan({100000}, 0 | kind), std::vector{Form::Chain});
-    EXPECT_EQ(check_scan({100000}, 0 | kind, Op::scan_prod), std::vector{Form::Chain});
+  for (const ir::Scan& kind : kScans) {
+    EXPECT_EQ(check_scan({100000}, 0, kind), std::vector{Form::Chain});
+    EXPECT_EQ(check_scan({100000}, 0, kind, Op::scan_prod), std::vector{Form::Chain});
   }
-  for (const std::uint64_t kind : kScans) {  // rows of chunks, more threads than rows
+  for (const ir::Scan& kind : kScans) {  // rows of chunks, more threads than rows
     GraphBuilder b;
     const GraphBuilder::Extents dims{3, 40000};
-    const NodeId scan = b.wide(Op::scan_sum, i64, dims, {b.leaf(i64, dims)});
-    b.graph[scan].attr64 = 1 | kind;
-    b.root(scan);
+    b.root(b.scan(Op::scan_sum, b.leaf(i64, dims), {1, kind.exclusive, kind.reverse}));
     EXPECT_EQ(check(b, 8), std::vector{Form::Chain});
   }
 }
@@ -180,12 +178,9 @@ TEST(Lower, ALongScanRunsInLinkedChunks) {
 TEST(Lower, AScanOfALongScanIsNotCutIntoChunks) {
   for (const GraphBuilder::Extents& dims : {GraphBuilder::Extents{70000}, GraphBuilder::Extents{3, 70000}}) {
     GraphBuilder b;
-    const std::uint64_t axis = dims.size() - 1;
-    const NodeId inner = b.wide(Op::scan_sum, i64, dims, {b.leaf(i64, dims)});
-    const NodeId outer = b.wide(Op::scan_max, i64, dims, {b.op(Op::add, {inner, b.scalar(i64, 1)})});
-    b.graph[inner].attr64 = axis;
-    b.graph[outer].attr64 = axis | ir::kExclusive;
-    b.root(outer);
+    const std::size_t axis = dims.size() - 1;
+    const NodeId inner = b.scan(Op::scan_sum, b.leaf(i64, dims), {axis});
+    b.root(b.scan(Op::scan_max, b.op(Op::add, {inner, b.scalar(i64, 1)}), {axis, true}));
     EXPECT_EQ(check_gpu(b), std::vector{Form::Rows});
   }
 }

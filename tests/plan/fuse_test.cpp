@@ -256,27 +256,24 @@ TEST(Fuse, UpdatesThatNobodyReadsAreOneKernel) {
 }
 
 TEST(Fuse, WhatRunsFromBothEndsOfAnAxisIsTwoKernels) {
-  const auto reasons = [](std::uint64_t second, bool position) {
+  const auto reasons = [](const ir::Scan& second, bool position) {
     ir::GraphBuilder b;
     const ir::NodeId x = b.leaf(DType::Float32, {64, 100}),
-                     scan = b.wide(ir::Op::scan_sum, DType::Float32, {64, 100}, {x});
-    b.graph[scan].attr64 = 1 | ir::kReverse;
+                     scan = b.scan(ir::Op::scan_sum, x, {.axis = 1, .reverse = true});
     if (position) {
       b.root(b.reduce(ir::Op::reduce_argmax, scan, 2));
     } else {
-      const ir::NodeId other = b.wide(ir::Op::scan_sum, DType::Float32, {64, 100}, {scan});
-      b.graph[other].attr64 = 1 | second;
-      b.root(other);
+      b.root(b.scan(ir::Op::scan_sum, scan, second));
     }
     std::vector<std::string> out;
     for (const plan::Refusal& r : plan::fuse(b.graph, {}).refusals) out.push_back(r.reason);
     return out;
   };
   const std::vector<std::string> refused = {"one runs from the start of the axis, the other from its end"};
-  EXPECT_EQ(reasons(0, false), refused);
-  EXPECT_EQ(reasons(ir::kExclusive, false), refused);
-  EXPECT_EQ(reasons(ir::kReverse, false), std::vector<std::string>{});
-  EXPECT_EQ(reasons(0, true), refused);
+  EXPECT_EQ(reasons({1}, false), refused);
+  EXPECT_EQ(reasons({.axis = 1, .exclusive = true}, false), refused);
+  EXPECT_EQ(reasons({.axis = 1, .reverse = true}, false), std::vector<std::string>{});
+  EXPECT_EQ(reasons({1}, true), refused);
 }
 
 }  // namespace

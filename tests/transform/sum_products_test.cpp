@@ -42,7 +42,7 @@ TEST(SumProducts, TheSummedAxisIsNotTheLastLongerThanOne) {
     const auto sum = std::find_if(b.graph.nodes.begin(), b.graph.nodes.end(),
                                   [](const auto& x) { return x.op == Op::reduce_sum; });
     ASSERT_NE(sum, b.graph.nodes.end());
-    EXPECT_EQ(sum->attr64, 2u);
+    EXPECT_EQ(ir::attributes<ir::Reduce>(*sum).mask, 2u);
     EXPECT_GT(sum->dims.back(), 1);
   }
 }

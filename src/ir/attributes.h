@@ -1,0 +1,224 @@
+// Attributes: what an op is told beside its operands. There is a struct for each kind, and each knows how a
+// node stores it: as a word (attr64) and, for some, a list of words (attrs). Recording, plan keys, hashes and
+// comparisons copy these words as they are; whoever wants to know what they say asks for
+// `attributes<Scan>(node)`.
+//
+// A struct has: fits(op), whether the op has such attributes; from(stored); word(); and, if it stores a list,
+// list_size() and write_list(to).
+#pragma once
+
+#include "ir/op.h"
+
+#include <kiln/combine.h>
+
+#include <bit>
+#include <cstdint>
+#include <span>
+
+namespace kiln::ir {
+
+using Dims = std::span<const std::int64_t>;
+
+/// A node's attributes as they are stored.
+struct Stored {
+  std::uint64_t word = 0;
+  Dims list;
+};
+
+/// Every element has these bits.
+struct Constant {
+  std::uint64_t bits;
+
+  static bool fits(Op op) { return op == Op::constant; }
+  static Constant from(const Stored& s) { return {s.word}; }
+  std::uint64_t word() const { return bits; }
+};
+
+/// The axis along which values count up.
+struct Iota {
+  std::size_t axis;
+
+  static bool fits(Op op) { return op == Op::iota; }
+  static Iota from(const Stored& s) { return {s.word}; }
+  std::uint64_t word() const { return axis; }
+};
+
+/// For each axis of the result the operand's axis that it shows; 4 bits each.
+struct Permute {
+  std::uint64_t packed = 0;
+
+  std::size_t operator[](std::size_t axis) const { return packed >> (4 * axis) & 15; }
+  void show(std::size_t axis, std::size_t operand_axis) {
+    packed |= std::uint64_t{operand_axis} << (4 * axis);
+  }
+
+  static bool fits(Op op) { return op == Op::permute; }
+  static Permute from(const Stored& s) { return {s.word}; }
+  std::uint64_t word() const { return packed; }
+};
+
+/// Where a box of elements begins along each axis, and how far apart they are: of a slice (the operand's
+/// elements that it shows; steps may be negative) or of a pad (where the operand's elements go; steps are
+/// positive). Shows words that others own: the list first0, step0, first1, step1, …, or two lists.
+class Box {
+ public:
+  Box(Dims first, Dims step) : first_(first.data()), step_(step.data()), stride_(1), rank_(first.size()) {}
+
+  std::size_t rank() const { return rank_; }
+  std::int64_t first(std::size_t axis) const { return first_[axis * stride_]; }
+  std::int64_t step(std::size_t axis) const { return step_[axis * stride_]; }
+
+  static bool fits(Op op) { return op == Op::slice || op == Op::pad; }
+  static Box from(const Stored& s) { return Box(s); }
+  static std::uint64_t word() { return 0; }
+  std::size_t list_size() const { return 2 * rank_; }
+  void write_list(std::int64_t* to) const {
+    for (std::size_t a = 0; a < rank_; ++a) {
+      to[2 * a] = first(a);
+      to[2 * a + 1] = step(a);
+    }
+  }
+
+ private:
+  explicit Box(const Stored& s) : stride_(2), rank_(s.list.size() / 2) {
+    if (rank_ == 0) return;
+    first_ = s.list.data();
+    step_ = first_ + 1;
+  }
+
+  const std::int64_t *first_ = nullptr, *step_ = nullptr;
+  std::size_t stride_, rank_;
+};
+
+/// Of slice_at and update_at: the axis, a power of two that divides every start, and whether negative starts
+/// count from the back.
+struct Position {
+  std::size_t axis;
+  std::int64_t factor = 1;
+  bool from_back = false;
+
+  friend bool operator==(const Position&, const Position&) = default;
+  static bool fits(Op op) { return op == Op::slice_at || op == Op::update_at; }
+  static Position from(const Stored& s) {
+    return {s.word & 255, std::int64_t{1} << (s.word >> 8 & 63), (s.word >> 16 & 1) != 0};
+  }
+  std::uint64_t word() const {
+    const auto log2 = static_cast<std::uint64_t>(std::countr_zero(static_cast<std::uint64_t>(factor)));
+    return axis | log2 << 8 | std::uint64_t{from_back} << 16;
+  }
+};
+
+/// The reduced axes, a bit each.
+struct Reduce {
+  std::uint64_t mask;
+
+  bool over(std::size_t axis) const { return (mask >> axis & 1) != 0; }
+
+  static bool fits(Op op) { return is_reduce(op); }
+  static Reduce from(const Stored& s) { return {s.word}; }
+  std::uint64_t word() const { return mask; }
+};
+
+/// Exclusive: an element's own value does not count. Reverse: from the end of the axis to its start.
+struct Scan {
+  std::size_t axis;
+  bool exclusive = false, reverse = false;
+
+  static bool fits(Op op) { return is_scan(op); }
+  static Scan from(const Stored& s) { return {s.word & 255, (s.word >> 8 & 1) != 0, (s.word >> 9 & 1) != 0}; }
+  std::uint64_t word() const { return axis | std::uint64_t{exclusive} << 8 | std::uint64_t{reverse} << 9; }
+};
+
+/// How many iterations there are, or 0 where the condition alone says. If there are some, the last state
+/// counts them from 0 and the condition compares it.
+struct Loop {
+  std::int64_t count = 0;
+
+  static bool fits(Op op) { return op == Op::loop; }
+  static Loop from(const Stored& s) { return {static_cast<std::int64_t>(s.word)}; }
+  std::uint64_t word() const { return static_cast<std::uint64_t>(count); }
+};
+
+/// The state of the loop whose last value it is, or the yield whose values it stacks: counted from the last.
+struct LoopResult {
+  std::size_t index;
+
+  static bool fits(Op op) { return op == Op::loop_result || op == Op::loop_stack; }
+  static LoopResult from(const Stored& s) { return {s.word}; }
+  std::uint64_t word() const { return index; }
+};
+
+/// The axis along which indices say where. `joined`: the operand's extents before axes were joined to this
+/// one (joined_index.h), for messages, or none.
+struct Gather {
+  std::size_t axis;
+  Dims joined = {};
+
+  static bool fits(Op op) { return op == Op::gather; }
+  static Gather from(const Stored& s) { return {s.word, s.list}; }
+  std::uint64_t word() const { return axis; }
+  std::size_t list_size() const { return joined.size(); }
+  void write_list(std::int64_t* to) const {
+    for (std::int64_t extent : joined) *to++ = extent;
+  }
+};
+
+/// The same of a scatter, and how a value meets the element at its place.
+struct Scatter {
+  std::size_t axis;
+  Combine how = Combine::Set;
+  Dims joined = {};
+
+  static bool fits(Op op) { return op == Op::scatter; }
+  static Scatter from(const Stored& s) { return {s.word & 255, static_cast<Combine>(s.word >> 8), s.list}; }
+  std::uint64_t word() const { return axis | static_cast<std::uint64_t>(how) << 8; }
+  std::size_t list_size() const { return joined.size(); }
+  void write_list(std::int64_t* to) const {
+    for (std::int64_t extent : joined) *to++ = extent;
+  }
+};
+
+/// Of sort and argsort.
+struct Sort {
+  std::size_t axis;
+  bool descending = false;
+
+  static bool fits(Op op) { return op == Op::sort || op == Op::argsort; }
+  static Sort from(const Stored& s) { return {s.word & 255, (s.word >> 8 & 1) != 0}; }
+  std::uint64_t word() const { return axis | std::uint64_t{descending} << 8; }
+};
+
+/// Whether a value's place is after the elements that equal it.
+struct Search {
+  bool right;
+
+  static bool fits(Op op) { return op == Op::searchsorted; }
+  static Search from(const Stored& s) { return {(s.word & 1) != 0}; }
+  std::uint64_t word() const { return right; }
+};
+
+/// Of every other op.
+struct Nothing {
+  static bool fits(Op op);
+  static Nothing from(const Stored&) { return {}; }
+  static std::uint64_t word() { return 0; }
+};
+
+template <class A>
+concept HasList = requires(const A& a) { a.list_size(); };
+
+/// Whether these words are attributes of the op as they would be stored: no bit set that has no meaning.
+bool well_stored(Op op, const Stored& stored);
+
+[[noreturn]] void wrong_attributes(Op op);
+
+/// A node's attributes: of a GraphNode or a Node. InternalError if its op has others. Lists are shown where
+/// the node has them.
+template <class A, class N>
+A attributes(const N& node) {
+  if (!A::fits(node.op)) [[unlikely]]
+    wrong_attributes(node.op);
+  return A::from(stored(node));
+}
+
+}  // namespace kiln::ir

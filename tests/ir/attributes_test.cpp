@@ -1,0 +1,87 @@
+// Attributes come back as they were stored, for recorded nodes and nodes of a graph alike.
+#include "ir/attributes.h"
+
+#include "ir/graph.h"
+#include "record/node.h"
+
+#include <kiln/error.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace kiln::ir {
+namespace {
+
+template <class A, class Check>
+void comes_back(Op op, const A& given, Check check) {
+  Graph graph;
+  GraphNode in_graph;
+  in_graph.op = op;
+  set_attributes(graph, in_graph, given);
+  check(attributes<A>(in_graph));
+  EXPECT_TRUE(well_stored(op, stored(in_graph))) << info(op).name;
+  const NodeRef recorded = NodeRef::adopt(new_node(op, DType::Float32, {}, SourceLocation::current()));
+  set_attributes(recorded.get(), given);
+  check(attributes<A>(*recorded));
+  EXPECT_EQ(stored(*recorded).word, stored(in_graph).word);
+  EXPECT_TRUE(std::ranges::equal(stored(*recorded).list, stored(in_graph).list));
+}
+
+TEST(Attributes, ComeBackAsTheyWereStored) {
+  for (const bool one : {false, true})
+    for (const bool other : {false, true}) {
+      comes_back(Op::scan_max, Scan{15, one, other}, [&](const Scan& s) {
+        EXPECT_TRUE(s.axis == 15 && s.exclusive == one && s.reverse == other);
+      });
+      comes_back(Op::update_at, Position{15, one ? 16 : 1, other}, [&](const Position& p) {
+        EXPECT_TRUE(p.axis == 15 && p.factor == (one ? 16 : 1) && p.from_back == other);
+      });
+    }
+  comes_back(Op::sort, Sort{3, true}, [](const Sort& s) { EXPECT_TRUE(s.axis == 3 && s.descending); });
+  comes_back(Op::searchsorted, Search{true}, [](const Search& s) { EXPECT_TRUE(s.right); });
+  comes_back(Op::reduce_min, Reduce{5},
+             [](const Reduce& r) { EXPECT_TRUE(r.over(0) && !r.over(1) && r.over(2)); });
+  Permute axes;
+  for (std::size_t a = 0; a < 16; ++a) axes.show(a, 15 - a);
+  comes_back(Op::permute, axes, [](const Permute& p) {
+    for (std::size_t a = 0; a < 16; ++a) EXPECT_EQ(p[a], 15 - a);
+  });
+  const std::vector<std::int64_t> first{4, -1, 0}, step{-2, 1, 7};
+  comes_back(Op::slice, Box(first, step), [&](const Box& b) {
+    ASSERT_EQ(b.rank(), 3u);
+    for (std::size_t a = 0; a < 3; ++a) EXPECT_TRUE(b.first(a) == first[a] && b.step(a) == step[a]);
+  });
+  comes_back(Op::scatter, Scatter{2, Combine::Max, first}, [&](const Scatter& s) {
+    EXPECT_TRUE(s.axis == 2 && s.how == Combine::Max && std::ranges::equal(s.joined, first));
+  });
+  comes_back(Op::gather, Gather{7}, [](const Gather& g) { EXPECT_TRUE(g.axis == 7 && g.joined.empty()); });
+}
+
+TEST(Attributes, OfAnotherOpAreRefused) {
+  GraphNode scan;
+  scan.op = Op::scan_sum;
+  EXPECT_THROW(attributes<Reduce>(scan), InternalError);
+  EXPECT_THROW(set_attributes(scan, Nothing{}), InternalError);
+  EXPECT_EQ(attributes<Scan>(scan).axis, 0u);
+}
+
+TEST(Attributes, EveryOpHasOneKind) {
+  for (int i = 0; i < kOpCount; ++i) {
+    const Op op = static_cast<Op>(i);
+    const int kinds = Constant::fits(op) + Iota::fits(op) + Permute::fits(op) + Box::fits(op) +
+                      Position::fits(op) + Reduce::fits(op) + Scan::fits(op) + Loop::fits(op) +
+                      LoopResult::fits(op) + Gather::fits(op) + Scatter::fits(op) + Sort::fits(op) +
+                      Search::fits(op) + Nothing::fits(op);
+    EXPECT_EQ(kinds, 1) << info(op).name;
+    EXPECT_TRUE(well_stored(op, {}) || Box::fits(op)) << info(op).name;
+    EXPECT_EQ(well_stored(op, {std::uint64_t{1} << 40, {}}),
+              Constant::fits(op) || Iota::fits(op) || Permute::fits(op) || Reduce::fits(op) ||
+                  Loop::fits(op) || LoopResult::fits(op) || Gather::fits(op))
+        << info(op).name << ": only these use all bits of the word";
+  }
+}
+
+}  // namespace
+}  // namespace kiln::ir
