@@ -64,6 +64,7 @@ struct Census {
   void take(const ir::Graph& planned) {
     static const std::vector<Place> all = places();
     const std::lock_guard lock(mutex);
+    EXPECT_NO_THROW(ir::verify(planned)) << "seed " << seed << "\n" << ir::print(planned);
     for (const Place& place : all) try {
         const bool other_sums = place.target.gpu && place.target.strict;
         const ir::Graph graph = other_sums ? transform::transform(planned, true).graph : planned;

@@ -3,6 +3,7 @@
 // are called again.
 #include "api/record.h"
 #include "engine/evaluate.h"
+#include "ir/infer.h"
 #include "record/recorded.h"
 #include "support/check.h"
 
@@ -73,8 +74,8 @@ Results repeat(std::string_view op, const Body& body, Tensors state, std::option
     Recorded r = record(op, body, state, loc);
     bool settled = true;
     for (std::size_t s = 0; s < state.size(); ++s) {
-      std::optional<Shape> wanted = api::broadcast_shapes(state[s].shape(), r.nexts[s]->dims());
-      if (wanted) wanted = api::broadcast_shapes(*wanted, r.condition->dims());
+      std::optional<Shape> wanted = ir::broadcast_dims(state[s].shape(), r.nexts[s]->dims());
+      if (wanted) wanted = ir::broadcast_dims(*wanted, r.condition->dims());
       if (!wanted)
         throw UserError(cat("[", op, "] state ", s, " begins as ", api::describe(state[s]), " and becomes ",
                             api::describe(r.nexts[s].get()), ", the condition is ",

@@ -1,5 +1,6 @@
 // Contractions of two operands, brought to one matmul node: (b…, m, k) @ (b…, k, n) with equal batch extents.
 #include "api/record.h"
+#include "ir/infer.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -41,7 +42,7 @@ ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc) {
     const NodeRef tall = reshape_node(x, Shape{rows, k}, loc);
     return reshape_node(matmul_node(tall.get(), y, loc).get(), with_matrix(batch(*x), m, n), loc);
   }
-  const Shape lead = broadcast_shapes(batch(*x), batch(*y)).value();
+  const Shape lead = ir::broadcast_dims(batch(*x), batch(*y)).value();
   const NodeRef a = broadcast_node(x, with_matrix(lead, m, k), loc);
   const NodeRef b = broadcast_node(y, with_matrix(lead, k, n), loc);
   auto node = NodeRef::adopt(ir::new_node(ir::Op::matmul, x->dtype, with_matrix(lead, m, n), loc));
@@ -67,7 +68,7 @@ Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) try {
   if (lhs->rank == 1) a = api::reshape_node(a.get(), Shape{1, lhs->dims()[0]}, loc);
   if (rhs->rank == 1) b = api::reshape_node(b.get(), Shape{rhs->dims()[0], 1}, loc);
   if (a->dims()[a->rank - 1u] != b->dims()[b->rank - 2u]) fail("inner dimensions differ");
-  if (!api::broadcast_shapes(batch(*a), batch(*b))) fail("batch dimensions do not broadcast");
+  if (!ir::broadcast_dims(batch(*a), batch(*b))) fail("batch dimensions do not broadcast");
   NodeRef out = api::matmul_node(a.get(), b.get(), loc);
   if (lhs->rank == 1 || rhs->rank == 1) {
     Shape dims(batch(*out));

@@ -1,5 +1,6 @@
 // Movement: everything here records index maps (reshape, permute, broadcast, slice, pad) and nothing else.
 #include "api/record.h"
+#include "ir/infer.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -209,7 +210,7 @@ std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors, SourceLoca
   Shape shape;
   for (const Tensor& t : tensors) {
     const ir::Node* node = checked("broadcast_arrays", t);
-    const std::optional<Shape> both = api::broadcast_shapes(shape, node->dims());
+    const std::optional<Shape> both = ir::broadcast_dims(shape, node->dims());
     if (!both) {
       std::string all;
       for (const Tensor& each : tensors) all += (all.empty() ? "" : " and ") + api::describe(each);

@@ -3,6 +3,7 @@
 #include <kiln/random.h>
 
 #include "api/record.h"
+#include "ir/infer.h"
 #include "oracle/reference.h"
 #include "support/check.h"
 
@@ -217,7 +218,7 @@ Tensor normal(Key key, const Shape& shape, Scalar mean, Scalar deviation, const 
 Tensor bernoulli(Key key, const Shape& shape, const Operand& p) try {
   if (p.tensor) {
     const ir::Node* node = api::checked("bernoulli", *p.tensor);
-    if (const auto wide = api::broadcast_shapes(shape, node->dims()); !wide || !(*wide == shape))
+    if (const auto wide = ir::broadcast_dims(shape, node->dims()); !wide || !(*wide == shape))
       throw UserError(
           cat("[bernoulli] probabilities ", api::describe(node), " do not broadcast to ", shape.str()));
   } else if (const double value = p.scalar.to_double(); !(value >= 0 && value <= 1)) {

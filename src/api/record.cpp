@@ -3,6 +3,7 @@
 #include "engine/device_memory.h"
 #include "engine/evaluate.h"
 #include "engine/long_trace.h"
+#include "ir/infer.h"
 #include "oracle/reference.h"
 #include "record/recorded.h"
 #include "support/check.h"
@@ -17,39 +18,9 @@
 namespace kiln::api {
 namespace {
 
-constexpr std::uint8_t class_bit(DType t) {
-  switch (info(t).cls) {
-    case DTypeClass::Bool: return ir::BOOL;
-    case DTypeClass::Int:
-    case DTypeClass::UInt: return ir::INTEGER;
-    case DTypeClass::Float: return ir::FLOAT;
-  }
-  return 0;
-}
-
-/// The dtype operands are converted to, from their promoted dtype.
-DType operand_dtype(ir::TypeRule rule, DType t) {
-  switch (rule) {
-    case ir::TypeRule::Float: return is_float(t) ? t : DType::Float32;
-    case ir::TypeRule::Logical: return DType::Bool;
-    case ir::TypeRule::Word32:
-    case ir::TypeRule::Word64: return is_int(t) ? DType::UInt64 : t;
-    case ir::TypeRule::Same:
-    case ir::TypeRule::Compare:
-    case ir::TypeRule::Select:
-    case ir::TypeRule::Structural: return t;
-  }
-  return t;
-}
-
-DType result_dtype(ir::TypeRule rule, DType operand) {
-  if (rule == ir::TypeRule::Word32) return DType::UInt32;
-  return rule == ir::TypeRule::Compare || rule == ir::TypeRule::Logical ? DType::Bool : operand;
-}
-
 /// True when the operands' dtype is taken as it is: no cast, no error.
 bool direct(const ir::OpInfo& op, DType t) {
-  return (op.types & class_bit(t)) != 0 && operand_dtype(op.rule, t) == t;
+  return (op.types & ir::type_class(t)) != 0 && ir::operand_dtype(op.rule, t) == t;
 }
 
 bool same_dims(const ir::Node& a, const ir::Node& b) {
@@ -62,12 +33,7 @@ bool same_dims(const ir::Node& a, const ir::Node& b) {
 
 /// True when broadcasting `small` against `big` gives big's shape.
 bool fits_inside(const ir::Node& small, const ir::Node& big) {
-  if (small.rank > big.rank) return false;
-  const auto s = small.dims(), b = big.dims();
-  const std::size_t lead = b.size() - s.size();
-  for (std::size_t i = 0; i < s.size(); ++i)
-    if (s[i] != b[lead + i] && s[i] != 1) return false;
-  return true;
+  return ir::repeats_to(small.dims(), big.dims());
 }
 
 /// "float32 (2, 3) and 1", for messages.
@@ -109,7 +75,7 @@ ir::Node* record_pair(const ir::OpInfo& row, ir::Op op, ir::Node* x, ir::Node* y
     shaped = y;
   else
     return nullptr;
-  auto node = ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, t), *shaped, loc));
+  auto node = ir::NodeRef::adopt(ir::new_node_like(op, ir::result_dtype(row.rule, t), *shaped, loc));
   node->n_in = 2;
   ir::set_input(node.get(), 0, x);
   ir::set_input(node.get(), 1, y);
@@ -121,7 +87,7 @@ ir::Node* record_scaled(ir::Op op, ir::Node* tensor, int place, const Scalar& sc
   const ir::OpInfo& row = ir::info(op);
   const DType t = tensor->dtype;
   if (weak_promote(t, scalar) != t || !direct(row, t)) return nullptr;
-  ir::Node* node = ir::new_node_like(op, result_dtype(row.rule, t), *tensor, loc);
+  ir::Node* node = ir::new_node_like(op, ir::result_dtype(row.rule, t), *tensor, loc);
   node->n_in = 2;
   ir::set_input(node, place, tensor);
   node->imm = scalar_bits(scalar, t);
@@ -137,8 +103,8 @@ Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation 
                           args.size() > 1 ? ": " + describe_all(args) : ""));
   const bool select = row.rule == ir::TypeRule::Select;
   const DType t = promoted(select ? args.subspan(1) : args);
-  const DType operand = operand_dtype(row.rule, t);
-  if ((row.types & class_bit(operand)) == 0)
+  const DType operand = ir::operand_dtype(row.rule, t);
+  if ((row.types & ir::type_class(operand)) == 0)
     throw UserError(cat("[", row.name, "] does not take ", name(operand), " operands: ", describe_all(args)));
   const ir::Node* shaped = nullptr;  // the operand whose shape is the result's so far, if one has it
   Shape dims;
@@ -149,14 +115,14 @@ Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation 
       shaped = a.node;
       dims = a.node->shape();
     } else if (!(shaped && fits_inside(*a.node, *shaped))) {
-      const std::optional<Shape> both = broadcast_shapes(dims, a.node->dims());
+      const std::optional<Shape> both = ir::broadcast_dims(dims, a.node->dims());
       if (!both) throw UserError(cat("[", row.name, "] ", describe_all(args), " do not broadcast"));
       dims = *both;
       shaped = nullptr;
     }
     first = false;
   }
-  const DType result = result_dtype(row.rule, operand);
+  const DType result = ir::result_dtype(row.rule, operand);
   auto node = ir::NodeRef::adopt(shaped ? ir::new_node_like(op, result, *shaped, loc)
                                         : ir::new_node(op, result, dims, loc));
   node->n_in = static_cast<std::uint8_t>(args.size());
@@ -211,20 +177,6 @@ DType default_dtype(Scalar s) {
     case Scalar::Kind::Float: return DType::Float32;
   }
   return DType::Float32;
-}
-
-std::optional<Shape> broadcast_shapes(std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
-  const auto long_ = a.size() >= b.size() ? a : b, short_ = a.size() >= b.size() ? b : a;
-  Shape out(long_);
-  const std::size_t lead = long_.size() - short_.size();
-  for (std::size_t i = 0; i < short_.size(); ++i) {
-    std::int64_t& extent = out[static_cast<int>(lead + i)];
-    if (extent == 1)
-      extent = short_[i];
-    else if (short_[i] != 1 && short_[i] != extent)
-      return std::nullopt;
-  }
-  return out;
 }
 
 ir::Node* checked(std::string_view op, const Tensor& t) {
@@ -305,7 +257,7 @@ Tensor elementwise(ir::Op op, const Arg& x, SourceLocation loc) {
   const ir::OpInfo& row = ir::info(op);
   if (x.node && direct(row, x.node->dtype)) [[likely]] {
     auto node =
-        ir::NodeRef::adopt(ir::new_node_like(op, result_dtype(row.rule, x.node->dtype), *x.node, loc));
+        ir::NodeRef::adopt(ir::new_node_like(op, ir::result_dtype(row.rule, x.node->dtype), *x.node, loc));
     node->n_in = 1;
     ir::set_input(node.get(), 0, x.node);
     return finish(std::move(node));

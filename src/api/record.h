@@ -41,8 +41,6 @@ std::uint64_t scalar_bits(Scalar s, DType dtype);
 DType weak_promote(DType t, Scalar s);
 /// The dtype of a number that meets nothing else: bool, int64 (uint64 from 2^63) or float32.
 DType default_dtype(Scalar s);
-/// Shape of broadcasting a and b, if they do.
-std::optional<Shape> broadcast_shapes(std::span<const std::int64_t> a, std::span<const std::int64_t> b);
 /// Checks a handle and returns its node: "[op] an operand is an empty Tensor".
 ir::Node* checked(std::string_view op, const Tensor& t);
 /// Checks two handles: "[op] an operand is an empty Tensor: float32 (2, 3) and empty".

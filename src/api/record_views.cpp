@@ -1,6 +1,7 @@
 // Nodes of the structural operations. Callers have checked every argument; a node that would change nothing
 // is not made.
 #include "api/record.h"
+#include "ir/infer.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -24,15 +25,14 @@ ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, Source
 }
 
 ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc) {
-  Shape dims;
   ir::Permute shown;
   bool moved = false;
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    dims.push_back(x->dims()[static_cast<std::size_t>(axes[i])]);
     shown.show(i, static_cast<std::size_t>(axes[i]));
     moved |= axes[i] != static_cast<int>(i);
   }
   if (!moved) return ir::NodeRef::share(x);
+  const Shape dims = ir::permuted_dims(x->dims(), shown);
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::permute, x->dtype, dims, loc)), x);
   ir::set_attributes(node.get(), shown);
   return node;
@@ -77,11 +77,11 @@ ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype,
 
 ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept,
                       SourceLocation loc) {
-  Shape dims = x->shape();
-  dims[axis] = kept;
-  const DType dtype = op == ir::Op::argsort ? DType::Int64 : x->dtype;
-  auto node = with_input(ir::NodeRef::adopt(ir::new_node(op, dtype, dims, loc)), x);
-  ir::set_attributes(node.get(), ir::Sort{static_cast<std::size_t>(axis), descending});
+  const ir::Sort how{static_cast<std::size_t>(axis), descending};
+  const Shape dims = ir::dims_with(x->dims(), how.axis, kept);
+  auto node =
+      with_input(ir::NodeRef::adopt(ir::new_node(op, ir::structural_dtype(op, x->dtype), dims, loc)), x);
+  ir::set_attributes(node.get(), how);
   return node;
 }
 
@@ -90,16 +90,15 @@ ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype,
   const bool position = ir::has(op, ir::POSITION);
   const ir::NodeRef body = position ? ir::NodeRef::share(x) : cast_node(x, dtype, loc);
   if (mask == 0 && !position) return body;
-  Shape kept, dropped;
-  for (int i = 0; i < x->rank; ++i) {
-    const bool reduced = (mask >> i) & 1;
-    const std::int64_t extent = x->dims()[static_cast<std::size_t>(i)];
-    kept.push_back(reduced ? 1 : extent);
-    if (!reduced) dropped.push_back(extent);
-  }
-  auto node = with_input(ir::NodeRef::adopt(ir::new_node(op, dtype, kept, loc)), body.get());
-  ir::set_attributes(node.get(), ir::Reduce{mask});
-  return keepdims ? node : reshape_node(node.get(), dropped, loc);
+  const ir::Reduce axes{mask};
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node(op, dtype, ir::reduced_dims(x->dims(), axes), loc)),
+                         body.get());
+  ir::set_attributes(node.get(), axes);
+  if (keepdims) return node;
+  Shape kept;
+  for (std::size_t a = 0; a < x->rank; ++a)
+    if (!axes.over(a)) kept.push_back(x->dims()[a]);
+  return reshape_node(node.get(), kept, loc);
 }
 
 ir::NodeRef loop_state_node(ir::Node* init, SourceLocation loc) {
@@ -138,8 +137,7 @@ LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::No
     ir::set_attributes(made.results.back().get(), ir::LoopResult{states.size() - 1 - s});
   }
   for (std::size_t y = 0; y < yields.size(); ++y) {
-    Shape dims{count};
-    for (std::int64_t d : yields[y]->dims()) dims.push_back(d);
+    const Shape dims = ir::stacked_dims(count, yields[y]->dims());
     made.stacks.push_back(with_input(
         ir::NodeRef::adopt(ir::new_node(ir::Op::loop_stack, yields[y]->dtype, dims, loc)), loop.get()));
     ir::set_attributes(made.stacks.back().get(), ir::LoopResult{yields.size() - 1 - y});
@@ -163,13 +161,13 @@ ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, const ir::Gather& at,
 }
 
 ir::NodeRef slice_at_node(ir::Node* x, ir::Node* start, int axis, std::int64_t size, SourceLocation loc) {
-  Shape dims = x->shape();
-  if (dims[axis] == size) return ir::NodeRef::share(x);
-  dims[axis] = size;
+  const ir::Position how{static_cast<std::size_t>(axis), 1, true};
+  if (x->dims()[how.axis] == size) return ir::NodeRef::share(x);
+  const Shape dims = ir::dims_with(x->dims(), how.axis, size);
   auto node = with_input(ir::NodeRef::adopt(ir::new_node(ir::Op::slice_at, x->dtype, dims, loc)), x);
   node->n_in = 2;
   ir::set_input(node.get(), 1, start);
-  ir::set_attributes(node.get(), ir::Position{static_cast<std::size_t>(axis), 1, true});
+  ir::set_attributes(node.get(), how);
   return node;
 }
 

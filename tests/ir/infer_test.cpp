@@ -1,0 +1,117 @@
+// What every op makes of its operands, and what it refuses.
+#include "ir/infer.h"
+
+#include "ir/graph.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace kiln::ir {
+namespace {
+
+using Extents = std::vector<std::int64_t>;
+
+struct Operand {
+  DType dtype;
+  Extents dims;
+};
+constexpr DType f32 = DType::Float32, f16 = DType::Float16, i32 = DType::Int32, i64 = DType::Int64,
+                truth = DType::Bool;
+
+template <class A>
+Stored stored_as(Graph& graph, Op op, const A& attributes) {
+  GraphNode n;
+  n.op = op;
+  set_attributes(graph, n, attributes);
+  return stored(n);
+}
+
+/// "float32 (2, 3)", or what is wrong.
+template <class A = Nothing>
+std::string made(Op op, const std::vector<Operand>& in, const A& attributes = {}, const Stated& stated = {}) {
+  Graph graph;
+  std::vector<Type> types;
+  for (const Operand& x : in) types.push_back({x.dtype, x.dims});
+  const Inferred out = infer(op, types, stored_as(graph, op, attributes), stated);
+  return out.fault ? out.fault : std::string(name(out.dtype)) + " " + out.dims.str();
+}
+
+/// The same of an op whose result's extents are stated.
+template <class A = Nothing>
+std::string shown(Op op, const std::vector<Operand>& in, const Extents& dims, const A& attributes = {}) {
+  return made(op, in, attributes, {.dims = dims});
+}
+
+TEST(Infer, ElementwiseOpsRepeatTheirOperands) {
+  EXPECT_EQ(made(Op::add, {{f32, {4, 1}}, {f32, {3}}}), "float32 (4, 3)");
+  EXPECT_EQ(made(Op::add, {{f32, {0, 1}}, {f32, {1, 3}}}), "float32 (0, 3)");
+  EXPECT_EQ(made(Op::less, {{i32, {2}}, {i32, {}}}), "bool (2,)");
+  EXPECT_EQ(made(Op::where, {{truth, {2, 1}}, {f16, {3}}, {f16, {}}}), "float16 (2, 3)");
+  EXPECT_EQ(made(Op::philox, {{DType::UInt64, {5}}, {DType::UInt64, {}}}), "uint32 (5,)");
+  EXPECT_EQ(shown(Op::add, {{f32, {1}}, {f32, {}}}, {2, 3}), "float32 (2, 3)");
+  EXPECT_EQ(made(Op::add, {{f32, {4}}, {f32, {3}}}), "does not fit its operands");
+  EXPECT_EQ(shown(Op::exp, {{f32, {2, 3}}}, {3}), "does not fit its operands");
+  EXPECT_EQ(made(Op::add, {{f32, {}}, {f16, {}}}), "has operands of different dtypes");
+  EXPECT_EQ(made(Op::add, {{f32, {}}}), "has a wrong operand count");
+  EXPECT_EQ(made(Op::exp, {{i32, {}}}), "does not take its operands' dtype");
+  EXPECT_EQ(made(Op::where, {{f32, {}}, {f32, {}}, {f32, {}}}), "chooses by something other than bool");
+  EXPECT_EQ(made(Op::cast, {{f32, {2}}}, Nothing{}, {.dtype = i32}), "int32 (2,)");
+  EXPECT_EQ(made(Op::cast, {{f32, {2}}}), "needs a dtype");
+}
+
+TEST(Infer, Views) {
+  EXPECT_EQ(shown(Op::reshape, {{f32, {2, 3}}}, {6}), "float32 (6,)");
+  EXPECT_EQ(shown(Op::reshape, {{f32, {2, 3}}}, {5}), "changes the element count");
+  EXPECT_EQ(made(Op::reshape, {{f32, {2, 3}}}), "needs extents");
+  EXPECT_EQ(shown(Op::broadcast, {{f32, {3}}}, {2, 3}), "float32 (2, 3)");
+  EXPECT_EQ(shown(Op::broadcast, {{f32, {3}}}, {2, 4}), "does not fit its operand");
+  Permute axes, twice;
+  axes.show(0, 2), axes.show(1, 0), axes.show(2, 1);
+  twice.show(1, 1), twice.show(2, 1);
+  EXPECT_EQ(made(Op::permute, {{f32, {2, 3, 4}}}, axes), "float32 (4, 2, 3)");
+  EXPECT_EQ(made(Op::permute, {{f32, {2, 3, 4}}}, twice), "shows an axis twice");
+  const Extents box{3, -2}, low{1, 2}, before{-1, 1};
+  EXPECT_EQ(shown(Op::slice, {{f32, {4}}}, {2}, Box::from({0, box})), "float32 (2,)");
+  EXPECT_EQ(shown(Op::slice, {{f32, {4}}}, {3}, Box::from({0, box})), "reads outside its operand");
+  EXPECT_EQ(shown(Op::pad, {{f32, {2}}, {f32, {}}}, {4}, Box::from({0, low})), "float32 (4,)");
+  EXPECT_EQ(shown(Op::pad, {{f32, {2}}, {f32, {}}}, {3}, Box::from({0, low})), "puts its body outside");
+  EXPECT_EQ(shown(Op::pad, {{f32, {2}}, {f32, {}}}, {4}, Box::from({0, before})), "has a bad low or step");
+  EXPECT_EQ(shown(Op::pad, {{f32, {2}}, {f16, {}}}, {4}, Box::from({0, low})),
+            "has a fill that does not fit");
+}
+
+TEST(Infer, PartsAtAPosition) {
+  const Operand x{f32, {2, 9}}, start{i64, {}};
+  EXPECT_EQ(shown(Op::slice_at, {x, start}, {2, 4}, Position{1}), "float32 (2, 4)");
+  EXPECT_EQ(shown(Op::slice_at, {x, start}, {1, 4}, Position{1}), "does not fit its operand");
+  EXPECT_EQ(shown(Op::slice_at, {x, {i32, {}}}, {2, 4}, Position{1}), "has a start that is no int64 scalar");
+  EXPECT_EQ(made(Op::update_at, {{f32, {2, 4}}, x, start}, Position{1}), "float32 (2, 9)");
+  EXPECT_EQ(made(Op::update_at, {{f32, {2, 10}}, x, start}, Position{1}), "does not fit its operand");
+  EXPECT_EQ(made(Op::update_at, {{f32, {2, 4}}, x, start}, Position{2}), "has no such axis");
+}
+
+TEST(Infer, WhatGoesAlongAxes) {
+  EXPECT_EQ(made(Op::reduce_sum, {{f16, {2, 3, 4}}}, Reduce{5}), "float16 (1, 3, 1)");
+  EXPECT_EQ(made(Op::reduce_argmax, {{f16, {2, 3}}}, Reduce{3}), "int64 (1, 1)");
+  EXPECT_EQ(made(Op::reduce_sum, {{f16, {2, 3}}}, Reduce{4}), "reduces an axis that is not there");
+  EXPECT_EQ(made(Op::scan_sum, {{f16, {2, 3}}}, Scan{1}), "float16 (2, 3)");
+  EXPECT_EQ(made(Op::scan_sum, {{f16, {2, 3}}}, Scan{2}), "does not fit its operand");
+  EXPECT_EQ(made(Op::scan_logaddexp, {{i32, {2, 3}}}, Scan{1}), "does not fit its operand");
+  EXPECT_EQ(made(Op::sort, {{f16, {2, 3}}}, Sort{1}), "float16 (2, 3)");
+  EXPECT_EQ(shown(Op::argsort, {{f16, {2, 3}}}, {2, 1}, Sort{1}), "int64 (2, 1)");
+  EXPECT_EQ(shown(Op::sort, {{f16, {2, 3}}}, {2, 4}, Sort{1}), "has a wrong extent");
+  EXPECT_EQ(made(Op::searchsorted, {{f32, {9}}, {f32, {2, 3}}}, Search{}), "int64 (2, 3)");
+  EXPECT_EQ(made(Op::searchsorted, {{f32, {9, 1}}, {f32, {2}}}, Search{}), "has wrong operands");
+  EXPECT_EQ(shown(Op::gather, {{f32, {5, 3}}, {i32, {4, 1}}}, {4, 3}, Gather{0}), "float32 (4, 3)");
+  EXPECT_EQ(shown(Op::gather, {{f32, {5, 3}}, {f32, {4, 1}}}, {4, 3}, Gather{0}), "has a wrong operand");
+  EXPECT_EQ(made(Op::scatter, {{f32, {5, 3}}, {i32, {4, 1}}, {f32, {4, 3}}}, Scatter{0}), "float32 (5, 3)");
+  EXPECT_EQ(made(Op::scatter, {{f32, {5, 3}}, {i32, {4, 1}}, {f32, {4, 2}}}, Scatter{0}),
+            "has values that do not fit");
+  EXPECT_EQ(made(Op::matmul, {{f32, {7, 2, 3}}, {f32, {7, 3, 4}}}), "float32 (7, 2, 4)");
+  EXPECT_EQ(made(Op::matmul, {{f32, {2, 3}}, {f32, {4, 3}}}), "has other extents");
+}
+
+}  // namespace
+}  // namespace kiln::ir
