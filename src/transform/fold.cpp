@@ -2,6 +2,7 @@
 // Terminates: one walk; a node becomes a constant or stays.
 #include "transform/fold.h"
 
+#include "ir/builder.h"
 #include "oracle/interpret.h"
 
 #include <cstring>
@@ -11,7 +12,6 @@ namespace {
 
 using ir::Graph;
 using ir::GraphNode;
-using ir::kNoNode;
 using ir::NodeId;
 using ir::Op;
 
@@ -45,11 +45,7 @@ Renumbering fold(Graph& graph) {
     bool known = true;
     for (int k = 0; k < n.n_in; ++k) known &= graph[n.in[k]].op == Op::constant;
     if (!known || !rounds_alike(graph, n)) continue;
-    const ir::Constant value{value_of(graph, n)};
-    n.op = Op::constant;
-    ir::set_attributes(n, value);
-    n.n_in = 0;
-    n.in[0] = n.in[1] = n.in[2] = kNoNode;
+    ir::Builder(graph).redefine(n, Op::constant, {}, ir::Constant{value_of(graph, n)});
   }
   return Replacement(graph).finish();
 }

@@ -4,7 +4,9 @@
 // the four.
 #include "transform/negate.h"
 
-#include <span>
+#include "ir/builder.h"
+
+#include <utility>
 
 namespace kiln::transform {
 namespace {
@@ -17,7 +19,7 @@ using ir::Op;
 
 class Negater {
  public:
-  explicit Negater(Graph& graph) : g_(graph) {}
+  explicit Negater(Graph& graph) : g_(graph), add_(graph) {}
 
   Renumbering run() {
     std::vector<GraphNode> old = std::move(g_.nodes);
@@ -34,10 +36,7 @@ class Negater {
   }
 
  private:
-  NodeId push(const GraphNode& n) {
-    g_.nodes.push_back(n);
-    return static_cast<NodeId>(g_.nodes.size() - 1);
-  }
+  NodeId push(const GraphNode& n) { return add_.push(n); }
 
   /// x where operand k is -x, or kNoNode. Not for an operand that is spread over more elements: the sign
   /// would be turned for each of them.
@@ -47,13 +46,11 @@ class Negater {
   }
 
   NodeId minus(GraphNode inner) {
-    GraphNode outer = inner;
-    inner.held = false;
-    outer.op = Op::negative;
-    outer.n_in = 1;
-    outer.in[1] = outer.in[2] = kNoNode;
-    outer.in[0] = push(inner);
-    return push(outer);
+    const bool held = std::exchange(inner.held, false);
+    add_.loc = inner.loc;
+    const NodeId outer = add_.add(Op::negative, {push(inner)});
+    g_[outer].held = held;
+    return outer;
   }
 
   NodeId place(GraphNode n) {
@@ -81,6 +78,7 @@ class Negater {
   }
 
   Graph& g_;
+  ir::Builder add_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 // broadcast never turns back.
 #include "transform/simplify.h"
 
+#include "ir/builder.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -120,16 +121,12 @@ class Simplifier {
 
   GraphNode& in(const GraphNode& n, int k = 0) { return g_[n.in[k]]; }
 
-  template <class A = ir::Nothing>
-  void set(GraphNode& n, Op op, std::initializer_list<NodeId> operands, const A& attributes = {}) {
-    n.op = op;
-    n.n_in = 0;
-    n.in[0] = n.in[1] = n.in[2] = kNoNode;
-    for (NodeId x : operands) n.in[n.n_in++] = x;
-    ir::set_attributes(g_, n, attributes);
-  }
   NodeId become_constant(NodeId id, std::uint64_t bits) {
-    set(g_[id], Op::constant, {}, ir::Constant{bits});
+    ir::Builder(g_).redefine(g_[id], Op::constant, {}, ir::Constant{bits});
+    return id;
+  }
+  NodeId become_broadcast(NodeId id, NodeId x) {
+    ir::Builder(g_).redefine(g_[id], Op::broadcast, {x});
     return id;
   }
   static std::uint64_t constant_bits(const GraphNode& n) { return ir::attributes<ir::Constant>(n).bits; }
@@ -139,8 +136,7 @@ class Simplifier {
   /// The node's value is x's, repeated where x is smaller.
   NodeId become_value(NodeId id, NodeId x) {
     if (same(g_[id].dims, g_[x].dims)) return x;
-    set(g_[id], Op::broadcast, {x});
-    return id;
+    return become_broadcast(id, x);
   }
 
   // ---- casts ----
@@ -170,14 +166,8 @@ class Simplifier {
     const GraphNode x = in(n);
     if (x.op == Op::constant) return become_constant(id, constant_bits(x));
     // One number seen in any way is that number repeated.
-    if (x.op == Op::broadcast && in(x).dims.empty()) {
-      set(n, Op::broadcast, {x.in[0]});
-      return id;
-    }
-    if (n.op == Op::reshape && x.dims.empty()) {
-      set(n, Op::broadcast, {n.in[0]});
-      return id;
-    }
+    if (x.op == Op::broadcast && in(x).dims.empty()) return become_broadcast(id, x.in[0]);
+    if (n.op == Op::reshape && x.dims.empty()) return become_broadcast(id, n.in[0]);
     if (x.op != n.op) return kNoNode;
     if (n.op == Op::permute) ir::set_attributes(g_, n, composed_axes(n, x));
     if (n.op == Op::slice) compose_slice(n, x);
@@ -191,8 +181,7 @@ class Simplifier {
     if (same(n.dims, x.dims)) return n.in[0];
     if (x.op == Op::constant) return become_constant(id, constant_bits(x));
     if (x.op != Op::broadcast || !in(x).dims.empty()) return kNoNode;
-    set(n, Op::broadcast, {x.in[0]});
-    return id;
+    return become_broadcast(id, x.in[0]);
   }
 
   bool changes_nothing(const GraphNode& n) {

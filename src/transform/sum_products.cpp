@@ -1,22 +1,21 @@
 // Terminates: one walk in topological order; a product becomes nine nodes at most.
 #include "transform/sum_products.h"
 
-#include <kiln/shape.h>
+#include "ir/builder.h"
 
-#include <algorithm>
+#include <kiln/shape.h>
 
 namespace kiln::transform {
 namespace {
 
 using ir::Graph;
 using ir::GraphNode;
-using ir::kNoNode;
 using ir::NodeId;
 using ir::Op;
 
 class Summer {
  public:
-  explicit Summer(Graph& graph) : g_(graph) {}
+  explicit Summer(Graph& graph) : g_(graph), add_(graph) {}
 
   Renumbering run() {
     std::vector<GraphNode> old = std::move(g_.nodes);
@@ -26,35 +25,17 @@ class Summer {
     for (NodeId id = 0; id < old.size(); ++id) {
       GraphNode n = old[id];
       for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
-      now[id] = n.op == Op::matmul && n.dims.size() < kMaxRank ? product(n) : push(n);
+      now[id] = n.op == Op::matmul && n.dims.size() < kMaxRank ? product(n) : add_.push(n);
     }
     for (NodeId& root : g_.roots) root = now[root];
     return now;
   }
 
  private:
-  NodeId push(const GraphNode& n) {
-    g_.nodes.push_back(n);
-    return static_cast<NodeId>(g_.nodes.size() - 1);
-  }
-
-  template <class A = ir::Nothing>
-  NodeId make(Op op, DType dtype, const Shape& dims, std::initializer_list<NodeId> in,
-              const A& attributes = {}) {
-    GraphNode n;
-    n.op = op;
-    n.dtype = dtype;
-    for (NodeId x : in) n.in[n.n_in++] = x;
-    n.dims = g_.keep({dims.begin(), dims.end()});
-    n.numel = dims.numel();
-    ir::set_attributes(g_, n, attributes);
-    n.loc = loc_;
-    return push(n);
-  }
-
   NodeId cast(NodeId x, DType dtype) {
-    return g_[x].dtype == dtype ? x : make(Op::cast, dtype, Shape(g_[x].dims), {x});
+    return g_[x].dtype == dtype ? x : add_.add(Op::cast, {x}, {}, {.dtype = dtype});
   }
+  NodeId reshape(NodeId x, ir::Dims dims) { return add_.add(Op::reshape, {x}, {}, {.dims = dims}); }
 
   /// x (…, r, c) with an axis of extent 1 more: (…, r, c) and the 1 in front of, between or behind them; or
   /// turned before.
@@ -66,22 +47,19 @@ class Summer {
       if (a == batch + at) dims.push_back(1);
       if (a < from.size()) dims.push_back(from[a]);
     }
-    return make(Op::reshape, dtype, dims, {cast(x, dtype)});
+    return reshape(cast(x, dtype), dims);
   }
 
   NodeId turned(NodeId x) {
     const std::size_t rank = g_[x].dims.size();
-    Shape dims(g_[x].dims);
-    std::swap(dims[static_cast<int>(rank) - 2], dims[static_cast<int>(rank) - 1]);
     ir::Permute axes;
     for (std::size_t a = 0; a < rank; ++a) axes.show(a, a + 2 < rank ? a : 2 * rank - 3 - a);
-    return make(Op::permute, g_[x].dtype, dims, {x}, axes);
+    return add_.add(Op::permute, {x}, axes);
   }
 
   NodeId product(const GraphNode& n) {
-    loc_ = n.loc;
+    add_.loc = n.loc;
     const std::size_t rank = n.dims.size(), k_axis = rank - 1;
-    const std::int64_t k = g_[n.in[0]].dims.back();
     const bool truth = is_bool(n.dtype);
     const DType dtype = is_half(n.dtype) ? DType::Float32 : n.dtype;
     // Columns last, or rows if there is one column only: the last axis is then not the one that is summed.
@@ -94,23 +72,17 @@ class Summer {
       x = spread(n.in[0], dtype, 2);
       y = spread(n.in[1], dtype, 0);
     }
-    Shape all(std::span(n.dims).first(rank - 2));
-    all.push_back(n.dims[by_rows ? rank - 1 : rank - 2]);
-    all.push_back(k);
-    all.push_back(n.dims[by_rows ? rank - 2 : rank - 1]);
-    Shape summed = all;
-    summed[static_cast<int>(k_axis)] = 1;
-    const NodeId products = make(truth ? Op::logical_and : Op::multiply, dtype, all, {x, y});
-    NodeId sum = make(truth ? Op::reduce_max : Op::reduce_sum, dtype, summed, {products},
-                      ir::Reduce{std::uint64_t{1} << k_axis});
-    sum = make(Op::reshape, dtype, Shape(n.dims), {sum});  // one of m and n is 1 where they are turned
+    const NodeId products = add_.add(truth ? Op::logical_and : Op::multiply, {x, y});
+    NodeId sum =
+        add_.add(truth ? Op::reduce_max : Op::reduce_sum, {products}, ir::Reduce{std::uint64_t{1} << k_axis});
+    sum = reshape(sum, n.dims);  // one of m and n is 1 where they are turned
     sum = cast(sum, n.dtype);
     g_[sum].held = n.held;
     return sum;
   }
 
   Graph& g_;
-  SourceLocation loc_;
+  ir::Builder add_;
 };
 
 }  // namespace

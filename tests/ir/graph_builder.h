@@ -1,7 +1,7 @@
 // Builds ir graphs by hand for tests, with the memory of their arguments.
 #pragma once
 
-#include "ir/graph.h"
+#include "ir/builder.h"
 #include "oracle/interpret.h"
 
 #include <cstring>
@@ -43,58 +43,36 @@ class GraphBuilder {
     set_attributes(n, Iota{axis});
     return push(n);
   }
-  /// An elementwise op with the extents of its operand of most axes and elements.
-  NodeId op(Op op, std::initializer_list<NodeId> in) {
-    NodeId shaped = *in.begin();
-    for (NodeId i : in)
-      if (graph[i].dims.size() > graph[shaped].dims.size() || graph[i].numel > graph[shaped].numel)
-        shaped = i;
-    const TypeRule rule = info(op).rule;
-    const bool truth = rule == TypeRule::Compare || rule == TypeRule::Logical;
-    const bool word = rule == TypeRule::Word32;
-    return wide(op,
-                truth  ? DType::Bool
-                : word ? DType::UInt32
-                       : graph[*(in.end() - 1)].dtype,
-                extents(shaped), in);
-  }
-  NodeId cast(NodeId x, DType type) { return wide(Op::cast, type, extents(x), {x}); }
-  NodeId reshape(NodeId x, const Extents& dims) { return wide(Op::reshape, graph[x].dtype, dims, {x}); }
-  NodeId broadcast(NodeId x, const Extents& dims) { return wide(Op::broadcast, graph[x].dtype, dims, {x}); }
+  NodeId op(Op op, std::initializer_list<NodeId> in) { return add(op, in); }
+  NodeId cast(NodeId x, DType type) { return add(Op::cast, {x}, {}, {.dtype = type}); }
+  NodeId reshape(NodeId x, const Extents& dims) { return add(Op::reshape, {x}, {}, {.dims = dims}); }
+  NodeId broadcast(NodeId x, const Extents& dims) { return add(Op::broadcast, {x}, {}, {.dims = dims}); }
   NodeId permute(NodeId x, const Extents& axes) {
-    Extents dims;
     Permute shown;
-    for (std::size_t a = 0; a < axes.size(); ++a) {
-      dims.push_back(graph[x].dims[static_cast<std::size_t>(axes[a])]);
-      shown.show(a, static_cast<std::size_t>(axes[a]));
-    }
-    return wide(Op::permute, graph[x].dtype, dims, {x}, shown);
+    for (std::size_t a = 0; a < axes.size(); ++a) shown.show(a, static_cast<std::size_t>(axes[a]));
+    return add(Op::permute, {x}, shown);
   }
   /// box: first0, step0, first1, step1, …
   NodeId slice(NodeId x, const Extents& dims, const Extents& box) {
-    return wide(Op::slice, graph[x].dtype, dims, {x}, Box::from({0, box}));
+    return add(Op::slice, {x}, Box::from({0, box}), {.dims = dims});
   }
   NodeId pad(NodeId body, NodeId fill, const Extents& dims, const Extents& box) {
-    return wide(Op::pad, graph[body].dtype, dims, {body, fill}, Box::from({0, box}));
+    return add(Op::pad, {body, fill}, Box::from({0, box}), {.dims = dims});
   }
-  NodeId reduce(Op op, NodeId x, std::uint64_t mask) {
-    Extents dims = extents(x);
-    for (std::size_t a = 0; a < dims.size(); ++a)
-      if ((mask >> a) & 1) dims[a] = 1;
-    return wide(op, has(op, POSITION) ? DType::Int64 : graph[x].dtype, dims, {x}, Reduce{mask});
-  }
-  NodeId scan(Op op, NodeId x, const Scan& how) { return wide(op, graph[x].dtype, extents(x), {x}, how); }
-  NodeId matmul(NodeId x, NodeId y) {
-    Extents dims = extents(x);
-    dims.back() = graph[y].dims.back();
-    return wide(Op::matmul, graph[x].dtype, dims, {x, y});
+  NodeId reduce(Op op, NodeId x, std::uint64_t mask) { return add(op, {x}, Reduce{mask}); }
+  NodeId scan(Op op, NodeId x, const Scan& how) { return add(op, {x}, how); }
+  NodeId matmul(NodeId x, NodeId y) { return add(Op::matmul, {x, y}); }
+  /// Any op of the graph's nodes.
+  template <class A = Nothing>
+  NodeId add(Op op, std::initializer_list<NodeId> in, const A& attributes = {}, const Stated& stated = {}) {
+    return Builder(graph).add(op, in, attributes, stated);
   }
   void root(NodeId id) {
     graph[id].held = true;
     graph.roots.push_back(id);
   }
 
-  /// Any node, all fields given.
+  /// Any node, all fields given, whether they fit or not.
   template <class A = Nothing>
   NodeId wide(Op op, DType type, const Extents& dims, std::initializer_list<NodeId> in,
               const A& attributes = {}) {

@@ -1,0 +1,54 @@
+// Builder: adds nodes to a graph, with the dtypes and extents that ir::infer gives them. For passes and
+// tests; a walk copies what was recorded instead.
+#pragma once
+
+#include "ir/graph.h"
+#include "ir/infer.h"
+
+#include <initializer_list>
+
+namespace kiln::ir {
+
+class Builder {
+ public:
+  explicit Builder(Graph& graph) : g_(graph) {}
+
+  SourceLocation loc{};  // of nodes added from here on
+
+  /// A node as it is.
+  NodeId push(const GraphNode& n);
+
+  /// A node of no handle and no argument. InternalError if operands, attributes or stated extents do not fit
+  /// the op.
+  template <class A = Nothing>
+  NodeId add(Op op, std::initializer_list<NodeId> in, const A& attributes = {}, const Stated& stated = {}) {
+    GraphNode n;
+    n.loc = loc;
+    become(n, op, in, attributes, stated);
+    return push(n);
+  }
+
+  /// Makes a node another op whose result has the same dtype and extents.
+  template <class A = Nothing>
+  void redefine(GraphNode& n, Op op, std::initializer_list<NodeId> in, const A& attributes = {}) {
+    const Type same{n.dtype, n.dims};
+    become(n, op, in, attributes, {n.dtype, n.dims});
+    check_same(n, same);
+  }
+
+ private:
+  template <class A>
+  void become(GraphNode& n, Op op, std::initializer_list<NodeId> in, const A& attributes,
+              const Stated& stated) {
+    n.op = op;
+    set_attributes(g_, n, attributes);
+    complete(n, in, stated);
+  }
+  /// Sets operands, and the dtype and extents inferred.
+  void complete(GraphNode& n, std::initializer_list<NodeId> in, const Stated& stated);
+  static void check_same(const GraphNode& n, const Type& type);
+
+  Graph& g_;
+};
+
+}  // namespace kiln::ir
