@@ -1,5 +1,11 @@
 // The walk that gives a trace its key, and planning without compiling (the kernels are in memory).
+#include "plan_graphs.h"
+
+#include "engine/plan.h"
 #include "engine/walk.h"
+#include "lower/lower.h"
+#include "plan/fuse.h"
+#include "transform/transform.h"
 
 #include <kiln/kiln.h>
 #include <kiln/report.h>
@@ -72,5 +78,40 @@ void PlanLongTrace(benchmark::State& state) {
   }
 }
 BENCHMARK(PlanLongTrace)->Arg(10'000)->Iterations(5)->Unit(benchmark::kMillisecond);
+
+/// The planner by itself, over a graph whole: transform, fuse, lower and hash. Linear when us_per_edge stays.
+void PlanGraph(benchmark::State& state, kiln::ir::GraphBuilder (*make)(int)) {
+  const kiln::ir::Graph graph = make(static_cast<int>(state.range(0))).graph;
+  const kiln::schedule::Target& target = kiln::engine::planning_target();
+  for (auto _ : state) {
+    const kiln::transform::Transformed t = kiln::transform::transform(graph);
+    const kiln::plan::Regions regions = kiln::plan::fuse(t.graph, target);
+    for (const kiln::plan::Region& r : regions.regions)
+      if (r.kind == kiln::plan::Region::Kind::Fused)
+        benchmark::DoNotOptimize(kiln::kernel::hash(kiln::lower::lower(t.graph, regions, r, target).kernel));
+    state.counters["regions"] = static_cast<double>(regions.regions.size());
+  }
+  const auto edges = static_cast<double>(kiln::bench::edges(graph));
+  state.counters["nodes"] = static_cast<double>(graph.size());
+  state.counters["us_per_edge"] =
+      benchmark::Counter(edges * 1e-6 * static_cast<double>(state.iterations()),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+BENCHMARK_CAPTURE(PlanGraph, Random, kiln::bench::random_graph)
+    ->Arg(100)
+    ->Arg(1000)
+    ->Arg(10'000)
+    ->Arg(30'000)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(PlanGraph, Layers, kiln::bench::layers)
+    ->Arg(10)
+    ->Arg(100)
+    ->Arg(1000)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(PlanGraph, Star, kiln::bench::star)
+    ->Arg(100)
+    ->Arg(1000)
+    ->Arg(10'000)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace

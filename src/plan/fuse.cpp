@@ -46,8 +46,7 @@ void Fuser::merge_along_edges() {
 void Fuser::inline_regions() {
   std::vector<std::size_t> order(groups_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return groups_[a].order < groups_[b].order; });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return stands_before(a, b); });
   for (std::size_t i : order) {
     inlined_[i] = cheaper_inlined(i);
     if (!inlined_[i]) continue;
@@ -140,8 +139,7 @@ Regions Fuser::finish() {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < groups_.size(); ++i)
     if (!groups_[i].nodes.empty() && !inlined_[i]) order.push_back(i);
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return groups_[a].order < groups_[b].order; });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return stands_before(a, b); });
   for (std::size_t i : order) {
     Group& x = groups_[i];
     Region r;

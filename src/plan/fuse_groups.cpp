@@ -23,7 +23,6 @@ void Fuser::make_groups() {
     if (of_loop(x) && join_results(id)) continue;
     Group group;
     group.root_node = id;
-    group.order = static_cast<int>(id);
     group.nodes = {id};
     group.cost = widens(x) ? 0.0f : std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
     group.library = ir::is_library(x.op);
@@ -62,6 +61,7 @@ void Fuser::make_groups() {
     }
     group_of_[id] = static_cast<int>(groups_.size());
     groups_.push_back(std::move(group));
+    order_.push_back();
   }
   for (std::uint32_t e = 0; e < edges_.size(); ++e) {
     groups_[static_cast<std::size_t>(group_of_[edges_[e].consumer])].in_edges.push_back(e);
@@ -96,9 +96,11 @@ Fuser::Fit Fuser::fit(const Group& a, const Group& b) {
     }
     const std::uint64_t signature = a.signature ? a.signature : b.signature;
     bool ok = true, dependent = false;
-    for (std::uint32_t id : a.out_edges) {
+    // A value may have thousands of readers: of the two lists that have the edges between them, the shorter.
+    const bool by_readers = a.out_edges.size() < b.in_edges.size();
+    for (std::uint32_t id : by_readers ? a.out_edges : b.in_edges) {
       const Edge& e = edges_[id];
-      if (&group(e.consumer) != &b) continue;
+      if (by_readers ? &group(e.consumer) != &b : group_of_[e.producer] != group_of_[a.root_node]) continue;
       const bool from_row = pr || row_[e.producer];
       const bool to_row = cr || (row_[e.consumer] && !ir::is_reduce(g_[e.consumer].op));
       if (from_row == to_row)
@@ -193,9 +195,9 @@ std::size_t Fuser::inputs_of(const Group& a, const Group& b) {
 }
 
 bool Fuser::reaches(int a, int b) {
-  if (groups_[static_cast<std::size_t>(a)].order > groups_[static_cast<std::size_t>(b)].order) return false;
+  if (order_.place(a) > order_.place(b)) return false;
   std::vector<int> found;
-  forward(a, groups_[static_cast<std::size_t>(b)].order + 1, found);
+  forward(a, order_.place(b) + 1, found);
   return std::find(found.begin(), found.end(), b) != found.end();
 }
 
@@ -210,8 +212,7 @@ void Fuser::merge_siblings() {
     if (x.producer != y.producer || x.relation != Relation::Same || y.relation != Relation::Same) continue;
     int a = group_of_[x.consumer], b = group_of_[y.consumer];
     if (a == b) continue;
-    if (groups_[static_cast<std::size_t>(a)].order > groups_[static_cast<std::size_t>(b)].order)
-      std::swap(a, b);
+    if (order_.place(a) > order_.place(b)) std::swap(a, b);
     const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
     if (ga.points != gb.points || ga.points == 0 || ga.library || gb.library) continue;
     if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) ||
@@ -222,7 +223,7 @@ void Fuser::merge_siblings() {
     if (!too_much(ga, gb).empty() || inputs_of(ga, gb) > kMaxEdges) continue;
     if (!needs_rows(ga, gb, false).empty() || reaches(a, b)) continue;
     between_.clear();
-    forward(a, gb.order, between_);
+    forward(a, order_.place(b), between_);
     merge(a, b, {true, false, false, false});
   }
 }

@@ -6,7 +6,7 @@
 namespace kiln::plan {
 
 /// Groups reachable from a (by out_edges) whose order is below that of `limit`; a itself excluded.
-void Fuser::forward(int a, int limit, std::vector<int>& found) {
+void Fuser::forward(int a, std::int64_t limit, std::vector<int>& found) {
   ++stamp_;
   seen_.resize(groups_.size(), 0);
   std::vector<int>& stack = stack_;
@@ -18,7 +18,7 @@ void Fuser::forward(int a, int limit, std::vector<int>& found) {
     for (std::uint32_t e : groups_[static_cast<std::size_t>(at)].out_edges) {
       const int to = group_of_[edges_[e].consumer];
       auto& mark = seen_[static_cast<std::size_t>(to)];
-      if (mark == stamp_ || groups_[static_cast<std::size_t>(to)].order >= limit) continue;
+      if (mark == stamp_ || order_.place(to) >= limit) continue;
       mark = stamp_;
       found.push_back(to);
       stack.push_back(to);
@@ -30,12 +30,12 @@ void Fuser::forward(int a, int limit, std::vector<int>& found) {
 /// between_.
 bool Fuser::path_around(int a, int b) {
   between_.clear();
-  const int limit = groups_[static_cast<std::size_t>(b)].order;
-  forward(a, limit, between_);
-  for (int x : between_)
-    for (std::uint32_t e : groups_[static_cast<std::size_t>(x)].out_edges)
-      if (group_of_[edges_[e].consumer] == b) return true;
-  return false;
+  forward(a, order_.place(b), between_);
+  const std::vector<std::uint32_t>& in = groups_[static_cast<std::size_t>(b)].in_edges;
+  return std::any_of(in.begin(), in.end(), [&](std::uint32_t e) {
+    const int from = group_of_[edges_[e].producer];
+    return from >= 0 && from != a && seen_[static_cast<std::size_t>(from)] == stamp_;  // is in between_
+  });
 }
 
 /// b joins a's group. Descendants of a that stood before b (between_) now stand after the merged group, in
@@ -46,7 +46,6 @@ void Fuser::merge(int ia, int ib, const Fit& f) {
     for (NodeId n : b.nodes) row_[n] = true;
   if (f.producer_rows)
     for (NodeId n : a.nodes) row_[n] = true;
-  const int b_order = b.order;
   if (!a.signature && b.signature) {
     a.signature = b.signature;
     a.columns = b.columns;
@@ -68,7 +67,7 @@ void Fuser::merge(int ia, int ib, const Fit& f) {
   if (b.nodes.size() > a.nodes.size()) {
     std::swap(keep, gone);
     std::swap(a.signature, b.signature), std::swap(a.columns, b.columns), std::swap(a.points, b.points);
-    std::swap(a.rows, b.rows), std::swap(a.cost, b.cost), std::swap(a.order, b.order);
+    std::swap(a.rows, b.rows), std::swap(a.cost, b.cost);
     std::swap(a.reduces, b.reduces), std::swap(a.scans, b.scans), std::swap(a.loops, b.loops);
     std::swap(a.phases, b.phases), std::swap(a.forwards, b.forwards), std::swap(a.backwards, b.backwards);
     std::swap(a.reductions, b.reductions), std::swap(a.stored, b.stored), std::swap(a.pieces, b.pieces);
@@ -83,25 +82,21 @@ void Fuser::merge(int ia, int ib, const Fit& f) {
   splice(k.nodes, x.nodes);
   splice(k.in_edges, x.in_edges);
   splice(k.out_edges, x.out_edges);
-  if (between_.empty()) {
-    k.order = b_order;
-    return;
-  }
-  std::sort(between_.begin(), between_.end(), [&](int l, int r) {
-    return groups_[static_cast<std::size_t>(l)].order < groups_[static_cast<std::size_t>(r)].order;
-  });
-  // The merged group takes b's position, after all of b's ancestors; what descends from a moves right behind
+  // The merged group takes b's place, behind all of b's ancestors; what descends from a moves right behind
   // it.
-  renumber_after(b_order, static_cast<int>(between_.size()) + 1);
-  k.order = b_order;
-  int next = b_order;
-  for (int d : between_) groups_[static_cast<std::size_t>(d)].order = ++next;
-}
-
-/// Makes room for n positions after `order`.
-void Fuser::renumber_after(int order, int n) {
-  for (Group& g : groups_)
-    if (g.order > order) g.order += n;
+  order_.remove(ia);
+  if (keep == ia) {
+    order_.insert(ia, ib);
+    order_.remove(ib);
+  }
+  std::sort(between_.begin(), between_.end(),
+            [&](int l, int r) { return order_.place(l) < order_.place(r); });
+  int last = keep;
+  for (int d : between_) {
+    order_.remove(d);
+    order_.insert(d, last);
+    last = d;
+  }
 }
 
 }  // namespace kiln::plan

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "plan/fuse.h"
+#include "plan/sequence.h"
 #include "schedule/schedule.h"
 
 #include <string>
@@ -71,7 +72,6 @@ struct Group {
   int reductions = 0;  // and scans: each may begin a phase
   int stored = 0;      // results that somebody holds
   int pieces = 0;      // what its nodes see through pads
-  int order = 0;
   std::vector<NodeId> nodes;
   std::vector<std::uint32_t> in_edges, out_edges;
 };
@@ -145,10 +145,12 @@ class Fuser {
   std::size_t inputs_of(const Group& a, const Group& b);
 
   // ---- order
-  void forward(int a, int limit, std::vector<int>& found);
+  void forward(int a, std::int64_t limit, std::vector<int>& found);
+  bool stands_before(std::size_t a, std::size_t b) const {
+    return order_.place(static_cast<int>(a)) < order_.place(static_cast<int>(b));
+  }
   bool path_around(int a, int b);
   void merge(int ia, int ib, const Fit& f);
-  void renumber_after(int order, int n);
 
   // ---- siblings
   bool reaches(int a, int b);
@@ -173,6 +175,7 @@ class Fuser {
   ir::Loops loops_;
   std::vector<Edge> edges_;
   std::vector<Group> groups_;
+  Sequence order_;  // of the groups, each of which stands behind those that it reads
   std::vector<int> group_of_;
   std::vector<std::string> reasons_;
   std::vector<std::uint32_t> seen_;
