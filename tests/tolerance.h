@@ -39,6 +39,8 @@ inline int float32_ulp(ir::Op op) {
     case Op::acosh:
     case Op::atanh:
     case Op::erfc:
+    case Op::lgamma:
+    case Op::digamma:
     case Op::softplus:
     case Op::mish:
     case Op::pow:
@@ -82,12 +84,15 @@ inline bool either_zero(ir::Op op) {
 
 /// The same for any stored dtype. Halves are computed in float32 and rounded once: at most a neighbour.
 /// Float64 calls the C library as the oracle does, but composes some functions; gelu's tails take e to a
-/// rounded power of up to 700.
+/// rounded power of up to 700, and lgamma and digamma cancel beside their zeros below 0.
 inline int tolerance_ulp(ir::Op op, DType stored) {
   const int f32 = on_gpu() ? std::max(float32_ulp(op), native_ulp(op)) : float32_ulp(op);
   if (!is_float(stored) || f32 == 0) return 0;
   if (is_half(stored)) return 1;
-  if (stored == DType::Float64) return op == ir::Op::gelu || op == ir::Op::gelu_tanh ? 256 : 4;
+  if (stored == DType::Float64)
+    return op == ir::Op::gelu || op == ir::Op::gelu_tanh || op == ir::Op::lgamma || op == ir::Op::digamma
+               ? 256
+               : 4;
   return f32;
 }
 

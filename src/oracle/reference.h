@@ -281,6 +281,26 @@ inline double ndtri(double p) {
   return static_cast<double>(middle < 0 ? -z * kRoot2 : z * kRoot2);
 }
 
+/// Euler's reflection where x is negative, the recurrence up to 20, from there on the asymptotic series.
+inline double digamma(double x) {
+  if (x == 0) return std::signbit(x) ? HUGE_VAL : -HUGE_VAL;
+  if (x < 0 && std::floor(x) == x) return std::numeric_limits<double>::quiet_NaN();
+  constexpr long double kPi = 3.14159265358979323846264338328L;
+  long double y = x, sum = 0;
+  if (x < 0) {
+    sum = -kPi / std::tan(kPi * (y - std::nearbyint(y)));
+    y = 1 - y;
+  }
+  for (; y < 20; ++y) sum -= 1 / y;
+  // B_2k / (2 k), k = 1, 2, ...
+  constexpr long double kTerms[] = {1 / 12.0L,   -1 / 120.0L,     1 / 252.0L,
+                                    -1 / 240.0L, 1 / 132.0L,      -691 / 32760.0L,
+                                    1 / 12.0L,   -3617 / 8160.0L, 43867 / 14364.0L};
+  long double power = 1, series = 0;
+  for (const long double term : kTerms) series += term * (power /= y * y);
+  return static_cast<double>(sum + (std::log(y) - 1 / (2 * y) - series));
+}
+
 template <std::integral T>
 T bit_and(T x, T y) {
   return static_cast<T>(x & y);

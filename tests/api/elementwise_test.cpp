@@ -121,6 +121,19 @@ TEST(Elementwise, RefusesWhatHasNoMeaning) {
                     "[positive] does not take bool operands: bool (2,)");
 }
 
+TEST(Elementwise, GammaFunctions) {
+  in_every_mode([] {
+    // 0.5: log sqrt(pi), -euler - 2 log 2; -0.5: log(2 sqrt(pi))
+    const Tensor x = floats({1, 2, 0.5f, -0.5f, 5, 0, -0.0f, -3, kInf, -kInf, kNan});
+    expect_near(lgamma(x),
+                {0, 0, 0.5723649429, 1.2655121235, 3.1780538303, kInf, kInf, kInf, kInf, kInf, kNan});
+    expect_near(digamma(x), {-0.5772156649, 0.4227843351, -1.9635100260, 0.0364899740, 1.5061176685, -kInf,
+                             kInf, kNan, kInf, kNan, kNan});
+    EXPECT_EQ(lgamma(Tensor({3, 4})).dtype(), DType::Float32);
+    EXPECT_EQ(digamma(ones({2}, DType::BFloat16)).dtype(), DType::BFloat16);
+  });
+}
+
 TEST(Integers, UnsignedNegativesHaveNoSignToDrop) {
   in_every_mode([] {
     expect_equal<std::uint16_t>(abs(-Tensor({std::uint16_t{2}, std::uint16_t{0}})), {65534, 0});

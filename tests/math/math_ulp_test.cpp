@@ -95,6 +95,10 @@ void mp_gelu_tanh(mpfr_ptr out, mpfr_srcptr x) {
   mp_one_plus_exp_minus(u, t);
   mpfr_div(out, x, u, MPFR_RNDN);
 }
+void mp_lgamma(mpfr_ptr out, mpfr_srcptr x) {
+  int sign = 0;
+  mpfr_lgamma(out, &sign, x, MPFR_RNDN);
+}
 /// 0 at -inf: the limit of x times something that vanishes faster.
 double at_minus_inf(double x, double value) { return x == -HUGE_VAL ? -0.0 : value; }
 
@@ -120,6 +124,10 @@ double fast_gelu(double x) {
 double fast_gelu_tanh(double x) {
   const long double u = 2 * std::sqrt(2 / 3.14159265358979323846264L) * (x + 0.044715L * x * x * x);
   return at_minus_inf(x, static_cast<double>(x / (1 + std::exp(-u))));
+}
+double fast_lgamma(double x) {
+  int sign = 0;
+  return static_cast<double>(::lgammal_r(x, &sign));
 }
 double fast_rsqrt(double x) { return 1 / std::sqrt(x); }
 
@@ -161,6 +169,8 @@ const Unary kUnary[] = {
     {"softplus", 0.51, math::softplus, fast_softplus, mp_softplus},
     {"mish", 0.51, math::mish, fast_mish, mp_mish},
     {"ndtri", 4.6, math::ndtri, ir::ref::ndtri, nullptr},
+    {"lgamma", 0.51, math::lgamma, fast_lgamma, mp_lgamma},
+    {"digamma", 0.51, math::digamma, ir::ref::digamma, mp<mpfr_digamma>},
     {"cbrt", 0.51, math::cbrt, std::cbrt, mp<mpfr_cbrt>},
     {"rsqrt", 1.5, math::rsqrt, fast_rsqrt, nullptr},
 };
@@ -199,6 +209,11 @@ void for_each_operand(Visit&& visit) {
   // Overflow, underflow, saturation, multiples of ln2 / 2 and pi / 4: forty floats either side.
   std::vector<double> centers = {88.722839, 87.336544, 103.972077, 9.010913, 3.92, 10.0, 13.0,
                                  14.2,      60,        89,         104,      128,  149,  126};
+  // Zeros of lgamma and digamma (signs are both taken).
+  for (const double zero :
+       {2.4570247, 2.7476827, 3.1435809, 3.9552943, 4.0391615, 4.9915445, 5.0082182, 5.9986066, 1.4616321,
+        0.50408301, 1.5734985, 2.6107209, 3.6352934, 4.6532378, 5.6671624})
+    centers.push_back(zero);
   for (int i = 1; i <= 64; ++i) {
     centers.push_back(i * 0.34657359);
     centers.push_back(i * 0.78539816);
@@ -420,6 +435,55 @@ TEST(Math, Float64FormsOutsideTheLibraryAreAccurate) {
       }
     }
   }
+}
+
+/// Below 0 terms as large as the function at 1 - x cancel beside its zeros; the error is relative to those,
+/// or to 1.
+TEST(Math, GammaFunctionsOfFloat64AreAccurate) {
+  const struct {
+    const char* name;
+    E (*expand)(E);
+    MpFormula exact;
+    double bound;           // above 0, relative
+    double negative_bound;  // below, relative to 1, itself or the function at 1 - x
+  } cases[] = {{"lgamma", math::lgamma, mp_lgamma, 8e-16, 8e-16},
+               {"digamma", math::digamma, mp<mpfr_digamma>, 8e-16, 8e-16}};
+  std::mt19937 gen(12);
+  const auto exact = [](MpFormula f, double x) {
+    Scratch in(53), out;
+    mpfr_set_d(in, x, MPFR_RNDN);
+    f(out, in);
+    return mpfr_get_d(out, MPFR_RNDN);
+  };
+  for (const auto& c : cases) {
+    Function f([&](E x, E) { return c.expand(x); }, DType::Float64);
+    const auto value = [&](double x) {
+      double got;
+      f.run(1, &x, &x, &got);
+      return got;
+    };
+    double worst = 0, worst_negative = 0;
+    for (int i = 0; i < 20000; ++i) {
+      const double limit = i % 4 == 0 ? 1 : i % 4 == 1 ? 4 : i % 4 == 2 ? 12 : 1000;
+      const double x = std::uniform_real_distribution<double>(0, limit)(gen), want = exact(c.exact, x);
+      worst = std::max(worst, std::abs(value(x) - want) / std::abs(want));
+      const double low = exact(c.exact, -x);
+      const double scale = std::max({1.0, std::abs(low), std::abs(exact(c.exact, 1 + x))});
+      worst_negative = std::max(worst_negative, std::abs(value(-x) - low) / scale);
+    }
+    std::printf("| %s | %.3g | %.3g |\n", c.name, worst, worst_negative);
+    EXPECT_LE(worst, c.bound) << c.name;
+    EXPECT_LE(worst_negative, c.negative_bound) << c.name;
+  }
+  for (const double x : {0.0, -0.0, -1.0, -2.0, -1e300, -HUGE_VAL})
+    EXPECT_EQ(call2<double>([](E y, E) { return math::lgamma(y); }, x), HUGE_VAL) << x;
+  const auto digamma = [](double x) { return call2<double>([](E y, E) { return math::digamma(y); }, x); };
+  EXPECT_EQ(digamma(0.0), -HUGE_VAL);
+  EXPECT_EQ(digamma(-0.0), HUGE_VAL);
+  EXPECT_EQ(digamma(HUGE_VAL), HUGE_VAL);
+  for (const double x : {-1.0, -2.0, -1e300, -HUGE_VAL, std::nan("")})
+    EXPECT_TRUE(std::isnan(digamma(x))) << x;
+  EXPECT_EQ(call2<double>([](E y, E) { return math::lgamma(y); }, 1e306), HUGE_VAL);
 }
 
 }  // namespace
