@@ -1,5 +1,6 @@
 // The pages a person reads say what the sources say: the README's program, its table of the environment,
-// every link. UPDATE_GOLDEN=1 rewrites the generated parts.
+// the programs of the tour and what they print, every link and path. UPDATE_GOLDEN=1 rewrites the generated
+// parts.
 #include "plan/reasons.h"
 #include "support/env.h"
 
@@ -9,10 +10,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -48,16 +54,17 @@ class Docs : public testing::Test {
     return stop == std::string::npos ? "no end of " + begin : text.substr(start, stop - start);
   }
 
-  /// Compares a generated part of the README with what it should be, or rewrites it.
-  void expect_part(const std::string& begin, const std::string& end, const std::string& expected) const {
-    std::string text = read("README.md");
+  /// Compares a generated part of a page with what it should be, or rewrites it.
+  void expect_part(const fs::path& page, const std::string& begin, const std::string& end,
+                   const std::string& expected) const {
+    std::string text = read(page);
     const std::string actual = between(text, begin, end);
     if (std::getenv("UPDATE_GOLDEN") && text.find(begin + actual + end) != std::string::npos) {
       text.replace(text.find(begin) + begin.size(), actual.size(), expected);
-      std::ofstream(root_ / "README.md") << text;
+      std::ofstream(root_ / page) << text;
       return;
     }
-    EXPECT_EQ(actual, expected) << "run this test with UPDATE_GOLDEN=1";
+    EXPECT_EQ(actual, expected) << page << ": run this test with UPDATE_GOLDEN=1";
   }
 
   std::vector<fs::path> pages() const {
@@ -68,12 +75,107 @@ class Docs : public testing::Test {
     return out;
   }
 
+  /// The programs of examples/tour.cpp by name: the lines between their markers, without the indentation.
+  std::map<std::string, std::string> tour() const {
+    std::map<std::string, std::string> programs;
+    std::istringstream lines(read("examples/tour.cpp"));
+    const std::regex marker(R"(  // \[(.+)\])");
+    std::string inside;
+    for (std::string line; std::getline(lines, line);) {
+      std::smatch found;
+      if (std::regex_match(line, found, marker)) {
+        EXPECT_TRUE(inside.empty() || inside == found[1]) << inside << " does not end before " << found[1];
+        inside = inside.empty() ? found[1].str() : "";
+      } else if (!inside.empty()) {
+        programs[inside].append(line, std::min<std::size_t>(2, line.size())).push_back('\n');
+      }
+    }
+    return programs;
+  }
+
+  /// What a page's headings can be linked by: "#long-traces" of "## Long traces".
+  std::set<std::string> anchors(const fs::path& page) const {
+    std::set<std::string> out;
+    std::istringstream lines(read(page));
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("#")) continue;
+      std::string anchor = "#";
+      for (const char c : line.substr(std::min(line.size(), line.find(' ') + 1))) {
+        if (c == ' ') anchor += '-';
+        if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_')
+          anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      }
+      out.insert(anchor);
+    }
+    return out;
+  }
+
+  /// The paths that a pattern with `*` and `{a,b}` stands for.
+  std::vector<fs::path> matches(const std::string& pattern) const {
+    const std::size_t open = pattern.find('{'), close = pattern.find('}');
+    std::vector<fs::path> out;
+    if (open != std::string::npos && close != std::string::npos) {
+      std::istringstream words(pattern.substr(open + 1, close - open - 1));
+      for (std::string word; std::getline(words, word, ',');) {
+        const auto found = matches(pattern.substr(0, open) + word + pattern.substr(close + 1));
+        if (found.empty()) return {};
+        out.insert(out.end(), found.begin(), found.end());
+      }
+      return out;
+    }
+    const fs::path path = root_ / pattern;
+    if (pattern.find('*') == std::string::npos)
+      return fs::exists(path) ? std::vector{path} : std::vector<fs::path>{};
+    if (!fs::is_directory(path.parent_path())) return {};
+    const std::string name = std::regex_replace(path.filename().string(), std::regex("\\."), "\\.");
+    const std::regex form(std::regex_replace(name, std::regex("\\*"), ".*"));
+    for (const auto& entry : fs::directory_iterator(path.parent_path()))
+      if (std::regex_match(entry.path().filename().string(), form)) out.push_back(entry.path());
+    return out;
+  }
+
   const fs::path root_ = fs::path(KILN_SOURCE_DIR);
 };
 
 TEST_F(Docs, ReadmeShowsTheQuickstart) {
-  expect_part("```cpp\n", "```\n",
+  expect_part("README.md", "```cpp\n", "```\n",
               between(read("examples/quickstart.cpp"), "// [readme]\n", "// [readme]\n"));
+}
+
+TEST_F(Docs, TheTourShowsItsPrograms) {
+  const std::map<std::string, std::string> programs = tour();
+  ASSERT_GE(programs.size(), 12u);
+  for (const auto& [name, program] : programs)
+    expect_part("docs/tour.md", "<!-- tour: " + name + " -->\n```cpp\n", "```\n", program);
+  const std::string page = read("docs/tour.md");
+  const std::regex block("```cpp\n");
+  EXPECT_EQ(std::distance(std::sregex_iterator(page.begin(), page.end(), block), std::sregex_iterator()),
+            static_cast<std::ptrdiff_t>(programs.size()))
+      << "a program of docs/tour.md is not in examples/tour.cpp";
+}
+
+TEST_F(Docs, TheTourPrintsWhatItsPageSays) {
+  if (!fs::exists(KILN_TOUR)) GTEST_SKIP() << "the examples are not built";
+  const std::string command =
+      "env -u KILN_CHECK -u KILN_DEBUG -u KILN_STRICT KILN_CACHE=off KILN_MODE=lazy KILN_DEVICE=cpu "
+      "'" KILN_TOUR "' 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  ASSERT_TRUE(pipe);
+  std::string printed;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) printed += static_cast<char>(c);
+  ASSERT_EQ(pclose(pipe), 0) << printed;
+  for (const auto& [name, program] : tour()) {
+    const std::size_t begin = printed.find("[" + name + "]\n");
+    ASSERT_NE(begin, std::string::npos) << name << " did not run:\n" << printed;
+    const std::size_t start = begin + name.size() + 3;
+    std::size_t stop = printed.size();
+    for (const auto& other : tour())
+      if (const std::size_t at = printed.find("\n[" + other.first + "]\n", start - 1);
+          at != std::string::npos)
+        stop = std::min(stop, at + 1);
+    expect_part("docs/tour.md", "<!-- tour: " + name + " prints -->\n```text\n", "```\n",
+                printed.substr(start, stop - start));
+  }
 }
 
 TEST_F(Docs, ReadmeListsTheEnvironment) {
@@ -84,7 +186,7 @@ TEST_F(Docs, ReadmeListsTheEnvironment) {
   for (const EnvironmentRow& row : environment_rows(Config{}))
     table += "| `" + row.name + "` | `" + cell(row.values) + "` | " +
              (row.value.empty() ? "" : "`" + row.value + "`") + " | " + cell(row.meaning) + " |\n";
-  expect_part("<!-- environment: begin -->\n", "<!-- environment: end -->", table);
+  expect_part("README.md", "<!-- environment: begin -->\n", "<!-- environment: end -->", table);
 }
 
 /// The table of docs/semantics.md, cell by cell, is what promote() says.
@@ -118,24 +220,28 @@ TEST_F(Docs, SeeingListsEveryReason) {
 }
 
 TEST_F(Docs, LinksLeadSomewhere) {
-  const std::regex link(R"(\]\(([^)#\s]+)(#[^)]*)?\))");
+  const std::regex link(R"(\]\(([^)#\s]*)(#[^)]*)?\))");
   for (const fs::path& page : pages()) {
     const std::string text = read(page);
     for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {
-      const std::string target = (*it)[1];
+      const std::string target = (*it)[1], anchor = (*it)[2];
       if (target.find("://") != std::string::npos) continue;
-      EXPECT_TRUE(fs::exists(root_ / page.parent_path() / target)) << page << " links to " << target;
+      const fs::path file = target.empty() ? page : page.parent_path() / target;
+      EXPECT_TRUE(fs::exists(root_ / file)) << page << " links to " << target;
+      if (anchor.empty()) continue;
+      EXPECT_TRUE(anchors(file).contains(anchor)) << page << " links to " << target << anchor;
     }
   }
 }
 
-/// Sources named in prose (`src/plan/fuse.cpp`, `tests/docs_test.cpp`) exist. `*` stands for anything.
+/// Sources named in prose (`src/plan/fuse.cpp`, `src/plan/fuse*.cpp`) exist.
 TEST_F(Docs, PathsNamedInTheTextExist) {
-  const std::regex path(R"(`((src|include|tests|tools|examples|bench|docs|cmake)/[A-Za-z0-9_./-]+)`)");
+  const std::regex path(
+      R"(`((src|include|tests|tools|examples|bench|docs|cmake|kernels_templates)/[A-Za-z0-9_./*{},-]+)`)");
   for (const fs::path& page : pages()) {
     const std::string text = read(page);
     for (std::sregex_iterator it(text.begin(), text.end(), path), end; it != end; ++it)
-      EXPECT_TRUE(fs::exists(root_ / (*it)[1].str())) << page << " names " << (*it)[1];
+      EXPECT_FALSE(matches((*it)[1].str()).empty()) << page << " names " << (*it)[1];
   }
 }
 

@@ -1,5 +1,5 @@
-// Types of arguments that convert from what they mean and from nothing else. A bool is not an axis, a float
-// is not an extent, and a number is not a flag: sum(x, true), zeros({2.5}) and sum(x, 0, 1) do not compile.
+// Argument types that convert only from types of the same meaning. A bool is not an axis, a float is not an
+// extent, and a number is not a flag: sum(x, true), zeros({2.5}) and sum(x, 0, 1) do not compile.
 #pragma once
 
 #include <version>
@@ -29,7 +29,7 @@ concept WholeNumber = (std::integral<T> && !std::same_as<std::remove_cv_t<T>, bo
                       (std::is_enum_v<T> && std::is_convertible_v<T, std::int64_t>);
 
 namespace detail {
-/// A number beyond 63 bits becomes the nearest of them: it must not turn into one that means something else.
+/// A number outside of int64 becomes the nearest int64: wrapping would give a number of another meaning.
 template <WholeNumber T>
 constexpr std::int64_t saturated(T value) {
   if constexpr (std::is_enum_v<T>) {
@@ -41,7 +41,7 @@ constexpr std::int64_t saturated(T value) {
 }
 }  // namespace detail
 
-/// An extent, a count or a position: from any integer, also an unsigned one inside braces ({v.size(), 4}).
+/// An extent, a count or a position; converts from any integer, unsigned ones in braces too ({v.size(), 4}).
 class Whole {
  public:
   template <WholeNumber T>
@@ -63,7 +63,7 @@ class Axis {
   std::int64_t value_;
 };
 
-/// true or false.
+/// A bool argument; converts from true and false only.
 class Flag {
  public:
   template <std::same_as<bool> T>

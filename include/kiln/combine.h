@@ -1,4 +1,4 @@
-// How a value that is written where another one stands meets it.
+// How scatter and put_along_axis combine a written value with the element that is already there.
 #pragma once
 
 #include <cstdint>

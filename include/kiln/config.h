@@ -1,4 +1,4 @@
-// What the KILN_ environment variables set, as one struct; a program may set the same options in code.
+// The options that the KILN_ environment variables set, as one struct; a program may set them in code.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 namespace kiln {
 
 enum class Mode : std::uint8_t {
-  Lazy,       ///< record, fuse, compile
-  Eager,      ///< every operation its own cached compiled kernel, run as soon as it is recorded
-  Interpret,  ///< the reference interpreter: slow, independent, the oracle
+  Lazy,       ///< record operations, fuse them when a value is needed, compile the kernels
+  Eager,      ///< run each operation when it is recorded, as a compiled, cached kernel of its own
+  Interpret,  ///< run the reference interpreter: slow, and independent of planner and compiler
 };
 
 enum class Tier : std::uint8_t {
-  Auto,  ///< the vm until the compiler, working in the background, has finished
+  Auto,  ///< run a new CPU kernel on the vm until the background compiler has finished
   Jit,   ///< wait for the compiler
-  Vm,    ///< never compile
+  Vm,    ///< run CPU kernels on the vm only; compile none
 };
 
 /// Options of the process. Read once from the environment at first use; `configure` replaces them later.
@@ -47,7 +47,7 @@ struct Config {
 
 /// The options in force.
 const Config& config();
-/// Replaces them. Throws UserError when an option's value has no meaning. Not while another thread evaluates.
+/// Replaces them. UserError for a bad value. Not thread-safe: no other thread may evaluate during the call.
 void configure(const Config& options);
 
 }  // namespace kiln

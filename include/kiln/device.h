@@ -1,4 +1,4 @@
-// Where a tensor lives.
+// Device: the CPU or one GPU, where a tensor lives.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Device {
 /// Prints str().
 std::ostream& operator<<(std::ostream& out, Device device);
 
-/// Waits for everything this thread has evaluated on the device (on the CPU: nothing, evaluations are
-/// synchronous there). DeviceError for what failed. Reading a value waits by itself.
+/// Waits until all evaluations of this thread on the device have ended (CPU evaluations are synchronous, so
+/// there is nothing to wait for). DeviceError if one failed. Functions that read a value wait by themselves.
 void synchronize(Device device);
 
 }  // namespace kiln

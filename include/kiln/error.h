@@ -10,28 +10,28 @@
 
 namespace kiln {
 
-/// Base of everything Kiln throws.
+/// Base class of all exceptions that Kiln throws.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
-/// The caller asked for something that has no meaning: bad shapes, dtypes, arguments, environment values.
-/// Where the line of the call is known, what() ends with ", called at FILE:LINE".
+/// A mistake of the caller: bad shapes, dtypes, arguments or environment values.
+/// If the line of the call is known, what() ends with ", called at FILE:LINE".
 class UserError : public Error {
  public:
   using Error::Error;
   UserError(const std::string& message, const SourceLocation& called_at);
   /// what() without the line.
   std::string_view message() const noexcept { return std::string_view(what()).substr(0, length_); }
-  /// The call; line() is 0 where it is not known.
+  /// The source line of the call; line() is 0 if the line is not known.
   const SourceLocation& where() const noexcept { return where_; }
 
  private:
   SourceLocation where_{};
   std::size_t length_ = std::string_view::npos;
 };
-/// The same, found in the values when they are computed: an index out of range or a NaN that KILN_CHECK looks
-/// for.
+/// A mistake that shows only when values are computed: an index out of range or a NaN that KILN_CHECK
+/// found.
 class EvaluationError : public UserError {
  public:
   using UserError::UserError;
@@ -41,7 +41,7 @@ class CompileError : public Error {
  public:
   using Error::Error;
 };
-/// The device or the operating system refused: out of memory, lost device.
+/// The device or the operating system failed: memory ran out, the device was lost.
 class DeviceError : public Error {
  public:
   using Error::Error;

@@ -1,5 +1,5 @@
-// Living beside other users of a GPU: their streams, and how much memory Kiln holds. Not part of
-// <kiln/kiln.h>.
+// Sharing a GPU with other libraries: evaluations on their streams, and limits for the memory that Kiln
+// holds. Not part of <kiln/kiln.h>.
 #pragma once
 
 #include <kiln/device.h>
@@ -8,11 +8,11 @@
 
 namespace kiln {
 
-/// While it lives, what this thread evaluates on the device is enqueued on `stream`, a cudaStream_t or
-/// CUstream (null: the legacy default stream), in order with the caller's own work there. Without one, work
-/// goes to a stream of Kiln's that all threads share. Values that other streams computed are waited for on
-/// the device. Scopes nest; end them in reverse order on the thread that began them. The stream must live
-/// until retire_stream. UserError for the CPU; DeviceError when there is no such device.
+/// During the lifetime of a scope, evaluations of this thread on the device are enqueued on `stream`, a
+/// cudaStream_t or CUstream (null: the legacy default stream), in order with the caller's own work there.
+/// Without a scope, they go to one stream of Kiln's that all threads share. The device waits for values that
+/// other streams compute. Scopes nest; end them in reverse order on the thread that began them. The stream
+/// must live until retire_stream. UserError for the CPU; DeviceError if there is no such device.
 class StreamScope {
  public:
   StreamScope(Device device, void* stream);
@@ -25,24 +25,24 @@ class StreamScope {
   void* before_;
 };
 
-/// To be called before a stream that a scope named is destroyed, outside of such scopes: waits for it and
-/// takes back the memory kept for it. Nothing for one that was never named. DeviceError for what failed on
-/// it.
+/// Call this before you destroy a stream that a scope has named, and outside of such scopes. It waits for the
+/// stream and takes back the memory kept for the stream. A stream that no scope has named needs no call.
+/// DeviceError if work on the stream failed.
 void retire_stream(Device device, void* stream);
-/// The stream, a CUstream, that this thread's work goes to now. UserError for the CPU; DeviceError.
+/// The stream, a CUstream, to which evaluations of this thread go now. UserError for the CPU; DeviceError.
 void* current_stream(Device device);
 
 /// Bytes of tensors on a device.
 struct MemoryUse {
-  std::uint64_t in_use = 0;  ///< in tensors
-  std::uint64_t held = 0;    ///< and kept for the next ones
-  std::uint64_t limit = 0;   ///< that Kiln may hold in all
+  std::uint64_t in_use = 0;  ///< of tensors that exist
+  std::uint64_t held = 0;    ///< in_use, and freed blocks that Kiln keeps for later tensors
+  std::uint64_t limit = 0;   ///< the most that Kiln may hold
 };
 MemoryUse memory_use(Device device);
-/// Gives back what no tensor uses until at most `keep` bytes are held, or nothing is left to give; waits for
-/// a GPU. Returns the bytes given back. DeviceError.
+/// Returns unused memory to the driver until at most `keep` bytes are held, or no unused memory is left;
+/// waits for a GPU. Returns the number of bytes given back. DeviceError.
 std::uint64_t trim_memory(Device device, std::uint64_t keep = 0);
-/// What Kiln may hold in all from now on; 0: everything there is. Beyond it an allocation is a DeviceError.
+/// Sets the most bytes that Kiln may hold (0: the whole memory). An allocation beyond it is a DeviceError.
 void limit_memory(Device device, std::uint64_t bytes);
 
 }  // namespace kiln

@@ -1,9 +1,9 @@
 // Tensors in files: .npy and .npz (NumPy), .safetensors.
 //
-// Loading trusts nothing: a file that is truncated, contradicts itself or holds what no tensor can is a
-// UserError that begins "[load_npy] path: ", made before memory is taken for what the file claims. Saving
-// evaluates, writes beside the path and renames: a reader sees the old file or the new one. An operating
-// system that refuses (no space) is a DeviceError.
+// Loading checks every number of a file: a file that is truncated, contradicts itself or holds a dtype that
+// Kiln does not have is a UserError that begins "[load_npy] path: ", thrown before memory is allocated.
+// Saving evaluates, writes a temporary file and renames it: a reader sees the old file or the new one. A
+// failure of the operating system (no space) is a DeviceError.
 #pragma once
 
 #include <kiln/tensor.h>
@@ -33,8 +33,8 @@ using TensorMap = std::map<std::string, Tensor>;
 void save_npy(const std::filesystem::path& path, const Tensor& x,
               SourceLocation loc = SourceLocation::current());
 
-/// All arrays of an .npz archive, members stored or deflated, by name without ".npy". UserError for other
-/// members.
+/// All arrays of an .npz archive (members stored or deflated) by their names without ".npy". UserError for
+/// a member that is no array.
 [[nodiscard]] TensorMap load_npz(const std::filesystem::path& path,
                                  SourceLocation loc = SourceLocation::current());
 [[nodiscard]] TensorMap load_npz(std::span<const std::byte> bytes,

@@ -1,5 +1,5 @@
-// Neural-network functions, each a plain composition of kiln/ops.h: what fuses them is the planner, not this
-// file.
+// Neural-network functions. Each is a plain composition of functions of kiln/ops.h, which the planner fuses
+// like any other program.
 //
 // All compute in float32, or float64 where x is. softmax, log_softmax and the norms return x's dtype; losses
 // stay in the dtype they were computed in, so those of float16 and bfloat16 are float32: a sum over a batch

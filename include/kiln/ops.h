@@ -2,9 +2,9 @@
 // movement, reductions and contractions. Names, broadcasting and promotion follow the Python array API
 // standard.
 //
-// Every function records and returns at once. Errors are UserErrors that begin with "[name]" and give shapes
-// and dtypes. Negative axes count from the back. A view never copies: it is an index map inside the kernel
-// that reads it.
+// Every function records an operation and returns at once. Errors are UserErrors that begin with "[name]" and
+// give shapes and dtypes. Negative axes count from the back. A view never copies: it is an index map inside
+// the kernel that reads it.
 #pragma once
 
 #include <kiln/combine.h>
@@ -121,8 +121,8 @@ KILN_COMPOUND(>>=, bitwise_right_shift)
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// Creation. No memory is written for these: they are expressions of the index, and fuse with what reads them.
-// Numbers given here are arguments of the kernel: another value compiles nothing.
+// Creation. These functions write no memory: they are expressions of the index and fuse with their readers.
+// Their numbers are arguments of the kernel: another value compiles nothing.
 
 /// The dtype and the device of a new tensor: zeros(3, DType::Int32), zeros(3, Device::cuda()),
 /// zeros(3, {DType::Int32, Device::cuda(1)}). Without a dtype the function's own, without a device that of
@@ -137,7 +137,7 @@ struct TensorOptions {
   TensorOptions(Device place) : device(place) {}
 };
 
-/// float32 unless a dtype is given.
+/// All elements 0 or 1; float32 unless a dtype is given.
 [[nodiscard]] Tensor zeros(const Shape& shape, const TensorOptions& options = {},
                            SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor ones(const Shape& shape, const TensorOptions& options = {},
@@ -208,7 +208,7 @@ class Axes {
 };
 inline const Axes all_axes = Axes::everything();
 
-/// One extent may be -1: what remains.
+/// The same elements in row-major order with another shape. One extent may be -1: it is computed.
 [[nodiscard]] Tensor reshape(const Tensor& x, const Shape& shape,
                              SourceLocation loc = SourceLocation::current());
 /// Axes start..end (inclusive) become one.
@@ -364,18 +364,18 @@ using Tensors = std::vector<Tensor>;
 struct Scanned {
   Tensors carry, ys;
 };
-/// Goes along an axis of `xs`, which have equal extents there: body(carry, x) is given the carry and each
-/// tensor without that axis, and returns the next carry and what to keep. Returns the last carry and what was
-/// kept, stacked along the same axis of the results. The carry keeps its dtypes, and broadcasts to what the
-/// body returns. reverse: from the end. UserError when extents, dtypes or numbers of tensors differ. An axis
+/// Iterates over an axis of `xs`, which have equal extents there: body(carry, x) takes the carry and a slice
+/// of each tensor, and returns the next carry and the values to keep. Returns the last carry and the kept
+/// values, stacked along the same axis. The carry keeps its dtypes, and broadcasts to the shapes that the
+/// body returns. reverse: from the end. UserError if extents, dtypes or numbers of tensors differ. An axis
 /// of no elements gives `init` and stacks of no elements.
 [[nodiscard]] Scanned scan(const std::function<Scanned(const Tensors& carry, const Tensors& x)>& body,
                            Tensors init, const Tensors& xs, Axis axis = 0, Flag reverse = false,
                            SourceLocation loc = SourceLocation::current());
-/// What then(operands) returns where the condition holds, else what otherwise(operands) returns: tensors of
-/// one shape and dtype, pair by pair (they broadcast with the condition). What a branch makes of its operands
-/// is computed only where it is wanted: not at all where the condition holds nowhere, and for each element
-/// where the branch is elementwise.
+/// The results of then(operands) where the condition holds, and of otherwise(operands) elsewhere: pairs of
+/// tensors of one shape and dtype (they broadcast with the condition). The results of a branch are computed
+/// only where the condition selects the branch: not at all if it is selected nowhere, and element by element
+/// if the branch is elementwise.
 [[nodiscard]] Tensors cond(const Tensor& condition, const std::function<Tensors(const Tensors&)>& then,
                            const std::function<Tensors(const Tensors&)>& otherwise, Tensors operands,
                            SourceLocation loc = SourceLocation::current());
@@ -465,7 +465,7 @@ struct Scanned {
 
 // ---------------------------------------------------------------------------------------------------------
 // Sorting. NaN is the greatest value: last in ascending order, first in descending order. -0 and +0 are
-// equal. Each runs as a step of its own when it is needed; what surrounds it fuses up to it.
+// equal. Each function runs as a library call when its value is needed; kernels fuse up to it.
 
 /// x in order along an axis. Equal elements cannot be told apart but for zeros: -0 stands before +0.
 [[nodiscard]] Tensor sort(const Tensor& x, Axis axis = -1, Flag descending = false,

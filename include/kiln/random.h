@@ -1,6 +1,6 @@
-// Random numbers, made where they are used: each is a function of a key and of its place in the result alone,
-// so that the same key gives the same numbers in every mode, on every device and whatever they are fused
-// with, and another key compiles nothing.
+// Random numbers without state: each number is a function of a key and of its place in the result alone. The
+// same key gives the same numbers in every mode, on every device and in every fused kernel; another key
+// compiles nothing.
 //
 // Bits come from Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2,
 // 3", 2011). A key is used once: draw from the keys that `split` gives, and keep one of them for what
@@ -11,8 +11,8 @@
 //
 // Draws do not depend on the shape: uniform(key, {2, 3}) has the numbers of uniform(key, {6}) in row-major
 // order, and a longer draw begins with the shorter one. Bits, and uniform in [0, 1), are equal to the bit
-// everywhere; what goes through logarithms (normal, exponential) or a range of its own is as accurate as
-// those functions.
+// everywhere; draws through a logarithm (normal, exponential) or a scaled range are as accurate as those
+// functions.
 #pragma once
 
 #include <kiln/ops.h>
@@ -23,15 +23,15 @@
 
 namespace kiln::random {
 
-/// 64 bits that draws are made from. Any seed is as good as another. The bits are a number, or what a tensor
-/// holds: a key that is made of a tensor draws inside while_loop and scan, where its bits change from one
+/// The 64 bits that determine a draw. All seeds are equally good. The bits are a C++ number or an element of
+/// a tensor: a key made of a tensor draws inside while_loop and scan, where its bits change from one
 /// iteration to the next.
 class Key {
  public:
   explicit Key(std::uint64_t seed) : bits_(seed) {}
-  /// UserError unless it is one uint64.
+  /// UserError unless `bits` is one element of uint64.
   explicit Key(const Tensor& bits, SourceLocation loc = SourceLocation::current());
-  /// Those of a tensor are computed now.
+  /// The bits; evaluates if a tensor holds them.
   [[nodiscard]] std::uint64_t bits() const;
   /// The bits as a scalar tensor of uint64: what a loop carries.
   [[nodiscard]] Tensor tensor(SourceLocation loc = SourceLocation::current()) const;
@@ -43,11 +43,11 @@ class Key {
   Tensor tensor_;  // empty: bits_
 };
 
-/// The key that belongs to a number (a step, a worker, a layer): the same for the same number.
+/// The key for a number (a step, a worker, a layer): equal numbers give equal keys.
 [[nodiscard]] Key fold_in(Key key, std::uint64_t number);
-/// The same for an integer scalar that a tensor holds: the step of a loop. UserError for anything else.
+/// The same for an integer tensor of rank 0: the step of a loop. UserError for any other tensor.
 [[nodiscard]] Key fold_in(Key key, const Tensor& number, SourceLocation loc = SourceLocation::current());
-/// The first `count` of the keys that a key has as children; none equals the key or what it draws.
+/// The first `count` child keys of a key; no child equals the key, or a number that the key draws.
 [[nodiscard]] std::vector<Key> split(Key key, std::size_t count = 2);
 template <std::size_t N>
 [[nodiscard]] std::array<Key, N> split(Key key) {

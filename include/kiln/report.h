@@ -1,4 +1,4 @@
-// What Kiln did: counters of the process, cheap to read, asserted on by tests and shown by tools.
+// Counters of the process: evaluations, plans, kernels, launches, times. Reading them is cheap.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@ namespace kiln {
 
 struct Statistics {
   std::uint64_t evaluations = 0;        ///< evaluations that ran at least one step
-  std::uint64_t plan_hits = 0;          ///< evaluations that found their plan
+  std::uint64_t plan_hits = 0;          ///< evaluations whose plan was in the plan cache
   std::uint64_t plan_misses = 0;        ///< evaluations that had to be planned
-  std::uint64_t kernels_compiled = 0;   ///< kernels made by the compiler
+  std::uint64_t kernels_compiled = 0;   ///< kernels that the compiler made
   std::uint64_t kernels_from_disk = 0;  ///< kernels loaded from the disk cache
   std::uint64_t kernel_hits = 0;        ///< kernels that planning found in memory
   std::uint64_t launches = 0;           ///< kernels run
@@ -27,12 +27,12 @@ struct Statistics {
 Statistics statistics();
 void reset_statistics();
 
-/// Waits until kernels that are being compiled in the background (KILN_TIER=auto) are ready; for benchmarks
-/// and for programs that want their cache filled before they end. Returns at once during exit.
+/// Waits until all kernels in the background compiler (KILN_TIER=auto) are ready: for benchmarks, and for
+/// programs that fill their disk cache before they end. During exit it returns at once.
 void wait_for_compiles();
 
 /// Forgets plans and kernels in memory (the disk cache stays): for tests and benchmarks of cold paths. Not
-/// while another thread evaluates.
+/// thread-safe: no other thread may evaluate during the call.
 void clear_memory_caches();
 
 }  // namespace kiln

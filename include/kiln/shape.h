@@ -51,7 +51,7 @@ class Shape {
   void resize(int rank, std::int64_t fill = 1);
   operator std::span<const std::int64_t>() const { return {dims_, static_cast<std::size_t>(rank_)}; }
 
-  /// Product of the extents (1 for rank 0). Extents are trusted not to overflow: they were checked when made.
+  /// Product of the extents (1 for rank 0). Pre: it fits in 63 bits, as for the shape of every tensor.
   std::int64_t numel() const;
   /// "(2, 3)", "(5,)", "()".
   std::string str() const;

@@ -39,8 +39,8 @@ void retain(Node* node) noexcept;
 void release(Node* node) noexcept;
 }  // namespace ir
 
-/// A C++ number met by a tensor: weakly typed (it takes the tensor's dtype when its class allows). UInt: a
-/// whole number of 2^63 and more, whose bits `i` holds; every other whole number is an Int.
+/// A C++ number as an operand. It is weakly typed: it takes the tensor's dtype if its class allows. UInt is a
+/// whole number of 2^63 or more, whose bits `i` holds; every other whole number is an Int.
 struct Scalar {
   enum class Kind : std::uint8_t { Bool, Int, UInt, Float } kind = Kind::Float;
   union {
@@ -121,7 +121,7 @@ class SliceRef;
 class SelectRef;
 class RowIterator;
 
-/// Such data as the argument of a constructor: not another tensor.
+/// Host data as the argument of a constructor; excludes tensors.
 template <class R>
 concept HostArray = !std::is_base_of_v<Tensor, R> && ContiguousElements<R>;
 
@@ -141,7 +141,7 @@ class Tensor {
     if (node_) ir::retain(node_);
   }
   Tensor(Tensor&& other) noexcept : node_(std::exchange(other.node_, nullptr)) {}
-  /// To a variable only: f(x) = y does not compile.
+  /// Assigns to variables only: f(x) = y does not compile.
   Tensor& operator=(const Tensor& other) & noexcept {
     Tensor copy(other);
     std::swap(node_, copy.node_);
@@ -216,7 +216,7 @@ class Tensor {
   [[nodiscard]] static Tensor from(const V& values) {
     return from(values, Shape(values.size()));
   }
-  /// Takes a vector's memory over: no copy.
+  /// Takes over the memory of a vector without a copy. Without a shape: rank 1.
   template <ElementType T>
     requires(!std::is_same_v<T, bool>)
   [[nodiscard]] static Tensor take(std::vector<T>&& values, const Shape& shape,
@@ -235,14 +235,14 @@ class Tensor {
                                       SourceLocation loc = SourceLocation::current());
 
   /// Uses the caller's row-major memory without copying and never writes it; `owner` is kept until the last
-  /// use. The memory must not change meanwhile: what is computed when is Kiln's choice. UserError (and
-  /// nothing is kept) for null data, data not aligned to the element's size, or an empty owner (unless there
-  /// are no elements).
+  /// use. The memory must not change until then, because a tensor may be evaluated at any time. UserError
+  /// (and `owner` is not kept) for null data, data not aligned to the element's size, or an empty owner
+  /// (unless there are no elements).
   [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, DType dtype,
                                      std::shared_ptr<const void> owner,
                                      SourceLocation loc = SourceLocation::current());
-  /// The same with a deleter, called once (with `data`) when the last use ends, on whichever thread that is.
-  /// UserError for an empty one: memory that needs none takes one that does nothing.
+  /// The same with a deleter, which is called once (with `data`) when the last use ends, on any thread.
+  /// UserError for an empty deleter: for memory that needs no deleter, pass one that does nothing.
   [[nodiscard]] static Tensor borrow(const void* data, const Shape& shape, DType dtype,
                                      std::function<void(const void*)> deleter,
                                      SourceLocation loc = SourceLocation::current());
@@ -270,8 +270,8 @@ class Tensor {
   }
 
   [[nodiscard]] bool valid() const noexcept { return node_ != nullptr; }
-  /// Whether the single element is not 0: for `if (any(a != b))`. Evaluates. UserError for any other count,
-  /// as in `if (a == b)` of whole tensors.
+  /// Whether the single element is not 0: for `if (any(a != b))`. Evaluates. UserError unless there is one
+  /// element, as in `if (a == b)` of whole tensors.
   explicit operator bool() const;
   [[nodiscard]] Shape shape(SourceLocation loc = SourceLocation::current()) const;
   [[nodiscard]] int rank(SourceLocation loc = SourceLocation::current()) const;
@@ -280,13 +280,13 @@ class Tensor {
   [[nodiscard]] std::int64_t numel(SourceLocation loc = SourceLocation::current()) const;
   [[nodiscard]] DType dtype(SourceLocation loc = SourceLocation::current()) const;
   [[nodiscard]] Device device(SourceLocation loc = SourceLocation::current()) const;
-  /// The same value on another device: evaluates and copies. Itself when it is there.
+  /// The same value on another device: evaluates and copies. Returns this tensor if it is on that device.
   [[nodiscard]] Tensor to(Device device, SourceLocation loc = SourceLocation::current()) const;
 
-  /// Computes this tensor now (with everything it needs, fused). Returns itself. Does nothing when done
-  /// already.
+  /// Computes this tensor now, with all operations that it needs, fused. Returns itself. Does nothing if the
+  /// value is in memory.
   const Tensor& eval(SourceLocation loc = SourceLocation::current()) const;
-  /// True when the value is in memory already.
+  /// Whether the value is in memory.
   [[nodiscard]] bool evaluated(SourceLocation loc = SourceLocation::current()) const;
   /// The single element of a one-element tensor, converted to T. Evaluates. UserError for any other count.
   template <ElementType T>
@@ -317,8 +317,8 @@ class Tensor {
     copy_to(std::ranges::data(out), dtype_of<std::ranges::range_value_t<R>>, loc);
   }
   /// Row-major host memory of this tensor's value, valid while any copy of this handle lives. Evaluates;
-  /// copies once when the value is a strided view, and once when it lives on a GPU. Threads may call it at
-  /// once, as every const function.
+  /// copies once if the value is a strided view, and once if it lives on a GPU. Thread-safe, like every
+  /// const function.
   [[nodiscard]] const void* data() const;
   /// The same on device(): a device address on a GPU, in the order of the calling thread's stream.
   [[nodiscard]] const void* device_data() const;
@@ -523,7 +523,7 @@ inline SliceRef Tensor::operator[](FirstSlice first) & {
 inline SelectRef Tensor::operator()(TensorArg selector) & { return SelectRef(*this, selector); }
 inline SelectRef Tensor::operator[](TensorArg selector) & { return SelectRef(*this, selector); }
 
-/// Goes along the first axis of a tensor.
+/// Iterates over the slices along the first axis of a tensor.
 class RowIterator {
  public:
   using value_type = Tensor;
@@ -551,8 +551,8 @@ class RowIterator {
   SourceLocation loc_;
 };
 
-/// Evaluates several tensors together, sharing work: eval(x, y), eval({x, y}), eval(vector). Returns when
-/// they are computed.
+/// Evaluates several tensors together, sharing work: eval(x, y), eval({x, y}), eval(vector). On the CPU it
+/// returns when they are computed; on a GPU when their kernels are enqueued.
 void eval(std::span<const Tensor> tensors, SourceLocation loc = SourceLocation::current());
 void eval(std::initializer_list<Tensor> tensors, SourceLocation loc = SourceLocation::current());
 inline void eval(TensorArg x) { eval(std::span(x.tensor, 1), x.loc); }

@@ -41,18 +41,20 @@ std::string accepted(const OpInfo& row) {
 std::string reference_page() {
   std::ostringstream out;
   out << "# Elementwise operations\n\n"
-         "Made from `include/kiln/ops.def` by `tests/ir/op_test.cpp` (run it with `UPDATE_GOLDEN=1` after "
-         "adding an\n"
-         "op). T is the operands' promoted dtype ([semantics](semantics.md)); x, y, z are the operands in "
-         "order.\n"
-         "`floor`, `ceil`, `trunc` and `round` also take integers, which come back unchanged; `isnan`, "
-         "`isinf` and\n"
-         "`isfinite` take any dtype. Not in the table, since they are no functions of numbers alone: "
-         "`astype(x, dtype)`\n"
-         "converts values, `bitcast(x, dtype)` shows the same bits as another dtype of the same size. Made "
-         "of others: `square`,\n"
-         "`positive`, `clip`, `isclose`, and `allclose` and `array_equal`, which evaluate and give a C++ "
-         "bool.\n\n"
+         "This page lists every elementwise operation. `tests/ir/op_test.cpp` generates it from "
+         "`include/kiln/ops.def` (run the\n"
+         "test with `UPDATE_GOLDEN=1` after adding an operation). T is the operands' promoted dtype "
+         "([semantics.md](semantics.md));\n"
+         "x, y, z are the operands in order. `floor`, `ceil`, `trunc` and `round` also take integers and "
+         "return "
+         "them unchanged; `isnan`,\n"
+         "`isinf` and `isfinite` take any dtype.\n\n"
+         "Two operations are not in the table because they are not functions of numbers alone: "
+         "`astype(x, dtype)` converts values, and\n"
+         "`bitcast(x, dtype)` returns the same bits as another dtype of the same size. `square`, `positive`, "
+         "`clip` and `isclose` are\n"
+         "compositions of operations below; so are `allclose` and `array_equal`, which evaluate and return a "
+         "C++ bool.\n\n"
          "| function | operands | dtypes | result | value |\n|---|---|---|---|---|\n";
   for (int i = 0; i < kOpCount; ++i) {
     const OpInfo& row = kOpInfo[i];
