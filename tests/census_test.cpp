@@ -2,7 +2,6 @@
 // same kernels have the same census; tools/census.sh takes it.
 #include "codegen/other_targets.h"
 #include "engine/plan.h"
-#include "kernel/structure_hash.h"
 #include "math/expand.h"
 #include "modes.h"
 #include "program.h"
@@ -55,7 +54,7 @@ std::vector<Place> places() {
   return out;
 }
 
-/// Counts of kernels by place and structure, with the first program that has one.
+/// Counts of kernels by place and key, with the first program that has one.
 struct Census {
   std::mutex mutex;
   std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> kernels;
@@ -69,7 +68,7 @@ struct Census {
         const bool other_sums = place.target.gpu && place.target.strict;
         const ir::Graph graph = other_sums ? transform::transform(planned, true).graph : planned;
         for (const kernel::Kernel& k : testing::kernels_of(graph, place.target)) {
-          auto& entry = kernels[cat(place.name, ' ', kernel::structure_hash(k).hex())];
+          auto& entry = kernels[cat(place.name, ' ', kernel::hash(k).hex())];
           if (entry.first++ == 0) entry.second = seed;
         }
       } catch (const Error& e) {

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Takes a census of kernels: what the CPU and a GPU would run, in the default, strict and deterministic modes, for random
-# programs. A line a kernel: device, mode, hash of its structure (numbers of its parts do not count), how often, and the
-# first program (seed) that has it.
+# programs. A line a kernel: device, mode, its key, how often, and the first program (seed) that has it.
 #   tools/census.sh FILE [PROGRAMS] [SEED]     default: 20000 programs from seed 1
 #   tools/census.sh --compare OLD NEW          what one has and the other has not; exit code 1 if anything
 # A change that moves code has the census that it had: take one of each build, and compare.
@@ -18,7 +17,7 @@ if [[ ${1:-} == --compare && $# == 3 ]]; then
   [[ -z $changed ]]
   exit
 fi
-[[ $# -ge 1 && ${1:-} != -* ]] || { sed -n '2,9p' "${BASH_SOURCE[0]}"; exit 2; }
+[[ $# -ge 1 && ${1:-} != -* ]] || { sed -n '2,8p' "${BASH_SOURCE[0]}"; exit 2; }
 
 file=$1 programs=${2:-20000} seed=${3:-1} jobs=${JOBS:-$(nproc)}
 parts=$(mktemp -d)
