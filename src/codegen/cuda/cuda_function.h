@@ -60,9 +60,19 @@ class CudaEmitter {
   /// Loads of all steps of a loop, made before its first step computes.
   struct Stage {
     int depth = 0, steps = 0;  // of the loop's scope; fewer than two steps: none
-    std::string arrays, text;
+    struct Array {
+      ExprId load;
+      std::string declaration;
+    };
+    std::vector<Array> arrays;  // of vectors, one a step
+    std::string text;
     std::unordered_map<ExprId, std::string> memo;  // of what the loads' addresses need
     std::unordered_map<ExprId, std::string> loaded;
+    std::string declarations() const {
+      std::string out;
+      for (const Array& a : arrays) out += a.declaration;
+      return out;
+    }
   };
 
   int depth() const { return at_.depth(); }
@@ -98,6 +108,7 @@ class CudaEmitter {
   std::string present(ExprId load, bool on_lane);
   std::string element(const ExprNode& n, const std::string& index, const std::string& predicate) const;
   std::string value(ExprId e);
+  bool is_name(ExprId e) const;
   std::string lane(ExprId e);
   const char* type_of(ExprId e) const { return is_index(e) ? index_type() : cuda_type(pool_[e].type); }
   /// The same where a plain integer may stand.

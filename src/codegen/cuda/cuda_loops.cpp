@@ -97,7 +97,7 @@ void CudaEmitter::loop(const LoopDecl& l) {
   if (l.kind == LoopKind::Grid) return grid_loop(l);
   if (l.kind == LoopKind::While) return while_loop(l);
   std::string extent = index_text(l.extent);
-  if (extent.find('(') != std::string::npos) {
+  if (!is_name(l.extent)) {
     const std::string name = fresh("n");
     line(cat("const ", index_type(), ' ', name, " = ", extent, ';'));
     extent = name;
@@ -186,7 +186,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const std::string body = close_scope();
   const Stage ahead = std::exchange(stage_, around);
   once_ = once;
-  if (ahead.text.empty()) {
+  if (ahead.loaded.empty()) {
     const bool scalars = l.rows > 1 && lanes_ == 1 && at_.lanes_depth() > 0;
     if (in_flight) line(cat("#pragma unroll ", scalars ? 2 * kUnrolled : kUnrolled));
     keeps_loads_ |= in_flight && scalars;
@@ -216,7 +216,7 @@ std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first,
     return out + (asks ? cat("if (", i, " < ", end, ") {\n", text, "}\n") : text) + "}\n";
   };
   const auto batch = [&](bool asks) {
-    return ahead.arrays + each(ahead.text, asks) + each(body, asks) + "}\n";
+    return ahead.declarations() + each(ahead.text, asks) + each(body, asks) + "}\n";
   };
   std::string out = cat(index_type(), ' ', base, " = ", first, ";\n");
   out += cat("for (; ", base, " + ", (kUnrolled - 1) * l.rows, " < ", end, "; ", base,
@@ -309,7 +309,8 @@ std::string CudaEmitter::steps(const LoopDecl& l, Reach reach) {
     if (guarded) out += "}\n";
     return out + (steps_ > 1 ? "}\n" : "");
   };
-  const std::string staged = stage_.text.empty() ? std::string() : stage_.arrays + wrap(stage_.text);
+  const std::string staged =
+      stage_.loaded.empty() ? std::string() : stage_.declarations() + wrap(stage_.text);
   const std::string rest = wrap(body);
   return steps_ > 1 ? staged + rest : cat("{\n", rest, "}\n");
 }

@@ -76,7 +76,8 @@ void CudaEmitter::scan_step(const Stmt& st) {
   const AccDecl& a = k_.accs[st.target];
   AccState& s = accs_[st.target];
   const std::string type = acc_type(a), x = fresh("x"), first = fresh("first");
-  const bool braces = start_of(a).starts_with('{');
+  const bool braces =
+      kernel::positional(a.monoid) || (a.monoid == Monoid::Custom && k_.customs[a.custom].types.size() > 1);
   const std::string none = braces ? type + start_of(a) : start_of(a),
                     typed = braces ? none : cat(type, '(', none, ')');
   line(cat(type, ' ', x, '[', lanes_, "], ", first, ';'));

@@ -1,6 +1,9 @@
 // CudaEmitter: values on one lane and on all lanes, named where they are used more than once.
 #include "codegen/cuda/cuda_function.h"
 
+#include "kernel/monoid.h"
+
+#include <algorithm>
 #include <utility>
 
 namespace kiln::codegen {
@@ -117,6 +120,16 @@ std::string CudaEmitter::value(ExprId e) {
   const std::string text = n.prim == Prim::Load ? element(n, index_text(n.a), present(e, false))
                                                 : spell(e, [&](ExprId o) { return value(o); });
   return keep(e, text, static_cast<int>(d) == depth(), scopes_[d].text, scopes_[d].memo);
+}
+
+/// Whether value(e), which has been called here, is a name or a number rather than something to compute.
+bool CudaEmitter::is_name(ExprId e) const {
+  const ExprNode& n = pool_[e];
+  if (n.prim == Prim::Const) return static_cast<std::int64_t>(n.imm) >= 0;
+  if (n.prim == Prim::Acc)
+    return !kernel::positional(k_.accs[n.imm].monoid) && k_.accs[n.imm].monoid != Monoid::Custom;
+  if (n.prim == Prim::Load || kernel::operand_count(n.prim) == 0) return true;
+  return std::any_of(scopes_.begin(), scopes_.end(), [&](const Scope& s) { return s.memo.contains(e); });
 }
 
 /// The value on lane `v`, inside a run.
