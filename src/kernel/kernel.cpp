@@ -3,14 +3,11 @@
 // The key is a stream of words that decodes to one kernel only: every list is preceded by its length, and a
 // node's primitive says how many words follow it. Expressions enter the stream where a statement first needs
 // them, operands first, so that neither unused pool entries nor the order in which lowering built the rest
-// can change it.
+// can change it. Parts count by their numbers, for a launch binds its arguments by them: what makes the
+// numbers equal is canonicalise.
 #include "kernel/kernel.h"
 
-#include "kernel/structure_hash.h"
-
 #include <algorithm>
-#include <map>
-#include <utility>
 
 namespace kiln::kernel {
 namespace {
@@ -22,29 +19,19 @@ static_assert(Prim::Const < Prim::Load && Prim::Param < Prim::Load && Prim::Slot
 
 class KeyWriter {
  public:
-  /// `renumbers`: parts have the numbers in which they are first met, and are described there.
-  explicit KeyWriter(const Kernel& kernel, bool renumbers = false)
-      : k_(kernel), renumbers_(renumbers), number_(kernel.pool.size(), kNoExpr) {
+  explicit KeyWriter(const Kernel& kernel) : k_(kernel), number_(kernel.pool.size(), kNoExpr) {
     words_.reserve(64 + 3 * std::size_t{kernel.pool.size()});
   }
 
   Hash128 run() {
-    renumbers_ ? totals() : parts();
+    parts();
     customs();
-    if (!renumbers_)
-      for (DType t : k_.slots) put(static_cast<std::uint64_t>(t));
+    for (DType t : k_.slots) put(static_cast<std::uint64_t>(t));
     for (const auto* section : {&k_.body, &k_.link, &k_.second, &k_.finish}) block(*section);
     return hash128(std::span<const std::uint64_t>(words_));
   }
 
  private:
-  enum class Part : std::uint8_t { Param, Slot, Var, Acc, Buffer };
-
-  void totals() {
-    put(std::uint64_t{k_.fma} | std::uint64_t{k_.exact} << 1 | std::uint64_t{k_.threads.narrow} << 2 |
-        std::uint64_t{k_.threads.block} << 16 | std::uint64_t{k_.threads.team} << 32);
-  }
-
   void parts() {
     put(k_.buffers.size() | std::uint64_t{k_.accs.size()} << 16 | std::uint64_t{k_.slots.size()} << 32 |
         std::uint64_t{k_.fma} << 48 | std::uint64_t{k_.exact} << 49);
@@ -55,35 +42,16 @@ class KeyWriter {
   }
 
   void describe(const BufferDecl& b) {
-    const std::uint64_t offset =
-        b.role == BufferDecl::Role::Scratch || !renumbers_ ? of(Part::Param, b.offset_param) : 0;
-    const std::uint64_t ahead =
-        b.ahead_param < 0 ? 0xffff : of(Part::Param, static_cast<std::uint64_t>(b.ahead_param));
+    const std::uint64_t ahead = b.ahead_param < 0 ? 0xffff : static_cast<std::uint64_t>(b.ahead_param);
     put(static_cast<std::uint64_t>(b.role) | static_cast<std::uint64_t>(b.dtype) << 8 |
         std::uint64_t{b.alignment} << 16 | std::uint64_t{b.stream} << 24 | std::uint64_t{b.vector} << 25 |
-        offset << 32 | ahead << 48);
+        std::uint64_t{b.offset_param} << 32 | ahead << 48);
     put(b.shared);
   }
 
   void describe(const AccDecl& a) {
     put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8 |
         std::uint64_t{a.custom} << 16 | std::uint64_t{a.compensated} << 48);
-  }
-
-  /// The key's number of a part.
-  std::uint64_t of(Part part, std::uint64_t number) {
-    if (!renumbers_) return number;
-    const auto kind = static_cast<std::size_t>(part);
-    const auto [at, fresh] = met_[kind].try_emplace(number, met_[kind].size());
-    const std::uint64_t found = at->second;
-    if (!fresh) return found;
-    // no statement's kind, and not an expression's: a part is described
-    constexpr std::uint64_t kDescribed = 0xfe;
-    put(kDescribed | kind << 8 | found << 32);
-    if (part == Part::Slot) put(static_cast<std::uint64_t>(k_.slots[number]));
-    if (part == Part::Acc) describe(k_.accs[number]);
-    if (part == Part::Buffer) describe(k_.buffers[number]);
-    return found;
   }
 
   void customs() {
@@ -108,28 +76,25 @@ class KeyWriter {
       }
       const std::uint64_t index = s.index == kNoExpr ? kNoExpr : number(s.index);
       const std::uint64_t value = number(s.value);
-      const std::uint64_t target = of(s.kind == Stmt::Kind::Store ? Part::Buffer : Part::Acc, s.target);
-      put(static_cast<std::uint64_t>(s.kind) | target << 8);
+      put(static_cast<std::uint64_t>(s.kind) | std::uint64_t{s.target} << 8);
       put(index | value << 32);
     }
   }
 
   void loop(const LoopDecl& l) {
-    // The grid's range comes with the launch: its extent decides nothing.
-    const std::uint64_t extent = l.kind == LoopKind::Grid || l.extent == kNoExpr ? kNoExpr : number(l.extent);
+    // On a CPU the grid's range comes with the launch: its extent decides nothing. On a GPU the kernel reads
+    // it.
+    const bool given = l.kind == LoopKind::Grid && k_.threads.block == 0;
+    const std::uint64_t extent = given || l.extent == kNoExpr ? kNoExpr : number(l.extent);
     std::vector<std::uint64_t> more;
     for (ExprId e : l.inits) more.push_back(number(e));
     if (l.kind == LoopKind::While && l.condition != kNoExpr) more.push_back(number(l.condition));
-    const std::uint64_t var = of(Part::Var, l.var);
     put(static_cast<std::uint64_t>(Stmt::Kind::Loop) | static_cast<std::uint64_t>(l.kind) << 8 |
-        std::uint64_t{l.lanes} << 16 | var << 32);
+        std::uint64_t{l.lanes} << 16 | std::uint64_t{l.var} << 32);
     put(extent | std::uint64_t{l.accs.size()} << 32 | std::uint64_t{l.steps} << 48 |
         std::uint64_t{l.ragged} << 47);
     put(l.rows);
-    for (std::uint32_t acc : l.accs) {
-      const std::uint64_t number = of(Part::Acc, acc);
-      put(number);
-    }
+    for (std::uint32_t acc : l.accs) put(acc);
     for (std::uint64_t word : more) put(word);
     block(l.body);
   }
@@ -159,28 +124,16 @@ class KeyWriter {
   void write(const ExprNode& n) {
     constexpr std::uint64_t kExpr = 0xff;  // no statement's kind: an expression begins
     const auto operand = [&](ExprId x) -> std::uint64_t { return x == kNoExpr ? kNoExpr : number_[x]; };
-    const std::uint64_t imm = named(n);
     put(kExpr | static_cast<std::uint64_t>(n.prim) << 8 | static_cast<std::uint64_t>(n.type) << 16 |
         operand(n.a) << 32);
     if (n.b != kNoExpr || n.prim == Prim::Load) put(operand(n.b) | operand(n.c) << 32);
-    // The leaves and Load come first in prims.def; of the others only calls read imm.
-    if (n.prim <= Prim::Load || n.prim == Prim::Call1 || n.prim == Prim::Call2 || n.prim == Prim::Native)
-      put(imm);
-  }
-
-  /// The immediate of an expression, which may be the number of a part.
-  std::uint64_t named(const ExprNode& n) {
-    if (n.prim == Prim::Param) return of(Part::Param, n.imm);
-    if (n.prim == Prim::Slot) return of(Part::Slot, n.imm);
-    if (n.prim == Prim::Var) return of(Part::Var, n.imm);
-    if (n.prim == Prim::Acc || n.prim == Prim::Running || n.prim == Prim::Before) return of(Part::Acc, n.imm);
-    if (n.prim == Prim::Load) return of(Part::Buffer, n.imm);
-    return n.imm;
+    // The leaves and Load come first in prims.def; of the others calls and divisions of indices read imm.
+    if (n.prim <= Prim::Load || n.prim == Prim::Call1 || n.prim == Prim::Call2 || n.prim == Prim::Native ||
+        n.prim == Prim::IndexDiv)
+      put(n.imm);
   }
 
   const Kernel& k_;
-  const bool renumbers_;
-  std::map<std::uint64_t, std::uint64_t> met_[5];
   std::vector<std::uint32_t> number_;
   std::vector<ExprId> stack_;
   std::vector<std::uint64_t> words_;
@@ -211,6 +164,5 @@ bool reads_running_values(const Kernel& kernel) {
 }
 
 Hash128 hash(const Kernel& kernel) { return KeyWriter(kernel).run(); }
-Hash128 structure_hash(const Kernel& kernel) { return KeyWriter(kernel, true).run(); }
 
 }  // namespace kiln::kernel

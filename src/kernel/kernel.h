@@ -132,7 +132,8 @@ struct Kernel {
 /// Whether values of accumulators are read inside their loops: scans, While loops. Not every emitter has
 /// them.
 bool reads_running_values(const Kernel& kernel);
-/// Everything that decides the generated code, and nothing else.
+/// Everything that decides the generated code and the order of its arguments, and nothing else. Kernels that
+/// differ in the numbers of their parts alone have equal hashes once they are canonical (canonicalise).
 Hash128 hash(const Kernel& kernel);
 /// Readable loop IR.
 std::string print(const Kernel& kernel);

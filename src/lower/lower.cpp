@@ -6,9 +6,12 @@
 // are baked.
 #include "lower/lower.h"
 
+#include "kernel/canonical.h"
 #include "lower/region_lowering.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 
 namespace kiln::lower {
 
@@ -84,9 +87,25 @@ void RegionLowering::complete() {
       1, static_cast<std::int64_t>(static_cast<double>(out_.grid) * 16384.0 / std::max(points, 1.0)));
 }
 
+/// Gives the kernel its canonical numbers, and what the launch binds with it.
+static void number(Lowered& lowered) {
+  const kernel::OldNumbers old = kernel::canonicalise(lowered.kernel);
+  const auto reorder = [](auto& list, const std::vector<std::uint32_t>& numbers) {
+    std::remove_reference_t<decltype(list)> out;
+    out.reserve(numbers.size());
+    for (const std::uint32_t n : numbers) out.push_back(std::move(list[n]));
+    list = std::move(out);
+  };
+  reorder(lowered.params, old.params);
+  reorder(lowered.slots, old.slots);
+  reorder(lowered.buffers, old.buffers);
+}
+
 Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
               const schedule::Target& target) {
-  return RegionLowering(graph, regions, region, target).run();
+  Lowered out = RegionLowering(graph, regions, region, target).run();
+  number(out);
+  return out;
 }
 
 }  // namespace kiln::lower

@@ -27,7 +27,7 @@ struct BufferSource {
 };
 
 struct Lowered {
-  kernel::Kernel kernel;
+  kernel::Kernel kernel;  // canonically numbered, so that its hash is the key of its structure
   std::vector<std::int64_t> params;
   std::vector<std::int32_t> slots;    // graph slot of each kernel slot
   std::vector<BufferSource> buffers;  // parallel to kernel.buffers

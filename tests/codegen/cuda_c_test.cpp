@@ -99,6 +99,22 @@ TEST(CudaC, ALayerNorm) {
   compiles(list);
 }
 
+/// A thread adds up few elements: no loop over blocks of them stands around what the team shares, which reads
+/// registers that the row is held in.
+TEST(CudaC, AStrictVarianceOfARowIsSharedByTheTeamAsAWhole) {
+  for (const std::int64_t length : {50, 4096, 16000}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(f32, {8, length}), n = b.scalar(f32, 0x42480000);
+    const NodeId centred = b.op(Op::subtract, {x, b.op(Op::divide, {b.reduce(Op::reduce_sum, x, 2), n})});
+    b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 2));
+    const auto list = sources(b, 1, strict_gpu());
+    ASSERT_EQ(list.size(), 1u);
+    const std::string kernel = list[0].substr(list[0].find("__global__"));
+    EXPECT_EQ(kernel.find("double"), std::string::npos) << "totals of blocks\n" << kernel;
+    compiles(list);
+  }
+}
+
 TEST(CudaC, ATransposeGoesThroughSharedMemory) {
   for (const DType type : {DType::BFloat16, f32, DType::Float64}) {
     GraphBuilder b;

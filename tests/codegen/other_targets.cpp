@@ -67,12 +67,6 @@ void take_aarch64(Collected& c, const ir::Graph& graph) {
   }
 }
 
-/// The graph as a GPU has it: memory begins where wide accesses may. On the CPU nobody asks for that.
-ir::Graph with_aligned_leaves(ir::Graph graph) {
-  for (auto& arg : graph.args) arg.alignment = std::max(arg.alignment, std::uint32_t{16});
-  return graph;
-}
-
 void take_cuda(Collected& c, const ir::Graph& graph) {
   static const schedule::Target target = gpu_target();
   std::vector<kernel::Kernel> kernels = kernels_of(with_aligned_leaves(graph), target);
@@ -93,6 +87,7 @@ void take(const ir::Graph& graph) {
     try {
       if (c->which.aarch64) take_aarch64(*c, graph);
       if (c->which.cuda) take_cuda(*c, graph);
+      if (c->which.visit) c->which.visit(graph);
     } catch (const Error& e) {
       c->failures.push_back(cat(e.what(), "\n", ir::print(graph)));
     }
@@ -123,6 +118,11 @@ schedule::Target gpu_target() {
   t.launch_ns = 3000;
   t.op_cost = lower::op_costs(true);
   return t;
+}
+
+ir::Graph with_aligned_leaves(ir::Graph graph) {
+  for (auto& arg : graph.args) arg.alignment = std::max(arg.alignment, std::uint32_t{16});
+  return graph;
 }
 
 std::vector<kernel::Kernel> kernels_of(const ir::Graph& graph, const schedule::Target& target) {

@@ -6,6 +6,7 @@
 #include "kernel/kernel.h"
 #include "schedule/target.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@ namespace kiln::testing {
 /// A core with NEON and fused multiply-add; an H200.
 schedule::Target neon_target();
 schedule::Target gpu_target();
+
+/// The graph as a GPU has it: memory begins where wide accesses may. On the CPU nobody asks for that.
+ir::Graph with_aligned_leaves(ir::Graph graph);
 
 /// The kernels that a target runs for a transformed graph.
 std::vector<kernel::Kernel> kernels_of(const ir::Graph& graph, const schedule::Target& target);
@@ -36,6 +40,7 @@ class OtherTargets {
     bool aarch64 = false;
     bool cuda = false;
     bool cuda_unaligned = false;  // as well as if all arguments lay at other addresses than multiples of 16
+    std::function<void(const ir::Graph&)> visit = {};  // called for every graph
   };
   explicit OtherTargets(const Which& which);
   ~OtherTargets();

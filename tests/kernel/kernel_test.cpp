@@ -1,5 +1,5 @@
 #include "kernel/kernel.h"
-#include "kernel/structure_hash.h"
+#include "kernel/canonical.h"
 
 #include "support/check.h"
 
@@ -302,22 +302,87 @@ Kernel line(bool other, bool shifted = true) {
   return k;
 }
 
-TEST(StructureHash, NumbersOfPartsAreNoPartOfIt) {
-  verify(line(false));
-  verify(line(true));
-  EXPECT_EQ(structure_hash(line(false)), structure_hash(line(true)));
-  EXPECT_NE(hash(line(false)), hash(line(true)));
+Hash128 canonical_hash(Kernel k) {
+  canonicalise(k);
+  return hash(k);
 }
 
-TEST(StructureHash, WhatIsComputedAndPartsThemselvesAre) {
-  const Hash128 whole = structure_hash(line(false));
-  EXPECT_NE(whole, structure_hash(line(false, false)));
-  EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.buffers[0].alignment = 16; })));
-  EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.loops[1].lanes = 4; })));
-  EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.threads.block = 128; })));
-  EXPECT_NE(whole, structure_hash(with(line(false), [](Kernel& k) { k.fma = !k.fma; })));
-  EXPECT_EQ(whole, structure_hash(with(line(false), [](Kernel& k) { k.slots[2] = DType::Int8; })))
+TEST(KernelCanonical, NumbersOfPartsAreNoPartOfTheHash) {
+  verify(line(false));
+  verify(line(true));
+  EXPECT_NE(hash(line(false)), hash(line(true)));
+  EXPECT_EQ(canonical_hash(line(false)), canonical_hash(line(true)));
+  Kernel one = line(false), other = line(true);
+  canonicalise(one);
+  canonicalise(other);
+  EXPECT_EQ(print(one), print(other));
+  verify(one);
+}
+
+TEST(KernelCanonical, WhatIsComputedAndPartsThemselvesAre) {
+  const Hash128 whole = canonical_hash(line(false));
+  EXPECT_NE(whole, canonical_hash(line(false, false)));
+  EXPECT_NE(whole, canonical_hash(with(line(false), [](Kernel& k) { k.buffers[0].alignment = 16; })));
+  EXPECT_NE(whole, canonical_hash(with(line(false), [](Kernel& k) { k.loops[1].lanes = 4; })));
+  EXPECT_NE(whole, canonical_hash(with(line(false), [](Kernel& k) { k.threads.block = 128; })));
+  EXPECT_NE(whole, canonical_hash(with(line(false), [](Kernel& k) { k.fma = !k.fma; })));
+  EXPECT_EQ(whole, canonical_hash(with(line(false), [](Kernel& k) { k.slots[2] = DType::Int8; })))
       << "not used";
+}
+
+/// Statements name a loop's extent first, then what its body does; the grid's extent comes last.
+TEST(KernelCanonical, SaysWhichPartALaunchBinds) {
+  const auto numbers = [](Kernel k) { return canonicalise(k); };
+  using Numbers = std::vector<std::uint32_t>;
+  EXPECT_EQ(numbers(line(false)).params, (Numbers{1, 0}));
+  EXPECT_EQ(numbers(line(false)).slots, (Numbers{0, 1}));
+  EXPECT_EQ(numbers(line(false)).buffers, (Numbers{0, 1}));
+  EXPECT_EQ(numbers(line(true)).params, (Numbers{0, 3}));
+  EXPECT_EQ(numbers(line(true)).slots, (Numbers{1, 0}));
+  EXPECT_EQ(numbers(line(true)).buffers, (Numbers{1, 0}));
+}
+
+TEST(KernelCanonical, StaysAsItIs) {
+  Kernel k = line(true);
+  canonicalise(k);
+  const Hash128 before = hash(k);
+  const OldNumbers numbers = canonicalise(k);
+  EXPECT_EQ(hash(k), before);
+  EXPECT_EQ(numbers.params, (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(numbers.buffers, (std::vector<std::uint32_t>{0, 1}));
+}
+
+TEST(KernelCanonical, CustomMonoidsAreNumberedAsTheyAreUsed) {
+  const auto doubled = [](std::uint32_t used) {
+    return with(with_custom_monoid(), [&](Kernel& k) {
+      k.customs.insert(used ? k.customs.begin() : k.customs.end(), k.customs[0]);
+      k.customs[1 - used].identity[0] = 7;  // the one that no accumulator is of
+      k.accs[0].custom = used;
+    });
+  };
+  EXPECT_NE(hash(doubled(0)), hash(doubled(1)));
+  EXPECT_EQ(canonical_hash(doubled(0)), canonical_hash(with_custom_monoid()));
+  EXPECT_EQ(canonical_hash(doubled(1)), canonical_hash(with_custom_monoid()));
+}
+
+/// The CUDA emitter reads both as parameters of the kernel.
+TEST(KernelHash, SeesParametersOfDivisionsAndOfAGridOfThreads) {
+  const auto divided = [](std::uint32_t inverse) {
+    return with(line(false), [&](Kernel& k) {
+      k.n_params = 4;
+      const E i = var_of(k, 1), by = leaf(k, Prim::Param, DType::Int64, 1);
+      k.loops[1].body[0].index = index_div(i, by, leaf(k, Prim::Param, DType::Int64, inverse)).id;
+    });
+  };
+  EXPECT_NE(hash(divided(2)), hash(divided(3)));
+  const auto ranged = [](std::uint32_t extent, std::uint16_t block) {
+    return with(line(false), [&](Kernel& k) {
+      k.threads.block = block;
+      k.loops[0].extent = leaf(k, Prim::Param, DType::Int64, extent).id;
+    });
+  };
+  EXPECT_EQ(hash(ranged(0, 0)), hash(ranged(1, 0)));
+  EXPECT_NE(hash(ranged(0, 128)), hash(ranged(1, 128)));
 }
 
 }  // namespace

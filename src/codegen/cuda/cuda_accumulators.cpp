@@ -192,7 +192,7 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
     if (at_.lanes_of(id) == Lanes::Inside && !is_scan(id)) {
       if (s.lanes) v = combine_lanes(a, s.name, 0, kernel::vector_loop_of(k_, l, id)->lanes);
       const std::string op = op_of(a);
-      if (team_ > 32 || team_ == k_.threads.block)
+      if (combines_in_block(k_.threads))
         v = cat("reduce_block<", op, ", ", k_.threads.block, ">(", v, ", turn)");
       else if (team_ > 1)
         v = cat("reduce_lanes<", op, ", ", team_, ">(", v, ", members)");

@@ -13,12 +13,9 @@ namespace kiln::codegen {
 constexpr int kResidentThreads = 1024;
 
 CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances)
-    : k_(kernel), at_(kernel), pool_(at_.pool()), symbol_(symbol), instances_(instances) {
+    : k_(kernel), facts_(kernel), at_(kernel), pool_(at_.pool()), symbol_(symbol), instances_(instances) {
   KILN_CHECK_THAT(k_.threads.block > 0 && k_.threads.team > 0, "a kernel without threads");
-  index_.assign(pool_.size(), -1);
   accs_.resize(k_.accs.size());
-  note_running();
-  count_uses();
 }
 
 std::string CudaEmitter::run() {
@@ -87,31 +84,26 @@ std::string CudaEmitter::table_function() const {
 }
 
 std::string CudaEmitter::assemble(const std::string& body) const {
-  std::string fn = customs();
-  const std::string all = fn + body;
-  fn += head();
+  std::string fn = customs() + head();
   const int team = k_.threads.team;
   if (team > 1)
     fn += cat("const int lane = threadIdx.x", team == k_.threads.block ? "" : cat(" % ", team), ";\n");
-  if (all.find("members)") != std::string::npos)
+  if (facts_.members)
     fn += team == 32 ? "const unsigned int members = 0xffffffffu;\n"
                      : cat("const unsigned int members = ", (1u << team) - 1, "u << (threadIdx.x % 32 / ",
                            team, " * ", team, ");\n");
-  if (all.find("reduce_block<") != std::string::npos) fn += "int turn = 0;\n";
+  if (facts_.turn) fn += "int turn = 0;\n";
   fn += body + "}\n";
   if (instances_ > 1) fn += table_function();
 
-  auto uses = [&](std::initializer_list<const char*> names) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](const char* n) { return all.find(n) != std::string::npos; });
-  };
+  const CudaPreludes& p = facts_.preludes;
   std::string out = cat(templates::types, templates::overlap);
-  if (uses({"load<", "store(", "vec<"})) out += templates::memory;
-  if (uses({"wrap_", "int_div(", "int_rem(", "index_div("})) out += templates::integer;
-  if (uses({"philox_"})) out += templates::philox;
-  if (uses({"div", "scale(", "exponent(", "mantissa(", "square_root(", "_fast("})) out += templates::math;
-  if (uses({"::of(", "reduce_", "compensated(", "Best<", "Pair<", "scan_"})) out += templates::reduce;
-  if (uses({"scan_"})) out += templates::scan;
+  if (p.memory) out += templates::memory;
+  if (p.integer) out += templates::integer;
+  if (p.philox) out += templates::philox;
+  if (p.math) out += templates::math;
+  if (p.reduce) out += templates::reduce;
+  if (p.scan) out += templates::scan;
   if (!k_.link.empty()) out += templates::chain;
   if (!k_.finish.empty()) out += templates::finish;
   return out + "\n" + indented(fn);

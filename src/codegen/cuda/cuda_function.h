@@ -13,6 +13,7 @@
 #pragma once
 
 #include "codegen/cuda/cuda_expr.h"
+#include "codegen/cuda/cuda_facts.h"
 #include "kernel/nouns.h"
 #include "kernel/placement.h"
 #include "support/check.h"
@@ -59,9 +60,19 @@ class CudaEmitter {
   /// Loads of all steps of a loop, made before its first step computes.
   struct Stage {
     int depth = 0, steps = 0;  // of the loop's scope; fewer than two steps: none
-    std::string arrays, text;
+    struct Array {
+      ExprId load;
+      std::string declaration;
+    };
+    std::vector<Array> arrays;  // of vectors, one a step
+    std::string text;
     std::unordered_map<ExprId, std::string> memo;  // of what the loads' addresses need
     std::unordered_map<ExprId, std::string> loaded;
+    std::string declarations() const {
+      std::string out;
+      for (const Array& a : arrays) out += a.declaration;
+      return out;
+    }
   };
 
   int depth() const { return at_.depth(); }
@@ -85,8 +96,7 @@ class CudaEmitter {
   static std::string indented(const std::string& text);
 
   // ---- values
-  void count_uses();
-  bool is_index(ExprId e);
+  bool is_index(ExprId e) const { return facts_.index[e]; }
   bool varies_by_item(ExprId e) const;
   std::string constant(ExprId e, bool index) const;
   bool is_number(ExprId e) const;
@@ -98,8 +108,9 @@ class CudaEmitter {
   std::string present(ExprId load, bool on_lane);
   std::string element(const ExprNode& n, const std::string& index, const std::string& predicate) const;
   std::string value(ExprId e);
+  bool is_name(ExprId e) const;
   std::string lane(ExprId e);
-  const char* type_of(ExprId e) { return is_index(e) ? index_type() : cuda_type(pool_[e].type); }
+  const char* type_of(ExprId e) const { return is_index(e) ? index_type() : cuda_type(pool_[e].type); }
   /// The same where a plain integer may stand.
   std::string index_text(ExprId e) { return pool_[e].prim == Prim::Const ? constant(e, true) : value(e); }
   std::string lane_index_text(ExprId e) { return pool_[e].prim == Prim::Const ? constant(e, true) : lane(e); }
@@ -146,9 +157,8 @@ class CudaEmitter {
   std::string combine_lanes(const AccDecl& a, const std::string& name, int first, int count) const;
 
   // ---- accumulators that are read inside their loops
-  bool is_scan(std::uint32_t acc) const;
+  bool is_scan(std::uint32_t acc) const { return facts_.is_scan(k_, acc); }
   bool scans(const LoopDecl& l) const;
-  void note_running();
   void while_loop(const LoopDecl& l);
   void update_state(const Stmt& s);
   void scan_alone(const Stmt& st);
@@ -168,8 +178,6 @@ class CudaEmitter {
   void chain();
   void finish(const std::string& item, const std::string& items);
   void serial_loop(const LoopDecl& l, const std::string& extent);
-  bool unrolls(const LoopDecl& l) const;
-  int rows_inside(const LoopDecl& l) const;
   std::string in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
                          const Stage& ahead, const std::string& body);
   void deal(int rows);
@@ -179,6 +187,7 @@ class CudaEmitter {
 
   // ---- state
   const Kernel& k_;
+  const CudaFacts facts_;
   kernel::Placement at_;
   const kernel::ExprPool& pool_;
   std::string symbol_;
@@ -187,10 +196,7 @@ class CudaEmitter {
   int counter_ = 0;
 
   std::vector<Scope> scopes_;
-  std::vector<int> uses_;
-  std::vector<signed char> index_;
   std::vector<AccState> accs_;
-  std::vector<bool> reads_running_, reads_before_;
 
   // Threads that share a Vector loop, and which one it is of them.
   int width_ = 1;

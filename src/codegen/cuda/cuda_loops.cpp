@@ -6,14 +6,7 @@
 
 namespace kiln::codegen {
 
-constexpr int kUnrolled = 4;      // iterations of a short loop body that are in flight together
-constexpr int kUnrollBelow = 60;  // expressions of such a body
-constexpr int kLong = 10;         // expressions that a function counts for
-
-static bool is_long(Prim p) {
-  return p == Prim::Div || p == Prim::Rem || p == Prim::Sqrt || p == Prim::Native || p == Prim::Call1 ||
-         p == Prim::Call2 || p == Prim::Philox;
-}
+constexpr int kUnrolled = 4;  // iterations of a short loop body that are in flight together
 
 void CudaEmitter::block(const std::vector<Stmt>& body) {
   for (std::size_t i = 0; i < body.size();) {
@@ -104,7 +97,7 @@ void CudaEmitter::loop(const LoopDecl& l) {
   if (l.kind == LoopKind::Grid) return grid_loop(l);
   if (l.kind == LoopKind::While) return while_loop(l);
   std::string extent = index_text(l.extent);
-  if (extent.find('(') != std::string::npos) {
+  if (!is_name(l.extent)) {
     const std::string name = fresh("n");
     line(cat("const ", index_type(), ' ', name, " = ", extent, ';'));
     extent = name;
@@ -185,7 +178,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
     first = row_;
     once_ = false;
   }
-  const bool in_flight = unrolls(l), staged = in_flight && at_.lanes_depth() > 0 && stage_.steps < 2;
+  const bool in_flight = unrolls(k_, l), staged = in_flight && at_.lanes_depth() > 0 && stage_.steps < 2;
   const Stage around = std::exchange(stage_, {});
   open_scope(l, i);
   if (staged) stage_ = {depth(), kUnrolled, {}, {}, {}, {}};
@@ -193,7 +186,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const std::string body = close_scope();
   const Stage ahead = std::exchange(stage_, around);
   once_ = once;
-  if (ahead.text.empty()) {
+  if (ahead.loaded.empty()) {
     const bool scalars = l.rows > 1 && lanes_ == 1 && at_.lanes_depth() > 0;
     if (in_flight) line(cat("#pragma unroll ", scalars ? 2 * kUnrolled : kUnrolled));
     keeps_loads_ |= in_flight && scalars;
@@ -223,7 +216,7 @@ std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first,
     return out + (asks ? cat("if (", i, " < ", end, ") {\n", text, "}\n") : text) + "}\n";
   };
   const auto batch = [&](bool asks) {
-    return ahead.arrays + each(ahead.text, asks) + each(body, asks) + "}\n";
+    return ahead.declarations() + each(ahead.text, asks) + each(body, asks) + "}\n";
   };
   std::string out = cat(index_type(), ' ', base, " = ", first, ";\n");
   out += cat("for (; ", base, " + ", (kUnrolled - 1) * l.rows, " < ", end, "; ", base,
@@ -241,41 +234,12 @@ void CudaEmitter::deal(int rows) {
   line(cat("const int ", row_, " = lane / ", width_, ", ", lane_, " = lane % ", width_, ';'));
 }
 
-/// Into how many parts the team is cut for loops inside.
-int CudaEmitter::rows_inside(const LoopDecl& l) const {
-  int rows = l.rows;
-  for (const Stmt& s : l.body)
-    if (s.kind == Stmt::Kind::Loop) rows = std::max(rows, rows_inside(k_.loops[s.target]));
-  return rows;
-}
-
-/// Whether a loop of unknown length does so little that several iterations should be in flight.
-bool CudaEmitter::unrolls(const LoopDecl& l) const {
-  int count = 0;
-  std::vector<bool> seen(pool_.size());
-  auto visit = [&](auto&& self, ExprId e) -> void {
-    if (e == kNoExpr || seen[e]) return;
-    seen[e] = true;
-    count += is_long(pool_[e].prim) ? kLong : 1;
-    each_operand(pool_[e], [&](ExprId o) { self(self, o); });
-  };
-  const auto body = [&](auto&& self, const LoopDecl& loop) -> bool {
-    return std::all_of(loop.body.begin(), loop.body.end(), [&](const Stmt& s) {
-      if (s.kind == Stmt::Kind::Loop)
-        return l.rows > 1 && k_.loops[s.target].steps == 1 && self(self, k_.loops[s.target]);
-      visit(visit, s.value);
-      return true;
-    });
-  };
-  return body(body, l) && count < kUnrollBelow;
-}
-
 void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   lanes_ = l.lanes;
   steps_ = l.steps;
   extent_ = extent;
   const bool ragged = l.ragged && lanes_ > 1;
-  const int rows = rows_inside(l), width = width_;
+  const int rows = rows_inside(k_, l), width = width_;
   const std::string lane = lane_;
   if (scans(l)) {
     KILN_CHECK_THAT(!ragged && steps_ == 0, "a scan along cut vectors");
@@ -293,7 +257,7 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   } else if (steps_ > 0) {
     if (!ragged) {
       here().text += steps(l, Reach::Guarded);
-    } else if (k_.accs.empty() && !unrolls(l)) {  // two forms of a long body would take long to compile
+    } else if (k_.accs.empty() && !unrolls(k_, l)) {  // two forms of a long body would take long to compile
       here().text += steps(l, Reach::Masked);
     } else {
       const std::string whole = steps(l, Reach::Whole), rest = steps(l, Reach::Ragged);
@@ -306,7 +270,7 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
     if (ragged)
       body = cat("if (", i, " + ", lanes_, " <= ", extent, ") {\n", body, "} else {\n",
                  vectors(l, i, Reach::Ragged), "}\n");
-    if (unrolls(l)) line(cat("#pragma unroll ", kUnrolled));
+    if (unrolls(k_, l)) line(cat("#pragma unroll ", kUnrolled));
     const std::string first = lanes_ > 1 ? cat(lane_, " * ", lanes_) : lane_;
     line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", extent, "; ", i,
              " += ", width_ * lanes_, ") {"));
@@ -345,7 +309,8 @@ std::string CudaEmitter::steps(const LoopDecl& l, Reach reach) {
     if (guarded) out += "}\n";
     return out + (steps_ > 1 ? "}\n" : "");
   };
-  const std::string staged = stage_.text.empty() ? std::string() : stage_.arrays + wrap(stage_.text);
+  const std::string staged =
+      stage_.loaded.empty() ? std::string() : stage_.declarations() + wrap(stage_.text);
   const std::string rest = wrap(body);
   return steps_ > 1 ? staged + rest : cat("{\n", rest, "}\n");
 }

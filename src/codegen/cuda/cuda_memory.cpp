@@ -83,7 +83,7 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
     scope.text += cat(name, "[k] = ", text, ";\n");
     std::swap(scope.text, stage_.text);
     std::swap(scope.memo, stage_.memo);
-    stage_.arrays += cat(type, ' ', name, '[', stage_.steps, "];\n");
+    stage_.arrays.push_back({e, cat(type, ' ', name, '[', stage_.steps, "];\n")});
   } else {
     const std::string text = load();
     scopes_[d].text += cat("const ", type, ' ', name, " = ", text, ";\n");
@@ -178,12 +178,12 @@ bool CudaEmitter::hold_loaded(const Stmt& s) {
       !whole_vectors(n.imm, n.a))
     return false;
   const std::string vector = loaded_vector(source);
-  const std::size_t end = vector.find('[');
-  if (end == std::string::npos) return false;  // not loaded ahead
-  const std::string array = cat(vector_type(n.type), ' ', vector.substr(0, end), '[', steps_, "];\n");
-  if (const std::size_t at = stage_.arrays.find(array); at != std::string::npos) {
-    stage_.arrays.erase(at, array.size());
-    held_arrays_ += array;
+  if (!stage_.loaded.contains(source)) return false;  // not loaded ahead
+  const auto array = std::find_if(stage_.arrays.begin(), stage_.arrays.end(),
+                                  [&](const Stage::Array& a) { return a.load == source; });
+  if (array != stage_.arrays.end()) {
+    held_arrays_ += array->declaration;
+    stage_.arrays.erase(array);
   }
   const std::string element = vector + vector_lane(n.a);
   held_[s.target] = cast ? cat("to_float(", element, ")") : element;

@@ -13,24 +13,11 @@
 
 namespace kiln::codegen {
 
-bool CudaEmitter::is_scan(std::uint32_t acc) const {
-  return k_.accs[acc].monoid != Monoid::State && (reads_running_[acc] || reads_before_[acc]);
-}
-
 /// Whether a Vector loop walks the axis of a scan.
 bool CudaEmitter::scans(const LoopDecl& l) const {
   return std::any_of(l.body.begin(), l.body.end(), [&](const Stmt& s) {
     return s.kind == Stmt::Kind::Update && is_scan(s.target) && at_.lanes_of(s.target) == Lanes::Inside;
   });
-}
-
-void CudaEmitter::note_running() {
-  reads_running_.assign(k_.accs.size(), false);
-  reads_before_.assign(k_.accs.size(), false);
-  for (ExprId e = 0; e < k_.pool.size(); ++e) {
-    if (k_.pool[e].prim == Prim::Running) reads_running_[k_.pool[e].imm] = true;
-    if (k_.pool[e].prim == Prim::Before) reads_before_[k_.pool[e].imm] = true;
-  }
 }
 
 // ---- While loops ----
@@ -75,7 +62,7 @@ void CudaEmitter::scan_alone(const Stmt& st) {
   const AccDecl& a = k_.accs[st.target];
   AccState& s = accs_[st.target];
   const std::string acc = s.lanes ? s.name + "[v]" : s.name, x = lane(st.value);
-  if (reads_before_[st.target]) {
+  if (facts_.reads_before[st.target]) {
     s.before = fresh("b");
     line(cat("const ", cuda_type(a.type), ' ', s.before, " = ", shown(a, acc), ';'));
   }
@@ -89,7 +76,8 @@ void CudaEmitter::scan_step(const Stmt& st) {
   const AccDecl& a = k_.accs[st.target];
   AccState& s = accs_[st.target];
   const std::string type = acc_type(a), x = fresh("x"), first = fresh("first");
-  const bool braces = start_of(a).starts_with('{');
+  const bool braces =
+      kernel::positional(a.monoid) || (a.monoid == Monoid::Custom && k_.customs[a.custom].types.size() > 1);
   const std::string none = braces ? type + start_of(a) : start_of(a),
                     typed = braces ? none : cat(type, '(', none, ')');
   line(cat(type, ' ', x, '[', lanes_, "], ", first, ';'));
@@ -109,7 +97,7 @@ void CudaEmitter::scan_step(const Stmt& st) {
   const std::string operands = cat(x, ", ", typed, ", ", s.name, ", ", first);
   if (team_ == 1)
     line(cat("scan_thread<", op, ">(", operands, ");"));
-  else if (team_ > 32 || team_ == k_.threads.block)
+  else if (combines_in_block(k_.threads))
     line(cat("scan_team<", op, ", ", k_.threads.block, ">(", operands, ");"));
   else
     line(cat("scan_team<", op, ", ", team_, ">(", operands, ", members);"));

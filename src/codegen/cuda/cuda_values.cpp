@@ -1,55 +1,14 @@
 // CudaEmitter: values on one lane and on all lanes, named where they are used more than once.
 #include "codegen/cuda/cuda_function.h"
 
+#include "kernel/monoid.h"
+
+#include <algorithm>
 #include <utility>
 
 namespace kiln::codegen {
 
 constexpr std::size_t kLongest = 72;  // characters of an expression written in place
-
-void CudaEmitter::count_uses() {
-  uses_.assign(pool_.size(), 0);
-  auto visit = [&](auto&& self, ExprId e) -> void {
-    if (e == kNoExpr || ++uses_[e] > 1) return;
-    each_operand(pool_[e], [&](ExprId o) { self(self, o); });
-  };
-  auto block = [&](auto&& self, const std::vector<Stmt>& body) -> void {
-    for (const Stmt& s : body) {
-      if (s.kind == Stmt::Kind::Loop) {
-        visit(visit, k_.loops[s.target].extent);
-        visit(visit, k_.loops[s.target].condition);
-        for (ExprId init : k_.loops[s.target].inits) visit(visit, init);
-        self(self, k_.loops[s.target].body);
-        continue;
-      }
-      visit(visit, s.value);
-      visit(visit, s.index);
-    }
-  };
-  for (const auto* section : {&k_.body, &k_.link, &k_.second, &k_.finish}) block(block, *section);
-}
-
-/// Whether it is arithmetic on indices, which has their width and never overflows.
-bool CudaEmitter::is_index(ExprId e) {
-  if (index_[e] >= 0) return index_[e];
-  const ExprNode n = pool_[e];
-  bool i = n.type == DType::Int64;
-  switch (n.prim) {
-    case Prim::Const:
-    case Prim::Param:
-    case Prim::Var: break;
-    case Prim::Add:
-    case Prim::Sub:
-    case Prim::Mul:
-    case Prim::Neg:
-    case Prim::Min:
-    case Prim::Max:
-    case Prim::IndexDiv: each_operand(n, [&](ExprId o) { i = i && is_index(o); }); break;
-    default: i = false;
-  }
-  index_[e] = i;
-  return i;
-}
 
 /// Whether it is another one in another iteration of the grid.
 bool CudaEmitter::varies_by_item(ExprId e) const {
@@ -120,7 +79,7 @@ std::string CudaEmitter::divisor(ExprId e) {
 /// Keeps `text` under a name unless it is short and used once.
 std::string CudaEmitter::keep(ExprId e, const std::string& text, bool in_place, std::string& into,
                               std::unordered_map<ExprId, std::string>& memo) {
-  if (in_place && uses_[e] <= 1 && text.size() < kLongest && pool_[e].prim != Prim::Load) return text;
+  if (in_place && facts_.uses[e] <= 1 && text.size() < kLongest && pool_[e].prim != Prim::Load) return text;
   const std::string name = fresh("t");
   into += cat("const ", type_of(e), ' ', name, " = ", text, ";\n");
   return memo[e] = name;
@@ -161,6 +120,16 @@ std::string CudaEmitter::value(ExprId e) {
   const std::string text = n.prim == Prim::Load ? element(n, index_text(n.a), present(e, false))
                                                 : spell(e, [&](ExprId o) { return value(o); });
   return keep(e, text, static_cast<int>(d) == depth(), scopes_[d].text, scopes_[d].memo);
+}
+
+/// Whether value(e), which has been called here, is a name or a number rather than something to compute.
+bool CudaEmitter::is_name(ExprId e) const {
+  const ExprNode& n = pool_[e];
+  if (n.prim == Prim::Const) return static_cast<std::int64_t>(n.imm) >= 0;
+  if (n.prim == Prim::Acc)
+    return !kernel::positional(k_.accs[n.imm].monoid) && k_.accs[n.imm].monoid != Monoid::Custom;
+  if (n.prim == Prim::Load || kernel::operand_count(n.prim) == 0) return true;
+  return std::any_of(scopes_.begin(), scopes_.end(), [&](const Scope& s) { return s.memo.contains(e); });
 }
 
 /// The value on lane `v`, inside a run.

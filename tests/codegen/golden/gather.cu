@@ -1,8 +1,8 @@
 // 
 extern "C" __global__ void __launch_bounds__(64) kiln_test(
-    float* __restrict__ out0,
+    const int32* __restrict__ in0,
     const float* __restrict__ in1,
-    const int32* __restrict__ in2,
+    float* __restrict__ out2,
     const int p0,
     const int p1,
     const int p2,
@@ -14,20 +14,20 @@ extern "C" __global__ void __launch_bounds__(64) kiln_test(
     const float s0) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x % 32;
-  for (int i0 = int(blockIdx.x) * 2 + int(threadIdx.x / 32); i0 < p0; i0 += gridDim.x * 2) {
+  for (int i0 = int(blockIdx.x) * 2 + int(threadIdx.x / 32); i0 < p7; i0 += gridDim.x * 2) {
     const int t0 = index_div(i0, p1, p2);
     const int t1 = ((i0 - (t0 * p1)) * 128);
-    const int n2 = min_of((p3 - t1), 128);
-    const int32 t3 = in2[t0];
+    const int n2 = min_of((p0 - t1), 128);
+    const int32 t3 = in0[t0];
     const int64 t4 = int64(t3);
     const bool t5 = (t4 < 0ll);
-    const int64 t6 = wrap_add(t4, int64(p5));
+    const int64 t6 = wrap_add(t4, int64(p4));
     const int64 t7 = (t5 ? t6 : t4);
     const bool t8 = (0ll <= t7);
-    const bool t9 = (t7 < int64(p7));
+    const bool t9 = (t7 < int64(p6));
     const bool t10 = bool((t8 & t9));
-    const int64 t12 = wrap_mul(t7, int64(p6));
-    const int t15 = (t0 * p4);
+    const int64 t12 = wrap_mul(t7, int64(p5));
+    const int t15 = (t0 * p3);
     {
       const int i1 = lane * 4;
       if (i1 < n2) {
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(64) kiln_test(
           const float t13 = (t10 ? in1[wrap_add(int64(t11), t12)] : 0.0f);
           y14.at[v] = (t13 * s0);
         }
-        store(out0 + (t15 + t16), y14);
+        store(out2 + (t15 + t16), y14);
       }
     }
   }

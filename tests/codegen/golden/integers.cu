@@ -1,7 +1,7 @@
 // 
 extern "C" __global__ void __launch_bounds__(64) kiln_test(
-    float* __restrict__ out0,
-    const int32* __restrict__ in1,
+    const int32* __restrict__ in0,
+    float* __restrict__ out1,
     const int p0,
     const int p1,
     const float s0,
@@ -15,15 +15,15 @@ extern "C" __global__ void __launch_bounds__(64) kiln_test(
   const bool t9 = (s2 < 32);
   const bool t10 = bool((t8 & t9));
   const int32 t11 = (t10 ? s2 : 0);
-  in1 = leaves_last(in1, gridDim.x >= 65536);
-  for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
+  in0 = leaves_last(in0, gridDim.x >= 65536);
+  for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
     const int t0 = (i0 * 256);
-    const int n1 = min_of((p1 - t0), 256);
+    const int n1 = min_of((p0 - t0), 256);
     if (n1 == 256) {
       {
         const int i1 = lane * 4;
         const int t4 = (t0 + i1);
-        const vec<int32, 4> x3 = load<4>(in1 + t4);
+        const vec<int32, 4> x3 = load<4>(in0 + t4);
         vec<float, 4> y13;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(64) kiln_test(
           const float t12 = ((divide(float(x3.at[v]), d2) + t7) + float((t10 ? wrap_shl(x3.at[v], t11) : 0)));
           y13.at[v] = t12;
         }
-        store(out0 + t4, y13);
+        store(out1 + t4, y13);
       }
     } else {
       {
@@ -42,11 +42,11 @@ extern "C" __global__ void __launch_bounds__(64) kiln_test(
           for (int v = 0; v < 4; ++v) {
             if (i1 + v < n1) {
               const int t14 = (t0 + (i1 + v));
-              const int32 t15 = in1[t14];
+              const int32 t15 = in0[t14];
               const int32 t16 = int_rem(t15, s1);
               const float t17 = float((bool(((t16 != 0) & bool(((t16 < 0) ^ t6)))) ? wrap_add(t16, s1) : t16));
               const float t18 = ((divide(float(t15), d2) + t17) + float((t10 ? wrap_shl(t15, t11) : 0)));
-              out0[t14] = t18;
+              out1[t14] = t18;
             }
           }
         }

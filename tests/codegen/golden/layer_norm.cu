@@ -1,8 +1,8 @@
 // 
 extern "C" __global__ void __launch_bounds__(256) kiln_test(
-    const float* __restrict__ in1,
-    float* __restrict__ out2,
-    const float* __restrict__ in3,
+    const float* __restrict__ in0,
+    const float* __restrict__ in2,
+    float* __restrict__ out3,
     const int p0,
     const int p1,
     const int p2,
@@ -14,22 +14,22 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const int lane = threadIdx.x;
   int turn = 0;
   const Divisor d5 = divisor(s0);
-  in1 = leaves_last(in1, gridDim.x >= 4096);
-  for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
+  in0 = leaves_last(in0, gridDim.x >= 4096);
+  for (int i0 = int(blockIdx.x); i0 < p4; i0 += gridDim.x * 1) {
     vec<float, 4> x1[4];
     float a0[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    const int t2 = (i0 * p3);
+    const int t2 = (i0 * p1);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i1 = (k * 256 + lane) * 4;
-      if (i1 < p2) {
-        x1[k] = load<4>(in1 + (t2 + i1));
+      if (i1 < p0) {
+        x1[k] = load<4>(in0 + (t2 + i1));
       }
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i1 = (k * 256 + lane) * 4;
-      if (i1 < p2) {
+      if (i1 < p0) {
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
           a0[v] += x1[k].at[v];
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i2 = (k * 256 + lane) * 4;
-      if (i2 < p2) {
+      if (i2 < p0) {
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
           const float t7 = (x1[k].at[v] - t6);
@@ -54,18 +54,18 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float t9 = divide(r8, d5);
     const float t10 = (t9 + s1);
     const float t11 = rsqrtf(t10);
-    const int t14 = (i0 * p4);
+    const int t14 = (i0 * p3);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i3 = (k * 256 + lane) * 4;
-      if (i3 < p2) {
-        const vec<float, 4> x12 = load<4>(in3 + i3);
+      if (i3 < p0) {
+        const vec<float, 4> x12 = load<4>(in2 + i3);
         vec<float, 4> y13;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
           y13.at[v] = __fmaf_rn(((x1[k].at[v] - t6) * t11), x12.at[v], x12.at[v]);
         }
-        store(out2 + (t14 + i3), y13);
+        store(out3 + (t14 + i3), y13);
       }
     }
   }

@@ -34,14 +34,14 @@ extern "C" __global__ void __launch_bounds__(1024) kiln_test(
     const float s1) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
-  for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
+  for (int i0 = int(blockIdx.x); i0 < p3; i0 += gridDim.x * 1) {
     Pair<float, float> a0 = {__int_as_float(0xff800000), 0.0f};
-    const int t7 = (i0 * p2);
-    const int t9 = (i0 * p3);
-    for (int n1 = 0; n1 < p1; n1 += 4096) {
+    const int t7 = (i0 * p1);
+    const int t9 = (i0 * p2);
+    for (int n1 = 0; n1 < p0; n1 += 4096) {
       const int n2 = n1 + int(lane) * 4;
-      const bool on3 = n2 < p1;
-      const int i1 = on3 ? n2 : p1 - 4;
+      const bool on3 = n2 < p0;
+      const int i1 = on3 ? n2 : p0 - 4;
       Pair<float, float> x4[4], first5;
       const vec<float, 4> x6 = load<4>(in0 + (t7 + i1));
 #pragma unroll

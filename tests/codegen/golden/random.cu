@@ -11,9 +11,9 @@ extern "C" __global__ void __launch_bounds__(64) kiln_test(
     const float s5) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
-  for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
+  for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
     const int t0 = (i0 * 256);
-    const int n1 = min_of((p1 - t0), 256);
+    const int n1 = min_of((p0 - t0), 256);
     {
       const int i1 = lane * 4;
       const int left = int(n1 - i1);

@@ -1,9 +1,9 @@
 // 
 extern "C" __global__ void __launch_bounds__(256) kiln_test(
-    const float* __restrict__ in1,
+    const float* __restrict__ in0,
     float* __restrict__ out2,
-    float* __restrict__ out3,
-    const float* __restrict__ in4,
+    const float* __restrict__ in3,
+    float* __restrict__ out4,
     const int p0,
     const int p1,
     const int p2,
@@ -17,23 +17,23 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const int lane = threadIdx.x;
   int turn = 0;
   const Divisor d7 = divisor(s1);
-  in1 = leaves_last(in1, gridDim.x >= 4096);
-  for (int i0 = int(blockIdx.x); i0 < p1; i0 += gridDim.x * 1) {
+  in0 = leaves_last(in0, gridDim.x >= 4096);
+  for (int i0 = int(blockIdx.x); i0 < p5; i0 += gridDim.x * 1) {
     vec<float, 4> x1[4];
     float a0[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    const int t2 = (i0 * p3);
-    const int t5 = (i0 * p4);
+    const int t2 = (i0 * p1);
+    const int t5 = (i0 * p3);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i1 = (k * 256 + lane) * 4;
-      if (i1 < p2) {
-        x1[k] = load<4>(in1 + (t2 + i1));
+      if (i1 < p0) {
+        x1[k] = load<4>(in0 + (t2 + i1));
       }
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i1 = (k * 256 + lane) * 4;
-      if (i1 < p2) {
+      if (i1 < p0) {
         vec<float, 4> y4;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
@@ -48,18 +48,18 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const float t8 = divide(r6, d7);
     const float t9 = (t8 + s2);
     const float t10 = rsqrtf(t9);
-    const int t13 = (i0 * p5);
+    const int t13 = (i0 * p4);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int i2 = (k * 256 + lane) * 4;
-      if (i2 < p2) {
-        const vec<float, 4> x11 = load<4>(in4 + i2);
+      if (i2 < p0) {
+        const vec<float, 4> x11 = load<4>(in3 + i2);
         vec<float, 4> y12;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
           y12.at[v] = ((__fmaf_rn(x1[k].at[v], s0, x1[k].at[v]) * t10) * x11.at[v]);
         }
-        store(out3 + (t13 + i2), y12);
+        store(out4 + (t13 + i2), y12);
       }
     }
   }

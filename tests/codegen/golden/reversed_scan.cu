@@ -12,14 +12,14 @@ extern "C" __global__ void __launch_bounds__(1024) kiln_test(
     const float s2) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
-  for (int i0 = int(blockIdx.x); i0 < p0; i0 += gridDim.x * 1) {
+  for (int i0 = int(blockIdx.x); i0 < p4; i0 += gridDim.x * 1) {
     float a0 = 0.0f;
-    const int t7 = (i0 * p2);
-    const int t10 = (i0 * p3);
-    for (int n1 = 0; n1 < p1; n1 += 4096) {
+    const int t7 = (i0 * p1);
+    const int t10 = (i0 * p2);
+    for (int n1 = 0; n1 < p0; n1 += 4096) {
       const int n2 = n1 + int(lane) * 4;
-      const bool on3 = n2 < p1;
-      const int i1 = on3 ? n2 : p1 - 4;
+      const bool on3 = n2 < p0;
+      const int i1 = on3 ? n2 : p0 - 4;
       float x4[4], first5;
       const int t8 = (-i1);
       const vec<float, 4> x6 = load<4>(in0 + (t7 + t8) - 3);
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(1024) kiln_test(
       for (int v = 0; v < 4; ++v) {
         y9.at[3 - v] = __fmaf_rn(x4[v], s1, s2);
       }
-      if (on3) store(out1 + ((t10 + t8) + p4) - 3, y9);
+      if (on3) store(out1 + ((t10 + t8) + p3) - 3, y9);
     }
   }
 }

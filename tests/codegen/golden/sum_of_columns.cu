@@ -15,17 +15,17 @@ extern "C" __global__ void __launch_bounds__(256, 4) kiln_test(
     const int p8) {
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
-  for (int i0 = int(blockIdx.x); i0 < p2; i0 += gridDim.x * 1) {
-    const int t0 = index_div(i0, p0, p3);
+  for (int i0 = int(blockIdx.x); i0 < p7; i0 += gridDim.x * 1) {
+    const int t0 = index_div(i0, p1, p2);
     const int t1 = (t0 * 32);
-    const int n2 = min_of((p4 - t1), 32);
+    const int n2 = min_of((p0 - t1), 32);
     const int row3 = lane / 8, lane4 = lane % 8;
-    const int t5 = (t0 * p0);
+    const int t5 = (t0 * p1);
     const int t6 = (i0 - t5);
-    const int t7 = (t6 * p5);
-    const int t8 = (p6 - t7);
-    const int t9 = min_of(t8, p5);
-    const int t16 = (t6 * p1);
+    const int t7 = (t6 * p4);
+    const int t8 = (p3 - t7);
+    const int t9 = min_of(t8, p4);
+    const int t16 = (t6 * p6);
     {
       const int i1 = lane4 * 4;
       const int left = int(n2 - i1);
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) kiln_test(
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           const int i2 = b15 + k * 32;
-          x13[k] = load<4>(in0 + (((t7 + i2) * p7) + t14));
+          x13[k] = load<4>(in0 + (((t7 + i2) * p5) + t14));
         }
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) kiln_test(
         for (int k = 0; k < 4; ++k) {
           const int i2 = b15 + k * 32;
           if (i2 < n12) {
-            x13[k] = load<4>(in0 + (((t7 + i2) * p7) + t14));
+            x13[k] = load<4>(in0 + (((t7 + i2) * p5) + t14));
           }
         }
 #pragma unroll
@@ -79,24 +79,24 @@ extern "C" __global__ void __launch_bounds__(256, 4) kiln_test(
         if (row3 == 0 && v < left) part1[(t16 + t17)] = a10[v];
       }
     }
-    const int n18 = index_div(p2, p8);
+    const int n18 = index_div(p7, p8);
     const int i3 = index_div(i0, n18);
     if (last_of(arrivals + i3, n18)) {
       const int t19 = (i3 * 32);
-      const int n20 = min_of((p4 - t19), 32);
+      const int n20 = min_of((p0 - t19), 32);
       const int row21 = lane / 8, lane22 = lane % 8;
       {
         const int i4 = lane22 * 4;
         const int left = int(n20 - i4);
         float a23[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         float lost24[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        const int n25 = left > 0 ? p0 : 0;
+        const int n25 = left > 0 ? p1 : 0;
 #pragma unroll 4
         for (int i5 = row21; i5 < n25; i5 += 32) {
 #pragma unroll
           for (int v = 0; v < 4; ++v) {
             const int t26 = (t19 + (i4 + v));
-            const float t27 = part1[((i5 * p1) + t26)];
+            const float t27 = part1[((i5 * p6) + t26)];
             add_compensated(a23[v], lost24[v], t27);
           }
         }
