@@ -107,7 +107,8 @@ std::vector<float> op_costs(bool gpu) {
     const ir::OpInfo& facts = ir::info(op);
     if (facts.kind == ir::OpKind::View || facts.kind == ir::OpKind::Leaf) costs[i] = 0;
     if (facts.kind == ir::OpKind::Gather) costs[i] = kGatherCost;
-    if (facts.kind == ir::OpKind::Scan) costs[i] = op == ir::Op::scan_logaddexp ? kLogScanCost : kScanCost;
+    if (facts.kind == ir::OpKind::Scan)
+      costs[i] = facts.fold == ir::Fold::LogAddExp ? kLogScanCost : kScanCost;
     if (facts.kind != ir::OpKind::Elementwise) continue;
     if (const float native = gpu ? native_cost(op) : 0; native > 0) {
       costs[i] = native;
