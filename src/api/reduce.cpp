@@ -1,5 +1,5 @@
 // Reductions. The node keeps its axes as extents of 1; a reshape drops them. What has no primitive (mean,
-// var, logsumexp) is a composition, which the planner makes one kernel.
+// var) is a composition, which the planner makes one kernel.
 #include "api/record.h"
 #include "support/check.h"
 
@@ -170,18 +170,9 @@ Tensor stddev(const Tensor& x, const Axes& axes, Flag keepdims, double correctio
 Tensor logsumexp(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
   const Call call = prepare("logsumexp", x, axes);
   const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
-  const DType t = values.dtype();
-  if (call.count == 0) {
-    const Tensor nothing = sum(exp(values, loc), axes, keepdims, loc);
-    return astype(log(nothing, loc), float_dtype(x.dtype()), loc);
-  }
-  const Tensor high = finish(api::reduce_node(Op::reduce_max, values.node(), call.mask, t, true, loc));
-  // A row of -inf (or with +inf) is shifted by nothing: inf - inf would be NaN.
-  const Tensor shift = elementwise(Op::where, isfinite(high, loc), high, Scalar(0.0), loc);
-  const Tensor powers = exp(elementwise(Op::subtract, values, shift, loc), loc);
-  const Tensor total = finish(api::reduce_node(Op::reduce_sum, powers.node(), call.mask, t, true, loc));
-  const Tensor out = elementwise(Op::add, log(total, loc), shift, loc);
-  return astype(drop(out, call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
+  const Tensor out =
+      finish(api::reduce_node(Op::reduce_logaddexp, values.node(), call.mask, values.dtype(), keepdims, loc));
+  return astype(out, float_dtype(x.dtype()), loc);
 } catch (const UserError& e) {
   api::rethrow_as("logsumexp", e, loc);
 }

@@ -35,7 +35,7 @@ class Inference {
       case OpKind::Reduce: return reduce();
       case OpKind::Scan:
         if (in_.size() != 1 || as<Scan>().axis >= in_[0].dims.size()) return "does not fit its operand";
-        if (op_ == Op::scan_logaddexp && !is_float(in_[0].dtype)) return "does not fit its operand";
+        if (!folds(in_[0].dtype)) return "does not fit its operand";
         return result(in_[0]);
       case OpKind::LoopState: return in_.size() == 1 ? result(in_[0]) : "has no first value";
       case OpKind::LoopNext: {
@@ -187,10 +187,13 @@ class Inference {
     return nullptr;
   }
 
+  bool folds(DType t) const { return info(op_).fold != Fold::LogAddExp || is_float(t); }
+
   const char* reduce() {
     if (in_.size() != 1) return "has a wrong operand";
     const auto axes = as<Reduce>();
     if (axes.mask >> in_[0].dims.size() != 0) return "reduces an axis that is not there";
+    if (!folds(in_[0].dtype)) return "does not take its operand's dtype";
     return result(structural_dtype(op_, in_[0].dtype), reduced_dims(in_[0].dims, axes));
   }
 

@@ -1,5 +1,7 @@
 #include "ir/op.h"
 
+#include <cmath>
+
 namespace kiln::ir {
 namespace {
 
@@ -12,10 +14,19 @@ constexpr OpInfo structural(std::string_view name, OpKind kind, int traits = 0) 
   return {name, kind, 0, TypeRule::Structural, ANY, traits_of(TypeRule::Structural, traits), "", 0, 0};
 }
 
+constexpr OpInfo folding(std::string_view name, OpKind kind, Fold fold, double of_none = 0, int traits = 0) {
+  OpInfo facts = structural(name, kind, traits);
+  facts.fold = fold;
+  facts.of_none = of_none;
+  return facts;
+}
+
 }  // namespace
 
 const OpInfo kOpInfo[] = {
 #define KILN_STRUCTURAL(Name, ...) structural(#Name, OpKind::__VA_ARGS__),
+#define KILN_REDUCE(Name, HowTwo, ...) folding(#Name, OpKind::Reduce, Fold::HowTwo, __VA_ARGS__),
+#define KILN_SCAN(Name, HowTwo) folding(#Name, OpKind::Scan, Fold::HowTwo),
 #include "ir/structural.def"
 #undef KILN_STRUCTURAL
 #define KILN_OP(Name, Arity, Rule, Types, Reference, Expansion, Lo, Hi, Doc, ...) \

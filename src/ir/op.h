@@ -37,6 +37,13 @@ enum class OpKind : std::uint8_t {
 };
 enum class TypeRule : std::uint8_t { Structural, Same, Float, Compare, Logical, Select, Word32, Word64 };
 
+/// How a reduction or a scan makes one value of two. None: it is neither.
+enum class Fold : std::uint8_t { None, Sum, Prod, Max, Min, ArgMax, ArgMin, LogAddExp };
+/// Whether the result is one of the elements, or its position.
+constexpr bool chooses(Fold f) {
+  return f == Fold::Max || f == Fold::Min || f == Fold::ArgMax || f == Fold::ArgMin;
+}
+
 /// Classes of operand types an op accepts (bit set).
 enum TypeSet : std::uint8_t { BOOL = 1, INTEGER = 2, FLOAT = 4, NUMERIC = 6, BITS = 3, ANY = 7 };
 
@@ -74,6 +81,8 @@ struct OpInfo {
   std::uint16_t traits;
   std::string_view doc;
   double lo, hi;
+  Fold fold = Fold::None;
+  double of_none = 0;  // what a reduction of no elements gives
 };
 
 extern const OpInfo kOpInfo[];

@@ -164,6 +164,7 @@ void RegionLowering::choose() {
   f.phases = phases_;
   f.scans = !scans_.empty();
   f.scans_of_scans = scans_of_scans();
+  for (const Reduction& r : reductions_) f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp;
   for (const LoopRun& run : p_.loops) f.states = std::max(f.states, static_cast<int>(run.states.size()));
   f.prims = static_cast<int>(prims_);
   f.widest_bytes = widest_bytes_;

@@ -16,27 +16,27 @@ constexpr std::int64_t kSharedBytes = 40 << 10;    // of a block's tiles: a bloc
 constexpr std::int64_t kScratchBytes = 256 << 10;  // of a CPU thread's: within the second cache
 }  // namespace
 
-Monoid monoid_of(Op op) {
-  switch (op) {
-    case Op::reduce_sum:
-    case Op::scan_sum: return Monoid::Sum;
-    case Op::reduce_prod:
-    case Op::scan_prod: return Monoid::Prod;
-    case Op::reduce_max:
-    case Op::scan_max: return Monoid::Max;
-    case Op::reduce_min:
-    case Op::scan_min: return Monoid::Min;
-    case Op::reduce_argmax: return Monoid::ArgMax;
-    case Op::reduce_argmin: return Monoid::ArgMin;
-    default: KILN_CHECK_THAT(false, "no reduction and no scan: ", ir::info(op).name); return Monoid::Sum;
+/// How an op's accumulator combines values of `type`.
+AccDecl RegionLowering::acc_decl(Op op, DType type) {
+  switch (ir::info(op).fold) {
+    case ir::Fold::Sum: return {Monoid::Sum, type};
+    case ir::Fold::Prod: return {Monoid::Prod, type};
+    case ir::Fold::Max: return {Monoid::Max, type};
+    case ir::Fold::Min: return {Monoid::Min, type};
+    case ir::Fold::ArgMax: return {Monoid::ArgMax, type};
+    case ir::Fold::ArgMin: return {Monoid::ArgMin, type};
+    case ir::Fold::LogAddExp: return {Monoid::Custom, type, log_add_exp(type)};
+    case ir::Fold::None: break;
   }
+  KILN_CHECK_THAT(false, "no reduction and no scan: ", ir::info(op).name);
+  return {};
 }
 
 void RegionLowering::declare_accs() {
   for (Reduction& r : reductions_) {
     r.acc = static_cast<std::uint32_t>(k_.accs.size());
     const GraphNode& n = g_[p_.entries[r.entry].node];
-    k_.accs.push_back({monoid_of(n.op), compute_type(g_[n.in[0]].dtype)});
+    k_.accs.push_back(acc_decl(n.op, compute_type(g_[n.in[0]].dtype)));
   }
 }
 
@@ -177,9 +177,7 @@ std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order,
                                      std::int64_t limit, bool always) {
   const bool sums = std::any_of(reductions_.begin(), reductions_.end(),
                                 [&](const Reduction& r) { return adds_in_blocks(r); });
-  const bool compensated = target_.gpu && !target_.strict;
-  if (!sums || compensated || (!always && added_up(order, outermost.has_value(), lanes) <= limit))
-    return nest.size();
+  if (!sums || (!always && added_up(order, outermost.has_value(), lanes) <= limit)) return nest.size();
   std::int64_t inside = 1;
   for (std::size_t at = order.size(); at-- > 0;) {
     const bool part = at == 0 && outermost;
@@ -268,16 +266,21 @@ void RegionLowering::phase_body(Body& body) {
   store_full(body);
 }
 
-/// Whether a reduction of the current phase is a sum whose rounding errors grow with its length.
+/// Whether a reduction of the current phase adds numbers, so that its rounding errors grow with its length.
+/// Sums on a GPU are compensated instead.
 bool RegionLowering::adds_in_blocks(const Reduction& r) const {
-  return r.phase == phase_ && k_.accs[r.acc].monoid == Monoid::Sum && is_float(k_.accs[r.acc].type);
+  const AccDecl& a = k_.accs[r.acc];
+  const bool compensated = target_.gpu && !target_.strict;
+  return r.phase == phase_ && is_float(a.type) &&
+         (a.monoid == Monoid::Custom || (a.monoid == Monoid::Sum && !compensated));
 }
 
-/// The type in which sums of blocks and chunks are added up: Float64 for those of Float32, since there are
-/// many, and few of them an element.
-DType RegionLowering::total_type(const AccDecl& a) const {
-  const bool compensated = target_.gpu && !target_.strict;
-  return a.monoid == Monoid::Sum && a.type == DType::Float32 && !compensated ? DType::Float64 : a.type;
+/// The accumulator in which the values of blocks and chunks are combined: in Float64 for sums of Float32,
+/// since there are many, and few of them an element.
+AccDecl RegionLowering::total_decl(const Reduction& r, const AccDecl& a) {
+  const bool adds = a.monoid == Monoid::Custom || a.monoid == Monoid::Sum;
+  if (!adds || a.type != DType::Float32 || (target_.gpu && !target_.strict)) return a;
+  return acc_decl(op_of(r), DType::Float64);
 }
 
 /// The final value of a reduction's accumulator, in the type that is computed with.
@@ -292,8 +295,10 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
   forget();
   std::vector<LoopDecl> nest = open_nest(order, outermost);
   const bool columns = !vector && s_.lane_axis == last_group();  // short rows on lanes are never cut
+  const bool shared = vector && target_.gpu && !target_.strict;  // a team's lanes share the elements
   const std::int64_t lanes = vector ? s_.lanes * std::max<std::int64_t>(1, s_.threads.team) : 1;
-  const std::size_t blocks = cut_sums(nest, order, outermost, lanes, kAddedInOrder, columns || outermost);
+  const std::size_t blocks =
+      shared ? nest.size() : cut_sums(nest, order, outermost, lanes, kAddedInOrder, columns || outermost);
   const bool cut = blocks < nest.size();
   if (vector) put_on_lanes(nest.back());
   std::vector<Stmt> added;
@@ -307,7 +312,8 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
     const AccDecl decl = k_.accs[r.acc];
     k_.accs.push_back(decl);
     nest[blocks + 1].accs.push_back(part);
-    const DType total = k_.accs[r.acc].type = total_type(decl);
+    k_.accs[r.acc] = total_decl(r, decl);
+    const DType total = k_.accs[r.acc].type;
     added.push_back({Stmt::Kind::Update, r.acc, kNoExpr, kernel::cast(acc_value(part, decl.type), total).id});
     r.acc = part;
   }

@@ -244,7 +244,7 @@ class RegionLowering {
   std::vector<LoopDecl> open_nest(Groups order, const std::optional<Range>& outermost);
   bool adds_in_blocks(const Reduction& r) const;
   void compensate_sums();
-  DType total_type(const AccDecl& a) const;
+  AccDecl total_decl(const Reduction& r, const AccDecl& a);
   E total_of(std::uint32_t acc, const GraphNode& n);
   std::int64_t added_up(Groups order, bool in_chunks, std::int64_t lanes) const;
   std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost,
@@ -272,6 +272,7 @@ class RegionLowering {
   void build_split();
 
   // Scans.
+  AccDecl acc_decl(Op op, DType type);
   AccDecl scan_decl(const Scan& s);
   std::uint32_t log_add_exp(DType type);
   bool runs_now(const Scan& s) const;
@@ -360,7 +361,6 @@ class RegionLowering {
   E item_;  // Chain, its second section: the chunk, whose prefixes are combined into the scans
 };
 
-Monoid monoid_of(Op op);
 constexpr std::int64_t kAddedInOrder =
     32;  // elements that a sum adds up one after the other: in a column, or in a row's lane
 // the same where sums are in memory, and blocks of them are one more pass

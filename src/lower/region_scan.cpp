@@ -19,9 +19,7 @@ constexpr int kTotalRegisters = 4;  // side by side: a total waits for its addit
 
 AccDecl RegionLowering::scan_decl(const Scan& s) {
   const GraphNode& n = g_[p_.entries[s.entry].node];
-  const DType type = compute_type(n.dtype);
-  if (n.op != ir::Op::scan_logaddexp) return {monoid_of(n.op), type};
-  return {Monoid::Custom, type, log_add_exp(type)};
+  return acc_decl(n.op, compute_type(n.dtype));
 }
 
 /// The monoid of log(e^x + e^y): the greatest value, and the sum of exponentials relative to it.

@@ -80,9 +80,7 @@ void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_l
     if (chunk.kind == LoopKind::Serial) chunk.rows = static_cast<std::uint16_t>(s_.rows);
     for (Reduction& r : reductions_) {
       r.final_acc = static_cast<std::uint32_t>(k_.accs.size());
-      AccDecl decl = accs[r.acc];
-      decl.type = total_type(decl);
-      k_.accs.push_back(decl);
+      k_.accs.push_back(total_decl(r, accs[r.acc]));
       chunk.accs.push_back(r.final_acc);
       body_ = &chunk.body;
       chunk.body.push_back(finish_update(r, var(chunk.var) * n_rows_ + row));

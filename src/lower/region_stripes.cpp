@@ -156,7 +156,7 @@ void RegionLowering::build_stripes() {
   const Range columns = block_range(block, size(kBlock, s_.block), last);
   for (Reduction& r : reductions_) {
     AccDecl& decl = k_.accs[r.acc];
-    decl.type = total_type(decl);
+    decl = total_decl(r, decl);
     r.partial[0] = stripe_buffer(decl.type);
     if (has_position(op_of(r))) r.partial[1] = stripe_buffer(DType::Int64);
   }

@@ -14,9 +14,10 @@ using kernel::ExprPool;
 using kernel::NativeFn;
 using kernel::Prim;
 
-constexpr float kScanCost = 12;      // prefixes within a register
-constexpr float kLogScanCost = 200;  // the same, of which each step is two functions
-constexpr float kGatherCost = 8;     // an element loaded from its own address, and the test of its index
+constexpr float kScanCost = 12;       // prefixes within a register
+constexpr float kLogReduceCost = 30;  // an exponential and a few selections an element
+constexpr float kLogScanCost = 200;   // the same, of which each step is two functions
+constexpr float kGatherCost = 8;      // an element loaded from its own address, and the test of its index
 
 E expand(ir::Op op, [[maybe_unused]] E x, [[maybe_unused]] E y, [[maybe_unused]] E z,
          [[maybe_unused]] DType type) {
@@ -107,7 +108,9 @@ std::vector<float> op_costs(bool gpu) {
     const ir::OpInfo& facts = ir::info(op);
     if (facts.kind == ir::OpKind::View || facts.kind == ir::OpKind::Leaf) costs[i] = 0;
     if (facts.kind == ir::OpKind::Gather) costs[i] = kGatherCost;
-    if (facts.kind == ir::OpKind::Scan) costs[i] = op == ir::Op::scan_logaddexp ? kLogScanCost : kScanCost;
+    if (facts.kind == ir::OpKind::Reduce && facts.fold == ir::Fold::LogAddExp) costs[i] = kLogReduceCost;
+    if (facts.kind == ir::OpKind::Scan)
+      costs[i] = facts.fold == ir::Fold::LogAddExp ? kLogScanCost : kScanCost;
     if (facts.kind != ir::OpKind::Elementwise) continue;
     if (const float native = gpu ? native_cost(op) : 0; native > 0) {
       costs[i] = native;

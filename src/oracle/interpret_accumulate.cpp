@@ -3,9 +3,30 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 namespace kiln::ir::oracle {
 namespace {
+
+/// log(e^x0 + e^x1 + ...): the greatest exponent is taken out first, in a pass of its own.
+template <class S, class R, class Next>
+R log_sum([[maybe_unused]] const Next& next, [[maybe_unused]] std::int64_t count) {
+  if constexpr (std::is_same_v<S, R> && std::is_floating_point_v<Sum<S>>) {
+    std::vector<long double> x(static_cast<std::size_t>(count));
+    long double greatest = -HUGE_VAL, sum = 0;
+    for (long double& v : x) {
+      v = static_cast<long double>(widen(next()));
+      if (v > greatest) greatest = v;
+    }
+    for (const long double v : x) {
+      if (v != v) return narrow<S>(static_cast<Sum<S>>(v));
+      sum += v == greatest ? 1 : std::exp(v - greatest);
+    }
+    return narrow<S>(static_cast<Sum<S>>(greatest + std::log(sum)));
+  } else {
+    return {};
+  }
+}
 
 /// One output element from `count` inputs, in row-major order of the reduced axes.
 template <class S, class R>
@@ -28,6 +49,7 @@ R reduced(Op op, const Value& x, Cursor& cursor, std::int64_t count) {
     else
       return {};
   }
+  if (op == Op::reduce_logaddexp) return log_sum<S, R>(next, count);
   if (count == 0) return op == Op::reduce_min ? ref::cast<R>(1) : R{};  // bool: any of none, all of none
   const bool greatest = op == Op::reduce_max || op == Op::reduce_argmax;
   T best = static_cast<T>(next());

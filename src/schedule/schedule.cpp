@@ -178,7 +178,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     return s;
   }
   const std::int64_t columns = f.axes[last].extent;
-  if (reduced >= kStripeAbove && columns >= 4 * lanes && reduced * kept > kSmallWork) {
+  if (reduced >= kStripeAbove && columns >= 4 * lanes && reduced * kept > kSmallWork && !f.in_parts) {
     s.form = Form::Stripes;
     s.lanes = widen(lanes, f.prims);
     const std::int64_t outer = kept / columns;

@@ -242,9 +242,9 @@ class Simplifier {
     if (one) return position ? become_constant(id, 0.0) : n.in[0];
     if (!none || n.numel == 0) return kNoNode;
     // Of no elements: any is false, all is true; other extremes were refused when they were recorded.
-    KILN_CHECK_THAT(n.op == Op::reduce_sum || n.op == Op::reduce_prod || is_bool(n.dtype),
-                    ir::info(n.op).name);
-    return become_constant(id, n.op == Op::reduce_prod || n.op == Op::reduce_min ? 1.0 : 0.0);
+    const ir::OpInfo& facts = ir::info(n.op);
+    KILN_CHECK_THAT(!ir::chooses(facts.fold) || is_bool(n.dtype), facts.name);
+    return become_constant(id, facts.of_none);
   }
 
   // ---- elementwise ----

@@ -1,4 +1,5 @@
 #include "api/expect.h"
+#include "modes.h"
 
 namespace kiln {
 namespace {
@@ -136,6 +137,55 @@ TEST(Reduce, Logsumexp) {
   expect_near(logsumexp(floats({2, 2}, {-kInf, -kInf, 0, -kInf}), 1), {-HUGE_VAL, 0});
   expect_near(logsumexp(floats({kInf, 0})), Shape{}, {HUGE_VAL});
   expect_near(logsumexp(floats({kNan, 0})), Shape{}, {NAN});
+  expect_near(logsumexp(Tensor({1, 1, 1, 1})), Shape{}, {2.3862943611});
+  EXPECT_EQ(logsumexp(ones({3}, DType::Float16)).dtype(), DType::Float16);
+}
+
+/// Rows, columns, chunks of either, and lanes that share a row: each against what it is made of, in Float64.
+TEST(Reduce, LogsumexpOfEveryForm) {
+  struct Case {
+    Shape shape;
+    std::vector<int> axes;
+  };
+  const Case cases[] = {{{7, 5}, {1}},      {{7, 500}, {1}},   {{500, 7}, {0}},
+                        {{1000, 3}, {1}},   {{300, 600}, {0}}, {{100000}, {0}},
+                        {{2, 70000}, {1}},  {{40000, 3}, {0}}, {{3, 50, 40}, {0, 2}},
+                        {{4, 300, 5}, {1}}, {{6000, 40}, {0}}, {{9, 40, 20, 3}, {1, 2}}};
+  for (const auto& [shape, axes] : cases) {
+    const std::int64_t n = shape.numel();
+    // between -30 and 30, some of them -inf
+    const Tensor place = arange(n), drawn = (place * 7919 % 6007).astype(DType::Float32) / 100.0 - 30.0;
+    const Tensor x = where(place % 11 == 0, -kInf, drawn).reshape(shape).eval();
+    const Tensor wide = x.astype(DType::Float64);
+    const std::vector<double> want = log(sum(exp(wide), axes)).to_vector<double>();
+    for (const bool strict : {false, true})
+      for (const Engine& engine : kEngines) {
+        const EngineScope scope(engine);
+        Config changed = config();
+        changed.strict = strict;
+        configure(changed);  // until the scope ends
+        const std::vector<double> have = logsumexp(x, axes).astype(DType::Float64).to_vector<double>();
+        ASSERT_EQ(have.size(), want.size());
+        for (std::size_t i = 0; i < have.size(); ++i)
+          ASSERT_NEAR(have[i], want[i], 4e-6) << shape.str() << ", " << engine.name << " strict " << strict;
+      }
+    const std::vector<double> halves =
+        logsumexp(x.astype(DType::Float16), axes).astype(DType::Float64).to_vector<double>();
+    for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(halves[i], want[i], 0.04) << shape.str();
+    const std::vector<double> same = logsumexp(wide, axes).to_vector<double>();
+    for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(same[i], want[i], 1e-13) << shape.str();
+  }
+}
+
+/// Equal values: each addition that rounds does so the same way.
+TEST(Reduce, LongLogsumexpStaysAccurate) {
+  for (const auto& [shape, axis] :
+       {std::pair{Shape{400000}, 0}, {Shape{2, 300000}, 1}, {Shape{200000, 70}, 0}}) {
+    const Tensor x = (zeros(shape) + 0.1f).eval();
+    const double want = 0.1f + std::log(static_cast<double>(shape[axis]));
+    const auto have = logsumexp(x, axis).reshape({-1}).astype(DType::Float64).to_vector<double>();
+    for (const double v : have) ASSERT_NEAR(v, want, 2e-6) << shape.str();
+  }
 }
 
 }  // namespace

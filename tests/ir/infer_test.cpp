@@ -96,6 +96,8 @@ TEST(Infer, WhatGoesAlongAxes) {
   EXPECT_EQ(made(Op::reduce_sum, {{f16, {2, 3, 4}}}, Reduce{5}), "float16 (1, 3, 1)");
   EXPECT_EQ(made(Op::reduce_argmax, {{f16, {2, 3}}}, Reduce{3}), "int64 (1, 1)");
   EXPECT_EQ(made(Op::reduce_sum, {{f16, {2, 3}}}, Reduce{4}), "reduces an axis that is not there");
+  EXPECT_EQ(made(Op::reduce_logaddexp, {{f16, {2, 3}}}, Reduce{2}), "float16 (2, 1)");
+  EXPECT_EQ(made(Op::reduce_logaddexp, {{i32, {2, 3}}}, Reduce{2}), "does not take its operand's dtype");
   EXPECT_EQ(made(Op::scan_sum, {{f16, {2, 3}}}, Scan{1}), "float16 (2, 3)");
   EXPECT_EQ(made(Op::scan_sum, {{f16, {2, 3}}}, Scan{2}), "does not fit its operand");
   EXPECT_EQ(made(Op::scan_logaddexp, {{i32, {2, 3}}}, Scan{1}), "does not fit its operand");
