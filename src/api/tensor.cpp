@@ -4,7 +4,7 @@
 #include "api/borrow.h"
 #include "api/record.h"
 #include "device/cpu/pool.h"
-#include "device/cuda/cuda_device.h"
+#include "device/device.h"
 #include "engine/device_control.h"
 #include "engine/device_memory.h"
 #include "engine/evaluate.h"
@@ -39,12 +39,6 @@ std::uint64_t checked_bytes(std::string_view op, const Shape& shape, DType dtype
     throw UserError(cat("[", op, "] ", name(dtype), " ", shape.str(), " has more than 2^63 - 1 bytes"));
   return empty ? 0 : static_cast<std::uint64_t>(bytes);
 }
-
-struct Borrowed : ir::Buffer {
-  const void* given = nullptr;  // what the deleter is called with
-  std::shared_ptr<const void> owner;
-  std::function<void(const void*)> deleter;
-};
 
 /// The elements a strided layout touches, from the least to the greatest offset, and the strides as a leaf
 /// keeps them: 0 along axes of one element, none at all when the layout is row-major.
@@ -82,27 +76,13 @@ Layout checked_layout(const Shape& shape, std::span<const std::int64_t> strides,
   return layout;
 }
 
-/// A buffer over memory of somebody else's.
+/// A buffer over memory of somebody else's, which `owner` keeps and `deleter` is told about at the end.
 ir::Buffer* lent(Device device, const void* data, std::byte* first, std::uint64_t bytes,
                  std::shared_ptr<const void> owner, std::function<void(const void*)> deleter) {
-  if (device.kind == Device::Kind::Cuda)
-    return cuda::lent_memory(device.index, first, bytes,
-                             [data, owner = std::move(owner), deleter = std::move(deleter)] {
-                               if (deleter) deleter(data);
-                             });
-  auto* buffer = new Borrowed;
-  buffer->writable = false;
-  buffer->data = first;
-  buffer->bytes = bytes;
-  buffer->given = data;
-  buffer->owner = std::move(owner);
-  buffer->deleter = std::move(deleter);
-  buffer->free = [](ir::Buffer* b) {
-    auto* self = static_cast<Borrowed*>(b);
-    if (self->deleter) self->deleter(self->given);
-    delete self;
-  };
-  return buffer;
+  return device::at(device).lend(first, bytes,
+                                 [data, owner = std::move(owner), deleter = std::move(deleter)] {
+                                   if (deleter) deleter(data);
+                                 });
 }
 
 /// The axes of a layout along which elements lie in memory, those that repeat them left out, as one list from
@@ -177,7 +157,7 @@ Tensor borrow_with(const void* data, const Shape& shape, const std::span<const s
                        : static_cast<std::uint64_t>((layout.last - layout.first + 1) * size_of(dtype));
   const Device there = device.value_or(Device::cpu());
   ir::Buffer* buffer = lent(there, data, first, reach, std::move(owner), std::move(deleter));
-  if (is_bool(dtype) && bytes != 0 && there.kind == Device::Kind::Cpu) {
+  if (is_bool(dtype) && bytes != 0 && device::at(there).is_host()) {
     const auto* const elements = static_cast<const std::byte*>(data);
     if (!are_bools(elements, shape, layout)) {
       const std::unique_ptr<ir::Buffer, void (*)(ir::Buffer*)> given_back(

@@ -1,7 +1,5 @@
 #include "cache/failed_kernel.h"
 
-#include "codegen/cuda/cuda_c.h"
-#include "device/cpu/jit.h"
 #include "support/check.h"
 
 #include <kiln/config.h>
@@ -13,13 +11,12 @@
 
 namespace kiln::engine {
 
-std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string& symbol, Device device,
-                                int instances) noexcept {
+std::string write_failed_kernel(const device::Unit& unit, const device::Compiler& compiler) noexcept {
   try {
+    const kernel::Kernel& kernel = *unit.kernel;
     std::string text = cat("# ", kernel.label, "\n", kernel::print(kernel), "\n");
     try {
-      text += device.kind == Device::Kind::Cuda ? codegen::emit_cuda(kernel, symbol, instances)
-                                                : cpu::llvm_text(kernel, symbol, cpu::host_target());
+      text += compiler.source(unit);
     } catch (const std::exception& e) {
       text += cat("# no more of it: ", e.what(), "\n");
     }
@@ -29,7 +26,7 @@ std::string write_failed_kernel(const kernel::Kernel& kernel, const std::string&
                                                 ? std::filesystem::temp_directory_path(error)
                                                 : std::filesystem::path(dump);
     // A fresh name: what lies in a directory that others write to is neither followed nor overwritten.
-    std::string path = (directory / ("kiln-failed-" + symbol.substr(0, 15) + "-XXXXXX")).string();
+    std::string path = (directory / ("kiln-failed-" + unit.symbol.substr(0, 15) + "-XXXXXX")).string();
     const int file = mkstemp(path.data());
     if (file < 0) return "no file: " + path + " cannot be made";
     const bool whole = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());

@@ -3,19 +3,14 @@
 #include "cache/background.h"
 #include "cache/disk_cache.h"
 #include "cache/failed_kernel.h"
-#include "cache/gpu_source.h"
-#include "codegen/cuda/cuda_c.h"
-#include "device/cpu/jit.h"
+#include "cache/kernel_source.h"
 #include "device/cpu/threads.h"
-#include "device/cuda/driver.h"
-#include "device/cuda/nvrtc.h"
-#include "device/cuda/template_kernels.h"
+#include "device/device.h"
 #include "engine/lifetime.h"
 #include "generator_hash.h"
 #include "inspect/statistics.h"
 #include "support/check.h"
 #include "support/log.h"
-#include "support/thread_own.h"
 
 #include <kiln/config.h>
 
@@ -31,7 +26,7 @@ namespace {
 
 struct Slot {
   std::shared_ptr<const CachedKernel> kernel;  // null while being made
-  Hash128 text;                                // KILN_CHECK=key: hash of the LLVM IR it was made from
+  Hash128 text;                                // KILN_CHECK=key: hash of the source it was made from
   bool failed = false;
 };
 
@@ -48,25 +43,11 @@ Cache& cache() {
   return *c;
 }
 
-const cpu::CpuTarget& target() {
-  struct Kept {
-    cpu::CpuTarget target;
-    std::string level = "?";
-  };
-  auto& [t, level] = thread_own<Kept, Kept>();
-  if (level != config().cpu_target) {
-    t = cpu::host_target();
-    level = config().cpu_target;
-  }
-  return t;
-}
-
-bool on_gpu(const KernelRequest& r) { return r.device.kind == Device::Kind::Cuda; }
-
 /// A request with what is found out for it once.
 struct Wanted {
   KernelRequest& request;
-  std::optional<GpuSource> edited;
+  std::shared_ptr<const device::Compiler> compiler;
+  std::optional<device::EditedSource> edited;
   Hash128 key;  // of the code: the kernel's and the number of instances
   Hash128 slot;
 };
@@ -79,18 +60,17 @@ Hash128 code_key(const KernelRequest& r) {
 
 /// A program may change the target, or who runs kernels, and a person a kernel: one kernel then has code for
 /// each.
-Hash128 slot_key(const KernelRequest& r, const Hash128& key, const std::optional<GpuSource>& edited) {
-  if (on_gpu(r)) {
-    const Hash128 text = edited ? hash128(edited->text) : Hash128{};
-    return {key.lo ^ text.lo ^ (0x9e3779b97f4a7c15u * (1u + r.device.index)), key.hi ^ text.hi};
-  }
-  thread_local Hash128 of_target;
-  thread_local std::string level = "?";
-  if (level != config().cpu_target) {
-    of_target = hash128(target().key());
-    level = config().cpu_target;
-  }
-  return {key.lo ^ of_target.lo ^ static_cast<std::uint64_t>(config().tier), key.hi ^ of_target.hi};
+Hash128 slot_key(const Wanted& w) {
+  const Hash128 own = w.compiler->memory_key(), text = w.edited ? hash128(w.edited->text) : Hash128{};
+  const auto tier = w.compiler->interprets() ? static_cast<std::uint64_t>(config().tier) : 0;
+  return {w.key.lo ^ own.lo ^ text.lo ^ tier, w.key.hi ^ own.hi ^ text.hi};
+}
+
+Wanted wanted_of(KernelRequest& r) {
+  Wanted w{r, device::at(r.device).compiler(), {}, code_key(r), {}};
+  w.edited = edited_source(w.key, *w.compiler);
+  w.slot = slot_key(w);
+  return w;
 }
 
 DiskCache* disk() {
@@ -113,36 +93,24 @@ DiskCache* disk() {
 
 std::atomic<CompileHook> compile_hook{nullptr};
 
-std::string entry_key(const KernelRequest& r, const Hash128& key) {
-  if (!on_gpu(r)) return engine::disk_key(key, target());
-  return engine::disk_key(key, cuda::compiler_version(), cuda::compile_target(arch_of(r.device)),
-                          cuda::driver().version);
-}
-
 /// Makes a kernel's machine code. Holds everything that decides it, as options were when the kernel was asked
 /// for.
 struct Compilation {
   std::shared_ptr<CachedKernel> into;
-  Device device;
+  std::shared_ptr<const device::Compiler> compiler;
   const kernel::Kernel* kernel;
   std::string symbol;
-  std::optional<GpuSource> edited;  // compiled instead, and kept in memory alone
-  cpu::CpuTarget target;
+  std::optional<device::EditedSource> edited;  // compiled instead, and kept in memory alone
   DiskCache* disk = nullptr;
   std::string disk_key;
 
   using Time = std::chrono::steady_clock::time_point;
 
+  device::Unit unit() const { return {kernel, symbol, into->instances, edited ? &*edited : nullptr}; }
+
   /// `start`: when work on it began, which may be long after the kernel was asked for.
-  void publish(const std::vector<std::uint8_t>& object, Time start) const {
-    if (device.kind == Device::Kind::Cuda) {
-      constexpr int kWaits = 90;  // the first architecture that can
-      into->function = cuda::find_function(cuda::load_module(device.index, object), symbol);
-      const bool waits = !edited || edited->text.find(codegen::kWaitForPrevious) != std::string::npos;
-      into->function.waits_itself = waits && into->function.architecture >= kWaits;
-    } else {
-      into->executable.publish(cpu::load(object, symbol, *kernel));
-    }
+  void publish(const device::Binary& binary, Time start) const {
+    compiler->load(*into->code, binary, unit());
     count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
   }
 
@@ -157,10 +125,10 @@ struct Compilation {
   bool from_disk() const {
     if (!disk) return false;
     const Time start = std::chrono::steady_clock::now();
-    const auto object = disk->get(disk_key);
-    if (!object) return false;
+    const auto binary = disk->get(disk_key);
+    if (!binary) return false;
     try {
-      publish(*object, start);
+      publish(*binary, start);
     } catch (const CompileError& e) {
       log(Topic::Cache, cat("entry of ", into->name, " cannot be linked, compiling again: ", e.what()));
       return false;
@@ -175,50 +143,31 @@ struct Compilation {
     const Time start = std::chrono::steady_clock::now();
     try {
       if (const CompileHook hook = compile_hook.load(std::memory_order_relaxed)) hook(*kernel);
-      const std::vector<std::uint8_t> object = machine_code();
-      publish(object, start);
+      const device::Binary binary = compiler->compile(unit());
+      publish(binary, start);
       count(Counter::KernelsCompiled);
       log_made("compiled", start);
-      if (disk) disk->put(disk_key, {reinterpret_cast<const char*>(object.data()), object.size()});
+      if (disk) disk->put(disk_key, {reinterpret_cast<const char*>(binary.data()), binary.size()});
     } catch (const CompileError& e) {
       count(Counter::Fallbacks);
-      throw CompileError(
-          cat(e.what(), "; its source is in ",
-              edited ? edited->name : write_failed_kernel(*kernel, symbol, device, into->instances)));
+      throw CompileError(cat(e.what(), "; its source is in ",
+                             edited ? edited->name : write_failed_kernel(unit(), *compiler)));
     }
-  }
-
- private:
-  std::vector<std::uint8_t> machine_code() const {
-    if (device.kind == Device::Kind::Cpu) return cpu::compile(*kernel, symbol, target);
-    const GpuSource source = edited ? *edited : generated_source(*kernel, into->key, into->instances);
-    return cuda::compile(source.text, source.name, arch_of(device), gpu_options()).image;
   }
 };
 
-/// A template's image, of disk or compiled. Disk is given what was compiled.
-std::vector<std::uint8_t> template_image(int index, const std::string& source, const std::string& name,
-                                         bool fresh) {
-  const cuda::Arch arch = arch_of(Device::cuda(index));
-  DiskCache* const kept = disk();
-  std::string key;
-  if (kept) {
-    key = engine::disk_key(hash128(source), cuda::compiler_version(), cuda::compile_target(arch),
-                           cuda::driver().version);
-    if (!fresh)
-      if (auto image = kept->get(key)) {
-        count(Counter::KernelsFromDisk);
-        return std::move(*image);
-      }
+/// What devices compile besides the kernels of plans, in the disk cache.
+class TemplateStore final : public device::BinaryStore {
+ public:
+  std::optional<device::Binary> get(const Hash128& what, const std::string& key) override {
+    DiskCache* const kept = disk();
+    return kept ? kept->get(engine::disk_key(what, key)) : std::nullopt;
   }
-  const auto start = std::chrono::steady_clock::now();
-  std::vector<std::uint8_t> image = cuda::compile(source, name, arch).image;
-  count(Counter::KernelsCompiled);
-  count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
-  if (kept) kept->put(key, {reinterpret_cast<const char*>(image.data()), image.size()});
-  return image;
-}
-[[maybe_unused]] const bool templates_are_kept = (cuda::set_image_maker(template_image), true);
+  void put(const Hash128& what, const std::string& key, const device::Binary& binary) override {
+    if (DiskCache* const kept = disk())
+      kept->put(engine::disk_key(what, key), {reinterpret_cast<const char*>(binary.data()), binary.size()});
+  }
+};
 
 /// As make(), for a job that has the kernel to itself.
 void compile_later(Compilation c) {
@@ -242,33 +191,34 @@ struct Made {
   bool keep = true;  // false: the compiler failed, which may be different next time
 };
 
-/// From disk, from the compiler, or as bytecode.
+/// From disk, from the compiler, or for an interpreter.
 Made make(const Wanted& wanted) {
   const KernelRequest& r = wanted.request;
+  const device::Compiler& compiler = *wanted.compiler;
   kernel::verify(*r.kernel);  // each kernel once: one that is not well formed would be wrong without a sign
   auto out = std::make_shared<CachedKernel>();
+  out->code = compiler.new_code();
   out->key = wanted.key;
   out->instances = r.instances;
   out->name = r.kernel->label + "-" + short_name(wanted.key);
-  const bool gpu = on_gpu(r);
-  const Tier tier = gpu ? Tier::Jit : config().tier;
-  if (!gpu && (tier == Tier::Vm || !cpu::has_compiler())) {
-    out->executable.translate(*r.kernel, target());
+  Compilation c{out, wanted.compiler, r.kernel, symbol_of(wanted.key), wanted.edited, nullptr, {}};
+  const Tier tier = compiler.interprets() ? config().tier : Tier::Jit;
+  if (tier == Tier::Vm || !compiler.available()) {
+    compiler.interpret(*out->code, c.unit());
     out->verdict = Verdict::Vm;
     return {out};
   }
-  if (wanted.edited) warn(cat(out->name, " is made from ", wanted.edited->name));
-  Compilation c{out,
-                r.device,
-                r.kernel,
-                symbol_of(wanted.key),
-                wanted.edited,
-                gpu ? cpu::CpuTarget{} : target(),
-                wanted.edited ? nullptr : disk(),
-                {}};
-  // opened by the thread that asks: the first one's end waits for compiles under way
-  if (on_gpu(r)) cuda::nvrtc();
-  if (c.disk) c.disk_key = entry_key(r, wanted.key);
+  if (wanted.edited)
+    warn(cat(out->name, " is made from ", wanted.edited->name));
+  else
+    c.disk = disk();
+  if (c.disk) {
+    const std::string key = compiler.key();
+    if (key.empty())
+      c.disk = nullptr;
+    else
+      c.disk_key = engine::disk_key(wanted.key, key);
+  }
   if (c.from_disk()) {
     out->verdict = Verdict::Disk;
     return {out};
@@ -278,20 +228,19 @@ Made make(const Wanted& wanted) {
       c.compile();
       return {out};
     } catch (const CompileError& e) {
-      if (gpu) throw;
+      if (!compiler.interprets()) throw;
       warn(cat(e.what(), "; running it by the vm"));
     }
   }
-  out->executable.translate(*r.kernel, c.target);
+  compiler.interpret(*out->code, c.unit());
   out->verdict = Verdict::Vm;
   if (tier == Tier::Jit) return {out, false};
   compile_later(std::move(c));
   return {out};
 }
 
-Hash128 text_hash(const KernelRequest& r) {
-  return hash128(on_gpu(r) ? codegen::emit_cuda(*r.kernel, "k", r.instances)
-                           : cpu::llvm_text(*r.kernel, "k", target()));
+Hash128 text_hash(const Wanted& w) {
+  return hash128(w.compiler->source({w.request.kernel, "k", w.request.instances, nullptr}));
 }
 
 /// Finds or claims the slot of a key. Returns true when the caller must make the kernel.
@@ -330,11 +279,9 @@ void forget(const Wanted& wanted, const std::shared_ptr<Slot>& slot) {
 void serve(KernelRequest& r) {
   std::shared_ptr<Slot> slot;
   const bool check = config().check_key;
-  const Hash128 key = code_key(r);
-  Wanted wanted{r, on_gpu(r) ? edited_source(key) : std::nullopt, key, {}};
-  wanted.slot = slot_key(r, key, wanted.edited);
+  const Wanted wanted = wanted_of(r);
   if (!claim(wanted, slot)) {
-    if (check && slot->text != Hash128{} && slot->text != text_hash(r))
+    if (check && slot->text != Hash128{} && slot->text != text_hash(wanted))
       throw WrongKernel(
           cat("[cache] kernel ", r.result->name, " was found for a kernel that emits other code"));
     return;
@@ -342,7 +289,7 @@ void serve(KernelRequest& r) {
   Made made;
   try {
     made = make(wanted);
-    if (check && made.kernel->verdict != Verdict::Vm) slot->text = text_hash(r);
+    if (check && made.kernel->verdict != Verdict::Vm) slot->text = text_hash(wanted);
   } catch (...) {
     forget(wanted, slot);
     throw;
@@ -371,15 +318,13 @@ void obtain(std::span<KernelRequest> requests) {
   cpu::run_jobs(jobs);
 }
 
-std::string disk_key(const Hash128& kernel, const cpu::CpuTarget& target) {
-  return cat("cpu kernel ", kernel.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ",
-             cpu::compiler_version(), "\ncpu ", target.key());
+std::string disk_key(const Hash128& kernel, const std::string& compiler) {
+  return cat("kernel ", kernel.hex(), "\ngenerator " KILN_GENERATOR_HASH "\n", compiler);
 }
 
-std::string disk_key(const Hash128& kernel, const std::string& compiler, const std::string& target,
-                     int driver) {
-  return cat("cuda kernel ", kernel.hex(), "\ngenerator " KILN_GENERATOR_HASH "\ncompiler ", compiler,
-             "\ntarget ", target, target.starts_with("compute_") ? cat("\ndriver ", driver) : std::string());
+void keep_binaries_on_disk() {
+  static TemplateStore* const store = new TemplateStore;  // for ever, like the cache
+  device::set_binary_store(store);
 }
 
 void set_compile_hook(CompileHook hook) { compile_hook.store(hook); }

@@ -3,9 +3,8 @@
 // parallel.
 #pragma once
 
-#include "device/cpu/executable.h"
-#include "device/cpu/target.h"
-#include "device/cuda/module.h"
+#include "device/compiler.h"
+#include "device/launch.h"
 #include "kernel/kernel.h"
 
 #include <kiln/device.h>
@@ -27,8 +26,7 @@ class WrongKernel : public InternalError {
 };
 
 struct CachedKernel {
-  cpu::Executable executable;  // on the CPU
-  cuda::Function function;     // on a GPU
+  std::shared_ptr<device::Code> code;
   Hash128 key;
   std::string name;   // label and short hash: names of dump files
   int instances = 1;  // sets of arguments a launch takes at most; above 1: codegen::InstanceTable
@@ -44,16 +42,16 @@ struct KernelRequest {
   Verdict verdict = Verdict::Memory;  // how this request was served
 };
 
-/// Fills `result` of every request: with machine code from memory, disk or the compiler, or with bytecode, as
-/// config().tier says. A kernel that does not compile is run by the vm; a warning says so, and it is not
-/// remembered. Throws InternalError for a kernel that is not well formed.
+/// Fills `result` of every request: with machine code from memory, disk or the compiler, or, where the device
+/// has an interpreter, with what that runs, as config().tier says. A kernel that does not compile is
+/// interpreted; a warning says so, and it is not remembered. CompileError where the device has no
+/// interpreter. Throws InternalError for a kernel that is not well formed.
 void obtain(std::span<KernelRequest> requests);
-/// What a kernel's machine code is found by on disk: everything that decides it. That of a GPU is made for
-/// `target`, an architecture (sm_90), or is PTX (compute_90), which the driver turns into code and the
-/// driver's version then counts.
-std::string disk_key(const Hash128& kernel, const cpu::CpuTarget& target);
-std::string disk_key(const Hash128& kernel, const std::string& compiler, const std::string& target,
-                     int driver);
+/// What a binary is found by on disk: everything that decides it. `compiler`: device::Compiler::key().
+std::string disk_key(const Hash128& kernel, const std::string& compiler);
+/// Lets devices keep what they compile besides kernels of plans in the disk cache. To be called before they
+/// do; calls after the first do nothing.
+void keep_binaries_on_disk();
 /// Called with every kernel before it is compiled, for tests: it may throw CompileError or take its time.
 /// Null: none.
 using CompileHook = void (*)(const kernel::Kernel&);

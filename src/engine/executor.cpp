@@ -1,10 +1,8 @@
-// Runs plans: takes buffers from the pool, calls kernels directly when they are small and over all threads
-// when not.
+// Runs plans: takes buffers from the device's pool and hands it the steps in order, or all of them as one
+// graph.
 #include "engine/plan.h"
 
-#include "device/cpu/threads.h"
 #include "device/device.h"
-#include "engine/run_gpu.h"
 #include "engine/trace_log.h"
 #include "inspect/statistics.h"
 #include "ir/layout.h"
@@ -16,19 +14,16 @@
 #include <kiln/config.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstring>
 #include <memory>
-#include <thread>
 
 namespace kiln::engine {
 namespace {
 
-/// Primitives below which a kernel runs on the calling thread: waking another costs a few microseconds.
-constexpr double kInlineWork = 400e3;
-
-constexpr int kSpins = 4000;  // of a thread that waits for another's few microseconds, before it yields
+/// A step of a graph.
+struct GraphStep {
+  device::Graph& graph;
+  std::size_t step;
+};
 
 class Run {
  public:
@@ -71,15 +66,14 @@ class Run {
   void steps_or_graph() {
     if (!plan_.graphs || log_enabled(Topic::Kernel)) return steps();
     allocate_results();
-    const cuda::Stream stream = cuda::current_stream(plan_.device.index);
-    const Hash128 key = memory_key(stream);
+    const Hash128 key = memory_key();
     if (wrote_) *wrote_ = plan_.first_write >= 0;
     const auto set_slots = [this](PlanGraphs::Entry& e) { this->set_slots(e); };
-    PlanGraphs::Answer answer = plan_.graphs->launch(key, slots_, stream, set_slots);
+    PlanGraphs::Answer answer = plan_.graphs->launch(key, slots_, set_slots);
     const bool recorded = answer == PlanGraphs::Answer::Capture;
     if (recorded) {
       plan_.graphs->keep(captured(key));
-      answer = plan_.graphs->launch(key, slots_, stream, set_slots);
+      answer = plan_.graphs->launch(key, slots_, set_slots);
     }
     if (answer != PlanGraphs::Answer::Launched) return steps();
     count(Counter::Graphs);
@@ -129,12 +123,12 @@ class Run {
   }
 
   /// Everything that a graph of the plan has in it, that differs between runs and cannot be set anew.
-  Hash128 memory_key(cuda::Stream stream) const {
+  Hash128 memory_key() const {
     auto& words = thread_own<std::vector<std::uint64_t>, Plan>();
     words.clear();
-    words.push_back(reinterpret_cast<std::uintptr_t>(stream));
+    words.push_back(device_.stream_id());
     for (const std::byte* a : args_) words.push_back(reinterpret_cast<std::uintptr_t>(a));
-    if (!cuda::graphs_change()) words.insert(words.end(), slots_.begin(), slots_.end());
+    if (!device_.graphs_change()) words.insert(words.end(), slots_.begin(), slots_.end());
     for (const LibraryCall& l : plan_.library) {
       for (const ArrayOperand& o : l.operands) add_moved(o.place, words);
       add_moved(l.out, words);
@@ -153,7 +147,6 @@ class Run {
     PlanGraphs::Entry out;
     out.key = key;
     out.slots.assign(slots_.begin(), slots_.end());
-    const int device = plan_.device.index;
     for (std::uint32_t b = 0; b < buffers_.size(); ++b) {
       if (buffers_[b]) continue;
       out.memory.emplace_back(device_.allocate(plan_.buffers[b].bytes));
@@ -162,7 +155,7 @@ class Run {
       out.owned.push_back(b);
     }
     std::size_t workspace = 1;
-    std::int64_t groups = 1;
+    std::int64_t counters = 0;
     bool whole = true;
     for (const Step& s : plan_.steps) {
       if (s.kind == Step::Kind::Library) {
@@ -173,16 +166,14 @@ class Run {
       } else {
         std::int64_t together = 0;
         for (std::uint32_t l = s.index; l < s.index + s.count; ++l) together += plan_.launches[l].counters;
-        groups = std::max(groups, together);
+        counters = std::max(counters, together);
       }
     }
     if (whole) {
-      out.memory.emplace_back(device_.allocate(workspace));
-      std::byte* const workspace_memory = out.memory.back()->data;
-      out.memory.emplace_back(device_.allocate(static_cast<std::uint64_t>(groups) * 4));
-      device_.zero(out.memory.back()->data, static_cast<std::uint64_t>(groups) * 4);
-      const FixedMemory fixed(workspace_memory, out.memory.back()->data);
-      out.graph = cuda::capture(device, [&](std::size_t i) { step(plan_.steps[i]); }, plan_.steps.size());
+      out.workspace.reset(device_.allocate(workspace));
+      workspace_ = out.workspace->data;
+      out.graph = device_.record(plan_.steps.size(), counters, [&](std::size_t i) { step(plan_.steps[i]); });
+      workspace_ = nullptr;
     }
     for (std::uint32_t b : out.owned) ir::release(std::exchange(buffers_[b], nullptr));
     return out;
@@ -195,7 +186,6 @@ class Run {
       buffers_[e.owned[i]] = e.memory[i].get();
       ir::retain(buffers_[e.owned[i]]);
     }
-    const FixedMemory fixed(e.memory[n]->data, e.memory[n + 1]->data);
     const auto set_anew = [&](std::uint32_t slot) { return slots_[slot] != e.slots[slot]; };
     const auto moves = [&](const Place& p) {
       return p.moved > 0 &&
@@ -208,7 +198,7 @@ class Run {
       const bool other = std::ranges::any_of(launches, [&](const Launch& l) {
         return std::ranges::any_of(l.slots, set_anew) || std::ranges::any_of(l.buffers, moves);
       });
-      const GraphStep recorded{e.graph, i};
+      const GraphStep recorded{*e.graph, i};
       if (other) launch(launches, &recorded);
     }
     for (std::uint32_t b : e.owned) ir::release(std::exchange(buffers_[b], nullptr));
@@ -255,51 +245,47 @@ class Run {
     f(pointers, slots);
   }
 
-  /// One kernel, for one set of arguments or several. On a GPU it is enqueued, or what it was recorded as
-  /// gets the arguments.
+  /// One kernel, for one set of arguments or several. It is launched, or what it was recorded as gets the
+  /// arguments.
   void launch(std::span<const Launch> launches, const GraphStep* recorded = nullptr) {
-    const int device = plan_.device.index;
-    if (launches.size() > 1) {
-      GpuInstances instances(launches, device);
-      for (const Launch& l : launches)
-        with_arguments(
-            l, [&](void* const* pointers, const std::uint64_t* slots) { instances.add(l, pointers, slots); });
-      return instances.launch(recorded);
-    }
-    const Launch& l = launches.front();
-    with_arguments(l, [&](void* const* pointers, const std::uint64_t* slots) {
-      if (!device_.is_host()) return launch_on_gpu(l, pointers, slots, device, recorded);
-      launch_here(l, kernel::Frame{pointers, l.params.data(), slots});
+    if (launches.size() > 1) return launch_together(launches, recorded);
+    with_arguments(launches.front(), [&](void* const* pointers, const std::uint64_t* slots) {
+      const device::Bound bound{&launches.front(), pointers, slots};
+      launch_bound(launches, {&bound, 1}, recorded);
     });
   }
 
-  static void launch_here(const Launch& l, const kernel::Frame& frame) {
-    if (log_enabled(Topic::Kernel)) [[unlikely]] {
-      const Verdict from = l.kernel->executable.compiled()
-                               ? l.verdict == Verdict::Vm ? Verdict::Compiled : l.verdict
-                               : Verdict::Vm;
-      const auto start = std::chrono::steady_clock::now();
-      call(l, frame);
-      log_launch({&l, 1}, from,
-                 std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    } else {
-      call(l, frame);
+  void launch_together(std::span<const Launch> launches, const GraphStep* recorded) {
+    std::size_t n_pointers = 0, n_slots = 0;
+    for (const Launch& l : launches) {
+      n_pointers += l.buffers.size();
+      n_slots += l.slots.size();
     }
+    std::vector<void*> pointers(n_pointers);
+    std::vector<std::uint64_t> slots(n_slots);
+    std::vector<device::Bound> bound;
+    bound.reserve(launches.size());
+    void** pointer = pointers.data();
+    std::uint64_t* slot = slots.data();
+    for (const Launch& l : launches) {
+      bound.push_back({&l, pointer, slot});
+      for (const Place& p : l.buffers) *pointer++ = address(p);
+      for (const std::uint32_t s : l.slots) *slot++ = slots_[s];
+    }
+    launch_bound(launches, bound, recorded);
   }
 
-  static void call(const Launch& l, const kernel::Frame& frame) {
-    const cpu::Executable& e = l.kernel->executable;
-    if (!e.compiled()) count(Counter::VmLaunches);
-    if (e.chained()) {
-      chained(l, frame);
-    } else if (l.work <= kInlineWork || l.grid <= l.grain) {
-      e.body(frame, 0, l.grid, l.scratch_bytes, l.grain);
-    } else {
-      cpu::parallel_for(l.grid, l.grain, [&](std::int64_t begin, std::int64_t end, int) {
-        e.body(frame, begin, end, l.scratch_bytes, l.grain);
-      });
-    }
-    e.finish(frame, l.finish_grid);
+  void launch_bound(std::span<const Launch> launches, std::span<const device::Bound> bound,
+                    const GraphStep* recorded) {
+    if (recorded) return recorded->graph.set_arguments(recorded->step, bound);
+    if (!log_enabled(Topic::Kernel)) [[likely]]
+      return device_.launch(bound);
+    const Launch& l = launches.front();
+    const Verdict from = !l.code->compiled()        ? Verdict::Vm
+                         : l.verdict == Verdict::Vm ? Verdict::Compiled
+                                                    : l.verdict;
+    const double seconds = device_.seconds([&] { device_.launch(bound); });
+    log_launch(launches, from, seconds, device_.copy_gbps());
   }
 
   library::Call call_of(const LibraryCall& l) const {
@@ -312,36 +298,17 @@ class Run {
 
   void library_call(const LibraryCall& l) {
     count(Counter::LibraryCalls);
-    const auto start = std::chrono::steady_clock::now();
     const library::Call call = call_of(l);
-    if (std::byte* own = fixed_workspace()) return l.routine->run(call, own);
+    if (workspace_) return l.routine->run(call, workspace_);
+    if (!log_enabled(Topic::Kernel)) [[likely]]
+      return library_call(l, call);
+    log_library(l, device_.seconds([&] { library_call(l, call); }));
+  }
+
+  void library_call(const LibraryCall& l, const library::Call& call) {
     const std::size_t bytes = l.routine->workspace_bytes(call);
     const HeldBuffer workspace(bytes ? device_.allocate(bytes) : nullptr);
     l.routine->run(call, workspace ? workspace->data : nullptr);
-    if (log_enabled(Topic::Kernel) && device_.is_host())
-      log_library(l, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-
-  /// Items in ascending order, each taken by one thread from its body to its second section: its data stays
-  /// in that thread's cache. Whoever took an item runs it to its end, so the one that an item waits for
-  /// always gets on.
-  static void chained(const Launch& l, const kernel::Frame& frame) {
-    const cpu::Executable& e = l.kernel->executable;
-    std::atomic<std::int64_t> next{0}, linked{0};
-    auto work = [&](std::int64_t, std::int64_t, int) {
-      for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < l.grid;) {
-        e.body(frame, i, i + 1, l.scratch_bytes, 1);
-        for (int tries = 0; linked.load(std::memory_order_acquire) != i; ++tries)
-          if (tries > kSpins) std::this_thread::yield();
-        e.link(frame, i, l.scratch_bytes);
-        linked.store(i + 1, std::memory_order_release);
-        e.second(frame, i, l.scratch_bytes);
-      }
-    };
-    if (l.work <= kInlineWork || l.grid == 1)
-      work(0, 1, 0);
-    else
-      cpu::parallel_for(cpu::thread_count(), 1, work);
   }
 
   /// Owned memory of a loop's states, in this iteration.
@@ -470,7 +437,8 @@ class Run {
   device::Device& device_;
   std::span<std::byte* const> args_;
   std::span<const std::uint64_t> slots_;
-  bool* wrote_;  // null: nobody asks
+  bool* wrote_;                     // null: nobody asks
+  std::byte* workspace_ = nullptr;  // of library calls that are recorded
   std::vector<ir::Buffer*>& buffers_;
   std::size_t begun_ = 0, ended_ = 0;  // how far in plan_.by_first and plan_.by_last
 };

@@ -1,7 +1,7 @@
 // From a walked trace to a plan: transform, fuse, lower, compile, resolve every buffer.
 #include "engine/plan_maker.h"
 
-#include "cache/gpu_source.h"
+#include "cache/kernel_cache.h"
 #include "device/device.h"
 #include "engine/lifetime.h"
 #include "inspect/dump.h"
@@ -140,7 +140,8 @@ void PlanMaker::compile() {
     if (step.kind != Step::Kind::Launch) continue;
     const kernel::Kernel& k = lowered_[step.index]->kernel;
     requests.push_back({&k, classes_[step.index].key, device_,
-                        room_for(k, device_, static_cast<int>(step.count)), nullptr, Verdict::Memory});
+                        device::at(device_).room_for(k, static_cast<int>(step.count)), nullptr,
+                        Verdict::Memory});
     steps.push_back(step);
   }
   if (requests.empty()) return;
@@ -152,9 +153,13 @@ void PlanMaker::compile() {
   }
   for (std::size_t r = 0; r < requests.size(); ++r) {
     for (std::uint32_t i = steps[r].index; i < steps[r].index + steps[r].count; ++i) {
-      plan_->launches[i].kernel = requests[r].result;
-      plan_->launches[i].verdict = requests[r].verdict;
+      Launch& l = plan_->launches[i];
+      l.kernel = requests[r].result;
+      l.code = l.kernel->code;
+      l.instances = l.kernel->instances;
+      l.verdict = requests[r].verdict;
     }
+    device::at(device_).prepare(plan_->launches[steps[r].index]);
     const std::uint32_t first = steps[r].index;
     if (!config().dump.empty())
       dump_kernel(g_, regions_, *region_of_launch_[first], *lowered_[first], *requests[r].result, device_);
@@ -163,8 +168,9 @@ void PlanMaker::compile() {
 
 void PlanMaker::log_refusals() {
   if (!log_enabled(Topic::Plan)) return;
-  log(Topic::Plan, cat("plan of ", g_.size(), " nodes: ", regions_.regions.size(),
-                       " kernels and library steps, ", regions_.refusals.size(), " boundaries"));
+  log(Topic::Plan,
+      cat("plan of ", g_.size(), " nodes for ", device::at(device_).name(), ": ", regions_.regions.size(),
+          " kernels and library steps, ", regions_.refusals.size(), " boundaries"));
   for (const plan::Refusal& f : regions_.refusals)
     log(Topic::Plan,
         cat(ir::info(g_[f.producer].op).name, " | ", ir::info(g_[f.consumer].op).name, ": ", f.reason));
@@ -194,6 +200,7 @@ namespace {
 std::shared_ptr<const Plan> plan_of(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
                                     Device device, const std::vector<NodeId>& donatable) {
   static const std::vector<NodeId> nothing;
+  keep_binaries_on_disk();
   if (!donatable.empty()) {
     // The copy's extents lie in the graph's memory, which stays.
     if (std::shared_ptr<const Plan> plan = made_plan(walk, graph, ids, device, donatable)) return plan;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cache/kernel_cache.h"
+#include "device/launch.h"
 #include "engine/plan_graphs.h"
 #include "engine/walk.h"
 #include "ir/graph.h"
@@ -37,18 +38,13 @@ struct Move {
   std::int64_t divisor = 1;   // of which the slot's value is a multiple
 };
 
-struct Launch {
+/// What the device launches, and where its arguments come from.
+struct Launch : device::Launch {
   std::shared_ptr<const CachedKernel> kernel;
-  std::vector<Place> buffers;
-  std::vector<std::int64_t> params;
-  std::vector<std::uint32_t> slots;         // plan slot of each kernel slot
-  kernel::Threads threads;                  // on a GPU
-  std::vector<std::int32_t> narrow_params;  // params, where the kernel takes them in 32 bits
-  std::int64_t grid = 1, finish_grid = 0, grain = 1, scratch_bytes = 0;
-  std::int64_t counters = 0;  // on a GPU: zeroed words that its blocks count in
-  std::int64_t bytes = 0;     // memory traffic, each operand once
-  double work = 0;            // primitives in all
-  std::string ops, shape;     // for logs
+  std::vector<Place> buffers;        // of the kernel
+  std::vector<std::uint32_t> slots;  // plan slot of each kernel slot
+  std::int64_t bytes = 0;            // memory traffic, each operand once
+  std::string ops, extents;          // for logs
   Verdict verdict = Verdict::Memory;
 };
 

@@ -28,13 +28,13 @@ bool suits_graph(const Plan& plan) {
 }
 
 PlanGraphs::Answer PlanGraphs::launch(const Hash128& key, std::span<const std::uint64_t> slots,
-                                      cuda::Stream stream, const std::function<void(Entry&)>& set_slots) {
+                                      const std::function<void(Entry&)>& set_slots) {
   const std::lock_guard lock(mutex_);
   if (refused_) return Answer::Run;
   for (Entry& e : entries_)
     if (e.key == key) {
       if (!std::ranges::equal(e.slots, slots)) set_slots(e);
-      e.graph.launch(stream);
+      e.graph->launch();
       e.used = ++uses_;
       return Answer::Launched;
     }

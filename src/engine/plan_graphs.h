@@ -1,9 +1,10 @@
-// Plans of many short launches as CUDA graphs. A graph holds addresses, so a plan has one for each set of
-// arguments and results that came again: a loop's memory does, since the pool gives back what was freed last.
-// Scalars and positions are set anew in the launches that take them.
+// Plans of many short launches as graphs, which a device enqueues as a whole (CUDA graphs). A graph holds
+// addresses, so a plan has one for each set of arguments and results that came again: a loop's memory does,
+// since the pool gives back what was freed last. Scalars and positions are set anew in the launches that take
+// them.
 #pragma once
 
-#include "device/cuda/graph.h"
+#include "device/device.h"
 #include "record/node.h"
 #include "support/hash128.h"
 
@@ -19,8 +20,8 @@ namespace kiln::engine {
 
 struct Plan;
 
-/// Whether graphs are worth a try: on a GPU, launches and library products alone, many of them, and little
-/// memory between them.
+/// Whether graphs are worth a try: where the device has them, of launches and library products alone, many of
+/// them, and with little memory between them.
 bool suits_graph(const Plan& plan);
 
 struct ReleaseBuffer {
@@ -35,15 +36,16 @@ class PlanGraphs {
     Hash128 key;
     std::vector<std::uint64_t> slots;  // values that its launches have
     std::vector<std::uint32_t> owned;  // the plan's buffers that are its own: intermediates
-    std::vector<HeldBuffer> memory;    // theirs, then workspace and counters
-    cuda::Graph graph;
+    std::vector<HeldBuffer> memory;    // theirs
+    HeldBuffer workspace;              // of library calls
+    std::unique_ptr<device::Graph> graph;
     std::uint64_t used = 0;
   };
 
   enum class Answer : std::uint8_t { Launched, Capture, Run };
-  /// Launched: the key's graph was enqueued on the stream, after `set_slots` where it has other values than
-  /// `slots`. Capture: the key came before, and a graph would pay.
-  Answer launch(const Hash128& key, std::span<const std::uint64_t> slots, cuda::Stream stream,
+  /// Launched: the key's graph was enqueued, after `set_slots` where it has other values than `slots`.
+  /// Capture: the key came before, and a graph would pay.
+  Answer launch(const Hash128& key, std::span<const std::uint64_t> slots,
                 const std::function<void(Entry&)>& set_slots);
   /// Keeps a graph in place of the one that was used longest ago; without a graph, the plan is not captured
   /// again.

@@ -1,4 +1,5 @@
 // Steps of a plan, and the memory that they use.
+#include "device/device.h"
 #include "engine/loop_graphs.h"
 #include "engine/plan_maker.h"
 #include "inspect/dump.h"
@@ -88,10 +89,14 @@ void PlanMaker::add_launch(const plan::Region& r) {
   if (specialises_kernels()) [[unlikely]]
     lowered->kernel = kernel::specialise(lowered->kernel, lowered->params);
   l.params = std::move(lowered->params);
-  l.threads = lowered->kernel.threads;
-  if (l.threads.narrow) l.narrow_params.assign(l.params.begin(), l.params.end());
+  l.narrow = lowered->kernel.threads.narrow;
+  if (l.narrow) l.narrow_params.assign(l.params.begin(), l.params.end());
+  for (std::uint32_t b = 0; b < l.buffers.size(); ++b)
+    if (l.buffers[b].kind != Place::Kind::None) l.arguments.push_back(b);
   for (std::int32_t s : lowered->slots) l.slots.push_back(static_cast<std::uint32_t>(s));
+  l.slot_count = static_cast<std::uint32_t>(l.slots.size());
   l.grid = lowered->grid;
+  l.shape = device::at(device_).shape_of(lowered->kernel, l.grid);
   l.finish_grid = lowered->finish_grid;
   l.counters = lowered->kernel.link.empty() ? l.finish_grid : l.grid + 2;
   l.grain = lowered->grain;
@@ -99,7 +104,7 @@ void PlanMaker::add_launch(const plan::Region& r) {
   l.bytes = lowered->bytes;
   l.work = lowered->work;
   l.ops = op_names(g_, r);
-  l.shape = Shape(g_[r.outputs.front()].dims).str();
+  l.extents = Shape(g_[r.outputs.front()].dims).str();
   lowered->kernel.label = label_of(g_, r);
   plan_->steps.push_back({Step::Kind::Launch, static_cast<std::uint32_t>(plan_->launches.size())});
   plan_->launches.push_back(std::move(l));

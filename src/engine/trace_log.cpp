@@ -1,6 +1,5 @@
 #include "engine/trace_log.h"
 
-#include "device/cpu/measure.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -21,15 +20,15 @@ const char* text(Verdict v) {
 
 }  // namespace
 
-void log_launch(std::span<const Launch> launches, Verdict from, double seconds) {
+void log_launch(std::span<const Launch> launches, Verdict from, double seconds, double copy_gbps) {
   const Launch& l = launches.front();
   char figures[160];
   double bytes = 0;
   for (const Launch& each : launches) bytes += static_cast<double>(each.bytes);
   const double gbps = bytes / seconds * 1e-9;
   std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GB/s %4.0f%% of copy  %-8s", seconds * 1e6, gbps,
-                100 * gbps / cpu::ceilings().copy_gbps, text(from));
-  log(Topic::Kernel, cat(figures, " ", l.kernel->name, " ", l.shape,
+                100 * gbps / copy_gbps, text(from));
+  log(Topic::Kernel, cat(figures, " ", l.kernel->name, " ", l.extents,
                          launches.size() > 1 ? cat(" and ", launches.size() - 1, " more") : std::string(),
                          "  [", l.ops, "]"));
 }

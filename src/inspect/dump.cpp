@@ -1,8 +1,7 @@
 #include "inspect/dump.h"
 
-#include "cache/gpu_source.h"
-#include "device/cpu/jit.h"
-#include "device/cuda/nvrtc.h"
+#include "cache/kernel_source.h"
+#include "device/device.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/pattern.h"
@@ -61,12 +60,12 @@ std::string ops_text(const ir::Graph& g, const plan::Regions& regions, const pla
   return out;
 }
 
-bool stage_wanted(const std::string& stage) {
+bool stage_wanted(std::string_view stage) {
   const auto& stages = config().dump_stages;
   return stages.empty() || std::find(stages.begin(), stages.end(), stage) != stages.end();
 }
 
-void write(const std::string& name, const std::string& extension, const std::string& text) {
+void write(const std::string& name, std::string_view extension, const std::string& text) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
   if (config().dump == "stdout" || config().dump == "stderr") {
@@ -76,28 +75,9 @@ void write(const std::string& name, const std::string& extension, const std::str
   }
   std::error_code error;
   std::filesystem::create_directories(config().dump, error);
-  std::ofstream file(std::filesystem::path(config().dump) / (name + extension));
+  std::ofstream file(std::filesystem::path(config().dump) / cat(name, extension));
   file << text;
   if (!file.flush()) warn_once("dump", cat("cannot write kernels to ", config().dump));
-}
-
-/// What runs: of a kernel that a person edited, the edited text. A dump never overwrites it with another.
-void dump_gpu_code(const kernel::Kernel& k, const CachedKernel& kernel, Device device) {
-  const std::optional<GpuSource> edited = edited_source(kernel.key);
-  const GpuSource source = edited ? *edited : generated_source(k, kernel.key, kernel.instances);
-  const cuda::Arch arch = arch_of(device);
-  if (stage_wanted("cu")) write(kernel.name, ".cu", source.text);
-  if (stage_wanted("ptx"))
-    write(kernel.name, ".ptx", cuda::ptx_text(source.text, source.name, arch, gpu_options()));
-  if (!stage_wanted("sass")) return;
-  const cuda::Code code = cuda::compile(source.text, source.name, arch, gpu_options());
-  if (code.ptx)
-    return warn_once("sass",
-                     cat("no SASS is written: ", cuda::compiler_version(), " makes PTX for this device"));
-  const std::string text = cuda::sass_text(code.image);
-  if (text.starts_with("//"))
-    return warn_once("sass", cat("no SASS is written: ", text.substr(3, text.find('\n') - 3)));
-  write(kernel.name, ".sass", text);
 }
 
 }  // namespace
@@ -123,15 +103,17 @@ void dump_kernel(const ir::Graph& g, const plan::Regions& regions, const plan::R
                  const lower::Lowered& l, const CachedKernel& kernel, Device device) {
   const Config& options = config();
   if (!options.dump_filter.empty() && !Pattern(options.dump_filter).matches(kernel.name)) return;
-  const std::string symbol = symbol_of(kernel.key);
   if (stage_wanted("graph")) write(kernel.name, ".ops.txt", ops_text(g, regions, r));
   if (stage_wanted("kernel")) write(kernel.name, ".kernel.txt", kernel::print(l.kernel));
-  if (const std::string text = kernel.executable.program_text(); !text.empty() && stage_wanted("vm"))
+  if (const std::string text = kernel.code->program_text(); !text.empty() && stage_wanted("vm"))
     write(kernel.name, ".vm.txt", text);
-  if (device.kind == Device::Kind::Cuda) return dump_gpu_code(l.kernel, kernel, device);
-  if (!cpu::has_compiler()) return;
-  if (stage_wanted("ll")) write(kernel.name, ".ll", cpu::llvm_text(l.kernel, symbol, cpu::host_target()));
-  if (stage_wanted("asm")) write(kernel.name, ".s", cpu::assembly_text(l.kernel, symbol, cpu::host_target()));
+  const std::shared_ptr<const device::Compiler> compiler = device::at(device).compiler();
+  // What runs: of a kernel that a person edited, the edited text. A dump never overwrites it with another.
+  const std::optional<device::EditedSource> edited = edited_source(kernel.key, *compiler);
+  const device::Unit unit{&l.kernel, symbol_of(kernel.key), kernel.instances, edited ? &*edited : nullptr};
+  for (const device::Stage& stage : compiler->stages())
+    if (stage_wanted(stage.name))
+      if (const auto text = compiler->text(stage.name, unit)) write(kernel.name, stage.extension, *text);
 }
 
 }  // namespace kiln::engine

@@ -2,6 +2,8 @@
 #include "cache/kernel_cache.h"
 #include "cache/temporary_directory.h"
 #include "counted.h"
+#include "device/cpu/cpu_compiler.h"
+#include "device/cuda/cuda_compiler.h"
 #include "needs_cpu.h"
 
 #include <kiln/kiln.h>
@@ -15,23 +17,28 @@ namespace {
 
 constexpr Hash128 kKernel{1, 2};
 
+std::string gpu_key(const std::string& compiler, const std::string& target, int driver) {
+  return engine::disk_key(kKernel, cuda::compiler_key(compiler, target, driver));
+}
+
+std::string cpu_key(const cpu::CpuTarget& target) {
+  return engine::disk_key(kKernel, cpu::compiler_key(target));
+}
+
 TEST(MachineCodeKeys, TellGpuArchitecturesApart) {  // FAULTS 11
   std::set<std::string> keys;
   const char* targets[] = {"sm_75", "sm_80", "sm_90", "sm_90a", "sm_100", "compute_90", "compute_100"};
-  for (const char* target : targets) keys.insert(engine::disk_key(kKernel, "NVRTC 13.0", target, 13000));
+  for (const char* target : targets) keys.insert(gpu_key("NVRTC 13.0", target, 13000));
   EXPECT_EQ(keys.size(), std::size(targets));
 }
 
 TEST(MachineCodeKeys, TellCompilersApart) {  // FAULTS 12
-  EXPECT_NE(engine::disk_key(kKernel, "NVRTC 13.0", "sm_90", 13000),
-            engine::disk_key(kKernel, "NVRTC 13.1", "sm_90", 13000));
+  EXPECT_NE(gpu_key("NVRTC 13.0", "sm_90", 13000), gpu_key("NVRTC 13.1", "sm_90", 13000));
 }
 
 TEST(MachineCodeKeys, TellDriversApartWhereTheDriverCompiles) {  // FAULTS 12
-  EXPECT_NE(engine::disk_key(kKernel, "NVRTC 13.0", "compute_90", 13000),
-            engine::disk_key(kKernel, "NVRTC 13.0", "compute_90", 13010));
-  EXPECT_EQ(engine::disk_key(kKernel, "NVRTC 13.0", "sm_90", 13000),
-            engine::disk_key(kKernel, "NVRTC 13.0", "sm_90", 13010))
+  EXPECT_NE(gpu_key("NVRTC 13.0", "compute_90", 13000), gpu_key("NVRTC 13.0", "compute_90", 13010));
+  EXPECT_EQ(gpu_key("NVRTC 13.0", "sm_90", 13000), gpu_key("NVRTC 13.0", "sm_90", 13010))
       << "a driver runs the machine code of an older one";
 }
 
@@ -43,10 +50,9 @@ TEST(MachineCodeKeys, TellProcessorsCompilersAndLibrariesApart) {  // FAULTS 13
   b.llvm_cpu = "x86-64-v4";
   c.features = "+avx2,+avx512f";
   d.vector_math = !a.vector_math;
-  const std::set<std::string> keys{engine::disk_key(kKernel, a), engine::disk_key(kKernel, b),
-                                   engine::disk_key(kKernel, c), engine::disk_key(kKernel, d)};
+  const std::set<std::string> keys{cpu_key(a), cpu_key(b), cpu_key(c), cpu_key(d)};
   EXPECT_EQ(keys.size(), 4u);
-  EXPECT_NE(engine::disk_key({1, 3}, a), engine::disk_key(kKernel, a));
+  EXPECT_NE(engine::disk_key({1, 3}, cpu::compiler_key(a)), cpu_key(a));
 }
 
 TEST(MachineCodeKeys, ADirectorySharedWithARicherProcessorGivesItsOwnCodeToEach) {  // FAULTS 13

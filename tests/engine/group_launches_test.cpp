@@ -25,7 +25,7 @@ struct Drawn {
     Launch l;
     for (std::uint32_t r : reads) l.buffers.push_back({Place::Kind::Buffer, r, 0, false});
     l.buffers.push_back({Place::Kind::Buffer, writes, 0, true});
-    l.shape = std::to_string(plan.launches.size());
+    l.extents = std::to_string(plan.launches.size());
     if (plan.buffers.size() <= writes) plan.buffers.resize(writes + 1, {256});
     plan.steps.push_back({Step::Kind::Launch, static_cast<std::uint32_t>(plan.launches.size())});
     plan.launches.push_back(std::move(l));
@@ -39,8 +39,8 @@ struct Drawn {
     for (const Step& s : plan.steps) {
       if (!out.empty()) out += "| ";
       for (std::uint32_t i = s.index; i < s.index + s.count; ++i) {
-        EXPECT_EQ(plan.launches[i].shape, std::to_string(order[i]));
-        out += plan.launches[i].shape + " ";
+        EXPECT_EQ(plan.launches[i].extents, std::to_string(order[i]));
+        out += plan.launches[i].extents + " ";
       }
     }
     return out;

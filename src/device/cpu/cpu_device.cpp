@@ -1,6 +1,9 @@
 #include "device/cpu/cpu_device.h"
 
+#include "device/cpu/cpu_compiler.h"
+#include "device/cpu/measure.h"
 #include "device/cpu/pool.h"
+#include "device/cpu/run.h"
 #include "device/cpu/target.h"
 #include "device/cpu/threads.h"
 #include "ir/layout.h"
@@ -10,8 +13,10 @@
 #include <kiln/config.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kiln::cpu {
@@ -20,8 +25,14 @@ namespace {
 /// Threads that deterministic plans are made for, however many there are.
 constexpr int kPlannedThreads = 16;
 
+/// Memory that somebody else owns.
+struct LentBuffer : ir::Buffer {
+  std::function<void()> done;
+};
+
 class CpuDevice final : public device::Device {
  public:
+  std::string name() const override { return "cpu"; }
   const schedule::Target& target() const override {
     struct Kept {
       schedule::Target target;
@@ -47,11 +58,31 @@ class CpuDevice final : public device::Device {
     t.op_cost = costs;
     return t;
   }
-  int most_instances(const kernel::Kernel&) const override { return 1; }
-  bool records_graphs() const override { return false; }
   bool is_host() const override { return true; }
+  double copy_gbps() const override { return ceilings().copy_gbps; }
+
+  std::shared_ptr<const device::Compiler> compiler() override { return cpu::compiler(); }
+  void launch(std::span<const device::Bound> launches) override { run(launches.front()); }
+  double seconds(const std::function<void()>& enqueue) override {
+    const auto start = std::chrono::steady_clock::now();
+    enqueue();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
 
   ir::Buffer* allocate(std::uint64_t bytes) override { return cpu::allocate(bytes); }
+  ir::Buffer* lend(std::byte* data, std::uint64_t bytes, std::function<void()> done) override {
+    auto* buffer = new LentBuffer;
+    buffer->writable = false;
+    buffer->data = data;
+    buffer->bytes = bytes;
+    buffer->done = std::move(done);
+    buffer->free = [](ir::Buffer* b) {
+      auto* self = static_cast<LentBuffer*>(b);
+      self->done();
+      delete self;
+    };
+    return buffer;
+  }
   void use(ir::Buffer&) override {}
   void write(ir::Buffer& to, const void* from, std::uint64_t bytes) override {
     if (bytes > 0) std::memcpy(to.data, from, bytes);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "device/cpu/target.h"
+#include "device/launch.h"
 #include "kernel/kernel.h"
 
 #include <atomic>
@@ -25,19 +26,15 @@ struct MachineCode {
   kernel::KernelFn link = nullptr, second = nullptr, finish = nullptr;
 };
 
-class Executable {
+class Executable final : public device::Code {
  public:
-  Executable() = default;
-  Executable(const Executable&) = delete;
-  Executable& operator=(const Executable&) = delete;
-
   /// Bytecode of the kernel with the loops of a target. Before the executable is shared.
   void translate(const kernel::Kernel& kernel, const CpuTarget& target);
   /// From now on this runs, for every thread.
   void publish(const MachineCode& code) noexcept;
-  bool compiled() const noexcept { return body_.load(std::memory_order_acquire) != nullptr; }
-  /// The bytecode, readable; empty when there is none.
-  std::string program_text() const;
+  bool compiled() const noexcept override { return body_.load(std::memory_order_acquire) != nullptr; }
+  /// The bytecode.
+  std::string program_text() const override;
 
   /// Grid iterations [begin, end) on the calling thread, with `scratch_bytes` of scratch memory. The vm runs
   /// `grain` of them, or some more, before it looks for machine code again. Pre: translated or published.

@@ -3,8 +3,12 @@
 #include "codegen/cuda/cuda_c.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda/copy.h"
+#include "device/cuda/cuda_compiler.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/graph.h"
+#include "device/cuda/launches.h"
 #include "device/cuda/module.h"
+#include "device/cuda/nvrtc.h"
 #include "device/cuda/pool.h"
 #include "device/cuda/strided_copy.h"
 #include "math/expand.h"
@@ -15,6 +19,7 @@
 #include <atomic>
 #include <memory>
 #include <new>
+#include <utility>
 
 namespace kiln::cuda {
 namespace {
@@ -27,6 +32,25 @@ struct CudaBuffer : ir::Buffer {
   std::atomic<ir::Buffer*> mirror{nullptr};  // a copy in host memory, once somebody asked for one
 };
 static_assert(sizeof(CudaBuffer) <= sizeof(Block::owner));
+
+/// Memory that somebody else owns.
+struct LentBuffer : CudaBuffer {
+  std::function<void()> done;
+};
+
+void give_back(ir::Buffer* b) {
+  auto* self = static_cast<LentBuffer*>(b);
+  if (ir::Buffer* mirror = self->mirror.load(std::memory_order_relaxed)) ir::release(mirror);
+  if (!ended()) {
+    try {
+      // its owner may reuse it at once, on any stream
+      cuda::synchronize(self->last.load(std::memory_order_relaxed));
+    } catch (...) {  // the device is lost: nothing runs there
+    }
+  }
+  self->done();
+  delete self;
+}
 
 CudaBuffer& as_cuda(const ir::Buffer& b) { return static_cast<CudaBuffer&>(const_cast<ir::Buffer&>(b)); }
 
@@ -47,15 +71,49 @@ schedule::Target target_of(const DeviceInfo& d) {
 
 class CudaDevice final : public device::Device {
  public:
-  explicit CudaDevice(int index) : index_(index), target_(target_of(cuda::device(index))) {}
+  explicit CudaDevice(int index)
+      : index_(index), target_(target_of(cuda::device(index))), compiler_(make_compiler(index)) {}
 
+  std::string name() const override { return cat("cuda:", index_, " (", cuda::device(index_).name, ")"); }
   const schedule::Target& target() const override { return target_; }
+  bool is_host() const override { return false; }
+  int wide_access_bytes() const override { return 16; }
+  double copy_gbps() const override { return target_.bytes_per_ns; }
+
+  std::shared_ptr<const device::Compiler> compiler() override {
+    nvrtc();  // opened by the thread that asks: the first one's end waits for compiles under way
+    return compiler_;
+  }
   int most_instances(const kernel::Kernel& kernel) const override {
     if (!kernel.link.empty()) return 1;
     return std::max(codegen::instances_in(kernel, static_cast<std::size_t>(parameter_bytes(index_))), 1);
   }
+  int room_for(const kernel::Kernel& kernel, int instances) const override {
+    if (instances == 1) return 1;
+    const int few = codegen::instances_in(kernel, kFewParameterBytes);
+    return instances <= few ? few : most_instances(kernel);
+  }
+  device::LaunchShape shape_of(const kernel::Kernel& kernel, std::int64_t grid) const override {
+    return cuda::shape_of(kernel.threads, grid);
+  }
+  void prepare(const device::Launch& launch) override { cuda::prepare(launch); }
+  void launch(std::span<const device::Bound> launches) override { launch_kernels(launches, index_); }
+  double seconds(const std::function<void()>& enqueue) override {
+    const Stream stream = current_stream(index_);
+    const Event before = cuda::record(stream, true);
+    enqueue();
+    const Event after = cuda::record(stream, true);
+    after.synchronize();
+    return elapsed_ms(before, after) * 1e-3;
+  }
+
   bool records_graphs() const override { return true; }
-  bool is_host() const override { return false; }
+  bool graphs_change() const override { return cuda::graphs_change(); }
+  std::unique_ptr<device::Graph> record(std::size_t steps, std::int64_t counters,
+                                        const std::function<void(std::size_t)>& enqueue) override {
+    return record_graph(index_, steps, counters, enqueue);
+  }
+  std::uintptr_t stream_id() override { return reinterpret_cast<std::uintptr_t>(current_stream(index_)); }
 
   ir::Buffer* allocate(std::uint64_t bytes) override {
     const Stream stream = current_stream(index_);
@@ -74,6 +132,18 @@ class CudaDevice final : public device::Device {
       self.~CudaBuffer();
       cuda::release(own, last);
     };
+    return buffer;
+  }
+
+  ir::Buffer* lend(std::byte* data, std::uint64_t bytes, std::function<void()> done) override {
+    auto* buffer = new LentBuffer;
+    buffer->writable = false;
+    buffer->device = kiln::Device::cuda(index_);
+    buffer->data = data;
+    buffer->bytes = bytes;
+    buffer->last.store(current_stream(index_), std::memory_order_relaxed);
+    buffer->done = std::move(done);
+    buffer->free = give_back;
     return buffer;
   }
 
@@ -159,6 +229,7 @@ class CudaDevice final : public device::Device {
  private:
   const int index_;
   const schedule::Target target_;
+  const std::shared_ptr<const device::Compiler> compiler_;
 };
 
 }  // namespace
@@ -174,33 +245,6 @@ device::Device& as_device(int index) {
   CudaDevice* first = nullptr;
   if (!place.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel)) return *first;
   return *own.release();  // for ever: buffers are freed during exit, too
-}
-
-ir::Buffer* lent_memory(int device, std::byte* data, std::uint64_t bytes, std::function<void()> done) {
-  struct Lent : CudaBuffer {
-    std::function<void()> done;
-  };
-  auto* buffer = new Lent;
-  buffer->writable = false;
-  buffer->device = kiln::Device::cuda(device);
-  buffer->data = data;
-  buffer->bytes = bytes;
-  buffer->last.store(current_stream(device), std::memory_order_relaxed);
-  buffer->done = std::move(done);
-  buffer->free = [](ir::Buffer* b) {
-    auto* self = static_cast<Lent*>(b);
-    if (ir::Buffer* mirror = self->mirror.load(std::memory_order_relaxed)) ir::release(mirror);
-    if (!ended()) {
-      try {
-        // its owner may reuse it at once, on any stream
-        cuda::synchronize(self->last.load(std::memory_order_relaxed));
-      } catch (...) {  // the device is lost: nothing runs there
-      }
-    }
-    if (self->done) self->done();
-    delete self;
-  };
-  return buffer;
 }
 
 }  // namespace kiln::cuda

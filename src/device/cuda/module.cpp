@@ -35,11 +35,12 @@ struct LaunchAttributes {
     config.sharedMemBytes = shape.dynamic_shared;
     config.hStream = stream;
     config.attrs = attributes;
-    if (shape.cluster > 1) {
+    if (shape.has_clusters()) {
       CUlaunchAttribute& a = attributes[config.numAttrs++];
       a.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-      a.value.clusterDim.x = shape.cluster;
-      a.value.clusterDim.y = a.value.clusterDim.z = 1;
+      a.value.clusterDim.x = shape.cluster[0];
+      a.value.clusterDim.y = shape.cluster[1];
+      a.value.clusterDim.z = shape.cluster[2];
     }
     if (shape.cooperative) {
       CUlaunchAttribute& a = attributes[config.numAttrs++];
@@ -129,7 +130,7 @@ void launch(const Function& function, const LaunchShape& shape, Stream stream, v
   const Enter in(function.device);
   constexpr int kCaptured = 12030;  // the first driver whose graphs know launches that begin early
   const bool early = function.waits_itself && driver().version >= kCaptured;
-  if (early || shape.cluster > 1 || shape.cooperative) {
+  if (early || shape.has_clusters() || shape.cooperative) {
     LaunchAttributes launch(shape, handle_of(stream), early);
     KILN_CU(in, cuLaunchKernelEx, &launch.config, function.handle, params, nullptr);
     return;

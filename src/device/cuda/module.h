@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/cuda/stream.h"
+#include "device/launch.h"
 
 #include <cstdint>
 #include <span>
@@ -50,13 +51,7 @@ int blocks_per_sm(const Function& function, int threads, int dynamic_shared = 0)
 inline constexpr int kFewParameterBytes = 4096;
 int parameter_bytes(int device);
 
-struct LaunchShape {
-  std::uint32_t grid[3] = {1, 1, 1};
-  std::uint32_t block[3] = {1, 1, 1};
-  std::uint32_t dynamic_shared = 0;
-  std::uint32_t cluster = 1;  ///< blocks a cluster, along x; grid[0] is a multiple of it
-  bool cooperative = false;   ///< all blocks run at once (grid barriers); DeviceError if they cannot
-};
+using device::LaunchShape;
 
 /// Clusters of this shape that the device holds at once. Pre: the device has clusters.
 int clusters_per_device(const Function& function, const LaunchShape& shape);

@@ -47,7 +47,6 @@ std::string sass_text(std::span<const std::uint8_t>) {
 }
 
 Module load_module(int, std::span<const std::uint8_t>) { no_device(); }
-void set_image_maker(ImageMaker) {}
 Function find_function(const Module&, const std::string&) { no_device(); }
 void allow_dynamic_shared(const Function&, int) { no_device(); }
 int blocks_per_sm(const Function&, int, int) { no_device(); }

@@ -1,13 +1,16 @@
 #include "device/cuda/template_kernels.h"
 
+#include "device/compiler.h"
+#include "device/cuda/cuda_compiler.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/nvrtc.h"
+#include "inspect/statistics.h"
 #include "kernels_templates.h"
 
 #include <kiln/error.h>
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -15,24 +18,30 @@
 namespace kiln::cuda {
 namespace {
 
-std::vector<std::uint8_t> compiled(int index, const std::string& source, const std::string& name, bool) {
-  const DeviceInfo& d = device(index);
-  return compile(source, name, {d.major, d.minor}).image;
-}
-std::atomic<ImageMaker> image_maker{compiled};
+using engine::count;
+using engine::Counter;
 
 Module made_module(int index, const std::string& source, const std::string& name) {
-  const ImageMaker image = image_maker.load();
-  try {
-    return load_module(index, image(index, source, name, false));
-  } catch (const CompileError&) {  // what was kept cannot be loaded
-    return load_module(index, image(index, source, name, true));
-  }
+  device::BinaryStore* const store = device::binary_store();
+  const Hash128 what = hash128(source);
+  const std::string key = store ? compiler_key(index) : std::string();
+  if (store)
+    if (const auto kept = store->get(what, key)) try {
+        const Module module = load_module(index, *kept);
+        count(Counter::KernelsFromDisk);
+        return module;
+      } catch (const CompileError&) {  // what was kept cannot be loaded
+      }
+  const auto start = std::chrono::steady_clock::now();
+  const DeviceInfo& d = device(index);
+  const device::Binary image = compile(source, name, {d.major, d.minor}).image;
+  count(Counter::KernelsCompiled);
+  count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
+  if (store) store->put(what, key, image);
+  return load_module(index, image);
 }
 
 }  // namespace
-
-void set_image_maker(ImageMaker maker) { image_maker.store(maker); }
 
 const std::vector<Function>& template_kernels(int index, const std::string& name,
                                               std::span<const char* const> symbols,

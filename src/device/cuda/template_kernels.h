@@ -1,5 +1,5 @@
 // Kernels that are made from kernels_templates alone, not from the loop IR: compiled when first wanted, once
-// for each device and source.
+// for each device and source; binaries are kept in device::binary_store().
 #pragma once
 
 #include "device/cuda/module.h"
@@ -19,13 +19,6 @@ namespace kiln::cuda {
 const std::vector<Function>& template_kernels(int device, const std::string& name,
                                               std::span<const char* const> symbols,
                                               const std::function<std::string()>& source);
-
-/// Makes a source's image for a device: by the compiler, or `fresh` being false from where it was kept.
-/// CompileError.
-using ImageMaker = std::vector<std::uint8_t> (*)(int device, const std::string& source,
-                                                 const std::string& name, bool fresh);
-/// Without one every process compiles.
-void set_image_maker(ImageMaker maker);
 
 /// The texts that every such source begins with: types.cuh, integer.cuh and elements.cuh.
 std::string template_prologue();

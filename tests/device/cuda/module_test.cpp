@@ -144,7 +144,7 @@ TEST_F(Module, ClustersAndCooperativeGridsRun) {
     EXPECT_THROW(launch(function, shape, stream_, params), DeviceError);
   }
   if (device(0).clusters) {
-    const LaunchShape shape{.grid = {16, 1, 1}, .block = {128, 1, 1}, .cluster = 8};
+    const LaunchShape shape{.grid = {16, 1, 1}, .block = {128, 1, 1}, .cluster = {8, 1, 1}};
     EXPECT_GE(clusters_per_device(function, shape), 1);
     launch(function, shape, stream_, params);
     expected += 1;

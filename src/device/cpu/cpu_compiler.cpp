@@ -1,0 +1,70 @@
+#include "device/cpu/cpu_compiler.h"
+
+#include "device/cpu/executable.h"
+#include "device/cpu/jit.h"
+#include "support/check.h"
+#include "support/thread_own.h"
+
+#include <kiln/config.h>
+
+#include <utility>
+
+namespace kiln::cpu {
+namespace {
+
+class CpuCompiler final : public device::Compiler {
+ public:
+  explicit CpuCompiler(CpuTarget target) : target_(std::move(target)), memory_key_(hash128(target_.key())) {}
+
+  bool available() const override { return has_compiler(); }
+  bool interprets() const override { return true; }
+  std::string key() const override { return compiler_key(target_); }
+  Hash128 memory_key() const override { return memory_key_; }
+
+  std::string source(const device::Unit& unit) const override {
+    return llvm_text(*unit.kernel, unit.symbol, target_);
+  }
+  std::span<const device::Stage> stages() const override {
+    static constexpr device::Stage kStages[] = {{"ll", ".ll"}, {"asm", ".s"}};
+    return has_compiler() ? std::span<const device::Stage>(kStages) : std::span<const device::Stage>();
+  }
+  std::optional<std::string> text(std::string_view stage, const device::Unit& unit) const override {
+    return stage == "asm" ? assembly_text(*unit.kernel, unit.symbol, target_) : source(unit);
+  }
+
+  device::Binary compile(const device::Unit& unit) const override {
+    return cpu::compile(*unit.kernel, unit.symbol, target_);
+  }
+  std::shared_ptr<device::Code> new_code() const override { return std::make_shared<Executable>(); }
+  void load(device::Code& code, const device::Binary& binary, const device::Unit& unit) const override {
+    static_cast<Executable&>(code).publish(cpu::load(binary, unit.symbol, *unit.kernel));
+  }
+  void interpret(device::Code& code, const device::Unit& unit) const override {
+    static_cast<Executable&>(code).translate(*unit.kernel, target_);
+  }
+
+ private:
+  const CpuTarget target_;
+  const Hash128 memory_key_;
+};
+
+}  // namespace
+
+std::shared_ptr<const device::Compiler> compiler() {
+  struct Kept {
+    std::shared_ptr<const device::Compiler> compiler;
+    std::string level;
+  };
+  Kept& kept = thread_own<Kept, CpuCompiler>();
+  if (!kept.compiler || kept.level != config().cpu_target) {
+    kept.compiler = std::make_shared<const CpuCompiler>(host_target());
+    kept.level = config().cpu_target;
+  }
+  return kept.compiler;
+}
+
+std::string compiler_key(const CpuTarget& target) {
+  return cat("device cpu\ncompiler ", compiler_version(), "\ncpu ", target.key());
+}
+
+}  // namespace kiln::cpu

@@ -1,0 +1,59 @@
+// Launch: a kernel that a device loaded, with its sizes known. Made once, when an evaluation is planned; what
+// varies between two runs of it are addresses and scalars, which Bound adds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kiln::device {
+
+/// A kernel as a device loaded it: made, filled and run by that device alone.
+class Code {
+ public:
+  Code() = default;
+  Code(const Code&) = delete;
+  Code& operator=(const Code&) = delete;
+  virtual ~Code() = default;
+  /// False while an interpreter runs it, until its machine code is loaded.
+  virtual bool compiled() const noexcept { return true; }
+  /// What the interpreter runs, readable; empty where there is none.
+  virtual std::string program_text() const { return {}; }
+};
+
+/// How a launch is spread over a device that has blocks of threads.
+struct LaunchShape {
+  std::uint32_t grid[3] = {1, 1, 1};     ///< blocks
+  std::uint32_t block[3] = {1, 1, 1};    ///< threads of a block
+  std::uint32_t dynamic_shared = 0;      ///< bytes of a block, beside what the code declares
+  std::uint32_t cluster[3] = {1, 1, 1};  ///< blocks of a cluster; each divides the grid's
+  bool cooperative = false;  ///< all blocks run at once (grid barriers); DeviceError if they cannot
+  bool has_clusters() const { return cluster[0] * cluster[1] * cluster[2] > 1; }
+};
+
+struct Launch {
+  std::shared_ptr<const Code> code;
+  int instances = 1;    // sets of arguments that the code takes at most; above 1: codegen::InstanceTable
+  LaunchShape shape;    // of one set of arguments
+  bool narrow = false;  // the code takes the parameters in 32 bits
+  std::vector<std::int64_t> params;
+  std::vector<std::int32_t> narrow_params;  // the same, where it does
+  std::vector<std::uint32_t> arguments;     // the buffers whose addresses it takes: all but scratch memory
+  std::uint32_t slot_count = 0;
+  std::int64_t grid = 1, finish_grid = 0;  // iterations of the body and of the finish section
+  std::int64_t grain = 1;                  // iterations that a thread of the host takes at a time
+  std::int64_t scratch_bytes = 0;          // of a thread of the host
+  std::int64_t counters = 0;               // zeroed words that blocks count in
+  double work = 0;                         // primitives in all
+};
+
+/// A launch with the arguments of one run.
+struct Bound {
+  const Launch* launch;
+  void* const* buffers;        // addresses of the kernel's buffers; those of scratch memory are not looked at
+  const std::uint64_t* slots;  // values of its slots
+};
+
+}  // namespace kiln::device
