@@ -15,10 +15,12 @@ using ir::Op;
 
 /// The device of a new tensor, if one is given.
 std::optional<Device> checked_device(const TensorOptions& options) {
-  if (options.device && options.device->kind == Device::Kind::Cuda &&
-      options.device->index >= ir::kMaxCudaDevices)
-    throw UserError(cat("[device] ", options.device->str(), " is beyond the ", ir::kMaxCudaDevices,
-                        " GPUs Kiln can name"));
+  if (options.device) {
+    const int most = ir::most_devices(options.device->kind);
+    if (options.device->index >= most)
+      throw UserError(cat("[device] ", options.device->str(), " is beyond the ", most,
+                          " devices of its kind that Kiln can name"));
+  }
   return options.device;
 }
 

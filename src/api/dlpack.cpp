@@ -62,12 +62,19 @@ std::string describe(dlpack::DLDevice device) {
 /// one, else a handle.
 void check_stream(std::string_view op, const DLPackOptions& options, Device device) {
   if (!options.stream || *options.stream == -1) return;
-  if (device.kind == Device::Kind::Cpu)
-    throw UserError(
-        cat("[", op, "] stream ", *options.stream, " for a tensor on the cpu, which has no streams"));
+  if (device.kind != Device::Kind::Cuda)
+    throw UserError(cat("[", op, "] stream ", *options.stream, " for a tensor on ",
+                        device == Device::cpu() ? "the cpu" : device.str(), ", which has no streams"));
   if (*options.stream <= 0)
     throw UserError(cat("[", op, "] stream ", *options.stream, " for a tensor on ", device.str(),
                         "; 1 is the legacy default stream, 2 the thread's default stream, -1 none"));
+}
+
+/// A device as DLPack names it. UserError for one that it has no name for.
+dlpack::DLDevice to_dl(std::string_view op, Device device) {
+  if (device.kind == Device::Kind::Cuda) return {dlpack::kDLCUDA, device.index};
+  if (device::at(device).is_host()) return {dlpack::kDLCPU, 0};
+  throw UserError(cat("[", op, "] a tensor on ", device.str(), ", for which DLPack has no name"));
 }
 
 void* handle_of(std::intptr_t stream) { return reinterpret_cast<void*>(stream); }
@@ -109,7 +116,8 @@ void take_back(Export<Managed>* e) {
 }
 
 template <class Managed>
-Managed* give(const Tensor& x, const DLPackOptions& options) {
+Managed* give(std::string_view op, const Tensor& x, const DLPackOptions& options) {
+  const dlpack::DLDevice named = to_dl(op, x.node()->buffer->device);
   auto* out = new Export<Managed>;
   out->keep = x;
   if (options.stream.value_or(-1) != -1) out->stream = options.stream;
@@ -123,9 +131,7 @@ Managed* give(const Tensor& x, const DLPackOptions& options) {
   }
   DLTensor& t = out->managed.dl_tensor;
   t.data = node->buffer->data + node->offset * size_of(node->dtype);
-  const Device device = node->buffer->device;
-  t.device = device.kind == Device::Kind::Cpu ? dlpack::DLDevice{dlpack::kDLCPU, 0}
-                                              : dlpack::DLDevice{dlpack::kDLCUDA, device.index};
+  t.device = named;
   t.ndim = node->rank;
   t.dtype = to_dl(node->dtype);
   t.shape = out->shape;
@@ -142,7 +148,7 @@ Tensor exported(std::string_view op, const Tensor& x, const DLPackOptions& optio
   engine::evaluate({&node, 1});
   const Device device = node->buffer->device;
   const Tensor out = options.copy.value_or(false) ? copied(x) : x;
-  if (device.kind == Device::Kind::Cpu) return out;
+  if (device.kind != Device::Kind::Cuda) return out;
   device::at(device).use(*out.node()->buffer);
   if (!options.stream)
     device::at(device).synchronize();
@@ -193,8 +199,7 @@ Device device_of(const DLTensor& t) {
                         "; Kiln takes those on the cpu or a CUDA device"));
   if (!cuda) return Device::cpu();
   std::string why;
-  if (t.device.device_id < 0 || t.device.device_id > 255 ||
-      !engine::has_device(Device::cuda(t.device.device_id), why))
+  if (t.device.device_id < 0 || t.device.device_id > 255 || !engine::has_gpu(t.device.device_id, why))
     throw UserError(cat("[from_dlpack] the tensor is on ", describe(t.device), ", which this process has not",
                         why.empty() ? "" : ": ", why));
   return Device::cuda(t.device.device_id);
@@ -225,7 +230,7 @@ Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOp
   const Tensor shared = Tensor::borrow(data - astray, shape, strides, *dtype, std::move(owner), loc);
   const ir::Buffer& memory = *shared.node()->buffer;
   // what is lent is not writable
-  const bool copied_bools = memory.writable && memory.device.kind == Device::Kind::Cpu;
+  const bool copied_bools = memory.writable && device::at(memory.device).is_host();
   if (is_bool(*dtype) && !options.copy.value_or(true) && shared.numel() != 0 && copied_bools)
     throw UserError("[from_dlpack] bools with bytes other than 0 and 1 must be copied");
   const bool aligned = astray == 0 || shared.numel() == 0;
@@ -249,7 +254,7 @@ std::shared_ptr<Managed> owned(Managed* managed) {
 
 DLPack to_dlpack(const Tensor& x, const DLPackOptions& options, SourceLocation loc) try {
   const Tensor value = exported("to_dlpack", x, options);
-  DLPack out(give<DLManagedTensorVersioned>(value, options));
+  DLPack out(give<DLManagedTensorVersioned>("to_dlpack", value, options));
   out->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
   out->flags = options.copy.value_or(false) ? dlpack::kIsCopied : dlpack::kReadOnly;
   return out;
@@ -263,7 +268,7 @@ LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options, Sou
     throw UserError(cat("[to_dlpack_legacy] ", api::describe(value.node()),
                         " shows memory that was lent to Kiln to be "
                         "read; DLPack before 1.0 cannot say so (use to_dlpack, or ask for a copy)"));
-  return LegacyDLPack(give<DLManagedTensor>(value, options));
+  return LegacyDLPack(give<DLManagedTensor>("to_dlpack_legacy", value, options));
 } catch (const UserError& e) {
   api::rethrow_as("to_dlpack_legacy", e, loc);
 }

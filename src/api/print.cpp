@@ -147,6 +147,18 @@ std::string Tensor::str() const {
 std::ostream& operator<<(std::ostream& out, const Tensor& t) { return out << t.str(); }
 std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.str(); }
 std::ostream& operator<<(std::ostream& out, DType t) { return out << name(t); }
+std::string Device::str() const {
+  switch (kind) {
+#define KILN_DEVICE(Name, name, library) \
+  case Kind::Name: return #name;
+#define KILN_DEVICES(Name, name, most, library) \
+  case Kind::Name: return #name ":" + std::to_string(int{index});
+#include <kiln/device.def>
+#undef KILN_DEVICE
+#undef KILN_DEVICES
+  }
+  return "?";
+}
 std::ostream& operator<<(std::ostream& out, Device device) { return out << device.str(); }
 
 }  // namespace kiln

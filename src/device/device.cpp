@@ -1,10 +1,17 @@
 #include "device/device.h"
 
-#include "device/cpu/cpu_device.h"
-#include "device/cuda/cuda_device.h"
 #include "support/check.h"
 
 #include <atomic>
+
+#define KILN_DEVICE(Name, name, library) \
+  namespace kiln::name {                 \
+  device::Device& as_device(int index);  \
+  }
+#define KILN_DEVICES(Name, name, most, library) KILN_DEVICE(Name, name, library)
+#include <kiln/device.def>
+#undef KILN_DEVICE
+#undef KILN_DEVICES
 
 namespace kiln::device {
 namespace {
@@ -26,10 +33,15 @@ std::unique_ptr<Graph> Device::record(std::size_t, std::int64_t, const std::func
 
 Device& at(kiln::Device device) {
   switch (device.kind) {
-    case kiln::Device::Kind::Cpu: return cpu::device();
-    case kiln::Device::Kind::Cuda: return cuda::as_device(device.index);
+#define KILN_DEVICE(Name, name, library) \
+  case kiln::Device::Kind::Name: return name::as_device(device.index);
+#define KILN_DEVICES(Name, name, most, library) KILN_DEVICE(Name, name, library)
+#include <kiln/device.def>
+#undef KILN_DEVICE
+#undef KILN_DEVICES
   }
-  return cpu::device();
+  KILN_CHECK_THAT(false, "a device of no kind");
+  return cpu::as_device(0);
 }
 
 }  // namespace kiln::device

@@ -7,8 +7,6 @@
 
 #include <kiln/error.h>
 
-#include <algorithm>
-
 namespace kiln::engine {
 namespace {
 
@@ -16,10 +14,10 @@ CUstream_st* as_stream(void* handle) { return static_cast<CUstream_st*>(handle);
 
 }  // namespace
 
-bool has_device(Device device, std::string& why_not) {
-  if (device.kind == Device::Kind::Cpu) return true;
+bool has_gpu(int index, std::string& why_not) {
   const cuda::DriverReport& driver = cuda::driver();
-  if (device.index < std::min<std::size_t>(driver.devices.size(), ir::kMaxCudaDevices)) return true;
+  const int most = ir::most_devices(Device::Kind::Cuda);
+  if (index < most && index < static_cast<int>(driver.devices.size())) return true;
   why_not = driver.available ? cat("there are ", driver.devices.size()) : driver.reason;
   return false;
 }
@@ -54,7 +52,9 @@ namespace kiln {
 namespace {
 
 void require_gpu(const char* what, Device device) {
-  if (device.kind == Device::Kind::Cpu) throw UserError(cat("[", what, "] the cpu has no streams"));
+  if (device.kind != Device::Kind::Cuda)
+    throw UserError(
+        cat("[", what, "] ", device == Device::cpu() ? "the cpu" : device.str(), " has no streams"));
   cuda::device(device.index);  // throws when there is none
 }
 

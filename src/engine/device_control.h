@@ -1,4 +1,4 @@
-// Streams of other users of a GPU.
+// Streams of other users of a GPU: what <kiln/gpu.h> and DLPack say about CUDA.
 #pragma once
 
 #include "record/node.h"
@@ -9,8 +9,8 @@
 
 namespace kiln::engine {
 
-/// Whether the process has the device; if not, why.
-bool has_device(Device device, std::string& why_not);
+/// Whether the process has the GPU of that number; if not, why.
+bool has_gpu(int index, std::string& why_not);
 
 /// Where this thread's work for a GPU goes from now on; what it was before, for restore_stream. DeviceError.
 void* set_stream(Device device, void* handle);

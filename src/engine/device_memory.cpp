@@ -1,12 +1,38 @@
 #include "engine/device_memory.h"
 
+#include "support/check.h"
 #include "support/thread_own.h"
 
 #include <kiln/config.h>
+#include <kiln/error.h>
 
 #include <string>
 
 namespace kiln::engine {
+
+namespace {
+
+/// Of config().device, which was checked when it was set.
+Device device_named(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const int index = colon == text.npos ? 0 : std::stoi(text.substr(colon + 1));
+  const std::string kind = text.substr(0, colon);
+#define KILN_DEVICE(Name, name, library) \
+  if (kind == #name) return Device::name();
+#define KILN_DEVICES(Name, name, most, library)                                                     \
+  if (kind == #name) {                                                                              \
+    if (index >= most)                                                                              \
+      throw DeviceError(cat("[device] ", text, ": at most ", most, " devices of a kind are used")); \
+    return Device::name(index);                                                                     \
+  }
+#include <kiln/device.def>
+#undef KILN_DEVICE
+#undef KILN_DEVICES
+  KILN_CHECK_THAT(false, "a device that nothing names: ", text);
+  return Device::cpu();
+}
+
+}  // namespace
 
 Device default_device() {
   struct Kept {
@@ -16,12 +42,8 @@ Device default_device() {
   Kept& kept = thread_own<Kept, Kept>();
   const std::string& text = config().device;
   if (text == kept.text) return kept.device;
-  Device d;
-  if (text.starts_with("cuda")) {
-    const int index = text.size() > 5 ? std::stoi(text.substr(5)) : 0;
-    device::at(Device::cuda(index));  // throws when there is none
-    d = Device::cuda(index);
-  }
+  const Device d = device_named(text);
+  device::at(d);  // throws when there is none
   kept = {text, d};
   return d;
 }
@@ -36,8 +58,10 @@ ir::Buffer* copied_to(const ir::Buffer& from, Device device) {
       target.write(*to, from.data, from.bytes);
     else if (target.is_host())
       source.read(to->data, from, 0, from.bytes);
-    else
+    else if (from.device.kind == device.kind)
       target.write_from_peer(*to, from, from.bytes);
+    else
+      target.write(*to, source.host_memory(from), from.bytes);
   } catch (...) {
     ir::release(to);
     throw;

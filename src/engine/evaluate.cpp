@@ -49,6 +49,7 @@ using engine::Walk;
 /// Working memory of one evaluation; kept per thread, one per nesting level.
 struct Workspace {
   Walk walk;
+  device::Device* device = nullptr;  // that runs it
   std::vector<ir::Node*> roots;
   std::vector<std::byte*> args;
   std::vector<ir::Buffer*> arg_buffers;
@@ -134,9 +135,8 @@ bool walk_roots(std::span<ir::Node* const> roots, Device device, ir::TraceGuard&
 }
 
 /// The leaves' memory, on `device`: a value that was made of no argument may have been computed elsewhere.
-void take_arguments(Workspace& w, Device device) {
+void take_arguments(Workspace& w, Device device, device::Device& here) {
   w.args.clear();
-  device::Device& here = device::at(device);
   for (std::uint32_t i : w.walk.leaves) {
     const ir::Node* n = w.walk.nodes[i];
     if (n->buffer->device == device) [[likely]] {
@@ -211,10 +211,17 @@ void publish(const Plan& plan, Workspace& w) {
 }
 
 /// A message that names the failing trace's first root and the line which recorded it.
-std::string at_line(const Workspace& w) {
-  const ir::Node* n = w.roots.front();
+std::string at_line(const ir::Node* n) {
   return cat(" (", ir::info(ir::op_now(n)).name, " ", describe(n), ", recorded at ", n->loc.file_name(), ":",
              n->loc.line(), ")");
+}
+
+std::string at_line(const Workspace& w) { return at_line(w.roots.front()); }
+
+device::Device& device_of(Device device, const ir::Node* root) try {
+  return device::at(device);
+} catch (const DeviceError& e) {  // there is none
+  throw DeviceError(e.what() + at_line(root));
 }
 
 void log_evaluation(const Workspace& w, std::string_view how) {
@@ -251,7 +258,7 @@ void interpret(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& 
   const std::vector<std::uint32_t> held =
       w.walk.block ? std::vector<std::uint32_t>{} : add_held_roots(graph, ids, w.walk);
   keep_results(nullptr, claims, w);
-  take_arguments(w, Device::cpu());
+  take_arguments(w, Device::cpu(), device::at(Device::cpu()));
   w.slots = w.walk.slots;
   guard.unlock();
   std::vector<ir::ArgData> args;
@@ -329,7 +336,7 @@ void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
     std::vector<ir::NodeId> ids;
     recorded = engine::build_graph(w.walk, ids, true);
   }
-  take_arguments(w, device);
+  take_arguments(w, device, *w.device);
   if (plan) {
     engine::count(Counter::PlanHits);
     keep_results(plan.get(), claims, w);
@@ -375,6 +382,10 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
   w->checks = c.check_diff || c.check_nan || c.check_bounds;
   // Checks and the interpreter read the old values again.
   w->walk.donating = interpreted || w->checks ? -1 : ir::device_code(device);
+  w->device = &device_of(device, roots.front());
+  const int wide = w->device->wide_access_bytes();
+  w->walk.wide = wide > 1 ? wide : 0;
+  w->walk.device = ir::device_code(device);
   ir::TraceGuard guard;
   std::string failure;
   if (!walk_roots(roots, device, guard, *w)) return failure;
@@ -430,7 +441,7 @@ void evaluate(std::span<ir::Node* const> roots, Request request) try {
       std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
   if (one_device) [[likely]]
     return evaluate_on(device(first), roots, request);
-  for (int code = 0; code < 2 + ir::kMaxCudaDevices; ++code) {
+  for (int code = 0; code < ir::kDevices.used; ++code) {
     std::vector<ir::Node*> there;
     std::copy_if(roots.begin(), roots.end(), std::back_inserter(there),
                  [&](const ir::Node* r) { return r->device == code; });

@@ -141,12 +141,12 @@ class Walker {
   }
 
  public:
-  /// Whether a GPU may read its first 16 bytes at once; there the widest accesses need it.
-  static bool wide_access(const Node* n) {
-    if (n->buffer->device.kind == Device::Kind::Cpu) return false;
+  /// Whether kernels may read its first bytes at once; a leaf of another device is copied before.
+  static bool wide_access(const Walk& w, const Node* n) {
+    if (w.wide == 0 || ir::device_code(n->buffer->device) != w.device) return false;
     return (reinterpret_cast<std::uintptr_t>(n->buffer->data) +
             static_cast<std::uint64_t>(n->offset * size_of(n->dtype))) %
-               16 ==
+               static_cast<std::uint64_t>(w.wide) ==
            0;
   }
 
@@ -160,7 +160,7 @@ class Walker {
     w_.leaves.push_back(static_cast<std::uint32_t>(w_.nodes.size()));
     w_.nodes.push_back(n);
     w_.uses.push_back(0);
-    push(head(n) | std::uint64_t{n->strides != nullptr} << 48 | std::uint64_t{wide_access(n)} << 49);
+    push(head(n) | std::uint64_t{n->strides != nullptr} << 48 | std::uint64_t{wide_access(w_, n)} << 49);
     push(n->dims());
     if (n->strides) push({n->strides, n->rank});
   }
@@ -233,12 +233,12 @@ class Walker {
     }
   }
 
-  /// What a start must be a multiple of for 16-byte accesses of a GPU.
-  static std::int64_t wanted_factor(const Node* n, const Node* memory, std::uint32_t axis) {
-    if (n->device < ir::device_code(Device::cuda(0))) return 1;
+  /// What a start must be a multiple of for wide accesses of the device's kernels.
+  std::int64_t wanted_factor(const Node* n, const Node* memory, std::uint32_t axis) const {
+    if (w_.wide == 0 || n->device != w_.device) return 1;
     std::int64_t pitch = size_of(n->dtype);
     for (std::uint32_t a = axis + 1; a < memory->rank; ++a) pitch *= memory->dims()[a];
-    return 16 / std::min<std::int64_t>(16, pitch & -pitch);
+    return w_.wide / std::min<std::int64_t>(w_.wide, pitch & -pitch);
   }
 
   /// The slot of a node's scalar. Scalars are never merged by value alone, which would make plans of
@@ -322,7 +322,7 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids, bool as_recor
       ir::ArgInfo arg;
       arg.dtype = n->dtype;
       arg.dims = x.dims;
-      arg.alignment = Walker::wide_access(n) ? 16 : static_cast<std::uint32_t>(size_of(n->dtype));
+      arg.alignment = static_cast<std::uint32_t>(Walker::wide_access(w, n) ? w.wide : size_of(n->dtype));
       if (n->strides) {
         arg.strides = g.keep({n->strides, n->rank});
       } else {

@@ -38,6 +38,9 @@ struct Walk {
   /// Set before the walk: the device on whose memory updates may be written into the old value's memory, or
   /// -1; see plan/donate.h.
   int donating = -1;
+  /// Set before the walk: the device of the evaluation, and the bytes that its kernels read at once where
+  /// memory begins at a multiple of them; 0: alignment changes nothing.
+  int device = ir::kAnyDevice, wide = 0;
   std::vector<std::uint32_t> updated;    // positions of leaves that are updated
   std::vector<std::uint32_t> donatable;  // those of them that nobody else has
   bool lost = false;                     // a leaf's memory was overwritten by an evaluation that failed

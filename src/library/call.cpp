@@ -1,9 +1,17 @@
 #include "library/call.h"
 
-#include "library/cpu/routines.h"
-#include "library/cuda/routines.h"
+#include "support/check.h"
 
 #include <algorithm>
+
+#define KILN_DEVICE(Name, name, room)         \
+  namespace kiln::room {                      \
+  const library::Routine& routine(ir::Op op); \
+  }
+#define KILN_DEVICES(Name, name, most, room) KILN_DEVICE(Name, name, room)
+#include <kiln/device.def>
+#undef KILN_DEVICE
+#undef KILN_DEVICES
 
 namespace kiln::library {
 namespace {
@@ -23,7 +31,16 @@ Array repeated(const Array& a, const Array& like) {
 }  // namespace
 
 const Routine& routine(ir::Op op, Device device) {
-  return device.kind == Device::Kind::Cuda ? cuda::routine(op) : cpu::routine(op);
+  switch (device.kind) {
+#define KILN_DEVICE(Name, name, room) \
+  case Device::Kind::Name: return room::routine(op);
+#define KILN_DEVICES(Name, name, most, room) KILN_DEVICE(Name, name, room)
+#include <kiln/device.def>
+#undef KILN_DEVICE
+#undef KILN_DEVICES
+  }
+  KILN_CHECK_THAT(false, "a device of no kind");
+  return cpu::routine(op);
 }
 
 Matmul matmul_of(const Call& call) {

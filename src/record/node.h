@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cassert>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -111,13 +112,37 @@ inline constexpr std::uint64_t kUnread = 1;
 Node* new_node(Op op, DType dtype, std::span<const std::int64_t> dims, SourceLocation loc);
 /// Like new_node for a result shaped exactly like `like` (no checks needed): the recording fast path.
 Node* new_node_like(Op op, DType dtype, const Node& like, SourceLocation loc);
-/// A node's device in 4 bits: 0 for values that live anywhere (made of no argument), 1 for the CPU, 2 + n for
-/// cuda:n.
-inline constexpr int kAnyDevice = 0, kMaxCudaDevices = 14;
+/// A node's device in 4 bits: kAnyDevice for values that live anywhere (made of no argument), then the
+/// devices of device.def in their order: 1 for the CPU, 2 + n for cuda:n.
+inline constexpr int kAnyDevice = 0, kDeviceCodes = 16;
+inline constexpr int kMostOfKind[] = {
+#define KILN_DEVICE(Name, name, library) 1,
+#define KILN_DEVICES(Name, name, most, library) most,
+#include <kiln/device.def>
+#undef KILN_DEVICE
+#undef KILN_DEVICES
+};
+/// Devices of a kind that a node can name.
+constexpr int most_devices(Device::Kind kind) { return kMostOfKind[static_cast<std::size_t>(kind)]; }
+
+struct DeviceCodes {
+  std::uint16_t first[std::size(kMostOfKind)] = {};  // by kind
+  Device device[kDeviceCodes] = {};                  // by code
+  int used = 1;
+  constexpr DeviceCodes() {
+    for (std::size_t kind = 0; kind < std::size(kMostOfKind); ++kind) {
+      first[kind] = static_cast<std::uint16_t>(used);
+      for (int index = 0; index < kMostOfKind[kind]; ++index)
+        device[used++] = {static_cast<Device::Kind>(kind), static_cast<std::uint8_t>(index)};
+    }
+  }
+};
+inline constexpr DeviceCodes kDevices;
 constexpr std::uint16_t device_code(Device d) {
-  return d.kind == Device::Kind::Cpu ? 1 : static_cast<std::uint16_t>(2 + d.index);
+  return static_cast<std::uint16_t>(kDevices.first[static_cast<std::size_t>(d.kind)] + d.index);
 }
-constexpr Device device_of(int code) { return code < 2 ? Device::cpu() : Device::cuda(code - 2); }
+/// Of kAnyDevice: the CPU.
+constexpr Device device_of(int code) { return kDevices.device[code]; }
 /// UserError naming the op, unless one of both is kAnyDevice; returns the other one.
 std::uint16_t joint_device(const Node& node, const Node& input);
 

@@ -91,7 +91,30 @@ struct Value {
 
 constexpr std::array<std::string_view, 3> kModes{"lazy", "eager", "interpret"};
 constexpr std::array<std::string_view, 3> kTiers{"auto", "jit", "vm"};
-constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
+constexpr std::string_view kDevices[] = {
+#define KILN_DEVICE(Name, name, library) #name,
+#define KILN_DEVICES(Name, name, most, library) #name,
+#include <kiln/device.def>
+#undef KILN_DEVICE
+#undef KILN_DEVICES
+};
+/// Whether devices of a kind have numbers.
+constexpr bool kNumbered[] = {
+#define KILN_DEVICE(Name, name, library) false,
+#define KILN_DEVICES(Name, name, most, library) true,
+#include <kiln/device.def>
+#undef KILN_DEVICE
+#undef KILN_DEVICES
+};
+/// "cpu|cuda[:N]"
+constexpr std::string_view kDeviceValues = std::string_view(
+#define KILN_DEVICE(Name, name, library) "|" #name
+#define KILN_DEVICES(Name, name, most, library) "|" #name "[:N]"
+#include <kiln/device.def>
+#undef KILN_DEVICE
+#undef KILN_DEVICES
+                                               )
+                                               .substr(1);
 constexpr std::array<std::string_view, 6> kTopics{"trace", "plan", "kernel", "cache", "memory", "all"};
 constexpr std::array<std::string_view, 8> kStages{"graph", "kernel", "vm", "ll", "asm", "cu", "ptx", "sass"};
 constexpr std::array<std::string_view, 4> kChecks{"nan", "diff", "key", "bounds"};
@@ -108,8 +131,9 @@ void parse_device(const Value& v, Config& c) {
   const std::string_view kind = v.text.substr(0, v.text.find(':'));
   const std::size_t device = v.choice(kDevices, kind);
   if (kind.size() < v.text.size()) {
-    if (kDevices[device] == "cpu") v.fail("the cpu has no number; did you mean 'cpu'?");
-    v.number(v.text.substr(kind.size() + 1), 0, 1023, "cpu or cuda[:N], N from 0 to 1023");
+    if (!kNumbered[device]) v.fail(cat("the ", kind, " has no number; did you mean '", kind, "'?"));
+    const std::string_view number = v.text.substr(kind.size() + 1);
+    v.number(number, 0, 1023, cat(kind, "[:N], N from 0 to 1023"));
   }
   c.device = v.text;
 }
@@ -194,7 +218,7 @@ constexpr Variable kVariables[] = {
        const auto i = static_cast<std::size_t>(c.tier);
        return i < kTiers.size() ? std::string(kTiers[i]) : cat("#", i);
      }},
-    {"KILN_DEVICE", "cpu|cuda[:N]", "where new tensors live", parse_device,
+    {"KILN_DEVICE", kDeviceValues, "where new tensors live", parse_device,
      [](const Config& c) { return c.device; }},
     {"KILN_STRICT", "0|1",
      "round after every operation, in orders that fusing does not change: lazy equals eager to the bit",

@@ -283,7 +283,7 @@ TEST(Create, OnADevice) {
   expect_user_error([&] { here + there[0]; },
                     "[add] operands live on cpu and cuda:0; move one with to(device)");
   expect_user_error([] { zeros(3, Device::cuda(99)); },
-                    "[zeros] cuda:99 is beyond the 14 GPUs Kiln can name");
+                    "[zeros] cuda:99 is beyond the 13 devices of its kind that Kiln can name");
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ class CpuDevice final : public device::Device {
 
 }  // namespace
 
-device::Device& device() {
+device::Device& as_device(int) {
   static CpuDevice* const device = new CpuDevice;  // buffers are freed during exit, too
   return *device;
 }

@@ -1,10 +1,11 @@
+// The host as the engine sees it.
 #pragma once
 
 #include "device/device.h"
 
 namespace kiln::cpu {
 
-/// The host and its memory.
-device::Device& device();
+/// Pre: index 0.
+device::Device& as_device(int index = 0);
 
 }  // namespace kiln::cpu

@@ -24,6 +24,8 @@
 namespace kiln::cuda {
 namespace {
 
+constexpr int kMostDevices = ir::most_devices(kiln::Device::Kind::Cuda);
+
 /// Lives in its block's header.
 struct CudaBuffer : ir::Buffer {
   Block* block = nullptr;
@@ -173,7 +175,7 @@ class CudaDevice final : public device::Device {
   const std::byte* host_memory(const ir::Buffer& buffer) override {
     CudaBuffer& b = as_cuda(buffer);
     if (const ir::Buffer* made = b.mirror.load(std::memory_order_acquire)) return made->data;
-    ir::Buffer* copy = cpu::device().allocate(buffer.bytes);
+    ir::Buffer* copy = cpu::as_device().allocate(buffer.bytes);
     try {
       read(copy->data, buffer, 0, buffer.bytes);
     } catch (...) {
@@ -235,9 +237,9 @@ class CudaDevice final : public device::Device {
 }  // namespace
 
 device::Device& as_device(int index) {
-  static std::array<std::atomic<CudaDevice*>, ir::kMaxCudaDevices> devices{};
-  if (index < 0 || index >= ir::kMaxCudaDevices)
-    throw DeviceError(cat("[device] cuda:", index, ": at most ", ir::kMaxCudaDevices, " devices are used"));
+  static std::array<std::atomic<CudaDevice*>, kMostDevices> devices{};
+  if (index < 0 || index >= kMostDevices)
+    throw DeviceError(cat("[device] cuda:", index, ": at most ", kMostDevices, " devices are used"));
   std::atomic<CudaDevice*>& place = devices[static_cast<std::size_t>(index)];
   if (CudaDevice* made = place.load(std::memory_order_acquire)) [[likely]]
     return *made;
