@@ -23,7 +23,7 @@ enum class Tier : std::uint8_t {
 struct Config {
   Mode mode = Mode::Lazy;      ///< KILN_MODE=lazy|eager|interpret
   Tier tier = Tier::Auto;      ///< KILN_TIER=auto|jit|vm: who runs a kernel that is not compiled yet
-  std::string device = "cpu";  ///< KILN_DEVICE=cpu|cuda[:N]
+  std::string device = "cpu";  ///< KILN_DEVICE=cpu|cuda[:N]|null
   bool strict = false;  ///< KILN_STRICT=0|1: every operation rounds as if it ran alone, in fixed orders
   bool deterministic = false;  ///< KILN_DETERMINISTIC=0|1: bits depend on program, shapes, device, build only
   int debug = 0;               ///< KILN_DEBUG=0..5
@@ -43,6 +43,8 @@ struct Config {
   std::uint64_t cache_max = std::uint64_t{1} << 30;  ///< KILN_CACHE_MAX, bytes (suffix K, M, G)
   int num_threads = 0;     ///< KILN_NUM_THREADS; 0: cores allowed by affinity and cgroup quota
   std::string cpu_target;  ///< KILN_CPU=native|sse4.2|avx2|avx512: a lower instruction set than the host's
+  std::string
+      null_target;  ///< KILN_NULL_TARGET=sm_NN: the GPU that the device `null` stands for; empty: sm_90
 };
 
 /// The options in force.

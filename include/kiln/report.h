@@ -12,7 +12,7 @@ struct Statistics {
   std::uint64_t kernels_compiled = 0;   ///< kernels that the compiler made
   std::uint64_t kernels_from_disk = 0;  ///< kernels loaded from the disk cache
   std::uint64_t kernel_hits = 0;        ///< kernels that planning found in memory
-  std::uint64_t launches = 0;           ///< kernels run
+  std::uint64_t launches = 0;           ///< kernels run; on the device null, that would have run
   std::uint64_t library_calls = 0;      ///< contractions run by a library
   std::uint64_t plan_ns = 0;            ///< time spent planning, compiling excluded
   std::uint64_t compile_ns = 0;         ///< time spent compiling and loading, summed over threads

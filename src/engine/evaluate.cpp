@@ -98,13 +98,17 @@ class WorkspaceLease {
   Workspace* w_ = nullptr;
 };
 
+std::uint64_t target_salt(const std::string& name) {
+  return name.empty() ? 0 : std::uint64_t{std::hash<std::string>{}(name)};
+}
+
 /// Everything outside the graph that a plan depends on.
 std::uint64_t plan_salt(Device device) {
   const Config& c = config();
   return std::uint64_t{ir::device_code(device)} << 56 | static_cast<std::uint64_t>(c.mode) |
          static_cast<std::uint64_t>(c.tier) << 4 | std::uint64_t{c.strict} << 6 |
          std::uint64_t{c.deterministic} << 7 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
-         (c.cpu_target.empty() ? 0 : std::uint64_t{std::hash<std::string>{}(c.cpu_target)} << 24);
+         (target_salt(c.cpu_target) ^ target_salt(c.null_target)) << 24;
 }
 
 /// Walks from the roots that are not leaves yet. False when there are none.

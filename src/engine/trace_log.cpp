@@ -26,8 +26,11 @@ void log_launch(std::span<const Launch> launches, Verdict from, double seconds, 
   double bytes = 0;
   for (const Launch& each : launches) bytes += static_cast<double>(each.bytes);
   const double gbps = bytes / seconds * 1e-9;
-  std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GB/s %4.0f%% of copy  %-8s", seconds * 1e6, gbps,
-                100 * gbps / copy_gbps, text(from));
+  if (seconds > 0)  // 0: of a device that runs nothing
+    std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GB/s %4.0f%% of copy  %-8s", seconds * 1e6, gbps,
+                  100 * gbps / copy_gbps, text(from));
+  else
+    std::snprintf(figures, sizeof figures, "  not run %.0f bytes  %-8s", bytes, text(from));
   log(Topic::Kernel, cat(figures, " ", l.kernel->name, " ", l.extents,
                          launches.size() > 1 ? cat(" and ", launches.size() - 1, " more") : std::string(),
                          "  [", l.ops, "]"));
@@ -36,8 +39,11 @@ void log_launch(std::span<const Launch> launches, Verdict from, double seconds, 
 void log_library(const LibraryCall& call, double seconds) {
   char figures[160];
   const auto line = [&](double amount, const char* unit, const std::string& what) {
-    std::snprintf(figures, sizeof figures, "%9.3f us %8.2f %s  library ", seconds * 1e6, amount / seconds,
-                  unit);
+    if (seconds > 0)
+      std::snprintf(figures, sizeof figures, "%9.3f us %8.2f %s  library ", seconds * 1e6, amount / seconds,
+                    unit);
+    else
+      std::snprintf(figures, sizeof figures, "  not run  library ");
     log(Topic::Kernel, cat(figures, " ", ir::info(call.op).name, " ", what));
   };
   const ArrayOperand& first = call.operands.front();

@@ -138,6 +138,14 @@ void parse_device(const Value& v, Config& c) {
   c.device = v.text;
 }
 
+void parse_null_target(const Value& v, Config& c) {
+  constexpr std::string_view kPrefix = "sm_",
+                             kExpected = "sm_ and a compute capability from 70 to 999 (sm_90)";
+  if (!v.text.starts_with(kPrefix)) v.fail(cat("expected ", kExpected));
+  v.number(v.text.substr(kPrefix.size()), 70, 999, kExpected);
+  c.null_target = v.text;
+}
+
 void parse_dump_filter(const Value& v, Config& c) {
   if (const Pattern pattern(v.text); !pattern.error().empty())
     v.fail(cat("expected an extended regular expression (POSIX): ", pattern.error()));
@@ -264,6 +272,8 @@ constexpr Variable kVariables[] = {
     {"KILN_CPU", "native|sse4.2|avx2|avx512", "generate for a lower instruction set than the host's",
      [](const Value& v, Config& c) { c.cpu_target = v.choice(kCpus) ? v.text : ""; },
      [](const Config& c) { return c.cpu_target.empty() ? std::string(kCpus[0]) : c.cpu_target; }},
+    {"KILN_NULL_TARGET", "sm_NN", "the GPU that the device null plans and emits for", parse_null_target,
+     [](const Config& c) { return c.null_target.empty() ? std::string("sm_90") : c.null_target; }},
     {"KILN_HELP", "1", "print this list at first use", [](const Value& v, Config&) { v.choice(kSwitch); },
      nullptr},
 };

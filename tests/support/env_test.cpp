@@ -42,6 +42,8 @@ TEST(Environment, EveryVariableReachesItsField) {
   EXPECT_EQ(parse("KILN_MODE", "eager").mode, Mode::Eager);
   EXPECT_EQ(parse("KILN_MODE", "interpret").mode, Mode::Interpret);
   EXPECT_EQ(parse("KILN_DEVICE", "cuda:3").device, "cuda:3");
+  EXPECT_EQ(parse("KILN_DEVICE", "null").device, "null");
+  EXPECT_EQ(parse("KILN_NULL_TARGET", "sm_80").null_target, "sm_80");
   EXPECT_TRUE(parse("KILN_STRICT", "1").strict);
   EXPECT_FALSE(parse("KILN_STRICT", "0").strict);
   EXPECT_TRUE(parse("KILN_DETERMINISTIC", "1").deterministic);
@@ -84,7 +86,7 @@ TEST(EnvironmentFaults, F49_BadValuesAreOneLineWithTheNearestSpelling) {
   EXPECT_EQ(error_of("KILN_CACHE", "wr"),
             "[config] KILN_CACHE=wr: expected off, ro or rw; did you mean 'rw'?");
   EXPECT_EQ(error_of("KILN_DEVICE", "gpu:1"),
-            "[config] KILN_DEVICE=gpu:1: expected cpu or cuda; did you mean 'cpu'?");
+            "[config] KILN_DEVICE=gpu:1: expected cpu, cuda or null; did you mean 'cpu'?");
   EXPECT_EQ(error_of("KILN_DEVICE", "cpu:0"),
             "[config] KILN_DEVICE=cpu:0: the cpu has no number; did you mean 'cpu'?");
   EXPECT_EQ(error_of("KILN_LOG", "plan,cahce"),
@@ -105,6 +107,10 @@ TEST(EnvironmentFaults, F49_BadValuesAreOneLineWithTheNearestSpelling) {
                                                         {"KILN_CACHE_MAX", "99999999999G"},
                                                         {"KILN_DEVICE", "cuda:"},
                                                         {"KILN_DEVICE", "cuda:x"},
+                                                        {"KILN_DEVICE", "null:0"},
+                                                        {"KILN_NULL_TARGET", "90"},
+                                                        {"KILN_NULL_TARGET", "sm_90a"},
+                                                        {"KILN_NULL_TARGET", "sm_35"},
                                                         {"KILN_DUMP_FILTER", "("},
                                                         {"KILN_DUMP_STAGES", "ptxx"},
                                                         {"KILN_EXPLAIN", "file.html"},

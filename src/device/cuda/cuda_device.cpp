@@ -1,6 +1,5 @@
 #include "device/cuda/cuda_device.h"
 
-#include "codegen/cuda/cuda_c.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda/copy.h"
 #include "device/cuda/cuda_compiler.h"
@@ -56,21 +55,6 @@ void give_back(ir::Buffer* b) {
 
 CudaBuffer& as_cuda(const ir::Buffer& b) { return static_cast<CudaBuffer&>(const_cast<ir::Buffer&>(b)); }
 
-/// A fixed table by compute capability: what a device of the generation's largest chip has; sizes are the
-/// device's own.
-schedule::Target target_of(const DeviceInfo& d) {
-  schedule::Target t;
-  t.gpu = true;
-  t.threads = d.sm_count;
-  t.l2_bytes = static_cast<std::int64_t>(d.l2_bytes) / std::max(d.sm_count, 1);
-  t.bytes_per_ns = d.major >= 10 ? 7000 : d.major == 9 ? 4000 : d.major == 8 && d.minor == 0 ? 1500 : 700;
-  t.cached_bytes_per_ns = 2 * t.bytes_per_ns;
-  t.prims_per_ns = 64.0 * d.sm_count;
-  t.launch_ns = 3000;
-  t.op_cost = lower::op_costs(true);
-  return t;
-}
-
 class CudaDevice final : public device::Device {
  public:
   explicit CudaDevice(int index)
@@ -87,13 +71,10 @@ class CudaDevice final : public device::Device {
     return compiler_;
   }
   int most_instances(const kernel::Kernel& kernel) const override {
-    if (!kernel.link.empty()) return 1;
-    return std::max(codegen::instances_in(kernel, static_cast<std::size_t>(parameter_bytes(index_))), 1);
+    return cuda::most_instances(kernel, parameter_bytes(index_));
   }
   int room_for(const kernel::Kernel& kernel, int instances) const override {
-    if (instances == 1) return 1;
-    const int few = codegen::instances_in(kernel, kFewParameterBytes);
-    return instances <= few ? few : most_instances(kernel);
+    return cuda::room_for(kernel, instances, parameter_bytes(index_));
   }
   device::LaunchShape shape_of(const kernel::Kernel& kernel, std::int64_t grid) const override {
     return cuda::shape_of(kernel.threads, grid);
@@ -235,6 +216,19 @@ class CudaDevice final : public device::Device {
 };
 
 }  // namespace
+
+schedule::Target target_of(const DeviceInfo& d) {
+  schedule::Target t;
+  t.gpu = true;
+  t.threads = d.sm_count;
+  t.l2_bytes = static_cast<std::int64_t>(d.l2_bytes) / std::max(d.sm_count, 1);
+  t.bytes_per_ns = d.major >= 10 ? 7000 : d.major == 9 ? 4000 : d.major == 8 && d.minor == 0 ? 1500 : 700;
+  t.cached_bytes_per_ns = 2 * t.bytes_per_ns;
+  t.prims_per_ns = 64.0 * d.sm_count;
+  t.launch_ns = 3000;
+  t.op_cost = lower::op_costs(true);
+  return t;
+}
 
 device::Device& as_device(int index) {
   static std::array<std::atomic<CudaDevice*>, kMostDevices> devices{};

@@ -208,6 +208,17 @@ device::LaunchShape shape_of(const kernel::Threads& threads, std::int64_t grid) 
   return shape;
 }
 
+int most_instances(const kernel::Kernel& kernel, int parameter_bytes) {
+  if (!kernel.link.empty()) return 1;
+  return std::max(codegen::instances_in(kernel, static_cast<std::size_t>(parameter_bytes)), 1);
+}
+
+int room_for(const kernel::Kernel& kernel, int instances, int parameter_bytes) {
+  if (instances == 1) return 1;
+  const int few = codegen::instances_in(kernel, kFewParameterBytes);
+  return instances <= few ? few : most_instances(kernel, parameter_bytes);
+}
+
 void prepare(const device::Launch& l) {
   constexpr std::uint32_t kWithoutAsking = 48 << 10;
   const Function& function = function_of(l);

@@ -15,6 +15,11 @@ namespace kiln::cuda {
 /// Blocks of threads for so many iterations of a kernel's body.
 device::LaunchShape shape_of(const kernel::Threads& threads, std::int64_t grid);
 
+/// Sets of arguments that one launch of a kernel takes at most where its parameters may take so many bytes,
+/// and the number of sets, one of two, that a kernel for `instances` of them is compiled for.
+int most_instances(const kernel::Kernel& kernel, int parameter_bytes);
+int room_for(const kernel::Kernel& kernel, int instances, int parameter_bytes);
+
 /// Asks for the dynamic shared memory that the shape needs. DeviceError where the device has too little, or
 /// no clusters or cooperative launches where the shape has them.
 void prepare(const device::Launch& launch);

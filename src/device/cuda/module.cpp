@@ -111,10 +111,10 @@ int blocks_per_sm(const Function& function, int threads, int dynamic_shared) {
 }
 
 int parameter_bytes(int device_index) {
-  constexpr int kMany = 32764, kSince = 12010;  // CUDA 12.1, from compute capability 7.0 on
+  constexpr int kSince = 12010;  // CUDA 12.1
   const NvrtcReport& compiler = nvrtc();
   const bool many = driver().version >= kSince && 1000 * compiler.major + 10 * compiler.minor >= kSince;
-  return many && device(device_index).major >= 7 ? kMany : kFewParameterBytes;
+  return many && device(device_index).major >= 7 ? kManyParameterBytes : kFewParameterBytes;
 }
 
 int clusters_per_device(const Function& function, const LaunchShape& shape) {

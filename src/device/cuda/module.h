@@ -46,9 +46,9 @@ void allow_dynamic_shared(const Function& function, int bytes);
 /// Blocks of this size that one SM holds at once.
 int blocks_per_sm(const Function& function, int threads, int dynamic_shared = 0);
 
-/// Bytes that a kernel's parameters may take together: on every device, and on this one with this driver and
-/// compiler.
-inline constexpr int kFewParameterBytes = 4096;
+/// Bytes that a kernel's parameters may take together: on every device, with CUDA 12.1 from compute
+/// capability 7.0 on, and on this device with this driver and compiler.
+inline constexpr int kFewParameterBytes = 4096, kManyParameterBytes = 32764;
 int parameter_bytes(int device);
 
 using device::LaunchShape;

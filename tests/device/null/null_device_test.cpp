@@ -1,0 +1,268 @@
+// The device that plans and emits and runs nothing: what can be seen of a program there, and what is refused.
+#include "device/null/null_device.h"
+
+#include "cache/temporary_directory.h"
+#include "counted.h"
+#include "device/cuda/require.h"
+
+#include <kiln/config.h>
+#include <kiln/dlpack.h>
+#include <kiln/gpu.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+
+class NullDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    options_.device = "null";
+    options_.mode = Mode::Lazy;
+    options_.strict = options_.deterministic = false;
+    options_.check_nan = options_.check_diff = options_.check_bounds = false;
+    use();
+  }
+  void TearDown() override {
+    configure(before_);
+    clear_memory_caches();
+  }
+  void use() {
+    clear_memory_caches();
+    configure(options_);
+  }
+  /// The files that a dump of the program makes, as one text each: their endings and contents.
+  std::string dumped(const std::function<void()>& program, const std::string& ending) {
+    const testing::TemporaryDirectory directory;
+    options_.dump = directory.path().string();
+    use();
+    program();
+    options_.dump.clear();
+    std::string text;
+    for (const auto& e : fs::directory_iterator(directory.path()))
+      if (e.path().string().ends_with(ending)) {
+        std::ifstream in(e.path());
+        text.append(std::istreambuf_iterator<char>(in), {});
+      }
+    return text;
+  }
+  std::string printed(const std::function<void()>& program) {
+    use();
+    ::testing::internal::CaptureStderr();
+    program();
+    return ::testing::internal::GetCapturedStderr();
+  }
+
+  const Config before_ = config();
+  Config options_ = before_;
+};
+
+Tensor softmax_of(const Tensor& x) {
+  const Tensor e = exp(x - max(x, -1, true));
+  return e / sum(e, -1, true);
+}
+
+template <class E>
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST_F(NullDevice, PlansCompilesOnceAndCountsWhatItWouldRun) {
+  const Tensor x = zeros({64, 1000}).eval();
+  const auto evaluate = [&] { softmax_of(x).eval(); };
+  const test::Counted first = test::count(evaluate), second = test::count(evaluate);
+  EXPECT_EQ(first.launches, 1u);
+  EXPECT_EQ(first.compiled, 1u);
+  EXPECT_EQ(first.plan_misses, 1u);
+  EXPECT_EQ(second.launches, 1u);
+  EXPECT_EQ(second.compiled, 0u);
+  EXPECT_EQ(second.plan_hits, 1u);
+  options_.mode = Mode::Eager;
+  use();
+  EXPECT_EQ(test::count(evaluate).launches, 5u) << "max, subtract, exp, sum, divide";
+}
+
+TEST_F(NullDevice, EqualLaunchesAreOneAsOnAGpu) {
+  std::vector<Tensor> in, out;
+  for (int i = 0; i < 16; ++i) in.push_back(zeros({100 + i}).eval());
+  for (const Tensor& x : in) out.push_back(exp(x));
+  EXPECT_EQ(test::count([&] { eval(out); }).launches, 1u);
+}
+
+TEST_F(NullDevice, ProductsTakeTheirRowsAndSortsAreLibraryCalls) {
+  const Tensor a = zeros({32, 48}).eval(), b = zeros({48, 16}).eval(), row = zeros({16}).eval();
+  const Tensor added = matmul(a, b) + row;  // so that nothing else holds the product
+  const test::Counted product = test::count([&] { added.eval(); });
+  EXPECT_EQ(product.library_calls, 1u);
+  EXPECT_EQ(product.launches, 0u);
+  const test::Counted sorted = test::count([&] { exp(sort(a)).eval(); });
+  EXPECT_EQ(sorted.library_calls, 1u);
+  EXPECT_EQ(sorted.launches, 1u);
+}
+
+TEST_F(NullDevice, DumpsCudaCAndTheOperationsButNothingOfTheCpu) {
+  const Tensor x = zeros({64, 1000}).eval();
+  const auto program = [&] { softmax_of(x).eval(); };
+  const std::string source = dumped(program, ".cu");
+  EXPECT_NE(source.find("extern \"C\" __global__"), source.npos) << source;
+  EXPECT_NE(dumped(program, ".kernel.txt").find("grid"), std::string::npos);
+  EXPECT_NE(dumped(program, ".ops.txt").find("null_device_test.cpp"), std::string::npos);
+  EXPECT_EQ(dumped(program, ".ll") + dumped(program, ".s") + dumped(program, ".vm.txt"), "");
+}
+
+TEST_F(NullDevice, CompilesForItsTargetWhereThereIsACompiler) {
+  KILN_REQUIRE_NVRTC();
+  options_.dump_stages = {"ptx"};
+  options_.null_target = "sm_80";
+  const std::string text = dumped([] { exp(arange(100)).eval(); }, ".ptx");
+  EXPECT_NE(text.find(".target sm_80"), text.npos) << text;
+}
+
+TEST_F(NullDevice, TheTargetDecidesThePlan) {
+  // Thirty long rows keep a T4 busy, but not an H100, where each reduction is cut and has a kernel of its
+  // own.
+  const auto launches = [&](const char* target) {
+    options_.null_target = target;
+    use();
+    const Tensor x = zeros({30, 1 << 20}).eval();
+    return test::count([&] { softmax_of(x).eval(); }).launches;
+  };
+  EXPECT_EQ(launches("sm_75"), 1u);
+  EXPECT_EQ(launches("sm_90"), 3u);
+  EXPECT_EQ(launches(""), 3u) << "the default";
+  EXPECT_EQ(launches("sm_78"), 1u) << "between two of the table it has the figures of the lower one";
+  const device::Device& here = null::as_device();
+  EXPECT_EQ(here.target().threads, 40);
+  EXPECT_EQ(here.name(), "null (sm_78)");
+}
+
+TEST_F(NullDevice, AnEvaluationOfAnotherTargetIsPlannedAnew) {
+  const Tensor x = zeros({30, 1000}).eval();
+  const auto misses = [&](const char* target) {
+    options_.null_target = target;
+    configure(options_);  // plans in memory stay
+    return test::count([&] { sum(x + 1.0f, 1).eval(); }).plan_misses;
+  };
+  EXPECT_EQ(misses("sm_80"), 1u);
+  EXPECT_EQ(misses("sm_100"), 1u);
+  EXPECT_EQ(misses("sm_80"), 0u);
+}
+
+TEST_F(NullDevice, ExplainsAndLogs) {
+  const Tensor x = zeros({1000, 64}).eval();
+  options_.explain = "1";
+  options_.log_topics = {"plan", "kernel"};
+  const std::string text = printed([&] { softmax_of(matmul(x.T(), x)).eval(); });
+  EXPECT_NE(text.find("2 kernels"), text.npos) << text;
+  EXPECT_NE(text.find("boundary: "), text.npos) << text;
+  EXPECT_NE(text.find("nodes for null (sm_90): "), text.npos) << text;
+  EXPECT_NE(text.find("not run"), text.npos) << text;
+  EXPECT_EQ(text.find("inf"), text.npos) << text;
+}
+
+TEST_F(NullDevice, ReadingAValueIsAnErrorThatSaysWhy) {
+  const Tensor x = Tensor::from(std::vector<float>{1, 2, 3}, {3}), y = (x + 1.0f).eval();
+  EXPECT_TRUE(y.evaluated());
+  EXPECT_EQ(y.device(), Device::null());
+  std::ostringstream out;
+  const std::function<void()> reads[] = {[&] { (void)sum(y).item<float>(); },
+                                         [&] { (void)y.to_vector<float>(); },
+                                         [&] { (void)x.to_vector<float>(); },
+                                         [&] { (void)y.data(); },
+                                         [&] { out << y; },
+                                         [&] { (void)y.to(Device::cpu()); },
+                                         [&] { (void)static_cast<bool>(all(y > 0.0f)); },
+                                         [&] { (void)nonzero(y); }};
+  for (const auto& read : reads) {
+    const std::string error = error_of<DeviceError>(read);
+    EXPECT_NE(error.find("a value is read: the device null runs nothing"), error.npos) << error;
+  }
+  EXPECT_TRUE(zeros({0, 4}).to_vector<float>().empty()) << "no elements are no values";
+}
+
+TEST_F(NullDevice, ALoopWhoseLengthValuesDecideIsAnError) {
+  const Tensor a = zeros({8, 8}).eval();
+  const std::string error = error_of<DeviceError>([&] {
+    while_loop([](const Tensors& s) { return sum(s[0]) < 10.0f; },
+               [&](const Tensors& s) { return Tensors{matmul(a, s[0]) + 1.0f}; }, {zeros({8, 8})})[0]
+        .eval();
+  });
+  EXPECT_NE(error.find("a loop asks for its condition: the device null runs nothing"), error.npos) << error;
+  const auto counted = test::count([&] {
+    scan(
+        [&](const Tensors& c, const Tensors& in) {
+          const Tensor h = matmul(c[0], a) + in[0];
+          return Scanned{{h}, {h}};
+        },
+        {zeros({8, 8})}, {zeros({5, 8, 8}).eval()})
+        .ys[0]
+        .eval();
+  });
+  EXPECT_EQ(counted.library_calls, 5u) << "how often this one runs is known";
+}
+
+TEST_F(NullDevice, MemoryHasNoBytesAndIsCountedAndLimited) {
+  const MemoryUse before = memory_use(Device::null());
+  EXPECT_EQ(before.limit, std::uint64_t{80} << 30) << "an H100's";
+  {
+    const Tensor x = zeros({std::int64_t{15} << 30}).eval();
+    EXPECT_EQ(memory_use(Device::null()).in_use - before.in_use, std::uint64_t{60} << 30);
+    const std::string error = error_of<DeviceError>([] { (zeros({std::int64_t{15} << 30}) + 1.0f).eval(); });
+    EXPECT_NE(error.find("[memory] null (sm_90) has no room for 64424509440 bytes"), error.npos) << error;
+  }
+  EXPECT_EQ(memory_use(Device::null()).in_use, before.in_use);
+  limit_memory(Device::null(), 1000);
+  EXPECT_THROW((void)zeros({1000}).eval(), DeviceError);
+  limit_memory(Device::null(), 0);
+  EXPECT_NO_THROW((void)zeros({1000}).eval());
+}
+
+TEST_F(NullDevice, StandsBesideOtherDevices) {
+  options_.device = "cpu";
+  use();
+  const Tensor here = Tensor::from(std::vector<float>{1, 2}, {2}), there = here.to(Device::null());
+  EXPECT_EQ(there.device(), Device::null());
+  EXPECT_EQ((there * 2.0f).eval().device(), Device::null());
+  EXPECT_EQ(zeros({2}, Device::null()).device().str(), "null");
+  const std::string mixed = error_of<UserError>([&] { (void)(here + there); });
+  EXPECT_NE(mixed.find("operands live on cpu and null"), mixed.npos) << mixed;
+  EXPECT_EQ((here * 2.0f).to_vector<float>(), (std::vector<float>{2, 4}));
+}
+
+TEST_F(NullDevice, HasNoStreamsAndNoMemoryToShare) {
+  EXPECT_EQ(error_of<UserError>([] { StreamScope scope(Device::null(), nullptr); }),
+            "[StreamScope] null has no streams");
+  const std::string error = error_of<UserError>([] { (void)to_dlpack(zeros({2})); });
+  EXPECT_NE(error.find("[to_dlpack] a tensor on null, for which DLPack has no name"), error.npos) << error;
+  synchronize(Device::null());
+  EXPECT_EQ(trim_memory(Device::null()), 0u);
+}
+
+TEST_F(NullDevice, KeepsNothingOnDisk) {
+  const testing::TemporaryDirectory directory;
+  options_.cache = "rw";
+  options_.cache_dir = (directory.path() / "cache").string();
+  use();
+  const Statistics before = statistics();
+  for (int i = 0; i < 2; ++i) {
+    clear_memory_caches();
+    exp(arange(10)).eval();
+  }
+  EXPECT_EQ(statistics().kernels_compiled - before.kernels_compiled, 2u);
+  EXPECT_EQ(statistics().kernels_from_disk, before.kernels_from_disk);
+  EXPECT_EQ(statistics().fallbacks, before.fallbacks);
+}
+
+}  // namespace
+}  // namespace kiln
