@@ -3,11 +3,13 @@
 // comparisons copy these words as they are; whoever wants to know what they say asks for
 // `attributes<Scan>(node)`.
 //
-// A struct has: fits(op), whether the op has such attributes; from(stored); word(); and, if it stores a list,
-// list_size() and write_list(to).
+// A struct has: fits(op), whether the op has such attributes; from(stored); word(); if it stores a list,
+// list_size() and write_list(to); and, if it belongs to an affine view, map(extents of the operand, of the
+// result). AttributeKinds, at the end, lists the structs.
 #pragma once
 
 #include "ir/op.h"
+#include "ir/view_map.h"
 
 #include <kiln/combine.h>
 
@@ -16,8 +18,6 @@
 #include <span>
 
 namespace kiln::ir {
-
-using Dims = std::span<const std::int64_t>;
 
 /// A node's attributes as they are stored.
 struct Stored {
@@ -51,6 +51,11 @@ struct Permute {
   void show(std::size_t axis, std::size_t operand_axis) {
     packed |= std::uint64_t{operand_axis} << (4 * axis);
   }
+  ViewMap map(Dims from, Dims to) const {
+    ViewMap map{std::vector<std::int64_t>(from.size()), {}};
+    for (std::size_t a = 0; a < to.size(); ++a) map.terms.push_back({(*this)[a], a, 1});
+    return map;
+  }
 
   static bool fits(Op op) { return op == Op::permute; }
   static Permute from(const Stored& s) { return {s.word}; }
@@ -67,6 +72,17 @@ class Box {
   std::size_t rank() const { return rank_; }
   std::int64_t first(std::size_t axis) const { return first_[axis * stride_]; }
   std::int64_t step(std::size_t axis) const { return step_[axis * stride_]; }
+  /// Of a slice.
+  ViewMap map(Dims from, Dims to) const {
+    if (from.size() != to.size()) return ViewMap::wrong("changes the rank");
+    if (rank() != to.size()) return ViewMap::wrong("has a wrong attribute count");
+    ViewMap map;
+    for (std::size_t a = 0; a < to.size(); ++a) {
+      map.first.push_back(first(a));
+      map.terms.push_back({a, a, step(a)});
+    }
+    return map;
+  }
 
   static bool fits(Op op) { return op == Op::slice || op == Op::pad; }
   static Box from(const Stored& s) { return Box(s); }
@@ -203,6 +219,12 @@ struct Nothing {
   static Nothing from(const Stored&) { return {}; }
   static std::uint64_t word() { return 0; }
 };
+
+template <class... As>
+struct Kinds {};
+/// Every struct above but Nothing.
+using AttributeKinds = Kinds<Constant, Iota, Permute, Box, Position, Reduce, Scan, Loop, LoopResult, Gather,
+                             Scatter, Sort, Search>;
 
 template <class A>
 concept HasList = requires(const A& a) { a.list_size(); };

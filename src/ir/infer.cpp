@@ -125,10 +125,9 @@ class Inference {
     switch (op_) {
       case Op::reshape:
         return product(in_[0].dims) == product(out_.dims) ? nullptr : "changes the element count";
-      case Op::broadcast: return repeats_to(in_[0].dims, out_.dims) ? nullptr : "does not fit its operand";
-      case Op::slice: return slice();
       case Op::slice_at: return placed(in_[1], out_.dims, in_[0].dims);
-      default: return pad();
+      case Op::pad: return pad();
+      default: return affine();
     }
   }
 
@@ -144,18 +143,11 @@ class Inference {
     return result(in_[0].dtype, permuted_dims(from, axes));
   }
 
-  const char* slice() {
-    const auto box = as<Box>();
-    const Dims from = in_[0].dims, to = out_.dims;
-    if (from.size() != to.size()) return "changes the rank";
-    if (box.rank() != to.size()) return "has a wrong attribute count";
-    if (product(to) == 0) return nullptr;  // reads nothing
-    for (std::size_t a = 0; a < to.size(); ++a) {
-      const std::int64_t first = box.first(a);
-      const std::int64_t last = to[a] == 1 ? first : first + box.step(a) * (to[a] - 1);
-      if (std::min(first, last) < 0 || std::max(first, last) >= from[a]) return "reads outside its operand";
-    }
-    return nullptr;
+  /// An affine view whose extents are stated.
+  const char* affine() {
+    const ViewMap map = view_map(op_, stored_, in_[0].dims, out_.dims);
+    if (map.fault) return map.fault;
+    return map.stays_inside(in_[0].dims, out_.dims) ? nullptr : "reads outside its operand";
   }
 
   const char* pad() {
