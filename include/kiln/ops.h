@@ -250,6 +250,17 @@ inline const Axes all_axes = Axes::everything();
                            SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor stack(std::initializer_list<Tensor> tensors, Axis axis = 0,
                            SourceLocation loc = SourceLocation::current());
+/// All windows of `size` elements over the given axes: a view with the axes of x, which count windows, and
+/// behind them an axis for each entry of `size`, which counts the elements of a window. `size`, `stride` and
+/// `dilation` have an entry for each axis, in the order of `axes`; without entries, strides and dilations are
+/// 1. Windows begin `stride` elements after each other, and their elements are `dilation` apart. An axis of n
+/// elements has (n - span) / stride + 1 windows, rounded down, where span is (size - 1) * dilation + 1;
+/// elements behind the last window are left out. max(sliding_window(x, {2, 2}, {-2, -1}, {2, 2}), {-2, -1})
+/// is a max-pooling. UserError for a size, stride or dilation below 1, a span greater than the extent, an
+/// axis named twice, or more than kMaxRank axes in all.
+[[nodiscard]] Tensor sliding_window(const Tensor& x, const Shape& size, const Axes& axes = all_axes,
+                                    const Shape& stride = {}, const Shape& dilation = {},
+                                    SourceLocation loc = SourceLocation::current());
 /// The whole tensor repeated along each axis (numpy.tile).
 [[nodiscard]] Tensor tile(const Tensor& x, const Shape& repetitions,
                           SourceLocation loc = SourceLocation::current());

@@ -106,6 +106,46 @@ class Box {
   std::size_t stride_, rank_;
 };
 
+/// Of sliding_window: windows over some axes of the operand. Shows words that others own, three for each:
+/// the axis, the distance from one window to the next, the distance between the elements of a window. The
+/// result's axis r + k, where r is the operand's rank, counts the elements of window k.
+class Windows {
+ public:
+  explicit Windows(Dims words) : words_(words) {}
+
+  std::size_t count() const { return words_.size() / 3; }
+  std::size_t axis(std::size_t k) const { return static_cast<std::size_t>(words_[3 * k]); }
+  std::int64_t stride(std::size_t k) const { return words_[3 * k + 1]; }
+  std::int64_t dilation(std::size_t k) const { return words_[3 * k + 2]; }
+  ViewMap map(Dims from, Dims to) const {
+    if (words_.size() % 3 != 0) return ViewMap::wrong("has a wrong attribute count");
+    if (from.size() + count() != to.size()) return ViewMap::wrong("has not one axis more for each window");
+    ViewMap map{std::vector<std::int64_t>(from.size()), {}};
+    for (std::size_t a = 0; a < from.size(); ++a) map.terms.push_back({a, a, 1});
+    std::uint64_t seen = 0;
+    for (std::size_t k = 0; k < count(); ++k) {
+      if (axis(k) >= from.size() || (seen >> axis(k) & 1) != 0)
+        return ViewMap::wrong("has a window over no axis, or two over one");
+      seen |= std::uint64_t{1} << axis(k);
+      if (stride(k) < 1 || dilation(k) < 1) return ViewMap::wrong("has a bad stride or dilation");
+      map.terms[axis(k)].step = stride(k);
+      map.terms.push_back({axis(k), from.size() + k, dilation(k)});
+    }
+    return map;
+  }
+
+  static bool fits(Op op) { return op == Op::sliding_window; }
+  static Windows from(const Stored& s) { return Windows(s.list); }
+  static std::uint64_t word() { return 0; }
+  std::size_t list_size() const { return words_.size(); }
+  void write_list(std::int64_t* to) const {
+    for (const std::int64_t word : words_) *to++ = word;
+  }
+
+ private:
+  Dims words_;
+};
+
 /// Of slice_at and update_at: the axis, a power of two that divides every start, and whether negative starts
 /// count from the back.
 struct Position {
@@ -223,8 +263,8 @@ struct Nothing {
 template <class... As>
 struct Kinds {};
 /// Every struct above but Nothing.
-using AttributeKinds = Kinds<Constant, Iota, Permute, Box, Position, Reduce, Scan, Loop, LoopResult, Gather,
-                             Scatter, Sort, Search>;
+using AttributeKinds = Kinds<Constant, Iota, Permute, Box, Windows, Position, Reduce, Scan, Loop, LoopResult,
+                             Gather, Scatter, Sort, Search>;
 
 template <class A>
 concept HasList = requires(const A& a) { a.list_size(); };

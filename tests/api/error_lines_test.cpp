@@ -64,6 +64,7 @@ std::vector<Call> wrong_calls() {
       KILN_CALL(broadcast_arrays(std::vector{x, two})),
       KILN_CALL(flip(x, 2)),
       KILN_CALL(roll(x, 1, 2)),
+      KILN_CALL(sliding_window(x, 9, 1)),
       KILN_CALL(pad(x, {})),
       KILN_CALL(concat({x, two})),
       KILN_CALL(stack({x, two})),

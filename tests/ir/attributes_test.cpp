@@ -53,6 +53,12 @@ TEST(Attributes, ComeBackAsTheyWereStored) {
     ASSERT_EQ(b.rank(), 3u);
     for (std::size_t a = 0; a < 3; ++a) EXPECT_TRUE(b.first(a) == first[a] && b.step(a) == step[a]);
   });
+  const std::vector<std::int64_t> windows{3, 2, 1, 0, 5, 4};
+  comes_back(Op::sliding_window, Windows(windows), [&](const Windows& w) {
+    ASSERT_EQ(w.count(), 2u);
+    EXPECT_TRUE(w.axis(0) == 3 && w.stride(0) == 2 && w.dilation(0) == 1);
+    EXPECT_TRUE(w.axis(1) == 0 && w.stride(1) == 5 && w.dilation(1) == 4);
+  });
   comes_back(Op::scatter, Scatter{2, Combine::Max, first}, [&](const Scatter& s) {
     EXPECT_TRUE(s.axis == 2 && s.how == Combine::Max && std::ranges::equal(s.joined, first));
   });

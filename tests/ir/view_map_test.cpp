@@ -28,6 +28,11 @@ TEST(ViewMap, OfEachAffineView) {
   const ViewMap cut = map_in(b, b.slice(x, {2, 1, 3}, {3, -2, 0, 1, 1, 2}));
   EXPECT_EQ(cut.first, (Extents{3, 0, 1}));
   EXPECT_EQ(cut.terms, (Terms{{0, 0, -2}, {1, 1, 1}, {2, 2, 2}}));
+  const Extents words{2, 3, 2}, dims{4, 1, 2, 3};
+  const ViewMap windows =
+      map_in(b, Builder(b.graph).add(Op::sliding_window, {x}, Windows(words), {.dims = dims}));
+  EXPECT_EQ(windows.first, (Extents{0, 0, 0}));
+  EXPECT_EQ(windows.terms, (Terms{{0, 0, 1}, {1, 1, 1}, {2, 2, 3}, {2, 3, 2}}));
   EXPECT_THROW(map_in(b, b.reshape(x, {32})), InternalError);
 }
 
