@@ -2,8 +2,10 @@
 
 #include "library/cpu/routines.h"
 #include "library/cuda/routines.h"
+#include "support/check.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace kiln::library {
 namespace {
@@ -23,7 +25,20 @@ Array repeated(const Array& a, const Array& like) {
 }  // namespace
 
 const Routine& routine(ir::Op op, Device device) {
-  return device.kind == Device::Kind::Cuda ? cuda::routine(op) : cpu::routine(op);
+  struct Row {
+    ir::Op op;
+    const Routine& (*cpu)();
+    const Routine& (*cuda)();
+  };
+  static constexpr Row kRows[] = {
+#define KILN_STRUCTURAL(...)
+#define KILN_LIBRARY(Name, ...) {ir::Op::Name, cpu::Name##_routine, cuda::Name##_routine},
+#include "ir/structural.def"
+#undef KILN_STRUCTURAL
+  };
+  const auto* const row = std::ranges::find(kRows, op, &Row::op);
+  KILN_CHECK_THAT(row != std::end(kRows), ir::info(op).name, " is no library op");
+  return device.kind == Device::Kind::Cuda ? row->cuda() : row->cpu();
 }
 
 Matmul matmul_of(const Call& call) {
