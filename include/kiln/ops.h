@@ -538,4 +538,23 @@ struct Unique {
 [[nodiscard]] Tensor vecdot(const Tensor& x, const Tensor& y, Axis axis = -1,
                             SourceLocation loc = SourceLocation::current());
 
+// ---------------------------------------------------------------------------------------------------------
+// Systems of linear equations. Matrices are the last two axes, the axes before them a batch. Integers become
+// float32; float16 and bfloat16 are computed in float32 and rounded once. Library calls, as sorts are.
+
+/// The lower-triangular l of (…, n, n) with matmul(l, matrix_transpose(l)) = x, or with `upper` its
+/// transpose, for symmetric positive definite x. x's elements above the diagonal are not read. A matrix that
+/// is not positive definite (a pivot is not above 0) gives NaN on and below the diagonal from the column of
+/// that pivot on. UserError unless the last two extents are equal.
+[[nodiscard]] Tensor cholesky(const Tensor& x, Flag upper = false,
+                              SourceLocation loc = SourceLocation::current());
+/// The x with matmul(a, x) = b, for a triangular a of (…, n, n) and a b of (…, n, m), or (n,) for a vector.
+/// Batches broadcast. a's elements on the other side of the diagonal are not read, with `unit_diagonal` those
+/// on the diagonal neither: they count as 1. Else a 0 on the diagonal gives what dividing by 0 gives. For a
+/// lower-triangular l, solve_triangular(matrix_transpose(l), solve_triangular(l, b), true) solves l lᵀ x = b.
+/// UserError for other shapes, and for bool.
+[[nodiscard]] Tensor solve_triangular(const Tensor& a, const Tensor& b, Flag upper = false,
+                                      Flag unit_diagonal = false,
+                                      SourceLocation loc = SourceLocation::current());
+
 }  // namespace kiln

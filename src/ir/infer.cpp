@@ -50,9 +50,7 @@ class Inference {
       case OpKind::LoopStack: return in_.size() == 1 ? as_stated() : "has no loop";
       case OpKind::Gather: return gather();
       case OpKind::Contraction: return matmul();
-      case OpKind::Library:
-        if (op_ == Op::searchsorted) return search();
-        return op_ == Op::scatter ? scatter() : sort();
+      case OpKind::Library: return library();
       case OpKind::Elementwise: return elementwise();
     }
     return "is no op";
@@ -228,6 +226,29 @@ class Inference {
     if (in_.size() != 2 || in_[0].dims.size() != 1 || in_[0].dtype != in_[1].dtype)
       return "has wrong operands";
     return result(structural_dtype(op_, in_[0].dtype), Shape(in_[1].dims));
+  }
+
+  const char* library() {
+    switch (op_) {
+      case Op::searchsorted: return search();
+      case Op::scatter: return scatter();
+      case Op::cholesky:
+        return in_.size() == 1 && is_square(in_[0]) ? result(in_[0]) : "needs square matrices";
+      case Op::solve_triangular: return solve_triangular();
+      default: return sort();
+    }
+  }
+
+  static bool is_square(const Type& x) {
+    const std::size_t r = x.dims.size();
+    return is_float(x.dtype) && r >= 2 && x.dims[r - 2] == x.dims[r - 1];
+  }
+
+  const char* solve_triangular() {
+    if (in_.size() != 2 || !is_square(in_[0])) return "needs square matrices and right sides";
+    const Dims a = in_[0].dims, b = in_[1].dims;
+    if (b.size() != a.size() || in_[1].dtype != in_[0].dtype) return "has operands of another rank or dtype";
+    return equal(a.first(a.size() - 1), b.first(a.size() - 1)) ? result(in_[1]) : "has other extents";
   }
 
   const char* matmul() {

@@ -122,6 +122,8 @@ std::vector<Call> wrong_calls() {
       KILN_CALL(tensordot(x, x, 7)),
       KILN_CALL(outer(x, x)),
       KILN_CALL(vecdot(x, two)),
+      KILN_CALL(cholesky(x)),
+      KILN_CALL(solve_triangular(x, x)),
       KILN_CALL(nn::softmax(x, 2)),
       KILN_CALL(nn::linear(x, two)),
       KILN_CALL(nn::layer_norm(x, two)),

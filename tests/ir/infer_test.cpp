@@ -129,5 +129,16 @@ TEST(Infer, WhatGoesAlongAxes) {
   EXPECT_EQ(made(Op::matmul, {{f32, {2, 3}}, {f32, {4, 3}}}), "has other extents");
 }
 
+TEST(Infer, FactorsAndSystemsTakeSquareMatrices) {
+  EXPECT_EQ(made(Op::cholesky, {{f32, {2, 3, 3}}}), "float32 (2, 3, 3)");
+  EXPECT_EQ(made(Op::cholesky, {{f32, {2, 3}}}), "needs square matrices");
+  EXPECT_EQ(made(Op::cholesky, {{i32, {3, 3}}}), "needs square matrices");
+  EXPECT_EQ(made(Op::solve_triangular, {{f16, {2, 3, 3}}, {f16, {2, 3, 7}}}), "float16 (2, 3, 7)");
+  EXPECT_EQ(made(Op::solve_triangular, {{f16, {2, 3, 3}}, {f16, {2, 4, 7}}}), "has other extents");
+  EXPECT_EQ(made(Op::solve_triangular, {{f16, {2, 3, 3}}, {f32, {2, 3, 7}}}),
+            "has operands of another rank or dtype");
+  EXPECT_EQ(made(Op::solve_triangular, {{f16, {2, 3, 3}}}), "needs square matrices and right sides");
+}
+
 }  // namespace
 }  // namespace kiln::ir
