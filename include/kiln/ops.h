@@ -485,6 +485,13 @@ struct Scanned {
 /// of more than 2^32 elements.
 [[nodiscard]] Tensor argsort(const Tensor& x, Axis axis = -1, Flag descending = false,
                              SourceLocation loc = SourceLocation::current());
+struct Sorted {
+  Tensor values, indices;
+};
+/// x in order along an axis, equal elements in the order of x, and the int64 positions that they had: what
+/// argsort gives. UserError for an axis of more than 2^32 elements.
+[[nodiscard]] Sorted sort_with_indices(const Tensor& x, Axis axis = -1, Flag descending = false,
+                                       SourceLocation loc = SourceLocation::current());
 struct TopK {
   Tensor values, indices;
 };

@@ -110,6 +110,7 @@ std::vector<Call> wrong_calls() {
       KILN_CALL(put_along_axis(x, at, 1)),
       KILN_CALL(sort(x, 2)),
       KILN_CALL(argsort(x, 2)),
+      KILN_CALL(sort_with_indices(x, 2)),
       KILN_CALL(topk(x, 9)),
       KILN_CALL(searchsorted(x, x)),
       KILN_CALL(nonzero(Tensor(1))),
