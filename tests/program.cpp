@@ -140,18 +140,19 @@ constexpr Kind kAnyKinds[] = {
     Kind::BinaryNumber, Kind::BinaryNumber, Kind::Compare, Kind::Where,   Kind::Clip,    Kind::Cast,
     Kind::Reshape,      Kind::Reshape,      Kind::Permute, Kind::Permute, Kind::Slice,   Kind::Slice,
     Kind::Flip,         Kind::Roll,         Kind::Pad,     Kind::Concat,  Kind::Stack,   Kind::Tile,
-    Kind::Repeat,       Kind::Broadcast,    Kind::Expand,  Kind::Squeeze, Kind::Update,  Kind::Triangle,
-    Kind::Reduce,       Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Arg,     Kind::Norm,
-    Kind::Norm,         Kind::Matmul,       Kind::Gather,  Kind::Gather,  Kind::Scatter, Kind::Scatter,
-    Kind::Scan,         Kind::Scan,         Kind::Loop,    Kind::Cond,    Kind::Sort,    Kind::Sort,
-    Kind::Select,       Kind::Random,       Kind::Evaluate};
+    Kind::Repeat,       Kind::Broadcast,    Kind::Window,  Kind::Expand,  Kind::Squeeze, Kind::Update,
+    Kind::Triangle,     Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Reduce,  Kind::Arg,
+    Kind::Norm,         Kind::Norm,         Kind::Matmul,  Kind::Gather,  Kind::Gather,  Kind::Scatter,
+    Kind::Scatter,      Kind::Scan,         Kind::Scan,    Kind::Loop,    Kind::Cond,    Kind::Sort,
+    Kind::Sort,         Kind::Select,       Kind::Random,  Kind::Evaluate};
 /// What reads a loop's results.
 constexpr Kind kReaders[] = {Kind::Reduce, Kind::Reduce, Kind::Arg,    Kind::Norm,
                              Kind::Norm,   Kind::Scan,   Kind::Smooth, Kind::Binary};
-constexpr Kind kLoopKinds[] = {
-    Kind::Loop,   Kind::Loop,    Kind::Loop,    Kind::Cond,    Kind::Unary,  Kind::Binary, Kind::BinaryNumber,
-    Kind::Reduce, Kind::Norm,    Kind::Arg,     Kind::Scan,    Kind::Where,  Kind::Slice,  Kind::Squeeze,
-    Kind::Expand, Kind::Reshape, Kind::Permute, Kind::Another, Kind::Gather, Kind::Cast,   Kind::Evaluate};
+constexpr Kind kLoopKinds[] = {Kind::Loop,   Kind::Loop,         Kind::Loop,    Kind::Cond,    Kind::Unary,
+                               Kind::Binary, Kind::BinaryNumber, Kind::Reduce,  Kind::Norm,    Kind::Arg,
+                               Kind::Scan,   Kind::Where,        Kind::Slice,   Kind::Squeeze, Kind::Expand,
+                               Kind::Window, Kind::Reshape,      Kind::Permute, Kind::Another, Kind::Gather,
+                               Kind::Cast,   Kind::Evaluate};
 
 Program random_program(std::uint64_t seed, std::span<const Kind> kinds) {
   Draw d(seed);

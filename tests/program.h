@@ -41,6 +41,7 @@ enum class Kind : std::uint8_t {
   Tile,
   Repeat,
   Broadcast,
+  Window,
   Expand,
   Squeeze,
   Update,

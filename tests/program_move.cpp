@@ -173,4 +173,29 @@ Value Recorder::broadcast(const Value& x, Draw& d) {
   return define(cat("broadcast_to(", x.name, ", ", shape_text(s), ")"), broadcast_to(x.tensor, s), x);
 }
 
+/// Windows over one axis or two.
+Value Recorder::windowed(const Value& x, Draw& d) {
+  std::vector<int> axes;
+  Shape size, stride, dilation;
+  std::int64_t n = x.tensor.numel();
+  const int first = axis_of(x, d);
+  for (const int axis : {first, first + 1}) {
+    if (axis >= x.tensor.rank() || x.tensor.rank() + size.rank() >= kMaxRankUsed || x.tensor.dim(axis) == 0)
+      break;
+    const std::int64_t gap = d.between(1, 3), most = (x.tensor.dim(axis) - 1) / gap + 1;
+    std::int64_t length = d.between(1, std::min<std::int64_t>(most, 4));
+    if (n * length > kMaxElements) length = 1;
+    n *= length;
+    axes.push_back(axis);
+    size.push_back(length);
+    stride.push_back(d.between(1, 3));
+    dilation.push_back(gap);
+    if (d.chance(60)) break;
+  }
+  if (axes.empty()) return x;
+  return define(cat("sliding_window(", x.name, ", ", shape_text(size), ", Axes", list_text(axes), ", ",
+                    shape_text(stride), ", ", shape_text(dilation), ")"),
+                sliding_window(x.tensor, size, axes, stride, dilation), x);
+}
+
 }  // namespace kiln::test

@@ -191,6 +191,7 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
       return define(cat("repeat(", x.name, ", ", k, ", ", a, ")"), repeat(x.tensor, k, a), x);
     }
     case Kind::Broadcast: return broadcast(input(i, 0), d);
+    case Kind::Window: return windowed(input(i, 0), d);
     case Kind::Expand: {
       const Value x = input(i, 0);
       if (x.tensor.rank() >= kMaxRankUsed) return x;

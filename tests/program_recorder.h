@@ -141,6 +141,7 @@ class Recorder {
   Value joined(const Value& a, const Value& b, const Value& c, Draw& d);
   Value stacked(const Value& a, const Value& b, Draw& d);
   Value broadcast(const Value& x, Draw& d);
+  Value windowed(const Value& x, Draw& d);
 
   // ---- reductions
   static Axes random_axes(const Value& x, Draw& d, std::string& text, double& count);

@@ -250,6 +250,17 @@ inline const Axes all_axes = Axes::everything();
                            SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor stack(std::initializer_list<Tensor> tensors, Axis axis = 0,
                            SourceLocation loc = SourceLocation::current());
+/// All windows of `size` elements over the given axes: a view with the axes of x, which count windows, and
+/// behind them an axis for each entry of `size`, which counts the elements of a window. `size`, `stride` and
+/// `dilation` have an entry for each axis, in the order of `axes`; without entries, strides and dilations are
+/// 1. Windows begin `stride` elements after each other, and their elements are `dilation` apart. An axis of n
+/// elements has (n - span) / stride + 1 windows, rounded down, where span is (size - 1) * dilation + 1;
+/// elements behind the last window are left out. max(sliding_window(x, {2, 2}, {-2, -1}, {2, 2}), {-2, -1})
+/// is a max-pooling. UserError for a size, stride or dilation below 1, a span greater than the extent, an
+/// axis named twice, or more than kMaxRank axes in all.
+[[nodiscard]] Tensor sliding_window(const Tensor& x, const Shape& size, const Axes& axes = all_axes,
+                                    const Shape& stride = {}, const Shape& dilation = {},
+                                    SourceLocation loc = SourceLocation::current());
 /// The whole tensor repeated along each axis (numpy.tile).
 [[nodiscard]] Tensor tile(const Tensor& x, const Shape& repetitions,
                           SourceLocation loc = SourceLocation::current());
@@ -474,6 +485,13 @@ struct Scanned {
 /// of more than 2^32 elements.
 [[nodiscard]] Tensor argsort(const Tensor& x, Axis axis = -1, Flag descending = false,
                              SourceLocation loc = SourceLocation::current());
+struct Sorted {
+  Tensor values, indices;
+};
+/// x in order along an axis, equal elements in the order of x, and the int64 positions that they had: what
+/// argsort gives. UserError for an axis of more than 2^32 elements.
+[[nodiscard]] Sorted sort_with_indices(const Tensor& x, Axis axis = -1, Flag descending = false,
+                                       SourceLocation loc = SourceLocation::current());
 struct TopK {
   Tensor values, indices;
 };
@@ -526,5 +544,24 @@ struct Unique {
 /// Sum of products along one axis, other axes broadcast.
 [[nodiscard]] Tensor vecdot(const Tensor& x, const Tensor& y, Axis axis = -1,
                             SourceLocation loc = SourceLocation::current());
+
+// ---------------------------------------------------------------------------------------------------------
+// Systems of linear equations. Matrices are the last two axes, the axes before them a batch. Integers become
+// float32; float16 and bfloat16 are computed in float32 and rounded once. Library calls, as sorts are.
+
+/// The lower-triangular l of (…, n, n) with matmul(l, matrix_transpose(l)) = x, or with `upper` its
+/// transpose, for symmetric positive definite x. x's elements above the diagonal are not read. A matrix that
+/// is not positive definite (a pivot is not above 0) gives NaN on and below the diagonal from the column of
+/// that pivot on. UserError unless the last two extents are equal.
+[[nodiscard]] Tensor cholesky(const Tensor& x, Flag upper = false,
+                              SourceLocation loc = SourceLocation::current());
+/// The x with matmul(a, x) = b, for a triangular a of (…, n, n) and a b of (…, n, m), or (n,) for a vector.
+/// Batches broadcast. a's elements on the other side of the diagonal are not read, with `unit_diagonal` those
+/// on the diagonal neither: they count as 1. Else a 0 on the diagonal gives what dividing by 0 gives. For a
+/// lower-triangular l, solve_triangular(matrix_transpose(l), solve_triangular(l, b), true) solves l lᵀ x = b.
+/// UserError for other shapes, and for bool.
+[[nodiscard]] Tensor solve_triangular(const Tensor& a, const Tensor& b, Flag upper = false,
+                                      Flag unit_diagonal = false,
+                                      SourceLocation loc = SourceLocation::current());
 
 }  // namespace kiln

@@ -282,6 +282,62 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
   api::rethrow_as("pad", e, loc);
 }
 
+namespace {
+
+/// A list of sliding_window: UserError unless it has an entry of at least 1 for each of `count` axes.
+const Shape& one_for_each(const Shape& list, int count, std::string_view what, const ir::Node* x) {
+  if (list.rank() != count)
+    throw UserError(cat("[sliding_window] needs a ", what, " for each of ", count, " axes of ", describe(x),
+                        ", got ", list.rank()));
+  for (const std::int64_t entry : list)
+    if (entry < 1)
+      throw UserError(
+          cat("[sliding_window] a ", what, " must be at least 1, got ", list.str(), " for ", describe(x)));
+  return list;
+}
+
+}  // namespace
+
+Tensor sliding_window(const Tensor& x, const Shape& size, const Axes& axes, const Shape& stride,
+                      const Shape& dilation, SourceLocation loc) try {
+  ir::Node* const node = checked("sliding_window", x);
+  api::checked_axes("sliding_window", axes, node);
+  std::vector<std::int64_t> over(axes.list().begin(), axes.list().end());
+  if (axes.all())
+    for (int a = 0; a < node->rank; ++a) over.push_back(a);
+  const int count = static_cast<int>(over.size());
+  Shape ones;
+  ones.resize(count, 1);
+  const Shape sizes = one_for_each(size, count, "size", node),
+              steps = one_for_each(stride.empty() ? ones : stride, count, "stride", node),
+              gaps = one_for_each(dilation.empty() ? ones : dilation, count, "dilation", node);
+  if (count == 0) return x;
+  if (node->rank + count > kMaxRank)
+    throw UserError(cat("[sliding_window] ", count, " windows over ", describe(node), " make more than ",
+                        kMaxRank, " axes"));
+  Shape dims = node->shape();
+  std::vector<std::int64_t> words;
+  for (int k = 0; k < count; ++k) {
+    const auto given = static_cast<int>(over[static_cast<std::size_t>(k)]);
+    const int axis = given < 0 ? given + node->rank : given;
+    std::int64_t reach = 0;  // from the first element of a window to its last
+    if (__builtin_mul_overflow(sizes[k] - 1, gaps[k], &reach) || reach >= dims[axis])
+      throw UserError(cat("[sliding_window] a window of ", sizes[k], " elements, ", gaps[k],
+                          " apart, does not fit axis ", axis, " of ", describe(node)));
+    dims[axis] = (dims[axis] - 1 - reach) / steps[k] + 1;
+    dims.push_back(sizes[k]);
+    // Distances nobody goes are 1: products with them cannot overflow.
+    words.insert(words.end(), {axis, dims[axis] == 1 ? 1 : steps[k], sizes[k] == 1 ? 1 : gaps[k]});
+  }
+  auto windows = NodeRef::adopt(ir::new_node(ir::Op::sliding_window, node->dtype, dims, loc));
+  windows->n_in = 1;
+  ir::set_input(windows.get(), 0, node);
+  ir::set_attributes(windows.get(), ir::Windows(words));
+  return finish(std::move(windows));
+} catch (const UserError& e) {
+  api::rethrow_as("sliding_window", e, loc);
+}
+
 constexpr std::size_t kMostPieces = 32;
 
 Tensor concat(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) try {

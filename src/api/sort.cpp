@@ -78,6 +78,11 @@ Tensor argsort(const Tensor& x, Axis axis, Flag descending, SourceLocation loc) 
   return ordered("argsort", Op::argsort, x, axis, descending, std::nullopt, loc);
 }
 
+Sorted sort_with_indices(const Tensor& x, Axis axis, Flag descending, SourceLocation loc) {
+  const Tensor indices = ordered("sort_with_indices", Op::argsort, x, axis, descending, std::nullopt, loc);
+  return {take_along_axis(x, indices, axis, loc), indices};
+}
+
 TopK topk(const Tensor& x, Whole k, Axis axis, Flag largest, SourceLocation loc) {
   const Tensor indices = ordered("topk", Op::argsort, x, axis, largest, k, loc);
   return {take_along_axis(x, indices, axis, loc), indices};

@@ -3,11 +3,13 @@
 // comparisons copy these words as they are; whoever wants to know what they say asks for
 // `attributes<Scan>(node)`.
 //
-// A struct has: fits(op), whether the op has such attributes; from(stored); word(); and, if it stores a list,
-// list_size() and write_list(to).
+// A struct has: fits(op), whether the op has such attributes; from(stored); word(); if it stores a list,
+// list_size() and write_list(to); and, if it belongs to an affine view, map(extents of the operand, of the
+// result). AttributeKinds, at the end, lists the structs.
 #pragma once
 
 #include "ir/op.h"
+#include "ir/view_map.h"
 
 #include <kiln/combine.h>
 
@@ -16,8 +18,6 @@
 #include <span>
 
 namespace kiln::ir {
-
-using Dims = std::span<const std::int64_t>;
 
 /// A node's attributes as they are stored.
 struct Stored {
@@ -51,6 +51,11 @@ struct Permute {
   void show(std::size_t axis, std::size_t operand_axis) {
     packed |= std::uint64_t{operand_axis} << (4 * axis);
   }
+  ViewMap map(Dims from, Dims to) const {
+    ViewMap map{std::vector<std::int64_t>(from.size()), {}};
+    for (std::size_t a = 0; a < to.size(); ++a) map.terms.push_back({(*this)[a], a, 1});
+    return map;
+  }
 
   static bool fits(Op op) { return op == Op::permute; }
   static Permute from(const Stored& s) { return {s.word}; }
@@ -67,6 +72,17 @@ class Box {
   std::size_t rank() const { return rank_; }
   std::int64_t first(std::size_t axis) const { return first_[axis * stride_]; }
   std::int64_t step(std::size_t axis) const { return step_[axis * stride_]; }
+  /// Of a slice.
+  ViewMap map(Dims from, Dims to) const {
+    if (from.size() != to.size()) return ViewMap::wrong("changes the rank");
+    if (rank() != to.size()) return ViewMap::wrong("has a wrong attribute count");
+    ViewMap map;
+    for (std::size_t a = 0; a < to.size(); ++a) {
+      map.first.push_back(first(a));
+      map.terms.push_back({a, a, step(a)});
+    }
+    return map;
+  }
 
   static bool fits(Op op) { return op == Op::slice || op == Op::pad; }
   static Box from(const Stored& s) { return Box(s); }
@@ -88,6 +104,46 @@ class Box {
 
   const std::int64_t *first_ = nullptr, *step_ = nullptr;
   std::size_t stride_, rank_;
+};
+
+/// Of sliding_window: windows over some axes of the operand. Shows words that others own, three for each:
+/// the axis, the distance from one window to the next, the distance between the elements of a window. The
+/// result's axis r + k, where r is the operand's rank, counts the elements of window k.
+class Windows {
+ public:
+  explicit Windows(Dims words) : words_(words) {}
+
+  std::size_t count() const { return words_.size() / 3; }
+  std::size_t axis(std::size_t k) const { return static_cast<std::size_t>(words_[3 * k]); }
+  std::int64_t stride(std::size_t k) const { return words_[3 * k + 1]; }
+  std::int64_t dilation(std::size_t k) const { return words_[3 * k + 2]; }
+  ViewMap map(Dims from, Dims to) const {
+    if (words_.size() % 3 != 0) return ViewMap::wrong("has a wrong attribute count");
+    if (from.size() + count() != to.size()) return ViewMap::wrong("has not one axis more for each window");
+    ViewMap map{std::vector<std::int64_t>(from.size()), {}};
+    for (std::size_t a = 0; a < from.size(); ++a) map.terms.push_back({a, a, 1});
+    std::uint64_t seen = 0;
+    for (std::size_t k = 0; k < count(); ++k) {
+      if (axis(k) >= from.size() || (seen >> axis(k) & 1) != 0)
+        return ViewMap::wrong("has a window over no axis, or two over one");
+      seen |= std::uint64_t{1} << axis(k);
+      if (stride(k) < 1 || dilation(k) < 1) return ViewMap::wrong("has a bad stride or dilation");
+      map.terms[axis(k)].step = stride(k);
+      map.terms.push_back({axis(k), from.size() + k, dilation(k)});
+    }
+    return map;
+  }
+
+  static bool fits(Op op) { return op == Op::sliding_window; }
+  static Windows from(const Stored& s) { return Windows(s.list); }
+  static std::uint64_t word() { return 0; }
+  std::size_t list_size() const { return words_.size(); }
+  void write_list(std::int64_t* to) const {
+    for (const std::int64_t word : words_) *to++ = word;
+  }
+
+ private:
+  Dims words_;
 };
 
 /// Of slice_at and update_at: the axis, a power of two that divides every start, and whether negative starts
@@ -203,6 +259,12 @@ struct Nothing {
   static Nothing from(const Stored&) { return {}; }
   static std::uint64_t word() { return 0; }
 };
+
+template <class... As>
+struct Kinds {};
+/// Every struct above but Nothing.
+using AttributeKinds = Kinds<Constant, Iota, Permute, Box, Windows, Position, Reduce, Scan, Loop, LoopResult,
+                             Gather, Scatter, Sort, Search>;
 
 template <class A>
 concept HasList = requires(const A& a) { a.list_size(); };

@@ -36,7 +36,22 @@ std::string constant_text(DType type, std::uint64_t bits) {
   });
 }
 
-std::string attribute_text(const GraphNode& n) {
+/// " reads [2*i0 + i2, i1]": the operand's coordinates, of the result's.
+std::string map_text(const GraphNode& n, Dims from) {
+  const ViewMap map = view_map(n, from);
+  std::string out;
+  for (std::size_t a = 0; a < map.first.size(); ++a) {
+    out += a ? ", " : " reads [";
+    std::string sum = map.first[a] != 0 ? cat(map.first[a]) : "";
+    for (const ViewMap::Term& t : map.terms)
+      if (t.operand_axis == a)
+        sum += cat(sum.empty() ? "" : " + ", t.step == 1 ? "" : cat(t.step, "*"), "i", t.axis);
+    out += sum.empty() ? "0" : sum;
+  }
+  return out + "]";
+}
+
+std::string attribute_text(const Graph& g, const GraphNode& n) {
   std::string out;
   switch (n.op) {
     case Op::leaf: return cat(" arg ", n.arg);
@@ -76,6 +91,7 @@ std::string attribute_text(const GraphNode& n) {
     const auto [axis, exclusive, reverse] = attributes<Scan>(n);
     return cat(" axis ", axis, exclusive ? " exclusive" : "", reverse ? " reverse" : "");
   }
+  if (has(n.op, AFFINE) && n.op != Op::broadcast) return map_text(n, g[n.in[0]].dims);
   if (!is_reduce(n.op)) return "";
   out = " over";
   for (std::size_t a = 0; a < n.dims.size(); ++a)
@@ -175,7 +191,7 @@ std::string print(const Graph& graph) {
     const GraphNode& n = graph[id];
     out += cat("%", id, " ", info(n.dtype).short_name, to_string(n.dims), " = ", info(n.op).name);
     for (int k = 0; k < n.n_in; ++k) out += cat(" %", n.in[k]);
-    out += attribute_text(n);
+    out += attribute_text(graph, n);
     if (n.held) out += " held";
     if (n.loc.line() != 0) out += cat("   ", file_name(n.loc), ":", n.loc.line());
     out += '\n';

@@ -50,9 +50,7 @@ class Inference {
       case OpKind::LoopStack: return in_.size() == 1 ? as_stated() : "has no loop";
       case OpKind::Gather: return gather();
       case OpKind::Contraction: return matmul();
-      case OpKind::Library:
-        if (op_ == Op::searchsorted) return search();
-        return op_ == Op::scatter ? scatter() : sort();
+      case OpKind::Library: return library();
       case OpKind::Elementwise: return elementwise();
     }
     return "is no op";
@@ -125,10 +123,9 @@ class Inference {
     switch (op_) {
       case Op::reshape:
         return product(in_[0].dims) == product(out_.dims) ? nullptr : "changes the element count";
-      case Op::broadcast: return repeats_to(in_[0].dims, out_.dims) ? nullptr : "does not fit its operand";
-      case Op::slice: return slice();
       case Op::slice_at: return placed(in_[1], out_.dims, in_[0].dims);
-      default: return pad();
+      case Op::pad: return pad();
+      default: return affine();
     }
   }
 
@@ -144,18 +141,11 @@ class Inference {
     return result(in_[0].dtype, permuted_dims(from, axes));
   }
 
-  const char* slice() {
-    const auto box = as<Box>();
-    const Dims from = in_[0].dims, to = out_.dims;
-    if (from.size() != to.size()) return "changes the rank";
-    if (box.rank() != to.size()) return "has a wrong attribute count";
-    if (product(to) == 0) return nullptr;  // reads nothing
-    for (std::size_t a = 0; a < to.size(); ++a) {
-      const std::int64_t first = box.first(a);
-      const std::int64_t last = to[a] == 1 ? first : first + box.step(a) * (to[a] - 1);
-      if (std::min(first, last) < 0 || std::max(first, last) >= from[a]) return "reads outside its operand";
-    }
-    return nullptr;
+  /// An affine view whose extents are stated.
+  const char* affine() {
+    const ViewMap map = view_map(op_, stored_, in_[0].dims, out_.dims);
+    if (map.fault) return map.fault;
+    return map.stays_inside(in_[0].dims, out_.dims) ? nullptr : "reads outside its operand";
   }
 
   const char* pad() {
@@ -236,6 +226,29 @@ class Inference {
     if (in_.size() != 2 || in_[0].dims.size() != 1 || in_[0].dtype != in_[1].dtype)
       return "has wrong operands";
     return result(structural_dtype(op_, in_[0].dtype), Shape(in_[1].dims));
+  }
+
+  const char* library() {
+    switch (op_) {
+      case Op::searchsorted: return search();
+      case Op::scatter: return scatter();
+      case Op::cholesky:
+        return in_.size() == 1 && is_square(in_[0]) ? result(in_[0]) : "needs square matrices";
+      case Op::solve_triangular: return solve_triangular();
+      default: return sort();
+    }
+  }
+
+  static bool is_square(const Type& x) {
+    const std::size_t r = x.dims.size();
+    return is_float(x.dtype) && r >= 2 && x.dims[r - 2] == x.dims[r - 1];
+  }
+
+  const char* solve_triangular() {
+    if (in_.size() != 2 || !is_square(in_[0])) return "needs square matrices and right sides";
+    const Dims a = in_[0].dims, b = in_[1].dims;
+    if (b.size() != a.size() || in_[1].dtype != in_[0].dtype) return "has operands of another rank or dtype";
+    return equal(a.first(a.size() - 1), b.first(a.size() - 1)) ? result(in_[1]) : "has other extents";
   }
 
   const char* matmul() {

@@ -69,7 +69,9 @@ enum Trait : std::uint16_t {
   INVOLUTION = 512,
   IDEMPOTENT = 1024,
   // the result is an int64 position, whatever the operands' dtype
-  POSITION = 2048
+  POSITION = 2048,
+  // of a view: each coordinate of the operand is a number plus multiples of the result's (view_map.h)
+  AFFINE = 4096
 };
 
 struct OpInfo {

@@ -3,6 +3,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <iterator>
 
 #define KILN_DEVICE(Name, name, room)         \
   namespace kiln::room {                      \
@@ -29,6 +30,12 @@ Array repeated(const Array& a, const Array& like) {
 }
 
 }  // namespace
+
+const Routine& routine_of(std::span<const OpRoutine> all, ir::Op op) {
+  const auto row = std::ranges::find(all, op, &OpRoutine::op);
+  KILN_CHECK_THAT(row != all.end(), ir::info(op).name, " is no library op");
+  return row->routine();
+}
 
 const Routine& routine(ir::Op op, Device device) {
   switch (device.kind) {

@@ -1,8 +1,9 @@
 // Call: one operation of a device's library on whole arrays, in one form for every op; Routine: how a device
 // does an op.
 //
-// To add an op: a row of ir/structural.def of kind Library, and a Routine for each device (cpu/routines.cpp,
-// cuda/routines.cpp). Planning, lifetimes, running and logging follow from the node.
+// To add an op: a KILN_LIBRARY row of ir/structural.def, and for each device a function NAME_routine
+// (declared by cpu/routines.h and cuda/routines.h) that returns its Routine. Planning, lifetimes, running and
+// logging follow from the node.
 #pragma once
 
 #include "ir/attributes.h"
@@ -60,6 +61,13 @@ class Routine {
 
 /// Pre: info(op) is a library op or a contraction.
 const Routine& routine(ir::Op op, Device device);
+
+/// A row of a device's table of routines, which its `routine(op)` makes from structural.def.
+struct OpRoutine {
+  ir::Op op;
+  const Routine& (*routine)();
+};
+const Routine& routine_of(std::span<const OpRoutine> all, ir::Op op);
 
 /// Calls as the libraries take them. A product's third operand, if it has one, is its bias: a row of adjacent
 /// elements.

@@ -284,26 +284,28 @@ class Puller {
             return base_coords(in.dims, row);
         s.delinearize(s.linearize(coords_[at], n.dims), in.dims, c);
         break;
-      case Op::broadcast: return operand_coords(at, n.dims, in.dims);
-      case Op::permute:
-        c.resize(in.dims.size());
-        for (std::size_t a = 0; a < n.dims.size(); ++a) c[ir::attributes<ir::Permute>(n)[a]] = coords_[at][a];
-        break;
-      case Op::slice: {
-        const auto box = ir::attributes<ir::Box>(n);
-        c.resize(in.dims.size());
-        for (std::size_t a = 0; a < n.dims.size(); ++a)
-          if (in.dims[a] != 1) c[a] = s.add(s.mul(coords_[at][a], box.step(a)), box.first(a));
-        break;
-      }
       case Op::slice_at: {
         const std::size_t axis = ir::attributes<ir::Position>(n).axis;
         c = coords_[at];
         if (in.dims[axis] != 1) c[axis] = s.add(c[axis], position(n, 1, in.dims[axis], n.dims[axis]));
         break;
       }
-      default: KILN_CHECK_THAT(false, "not a view of one operand: ", ir::info(n.op).name);
+      default: return seen_by_map(n, at);
     }
+    return intern(std::move(c));
+  }
+
+  /// The same of an affine view.
+  CoordsId seen_by_map(const GraphNode& n, CoordsId at) {
+    IndexSpace& s = p_.space;
+    const ir::Dims from = g_[n.in[0]].dims;
+    const ir::ViewMap map = ir::view_map(n, from);
+    Coords c(from.size());
+    for (std::size_t a = 0; a < from.size(); ++a)
+      if (from[a] != 1) c[a] = s.constant(map.first[a]);
+    for (const ir::ViewMap::Term& t : map.terms)
+      if (from[t.operand_axis] != 1)
+        c[t.operand_axis] = s.add(s.mul(coords_[at][t.axis], t.step), c[t.operand_axis]);
     return intern(std::move(c));
   }
 

@@ -102,78 +102,6 @@ Value matmul(const GraphNode& node, const Value& lhs, const Value& rhs) {
   return out;
 }
 
-/// The order of sort: NaN after everything, -0 and +0 equal.
-template <class S>
-bool before(S a, S b) {
-  using T = ref::Compute<S>;
-  const T x = static_cast<T>(a), y = static_cast<T>(b);
-  return x < y || (x == x && y != y);
-}
-
-Value sort(const GraphNode& node, const Value& x) {
-  Value out = oracle::new_value(node.dtype, node.dims);
-  const auto how = attributes<Sort>(node);
-  const std::size_t axis = how.axis;
-  const bool descending = how.descending;  // lambdas capture it
-  const std::int64_t n = x.dims[axis], kept = node.dims[axis];
-  // The axis last, so that a row's elements follow one another.
-  const auto turned = [&](Value v) {
-    v.dims.push_back(v.dims[axis]);
-    v.strides.push_back(v.strides[axis]);
-    v.dims.erase(v.dims.begin() + static_cast<std::ptrdiff_t>(axis));
-    v.strides.erase(v.strides.begin() + static_cast<std::ptrdiff_t>(axis));
-    return v;
-  };
-  Cursor from(turned(x)), to(turned(out));
-  std::vector<std::int64_t> at(static_cast<std::size_t>(n)), order(at.size());
-  for (std::int64_t done = 0; done < node.numel; done += kept) {
-    from.take(at.data(), n);
-    std::iota(order.begin(), order.end(), std::int64_t{0});
-    dispatch(x.dtype, [&]<class S>() {
-      std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) {
-        const S a = load<S>(x, at[static_cast<std::size_t>(i)]),
-                b = load<S>(x, at[static_cast<std::size_t>(j)]);
-        if (before(a, b) || before(b, a)) return descending ? before(b, a) : before(a, b);
-        if constexpr (is_float(dtype_of<S>))  // values: -0 below +0
-          if (node.op == Op::sort && a == S(0.0f) && b == S(0.0f)) {
-            const bool p = std::signbit(static_cast<float>(a)), q = std::signbit(static_cast<float>(b));
-            return descending ? q && !p : p && !q;
-          }
-        return false;
-      });
-      for (std::int64_t i = 0, place = 0; i < kept; ++i) {
-        to.take(&place, 1);
-        const std::int64_t chosen = order[static_cast<std::size_t>(i)];
-        if (node.op == Op::argsort)
-          store(out, place, chosen);
-        else
-          store(out, place, load<S>(x, at[static_cast<std::size_t>(chosen)]));
-      }
-    });
-  }
-  return out;
-}
-
-Value search(const GraphNode& node, const Value& sorted, const Value& values) {
-  const bool right = attributes<Search>(node).right;
-  Value out = oracle::new_value(node.dtype, node.dims);
-  dispatch(sorted.dtype, [&]<class S>() {
-    Cursor cursor(values);
-    for (std::int64_t i = 0, at = 0; i < node.numel; ++i) {
-      cursor.take(&at, 1);
-      const S v = load<S>(values, at);
-      std::int64_t place = 0;
-      while (place < sorted.dims[0]) {
-        const S s = load<S>(sorted, place * sorted.strides[0]);
-        if (right ? before(v, s) : !before(s, v)) break;
-        ++place;
-      }
-      store(out, i, place);
-    }
-  });
-  return out;
-}
-
 class Interpreter {
  public:
   Interpreter(const Graph& graph, std::span<const ArgData> args, std::span<const std::uint64_t> slots,
@@ -311,7 +239,7 @@ class Interpreter {
       case OpKind::Library:
         if (node.op == Op::scatter)
           return oracle::scatter(node, in(0), oracle::broadcast(in(1), in(2).dims), in(2), out_of_range(id));
-        return node.op == Op::searchsorted ? search(node, in(0), in(1)) : sort(node, in(0));
+        return oracle::library(node, in(0), node.n_in > 1 ? in(1) : Value{});
       case OpKind::LoopState:
       case OpKind::LoopNext: return {};
       case OpKind::Loop: loop(loops_.of(id)); return {};

@@ -56,6 +56,9 @@ Value gather(const GraphNode& node, const Value& x, const Value& indices, const 
 Value scatter(const GraphNode& node, const Value& x, const Value& indices, const Value& values,
               const OutOfRange& out_of_range);
 
+/// A library operation but scatter, of one operand or two.
+Value library(const GraphNode& node, const Value& x, const Value& y);
+
 /// A reduction or scan of x, by the node's operation along its axes.
 Value reduce(const GraphNode& node, const Value& x);
 Value scan(const GraphNode& node, const Value& x);

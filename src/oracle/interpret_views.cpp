@@ -43,6 +43,16 @@ Value slice(const GraphNode& node, const Value& x) {
   return out;
 }
 
+Value sliding_window(const GraphNode& node, const Value& x) {
+  const auto windows = attributes<Windows>(node);
+  Value out = x;
+  out.dims.assign(node.dims.begin(), node.dims.end());
+  for (std::size_t k = 0; k < windows.count(); ++k)
+    out.strides.push_back(x.strides[windows.axis(k)] * windows.dilation(k));
+  for (std::size_t k = 0; k < windows.count(); ++k) out.strides[windows.axis(k)] *= windows.stride(k);
+  return out;
+}
+
 Value pad(const GraphNode& node, const Box& box, const Value& body, const Value& fill) {
   // densified may share the fill's memory: write into a copy.
   const Value source = densified(broadcast(fill, node.dims));
@@ -98,6 +108,7 @@ Value view(const GraphNode& node, const Value* in) {
     case Op::permute: return permute(node, in[0]);
     case Op::broadcast: return broadcast(in[0], node.dims);
     case Op::slice: return slice(node, in[0]);
+    case Op::sliding_window: return sliding_window(node, in[0]);
     case Op::slice_at: return slice_at(node, in[0], in[1]);
     case Op::update_at: return update_at(node, in[0], in[1], in[2]);
     default:

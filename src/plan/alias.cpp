@@ -61,26 +61,6 @@ Alias resolve_alias(const Graph& g, NodeId view) {
   const ir::Dims from = g[n.in[0]].dims;
   Alias out{in.base, in.offset, in.positions, {}};
   switch (n.op) {
-    case ir::Op::permute:
-      out.strides.resize(n.dims.size());
-      for (std::size_t a = 0; a < n.dims.size(); ++a)
-        out.strides[a] = in.strides[ir::attributes<ir::Permute>(n)[a]];
-      return out;
-    case ir::Op::broadcast: {
-      out.strides.assign(n.dims.size(), 0);
-      const std::size_t skip = n.dims.size() - from.size();
-      for (std::size_t a = 0; a < from.size(); ++a)
-        out.strides[a + skip] = from[a] == n.dims[a + skip] ? in.strides[a] : 0;
-      return out;
-    }
-    case ir::Op::slice:
-      out.strides.resize(n.dims.size());
-      for (std::size_t a = 0; a < n.dims.size(); ++a) {
-        const auto box = ir::attributes<ir::Box>(n);
-        out.offset += box.first(a) * in.strides[a];
-        out.strides[a] = in.strides[a] * box.step(a);
-      }
-      return out;
     case ir::Op::slice_at: {
       // Only the host's own starts are known before a kernel runs.
       if (g[n.in[1]].op != ir::Op::scalar || ir::attributes<ir::Position>(n).from_back) return {};
@@ -96,8 +76,13 @@ Alias resolve_alias(const Graph& g, NodeId view) {
       }
       if (reshape_strides(from, in.strides, n.dims, out.strides)) return out;
       return {};
-    default: return {};
+    default: break;
   }
+  const ir::ViewMap map = ir::view_map(n, from);
+  out.strides.assign(n.dims.size(), 0);
+  for (std::size_t a = 0; a < from.size(); ++a) out.offset += map.first[a] * in.strides[a];
+  for (const ir::ViewMap::Term& t : map.terms) out.strides[t.axis] += t.step * in.strides[t.operand_axis];
+  return out;
 }
 
 }  // namespace kiln::plan

@@ -169,8 +169,13 @@ class Simplifier {
     if (x.op == Op::broadcast && in(x).dims.empty()) return become_broadcast(id, x.in[0]);
     if (n.op == Op::reshape && x.dims.empty()) return become_broadcast(id, n.in[0]);
     if (x.op != n.op) return kNoNode;
-    if (n.op == Op::permute) ir::set_attributes(g_, n, composed_axes(n, x));
-    if (n.op == Op::slice) compose_slice(n, x);
+    switch (n.op) {  // which views of views are one
+      case Op::reshape:
+      case Op::broadcast: break;
+      case Op::permute: ir::set_attributes(g_, n, composed_axes(n, x)); break;
+      case Op::slice: compose_slice(n, x); break;
+      default: return kNoNode;
+    }
     n.in[0] = x.in[0];
     return id;
   }
@@ -186,14 +191,10 @@ class Simplifier {
 
   bool changes_nothing(const GraphNode& n) {
     if (!same(n.dims, in(n).dims)) return false;
-    if (n.op == Op::permute) {
-      for (std::size_t a = 0; a < n.dims.size(); ++a)
-        if (ir::attributes<ir::Permute>(n)[a] != a) return false;
-    }
-    return n.op != Op::slice || starts_at_zero(n);
+    return n.op == Op::reshape || ir::view_map(n, in(n).dims).is_identity(n.dims);
   }
 
-  /// Of a slice or pad whose operand and result have equal extents: whether it moves nothing.
+  /// Of a pad whose operand and result have equal extents: whether it moves nothing.
   static bool starts_at_zero(const GraphNode& n) {
     const auto box = ir::attributes<ir::Box>(n);
     for (std::size_t a = 0; a < n.dims.size(); ++a)

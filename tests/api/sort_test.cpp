@@ -135,6 +135,23 @@ TEST(Sort, IsOneStepAndNeighboursFuseUpToIt) {
   EXPECT_EQ(again.plan_misses, 0u);
 }
 
+TEST(Sort, WithIndicesGivesValuesAndTheirPositions) {
+  in_every_mode([] {
+    const Tensor x = Tensor({3.0f, kNan, -1.0f, 0.0f, -0.0f, 3.0f});
+    const Sorted up = sort_with_indices(x), down = sort_with_indices(x, 0, true);
+    expect_equal<float>(up.values, {-1, 0, -0.0f, 3, 3, kNan});  // equal elements in their order
+    expect_equal<std::int64_t>(up.indices, {2, 3, 4, 0, 5, 1});
+    expect_equal<float>(down.values, {kNan, 3, 3, 0, -0.0f, -1});
+    expect_equal<std::int64_t>(down.indices, {1, 0, 5, 3, 4, 2});
+    const Sorted rows = sort_with_indices(Tensor::from(std::vector<int>{4, 2, 1, 3}, {2, 2}), 0);
+    expect_equal<int>(rows.values, {2, 2}, {1, 2, 4, 3});
+    expect_equal<std::int64_t>(rows.indices, {2, 2}, {1, 0, 0, 1});
+    EXPECT_EQ(sort_with_indices(zeros({3, 0})).indices.shape().str(), "(3, 0)");
+  });
+  expect_user_error([] { sort_with_indices(Tensor(1.f)); },
+                    "[sort_with_indices] axis -1 is out of range for float32 ()");
+}
+
 TEST(TopK, GivesTheFirstKAndTheirPositions) {
   in_every_mode([] {
     const Tensor x = Tensor::from(std::vector<float>{3, 1, 2, 9, 7, 9}, {2, 3});

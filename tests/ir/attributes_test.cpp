@@ -53,6 +53,12 @@ TEST(Attributes, ComeBackAsTheyWereStored) {
     ASSERT_EQ(b.rank(), 3u);
     for (std::size_t a = 0; a < 3; ++a) EXPECT_TRUE(b.first(a) == first[a] && b.step(a) == step[a]);
   });
+  const std::vector<std::int64_t> windows{3, 2, 1, 0, 5, 4};
+  comes_back(Op::sliding_window, Windows(windows), [&](const Windows& w) {
+    ASSERT_EQ(w.count(), 2u);
+    EXPECT_TRUE(w.axis(0) == 3 && w.stride(0) == 2 && w.dilation(0) == 1);
+    EXPECT_TRUE(w.axis(1) == 0 && w.stride(1) == 5 && w.dilation(1) == 4);
+  });
   comes_back(Op::scatter, Scatter{2, Combine::Max, first}, [&](const Scatter& s) {
     EXPECT_TRUE(s.axis == 2 && s.how == Combine::Max && std::ranges::equal(s.joined, first));
   });
@@ -67,13 +73,15 @@ TEST(Attributes, OfAnotherOpAreRefused) {
   EXPECT_EQ(attributes<Scan>(scan).axis, 0u);
 }
 
+template <class... As>
+int fitting(Kinds<As...>, Op op) {
+  return (0 + ... + As::fits(op));
+}
+
 TEST(Attributes, EveryOpHasOneKind) {
   for (int i = 0; i < kOpCount; ++i) {
     const Op op = static_cast<Op>(i);
-    const int kinds = Constant::fits(op) + Iota::fits(op) + Permute::fits(op) + Box::fits(op) +
-                      Position::fits(op) + Reduce::fits(op) + Scan::fits(op) + Loop::fits(op) +
-                      LoopResult::fits(op) + Gather::fits(op) + Scatter::fits(op) + Sort::fits(op) +
-                      Search::fits(op) + Nothing::fits(op);
+    const int kinds = fitting(AttributeKinds{}, op) + Nothing::fits(op);
     EXPECT_EQ(kinds, 1) << info(op).name;
     EXPECT_TRUE(well_stored(op, {}) || Box::fits(op)) << info(op).name;
     EXPECT_EQ(well_stored(op, {std::uint64_t{1} << 40, {}}),

@@ -43,6 +43,18 @@ TEST(Graph, PrintsOneLineANode) {
   EXPECT_NO_THROW(verify(b.graph));
 }
 
+TEST(Graph, PrintsWhereAnAffineViewReads) {
+  GraphBuilder b;
+  const std::vector<std::int64_t> windows{1, 2, 3}, dims{4, 3, 2};
+  const NodeId x = b.leaf(DType::Float32, {4, 8});
+  b.root(Builder(b.graph).add(Op::sliding_window, {x}, Windows(windows), {.dims = dims}));
+  EXPECT_EQ(print(b.graph),
+            "%0 f32(4, 8) = leaf arg 0\n"
+            "%1 f32(4, 3, 2) = sliding_window %0 reads [i0, 2*i1 + 3*i2] held\n"
+            "roots %1\n");
+  EXPECT_NO_THROW(verify(b.graph));
+}
+
 TEST(GraphVerify, RefusesWhatMakesNoSense) {
   const auto refused = [](auto&& change) {
     GraphBuilder b;

@@ -75,6 +75,20 @@ TEST(Infer, Views) {
   const Extents box{3, -2}, low{1, 2}, before{-1, 1};
   EXPECT_EQ(shown(Op::slice, {{f32, {4}}}, {2}, Box::from({0, box})), "float32 (2,)");
   EXPECT_EQ(shown(Op::slice, {{f32, {4}}}, {3}, Box::from({0, box})), "reads outside its operand");
+  const std::vector<std::int64_t> windows{1, 2, 1, 0, 1, 3};
+  EXPECT_EQ(shown(Op::sliding_window, {{f16, {7, 8}}}, {1, 3, 4, 3}, Windows(windows)),
+            "float16 (1, 3, 4, 3)");
+  EXPECT_EQ(shown(Op::sliding_window, {{f16, {7, 8}}}, {2, 3, 4, 3}, Windows(windows)),
+            "reads outside its operand");
+  EXPECT_EQ(shown(Op::sliding_window, {{f16, {7, 8}}}, {1, 3, 4}, Windows(windows)),
+            "has not one axis more for each window");
+  const std::vector<std::int64_t> twice_over{0, 1, 1, 0, 1, 1}, no_step{0, 0, 1}, short_list{0, 1};
+  EXPECT_EQ(shown(Op::sliding_window, {{f32, {9}}}, {2, 2, 2}, Windows(twice_over)),
+            "has a window over no axis, or two over one");
+  EXPECT_EQ(shown(Op::sliding_window, {{f32, {9}}}, {2, 2}, Windows(no_step)),
+            "has a bad stride or dilation");
+  EXPECT_EQ(shown(Op::sliding_window, {{f32, {9}}}, {2, 2}, Windows(short_list)),
+            "has a wrong attribute count");
   EXPECT_EQ(shown(Op::pad, {{f32, {2}}, {f32, {}}}, {4}, Box::from({0, low})), "float32 (4,)");
   EXPECT_EQ(shown(Op::pad, {{f32, {2}}, {f32, {}}}, {3}, Box::from({0, low})), "puts its body outside");
   EXPECT_EQ(shown(Op::pad, {{f32, {2}}, {f32, {}}}, {4}, Box::from({0, before})), "has a bad low or step");
@@ -113,6 +127,17 @@ TEST(Infer, WhatGoesAlongAxes) {
             "has values that do not fit");
   EXPECT_EQ(made(Op::matmul, {{f32, {7, 2, 3}}, {f32, {7, 3, 4}}}), "float32 (7, 2, 4)");
   EXPECT_EQ(made(Op::matmul, {{f32, {2, 3}}, {f32, {4, 3}}}), "has other extents");
+}
+
+TEST(Infer, FactorsAndSystemsTakeSquareMatrices) {
+  EXPECT_EQ(made(Op::cholesky, {{f32, {2, 3, 3}}}), "float32 (2, 3, 3)");
+  EXPECT_EQ(made(Op::cholesky, {{f32, {2, 3}}}), "needs square matrices");
+  EXPECT_EQ(made(Op::cholesky, {{i32, {3, 3}}}), "needs square matrices");
+  EXPECT_EQ(made(Op::solve_triangular, {{f16, {2, 3, 3}}, {f16, {2, 3, 7}}}), "float16 (2, 3, 7)");
+  EXPECT_EQ(made(Op::solve_triangular, {{f16, {2, 3, 3}}, {f16, {2, 4, 7}}}), "has other extents");
+  EXPECT_EQ(made(Op::solve_triangular, {{f16, {2, 3, 3}}, {f32, {2, 3, 7}}}),
+            "has operands of another rank or dtype");
+  EXPECT_EQ(made(Op::solve_triangular, {{f16, {2, 3, 3}}}), "needs square matrices and right sides");
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
-// The CPU's routines, by op.
+// The CPU's routines, one for each library op and contraction: NAME_routine.
 #pragma once
 
 #include "library/call.h"
 
 namespace kiln::cpu {
 
-/// Pre: a library op or a contraction.
+#define KILN_STRUCTURAL(...)
+#define KILN_LIBRARY(Name, ...) const library::Routine& Name##_routine();
+#include "ir/structural.def"
+#undef KILN_STRUCTURAL
+/// The one of an op.
 const library::Routine& routine(ir::Op op);
 
 }  // namespace kiln::cpu

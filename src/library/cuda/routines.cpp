@@ -5,7 +5,6 @@
 #include "library/cuda/scatter.h"
 #include "library/cuda/search.h"
 #include "library/cuda/sort.h"
-#include "support/check.h"
 
 namespace kiln::cuda {
 namespace {
@@ -52,17 +51,36 @@ struct Scattering final : Routine {
 
 }  // namespace
 
+const Routine& matmul_routine() {
+  static const Product routine;
+  return routine;
+}
+
+const Routine& sort_routine() {
+  static const Sorting routine;
+  return routine;
+}
+
+const Routine& argsort_routine() { return sort_routine(); }
+
+const Routine& searchsorted_routine() {
+  static const Searching routine;
+  return routine;
+}
+
+const Routine& scatter_routine() {
+  static const Scattering routine;
+  return routine;
+}
+
 const Routine& routine(ir::Op op) {
-  static const Product product;
-  static const Sorting sorting;
-  static const Searching searching;
-  static const Scattering scattering;
-  if (op == ir::Op::matmul) return product;
-  if (op == ir::Op::sort || op == ir::Op::argsort) return sorting;
-  if (op == ir::Op::searchsorted) return searching;
-  if (op == ir::Op::scatter) return scattering;
-  KILN_CHECK_THAT(false, "a GPU has no routine for ", ir::info(op).name);
-  return product;
+  static constexpr library::OpRoutine kAll[] = {
+#define KILN_STRUCTURAL(...)
+#define KILN_LIBRARY(Name, ...) {ir::Op::Name, Name##_routine},
+#include "ir/structural.def"
+#undef KILN_STRUCTURAL
+  };
+  return library::routine_of(kAll, op);
 }
 
 }  // namespace kiln::cuda

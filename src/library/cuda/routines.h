@@ -1,11 +1,16 @@
-// A GPU's routines, by op. Work is enqueued on the calling thread's stream of the call's device.
+// A GPU's routines, one for each library op and contraction: NAME_routine. Work is enqueued on the calling
+// thread's stream of the call's device.
 #pragma once
 
 #include "library/call.h"
 
 namespace kiln::cuda {
 
-/// Pre: a library op or a contraction.
+#define KILN_STRUCTURAL(...)
+#define KILN_LIBRARY(Name, ...) const library::Routine& Name##_routine();
+#include "ir/structural.def"
+#undef KILN_STRUCTURAL
+/// The one of an op.
 const library::Routine& routine(ir::Op op);
 
 }  // namespace kiln::cuda
