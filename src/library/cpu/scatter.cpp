@@ -3,6 +3,7 @@
 #include "device/cpu/threads.h"
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 namespace kiln::cpu {
@@ -11,8 +12,10 @@ namespace {
 using library::Array;
 using library::Scatter;
 
-constexpr std::int64_t kParallelAbove = 32768;  // values that several threads write
-constexpr std::int64_t kFewestElements = 64;    // of a part of a row that a thread takes
+constexpr std::int64_t kParallelAbove = 32768;   // values that several threads write
+constexpr std::int64_t kFewestElements = 64;     // of a part of a row that a thread takes
+constexpr std::int64_t kTableBytes = 512 << 10;  // of a thread's table: within the second cache
+constexpr std::int64_t kValuesAnElement = 4;     // from which tables are worth clearing and combining
 
 std::int64_t count_of(const Array& a) {
   std::int64_t n = 1;
@@ -187,6 +190,61 @@ void write(const Scatter& call, const Array& where, const std::int64_t* position
   });
 }
 
+/// Whether values may meet elements in any order, in parts: each thread then reads its part of the values
+/// once and writes a table of its own, instead of reading all of them for its part of the elements.
+bool in_tables(const Scatter& call) {
+  const Cut cut(call);
+  const bool any_order = (is_int(call.dtype) || is_bool(call.dtype)) && call.how != Combine::Set;
+  const bool whole_rows = cut.outer == 1 && cut.rows == 1 && cut.ranges > 1;
+  const std::int64_t table = count_of(call.x);
+  const Array where = distinct(call.indices);
+  const bool one_index = call.x.rank - 1 == call.axis || where.strides[call.x.rank - 1] == 0;
+  return any_order && whole_rows && one_index && table * size_of(call.dtype) <= kTableBytes &&
+         kValuesAnElement * cut.ranges * table <= count_of(call.values);
+}
+std::size_t table_bytes(const Scatter& call) {
+  return aligned(static_cast<std::size_t>(count_of(call.x) * size_of(call.dtype)));
+}
+
+template <Combine How, class T>
+T identity() {
+  if constexpr (How == Combine::Max)
+    return std::numeric_limits<T>::lowest();
+  else if constexpr (How == Combine::Min)
+    return std::numeric_limits<T>::max();
+  else
+    return static_cast<T>(How == Combine::Multiply ? 1 : 0);
+}
+
+/// Pre: in_tables(call); `tables` has table_bytes for each thread.
+template <Combine How, class T>
+void write_tables(const Scatter& call, const Array& where, const std::int64_t* positions, std::byte* tables,
+                  T* out) {
+  const Cut cut(call);
+  const int axis = call.axis, last = call.x.rank - 1;
+  const std::int64_t count = call.values.dims[axis], elements = count_of(call.x);
+  const std::int64_t value_step = last > axis ? call.values.strides[last] : 0;
+  const std::int64_t next_value = call.values.strides[axis], next_where = where.strides[axis];
+  const auto table = [&](std::int64_t part) {
+    return reinterpret_cast<T*>(tables + static_cast<std::size_t>(part) * table_bytes(call));
+  };
+  parallel_for(cut.ranges, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      T* const own = table(part);
+      std::fill_n(own, elements, identity<How, T>());
+      const auto* value = static_cast<const T*>(call.values.data);
+      for (std::int64_t k = count * part / cut.ranges; k < count * (part + 1) / cut.ranges; ++k) {
+        const std::int64_t p = positions[k * next_where];
+        if (p < 0) continue;
+        for (std::int64_t i = 0; i < cut.run; ++i)
+          meet<How>(own[p * cut.run + i], value[k * next_value + i * value_step]);
+      }
+    }
+  });
+  for (std::int64_t part = 0; part < cut.ranges; ++part)
+    for (std::int64_t i = 0; i < elements; ++i) meet<How>(out[i], table(part)[i]);
+}
+
 template <Combine How, class T>
 void run(const Scatter& call, std::byte* workspace) {
   const Array where = distinct(call.indices);
@@ -203,6 +261,11 @@ void run(const Scatter& call, std::byte* workspace) {
     });
   } else {
     copy<T, T>(call.x, out);
+    if constexpr (std::is_integral_v<T> && How != Combine::Set)
+      if (in_tables(call)) {
+        const auto used = aligned(static_cast<std::size_t>(count_of(where)) * sizeof(std::int64_t));
+        return write_tables<How, T>(call, where, positions, workspace + used, out);
+      }
     write<How, T, T>(call, where, positions, out);
   }
 }
@@ -212,6 +275,7 @@ void run(const Scatter& call, std::byte* workspace) {
 std::size_t scatter_workspace_bytes(const Scatter& call) {
   const std::size_t positions =
       aligned(static_cast<std::size_t>(count_of(distinct(call.indices))) * sizeof(std::int64_t));
+  if (in_tables(call)) return positions + static_cast<std::size_t>(Cut(call).ranges) * table_bytes(call);
   return positions + (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
 }
 
