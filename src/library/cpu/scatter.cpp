@@ -15,6 +15,7 @@ using library::Scatter;
 constexpr std::int64_t kParallelAbove = 32768;   // values that several threads write
 constexpr std::int64_t kFewestElements = 64;     // of a part of a row that a thread takes
 constexpr std::int64_t kTableBytes = 512 << 10;  // of a thread's table: within the second cache
+constexpr std::int64_t kResolvedAtOnce = 1024;   // indices
 constexpr std::int64_t kValuesAnElement = 4;     // from which tables are worth clearing and combining
 
 std::int64_t count_of(const Array& a) {
@@ -55,6 +56,20 @@ Array distinct(const Array& indices) {
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+/// Indices `stride` apart as positions along an axis, -1 for those out of range.
+template <class T>
+void resolve_run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t extent, std::int64_t* to) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T index = from[i * stride];
+    std::int64_t at = -1;
+    if constexpr (std::is_signed_v<T>)
+      at = index < 0 ? std::int64_t{index} + extent : std::int64_t{index};
+    else if (std::uint64_t{index} < static_cast<std::uint64_t>(extent))
+      at = static_cast<std::int64_t>(index);
+    to[i] = at >= 0 && at < extent ? at : -1;
+  }
+}
+
 void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
   const std::int64_t extent = call.x.dims[call.axis];
   Array from = call.indices;
@@ -69,15 +84,7 @@ void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
                      for (std::int64_t r = begin; r < end; ++r) {
                        const T* const row =
                            static_cast<const T*>(from.data) + offset_of(from, 0, from.rank - 1, r);
-                       for (std::int64_t i = 0; i < run; ++i) {
-                         const T index = row[i * stride];
-                         std::int64_t at = -1;
-                         if constexpr (std::is_signed_v<T>)
-                           at = index < 0 ? std::int64_t{index} + extent : std::int64_t{index};
-                         else if (std::uint64_t{index} < static_cast<std::uint64_t>(extent))
-                           at = static_cast<std::int64_t>(index);
-                         to[r * run + i] = at >= 0 && at < extent ? at : -1;
-                       }
+                       resolve_run(row, stride, run, extent, to + r * run);
                      }
                    });
     }
@@ -217,27 +224,33 @@ T identity() {
 }
 
 /// Pre: in_tables(call); `tables` has table_bytes for each thread.
-template <Combine How, class T>
-void write_tables(const Scatter& call, const Array& where, const std::int64_t* positions, std::byte* tables,
-                  T* out) {
+template <Combine How, class T, class Index>
+void write_tables(const Scatter& call, std::byte* tables, T* out) {
   const Cut cut(call);
   const int axis = call.axis, last = call.x.rank - 1;
   const std::int64_t count = call.values.dims[axis], elements = count_of(call.x);
   const std::int64_t value_step = last > axis ? call.values.strides[last] : 0;
-  const std::int64_t next_value = call.values.strides[axis], next_where = where.strides[axis];
+  const std::int64_t next_value = call.values.strides[axis], next_index = call.indices.strides[axis];
+  const auto* const values = static_cast<const T*>(call.values.data);
+  const auto* const indices = static_cast<const Index*>(call.indices.data);
   const auto table = [&](std::int64_t part) {
     return reinterpret_cast<T*>(tables + static_cast<std::size_t>(part) * table_bytes(call));
   };
   parallel_for(cut.ranges, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    std::int64_t positions[kResolvedAtOnce];
     for (std::int64_t part = begin; part < end; ++part) {
       T* const own = table(part);
       std::fill_n(own, elements, identity<How, T>());
-      const auto* value = static_cast<const T*>(call.values.data);
-      for (std::int64_t k = count * part / cut.ranges; k < count * (part + 1) / cut.ranges; ++k) {
-        const std::int64_t p = positions[k * next_where];
-        if (p < 0) continue;
-        for (std::int64_t i = 0; i < cut.run; ++i)
-          meet<How>(own[p * cut.run + i], value[k * next_value + i * value_step]);
+      const std::int64_t behind = count * (part + 1) / cut.ranges;
+      for (std::int64_t k = count * part / cut.ranges; k < behind; k += kResolvedAtOnce) {
+        const std::int64_t here = std::min(kResolvedAtOnce, behind - k);
+        resolve_run(indices + k * next_index, next_index, here, call.x.dims[axis], positions);
+        for (std::int64_t j = 0; j < here; ++j) {
+          if (positions[j] < 0) continue;
+          const T* const value = values + (k + j) * next_value;
+          T* const row = own + positions[j] * cut.run;
+          for (std::int64_t i = 0; i < cut.run; ++i) meet<How>(row[i], value[i * value_step]);
+        }
       }
     }
   });
@@ -247,10 +260,18 @@ void write_tables(const Scatter& call, const Array& where, const std::int64_t* p
 
 template <Combine How, class T>
 void run(const Scatter& call, std::byte* workspace) {
+  auto* const out = static_cast<T*>(call.out);
+  if constexpr (std::is_integral_v<T> && How != Combine::Set)
+    if (in_tables(call)) {
+      copy<T, T>(call.x, out);
+      return dispatch(call.index_dtype, [&]<class Index>() {
+        if constexpr (std::is_integral_v<Index> && !std::is_same_v<Index, bool>)
+          write_tables<How, T, Index>(call, workspace, out);
+      });
+    }
   const Array where = distinct(call.indices);
   auto* const positions = reinterpret_cast<std::int64_t*>(workspace);
   resolve(call, where, positions);
-  auto* const out = static_cast<T*>(call.out);
   if constexpr (kHalf<T> && (How == Combine::Add || How == Combine::Multiply)) {
     auto* const wide = reinterpret_cast<float*>(
         workspace + aligned(static_cast<std::size_t>(count_of(where)) * sizeof(std::int64_t)));
@@ -261,11 +282,6 @@ void run(const Scatter& call, std::byte* workspace) {
     });
   } else {
     copy<T, T>(call.x, out);
-    if constexpr (std::is_integral_v<T> && How != Combine::Set)
-      if (in_tables(call)) {
-        const auto used = aligned(static_cast<std::size_t>(count_of(where)) * sizeof(std::int64_t));
-        return write_tables<How, T>(call, where, positions, workspace + used, out);
-      }
     write<How, T, T>(call, where, positions, out);
   }
 }
@@ -275,7 +291,7 @@ void run(const Scatter& call, std::byte* workspace) {
 std::size_t scatter_workspace_bytes(const Scatter& call) {
   const std::size_t positions =
       aligned(static_cast<std::size_t>(count_of(distinct(call.indices))) * sizeof(std::int64_t));
-  if (in_tables(call)) return positions + static_cast<std::size_t>(Cut(call).ranges) * table_bytes(call);
+  if (in_tables(call)) return static_cast<std::size_t>(Cut(call).ranges) * table_bytes(call);
   return positions + (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
 }
 
