@@ -205,7 +205,7 @@ std::vector<Tensor> unevaluated(const RandomProgram& program) {
 std::string to_text(const RandomProgram& program) {
   std::string out;
   int value = 0;
-  const auto name = [&] { return "v" + std::to_string(value++) + " = "; };
+  const auto name = [&] { return std::string("v").append(std::to_string(value++)).append(" = "); };
   for (const RandomInput& i : program.inputs)
     out += name() + std::string(info(i.dtype).short_name) + text_of(i.shape) + "\n";
   for (const RandomStep& s : program.steps) {

@@ -61,7 +61,7 @@ Ratios ratios_of(const std::vector<RandomRow>& rows) {
 std::string indented(const std::string& text) {
   std::string out;
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) out += "    " + line + "\n";
+  for (std::string line; std::getline(lines, line);) out.append("    ").append(line).append("\n");
   return out;
 }
 
@@ -73,7 +73,7 @@ std::string plans_of(const std::string& path) {
     const nlohmann::json plan = nlohmann::json::parse(line);
     for (const auto& kernel : plan["kernels"]) {
       out += "kernel:";
-      for (const auto& op : kernel["ops"]) out += " " + op["op"].get<std::string>();
+      for (const auto& op : kernel["ops"]) out.append(" ").append(op["op"].get<std::string>());
       out += "\n";
     }
     for (const auto& b : plan["boundaries"])
@@ -177,7 +177,7 @@ std::string Explanation::read() const {
     std::ifstream in(file);
     std::ostringstream text;
     text << in.rdbuf();
-    out += "\n" + text.str();
+    out.append("\n").append(text.str());
   }
   return out;
 }
