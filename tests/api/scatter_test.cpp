@@ -223,6 +223,31 @@ TEST(Scatter, ManyValuesIntoFewElements) {
     }
 }
 
+/// Rows of halves are widened many at a time: every width around those numbers, every half value.
+TEST(Scatter, RowsOfHalvesOfEveryWidth) {
+  for (const DType dtype : {DType::Float16, DType::BFloat16})
+    for (const std::int64_t width : {1, 2, 7, 8, 9, 255, 256, 257, 300, 519}) {
+      const std::int64_t rows = 65536 / width + 1;
+      const Tensor bits = arange(rows * width, DType::Int32).astype(DType::UInt16).reshape({rows, width});
+      const Tensor values = bitcast(bits, dtype), at = (arange(rows, DType::Int32) * 7) % (rows + 3);
+      const auto f = [&] {
+        return std::vector{scatter_add(zeros({rows, width}, dtype), at, values),
+                           scatter_add(zeros({width, rows}, dtype), at, values.T(), 1),
+                           scatter_multiply(ones({rows, width}, dtype), arange(rows), values)};
+      };
+      std::vector<Tensor> want;
+      {
+        const testing::ModeScope scope(Mode::Interpret);
+        want = f();
+        eval(want);
+      }
+      const std::vector<Tensor> got = f();
+      eval(got);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        EXPECT_TRUE(array_equal(got[i], want[i], true)) << name(dtype) << ", width " << width << ", " << i;
+    }
+}
+
 TEST(Scatter, DoesNotDependOnTheNumberOfThreads) {
   const Config before = config();
   const std::int64_t n = 200000;
