@@ -185,6 +185,69 @@ TEST(Scatter, IntegersWrapAndHalvesRoundOnce) {
 }
 
 /// The same program for one thread and for several gives the same bits.
+/// Many values into few elements, where integers of several threads meet in tables of their own.
+TEST(Scatter, ManyValuesIntoFewElements) {
+  const std::int64_t count = 100003;
+  const Tensor at = ((arange(count, DType::Int32) * 40503) >> 5) % 37 - 2;  // some from the back
+  const Tensor outside = where(at == 30, 1000, at);
+  for (const Combine how : kAll)
+    for (const DType dtype : {DType::Bool, DType::Int8, DType::UInt8, DType::Int16, DType::Int32,
+                              DType::UInt32, DType::Int64, DType::UInt64, DType::Float32, DType::Float16}) {
+      if (is_bool(dtype) && (how == Combine::Add || how == Combine::Multiply)) continue;
+      if (is_float(dtype) && how == Combine::Multiply) continue;  // beyond the greatest number, and times 0
+      const Tensor values = ((arange(count, DType::Int32) * 977) >> 4).astype(DType::Int8).astype(dtype);
+      const auto f = [&] {
+        Tensor x = (arange(40, DType::Int32) - 3).astype(dtype);
+        return std::vector{scatter(x, outside, values, 0, how),
+                           scatter(broadcast_to(x.reshape({-1, 1}), {40, 3}), outside,
+                                   broadcast_to(values.reshape({-1, 1}), {count, 3}), 0, how)};
+      };
+      for (const int threads : {1, 2, 5}) {
+        Config c = config();
+        const Config before = c;
+        std::vector<Tensor> want;
+        c.mode = Mode::Interpret;
+        configure(c);
+        want = f();
+        eval(want);
+        c.mode = Mode::Lazy;
+        c.num_threads = threads;
+        configure(c);
+        const std::vector<Tensor> got = f();
+        eval(got);
+        configure(before);
+        for (std::size_t i = 0; i < got.size(); ++i)
+          EXPECT_TRUE(array_equal(got[i], want[i], true))
+              << name(dtype) << ", combined by " << static_cast<int>(how) << ", " << threads << " threads";
+      }
+    }
+}
+
+/// Rows of halves are widened many at a time: every width around those numbers, every half value.
+TEST(Scatter, RowsOfHalvesOfEveryWidth) {
+  for (const DType dtype : {DType::Float16, DType::BFloat16})
+    for (const std::int64_t width : {1, 2, 7, 8, 9, 255, 256, 257, 300, 519}) {
+      const std::int64_t rows = 65536 / width + 1;
+      const Tensor bits = arange(rows * width, DType::Int32).astype(DType::UInt16).reshape({rows, width});
+      const Tensor values = bitcast(bits, dtype), at = (arange(rows, DType::Int32) * 7) % (rows + 3);
+      const auto f = [&] {
+        return std::vector{scatter_add(zeros({rows, width}, dtype), at, values),
+                           scatter_add(zeros({width, rows}, dtype), at, values.T(), 1),
+                           scatter_multiply(ones({rows, width}, dtype), arange(rows), values)};
+      };
+      std::vector<Tensor> want;
+      {
+        const testing::ModeScope scope(Mode::Interpret);
+        want = f();
+        eval(want);
+      }
+      const std::vector<Tensor> got = f();
+      eval(got);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        EXPECT_TRUE(array_equal(got[i], want[i], true)) << name(dtype) << ", width " << width << ", " << i;
+    }
+}
+
 TEST(Scatter, DoesNotDependOnTheNumberOfThreads) {
   const Config before = config();
   const std::int64_t n = 200000;

@@ -1,6 +1,7 @@
 // Sorting, searching, and results whose shape depends on values: every dtype, axes, views, order of equals
 // and of NaN.
 #include "api/expect.h"
+#include "codegen/on_target.h"
 #include "counted.h"
 #include "modes.h"
 #include "support/check.h"
@@ -104,6 +105,29 @@ TEST(Sort, AgreesWithTheOracleOnEveryDtypeAxisAndLayout) {
     expect_modes_agree([&] { return sort(view()); }, "a view");
     expect_modes_agree([&] { return argsort(view(), 0); }, "a view");
     expect_modes_agree([&] { return sort(broadcast_to(values(dtype, {4, 1}), {4, 9})); }, "a broadcast");
+  }
+}
+
+/// Rows that are sorted side by side, of every length around the powers of two, in whole and cut tiles.
+TEST(Sort, ManyShortRowsAgreeWithTheOracleOnEveryTarget) {
+  for (const std::string& target : testing::cpu_targets()) {
+    const testing::ConfigScope scope(target);
+    for (int d = 0; d < kDTypeCount; ++d) {
+      const DType dtype = static_cast<DType>(d);
+      for (const std::int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 33, 64, 100, 128, 200, 255, 256, 257}) {
+        const Tensor x = values(dtype, {67, n}, static_cast<std::uint64_t>(n));
+        const auto what = cat(name(dtype), " rows of ", n, " on KILN_CPU=", target);
+        const bool descending = n % 2;
+        expect_modes_agree([&] { return sort(x, 1, descending); }, what);
+        expect_modes_agree([&] { return argsort(x, 1, descending); }, what);
+        expect_modes_agree([&] { return topk(x, (n + 2) / 3).values; }, what);
+      }
+      const Tensor box = values(dtype, {70, 5, 6});
+      expect_modes_agree([&] { return sort(box, 1); }, cat(name(dtype), " a middle axis"));
+      expect_modes_agree([&] { return argsort(box, 0); }, cat(name(dtype), " the first axis"));
+      expect_modes_agree([&] { return sort(permute_dims(box, {2, 0, 1}), 2, true); }, "a permuted view");
+      expect_modes_agree([&] { return sort(box(range(none, none, -2), range(1, none, 2)), 0); }, "a view");
+    }
   }
 }
 

@@ -1,12 +1,19 @@
 // One kernel, several instruction sets: values do not depend on which instructions a target has. Float16
 // conversions matter most: without F16C they are integer arithmetic.
+#include "cache/temporary_directory.h"
 #include "codegen/on_target.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <bit>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <random>
+#include <regex>
 
 namespace kiln {
 namespace {
@@ -104,6 +111,89 @@ TEST(LlvmIr, TransposedReadsGiveWhatTheInterpreterGivesOnEveryTarget) {
       for (std::size_t i = 0; i < have.size(); ++i)
         EXPECT_EQ(bytes_of(have[i]), want[i]) << name(dtype) << ", kernel " << i << " on KILN_CPU=" << target;
     }
+  }
+}
+
+/// An operand that ends, or begins, where a page ends or begins that nobody may touch.
+Tensor between_pages(DType dtype, std::int64_t n, int seed, bool at_end) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t bytes = static_cast<std::size_t>(n * size_of(dtype));
+  const std::size_t inside = (bytes + page - 1) / page * page, all = inside + 2 * page;
+  auto* memory =
+      static_cast<std::byte*>(mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::byte* data = memory + page + (at_end ? inside - bytes : 0);
+  small_numbers(dtype, {n}, seed).copy_to(data, dtype);
+  mprotect(memory, page, PROT_NONE);
+  mprotect(memory + all - page, page, PROT_NONE);
+  return Tensor::borrow(data, {n}, dtype, [memory, all](const void*) { munmap(memory, all); });
+}
+
+/// Elements that come from one operand or another, or from none, decided by their position: at every place
+/// in a vector, forwards, backwards and along rows.
+std::vector<Tensor> pieces(DType dtype) {
+  std::vector<Tensor> out;
+  for (const bool at_end : {false, true}) {
+    for (const std::int64_t n : {1, 3, 16, 31, 64, 100, 257}) {
+      const Tensor x = between_pages(dtype, n, 1, at_end), y = between_pages(dtype, 70, 2, at_end);
+      out.push_back(concat({x, y, x}) != 3);
+      out.push_back(concat({flip(y), flip(x)}) != 3);
+      out.push_back(pad(x, {{17, 40}}) != 3);
+      out.push_back(roll(y, n % 70) != roll(flip(y), 5));
+      out.push_back(slice_update(concat({y, y}), {range(n % 60, n % 60 + 9)}, 1) != 3);
+    }
+    const Tensor x = between_pages(dtype, 6 * 77, 1, at_end).reshape({6, 77});
+    const Tensor y = between_pages(dtype, 4 * 77, 1, at_end).reshape({4, 77});
+    out.push_back(concat({x, y, x}, 0) != 2);
+    out.push_back(concat({x.T(), y.T()}, 1) != 2);
+    out.push_back(pad(x, {{2, 1}, {5, 90}}) != 2);
+    out.push_back(roll(x, 2, 0) != roll(x, -3, 1));
+    out.push_back(concat({x(all(), range(0, 3)), x(all(), range(70, 77))}, 1) != 2);
+  }
+  return out;
+}
+
+TEST(LlvmIr, ElementsOfOneOperandOrAnotherOnEveryTarget) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const DType dtype = static_cast<DType>(d);
+    std::vector<std::vector<std::byte>> want;
+    {
+      const ConfigScope scope("", Mode::Interpret);
+      for (const Tensor& t : pieces(dtype)) want.push_back(bytes_of(t));
+    }
+    for (const std::string& target : testing::cpu_targets()) {
+      const ConfigScope scope(target);
+      const std::vector<Tensor> have = pieces(dtype);
+      eval(have);
+      for (std::size_t i = 0; i < have.size(); ++i)
+        EXPECT_EQ(bytes_of(have[i]), want[i]) << name(dtype) << ", kernel " << i << " on KILN_CPU=" << target;
+    }
+  }
+}
+
+/// A load whose lanes are all off takes a hundred times as long as another one when its address lies beyond
+/// the operand, on a page that is not there. So the address of a load with a predicate is chosen.
+TEST(LlvmIr, LoadsWithAPredicateNeverNameAnAddressBeyondTheirOperand) {
+  for (const std::string& target : testing::cpu_targets()) {
+    const testing::TemporaryDirectory directory;
+    clear_memory_caches();
+    const ConfigScope scope(target);
+    Config c = config();
+    c.cache = "off";
+    c.tier = Tier::Jit;
+    c.dump = directory.path().string();
+    c.dump_stages = {"ll"};
+    configure(c);
+    const Tensor x = small_numbers(DType::Float32, {5000}, 1), y = small_numbers(DType::Float32, {3000}, 2);
+    eval(concat({x, y, x}) + 1);
+    int loads = 0;
+    for (const auto& file : std::filesystem::directory_iterator(directory.path())) {
+      std::ifstream in(file.path());
+      const std::string text{std::istreambuf_iterator<char>(in), {}};
+      const std::regex masked(R"(masked\.load\S*\(ptr (%[\w.]+),)");
+      for (std::sregex_iterator m(text.begin(), text.end(), masked), end; m != end; ++m, ++loads)
+        EXPECT_NE(text.find((*m)[1].str() + " = select i1 "), text.npos) << target << ": " << m->str();
+    }
+    EXPECT_GT(loads, target == "sse4.2" ? -1 : 2) << target;
   }
 }
 

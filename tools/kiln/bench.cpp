@@ -1,4 +1,5 @@
 // kiln bench: how fast programs run fused, how fast operation by operation, and what the machine allows.
+#include "bench_random.h"
 #include "bench_report.h"
 #include "bench_row.h"
 #include "bench_shapes.h"
@@ -24,6 +25,7 @@ struct Options {
   std::string filter = ".*", device = "cpu", json, svg, first;
   std::vector<std::string> modes = {"fused", "eager"};
   int threads = 0, shapes = 0;
+  RandomOptions random;
 };
 
 std::vector<Workload> selected(const Options& o, std::vector<Workload> from) {
@@ -86,6 +88,17 @@ std::unique_ptr<BenchDevice> open_device(const Options& o) {
   }
 }
 
+void run_random(const Options& o) {
+  RandomOptions random = o.random;
+  random.list = o.list;
+  random.json = o.json;
+  validate(random);
+  if (random.list) return list_random(random);
+  if (random.check) return check_random(random);
+  require_writable(random.json);
+  bench_random(*open_device(o), random);
+}
+
 /// The rows of one workload, in the table at once.
 std::vector<Row> bench_one(const Workload& w, const Options& o, BenchDevice& device) {
   const Program program = made(w, false);
@@ -104,6 +117,7 @@ void run(const Options& o) {
   c.device = o.device;
   if (o.threads > 0) c.num_threads = o.threads;
   if (!o.first.empty()) return configure(c), run_first_of(o.first);
+  if (o.random.count > 0 || o.random.only >= 0) return configure(c), run_random(o);
   if (o.list) {
     for (const Workload& w : selected(o, is_gpu(o) ? gpu_workloads() : cpu_workloads()))
       std::printf("%s\n", w.name.c_str());
@@ -145,6 +159,14 @@ void run(const Options& o) {
                 " results differ from float64 by more than their tolerance");
 }
 
+/// "2^k" as a number; other texts as they are.
+std::string power_of_two(const std::string& text) {
+  static const std::regex power("2\\^([0-9]{1,2})");
+  std::smatch match;
+  if (!std::regex_match(text, match, power)) return text;
+  return std::to_string(std::int64_t{1} << std::min(std::stoi(match[1]), 62));
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app) {
@@ -169,6 +191,17 @@ void add_bench(CLI::App& app) {
       ->add_option("--shapes", o->shapes,
                    "Instead: so many random shapes, with kernels for all shapes and for each")
       ->check(CLI::PositiveNumber);
+  command->add_option("--random", o->random.count, "Instead: so many random programs")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seed", o->random.seed, "Of the random programs (default: 1)");
+  command
+      ->add_option("--elements", o->random.elements,
+                   "Of each random program: a number, or 2^k (default: 2^23, on a GPU 2^26)")
+      ->transform(power_of_two);
+  command->add_option("--family", o->random.family, "Only random programs of one family");
+  command->add_option("--only", o->random.only, "Only the random program with this index")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--check", o->random.check, "Compare the random programs, small, with the oracle");
   command->add_flag("--no-first", o->no_first, "Skip the first evaluations");
   command->add_option("--first", o->first)->group("");  // the new process
   command->callback([o] { run(*o); });

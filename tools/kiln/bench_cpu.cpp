@@ -3,6 +3,7 @@
 #include "temporary_directory.h"
 
 #include "device/cpu/measure.h"
+#include "device/cpu/pool.h"
 #include "device/cpu/target.h"
 #include "device/cpu/threads.h"
 
@@ -18,6 +19,8 @@ namespace kiln::tool {
 namespace {
 
 constexpr int kProbes = 7;  // of the floor between every few samples of the program
+constexpr std::size_t kLeastRounds = 5, kMostRounds = 25;  // beside a copy
+constexpr double kRoundsSeconds = 0.4, kBriefSeconds = 500e-6;
 
 /// What a command writes to stdout. Throws when it fails.
 std::string output_of(const std::string& command) {
@@ -74,6 +77,37 @@ class CpuBench final : public BenchDevice {
     std::sort(rates.begin(), rates.end());
     return {timing, (computes ? workload.flops : row.bytes) / rates[rates.size() / 2] * 1e-6};
   }
+
+  TimeAndCopy time_beside_copy(const Program& program, double bytes) override {
+    const auto probe = cpu::copy_probe(bytes);
+    double begin = seconds();
+    run(program);
+    const double once = seconds() - begin;
+    const int repeat = std::max(1, static_cast<int>(kBriefSeconds / std::max(once, 1e-7)));
+    std::vector<double> samples, copies;
+    const double start = seconds();
+    while (samples.size() < kLeastRounds ||
+           (samples.size() < kMostRounds && seconds() - start < kRoundsSeconds)) {
+      copies.push_back(bytes / probe->rate() * 1e-6);
+      begin = seconds();
+      for (int i = 0; i < repeat; ++i) run(program);
+      samples.push_back((seconds() - begin) / repeat * 1e3);
+    }
+    std::sort(samples.begin(), samples.end());
+    std::sort(copies.begin(), copies.end());
+    return {{samples[samples.size() / 2], samples.front(), samples.back(), static_cast<int>(samples.size())},
+            copies[copies.size() / 2]};
+  }
+
+  Chip chip() override {
+    const cpu::CpuTarget target = cpu::host_target();
+    const auto l2 = static_cast<double>(target.l2_bytes);
+    return {.slab_bytes = l2,
+            .cache_bytes = l2 * cpu::thread_count(),
+            .line_bytes = 64,
+            .per_ms = ceilings_.fma_gflops / 2 * 1e6};
+  }
+  void trim() const override { cpu::trim(); }
 
   std::string title() const override {
     return cpu::host_model_name() + " (" + cpu::host_cpu_name() + "), threads " + cpu::thread_count_reason();

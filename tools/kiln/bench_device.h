@@ -44,6 +44,21 @@ struct TimeAndFloor {
   double floor_ms = 0;  // the least time that rates measured in the same minutes allow; 0: none
 };
 
+/// Beside a copy that was timed alternately.
+struct TimeAndCopy {
+  Timing timing;
+  double copy_ms = 0;
+};
+
+/// What bounds programs besides the rate of copies.
+struct Chip {
+  double slab_bytes = 0;   // that one unit of work holds on chip: a core, or a cluster of blocks
+  double cache_bytes = 0;  // that all of them share or have together
+  double line_bytes = 0;   // the least stretch that is read from memory
+  double per_ms = 0;       // float32 instructions on single elements
+  double launch_ms = 0;
+};
+
 class BenchDevice {
  public:
   virtual ~BenchDevice() = default;
@@ -60,6 +75,12 @@ class BenchDevice {
   /// Of a row whose mode and bytes are there.
   virtual TimeAndFloor time_beside_floor(const Workload& workload, const Program& program,
                                          const Row& row) = 0;
+
+  /// A copy that reads and writes `bytes` in all between runs of the program. Pre: the program has run.
+  virtual TimeAndCopy time_beside_copy(const Program& program, double bytes) = 0;
+  virtual Chip chip() = 0;
+  /// Gives freed memory back to the system.
+  virtual void trim() const = 0;
 
   /// One line each: what it is; its rates; how to read floors and first evaluations.
   virtual std::string title() const = 0;

@@ -13,6 +13,8 @@
 #include "device/cuda/stream.h"
 #include "library/cuda/blas.h"
 
+#include <kiln/gpu.h>
+
 #include <nlohmann/json.hpp>
 
 #include <unistd.h>
@@ -28,25 +30,36 @@ namespace {
 
 constexpr double kBatchMs = 20, kFloorBatchMs = 5;
 constexpr int kBatches = 9, kMostABatch = 4000;
+constexpr double kRoundMs = 4;  // of a random program, and of the copy beside it
+constexpr int kRounds = 5;
 constexpr double kMostCopied = 8.0 * (1 << 30);  // traffic above this is scaled from a copy of this size
 
-/// Events around batches of calls that enqueue.
-Timing time_on_stream(cuda::Stream stream, const std::function<void()>& enqueue, double batch_ms) {
-  const auto batch = [&](int calls) {
-    enqueue();  // the stream has work when the first event is enqueued behind it: the host is ahead
-    const cuda::Event begin = cuda::record(stream, true);
-    for (int i = 0; i < calls; ++i) enqueue();
-    const cuda::Event end = cuda::record(stream, true);
-    end.synchronize();
-    return cuda::elapsed_ms(begin, end) / calls;
-  };
-  batch(3);
-  const int calls =
-      static_cast<int>(std::clamp(batch_ms / std::max(batch(5), 1e-4), 1.0, double{kMostABatch}));
-  std::vector<double> samples;
-  for (int i = 0; i < kBatches; ++i) samples.push_back(batch(calls));
+/// Events around a batch of calls that enqueue: milliseconds a call.
+double batch_of(cuda::Stream stream, const std::function<void()>& enqueue, int calls) {
+  enqueue();  // the stream has work when the first event is enqueued behind it: the host is ahead
+  const cuda::Event begin = cuda::record(stream, true);
+  for (int i = 0; i < calls; ++i) enqueue();
+  const cuda::Event end = cuda::record(stream, true);
+  end.synchronize();
+  return cuda::elapsed_ms(begin, end) / calls;
+}
+
+/// So many calls take about `batch_ms`, when one takes `ms`.
+int calls_of(double ms, double batch_ms) {
+  return static_cast<int>(std::clamp(batch_ms / std::max(ms, 1e-4), 1.0, double{kMostABatch}));
+}
+
+Timing timing_of(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
-  return {samples[samples.size() / 2], samples.front(), samples.back(), kBatches};
+  return {samples[samples.size() / 2], samples.front(), samples.back(), static_cast<int>(samples.size())};
+}
+
+Timing time_on_stream(cuda::Stream stream, const std::function<void()>& enqueue, double batch_ms) {
+  batch_of(stream, enqueue, 3);
+  const int calls = calls_of(batch_of(stream, enqueue, 5), batch_ms);
+  std::vector<double> samples;
+  for (int i = 0; i < kBatches; ++i) samples.push_back(batch_of(stream, enqueue, calls));
+  return timing_of(std::move(samples));
 }
 
 /// An option for the life of a scope.
@@ -103,6 +116,38 @@ class GpuBench final : public BenchDevice {
     }
     return {timing, row.bytes < kMemoryBound ? launch_us_ * 1e-3 : copy_ms(row.bytes)};
   }
+
+  TimeAndCopy time_beside_copy(const Program& program, double bytes) override {
+    const double moved = std::min(bytes, kMostCopied);
+    const auto half = std::max<std::uint64_t>(static_cast<std::uint64_t>(moved / 2) / 4 * 4, 4);
+    cuda::Block* from = cuda::allocate(half, stream_);
+    cuda::Block* to = cuda::allocate(half, stream_);
+    cuda::fill(from->data, 0x3f9d70a4, 4, half / 4, stream_);
+    const auto copy = [&] { cuda::copy_on_device(to->data, from->data, half, stream_); };
+    const auto enqueue = [&] { run(program); };
+    batch_of(stream_, copy, 3);
+    const int copies = calls_of(batch_of(stream_, copy, 3), kRoundMs);
+    const int calls = calls_of(batch_of(stream_, enqueue, 1), kRoundMs);
+    std::vector<double> times, copy_times;
+    for (int i = 0; i < kRounds; ++i) {
+      times.push_back(batch_of(stream_, enqueue, calls));
+      copy_times.push_back(batch_of(stream_, copy, copies));
+    }
+    cuda::release(from, stream_);
+    cuda::release(to, stream_);
+    return {timing_of(std::move(times)), timing_of(std::move(copy_times)).median * bytes / moved};
+  }
+
+  Chip chip() override {
+    const double shared = info_.shared_per_block_optin;
+    constexpr double kClusterBlocks = 8;  // of one cluster, everywhere where there are clusters
+    return {.slab_bytes = info_.clusters ? kClusterBlocks * shared : shared,
+            .cache_bytes = static_cast<double>(info_.l2_bytes),
+            .line_bytes = 32,
+            .per_ms = 128.0 * info_.sm_count * info_.clock_khz,
+            .launch_ms = launch_us_ * 1e-3};
+  }
+  void trim() const override { trim_memory(Device::cuda(index_)); }
 
   std::string title() const override {
     char text[256];

@@ -97,12 +97,35 @@ Value* FunctionEmitter::vector(ExprId e) {
             vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}, {&pool_, n.b});
         f.value)
       return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
+  if (n.prim == Prim::Lt || n.prim == Prim::Le)
+    if (Value* mask = compare_lanes(e, n)) return mask;
   Value* in[3] = {};
   int i = 0;
   each_operand(n, [&](ExprId o) { in[i++] = vector(o); });
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     if (n.prim == Prim::Call1 || n.prim == Prim::Call2) return call(n, in);
     return v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
+  });
+}
+
+/// A comparison of positions whose difference grows, or falls, by one from lane to lane holds on the first
+/// lanes, or on all but the first: one bound, computed from lane 0, decides it for all. Null: another
+/// comparison.
+Value* FunctionEmitter::compare_lanes(ExprId e, const ExprNode& n) {
+  if (pool_[n.a].type != DType::Int64) return nullptr;
+  const std::optional<std::int64_t> left = kernel::known(at_.lane_stride(n.a)),
+                                    right = kernel::known(at_.lane_stride(n.b));
+  sync();
+  if (!left || !right || (*left - *right != 1 && *right - *left != 1)) return nullptr;
+  Value *a = scalar(n.a), *b = scalar(n.b);
+  return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
+    const bool or_equal = n.prim == Prim::Le;
+    if (*left > *right) {  // a + l < b + 0
+      Value* room = b_.CreateSub(b, a);
+      return lanes_below(or_equal ? b_.CreateAdd(room, b_.getInt64(1)) : room);
+    }
+    Value* lacking = b_.CreateSub(a, b);  // a + 0 < b + l
+    return b_.CreateNot(lanes_below(or_equal ? lacking : b_.CreateAdd(lacking, b_.getInt64(1))));
   });
 }
 
@@ -144,8 +167,8 @@ Value* FunctionEmitter::function_in_range(ExprId e, const ExprNode& n, const Vec
 }
 
 /// One of two values of equal type, each computed on its own branch.
-template <class Then, class Else>
-Value* FunctionEmitter::branch(Value* condition, Then&& then_value, Else&& else_value) {
+Value* FunctionEmitter::branch(Value* condition, llvm::function_ref<Value*()> then_value,
+                               llvm::function_ref<Value*()> else_value) {
   // The builder may stand at the end of an open block or before a loop's branch: split there.
   llvm::Instruction *then_end, *else_end;
   llvm::Instruction* at =

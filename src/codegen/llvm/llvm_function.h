@@ -13,6 +13,7 @@
 #include "kernel/nouns.h"
 #include "kernel/placement.h"
 
+#include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/IR/Module.h>
 
 #include <string>
@@ -84,6 +85,7 @@ class FunctionEmitter {
   void loop_side_by_side(const LoopDecl& l);
   void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations);
   void set_mask(Value* rest);
+  Value* lanes_below(Value* count);
 
   void forget(Scope& scope) {
     for (ExprId e : scope.memoized) scalar_[e] = vector_[e] = nullptr;
@@ -115,11 +117,12 @@ class FunctionEmitter {
   }
   Value* scalar(ExprId e);
   ExprId spelled_out(const ExprNode& n);
+  Value* compare_lanes(ExprId e, const ExprNode& n);
   Value* vector(ExprId e);
   Value* divide_by_uniform(ExprId e, const ExprNode& n);
   Value* function_in_range(ExprId e, const ExprNode& n, const VectorFunction& f);
-  template <class Then, class Else>
-  Value* branch(Value* condition, Then&& then_value, Else&& else_value);
+  Value* branch(Value* condition, llvm::function_ref<Value*()> then_value,
+                llvm::function_ref<Value*()> else_value);
   Value* call(const ExprNode& n, Value* const* in);
   int register_lanes(int lanes) const;
   std::string library_symbol(const ExprNode& n, int lanes) const;
@@ -138,6 +141,9 @@ class FunctionEmitter {
   Value* to_memory(Value* v, DType type);
   Value* scalar_load(const ExprNode& n, Value* at, Value* predicate);
   Value* zero_memory();
+  Value* any(Value* mask);
+  bool masks_loads(DType type) const;
+  Value* elements(Value* base, llvm::Type* t, DType type, Value* mask);
   Value* mask_at(int d) const;
   Value* pointers(std::uint64_t buffer, DType type, ExprId index, E stride);
   void prepare(ExprId index, E stride);

@@ -241,7 +241,7 @@ void FunctionEmitter::loop_side_by_side(const LoopDecl& l) {
   b_.SetInsertPoint(after);
 }
 
-/// Lanes below `rest` are on.
+/// Lanes below `rest` are on. Pre: rest >= 1.
 void FunctionEmitter::set_mask(Value* rest) {
   remaining_ = rest;
   const auto count = static_cast<unsigned>(lanes_);
@@ -249,16 +249,24 @@ void FunctionEmitter::set_mask(Value* rest) {
     llvm::Type* bits = b_.getIntNTy(count);
     Value* all = llvm::Constant::getAllOnesValue(i64());
     Value* capped = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rest, b_.getInt64(count));
-    Value* ones = b_.CreateLShr(all, b_.CreateSub(b_.getInt64(64), capped));  // rest >= 1 here
+    Value* ones = b_.CreateLShr(all, b_.CreateSub(b_.getInt64(64), capped));
     mask_ = b_.CreateBitCast(count == 64 ? ones : b_.CreateTrunc(ones, bits),
                              FixedVectorType::get(b_.getInt1Ty(), count));
     return;
   }
+  mask_ = lanes_below(rest);
+}
+
+/// A mask of the lanes below any number. Lanes are counted in elements of 4 bytes: half the instructions of
+/// a comparison of positions, which have 8.
+Value* FunctionEmitter::lanes_below(Value* end) {
+  const auto count = static_cast<unsigned>(lanes_);
   llvm::SmallVector<llvm::Constant*, 64> steps;
   for (unsigned l = 0; l < count; ++l) steps.push_back(b_.getInt32(l));
-  Value* capped = b_.CreateTrunc(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rest, b_.getInt64(count)),
-                                 b_.getInt32Ty());
-  mask_ = b_.CreateICmpULT(llvm::ConstantVector::get(steps), b_.CreateVectorSplat(count, capped));
+  Value* positive = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, end, b_.getInt64(0));
+  Value* capped = b_.CreateTrunc(
+      b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, positive, b_.getInt64(count)), b_.getInt32Ty());
+  return b_.CreateICmpULT(llvm::ConstantVector::get(steps), b_.CreateVectorSplat(count, capped));
 }
 
 }  // namespace kiln::codegen

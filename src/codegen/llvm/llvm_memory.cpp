@@ -9,6 +9,7 @@
 namespace kiln::codegen {
 
 constexpr std::uint64_t kPrefetchBytes = 2048;
+constexpr std::uint64_t kZeroBytes = 512;
 
 Value* FunctionEmitter::from_memory(Value* v, DType type) {
   return is_bool(type) ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v;
@@ -27,13 +28,23 @@ Value* FunctionEmitter::scalar_load(const ExprNode& n, Value* at, Value* predica
   return from_memory(b_.CreateAlignedLoad(t, p, element_align(n.type)), n.type);
 }
 
-/// Eight zero bytes: what lanes that may not touch memory read instead.
+/// Zero bytes, as many as a vector has at most: lanes and vectors that may not touch memory read them
+/// instead.
 Value* FunctionEmitter::zero_memory() {
   if (!zero_) {
-    zero_ = new llvm::GlobalVariable(module_, i64(), true, llvm::GlobalValue::PrivateLinkage, b_.getInt64(0));
-    zero_->setAlignment(llvm::Align(8));
+    llvm::Type* bytes = llvm::ArrayType::get(b_.getInt8Ty(), kZeroBytes);
+    zero_ = new llvm::GlobalVariable(module_, bytes, true, llvm::GlobalValue::PrivateLinkage,
+                                     llvm::Constant::getNullValue(bytes));
+    zero_->setAlignment(llvm::Align(64));
   }
   return zero_;
+}
+
+/// Whether any lane of a mask is on.
+Value* FunctionEmitter::any(Value* mask) {
+  if (mask->getType() == b_.getInt1Ty()) return mask;
+  llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(lanes_));
+  return b_.CreateICmpNE(b_.CreateBitCast(mask, bits), llvm::ConstantInt::get(bits, 0));
 }
 
 /// The lanes that are on for code of scope d.
@@ -86,9 +97,25 @@ Value* FunctionEmitter::reversed(Value* v) {
   return b_.CreateShuffleVector(v, from_end);
 }
 
+/// Whether the target loads the lanes of a mask in one instruction.
+bool FunctionEmitter::masks_loads(DType type) const {
+  return target_.avx512 || (target_.vector_bytes >= 32 && size_of(type) >= 4);
+}
+
+/// The elements of a mask from adjacent places, one by one; 0 elsewhere.
+Value* FunctionEmitter::elements(Value* base, llvm::Type* t, DType type, Value* mask) {
+  llvm::SmallVector<llvm::Constant*, 64> steps;
+  for (int l = 0; l < lanes_; ++l) steps.push_back(b_.getInt64(static_cast<std::uint64_t>(l)));
+  return gather(b_.CreateGEP(t, base, llvm::ConstantVector::get(steps)), t, type, mask);
+}
+
+/// A load whose predicate holds on no lane reads zero_memory(): for an address beyond the buffer, perhaps of
+/// a page that is not there, the processor takes a hundred times as long even if all lanes are off.
 Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   llvm::Type* t = memory_type(c_, n.type);
   Value* predicate = n.b == kNoExpr ? nullptr : vector(n.b);
+  // Equal on all lanes: one bit.
+  Value* on = predicate && !at_.varying(n.b) ? scalar(n.b) : predicate;
   const E stride = at_.lane_stride(n.a);
   sync();
   prepare(n.a, stride);
@@ -102,13 +129,17 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
       base = b_.CreateGEP(t, base, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_))),
       mask = reversed(mask);
     const llvm::Align align = element_align(n.type);
+    if (on) base = b_.CreateSelect(any(on), base, zero_memory());
     if (k_.buffers[n.imm].stream)
       prefetch(base, lanes_ * size_of(n.type), k_.buffers[n.imm].ahead_param, backwards);
     Value* loaded = nullptr;
-    if (mask)
+    const auto whole = [&] { return b_.CreateAlignedLoad(vec(t), base, align); };
+    if (!mask)
+      loaded = whole();
+    else if (!on || masks_loads(n.type))
       loaded = b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t)));
     else
-      loaded = b_.CreateAlignedLoad(vec(t), base, align);
+      loaded = branch(b_.CreateAndReduce(mask), whole, [&] { return elements(base, t, n.type, mask); });
     return from_memory(backwards ? reversed(loaded) : loaded, n.type);
   });
 }

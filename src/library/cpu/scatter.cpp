@@ -1,8 +1,10 @@
 #include "library/cpu/scatter.h"
 
 #include "device/cpu/threads.h"
+#include "library/cpu/gemm_micro.h"
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 namespace kiln::cpu {
@@ -11,8 +13,12 @@ namespace {
 using library::Array;
 using library::Scatter;
 
-constexpr std::int64_t kParallelAbove = 32768;  // values that several threads write
-constexpr std::int64_t kFewestElements = 64;    // of a part of a row that a thread takes
+constexpr std::int64_t kParallelAbove = 32768;   // values that several threads write
+constexpr std::int64_t kFewestElements = 64;     // of a part of a row that a thread takes
+constexpr std::int64_t kTableBytes = 512 << 10;  // of a thread's table: within the second cache
+constexpr std::int64_t kWidenedAtOnce = 256, kFewestWidened = 8;  // elements of a row of float16
+constexpr std::int64_t kResolvedAtOnce = 1024;                    // indices
+constexpr std::int64_t kValuesAnElement = 4;  // from which tables are worth clearing and combining
 
 std::int64_t count_of(const Array& a) {
   std::int64_t n = 1;
@@ -52,6 +58,20 @@ Array distinct(const Array& indices) {
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+/// Indices `stride` apart as positions along an axis, -1 for those out of range.
+template <class T>
+void resolve_run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t extent, std::int64_t* to) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T index = from[i * stride];
+    std::int64_t at = -1;
+    if constexpr (std::is_signed_v<T>)
+      at = index < 0 ? std::int64_t{index} + extent : std::int64_t{index};
+    else if (std::uint64_t{index} < static_cast<std::uint64_t>(extent))
+      at = static_cast<std::int64_t>(index);
+    to[i] = at >= 0 && at < extent ? at : -1;
+  }
+}
+
 void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
   const std::int64_t extent = call.x.dims[call.axis];
   Array from = call.indices;
@@ -66,15 +86,7 @@ void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
                      for (std::int64_t r = begin; r < end; ++r) {
                        const T* const row =
                            static_cast<const T*>(from.data) + offset_of(from, 0, from.rank - 1, r);
-                       for (std::int64_t i = 0; i < run; ++i) {
-                         const T index = row[i * stride];
-                         std::int64_t at = -1;
-                         if constexpr (std::is_signed_v<T>)
-                           at = index < 0 ? std::int64_t{index} + extent : std::int64_t{index};
-                         else if (std::uint64_t{index} < static_cast<std::uint64_t>(extent))
-                           at = static_cast<std::int64_t>(index);
-                         to[r * run + i] = at >= 0 && at < extent ? at : -1;
-                       }
+                       resolve_run(row, stride, run, extent, to + r * run);
                      }
                    });
     }
@@ -100,6 +112,35 @@ void meet(A& element, T value) {
   }
 }
 
+/// Adjacent elements converted; float16 by hardware where there is any.
+template <class A, class T>
+void convert(const T* from, A* to, std::int64_t n) {
+  if constexpr (std::is_same_v<T, float16> && std::is_same_v<A, float>)
+    widen_half(reinterpret_cast<const std::uint16_t*>(from), to, n);
+  else if constexpr (std::is_same_v<T, float> && std::is_same_v<A, float16>)
+    narrow_half(from, reinterpret_cast<std::uint16_t*>(to), n);
+  else
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(from[i]);
+}
+
+/// Adjacent elements meet values, those of a row, `step` apart. float16 is widened many at a time: without
+/// the instruction one takes as long as reading ten.
+template <Combine How, class A, class T>
+void meet_row(A* elements, const T* values, std::int64_t step, std::int64_t n) {
+  if constexpr (std::is_same_v<T, float16> && std::is_same_v<A, float>) {
+    if (step == 1 && n >= kFewestWidened) {
+      float wide[kWidenedAtOnce];
+      for (std::int64_t i = 0; i < n; i += kWidenedAtOnce) {
+        const std::int64_t here = std::min(kWidenedAtOnce, n - i);
+        convert(values + i, wide, here);
+        for (std::int64_t j = 0; j < here; ++j) meet<How>(elements[i + j], wide[j]);
+      }
+      return;
+    }
+  }
+  for (std::int64_t i = 0; i < n; ++i) meet<How>(elements[i], values[i * step]);
+}
+
 /// dst = x element by element, converted.
 template <class A, class T>
 void copy(const Array& x, A* dst) {
@@ -108,7 +149,7 @@ void copy(const Array& x, A* dst) {
   if (x.data == dst) return;
   auto piece = [&](const T* from, A* to, std::int64_t n) {
     if (stride == 1)
-      for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(from[i]);
+      convert(from, to, n);
     else
       for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(from[i * stride]);
   };
@@ -175,7 +216,7 @@ void write(const Scatter& call, const Array& where, const std::int64_t* position
             const std::int64_t p = positions[w];
             if (p < low || p >= high) continue;
             A* const to_row = row + p * line;
-            for (std::int64_t i = from; i < to; ++i) meet<How>(to_row[i], value[i * value_step]);
+            meet_row<How>(to_row + from, value + from * value_step, value_step, to - from);
           } else {
             for (std::int64_t i = from; i < to; ++i) {
               const std::int64_t p = positions[w + i * where_step];
@@ -187,19 +228,88 @@ void write(const Scatter& call, const Array& where, const std::int64_t* position
   });
 }
 
+/// Whether values may meet elements in any order, in parts: each thread then reads its part of the values
+/// once and writes a table of its own, instead of reading all of them for its part of the elements.
+bool in_tables(const Scatter& call) {
+  const Cut cut(call);
+  const bool any_order = (is_int(call.dtype) || is_bool(call.dtype)) && call.how != Combine::Set;
+  const bool whole_rows = cut.outer == 1 && cut.rows == 1 && cut.ranges > 1;
+  const std::int64_t table = count_of(call.x);
+  const Array where = distinct(call.indices);
+  const bool one_index = call.x.rank - 1 == call.axis || where.strides[call.x.rank - 1] == 0;
+  return any_order && whole_rows && one_index && table * size_of(call.dtype) <= kTableBytes &&
+         kValuesAnElement * cut.ranges * table <= count_of(call.values);
+}
+std::size_t table_bytes(const Scatter& call) {
+  return aligned(static_cast<std::size_t>(count_of(call.x) * size_of(call.dtype)));
+}
+
+template <Combine How, class T>
+T identity() {
+  if constexpr (How == Combine::Max)
+    return std::numeric_limits<T>::lowest();
+  else if constexpr (How == Combine::Min)
+    return std::numeric_limits<T>::max();
+  else
+    return static_cast<T>(How == Combine::Multiply ? 1 : 0);
+}
+
+/// Pre: in_tables(call); `tables` has table_bytes for each thread.
+template <Combine How, class T, class Index>
+void write_tables(const Scatter& call, std::byte* tables, T* out) {
+  const Cut cut(call);
+  const int axis = call.axis, last = call.x.rank - 1;
+  const std::int64_t count = call.values.dims[axis], elements = count_of(call.x);
+  const std::int64_t value_step = last > axis ? call.values.strides[last] : 0;
+  const std::int64_t next_value = call.values.strides[axis], next_index = call.indices.strides[axis];
+  const auto* const values = static_cast<const T*>(call.values.data);
+  const auto* const indices = static_cast<const Index*>(call.indices.data);
+  const auto table = [&](std::int64_t part) {
+    return reinterpret_cast<T*>(tables + static_cast<std::size_t>(part) * table_bytes(call));
+  };
+  parallel_for(cut.ranges, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    std::int64_t positions[kResolvedAtOnce];
+    for (std::int64_t part = begin; part < end; ++part) {
+      T* const own = table(part);
+      std::fill_n(own, elements, identity<How, T>());
+      const std::int64_t behind = count * (part + 1) / cut.ranges;
+      for (std::int64_t k = count * part / cut.ranges; k < behind; k += kResolvedAtOnce) {
+        const std::int64_t here = std::min(kResolvedAtOnce, behind - k);
+        resolve_run(indices + k * next_index, next_index, here, call.x.dims[axis], positions);
+        for (std::int64_t j = 0; j < here; ++j) {
+          if (positions[j] < 0) continue;
+          const T* const value = values + (k + j) * next_value;
+          T* const row = own + positions[j] * cut.run;
+          for (std::int64_t i = 0; i < cut.run; ++i) meet<How>(row[i], value[i * value_step]);
+        }
+      }
+    }
+  });
+  for (std::int64_t part = 0; part < cut.ranges; ++part)
+    for (std::int64_t i = 0; i < elements; ++i) meet<How>(out[i], table(part)[i]);
+}
+
 template <Combine How, class T>
 void run(const Scatter& call, std::byte* workspace) {
+  auto* const out = static_cast<T*>(call.out);
+  if constexpr (std::is_integral_v<T> && How != Combine::Set)
+    if (in_tables(call)) {
+      copy<T, T>(call.x, out);
+      return dispatch(call.index_dtype, [&]<class Index>() {
+        if constexpr (std::is_integral_v<Index> && !std::is_same_v<Index, bool>)
+          write_tables<How, T, Index>(call, workspace, out);
+      });
+    }
   const Array where = distinct(call.indices);
   auto* const positions = reinterpret_cast<std::int64_t*>(workspace);
   resolve(call, where, positions);
-  auto* const out = static_cast<T*>(call.out);
   if constexpr (kHalf<T> && (How == Combine::Add || How == Combine::Multiply)) {
     auto* const wide = reinterpret_cast<float*>(
         workspace + aligned(static_cast<std::size_t>(count_of(where)) * sizeof(std::int64_t)));
     copy<float, T>(call.x, wide);
     write<How, float, T>(call, where, positions, wide);
     parallel_for(count_of(call.x), kParallelAbove, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) out[i] = T(wide[i]);
+      convert(wide + begin, out + begin, end - begin);
     });
   } else {
     copy<T, T>(call.x, out);
@@ -212,6 +322,7 @@ void run(const Scatter& call, std::byte* workspace) {
 std::size_t scatter_workspace_bytes(const Scatter& call) {
   const std::size_t positions =
       aligned(static_cast<std::size_t>(count_of(distinct(call.indices))) * sizeof(std::int64_t));
+  if (in_tables(call)) return static_cast<std::size_t>(Cut(call).ranges) * table_bytes(call);
   return positions + (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
 }
 

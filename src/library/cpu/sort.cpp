@@ -1,6 +1,7 @@
 #include "library/cpu/sort.h"
 
 #include "device/cpu/threads.h"
+#include "library/cpu/sort_network.h"
 
 #include <algorithm>
 #include <array>
@@ -63,10 +64,11 @@ Key<T> key_of(T x, bool merge_zeros) {
     else
       return bits;
   } else {
-    if (is_nan(x)) return std::numeric_limits<K>::max();
     K bits = std::bit_cast<K>(x);
     if (merge_zeros && bits == kSign<T>) bits = 0;
-    return static_cast<K>(bits & kSign<T> ? ~bits : bits | kSign<T>);
+    // Without a branch, since signs are in no order: all bits of a negative number turn, the sign of another.
+    const K negative = static_cast<K>(K{0} - static_cast<K>(bits >> (8 * sizeof(T) - 1)));
+    return is_nan(x) ? std::numeric_limits<K>::max() : static_cast<K>(bits ^ (negative | kSign<T>));
   }
 }
 
@@ -90,7 +92,8 @@ T value_of(Key<T> key) {
       return static_cast<T>(key);
   } else {
     if (key == std::numeric_limits<K>::max()) return quiet_nan<T>();
-    return std::bit_cast<T>(static_cast<K>(key & kSign<T> ? key ^ kSign<T> : ~key));
+    const K negative = static_cast<K>(static_cast<K>(key >> (8 * sizeof(T) - 1)) - K{1});
+    return std::bit_cast<T>(static_cast<K>(key ^ (negative | kSign<T>)));
   }
 }
 
@@ -245,14 +248,15 @@ struct RowSort {
     const Item* const sorted =
         few ? items : ordered<static_cast<int>(sizeof(T))>(items, items + n, n, kept, parts);
     over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        if constexpr (Positions)
-          static_cast<std::int64_t*>(to)[i * to_stride] = position_of(sorted[i]);
-        else
-          static_cast<T*>(to)[i * to_stride] =
-              value_of<T>(descending ? static_cast<Key<T>>(~sorted[i]) : sorted[i]);
-      }
+      for (std::int64_t i = begin; i < end; ++i) put(sorted[i], descending, to, i * to_stride);
     });
+  }
+
+  static void put(const Item& item, bool descending, void* to, std::int64_t at) {
+    if constexpr (Positions)
+      static_cast<std::int64_t*>(to)[at] = position_of(item);
+    else
+      static_cast<T*>(to)[at] = value_of<T>(descending ? static_cast<Key<T>>(~item) : item);
   }
 };
 
@@ -269,6 +273,26 @@ std::int64_t offset_of(const Array& a, std::int64_t i, int skip = -1) {
   return offset;
 }
 
+/// Where rows begin: the i-th at i * step, where one step leads from each to the next.
+struct Beginnings {
+  const Array& array;
+  int axis;
+  std::int64_t step = 0;
+  bool regular = true;
+  Beginnings(const Array& a, int skip) : array(a), axis(skip) {
+    std::int64_t rows = 1;
+    for (int other = a.rank; other-- > 0;) {
+      if (other == skip || a.dims[other] == 1) continue;
+      if (rows == 1) step = a.strides[other];
+      regular &= a.strides[other] == step * rows;
+      rows *= a.dims[other];
+    }
+  }
+  std::int64_t operator[](std::int64_t row) const {
+    return regular ? row * step : offset_of(array, row, axis);
+  }
+};
+
 struct Rows {
   std::int64_t count = 1, length = 0, inner = 1;  // inner: elements of the axes behind the sorted one
   explicit Rows(const Sort& call) {
@@ -280,11 +304,54 @@ struct Rows {
   }
   /// Whether threads share rows out; otherwise they share each row.
   bool spread() const { return count > 1 && (count >= thread_count() || length < kParallelAbove); }
+  /// Whether rows are sorted side by side. Keys of 8 bytes with their positions fit no lane.
+  template <class Item>
+  bool side_by_side() const {
+    return !std::is_same_v<Item, Wide> && length <= kNetworkMost && count >= kNetworkRows<Item>;
+  }
 };
+
+/// Tiles of rows side by side.
+template <class T, bool Positions>
+void sort_tiles(const Sort& call, const Rows& rows, std::byte* workspace) {
+  using Row = RowSort<T, Positions>;
+  using Item = typename Row::Item;
+  if constexpr (!std::is_same_v<Item, Wide>) {
+    constexpr std::int64_t kRows = kNetworkRows<Item>;
+    const TileSort<Item> order = tile_sort<Item>();
+    const Beginnings beginnings(call.in, call.axis);
+    const std::int64_t stride = call.in.strides[call.axis];
+    const auto* const in = static_cast<const T*>(call.in.data);
+    const std::int64_t grain = std::max<std::int64_t>(1, kRadixAbove * 16 / (kRows * rows.length + 1));
+    parallel_for((rows.count + kRows - 1) / kRows, grain,
+                 [&](std::int64_t begin, std::int64_t end, int slot) {
+                   Item* const tile = reinterpret_cast<Item*>(workspace + slot * rows.length * kNetworkLine);
+                   for (std::int64_t first = begin * kRows; first < std::min(end * kRows, rows.count);
+                        first += kRows) {
+                     const std::int64_t here = std::min(kRows, rows.count - first);
+                     if (here < kRows) std::fill_n(tile, rows.length * kRows, Item{0});
+                     for (std::int64_t r = 0; r < here; ++r) {
+                       const T* const row = in + beginnings[first + r];
+                       for (std::int64_t i = 0; i < rows.length; ++i)
+                         tile[i * kRows + r] = Row::item_at(row, stride, i, call.descending);
+                     }
+                     order(tile, rows.length);
+                     for (std::int64_t r = 0; r < here; ++r) {
+                       const std::int64_t row = first + r, outer = rows.inner == 1 ? row : row / rows.inner;
+                       const std::int64_t to = outer * call.kept * rows.inner + (row - outer * rows.inner);
+                       for (std::int64_t i = 0; i < call.kept; ++i)
+                         Row::put(tile[i * kRows + r], call.descending, call.out, to + i * rows.inner);
+                     }
+                   }
+                 });
+  }
+}
 
 template <class T, bool Positions>
 void sort_rows(const Sort& call, std::byte* workspace) {
   const Rows rows(call);
+  if (rows.side_by_side<typename RowSort<T, Positions>::Item>())
+    return sort_tiles<T, Positions>(call, rows, workspace);
   const auto one = [&](std::int64_t row, std::byte* memory, int parts) {
     const std::int64_t outer = row / rows.inner;
     const std::int64_t first = outer * call.kept * rows.inner + row % rows.inner;
@@ -321,6 +388,8 @@ auto by_kind(const Sort& call, F f) {
 std::size_t sort_workspace_bytes(const Sort& call) {
   const Rows rows(call);
   return by_kind(call, [&]<class T, bool Positions>() {
+    if (rows.side_by_side<typename RowSort<T, Positions>::Item>())
+      return static_cast<std::size_t>(rows.length * kNetworkLine * thread_count());
     return RowSort<T, Positions>::bytes(rows.length) *
            static_cast<std::size_t>(rows.spread() ? thread_count() : 1);
   });

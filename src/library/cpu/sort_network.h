@@ -1,0 +1,28 @@
+// Short rows sorted side by side: a sorting network whose comparisons are whole registers, one row a lane.
+//
+// A network compares the same places whatever the values are, so there is no branch to mispredict: rows of 64
+// numbers of 2 bytes take about one instruction an element, where a sort by comparisons waits for a branch
+// at each of them.
+#pragma once
+
+#include <cstdint>
+
+namespace kiln::cpu {
+
+/// Rows above this many elements are not for a network: its comparisons an element grow with log(n)^2.
+inline constexpr std::int64_t kNetworkMost = 256;
+/// Bytes of a line of a tile: one element of each row.
+inline constexpr std::int64_t kNetworkLine = 64;
+/// Rows of a tile.
+template <class Item>
+inline constexpr int kNetworkRows = static_cast<int>(kNetworkLine / sizeof(Item));
+
+/// Sorts each row of a tile of `n` lines; element i of row r is tile[i * kNetworkRows<Item> + r]. Equal items
+/// cannot be told apart. Pre: tile is aligned to kNetworkLine.
+template <class Item>
+using TileSort = void (*)(Item* tile, std::int64_t n);
+/// The one for the instruction set in force. Item: an unsigned integer of 1 to 8 bytes.
+template <class Item>
+TileSort<Item> tile_sort();
+
+}  // namespace kiln::cpu

@@ -1,0 +1,204 @@
+#include "bench_random.h"
+
+#include "random_program.h"
+#include "random_report.h"
+
+#include <kiln/report.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+
+namespace kiln::tool {
+namespace {
+
+constexpr std::int64_t kLeastElements = 64, kMostElements = std::int64_t{1} << 30;
+constexpr int kMostIndices = 1 << 20;  // searched for programs of one family
+constexpr int kProgramsACache = 64;    // plans, kernels and freed memory are dropped after so many programs
+
+std::vector<RandomProgram> drawn(const RandomOptions& o, std::int64_t elements) {
+  if (o.only >= 0) return {draw(o.seed, o.only, elements)};
+  std::vector<RandomProgram> out;
+  for (int i = 0; static_cast<int>(out.size()) < o.count && i < kMostIndices; ++i)
+    if (RandomProgram p = draw(o.seed, i, elements); o.family.empty() || p.family == o.family)
+      out.push_back(std::move(p));
+  return out;
+}
+
+std::int64_t elements_of(const RandomOptions& o, std::int64_t otherwise) {
+  return o.elements ? o.elements : otherwise;
+}
+
+/// One line on a terminal that says how far it is; nothing elsewhere.
+class Progress {
+ public:
+  explicit Progress(std::size_t whole) : whole_(whole), shown_(isatty(STDERR_FILENO) == 1) {}
+  ~Progress() {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void at(std::size_t done, const std::string& what) const {
+    if (!shown_) return;
+    constexpr std::size_t kWidth = 30;
+    const std::size_t full = whole_ ? kWidth * done / whole_ : kWidth;
+    std::fprintf(stderr, "\r\033[K[%s%s] %zu/%zu %s", std::string(full, '#').c_str(),
+                 std::string(kWidth - full, '.').c_str(), done, whole_, what.c_str());
+    std::fflush(stderr);
+  }
+
+ private:
+  std::size_t whole_;
+  bool shown_;
+};
+
+class ConfigScope {
+ public:
+  explicit ConfigScope(const std::function<void(Config&)>& change) : before_(config()) {
+    Config c = before_;
+    change(c);
+    configure(c);
+  }
+  ~ConfigScope() { configure(before_); }
+  ConfigScope(const ConfigScope&) = delete;
+  ConfigScope& operator=(const ConfigScope&) = delete;
+
+ private:
+  const Config before_;
+};
+
+/// The bytes of the best legal plan on this chip.
+double least_bytes(const RandomProgram& p, const Chip& chip) {
+  double bytes = p.input_bytes + p.output_bytes;
+  if (p.slab_bytes > chip.slab_bytes) bytes += p.again_bytes;
+  if (p.rows.count == 0) return bytes;
+  // A row that is met anew is read by whole lines, wherever it begins.
+  const double size = p.rows.row_bytes, whole_lines = std::floor(size / chip.line_bytes) * chip.line_bytes;
+  const double a_row = size == whole_lines ? size : whole_lines + chip.line_bytes;
+  const double cached = std::min(1.0, chip.cache_bytes / std::max(p.rows.table_bytes, 1.0));
+  const double missed =
+      p.rows.count * (1 - cached) * a_row + cached * std::min(p.rows.table_bytes, p.rows.count * a_row);
+  if (p.rows.in_inputs)
+    bytes -= p.rows.table_bytes;
+  else
+    bytes -= p.rows.moved * p.rows.table_bytes * (1 - cached);
+  return bytes + p.rows.moved * missed;
+}
+
+RandomRow measured(const RandomProgram& p, BenchDevice& device) {
+  RandomRow row{.program = p};
+  const std::vector<Tensor> inputs = make_inputs(p);
+  Program program;
+  program.record = [&] { return record(p, inputs); };
+  const std::uint64_t fallbacks = statistics().fallbacks;
+  run(program);
+  wait_for_compiles();
+  const Statistics before = statistics();
+  run(program);
+  const Statistics after = statistics();
+  device.wait();
+  row.kernels = after.launches - before.launches + after.library_calls - before.library_calls;
+  row.fell_back = after.fallbacks != fallbacks;
+  const double footprint = p.input_bytes + p.output_bytes;
+  const auto [timing, copy_ms] = device.time_beside_copy(program, footprint);
+  row.timing = timing;
+  row.copy_ms = copy_ms;
+  const Chip& chip = device.chip();
+  row.least_bytes = least_bytes(p, chip);
+  row.floor_ms =
+      std::max({copy_ms * row.least_bytes / footprint, p.instructions / chip.per_ms, chip.launch_ms});
+  return row;
+}
+
+/// Kernels and boundaries as KILN_EXPLAIN has them and the loops of each kernel, from one more evaluation.
+void explain(RandomRow& row) {
+  const Explanation explanation;
+  const ConfigScope scope([&](Config& c) { explanation.ask(c); });
+  clear_memory_caches();
+  const std::vector<Tensor> inputs = make_inputs(row.program);
+  eval(record(row.program, inputs));
+  wait_for_compiles();
+  row.explanation = explanation.read();
+}
+
+}  // namespace
+
+void validate(const RandomOptions& o) {
+  if (!o.family.empty() && std::ranges::find(random_families(), o.family) == random_families().end()) {
+    std::string names;
+    for (const std::string& name : random_families()) names += " " + name;
+    throw UserError("[bench] --family " + o.family + ": there are" + names);
+  }
+  if (o.elements && (o.elements < kLeastElements || o.elements > kMostElements))
+    throw UserError("[bench] --elements " + std::to_string(o.elements) + ": 64 to 2^30");
+}
+
+void list_random(const RandomOptions& o) {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a of all text: equal on every machine
+  const std::vector<RandomProgram> programs = drawn(o, elements_of(o, std::int64_t{1} << 23));
+  for (const RandomProgram& p : programs) {
+    const std::string text = to_text(p);
+    std::printf("# %d %s\n%s\n", p.index, p.family.c_str(), text.c_str());
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  std::printf("%zu programs, hash %016llx\n", programs.size(), static_cast<unsigned long long>(hash));
+}
+
+void check_random(const RandomOptions& o) {
+  const std::vector<RandomProgram> programs = drawn(o, elements_of(o, 1 << 12));
+  const Progress progress(programs.size());
+  int wrong = 0;
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    const RandomProgram& p = programs[i];
+    progress.at(i, p.family);
+    std::string difference;
+    try {
+      difference = difference_from_oracle(p);
+    } catch (const Error& e) {
+      difference = e.what();
+    }
+    if (i % kProgramsACache == kProgramsACache - 1) clear_memory_caches();
+    if (difference.empty()) continue;
+    ++wrong;
+    std::printf("# %d %s: %s\n%s\n", p.index, p.family.c_str(), difference.c_str(), to_text(p).c_str());
+  }
+  std::printf("%zu programs, %d differ from the oracle\n", programs.size(), wrong);
+  if (wrong) throw Error("[bench] " + std::to_string(wrong) + " random programs differ from the oracle");
+}
+
+void bench_random(BenchDevice& device, const RandomOptions& o) {
+  const ConfigScope compiled([](Config& c) { c.tier = Tier::Jit; });
+  const std::int64_t elements = elements_of(o, std::int64_t{1} << (device.name() == "cpu" ? 23 : 26));
+  const std::vector<RandomProgram> programs = drawn(o, elements);
+  std::vector<RandomRow> rows;
+  {
+    const Progress progress(programs.size());
+    for (std::size_t i = 0; i < programs.size(); ++i) {
+      progress.at(i, programs[i].family);
+      try {
+        rows.push_back(measured(programs[i], device));
+      } catch (const Error& e) {
+        rows.push_back({.program = programs[i], .failure = e.what()});
+      }
+      if (i % kProgramsACache == kProgramsACache - 1) {
+        clear_memory_caches();
+        device.trim();
+      }
+    }
+  }
+  for (RandomRow* row : worst_of(rows, kExplained)) explain(*row);
+  std::fputs(random_text(rows, device, o.seed, elements).c_str(), stdout);
+  if (!o.json.empty()) {
+    std::ofstream out(o.json);
+    out << random_json(rows, device, o.seed, elements);
+    if (!out.flush()) throw UserError("[bench] cannot write " + o.json);
+  }
+  const auto failed = std::ranges::count_if(rows, [](const RandomRow& r) { return !r.failure.empty(); });
+  if (failed) throw Error("[bench] " + std::to_string(failed) + " random programs failed");
+}
+
+}  // namespace kiln::tool
