@@ -34,12 +34,13 @@ std::string private_scatter_source(DType dtype, Combine how) {
   return cuda::scatter_source(call);
 }
 
-std::string sort_source(DType dtype, bool positions, std::int64_t length) {
+std::string sort_source(DType dtype, bool positions, std::int64_t length, std::int64_t kept = 0) {
   library::Sort call;
   call.dtype = dtype;
   call.positions = positions;
   call.in.rank = 1;
-  call.in.dims[0] = call.kept = length;
+  call.in.dims[0] = length;
+  call.kept = kept > 0 ? kept : length;
   return cuda::sort_source(call);
 }
 
@@ -60,6 +61,8 @@ TEST(TemplateKernels, CompileForEveryArchitecture) {
     expect_compiles(search_source(DType::Float16), number);
     expect_compiles(sort_source(DType::BFloat16, true, 10000), number);
     expect_compiles(sort_source(DType::Float32, true, 1000000), number);
+    expect_compiles(sort_source(DType::Float16, true, 100, 2), number);
+    expect_compiles(sort_source(DType::Float64, true, 100, 8), number);
     for (const DType dtype : {DType::BFloat16, DType::UInt8, DType::Float64})
       expect_compiles(scatter_source(dtype, DType::Int64, Combine::Add), number);
     expect_compiles(scatter_source(DType::UInt16, DType::Int64, Combine::Max), number);
@@ -76,6 +79,7 @@ TEST(TemplateKernels, CompileForEveryDtype) {
     expect_compiles(search_source(dtype), 90);
     expect_compiles(sort_source(dtype, false, 10000), 90);
     expect_compiles(sort_source(dtype, true, 10), 90);
+    expect_compiles(sort_source(dtype, true, 10, 1), 90);
     expect_compiles(sort_source(dtype, false, 10000000), 90);
     expect_compiles(sort_source(dtype, true, 10000000), 90);
     expect_compiles(scatter_source(dtype, DType::Int32, Combine::Max), 90);
