@@ -224,7 +224,10 @@ struct Writer {
     const Workspace memory(static_cast<std::uint64_t>(places.slots) * 8, stream);
     const Grid once = places.grid(call, Over::Indices);
     claims = memory.data();
-    launch(kClearClaims, once.count, {&claims, &indices, &once});
+    if (places.slots <= once.count)  // fewer writes than by index, and none waits for another
+      fill(memory.data(), 0, 4, static_cast<std::uint64_t>(places.slots) * 2, stream);
+    else
+      launch(kClearClaims, once.count, {&claims, &indices, &once});
     launch(kClaim, once.count, {&claims, &indices, &once});
     launch(kSet, all.count, {&out, &values, &indices, &claims, &all});
   }

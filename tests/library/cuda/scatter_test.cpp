@@ -229,6 +229,13 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnSmallTargetsOfAnyShape) {
   }
 }
 
+/// Of many values of one place the last stays.
+TEST_F(DeviceScatter, SmallTargetsKeepTheLastValue) {
+  expect_same(DType::Float32, DType::Int64, Combine::Set, false, {7}, 0, 9000, {1}, {1}, {1});
+  expect_same(DType::Float32, DType::Int64, Combine::Set, false, {4, 3, 2}, 1, 1000, {6, 2, 1}, {2000, 2, 1},
+              {1000, 1, 0});
+}
+
 /// Sums of 64 bits that wrap and carry, in both halves of the word.
 TEST_F(DeviceScatter, SmallTargetsAddWideIntegers) {
   Config c = config();
