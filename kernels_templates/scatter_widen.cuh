@@ -23,3 +23,17 @@ extern "C" __global__ void __launch_bounds__(256)
     assign(out[place], wide[place]);
   }
 }
+
+/// The same for all places, where there are fewer of them than values. Elements that no value met keep their
+/// bits.
+extern "C" __global__ void __launch_bounds__(256) widen_all(Kept* wide, const Element* out, int64 places) {
+  KILN_EACH(i, places) { assign(wide[i], out[i]); }
+}
+
+extern "C" __global__ void __launch_bounds__(256) narrow_all(Element* out, const Kept* wide, int64 places) {
+  KILN_EACH(i, places) {
+    Kept before;
+    assign(before, out[i]);
+    if (same_bits<KeptBits>(before) != same_bits<KeptBits>(wide[i])) assign(out[i], wide[i]);
+  }
+}

@@ -1,5 +1,5 @@
 // Sorting rows: what sort_tiles.cuh, sort_merge.cuh and sort_radix.cuh share. The text before gives Element
-// and KILN_ORDER, one of the three below.
+// and KILN_ORDER, one of those below.
 //
 // Items of a row are all different, or alike in everything: every way of sorting gives the same result.
 #pragma once
@@ -12,11 +12,13 @@ __device__ __forceinline__ bool operator<(const Wide& a, const Wide& b) {
   return a.key < b.key || (a.key == b.key && a.position < b.position);
 }
 
-// What items are, how they are made, and what is stored of them.
+// What items are, how they are made, and what is stored of them. Staged: what is stored, narrower where a row
+// is one tile.
 
 struct KeyAlone {
   typedef Bits Item;
   typedef Bits Out;
+  typedef Bits Staged;
   static const bool merge_zeros = false;
   static __device__ __forceinline__ Item make(Bits key, int64) { return key; }
   static __device__ __forceinline__ Item last() { return Item(~Item(0)); }
@@ -30,6 +32,7 @@ struct KeyAbovePosition {
   static const bool merge_zeros = true;
   typedef uint64 Item;
   typedef int64 Out;
+  typedef uint16 Staged;
   static __device__ __forceinline__ Item make(Bits key, int64 position) {
     return uint64(key) << 32 | uint64(position);
   }
@@ -37,10 +40,24 @@ struct KeyAbovePosition {
   static __device__ __forceinline__ Bits key(Item item) { return Bits(item >> 32); }
   static __device__ __forceinline__ Out out(Item item, bool) { return int64(item & 0xffffffffull); }
 };
+/// For keys of up to 16 bits and rows of less than 2^16 elements.
+struct KeyAboveShort {
+  static const bool merge_zeros = true;
+  typedef uint32 Item;
+  typedef int64 Out;
+  typedef uint16 Staged;
+  static __device__ __forceinline__ Item make(Bits key, int64 position) {
+    return uint32(key) << 16 | uint32(position);
+  }
+  static __device__ __forceinline__ Item last() { return ~0u; }
+  static __device__ __forceinline__ Bits key(Item item) { return Bits(item >> 16); }
+  static __device__ __forceinline__ Out out(Item item, bool) { return int64(item & 0xffffu); }
+};
 struct KeyBesidePosition {
   static const bool merge_zeros = true;
   typedef Wide Item;
   typedef int64 Out;
+  typedef uint16 Staged;
   static __device__ __forceinline__ Item make(Bits key, int64 position) {
     return {uint64(key), uint64(position)};
   }
@@ -63,10 +80,14 @@ struct Rows {
 __device__ __forceinline__ const Bits* begin_in(const Bits* in, const Rows& rows, int64 row) {
   return in + offset_of(rows.axes, row);
 }
-/// The key at `position` of a row that begins there, in the order that items have.
-__device__ __forceinline__ Bits key_at(const Bits* begin, const Rows& rows, int64 position) {
-  const Bits key = key_of<Element>(begin[position * rows.stride], Order::merge_zeros);
+/// An element's key, in the order that items have.
+__device__ __forceinline__ Bits ordered_key(Bits element, const Rows& rows) {
+  const Bits key = key_of<Element>(element, Order::merge_zeros);
   return rows.descending ? Bits(~key) : key;
+}
+/// The key at `position` of a row that begins there.
+__device__ __forceinline__ Bits key_at(const Bits* begin, const Rows& rows, int64 position) {
+  return ordered_key(begin[position * rows.stride], rows);
 }
 
 /// Where row `row` begins in the output.

@@ -2,6 +2,7 @@
 
 #include "codegen/cuda/cuda_expr.h"
 #include "device/cuda/copy.h"
+#include "device/cuda/driver.h"
 #include "device/cuda/strided_copy.h"
 #include "device/cuda/template_kernels.h"
 #include "device/cuda/workspace.h"
@@ -17,6 +18,8 @@ namespace {
 
 using library::Array;
 using library::Scatter;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// The kernels' Grid.
 struct Grid {
@@ -103,17 +106,81 @@ bool adds_words(const Scatter& call) {
 /// The kernels of a source, by the way it goes about it.
 enum SetKernel { kClearClaims, kClaim, kSet };
 constexpr const char* kSetSymbols[] = {"clear_claims", "claim", "set"};
-enum AtomicKernel { kCombine, kWiden, kNarrow, kCombineVectors };
-constexpr const char* kAtomicSymbols[] = {"combine", "widen", "narrow", "combine_vectors"};
+enum AtomicKernel { kCombine, kWiden, kNarrow, kWidenAll, kNarrowAll, kCombineVectors };
+constexpr const char* kAtomicSymbols[] = {"combine",   "widen",      "narrow",
+                                          "widen_all", "narrow_all", "combine_vectors"};
+enum PrivateKernel { kCombinePrivately = 0 };  // in the place of kCombine; the others are the same
+constexpr const char* kPrivateSymbols[] = {"combine_privately", "widen", "narrow", "widen_all", "narrow_all"};
 enum OrderedKernel { kNumberSlots, kCombineInOrder };
 constexpr const char* kOrderedSymbols[] = {"number_slots", "combine_in_order"};
 
 bool in_order(const Scatter& call) { return call.ordered && is_float(call.dtype) && sums(call.how); }
 
+/// The kernels' Units: groups of values, each with the places that its values alone may reach.
+struct Units {
+  std::int64_t count = 0, chunks = 1, values = 0, chunk = 0, places = 0, all_places = 0;
+  std::int32_t log_copies = 0, unused = 0;
+};
+static_assert(sizeof(Units) == 7 * 8);
+
+constexpr std::int64_t kPrivateBytes = 32 << 10;  // of accumulators in a block's shared memory
+constexpr std::int64_t kFewestPrivately = 4096;   // values; fewer meet in the output as quickly
+constexpr std::int64_t kLeastUnit = 4096;         // values
+constexpr std::int64_t kValuesPerPlace = 4;       // at least, or clearing and combining take the gain
+constexpr std::int64_t kGroupValues = 16384;      // groups are joined up to so many values
+constexpr int kMostLogCopies = 5;                 // a copy for each lane
+
+std::int64_t accumulators(const Scatter& call) {
+  return kPrivateBytes / (widens(call.dtype, call.how) || size_of(call.dtype) < 8 ? 4 : 8);
+}
+
+/// Groups go along the axes before the one that indices choose on.
+struct Groups {
+  std::int64_t count = 1, values = 1, places = 1;
+  explicit Groups(const Scatter& call) {
+    for (int a = 0; a < call.x.rank; ++a) {
+      if (a < call.axis) count *= call.x.dims[a];
+      if (a >= call.axis) places *= call.x.dims[a];
+      if (a >= call.axis) values *= call.values.dims[a];
+    }
+  }
+};
+
+/// Whether many values meet in places so few that a block has accumulators for those of a group.
+bool meets_privately(const Scatter& call) {
+  if (call.how == Combine::Set || in_order(call)) return false;
+  const Groups groups(call);
+  return groups.places <= accumulators(call) && groups.values >= kValuesPerPlace * groups.places &&
+         groups.count * groups.values >= kFewestPrivately;
+}
+
+/// Pre: meets_privately.
+Units units_of(const Scatter& call, int multiprocessors) {
+  const Groups groups(call);
+  const std::int64_t room = accumulators(call);
+  const std::int64_t together = std::clamp<std::int64_t>(ceil_div(kGroupValues, groups.values), 1,
+                                                         std::min(groups.count, room / groups.places));
+  Units units;
+  units.values = together * groups.values;
+  units.places = together * groups.places;
+  units.all_places = groups.count * groups.places;
+  const std::int64_t all = groups.count * groups.values, blocks = std::int64_t{4} * multiprocessors;
+  const std::int64_t least = std::max(kLeastUnit, kValuesPerPlace * units.places);
+  units.chunk = std::min(units.values, std::max(least, ceil_div(all, blocks)));
+  units.chunks = ceil_div(units.values, units.chunk);
+  units.count = ceil_div(groups.count, together) * units.chunks;
+  const std::int64_t copied = std::min(room, units.chunk);
+  while (units.log_copies < kMostLogCopies && units.places << (units.log_copies + 1) <= copied)
+    ++units.log_copies;
+  return units;
+}
+
 std::span<const char* const> symbols_of(const Scatter& call) {
   if (call.how == Combine::Set) return kSetSymbols;
   if (in_order(call)) return kOrderedSymbols;
-  return std::span(kAtomicSymbols).first(adds_words(call) ? 4 : widens(call.dtype, call.how) ? 3 : 1);
+  const bool widened = widens(call.dtype, call.how);
+  if (meets_privately(call)) return std::span(kPrivateSymbols).first(widened ? 5 : 1);
+  return std::span(kAtomicSymbols).first(adds_words(call) ? 6 : widened ? 5 : 1);
 }
 
 /// x, row-major, in out.
@@ -157,7 +224,10 @@ struct Writer {
     const Workspace memory(static_cast<std::uint64_t>(places.slots) * 8, stream);
     const Grid once = places.grid(call, Over::Indices);
     claims = memory.data();
-    launch(kClearClaims, once.count, {&claims, &indices, &once});
+    if (places.slots <= once.count)  // fewer writes than by index, and none waits for another
+      fill(memory.data(), 0, 4, static_cast<std::uint64_t>(places.slots) * 2, stream);
+    else
+      launch(kClearClaims, once.count, {&claims, &indices, &once});
     launch(kClaim, once.count, {&claims, &indices, &once});
     launch(kSet, all.count, {&out, &values, &indices, &claims, &all});
   }
@@ -167,15 +237,31 @@ struct Writer {
     const Grid all = places.grid(call, Over::All);
     const Workspace memory(static_cast<std::uint64_t>(places.places) * sizeof(float), stream);
     void* wide = memory.data();
-    launch(kWiden, all.count, {&wide, &out, &indices, &all});
+    const std::int64_t count = places.places;
+    const bool each = count <= all.count;
+    each ? launch(kWidenAll, count, {&wide, &out, &count})
+         : launch(kWiden, all.count, {&wide, &out, &indices, &all});
     combine_into(wide);
-    launch(kNarrow, all.count, {&out, &wide, &indices, &all});
+    each ? launch(kNarrowAll, count, {&out, &wide, &count})
+         : launch(kNarrow, all.count, {&out, &wide, &indices, &all});
   }
 
   void combine_into(void* kept) const {
     Grid all = places.grid(call, Over::All);
+    if (meets_privately(call)) return combine_privately(kept, all);
     const bool vectors = adds_words(call) && by_vectors(all, kept);
     launch(vectors ? kCombineVectors : kCombine, all.count, {&kept, &values, &indices, &all});
+  }
+
+  void combine_privately(void* kept, const Grid& all) const {
+    constexpr std::int64_t kMostBlocks = 1 << 20;
+    Units units = units_of(call, device(device_of(stream)).sm_count);
+    LaunchShape shape;
+    shape.grid[0] = static_cast<std::uint32_t>(std::min(units.count, kMostBlocks));
+    shape.block[0] = 512;
+    void* params[] = {&kept, const_cast<void**>(&values), const_cast<void**>(&indices),
+                      const_cast<Grid*>(&all), &units};
+    cuda::launch(kernels[kCombinePrivately], shape, stream, params);
   }
 
   /// Makes the last axis one over groups of elements, if all of them may be read and written at once.
@@ -222,7 +308,7 @@ struct Writer {
 
 std::string scatter_source(const Scatter& call) {
   namespace texts = codegen::templates;
-  const bool vectors = !in_order(call) && adds_words(call),
+  const bool alone = meets_privately(call), vectors = !alone && !in_order(call) && adds_words(call),
              beside = vectors || (!in_order(call) && widens(call.dtype, call.how));
   const char* way = call.how == Combine::Set ? texts::scatter_set
                     : in_order(call)         ? texts::scatter_ordered
@@ -230,14 +316,16 @@ std::string scatter_source(const Scatter& call) {
   return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(worked_in(call.dtype, call.how)),
              " Element;\ntypedef ", codegen::cuda_memory_type(call.index_dtype),
              " Index;\nconstexpr int kHow = ", static_cast<int>(call.how), ";\n", texts::scatter, way,
-             beside ? texts::scatter_widen : "", vectors ? cat(texts::memory, texts::scatter_vectors) : "");
+             alone ? texts::scatter_private : "", beside ? texts::scatter_widen : "",
+             vectors ? cat(texts::memory, texts::scatter_vectors) : "");
 }
 
 void scatter(const Scatter& call, Stream stream) {
   if (count_of(call.x) == 0) return;
   copy_x(call, stream);
   if (count_of(call.values) == 0) return;
-  const std::string name = cat("scatter_", static_cast<int>(call.how), in_order(call) ? "_ordered_" : "_",
+  const std::string way = in_order(call) ? "_ordered_" : meets_privately(call) ? "_private_" : "_";
+  const std::string name = cat("scatter_", static_cast<int>(call.how), way,
                                codegen::cuda_memory_type(worked_in(call.dtype, call.how)), '_',
                                codegen::cuda_memory_type(call.index_dtype));
   const Writer writer{call, stream, template_kernels(device_of(stream), name, symbols_of(call), [&] {

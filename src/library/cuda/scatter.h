@@ -1,8 +1,8 @@
 // Writing at indices on a device, for every dtype and any strides: a thread for each value.
 //
 // Of several values set at one place the last stays: first the greatest position along the axis claims the
-// place, then it is written. Others meet by atomic operations in any order, or, if the call is `ordered`,
-// sorted by place.
+// place, then it is written. Others meet by atomic operations in any order (first in shared memory where many
+// meet in few places), or, if the call is `ordered`, sorted by place.
 #pragma once
 
 #include "device/cuda/stream.h"
@@ -15,7 +15,7 @@ namespace kiln::cuda {
 /// Enqueues. The first scatter of a device, its dtypes and `how` compiles. CompileError, DeviceError.
 void scatter(const library::Scatter& call, Stream stream);
 
-/// The kernels' CUDA C, for tests: dtypes, `how` and `ordered` are looked at.
+/// The kernels' CUDA C, for tests: dtypes, `how`, `ordered` and extents are looked at.
 std::string scatter_source(const library::Scatter& call);
 
 }  // namespace kiln::cuda

@@ -1,6 +1,7 @@
 #include "library/cuda/sort.h"
 
 #include "codegen/cuda/cuda_expr.h"
+#include "device/cuda/driver.h"
 #include "device/cuda/template_kernels.h"
 #include "device/cuda/workspace.h"
 #include "kernels_templates.h"
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 
@@ -17,12 +19,11 @@ namespace {
 
 using library::Sort;
 
-constexpr std::int64_t kShort = 512;           // rows of up to so many elements share a block
-constexpr std::int64_t kTileBytes = 32 << 10;  // of shared memory, for longer ones
-constexpr std::int64_t kLongestTile = 4096;
-constexpr std::int64_t kChunk = 2048;                         // items that a block merges
-constexpr std::int64_t kThreads = 256;                        // of every block
-constexpr std::int64_t kCounted = 16384;                      // elements whose digits a block counts
+constexpr std::int64_t kTileBytes = 32 << 10;  // of items in a block's registers, or shared memory
+constexpr std::int64_t kMostByThread = 16;     // items in registers
+constexpr std::int64_t kChunk = 2048;          // items that a block merges
+constexpr std::int64_t kThreads = 256;         // of every block
+constexpr std::int64_t kCounted = 16384;       // elements whose digits a block counts
 constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;  // elements, whose counts fit beside two flags
 
 /// The kernels' Rows.
@@ -38,28 +39,37 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 /// What rows are sorted as, and how.
 struct Items {
   enum class Way { Tiles, Merge, Radix };
-  const char* order;
-  std::int64_t bytes, tile;
-  int passes;  // of a radix sort: a byte of the key each
+  const char* order = "KeyAlone";
+  std::int64_t bytes, by_thread, tile;
+  std::int64_t first;  // items of a row that a thread passes on: by_thread, or what a row keeps if much less
+  int passes;          // of a radix sort: a byte of the key each
   Way way = Way::Tiles;
-  Items(const Sort& call) : passes(static_cast<int>(size_of(call.dtype))) {
+
+  Items(const Sort& call) : bytes(size_of(call.dtype)), passes(static_cast<int>(bytes)) {
     const std::int64_t length = call.in.dims[call.axis];
-    if (!call.positions) {
-      order = "KeyAlone";
-      bytes = size_of(call.dtype);
-    } else if (size_of(call.dtype) <= 4 && length <= std::numeric_limits<std::uint32_t>::max()) {
+    if (call.positions) choose_order(length);
+    by_thread = std::min(kMostByThread, kTileBytes / (kThreads * bytes));
+    tile = kThreads * by_thread;
+    first = by_thread;
+    for (const std::int64_t few : {8, 2})
+      if (call.kept <= few && few < std::min(by_thread, length)) first = few;
+    if (length <= tile) return;
+    // Either way reads and writes all items once a round; merging soon drops those that are not kept.
+    const int merges = std::bit_width(static_cast<std::uint64_t>(ceil_div(length, tile) - 1));
+    const bool radix = merges > passes && call.kept > length / 4 && count_of(call.in) < kMostByRadix;
+    way = radix ? Way::Radix : Way::Merge;
+  }
+  void choose_order(std::int64_t length) {
+    if (bytes <= 2 && length <= kThreads * kMostByThread) {
+      order = "KeyAboveShort";
+      bytes = 4;
+    } else if (bytes <= 4 && length <= std::numeric_limits<std::uint32_t>::max()) {
       order = "KeyAbovePosition";
       bytes = 8;
     } else {
       order = "KeyBesidePosition";
       bytes = 16;
     }
-    tile = length <= kShort ? kShort : std::min(kLongestTile, kTileBytes / bytes);
-    if (length <= tile) return;
-    // Either way reads and writes all items once a round; merging soon drops those that are not kept.
-    const int merges = std::bit_width(static_cast<std::uint64_t>(ceil_div(length, tile) - 1));
-    const bool radix = merges > passes && call.kept > length / 4 && count_of(call.in) < kMostByRadix;
-    way = radix ? Way::Radix : Way::Merge;
   }
   /// In a pass by digits: as many as registers and shared memory have room for.
   std::int64_t moved_by_thread() const { return std::min<std::int64_t>(16, kTileBytes / (kThreads * bytes)); }
@@ -77,6 +87,60 @@ LaunchShape blocks(std::int64_t count) {
   return shape;
 }
 
+/// How a block reads its rows; the kernels' Reading.
+enum ReadingWay { kAlongRows, kAcrossRows, kWholeWords };
+struct Reading {
+  std::int32_t width, inverse, way;
+};
+
+/// Rows, `together` of them a block.
+Reading reading_of(const Sort& call, const Rows& rows, std::int64_t width, std::int64_t together) {
+  Reading r;
+  r.width = static_cast<std::int32_t>(width);
+  r.inverse = static_cast<std::int32_t>(
+      static_cast<std::uint32_t>(std::min<std::int64_t>((std::int64_t{1} << 32) / width, 0xffffffff)));
+  const std::int64_t element = size_of(call.dtype), word = std::max<std::int64_t>(4, element);
+  const int last = rows.axes.rank - 1;
+  const bool adjacent = rows.length == width && (rows.stride == 1 || width == 1) && last <= 0 &&
+                        (last < 0 || rows.axes.strides[0] == width);
+  const bool whole =
+      reinterpret_cast<std::uintptr_t>(call.in.data) % static_cast<std::uintptr_t>(word) == 0 &&
+      together * width * element % word == 0;
+  // Across, where the same element of the next row is nearer than the next element of a row.
+  const bool across = last >= 0 && std::abs(rows.axes.strides[last]) < std::abs(rows.stride);
+  r.way = adjacent && whole ? kWholeWords : across ? kAcrossRows : kAlongRows;
+  return r;
+}
+
+/// Sorts tiles: to `runs`, `distance` items apart, or null to call.out.
+void sort_tiles(const Sort& call, Rows rows, const Items& items, Function kernel, Stream stream, void* runs,
+                std::int64_t tiles, std::int64_t distance) {
+  constexpr std::int64_t kWarp = 32;
+  const std::int64_t width = std::min(rows.length, items.tile), units = rows.count * tiles;
+  std::int32_t log_padded = std::bit_width(static_cast<std::uint64_t>(width - 1));
+  const std::int64_t padded = std::int64_t{1} << log_padded;
+  // Smaller blocks where there would be too few for the device.
+  const std::int64_t wanted = std::int64_t{2} * device(device_of(stream)).sm_count;
+  std::int64_t threads = kThreads;
+  while (threads > kWarp && threads * items.by_thread / 2 >= padded &&
+         units * padded < wanted * threads * items.by_thread)
+    threads /= 2;
+  const std::int64_t together = threads * items.by_thread >> log_padded;
+  std::int32_t log_rows = std::bit_width(static_cast<std::uint64_t>(together)) - 1;
+  const auto kept = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows.kept)));
+  auto kept_threads = static_cast<std::int32_t>(std::clamp<std::int64_t>(
+      kept / items.by_thread, 1, std::max<std::int64_t>(padded / items.by_thread, 1)));
+  Reading reading = reading_of(call, rows, width, together);
+  void* out = call.out;
+  const void* in = call.in.data;
+  void* params[] = {&runs,       &out,      &in,       &rows,         &tiles,
+                    &log_padded, &distance, &log_rows, &kept_threads, &reading};
+  LaunchShape shape;
+  shape.grid[0] = static_cast<std::uint32_t>(ceil_div(units, together));
+  shape.block[0] = static_cast<std::uint32_t>(threads);
+  launch(kernel, shape, stream, params);
+}
+
 /// By tiles, and merging.
 void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels,
                      Stream stream) {
@@ -91,12 +155,8 @@ void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std:
   if (runs > 2) to.emplace(bytes, stream);
 
   void* out = call.out;
-  const void* in = call.in.data;
   void* made = from ? from->data() : nullptr;
-  std::int32_t log_padded = std::bit_width(static_cast<std::uint64_t>(std::min(rows.length, items.tile) - 1));
-  const std::int64_t together = items.tile >> log_padded;
-  void* tile_params[] = {&made, &out, &in, &rows, &runs, &log_padded, &distance};
-  launch(kernels[kSortTiles], blocks(ceil_div(rows.count * runs, together)), stream, tile_params);
+  sort_tiles(call, rows, items, kernels[kSortTiles], stream, made, runs, distance);
 
   void* next = to ? to->data() : nullptr;
   while (runs > 1) {
@@ -153,7 +213,8 @@ std::string sort_source(const Sort& call) {
   const Items items(call);
   const std::string shared = cat(template_prologue(), "typedef ", codegen::cuda_memory_type(call.dtype),
                                  " Element;\n#define KILN_ORDER ", items.order, '\n');
-  const std::string tile = cat("constexpr int kTile = ", items.tile, ";\n", texts::sort, texts::sort_tiles);
+  const std::string tile = cat("constexpr int kEach = ", items.by_thread, ", kFirst = ", items.first, ";\n",
+                               texts::sort, texts::sort_tiles);
   switch (items.way) {
     case Items::Way::Tiles: return shared + tile;
     case Items::Way::Merge: return cat(shared, tile, texts::sort_merge);
@@ -180,7 +241,7 @@ void sort(const Sort& call, Stream stream) {
   const auto kernels = [&](const char* way,
                            std::span<const char* const> symbols) -> const std::vector<Function>& {
     const std::string name =
-        cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, '_', items.tile, way);
+        cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, way, '_', items.first);
     return template_kernels(device_of(stream), name, symbols, [&] { return sort_source(call); });
   };
   switch (items.way) {

@@ -8,7 +8,8 @@
 
 namespace kiln::cuda {
 
-/// Enqueues. The first sort of a device and dtype compiles. CompileError, DeviceError.
+/// Enqueues. The first sort of a device, a dtype, and a class of lengths and of `kept` compiles.
+/// CompileError, DeviceError.
 void sort(const library::Sort& call, Stream stream);
 
 /// The kernels' CUDA C for a call of such a dtype and shape, for tests.

@@ -25,12 +25,25 @@ std::string scatter_source(DType dtype, DType index_dtype, Combine how, bool ord
   return cuda::scatter_source(call);
 }
 
-std::string sort_source(DType dtype, bool positions, std::int64_t length) {
+/// Of many values in few places.
+std::string private_scatter_source(DType dtype, Combine how) {
+  library::Scatter call;
+  call.dtype = dtype;
+  call.how = how;
+  call.ordered = false;
+  call.x.rank = call.values.rank = 1;
+  call.x.dims[0] = 100;
+  call.values.dims[0] = 100000;
+  return cuda::scatter_source(call);
+}
+
+std::string sort_source(DType dtype, bool positions, std::int64_t length, std::int64_t kept = 0) {
   library::Sort call;
   call.dtype = dtype;
   call.positions = positions;
   call.in.rank = 1;
-  call.in.dims[0] = call.kept = length;
+  call.in.dims[0] = length;
+  call.kept = kept > 0 ? kept : length;
   return cuda::sort_source(call);
 }
 
@@ -51,9 +64,14 @@ TEST(TemplateKernels, CompileForEveryArchitecture) {
     expect_compiles(search_source(DType::Float16), number);
     expect_compiles(sort_source(DType::BFloat16, true, 10000), number);
     expect_compiles(sort_source(DType::Float32, true, 1000000), number);
+    expect_compiles(sort_source(DType::Float16, true, 100, 2), number);
+    expect_compiles(sort_source(DType::Float64, true, 100, 8), number);
     for (const DType dtype : {DType::BFloat16, DType::UInt8, DType::Float64})
       expect_compiles(scatter_source(dtype, DType::Int64, Combine::Add), number);
     expect_compiles(scatter_source(DType::UInt16, DType::Int64, Combine::Max), number);
+    for (const DType dtype : {DType::Float16, DType::Int64, DType::Float64})
+      expect_compiles(private_scatter_source(dtype, Combine::Add), number);
+    expect_compiles(private_scatter_source(DType::Int64, Combine::Min), number);
     expect_compiles(scatter_source(DType::Float16, DType::UInt64, Combine::Multiply, true), number);
   }
 }
@@ -65,9 +83,12 @@ TEST(TemplateKernels, CompileForEveryDtype) {
     if (is_float(dtype)) expect_compiles(linear_source(dtype), 90);
     expect_compiles(sort_source(dtype, false, 10000), 90);
     expect_compiles(sort_source(dtype, true, 10), 90);
+    expect_compiles(sort_source(dtype, true, 10, 1), 90);
     expect_compiles(sort_source(dtype, false, 10000000), 90);
     expect_compiles(sort_source(dtype, true, 10000000), 90);
     expect_compiles(scatter_source(dtype, DType::Int32, Combine::Max), 90);
+    for (const Combine how : {Combine::Add, Combine::Multiply, Combine::Max, Combine::Min})
+      if (!is_bool(dtype) || how >= Combine::Max) expect_compiles(private_scatter_source(dtype, how), 90);
     if (is_int(dtype)) expect_compiles(scatter_source(DType::Float32, dtype, Combine::Set), 90);
     if (is_float(dtype))
       expect_compiles(scatter_source(dtype, DType::Int32, Combine::Multiply, true), 90);

@@ -187,8 +187,87 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnAnyStrides) {
       expect_same(DType::Float32, DType::Int64, how, ordered, {5}, 0, 0, {1}, {1}, {1});
       expect_same(DType::Float32, DType::Int64, how, ordered, {0, 4}, 1, 3, {4, 1}, {3, 1}, {3, 1});
     }
+  // Halves of more places than values are widened by index.
+  for (const Combine how : {Combine::Add, Combine::Multiply})
+    expect_same(DType::Float16, DType::Int64, how, false, {60, 5}, 0, 9, {5, 1}, {5, 1}, {1, 0});
   expect_same(DType::Float32, DType::Int64, Combine::Set, false, {2, 3, 2, 2, 3, 2}, 3, 3,
               {72, 24, 12, 6, 2, 1}, {108, 36, 18, 6, 2, 1}, {0, 36, 0, 6, 2, 0});
+}
+
+/// Many values in few places: blocks have accumulators of their own.
+TEST_F(DeviceScatter, AgreesWithTheCpuOnSmallTargetsOfEveryDtype) {
+  for (int d = 0; d < kDTypeCount; ++d)
+    for (const Combine how : {Combine::Add, Combine::Multiply, Combine::Max, Combine::Min}) {
+      const auto dtype = static_cast<DType>(d);
+      const bool product = how == Combine::Multiply;
+      if (is_bool(dtype) && (how == Combine::Add || product)) continue;
+      // Of a float product that many values meet, nothing is left but a zero or an infinity.
+      if (!(product && is_float(dtype)))
+        expect_same(dtype, DType::Int32, how, false, {3, 5, 2}, 1, 1000, {10, 2, 1}, {2000, 2, 1},
+                    {2000, 2, 1}, true);
+      expect_same(dtype, DType::Int32, how, false, {40, 20}, 1, 110, {20, 1}, {110, 1}, {110, 1});
+    }
+}
+
+TEST_F(DeviceScatter, AgreesWithTheCpuOnSmallTargetsOfAnyShape) {
+  for (const DType dtype : {DType::Float32, DType::Int64, DType::BFloat16}) {
+    const auto same = [&](std::vector<std::int64_t> dims, int axis, std::int64_t count,
+                          std::vector<std::int64_t> strides, std::vector<std::int64_t> value_strides,
+                          std::vector<std::int64_t> index_strides) {
+      expect_same(dtype, DType::Int64, Combine::Add, false, dims, axis, count, strides, value_strides,
+                  index_strides);
+    };
+    same({1}, 0, 9000, {1}, {1}, {1});                 // one place
+    same({256}, 0, 40000, {1}, {0}, {1});              // a histogram: one value for all
+    same({4096}, 0, 17000, {1}, {-1}, {1});            // as many places as there is room for, of 8 bytes
+    same({8192}, 0, 33000, {1}, {1}, {1});             // and of 4
+    same({8193}, 0, 33000, {1}, {1}, {1});             // one too many
+    same({2500, 3}, 1, 13, {3, 1}, {13, 1}, {13, 1});  // many groups to a block, the last fewer
+    same({3, 1000}, 1, 9001, {1000, 1}, {9001, 1}, {0, 1});  // chunks of a group, the last shorter
+    same({30, 7}, 0, 2000, {7, 1}, {7, 1}, {1, 0});          // whole rows at each index
+    same({2, 3, 2, 50, 2}, 3, 500, {600, 200, 100, 2, 1}, {-6, 2, 0, 7, 1}, {0, 500, 0, 1, 0});
+  }
+}
+
+/// Of many values of one place the last stays.
+TEST_F(DeviceScatter, SmallTargetsKeepTheLastValue) {
+  expect_same(DType::Float32, DType::Int64, Combine::Set, false, {7}, 0, 9000, {1}, {1}, {1});
+  expect_same(DType::Float32, DType::Int64, Combine::Set, false, {4, 3, 2}, 1, 1000, {6, 2, 1}, {2000, 2, 1},
+              {1000, 1, 0});
+}
+
+/// Sums of 64 bits that wrap and carry, in both halves of the word.
+TEST_F(DeviceScatter, SmallTargetsAddWideIntegers) {
+  Config c = config();
+  const Config before = c;
+  std::vector<std::vector<std::int64_t>> got;
+  for (const char* device : {"cpu", "cuda"}) {
+    c.device = device;
+    configure(c);
+    const Tensor i = arange(6000), large = i * 0x123456789abcdefll - 0x7fffffffll * (i % 5);
+    got.push_back(scatter_add(full({4}, -1, DType::Int64), i % 4, large).to_vector<std::int64_t>());
+  }
+  configure(before);
+  EXPECT_EQ(got[0], got[1]);
+}
+
+/// -0 stays where only -0 is added, and NaN comes before everything.
+TEST_F(DeviceScatter, SmallTargetsKeepZerosAndNaN) {
+  Config c = config();
+  const Config before = c;
+  c.device = "cuda";
+  configure(c);
+  const std::int64_t n = 5000;
+  const Tensor at = arange(n) % 4, zeros_below = full({n}, -0.0f), x = full({6}, -0.0f);
+  for (const float y : scatter_add(x, at, zeros_below).to_vector<float>()) EXPECT_TRUE(std::signbit(y));
+  const float nan = std::nanf("");
+  const Tensor some = where(arange(n) == 4242, full({n}, nan), ones({n}));
+  for (const Combine how : {Combine::Max, Combine::Min}) {
+    const auto y = scatter(x, at, some, 0, how).to_vector<float>();
+    for (std::size_t i = 0; i < y.size(); ++i)
+      EXPECT_EQ(std::isnan(y[i]), i == 4242 % 4) << i << " of " << static_cast<int>(how);
+  }
+  configure(before);
 }
 
 /// The order of additions is that of the CPU: the same bits, where any order of atomic ones would give

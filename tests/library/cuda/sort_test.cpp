@@ -136,6 +136,35 @@ TEST_F(DeviceSort, TakesTheFirstOfLongRows) {
     expect_same(DType::Float32, true, true, {30000}, {1}, 0, kept);
 }
 
+/// Several rows of a thread, of a warp and of a block, blocks that have fewer, and the first few of each row.
+TEST_F(DeviceSort, AgreesWithTheCpuOnManyShortRows) {
+  for (const std::int64_t n : {2, 3, 12, 16, 33, 100, 500, 1000})
+    for (const DType dtype : {DType::Float16, DType::Float32, DType::Float64}) {
+      const std::int64_t rows = 9001 / n + 1;
+      expect_same(dtype, false, n % 2 == 0, {rows, n}, {n, 1}, 1, n);
+      for (const std::int64_t kept : {std::int64_t{1}, std::int64_t{2}, std::int64_t{8}, n / 3, n})
+        if (kept > 0 && kept <= n) expect_same(dtype, true, kept < n, {rows, n}, {n, 1}, 1, kept);
+    }
+  // Rows of bytes, all alike but for their positions, and rows of many words.
+  expect_same(DType::Bool, true, true, {70, 130}, {130, 1}, 1, 130);
+  expect_same(DType::Int8, false, false, {70, 130}, {130, 1}, 1, 40);
+  for (const std::int64_t n : {2047, 2048, 4096})
+    for (const std::int64_t kept : {std::int64_t{5}, std::int64_t{33}, n})
+      expect_same(DType::UInt64, kept == 33, false, {3, n}, {n, 1}, 1, kept);
+}
+
+/// Rows whose elements are not neighbours: threads then go from row to row.
+TEST_F(DeviceSort, AgreesWithTheCpuOnShortRowsAcrossMemory) {
+  for (const std::int64_t n : {2, 7, 64, 300})
+    for (const bool positions : {false, true}) {
+      expect_same(DType::Float32, positions, false, {3, n, 70}, {n * 70, 70, 1}, 1, n);
+      expect_same(DType::BFloat16, positions, true, {n, 1000}, {1000, 1}, 0, 2);
+      expect_same(DType::Int32, positions, true, {50, n}, {1, 50}, 1, n);  // read across, written along
+      expect_same(DType::Int32, positions, true, {n, 2, 25}, {1, 25 * n, n}, 0,
+                  n);  // and the other way round
+    }
+}
+
 TEST_F(DeviceSort, AgreesWithTheCpuOnAnyStrides) {
   expect_same(DType::Float32, true, false, {4, 9, 3}, {1, -40, 9}, 1, 9);
   expect_same(DType::Float32, false, false, {4, 9, 3}, {0, 2, 50}, 1, 4);

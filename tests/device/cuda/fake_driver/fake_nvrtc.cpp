@@ -79,6 +79,7 @@ static inline void __threadfence() {}
 static inline void __nanosleep(unsigned) {}
 template <class T> static T atomicAdd(T* at, T x) { T old = *at; *at = old + x; return old; }
 template <class T> static T atomicMax(T* at, T x) { T old = *at; *at = old > x ? old : x; return old; }
+template <class T> static T atomicMin(T* at, T x) { T old = *at; *at = old < x ? old : x; return old; }
 template <class T> static T atomicCAS(T* at, T seen, T next) { T old = *at; if (old == seen) *at = next; return old; }
 static inline float ptx_widen(unsigned short x) { return (float)bits_of<_Float16>(x); }
 template <class T> static unsigned short ptx_narrow(T x) { return bits_of<unsigned short>((_Float16)x); }
