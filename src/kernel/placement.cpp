@@ -7,8 +7,12 @@
 
 namespace kiln::kernel {
 
-Placement::Placement(const Kernel& kernel)
-    : k_(kernel), pool_(kernel.pool), var_depth_(kernel.n_vars, -1), accs_(kernel.accs.size()) {}
+Placement::Placement(const Kernel& kernel, bool own_lanes)
+    : k_(kernel),
+      pool_(kernel.pool),
+      own_lanes_(own_lanes),
+      var_depth_(kernel.n_vars, -1),
+      accs_(kernel.accs.size()) {}
 
 void Placement::begin_accs(const LoopDecl& loop) {
   for (std::uint32_t a : loop.accs)
@@ -23,6 +27,7 @@ void Placement::open(const LoopDecl& loop) {
   if (loop.kind == LoopKind::Vector) {
     KILN_CHECK_THAT(lanes_depth_ == 0, "nested vector loops");
     lanes_depth_ = depth_;
+    lanes_ = loop.lanes;
   }
   forget();
 }
@@ -61,6 +66,13 @@ int Placement::depth_of(ExprId e) {
   return depths_[e] = d;
 }
 
+bool Placement::numbers_vectors(const ExprNode& n) const {
+  if (n.prim != Prim::IndexDiv || own_lanes_) return false;
+  const ExprNode &x = pool_[n.a], &by = pool_[n.b];
+  return x.prim == Prim::Var && var_depth_[x.imm] == lanes_depth_ && by.prim == Prim::Const &&
+         static_cast<std::int64_t>(by.imm) == lanes_;
+}
+
 bool Placement::varying(ExprId e) {
   if (lanes_depth_ == 0) return false;
   if (e >= varying_.size()) varying_.resize(pool_.size(), -1);
@@ -69,6 +81,8 @@ bool Placement::varying(ExprId e) {
   bool v = false;
   if (n.prim == Prim::Var)
     v = var_depth_[n.imm] == lanes_depth_;
+  else if (numbers_vectors(n))
+    v = false;
   else if (n.prim == Prim::Acc)
     v = accs_[n.imm].lanes == Lanes::Around;
   else if (n.prim == Prim::Running || n.prim == Prim::Before)

@@ -13,7 +13,8 @@ namespace kiln::kernel {
 
 class Placement {
  public:
-  explicit Placement(const Kernel& kernel);
+  /// `own_lanes`: the emitter runs vectors of another length than the kernel says.
+  explicit Placement(const Kernel& kernel, bool own_lanes = false);
 
   /// The kernel's expressions, and those made while emitting.
   ExprPool& pool() { return pool_; }
@@ -31,7 +32,8 @@ class Placement {
   /// Depth of the open Vector loop; 0: there is none.
   int lanes_depth() const { return lanes_depth_; }
   int depth_of(ExprId e);
-  /// Whether the value differs between the lanes of the open Vector loop.
+  /// Whether the value differs between the lanes of the open Vector loop. The loop's variable over the number
+  /// of lanes, which numbers the vectors, does not.
   bool varying(ExprId e);
   /// d(index)/d(lane) as an expression of the pool; none when the index is not affine in the Vector loop's
   /// variable.
@@ -52,10 +54,13 @@ class Placement {
     int running_depth = -1;  // that sees its running values
   };
   void forget();
+  bool numbers_vectors(const ExprNode& n) const;
 
   const Kernel& k_;
   ExprPool pool_;
   int depth_ = 0, lanes_depth_ = 0;
+  const bool own_lanes_;
+  std::int64_t lanes_ = 0;      // of the open Vector loop
   std::vector<int> var_depth_;  // of its loop, or -1
   std::vector<Acc> accs_;
   // What was found out since the last loop opened or closed.

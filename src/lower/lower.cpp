@@ -66,8 +66,8 @@ void RegionLowering::compensate_sums() {
   for (const LoopDecl& l : k_.loops)
     for (const std::uint32_t acc : l.accs) {
       AccDecl& a = k_.accs[acc];
-      a.compensated =
-          a.monoid == Monoid::Sum && a.type == DType::Float32 && !read_inside[acc] && !is_short(l, acc);
+      a.compensated = a.monoid == Monoid::Sum && a.type == DType::Float32 && !read_inside[acc] &&
+                      !is_short(l, acc) && !(acc < bounded_.size() && bounded_[acc]);
     }
 }
 

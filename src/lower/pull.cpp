@@ -284,6 +284,7 @@ class Puller {
             return base_coords(in.dims, row);
         s.delinearize(s.linearize(coords_[at], n.dims), in.dims, c);
         break;
+      case Op::arrange: return at;
       case Op::slice_at: {
         const std::size_t axis = ir::attributes<ir::Position>(n).axis;
         c = coords_[at];

@@ -17,8 +17,6 @@ constexpr float kCacheCost = 10;  // primitives above which a value is kept for 
 constexpr float kLoopCost = 1000;
 constexpr std::int64_t kScratchLimit = 128 << 10;  // bytes of a row kept in scratch: within L2
 constexpr int kRegisterLimit = 96;                 // values a GPU thread keeps
-constexpr std::int64_t kAccessBytes = 16;          // of a GPU's widest access
-constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
 
 bool is_computed(const Entry& e) {
   return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Pad || e.kind == Entry::Kind::Scan ||
@@ -58,90 +56,6 @@ void RegionLowering::measure() {
   }
 }
 
-// ---- axes ----
-
-/// Calls f on every index that will be evaluated.
-void RegionLowering::each_index(const std::function<void(const Index&)>& f) const {
-  std::vector<bool> seen(static_cast<std::size_t>(p_.space.atom_count()));
-  auto visit = [&](auto&& self, const Index& i) -> void {
-    f(i);
-    for (int t = 0; t < i.n; ++t) {
-      const AtomId a = i.terms[t].atom;
-      if (a < p_.space.axis_count() || seen[static_cast<std::size_t>(a)]) continue;
-      seen[static_cast<std::size_t>(a)] = true;
-      self(self, p_.space.atom(a).of);
-    }
-  };
-  for (const Entry& e : p_.entries) {
-    if (e.kind == Entry::Kind::Load || e.kind == Entry::Kind::Iota) visit(visit, e.index);
-    if (e.kind == Entry::Kind::Reduce && has_position(g_[e.node].op)) visit(visit, e.index);
-  }
-  for (const PredicateLink& l : p_.links) visit(visit, l.predicate.t);
-  for (const auto& o : p_.outputs) visit(visit, o.at);
-}
-
-/// The axes longer than 1, each a group; never empty, and with a reduced one where there is a reduction.
-std::vector<Group> RegionLowering::axes_as_groups() const {
-  std::vector<Group> groups;
-  for (int a = 0; a < p_.domain.rank(); ++a)
-    if (p_.domain[a] != 1) groups.push_back({a, a, p_.domain[a], ((p_.reduced >> a) & 1) != 0});
-  if ((phases_ > 0 || !scans_.empty()) &&
-      std::none_of(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; }))
-    groups.insert(groups.begin(), {-1, -1, 1, true});  // a reduction over extents of 1 still has its loop
-  if (groups.empty()) groups.push_back({0, 0, 1, false});
-  return groups;
-}
-
-void RegionLowering::collapse() {
-  for (const Group& g : axes_as_groups()) {
-    bool joins = !groups_.empty() && groups_.back().reduced == g.reduced;
-    if (joins) {
-      const int outer = groups_.back().last;
-      each_index([&](const Index& i) { joins &= i.coef(outer) == i.coef(g.first) * g.extent; });
-    }
-    if (joins) {
-      groups_.back().last = g.last;
-      groups_.back().extent *= g.extent;
-    } else {
-      groups_.push_back(g);
-    }
-  }
-  if (target_.strict) join_reduced();
-}
-
-/// Makes adjacent reduced groups one, whose order must not depend on what reads them.
-void RegionLowering::join_reduced() {
-  std::vector<Group> joined;
-  for (const Group& g : groups_) {
-    if (joined.empty() || !g.reduced || !joined.back().reduced) {
-      joined.push_back(g);
-      continue;
-    }
-    Group& run = joined.back();
-    if (run.pieces.empty()) run.pieces.push_back({run.last, run.extent});
-    run.pieces.push_back({g.last, g.extent});
-    run.last = g.last;
-    run.extent *= g.extent;
-  }
-  groups_ = std::move(joined);
-}
-
-/// Whether a kernel that writes into an argument's memory reads that argument anywhere but where the same
-/// point writes.
-bool RegionLowering::reads_what_it_writes() const {
-  for (const auto& o : p_.outputs) {
-    if (!o.placed) continue;
-    const std::uint32_t arg = regions_.placements.at(o.node).arg;
-    for (const Entry& e : p_.entries) {
-      if (e.kind != Entry::Kind::Load || g_[e.node].arg < 0 ||
-          static_cast<std::uint32_t>(g_[e.node].arg) != arg)
-        continue;
-      if (g_[e.node].op != Op::leaf || e.index != o.at || phases_ > 0 || !scans_.empty()) return true;
-    }
-  }
-  return false;
-}
-
 // ---- schedule ----
 
 bool RegionLowering::scans_of_scans() const {
@@ -176,12 +90,15 @@ void RegionLowering::choose() {
     // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is
     // walked from its end.
     const std::int64_t row_bytes = groups_.back().extent * size_of(g_[o.node].dtype);
-    const bool from_end = p_.full_linear.coef(groups_.back().last) < 0;
+    const std::int64_t along = p_.full_linear.coef(groups_.back().last);
+    if (std::abs(along) > 1) continue;
+    const bool from_end = along < 0;
     if ((groups_.size() == 1 && !from_end) || row_bytes % 64 == 0)
       f.out_bytes = std::max(f.out_bytes, g_[o.node].numel * size_of(g_[o.node].dtype));
   }
   f.across = axis_across();
   if (target_.gpu) f.vector = vector_elements();
+  if (target_.gpu && phases_ == 0 && scans_.empty()) f.flat_vector = flat_vector_elements();
   if (f.across >= 0) find_tile(f);
   const bool one_row = std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
   for (const Entry& e : p_.entries) {
@@ -191,6 +108,7 @@ void RegionLowering::choose() {
     ++f.loads;
     f.row_loads += one_row || own;
   }
+  if (target_.gpu) f.apart = axis_apart();
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));
   s_ = std::get<schedule::Schedule>(answer);
@@ -212,180 +130,6 @@ int RegionLowering::axis_across() const {
     }
   }
   return across;
-}
-
-// ---- tiles, and what a GPU asks ----
-
-/// Whether a load is strided along the last group and denser along the tile's rows.
-bool RegionLowering::crosses(const Entry& e) const {
-  if (e.kind != Entry::Kind::Load || e.inside || tile_rows_.empty()) return false;
-  const std::int64_t stride = std::abs(e.index.coef(groups_.back().last));
-  const std::int64_t dense =
-      std::abs(e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last));
-  return !p_.space.jumps(e.index) && stride > 1 && dense > 0 && dense < stride;
-}
-
-/// The rows of a tile: the groups that the load with the axis `across` runs along, as one. Its columns: the
-/// last groups up to those.
-void RegionLowering::find_tile(schedule::Facts& f) {
-  const std::int64_t enough = target_.gpu ? 64 : 16;
-  const auto group = [&](int g) -> const Group& { return groups_[static_cast<std::size_t>(g)]; };
-  tile_rows_ = {f.across};
-  f.across_run = group(f.across).extent;
-  int first_column = last_group();
-  f.last_run = group(last_group()).extent;
-  while (first_column - 1 > f.across && f.last_run < enough) f.last_run *= group(--first_column).extent;
-  const auto crossing =
-      std::find_if(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) { return crosses(e); });
-  if (crossing == p_.entries.end()) {
-    f.across = -1;
-    return;
-  }
-  const Index& index = crossing->index;
-  for (bool grew = true; grew && f.across_run < enough;) {
-    grew = false;
-    const Group& outermost = group(tile_rows_.front());
-    for (int g = 0; g < first_column && !grew; ++g)
-      if (std::find(tile_rows_.begin(), tile_rows_.end(), g) == tile_rows_.end() &&
-          index.coef(group(g).last) == index.coef(outermost.last) * outermost.extent) {
-        tile_rows_.insert(tile_rows_.begin(), g);
-        f.across_run *= group(g).extent;
-        grew = true;
-      }
-  }
-  if (target_.gpu) f.across_vector = lanes_along_tile();
-  f.across_narrowest = 8;
-  f.across_bytes = 0;
-  for (const Entry& e : p_.entries) {
-    if (!crosses(e)) continue;
-    const int bytes = static_cast<int>(size_of(g_[e.node].dtype));
-    f.across_narrowest = std::min(f.across_narrowest, bytes);
-    f.across_bytes += bytes;
-  }
-}
-
-/// Adjacent elements along the rows of a tile that 16-byte accesses of all loads which cross it take at once.
-int RegionLowering::lanes_along_tile() const {
-  std::int64_t run = 1, elements = 8;
-  for (int g : tile_rows_) run *= groups_[static_cast<std::size_t>(g)].extent;
-  for (const Entry& e : p_.entries)
-    if (crosses(e)) elements = std::min(elements, kAccessBytes / size_of(g_[e.node].dtype));
-  if (elements < 2 || run % elements != 0) return 1;
-  for (const Entry& e : p_.entries) {
-    if (!crosses(e) || e.predicates >= 0) continue;
-    std::int64_t stride = 1;
-    for (std::size_t r = tile_rows_.size(); r-- > 0;) {
-      const Group& g = groups_[static_cast<std::size_t>(tile_rows_[r])];
-      if (e.index.coef(g.last) != stride) return 1;
-      stride *= g.extent;
-    }
-    for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
-      const bool row = std::any_of(tile_rows_.begin(), tile_rows_.end(), [&](int r) {
-        const Group& g = groups_[static_cast<std::size_t>(r)];
-        return term.atom >= g.first && term.atom <= g.last && term.atom < p_.space.axis_count();
-      });
-      if (!row && (term.atom >= p_.space.axis_count() || term.coef % elements != 0)) return 1;
-    }
-    const GraphNode& n = g_[e.node];
-    const std::int64_t bytes = elements * size_of(n.dtype);
-    const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
-    if (e.index.c * size_of(n.dtype) % bytes != 0 || base % bytes != 0) return 1;
-  }
-  return static_cast<int>(elements);
-}
-
-/// Whether an index changes along a group.
-bool RegionLowering::walks(const Index& index, const Group& g) const {
-  for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
-    const Atom& atom = p_.space.atom(term.atom);
-    if (atom.jumps) return true;  // it may
-    for (int axis = std::max(g.first, 0); axis <= g.last; ++axis)
-      if ((atom.axes >> axis) & 1) return true;
-  }
-  return false;
-}
-
-/// Whether an index takes elements of the last group one after the other, beside scans also from the last to
-/// the first; then `aligned` tells whether it begins at a multiple of `elements` wherever the last group
-/// begins, its constant apart.
-bool RegionLowering::runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const {
-  const Group& last = groups_.back();
-  if (index.coef(last.last) != 1 && !(walks_back(index) && !scans_.empty())) return false;
-  aligned = true;
-  for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
-    if (term.atom >= p_.space.axis_count() && walks(p_.space.atom(term.atom).of, last)) return false;
-    if (term.atom < p_.space.axis_count() && term.atom >= last.first && term.atom <= last.last) continue;
-    aligned &= term.coef % elements == 0;
-  }
-  return true;
-}
-
-/// Adjacent elements of the last group that 16-byte accesses of all operands along it may take at once; 1 if
-/// one of them is not aligned.
-int RegionLowering::vector_elements() const {
-  struct Access {
-    const Index* index;
-    DType type;
-    std::int64_t base;  // bytes that its memory is a multiple of, or 0: any
-  };
-  std::vector<Access> accesses;
-  for (const Entry& e : p_.entries) {
-    if (e.kind != Entry::Kind::Load || e.predicates >= 0) continue;
-    const GraphNode& n = g_[e.node];
-    const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
-    accesses.push_back({&e.index, n.dtype, base});
-  }
-  for (const auto& o : p_.outputs) {
-    const std::int64_t base = o.placed ? g_.args[regions_.placements.at(o.node).arg].alignment : 0;
-    accesses.push_back({&o.at, g_[o.node].dtype, base});
-  }
-  bool aligned = true;
-  std::int64_t narrowest = kAccessBytes, widest = 1;
-  for (const Access& a : accesses)
-    if (runs_along_last_group(*a.index, 1, aligned)) {
-      narrowest = std::min(narrowest, size_of(a.type));
-      widest = std::max(widest, size_of(a.type));
-    }
-  const std::int64_t elements =
-      std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
-  // rows begin anywhere
-  if (elements <= 1 || (groups_.size() > 1 && groups_.back().extent % elements != 0)) return 1;
-  for (const Access& a : accesses) {
-    if (!runs_along_last_group(*a.index, elements, aligned)) continue;
-    const std::int64_t bytes = std::min(kAccessBytes, elements * size_of(a.type));
-    // of a thread's vector
-    const std::int64_t first = walks_back(*a.index) ? a.index->c - (elements - 1) : a.index->c;
-    if (!aligned || first * size_of(a.type) % bytes != 0 || a.base % bytes != 0) return 1;
-  }
-  return static_cast<int>(elements);
-}
-
-/// Whether every vector of an output begins at a multiple of its size, or of a cache line: what a store past
-/// the caches needs.
-bool RegionLowering::stores_whole_vectors(NodeId output) const {
-  if (regions_.placements.contains(output)) return false;
-  const Group& last = groups_.back();
-  const std::int64_t size = size_of(g_[output].dtype), bytes = s_.lanes * size;
-  if (groups_.size() == 1 && p_.full_linear.coef(last.last) > 0) return true;
-  return last.extent * size % std::min<std::int64_t>(64, bytes & -bytes) == 0;
-}
-
-/// Whether every index, and every step on the way to it, is far from overflowing 32 bits.
-bool RegionLowering::index_is_narrow() const {
-  double points = 1;
-  for (const Group& g : groups_) points *= static_cast<double>(std::max<std::int64_t>(g.extent, 1));
-  for (const LoopRun& run : p_.loops)
-    for (const LoopRun::Yield& y : run.yields)
-      points = std::max(points, static_cast<double>(g_[y.stack].numel));
-  bool narrow = points < static_cast<double>(kNarrow) && out_.grid < kNarrow && rows_ * chunks_ < kNarrow;
-  each_index([&](const Index& i) {
-    std::int64_t reach = std::abs(i.c);
-    for (const Term& term : std::span(i.terms, static_cast<std::size_t>(i.n)))
-      reach +=
-          std::abs(term.coef) * (p_.space.atom(term.atom).extent + std::abs(p_.space.atom(term.atom).lo));
-    narrow &= reach < kNarrow;
-  });
-  return narrow;
 }
 
 // ---- uses ----

@@ -38,6 +38,13 @@ void RegionLowering::declare_accs() {
     const GraphNode& n = g_[p_.entries[r.entry].node];
     k_.accs.push_back(acc_decl(n.op, compute_type(g_[n.in[0]].dtype)));
   }
+  tile_accs_.resize(static_cast<std::size_t>(s_.tile));
+  for (std::vector<std::uint32_t>& accs : tile_accs_)
+    for (const Reduction& r : reductions_) {
+      const bool first = &accs == &tile_accs_.front();
+      accs.push_back(first ? r.acc : static_cast<std::uint32_t>(k_.accs.size()));
+      if (!first) k_.accs.push_back(AccDecl(k_.accs[r.acc]));
+    }
 }
 
 // ---- groups ----
@@ -104,10 +111,10 @@ E RegionLowering::block_of(E position, Groups outer, std::int64_t blocks) {
   return position - q * n_blocks;
 }
 
-/// What a block of `length` elements covers of a group; the last block may be shorter.
-Range RegionLowering::block_range(E block, E length, int group) {
+/// What a block of `length` elements covers of `whole`; the last block may be shorter.
+Range RegionLowering::block_range(E block, E length, E whole) {
   const E first = block * length;
-  return {first, kernel::min(extent(group) - first, length)};
+  return {first, kernel::min(whole - first, length)};
 }
 
 // ---- loops and statements ----
@@ -247,6 +254,16 @@ void RegionLowering::store_outputs(Body& body, bool row, std::initializer_list<i
 
 // ---- phases ----
 
+/// From here on values are those of a row of the tile of results, and the reductions have its accumulators.
+void RegionLowering::enter_row(int row, const std::vector<std::vector<std::uint32_t>>& accs) {
+  for (std::size_t i = 0; i < reductions_.size(); ++i)
+    reductions_[i].acc = accs[static_cast<std::size_t>(row)][i];
+  if (s_.tile == 1) return;
+  axis_[static_cast<std::size_t>(s_.tile_axis)] =
+      kernel::min(tile_first_ + konst(row), extent(s_.tile_axis) - konst(1));  // the last row several times
+  forget();
+}
+
 /// The innermost statements of one phase: reductions, full outputs, values kept for later phases.
 void RegionLowering::phase_body(Body& body) {
   body_ = &body;
@@ -270,7 +287,8 @@ void RegionLowering::phase_body(Body& body) {
 /// Sums on a GPU are compensated instead.
 bool RegionLowering::adds_in_blocks(const Reduction& r) const {
   const AccDecl& a = k_.accs[r.acc];
-  const bool compensated = target_.gpu && !target_.strict;
+  const bool compensated =
+      target_.gpu && !target_.strict && s_.tile == 1;  // of blocks of a tile's results, few
   return r.phase == phase_ && is_float(a.type) &&
          (a.monoid == Monoid::Custom || (a.monoid == Monoid::Sum && !compensated));
 }
@@ -289,43 +307,108 @@ E RegionLowering::total_of(std::uint32_t acc, const GraphNode& n) {
   return has_position(n.op) ? acc_value(acc, type) : kernel::cast(acc_value(acc, k_.accs[acc].type), type);
 }
 
+/// Puts the groups at a row-major position among them. On lanes a vector never crosses the end of the last
+/// group, so that the coordinates of the others are those of its number.
+void RegionLowering::place_together(Groups order, E first, E at, bool vector) {
+  const E position = first ? first + at : at;
+  if (!vector || s_.lanes == 1) return decompose(position, order);
+  const std::int64_t last = groups_[static_cast<std::size_t>(order.back())].extent;
+  KILN_CHECK_THAT(last % s_.lanes == 0, "vectors across the ends of rows");
+  E number = kernel::index_div(at, konst(s_.lanes));
+  if (first) number = kernel::index_div(first, konst(s_.lanes)) + number;
+  const E rows = divide(number, size(kLastVectors, last / s_.lanes));
+  axis_[static_cast<std::size_t>(order.back())] = position - rows * extent(order.back());
+  decompose(rows, std::vector<int>(order.begin(), order.end() - 1));
+}
+
+/// One loop over all of these groups, or over a part of them. `in_blocks`: inside a loop over blocks of so
+/// many elements, or 0.
+std::vector<LoopDecl> RegionLowering::open_together(Groups order, const std::optional<Range>& part,
+                                                    bool vector, std::int64_t in_blocks) {
+  std::vector<LoopDecl> nest(1);
+  LoopDecl& l = nest.front();
+  l.var = new_var();
+  const E count = part ? part->count : whole_of(order);
+  l.extent = count.id;
+  E at = var(l.var);
+  if (in_blocks > 0) {
+    const E block = size(kSumBlock, in_blocks);
+    LoopDecl blocks;
+    blocks.var = new_var();
+    blocks.extent = divide(count + block - konst(1), block).id;
+    const E first = var(blocks.var) * block;
+    l.extent = kernel::min(count - first, block).id;
+    at = first + at;
+    nest.insert(nest.begin(), std::move(blocks));
+  }
+  place_together(order, part ? part->first : E{}, at, vector);
+  inner_ = at;
+  return nest;
+}
+
+/// How many elements groups that one loop runs over have.
+E RegionLowering::whole_of(Groups order) {
+  return order.size() == 1 ? extent(order.front()) : size(kInner, product(order));
+}
+
 /// One phase as nested loops over `order` (groups, outermost first), the last on lanes when `vector`.
 void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
                                  const std::optional<Range>& outermost) {
   forget();
-  std::vector<LoopDecl> nest = open_nest(order, outermost);
+  const bool together = s_.together && order.size() > 1;
   const bool columns = !vector && s_.lane_axis == last_group();  // short rows on lanes are never cut
   const bool shared = vector && target_.gpu && !target_.strict;  // a team's lanes share the elements
   const std::int64_t lanes = vector ? s_.lanes * std::max<std::int64_t>(1, s_.threads.team) : 1;
+  const bool sums = !shared && std::any_of(reductions_.begin(), reductions_.end(),
+                                           [&](const Reduction& r) { return adds_in_blocks(r); });
+  std::vector<LoopDecl> nest = together
+                                   ? open_together(order, outermost, vector, sums ? kAddedInOrder * lanes : 0)
+                                   : open_nest(order, outermost);
   const std::size_t blocks =
-      shared ? nest.size() : cut_sums(nest, order, outermost, lanes, kAddedInOrder, columns || outermost);
+      !sums      ? nest.size()
+      : together ? 0
+                 : cut_sums(nest, order, outermost, lanes, kAddedInOrder, columns || outermost);
   const bool cut = blocks < nest.size();
   if (vector) put_on_lanes(nest.back());
   std::vector<Stmt> added;
-  std::vector<std::uint32_t> whole;
-  for (Reduction& r : reductions_) {
-    whole.push_back(r.acc);
-    if (r.phase != phase_) continue;
-    nest.front().accs.push_back(r.acc);
-    if (!cut || !adds_in_blocks(r)) continue;
-    const auto part = static_cast<std::uint32_t>(k_.accs.size());
-    const AccDecl decl = k_.accs[r.acc];
-    k_.accs.push_back(decl);
-    nest[blocks + 1].accs.push_back(part);
-    k_.accs[r.acc] = total_decl(r, decl);
-    const DType total = k_.accs[r.acc].type;
-    added.push_back({Stmt::Kind::Update, r.acc, kNoExpr, kernel::cast(acc_value(part, decl.type), total).id});
-    r.acc = part;
-  }
+  std::vector<std::vector<std::uint32_t>> inside = tile_accs_;
+  for (std::size_t row = 0; row < tile_accs_.size(); ++row)
+    for (std::size_t i = 0; i < reductions_.size(); ++i) {
+      const Reduction& r = reductions_[i];
+      const std::uint32_t whole = tile_accs_[row][i];
+      if (r.phase != phase_) continue;
+      nest.front().accs.push_back(whole);
+      if (!cut || !adds_in_blocks(r)) continue;
+      const auto part = static_cast<std::uint32_t>(k_.accs.size());
+      const AccDecl decl = acc_decl(op_of(r), k_.accs[inside[0][i]].type);
+      k_.accs.push_back(decl);
+      bounded_.resize(k_.accs.size());
+      bounded_[part] = true;
+      nest[blocks + 1].accs.push_back(part);
+      inside[row][i] = part;
+    }
+  for (std::size_t row = 0; row < tile_accs_.size() && cut; ++row)
+    for (std::size_t i = 0; i < reductions_.size(); ++i) {
+      const std::uint32_t whole = tile_accs_[row][i], part = inside[row][i];
+      if (part == whole) continue;
+      const DType from = k_.accs[part].type;
+      k_.accs[whole] = total_decl(reductions_[i], k_.accs[part]);
+      added.push_back(
+          {Stmt::Kind::Update, whole, kNoExpr, kernel::cast(acc_value(part, from), k_.accs[whole].type).id});
+    }
   if (!vector) nest.front().rows = static_cast<std::uint16_t>(s_.rows);
   declare_scans(nest.front());
-  phase_body(nest.back().body);
-  for (std::size_t i = 0; i < reductions_.size(); ++i) reductions_[i].acc = whole[i];
+  for (std::size_t row = 0; row < tile_accs_.size(); ++row) {
+    enter_row(static_cast<int>(row), inside);
+    phase_body(nest.back().body);
+  }
+  enter_row(0, tile_accs_);
   if (cut) {
     Body& body = nest[blocks].body;
     body.push_back(loop(fold_from(nest, blocks + 1)));
     body.insert(body.end(), added.begin(), added.end());
   }
+  inner_ = {};
   LoopDecl phase = fold(std::move(nest));
   if (!phase.accs.empty() || !phase.body.empty()) into.push_back(loop(std::move(phase)));
 }
@@ -333,11 +416,17 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
 /// All phases one after the other, with the row outputs between them.
 void RegionLowering::all_phases(Body& body, bool vector) {
   const std::vector<int> reduced = reduced_groups();
-  store_rows(body, {0});
+  const auto store_all_rows = [&](int phase) {
+    for (int row = 0; row < s_.tile; ++row) {
+      enter_row(row, tile_accs_);
+      store_rows(body, {phase});
+    }
+  };
+  store_all_rows(0);
   for (phase_ = 0; phase_ <= phases_; ++phase_) {
     phase_loops(body, reduced, vector);
     forget();
-    store_rows(body, {phase_ + 1});
+    store_all_rows(phase_ + 1);
   }
 }
 
@@ -371,11 +460,21 @@ void RegionLowering::build_rows() {
 void RegionLowering::build_columns() {
   LoopDecl grid = open_grid();
   const int column = s_.lane_axis;
-  const std::vector<int> outer = kept_groups({column});
-  const E block = block_of(var(grid.var), outer, blocks_of(column));
-  const Range range = block_range(block, size(kBlock, s_.block), column);
-  grid.body.push_back(lane_loop(range, {column}, [&](Body& body) { all_phases(body, false); }));
-  close_grid(std::move(grid), product(outer) * blocks_of(column));
+  const std::vector<int> columns = s_.kept_together ? kept_groups() : std::vector<int>{column};
+  const std::vector<int> outer = s_.kept_together ? std::vector<int>{} : kept_groups({column, s_.tile_axis});
+  const std::int64_t blocks = ceil_div(product(columns), s_.block);
+  const std::int64_t rows = s_.tile > 1 ? ceil_div(product({s_.tile_axis}), s_.tile) : 1;
+  E item = var(grid.var);
+  if (s_.tile > 1) {
+    const auto [rest, row] = divide_with_rest(item, size(kRuns, rows));
+    tile_first_ = row * konst(s_.tile);
+    item = rest;
+  }
+  const E block = block_of(item, outer, blocks);
+  const E whole = columns.size() == 1 ? extent(columns.front()) : size(kRunExtent, product(columns));
+  const Range range = block_range(block, size(kBlock, s_.block), whole);
+  grid.body.push_back(lane_loop(range, columns, [&](Body& body) { all_phases(body, false); }));
+  close_grid(std::move(grid), product(outer) * blocks * rows);
 }
 
 /// A map with an operand that is contiguous along other axes than the last: a grid item is a tile of both.

@@ -1,5 +1,6 @@
 // RegionLowering: lowers one region. Internal to src/lower; the steps stand as a list in lower.cpp's run(),
 // and each topic has its own file:
+//   region_axes.cpp     the axes: their order, groups, vectors, tiles
 //   region_facts.cpp    what the scheduler must know; which phases need which values
 //   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
 //   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
@@ -34,14 +35,15 @@ using ir::Op;
 using namespace kernel::nouns;
 using schedule::Form;
 
-/// A run of adjacent domain axes that every access walks as one. In the strict mode all adjacent reduced axes
-/// are a group, whose pieces then are the runs that accesses walk as one; a group of one run has no pieces.
+/// A run of domain axes that every access walks as one. In the strict mode all adjacent reduced axes are a
+/// group, whose pieces then are the runs that accesses walk as one; a group of one run has no pieces.
 struct Group {
   struct Piece {
     int last;  // axis
     std::int64_t extent;
   };
-  int first, last;  // axes; `last` is the innermost, whose coefficient serves the group
+  std::uint64_t axes;  // mask
+  int last;            // the innermost axis, whose coefficient serves the group
   std::int64_t extent;
   bool reduced;
   std::vector<Piece> pieces;  // outermost first
@@ -98,8 +100,10 @@ class RegionLowering {
   // Facts.
   void each_index(const std::function<void(const Index&)>& f) const;
   std::vector<Group> axes_as_groups() const;
+  void order_by_storage(std::vector<Group>& axes) const;
   void join_reduced();
   int axis_across() const;
+  int axis_apart() const;
   bool crosses(const Entry& e) const;
   void find_tile(schedule::Facts& f);
   int lanes_along_tile() const;
@@ -113,6 +117,7 @@ class RegionLowering {
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;
+  int flat_vector_elements() const;
   bool stores_whole_vectors(NodeId output) const;
   bool index_is_narrow() const;
 
@@ -148,7 +153,9 @@ class RegionLowering {
     kIterations,
     kPoints,
     kTileRows,
-    kSumBlock
+    kSumBlock,
+    kInner,
+    kLastVectors
   };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
@@ -235,12 +242,17 @@ class RegionLowering {
   void close_grid(LoopDecl grid, std::int64_t items);
   void decompose(E position, Groups groups);
   E block_of(E position, Groups outer, std::int64_t blocks);
-  Range block_range(E block, E length, int group);
+  Range block_range(E block, E length, E whole);
+  Range block_range(E block, E length, int group) { return block_range(block, length, extent(group)); }
 
   // Loops and statements.
   Stmt loop(LoopDecl decl);
   void put_on_lanes(LoopDecl& loop) const;
   Stmt lane_loop(const Range& range, Groups axes, const Fill& fill);
+  void place_together(Groups order, E first, E at, bool vector);
+  std::vector<LoopDecl> open_together(Groups order, const std::optional<Range>& part, bool vector,
+                                      std::int64_t in_blocks);
+  E whole_of(Groups order);
   std::vector<LoopDecl> open_nest(Groups order, const std::optional<Range>& outermost);
   bool adds_in_blocks(const Reduction& r) const;
   void compensate_sums();
@@ -256,6 +268,7 @@ class RegionLowering {
   void store_full(Body& body) { store_outputs(body, false, {phase_}); }
   void store_rows(Body& body, std::initializer_list<int> phases) { store_outputs(body, true, phases); }
   void phase_body(Body& body);
+  void enter_row(int row, const std::vector<std::vector<std::uint32_t>>& accs);
   void phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost = {});
   void all_phases(Body& body, bool vector);
 
@@ -343,11 +356,16 @@ class RegionLowering {
     bool rows = false;         // outputs of rows, or the others
     std::uint64_t phases = 0;  // bit set
   };
-  Storing storing_;                // which outputs are stored in this environment
-  std::vector<E> axis_;            // per group: its coordinate
-  E lane_;                         // the variable of the loop on lanes
-  E position_;                     // position along the axes that share the lanes, if several do
-  std::vector<int> along_;         // those
+  Storing storing_;         // which outputs are stored in this environment
+  std::vector<E> axis_;     // per group: its coordinate
+  E lane_;                  // the variable of the loop on lanes
+  E position_;              // position along the axes that share the lanes, if several do
+  std::vector<int> along_;  // those
+  E tile_first_;            // Columns with a tile of results: its first row
+  std::vector<std::vector<std::uint32_t>>
+      tile_accs_;                  // of each row of the tile: the accumulators of the reductions
+  std::vector<bool> bounded_;      // accumulators that combine few values
+  E inner_;                        // position inside a row, if one loop runs over all its axes
   E tile_row_, tile_column_;       // Tiles: position in the tile
   std::vector<E> memo_;            // per entry
   std::map<AtomId, E> atom_memo_;  // atoms share what they are made of

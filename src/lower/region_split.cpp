@@ -12,7 +12,9 @@
 namespace kiln::lower {
 
 void RegionLowering::declare_chunks() {
-  chunks_ = ceil_div(groups_[static_cast<std::size_t>(reduced_groups().front())].extent, s_.chunk);
+  chunks_ = ceil_div(s_.together ? product(reduced_groups())
+                                 : groups_[static_cast<std::size_t>(reduced_groups().front())].extent,
+                     s_.chunk);
   rows_ = product(kept_groups());
   n_chunks_ = size(kChunks, chunks_);
   n_rows_ = size(kRows, rows_);
@@ -48,7 +50,8 @@ void RegionLowering::over_group(Body& into, E group, Groups columns, E block_len
 /// position's partial result is the position alone.
 void RegionLowering::reduce_chunk(Body& body, E chunk) {
   const std::vector<int> reduced = reduced_groups();
-  const Range range = block_range(chunk, size(kChunk, s_.chunk), reduced.front());
+  const E whole = s_.together ? whole_of(reduced) : extent(reduced.front());
+  const Range range = block_range(chunk, size(kChunk, s_.chunk), whole);
   phase_loops(body, reduced, s_.form == Form::Split, range);
   const E row = row_index();
   for (Reduction& r : reductions_) {

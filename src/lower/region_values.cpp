@@ -305,6 +305,7 @@ E RegionLowering::predicate_expr(std::int32_t chain, std::int32_t end) {
 
 /// Position inside a row: the scratch index.
 E RegionLowering::inner_position() {
+  if (inner_) return inner_;
   E at{};
   for (const int g : reduced_groups()) {
     const E coordinate = axis_[static_cast<std::size_t>(g)];

@@ -30,6 +30,7 @@ constexpr std::int64_t kChainChunk =
 constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
 // elements that take less time than a launch even on few multiprocessors
 constexpr std::int64_t kSmallWorkGpu = 1 << 20;
+constexpr double kColumnBlocks = 3;  // blocks of columns that keep a multiprocessor's loads in flight
 
 int base_lanes(const Facts& f, const Target& t) {
   return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
@@ -85,8 +86,9 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
   const std::int64_t last = f.axes.back().extent;
   if (!f.axes.back().reduced) {
     s.lanes = last >= 4 * lanes ? widen(lanes, f.prims) : lanes;
-    s.form = last >= 4 * lanes && reduced >= kStripeAbove && reduced * kept > kSmallWork ? Form::Stripes
-                                                                                         : Form::Columns;
+    const bool stripes =
+        last >= 4 * lanes && reduced >= kStripeAbove && reduced * kept > kSmallWork && !f.in_parts;
+    s.form = stripes ? Form::Stripes : Form::Columns;
     s.block = s.form == Form::Columns ? s.lanes : stripe_of(last, kept / last, t);
     return s;
   }
@@ -98,6 +100,15 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
   return s;
 }
 
+/// Whether a GPU reads elements twice and writes them sooner in one kernel of so many items, which may leave
+/// multiprocessors without work, than in a kernel for each time. `held`: the one kernel reads them once.
+bool faster_together(std::int64_t items, std::int64_t total, bool columns, bool held, const Target& t) {
+  const double bytes = 4.0 * static_cast<double>(total);
+  const double busy =
+      std::min(1.0, static_cast<double>(items) / (t.threads * (columns ? kColumnBlocks : 1.0)));
+  return (held ? 2 : 4) * bytes / t.bytes_per_ns / busy <= 4 * bytes / t.bytes_per_ns + 2 * t.launch_ns;
+}
+
 }  // namespace
 
 std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target) {
@@ -107,7 +118,9 @@ std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns
   if (total <= (target.gpu ? kSmallWorkGpu : kSmallWork)) return {};
   const std::int64_t items =
       columns ? std::max<std::int64_t>(1, rows / (target.gpu ? 32 : target.vector_bytes / 4)) : rows;
-  if (items >= (target.gpu ? target.threads / 2 : target.threads)) return {};
+  if (target.gpu ? faster_together(items, total, columns, !columns && row_length <= target.held, target)
+                 : items >= target.threads)
+    return {};
   return cat(items, " independent ", columns ? "column blocks" : "rows", " keep fewer than ", target.threads,
              " threads busy over ", total, " elements");
 }

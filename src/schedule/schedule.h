@@ -32,9 +32,10 @@ struct Facts {
     std::int64_t extent;
     bool reduced;
   };
-  std::span<const Axis> axes;   // outermost first, no extent of 1 unless it is the only axis
-  int phases = 0;               // dependent reduction levels (0: a map)
-  bool scans = false;           // reduced axes are scanned: their order is that of the values
+  std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
+  int apart = -1;      // kept axis of which no operand has elements that also differ along the last, or -1
+  int phases = 0;      // dependent reduction levels (0: a map)
+  bool scans = false;  // reduced axes are scanned: their order is that of the values
   bool scans_of_scans = false;  // whose totals by chunks are not known before the others have run
   bool in_parts = false;        // a reduction keeps more than a value for each row: it stays in registers
   int states = 0;               // of the largest loop inside the body
@@ -44,6 +45,7 @@ struct Facts {
   bool random = false;  // makes random bits: a block of them serves four lanes and fills two registers' worth
   std::int64_t out_bytes = 0;  // bytes of the largest full output
   int out_narrowest = 8;       // bytes of an element of the full outputs, the fewest
+  int flat_vector = 1;         // GPU: of the whole domain as one, where full operands have it so in memory
   int vector = 1;     // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
   int loads = 0;      // full operands read
   int row_loads = 0;  // those of them that are other elements in other rows
@@ -68,7 +70,11 @@ struct Schedule {
   std::int64_t chunk =
       0;  // Split…, Stripes, Chain: elements of the outermost reduced axis a grid item covers; 0: all
   bool stream = false;
-  bool one_by_one = false;  // Rows: the reduced axes are loops of single elements, none is on lanes
+  bool together = false;  // one loop runs over all reduced axes, and chunks are parts of all
+  int tile = 1;  // Columns: rows of the kept axis `tile_axis` that a thread has results of, beside its lanes
+  int tile_axis = -1;
+  bool kept_together = false;  // Columns: all kept axes share the lanes as one
+  bool one_by_one = false;     // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:
   kernel::Threads threads;
   int steps = 0;        // of each Vector loop, when its extent is bounded

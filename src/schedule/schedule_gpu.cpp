@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace kiln::schedule {
 namespace {
@@ -23,7 +24,10 @@ constexpr int kReadVectors = 4;   // vectors of a row read once by a thread of a
 constexpr int kReadByLanes = 8;   // … and of a warp
 constexpr int kLongBody = 30;     // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
-constexpr int kShortRow = 8;                 // elements one thread reduces alone
+constexpr int kTileResults = 32;             // of a thread where each is of a pair, …
+constexpr int kTileBlock = 128;              // … and threads of a block
+constexpr int kShortRow = 8;                 // adjacent elements one thread reduces alone
+constexpr int kShortColumn = 64;             // the same of columns, few of which are adjacent
 // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kChainChunk = 16384;
 constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
@@ -33,6 +37,10 @@ constexpr std::int64_t kTile = 64;       // elements each way of a tile in share
 constexpr std::int64_t kShortTile = 16;  // where an axis has no more than that
 constexpr std::int64_t kLeastTile = 4;
 constexpr int kNarrow = 8;  // threads across columns that are vectors (128 bytes a row), or few
+
+std::int64_t outermost_reduced(const Facts& f) {
+  return std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
+}
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -59,6 +67,7 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
       return {{{8, 1}, {32, most}, {128, most}, {256, most}, {512, most}, {kMaxBlock, kHeld / kept}}};
     }
     const int all = kHeldByLanes / std::max(kept, loaded);
+    if (!whole && row <= 64) return {{{8, 1}, {8, 8}, {8, 8}, {8, 8}, {8, 8}, {8, 8}}};
     if (!whole) {
       const int most = kHeld / kept;
       return {{{8, 1}, {32, kHeldByLanes / kept}, {128, most}, {256, most}, {512, most}, {kMaxBlock, all}}};
@@ -87,10 +96,15 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
 bool read_row(std::int64_t row, const Facts& f, Schedule& s) {
   const std::int64_t vectors = ceil_div(row, s.lanes);
   if (f.prims >= kLongBody || f.loads > 1 || vectors > kBlock * kReadVectors) return false;
-  const bool by_lanes = vectors <= 32 * kReadByLanes;
-  if (by_lanes) s.threads = {128, 32};
-  if (!by_lanes && vectors <= 128 * kReadVectors) s.threads = {128, 128};
-  s.steps = by_lanes ? kReadByLanes : kReadVectors;
+  struct Team {
+    std::uint16_t threads;
+    int steps;
+  };
+  constexpr Team kTeams[] = {{8, 8}, {32, kReadByLanes}, {kBlock, kReadVectors}};
+  const Team& team = *std::find_if(std::begin(kTeams), std::end(kTeams),
+                                   [&](const Team& t) { return vectors <= t.threads * t.steps; });
+  s.threads = {static_cast<std::uint16_t>(team.threads == kBlock ? kBlock : 128), team.threads};
+  s.steps = team.steps;
   return true;
 }
 
@@ -122,6 +136,22 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
   else if (kept < kFewRows)
     s.threads = {kMaxBlock, kMaxBlock};
   return s;
+}
+
+/// Results of pairs: a thread has those of several rows and of adjacent columns, so that it combines what it
+/// loads several times. False where that leaves multiprocessors without work.
+bool tile_results(const Facts& f, const Target& t, std::int64_t kept, Schedule& s) {
+  const int tile = kTileResults / std::max(s.lanes, 4);
+  const std::int64_t columns = f.axes.back().extent;
+  if (f.axes[static_cast<std::size_t>(f.apart)].extent < tile || columns < 32 * s.lanes ||
+      f.prims >= kLongBody || kept < std::int64_t{t.threads} * kBlock * tile * s.lanes)
+    return false;
+  const int block = columns >= kTileBlock * s.lanes ? kTileBlock : 32;
+  s.tile = tile;
+  s.tile_axis = f.apart;
+  s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
+  s.block = block * s.lanes;
+  return true;
 }
 
 }  // namespace
@@ -163,6 +193,8 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
     if (last == 0) s.lanes = f.vector;  // its last vector may be cut
+    const bool flat = last > 0 && f.states == 0 && f.flat_vector > s.lanes;
+    if (flat) s.lanes = f.flat_vector;
     s.steps = f.states > 0 ? 1 : map_steps(f, s.lanes);
     if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) {
       s.steps = 1;
@@ -170,30 +202,30 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
                    static_cast<std::uint16_t>(s.form == Form::Flat ? kSmallBlock : kSmallBlock / 2)};
     }
     s.block = s.threads.team * s.lanes * s.steps;
-    s.ragged = last == 0;
+    s.ragged = last == 0 || flat;
+    if (flat) s.lane_axis = 0;
     for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < s.block;)
       n *= f.axes[--s.lane_axis].extent;
     return s;
   }
   const bool last_reduced = f.axes[last].reduced;
   const bool cut = f.phases == 1 && !f.stores_full;  // may be combined in a second stage
-  if (last_reduced && reduced <= kShortRow && kept >= kBlock) {
+  const bool narrow = !last_reduced && f.axes[last].extent < kNarrow && reduced <= kShortColumn;
+  if ((narrow || (last_reduced && reduced <= kShortRow)) && kept >= kBlock && f.states == 0) {
     s.form = Form::Columns;
+    s.kept_together = true;
     s.lanes = s.steps = 1;
-    while (f.axes[s.lane_axis].reduced) --s.lane_axis;
     s.block = kBlock;
-    if (f.axes[s.lane_axis].extent >= 32) return s;
-    s.lane_axis = last;
-    s.steps = 0;
-    s.lanes = whole ? f.vector : 1;
+    return s;
   }
   if (last_reduced) {
     if (cut && kept < 2 * t.threads && reduced >= kSplitAbove) {
       s.form = Form::Split;
       s.lanes = f.vector;
-      s.ragged = true;
-      const std::int64_t outer =
-          std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
+      s.together = reduced_axes > 1 && f.axes[last].extent < kBlock * s.lanes;
+      if (s.together) s.lanes = whole ? f.vector : 1;
+      s.ragged = !s.together;
+      const std::int64_t outer = s.together ? reduced : outermost_reduced(f);
       const std::int64_t inner = reduced / outer;
       // a chunk fills its block
       const std::int64_t least = std::max<std::int64_t>(1, kBlock * s.lanes * 4 / inner);
@@ -203,15 +235,17 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
       return s;
     }
     s.form = Form::Rows;
-    if (reduced_axes == 1 && (cut ? read_row(reduced, f, s) : hold_row(reduced, s.lanes, f, s))) return s;
+    s.together = reduced_axes > 1;
+    if (cut ? read_row(reduced, f, s) : hold_row(reduced, s.lanes, f, s)) return s;
     if (reduced <= 32 * 32) s.threads = {128, 32};
     return s;
   }
   const std::int64_t columns = f.axes[last].extent;
   s.form = Form::Columns;
   s.steps = 1;
-  const std::int64_t outer =
-      std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
+  if (f.apart >= 0 && cut && tile_results(f, t, kept, s)) return s;
+  s.together = reduced_axes > 1 && f.states == 0;
+  const std::int64_t outer = s.together ? reduced : outermost_reduced(f);
   // Accesses to 128 bytes of one row are enough for the memory; the other threads take other rows. Few sizes:
   // each would be a kernel of its own. Vectors of few rows are a thread's own.
   int width = s.lanes > 1 || columns <= kNarrow ? kNarrow : 32;
@@ -223,7 +257,8 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = width * s.lanes;
   const std::int64_t items = kept / columns * ceil_div(columns, s.block);
-  const std::int64_t wanted = kWaves * t.threads * (kBlock / block);
+  // Narrow accesses: more of them must be in flight.
+  const std::int64_t wanted = kWaves * (s.lanes == 1 ? 2 : 1) * t.threads * (kBlock / block);
   if (cut && items < wanted / 2 && reduced >= 64) {
     s.form = Form::SplitColumns;
     const std::int64_t chunks = std::max<std::int64_t>(1, wanted / items);  // all resident together

@@ -15,11 +15,14 @@ struct Target {
   bool strict =
       false;           // the numeric promise: every recorded operation rounds, orders depend on extents alone
   bool exact = false;  // every engine gives functions the same bits (strict and deterministic)
-  std::int64_t l2_bytes = 1 << 20;      // of one core
-  double bytes_per_ns = 10;             // memory traffic, all threads together
-  double cached_bytes_per_ns = 40;      // the same while the data fits the cores' caches
-  double prims_per_ns = 64;             // primitive operations, all threads together
-  double launch_ns = 300;               // fixed cost of one more kernel
+  std::int64_t l2_bytes = 1 << 20;  // of one core
+  double bytes_per_ns = 10;         // memory traffic, all threads together
+  double cached_bytes_per_ns = 40;  // the same while the data fits the cores' caches
+  double prims_per_ns = 64;         // primitive operations, all threads together
+  double launch_ns = 300;           // fixed cost of one more kernel
+  double run_bytes = 32;            // adjacent bytes that are read as fast as longer runs
+  std::int64_t scans = 0;       // side by side that keep it busy, each a thread's; 0: it runs them otherwise
+  std::int64_t held = 1 << 17;  // elements of a row that a kernel keeps near while it reads them again
   std::int64_t stream_bytes = 8 << 20;  // outputs of at least this size are stored past the caches
   int max_prims = 600;                  // a kernel's cap, in primitives (compile time and registers)
   std::vector<float> op_cost;           // primitives of each ir::Op, indexed by it

@@ -172,8 +172,11 @@ TEST(Scan, AReversedOneFusesLikeAForwardOne) {
     for (int axis = 0; axis < shape.rank(); ++axis) {
       SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis));
       const Tensor x = data(shape);
-      EXPECT_EQ(kernels({cumsum(x * 2, axis, false, true) * 3 + 1}), 1u);
-      EXPECT_EQ(kernels({cummax(exp(x), axis, true, true) * x}), 1u);
+      // A GPU cuts long scans beside few others: the totals of chunks, what comes before them, and the scans.
+      const std::uint64_t forward = kernels({cumsum(x * 2, axis) * 3 + 1});
+      EXPECT_TRUE(forward == 1 || (forward == 3 && config().device != "cpu")) << forward;
+      EXPECT_EQ(kernels({cumsum(x * 2, axis, false, true) * 3 + 1}), forward);
+      EXPECT_EQ(kernels({cummax(exp(x), axis, true, true) * x}), forward);
     }
   const Tensor x = data({64, 100});
   EXPECT_EQ(kernels({cumsum(x, 1, false, true), cumprod(x, 1, true, true)}), 1u);
@@ -331,6 +334,22 @@ TEST(LogCumSumExp, LongAxesGoInChunks) {
     EXPECT_EQ(out[2001], kInf);
     EXPECT_EQ(out[5000], kInf);
     EXPECT_TRUE(std::isnan(out[5001]));
+  });
+}
+
+TEST(LogCumSumExp, BesideAReductionThatKeepsSeveralValues) {
+  in_every_mode([] {
+    for (const Shape& shape : {Shape{2000, 40}, Shape{500, 300}, Shape{60, 900}})
+      for (int axis = 0; axis < 2; ++axis) {
+        SCOPED_TRACE(shape.str() + " axis " + std::to_string(axis));
+        const Tensor x = (counting(shape) * 0.37) % 9.0 - 4.0;
+        const std::vector<double> sums = log_sums(x.astype(DType::Float64).to_vector<double>(), shape, axis);
+        const Tensor all = logsumexp(x, axis), scanned = logcumsumexp(x, axis), added = cumsum(x, axis);
+        eval(all, scanned, added);
+        expect_near(scanned, shape, sums, 1e-5);
+        const Tensor last = axis == 0 ? scanned(-1) : scanned(kiln::all(), -1);
+        expect_near(all, Shape{shape[1 - axis]}, last.astype(DType::Float64).to_vector<double>(), 1e-5);
+      }
   });
 }
 

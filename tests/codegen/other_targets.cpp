@@ -116,6 +116,8 @@ schedule::Target gpu_target() {
   t.cached_bytes_per_ns = 8000;
   t.prims_per_ns = 64.0 * 132;
   t.launch_ns = 3000;
+  t.scans = std::int64_t{1024} * t.threads;
+  t.held = 1 << 15;
   t.op_cost = lower::op_costs(true);
   return t;
 }

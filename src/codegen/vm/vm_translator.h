@@ -26,7 +26,11 @@ using Lanes = kernel::Placement::Lanes;
 class Translator {
  public:
   Translator(const Kernel& kernel, const VmLoops& loops)
-      : k_(kernel), at_(kernel), pool_(at_.pool()), loops_(loops), accs_(kernel.accs.size()) {
+      : k_(kernel),
+        at_(kernel, /*own_lanes=*/true),
+        pool_(at_.pool()),
+        loops_(loops),
+        accs_(kernel.accs.size()) {
     out_.scalars = {0, 0};
     sync();
   }

@@ -226,6 +226,8 @@ schedule::Target target_of(const DeviceInfo& d) {
   t.cached_bytes_per_ns = 2 * t.bytes_per_ns;
   t.prims_per_ns = 64.0 * d.sm_count;
   t.launch_ns = 3000;
+  t.scans = std::int64_t{1024} * t.threads;
+  t.held = 1 << 15;  // in the registers of the largest block
   t.op_cost = lower::op_costs(true);
   return t;
 }

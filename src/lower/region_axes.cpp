@@ -1,0 +1,409 @@
+// The axes of a region: in which order loops run over them, which of them are one, and how many adjacent
+// elements accesses take at once.
+//
+// Invariant: nothing here makes an expression.
+#include "lower/region_lowering.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <span>
+
+namespace kiln::lower {
+namespace {
+
+constexpr int kMostScalarLoads = 2;        // beside those of whole vectors
+constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
+constexpr std::int64_t kSector = 32;       // bytes that memory moves at least
+constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
+
+}  // namespace
+
+// ---- axes ----
+
+/// Calls f on every index that will be evaluated.
+void RegionLowering::each_index(const std::function<void(const Index&)>& f) const {
+  std::vector<bool> seen(static_cast<std::size_t>(p_.space.atom_count()));
+  auto visit = [&](auto&& self, const Index& i) -> void {
+    f(i);
+    for (int t = 0; t < i.n; ++t) {
+      const AtomId a = i.terms[t].atom;
+      if (a < p_.space.axis_count() || seen[static_cast<std::size_t>(a)]) continue;
+      seen[static_cast<std::size_t>(a)] = true;
+      self(self, p_.space.atom(a).of);
+    }
+  };
+  for (const Entry& e : p_.entries) {
+    if (e.kind == Entry::Kind::Load || e.kind == Entry::Kind::Iota) visit(visit, e.index);
+    if (e.kind == Entry::Kind::Reduce && has_position(g_[e.node].op)) visit(visit, e.index);
+  }
+  for (const PredicateLink& l : p_.links) visit(visit, l.predicate.t);
+  for (const auto& o : p_.outputs) visit(visit, o.at);
+}
+
+/// The axes longer than 1, each a group; never empty, and with a reduced one where there is a reduction.
+std::vector<Group> RegionLowering::axes_as_groups() const {
+  std::vector<Group> groups;
+  for (int a = 0; a < p_.domain.rank(); ++a)
+    if (p_.domain[a] != 1)
+      groups.push_back({std::uint64_t{1} << a, a, p_.domain[a], ((p_.reduced >> a) & 1) != 0});
+  if ((phases_ > 0 || !scans_.empty()) &&
+      std::none_of(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; }))
+    groups.insert(groups.begin(), {0, -1, 1, true});  // a reduction over extents of 1 still has its loop
+  if (groups.empty()) groups.push_back({1, 0, 1, false});
+  return groups;
+}
+
+/// Orders the axes of reductions as memory has them, so that the innermost loop runs along adjacent elements
+/// whatever views the program reads through: of the orders that the accesses have, the first in which an
+/// innermost step reads and writes the fewest bytes, and of these the one with the fewest loops. Reduced axes
+/// keep their order among each other where a result is a position, which counts in that order.
+void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
+  if (target_.strict || phases_ == 0 || !scans_.empty() || !p_.loops.empty() || axes.size() < 2) return;
+  struct Access {
+    const Index* index;
+    std::int64_t size;
+  };
+  std::vector<Access> accesses;
+  for (const auto& o : p_.outputs)
+    if (!o.row) accesses.push_back({&o.at, size_of(g_[o.node].dtype)});
+  for (const Entry& e : p_.entries)
+    if (e.kind == Entry::Kind::Load) accesses.push_back({&e.index, size_of(g_[e.node].dtype)});
+  const auto stride = [&](const Access& a, std::size_t axis) {
+    return axes[axis].last < 0 ? 0 : std::abs(a.index->coef(axes[axis].last));
+  };
+  const auto step = [&](std::size_t innermost) {
+    std::int64_t bytes = 0;
+    for (const Access& a : accesses)
+      bytes += std::min(stride(a, innermost) * a.size, std::max<std::int64_t>(kSector, a.size));
+    return bytes;
+  };
+  const auto loops = [&](const std::vector<std::size_t>& order) {
+    std::int64_t n = 1;
+    for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+      const Group &outer = axes[order[i]], &inner = axes[order[i + 1]];
+      n += outer.reduced != inner.reduced ||
+           std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
+             return stride(a, order[i]) != stride(a, order[i + 1]) * inner.extent;
+           });
+    }
+    return n;
+  };
+  using Cost = std::pair<std::int64_t, std::int64_t>;
+  const auto cost = [&](const std::vector<std::size_t>& order) {
+    return Cost{step(order.back()), loops(order)};
+  };
+  std::vector<std::size_t> best(axes.size());
+  std::iota(best.begin(), best.end(), std::size_t{0});
+  Cost least = cost(best);
+  for (const Access& a : accesses) {
+    std::vector<std::size_t> order(axes.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto outer = [&](std::size_t axis) { return stride(a, axis) == 0 ? INT64_MAX : stride(a, axis); };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t x, std::size_t y) { return outer(x) > outer(y); });
+    if (stride(a, order.back()) == 0 || cost(order) >= least) continue;
+    least = cost(order);
+    best = std::move(order);
+  }
+  std::vector<Group> ordered;
+  for (const std::size_t a : best) ordered.push_back(axes[a]);
+  const bool positions = std::any_of(reductions_.begin(), reductions_.end(),
+                                     [&](const Reduction& r) { return has_position(op_of(r)); });
+  if (positions) {
+    std::vector<Group> reduced;
+    std::copy_if(axes.begin(), axes.end(), std::back_inserter(reduced),
+                 [](const Group& g) { return g.reduced; });
+    auto next = reduced.begin();
+    for (Group& g : ordered)
+      if (g.reduced) g = *next++;
+  }
+  axes = std::move(ordered);
+}
+
+void RegionLowering::collapse() {
+  std::vector<Group> axes = axes_as_groups();
+  order_by_storage(axes);
+  for (const Group& g : axes) {
+    bool joins = !groups_.empty() && groups_.back().reduced == g.reduced;
+    if (joins) {
+      const int outer = groups_.back().last;
+      each_index([&](const Index& i) { joins &= i.coef(outer) == i.coef(g.last) * g.extent; });
+    }
+    if (joins) {
+      groups_.back().last = g.last;
+      groups_.back().axes |= g.axes;
+      groups_.back().extent *= g.extent;
+    } else {
+      groups_.push_back(g);
+    }
+  }
+  if (target_.strict) join_reduced();
+}
+
+/// Makes adjacent reduced groups one, whose order must not depend on what reads them.
+void RegionLowering::join_reduced() {
+  std::vector<Group> joined;
+  for (const Group& g : groups_) {
+    if (joined.empty() || !g.reduced || !joined.back().reduced) {
+      joined.push_back(g);
+      continue;
+    }
+    Group& run = joined.back();
+    if (run.pieces.empty()) run.pieces.push_back({run.last, run.extent});
+    run.pieces.push_back({g.last, g.extent});
+    run.last = g.last;
+    run.axes |= g.axes;
+    run.extent *= g.extent;
+  }
+  groups_ = std::move(joined);
+}
+
+/// Whether a kernel that writes into an argument's memory reads that argument anywhere but where the same
+/// point writes.
+bool RegionLowering::reads_what_it_writes() const {
+  for (const auto& o : p_.outputs) {
+    if (!o.placed) continue;
+    const std::uint32_t arg = regions_.placements.at(o.node).arg;
+    for (const Entry& e : p_.entries) {
+      if (e.kind != Entry::Kind::Load || g_[e.node].arg < 0 ||
+          static_cast<std::uint32_t>(g_[e.node].arg) != arg)
+        continue;
+      if (g_[e.node].op != Op::leaf || e.index != o.at || phases_ > 0 || !scans_.empty()) return true;
+    }
+  }
+  return false;
+}
+
+/// The longest kept group but the last of which no load has elements that also differ along the last group;
+/// -1: there is none.
+int RegionLowering::axis_apart() const {
+  int found = -1;
+  if (groups_.back().reduced || !scans_.empty() || !p_.loops.empty()) return -1;
+  for (int g = 0; g < last_group(); ++g) {
+    const Group& group = groups_[static_cast<std::size_t>(g)];
+    const bool apart = std::none_of(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) {
+      return e.kind == Entry::Kind::Load && walks(e.index, group) && walks(e.index, groups_.back());
+    });
+    if (group.reduced || !apart) continue;
+    if (found < 0 || groups_[static_cast<std::size_t>(found)].extent < group.extent) found = g;
+  }
+  return found;
+}
+
+// ---- tiles, and what a GPU asks ----
+
+/// Whether a load is strided along the last group and denser along the tile's rows.
+bool RegionLowering::crosses(const Entry& e) const {
+  if (e.kind != Entry::Kind::Load || e.inside || tile_rows_.empty()) return false;
+  const std::int64_t stride = std::abs(e.index.coef(groups_.back().last));
+  const std::int64_t dense =
+      std::abs(e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last));
+  return !p_.space.jumps(e.index) && stride > 1 && dense > 0 && dense < stride;
+}
+
+/// The rows of a tile: the groups that the load with the axis `across` runs along, as one. Its columns: the
+/// last groups up to those.
+void RegionLowering::find_tile(schedule::Facts& f) {
+  const std::int64_t enough = target_.gpu ? 64 : 16;
+  const auto group = [&](int g) -> const Group& { return groups_[static_cast<std::size_t>(g)]; };
+  tile_rows_ = {f.across};
+  f.across_run = group(f.across).extent;
+  int first_column = last_group();
+  f.last_run = group(last_group()).extent;
+  while (first_column - 1 > f.across && f.last_run < enough) f.last_run *= group(--first_column).extent;
+  const auto crossing =
+      std::find_if(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) { return crosses(e); });
+  if (crossing == p_.entries.end()) {
+    f.across = -1;
+    return;
+  }
+  const Index& index = crossing->index;
+  for (bool grew = true; grew && f.across_run < enough;) {
+    grew = false;
+    const Group& outermost = group(tile_rows_.front());
+    for (int g = 0; g < first_column && !grew; ++g)
+      if (std::find(tile_rows_.begin(), tile_rows_.end(), g) == tile_rows_.end() &&
+          index.coef(group(g).last) == index.coef(outermost.last) * outermost.extent) {
+        tile_rows_.insert(tile_rows_.begin(), g);
+        f.across_run *= group(g).extent;
+        grew = true;
+      }
+  }
+  if (target_.gpu) f.across_vector = lanes_along_tile();
+  f.across_narrowest = 8;
+  f.across_bytes = 0;
+  for (const Entry& e : p_.entries) {
+    if (!crosses(e)) continue;
+    const int bytes = static_cast<int>(size_of(g_[e.node].dtype));
+    f.across_narrowest = std::min(f.across_narrowest, bytes);
+    f.across_bytes += bytes;
+  }
+}
+
+/// Adjacent elements along the rows of a tile that 16-byte accesses of all loads which cross it take at once.
+int RegionLowering::lanes_along_tile() const {
+  std::int64_t run = 1, elements = 8;
+  for (int g : tile_rows_) run *= groups_[static_cast<std::size_t>(g)].extent;
+  for (const Entry& e : p_.entries)
+    if (crosses(e)) elements = std::min(elements, kAccessBytes / size_of(g_[e.node].dtype));
+  if (elements < 2 || run % elements != 0) return 1;
+  for (const Entry& e : p_.entries) {
+    if (!crosses(e) || e.predicates >= 0) continue;
+    std::int64_t stride = 1;
+    for (std::size_t r = tile_rows_.size(); r-- > 0;) {
+      const Group& g = groups_[static_cast<std::size_t>(tile_rows_[r])];
+      if (e.index.coef(g.last) != stride) return 1;
+      stride *= g.extent;
+    }
+    for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
+      const bool row = std::any_of(tile_rows_.begin(), tile_rows_.end(), [&](int r) {
+        const Group& g = groups_[static_cast<std::size_t>(r)];
+        return term.atom < p_.space.axis_count() && (g.axes >> term.atom & 1) != 0;
+      });
+      if (!row && (term.atom >= p_.space.axis_count() || term.coef % elements != 0)) return 1;
+    }
+    const GraphNode& n = g_[e.node];
+    const std::int64_t bytes = elements * size_of(n.dtype);
+    const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
+    if (e.index.c * size_of(n.dtype) % bytes != 0 || base % bytes != 0) return 1;
+  }
+  return static_cast<int>(elements);
+}
+
+/// Whether an index changes along a group.
+bool RegionLowering::walks(const Index& index, const Group& g) const {
+  for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
+    const Atom& atom = p_.space.atom(term.atom);
+    if (atom.jumps || (atom.axes & g.axes) != 0) return true;  // a jump may
+  }
+  return false;
+}
+
+/// Whether an index takes elements of the last group one after the other, beside scans also from the last to
+/// the first; then `aligned` tells whether it begins at a multiple of `elements` wherever the last group
+/// begins, its constant apart.
+bool RegionLowering::runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const {
+  const Group& last = groups_.back();
+  if (index.coef(last.last) != 1 && !(walks_back(index) && !scans_.empty())) return false;
+  aligned = true;
+  for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
+    if (term.atom >= p_.space.axis_count() && walks(p_.space.atom(term.atom).of, last)) return false;
+    if (term.atom < p_.space.axis_count() && (last.axes >> term.atom & 1) != 0) continue;
+    aligned &= term.coef % elements == 0;
+  }
+  return true;
+}
+
+/// Adjacent elements of the last group that 16-byte accesses of all operands along it may take at once; 1 if
+/// one of them is not aligned.
+int RegionLowering::vector_elements() const {
+  struct Access {
+    const Index* index;
+    DType type;
+    std::int64_t base;  // bytes that its memory is a multiple of, or 0: any
+  };
+  std::vector<Access> accesses;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load || e.predicates >= 0) continue;
+    const GraphNode& n = g_[e.node];
+    const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
+    accesses.push_back({&e.index, n.dtype, base});
+  }
+  for (const auto& o : p_.outputs) {
+    const std::int64_t base = o.placed ? g_.args[regions_.placements.at(o.node).arg].alignment : 0;
+    accesses.push_back({&o.at, g_[o.node].dtype, base});
+  }
+  bool aligned = true;
+  std::int64_t narrowest = kAccessBytes, widest = 1;
+  for (const Access& a : accesses)
+    if (runs_along_last_group(*a.index, 1, aligned)) {
+      narrowest = std::min(narrowest, size_of(a.type));
+      widest = std::max(widest, size_of(a.type));
+    }
+  const std::int64_t elements =
+      std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
+  // rows begin anywhere
+  if (elements <= 1 || (groups_.size() > 1 && groups_.back().extent % elements != 0)) return 1;
+  for (const Access& a : accesses) {
+    if (!runs_along_last_group(*a.index, elements, aligned)) continue;
+    const std::int64_t bytes = std::min(kAccessBytes, elements * size_of(a.type));
+    // of a thread's vector
+    const std::int64_t first = walks_back(*a.index) ? a.index->c - (elements - 1) : a.index->c;
+    if (!aligned || first * size_of(a.type) % bytes != 0 || a.base % bytes != 0) return 1;
+  }
+  return static_cast<int>(elements);
+}
+
+/// Adjacent elements that 16-byte accesses take at once along all groups as one: of every output and of the
+/// loads that walk the groups so, of which there must be one; few others, which each lane makes for itself.
+/// 1: not so.
+int RegionLowering::flat_vector_elements() const {
+  const auto as_one = [&](const Index& index) {
+    std::int64_t stride = 1;
+    for (std::size_t g = groups_.size(); g-- > 0;) {
+      if (index.coef(groups_[g].last) != stride) return false;
+      stride *= groups_[g].extent;
+    }
+    return std::all_of(index.terms, index.terms + index.n,
+                       [&](const Term& t) { return t.atom < p_.space.axis_count(); });
+  };
+  const auto flat = [&](const Entry& e) { return e.predicates < 0 && as_one(e.index); };
+  std::int64_t narrowest = kAccessBytes, widest = 1;
+  const auto count = [&](NodeId node) {
+    narrowest = std::min(narrowest, size_of(g_[node].dtype));
+    widest = std::max(widest, size_of(g_[node].dtype));
+  };
+  int loads = 0, others = 0;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load) continue;
+    ++(flat(e) ? loads : others);
+    if (flat(e)) count(e.node);
+  }
+  for (const auto& o : p_.outputs) {
+    if (o.placed || !as_one(o.at)) return 1;
+    count(o.node);
+  }
+  const std::int64_t elements =
+      std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
+  if (loads == 0 || others > kMostScalarLoads || elements <= 1) return 1;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load || !flat(e)) continue;
+    const GraphNode& n = g_[e.node];
+    const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
+    const std::int64_t bytes = std::min(kAccessBytes, elements * size_of(n.dtype));
+    if (e.index.c * size_of(n.dtype) % bytes != 0 || base % bytes != 0) return 1;
+  }
+  return static_cast<int>(elements);
+}
+
+/// Whether every vector of an output begins at a multiple of its size, or of a cache line: what a store past
+/// the caches needs.
+bool RegionLowering::stores_whole_vectors(NodeId output) const {
+  if (regions_.placements.contains(output)) return false;
+  const Group& last = groups_.back();
+  const std::int64_t size = size_of(g_[output].dtype), bytes = s_.lanes * size;
+  if (std::abs(p_.full_linear.coef(last.last)) > 1) return false;
+  if (groups_.size() == 1 && p_.full_linear.coef(last.last) > 0) return true;
+  return last.extent * size % std::min<std::int64_t>(64, bytes & -bytes) == 0;
+}
+
+/// Whether every index, and every step on the way to it, is far from overflowing 32 bits.
+bool RegionLowering::index_is_narrow() const {
+  double points = 1;
+  for (const Group& g : groups_) points *= static_cast<double>(std::max<std::int64_t>(g.extent, 1));
+  for (const LoopRun& run : p_.loops)
+    for (const LoopRun::Yield& y : run.yields)
+      points = std::max(points, static_cast<double>(g_[y.stack].numel));
+  bool narrow = points < static_cast<double>(kNarrow) && out_.grid < kNarrow && rows_ * chunks_ < kNarrow;
+  each_index([&](const Index& i) {
+    std::int64_t reach = std::abs(i.c);
+    for (const Term& term : std::span(i.terms, static_cast<std::size_t>(i.n)))
+      reach +=
+          std::abs(term.coef) * (p_.space.atom(term.atom).extent + std::abs(p_.space.atom(term.atom).lo));
+    narrow &= reach < kNarrow;
+  });
+  return narrow;
+}
+
+}  // namespace kiln::lower
