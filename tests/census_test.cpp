@@ -65,7 +65,8 @@ std::vector<Place> places() {
 /// The kernels of a transformed graph in one place. A GPU's memory begins where wide accesses may, or not.
 std::vector<kernel::Kernel> kernels_in(const Place& place, const ir::Graph& planned) {
   if (!place.target.gpu) return testing::kernels_of(planned, place.target);
-  const ir::Graph graph = place.target.strict ? transform::transform(planned, true).graph : planned;
+  const ir::Graph graph =
+      place.target.strict ? transform::transform(planned, {.products_as_sums = true}).graph : planned;
   std::vector<kernel::Kernel> out = testing::kernels_of(graph, place.target);
   std::ranges::move(testing::kernels_of(testing::with_aligned_leaves(graph), place.target),
                     std::back_inserter(out));

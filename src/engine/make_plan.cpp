@@ -45,6 +45,15 @@ std::optional<std::string> defect_in(F f) {
 
 }  // namespace
 
+transform::Wishes wishes(const schedule::Target& target) {
+  if (target.strict) return {.products_as_sums = target.gpu};
+  transform::Wishes w;
+  w.reductions = {target.run_bytes, target.launch_ns * target.bytes_per_ns, target.held};
+  w.arranges = target.gpu;
+  if (target.scans > 0) w.scans = transform::ScanCosts{target.scans};
+  return w;
+}
+
 std::shared_ptr<const Plan> PlanMaker::run() {
   store_pinning_nodes();
   if (const GraphHook hook = graph_hook.load(std::memory_order_relaxed)) hook(g_);

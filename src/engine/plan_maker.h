@@ -22,6 +22,9 @@ namespace kiln::engine {
 
 using ir::NodeId;
 
+/// What a target wants of transform().
+transform::Wishes wishes(const schedule::Target& target);
+
 class PlanMaker {
  public:
   /// `donatable`: leaves of the graph that may be overwritten.
@@ -34,7 +37,7 @@ class PlanMaker {
         start_(std::chrono::steady_clock::now()),
         wanted_(wanted(walk, graph, ids)),
         recorded_(recorded(walk, graph, ids)),
-        t_(transform::transform(std::move(graph), planning_target(device).gpu && config().strict)),
+        t_(transform::transform(std::move(graph), wishes(planning_target(device)))),
         g_(t_.graph) {}
   /// Null where arguments are donated and a plan that overwrites them would be wrong, or could not be made.
   std::shared_ptr<const Plan> run();

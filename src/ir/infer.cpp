@@ -116,6 +116,7 @@ class Inference {
     if (in_.size() != operands) return "has a wrong operand";
     switch (op_) {
       case Op::permute: return permute();
+      case Op::arrange: return result(in_[0]);
       case Op::update_at: return update_at();
       default: break;  // whose extents are stated
     }

@@ -107,7 +107,7 @@ void Fuser::count_pieces(NodeId id) {
   for (int k = 0; k < x.n_in; ++k)
     if (transparent_[x.in[k]])
       reshapes_[id] = std::max(reshapes_[id], reshapes_[x.in[k]] + (x.op == Op::reshape));
-  if (reshapes_[id] > kMaxReshapes) return store_view(id);
+  if (x.op == Op::arrange || reshapes_[id] > kMaxReshapes) return store_view(id);
   if (!places_a_part(x.op)) return;
   if (pieces_[id] >= kCostlyPieces && readers_[id] >= kCostlyReaders) return store_view(id);
   if (!transparent_[x.in[1]]) return;

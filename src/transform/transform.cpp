@@ -1,5 +1,6 @@
 #include "transform/transform.h"
 
+#include "transform/arrange_operands.h"
 #include "transform/cse.h"
 #include "transform/dce.h"
 #include "transform/fold.h"
@@ -19,18 +20,21 @@ constexpr Pass kPasses[] = {{"cse", cse},   {"simplify", simplify}, {"negate", n
 
 std::span<const Pass> passes() { return kPasses; }
 
-Transformed transform(ir::Graph graph, bool products_as_sums) {
+Transformed transform(ir::Graph graph, const Wishes& wishes) {
   Transformed t{std::move(graph), {}};
-  if (products_as_sums) t.now = sum_products(t.graph);
-  for (const Pass& pass : kPasses) {
-    Renumbering step = pass.run(t.graph);
+  const auto follow = [&](Renumbering step) {
     if (t.now.empty()) {
       t.now = std::move(step);
-      continue;
+      return;
     }
     for (ir::NodeId& id : t.now)
       if (id != ir::kNoNode) id = step[id];
-  }
+  };
+  if (wishes.products_as_sums) follow(sum_products(t.graph));
+  for (const Pass& pass : kPasses) follow(pass.run(t.graph));
+  if (wishes.arranges) follow(arrange_operands(t.graph));
+  if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));
+  if (wishes.scans) follow(split_scans(t.graph, *wishes.scans));
   return t;
 }
 

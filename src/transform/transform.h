@@ -1,11 +1,14 @@
 // transform: a recorded graph made smaller, as an ordered list of passes. Runs on a plan miss only.
 //
-// Every rewrite keeps the value of every root and held node to the bit, NaN payloads apart. Recorded scalars
-// are slots: no pass looks at their values.
+// Every pass of the list keeps the value of every root and held node to the bit, NaN payloads apart. Recorded
+// scalars are slots: no pass looks at their values.
 #pragma once
 
 #include "transform/replacement.h"
+#include "transform/split_reductions.h"
+#include "transform/split_scans.h"
 
+#include <optional>
 #include <span>
 
 namespace kiln::transform {
@@ -22,8 +25,15 @@ struct Transformed {
   Renumbering now;  // of the node ids before
 };
 
+/// What else is done for a target and the numeric promises in force.
+struct Wishes {
+  bool products_as_sums = false;             // without contractions, see sum_products.h
+  std::optional<ReductionCosts> reductions;  // split where that is faster, see split_reductions.h
+  bool arranges = false;                     // operands of pairs, see arrange_operands.h
+  std::optional<ScanCosts> scans;            // likewise, see split_scans.h
+};
+
 /// All passes in order. A root may become a leaf, a constant, or the same node as another root.
-/// `products_as_sums`: without contractions, see sum_products.h.
-Transformed transform(ir::Graph graph, bool products_as_sums = false);
+Transformed transform(ir::Graph graph, const Wishes& wishes = {});
 
 }  // namespace kiln::transform

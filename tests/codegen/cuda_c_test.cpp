@@ -37,7 +37,7 @@ schedule::Target strict_gpu() {
 std::vector<std::string> sources(const GraphBuilder& b, int instances = 1,
                                  const schedule::Target& target = gpu(),
                                  const std::vector<NodeId>& donated = {}) {
-  ir::Graph g = transform::transform(ir::Graph(b.graph), target.strict).graph;
+  ir::Graph g = transform::transform(ir::Graph(b.graph), {.products_as_sums = target.strict}).graph;
   plan::Donations donations = plan::donate(g, donated, g.roots);
   EXPECT_EQ(donations.args.size(), donated.size());
   plan::Regions regions = plan::fuse(g, target);

@@ -1,0 +1,13 @@
+// arrange_operands: a reduction over pairs, Σₖ f(x[i, k], y[j, k]) for any f and any reduction, reads y with
+// its pairs next to each other.
+#pragma once
+
+#include "transform/replacement.h"
+
+namespace kiln::transform {
+
+/// Stores small operands of such reductions with the kept axis last: the threads of a GPU, each with results
+/// of its own, then read adjacent elements. Keeps every value to the bit.
+Renumbering arrange_operands(ir::Graph& graph);
+
+}  // namespace kiln::transform

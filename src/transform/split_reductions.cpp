@@ -1,0 +1,147 @@
+// Terminates: one walk in topological order; a reduction becomes two, of which the second has fewer runs of
+// reduced axes, and two casts.
+//
+// Memory is taken to be in the order of the axes, as it is of what was not permuted: where it is not, the
+// first reduction is over other axes than it might be, which costs time and no value.
+#include "transform/split_reductions.h"
+
+#include "ir/builder.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace kiln::transform {
+namespace {
+
+using ir::Graph;
+using ir::GraphNode;
+using ir::NodeId;
+using ir::Op;
+
+/// Adjacent axes that are all reduced or all kept, extents of 1 among them.
+struct Run {
+  bool reduced;
+  std::int64_t extent;
+  std::uint64_t axes;
+};
+
+std::vector<Run> runs_of(ir::Dims dims, ir::Reduce over) {
+  std::vector<Run> runs;
+  for (std::size_t a = 0; a < dims.size(); ++a) {
+    const std::uint64_t axis = std::uint64_t{1} << a;
+    if (dims[a] == 1 && !runs.empty()) {
+      if (over.over(a) == runs.back().reduced) runs.back().axes |= axis;
+      continue;
+    }
+    if (dims[a] == 1) continue;
+    if (runs.empty() || runs.back().reduced != over.over(a)) runs.push_back({over.over(a), 1, 0});
+    runs.back().extent *= dims[a];
+    runs.back().axes |= axis;
+  }
+  return runs;
+}
+
+class Splitter {
+ public:
+  Splitter(Graph& graph, const ReductionCosts& costs) : g_(graph), costs_(costs), add_(graph) {}
+
+  Renumbering run() {
+    find_spread();
+    std::vector<GraphNode> old = std::move(g_.nodes);
+    g_.nodes.clear();
+    g_.nodes.reserve(old.size() + 8);
+    Renumbering now(old.size());
+    for (NodeId id = 0; id < old.size(); ++id) {
+      GraphNode n = old[id];
+      for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
+      const std::uint64_t first = splits(n) ? first_axes(n, spread_[id]) : 0;
+      now[id] = first ? split(n, first) : add_.push(n);
+    }
+    for (NodeId& root : g_.roots) root = now[root];
+    return now;
+  }
+
+ private:
+  /// The most elements of what is made of each node.
+  void find_spread() {
+    spread_.assign(g_.size(), 0);
+    for (NodeId id = g_.size(); id-- > 0;)
+      for (int k = 0; k < g_[id].n_in; ++k) {
+        std::int64_t& of = spread_[g_[id].in[k]];
+        of = std::max({of, g_[id].numel, spread_[id]});
+      }
+  }
+
+  /// A position would need its value beside it.
+  static bool splits(const GraphNode& n) { return ir::is_reduce(n.op) && !ir::has(n.op, ir::POSITION); }
+
+  static std::int64_t stored_size(const Graph& g, NodeId id) {
+    while (g[id].op == Op::cast) id = g[id].in[0];
+    return size_of(g[id].dtype);
+  }
+
+  double slowdown(double run_bytes) const { return std::max(1.0, costs_.run_bytes / run_bytes); }
+
+  /// The axes to reduce first, or 0: compares the bytes that both ways move, those of short runs counted as
+  /// often as whole runs would be read in their time. What a kernel would have held for a second read is read
+  /// again.
+  std::uint64_t first_axes(const GraphNode& n, std::int64_t spread) const {
+    const GraphNode& in = g_[n.in[0]];
+    const std::vector<Run> runs = runs_of(in.dims, ir::attributes<ir::Reduce>(n));
+    const auto reduced = std::count_if(runs.begin(), runs.end(), [](const Run& r) { return r.reduced; });
+    if (reduced < 2) return 0;
+    const double size = static_cast<double>(stored_size(g_, n.in[0])),
+                 elements = static_cast<double>(in.numel);
+    const double bytes = elements * size, part = static_cast<double>(size_of(part_type(n, in.dtype)));
+    const double again = spread >= in.numel && in.numel / n.numel <= costs_.held ? bytes : 0;
+    double least = bytes * slowdown(static_cast<double>(runs.back().extent) * size);
+    std::uint64_t best = 0, axes = 0;
+    double factor = 1, after = elements;
+    auto left = reduced;
+    for (const Run& r : runs) {
+      after /= static_cast<double>(r.extent);
+      if (!r.reduced) continue;
+      if (--left == 0) break;
+      axes |= r.axes;
+      factor *= static_cast<double>(r.extent);
+      const double moved =
+          bytes * slowdown(after * size) + 2 * elements / factor * part + again + costs_.launch_bytes;
+      if (moved >= least) continue;
+      least = moved;
+      best = axes;
+    }
+    return best;
+  }
+
+  /// Sums of halves are kept in what they are added up in; a greatest element is one of the elements.
+  static DType part_type(const GraphNode& n, DType of) {
+    return is_half(of) && !ir::chooses(ir::info(n.op).fold) ? DType::Float32 : of;
+  }
+
+  NodeId cast(NodeId x, DType dtype) {
+    return g_[x].dtype == dtype ? x : add_.add(Op::cast, {x}, {}, {.dtype = dtype});
+  }
+
+  NodeId split(const GraphNode& n, std::uint64_t first) {
+    add_.loc = n.loc;
+    const std::uint64_t all = ir::attributes<ir::Reduce>(n).mask;
+    const NodeId x = cast(n.in[0], part_type(n, g_[n.in[0]].dtype));
+    const NodeId part = add_.add(n.op, {x}, ir::Reduce{first});
+    const NodeId whole = cast(add_.add(n.op, {part}, ir::Reduce{all & ~first}), n.dtype);
+    g_[whole].held = n.held;
+    return whole;
+  }
+
+  Graph& g_;
+  const ReductionCosts& costs_;
+  ir::Builder add_;
+  std::vector<std::int64_t> spread_;
+};
+
+}  // namespace
+
+Renumbering split_reductions(Graph& graph, const ReductionCosts& costs) {
+  return Splitter(graph, costs).run();
+}
+
+}  // namespace kiln::transform

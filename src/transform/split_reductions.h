@@ -1,0 +1,19 @@
+// split_reductions: a reduction over axes that others lie between becomes one over the outer axes, then one
+// of its few results over the inner ones, where that reads memory in longer runs.
+#pragma once
+
+#include "transform/replacement.h"
+
+namespace kiln::transform {
+
+/// What decides whether a reduction is split: rates of a target as numbers of bytes.
+struct ReductionCosts {
+  double run_bytes = 0;     // adjacent bytes that are read as fast as longer runs
+  double launch_bytes = 0;  // read in the time of one more kernel
+  std::int64_t held = 0;    // elements that a kernel keeps near while it reads them several times
+};
+
+/// Values change in the last bits: sums are added up in another order. Not for the strict mode.
+Renumbering split_reductions(ir::Graph& graph, const ReductionCosts& costs);
+
+}  // namespace kiln::transform

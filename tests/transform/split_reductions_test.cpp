@@ -1,0 +1,82 @@
+#include "transform/split_reductions.h"
+
+#include "transform/transformed.h"
+
+#include <algorithm>
+
+namespace kiln::transform {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+
+constexpr ReductionCosts kCosts{.run_bytes = 32, .launch_bytes = 0, .held = 1000};
+
+/// The masks of the reductions that a reduction becomes, operand first.
+std::vector<std::uint64_t> masks_of(const GraphBuilder::Extents& dims, std::uint64_t mask,
+                                    DType dtype = DType::Float32, const ReductionCosts& costs = kCosts,
+                                    Op op = Op::reduce_max) {
+  GraphBuilder b;
+  b.root(b.reduce(op, b.leaf(dtype, dims), mask));
+  const auto before = b.values();
+  split_reductions(b.graph, costs);
+  ir::verify(b.graph);
+  EXPECT_EQ(before, b.values()) << ir::print(b.graph);
+  std::vector<std::uint64_t> masks;
+  for (const ir::GraphNode& n : b.graph.nodes)
+    if (ir::is_reduce(n.op)) masks.push_back(ir::attributes<ir::Reduce>(n).mask);
+  return masks;
+}
+
+using Masks = std::vector<std::uint64_t>;
+
+TEST(SplitReductions, AxesWithShortRunsBehindThemComeFirst) {
+  EXPECT_EQ(masks_of({100, 12, 3}, 0b101), (Masks{0b001, 0b100}));
+  EXPECT_EQ(masks_of({5, 100, 12, 3}, 0b1010), (Masks{0b0010, 0b1000}));
+  EXPECT_EQ(masks_of({50, 4, 40, 3}, 0b0101), (Masks{0b0001, 0b0100}));
+  EXPECT_EQ(masks_of({50, 1, 12, 1, 3}, 0b11001), (Masks{0b00001, 0b11000}));
+}
+
+TEST(SplitReductions, WhatReadsWholeRunsStays) {
+  EXPECT_EQ(masks_of({100, 12, 8}, 0b101), (Masks{0b101}));  // 32 bytes next to each other
+  EXPECT_EQ(masks_of({100, 12, 3}, 0b011), (Masks{0b011}));  // one run of axes
+  EXPECT_EQ(masks_of({100, 12, 3}, 0b110), (Masks{0b110}));
+  EXPECT_EQ(masks_of({2, 1000, 6}, 0b101), (Masks{0b101}));  // half as many results between
+  EXPECT_EQ(masks_of({100, 1, 3}, 0b101), (Masks{0b101}));   // nothing between the axes
+  EXPECT_EQ(masks_of({100, 12, 3}, 0b101, DType::Float32, {32, 1e9, 0}),
+            (Masks{0b101}));  // a launch costs more
+}
+
+TEST(SplitReductions, PositionsStay) {
+  EXPECT_EQ(masks_of({100, 12, 3}, 0b101, DType::Float32, kCosts, Op::reduce_argmax), (Masks{0b101}));
+}
+
+TEST(SplitReductions, RowsThatAreHeldAndReadAgainStay) {
+  for (const std::int64_t held : {0, 1000}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Float32, {100, 12, 4});
+    const NodeId top = b.broadcast(b.reduce(Op::reduce_max, x, 0b101), {100, 12, 4});
+    b.root(b.op(Op::subtract, {x, top}));
+    split_reductions(b.graph, {.run_bytes = 32, .launch_bytes = 0, .held = held});
+    EXPECT_EQ(std::count_if(b.graph.nodes.begin(), b.graph.nodes.end(),
+                            [](const auto& n) { return ir::is_reduce(n.op); }),
+              held ? 1 : 2);
+  }
+}
+
+TEST(SplitReductions, HalvesAreAddedUpAsFloats) {
+  GraphBuilder b;
+  const NodeId sum = b.reduce(Op::reduce_sum, b.leaf(DType::Float16, {100, 12, 3}), 0b101);
+  b.root(sum);
+  split_reductions(b.graph, kCosts);
+  ir::verify(b.graph);
+  EXPECT_EQ(b.graph[b.graph.roots[0]].dtype, DType::Float16);
+  for (const ir::GraphNode& n : b.graph.nodes)
+    if (ir::is_reduce(n.op)) {
+      EXPECT_EQ(n.dtype, DType::Float32);
+    }
+}
+
+}  // namespace
+}  // namespace kiln::transform
