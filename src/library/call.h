@@ -56,6 +56,7 @@ class Routine {
   /// Bytes of 64-byte aligned memory (256 on a GPU) that run() wants.
   virtual std::size_t workspace_bytes(const Call&) const { return 0; }
   /// Pre: supports(call). On a GPU it is enqueued on the thread's stream. CompileError, DeviceError.
+  /// The workspace begins at a multiple of 64 bytes.
   virtual void run(const Call& call, std::byte* workspace) const = 0;
 };
 

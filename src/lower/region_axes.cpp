@@ -8,6 +8,7 @@
 #include <iterator>
 #include <numeric>
 #include <span>
+#include <tuple>
 
 namespace kiln::lower {
 namespace {
@@ -55,9 +56,10 @@ std::vector<Group> RegionLowering::axes_as_groups() const {
 }
 
 /// Orders the axes of reductions as memory has them, so that the innermost loop runs along adjacent elements
-/// whatever views the program reads through: of the orders that the accesses have, the first in which an
-/// innermost step reads and writes the fewest bytes, and of these the one with the fewest loops. Reduced axes
-/// keep their order among each other where a result is a position, which counts in that order.
+/// whatever views the program reads through: of the orders that the accesses have, one in which an innermost
+/// step reads and writes the fewest bytes. Of these, one whose innermost axis is kept, since what serial
+/// loops read in steps stays in the first cache; of these, one with the fewest loops. Reduced axes keep their
+/// order among each other where a result is a position, which counts in that order.
 void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
   if (target_.strict || phases_ == 0 || !scans_.empty() || !p_.loops.empty() || axes.size() < 2) return;
   struct Access {
@@ -89,9 +91,9 @@ void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
     }
     return n;
   };
-  using Cost = std::pair<std::int64_t, std::int64_t>;
+  using Cost = std::tuple<std::int64_t, bool, std::int64_t>;
   const auto cost = [&](const std::vector<std::size_t>& order) {
-    return Cost{step(order.back()), loops(order)};
+    return Cost{step(order.back()), axes[order.back()].reduced, loops(order)};
   };
   std::vector<std::size_t> best(axes.size());
   std::iota(best.begin(), best.end(), std::size_t{0});

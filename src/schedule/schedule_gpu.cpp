@@ -92,8 +92,8 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
 }
 
 /// The team and steps that read a row once with all loads in flight together; false when it is long, or its
-/// body leaves time for loads one after the other.
-bool read_row(std::int64_t row, const Facts& f, Schedule& s) {
+/// body leaves time for loads one after the other. The only row is a block's, so that kernels are fewer.
+bool read_row(std::int64_t row, bool only, const Facts& f, Schedule& s) {
   const std::int64_t vectors = ceil_div(row, s.lanes);
   if (f.prims >= kLongBody || f.loads > 1 || vectors > kBlock * kReadVectors) return false;
   struct Team {
@@ -101,8 +101,9 @@ bool read_row(std::int64_t row, const Facts& f, Schedule& s) {
     int steps;
   };
   constexpr Team kTeams[] = {{8, 8}, {32, kReadByLanes}, {kBlock, kReadVectors}};
-  const Team& team = *std::find_if(std::begin(kTeams), std::end(kTeams),
-                                   [&](const Team& t) { return vectors <= t.threads * t.steps; });
+  const Team& team = *std::find_if(std::begin(kTeams), std::end(kTeams), [&](const Team& t) {
+    return vectors <= t.threads * t.steps && (!only || t.threads == kBlock);
+  });
   s.threads = {static_cast<std::uint16_t>(team.threads == kBlock ? kBlock : 128), team.threads};
   s.steps = team.steps;
   return true;
@@ -236,7 +237,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
     }
     s.form = Form::Rows;
     s.together = reduced_axes > 1;
-    if (cut ? read_row(reduced, f, s) : hold_row(reduced, s.lanes, f, s)) return s;
+    if (cut ? read_row(reduced, kept == 1, f, s) : hold_row(reduced, s.lanes, f, s)) return s;
     if (reduced <= 32 * 32) s.threads = {128, 32};
     return s;
   }

@@ -2,6 +2,7 @@
 // conversions matter most: without F16C they are integer arithmetic.
 #include "cache/temporary_directory.h"
 #include "codegen/on_target.h"
+#include "needs_cpu.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -173,6 +174,7 @@ TEST(LlvmIr, ElementsOfOneOperandOrAnotherOnEveryTarget) {
 /// A load whose lanes are all off takes a hundred times as long as another one when its address lies beyond
 /// the operand, on a page that is not there. So the address of a load with a predicate is chosen.
 TEST(LlvmIr, LoadsWithAPredicateNeverNameAnAddressBeyondTheirOperand) {
+  KILN_NEEDS_CPU();
   for (const std::string& target : testing::cpu_targets()) {
     const testing::TemporaryDirectory directory;
     clear_memory_caches();

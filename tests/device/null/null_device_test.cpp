@@ -130,12 +130,12 @@ TEST_F(NullDevice, CompilesForItsTargetWhereThereIsACompiler) {
 }
 
 TEST_F(NullDevice, TheTargetDecidesThePlan) {
-  // Thirty long rows keep a T4 busy, but not an H100, where each reduction is cut and has a kernel of its
+  // Forty long rows keep a T4 busy, but not an H100, where each reduction is cut and has a kernel of its
   // own.
   const auto launches = [&](const char* target) {
     options_.null_target = target;
     use();
-    const Tensor x = zeros({30, 1 << 20}).eval();
+    const Tensor x = zeros({40, 1 << 20}).eval();
     return test::count([&] { softmax_of(x).eval(); }).launches;
   };
   EXPECT_EQ(launches("sm_75"), 1u);

@@ -66,7 +66,10 @@ class DeviceSort : public ::testing::Test {
     const std::vector<std::byte> in = drawn(reach, dtype);
     const auto bytes = static_cast<std::size_t>(count * (positions ? 8 : size_of(dtype)));
     std::vector<std::byte> want(bytes + 1), got(bytes + 1);
-    std::vector<std::uint64_t> workspace(cpu::sort_workspace_bytes(call) / 8 + 8);
+    struct alignas(64) Line {
+      std::byte bytes[64];
+    };
+    std::vector<Line> workspace(cpu::sort_workspace_bytes(call) / 64 + 1);
     call.in.data = in.data() + first * size_of(dtype);
     call.out = want.data();
     cpu::sort(call, reinterpret_cast<std::byte*>(workspace.data()));
