@@ -5,6 +5,7 @@
 #include "transform/arrange_operands.h"
 
 #include "ir/builder.h"
+#include "transform/rebuild.h"
 
 #include <algorithm>
 #include <array>
@@ -36,19 +37,11 @@ class Arranger {
     arranged_.assign(g_.size(), {});
     for (NodeId id = 0; id < g_.size(); ++id)
       if (ir::is_reduce(g_[id].op)) find_below(g_[id]);
-    std::vector<GraphNode> old = std::move(g_.nodes);
-    g_.nodes.clear();
-    g_.nodes.reserve(old.size() + 8);
-    Renumbering now(old.size());
-    for (NodeId id = 0; id < old.size(); ++id) {
-      GraphNode n = old[id];
-      for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
+    return rebuild(g_, [&](NodeId id, GraphNode n) {
       for (std::size_t k = 0; k < n.n_in; ++k)
         if (arranged_[id][k].wanted) n.in[k] = arrange(n.in[k], n.loc, arranged_[id][k]);
-      now[id] = add_.push(n);
-    }
-    for (NodeId& root : g_.roots) root = now[root];
-    return now;
+      return add_.push(n);
+    });
   }
 
  private:

@@ -5,6 +5,7 @@
 #include "transform/negate.h"
 
 #include "ir/builder.h"
+#include "transform/rebuild.h"
 
 #include <utility>
 
@@ -22,17 +23,7 @@ class Negater {
   explicit Negater(Graph& graph) : g_(graph), add_(graph) {}
 
   Renumbering run() {
-    std::vector<GraphNode> old = std::move(g_.nodes);
-    g_.nodes.clear();
-    g_.nodes.reserve(old.size() + old.size() / 8);
-    Renumbering now(old.size());
-    for (NodeId id = 0; id < old.size(); ++id) {
-      GraphNode n = old[id];
-      for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
-      now[id] = is_float(n.dtype) ? place(n) : push(n);
-    }
-    for (NodeId& root : g_.roots) root = now[root];
-    return now;
+    return rebuild(g_, [&](NodeId, const GraphNode& n) { return is_float(n.dtype) ? place(n) : push(n); });
   }
 
  private:

@@ -6,6 +6,7 @@
 #include "transform/split_reductions.h"
 
 #include "ir/builder.h"
+#include "transform/rebuild.h"
 
 #include <algorithm>
 #include <vector>
@@ -47,18 +48,10 @@ class Splitter {
 
   Renumbering run() {
     find_spread();
-    std::vector<GraphNode> old = std::move(g_.nodes);
-    g_.nodes.clear();
-    g_.nodes.reserve(old.size() + 8);
-    Renumbering now(old.size());
-    for (NodeId id = 0; id < old.size(); ++id) {
-      GraphNode n = old[id];
-      for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
+    return rebuild(g_, [&](NodeId id, const GraphNode& n) {
       const std::uint64_t first = splits(n) ? first_axes(n, spread_[id]) : 0;
-      now[id] = first ? split(n, first) : add_.push(n);
-    }
-    for (NodeId& root : g_.roots) root = now[root];
-    return now;
+      return first ? split(n, first) : add_.push(n);
+    });
   }
 
  private:

@@ -5,6 +5,7 @@
 
 #include "ir/builder.h"
 #include "support/check.h"
+#include "transform/rebuild.h"
 
 #include <algorithm>
 #include <vector>
@@ -44,18 +45,10 @@ class Splitter {
   Splitter(Graph& graph, const ScanCosts& costs) : g_(graph), costs_(costs), add_(graph) {}
 
   Renumbering run() {
-    std::vector<GraphNode> old = std::move(g_.nodes);
-    g_.nodes.clear();
-    g_.nodes.reserve(old.size() + 16);
-    Renumbering now(old.size());
-    for (NodeId id = 0; id < old.size(); ++id) {
-      GraphNode n = old[id];
-      for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
+    return rebuild(g_, [&](NodeId, const GraphNode& n) {
       const std::int64_t chunks = ir::is_scan(n.op) ? chunks_of(n) : 1;
-      now[id] = chunks > 1 ? split(n, chunks) : add_.push(n);
-    }
-    for (NodeId& root : g_.roots) root = now[root];
-    return now;
+      return chunks > 1 ? split(n, chunks) : add_.push(n);
+    });
   }
 
  private:

@@ -2,6 +2,7 @@
 #include "transform/sum_products.h"
 
 #include "ir/builder.h"
+#include "transform/rebuild.h"
 
 #include <kiln/shape.h>
 
@@ -18,17 +19,9 @@ class Summer {
   explicit Summer(Graph& graph) : g_(graph), add_(graph) {}
 
   Renumbering run() {
-    std::vector<GraphNode> old = std::move(g_.nodes);
-    g_.nodes.clear();
-    g_.nodes.reserve(old.size() + 16);
-    Renumbering now(old.size());
-    for (NodeId id = 0; id < old.size(); ++id) {
-      GraphNode n = old[id];
-      for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
-      now[id] = n.op == Op::matmul && n.dims.size() < kMaxRank ? product(n) : add_.push(n);
-    }
-    for (NodeId& root : g_.roots) root = now[root];
-    return now;
+    return rebuild(g_, [&](NodeId, const GraphNode& n) {
+      return n.op == Op::matmul && n.dims.size() < kMaxRank ? product(n) : add_.push(n);
+    });
   }
 
  private:
