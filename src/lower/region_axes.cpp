@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kMostScalarLoads = 2;        // beside those of whole vectors
 constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
+constexpr std::int64_t kFar = 1 << 20;     // elements from one to the next, of those that may be anywhere
 constexpr std::int64_t kSector = 32;       // bytes that memory moves at least
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
 
@@ -71,8 +72,10 @@ void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
     if (!o.row) accesses.push_back({&o.at, size_of(g_[o.node].dtype)});
   for (const Entry& e : p_.entries)
     if (e.kind == Entry::Kind::Load) accesses.push_back({&e.index, size_of(g_[e.node].dtype)});
-  const auto stride = [&](const Access& a, std::size_t axis) {
-    return axes[axis].last < 0 ? 0 : std::abs(a.index->coef(axes[axis].last));
+  const auto stride = [&](const Access& a, std::size_t axis) -> std::int64_t {
+    if (axes[axis].last < 0) return 0;
+    const std::int64_t coef = std::abs(a.index->coef(axes[axis].last));
+    return coef == 0 && walks(*a.index, axes[axis]) ? kFar : coef;  // a gather's
   };
   const auto step = [&](std::size_t innermost) {
     std::int64_t bytes = 0;

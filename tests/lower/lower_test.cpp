@@ -70,6 +70,22 @@ void check_tiles(GraphBuilder& b) {
   }
 }
 
+TEST(Lower, ReductionsRunAlongMemoryWhateverTheViewsBefore) {
+  {
+    GraphBuilder b;
+    b.root(b.reduce(Op::reduce_sum, b.permute(b.leaf(i64, {3000, 40}), {1, 0}),
+                    2));  // columns, as memory has them
+    EXPECT_EQ(check_gpu(b), std::vector{Form::SplitColumns});
+  }
+  {
+    GraphBuilder b;
+    const NodeId rows =
+        b.wide(Op::gather, i64, {600, 400}, {b.leaf(i64, {50, 400}), b.leaf(i64, {600, 1})}, ir::Gather{0});
+    b.root(b.reduce(Op::reduce_sum, rows, 2));
+    EXPECT_EQ(check_gpu(b), std::vector{Form::Rows});  // of gathered rows, which are anywhere
+  }
+}
+
 TEST(Lower, TransposedReadsGoThroughTiles) {
   for (const DType type : {DType::Int8, DType::Int16, DType::Int32, i64, DType::Bool})
     for (const auto& [rows, columns] :
