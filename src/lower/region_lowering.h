@@ -5,14 +5,14 @@
 //   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
 //   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
-//   region_scan.cpp     scans: accumulators that are read while their loop runs, and long scans in linked
-//   chunks region_while.cpp    loops over the states of an element region_split.cpp    partial results per
-//   chunk, and the finish section that combines them
+//   region_scan.cpp     scans: accumulators that are read while their loop runs; long scans in chunks
+//   region_while.cpp    loops over the states of an element
+//   region_split.cpp    partial results of chunks, and the finish section that combines them
 //
 // Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase,
 // and whether the finish section is being built. Whoever changes one of them calls forget() before asking for
-// values again. Parameters are numbered in the order in which they are first asked for, so the order of calls
-// is part of a kernel's identity.
+// values again. Parameters are numbered in the order in which they are first asked for; lower() gives the
+// finished kernel its canonical numbers.
 #pragma once
 
 #include "kernel/monoid.h"
