@@ -19,12 +19,18 @@ class Error : public std::runtime_error {
 /// If the line of the call is known, what() ends with ", called at FILE:LINE".
 class UserError : public Error {
  public:
-  using Error::Error;
+  /// An error that a function of Kiln throws has the name and the line of the public call that the user made,
+  /// whatever that function is made of.
+  explicit UserError(const std::string& message);
   UserError(const std::string& message, const SourceLocation& called_at);
   /// what() without the line.
   std::string_view message() const noexcept { return std::string_view(what()).substr(0, length_); }
   /// The source line of the call; line() is 0 if the line is not known.
   const SourceLocation& where() const noexcept { return where_; }
+
+ protected:
+  struct AsIs {};
+  UserError(const std::string& message, const SourceLocation& called_at, AsIs);
 
  private:
   SourceLocation where_{};
@@ -34,7 +40,7 @@ class UserError : public Error {
 /// found.
 class EvaluationError : public UserError {
  public:
-  using UserError::UserError;
+  explicit EvaluationError(const std::string& message) : UserError(message, {}, AsIs{}) {}
 };
 /// A kernel could not be compiled; carries the compiler's log and the operations that made the kernel.
 class CompileError : public Error {

@@ -15,46 +15,39 @@ DType distance_dtype(const Tensor& x, const Operand& y) {
   return is_half(t) || t == DType::Float32 ? DType::Float32 : DType::Float64;
 }
 
-Tensor both_nan(const Tensor& x, const Tensor& y, SourceLocation loc) {
-  return elementwise(Op::logical_and, isnan(x, loc), isnan(y, loc), loc);
-}
+Tensor both_nan(const Tensor& x, const Tensor& y) { return elementwise(Op::logical_and, isnan(x), isnan(y)); }
 
 }  // namespace
 
-Tensor isclose(const Tensor& x, const Operand& y, double rtol, double atol, Flag equal_nan) try {
+Tensor isclose(const Tensor& x, const Operand& y, double rtol, double atol, Flag equal_nan) {
+  const CallScope scope("isclose", y.loc);
   if (y.tensor) api::check_both("isclose", x, *y.tensor);
   api::checked("isclose", x);
-  const SourceLocation loc = y.loc;
   const DType wide = distance_dtype(x, y);
-  const Tensor a = astype(x, wide, loc);
+  const Tensor a = astype(x, wide);
   const Tensor b =
-      y.tensor ? astype(*y.tensor, wide, loc) : Tensor::adopt(api::scalar_node(y.scalar, wide, loc).take());
-  const Tensor distance = abs(elementwise(Op::subtract, a, b, loc), loc);
-  const Tensor allowed =
-      elementwise(Op::add, elementwise(Op::multiply, abs(b, loc), Scalar(rtol), loc), Scalar(atol), loc);
+      y.tensor ? astype(*y.tensor, wide) : Tensor::adopt(api::scalar_node(y.scalar, wide).take());
+  const Tensor distance = abs(elementwise(Op::subtract, a, b));
+  const Tensor allowed = elementwise(Op::add, elementwise(Op::multiply, abs(b), Scalar(rtol)), Scalar(atol));
   // An infinite y allows every distance, and equals only itself.
-  const Tensor near = elementwise(Op::logical_and, elementwise(Op::less_equal, distance, allowed, loc),
-                                  isfinite(b, loc), loc);
-  const Tensor close = elementwise(Op::logical_or, near, elementwise(Op::equal, x, y, loc), loc);
-  return equal_nan ? elementwise(Op::logical_or, close, both_nan(a, b, loc), loc) : close;
-} catch (const UserError& e) {
-  api::rethrow_as("isclose", e, y.loc);
+  const Tensor near =
+      elementwise(Op::logical_and, elementwise(Op::less_equal, distance, allowed), isfinite(b));
+  const Tensor close = elementwise(Op::logical_or, near, elementwise(Op::equal, x, y));
+  return equal_nan ? elementwise(Op::logical_or, close, both_nan(a, b)) : close;
 }
 
-bool allclose(const Tensor& x, const Operand& y, double rtol, double atol, Flag equal_nan) try {
-  return all(isclose(x, y, rtol, atol, equal_nan), all_axes, false, y.loc).item<bool>(y.loc);
-} catch (const UserError& e) {
-  api::rethrow_as("allclose", e, y.loc);
+bool allclose(const Tensor& x, const Operand& y, double rtol, double atol, Flag equal_nan) {
+  const CallScope scope("allclose", y.loc);
+  return all(isclose(x, y, rtol, atol, equal_nan), all_axes, false).item<bool>();
 }
 
-bool array_equal(const Tensor& x, const Tensor& y, Flag equal_nan, SourceLocation loc) try {
+bool array_equal(const Tensor& x, const Tensor& y, Flag equal_nan, SourceLocation loc) {
+  const CallScope scope("array_equal", loc);
   api::check_both("array_equal", x, y);
   if (x.shape() != y.shape()) return false;
-  Tensor same = elementwise(Op::equal, x, y, loc);
-  if (equal_nan) same = elementwise(Op::logical_or, same, both_nan(x, y, loc), loc);
-  return all(same, all_axes, false, loc).item<bool>(loc);
-} catch (const UserError& e) {
-  api::rethrow_as("array_equal", e, loc);
+  Tensor same = elementwise(Op::equal, x, y);
+  if (equal_nan) same = elementwise(Op::logical_or, same, both_nan(x, y));
+  return all(same, all_axes, false).item<bool>();
 }
 
 }  // namespace kiln

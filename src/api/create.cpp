@@ -25,25 +25,23 @@ std::optional<Device> checked_device(const TensorOptions& options) {
 }
 
 Tensor filled(std::string_view op, const Shape& shape, Scalar value, DType dtype,
-              const TensorOptions& options, SourceLocation loc) try {
+              const TensorOptions& options, SourceLocation loc) {
+  const CallScope scope(op, loc);
   for (std::int64_t extent : shape)
     if (extent < 0) throw UserError(cat("[", op, "] negative extent in shape ", shape.str()));
-  const NodeRef number = api::scalar_node(value, dtype, loc, checked_device(options));
-  return finish(api::broadcast_node(number.get(), shape, loc));
-} catch (const UserError& e) {
-  api::rethrow_as(op, e, loc);
+  const NodeRef number = api::scalar_node(value, dtype, checked_device(options));
+  return finish(api::broadcast_node(number.get(), shape));
 }
 
 Tensor filled_like(std::string_view op, const Tensor& x, Scalar value, const TensorOptions& options,
-                   SourceLocation loc) try {
+                   SourceLocation loc) {
+  const CallScope scope(op, loc);
   const ir::Node* node = api::checked(op, x);
   return filled(op, node->shape(), value, options.dtype.value_or(node->dtype), options, loc);
-} catch (const UserError& e) {
-  api::rethrow_as(op, e, loc);
 }
 
-Tensor iota(const Shape& dims, int axis, DType dtype, SourceLocation loc, const TensorOptions& options = {}) {
-  return Tensor::adopt(api::iota_node(dims, axis, dtype, loc, checked_device(options)).take());
+Tensor iota(const Shape& dims, int axis, DType dtype, const TensorOptions& options = {}) {
+  return Tensor::adopt(api::iota_node(dims, axis, dtype, checked_device(options)).take());
 }
 
 /// The dtype in which positions and parameters of arange and linspace meet: wide enough for either.
@@ -72,16 +70,15 @@ std::int64_t range_count(Scalar start, Scalar stop, Scalar step) {
   return count <= 0 ? 0 : static_cast<std::int64_t>(count);
 }
 
-Tensor triangle(std::string_view op, Op compare, const Tensor& x, std::int64_t k, SourceLocation loc) try {
+Tensor triangle(std::string_view op, Op compare, const Tensor& x, std::int64_t k, SourceLocation loc) {
+  const CallScope scope(op, loc);
   const ir::Node* node = api::checked(op, x);
   if (node->rank < 2) throw UserError(cat("[", op, "] needs two axes, got ", api::describe(node)));
   const std::int64_t rows = node->dims()[node->rank - 2u], columns = node->dims()[node->rank - 1u];
   k = std::clamp(k, -rows, columns);  // beyond either corner nothing changes, but row + k would overflow
-  const Tensor row = elementwise(Op::add, iota({rows, 1}, 0, DType::Int64, loc), Scalar(k), loc);
-  const Tensor keep = elementwise(compare, iota({columns}, 0, DType::Int64, loc), row, loc);
-  return elementwise(Op::where, keep, x, Scalar(false), loc);
-} catch (const UserError& e) {
-  api::rethrow_as(op, e, loc);
+  const Tensor row = elementwise(Op::add, iota({rows, 1}, 0, DType::Int64), Scalar(k));
+  const Tensor keep = elementwise(compare, iota({columns}, 0, DType::Int64), row);
+  return elementwise(Op::where, keep, x, Scalar(false));
 }
 
 }  // namespace
@@ -105,18 +102,18 @@ Tensor ones_like(const Tensor& x, const TensorOptions& options, SourceLocation l
   return filled_like("ones_like", x, true, options, loc);
 }
 
-Tensor arange(Scalar stop, const TensorOptions& options, SourceLocation loc) try {
+Tensor arange(Scalar stop, const TensorOptions& options, SourceLocation loc) {
+  const CallScope scope("arange", loc);
   const DType result = options.dtype.value_or(fractional(stop) ? DType::Float32 : DType::Int64);
   const std::int64_t count = range_count(0, stop, 1);
   if (count < 0) throw UserError(cat("[arange] a range to ", api::describe(stop)));
   const DType inner = range_dtype(result);
-  const NodeRef positions = api::iota_node(Shape{count}, 0, inner, loc, checked_device(options));
-  return finish(api::cast_node(positions.get(), result, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("arange", e, loc);
+  const NodeRef positions = api::iota_node(Shape{count}, 0, inner, checked_device(options));
+  return finish(api::cast_node(positions.get(), result));
 }
 
-Tensor arange(Scalar start, Scalar stop, Scalar step, const TensorOptions& options, SourceLocation loc) try {
+Tensor arange(Scalar start, Scalar stop, Scalar step, const TensorOptions& options, SourceLocation loc) {
+  const CallScope scope("arange", loc);
   const bool any_fractional = fractional(start) || fractional(stop) || fractional(step);
   const bool large = start.kind == Scalar::Kind::UInt || stop.kind == Scalar::Kind::UInt;
   const DType result = options.dtype.value_or(any_fractional ? DType::Float32
@@ -128,14 +125,13 @@ Tensor arange(Scalar start, Scalar stop, Scalar step, const TensorOptions& optio
                         api::describe(step)));
   // A fractional step needs floating point even when whole numbers are wanted.
   const DType inner = any_fractional && !is_float(result) ? DType::Float64 : range_dtype(result);
-  const Tensor steps = elementwise(Op::multiply, iota({count}, 0, inner, loc, options), step, loc);
-  return astype(elementwise(Op::add, steps, start, loc), result, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("arange", e, loc);
+  const Tensor steps = elementwise(Op::multiply, iota({count}, 0, inner, options), step);
+  return astype(elementwise(Op::add, steps, start), result);
 }
 
 Tensor linspace(Scalar start, Scalar stop, Whole numbers, Flag endpoint, const TensorOptions& options,
-                SourceLocation loc) try {
+                SourceLocation loc) {
+  const CallScope scope("linspace", loc);
   const std::int64_t count = numbers;
   const DType dtype = options.dtype.value_or(DType::Float32);
   if (count < 0) throw UserError(cat("[linspace] ", count, " numbers"));
@@ -143,26 +139,23 @@ Tensor linspace(Scalar start, Scalar stop, Whole numbers, Flag endpoint, const T
   const double parts = static_cast<double>(endpoint ? count - 1 : count);
   const double step = parts > 0 ? (last - first) / parts : 0;
   const DType inner = is_float(dtype) ? range_dtype(dtype) : DType::Float64;
-  const Tensor at = iota({count}, 0, inner, loc, options);
-  Tensor out = elementwise(Op::add, elementwise(Op::multiply, at, Scalar(step), loc), Scalar(first), loc);
+  const Tensor at = iota({count}, 0, inner, options);
+  Tensor out = elementwise(Op::add, elementwise(Op::multiply, at, Scalar(step)), Scalar(first));
   if (endpoint && count > 1) {  // rounding may miss stop
-    const Tensor inside = elementwise(Op::less, at, Scalar(parts), loc);
-    out = elementwise(Op::where, inside, out, Scalar(last), loc);
+    const Tensor inside = elementwise(Op::less, at, Scalar(parts));
+    out = elementwise(Op::where, inside, out, Scalar(last));
   }
-  return astype(out, dtype, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("linspace", e, loc);
+  return astype(out, dtype);
 }
 
-Tensor eye(Whole height, Whole width, Whole diagonal, const TensorOptions& options, SourceLocation loc) try {
+Tensor eye(Whole height, Whole width, Whole diagonal, const TensorOptions& options, SourceLocation loc) {
+  const CallScope scope("eye", loc);
   const std::int64_t rows = height, columns = width < 0 ? height : width;
   if (rows < 0) throw UserError(cat("[eye] ", rows, " rows"));
   const std::int64_t k = std::clamp<std::int64_t>(diagonal, -rows, columns);
-  const Tensor row = elementwise(Op::add, iota({rows, 1}, 0, DType::Int64, loc, options), Scalar(k), loc);
-  const Tensor one = elementwise(Op::equal, iota({columns}, 0, DType::Int64, loc, options), row, loc);
-  return astype(one, options.dtype.value_or(DType::Float32), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("eye", e, loc);
+  const Tensor row = elementwise(Op::add, iota({rows, 1}, 0, DType::Int64, options), Scalar(k));
+  const Tensor one = elementwise(Op::equal, iota({columns}, 0, DType::Int64, options), row);
+  return astype(one, options.dtype.value_or(DType::Float32));
 }
 
 Tensor tril(const Tensor& x, Whole k, SourceLocation loc) {
@@ -172,15 +165,14 @@ Tensor triu(const Tensor& x, Whole k, SourceLocation loc) {
   return triangle("triu", Op::greater_equal, x, k, loc);
 }
 
-Tensor one_hot(const Tensor& indices, Whole classes, DType dtype, SourceLocation loc) try {
+Tensor one_hot(const Tensor& indices, Whole classes, DType dtype, SourceLocation loc) {
+  const CallScope scope("one_hot", loc);
   const ir::Node* node = api::checked("one_hot", indices);
   if (!is_int(node->dtype))
     throw UserError(cat("[one_hot] needs integer indices, got ", api::describe(node)));
   if (classes < 0) throw UserError(cat("[one_hot] ", classes, " classes"));
-  const Tensor column = expand_dims(astype(indices, DType::Int64, loc), -1, loc);
-  return astype(elementwise(Op::equal, column, iota({classes}, 0, DType::Int64, loc), loc), dtype, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("one_hot", e, loc);
+  const Tensor column = expand_dims(astype(indices, DType::Int64), -1);
+  return astype(elementwise(Op::equal, column, iota({classes}, 0, DType::Int64)), dtype);
 }
 
 }  // namespace kiln

@@ -95,7 +95,7 @@ Tensor copied(const Tensor& x) {
   const ir::Node* node = x.node();
   ir::Buffer* buffer = cpu::allocate(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
   x.copy_to(buffer->data, node->dtype);
-  return api::leaf(buffer, node->shape(), node->dtype, node->loc, 0, nullptr, node->buffer->device);
+  return api::leaf(buffer, node->shape(), node->dtype, 0, nullptr, node->buffer->device);
 }
 
 /// The receiver has let go, but its stream may not have: the pool gives the memory out in the order of Kiln's
@@ -207,15 +207,14 @@ Device device_of(const DLTensor& t) {
 
 /// A tensor over memory of a GPU, or a copy of it there.
 Tensor take_on_gpu(Device device, const void* data, const Shape& shape, const Shape& strides, DType dtype,
-                   std::shared_ptr<const void> owner, const DLPackOptions& options, SourceLocation loc) {
+                   std::shared_ptr<const void> owner, const DLPackOptions& options) {
   if (const std::intptr_t stream = options.stream.value_or(1); stream != -1)
     engine::wait_for_stream(device, handle_of(stream));
-  const Tensor shared = api::borrow_on(device, data, shape, strides, dtype, std::move(owner), loc);
+  const Tensor shared = api::borrow_on(device, data, shape, strides, dtype, std::move(owner));
   return options.copy.value_or(false) ? copied(shared) : shared;
 }
 
-Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOptions& options,
-            SourceLocation loc) {
+Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOptions& options) {
   const Device device = device_of(t);
   check_stream("from_dlpack", options, device);
   const std::optional<DType> dtype = from_dl(t.dtype);
@@ -223,11 +222,11 @@ Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOp
   const Shape shape = checked_shape(t), strides = strides_of(t, shape);
   const std::byte* data = t.data ? static_cast<const std::byte*>(t.data) + t.byte_offset : nullptr;
   if (device.kind == Device::Kind::Cuda)
-    return take_on_gpu(device, data, shape, strides, *dtype, std::move(owner), options, loc);
+    return take_on_gpu(device, data, shape, strides, *dtype, std::move(owner), options);
   const auto size = static_cast<std::size_t>(size_of(*dtype));
   const std::size_t astray = reinterpret_cast<std::uintptr_t>(data) % size;
   // Where it lies astray this checks the layout all the same; nothing is read.
-  const Tensor shared = Tensor::borrow(data - astray, shape, strides, *dtype, std::move(owner), loc);
+  const Tensor shared = Tensor::borrow(data - astray, shape, strides, *dtype, std::move(owner));
   const ir::Buffer& memory = *shared.node()->buffer;
   // what is lent is not writable
   const bool copied_bools = memory.writable && device::at(memory.device).is_host();
@@ -241,7 +240,7 @@ Tensor take(const DLTensor& t, std::shared_ptr<const void> owner, const DLPackOp
   ir::Buffer* buffer = cpu::allocate(static_cast<std::uint64_t>(shared.numel()) * size);
   std::byte* to = buffer->data;
   if (shared.numel() != 0) gather(data, size, shape, strides.begin(), to);
-  return Tensor::adopt(ir::new_leaf(buffer, *dtype, shape, 0, nullptr, loc));
+  return Tensor::adopt(ir::new_leaf(buffer, *dtype, shape, 0, nullptr));
 }
 
 template <class Managed>
@@ -252,42 +251,38 @@ std::shared_ptr<Managed> owned(Managed* managed) {
 
 }  // namespace
 
-DLPack to_dlpack(const Tensor& x, const DLPackOptions& options, SourceLocation loc) try {
+DLPack to_dlpack(const Tensor& x, const DLPackOptions& options, SourceLocation loc) {
+  const CallScope scope("to_dlpack", loc);
   const Tensor value = exported("to_dlpack", x, options);
   DLPack out(give<DLManagedTensorVersioned>("to_dlpack", value, options));
   out->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
   out->flags = options.copy.value_or(false) ? dlpack::kIsCopied : dlpack::kReadOnly;
   return out;
-} catch (const UserError& e) {
-  api::rethrow_as("to_dlpack", e, loc);
 }
 
-LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options, SourceLocation loc) try {
+LegacyDLPack to_dlpack_legacy(const Tensor& x, const DLPackOptions& options, SourceLocation loc) {
+  const CallScope scope("to_dlpack_legacy", loc);
   const Tensor value = exported("to_dlpack_legacy", x, options);
   if (!value.node()->buffer->writable)
     throw UserError(cat("[to_dlpack_legacy] ", api::describe(value.node()),
                         " shows memory that was lent to Kiln to be "
                         "read; DLPack before 1.0 cannot say so (use to_dlpack, or ask for a copy)"));
   return LegacyDLPack(give<DLManagedTensor>("to_dlpack_legacy", value, options));
-} catch (const UserError& e) {
-  api::rethrow_as("to_dlpack_legacy", e, loc);
 }
 
-Tensor from_dlpack(DLManagedTensorVersioned* managed, const DLPackOptions& options, SourceLocation loc) try {
+Tensor from_dlpack(DLManagedTensorVersioned* managed, const DLPackOptions& options, SourceLocation loc) {
+  const CallScope scope("from_dlpack", loc);
   const auto owner = owned(managed);
   if (managed->version.major != dlpack::kMajorVersion)  // nothing but the deleter may be touched then
     throw UserError(cat("[from_dlpack] version ", managed->version.major, ".", managed->version.minor,
                         " of DLPack; Kiln reads ", dlpack::kMajorVersion, ".x"));
-  return take(managed->dl_tensor, owner, options, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("from_dlpack", e, loc);
+  return take(managed->dl_tensor, owner, options);
 }
 
-Tensor from_dlpack(DLManagedTensor* managed, const DLPackOptions& options, SourceLocation loc) try {
+Tensor from_dlpack(DLManagedTensor* managed, const DLPackOptions& options, SourceLocation loc) {
+  const CallScope scope("from_dlpack", loc);
   const auto owner = owned(managed);
-  return take(managed->dl_tensor, owner, options, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("from_dlpack", e, loc);
+  return take(managed->dl_tensor, owner, options);
 }
 
 }  // namespace kiln

@@ -130,8 +130,7 @@ class Parser {
 /// Work on terms, all of one dtype.
 class Contraction {
  public:
-  Contraction(const Equation& equation, DType dtype, SourceLocation loc)
-      : equation_(equation), dtype_(dtype), loc_(loc) {}
+  Contraction(const Equation& equation, DType dtype) : equation_(equation), dtype_(dtype) {}
 
   /// Repeated labels become diagonals; extents of 1 that other operands broadcast lose their label.
   Term prepared(Term t) const {
@@ -145,7 +144,7 @@ class Contraction {
       dims.push_back(t.node->dims()[i]);
       labels.push_back(t.labels[i]);
     }
-    return {api::reshape_node(t.node.get(), dims, loc_), labels};
+    return {api::reshape_node(t.node.get(), dims), labels};
   }
 
   /// Sums out the labels that are not wanted.
@@ -158,14 +157,14 @@ class Contraction {
       else
         mask |= std::uint64_t{1} << i;
     }
-    return {api::reduce_node(ir::Op::reduce_sum, t.node.get(), mask, dtype_, false, loc_), labels};
+    return {api::reduce_node(ir::Op::reduce_sum, t.node.get(), mask, dtype_, false), labels};
   }
 
   NodeRef ordered(const Term& t, const Labels& order) const {
     std::vector<int> axes;
     for (int label : order)
       axes.push_back(static_cast<int>(std::ranges::find(t.labels, label) - t.labels.begin()));
-    return api::permute_node(t.node.get(), axes, loc_);
+    return api::permute_node(t.node.get(), axes);
   }
 
   /// a * b, summed over the labels that are in both and not in `later`.
@@ -185,11 +184,11 @@ class Contraction {
                   y = ordered(b, joined({batch, inner, free_b}));
     const std::int64_t groups = size(batch), m = size(free_a), k = size(inner), n = size(free_b);
     const bool grouped = !batch.empty();
-    const NodeRef flat_x = api::reshape_node(x.get(), grouped ? Shape{groups, m, k} : Shape{m, k}, loc_);
-    const NodeRef flat_y = api::reshape_node(y.get(), grouped ? Shape{groups, k, n} : Shape{k, n}, loc_);
-    const NodeRef out = api::matmul_node(flat_x.get(), flat_y.get(), loc_);
+    const NodeRef flat_x = api::reshape_node(x.get(), grouped ? Shape{groups, m, k} : Shape{m, k});
+    const NodeRef flat_y = api::reshape_node(y.get(), grouped ? Shape{groups, k, n} : Shape{k, n});
+    const NodeRef out = api::matmul_node(flat_x.get(), flat_y.get());
     const Labels labels = joined({batch, free_a, free_b});
-    return {api::reshape_node(out.get(), dims(labels), loc_), labels};
+    return {api::reshape_node(out.get(), dims(labels)), labels};
   }
 
  private:
@@ -212,7 +211,7 @@ class Contraction {
     const Labels labels = joined({batch, free_a, free_b, inner});
     const Tensor x = spread(a, joined({batch, free_a, inner}), labels),
                  y = spread(b, joined({batch, free_b, inner}), labels);
-    const Tensor both = api::elementwise(ir::Op::multiply, x, y, loc_);
+    const Tensor both = api::elementwise(ir::Op::multiply, x, y);
     return summed({NodeRef::share(both.node()), labels}, joined({batch, free_a, free_b}));
   }
 
@@ -221,7 +220,7 @@ class Contraction {
     const NodeRef node = ordered(t, own);
     Shape out;
     for (int label : all) out.push_back(has(own, label) ? extent(label) : 1);
-    return Tensor::adopt(api::reshape_node(node.get(), out, loc_).take());
+    return Tensor::adopt(api::reshape_node(node.get(), out).take());
   }
 
   /// Axes i and j carry one label: both to the back, flattened, every (n + 1)th element.
@@ -240,34 +239,34 @@ class Contraction {
     if (t.node->dims()[j] != n)
       throw UserError(cat("[einsum] a repeated label has extents ", n, " and ", t.node->dims()[j], " in ",
                           api::describe(t.node.get())));
-    NodeRef node = api::permute_node(t.node.get(), order, loc_);
+    NodeRef node = api::permute_node(t.node.get(), order);
     Shape flat(node->dims().first(node->rank - 2u)), start, step;
     flat.push_back(n * n);
-    node = api::reshape_node(node.get(), flat, loc_);
+    node = api::reshape_node(node.get(), flat);
     start.resize(flat.rank(), 0);
     step.resize(flat.rank(), 1);
     step[flat.rank() - 1] = n + 1;
     flat[flat.rank() - 1] = n;
-    return {api::slice_node(node.get(), start, step, flat, loc_), labels};
+    return {api::slice_node(node.get(), start, step, flat), labels};
   }
 
   const Equation& equation_;
   DType dtype_;
-  SourceLocation loc_;
 };
 
 }  // namespace
 
-Tensor einsum(std::string_view equation, std::span<const Tensor> operands, SourceLocation loc) try {
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands, SourceLocation loc) {
+  const CallScope scope("einsum", loc);
   if (operands.empty()) throw UserError(cat("[einsum] \"", equation, "\" has no operands"));
   const Equation parsed = Parser(equation, operands).run();
   DType dtype = operands[0].dtype();
   for (const Tensor& t : operands) dtype = promote(dtype, t.dtype());
   if (is_bool(dtype)) throw UserError(cat("[einsum] \"", equation, "\" does not take bool operands"));
-  const Contraction work(parsed, dtype, loc);
+  const Contraction work(parsed, dtype);
   std::vector<Term> terms;
   for (std::size_t i = 0; i < operands.size(); ++i)
-    terms.push_back(work.prepared({api::cast_node(operands[i].node(), dtype, loc), parsed.inputs[i]}));
+    terms.push_back(work.prepared({api::cast_node(operands[i].node(), dtype), parsed.inputs[i]}));
   Term total = terms[0];
   for (std::size_t i = 1; i < terms.size(); ++i) {
     Labels later = parsed.output;
@@ -277,8 +276,6 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands, Sourc
   }
   total = work.summed(total, parsed.output);
   return api::finish(work.ordered(total, parsed.output));
-} catch (const UserError& e) {
-  api::rethrow_as("einsum", e, loc);
 }
 
 Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands, SourceLocation loc) {

@@ -16,28 +16,27 @@ void require_elements(std::string_view op, const ir::Node* x, std::int64_t exten
 }
 
 /// Slices of `from` along axis a at indices; `whole` as in api::Joint.
-Tensor take_slices(ir::Node* from, ir::Node* at, int a, const Shape& whole, SourceLocation loc) {
+Tensor take_slices(ir::Node* from, ir::Node* at, int a, const Shape& whole) {
   const api::Slices slices = api::slices_at(from, a, at);
-  const NodeRef flat = api::reshape_node(at, slices.along, loc);
-  const NodeRef taken =
-      api::gather_node(from, flat.get(), {static_cast<std::size_t>(a), whole}, slices.flat, loc);
-  return api::finish(api::reshape_node(taken.get(), slices.full, loc));
+  const NodeRef flat = api::reshape_node(at, slices.along);
+  const NodeRef taken = api::gather_node(from, flat.get(), {static_cast<std::size_t>(a), whole}, slices.flat);
+  return api::finish(api::reshape_node(taken.get(), slices.full));
 }
 
 }  // namespace
 
-Tensor take(const Tensor& x, const Tensor& indices, std::optional<Axis> axis, SourceLocation loc) try {
+Tensor take(const Tensor& x, const Tensor& indices, std::optional<Axis> axis, SourceLocation loc) {
+  const CallScope scope("take", loc);
   ir::Node* const whole = checked("take", x);
   ir::Node* const at = checked_indices("take", indices);
-  const NodeRef from = axis ? NodeRef::share(whole) : api::reshape_node(whole, Shape{whole->numel}, loc);
+  const NodeRef from = axis ? NodeRef::share(whole) : api::reshape_node(whole, Shape{whole->numel});
   const int a = axis ? api::checked_axis("take", *axis, whole) : 0;
   require_elements("take", whole, from->dims()[static_cast<std::size_t>(a)], at->numel);
-  return take_slices(from.get(), at, a, {}, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("take", e, loc);
+  return take_slices(from.get(), at, a, {});
 }
 
-Tensor take_along_axis(const Tensor& x, const Tensor& indices, Axis axis, SourceLocation loc) try {
+Tensor take_along_axis(const Tensor& x, const Tensor& indices, Axis axis, SourceLocation loc) {
+  const CallScope scope("take_along_axis", loc);
   ir::Node* const from = checked("take_along_axis", x);
   ir::Node* const at = checked_indices("take_along_axis", indices);
   if (from->rank != at->rank)
@@ -54,21 +53,18 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, Axis axis, Source
     dims.push_back(i == a || here == 1 ? there : here);
   }
   require_elements("take_along_axis", from, from->dims()[static_cast<std::size_t>(a)], dims.numel());
-  return api::finish(api::gather_node(from, at, {static_cast<std::size_t>(a)}, dims, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("take_along_axis", e, loc);
+  return api::finish(api::gather_node(from, at, {static_cast<std::size_t>(a)}, dims));
 }
 
-Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation loc) try {
+Tensor gather(const Tensor& x, std::span<const Tensor> indices, SourceLocation loc) {
+  const CallScope scope("gather", loc);
   ir::Node* const from = checked("gather", x);
   if (indices.empty()) return x;
-  const api::Joint joint = api::join_indices("gather", from, indices, loc);
+  const api::Joint joint = api::join_indices("gather", from, indices);
   ir::Node* const at = joint.position.node();
   require_elements("gather", from, joint.flat[0], at->numel);
-  const NodeRef joined = api::reshape_node(from, joint.flat, loc);
-  return take_slices(joined.get(), at, 0, joint.whole, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("gather", e, loc);
+  const NodeRef joined = api::reshape_node(from, joint.flat);
+  return take_slices(joined.get(), at, 0, joint.whole);
 }
 
 Tensor gather(const Tensor& x, std::initializer_list<Tensor> indices, SourceLocation loc) {

@@ -105,28 +105,26 @@ Box resolve(std::string_view op, const ir::Node* x, std::span<const Slice> slice
 
 }  // namespace
 
-Tensor Tensor::index(std::span<const Slice> slices, SourceLocation loc) const try {
+Tensor Tensor::index(std::span<const Slice> slices, SourceLocation loc) const {
+  const CallScope scope("index", loc);
   ir::Node* const x = api::checked("index", *this);
   const Box box = resolve("index", x, slices);
-  const NodeRef part = api::slice_node(x, box.start, box.step, box.dims, loc);
-  return api::finish(api::reshape_node(part.get(), box.result, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("index", e, loc);
+  const NodeRef part = api::slice_node(x, box.start, box.step, box.dims);
+  return api::finish(api::reshape_node(part.get(), box.result));
 }
 
-RowIterator Tensor::begin(SourceLocation loc) const try {
+RowIterator Tensor::begin(SourceLocation loc) const {
+  const CallScope scope("begin", loc);
   if (const ir::Node* const x = api::checked("begin", *this); x->rank == 0)
     throw UserError(cat("[begin] ", api::describe(x), " has no axis to go along"));
   return {*this, 0, loc};
-} catch (const UserError& e) {
-  api::rethrow_as("begin", e, loc);
 }
 RowIterator Tensor::end(SourceLocation loc) const { return {*this, rank(loc) == 0 ? 0 : dim(0, loc), loc}; }
 
 namespace {
 
 /// Says once a line that it writes single elements in a loop.
-void notice_element_writes(const ir::Node* x, const Box& box, SourceLocation loc) {
+void notice_element_writes(const ir::Node* x, const Box& box, const SourceLocation& loc) {
   constexpr int kMany = 256;
   constexpr std::int64_t kSmall = 64;
   struct Line {
@@ -146,14 +144,14 @@ void notice_element_writes(const ir::Node* x, const Box& box, SourceLocation loc
 
 }  // namespace
 
-Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operand& value) try {
+Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operand& value) {
+  const CallScope scope("slice_update", value.loc);
   ir::Node* const node = api::checked("slice_update", x);
-  const SourceLocation loc = value.loc;
   const Box box = resolve("slice_update", node, slices);
-  notice_element_writes(node, box, loc);
+  notice_element_writes(node, box, value.loc);
   const NodeRef given = value.tensor
-                            ? api::cast_node(api::checked("slice_update", *value.tensor), node->dtype, loc)
-                            : api::scalar_node(value.scalar, node->dtype, loc);
+                            ? api::cast_node(api::checked("slice_update", *value.tensor), node->dtype)
+                            : api::scalar_node(value.scalar, node->dtype);
   Shape from = given->shape();
   // Leading ones are dropped, as numpy does when assigning.
   while (from.rank() > box.result.rank() && from[0] == 1)
@@ -169,9 +167,9 @@ Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operan
                         api::describe(node)));
   for (std::int64_t extent : box.dims)
     if (extent == 0) return x;
-  NodeRef body = api::reshape_node(given.get(), from, loc);
-  body = api::broadcast_node(body.get(), box.result, loc);
-  body = api::reshape_node(body.get(), box.dims, loc);
+  NodeRef body = api::reshape_node(given.get(), from);
+  body = api::broadcast_node(body.get(), box.result);
+  body = api::reshape_node(body.get(), box.dims);
   // pad places forward only: a backward box is the same box forward, with its contents turned round.
   Shape low = box.start, step = box.step, turned_start, turned_step;
   for (int i = 0; i < node->rank; ++i) {
@@ -183,11 +181,9 @@ Tensor slice_update(const Tensor& x, std::span<const Slice> slices, const Operan
       step[i] = -step[i];
     }
   }
-  body = api::slice_node(body.get(), turned_start, turned_step, box.dims, loc);
+  body = api::slice_node(body.get(), turned_start, turned_step, box.dims);
   if (std::ranges::equal(box.dims, node->dims())) return api::finish(std::move(body));
-  return api::finish(api::pad_node(body.get(), node, 0, low, step, node->dims(), loc));
-} catch (const UserError& e) {
-  api::rethrow_as("slice_update", e, value.loc);
+  return api::finish(api::pad_node(body.get(), node, 0, low, step, node->dims()));
 }
 
 Tensor slice_update(const Tensor& x, std::initializer_list<Slice> slices, const Operand& value) {
@@ -218,14 +214,13 @@ KILN_ASSIGNMENTS(KILN_SELECT_ASSIGNMENT)
 namespace {
 
 /// The elements of x that a mask or indices name.
-Tensor selected(const Tensor& x, const Tensor& selector, SourceLocation loc) try {
+Tensor selected(const Tensor& x, const Tensor& selector, SourceLocation loc) {
+  const CallScope scope("index", loc);
   ir::Node* const chosen = api::checked("index", selector);
   api::checked("index", x);
-  if (is_bool(chosen->dtype)) return compress(x, selector, loc);
-  if (is_int(chosen->dtype)) return take(x, selector, 0, loc);
+  if (is_bool(chosen->dtype)) return compress(x, selector);
+  if (is_int(chosen->dtype)) return take(x, selector, 0);
   throw UserError(cat("[index] needs a bool mask or integer indices, got ", api::describe(chosen)));
-} catch (const UserError& e) {
-  api::rethrow_as("index", e, loc);
 }
 
 void check_mask(const ir::Node* x, const ir::Node* mask) {
@@ -241,7 +236,7 @@ void check_mask(const ir::Node* x, const ir::Node* mask) {
 Tensor masked(const Tensor& x, const Tensor& mask, const Operand& value) {
   Shape over = mask.shape();
   over.resize(x.rank(), 1);
-  return where(mask.reshape(over, value.loc), value, Operand(x, value.loc));
+  return where(mask.reshape(over), value, x);
 }
 
 /// The extents of x behind the mask's.
@@ -264,38 +259,33 @@ bool SelectRef::whole(const Operand& value) const {
          (value.tensor ? value.tensor->rank() : 0) <= x_.rank() - selector_.rank();
 }
 
-SelectRef& SelectRef::assign(const Operand& value) try {
+SelectRef& SelectRef::assign(const Operand& value) {
+  const CallScope scope("index", value.loc);
   ir::Node *const x = api::checked("index", x_), *const chosen = api::checked("index", selector_);
   if (!is_bool(chosen->dtype)) {
     *target_ = scatter(x_, selector_, value);
     return *this;
   }
   check_mask(x, chosen);
-  const NodeRef given = value.tensor
-                            ? api::cast_node(api::checked("index", *value.tensor), x->dtype, value.loc)
-                            : api::scalar_node(value.scalar, x->dtype, value.loc);
+  const NodeRef given = value.tensor ? api::cast_node(api::checked("index", *value.tensor), x->dtype)
+                                     : api::scalar_node(value.scalar, x->dtype);
   const Tensor values = Tensor::adopt(NodeRef::share(given.get()).take());
   if (whole(value) || chosen->rank == 0)
-    *target_ = masked(x_, selector_, {broadcast_to(values, behind(x, chosen), value.loc), value.loc});
+    *target_ = masked(x_, selector_, broadcast_to(values, behind(x, chosen)));
   else
-    *target_ = scatter(x_, nonzero(selector_, value.loc), Operand(values, value.loc));
+    *target_ = scatter(x_, nonzero(selector_), Operand(values));
   return *this;
-} catch (const UserError& e) {
-  api::rethrow_as("index", e, value.loc);
 }
 
 /// Where x is written whole, it is combined whole: the mask is not evaluated.
-SelectRef& SelectRef::combine(Function f, const Operand& value) try {
+SelectRef& SelectRef::combine(Function f, const Operand& value) {
+  const CallScope scope("index", value.loc);
   if (!whole(value)) return assign({f(this->value(), value), value.loc});
   check_mask(x_.node(), selector_.node());
   const Tensor combined =
-      value.tensor
-          ? f(x_, {broadcast_to(*value.tensor, behind(x_.node(), selector_.node()), value.loc), value.loc})
-          : f(x_, value);
-  *target_ = masked(x_, selector_, {combined.astype(x_.dtype(), value.loc), value.loc});
+      value.tensor ? f(x_, broadcast_to(*value.tensor, behind(x_.node(), selector_.node()))) : f(x_, value);
+  *target_ = masked(x_, selector_, combined.astype(x_.dtype()));
   return *this;
-} catch (const UserError& e) {
-  api::rethrow_as("index", e, value.loc);
 }
 
 }  // namespace kiln

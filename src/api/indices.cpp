@@ -13,13 +13,13 @@ namespace {
 static_assert(ir::kBadIndexAxes >= kMaxRank);
 
 /// Positions that say of each index that it is out of range of the axis.
-Tensor bad_positions(const Tensor& indices, int axis, SourceLocation loc) {
-  const Operand far(ir::kFarIndex, loc);
+Tensor bad_positions(const Tensor& indices, int axis) {
+  const Operand far(ir::kFarIndex);
   Tensor near = indices;
   if (size_of(near.dtype()) == 8) near = minimum(near, far);
-  near = near.astype(DType::Int64, loc);
-  if (indices.dtype() == DType::Int64) near = maximum(near, Operand(-ir::kFarIndex, loc));
-  return near * Operand(ir::kBadIndexAxes, loc) + Operand(ir::bad_index_position({0, axis}), loc);
+  near = near.astype(DType::Int64);
+  if (indices.dtype() == DType::Int64) near = maximum(near, Operand(-ir::kFarIndex));
+  return near * Operand(ir::kBadIndexAxes) + Operand(ir::bad_index_position({0, axis}));
 }
 
 }  // namespace
@@ -44,8 +44,7 @@ Slices slices_at(const ir::Node* x, int axis, const ir::Node* indices) {
   return s;
 }
 
-Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tensor> indices,
-                   SourceLocation loc) {
+Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tensor> indices) {
   if (static_cast<int>(indices.size()) > x->rank)
     throw UserError(cat("[", op, "] ", indices.size(), " indices for ", describe(x)));
   for (const Tensor& i : indices) checked_indices(op, i);
@@ -64,17 +63,17 @@ Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tenso
     }
     count *= extent;
     const Tensor& given = indices[static_cast<std::size_t>(i)];
-    Tensor at = given.astype(DType::Int64, loc);
-    if (is_signed_int(given.dtype())) at = where(at < Operand(0, loc), at + Operand(extent, loc), at);
-    const Tensor ok = (at >= Operand(0, loc)) & Operand(at < Operand(extent, loc), loc);
-    joint.position = i == 0 ? at : joint.position * Operand(extent, loc) + Operand(at, loc);
-    valid = i == 0 ? ok : valid & Operand(ok, loc);
+    Tensor at = given.astype(DType::Int64);
+    if (is_signed_int(given.dtype())) at = where(at < Operand(0), at + Operand(extent), at);
+    const Tensor ok = (at >= Operand(0)) & Operand(at < Operand(extent));
+    joint.position = i == 0 ? at : joint.position * Operand(extent) + Operand(at);
+    valid = i == 0 ? ok : valid & Operand(ok);
     if (!config().check_bounds) continue;
     fits.push_back(ok);
-    bad.push_back(bad_positions(given, i, loc));
+    bad.push_back(bad_positions(given, i));
   }
   joint.flat[0] = count;
-  if (bad.empty()) joint.position = where(valid, joint.position, Operand(count, loc));
+  if (bad.empty()) joint.position = where(valid, joint.position, Operand(count));
   for (std::size_t i = bad.size(); i-- > 0;) joint.position = where(fits[i], joint.position, bad[i]);
   return joint;
 }

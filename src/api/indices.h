@@ -24,7 +24,6 @@ struct Joint {
   Shape flat;   // x's shape with the leading axes as one
   Shape whole;  // x's shape where axes have been joined; else empty
 };
-Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tensor> indices,
-                   SourceLocation loc);
+Joint join_indices(std::string_view op, const ir::Node* x, std::span<const Tensor> indices);
 
 }  // namespace kiln::api

@@ -20,7 +20,7 @@ using io::Where;
 constexpr const char* kInMemory = "(memory)";
 
 /// Reads elements into a new tensor. Column-major ones are the rows of the transpose.
-Tensor read_array(io::Source& source, const Where& where, SourceLocation loc) {
+Tensor read_array(io::Source& source, const Where& where) {
   const io::NpyHeader header = io::read_npy_header(source, where);
   ir::Buffer* buffer = cpu::allocate(header.bytes);
   const std::shared_ptr<ir::Buffer> hold(buffer, [](ir::Buffer* b) { ir::release(b); });
@@ -28,11 +28,11 @@ Tensor read_array(io::Source& source, const Where& where, SourceLocation loc) {
   Shape shape = header.shape;
   if (header.fortran_order) std::ranges::reverse(shape);
   ir::retain(buffer);
-  const Tensor x = api::leaf(buffer, shape, header.dtype, loc);
-  return header.fortran_order ? transpose(x, loc) : x;
+  const Tensor x = api::leaf(buffer, shape, header.dtype);
+  return header.fortran_order ? transpose(x) : x;
 }
 
-TensorMap read_arrays(const io::ZipReader& archive, SourceLocation loc) {
+TensorMap read_arrays(const io::ZipReader& archive) {
   constexpr std::string_view kSuffix = ".npy";
   TensorMap out;
   for (std::size_t i = 0; i < archive.members().size(); ++i) {
@@ -41,20 +41,20 @@ TensorMap read_arrays(const io::ZipReader& archive, SourceLocation loc) {
     name.resize(name.size() - kSuffix.size());
     if (out.contains(name)) archive.where().fail("member '", printable(name), "' twice");
     io::ZipSource source(archive, i);
-    out.emplace(std::move(name), read_array(source, source.where(), loc));
+    out.emplace(std::move(name), read_array(source, source.where()));
     source.finish();
   }
   return out;
 }
 
 /// Copies of the handles whose values are computed and lie row-major.
-std::vector<Tensor> in_rows(const TensorMap& tensors, std::string_view op, SourceLocation loc) {
+std::vector<Tensor> in_rows(const TensorMap& tensors, std::string_view op) {
   std::vector<Tensor> out;
   for (const auto& [name, x] : tensors) {
     if (!x.valid()) throw UserError(cat("[", op, "] '", printable(name), "' is an empty Tensor"));
     out.push_back(x);
   }
-  eval(out, loc);
+  eval(out);
   for (const Tensor& x : out) static_cast<void>(x.data());
   return out;
 }
@@ -62,7 +62,7 @@ std::vector<Tensor> in_rows(const TensorMap& tensors, std::string_view op, Sourc
 std::uint64_t bytes_of(const Tensor& x) { return static_cast<std::uint64_t>(x.numel() * size_of(x.dtype())); }
 
 Safetensors borrow_tensors(std::span<const std::byte> file, const std::shared_ptr<const void>& owner,
-                           const Where& where, SourceLocation loc) {
+                           const Where& where) {
   io::SafetensorsHeader header = io::parse_safetensors(file, where);
   Safetensors out;
   out.metadata = std::move(header.metadata);
@@ -75,11 +75,11 @@ Safetensors borrow_tensors(std::span<const std::byte> file, const std::shared_pt
     if (is_bool(e.dtype) && !io::are_bools(at, bytes)) {
       std::vector<std::byte> copy(at, at + bytes);
       io::normalise_bools(copy.data(), bytes);
-      x = Tensor::copy_of(copy.data(), e.shape, e.dtype, loc);
+      x = Tensor::copy_of(copy.data(), e.shape, e.dtype);
     } else {
       const bool kept = owner.use_count() != 0;  // without an owner nobody says how long the bytes live
-      x = aligned && kept ? Tensor::borrow(at, e.shape, e.dtype, owner, loc)
-                          : Tensor::copy_of(at, e.shape, e.dtype, loc);
+      x = aligned && kept ? Tensor::borrow(at, e.shape, e.dtype, owner)
+                          : Tensor::copy_of(at, e.shape, e.dtype);
     }
   }
   return out;
@@ -87,46 +87,42 @@ Safetensors borrow_tensors(std::span<const std::byte> file, const std::shared_pt
 
 }  // namespace
 
-Tensor load_npy(const std::filesystem::path& path, SourceLocation loc) try {
+Tensor load_npy(const std::filesystem::path& path, SourceLocation loc) {
+  const CallScope scope("load_npy", loc);
   io::InputFile file("load_npy", path);
-  return read_array(file, file.where(), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("load_npy", e, loc);
+  return read_array(file, file.where());
 }
-Tensor load_npy(std::span<const std::byte> bytes, SourceLocation loc) try {
+Tensor load_npy(std::span<const std::byte> bytes, SourceLocation loc) {
+  const CallScope scope("load_npy", loc);
   io::SpanSource source(bytes);
-  return read_array(source, {"load_npy", kInMemory}, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("load_npy", e, loc);
+  return read_array(source, {"load_npy", kInMemory});
 }
 
-void save_npy(const std::filesystem::path& path, const Tensor& x, SourceLocation loc) try {
-  const Tensor value = in_rows({{"x", x}}, "save_npy", loc).front();
+void save_npy(const std::filesystem::path& path, const Tensor& x, SourceLocation loc) {
+  const CallScope scope("save_npy", loc);
+  const Tensor value = in_rows({{"x", x}}, "save_npy").front();
   const std::string header = io::npy_header(value.dtype(), value.shape());
   io::OutputFile file("save_npy", path);
   file.write(header.data(), header.size());
   file.write(value.data(), bytes_of(value));
   file.commit();
-} catch (const UserError& e) {
-  api::rethrow_as("save_npy", e, loc);
 }
 
-TensorMap load_npz(const std::filesystem::path& path, SourceLocation loc) try {
+TensorMap load_npz(const std::filesystem::path& path, SourceLocation loc) {
+  const CallScope scope("load_npz", loc);
   const io::InputFile file("load_npz", path);
-  return read_arrays(io::ZipReader(file, file.where()), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("load_npz", e, loc);
+  return read_arrays(io::ZipReader(file, file.where()));
 }
-TensorMap load_npz(std::span<const std::byte> bytes, SourceLocation loc) try {
-  return read_arrays(io::ZipReader(bytes, {"load_npz", kInMemory}), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("load_npz", e, loc);
+TensorMap load_npz(std::span<const std::byte> bytes, SourceLocation loc) {
+  const CallScope scope("load_npz", loc);
+  return read_arrays(io::ZipReader(bytes, {"load_npz", kInMemory}));
 }
 
 void save_npz(const std::filesystem::path& path, const TensorMap& tensors, Flag compressed,
-              SourceLocation loc) try {
+              SourceLocation loc) {
+  const CallScope scope("save_npz", loc);
   const Where where{"save_npz", path.string()};
-  const std::vector<Tensor> values = in_rows(tensors, where.op, loc);
+  const std::vector<Tensor> values = in_rows(tensors, where.op);
   std::vector<io::ZipMember> members;
   for (const auto& [name, x] : tensors) {
     if (name.find('\0') != name.npos) where.fail("name '", printable(name), "' has a zero byte");
@@ -135,28 +131,25 @@ void save_npz(const std::filesystem::path& path, const TensorMap& tensors, Flag 
         {name + ".npy", io::npy_header(value.dtype(), value.shape()), value.data(), bytes_of(value)});
   }
   io::write_zip(path, members, compressed, where);
-} catch (const UserError& e) {
-  api::rethrow_as("save_npz", e, loc);
 }
 
-Safetensors load_safetensors(const std::filesystem::path& path, SourceLocation loc) try {
+Safetensors load_safetensors(const std::filesystem::path& path, SourceLocation loc) {
+  const CallScope scope("load_safetensors", loc);
   const io::InputFile file("load_safetensors", path);
   const auto mapped = std::make_shared<const io::MappedFile>(file);
-  return borrow_tensors(mapped->bytes(), mapped, file.where(), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("load_safetensors", e, loc);
+  return borrow_tensors(mapped->bytes(), mapped, file.where());
 }
 Safetensors load_safetensors(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
-                             SourceLocation loc) try {
-  return borrow_tensors(bytes, owner, {"load_safetensors", kInMemory}, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("load_safetensors", e, loc);
+                             SourceLocation loc) {
+  const CallScope scope("load_safetensors", loc);
+  return borrow_tensors(bytes, owner, {"load_safetensors", kInMemory});
 }
 
 void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
-                      const std::map<std::string, std::string>& metadata, SourceLocation loc) try {
+                      const std::map<std::string, std::string>& metadata, SourceLocation loc) {
+  const CallScope scope("save_safetensors", loc);
   const Where where{"save_safetensors", path.string()};
-  const std::vector<Tensor> values = in_rows(tensors, where.op, loc);
+  const std::vector<Tensor> values = in_rows(tensors, where.op);
   std::vector<io::SafetensorsEntry> entries;
   std::map<std::string_view, const Tensor*> by_name;
   for (const auto& [name, x] : tensors) {
@@ -169,8 +162,6 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
   file.write(header.data(), header.size());
   for (const io::SafetensorsEntry& e : entries) file.write(by_name[e.name]->data(), e.end - e.begin);
   file.commit();
-} catch (const UserError& e) {
-  api::rethrow_as("save_safetensors", e, loc);
 }
 
 }  // namespace kiln

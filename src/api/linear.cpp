@@ -34,58 +34,56 @@ DType float_dtype(std::string_view op, DType t) {
 }
 
 /// a with ones on its diagonal.
-Tensor with_unit_diagonal(const Tensor& a, SourceLocation loc) {
+Tensor with_unit_diagonal(const Tensor& a) {
   const std::int64_t n = a.dim(-1);
-  const Tensor row = arange(n, std::nullopt, loc);
-  const Tensor on_diagonal = api::elementwise(ir::Op::equal, reshape(row, {n, 1}, loc), row, loc);
-  return api::elementwise(ir::Op::where, on_diagonal, Scalar(1), a, loc);
+  const Tensor row = arange(n, std::nullopt);
+  const Tensor on_diagonal = api::elementwise(ir::Op::equal, reshape(row, {n, 1}), row);
+  return api::elementwise(ir::Op::where, on_diagonal, Scalar(1), a);
 }
 
 }  // namespace
 
-Tensor cholesky(const Tensor& x, Flag upper, SourceLocation loc) try {
+Tensor cholesky(const Tensor& x, Flag upper, SourceLocation loc) {
+  const CallScope scope("cholesky", loc);
   const ir::Node* const node = checked_square("cholesky", x);
-  const NodeRef in = api::cast_node(x.node(), float_dtype("cholesky", node->dtype), loc);
-  auto factor = NodeRef::adopt(ir::new_node_like(ir::Op::cholesky, in->dtype, *in, loc));
+  const NodeRef in = api::cast_node(x.node(), float_dtype("cholesky", node->dtype));
+  auto factor = NodeRef::adopt(ir::new_node_like(ir::Op::cholesky, in->dtype, *in));
   factor->n_in = 1;
   ir::set_input(factor.get(), 0, in.get());
   const Tensor lower = api::finish(std::move(factor));
-  return upper ? matrix_transpose(lower, loc) : lower;
-} catch (const UserError& e) {
-  api::rethrow_as("cholesky", e, loc);
+  return upper ? matrix_transpose(lower) : lower;
 }
 
 Tensor solve_triangular(const Tensor& a, const Tensor& b, Flag upper, Flag unit_diagonal,
-                        SourceLocation loc) try {
+                        SourceLocation loc) {
+  const CallScope scope("solve_triangular", loc);
   api::check_both("solve_triangular", a, b);
   const ir::Node* const square = checked_square("solve_triangular", a);
   const std::int64_t n = square->dims()[square->rank - 1u];
   const bool vector = b.rank() == 1;
-  const Tensor sides = vector ? reshape(b, {b.numel(), 1}, loc) : b;
+  const Tensor sides = vector ? reshape(b, {b.numel(), 1}) : b;
   const auto lead = sides.rank() < 2 ? std::nullopt : ir::broadcast_dims(batch(square), batch(sides.node()));
   if (!lead || sides.dim(-2) != n)
     throw UserError(cat("[solve_triangular] a ", describe(square), " does not fit b ", describe(b)));
   const DType dtype = float_dtype("solve_triangular", promote(square->dtype, b.dtype()));
-  Tensor lower = astype(a, dtype, loc), right = astype(sides, dtype, loc);
-  if (unit_diagonal) lower = with_unit_diagonal(lower, loc);
+  Tensor lower = astype(a, dtype), right = astype(sides, dtype);
+  if (unit_diagonal) lower = with_unit_diagonal(lower);
   if (upper) {  // seen from its other end it is lower-triangular
-    lower = flip(lower, {-2, -1}, loc);
-    right = flip(right, -2, loc);
+    lower = flip(lower, {-2, -1});
+    right = flip(right, -2);
   }
-  const NodeRef in = api::broadcast_node(lower.node(), with_matrix(*lead, n, n), loc),
-                known = api::broadcast_node(right.node(), with_matrix(*lead, n, sides.dim(-1)), loc);
-  auto node = NodeRef::adopt(ir::new_node_like(ir::Op::solve_triangular, dtype, *known, loc));
+  const NodeRef in = api::broadcast_node(lower.node(), with_matrix(*lead, n, n)),
+                known = api::broadcast_node(right.node(), with_matrix(*lead, n, sides.dim(-1)));
+  auto node = NodeRef::adopt(ir::new_node_like(ir::Op::solve_triangular, dtype, *known));
   node->n_in = 2;
   ir::set_input(node.get(), 0, in.get());
   ir::set_input(node.get(), 1, known.get());
   Tensor x = api::finish(std::move(node));
-  if (upper) x = flip(x, -2, loc);
+  if (upper) x = flip(x, -2);
   if (!vector) return x;
   Shape rows = *lead;
   rows.push_back(n);
-  return reshape(x, rows, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("solve_triangular", e, loc);
+  return reshape(x, rows);
 }
 
 }  // namespace kiln

@@ -35,17 +35,17 @@ std::vector<int> resolved(const Axes& axes, const ir::Node* x) {
 
 namespace api {
 
-ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc) {
+ir::NodeRef matmul_node(ir::Node* x, ir::Node* y) {
   const std::int64_t m = x->dims()[x->rank - 2u], k = x->dims()[x->rank - 1u], n = y->dims()[y->rank - 1u];
   if (y->rank == 2 && x->rank > 2) {  // one matrix for the whole batch: its rows are one tall matrix
     const std::int64_t rows = k == 0 ? Shape(x->dims().first(x->rank - 1u)).numel() : x->numel / k;
-    const NodeRef tall = reshape_node(x, Shape{rows, k}, loc);
-    return reshape_node(matmul_node(tall.get(), y, loc).get(), with_matrix(batch(*x), m, n), loc);
+    const NodeRef tall = reshape_node(x, Shape{rows, k});
+    return reshape_node(matmul_node(tall.get(), y).get(), with_matrix(batch(*x), m, n));
   }
   const Shape lead = ir::broadcast_dims(batch(*x), batch(*y)).value();
-  const NodeRef a = broadcast_node(x, with_matrix(lead, m, k), loc);
-  const NodeRef b = broadcast_node(y, with_matrix(lead, k, n), loc);
-  auto node = NodeRef::adopt(ir::new_node(ir::Op::matmul, x->dtype, with_matrix(lead, m, n), loc));
+  const NodeRef a = broadcast_node(x, with_matrix(lead, m, k));
+  const NodeRef b = broadcast_node(y, with_matrix(lead, k, n));
+  auto node = NodeRef::adopt(ir::new_node(ir::Op::matmul, x->dtype, with_matrix(lead, m, n)));
   node->n_in = 2;
   ir::set_input(node.get(), 0, a.get());
   ir::set_input(node.get(), 1, b.get());
@@ -54,7 +54,8 @@ ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc) {
 
 }  // namespace api
 
-Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) try {
+Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) {
+  const CallScope scope("matmul", loc);
   api::check_both("matmul", x, y);
   ir::Node* const lhs = x.node();
   ir::Node* const rhs = y.node();
@@ -64,25 +65,24 @@ Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) try {
   if (lhs->rank == 0 || rhs->rank == 0) fail("a scalar has no axis to contract");
   const DType dtype = promote(lhs->dtype, rhs->dtype);
   if (is_bool(dtype)) fail("does not take bool operands");
-  NodeRef a = api::cast_node(lhs, dtype, loc), b = api::cast_node(rhs, dtype, loc);
-  if (lhs->rank == 1) a = api::reshape_node(a.get(), Shape{1, lhs->dims()[0]}, loc);
-  if (rhs->rank == 1) b = api::reshape_node(b.get(), Shape{rhs->dims()[0], 1}, loc);
+  NodeRef a = api::cast_node(lhs, dtype), b = api::cast_node(rhs, dtype);
+  if (lhs->rank == 1) a = api::reshape_node(a.get(), Shape{1, lhs->dims()[0]});
+  if (rhs->rank == 1) b = api::reshape_node(b.get(), Shape{rhs->dims()[0], 1});
   if (a->dims()[a->rank - 1u] != b->dims()[b->rank - 2u]) fail("inner dimensions differ");
   if (!ir::broadcast_dims(batch(*a), batch(*b))) fail("batch dimensions do not broadcast");
-  NodeRef out = api::matmul_node(a.get(), b.get(), loc);
+  NodeRef out = api::matmul_node(a.get(), b.get());
   if (lhs->rank == 1 || rhs->rank == 1) {
     Shape dims(batch(*out));
     if (lhs->rank > 1) dims.push_back(out->dims()[out->rank - 2u]);
     if (rhs->rank > 1) dims.push_back(out->dims()[out->rank - 1u]);
-    out = api::reshape_node(out.get(), dims, loc);
+    out = api::reshape_node(out.get(), dims);
   }
   return finish(std::move(out));
-} catch (const UserError& e) {
-  api::rethrow_as("matmul", e, loc);
 }
 
 Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axes& y_axes,
-                 SourceLocation loc) try {
+                 SourceLocation loc) {
+  const CallScope scope("tensordot", loc);
   api::check_both("tensordot", x, y);
   ir::Node* const lhs = x.node();
   ir::Node* const rhs = y.node();
@@ -113,17 +113,16 @@ Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axe
       dims.push_back(rhs->dims()[static_cast<std::size_t>(i)]);
       n *= dims.back();
     }
-  const NodeRef a = api::permute_node(api::cast_node(lhs, dtype, loc).get(), x_order, loc);
-  const NodeRef b = api::permute_node(api::cast_node(rhs, dtype, loc).get(), y_order, loc);
-  const NodeRef flat_a = api::reshape_node(a.get(), Shape{m, k}, loc);
-  const NodeRef flat_b = api::reshape_node(b.get(), Shape{k, n}, loc);
-  const NodeRef product = api::matmul_node(flat_a.get(), flat_b.get(), loc);
-  return finish(api::reshape_node(product.get(), dims, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("tensordot", e, loc);
+  const NodeRef a = api::permute_node(api::cast_node(lhs, dtype).get(), x_order);
+  const NodeRef b = api::permute_node(api::cast_node(rhs, dtype).get(), y_order);
+  const NodeRef flat_a = api::reshape_node(a.get(), Shape{m, k});
+  const NodeRef flat_b = api::reshape_node(b.get(), Shape{k, n});
+  const NodeRef product = api::matmul_node(flat_a.get(), flat_b.get());
+  return finish(api::reshape_node(product.get(), dims));
 }
 
-Tensor tensordot(const Tensor& x, const Tensor& y, Whole axes, SourceLocation loc) try {
+Tensor tensordot(const Tensor& x, const Tensor& y, Whole axes, SourceLocation loc) {
+  const CallScope scope("tensordot", loc);
   api::check_both("tensordot", x, y);
   const ir::Node* lhs = x.node();
   const ir::Node* rhs = y.node();
@@ -135,23 +134,21 @@ Tensor tensordot(const Tensor& x, const Tensor& y, Whole axes, SourceLocation lo
     last.push_back(lhs->rank - count + i);
     first.push_back(i);
   }
-  return tensordot(x, y, Axes(last), Axes(first), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("tensordot", e, loc);
+  return tensordot(x, y, Axes(last), Axes(first));
 }
 
-Tensor outer(const Tensor& x, const Tensor& y, SourceLocation loc) try {
+Tensor outer(const Tensor& x, const Tensor& y, SourceLocation loc) {
+  const CallScope scope("outer", loc);
   api::check_both("outer", x, y);
   const ir::Node* lhs = x.node();
   const ir::Node* rhs = y.node();
   if (lhs->rank != 1 || rhs->rank != 1)
     throw UserError(cat("[outer] needs two vectors, got ", describe(lhs), " and ", describe(rhs)));
-  return multiply(expand_dims(x, -1, loc), Operand(y, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("outer", e, loc);
+  return multiply(expand_dims(x, -1), Operand(y));
 }
 
-Tensor vecdot(const Tensor& x, const Tensor& y, Axis given, SourceLocation loc) try {
+Tensor vecdot(const Tensor& x, const Tensor& y, Axis given, SourceLocation loc) {
+  const CallScope scope("vecdot", loc);
   api::check_both("vecdot", x, y);
   const ir::Node* lhs = x.node();
   const ir::Node* rhs = y.node();
@@ -164,12 +161,10 @@ Tensor vecdot(const Tensor& x, const Tensor& y, Axis given, SourceLocation loc) 
   if (lhs->dims()[static_cast<std::size_t>(in_x)] != rhs->dims()[static_cast<std::size_t>(in_y)])
     throw UserError(
         cat("[vecdot] extents along axis ", axis, " differ: ", describe(lhs), " and ", describe(rhs)));
-  const Tensor product = multiply(x, Operand(y, loc));
+  const Tensor product = multiply(x, Operand(y));
   const std::int64_t at = product.rank() + axis;
-  return finish(api::reduce_node(ir::Op::reduce_sum, product.node(), std::uint64_t{1} << at, product.dtype(),
-                                 false, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("vecdot", e, loc);
+  return finish(
+      api::reduce_node(ir::Op::reduce_sum, product.node(), std::uint64_t{1} << at, product.dtype(), false));
 }
 
 }  // namespace kiln

@@ -45,41 +45,40 @@ Shape resolved_shape(const ir::Node* x, const Shape& shape) {
 }
 
 /// Slice of one axis, every other whole.
-NodeRef slice_axis(ir::Node* x, int axis, std::int64_t start, std::int64_t step, std::int64_t count,
-                   SourceLocation loc) {
+NodeRef slice_axis(ir::Node* x, int axis, std::int64_t start, std::int64_t step, std::int64_t count) {
   Shape starts, steps, dims = x->shape();
   starts.resize(x->rank, 0);
   steps.resize(x->rank, 1);
   starts[axis] = start;
   steps[axis] = step;
   dims[axis] = count;
-  return api::slice_node(x, starts, steps, dims, loc);
+  return api::slice_node(x, starts, steps, dims);
 }
 
-Tensor rolled(const Tensor& x, std::int64_t shift, int axis, SourceLocation loc) {
+Tensor rolled(const Tensor& x, std::int64_t shift, int axis) {
   ir::Node* const node = x.node();
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(axis)];
   if (extent == 0) return x;
   std::int64_t by = shift % extent;
   if (by == 0) return x;
   if (by < 0) by += extent;
-  const Tensor head = Tensor::adopt(slice_axis(node, axis, extent - by, 1, by, loc).take());
-  const Tensor tail = Tensor::adopt(slice_axis(node, axis, 0, 1, extent - by, loc).take());
-  return concat({head, tail}, axis, loc);
+  const Tensor head = Tensor::adopt(slice_axis(node, axis, extent - by, 1, by).take());
+  const Tensor tail = Tensor::adopt(slice_axis(node, axis, 0, 1, extent - by).take());
+  return concat({head, tail}, axis);
 }
 
 }  // namespace
 
-Tensor reshape(const Tensor& x, const Shape& shape, SourceLocation loc) try {
+Tensor reshape(const Tensor& x, const Shape& shape, SourceLocation loc) {
+  const CallScope scope("reshape", loc);
   ir::Node* const node = checked("reshape", x);
-  return finish(api::reshape_node(node, resolved_shape(node, shape), loc));
-} catch (const UserError& e) {
-  api::rethrow_as("reshape", e, loc);
+  return finish(api::reshape_node(node, resolved_shape(node, shape)));
 }
 
-Tensor flatten(const Tensor& x, Axis start, Axis end, SourceLocation loc) try {
+Tensor flatten(const Tensor& x, Axis start, Axis end, SourceLocation loc) {
+  const CallScope scope("flatten", loc);
   ir::Node* const node = checked("flatten", x);
-  if (node->rank == 0) return reshape(x, {1}, loc);
+  if (node->rank == 0) return reshape(x, {1});
   const auto dims = node->dims();
   const int first = api::checked_axis("flatten", start, node), last = api::checked_axis("flatten", end, node);
   if (first > last)
@@ -92,12 +91,11 @@ Tensor flatten(const Tensor& x, Axis start, Axis end, SourceLocation loc) try {
     else
       out.push_back(extent);
   }
-  return finish(api::reshape_node(node, out, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("flatten", e, loc);
+  return finish(api::reshape_node(node, out));
 }
 
-Tensor permute_dims(const Tensor& x, const Axes& axes, SourceLocation loc) try {
+Tensor permute_dims(const Tensor& x, const Axes& axes, SourceLocation loc) {
+  const CallScope scope("permute_dims", loc);
   ir::Node* const node = checked("permute_dims", x);
   api::checked_axes("permute_dims", axes, node);
   if (axes.all() || static_cast<int>(axes.list().size()) != node->rank)
@@ -106,39 +104,35 @@ Tensor permute_dims(const Tensor& x, const Axes& axes, SourceLocation loc) try {
   std::vector<int> order;
   for (std::int64_t axis : axes.list())
     order.push_back(static_cast<int>(axis < 0 ? axis + node->rank : axis));
-  return finish(api::permute_node(node, order, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("permute_dims", e, loc);
+  return finish(api::permute_node(node, order));
 }
 
-Tensor transpose(const Tensor& x, SourceLocation loc) try {
+Tensor transpose(const Tensor& x, SourceLocation loc) {
+  const CallScope scope("transpose", loc);
   ir::Node* const node = checked("transpose", x);
   std::vector<int> order = identity_axes(node->rank);
   std::ranges::reverse(order);
-  return finish(api::permute_node(node, order, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("transpose", e, loc);
+  return finish(api::permute_node(node, order));
 }
 
-Tensor swapaxes(const Tensor& x, Axis a, Axis b, SourceLocation loc) try {
+Tensor swapaxes(const Tensor& x, Axis a, Axis b, SourceLocation loc) {
+  const CallScope scope("swapaxes", loc);
   ir::Node* const node = checked("swapaxes", x);
   std::vector<int> order = identity_axes(node->rank);
   std::swap(order[static_cast<std::size_t>(api::checked_axis("swapaxes", a, node))],
             order[static_cast<std::size_t>(api::checked_axis("swapaxes", b, node))]);
-  return finish(api::permute_node(node, order, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("swapaxes", e, loc);
+  return finish(api::permute_node(node, order));
 }
 
-Tensor matrix_transpose(const Tensor& x, SourceLocation loc) try {
+Tensor matrix_transpose(const Tensor& x, SourceLocation loc) {
+  const CallScope scope("matrix_transpose", loc);
   if (checked("matrix_transpose", x)->rank < 2)
     throw UserError(cat("[matrix_transpose] needs two axes, got ", describe(x.node())));
-  return swapaxes(x, -2, -1, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("matrix_transpose", e, loc);
+  return swapaxes(x, -2, -1);
 }
 
-Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, SourceLocation loc) try {
+Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, SourceLocation loc) {
+  const CallScope scope("moveaxis", loc);
   ir::Node* const node = checked("moveaxis", x);
   const std::uint64_t from = api::checked_axes("moveaxis", source, node);
   const std::uint64_t to = api::checked_axes("moveaxis", destination, node);
@@ -157,12 +151,11 @@ Tensor moveaxis(const Tensor& x, const Axes& source, const Axes& destination, So
     while ((from >> next) & 1) ++next;
     order[static_cast<std::size_t>(i)] = next++;
   }
-  return finish(api::permute_node(node, order, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("moveaxis", e, loc);
+  return finish(api::permute_node(node, order));
 }
 
-Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc) try {
+Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc) {
+  const CallScope scope("expand_dims", loc);
   ir::Node* const node = checked("expand_dims", x);
   const int rank = node->rank + static_cast<int>(axes.list().size());
   Shape out;
@@ -171,12 +164,11 @@ Tensor expand_dims(const Tensor& x, const Axes& axes, SourceLocation loc) try {
                                                 static_cast<int>(axes.list().size()));
   for (int i = 0, from = 0; i < rank; ++i)
     out[i] = (added >> i) & 1 ? 1 : node->dims()[static_cast<std::size_t>(from++)];
-  return finish(api::reshape_node(node, out, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("expand_dims", e, loc);
+  return finish(api::reshape_node(node, out));
 }
 
-Tensor squeeze(const Tensor& x, const Axes& axes, SourceLocation loc) try {
+Tensor squeeze(const Tensor& x, const Axes& axes, SourceLocation loc) {
+  const CallScope scope("squeeze", loc);
   ir::Node* const node = checked("squeeze", x);
   const std::uint64_t mask = api::checked_axes("squeeze", axes, node);
   Shape out;
@@ -187,12 +179,11 @@ Tensor squeeze(const Tensor& x, const Axes& axes, SourceLocation loc) try {
       throw UserError(cat("[squeeze] axis ", i, " of ", describe(node), " is not of extent 1"));
     if (!drop || extent != 1) out.push_back(extent);
   }
-  return finish(api::reshape_node(node, out, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("squeeze", e, loc);
+  return finish(api::reshape_node(node, out));
 }
 
-Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLocation loc) try {
+Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLocation loc) {
+  const CallScope scope("broadcast_to", loc);
   ir::Node* const node = checked("broadcast_to", x);
   const int lead = shape.rank() - node->rank;
   bool good = lead >= 0;
@@ -201,12 +192,11 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLocation loc) try
     good = extent == 1 || extent == shape[lead + i];
   }
   if (!good) throw UserError(cat("[broadcast_to] ", describe(node), " does not broadcast to ", shape.str()));
-  return finish(api::broadcast_node(node, shape, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("broadcast_to", e, loc);
+  return finish(api::broadcast_node(node, shape));
 }
 
-std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors, SourceLocation loc) try {
+std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors, SourceLocation loc) {
+  const CallScope scope("broadcast_arrays", loc);
   Shape shape;
   for (const Tensor& t : tensors) {
     const ir::Node* node = checked("broadcast_arrays", t);
@@ -219,13 +209,12 @@ std::vector<Tensor> broadcast_arrays(std::span<const Tensor> tensors, SourceLoca
     shape = *both;
   }
   std::vector<Tensor> out;
-  for (const Tensor& t : tensors) out.push_back(broadcast_to(t, shape, loc));
+  for (const Tensor& t : tensors) out.push_back(broadcast_to(t, shape));
   return out;
-} catch (const UserError& e) {
-  api::rethrow_as("broadcast_arrays", e, loc);
 }
 
-Tensor flip(const Tensor& x, const Axes& axes, SourceLocation loc) try {
+Tensor flip(const Tensor& x, const Axes& axes, SourceLocation loc) {
+  const CallScope scope("flip", loc);
   ir::Node* const node = checked("flip", x);
   const std::uint64_t mask = api::checked_axes("flip", axes, node);
   Shape start, step;
@@ -235,25 +224,23 @@ Tensor flip(const Tensor& x, const Axes& axes, SourceLocation loc) try {
     start.push_back(turn ? extent - 1 : 0);
     step.push_back(turn ? -1 : 1);
   }
-  return finish(api::slice_node(node, start, step, node->dims(), loc));
-} catch (const UserError& e) {
-  api::rethrow_as("flip", e, loc);
+  return finish(api::slice_node(node, start, step, node->dims()));
 }
 
-Tensor roll(const Tensor& x, Whole shift, const Axes& axes, SourceLocation loc) try {
+Tensor roll(const Tensor& x, Whole shift, const Axes& axes, SourceLocation loc) {
+  const CallScope scope("roll", loc);
   ir::Node* const node = checked("roll", x);
-  if (axes.all()) return reshape(rolled(reshape(x, {node->numel}, loc), shift, 0, loc), node->shape(), loc);
+  if (axes.all()) return reshape(rolled(reshape(x, {node->numel}), shift, 0), node->shape());
   const std::uint64_t mask = api::checked_axes("roll", axes, node);
   Tensor out = x;
   for (int i = 0; i < node->rank; ++i)
-    if ((mask >> i) & 1) out = rolled(out, shift, i, loc);
+    if ((mask >> i) & 1) out = rolled(out, shift, i);
   return out;
-} catch (const UserError& e) {
-  api::rethrow_as("roll", e, loc);
 }
 
 Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths, Scalar value,
-           SourceLocation loc) try {
+           SourceLocation loc) {
+  const CallScope scope("pad", loc);
   ir::Node* const node = checked("pad", x);
   if (widths.size() != node->rank)
     throw UserError(cat("[pad] needs ", int{node->rank}, " pairs of widths for ", describe(node), ", got ",
@@ -274,12 +261,9 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
     low.push_back(std::max<std::int64_t>(0, before));
     outer.push_back(whole);
   }
-  const NodeRef body = api::slice_node(node, start, step, inner, loc);
+  const NodeRef body = api::slice_node(node, start, step, inner);
   if (inner == outer) return finish(body);
-  return finish(
-      api::pad_node(body.get(), nullptr, api::scalar_bits(value, node->dtype), low, step, outer, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("pad", e, loc);
+  return finish(api::pad_node(body.get(), nullptr, api::scalar_bits(value, node->dtype), low, step, outer));
 }
 
 namespace {
@@ -299,7 +283,8 @@ const Shape& one_for_each(const Shape& list, int count, std::string_view what, c
 }  // namespace
 
 Tensor sliding_window(const Tensor& x, const Shape& size, const Axes& axes, const Shape& stride,
-                      const Shape& dilation, SourceLocation loc) try {
+                      const Shape& dilation, SourceLocation loc) {
+  const CallScope scope("sliding_window", loc);
   ir::Node* const node = checked("sliding_window", x);
   api::checked_axes("sliding_window", axes, node);
   std::vector<std::int64_t> over(axes.list().begin(), axes.list().end());
@@ -329,18 +314,17 @@ Tensor sliding_window(const Tensor& x, const Shape& size, const Axes& axes, cons
     // Distances nobody goes are 1: products with them cannot overflow.
     words.insert(words.end(), {axis, dims[axis] == 1 ? 1 : steps[k], sizes[k] == 1 ? 1 : gaps[k]});
   }
-  auto windows = NodeRef::adopt(ir::new_node(ir::Op::sliding_window, node->dtype, dims, loc));
+  auto windows = NodeRef::adopt(ir::new_node(ir::Op::sliding_window, node->dtype, dims));
   windows->n_in = 1;
   ir::set_input(windows.get(), 0, node);
   ir::set_attributes(windows.get(), ir::Windows(words));
   return finish(std::move(windows));
-} catch (const UserError& e) {
-  api::rethrow_as("sliding_window", e, loc);
 }
 
 constexpr std::size_t kMostPieces = 32;
 
-Tensor concat(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) try {
+Tensor concat(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) {
+  const CallScope scope("concat", loc);
   if (tensors.empty()) throw UserError("[concat] no tensors");
   const ir::Node* head = checked("concat", tensors[0]);
   const int at = api::checked_axis("concat", axis, head);
@@ -363,10 +347,10 @@ Tensor concat(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) tr
     for (std::size_t i = 0; i < tensors.size(); i += kMostPieces) {
       std::vector<Tensor> block;
       for (const Tensor& t : tensors.subspan(i, std::min(kMostPieces, tensors.size() - i)))
-        block.push_back(astype(t, dtype, loc));
-      blocks.push_back(concat(block, axis, loc));
+        block.push_back(astype(t, dtype));
+      blocks.push_back(concat(block, axis));
     }
-    return concat(blocks, axis, loc);
+    return concat(blocks, axis);
   }
   // A chain from the back: each piece is padded out to the whole, and what follows it shows through.
   Shape low, step;
@@ -375,25 +359,24 @@ Tensor concat(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) tr
   low[at] = dims[at];
   NodeRef rest;
   for (std::size_t i = tensors.size(); i-- > 0;) {
-    const NodeRef piece = api::cast_node(tensors[i].node(), dtype, loc);
+    const NodeRef piece = api::cast_node(tensors[i].node(), dtype);
     const std::int64_t extent = piece->dims()[static_cast<std::size_t>(at)];
     low[at] -= extent;
     if (extent == dims[at] && !rest) {
       rest = piece;
       break;
     }
-    if (extent != 0) rest = api::pad_node(piece.get(), rest.get(), 0, low, step, dims, loc);
+    if (extent != 0) rest = api::pad_node(piece.get(), rest.get(), 0, low, step, dims);
   }
-  if (!rest) rest = api::cast_node(tensors[0].node(), dtype, loc);  // every piece is empty
+  if (!rest) rest = api::cast_node(tensors[0].node(), dtype);  // every piece is empty
   return finish(std::move(rest));
-} catch (const UserError& e) {
-  api::rethrow_as("concat", e, loc);
 }
 Tensor concat(std::initializer_list<Tensor> tensors, Axis axis, SourceLocation loc) {
   return concat(std::span(tensors.begin(), tensors.size()), axis, loc);
 }
 
-Tensor stack(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) try {
+Tensor stack(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) {
+  const CallScope scope("stack", loc);
   if (tensors.empty()) throw UserError("[stack] no tensors");
   const ir::Node* head = checked("stack", tensors[0]);
   std::vector<Tensor> pieces;
@@ -401,11 +384,9 @@ Tensor stack(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) try
     const ir::Node* node = checked("stack", t);
     if (!std::ranges::equal(head->dims(), node->dims()))
       throw UserError(cat("[stack] shapes differ: ", describe(head), " and ", describe(node)));
-    pieces.push_back(expand_dims(t, axis, loc));
+    pieces.push_back(expand_dims(t, axis));
   }
-  return concat(pieces, axis.value() < 0 ? axis.value() + head->rank + 1 : axis.value(), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("stack", e, loc);
+  return concat(pieces, axis.value() < 0 ? axis.value() + head->rank + 1 : axis.value());
 }
 Tensor stack(std::initializer_list<Tensor> tensors, Axis axis, SourceLocation loc) {
   return stack(std::span(tensors.begin(), tensors.size()), axis, loc);
@@ -416,10 +397,10 @@ namespace {
 /// x (outer, inner) with each row `times` times behind itself, seen in the extents `out`: three axes,
 /// whatever x's rank is.
 NodeRef rows_repeated(ir::Node* x, std::int64_t outer, std::int64_t inner, std::int64_t times,
-                      const Shape& out, SourceLocation loc) {
-  const NodeRef rows = api::reshape_node(x, Shape{outer, 1, inner}, loc);
-  const NodeRef repeated = api::broadcast_node(rows.get(), Shape{outer, times, inner}, loc);
-  return api::reshape_node(repeated.get(), out, loc);
+                      const Shape& out) {
+  const NodeRef rows = api::reshape_node(x, Shape{outer, 1, inner});
+  const NodeRef repeated = api::broadcast_node(rows.get(), Shape{outer, times, inner});
+  return api::reshape_node(repeated.get(), out);
 }
 
 /// The product of the extents of some axes.
@@ -430,21 +411,22 @@ std::int64_t extent_of(const Shape& dims, int from, int to) {
 }
 
 /// The last axes first: each in its turn.
-NodeRef tiled_by_axes(ir::Node* x, Shape dims, const Shape& out, SourceLocation loc) {
+NodeRef tiled_by_axes(ir::Node* x, Shape dims, const Shape& out) {
   NodeRef tiled = NodeRef::share(x);
   for (int i = dims.rank(); i-- > 0;) {
     const std::int64_t outer = extent_of(dims, 0, i), inner = extent_of(dims, i, dims.rank());
     if (dims[i] == out[i]) continue;
     const std::int64_t times = dims[i] == 0 ? 0 : out[i] / dims[i];
     dims[i] = out[i];
-    tiled = rows_repeated(tiled.get(), outer, inner, times, dims, loc);
+    tiled = rows_repeated(tiled.get(), outer, inner, times, dims);
   }
   return tiled;
 }
 
 }  // namespace
 
-Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) try {
+Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) {
+  const CallScope scope("tile", loc);
   ir::Node* const node = checked("tile", x);
   const int rank = std::max<int>(node->rank, repetitions.rank());
   Shape dims, times, out;
@@ -459,7 +441,7 @@ Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) try {
     out.push_back(total);
     repeated_axes += times[i] != 1;
   }
-  if (rank + repeated_axes > kMaxRank) return finish(tiled_by_axes(node, dims, out, loc));
+  if (rank + repeated_axes > kMaxRank) return finish(tiled_by_axes(node, dims, out));
   Shape split, wide;
   for (int i = 0; i < rank; ++i) {
     if (times[i] != 1) {
@@ -469,14 +451,13 @@ Tensor tile(const Tensor& x, const Shape& repetitions, SourceLocation loc) try {
     split.push_back(dims[i]);
     wide.push_back(dims[i]);
   }
-  const NodeRef columns = api::reshape_node(node, split, loc);
-  const NodeRef repeated = api::broadcast_node(columns.get(), wide, loc);
-  return finish(api::reshape_node(repeated.get(), out, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("tile", e, loc);
+  const NodeRef columns = api::reshape_node(node, split);
+  const NodeRef repeated = api::broadcast_node(columns.get(), wide);
+  return finish(api::reshape_node(repeated.get(), out));
 }
 
-Tensor repeat(const Tensor& x, Whole times, Axis axis, SourceLocation loc) try {
+Tensor repeat(const Tensor& x, Whole times, Axis axis, SourceLocation loc) {
+  const CallScope scope("repeat", loc);
   ir::Node* const node = checked("repeat", x);
   const std::int64_t count = times;
   const int at = api::checked_axis("repeat", axis, node);
@@ -484,13 +465,12 @@ Tensor repeat(const Tensor& x, Whole times, Axis axis, SourceLocation loc) try {
   const std::int64_t outer = extent_of(out, 0, at + 1), inner = extent_of(out, at + 1, node->rank);
   if (count < 0 || __builtin_mul_overflow(out[at], count, &out[at]))
     throw UserError(cat("[repeat] ", count, " times along axis ", at, " of ", describe(node)));
-  return finish(rows_repeated(node, outer, inner, count, out, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("repeat", e, loc);
+  return finish(rows_repeated(node, outer, inner, count, out));
 }
 
 std::vector<Tensor> detail::split_at(const Tensor& x, std::span<const std::int64_t> positions, Axis axis,
-                                     SourceLocation loc) try {
+                                     SourceLocation loc) {
+  const CallScope scope("split", loc);
   ir::Node* const node = checked("split", x);
   const int at = api::checked_axis("split", axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(at)];
@@ -500,12 +480,10 @@ std::vector<Tensor> detail::split_at(const Tensor& x, std::span<const std::int64
     const std::int64_t to = i < positions.size() ? positions[i] : extent;
     if (to < from || to > extent)
       throw UserError(cat("[split] position ", to, " on axis ", at, " of ", describe(node)));
-    out.push_back(finish(slice_axis(node, at, from, 1, to - from, loc)));
+    out.push_back(finish(slice_axis(node, at, from, 1, to - from)));
     from = to;
   }
   return out;
-} catch (const UserError& e) {
-  api::rethrow_as("split", e, loc);
 }
 
 std::vector<Tensor> split(const Tensor& x, std::initializer_list<Whole> positions, Axis axis,
@@ -514,7 +492,8 @@ std::vector<Tensor> split(const Tensor& x, std::initializer_list<Whole> position
 }
 
 std::vector<Tensor> detail::split_equally(const Tensor& x, std::int64_t sections, Axis axis,
-                                          SourceLocation loc) try {
+                                          SourceLocation loc) {
+  const CallScope scope("split", loc);
   ir::Node* const node = checked("split", x);
   const int at = api::checked_axis("split", axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(at)];
@@ -523,21 +502,18 @@ std::vector<Tensor> detail::split_equally(const Tensor& x, std::int64_t sections
   std::vector<std::int64_t> positions;
   for (std::int64_t i = 1; i < sections; ++i) positions.push_back(i * (extent / sections));
   return split_at(x, positions, at, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("split", e, loc);
 }
 
-std::vector<Tensor> unstack(const Tensor& x, Axis axis, SourceLocation loc) try {
+std::vector<Tensor> unstack(const Tensor& x, Axis axis, SourceLocation loc) {
+  const CallScope scope("unstack", loc);
   ir::Node* const node = checked("unstack", x);
   const int at = api::checked_axis("unstack", axis, node);
   std::vector<Tensor> out;
   for (std::int64_t i = 0; i < node->dims()[static_cast<std::size_t>(at)]; ++i) {
-    const Tensor piece = Tensor::adopt(slice_axis(node, at, i, 1, 1, loc).take());
-    out.push_back(squeeze(piece, at, loc));
+    const Tensor piece = Tensor::adopt(slice_axis(node, at, i, 1, 1).take());
+    out.push_back(squeeze(piece, at));
   }
   return out;
-} catch (const UserError& e) {
-  api::rethrow_as("unstack", e, loc);
 }
 
 }  // namespace kiln

@@ -95,39 +95,34 @@ Tensor binary(const Tensor& x, const Operand& y) {
 
 Tensor leaky_relu(const Tensor& x, SourceLocation loc) { return leaky_relu(x, Operand(0.01, loc)); }
 Tensor elu(const Tensor& x, SourceLocation loc) { return elu(x, Operand(1.0, loc)); }
-Tensor positive(const Tensor& x, SourceLocation loc) try {
+Tensor positive(const Tensor& x, SourceLocation loc) {
+  const CallScope scope("positive", loc);
   if (is_bool(api::checked("positive", x)->dtype))
     throw UserError(cat("[positive] does not take bool operands: ", api::describe(x.node())));
   return x;
-} catch (const UserError& e) {
-  api::rethrow_as("positive", e, loc);
 }
-Tensor square(const Tensor& x, SourceLocation loc) try {
+Tensor square(const Tensor& x, SourceLocation loc) {
+  const CallScope scope("square", loc);
   api::checked("square", x);
-  return multiply(x, Operand(x, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("square", e, loc);
+  return multiply(x, Operand(x));
 }
-Tensor clip(const Tensor& x, const Operand& low, const Operand& high) try {
+Tensor clip(const Tensor& x, const Operand& low, const Operand& high) {
+  const CallScope scope("clip", low.loc);
   return elementwise(Op::minimum, elementwise(Op::maximum, x, low, low.loc), high, low.loc);
-} catch (const UserError& e) {
-  api::rethrow_as("clip", e, low.loc);
 }
-Tensor astype(const Tensor& x, DType dtype, SourceLocation loc) try {
-  return api::finish(api::cast_node(api::checked("astype", x), dtype, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("astype", e, loc);
+Tensor astype(const Tensor& x, DType dtype, SourceLocation loc) {
+  const CallScope scope("astype", loc);
+  return api::finish(api::cast_node(api::checked("astype", x), dtype));
 }
 
-Tensor bitcast(const Tensor& x, DType dtype, SourceLocation loc) try {
+Tensor bitcast(const Tensor& x, DType dtype, SourceLocation loc) {
+  const CallScope scope("bitcast", loc);
   ir::Node* const node = api::checked("bitcast", x);
   if (size_of(dtype) != size_of(node->dtype))
     throw UserError(cat("[bitcast] ", api::describe(node), " as ", name(dtype), ", which has another size"));
-  if (is_bool(node->dtype)) return astype(x, dtype, loc);
+  if (is_bool(node->dtype)) return astype(x, dtype);
   if (is_bool(dtype)) throw UserError(cat("[bitcast] ", api::describe(node), " as bool: write x != 0"));
-  return api::finish(api::bitcast_node(node, dtype, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("bitcast", e, loc);
+  return api::finish(api::bitcast_node(node, dtype));
 }
 
 }  // namespace kiln

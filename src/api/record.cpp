@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <typeinfo>
 
 namespace kiln::api {
 namespace {
@@ -95,7 +94,8 @@ ir::Node* record_scaled(ir::Op op, ir::Node* tensor, int place, const Scalar& sc
 }
 
 /// Every case: promotion with casts, broadcasting, scalars in any place.
-Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation loc) try {
+Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation loc) {
+  const CallScope scope(ir::info(op).name, loc);
   const ir::OpInfo& row = ir::info(op);
   for (const Arg& a : args)
     if (!a.node && !a.is_scalar)
@@ -123,24 +123,22 @@ Tensor elementwise_general(ir::Op op, std::span<const Arg> args, SourceLocation 
     first = false;
   }
   const DType result = ir::result_dtype(row.rule, operand);
-  auto node = ir::NodeRef::adopt(shaped ? ir::new_node_like(op, result, *shaped, loc)
-                                        : ir::new_node(op, result, dims, loc));
+  auto node =
+      ir::NodeRef::adopt(shaped ? ir::new_node_like(op, result, *shaped) : ir::new_node(op, result, dims));
   node->n_in = static_cast<std::uint8_t>(args.size());
   bool immediate = false;
   for (std::size_t i = 0; i < args.size(); ++i) {
     const DType want = select && i == 0 ? DType::Bool : operand;
     if (args[i].node) {
-      ir::set_input(node.get(), static_cast<int>(i), cast_node(args[i].node, want, loc).get());
+      ir::set_input(node.get(), static_cast<int>(i), cast_node(args[i].node, want).get());
     } else if (!immediate && !(select && i == 0)) {
       node->imm = scalar_bits(args[i].scalar, want);
       immediate = true;
     } else {
-      ir::set_input(node.get(), static_cast<int>(i), scalar_node(args[i].scalar, want, loc).get());
+      ir::set_input(node.get(), static_cast<int>(i), scalar_node(args[i].scalar, want).get());
     }
   }
   return finish(std::move(node));
-} catch (const UserError& e) {
-  rethrow_as(ir::info(op).name, e, loc);
 }
 
 }  // namespace
@@ -187,21 +185,6 @@ ir::Node* checked(std::string_view op, const Tensor& t) {
 void check_both(std::string_view op, const Tensor& x, const Tensor& y) {
   if (!x.valid() || !y.valid())
     throw UserError(cat("[", op, "] an operand is an empty Tensor: ", describe(x), " and ", describe(y)));
-}
-
-void rethrow_as(std::string_view op, const UserError& error, const SourceLocation& loc) {
-  const std::string_view text = error.message();
-  const std::size_t end = text.find(']');
-  // An option that has no meaning is found where options are first read.
-  const bool of_operation = text.starts_with('[') && end != text.npos && !text.starts_with("[config]");
-  if (!of_operation) rethrow_at(error, loc);
-  if (dynamic_cast<const EvaluationError*>(&error)) throw;
-  throw UserError(cat("[", op, text.substr(end)), error.where().line() != 0 ? error.where() : loc);
-}
-
-void rethrow_at(const UserError& error, const SourceLocation& loc) {
-  if (error.where().line() != 0 || typeid(error) != typeid(UserError)) throw;
-  throw UserError(std::string(error.message()), loc);
 }
 
 std::string describe(Scalar s) {
@@ -298,32 +281,32 @@ Tensor elementwise(ir::Op op, const Arg& x, const Arg& y, const Arg& z, SourceLo
   return elementwise_general(op, args, loc);
 }
 
-ir::NodeRef cast_node(ir::Node* x, DType dtype, SourceLocation loc) {
+ir::NodeRef cast_node(ir::Node* x, DType dtype) {
   if (x->dtype == dtype) return ir::NodeRef::share(x);
   if (size_of(dtype) > size_of(x->dtype) && x->numel > INT64_MAX / size_of(dtype))
     throw UserError(cat("[astype] ", describe(x), " as ", name(dtype), " has more than 2^63 bytes"));
-  auto node = ir::NodeRef::adopt(ir::new_node_like(ir::Op::cast, dtype, *x, loc));
+  auto node = ir::NodeRef::adopt(ir::new_node_like(ir::Op::cast, dtype, *x));
   node->n_in = 1;
   ir::set_input(node.get(), 0, x);
   return node;
 }
 
-ir::NodeRef bitcast_node(ir::Node* x, DType dtype, SourceLocation loc) {
+ir::NodeRef bitcast_node(ir::Node* x, DType dtype) {
   if (x->dtype == dtype) return ir::NodeRef::share(x);
-  auto node = ir::NodeRef::adopt(ir::new_node_like(ir::Op::bitcast, dtype, *x, loc));
+  auto node = ir::NodeRef::adopt(ir::new_node_like(ir::Op::bitcast, dtype, *x));
   node->n_in = 1;
   ir::set_input(node.get(), 0, x);
   return node;
 }
 
-ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc, std::optional<Device> device) {
-  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::scalar, dtype, {}, loc));
+ir::NodeRef scalar_node(Scalar value, DType dtype, std::optional<Device> device) {
+  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::scalar, dtype, {}));
   node->imm = scalar_bits(value, dtype);
   if (device) node->device = ir::device_code(*device) & 15;
   return node;
 }
 
-Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation loc, std::int64_t offset,
+Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, std::int64_t offset,
             const std::int64_t* strides, std::optional<Device> device) {
   try {
     const Device there = device ? *device : engine::default_device();
@@ -331,7 +314,7 @@ Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation 
       ir::Buffer* moved = engine::copied_to(*buffer, there);
       ir::release(std::exchange(buffer, moved));
     }
-    return Tensor::adopt(ir::new_leaf(buffer, dtype, shape, offset, strides, loc));
+    return Tensor::adopt(ir::new_leaf(buffer, dtype, shape, offset, strides));
   } catch (...) {
     ir::release(buffer);
     throw;

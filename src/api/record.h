@@ -3,6 +3,7 @@
 #pragma once
 
 #include "record/node.h"
+#include "support/call_scope.h"
 
 #include <kiln/error.h>
 #include <kiln/ops.h>
@@ -25,10 +26,11 @@ struct Arg {
       : node(o.tensor ? o.tensor->node() : nullptr), is_scalar(o.tensor == nullptr), scalar(o.scalar) {}
 };
 
-/// Records an elementwise op of ops.def: promotes, casts operands where needed, broadcasts.
-Tensor elementwise(ir::Op op, const Arg& x, SourceLocation loc);
-Tensor elementwise(ir::Op op, const Arg& x, const Arg& y, SourceLocation loc);
-Tensor elementwise(ir::Op op, const Arg& x, const Arg& y, const Arg& z, SourceLocation loc);
+/// Records an elementwise op of ops.def: promotes, casts operands where needed, broadcasts. `loc`: of a call
+/// that opens no CallScope.
+Tensor elementwise(ir::Op op, const Arg& x, SourceLocation loc = {});
+Tensor elementwise(ir::Op op, const Arg& x, const Arg& y, SourceLocation loc = {});
+Tensor elementwise(ir::Op op, const Arg& x, const Arg& y, const Arg& z, SourceLocation loc = {});
 
 /// The same as the two-operand form, straight from the public arguments: copying an Operand costs more than
 /// recording the node (its parts are stored one by one and would be read back as one).
@@ -45,67 +47,54 @@ DType default_dtype(Scalar s);
 ir::Node* checked(std::string_view op, const Tensor& t);
 /// Checks two handles: "[op] an operand is an empty Tensor: float32 (2, 3) and empty".
 void check_both(std::string_view op, const Tensor& x, const Tensor& y);
-/// Throws the error that is being handled, of an operation that `op` is made of, in the name of `op`:
-///     Tensor square(…) try { return multiply(x, x); } catch (const UserError& e) { rethrow_as("square", e,
-///     loc); }
-/// It costs nothing where nothing is thrown. What evaluating found names what it is about, and keeps that
-/// name. An error that no line of a call belongs to yet gets `loc`.
-[[noreturn]] void rethrow_as(std::string_view op, const UserError& error, const SourceLocation& loc);
-/// The same without a name: for errors of functions that the user gave, which keep their own.
-[[noreturn]] void rethrow_at(const UserError& error, const SourceLocation& loc);
 /// A conversion node (x itself when the dtype is already right).
-ir::NodeRef cast_node(ir::Node* x, DType dtype, SourceLocation loc);
+ir::NodeRef cast_node(ir::Node* x, DType dtype);
 /// The bits of x as another dtype of its size, neither of them bool.
-ir::NodeRef bitcast_node(ir::Node* x, DType dtype, SourceLocation loc);
+ir::NodeRef bitcast_node(ir::Node* x, DType dtype);
 /// A rank-0 scalar slot holding `value` as `dtype`.
-ir::NodeRef scalar_node(Scalar value, DType dtype, SourceLocation loc,
-                        std::optional<Device> device = std::nullopt);
+ir::NodeRef scalar_node(Scalar value, DType dtype, std::optional<Device> device = std::nullopt);
 /// View nodes; callers have checked the arguments. Each returns x itself where nothing changes.
-ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc);
-ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes, SourceLocation loc);
-ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims, SourceLocation loc);
+ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims);
+ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes);
+ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims);
 /// dims: the result's.
 ir::NodeRef slice_node(ir::Node* x, std::span<const std::int64_t> start, std::span<const std::int64_t> step,
-                       std::span<const std::int64_t> dims, SourceLocation loc);
+                       std::span<const std::int64_t> dims);
 /// A null fill takes the immediate `fill_bits`.
 ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits,
                      std::span<const std::int64_t> low, std::span<const std::int64_t> step,
-                     std::span<const std::int64_t> dims, SourceLocation loc);
+                     std::span<const std::int64_t> dims);
 /// On a device, where one is given: what is made of it is there too.
-ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc,
+ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype,
                       std::optional<Device> device = std::nullopt);
 /// x (cast to `dtype`, but for argmax and argmin) reduced over the axes of `mask`; no axes: x itself.
-ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims,
-                        SourceLocation loc);
+ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims);
 /// A loop's states, the loop, and its results: last values of the states, and what it kept of each iteration
 /// (see ir/loops.h; `count` is 0 for a loop that does not count, and then there are no yields). Callers have
 /// checked that states and next values agree and that the condition is bool and fits.
-ir::NodeRef loop_state_node(ir::Node* init, SourceLocation loc);
+ir::NodeRef loop_state_node(ir::Node* init);
 struct LoopNodes {
   std::vector<ir::NodeRef> results, stacks;
 };
 LoopNodes loop_nodes(std::span<const ir::NodeRef> states, std::span<const ir::NodeRef> nexts,
-                     ir::Node* condition, std::span<const ir::NodeRef> yields, std::int64_t count,
-                     SourceLocation loc);
+                     ir::Node* condition, std::span<const ir::NodeRef> yields, std::int64_t count);
 /// Running values of x along an axis.
-ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, bool reverse, SourceLocation loc);
+ir::NodeRef scan_node(ir::Op op, ir::Node* x, int axis, bool exclusive, bool reverse);
 /// x at `indices` (see structural.def); callers have checked that everything fits `dims`.
 ir::NodeRef gather_node(ir::Node* x, ir::Node* indices, const ir::Gather& at,
-                        std::span<const std::int64_t> dims, SourceLocation loc);
+                        std::span<const std::int64_t> dims);
 /// `size` elements of x along an axis from a start on, and x with an update there (see structural.def). The
 /// start is an int64 scalar, negative ones count from the back; the update has x's dtype and, off the axis,
 /// x's extents.
-ir::NodeRef slice_at_node(ir::Node* x, ir::Node* start, int axis, std::int64_t size, SourceLocation loc);
-ir::NodeRef update_at_node(ir::Node* x, ir::Node* update, ir::Node* start, int axis, SourceLocation loc);
+ir::NodeRef slice_at_node(ir::Node* x, ir::Node* start, int axis, std::int64_t size);
+ir::NodeRef update_at_node(ir::Node* x, ir::Node* update, ir::Node* start, int axis);
 /// x with values written at `indices` (see structural.def); callers have checked that
 /// everything fits.
-ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, const ir::Scatter& at,
-                         SourceLocation loc);
+ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, const ir::Scatter& at);
 /// sort or argsort: the first `kept` of each sorted row along `axis`.
-ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept,
-                      SourceLocation loc);
+ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept);
 /// (b…, m, k) @ (b…, k, n), batch extents broadcast; dtypes and inner extents already agree.
-ir::NodeRef matmul_node(ir::Node* x, ir::Node* y, SourceLocation loc);
+ir::NodeRef matmul_node(ir::Node* x, ir::Node* y);
 /// Resolves a possibly negative axis of x: "[op] axis 3 is out of range for float32 (2, 3)".
 int checked_axis(std::string_view op, Axis axis, const ir::Node* x);
 /// The same where only a shape is at hand.
@@ -131,7 +120,7 @@ Tensor finish(ir::NodeRef node);
 
 /// A leaf over `buffer` (takes the reference, also when it throws). No strides: row-major. It is moved to
 /// `device`, or to the default device, if its memory is elsewhere.
-Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, SourceLocation loc, std::int64_t offset = 0,
+Tensor leaf(ir::Buffer* buffer, const Shape& shape, DType dtype, std::int64_t offset = 0,
             const std::int64_t* strides = nullptr, std::optional<Device> device = std::nullopt);
 
 }  // namespace kiln::api

@@ -44,81 +44,72 @@ DType mean_dtype(DType t) { return is_float(t) && !is_half(t) ? t : DType::Float
 DType float_dtype(DType t) { return is_float(t) ? t : DType::Float32; }
 
 Tensor extreme(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims,
-               SourceLocation loc) try {
+               SourceLocation loc) {
+  const CallScope scope(name, loc);
   const Call call = prepare(name, x, axes);
   require_elements(name, call);
-  return finish(api::reduce_node(op, call.x, call.mask, call.x->dtype, keepdims, loc));
-} catch (const UserError& e) {
-  api::rethrow_as(name, e, loc);
+  return finish(api::reduce_node(op, call.x, call.mask, call.x->dtype, keepdims));
 }
 
 /// any and all.
 Tensor decided(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims,
-               SourceLocation loc) try {
+               SourceLocation loc) {
+  const CallScope scope(name, loc);
   const Call call = prepare(name, x, axes);
-  return finish(api::reduce_node(op, call.x, call.mask, DType::Bool, keepdims, loc));
-} catch (const UserError& e) {
-  api::rethrow_as(name, e, loc);
+  return finish(api::reduce_node(op, call.x, call.mask, DType::Bool, keepdims));
 }
 
 Tensor position(std::string_view name, Op op, const Tensor& x, std::optional<Axis> axis, bool keepdims,
-                SourceLocation loc) try {
+                SourceLocation loc) {
+  const CallScope scope(name, loc);
   const Call call = prepare(name, x, axis ? Axes(*axis) : all_axes);
   require_elements(name, call);
   const NodeRef comparable =
-      is_bool(call.x->dtype) ? api::cast_node(call.x, DType::UInt8, loc) : NodeRef::share(call.x);
-  return finish(api::reduce_node(op, comparable.get(), call.mask, DType::Int64, keepdims, loc));
-} catch (const UserError& e) {
-  api::rethrow_as(name, e, loc);
+      is_bool(call.x->dtype) ? api::cast_node(call.x, DType::UInt8) : NodeRef::share(call.x);
+  return finish(api::reduce_node(op, comparable.get(), call.mask, DType::Int64, keepdims));
 }
 
-Tensor drop(const Tensor& x, std::uint64_t mask, bool keepdims, SourceLocation loc) {
+Tensor drop(const Tensor& x, std::uint64_t mask, bool keepdims) {
   if (keepdims) return x;
   Shape dims;
   for (int i = 0; i < x.rank(); ++i)
     if (!((mask >> i) & 1)) dims.push_back(x.node()->dims()[static_cast<std::size_t>(i)]);
-  return Tensor::adopt(api::reshape_node(x.node(), dims, loc).take());
+  return Tensor::adopt(api::reshape_node(x.node(), dims).take());
 }
 
 /// Mean of the float tensor x with its axes kept.
-Tensor mean_kept(const Tensor& x, const Call& call, SourceLocation loc) {
-  const Tensor total = finish(api::reduce_node(Op::reduce_sum, x.node(), call.mask, x.dtype(), true, loc));
-  return elementwise(Op::divide, total, Scalar(static_cast<double>(call.count)), loc);
+Tensor mean_kept(const Tensor& x, const Call& call) {
+  const Tensor total = finish(api::reduce_node(Op::reduce_sum, x.node(), call.mask, x.dtype(), true));
+  return elementwise(Op::divide, total, Scalar(static_cast<double>(call.count)));
 }
 
-Tensor var_kept(const Tensor& x, const Call& call, double correction, SourceLocation loc) {
-  const Tensor centred = elementwise(Op::subtract, x, mean_kept(x, call, loc), loc);
-  const Tensor squares = elementwise(Op::multiply, centred, centred, loc);
-  const Tensor total =
-      finish(api::reduce_node(Op::reduce_sum, squares.node(), call.mask, x.dtype(), true, loc));
-  return elementwise(Op::divide, total, Scalar(std::max(static_cast<double>(call.count) - correction, 0.0)),
-                     loc);
+Tensor var_kept(const Tensor& x, const Call& call, double correction) {
+  const Tensor centred = elementwise(Op::subtract, x, mean_kept(x, call));
+  const Tensor squares = elementwise(Op::multiply, centred, centred);
+  const Tensor total = finish(api::reduce_node(Op::reduce_sum, squares.node(), call.mask, x.dtype(), true));
+  return elementwise(Op::divide, total, Scalar(std::max(static_cast<double>(call.count) - correction, 0.0)));
 }
 
 Tensor deviation(std::string_view name, const Tensor& x, const Axes& axes, bool keepdims, double correction,
-                 SourceLocation loc) try {
+                 SourceLocation loc) {
+  const CallScope scope(name, loc);
   const Call call = prepare(name, x, axes);
-  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
-  const Tensor root = elementwise(Op::sqrt, var_kept(values, call, correction, loc), loc);
-  return astype(drop(root, call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
-} catch (const UserError& e) {
-  api::rethrow_as(name, e, loc);
+  const Tensor values = astype(x, mean_dtype(x.dtype()));
+  const Tensor root = elementwise(Op::sqrt, var_kept(values, call, correction));
+  return astype(drop(root, call.mask, keepdims), float_dtype(x.dtype()));
 }
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
+Tensor sum(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
+  const CallScope scope("sum", loc);
   const Call call = prepare("sum", x, axes);
-  return finish(api::reduce_node(Op::reduce_sum, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("sum", e, loc);
+  return finish(api::reduce_node(Op::reduce_sum, call.x, call.mask, sum_dtype(call.x->dtype), keepdims));
 }
-Tensor prod(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
+Tensor prod(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
+  const CallScope scope("prod", loc);
   const Call call = prepare("prod", x, axes);
-  return finish(
-      api::reduce_node(Op::reduce_prod, call.x, call.mask, sum_dtype(call.x->dtype), keepdims, loc));
-} catch (const UserError& e) {
-  api::rethrow_as("prod", e, loc);
+  return finish(api::reduce_node(Op::reduce_prod, call.x, call.mask, sum_dtype(call.x->dtype), keepdims));
 }
 Tensor max(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
   return extreme("max", Op::reduce_max, x, axes, keepdims, loc);
@@ -132,11 +123,10 @@ Tensor any(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc)
 Tensor all(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
   return decided("all", Op::reduce_min, x, axes, keepdims, loc);
 }
-Tensor count_nonzero(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
+Tensor count_nonzero(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
+  const CallScope scope("count_nonzero", loc);
   prepare("count_nonzero", x, axes);  // an error gives x's dtype, not bool
-  return sum(astype(x, DType::Bool, loc), axes, keepdims, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("count_nonzero", e, loc);
+  return sum(astype(x, DType::Bool), axes, keepdims);
 }
 Tensor argmax(const Tensor& x, std::optional<Axis> axis, Flag keepdims, SourceLocation loc) {
   return position("argmax", Op::reduce_argmax, x, axis, keepdims, loc);
@@ -145,20 +135,17 @@ Tensor argmin(const Tensor& x, std::optional<Axis> axis, Flag keepdims, SourceLo
   return position("argmin", Op::reduce_argmin, x, axis, keepdims, loc);
 }
 
-Tensor mean(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
+Tensor mean(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
+  const CallScope scope("mean", loc);
   const Call call = prepare("mean", x, axes);
-  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
-  return astype(drop(mean_kept(values, call, loc), call.mask, keepdims, loc), float_dtype(x.dtype()), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("mean", e, loc);
+  const Tensor values = astype(x, mean_dtype(x.dtype()));
+  return astype(drop(mean_kept(values, call), call.mask, keepdims), float_dtype(x.dtype()));
 }
-Tensor var(const Tensor& x, const Axes& axes, Flag keepdims, double correction, SourceLocation loc) try {
+Tensor var(const Tensor& x, const Axes& axes, Flag keepdims, double correction, SourceLocation loc) {
+  const CallScope scope("var", loc);
   const Call call = prepare("var", x, axes);
-  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
-  return astype(drop(var_kept(values, call, correction, loc), call.mask, keepdims, loc),
-                float_dtype(x.dtype()), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("var", e, loc);
+  const Tensor values = astype(x, mean_dtype(x.dtype()));
+  return astype(drop(var_kept(values, call, correction), call.mask, keepdims), float_dtype(x.dtype()));
 }
 Tensor std(const Tensor& x, const Axes& axes, Flag keepdims, double correction, SourceLocation loc) {
   return deviation("std", x, axes, keepdims, correction, loc);
@@ -167,14 +154,13 @@ Tensor stddev(const Tensor& x, const Axes& axes, Flag keepdims, double correctio
   return deviation("stddev", x, axes, keepdims, correction, loc);
 }
 
-Tensor logsumexp(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) try {
+Tensor logsumexp(const Tensor& x, const Axes& axes, Flag keepdims, SourceLocation loc) {
+  const CallScope scope("logsumexp", loc);
   const Call call = prepare("logsumexp", x, axes);
-  const Tensor values = astype(x, mean_dtype(x.dtype()), loc);
+  const Tensor values = astype(x, mean_dtype(x.dtype()));
   const Tensor out =
-      finish(api::reduce_node(Op::reduce_logaddexp, values.node(), call.mask, values.dtype(), keepdims, loc));
-  return astype(out, float_dtype(x.dtype()), loc);
-} catch (const UserError& e) {
-  api::rethrow_as("logsumexp", e, loc);
+      finish(api::reduce_node(Op::reduce_logaddexp, values.node(), call.mask, values.dtype(), keepdims));
+  return astype(out, float_dtype(x.dtype()));
 }
 
 }  // namespace kiln

@@ -15,14 +15,13 @@ DType dtype_of(Op op, DType t) {
 }
 
 Tensor scan(std::string_view name, Op op, const Tensor& x, std::optional<Axis> axis, bool exclusive,
-            bool reverse, SourceLocation loc) try {
+            bool reverse, SourceLocation loc) {
+  const CallScope scope(name, loc);
   ir::Node* const given = api::checked(name, x);
-  if (!axis) return scan(name, op, x.reshape({given->numel}, loc), 0, exclusive, reverse, loc);
+  if (!axis) return scan(name, op, x.reshape({given->numel}), 0, exclusive, reverse, loc);
   const int a = api::checked_axis(name, *axis, given);
-  const ir::NodeRef values = api::cast_node(given, dtype_of(op, given->dtype), loc);
-  return api::finish(api::scan_node(op, values.get(), a, exclusive, reverse, loc));
-} catch (const UserError& e) {
-  api::rethrow_as(name, e, loc);
+  const ir::NodeRef values = api::cast_node(given, dtype_of(op, given->dtype));
+  return api::finish(api::scan_node(op, values.get(), a, exclusive, reverse));
 }
 
 }  // namespace

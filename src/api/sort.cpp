@@ -14,7 +14,8 @@ using ir::NodeRef;
 using ir::Op;
 
 Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool descending,
-               std::optional<std::int64_t> k, SourceLocation loc) try {
+               std::optional<std::int64_t> k, SourceLocation loc) {
+  const CallScope scope(name, loc);
   ir::Node* const node = checked(name, x);
   const int a = api::checked_axis(name, axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(a)];
@@ -25,46 +26,43 @@ Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool de
   if (op == Op::argsort && extent > std::int64_t{1} << 32)
     throw UserError(
         cat("[", name, "] axis ", axis.value(), " of ", describe(node), " has more than 2^32 elements"));
-  return api::finish(api::sort_node(op, node, a, descending, kept, loc));
-} catch (const UserError& e) {
-  api::rethrow_as(name, e, loc);
+  return api::finish(api::sort_node(op, node, a, descending, kept));
 }
 
 /// Flat positions where a bool tensor is true. Evaluates it.
-Tensor true_positions(const Tensor& mask, SourceLocation loc) {
+Tensor true_positions(const Tensor& mask) {
   const auto* const bytes = static_cast<const std::uint8_t*>(mask.data());
   const engine::Positions found = engine::nonzero_positions(bytes, mask.numel());
   const Tensor positions =
-      Tensor::adopt(ir::new_leaf(found.buffer, DType::Int64, Shape{found.count}, 0, nullptr, loc));
+      Tensor::adopt(ir::new_leaf(found.buffer, DType::Int64, Shape{found.count}, 0, nullptr));
   return positions.to(mask.device());
 }
 
-Tensor flattened(const Tensor& x, SourceLocation loc) { return reshape(x, {x.numel()}, loc); }
+Tensor flattened(const Tensor& x) { return reshape(x, {x.numel()}); }
 
 /// x[from : to] of a vector.
-Tensor part(const Tensor& x, std::int64_t from, std::int64_t to, SourceLocation loc) {
+Tensor part(const Tensor& x, std::int64_t from, std::int64_t to) {
   const Slice slices[] = {range(from, to)};
-  return x.index(slices, loc);
+  return x.index(slices);
 }
 
 /// The flattened x in order, and where each new value begins.
 struct Groups {
   Tensor order, sorted, starts;
 };
-Groups groups(std::string_view name, const Tensor& x, SourceLocation loc) {
+Groups groups(std::string_view name, const Tensor& x) {
   checked(name, x);
-  const Tensor flat = flattened(x, loc);
+  const Tensor flat = flattened(x);
   Groups g;
-  g.order = argsort(flat, 0, false, loc);
-  g.sorted = take(flat, g.order, 0, loc);
+  g.order = argsort(flat, 0, false);
+  g.sorted = take(flat, g.order, 0);
   const std::int64_t n = flat.numel();
   if (n == 0) {
-    g.starts = zeros({0}, DType::Int64, loc);
+    g.starts = zeros({0}, DType::Int64);
     return g;
   }
-  const Tensor differs =
-      elementwise(Op::not_equal, part(g.sorted, 1, n, loc), part(g.sorted, 0, n - 1, loc), loc);
-  g.starts = true_positions(concat({ones({1}, DType::Bool, loc), differs}, 0, loc), loc);
+  const Tensor differs = elementwise(Op::not_equal, part(g.sorted, 1, n), part(g.sorted, 0, n - 1));
+  g.starts = true_positions(concat({ones({1}, DType::Bool), differs}, 0));
   return g;
 }
 
@@ -79,51 +77,52 @@ Tensor argsort(const Tensor& x, Axis axis, Flag descending, SourceLocation loc) 
 }
 
 Sorted sort_with_indices(const Tensor& x, Axis axis, Flag descending, SourceLocation loc) {
-  const Tensor indices = ordered("sort_with_indices", Op::argsort, x, axis, descending, std::nullopt, loc);
-  return {take_along_axis(x, indices, axis, loc), indices};
+  const CallScope scope("sort_with_indices", loc);
+  const Tensor indices = argsort(x, axis, descending);
+  return {take_along_axis(x, indices, axis), indices};
 }
 
 TopK topk(const Tensor& x, Whole k, Axis axis, Flag largest, SourceLocation loc) {
+  const CallScope scope("topk", loc);
   const Tensor indices = ordered("topk", Op::argsort, x, axis, largest, k, loc);
-  return {take_along_axis(x, indices, axis, loc), indices};
+  return {take_along_axis(x, indices, axis), indices};
 }
 
-Tensor searchsorted(const Tensor& sorted, const Tensor& values, Flag right, SourceLocation loc) try {
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, Flag right, SourceLocation loc) {
+  const CallScope scope("searchsorted", loc);
   api::check_both("searchsorted", sorted, values);
   ir::Node *const in = sorted.node(), *const wanted = values.node();
   if (in->rank != 1) throw UserError(cat("[searchsorted] searches one axis, got ", describe(in)));
   const DType dtype = promote(in->dtype, wanted->dtype);
-  auto node = NodeRef::adopt(ir::new_node(Op::searchsorted, DType::Int64, wanted->dims(), loc));
+  auto node = NodeRef::adopt(ir::new_node(Op::searchsorted, DType::Int64, wanted->dims()));
   node->n_in = 2;
-  node->in[0] = api::cast_node(in, dtype, loc).take();
-  node->in[1] = api::cast_node(wanted, dtype, loc).take();
+  node->in[0] = api::cast_node(in, dtype).take();
+  node->in[1] = api::cast_node(wanted, dtype).take();
   ir::set_attributes(node.get(), ir::Search{right});
   return api::finish(std::move(node));
-} catch (const UserError& e) {
-  api::rethrow_as("searchsorted", e, loc);
 }
 
-std::vector<Tensor> nonzero(const Tensor& x, SourceLocation loc) try {
+std::vector<Tensor> nonzero(const Tensor& x, SourceLocation loc) {
+  const CallScope scope("nonzero", loc);
   const ir::Node* const node = checked("nonzero", x);
   if (node->rank == 0) throw UserError(cat("[nonzero] needs an axis, got ", describe(node)));
   const Shape dims = node->shape();
-  const Tensor flat = true_positions(astype(x, DType::Bool, loc), loc);
+  const Tensor flat = true_positions(astype(x, DType::Bool));
   if (dims.rank() == 1) return {flat};
   // Vectors of int32 divide faster.
-  Tensor rest = dims.numel() <= INT32_MAX ? astype(flat, DType::Int32, loc) : flat;
+  Tensor rest = dims.numel() <= INT32_MAX ? astype(flat, DType::Int32) : flat;
   std::vector<Tensor> out(static_cast<std::size_t>(dims.rank()));
   for (int axis = dims.rank(); axis-- > 0;) {
     const Scalar extent = dims[axis];
     out[static_cast<std::size_t>(axis)] =
-        astype(axis == 0 ? rest : elementwise(Op::remainder, rest, extent, loc), DType::Int64, loc);
-    if (axis > 0) rest = elementwise(Op::floor_divide, rest, extent, loc);
+        astype(axis == 0 ? rest : elementwise(Op::remainder, rest, extent), DType::Int64);
+    if (axis > 0) rest = elementwise(Op::floor_divide, rest, extent);
   }
   return out;
-} catch (const UserError& e) {
-  api::rethrow_as("nonzero", e, loc);
 }
 
-Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc) try {
+Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc) {
+  const CallScope scope("compress", loc);
   api::check_both("compress", x, mask);
   const ir::Node *const node = x.node(), *const chosen = mask.node();
   bool fits = is_bool(chosen->dtype) && chosen->rank <= node->rank;
@@ -133,44 +132,40 @@ Tensor compress(const Tensor& x, const Tensor& mask, SourceLocation loc) try {
                         describe(chosen)));
   Shape dims{chosen->numel};
   for (std::size_t i = chosen->rank; i < node->rank; ++i) dims.push_back(node->dims()[i]);
-  const Tensor rows = reshape(x, dims, loc);
-  const Tensor positions = true_positions(mask, loc);
+  const Tensor rows = reshape(x, dims);
+  const Tensor positions = true_positions(mask);
   if (positions.numel() == 0) {  // nothing to take, and maybe nothing to take from
     dims[0] = 0;
-    return zeros(dims, node->dtype, loc);
+    return zeros(dims, node->dtype);
   }
-  return take(rows, positions, 0, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("compress", e, loc);
+  return take(rows, positions, 0);
 }
 
-Unique unique_all(const Tensor& x, SourceLocation loc) try {
-  const Groups g = groups("unique_all", x, loc);
+Unique unique_all(const Tensor& x, SourceLocation loc) {
+  const CallScope scope("unique_all", loc);
+  const Groups g = groups("unique_all", x);
   const std::int64_t n = x.numel(), found = g.starts.numel();
   Unique out;
   if (n == 0) {
-    out.values = reshape(x, {0}, loc);
+    out.values = reshape(x, {0});
     out.indices = out.counts = g.starts;
-    out.inverse = reshape(g.starts, x.shape(), loc);
+    out.inverse = reshape(g.starts, x.shape());
     return out;
   }
-  out.values = take(g.sorted, g.starts, 0, loc);
-  out.indices = take(g.order, g.starts, 0, loc);
-  const Tensor ends = concat({part(g.starts, 1, found, loc), full({1}, n, DType::Int64, loc)}, 0, loc);
-  out.counts = elementwise(Op::subtract, ends, g.starts, loc);
-  const Tensor group = elementwise(
-      Op::subtract, searchsorted(g.starts, arange(n, std::nullopt, loc), true, loc), Scalar(1), loc);
-  out.inverse = reshape(take(group, argsort(g.order, 0, false, loc), 0, loc), x.shape(), loc);
+  out.values = take(g.sorted, g.starts, 0);
+  out.indices = take(g.order, g.starts, 0);
+  const Tensor ends = concat({part(g.starts, 1, found), full({1}, n, DType::Int64)}, 0);
+  out.counts = elementwise(Op::subtract, ends, g.starts);
+  const Tensor group =
+      elementwise(Op::subtract, searchsorted(g.starts, arange(n, std::nullopt), true), Scalar(1));
+  out.inverse = reshape(take(group, argsort(g.order, 0, false), 0), x.shape());
   return out;
-} catch (const UserError& e) {
-  api::rethrow_as("unique_all", e, loc);
 }
 
-Tensor unique(const Tensor& x, SourceLocation loc) try {
-  const Groups g = groups("unique", x, loc);
-  return x.numel() == 0 ? reshape(x, {0}, loc) : take(g.sorted, g.starts, 0, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("unique", e, loc);
+Tensor unique(const Tensor& x, SourceLocation loc) {
+  const CallScope scope("unique", loc);
+  const Groups g = groups("unique", x);
+  return x.numel() == 0 ? reshape(x, {0}) : take(g.sorted, g.starts, 0);
 }
 
 }  // namespace kiln

@@ -124,7 +124,7 @@ bool are_bools(const std::byte* data, const Shape& shape, const Layout& layout) 
 }
 
 /// A copy of bools in which every byte but 0 is 1. Axes that repeat elements go on doing so.
-Tensor normalised(const std::byte* data, const Shape& shape, const Layout& layout, SourceLocation loc,
+Tensor normalised(const std::byte* data, const Shape& shape, const Layout& layout,
                   std::optional<Device> device) {
   const WalkedAxes walked(shape, layout);
   std::uint64_t count = 1;
@@ -132,17 +132,18 @@ Tensor normalised(const std::byte* data, const Shape& shape, const Layout& layou
   ir::Buffer* buffer = cpu::allocate(count);
   std::byte* to = buffer->data;
   walked.each(data, [&](std::byte b) { *to++ = std::byte{b != std::byte{0}}; });
-  if (layout.row_major) return leaf(buffer, shape, DType::Bool, loc, 0, nullptr, device);
+  if (layout.row_major) return leaf(buffer, shape, DType::Bool, 0, nullptr, device);
   Shape strides = layout.strides;
   std::int64_t stride = 1;
   for (int i = shape.rank(); i-- > 0;)
     if (strides[i] != 0) strides[i] = std::exchange(stride, stride * shape[i]);
-  return leaf(buffer, shape, DType::Bool, loc, 0, strides.begin(), device);
+  return leaf(buffer, shape, DType::Bool, 0, strides.begin(), device);
 }
 
 Tensor borrow_with(const void* data, const Shape& shape, const std::span<const std::int64_t>* strides,
                    DType dtype, std::shared_ptr<const void> owner, std::function<void(const void*)> deleter,
-                   SourceLocation loc, std::optional<Device> device = std::nullopt) try {
+                   SourceLocation loc, std::optional<Device> device = std::nullopt) {
+  const CallScope scope("borrow", loc);
   const std::uint64_t bytes = checked_bytes("borrow", shape, dtype);
   if (bytes != 0 && owner.use_count() == 0 && !deleter)
     throw UserError(cat("[borrow] neither an owner nor a deleter for ", name(dtype), " ", shape.str()));
@@ -162,13 +163,11 @@ Tensor borrow_with(const void* data, const Shape& shape, const std::span<const s
     if (!are_bools(elements, shape, layout)) {
       const std::unique_ptr<ir::Buffer, void (*)(ir::Buffer*)> given_back(
           buffer, [](ir::Buffer* b) { ir::release(b); });
-      return normalised(elements, shape, layout, loc, device);
+      return normalised(elements, shape, layout, device);
     }
   }
-  return leaf(buffer, shape, dtype, loc, -layout.first, layout.row_major ? nullptr : layout.strides.begin(),
+  return leaf(buffer, shape, dtype, -layout.first, layout.row_major ? nullptr : layout.strides.begin(),
               device);
-} catch (const UserError& e) {
-  api::rethrow_as("borrow", e, loc);
 }
 
 /// The node of a handle; UserError of the line for an empty one.
@@ -257,21 +256,19 @@ RowMajor row_major(const Tensor& t, std::string_view op) {
 
 }  // namespace
 
-Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype, SourceLocation loc) try {
+Tensor Tensor::copy_of(const void* data, const Shape& shape, DType dtype, SourceLocation loc) {
+  const CallScope scope("from", loc);
   const std::uint64_t bytes = checked_bytes("from", shape, dtype);
   if (data == nullptr && bytes != 0) throw UserError(cat("[from] null data for shape ", shape.str()));
   ir::Buffer* buffer = cpu::allocate(bytes);
   if (bytes != 0) std::memcpy(buffer->data, data, bytes);
   if (is_bool(dtype)) io::normalise_bools(buffer->data, bytes);
-  return leaf(buffer, shape, dtype, loc);
-} catch (const UserError& e) {
-  api::rethrow_as("from", e, loc);
+  return leaf(buffer, shape, dtype);
 }
 
 Tensor api::borrow_on(Device device, const void* data, const Shape& shape,
-                      std::span<const std::int64_t> strides, DType dtype, std::shared_ptr<const void> owner,
-                      SourceLocation loc) {
-  return borrow_with(data, shape, &strides, dtype, std::move(owner), {}, loc, device);
+                      std::span<const std::int64_t> strides, DType dtype, std::shared_ptr<const void> owner) {
+  return borrow_with(data, shape, &strides, dtype, std::move(owner), {}, {}, device);
 }
 Tensor Tensor::borrow(const void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner,
                       SourceLocation loc) {
@@ -290,31 +287,28 @@ Tensor Tensor::borrow(const void* data, const Shape& shape, std::span<const std:
   return borrow_with(data, shape, &strides, dtype, {}, std::move(deleter), loc);
 }
 
-void Tensor::check_count(std::string_view op, std::size_t have, const Shape& shape, SourceLocation loc) try {
+void Tensor::check_count(std::string_view op, std::size_t have, const Shape& shape, SourceLocation loc) {
+  const CallScope scope({}, loc);
   checked_bytes(op, shape, DType::Bool);
   if (static_cast<std::int64_t>(have) != shape.numel())
     throw UserError(
         cat("[", op, "] ", have, " values for shape ", shape.str(), ", which has ", shape.numel()));
-} catch (const UserError& e) {
-  api::rethrow_at(e, loc);
 }
 
-void Tensor::check_room(std::size_t room, SourceLocation loc) const try {
+void Tensor::check_room(std::size_t room, SourceLocation loc) const {
+  const CallScope scope({}, loc);
   const ir::Node* node = api::checked("copy_to", *this);
   if (room != static_cast<std::size_t>(node->numel))
     throw UserError(cat("[copy_to] the tensor is ", api::describe(node), ", the destination has room for ",
                         room, " elements"));
-} catch (const UserError& e) {
-  api::rethrow_at(e, loc);
 }
 
 Shape Tensor::shape(SourceLocation loc) const { return placed("shape", *this, loc)->shape(); }
 int Tensor::rank(SourceLocation loc) const { return placed("rank", *this, loc)->rank; }
-std::int64_t Tensor::dim(Axis axis, SourceLocation loc) const try {
+std::int64_t Tensor::dim(Axis axis, SourceLocation loc) const {
+  const CallScope scope("dim", loc);
   const ir::Node* node = api::checked("dim", *this);
   return node->dims()[static_cast<std::size_t>(api::checked_axis("dim", axis, node))];
-} catch (const UserError& e) {
-  api::rethrow_as("dim", e, loc);
 }
 std::int64_t Tensor::numel(SourceLocation loc) const { return placed("numel", *this, loc)->numel; }
 DType Tensor::dtype(SourceLocation loc) const { return placed("dtype", *this, loc)->dtype; }
@@ -330,27 +324,26 @@ Tensor::operator bool() const {
   return item<bool>();
 }
 
-const Tensor& Tensor::eval(SourceLocation loc) const try {
+const Tensor& Tensor::eval(SourceLocation loc) const {
+  const CallScope scope({}, loc);
   computed(*this, "eval");
   return *this;
-} catch (const UserError& e) {
-  api::rethrow_at(e, loc);
 }
 bool Tensor::evaluated(SourceLocation loc) const {
   return ir::op_now(placed("evaluated", *this, loc)) == ir::Op::leaf;
 }
 
-void Tensor::copy_to(void* out, DType expected, SourceLocation loc) const try {
+void Tensor::copy_to(void* out, DType expected, SourceLocation loc) const {
+  const CallScope scope("copy_to", loc);
   const DType have = api::checked("copy_to", *this)->dtype;
   if (have != expected)
     throw UserError(
         cat("[copy_to] the tensor is ", api::describe(node_), ", the destination ", name(expected)));
   copy_leaf(*computed(*this, "copy_to"), out);
-} catch (const UserError& e) {
-  api::rethrow_as("copy_to", e, loc);
 }
 
-void Tensor::read_item(void* out, DType type, SourceLocation loc) const try {
+void Tensor::read_item(void* out, DType type, SourceLocation loc) const {
+  const CallScope scope("item", loc);
   const ir::Node* node = api::checked("item", *this);
   if (node->numel != 1)
     throw UserError(cat("[item] needs a tensor of one element, this one is ", api::describe(node_)));
@@ -364,8 +357,6 @@ void Tensor::read_item(void* out, DType type, SourceLocation loc) const try {
       std::memcpy(out, &to, sizeof(To));
     });
   });
-} catch (const UserError& e) {
-  api::rethrow_as("item", e, loc);
 }
 
 const void* Tensor::data() const {
@@ -378,24 +369,22 @@ const void* Tensor::device_data() const {
   return value.buffer->data + value.byte_offset;
 }
 
-const void* Tensor::typed_data(DType type, SourceLocation loc) const try {
-  if (dtype(loc) != type)
+const void* Tensor::typed_data(DType type, SourceLocation loc) const {
+  const CallScope scope("data", loc);
+  if (dtype() != type)
     throw UserError(
         cat("[data] the tensor is ", api::describe(node_), ", the pointer asked for ", name(type)));
   return data();
-} catch (const UserError& e) {
-  api::rethrow_as("data", e, loc);
 }
 
-Tensor Tensor::to(Device device, SourceLocation loc) const try {
+Tensor Tensor::to(Device device, SourceLocation loc) const {
+  const CallScope scope("to", loc);
   ir::Node* const node = api::checked("to", *this);
   if (node->device == ir::device_code(device)) return *this;
   const ir::Node* value = computed(*this, "to");
   ir::Buffer* buffer = value->buffer->device == device ? (ir::retain(value->buffer), value->buffer)
                                                        : engine::copied_to(*value->buffer, device);
-  return leaf(buffer, value->shape(), value->dtype, value->loc, value->offset, value->strides, device);
-} catch (const UserError& e) {
-  api::rethrow_as("to", e, loc);
+  return leaf(buffer, value->shape(), value->dtype, value->offset, value->strides, device);
 }
 
 Tensor Tensor::astype(DType dtype, SourceLocation loc) const { return kiln::astype(*this, dtype, loc); }
@@ -406,13 +395,12 @@ Tensor Tensor::T(SourceLocation loc) const { return matrix_transpose(*this, loc)
 
 void synchronize(Device device) { device::at(device).synchronize(); }
 
-void eval(std::span<const Tensor> tensors, SourceLocation loc) try {
+void eval(std::span<const Tensor> tensors, SourceLocation loc) {
+  const CallScope scope("eval", loc);
   std::vector<ir::Node*> roots;
   roots.reserve(tensors.size());
   for (const Tensor& t : tensors) roots.push_back(api::checked("eval", t));
   if (!roots.empty()) engine::evaluate(roots);
-} catch (const UserError& e) {
-  api::rethrow_as("eval", e, loc);
 }
 void eval(std::initializer_list<Tensor> tensors, SourceLocation loc) {
   eval(std::span(tensors.begin(), tensors.size()), loc);

@@ -8,6 +8,7 @@
 #include "record/learned_lines.h"
 #include "record/recorded.h"
 #include "record/trace_locks.h"
+#include "support/call_scope.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -125,7 +126,8 @@ inline void init(Node* node, Op op, DType dtype, int rank, SourceLocation loc) {
   node->imm = 0;
   node->attr64 = 0;
   node->attrs = nullptr;
-  std::memcpy(&node->loc, &loc, sizeof loc);
+  const SourceLocation line = CallScope::line_or(loc);
+  std::memcpy(&node->loc, &line, sizeof line);
 }
 
 /// Drops one reference; true when it was the last. A sole owner needs no atomic read-modify-write.

@@ -109,9 +109,9 @@ inline constexpr std::uint64_t kUnread = 1;
 
 /// A node with one reference, fields zeroed but for those given; dims copied. numel is computed; throws
 /// UserError (naming the op) on negative extents or when numel * size_of(dtype) overflows 63 bits.
-Node* new_node(Op op, DType dtype, std::span<const std::int64_t> dims, SourceLocation loc);
+Node* new_node(Op op, DType dtype, std::span<const std::int64_t> dims, SourceLocation loc = {});
 /// Like new_node for a result shaped exactly like `like` (no checks needed): the recording fast path.
-Node* new_node_like(Op op, DType dtype, const Node& like, SourceLocation loc);
+Node* new_node_like(Op op, DType dtype, const Node& like, SourceLocation loc = {});
 /// A node's device in 4 bits: kAnyDevice for values that live anywhere (made of no argument), then the
 /// devices of device.def in their order: 1 for the CPU, 2 + n for cuda:n.
 inline constexpr int kAnyDevice = 0, kDeviceCodes = 16;
@@ -178,7 +178,7 @@ Buffer* row_major_copy(const Node& leaf);
 Buffer* keep_row_major_copy(const Node& leaf, Buffer* copy);
 /// A leaf node (takes the caller's buffer reference); strides null: row-major.
 Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, std::int64_t offset,
-               const std::int64_t* strides, SourceLocation loc);
+               const std::int64_t* strides, SourceLocation loc = {});
 
 /// Intrusive pointer.
 class NodeRef {

@@ -1,3 +1,4 @@
+#include "support/call_scope.h"
 #include "support/check.h"
 #include "support/hash128.h"
 
@@ -43,9 +44,25 @@ std::string with_line(const std::string& message, const SourceLocation& at) {
   return at.line() == 0 ? message : cat(message, ", called at ", at.file_name(), ":", at.line());
 }
 
+/// "[multiply] no such …" in the name of the call that multiplies. An option without meaning belongs to no
+/// operation: it is found where options are first read.
+std::string in_scope(const std::string& message) {
+  const CallScope* const scope = CallScope::current();
+  const std::size_t end = message.find(']');
+  const bool of_operation =
+      message.starts_with('[') && end != message.npos && !message.starts_with("[config]");
+  if (scope == nullptr || scope->op().empty() || !of_operation) return message;
+  return cat("[", scope->op(), std::string_view(message).substr(end));
+}
+
 }  // namespace
 
+constinit thread_local const CallScope* CallScope::current_ = nullptr;
+
+UserError::UserError(const std::string& message) : UserError(message, SourceLocation{}) {}
 UserError::UserError(const std::string& message, const SourceLocation& called_at)
+    : UserError(in_scope(message), CallScope::line_or(called_at), AsIs{}) {}
+UserError::UserError(const std::string& message, const SourceLocation& called_at, AsIs)
     : Error(with_line(message, called_at)), where_(called_at), length_(message.size()) {}
 
 void Shape::check_rank(std::size_t rank, const SourceLocation& loc) {
