@@ -62,7 +62,7 @@ Tensor develop(const Tensor& bytes) {
 
 double mean_contrast(const Tensor& bytes) {  // mean step between neighbouring pixels
   const Tensor x = astype(bytes, DType::Float32);
-  return mean(abs(x(all(), range(1, none)) - x(all(), range(none, -1)))).item<float>();
+  return mean(abs(x(slice::all(), range(1, none)) - x(slice::all(), range(none, -1)))).item<float>();
 }
 
 }  // namespace

@@ -29,15 +29,15 @@ void creation() {
 void indexing() {
   // [indexing]
   Tensor x = arange(12).reshape({3, 4});
-  std::cout << x(1) << "\n";                          // an integer drops its axis
-  std::cout << x(all(), range(1, none, 2)) << "\n";   // columns 1 and 3
-  std::cout << x(-1, range(none, none, -1)) << "\n";  // the last row, reversed
-  std::cout << x(x % 5 == 0) << "\n";                 // the elements where a mask is true
-  std::cout << take(x, Tensor({2, 0}), 0) << "\n";    // rows 2 and 0
+  std::cout << x(1) << "\n";                                // an integer drops its axis
+  std::cout << x(slice::all(), range(1, none, 2)) << "\n";  // columns 1 and 3
+  std::cout << x(-1, range(none, none, -1)) << "\n";        // the last row, reversed
+  std::cout << x(x % 5 == 0) << "\n";                       // the elements where a mask is true
+  std::cout << take(x, Tensor({2, 0}), 0) << "\n";          // rows 2 and 0
   const Tensor before = x;
-  x(0) = 0;            // x becomes a new value; `before` keeps the old one
-  x(all(), 1) += 100;  // column 1
-  x(x > 107) = -1;     // elements where a mask is true
+  x(0) = 0;                   // x becomes a new value; `before` keeps the old one
+  x(slice::all(), 1) += 100;  // column 1
+  x(x > 107) = -1;            // elements where a mask is true
   std::cout << x << "\n" << before(0) << "\n";
   // [indexing]
 }
@@ -45,10 +45,10 @@ void indexing() {
 void broadcasting() {
   // [broadcasting]
   const Tensor row = arange(3), column = arange(2).reshape({2, 1});
-  std::cout << row + 10 * column << "\n";                          // (3,) and (2, 1) give (2, 3)
-  std::cout << row(newaxis, all()) - row(all(), newaxis) << "\n";  // all differences, (3, 3)
-  std::cout << (row + 0.5).dtype() << "\n";                        // an integer tensor and a float number
-  std::cout << (ones(2, DType::Float16) * 2.5).dtype() << "\n";    // a float tensor keeps its dtype
+  std::cout << row + 10 * column << "\n";  // (3,) and (2, 1) give (2, 3)
+  std::cout << row(newaxis, slice::all()) - row(slice::all(), newaxis) << "\n";  // all differences, (3, 3)
+  std::cout << (row + 0.5).dtype() << "\n";                      // an integer tensor and a float number
+  std::cout << (ones(2, DType::Float16) * 2.5).dtype() << "\n";  // a float tensor keeps its dtype
   std::cout << (Tensor({1, 2}) + Tensor({0.5, 0.25})).dtype() << "\n";  // int32 and float64
   std::cout << where(row > 0, row.astype(DType::Float32) / 4, -1) << "\n";
   // [broadcasting]

@@ -35,8 +35,8 @@ std::vector<kiln::Slice> Recorder::random_slices(const Shape& shape, Draw& d, st
     if (!text.empty()) text += ", ";
     const std::int64_t kind = d.below(6);
     if (kind == 0 || extent == 0) {
-      slices.push_back(kiln::all());
-      text += "all()";
+      slices.push_back(kiln::slice::all());
+      text += "slice::all()";
     } else if (kind == 1 && drop) {
       const std::int64_t at = (d.below(extent) + p_.variant) % extent;
       slices.emplace_back(at);

@@ -54,7 +54,7 @@ void CarriedDecode(benchmark::State& state) {
   std::int64_t t = 0;
   for (auto _ : state) {
     const Tensor key = matmul(token, w);
-    keys(kiln::range(t, t + 1), kiln::all()) = key;
+    keys(kiln::range(t, t + 1), kiln::slice::all()) = key;
     const Tensor scores = where(rows <= t, sum(keys * key, -1), -1e9);
     const Tensor weights = kiln::nn::softmax(scores);
     const Tensor mixed = matmul(weights.reshape({1, n}), keys);

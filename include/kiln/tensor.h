@@ -70,8 +70,8 @@ struct Scalar {
   }
 };
 
-/// One dimension's part of an index: all(), an integer (drops the dimension), or range(start, stop, step)
-/// with Python's meaning of negative and missing bounds. newaxis inserts a dimension of 1; ellipsis fills up.
+/// One dimension's part of an index: slice::all(), an integer (drops the dimension), slice::range(start,
+/// stop, step) with Python's meaning of negative and missing bounds, slice::newaxis or slice::ellipsis.
 struct Slice {
   enum class Kind : std::uint8_t { Range, Index, NewAxis, Ellipsis } kind = Kind::Range;
   std::optional<std::int64_t> start, stop;
@@ -81,20 +81,32 @@ struct Slice {
   Slice(I index) : kind(Kind::Index), start(detail::saturated(index)) {}
   Slice(std::optional<Whole> from, std::optional<Whole> to, Whole by = 1) : start(from), stop(to), step(by) {}
 };
+/// The parts of an index that are no number: x(slice::all(), slice::range(1, 5), slice::newaxis).
+namespace slice {
+/// The whole dimension.
 inline Slice all() { return {}; }
+/// From start to stop, stop not included, every step-th element; as Python's start:stop:step.
 inline Slice range(std::optional<Whole> start, std::optional<Whole> stop = std::nullopt, Whole step = 1) {
   return {start, stop, step};
 }
+/// A new dimension of 1.
 inline const Slice newaxis = [] {
   Slice s;
   s.kind = Slice::Kind::NewAxis;
   return s;
 }();
+/// As many whole dimensions as the index has not named.
 inline const Slice ellipsis = [] {
   Slice s;
   s.kind = Slice::Kind::Ellipsis;
   return s;
 }();
+}  // namespace slice
+// Short names. all() without an argument is slice::all(); kiln::all(x) is a reduction.
+using slice::all;
+using slice::ellipsis;
+using slice::newaxis;
+using slice::range;
 inline constexpr std::nullopt_t none = std::nullopt;
 
 /// The first part of an index; its conversion notes the caller's source line.

@@ -76,7 +76,8 @@ struct Draw {
   Tensor bits;
   int digits;  // bits of a word that are drawn from: all but the top one
 };
-Draw draw(std::string_view op, const Key& key, const Shape& shape, DType dtype, std::optional<Device> device) {
+Draw draw(std::string_view op, const Key& key, const Shape& shape, DType dtype,
+          std::optional<Device> device) {
   if (dtype == DType::Float64) return {words64(op, key, shape, device), 63};
   return {words32(op, key, shape, device), 31};
 }

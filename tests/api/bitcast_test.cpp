@@ -64,7 +64,7 @@ TEST(Bitcast, FusesWithWhatIsAroundIt) {
     const Tensor x = counting({40, 50}) - 1000;
     const Tensor magnitude = bitcast(bitcast(x.T(), DType::Int32) & 0x7fffffff, DType::Float32);
     expect_equal<float>(magnitude - abs(x.T()), {50, 40}, std::vector<float>(2000, 0));
-    const Tensor low = sum(bitcast(x(all(), range(none, none, 3)), DType::UInt32) & 1, 1);
+    const Tensor low = sum(bitcast(x(slice::all(), range(none, none, 3)), DType::UInt32) & 1, 1);
     std::vector<std::uint64_t> expected;
     for (int i = 0; i < 40; ++i) {
       std::uint64_t n = 0;

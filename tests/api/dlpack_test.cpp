@@ -110,7 +110,7 @@ TEST(DLPack, SharesMemoryWhenGivenOut) {
 TEST(DLPack, ViewsKeepTheirStrides) {
   KILN_NEEDS_CPU();
   const Tensor x = counting({3, 4}).eval();
-  const Tensor view = x(all(), range(none, none, -2)).T();
+  const Tensor view = x(slice::all(), range(none, none, -2)).T();
   const DLPack out = to_dlpack(view);
   const auto& t = out->dl_tensor;
   EXPECT_EQ(Numbers(t.shape, t.shape + t.ndim), (Numbers{2, 3}));

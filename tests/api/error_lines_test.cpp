@@ -1,8 +1,13 @@
 // Errors of the user name the line that called, in their text and by where().
 #include "api/expect.h"
 #include "modes.h"
+#include "record/node.h"
+
+#include <kiln/nn.h>
+#include <kiln/random.h>
 
 #include <functional>
+#include <set>
 
 namespace kiln {
 namespace {
@@ -195,6 +200,48 @@ TEST(ErrorLines, OfALoopsBodyAreTheBodys) {
     EXPECT_EQ(e.message(), "[sum] axis 4 is out of range for float32 (2,)");
     EXPECT_EQ(e.where().line(), __LINE__ - 6u);
   }
+}
+
+TEST(ErrorLines, OfAFunctionThatNamesNoneAreTheLoops) {
+  const auto fails = [](const Tensors&) -> Tensors { throw UserError("[mine] no"); };
+  try {
+    while_loop([](const Tensors& s) { return any(s[0] < 1); }, fails, {zeros({2})});  // here
+    ADD_FAILURE() << "no error";
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.message(), "[mine] no");
+    EXPECT_EQ(e.where().line(), __LINE__ - 4u);
+  }
+  // Nothing of that call is left over.
+  try {
+    throw UserError("[plain] y");
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.message(), "[plain] y");
+    EXPECT_EQ(e.where().line(), 0u);
+  }
+}
+
+/// Lines of all pending nodes that a value is made of.
+void add_lines(const ir::Node* node, std::set<unsigned>& lines) {
+  if (node->is_leaf()) return;
+  lines.insert(node->loc.line());
+  for (int i = 0; i < node->n_in; ++i)
+    if (node->in[i]) add_lines(node->in[i], lines);
+}
+
+TEST(ErrorLines, WhatACompositionRecordsHasTheLineOfItsCall) {
+  if (config().mode != Mode::Lazy) GTEST_SKIP() << "nodes are computed at once";
+  const Tensor x = zeros({4, 6}).eval(), at = zeros({4}, DType::Int64).eval();
+  const auto lines = [](const Tensor& made) {
+    std::set<unsigned> found;
+    add_lines(made.node(), found);
+    return found;
+  };
+  EXPECT_EQ(lines(nn::softmax(x)), std::set<unsigned>{__LINE__});
+  EXPECT_EQ(lines(nn::cross_entropy(x, at)), std::set<unsigned>{__LINE__});
+  EXPECT_EQ(lines(var(x, 1)), std::set<unsigned>{__LINE__});
+  EXPECT_EQ(lines(roll(x, 2, 1)), std::set<unsigned>{__LINE__});
+  EXPECT_EQ(lines(isclose(x, 1.0)), std::set<unsigned>{__LINE__});
+  EXPECT_EQ(lines(random::normal(random::Key(1), {8})), std::set<unsigned>{__LINE__});
 }
 
 TEST(ErrorLines, AreUnknownWhereThereIsNoCall) {

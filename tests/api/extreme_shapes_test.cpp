@@ -184,8 +184,9 @@ TEST_P(UnalignedViews, OfEveryBeginAndLengthAreReadRight) {
 TEST_P(UnalignedViews, OfRowsOfOddStride) {
   const Tensor x = (arange(37 * 131, DType::Int32) % 5).astype(GetParam()).reshape({37, 131}).eval();
   for (std::int64_t begin : {0, 1, 3, 8}) {
-    expect_as_interpreted(x, [&](const Tensor& t) { return sum(t(all(), range(begin, none)), 1); });
-    expect_as_interpreted(x, [&](const Tensor& t) { return max(t(all(), range(begin, begin + 64)), 0); });
+    expect_as_interpreted(x, [&](const Tensor& t) { return sum(t(slice::all(), range(begin, none)), 1); });
+    expect_as_interpreted(x,
+                          [&](const Tensor& t) { return max(t(slice::all(), range(begin, begin + 64)), 0); });
     expect_as_interpreted(
         x, [&](const Tensor& t) { return t(range(begin, none, 2), range(none, begin, -3)) + t(0, 0); });
   }

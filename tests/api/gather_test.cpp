@@ -84,7 +84,7 @@ TEST(Gather, SeveralIndices) {
 TEST(Gather, ThroughViewsAndComputedValues) {
   in_every_mode([] {
     const Tensor x = counting({5, 6});
-    expect_equal<float>(take(flip(x, 1)(all(), range(0, 4)), ints({3, 0}), 1), {5, 2},
+    expect_equal<float>(take(flip(x, 1)(slice::all(), range(0, 4)), ints({3, 0}), 1), {5, 2},
                         {2, 5, 8, 11, 14, 17, 20, 23, 26, 29});
     expect_equal<float>(take(pad(floats({1, 2}), {{1, 1}}, 9), ints({0, 1, 2, 3, 4, -1}), 0),
                         {9, 1, 2, 9, 0, 9});
@@ -185,9 +185,9 @@ TEST(Gather, FusesWithItsIndicesAndItsReaders) {
   const Tensor rows = take(table, at, 0);
   EXPECT_EQ(test::kernels({nn::softmax(rows)}), 1u);
   const Tensor logits = test::data({40, 50});
-  EXPECT_EQ(
-      test::kernels({take_along_axis(logits, expand_dims(abs(at), 1), 1)(all(), 0) - logsumexp(logits, -1)}),
-      1u);
+  EXPECT_EQ(test::kernels({take_along_axis(logits, expand_dims(abs(at), 1), 1)(slice::all(), 0) -
+                           logsumexp(logits, -1)}),
+            1u);
 }
 
 TEST(Gather, LargeRandomGathersEqualALoop) {

@@ -162,7 +162,7 @@ TEST(SolveTriangular, BatchesBroadcast) {
     EXPECT_EQ(x.shape().str(), "(3, 2, 40, 7)");
     EXPECT_LE(distance(matmul(a, x), broadcast_to(b, {3, 2, 40, 7})), 1e-5);
     EXPECT_LE(distance(x(2, 1), solve_triangular(a(2, 0), b(1))), 1e-6);
-    const Tensor vector = solve_triangular(a(all(), 0), drawn({40}));
+    const Tensor vector = solve_triangular(a(slice::all(), 0), drawn({40}));
     EXPECT_EQ(vector.shape().str(), "(3, 40)");
     EXPECT_LE(distance(vector(1), solve_triangular(a(1, 0), drawn({40}))), 1e-6);
     EXPECT_LE(distance(solve_triangular(a, matrix_transpose(matrix_transpose(b).eval())), x), 1e-6);

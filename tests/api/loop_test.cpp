@@ -190,7 +190,7 @@ TEST(Loop, WithGathersReductionsAndScansAround) {
       greatest[i / 20] = std::max(greatest[i / 20], counts[i]);
     }
     expect_equal<std::int32_t>(max(steps, 1), greatest);
-    expect_equal<std::int64_t>(cumsum(steps, 1)(all(), -1), {total[0], total[1], total[2]});
+    expect_equal<std::int64_t>(cumsum(steps, 1)(slice::all(), -1), {total[0], total[1], total[2]});
     const Tensor share = steps.astype(DType::Float32) / max(steps, 1, true).astype(DType::Float32);
     expect_equal<float>(max(share, 1), {1, 1, 1});
   });

@@ -131,7 +131,7 @@ TEST(Movement, TileAndRepeatTakeEveryRankThatFits) {
   EXPECT_EQ(all.numel(), 6 << 15);
   // the axes between are of extent 1, those around repeat the whole
   const Tensor flat = tile(counting({3, 2}), {1, 2});
-  const std::vector<float> have = all.reshape({8, 3, 2048, 4})(5, kiln::all(), 77).to_vector<float>();
+  const std::vector<float> have = all.reshape({8, 3, 2048, 4})(5, kiln::slice::all(), 77).to_vector<float>();
   EXPECT_EQ(have, flat.to_vector<float>());
   times[0] = 0;
   EXPECT_EQ(tile(x, times).numel(), 0);
@@ -142,7 +142,7 @@ TEST(Index, FollowsPython) {
   const Tensor x = counting({3, 4});
   expect_equal<float>(x(1), {4, 5, 6, 7});
   expect_equal<float>(x(-1, -1), Shape{}, {11});
-  expect_equal<float>(x(all(), 2), {2, 6, 10});
+  expect_equal<float>(x(slice::all(), 2), {2, 6, 10});
   expect_equal<float>(x(range(none, none, -1), range(1, none, 2)), {3, 2}, {9, 11, 5, 7, 1, 3});
   expect_equal<float>(x(ellipsis, 0), {0, 4, 8});
   EXPECT_EQ(x(newaxis, ellipsis, newaxis).shape().str(), "(1, 3, 4, 1)");
@@ -168,7 +168,7 @@ TEST(SliceUpdate, MakesANewValue) {
   const Tensor before = x;
   x(0) = 9;
   expect_equal<float>(x, {2, 3}, {9, 9, 9, 3, 4, 5});
-  x(all(), range(none, none, 2)) += floats({10, 20});
+  x(slice::all(), range(none, none, 2)) += floats({10, 20});
   expect_equal<float>(x, {2, 3}, {19, 9, 29, 13, 4, 25});
   x(1, range(none, none, -1)) = floats({1, 2, 3});
   expect_equal<float>(x, {2, 3}, {19, 9, 29, 3, 2, 1});
@@ -176,7 +176,7 @@ TEST(SliceUpdate, MakesANewValue) {
   expect_equal<float>(x, {2, 3}, {4, 9, 3, 2, 2, 1});
   expect_equal<float>(before, {2, 3}, {0, 1, 2, 3, 4, 5});
   x(range(5, none)) = 1;  // selects nothing
-  x(all()) = floats({1, 3}, {7, 8, 9});
+  x(slice::all()) = floats({1, 3}, {7, 8, 9});
   expect_equal<float>(x, {2, 3}, {7, 8, 9, 7, 8, 9});
   x(0, 1) = Tensor(-1.f);
   expect_equal<float>(x(0), {7, -1, 9});
@@ -193,7 +193,7 @@ TEST(SliceUpdate, ReadsBeforeItWrites) {  // x from views of x
   Tensor x = floats({1, 2, 3, 4});
   x(range(1, none)) = x(range(none, -1));
   expect_equal<float>(x, {1, 1, 2, 3});
-  x(all()) = x(range(none, none, -1));
+  x(slice::all()) = x(range(none, none, -1));
   expect_equal<float>(x, {3, 2, 1, 1});
   x(range(none, 2)) += x(range(2, none));
   expect_equal<float>(x, {4, 3, 1, 1});

@@ -347,7 +347,7 @@ TEST(LogCumSumExp, BesideAReductionThatKeepsSeveralValues) {
         const Tensor all = logsumexp(x, axis), scanned = logcumsumexp(x, axis), added = cumsum(x, axis);
         eval(all, scanned, added);
         expect_near(scanned, shape, sums, 1e-5);
-        const Tensor last = axis == 0 ? scanned(-1) : scanned(kiln::all(), -1);
+        const Tensor last = axis == 0 ? scanned(-1) : scanned(kiln::slice::all(), -1);
         expect_near(all, Shape{shape[1 - axis]}, last.astype(DType::Float64).to_vector<double>(), 1e-5);
       }
   });

@@ -140,7 +140,7 @@ TEST(SlidingWindow, OfViewsAndOfWindows) {
     const Tensor x = counting({4, 6}).eval();
     expect_equal<float>(sliding_window(x.T(), 3, 1)(2, 1), {8, 14, 20});
     expect_equal<float>(sliding_window(flip(x), 2, 1)(0), {5, 2}, {23, 22, 22, 21, 21, 20, 20, 19, 19, 18});
-    expect_equal<float>(sliding_window(x(all(), range(1, none, 2)), 2, 1)(1), {2, 2}, {7, 9, 9, 11});
+    expect_equal<float>(sliding_window(x(slice::all(), range(1, none, 2)), 2, 1)(1), {2, 2}, {7, 9, 9, 11});
     expect_equal<float>(sliding_window(pad(x, {{1, 1}, {0, 0}}, -1), 2, 0)(0, 1), {-1, 1});
     expect_equal<float>(sliding_window(broadcast_to(floats({1, 2}), {3, 2}), 2, 0)(1), {2, 2}, {1, 1, 2, 2});
     const Tensor twice = sliding_window(sliding_window(x, 4, 1), 2, 1);
@@ -190,7 +190,7 @@ TEST(SlidingWindow, IsAViewThatLeavesItsOperandAlone) {
     x(2) = 7;
     expect_equal<float>(sliding_window(x, 3)(range(1, none)), {2, 3}, {1, 7, 3, 7, 3, 4});
     x = Tensor();
-    w(all(), 0) = w(all(), 2);
+    w(slice::all(), 0) = w(slice::all(), 2);
     expect_equal<float>(w, {3, 3}, {2, 1, 2, 9, 9, 9, 4, 3, 4});
   });
 }

@@ -236,7 +236,7 @@ TEST(Strict, ReductionsOfViewsAndBroadcastsHaveTheOrderOfTheirExtents) {
                  column = values(dtype, {50, 1}, -1, 1, 3);
     expect_alike(cat(name(dtype)), [&] {
       const Tensor turned = permute_dims(x, {2, 0, 1}), flipped = flip(x),
-                   every = x(range(none, none, 2), all(), range(none, none, -3));
+                   every = x(range(none, none, 2), slice::all(), range(none, none, -3));
       std::vector<Tensor> out;
       for (const Tensor& t :
            {x + row, x * column, turned, flipped, every, turned + permute_dims(x, {2, 0, 1}) * 2.0})
@@ -424,7 +424,7 @@ TEST(Deterministic, BitsDoNotDependOnThreadsOrOnWhoRunsAKernel) {
       }
       const Tensor a = values(dtype, {90, 300}, -1, 1, 1), b = values(dtype, {300, 80}, -1, 1, 2);
       out.push_back(matmul(a, b));
-      out.push_back(matmul(a, b(all(), 0)));
+      out.push_back(matmul(a, b(slice::all(), 0)));
     }
     return out;
   };

@@ -37,7 +37,7 @@ TEST(TensorHandle, ReadsViews) {
   const Tensor turned = x.T();
   const float* p = turned.data<float>();
   EXPECT_EQ(std::vector<float>(p, p + 6), (std::vector<float>{0, 3, 1, 4, 2, 5}));
-  expect_equal<float>(x(all(), range(none, none, -2)), {2, 2}, {2, 0, 5, 3});
+  expect_equal<float>(x(slice::all(), range(none, none, -2)), {2, 2}, {2, 0, 5, 3});
   const Tensor y = x + 1;
   EXPECT_FALSE(config().mode == Mode::Lazy && y.evaluated());
   y.eval();

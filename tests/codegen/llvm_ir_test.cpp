@@ -148,7 +148,7 @@ std::vector<Tensor> pieces(DType dtype) {
     out.push_back(concat({x.T(), y.T()}, 1) != 2);
     out.push_back(pad(x, {{2, 1}, {5, 90}}) != 2);
     out.push_back(roll(x, 2, 0) != roll(x, -3, 1));
-    out.push_back(concat({x(all(), range(0, 3)), x(all(), range(70, 77))}, 1) != 2);
+    out.push_back(concat({x(slice::all(), range(0, 3)), x(slice::all(), range(70, 77))}, 1) != 2);
   }
   return out;
 }

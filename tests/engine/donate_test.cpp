@@ -50,7 +50,7 @@ TEST_F(Donate, AKeyValueCacheStaysInPlace) {
   Tensor keys = (zeros({2, kSteps, kWidth}) * 1.0).eval();
   const float* place = nullptr;
   const auto step = [&](std::int64_t t) {
-    keys(all(), range(t, t + 1)) = full({2, 1, kWidth}, static_cast<double>(t)) + 1.0;
+    keys(slice::all(), range(t, t + 1)) = full({2, 1, kWidth}, static_cast<double>(t)) + 1.0;
     const Tensor scores = sum(keys * full({kWidth}, 0.5), -1);
     const Tensor seen = sum(where(arange(kSteps) <= t, scores, 0));
     eval({keys, seen});
@@ -118,13 +118,13 @@ TEST_F(Donate, ABodyMadeOfTheOldValue) {
     EXPECT_EQ(x(k + 1, 16).item<float>(), was(k + 1, 16));
     // Moved along: each element is read after its neighbour was written, unless the whole is a copy.
     Tensor y = fresh().eval();
-    y(all(), range(1 + k, 64)) = y(all(), range(0, 63 - k));
+    y(slice::all(), range(1 + k, 64)) = y(slice::all(), range(0, 63 - k));
     y.eval();
     for (std::int64_t j = 0; j < 64; ++j)
       EXPECT_EQ(y(9, j).item<float>(), was(9, j <= k ? j : j - 1 - k)) << j;
     // Columns from a sum over all.
     Tensor z = fresh().eval();
-    z(all(), k) = sum(z, 1) - sum(z, 0);
+    z(slice::all(), k) = sum(z, 1) - sum(z, 0);
     z.eval();
     EXPECT_EQ(z(0, k).item<float>(), 2016.0f - 129024.0f);
     EXPECT_EQ(z(0, k + 1).item<float>(), static_cast<float>(k + 1));

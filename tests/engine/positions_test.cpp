@@ -41,7 +41,7 @@ TEST_F(Positions, ALoopOverSlicesHitsOnePlan) {
 TEST_F(Positions, ALoopOverUpdatesHitsOnePlan) {
   Tensor cache = zeros({2, 16, 4}).eval();
   const auto step = [&](std::int64_t t) {
-    cache(all(), range(t, t + 1)) = full({2, 1, 4}, static_cast<double>(t + 1)) + 0.5;
+    cache(slice::all(), range(t, t + 1)) = full({2, 1, 4}, static_cast<double>(t + 1)) + 0.5;
     cache.eval();
   };
   for (std::int64_t t = 0; t < 3; ++t) step(t);  // the first finds other memory: zeros of one element

@@ -128,9 +128,9 @@ TEST(Fuse, StencilIsOneKernel) {
     GTEST_SKIP() << "recomputing is a choice of the cost model: dearer on narrow registers";
   Tensor x = data({50, 50});
   const Tensor blur = x(range(0, -2)) + x(range(1, -1)) * 2.0 + x(range(2, none));
-  EXPECT_EQ(
-      kernels({blur(all(), range(0, -2)) + blur(all(), range(1, -1)) * 2.0 + blur(all(), range(2, none))}),
-      1u);
+  EXPECT_EQ(kernels({blur(slice::all(), range(0, -2)) + blur(slice::all(), range(1, -1)) * 2.0 +
+                     blur(slice::all(), range(2, none))}),
+            1u);
 }
 
 TEST(Fuse, PlansTenThousandNodesInOneGo) {

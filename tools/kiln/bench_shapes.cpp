@@ -20,7 +20,7 @@ struct ShapeProgram {
 };
 constexpr ShapeProgram kPrograms[] = {
     {"chain with broadcasts",
-     [](const Tensor& x) { return exp(x * x(range(0, 1)) + 1.0) - x(all(), range(0, 1)); }},
+     [](const Tensor& x) { return exp(x * x(range(0, 1)) + 1.0) - x(slice::all(), range(0, 1)); }},
     {"softmax of rows", [](const Tensor& x) { return nn::softmax(x); }},
     {"sums of columns", [](const Tensor& x) { return sum(x * x, 0); }},
     {"sums of rows", [](const Tensor& x) { return sum(x * x, 1); }},

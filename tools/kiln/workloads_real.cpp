@@ -20,8 +20,8 @@ Tensor blur(const Tensor& x, int axis) {
   Tensor total;
   for (int tap = 0; tap < 5; ++tap) {
     const Slice part = range(tap, tap + x.dim(axis));
-    const Tensor shifted =
-        axis == 0 ? padded.index(std::vector<Slice>{part}) : padded.index(std::vector<Slice>{all(), part});
+    const Tensor shifted = axis == 0 ? padded.index(std::vector<Slice>{part})
+                                     : padded.index(std::vector<Slice>{slice::all(), part});
     total = tap == 0 ? shifted * kBlur[0] : total + shifted * kBlur[tap];
   }
   return total;
