@@ -139,6 +139,13 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
   return s;
 }
 
+/// Threads across columns of so many vectors. Where rows are many and have one vector or two, adjacent
+/// threads take adjacent rows, which lie side by side.
+int threads_across(std::int64_t vectors, std::int64_t rows, int lanes) {
+  if (vectors <= 2 && rows >= kBlock) return static_cast<int>(vectors);
+  return lanes > 1 || vectors <= kNarrow ? kNarrow : 32;
+}
+
 /// Results of pairs: a thread has those of several rows and of adjacent columns, so that it combines what it
 /// loads several times. False where that leaves multiprocessors without work.
 bool tile_results(const Facts& f, const Target& t, std::int64_t kept, Schedule& s) {
@@ -249,7 +256,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   const std::int64_t outer = s.together ? reduced : outermost_reduced(f);
   // Accesses to 128 bytes of one row are enough for the memory; the other threads take other rows. Few sizes:
   // each would be a kernel of its own. Vectors of few rows are a thread's own.
-  int width = s.lanes > 1 || columns <= kNarrow ? kNarrow : 32;
+  int width = threads_across(ceil_div(columns, s.lanes), outer, s.lanes);
   s.rows = kBlock / width;
   // (And where a loop need not end for the lanes of columns that are not there.)
   if (f.states > 0 || (s.lanes > 1 && outer < s.rows)) s.rows = 1;
