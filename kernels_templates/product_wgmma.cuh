@@ -4,6 +4,9 @@
 // a stage: full (bytes have come) and empty (all warps that read the stage are done). In clusters of two,
 // blocks that are neighbours along m share columns: each fetches half of them for both.
 //
+// The second multiplying warpgroup stays a few stages behind the first (`ahead`): while one runs the
+// epilogue, the other's products keep the tensor cores busy.
+//
 // Tensor maps fill with 0 what lies outside the matrices; the epilogue is not called there. Needs operands
 // that tensor maps can describe; k may be 0.
 #pragma once
@@ -12,15 +15,15 @@ template <int Class>
 struct WgmmaTile;  // mirrored by codegen/cuda/product_launch.cpp
 template <>
 struct WgmmaTile<0> {
-  static constexpr int n = 256, stages = 4, cluster = 1;
+  static constexpr int n = 256, stages = 4, cluster = 1, ahead = 3;
 };
 template <>
 struct WgmmaTile<1> {
-  static constexpr int n = 256, stages = 4, cluster = 2;
+  static constexpr int n = 256, stages = 4, cluster = 2, ahead = 3;
 };
 template <>
 struct WgmmaTile<2> {
-  static constexpr int n = 128, stages = 6, cluster = 1;
+  static constexpr int n = 128, stages = 6, cluster = 1, ahead = 5;
 };
 
 typedef WgmmaTile<Config::kTile> Tile;
@@ -35,11 +38,12 @@ constexpr int kSlab = 64 * kDepth * 2;  // bytes of 64 rows in a stage
 static_assert(kBoxes % Tile::cluster == 0, "");
 
 struct Stages {
-  uint32 data, full, empty;  // shared addresses of the first of each
+  uint32 data, full, empty, ahead;  // shared addresses of the first of each
   __device__ __forceinline__ Stages() {
     data = (shared_base() + 1023) & ~1023u;  // the period of the permutation
     full = data + Tile::stages * kStageBytes;
     empty = full + Tile::stages * 8;
+    ahead = empty + Tile::stages * 8;
   }
 };
 
@@ -141,8 +145,16 @@ __device__ __forceinline__ void consume(const Args& args, const Stages& stages, 
   // how far 16 steps of k are, in the descriptor's units
   constexpr int kNextA = (Config::kAKMajor ? 16 * 2 : 16 * 128) >> 4,
                 kNextB = (Config::kBKMajor ? 16 * 2 : 16 * 128) >> 4;
+  // The first warpgroup tells the second once a tile; with fewer steps it could come two tiles before it,
+  // which a parity cannot tell from none.
+  const int ahead = steps >= Tile::stages ? Tile::ahead : 0;
+  uint32 ahead_parity = 0;
   Turn turn;
   for (Walk walk(args.product); walk.more(); walk.next()) {
+    if (group == 1 && ahead > 0) {
+      barrier_wait(stages.ahead, ahead_parity);
+      ahead_parity ^= 1;
+    }
     float sums[Tile::n / 2];
     if (steps == 0) {
 #pragma unroll
@@ -162,6 +174,7 @@ __device__ __forceinline__ void consume(const Args& args, const Stages& stages, 
       products_commit();
       products_wait<1>();
       if (step > 0) release(before);
+      if (group == 0 && step + 1 == ahead && threadIdx.x == 128) barrier_arrive(stages.ahead);
       before = turn.stage;
       turn.next();
     }
@@ -189,6 +202,7 @@ __device__ __forceinline__ void run_product(const Args& args) {
       barrier_init(stages.full + 8 * s, 1);
       barrier_init(stages.empty + 8 * s, kConsumerWarps * Tile::cluster);
     }
+    barrier_init(stages.ahead, 1);
     fence_barriers();
   }
   if constexpr (Tile::cluster == 1)

@@ -30,6 +30,10 @@ inline std::vector<Unit> checked_units() {
       add(ProductKind::Mma, 1, 1, layout & 1, layout & 2, align, 2, Epilogue::Store);
   for (int tile = 0; tile < 3; ++tile)
     add(ProductKind::Mma, tile, 2, true, tile != 1, 16, 8, Epilogue::SiluTimes);
+  add(ProductKind::Mma, 2, 2, true, false, 16, 8, Epilogue::SiluTimes);
+  for (int layout = 0; layout < 4; ++layout)
+    for (int align : {8, 4, 2})
+      add(ProductKind::Mma, 2, 1, layout & 1, layout & 2, align, 2, Epilogue::Store);
   add(ProductKind::Mma, 1, 1, true, true, 16, 8, Epilogue::BiasGelu, "f16");
   for (int tile = 0; tile < 3; ++tile)
     for (int layout = 0; layout < 4; ++layout)
@@ -37,6 +41,10 @@ inline std::vector<Unit> checked_units() {
   for (int tile = 0; tile < 3; ++tile)
     add(ProductKind::Wgmma, tile, 2, true, tile != 1, 16, 8, Epilogue::SiluTimes);
   add(ProductKind::Wgmma, 0, 1, true, true, 16, 2, Epilogue::BiasGelu, "f16");
+  for (int tile = 0; tile < 2; ++tile)
+    for (int products : {1, 2})
+      add(ProductKind::Decode, tile, products, true, tile == 0, 16, 8,
+          products == 1 ? Epilogue::Store : Epilogue::SiluTimes);
   return units;
 }
 
@@ -51,6 +59,7 @@ inline std::vector<Shape> checked_shapes(const Unit& unit) {
   for (const auto& e : kExtents) {
     if (unit.choice.kind == ProductKind::Wgmma && e[2] == 0) continue;
     Shape shape{e[0], e[1], e[2], e[3]};
+    if (unit.choice.kind == ProductKind::Decode) shape.m = (shape.m - 1) % 40 + 1;
     // the least padding that makes the rows of both operands multiples of the alignment, and the result's not
     const int a_row = unit.a_k_major ? shape.k : shape.m, b_row = unit.b_k_major ? shape.k : shape.n;
     if (align > 1 && (a_row - b_row) % align != 0) {  // one padding cannot serve both
@@ -98,7 +107,7 @@ inline std::vector<std::pair<Unit, Shape>> rated() {
   for (int align : {8, 4, 2}) {
     Shape s{4096, 4096, 4096};
     s.pad = align / 2;
-    out.push_back({unit(mma, 1, 1, Epilogue::Store, true, true, align), s});
+    for (int tile : {1, 2}) out.push_back({unit(mma, tile, 1, Epilogue::Store, true, true, align), s});
   }
   const ProductKind wgmma = ProductKind::Wgmma;
   for (int tile : {0, 1, 2})
@@ -112,6 +121,20 @@ inline std::vector<std::pair<Unit, Shape>> rated() {
     out.push_back({unit(wgmma, tile), linear});
     out.push_back({unit(wgmma, tile, 1, Epilogue::BiasGelu), linear});
     out.push_back({unit(wgmma, tile, 2, Epilogue::SiluTimes), linear});
+  }
+  return out;
+}
+
+inline std::vector<std::pair<Unit, Shape>> decoded() {
+  std::vector<std::pair<Unit, Shape>> out;
+  for (int tile = 0; tile < 2; ++tile) {
+    Unit unit;
+    unit.choice = {ProductKind::Decode, tile, 1};
+    unit.b_k_major = tile == 0;
+    for (int m : {1, 16}) {
+      out.push_back({unit, {m, 4096, 11008}});
+      out.push_back({unit, {m, 11008, 4096}});
+    }
   }
   return out;
 }

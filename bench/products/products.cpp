@@ -4,6 +4,7 @@
 //
 //   products check            many shapes, layouts and alignments; prints the wrong ones
 //   products rates            the shapes that docs/contractions.md lists, by turns with cuBLASLt
+//   products decode           few rows: bytes a second beside a copy's
 //   products cubins FOLDER    compiles what the others need; they read it from $PRODUCTS_CUBINS
 #include "device.h"
 #include "product_unit.h"
@@ -415,10 +416,50 @@ void rates(const std::string& only) {
   }
 }
 
+void decode(const std::string& only) {
+  const Helpers helpers;
+  Kernels kernels;
+  const Buffer from(1u << 30), to(1u << 30);
+  std::vector<double> copies;
+  for (int round = 0; round < 6; ++round)
+    copies.push_back(
+        microseconds(5, [&](int) { cuMemcpyDtoDAsync(to.at(), from.at(), from.bytes(), nullptr); }));
+  const double copy_rate = 2.0 * static_cast<double>(from.bytes()) / median(copies) * 1e-6;
+  std::printf("copy: %.3f TB/s read and written\n%-34s %-20s %9s %9s %7s %8s %8s\n", copy_rate, "template",
+              "m x n x k", "us", "Lt us", "TB/s", "of copy", "checked");
+  for (const auto& [unit, shape] : decoded()) {
+    if (unit.name().find(only) == std::string::npos) continue;
+    const CUfunction f = kernels(unit);
+    Problem problem(helpers, unit, shape, 6);
+    const Library library(problem, Epilogue::Store);
+    std::vector<double> ours, theirs;
+    for (int round = 0; round < 8; ++round) {
+      const auto next = [&](int i) { problem.choose_copy(i); };
+      const double us = microseconds(60, [&](int i) { next(i), problem.run(f); }),
+                   lt = microseconds(60, [&](int i) { next(i), library.run(); });
+      if (round == 0) continue;
+      ours.push_back(us);
+      theirs.push_back(lt);
+    }
+    problem.poison();
+    problem.run(f);
+    float worst = 0;
+    const unsigned wrong = problem.wrong(100000, worst);
+    const double bytes = 2.0 * (double(shape.n) * shape.k + double(shape.m) * (shape.n + shape.k)),
+                 us = median(ours), rate = bytes / us * 1e-6;
+    char size[64];
+    std::snprintf(size, sizeof size, "%dx%dx%d", shape.m, shape.n, shape.k);
+    std::printf("%-34s %-20s %9.2f %9.2f %7.3f %7.1f%% %8s\n", unit.name().c_str(), size, us, median(theirs),
+                rate, 100 * rate / copy_rate, wrong == 0 ? "right" : "WRONG");
+    std::fflush(stdout);
+  }
+}
+
 void write_cubins(const std::string& folder, const std::string& only) {
   std::map<std::string, std::string> texts{{"helpers", kHelpers}};
   for (const Unit& unit : checked_units()) texts[unit.name()] = product_unit::source(unit);
   for (const auto& [unit, shape] : rated()) texts[unit.name()] = product_unit::source(unit);
+  for (const auto& [unit, shape] : decoded()) texts[unit.name()] = product_unit::source(unit);
   for (const auto& [name, text] : texts) {
     if (name != "helpers" && name.find(only) == std::string::npos) continue;
     std::string log;
@@ -443,5 +484,6 @@ int main(int argc, char** argv) {
   CHECKED(cuCtxSetCurrent(context));
   if (what == "check") return check_all(more);
   if (what == "rates") rates(more);
+  if (what == "decode") decode(more);
   return 0;
 }

@@ -7,16 +7,22 @@
 namespace kiln::codegen {
 namespace {
 
-constexpr int kStage = 2 * 32;  // bytes of a row in a stage of the mma template
+/// Bytes of stages with this many rows and columns.
+constexpr int stages_of(int stages, int lines, int depth) { return stages * lines * depth * 2; }
 
 constexpr ProductTile kMmaTiles[] = {
-    {128, 256, 32, 256, 4 * (128 + 256) * kStage, 1, 0, 0},
-    {128, 128, 32, 128, 3 * (128 + 128) * kStage, 1, 0, 0},
-    {64, 64, 32, 128, 4 * (64 + 64) * kStage, 1, 0, 0},
+    {128, 256, 32, 256, stages_of(4, 128 + 256, 32), 1, 0, 0},
+    {128, 128, 64, 128, stages_of(3, 128 + 128, 64), 1, 0, 0},
+    {64, 64, 32, 128, stages_of(4, 64 + 64, 32), 1, 0, 0},
 };
 
-/// Rows of 64 elements, a KiB to begin at a multiple of it, two barriers a stage.
-constexpr int ring(int n, int stages) { return stages * ((128 + n) * 128 + 16) + 1024; }
+/// Rows of 64 elements, a KiB to begin at a multiple of it, two barriers a stage and one more.
+constexpr int ring(int n, int stages) { return stages * ((128 + n) * 128 + 16) + 8 + 1024; }
+
+constexpr ProductTile kDecodeTiles[] = {
+    {16, 32, 64, 128, 4 * 4 * (16 + 32) * 128, 1, 0, 0},
+    {16, 64, 32, 128, 4 * 4 * (16 * 64 + 32 * 128), 1, 0, 0},
+};
 
 constexpr ProductTile kWgmmaTiles[] = {
     {128, 256, 64, 384, ring(256, 4), 1, 128, 128},
@@ -38,6 +44,7 @@ const ProductTile& tile_of(ProductChoice choice) {
   switch (choice.kind) {
     case ProductKind::Mma: return kMmaTiles[choice.tile];
     case ProductKind::Wgmma: return (choice.products == 1 ? kWgmmaTiles : kWgmmaPairs)[choice.tile];
+    case ProductKind::Decode: return kDecodeTiles[choice.tile];
   }
   __builtin_unreachable();
 }

@@ -9,9 +9,10 @@
 
 namespace kiln::codegen {
 
-enum class ProductKind : std::uint8_t { Mma, Wgmma };
+enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode };
 
-/// Which main loop: the kind, its tile class (0 to 2) and how many products stand side by
+/// Which main loop: the kind, its tile class (0 to 2; of Decode 0: k
+/// is B's contiguous axis, 1: n is) and how many products stand side by
 /// side (1, or 2 with one operand on the m side).
 struct ProductChoice {
   ProductKind kind = ProductKind::Mma;

@@ -29,9 +29,13 @@ Unit unit_of(ProductKind kind, int tile, int products = 1) {
 std::string proven_source(const Unit& unit) {
   const codegen::ProductTile& tile = codegen::tile_of(unit.choice);
   std::string out = product_unit::source(unit);
+  if (unit.choice.kind == ProductKind::Decode)
+    return out + cat("static_assert(kThreads == ", tile.threads, " && kRows == ", tile.m,
+                     " && kTileN == ", tile.n, " && kDepth == ", tile.k,
+                     " && kWarps * kStages * kStageBytes == ", tile.shared, ", \"\");\n");
   const std::string shared = unit.choice.kind == ProductKind::Mma
                                  ? "Tile::stages * kStageBytes"
-                                 : "Tile::stages * (kStageBytes + 16) + 1024";
+                                 : "Tile::stages * (kStageBytes + 16) + 8 + 1024";
   out += cat("static_assert(kThreads == ", tile.threads, " && Tile::n == ", tile.n, " && kDepth == ", tile.k,
              " && ", shared, " == ", tile.shared, ", \"\");\n");
   if (unit.choice.kind == ProductKind::Wgmma)
@@ -72,6 +76,15 @@ TEST_F(ProductTemplates, EveryTileClassIsThatOfTheTable) {
     expect_clean(unit_of(ProductKind::Wgmma, tile), {9, 0, true});
     expect_clean(unit_of(ProductKind::Wgmma, tile, 2), {9, 0, true});
   }
+}
+
+TEST_F(ProductTemplates, DecodeIsThatOfTheTable) {
+  for (int tile = 0; tile < 2; ++tile)
+    for (int products = 1; products <= 2; ++products) {
+      Unit unit = unit_of(ProductKind::Decode, tile, products);
+      unit.b_k_major = tile == 0;
+      expect_clean(unit, {8, 0});
+    }
 }
 
 TEST_F(ProductTemplates, WgmmaTakesEitherAxisOfEitherOperand) {
@@ -229,11 +242,27 @@ TEST_F(Products, MmaTakesRowsThatBeginAnywhere) {
   expect_product(unit, {33, 65, 37, 2});
 }
 
+TEST_F(Products, DecodeReadsEitherAxisOnce) {
+  for (int tile = 0; tile < 2; ++tile) {
+    Unit unit = unit_of(ProductKind::Decode, tile);
+    unit.b_k_major = tile == 0;
+    for (const Shape& shape : {Shape{1, 40, 1160}, {16, 72, 72, 2}, {9, 8, 0}, {20, 8, 72}})
+      expect_product(unit, shape);
+    expect_product(unit, {3, 37, 67, 2, tile == 0 ? 5 : 3});
+    unit = unit_of(ProductKind::Decode, tile, 2);
+    unit.b_k_major = tile == 0;
+    expect_product(unit, {5, 72, 136});
+  }
+}
+
 TEST_F(Products, MmaHasEpiloguesAndPairsOfProducts) {
   Unit unit = unit_of(ProductKind::Mma, 2);
   unit.epilogue = Epilogue::BiasGelu;
   expect_product(unit, {70, 72, 40});
-  expect_product(unit_of(ProductKind::Mma, 2, 2), {70, 72, 40});
+  unit = unit_of(ProductKind::Mma, 2, 2);
+  expect_product(unit, {70, 72, 40});
+  unit.b_k_major = false;
+  expect_product(unit, {70, 72, 40});
 }
 
 TEST_F(Products, MmaHasTilesForLargeProducts) {

@@ -22,7 +22,7 @@ struct Unit {
   Epilogue epilogue = Epilogue::Store;
 
   std::string name() const {
-    static constexpr const char* kKinds[] = {"mma", "wgmma"};
+    static constexpr const char* kKinds[] = {"mma", "wgmma", "decode"};
     static constexpr const char* kEpilogues[] = {"store", "gelu", "swiglu"};
     return std::string(kKinds[static_cast<int>(choice.kind)]) + std::to_string(choice.tile) + "_" + element +
            "_" + (a_k_major ? "t" : "n") + (b_k_major ? "n" : "t") + "_a" + std::to_string(a_align) + "b" +
@@ -132,6 +132,7 @@ inline std::string source(const Unit& unit) {
   switch (unit.choice.kind) {
     case codegen::ProductKind::Mma: out += texts::product_mma; break;
     case codegen::ProductKind::Wgmma: out += texts::product_wgmma; break;
+    case codegen::ProductKind::Decode: out += texts::product_decode; break;
   }
   out +=
       "\nextern \"C\" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) product_kernel(const "

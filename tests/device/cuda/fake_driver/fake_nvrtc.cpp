@@ -236,14 +236,12 @@ template <int Pending> static void copies_wait() {
       if (c.there > 0) std::memcpy(shared_window + c.to, c.from, c.there);
     }
 }
-static inline void store_shared(unsigned to, uint4 x) { std::memcpy(shared_window + to, &x, 16); }
-static inline uint4 load_once(const void* from) {
-  uint4 x;
-  std::memcpy(&x, from, 16);
+static inline void store_shared(unsigned to, unsigned x) { std::memcpy(shared_window + to, &x, 4); }
+static inline unsigned load_shared(unsigned from) {
+  unsigned x;
+  std::memcpy(&x, shared_window + from, 4);
   return x;
 }
-static inline unsigned low_halves(unsigned a, unsigned b) { return (a & 0xffffu) | b << 16; }
-static inline unsigned high_halves(unsigned a, unsigned b) { return a >> 16 | (b & 0xffff0000u); }
 template <bool Transposed> static void load_matrices(unsigned (&to)[4], unsigned from) {
   if (from % 16 != 0) __builtin_trap();
   exchange_of(~0u, from, [&](unsigned warp, unsigned lane) {
