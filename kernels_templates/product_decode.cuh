@@ -8,13 +8,16 @@
 
 typedef Config::Element Element;
 constexpr int kWarps = 4, kThreads = 32 * kWarps, kBlocksPerSm = 2, kStages = 4;
-constexpr int kRows = 16, kTileN = Config::kBKMajor ? 32 : 64;  // of a block; mirrored by product_launch.cpp
-constexpr int kColumns = kTileN / Config::kProducts;            // of one product
-constexpr int kDepth = Config::kBKMajor ? 64 : 32;              // k of a warp's step
+// A block's tile, mirrored by product_launch.cpp. Class 0: k is B's contiguous axis. 1: n is; 2: n is, and
+// there are too few columns for a block of 64 on each multiprocessor.
+constexpr int kRows = 16, kTileN = Config::kTile == 1 ? 64 : 32;
+constexpr int kColumns = kTileN / Config::kProducts;  // of one product
+constexpr int kDepth = Config::kTile == 1 ? 32 : 64;  // k of a warp's step
 constexpr int kALine = kDepth * 2, kBLine = Config::kBKMajor ? kDepth * 2 : kColumns * 2;  // bytes
 constexpr int kBLines = Config::kBKMajor ? kColumns : kDepth;
 constexpr int kABytes = kRows * kALine, kEachBytes = kBLines * kBLine;
 constexpr int kStageBytes = kABytes + Config::kProducts * kEachBytes;
+static_assert(Config::kBKMajor == (Config::kTile == 0) && (Config::kTile < 2 || Config::kProducts == 1), "");
 static_assert(Config::kAKMajor && Config::kAAlign == 16 && Config::kBAlign == 16, "");
 
 /// Where the 16 bytes stand that begin at unit `unit` of a line: permuted, so that ldmatrix meets no bank

@@ -85,34 +85,27 @@ struct Filler {
     return stage + (to ^ shared_unit<KMajor, Rows>(line % 8, 0) % kLineBytes % 128) + line * kLineBytes;
   }
 
-  /// Starts the part-th of Parts equal shares of the copies of the next stage, whose operand begins at
-  /// `stage`.
-  template <int Parts>
-  __device__ __forceinline__ void fill(uint32 stage, int part) {
-    constexpr int kShare = (kCount + Parts - 1) / Parts;
+  /// Starts the copies of the next stage, whose operand begins at `stage`.
+  __device__ __forceinline__ void fill(uint32 stage) {
     const int most = most_there();
     if constexpr (Align == 2) {
-      uint32 words[kShare];
+      uint32 words[kCount];
 #pragma unroll
-      for (int i = 0; i < kShare; ++i) {
-        const int line = (part * kShare + i) * kLineStep;
+      for (int i = 0; i < kCount; ++i) {
+        const int line = i * kLineStep, count = line < line_left ? most : 0;
         const Element* const from = at + line * line_stride;
-        const int count = part * kShare + i < kCount ? (line < line_left ? most : 0) : 0;
         const uint32 low = count > 0 ? from->bits : 0u, high = count > 1 ? from[element].bits : 0u;
         words[i] = low | high << 16;
       }
 #pragma unroll
-      for (int i = 0; i < kShare; ++i)
-        if (part * kShare + i < kCount) store_shared(place(stage, (part * kShare + i) * kLineStep), words[i]);
+      for (int i = 0; i < kCount; ++i) store_shared(place(stage, i * kLineStep), words[i]);
     } else {
 #pragma unroll
-      for (int i = part * kShare; i < part * kShare + kShare; ++i)
-        if (i < kCount) {
-          const int line = i * kLineStep;
-          copy_async<Align>(place(stage, line), at + line * line_stride, line < line_left ? 2 * most : 0);
-        }
+      for (int i = 0; i < kCount; ++i) {
+        const int line = i * kLineStep;
+        copy_async<Align>(place(stage, line), at + line * line_stride, line < line_left ? 2 * most : 0);
+      }
     }
-    if (part + 1 < Parts) return;
     at += step;
     (KMajor ? unit_left : line_left) -= kDepth;
   }
@@ -176,10 +169,7 @@ __device__ __forceinline__ void main_loop(float (&sums)[kWarpM / 16][kWarpN / 8]
   const uint32 shared = shared_base();
 #pragma unroll
   for (int s = 0; s < Stages - 1; ++s) {
-    if (s < steps) {
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) fill(shared + s * kStageBytes, part);
-    }
+    if (s < steps) fill(shared + s * kStageBytes);
     copies_commit();
   }
   copies_wait<Stages - 2>();
@@ -188,19 +178,21 @@ __device__ __forceinline__ void main_loop(float (&sums)[kWarpM / 16][kWarpN / 8]
   reader.load(x[0], shared, 0);
   int read = 0, write = Stages - 1;
   for (int step = 0; step < steps; ++step) {
+    const int write_now = write;  // what the step before has read
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       if (part + 1 < kParts) {
         reader.load(x[(part + 1) % 2], shared + read * kStageBytes, part + 1);
-        if (step + Stages - 1 < steps) fill(shared + write * kStageBytes, part);
       } else {
-        if (step + Stages - 1 < steps) fill(shared + write * kStageBytes, part);
-        copies_commit();
-        write = read;
-        read = read + 1 == Stages ? 0 : read + 1;
         copies_wait<Stages - 2>();
         __syncthreads();
+        write = read;
+        read = read + 1 == Stages ? 0 : read + 1;
         if (step + 1 < steps) reader.load(x[0], shared + read * kStageBytes, 0);
+      }
+      if (part == 0) {
+        if (step + Stages - 1 < steps) fill(shared + write_now * kStageBytes);
+        copies_commit();
       }
       multiply(sums, x[part % 2]);
     }
@@ -224,16 +216,16 @@ __device__ __forceinline__ void run_product(const Args& args) {
   const int steps = tiles_of(product.k, kDepth);
   if (steps > 0) {
     if constexpr (Config::kProducts == 1) {
-      main_loop<Tile::stages>(sums, reader, steps, [&](uint32 stage, int part) {
-        a.template fill<kParts>(stage, part);
-        b.template fill<kParts>(stage + kABytes, part);
+      main_loop<Tile::stages>(sums, reader, steps, [&](uint32 stage) {
+        a.fill(stage);
+        b.fill(stage + kABytes);
       });
     } else {
       FillB b1(b_matrix(args, place.b, 1), product.b_n, product.b_k, place.n, product.n, product.k);
-      main_loop<Tile::stages>(sums, reader, steps, [&](uint32 stage, int part) {
-        a.template fill<kParts>(stage, part);
-        b.template fill<kParts>(stage + kABytes, part);
-        b1.template fill<kParts>(stage + kABytes + kEachBytes, part);
+      main_loop<Tile::stages>(sums, reader, steps, [&](uint32 stage) {
+        a.fill(stage);
+        b.fill(stage + kABytes);
+        b1.fill(stage + kABytes + kEachBytes);
       });
     }
   }

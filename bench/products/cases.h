@@ -41,8 +41,8 @@ inline std::vector<Unit> checked_units() {
   for (int tile = 0; tile < 3; ++tile)
     add(ProductKind::Wgmma, tile, 2, true, tile != 1, 16, 8, Epilogue::SiluTimes);
   add(ProductKind::Wgmma, 0, 1, true, true, 16, 2, Epilogue::BiasGelu, "f16");
-  for (int tile = 0; tile < 2; ++tile)
-    for (int products : {1, 2})
+  for (int tile = 0; tile < 3; ++tile)
+    for (int products = 1; products <= (tile < 2 ? 2 : 1); ++products)
       add(ProductKind::Decode, tile, products, true, tile == 0, 16, 8,
           products == 1 ? Epilogue::Store : Epilogue::SiluTimes);
   return units;
@@ -127,7 +127,7 @@ inline std::vector<std::pair<Unit, Shape>> rated() {
 
 inline std::vector<std::pair<Unit, Shape>> decoded() {
   std::vector<std::pair<Unit, Shape>> out;
-  for (int tile = 0; tile < 2; ++tile) {
+  for (int tile = 0; tile < 3; ++tile) {
     Unit unit;
     unit.choice = {ProductKind::Decode, tile, 1};
     unit.b_k_major = tile == 0;

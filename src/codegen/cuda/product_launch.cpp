@@ -22,6 +22,7 @@ constexpr int ring(int n, int stages) { return stages * ((128 + n) * 128 + 16) +
 constexpr ProductTile kDecodeTiles[] = {
     {16, 32, 64, 128, 4 * 4 * (16 + 32) * 128, 1, 0, 0},
     {16, 64, 32, 128, 4 * 4 * (16 * 64 + 32 * 128), 1, 0, 0},
+    {16, 32, 64, 128, 4 * 4 * (16 + 32) * 128, 1, 0, 0},
 };
 
 constexpr ProductTile kWgmmaTiles[] = {

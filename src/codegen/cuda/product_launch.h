@@ -11,9 +11,9 @@ namespace kiln::codegen {
 
 enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode };
 
-/// Which main loop: the kind, its tile class (0 to 2; of Decode 0: k
-/// is B's contiguous axis, 1: n is) and how many products stand side by
-/// side (1, or 2 with one operand on the m side).
+/// Which main loop: the kind, its tile class (0 to 2) and how many products stand side by side: 1, or 2 that
+/// share the operand of the m side. Of Decode's classes 0 is for a B whose contiguous axis is k, 1 and 2
+/// (narrower, one product only) for one whose contiguous axis is n.
 struct ProductChoice {
   ProductKind kind = ProductKind::Mma;
   int tile = 0;
