@@ -14,8 +14,9 @@ struct MmaTile<0> {
   static constexpr int m = 128, n = 256, depth = 32, m_warps = 2, n_warps = 4, stages = 4, blocks = 1;
 };
 template <>
-struct MmaTile<1> {
-  static constexpr int m = 128, n = 128, depth = 64, m_warps = 2, n_warps = 2, stages = 3, blocks = 2;
+struct MmaTile<1> {  // two products need registers for more addresses
+  static constexpr int m = 128, n = 128, depth = Config::kProducts == 1 ? 64 : 32, m_warps = 2, n_warps = 2,
+                       stages = Config::kProducts == 1 ? 3 : 4, blocks = 2;
 };
 template <>
 struct MmaTile<2> {
@@ -42,8 +43,9 @@ __device__ __forceinline__ uint32 shared_unit(int line, int unit) {
   return line * kBytes + ((unit ^ (kBytes == 64 ? line >> 1 & 3 : line & 7)) << 4);
 }
 
-/// Fills stages with tiles of one operand: rows first … first + Rows - 1 of a matrix with `rows` rows.
-template <bool KMajor, int Align, int Rows>
+/// Fills stages with tiles of one operand, or of Count that are alike: rows first … first + Rows - 1 of
+/// matrices with `rows` rows.
+template <bool KMajor, int Align, int Rows, int Count = 1>
 struct Filler {
   static constexpr int kBytes = Align < 4 ? 4 : Align, kElements = kBytes / 2;  // of a unit, a thread's copy
   static constexpr int kLineBytes = KMajor ? kLine : Rows * 2;
@@ -53,14 +55,16 @@ struct Filler {
   static constexpr int kCount = kLines / kLineStep;
   static_assert(kThreads % kUnits == 0 && kLines % kLineStep == 0 && (kLineStep & (kLineStep - 1)) == 0, "");
 
-  const Element* at;        // this thread's first unit, of the next stage
-  int64 line_stride, step;  // elements between its units; between stages
-  int64 element;            // between the elements of a unit
-  int unit_left;            // elements from this thread's unit to the end of the line (its k moves)
-  int line_left;            // lines from this thread's first one to the end
-  uint32 to;                // within a stage
+  const Element* at[Count];  // this thread's first unit, of the next stage
+  int64 line_stride, step;   // elements between its units; between stages
+  int64 element;             // between the elements of a unit
+  int unit_left;             // elements from this thread's unit to the end of the line (its k moves)
+  int line_left;             // lines from this thread's first one to the end
+  uint32 to;                 // within a stage
 
-  __device__ __forceinline__ Filler(const Element* matrix, int64 row_stride, int64 k_stride, int first,
+  /// `matrix(i)`: where the i-th of them begins.
+  template <class Matrix>
+  __device__ __forceinline__ Filler(const Matrix& matrix, int64 row_stride, int64 k_stride, int first,
                                     int rows, int k) {
     const int unit = threadIdx.x % kUnits, line = threadIdx.x / kUnits;
     if (Align > 2) (KMajor ? k_stride : row_stride) = 1;
@@ -69,7 +73,8 @@ struct Filler {
     step = k_stride * kDepth;
     const int64 along = (KMajor ? 0 : int64(first)) + unit * kElements,
                 across = (KMajor ? int64(first) : 0) + line;
-    at = matrix + along * element + across * line_stride;
+#pragma unroll
+    for (int c = 0; c < Count; ++c) at[c] = matrix(c) + along * element + across * line_stride;
     unit_left = (KMajor ? k : rows - first) - unit * kElements;
     line_left = (KMajor ? rows - first : k) - line;
     to = shared_unit<KMajor, Rows>(line, unit * kBytes / 16) + unit * kBytes % 16;
@@ -85,16 +90,26 @@ struct Filler {
     return stage + (to ^ shared_unit<KMajor, Rows>(line % 8, 0) % kLineBytes % 128) + line * kLineBytes;
   }
 
-  /// Starts the copies of the next stage, whose operand begins at `stage`.
+  /// Starts the copies of the next stage, in which the operands begin at `stage`.
   __device__ __forceinline__ void fill(uint32 stage) {
+#pragma unroll
+    for (int c = 0; c < Count; ++c) {
+      fill_one(stage + c * (Rows * kLine), at[c]);
+      at[c] += step;
+    }
+    (KMajor ? unit_left : line_left) -= kDepth;
+  }
+
+ private:
+  __device__ __forceinline__ void fill_one(uint32 stage, const Element* from) const {
     const int most = most_there();
     if constexpr (Align == 2) {
       uint32 words[kCount];
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         const int line = i * kLineStep, count = line < line_left ? most : 0;
-        const Element* const from = at + line * line_stride;
-        const uint32 low = count > 0 ? from->bits : 0u, high = count > 1 ? from[element].bits : 0u;
+        const Element* const pair = from + line * line_stride;
+        const uint32 low = count > 0 ? pair->bits : 0u, high = count > 1 ? pair[element].bits : 0u;
         words[i] = low | high << 16;
       }
 #pragma unroll
@@ -103,11 +118,9 @@ struct Filler {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         const int line = i * kLineStep;
-        copy_async<Align>(place(stage, line), at + line * line_stride, line < line_left ? 2 * most : 0);
+        copy_async<Align>(place(stage, line), from + line * line_stride, line < line_left ? 2 * most : 0);
       }
     }
-    at += step;
-    (KMajor ? unit_left : line_left) -= kDepth;
   }
 };
 
@@ -207,28 +220,19 @@ __device__ __forceinline__ void run_product(const Args& args) {
   const int warp = threadIdx.x / 32, warp_m = warp % Tile::m_warps * kWarpM,
             warp_n = warp / Tile::m_warps * kWarpEachN;
 
-  Filler<Config::kAKMajor, Config::kAAlign, Tile::m> a(a_matrix(args, place.b), product.a_m, product.a_k,
-                                                       place.m, product.m, product.k);
-  typedef Filler<Config::kBKMajor, Config::kBAlign, kEachN> FillB;
-  FillB b(b_matrix(args, place.b, 0), product.b_n, product.b_k, place.n, product.n, product.k);
+  Filler<Config::kAKMajor, Config::kAAlign, Tile::m> a(
+      [&](int) { return a_matrix(args, place.b); }, product.a_m, product.a_k, place.m, product.m, product.k);
+  Filler<Config::kBKMajor, Config::kBAlign, kEachN, Config::kProducts> b(
+      [&](int p) { return b_matrix(args, place.b, p); }, product.b_n, product.b_k, place.n, product.n,
+      product.k);
   const Reader reader(warp_m, warp_n);
   float sums[kWarpM / 16][kWarpN / 8][4] = {};
   const int steps = tiles_of(product.k, kDepth);
-  if (steps > 0) {
-    if constexpr (Config::kProducts == 1) {
-      main_loop<Tile::stages>(sums, reader, steps, [&](uint32 stage) {
-        a.fill(stage);
-        b.fill(stage + kABytes);
-      });
-    } else {
-      FillB b1(b_matrix(args, place.b, 1), product.b_n, product.b_k, place.n, product.n, product.k);
-      main_loop<Tile::stages>(sums, reader, steps, [&](uint32 stage) {
-        a.fill(stage);
-        b.fill(stage + kABytes);
-        b1.fill(stage + kABytes + kEachBytes);
-      });
-    }
-  }
+  if (steps > 0)
+    main_loop<Tile::stages>(sums, reader, steps, [&](uint32 stage) {
+      a.fill(stage);
+      b.fill(stage + kABytes);
+    });
 
   constexpr int kPairs = kWarpEachN / 8;
 #pragma unroll

@@ -15,6 +15,11 @@ constexpr ProductTile kMmaTiles[] = {
     {128, 128, 64, 128, stages_of(3, 128 + 128, 64), 1, 0, 0},
     {64, 64, 32, 128, stages_of(4, 64 + 64, 32), 1, 0, 0},
 };
+constexpr ProductTile kMmaPairs[] = {
+    {128, 256, 32, 256, stages_of(4, 128 + 256, 32), 1, 0, 0},
+    {128, 128, 32, 128, stages_of(4, 128 + 128, 32), 1, 0, 0},
+    {64, 64, 32, 128, stages_of(4, 64 + 64, 32), 1, 0, 0},
+};
 
 /// Rows of 64 elements, a KiB to begin at a multiple of it, two barriers a stage and one more.
 constexpr int ring(int n, int stages) { return stages * ((128 + n) * 128 + 16) + 8 + 1024; }
@@ -43,7 +48,7 @@ std::int64_t tiles(std::int64_t extent, std::int64_t tile) { return (extent + ti
 
 const ProductTile& tile_of(ProductChoice choice) {
   switch (choice.kind) {
-    case ProductKind::Mma: return kMmaTiles[choice.tile];
+    case ProductKind::Mma: return (choice.products == 1 ? kMmaTiles : kMmaPairs)[choice.tile];
     case ProductKind::Wgmma: return (choice.products == 1 ? kWgmmaTiles : kWgmmaPairs)[choice.tile];
     case ProductKind::Decode: return kDecodeTiles[choice.tile];
   }
