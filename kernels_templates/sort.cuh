@@ -1,5 +1,6 @@
-// Sorting rows: what sort_tiles.cuh, sort_merge.cuh and sort_radix.cuh share. The text before gives Element
-// and KILN_ORDER, one of those below.
+// Sorting rows: what sort_tiles.cuh, sort_merge.cuh and sort_radix.cuh share. The text before gives Element;
+// KILN_ORDER, one of those below; and kValues: beside positions, which may be null then, elements are
+// written.
 //
 // Items of a row are all different, or alike in everything: every way of sorting gives the same result.
 #pragma once
@@ -23,6 +24,7 @@ struct KeyAlone {
   static __device__ __forceinline__ Item make(Bits key, int64) { return key; }
   static __device__ __forceinline__ Item last() { return Item(~Item(0)); }
   static __device__ __forceinline__ Bits key(Item item) { return item; }
+  static __device__ __forceinline__ int64 position(Item) { return 0; }
   static __device__ __forceinline__ Out out(Item item, bool descending) {
     return bits_of_key<Element>(descending ? Bits(~item) : item);
   }
@@ -38,7 +40,8 @@ struct KeyAbovePosition {
   }
   static __device__ __forceinline__ Item last() { return ~0ull; }
   static __device__ __forceinline__ Bits key(Item item) { return Bits(item >> 32); }
-  static __device__ __forceinline__ Out out(Item item, bool) { return int64(item & 0xffffffffull); }
+  static __device__ __forceinline__ int64 position(Item item) { return int64(item & 0xffffffffull); }
+  static __device__ __forceinline__ Out out(Item item, bool) { return position(item); }
 };
 /// For keys of up to 16 bits and rows of less than 2^16 elements.
 struct KeyAboveShort {
@@ -51,7 +54,8 @@ struct KeyAboveShort {
   }
   static __device__ __forceinline__ Item last() { return ~0u; }
   static __device__ __forceinline__ Bits key(Item item) { return Bits(item >> 16); }
-  static __device__ __forceinline__ Out out(Item item, bool) { return int64(item & 0xffffu); }
+  static __device__ __forceinline__ int64 position(Item item) { return int64(item & 0xffffu); }
+  static __device__ __forceinline__ Out out(Item item, bool) { return position(item); }
 };
 struct KeyBesidePosition {
   static const bool merge_zeros = true;
@@ -63,7 +67,8 @@ struct KeyBesidePosition {
   }
   static __device__ __forceinline__ Item last() { return {~0ull, ~0ull}; }
   static __device__ __forceinline__ Bits key(const Item& item) { return Bits(item.key); }
-  static __device__ __forceinline__ Out out(const Item& item, bool) { return int64(item.position); }
+  static __device__ __forceinline__ int64 position(const Item& item) { return int64(item.position); }
+  static __device__ __forceinline__ Out out(const Item& item, bool) { return position(item); }
 };
 typedef KILN_ORDER Order;
 typedef Order::Item Item;
@@ -91,10 +96,16 @@ __device__ __forceinline__ Bits key_at(const Bits* begin, const Rows& rows, int6
 }
 
 /// Where row `row` begins in the output.
-__device__ __forceinline__ Out* begin_out(Out* out, const Rows& rows, int64 row) {
+template <class T>
+__device__ __forceinline__ T* begin_out(T* out, const Rows& rows, int64 row) {
   const int64 outer = index_div(row, rows.inner);
   return out + outer * rows.kept * rows.inner + row - outer * rows.inner;
 }
-__device__ __forceinline__ void put(Out* begin, const Rows& rows, int64 i, const Item& item) {
-  begin[i * rows.inner] = Order::out(item, rows.descending);
+/// Item i of row `row`: what is stored of it, and its element.
+__device__ __forceinline__ void put(Out* out, Bits* values, const Bits* in, const Rows& rows, int64 row,
+                                    int64 i, const Item& item) {
+  if (!kValues || out) begin_out(out, rows, row)[i * rows.inner] = Order::out(item, rows.descending);
+  if (kValues)
+    begin_out(values, rows, row)[i * rows.inner] =
+        begin_in(in, rows, row)[Order::position(item) * rows.stride];
 }

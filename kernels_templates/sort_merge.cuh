@@ -24,7 +24,7 @@ constexpr int kThreads = 256, kPerThread = 2048 / kThreads, kChunk = kThreads * 
 /// kChunk items of the result.
 extern "C" __global__ void __launch_bounds__(256)
     merge_runs(Item* to, Out* out, const Item* runs, Rows rows, int64 span, int64 before, int64 distance,
-               int64 after, int64 apart) {
+               int64 after, int64 apart, Bits* values, const Bits* in) {
   __shared__ Item items[kChunk];
   __shared__ int64 ends[2];
   const int64 chunks = (apart + kChunk - 1) / kChunk, jobs = rows.count * after * chunks;
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(256)
       if (to)
         to[pair * apart + begin + t] = items[t];
       else
-        put(begin_out(out, rows, row), rows, begin + t, items[t]);
+        put(out, values, in, rows, row, begin + t, items[t]);
     }
     __syncthreads();
   }

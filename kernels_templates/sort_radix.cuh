@@ -76,7 +76,7 @@ __device__ __forceinline__ unsigned int lanes_with(int digit, bool there) {
 constexpr int kResident = sizeof(Item) <= 4 ? 3 : 2;  // blocks, for which there are registers
 extern "C" __global__ void __launch_bounds__(256, kResident)
     sort_by_digit(Item* to, Out* out, const Item* from, const Bits* in, Rows rows, const uint32* counts,
-                  uint32* states, uint32* next, int64 chunks, int pass) {
+                  uint32* states, uint32* next, int64 chunks, int pass, Bits* values) {
   __shared__ Item items[kChunk];
   __shared__ uint32 places[kWarps][kDigits];  // in the chunk, of the next item that a warp has of a digit
   __shared__ uint32 shift[kDigits];           // from a digit's places in the chunk to those in the row
@@ -165,7 +165,6 @@ extern "C" __global__ void __launch_bounds__(256, kResident)
   for (int j = 0; j < kPerThread; ++j)
     if (first + j * 32 < count) items[places[warp][digit_of(Order::key(mine[j]), pass)] + rank[j]] = mine[j];
   __syncthreads();
-  Out* const target = begin_out(out, rows, row);
 #pragma unroll 4
   for (int i = t; i < count; i += kThreads) {
     const Item item = items[i];
@@ -173,6 +172,6 @@ extern "C" __global__ void __launch_bounds__(256, kResident)
     if (to)
       to[row * rows.length + place] = item;
     else if (place < rows.kept)
-      put(target, rows, place, item);
+      put(out, values, in, rows, row, place, item);
   }
 }

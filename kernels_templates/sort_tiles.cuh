@@ -211,13 +211,27 @@ __device__ __forceinline__ void write_across(Out* out, const Order::Staged* stag
   }
 }
 
+/// The elements at the positions staged.
+__device__ __forceinline__ void write_values(Bits* values, const Order::Staged* staged, const Bits* in,
+                                             const Rows& rows, int64 first_row, int there, int kept,
+                                             int log_rows) {
+  const bool across = rows.inner != 1;
+  for (int i = threadIdx.x; i < kept << log_rows; i += blockDim.x) {
+    const int row = across ? i & ((1 << log_rows) - 1) : i / kept,
+              at = across ? i >> log_rows : i - row * kept;
+    if (row < there)
+      begin_out(values, rows, first_row + row)[at * rows.inner] = begin_in(
+          in, rows, first_row + row)[int64(staged[spread<Order::Staged>(row * kept + at)]) * rows.stride];
+  }
+}
+
 /// Several rows of at most `padded` elements a block, or a tile of kTile; padded is a power of two up to
 /// kTile, and a block's threads have room for at least one. A run begins every `distance` items of `runs`;
 /// null: to `out`. A block has one round: what a loop over several would keep in registers is spilled.
 constexpr int kResidentTiles = sizeof(Held) == 4 ? 4 : 3;  // blocks, for which there are registers
 extern "C" __global__ void __launch_bounds__(256, kResidentTiles)
     sort_tiles(Item* runs, Out* out, const Bits* in, Rows rows, int64 tiles, int log_padded, int64 distance,
-               int log_rows, int kept_threads, Reading reading) {
+               int log_rows, int kept_threads, Reading reading, Bits* values) {
   __shared__ uint4 memory[(kMemory + 15) / 16];
   Bits* const elements = (Bits*)memory;
   Item* const items = (Item*)memory;
@@ -255,8 +269,11 @@ extern "C" __global__ void __launch_bounds__(256, kResidentTiles)
   __syncthreads();
   if (runs)
     write_adjacent(runs + first * distance, items, there * kept);
-  else if (rows.inner == 1)
+  else if (kValues && !out) {
+    // nobody asks for positions
+  } else if (rows.inner == 1)
     write_adjacent(out + first_row * rows.kept, staged, there * kept);
   else
     write_across(out, staged, rows, first_row, there, kept, log_rows);
+  if (kValues && !runs) write_values(values, staged, in, rows, first_row, there, kept, log_rows);
 }

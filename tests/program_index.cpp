@@ -237,7 +237,7 @@ Value Recorder::sorted(const Value& v, const Value& wanted, Draw& d) {
                      k = d.chance(70) ? d.between(0, std::min<std::int64_t>(n, 5)) : d.between(0, n);
   const bool first = d.chance(50);
   const std::string turn = first ? "true)" : "false)";
-  switch (d.below(7)) {
+  switch (d.below(8)) {
     case 0:
     case 1: return define(cat("sort(", v.name, ", ", axis, ", ", turn), sort(v.tensor, axis, first), v);
     case 2:
@@ -257,6 +257,13 @@ Value Recorder::sorted(const Value& v, const Value& wanted, Draw& d) {
       const auto number = static_cast<std::uint64_t>(d.below(1000));
       return define(cat("random::permutation(random::Key(", number, "), ", v.name, ", ", axis, ")"),
                     random::permutation(random::Key(number), v.tensor, axis), v);
+    }
+    case 6: {  // both results of one sort
+      const Value x = comparable(v);
+      const Sorted s = sort_with_indices(x.tensor, axis, first);
+      return define(cat("[&](const Sorted& s) { return where(s.indices % 2 == 0, s.values, ", x.name,
+                        "); }(sort_with_indices(", x.name, ", ", axis, ", ", turn, ")"),
+                    where(s.indices % 2 == 0, s.values, x.tensor), x);
     }
     default: {
       Value x = comparable(v), y = comparable(wanted);

@@ -120,6 +120,13 @@ Value Recorder::joined(const Value& a, const Value& b, const Value& c, Draw& d) 
       widths.emplace_back(0, r == axis ? -std::max<std::int64_t>(0, s[r] - 7) : like[r] - s[r]);
     parts.push_back(padded(y, widths, 1));
   }
+  if (d.chance(20)) {  // many: a join of joins, some of which are stored
+    std::int64_t elements = 0;
+    for (const Value& v : parts) elements += v.tensor.numel();
+    const std::int64_t own = std::ssize(parts), room = (kMaxElements - elements) * own / (elements + 1);
+    const std::int64_t count = std::min(d.between(4, 70), own + std::max<std::int64_t>(room, 0));
+    for (std::int64_t k = own; k < count; ++k) parts.push_back(parts[static_cast<std::size_t>(k % own)]);
+  }
   DType t = a.tensor.dtype();
   for (const Value& v : parts) t = promote(t, v.tensor.dtype());
   std::vector<Tensor> tensors;

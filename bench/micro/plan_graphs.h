@@ -86,7 +86,7 @@ inline ir::GraphBuilder star(int n) {
 
 inline std::int64_t edges(const ir::Graph& g) {
   std::int64_t n = 0;
-  for (const ir::GraphNode& node : g.nodes) n += node.n_in;
+  for (const ir::GraphNode& node : g.nodes) n += node.in.size();
   return n;
 }
 

@@ -321,8 +321,6 @@ Tensor sliding_window(const Tensor& x, const Shape& size, const Axes& axes, cons
   return finish(std::move(windows));
 }
 
-constexpr std::size_t kMostPieces = 32;
-
 Tensor concat(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) {
   const CallScope scope("concat", loc);
   if (tensors.empty()) throw UserError("[concat] no tensors");
@@ -341,35 +339,12 @@ Tensor concat(std::span<const Tensor> tensors, Axis axis, SourceLocation loc) {
       throw UserError(cat("[concat] the extent of axis ", at, " overflows 63 bits"));
     dtype = promote(dtype, node->dtype);
   }
-  // joined in blocks, which the planner may store: a kernel has room for so many
-  if (tensors.size() > kMostPieces) {
-    std::vector<Tensor> blocks;
-    for (std::size_t i = 0; i < tensors.size(); i += kMostPieces) {
-      std::vector<Tensor> block;
-      for (const Tensor& t : tensors.subspan(i, std::min(kMostPieces, tensors.size() - i)))
-        block.push_back(astype(t, dtype));
-      blocks.push_back(concat(block, axis));
-    }
-    return concat(blocks, axis);
-  }
-  // A chain from the back: each piece is padded out to the whole, and what follows it shows through.
-  Shape low, step;
-  low.resize(dims.rank(), 0);
-  step.resize(dims.rank(), 1);
-  low[at] = dims[at];
-  NodeRef rest;
-  for (std::size_t i = tensors.size(); i-- > 0;) {
-    const NodeRef piece = api::cast_node(tensors[i].node(), dtype);
-    const std::int64_t extent = piece->dims()[static_cast<std::size_t>(at)];
-    low[at] -= extent;
-    if (extent == dims[at] && !rest) {
-      rest = piece;
-      break;
-    }
-    if (extent != 0) rest = api::pad_node(piece.get(), rest.get(), 0, low, step, dims);
-  }
-  if (!rest) rest = api::cast_node(tensors[0].node(), dtype);  // every piece is empty
-  return finish(std::move(rest));
+  std::vector<NodeRef> pieces;  // those that have elements
+  for (const Tensor& t : tensors)
+    if (t.node()->dims()[static_cast<std::size_t>(at)] != 0)
+      pieces.push_back(api::cast_node(t.node(), dtype));
+  if (pieces.empty()) return finish(api::cast_node(tensors[0].node(), dtype));
+  return finish(api::join_node(pieces, at, dims));
 }
 Tensor concat(std::initializer_list<Tensor> tensors, Axis axis, SourceLocation loc) {
   return concat(std::span(tensors.begin(), tensors.size()), axis, loc);

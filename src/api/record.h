@@ -64,6 +64,8 @@ ir::NodeRef slice_node(ir::Node* x, std::span<const std::int64_t> start, std::sp
 ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits,
                      std::span<const std::int64_t> low, std::span<const std::int64_t> step,
                      std::span<const std::int64_t> dims);
+/// At least one array, all of one dtype, behind each other along an axis.
+ir::NodeRef join_node(std::span<const ir::NodeRef> pieces, int axis, std::span<const std::int64_t> dims);
 /// On a device, where one is given: what is made of it is there too.
 ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype,
                       std::optional<Device> device = std::nullopt);
@@ -91,7 +93,10 @@ ir::NodeRef update_at_node(ir::Node* x, ir::Node* update, ir::Node* start, int a
 /// x with values written at `indices` (see structural.def); callers have checked that
 /// everything fits.
 ir::NodeRef scatter_node(ir::Node* x, ir::Node* indices, ir::Node* values, const ir::Scatter& at);
-/// sort or argsort: the first `kept` of each sorted row along `axis`.
+/// The results of an op of several, in order. Each refers to those after it, so that whoever computes one
+/// computes those with it that handles hold.
+std::vector<ir::NodeRef> part_nodes(const ir::NodeRef& bundle, std::size_t count);
+/// sort, argsort or sort_with_positions: the first `kept` of each sorted row along `axis`.
 ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept);
 /// (b…, m, k) @ (b…, k, n), batch extents broadcast; dtypes and inner extents already agree.
 ir::NodeRef matmul_node(ir::Node* x, ir::Node* y);

@@ -67,12 +67,35 @@ ir::NodeRef pad_node(ir::Node* body, ir::Node* fill, std::uint64_t fill_bits,
   return node;
 }
 
-ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype,
+ir::NodeRef join_node(std::span<const ir::NodeRef> pieces, int axis, std::span<const std::int64_t> dims) {
+  if (pieces.size() == 1) return pieces[0];
+  std::vector<ir::Node*> in;
+  for (const ir::NodeRef& piece : pieces) in.push_back(piece.get());
+  auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::join, in[0]->dtype, dims));
+  ir::set_inputs(node.get(), in);
+  ir::set_attributes(node.get(), ir::Join{static_cast<std::size_t>(axis)});
+  return node;
+}
+
+ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc,
                       std::optional<Device> device) {
   auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::iota, dtype, dims));
   if (device) node->device = ir::device_code(*device) & 15;
   ir::set_attributes(node.get(), ir::Iota{static_cast<std::size_t>(axis)});
   return node;
+}
+
+std::vector<ir::NodeRef> part_nodes(const ir::NodeRef& bundle, std::size_t count) {
+  std::vector<ir::NodeRef> parts(count);
+  std::vector<ir::Node*> in{bundle.get()};
+  for (std::size_t i = count; i-- > 0;) {
+    const ir::Inferred made = ir::infer_part(bundle->op, {bundle->dtype, bundle->dims()}, i);
+    parts[i] = ir::NodeRef::adopt(ir::new_node(ir::Op::part, made.dtype, made.dims));
+    ir::set_inputs(parts[i].get(), in);
+    ir::set_attributes(parts[i].get(), ir::Part{i});
+    in.push_back(parts[i].get());
+  }
+  return parts;
 }
 
 ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::int64_t kept) {

@@ -13,9 +13,9 @@ using api::elementwise;
 using ir::NodeRef;
 using ir::Op;
 
-Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool descending,
-               std::optional<std::int64_t> k, SourceLocation loc) {
-  const CallScope scope(name, loc);
+/// The node of a sort, whose arguments are checked here.
+NodeRef ordered_node(std::string_view name, Op op, const Tensor& x, Axis axis, bool descending,
+                     std::optional<std::int64_t> k) {
   ir::Node* const node = checked(name, x);
   const int a = api::checked_axis(name, axis, node);
   const std::int64_t extent = node->dims()[static_cast<std::size_t>(a)];
@@ -23,10 +23,25 @@ Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool de
   if (kept < 0 || kept > extent)
     throw UserError(
         cat("[", name, "] ", kept, " elements along axis ", axis.value(), " of ", describe(node)));
-  if (op == Op::argsort && extent > std::int64_t{1} << 32)
+  if (op != Op::sort && extent > std::int64_t{1} << 32)
     throw UserError(
         cat("[", name, "] axis ", axis.value(), " of ", describe(node), " has more than 2^32 elements"));
-  return api::finish(api::sort_node(op, node, a, descending, kept));
+  return api::sort_node(op, node, a, descending, kept);
+}
+
+Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool descending, SourceLocation loc) {
+  const CallScope scope(name, loc);
+  return api::finish(ordered_node(name, op, x, axis, descending, std::nullopt));
+}
+
+/// Values and their positions.
+Sorted ordered_pair(std::string_view name, const Tensor& x, Axis axis, bool descending,
+                    std::optional<std::int64_t> k, SourceLocation loc) {
+  const CallScope scope(name, loc);
+  const NodeRef both = ordered_node(name, Op::sort_with_positions, x, axis, descending, k);
+  const std::vector<NodeRef> parts = api::part_nodes(both, 2);
+  const Tensor indices = api::finish(parts[1]);
+  return {api::finish(parts[0]), indices};
 }
 
 /// Flat positions where a bool tensor is true. Evaluates it.
@@ -54,8 +69,9 @@ Groups groups(std::string_view name, const Tensor& x) {
   checked(name, x);
   const Tensor flat = flattened(x);
   Groups g;
-  g.order = argsort(flat, 0, false);
-  g.sorted = take(flat, g.order, 0);
+  const Sorted both = sort_with_indices(flat, 0, false);
+  g.order = both.indices;
+  g.sorted = both.values;
   const std::int64_t n = flat.numel();
   if (n == 0) {
     g.starts = zeros({0}, DType::Int64);
@@ -69,23 +85,20 @@ Groups groups(std::string_view name, const Tensor& x) {
 }  // namespace
 
 Tensor sort(const Tensor& x, Axis axis, Flag descending, SourceLocation loc) {
-  return ordered("sort", Op::sort, x, axis, descending, std::nullopt, loc);
+  return ordered("sort", Op::sort, x, axis, descending, loc);
 }
 
 Tensor argsort(const Tensor& x, Axis axis, Flag descending, SourceLocation loc) {
-  return ordered("argsort", Op::argsort, x, axis, descending, std::nullopt, loc);
+  return ordered("argsort", Op::argsort, x, axis, descending, loc);
 }
 
 Sorted sort_with_indices(const Tensor& x, Axis axis, Flag descending, SourceLocation loc) {
-  const CallScope scope("sort_with_indices", loc);
-  const Tensor indices = argsort(x, axis, descending);
-  return {take_along_axis(x, indices, axis), indices};
+  return ordered_pair("sort_with_indices", x, axis, descending, std::nullopt, loc);
 }
 
 TopK topk(const Tensor& x, Whole k, Axis axis, Flag largest, SourceLocation loc) {
-  const CallScope scope("topk", loc);
-  const Tensor indices = ordered("topk", Op::argsort, x, axis, largest, k, loc);
-  return {take_along_axis(x, indices, axis), indices};
+  const Sorted found = ordered_pair("topk", x, axis, largest, k, loc);
+  return {found.values, found.indices};
 }
 
 Tensor searchsorted(const Tensor& sorted, const Tensor& values, Flag right, SourceLocation loc) {

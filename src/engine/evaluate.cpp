@@ -244,9 +244,7 @@ std::vector<std::uint32_t> add_held_roots(ir::Graph& graph, const std::vector<ir
   for (std::uint32_t i = 0; i < walk.nodes.size(); ++i) {
     const ir::GraphNode& n = graph[ids[i]];
     const ir::OpKind kind = ir::info(n.op).kind;
-    if (n.op == ir::Op::leaf || kind == ir::OpKind::Scalar || kind == ir::OpKind::Loop ||
-        kind == ir::OpKind::LoopNext)
-      continue;
+    if (n.op == ir::Op::leaf || kind == ir::OpKind::Scalar || !ir::has_value(n.op)) continue;
     if (!walk.held(i) || loops.owner_of(ids[i]) != ir::kNoNode) continue;
     if (std::find(walk.roots.begin(), walk.roots.end(), i) != walk.roots.end()) continue;
     graph.roots.push_back(ids[i]);

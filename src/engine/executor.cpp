@@ -132,6 +132,7 @@ class Run {
     for (const LibraryCall& l : plan_.library) {
       for (const ArrayOperand& o : l.operands) add_moved(o.place, words);
       add_moved(l.out, words);
+      for (const Place& other : l.others) add_moved(other, words);
     }
     for (const ir::Buffer* b : buffers_)
       if (b) words.push_back(reinterpret_cast<std::uintptr_t>(b->data));
@@ -293,6 +294,7 @@ class Run {
     for (std::size_t i = 0; i < l.operands.size(); ++i)
       call.operands[i].array.data = address(l.operands[i].place);
     call.out = address(l.out);
+    for (std::size_t i = 0; i < l.others.size(); ++i) call.others[i] = address(l.others[i]);
     return call;
   }
 

@@ -136,6 +136,7 @@ void each_place(const Plan& plan, const Step& step, const std::function<void(con
     case Step::Kind::Library:
       for (const ArrayOperand& o : plan.library[step.index].operands) f(o.place, false);
       f(plan.library[step.index].out, true);
+      for (const Place& other : plan.library[step.index].others) f(other, true);
       return;
     case Step::Kind::Loop:
       for (const Loop::State& s : plan.loops[step.index].states) {

@@ -59,8 +59,7 @@ struct Pending {
     ir::pending_nodes(nodes);
     reads.assign(nodes.size(), 0);
     for (const ir::Node* n : nodes)
-      for (int k = 0; k < n->n_in; ++k) {
-        const ir::Node* in = n->in[k];
+      for (const ir::Node* in : ir::operands(*n)) {
         if (in && in->home == ir::current_trace() && in->marked() < nodes.size() && nodes[in->marked()] == in)
           ++reads[in->marked()];
       }
@@ -76,7 +75,7 @@ struct Pending {
 /// Whether a node is a value of its own, made of arguments on the roots' device.
 bool may_join(const ir::Node* n, std::span<ir::Node* const> roots) {
   const ir::OpKind kind = ir::info(n->op).kind;
-  if (kind == ir::OpKind::Loop || kind == ir::OpKind::LoopNext || kind == ir::OpKind::LoopState) return false;
+  if (!ir::has_value(n->op) || kind == ir::OpKind::LoopState) return false;
   // a counter, which the host writes
   if (kind == ir::OpKind::LoopResult && ir::attributes<ir::LoopResult>(*n).index == 0 &&
       ir::attributes<ir::Loop>(*n->in[0]).count > 0)

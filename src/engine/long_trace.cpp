@@ -158,7 +158,7 @@ class Parts {
       for (std::size_t i = part.begin; i < part.end; ++i) {
         ir::Node* const n = pending_.nodes[chosen_[i]];
         const std::uint32_t refs = n->refs.load(std::memory_order_relaxed) - 1;  // without ours
-        if (refs > uses_within[i]) roots.push_back(ir::NodeRef::share(n));
+        if (refs > uses_within[i] && ir::has_value(n->op)) roots.push_back(ir::NodeRef::share(n));
         if (refs > uses[i]) held_bytes += static_cast<std::uint64_t>(n->numel * size_of(n->dtype));
       }
     }
@@ -177,9 +177,8 @@ class Parts {
   template <class F>
   void each_operand(std::size_t i, F f) const {
     const ir::Node* n = pending_.nodes[i];
-    for (int k = 0; k < n->n_in; ++k)
-      if (const std::size_t p = pending_.find(n->in[k]); p < place_.size() && place_[p] != kNowhere)
-        f(place_[p]);
+    for (const ir::Node* in : ir::operands(*n))
+      if (const std::size_t p = pending_.find(in); p < place_.size() && place_[p] != kNowhere) f(place_[p]);
   }
 
   /// Whether periods of a stretch do not depend on ones before them: an optimizer's step, not a loop's. A
@@ -228,8 +227,8 @@ void compute(std::vector<std::vector<ir::NodeRef>> parts) {
 std::uint64_t pinned_bytes(const Pending& pending) {
   std::unordered_map<const ir::Node*, std::uint32_t> reads;  // of leaves
   for (const ir::Node* n : pending.nodes)
-    for (int k = 0; k < n->n_in; ++k)
-      if (const ir::Node* in = n->in[k]; in && ir::op_now(in) == ir::Op::leaf) ++reads[in];
+    for (const ir::Node* in : ir::operands(*n))
+      if (in && ir::op_now(in) == ir::Op::leaf) ++reads[in];
   std::unordered_map<const ir::Buffer*, std::uint32_t> shown;  // by leaves without other readers
   for (const auto& [leaf, count] : reads)
     if (leaf->refs.load(std::memory_order_relaxed) == count) ++shown[leaf->buffer];
@@ -287,7 +286,7 @@ std::vector<std::uint32_t> needed(const Pending& pending, std::span<ir::Node* co
   while (!stack.empty()) {
     const ir::Node* n = pending.nodes[stack.back()];
     stack.pop_back();
-    for (int k = 0; k < n->n_in; ++k) visit(n->in[k]);
+    for (const ir::Node* in : ir::operands(*n)) visit(in);
   }
   std::vector<std::uint32_t> out;
   for (std::uint32_t i = 0; i < seen.size(); ++i)

@@ -64,7 +64,7 @@ class Extractor {
       if (needed_[id]) continue;
       needed_[id] = true;
       if (is_argument(id)) continue;
-      for (int k = 0; k < g_[id].n_in; ++k) stack.push_back(g_[id].in[k]);
+      for (const NodeId in : g_[id].in) stack.push_back(in);
     }
   }
 
@@ -75,7 +75,7 @@ class Extractor {
       if (is_argument(id)) {
         n = leaf_of(id);
       } else {
-        for (int k = 0; k < n.n_in; ++k) n.in[k] = made_[n.in[k]];
+        for (NodeId& in : n.in) in = made_[in];
         n.attrs = to_->keep(n.attrs);
       }
       n.dims = to_->keep(n.dims);
@@ -135,16 +135,13 @@ class Extractor {
     const bool computed = kind == ir::OpKind::Elementwise || kind == ir::OpKind::Reduce ||
                           kind == ir::OpKind::Contraction || kind == ir::OpKind::Scan ||
                           kind == ir::OpKind::Gather || kind == ir::OpKind::Cast || next_op == Op::slice_at ||
-                          next_op == Op::update_at || next_op == Op::pad;
+                          next_op == Op::update_at || next_op == Op::pad || next_op == Op::join;
     if (computed && (*to_)[condition].numel == 1) return next;
     GraphNode n = (*to_)[next];
     n.op = Op::where;
     ir::set_attributes(n, ir::Nothing{});
     n.arg = -1;
-    n.n_in = 3;
-    n.in[0] = condition;
-    n.in[1] = next;
-    n.in[2] = made_[loop_.states[s]];
+    n.in = {condition, next, made_[loop_.states[s]]};
     return push(n);
   }
 
@@ -152,9 +149,7 @@ class Extractor {
     GraphNode n = (*to_)[condition];
     if (n.numel == 1) return condition;
     n.op = Op::reduce_max;
-    n.n_in = 1;
-    n.in[0] = condition;
-    n.in[1] = n.in[2] = kNoNode;
+    n.in = {condition};
     ir::set_attributes(n, ir::Reduce{(std::uint64_t{1} << n.dims.size()) - 1});
     n.arg = -1;
     n.dims = to_->keep(std::vector<std::int64_t>(n.dims.size(), 1));

@@ -65,6 +65,7 @@ struct LibraryCall {
   DType dtype;                     // of the result
   std::vector<std::int64_t> dims;  // of the result, which is row-major
   Place out;                       // perhaps the first operand's memory, where nobody else reads that
+  std::vector<Place> others;       // of an op of several results those after the first. None: nobody asks
 };
 
 /// What the library is asked to do, but for the addresses. `call` lives as long as the result.

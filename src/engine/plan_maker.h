@@ -82,6 +82,8 @@ class PlanMaker {
   /// Whether a node is one operand of one node and nobody's result. States of a loop may share memory when it
   /// has ended.
   bool only_operand(NodeId id) const;
+  /// A step of the library that gives several results.
+  void add_bundle(const plan::Region& r);
   /// A loop over whole tensors: plans of its own for what it repeats.
   void add_loop(const plan::Region& r);
   /// Which recorded nodes become leaves: the roots, held nodes whose value is in memory anyway, and what is
@@ -100,7 +102,7 @@ class PlanMaker {
   static std::vector<bool> wanted(const Walk& walk, const ir::Graph& g, const std::vector<NodeId>& ids);
   /// What was recorded at a walk position: transforms may have made something else of it.
   struct Recorded {
-    std::array<std::uint32_t, 3> operands{Walk::kNone, Walk::kNone, Walk::kNone};  // walk positions
+    ir::Operands operands;  // walk positions
     // made of no argument by a few operations: computing it again costs less than reading it
     bool cheap = false;
   };

@@ -24,7 +24,7 @@ void PlanMaker::store_pinning_nodes() {
     const ir::GraphNode& n = g_[id];
     const std::int64_t bytes = n.numel * size_of(n.dtype);
     if (n.op == ir::Op::leaf) read[id] = bytes;
-    for (int k = 0; k < n.n_in; ++k) read[id] = std::max(read[id], read[n.in[k]]);
+    for (const NodeId in : n.in) read[id] = std::max(read[id], read[in]);
     const bool shows = ir::is_view(n.op) || ir::info(n.op).kind == ir::OpKind::Gather;
     if (shows && n.numel < g_[n.in[0]].numel) read[id] = std::min(read[id], bytes);
     if (!held[id] || n.op == ir::Op::leaf || !has_value(loops, id)) continue;
@@ -128,12 +128,13 @@ std::vector<PlanMaker::Recorded> PlanMaker::recorded(const Walk& walk, const ir:
     if (n.op == ir::Op::scalar || n.op == ir::Op::iota ||
         ((ir::is_elementwise(n.op) || ir::is_view(n.op)) && !ir::is_random(n.op)))
       cost[id] = 1;
-    for (int k = 0; k < n.n_in; ++k) cost[id] += cost[n.in[k]];
+    for (const NodeId in : n.in) cost[id] += cost[in];
     cost[id] = std::min(cost[id], kFewOperations + 1);
     if (position[id] == Walk::kNone) continue;
     Recorded& r = out[position[id]];
     r.cheap = cost[id] <= kFewOperations;
-    for (int k = 0; k < n.n_in; ++k) r.operands[static_cast<std::size_t>(k)] = position[n.in[k]];
+    r.operands = n.in;
+    for (std::uint32_t& in : r.operands) in = position[in];
   }
   return out;
 }

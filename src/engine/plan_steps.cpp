@@ -18,8 +18,7 @@ std::int32_t PlanMaker::argument_of(NodeId id) const {
 }
 
 bool PlanMaker::has_value(const ir::Loops& loops, NodeId id) const {
-  const ir::OpKind kind = ir::info(g_[id].op).kind;
-  return loops.owner_of(id) == ir::kNoNode && kind != ir::OpKind::Loop && kind != ir::OpKind::LoopNext;
+  return loops.owner_of(id) == ir::kNoNode && ir::has_value(g_[id].op);
 }
 
 Place PlanMaker::place_of(NodeId id, std::int64_t byte_offset) {
@@ -133,7 +132,7 @@ LibraryCall PlanMaker::library_call(NodeId id) {
   l.attrs.assign(n.attrs.begin(), n.attrs.end());
   l.strict = target.strict;
   l.exact = target.exact;
-  for (int k = 0; k < n.n_in; ++k) l.operands.push_back(array(n.in[k]));
+  for (const NodeId in : n.in) l.operands.push_back(array(in));
   l.dtype = n.dtype;
   l.dims.assign(n.dims.begin(), n.dims.end());
   return l;
@@ -150,6 +149,7 @@ bool PlanMaker::library_adds(const plan::ProductRow& parts) {
 void PlanMaker::add_library_call(const plan::Region& r) {
   const NodeId id = r.nodes.front(), result = r.nodes.back();
   const ir::GraphNode& n = g_[id];
+  if (ir::has(n.op, ir::BUNDLE)) return add_bundle(r);
   if (library::routine(n.op, device_).overwrites_first() && only_operand(n.in[0])) {
     buffer_of_[id] = buffer_of_[n.in[0]];
     overwritten_[n.in[0]] = true;
@@ -168,12 +168,30 @@ void PlanMaker::add_library_call(const plan::Region& r) {
   plan_->library.push_back(std::move(l));
 }
 
+/// One call for all results of an op that somebody asks for.
+void PlanMaker::add_bundle(const plan::Region& r) {
+  const NodeId id = r.nodes.front();
+  for (const NodeId part : r.outputs) place_of(part, 0);
+  if (g_[id].numel == 0) return;
+  LibraryCall l = library_call(id);
+  l.others.resize(library::Call::kMostResults - 1);
+  for (const NodeId part : r.outputs) {
+    const std::size_t index = ir::attributes<ir::Part>(g_[part]).index;
+    Place& place = index == 0 ? l.out : l.others[index - 1];
+    KILN_CHECK_THAT(place.kind == Place::Kind::None, "a result of ", ir::info(g_[id].op).name,
+                    " is there twice");
+    place = place_of(part, 0);
+  }
+  plan_->steps.push_back({Step::Kind::Library, static_cast<std::uint32_t>(plan_->library.size())});
+  plan_->library.push_back(std::move(l));
+}
+
 bool PlanMaker::only_operand(NodeId id) const {
   if (g_[id].op == ir::Op::leaf || g_[id].op == ir::Op::loop_result) return false;
   for (std::size_t i = 0; i < ids_.size(); ++i)
     if (wanted_[i] && t_.now[ids_[i]] == id) return false;
   auto reads = std::count(g_.roots.begin(), g_.roots.end(), id);
-  for (const ir::GraphNode& n : g_.nodes) reads += std::count(n.in, n.in + n.n_in, id);
+  for (const ir::GraphNode& n : g_.nodes) reads += std::count(n.in.begin(), n.in.end(), id);
   return reads == 1;
 }
 
@@ -240,6 +258,9 @@ library::Call call_without_memory(const LibraryCall& l, Device device) {
     std::copy(from.dims.begin(), from.dims.end(), to.array.dims);
     std::copy(from.strides.begin(), from.strides.end(), to.array.strides);
   }
+  call.wanted = l.out.kind != Place::Kind::None;
+  for (std::size_t i = 0; i < l.others.size(); ++i)
+    call.wanted |= std::uint32_t{l.others[i].kind != Place::Kind::None} << (i + 1);
   call.dtype = l.dtype;
   call.rank = static_cast<int>(l.dims.size());
   std::copy(l.dims.begin(), l.dims.end(), call.dims.begin());

@@ -219,9 +219,7 @@ class Placer {
     x.dims = g_.keep(dims);
     x.numel = dims.numel();
     x.held = false;
-    x.n_in = 0;
-    for (ir::NodeId& operand : x.in) operand = ir::kNoNode;
-    for (ir::NodeId operand : in) x.in[x.n_in++] = operand;
+    x.in = in;
     ir::set_attributes(g_, x, attributes);
     g_.nodes.push_back(x);
     return static_cast<ir::NodeId>(g_.nodes.size() - 1);

@@ -46,8 +46,8 @@ void find_followers(Walk& w) {
     const Node* n = w.nodes[i];
     if (n->op == Op::leaf) continue;
     bool follows = n->passed();
-    for (int k = 0; k < n->n_in && !follows; ++k)
-      if (const Node* in = n->in[k]) follows = w.follows[w.position(in)];
+    for (const Node* in : ir::operands(*n))
+      if (in) follows = follows || w.follows[w.position(in)];
     w.follows[i] = follows;
     if (!n->passed()) continue;
     ir::learn(n->loc);
@@ -59,7 +59,11 @@ void find_followers(Walk& w) {
 /// view.
 std::uint32_t behind_views(const Walk& w, std::uint32_t i) {
   const Node* n = w.nodes[i];
-  while (ir::is_view(n->op) && n->op != Op::pad && n->in[0] && n->in[0]->numel <= n->numel) n = n->in[0];
+  while (ir::is_view(n->op) && n->op != Op::pad && n->op != Op::join) {
+    const Node* const shown = ir::operands(*n)[0];
+    if (!shown || shown->numel > n->numel) break;
+    n = shown;
+  }
   return w.position(n);
 }
 
@@ -75,9 +79,7 @@ void leave_out_bodies(Walk& w) {
   const ir::Graph graph = build_graph(w, ids);
   const ir::Loops loops = ir::find_loops(graph);
   for (std::uint32_t i : stored) {
-    const ir::OpKind kind = ir::info(w.nodes[i]->op).kind;
-    if (loops.owner_of(ids[i]) == ir::kNoNode && kind != ir::OpKind::Loop && kind != ir::OpKind::LoopNext)
-      w.stored.push_back(i);
+    if (loops.owner_of(ids[i]) == ir::kNoNode) w.stored.push_back(i);
   }
 }
 
@@ -90,7 +92,7 @@ void choose_stored(Walk& w, bool passed) {
   std::uint64_t room = 0;
   for (std::uint32_t i = 0; i < w.nodes.size(); ++i) {
     const Node* n = w.nodes[i];
-    if (n->op == Op::leaf || !w.held(i)) continue;
+    if (n->op == Op::leaf || !ir::has_value(n->op) || !w.held(i)) continue;
     const bool follows = passed && w.follows[i];
     if (!follows && !ir::is_learned(n->loc)) continue;
     if (follows) ir::learn(n->loc);

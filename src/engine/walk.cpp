@@ -21,13 +21,13 @@ constexpr std::uint64_t kSlot = 0x80000000u;                // marks a scalar op
 constexpr std::uint64_t kStored = std::uint64_t{1} << 32;   // marks a stored node in one
 
 /// dtype of the immediate operand k of a node.
-DType immediate_dtype(const Node* n, int k) {
+DType immediate_dtype(const Node* n, std::size_t k) {
   const ir::OpInfo& info = ir::info(n->op);
   if (info.rule == ir::TypeRule::Logical || (info.rule == ir::TypeRule::Select && k == 0)) return DType::Bool;
   if (info.rule == ir::TypeRule::Word32) return DType::UInt64;
   if (info.rule == ir::TypeRule::Compare)
-    for (int i = 0; i < n->n_in; ++i)
-      if (n->in[i]) return n->in[i]->dtype;
+    for (const Node* in : ir::operands(*n))
+      if (in) return in->dtype;
   return n->dtype;
 }
 
@@ -96,8 +96,9 @@ class Walker {
       auto& top = w_.stack.back();
       Node* n = top.node;
       const std::size_t depth = w_.stack.size();
-      while (top.next < n->n_in) {
-        Node* in = n->in[top.next++];
+      const std::span<Node* const> operands = ir::operands(*n);
+      while (top.next < operands.size()) {
+        Node* in = operands[top.next++];
         if (!in) continue;
         if (!enter(in)) return false;
         if (w_.stack.size() != depth) break;  // `in` comes first (and `top` may have moved)
@@ -170,20 +171,17 @@ class Walker {
     n->set_mark(w_.nodes.size());
     w_.nodes.push_back(n);
     w_.uses.push_back(0);
-    std::uint64_t in[3] = {Walk::kNone, Walk::kNone, Walk::kNone};
-    for (int k = 0; k < n->n_in; ++k) {
-      if (const Node* x = n->in[k]) {
-        const std::uint32_t i = w_.position(x);
-        ++w_.uses[i];
-        in[k] = i;
-      } else {
-        in[k] = kSlot | slot(n, immediate_dtype(n, k));
-      }
-    }
-    if (n->op == Op::scalar) in[0] = kSlot | slot(n, n->dtype);
     push(head(n));
-    push(in[0] | in[1] << 32);
-    if (n->n_in > 2) push(in[2]);
+    if (n->n_in == ir::kManyOperands) [[unlikely]] {
+      push(n->n_many);
+      for (std::size_t k = 0; k < n->n_many; ++k) push(operand(n, k));
+    } else {
+      std::uint64_t in[ir::kInlineOperands] = {Walk::kNone, Walk::kNone, Walk::kNone};
+      for (std::size_t k = 0; k < n->n_in; ++k) in[k] = operand(n, k);
+      if (n->op == Op::scalar) in[0] = kSlot | slot(n, n->dtype);
+      push(in[0] | in[1] << 32);
+      if (n->n_in > 2) push(in[2]);
+    }
     if (n->op >= kFirstElementwise) return;  // shape and type follow from the operands
     push(n->dims());
     if (n->op == Op::pad || n->op == Op::update_at) note_update(n->in[1]);
@@ -191,6 +189,15 @@ class Walker {
     if (n->op == Op::slice || n->op == Op::pad) return box(n);
     push(n->attr64);
     if (n->n_attrs) push({n->attrs, n->n_attrs});
+  }
+
+  /// What the key has of operand k: its number, or its slot.
+  std::uint64_t operand(const Node* n, std::size_t k) {
+    const Node* const x = ir::operands(*n)[k];
+    if (!x) return kSlot | slot(n, immediate_dtype(n, k));
+    const std::uint32_t i = w_.position(x);
+    ++w_.uses[i];
+    return i;
   }
 
   /// Notes a leaf that is updated, where it is large enough to be written in place.
@@ -289,6 +296,7 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids, bool as_recor
   g.nodes.reserve(w.nodes.size() * 2);
   ids.assign(w.nodes.size(), ir::kNoNode);
   std::vector<ir::NodeId> node_of_slot(w.slots.size(), ir::kNoNode);
+  std::vector<ir::NodeId> in;
   std::size_t use = 0, start = 0;
   auto scalar_of = [&](std::uint32_t slot, DType dtype, SourceLocation loc) {
     if (node_of_slot[slot] != ir::kNoNode) return node_of_slot[slot];
@@ -337,12 +345,13 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids, bool as_recor
       x.arg = static_cast<std::int32_t>(g.args.size());
       g.args.push_back(arg);
     } else {
-      x.n_in = n->n_in;
       x.attr64 = n->attr64;
       if (n->n_attrs) x.attrs = g.keep({n->attrs, n->n_attrs});
       x.held = w.held(static_cast<std::uint32_t>(i));
-      for (int k = 0; k < n->n_in; ++k)
-        x.in[k] = n->in[k] ? ids[w.position(n->in[k])] : next_scalar(immediate_dtype(n, k), n->loc);
+      in.clear();
+      for (const Node* operand : ir::operands(*n))
+        in.push_back(operand ? ids[w.position(operand)] : next_scalar(immediate_dtype(n, in.size()), n->loc));
+      x.in.assign(in);
     }
     const std::size_t first = start;
     bool varies = false;
@@ -354,7 +363,7 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids, bool as_recor
       continue;
     }
     ids[i] = static_cast<ir::NodeId>(g.nodes.size());
-    g.nodes.push_back(x);
+    g.nodes.push_back(std::move(x));
   }
   for (std::uint32_t r : w.roots) g.roots.push_back(ids[r]);
   for (std::uint32_t s : w.stored) g.roots.push_back(ids[s]);

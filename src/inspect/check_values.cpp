@@ -72,10 +72,10 @@ std::string origin(const ir::Graph& g, std::span<std::byte* const> args, std::sp
   std::vector<bool> wanted(g.size());
   wanted[root] = true;
   for (ir::NodeId id = root + 1; id-- > 0;)
-    for (int k = 0; wanted[id] && k < g[id].n_in; ++k) wanted[g[id].in[k]] = true;
+    if (wanted[id])
+      for (const ir::NodeId in : g[id].in) wanted[in] = true;
   for (ir::NodeId id = 0; id <= root; ++id)
-    if (wanted[id] && is_float(g[id].dtype) && loops.owner_of(id) == ir::kNoNode &&
-        ir::info(g[id].op).kind != ir::OpKind::LoopNext && ir::info(g[id].op).kind != ir::OpKind::Loop)
+    if (wanted[id] && is_float(g[id].dtype) && loops.owner_of(id) == ir::kNoNode && ir::has_value(g[id].op))
       all.roots.push_back(id);
   std::vector<ir::ArgData> data;
   for (const std::byte* a : args) data.push_back({a});

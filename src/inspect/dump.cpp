@@ -37,7 +37,7 @@ std::string ops_text(const ir::Graph& g, const plan::Regions& regions, const pla
     wanted[id] = true;
     const bool own = std::binary_search(r.nodes.begin(), r.nodes.end(), id);
     if (regions.stored[id] && !own) continue;
-    for (int k = 0; k < g[id].n_in; ++k) stack.push_back(g[id].in[k]);
+    for (const ir::NodeId in : g[id].in) stack.push_back(in);
   }
   std::string out;
   for (ir::NodeId id = 0; id < g.size(); ++id) {
@@ -50,7 +50,7 @@ std::string ops_text(const ir::Graph& g, const plan::Regions& regions, const pla
       line += n.op == ir::Op::leaf ? cat("argument ", n.arg) : "result of another kernel";
     } else {
       line += ir::info(n.op).name;
-      for (int k = 0; k < n.n_in; ++k) line += cat(" %", n.in[k]);
+      for (const ir::NodeId in : n.in) line += cat(" %", in);
       if (n.op == ir::Op::scalar) line += cat(" slot ", n.arg);
     }
     if (stored) line += "   -> stored";

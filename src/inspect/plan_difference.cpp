@@ -52,8 +52,7 @@ std::string node_difference(const Graph& g, const GraphNode& now, const Graph& h
                              h.args[static_cast<std::size_t>(before.arg)]);
   if (now.op == ir::Op::scalar && now.arg != before.arg)
     return "equal numbers on one line, not equal before, or the reverse";
-  if (now.n_in != before.n_in || !std::equal(now.in, now.in + now.n_in, before.in))
-    return "other operands than before";
+  if (now.in != before.in) return "other operands than before";
   if (now.held != before.held)
     return now.held ? "a handle keeps the value, none did before"
                     : "no handle keeps the value, one did before";

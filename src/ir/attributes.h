@@ -234,12 +234,30 @@ struct Scatter {
   }
 };
 
-/// Of sort and argsort.
+/// The axis along which arrays lie behind each other.
+struct Join {
+  std::size_t axis;
+
+  static bool fits(Op op) { return op == Op::join; }
+  static Join from(const Stored& s) { return {s.word}; }
+  std::uint64_t word() const { return axis; }
+};
+
+/// Which of an op's results it is, counted from 0.
+struct Part {
+  std::size_t index;
+
+  static bool fits(Op op) { return op == Op::part; }
+  static Part from(const Stored& s) { return {s.word}; }
+  std::uint64_t word() const { return index; }
+};
+
+/// Of sort, argsort and sort_with_positions.
 struct Sort {
   std::size_t axis;
   bool descending = false;
 
-  static bool fits(Op op) { return op == Op::sort || op == Op::argsort; }
+  static bool fits(Op op) { return op == Op::sort || op == Op::argsort || op == Op::sort_with_positions; }
   static Sort from(const Stored& s) { return {s.word & 255, (s.word >> 8 & 1) != 0}; }
   std::uint64_t word() const { return axis | std::uint64_t{descending} << 8; }
 };
@@ -264,7 +282,7 @@ template <class... As>
 struct Kinds {};
 /// Every struct above but Nothing.
 using AttributeKinds = Kinds<Constant, Iota, Permute, Box, Windows, Position, Reduce, Scan, Loop, LoopResult,
-                             Gather, Scatter, Sort, Search>;
+                             Gather, Scatter, Join, Part, Sort, Search>;
 
 template <class A>
 concept HasList = requires(const A& a) { a.list_size(); };

@@ -6,21 +6,15 @@
 
 namespace kiln::ir {
 
-NodeId Builder::push(const GraphNode& n) {
-  g_.nodes.push_back(n);
+NodeId Builder::push(GraphNode n) {
+  g_.nodes.push_back(std::move(n));
   return g_.size() - 1;
 }
 
-void Builder::complete(GraphNode& n, std::initializer_list<NodeId> in, const Stated& stated) {
-  KILN_CHECK_THAT(in.size() <= std::size(n.in), info(n.op).name, " has too many operands");
-  Type types[std::size(n.in)];
-  n.n_in = 0;
-  std::ranges::fill(n.in, kNoNode);
-  for (NodeId x : in) {
-    types[n.n_in] = {g_[x].dtype, g_[x].dims};
-    n.in[n.n_in++] = x;
-  }
-  const Inferred made = infer(n.op, std::span(types, n.n_in), stored(n), stated);
+void Builder::complete(GraphNode& n, const Stated& stated) {
+  types_.clear();
+  for (const NodeId x : n.in) types_.push_back({g_[x].dtype, g_[x].dims});
+  const Inferred made = infer(n.op, types_, stored(n), stated);
   KILN_CHECK_THAT(made.fault == nullptr, info(n.op).name, " ", made.fault);
   n.dtype = made.dtype;
   if (!std::ranges::equal(n.dims, made.dims)) n.dims = g_.keep(made.dims);

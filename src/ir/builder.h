@@ -5,7 +5,8 @@
 #include "ir/graph.h"
 #include "ir/infer.h"
 
-#include <initializer_list>
+#include <utility>
+#include <vector>
 
 namespace kiln::ir {
 
@@ -16,39 +17,40 @@ class Builder {
   SourceLocation loc{};  // of nodes added from here on
 
   /// A node as it is.
-  NodeId push(const GraphNode& n);
+  NodeId push(GraphNode n);
 
   /// A node of no handle and no argument. InternalError if operands, attributes or stated extents do not fit
   /// the op.
   template <class A = Nothing>
-  NodeId add(Op op, std::initializer_list<NodeId> in, const A& attributes = {}, const Stated& stated = {}) {
+  NodeId add(Op op, Operands in, const A& attributes = {}, const Stated& stated = {}) {
     GraphNode n;
     n.loc = loc;
-    become(n, op, in, attributes, stated);
-    return push(n);
+    become(n, op, std::move(in), attributes, stated);
+    return push(std::move(n));
   }
 
   /// Makes a node another op whose result has the same dtype and extents.
   template <class A = Nothing>
-  void redefine(GraphNode& n, Op op, std::initializer_list<NodeId> in, const A& attributes = {}) {
+  void redefine(GraphNode& n, Op op, Operands in, const A& attributes = {}) {
     const Type same{n.dtype, n.dims};
-    become(n, op, in, attributes, {n.dtype, n.dims});
+    become(n, op, std::move(in), attributes, {n.dtype, n.dims});
     check_same(n, same);
   }
 
  private:
   template <class A>
-  void become(GraphNode& n, Op op, std::initializer_list<NodeId> in, const A& attributes,
-              const Stated& stated) {
+  void become(GraphNode& n, Op op, Operands in, const A& attributes, const Stated& stated) {
     n.op = op;
+    n.in = std::move(in);
     set_attributes(g_, n, attributes);
-    complete(n, in, stated);
+    complete(n, stated);
   }
-  /// Sets operands, and the dtype and extents inferred.
-  void complete(GraphNode& n, std::initializer_list<NodeId> in, const Stated& stated);
+  /// Sets the dtype and extents inferred.
+  void complete(GraphNode& n, const Stated& stated);
   static void check_same(const GraphNode& n, const Type& type);
 
   Graph& g_;
+  std::vector<Type> types_;  // of a node's operands
 };
 
 }  // namespace kiln::ir

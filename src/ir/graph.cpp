@@ -76,14 +76,17 @@ std::string attribute_text(const Graph& g, const GraphNode& n) {
       return cat(" axis ", axis, factor == 1 ? "" : cat(" multiple of ", factor),
                  from_back ? " from either end" : "");
     }
+    case Op::join: return cat(" axis ", attributes<Join>(n).axis);
     case Op::gather: return cat(" axis ", attributes<Gather>(n).axis);
     case Op::sort:
     case Op::argsort:
+    case Op::sort_with_positions:
       return cat(" axis ", attributes<Sort>(n).axis, attributes<Sort>(n).descending ? " descending" : "");
     case Op::scatter:
       return cat(" axis ", attributes<Scatter>(n).axis, " combine ",
                  static_cast<int>(attributes<Scatter>(n).how));
     case Op::searchsorted: return attributes<Search>(n).right ? " right" : " left";
+    case Op::part: return cat(" result ", attributes<Part>(n).index);
     case Op::loop_result: return cat(" state ", attributes<LoopResult>(n).index);
     default: break;  // known by their kind, or without attributes that are shown
   }
@@ -107,25 +110,28 @@ class Verifier {
 
   void run() {
     for (id_ = 0; id_ < g_.size(); ++id_) node(g_[id_]);
-    for (NodeId root : g_.roots) require(root < g_.size(), "is not a root: no such node");
+    for (NodeId root : g_.roots)
+      require(root < g_.size() && !has(g_[root].op, BUNDLE), "is not a root: no such node, or no value");
   }
 
  private:
   void require(bool holds, const char* what) const {
     KILN_CHECK_THAT(holds, "node %", id_, " (", id_ < g_.size() ? info(g_[id_].op).name : "", ") ", what);
   }
-  const GraphNode& in(const GraphNode& n, int k) const { return g_[n.in[k]]; }
+  const GraphNode& in(const GraphNode& n, std::size_t k) const { return g_[n.in[k]]; }
 
-  void node(const GraphNode& n) const {
-    require(n.n_in <= std::size(n.in) && n.dims.size() <= kMaxRank, "has too many operands or axes");
-    for (std::size_t k = 0; k < std::size(n.in); ++k)
-      require(k < n.n_in ? n.in[k] < id_ : n.in[k] == kNoNode, "has a missing, later or spare operand");
+  void node(const GraphNode& n) {
+    require(n.dims.size() <= kMaxRank, "has too many axes");
+    for (const NodeId operand : n.in) {
+      require(operand < id_, "has a missing or later operand");
+      require(n.op == Op::part || !has(g_[operand].op, BUNDLE), "reads an op of several results");
+    }
     for (std::int64_t d : n.dims) require(d >= 0, "has a negative extent");
     require(n.numel == Shape(n.dims).numel(), "has a wrong element count");
     require(well_stored(n.op, stored(n)), "has attributes of another op");
-    Type types[std::size(n.in)];
-    for (int k = 0; k < n.n_in; ++k) types[k] = {in(n, k).dtype, in(n, k).dims};
-    const Inferred made = infer(n.op, std::span(types, n.n_in), stored(n), {n.dtype, n.dims});
+    types_.clear();
+    for (const NodeId operand : n.in) types_.push_back({g_[operand].dtype, g_[operand].dims});
+    const Inferred made = infer(n.op, types_, stored(n), {n.dtype, n.dims});
     require(made.fault == nullptr, made.fault);
     require(n.dtype == made.dtype, "has a wrong dtype");
     require(std::ranges::equal(n.dims, made.dims), "has a wrong extent");
@@ -134,8 +140,8 @@ class Verifier {
 
   /// What a node must find beside its operands' dtypes and extents: arguments, slots, the rest of its loop.
   void place(const GraphNode& n) const {
-    const auto follows_states = [&](int own) {
-      return n.n_in == own || info(in(n, own).op).kind == OpKind::LoopNext;
+    const auto follows_states = [&](std::size_t own) {
+      return n.in.size() == own || info(in(n, own).op).kind == OpKind::LoopNext;
     };
     switch (n.op) {
       case Op::leaf: return leaf(n);
@@ -154,12 +160,19 @@ class Verifier {
       case Op::loop:
         return require(info(in(n, 0).op).kind == OpKind::LoopNext, "needs states and a condition");
       case Op::loop_result: return require(in(n, 0).op == Op::loop, "has no loop");
+      case Op::part: return part(n, in(n, 0));
       case Op::loop_stack:
         require(in(n, 0).op == Op::loop, "has no loop");
         return require(!n.dims.empty() && n.dims[0] == attributes<Loop>(in(n, 0)).count,
                        "has not one value of each iteration");
       default: return;  // every other op is what its operands and attributes say
     }
+  }
+
+  void part(const GraphNode& n, const GraphNode& bundle) const {
+    const Inferred made = infer_part(bundle.op, {bundle.dtype, bundle.dims}, attributes<Part>(n).index);
+    require(made.fault == nullptr, made.fault);
+    require(n.dtype == made.dtype && std::ranges::equal(n.dims, made.dims), "is another result");
   }
 
   void leaf(const GraphNode& n) const {
@@ -171,6 +184,7 @@ class Verifier {
 
   const Graph& g_;
   NodeId id_ = 0;
+  std::vector<Type> types_;  // of a node's operands
 };
 
 }  // namespace
@@ -190,7 +204,7 @@ std::string print(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const GraphNode& n = graph[id];
     out += cat("%", id, " ", info(n.dtype).short_name, to_string(n.dims), " = ", info(n.op).name);
-    for (int k = 0; k < n.n_in; ++k) out += cat(" %", n.in[k]);
+    for (const NodeId in : n.in) out += cat(" %", in);
     out += attribute_text(graph, n);
     if (n.held) out += " held";
     if (n.loc.line() != 0) out += cat("   ", file_name(n.loc), ":", n.loc.line());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/attributes.h"
+#include "ir/operands.h"
 
 #include <kiln/shape.h>
 #include <kiln/tensor.h>
@@ -15,15 +16,11 @@
 
 namespace kiln::ir {
 
-using NodeId = std::uint32_t;
-inline constexpr NodeId kNoNode = 0xffffffffu;
-
 struct GraphNode {
   Op op = Op::leaf;
   DType dtype = DType::Float32;
-  std::uint8_t n_in = 0;
   bool held = false;  // a handle outside the trace refers to it (roots are held too)
-  NodeId in[3] = {kNoNode, kNoNode, kNoNode};
+  Operands in;
   std::int32_t arg = -1;  // leaf: index into Graph::args; scalar: slot index; pad, update_at, scatter: the
                           // argument whose memory it is written into (plan/donate.h)
   Dims dims;

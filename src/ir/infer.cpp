@@ -48,6 +48,7 @@ class Inference {
         return result({DType::Bool, {}});
       case OpKind::LoopResult:
       case OpKind::LoopStack: return in_.size() == 1 ? as_stated() : "has no loop";
+      case OpKind::Part: return in_.empty() ? "is of no op" : as_stated();
       case OpKind::Gather: return gather();
       case OpKind::Contraction: return matmul();
       case OpKind::Library: return library();
@@ -111,6 +112,7 @@ class Inference {
   }
 
   const char* view() {
+    if (op_ == Op::join) return join();
     const bool update = op_ == Op::update_at;
     const std::size_t operands = update ? 3 : op_ == Op::pad || op_ == Op::slice_at ? 2 : 1;
     if (in_.size() != operands) return "has a wrong operand";
@@ -160,6 +162,22 @@ class Inference {
       if (from[a] != 0 && box.first(a) + box.step(a) * (from[a] - 1) >= to[a]) return "puts its body outside";
     }
     return nullptr;
+  }
+
+  const char* join() {
+    if (in_.empty()) return "has no operand";
+    const std::size_t axis = as<Join>().axis;
+    const Dims first = in_[0].dims;
+    if (axis >= first.size()) return "has no such axis";
+    std::int64_t extent = 0;
+    for (const Type& x : in_) {
+      if (x.dtype != in_[0].dtype || x.dims.size() != first.size())
+        return "has operands of different dtypes or ranks";
+      for (std::size_t a = 0; a < first.size(); ++a)
+        if (a != axis && x.dims[a] != first[a]) return "has operands of other extents off its axis";
+      if (__builtin_add_overflow(extent, x.dims[axis], &extent)) return "has an extent above 63 bits";
+    }
+    return result(in_[0].dtype, dims_with(first, axis, extent));
   }
 
   const char* update_at() {
@@ -281,6 +299,18 @@ std::optional<Shape> broadcast_dims(Dims a, Dims b) {
       extent = short_[i];
     else if (short_[i] != 1 && short_[i] != extent)
       return std::nullopt;
+  }
+  return out;
+}
+
+Inferred infer_part(Op op, const Type& first, std::size_t index) {
+  Inferred out{first.dtype, Shape(first.dims), nullptr};
+  switch (op) {
+    case Op::sort_with_positions:
+      if (index == 1) out.dtype = DType::Int64;
+      if (index > 1) out.fault = "is no result of its op";
+      break;
+    default: out.fault = "is of an op of one result";
   }
   return out;
 }

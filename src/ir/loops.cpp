@@ -61,21 +61,21 @@ class Finder {
       const GraphNode& n = g_[next];
       if (n.op == Op::loop_yield) {
         l.yields.push_back(n.in[0]);
-        next = n.in[1];
+        next = n.in.size() > 1 ? n.in[1] : kNoNode;
         continue;
       }
       l.states.push_back(n.in[0]);
       l.nexts.push_back(n.in[1]);
       loop_of_[n.in[0]] = id;
-      next = n.in[2];
+      next = n.in.size() > 2 ? n.in[2] : kNoNode;
     }
     found_.loops.push_back(std::move(l));
   }
 
   void nest(NodeId id) {
     const GraphNode& n = g_[id];
-    for (int k = 0; k < n.n_in; ++k)
-      for (NodeId l : nest_[n.in[k]]) add(nest_[id], l);
+    for (const NodeId in : n.in)
+      for (NodeId l : nest_[in]) add(nest_[id], l);
     if (n.op == Op::loop_state) {
       if (loop_of_[id] == kNoNode) fail(n);
       add(nest_[id], loop_of_[id]);

@@ -33,6 +33,7 @@ enum class OpKind : std::uint8_t {
   Gather,
   Contraction,
   Library,
+  Part,
   Elementwise
 };
 enum class TypeRule : std::uint8_t { Structural, Same, Float, Compare, Logical, Select, Word32, Word64 };
@@ -71,7 +72,10 @@ enum Trait : std::uint16_t {
   // the result is an int64 position, whatever the operands' dtype
   POSITION = 2048,
   // of a view: each coordinate of the operand is a number plus multiples of the result's (view_map.h)
-  AFFINE = 4096
+  AFFINE = 4096,
+  // it has several results, each of which a node `part` shows, and no value of its own; its dtype and extents
+  // are those of its first result
+  BUNDLE = 8192
 };
 
 struct OpInfo {
@@ -102,6 +106,10 @@ inline bool is_view(Op op) { return info(op).kind == OpKind::View; }
 /// Runs as a step of its own on whole arrays in memory: neither generated nor fused.
 inline bool is_library(Op op) {
   return info(op).kind == OpKind::Library || info(op).kind == OpKind::Contraction;
+}
+/// A node without: it stands for what other nodes show, a loop or an op of several results.
+inline bool has_value(Op op) {
+  return info(op).kind != OpKind::Loop && info(op).kind != OpKind::LoopNext && !has(op, BUNDLE);
 }
 inline bool is_reduce(Op op) { return info(op).kind == OpKind::Reduce; }
 inline bool is_scan(Op op) { return info(op).kind == OpKind::Scan; }

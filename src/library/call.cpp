@@ -81,8 +81,14 @@ Sort sort_of(const Call& call) {
   s.axis = static_cast<int>(how.axis);
   s.kept = call.dims[how.axis];
   s.descending = how.descending;
-  s.positions = call.op == ir::Op::argsort;
-  s.out = call.out;
+  switch (call.op) {
+    case ir::Op::sort: s.values = call.out; break;
+    case ir::Op::argsort: s.positions = call.out; break;
+    default: s.values = call.out; s.positions = call.others[0];
+  }
+  // Equal integers cannot be told apart: of their values alone the positions need not be known.
+  s.by_position = call.op == ir::Op::argsort ||
+                  (call.op == ir::Op::sort_with_positions && (is_float(s.dtype) || is_wanted(call, 1)));
   return s;
 }
 

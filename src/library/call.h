@@ -23,9 +23,9 @@ struct Operand {
   Array array;
 };
 
-/// result = op(operands), all of them in the memory of one device.
+/// results = op(operands), all of them in the memory of one device.
 struct Call {
-  static constexpr std::size_t kMostOperands = 4;
+  static constexpr std::size_t kMostOperands = 4, kMostResults = 2;
   ir::Op op = ir::Op::matmul;
   std::uint64_t attr64 = 0;  // the node's attributes: ir::attributes<ir::Sort>(call)
   std::span<const std::int64_t> attrs;
@@ -34,11 +34,14 @@ struct Call {
   Device device;
   std::array<Operand, kMostOperands> operands;
   std::size_t n_operands = 0;
-  DType dtype = DType::Float32;  // of the result, which is row-major
+  DType dtype = DType::Float32;  // of the first result, as the extents. Results are row-major
   int rank = 0;
   std::array<std::int64_t, kMaxRank> dims{};
-  void* out = nullptr;
+  void* out = nullptr;                           // the first result
+  std::array<void*, kMostResults - 1> others{};  // the results after it
+  std::uint32_t wanted = 1;                      // bit set of the results that somebody asks for
 };
+inline bool is_wanted(const Call& call, std::size_t result) { return (call.wanted >> result & 1) != 0; }
 
 inline ir::Stored stored(const Call& call) { return {call.attr64, call.attrs}; }
 

@@ -41,17 +41,17 @@ struct Array {
   std::int64_t strides[kMaxRank] = {};
 };
 
-/// out: the first `kept` elements of every sorted row along `axis`, row-major; or their positions (int64),
-/// equal elements in their order. NaN is the greatest; among values -0 stands before +0. NaN come out as the
-/// dtype's quiet NaN.
+/// The first `kept` elements of every sorted row along `axis`, row-major. NaN is the greatest. By position:
+/// equal elements stay in their order, -0 and +0 and all NaN among them, and values have the bits of `in`.
+/// Otherwise -0 stands before +0, NaN come out as the dtype's quiet NaN, and there are no positions.
 struct Sort {
   DType dtype = DType::Float32;
   Array in;
   int axis = 0;
   std::int64_t kept = 0;
   bool descending = false;
-  bool positions = false;
-  void* out = nullptr;
+  bool by_position = false;
+  void *values = nullptr, *positions = nullptr;  // int64. Null: nobody asks
 };
 
 /// out (int64, row-major, shaped like values): how many elements of `sorted` (one axis, ascending) stand

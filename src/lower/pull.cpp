@@ -149,7 +149,7 @@ class Puller {
     std::int32_t predicates;
     std::size_t run = 0;    // its memo
     std::uint64_t key = 0;  // its place there
-    int asked = 0;          // operands
+    std::size_t asked = 0;  // operands
     Entry e{};
   };
 
@@ -163,8 +163,8 @@ class Puller {
       const GraphNode& n = g_[p.id];
       const bool operation = !ir::is_view(n.op);
       if (p.asked > 0 && operation) p.e.in[p.asked - 1] = made;
-      if (p.asked < (operation ? n.n_in : 1)) {
-        const int k = p.asked++;
+      if (p.asked < (operation ? n.in.size() : 1)) {
+        const std::size_t k = p.asked++;
         const std::int32_t chain = p.predicates;
         const CoordsId there = operation ? operand_coords(p.at, n.dims, g_[n.in[k]].dims) : seen_at(n, p.at);
         made = begin(n.in[k], there, chain);  // `p` may have moved
@@ -203,7 +203,7 @@ class Puller {
     const GraphNode& n = g_[id];
     const ir::OpKind kind = ir::info(n.op).kind;
     if (n.numel == 0 || n.op == Op::leaf || (regions_.stored[id] && !own(id)) || n.op == Op::pad ||
-        n.op == Op::update_at)
+        n.op == Op::update_at || n.op == Op::join)
       return false;
     return kind == OpKind::Cast || kind == OpKind::Elementwise || kind == OpKind::View;
   }
@@ -225,7 +225,9 @@ class Puller {
       case OpKind::Cast:
       case OpKind::Elementwise: break;  // value() makes them
       case OpKind::View:
-        return n.op == Op::pad ? pad(n, at, predicates, id) : update_at(n, at, predicates, id);
+        return n.op == Op::pad    ? pad(n, at, predicates, id)
+               : n.op == Op::join ? join(n, at, predicates, id)
+                                  : update_at(n, at, predicates, id);
       case OpKind::Reduce: {
         KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, true), "reduction ", id, " read off its row");
         Entry e{Entry::Kind::Reduce, id};
@@ -250,6 +252,7 @@ class Puller {
       case OpKind::Loop: break;
       case OpKind::Gather: return gather(n, at, predicates, id);
       case OpKind::Library:
+      case OpKind::Part:
       case OpKind::Contraction: break;
     }
     KILN_CHECK_THAT(false, ir::info(n.op).name, " cannot be computed inside a region");
@@ -311,7 +314,7 @@ class Puller {
   }
 
   /// The start that operand k of a node holds, which is the same at every point.
-  Index position(const GraphNode& n, int k, std::int64_t extent, std::int64_t size) {
+  Index position(const GraphNode& n, std::size_t k, std::int64_t extent, std::int64_t size) {
     const EntryId start = value(n.in[k], intern({}), -1);
     const auto how = ir::attributes<ir::Position>(n);
     return p_.space.position(start, extent - size, how.factor, how.from_back ? extent : 0);
@@ -371,6 +374,49 @@ class Puller {
     e.predicates_end = outer;
     e.cost = 3;
     return push(std::move(e));
+  }
+
+  /// The operand that has the current point. Every point is in one of them, so what is not in those before is
+  /// in the last.
+  EntryId join(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
+    struct Piece {
+      EntryId value;
+      std::int32_t chain;
+    };
+    IndexSpace& s = p_.space;
+    const std::size_t axis = ir::attributes<ir::Join>(n).axis;
+    std::vector<Piece> pieces;
+    std::int64_t first = 0;
+    for (const NodeId in : n.in) {
+      const ir::Dims dims = g_[in].dims;
+      const std::int64_t extent = dims[axis];
+      const Index t = s.add(coords_[at][axis], -first);
+      first += extent;
+      const auto [lo, hi] = s.range(t);
+      if (hi < 0 || lo >= extent) continue;
+      std::int32_t chain = outer;
+      if (lo < 0 || hi >= extent) {
+        p_.links.push_back({{t, extent, 1}, outer});
+        chain = static_cast<std::int32_t>(p_.links.size() - 1);
+      }
+      Coords c(dims.size());
+      for (std::size_t a = 0; a < dims.size(); ++a)
+        if (dims[a] != 1) c[a] = a == axis ? t : coords_[at][a];
+      pieces.push_back({value(in, intern(std::move(c)), chain), chain});
+      if (chain == outer) break;
+    }
+    if (pieces.empty()) return push({Entry::Kind::Iota, id});  // no point reads it
+    EntryId made = pieces.back().value;
+    for (std::size_t i = pieces.size() - 1; i-- > 0;) {
+      Entry e{Entry::Kind::Pad, id};
+      e.in[0] = pieces[i].value;
+      e.in[1] = made;
+      e.predicates = pieces[i].chain;
+      e.predicates_end = outer;
+      e.cost = 3;
+      made = push(std::move(e));
+    }
+    return made;
   }
 
   static std::size_t place_in(const LoopRun& run, NodeId state) {
@@ -487,7 +533,7 @@ class Puller {
 
   /// Whether an index is the count of a loop of at most `extent` iterations.
   bool counts_below(NodeId index, std::int64_t extent) const {
-    while (ir::is_view(g_[index].op) && g_[index].n_in == 1) index = g_[index].in[0];
+    while (ir::is_view(g_[index].op) && g_[index].in.size() == 1) index = g_[index].in[0];
     if (g_[index].op != Op::loop_state) return false;
     const ir::LoopParts& l = regions_.loops.of(regions_.loops.owner[index]);
     return l.counts() && l.states.front() == index && l.count <= extent;

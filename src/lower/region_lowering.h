@@ -222,7 +222,7 @@ class RegionLowering {
   E build_load(EntryId id);
   E build_scalar(NodeId node);
   bool has_stored_bits(const Entry& e) const;
-  E operand(const Entry& e, int k);
+  E operand(const Entry& e, std::size_t k);
   E build_op(EntryId id);
   E narrow(E value, DType type);
   E multiply_add(const GraphNode& n, const E (&in)[3]);

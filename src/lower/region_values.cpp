@@ -344,7 +344,7 @@ EntryId RegionLowering::unbuilt_operand(EntryId id) const {
   const Entry& e = p_.entries[id];
   if (e.kind != Entry::Kind::Op || (!staged_.empty() && staged_[id] >= 0)) return kNoEntry;
   if (scratch_[id] >= 0 && phase_ > first_phase(e)) return kNoEntry;
-  for (int k = 0; k < g_[e.node].n_in; ++k)
+  for (std::size_t k = 0; k < g_[e.node].in.size(); ++k)
     if (!memo_[e.in[k]]) return e.in[k];
   return kNoEntry;
 }
@@ -440,7 +440,7 @@ bool RegionLowering::has_stored_bits(const Entry& e) const {
 }
 
 /// An operand as the operation of `e` takes it.
-E RegionLowering::operand(const Entry& e, int k) {
+E RegionLowering::operand(const Entry& e, std::size_t k) {
   const E x = build(e.in[k]);
   const GraphNode& n = g_[e.node];
   return ir::has(n.op, ir::JUMPS) && !has_stored_bits(p_.entries[e.in[k]]) ? rounded(x, g_[n.in[k]].dtype)
@@ -451,12 +451,12 @@ E RegionLowering::build_op(EntryId id) {
   const Entry& e = p_.entries[id];
   const GraphNode& n = g_[e.node];
   E in[3];
-  for (int k = 0; k < n.n_in; ++k) in[k] = operand(e, k);
+  for (std::size_t k = 0; k < n.in.size(); ++k) in[k] = operand(e, k);
   if (n.op == Op::cast) return is_half(n.dtype) ? rounded(in[0], n.dtype) : kernel::cast(in[0], n.dtype);
   if (n.op == Op::bitcast)
     return kernel::cast(kernel::bitcast(narrow(in[0], g_[n.in[0]].dtype), n.dtype), compute_type(n.dtype));
   if (E fused = multiply_add(n, in)) return fused;
-  const DType recorded = g_[n.in[n.n_in - 1]].dtype;
+  const DType recorded = g_[n.in[n.in.size() - 1]].dtype;
   return target_.gpu && !target_.strict ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded)
                                         : expand(n.op, in[0], in[1], in[2], recorded);
 }

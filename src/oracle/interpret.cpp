@@ -116,13 +116,14 @@ class Interpreter {
     std::vector<NodeId> last_use(g_.size(), 0);
     for (NodeId id = 0; id < g_.size(); ++id) {
       last_use[id] = id;
-      for (int i = 0; i < g_[id].n_in; ++i) last_use[g_[id].in[i]] = id;
+      for (const NodeId in : g_[id].in) last_use[in] = id;
     }
     for (NodeId root : g_.roots) last_use[root] = g_.size();
     for (NodeId id = 0; id < g_.size(); ++id) {
       if (loops_.owner_of(id) == kNoNode) compute(id);
-      for (int i = 0; i < g_[id].n_in && !loops_.any(); ++i)
-        if (last_use[g_[id].in[i]] == id) values_[g_[id].in[i]] = {};
+      if (loops_.any()) continue;
+      for (const NodeId in : g_[id].in)
+        if (last_use[in] == id) values_[in] = {};
     }
   }
 
@@ -149,7 +150,8 @@ class Interpreter {
     needed.assign(g_.size(), false);
     needed[l.condition] = true;
     for (NodeId id = l.condition + 1; id-- > 0;)
-      for (int k = 0; k < g_[id].n_in && needed[id]; ++k) needed[g_[id].in[k]] = true;
+      if (needed[id])
+        for (const NodeId in : g_[id].in) needed[in] = true;
     return needed;
   }
 
@@ -219,7 +221,7 @@ class Interpreter {
 
   Value evaluate(NodeId id) {
     const GraphNode& node = g_[id];
-    const auto in = [&](int i) -> const Value& { return values_[node.in[i]]; };
+    const auto in = [&](std::size_t i) -> const Value& { return values_[node.in[i]]; };
     switch (info(node.op).kind) {
       case OpKind::Leaf:
         return leaf(node, g_.args[static_cast<std::size_t>(node.arg)],
@@ -239,7 +241,12 @@ class Interpreter {
       case OpKind::Library:
         if (node.op == Op::scatter)
           return oracle::scatter(node, in(0), oracle::broadcast(in(1), in(2).dims), in(2), out_of_range(id));
-        return oracle::library(node, in(0), node.n_in > 1 ? in(1) : Value{});
+        if (has(node.op, BUNDLE)) {
+          results_[id] = oracle::library_results(node, in(0));
+          return results_[id][0];
+        }
+        return oracle::library(node, in(0), node.in.size() > 1 ? in(1) : Value{});
+      case OpKind::Part: return results_.at(node.in[0])[attributes<Part>(node).index];
       case OpKind::LoopState:
       case OpKind::LoopNext: return {};
       case OpKind::Loop: loop(loops_.of(id)); return {};
@@ -248,12 +255,12 @@ class Interpreter {
       case OpKind::LoopStack: return stacks_.at(node.in[0])[attributes<LoopResult>(node).index];
       case OpKind::Elementwise: {
         Value operands[3];
-        for (int i = 0; i < node.n_in; ++i) operands[i] = oracle::broadcast(in(i), node.dims);
+        for (std::size_t i = 0; i < node.in.size(); ++i) operands[i] = oracle::broadcast(in(i), node.dims);
         return oracle::elementwise(node, operands);
       }
       case OpKind::View: {
-        Value operands[3];
-        for (int i = 0; i < node.n_in; ++i) operands[i] = in(i);
+        std::vector<Value> operands;
+        for (const NodeId operand : node.in) operands.push_back(values_[operand]);
         return oracle::view(node, operands);
       }
     }
@@ -267,8 +274,9 @@ class Interpreter {
   Loops loops_;
   std::vector<Value> values_;
   std::map<NodeId, std::vector<Value>> stacks_;  // of each loop: one value of each of its yields an iteration
-  std::map<NodeId, std::vector<bool>> tested_;   // of each loop
-  std::optional<oracle::Faults> faults_;         // where indices are checked
+  std::map<NodeId, std::vector<Value>> results_;  // of each op of several results
+  std::map<NodeId, std::vector<bool>> tested_;    // of each loop
+  std::optional<oracle::Faults> faults_;          // where indices are checked
 };
 
 }  // namespace

@@ -53,16 +53,16 @@ void blocks(const GraphNode& node, const Value* in, Value& out, F f) {
   R r[kBlock];
   std::int64_t offsets[kBlock];
   std::vector<Cursor> cursors;
-  for (int k = 0; k < node.n_in; ++k) cursors.emplace_back(in[k]);
+  for (std::size_t k = 0; k < node.in.size(); ++k) cursors.emplace_back(in[k]);
   for (std::int64_t at = 0; at < node.numel; at += kBlock) {
     const std::int64_t n = std::min(kBlock, node.numel - at);
     cursors[0].take(offsets, n);
     read<SX>(in[0], offsets, n, x);
-    if (node.n_in > 1) {
+    if (node.in.size() > 1) {
       cursors[1].take(offsets, n);
       read<ST>(in[1], offsets, n, y);
     }
-    if (node.n_in > 2) {
+    if (node.in.size() > 2) {
       cursors[2].take(offsets, n);
       read<ST>(in[2], offsets, n, z);
     }
@@ -73,7 +73,7 @@ void blocks(const GraphNode& node, const Value* in, Value& out, F f) {
 
 template <Op kOp, TypeRule kRule, std::uint8_t kTypes, class F>
 void run(const GraphNode& node, const Value* in, Value& out, F f) {
-  dispatch(in[node.n_in - 1].dtype, [&]<class S>() {
+  dispatch(in[node.in.size() - 1].dtype, [&]<class S>() {
     if constexpr ((kTypes & class_bit<S>()) != 0 && (kRule != TypeRule::Logical || std::is_same_v<S, bool>) &&
                   (!(kRule == TypeRule::Word32 || kRule == TypeRule::Word64) ||
                    std::is_same_v<S, std::uint64_t>)) {
@@ -89,7 +89,7 @@ void run(const GraphNode& node, const Value* in, Value& out, F f) {
       else
         blocks<S, S, S>(node, in, out, g);
     } else {
-      KILN_CHECK_THAT(false, info(kOp).name, " of ", name(in[node.n_in - 1].dtype));
+      KILN_CHECK_THAT(false, info(kOp).name, " of ", name(in[node.in.size() - 1].dtype));
     }
   });
 }

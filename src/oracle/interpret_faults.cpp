@@ -16,9 +16,9 @@ Faults::Faults(const Graph& graph, const Loops& loops)
   for (NodeId id = g_.size(); id-- > 0;) {
     collects_[id] = loops_.owner_of(id) != kNoNode || (used[id] && !wanted[id]);
     const bool first_value = g_[id].op == Op::loop_state && !collects_[loops_.owner_of(id)];
-    for (int k = 0; k < g_[id].n_in; ++k) {
-      used[g_[id].in[k]] = true;
-      if (!collects_[id] || first_value) wanted[g_[id].in[k]] = true;
+    for (const NodeId in : g_[id].in) {
+      used[in] = true;
+      if (!collects_[id] || first_value) wanted[in] = true;
     }
   }
 }
@@ -39,7 +39,7 @@ void Faults::spread(NodeId id, const std::vector<Value>& values) {
   n.dtype = DType::Int32;
   Value& out = of_[id];
   bool some = false;
-  for (int k = 0; k < n.n_in; ++k) some |= any(of_[n.in[k]]);
+  for (const NodeId in : n.in) some |= any(of_[in]);
   switch (info(n.op).kind) {
     case OpKind::LoopResult:
       out = of_[loops_.of_result(g_, id).states[attributes<LoopResult>(n).index]];
@@ -61,20 +61,21 @@ void Faults::spread(NodeId id, const std::vector<Value>& values) {
     case OpKind::Scan:
     case OpKind::Gather:
     case OpKind::Contraction:
-    case OpKind::Library: break;
+    case OpKind::Library:
+    case OpKind::Part: break;
   }
   if (!some) return;
-  const auto in = [&](int k) { return faults_or_none(n.in[k]); };
+  const auto in = [&](std::size_t k) { return faults_or_none(n.in[k]); };
   switch (info(n.op).kind) {
     case OpKind::Cast:
     case OpKind::Elementwise:
-      for (int k = 0; k < n.n_in; ++k) merge(out, broadcast(in(k), n.dims));
+      for (std::size_t k = 0; k < n.in.size(); ++k) merge(out, broadcast(in(k), n.dims));
       return;
     case OpKind::View: {
-      Value operands[3];
-      for (int k = 0; k < n.n_in; ++k) operands[k] = in(k);
+      std::vector<Value> operands;
+      for (std::size_t k = 0; k < n.in.size(); ++k) operands.push_back(in(k));
       if (n.op == Op::slice_at || n.op == Op::update_at) {  // the start says where the others' elements go
-        const int start = n.n_in - 1;
+        const std::size_t start = n.in.size() - 1;
         merge(out, broadcast(in(start), n.dims));
         operands[start] = values[n.in[start]];
       }
@@ -95,7 +96,8 @@ void Faults::spread(NodeId id, const std::vector<Value>& values) {
       return;
     case OpKind::Contraction:
     case OpKind::Library:
-      for (int k = 0; k < n.n_in; ++k) {
+    case OpKind::Part:
+      for (std::size_t k = 0; k < n.in.size(); ++k) {
         const Value f = densified(in(k));
         for (std::int64_t i = 0; i < f.numel(); ++i)
           if (const auto error = load<std::int32_t>(f, i); error > 0) {

@@ -157,4 +157,12 @@ Value library(const GraphNode& node, const Value& x, const Value& y) {
   return solve_triangular(node, x, y);
 }
 
+std::vector<Value> library_results(const GraphNode& node, const Value& x) {
+  KILN_CHECK_THAT(node.op == Op::sort_with_positions, info(node.op).name, " has no values");
+  GraphNode positions = node;
+  positions.op = Op::argsort;
+  positions.dtype = DType::Int64;
+  return {sort(node, x), sort(positions, x)};
+}
+
 }  // namespace kiln::ir::oracle

@@ -46,7 +46,7 @@ class Cursor {
 Value elementwise(const GraphNode& node, const Value* operands);
 
 /// A view of its operands: shared memory where strides can show it.
-Value view(const GraphNode& node, const Value* operands);
+Value view(const GraphNode& node, std::span<const Value> operands);
 
 /// Called with each element that an index out of range leaves without a value (of a scatter: each value left
 /// out), and what to say of it. Null: nobody asks.
@@ -58,6 +58,8 @@ Value scatter(const GraphNode& node, const Value& x, const Value& indices, const
 
 /// A library operation but scatter, of one operand or two.
 Value library(const GraphNode& node, const Value& x, const Value& y);
+/// All results of one that has several.
+std::vector<Value> library_results(const GraphNode& node, const Value& x);
 
 /// A reduction or scan of x, by the node's operation along its axes.
 Value reduce(const GraphNode& node, const Value& x);

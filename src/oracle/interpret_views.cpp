@@ -100,9 +100,29 @@ Value update_at(const GraphNode& node, const Value& update, const Value& x, cons
   return pad(node, Box(first, step), update, x);
 }
 
+/// Each operand written behind the one before.
+Value join(const GraphNode& node, std::span<const Value> in) {
+  const std::size_t axis = attributes<Join>(node).axis;
+  Value out = new_value(node.dtype, node.dims), place = out;
+  const std::int64_t bytes = size_of(node.dtype);
+  std::int64_t first = 0;
+  for (const Value& piece : in) {
+    place.dims = piece.dims;
+    Cursor from(piece), to(place);
+    for (std::int64_t i = 0, count = piece.numel(), a = 0, b = 0; i < count; ++i) {
+      from.take(&a, 1);
+      to.take(&b, 1);
+      std::memcpy(out.writable() + (first + b) * bytes, piece.data + a * bytes,
+                  static_cast<std::size_t>(bytes));
+    }
+    first += piece.dims[axis] * out.strides[axis];
+  }
+  return out;
+}
+
 }  // namespace
 
-Value view(const GraphNode& node, const Value* in) {
+Value view(const GraphNode& node, std::span<const Value> in) {
   switch (node.op) {
     case Op::reshape: return reshape(node, in[0]);
     case Op::permute: return permute(node, in[0]);
@@ -112,6 +132,7 @@ Value view(const GraphNode& node, const Value* in) {
     case Op::sliding_window: return sliding_window(node, in[0]);
     case Op::slice_at: return slice_at(node, in[0], in[1]);
     case Op::update_at: return update_at(node, in[0], in[1], in[2]);
+    case Op::join: return join(node, in);
     default:
       KILN_CHECK_THAT(node.op == Op::pad, info(node.op).name);
       return pad(node, attributes<Box>(node), in[0], in[1]);

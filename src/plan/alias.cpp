@@ -55,7 +55,7 @@ Alias resolve_alias(const Graph& g, NodeId view) {
     return a;
   }
   if (is_written_in_place(n) || n.op == ir::Op::arrange) return {view, 0, {}, ir::row_major_strides(n.dims)};
-  if (n.op == ir::Op::pad || n.op == ir::Op::update_at) return {};
+  if (n.op == ir::Op::pad || n.op == ir::Op::update_at || n.op == ir::Op::join) return {};
   Alias in = resolve_alias(g, n.in[0]);
   if (in.base == ir::kNoNode) return in;
   const ir::Dims from = g[n.in[0]].dims;

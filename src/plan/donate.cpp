@@ -83,8 +83,7 @@ class Donor {
     std::vector<bool> reads(g_.size());
     reads[leaf] = true;
     for (NodeId id = leaf + 1; id < g_.size(); ++id)
-      for (int k = 0; k < g_[id].n_in; ++k)
-        reads[id] = reads[id] || (reads[g_[id].in[k]] && !is_root(g_[id].in[k]));
+      for (const NodeId in : g_[id].in) reads[id] = reads[id] || (reads[in] && !is_root(in));
     return std::any_of(wanted_.begin(), wanted_.end(), [&](NodeId id) { return reads[id] && !is_root(id); });
   }
 
@@ -129,7 +128,7 @@ class Donor {
     out_.now.resize(g_.size());
     for (NodeId id = 0; id < g_.size(); ++id) {
       GraphNode n = g_[id];
-      for (int k = 0; k < n.n_in; ++k) n.in[k] = out_.now[n.in[k]];
+      for (NodeId& in : n.in) in = out_.now[in];
       if (const auto box = boxes_.find(id); box != boxes_.end()) {
         // A conversion to the same dtype: a node of the body's points and nothing to compute. It reads the
         // starts, which must be there before it.
@@ -139,14 +138,10 @@ class Donor {
         ir::set_attributes(w, ir::Nothing{});
         w.arg = -1;
         w.loc = n.loc;
-        w.n_in = 1;
-        w.in[0] = out_.now[box->second.body];
-        w.in[1] = w.in[2] = kNoNode;
+        std::vector<NodeId> in{out_.now[box->second.body]};
         Placement at = box->second.at;
-        for (Placement::Position& p : at.positions) {
-          p.start = out_.now[p.start];
-          if (w.n_in < 3) w.in[w.n_in++] = p.start;
-        }
+        for (Placement::Position& p : at.positions) in.push_back(p.start = out_.now[p.start]);
+        w.in = ir::Operands(in);
         const auto written = static_cast<NodeId>(nodes.size());
         nodes.push_back(w);
         out_.placements.emplace(written, std::move(at));

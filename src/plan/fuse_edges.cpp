@@ -16,7 +16,7 @@ constexpr int kCostlyReaders =
 constexpr int kMaxReread =
     24;  // the same, summed over the readers of a tensor that parts are written to in turn
 
-static bool places_a_part(Op op) { return op == Op::pad || op == Op::update_at; }
+static bool places_a_part(Op op) { return op == Op::pad || op == Op::update_at || op == Op::join; }
 
 /// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of
 /// indices alone) are recomputed wherever they are read.
@@ -33,7 +33,8 @@ void Fuser::classify() {
   for (NodeId r : g_.roots) is_root_[r] = true;
   readers_.assign(n, 0);
   for (NodeId id = 0; id < n; ++id)
-    for (int k = 0; k < g_[id].n_in && !ir::is_view(g_[id].op); ++k) ++readers_[g_[id].in[k]];
+    if (!ir::is_view(g_[id].op))
+      for (const NodeId in : g_[id].in) ++readers_[in];
   std::vector<bool> wanted = is_root_;  // read as memory by somebody that cannot compute it in place
   for (NodeId id = 0; id < n; ++id) {
     const GraphNode& x = g_[id];
@@ -53,8 +54,10 @@ void Fuser::classify() {
       case OpKind::Cast:
       case OpKind::Elementwise: {
         float cost = ir::is_view(x.op) ? 0 : t_.cost_of(static_cast<int>(x.op));
-        for (int k = 0; k < x.n_in && cost >= 0; ++k)
-          cost = generator(x.in[k]) ? cost + generator_cost_[x.in[k]] : -1.0f;
+        for (const NodeId in : x.in) {
+          if (cost < 0) break;
+          cost = generator(in) ? cost + generator_cost_[in] : -1.0f;
+        }
         if (cost <= kGeneratorCost) generator_cost_[id] = cost;
         if (is_written_in_place(x)) generator_cost_[id] = -1;
         transparent_[id] = ir::is_view(x.op) || generator(id);
@@ -64,14 +67,15 @@ void Fuser::classify() {
       }
       case OpKind::Library:
       case OpKind::Contraction:
-        for (int k = 0; k < x.n_in; ++k) wanted[x.in[k]] = true;
+        for (const NodeId in : x.in) wanted[in] = true;
         [[fallthrough]];
+      case OpKind::Part:
       case OpKind::LoopResult:
       case OpKind::LoopStack:
       case OpKind::Gather:
       case OpKind::Scan:
       case OpKind::Reduce:
-        transparent_[id] = false;
+        transparent_[id] = ir::has(x.op, ir::BUNDLE);  // its parts are there in its stead
         count_reads(id);
         break;
     }
@@ -91,26 +95,24 @@ void Fuser::count_pieces(NodeId id) {
   const GraphNode& x = g_[id];
   if (!ir::is_view(x.op) || is_written_in_place(x)) return;
   // the last is a position
-  const int arrays = x.op == Op::slice_at || x.op == Op::update_at ? x.n_in - 1 : x.n_in;
-  const auto sum = [&] {
-    int all = 0;
-    for (int k = 0; k < arrays; ++k) all += pieces_[x.in[k]];
-    return all;
-  };
-  for (int k = 0; k < arrays && sum() > kMaxPieces; ++k)
-    if (pieces_[x.in[k]] > 1) {
-      transparent_[x.in[k]] = false;
-      generator_cost_[x.in[k]] = generator_cost_[id] = -1;
-      pieces_[x.in[k]] = 1;
-    }
-  pieces_[id] = sum();
-  for (int k = 0; k < x.n_in; ++k)
-    if (transparent_[x.in[k]])
-      reshapes_[id] = std::max(reshapes_[id], reshapes_[x.in[k]] + (x.op == Op::reshape));
+  const bool at_position = x.op == Op::slice_at || x.op == Op::update_at;
+  const auto arrays = std::span(x.in.begin(), x.in.size() - at_position);
+  int all = x.op == Op::join;  // n arrays meet at as many borders as n pads on a fill have
+  for (const NodeId in : arrays) all += pieces_[in];
+  for (const NodeId in : arrays) {
+    if (all <= kMaxPieces) break;
+    if (pieces_[in] == 1) continue;
+    transparent_[in] = false;
+    generator_cost_[in] = generator_cost_[id] = -1;
+    all -= std::exchange(pieces_[in], 1) - 1;
+  }
+  pieces_[id] = all;
+  for (const NodeId in : x.in)
+    if (transparent_[in]) reshapes_[id] = std::max(reshapes_[id], reshapes_[in] + (x.op == Op::reshape));
   if (x.op == Op::arrange || reshapes_[id] > kMaxReshapes) return store_view(id);
   if (!places_a_part(x.op)) return;
   if (pieces_[id] >= kCostlyPieces && readers_[id] >= kCostlyReaders) return store_view(id);
-  if (!transparent_[x.in[1]]) return;
+  if (x.op == Op::join || !transparent_[x.in[1]]) return;
   reread_[id] = reread_[x.in[1]] + reads_[x.in[1]];
   if (reread_[id] > kMaxReread) store_view(id);
 }
@@ -128,8 +130,7 @@ void Fuser::store_view(NodeId id) {
 /// to k pieces each. Beyond a number in all, the tensor is stored (count_pieces), and pieces are counted
 /// anew.
 void Fuser::count_reads(NodeId id) {
-  for (int k = 0; k < g_[id].n_in; ++k) {
-    NodeId view = g_[id].in[k];
+  for (NodeId view : g_[id].in) {
     while (transparent_[view] && ir::is_view(g_[view].op) && !places_a_part(g_[view].op))
       view = g_[view].in[0];
     if (transparent_[view] && places_a_part(g_[view].op)) reads_[view] += pieces_[view];
@@ -146,7 +147,7 @@ bool Fuser::inside_a_kernel(const ir::LoopParts& l) const {
   for (NodeId id : l.body) {
     const GraphNode& x = g_[id];
     const bool anywhere =
-        x.op == Op::loop_state ? x.numel == 1 : std::all_of(x.in, x.in + x.n_in, [&](NodeId in) {
+        x.op == Op::loop_state ? x.numel == 1 : std::all_of(x.in.begin(), x.in.end(), [&](NodeId in) {
           return loops_.owner_of(in) == kNoNode || std::binary_search(placeless.begin(), placeless.end(), in);
         });
     if (anywhere) placeless.push_back(id);
@@ -184,7 +185,7 @@ bool Fuser::needs_a_loop(NodeId value) const {
     if (seen[id] || loops_.owner_of(id) == kNoNode || g_[id].op == Op::loop_state) continue;
     seen[id] = true;
     if (g_[id].op == Op::loop_result) return true;
-    for (int k = 0; k < g_[id].n_in; ++k) stack.push_back(g_[id].in[k]);
+    for (const NodeId in : g_[id].in) stack.push_back(in);
   }
   return false;
 }
@@ -201,7 +202,7 @@ bool Fuser::needs_memory(NodeId id) const {
 void Fuser::collect_edges() {
   for (NodeId c = 0; c < g_.size(); ++c) {
     if (transparent_[c]) continue;
-    const GraphNode& x = g_[c];
+    const GraphNode& x = g_[c].op == Op::part ? g_[g_[c].in[0]] : g_[c];
     if (of_loop(x)) {
       walk_loop(loops_.of_result(g_, c), c);
       continue;
@@ -210,7 +211,7 @@ void Fuser::collect_edges() {
       walk_view(c, c);
       continue;
     }
-    for (int k = 0; k < x.n_in; ++k) {
+    for (std::size_t k = 0; k < x.in.size(); ++k) {
       const ir::Dims space = ir::is_reduce(x.op) ? g_[x.in[k]].dims : x.dims;
       walk(x.in[k], c, space, Shape(g_[x.in[k]].dims), reads_in_order(x, k));
     }
@@ -218,7 +219,7 @@ void Fuser::collect_edges() {
 }
 
 /// Whether a compute node reads operand k point by point, the points known before any value is.
-bool Fuser::reads_in_order(const GraphNode& x, int k) {
+bool Fuser::reads_in_order(const GraphNode& x, std::size_t k) {
   const OpKind kind = ir::info(x.op).kind;
   return !ir::is_library(x.op) && !(kind == OpKind::Gather && k == 0);
 }
@@ -245,13 +246,12 @@ void Fuser::walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool l
           return walk(x.in[0], consumer, space, Shape(in.dims), true);
         return walk(x.in[0], consumer, space, shown, linear && in.numel == x.numel);
       }
-      for (int k = 0; k < x.n_in; ++k) walk(x.in[k], consumer, space, shown, false);
+      for (const NodeId in : x.in) walk(in, consumer, space, shown, false);
       return;
     default:
-      for (int k = 0; k < x.n_in; ++k) {
-        const GraphNode& in = g_[x.in[k]];
-        const bool same = std::equal(in.dims.begin(), in.dims.end(), x.dims.begin(), x.dims.end());
-        walk(x.in[k], consumer, space, shown, linear && same);
+      for (const NodeId in : x.in) {
+        const bool same = std::ranges::equal(g_[in].dims, x.dims);
+        walk(in, consumer, space, shown, linear && same);
       }
   }
 }
@@ -266,7 +266,7 @@ void Fuser::walk_loop(const ir::LoopParts& l, NodeId consumer) {
     walk(in, consumer, elements_of(g_[consumer]), Shape(g_[in].dims), in_order);
   };
   auto read_all = [&](const GraphNode& x) {
-    for (int k = 0; k < x.n_in; ++k) read(x.in[k], reads_in_order(x, k));
+    for (std::size_t k = 0; k < x.in.size(); ++k) read(x.in[k], reads_in_order(x, k));
   };
   for (NodeId id : l.body) read_all(g_[id]);
   read_all(g_[l.node]);

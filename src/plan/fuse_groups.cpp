@@ -21,6 +21,10 @@ void Fuser::make_groups() {
     if (transparent_[id]) continue;
     const GraphNode& x = g_[id];
     if (of_loop(x) && join_results(id)) continue;
+    if (x.op == Op::part) {
+      join_parts(id);
+      continue;
+    }
     Group group;
     group.root_node = id;
     group.nodes = {id};
@@ -28,8 +32,8 @@ void Fuser::make_groups() {
     group.library = ir::is_library(x.op);
     group.reductions = ir::is_reduce(x.op) || ir::is_scan(x.op);
     group.stored = is_root_[id];
-    for (int k = 0; k < x.n_in; ++k)
-      if (pieces_[x.in[k]] > 1) group.pieces += pieces_[x.in[k]];
+    for (const NodeId in : x.in)
+      if (pieces_[in] > 1) group.pieces += pieces_[in];
     group.points = group.rows = x.numel;
     if (ir::is_reduce(x.op)) {
       const ir::Dims in = g_[x.in[0]].dims;
@@ -68,6 +72,25 @@ void Fuser::make_groups() {
     if (group_of_[edges_[e].producer] >= 0)
       groups_[static_cast<std::size_t>(group_of_[edges_[e].producer])].out_edges.push_back(e);
   }
+}
+
+/// Puts a result of an op of several beside the op, whose group the first of them makes.
+void Fuser::join_parts(NodeId id) {
+  const NodeId bundle = g_[id].in[0];
+  if (group_of_[bundle] < 0) {
+    group_of_[bundle] = static_cast<int>(groups_.size());
+    Group& made = groups_.emplace_back();
+    made.root_node = bundle;
+    made.nodes = {bundle};
+    made.cost = 1;
+    made.library = true;
+    made.points = made.rows = g_[bundle].numel;
+    order_.push_back();
+  }
+  group_of_[id] = group_of_[bundle];
+  Group& all = group(bundle);
+  all.nodes.push_back(id);
+  all.stored += is_root_[id];
 }
 
 /// Puts a result of a loop beside an earlier one, if both come from one run of the loop.

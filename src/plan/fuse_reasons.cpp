@@ -49,9 +49,9 @@ std::string Fuser::read_through(NodeId producer, NodeId consumer) const {
     const GraphNode& n = g_[at];
     const bool moves = ir::is_view(n.op) ? n.op != Op::reshape : n.op == Op::gather;
     if (moves && (through.empty() || n.op != Op::broadcast)) through = describe(at);
-    for (int k = 0; k < n.n_in; ++k) {
-      if (n.in[k] == producer) return through.empty() ? std::string(ir::info(n.op).name) : through;
-      if (transparent_[n.in[k]]) stack.push_back({n.in[k], through});
+    for (const NodeId in : n.in) {
+      if (in == producer) return through.empty() ? std::string(ir::info(n.op).name) : through;
+      if (transparent_[in]) stack.push_back({in, through});
     }
   }
   return "a loop";

@@ -105,7 +105,7 @@ class Fuser {
     return x.op == Op::loop_stack ? x.dims.subspan(1) : x.dims;
   }
   void collect_edges();
-  static bool reads_in_order(const GraphNode& x, int k);
+  static bool reads_in_order(const GraphNode& x, std::size_t k);
   void walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool linear);
   void walk_loop(const ir::LoopParts& l, NodeId consumer);
   void walk_view(NodeId view, NodeId consumer);
@@ -128,6 +128,7 @@ class Fuser {
   Group& group(NodeId node) { return groups_[static_cast<std::size_t>(group_of_[node])]; }
   void make_groups();
   bool join_results(NodeId id);
+  void join_parts(NodeId id);
   Fit fit(const Group& a, const Group& b);
   bool try_edge(std::uint32_t id);
   bool refuse(std::uint32_t edge, std::string reason);

@@ -23,7 +23,7 @@ class Joining {
  public:
   Joining(const Graph& g, Regions& regions) : g_(g), regions_(regions), uses_(g.size()) {
     for (const GraphNode& n : g.nodes)
-      for (int k = 0; k < n.n_in; ++k) ++uses_[n.in[k]];
+      for (const NodeId in : n.in) ++uses_[in];
     for (NodeId root : g.roots) ++uses_[root];
   }
 

@@ -166,13 +166,13 @@ static_assert(sizeof(Buffer*) == sizeof(std::int64_t));
       if (node->strides) drop_strides(node);
     } else {
       if (node->home == current_trace_id) recorded.settle();
-      for (int i = 0; i < node->n_in; ++i) {
-        Node* in = node->in[i];
+      for (Node* in : operands(*node))
         if (in && drop(in)) {
           in->imm = reinterpret_cast<std::uint64_t>(stack);
           stack = in;
         }
-      }
+      if (node->n_in == kManyOperands) [[unlikely]]
+        std::free(node->many);
     }
     if (node->attrs) std::free(node->attrs);
     if (node->rank > kInlineDims) std::free(node->dims_heap);
@@ -238,6 +238,25 @@ std::uint16_t joint_device(const Node& node, const Node& input) {
                   node.loc);
 }
 
+void set_inputs(Node* node, std::span<Node* const> inputs) {
+  if (inputs.size() <= kInlineOperands) {
+    node->n_in = static_cast<std::uint8_t>(inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) set_input(node, static_cast<int>(i), inputs[i]);
+    return;
+  }
+  auto** const list = static_cast<Node**>(std::malloc(inputs.size_bytes()));
+  if (!list) throw std::bad_alloc();
+  node->many = list;
+  node->n_many = 0;
+  node->n_in = kManyOperands;
+  for (Node* input : inputs) {  // a node that is refused drops those that it has
+    if (input && input->device != node->device) [[unlikely]]
+      node->device = joint_device(*node, *input);
+    if (input) retain(input);
+    list[node->n_many++] = input;
+  }
+}
+
 std::int64_t* new_attrs(Node* node, std::size_t n) {
   node->attrs = static_cast<std::int64_t*>(std::malloc(sizeof(std::int64_t) * n));
   node->n_attrs = static_cast<std::uint8_t>(n);
@@ -267,8 +286,10 @@ void show(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* s
 
 void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides,
                  std::vector<Node*>& dropped) {
-  for (int i = 0; i < node->n_in; ++i)
-    if (node->in[i]) dropped.push_back(node->in[i]);
+  for (Node* in : operands(*node))
+    if (in) dropped.push_back(in);
+  if (node->n_in == kManyOperands) [[unlikely]]
+    std::free(node->many);
   if (node->home == current_trace_id) recorded.settle();
   // often a view of an argument
   count_leaf_bytes(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));

@@ -23,6 +23,8 @@
 namespace kiln::ir {
 
 inline constexpr int kInlineDims = 6;
+inline constexpr std::size_t kInlineOperands = 3;
+inline constexpr std::uint8_t kManyOperands = 255;
 
 /// Memory a leaf shows. Counted on its own: several leaves (views) may show one buffer.
 struct Buffer {
@@ -48,13 +50,17 @@ struct Node {
   Op op;
   DType dtype;
   std::uint8_t rank;
-  std::uint8_t n_in;         // operands in `in`; an operand that is the immediate scalar is null there
+  std::uint8_t n_in;         // operands in `in`, or kManyOperands: in a list of their own. See operands()
   std::uint8_t n_attrs;      // entries of attrs
   std::uint16_t home : 12;   // recording thread, for the trace locks
   std::uint16_t device : 4;  // where its value lives: see ir::device_code; immutable like dtype
   std::uint32_t notes;       // of evaluations: see marked, passed and claimed
   union {
-    Node* in[3];
+    Node* in[kInlineOperands];
+    struct {
+      Node** many;  // owned
+      std::size_t n_many;
+    };
     struct {
       Buffer* buffer;         // leaf
       std::int64_t offset;    // elements from buffer->data
@@ -95,6 +101,13 @@ struct Node {
   void set_notes(std::uint32_t to) { __atomic_store_n(&notes, to, __ATOMIC_RELAXED); }
 };
 static_assert(sizeof(SourceLocation) == 8 && sizeof(Node) == 128);
+
+/// All operands of a node, none of a leaf. Null: the immediate scalar.
+inline std::span<Node* const> operands(const Node& n) {
+  if (n.n_in == kManyOperands) [[unlikely]]
+    return {n.many, n.n_many};
+  return {n.in, n.n_in};
+}
 
 inline Stored stored(const Node& n) { return {n.attr64, {n.attrs, n.n_attrs}}; }
 
@@ -156,6 +169,8 @@ inline void set_input(Node* node, int i, Node* input) {
   }
   node->in[i] = input;
 }
+/// The same for all operands of a new node, of which there may be any number.
+void set_inputs(Node* node, std::span<Node* const> inputs);
 /// Allocates n attribute words owned by the node.
 std::int64_t* new_attrs(Node* node, std::size_t n);
 /// Gives a new node attributes that fit its op.

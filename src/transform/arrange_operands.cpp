@@ -38,7 +38,7 @@ class Arranger {
     for (NodeId id = 0; id < g_.size(); ++id)
       if (ir::is_reduce(g_[id].op)) find_below(g_[id]);
     return rebuild(g_, [&](NodeId id, GraphNode n) {
-      for (std::size_t k = 0; k < n.n_in; ++k)
+      for (std::size_t k = 0; k < std::min(n.in.size(), arranged_[id].size()); ++k)
         if (arranged_[id][k].wanted) n.in[k] = arrange(n.in[k], n.loc, arranged_[id][k]);
       return add_.push(n);
     });
@@ -78,7 +78,7 @@ class Arranger {
       seen.push_back(at);
       const GraphNode& n = g_[at];
       if (!ir::is_elementwise(n.op) && n.op != Op::broadcast) return false;
-      for (std::size_t k = 0; k < n.n_in; ++k) {
+      for (std::size_t k = 0; k < n.in.size(); ++k) {
         const std::int64_t elements = g_[n.in[k]].numel;
         if (elements == points)
           stack.push_back(n.in[k]);

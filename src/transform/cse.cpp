@@ -52,23 +52,22 @@ class Merger {
   }
 
   static std::size_t hash(const GraphNode& n, bool swappable) {
-    NodeId a = n.in[0], b = n.in[1];
-    if (swappable && b < a) std::swap(a, b);
     std::uint64_t h = mix(static_cast<std::uint64_t>(n.op) | static_cast<std::uint64_t>(n.dtype) << 16 |
                               static_cast<std::uint64_t>(n.arg) << 32,
-                          a | std::uint64_t{b} << 32);
-    h = mix(h, n.in[2] ^ static_cast<std::uint64_t>(n.numel) << 20);  // numel stands for the extents
+                          static_cast<std::uint64_t>(n.numel));  // which stands for the extents
+    if (swappable)
+      h = mix(h, std::min(n.in[0], n.in[1]) | std::uint64_t{std::max(n.in[0], n.in[1])} << 32);
+    else
+      for (const NodeId in : n.in) h = mix(h, in);
     if (n.attr64 != 0) h = mix(h, n.attr64);
     for (std::int64_t word : n.attrs) h = mix(h, static_cast<std::uint64_t>(word));
     return h ^ (h >> 32);
   }
 
   static bool equal(const GraphNode& x, const GraphNode& y, bool swappable) {
-    if (x.op != y.op || x.dtype != y.dtype || x.arg != y.arg || x.attr64 != y.attr64 || x.in[2] != y.in[2])
-      return false;
-    const bool same = x.in[0] == y.in[0] && x.in[1] == y.in[1];
+    if (x.op != y.op || x.dtype != y.dtype || x.arg != y.arg || x.attr64 != y.attr64) return false;
     const bool swapped = swappable && x.in[0] == y.in[1] && x.in[1] == y.in[0];
-    return (same || swapped) && equal_words(x.dims, y.dims) && equal_words(x.attrs, y.attrs);
+    return (swapped || x.in == y.in) && equal_words(x.dims, y.dims) && equal_words(x.attrs, y.attrs);
   }
 
   ir::Graph& g_;

@@ -14,7 +14,7 @@ Renumbering dce(ir::Graph& graph) {
   for (NodeId id = graph.size(); id-- > 0;) {
     if (now[id] == kNoNode) continue;
     const GraphNode& n = graph[id];
-    for (int k = 0; k < n.n_in; ++k) now[n.in[k]] = kNeeded;
+    for (const NodeId in : n.in) now[in] = kNeeded;
   }
   NodeId next = 0;
   for (NodeId id = 0; id < graph.size(); ++id) {
@@ -22,7 +22,7 @@ Renumbering dce(ir::Graph& graph) {
     now[id] = next;
     GraphNode& n = graph[next];
     if (next != id) n = graph[id];
-    for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
+    for (NodeId& in : n.in) in = now[in];
     ++next;
   }
   graph.nodes.resize(next);

@@ -18,14 +18,19 @@ using ir::Op;
 /// One element of `n`, whose operands are constants.
 std::uint64_t value_of(const Graph& g, const GraphNode& n) {
   Graph one;
-  for (int k = 0; k <= n.n_in; ++k) {
-    GraphNode& copy = one.nodes.emplace_back(k < n.n_in ? g[n.in[k]] : n);
+  const auto add = [&](const GraphNode& like) -> GraphNode& {
+    GraphNode& copy = one.nodes.emplace_back(like);
     copy.dims = {};
     copy.numel = 1;
-    if (k == n.n_in)
-      for (int i = 0; i < n.n_in; ++i) copy.in[i] = static_cast<NodeId>(i);
+    return copy;
+  };
+  std::vector<NodeId> in;
+  for (const NodeId operand : n.in) {
+    in.push_back(one.size());
+    add(g[operand]);
   }
-  one.roots = {static_cast<NodeId>(n.n_in)};
+  one.roots = {one.size()};
+  add(n).in = ir::Operands(in);
   std::uint64_t bits = 0;
   std::memcpy(&bits, ir::interpret(one, {}, {})[0].data(), static_cast<std::size_t>(size_of(n.dtype)));
   return bits;
@@ -41,9 +46,9 @@ bool rounds_alike(const Graph& g, const GraphNode& n) {
 
 Renumbering fold(Graph& graph) {
   for (GraphNode& n : graph.nodes) {
-    if (n.n_in == 0 || !ir::is_elementwise(n.op)) continue;
+    if (n.in.empty() || !ir::is_elementwise(n.op)) continue;
     bool known = true;
-    for (int k = 0; k < n.n_in; ++k) known &= graph[n.in[k]].op == Op::constant;
+    for (const NodeId in : n.in) known &= graph[in].op == Op::constant;
     if (!known || !rounds_alike(graph, n)) continue;
     ir::Builder(graph).redefine(n, Op::constant, {}, ir::Constant{value_of(graph, n)});
   }

@@ -31,7 +31,7 @@ class Negater {
 
   /// x where operand k is -x, or kNoNode. Not for an operand that is spread over more elements: the sign
   /// would be turned for each of them.
-  NodeId negated(const GraphNode& n, int k) const {
+  NodeId negated(const GraphNode& n, std::size_t k) const {
     const GraphNode& in = g_[n.in[k]];
     return in.op == Op::negative && in.dtype == n.dtype && in.numel == n.numel ? in.in[0] : kNoNode;
   }
@@ -48,7 +48,7 @@ class Negater {
     const bool odd = ir::has(n.op, ir::ODD);
     if (odd || ir::has(n.op, ir::EVEN)) {
       bool sign = false;
-      for (int k = 0; k < n.n_in; ++k)
+      for (std::size_t k = 0; k < n.in.size(); ++k)
         if (const NodeId x = negated(n, k); x != kNoNode) {
           n.in[k] = x;
           sign = !sign;

@@ -17,7 +17,7 @@ Renumbering rebuild(ir::Graph& graph, Place place) {
   Renumbering now(old.size());
   for (ir::NodeId id = 0; id < old.size(); ++id) {
     ir::GraphNode n = old[id];
-    for (int k = 0; k < n.n_in; ++k) n.in[k] = now[n.in[k]];
+    for (ir::NodeId& in : n.in) in = now[in];
     now[id] = place(id, n);
   }
   for (ir::NodeId& root : graph.roots) root = now[root];

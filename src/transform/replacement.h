@@ -21,7 +21,7 @@ class Replacement {
 
   /// Makes a node read what replaced its operands. To be called once a node, before looking at it.
   void forward_inputs(ir::GraphNode& n) const {
-    for (int k = 0; k < n.n_in; ++k) n.in[k] = now_[n.in[k]];
+    for (ir::NodeId& in : n.in) in = now_[in];
   }
   /// Uses of `id`, all of which come later, will read `by` instead.
   void replace(ir::NodeId id, ir::NodeId by) {

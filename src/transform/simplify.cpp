@@ -103,12 +103,14 @@ class Simplifier {
       case OpKind::LoopStack:
       case OpKind::Gather:
       case OpKind::Library:
+      case OpKind::Part:
       case OpKind::Contraction: return kNoNode;
       case OpKind::Scan: return scan(n);
       case OpKind::Cast: return cast(id, n);
       case OpKind::View:
         switch (n.op) {
           case Op::pad: return pad(id, n);
+          case Op::join: return join(id, n);
           case Op::slice_at: return slice_at(id, n);
           case Op::update_at: return same(in(n).dims, n.dims) ? n.in[0] : kNoNode;
           default: return view(id, n);  // of one operand
@@ -119,7 +121,7 @@ class Simplifier {
     return kNoNode;
   }
 
-  GraphNode& in(const GraphNode& n, int k = 0) { return g_[n.in[k]]; }
+  GraphNode& in(const GraphNode& n, std::size_t k = 0) { return g_[n.in[k]]; }
 
   NodeId become_constant(NodeId id, std::uint64_t bits) {
     ir::Builder(g_).redefine(g_[id], Op::constant, {}, ir::Constant{bits});
@@ -229,6 +231,24 @@ class Simplifier {
     return kNoNode;
   }
 
+  /// Without operands that have no elements; of one operand it is that operand.
+  NodeId join(NodeId id, GraphNode& n) {
+    if (n.in.size() == 1) return n.in[0];
+    if (n.numel == 0) return kNoNode;
+    const GraphNode& first = in(n);
+    const auto is_first = [&](NodeId x) {
+      return g_[x].op == Op::constant && constant_bits(g_[x]) == constant_bits(first);
+    };
+    if (first.op == Op::constant && std::ranges::all_of(n.in, is_first))
+      return become_constant(id, constant_bits(first));
+    std::vector<NodeId> some;
+    for (const NodeId x : n.in)
+      if (g_[x].numel != 0) some.push_back(x);
+    if (some.size() == n.in.size()) return kNoNode;
+    n.in.assign(some);
+    return id;
+  }
+
   // ---- reductions ----
 
   NodeId reduce(NodeId id, GraphNode& n) {
@@ -251,7 +271,7 @@ class Simplifier {
   // ---- elementwise ----
 
   NodeId elementwise(NodeId id, GraphNode& n) {
-    switch (n.n_in) {
+    switch (n.in.size()) {
       case 1: return unary(id, n);
       case 2: return n.in[0] == n.in[1] ? of_itself(id, n) : with_constant(id, n);
       default: return n.op == Op::where ? where(id, n) : kNoNode;  // ops of one, two or three operands

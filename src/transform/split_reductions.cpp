@@ -59,8 +59,8 @@ class Splitter {
   void find_spread() {
     spread_.assign(g_.size(), 0);
     for (NodeId id = g_.size(); id-- > 0;)
-      for (int k = 0; k < g_[id].n_in; ++k) {
-        std::int64_t& of = spread_[g_[id].in[k]];
+      for (const NodeId in : g_[id].in) {
+        std::int64_t& of = spread_[in];
         of = std::max({of, g_[id].numel, spread_[id]});
       }
   }

@@ -5,7 +5,9 @@
 #include "transform/dce.h"
 #include "transform/fold.h"
 #include "transform/negate.h"
+#include "transform/settle_parts.h"
 #include "transform/simplify.h"
+#include "transform/split_joins.h"
 #include "transform/sum_products.h"
 
 namespace kiln::transform {
@@ -13,8 +15,14 @@ namespace {
 
 // cse comes first so that simplify sees equal operands as one, and again because simplified nodes become
 // equal.
-constexpr Pass kPasses[] = {{"cse", cse},   {"simplify", simplify}, {"negate", negate},
-                            {"fold", fold}, {"cse", cse},           {"dce", dce}};
+constexpr Pass kPasses[] = {{"settle_parts", settle_parts},
+                            {"cse", cse},
+                            {"simplify", simplify},
+                            {"split_joins", split_joins},
+                            {"negate", negate},
+                            {"fold", fold},
+                            {"cse", cse},
+                            {"dce", dce}};
 
 }  // namespace
 

@@ -1,7 +1,10 @@
 // Movement, indexing and slice update against hand-computed values.
 #include "api/expect.h"
+#include "record/node.h"
 
 #include <array>
+#include <cmath>
+#include <limits>
 
 namespace kiln {
 namespace {
@@ -89,6 +92,49 @@ TEST(Concat, JoinsAndPromotes) {
   expect_user_error([] { concat(std::span<const Tensor>{}); }, "[concat] no tensors");
   expect_user_error([&] { stack({x, zeros({2})}); },
                     "[stack] shapes differ: float32 (2, 2) and float32 (2,)");
+}
+
+TEST(Concat, TakesAnyNumberOfArraysAsOneOperation) {
+  for (const std::int64_t count : {1, 2, 3, 4, 32, 33, 64, 65, 255, 256, 1000, 1057}) {
+    SCOPED_TRACE(count);
+    std::vector<Tensor> pieces;
+    std::vector<float> rows;  // of three elements, of one row or two, or of none
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t n = i % 7 == 3 ? 0 : 1 + i % 2;
+      pieces.push_back(full({n, 3}, static_cast<float>(i)));
+      for (std::int64_t r = 0; r < 3 * n; ++r) rows.push_back(static_cast<float>(i));
+    }
+    const Tensor joined = concat(pieces, 0);
+    if (count > 3 && config().mode == Mode::Lazy) {
+      EXPECT_EQ(joined.node()->op, ir::Op::join);
+    }
+    EXPECT_EQ(joined.to_vector<float>(), rows);
+    std::vector<Tensor> columns;
+    for (const Tensor& p : pieces) columns.push_back(matrix_transpose(p) * 2.0 / 2.0);
+    EXPECT_EQ(matrix_transpose(concat(columns, -1)).to_vector<float>(), rows);
+  }
+}
+
+TEST(Concat, IsReadWhereItIsAsked) {
+  std::vector<Tensor> pieces;
+  for (int i = 0; i < 9; ++i)
+    pieces.push_back(floats({2, 2}, {i * 4.f, i * 4 + 1.f, i * 4 + 2.f, i * 4 + 3.f}));
+  const Tensor all = concat(pieces);
+  expect_equal<float>(all(range(3, 7)), {4, 2}, {6, 7, 8, 9, 10, 11, 12, 13});
+  expect_equal<float>(flip(all, 0)(range(0, 2)), {2, 2}, {34, 35, 32, 33});
+  expect_equal<float>(all(range(none, none, 5)), {4, 2}, {0, 1, 10, 11, 20, 21, 30, 31});
+  expect_equal<float>(take(all, Tensor::from(std::vector<std::int64_t>{17, 0, -18, 9}, {4}), 0), {4, 2},
+                      {34, 35, 0, 1, 0, 1, 18, 19});
+  expect_equal<float>(pad(all, {{1, 0}, {0, 1}}, -1)(range(0, 2)), {2, 3}, {-1, -1, -1, 0, 1, -1});
+  EXPECT_EQ(sum(all).item<float>(), 35 * 36 / 2);
+  expect_equal<float>(concat({all, flip(all, 0), all(range(0, 1))})(range(35, none)), {2, 2}, {0, 1, 0, 1});
+  expect_equal<float>(slice_update(all, {range(1, 3)}, 5)(range(0, 4)), {4, 2}, {0, 1, 5, 5, 5, 5, 6, 7});
+}
+
+TEST(Concat, KeepsNanOutOfItsNeighbours) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Tensor x = floats({3}, {-1, 0, 4});
+  expect_equal<float>(concat({log(x), x, sqrt(x)})(range(1, 6)), {5}, {-inf, std::log(4.f), -1, 0, 4});
 }
 
 TEST(Tile, RepeatSplit) {

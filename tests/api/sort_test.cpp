@@ -72,6 +72,13 @@ void expect_modes_agree(F f, const std::string& what) {
   }
 }
 
+/// Bits of a tensor, those of NaN too.
+std::vector<std::byte> exact_bits(const Tensor& t) {
+  std::vector<std::byte> out(static_cast<std::size_t>(t.numel() * size_of(t.dtype())));
+  t.copy_to(out.data(), t.dtype());
+  return out;
+}
+
 TEST(Sort, OrdersNumbersNanLast) {
   in_every_mode([] {
     const Tensor x = Tensor({3.0f, kNan, -1.0f, kInf, -kInf, 3.0f, 0.0f});
@@ -174,6 +181,99 @@ TEST(Sort, WithIndicesGivesValuesAndTheirPositions) {
   });
   expect_user_error([] { sort_with_indices(Tensor(1.f)); },
                     "[sort_with_indices] axis -1 is out of range for float32 ()");
+}
+
+/// Values have the bits of x, whichever results are asked for.
+TEST(Sort, WithIndicesAgreesWithTheOracleOnEveryDtypeAndLayout) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    SCOPED_TRACE(name(dtype));
+    for (const std::int64_t n : {1, 9, 300}) {
+      const Tensor x = values(dtype, {3, n, 5});
+      for (const Tensor& v : {x, flip(moveaxis(x, 1, 2), 1)}) {
+        const int axis = v.dim(1) == n ? 1 : 2;
+        for (const bool descending : {false, true})
+          for (const std::int64_t k : {n, std::min<std::int64_t>(n, 3)}) {
+            const auto made = [&] { return topk(v, k, axis, descending); };
+            std::vector<std::byte> values_wanted;
+            Ints positions_wanted;
+            {
+              const testing::ModeScope scope(Mode::Interpret);
+              const TopK want = made();
+              values_wanted = exact_bits(want.values);
+              positions_wanted = want.indices.to_vector<std::int64_t>();
+            }
+            const TopK both = made();
+            eval({both.values, both.indices});
+            EXPECT_EQ(exact_bits(both.values), values_wanted);
+            EXPECT_EQ(both.indices.to_vector<std::int64_t>(), positions_wanted);
+            EXPECT_EQ(exact_bits(made().values), values_wanted);
+            EXPECT_EQ(made().indices.to_vector<std::int64_t>(), positions_wanted);
+          }
+      }
+    }
+  }
+}
+
+TEST(Sort, WithIndicesRunsOnceForBothResults) {
+  const Tensor x = counting({4, 50});
+  const auto ran = [](auto f) { return test::count(f); };
+  const auto both = ran([&] {
+    const Sorted s = sort_with_indices(x + 1);
+    eval({s.values, s.indices});
+  });
+  EXPECT_EQ(both.library_calls, 1u);
+  EXPECT_EQ(both.launches, 1u);   // x + 1
+  const auto in_turn = ran([&] {  // what a handle holds is computed with the other
+    const Sorted s = sort_with_indices(x);
+    EXPECT_EQ(sum(s.values).item<float>(), 199.f * 100);
+    EXPECT_EQ(sum(s.indices).item<std::int64_t>(), 4 * 49 * 25);
+  });
+  EXPECT_EQ(in_turn.library_calls, 1u);
+  const auto positions_first = ran([&] {  // values are taken from x at positions in memory
+    const Sorted s = sort_with_indices(x);
+    EXPECT_EQ(s.indices(3, 7).item<std::int64_t>(), 7);
+    EXPECT_EQ(s.values(3, 7).item<float>(), 157);
+  });
+  EXPECT_EQ(positions_first.library_calls, 1u);
+  const auto twice = ran([&] {  // the same sort is recorded twice
+    const Tensor y = sort_with_indices(x).values, z = astype(sort_with_indices(x).indices, DType::Float32);
+    EXPECT_EQ(sum(y + z).item<float>(), 199.f * 100 + 4 * 49 * 25);
+  });
+  EXPECT_EQ(twice.library_calls, 1u);
+  const auto fused = ran([&] {
+    const TopK top = topk(x * 2, 3);
+    EXPECT_EQ(sum(top.values * 2 + top.indices).item<float>(), 6480.f);
+  });
+  EXPECT_EQ(fused.library_calls, 1u);
+  EXPECT_LE(fused.launches, 2u);
+}
+
+TEST(Sort, WithIndicesOfOneLongRow) {
+  const Tensor x = values(DType::Float32, {200000}), k = values(DType::Int64, {70000});
+  for (const Tensor& v : {x, k}) {
+    const Sorted s = sort_with_indices(v);
+    EXPECT_EQ(exact_bits(s.values), exact_bits(take(v, argsort(v), 0)));
+    const TopK top = topk(v, 100);
+    EXPECT_EQ(exact_bits(top.values), exact_bits(take(v, argsort(v, 0, true), 0)(range(0, 100))));
+  }
+}
+
+TEST(Sort, WithIndicesInsideALoop) {
+  const Tensor x = counting({6}) * -1.0;
+  const Tensors last =
+      while_loop([](const Tensors& s) { return s[1] < 3; },
+                 [](const Tensors& s) {
+                   const Sorted up = sort_with_indices(s[0]);
+                   return Tensors{up.values * 0.5 - astype(up.indices, DType::Float32), s[1] + 1};
+                 },
+                 {x, Tensor(0)});
+  Tensor y = x;
+  for (int i = 0; i < 3; ++i) {
+    const Tensor order = argsort(y);
+    y = take(y, order, 0) * 0.5 - astype(order, DType::Float32);
+  }
+  EXPECT_EQ(last[0].to_vector<float>(), y.to_vector<float>());
 }
 
 TEST(TopK, GivesTheFirstKAndTheirPositions) {

@@ -40,6 +40,8 @@ TEST(Attributes, ComeBackAsTheyWereStored) {
       });
     }
   comes_back(Op::sort, Sort{3, true}, [](const Sort& s) { EXPECT_TRUE(s.axis == 3 && s.descending); });
+  comes_back(Op::join, Join{15}, [](const Join& j) { EXPECT_EQ(j.axis, 15u); });
+  comes_back(Op::part, Part{1}, [](const Part& p) { EXPECT_EQ(p.index, 1u); });
   comes_back(Op::searchsorted, Search{true}, [](const Search& s) { EXPECT_TRUE(s.right); });
   comes_back(Op::reduce_min, Reduce{5},
              [](const Reduce& r) { EXPECT_TRUE(r.over(0) && !r.over(1) && r.over(2)); });
@@ -86,7 +88,8 @@ TEST(Attributes, EveryOpHasOneKind) {
     EXPECT_TRUE(well_stored(op, {}) || Box::fits(op)) << info(op).name;
     EXPECT_EQ(well_stored(op, {std::uint64_t{1} << 40, {}}),
               Constant::fits(op) || Iota::fits(op) || Permute::fits(op) || Reduce::fits(op) ||
-                  Loop::fits(op) || LoopResult::fits(op) || Gather::fits(op))
+                  Loop::fits(op) || LoopResult::fits(op) || Gather::fits(op) || Join::fits(op) ||
+                  Part::fits(op))
         << info(op).name << ": only these use all bits of the word";
   }
 }

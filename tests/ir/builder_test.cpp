@@ -21,7 +21,7 @@ TEST(Builder, AddsWhatIsInferredAndRefusesTheRest) {
   EXPECT_THROW(b.add(Op::matmul, {x, x}), InternalError);
   EXPECT_THROW(b.add(Op::reduce_sum, {x}, Scan{1}), InternalError) << "attributes of another op";
   Builder(b.graph).redefine(b.graph[sum], Op::constant, {}, Constant{0});
-  EXPECT_EQ(b.graph[sum].n_in, 0);
+  EXPECT_TRUE(b.graph[sum].in.empty());
   EXPECT_THROW(Builder(b.graph).redefine(b.graph[sum], Op::exp, {x}), InternalError) << "another shape";
 }
 

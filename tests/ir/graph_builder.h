@@ -78,7 +78,7 @@ class GraphBuilder {
               const A& attributes = {}) {
     GraphNode n = node(op, type, dims);
     set_attributes(graph, n, attributes);
-    for (NodeId i : in) n.in[n.n_in++] = i;
+    n.in = in;
     return push(n);
   }
   Extents extents(NodeId id) const { return {graph[id].dims.begin(), graph[id].dims.end()}; }

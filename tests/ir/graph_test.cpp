@@ -73,8 +73,8 @@ TEST(GraphVerify, RefusesWhatMakesNoSense) {
     }
   };
   EXPECT_TRUE(refused([](Graph& g) { g[2].in[0] = 2; }));
-  EXPECT_TRUE(refused([](Graph& g) { g[2].in[2] = 0; }));
-  EXPECT_TRUE(refused([](Graph& g) { g[2].n_in = 1; }));
+  EXPECT_TRUE(refused([](Graph& g) { g[2].in = {0, 1, 0}; }));
+  EXPECT_TRUE(refused([](Graph& g) { g[2].in = {0}; }));
   EXPECT_TRUE(refused([](Graph& g) { g[2].dtype = DType::Float64; }));
   EXPECT_TRUE(refused([](Graph& g) { g[2].numel = 31; }));
   EXPECT_TRUE(refused([](Graph& g) { set_attributes(g[3], Permute{}); }));
@@ -97,7 +97,7 @@ TEST(GraphVerify, ChecksElementwiseTypes) {
     std::vector<NodeId> ids;
     for (DType t : in) ids.push_back(b.leaf(t, {2}));
     const NodeId id = b.wide(op, out, {2}, {});
-    for (NodeId i : ids) b.graph[id].in[b.graph[id].n_in++] = i;
+    b.graph[id].in.assign(ids);
     try {
       verify(b.graph);
       return true;

@@ -94,6 +94,14 @@ TEST(Infer, Views) {
   EXPECT_EQ(shown(Op::pad, {{f32, {2}}, {f32, {}}}, {4}, Box::from({0, before})), "has a bad low or step");
   EXPECT_EQ(shown(Op::pad, {{f32, {2}}, {f16, {}}}, {4}, Box::from({0, low})),
             "has a fill that does not fit");
+  EXPECT_EQ(made(Op::join, {{f32, {2, 3}}, {f32, {5, 3}}, {f32, {0, 3}}, {f32, {1, 3}}}, Join{0}),
+            "float32 (8, 3)");
+  EXPECT_EQ(made(Op::join, {{f32, {2}}, {f16, {2}}}, Join{0}), "has operands of different dtypes or ranks");
+  EXPECT_EQ(made(Op::join, {{f32, {2, 3}}, {f32, {2, 4}}}, Join{0}),
+            "has operands of other extents off its axis");
+  EXPECT_EQ(made(Op::join, {{f32, {INT64_MAX}}, {f32, {1}}}, Join{0}), "has an extent above 63 bits");
+  EXPECT_EQ(made(Op::join, {{f32, {2}}}, Join{1}), "has no such axis");
+  EXPECT_EQ(made(Op::join, {}, Join{0}), "has no operand");
 }
 
 TEST(Infer, PartsAtAPosition) {
@@ -118,6 +126,12 @@ TEST(Infer, WhatGoesAlongAxes) {
   EXPECT_EQ(made(Op::sort, {{f16, {2, 3}}}, Sort{1}), "float16 (2, 3)");
   EXPECT_EQ(shown(Op::argsort, {{f16, {2, 3}}}, {2, 1}, Sort{1}), "int64 (2, 1)");
   EXPECT_EQ(shown(Op::sort, {{f16, {2, 3}}}, {2, 4}, Sort{1}), "has a wrong extent");
+  EXPECT_EQ(shown(Op::sort_with_positions, {{f16, {2, 3}}}, {2, 1}, Sort{1}), "float16 (2, 1)");
+  const Extents dims{2, 1};
+  const Inferred positions = infer_part(Op::sort_with_positions, {f16, dims}, 1);
+  EXPECT_TRUE(positions.fault == nullptr && positions.dtype == i64 && positions.dims == Shape({2, 1}));
+  EXPECT_STREQ(infer_part(Op::sort_with_positions, {f16, dims}, 2).fault, "is no result of its op");
+  EXPECT_STREQ(infer_part(Op::sort, {f16, dims}, 0).fault, "is of an op of one result");
   EXPECT_EQ(made(Op::searchsorted, {{f32, {9}}, {f32, {2, 3}}}, Search{}), "int64 (2, 3)");
   EXPECT_EQ(made(Op::searchsorted, {{f32, {9, 1}}, {f32, {2}}}, Search{}), "has wrong operands");
   EXPECT_EQ(shown(Op::gather, {{f32, {5, 3}}, {i32, {4, 1}}}, {4, 3}, Gather{0}), "float32 (4, 3)");

@@ -27,10 +27,13 @@ struct Trace {
   double eager_bytes = 0;
 };
 
+/// A view of more than one array is computed.
+bool joins(ir::Op op) { return op == ir::Op::pad || op == ir::Op::join; }
+
 double bytes_read(const ir::Node* node) {
   std::int64_t numel = node->numel;
-  while (ir::is_view(node->op) && node->op != ir::Op::pad) {
-    node = node->in[0];
+  while (ir::is_view(node->op) && !joins(node->op)) {
+    node = ir::operands(*node)[0];
     numel = std::min(numel, node->numel);
   }
   const ir::OpKind kind = ir::info(node->op).kind;
@@ -53,12 +56,13 @@ Trace trace_of(const std::vector<Tensor>& outputs) {
     ++trace.nodes;
     const ir::OpKind kind = ir::info(node->op).kind;
     const bool moves = kind != ir::OpKind::Scalar && kind != ir::OpKind::Iota &&
-                       (kind != ir::OpKind::View || node->op == ir::Op::pad);
+                       (kind != ir::OpKind::View || joins(node->op));
     if (moves) trace.eager_bytes += static_cast<double>(node->numel * size_of(node->dtype));
-    for (int i = 0; i < node->n_in; ++i) {
-      if (moves && node->in[i] && (i == 0 || node->in[i] != node->in[0]))
-        trace.eager_bytes += bytes_read(node->in[i]);
-      visit(node->in[i]);
+    const auto operands = ir::operands(*node);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (moves && operands[i] && (i == 0 || operands[i] != operands[0]))
+        trace.eager_bytes += bytes_read(operands[i]);
+      visit(operands[i]);
     }
   }
   return trace;

@@ -54,6 +54,7 @@ const Routine& sort_routine() {
 }
 
 const Routine& argsort_routine() { return sort_routine(); }
+const Routine& sort_with_positions_routine() { return sort_routine(); }
 
 const Routine& searchsorted_routine() {
   static const Searching routine;

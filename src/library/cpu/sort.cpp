@@ -189,6 +189,21 @@ Item* ordered(Item* items, Item* other, std::int64_t n, std::int64_t kept, int p
   return items;
 }
 
+/// Where the results of a row go.
+template <class T>
+struct RowOut {
+  T* values;                // null: nobody asks
+  std::int64_t* positions;  // likewise
+  RowOut operator+(std::int64_t elements) const {
+    return {values ? values + elements : nullptr, positions ? positions + elements : nullptr};
+  }
+};
+template <class T>
+RowOut<T> out_of(const Sort& call) {
+  return {static_cast<T*>(call.values), static_cast<std::int64_t*>(call.positions)};
+}
+
+/// Positions: rows are sorted with them.
 template <class T, bool Positions>
 struct RowSort {
   using Item = std::conditional_t<Positions, Pair<T>, Key<T>>;
@@ -234,7 +249,7 @@ struct RowSort {
   }
 
   static void run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, bool descending,
-                  void* to, std::int64_t to_stride, std::byte* workspace, int parts) {
+                  const RowOut<T>& to, std::int64_t to_stride, std::byte* workspace, int parts) {
     Item* const items = reinterpret_cast<Item*>(workspace);
     const bool few = kept < n / (kFilterBelow * parts);
     if (few) {
@@ -248,15 +263,32 @@ struct RowSort {
     const Item* const sorted =
         few ? items : ordered<static_cast<int>(sizeof(T))>(items, items + n, n, kept, parts);
     over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) put(sorted[i], descending, to, i * to_stride);
+      for (std::int64_t i = begin; i < end; ++i) put(sorted[i], descending, from, stride, to, i * to_stride);
     });
   }
 
-  static void put(const Item& item, bool descending, void* to, std::int64_t at) {
-    if constexpr (Positions)
-      static_cast<std::int64_t*>(to)[at] = position_of(item);
+  /// An item's element. Keys of floats do not tell zeros apart, nor NaN.
+  static T value_in(const Item& item, bool descending, const T* from, std::int64_t stride) {
+    Key<T> key;
+    if constexpr (std::is_same_v<Item, Wide>)
+      key = static_cast<Key<T>>(item.key);
     else
-      static_cast<T*>(to)[at] = value_of<T>(descending ? static_cast<Key<T>>(~item) : item);
+      key = static_cast<Key<T>>(item >> 32);
+    if (descending) key = static_cast<Key<T>>(~key);
+    if constexpr (!std::is_integral_v<T>)
+      if (key == kSign<T> || key == std::numeric_limits<Key<T>>::max())
+        return from[position_of(item) * stride];
+    return value_of<T>(key);
+  }
+
+  static void put(const Item& item, bool descending, const T* from, std::int64_t stride, const RowOut<T>& to,
+                  std::int64_t at) {
+    if constexpr (Positions) {
+      if (to.positions) to.positions[at] = position_of(item);
+      if (to.values) to.values[at] = value_in(item, descending, from, stride);
+    } else {
+      to.values[at] = value_of<T>(descending ? static_cast<Key<T>>(~item) : item);
+    }
   }
 };
 
@@ -340,7 +372,8 @@ void sort_tiles(const Sort& call, const Rows& rows, std::byte* workspace) {
                        const std::int64_t row = first + r, outer = rows.inner == 1 ? row : row / rows.inner;
                        const std::int64_t to = outer * call.kept * rows.inner + (row - outer * rows.inner);
                        for (std::int64_t i = 0; i < call.kept; ++i)
-                         Row::put(tile[i * kRows + r], call.descending, call.out, to + i * rows.inner);
+                         Row::put(tile[i * kRows + r], call.descending, in + beginnings[row], stride,
+                                  out_of<T>(call), to + i * rows.inner);
                      }
                    }
                  });
@@ -355,11 +388,9 @@ void sort_rows(const Sort& call, std::byte* workspace) {
   const auto one = [&](std::int64_t row, std::byte* memory, int parts) {
     const std::int64_t outer = row / rows.inner;
     const std::int64_t first = outer * call.kept * rows.inner + row % rows.inner;
-    void* const to = static_cast<std::byte*>(call.out) +
-                     first * static_cast<std::int64_t>(Positions ? sizeof(std::int64_t) : sizeof(T));
     RowSort<T, Positions>::run(static_cast<const T*>(call.in.data) + offset_of(call.in, row, call.axis),
-                               call.in.strides[call.axis], rows.length, call.kept, call.descending, to,
-                               rows.inner, memory, parts);
+                               call.in.strides[call.axis], rows.length, call.kept, call.descending,
+                               out_of<T>(call) + first, rows.inner, memory, parts);
   };
   if (!rows.spread()) {
     const int parts = rows.length >= kParallelAbove ? thread_count() : 1;
@@ -375,11 +406,11 @@ void sort_rows(const Sort& call, std::byte* workspace) {
   });
 }
 
-/// F<T, whether positions are wanted>.
+/// F<T, whether rows are sorted with their positions>.
 template <class F>
 auto by_kind(const Sort& call, F f) {
   return dispatch(call.dtype, [&]<class T>() {
-    return call.positions ? f.template operator()<T, true>() : f.template operator()<T, false>();
+    return call.by_position ? f.template operator()<T, true>() : f.template operator()<T, false>();
   });
 }
 

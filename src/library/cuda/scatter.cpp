@@ -296,8 +296,8 @@ struct Writer {
     sort.in.rank = 1;
     sort.in.dims[0] = sort.kept = once.count;
     sort.in.strides[0] = 1;
-    sort.positions = true;
-    sort.out = order_memory.data();
+    sort.by_position = true;
+    sort.positions = order_memory.data();
     cuda::sort(sort, stream);
     launch(kCombineInOrder, once.count * across.count,
            {&out, &values, &indices, &slots, &order, &once, &across});

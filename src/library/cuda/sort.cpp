@@ -47,7 +47,7 @@ struct Items {
 
   Items(const Sort& call) : bytes(size_of(call.dtype)), passes(static_cast<int>(bytes)) {
     const std::int64_t length = call.in.dims[call.axis];
-    if (call.positions) choose_order(length);
+    if (call.by_position) choose_order(length);
     by_thread = std::min(kMostByThread, kTileBytes / (kThreads * bytes));
     tile = kThreads * by_thread;
     first = by_thread;
@@ -112,7 +112,15 @@ Reading reading_of(const Sort& call, const Rows& rows, std::int64_t width, std::
   return r;
 }
 
-/// Sorts tiles: to `runs`, `distance` items apart, or null to call.out.
+/// What kernels write: of keys alone the values, else positions, and values beside them; null: not wanted.
+struct Outs {
+  void *out, *values;
+  explicit Outs(const Sort& call)
+      : out(call.by_position ? call.positions : call.values),
+        values(call.by_position ? call.values : nullptr) {}
+};
+
+/// Sorts tiles: to `runs`, `distance` items apart, or null to the results.
 void sort_tiles(const Sort& call, Rows rows, const Items& items, Function kernel, Stream stream, void* runs,
                 std::int64_t tiles, std::int64_t distance) {
   constexpr std::int64_t kWarp = 32;
@@ -131,10 +139,10 @@ void sort_tiles(const Sort& call, Rows rows, const Items& items, Function kernel
   auto kept_threads = static_cast<std::int32_t>(std::clamp<std::int64_t>(
       kept / items.by_thread, 1, std::max<std::int64_t>(padded / items.by_thread, 1)));
   Reading reading = reading_of(call, rows, width, together);
-  void* out = call.out;
+  Outs to(call);
   const void* in = call.in.data;
-  void* params[] = {&runs,       &out,      &in,       &rows,         &tiles,
-                    &log_padded, &distance, &log_rows, &kept_threads, &reading};
+  void* params[] = {&runs,     &to.out,   &in,           &rows,    &tiles,    &log_padded,
+                    &distance, &log_rows, &kept_threads, &reading, &to.values};
   LaunchShape shape;
   shape.grid[0] = static_cast<std::uint32_t>(ceil_div(units, together));
   shape.block[0] = static_cast<std::uint32_t>(threads);
@@ -154,7 +162,8 @@ void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std:
   if (runs > 1) from.emplace(bytes, stream);
   if (runs > 2) to.emplace(bytes, stream);
 
-  void* out = call.out;
+  Outs results(call);
+  const void* in = call.in.data;
   void* made = from ? from->data() : nullptr;
   sort_tiles(call, rows, items, kernels[kSortTiles], stream, made, runs, distance);
 
@@ -162,7 +171,8 @@ void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std:
   while (runs > 1) {
     std::int64_t after = ceil_div(runs, 2), apart = std::min(rows.kept, 2 * span);
     void* target = after == 1 ? nullptr : next;
-    void* params[] = {&target, &out, &made, &rows, &span, &runs, &distance, &after, &apart};
+    void* params[] = {&target,   &results.out, &made,  &rows,           &span, &runs,
+                      &distance, &after,       &apart, &results.values, &in};
     launch(kernels[kMergeRuns], blocks(rows.count * after * ceil_div(apart, kChunk)), stream, params);
     std::swap(made, next);
     span *= 2;
@@ -193,14 +203,15 @@ void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::v
   LaunchShape shape;
   shape.grid[0] = static_cast<std::uint32_t>(rows.count * chunks);
   shape.block[0] = kThreads;
-  void* out = call.out;
+  Outs results(call);
   void* from = nullptr;
   for (int pass = 0; pass < items.passes; ++pass) {
     const bool last = pass + 1 == items.passes;
     void* to = last ? nullptr : pass % 2 == 0 ? one->data() : other->data();
     std::uint32_t* state = counts + counters + pass * states;
     std::uint32_t* next = counts + counters + items.passes * states + pass;
-    void* params[] = {&to, &out, &from, &in, &rows, &counts, &state, &next, &chunks, &pass};
+    void* params[] = {&to,    &results.out, &from,   &in,   &rows,          &counts,
+                      &state, &next,        &chunks, &pass, &results.values};
     launch(kernels[kSortByDigit], shape, stream, params);
     from = to;
   }
@@ -212,7 +223,8 @@ std::string sort_source(const Sort& call) {
   namespace texts = codegen::templates;
   const Items items(call);
   const std::string shared = cat(template_prologue(), "typedef ", codegen::cuda_memory_type(call.dtype),
-                                 " Element;\n#define KILN_ORDER ", items.order, '\n');
+                                 " Element;\n#define KILN_ORDER ", items.order,
+                                 "\nconstexpr bool kValues = ", Outs(call).values ? "true" : "false", ";\n");
   const std::string tile = cat("constexpr int kEach = ", items.by_thread, ", kFirst = ", items.first, ";\n",
                                texts::sort, texts::sort_tiles);
   switch (items.way) {
@@ -240,8 +252,8 @@ void sort(const Sort& call, Stream stream) {
   const Items items(call);
   const auto kernels = [&](const char* way,
                            std::span<const char* const> symbols) -> const std::vector<Function>& {
-    const std::string name =
-        cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, way, '_', items.first);
+    const std::string name = cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, way, '_',
+                                 items.first, Outs(call).values ? "_values" : "");
     return template_kernels(device_of(stream), name, symbols, [&] { return sort_source(call); });
   };
   switch (items.way) {

@@ -40,7 +40,7 @@ std::string private_scatter_source(DType dtype, Combine how) {
 std::string sort_source(DType dtype, bool positions, std::int64_t length, std::int64_t kept = 0) {
   library::Sort call;
   call.dtype = dtype;
-  call.positions = positions;
+  call.by_position = positions;
   call.in.rank = 1;
   call.in.dims[0] = length;
   call.kept = kept > 0 ? kept : length;

@@ -2,6 +2,7 @@
 // first of many.
 #include "library/cuda/sort.h"
 
+#include "device/cuda/copy.h"
 #include "device/cuda/require.h"
 #include "library/cpu/sort.h"
 #include "library/cuda/search.h"
@@ -45,7 +46,8 @@ class DeviceSort : public ::testing::Test {
     return out;
   }
 
-  /// An array of these dims and strides, sorted by both.
+  /// An array of these dims and strides, sorted by both. Positions: with the values beside them, and each
+  /// without the other.
   void expect_same(DType dtype, bool positions, bool descending, std::vector<std::int64_t> dims,
                    std::vector<std::int64_t> strides, int axis, std::int64_t kept) {
     library::Sort call;
@@ -53,7 +55,7 @@ class DeviceSort : public ::testing::Test {
     call.axis = axis;
     call.kept = kept;
     call.descending = descending;
-    call.positions = positions;
+    call.by_position = positions;
     call.in.rank = static_cast<int>(dims.size());
     std::int64_t first = 0, reach = 1, count = kept;
     for (std::size_t a = 0; a < dims.size(); ++a) {
@@ -64,29 +66,48 @@ class DeviceSort : public ::testing::Test {
       if (static_cast<int>(a) != axis) count *= dims[a];
     }
     const std::vector<std::byte> in = drawn(reach, dtype);
-    const auto bytes = static_cast<std::size_t>(count * (positions ? 8 : size_of(dtype)));
-    std::vector<std::byte> want(bytes + 1), got(bytes + 1);
+    const auto value_bytes = static_cast<std::size_t>(count * size_of(dtype)),
+               position_bytes = positions ? static_cast<std::size_t>(count * 8) : 0;
+    std::vector<std::byte> want(position_bytes + value_bytes), got(want.size());
     struct alignas(64) Line {
       std::byte bytes[64];
     };
     std::vector<Line> workspace(cpu::sort_workspace_bytes(call) / 64 + 1);
+    const auto to = [&](std::byte* memory, bool with_values, bool with_positions) {
+      call.positions = with_positions ? memory : nullptr;
+      call.values = with_values ? memory + position_bytes : nullptr;
+    };
     call.in.data = in.data() + first * size_of(dtype);
-    call.out = want.data();
+    to(want.data(), true, positions);
     cpu::sort(call, reinterpret_cast<std::byte*>(workspace.data()));
 
-    Block* const from = allocate(in.size(), stream_);
-    Block* const to = allocate(bytes, stream_);
+    Block* const from = allocate(in.size() + 1, stream_);
+    Block* const out = allocate(got.size() + 1, stream_);
     copy_to_device(from->data, in.data(), in.size(), stream_);
     call.in.data = from->data + first * size_of(dtype);
-    call.out = to->data;
-    sort(call, stream_);
-    copy_to_host(got.data(), to->data, bytes, stream_);
+    const auto expect_on_device = [&](bool with_values, bool with_positions) {
+      to(out->data, with_values, with_positions);
+      sort(call, stream_);
+      copy_to_host(got.data(), out->data, got.size(), stream_);
+      const auto equal = [&](std::size_t begin, std::size_t end) {
+        return std::equal(want.begin() + static_cast<std::ptrdiff_t>(begin),
+                          want.begin() + static_cast<std::ptrdiff_t>(end),
+                          got.begin() + static_cast<std::ptrdiff_t>(begin));
+      };
+      EXPECT_TRUE((!with_positions || equal(0, position_bytes)) &&
+                  (!with_values || equal(position_bytes, want.size())))
+          << name(dtype) << (with_values ? " values" : "") << (with_positions ? " positions" : "")
+          << (descending ? " descending" : "") << ", " << dims.size() << " axes, axis " << axis << " of "
+          << dims[static_cast<std::size_t>(axis)] << ", " << kept << " kept";
+      fill(out->data, 0, 1, got.size(), stream_);
+    };
+    expect_on_device(!positions, positions);
+    if (positions) {
+      expect_on_device(true, true);
+      expect_on_device(true, false);
+    }
     release(from, stream_);
-    release(to, stream_);
-    EXPECT_TRUE(want == got) << name(dtype) << (positions ? " positions" : "")
-                             << (descending ? " descending" : "") << ", " << dims.size() << " axes, axis "
-                             << axis << " of " << dims[static_cast<std::size_t>(axis)] << ", " << kept
-                             << " kept";
+    release(out, stream_);
   }
 
   Stream stream_ = nullptr;
@@ -188,7 +209,7 @@ TEST_F(DeviceSort, SearchesAgreeWithTheCpuOnEveryDtype) {
       order.kept = n;
       std::vector<std::byte> sorted(edges.size());
       std::vector<std::uint64_t> workspace(cpu::sort_workspace_bytes(order) / 8 + 8);
-      order.out = sorted.data();
+      order.values = sorted.data();
       cpu::sort(order, reinterpret_cast<std::byte*>(workspace.data()));
 
       library::Search call;
