@@ -6,6 +6,7 @@
 // logging follow from the node.
 #pragma once
 
+#include "device/launch.h"
 #include "ir/attributes.h"
 #include "library/library.h"
 
@@ -38,6 +39,7 @@ struct Call {
   int rank = 0;
   std::array<std::int64_t, kMaxRank> dims{};
   void* out = nullptr;
+  const device::Bound* epilogue = nullptr;  // of a product on a CPU: see Matmul
 };
 
 inline ir::Stored stored(const Call& call) { return {call.attr64, call.attrs}; }

@@ -25,7 +25,8 @@ schedule::Target gpu(bool epilogues = true) {
   schedule::Target t;
   t.gpu = true;
   t.threads = 132;
-  t.epilogues = epilogues;
+  using Templates = schedule::Target::Templates;
+  t.templates = epilogues ? Templates::All : Templates::None;
   return t;
 }
 

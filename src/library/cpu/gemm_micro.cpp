@@ -35,28 +35,59 @@ namespace {
     }                                                                                                        \
   }
 
-#define KILN_PLAIN(x, y, z) ((x) * (y) + (z))
-#define KILN_MICRO_PLAIN(SUFFIX, ATTRIBUTE, BYTES, MR)                            \
-  KILN_MICRO(micro_u32_##SUFFIX, ATTRIBUTE, std::uint32_t, BYTES, MR, KILN_PLAIN) \
-  KILN_MICRO(micro_u64_##SUFFIX, ATTRIBUTE, std::uint64_t, BYTES, MR, KILN_PLAIN)
+// The same on operands where they are. Rows of a beyond the last are the last again.
+#define KILN_DIRECT(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)                                    \
+  ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, std::int64_t a_row, std::int64_t a_col, int rows, \
+                      const TYPE* b, std::int64_t b_row, TYPE* c, std::int64_t ldc) {                  \
+    typedef TYPE V __attribute__((vector_size(BYTES), aligned(alignof(TYPE))));                        \
+    typedef TYPE W __attribute__((vector_size(BYTES)));                                                \
+    constexpr int kLanes = BYTES / sizeof(TYPE);                                                       \
+    W acc[MR][2];                                                                                      \
+    std::int64_t row[MR];                                                                              \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                            \
+      acc[i][0] = acc[i][1] = W{};                                                                     \
+      row[i] = (i < rows ? i : rows - 1) * a_row;                                                      \
+    }                                                                                                  \
+    for (std::int64_t p = 0; p < k; ++p, a += a_col, b += b_row) {                                     \
+      const W b0 = *reinterpret_cast<const V*>(b), b1 = *reinterpret_cast<const V*>(b + kLanes);       \
+      _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                          \
+        const W x = a[row[i]] - W{};                                                                   \
+        acc[i][0] = MULTIPLY_ADD(x, b0, acc[i][0]);                                                    \
+        acc[i][1] = MULTIPLY_ADD(x, b1, acc[i][1]);                                                    \
+      }                                                                                                \
+    }                                                                                                  \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                            \
+      if (i >= rows) return;                                                                           \
+      *reinterpret_cast<V*>(c + i * ldc) = acc[i][0];                                                  \
+      *reinterpret_cast<V*>(c + i * ldc + kLanes) = acc[i][1];                                         \
+    }                                                                                                  \
+  }
+#define KILN_MICROS(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD) \
+  KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)        \
+  KILN_DIRECT(NAME##_direct, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)
 
-KILN_MICRO(micro_f32_base, , float, 16, 4, KILN_PLAIN)
-KILN_MICRO(micro_f64_base, , double, 16, 4, KILN_PLAIN)
+#define KILN_PLAIN(x, y, z) ((x) * (y) + (z))
+#define KILN_MICRO_PLAIN(SUFFIX, ATTRIBUTE, BYTES, MR)                             \
+  KILN_MICROS(micro_u32_##SUFFIX, ATTRIBUTE, std::uint32_t, BYTES, MR, KILN_PLAIN) \
+  KILN_MICROS(micro_u64_##SUFFIX, ATTRIBUTE, std::uint64_t, BYTES, MR, KILN_PLAIN)
+
+KILN_MICROS(micro_f32_base, , float, 16, 4, KILN_PLAIN)
+KILN_MICROS(micro_f64_base, , double, 16, 4, KILN_PLAIN)
 KILN_MICRO_PLAIN(base, , 16, 4)
 
 #if defined(__x86_64__)
 #define KILN_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define KILN_AVX512 \
   __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,f16c,prefer-vector-width=512")))
-KILN_MICRO(micro_f32_strict_avx2, KILN_AVX2, float, 32, 6, KILN_PLAIN)
-KILN_MICRO(micro_f64_strict_avx2, KILN_AVX2, double, 32, 6, KILN_PLAIN)
-KILN_MICRO(micro_f32_strict_avx512, KILN_AVX512, float, 64, 14, KILN_PLAIN)
-KILN_MICRO(micro_f64_strict_avx512, KILN_AVX512, double, 64, 14, KILN_PLAIN)
-KILN_MICRO(micro_f32_avx2, KILN_AVX2, float, 32, 6, _mm256_fmadd_ps)
-KILN_MICRO(micro_f64_avx2, KILN_AVX2, double, 32, 6, _mm256_fmadd_pd)
+KILN_MICROS(micro_f32_strict_avx2, KILN_AVX2, float, 32, 6, KILN_PLAIN)
+KILN_MICROS(micro_f64_strict_avx2, KILN_AVX2, double, 32, 6, KILN_PLAIN)
+KILN_MICROS(micro_f32_strict_avx512, KILN_AVX512, float, 64, 14, KILN_PLAIN)
+KILN_MICROS(micro_f64_strict_avx512, KILN_AVX512, double, 64, 14, KILN_PLAIN)
+KILN_MICROS(micro_f32_avx2, KILN_AVX2, float, 32, 6, _mm256_fmadd_ps)
+KILN_MICROS(micro_f64_avx2, KILN_AVX2, double, 32, 6, _mm256_fmadd_pd)
 KILN_MICRO_PLAIN(avx2, KILN_AVX2, 32, 6)
-KILN_MICRO(micro_f32_avx512, KILN_AVX512, float, 64, 14, _mm512_fmadd_ps)
-KILN_MICRO(micro_f64_avx512, KILN_AVX512, double, 64, 14, _mm512_fmadd_pd)
+KILN_MICROS(micro_f32_avx512, KILN_AVX512, float, 64, 14, _mm512_fmadd_ps)
+KILN_MICROS(micro_f64_avx512, KILN_AVX512, double, 64, 14, _mm512_fmadd_pd)
 KILN_MICRO_PLAIN(avx512, KILN_AVX512, 64, 14)
 
 bool has_avx512() {
@@ -83,24 +114,29 @@ KILN_AVX2 std::int64_t narrow_f16c(const float* from, std::uint16_t* to, std::in
 #endif
 
 template <class C>
-using Run = void (*)(std::int64_t, const C*, const C*, C*, std::int64_t, bool);
+struct Variant {
+  decltype(Micro<C>::run) run;
+  decltype(Micro<C>::direct) direct;
+};
 
 template <class C>
-Micro<C> choose([[maybe_unused]] Run<C> avx512, [[maybe_unused]] Run<C> avx2, Run<C> base) {
+Micro<C> choose([[maybe_unused]] Variant<C> avx512, [[maybe_unused]] Variant<C> avx2, Variant<C> base) {
 #if defined(__x86_64__)
-  if (has_avx512()) return {14, 128 / static_cast<int>(sizeof(C)), avx512};
-  if (has_avx2()) return {6, 64 / static_cast<int>(sizeof(C)), avx2};
+  if (has_avx512()) return {14, 128 / static_cast<int>(sizeof(C)), avx512.run, avx512.direct};
+  if (has_avx2()) return {6, 64 / static_cast<int>(sizeof(C)), avx2.run, avx2.direct};
 #endif
-  return {4, 32 / static_cast<int>(sizeof(C)), base};
+  return {4, 32 / static_cast<int>(sizeof(C)), base.run, base.direct};
 }
 
 }  // namespace
 
 #if defined(__x86_64__)
-#define KILN_CHOOSE(TYPE, NAME, BASE) \
-  choose<TYPE>(micro_##NAME##_avx512, micro_##NAME##_avx2, micro_##BASE##_base)
+#define KILN_CHOOSE(TYPE, NAME, BASE)                                 \
+  choose<TYPE>({micro_##NAME##_avx512, micro_##NAME##_avx512_direct}, \
+               {micro_##NAME##_avx2, micro_##NAME##_avx2_direct},     \
+               {micro_##BASE##_base, micro_##BASE##_base_direct})
 #else
-#define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>(nullptr, nullptr, micro_##BASE##_base)
+#define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>({}, {}, {micro_##BASE##_base, micro_##BASE##_base_direct})
 #endif
 
 template <>

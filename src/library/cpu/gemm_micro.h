@@ -10,6 +10,10 @@ template <class C>
 struct Micro {
   int mr, nr;
   void (*run)(std::int64_t k, const C* a, const C* b, C* c, std::int64_t ldc, bool first);
+  /// The same sums of operands where they lie: a[i·a_row + p·a_col] · b[p·b_row + j], i < rows <= mr, 1 <=
+  /// rows. Any alignment; c is written, and none of its rows from `rows` on.
+  void (*direct)(std::int64_t k, const C* a, std::int64_t a_row, std::int64_t a_col, int rows, const C* b,
+                 std::int64_t b_row, C* c, std::int64_t ldc);
 };
 
 /// C: float, double, std::uint32_t, std::uint64_t. `strict`: each product rounds before it is added.
