@@ -48,6 +48,7 @@ std::optional<std::string> defect_in(F f) {
 transform::Wishes wishes(const schedule::Target& target) {
   if (target.strict) return {.products_as_sums = target.gpu};
   transform::Wishes w;
+  w.finds_products = true;
   w.reductions = {target.run_bytes, target.launch_ns * target.bytes_per_ns, target.held};
   w.arranges = target.gpu;
   if (target.scans > 0) w.scans = transform::ScanCosts{target.scans};
