@@ -307,17 +307,43 @@ class Product {
       alignas(64) C sums[kBlock];
       for (std::int64_t i0 = begin; i0 < end; i0 += kBlock) {
         const std::int64_t n = std::min(kBlock, end - i0);
-        if (by_columns) {
-          columns(matrix + i0 * across, across, along, workspace, n, sums);
-        } else {
-          for (std::int64_t i = 0; i < n; ++i) sums[i] = dot(matrix + (i0 + i) * across, along, workspace);
-        }
+        lines(matrix, across, along, workspace, by_columns, i0, n, count, sums);
         if (epilogue_)
           finish(0, i0, 1, n, sums, n, scratch(finish_memory() + 64));
         else
           narrow(sums, out_ + i0, n);
       }
     });
+  }
+
+  /// The sums of n lines from one on. Which arithmetic an element gets depends on `count` alone, never on
+  /// where a thread's part begins.
+  void lines(const T* matrix, std::int64_t across, std::int64_t along, const C* x, bool by_columns,
+             std::int64_t first, std::int64_t n, std::int64_t count, C* sums) const {
+    if constexpr (std::is_same_v<T, C>) {
+      const std::int64_t wide = micro_.wide_columns;
+      if (by_columns && across == 1 && count >= wide) {
+        C part[kBlock];
+        for (std::int64_t i = 0; i < n; i += wide) {  // the last columns once more where fewer are left
+          const std::int64_t at = std::min(first + i, count - wide), skipped = first + i - at;
+          micro_.wide(k_, x, matrix + at, along, part);
+          std::copy_n(part + skipped, std::min(wide - skipped, n - i), sums + i);
+        }
+        return;
+      }
+      if (!by_columns && along == 1) {
+        std::int64_t i = 0;
+        for (; i + kDotLines <= n; i += kDotLines)
+          micro_.dots(k_, matrix + (first + i) * across, across, x, sums + i);
+        for (C four[kDotLines]; i < n; ++i) {
+          micro_.dots(k_, matrix + (first + i) * across, 0, x, four);
+          sums[i] = four[0];
+        }
+        return;
+      }
+    }
+    if (by_columns) return columns(matrix + first * across, across, along, x, n, sums);
+    for (std::int64_t i = 0; i < n; ++i) sums[i] = dot(matrix + (first + i) * across, along, x);
   }
 
   /// Lines of the matrix lie side by side: whole columns are scaled and added, for at most kBlock lines.
@@ -333,7 +359,7 @@ class Product {
 
   /// One line times x, in 16 partial sums, added up as a tree.
   C dot(const T* line, std::int64_t along, const C* x) const {
-    constexpr int kLanes = 16;
+    constexpr int kLanes = kDotLanes;
     C lanes[kLanes] = {}, run[kBlock];
     for (std::int64_t p0 = 0; p0 < k_; p0 += kBlock) {
       const std::int64_t n = std::min(kBlock, k_ - p0);
