@@ -35,8 +35,10 @@ struct LaunchShape {
 
 struct Launch {
   std::shared_ptr<const Code> code;
-  int instances = 1;    // sets of arguments that the code takes at most; above 1: codegen::InstanceTable
-  LaunchShape shape;    // of one set of arguments
+  int instances = 1;  // sets of arguments that the code takes at most; above 1: codegen::InstanceTable
+  LaunchShape shape;  // of one set of arguments
+  std::vector<std::byte>
+      head;             // of a kernel with a main loop: what its arguments begin with, a multiple of 8 bytes
   bool narrow = false;  // the code takes the parameters in 32 bits
   std::vector<std::int64_t> params;
   std::vector<std::int32_t> narrow_params;  // the same, where it does
@@ -47,6 +49,19 @@ struct Launch {
   std::int64_t scratch_bytes = 0;          // of a thread of the host
   std::int64_t counters = 0;               // zeroed words that blocks count in
   double work = 0;                         // primitives in all
+  /// Of the epilogue of a product on a CPU: the numbers of its parameters that come with a Rectangle, in the
+  /// order of that one's first members, -1 for those that the kernel does not read; and that of its buffer of
+  /// sums, or -1.
+  std::vector<std::int32_t> given;
+  std::int32_t given_buffer = -1;
+};
+
+/// Sums of products that an epilogue makes results of: those of a batch, from a row and a column on.
+struct Rectangle {
+  std::int64_t batch = 0, row = 0, column = 0, columns = 0;
+  std::int64_t pitch = 0;  // sums from a row to the next
+  std::int64_t rows = 0;
+  const void* sums = nullptr;
 };
 
 /// A launch with the arguments of one run.

@@ -300,14 +300,24 @@ class Run {
 
   void library_call(const LibraryCall& l) {
     count(Counter::LibraryCalls);
-    const library::Call call = call_of(l);
-    if (workspace_) return l.routine->run(call, workspace_);
-    if (!log_enabled(Topic::Kernel)) [[likely]]
-      return library_call(l, call);
-    log_library(l, device_.seconds([&] { library_call(l, call); }));
+    library::Call call = call_of(l);
+    if (l.epilogue < 0) return library_call(l, call);
+    const Launch& epilogue = plan_.epilogues[static_cast<std::size_t>(l.epilogue)];
+    with_arguments(epilogue, [&](void* const* pointers, const std::uint64_t* slots) {
+      const device::Bound bound{&epilogue, pointers, slots};
+      call.epilogue = &bound;
+      library_call(l, call);
+    });
   }
 
   void library_call(const LibraryCall& l, const library::Call& call) {
+    if (workspace_) return l.routine->run(call, workspace_);
+    if (!log_enabled(Topic::Kernel)) [[likely]]
+      return run_library(l, call);
+    log_library(l, device_.seconds([&] { run_library(l, call); }));
+  }
+
+  void run_library(const LibraryCall& l, const library::Call& call) {
     const std::size_t bytes = l.routine->workspace_bytes(call);
     const HeldBuffer workspace(bytes ? device_.allocate(bytes) : nullptr);
     l.routine->run(call, workspace ? workspace->data : nullptr);

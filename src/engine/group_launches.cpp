@@ -133,11 +133,15 @@ void each_place(const Plan& plan, const Step& step, const std::function<void(con
       for (std::uint32_t l = step.index; l < step.index + step.count; ++l)
         for (const Place& p : plan.launches[l].buffers) f(p, p.written);
       return;
-    case Step::Kind::Library:
-      for (const ArrayOperand& o : plan.library[step.index].operands) f(o.place, false);
-      f(plan.library[step.index].out, true);
-      for (const Place& other : plan.library[step.index].others) f(other, true);
+    case Step::Kind::Library: {
+      const LibraryCall& l = plan.library[step.index];
+      for (const ArrayOperand& o : l.operands) f(o.place, false);
+      f(l.out, true);
+      for (const Place& other : l.others) f(other, true);
+      if (l.epilogue >= 0)
+        for (const Place& p : plan.epilogues[static_cast<std::size_t>(l.epilogue)].buffers) f(p, p.written);
       return;
+    }
     case Step::Kind::Loop:
       for (const Loop::State& s : plan.loops[step.index].states) {
         f(s.init, false);

@@ -48,6 +48,7 @@ std::optional<std::string> defect_in(F f) {
 transform::Wishes wishes(const schedule::Target& target) {
   if (target.strict) return {.products_as_sums = target.gpu};
   transform::Wishes w;
+  w.finds_products = true;
   w.reductions = {target.run_bytes, target.launch_ns * target.bytes_per_ns, target.held};
   w.arranges = target.gpu;
   if (target.scans > 0) w.scans = transform::ScanCosts{target.scans};
@@ -73,6 +74,7 @@ bool PlanMaker::plan_with(plan::Fusion fusion) {
   plan_ = std::make_shared<Plan>();
   lowered_.clear();
   region_of_launch_.clear();
+  epilogues_.clear();
   classes_.clear();
   at_ = nullptr;
   regions_ = plan::fuse(g_, planning_target(device_), fusion);
@@ -90,6 +92,10 @@ bool PlanMaker::plan_with(plan::Fusion fusion) {
       case plan::Region::Kind::Library: add_library_call(r); break;
       case plan::Region::Kind::Loop: add_loop(r); break;
       case plan::Region::Kind::Fused: add_launch(r); break;
+      case plan::Region::Kind::Contraction:
+        // On a GPU a kernel of its own does all of it.
+        planning_target(device_).gpu ? add_launch(r) : add_product(r);
+        break;
     }
   }
   add_results();
@@ -124,6 +130,10 @@ void PlanMaker::verify_kernels() {
     at_ = region_of_launch_[i];
     kernel::verify(lowered_[i]->kernel);
   }
+  for (const EpilogueOf& e : epilogues_) {
+    at_ = e.region;
+    kernel::verify(e.lowered->kernel);
+  }
   at_ = nullptr;
 }
 
@@ -153,6 +163,9 @@ void PlanMaker::compile() {
                         Verdict::Memory});
     steps.push_back(step);
   }
+  for (const EpilogueOf& e : epilogues_)
+    requests.push_back(
+        {&e.lowered->kernel, kernel::hash(e.lowered->kernel), device_, 1, nullptr, Verdict::Memory});
   if (requests.empty()) return;
   try {
     obtain(requests);
@@ -160,13 +173,21 @@ void PlanMaker::compile() {
     verify_kernels();  // the one that is not well formed is named
     throw;
   }
-  for (std::size_t r = 0; r < requests.size(); ++r) {
+  const auto take = [](Launch& l, const KernelRequest& made) {
+    l.kernel = made.result;
+    l.code = l.kernel->code;
+    l.instances = l.kernel->instances;
+    l.verdict = made.verdict;
+  };
+  for (std::size_t i = 0; i < epilogues_.size(); ++i) {
+    const KernelRequest& made = requests[steps.size() + i];
+    take(plan_->epilogues[i], made);
+    if (!config().dump.empty())
+      dump_kernel(g_, regions_, *epilogues_[i].region, *epilogues_[i].lowered, *made.result, device_);
+  }
+  for (std::size_t r = 0; r < steps.size(); ++r) {
     for (std::uint32_t i = steps[r].index; i < steps[r].index + steps[r].count; ++i) {
-      Launch& l = plan_->launches[i];
-      l.kernel = requests[r].result;
-      l.code = l.kernel->code;
-      l.instances = l.kernel->instances;
-      l.verdict = requests[r].verdict;
+      take(plan_->launches[i], requests[r]);
     }
     device::at(device_).prepare(plan_->launches[steps[r].index]);
     const std::uint32_t first = steps[r].index;

@@ -66,6 +66,7 @@ struct LibraryCall {
   std::vector<std::int64_t> dims;  // of the result, which is row-major
   Place out;                       // perhaps the first operand's memory, where nobody else reads that
   std::vector<Place> others;       // of an op of several results those after the first. None: nobody asks
+  std::int32_t epilogue = -1;      // not -1: of Plan::epilogues, which stores the results; `out` is no place
 };
 
 /// What the library is asked to do, but for the addresses. `call` lives as long as the result.
@@ -106,6 +107,7 @@ struct Plan {
   Device device;
   std::vector<Step> steps;
   std::vector<Launch> launches;
+  std::vector<Launch> epilogues;  // kernels that library calls run on their results while these are in cache
   std::vector<LibraryCall> library;
   std::vector<Loop> loops;
   struct BufferPlan {
@@ -166,6 +168,11 @@ void set_region_hook(RegionHook hook);
 /// Plans made from now on have kernels that know their sizes, to be measured beside the others. Plans and
 /// kernels made before stay: clear_memory_caches().
 void specialise_kernels(bool on);
+
+/// Plans made from now on give a GPU's products with maps behind them to hand-written main loops, also where
+/// the library and a kernel for the maps would be faster: for tests and measurements. KILN_TEST_TEMPLATES=1
+/// in the environment does the same.
+void prefer_templates(bool on);
 
 /// The planner's view of a device. DeviceError when there is no such device.
 const schedule::Target& planning_target(Device device = Device::cpu());

@@ -73,6 +73,10 @@ class PlanMaker {
   Place place_of(const plan::Alias& a, DType dtype);
   std::uint32_t moves_of(const plan::Alias& a, DType dtype);
   void add_launch(const plan::Region& r);
+  /// A region's kernel, with its arguments bound to memory of the plan.
+  Launch lowered_launch(const plan::Region& r, std::unique_ptr<lower::Lowered>& lowered);
+  /// A product of a CPU, whose epilogue is a kernel that the library runs.
+  void add_product(const plan::Region& r);
   /// A step of the device's library: a node, or a product and the sum that adds a row to it.
   void add_library_call(const plan::Region& r);
   /// The call that makes a node of the operands that it has, and perhaps one more.
@@ -131,8 +135,13 @@ class PlanMaker {
   std::vector<bool> overwritten_;  // its buffer became another node's
   std::vector<std::unique_ptr<lower::Lowered>> lowered_;
   std::vector<const plan::Region*> region_of_launch_;
-  const plan::Region* at_ = nullptr;  // being lowered or verified
-  std::vector<LaunchClass> classes_;  // parallel to the launches
+  struct EpilogueOf {
+    std::unique_ptr<lower::Lowered> lowered;
+    const plan::Region* region;
+  };
+  std::vector<EpilogueOf> epilogues_;  // parallel to the plan's
+  const plan::Region* at_ = nullptr;   // being lowered or verified
+  std::vector<LaunchClass> classes_;   // parallel to the launches
 };
 
 /// See set_region_hook and specialise_kernels.

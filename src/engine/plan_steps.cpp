@@ -59,9 +59,18 @@ void PlanMaker::add_launch(const plan::Region& r) {
     place_of(o, 0);
   }
   if (empty) return;
+  std::unique_ptr<lower::Lowered> lowered;
+  Launch l = lowered_launch(r, lowered);
+  plan_->steps.push_back({Step::Kind::Launch, static_cast<std::uint32_t>(plan_->launches.size())});
+  plan_->launches.push_back(std::move(l));
+  lowered_.push_back(std::move(lowered));
+  region_of_launch_.push_back(&r);
+}
+
+Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::Lowered>& lowered) {
   at_ = &r;
   if (const RegionHook hook = current_region_hook()) hook(g_, r);
-  auto lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
+  lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
   overlaps_ = overlaps_ || lowered->overlaps;
   Launch l;
   for (std::size_t b = 0; b < lowered->buffers.size(); ++b) {
@@ -95,7 +104,10 @@ void PlanMaker::add_launch(const plan::Region& r) {
   for (std::int32_t s : lowered->slots) l.slots.push_back(static_cast<std::uint32_t>(s));
   l.slot_count = static_cast<std::uint32_t>(l.slots.size());
   l.grid = lowered->grid;
-  l.shape = device::at(device_).shape_of(lowered->kernel, l.grid);
+  l.shape = lowered->shape ? *lowered->shape : device::at(device_).shape_of(lowered->kernel, l.grid);
+  l.head = lowered->head;
+  l.given = lowered->given;
+  l.given_buffer = lowered->given_buffer;
   l.finish_grid = lowered->finish_grid;
   l.counters = lowered->kernel.link.empty() ? l.finish_grid : l.grid + 2;
   l.grain = lowered->grain;
@@ -105,11 +117,20 @@ void PlanMaker::add_launch(const plan::Region& r) {
   l.ops = op_names(g_, r);
   l.extents = Shape(g_[r.outputs.front()].dims).str();
   lowered->kernel.label = label_of(g_, r);
-  plan_->steps.push_back({Step::Kind::Launch, static_cast<std::uint32_t>(plan_->launches.size())});
-  plan_->launches.push_back(std::move(l));
-  lowered_.push_back(std::move(lowered));
-  region_of_launch_.push_back(&r);
   at_ = nullptr;
+  return l;
+}
+
+void PlanMaker::add_product(const plan::Region& r) {
+  for (NodeId o : r.outputs) place_of(o, 0);
+  EpilogueOf epilogue{nullptr, &r};
+  Launch launch = lowered_launch(r, epilogue.lowered);
+  LibraryCall l = library_call(r.product);
+  l.epilogue = static_cast<std::int32_t>(plan_->epilogues.size());
+  plan_->epilogues.push_back(std::move(launch));
+  epilogues_.push_back(std::move(epilogue));
+  plan_->steps.push_back({Step::Kind::Library, static_cast<std::uint32_t>(plan_->library.size())});
+  plan_->library.push_back(std::move(l));
 }
 
 /// The memory that shows an operand of a library call; the step being made reads it.

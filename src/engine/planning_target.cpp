@@ -1,11 +1,24 @@
 // What the planner is told of a device: its capabilities and rates, and the numeric promises in force.
 #include "device/device.h"
 #include "engine/plan.h"
+#include "support/env.h"
 #include "support/thread_own.h"
 
 #include <kiln/config.h>
 
+#include <atomic>
+
 namespace kiln::engine {
+namespace {
+
+std::atomic<bool>& templates_preferred() {
+  static std::atomic<bool> on{environment_variable("KILN_TEST_TEMPLATES") != nullptr};
+  return on;
+}
+
+}  // namespace
+
+void prefer_templates(bool on) { templates_preferred().store(on); }
 
 const schedule::Target& planning_target(Device device) {
   struct Kept {
@@ -19,6 +32,9 @@ const schedule::Target& planning_target(Device device) {
     kept = {&t, t.threads, t.vector_bytes, t};
   kept.target.strict = config().strict;
   kept.target.exact = config().strict || config().deterministic;
+  using Templates = schedule::Target::Templates;
+  kept.target.templates =
+      t.gpu && templates_preferred().load(std::memory_order_relaxed) ? Templates::All : t.templates;
   return kept.target;
 }
 

@@ -24,7 +24,11 @@ std::string describe(const ir::Graph& g, ir::NodeId id) {
 void print(const ir::Graph& g, const plan::Regions& regions) {
   std::string text = cat("[kiln] plan of ", g.size(), " nodes: ", regions.regions.size(), " kernels\n");
   for (std::size_t i = 0; i < regions.regions.size(); ++i)
-    text += cat("  kernel ", i, ": ", op_names(g, regions.regions[i]), "\n");
+    text += cat("  kernel ", i, ": ", op_names(g, regions.regions[i]),
+                regions.regions[i].kind == plan::Region::Kind::Contraction
+                    ? " (a matrix product with its epilogue)"
+                    : "",
+                "\n");
   for (const plan::Refusal& f : regions.refusals)
     text += cat("  boundary: ", describe(g, f.producer), "\n         -> ", describe(g, f.consumer),
                 "\n            ", f.reason, "\n");
@@ -46,6 +50,7 @@ nlohmann::json to_json(const ir::Graph& g, const plan::Regions& regions) {
     nlohmann::json ops = nlohmann::json::array();
     for (ir::NodeId id : r.nodes) ops.push_back(node(id));
     kernels.push_back({{"ops", ops}, {"stores", r.outputs}});
+    if (r.kind == plan::Region::Kind::Contraction) kernels.back()["product"] = r.product;
   }
   for (const plan::Refusal& f : regions.refusals)
     boundaries.push_back(

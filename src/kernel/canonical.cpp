@@ -53,6 +53,7 @@ class Canonical {
     out_.link = block(k_.link);
     out_.second = block(k_.second);
     out_.finish = block(k_.finish);
+    if (k_.main_loop) out_.main_loop = main_loop(*k_.main_loop);
     for (const auto& [loop, extent] : grids_) out_.loops[loop].extent = expr(extent);
     // Custom monoids read no other part, so that none is met here.
     for (const std::uint32_t c : customs_.old()) out_.customs.push_back(custom(k_.customs[c]));
@@ -74,6 +75,18 @@ class Canonical {
       out.push_back({s.kind, s.kind == Stmt::Kind::Store ? buffer(s.target) : acc(s.target), index, value});
     }
     return out;
+  }
+
+  /// What a call gives comes first, whether statements need it or not: the main loop's text counts on it.
+  Template main_loop(Template t) {
+    for (Hook& h : t.hooks) {
+      for (std::uint32_t& p : h.params) p = params_.meet(p).first;
+      for (std::uint32_t& b : h.buffers) b = buffer(b);
+      if (h.address >= 0) h.address = static_cast<std::int32_t>(buffer(static_cast<std::size_t>(h.address)));
+      h.body = block(h.body);
+      for (ExprId& e : h.results) e = expr(e);
+    }
+    return t;
   }
 
   std::uint32_t loop(const LoopDecl& l) {

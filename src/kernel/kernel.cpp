@@ -8,6 +8,7 @@
 #include "kernel/kernel.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kiln::kernel {
 namespace {
@@ -28,6 +29,7 @@ class KeyWriter {
     customs();
     for (DType t : k_.slots) put(static_cast<std::uint64_t>(t));
     for (const auto* section : {&k_.body, &k_.link, &k_.second, &k_.finish}) block(*section);
+    if (k_.main_loop) main_loop(*k_.main_loop);
     return hash128(std::span<const std::uint64_t>(words_));
   }
 
@@ -66,6 +68,39 @@ class KeyWriter {
   }
 
   void put(std::uint64_t word) { words_.push_back(word); }
+
+  void put(const std::string& text) {
+    put(text.size());
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      word = word << 8 | static_cast<unsigned char>(text[i]);
+      if (i % 8 == 7 || i + 1 == text.size()) put(std::exchange(word, 0));
+    }
+  }
+
+  void main_loop(const Template& t) {
+    put(t.name);
+    put(static_cast<std::uint64_t>(t.element));
+    put(t.config.size());
+    for (const auto& [name, value] : t.config) {
+      put(name);
+      put(static_cast<std::uint64_t>(value));
+    }
+    put(t.hooks.size());
+    for (const Hook& h : t.hooks) {
+      put(h.name);
+      for (const auto* list : {&h.params, &h.buffers}) {
+        put(list->size());
+        for (const std::uint32_t n : *list) put(n);
+      }
+      put(static_cast<std::uint64_t>(std::int64_t{h.address}));
+      block(h.body);
+      std::vector<std::uint64_t> results;
+      for (const ExprId e : h.results) results.push_back(number(e));
+      put(results.size());
+      for (const std::uint64_t r : results) put(r);
+    }
+  }
 
   void block(const std::vector<Stmt>& body) {
     put(body.size());

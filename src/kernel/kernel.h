@@ -11,20 +11,23 @@
 //   run once the iterations
 //           [g·n, (g+1)·n) of body's are done, n being the quotient of both loops' extents.
 // A section shares nothing with the others but memory.
-// Loop kinds: Grid and Serial are scalar loops; Vector runs its variable over lanes, the last lanes masked.
-// Inside a Vector loop an expression that depends on its variable is a vector, everything else stays scalar
-// and is evaluated once, outside the loop: emitters place each expression at the outermost loop that has its
-// operands. A While loop runs while its condition holds, or as many times as it has an extent. It carries
-// State accumulators: an update gives the next iteration's value, Before is this iteration's, in the
-// condition too, and all updates take effect together. Inside a Vector loop each lane has a condition of its
-// own: where it is false the states stay, and the loop ends when no lane goes on.
+// A kernel with a main loop (Template) has no sections: its statements stand in hooks, which the hand-written
+// main loop calls. Loop kinds: Grid and Serial are scalar loops; Vector runs its variable over lanes, the
+// last lanes masked. Inside a Vector loop an expression that depends on its variable is a vector, everything
+// else stays scalar and is evaluated once, outside the loop: emitters place each expression at the outermost
+// loop that has its operands. A While loop runs while its condition holds, or as many times as it has an
+// extent. It carries State accumulators: an update gives the next iteration's value, Before is this
+// iteration's, in the condition too, and all updates take effect together. Inside a Vector loop each lane has
+// a condition of its own: where it is false the states stay, and the loop ends when no lane goes on.
 #pragma once
 
 #include "kernel/expr.h"
 #include "support/hash128.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kiln::kernel {
@@ -110,6 +113,28 @@ struct Threads {
   bool narrow = false;      // index arithmetic fits 32 bits
 };
 
+/// A function that a main loop calls. Its statements run with some parameters and buffers that come with each
+/// call instead of with the launch: where the call stands (a batch, a row, a column), and what the main loop
+/// computed there.
+struct Hook {
+  std::string name;                   // what the main loop calls it
+  std::vector<std::uint32_t> params;  // parameters that come with a call, in the order of its arguments
+  std::vector<std::uint32_t>
+      buffers;  // In buffers that do, behind the parameters: arrays of the main loop's values
+  std::vector<Stmt> body;
+  std::vector<ExprId> results;  // what it returns; empty: nothing
+  std::int32_t address = -1;    // not -1: it returns the address of this buffer's element results[0]
+};
+
+/// A hand-written main loop of kernels_templates/ and what it is made for. It is given its operands' sizes by
+/// the launch, see device::Launch::head.
+struct Template {
+  std::string name;                                          // see codegen/cuda/cuda_template.h
+  DType element = DType::Float32;                            // of its operands in memory
+  std::vector<std::pair<std::string, std::int64_t>> config;  // constants that it is compiled with, by name
+  std::vector<Hook> hooks;
+};
+
 struct Kernel {
   ExprPool pool;
   std::vector<BufferDecl> buffers;
@@ -126,7 +151,8 @@ struct Kernel {
   bool exact = false;  // one implementation of each function for all engines and lanes: quotients are
                        // divisions, Float64 functions the C library's for single values
   Threads threads;
-  std::string label;  // readable name, not part of the key
+  std::optional<Template> main_loop;  // then the sections are empty
+  std::string label;                  // readable name, not part of the key
 };
 
 /// Whether values of accumulators are read inside their loops: scans, While loops. Not every emitter has

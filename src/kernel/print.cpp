@@ -85,6 +85,7 @@ class Printer {
     named_section("link", k_.link);
     named_section("second", k_.second);
     named_section("finish", k_.finish);
+    if (k_.main_loop) main_loop(*k_.main_loop);
     return std::move(out_);
   }
 
@@ -129,6 +130,28 @@ class Printer {
     line("}");
   }
 
+  void main_loop(const Template& t) {
+    std::string head = cat("template ", t.name, " of ", info(t.element).short_name);
+    for (const auto& [name, value] : t.config) head += cat(", ", name, " = ", value);
+    line(head);
+    for (const Hook& h : t.hooks) {
+      std::string given;
+      for (const std::uint32_t p : h.params) given += cat(given.empty() ? "p" : ", p", p);
+      for (const std::uint32_t b : h.buffers) given += cat(given.empty() ? "" : ", ", buffer_name(b));
+      line(cat("hook ", h.name, "(", given, ") {"));
+      ++indent_;
+      section(h.body);
+      if (!h.results.empty()) {
+        if (!h.body.empty()) forget();
+        parts(h.address < 0 ? "return"
+                            : cat("return address in ", buffer_name(static_cast<std::uint64_t>(h.address))),
+              h.results);
+      }
+      --indent_;
+      line("}");
+    }
+  }
+
   void custom(std::size_t index) {
     const CustomMonoid& c = k_.customs[index];
     std::string from;
@@ -143,7 +166,7 @@ class Printer {
     line("}");
   }
 
-  void parts(const char* name, const std::vector<ExprId>& all) {
+  void parts(const std::string& name, const std::vector<ExprId>& all) {
     forget();
     for (ExprId e : all) count(e, 0);
     needed_.clear();

@@ -40,6 +40,7 @@ class Verifier {
     KILN_CHECK_THAT(k_.link.empty() == k_.second.empty(),
                     "a link without a second section, or the other way round");
     for (const auto* body : {&k_.body, &k_.link, &k_.second, &k_.finish}) section(*body);
+    if (k_.main_loop) main_loop(*k_.main_loop);
   }
 
  private:
@@ -78,6 +79,28 @@ class Verifier {
         may_have_grid = false;
       }
     scope(body, 0);
+  }
+
+  void main_loop(const Template& t) {
+    KILN_CHECK_THAT(!t.name.empty() && k_.body.empty() && k_.link.empty() && k_.finish.empty(),
+                    "a main loop beside sections");
+    for (const Hook& h : t.hooks) {
+      for (const std::uint32_t p : h.params)
+        KILN_CHECK_THAT(p < k_.n_params, "parameter p", p, " of ", h.name);
+      for (const std::uint32_t b : h.buffers)
+        KILN_CHECK_THAT(b < k_.buffers.size() && k_.buffers[b].role == BufferDecl::Role::In, "buffer ", b,
+                        " of ", h.name);
+      for (const Stmt& s : h.body)
+        KILN_CHECK_THAT(s.kind != Stmt::Kind::Loop || k_.loops[s.target].kind != LoopKind::Grid,
+                        "a grid loop inside ", h.name);
+      section(h.body);
+      std::fill(valid_.begin(), valid_.end(), false);
+      for (const ExprId e : h.results) use(e);
+      if (h.address < 0) continue;
+      KILN_CHECK_THAT(static_cast<std::size_t>(h.address) < k_.buffers.size() && h.results.size() == 1 &&
+                          k_.pool[h.results[0]].type == DType::Int64,
+                      "the address that ", h.name, " returns");
+    }
   }
 
   /// Statements of one scope; `depth` 0 is the section itself.

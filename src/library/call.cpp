@@ -70,6 +70,7 @@ Matmul matmul_of(const Call& call) {
   stack(call.operands[1].array, m.b);
   if (call.n_operands > 2) m.bias = call.operands[2].array.data;
   m.out = call.out;
+  m.epilogue = call.epilogue;
   return m;
 }
 

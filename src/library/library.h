@@ -2,6 +2,8 @@
 // take over.
 #pragma once
 
+#include "device/launch.h"
+
 #include <kiln/combine.h>
 #include <kiln/dtype.h>
 #include <kiln/shape.h>
@@ -31,6 +33,9 @@ struct Matmul {
   MatrixStack a, b;
   const void* bias = nullptr;  // n adjacent elements; only where a library supports it
   void* out = nullptr;
+  /// Not null: a kernel that gets every sum once, a device::Rectangle at a time while it is in cache, and
+  /// stores the results; `out` is not written. On a CPU alone. Pre: k > 0.
+  const device::Bound* epilogue = nullptr;
 };
 
 /// A strided array. Strides are in elements, of either sign; 0 repeats.

@@ -24,6 +24,7 @@ void cuts(std::span<const std::int64_t> dims, std::vector<std::int64_t>& out) {
 }  // namespace
 
 Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
+  if (region.product != ir::kNoNode) return {Shape(g[region.product].dims), 0, false};
   std::vector<Shape> shapes;  // distinct shapes of full nodes, the anchor first
   std::uint64_t mask = 0;
   auto add = [&](std::span<const std::int64_t> dims) {

@@ -20,8 +20,8 @@ constexpr double kAssumedIterations = 32;  // of a loop, for want of anything be
 Lowered RegionLowering::run() {
   measure();
   out_.overlaps = reads_what_it_writes();
-  collapse();
-  choose();
+  product_ == ir::kNoNode ? collapse() : collapse_product();
+  product_ == ir::kNoNode ? choose() : choose_product();
   mark_uses();
   find_rough();
   declare_accs();
@@ -46,6 +46,7 @@ void RegionLowering::build_loops() {
     case Form::Split:
     case Form::SplitColumns: build_split(); break;
     case Form::Chain: build_chain(); break;
+    case Form::Product: build_product(); break;
   }
 }
 
@@ -75,7 +76,7 @@ void RegionLowering::compensate_sums() {
 void RegionLowering::complete() {
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
   k_.threads = s_.threads;
-  if (target_.gpu) k_.threads.narrow = index_is_narrow();
+  if (target_.gpu && product_ == ir::kNoNode) k_.threads.narrow = index_is_narrow();
   out_.form = s_.form;
   double points = 1;
   for (const Group& g : groups_) points *= static_cast<double>(g.extent);
@@ -99,6 +100,12 @@ static void number(Lowered& lowered) {
   reorder(lowered.params, old.params);
   reorder(lowered.slots, old.slots);
   reorder(lowered.buffers, old.buffers);
+  const auto renumber = [](std::int32_t& number, const std::vector<std::uint32_t>& numbers) {
+    const auto at = std::find(numbers.begin(), numbers.end(), static_cast<std::uint32_t>(number));
+    number = number < 0 || at == numbers.end() ? -1 : static_cast<std::int32_t>(at - numbers.begin());
+  };
+  for (std::int32_t& p : lowered.given) renumber(p, old.params);
+  renumber(lowered.given_buffer, old.buffers);
 }
 
 Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,

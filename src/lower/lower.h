@@ -1,10 +1,12 @@
 // lower: one region → one kernel plus the values its parameters take for this region's sizes.
 #pragma once
 
+#include "device/launch.h"
 #include "kernel/kernel.h"
 #include "plan/region.h"
 #include "schedule/schedule.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,13 @@ struct Lowered {
   double work = 0;                    // primitives in all (for the threading decision)
   std::int64_t bytes = 0;             // memory traffic, each operand once
   schedule::Form form{};
+  /// The epilogue of a CPU's product: parameters, and the buffer of the sums, that come with each call; see
+  /// device::Launch.
+  std::vector<std::int32_t> given;
+  std::int32_t given_buffer = -1;
+  // Of a kernel with a main loop.
+  std::vector<std::byte> head;
+  std::optional<device::LaunchShape> shape;
 };
 
 /// Pre: a region made by plan::fuse over a verified graph. Never fails for such a region.

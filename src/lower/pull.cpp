@@ -251,9 +251,15 @@ class Puller {
       case OpKind::LoopStack:
       case OpKind::Loop: break;
       case OpKind::Gather: return gather(n, at, predicates, id);
+      case OpKind::Contraction: {
+        if (!own(id)) break;
+        KILN_CHECK_THAT(at == base_coords(n.dims, false), "product ", id, " read off its place");
+        Entry e{Entry::Kind::Product, id};
+        e.cost = 1;
+        return push(std::move(e));
+      }
       case OpKind::Library:
-      case OpKind::Part:
-      case OpKind::Contraction: break;
+      case OpKind::Part: break;
     }
     KILN_CHECK_THAT(false, ir::info(n.op).name, " cannot be computed inside a region");
     return kNoEntry;

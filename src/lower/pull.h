@@ -22,7 +22,18 @@ struct Predicate {
 };
 
 struct Entry {
-  enum class Kind : std::uint8_t { Load, Scalar, Iota, Op, Pad, Reduce, Scan, LoopState, LoopResult } kind;
+  enum class Kind : std::uint8_t {
+    Load,
+    Scalar,
+    Iota,
+    Op,
+    Pad,
+    Reduce,
+    Scan,
+    LoopState,
+    LoopResult,
+    Product  // of matrices: something else makes its sums
+  } kind;
   plan::NodeId node;                               // Load: the leaf or stored node
   EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill or none: 0}; Reduce, Scan: {value};
                                                    // LoopResult: {state, or a yielded value}

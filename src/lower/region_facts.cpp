@@ -273,6 +273,7 @@ bool RegionLowering::varies_by_itself(const Entry& e) const {
           return true;
       return false;
     case Entry::Kind::Scan:
+    case Entry::Kind::Product:
     case Entry::Kind::LoopState:
     case Entry::Kind::LoopResult:
     case Entry::Kind::Pad: return true;

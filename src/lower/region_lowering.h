@@ -7,6 +7,7 @@
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
 //   region_scan.cpp     scans: accumulators that are read while their loop runs; long scans in chunks
 //   region_while.cpp    loops over the states of an element
+//   region_product.cpp  the epilogue of a matrix product
 //   region_split.cpp    partial results of chunks, and the finish section that combines them
 //
 // Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase,
@@ -76,7 +77,12 @@ class RegionLowering {
  public:
   RegionLowering(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
                  const schedule::Target& target)
-      : g_(graph), regions_(regions), target_(target), p_(pull(graph, regions, region)), k_(out_.kernel) {}
+      : g_(graph),
+        regions_(regions),
+        target_(target),
+        product_(region.product),
+        p_(pull(graph, regions, region)),
+        k_(out_.kernel) {}
 
   Lowered run();
 
@@ -135,6 +141,7 @@ class RegionLowering {
   };
   enum Owner : std::uint64_t {  // owners that are neither entries, atoms, links nor groups
     kScratchOwner = 0xfffd0000u,
+    kOperandOwner = 0xfffc0000u,  // of a product; plus 1 and the buffer: of one of them
     kRowOwner = 0xfffe0000u,
     kOutputOwner = 0xffff0000u,  // plus the node
   };
@@ -155,7 +162,12 @@ class RegionLowering {
     kTileRows,
     kSumBlock,
     kInner,
-    kLastVectors
+    kLastVectors,
+    kGivenBatch,
+    kGivenRow,
+    kGivenColumn,
+    kGivenColumns,
+    kGivenPitch
   };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
@@ -305,6 +317,17 @@ class RegionLowering {
   bool stores_now(const LoopRun::Yield& y) const;
   bool streams_past(const LoopRun::Yield& y) const;
 
+  // Products.
+  static DType sum_type(DType element);
+  void collapse_product();
+  void choose_product();
+  E product_value(const Entry& e);
+  void build_product();
+  void build_template();
+  std::pair<std::uint32_t, std::vector<std::int64_t>> product_operand(NodeId id);
+  kernel::Hook matrix_hook(const char* name, std::uint32_t buffer, const std::vector<std::int64_t>& strides,
+                           E batch);
+
   // Stripes.
   E stripe_index(std::uint32_t buffer);
   E identity_in(const Reduction& r);
@@ -326,6 +349,7 @@ class RegionLowering {
   const plan::Graph& g_;
   const plan::Regions& regions_;
   const schedule::Target& target_;
+  const NodeId product_;  // of a contraction, or kNoNode
   Pulled p_;
   Lowered out_;
   Kernel& k_;  // out_.kernel
@@ -338,6 +362,9 @@ class RegionLowering {
   int phases_ = 0, widest_bytes_ = 1;
   bool random_ = false;
   schedule::Schedule s_;
+  std::vector<int> batch_groups_;  // Product: groups of the batch, the rows, the columns; -1: of one element
+  int row_group_ = -1, column_group_ = -1;
+  bool unaligned_ = false;  // Product, GPU: lanes are no whole vectors of memory
 
   // What exists in the kernel.
   std::map<std::uint64_t, std::uint32_t> params_;  // by role
@@ -367,6 +394,8 @@ class RegionLowering {
   std::vector<bool> bounded_;      // accumulators that combine few values
   E inner_;                        // position inside a row, if one loop runs over all its axes
   E tile_row_, tile_column_;       // Tiles: position in the tile
+  std::uint32_t sums_buffer_ = 0;  // Product: the sums, and where the row at hand begins among them
+  E sums_row_;
   std::vector<E> memo_;            // per entry
   std::map<AtomId, E> atom_memo_;  // atoms share what they are made of
   std::vector<EntryId> building_;  // operations that wait for operands, the innermost last

@@ -110,8 +110,8 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   const std::int64_t later = bytes_ahead(e);
   stream |= later != 0;
   const bool ahead = stream && (item_ || later != 0) && !target_.gpu;
-  const bool vector =
-      target_.gpu && (s_.lanes > 1 || s_.run_lanes > 1) && (!walks_back(e.index) || !scans_.empty());
+  const bool vector = target_.gpu && !unaligned_ && (s_.lanes > 1 || s_.run_lanes > 1) &&
+                      (!walks_back(e.index) || !scans_.empty());
   std::vector<BufferSource::Position> positions;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
     if (!moves_buffer(term)) continue;
@@ -148,7 +148,7 @@ std::uint32_t RegionLowering::output_buffer(NodeId node, bool stream) {
   const bool placed = regions_.placements.contains(node);
   BufferDecl decl{BufferDecl::Role::Out, t, static_cast<std::uint8_t>(placed ? size_of(t) : 64)};
   decl.stream = stream;
-  decl.vector = target_.gpu && s_.lanes > 1;
+  decl.vector = target_.gpu && !unaligned_ && s_.lanes > 1;
   return new_buffer(decl, {BufferSource::Kind::Node, node, 0, 0});
 }
 
@@ -353,7 +353,7 @@ EntryId RegionLowering::unbuilt_operand(EntryId id) const {
 bool RegionLowering::rounds(const Entry& e) const {
   if (!target_.strict || !is_half(g_[e.node].dtype) || g_[e.node].op == Op::cast) return false;
   return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Reduce || e.kind == Entry::Kind::Scan ||
-         e.kind == Entry::Kind::Iota;
+         e.kind == Entry::Kind::Iota || e.kind == Entry::Kind::Product;
 }
 
 /// A value as it is after it was stored.
@@ -380,6 +380,7 @@ E RegionLowering::build_entry(EntryId id) {
       return kernel::select(predicate_expr(e.predicates, e.predicates_end), build(e.in[0]),
                             e.in[1] == kNoEntry ? kernel::constant(k_.pool, type, 0) : build(e.in[1]));
     case Entry::Kind::Reduce: return reduce_value(id);
+    case Entry::Kind::Product: return product_value(e);
     case Entry::Kind::LoopResult: return loop_result(id);
     case Entry::Kind::LoopState:
     case Entry::Kind::Scan: break;  // run_loop and scan_updates say what their values are
@@ -434,6 +435,7 @@ bool RegionLowering::has_stored_bits(const Entry& e) const {
     case Entry::Kind::Iota:
     case Entry::Kind::Pad:
     case Entry::Kind::Reduce:
+    case Entry::Kind::Product:
     case Entry::Kind::Scan: return !is_half(g_[e.node].dtype);
   }
   return false;

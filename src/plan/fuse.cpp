@@ -25,6 +25,7 @@ Regions Fuser::run() {
     merge_along_edges();
     merge_siblings();
     inline_regions();
+    join_products();
   }
   return finish();
 }
@@ -144,6 +145,14 @@ Regions Fuser::finish() {
     Group& x = groups_[i];
     Region r;
     if (x.library) r.kind = x.loops ? Region::Kind::Loop : Region::Kind::Library;
+    // A CPU's library makes a product alone; a GPU's main loop is a kernel in any case.
+    const bool main_loop = t_.gpu && is_contraction(x) && takes_epilogue(x) && x.points > 0;
+    if (is_contraction(x) && (x.nodes.size() > 1 || main_loop)) {
+      r.kind = Region::Kind::Contraction;
+      r.product = x.root_node;
+      // Whoever holds a product may read it later: storing it costs less than making it again.
+      if (g_[r.product].held) out.stored[r.product] = true;
+    }
     r.nodes = std::move(x.nodes);
     std::sort(r.nodes.begin(), r.nodes.end());
     for (NodeId n : r.nodes) {

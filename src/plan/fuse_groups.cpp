@@ -203,7 +203,7 @@ bool Fuser::runs_loops_again(const Group& a, const Group& b, bool dependent) con
   return dependent || a.phases || b.phases || a.scans || b.scans;
 }
 
-std::size_t Fuser::inputs_of(const Group& a, const Group& b) {
+std::size_t Fuser::inputs_of(const Group& a, const Group& b) const {
   std::vector<NodeId> in;
   for (const Group* x : {&a, &b})
     for (std::uint32_t e : x->in_edges) {

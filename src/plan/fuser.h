@@ -1,6 +1,6 @@
 // The state of merging, for the files that implement it: fuse.cpp (the passes and the result, recomputation),
 // fuse_edges.cpp (which nodes compute, and who reads whom), fuse_groups.cpp (what may merge), fuse_order.cpp
-// (the order of regions, kept while they merge).
+// (the order of regions, kept while they merge), fuse_products.cpp (what a matrix product takes along).
 #pragma once
 
 #include "plan/fuse.h"
@@ -143,7 +143,7 @@ class Fuser {
   std::string rows_of(const Group& x) const;
   std::string read_through(NodeId producer, NodeId consumer) const;
   std::string why_not_in_line(const Edge& e);
-  std::size_t inputs_of(const Group& a, const Group& b);
+  std::size_t inputs_of(const Group& a, const Group& b) const;
 
   // ---- order
   void forward(int a, std::int64_t limit, std::vector<int>& found);
@@ -156,6 +156,12 @@ class Fuser {
   // ---- siblings
   bool reaches(int a, int b);
   void merge_siblings();
+
+  // ---- products
+  void join_products();
+  bool takes_epilogue(const Group& product) const;
+  bool join_product(int ia, int ib, std::uint32_t edge);
+  std::string no_epilogue(const Group& a, const Group& b) const;
 
   // ---- recomputation
   void inline_regions();
@@ -170,6 +176,7 @@ class Fuser {
   const schedule::Target& t_;
   const Fusion fusion_;
   std::vector<bool> transparent_, is_root_, row_, inlined_;
+  std::vector<bool> written_in_place_;                   // a node whose value goes into an argument's memory
   std::vector<int> pieces_, reads_, reread_, reshapes_;  // see count_pieces, count_reads
   std::vector<int> readers_;  // operations that are no views and read a node directly
   std::vector<float> generator_cost_;

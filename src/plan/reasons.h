@@ -9,6 +9,10 @@ namespace kiln::plan {
 /// another test compares what the planner says.
 inline constexpr std::string_view kReasons[] = {
     "contractions run as library calls",
+    "operands of matrix products are read from memory",
+    "each matrix product is a kernel of its own",
+    "a matrix product takes maps along, no reductions, scans or loops",
+    "its result is written into an argument",
     "sorts and searches run as library calls",
     "a loop over whole tensors runs its own kernels",
     "read at other points, through …",

@@ -16,10 +16,12 @@ using ir::NodeId;
 /// Nodes of a region are full (one value per point of the domain) or row nodes (one per kept point: what
 /// reductions produce). A map region has no reduced axes and no row nodes.
 struct Region {
-  enum class Kind : std::uint8_t { Fused, Library, Loop } kind = Kind::Fused;
-  std::vector<NodeId> nodes;    // compute nodes, ascending (topological)
-  std::vector<NodeId> outputs;  // nodes stored to memory, ascending
-  std::vector<NodeId> rows;     // nodes of `nodes` that are row nodes, ascending
+  /// Contraction: a matrix product and the maps around it.
+  enum class Kind : std::uint8_t { Fused, Library, Loop, Contraction } kind = Kind::Fused;
+  std::vector<NodeId> nodes;     // compute nodes, ascending (topological)
+  std::vector<NodeId> outputs;   // nodes stored to memory, ascending
+  std::vector<NodeId> rows;      // nodes of `nodes` that are row nodes, ascending
+  NodeId product = ir::kNoNode;  // Contraction: the product
 };
 
 /// Why two regions stayed apart.

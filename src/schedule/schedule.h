@@ -8,6 +8,7 @@
 //   Flat     no reduction, one axis, cut into blocks
 //   Tiles    no reduction, operands that are contiguous along other axes than the last: they go through
 //   scratch memory
+//   Product  the epilogue of a matrix product: rectangles of sums that something else makes
 #pragma once
 
 #include "kernel/kernel.h"
@@ -20,7 +21,7 @@
 
 namespace kiln::schedule {
 
-enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns, Chain };
+enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns, Chain, Product };
 
 /// Elements of a row for each lane from which it is cut into chunks even where there are rows enough for all
 /// threads.

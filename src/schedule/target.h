@@ -13,8 +13,11 @@ struct Target {
   int vector_bytes = 16;
   bool fma = true;
   bool strict =
-      false;           // the numeric promise: every recorded operation rounds, orders depend on extents alone
-  bool exact = false;  // every engine gives functions the same bits (strict and deterministic)
+      false;  // the numeric promise: every recorded operation rounds, orders depend on extents alone
+  bool epilogues = false;  // the library's matrix products take the maps of their results along
+  /// A GPU's matrix products that hand-written main loops do instead of the library, with those maps.
+  enum class Templates : std::uint8_t { None, Integers, All } templates = Templates::None;
+  bool exact = false;               // every engine gives functions the same bits (strict and deterministic)
   std::int64_t l2_bytes = 1 << 20;  // of one core
   double bytes_per_ns = 10;         // memory traffic, all threads together
   double cached_bytes_per_ns = 40;  // the same while the data fits the cores' caches

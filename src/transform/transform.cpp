@@ -3,6 +3,7 @@
 #include "transform/arrange_operands.h"
 #include "transform/cse.h"
 #include "transform/dce.h"
+#include "transform/find_products.h"
 #include "transform/fold.h"
 #include "transform/negate.h"
 #include "transform/settle_parts.h"
@@ -39,6 +40,7 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
       if (id != ir::kNoNode) id = step[id];
   };
   if (wishes.products_as_sums) follow(sum_products(t.graph));
+  if (wishes.finds_products) follow(find_products(t.graph));
   for (const Pass& pass : kPasses) follow(pass.run(t.graph));
   if (wishes.arranges) follow(arrange_operands(t.graph));
   if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));

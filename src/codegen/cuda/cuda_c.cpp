@@ -2,6 +2,7 @@
 #include "codegen/cuda/cuda_c.h"
 
 #include "codegen/cuda/cuda_function.h"
+#include "codegen/cuda/cuda_template.h"
 #include "kernels_templates.h"
 #include "support/large_stack.h"
 
@@ -12,8 +13,14 @@ namespace kiln::codegen {
 // of a multiprocessor, at least, where a kernel says so: 64 registers each
 constexpr int kResidentThreads = 1024;
 
-CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances)
-    : k_(kernel), facts_(kernel), at_(kernel), pool_(at_.pool()), symbol_(symbol), instances_(instances) {
+CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances,
+                         std::span<const ExprId> results)
+    : k_(kernel),
+      facts_(kernel, results),
+      at_(kernel),
+      pool_(at_.pool()),
+      symbol_(symbol),
+      instances_(instances) {
   KILN_CHECK_THAT(k_.threads.block > 0 && k_.threads.team > 0, "a kernel without threads");
   accs_.resize(k_.accs.size());
 }
@@ -96,7 +103,14 @@ std::string CudaEmitter::assemble(const std::string& body) const {
   fn += body + "}\n";
   if (instances_ > 1) fn += table_function();
 
-  const CudaPreludes& p = facts_.preludes;
+  std::string out = text_of(facts_.preludes);
+  if (!k_.link.empty()) out += templates::chain;
+  if (!k_.finish.empty()) out += templates::finish;
+  return out + "\n" + indented(fn);
+}
+
+/// The parts of kernels_templates that kernels call.
+std::string CudaEmitter::text_of(const CudaPreludes& p) {
   std::string out = cat(templates::types, templates::overlap);
   if (p.memory) out += templates::memory;
   if (p.integer) out += templates::integer;
@@ -104,9 +118,7 @@ std::string CudaEmitter::assemble(const std::string& body) const {
   if (p.math) out += templates::math;
   if (p.reduce) out += templates::reduce;
   if (p.scan) out += templates::scan;
-  if (!k_.link.empty()) out += templates::chain;
-  if (!k_.finish.empty()) out += templates::finish;
-  return out + "\n" + indented(fn);
+  return out;
 }
 
 /// Two spaces a brace.
@@ -137,7 +149,8 @@ int instances_in(const Kernel& kernel, std::size_t bytes) {
 }
 
 std::string emit_cuda(const Kernel& kernel, const std::string& symbol, int instances) {
-  KILN_CHECK_THAT(kernel.link.empty() || instances == 1, "blocks of several chains");
+  KILN_CHECK_THAT((kernel.link.empty() && !kernel.main_loop) || instances == 1, "blocks of several chains");
+  if (kernel.main_loop) return emit_template(kernel, symbol);
   std::string text;
   on_large_stack([&] { text = CudaEmitter(kernel, symbol, instances).run(); });
   return text;

@@ -26,7 +26,7 @@ bool is_long(Prim p) {
          p == Prim::Call2 || p == Prim::Philox;
 }
 
-std::vector<int> count_uses(const Kernel& k) {
+std::vector<int> count_uses(const Kernel& k, std::span<const ExprId> results) {
   std::vector<int> uses(k.pool.size(), 0);
   auto visit = [&](auto&& self, ExprId e) -> void {
     if (e == kNoExpr || ++uses[e] > 1) return;
@@ -46,6 +46,7 @@ std::vector<int> count_uses(const Kernel& k) {
     }
   };
   for (const auto* section : {&k.body, &k.link, &k.second, &k.finish}) block(block, *section);
+  for (const ExprId e : results) visit(visit, e);
   return uses;
 }
 
@@ -253,8 +254,11 @@ class LoopWalk {
 
 }  // namespace
 
-CudaFacts::CudaFacts(const Kernel& k)
-    : uses(count_uses(k)), index(find_indices(k)), reads_running(k.accs.size()), reads_before(k.accs.size()) {
+CudaFacts::CudaFacts(const Kernel& k, std::span<const ExprId> results)
+    : uses(count_uses(k, results)),
+      index(find_indices(k)),
+      reads_running(k.accs.size()),
+      reads_before(k.accs.size()) {
   for (ExprId e = 0; e < k.pool.size(); ++e) {
     if (k.pool[e].prim == Prim::Running) reads_running[k.pool[e].imm] = true;
     if (k.pool[e].prim == Prim::Before) reads_before[k.pool[e].imm] = true;

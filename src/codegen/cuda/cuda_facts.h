@@ -4,6 +4,7 @@
 #include "kernel/kernel.h"
 #include "kernel/nouns.h"
 
+#include <span>
 #include <vector>
 
 namespace kiln::codegen {
@@ -11,10 +12,19 @@ namespace kiln::codegen {
 /// Parts of kernels_templates that a kernel's text calls, beside those that every kernel has.
 struct CudaPreludes {
   bool memory = false, integer = false, philox = false, math = false, reduce = false, scan = false;
+  void add(const CudaPreludes& p) {
+    memory |= p.memory;
+    integer |= p.integer;
+    philox |= p.philox;
+    math |= p.math;
+    reduce |= p.reduce;
+    scan |= p.scan;
+  }
 };
 
 struct CudaFacts {
-  explicit CudaFacts(const kernel::Kernel& kernel);
+  /// `results`: expressions that are needed besides those of statements.
+  explicit CudaFacts(const kernel::Kernel& kernel, std::span<const kernel::ExprId> results = {});
 
   // By expression.
   std::vector<int> uses;    // by statements, loops and other expressions

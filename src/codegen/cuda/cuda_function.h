@@ -31,8 +31,16 @@ using Lanes = kernel::Placement::Lanes;
 
 class CudaEmitter {
  public:
-  CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances);
+  CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances,
+              std::span<const ExprId> results = {});
   std::string run();
+  /// A hook of a kernel with a main loop: the kernel's body is the hook's, `results` are the hook's. `given`:
+  /// for each buffer whether it comes with calls.
+  std::string hook(const kernel::Hook& hook, const std::vector<bool>& given);
+  const CudaPreludes& preludes() const { return facts_.preludes; }
+  static std::string text_of(const CudaPreludes& preludes);
+  static std::string indented(const std::string& text);
+  static std::string buffer_name(const BufferDecl& decl, std::uint64_t number);
 
  private:
   struct Scope {
@@ -93,7 +101,6 @@ class CudaEmitter {
   std::string head() const;
   std::string table_function() const;
   std::string assemble(const std::string& body) const;
-  static std::string indented(const std::string& text);
 
   // ---- values
   bool is_index(ExprId e) const { return facts_.index[e]; }

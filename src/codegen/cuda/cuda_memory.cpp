@@ -12,15 +12,17 @@ constexpr std::int64_t kFar = std::int64_t{64} << 20;
 
 }  // namespace
 
-std::string CudaEmitter::buffer_name(std::uint64_t b) const {
-  switch (k_.buffers[b].role) {
-    case BufferDecl::Role::In: return cat("in", b);
-    case BufferDecl::Role::Out: return cat("out", b);
-    case BufferDecl::Role::Partial: return cat("part", b);
-    case BufferDecl::Role::Scratch: return cat(k_.buffers[b].shared ? "tile" : "kept", b);
+std::string CudaEmitter::buffer_name(const BufferDecl& decl, std::uint64_t number) {
+  switch (decl.role) {
+    case BufferDecl::Role::In: return cat("in", number);
+    case BufferDecl::Role::Out: return cat("out", number);
+    case BufferDecl::Role::Partial: return cat("part", number);
+    case BufferDecl::Role::Scratch: return cat(decl.shared ? "tile" : "kept", number);
   }
   return {};
 }
+
+std::string CudaEmitter::buffer_name(std::uint64_t b) const { return buffer_name(k_.buffers[b], b); }
 
 /// The register that belongs to the vector and lane at hand.
 std::string CudaEmitter::scratch(std::uint64_t b, ExprId index) {

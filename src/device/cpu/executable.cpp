@@ -59,6 +59,17 @@ void Executable::body(const kernel::Frame& frame, std::int64_t begin, std::int64
   }
 }
 
+void Executable::body_in(const kernel::Frame& frame, std::int64_t begin, std::int64_t end,
+                         std::int64_t scratch_bytes, std::byte* memory) const {
+  if (const kernel::KernelFn fn = body_.load(std::memory_order_acquire))
+    return fn(&frame, begin, end, memory);
+  program_->run(VmPart::Body, frame, begin, end, memory, memory + align64(scratch_bytes));
+}
+
+std::int64_t Executable::memory_bytes(std::int64_t scratch_bytes) const {
+  return align64(scratch_bytes) + (program_ ? align64(program_->memory_bytes()) : 0);
+}
+
 void Executable::one(const std::atomic<kernel::KernelFn>& section, VmPart part, const kernel::Frame& frame,
                      std::int64_t begin, std::int64_t end, std::int64_t scratch_bytes) const {
   const std::int64_t own = align64(scratch_bytes);

@@ -40,6 +40,10 @@ class Executable final : public device::Code {
   /// `grain` of them, or some more, before it looks for machine code again. Pre: translated or published.
   void body(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::int64_t scratch_bytes,
             std::int64_t grain) const;
+  /// The same in memory of the caller's: memory_bytes() of it, aligned to 64 bytes.
+  void body_in(const kernel::Frame& frame, std::int64_t begin, std::int64_t end, std::int64_t scratch_bytes,
+               std::byte* memory) const;
+  std::int64_t memory_bytes(std::int64_t scratch_bytes) const;
   /// Whether there is a link section, and so a second one; an item of theirs.
   bool chained() const noexcept;
   void link(const kernel::Frame& frame, std::int64_t item, std::int64_t scratch_bytes) const;

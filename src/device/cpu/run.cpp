@@ -4,8 +4,10 @@
 #include "device/cpu/threads.h"
 #include "inspect/statistics.h"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
+#include <vector>
 
 namespace kiln::cpu {
 namespace {
@@ -53,6 +55,40 @@ void run(const device::Bound& bound) {
     });
   }
   e.finish(frame, l.finish_grid);
+}
+
+void run_epilogue(const device::Bound& bound, const device::Rectangle& at, std::byte* memory) {
+  const device::Launch& l = *bound.launch;
+  constexpr std::size_t kNear = 64;
+  std::int64_t near_params[kNear];
+  void* near_buffers[kNear];
+  std::vector<std::int64_t> far_params;
+  std::vector<void*> far_buffers;
+  std::int64_t* params = near_params;
+  void** buffers = near_buffers;
+  if (l.params.size() > kNear || l.given_buffer >= static_cast<std::int32_t>(kNear)) {
+    far_params.resize(l.params.size());
+    params = far_params.data();
+  }
+  // How many buffers there are is not in the launch but for those that it takes.
+  std::size_t count = l.arguments.empty() ? 1 : std::size_t{l.arguments.back()} + 1;
+  count = std::max(count, static_cast<std::size_t>(l.given_buffer + 1));
+  if (count > kNear) {
+    far_buffers.resize(count);
+    buffers = far_buffers.data();
+  }
+  std::copy(l.params.begin(), l.params.end(), params);
+  std::copy_n(bound.buffers, count, buffers);
+  const std::int64_t values[] = {at.batch, at.row, at.column, at.columns, at.pitch};
+  for (std::size_t i = 0; i < l.given.size(); ++i)
+    if (l.given[i] >= 0) params[l.given[i]] = values[i];
+  if (l.given_buffer >= 0) buffers[l.given_buffer] = const_cast<void*>(at.sums);
+  const auto& e = static_cast<const Executable&>(*l.code);
+  e.body_in({buffers, params, bound.slots}, 0, at.rows, l.scratch_bytes, memory);
+}
+
+std::size_t epilogue_memory(const device::Launch& l) {
+  return static_cast<std::size_t>(static_cast<const Executable&>(*l.code).memory_bytes(l.scratch_bytes));
 }
 
 }  // namespace kiln::cpu

@@ -3,9 +3,17 @@
 
 #include "device/launch.h"
 
+#include <cstddef>
+
 namespace kiln::cpu {
 
 /// Returns when the kernel has run. Pre: the code is an Executable.
 void run(const device::Bound& bound);
+
+/// The epilogue of a product for one rectangle of its sums, on the calling thread. `memory`:
+/// epilogue_memory() bytes, aligned to 64. Pre: the code is an Executable, and Launch::given says what comes
+/// with the call.
+void run_epilogue(const device::Bound& bound, const device::Rectangle& at, std::byte* memory);
+std::size_t epilogue_memory(const device::Launch& launch);
 
 }  // namespace kiln::cpu

@@ -163,8 +163,27 @@ void with_table(std::span<const Bound> launches, Stream stream, F f) {
   f(shape, args);
 }
 
+/// f(shape, arguments) for a kernel with a main loop, whose one argument is the struct that
+/// codegen/cuda/cuda_template.h describes.
+template <class F>
+void with_args_struct(const Bound& bound, F f) {
+  const device::Launch& l = *bound.launch;
+  std::vector<std::byte>& bytes = thread_own<std::vector<std::byte>, Bound>();
+  bytes.assign(l.head.begin(), l.head.end());
+  const auto put = [&](const void* value) {
+    const auto* from = static_cast<const std::byte*>(value);
+    bytes.insert(bytes.end(), from, from + 8);
+  };
+  for (const std::uint32_t b : l.arguments) put(&bound.buffers[b]);
+  for (const std::int64_t p : l.params) put(&p);
+  for (std::size_t s = 0; s < l.slot_count; ++s) put(&bound.slots[s]);
+  void* args[] = {bytes.data()};
+  f(l.shape, args);
+}
+
 template <class F>
 void with_any_arguments(std::span<const Bound> launches, Stream stream, F f) {
+  if (!launches.front().launch->head.empty()) return with_args_struct(launches.front(), f);
   if (launches.size() == 1) return with_arguments(launches.front(), stream, f);
   with_table(launches, stream, f);
 }
@@ -209,7 +228,7 @@ device::LaunchShape shape_of(const kernel::Threads& threads, std::int64_t grid) 
 }
 
 int most_instances(const kernel::Kernel& kernel, int parameter_bytes) {
-  if (!kernel.link.empty()) return 1;
+  if (!kernel.link.empty() || kernel.main_loop) return 1;
   return std::max(codegen::instances_in(kernel, static_cast<std::size_t>(parameter_bytes)), 1);
 }
 

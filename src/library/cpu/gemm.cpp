@@ -1,5 +1,6 @@
 #include "library/cpu/gemm.h"
 
+#include "device/cpu/run.h"
 #include "device/cpu/threads.h"
 #include "library/cpu/gemm_micro.h"
 
@@ -16,6 +17,7 @@ constexpr std::int64_t kDepth = 384;                      // k block: an a panel
 constexpr std::int64_t kTileRows = 168, kTileCols = 256;  // a tile's operands and result stay in L2
 constexpr std::int64_t kPackBytes = std::int64_t{256} << 20;  // of packed operands at one time
 constexpr double kSerialWork = 1 << 19;                       // multiply-adds below which threads do not pay
+constexpr double kSerialEpilogue = 400e3;                     // the same of an epilogue's primitives
 constexpr std::int64_t kBlock = 1024;                         // elements of a vector product at a time
 
 /// The type an element type is multiplied and summed in.
@@ -60,6 +62,12 @@ void narrow(const C* from, T* to, std::int64_t n) {
   }
 }
 
+std::int64_t batches(const Matmul& call) {
+  std::int64_t count = 1;
+  for (int i = 0; i < call.batch_rank; ++i) count *= call.batch[i];
+  return count;
+}
+
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
 /// One panel: `used` of `width` lines (the rest zero), `depth` steps; to[p·width + w] = from[w·across +
@@ -92,8 +100,11 @@ void pack_panel(const T* from, std::int64_t across, std::int64_t along, std::int
 template <class T, class C = typename ComputeOf<T>::type>
 class Product {
  public:
-  Product(const Matmul& call, const T* a, const T* b, T* out)
-      : m_(call.m),
+  Product(const Matmul& call, std::int64_t batch, const T* a, const T* b, T* out)
+      : epilogue_(call.epilogue),
+        batch_(batch),
+        epilogue_work_(epilogue_work(call)),
+        m_(call.m),
         n_(call.n),
         k_(call.k),
         a_(a),
@@ -104,30 +115,32 @@ class Product {
         b_row_(call.b.row_stride),
         b_col_(call.b.col_stride),
         strict_(call.strict),
+        direct_(direct(call)),
         micro_(micro<C>(call.strict)) {}
 
   /// Elements of C of workspace: the packed operands of one k slab, then sums of all slabs so far.
   static std::int64_t workspace(const Matmul& call) {
     if (call.n == 1 || call.m == 1) return call.k;
+    if (direct(call)) return 0;
     const Micro<C>& micro = cpu::micro<C>(call.strict);
     const std::int64_t rows = round_up(call.m, micro.mr), cols = round_up(call.n, micro.nr);
     const std::int64_t slab = slab_of(call.k, rows + cols);
-    const bool sums = slab < call.k && !std::is_same_v<T, C>;
+    const bool sums = slab < call.k && (call.epilogue || !std::is_same_v<T, C>);
     return round_up(rows * slab, 16) + round_up(cols * slab, 16) + (sums ? call.m * call.n : 0);
   }
 
   void run(C* workspace) {
     if (n_ == 1) return vector(a_, a_row_, a_col_, b_, b_row_, m_, workspace);
     if (m_ == 1) return vector(b_, b_col_, b_row_, a_, a_col_, n_, workspace);
+    if constexpr (std::is_same_v<T, C>)
+      if (direct_) return small();
     const std::int64_t rows = round_up(m_, micro_.mr), cols = round_up(n_, micro_.nr);
     slab_ = slab_of(k_, rows + cols);
     a_packed_ = workspace;
     b_packed_ = workspace + round_up(rows * slab_, 16);
-    if constexpr (std::is_same_v<T, C>) {
-      sums_ = out_;
-    } else {
-      sums_ = b_packed_ + round_up(cols * slab_, 16);
-    }
+    sums_ = b_packed_ + round_up(cols * slab_, 16);
+    if constexpr (std::is_same_v<T, C>)
+      if (!epilogue_) sums_ = out_;
     choose_tiles();
     for (std::int64_t k0 = 0; k0 < k_; k0 += slab_) {
       k0_ = k0;
@@ -138,18 +151,70 @@ class Product {
   }
 
  private:
+  /// Primitives of one product's epilogue.
+  static double epilogue_work(const Matmul& call) {
+    return call.epilogue ? call.epilogue->launch->work / static_cast<double>(batches(call)) : 0;
+  }
+
+  /// Products so small that packing would take a good part of their time: operands are read where they lie,
+  /// by one thread. Each element is the same sum in the same order.
+  static bool direct(const Matmul& call) {
+    constexpr double kMost = 1 << 19;  // multiply-adds
+    const double work =
+        static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
+    return std::is_same_v<T, C> && work < kMost && epilogue_work(call) < kSerialEpilogue &&
+           call.k <= kDepth && call.n <= kTileCols && call.m <= kTileRows && call.n >= 8 &&
+           (call.b.col_stride == 1 || call.m >= 16);
+  }
+
+  /// Columns in panels. A panel of b that is cut, or whose columns are not adjacent, is packed first.
+  void small() {
+    const std::int64_t nr = micro_.nr, mr = micro_.mr, ld = round_up(n_, nr);
+    const bool whole = !epilogue_ && n_ % nr == 0;
+    const std::size_t panel = static_cast<std::size_t>(k_ * nr) * sizeof(C),
+                      tile = static_cast<std::size_t>(m_ * ld) * sizeof(C);
+    std::byte* const memory = scratch(panel + tile + 128 + finish_memory());
+    C* const packed = reinterpret_cast<C*>(memory);
+    C* const sums = reinterpret_cast<C*>(memory + round_up(static_cast<std::int64_t>(panel), 64));
+    C* const to = whole ? reinterpret_cast<C*>(out_) : sums;
+    const C *const a = reinterpret_cast<const C*>(a_), *const b = reinterpret_cast<const C*>(b_);
+    for (std::int64_t c = 0; c < n_; c += nr) {
+      const std::int64_t used = std::min<std::int64_t>(nr, n_ - c);
+      const bool packs = used < nr || b_col_ != 1;
+      if (packs) pack_panel(b_ + c * b_col_, b_col_, b_row_, used, nr, k_, packed);
+      for (std::int64_t r = 0; r < m_; r += mr)
+        micro_.direct(k_, a + r * a_row_, a_row_, a_col_,
+                      static_cast<int>(std::min<std::int64_t>(mr, m_ - r)), packs ? packed : b + c,
+                      packs ? nr : b_row_, to + r * ld + c, ld);
+    }
+    if (whole) return;
+    if (epilogue_)
+      return finish(0, 0, m_, n_, sums, ld,
+                    memory + round_up(static_cast<std::int64_t>(panel), 64) +
+                        round_up(static_cast<std::int64_t>(tile), 64));
+    for (std::int64_t r = 0; r < m_; ++r) narrow(sums + r * ld, out_ + r * n_, n_);
+  }
+
   static std::int64_t slab_of(std::int64_t k, std::int64_t lines) {
     const std::int64_t most =
         std::max<std::int64_t>(kPackBytes / static_cast<std::int64_t>(sizeof(C)) / lines, 1);
     return k <= most ? k : std::max(most / kDepth * kDepth, kDepth);
   }
   double work() const { return static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_); }
+  bool serial() const { return work() < kSerialWork && epilogue_work_ < kSerialEpilogue; }
+
+  /// Hands finished sums to the epilogue. `memory`: what the thread has for that.
+  void finish(std::int64_t row, std::int64_t col, std::int64_t rows, std::int64_t cols, const C* sums,
+              std::int64_t pitch, std::byte* memory) const {
+    run_epilogue(*epilogue_, {batch_, row, col, cols, pitch, rows, sums}, memory);
+  }
+  std::size_t finish_memory() const { return epilogue_ ? epilogue_memory(*epilogue_->launch) : 0; }
 
   /// Tiles as large as the cache allows, but enough of them for all threads. The sums do not depend on it.
   void choose_tiles() {
     tile_rows_ = round_up(std::min(m_, kTileRows), micro_.mr);
     tile_cols_ = round_up(std::min(n_, kTileCols), micro_.nr);
-    if (work() < kSerialWork) return;
+    if (serial()) return;
     const std::int64_t wanted = 4 * thread_count();
     while (tiles() < wanted && tile_cols_ > 2 * micro_.nr) tile_cols_ = round_up(tile_cols_ / 2, micro_.nr);
     while (tiles() < wanted && tile_rows_ > 2 * micro_.mr) tile_rows_ = round_up(tile_rows_ / 2, micro_.mr);
@@ -161,7 +226,7 @@ class Product {
   /// Calls f(begin, end) over [0, n), on threads when the whole product is worth it.
   template <class F>
   void each_range(std::int64_t n, std::int64_t grain, F&& f) {
-    if (work() < kSerialWork) return f(std::int64_t{0}, n);
+    if (serial()) return f(std::int64_t{0}, n);
     parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end, int) { f(begin, end); });
   }
   template <class F>
@@ -200,7 +265,8 @@ class Product {
     // A row is a whole number of cache lines, and not of pages: rows of one panel then lie in different sets.
     const std::int64_t ld = round_up(tile_cols_, 64 / static_cast<std::int64_t>(sizeof(C))) + 64 / sizeof(C);
     const auto bytes = static_cast<std::size_t>(tile_rows_ * ld) * sizeof(C);
-    C* const sum = reinterpret_cast<C*>(scratch(bytes));
+    std::byte* const memory = scratch(bytes + 64 + finish_memory());
+    C* const sum = reinterpret_cast<C*>(memory);
     const bool first_slab = k0_ == 0, last_slab = k0_ + depth_ == k_;
     if (!first_slab)
       for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums_ + (row0 + r) * n_ + col0, cols, sum + r * ld);
@@ -213,6 +279,8 @@ class Product {
                      first_slab && p == 0);
       }
     }
+    if (last_slab && epilogue_)
+      return finish(row0, col0, rows, cols, sum, ld, memory + round_up(static_cast<std::int64_t>(bytes), 64));
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t at = (row0 + r) * n_ + col0;
       if (last_slab) {
@@ -236,33 +304,62 @@ class Product {
     // a line by itself is summed on lanes
     const bool by_columns = strict_ || std::abs(across) < std::abs(along);
     each_range(count, by_columns ? grain : grain / kBlock, [&](std::int64_t begin, std::int64_t end) {
-      if (by_columns) {
-        columns(matrix, across, along, workspace, begin, end);
-      } else {
-        for (std::int64_t i = begin; i < end; ++i)
-          narrow_one(dot(matrix + i * across, along, workspace), out_ + i);
+      alignas(64) C sums[kBlock];
+      for (std::int64_t i0 = begin; i0 < end; i0 += kBlock) {
+        const std::int64_t n = std::min(kBlock, end - i0);
+        lines(matrix, across, along, workspace, by_columns, i0, n, count, sums);
+        if (epilogue_)
+          finish(0, i0, 1, n, sums, n, scratch(finish_memory() + 64));
+        else
+          narrow(sums, out_ + i0, n);
       }
     });
   }
 
-  /// Lines of the matrix lie side by side: whole columns are scaled and added, a block of lines at a time.
-  void columns(const T* matrix, std::int64_t across, std::int64_t along, const C* x, std::int64_t begin,
-               std::int64_t end) {
-    C sum[kBlock], run[kBlock];
-    for (std::int64_t i0 = begin; i0 < end; i0 += kBlock) {
-      const std::int64_t n = std::min(kBlock, end - i0);
-      std::fill_n(sum, n, C{});
-      for (std::int64_t p = 0; p < k_; ++p) {
-        const C* values = load(matrix + i0 * across + p * along, across, n, run);
-        for (std::int64_t i = 0; i < n; ++i) sum[i] += values[i] * x[p];
+  /// The sums of n lines from one on. Which arithmetic an element gets depends on `count` alone, never on
+  /// where a thread's part begins.
+  void lines(const T* matrix, std::int64_t across, std::int64_t along, const C* x, bool by_columns,
+             std::int64_t first, std::int64_t n, std::int64_t count, C* sums) const {
+    if constexpr (std::is_same_v<T, C>) {
+      const std::int64_t wide = micro_.wide_columns;
+      if (by_columns && across == 1 && count >= wide) {
+        C part[kBlock];
+        for (std::int64_t i = 0; i < n; i += wide) {  // the last columns once more where fewer are left
+          const std::int64_t at = std::min(first + i, count - wide), skipped = first + i - at;
+          micro_.wide(k_, x, matrix + at, along, part);
+          std::copy_n(part + skipped, std::min(wide - skipped, n - i), sums + i);
+        }
+        return;
       }
-      narrow(sum, out_ + i0, n);
+      if (!by_columns && along == 1) {
+        std::int64_t i = 0;
+        for (; i + kDotLines <= n; i += kDotLines)
+          micro_.dots(k_, matrix + (first + i) * across, across, x, sums + i);
+        for (C four[kDotLines]; i < n; ++i) {
+          micro_.dots(k_, matrix + (first + i) * across, 0, x, four);
+          sums[i] = four[0];
+        }
+        return;
+      }
+    }
+    if (by_columns) return columns(matrix + first * across, across, along, x, n, sums);
+    for (std::int64_t i = 0; i < n; ++i) sums[i] = dot(matrix + (first + i) * across, along, x);
+  }
+
+  /// Lines of the matrix lie side by side: whole columns are scaled and added, for at most kBlock lines.
+  void columns(const T* matrix, std::int64_t across, std::int64_t along, const C* x, std::int64_t n,
+               C* sum) const {
+    C run[kBlock];
+    std::fill_n(sum, n, C{});
+    for (std::int64_t p = 0; p < k_; ++p) {
+      const C* values = load(matrix + p * along, across, n, run);
+      for (std::int64_t i = 0; i < n; ++i) sum[i] += values[i] * x[p];
     }
   }
 
   /// One line times x, in 16 partial sums, added up as a tree.
   C dot(const T* line, std::int64_t along, const C* x) const {
-    constexpr int kLanes = 16;
+    constexpr int kLanes = kDotLanes;
     C lanes[kLanes] = {}, run[kBlock];
     for (std::int64_t p0 = 0; p0 < k_; p0 += kBlock) {
       const std::int64_t n = std::min(kBlock, k_ - p0);
@@ -288,14 +385,15 @@ class Product {
     return run;
   }
 
-  static void narrow_one(C value, T* to) { narrow(&value, to, 1); }
-
+  const device::Bound* const epilogue_;
+  const std::int64_t batch_;
+  const double epilogue_work_;  // primitives, of one product
   std::int64_t m_, n_, k_;
   const T* a_;
   const T* b_;
   T* out_;
   std::int64_t a_row_, a_col_, b_row_, b_col_;
-  bool strict_;
+  bool strict_, direct_;
   const Micro<C>& micro_;
   std::int64_t slab_ = 0, k0_ = 0, depth_ = 0;
   std::int64_t tile_rows_ = 0, tile_cols_ = 0;
@@ -303,12 +401,6 @@ class Product {
   C* b_packed_ = nullptr;
   C* sums_ = nullptr;
 };
-
-std::int64_t batches(const Matmul& call) {
-  std::int64_t count = 1;
-  for (int i = 0; i < call.batch_rank; ++i) count *= call.batch[i];
-  return count;
-}
 
 bool empty(const Matmul& call) { return call.m == 0 || call.n == 0 || batches(call) == 0; }
 
@@ -360,8 +452,9 @@ class CpuLibrary final : public library::Library {
       return;
     }
     const auto one = [&](std::int64_t i, std::byte* memory) {
-      Product<T> product(call, static_cast<const T*>(call.a.data) + batch_offset(call, call.a, i),
-                         static_cast<const T*>(call.b.data) + batch_offset(call, call.b, i), out + i * size);
+      Product<T> product(call, i, static_cast<const T*>(call.a.data) + batch_offset(call, call.a, i),
+                         static_cast<const T*>(call.b.data) + batch_offset(call, call.b, i),
+                         call.epilogue ? nullptr : out + i * size);
       product.run(reinterpret_cast<typename ComputeOf<T>::type*>(memory));
     };
     if (!split_batches(call)) {

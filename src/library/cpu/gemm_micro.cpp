@@ -12,6 +12,8 @@
 namespace kiln::cpu {
 namespace {
 
+constexpr int kWideVectors = 8;
+
 #define KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)                                           \
   ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, const TYPE* b, TYPE* c, std::int64_t ldc, bool first) { \
     typedef TYPE V __attribute__((vector_size(BYTES)));                                                      \
@@ -35,28 +37,102 @@ namespace {
     }                                                                                                        \
   }
 
-#define KILN_PLAIN(x, y, z) ((x) * (y) + (z))
-#define KILN_MICRO_PLAIN(SUFFIX, ATTRIBUTE, BYTES, MR)                            \
-  KILN_MICRO(micro_u32_##SUFFIX, ATTRIBUTE, std::uint32_t, BYTES, MR, KILN_PLAIN) \
-  KILN_MICRO(micro_u64_##SUFFIX, ATTRIBUTE, std::uint64_t, BYTES, MR, KILN_PLAIN)
+// The same on operands where they are. Rows of a beyond the last are the last again.
+#define KILN_DIRECT(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)                                    \
+  ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, std::int64_t a_row, std::int64_t a_col, int rows, \
+                      const TYPE* b, std::int64_t b_row, TYPE* c, std::int64_t ldc) {                  \
+    typedef TYPE V __attribute__((vector_size(BYTES), aligned(alignof(TYPE))));                        \
+    typedef TYPE W __attribute__((vector_size(BYTES)));                                                \
+    constexpr int kLanes = BYTES / sizeof(TYPE);                                                       \
+    W acc[MR][2];                                                                                      \
+    std::int64_t row[MR];                                                                              \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                            \
+      acc[i][0] = acc[i][1] = W{};                                                                     \
+      row[i] = (i < rows ? i : rows - 1) * a_row;                                                      \
+    }                                                                                                  \
+    for (std::int64_t p = 0; p < k; ++p, a += a_col, b += b_row) {                                     \
+      const W b0 = *reinterpret_cast<const V*>(b), b1 = *reinterpret_cast<const V*>(b + kLanes);       \
+      _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                          \
+        const W x = a[row[i]] - W{};                                                                   \
+        acc[i][0] = MULTIPLY_ADD(x, b0, acc[i][0]);                                                    \
+        acc[i][1] = MULTIPLY_ADD(x, b1, acc[i][1]);                                                    \
+      }                                                                                                \
+    }                                                                                                  \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                            \
+      if (i >= rows) return;                                                                           \
+      *reinterpret_cast<V*>(c + i * ldc) = acc[i][0];                                                  \
+      *reinterpret_cast<V*>(c + i * ldc + kLanes) = acc[i][1];                                         \
+    }                                                                                                  \
+  }
+// One row of a: eight vectors of columns.
+#define KILN_WIDE(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)                                                \
+  ATTRIBUTE void NAME(std::int64_t k, const TYPE* x, const TYPE* b, std::int64_t b_row, TYPE* c) {           \
+    typedef TYPE V __attribute__((vector_size(BYTES), aligned(alignof(TYPE))));                              \
+    typedef TYPE W __attribute__((vector_size(BYTES)));                                                      \
+    constexpr int kLanes = BYTES / sizeof(TYPE);                                                             \
+    W acc[kWideVectors] = {};                                                                                \
+    for (std::int64_t p = 0; p < k; ++p, b += b_row) {                                                       \
+      const W y = x[p] - W{};                                                                                \
+      _Pragma("GCC unroll 16") for (int j = 0; j < kWideVectors; ++j) {                                      \
+        const W at = *reinterpret_cast<const V*>(b + j * kLanes);                                            \
+        acc[j] = MULTIPLY_ADD(y, at, acc[j]);                                                                \
+      }                                                                                                      \
+    }                                                                                                        \
+    _Pragma("GCC unroll 16") for (int j = 0; j < kWideVectors; ++j) * reinterpret_cast<V*>(c + j * kLanes) = \
+        acc[j];                                                                                              \
+  }
+// Four lines times x, each in 16 partial sums that are added up as a tree.
+#define KILN_DOTS(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)                                              \
+  ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, std::int64_t a_row, const TYPE* x, TYPE* c) {         \
+    typedef TYPE V __attribute__((vector_size(BYTES), aligned(alignof(TYPE))));                            \
+    typedef TYPE W __attribute__((vector_size(BYTES)));                                                    \
+    constexpr int kLanes = BYTES / sizeof(TYPE), kParts = kDotLanes / kLanes;                              \
+    W acc[kDotLines][kParts] = {};                                                                         \
+    std::int64_t p = 0;                                                                                    \
+    for (; p + kDotLanes <= k; p += kDotLanes) _Pragma("GCC unroll 16") for (int j = 0; j < kParts; ++j) { \
+        const W y = *reinterpret_cast<const V*>(x + p + j * kLanes);                                       \
+        _Pragma("GCC unroll 16") for (int i = 0; i < kDotLines; ++i) {                                     \
+          const W at = *reinterpret_cast<const V*>(a + i * a_row + p + j * kLanes);                        \
+          acc[i][j] = MULTIPLY_ADD(at, y, acc[i][j]);                                                      \
+        }                                                                                                  \
+      }                                                                                                    \
+    for (int i = 0; i < kDotLines; ++i) {                                                                  \
+      TYPE lanes[kDotLanes];                                                                               \
+      for (int j = 0; j < kParts; ++j) *reinterpret_cast<V*>(lanes + j * kLanes) = acc[i][j];              \
+      for (std::int64_t q = p; q < k; ++q) lanes[q - p] += a[i * a_row + q] * x[q];                        \
+      for (int half = kDotLanes / 2; half > 0; half /= 2)                                                  \
+        for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];                                        \
+      c[i] = lanes[0];                                                                                     \
+    }                                                                                                      \
+  }
+#define KILN_MICROS(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)    \
+  KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)           \
+  KILN_DIRECT(NAME##_direct, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD) \
+  KILN_WIDE(NAME##_wide, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)         \
+  KILN_DOTS(NAME##_dots, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)
 
-KILN_MICRO(micro_f32_base, , float, 16, 4, KILN_PLAIN)
-KILN_MICRO(micro_f64_base, , double, 16, 4, KILN_PLAIN)
+#define KILN_PLAIN(x, y, z) ((x) * (y) + (z))
+#define KILN_MICRO_PLAIN(SUFFIX, ATTRIBUTE, BYTES, MR)                             \
+  KILN_MICROS(micro_u32_##SUFFIX, ATTRIBUTE, std::uint32_t, BYTES, MR, KILN_PLAIN) \
+  KILN_MICROS(micro_u64_##SUFFIX, ATTRIBUTE, std::uint64_t, BYTES, MR, KILN_PLAIN)
+
+KILN_MICROS(micro_f32_base, , float, 16, 4, KILN_PLAIN)
+KILN_MICROS(micro_f64_base, , double, 16, 4, KILN_PLAIN)
 KILN_MICRO_PLAIN(base, , 16, 4)
 
 #if defined(__x86_64__)
 #define KILN_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define KILN_AVX512 \
   __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,f16c,prefer-vector-width=512")))
-KILN_MICRO(micro_f32_strict_avx2, KILN_AVX2, float, 32, 6, KILN_PLAIN)
-KILN_MICRO(micro_f64_strict_avx2, KILN_AVX2, double, 32, 6, KILN_PLAIN)
-KILN_MICRO(micro_f32_strict_avx512, KILN_AVX512, float, 64, 14, KILN_PLAIN)
-KILN_MICRO(micro_f64_strict_avx512, KILN_AVX512, double, 64, 14, KILN_PLAIN)
-KILN_MICRO(micro_f32_avx2, KILN_AVX2, float, 32, 6, _mm256_fmadd_ps)
-KILN_MICRO(micro_f64_avx2, KILN_AVX2, double, 32, 6, _mm256_fmadd_pd)
+KILN_MICROS(micro_f32_strict_avx2, KILN_AVX2, float, 32, 6, KILN_PLAIN)
+KILN_MICROS(micro_f64_strict_avx2, KILN_AVX2, double, 32, 6, KILN_PLAIN)
+KILN_MICROS(micro_f32_strict_avx512, KILN_AVX512, float, 64, 14, KILN_PLAIN)
+KILN_MICROS(micro_f64_strict_avx512, KILN_AVX512, double, 64, 14, KILN_PLAIN)
+KILN_MICROS(micro_f32_avx2, KILN_AVX2, float, 32, 6, _mm256_fmadd_ps)
+KILN_MICROS(micro_f64_avx2, KILN_AVX2, double, 32, 6, _mm256_fmadd_pd)
 KILN_MICRO_PLAIN(avx2, KILN_AVX2, 32, 6)
-KILN_MICRO(micro_f32_avx512, KILN_AVX512, float, 64, 14, _mm512_fmadd_ps)
-KILN_MICRO(micro_f64_avx512, KILN_AVX512, double, 64, 14, _mm512_fmadd_pd)
+KILN_MICROS(micro_f32_avx512, KILN_AVX512, float, 64, 14, _mm512_fmadd_ps)
+KILN_MICROS(micro_f64_avx512, KILN_AVX512, double, 64, 14, _mm512_fmadd_pd)
 KILN_MICRO_PLAIN(avx512, KILN_AVX512, 64, 14)
 
 bool has_avx512() {
@@ -83,24 +159,29 @@ KILN_AVX2 std::int64_t narrow_f16c(const float* from, std::uint16_t* to, std::in
 #endif
 
 template <class C>
-using Run = void (*)(std::int64_t, const C*, const C*, C*, std::int64_t, bool);
-
-template <class C>
-Micro<C> choose([[maybe_unused]] Run<C> avx512, [[maybe_unused]] Run<C> avx2, Run<C> base) {
+Micro<C> choose([[maybe_unused]] const Micro<C>& avx512, [[maybe_unused]] const Micro<C>& avx2,
+                const Micro<C>& base) {
 #if defined(__x86_64__)
-  if (has_avx512()) return {14, 128 / static_cast<int>(sizeof(C)), avx512};
-  if (has_avx2()) return {6, 64 / static_cast<int>(sizeof(C)), avx2};
+  if (has_avx512()) return avx512;
+  if (has_avx2()) return avx2;
 #endif
-  return {4, 32 / static_cast<int>(sizeof(C)), base};
+  return base;
 }
 
 }  // namespace
 
+#define KILN_SET(NAME, TYPE, BYTES, MR)                                                                   \
+  Micro<TYPE> {                                                                                           \
+    MR, 2 * BYTES / static_cast<int>(sizeof(TYPE)), kWideVectors *BYTES / static_cast<int>(sizeof(TYPE)), \
+        NAME, NAME##_direct, NAME##_wide, NAME##_dots                                                     \
+  }
+#define KILN_BASE(NAME, TYPE) KILN_SET(micro_##NAME##_base, TYPE, 16, 4)
 #if defined(__x86_64__)
-#define KILN_CHOOSE(TYPE, NAME, BASE) \
-  choose<TYPE>(micro_##NAME##_avx512, micro_##NAME##_avx2, micro_##BASE##_base)
+#define KILN_CHOOSE(TYPE, NAME, BASE)                                                                     \
+  choose<TYPE>(KILN_SET(micro_##NAME##_avx512, TYPE, 64, 14), KILN_SET(micro_##NAME##_avx2, TYPE, 32, 6), \
+               KILN_BASE(BASE, TYPE))
 #else
-#define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>(nullptr, nullptr, micro_##BASE##_base)
+#define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>({}, {}, KILN_BASE(BASE, TYPE))
 #endif
 
 template <>

@@ -5,11 +5,22 @@
 
 namespace kiln::cpu {
 
+inline constexpr int kDotLines = 4, kDotLanes = 16;
+
 /// c[mr × nr] (rows ldc apart, 64-byte aligned rows) = (first ? 0 : c) + Σ_p a[p·mr + i] · b[p·nr + j].
 template <class C>
 struct Micro {
-  int mr, nr;
+  int mr, nr, wide_columns;
   void (*run)(std::int64_t k, const C* a, const C* b, C* c, std::int64_t ldc, bool first);
+  /// The same sums of operands where they lie: a[i·a_row + p·a_col] · b[p·b_row + j], i < rows <= mr, 1 <=
+  /// rows. Any alignment; c is written, and none of its rows from `rows` on.
+  void (*direct)(std::int64_t k, const C* a, std::int64_t a_row, std::int64_t a_col, int rows, const C* b,
+                 std::int64_t b_row, C* c, std::int64_t ldc);
+  /// c[j] = Σ_p x[p] · b[p·b_row + j], j < wide_columns.
+  void (*wide)(std::int64_t k, const C* x, const C* b, std::int64_t b_row, C* c);
+  /// c[i] = Σ_p a[i·a_row + p] · x[p], i < kDotLines, each in kDotLanes partial sums that are added up as a
+  /// tree.
+  void (*dots)(std::int64_t k, const C* a, std::int64_t a_row, const C* x, C* c);
 };
 
 /// C: float, double, std::uint32_t, std::uint64_t. `strict`: each product rounds before it is added.

@@ -104,7 +104,7 @@ struct Shape {
   int m, n, k, batch = 1, pad = 0;
 };
 
-class Products : public testing::Test {
+class ProductLoops : public testing::Test {
  protected:
   void SetUp() override {
     KILN_REQUIRE_GPU();
@@ -214,13 +214,13 @@ class Products : public testing::Test {
   Stream stream_ = nullptr;
 };
 
-TEST_F(Products, MmaMultipliesRaggedExtents) {
+TEST_F(ProductLoops, MmaMultipliesRaggedExtents) {
   const Unit unit = unit_of(ProductKind::Mma, 2);
   for (const Shape& shape : {Shape{64, 64, 32}, {1, 1, 8}, {65, 70, 72, 2}, {10, 130, 8}, {5, 9, 0}})
     expect_product(unit, shape);
 }
 
-TEST_F(Products, MmaTakesEitherAxisOfEitherOperand) {
+TEST_F(ProductLoops, MmaTakesEitherAxisOfEitherOperand) {
   for (int layout = 0; layout < 3; ++layout) {
     Unit unit = unit_of(ProductKind::Mma, 2);
     unit.a_k_major = layout & 1;
@@ -229,7 +229,7 @@ TEST_F(Products, MmaTakesEitherAxisOfEitherOperand) {
   }
 }
 
-TEST_F(Products, MmaTakesRowsThatBeginAnywhere) {
+TEST_F(ProductLoops, MmaTakesRowsThatBeginAnywhere) {
   for (const int align : {8, 4, 2}) {
     Unit unit = unit_of(ProductKind::Mma, 2);
     unit.a_align = unit.b_align = align;
@@ -242,7 +242,7 @@ TEST_F(Products, MmaTakesRowsThatBeginAnywhere) {
   expect_product(unit, {33, 65, 37, 2});
 }
 
-TEST_F(Products, DecodeReadsEitherAxisOnce) {
+TEST_F(ProductLoops, DecodeReadsEitherAxisOnce) {
   for (int tile = 0; tile < 3; ++tile) {
     Unit unit = unit_of(ProductKind::Decode, tile);
     unit.b_k_major = tile == 0;
@@ -256,7 +256,7 @@ TEST_F(Products, DecodeReadsEitherAxisOnce) {
   }
 }
 
-TEST_F(Products, MmaHasEpiloguesAndPairsOfProducts) {
+TEST_F(ProductLoops, MmaHasEpiloguesAndPairsOfProducts) {
   Unit unit = unit_of(ProductKind::Mma, 2);
   unit.epilogue = Epilogue::BiasGelu;
   expect_product(unit, {70, 72, 40});
@@ -266,7 +266,7 @@ TEST_F(Products, MmaHasEpiloguesAndPairsOfProducts) {
   expect_product(unit, {70, 72, 40});
 }
 
-TEST_F(Products, MmaHasTilesForLargeProducts) {
+TEST_F(ProductLoops, MmaHasTilesForLargeProducts) {
   for (int tile = 0; tile < 2; ++tile) {
     expect_product(unit_of(ProductKind::Mma, tile), {130, 264, 200});
     Unit unit = unit_of(ProductKind::Mma, tile, 2);

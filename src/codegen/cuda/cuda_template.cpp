@@ -1,0 +1,143 @@
+// Hooks are emitted like the body of a kernel, one after the other: what comes with a call is bound to the
+// hook's arguments, everything else to members of Args.
+#include "codegen/cuda/cuda_template.h"
+
+#include "codegen/cuda/cuda_c.h"
+#include "codegen/cuda/cuda_function.h"
+#include "kernels_templates.h"
+#include "support/large_stack.h"
+
+#include <algorithm>
+
+namespace kiln::codegen {
+namespace {
+
+using kernel::Hook;
+using kernel::Template;
+
+const std::vector<TemplateText>& all_templates() {
+  static const std::vector<TemplateText> all = {
+      {"product_plain",
+       {templates::product_head},
+       "Product product",
+       {templates::product_plain},
+       "run_product"},
+  };
+  return all;
+}
+
+/// Types that sums of products are made in.
+const char* sum_type(DType element) {
+  if (is_half(element) || element == DType::Float32) return "float";
+  if (element == DType::Float64) return "double";
+  return size_of(element) == 8 ? "uint64" : "uint32";
+}
+
+std::string config_of(const Template& t) {
+  std::string out = cat(
+      "struct Config {\ntypedef ", cuda_memory_type(t.element), " Element;\ntypedef ", sum_type(t.element),
+      " Sum;\nstatic constexpr bool kTruth = ", is_bool(t.element) ? "true" : "false", ";\n");
+  for (const auto& [name, value] : t.config) out += cat("static constexpr int ", name, " = ", value, ";\n");
+  return out + "};\n";
+}
+
+std::string pointer_type(const BufferDecl& d) {
+  return cat(d.role == BufferDecl::Role::In ? "const " : "", cuda_memory_type(d.dtype), "*");
+}
+
+}  // namespace
+
+const TemplateText& template_text(const std::string& name) {
+  const auto found =
+      std::ranges::find_if(all_templates(), [&](const TemplateText& t) { return name == t.name; });
+  KILN_CHECK_THAT(found != all_templates().end(), "no main loop is called ", name);
+  return *found;
+}
+
+std::vector<bool> given_buffers(const Kernel& kernel) {
+  std::vector<bool> given(kernel.buffers.size());
+  if (!kernel.main_loop) return given;
+  for (const Hook& h : kernel.main_loop->hooks)
+    for (const std::uint32_t b : h.buffers) given[b] = true;
+  return given;
+}
+
+/// The function of one hook, which is this emitter's body.
+std::string CudaEmitter::hook(const Hook& hook, const std::vector<bool>& given) {
+  width_ = team_ = 1;
+  scopes_.push_back({});
+  std::string arguments = "const Args& args", bound, type = "void";
+  const auto name_of = [](std::size_t i) { return cat("at", i); };
+  for (std::size_t i = 0; i < hook.params.size(); ++i) {
+    arguments += cat(", const int ", name_of(i));
+    bound += cat("const ", index_type(), " p", hook.params[i], " = ", name_of(i), ";\n");
+  }
+  for (const bool made : {false, true}) {
+    std::vector<std::uint32_t> arrays;
+    for (const std::uint32_t b : hook.buffers)
+      if ((k_.buffers[b].role == BufferDecl::Role::Out) == made) arrays.push_back(b);
+    if (arrays.empty()) continue;
+    const char* const array = made ? "made" : "given";
+    arguments += cat(", ", made ? "" : "const ", cuda_type(k_.buffers[arrays[0]].dtype), " (&", array, ")[",
+                     arrays.size(), "][Config::kWidth]");
+    for (std::size_t i = 0; i < arrays.size(); ++i)
+      bound += cat(made ? "" : "const ", cuda_type(k_.buffers[arrays[i]].dtype), "* const ",
+                   buffer_name(arrays[i]), " = ", array, '[', i, "];\n");
+  }
+  for (std::size_t b = 0; b < k_.buffers.size(); ++b)
+    if (!given[b])
+      bound += cat(pointer_type(k_.buffers[b]), " __restrict__ const ", buffer_name(b), " = args.",
+                   buffer_name(b), ";\n");
+  for (std::uint32_t p = 0; p < k_.n_params; ++p)
+    if (std::ranges::find(hook.params, p) == hook.params.end())
+      bound += cat("const ", index_type(), " p", p, " = ", index_type(), "(args.p", p, ");\n");
+  for (std::size_t s = 0; s < k_.slots.size(); ++s)
+    bound += cat("const ", cuda_type(k_.slots[s]), " s", s, " = args.s", s, ";\n");
+  block(k_.body);
+  if (!hook.results.empty()) {
+    const std::string result = hook.address < 0 ? value(hook.results[0]) : index_text(hook.results[0]);
+    const auto buffer = static_cast<std::size_t>(std::max(hook.address, 0));
+    type = hook.address < 0 ? cuda_type(pool_[hook.results[0]].type) : pointer_type(k_.buffers[buffer]);
+    line(hook.address < 0 ? cat("return ", result, ';')
+                          : cat("return ", buffer_name(buffer), " + ", result, ';'));
+  }
+  return cat("__device__ __forceinline__ ", type, ' ', hook.name, '(', arguments, ") {\n", bound, here().text,
+             "}\n");
+}
+
+std::string emit_template(const Kernel& kernel, const std::string& symbol) {
+  const Template& t = *kernel.main_loop;
+  const TemplateText& text = template_text(t.name);
+  const std::vector<bool> given = given_buffers(kernel);
+  std::string hooks;
+  CudaPreludes p;
+  on_large_stack([&] {
+    for (const Hook& h : t.hooks) {
+      Kernel own = kernel;
+      own.main_loop.reset();
+      own.body = h.body;
+      CudaEmitter emitter(own, symbol, 1, h.results);
+      hooks += emitter.hook(h, given);
+      p.add(emitter.preludes());
+    }
+  });
+  std::string args = cat("struct alignas(8) Args {\n", text.head, ";\n");
+  for (std::size_t b = 0; b < kernel.buffers.size(); ++b)
+    if (!given[b])
+      args +=
+          cat(pointer_type(kernel.buffers[b]), ' ', CudaEmitter::buffer_name(kernel.buffers[b], b), ";\n");
+  for (std::uint32_t n = 0; n < kernel.n_params; ++n) args += cat("int64 p", n, ";\n");
+  for (std::size_t s = 0; s < kernel.slots.size(); ++s)
+    args += cat("alignas(8) ", cuda_type(kernel.slots[s]), " s", s, ";\n");
+  args += "};\n";
+  std::string out = CudaEmitter::text_of(p);
+  for (const char* part : text.before) out += part;
+  out += "\n" + CudaEmitter::indented(config_of(t) + args + hooks);
+  for (const char* part : text.main) out += part;
+  return out +
+         CudaEmitter::indented(cat(
+             "\nextern \"C\" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) ", symbol,
+             "(const __grid_constant__ Args args) {\n", kWaitForPrevious, '\n', text.entry, "(args);\n}\n"));
+}
+
+}  // namespace kiln::codegen

@@ -1,0 +1,82 @@
+// Fuser: matrix products take along the maps of their results.
+//
+// Runs after all merges of other regions: a map that a reduction could take along is better there, where it
+// saves the same bytes and the product's result stays as narrow as it was recorded. What is left are maps of
+// their own, and each of them that has the product's points, one to one, would read what the product has just
+// stored. So a merge always saves a pass over memory; a device without epilogues
+// (schedule::Target::epilogues) refuses all of them.
+//
+// Terminates: each merge removes a region.
+#include "plan/fuser.h"
+#include "support/check.h"
+
+#include <algorithm>
+
+namespace kiln::plan {
+namespace {
+
+constexpr std::size_t kMostInputs = 48;                      // distinct ones of an epilogue
+constexpr std::int64_t kMostPoints = std::int64_t{1} << 31;  // of a GPU's main loop, which counts in 32 bits
+
+}  // namespace
+
+void Fuser::join_products() {
+  if (!t_.epilogues && t_.templates == schedule::Target::Templates::None) return;
+  written_in_place_.assign(g_.size(), false);
+  for (NodeId id = 0; id < g_.size(); ++id)
+    if (is_written_in_place(g_[id])) written_in_place_[g_[id].in[0]] = true;
+  for (std::uint32_t e = 0; e < edges_.size(); ++e) {
+    if (group_of_[edges_[e].producer] < 0) continue;
+    const int a = group_of_[edges_[e].producer], b = group_of_[edges_[e].consumer];
+    if (a == b || inlined_[static_cast<std::size_t>(a)] || inlined_[static_cast<std::size_t>(b)]) continue;
+    const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
+    if (is_contraction(gb) && takes_epilogue(gb) && !ga.library)
+      refuse(e, "operands of matrix products are read from memory");
+    if (is_contraction(ga) && takes_epilogue(ga)) join_product(a, b, e);
+  }
+}
+
+/// Whether what computes a product here can take maps along: a CPU's library, or a main loop of a GPU.
+bool Fuser::takes_epilogue(const Group& product) const {
+  if (t_.epilogues) return true;
+  if (product.points >= kMostPoints) return false;
+  switch (t_.templates) {
+    case schedule::Target::Templates::None: return false;
+    case schedule::Target::Templates::Integers: return !is_float(g_[product.root_node].dtype);
+    case schedule::Target::Templates::All: return true;
+  }
+  return false;
+}
+
+/// Makes map b a part of the product a, or says why not.
+bool Fuser::join_product(int ia, int ib, std::uint32_t edge) {
+  Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
+  if (is_contraction(b)) return refuse(edge, "each matrix product is a kernel of its own");
+  if (b.library) return false;
+  if (std::string why = no_epilogue(a, b); !why.empty()) return refuse(edge, std::move(why));
+  const Fit f = fit(a, b);
+  if (!f.ok) return refuse(edge, std::string(kNotInLine));
+  if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
+  const NodeId product = a.root_node;
+  merge(ia, ib, f);
+  Group& joined = group(product);
+  joined.root_node = product;
+  joined.library = true;
+  return true;
+}
+
+/// Why a region cannot be computed where a product's sums are made, or nothing.
+std::string Fuser::no_epilogue(const Group& a, const Group& b) const {
+  const GraphNode& product = g_[a.root_node];
+  if (a.points == 0 || b.points == 0 || g_[product.in[0]].dims.back() == 0) return "no elements";
+  if (b.signature || b.loops) return "a matrix product takes maps along, no reductions, scans or loops";
+  for (NodeId id : b.nodes) {
+    if (ir::is_view(g_[id].op)) return "a matrix product takes maps along, no reductions, scans or loops";
+    if (written_in_place_[id]) return "its result is written into an argument";
+  }
+  if (std::string why = too_much(a, b); !why.empty()) return why;
+  if (inputs_of(a, b) > kMostInputs) return cat("more than ", kMostInputs, " inputs");
+  return {};
+}
+
+}  // namespace kiln::plan

@@ -1,0 +1,113 @@
+// Kernels with a hand-written main loop: what the planner and lowering make of a product with maps, the text,
+// and that NVRTC takes it for every architecture.
+#include "codegen/cuda/cuda_template.h"
+
+#include "codegen/cuda/cuda_c.h"
+#include "device/cuda/nvrtc.h"
+#include "ir/graph_builder.h"
+#include "kernel/canonical.h"
+#include "lower/lower.h"
+#include "plan/fuse.h"
+#include "support/check.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+namespace kiln::codegen {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+
+schedule::Target gpu(bool epilogues = true) {
+  schedule::Target t;
+  t.gpu = true;
+  t.threads = 132;
+  using Templates = schedule::Target::Templates;
+  t.templates = epilogues ? Templates::All : Templates::None;
+  return t;
+}
+
+/// act(x · w + row) + tile, of a batch where `batch` is above 1.
+struct Linear : GraphBuilder {
+  Linear(DType type, std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k) {
+    const Shape out{batch, m, n};
+    const NodeId x = leaf(type, {batch, m, k}), w = broadcast(leaf(type, {k, n}), {batch, k, n});
+    const NodeId row = leaf(type, {n}), tile = leaf(type, {batch, m, n});
+    const NodeId product = wide(Op::matmul, type, {batch, m, n}, {x, w});
+    const NodeId sum = op(Op::add, {product, broadcast(row, {batch, m, n})});
+    graph.roots = {op(Op::add, {op(Op::relu, {sum}), tile})};
+  }
+
+  lower::Lowered lowered(const schedule::Target& target = gpu()) {
+    const plan::Regions regions = plan::fuse(graph, target);
+    EXPECT_EQ(regions.regions.size(), 1u);
+    EXPECT_EQ(regions.regions[0].kind, plan::Region::Kind::Contraction);
+    return lower::lower(graph, regions, regions.regions[0], target);
+  }
+};
+
+TEST(Templates, AProductAndItsMapsAreOneKernel) {
+  Linear b(DType::BFloat16, 3, 70, 64, 40);
+  const lower::Lowered l = b.lowered();
+  kernel::verify(l.kernel);
+  ASSERT_TRUE(l.kernel.main_loop);
+  ASSERT_TRUE(l.shape);
+  EXPECT_EQ(l.shape->grid[0], 3u * 2);
+  const std::string text = emit_cuda(l.kernel, "kiln_test");
+  EXPECT_NE(text.find("static constexpr int kWidth = 8;"), std::string::npos) << text;
+  EXPECT_NE(text.find("void epilogue(const Args& args"), std::string::npos) << text;
+  const std::string printed = kernel::print(l.kernel);
+  EXPECT_NE(printed.find("template product_plain"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("hook epilogue("), std::string::npos) << printed;
+}
+
+TEST(Templates, ADeviceWithoutEpiloguesLeavesTwoKernels) {
+  Linear b(DType::Float32, 1, 8, 8, 8);
+  EXPECT_EQ(plan::fuse(b.graph, gpu(false)).regions.size(), 2u);
+}
+
+TEST(Templates, SizesAreNoPartOfTheKey) {
+  Linear a(DType::Float32, 2, 64, 64, 64), b(DType::Float32, 5, 48, 80, 16), c(DType::Float32, 2, 64, 63, 64);
+  const Hash128 key = kernel::hash(a.lowered().kernel);
+  EXPECT_EQ(key, kernel::hash(b.lowered().kernel));
+  EXPECT_NE(key, kernel::hash(c.lowered().kernel)) << "its rows begin anywhere";
+}
+
+TEST(Templates, TheKeyHasTheTemplateItsConstantsAndItsHooks) {
+  Linear b(DType::Float32, 2, 64, 64, 64);
+  kernel::Kernel k = b.lowered().kernel;
+  const Hash128 key = kernel::hash(k);
+  const auto changed = [&](auto change) {
+    kernel::Kernel other = k;
+    change(*other.main_loop);
+    return kernel::hash(other);
+  };
+  EXPECT_NE(key, changed([](kernel::Template& t) { t.name = "another"; }));
+  EXPECT_NE(key, changed([](kernel::Template& t) { t.config[0].second += 1; }));
+  EXPECT_NE(key, changed([](kernel::Template& t) { t.element = DType::Float16; }));
+  EXPECT_NE(key, changed([](kernel::Template& t) { t.hooks.pop_back(); }));
+  EXPECT_NE(key, changed([](kernel::Template& t) { t.hooks[0].address = 1; }));
+  kernel::Kernel again = k;
+  kernel::canonicalise(again);
+  EXPECT_EQ(kernel::hash(again), key);
+}
+
+TEST(Templates, AnUnknownMainLoopIsADefect) { EXPECT_THROW(template_text("none"), InternalError); }
+
+TEST(Templates, NvrtcTakesThem) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  for (const DType type :
+       {DType::Float32, DType::Float64, DType::Float16, DType::BFloat16, DType::Int32, DType::Int64})
+    for (const std::int64_t n : {64, 63, 1}) {
+      Linear b(type, 3, 70, n, 40);
+      const std::string source = emit_cuda(b.lowered().kernel, "kiln_test");
+      for (const int number : {80, 90, 120})
+        EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {number / 10, number % 10})) << source;
+    }
+}
+
+}  // namespace
+}  // namespace kiln::codegen
