@@ -21,9 +21,78 @@ void cuts(std::span<const std::int64_t> dims, std::vector<std::int64_t>& out) {
   }
 }
 
+/// Cuts the axes of a place where a shape of the values there has cuts that divide them.
+void refine(Domain& d, std::vector<int>& level, int at, std::span<const std::int64_t> dims) {
+  const auto is_here = [&](int axis) {
+    return level[static_cast<std::size_t>(axis)] < 0 || level[static_cast<std::size_t>(axis)] >= at;
+  };
+  int axis = 0;
+  std::int64_t left = 1;  // of the current axis, inside what the shape has taken
+  const auto next = [&] {
+    while (axis < d.axes.rank() && !is_here(axis)) ++axis;
+    left = axis < d.axes.rank() ? d.axes[axis] : 0;
+  };
+  next();
+  for (std::int64_t extent : dims) {
+    while (extent > 1 && left > 0) {
+      if (left > extent) {
+        if (left % extent != 0 || d.axes.rank() >= kMaxRank) return;
+        Shape cut;
+        for (int a = 0; a < d.axes.rank(); ++a) {
+          if (a == axis) cut.push_back(extent);
+          cut.push_back(a == axis ? left / extent : d.axes[a]);
+        }
+        d.axes = cut;
+        level.insert(level.begin() + axis, level[static_cast<std::size_t>(axis)]);
+        left = extent;
+      }
+      if (extent % left != 0) return;
+      extent /= left;
+      ++axis;
+      next();
+    }
+    if (extent != 1) return;
+  }
+}
+
+/// The domain of a nest: the planner's loops, refined.
+Domain of_nest(const plan::Graph& g, const plan::Region& region) {
+  Domain d;
+  std::vector<int> level;
+  for (const plan::Region::Loop& l : region.nest) {
+    d.axes.push_back(l.extent);
+    level.push_back(l.level);
+  }
+  const int levels = *std::max_element(level.begin(), level.end()) + 2;
+  for (std::size_t i = 0; i < region.nodes.size(); ++i) {
+    const NodeId id = region.nodes[i];
+    refine(d, level, region.levels[i], g[id].dims);
+    if (ir::is_reduce(g[id].op)) refine(d, level, region.levels[i] - 1, g[g[id].in[0]].dims);
+  }
+  d.places.assign(static_cast<std::size_t>(levels), 0);
+  for (std::size_t a = 0; a < level.size(); ++a) {
+    for (int l = 0; l < levels; ++l)
+      if (level[a] < 0 || level[a] >= l) d.places[static_cast<std::size_t>(l)] |= std::uint64_t{1} << a;
+    if (level[a] >= 0) d.reduced |= std::uint64_t{1} << a;
+  }
+  return d;
+}
+
+Domain of_rows(const plan::Graph& g, const plan::Region& region);
+
 }  // namespace
 
 Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
+  if (!region.nest.empty()) return of_nest(g, region);
+  Domain d = of_rows(g, region);
+  const std::uint64_t all = d.axes.rank() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << d.axes.rank()) - 1;
+  d.places = {all, all & ~d.reduced};
+  return d;
+}
+
+namespace {
+
+Domain of_rows(const plan::Graph& g, const plan::Region& region) {
   std::vector<Shape> shapes;  // distinct shapes of full nodes, the anchor first
   std::uint64_t mask = 0;
   auto add = [&](std::span<const std::int64_t> dims) {
@@ -92,5 +161,7 @@ Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
   }
   return d;
 }
+
+}  // namespace
 
 }  // namespace kiln::lower

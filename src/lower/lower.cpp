@@ -46,6 +46,7 @@ void RegionLowering::build_loops() {
     case Form::Split:
     case Form::SplitColumns: build_split(); break;
     case Form::Chain: build_chain(); break;
+    case Form::Nest: build_nest(); break;
   }
 }
 

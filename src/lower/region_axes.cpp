@@ -45,14 +45,21 @@ void RegionLowering::each_index(const std::function<void(const Index&)>& f) cons
 
 /// The axes longer than 1, each a group; never empty, and with a reduced one where there is a reduction.
 std::vector<Group> RegionLowering::axes_as_groups() const {
+  const auto level_of = [&](int axis) {
+    for (std::size_t l = 1; l < p_.places.size(); ++l)
+      if (!((p_.places[l] >> axis) & 1)) return static_cast<int>(l) - 1;
+    return -1;
+  };
   std::vector<Group> groups;
   for (int a = 0; a < p_.domain.rank(); ++a)
     if (p_.domain[a] != 1)
-      groups.push_back({std::uint64_t{1} << a, a, p_.domain[a], ((p_.reduced >> a) & 1) != 0});
+      groups.push_back(
+          {std::uint64_t{1} << a, a, p_.domain[a], ((p_.reduced >> a) & 1) != 0, level_of(a), {}});
   if ((phases_ > 0 || !scans_.empty()) &&
       std::none_of(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; }))
-    groups.insert(groups.begin(), {0, -1, 1, true});  // a reduction over extents of 1 still has its loop
-  if (groups.empty()) groups.push_back({1, 0, 1, false});
+    groups.insert(groups.begin(),
+                  {0, -1, 1, true, 0, {}});  // a reduction over extents of 1 still has its loop
+  if (groups.empty()) groups.push_back({1, 0, 1, false, -1, {}});
   return groups;
 }
 
@@ -130,7 +137,7 @@ void RegionLowering::collapse() {
   std::vector<Group> axes = axes_as_groups();
   order_by_storage(axes);
   for (const Group& g : axes) {
-    bool joins = !groups_.empty() && groups_.back().reduced == g.reduced;
+    bool joins = !groups_.empty() && groups_.back().level == g.level;
     if (joins) {
       const int outer = groups_.back().last;
       each_index([&](const Index& i) { joins &= i.coef(outer) == i.coef(g.last) * g.extent; });
@@ -184,7 +191,7 @@ bool RegionLowering::reads_what_it_writes() const {
 /// -1: there is none.
 int RegionLowering::axis_apart() const {
   int found = -1;
-  if (groups_.back().reduced || !scans_.empty() || !p_.loops.empty()) return -1;
+  if (groups_.back().level == 0 || !scans_.empty() || !p_.loops.empty()) return -1;
   for (int g = 0; g < last_group(); ++g) {
     const Group& group = groups_[static_cast<std::size_t>(g)];
     const bool apart = std::none_of(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) {
@@ -388,8 +395,8 @@ bool RegionLowering::stores_whole_vectors(NodeId output) const {
   if (regions_.placements.contains(output)) return false;
   const Group& last = groups_.back();
   const std::int64_t size = size_of(g_[output].dtype), bytes = s_.lanes * size;
-  if (std::abs(p_.full_linear.coef(last.last)) > 1) return false;
-  if (groups_.size() == 1 && p_.full_linear.coef(last.last) > 0) return true;
+  if (std::abs(p_.full_linear().coef(last.last)) > 1) return false;
+  if (groups_.size() == 1 && p_.full_linear().coef(last.last) > 0) return true;
   return last.extent * size % std::min<std::int64_t>(64, bytes & -bytes) == 0;
 }
 

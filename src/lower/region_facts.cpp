@@ -73,9 +73,10 @@ bool RegionLowering::scans_of_scans() const {
 void RegionLowering::choose() {
   schedule::Facts f;
   std::vector<schedule::Facts::Axis> axes;
-  for (const Group& g : groups_) axes.push_back({g.extent, g.reduced});
+  for (const Group& g : groups_) axes.push_back({g.extent, g.reduced, g.level});
   f.axes = axes;
   f.phases = phases_;
+  f.levels = static_cast<int>(p_.places.size()) - 1;
   f.scans = !scans_.empty();
   f.scans_of_scans = scans_of_scans();
   for (const Reduction& r : reductions_) f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp;
@@ -90,7 +91,7 @@ void RegionLowering::choose() {
     // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is
     // walked from its end.
     const std::int64_t row_bytes = groups_.back().extent * size_of(g_[o.node].dtype);
-    const std::int64_t along = p_.full_linear.coef(groups_.back().last);
+    const std::int64_t along = p_.full_linear().coef(groups_.back().last);
     if (std::abs(along) > 1) continue;
     const bool from_end = along < 0;
     if ((groups_.size() == 1 && !from_end) || row_bytes % 64 == 0)

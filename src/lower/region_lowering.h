@@ -7,6 +7,7 @@
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
 //   region_scan.cpp     scans: accumulators that are read while their loop runs; long scans in chunks
 //   region_while.cpp    loops over the states of an element
+//   region_nest.cpp     reductions of reductions along further axes
 //   region_split.cpp    partial results of chunks, and the finish section that combines them
 //
 // Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase,
@@ -46,6 +47,7 @@ struct Group {
   int last;            // the innermost axis, whose coefficient serves the group
   std::int64_t extent;
   bool reduced;
+  int level;                  // of the values that are reduced along it; -1: kept
   std::vector<Piece> pieces;  // outermost first
 };
 
@@ -205,7 +207,7 @@ class RegionLowering {
   E atom_expr(AtomId id);
   E build_atom(AtomId id);
   E predicate_expr(std::int32_t chain, std::int32_t end);
-  E row_index() { return to_expr(p_.row_linear, kRowOwner); }
+  E row_index() { return to_expr(p_.row_linear(), kRowOwner); }
   E inner_position();
 
   // Entries as expressions.
@@ -232,7 +234,7 @@ class RegionLowering {
 
   // Groups, outermost first.
   int last_group() const { return static_cast<int>(groups_.size()) - 1; }
-  std::vector<int> reduced_groups() const;
+  std::vector<int> reduced_groups(int level = -1) const;
   std::vector<int> kept_groups(std::initializer_list<int> except = {}) const;
   std::int64_t product(Groups list) const;
   std::int64_t blocks_of(int group) const;
@@ -266,6 +268,8 @@ class RegionLowering {
   Stmt store(std::uint32_t buffer, E index, E value);
   void store_outputs(Body& body, bool row, std::initializer_list<int> phases);
   void store_full(Body& body) { store_outputs(body, false, {phase_}); }
+  void store_level(Body& body, int level);
+  void store_output(Body& body, const Pulled::Output& o);
   void store_rows(Body& body, std::initializer_list<int> phases) { store_outputs(body, true, phases); }
   void phase_body(Body& body);
   void enter_row(int row, const std::vector<std::vector<std::uint32_t>>& accs);
@@ -283,6 +287,8 @@ class RegionLowering {
   void build_columns();
   void build_stripes();
   void build_split();
+  void build_nest();
+  void inner_level(Body& body);
 
   // Scans.
   AccDecl acc_decl(Op op, DType type);

@@ -15,11 +15,20 @@ using ir::NodeId;
 
 /// Nodes of a region are full (one value per point of the domain) or row nodes (one per kept point: what
 /// reductions produce). A map region has no reduced axes and no row nodes.
+///
+/// Where reductions go on from each other's results along further axes, the nodes stand at levels: 0 is full,
+/// and what a reduction makes of values at one level stands at the next. `nest` then has the domain.
 struct Region {
   enum class Kind : std::uint8_t { Fused, Library, Loop } kind = Kind::Fused;
   std::vector<NodeId> nodes;    // compute nodes, ascending (topological)
   std::vector<NodeId> outputs;  // nodes stored to memory, ascending
   std::vector<NodeId> rows;     // nodes of `nodes` that are row nodes, ascending
+  struct Loop {
+    std::int64_t extent;
+    int level;  // of the values that are reduced along it; -1: kept
+  };
+  std::vector<Loop> nest;   // outermost first; empty: values have one set of reduced axes, or none
+  std::vector<int> levels;  // of `nodes`, where there is a nest
 };
 
 /// Why two regions stayed apart.

@@ -6,6 +6,7 @@
 //   Split    a long reduction cut into chunks: partial results, combined by the kernel's finish section
 //   Chain    a long scan cut into chunks: their totals, linked one to the next, then the scan of each chunk
 //   Flat     no reduction, one axis, cut into blocks
+//   Nest     reductions of reductions along further axes: loops inside loops, one level on lanes
 //   Tiles    no reduction, operands that are contiguous along other axes than the last: they go through
 //   scratch memory
 #pragma once
@@ -20,7 +21,7 @@
 
 namespace kiln::schedule {
 
-enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns, Chain };
+enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns, Chain, Nest };
 
 /// Elements of a row for each lane from which it is cut into chunks even where there are rows enough for all
 /// threads.
@@ -31,10 +32,12 @@ struct Facts {
   struct Axis {
     std::int64_t extent;
     bool reduced;
+    int level = 0;  // of the values reduced along it, where there are several
   };
   std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
   int apart = -1;      // kept axis of which no operand has elements that also differ along the last, or -1
   int phases = 0;      // dependent reduction levels (0: a map)
+  int levels = 1;      // reductions one of the other's results: more than one is a nest
   bool scans = false;  // reduced axes are scanned: their order is that of the values
   bool scans_of_scans = false;  // whose totals by chunks are not known before the others have run
   bool in_parts = false;        // a reduction keeps more than a value for each row: it stays in registers
@@ -73,6 +76,7 @@ struct Schedule {
   bool together = false;  // one loop runs over all reduced axes, and chunks are parts of all
   int tile = 1;  // Columns: rows of the kept axis `tile_axis` that a thread has results of, beside its lanes
   int tile_axis = -1;
+  int lane_level = -1;         // Nest: the level whose axes are on lanes; -1: the kept axis lane_axis is
   bool kept_together = false;  // Columns: all kept axes share the lanes as one
   bool one_by_one = false;     // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:
@@ -98,5 +102,24 @@ bool strict_in_chunks(std::int64_t reduced, bool columns);
 /// Whether dependent reductions over rows can run as one kernel (asked by the planner before it merges).
 /// Returns an empty string, or the condition that fails.
 std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target);
+
+/// The same for reductions of reductions; schedule() asks it.
+Schedule schedule_nest(const Facts& facts, const Target& target);
+
+/// What the planner knows of two regions whose reductions would go on from each other's in one kernel.
+struct NestFacts {
+  std::int64_t kept = 1;                  // points that are independent of each other
+  std::int64_t innermost = 1, outer = 1;  // points of level 0, and of all levels above it, a kept point
+  int last_level = -1;                    // of the last axis; -1: kept
+  std::int64_t last = 1;                  // its elements
+  double prims = 0;                       // of all points
+  double bytes = 0;                       // that the one kernel moves
+  struct Kernel {
+    double prims, bytes;
+  } apart[2];
+};
+
+/// Whether one kernel of both takes more time than two. Returns an empty string, or the times.
+std::string refuse_nest(const NestFacts& facts, const Target& target);
 
 }  // namespace kiln::schedule
