@@ -23,6 +23,7 @@ class Puller {
     p_.domain = domain.axes;
     p_.reduced = domain.reduced;
     p_.places = std::move(domain.places);
+    p_.nest = region.nest;
     IndexSpace& space = p_.space;
     int last = p_.domain.rank() - 1;
     while (last > 0 && p_.domain[last] == 1) --last;
@@ -78,10 +79,12 @@ class Puller {
   bool own(NodeId id) const { return std::binary_search(region_.nodes.begin(), region_.nodes.end(), id); }
 
   int level_of(NodeId id) const {
-    if (region_.nest.empty()) return std::binary_search(region_.rows.begin(), region_.rows.end(), id);
+    if (region_.axes.empty()) return std::binary_search(region_.rows.begin(), region_.rows.end(), id);
     const auto at = std::lower_bound(region_.nodes.begin(), region_.nodes.end(), id);
-    return region_.levels[static_cast<std::size_t>(at - region_.nodes.begin())];
+    return region_.places[static_cast<std::size_t>(at - region_.nodes.begin())];
   }
+  /// Where a reduction reads.
+  int level_below(NodeId id) const { return region_.nest ? level_of(id) - 1 : 0; }
 
   CoordsId intern(Coords&& coords) {
     std::uint64_t h = coords.size();
@@ -130,7 +133,7 @@ class Puller {
 
   EntryId push(Entry&& e) {
     p_.each_operand(e, [&](EntryId in) { e.phase = std::max(e.phase, p_.entries[in].phase); });
-    if (e.kind == Entry::Kind::Reduce) e.phase = std::max(e.phase + 1, level_of(e.node));
+    if (e.kind == Entry::Kind::Reduce) e.phase = std::max(e.phase + 1, region_.nest ? level_of(e.node) : 0);
     p_.entries.push_back(std::move(e));
     return static_cast<EntryId>(p_.entries.size() - 1);
   }
@@ -239,8 +242,9 @@ class Puller {
         KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, level_of(id)), "reduction ", id,
                         " read off its row");
         Entry e{Entry::Kind::Reduce, id};
-        e.in[0] = value(n.in[0], base_coords(g_[n.in[0]].dims, level_of(id) - 1), -1);
-        if (ir::has(n.op, ir::POSITION)) e.index = reduced_position(n, level_of(id) - 1);
+        e.place = level_of(id);
+        e.in[0] = value(n.in[0], base_coords(g_[n.in[0]].dims, level_below(id)), -1);
+        if (ir::has(n.op, ir::POSITION)) e.index = reduced_position(n, level_below(id));
         return push(std::move(e));
       }
       case OpKind::Scan: {

@@ -32,6 +32,7 @@ struct Entry {
   std::int32_t loop = -1;            // LoopState, LoopResult: the run of a loop
   bool inside = false;               // it has one value in each iteration of a loop
   int phase = 0;                     // reduction levels below it
+  int place = 1;                     // Reduce: of its value, see plan::Region
   std::uint32_t used_in = 0;         // phases that need it (bit set)
   float cost = 0;                    // primitives of its whole tree, loads included
 };
@@ -60,7 +61,8 @@ struct LoopRun {
 struct Pulled {
   Shape domain;                       // extents of the axes
   std::uint64_t reduced = 0;          // mask over them
-  std::vector<std::uint64_t> places;  // the axes of each level, see plan::Region; all axes first
+  std::vector<std::uint64_t> places;  // the axes of each place, see plan::Region; all axes first
+  bool nest = false;
   IndexSpace space;
   std::vector<Entry> entries;
   std::vector<PredicateLink> links;

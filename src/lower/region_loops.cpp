@@ -275,7 +275,7 @@ void RegionLowering::phase_body(Body& body) {
   storing_ = {false, std::uint64_t{1} << phase_};  // from the first value on: it may take a loop that stores
   scan_updates(body);
   for (const Reduction& r : reductions_) {
-    if (r.phase != phase_) continue;
+    if (!runs_here(r)) continue;
     Stmt update{Stmt::Kind::Update, r.acc};
     update.value = operand(p_.entries[r.entry], 0).id;
     if (has_position(op_of(r))) update.index = to_expr(p_.entries[r.entry].index, r.entry).id;
@@ -285,7 +285,10 @@ void RegionLowering::phase_body(Body& body) {
     if (scratch_[id] >= 0 && first_phase(p_.entries[id]) == phase_)
       body.push_back(
           {Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]), inner_position().id, build(id).id});
-  s_.form == Form::Nest ? store_level(body, phase_) : store_full(body);
+  if (s_.form == Form::Nest)
+    store_level(body, phase_);
+  else if (s_.form != Form::Slab)
+    store_full(body);
 }
 
 /// Whether a reduction of the current phase adds numbers, so that its rounding errors grow with its length.
@@ -294,7 +297,7 @@ bool RegionLowering::adds_in_blocks(const Reduction& r) const {
   const AccDecl& a = k_.accs[r.acc];
   const bool compensated =
       target_.gpu && !target_.strict && s_.tile == 1;  // of blocks of a tile's results, few
-  return r.phase == phase_ && is_float(a.type) &&
+  return runs_here(r) && is_float(a.type) &&
          (a.monoid == Monoid::Custom || (a.monoid == Monoid::Sum && !compensated));
 }
 
@@ -381,7 +384,7 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
     for (std::size_t i = 0; i < reductions_.size(); ++i) {
       const Reduction& r = reductions_[i];
       const std::uint32_t whole = tile_accs_[row][i];
-      if (r.phase != phase_) continue;
+      if (!runs_here(r)) continue;
       nest.front().accs.push_back(whole);
       if (!cut || !adds_in_blocks(r)) continue;
       const auto part = static_cast<std::uint32_t>(k_.accs.size());

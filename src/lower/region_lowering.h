@@ -8,6 +8,7 @@
 //   region_scan.cpp     scans: accumulators that are read while their loop runs; long scans in chunks
 //   region_while.cpp    loops over the states of an element
 //   region_nest.cpp     reductions of reductions along further axes
+//   region_slab.cpp     reductions along different axes of the same values
 //   region_split.cpp    partial results of chunks, and the finish section that combines them
 //
 // Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase,
@@ -47,13 +48,15 @@ struct Group {
   int last;            // the innermost axis, whose coefficient serves the group
   std::int64_t extent;
   bool reduced;
-  int level;                  // of the values that are reduced along it; -1: kept
+  int level;                  // of the values that are reduced along it in a nest; -1: kept
+  std::uint32_t places;       // that have it
   std::vector<Piece> pieces;  // outermost first
 };
 
 struct Reduction {
   EntryId entry;
   int phase;  // loop that computes it
+  int place;  // of its value, see plan::Region
   std::uint32_t acc = 0;
   std::uint32_t final_acc = 0;  // Split: accumulator of the finish section
   std::uint32_t partial[2] =
@@ -289,6 +292,14 @@ class RegionLowering {
   void build_split();
   void build_nest();
   void inner_level(Body& body);
+  void build_slab();
+  void sweep(Body& into, int place, const Fill& fill);
+  void reduce_sweep(Body& into, int place);
+  void store_sweep(Body& into, int place, int phase);
+  std::vector<int> groups_of(int place, bool inside) const;
+  E row_position(int place);
+
+  bool runs_here(const Reduction& r) const { return r.phase == phase_ && (sweep_ < 0 || r.place == sweep_); }
 
   // Scans.
   AccDecl acc_decl(Op op, DType type);
@@ -357,6 +368,7 @@ class RegionLowering {
 
   // The environment of expressions, and their values in it.
   int phase_ = 0;
+  int sweep_ = -1;  // Slab: the place whose reductions run, or -1
   bool in_finish_ = false;
   struct Storing {
     bool rows = false;         // outputs of rows, or the others

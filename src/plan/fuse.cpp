@@ -149,12 +149,13 @@ Regions Fuser::finish() {
     for (NodeId n : r.nodes) {
       if (out.stored[n]) r.outputs.push_back(n);
       if (place_[n] != x.levels.place[0]) r.rows.push_back(n);
-      if (x.levels.n > 2) r.levels.push_back(x.levels.find(place_[n]));
+      if (x.levels.n > 2) r.places.push_back(x.levels.find(place_[n]));
     }
+    r.nest = x.levels.n > 2 && !x.levels.apart;
     for (int a = 0; a < x.space.n && x.levels.n > 2; ++a) {
-      int level = x.levels.n - 1;  // the last that has the atom
-      while (!(x.levels.place[level] >> a & 1)) --level;
-      r.nest.push_back({x.space.extent[a], level == x.levels.n - 1 ? -1 : level});
+      std::uint32_t has = 0;
+      for (int l = 0; l < x.levels.n; ++l) has |= (x.levels.place[l] >> a & 1) << l;
+      r.axes.push_back({x.space.extent[a], has});
     }
     if (!r.outputs.empty()) out.regions.push_back(std::move(r));
   }

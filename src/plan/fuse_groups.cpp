@@ -139,32 +139,55 @@ bool Fuser::unify(Fit& f, const Edge& e) {
   return false;
 }
 
-/// The places of both groups as one sequence. Each must be what a reduction leaves of the one before.
+/// The places of both groups as one sequence, in which each is what a reduction leaves of the one before; or
+/// else each what a reduction leaves of the whole.
 bool Fuser::join_levels(const Group& a, const Group& b, Fit& f) {
-  AtomSet of[2][Levels::kMost];
+  Levels of[2] = {a.levels, b.levels};
   for (int side = 0; side < 2; ++side)
-    for (int l = 0; l < (side == 0 ? a : b).levels.n; ++l)
-      of[side][l] = f.atoms.of(side, (side == 0 ? a : b).levels.place[l]);
+    for (int l = 0; l < of[side].n; ++l) of[side].place[l] = f.atoms.of(side, of[side].place[l]);
+  if (!of[0].apart && !of[1].apart && join_in_sequence(of[0], of[1], f)) return true;
+  f.levels = {};
+  return join_apart(of[0], of[1], f);
+}
+
+bool Fuser::join_in_sequence(const Levels& a, const Levels& b, Fit& f) {
+  const Levels* of[2] = {&a, &b};
   int at[2] = {};
-  const int n[2] = {a.levels.n, b.levels.n};
-  while (at[0] < n[0] || at[1] < n[1]) {
-    const bool has[2] = {at[0] < n[0], at[1] < n[1]};
-    AtomSet next = has[0] ? of[0][at[0]] : of[1][at[1]];
-    if (has[0] && has[1] && of[1][at[1]] != next) {
-      const AtomSet other = of[1][at[1]];
+  while (at[0] < a.n || at[1] < b.n) {
+    const bool has[2] = {at[0] < a.n, at[1] < b.n};
+    AtomSet next = has[0] ? a.place[at[0]] : b.place[at[1]];
+    if (has[0] && has[1] && b.place[at[1]] != next) {
+      const AtomSet other = b.place[at[1]];
       if ((next & other) != next && (next & other) != other) return false;
       if ((next & other) == next) next = other;  // the larger first
     }
     bool made = f.levels.n == 0;
     for (int side = 0; side < 2; ++side) {
-      if (!has[side] || of[side][at[side]] != next) continue;
-      made |= at[side] > 0 && of[side][at[side] - 1] == f.levels.place[f.levels.n - 1];
+      if (!has[side] || of[side]->place[at[side]] != next) continue;
+      made |= at[side] > 0 && of[side]->place[at[side] - 1] == f.levels.place[f.levels.n - 1];
       ++at[side];
     }
     if (!made || f.levels.n == Levels::kMost) return false;
     f.levels.add(next);
   }
   return f.levels.place[0] == f.atoms.space().all();
+}
+
+bool Fuser::join_apart(const Levels& a, const Levels& b, Fit& f) {
+  f.levels.apart = true;
+  f.levels.add(f.atoms.space().all());
+  for (const Levels* x : {&a, &b}) {
+    if (x->n > 2 && !x->apart) return false;
+    if (x->n > 1 && x->place[0] != f.levels.place[0]) return false;
+    for (int l = 1; l < x->n; ++l) {
+      if (f.levels.find(x->place[l]) < f.levels.n) continue;
+      if (f.levels.n == Levels::kMost) return false;
+      f.levels.add(x->place[l]);
+    }
+  }
+  for (const Levels* x : {&a, &b})
+    if (f.levels.find(x->place[0]) == f.levels.n) return false;  // a map that stands nowhere
+  return f.levels.n > 2;
 }
 
 bool Fuser::try_edge(std::uint32_t id) {
@@ -196,9 +219,10 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   if (runs_against(a, b)) return refuse(edge, "one runs from the start of the axis, the other from its end");
   if (runs_loops_again(a, b, f->dependent))
     return refuse(edge, "a loop would run once for each phase of the other's rows");
-  if (std::string why = f->levels.n > 2 ? refuse_nest(a, b, *f) : needs_rows(a, b, f->dependent);
-      !why.empty())
-    return refuse(edge, std::move(why));
+  std::string why = f->levels.apart   ? refuse_slab(a, b, *f)
+                    : f->levels.n > 2 ? refuse_nest(a, b, *f)
+                                      : needs_rows(a, b, f->dependent);
+  if (!why.empty()) return refuse(edge, std::move(why));
   if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
   merge(ia, ib, *f);
   return true;
@@ -251,6 +275,29 @@ std::string Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
   n.prims = cost[0] + cost[1];
   n.bytes = bytes_moved({&a, &b});
   return schedule::refuse_nest(n, t_);
+}
+
+/// Why reductions along different axes of the same values do not share a kernel, or nothing.
+std::string Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
+  if (t_.gpu || a.scans || b.scans || a.loops || b.loops) return std::string(kNotInLine);
+  const Space& space = f.atoms.space();
+  AtomSet kept = space.all();
+  for (int l = 0; l < f.levels.n; ++l) kept &= f.levels.place[l];
+  schedule::SlabFacts s;
+  s.items = space.points(kept);
+  s.points = space.points(space.all()) / std::max<std::int64_t>(1, s.items);
+  for (int l = 1; l < f.levels.n; ++l) {
+    const std::int64_t row = space.points(f.levels.place[l]) / std::max<std::int64_t>(1, s.items);
+    s.rows += row;
+    if (row == s.points) return std::string(kNotInLine);
+  }
+  if (!space.ends_in(space.all() & ~kept)) return std::string(kNotInLine);  // no lanes inside a slab
+  const double cost[2] = {a.cost * static_cast<double>(a.points), b.cost * static_cast<double>(b.points)};
+  s.apart[0] = {cost[0], bytes_moved({&a})};
+  s.apart[1] = {cost[1], bytes_moved({&b})};
+  s.prims = cost[0] + cost[1];
+  s.bytes = bytes_moved({&a, &b});
+  return schedule::refuse_slab(s, t_);
 }
 
 /// Bytes that a kernel of these groups reads and writes, each value once.

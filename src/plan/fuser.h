@@ -31,10 +31,11 @@ struct Edge {
 };
 
 /// The places of a region's values: the whole of its space first, then what is left of it by one reduction
-/// after the other.
+/// after the other; or, where they go `apart`, by each reduction.
 struct Levels {
-  static constexpr int kMost = 4;
+  static constexpr int kMost = 6;
   int n = 0;
+  bool apart = false;
   AtomSet place[kMost];
 
   void add(AtomSet p) { place[n++] = p; }
@@ -132,19 +133,23 @@ class Fuser {
   /// Where a node reads its operands.
   AtomSet reads_at(NodeId id) {
     const Group& x = group(id);
-    return ir::is_reduce(g_[id].op) ? x.levels.place[x.levels.find(place_[id]) - 1] : place_[id];
+    if (!ir::is_reduce(g_[id].op)) return place_[id];
+    return x.levels.place[x.levels.apart ? 0 : x.levels.find(place_[id]) - 1];
   }
   std::span<const Run> runs_of(const Edge& e) const { return std::span(runs_).subspan(e.first_run, e.runs); }
   std::optional<Fit> fit(const Group& a, const Group& b);
   bool unify(Fit& f, const Edge& e);
   static bool go_along_same_axes(const Group& a, const Group& b);
   static bool join_levels(const Group& a, const Group& b, Fit& f);
+  static bool join_in_sequence(const Levels& a, const Levels& b, Fit& f);
+  static bool join_apart(const Levels& a, const Levels& b, Fit& f);
   bool try_edge(std::uint32_t id);
   bool refuse(std::uint32_t edge, std::string reason);
   bool try_merge(int ia, int ib, std::uint32_t edge);
   std::string too_much(const Group& a, const Group& b) const;
   std::string needs_rows(const Group& a, const Group& b, bool dependent) const;
   std::string refuse_nest(const Group& a, const Group& b, const Fit& f);
+  std::string refuse_slab(const Group& a, const Group& b, const Fit& f);
   static bool runs_against(const Group& a, const Group& b) {
     return (a.forwards && b.backwards) || (a.backwards && b.forwards);
   }

@@ -4,6 +4,7 @@
 #include "ir/graph.h"
 #include "ir/loops.h"
 
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,8 +17,9 @@ using ir::NodeId;
 /// Nodes of a region are full (one value per point of the domain) or row nodes (one per kept point: what
 /// reductions produce). A map region has no reduced axes and no row nodes.
 ///
-/// Where reductions go on from each other's results along further axes, the nodes stand at levels: 0 is full,
-/// and what a reduction makes of values at one level stands at the next. `nest` then has the domain.
+/// Where reductions go along different axes, nodes stand at several places: 0 is full. In a nest each place
+/// is what a reduction leaves of the one before; otherwise every reduction reads full values. `axes` then has
+/// the domain.
 struct Region {
   enum class Kind : std::uint8_t { Fused, Library, Loop } kind = Kind::Fused;
   std::vector<NodeId> nodes;    // compute nodes, ascending (topological)
@@ -25,10 +27,11 @@ struct Region {
   std::vector<NodeId> rows;     // nodes of `nodes` that are row nodes, ascending
   struct Loop {
     std::int64_t extent;
-    int level;  // of the values that are reduced along it; -1: kept
+    std::uint32_t places;  // bit p: values at place p have it
   };
-  std::vector<Loop> nest;   // outermost first; empty: values have one set of reduced axes, or none
-  std::vector<int> levels;  // of `nodes`, where there is a nest
+  std::vector<Loop> axes;   // outermost first; empty: values have one set of reduced axes, or none
+  std::vector<int> places;  // of `nodes`, where there are axes
+  bool nest = false;
 };
 
 /// Why two regions stayed apart.

@@ -6,7 +6,8 @@
 //   Split    a long reduction cut into chunks: partial results, combined by the kernel's finish section
 //   Chain    a long scan cut into chunks: their totals, linked one to the next, then the scan of each chunk
 //   Flat     no reduction, one axis, cut into blocks
-//   Nest     reductions of reductions along further axes: loops inside loops, one level on lanes
+//   Slab     reductions along different axes: loops over the same values one after the other, a grid item's
+//   fit a cache Nest     reductions of reductions along further axes: loops inside loops, one level on lanes
 //   Tiles    no reduction, operands that are contiguous along other axes than the last: they go through
 //   scratch memory
 #pragma once
@@ -21,7 +22,18 @@
 
 namespace kiln::schedule {
 
-enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns, Chain, Nest };
+enum class Form : std::uint8_t {
+  Flat,
+  Rows,
+  Tiles,
+  Columns,
+  Stripes,
+  Split,
+  SplitColumns,
+  Chain,
+  Nest,
+  Slab
+};
 
 /// Elements of a row for each lane from which it is cut into chunks even where there are rows enough for all
 /// threads.
@@ -38,6 +50,7 @@ struct Facts {
   int apart = -1;      // kept axis of which no operand has elements that also differ along the last, or -1
   int phases = 0;      // dependent reduction levels (0: a map)
   int levels = 1;      // reductions one of the other's results: more than one is a nest
+  bool slab = false;   // reductions go along different axes of the whole
   bool scans = false;  // reduced axes are scanned: their order is that of the values
   bool scans_of_scans = false;  // whose totals by chunks are not known before the others have run
   bool in_parts = false;        // a reduction keeps more than a value for each row: it stays in registers
@@ -118,6 +131,16 @@ struct NestFacts {
     double prims, bytes;
   } apart[2];
 };
+
+/// The same where reductions would go along different axes of values that a grid item has.
+struct SlabFacts {
+  std::int64_t items = 1;   // slabs
+  std::int64_t points = 1;  // of a slab
+  std::int64_t rows = 0;    // results that are kept for later sweeps, of a slab
+  double prims = 0, bytes = 0;
+  NestFacts::Kernel apart[2];
+};
+std::string refuse_slab(const SlabFacts& facts, const Target& target);
 
 /// Whether one kernel of both takes more time than two. Returns an empty string, or the times.
 std::string refuse_nest(const NestFacts& facts, const Target& target);

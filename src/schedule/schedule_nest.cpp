@@ -18,8 +18,9 @@ constexpr int kTileResults = 32;        // of a thread
 constexpr int kLongBody = 30;           // primitives that leave no registers for several rows
 constexpr std::int64_t kShortRow = 32;  // elements of level 0 that one thread goes along
 constexpr std::int64_t kFewRows =
-    1 << 15;                      // elements that one thread of a CPU handles sooner than two are woken
-constexpr double kMargin = 1.03;  // what a nest must bring at least
+    1 << 15;  // elements that one thread of a CPU handles sooner than two are woken
+constexpr std::int64_t kRowsKept = 96 << 10;  // bytes of results that a thread of a CPU keeps between sweeps
+constexpr double kMargin = 1.03;              // what a nest must bring at least
 
 std::int64_t along(const Facts& f, int level) {
   std::int64_t n = 1;
@@ -41,6 +42,13 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
   const int last = static_cast<int>(f.axes.size()) - 1;
   const std::int64_t innermost = along(f, 0), outer = along(f, 1);
   s.lane_axis = last;
+  if (f.slab) {
+    s.form = Form::Slab;
+    s.lanes = std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
+    if (f.prims <= 12 && f.axes[last].extent >= 8 * s.lanes) s.lanes *= 2;
+    s.stream = f.out_bytes >= t.stream_bytes;
+    return s;
+  }
   s.lane_level = f.axes[last].reduced ? f.axes[last].level : -1;
   if (!t.gpu) {
     s.lanes = std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
@@ -73,6 +81,25 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
     s.tile_axis = f.apart;
   }
   return s;
+}
+
+std::string refuse_slab(const SlabFacts& f, const Target& t) {
+  if (t.strict) return "reductions over different axes combine in orders of their own (strict)";
+
+  if (f.rows * 8 > kRowsKept) return cat(f.rows, " results of different axes are more than a thread keeps");
+  const bool cached = 4 * f.points <= t.l2_bytes / 2;
+  const double points = static_cast<double>(f.items * f.points);
+  double busy = std::min(1.0, static_cast<double>(f.items) / t.threads);
+  if (points <= kFewRows) busy = 1;
+  const auto time = [&](double prims, double bytes) {
+    return std::max(prims / t.prims_per_ns, t.traffic_ns(bytes));
+  };
+  const double again = cached ? 4 * points / t.cached_bytes_per_ns : t.traffic_ns(4 * points);
+  const double one = t.launch_ns + (time(f.prims, f.bytes) + again) / busy;
+  const double two =
+      2 * t.launch_ns + time(f.apart[0].prims, f.apart[0].bytes) + time(f.apart[1].prims, f.apart[1].bytes);
+  if (one * kMargin <= two) return {};
+  return cat("one after the other they take ", std::llround(two), " ns, in one kernel ", std::llround(one));
 }
 
 std::string refuse_nest(const NestFacts& f, const Target& t) {
