@@ -12,6 +12,8 @@ namespace kiln::plan {
 constexpr std::size_t kMaxEdges = 48;  // distinct inputs
 constexpr int kMaxReductions = 24;     // lowering counts phases in a word of 32 bits
 constexpr int kMaxStored = 64;
+constexpr std::string_view kOwnOrders =
+    "reductions over different axes combine in orders of their own (strict)";
 constexpr int kMaxPieces = 96;  // of all arrays that are joined by pads
 
 /// The atoms of a reduction or scan. There is a kept one and another, if need be of one element.
@@ -262,6 +264,7 @@ std::string Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
   for (int l = 0; l + 1 < f.levels.n; ++l)
     if (space.points(place[l]) == space.points(place[l + 1])) return std::string(kNotInLine);
   if (!simple) return "reductions along further axes, of values that need several sweeps";
+  if (t_.strict) return std::string(kOwnOrders);
   for (int i = space.n; i-- > 0;) {
     if (space.extent[i] == 1) continue;
     n.last = space.extent[i];
@@ -274,12 +277,13 @@ std::string Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
   n.apart[1] = {cost[1], bytes_moved({&b})};
   n.prims = cost[0] + cost[1];
   n.bytes = bytes_moved({&a, &b});
-  return schedule::refuse_nest(n, t_);
+  return schedule::nest_pays(n, t_) ? std::string() : std::string(kNotInLine);
 }
 
 /// Why reductions along different axes of the same values do not share a kernel, or nothing.
 std::string Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
   if (t_.gpu || a.scans || b.scans || a.loops || b.loops) return std::string(kNotInLine);
+  if (t_.strict) return std::string(kOwnOrders);
   const Space& space = f.atoms.space();
   AtomSet kept = space.all();
   for (int l = 0; l < f.levels.n; ++l) kept &= f.levels.place[l];
@@ -297,7 +301,7 @@ std::string Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
   s.apart[1] = {cost[1], bytes_moved({&b})};
   s.prims = cost[0] + cost[1];
   s.bytes = bytes_moved({&a, &b});
-  return schedule::refuse_slab(s, t_);
+  return schedule::slab_pays(s, t_) ? std::string() : std::string(kNotInLine);
 }
 
 /// Bytes that a kernel of these groups reads and writes, each value once.

@@ -26,9 +26,7 @@ inline constexpr std::string_view kReasons[] = {
     "… elements are combined in chunks of a fixed size (strict)",
     "scans and reductions combine in orders of their own (strict)",
     "reductions over different axes combine in orders of their own (strict)",
-    "one after the other they take … ns, in one kernel …",
 
-    "… results of different axes are more than a thread keeps",
     "reductions along further axes, of values that need several sweeps",
     "a loop would run once for each phase of the other's rows",
     "another kernel lies between them",

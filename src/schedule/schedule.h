@@ -140,9 +140,9 @@ struct SlabFacts {
   double prims = 0, bytes = 0;
   NestFacts::Kernel apart[2];
 };
-std::string refuse_slab(const SlabFacts& facts, const Target& target);
+bool slab_pays(const SlabFacts& facts, const Target& target);
 
-/// Whether one kernel of both takes more time than two. Returns an empty string, or the times.
-std::string refuse_nest(const NestFacts& facts, const Target& target);
+/// Whether one kernel of both takes no more time than two. Not for the strict mode.
+bool nest_pays(const NestFacts& facts, const Target& target);
 
 }  // namespace kiln::schedule

@@ -1,20 +1,17 @@
 // Schedules of nests, and whether one is worth having. See build_nest.
 //
-// Invariant: refuse_nest() knows no more than the planner does, and schedule_nest() finds a schedule for
-// every nest: profit is asked before, legality is the planner's unification.
+// Invariant: what says whether one pays knows no more than the planner does, and schedule_nest() finds a
+// schedule for every nest: profit is asked before, legality is the planner's unification.
 #include "schedule/schedule.h"
 
-#include "support/check.h"
-
 #include <algorithm>
-#include <cmath>
 
 namespace kiln::schedule {
 namespace {
 
 constexpr int kBlock = 256;             // threads of a GPU's block
 constexpr int kPairsBlock = 128;        // the same where a thread has several rows' results
-constexpr int kTileResults = 32;        // of a thread
+constexpr int kTileResults = 16;        // of a thread, each with a position
 constexpr int kLongBody = 30;           // primitives that leave no registers for several rows
 constexpr std::int64_t kShortRow = 32;  // elements of level 0 that one thread goes along
 constexpr std::int64_t kFewRows =
@@ -83,10 +80,8 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
   return s;
 }
 
-std::string refuse_slab(const SlabFacts& f, const Target& t) {
-  if (t.strict) return "reductions over different axes combine in orders of their own (strict)";
-
-  if (f.rows * 8 > kRowsKept) return cat(f.rows, " results of different axes are more than a thread keeps");
+bool slab_pays(const SlabFacts& f, const Target& t) {
+  if (f.rows * 8 > kRowsKept) return false;
   const bool cached = 4 * f.points <= t.l2_bytes / 2;
   const double points = static_cast<double>(f.items * f.points);
   double busy = std::min(1.0, static_cast<double>(f.items) / t.threads);
@@ -98,12 +93,10 @@ std::string refuse_slab(const SlabFacts& f, const Target& t) {
   const double one = t.launch_ns + (time(f.prims, f.bytes) + again) / busy;
   const double two =
       2 * t.launch_ns + time(f.apart[0].prims, f.apart[0].bytes) + time(f.apart[1].prims, f.apart[1].bytes);
-  if (one * kMargin <= two) return {};
-  return cat("one after the other they take ", std::llround(two), " ns, in one kernel ", std::llround(one));
+  return one * kMargin <= two;
 }
 
-std::string refuse_nest(const NestFacts& f, const Target& t) {
-  if (t.strict) return "reductions over different axes combine in orders of their own (strict)";
+bool nest_pays(const NestFacts& f, const Target& t) {
   const double points = static_cast<double>(f.kept * f.outer * f.innermost);
   std::int64_t items = f.kept;
   if (f.last_level < 0) items = std::max<std::int64_t>(1, items / (t.gpu ? 32 : t.vector_bytes / 4));
@@ -123,8 +116,7 @@ std::string refuse_nest(const NestFacts& f, const Target& t) {
   };
   const double one = t.launch_ns + (time(f.prims, f.bytes) - t.launch_ns) / busy;
   const double two = time(f.apart[0].prims, f.apart[0].bytes) + time(f.apart[1].prims, f.apart[1].bytes);
-  if (one * kMargin <= two) return {};
-  return cat("one after the other they take ", std::llround(two), " ns, in one kernel ", std::llround(one));
+  return one * kMargin <= two;
 }
 
 }  // namespace kiln::schedule
