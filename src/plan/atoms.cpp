@@ -31,10 +31,13 @@ bool Unifier::insert(int side, int at, std::int64_t extent, int atom) {
   return true;
 }
 
-/// Gives part `at` of a side, of one element, its like before part `into` of the other side.
-bool Unifier::insert_one(int at, int side, int into) {
+/// Gives part `at` of a side, of one element, its like from part `into` of the other side on: one that these
+/// atoms have there, or a new one.
+bool Unifier::insert_one(int at, int side, int into, AtomSet within) {
   const Side& other = side_[1 - side];
   if (side_[side].link[at] >= 0 || side_[side].extent[at] != 1 || other.n == 0) return false;
+  for (int i = into; i < other.n && other.extent[i] == 1; ++i)
+    if (other.link[i] < 0 && (within >> other.atom[i] & 1)) return side == 0 ? link(at, i) : link(i, at);
   const int atom = other.atom[std::min(into, other.n - 1)];
   if (!insert(1 - side, into, 1, atom)) return false;
   return side == 0 ? link(at, into) : link(into, at);
@@ -75,7 +78,7 @@ bool Unifier::walk(AtomSet from, AtomSet to, std::span<const Run> runs) {
   for (;;) {
     std::uint32_t kept = 0;
     Step step = cut(from, to, runs, kept);
-    if (step == Step::Done) step = meet(parts(side_[0].atom, side_[0].n, from), kept);
+    if (step == Step::Done) step = meet(from, to, kept);
     if (step != Step::Again) return step == Step::Done;
   }
 }
@@ -110,7 +113,8 @@ Unifier::Step Unifier::cut(AtomSet from, AtomSet to, std::span<const Run> runs, 
 }
 
 /// One step towards two sequences of parts that are the same.
-Unifier::Step Unifier::meet(std::uint32_t a, std::uint32_t b) {
+Unifier::Step Unifier::meet(AtomSet from, AtomSet to, std::uint32_t b) {
+  const std::uint32_t a = parts(side_[0].atom, side_[0].n, from);
   const auto again = [](bool done) { return done ? Step::Again : Step::Fails; };
   int i = 0, j = 0, after_a = 0, after_b = 0;  // and behind the last that met
   for (;; ++i, ++j) {
@@ -118,8 +122,8 @@ Unifier::Step Unifier::meet(std::uint32_t a, std::uint32_t b) {
     while (j < side_[1].n && !(b >> j & 1)) ++j;
     const bool no_a = i >= side_[0].n, no_b = j >= side_[1].n;
     if (no_a && no_b) return Step::Done;
-    if (no_a) return again(insert_one(j, 1, after_a));
-    if (no_b) return again(insert_one(i, 0, after_b));
+    if (no_a) return again(insert_one(j, 1, after_a, from));
+    if (no_b) return again(insert_one(i, 0, after_b, to));
     const std::int64_t x = side_[0].extent[i], y = side_[1].extent[j];
     if (x == y) {
       if (!link(i, j)) return Step::Fails;
@@ -127,8 +131,8 @@ Unifier::Step Unifier::meet(std::uint32_t a, std::uint32_t b) {
       after_b = j + 1;
       continue;
     }
-    if (x == 1) return again(insert_one(i, 0, after_b));
-    if (y == 1) return again(insert_one(j, 1, after_a));
+    if (x == 1) return again(insert_one(i, 0, after_b, to));
+    if (y == 1) return again(insert_one(j, 1, after_a, from));
     if (x % y == 0) return again(split(0, i, y));
     if (y % x == 0) return again(split(1, j, x));
     return Step::Fails;

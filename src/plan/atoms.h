@@ -84,12 +84,12 @@ class Unifier {
   enum class Step : std::uint8_t { Done, Again, Fails };
   static void begin(Side& s, const Space& of);
   bool insert(int side, int at, std::int64_t extent, int atom);
-  bool insert_one(int at, int side, int into);
+  bool insert_one(int at, int side, int into, AtomSet within);
   bool split(int side, int at, std::int64_t outer);
   bool link(int a, int b);
   bool walk(AtomSet from, AtomSet to, std::span<const Run> runs);
   Step cut(AtomSet from, AtomSet to, std::span<const Run> runs, std::uint32_t& kept);
-  Step meet(std::uint32_t a, std::uint32_t b);
+  Step meet(AtomSet from, AtomSet to, std::uint32_t b);
   bool next_pair(int& a, int& b) const;
   void join_gap(int a, int a_end, int b, int b_end);
 

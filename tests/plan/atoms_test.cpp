@@ -84,6 +84,11 @@ TEST(Atoms, SingleElementsFindAPlace) {
   }
   ASSERT_TRUE(spread.finish());
   EXPECT_EQ(spread.of(0, 0b11), spread.of(1, 0b1));
+  Unifier both(space({1, 9}), space({1, 9}));  // the same where others were summed up before
+  while (both.spread(0b01, 0b11, all) && both.changed()) {
+  }
+  ASSERT_TRUE(both.finish());
+  EXPECT_EQ(extents(both.space()), (Extents{1, 9}));
 }
 
 TEST(Atoms, NoMoreThanThereIsRoomFor) {
