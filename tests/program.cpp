@@ -144,7 +144,8 @@ constexpr Kind kAnyKinds[] = {
     Kind::Triangle,     Kind::Reduce,       Kind::Reduce,  Kind::Reduce,  Kind::Reduce,  Kind::Arg,
     Kind::Norm,         Kind::Norm,         Kind::Matmul,  Kind::Gather,  Kind::Gather,  Kind::Scatter,
     Kind::Scatter,      Kind::Scan,         Kind::Scan,    Kind::Loop,    Kind::Cond,    Kind::Sort,
-    Kind::Sort,         Kind::Select,       Kind::Random,  Kind::Evaluate};
+    Kind::Sort,         Kind::Select,       Kind::Random,  Kind::Sweeps,  Kind::Sweeps,  Kind::Sweeps,
+    Kind::Evaluate};
 /// What reads a loop's results.
 constexpr Kind kReaders[] = {Kind::Reduce, Kind::Reduce, Kind::Arg,    Kind::Norm,
                              Kind::Norm,   Kind::Scan,   Kind::Smooth, Kind::Binary};

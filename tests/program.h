@@ -49,6 +49,7 @@ enum class Kind : std::uint8_t {
   Reduce,
   Arg,
   Norm,
+  Sweeps,  // reductions over several axes of one value
   Matmul,
   Scan,
   Gather,

@@ -212,6 +212,7 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
     case Kind::Reduce: return reduce(input(i, 0), d);
     case Kind::Arg: return position(input(i, 0), d);
     case Kind::Norm: return norm(input(i, 0), d);
+    case Kind::Sweeps: return sweeps(input(i, 0), d);
     case Kind::Matmul: return product(input(i, 0), input(i, 1), d);
     case Kind::Scan: return scanned(input(i, 0), d);
     case Kind::Gather: return gathered(input(i, 0), input(i, 1), input(i, 2), d);

@@ -1,8 +1,8 @@
 // Records a random program: what each instruction means on the operands at hand (tests/program.h).
 // program.cpp makes, runs and shrinks programs; program_record.cpp has what each of them is made of,
 // program_elementwise.cpp the elementwise instructions, program_move.cpp those that move elements,
-// program_reduce.cpp reductions, products and scans, program_loop.cpp loops and branches, program_index.cpp
-// indexing by tensors and sorting.
+// program_reduce.cpp reductions, products and scans, program_sweeps.cpp several reductions of one value,
+// program_loop.cpp loops and branches, program_index.cpp indexing by tensors and sorting.
 #pragma once
 
 #include "program.h"
@@ -149,6 +149,10 @@ class Recorder {
   Value position(const Value& v, Draw& d);
   Value norm(const Value& v, Draw& d);
   Value product(const Value& a, const Value& b, Draw& d);
+  Value reduced_along(const Value& v, int axis, bool keep, Draw& d);
+  Value nearest(const Value& v, Draw& d);
+  Value in_a_square(const Value& v, Draw& d);
+  Value sweeps(const Value& v, Draw& d);
 
   // ---- scans, loops
   Value scanned(const Value& v, Draw& d);

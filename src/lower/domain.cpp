@@ -21,9 +21,82 @@ void cuts(std::span<const std::int64_t> dims, std::vector<std::int64_t>& out) {
   }
 }
 
+/// Cuts the axes of a place where a shape of the values there has cuts that divide them.
+void refine(Domain& d, std::vector<std::uint32_t>& has, int place, std::span<const std::int64_t> dims) {
+  int axis = 0;
+  std::int64_t left = 0;  // of the current axis
+  const auto next = [&] {
+    while (axis < d.axes.rank() && !(has[static_cast<std::size_t>(axis)] >> place & 1)) ++axis;
+    left = axis < d.axes.rank() ? d.axes[axis] : 0;
+  };
+  next();
+  for (std::int64_t extent : dims) {
+    while (extent > 1 && left > 0) {
+      if (left == 1) {
+        ++axis;
+        next();
+        continue;
+      }
+      if (left > extent) {
+        if (left % extent != 0 || d.axes.rank() >= kMaxRank) return;
+        Shape cut;
+        for (int a = 0; a < d.axes.rank(); ++a) {
+          if (a == axis) cut.push_back(extent);
+          cut.push_back(a == axis ? left / extent : d.axes[a]);
+        }
+        d.axes = cut;
+        has.insert(has.begin() + axis, has[static_cast<std::size_t>(axis)]);
+        left = extent;
+      }
+      if (extent % left != 0) return;
+      extent /= left;
+      ++axis;
+      next();
+    }
+    if (extent != 1) return;
+  }
+}
+
+/// The domain of several places: the planner's axes, refined.
+Domain of_places(const plan::Graph& g, const plan::Region& region) {
+  Domain d;
+  std::vector<std::uint32_t> has;
+  std::uint32_t all = 0;
+  for (const plan::Region::Loop& l : region.axes) {
+    d.axes.push_back(l.extent);
+    has.push_back(l.places);
+    all |= l.places;
+  }
+  for (std::size_t i = 0; i < region.nodes.size(); ++i) {
+    const NodeId id = region.nodes[i];
+    refine(d, has, region.places[i], g[id].dims);
+    if (ir::is_reduce(g[id].op)) refine(d, has, region.nest ? region.places[i] - 1 : 0, g[g[id].in[0]].dims);
+  }
+  for (std::uint32_t place = 0; all >> place & 1; ++place) {
+    d.places.push_back(0);
+    for (std::size_t a = 0; a < has.size(); ++a)
+      if (has[a] >> place & 1) d.places.back() |= std::uint64_t{1} << a;
+  }
+  for (std::size_t a = 0; a < has.size(); ++a)
+    if (has[a] != all) d.reduced |= std::uint64_t{1} << a;
+  return d;
+}
+
+Domain of_rows(const plan::Graph& g, const plan::Region& region);
+
 }  // namespace
 
 Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
+  if (!region.axes.empty()) return of_places(g, region);
+  Domain d = of_rows(g, region);
+  const std::uint64_t all = d.axes.rank() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << d.axes.rank()) - 1;
+  d.places = {all, all & ~d.reduced};
+  return d;
+}
+
+namespace {
+
+Domain of_rows(const plan::Graph& g, const plan::Region& region) {
   if (region.product != ir::kNoNode) return {Shape(g[region.product].dims), 0, false};
   std::vector<Shape> shapes;  // distinct shapes of full nodes, the anchor first
   std::uint64_t mask = 0;
@@ -93,5 +166,7 @@ Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
   }
   return d;
 }
+
+}  // namespace
 
 }  // namespace kiln::lower

@@ -6,6 +6,7 @@
 #include <kiln/shape.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace kiln::lower {
 
@@ -13,6 +14,8 @@ struct Domain {
   Shape axes;
   std::uint64_t reduced = 0;
   bool backwards = false;  // the reduced axes are walked from their ends
+  /// The axes of values at each level (see plan::Region), all axes first.
+  std::vector<std::uint64_t> places = {};
 };
 
 /// The domain's axes: those of the reduction (or of the widest node), refined where other nodes of the region

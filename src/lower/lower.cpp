@@ -47,6 +47,8 @@ void RegionLowering::build_loops() {
     case Form::SplitColumns: build_split(); break;
     case Form::Chain: build_chain(); break;
     case Form::Product: build_product(); break;
+    case Form::Nest: build_nest(); break;
+    case Form::Slab: build_slab(); break;
   }
 }
 

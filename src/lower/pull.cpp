@@ -22,10 +22,9 @@ class Puller {
       : g_(g), regions_(regions), region_(region), p_(domain.axes) {
     p_.domain = domain.axes;
     p_.reduced = domain.reduced;
+    p_.places = std::move(domain.places);
+    p_.nest = region.nest;
     IndexSpace& space = p_.space;
-    // Row-major position among all points, and among the kept ones.
-    Coords kept;
-    Shape kept_dims;
     int last = p_.domain.rank() - 1;
     while (last > 0 && p_.domain[last] == 1) --last;
     // Rows that are walked from their ends go from the last to the first: memory is walked one way.
@@ -35,22 +34,27 @@ class Puller {
     for (int a = 0; a < p_.domain.rank(); ++a) {
       point_.push_back((from_end >> a) & 1 ? space.add(space.mul(space.axis(a), -1), p_.domain[a] - 1)
                                            : space.axis(a));
-      if ((p_.reduced >> a) & 1) continue;
-      kept.push_back(point_.back());
-      kept_dims.push_back(p_.domain[a]);
     }
-    p_.full_linear = space.linearize(point_, p_.domain);
-    p_.row_linear = space.linearize(kept, kept_dims);
-    points_ = p_.domain.numel();
-    rows_ = kept_dims.numel();
+    for (const std::uint64_t place : p_.places) {  // row-major position among the points of each level
+      Coords at;
+      Shape dims;
+      for (int a = 0; a < p_.domain.rank(); ++a) {
+        if (!((place >> a) & 1)) continue;
+        at.push_back(point_[static_cast<std::size_t>(a)]);
+        dims.push_back(p_.domain[a]);
+      }
+      p_.linear.push_back(space.linearize(at, dims));
+      points_.push_back(dims.numel());
+    }
   }
 
   Pulled run() {
     for (NodeId out : region_.outputs) {
-      const bool row = std::binary_search(region_.rows.begin(), region_.rows.end(), out);
+      const int level = level_of(out);
       const bool stack = g_[out].op == Op::loop_stack;
-      const EntryId entry = stack ? loop_stack(out, row) : value(out, base_coords(g_[out].dims, row), -1);
-      p_.outputs.push_back({out, entry, row, row ? p_.row_linear : p_.full_linear});
+      const EntryId entry =
+          stack ? loop_stack(out, level > 0) : value(out, base_coords(g_[out].dims, level), -1);
+      p_.outputs.push_back({out, entry, level > 0, level, p_.linear[static_cast<std::size_t>(level)]});
       if (const auto at = regions_.placements.find(out); at != regions_.placements.end())
         place(p_.outputs.back(), at->second);
     }
@@ -62,7 +66,7 @@ class Puller {
   void place(Pulled::Output& o, const plan::Placement& at) {
     IndexSpace& s = p_.space;
     const ir::Dims dims = g_[o.node].dims;
-    const CoordsId here = base_coords(dims, o.row);
+    const CoordsId here = base_coords(dims, o.level);
     o.placed = true;
     o.at = s.constant(at.offset);
     for (std::size_t a = 0; a < dims.size(); ++a)
@@ -73,6 +77,14 @@ class Puller {
   }
 
   bool own(NodeId id) const { return std::binary_search(region_.nodes.begin(), region_.nodes.end(), id); }
+
+  int level_of(NodeId id) const {
+    if (region_.axes.empty()) return std::binary_search(region_.rows.begin(), region_.rows.end(), id);
+    const auto at = std::lower_bound(region_.nodes.begin(), region_.nodes.end(), id);
+    return region_.places[static_cast<std::size_t>(at - region_.nodes.begin())];
+  }
+  /// Where a reduction reads.
+  int level_below(NodeId id) const { return region_.nest ? level_of(id) - 1 : 0; }
 
   CoordsId intern(Coords&& coords) {
     std::uint64_t h = coords.size();
@@ -92,18 +104,18 @@ class Puller {
   }
 
   /// Coordinates, in a tensor of these extents, of the current point (or row) of the domain.
-  CoordsId base_coords(std::span<const std::int64_t> dims, bool row) {
+  CoordsId base_coords(std::span<const std::int64_t> dims, int level) {
     for (const auto& b : base_)
-      if (b.row == row && std::equal(b.dims.begin(), b.dims.end(), dims.begin(), dims.end())) return b.id;
+      if (b.level == level && std::equal(b.dims.begin(), b.dims.end(), dims.begin(), dims.end())) return b.id;
     Coords c;
-    const Index& linear = row ? p_.row_linear : p_.full_linear;
-    if (!row && std::equal(dims.begin(), dims.end(), p_.domain.begin(), p_.domain.end())) {
+    const Index& linear = p_.linear[static_cast<std::size_t>(level)];
+    if (level == 0 && std::equal(dims.begin(), dims.end(), p_.domain.begin(), p_.domain.end())) {
       c = point_;
     } else {
       p_.space.delinearize(linear, dims, c);
     }
     const CoordsId id = intern(std::move(c));
-    base_.push_back({Shape(dims), row, id});
+    base_.push_back({Shape(dims), level, id});
     return id;
   }
 
@@ -121,7 +133,7 @@ class Puller {
 
   EntryId push(Entry&& e) {
     p_.each_operand(e, [&](EntryId in) { e.phase = std::max(e.phase, p_.entries[in].phase); });
-    if (e.kind == Entry::Kind::Reduce) ++e.phase;
+    if (e.kind == Entry::Kind::Reduce) e.phase = std::max(e.phase + 1, region_.nest ? level_of(e.node) : 0);
     p_.entries.push_back(std::move(e));
     return static_cast<EntryId>(p_.entries.size() - 1);
   }
@@ -229,14 +241,16 @@ class Puller {
                : n.op == Op::join ? join(n, at, predicates, id)
                                   : update_at(n, at, predicates, id);
       case OpKind::Reduce: {
-        KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, true), "reduction ", id, " read off its row");
+        KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, level_of(id)), "reduction ", id,
+                        " read off its row");
         Entry e{Entry::Kind::Reduce, id};
-        e.in[0] = value(n.in[0], base_coords(g_[n.in[0]].dims, false), -1);
-        if (ir::has(n.op, ir::POSITION)) e.index = reduced_position(n);
+        e.place = level_of(id);
+        e.in[0] = value(n.in[0], base_coords(g_[n.in[0]].dims, level_below(id)), -1);
+        if (ir::has(n.op, ir::POSITION)) e.index = reduced_position(n, level_below(id));
         return push(std::move(e));
       }
       case OpKind::Scan: {
-        KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, false), "scan ", id, " read off its place");
+        KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, 0), "scan ", id, " read off its place");
         Entry e{Entry::Kind::Scan, id};
         e.in[0] = value(n.in[0], at, -1);
         e.cost = 1;
@@ -266,9 +280,9 @@ class Puller {
   }
 
   /// Position of the current point among the reduced axes of a reduction, row-major.
-  Index reduced_position(const GraphNode& n) {
+  Index reduced_position(const GraphNode& n, int level) {
     const ir::Dims dims = g_[n.in[0]].dims;
-    const Coords& c = coords_[base_coords(dims, false)];
+    const Coords& c = coords_[base_coords(dims, level)];
     Index position;
     std::int64_t stride = 1;
     for (std::size_t a = dims.size(); a-- > 0;) {
@@ -288,9 +302,9 @@ class Puller {
       case Op::reshape:
         // The current point seen in other extents is the current point: going through its position and back
         // would end at coordinates that are equal without looking equal.
-        for (const bool row : {false, true})
-          if (n.numel == (row ? rows_ : points_) && at == base_coords(n.dims, row))
-            return base_coords(in.dims, row);
+        for (int level = 0; level < static_cast<int>(points_.size()); ++level)
+          if (n.numel == points_[static_cast<std::size_t>(level)] && at == base_coords(n.dims, level))
+            return base_coords(in.dims, level);
         s.delinearize(s.linearize(coords_[at], n.dims), in.dims, c);
         break;
       case Op::arrange: return at;
@@ -448,7 +462,7 @@ class Puller {
   EntryId loop_stack(NodeId id, bool row) {
     const ir::LoopParts& l = regions_.loops.of_result(g_, id);
     const ir::Dims dims = g_[id].dims.subspan(1);
-    const CoordsId at = base_coords(dims, row);
+    const CoordsId at = base_coords(dims, row ? 1 : 0);
     const std::int32_t i = loop_run(l, at, dims, -1);
     const auto run = static_cast<std::size_t>(i);
     current_[l.node] = i;
@@ -547,7 +561,7 @@ class Puller {
 
   struct Base {
     Shape dims;
-    bool row;
+    int level;
     CoordsId id;
   };
 
@@ -570,8 +584,8 @@ class Puller {
     friend bool operator==(const RunKey&, const RunKey&) = default;
   };
   std::vector<RunKey> runs_;
-  Coords point_;                        // the current point of the domain
-  std::int64_t points_ = 0, rows_ = 0;  // of the domain
+  Coords point_;                      // the current point of the domain
+  std::vector<std::int64_t> points_;  // of each level
 };
 
 }  // namespace

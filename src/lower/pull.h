@@ -43,6 +43,7 @@ struct Entry {
   std::int32_t loop = -1;            // LoopState, LoopResult: the run of a loop
   bool inside = false;               // it has one value in each iteration of a loop
   int phase = 0;                     // reduction levels below it
+  int place = 1;                     // Reduce: of its value, see plan::Region
   std::uint32_t used_in = 0;         // phases that need it (bit set)
   float cost = 0;                    // primitives of its whole tree, loads included
 };
@@ -69,8 +70,10 @@ struct LoopRun {
 };
 
 struct Pulled {
-  Shape domain;               // extents of the axes
-  std::uint64_t reduced = 0;  // mask over them
+  Shape domain;                       // extents of the axes
+  std::uint64_t reduced = 0;          // mask over them
+  std::vector<std::uint64_t> places;  // the axes of each place, see plan::Region; all axes first
+  bool nest = false;
   IndexSpace space;
   std::vector<Entry> entries;
   std::vector<PredicateLink> links;
@@ -78,7 +81,8 @@ struct Pulled {
   struct Output {
     plan::NodeId node;
     EntryId entry;
-    bool row;             // stored once per row
+    bool row;  // stored once per row
+    int level;
     Index at;             // element of its memory
     bool placed = false;  // the memory is not its own, see plan::Placement
   };
@@ -102,7 +106,9 @@ struct Pulled {
     for (std::int32_t l = e.predicates; l != e.predicates_end; l = links[static_cast<std::size_t>(l)].next)
       space.each_value(links[static_cast<std::size_t>(l)].predicate.t, f);
   }
-  Index full_linear, row_linear;  // positions of full and row outputs in memory of their own (contiguous)
+  std::vector<Index> linear;  // positions of outputs of each level in memory of their own (contiguous)
+  const Index& full_linear() const { return linear.front(); }
+  const Index& row_linear() const { return linear.back(); }
   explicit Pulled(std::span<const std::int64_t> axes) : space(axes) {}
 };
 

@@ -45,22 +45,36 @@ void RegionLowering::each_index(const std::function<void(const Index&)>& f) cons
 
 /// The axes longer than 1, each a group; never empty, and with a reduced one where there is a reduction.
 std::vector<Group> RegionLowering::axes_as_groups() const {
+  const auto level_of = [&](int axis) {
+    if (!p_.nest) return (p_.reduced >> axis) & 1 ? 0 : -1;
+    for (std::size_t l = 1; l < p_.places.size(); ++l)
+      if (!((p_.places[l] >> axis) & 1)) return static_cast<int>(l) - 1;
+    return -1;
+  };
+  const auto has = [&](int axis) {
+    std::uint32_t places = 0;
+    for (std::size_t l = 0; l < p_.places.size(); ++l)
+      places |= static_cast<std::uint32_t>((p_.places[l] >> axis) & 1) << l;
+    return places;
+  };
   std::vector<Group> groups;
   for (int a = 0; a < p_.domain.rank(); ++a)
     if (p_.domain[a] != 1)
-      groups.push_back({std::uint64_t{1} << a, a, p_.domain[a], ((p_.reduced >> a) & 1) != 0});
+      groups.push_back(
+          {std::uint64_t{1} << a, a, p_.domain[a], ((p_.reduced >> a) & 1) != 0, level_of(a), has(a), {}});
   if ((phases_ > 0 || !scans_.empty()) &&
       std::none_of(groups.begin(), groups.end(), [](const Group& g) { return g.reduced; }))
-    groups.insert(groups.begin(), {0, -1, 1, true});  // a reduction over extents of 1 still has its loop
-  if (groups.empty()) groups.push_back({1, 0, 1, false});
+    groups.insert(groups.begin(),
+                  {0, -1, 1, true, 0, 1, {}});  // a reduction over extents of 1 still has its loop
+  if (groups.empty()) groups.push_back({1, 0, 1, false, -1, 1, {}});
   return groups;
 }
 
 /// Orders the axes of reductions as memory has them, so that the innermost loop runs along adjacent elements
 /// whatever views the program reads through: of the orders that the accesses have, one in which an innermost
 /// step reads and writes the fewest bytes. Of these, one whose innermost axis is kept, since what serial
-/// loops read in steps stays in the first cache; of these, one with the fewest loops. Reduced axes keep their
-/// order among each other where a result is a position, which counts in that order.
+/// loops read in steps stays in the first cache; of these, one with the fewest loops. Reduced axes of
+/// a level keep their order among each other where a result is a position, which counts in that order.
 void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
   if (target_.strict || phases_ == 0 || !scans_.empty() || !p_.loops.empty() || axes.size() < 2) return;
   struct Access {
@@ -115,13 +129,13 @@ void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
   for (const std::size_t a : best) ordered.push_back(axes[a]);
   const bool positions = std::any_of(reductions_.begin(), reductions_.end(),
                                      [&](const Reduction& r) { return has_position(op_of(r)); });
-  if (positions) {
+  for (int level = 0; positions && level < static_cast<int>(p_.places.size()) - 1; ++level) {
+    const auto is_here = [&](const Group& g) { return g.reduced && g.level == level; };
     std::vector<Group> reduced;
-    std::copy_if(axes.begin(), axes.end(), std::back_inserter(reduced),
-                 [](const Group& g) { return g.reduced; });
+    std::copy_if(axes.begin(), axes.end(), std::back_inserter(reduced), is_here);
     auto next = reduced.begin();
     for (Group& g : ordered)
-      if (g.reduced) g = *next++;
+      if (is_here(g)) g = *next++;
   }
   axes = std::move(ordered);
 }
@@ -130,7 +144,7 @@ void RegionLowering::collapse() {
   std::vector<Group> axes = axes_as_groups();
   order_by_storage(axes);
   for (const Group& g : axes) {
-    bool joins = !groups_.empty() && groups_.back().reduced == g.reduced;
+    bool joins = !groups_.empty() && groups_.back().places == g.places;
     if (joins) {
       const int outer = groups_.back().last;
       each_index([&](const Index& i) { joins &= i.coef(outer) == i.coef(g.last) * g.extent; });
@@ -184,7 +198,7 @@ bool RegionLowering::reads_what_it_writes() const {
 /// -1: there is none.
 int RegionLowering::axis_apart() const {
   int found = -1;
-  if (groups_.back().reduced || !scans_.empty() || !p_.loops.empty()) return -1;
+  if (groups_.back().level == 0 || !scans_.empty() || !p_.loops.empty()) return -1;
   for (int g = 0; g < last_group(); ++g) {
     const Group& group = groups_[static_cast<std::size_t>(g)];
     const bool apart = std::none_of(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) {
@@ -388,15 +402,19 @@ bool RegionLowering::stores_whole_vectors(NodeId output) const {
   if (regions_.placements.contains(output)) return false;
   const Group& last = groups_.back();
   const std::int64_t size = size_of(g_[output].dtype), bytes = s_.lanes * size;
-  if (std::abs(p_.full_linear.coef(last.last)) > 1) return false;
-  if (groups_.size() == 1 && p_.full_linear.coef(last.last) > 0) return true;
+  if (std::abs(p_.full_linear().coef(last.last)) > 1) return false;
+  if (groups_.size() == 1 && p_.full_linear().coef(last.last) > 0) return true;
   return last.extent * size % std::min<std::int64_t>(64, bytes & -bytes) == 0;
 }
 
 /// Whether every index, and every step on the way to it, is far from overflowing 32 bits.
 bool RegionLowering::index_is_narrow() const {
   double points = 1;
-  for (const Group& g : groups_) points *= static_cast<double>(std::max<std::int64_t>(g.extent, 1));
+  for (const Group& g : groups_)  // a nest's positions are those of kept groups, or in one other
+    if (s_.form != Form::Nest || !g.reduced)
+      points *= static_cast<double>(std::max<std::int64_t>(g.extent, 1));
+  if (s_.form == Form::Nest)
+    for (const Group& g : groups_) points = std::max(points, static_cast<double>(g.extent));
   for (const LoopRun& run : p_.loops)
     for (const LoopRun::Yield& y : run.yields)
       points = std::max(points, static_cast<double>(g_[y.stack].numel));

@@ -48,10 +48,11 @@ void RegionLowering::measure() {
       e.cost = target_.cost_of(static_cast<int>(g_[e.node].op));
     prims_ += e.kind == Entry::Kind::Load ? 1 : e.cost;
     phases_ = std::max(phases_, e.phase);
-    KILN_CHECK_THAT(phases_ < 32);  // bits of Entry::used_in; the planner caps reductions
-    if (!only_draws[id] && !starts[id])
+    KILN_CHECK_THAT(phases_ < 32);                    // bits of Entry::used_in; the planner caps reductions
+    const bool innermost = !p_.nest || e.phase == 0;  // what further levels make is not on its lanes
+    if (!only_draws[id] && !starts[id] && innermost)
       widest_bytes_ = std::max(widest_bytes_, static_cast<int>(size_of(compute_type(g_[e.node].dtype))));
-    if (e.kind == Entry::Kind::Reduce) reductions_.push_back({id, e.phase - 1});
+    if (e.kind == Entry::Kind::Reduce) reductions_.push_back({id, e.phase - 1, e.place});
     if (e.kind == Entry::Kind::Scan) scans_.push_back({id});
   }
 }
@@ -73,9 +74,11 @@ bool RegionLowering::scans_of_scans() const {
 void RegionLowering::choose() {
   schedule::Facts f;
   std::vector<schedule::Facts::Axis> axes;
-  for (const Group& g : groups_) axes.push_back({g.extent, g.reduced});
+  for (const Group& g : groups_) axes.push_back({g.extent, g.reduced, g.level});
   f.axes = axes;
   f.phases = phases_;
+  f.levels = p_.nest ? static_cast<int>(p_.places.size()) - 1 : 1;
+  f.slab = !p_.nest && p_.places.size() > 2;
   f.scans = !scans_.empty();
   f.scans_of_scans = scans_of_scans();
   for (const Reduction& r : reductions_) f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp;
@@ -90,7 +93,7 @@ void RegionLowering::choose() {
     // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is
     // walked from its end.
     const std::int64_t row_bytes = groups_.back().extent * size_of(g_[o.node].dtype);
-    const std::int64_t along = p_.full_linear.coef(groups_.back().last);
+    const std::int64_t along = p_.full_linear().coef(groups_.back().last);
     if (std::abs(along) > 1) continue;
     const bool from_end = along < 0;
     if ((groups_.size() == 1 && !from_end) || row_bytes % 64 == 0)

@@ -49,10 +49,12 @@ void RegionLowering::declare_accs() {
 
 // ---- groups ----
 
-std::vector<int> RegionLowering::reduced_groups() const {
+/// Those of one level, or of all.
+std::vector<int> RegionLowering::reduced_groups(int level) const {
   std::vector<int> list;
   for (int g = 0; g <= last_group(); ++g)
-    if (groups_[static_cast<std::size_t>(g)].reduced) list.push_back(g);
+    if (const Group& x = groups_[static_cast<std::size_t>(g)]; x.reduced && (level < 0 || x.level == level))
+      list.push_back(g);
   return list;
 }
 
@@ -240,16 +242,19 @@ void RegionLowering::store_outputs(Body& body, bool row, std::initializer_list<i
         build(o.entry);  // its loop stores it
         continue;
       }
-      auto buffer = out_buffer_.find(o.node);
-      if (buffer == out_buffer_.end())
-        buffer =
-            out_buffer_
-                .emplace(o.node, output_buffer(o.node, !row && s_.stream && stores_whole_vectors(o.node)))
-                .first;
-      const E at = to_expr(o.at, kOutputOwner + o.node);
-      body.push_back(store(buffer->second, at, build(o.entry)));
+      store_output(body, o);
     }
   storing_ = {};
+}
+
+void RegionLowering::store_output(Body& body, const Pulled::Output& o) {
+  auto buffer = out_buffer_.find(o.node);
+  if (buffer == out_buffer_.end()) {
+    const bool stream = !o.row && s_.stream && stores_whole_vectors(o.node);
+    buffer = out_buffer_.emplace(o.node, output_buffer(o.node, stream)).first;
+  }
+  const E at = to_expr(o.at, kOutputOwner + o.node);
+  body.push_back(store(buffer->second, at, build(o.entry)));
 }
 
 // ---- phases ----
@@ -270,7 +275,7 @@ void RegionLowering::phase_body(Body& body) {
   storing_ = {false, std::uint64_t{1} << phase_};  // from the first value on: it may take a loop that stores
   scan_updates(body);
   for (const Reduction& r : reductions_) {
-    if (r.phase != phase_) continue;
+    if (!runs_here(r)) continue;
     Stmt update{Stmt::Kind::Update, r.acc};
     update.value = operand(p_.entries[r.entry], 0).id;
     if (has_position(op_of(r))) update.index = to_expr(p_.entries[r.entry].index, r.entry).id;
@@ -280,7 +285,10 @@ void RegionLowering::phase_body(Body& body) {
     if (scratch_[id] >= 0 && first_phase(p_.entries[id]) == phase_)
       body.push_back(
           {Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]), inner_position().id, build(id).id});
-  store_full(body);
+  if (s_.form == Form::Nest)
+    store_level(body, phase_);
+  else if (s_.form != Form::Slab)
+    store_full(body);
 }
 
 /// Whether a reduction of the current phase adds numbers, so that its rounding errors grow with its length.
@@ -289,7 +297,7 @@ bool RegionLowering::adds_in_blocks(const Reduction& r) const {
   const AccDecl& a = k_.accs[r.acc];
   const bool compensated =
       target_.gpu && !target_.strict && s_.tile == 1;  // of blocks of a tile's results, few
-  return r.phase == phase_ && is_float(a.type) &&
+  return runs_here(r) && is_float(a.type) &&
          (a.monoid == Monoid::Custom || (a.monoid == Monoid::Sum && !compensated));
 }
 
@@ -376,7 +384,7 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
     for (std::size_t i = 0; i < reductions_.size(); ++i) {
       const Reduction& r = reductions_[i];
       const std::uint32_t whole = tile_accs_[row][i];
-      if (r.phase != phase_) continue;
+      if (!runs_here(r)) continue;
       nest.front().accs.push_back(whole);
       if (!cut || !adds_in_blocks(r)) continue;
       const auto part = static_cast<std::uint32_t>(k_.accs.size());
@@ -398,6 +406,7 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
     }
   if (!vector) nest.front().rows = static_cast<std::uint16_t>(s_.rows);
   declare_scans(nest.front());
+  if (s_.form == Form::Nest && phase_ > 0) inner_level(nest.back().body);
   for (std::size_t row = 0; row < tile_accs_.size(); ++row) {
     enter_row(static_cast<int>(row), inside);
     phase_body(nest.back().body);

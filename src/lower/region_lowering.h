@@ -7,6 +7,8 @@
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
 //   region_scan.cpp     scans: accumulators that are read while their loop runs; long scans in chunks
 //   region_while.cpp    loops over the states of an element
+//   region_nest.cpp     reductions of reductions along further axes
+//   region_slab.cpp     reductions along different axes of the same values
 //   region_product.cpp  the epilogue of a matrix product
 //   region_split.cpp    partial results of chunks, and the finish section that combines them
 //
@@ -47,12 +49,15 @@ struct Group {
   int last;            // the innermost axis, whose coefficient serves the group
   std::int64_t extent;
   bool reduced;
+  int level;                  // of the values that are reduced along it in a nest; -1: kept
+  std::uint32_t places;       // that have it
   std::vector<Piece> pieces;  // outermost first
 };
 
 struct Reduction {
   EntryId entry;
   int phase;  // loop that computes it
+  int place;  // of its value, see plan::Region
   std::uint32_t acc = 0;
   std::uint32_t final_acc = 0;  // Split: accumulator of the finish section
   std::uint32_t partial[2] =
@@ -217,7 +222,7 @@ class RegionLowering {
   E atom_expr(AtomId id);
   E build_atom(AtomId id);
   E predicate_expr(std::int32_t chain, std::int32_t end);
-  E row_index() { return to_expr(p_.row_linear, kRowOwner); }
+  E row_index() { return to_expr(p_.row_linear(), kRowOwner); }
   E inner_position();
 
   // Entries as expressions.
@@ -244,7 +249,7 @@ class RegionLowering {
 
   // Groups, outermost first.
   int last_group() const { return static_cast<int>(groups_.size()) - 1; }
-  std::vector<int> reduced_groups() const;
+  std::vector<int> reduced_groups(int level = -1) const;
   std::vector<int> kept_groups(std::initializer_list<int> except = {}) const;
   std::int64_t product(Groups list) const;
   std::int64_t blocks_of(int group) const;
@@ -278,6 +283,8 @@ class RegionLowering {
   Stmt store(std::uint32_t buffer, E index, E value);
   void store_outputs(Body& body, bool row, std::initializer_list<int> phases);
   void store_full(Body& body) { store_outputs(body, false, {phase_}); }
+  void store_level(Body& body, int level);
+  void store_output(Body& body, const Pulled::Output& o);
   void store_rows(Body& body, std::initializer_list<int> phases) { store_outputs(body, true, phases); }
   void phase_body(Body& body);
   void enter_row(int row, const std::vector<std::vector<std::uint32_t>>& accs);
@@ -295,6 +302,16 @@ class RegionLowering {
   void build_columns();
   void build_stripes();
   void build_split();
+  void build_nest();
+  void inner_level(Body& body);
+  void build_slab();
+  void sweep(Body& into, int place, const Fill& fill);
+  void reduce_sweep(Body& into, int place);
+  void store_sweep(Body& into, int place, int phase);
+  std::vector<int> groups_of(int place, bool inside) const;
+  E row_position(int place);
+
+  bool runs_here(const Reduction& r) const { return r.phase == phase_ && (sweep_ < 0 || r.place == sweep_); }
 
   // Scans.
   AccDecl acc_decl(Op op, DType type);
@@ -378,6 +395,7 @@ class RegionLowering {
 
   // The environment of expressions, and their values in it.
   int phase_ = 0;
+  int sweep_ = -1;  // Slab: the place whose reductions run, or -1
   bool in_finish_ = false;
   struct Storing {
     bool rows = false;         // outputs of rows, or the others

@@ -84,7 +84,7 @@ void RegionLowering::store_yields(const LoopRun& run, std::uint32_t iteration) {
     if (buffer == out_buffer_.end())
       buffer = out_buffer_.emplace(y.stack, output_buffer(y.stack, streams_past(y))).first;
     const E points = param(role(kSize, kPoints, y.stack), g_[y.stack].numel / run.count);
-    const E at = to_expr(y.row ? p_.row_linear : p_.full_linear, kOutputOwner + y.stack);
+    const E at = to_expr(y.row ? p_.row_linear() : p_.full_linear(), kOutputOwner + y.stack);
     body_->push_back(store(buffer->second, var(iteration) * points + at, build(y.value)));
     memo_[y.entry] = konst(0);
   }

@@ -63,7 +63,7 @@ void Fuser::inline_regions() {
 
 bool Fuser::cheaper_inlined(std::size_t i) {
   const Group& a = groups_[i];
-  if (a.nodes.empty() || a.signature || a.loops || a.library || a.points == 0) return false;
+  if (a.nodes.empty() || !a.is_map() || a.loops || a.library || a.points == 0) return false;
   double input_bytes = 0, bytes = 0;
   int reads = 0;
   std::map<std::size_t, int> readers;  // and how often each reads it
@@ -157,7 +157,14 @@ Regions Fuser::finish() {
     std::sort(r.nodes.begin(), r.nodes.end());
     for (NodeId n : r.nodes) {
       if (out.stored[n]) r.outputs.push_back(n);
-      if (row_[n]) r.rows.push_back(n);
+      if (place_[n] != x.levels.place[0]) r.rows.push_back(n);
+      if (x.levels.n > 2) r.places.push_back(x.levels.find(place_[n]));
+    }
+    r.nest = x.levels.n > 2 && !x.levels.apart;
+    for (int a = 0; a < x.space.n && x.levels.n > 2; ++a) {
+      std::uint32_t has = 0;
+      for (int l = 0; l < x.levels.n; ++l) has |= (x.levels.place[l] >> a & 1) << l;
+      r.axes.push_back({x.space.extent[a], has});
     }
     if (!r.outputs.empty()) out.regions.push_back(std::move(r));
   }

@@ -290,11 +290,11 @@ void Fuser::add_edge(NodeId producer, NodeId consumer, ir::Dims space, const Sha
       e.relation = Relation::Same;
     } else if (shown.rank() <= static_cast<int>(space.size())) {
       e.relation = Relation::Spread;
-      Signature s;
+      e.first_run = static_cast<std::uint32_t>(runs_.size());
       const std::size_t skip = space.size() - static_cast<std::size_t>(shown.rank());
       for (std::size_t a = 0; a < space.size(); ++a)
-        s.add(a < skip || shown[static_cast<int>(a - skip)] == 1, space[a]);
-      e.spread = s.value();
+        add_run(runs_, e.first_run, {space[a], a < skip || shown[static_cast<int>(a - skip)] == 1});
+      e.runs = static_cast<std::uint32_t>(runs_.size()) - e.first_run;
     }
   }
   edges_.push_back(e);

@@ -12,11 +12,30 @@ namespace kiln::plan {
 constexpr std::size_t kMaxEdges = 48;  // distinct inputs
 constexpr int kMaxReductions = 24;     // lowering counts phases in a word of 32 bits
 constexpr int kMaxStored = 64;
+constexpr std::string_view kOwnOrders =
+    "reductions over different axes combine in orders of their own (strict)";
 constexpr int kMaxPieces = 96;  // of all arrays that are joined by pads
+
+/// The atoms of a reduction or scan. There is a kept one and another, if need be of one element.
+static void lay_out(Group& group, const std::vector<Run>& axes) {
+  AtomSet kept = 0;
+  const auto add = [&](std::int64_t extent, bool repeated) {
+    if (!repeated) kept |= AtomSet{1} << group.space.n;
+    group.space.add(extent);
+  };
+  const auto none = [&](bool repeated) {
+    return std::none_of(axes.begin(), axes.end(), [&](const Run& r) { return r.repeated == repeated; });
+  };
+  if (none(false)) add(1, false);
+  for (const Run& r : axes) add(r.extent, r.repeated);
+  if (none(true)) add(1, true);
+  group.levels.add(group.space.all());
+  group.levels.add(kept);
+}
 
 void Fuser::make_groups() {
   group_of_.assign(g_.size(), -1);
-  row_.assign(g_.size(), false);
+  place_.assign(g_.size(), 0);
   for (NodeId id = 0; id < g_.size(); ++id) {
     if (transparent_[id]) continue;
     const GraphNode& x = g_[id];
@@ -34,35 +53,37 @@ void Fuser::make_groups() {
     group.stored = is_root_[id];
     for (const NodeId in : x.in)
       if (pieces_[in] > 1) group.pieces += pieces_[in];
-    group.points = group.rows = x.numel;
+    group.points = x.numel;
     if (ir::is_reduce(x.op)) {
       const ir::Dims in = g_[x.in[0]].dims;
-      Signature s;
-      for (std::size_t a = 0; a < in.size(); ++a) s.add(ir::attributes<ir::Reduce>(x).over(a), in[a]);
-      group.columns = !s.last_reduced();
-      group.signature = s.value();
+      std::vector<Run> axes;
+      for (std::size_t a = 0; a < in.size(); ++a)
+        add_run(axes, 0, {in[a], ir::attributes<ir::Reduce>(x).over(a)});
+      lay_out(group, axes);
       group.points = g_[x.in[0]].numel;
       group.reduces = true;
       group.forwards = ir::has(x.op, ir::POSITION);  // the first of equals
-      row_[id] = true;
     }
     if (of_loop(x)) {
       const ir::LoopParts& l = loops_.of_result(g_, id);
-      group.points = group.rows = Shape(elements_of(x)).numel();
+      group.points = Shape(elements_of(x)).numel();
       group.loops = true;
       group.library = !inside_a_kernel(l);
       for (NodeId inside : l.body) group.cost += t_.cost_of(static_cast<int>(g_[inside].op));
     }
     if (ir::is_scan(x.op)) {
-      Signature s;
       const auto [axis, exclusive, reverse] = ir::attributes<ir::Scan>(x);
-      for (std::size_t a = 0; a < x.dims.size(); ++a) s.add(a == axis, x.dims[a]);
-      group.columns = !s.last_reduced();
-      group.signature = s.value();
-      group.rows = x.numel / std::max<std::int64_t>(x.dims[axis], 1);
+      std::vector<Run> axes;
+      for (std::size_t a = 0; a < x.dims.size(); ++a) add_run(axes, 0, {x.dims[a], a == axis});
+      lay_out(group, axes);
       group.scans = true;
       (reverse ? group.backwards : group.forwards) = true;
     }
+    if (group.space.n == 0) {
+      group.space.add(group.points);
+      group.levels.add(group.space.all());
+    }
+    place_[id] = group.levels.place[group.reduces ? 1 : 0];
     group_of_[id] = static_cast<int>(groups_.size());
     groups_.push_back(std::move(group));
     order_.push_back();
@@ -103,40 +124,95 @@ bool Fuser::join_results(NodeId id) {
     if (!group.library && !alike) continue;
     group.nodes.push_back(id);
     group_of_[id] = static_cast<int>(&group - groups_.data());
+    place_[id] = group.levels.place[0];
     return true;
   }
   return false;
 }
 
-/// Whether every edge between a and b lines up under one assignment of full and row nodes.
-Fuser::Fit Fuser::fit(const Group& a, const Group& b) {
-  for (const auto& [pr, cr] : {std::pair{false, false}, std::pair{false, true}, std::pair{true, false}}) {
-    if (cr && (b.signature || !a.signature || b.points != a.rows)) continue;
-    if (pr && (a.signature || !b.signature || a.points != b.rows)) continue;
-    if (!pr && !cr) {
-      if (a.signature && b.signature && a.signature != b.signature) continue;
-      if (a.points != b.points) continue;
-    }
-    const std::uint64_t signature = a.signature ? a.signature : b.signature;
-    bool ok = true, dependent = false;
-    // A value may have thousands of readers: of the two lists that have the edges between them, the shorter.
-    const bool by_readers = a.out_edges.size() < b.in_edges.size();
+/// Two groups as one, where every edge between them joins the places of its ends.
+std::optional<Fuser::Fit> Fuser::fit(const Group& a, const Group& b) {
+  constexpr int kPasses = 4;  // over the edges, of which later ones may cut what earlier ones joined
+  Fit f{Unifier(a.space, b.space), {}, false};
+  // A value may have thousands of readers: of the two lists that have the edges between them, the shorter.
+  const bool by_readers = a.out_edges.size() < b.in_edges.size();
+  const auto each = [&](const auto& visit) {
     for (std::uint32_t id : by_readers ? a.out_edges : b.in_edges) {
       const Edge& e = edges_[id];
-      if (by_readers ? &group(e.consumer) != &b : group_of_[e.producer] != group_of_[a.root_node]) continue;
-      const bool from_row = pr || row_[e.producer];
-      const bool to_row = cr || (row_[e.consumer] && !ir::is_reduce(g_[e.consumer].op));
-      if (from_row == to_row)
-        ok &= e.relation == Relation::Same;
-      else if (from_row)
-        ok &= (e.relation == Relation::Spread && e.spread == signature), dependent = true;
-      else
-        ok = false;
-      if (!ok) break;
+      const bool between =
+          by_readers ? &group(e.consumer) == &b : group_of_[e.producer] == group_of_[a.root_node];
+      if (between && !visit(e)) return false;
     }
-    if (ok) return {true, pr, cr, dependent};
+    return true;
+  };
+  for (int pass = 0; pass == 0 || f.atoms.changed(); ++pass)
+    if (pass == kPasses || !each([&](const Edge& e) { return unify(f, e); })) return std::nullopt;
+  if (!f.atoms.finish() || !join_levels(a, b, f)) return std::nullopt;
+  each([&](const Edge& e) {
+    f.dependent |= f.atoms.of(0, place_[e.producer]) != f.atoms.of(1, reads_at(e.consumer));
+    return true;
+  });
+  return f;
+}
+
+bool Fuser::unify(Fit& f, const Edge& e) {
+  switch (e.relation) {
+    case Relation::Same: return f.atoms.same(place_[e.producer], reads_at(e.consumer));
+    case Relation::Spread: return f.atoms.spread(place_[e.producer], reads_at(e.consumer), runs_of(e));
+    case Relation::Other: return false;
   }
-  return {};
+  return false;
+}
+
+/// The places of both groups as one sequence, in which each is what a reduction leaves of the one before; or
+/// else each what a reduction leaves of the whole.
+bool Fuser::join_levels(const Group& a, const Group& b, Fit& f) {
+  Levels of[2] = {a.levels, b.levels};
+  for (int side = 0; side < 2; ++side)
+    for (int l = 0; l < of[side].n; ++l) of[side].place[l] = f.atoms.of(side, of[side].place[l]);
+  if (!of[0].apart && !of[1].apart && join_in_sequence(of[0], of[1], f)) return true;
+  f.levels = {};
+  return join_apart(of[0], of[1], f);
+}
+
+bool Fuser::join_in_sequence(const Levels& a, const Levels& b, Fit& f) {
+  const Levels* of[2] = {&a, &b};
+  int at[2] = {};
+  while (at[0] < a.n || at[1] < b.n) {
+    const bool has[2] = {at[0] < a.n, at[1] < b.n};
+    AtomSet next = has[0] ? a.place[at[0]] : b.place[at[1]];
+    if (has[0] && has[1] && b.place[at[1]] != next) {
+      const AtomSet other = b.place[at[1]];
+      if ((next & other) != next && (next & other) != other) return false;
+      if ((next & other) == next) next = other;  // the larger first
+    }
+    bool made = f.levels.n == 0;
+    for (int side = 0; side < 2; ++side) {
+      if (!has[side] || of[side]->place[at[side]] != next) continue;
+      made |= at[side] > 0 && of[side]->place[at[side] - 1] == f.levels.place[f.levels.n - 1];
+      ++at[side];
+    }
+    if (!made || f.levels.n == Levels::kMost) return false;
+    f.levels.add(next);
+  }
+  return f.levels.place[0] == f.atoms.space().all();
+}
+
+bool Fuser::join_apart(const Levels& a, const Levels& b, Fit& f) {
+  f.levels.apart = true;
+  f.levels.add(f.atoms.space().all());
+  for (const Levels* x : {&a, &b}) {
+    if (x->n > 2 && !x->apart) return false;
+    if (x->n > 1 && x->place[0] != f.levels.place[0]) return false;
+    for (int l = 1; l < x->n; ++l) {
+      if (f.levels.find(x->place[l]) < f.levels.n) continue;
+      if (f.levels.n == Levels::kMost) return false;
+      f.levels.add(x->place[l]);
+    }
+  }
+  for (const Levels* x : {&a, &b})
+    if (f.levels.find(x->place[0]) == f.levels.n) return false;  // a map that stands nowhere
+  return f.levels.n > 2;
 }
 
 bool Fuser::try_edge(std::uint32_t id) {
@@ -163,14 +239,17 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   if (std::string why = too_much(a, b); !why.empty()) return refuse(edge, std::move(why));
   if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b) > kMaxEdges)
     return refuse(edge, cat("more than ", kMaxEdges, " inputs"));
-  const Fit f = fit(a, b);
-  if (!f.ok) return refuse(edge, std::string(kNotInLine));
+  const std::optional<Fit> f = fit(a, b);
+  if (!f) return refuse(edge, std::string(kNotInLine));
   if (runs_against(a, b)) return refuse(edge, "one runs from the start of the axis, the other from its end");
-  if (runs_loops_again(a, b, f.dependent))
+  if (runs_loops_again(a, b, f->dependent))
     return refuse(edge, "a loop would run once for each phase of the other's rows");
-  if (std::string why = needs_rows(a, b, f.dependent); !why.empty()) return refuse(edge, std::move(why));
+  std::string why = f->levels.apart   ? refuse_slab(a, b, *f)
+                    : f->levels.n > 2 ? refuse_nest(a, b, *f)
+                                      : needs_rows(a, b, f->dependent);
+  if (!why.empty()) return refuse(edge, std::move(why));
   if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
-  merge(ia, ib, f);
+  merge(ia, ib, *f);
   return true;
 }
 
@@ -192,8 +271,81 @@ std::string Fuser::needs_rows(const Group& a, const Group& b, bool dependent) co
   if (t_.strict && (a.scans || b.scans) && (a.reduces || b.reduces))
     return "scans and reductions combine in orders of their own (strict)";
   if (!dependent && !(a.scans && (b.scans || b.reduces)) && !(b.scans && a.reduces)) return {};
-  const Group& r = a.signature ? a : b;
-  return schedule::refuse_norm(r.rows, r.points / std::max<std::int64_t>(r.rows, 1), r.columns, t_);
+  const Group& r = a.is_map() ? b : a;
+  return schedule::refuse_norm(r.rows(), r.points / std::max<std::int64_t>(r.rows(), 1), r.columns(), t_);
+}
+
+/// Why reductions along further axes do not go on in the kernel whose results they take, or nothing.
+std::string Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
+  const bool simple = !f.dependent && !a.phases && !b.phases && !a.scans && !b.scans && !a.loops && !b.loops;
+  const Space& space = f.atoms.space();
+  const AtomSet* place = f.levels.place;
+  schedule::NestFacts n;
+  n.kept = space.points(place[f.levels.n - 1]);
+  n.innermost = space.points(place[0]) / space.points(place[1]);
+  n.outer = space.points(place[1]) / n.kept;
+  for (int l = 0; l + 1 < f.levels.n; ++l)
+    if (space.points(place[l]) == space.points(place[l + 1])) return std::string(kNotInLine);
+  if (!simple) return "reductions along further axes, of values that need several sweeps";
+  if (t_.strict) return std::string(kOwnOrders);
+  for (int i = space.n; i-- > 0;) {
+    if (space.extent[i] == 1) continue;
+    n.last = space.extent[i];
+    for (int l = 0; l + 1 < f.levels.n; ++l)
+      if ((place[l] & ~place[l + 1]) >> i & 1) n.last_level = l;
+    break;
+  }
+  const double cost[2] = {a.cost * static_cast<double>(a.points), b.cost * static_cast<double>(b.points)};
+  n.apart[0] = {cost[0], bytes_moved({&a})};
+  n.apart[1] = {cost[1], bytes_moved({&b})};
+  n.prims = cost[0] + cost[1];
+  n.bytes = bytes_moved({&a, &b});
+  return schedule::nest_pays(n, t_) ? std::string() : std::string(kNotInLine);
+}
+
+/// Why reductions along different axes of the same values do not share a kernel, or nothing.
+std::string Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
+  if (t_.gpu || a.scans || b.scans || a.loops || b.loops) return std::string(kNotInLine);
+  if (t_.strict) return std::string(kOwnOrders);
+  const Space& space = f.atoms.space();
+  AtomSet kept = space.all();
+  for (int l = 0; l < f.levels.n; ++l) kept &= f.levels.place[l];
+  schedule::SlabFacts s;
+  s.items = space.points(kept);
+  s.points = space.points(space.all()) / std::max<std::int64_t>(1, s.items);
+  for (int l = 1; l < f.levels.n; ++l) {
+    const std::int64_t row = space.points(f.levels.place[l]) / std::max<std::int64_t>(1, s.items);
+    s.rows += row;
+    if (row == s.points) return std::string(kNotInLine);
+  }
+  if (!space.ends_in(space.all() & ~kept)) return std::string(kNotInLine);  // no lanes inside a slab
+  const double cost[2] = {a.cost * static_cast<double>(a.points), b.cost * static_cast<double>(b.points)};
+  s.apart[0] = {cost[0], bytes_moved({&a})};
+  s.apart[1] = {cost[1], bytes_moved({&b})};
+  s.prims = cost[0] + cost[1];
+  s.bytes = bytes_moved({&a, &b});
+  return schedule::slab_pays(s, t_) ? std::string() : std::string(kNotInLine);
+}
+
+/// Bytes that a kernel of these groups reads and writes, each value once.
+double Fuser::bytes_moved(std::initializer_list<const Group*> groups) {
+  std::vector<NodeId> moved;
+  const auto inside = [&](NodeId n) {
+    return group_of_[n] >= 0 && std::find(groups.begin(), groups.end(), &group(n)) != groups.end();
+  };
+  for (const Group* x : groups) {
+    for (std::uint32_t e : x->in_edges)
+      if (!inside(edges_[e].producer)) moved.push_back(edges_[e].producer);
+    for (std::uint32_t e : x->out_edges)
+      if (!inside(edges_[e].consumer)) moved.push_back(edges_[e].producer);
+    for (NodeId n : x->nodes)
+      if (is_root_[n]) moved.push_back(n);
+  }
+  std::sort(moved.begin(), moved.end());
+  moved.erase(std::unique(moved.begin(), moved.end()), moved.end());
+  double bytes = 0;
+  for (NodeId n : moved) bytes += static_cast<double>(g_[n].numel * size_of(g_[n].dtype));
+  return bytes;
 }
 
 /// Whether a GPU would run a loop in each phase: it keeps no values that loops make, and scans make steps of
@@ -238,16 +390,18 @@ void Fuser::merge_siblings() {
     if (order_.place(a) > order_.place(b)) std::swap(a, b);
     const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
     if (ga.points != gb.points || ga.points == 0 || ga.library || gb.library) continue;
-    if (row_[x.consumer] != ir::is_reduce(g_[x.consumer].op) ||
-        row_[y.consumer] != ir::is_reduce(g_[y.consumer].op))
+    const auto reads_all = [&](NodeId id) { return reads_at(id) == group(id).levels.place[0]; };
+    if (!reads_all(x.consumer) || !reads_all(y.consumer)) continue;
+    Fit f{Unifier(ga.space, gb.space), {}, false};
+    if (!f.atoms.same(ga.levels.place[0], gb.levels.place[0]) || !f.atoms.finish() || !join_levels(ga, gb, f))
       continue;
-    if (ga.signature && gb.signature && ga.signature != gb.signature) continue;
+    if (f.levels.n > 2) continue;
     if (runs_loops_again(ga, gb, false) || runs_against(ga, gb)) continue;
     if (!too_much(ga, gb).empty() || inputs_of(ga, gb) > kMaxEdges) continue;
     if (!needs_rows(ga, gb, false).empty() || reaches(a, b)) continue;
     between_.clear();
     forward(a, order_.place(b), between_);
-    merge(a, b, {true, false, false, false});
+    merge(a, b, f);
   }
 }
 

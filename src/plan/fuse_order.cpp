@@ -42,16 +42,14 @@ bool Fuser::path_around(int a, int b) {
 /// their order.
 void Fuser::merge(int ia, int ib, const Fit& f) {
   Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
-  if (f.consumer_rows)
-    for (NodeId n : b.nodes) row_[n] = true;
-  if (f.producer_rows)
-    for (NodeId n : a.nodes) row_[n] = true;
-  if (!a.signature && b.signature) {
-    a.signature = b.signature;
-    a.columns = b.columns;
-    a.points = b.points;
-    a.rows = b.rows;
+  for (int side = 0; side < 2; ++side) {
+    const Group& x = side == 0 ? a : b;
+    if (f.atoms.is_identity(side, x.space.n)) continue;
+    for (NodeId n : x.nodes) place_[n] = f.atoms.of(side, place_[n]);
   }
+  a.space = b.space = f.atoms.space();
+  a.levels = b.levels = f.levels;
+  a.points = b.points = a.space.points(a.space.all());
   a.cost += b.cost;
   a.reductions += b.reductions;
   a.stored += b.stored;
@@ -66,8 +64,7 @@ void Fuser::merge(int ia, int ib, const Fit& f) {
   int keep = ia, gone = ib;
   if (b.nodes.size() > a.nodes.size()) {
     std::swap(keep, gone);
-    std::swap(a.signature, b.signature), std::swap(a.columns, b.columns), std::swap(a.points, b.points);
-    std::swap(a.rows, b.rows), std::swap(a.cost, b.cost);
+    std::swap(a.cost, b.cost);
     std::swap(a.reduces, b.reduces), std::swap(a.scans, b.scans), std::swap(a.loops, b.loops);
     std::swap(a.phases, b.phases), std::swap(a.forwards, b.forwards), std::swap(a.backwards, b.backwards);
     std::swap(a.reductions, b.reductions), std::swap(a.stored, b.stored), std::swap(a.pieces, b.pieces);

@@ -57,15 +57,21 @@ std::string Fuser::read_through(NodeId producer, NodeId consumer) const {
   return "a loop";
 }
 
+bool Fuser::go_along_same_axes(const Group& a, const Group& b) {
+  Fit f{Unifier(a.space, b.space), {}, false};
+  return f.atoms.same(a.levels.place[0], b.levels.place[0]) && f.atoms.finish() && join_levels(a, b, f) &&
+         f.levels.n == 2;
+}
+
 std::string Fuser::why_not_in_line(const Edge& e) {
   const Group &a = group(e.producer), &b = group(e.consumer);
   if (e.relation == Relation::Other)
     return cat("read at other points, through ", read_through(e.producer, e.consumer));
-  if (a.signature && b.signature && a.signature != b.signature)
+  if (!a.is_map() && !b.is_map() && !go_along_same_axes(a, b))
     return cat("they go along different axes: ", rows_of(a), ", ", rows_of(b));
   if (e.relation == Relation::Spread)
     return cat("spread from ", to_string(g_[e.producer].dims), " to ", to_string(elements_of(g_[e.consumer])),
-               a.signature || b.signature ? ", along other axes than the reduction's"
+               !a.is_map() || !b.is_map() ? ", along other axes than the reduction's"
                                           : ", where nothing is reduced");
   return cat("one has points ", to_string(domain_of(a)), ", the other ", to_string(domain_of(b)));
 }

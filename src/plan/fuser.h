@@ -3,11 +3,15 @@
 // (the order of regions, kept while they merge), fuse_products.cpp (what a matrix product takes along).
 #pragma once
 
+#include "plan/atoms.h"
 #include "plan/fuse.h"
 #include "plan/sequence.h"
 #include "schedule/schedule.h"
 
+#include <initializer_list>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kiln::plan {
@@ -22,59 +26,57 @@ enum class Relation : std::uint8_t { Same, Spread, Other };
 struct Edge {
   NodeId producer, consumer;
   Relation relation;
-  std::uint64_t spread = 0;  // Spread: signature of kept and repeated axes
+  std::uint32_t first_run = 0, runs = 0;  // Spread: kept and repeated axes of the consumer, in runs_
   std::int64_t bytes = 0;
 };
 
-/// Canonical signature of a shape whose axes are kept or reduced: extents of 1 dropped, equal neighbours
-/// joined.
-class Signature {
- public:
-  void add(bool reduced, std::int64_t extent) {
-    if (extent == 1) return;
-    if (open_ && reduced == reduced_) {
-      extent_ *= extent;
-      return;
-    }
-    flush();
-    open_ = true;
-    reduced_ = reduced;
-    extent_ = extent;
-  }
-  std::uint64_t value() {
-    flush();
-    open_ = false;
-    return hash_ | 1;
-  }
-  bool last_reduced() const { return reduced_; }
+/// The places of a region's values: the whole of its space first, then what is left of it by one reduction
+/// after the other; or, where they go `apart`, by each reduction.
+struct Levels {
+  static constexpr int kMost = 6;
+  int n = 0;
+  bool apart = false;
+  AtomSet place[kMost];
 
- private:
-  void flush() {
-    if (open_) hash_ = (hash_ ^ static_cast<std::uint64_t>(extent_ * 2 + reduced_)) * 0x9e3779b97f4a7c15u;
-    hash_ ^= hash_ >> 31;
+  void add(AtomSet p) { place[n++] = p; }
+  int find(AtomSet p) const {
+    int at = 0;
+    while (at < n && place[at] != p) ++at;
+    return at;
   }
-  std::uint64_t hash_ = 0x243f6a8885a308d3u;
-  std::int64_t extent_ = 1;
-  bool open_ = false, reduced_ = false;
 };
 
 struct Group {
   NodeId root_node;  // representative
   bool library = false;
-  std::uint64_t signature = 0;  // of the axes reduced or scanned; 0: a map
-  bool columns = false;         // reductions over outer axes
+  Space space;
+  Levels levels;  // one: a map
   bool reduces = false, scans = false, loops = false;
   bool phases = false;                       // reductions that depend on others
   bool forwards = false, backwards = false;  // what must meet the elements of a row in this order
-  std::int64_t points = 0;                   // of the whole domain
-  std::int64_t rows = 0;                     // kept points; of a map: points
+  std::int64_t points = 0;                   // of the whole space
   float cost = 0;
   int reductions = 0;  // and scans: each may begin a phase
   int stored = 0;      // results that somebody holds
   int pieces = 0;      // what its nodes see through pads
   std::vector<NodeId> nodes;
   std::vector<std::uint32_t> in_edges, out_edges;
+
+  bool is_map() const { return levels.n == 1; }
+  /// Kept points; of a map: points.
+  std::int64_t rows() const { return space.points(levels.place[levels.n - 1]); }
+  /// Whether the outer axes are reduced.
+  bool columns() const { return !is_map() && space.ends_in(levels.place[1]); }
 };
+
+/// Adds axes to the runs from `first` on: extents of 1 dropped, equal neighbours joined.
+inline void add_run(std::vector<Run>& runs, std::size_t first, Run axis) {
+  if (axis.extent == 1) return;
+  if (runs.size() > first && runs.back().repeated == axis.repeated)
+    runs.back().extent *= axis.extent;
+  else
+    runs.push_back(axis);
+}
 
 /// Stands for a reason that is worded when all regions are there (why_not_in_line).
 inline constexpr std::string_view kNotInLine = "-";
@@ -112,11 +114,11 @@ class Fuser {
   void add_edge(NodeId producer, NodeId consumer, ir::Dims space, const Shape& shown, bool linear);
 
   // ---- groups
+  /// Two groups as one.
   struct Fit {
-    bool ok = false;
-    bool producer_rows = false;  // the producer's nodes become row nodes
-    bool consumer_rows = false;  // the consumer's nodes become row nodes
-    bool dependent = false;      // values of rows are spread over the rows they came from
+    Unifier atoms;
+    Levels levels;
+    bool dependent = false;  // values of rows are spread over the rows they came from
   };
   /// Whether it shows a half type as the float that a kernel computes with in any case.
   bool widens(const GraphNode& x) const {
@@ -129,12 +131,26 @@ class Fuser {
   void make_groups();
   bool join_results(NodeId id);
   void join_parts(NodeId id);
-  Fit fit(const Group& a, const Group& b);
+  /// Where a node reads its operands.
+  AtomSet reads_at(NodeId id) {
+    const Group& x = group(id);
+    if (!ir::is_reduce(g_[id].op)) return place_[id];
+    return x.levels.place[x.levels.apart ? 0 : x.levels.find(place_[id]) - 1];
+  }
+  std::span<const Run> runs_of(const Edge& e) const { return std::span(runs_).subspan(e.first_run, e.runs); }
+  std::optional<Fit> fit(const Group& a, const Group& b);
+  bool unify(Fit& f, const Edge& e);
+  static bool go_along_same_axes(const Group& a, const Group& b);
+  static bool join_levels(const Group& a, const Group& b, Fit& f);
+  static bool join_in_sequence(const Levels& a, const Levels& b, Fit& f);
+  static bool join_apart(const Levels& a, const Levels& b, Fit& f);
   bool try_edge(std::uint32_t id);
   bool refuse(std::uint32_t edge, std::string reason);
   bool try_merge(int ia, int ib, std::uint32_t edge);
   std::string too_much(const Group& a, const Group& b) const;
   std::string needs_rows(const Group& a, const Group& b, bool dependent) const;
+  std::string refuse_nest(const Group& a, const Group& b, const Fit& f);
+  std::string refuse_slab(const Group& a, const Group& b, const Fit& f);
   static bool runs_against(const Group& a, const Group& b) {
     return (a.forwards && b.backwards) || (a.backwards && b.forwards);
   }
@@ -167,6 +183,7 @@ class Fuser {
   void inline_regions();
   bool cheaper_inlined(std::size_t i);
   double time_for(const Group& b, float prims) const;
+  double bytes_moved(std::initializer_list<const Group*> groups);
 
   // ---- result
   Regions finish();
@@ -175,7 +192,9 @@ class Fuser {
   const Graph& g_;
   const schedule::Target& t_;
   const Fusion fusion_;
-  std::vector<bool> transparent_, is_root_, row_, inlined_;
+  std::vector<bool> transparent_, is_root_, inlined_;
+  std::vector<AtomSet> place_;                           // of each node, among its group's atoms
+  std::vector<Run> runs_;                                // of all edges
   std::vector<bool> written_in_place_;                   // a node whose value goes into an argument's memory
   std::vector<int> pieces_, reads_, reread_, reshapes_;  // see count_pieces, count_reads
   std::vector<int> readers_;  // operations that are no views and read a node directly

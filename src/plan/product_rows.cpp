@@ -32,7 +32,7 @@ class Joining {
     for (Region& r : regions_.regions) {
       const std::optional<ProductRow> found = find(r, library_adds);
       if (!found) continue;
-      r = {Region::Kind::Library, {found->product, found->sum}, {found->sum}, {}};
+      r = {Region::Kind::Library, {found->product, found->sum}, {found->sum}, {}, {}, {}, false};
       regions_.stored[found->product] = false;
       joined[found->product] = true;
     }

@@ -29,6 +29,9 @@ inline constexpr std::string_view kReasons[] = {
     "… independent … keep fewer than … threads busy over … elements",
     "… elements are combined in chunks of a fixed size (strict)",
     "scans and reductions combine in orders of their own (strict)",
+    "reductions over different axes combine in orders of their own (strict)",
+
+    "reductions along further axes, of values that need several sweeps",
     "a loop would run once for each phase of the other's rows",
     "another kernel lies between them",
     "no elements",

@@ -4,6 +4,7 @@
 #include "ir/graph.h"
 #include "ir/loops.h"
 
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,10 @@ using ir::NodeId;
 
 /// Nodes of a region are full (one value per point of the domain) or row nodes (one per kept point: what
 /// reductions produce). A map region has no reduced axes and no row nodes.
+///
+/// Where reductions go along different axes, nodes stand at several places: 0 is full. In a nest each place
+/// is what a reduction leaves of the one before; otherwise every reduction reads full values. `axes` then has
+/// the domain.
 struct Region {
   /// Contraction: a matrix product and the maps around it.
   enum class Kind : std::uint8_t { Fused, Library, Loop, Contraction } kind = Kind::Fused;
@@ -22,6 +27,13 @@ struct Region {
   std::vector<NodeId> outputs;   // nodes stored to memory, ascending
   std::vector<NodeId> rows;      // nodes of `nodes` that are row nodes, ascending
   NodeId product = ir::kNoNode;  // Contraction: the product
+  struct Loop {
+    std::int64_t extent;
+    std::uint32_t places;  // bit p: values at place p have it
+  };
+  std::vector<Loop> axes;   // outermost first; empty: values have one set of reduced axes, or none
+  std::vector<int> places;  // of `nodes`, where there are axes
+  bool nest = false;
 };
 
 /// Why two regions stayed apart.

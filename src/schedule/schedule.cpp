@@ -126,6 +126,7 @@ std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns
 }
 
 std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
+  if (f.levels > 1 || f.slab) return schedule_nest(f, t);
   if (t.strict && (f.phases > 0 || f.scans)) return schedule_strict(f, t);
   if (t.gpu) return schedule_gpu(f, t);
   Schedule s;

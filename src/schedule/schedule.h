@@ -6,6 +6,8 @@
 //   Split    a long reduction cut into chunks: partial results, combined by the kernel's finish section
 //   Chain    a long scan cut into chunks: their totals, linked one to the next, then the scan of each chunk
 //   Flat     no reduction, one axis, cut into blocks
+//   Slab     reductions along different axes: loops over the same values one after the other, a grid item's
+//   fit a cache Nest     reductions of reductions along further axes: loops inside loops, one level on lanes
 //   Tiles    no reduction, operands that are contiguous along other axes than the last: they go through
 //   scratch memory
 //   Product  the epilogue of a matrix product: rectangles of sums that something else makes
@@ -21,7 +23,19 @@
 
 namespace kiln::schedule {
 
-enum class Form : std::uint8_t { Flat, Rows, Tiles, Columns, Stripes, Split, SplitColumns, Chain, Product };
+enum class Form : std::uint8_t {
+  Flat,
+  Rows,
+  Tiles,
+  Columns,
+  Stripes,
+  Split,
+  SplitColumns,
+  Chain,
+  Nest,
+  Slab,
+  Product
+};
 
 /// Elements of a row for each lane from which it is cut into chunks even where there are rows enough for all
 /// threads.
@@ -32,10 +46,13 @@ struct Facts {
   struct Axis {
     std::int64_t extent;
     bool reduced;
+    int level = 0;  // of the values reduced along it, where there are several
   };
   std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
   int apart = -1;      // kept axis of which no operand has elements that also differ along the last, or -1
   int phases = 0;      // dependent reduction levels (0: a map)
+  int levels = 1;      // reductions one of the other's results: more than one is a nest
+  bool slab = false;   // reductions go along different axes of the whole
   bool scans = false;  // reduced axes are scanned: their order is that of the values
   bool scans_of_scans = false;  // whose totals by chunks are not known before the others have run
   bool in_parts = false;        // a reduction keeps more than a value for each row: it stays in registers
@@ -74,6 +91,7 @@ struct Schedule {
   bool together = false;  // one loop runs over all reduced axes, and chunks are parts of all
   int tile = 1;  // Columns: rows of the kept axis `tile_axis` that a thread has results of, beside its lanes
   int tile_axis = -1;
+  int lane_level = -1;         // Nest: the level whose axes are on lanes; -1: the kept axis lane_axis is
   bool kept_together = false;  // Columns: all kept axes share the lanes as one
   bool one_by_one = false;     // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:
@@ -99,5 +117,34 @@ bool strict_in_chunks(std::int64_t reduced, bool columns);
 /// Whether dependent reductions over rows can run as one kernel (asked by the planner before it merges).
 /// Returns an empty string, or the condition that fails.
 std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target);
+
+/// The same for reductions of reductions; schedule() asks it.
+Schedule schedule_nest(const Facts& facts, const Target& target);
+
+/// What the planner knows of two regions whose reductions would go on from each other's in one kernel.
+struct NestFacts {
+  std::int64_t kept = 1;                  // points that are independent of each other
+  std::int64_t innermost = 1, outer = 1;  // points of level 0, and of all levels above it, a kept point
+  int last_level = -1;                    // of the last axis; -1: kept
+  std::int64_t last = 1;                  // its elements
+  double prims = 0;                       // of all points
+  double bytes = 0;                       // that the one kernel moves
+  struct Kernel {
+    double prims, bytes;
+  } apart[2];
+};
+
+/// The same where reductions would go along different axes of values that a grid item has.
+struct SlabFacts {
+  std::int64_t items = 1;   // slabs
+  std::int64_t points = 1;  // of a slab
+  std::int64_t rows = 0;    // results that are kept for later sweeps, of a slab
+  double prims = 0, bytes = 0;
+  NestFacts::Kernel apart[2];
+};
+bool slab_pays(const SlabFacts& facts, const Target& target);
+
+/// Whether one kernel of both takes no more time than two. Not for the strict mode.
+bool nest_pays(const NestFacts& facts, const Target& target);
 
 }  // namespace kiln::schedule

@@ -1,0 +1,122 @@
+// Schedules of nests, and whether one is worth having. See build_nest.
+//
+// Invariant: what says whether one pays knows no more than the planner does, and schedule_nest() finds a
+// schedule for every nest: profit is asked before, legality is the planner's unification.
+#include "schedule/schedule.h"
+
+#include <algorithm>
+
+namespace kiln::schedule {
+namespace {
+
+constexpr int kBlock = 256;             // threads of a GPU's block
+constexpr int kPairsBlock = 128;        // the same where a thread has several rows' results
+constexpr int kTileResults = 16;        // of a thread, each with a position
+constexpr int kLongBody = 30;           // primitives that leave no registers for several rows
+constexpr std::int64_t kShortRow = 32;  // elements of level 0 that one thread goes along
+constexpr std::int64_t kFewRows =
+    1 << 15;  // elements that one thread of a CPU handles sooner than two are woken
+constexpr std::int64_t kRowsKept = 96 << 10;  // bytes of results that a thread of a CPU keeps between sweeps
+constexpr double kMargin = 1.03;              // what a nest must bring at least
+
+std::int64_t along(const Facts& f, int level) {
+  std::int64_t n = 1;
+  for (const auto& a : f.axes)
+    if (a.reduced && a.level == level) n *= a.extent;
+  return n;
+}
+
+/// Level 1 goes on lanes although level 0 lies along memory, where that is short.
+bool across_short_rows(std::int64_t innermost, std::int64_t outer, int lanes) {
+  return innermost <= lanes && outer >= 2 * lanes;
+}
+
+}  // namespace
+
+Schedule schedule_nest(const Facts& f, const Target& t) {
+  Schedule s;
+  s.form = Form::Nest;
+  const int last = static_cast<int>(f.axes.size()) - 1;
+  const std::int64_t innermost = along(f, 0), outer = along(f, 1);
+  s.lane_axis = last;
+  if (f.slab) {
+    s.form = Form::Slab;
+    s.lanes = std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
+    if (f.prims <= 12 && f.axes[last].extent >= 8 * s.lanes) s.lanes *= 2;
+    s.stream = f.out_bytes >= t.stream_bytes;
+    return s;
+  }
+  s.lane_level = f.axes[last].reduced ? f.axes[last].level : -1;
+  if (!t.gpu) {
+    s.lanes = std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
+    if (s.lane_level == 0 && across_short_rows(innermost, outer, s.lanes)) s.lane_level = 1;
+    if (f.prims <= 12 && f.axes[last].extent >= 8 * s.lanes) s.lanes *= 4;
+    s.block = s.lanes;
+    return s;
+  }
+  if (s.lane_level == 0 && across_short_rows(innermost, outer, static_cast<int>(kShortRow))) s.lane_level = 1;
+  s.lanes = s.lane_level == f.axes[last].level && f.axes[last].extent % f.vector == 0 ? f.vector : 1;
+  const auto threads = [&](int block, int team) {
+    s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(team)};
+  };
+  if (s.lane_level < 0) {
+    const int block = f.axes[last].extent >= kBlock * s.lanes ? kBlock : 32;
+    threads(block, block);
+    s.steps = 1;
+    s.block = block * s.lanes;
+    return s;
+  }
+  const std::int64_t row = along(f, s.lane_level);
+  if (row <= 32 * 8 * s.lanes)
+    threads(kPairsBlock, 32);
+  else
+    threads(kPairsBlock, kPairsBlock);
+  const int tile = kTileResults / std::max(s.lanes, 4);
+  if (s.lane_level > 0 && f.apart >= 0 && f.prims < kLongBody &&
+      f.axes[static_cast<std::size_t>(f.apart)].extent >= std::int64_t{4} * t.threads * tile) {
+    s.tile = tile;
+    s.tile_axis = f.apart;
+  }
+  return s;
+}
+
+bool slab_pays(const SlabFacts& f, const Target& t) {
+  if (f.rows * 8 > kRowsKept) return false;
+  const bool cached = 4 * f.points <= t.l2_bytes / 2;
+  const double points = static_cast<double>(f.items * f.points);
+  double busy = std::min(1.0, static_cast<double>(f.items) / t.threads);
+  if (points <= kFewRows) busy = 1;
+  const auto time = [&](double prims, double bytes) {
+    return std::max(prims / t.prims_per_ns, t.traffic_ns(bytes));
+  };
+  const double again = cached ? 4 * points / t.cached_bytes_per_ns : t.traffic_ns(4 * points);
+  const double one = t.launch_ns + (time(f.prims, f.bytes) + again) / busy;
+  const double two =
+      2 * t.launch_ns + time(f.apart[0].prims, f.apart[0].bytes) + time(f.apart[1].prims, f.apart[1].bytes);
+  return one * kMargin <= two;
+}
+
+bool nest_pays(const NestFacts& f, const Target& t) {
+  const double points = static_cast<double>(f.kept * f.outer * f.innermost);
+  std::int64_t items = f.kept;
+  if (f.last_level < 0) items = std::max<std::int64_t>(1, items / (t.gpu ? 32 : t.vector_bytes / 4));
+  double busy = std::min(1.0, static_cast<double>(items) / t.threads);
+  if (!t.gpu && points <= kFewRows) busy = 1;
+  // Lanes go along short rows of memory, or down columns that no cache holds.
+  const double slab = 4 * static_cast<double>(f.innermost) * static_cast<double>(f.last);
+  const bool columns = f.last_level != 0;
+  if (columns && (f.last < 16 || (!t.gpu && slab > static_cast<double>(t.l2_bytes)))) busy /= 2;
+  if (t.gpu) {  // threads that have no element of a short row
+    const bool across = columns || across_short_rows(f.innermost, f.outer, static_cast<int>(kShortRow));
+    const std::int64_t row = !across ? f.innermost : f.last_level < 0 ? 32 : columns ? f.last : f.outer;
+    busy *= std::min(1.0, static_cast<double>(row) / (across && f.last_level >= 0 ? 128.0 : 32.0));
+  }
+  const auto time = [&](double prims, double bytes) {
+    return t.launch_ns + std::max(prims / t.prims_per_ns, t.traffic_ns(bytes));
+  };
+  const double one = t.launch_ns + (time(f.prims, f.bytes) - t.launch_ns) / busy;
+  const double two = time(f.apart[0].prims, f.apart[0].bytes) + time(f.apart[1].prims, f.apart[1].bytes);
+  return one * kMargin <= two;
+}
+
+}  // namespace kiln::schedule

@@ -1,0 +1,112 @@
+// Regions whose reductions go along different axes: nests and slabs, held against the oracle.
+#include "lower/lowered_graph.h"
+
+#include <array>
+#include <bit>
+
+namespace kiln::lower {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+using schedule::Form;
+
+constexpr DType i64 = DType::Int64;
+
+schedule::Target target(bool gpu) {
+  schedule::Target t;
+  t.gpu = gpu;
+  t.threads = gpu ? 4 : 2;
+  t.vector_bytes = 64;
+  t.launch_ns = 1e9;  // one kernel is worth anything
+  return t;
+}
+
+/// The forms on a CPU, after a check there and on a GPU.
+std::vector<Form> check(GraphBuilder& b) {
+  const auto expected = b.values();
+  LoweredGraph lowered(b, target(false));
+  EXPECT_EQ(lowered.values(), expected) << lowered.text();
+  LoweredGraph on_gpu = lowered.on(target(true));
+  EXPECT_EQ(on_gpu.values(), expected) << on_gpu.text();
+  return lowered.forms;
+}
+
+/// Σ over d of |x[i, d] - c[k, d]|, of (i, k).
+NodeId distances(GraphBuilder& b, std::int64_t n, std::int64_t k, std::int64_t d) {
+  const NodeId x = b.reshape(b.leaf(i64, {n, d}), {n, 1, d}), c = b.reshape(b.leaf(i64, {k, d}), {1, k, d});
+  return b.reduce(Op::reduce_sum, b.op(Op::abs, {b.op(Op::subtract, {x, c})}), 4);
+}
+
+TEST(Nest, TheNearestOfSeveralRowsIsFoundInOneKernel) {
+  for (const auto& [n, k, d] : {std::array{9, 40, 32}, {70, 300, 5}, {3, 7, 100}, {600, 64, 3}}) {
+    GraphBuilder b;
+    b.root(b.reduce(Op::reduce_argmin, distances(b, n, k, d), 2));
+    EXPECT_EQ(check(b), std::vector{Form::Nest});
+  }
+}
+
+TEST(Nest, AlsoWhereTheValuesBetweenAreResults) {
+  GraphBuilder b;
+  const NodeId s = distances(b, 12, 33, 20);
+  b.root(s);
+  b.root(b.reduce(Op::reduce_min, b.op(Op::multiply, {s, s}), 2));
+  EXPECT_EQ(check(b), std::vector{Form::Nest});
+}
+
+TEST(Nest, OverOuterAxesAndOverSeveral) {
+  for (const std::uint64_t inner : {1u, 2u, 4u, 8u, 3u, 5u})
+    for (const std::uint64_t outer : {1u, 2u, 4u}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf(i64, {6, 5, 7, 40}), first = b.reduce(Op::reduce_max, x, inner);
+      if (b.graph[first].dims.size() <= static_cast<std::size_t>(std::countr_zero(outer))) continue;
+      b.root(b.reduce(Op::reduce_sum, first, outer));
+      check(b);
+    }
+}
+
+TEST(Nest, ThreeLevels) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {40, 6, 5, 33});
+  b.root(b.reduce(Op::reduce_argmax, b.reduce(Op::reduce_min, b.reduce(Op::reduce_sum, x, 8), 4), 2));
+  EXPECT_EQ(check(b), std::vector{Form::Nest});
+}
+
+TEST(Nest, ThroughAReshapeThatCutsElsewhere) {
+  GraphBuilder b;
+  const NodeId s = b.reduce(Op::reduce_sum, b.leaf(i64, {6, 20, 33}), 4);  // (6, 20) seen as (40, 3)
+  b.root(b.reduce(Op::reduce_max, b.reshape(s, {40, 3}), 2));
+  check(b);
+}
+
+TEST(Slab, MapsOfReductionsOverDifferentAxesAreOneKernel) {
+  for (const std::uint64_t first : {2u, 4u})
+    for (const auto op : {Op::reduce_max, Op::reduce_argmax}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf(i64, {30, 14, 37});
+      const auto kept = [&](std::uint64_t mask) {
+        const NodeId r = b.reduce(op, x, mask);
+        return b.reshape(
+            r, mask == 2 ? std::vector<std::int64_t>{30, 1, 37} : std::vector<std::int64_t>{30, 14, 1});
+      };
+      const NodeId centred = b.op(Op::subtract, {x, kept(first)});
+      const NodeId sum = b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 6 - first);
+      const NodeId shown = b.reshape(
+          sum, first == 4 ? std::vector<std::int64_t>{30, 1, 37} : std::vector<std::int64_t>{30, 14, 1});
+      b.root(b.op(Op::add, {centred, shown}));
+      b.root(sum);
+      EXPECT_EQ(check(b), std::vector{Form::Slab});
+    }
+}
+
+TEST(Slab, SquaresAreNoDiagonals) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {23, 23}), y = b.op(Op::multiply, {x, x});
+  b.root(b.op(Op::add, {y, b.permute(y, {1, 0})}));
+  b.root(b.op(Op::add, {b.reduce(Op::reduce_sum, y, 1), b.reduce(Op::reduce_sum, y, 2)}));
+  check(b);
+}
+
+}  // namespace
+}  // namespace kiln::lower
