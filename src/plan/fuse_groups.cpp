@@ -105,11 +105,15 @@ void Fuser::join_parts(NodeId id) {
     made.nodes = {bundle};
     made.cost = 1;
     made.library = true;
-    made.points = made.rows = g_[bundle].numel;
+    made.points = g_[bundle].numel;
+    made.space.add(made.points);
+    made.levels.add(made.space.all());
+    place_[bundle] = made.levels.place[0];
     order_.push_back();
   }
   group_of_[id] = group_of_[bundle];
   Group& all = group(bundle);
+  place_[id] = all.levels.place[0];
   all.nodes.push_back(id);
   all.stored += is_root_[id];
 }

@@ -54,11 +54,11 @@ bool Fuser::join_product(int ia, int ib, std::uint32_t edge) {
   if (is_contraction(b)) return refuse(edge, "each matrix product is a kernel of its own");
   if (b.library) return false;
   if (std::string why = no_epilogue(a, b); !why.empty()) return refuse(edge, std::move(why));
-  const Fit f = fit(a, b);
-  if (!f.ok) return refuse(edge, std::string(kNotInLine));
+  const std::optional<Fit> f = fit(a, b);
+  if (!f) return refuse(edge, std::string(kNotInLine));
   if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
   const NodeId product = a.root_node;
-  merge(ia, ib, f);
+  merge(ia, ib, *f);
   Group& joined = group(product);
   joined.root_node = product;
   joined.library = true;
@@ -69,7 +69,7 @@ bool Fuser::join_product(int ia, int ib, std::uint32_t edge) {
 std::string Fuser::no_epilogue(const Group& a, const Group& b) const {
   const GraphNode& product = g_[a.root_node];
   if (a.points == 0 || b.points == 0 || g_[product.in[0]].dims.back() == 0) return "no elements";
-  if (b.signature || b.loops) return "a matrix product takes maps along, no reductions, scans or loops";
+  if (!b.is_map() || b.loops) return "a matrix product takes maps along, no reductions, scans or loops";
   for (NodeId id : b.nodes) {
     if (ir::is_view(g_[id].op)) return "a matrix product takes maps along, no reductions, scans or loops";
     if (written_in_place_[id]) return "its result is written into an argument";
