@@ -1,6 +1,7 @@
 // Matrix products with the maps around them: values in every mode, for every dtype, layout and edge.
 #include "counted.h"
 #include "modes.h"
+#include "needs_cpu.h"
 
 #include <cmath>
 #include <functional>
@@ -38,6 +39,7 @@ void expect_as_interpreted(const std::function<std::vector<Tensor>()>& program, 
 }
 
 TEST(Products, AMapOfTheResultIsNoKernel) {
+  KILN_NEEDS_CPU();
   const Tensor a = data({40, 30}), b = data({30, 50}), bias = data({50}), residual = data({40, 50});
   const auto counted = count([&] { (gelu(matmul(a, b) + bias) * 2 + residual).eval(); });
   EXPECT_EQ(counted.launches, 0u);
@@ -46,7 +48,7 @@ TEST(Products, AMapOfTheResultIsNoKernel) {
 
 TEST(Products, OperandsByRowsByColumnsAndByTile) {
   for (const Shape& s : {Shape{1, 1, 1}, Shape{1, 7, 5}, Shape{7, 1, 5}, Shape{7, 5, 1}, Shape{33, 65, 17},
-                         Shape{200, 300, 260}, Shape{3, 1000, 2}}) {
+                         Shape{180, 300, 100}, Shape{3, 1000, 2}}) {
     const std::int64_t m = s[0], n = s[1], k = s[2];
     SCOPED_TRACE(s.str());
     const Tensor a = data({m, k}), b = data({k, n}), row = data({n}, DType::Float32, 1),
@@ -94,6 +96,7 @@ TEST(Products, UnderReshapes) {
 }
 
 TEST(Products, ScalarsOfTheCallAreArguments) {
+  KILN_NEEDS_CPU();
   const Tensor a = data({20, 20}), b = data({20, 20});
   Tensor before = (matmul(a, b) * 1.5).eval();
   const auto counted = count([&] {
@@ -103,6 +106,7 @@ TEST(Products, ScalarsOfTheCallAreArguments) {
 }
 
 TEST(Products, AHeldProductIsStoredToo) {
+  KILN_NEEDS_CPU();
   const Tensor a = data({20, 20}), b = data({20, 20});
   const Tensor product = matmul(a, b), y = relu(product);
   EXPECT_EQ(count([&] { y.eval(); }).library_calls, 1u);
@@ -155,14 +159,15 @@ TEST(Products, StrictIsEagerBitForBit) {
 TEST(Products, TwoProductsOfOneInput) {
   const Tensor x = data({33, 20}), gate = data({20, 40}), up = data({20, 40}, DType::Float32, 9);
   expect_as_interpreted([&] { return std::vector<Tensor>{silu(matmul(x, gate)) * matmul(x, up)}; }, 1e-4);
-  EXPECT_EQ(count([&] { (silu(matmul(x, gate)) * matmul(x, up)).eval(); }).launches, 0u);
+  if (config().device == "cpu")
+    EXPECT_EQ(count([&] { (silu(matmul(x, gate)) * matmul(x, up)).eval(); }).launches, 0u);
 }
 
 TEST(Products, ReductionsStayWithTheirMaps) {
+  KILN_NEEDS_CPU();
   const Tensor x = data({33, 20}), w = data({20, 40});
   expect_as_interpreted([&] { return std::vector<Tensor>{nn::softmax(matmul(x, w) * 0.3)}; }, 1e-4);
-  const auto counted = count([&] { nn::softmax(matmul(x, w) * 0.3).eval(); });
-  EXPECT_EQ(counted.launches, 1u);
+  EXPECT_EQ(count([&] { nn::softmax(matmul(x, w) * 0.3).eval(); }).launches, 1u);
 }
 
 TEST(Products, SumsOfProductsAreProducts) {
