@@ -2,6 +2,8 @@
 // varies between two runs of it are addresses and scalars, which Bound adds.
 #pragma once
 
+#include <kiln/dtype.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,6 +25,16 @@ class Code {
   virtual std::string program_text() const { return {}; }
 };
 
+/// An array that a kernel reads by tiles through its device's copy engine: a buffer of the launch, innermost
+/// axis first, strides in elements.
+struct TiledBuffer {
+  std::uint32_t buffer = 0;
+  DType dtype = DType::Float32;
+  int rank = 0;
+  std::int64_t dims[5]{}, strides[5]{};
+  std::int32_t box[5] = {1, 1, 1, 1, 1};  // of a tile
+};
+
 /// How a launch is spread over a device that has blocks of threads.
 struct LaunchShape {
   std::uint32_t grid[3] = {1, 1, 1};     ///< blocks
@@ -37,6 +49,7 @@ struct Launch {
   std::shared_ptr<const Code> code;
   int instances = 1;  // sets of arguments that the code takes at most; above 1: codegen::InstanceTable
   LaunchShape shape;  // of one set of arguments
+  std::vector<TiledBuffer> tiled;  // of a kernel with a main loop: descriptions that follow the head
   std::vector<std::byte>
       head;             // of a kernel with a main loop: what its arguments begin with, a multiple of 8 bytes
   bool narrow = false;  // the code takes the parameters in 32 bits

@@ -1,4 +1,5 @@
 // Steps of a plan, and the memory that they use.
+#include "codegen/cuda/cuda_template.h"
 #include "device/device.h"
 #include "engine/loop_graphs.h"
 #include "engine/plan_maker.h"
@@ -104,8 +105,14 @@ Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::L
   for (std::int32_t s : lowered->slots) l.slots.push_back(static_cast<std::uint32_t>(s));
   l.slot_count = static_cast<std::uint32_t>(l.slots.size());
   l.grid = lowered->grid;
-  l.shape = lowered->shape ? *lowered->shape : device::at(device_).shape_of(lowered->kernel, l.grid);
-  l.head = lowered->head;
+  if (lowered->kernel.main_loop) {
+    l.head = lowered->head;
+    l.tiled = lowered->tiled;
+    codegen::complete_tiles(lowered->kernel, l.tiled);
+    l.shape = codegen::template_shape(lowered->kernel, l.head, planning_target(device_).threads);
+  } else {
+    l.shape = device::at(device_).shape_of(lowered->kernel, l.grid);
+  }
   l.given = lowered->given;
   l.given_buffer = lowered->given_buffer;
   l.finish_grid = lowered->finish_grid;

@@ -82,9 +82,9 @@ class KeyWriter {
     put(t.name);
     put(static_cast<std::uint64_t>(t.element));
     put(t.config.size());
-    for (const auto& [name, value] : t.config) {
-      put(name);
-      put(static_cast<std::uint64_t>(value));
+    for (const Constant& c : t.config) {
+      put(c.name);
+      put(static_cast<std::uint64_t>(c.value) << 1 | std::uint64_t{c.truth});
     }
     put(t.hooks.size());
     for (const Hook& h : t.hooks) {

@@ -27,7 +27,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace kiln::kernel {
@@ -126,12 +125,19 @@ struct Hook {
   std::int32_t address = -1;    // not -1: it returns the address of this buffer's element results[0]
 };
 
+/// A constant that a main loop is compiled with.
+struct Constant {
+  std::string name;
+  std::int64_t value;
+  bool truth = false;  // a bool
+};
+
 /// A hand-written main loop of kernels_templates/ and what it is made for. It is given its operands' sizes by
 /// the launch, see device::Launch::head.
 struct Template {
-  std::string name;                                          // see codegen/cuda/cuda_template.h
-  DType element = DType::Float32;                            // of its operands in memory
-  std::vector<std::pair<std::string, std::int64_t>> config;  // constants that it is compiled with, by name
+  std::string name;                // see codegen/cuda/cuda_template.h
+  DType element = DType::Float32;  // of its operands in memory
+  std::vector<Constant> config;
   std::vector<Hook> hooks;
 };
 

@@ -132,7 +132,7 @@ class Printer {
 
   void main_loop(const Template& t) {
     std::string head = cat("template ", t.name, " of ", info(t.element).short_name);
-    for (const auto& [name, value] : t.config) head += cat(", ", name, " = ", value);
+    for (const Constant& c : t.config) head += cat(", ", c.name, " = ", c.value);
     line(head);
     for (const Hook& h : t.hooks) {
       std::string given;

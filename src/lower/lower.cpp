@@ -108,6 +108,9 @@ static void number(Lowered& lowered) {
   };
   for (std::int32_t& p : lowered.given) renumber(p, old.params);
   renumber(lowered.given_buffer, old.buffers);
+  for (device::TiledBuffer& t : lowered.tiled)
+    t.buffer = static_cast<std::uint32_t>(std::find(old.buffers.begin(), old.buffers.end(), t.buffer) -
+                                          old.buffers.begin());
 }
 
 Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,

@@ -6,7 +6,6 @@
 #include "plan/region.h"
 #include "schedule/schedule.h"
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,7 +46,7 @@ struct Lowered {
   std::int32_t given_buffer = -1;
   // Of a kernel with a main loop.
   std::vector<std::byte> head;
-  std::optional<device::LaunchShape> shape;
+  std::vector<device::TiledBuffer> tiled;  // their boxes are codegen::complete_tiles()'s
 };
 
 /// Pre: a region made by plan::fuse over a verified graph. Never fails for such a region.

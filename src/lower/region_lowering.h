@@ -169,6 +169,7 @@ class RegionLowering {
     kInner,
     kLastVectors,
     kGivenBatch,
+    kGivenProduct,
     kGivenRow,
     kGivenColumn,
     kGivenColumns,
@@ -341,9 +342,17 @@ class RegionLowering {
   E product_value(const Entry& e);
   void build_product();
   void build_template();
-  std::pair<std::uint32_t, std::vector<std::int64_t>> product_operand(NodeId id);
-  kernel::Hook matrix_hook(const char* name, std::uint32_t buffer, const std::vector<std::int64_t>& strides,
-                           E batch);
+  struct ProductOperand {
+    std::uint32_t buffer;
+    std::vector<std::int64_t> strides;  // elements; 0 along axes of one element
+    std::int64_t alignment;             // bytes that divide its address and all matrices' offsets
+  };
+  ProductOperand product_operand(NodeId id);
+  kernel::Hook matrix_hook(const char* name, const ProductOperand& operand, E batch, E product);
+  std::optional<device::TiledBuffer> tiled(const ProductOperand& operand, bool k_major, std::int64_t rows,
+                                           std::int64_t k, std::int64_t batches, bool rows_last) const;
+  void choose_main_loop(kernel::Template& t, const ProductOperand& a, const ProductOperand& b,
+                        std::int64_t batches);
 
   // Stripes.
   E stripe_index(std::uint32_t buffer);

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 
 namespace kiln::lower {
 namespace {
@@ -27,8 +28,10 @@ struct ProductHead {
 };
 static_assert(sizeof(ProductHead) == 48);
 
-constexpr std::int64_t kPlainTile = 64;  // rows and columns of a block of product_plain.cuh
 constexpr int kPlainThreads = 256, kWide = 8, kPair = 2;
+constexpr std::int64_t kHalf = 2;           // bytes of an element
+constexpr std::int64_t kMapUnit = 16;       // bytes that the copy engine counts in
+constexpr std::int64_t kOwnAlignment = 64;  // of memory that a plan allocates
 
 }  // namespace
 
@@ -121,32 +124,39 @@ void RegionLowering::build_product() {
 
 // ---- GPU ----
 
-/// The memory of an operand, from the first element of its first matrix on, and its strides: none along axes
-/// of one element.
-std::pair<std::uint32_t, std::vector<std::int64_t>> RegionLowering::product_operand(NodeId id) {
+/// The memory of an operand, from the first element of its first matrix on.
+RegionLowering::ProductOperand RegionLowering::product_operand(NodeId id) {
   const GraphNode& n = g_[id];
   plan::Alias a = plan::resolve_alias(g_, id);
   if (n.op != Op::leaf && regions_.stored[id]) a = {id, 0, {}, ir::row_major_strides(n.dims)};
   KILN_CHECK_THAT(a.base != ir::kNoNode, "an operand of a product has no memory");
   const std::int64_t bytes = size_of(n.dtype);
   BufferSource source{BufferSource::Kind::Node, a.base, a.offset * bytes};
+  std::int64_t alignment = kOwnAlignment;
   if (g_[a.base].op == Op::leaf) {
     source.kind = BufferSource::Kind::Arg;
     source.id = static_cast<std::uint32_t>(g_[a.base].arg);
+    alignment = g_.args[source.id].alignment;
   }
-  for (const plan::Alias::Position& p : a.positions)
+  alignment = std::gcd(alignment, source.byte_offset);
+  for (const plan::Alias::Position& p : a.positions) {
     source.positions.push_back({p.slot, p.last, p.stride * bytes, 1});
-  for (std::size_t axis = 0; axis < n.dims.size(); ++axis)
+    alignment = std::gcd(alignment, p.stride * bytes);
+  }
+  for (std::size_t axis = 0; axis < n.dims.size(); ++axis) {
     if (n.dims[axis] == 1) a.strides[axis] = 0;
+    if (axis + 2 < n.dims.size()) alignment = std::gcd(alignment, a.strides[axis] * bytes);
+  }
   out_.bytes += n.numel * bytes;
   const auto b =
       new_buffer({BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(bytes)}, std::move(source));
-  return {b, std::move(a.strides)};
+  return {b, std::move(a.strides), alignment};
 }
 
 /// The hook that says where an operand's matrix of a batch begins.
-kernel::Hook RegionLowering::matrix_hook(const char* name, std::uint32_t buffer,
-                                         const std::vector<std::int64_t>& strides, E batch) {
+kernel::Hook RegionLowering::matrix_hook(const char* name, const ProductOperand& operand, E batch,
+                                         E product) {
+  const auto& [buffer, strides, alignment] = operand;
   E offset{}, rest = batch;
   const ir::Dims dims = g_[product_].dims;
   for (std::size_t a = dims.size() - 2; a-- > 0;) {
@@ -159,8 +169,90 @@ kernel::Hook RegionLowering::matrix_hook(const char* name, std::uint32_t buffer,
   }
   kernel::Hook hook{
       name, {static_cast<std::uint32_t>(batch.node().imm)}, {}, {}, {}, static_cast<std::int32_t>(buffer)};
+  if (product) hook.params.push_back(static_cast<std::uint32_t>(product.node().imm));
   hook.results.push_back((offset ? offset : konst(0)).id);
   return hook;
+}
+
+/// A stack of matrices as the copy engine takes it, where it does: k or the rows are adjacent, everything
+/// else begins at multiples of 16 bytes, and batches are one axis or none.
+std::optional<device::TiledBuffer> RegionLowering::tiled(const ProductOperand& operand, bool k_major,
+                                                         std::int64_t rows, std::int64_t k,
+                                                         std::int64_t batches, bool rows_last) const {
+  const std::vector<std::int64_t>& s = operand.strides;
+  const std::size_t rank = s.size();
+  const std::int64_t of_rows = s[rows_last ? rank - 1 : rank - 2], of_k = s[rows_last ? rank - 2 : rank - 1];
+  const std::int64_t inner = k_major ? of_k : of_rows, outer = k_major ? of_rows : of_k;
+  if (inner != 1 || outer < 1 || outer * kHalf % kMapUnit != 0 || operand.alignment % kMapUnit != 0 || k == 0)
+    return std::nullopt;
+  const ir::Dims dims = g_[product_].dims;
+  std::int64_t step = 0, inside = 1;  // from a batch to the next
+  for (std::size_t a = rank - 2; a-- > 0;) {
+    if (dims[a] == 1) continue;
+    if (inside == 1)
+      step = s[a];
+    else if (s[a] != step * inside)
+      return std::nullopt;
+    inside *= dims[a];
+  }
+  if (step < 0) return std::nullopt;
+  device::TiledBuffer t{operand.buffer, g_[product_].dtype, 3, {}, {}, {1, 1, 1, 1, 1}};
+  t.dims[0] = k_major ? k : rows;
+  t.dims[1] = k_major ? rows : k;
+  t.dims[2] = step == 0 ? 1 : batches;
+  t.strides[0] = 1;
+  t.strides[1] = outer;
+  t.strides[2] = step == 0 ? outer * t.dims[1] : step;
+  return t;
+}
+
+/// Which main loop, and the constants that it is compiled with.
+void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand& a, const ProductOperand& b,
+                                      std::int64_t batches) {
+  constexpr int kHopper = 90, kAmpere = 80;
+  constexpr std::int64_t kFewRows = 16, kLeastTile = 64;
+  if (!is_half(t.element) || target_.architecture < kAmpere) return;
+  const ir::Dims dims = g_[product_].dims;
+  const std::size_t rank = dims.size();
+  const std::int64_t m = dims[rank - 2], n = dims[rank - 1], k = g_[g_[product_].in[0]].dims.back();
+  const bool a_by_k = a.strides[rank - 1] == 1 || a.strides[rank - 2] != 1,
+             b_by_k = b.strides[rank - 2] == 1 && b.strides[rank - 1] != 1;
+  // The largest unit that divides where lines begin; an element where none of both axes is adjacent.
+  const auto unit = [](const ProductOperand& o, std::int64_t inner, std::int64_t outer) {
+    return inner == 1 ? std::gcd(std::gcd(o.alignment, outer * kHalf), kMapUnit) : kHalf;
+  };
+  const std::int64_t a_unit = a_by_k ? unit(a, a.strides[rank - 1], a.strides[rank - 2])
+                                     : unit(a, a.strides[rank - 2], a.strides[rank - 1]),
+                     b_unit = b_by_k ? unit(b, b.strides[rank - 2], b.strides[rank - 1])
+                                     : unit(b, b.strides[rank - 1], b.strides[rank - 2]);
+  const auto a_tiled = tiled(a, a_by_k, m, k, batches, false),
+             b_tiled = tiled(b, b_by_k, n, k, batches, true);
+  const auto tiles = [&](std::int64_t rows, std::int64_t columns) {
+    return batches * ceil_div(m, rows) * ceil_div(n, columns);
+  };
+  std::int64_t tile = 0;
+  if (target_.architecture == kHopper && a_tiled && b_tiled && m > kLeastTile && n > kLeastTile) {
+    t.name = "product_wgmma";
+    tile = 2 * (tiles(128, 256) < target_.threads);
+    out_.tiled = {*a_tiled, *b_tiled};
+  } else if (m <= kFewRows && a_by_k && a_unit == kMapUnit && b_unit == kMapUnit) {
+    t.name = "product_decode";
+    tile = b_by_k ? 0 : 1;
+  } else {
+    t.name = "product_mma";
+    tile = tiles(128, 256) >= target_.threads ? 0 : tiles(128, 128) >= target_.threads ? 1 : 2;
+  }
+  t.config = {{"kProducts", 1},
+              {"kTile", tile},
+              {"kWidth", s_.lanes},
+              {"kAAlign", a_unit},
+              {"kBAlign", b_unit},
+              {"kARank", 3},
+              {"kBRank", 3},
+              {"kAKMajor", a_by_k, true},
+              {"kBKMajor", b_by_k, true},
+              {"kABatched", a_tiled && a_tiled->dims[2] > 1, true},
+              {"kBBatched", b_tiled && b_tiled->dims[2] > 1, true}};
 }
 
 void RegionLowering::build_template() {
@@ -168,11 +260,13 @@ void RegionLowering::build_template() {
   const std::size_t rank = product.dims.size();
   const E batch = size(kGivenBatch, 0), row = size(kGivenRow, 0), column = size(kGivenColumn, 0),
           left = size(kGivenColumns, 0);
+  std::int64_t batches = 1;
+  for (std::size_t axis = 0; axis + 2 < rank; ++axis) batches *= product.dims[axis];
   kernel::Template t{"product_plain", product.dtype, {{"kWidth", s_.lanes}}, {}};
-  const auto [a, a_strides] = product_operand(product.in[0]);
-  const auto [b, b_strides] = product_operand(product.in[1]);
-  t.hooks.push_back(matrix_hook("a_matrix", a, a_strides, batch));
-  t.hooks.push_back(matrix_hook("b_matrix", b, b_strides, batch));
+  const ProductOperand a = product_operand(product.in[0]), b = product_operand(product.in[1]);
+  choose_main_loop(t, a, b, batches);
+  t.hooks.push_back(matrix_hook("a_matrix", a, batch, {}));
+  t.hooks.push_back(matrix_hook("b_matrix", b, batch, size(kGivenProduct, 0)));
 
   kernel::Hook epilogue{"epilogue", {}, {sums_buffer_}, {}, {}, -1};
   for (const E& g : {batch, row, column, left})
@@ -185,20 +279,15 @@ void RegionLowering::build_template() {
   t.hooks.push_back(std::move(epilogue));
   k_.main_loop = std::move(t);
 
-  std::int64_t batches = 1;
-  for (std::size_t axis = 0; axis + 2 < rank; ++axis) batches *= product.dims[axis];
   const std::int64_t m = product.dims[rank - 2], n = product.dims[rank - 1],
                      k = g_[product.in[0]].dims.back();
   const ProductHead head{static_cast<std::int32_t>(m), static_cast<std::int32_t>(n),
                          static_cast<std::int32_t>(k), static_cast<std::int32_t>(batches),
-                         a_strides[rank - 2],          a_strides[rank - 1],
-                         b_strides[rank - 1],          b_strides[rank - 2]};
+                         a.strides[rank - 2],          a.strides[rank - 1],
+                         b.strides[rank - 1],          b.strides[rank - 2]};
   out_.head.resize(sizeof head);
   std::memcpy(out_.head.data(), &head, sizeof head);
-  out_.grid = batches * ceil_div(m, kPlainTile) * ceil_div(n, kPlainTile);
-  out_.shape.emplace();
-  out_.shape->grid[0] = static_cast<std::uint32_t>(out_.grid);
-  out_.shape->block[0] = kPlainThreads;
+  out_.grid = batches * m * n;
 }
 
 }  // namespace kiln::lower

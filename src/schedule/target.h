@@ -9,7 +9,8 @@ namespace kiln::schedule {
 
 struct Target {
   bool gpu = false;
-  int threads = 1;  // of a GPU: multiprocessors
+  int threads = 1;       // of a GPU: multiprocessors
+  int architecture = 0;  // of a GPU: 90 for compute capability 9.0
   int vector_bytes = 16;
   bool fma = true;
   bool strict =

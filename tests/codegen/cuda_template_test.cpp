@@ -54,8 +54,7 @@ TEST(Templates, AProductAndItsMapsAreOneKernel) {
   const lower::Lowered l = b.lowered();
   kernel::verify(l.kernel);
   ASSERT_TRUE(l.kernel.main_loop);
-  ASSERT_TRUE(l.shape);
-  EXPECT_EQ(l.shape->grid[0], 3u * 2);
+  EXPECT_EQ(template_shape(l.kernel, l.head, 132).grid[0], 3u * 2);
   const std::string text = emit_cuda(l.kernel, "kiln_test");
   EXPECT_NE(text.find("static constexpr int kWidth = 8;"), std::string::npos) << text;
   EXPECT_NE(text.find("void epilogue(const Args& args"), std::string::npos) << text;
@@ -86,7 +85,7 @@ TEST(Templates, TheKeyHasTheTemplateItsConstantsAndItsHooks) {
     return kernel::hash(other);
   };
   EXPECT_NE(key, changed([](kernel::Template& t) { t.name = "another"; }));
-  EXPECT_NE(key, changed([](kernel::Template& t) { t.config[0].second += 1; }));
+  EXPECT_NE(key, changed([](kernel::Template& t) { t.config[0].value += 1; }));
   EXPECT_NE(key, changed([](kernel::Template& t) { t.element = DType::Float16; }));
   EXPECT_NE(key, changed([](kernel::Template& t) { t.hooks.pop_back(); }));
   EXPECT_NE(key, changed([](kernel::Template& t) { t.hooks[0].address = 1; }));
@@ -96,6 +95,36 @@ TEST(Templates, TheKeyHasTheTemplateItsConstantsAndItsHooks) {
 }
 
 TEST(Templates, AnUnknownMainLoopIsADefect) { EXPECT_THROW(template_text("none"), InternalError); }
+
+TEST(Templates, HalvesGoToTensorCores) {
+  const auto chosen = [](std::int64_t m, std::int64_t n, std::int64_t k, int architecture) {
+    schedule::Target t = gpu();
+    t.architecture = architecture;
+    Linear b(DType::BFloat16, 2, m, n, k);
+    return b.lowered(t).kernel.main_loop->name;
+  };
+  EXPECT_EQ(chosen(512, 512, 512, 90), "product_wgmma");
+  EXPECT_EQ(chosen(512, 512, 511, 90), "product_mma") << "rows that the copy engine cannot take";
+  EXPECT_EQ(chosen(512, 512, 512, 80), "product_mma");
+  EXPECT_EQ(chosen(4, 512, 512, 90), "product_decode");
+  EXPECT_EQ(chosen(512, 512, 512, 75), "product_plain");
+}
+
+TEST(Templates, NvrtcTakesThoseOfTensorCores) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  for (const int number : {80, 90, 120})
+    for (const Shape& s : {Shape{512, 512, 512}, Shape{70, 63, 40}, Shape{70, 64, 41}, Shape{4, 512, 512}}) {
+      schedule::Target t = gpu();
+      t.architecture = number;
+      Linear b(DType::BFloat16, 3, s[0], s[1], s[2]);
+      const lower::Lowered l = b.lowered(t);
+      kernel::verify(l.kernel);
+      const std::string source = emit_cuda(l.kernel, "kiln_test");
+      const cuda::Arch arch{number / 10, number % 10,
+                            template_text(l.kernel.main_loop->name).specific == number};
+      EXPECT_NO_THROW(cuda::compile(source, "kiln_test", arch)) << source;
+    }
+}
 
 TEST(Templates, NvrtcTakesThem) {
   if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;

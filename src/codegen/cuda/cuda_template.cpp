@@ -4,16 +4,46 @@
 
 #include "codegen/cuda/cuda_c.h"
 #include "codegen/cuda/cuda_function.h"
+#include "codegen/cuda/product_launch.h"
 #include "kernels_templates.h"
 #include "support/large_stack.h"
 
 #include <algorithm>
+#include <cstring>
+#include <string_view>
 
 namespace kiln::codegen {
 namespace {
 
 using kernel::Hook;
 using kernel::Template;
+
+/// Where the copy engine finds the tiles of arrays of three axes: k or the free axis first, batches last.
+constexpr const char* kBoxes = R"(
+__device__ __forceinline__ void a_at(const Args&, int b, int m, int k, int (&c)[3]) {
+  c[0] = Config::kAKMajor ? k : m;
+  c[1] = Config::kAKMajor ? m : k;
+  c[2] = Config::kABatched ? b : 0;
+}
+__device__ __forceinline__ void b_at(const Args&, int b, int, int n, int k, int (&c)[3]) {
+  c[0] = Config::kBKMajor ? k : n;
+  c[1] = Config::kBKMajor ? n : k;
+  c[2] = Config::kBBatched ? b : 0;
+}
+)";
+
+std::int64_t constant_of(const Template& t, std::string_view name, std::int64_t otherwise) {
+  const auto found =
+      std::ranges::find_if(t.config, [&](const kernel::Constant& c) { return c.name == name; });
+  return found == t.config.end() ? otherwise : found->value;
+}
+
+ProductChoice choice_of(const Template& t) {
+  const ProductKind kind = t.name == "product_wgmma"    ? ProductKind::Wgmma
+                           : t.name == "product_decode" ? ProductKind::Decode
+                                                        : ProductKind::Mma;
+  return {kind, static_cast<int>(constant_of(t, "kTile", 0)), 1};
+}
 
 const std::vector<TemplateText>& all_templates() {
   static const std::vector<TemplateText> all = {
@@ -22,6 +52,23 @@ const std::vector<TemplateText>& all_templates() {
        "Product product",
        {templates::product_plain},
        "run_product"},
+      {"product_mma",
+       {templates::memory, templates::ptx, templates::product},
+       "Product product",
+       {templates::product_rows, templates::product_mma},
+       "run_product"},
+      {"product_decode",
+       {templates::memory, templates::ptx, templates::product},
+       "Product product",
+       {templates::product_rows, templates::product_decode},
+       "run_product"},
+      {"product_wgmma",
+       {templates::memory, templates::ptx, templates::product, templates::hopper},
+       "Product product",
+       {kBoxes, templates::product_rows, templates::product_wgmma},
+       "run_product",
+       2,
+       90},
   };
   return all;
 }
@@ -37,7 +84,8 @@ std::string config_of(const Template& t) {
   std::string out = cat(
       "struct Config {\ntypedef ", cuda_memory_type(t.element), " Element;\ntypedef ", sum_type(t.element),
       " Sum;\nstatic constexpr bool kTruth = ", is_bool(t.element) ? "true" : "false", ";\n");
-  for (const auto& [name, value] : t.config) out += cat("static constexpr int ", name, " = ", value, ";\n");
+  for (const kernel::Constant& c : t.config)
+    out += cat("static constexpr ", c.truth ? "bool " : "int ", c.name, " = ", c.value, ";\n");
   return out + "};\n";
 }
 
@@ -52,6 +100,32 @@ const TemplateText& template_text(const std::string& name) {
       std::ranges::find_if(all_templates(), [&](const TemplateText& t) { return name == t.name; });
   KILN_CHECK_THAT(found != all_templates().end(), "no main loop is called ", name);
   return *found;
+}
+
+device::LaunchShape template_shape(const Kernel& kernel, std::span<const std::byte> head, int sms) {
+  const Template& t = *kernel.main_loop;
+  ProductExtents e;
+  KILN_CHECK_THAT(head.size() == sizeof e, "the head of a product has ", head.size(), " bytes");
+  std::memcpy(&e, head.data(), sizeof e);
+  if (t.name != "product_plain") return product_shape(choice_of(t), e, sms);
+  constexpr std::int64_t kTile = 64;  // of product_plain.cuh
+  device::LaunchShape shape;
+  shape.grid[0] =
+      static_cast<std::uint32_t>(e.batch * ((e.m + kTile - 1) / kTile) * ((e.n + kTile - 1) / kTile));
+  shape.block[0] = 256;
+  return shape;
+}
+
+void complete_tiles(const Kernel& kernel, std::span<device::TiledBuffer> tiled) {
+  if (tiled.empty()) return;
+  const Template& t = *kernel.main_loop;
+  const ProductTile& tile = tile_of(choice_of(t));
+  const auto box = [](device::TiledBuffer& of, bool k_major, int rows) {
+    of.box[0] = 64;
+    of.box[1] = k_major ? rows : 64;
+  };
+  box(tiled[0], constant_of(t, "kAKMajor", 1) != 0, tile.box_a);
+  box(tiled[1], constant_of(t, "kBKMajor", 1) != 0, tile.box_b);
 }
 
 std::vector<bool> given_buffers(const Kernel& kernel) {
@@ -121,7 +195,8 @@ std::string emit_template(const Kernel& kernel, const std::string& symbol) {
       p.add(emitter.preludes());
     }
   });
-  std::string args = cat("struct alignas(8) Args {\n", text.head, ";\n");
+  std::string args = cat("struct alignas(", text.maps > 0 ? 64 : 8, ") Args {\n", text.head, ";\n");
+  if (text.maps > 0) args += cat("TensorMap a_map, b_map[", text.maps - 1, "];\n");
   for (std::size_t b = 0; b < kernel.buffers.size(); ++b)
     if (!given[b])
       args +=
@@ -130,6 +205,8 @@ std::string emit_template(const Kernel& kernel, const std::string& symbol) {
   for (std::size_t s = 0; s < kernel.slots.size(); ++s)
     args += cat("alignas(8) ", cuda_type(kernel.slots[s]), " s", s, ";\n");
   args += "};\n";
+  const bool memory = std::ranges::find(text.before, templates::memory) != text.before.end();
+  p.memory = p.memory && !memory;  // the template brings it along
   std::string out = CudaEmitter::text_of(p);
   for (const char* part : text.before) out += part;
   out += "\n" + CudaEmitter::indented(config_of(t) + args + hooks);

@@ -7,8 +7,11 @@
 // every parameter as int64, every slot.
 #pragma once
 
+#include "device/launch.h"
 #include "kernel/kernel.h"
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +25,8 @@ struct TemplateText {
   const char* head;                 // the head as a member of Args: "Product product"
   std::vector<const char*> main;
   const char* entry;  // a device function that takes const Args&
+  int maps = 0;       // device::TiledBuffer of the launch, members of Args behind the head
+  int specific = 0;   // not 0: of this architecture alone (90: sm_90a)
 };
 
 /// Throws InternalError on an unknown name.
@@ -29,6 +34,12 @@ const TemplateText& template_text(const std::string& name);
 
 /// Pre: kernel.main_loop.
 std::string emit_template(const kernel::Kernel& kernel, const std::string& symbol);
+
+/// How a launch with this head is spread. `sms`: multiprocessors.
+device::LaunchShape template_shape(const kernel::Kernel& kernel, std::span<const std::byte> head, int sms);
+
+/// Sets the boxes, which are the template's choice.
+void complete_tiles(const kernel::Kernel& kernel, std::span<device::TiledBuffer> tiled);
 
 /// For each buffer whether it comes with calls of a hook, not with the launch.
 std::vector<bool> given_buffers(const kernel::Kernel& kernel);

@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_compiler.h"
 
 #include "codegen/cuda/cuda_c.h"
+#include "codegen/cuda/cuda_template.h"
 #include "device/cuda/driver.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -30,7 +31,7 @@ class CudaCompiler final : public SourceCompiler {
   }
   device::Binary compile(const device::Unit& unit) const override {
     const device::EditedSource source = chosen(unit);
-    return cuda::compile(source.text, source.name, arch_, kernel_options()).image;
+    return cuda::compile(source.text, source.name, arch_for(unit), kernel_options()).image;
   }
   std::shared_ptr<device::Code> new_code() const override { return std::make_shared<CudaCode>(); }
   void load(device::Code& code, const device::Binary& binary, const device::Unit& unit) const override {
@@ -46,6 +47,13 @@ class CudaCompiler final : public SourceCompiler {
 };
 
 }  // namespace
+
+Arch SourceCompiler::arch_for(const device::Unit& unit) const {
+  Arch arch = arch_;
+  const auto& t = unit.kernel->main_loop;
+  arch.specific = t && codegen::template_text(t->name).specific == arch.number();
+  return arch;
+}
 
 std::string SourceCompiler::source(const device::Unit& unit) const {
   return codegen::emit_cuda(*unit.kernel, unit.symbol, unit.instances);
@@ -67,8 +75,8 @@ std::optional<std::string> SourceCompiler::text(std::string_view stage, const de
     warn_once("nvrtc", cat("no PTX and no SASS is written: ", nvrtc().reason));
     return std::nullopt;
   }
-  if (stage == "ptx") return ptx_text(source.text, source.name, arch_, kernel_options());
-  const Code code = cuda::compile(source.text, source.name, arch_, kernel_options());
+  if (stage == "ptx") return ptx_text(source.text, source.name, arch_for(unit), kernel_options());
+  const Code code = cuda::compile(source.text, source.name, arch_for(unit), kernel_options());
   if (code.ptx) {
     warn_once("sass", cat("no SASS is written: ", compiler_version(), " makes PTX for this device"));
     return std::nullopt;

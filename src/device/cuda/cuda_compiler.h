@@ -23,6 +23,8 @@ class SourceCompiler : public device::Compiler {
  protected:
   /// What is compiled: the edited text, or the generated one.
   device::EditedSource chosen(const device::Unit& unit) const;
+  /// The architecture, with the instructions of that chip alone where a main loop needs them.
+  Arch arch_for(const device::Unit& unit) const;
   const Arch arch_;
 };
 

@@ -6,6 +6,7 @@
 #include "device/cuda/driver.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/pool.h"
+#include "device/cuda/tensor_map.h"
 #include "support/check.h"
 #include "support/thread_own.h"
 
@@ -174,9 +175,26 @@ void with_args_struct(const Bound& bound, F f) {
     const auto* from = static_cast<const std::byte*>(value);
     bytes.insert(bytes.end(), from, from + 8);
   };
+  constexpr std::size_t kMapAlignment = 64;
+  const auto align = [&] {
+    bytes.resize((bytes.size() + kMapAlignment - 1) / kMapAlignment * kMapAlignment);
+  };
+  if (!l.tiled.empty()) align();
+  for (const device::TiledBuffer& t : l.tiled) {
+    TiledArray array;
+    array.address = reinterpret_cast<std::uint64_t>(bound.buffers[t.buffer]);
+    array.dtype = t.dtype;
+    array.rank = t.rank;
+    std::copy_n(t.dims, 5, array.dims);
+    std::copy_n(t.strides, 5, array.strides);
+    std::copy_n(t.box, 5, array.box);
+    const TensorMap map = encode_tensor_map(function_of(l).device, array);
+    bytes.insert(bytes.end(), map.bytes.begin(), map.bytes.end());
+  }
   for (const std::uint32_t b : l.arguments) put(&bound.buffers[b]);
   for (const std::int64_t p : l.params) put(&p);
   for (std::size_t s = 0; s < l.slot_count; ++s) put(&bound.slots[s]);
+  if (!l.tiled.empty()) align();
   void* args[] = {bytes.data()};
   f(l.shape, args);
 }
