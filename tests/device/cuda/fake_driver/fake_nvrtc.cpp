@@ -202,6 +202,85 @@ template <class... A> static Bound* bind_kernel(void (*f)(A...), void** params) 
 }
 )";
 
+// The instructions of kernels_templates/ptx.cuh, which leaves its own out. Copies land as late as the wait
+// allows: who reads too early reads what was there before.
+constexpr const char* kTwin = R"(
+#define KILN_FAKE_DEVICE
+#include <deque>
+alignas(1024) static unsigned char shared_window[256 << 10];
+static inline unsigned shared_base() { return 0; }
+struct Copy {
+  unsigned to;
+  const void* from;
+  int bytes, there;
+};
+struct Copies {
+  std::vector<Copy> open;
+  std::deque<std::vector<Copy>> groups;
+};
+static Copies copies[1024];  // of each thread
+template <int Bytes> static void copy_async(unsigned to, const void* from, int there) {
+  if (to % Bytes != 0 || (there > 0 && (unsigned long long)from % Bytes != 0)) __builtin_trap();
+  copies[threadIdx.x].open.push_back({to, from, Bytes, there});
+}
+static void copies_commit() {
+  Copies& mine = copies[threadIdx.x];
+  mine.groups.push_back(std::move(mine.open));
+  mine.open.clear();
+}
+template <int Pending> static void copies_wait() {
+  auto& groups = copies[threadIdx.x].groups;
+  for (; groups.size() > Pending; groups.pop_front())
+    for (const Copy& c : groups.front()) {
+      std::memset(shared_window + c.to, 0, c.bytes);
+      if (c.there > 0) std::memcpy(shared_window + c.to, c.from, c.there);
+    }
+}
+static inline void store_shared(unsigned to, uint4 x) { std::memcpy(shared_window + to, &x, 16); }
+static inline uint4 load_once(const void* from) {
+  uint4 x;
+  std::memcpy(&x, from, 16);
+  return x;
+}
+static inline unsigned low_halves(unsigned a, unsigned b) { return (a & 0xffffu) | b << 16; }
+static inline unsigned high_halves(unsigned a, unsigned b) { return a >> 16 | (b & 0xffff0000u); }
+template <bool Transposed> static void load_matrices(unsigned (&to)[4], unsigned from) {
+  if (from % 16 != 0) __builtin_trap();
+  exchange_of(~0u, from, [&](unsigned warp, unsigned lane) {
+    const unsigned g = lane / 4, q = lane % 4;
+    for (unsigned j = 0; j < 4; ++j) {
+      unsigned short pair[2];
+      for (unsigned e = 0; e < 2; ++e) {
+        const unsigned row = Transposed ? 2 * q + e : g, column = Transposed ? g : 2 * q + e;
+        std::memcpy(&pair[e], shared_window + offered_by<unsigned>(warp + 8 * j + row) + 2 * column, 2);
+      }
+      std::memcpy(&to[j], pair, 4);
+    }
+    return 0;
+  });
+}
+static unsigned fragments[1024][6];
+template <class T>
+static void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, T) {
+  const unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, q = me % 4;
+  for (int i = 0; i < 4; ++i) fragments[me][i] = a[i];
+  fragments[me][4] = b0;
+  fragments[me][5] = b1;
+  meet(warp, ~0u);
+  const auto half_of = [&](unsigned lane, int word, int half) {
+    T x;
+    x.bits = (unsigned short)(fragments[warp + lane][word] >> 16 * half);
+    return to_float(x);
+  };
+  for (int h = 0; h < 2; ++h)
+    for (unsigned e = 0; e < 2; ++e)
+      for (unsigned k = 0; k < 16; ++k)
+        sum[2 * h + e] += half_of(4 * g + k % 8 / 2, h + k / 8 * 2, k % 2) *
+                          half_of(4 * (2 * q + e) + k % 8 / 2, 4 + k / 8, k % 2);
+  meet(warp, ~0u);
+}
+)";
+
 }  // namespace
 
 struct _nvrtcProgram {
@@ -290,7 +369,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   char folder[] = "/tmp/kiln-fake-nvrtc-XXXXXX";
   if (!mkdtemp(folder)) return NVRTC_ERROR_INTERNAL_ERROR;
   const std::string base = std::string(folder) + "/k";
-  std::ofstream(base + ".cpp") << kDevice << without_ptx(program->source) << entries(program->source);
+  std::ofstream(base + ".cpp") << kDevice << kTwin << without_ptx(program->source)
+                               << entries(program->source);
   const std::string command = "g++ -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -mfma -o " + base +
                               ".so " + base + ".cpp -lm 2>" + base + ".log";
   const int status = std::system(command.c_str());

@@ -1,0 +1,186 @@
+// Instructions of Hopper alone (sm_90a): barriers in shared memory that count bytes, copies of tiles by the
+// copy engine, products by whole warpgroups, registers moved between warpgroups. Each function is one
+// instruction, or the least group that makes sense; ptx.cuh says why they stand apart. Must not decide
+// anything.
+#pragma once
+
+#ifndef KILN_FAKE_DEVICE
+
+// ---- barriers in shared memory ---------------------------------------------------------------------------
+
+/// Pre: one thread calls it, before all others know of the barrier (fence_barriers, then a barrier of the
+/// block or cluster).
+__device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void fence_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+/// Arrives, and lets the phase end only when `bytes` have been copied too.
+__device__ __forceinline__ void barrier_expect(uint32 barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+/// Arrives at the same barrier of block `rank` of the cluster.
+__device__ __forceinline__ void barrier_arrive(uint32 barrier, int rank) {
+  asm volatile(
+      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+      "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+#ifdef KILN_TRAP_LATE
+__device__ __forceinline__ uint64 nanoseconds() {
+  uint64 now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+#endif
+/// Until the phase of this parity has ended. KILN_TRAP_LATE: a wait of a second, a mistake, ends the kernel.
+__device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity) {
+#ifdef KILN_TRAP_LATE
+  const uint64 begin = nanoseconds();
+#endif
+  for (;;) {
+    uint32 ended;
+    asm volatile(
+        "{ .reg .pred ended; mbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2; selp.u32 %0, 1, 0, "
+        "ended; }"
+        : "=r"(ended)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    if (ended) return;
+#ifdef KILN_TRAP_LATE
+    if (nanoseconds() - begin > 1000000000ull) asm volatile("trap;");
+#endif
+  }
+}
+
+// ---- clusters --------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ int cluster_rank() {
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/// All threads of all blocks of the cluster meet.
+__device__ __forceinline__ void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// ---- the copy engine -------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void prefetch_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+/// Copies the box at coordinates c to shared memory; its bytes count for `barrier`. Blocks: 1 for this block
+/// alone, else to the same place in each block of the cluster that `mask` names.
+#define KILN_COPY_BOX(Rank, List, ...)                                                                       \
+  __device__ __forceinline__ void copy_box(uint32 to, const TensorMap& map, const int(&c)[Rank],             \
+                                           uint32 barrier) {                                                 \
+    asm volatile("cp.async.bulk.tensor." #Rank                                                               \
+                 "d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, " List                    \
+                 "], [%2];" ::"r"(to),                                                                       \
+                 "l"(&map), "r"(barrier), "r"(0), __VA_ARGS__                                                \
+                 : "memory");                                                                                \
+  }                                                                                                          \
+  __device__ __forceinline__ void copy_box(uint32 to, const TensorMap& map, const int(&c)[Rank],             \
+                                           uint32 barrier, uint16 mask) {                                    \
+    asm volatile("{ .reg .b16 mask; cvt.u16.u32 mask, %3; cp.async.bulk.tensor." #Rank                       \
+                 "d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, " List \
+                 "], [%2], mask; }" ::"r"(to),                                                               \
+                 "l"(&map), "r"(barrier), "r"(uint32(mask)), __VA_ARGS__                                     \
+                 : "memory");                                                                                \
+  }
+KILN_COPY_BOX(2, "{%4, %5}", "r"(c[0]), "r"(c[1]))
+KILN_COPY_BOX(3, "{%4, %5, %6}", "r"(c[0]), "r"(c[1]), "r"(c[2]))
+KILN_COPY_BOX(4, "{%4, %5, %6, %7}", "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]))
+KILN_COPY_BOX(5, "{%4, %5, %6, %7, %8}", "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]))
+#undef KILN_COPY_BOX
+
+// ---- products of warpgroups ------------------------------------------------------------------------------
+
+/// Before the first product of a run, whatever wrote the sums.
+__device__ __forceinline__ void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Until at most Pending groups of products are under way.
+template <int Pending>
+__device__ __forceinline__ void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+
+// sums = a (64 × 16) times b (16 × N) + (keep ? sums : 0). a and b describe tiles in shared memory; the flags
+// are 1 where k is not the contiguous axis. Lane 4 g + q of warp w holds rows 16 w + g and + 8, columns 8 j +
+// 2 q and + 1 in sums[4 j …].
+#define KILN_SUMS(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
+#define KILN_PRODUCT(Type, Element)                                                                       \
+  template <int TransposeA, int TransposeB>                                                               \
+  __device__ __forceinline__ void group_multiply_add(float(&sums)[128], uint64 a, uint64 b, int keep,     \
+                                                     Element) {                                           \
+    asm volatile(                                                                                         \
+        "{ .reg .pred keep; setp.ne.b32 keep, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." Type \
+        "." Type                                                                                          \
+        " "                                                                                               \
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                         \
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                \
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                \
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "                \
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                \
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                \
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "    \
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}" \
+        ", %128, %129, keep, 1, 1, %131, %132; }"                                                         \
+        : KILN_SUMS(0), KILN_SUMS(4), KILN_SUMS(8), KILN_SUMS(12), KILN_SUMS(16), KILN_SUMS(20),          \
+          KILN_SUMS(24), KILN_SUMS(28), KILN_SUMS(32), KILN_SUMS(36), KILN_SUMS(40), KILN_SUMS(44),       \
+          KILN_SUMS(48), KILN_SUMS(52), KILN_SUMS(56), KILN_SUMS(60), KILN_SUMS(64), KILN_SUMS(68),       \
+          KILN_SUMS(72), KILN_SUMS(76), KILN_SUMS(80), KILN_SUMS(84), KILN_SUMS(88), KILN_SUMS(92),       \
+          KILN_SUMS(96), KILN_SUMS(100), KILN_SUMS(104), KILN_SUMS(108), KILN_SUMS(112), KILN_SUMS(116),  \
+          KILN_SUMS(120), KILN_SUMS(124)                                                                  \
+        : "l"(a), "l"(b), "r"(keep), "n"(TransposeA), "n"(TransposeB));                                   \
+  }
+KILN_PRODUCT("bf16", bf16)
+KILN_PRODUCT("f16", f16)
+#undef KILN_PRODUCT
+#define KILN_PRODUCT(Type, Element)                                                                      \
+  template <int TransposeA, int TransposeB>                                                              \
+  __device__ __forceinline__ void group_multiply_add(float(&sums)[64], uint64 a, uint64 b, int keep,     \
+                                                     Element) {                                          \
+    asm volatile(                                                                                        \
+        "{ .reg .pred keep; setp.ne.b32 keep, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." Type \
+        "." Type                                                                                         \
+        " "                                                                                              \
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                        \
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "               \
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "               \
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"                \
+        ", %64, %65, keep, 1, 1, %67, %68; }"                                                            \
+        : KILN_SUMS(0), KILN_SUMS(4), KILN_SUMS(8), KILN_SUMS(12), KILN_SUMS(16), KILN_SUMS(20),         \
+          KILN_SUMS(24), KILN_SUMS(28), KILN_SUMS(32), KILN_SUMS(36), KILN_SUMS(40), KILN_SUMS(44),      \
+          KILN_SUMS(48), KILN_SUMS(52), KILN_SUMS(56), KILN_SUMS(60)                                     \
+        : "l"(a), "l"(b), "r"(keep), "n"(TransposeA), "n"(TransposeB));                                  \
+  }
+KILN_PRODUCT("bf16", bf16)
+KILN_PRODUCT("f16", f16)
+#undef KILN_PRODUCT
+#undef KILN_SUMS
+
+/// Keeps the compiler from moving a sum across products that are under way.
+__device__ __forceinline__ void pin(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+
+// ---- registers -------------------------------------------------------------------------------------------
+
+template <int Count>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
+}
+template <int Count>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
+}
+
+#endif

@@ -1,0 +1,64 @@
+// From the sums that tensor cores leave in a warp's lanes to calls of the generated epilogue. mma.sync and
+// wgmma alike give a lane pairs of adjacent columns; an epilogue of width 8 gets eight adjacent columns, so
+// that its loads and stores are 16 bytes wide, after lanes of a row have exchanged theirs. Must not touch
+// shared memory.
+#pragma once
+
+/// Lane 4 g + q has columns 8 j + 2 q and + 1 of a row, for j of 0 to 3; afterwards columns 8 q to 8 q + 7.
+__device__ __forceinline__ void gather_columns(float (&x)[4][2]) {
+  const int q = threadIdx.x & 3;
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit <<= 1)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (j & bit) continue;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float give = q & bit ? x[j][e] : x[j | bit][e];
+        const float got = __shfl_xor_sync(~0u, give, bit);
+        if (q & bit)
+          x[j][e] = got;
+        else
+          x[j | bit][e] = got;
+      }
+    }
+}
+
+/// The epilogue of `Pairs` pairs of a row: this lane has columns n + 8 j + 2 q and + 1, where `sum(p, j, e)`
+/// is that of product p. All lanes of a warp call this at one time, those whose row m is not there too.
+template <int Pairs, int kWidth = Config::kWidth, class Sum>
+__device__ __forceinline__ void finish_row(const Args& args, int b, int m, int n, const Sum& sum) {
+  constexpr int kProducts = Config::kProducts;
+  static_assert(kWidth == 2 || kWidth == 8, "");
+  const Product& product = args.product;
+  const int q = threadIdx.x & 3;
+  if constexpr (kWidth == 2) {
+#pragma unroll
+    for (int j = 0; j < Pairs; ++j) {
+      const int at = n + 8 * j + 2 * q, left = product.n - at;
+      float x[kProducts][kWidth];
+#pragma unroll
+      for (int p = 0; p < kProducts; ++p)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) x[p][e] = sum(p, j, e);
+      if (m < product.m && left > 0) epilogue(args, b, m, at, left < 2 ? left : 2, x);
+    }
+  } else {
+    static_assert(Pairs % 4 == 0, "");
+#pragma unroll
+    for (int block = 0; block < Pairs / 4; ++block) {
+      float x[kProducts][kWidth];
+#pragma unroll
+      for (int p = 0; p < kProducts; ++p) {
+        float y[4][2];
+#pragma unroll
+        for (int e = 0; e < 8; ++e) y[e / 2][e % 2] = sum(p, 4 * block + e / 2, e % 2);
+        gather_columns(y);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) x[p][e] = y[e / 2][e % 2];
+      }
+      const int at = n + 32 * block + 8 * q, left = product.n - at;
+      if (m < product.m && left > 0) epilogue(args, b, m, at, left < 8 ? left : 8, x);
+    }
+  }
+}

@@ -1,0 +1,209 @@
+// A product on Hopper: the copy engine fills stages of shared memory, warpgroups multiply out of it. A block
+// is one warpgroup that orders copies and two that multiply, each 64 rows of a tile; it walks over tiles
+// until none are left, so that copies for the next tile run while the epilogue of this one does. Two barriers
+// a stage: full (bytes have come) and empty (all warps that read the stage are done). In clusters of two,
+// blocks that are neighbours along m share columns: each fetches half of them for both.
+//
+// Tensor maps fill with 0 what lies outside the matrices; the epilogue is not called there. Needs operands
+// that tensor maps can describe; k may be 0.
+#pragma once
+
+template <int Class>
+struct WgmmaTile;  // mirrored by codegen/cuda/product_launch.cpp
+template <>
+struct WgmmaTile<0> {
+  static constexpr int n = 256, stages = 4, cluster = 1;
+};
+template <>
+struct WgmmaTile<1> {
+  static constexpr int n = 256, stages = 4, cluster = 2;
+};
+template <>
+struct WgmmaTile<2> {
+  static constexpr int n = 128, stages = 6, cluster = 1;
+};
+
+typedef WgmmaTile<Config::kTile> Tile;
+typedef Config::Element Element;
+constexpr int kThreads = 384, kBlocksPerSm = 1;
+constexpr int kTileM = 128, kDepth = 64;  // rows of a block's tile; k of a stage
+constexpr int kEachN = Tile::n / Config::kProducts, kBoxN = kEachN < 128 ? kEachN : 128;
+constexpr int kBoxes = Tile::n / kBoxN;  // copies of B's operands to a stage, where k is contiguous
+constexpr int kABytes = kTileM * kDepth * 2, kStageBytes = kABytes + Tile::n * kDepth * 2;
+constexpr int kConsumerWarps = 8;
+constexpr int kSlab = 64 * kDepth * 2;  // bytes of 64 rows in a stage
+static_assert(kBoxes % Tile::cluster == 0, "");
+
+struct Stages {
+  uint32 data, full, empty;  // shared addresses of the first of each
+  __device__ __forceinline__ Stages() {
+    data = (shared_base() + 1023) & ~1023u;  // the period of the permutation
+    full = data + Tile::stages * kStageBytes;
+    empty = full + Tile::stages * 8;
+  }
+};
+
+/// Which stage is next, and the parity of its phase.
+struct Turn {
+  int stage = 0;
+  uint32 parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == Tile::stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// The tiles of a cluster, one after another.
+struct Walk {
+  int64 tile, count;
+  int m_tiles, n_tiles;
+  __device__ __forceinline__ Walk(const Product& product) {
+    m_tiles = tiles_of(product.m, kTileM * Tile::cluster);
+    n_tiles = tiles_of(product.n, kEachN);
+    count = int64(m_tiles) * n_tiles * product.batch;
+    tile = blockIdx.x / Tile::cluster;
+  }
+  __device__ __forceinline__ bool more() const { return tile < count; }
+  __device__ __forceinline__ void next() { tile += gridDim.x / Tile::cluster; }
+  /// Of the block that is `rank` in its cluster.
+  __device__ __forceinline__ TilePlace place(int rank) const {
+    TilePlace place =
+        place_of_tile<16 / Tile::cluster>(tile, m_tiles, n_tiles, kTileM * Tile::cluster, kEachN);
+    place.m += rank * kTileM;
+    return place;
+  }
+};
+
+__device__ __forceinline__ void copy_stage(const Args& args, const TilePlace& place, int k, uint32 data,
+                                           uint32 full, int rank) {
+  int at[Config::kARank];
+  if constexpr (Config::kAKMajor) {
+    a_at(args, place.b, place.m, k, at);
+    copy_box(data, args.a_map, at, full);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kTileM / 64; ++i) {
+      a_at(args, place.b, place.m + 64 * i, k, at);
+      copy_box(data + i * kSlab, args.a_map, at, full);
+    }
+  }
+  constexpr int kStep = Config::kBKMajor ? kBoxN : 64;
+  constexpr int kMine = Tile::n / kStep / Tile::cluster;
+  int from[Config::kBRank];
+#pragma unroll
+  for (int i = 0; i < kMine; ++i) {
+    const int n = (rank * kMine + i) * kStep, p = n / kEachN;
+    const uint32 to = data + kABytes + n * (kDepth * 2);
+    b_at(args, place.b, p, place.n + n - p * kEachN, k, from);
+    if constexpr (Tile::cluster == 1)
+      copy_box(to, args.b_map[p], from, full);
+    else
+      copy_box(to, args.b_map[p], from, full, (1 << Tile::cluster) - 1);
+  }
+}
+
+__device__ __forceinline__ void produce(const Args& args, const Stages& stages, int rank) {
+  const int steps = tiles_of(args.product.k, kDepth);
+  Turn turn;
+  for (Walk walk(args.product); walk.more(); walk.next()) {
+    const TilePlace place = walk.place(rank);
+    for (int step = 0; step < steps; ++step, turn.next()) {
+      barrier_wait(stages.empty + 8 * turn.stage, turn.parity ^ 1);
+      const uint32 full = stages.full + 8 * turn.stage;
+      barrier_expect(full, kStageBytes);
+      copy_stage(args, place, step * kDepth, stages.data + turn.stage * kStageBytes, full, rank);
+    }
+  }
+}
+
+/// What tells wgmma where a tile stands: permuted in units of 16 bytes over 128. k contiguous: rows of 128
+/// bytes, eight of them a group. Else: rows of 64 elements along m or n, one for each k, eight of them a
+/// group; the next 64 elements stand a slab on.
+template <bool KMajor>
+__device__ __forceinline__ uint64 tile_descriptor(uint32 at) {
+  constexpr uint64 kLeading = KMajor ? 1 : kSlab >> 4, kStride = 1024 >> 4, kPermuted128 = 1;
+  return uint64((at & 0x3ffff) >> 4) | kLeading << 16 | kStride << 32 | kPermuted128 << 62;
+}
+
+__device__ __forceinline__ void consume(const Args& args, const Stages& stages, int rank) {
+  const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const int steps = tiles_of(args.product.k, kDepth);
+  const auto release = [&](int stage) {
+    const uint32 empty = stages.empty + 8 * stage;
+    if constexpr (Tile::cluster == 1) {
+      if (lane == 0) barrier_arrive(empty);
+    } else {
+      if (lane < Tile::cluster) barrier_arrive(empty, lane);
+    }
+  };
+  // how far 16 steps of k are, in the descriptor's units
+  constexpr int kNextA = (Config::kAKMajor ? 16 * 2 : 16 * 128) >> 4,
+                kNextB = (Config::kBKMajor ? 16 * 2 : 16 * 128) >> 4;
+  Turn turn;
+  for (Walk walk(args.product); walk.more(); walk.next()) {
+    float sums[Tile::n / 2];
+    if (steps == 0) {
+#pragma unroll
+      for (int i = 0; i < Tile::n / 2; ++i) sums[i] = 0;
+    }
+    int before = 0;
+    for (int step = 0; step < steps; ++step) {
+      barrier_wait(stages.full + 8 * turn.stage, turn.parity);
+      const uint32 data = stages.data + turn.stage * kStageBytes;
+      const uint64 a = tile_descriptor<Config::kAKMajor>(data + group * kSlab),
+                   b = tile_descriptor<Config::kBKMajor>(data + kABytes);
+      products_fence();
+#pragma unroll
+      for (int part = 0; part < kDepth / 16; ++part)
+        group_multiply_add<!Config::kAKMajor, !Config::kBKMajor>(sums, a + part * kNextA, b + part * kNextB,
+                                                                 step + part > 0, Element());
+      products_commit();
+      products_wait<1>();
+      if (step > 0) release(before);
+      before = turn.stage;
+      turn.next();
+    }
+    products_wait<0>();
+    if (steps > 0) release(before);
+
+    const TilePlace place = walk.place(rank);
+    constexpr int kPairs = kEachN / 8;
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      finish_row<kPairs>(args, place.b, place.m + group * 64 + warp * 16 + 8 * h + lane / 4, place.n,
+                         [&](int p, int j, int e) { return sums[4 * (p * kPairs + j) + 2 * h + e]; });
+  }
+}
+
+__device__ __forceinline__ void run_product(const Args& args) {
+  const Stages stages;
+  const int rank = Tile::cluster == 1 ? 0 : cluster_rank();
+  if (threadIdx.x == 0) {
+    prefetch_map(args.a_map);
+#pragma unroll
+    for (int p = 0; p < Config::kProducts; ++p) prefetch_map(args.b_map[p]);
+#pragma unroll
+    for (int s = 0; s < Tile::stages; ++s) {
+      barrier_init(stages.full + 8 * s, 1);
+      barrier_init(stages.empty + 8 * s, kConsumerWarps * Tile::cluster);
+    }
+    fence_barriers();
+  }
+  if constexpr (Tile::cluster == 1)
+    __syncthreads();
+  else
+    cluster_meet();
+
+  if (threadIdx.x < 128) {
+    give_registers<40>();
+    if (threadIdx.x == 0) produce(args, stages, rank);
+    __syncwarp();
+  } else {
+    take_registers<232>();
+    consume(args, stages, rank);
+  }
+  // until then the other block may copy to this one's shared memory and arrive at its barriers
+  if constexpr (Tile::cluster > 1) cluster_meet();
+}

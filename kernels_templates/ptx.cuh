@@ -1,0 +1,98 @@
+// Instructions that CUDA C has no words for: copies from global to shared memory that run beside the threads,
+// matrix fragments, products of fragments. Each function is one instruction, or the least group that makes
+// sense. All inline PTX of the product templates stands here and in hopper.cuh, so that a compiler for
+// another machine (the tests' fake one) can replace the two texts: it defines KILN_FAKE_DEVICE and has
+// functions of these names. Needs sm_80 or later. Must not decide anything: no loops, no tile sizes.
+#pragma once
+
+#ifndef KILN_FAKE_DEVICE
+
+/// The block's dynamic shared memory, as an address of the shared window.
+extern __shared__ uint4 dynamic_shared[];
+__device__ __forceinline__ uint32 shared_base() {
+  uint32 at;
+  asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }"
+      : "=r"(at)
+      : "l"(dynamic_shared));
+  return at;
+}
+
+/// Copies Bytes (16, 8 or 4) to shared memory; only the first `there` of them are read, the others become 0.
+/// Pre: both addresses are multiples of Bytes.
+template <int Bytes>
+__device__ __forceinline__ void copy_async(uint32 to, const void* from, int there) {
+  if constexpr (Bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(Bytes), "r"(there)
+                 : "memory");
+}
+/// Ends a group of copies.
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits until at most Pending of this thread's latest groups are under way.
+template <int Pending>
+__device__ __forceinline__ void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32 to, uint4 x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+               : "memory");
+}
+
+/// Four 8 × 8 matrices of 16-bit elements; lane l has the address of row l % 8 of matrix l / 8. Lane 4 g + q
+/// gets elements 2 q and 2 q + 1 of row g of each; transposed: of column g.
+template <bool Transposed>
+__device__ __forceinline__ void load_matrices(uint32 (&to)[4], uint32 from) {
+  if constexpr (Transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+/// sum += a (16 × 16) times b (16 × 8). Lane 4 g + q holds sum rows g and g + 8, columns 2 q and 2 q + 1.
+__device__ __forceinline__ void multiply_add(float (&sum)[4], const uint32 (&a)[4], uint32 b0, uint32 b1,
+                                             bf16) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void multiply_add(float (&sum)[4], const uint32 (&a)[4], uint32 b0, uint32 b1,
+                                             f16) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// Two 16-bit halves of two words: the low ones, the high ones (a's first).
+__device__ __forceinline__ uint32 low_halves(uint32 a, uint32 b) {
+  uint32 y;
+  asm("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+}
+__device__ __forceinline__ uint32 high_halves(uint32 a, uint32 b) {
+  uint32 y;
+  asm("prmt.b32 %0, %1, %2, 0x7632;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+}
+
+/// A read that no second one of the same bytes follows.
+__device__ __forceinline__ uint4 load_once(const void* from) {
+  uint4 x;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(from));
+  return x;
+}
+
+#endif

@@ -1,0 +1,38 @@
+// How the product templates of kernels_templates/ are launched: the sizes of their tiles, and the grid, block
+// and shared memory that extents ask for. Mirrors the constants of product.cuh and of the product_*.cuh; a
+// test compiles each tile class and compares. Must not choose between templates: planners do.
+#pragma once
+
+#include "device/launch.h"
+
+#include <cstdint>
+
+namespace kiln::codegen {
+
+enum class ProductKind : std::uint8_t { Mma, Wgmma };
+
+/// Which main loop: the kind, its tile class (0 to 2) and how many products stand side by
+/// side (1, or 2 with one operand on the m side).
+struct ProductChoice {
+  ProductKind kind = ProductKind::Mma;
+  int tile = 0;
+  int products = 1;
+};
+
+struct ProductTile {
+  int m, n, k;  ///< of a block and a step; n counts the columns of all products
+  int threads, shared, cluster;
+  int box_a, box_b;  ///< rows of a tensor map's box where k is contiguous (Wgmma); else 64 × 64
+};
+const ProductTile& tile_of(ProductChoice choice);
+
+/// `struct Product` of product.cuh: extents, and strides in elements.
+struct ProductExtents {
+  std::int32_t m = 0, n = 0, k = 0, batch = 1;
+  std::int64_t a_m = 0, a_k = 0, b_n = 0, b_k = 0;
+};
+
+/// Pre: m, n and batch are positive, k is 0 or more. `sms`: multiprocessors of the device.
+device::LaunchShape product_shape(ProductChoice choice, const ProductExtents& extents, int sms);
+
+}  // namespace kiln::codegen

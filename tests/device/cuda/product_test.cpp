@@ -1,0 +1,249 @@
+// The product templates with hooks written by hand: they compile for every architecture without spills, their
+// tiles are those of codegen/cuda/product_launch.h, and they multiply.
+#include "device/cuda/product_unit.h"
+
+#include "device/cuda/require.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <random>
+
+namespace kiln::cuda {
+namespace {
+
+using codegen::ProductKind;
+using product_unit::Epilogue;
+using product_unit::Unit;
+
+Unit unit_of(ProductKind kind, int tile, int products = 1) {
+  Unit unit;
+  unit.choice = {kind, tile, products};
+  if (products == 2) unit.epilogue = Epilogue::SiluTimes;
+  return unit;
+}
+
+/// The unit's text, and a proof that its constants are the table's.
+std::string proven_source(const Unit& unit) {
+  const codegen::ProductTile& tile = codegen::tile_of(unit.choice);
+  std::string out = product_unit::source(unit);
+  const std::string shared = unit.choice.kind == ProductKind::Mma
+                                 ? "Tile::stages * kStageBytes"
+                                 : "Tile::stages * (kStageBytes + 16) + 1024";
+  out += cat("static_assert(kThreads == ", tile.threads, " && Tile::n == ", tile.n, " && kDepth == ", tile.k,
+             " && ", shared, " == ", tile.shared, ", \"\");\n");
+  if (unit.choice.kind == ProductKind::Wgmma)
+    out += cat("static_assert(Tile::cluster == ", tile.cluster, " && kBoxN == ", tile.box_b, ", \"\");\n");
+  return out;
+}
+
+/// Compiles and reads what the assembler says.
+void expect_clean(const Unit& unit, const Arch& arch) {
+  CompileOptions options;
+  options.fmad = false;
+  options.extra = {"--ptxas-options=-v"};
+  const std::string log = compile(proven_source(unit), unit.name(), arch, options).log;
+  SCOPED_TRACE(unit.name() + " for sm_" + std::to_string(arch.number()));
+  EXPECT_NE(log.find("0 bytes spill stores, 0 bytes spill loads"), std::string::npos) << log;
+  EXPECT_EQ(log.find("setmaxnreg"), std::string::npos) << log;
+  EXPECT_EQ(log.find("serializ"), std::string::npos) << log;
+}
+
+class ProductTemplates : public testing::Test {
+ protected:
+  void SetUp() override {
+    KILN_REQUIRE_NVRTC();
+    if (nvrtc().library.find("fake") != std::string::npos)
+      GTEST_SKIP() << "the fake compiler has no assembler";
+  }
+};
+
+TEST_F(ProductTemplates, CompileForEveryArchitectureWithoutSpills) {
+  for (const int number : {80, 86, 89, 90, 100, 120})
+    expect_clean(unit_of(ProductKind::Mma, number / 10 % 3), {number / 10, number % 10});
+}
+
+TEST_F(ProductTemplates, EveryTileClassIsThatOfTheTable) {
+  for (int tile = 0; tile < 3; ++tile) {
+    expect_clean(unit_of(ProductKind::Mma, tile), {8, 0});
+    expect_clean(unit_of(ProductKind::Mma, tile, 2), {8, 0});
+    expect_clean(unit_of(ProductKind::Wgmma, tile), {9, 0, true});
+    expect_clean(unit_of(ProductKind::Wgmma, tile, 2), {9, 0, true});
+  }
+}
+
+TEST_F(ProductTemplates, WgmmaTakesEitherAxisOfEitherOperand) {
+  for (int layout = 0; layout < 3; ++layout) {
+    Unit unit = unit_of(ProductKind::Wgmma, 1);
+    unit.a_k_major = layout & 1;
+    unit.b_k_major = layout & 2;
+    expect_clean(unit, {9, 0, true});
+  }
+}
+
+// ---- what they compute -----------------------------------------------------------------------------------
+
+float widened(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+struct Shape {
+  int m, n, k, batch = 1, pad = 0;
+};
+
+class Products : public testing::Test {
+ protected:
+  void SetUp() override {
+    KILN_REQUIRE_GPU();
+    if (!computes()) GTEST_SKIP() << "NOT TESTED: the fake driver computes nothing";
+    stream_ = default_stream(0);
+  }
+
+  Block* uploaded(const std::vector<std::uint16_t>& x) {
+    Block* const block = allocate(x.size() * 2 + 64, stream_);
+    copy_to_device(block->data, x.data(), x.size() * 2, stream_);
+    return block;
+  }
+
+  void expect_product(Unit unit, const Shape& shape) {
+    SCOPED_TRACE(cat(unit.name(), ": ", shape.m, " x ", shape.n, " x ", shape.k, ", batch ", shape.batch,
+                     ", pad ", shape.pad));
+    const auto [m, n, k, batch, pad] = shape;
+    const std::int64_t a_pitch = (unit.a_k_major ? k : m) + pad, b_pitch = (unit.b_k_major ? k : n) + pad,
+                       d_pitch = n + pad;
+    product_unit::Args args{};
+    args.a_batch = a_pitch * (unit.a_k_major ? m : k);
+    args.b_batch = b_pitch * (unit.b_k_major ? n : k);
+    args.d_batch = d_pitch * m;
+    args.d_pitch = d_pitch;
+    args.product = {m,
+                    n,
+                    k,
+                    batch,
+                    unit.a_k_major ? a_pitch : 1,
+                    unit.a_k_major ? 1 : a_pitch,
+                    unit.b_k_major ? b_pitch : 1,
+                    unit.b_k_major ? 1 : b_pitch};
+    std::mt19937 random(static_cast<unsigned>(m + 7 * n + 13 * k));
+    const auto drawn = [&](std::int64_t count) {
+      std::vector<std::uint16_t> x(static_cast<std::size_t>(std::max<std::int64_t>(count, 1)));
+      for (auto& e : x) e = static_cast<std::uint16_t>(0x3c00 + random() % 0x400 + (random() % 2) * 0x8000);
+      return x;
+    };
+    const auto a = drawn(args.a_batch * batch), b0 = drawn(args.b_batch * batch),
+               b1 = drawn(args.b_batch * batch), bias = drawn(n);
+    const std::vector<std::uint16_t> poison(static_cast<std::size_t>(args.d_batch * batch + 8), 0x7fc1);
+    Block* const blocks[] = {uploaded(a), uploaded(b0), uploaded(b1), uploaded(bias), uploaded(poison)};
+    const auto address = [&](int i) { return reinterpret_cast<std::uint64_t>(blocks[i]->data); };
+    args.a = address(0);
+    args.b[0] = address(1);
+    args.b[1] = address(2);
+    args.bias = address(3);
+    args.d = address(4);
+
+    const Function& f = function(unit);
+    const device::LaunchShape launched =
+        codegen::product_shape(unit.choice, args.product, device(0).sm_count);
+    allow_dynamic_shared(f, static_cast<int>(launched.dynamic_shared));
+    void* params[] = {&args};
+    launch(f, launched, stream_, params);
+    std::vector<std::uint16_t> d(poison.size());
+    copy_to_host(d.data(), blocks[4]->data, d.size() * 2, stream_);
+    for (Block* block : blocks) release(block, stream_);
+
+    int wrong = 0;
+    const auto at = [&](const std::vector<std::uint16_t>& x, std::int64_t i) {
+      return widened(x[static_cast<std::size_t>(i)]);
+    };
+    for (int c = 0; c < batch; ++c)
+      for (int i = 0; i < m; ++i)
+        for (int j = 0; j < d_pitch; ++j) {
+          const std::uint16_t got = d[static_cast<std::size_t>(c * args.d_batch + i * d_pitch + j)];
+          if (j >= n) {
+            wrong += got != 0x7fc1;
+            continue;
+          }
+          double x = 0, y = 0, size = 0;
+          for (int q = 0; q < k; ++q) {
+            const std::int64_t bi = c * args.b_batch + j * args.product.b_n + q * args.product.b_k;
+            const double p = at(a, c * args.a_batch + i * args.product.a_m + q * args.product.a_k);
+            x += p * at(b0, bi);
+            y += p * at(b1, bi);
+            size += std::abs(p * at(b0, bi));
+          }
+          if (unit.epilogue == Epilogue::BiasGelu) {
+            x += at(bias, j);
+            x *= 0.5 * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+          }
+          if (unit.epilogue == Epilogue::SiluTimes) x = x / (1 + std::exp(-x)) * y;
+          const double allowed =
+              0.005 * std::abs(x) + 1e-6 * size + 1e-4 * (unit.epilogue != Epilogue::Store);
+          if (!(std::abs(widened(got) - x) <= allowed) && ++wrong <= 3)
+            ADD_FAILURE() << c << ", " << i << ", " << j << ": " << widened(got) << " where " << x
+                          << " is right";
+        }
+    for (std::size_t i = d.size() - 8; i < d.size(); ++i) wrong += d[i] != 0x7fc1;
+    EXPECT_EQ(wrong, 0);
+  }
+
+  const Function& function(const Unit& unit) {
+    static std::map<std::string, Function> made;
+    const std::string name = unit.name();
+    if (const auto it = made.find(name); it != made.end()) return it->second;
+    Arch arch = arch_of(0);
+    arch.specific = unit.choice.kind == ProductKind::Wgmma;
+    CompileOptions options;
+    options.fmad = false;
+    const Code code = compile(product_unit::source(unit), name, arch, options);
+    return made[name] = find_function(load_module(0, code.image), "product_kernel");
+  }
+
+  Stream stream_ = nullptr;
+};
+
+TEST_F(Products, MmaMultipliesRaggedExtents) {
+  const Unit unit = unit_of(ProductKind::Mma, 2);
+  for (const Shape& shape : {Shape{64, 64, 32}, {1, 1, 8}, {65, 70, 72, 2}, {10, 130, 8}, {5, 9, 0}})
+    expect_product(unit, shape);
+}
+
+TEST_F(Products, MmaTakesEitherAxisOfEitherOperand) {
+  for (int layout = 0; layout < 3; ++layout) {
+    Unit unit = unit_of(ProductKind::Mma, 2);
+    unit.a_k_major = layout & 1;
+    unit.b_k_major = layout & 2;
+    expect_product(unit, {72, 80, 40, 2});
+  }
+}
+
+TEST_F(Products, MmaTakesRowsThatBeginAnywhere) {
+  for (const int align : {8, 4, 2}) {
+    Unit unit = unit_of(ProductKind::Mma, 2);
+    unit.a_align = unit.b_align = align;
+    unit.width = 2;
+    expect_product(unit, {66, 67, 40, 2, align / 2});
+  }
+  Unit unit = unit_of(ProductKind::Mma, 2);
+  unit.a_align = unit.b_align = unit.width = 2;
+  unit.a_k_major = unit.b_k_major = false;
+  expect_product(unit, {33, 65, 37, 2});
+}
+
+TEST_F(Products, MmaHasEpiloguesAndPairsOfProducts) {
+  Unit unit = unit_of(ProductKind::Mma, 2);
+  unit.epilogue = Epilogue::BiasGelu;
+  expect_product(unit, {70, 72, 40});
+  expect_product(unit_of(ProductKind::Mma, 2, 2), {70, 72, 40});
+}
+
+TEST_F(Products, MmaHasTilesForLargeProducts) {
+  for (int tile = 0; tile < 2; ++tile) {
+    expect_product(unit_of(ProductKind::Mma, tile), {130, 264, 200});
+    Unit unit = unit_of(ProductKind::Mma, tile, 2);
+    unit.b_k_major = false;
+    expect_product(unit, {100, 136, 136});
+  }
+}
+
+}  // namespace
+}  // namespace kiln::cuda

@@ -1,0 +1,142 @@
+// Complete CUDA C units of the product templates with hooks written by hand: what generated code will say,
+// for tests that compile and run the templates alone and for bench/products. Depends on nothing but the
+// templates' texts, so that a program without the rest of Kiln can use it.
+#pragma once
+
+#include "codegen/cuda/product_launch.h"
+#include "kernels_templates.h"
+
+#include <cstdint>
+#include <string>
+
+namespace kiln::product_unit {
+
+enum class Epilogue { Store, BiasGelu, SiluTimes };
+
+struct Unit {
+  codegen::ProductChoice choice;
+  std::string element = "bf16";  // or f16
+  bool a_k_major = true, b_k_major = true;
+  int a_align = 16, b_align = 16;
+  int width = 8;
+  Epilogue epilogue = Epilogue::Store;
+
+  std::string name() const {
+    static constexpr const char* kKinds[] = {"mma", "wgmma"};
+    static constexpr const char* kEpilogues[] = {"store", "gelu", "swiglu"};
+    return std::string(kKinds[static_cast<int>(choice.kind)]) + std::to_string(choice.tile) + "_" + element +
+           "_" + (a_k_major ? "t" : "n") + (b_k_major ? "n" : "t") + "_a" + std::to_string(a_align) + "b" +
+           std::to_string(b_align) + "w" + std::to_string(width) + "_" +
+           kEpilogues[static_cast<int>(epilogue)];
+  }
+};
+
+/// The kernel's one argument, as `source` declares it.
+struct alignas(64) Args {
+  codegen::ProductExtents product;
+  std::uint64_t a, b[2], d, bias;
+  std::int64_t a_batch, b_batch, d_batch, d_pitch;  // in elements
+  alignas(64) unsigned char a_map[128];
+  alignas(64) unsigned char b_map[2][128];
+};
+
+inline const char* const kHooks = R"(
+struct alignas(64) Args {
+  Product product;
+  const Config::Element* a;
+  const Config::Element* b[2];
+  Config::Element* d;
+  const Config::Element* bias;
+  int64 a_batch, b_batch, d_batch, d_pitch;
+  TensorMap a_map, b_map[2];
+};
+__device__ __forceinline__ const Config::Element* a_matrix(const Args& args, int b) { return args.a + b * args.a_batch; }
+__device__ __forceinline__ const Config::Element* b_matrix(const Args& args, int b, int p) {
+  return args.b[p] + b * args.b_batch;
+}
+__device__ __forceinline__ void a_at(const Args& args, int b, int m, int k, int (&c)[3]) {
+  c[0] = Config::kAKMajor ? k : m;
+  c[1] = Config::kAKMajor ? m : k;
+  c[2] = b;
+}
+__device__ __forceinline__ void b_at(const Args& args, int b, int p, int n, int k, int (&c)[3]) {
+  c[0] = Config::kBKMajor ? k : n;
+  c[1] = Config::kBKMajor ? n : k;
+  c[2] = b;
+}
+__device__ __forceinline__ void narrow(bf16& y, float x) { y = to_bf16(x); }
+__device__ __forceinline__ void narrow(f16& y, float x) { y = to_f16(x); }
+)";
+
+inline const char* const kStore = R"(
+#define FINISH(x) acc[0][x]
+)";
+// gelu by its tanh form: x · sigmoid(1.702…)-like spellings would hide the cost of the real one
+inline const char* const kBiasGelu = R"(
+__device__ __forceinline__ float gelu(float x) {
+  const float u = 1.5957691216057308f * __fmaf_rn(0.044715f * x * x, x, x);
+  float e = -1.4426950408889634f * u, r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(e));
+  e = 1.0f + e;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(e));
+  return x * r;
+}
+#define FINISH(x) gelu(acc[0][x] + to_float(bias.at[x]))
+)";
+inline const char* const kSiluTimes = R"(
+__device__ __forceinline__ float silu(float x) {
+  float e = -1.4426950408889634f * x, r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(e));
+  e = 1.0f + e;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(e));
+  return x * r;
+}
+#define FINISH(x) silu(acc[0][x]) * acc[Config::kProducts - 1][x]
+)";
+
+inline std::string source(const Unit& unit) {
+  namespace texts = codegen::templates;
+  const auto flag = [](bool x) { return std::string(x ? "true" : "false"); };
+  const auto number = [](int x) { return std::to_string(x); };
+  std::string out = "#define KILN_TRAP_LATE\n";
+  out += std::string(texts::types) + texts::memory + texts::ptx + texts::product;
+  if (unit.choice.kind == codegen::ProductKind::Wgmma) out += texts::hopper;
+  out += "struct Config {\n  typedef " + unit.element + " Element;\n";
+  out += "  static constexpr int kProducts = " + number(unit.choice.products) +
+         ", kTile = " + number(unit.choice.tile) + ", kAAlign = " + number(unit.a_align) +
+         ", kBAlign = " + number(unit.b_align) + ", kWidth = " + number(unit.width) +
+         ", kARank = 3, kBRank = 3;\n";
+  out += "  static constexpr bool kAKMajor = " + flag(unit.a_k_major) +
+         ", kBKMajor = " + flag(unit.b_k_major) + ";\n};\n";
+  out += kHooks;
+  switch (unit.epilogue) {
+    case Epilogue::Store: out += kStore; break;
+    case Epilogue::BiasGelu: out += kBiasGelu; break;
+    case Epilogue::SiluTimes: out += kSiluTimes; break;
+  }
+  out +=
+      "__device__ __forceinline__ void epilogue(const Args& args, int b, int m, int n, int left,\n"
+      "                                         const float (&acc)[Config::kProducts][Config::kWidth]) {\n";
+  if (unit.epilogue == Epilogue::BiasGelu)
+    out += "  const vec<Config::Element, Config::kWidth> bias = load<Config::kWidth>(args.bias + n, left);\n";
+  out +=
+      "  vec<Config::Element, Config::kWidth> y;\n#pragma unroll\n"
+      "  for (int x = 0; x < Config::kWidth; ++x) narrow(y.at[x], FINISH(x));\n"
+      "  Config::Element* const to = args.d + b * args.d_batch + m * args.d_pitch + n;\n";
+  // rows that begin anywhere: element by element
+  out +=
+      "  if (args.d_pitch % Config::kWidth == 0 && args.d_batch % Config::kWidth == 0) {\n"
+      "    store(to, y, left);\n  } else {\n#pragma unroll\n"
+      "    for (int x = 0; x < Config::kWidth; ++x)\n      if (x < left) to[x] = y.at[x];\n  }\n}\n";
+  out += texts::product_rows;
+  switch (unit.choice.kind) {
+    case codegen::ProductKind::Mma: out += texts::product_mma; break;
+    case codegen::ProductKind::Wgmma: out += texts::product_wgmma; break;
+  }
+  out +=
+      "\nextern \"C\" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) product_kernel(const "
+      "__grid_constant__ Args args) {\n  run_product(args);\n}\n";
+  return out;
+}
+
+}  // namespace kiln::product_unit
