@@ -20,12 +20,14 @@ void Fuser::make_groups() {
   for (NodeId id = 0; id < g_.size(); ++id) {
     if (transparent_[id]) continue;
     const GraphNode& x = g_[id];
+    if (attention_of_[id] >= 0 && !ends_attention(id)) continue;  // its region stands where it ends
     if (of_loop(x) && join_results(id)) continue;
     Group group;
     group.root_node = id;
     group.nodes = {id};
     group.cost = widens(x) ? 0.0f : std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
     group.library = ir::is_library(x.op);
+    group.attention = attention_of_[id];
     group.reductions = ir::is_reduce(x.op) || ir::is_scan(x.op);
     group.stored = is_root_[id];
     for (int k = 0; k < x.n_in; ++k)
@@ -60,6 +62,14 @@ void Fuser::make_groups() {
       (reverse ? group.backwards : group.forwards) = true;
     }
     group_of_[id] = static_cast<int>(groups_.size());
+    if (group.attention >= 0) {
+      group.nodes.clear();
+      for (NodeId n : attentions_[static_cast<std::size_t>(group.attention)]->nodes) {
+        if (transparent_[n]) continue;
+        group.nodes.push_back(n);
+        group_of_[n] = group_of_[id];
+      }
+    }
     groups_.push_back(std::move(group));
     order_.push_back();
   }
@@ -133,7 +143,8 @@ bool Fuser::refuse(std::uint32_t edge, std::string reason) {
 bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
   if (a.library || b.library)
-    return refuse(edge, a.loops || b.loops ? "a loop over whole tensors runs its own kernels"
+    return refuse(edge, a.attention >= 0 || b.attention >= 0 ? "an attention is one kernel by itself"
+                        : a.loops || b.loops ? "a loop over whole tensors runs its own kernels"
                         : is_contraction(a) || is_contraction(b) ? "contractions run as library calls"
                                                                  : "sorts and searches run as library calls");
   if (a.points == 0 || b.points == 0) return refuse(edge, "no elements");

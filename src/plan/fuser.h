@@ -3,6 +3,7 @@
 // (the order of regions, kept while they merge), fuse_products.cpp (what a matrix product takes along).
 #pragma once
 
+#include "plan/attention.h"
 #include "plan/fuse.h"
 #include "plan/sequence.h"
 #include "schedule/schedule.h"
@@ -61,6 +62,7 @@ class Signature {
 struct Group {
   NodeId root_node;  // representative
   bool library = false;
+  int attention = -1;           // an attention: index
   std::uint64_t signature = 0;  // of the axes reduced or scanned; 0: a map
   bool columns = false;         // reductions over outer axes
   bool reduces = false, scans = false, loops = false;
@@ -90,6 +92,7 @@ class Fuser {
   // ---- nodes
   bool generator(NodeId id) const { return generator_cost_[id] >= 0; }
   bool transparent(NodeId id) const { return transparent_[id]; }
+  void find_attentions();
   void classify();
   void count_pieces(NodeId id);
   void count_reads(NodeId id);
@@ -105,6 +108,7 @@ class Fuser {
     return x.op == Op::loop_stack ? x.dims.subspan(1) : x.dims;
   }
   void collect_edges();
+  void walk_attention(const Attention& a);
   static bool reads_in_order(const GraphNode& x, int k);
   void walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool linear);
   void walk_loop(const ir::LoopParts& l, NodeId consumer);
@@ -123,10 +127,13 @@ class Fuser {
     return x.op == Op::cast && x.dtype == DType::Float32 && is_half(g_[x.in[0]].dtype);
   }
   bool is_contraction(const Group& x) const {
-    return ir::info(g_[x.root_node].op).kind == OpKind::Contraction;
+    return x.attention < 0 && ir::info(g_[x.root_node].op).kind == OpKind::Contraction;
   }
   Group& group(NodeId node) { return groups_[static_cast<std::size_t>(group_of_[node])]; }
   void make_groups();
+  bool ends_attention(NodeId id) const {
+    return attentions_[static_cast<std::size_t>(attention_of_[id])]->product == id;
+  }
   bool join_results(NodeId id);
   Fit fit(const Group& a, const Group& b);
   bool try_edge(std::uint32_t id);
@@ -180,6 +187,9 @@ class Fuser {
   std::vector<int> readers_;  // operations that are no views and read a node directly
   std::vector<float> generator_cost_;
   ir::Loops loops_;
+  std::vector<std::shared_ptr<const Attention>> attentions_;
+  std::vector<int> attention_of_;  // by node, or -1
+  std::vector<Refusal> near_misses_;
   std::vector<Edge> edges_;
   std::vector<Group> groups_;
   Sequence order_;  // of the groups, each of which stands behind those that it reads

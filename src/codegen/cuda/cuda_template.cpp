@@ -22,6 +22,11 @@ const std::vector<TemplateText>& all_templates() {
        "Product product",
        {templates::product_plain},
        "run_product"},
+      {"attention_mma",
+       {templates::attention},
+       "AttentionShape shape",
+       {templates::ptx, templates::attention_mma},
+       "run_attention"},
   };
   return all;
 }
