@@ -39,6 +39,11 @@ __device__ __forceinline__ void store_shared(uint32 to, uint32 x) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
 }
 
+__device__ __forceinline__ void store_shared(uint32 to, uint4 x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+               : "memory");
+}
+
 __device__ __forceinline__ uint32 load_shared(uint32 from) {
   uint32 x;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");

@@ -23,6 +23,7 @@ def run(chosen, options):
         var = staticmethod(lambda x: jnp.var(x, -1, keepdims=True))
         sum_all = staticmethod(jnp.sum)
         where, cumsum, sort = jnp.where, jnp.cumsum, jnp.sort
+        arange, exp2 = jnp.arange, jnp.exp2
         scatter_add = staticmethod(lambda x, at, values: x.at[at].add(values))
         int32 = staticmethod(lambda x: x.astype(jnp.int32))
         repeat = staticmethod(lambda n, step, state: jax.lax.fori_loop(0, n, lambda _, s: step(s), state))

@@ -38,7 +38,8 @@ def run(chosen, options):
         mean = staticmethod(lambda x: torch.mean(x, -1, keepdim=True))
         var = staticmethod(lambda x: torch.var(x, -1, correction=0, keepdim=True))
         sum_all = staticmethod(torch.sum)
-        where = torch.where
+        where, exp2 = torch.where, torch.exp2
+        arange = staticmethod(lambda n: torch.arange(n, device=options.device))
         cumsum = staticmethod(lambda x: torch.cumsum(x, 0))
         sort = staticmethod(lambda x: torch.sort(x).values)
         scatter_add = staticmethod(lambda x, at, values: x.index_add(0, at, values))

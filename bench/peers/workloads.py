@@ -138,6 +138,36 @@ def transposed(m, x):
     return x.T + 1
 
 
+def attention(mask):
+    """Two products with a mask and a softmax between them, in float32."""
+
+    def run(m, q, k, v):
+        n, depth = q.shape[-2], q.shape[-1]
+        t = m.f32(q @ k.swapaxes(-1, -2)) * (1 / math.sqrt(depth))
+        if mask:
+            i, j = m.arange(n).reshape(n, 1), m.arange(n).reshape(1, n)
+            if mask == "alibi":
+                heads = q.shape[-3]
+                t = t + m.f32(j - i) * m.exp2((m.f32(m.arange(heads)) + 1) * (-8 / heads)).reshape(heads, 1, 1)
+            if mask == "softcap":
+                t = m.tanh(t * (1 / 30)) * 30
+            seen = (i >= j) & (i - j < 512) if mask == "window512" else i >= j
+            t = m.where(seen, t, -math.inf)
+        e = m.exp(t - m.max(t))
+        weights = e / m.sum(e)
+        return (m.bf16(weights) if str(q.dtype).endswith("bfloat16") else weights) @ v
+
+    return run
+
+
+def attentions(sizes, shape, kind, masks):
+    """The rows of kiln bench: no mask is no word in the name."""
+    inputs = [(shape, -2, 2, kind)] * 2 + [(shape, -1, 1, kind)]
+    short = "bf16" if kind == "bfloat16" else "f32"
+    return [("attention" + (f"_{mask}" if mask else "") + f"_{short}_{sizes}", inputs, attention(mask)) for mask in masks]
+
+
+MASKS = ["causal", "alibi", "softcap", "window512"]
 SUM_COLUMNS = ("sum_columns_f32_16384x4096", [((16384, 4096), -1, 1)], sum_columns)
 TRANSPOSED = ("transpose_add_f32_8192", [((8192, 8192), -1, 1)], transposed)
 CUMSUM = ("cumsum_f32_64M", [((64 * MI,), -1, 1)], cumsum)
@@ -154,7 +184,8 @@ CPU_WORKLOADS = [
     TRANSPOSED,
     ("small_chain10_f32_1024", [((1024,), -2, 2)] * 2, chain10),
     ("small_scalar_chain_f32_16", [((16,), -1, 1)], scalar_chain),
-] + [(f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)]
+] + attentions("1x8x1024x64", (1, 8, 1024, 64), "float32", [""] + MASKS) + [
+    (f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)]
 
 BF16 = "bfloat16"
 GPU_WORKLOADS = [
@@ -178,7 +209,8 @@ GPU_WORKLOADS = [
     ("small_chain10_f32_1024", [((1024,), -2, 2)] * 2, chain10),
     ("small_mlp4_bf16_64x256",
      [((64, 256), -1, 1, BF16)] + [((256, 256), -0.1, 0.1, BF16), ((256,), -0.1, 0.1, BF16)] * 4, mlp4),
-] + [(f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)] + [
+] + attentions("4x32x4096x128", (4, 32, 4096, 128), BF16, MASKS) + [
+    (f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)] + [
     (f"chain10_f32_{n}M", [((n * MI,), -2, 2)] * 2, chain10) for n in (1, 16)]
 
 
@@ -188,7 +220,7 @@ class Workload:
     inputs: list
     function: object
     carried: int = 0
-    matrices = property(lambda self: any(word in self.name for word in ("linear", "swiglu", "mlp")))
+    matrices = property(lambda self: any(word in self.name for word in ("linear", "swiglu", "mlp", "attention")))
 
 
 def measure(call):

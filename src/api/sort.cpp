@@ -29,7 +29,8 @@ NodeRef ordered_node(std::string_view name, Op op, const Tensor& x, Axis axis, b
   return api::sort_node(op, node, a, descending, kept);
 }
 
-Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool descending, SourceLocation loc) {
+Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool descending,
+               SourceLocation loc) {
   const CallScope scope(name, loc);
   return api::finish(ordered_node(name, op, x, axis, descending, std::nullopt));
 }

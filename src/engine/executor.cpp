@@ -59,6 +59,7 @@ class Run {
         return launch(std::span(plan_.launches).subspan(s.index, s.count));
       case Step::Kind::Library: return library_call(plan_.library[s.index]);
       case Step::Kind::Loop: return loop(plan_.loops[s.index]);
+      case Step::Kind::Attention: return attention(*plan_.attentions[s.index]);
     }
   }
 
@@ -321,6 +322,37 @@ class Run {
     const std::size_t bytes = l.routine->workspace_bytes(call);
     const HeldBuffer workspace(bytes ? device_.allocate(bytes) : nullptr);
     l.routine->run(call, workspace ? workspace->data : nullptr);
+  }
+
+  void attention(const AttentionStep& a) {
+    count(Counter::LibraryCalls);
+    const plan::Attention& what = *a.what;
+    library::AttentionCall call;
+    call.what = &what;
+    call.tile_rows = a.tile_rows;
+    call.tile_columns = a.tile_columns;
+    call.local_bytes = a.local_bytes;
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 2; ++j)
+        for (int w = 0; w < 2; ++w) call.step[i][j][w] = a.step[i][j][w];
+      call.finish[i] = a.finish[i];
+    }
+    call.q = {address(a.q), &what.q};
+    call.k = {address(a.k), &what.k};
+    call.v = {address(a.v), &what.v};
+    for (std::size_t m = 0; m < a.memory.size(); ++m)
+      call.memory.push_back({address(a.memory[m]), &what.memory[m]});
+    for (std::size_t r = 0; r < a.row_results.size(); ++r)
+      call.row_results.push_back({address(a.row_results[r]), &what.row_outputs[r].to});
+    call.result = address(a.result);
+    call.result_type = a.result_type;
+    call.slot_types = &a.slot_types;
+    call.slots = slots_;
+    const HeldBuffer workspace(device_.allocate(a.routine->workspace_bytes(call)));
+    const auto run = [&] { a.routine->run(call, workspace->data); };
+    if (!log_enabled(Topic::Kernel)) [[likely]]
+      return run();
+    log_attention(a, device_.seconds(run));
   }
 
   /// Owned memory of a loop's states, in this iteration.

@@ -142,6 +142,14 @@ void each_place(const Plan& plan, const Step& step, const std::function<void(con
         for (const Place& p : plan.epilogues[static_cast<std::size_t>(l.epilogue)].buffers) f(p, p.written);
       return;
     }
+    case Step::Kind::Attention: {
+      const AttentionStep& a = *plan.attentions[step.index];
+      for (const Place* p : {&a.q, &a.k, &a.v}) f(*p, false);
+      for (const Place& p : a.memory) f(p, false);
+      f(a.result, true);
+      for (const Place& p : a.row_results) f(p, true);
+      return;
+    }
     case Step::Kind::Loop:
       for (const Loop::State& s : plan.loops[step.index].states) {
         f(s.init, false);

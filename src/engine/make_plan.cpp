@@ -73,6 +73,7 @@ std::shared_ptr<const Plan> PlanMaker::run() {
 bool PlanMaker::plan_with(plan::Fusion fusion) {
   plan_ = std::make_shared<Plan>();
   lowered_.clear();
+  tile_kernels_.clear();
   region_of_launch_.clear();
   epilogues_.clear();
   classes_.clear();
@@ -91,6 +92,9 @@ bool PlanMaker::plan_with(plan::Fusion fusion) {
     switch (r.kind) {
       case plan::Region::Kind::Library: add_library_call(r); break;
       case plan::Region::Kind::Loop: add_loop(r); break;
+      case plan::Region::Kind::Attention:
+        planning_target(device_).gpu ? add_attention_launch(r) : add_attention(r);
+        break;
       case plan::Region::Kind::Fused: add_launch(r); break;
       case plan::Region::Kind::Contraction:
         // On a GPU a kernel of its own does all of it.
@@ -134,6 +138,10 @@ void PlanMaker::verify_kernels() {
     at_ = e.region;
     kernel::verify(e.lowered->kernel);
   }
+  for (const TileLowered& t : tile_kernels_) {
+    at_ = t.region;
+    kernel::verify(t.lowered->kernel);
+  }
   at_ = nullptr;
 }
 
@@ -166,6 +174,9 @@ void PlanMaker::compile() {
   for (const EpilogueOf& e : epilogues_)
     requests.push_back(
         {&e.lowered->kernel, kernel::hash(e.lowered->kernel), device_, 1, nullptr, Verdict::Memory});
+  for (TileLowered& t : tile_kernels_)
+    requests.push_back(
+        {&t.lowered->kernel, kernel::hash(t.lowered->kernel), device_, 1, nullptr, Verdict::Memory});
   if (requests.empty()) return;
   try {
     obtain(requests);
@@ -184,6 +195,13 @@ void PlanMaker::compile() {
     take(plan_->epilogues[i], made);
     if (!config().dump.empty())
       dump_kernel(g_, regions_, *epilogues_[i].region, *epilogues_[i].lowered, *made.result, device_);
+  }
+  for (std::size_t t = 0; t < tile_kernels_.size(); ++t) {
+    const KernelRequest& made = requests[steps.size() + epilogues_.size() + t];
+    tile_kernels_[t].launch->code = made.result->code;
+    tile_kernels_[t].step->kernels.push_back(made.result);
+    if (!config().dump.empty())
+      dump_kernel(g_, regions_, *tile_kernels_[t].region, *tile_kernels_[t].lowered, *made.result, device_);
   }
   for (std::size_t r = 0; r < steps.size(); ++r) {
     for (std::uint32_t i = steps[r].index; i < steps[r].index + steps[r].count; ++i) {

@@ -7,6 +7,7 @@
 #include "engine/plan_graphs.h"
 #include "engine/walk.h"
 #include "ir/graph.h"
+#include "library/attention.h"
 #include "library/call.h"
 #include "plan/region.h"
 #include "schedule/target.h"
@@ -72,6 +73,19 @@ struct LibraryCall {
 /// What the library is asked to do, but for the addresses. `call` lives as long as the result.
 library::Call call_without_memory(const LibraryCall& call, Device device);
 
+/// A step that computes an attention tile by tile.
+struct AttentionStep {
+  std::shared_ptr<const plan::Attention> what;
+  const library::AttentionRoutine* routine = nullptr;
+  std::int64_t tile_rows = 0, tile_columns = 0, local_bytes = 0;
+  std::vector<library::TileKernel> step[2][2][2], finish[2];  // see library::AttentionCall
+  std::vector<std::shared_ptr<const CachedKernel>> kernels;
+  Place q, k, v, result;
+  std::vector<Place> memory, row_results;
+  DType result_type = DType::Float32;
+  std::vector<DType> slot_types;
+};
+
 struct Plan;
 
 /// A loop over whole tensors: two plans, run in turn. Arguments of both: the states, then the captures.
@@ -97,8 +111,8 @@ struct Loop {
 };
 
 struct Step {
-  enum class Kind : std::uint8_t { Launch, Library, Loop } kind;
-  std::uint32_t index;  // into launches, library, loops
+  enum class Kind : std::uint8_t { Launch, Library, Loop, Attention } kind;
+  std::uint32_t index;  // into launches, library, loops, attentions
   std::uint32_t count =
       1;  // launches that follow each other and run as one: the same kernel, none needs another
 };
@@ -110,6 +124,7 @@ struct Plan {
   std::vector<Launch> epilogues;  // kernels that library calls run on their results while these are in cache
   std::vector<LibraryCall> library;
   std::vector<Loop> loops;
+  std::vector<std::unique_ptr<AttentionStep>> attentions;
   struct BufferPlan {
     std::uint64_t bytes = 0;
     std::int32_t first = -1, last = -1;  // steps that touch it first and last; -1: none does

@@ -20,6 +20,8 @@
 
 namespace kiln::engine {
 
+struct TileGraph;
+
 using ir::NodeId;
 
 /// What a target wants of transform().
@@ -75,6 +77,8 @@ class PlanMaker {
   void add_launch(const plan::Region& r);
   /// A region's kernel, with its arguments bound to memory of the plan.
   Launch lowered_launch(const plan::Region& r, std::unique_ptr<lower::Lowered>& lowered);
+  /// Everything of a launch but its buffers.
+  void size_launch(Launch& l, lower::Lowered& lowered, const plan::Region& r);
   /// A product of a CPU, whose epilogue is a kernel that the library runs.
   void add_product(const plan::Region& r);
   /// A step of the device's library: a node, or a product and the sum that adds a row to it.
@@ -88,6 +92,12 @@ class PlanMaker {
   bool only_operand(NodeId id) const;
   /// A step of the library that gives several results.
   void add_bundle(const plan::Region& r);
+  /// Two products and what lies between them, tile by tile (plan_attention.cpp).
+  void add_attention(const plan::Region& r);
+  /// The same where one kernel does all of it, perhaps behind one that looks for values that are not finite.
+  void add_attention_launch(const plan::Region& r);
+  void add_flags_launch(const plan::Region& r, const plan::Attention& a, const Place& flags);
+  void push_launch(Launch launch, std::unique_ptr<lower::Lowered> lowered, const plan::Region& r);
   /// A loop over whole tensors: plans of its own for what it repeats.
   void add_loop(const plan::Region& r);
   /// Which recorded nodes become leaves: the roots, held nodes whose value is in memory anyway, and what is
@@ -140,8 +150,17 @@ class PlanMaker {
     const plan::Region* region;
   };
   std::vector<EpilogueOf> epilogues_;  // parallel to the plan's
-  const plan::Region* at_ = nullptr;   // being lowered or verified
-  std::vector<LaunchClass> classes_;   // parallel to the launches
+  struct TileLowered {
+    std::unique_ptr<lower::Lowered> lowered;
+    device::Launch* launch;  // of the plan
+    AttentionStep* step;
+    const plan::Region* region;
+  };
+  std::vector<TileLowered> tile_kernels_;
+  void add_tile_kernels(AttentionStep& step, struct TileGraph graph, std::vector<library::TileKernel>& to,
+                        const plan::Region& r);
+  const plan::Region* at_ = nullptr;  // being lowered or verified
+  std::vector<LaunchClass> classes_;  // parallel to the launches
 };
 
 /// See set_region_hook and specialise_kernels.

@@ -62,8 +62,12 @@ void PlanMaker::add_launch(const plan::Region& r) {
   if (empty) return;
   std::unique_ptr<lower::Lowered> lowered;
   Launch l = lowered_launch(r, lowered);
+  push_launch(std::move(l), std::move(lowered), r);
+}
+
+void PlanMaker::push_launch(Launch launch, std::unique_ptr<lower::Lowered> lowered, const plan::Region& r) {
   plan_->steps.push_back({Step::Kind::Launch, static_cast<std::uint32_t>(plan_->launches.size())});
-  plan_->launches.push_back(std::move(l));
+  plan_->launches.push_back(std::move(launch));
   lowered_.push_back(std::move(lowered));
   region_of_launch_.push_back(&r);
 }
@@ -95,37 +99,43 @@ Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::L
     }
     l.buffers.back().written = lowered->kernel.buffers[b].role != kernel::BufferDecl::Role::In;
   }
+  size_launch(l, *lowered, r);
+  at_ = nullptr;
+  return l;
+}
+
+void PlanMaker::size_launch(Launch& l, lower::Lowered& lowered, const plan::Region& r) {
   if (specialises_kernels()) [[unlikely]]
-    lowered->kernel = kernel::specialise(lowered->kernel, lowered->params);
-  l.params = std::move(lowered->params);
-  l.narrow = lowered->kernel.threads.narrow;
+    lowered.kernel = kernel::specialise(lowered.kernel, lowered.params);
+  l.params = std::move(lowered.params);
+  l.narrow = lowered.kernel.threads.narrow;
   if (l.narrow) l.narrow_params.assign(l.params.begin(), l.params.end());
   for (std::uint32_t b = 0; b < l.buffers.size(); ++b)
     if (l.buffers[b].kind != Place::Kind::None) l.arguments.push_back(b);
-  for (std::int32_t s : lowered->slots) l.slots.push_back(static_cast<std::uint32_t>(s));
+  for (std::int32_t s : lowered.slots) l.slots.push_back(static_cast<std::uint32_t>(s));
   l.slot_count = static_cast<std::uint32_t>(l.slots.size());
-  l.grid = lowered->grid;
-  if (lowered->kernel.main_loop) {
-    l.head = lowered->head;
-    l.tiled = lowered->tiled;
-    codegen::complete_tiles(lowered->kernel, l.tiled);
-    l.shape = codegen::template_shape(lowered->kernel, l.head, planning_target(device_).threads);
+  l.grid = lowered.grid;
+  l.head = lowered.head;
+  if (lowered.shape) {
+    l.shape = *lowered.shape;
+  } else if (lowered.kernel.main_loop) {
+    l.tiled = lowered.tiled;
+    codegen::complete_tiles(lowered.kernel, l.tiled);
+    l.shape = codegen::template_shape(lowered.kernel, l.head, planning_target(device_).threads);
   } else {
-    l.shape = device::at(device_).shape_of(lowered->kernel, l.grid);
+    l.shape = device::at(device_).shape_of(lowered.kernel, l.grid);
   }
-  l.given = lowered->given;
-  l.given_buffer = lowered->given_buffer;
-  l.finish_grid = lowered->finish_grid;
-  l.counters = lowered->kernel.link.empty() ? l.finish_grid : l.grid + 2;
-  l.grain = lowered->grain;
-  l.scratch_bytes = lowered->scratch_bytes;
-  l.bytes = lowered->bytes;
-  l.work = lowered->work;
+  l.given = lowered.given;
+  l.given_buffer = lowered.given_buffer;
+  l.finish_grid = lowered.finish_grid;
+  l.counters = lowered.kernel.link.empty() ? l.finish_grid : l.grid + 2;
+  l.grain = lowered.grain;
+  l.scratch_bytes = lowered.scratch_bytes;
+  l.bytes = lowered.bytes;
+  l.work = lowered.work;
   l.ops = op_names(g_, r);
   l.extents = Shape(g_[r.outputs.front()].dims).str();
-  lowered->kernel.label = label_of(g_, r);
-  at_ = nullptr;
-  return l;
+  lowered.kernel.label = label_of(g_, r);
 }
 
 void PlanMaker::add_product(const plan::Region& r) {

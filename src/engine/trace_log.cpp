@@ -36,6 +36,17 @@ void log_launch(std::span<const Launch> launches, Verdict from, double seconds, 
                          "  [", l.ops, "]"));
 }
 
+void log_attention(const AttentionStep& step, double seconds) {
+  const plan::Attention& a = *step.what;
+  const double flops = 2.0 * static_cast<double>(a.batch) * static_cast<double>(a.rows) *
+                       static_cast<double>(a.columns) * static_cast<double>(a.depth + a.width);
+  char figures[160];
+  std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GFLOP/s  ", seconds * 1e6,
+                seconds > 0 ? flops * 1e-9 / seconds : 0.0);
+  log(Topic::Kernel, cat(figures, "attention ", name(a.q.dtype), " ", a.batch, " x (", a.rows, ", ", a.depth,
+                         ") @ (", a.depth, ", ", a.columns, ") @ (", a.columns, ", ", a.width, ")"));
+}
+
 void log_library(const LibraryCall& call, double seconds) {
   char figures[160];
   const auto line = [&](double amount, const char* unit, const std::string& what) {

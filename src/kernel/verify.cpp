@@ -88,8 +88,8 @@ class Verifier {
       for (const std::uint32_t p : h.params)
         KILN_CHECK_THAT(p < k_.n_params, "parameter p", p, " of ", h.name);
       for (const std::uint32_t b : h.buffers)
-        KILN_CHECK_THAT(b < k_.buffers.size() && k_.buffers[b].role == BufferDecl::Role::In, "buffer ", b,
-                        " of ", h.name);
+        KILN_CHECK_THAT(b < k_.buffers.size() && k_.buffers[b].role != BufferDecl::Role::Partial, "buffer ",
+                        b, " of ", h.name);
       for (const Stmt& s : h.body)
         KILN_CHECK_THAT(s.kind != Stmt::Kind::Loop || k_.loops[s.target].kind != LoopKind::Grid,
                         "a grid loop inside ", h.name);

@@ -41,7 +41,7 @@ struct Call {
   void* out = nullptr;                           // the first result
   std::array<void*, kMostResults - 1> others{};  // the results after it
   std::uint32_t wanted = 1;                      // bit set of the results that somebody asks for
-  const device::Bound* epilogue = nullptr;  // of a product on a CPU: see Matmul
+  const device::Bound* epilogue = nullptr;       // of a product on a CPU: see Matmul
 };
 inline bool is_wanted(const Call& call, std::size_t result) { return (call.wanted >> result & 1) != 0; }
 

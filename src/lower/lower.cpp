@@ -7,6 +7,7 @@
 #include "lower/lower.h"
 
 #include "kernel/canonical.h"
+#include "lower/attention_kernel.h"
 #include "lower/region_lowering.h"
 
 #include <algorithm>
@@ -115,6 +116,8 @@ static void number(Lowered& lowered) {
 
 Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
               const schedule::Target& target) {
+  if (region.kind == plan::Region::Kind::Attention)
+    return lower_attention(graph, *regions.attentions[static_cast<std::size_t>(region.attention)], target);
   Lowered out = RegionLowering(graph, regions, region, target).run();
   number(out);
   return out;

@@ -46,7 +46,8 @@ struct Lowered {
   std::int32_t given_buffer = -1;
   // Of a kernel with a main loop.
   std::vector<std::byte> head;
-  std::vector<device::TiledBuffer> tiled;  // their boxes are codegen::complete_tiles()'s
+  std::optional<device::LaunchShape> shape;  // where the main loop does not tell its own
+  std::vector<device::TiledBuffer> tiled;    // their boxes are codegen::complete_tiles()'s
 };
 
 /// Pre: a region made by plan::fuse over a verified graph. Never fails for such a region.

@@ -17,6 +17,7 @@
 namespace kiln::plan {
 
 Regions Fuser::run() {
+  find_attentions();
   classify();
   collect_edges();
   make_groups();
@@ -114,6 +115,8 @@ Regions Fuser::finish() {
   Regions out;
   out.stored.assign(g_.size(), false);
   out.loops = std::move(loops_);
+  out.attentions = std::move(attentions_);
+  out.refusals = std::move(near_misses_);
   for (NodeId id = 0; id < g_.size(); ++id)
     if (g_[id].op == Op::leaf || is_written_in_place(g_[id])) out.stored[id] = true;
   auto store = [&](NodeId id) {
@@ -152,6 +155,10 @@ Regions Fuser::finish() {
       r.product = x.root_node;
       // Whoever holds a product may read it later: storing it costs less than making it again.
       if (g_[r.product].held) out.stored[r.product] = true;
+    }
+    if (x.attention >= 0) {
+      r.kind = Region::Kind::Attention;
+      r.attention = x.attention;
     }
     r.nodes = std::move(x.nodes);
     std::sort(r.nodes.begin(), r.nodes.end());

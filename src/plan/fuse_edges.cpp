@@ -18,6 +18,20 @@ constexpr int kMaxReread =
 
 static bool places_a_part(Op op) { return op == Op::pad || op == Op::update_at || op == Op::join; }
 
+void Fuser::find_attentions() {
+  attention_of_.assign(g_.size(), -1);
+  if (fusion_ != Fusion::Full || !t_.attentions || t_.strict) return;
+  for (Attention& a : plan::find_attentions(g_, near_misses_)) {
+    if (t_.gpu)
+      if (std::string why = refuse_on_gpu(g_, a); !why.empty()) {
+        near_misses_.push_back({a.scores, a.product, std::move(why)});
+        continue;
+      }
+    for (NodeId id : a.nodes) attention_of_[id] = static_cast<int>(attentions_.size());
+    attentions_.push_back(std::make_shared<const Attention>(std::move(a)));
+  }
+}
+
 /// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of
 /// indices alone) are recomputed wherever they are read.
 void Fuser::classify() {
@@ -67,6 +81,10 @@ void Fuser::classify() {
       }
       case OpKind::Library:
       case OpKind::Contraction:
+        if (attention_of_[id] >= 0) {
+          transparent_[id] = false;
+          break;
+        }
         for (const NodeId in : x.in) wanted[in] = true;
         [[fallthrough]];
       case OpKind::Part:
@@ -82,6 +100,10 @@ void Fuser::classify() {
   }
   for (NodeId id = 0; id < n; ++id)
     if (wanted[id] && transparent_[id] && g_[id].op != Op::leaf && needs_memory(id)) transparent_[id] = false;
+  for (const auto& a : attentions_)
+    each_memory(*a, [&](NodeId base) {
+      if (g_[base].op != Op::leaf && transparent_[base]) store_view(base);
+    });
   for (NodeId r : g_.roots) {  // what a root view shows must be stored, so it is as good as a root
     if (!transparent_[r] || !ir::is_view(g_[r].op)) continue;
     const NodeId base = resolve_alias(g_, r).base;
@@ -207,6 +229,11 @@ void Fuser::collect_edges() {
       walk_loop(loops_.of_result(g_, c), c);
       continue;
     }
+    if (const int at = attention_of_[c]; at >= 0) {
+      const Attention& a = *attentions_[static_cast<std::size_t>(at)];
+      if (c == a.product) walk_attention(a);
+      continue;
+    }
     if (ir::is_view(x.op)) {
       walk_view(c, c);
       continue;
@@ -216,6 +243,13 @@ void Fuser::collect_edges() {
       walk(x.in[k], c, space, Shape(g_[x.in[k]].dims), reads_in_order(x, k));
     }
   }
+}
+
+/// An attention reads memory alone: what it reads in place is part of it.
+void Fuser::walk_attention(const Attention& a) {
+  each_memory(a, [&](NodeId base) {
+    edges_.push_back({base, a.product, Relation::Other, 0, 0, g_[base].numel * size_of(g_[base].dtype)});
+  });
 }
 
 /// Whether a compute node reads operand k point by point, the points known before any value is.

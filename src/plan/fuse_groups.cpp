@@ -39,6 +39,7 @@ void Fuser::make_groups() {
   for (NodeId id = 0; id < g_.size(); ++id) {
     if (transparent_[id]) continue;
     const GraphNode& x = g_[id];
+    if (attention_of_[id] >= 0 && !ends_attention(id)) continue;  // its region stands where it ends
     if (of_loop(x) && join_results(id)) continue;
     if (x.op == Op::part) {
       join_parts(id);
@@ -49,6 +50,7 @@ void Fuser::make_groups() {
     group.nodes = {id};
     group.cost = widens(x) ? 0.0f : std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
     group.library = ir::is_library(x.op);
+    group.attention = attention_of_[id];
     group.reductions = ir::is_reduce(x.op) || ir::is_scan(x.op);
     group.stored = is_root_[id];
     for (const NodeId in : x.in)
@@ -85,6 +87,15 @@ void Fuser::make_groups() {
     }
     place_[id] = group.levels.place[group.reduces ? 1 : 0];
     group_of_[id] = static_cast<int>(groups_.size());
+    if (group.attention >= 0) {
+      group.nodes.clear();
+      for (NodeId n : attentions_[static_cast<std::size_t>(group.attention)]->nodes) {
+        if (transparent_[n]) continue;
+        group.nodes.push_back(n);
+        group_of_[n] = group_of_[id];
+        place_[n] = place_[id];
+      }
+    }
     groups_.push_back(std::move(group));
     order_.push_back();
   }
@@ -236,7 +247,8 @@ bool Fuser::refuse(std::uint32_t edge, std::string reason) {
 bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
   if (a.library || b.library)
-    return refuse(edge, a.loops || b.loops ? "a loop over whole tensors runs its own kernels"
+    return refuse(edge, a.attention >= 0 || b.attention >= 0 ? "an attention is one kernel by itself"
+                        : a.loops || b.loops ? "a loop over whole tensors runs its own kernels"
                         : is_contraction(a) || is_contraction(b) ? "contractions run as library calls"
                                                                  : "sorts and searches run as library calls");
   if (a.points == 0 || b.points == 0) return refuse(edge, "no elements");

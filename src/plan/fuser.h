@@ -4,6 +4,7 @@
 #pragma once
 
 #include "plan/atoms.h"
+#include "plan/attention.h"
 #include "plan/fuse.h"
 #include "plan/sequence.h"
 #include "schedule/schedule.h"
@@ -49,6 +50,7 @@ struct Levels {
 struct Group {
   NodeId root_node;  // representative
   bool library = false;
+  int attention = -1;  // an attention: index
   Space space;
   Levels levels;  // one: a map
   bool reduces = false, scans = false, loops = false;
@@ -92,6 +94,7 @@ class Fuser {
   // ---- nodes
   bool generator(NodeId id) const { return generator_cost_[id] >= 0; }
   bool transparent(NodeId id) const { return transparent_[id]; }
+  void find_attentions();
   void classify();
   void count_pieces(NodeId id);
   void count_reads(NodeId id);
@@ -107,6 +110,7 @@ class Fuser {
     return x.op == Op::loop_stack ? x.dims.subspan(1) : x.dims;
   }
   void collect_edges();
+  void walk_attention(const Attention& a);
   static bool reads_in_order(const GraphNode& x, std::size_t k);
   void walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool linear);
   void walk_loop(const ir::LoopParts& l, NodeId consumer);
@@ -125,10 +129,13 @@ class Fuser {
     return x.op == Op::cast && x.dtype == DType::Float32 && is_half(g_[x.in[0]].dtype);
   }
   bool is_contraction(const Group& x) const {
-    return ir::info(g_[x.root_node].op).kind == OpKind::Contraction;
+    return x.attention < 0 && ir::info(g_[x.root_node].op).kind == OpKind::Contraction;
   }
   Group& group(NodeId node) { return groups_[static_cast<std::size_t>(group_of_[node])]; }
   void make_groups();
+  bool ends_attention(NodeId id) const {
+    return attentions_[static_cast<std::size_t>(attention_of_[id])]->product == id;
+  }
   bool join_results(NodeId id);
   void join_parts(NodeId id);
   /// Where a node reads its operands.
@@ -200,6 +207,9 @@ class Fuser {
   std::vector<int> readers_;  // operations that are no views and read a node directly
   std::vector<float> generator_cost_;
   ir::Loops loops_;
+  std::vector<std::shared_ptr<const Attention>> attentions_;
+  std::vector<int> attention_of_;  // by node, or -1
+  std::vector<Refusal> near_misses_;
   std::vector<Edge> edges_;
   std::vector<Group> groups_;
   Sequence order_;  // of the groups, each of which stands behind those that it reads

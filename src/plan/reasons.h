@@ -13,6 +13,8 @@ inline constexpr std::string_view kReasons[] = {
     "each matrix product is a kernel of its own",
     "a matrix product takes maps along, no reductions, scans or loops",
     "its result is written into an argument",
+    "an attention is one kernel by itself",
+    "attention: …",
     "sorts and searches run as library calls",
     "a loop over whole tensors runs its own kernels",
     "read at other points, through …",

@@ -5,6 +5,7 @@
 #include "ir/loops.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,11 +23,12 @@ using ir::NodeId;
 /// the domain.
 struct Region {
   /// Contraction: a matrix product and the maps around it.
-  enum class Kind : std::uint8_t { Fused, Library, Loop, Contraction } kind = Kind::Fused;
+  enum class Kind : std::uint8_t { Fused, Library, Loop, Contraction, Attention } kind = Kind::Fused;
   std::vector<NodeId> nodes;     // compute nodes, ascending (topological)
   std::vector<NodeId> outputs;   // nodes stored to memory, ascending
   std::vector<NodeId> rows;      // nodes of `nodes` that are row nodes, ascending
   NodeId product = ir::kNoNode;  // Contraction: the product
+  int attention = -1;            // Attention: index into Regions::attentions
   struct Loop {
     std::int64_t extent;
     std::uint32_t places;  // bit p: values at place p have it
@@ -62,11 +64,14 @@ inline bool is_written_in_place(const ir::GraphNode& n) {
   return n.arg >= 0 && (n.op == ir::Op::pad || n.op == ir::Op::update_at);
 }
 
+struct Attention;  // plan/attention.h
+
 struct Regions {
   std::vector<Region> regions;  // in an order in which they can run
   std::vector<bool> stored;     // per node: in memory once its region has run (leaves: always)
   std::vector<Refusal> refusals;
   std::unordered_map<NodeId, Placement> placements;  // of stored nodes
+  std::vector<std::shared_ptr<const Attention>> attentions;
   ir::Loops loops;  // of the graph; those of a fused region run inside its kernel, element by element
 };
 

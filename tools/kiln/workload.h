@@ -35,6 +35,8 @@ std::vector<Workload> cpu_workloads();
 // The parts of the list that are in files of their own; empty when the real inputs are not there.
 std::vector<Workload> image_workloads();
 std::vector<Workload> digits_workloads();
+/// Attention with several masks.
+std::vector<Workload> attention_workloads(bool gpu);
 
 /// What the bench runs on a GPU.
 std::vector<Workload> gpu_workloads();

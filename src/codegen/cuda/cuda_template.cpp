@@ -69,6 +69,11 @@ const std::vector<TemplateText>& all_templates() {
        "run_product",
        2,
        90},
+      {"attention_mma",
+       {templates::attention},
+       "AttentionShape shape",
+       {templates::ptx, templates::attention_mma},
+       "run_attention"},
   };
   return all;
 }

@@ -242,6 +242,7 @@ static inline unsigned load_shared(unsigned from) {
   std::memcpy(&x, shared_window + from, 4);
   return x;
 }
+static inline void store_shared(unsigned to, uint4 x) { std::memcpy(shared_window + to, &x, 16); }
 template <bool Transposed> static void load_matrices(unsigned (&to)[4], unsigned from) {
   if (from % 16 != 0) __builtin_trap();
   exchange_of(~0u, from, [&](unsigned warp, unsigned lane) {

@@ -1,0 +1,24 @@
+// What attention's main loop and the text generated for it share: O[b, i, d] = Σⱼ w(t[b, i, j]) · V[b, j, d],
+// where t is a function of S[b, i, j] = Σₖ Q[b, i, k] · K[b, j, k], of i, j and memory, and w(t) is exp(t -
+// m) times a factor, m being the row's greatest t. A unit is this text; then, generated, struct Config,
+// struct Args and the hooks; then the main loop. Config: Element, of q, k and v (bf16 or f16); kWidth,
+// columns that a hook gets at a time (2); kHead, columns of q and k; kOut, of v and the result (both at most
+// 256); kAligned, whether rows of q, k and v begin at multiples of 16 bytes; kSums, running sums of a row;
+// kBase2, whether exponentials are powers of 2; kMasks, whether there are masks, so that t is simpler in
+// tiles that they leave whole; kLow, whether tiles may be left out.
+//
+//   const Element* q_matrix(args, b); k_matrix, v_matrix alike
+//   void score(args, b, i, j, s, t)             t of columns j and j + 1; score_whole: without masks
+//   int tile_kind(args, b, i0, i1, j0, j1)      of rows i0 … i1 and columns j0 … j1: kMixed, kWhole or kLow
+//   float tile_greatest(args, b)                what t is everywhere in a low tile
+//   bool v_is_finite(args, b, tile)
+//   void weights(args, b, i, j, p, w)           w[0]: p times the factor of v's weights; w[1 + n]: of sum n
+//   void finish(args, b, i, d, left, x)         x[0]: sums for columns d and d + 1, of which `left` exist;
+//   x[1]: m;
+//                                               x[2 + n]: sum n
+#pragma once
+
+struct AttentionShape {
+  int rows, columns, batch, blocks;  // blocks of rows
+  int64 q_row, k_row, v_row;         // strides in elements; columns are adjacent
+};

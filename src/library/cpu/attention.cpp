@@ -1,0 +1,388 @@
+#include "library/cpu/attention.h"
+
+#include "device/cpu/executable.h"
+#include "device/cpu/threads.h"
+#include "library/cpu/gemm_micro.h"
+#include "plan/attention_bounds.h"
+#include "support/check.h"
+
+#include <kiln/dtype.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+namespace kiln::cpu {
+namespace {
+
+using library::AttentionCall;
+using library::AttentionMatrix;
+using library::TileBuffer;
+using library::TileKernel;
+using library::TileSlot;
+
+constexpr std::int64_t kTileColumns = 256;              // a tile of scores and one of weights fill an L1
+constexpr std::int64_t kPackedFloats = (32 << 20) / 4;  // of k and v at one time, if one head is not more
+constexpr double kVanishes = 104;                       // exp(-104) is 0 in Float32
+
+std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+template <class T>
+void read(const T* from, std::int64_t step, std::int64_t n, float* to) {
+  if constexpr (std::is_same_v<T, float16>) {
+    if (step == 1) return widen_half(&from->bits, to, n);
+  }
+  for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(from[i * step]);
+}
+
+/// `lines` lines of n elements as columns of a panel: to[p · width + l].
+template <class T>
+void pack(const T* from, std::int64_t line, std::int64_t step, std::int64_t lines, std::int64_t width,
+          std::int64_t n, float* to) {
+  if (lines < width) std::fill_n(to, width * n, 0.0f);
+  if (line == 1) {
+    for (std::int64_t p = 0; p < n; ++p) read(from + p * step, 1, lines, to + p * width);
+    return;
+  }
+  constexpr std::int64_t kRun = 64;
+  float run[kRun];
+  for (std::int64_t p0 = 0; p0 < n; p0 += kRun) {
+    const std::int64_t count = std::min(kRun, n - p0);
+    for (std::int64_t l = 0; l < lines; ++l) {
+      read(from + l * line + p0 * step, step, count, run);
+      for (std::int64_t p = 0; p < count; ++p) to[(p0 + p) * width + l] = run[p];
+    }
+  }
+}
+
+template <class F>
+void with_type(DType type, F f) {
+  switch (type) {
+    case DType::Float32: return f(float{});
+    case DType::Float16: return f(float16{});
+    case DType::BFloat16: return f(bfloat16{});
+    default: KILN_CHECK_THAT(false, "an attention of ", name(type));
+  }
+}
+
+bool all_finite(const float* x, std::int64_t n) {
+  std::uint32_t most = 0;
+  for (std::int64_t i = 0; i < n; ++i)
+    most = std::max(most, std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffu);
+  return most < 0x7f800000u;
+}
+
+class Attending {
+ public:
+  Attending(const AttentionCall& call, std::byte* workspace)
+      : c_(call), a_(*call.what), micro_(micro<float>(false)), workspace_(workspace) {
+    const std::int64_t width = round_up(a_.width, micro_.mr);
+    k_floats_ = round_up(a_.columns, micro_.mr) * a_.depth;
+    v_floats_ = width * a_.columns;
+    row_blocks_ = (a_.rows + c_.tile_rows - 1) / c_.tile_rows;
+    column_tiles_ = (a_.columns + c_.tile_columns - 1) / c_.tile_columns;
+    find_packs();
+    const std::int64_t each = round_up(k_floats_, 16) + round_up(v_floats_, 16);
+    together_ = std::clamp<std::int64_t>(kPackedFloats / std::max<std::int64_t>(each, 1), 1,
+                                         static_cast<std::int64_t>(packs_.size()));
+    pack_floats_ = each;
+    const std::int64_t tile = (c_.tile_columns + micro_.mr) * c_.tile_rows;
+    unit_floats_ = round_up(a_.depth * c_.tile_rows, 16) + 2 * round_up(tile, 16) +
+                   round_up(width * c_.tile_rows, 16) +
+                   (3 + 2 * static_cast<std::int64_t>(a_.sums.size())) * round_up(c_.tile_rows, 16) +
+                   round_up(c_.local_bytes, 64) / 4;
+    flag_bytes_ = round_up(together_ * column_tiles_, 64);
+  }
+
+  std::size_t bytes() const {
+    return static_cast<std::size_t>((together_ * pack_floats_ + thread_count() * unit_floats_) * 4 +
+                                    flag_bytes_);
+  }
+
+  void run() {
+    const auto n = static_cast<std::int64_t>(packs_.size());
+    for (std::int64_t first = 0; first < n; first += together_) {
+      first_ = first;
+      const std::int64_t count = std::min(together_, n - first);
+      pack_all(count);
+      units_.clear();
+      for (std::int64_t b = 0; b < a_.batch; ++b) {
+        const std::int64_t p = pack_of_[static_cast<std::size_t>(b)];
+        if (p >= first && p < first + count) units_.push_back(b);
+      }
+      // later rows of a causal attention have more tiles: the longest units come first
+      const auto units = static_cast<std::int64_t>(units_.size()) * row_blocks_;
+      parallel_for(units, 1, [&](std::int64_t begin, std::int64_t end, int slot) {
+        for (std::int64_t u = begin; u < end; ++u)
+          unit(units_[static_cast<std::size_t>(u / row_blocks_)], row_blocks_ - 1 - u % row_blocks_, slot);
+      });
+    }
+  }
+
+ private:
+  /// Matrices of the batch that share k and v share what is packed of them.
+  void find_packs() {
+    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> known;
+    for (std::int64_t b = 0; b < a_.batch; ++b) {
+      const auto i = static_cast<std::size_t>(b);
+      const auto [at, is_new] =
+          known.try_emplace({a_.k.batch[i], a_.v.batch[i]}, static_cast<std::int64_t>(packs_.size()));
+      if (is_new) packs_.push_back(b);
+      pack_of_.push_back(at->second);
+    }
+  }
+
+  float* packed_k(std::int64_t pack) const {
+    return reinterpret_cast<float*>(workspace_) + (pack - first_) * pack_floats_;
+  }
+  float* packed_v(std::int64_t pack) const { return packed_k(pack) + round_up(k_floats_, 16); }
+  std::uint8_t* flags() const {
+    return reinterpret_cast<std::uint8_t*>(workspace_) +
+           (together_ * pack_floats_ + thread_count() * unit_floats_) * 4;
+  }
+
+  void pack_all(std::int64_t count) {
+    const std::int64_t tiles = column_tiles_;
+    parallel_for(count * tiles, 1, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) pack_tile(first_ + i / tiles, i % tiles);
+    });
+  }
+
+  void pack_tile(std::int64_t pack_number, std::int64_t tile) {
+    const auto b = static_cast<std::size_t>(packs_[static_cast<std::size_t>(pack_number)]);
+    const std::int64_t mr = micro_.mr, j0 = tile * c_.tile_columns,
+                       columns = std::min(c_.tile_columns, a_.columns - j0);
+    float *const k = packed_k(pack_number), *const v = packed_v(pack_number);
+    with_type(a_.k.dtype, [&]<class T>(T) {
+      const T* const from = reinterpret_cast<const T*>(c_.k.data) + a_.k.batch[b];
+      for (std::int64_t j = j0; j < j0 + columns; j += mr)
+        pack(from + j * a_.k.row, a_.k.row, a_.k.column, std::min(mr, a_.columns - j), mr, a_.depth,
+             k + j * a_.depth);
+    });
+    bool good = true;
+    with_type(a_.v.dtype, [&]<class T>(T) {
+      const T* const from = reinterpret_cast<const T*>(c_.v.data) + a_.v.batch[b];
+      for (std::int64_t d = 0; d < a_.width; d += mr) {
+        float* const to = v + d * a_.columns + j0 * mr;
+        pack(from + d * a_.v.column + j0 * a_.v.row, a_.v.column, a_.v.row, std::min(mr, a_.width - d), mr,
+             columns, to);
+        good = good && all_finite(to, columns * mr);
+      }
+    });
+    flags()[(pack_number - first_) * column_tiles_ + tile] = good;
+  }
+
+  /// The memory of one unit.
+  struct Unit {
+    std::int64_t number, row0, rows;
+    float *q, *scores, *weights, *products;
+    float* max[2];
+    float* sums[2];
+    float* scale;
+    std::byte* local;
+    int now = 0;  // which of the two has the values so far
+    bool any = false;
+  };
+
+  Unit unit_at(std::int64_t number, std::int64_t block, int slot) const {
+    Unit u{};
+    u.number = number;
+    u.row0 = block * c_.tile_rows;
+    u.rows = std::min(c_.tile_rows, a_.rows - u.row0);
+    float* at = reinterpret_cast<float*>(workspace_) + together_ * pack_floats_ + slot * unit_floats_;
+    const auto take = [&](std::int64_t n) {
+      float* const here = at;
+      at += round_up(n, 16);
+      return here;
+    };
+    const std::int64_t tile = (c_.tile_columns + micro_.mr) * c_.tile_rows;
+    u.q = take(a_.depth * c_.tile_rows);
+    u.scores = take(tile);
+    u.weights = take(tile);
+    u.products = take(round_up(a_.width, micro_.mr) * c_.tile_rows);
+    const auto n = static_cast<std::int64_t>(a_.sums.size());
+    for (int i = 0; i < 2; ++i) {
+      u.max[i] = take(c_.tile_rows);
+      u.sums[i] = at;
+      at += n * round_up(c_.tile_rows, 16);
+    }
+    u.scale = take(c_.tile_rows);
+    u.local = reinterpret_cast<std::byte*>(at);
+    return u;
+  }
+
+  void unit(std::int64_t number, std::int64_t block, int slot) const {
+    Unit u = unit_at(number, block, slot);
+    const auto b = static_cast<std::size_t>(number);
+    with_type(a_.q.dtype, [&]<class T>(T) {
+      const T* const from = reinterpret_cast<const T*>(c_.q.data) + a_.q.batch[b] + u.row0 * a_.q.row;
+      pack(from, a_.q.row, a_.q.column, u.rows, c_.tile_rows, a_.depth, u.q);
+    });
+    const std::int64_t tile = (c_.tile_columns + micro_.mr) * c_.tile_rows;
+    if (u.rows < c_.tile_rows) std::fill_n(u.weights, tile, 0.0f);
+    std::fill_n(u.products, round_up(a_.width, micro_.mr) * c_.tile_rows, 0.0f);
+    std::fill_n(u.max[0], c_.tile_rows, -std::numeric_limits<float>::infinity());
+    std::fill_n(u.sums[0], static_cast<std::int64_t>(a_.sums.size()) * round_up(c_.tile_rows, 16), 0.0f);
+    std::vector<std::pair<std::int64_t, double>> later;  // tiles that may add nothing, and their greatest t
+    for (std::int64_t t = 0; t < column_tiles_; ++t) {
+      const double greatest = greatest_of(u, t);
+      if (greatest < std::numeric_limits<double>::infinity())
+        later.emplace_back(t, greatest);
+      else
+        tile_of(u, t);
+    }
+    for (const auto& [t, greatest] : later)
+      if (!vanishes(u, greatest)) tile_of(u, t);
+    run_kernels(c_.finish[u.rows < c_.tile_rows], u, 0);
+  }
+
+  /// The greatest value that t has in a tile of which it is known and that may be left out; else inf.
+  double greatest_of(const Unit& u, std::int64_t tile) const {
+    constexpr double kUnknown = std::numeric_limits<double>::infinity();
+    if (a_.t == plan::kNoTerm) return kUnknown;
+    const std::int64_t pack_number = pack_of_[static_cast<std::size_t>(u.number)];
+    if (!flags()[(pack_number - first_) * column_tiles_ + tile]) return kUnknown;
+    const std::int64_t j0 = tile * c_.tile_columns;
+    const plan::Tile where{u.row0, u.rows, j0, std::min(c_.tile_columns, a_.columns - j0), u.number};
+    const plan::Bounds t = plan::bounds_of(a_, a_.t, where, *c_.slot_types, c_.slots);
+    if (t.nan || t.high == kUnknown) return kUnknown;
+    const auto finite = [&](plan::TermId factor) {
+      if (factor == plan::kNoTerm) return true;
+      const plan::Bounds x = plan::bounds_of(a_, factor, where, *c_.slot_types, c_.slots);
+      return !x.nan && std::isfinite(x.low) && std::isfinite(x.high);
+    };
+    return finite(a_.weight) && std::all_of(a_.sums.begin(), a_.sums.end(), finite) ? t.high : kUnknown;
+  }
+
+  bool is_whole(const Unit& u, std::int64_t j0, std::int64_t columns) const {
+    const plan::Tile where{u.row0, u.rows, j0, columns, u.number};
+    return !a_.masks.empty() && std::all_of(a_.masks.begin(), a_.masks.end(), [&](plan::TermId m) {
+      const plan::TermId condition = a_.terms[static_cast<std::size_t>(m)].in[0];
+      return plan::bounds_of(a_, condition, where, *c_.slot_types, c_.slots).low > 0;
+    });
+  }
+
+  bool vanishes(const Unit& u, double greatest) const {
+    const double far = a_.exponential == ir::Op::exp ? kVanishes : kVanishes * 1.5;
+    if (greatest == -std::numeric_limits<double>::infinity()) return true;
+    for (std::int64_t r = 0; r < u.rows; ++r)
+      if (!(u.max[u.now][r] > greatest + far)) return false;
+    return true;
+  }
+
+  void tile_of(Unit& u, std::int64_t tile) const {
+    const std::int64_t mr = micro_.mr, ld = c_.tile_rows, j0 = tile * c_.tile_columns,
+                       columns = std::min(c_.tile_columns, a_.columns - j0);
+    const std::int64_t pack_number = pack_of_[static_cast<std::size_t>(u.number)];
+    const float* const k = packed_k(pack_number);
+    for (std::int64_t j = 0; j < columns; j += mr)
+      micro_.run(a_.depth, k + (j0 + j) * a_.depth, u.q, u.scores + j * ld, ld, true);
+    run_kernels(c_.step[u.rows < ld][columns < c_.tile_columns][is_whole(u, j0, columns)], u, j0);
+    if (a_.t != plan::kNoTerm && u.any) rescale(u);
+    u.now ^= 1;
+    const float* const v = packed_v(pack_number) + j0 * mr;
+    for (std::int64_t d = 0; d < a_.width; d += mr)
+      micro_.run(columns, v + d * a_.columns, u.weights, u.products + d * ld, ld, !u.any);
+    u.any = true;
+  }
+
+  void rescale(const Unit& u) const {
+    const std::int64_t ld = c_.tile_rows;
+    if (std::all_of(u.scale, u.scale + u.rows, [](float s) { return s == 1.0f; })) return;
+    for (std::int64_t r = u.rows; r < ld; ++r) u.scale[r] = 0;
+    for (std::int64_t d = 0; d < a_.width; ++d) {
+      float* const row = u.products + d * ld;
+      for (std::int64_t r = 0; r < ld; ++r) row[r] *= u.scale[r];
+    }
+  }
+
+  template <class T>
+  static std::byte* element(const AttentionMatrix& m, T number, std::int64_t row, std::int64_t column) {
+    const plan::MatrixMemory& l = *m.layout;
+    return m.data +
+           (l.batch[static_cast<std::size_t>(number)] + row * l.row + column * l.column) * size_of(l.dtype);
+  }
+
+  void* address(const TileBuffer& b, const Unit& u, std::int64_t j0) const {
+    const std::int64_t line = round_up(c_.tile_rows, 16);
+    const auto index = static_cast<std::size_t>(b.index);
+    switch (b.role) {
+      case TileBuffer::Role::Scores: return u.scores;
+      case TileBuffer::Role::Weights: return u.weights;
+      case TileBuffer::Role::MaxBefore: return u.max[u.now];
+      case TileBuffer::Role::MaxAfter: return u.max[u.now ^ 1];
+      case TileBuffer::Role::SumBefore: return u.sums[u.now] + b.index * line;
+      case TileBuffer::Role::SumAfter: return u.sums[u.now ^ 1] + b.index * line;
+      case TileBuffer::Role::Scale: return u.scale;
+      case TileBuffer::Role::Memory: return element(c_.memory[index], u.number, u.row0, j0);
+      case TileBuffer::Role::Products: return u.products;
+      case TileBuffer::Role::Result:
+        return c_.result + (u.number * a_.rows + u.row0) * a_.width * size_of(c_.result_type);
+      case TileBuffer::Role::RowResult: return element(c_.row_results[index], u.number, u.row0, 0);
+      case TileBuffer::Role::Local: return u.local + b.index;
+    }
+    return nullptr;
+  }
+
+  std::uint64_t slot_value(const TileSlot& s, const Unit& u, std::int64_t j0) const {
+    switch (s.kind) {
+      case TileSlot::Kind::Plan: return c_.slots[s.slot];
+      case TileSlot::Kind::Row: return static_cast<std::uint64_t>(u.row0);
+      case TileSlot::Kind::Column: return static_cast<std::uint64_t>(j0);
+      case TileSlot::Kind::Batch: return static_cast<std::uint64_t>(u.number / s.divisor % s.extent);
+    }
+    return 0;
+  }
+
+  void run_kernels(std::span<const TileKernel> kernels, const Unit& u, std::int64_t j0) const {
+    for (const TileKernel& t : kernels) {
+      constexpr std::size_t kMost = 128;
+      void* buffers[kMost];
+      std::uint64_t slots[kMost];
+      KILN_CHECK_THAT(t.buffers.size() <= kMost && t.slots.size() <= kMost,
+                      "a tile's kernel has too many operands");
+      for (std::size_t i = 0; i < t.buffers.size(); ++i) buffers[i] = address(t.buffers[i], u, j0);
+      for (std::size_t i = 0; i < t.slots.size(); ++i) slots[i] = slot_value(t.slots[i], u, j0);
+      const auto& code = static_cast<const Executable&>(*t.launch.code);
+      const kernel::Frame frame{buffers, t.launch.params.data(), slots};
+      code.body(frame, 0, t.launch.grid, t.launch.scratch_bytes, t.launch.grid);
+      code.finish(frame, t.launch.finish_grid);
+    }
+  }
+
+  const AttentionCall& c_;
+  const plan::Attention& a_;
+  const Micro<float>& micro_;
+  std::byte* workspace_;
+  std::int64_t k_floats_ = 0, v_floats_ = 0, pack_floats_ = 0, unit_floats_ = 0, flag_bytes_ = 0;
+  std::int64_t row_blocks_ = 0, column_tiles_ = 0, together_ = 1, first_ = 0;
+  std::vector<std::int64_t> packs_, pack_of_;  // the first matrix with each k and v; by matrix
+  std::vector<std::int64_t> units_;
+};
+
+class CpuAttention final : public library::AttentionRoutine {
+ public:
+  std::pair<std::int64_t, std::int64_t> tile_of(const plan::Attention& what) const override {
+    const Micro<float>& m = micro<float>(false);
+    return {m.nr, std::min(round_up(what.columns, m.mr), kTileColumns / m.mr * m.mr)};
+  }
+  std::size_t workspace_bytes(const AttentionCall& call) const override {
+    return Attending(call, nullptr).bytes();
+  }
+  void run(const AttentionCall& call, std::byte* workspace) const override {
+    Attending attending(call, workspace);
+    attending.run();
+  }
+};
+
+}  // namespace
+
+const library::AttentionRoutine& attention() {
+  static const CpuAttention instance;
+  return instance;
+}
+
+}  // namespace kiln::cpu

@@ -1,0 +1,106 @@
+// find_attentions: two products with a function of the scores between them that can be computed tile by tile.
+//
+// The scores are S = q kᵀ, the result is O = P v, and P is made of S by a program in plain operations. The
+// rule is algebra over {i, j} (rows of q, rows of k), not a match of one spelling. Let t be an elementwise
+// function of the scores, of i and j, of numbers and of memory, and m its maximum over j. If t and m meet
+// only as exp(t - m), whatever else is subtracted for a row, and P and all sums over j are linear in
+// exp(t - m)·u with u free of m, then tiles of j can be combined: two partial results with maxima m1 and m2
+// are scaled by exp(m1 - M) and exp(m2 - M), M being the greater maximum, and added. So no value of the whole
+// space {i, j} need be stored. Softmax by its definition, by exp, max and sum, and by a logarithm of a sum of
+// exponentials all fit; so do masks, biases, soft caps, dropout and exponentials without a maximum.
+//
+// An Attention is plain data for those who make kernels of it: a pool of Terms, which are expressions of a
+// tile's elements and of a row's running values, and where the operands lie.
+//
+// The finder must not decide how a device computes a tile, and it never looks at the values of scalars.
+#pragma once
+
+#include "plan/fuse.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kiln::plan {
+
+using TermId = std::int32_t;
+inline constexpr TermId kNoTerm = -1;
+
+/// A value at (i, j) of one matrix of the batch, or at i where it does not depend on j.
+struct Term {
+  enum class Kind : std::uint8_t {
+    Score,     // S at (i, j), before it is rounded to its dtype
+    Max,       // the maximum of Attention::t over j
+    Sum,       // the sum over j number `index`, of weights without their row's factor
+    Memory,    // an element of Attention::memory[index]
+    Row,       // i
+    Column,    // j
+    Batch,     // the coordinate index / divisor % extent of the matrix's number in the batch
+    Scalar,    // a slot of the graph
+    Constant,  // bits of `dtype`
+    Operation  // op(in…), as a node of the graph has it
+  } kind = Kind::Operation;
+  ir::Op op = ir::Op::leaf;
+  DType dtype = DType::Float32;
+  std::uint8_t n_in = 0;
+  bool along_rows = false, along_columns = false;  // whether it depends on i, on j
+  TermId in[3] = {kNoTerm, kNoTerm, kNoTerm};
+  std::int32_t index = -1;               // Sum, Memory; Scalar: the slot
+  std::int64_t divisor = 1, extent = 1;  // Batch
+  std::uint64_t bits = 0;                // Constant; Operation: the attributes
+  friend bool operator==(const Term&, const Term&) = default;
+};
+
+/// A matrix for each number b in the batch: element (r, c) lies at batch[b] + r·row + c·column. batch[b] is
+/// offset + Σ (b / divisor % extent) · stride over the parts.
+struct MatrixMemory {
+  struct Part {
+    std::int64_t divisor, extent, stride;
+  };
+  NodeId base = ir::kNoNode;  // a leaf, or a node that must be stored
+  DType dtype = DType::Float32;
+  std::int64_t row = 0, column = 0;  // strides in elements
+  std::int64_t offset = 0;
+  std::vector<Part> parts;
+  std::vector<std::int64_t> batch;  // offsets in elements, one for each matrix of the batch
+  std::vector<Alias::Position> positions;
+};
+
+struct Attention {
+  NodeId scores, product;     // the two products
+  std::vector<NodeId> nodes;  // compute nodes that it takes the place of, ascending
+  std::int64_t batch = 1, rows = 0, columns = 0, depth = 0, width = 0;  // S is rows × columns, O rows × width
+  MatrixMemory q, k, v;                                                 // (i, depth), (j, depth), (j, width)
+  std::vector<MatrixMemory> memory;  // what terms read: (i, j), strides of 0 where it does not depend on one
+  std::vector<Term> terms;           // operands before their users
+  /// What exponentials are taken of; kNoTerm: there are none, and weights are functions of the scores.
+  TermId t = kNoTerm;
+  ir::Op exponential = ir::Op::exp;  // or exp2
+  /// Terms where(c, x, y) of t, c free of scores and memory and y free of scores: masks. In a tile where all
+  /// of them choose x, t is what it is without them.
+  std::vector<TermId> masks;
+  TermId weight = kNoTerm;   // the factor u of the weights that multiply v; kNoTerm: 1
+  std::vector<TermId> sums;  // the factor u of each running sum; kNoTerm: 1
+  TermId factor = kNoTerm;   // of a row: what the sum of weights times v is multiplied by; kNoTerm: 1
+  struct RowOutput {
+    NodeId node;
+    TermId value;
+    MatrixMemory to;  // where its elements lie: `row` along i
+  };
+  std::vector<RowOutput> row_outputs;  // values of rows that somebody else reads
+};
+
+/// Calls f with the node of each memory that an attention reads.
+template <class F>
+void each_memory(const Attention& a, const F& f) {
+  for (const MatrixMemory* m : {&a.q, &a.k, &a.v}) f(m->base);
+  for (const MatrixMemory& m : a.memory) f(m.base);
+}
+
+/// Why the main loop of a GPU (attention_mma) cannot do an attention, or nothing.
+std::string refuse_on_gpu(const Graph& graph, const Attention& a);
+
+/// The attentions of a graph, in the order of their results. `refusals`: near misses, and why each is one.
+std::vector<Attention> find_attentions(const Graph& graph, std::vector<Refusal>& refusals);
+
+}  // namespace kiln::plan

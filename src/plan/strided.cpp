@@ -1,0 +1,125 @@
+#include "plan/strided.h"
+
+#include "ir/layout.h"
+
+#include <algorithm>
+
+namespace kiln::plan {
+namespace {
+
+using Axis = std::vector<AxisPart>;
+
+/// Parts without extents of 1, neighbours joined where they lie next to each other.
+Axis joined(const Axis& parts) {
+  Axis out;
+  for (const AxisPart& p : parts) {
+    if (p.extent == 1) continue;
+    if (!out.empty() && out.back().stride == p.stride * p.extent)
+      out.back() = {out.back().extent * p.extent, p.stride};
+    else
+      out.push_back(p);
+  }
+  return out;
+}
+
+StridedView memory_of(const Graph& g, NodeId id) {
+  const ir::GraphNode& n = g[id];
+  StridedView v;
+  v.base = id;
+  std::vector<std::int64_t> strides = ir::row_major_strides(n.dims);
+  if (n.op == ir::Op::leaf) {
+    const ir::Dims own = g.args[static_cast<std::size_t>(n.arg)].strides;
+    strides.assign(own.begin(), own.end());
+  }
+  for (std::size_t a = 0; a < n.dims.size(); ++a) v.axes.push_back({{n.dims[a], strides[a]}});
+  return v;
+}
+
+/// The parts of all axes in row-major order, dealt to axes of other extents. False: an axis would end inside
+/// a part at a position that does not divide it.
+bool regroup(const std::vector<Axis>& from, ir::Dims to, std::vector<Axis>& out) {
+  Axis parts;
+  for (const Axis& a : from) parts.insert(parts.end(), a.begin(), a.end());
+  parts = joined(parts);
+  out.assign(to.size(), {});
+  for (std::size_t a = to.size(); a-- > 0;) {
+    std::int64_t want = to[a];
+    while (want > 1) {
+      if (parts.empty()) return false;
+      AxisPart& last = parts.back();
+      if (want % last.extent == 0) {
+        out[a].insert(out[a].begin(), last);
+        want /= last.extent;
+        parts.pop_back();
+      } else if (last.extent % want == 0) {
+        out[a].insert(out[a].begin(), {want, last.stride});
+        last = {last.extent / want, last.stride * want};
+        want = 1;
+      } else {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> stride_of(const std::vector<AxisPart>& axis) {
+  const Axis parts = joined(axis);
+  if (parts.empty()) return 0;
+  if (parts.size() > 1) return std::nullopt;
+  return parts[0].stride;
+}
+
+std::int64_t offset_along(const std::vector<AxisPart>& axis, std::int64_t at) {
+  std::int64_t offset = 0;
+  for (std::size_t p = axis.size(); p-- > 0;) {
+    offset += at % axis[p].extent * axis[p].stride;
+    at /= axis[p].extent;
+  }
+  return offset;
+}
+
+StridedView strided_view(const Graph& g, NodeId node) {
+  const ir::GraphNode& n = g[node];
+  const bool followed = ir::is_view(n.op) && !is_written_in_place(n) && n.numel > 0 &&
+                        n.op != ir::Op::arrange && n.op != ir::Op::pad && n.op != ir::Op::update_at;
+  if (!followed) return memory_of(g, node);
+  StridedView in = strided_view(g, n.in[0]);
+  StridedView out{in.base, in.offset, in.positions, {}};
+  switch (n.op) {
+    case ir::Op::slice_at: {
+      const auto at = ir::attributes<ir::Position>(n);
+      const std::optional<std::int64_t> stride = stride_of(in.axes[at.axis]);
+      if (g[n.in[1]].op != ir::Op::scalar || at.from_back || !stride) return memory_of(g, node);
+      out.positions.push_back({g[n.in[1]].arg, g[n.in[0]].dims[at.axis] - n.dims[at.axis], *stride});
+      out.axes = std::move(in.axes);
+      out.axes[at.axis] = {{n.dims[at.axis], *stride}};
+      return out;
+    }
+    case ir::Op::reshape: return regroup(in.axes, n.dims, out.axes) ? out : memory_of(g, node);
+    default: break;
+  }
+  const ir::ViewMap map = ir::view_map(n, g[n.in[0]].dims);
+  out.axes.resize(n.dims.size());
+  for (std::size_t a = 0; a < n.dims.size(); ++a) out.axes[a] = {{n.dims[a], 0}};
+  std::vector<int> terms(n.dims.size());
+  for (std::size_t a = 0; a < in.axes.size(); ++a) out.offset += offset_along(in.axes[a], map.first[a]);
+  for (const ir::ViewMap::Term& t : map.terms) {
+    const Axis& from = in.axes[t.operand_axis];
+    const bool whole = t.step == 1 && map.first[t.operand_axis] == 0 && terms[t.axis] == 0 &&
+                       g[n.in[0]].dims[t.operand_axis] == n.dims[t.axis];
+    if (whole) {
+      out.axes[t.axis] = from;
+    } else if (g[n.in[0]].dims[t.operand_axis] != 1) {
+      const std::optional<std::int64_t> stride = stride_of(from);
+      if (!stride || out.axes[t.axis].size() > 1) return memory_of(g, node);
+      out.axes[t.axis] = {{n.dims[t.axis], out.axes[t.axis][0].stride + t.step * *stride}};
+    }
+    ++terms[t.axis];
+  }
+  return out;
+}
+
+}  // namespace kiln::plan
