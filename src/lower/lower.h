@@ -6,6 +6,7 @@
 #include "plan/region.h"
 #include "schedule/schedule.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 

@@ -369,8 +369,8 @@ TermReader::Result TermReader::operation(NodeId id, const Frame& frame) {
   const GraphNode& n = g_[id];
   std::vector<Reading> in;
   bool rows = false, weights = false, scored = false, columns = false, shift = false;
-  for (const NodeId in : n.in) {
-    const Result x = read(in, operand_frame(frame, n.dims, g_[in].dims));
+  for (const NodeId operand : n.in) {
+    const Result x = read(operand, operand_frame(frame, n.dims, g_[operand].dims));
     if (!x) return x;
     in.push_back(*x);
     rows |= x->kind == Kind::Row;
