@@ -34,8 +34,7 @@ const schedule::Target& planning_target(Device device) {
   kept.target.exact = config().strict || config().deterministic;
   using Templates = schedule::Target::Templates;
   // A GPU's main loop for attentions has run on few devices so far: it must be asked for.
-  kept.target.attentions =
-      t.attentions && (!t.gpu || templates_preferred().load(std::memory_order_relaxed));
+  kept.target.attentions = t.attentions && (!t.gpu || templates_preferred().load(std::memory_order_relaxed));
   kept.target.templates =
       t.gpu && templates_preferred().load(std::memory_order_relaxed) ? Templates::All : t.templates;
   return kept.target;
