@@ -85,14 +85,10 @@ class AttentionLowering {
     t.hooks.push_back(matrix("k_matrix", a_.k));
     t.hooks.push_back(matrix("v_matrix", a_.v));
     t.hooks.push_back(scores("score", false));
-    if (!a_.masks.empty()) {
-      t.hooks.push_back(scores("score_whole", true));
-      t.hooks.push_back(tile_kind(low));
-    }
-    if (low) {
-      t.hooks.push_back(greatest());
-      t.hooks.push_back(flag());
-    }
+    t.hooks.push_back(scores("score_whole", true));
+    t.hooks.push_back(tile_kind(low));
+    t.hooks.push_back(greatest(low));
+    t.hooks.push_back(flag(low));
     t.hooks.push_back(weights());
     t.hooks.push_back(finish());
     k_.main_loop = std::move(t);
@@ -411,16 +407,21 @@ class AttentionLowering {
     return h;
   }
 
-  Hook greatest() {
+  Hook greatest(bool low) {
     E batch;
     Hook h = begin("tile_greatest", {&batch});
-    h.results.push_back(term(uniform_fill(a_), {}).id);
+    const E value = low ? term(uniform_fill(a_), {}) : kernel::constant(k_.pool, DType::Float32, 0);
+    h.results.push_back(value.id);
     return h;
   }
 
-  Hook flag() {
+  Hook flag(bool low) {
     E batch, tile;
     Hook h = begin("v_is_finite", {&batch, &tile});
+    if (!low) {
+      h.results.push_back(yes(true).id);
+      return h;
+    }
     const std::int64_t tiles = (a_.columns + kAttentionColumns - 1) / kAttentionColumns;
     std::int64_t matrices = 1;
     for (const MatrixMemory::Part& p : a_.v.parts) matrices *= p.extent;
