@@ -32,7 +32,10 @@ class Joining {
     for (Region& r : regions_.regions) {
       const std::optional<ProductRow> found = find(r, library_adds);
       if (!found) continue;
-      r = {Region::Kind::Library, {found->product, found->sum}, {found->sum}, {}, {}, {}, false};
+      r = {};
+      r.kind = Region::Kind::Library;
+      r.nodes = {found->product, found->sum};
+      r.outputs = {found->sum};
       regions_.stored[found->product] = false;
       joined[found->product] = true;
     }
