@@ -77,7 +77,7 @@ ir::NodeRef join_node(std::span<const ir::NodeRef> pieces, int axis, std::span<c
   return node;
 }
 
-ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype, SourceLocation loc,
+ir::NodeRef iota_node(std::span<const std::int64_t> dims, int axis, DType dtype,
                       std::optional<Device> device) {
   auto node = ir::NodeRef::adopt(ir::new_node(ir::Op::iota, dtype, dims));
   if (device) node->device = ir::device_code(*device) & 15;
