@@ -38,7 +38,7 @@ struct Recorded {
 template <class Function, class... Args>
 auto run_user_code(const Function& f, const Args&... args) {
   const SourceLocation line = CallScope::line_or({});
-  const UserCode running;
+  const OutsideCalls running;
   try {
     return f(args...);
   } catch (const UserError& e) {

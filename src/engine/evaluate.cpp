@@ -20,6 +20,7 @@
 #include "ir/loops.h"
 #include "oracle/interpret.h"
 #include "record/learned_lines.h"
+#include "support/call_scope.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/thread_own.h"
@@ -435,6 +436,7 @@ void evaluate_on(Device device, std::span<ir::Node* const> roots, Request reques
 }
 
 void evaluate(std::span<ir::Node* const> roots, Request request) try {
+  const OutsideCalls evaluating;
   const auto device = [](int code) {
     return code == ir::kAnyDevice ? engine::default_device() : ir::device_of(code);
   };

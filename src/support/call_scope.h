@@ -31,20 +31,21 @@ class CallScope {
   static SourceLocation line_or(const SourceLocation& own) { return current_ ? current_->line_ : own; }
 
  private:
-  friend class UserCode;
+  friend class OutsideCalls;
   static constinit thread_local const CallScope* current_;
   std::string_view op_;
   SourceLocation line_;
   const CallScope* outer_;
 };
 
-/// While one lives, a function that the user gave is running inside a public call: what it records and throws
-/// belongs to its own lines.
-class UserCode {
+/// While one lives, what this thread records and throws belongs to no open scope: a function that the user
+/// gave is running, whose operations have lines of their own, or an evaluation, whose errors name the
+/// operations they are about.
+class OutsideCalls {
  public:
-  UserCode() noexcept : call_(CallScope::current_) { CallScope::current_ = nullptr; }
-  ~UserCode() { CallScope::current_ = call_; }
-  UserCode(const UserCode&) = delete;
+  OutsideCalls() noexcept : call_(CallScope::current_) { CallScope::current_ = nullptr; }
+  ~OutsideCalls() { CallScope::current_ = call_; }
+  OutsideCalls(const OutsideCalls&) = delete;
 
  private:
   const CallScope* call_;

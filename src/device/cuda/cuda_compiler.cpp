@@ -50,6 +50,7 @@ class CudaCompiler final : public SourceCompiler {
 
 Arch SourceCompiler::arch_for(const device::Unit& unit) const {
   Arch arch = arch_;
+  if (unit.kernel == nullptr) return arch;  // a source that somebody gave
   const auto& t = unit.kernel->main_loop;
   arch.specific = t && codegen::template_text(t->name).specific == arch.number();
   return arch;
