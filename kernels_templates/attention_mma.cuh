@@ -160,8 +160,10 @@ struct AttentionBlock {
         most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 2));
         const float before = max[f][h], after = greatest(before, most);
         max[f][h] = after;
-        const float shift = after == minus_inf() ? 0.0f : after * kLog2;
-        const float scale = exp2_fast(__fmaf_rn(before, kLog2, -shift));
+        // The difference comes first: where all scores of a row are -1e9, its product with kLog2 is 0 that
+        // way.
+        const float shift = after == minus_inf() ? 0.0f : after;
+        const float scale = exp2_fast((before - shift) * kLog2);
 #pragma unroll
         for (int k = 0; k < Config::kSums; ++k) sums[f][h][k] *= scale;
 #pragma unroll
@@ -172,8 +174,8 @@ struct AttentionBlock {
 #pragma unroll
         for (int n = 0; n < kColumns / 8; ++n) {
           const int j = column + 8 * n;
-          const float p[1][2] = {{exp2_fast(__fmaf_rn(s[f][n][2 * h], kLog2, -shift)),
-                                  exp2_fast(__fmaf_rn(s[f][n][2 * h + 1], kLog2, -shift))}};
+          const float p[1][2] = {
+              {exp2_fast((s[f][n][2 * h] - shift) * kLog2), exp2_fast((s[f][n][2 * h + 1] - shift) * kLog2)}};
           float w[1 + Config::kSums][2];
           weights(args, b, i, j, p, w);
           s[f][n][2 * h] = w[0][0];
