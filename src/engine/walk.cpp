@@ -96,9 +96,15 @@ class Walker {
       auto& top = w_.stack.back();
       Node* n = top.node;
       const std::size_t depth = w_.stack.size();
-      const std::span<Node* const> operands = ir::operands(*n);
-      while (top.next < operands.size()) {
-        Node* in = operands[top.next++];
+      for (;;) {
+        Node* in;
+        if (n->n_in != ir::kManyOperands) [[likely]] {
+          if (top.next >= n->n_in) break;
+          in = n->in[top.next++];
+        } else {
+          if (top.next >= n->n_many) break;
+          in = n->many[top.next++];
+        }
         if (!in) continue;
         if (!enter(in)) return false;
         if (w_.stack.size() != depth) break;  // `in` comes first (and `top` may have moved)
@@ -174,10 +180,10 @@ class Walker {
     push(head(n));
     if (n->n_in == ir::kManyOperands) [[unlikely]] {
       push(n->n_many);
-      for (std::size_t k = 0; k < n->n_many; ++k) push(operand(n, k));
+      for (std::size_t k = 0; k < n->n_many; ++k) push(operand(n, n->many[k], k));
     } else {
       std::uint64_t in[ir::kInlineOperands] = {Walk::kNone, Walk::kNone, Walk::kNone};
-      for (std::size_t k = 0; k < n->n_in; ++k) in[k] = operand(n, k);
+      for (std::size_t k = 0; k < n->n_in; ++k) in[k] = operand(n, n->in[k], k);
       if (n->op == Op::scalar) in[0] = kSlot | slot(n, n->dtype);
       push(in[0] | in[1] << 32);
       if (n->n_in > 2) push(in[2]);
@@ -191,9 +197,8 @@ class Walker {
     if (n->n_attrs) push({n->attrs, n->n_attrs});
   }
 
-  /// What the key has of operand k: its number, or its slot.
-  std::uint64_t operand(const Node* n, std::size_t k) {
-    const Node* const x = ir::operands(*n)[k];
+  /// What the key has of operand k, which is x: its number, or its slot. Inlined: each node calls it.
+  [[gnu::always_inline]] std::uint64_t operand(const Node* n, const Node* x, std::size_t k) {
     if (!x) return kSlot | slot(n, immediate_dtype(n, k));
     const std::uint32_t i = w_.position(x);
     ++w_.uses[i];

@@ -126,8 +126,9 @@ inline void init(Node* node, Op op, DType dtype, int rank, SourceLocation loc) {
   node->imm = 0;
   node->attr64 = 0;
   node->attrs = nullptr;
-  const SourceLocation line = CallScope::line_or(loc);
-  std::memcpy(&node->loc, &line, sizeof line);
+  std::memcpy(&node->loc, &loc, sizeof loc);
+  if (const CallScope* const scope = CallScope::current()) [[unlikely]]
+    std::memcpy(&node->loc, &scope->line(), sizeof loc);
 }
 
 /// Drops one reference; true when it was the last. A sole owner needs no atomic read-modify-write.
