@@ -330,16 +330,22 @@ __device__ __forceinline__ void run_attention(const Args& args) {
   }
   copy_rows<kRows, 2 * kDepthSteps, Config::kHead, kDepthPitch>(x.q, q_matrix(args, number), args.shape.q_row,
                                                                 x.row0, args.shape.rows);
-  x.tiles(false);
-  if constexpr (Config::kLow) {
-    int kind;
-    const bool any = x.next(0, true, kind) < args.shape.columns;
-    __shared__ bool more;
-    if (threadIdx.x == 0) more = false;
-    __syncthreads();
-    if (any && !x.adds_nothing(tile_greatest(args, number))) more = true;
-    __syncthreads();
-    if (more) x.tiles(true);
+  // Low tiles come last, and only where they add something. One loop, so that its body is compiled once.
+#pragma unroll 1
+  for (int low = 0; low <= Config::kLow; ++low) {
+    if constexpr (Config::kLow) {
+      if (low == 1) {
+        int kind;
+        const bool any = x.next(0, true, kind) < args.shape.columns;
+        __shared__ bool more;
+        if (threadIdx.x == 0) more = false;
+        __syncthreads();
+        if (any && !x.adds_nothing(tile_greatest(args, number))) more = true;
+        __syncthreads();
+        if (!more) break;
+      }
+    }
+    x.tiles(low == 1);
   }
   x.write();
 }

@@ -14,7 +14,8 @@ enum class Mode : std::uint8_t {
 };
 
 enum class Tier : std::uint8_t {
-  Auto,  ///< run a new CPU kernel on the vm until the background compiler has finished
+  Auto,  ///< while the background compiler works: a CPU runs new kernels on the vm, a GPU plans without
+         ///< main loops that take long to compile
   Jit,   ///< wait for the compiler
   Vm,    ///< run CPU kernels on the vm only; compile none
 };

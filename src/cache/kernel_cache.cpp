@@ -318,6 +318,19 @@ void obtain(std::span<KernelRequest> requests) {
   cpu::run_jobs(jobs);
 }
 
+bool is_at_hand(const KernelRequest& request) {
+  KernelRequest own = request;
+  const Wanted wanted = wanted_of(own);
+  {
+    std::lock_guard lock(cache().mutex);
+    const auto found = cache().slots.find(wanted.slot);
+    if (found != cache().slots.end() && found->second->kernel) return true;
+  }
+  DiskCache* const kept = wanted.edited ? nullptr : disk();
+  const std::string key = kept ? wanted.compiler->key() : std::string();
+  return !key.empty() && kept->get(disk_key(wanted.key, key));
+}
+
 std::string disk_key(const Hash128& kernel, const std::string& compiler) {
   return cat("kernel ", kernel.hex(), "\ngenerator " KILN_GENERATOR_HASH "\n", compiler);
 }

@@ -47,6 +47,8 @@ struct KernelRequest {
 /// interpreted; a warning says so, and it is not remembered. CompileError where the device has no
 /// interpreter. Throws InternalError for a kernel that is not well formed.
 void obtain(std::span<KernelRequest> requests);
+/// Whether obtain() would find the code of a request in memory or on disk, and so compile nothing.
+bool is_at_hand(const KernelRequest& request);
 /// What a binary is found by on disk: everything that decides it. `compiler`: device::Compiler::key().
 std::string disk_key(const Hash128& kernel, const std::string& compiler);
 /// Lets devices keep what they compile besides kernels of plans in the disk cache. To be called before they

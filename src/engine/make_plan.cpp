@@ -71,6 +71,17 @@ std::shared_ptr<const Plan> PlanMaker::run() {
 }
 
 bool PlanMaker::plan_with(plan::Fusion fusion) {
+  if (!make_steps(fusion)) return false;
+  if (replaceable_ && !answer_meanwhile(fusion)) return false;
+  log_refusals();
+  explain(g_, regions_);
+  if (suits_graph(*plan_)) plan_->graphs = std::make_unique<PlanGraphs>();
+  count(Counter::PlanNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start_).count()));
+  compile();
+  return true;
+}
+
+bool PlanMaker::make_steps(plan::Fusion fusion) {
   plan_ = std::make_shared<Plan>();
   lowered_.clear();
   tile_kernels_.clear();
@@ -104,15 +115,10 @@ bool PlanMaker::plan_with(plan::Fusion fusion) {
   }
   add_results();
   if (overwrites_too_early()) return false;
-  log_refusals();
-  explain(g_, regions_);
   plan_->donated = donations_.args;
   find_classes();
   group();
   set_lifetimes(*plan_);
-  if (suits_graph(*plan_)) plan_->graphs = std::make_unique<PlanGraphs>();
-  count(Counter::PlanNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start_).count()));
-  compile();
   return true;
 }
 
@@ -160,23 +166,28 @@ void PlanMaker::group() {
   reorder(classes_);
 }
 
-void PlanMaker::compile() {
+std::vector<KernelRequest> PlanMaker::kernel_requests() {
   std::vector<KernelRequest> requests;
-  std::vector<Step> steps;
   for (const Step& step : plan_->steps) {
     if (step.kind != Step::Kind::Launch) continue;
     const kernel::Kernel& k = lowered_[step.index]->kernel;
     requests.push_back({&k, classes_[step.index].key, device_,
                         device::at(device_).room_for(k, static_cast<int>(step.count)), nullptr,
                         Verdict::Memory});
-    steps.push_back(step);
   }
-  for (const EpilogueOf& e : epilogues_)
-    requests.push_back(
-        {&e.lowered->kernel, kernel::hash(e.lowered->kernel), device_, 1, nullptr, Verdict::Memory});
-  for (TileLowered& t : tile_kernels_)
-    requests.push_back(
-        {&t.lowered->kernel, kernel::hash(t.lowered->kernel), device_, 1, nullptr, Verdict::Memory});
+  const auto add = [&](const kernel::Kernel& k) {
+    requests.push_back({&k, kernel::hash(k), device_, 1, nullptr, Verdict::Memory});
+  };
+  for (const EpilogueOf& e : epilogues_) add(e.lowered->kernel);
+  for (const TileLowered& t : tile_kernels_) add(t.lowered->kernel);
+  return requests;
+}
+
+void PlanMaker::compile() {
+  std::vector<KernelRequest> requests = kernel_requests();
+  std::vector<Step> steps;
+  for (const Step& step : plan_->steps)
+    if (step.kind == Step::Kind::Launch) steps.push_back(step);
   if (requests.empty()) return;
   try {
     obtain(requests);
@@ -227,10 +238,10 @@ void PlanMaker::log_refusals() {
 namespace {
 
 std::shared_ptr<const Plan> made_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
-                                      Device device, const std::vector<NodeId>& donatable) {
+                                      Device device, const std::vector<NodeId>& donatable, bool replaceable) {
   std::shared_ptr<const Plan> plan;
   const auto defect =
-      defect_in([&] { plan = PlanMaker(walk, std::move(graph), ids, device, donatable).run(); });
+      defect_in([&] { plan = PlanMaker(walk, std::move(graph), ids, device, donatable, replaceable).run(); });
   if (defect) throw CompileError(*defect);  // of what comes before regions
   return plan;
 }
@@ -246,14 +257,15 @@ bool specialises_kernels() { return specialises.load(std::memory_order_relaxed);
 namespace {
 
 std::shared_ptr<const Plan> plan_of(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
-                                    Device device, const std::vector<NodeId>& donatable) {
+                                    Device device, const std::vector<NodeId>& donatable, bool replaceable) {
   static const std::vector<NodeId> nothing;
   keep_binaries_on_disk();
   if (!donatable.empty()) {
     // The copy's extents lie in the graph's memory, which stays.
-    if (std::shared_ptr<const Plan> plan = made_plan(walk, graph, ids, device, donatable)) return plan;
+    if (std::shared_ptr<const Plan> plan = made_plan(walk, graph, ids, device, donatable, replaceable))
+      return plan;
   }
-  return made_plan(walk, std::move(graph), ids, device, nothing);
+  return made_plan(walk, std::move(graph), ids, device, nothing, replaceable);
 }
 
 }  // namespace
@@ -263,7 +275,7 @@ std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const s
   const CompileTicket ticket;
   std::vector<NodeId> donatable;
   for (std::uint32_t i : walk.donatable) donatable.push_back(ids[i]);
-  return plan_of(walk, std::move(graph), ids, device, donatable);
+  return plan_of(walk, std::move(graph), ids, device, donatable, true);
 }
 
 std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device, const std::vector<NodeId>& donatable) {
@@ -271,7 +283,7 @@ std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device, const std:
   std::vector<NodeId> ids = graph.roots;
   walk.nodes.assign(ids.size(), nullptr);
   for (std::uint32_t i = 0; i < ids.size(); ++i) walk.roots.push_back(i);
-  return plan_of(walk, std::move(graph), ids, device, donatable);
+  return plan_of(walk, std::move(graph), ids, device, donatable, false);
 }
 
 }  // namespace kiln::engine

@@ -15,6 +15,7 @@
 #include <kiln/report.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -158,6 +159,8 @@ struct Plan {
   }
   std::uint32_t n_nodes = 0;
   std::unique_ptr<PlanGraphs> graphs;  // null: steps are enqueued one by one
+  // Not null: this plan answers while kernels of a better one are compiled; set when they are.
+  std::shared_ptr<const std::atomic<bool>> superseded;
 };
 
 /// Plans the graph of a walk and compiles what it needs; reads no node of the trace. A defect of Kiln (an
@@ -191,6 +194,16 @@ void prefer_templates(bool on);
 
 /// The planner's view of a device. DeviceError when there is no such device.
 const schedule::Target& planning_target(Device device = Device::cpu());
+
+/// While one lives, targets that its thread plans for have no main loops that take long to compile where the
+/// library and kernels without them do the same.
+class QuickPlanning {
+ public:
+  QuickPlanning();
+  ~QuickPlanning();
+  QuickPlanning(const QuickPlanning&) = delete;
+  QuickPlanning& operator=(const QuickPlanning&) = delete;
+};
 
 /// Finds a plan in memory; null on a miss. Takes no lock for plans this thread has used lately.
 std::shared_ptr<const Plan> find_plan(const Hash128& key);

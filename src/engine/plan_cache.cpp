@@ -39,14 +39,18 @@ void remember(const Hash128& key, const std::shared_ptr<const Plan>& plan) {
   near().entries[key.lo % kNear] = {key, epoch.load(std::memory_order_relaxed), plan};
 }
 
+bool is_current(const Plan& plan) {
+  return !plan.superseded || !plan.superseded->load(std::memory_order_acquire);
+}
+
 }  // namespace
 
 std::shared_ptr<const Plan> find_plan(const Hash128& key) {
   const Near::Entry& e = near().entries[key.lo % kNear];
-  if (e.key == key && e.epoch == epoch.load(std::memory_order_relaxed)) return e.plan;
+  if (e.key == key && e.epoch == epoch.load(std::memory_order_relaxed) && is_current(*e.plan)) return e.plan;
   std::lock_guard lock(shared().mutex);
   const auto it = shared().plans.find(key);
-  if (it == shared().plans.end()) return nullptr;
+  if (it == shared().plans.end() || !is_current(*it->second)) return nullptr;
   remember(key, it->second);
   return it->second;
 }
@@ -58,7 +62,8 @@ std::shared_ptr<const Plan> keep_plan(const Hash128& key, std::shared_ptr<const 
     std::size_t drop = plans.size() / 2;
     for (auto it = plans.begin(); drop > 0; --drop) it = plans.erase(it);
   }
-  const auto& kept = plans.try_emplace(key, std::move(plan)).first->second;
+  auto& kept = plans[key];
+  if (!kept || !is_current(*kept)) kept = std::move(plan);
   remember(key, kept);
   return kept;
 }

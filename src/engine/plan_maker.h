@@ -2,6 +2,7 @@
 // steps and the memory that they use, plan_results.cpp what is kept of them.
 #pragma once
 
+#include "cache/kernel_cache.h"
 #include "engine/group_launches.h"
 #include "engine/plan.h"
 #include "lower/lower.h"
@@ -29,10 +30,12 @@ transform::Wishes wishes(const schedule::Target& target);
 
 class PlanMaker {
  public:
-  /// `donatable`: leaves of the graph that may be overwritten.
+  /// `donatable`: leaves of the graph that may be overwritten. `replaceable`: the plan may be one that
+  /// answers while a better one's kernels are compiled.
   PlanMaker(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids, Device device,
-            const std::vector<NodeId>& donatable)
+            const std::vector<NodeId>& donatable, bool replaceable)
       : device_(device),
+        replaceable_(replaceable),
         donatable_(donatable),
         walk_(walk),
         ids_(ids),
@@ -47,6 +50,13 @@ class PlanMaker {
  private:
   /// False where an argument would be overwritten while something still reads it.
   bool plan_with(plan::Fusion fusion);
+  /// Everything of plan_with but the code.
+  bool make_steps(plan::Fusion fusion);
+  /// Where main loops would have to be compiled: begins to in the background, and makes the steps of a plan
+  /// without them, which answers meanwhile. False: as make_steps().
+  bool answer_meanwhile(plan::Fusion fusion);
+  /// One for each launch step, for each epilogue and for each kernel of tiles.
+  std::vector<KernelRequest> kernel_requests();
   /// The region that was being lowered or verified, and its line, for a message.
   std::string in_region() const;
   /// A held node that is not stored keeps what it is computed from alive: a list of losses would keep every
@@ -124,6 +134,7 @@ class PlanMaker {
   void compile();
   void log_refusals();
   Device device_;
+  bool replaceable_;
   const std::vector<NodeId>& donatable_;
   const Walk& walk_;
   const std::vector<NodeId>& ids_;

@@ -16,9 +16,19 @@ std::atomic<bool>& templates_preferred() {
   return on;
 }
 
+bool& quick_planning() {
+  struct Quick {
+    bool on = false;
+  };
+  return thread_own<Quick, Quick>().on;
+}
+
 }  // namespace
 
 void prefer_templates(bool on) { templates_preferred().store(on); }
+
+QuickPlanning::QuickPlanning() { quick_planning() = true; }
+QuickPlanning::~QuickPlanning() { quick_planning() = false; }
 
 const schedule::Target& planning_target(Device device) {
   struct Kept {
@@ -32,11 +42,11 @@ const schedule::Target& planning_target(Device device) {
     kept = {&t, t.threads, t.vector_bytes, t};
   kept.target.strict = config().strict;
   kept.target.exact = config().strict || config().deterministic;
-  using Templates = schedule::Target::Templates;
-  // A GPU's main loop for attentions has run on few devices so far: it must be asked for.
-  kept.target.attentions = t.attentions && (!t.gpu || templates_preferred().load(std::memory_order_relaxed));
-  kept.target.templates =
-      t.gpu && templates_preferred().load(std::memory_order_relaxed) ? Templates::All : t.templates;
+  const bool slow = !quick_planning();
+  kept.target.attentions = t.attentions && (slow || !t.gpu);
+  kept.target.templates = t.gpu && slow && templates_preferred().load(std::memory_order_relaxed)
+                              ? schedule::Target::Templates::All
+                              : t.templates;
   return kept.target;
 }
 

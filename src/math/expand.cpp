@@ -53,6 +53,47 @@ E logistic_roughly(E x, E y) {
   return (y * kernel::select(x < 0.0, e, x.lit(1))) * kernel::native(NativeFn::ReciprocalFast, e + 1.0);
 }
 
+/// e^(-a^2 / 2) Q(a), with Q(a) = erfc(a / sqrt 2) / 2 e^(a^2 / 2) = t P(t), t = 1 / (1 + 0.308 a): 2^-17.9
+/// on [0, 14]. Pre: a is at least 0, or NaN.
+E normal_tail_roughly(E a) {
+  const E t = kernel::native(NativeFn::ReciprocalFast, fma(a, a.lit(0x1.3b645ap-2), a.lit(1)));
+  const E p = t * math::horner(t, {0x1.f84f84p-4, 0x1.e6efe8p-4, 0x1.179f18p-3, 0x1.dc9892p-8, 0x1.8456c2p-3,
+                                   -0x1.34f64ep-4});
+  return p * kernel::native(NativeFn::Exp4Fast, a * a * (-math::kLog2e / 4));
+}
+
+/// As math::gelu, max(x, 0) - a Q(a); zero beyond a = 15.
+E gelu_roughly(E x) {
+  const E a = math::at_most(kernel::abs(x), 15.0);
+  return fma(-a, normal_tail_roughly(a), math::at_least(x, -0.0));
+}
+
+E erfc_roughly(E x) {
+  const E y = normal_tail_roughly(math::at_most(kernel::abs(x), 11.0) * 0x1.6a09e667f3bcdp+0) * 2.0;
+  return select(x < 0.0, 2.0 - y, y);
+}
+
+/// x / (1 + e^-z), z = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+E gelu_tanh_roughly(E x) {
+  constexpr double kA = 0x1.9884533d43651p+0;
+  const E z = x * fma(x * x, x.lit(kA * 0.044715), x.lit(kA));
+  return logistic_roughly(z, math::at_least(x, -20.0));
+}
+
+/// max(x, 0) + log(1 + e), e = e^-|x|; log(1 + e) / e on [0, 1]: 2^-19.6.
+E softplus_roughly(E x) {
+  const E e = exp_roughly(-kernel::abs(x));
+  const E rest = math::horner(e, {0x1.ffffd6p-1, -0x1.ffddd6p-2, 0x1.530a72p-2, -0x1.e15bf6p-3, 0x1.319c54p-3,
+                                  -0x1.0ffb5ap-4, 0x1.cf5f7p-7});
+  return fma(e, rest, max(x, x.lit(0)));
+}
+
+/// x tanh(log(1 + w)) = x n / (n + 2), n = w (w + 2), w = e^x.
+E mish_roughly(E x) {
+  const E w = exp_roughly(math::at_most(x, 20.0)), n = w * (w + 2.0);
+  return math::at_least(x, -1000.0) * (n * kernel::native(NativeFn::ReciprocalFast, n + 2.0));
+}
+
 E expand_roughly(ir::Op op, E x, E y) {
   switch (op) {
     case ir::Op::exp: return exp_roughly(x);
@@ -62,6 +103,11 @@ E expand_roughly(ir::Op op, E x, E y) {
     case ir::Op::sqrt: return kernel::native(NativeFn::SqrtFast, x);
     case ir::Op::sigmoid: return logistic_roughly(x, x.lit(1));
     case ir::Op::silu: return logistic_roughly(x, math::at_least(x, -1000.0));  // -inf times 0 is NaN
+    case ir::Op::erfc: return erfc_roughly(x);
+    case ir::Op::gelu: return gelu_roughly(x);
+    case ir::Op::gelu_tanh: return gelu_tanh_roughly(x);
+    case ir::Op::softplus: return softplus_roughly(x);
+    case ir::Op::mish: return mish_roughly(x);
     default: return {};
   }
 }

@@ -14,7 +14,7 @@ constexpr DType compute_type(DType dtype) { return is_half(dtype) ? DType::Float
 /// with. Post: the result in its compute type.
 kernel::E expand(ir::Op op, kernel::E x, kernel::E y, kernel::E z, DType type);
 
-/// The same for a GPU, where it has Float32 functions of its own. `rough`: an error of 2^-18 vanishes in what
+/// The same for a GPU, where it has Float32 functions of its own. `rough`: an error of 2^-17 vanishes in what
 /// is stored.
 kernel::E expand_gpu(ir::Op op, bool rough, kernel::E x, kernel::E y, kernel::E z, DType type);
 

@@ -216,7 +216,9 @@ constexpr Variable kVariables[] = {
        return i < kModes.size() ? std::string(kModes[i]) : cat("#", i);
      }},
     {"KILN_TIER", "auto|jit|vm",
-     "run a new kernel by the vm until it is compiled, wait for the compiler, or always the vm",
+     "run a new kernel by the vm until it is compiled (a GPU: others while an attention's is compiled), wait "
+     "for "
+     "the compiler, or always the vm",
      [](const Value& v, Config& c) {
        c.tier = static_cast<Tier>(v.choice(kTiers));
        if (c.tier == Tier::Jit && !KILN_HAS_COMPILERS)

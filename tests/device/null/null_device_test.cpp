@@ -100,6 +100,47 @@ TEST_F(NullDevice, EqualLaunchesAreOneAsOnAGpu) {
   EXPECT_EQ(test::count([&] { eval(out); }).launches, 1u);
 }
 
+/// Attention of `length` positions in bfloat16.
+Tensor attention_of(std::int64_t length) {
+  const auto halves = [&] { return zeros({1, 2, length, 64}, DType::BFloat16).eval(); };
+  const Tensor q = halves(), k = halves(), v = halves();
+  const Tensor scores = astype(matmul(q, swapaxes(k, -1, -2)), DType::Float32) * 0.125;
+  return matmul(astype(softmax_of(scores), DType::BFloat16), v);
+}
+
+TEST_F(NullDevice, OthersAnswerWhileTheMainLoopOfAnAttentionIsCompiled) {
+  options_.tier = Tier::Auto;
+  use();
+  const auto evaluate = [](std::int64_t length) {
+    const Tensor y = attention_of(length);
+    return test::count([&] { y.eval(); });
+  };
+  EXPECT_EQ(evaluate(256).library_calls, 2u);
+  wait_for_compiles();
+  const test::Counted better = evaluate(256);
+  EXPECT_EQ(better.library_calls, 0u);
+  EXPECT_EQ(better.launches, 1u);
+  EXPECT_EQ(better.plan_misses, 1u);
+  const test::Counted again = evaluate(256);
+  EXPECT_EQ(again.plan_hits, 1u);
+  EXPECT_EQ(again.launches, 1u);
+  EXPECT_EQ(evaluate(320).library_calls, 0u) << "code that is there serves another length at once";
+}
+
+TEST_F(NullDevice, NothingElseAnswersWhereResultsOrMemoryWouldDiffer) {
+  const auto first = [&](std::int64_t length, Tier tier, bool deterministic) {
+    options_.tier = tier;
+    options_.deterministic = deterministic;
+    use();
+    const Tensor y = attention_of(length);
+    return test::count([&] { y.eval(); }).library_calls;
+  };
+  EXPECT_EQ(first(256, Tier::Auto, true), 0u);
+  EXPECT_EQ(first(256, Tier::Jit, false), 0u);
+  // scores of all pairs would take most of the memory
+  EXPECT_EQ(first(131072, Tier::Auto, false), 0u);
+}
+
 TEST_F(NullDevice, ProductsTakeTheirRowsAndSortsAreLibraryCalls) {
   const Tensor a = zeros({32, 48}).eval(), b = zeros({48, 16}).eval(), row = zeros({16}).eval();
   const Tensor added = matmul(a, b) + row;  // so that nothing else holds the product

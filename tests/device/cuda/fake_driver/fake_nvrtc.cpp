@@ -41,6 +41,7 @@ double exp(double); double log(double); double floor(double); double ceil(double
 struct Dim { unsigned x, y, z; };
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static Dim threadIdx, blockIdx, blockDim, gridDim;
 template <class To, class From> static To bits_of(From x) { To y; std::memcpy(&y, &x, sizeof y); return y; }
 static inline float __int_as_float(int x) { return bits_of<float>(x); }

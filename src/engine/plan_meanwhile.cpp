@@ -1,0 +1,76 @@
+// Plans that answer while main loops of better ones are compiled: an attention's takes a second, the library
+// and kernels without it are there at once. When the background has compiled what the better plan needs, the
+// plan that answers is superseded: the next evaluation plans anew and finds the code in memory.
+#include "cache/background.h"
+#include "device/device.h"
+#include "engine/plan_maker.h"
+#include "support/check.h"
+#include "support/log.h"
+
+#include <kiln/config.h>
+
+#include <atomic>
+#include <exception>
+#include <utility>
+
+namespace kiln::engine {
+namespace {
+
+constexpr std::uint64_t kMostShare =
+    4;  // a plan that answers takes at most one part of so many of the memory
+
+/// A kernel with its key, for a thread that outlives the plan.
+struct LateKernel {
+  std::shared_ptr<const kernel::Kernel> kernel;
+  Hash128 key;
+  int instances;
+};
+
+void compile_later(std::vector<LateKernel> late, Device device,
+                   std::shared_ptr<std::atomic<bool>> superseded) {
+  run_in_background(
+      [late = std::move(late), device, superseded = std::move(superseded)] {
+        try {
+          std::vector<KernelRequest> requests;
+          for (const LateKernel& l : late)
+            requests.push_back({l.kernel.get(), l.key, device, l.instances, nullptr, Verdict::Memory});
+          obtain(requests);
+          superseded->store(true, std::memory_order_release);
+        } catch (const std::exception& e) {
+          warn(cat(e.what(), "; the plan without it stays"));
+        }
+      },
+      config().cache == "rw");
+}
+
+}  // namespace
+
+bool PlanMaker::answer_meanwhile(plan::Fusion fusion) {
+  const schedule::Target& target = planning_target(device_);
+  if (!target.gpu || target.exact || config().tier == Tier::Jit) return true;
+  std::vector<LateKernel> late;
+  for (const KernelRequest& r : kernel_requests())
+    if (r.kernel->main_loop && !is_at_hand(r))
+      late.push_back({std::make_shared<const kernel::Kernel>(*r.kernel), r.key, r.instances});
+  if (late.empty()) return true;
+  {
+    const QuickPlanning quick;
+    if (make_steps(fusion)) {
+      for (const KernelRequest& r : kernel_requests())
+        std::erase_if(late,
+                      [&](const LateKernel& l) { return l.key == r.key && l.instances == r.instances; });
+      if (late.empty()) return true;
+      std::uint64_t bytes = 0;
+      for (const Plan::BufferPlan& b : plan_->buffers) bytes += b.bytes;
+      if (bytes <= device::at(device_).memory_use().limit / kMostShare) {
+        auto superseded = std::make_shared<std::atomic<bool>>(false);
+        plan_->superseded = superseded;
+        compile_later(std::move(late), device_, std::move(superseded));
+        return true;
+      }
+    }
+  }
+  return make_steps(fusion);
+}
+
+}  // namespace kiln::engine
