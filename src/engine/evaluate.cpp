@@ -191,10 +191,14 @@ void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const 
   ir::become_leaf(node, buffer, offset, strides, w.dropped);
 }
 
-/// Notes on the values that learned lines stored that nobody has read them yet.
+/// Notes on the values that learned lines stored that nobody has read them yet. Where the view that a handle
+/// keeps is a leaf of its own, readers meet that one.
 void mark_unread(Workspace& w) {
-  for (std::uint32_t i : w.walk.stored)
-    if (ir::Node* const n = w.walk.nodes[i]; n->op == ir::Op::leaf) ir::note_unread(n);
+  for (const Walk::StoredFor& s : w.walk.stored_for) {
+    ir::Node* const held = w.walk.nodes[s.held];
+    ir::Node* const n = held->op == ir::Op::leaf ? held : w.walk.nodes[s.stored];
+    if (n->op == ir::Op::leaf) ir::note_unread(n);
+  }
 }
 
 void publish(const Plan& plan, Workspace& w) {

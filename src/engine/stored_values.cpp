@@ -105,6 +105,7 @@ void choose_stored(Walk& w, bool passed) {
     room -= bytes;
     w.chosen[kept] = true;
     w.stored.push_back(kept);
+    w.stored_for.push_back({i, kept});
     if (w.joined) ir::doubt(n->loc);
   }
   std::sort(w.stored.begin(), w.stored.end());

@@ -72,6 +72,7 @@ class Walker {
     }
     push(bits);
     w_.stored.clear();
+    w_.stored_for.clear();
     if (!w_.block && (passed_ || ir::any_learned())) [[unlikely]]
       choose_stored(w_, passed_);
     for (std::uint32_t i : w_.stored) push(kStored | i);

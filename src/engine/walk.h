@@ -20,7 +20,11 @@ struct Walk {
   std::vector<std::uint64_t> slots;      // scalar values, in slot order
   std::vector<std::uint32_t> slot_uses;  // the slot of each scalar operand met, in walk order
   std::vector<std::uint32_t> roots;      // positions of the requested nodes
-  std::vector<std::uint32_t> stored;     // positions of held nodes that are stored with the roots, ascending
+  std::vector<std::uint32_t> stored;     // positions of nodes that are stored with the roots, ascending
+  struct StoredFor {
+    std::uint32_t held, stored;  // positions: a held node, and what it is, or is a view of
+  };
+  std::vector<StoredFor> stored_for;
   /// Where a slice or pad begins along an axis that it does not cover; see positions.h.
   struct Start {
     std::int64_t value;   // the lowest element's
