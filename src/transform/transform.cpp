@@ -5,6 +5,7 @@
 #include "transform/dce.h"
 #include "transform/find_products.h"
 #include "transform/fold.h"
+#include "transform/keep_numbers.h"
 #include "transform/negate.h"
 #include "transform/settle_parts.h"
 #include "transform/simplify.h"
@@ -16,14 +17,9 @@ namespace {
 
 // cse comes first so that simplify sees equal operands as one, and again because simplified nodes become
 // equal.
-constexpr Pass kPasses[] = {{"settle_parts", settle_parts},
-                            {"cse", cse},
-                            {"simplify", simplify},
-                            {"split_joins", split_joins},
-                            {"negate", negate},
-                            {"fold", fold},
-                            {"cse", cse},
-                            {"dce", dce}};
+constexpr Pass kPasses[] = {{"settle_parts", settle_parts}, {"cse", cse},       {"simplify", simplify},
+                            {"split_joins", split_joins},   {"negate", negate}, {"fold", fold},
+                            {"keep_numbers", keep_numbers}, {"cse", cse},       {"dce", dce}};
 
 }  // namespace
 
