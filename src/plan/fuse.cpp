@@ -9,6 +9,7 @@
 //
 // Terminates: each merge removes a region; each pass tries each edge once.
 #include "plan/fuser.h"
+#include "plan/recompute.h"
 
 #include <algorithm>
 #include <map>
@@ -179,7 +180,13 @@ Regions Fuser::finish() {
 }
 
 Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion) {
-  return Fuser(graph, target, fusion).run();
+  Regions regions = Fuser(graph, target, fusion).run();
+  if (fusion != Fusion::Full || regions.regions.size() < 2) return regions;
+  std::vector<bool> again = worth_recomputing(graph, regions, target);
+  if (again.empty()) return regions;
+  Regions other = Fuser(graph, target, fusion, std::move(again)).run();
+  const bool better = traffic_of(graph, other, target) < traffic_of(graph, regions, target);
+  return better ? other : regions;
 }
 
 }  // namespace kiln::plan

@@ -85,7 +85,9 @@ inline constexpr std::string_view kNotInLine = "-";
 
 class Fuser {
  public:
-  Fuser(const Graph& g, const schedule::Target& t, Fusion fusion) : g_(g), t_(t), fusion_(fusion) {}
+  /// `recomputed`: nodes, elementwise ones, that are to be made wherever they are read; empty: none.
+  Fuser(const Graph& g, const schedule::Target& t, Fusion fusion, std::vector<bool> recomputed = {})
+      : g_(g), t_(t), fusion_(fusion), recomputed_(std::move(recomputed)) {}
   Regions run();
 
  private:
@@ -199,6 +201,7 @@ class Fuser {
   const Graph& g_;
   const schedule::Target& t_;
   const Fusion fusion_;
+  const std::vector<bool> recomputed_;
   std::vector<bool> transparent_, is_root_, inlined_;
   std::vector<AtomSet> place_;                           // of each node, among its group's atoms
   std::vector<Run> runs_;                                // of all edges

@@ -36,6 +36,7 @@ constexpr int kWaves = 4;               // blocks a multiprocessor when work is 
 constexpr std::int64_t kTile = 64;       // elements each way of a tile in shared memory
 constexpr std::int64_t kShortTile = 16;  // where an axis has no more than that
 constexpr std::int64_t kLeastTile = 4;
+constexpr std::int64_t kLeastFitted = 128, kFittedBelow = 8192;  // elements of a row that items are cut to
 constexpr int kNarrow = 8;  // threads across columns that are vectors (128 bytes a row), or few
 
 std::int64_t outermost_reduced(const Facts& f) {
@@ -49,6 +50,27 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 int map_steps(const Facts& f, int lanes) {
   if (f.prims >= kLongBody || f.loads > 3) return 1;
   return (f.loads > 1 ? 2 : 4) * (lanes == 1 ? 2 : 1);
+}
+
+/// Elements that cannot be read as vectors, along an axis of middling length: where an item begins is
+/// computed once for all elements of a thread, not for each, as it is where an item has elements of several
+/// rows. Teams and steps are few; the pair that leaves the least work idle is taken.
+bool fit_row(std::int64_t row, const Facts& f, Schedule& s) {
+  constexpr int kTeams[] = {256, 64}, kSteps[] = {8, 4};
+  constexpr double kStart = 1;  // what the begin of an item costs, in elements of a thread
+  if (row < kLeastFitted || row >= kFittedBelow) return false;
+  double best = 0;
+  for (const int team : kTeams)
+    for (const int steps : kSteps) {
+      const std::int64_t block = std::int64_t{team} * steps;
+      const double used = static_cast<double>(row) / static_cast<double>(ceil_div(row, block) * block);
+      const double score = used * steps / (steps + kStart);
+      if ((steps > 4 && f.prims >= kLongBody) || score <= best) continue;
+      best = score;
+      s.steps = steps;
+      s.threads = {kBlock, static_cast<std::uint16_t>(team)};
+    }
+  return true;
 }
 
 /// The team and steps that hold a row in registers; false when it is too long. A row of more than 256 vectors
@@ -204,6 +226,8 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
     const bool flat = last > 0 && f.states == 0 && f.flat_vector > s.lanes;
     if (flat) s.lanes = f.flat_vector;
     s.steps = f.states > 0 ? 1 : map_steps(f, s.lanes);
+    const bool fitted =
+        last > 0 && !flat && f.states == 0 && s.lanes == 1 && fit_row(f.axes[last].extent, f, s);
     if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) {
       s.steps = 1;
       s.threads = {kSmallBlock,
@@ -212,7 +236,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
     s.block = s.threads.team * s.lanes * s.steps;
     s.ragged = last == 0 || flat;
     if (flat) s.lane_axis = 0;
-    for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < s.block;)
+    for (std::int64_t n = f.axes[last].extent; !fitted && s.lane_axis > 0 && n < s.block;)
       n *= f.axes[--s.lane_axis].extent;
     return s;
   }

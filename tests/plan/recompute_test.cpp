@@ -1,0 +1,80 @@
+// Values that every kernel which reads them makes again, instead of one storing them for the others.
+#include "ir/graph_builder.h"
+#include "plan/fuse.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace kiln::plan {
+namespace {
+
+using ir::GraphBuilder;
+using ir::Op;
+
+/// A GPU's figures, whatever this machine has.
+schedule::Target target() {
+  schedule::Target t;
+  t.gpu = true;
+  t.threads = 132;
+  t.bytes_per_ns = 4000;
+  t.prims_per_ns = 20000;
+  t.launch_ns = 3000;
+  t.op_cost.assign(static_cast<std::size_t>(ir::kOpCount), 1.0f);
+  return t;
+}
+
+bool stored(const GraphBuilder& b, NodeId id) { return fuse(b.graph, target()).stored[id]; }
+
+TEST(Recompute, AHalfShownAsFloatIsNotStored) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::BFloat16, {512, 4096}), wide = b.cast(x, DType::Float32);
+  b.root(b.reduce(Op::reduce_sum, wide, 1));
+  b.root(b.reduce(Op::reduce_sum, wide, 2));
+  EXPECT_FALSE(stored(b, wide));
+}
+
+TEST(Recompute, WhatARootNeedsIsStored) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::BFloat16, {512, 4096}), wide = b.cast(x, DType::Float32);
+  b.root(b.reduce(Op::reduce_sum, wide, 1));
+  b.root(b.reduce(Op::reduce_sum, wide, 2));
+  b.root(wide);
+  EXPECT_TRUE(stored(b, wide));
+}
+
+TEST(Recompute, AnArrayLessAValueOfEachColumnIsNotStored) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Float32, {512, 4096}), mean = b.leaf(DType::Float32, {1, 4096});
+  const NodeId centred = b.op(Op::subtract, {x, b.broadcast(mean, {512, 4096})});
+  b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 1));
+  b.root(b.reduce(Op::reduce_max, centred, 2));
+  EXPECT_FALSE(stored(b, centred));
+}
+
+TEST(Recompute, WhatTakesLongOrReadsMoreIsStored) {
+  GraphBuilder dear, wide;
+  NodeId x = dear.leaf(DType::Float32, {512, 4096});
+  for (int i = 0; i < 12; ++i) x = dear.op(Op::sin, {x});
+  dear.root(dear.reduce(Op::reduce_sum, x, 1));
+  dear.root(dear.reduce(Op::reduce_sum, x, 2));
+  EXPECT_TRUE(stored(dear, x));
+
+  const auto leaf = [&] { return wide.leaf(DType::Float32, {512, 4096}); };
+  const NodeId sum =
+      wide.op(Op::add, {wide.op(Op::add, {leaf(), leaf()}), wide.op(Op::add, {leaf(), leaf()})});
+  wide.root(wide.reduce(Op::reduce_sum, sum, 1));
+  wide.root(wide.reduce(Op::reduce_sum, sum, 2));
+  EXPECT_TRUE(stored(wide, sum));
+}
+
+TEST(Recompute, SmallArraysStay) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::BFloat16, {64, 64}), wide = b.cast(x, DType::Float32);
+  b.root(b.reduce(Op::reduce_sum, wide, 1));
+  b.root(b.reduce(Op::reduce_sum, wide, 2));
+  EXPECT_TRUE(stored(b, wide));
+}
+
+}  // namespace
+}  // namespace kiln::plan
