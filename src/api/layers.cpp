@@ -74,11 +74,60 @@ Tensor padded(const Tensor& x, const Shape& padding) {
   return any ? pad(x, widths) : x;
 }
 
-/// The windows of pooling over the last axes of x.
-Tensor pooled(std::string_view op, const Tensor& x, const Shape& size, const Shape& stride) {
-  if (api::checked(op, x)->rank < size.rank() || size.rank() == 0)
+/// A bias of channels in front of `axes` others.
+Tensor along_channels(const Tensor& bias, int axes) {
+  Shape dims = {bias.dim(0)};
+  dims.resize(1 + axes, 1);
+  return bias.reshape(dims);
+}
+
+/// Windows for pooling over the last axes of x, and the axes of their elements. Windows beside each other are
+/// a reshape, whose derivative is one too.
+struct Pooled {
+  Tensor windows;
+  std::vector<int> axes;
+  bool beside = false;  // no two windows share an element
+};
+Pooled pooled(std::string_view op, const Tensor& x, const Shape& size, const Shape& stride) {
+  const int count = size.rank();
+  if (api::checked(op, x)->rank < count || count == 0)
     throw UserError(cat("[", op, "] windows ", size, " over ", api::describe(x)));
-  return sliding_window(x, size, last_axes(size.rank()), stride.rank() == 0 ? size : stride);
+  if (stride.rank() != 0 && !(stride == size))
+    return {sliding_window(x, size, last_axes(count), stride), last_axes(count)};
+  Pooled out = {x, {}, true};
+  Shape dims;
+  const int first = x.rank() - count;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i < first) {
+      dims.push_back(x.dim(i));
+      continue;
+    }
+    const std::int64_t width = size[i - first];
+    if (width < 1 || width > x.dim(i))
+      throw UserError(cat("[", op, "] windows ", size, " over ", api::describe(x)));
+    const std::int64_t windows = x.dim(i) / width;
+    std::vector<Slice> kept(static_cast<std::size_t>(x.rank()));
+    kept[static_cast<std::size_t>(i)] = range(0, windows * width);
+    if (windows * width < x.dim(i)) out.windows = out.windows.index(kept);
+    dims.push_back(windows);
+    dims.push_back(width);
+    out.axes.push_back(dims.rank() - 1);
+  }
+  out.windows = out.windows.reshape(dims);
+  return out;
+}
+
+/// max over a short axis as a chain of maximum: its derivative is a map, where that of a reduction counts the
+/// elements that are the greatest.
+Tensor greatest_along(const Tensor& x, int axis) {
+  std::vector<Slice> at(static_cast<std::size_t>(x.rank()));
+  Tensor out;
+  for (std::int64_t k = 0; k < x.dim(axis); ++k) {
+    at[static_cast<std::size_t>(axis)] = Slice(k);
+    const Tensor part = x.index(at);
+    out = out.valid() ? maximum(out, part) : part;
+  }
+  return out;
 }
 
 }  // namespace
@@ -115,33 +164,40 @@ Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const Con
   const Tensor windows =
       sliding_window(wide, kernel, last_axes(axes), entries("stride", options.stride, axes, 1, 1),
                      entries("dilation", options.dilation, axes, 1, 1));
-  // (n, in, out extents…, kernel…) -> (groups, n · out extents, in / groups · kernel)
-  const std::int64_t groups = options.groups, outputs = weight.dim(0);
-  const std::int64_t terms = weight.dim(1) * kernel.numel();
-  std::vector<int> order = {0};
-  for (int i = 0; i < axes; ++i) order.push_back(2 + i);
-  Shape result = {x.dim(0)};
-  for (int i = 0; i < axes; ++i) result.push_back(windows.dim(2 + i));
-  const std::int64_t points = result.numel();
-  order.push_back(1);
+  // (n, in, out extents…, kernel…) -> (n, in, kernel…, out extents…): adjacent points stay adjacent in memory
+  std::vector<int> order = {0, 1};
   for (int i = 0; i < axes; ++i) order.push_back(2 + axes + i);
-  const Tensor rows = permute_dims(windows, order).reshape({points, groups, terms});
-  const Tensor columns = weight.reshape({groups, outputs / groups, terms});
-  Tensor out = groups == 1 ? matmul(rows.reshape({points, terms}), columns.reshape({outputs, terms}).T())
-                           : moveaxis(matmul(moveaxis(rows, 0, 1), columns.T()), 0, 1);
-  result.push_back(outputs);
-  out = out.reshape(result);
-  return moveaxis(bias.valid() ? out + bias : out, -1, 1);
+  Shape result = {x.dim(0), weight.dim(0)};
+  for (int i = 0; i < axes; ++i) {
+    order.push_back(2 + i);
+    result.push_back(windows.dim(2 + i));
+  }
+  const std::int64_t terms = weight.dim(1) * kernel.numel(), groups = options.groups;
+  const std::int64_t points = Shape(std::span(result).subspan(2)).numel();
+  Tensor rows = permute_dims(windows, order), columns = weight.reshape({weight.dim(0), terms});
+  if (groups == 1) {
+    rows = rows.reshape({x.dim(0), terms, points});
+  } else {
+    rows = rows.reshape({x.dim(0), groups, terms, points});
+    columns = columns.reshape({groups, weight.dim(0) / groups, terms});
+  }
+  const Tensor out = matmul(columns, rows).reshape(result);
+  return bias.valid() ? out + along_channels(bias, axes) : out;
 }
 
 Tensor max_pool(const Tensor& x, const Shape& size, const Shape& stride, SourceLocation loc) {
   const CallScope scope("max_pool", loc);
-  return max(pooled("max_pool", x, size, stride), last_axes(size.rank()));
+  const Pooled p = pooled("max_pool", x, size, stride);
+  if (!p.beside || !is_float(x.dtype()) || size.numel() > 64) return max(p.windows, p.axes);
+  Tensor out = p.windows;
+  for (auto axis = p.axes.rbegin(); axis != p.axes.rend(); ++axis) out = greatest_along(out, *axis);
+  return out;
 }
 
 Tensor mean_pool(const Tensor& x, const Shape& size, const Shape& stride, SourceLocation loc) {
   const CallScope scope("mean_pool", loc);
-  return mean(pooled("mean_pool", x, size, stride), last_axes(size.rank()));
+  const Pooled p = pooled("mean_pool", x, size, stride);
+  return mean(p.windows, p.axes);
 }
 
 Tensor dropout(random::Key key, const Tensor& x, double rate, SourceLocation loc) {
