@@ -248,6 +248,10 @@ void RegionLowering::store_outputs(Body& body, bool row, std::initializer_list<i
 }
 
 void RegionLowering::store_output(Body& body, const Pulled::Output& o) {
+  if (const auto tile = bunch_out_.find(o.node); tile != bunch_out_.end()) {
+    body.push_back(store(tile->second, bunch_index(), build(o.entry)));
+    return;
+  }
   auto buffer = out_buffer_.find(o.node);
   if (buffer == out_buffer_.end()) {
     const bool stream = !o.row && s_.stream && stores_whole_vectors(o.node);
@@ -572,7 +576,7 @@ E RegionLowering::tile_index(DType type) { return tile_row_ * konst(tile_pitch(t
 
 E RegionLowering::tile_value(std::uint32_t buffer) {
   const DType type = k_.buffers[buffer].dtype;
-  return load(buffer, type, tile_index(type));
+  return load(buffer, type, s_.form == Form::Bunch ? bunch_index() : tile_index(type));
 }
 
 }  // namespace kiln::lower

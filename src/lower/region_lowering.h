@@ -9,6 +9,7 @@
 //   region_while.cpp    loops over the states of an element
 //   region_nest.cpp     reductions of reductions along further axes
 //   region_slab.cpp     reductions along different axes of the same values
+//   region_bunch.cpp    short rows, many of which share a block of threads
 //   region_product.cpp  the epilogue of a matrix product
 //   region_split.cpp    partial results of chunks, and the finish section that combines them
 //
@@ -168,6 +169,8 @@ class RegionLowering {
     kSumBlock,
     kInner,
     kLastVectors,
+    kSlab,
+    kSlabRows,
     kGivenBatch,
     kGivenProduct,
     kGivenRow,
@@ -301,6 +304,13 @@ class RegionLowering {
   E tile_index(DType type);
   E tile_value(std::uint32_t buffer);
   void build_columns();
+  bool runs_through(const Index& index) const;
+  bool bunched(const Entry& e) const;
+  void find_bunch(schedule::Facts& f) const;
+  E bunch_index();
+  std::uint32_t bunch_tile(DType type, std::int64_t elements);
+  Stmt copy_loop(const Range& elements, const Fill& fill);
+  void build_bunch();
   void build_stripes();
   void build_split();
   void build_nest();
@@ -417,10 +427,12 @@ class RegionLowering {
   std::vector<int> along_;  // those
   E tile_first_;            // Columns with a tile of results: its first row
   std::vector<std::vector<std::uint32_t>>
-      tile_accs_;                  // of each row of the tile: the accumulators of the reductions
-  std::vector<bool> bounded_;      // accumulators that combine few values
-  E inner_;                        // position inside a row, if one loop runs over all its axes
-  E tile_row_, tile_column_;       // Tiles: position in the tile
+      tile_accs_;              // of each row of the tile: the accumulators of the reductions
+  std::vector<bool> bounded_;  // accumulators that combine few values
+  E inner_;                    // position inside a row, if one loop runs over all its axes
+  E tile_row_, tile_column_;   // Tiles: position in the tile
+  E bunch_first_, bunch_at_;   // Bunch: its first element; the element of it that is being copied
+  std::map<NodeId, std::uint32_t> bunch_out_;  // where results wait until they are copied to memory
   std::uint32_t sums_buffer_ = 0;  // Product: the sums, and where the row at hand begins among them
   E sums_row_;
   std::vector<E> memo_;            // per entry

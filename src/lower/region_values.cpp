@@ -148,7 +148,7 @@ std::uint32_t RegionLowering::output_buffer(NodeId node, bool stream) {
   const bool placed = regions_.placements.contains(node);
   BufferDecl decl{BufferDecl::Role::Out, t, static_cast<std::uint8_t>(placed ? size_of(t) : 64)};
   decl.stream = stream;
-  decl.vector = target_.gpu && !unaligned_ && s_.lanes > 1;
+  decl.vector = target_.gpu && !unaligned_ && (s_.lanes > 1 || s_.run_lanes > 1);
   return new_buffer(decl, {BufferSource::Kind::Node, node, 0, 0});
 }
 

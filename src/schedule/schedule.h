@@ -3,6 +3,8 @@
 // Shapes of kernel (all are combinations of the same loops):
 //   Rows     grid over kept axes, the reduced (or last) axis on lanes; phases reread the row
 //   Columns  grid over kept axes and blocks of the last kept axis, which is on lanes; reduced axes are serial
+//   Bunch    many short rows a grid item, staged in a GPU's shared memory: threads share its elements while
+//   they are copied, and each has a row of its own between
 //   Split    a long reduction cut into chunks: partial results, combined by the kernel's finish section
 //   Chain    a long scan cut into chunks: their totals, linked one to the next, then the scan of each chunk
 //   Flat     no reduction, one axis, cut into blocks
@@ -28,6 +30,7 @@ enum class Form : std::uint8_t {
   Rows,
   Tiles,
   Columns,
+  Bunch,
   Stripes,
   Split,
   SplitColumns,
@@ -72,7 +75,9 @@ struct Facts {
   std::int64_t last_run = 0;    // elements of the last axes, up to the first that is one of those
   int across_vector = 1;        // GPU: `vector` along them
   int across_narrowest = 4;  // bytes of an element of the operands that are contiguous along them, the fewest
-  int across_bytes = 4;      // those bytes of all these operands together
+  int bunch_bytes = 0;   // GPU: of what is stored and loaded along all axes as one, an element; 0: nothing is
+  int bunch_vector = 1;  // the elements that 16-byte accesses of all these allow
+  int across_bytes = 4;  // those bytes of all these operands together
 };
 
 struct Schedule {
@@ -82,6 +87,7 @@ struct Schedule {
   std::int64_t block = 0;  // elements of the vector axis a grid item covers
   std::int64_t run = 0;    // Tiles: elements of the axis `across`, and of those with it, a grid item covers
   int run_lanes = 1;       // Tiles: lanes along them while the tile is written
+  std::int64_t slabs = 0;  // Bunch: of a grid item, which has room for `run` bytes
   int run_rows = 1;        // Tiles: lines along them written side by side (LoopDecl::rows)
   int rows = 1;  // a GPU's Columns, SplitColumns: parts of the team that share the outermost reduced axis;
                  // Tiles: that share the rows of a tile

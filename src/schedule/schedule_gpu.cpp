@@ -27,6 +27,7 @@ constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth
 constexpr int kTileResults = 32;             // of a thread where each is of a pair, …
 constexpr int kTileBlock = 128;              // … and threads of a block
 constexpr int kShortRow = 8;                 // adjacent elements one thread reduces alone
+constexpr int kFewVectors = 4;               // of a row, which leave a team's threads without work
 constexpr int kShortColumn = 64;             // the same of columns, few of which are adjacent
 // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kChainChunk = 16384;
@@ -131,11 +132,48 @@ bool read_row(std::int64_t row, bool only, const Facts& f, Schedule& s) {
   return true;
 }
 
+/// Short rows, or short columns, that lie close together: a block takes so many that each thread has one, and
+/// keeps their elements in shared memory. Few sizes of it: each is a kernel of its own. False where rows are
+/// long or few, or a team's vectors do as well.
+bool bunch_rows(const Facts& f, Schedule& s) {
+  if (f.bunch_bytes == 0 || f.states > 0) return false;
+  std::int64_t outer = 1, rows = 1, reduced = 1;
+  bool inside = false;
+  for (const auto& a : f.axes) {
+    inside |= a.reduced;
+    (a.reduced ? reduced : inside ? rows : outer) *= a.extent;
+  }
+  const bool last_reduced = f.axes.back().reduced;
+  if (last_reduced && s.lanes > 1 && reduced > kFewVectors * s.lanes) return false;
+  if (outer * rows < kBlock) return false;
+  struct Size {
+    int threads;
+    std::int64_t bytes;
+  };
+  constexpr Size kSizes[] = {{256, 16 << 10}, {128, 32 << 10}};
+  for (const Size& size : kSizes) {
+    const std::int64_t slab = rows * reduced,
+                       most = std::min(size.threads / rows, size.bytes / f.bunch_bytes / slab);
+    const std::int64_t slabs = most >= f.bunch_vector ? most - most % f.bunch_vector : most;
+    if (slabs * rows * 4 < size.threads * 3) continue;
+    s.form = Form::Bunch;
+    s.lanes = s.steps = 1;
+    s.block = size.threads;
+    s.run = size.bytes;
+    s.slabs = slabs;
+    s.run_lanes = slabs * slab % f.bunch_vector == 0 ? f.bunch_vector : 1;  // items begin with a vector
+    s.threads = {static_cast<std::uint16_t>(size.threads), static_cast<std::uint16_t>(size.threads)};
+    return true;
+  }
+  return false;
+}
+
 /// A scan along rows is a team's, step after step; down columns, and along short rows, each thread has its
 /// own.
 Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t kept, std::int64_t reduced,
                        bool one_axis) {
   const bool last_reduced = f.axes.back().reduced;
+  if (bunch_rows(f, s)) return s;
   if (!last_reduced || (reduced <= kShortRow && kept >= kBlock)) {
     s.form = Form::Columns;
     while (f.axes[static_cast<std::size_t>(s.lane_axis)].reduced) --s.lane_axis;
@@ -242,6 +280,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   }
   const bool last_reduced = f.axes[last].reduced;
   const bool cut = f.phases == 1 && !f.stores_full;  // may be combined in a second stage
+  if (bunch_rows(f, s)) return s;
   const bool narrow = !last_reduced && f.axes[last].extent < kNarrow && reduced <= kShortColumn;
   if ((narrow || (last_reduced && reduced <= kShortRow)) && kept >= kBlock && f.states == 0) {
     s.form = Form::Columns;

@@ -107,6 +107,33 @@ TEST(Schedule, LongHeldRowsFillTwoThirdsOfAGpusBlocksInFewSizes) {
     }
 }
 
+/// Copies between memory and a bunch's tiles go by vectors: an item must begin with one.
+TEST(Schedule, BunchesOfShortRowsBeginWithWholeVectors) {
+  Target t = target();
+  t.gpu = true;
+  t.threads = 132;
+  std::set<std::pair<int, std::int64_t>> sizes;
+  for (const auto& [vector, bytes] : {std::pair{4, 4}, std::pair{4, 8}, std::pair{8, 2}, std::pair{2, 8}})
+    for (std::int64_t row = 2; row < 40; ++row)
+      for (std::int64_t inner = 1; inner < 70; ++inner) {
+        const Facts::Axis axes[] = {{100000, false}, {row, true}, {inner, false}};
+        Facts f;
+        f.axes = axes;
+        f.phases = 1;
+        f.prims = 4;
+        f.bunch_bytes = bytes;
+        f.bunch_vector = vector;
+        const Schedule s = std::get<Schedule>(schedule(f, t));
+        if (s.form != Form::Bunch) continue;
+        ASSERT_GT(s.slabs, 0);
+        ASSERT_LE(s.slabs * inner, s.threads.team) << row << ' ' << inner;
+        ASSERT_LE(s.slabs * inner * row * bytes, s.run) << row << ' ' << inner;
+        ASSERT_TRUE(s.run_lanes == 1 || s.slabs * inner * row % vector == 0) << row << ' ' << inner;
+        sizes.insert({s.threads.team, s.run});
+      }
+  EXPECT_EQ(sizes.size(), 2u);
+}
+
 TEST(Schedule, LongReductionToFewRowsIsSplitIntoWholeChunks) {
   const Schedule s = form_of({{1 << 20, true}}, 1);
   EXPECT_EQ(s.form, Form::Split);

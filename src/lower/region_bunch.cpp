@@ -1,0 +1,147 @@
+// Bunches: reductions and scans of short rows that lie one after the other in memory. A grid item is a bunch
+// of rows. Threads copy all its elements to shared memory, adjacent ones by adjacent threads; then each
+// thread goes along a row of its own there; whole results go back through shared memory likewise. Without
+// that, adjacent threads would read and write addresses a row apart.
+//
+// A slab is what lies behind one point of the outer kept axes: the reduced axes, and the kept axes among and
+// behind them. It has a row for each point of the latter.
+//
+// Invariant: elements of a bunch are numbered as they lie in memory, in every tile alike.
+#include "lower/region_lowering.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace kiln::lower {
+namespace {
+
+constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
+constexpr std::int64_t kBanks = 32;        // of shared memory: a row that is a multiple of them would use one
+
+}  // namespace
+
+/// Whether an index takes all groups as one, in the order of the loops.
+bool RegionLowering::runs_through(const Index& index) const {
+  std::int64_t stride = 1;
+  for (std::size_t g = groups_.size(); g-- > 0;) {
+    if (index.coef(groups_[g].last) != stride) return false;
+    stride *= groups_[g].extent;
+  }
+  return std::all_of(index.terms, index.terms + index.n,
+                     [&](const Term& t) { return t.atom < p_.space.axis_count(); });
+}
+
+bool RegionLowering::bunched(const Entry& e) const {
+  return e.kind == Entry::Kind::Load && !e.inside && e.predicates < 0 && runs_through(e.index);
+}
+
+/// What a bunch would have in shared memory, in bytes an element, and how many elements go there at once.
+void RegionLowering::find_bunch(schedule::Facts& f) const {
+  if (target_.strict || (phases_ == 0 && scans_.empty()) || p_.places.size() > 2 || !p_.loops.empty()) return;
+  std::int64_t bytes = 0, elements = 8;
+  bool aligned = true;
+  const auto add = [&](NodeId node, std::int64_t base, std::int64_t first) {
+    const std::int64_t size = size_of(g_[node].dtype);
+    bytes += size;
+    elements = std::min(elements, kAccessBytes / size);
+    aligned &= base % kAccessBytes == 0 && first * size % kAccessBytes == 0;
+  };
+  for (const auto& o : p_.outputs) {
+    if (o.row) continue;
+    if (!runs_through(o.at) || g_[o.node].op == Op::loop_stack) return;
+    add(o.node, o.placed ? g_.args[regions_.placements.at(o.node).arg].alignment : 0, o.at.c);
+  }
+  for (const Entry& e : p_.entries) {
+    if (!bunched(e)) continue;
+    const GraphNode& n = g_[e.node];
+    add(e.node, n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0, e.index.c);
+  }
+  f.bunch_bytes = static_cast<int>(bytes);
+  f.bunch_vector = aligned ? static_cast<int>(elements) : 1;
+}
+
+/// Where the element at hand is in a tile. Rows are some banks apart, whatever their length.
+E RegionLowering::bunch_index() {
+  E at = bunch_at_;
+  if (!at) {
+    at = axis_.front();
+    for (std::size_t g = 1; g < groups_.size(); ++g) at = at * extent(static_cast<int>(g)) + axis_[g];
+    at = at - bunch_first_;
+  }
+  return at + kernel::index_div(at, konst(kBanks));
+}
+
+std::uint32_t RegionLowering::bunch_tile(DType type, std::int64_t elements) {
+  const std::int64_t padded = elements + elements / kBanks;
+  const std::uint32_t b = scratch_buffer(type, ceil_div(padded * size_of(type), 64) * 64);
+  k_.buffers[b].shared = static_cast<std::uint32_t>(padded);
+  return b;
+}
+
+/// A loop that copies between memory and tiles, by vectors.
+Stmt RegionLowering::copy_loop(const Range& elements, const Fill& fill) {
+  std::vector<int> all(groups_.size());
+  std::iota(all.begin(), all.end(), 0);
+  const Stmt made = lane_loop(elements, all, [&](Body& body) {
+    bunch_at_ = lane_;
+    fill(body);
+  });
+  bunch_at_ = position_ = {};
+  LoopDecl& l = k_.loops[made.target];
+  l.lanes = static_cast<std::uint16_t>(s_.run_lanes);
+  l.steps = 0;
+  l.ragged = true;
+  return made;
+}
+
+void RegionLowering::build_bunch() {
+  const auto first_inside =
+      std::find_if(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
+  std::vector<int> outer(static_cast<std::size_t>(first_inside - groups_.begin()));
+  std::iota(outer.begin(), outer.end(), 0);
+  const std::vector<int> kept = kept_groups();
+  const std::int64_t rows = product(kept) / product(outer), slab = rows * product(reduced_groups());
+  std::int64_t bytes = 0;
+  for (const Entry& e : p_.entries)
+    if (bunched(e)) bytes += size_of(g_[e.node].dtype);
+  for (const auto& o : p_.outputs)
+    if (!o.row) bytes += size_of(g_[o.node].dtype);
+  const std::int64_t elements = s_.run / bytes;  // of each tile
+  if (elements <= kAddedInOrder * s_.block) bounded_.assign(k_.accs.size(), true);
+
+  LoopDecl grid = open_grid();
+  const Range bunch = block_range(var(grid.var), size(kBlock, s_.slabs), size(kRuns, product(outer)));
+  const E slab_elements = size(kSlab, slab);
+  const Range whole{bunch.first * slab_elements, bunch.count * slab_elements};
+  bunch_first_ = whole.first;
+  std::vector<std::int32_t> staged(p_.entries.size(), -1);
+  const Stmt filled = copy_loop(whole, [&](Body& body) {
+    for (EntryId id = 0; id < p_.entries.size(); ++id) {
+      if (!bunched(p_.entries[id])) continue;
+      const std::uint32_t tile = bunch_tile(g_[p_.entries[id].node].dtype, elements);
+      staged[id] = static_cast<std::int32_t>(tile);
+      body.push_back(store(tile, bunch_index(), build(id)));
+    }
+  });
+  if (!k_.loops[filled.target].body.empty()) grid.body.push_back(filled);
+  staged_ = std::move(staged);
+
+  for (const auto& o : p_.outputs)
+    if (!o.row) bunch_out_.emplace(o.node, bunch_tile(g_[o.node].dtype, elements));
+  const E slab_rows = size(kSlabRows, rows);
+  const Range row_range = rows == 1 ? bunch : Range{bunch.first * slab_rows, bunch.count * slab_rows};
+  grid.body.push_back(lane_loop(row_range, kept, [&](Body& body) { all_phases(body, false); }));
+  const auto tiles = std::exchange(bunch_out_, {});
+  if (!tiles.empty()) {
+    grid.body.push_back(copy_loop(whole, [&](Body& body) {
+      for (const auto& o : p_.outputs) {
+        if (o.row) continue;
+        const E value = load(tiles.at(o.node), g_[o.node].dtype, bunch_index());
+        body.push_back(store(output_buffer(o.node, false), to_expr(o.at, kOutputOwner + o.node), value));
+      }
+    }));
+  }
+  close_grid(std::move(grid), ceil_div(product(outer), s_.slabs));
+}
+
+}  // namespace kiln::lower

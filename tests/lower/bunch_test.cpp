@@ -1,0 +1,88 @@
+// Short rows whose elements go through a GPU's shared memory, held against the oracle.
+#include "lower/lowered_graph.h"
+
+namespace kiln::lower {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+using schedule::Form;
+
+constexpr DType i64 = DType::Int64;
+
+schedule::Target gpu() {
+  schedule::Target t;
+  t.gpu = true;
+  t.threads = 4;
+  return t;
+}
+
+std::vector<Form> check(GraphBuilder& b) {
+  const auto expected = b.values();
+  LoweredGraph lowered(b, gpu());
+  EXPECT_EQ(lowered.values(), expected) << lowered.text();
+  return lowered.forms;
+}
+
+TEST(Bunch, RowsOfAnyShortLengthAreStagedAndTheirMapsToo) {
+  for (const std::int64_t length : {2, 3, 5, 7, 8, 9, 12, 16, 31})
+    for (const std::int64_t rows : {256, 1000, 1537}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf(DType::Int16, {rows, length}), most = b.reduce(Op::reduce_max, x, 2);
+      b.root(b.op(Op::subtract, {x, b.reshape(most, {rows, 1})}));
+      b.root(most);
+      EXPECT_EQ(check(b), std::vector{Form::Bunch}) << length;
+    }
+}
+
+TEST(Bunch, PositionsAreThoseOfRows) {
+  for (const std::int64_t length : {9, 12, 33}) {
+    GraphBuilder b;
+    b.root(b.reduce(Op::reduce_argmax, b.leaf(DType::Int32, {700, length}), 2));
+    EXPECT_EQ(check(b), std::vector{Form::Bunch}) << length;
+  }
+}
+
+/// Slabs of several rows, of which no whole number fills a block, and whose bytes are no whole vectors.
+TEST(Bunch, KeptAxesMayStandInsideTheSlab) {
+  for (const std::int64_t inner : {1, 2, 3, 5, 33, 64})
+    for (const std::int64_t reduced : {3, 4, 7}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf(DType::Int8, {900, reduced, inner});
+      b.root(b.reduce(Op::reduce_min, x, 2));
+      EXPECT_EQ(check(b), std::vector{Form::Bunch}) << inner << ' ' << reduced;
+    }
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int8, {300, 3, 4, 5, 2});
+  b.root(b.reduce(Op::reduce_sum, x, 2 | 8));
+  check(b);
+}
+
+TEST(Bunch, ScansGoAlongRows) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int32, {1000, 11});
+  b.root(b.scan(Op::scan_sum, x, {1}));
+  EXPECT_EQ(check(b), std::vector{Form::Bunch});
+}
+
+TEST(Bunch, OperandsThatAreNotTheRowsOwnAreReadWhereTheyAre) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int32, {800, 10}), weight = b.reshape(b.leaf(DType::Int32, {10}), {1, 10});
+  const NodeId scale = b.reshape(b.leaf(DType::Int32, {800}), {800, 1});
+  const NodeId y = b.op(Op::multiply, {b.op(Op::multiply, {x, weight}), scale});
+  b.root(b.reduce(Op::reduce_sum, y, 2));
+  EXPECT_EQ(check(b), std::vector{Form::Bunch});
+}
+
+/// Few rows leave the threads of blocks idle; long ones have teams of their own.
+TEST(Bunch, LongRowsAndFewRowsHaveOtherForms) {
+  for (const auto& [rows, length] : {std::pair{40, 10}, std::pair{1000, 700}, std::pair{2000, 64}}) {
+    GraphBuilder b;
+    b.root(b.reduce(Op::reduce_max, b.leaf(i64, {rows, length}), 2));
+    EXPECT_NE(check(b), std::vector{Form::Bunch}) << rows;
+  }
+}
+
+}  // namespace
+}  // namespace kiln::lower
