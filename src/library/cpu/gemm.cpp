@@ -16,7 +16,7 @@ using library::Matmul;
 constexpr std::int64_t kDepth = 384;                      // k block: an a panel of 14 rows is 21 KiB of L1
 constexpr std::int64_t kTileRows = 168, kTileCols = 256;  // a tile's operands and result stay in L2
 constexpr std::int64_t kPackBytes = std::int64_t{256} << 20;  // of packed operands at one time
-constexpr double kSerialWork = 1 << 19;                       // multiply-adds below which threads do not pay
+constexpr double kSerialWork = 600e3;                         // multiply-adds below which threads do not pay
 constexpr double kSerialEpilogue = 400e3;                     // the same of an epilogue's primitives
 constexpr std::int64_t kBlock = 1024;                         // elements of a vector product at a time
 
@@ -70,6 +70,25 @@ std::int64_t batches(const Matmul& call) {
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
+/// to[p·width + w] = from[w·across + p] for four lines w and `n` steps p, n a multiple of four: squares of
+/// four by four, transposed in registers.
+template <class C>
+void pack_four_lines(const C* from, std::int64_t across, std::int64_t width, std::int64_t n, C* to) {
+  typedef C V __attribute__((vector_size(16), aligned(4)));
+  const auto line = [&](std::int64_t w, std::int64_t p) {
+    return *reinterpret_cast<const V*>(from + w * across + p);
+  };
+  for (std::int64_t p = 0; p < n; p += 4) {
+    const V a = line(0, p), b = line(1, p), c = line(2, p), d = line(3, p);
+    const V ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const V cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const V rows[] = {
+        __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7),
+        __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7)};
+    for (std::int64_t i = 0; i < 4; ++i) *reinterpret_cast<V*>(to + (p + i) * width) = rows[i];
+  }
+}
+
 /// One panel: `used` of `width` lines (the rest zero), `depth` steps; to[p·width + w] = from[w·across +
 /// p·along].
 template <class T, class C>
@@ -84,7 +103,12 @@ void pack_panel(const T* from, std::int64_t across, std::int64_t along, std::int
   C run[kRun];
   for (std::int64_t p0 = 0; p0 < depth; p0 += kRun) {
     const std::int64_t n = std::min(kRun, depth - p0);
-    for (std::int64_t w = 0; w < used; ++w) {
+    std::int64_t w = 0;
+    if constexpr (std::is_same_v<T, C> && sizeof(C) == 4)
+      if (along == 1 && n % 4 == 0)
+        for (; w + 4 <= used; w += 4)
+          pack_four_lines(from + w * across + p0, across, width, n, to + p0 * width + w);
+    for (; w < used; ++w) {
       const T* line = from + w * across + p0 * along;
       if (along == 1) {
         widen(line, run, n);
@@ -159,7 +183,7 @@ class Product {
   /// Products so small that packing would take a good part of their time: operands are read where they lie,
   /// by one thread. Each element is the same sum in the same order.
   static bool direct(const Matmul& call) {
-    constexpr double kMost = 1 << 19;  // multiply-adds
+    constexpr double kMost = 600e3;  // multiply-adds
     const double work =
         static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
     return std::is_same_v<T, C> && work < kMost && epilogue_work(call) < kSerialEpilogue &&
