@@ -1,11 +1,11 @@
 // The pages a person reads say what the sources say: the README's program, its table of the environment,
 // the programs of the tour and what they print, every link and path. UPDATE_GOLDEN=1 rewrites the generated
 // parts.
-#include "plan/reasons.h"
 #include "support/env.h"
 
 #include <kiln/config.h>
 #include <kiln/dtype.h>
+#include <kiln/fusion_report.h>
 
 #include <gtest/gtest.h>
 
@@ -207,16 +207,21 @@ TEST_F(Docs, ThePromotionTableIsTheCodes) {
   EXPECT_NE(page.find(table + "\n"), std::string::npos) << "it should be:\n" << table;
 }
 
-TEST_F(Docs, SeeingListsEveryReason) {
-  const std::string table = between(read("docs/seeing.md"), "| reason | helps |\n|---|---|\n", "\n\n");
-  std::vector<std::string> rows;
-  std::istringstream lines(table);
-  for (std::string line; std::getline(lines, line);) rows.push_back(line.substr(2, line.find(" | ") - 2));
-  for (const std::string_view reason : plan::kReasons)
-    EXPECT_NE(std::find(rows.begin(), rows.end(), reason), rows.end()) << "no row for: " << reason;
-  for (const std::string& row : rows)
-    EXPECT_NE(std::find(std::begin(plan::kReasons), std::end(plan::kReasons), row), std::end(plan::kReasons))
-        << "nobody says: " << row;
+TEST_F(Docs, ExplainListsEveryReason) {
+  struct Row {
+    std::string_view text, explanation;
+    FusionHint hint;
+  };
+  static constexpr Row kRows[] = {
+#define KILN_REASON(Name, Pattern, Hint, text, explanation) {text, explanation, FusionHint::Hint},
+#include <kiln/fusion.def>
+#undef KILN_REASON
+  };
+  std::string table = "| reason | helps |\n|---|---|\n";
+  for (const Row& row : kRows)
+    table += "| " + std::string(row.text) + " | " + std::string(text_of(row.hint)) +
+             (row.explanation.empty() ? "" : ": ") + std::string(row.explanation) + " |\n";
+  expect_part("docs/explain.md", "<!-- reasons: begin -->\n", "<!-- reasons: end -->", table);
 }
 
 TEST_F(Docs, LinksLeadSomewhere) {

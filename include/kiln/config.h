@@ -34,8 +34,13 @@ struct Config {
   std::string dump_filter;               ///< KILN_DUMP_FILTER=regex over the kernel's name
   std::string override_dir;  ///< KILN_OVERRIDE_DIR: edited kernels (NAME.cu, as dumped), run instead of the
                              ///< generated ones
-  std::string explain;       ///< KILN_EXPLAIN=1|FILE.json: boundaries between kernels, with reasons
-  bool check_nan = false;    ///< KILN_CHECK=nan,diff,key,bounds
+  std::string explain;       ///< KILN_EXPLAIN=1|FILE.json: reports of fusion, see <kiln/fusion_report.h>
+  std::string trace;         ///< KILN_TRACE=FILE.json: a timeline for Perfetto
+  bool fuse = true;          ///< KILN_FUSE=0|1: several operations share a kernel
+  std::int64_t fuse_least = 0;  ///< KILN_FUSE_LEAST=N: operations of fewer elements get kernels of their own
+  std::vector<std::string> fuse_off;  ///< KILN_FUSE_OFF=[cpu:|cuda:|null:]norm,nest,siblings,recompute,
+                                      ///< epilogue,attention: patterns that are not fused
+  bool check_nan = false;             ///< KILN_CHECK=nan,diff,key,bounds
   bool check_diff = false;
   bool check_key = false;
   bool check_bounds = false;
@@ -52,5 +57,18 @@ struct Config {
 const Config& config();
 /// Replaces them. UserError for a bad value. Not thread-safe: no other thread may evaluate during the call.
 void configure(const Config& options);
+
+/// Options in force while one lives; the former ones come back when it ends. End scopes in reverse order.
+/// UserError and threads as for `configure`.
+class ScopedConfig {
+ public:
+  explicit ScopedConfig(const Config& options) : before_(config()) { configure(options); }
+  ~ScopedConfig() { configure(before_); }
+  ScopedConfig(const ScopedConfig&) = delete;
+  ScopedConfig& operator=(const ScopedConfig&) = delete;
+
+ private:
+  Config before_;
+};
 
 }  // namespace kiln

@@ -140,6 +140,7 @@ class Printer {
 std::string Tensor::str() const {
   if (!valid()) return "(empty Tensor)";
   ir::Node* const root = node_;
+  const CallScope scope("print", root->loc);  // an operator knows no line of its caller
   engine::evaluate({&root, 1});
   return Printer(*node_).text() + "  " + api::describe(node_);
 }

@@ -8,6 +8,7 @@
 #include "engine/device_control.h"
 #include "engine/device_memory.h"
 #include "engine/evaluate.h"
+#include "inspect/timeline.h"
 #include "io/npy.h"
 #include "oracle/reference.h"
 #include "support/check.h"
@@ -209,6 +210,7 @@ void copy_strided(const T* from, const ir::Node& node, T* to) {
 }
 
 void copy_leaf(const ir::Node& node, void* out) {
+  const engine::TraceSpan span("copy", "copy to the program");
   const std::int64_t bytes = size_of(node.dtype);
   if (node.strides == nullptr)
     return engine::device_of(*node.buffer)
@@ -318,9 +320,11 @@ Device Tensor::device(SourceLocation loc) const {
 }
 
 Tensor::operator bool() const {
-  if (const ir::Node* node = api::checked("bool", *this); node->numel != 1)
+  const ir::Node* const node = api::checked("bool", *this);
+  if (node->numel != 1)
     throw UserError(
         cat("[bool] ", api::describe(node), " has no single truth value: use all(...) or any(...)"));
+  const CallScope scope("bool", node->loc);  // an operator knows no line of its caller
   return item<bool>();
 }
 
@@ -360,11 +364,13 @@ void Tensor::read_item(void* out, DType type, SourceLocation loc) const {
 }
 
 const void* Tensor::data() const {
+  const CallScope scope("data", api::checked("data", *this)->loc);
   const RowMajor value = row_major(*this, "data");
   return engine::host_memory(*value.buffer) + value.byte_offset;
 }
 
 const void* Tensor::device_data() const {
+  const CallScope scope("device_data", api::checked("device_data", *this)->loc);
   const RowMajor value = row_major(*this, "device_data");
   return value.buffer->data + value.byte_offset;
 }

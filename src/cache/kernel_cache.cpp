@@ -9,6 +9,7 @@
 #include "engine/lifetime.h"
 #include "generator_hash.h"
 #include "inspect/statistics.h"
+#include "inspect/timeline.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -111,7 +112,9 @@ struct Compilation {
   /// `start`: when work on it began, which may be long after the kernel was asked for.
   void publish(const device::Binary& binary, Time start) const {
     compiler->load(*into->code, binary, unit());
-    count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
+    const auto ns = static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count());
+    into->compile_ns.store(ns, std::memory_order_relaxed);
+    count(Counter::CompileNs, ns);
   }
 
   void log_made(std::string_view how, Time start) const {
@@ -124,6 +127,7 @@ struct Compilation {
 
   bool from_disk() const {
     if (!disk) return false;
+    const TraceSpan span("compiling", "from disk", into->name);
     const Time start = std::chrono::steady_clock::now();
     const auto binary = disk->get(disk_key);
     if (!binary) return false;
@@ -140,6 +144,7 @@ struct Compilation {
 
   /// CompileError with what the compiler said and where the source is.
   void compile() const {
+    const TraceSpan span("compiling", "compile", into->name);
     const Time start = std::chrono::steady_clock::now();
     try {
       if (const CompileHook hook = compile_hook.load(std::memory_order_relaxed)) hook(*kernel);

@@ -10,6 +10,8 @@
 #include <kiln/device.h>
 #include <kiln/error.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -31,6 +33,7 @@ struct CachedKernel {
   std::string name;   // label and short hash: names of dump files
   int instances = 1;  // sets of arguments a launch takes at most; above 1: codegen::InstanceTable
   Verdict verdict = Verdict::Compiled;
+  std::atomic<std::uint64_t> compile_ns{0};  // that making or loading the code took; 0: not there yet
 };
 
 struct KernelRequest {

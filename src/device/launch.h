@@ -12,6 +12,11 @@
 
 namespace kiln::device {
 
+/// What a thread of a GPU takes for a kernel; -1: not known.
+struct Resources {
+  int registers = -1, spilled_bytes = -1;
+};
+
 /// A kernel as a device loaded it: made, filled and run by that device alone.
 class Code {
  public:
@@ -23,6 +28,7 @@ class Code {
   virtual bool compiled() const noexcept { return true; }
   /// What the interpreter runs, readable; empty where there is none.
   virtual std::string program_text() const { return {}; }
+  virtual Resources resources() const { return {}; }
 };
 
 /// An array that a kernel reads by tiles through its device's copy engine: a buffer of the launch, innermost

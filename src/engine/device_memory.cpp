@@ -1,5 +1,6 @@
 #include "engine/device_memory.h"
 
+#include "inspect/timeline.h"
 #include "support/check.h"
 #include "support/thread_own.h"
 
@@ -51,6 +52,7 @@ Device default_device() {
 ir::Buffer* allocate(std::uint64_t bytes, Device device) { return device::at(device).allocate(bytes); }
 
 ir::Buffer* copied_to(const ir::Buffer& from, Device device) {
+  const TraceSpan span("copy", "copy between devices");
   device::Device &source = device_of(from), &target = device::at(device);
   ir::Buffer* to = target.allocate(from.bytes);
   try {

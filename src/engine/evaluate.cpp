@@ -15,8 +15,10 @@
 #include "engine/plan.h"
 #include "engine/walk.h"
 #include "inspect/check_values.h"
+#include "inspect/explain.h"
 #include "inspect/plan_difference.h"
 #include "inspect/statistics.h"
+#include "inspect/timeline.h"
 #include "ir/loops.h"
 #include "oracle/interpret.h"
 #include "record/learned_lines.h"
@@ -29,6 +31,7 @@
 #include <kiln/report.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -46,6 +49,13 @@ enum class Request { Whole, Joined, Block };
 using engine::Counter;
 using engine::Plan;
 using engine::Walk;
+
+/// Who asks for an evaluation, and for what.
+struct Asked {
+  Request request;
+  std::span<ir::Node* const> roots;  // that were asked for, without those that joined
+  const CallScope* call;             // the public call that needs the values; null: none has a name
+};
 
 /// Working memory of one evaluation; kept per thread, one per nesting level.
 struct Workspace {
@@ -103,13 +113,23 @@ std::uint64_t target_salt(const std::string& name) {
   return name.empty() ? 0 : std::uint64_t{std::hash<std::string>{}(name)};
 }
 
+/// What of the options steers fusion: 0 as long as all have their defaults. Plans that keep reports are other
+/// plans.
+std::uint64_t steering_salt(const Config& c) {
+  if (c.fuse && c.fuse_least == 0 && c.fuse_off.empty() && !explaining()) [[likely]]
+    return 0;
+  std::string all = cat(c.fuse, ' ', c.fuse_least, ' ', explaining());
+  for (const std::string& word : c.fuse_off) all += cat(' ', word);
+  return target_salt(all);
+}
+
 /// Everything outside the graph that a plan depends on.
 std::uint64_t plan_salt(Device device) {
   const Config& c = config();
   return std::uint64_t{ir::device_code(device)} << 56 | static_cast<std::uint64_t>(c.mode) |
          static_cast<std::uint64_t>(c.tier) << 4 | std::uint64_t{c.strict} << 6 |
          std::uint64_t{c.deterministic} << 7 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
-         (target_salt(c.cpu_target) ^ target_salt(c.null_target)) << 24;
+         (target_salt(c.cpu_target) ^ target_salt(c.null_target) ^ steering_salt(c)) << 24;
 }
 
 /// Walks from the roots that are not leaves yet. False when there are none.
@@ -309,12 +329,28 @@ void check_roots(ir::Graph& recorded, const Plan& plan, const Workspace& w) {
   engine::check_values(recorded, args, w.walk.slots, computed);
 }
 
-/// One line that names what of the trace differs from the latest one of its line. The caller holds the guard.
-std::string missed_plan(const Workspace& w) {
+/// What of the trace differs from the latest one of its line. The caller holds the guard.
+PlanDifference missed_plan(const Workspace& w) {
   std::vector<ir::NodeId> ids;
-  const ir::Node* const root = w.roots.front();
-  return cat("planned ", root->loc.file_name(), ":", root->loc.line(), ": ",
-             engine::note_missed_plan(engine::build_graph(w.walk, ids)));
+  return engine::note_missed_plan(engine::build_graph(w.walk, ids));
+}
+
+/// Reports an evaluation that ended.
+void explain(const Plan& plan, const Asked& asked, bool planned, PlanDifference difference,
+             const Workspace& w) {
+  EvaluationNotes notes{asked.request == Request::Block ? "a long recording" : "eval", w.roots.front()->loc,
+                        planned, std::move(difference), plan.stored};
+  if (asked.call) {
+    if (!asked.call->op().empty()) notes.call = asked.call->op();
+    notes.line = asked.call->line();
+  }
+  for (std::size_t i = 0; i < plan.results.size(); ++i) {
+    const ir::Node* const node = w.walk.nodes[plan.results[i].position];
+    if (notes.stored[i].why == StoredBecause::Requested && w.walk.joined &&
+        std::ranges::find(asked.roots, node) == asked.roots.end())
+      notes.stored[i].why = StoredBecause::Joined;
+  }
+  deliver(*plan.report, notes);
 }
 
 /// Claims memory of arguments that a plan overwrites.
@@ -334,7 +370,8 @@ std::vector<std::uint32_t> donatable_arguments(const Walk& walk) {
   return args;
 }
 
-void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
+void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
+  PlanDifference difference;
   std::shared_ptr<const Plan> plan = engine::find_plan(w.walk.key);
   log_evaluation(w, plan ? "by a plan in memory" : "by a new plan");
   // for the checks, which follow an evaluation whether its plan was new or not
@@ -344,6 +381,7 @@ void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
     recorded = engine::build_graph(w.walk, ids, true);
   }
   take_arguments(w, device, *w.device);
+  const bool planned = !plan;
   if (plan) {
     engine::count(Counter::PlanHits);
     keep_results(plan.get(), claims, w);
@@ -354,12 +392,17 @@ void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
     engine::count(Counter::PlanMisses);
     std::vector<ir::NodeId> ids;
     ir::Graph graph = engine::build_graph(w.walk, ids);
-    const std::string miss = log_enabled(Topic::Kernel) ? missed_plan(w) : std::string();
+    const SourceLocation line = w.roots.front()->loc;
+    if (log_enabled(Topic::Kernel) || explaining()) difference = missed_plan(w);
     keep_results(nullptr, claims, w);  // from here on every node looks held
     if (!w.walk.donatable.empty()) claim_memory(donatable_arguments(w.walk), claims, w);
     guard.unlock();
-    if (!miss.empty()) log(Topic::Kernel, miss);
-    plan = engine::keep_plan(w.walk.key, engine::make_plan(w.walk, std::move(graph), ids, device));
+    if (log_enabled(Topic::Kernel))
+      log(Topic::Kernel, cat("planned ", line.file_name(), ":", line.line(), ": ", difference.text()));
+    {
+      const TraceSpan planning("planning", "plan");
+      plan = engine::keep_plan(w.walk.key, engine::make_plan(w.walk, std::move(graph), ids, device));
+    }
     guard.relock();
     mark_passed(*plan, w);
     if (!w.walk.donatable.empty()) {
@@ -371,6 +414,8 @@ void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
   }
   engine::run_plan(*plan, w.args, w.walk.slots, w.results, &claims.wrote);
   if (w.checks) check_roots(*recorded, *plan, w);
+  if (plan->report) [[unlikely]]
+    explain(*plan, asked, planned, std::move(difference), w);
   guard.relock();
   publish(*plan, w);
   claims.wrote = false;
@@ -381,10 +426,10 @@ void run(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
 namespace {
 
 /// Returns what the compiler said when a kernel could not be made, else nothing.
-std::string evaluate(std::span<ir::Node* const> roots, Device device, bool interpreted, Request request) {
+std::string evaluate(std::span<ir::Node* const> roots, Device device, bool interpreted, const Asked& asked) {
   WorkspaceLease w;
-  w->walk.block = request == Request::Block;
-  w->walk.joined = request == Request::Joined;
+  w->walk.block = asked.request == Request::Block;
+  w->walk.joined = asked.request == Request::Joined;
   const Config& c = config();
   w->checks = c.check_diff || c.check_nan || c.check_bounds;
   // Checks and the interpreter read the old values again.
@@ -410,7 +455,7 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
     if (interpreted)
       interpret(device, guard, claims, *w);
     else
-      run(device, guard, claims, *w);
+      run(device, asked, guard, claims, *w);
   } catch (const CompileError& e) {
     failure = e.what() + at_line(*w);
   } catch (const DeviceError& e) {
@@ -425,22 +470,55 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
 
 namespace {
 
-void evaluate_on(Device device, std::span<ir::Node* const> roots, Request request) {
-  std::string failure = evaluate(roots, device, config().mode == Mode::Interpret, request);
+void evaluate_on(Device device, std::span<ir::Node* const> roots, const Asked& asked) {
+  std::string failure = evaluate(roots, device, config().mode == Mode::Interpret, asked);
   if (failure.empty()) return;
   engine::count(Counter::Fallbacks);
   if (!device::at(device).is_host()) {
     warn(cat(failure, "; running it on the CPU"));
     device = Device::cpu();
-    failure = evaluate(roots, device, false, request);
+    failure = evaluate(roots, device, false, asked);
     if (failure.empty()) return;
   }
   warn(cat(failure, "; interpreting it"));
-  evaluate(roots, device, true, request);
+  evaluate(roots, device, true, asked);
 }
 
-void evaluate(std::span<ir::Node* const> roots, Request request) try {
+/// On the timeline: what the thread recorded since its last evaluation, and this one.
+class TracedEvaluation {
+ public:
+  TracedEvaluation(const Asked& asked, const ir::Node* root)
+      : asked_(asked), root_(root->loc), on_(tracing()) {
+    if (!on_) [[likely]]
+      return;
+    begin_ = std::chrono::steady_clock::now();
+    if (last_end() != TraceTime{}) trace_event("recording", "recording", last_end(), begin_, {});
+  }
+  ~TracedEvaluation() {
+    if (!on_) [[likely]]
+      return;
+    const SourceLocation line = asked_.call ? asked_.call->line() : root_;
+    const std::string what(asked_.call && !asked_.call->op().empty() ? asked_.call->op() : "eval");
+    trace_event("evaluation", what, begin_, cat(line.file_name(), ":", line.line()));
+    last_end() = std::chrono::steady_clock::now();
+    flush_trace();
+  }
+  TracedEvaluation(const TracedEvaluation&) = delete;
+
+ private:
+  static TraceTime& last_end() {
+    static constinit thread_local TraceTime end{};
+    return end;
+  }
+  const Asked& asked_;
+  const SourceLocation root_;
+  const bool on_;
+  TraceTime begin_;
+};
+
+void evaluate(std::span<ir::Node* const> roots, const Asked& asked) try {
   const OutsideCalls evaluating;
+  const TracedEvaluation traced(asked, roots.front());
   const auto device = [](int code) {
     return code == ir::kAnyDevice ? engine::default_device() : ir::device_of(code);
   };
@@ -448,12 +526,12 @@ void evaluate(std::span<ir::Node* const> roots, Request request) try {
   const bool one_device =
       std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
   if (one_device) [[likely]]
-    return evaluate_on(device(first), roots, request);
+    return evaluate_on(device(first), roots, asked);
   for (int code = 0; code < ir::kDevices.used; ++code) {
     std::vector<ir::Node*> there;
     std::copy_if(roots.begin(), roots.end(), std::back_inserter(there),
                  [&](const ir::Node* r) { return r->device == code; });
-    if (!there.empty()) evaluate_on(device(code), there, request);
+    if (!there.empty()) evaluate_on(device(code), there, asked);
   }
 } catch (const UserError& e) {
   throw EvaluationError(e.what());
@@ -478,15 +556,17 @@ void evaluate(std::span<ir::Node* const> roots) {
   if (are_leaves(roots)) return;
   const Joining joining(roots);
   if (joining.nodes().empty()) [[likely]]
-    return evaluate(roots, Request::Whole);
+    return evaluate(roots, Asked{Request::Whole, roots, CallScope::current()});
   try {
-    evaluate(joining.nodes(), Request::Joined);
+    evaluate(joining.nodes(), Asked{Request::Joined, roots, CallScope::current()});
   } catch (const Error&) {  // perhaps of what nobody asked for
-    evaluate(roots, Request::Whole);
+    evaluate(roots, Asked{Request::Whole, roots, CallScope::current()});
   }
 }
 
-void evaluate_part(std::span<ir::Node* const> roots) { evaluate(roots, Request::Block); }
+void evaluate_part(std::span<ir::Node* const> roots) {
+  evaluate(roots, Asked{Request::Block, roots, nullptr});
+}
 
 }  // namespace kiln::engine
 

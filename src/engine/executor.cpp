@@ -5,6 +5,7 @@
 #include "device/device.h"
 #include "engine/trace_log.h"
 #include "inspect/statistics.h"
+#include "inspect/timeline.h"
 #include "ir/layout.h"
 #include "record/node.h"
 #include "support/check.h"
@@ -14,7 +15,9 @@
 #include <kiln/config.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <string>
 
 namespace kiln::engine {
 namespace {
@@ -42,14 +45,37 @@ class Run {
     buffers_.clear();
   }
 
-  void steps() {
+  /// `measured`: gets the time of each step. Null: nobody asks.
+  void steps(PlanReport* measured = nullptr) {
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
       allocate_for(static_cast<std::int32_t>(i));
       if (static_cast<std::int32_t>(i) == plan_.first_write && wrote_) *wrote_ = true;
-      step(plan_.steps[i]);
+      if (measured || traced_) [[unlikely]]
+        timed_step(i, measured);
+      else
+        step(plan_.steps[i]);
       if (plan_.steps.size() > 1) free_after(static_cast<std::int32_t>(i));
     }
     allocate_for(static_cast<std::int32_t>(plan_.steps.size()));  // results no step writes (zero elements)
+  }
+
+  /// A GPU waits for the step, so that its time is the device's.
+  void timed_step(std::size_t i, PlanReport* measured) {
+    const Step& s = plan_.steps[i];
+    const TraceTime begin = std::chrono::steady_clock::now();
+    const double seconds = device_.seconds([&] { step(s); });
+    if (measured) measured->measured(i, seconds);
+    if (traced_) trace_event(s.kind == Step::Kind::Launch ? "kernel" : "library", name_of(s), begin);
+  }
+
+  std::string name_of(const Step& s) const {
+    switch (s.kind) {
+      case Step::Kind::Launch: return plan_.launches[s.index].kernel->name;
+      case Step::Kind::Library: return std::string(ir::info(plan_.library[s.index].op).name);
+      case Step::Kind::Loop: return "loop";
+      case Step::Kind::Attention: return "attention";
+    }
+    return {};
   }
 
   void step(const Step& s) {
@@ -65,7 +91,7 @@ class Run {
 
   /// The same as one graph, if these arguments came before.
   void steps_or_graph() {
-    if (!plan_.graphs || log_enabled(Topic::Kernel)) return steps();
+    if (!plan_.graphs || traced_ || log_enabled(Topic::Kernel)) return steps();
     allocate_results();
     const Hash128 key = memory_key();
     if (wrote_) *wrote_ = plan_.first_write >= 0;
@@ -481,7 +507,8 @@ class Run {
   device::Device& device_;
   std::span<std::byte* const> args_;
   std::span<const std::uint64_t> slots_;
-  bool* wrote_;                     // null: nobody asks
+  bool* wrote_;  // null: nobody asks
+  const bool traced_ = tracing();
   std::byte* workspace_ = nullptr;  // of library calls that are recorded
   std::vector<ir::Buffer*>& buffers_;
   std::size_t begun_ = 0, ended_ = 0;  // how far in plan_.by_first and plan_.by_last
@@ -492,7 +519,10 @@ class Run {
 void run_plan(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
               std::vector<ir::Buffer*>& result_buffers, bool* wrote) {
   Run run(plan, args, slots, wrote);
-  run.steps_or_graph();
+  if (plan.report && plan.report->begin_run()) [[unlikely]]
+    run.steps(plan.report.get());
+  else
+    run.steps_or_graph();
   run.results(result_buffers);
 }
 

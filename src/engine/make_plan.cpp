@@ -5,7 +5,6 @@
 #include "device/device.h"
 #include "engine/lifetime.h"
 #include "inspect/dump.h"
-#include "inspect/explain.h"
 #include "inspect/statistics.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -74,10 +73,10 @@ bool PlanMaker::plan_with(plan::Fusion fusion) {
   if (!make_steps(fusion)) return false;
   if (replaceable_ && !answer_meanwhile(fusion)) return false;
   log_refusals();
-  explain(g_, regions_);
   if (suits_graph(*plan_)) plan_->graphs = std::make_unique<PlanGraphs>();
   count(Counter::PlanNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start_).count()));
   compile();
+  if (before_) report();
   return true;
 }
 
@@ -86,6 +85,7 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   lowered_.clear();
   tile_kernels_.clear();
   region_of_launch_.clear();
+  for (auto* regions : {&region_of_library_, &region_of_loop_, &region_of_attention_}) regions->clear();
   epilogues_.clear();
   classes_.clear();
   at_ = nullptr;
@@ -112,6 +112,7 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
         planning_target(device_).gpu ? add_launch(r) : add_product(r);
         break;
     }
+    note_steps(r);
   }
   add_results();
   if (overwrites_too_early()) return false;
@@ -211,6 +212,8 @@ void PlanMaker::compile() {
     const KernelRequest& made = requests[steps.size() + epilogues_.size() + t];
     tile_kernels_[t].launch->code = made.result->code;
     tile_kernels_[t].step->kernels.push_back(made.result);
+    tile_kernels_[t].kernel = made.result;
+    tile_kernels_[t].verdict = made.verdict;
     if (!config().dump.empty())
       dump_kernel(g_, regions_, *tile_kernels_[t].region, *tile_kernels_[t].lowered, *made.result, device_);
   }
@@ -232,7 +235,7 @@ void PlanMaker::log_refusals() {
           " kernels and library steps, ", regions_.refusals.size(), " boundaries"));
   for (const plan::Refusal& f : regions_.refusals)
     log(Topic::Plan,
-        cat(ir::info(g_[f.producer].op).name, " | ", ir::info(g_[f.consumer].op).name, ": ", f.reason));
+        cat(ir::info(g_[f.producer].op).name, " | ", ir::info(g_[f.consumer].op).name, ": ", f.why.text()));
 }
 
 namespace {

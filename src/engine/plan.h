@@ -6,6 +6,7 @@
 #include "device/launch.h"
 #include "engine/plan_graphs.h"
 #include "engine/walk.h"
+#include "inspect/explain.h"
 #include "ir/graph.h"
 #include "library/attention.h"
 #include "library/call.h"
@@ -161,6 +162,10 @@ struct Plan {
   std::unique_ptr<PlanGraphs> graphs;  // null: steps are enqueued one by one
   // Not null: this plan answers while kernels of a better one are compiled; set when they are.
   std::shared_ptr<const std::atomic<bool>> superseded;
+  /// Not null: reports of fusion were wanted when the plan was made. The nodes of `results`, with the reasons
+  /// why these are stored, stand beside it.
+  std::unique_ptr<PlanReport> report;
+  std::vector<FusionReport::Stored> stored;
 };
 
 /// Plans the graph of a walk and compiles what it needs; reads no node of the trace. A defect of Kiln (an

@@ -12,13 +12,20 @@
 
 namespace kiln::engine {
 
+/// The kernels of an attention's tiles are whole whatever options switch off.
+static schedule::Target without_options(schedule::Target target) {
+  target.off = {};
+  target.fuse_least = 0;
+  return target;
+}
+
 using library::TileBuffer;
 
 void PlanMaker::add_tile_kernels(AttentionStep& step, TileGraph tile, std::vector<library::TileKernel>& to,
                                  const plan::Region& region) {
   schedule::Target target = planning_target(device_);
   target.threads = 1;  // a unit of work is one thread's
-  plan::Regions regions = plan::fuse(tile.graph, target);
+  plan::Regions regions = plan::fuse(tile.graph, without_options(target));
   regions.placements = std::move(tile.placements);
   std::vector<std::int64_t> local(tile.graph.size(), -1);  // bytes into the unit's memory
   const auto own = [&](std::int64_t bytes) {
@@ -57,7 +64,7 @@ void PlanMaker::add_tile_kernels(AttentionStep& step, TileGraph tile, std::vecto
     k.launch.scratch_bytes = lowered->scratch_bytes;
     k.launch.grain = lowered->grid;
     lowered->kernel.label = label_of(g_, region);
-    tile_kernels_.push_back({std::move(lowered), nullptr, &step, &region});
+    tile_kernels_.push_back({std::move(lowered), nullptr, &step, &region, nullptr});
   }
 }
 
@@ -157,7 +164,7 @@ static ir::Graph flags_graph(const plan::MatrixMemory& v, std::int64_t columns, 
 void PlanMaker::add_flags_launch(const plan::Region& r, const plan::Attention& a, const Place& flags) {
   const ir::Graph g = flags_graph(a.v, a.columns, a.width);
   const schedule::Target& target = planning_target(device_);
-  const plan::Regions regions = plan::fuse(g, target);
+  const plan::Regions regions = plan::fuse(g, without_options(target));
   KILN_CHECK_THAT(regions.regions.size() == 1, "the flags of an attention are several kernels");
   auto lowered = std::make_unique<lower::Lowered>(lower::lower(g, regions, regions.regions[0], target));
   Launch l;

@@ -5,6 +5,7 @@
 #include "cache/kernel_cache.h"
 #include "engine/group_launches.h"
 #include "engine/plan.h"
+#include "inspect/fusion_builder.h"
 #include "lower/lower.h"
 #include "plan/donate.h"
 #include "plan/fuse.h"
@@ -16,6 +17,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,7 @@ class PlanMaker {
         start_(std::chrono::steady_clock::now()),
         wanted_(wanted(walk, graph, ids)),
         recorded_(recorded(walk, graph, ids)),
+        before_(explaining() ? std::optional(unfused(graph)) : std::nullopt),
         t_(transform::transform(std::move(graph), wishes(planning_target(device)))),
         g_(t_.graph) {}
   /// Null where arguments are donated and a plan that overwrites them would be wrong, or could not be made.
@@ -133,6 +136,11 @@ class PlanMaker {
   static std::vector<Recorded> recorded(const Walk& walk, const ir::Graph& g, const std::vector<NodeId>& ids);
   void compile();
   void log_refusals();
+  /// Where reports are wanted: what was fused, of kernels that are there (plan_reports.cpp).
+  void report();
+  /// The steps that were added since the last call are the region's.
+  void note_steps(const plan::Region& r);
+  std::vector<FusionReport::Stored> stored_values() const;
   Device device_;
   bool replaceable_;
   const std::vector<NodeId>& donatable_;
@@ -141,6 +149,7 @@ class PlanMaker {
   std::chrono::steady_clock::time_point start_;
   std::vector<bool> wanted_;
   std::vector<Recorded> recorded_;  // by walk position
+  std::optional<Unfused> before_;   // where reports are wanted: what was recorded
   std::vector<bool> published_;     // by walk position: becomes a leaf
   transform::Transformed t_;
   const ir::Graph& g_;
@@ -166,12 +175,16 @@ class PlanMaker {
     device::Launch* launch;  // of the plan
     AttentionStep* step;
     const plan::Region* region;
+    std::shared_ptr<const CachedKernel> kernel;  // once it is compiled
+    Verdict verdict = Verdict::Memory;
   };
   std::vector<TileLowered> tile_kernels_;
   void add_tile_kernels(AttentionStep& step, struct TileGraph graph, std::vector<library::TileKernel>& to,
                         const plan::Region& r);
   const plan::Region* at_ = nullptr;  // being lowered or verified
   std::vector<LaunchClass> classes_;  // parallel to the launches
+  // of library calls, of loops and of attentions, in the order of the plan's
+  std::vector<const plan::Region*> region_of_library_, region_of_loop_, region_of_attention_;
 };
 
 /// See set_region_hook and specialise_kernels.

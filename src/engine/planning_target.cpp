@@ -23,6 +23,26 @@ bool& quick_planning() {
   return thread_own<Quick, Quick>().on;
 }
 
+/// What the options switch off on a device of this kind.
+schedule::Target::Off switched_off(Device device) {
+  const Config& c = config();
+  schedule::Target::Off off;
+  off.all = !c.fuse;
+  const std::string kind = device.str().substr(0, device.str().find(':'));
+  for (const std::string& word : c.fuse_off) {
+    const std::size_t colon = word.find(':');
+    if (colon != word.npos && word.substr(0, colon) != kind) continue;
+    const std::string what = word.substr(colon + 1);  // npos + 1 is 0
+    off.norm |= what == "norm";
+    off.nest |= what == "nest";
+    off.siblings |= what == "siblings";
+    off.recompute |= what == "recompute";
+    off.epilogue |= what == "epilogue";
+    off.attention |= what == "attention";
+  }
+  return off;
+}
+
 }  // namespace
 
 void prefer_templates(bool on) { templates_preferred().store(on); }
@@ -42,11 +62,15 @@ const schedule::Target& planning_target(Device device) {
     kept = {&t, t.threads, t.vector_bytes, t};
   kept.target.strict = config().strict;
   kept.target.exact = config().strict || config().deterministic;
+  kept.target.fuse_least = config().fuse_least;
+  const schedule::Target::Off off = kept.target.off = switched_off(device);
   const bool slow = !quick_planning();
-  kept.target.attentions = t.attentions && (slow || !t.gpu);
+  kept.target.attentions = t.attentions && (slow || !t.gpu) && !off.attention;
+  kept.target.epilogues = t.epilogues && !off.epilogue;
   kept.target.templates = t.gpu && slow && templates_preferred().load(std::memory_order_relaxed)
                               ? schedule::Target::Templates::All
                               : t.templates;
+  if (off.epilogue) kept.target.templates = schedule::Target::Templates::None;
   return kept.target;
 }
 

@@ -1,74 +1,137 @@
 #include "inspect/explain.h"
 
-#include "inspect/dump.h"
+#include "inspect/fusion_builder.h"
+#include "inspect/report_json.h"
 #include "support/check.h"
 #include "support/log.h"
 
 #include <kiln/config.h>
+#include <kiln/error.h>
 
-#include <nlohmann/json.hpp>
-
+#include <atomic>
+#include <bit>
 #include <cstdio>
 #include <fstream>
-#include <mutex>
+#include <utility>
 
 namespace kiln::engine {
 namespace {
 
-std::string describe(const ir::Graph& g, ir::NodeId id) {
-  const ir::GraphNode& n = g[id];
-  return cat("%", id, " ", ir::info(n.op).name, " ", info(n.dtype).short_name, to_string(n.dims), " (",
-             n.loc.file_name(), ":", n.loc.line(), ")");
+std::atomic<int> recorders{0};
+std::atomic<std::uint64_t> plans{0};
+
+struct Recorded {
+  std::mutex mutex;
+  std::vector<FusionReport> reports;
+};
+Recorded& recorded() {
+  static Recorded* const r = new Recorded;  // detached threads may evaluate during exit
+  return *r;
 }
 
-void print(const ir::Graph& g, const plan::Regions& regions) {
-  std::string text = cat("[kiln] plan of ", g.size(), " nodes: ", regions.regions.size(), " kernels\n");
-  for (std::size_t i = 0; i < regions.regions.size(); ++i)
-    text += cat("  kernel ", i, ": ", op_names(g, regions.regions[i]),
-                regions.regions[i].kind == plan::Region::Kind::Contraction
-                    ? " (a matrix product with its epilogue)"
-                    : "",
-                "\n");
-  for (const plan::Refusal& f : regions.refusals)
-    text += cat("  boundary: ", describe(g, f.producer), "\n         -> ", describe(g, f.consumer),
-                "\n            ", f.reason, "\n");
-  std::fputs(text.c_str(), stderr);
+void append(const std::string& file, const std::string& line) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  std::ofstream out(file, std::ios::app);
+  out << line << "\n";
+  if (!out.flush()) warn_once("explain", cat("cannot write to ", file));
 }
 
-nlohmann::json to_json(const ir::Graph& g, const plan::Regions& regions) {
-  auto node = [&](ir::NodeId id) {
-    const ir::GraphNode& n = g[id];
-    return nlohmann::json{{"node", id},
-                          {"op", ir::info(n.op).name},
-                          {"dtype", name(n.dtype)},
-                          {"shape", std::vector<std::int64_t>(n.dims.begin(), n.dims.end())},
-                          {"file", n.loc.file_name()},
-                          {"line", n.loc.line()}};
-  };
-  nlohmann::json kernels = nlohmann::json::array(), boundaries = nlohmann::json::array();
-  for (const plan::Region& r : regions.regions) {
-    nlohmann::json ops = nlohmann::json::array();
-    for (ir::NodeId id : r.nodes) ops.push_back(node(id));
-    kernels.push_back({{"ops", ops}, {"stores", r.outputs}});
-    if (r.kind == plan::Region::Kind::Contraction) kernels.back()["product"] = r.product;
+void write(const FusionReport& report, std::uint64_t runs) {
+  const std::string& where = config().explain;
+  if (where.empty()) return;
+  if (where == "1") {
+    if (report.planned) std::fputs(to_text(report).c_str(), stderr);
+    return;
   }
-  for (const plan::Refusal& f : regions.refusals)
-    boundaries.push_back(
-        {{"producer", node(f.producer)}, {"consumer", node(f.consumer)}, {"reason", f.reason}});
-  return {{"nodes", g.size()}, {"kernels", kernels}, {"boundaries", boundaries}};
+  if (report.planned)
+    append(where, to_json(report));
+  else if (std::has_single_bit(runs))
+    append(where, run_to_json(report, runs));
 }
 
 }  // namespace
 
-void explain(const ir::Graph& g, const plan::Regions& regions) {
-  const std::string& where = config().explain;
-  if (where.empty()) return;
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
-  if (where == "1") return print(g, regions);
-  std::ofstream file(where, std::ios::app);
-  file << to_json(g, regions).dump() << "\n";
-  if (!file.flush()) warn_once("explain", cat("cannot write to ", where));
+bool explaining() { return !config().explain.empty() || recorders.load(std::memory_order_relaxed) > 0; }
+
+PlanReport::PlanReport(FusionReport report, std::vector<std::vector<std::uint32_t>> regions_of_step,
+                       std::vector<std::vector<Code>> code)
+    : report_(std::move(report)), regions_of_step_(std::move(regions_of_step)), code_(std::move(code)) {
+  report_.plan = ++plans;
+}
+
+bool PlanReport::begin_run() {
+  const std::lock_guard lock(mutex_);
+  return std::has_single_bit(++runs_);
+}
+
+void PlanReport::measured(std::size_t step, double seconds) {
+  const std::vector<std::uint32_t>& regions = regions_of_step_[step];
+  const std::lock_guard lock(mutex_);
+  for (const std::uint32_t r : regions)  // several kernels of one launch: each its part
+    report_.regions[r].measured_ns = seconds > 0 ? seconds * 1e9 / static_cast<double>(regions.size()) : -1;
+}
+
+std::uint64_t PlanReport::runs() const {
+  const std::lock_guard lock(mutex_);
+  return runs_;
+}
+
+FusionReport PlanReport::now() const {
+  const std::lock_guard lock(mutex_);
+  FusionReport out = report_;
+  for (std::size_t r = 0; r < code_.size(); ++r)
+    for (std::size_t k = 0; k < code_[r].size(); ++k) {
+      const Code& code = code_[r][k];
+      out.regions[r].kernels[k].verdict = verdict_of(*code.kernel, code.verdict);
+      const std::uint64_t ns = code.kernel->compile_ns.load(std::memory_order_relaxed);
+      if (ns > 0 && code.verdict != Verdict::Memory)
+        out.regions[r].kernels[k].compile_ns = static_cast<std::int64_t>(ns);
+    }
+  return out;
+}
+
+void deliver(const PlanReport& plan, const EvaluationNotes& notes) {
+  const std::uint64_t runs = plan.runs();
+  const bool recording = recorders.load(std::memory_order_relaxed) > 0;
+  if (!recording && !notes.planned && !std::has_single_bit(runs)) return;
+  FusionReport report = plan.now();
+  report.trigger = {std::string(notes.call), notes.line.file_name(), notes.line.line()};
+  report.planned = notes.planned;
+  report.difference = notes.difference;
+  report.stored = notes.stored;
+  write(report, runs);
+  if (!recording) return;
+  const std::lock_guard lock(recorded().mutex);
+  recorded().reports.push_back(std::move(report));
 }
 
 }  // namespace kiln::engine
+
+namespace kiln {
+
+FusionRecorder::FusionRecorder() {
+  const std::lock_guard lock(engine::recorded().mutex);
+  first_ = engine::recorded().reports.size();
+  ++engine::recorders;
+}
+
+FusionRecorder::~FusionRecorder() {
+  const std::lock_guard lock(engine::recorded().mutex);
+  if (--engine::recorders == 0) engine::recorded().reports.clear();
+}
+
+std::vector<FusionReport> FusionRecorder::reports() const {
+  const std::lock_guard lock(engine::recorded().mutex);
+  const std::vector<FusionReport>& all = engine::recorded().reports;
+  return {all.begin() + static_cast<std::ptrdiff_t>(first_), all.end()};
+}
+
+FusionReport FusionRecorder::last() const {
+  const std::lock_guard lock(engine::recorded().mutex);
+  if (engine::recorded().reports.size() == first_)
+    throw UserError("[fusion] nothing was evaluated since the recorder began");
+  return engine::recorded().reports.back();
+}
+
+}  // namespace kiln

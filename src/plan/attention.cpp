@@ -161,7 +161,7 @@ class Finder {
     if (!suits) return std::nullopt;
     const std::vector<bool> depends = made_of(scores);
     if (!has_reduction(weights, scores, depends)) return std::nullopt;
-    if (depends[p.in[1]]) return refused(a, "attention: an operand is made of the scores");
+    if (depends[p.in[1]]) return refused(a, FusionReason::OperandOfScores);
     std::vector<bool> memory(g_.size());
     for (int tries = 0; tries < kTries; ++tries) {
       Attention made = a;
@@ -188,28 +188,26 @@ class Finder {
     return false;
   }
 
-  std::optional<Attention> refused(const Attention& a, std::string reason) {
-    refusals_.push_back({a.scores, a.product, std::move(reason)});
+  std::optional<Attention> refused(const Attention& a, Why why) {
+    refusals_.push_back({a.scores, a.product, std::move(why)});
     return std::nullopt;
   }
 
   enum class Outcome : std::uint8_t { Made, Refused, Again };
 
   Outcome read(Attention& a, const std::vector<bool>& depends, std::vector<bool>& memory) {
-    const auto refuse = [&](std::string reason) {
-      refused(a, std::move(reason));
+    const auto refuse = [&](Why why) {
+      refused(a, std::move(why));
       return Outcome::Refused;
     };
     const std::vector<bool> claimed = claim(a, depends, memory);
-    if (!claimed[a.scores]) return refuse("attention: the scores are read by others too");
+    if (!claimed[a.scores]) return refuse(FusionReason::ScoresRead);
     std::vector<bool> inside = claimed;
     for (NodeId id = 0; id < g_.size(); ++id) inside[id] = inside[id] || (free_[id] >= 0 && !depends[id]);
     TermReader reader(g_, a, inside, depends);
     const GraphNode& p = g_[a.product];
     const std::optional<Reading> w = reader.weights(p.in[0], frame_of(g_[p.in[0]].dims, true));
-    if (!w)
-      return refuse(reader.reason().empty() ? "attention: the scores are read by others too"
-                                            : reader.reason());
+    if (!w) return refuse(reader.reason().empty() ? Why(FusionReason::ScoresRead) : reader.reason());
     a.weight = w->term;
     a.factor = reader.scale_of(*w);
     reader.find_masks();
@@ -217,7 +215,7 @@ class Finder {
     take_operands(a, reader);
     for (const MatrixMemory* m : all_memory(a))
       if (std::binary_search(a.nodes.begin(), a.nodes.end(), m->base) || depends[m->base])
-        return refuse("attention: an operand is made of the scores");
+        return refuse(FusionReason::OperandOfScores);
     return Outcome::Made;
   }
 
@@ -292,20 +290,17 @@ class Finder {
 
 }  // namespace
 
-std::string refuse_on_gpu(const Graph& g, const Attention& a) {
+Why refuse_on_gpu(const Graph& g, const Attention& a) {
   constexpr std::int64_t kMostWidth = 256, kMost = std::int64_t{1} << 31;
-  if (a.t == kNoTerm) return "attention: the main loop takes exponentials of shifted scores";
-  if (!is_half(a.q.dtype) || a.k.dtype != a.q.dtype || a.v.dtype != a.q.dtype)
-    return "attention: the main loop takes float16 and bfloat16";
-  if (a.depth > kMostWidth || a.width > kMostWidth)
-    return "attention: the main loop takes heads of at most 256";
-  if (!a.row_outputs.empty()) return "attention: a row's value is read by others";
+  if (a.t == kNoTerm) return FusionReason::GpuExponentials;
+  if (!is_half(a.q.dtype) || a.k.dtype != a.q.dtype || a.v.dtype != a.q.dtype) return FusionReason::GpuHalves;
+  if (a.depth > kMostWidth || a.width > kMostWidth) return FusionReason::GpuHeads;
+  if (!a.row_outputs.empty()) return FusionReason::GpuRowRead;
   for (const MatrixMemory* m : {&a.q, &a.k, &a.v})
-    if (m->column != 1 && (m == &a.v ? a.width : a.depth) != 1)
-      return "attention: columns of an operand lie apart";
+    if (m->column != 1 && (m == &a.v ? a.width : a.depth) != 1) return FusionReason::GpuColumns;
   if (a.batch * ((a.rows + 127) / 128) >= kMost || a.columns >= kMost || a.rows >= kMost)
-    return "attention: too many rows";
-  return g[a.product].numel > 0 ? std::string() : "attention: no elements";
+    return FusionReason::GpuTooMany;
+  return g[a.product].numel > 0 ? Why() : Why(FusionReason::GpuNone);
 }
 
 std::vector<Attention> find_attentions(const Graph& graph, std::vector<Refusal>& refusals) {

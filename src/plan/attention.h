@@ -98,7 +98,7 @@ void each_memory(const Attention& a, const F& f) {
 }
 
 /// Why the main loop of a GPU (attention_mma) cannot do an attention, or nothing.
-std::string refuse_on_gpu(const Graph& graph, const Attention& a);
+Why refuse_on_gpu(const Graph& graph, const Attention& a);
 
 /// The attentions of a graph, in the order of their results. `refusals`: near misses, and why each is one.
 std::vector<Attention> find_attentions(const Graph& graph, std::vector<Refusal>& refusals);

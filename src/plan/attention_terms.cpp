@@ -176,7 +176,7 @@ TermReader::Result TermReader::read_new(NodeId id, const Frame& frame) {
       return operation(id, frame);
     case OpKind::Reduce:
       if (!depends_[id]) return memory(id, frame);
-      if (!inside_[id]) return refuse("attention: the scores are read by others too");
+      if (!inside_[id]) return refuse(FusionReason::ScoresRead);
       visited_[id] = true;
       return reduction(id, frame);
     case OpKind::Leaf:
@@ -200,7 +200,7 @@ TermReader::Result TermReader::score(NodeId id, const Frame& frame) {
   for (std::size_t a = rank - 2; a-- > 0;) {
     if (n.dims[a] == 1) continue;
     if (frame[a] != Coordinate{Coordinate::Kind::Batch, divisor, n.dims[a]})
-      return refuse("attention: the scores meet themselves at other points");
+      return refuse(FusionReason::ScoresElsewhere);
     divisor *= n.dims[a];
   }
   using C = Coordinate::Kind;
@@ -208,7 +208,7 @@ TermReader::Result TermReader::score(NodeId id, const Frame& frame) {
   const std::size_t other = columns == 1 ? rank - 2 : rank - 1;
   const bool rows = columns >= 0 && (frame[other].kind == C::Row || (n.dims[other] == 1 && a_.rows == 1));
   if (!rows || divisor != a_.batch || (rows_operand_ >= 0 && rows_operand_ != 1 - columns))
-    return refuse("attention: the scores meet themselves at other points");
+    return refuse(FusionReason::ScoresElsewhere);
   rows_operand_ = 1 - columns;
   visited_[id] = true;
   Term t;
@@ -220,10 +220,9 @@ TermReader::Result TermReader::score(NodeId id, const Frame& frame) {
 }
 
 TermReader::Result TermReader::memory(NodeId id, const Frame& frame) {
-  if (depends_[id])
-    return refuse(cat("attention: ", ir::info(g_[id].op).name, " is no function of one score"));
+  if (depends_[id]) return refuse(because(FusionReason::NotOneScore, ir::info(g_[id].op).name));
   MatrixMemory m = memory_of(id, frame);
-  if (depends_[m.base]) return refuse("attention: an operand is made of the scores");
+  if (depends_[m.base]) return refuse(FusionReason::OperandOfScores);
   Term t;
   t.kind = Term::Kind::Memory;
   t.dtype = m.dtype;
@@ -277,14 +276,14 @@ TermReader::Result TermReader::view(NodeId id, const Frame& frame) {
   if (n.op == Op::broadcast) return read(n.in[0], operand_frame(frame, n.dims, from));
   if (n.op == Op::reshape)
     if (const std::optional<Frame> in = reshaped(frame, from, n.dims)) return read(n.in[0], *in);
-  if (depends_[id]) return refuse(cat("attention: the scores are read through ", ir::info(n.op).name));
+  if (depends_[id]) return refuse(because(FusionReason::ScoresViewed, ir::info(n.op).name));
   return memory(id, frame);
 }
 
 bool TermReader::use_as_t(TermId t) {
   if (a_.t == kNoTerm) a_.t = t;
   if (a_.t == t) return true;
-  refuse("attention: exponentials of, or maxima over, more than one function of the scores");
+  refuse(FusionReason::SeveralFunctions);
   return false;
 }
 
@@ -299,13 +298,12 @@ TermReader::Result TermReader::reduction(NodeId id, const Frame& frame) {
   Frame in = frame;
   int along = 0;
   for (std::size_t a = 0; a < dims.size(); ++a) {
-    if (frame[a].kind == Coordinate::Kind::Column) return refuse("attention: a row's value meets other rows");
+    if (frame[a].kind == Coordinate::Kind::Column) return refuse(FusionReason::RowMeetsRows);
     if (!ir::attributes<ir::Reduce>(n).over(a) || dims[a] == 1) continue;
     in[a] = {Coordinate::Kind::Column};
     along += dims[a] == a_.columns ? 1 : 2;
   }
-  if (along != 1)
-    return refuse(cat("attention: ", ir::info(n.op).name, " goes along other axes than the weights' sum"));
+  if (along != 1) return refuse(because(FusionReason::OtherSumAxes, ir::info(n.op).name));
   const Result x = read(n.in[0], in);
   if (!x) return x;
   if (n.op == Op::reduce_max && x->kind == Kind::Plain && x->scored && is_float(n.dtype)) {
@@ -319,7 +317,7 @@ TermReader::Result TermReader::reduction(NodeId id, const Frame& frame) {
   if (n.op == Op::reduce_logaddexp && x->kind == Kind::Plain && x->scored) return log_of_sum(n, *x);
   const bool summed = n.op == Op::reduce_sum && is_float(n.dtype) &&
                       (x->kind == Kind::Weight || (x->kind == Kind::Plain && x->scored)) && !x->rounded;
-  if (!summed) return refuse(cat("attention: ", ir::info(n.op).name, " of weights is not linear in them"));
+  if (!summed) return refuse(because(FusionReason::NotLinear, ir::info(n.op).name));
   const Reading w = as_weight(*x);
   const TermId u = w.term == kNoTerm ? kNoTerm : f32(w.term);
   auto at = std::find(a_.sums.begin(), a_.sums.end(), u);
@@ -336,7 +334,7 @@ TermReader::Result TermReader::reduction(NodeId id, const Frame& frame) {
 /// log(Σ exp(t)) = m + log(Σ exp(t - m)), also of rows of -inf and with an inf in them.
 TermReader::Result TermReader::log_of_sum(const GraphNode& n, const Reading& x) {
   if (!use_as_t(f32(x.term))) return std::nullopt;
-  if (weighed_ && a_.exponential != Op::exp) return refuse("attention: exponentials to two bases");
+  if (weighed_ && a_.exponential != Op::exp) return refuse(FusionReason::TwoBases);
   weighed_ = exponential_sums_ = true;
   if (std::find(a_.sums.begin(), a_.sums.end(), kNoTerm) == a_.sums.end()) a_.sums.push_back(kNoTerm);
   Term s, m;
@@ -385,7 +383,7 @@ TermReader::Result TermReader::operation(NodeId id, const Frame& frame) {
   if (weights) return weighted(n, in);
   if (shift || (rows && scored)) {
     if (in.size() == 1 && shift && (n.op == Op::exp || n.op == Op::exp2)) {
-      if (weighed_ && a_.exponential != n.op) return refuse("attention: exponentials to two bases");
+      if (weighed_ && a_.exponential != n.op) return refuse(FusionReason::TwoBases);
       weighed_ = true;
       a_.exponential = n.op;
       Reading w;
@@ -395,10 +393,9 @@ TermReader::Result TermReader::operation(NodeId id, const Frame& frame) {
       return w;
     }
     if (in.size() == 2) return shifted(n, in[0], in[1]);
-    return refuse(cat("attention: ", ir::info(n.op).name, " of scores and a row's value is no shift"));
+    return refuse(because(FusionReason::NoShift, ir::info(n.op).name));
   }
-  if (rows && columns)
-    return refuse(cat("attention: ", ir::info(n.op).name, " spreads a row's value along the weights' sum"));
+  if (rows && columns) return refuse(because(FusionReason::RowSpreads, ir::info(n.op).name));
   Term t;
   t.op = n.op;
   t.dtype = n.dtype;
@@ -414,9 +411,7 @@ TermReader::Result TermReader::operation(NodeId id, const Frame& frame) {
 
 /// t - c, where c is a row's value made of t's maximum, or a value that is shifted already.
 TermReader::Result TermReader::shifted(const GraphNode& n, const Reading& x, const Reading& y) {
-  const auto refused = [&] {
-    return refuse(cat("attention: ", ir::info(n.op).name, " of scores and a row's value is no shift"));
-  };
+  const auto refused = [&] { return refuse(because(FusionReason::NoShift, ir::info(n.op).name)); };
   const bool takes = n.op == Op::subtract && y.kind == Kind::Row && (x.kind == Kind::Shift || x.scored);
   if (!takes) return refused();
   Reading r = x;
@@ -443,13 +438,13 @@ TermReader::Result TermReader::cast(const GraphNode& n, Reading x) {
     x.rounded |= is_half(n.dtype);
     return x;
   }
-  return refuse("attention: weights become another type");
+  return refuse(FusionReason::WeightsCast);
 }
 
 /// Products and quotients of a weight and what is free of it.
 TermReader::Result TermReader::weighted(const GraphNode& n, std::vector<Reading>& in) {
   const std::string_view name = ir::info(n.op).name;
-  const auto refused = [&] { return refuse(cat("attention: ", name, " of weights is not linear in them")); };
+  const auto refused = [&] { return refuse(because(FusionReason::NotLinear, name)); };
   if (n.op == Op::negative) {
     in[0].term = product(in[0].term, number(-1));
     return in[0];
@@ -514,13 +509,11 @@ const std::pair<const std::pair<NodeId, Frame>, Reading>* TermReader::row_value_
 std::optional<Reading> TermReader::weights(NodeId node, const Frame& frame) {
   Result r = read(node, frame);
   if (!r) return r;
-  if (r->kind == Kind::Plain && !r->scored)
-    return refuse("attention: the weights are not made of the scores");
-  if (r->kind == Kind::Row || r->kind == Kind::Shift) return refuse("attention: a row's value is no weight");
+  if (r->kind == Kind::Plain && !r->scored) return refuse(FusionReason::NotOfScores);
+  if (r->kind == Kind::Row || r->kind == Kind::Shift) return refuse(FusionReason::RowNoWeight);
   r = as_weight(*r);
   const bool plain_only = !weighed_ && !exponential_sums_ && a_.t == kNoTerm;
-  if (r->t == kNoTerm ? !plain_only : plain_sums_)
-    return refuse("attention: weights with and without an exponential");
+  if (r->t == kNoTerm ? !plain_only : plain_sums_) return refuse(FusionReason::MixedWeights);
   if (r->term != kNoTerm) r->term = f32(r->term);
   return r;
 }

@@ -52,7 +52,7 @@ class TermReader {
   Frame operand_frame(const Frame& frame, ir::Dims dims, ir::Dims of) const;
   MatrixMemory memory_of(NodeId node, const Frame& frame) const;
 
-  const std::string& reason() const { return reason_; }
+  const Why& reason() const { return reason_; }
   const std::vector<bool>& visited() const { return visited_; }
   /// Which operand of the first product counts i: 0, or 1 where S is transposed.
   int rows_operand() const { return rows_operand_; }
@@ -61,7 +61,7 @@ class TermReader {
 
  private:
   using Result = std::optional<Reading>;
-  Result refuse(std::string why) {
+  Result refuse(Why why) {
     if (reason_.empty()) reason_ = std::move(why);
     return std::nullopt;
   }
@@ -116,7 +116,7 @@ class TermReader {
   const std::vector<bool>& depends_;  // nodes made of the scores
   std::vector<bool> visited_;
   std::map<std::pair<NodeId, Frame>, Reading> known_;
-  std::string reason_;
+  Why reason_;
   int rows_operand_ = -1;
   bool weighed_ = false;  // there are exponentials of shifted scores
   bool exponential_sums_ = false, plain_sums_ = false;

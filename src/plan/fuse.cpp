@@ -25,8 +25,8 @@ Regions Fuser::run() {
   inlined_.assign(groups_.size(), false);
   if (fusion_ == Fusion::Full) {
     merge_along_edges();
-    merge_siblings();
-    inline_regions();
+    if (!t_.off.siblings) merge_siblings();
+    if (!t_.off.recompute) inline_regions();
     join_products();
   }
   return finish();
@@ -65,7 +65,8 @@ void Fuser::inline_regions() {
 
 bool Fuser::cheaper_inlined(std::size_t i) {
   const Group& a = groups_[i];
-  if (a.nodes.empty() || !a.is_map() || a.loops || a.library || a.points == 0) return false;
+  if (a.nodes.empty() || !a.is_map() || a.loops || a.library || a.points == 0 || a.points < t_.fuse_least)
+    return false;
   double input_bytes = 0, bytes = 0;
   int reads = 0;
   std::map<std::size_t, int> readers;  // and how often each reads it
@@ -139,7 +140,7 @@ Regions Fuser::finish() {
     store(e.producer);
     if (!inlined_[a] && i < reasons_.size() && !reasons_[i].empty())
       out.refusals.push_back(
-          {e.producer, e.consumer, reasons_[i] == kNotInLine ? why_not_in_line(e) : reasons_[i]});
+          {e.producer, e.consumer, reasons_[i].is_later() ? why_not_in_line(e) : reasons_[i]});
   }
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < groups_.size(); ++i)
@@ -180,8 +181,9 @@ Regions Fuser::finish() {
 }
 
 Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion) {
+  if (target.off.all) fusion = Fusion::None;
   Regions regions = Fuser(graph, target, fusion).run();
-  if (fusion != Fusion::Full || regions.regions.size() < 2) return regions;
+  if (fusion != Fusion::Full || regions.regions.size() < 2 || target.off.recompute) return regions;
   std::vector<bool> again = worth_recomputing(graph, regions, target);
   if (again.empty()) return regions;
   Regions other = Fuser(graph, target, fusion, std::move(again)).run();

@@ -23,7 +23,7 @@ void Fuser::find_attentions() {
   if (fusion_ != Fusion::Full || !t_.attentions || t_.strict) return;
   for (Attention& a : plan::find_attentions(g_, near_misses_)) {
     if (t_.gpu)
-      if (std::string why = refuse_on_gpu(g_, a); !why.empty()) {
+      if (Why why = refuse_on_gpu(g_, a); !why.empty()) {
         near_misses_.push_back({a.scores, a.product, std::move(why)});
         continue;
       }

@@ -12,8 +12,6 @@ namespace kiln::plan {
 constexpr std::size_t kMaxEdges = 48;  // distinct inputs
 constexpr int kMaxReductions = 24;     // lowering counts phases in a word of 32 bits
 constexpr int kMaxStored = 64;
-constexpr std::string_view kOwnOrders =
-    "reductions over different axes combine in orders of their own (strict)";
 constexpr int kMaxPieces = 96;  // of all arrays that are joined by pads
 
 /// The atoms of a reduction or scan. There is a kept one and another, if need be of one element.
@@ -238,61 +236,65 @@ bool Fuser::try_edge(std::uint32_t id) {
   return try_merge(a, b, id);
 }
 
-bool Fuser::refuse(std::uint32_t edge, std::string reason) {
+bool Fuser::refuse(std::uint32_t edge, Why why) {
   if (reasons_.size() <= edge) reasons_.resize(edges_.size());
-  reasons_[edge] = std::move(reason);
+  reasons_[edge] = std::move(why);
   return false;
 }
 
 bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
+  if (t_.off.epilogue && (is_contraction(a) || is_contraction(b)))
+    return refuse(edge, because(FusionReason::SwitchedOff, "epilogue"));
   if (a.library || b.library)
-    return refuse(edge, a.attention >= 0 || b.attention >= 0 ? "an attention is one kernel by itself"
-                        : a.loops || b.loops ? "a loop over whole tensors runs its own kernels"
-                        : is_contraction(a) || is_contraction(b) ? "contractions run as library calls"
-                                                                 : "sorts and searches run as library calls");
-  if (a.points == 0 || b.points == 0) return refuse(edge, "no elements");
-  if (std::string why = too_much(a, b); !why.empty()) return refuse(edge, std::move(why));
+    return refuse(edge, a.attention >= 0 || b.attention >= 0     ? FusionReason::AttentionAlone
+                        : a.loops || b.loops                     ? FusionReason::WholeLoop
+                        : is_contraction(a) || is_contraction(b) ? FusionReason::ProductsAreLibraryCalls
+                                                                 : FusionReason::LibraryCalls);
+  if (a.points == 0 || b.points == 0) return refuse(edge, FusionReason::NoElements);
+  if (std::max(a.points, b.points) < t_.fuse_least)
+    return refuse(edge, because(FusionReason::TooSmall, t_.fuse_least));
+  if (Why why = too_much(a, b); !why.empty()) return refuse(edge, std::move(why));
   if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b) > kMaxEdges)
-    return refuse(edge, cat("more than ", kMaxEdges, " inputs"));
+    return refuse(edge, because(FusionReason::TooManyInputs, kMaxEdges));
   const std::optional<Fit> f = fit(a, b);
-  if (!f) return refuse(edge, std::string(kNotInLine));
-  if (runs_against(a, b)) return refuse(edge, "one runs from the start of the axis, the other from its end");
-  if (runs_loops_again(a, b, f->dependent))
-    return refuse(edge, "a loop would run once for each phase of the other's rows");
-  std::string why = f->levels.apart   ? refuse_slab(a, b, *f)
-                    : f->levels.n > 2 ? refuse_nest(a, b, *f)
-                                      : needs_rows(a, b, f->dependent);
+  if (!f) return refuse(edge, Why::later());
+  if (runs_against(a, b)) return refuse(edge, FusionReason::BothEnds);
+  if (runs_loops_again(a, b, f->dependent)) return refuse(edge, FusionReason::LoopRunsAgain);
+  Why why = f->levels.apart   ? refuse_slab(a, b, *f)
+            : f->levels.n > 2 ? refuse_nest(a, b, *f)
+                              : needs_rows(a, b, f->dependent);
   if (!why.empty()) return refuse(edge, std::move(why));
-  if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
+  if (path_around(ia, ib)) return refuse(edge, FusionReason::KernelBetween);
   merge(ia, ib, *f);
   return true;
 }
 
 /// Why one kernel of both would take the compiler too long, or nothing.
-std::string Fuser::too_much(const Group& a, const Group& b) const {
+Why Fuser::too_much(const Group& a, const Group& b) const {
   if (a.cost + b.cost > static_cast<float>(t_.max_prims))
-    return cat("together ", a.cost + b.cost, " primitives, above the cap of ", t_.max_prims);
+    return because(FusionReason::TooManyPrimitives, a.cost + b.cost, t_.max_prims);
   if (a.reductions + b.reductions > kMaxReductions)
-    return cat("more than ", kMaxReductions, " reductions and scans");
-  if (a.stored + b.stored > kMaxStored) return cat("more than ", kMaxStored, " results that are held");
+    return because(FusionReason::TooManyReductions, kMaxReductions);
+  if (a.stored + b.stored > kMaxStored) return because(FusionReason::TooManyStored, kMaxStored);
   if (a.pieces && b.pieces && a.pieces + b.pieces > kMaxPieces)
-    return cat("more than ", kMaxPieces, " arrays joined");
+    return because(FusionReason::TooManyPieces, kMaxPieces);
   return {};
 }
 
 /// Where each row would be one thread's from its start to its end: because reductions depend on each other,
 /// or a scan on another one or on a reduction. Says why there are too few rows for that, or nothing.
-std::string Fuser::needs_rows(const Group& a, const Group& b, bool dependent) const {
-  if (t_.strict && (a.scans || b.scans) && (a.reduces || b.reduces))
-    return "scans and reductions combine in orders of their own (strict)";
+Why Fuser::needs_rows(const Group& a, const Group& b, bool dependent) const {
+  if (t_.strict && (a.scans || b.scans) && (a.reduces || b.reduces)) return FusionReason::StrictScans;
   if (!dependent && !(a.scans && (b.scans || b.reduces)) && !(b.scans && a.reduces)) return {};
+  if (t_.off.norm) return because(FusionReason::SwitchedOff, "norm");
   const Group& r = a.is_map() ? b : a;
   return schedule::refuse_norm(r.rows(), r.points / std::max<std::int64_t>(r.rows(), 1), r.columns(), t_);
 }
 
 /// Why reductions along further axes do not go on in the kernel whose results they take, or nothing.
-std::string Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
+Why Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
+  if (t_.off.nest) return because(FusionReason::SwitchedOff, "nest");
   const bool simple = !f.dependent && !a.phases && !b.phases && !a.scans && !b.scans && !a.loops && !b.loops;
   const Space& space = f.atoms.space();
   const AtomSet* place = f.levels.place;
@@ -301,9 +303,9 @@ std::string Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
   n.innermost = space.points(place[0]) / space.points(place[1]);
   n.outer = space.points(place[1]) / n.kept;
   for (int l = 0; l + 1 < f.levels.n; ++l)
-    if (space.points(place[l]) == space.points(place[l + 1])) return std::string(kNotInLine);
-  if (!simple) return "reductions along further axes, of values that need several sweeps";
-  if (t_.strict) return std::string(kOwnOrders);
+    if (space.points(place[l]) == space.points(place[l + 1])) return Why::later();
+  if (!simple) return FusionReason::SeveralSweeps;
+  if (t_.strict) return FusionReason::StrictOrders;
   for (int i = space.n; i-- > 0;) {
     if (space.extent[i] == 1) continue;
     n.last = space.extent[i];
@@ -316,13 +318,14 @@ std::string Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
   n.apart[1] = {cost[1], bytes_moved({&b})};
   n.prims = cost[0] + cost[1];
   n.bytes = bytes_moved({&a, &b});
-  return schedule::nest_pays(n, t_) ? std::string() : std::string(kNotInLine);
+  return schedule::nest_pays(n, t_) ? Why() : Why::later();
 }
 
 /// Why reductions along different axes of the same values do not share a kernel, or nothing.
-std::string Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
-  if (t_.gpu || a.scans || b.scans || a.loops || b.loops) return std::string(kNotInLine);
-  if (t_.strict) return std::string(kOwnOrders);
+Why Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
+  if (t_.off.nest) return because(FusionReason::SwitchedOff, "nest");
+  if (t_.gpu || a.scans || b.scans || a.loops || b.loops) return Why::later();
+  if (t_.strict) return FusionReason::StrictOrders;
   const Space& space = f.atoms.space();
   AtomSet kept = space.all();
   for (int l = 0; l < f.levels.n; ++l) kept &= f.levels.place[l];
@@ -332,15 +335,15 @@ std::string Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
   for (int l = 1; l < f.levels.n; ++l) {
     const std::int64_t row = space.points(f.levels.place[l]) / std::max<std::int64_t>(1, s.items);
     s.rows += row;
-    if (row == s.points) return std::string(kNotInLine);
+    if (row == s.points) return Why::later();
   }
-  if (!space.ends_in(space.all() & ~kept)) return std::string(kNotInLine);  // no lanes inside a slab
+  if (!space.ends_in(space.all() & ~kept)) return Why::later();  // no lanes inside a slab
   const double cost[2] = {a.cost * static_cast<double>(a.points), b.cost * static_cast<double>(b.points)};
   s.apart[0] = {cost[0], bytes_moved({&a})};
   s.apart[1] = {cost[1], bytes_moved({&b})};
   s.prims = cost[0] + cost[1];
   s.bytes = bytes_moved({&a, &b});
-  return schedule::slab_pays(s, t_) ? std::string() : std::string(kNotInLine);
+  return schedule::slab_pays(s, t_) ? Why() : Why::later();
 }
 
 /// Bytes that a kernel of these groups reads and writes, each value once.
@@ -405,7 +408,8 @@ void Fuser::merge_siblings() {
     if (a == b) continue;
     if (order_.place(a) > order_.place(b)) std::swap(a, b);
     const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
-    if (ga.points != gb.points || ga.points == 0 || ga.library || gb.library) continue;
+    if (ga.points != gb.points || ga.points == 0 || ga.points < t_.fuse_least || ga.library || gb.library)
+      continue;
     const auto reads_all = [&](NodeId id) { return reads_at(id) == group(id).levels.place[0]; };
     if (!reads_all(x.consumer) || !reads_all(y.consumer)) continue;
     Fit f{Unifier(ga.space, gb.space), {}, false};

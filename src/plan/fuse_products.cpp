@@ -30,8 +30,7 @@ void Fuser::join_products() {
     const int a = group_of_[edges_[e].producer], b = group_of_[edges_[e].consumer];
     if (a == b || inlined_[static_cast<std::size_t>(a)] || inlined_[static_cast<std::size_t>(b)]) continue;
     const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
-    if (is_contraction(gb) && takes_epilogue(gb) && !ga.library)
-      refuse(e, "operands of matrix products are read from memory");
+    if (is_contraction(gb) && takes_epilogue(gb) && !ga.library) refuse(e, FusionReason::ProductOperand);
     if (is_contraction(ga) && takes_epilogue(ga)) join_product(a, b, e);
   }
 }
@@ -51,12 +50,12 @@ bool Fuser::takes_epilogue(const Group& product) const {
 /// Makes map b a part of the product a, or says why not.
 bool Fuser::join_product(int ia, int ib, std::uint32_t edge) {
   Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
-  if (is_contraction(b)) return refuse(edge, "each matrix product is a kernel of its own");
+  if (is_contraction(b)) return refuse(edge, FusionReason::TwoProducts);
   if (b.library) return false;
-  if (std::string why = no_epilogue(a, b); !why.empty()) return refuse(edge, std::move(why));
+  if (Why why = no_epilogue(a, b); !why.empty()) return refuse(edge, std::move(why));
   const std::optional<Fit> f = fit(a, b);
-  if (!f) return refuse(edge, std::string(kNotInLine));
-  if (path_around(ia, ib)) return refuse(edge, "another kernel lies between them");
+  if (!f) return refuse(edge, Why::later());
+  if (path_around(ia, ib)) return refuse(edge, FusionReason::KernelBetween);
   const NodeId product = a.root_node;
   merge(ia, ib, *f);
   Group& joined = group(product);
@@ -66,16 +65,17 @@ bool Fuser::join_product(int ia, int ib, std::uint32_t edge) {
 }
 
 /// Why a region cannot be computed where a product's sums are made, or nothing.
-std::string Fuser::no_epilogue(const Group& a, const Group& b) const {
+Why Fuser::no_epilogue(const Group& a, const Group& b) const {
   const GraphNode& product = g_[a.root_node];
-  if (a.points == 0 || b.points == 0 || g_[product.in[0]].dims.back() == 0) return "no elements";
-  if (!b.is_map() || b.loops) return "a matrix product takes maps along, no reductions, scans or loops";
+  if (a.points == 0 || b.points == 0 || g_[product.in[0]].dims.back() == 0) return FusionReason::NoElements;
+  if (b.points < t_.fuse_least) return because(FusionReason::TooSmall, t_.fuse_least);
+  if (!b.is_map() || b.loops) return FusionReason::EpilogueOfMaps;
   for (NodeId id : b.nodes) {
-    if (ir::is_view(g_[id].op)) return "a matrix product takes maps along, no reductions, scans or loops";
-    if (written_in_place_[id]) return "its result is written into an argument";
+    if (ir::is_view(g_[id].op)) return FusionReason::EpilogueOfMaps;
+    if (written_in_place_[id]) return FusionReason::WrittenInPlace;
   }
-  if (std::string why = too_much(a, b); !why.empty()) return why;
-  if (inputs_of(a, b) > kMostInputs) return cat("more than ", kMostInputs, " inputs");
+  if (Why why = too_much(a, b); !why.empty()) return why;
+  if (inputs_of(a, b) > kMostInputs) return because(FusionReason::TooManyInputs, kMostInputs);
   return {};
 }
 

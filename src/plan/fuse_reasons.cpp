@@ -63,17 +63,16 @@ bool Fuser::go_along_same_axes(const Group& a, const Group& b) {
          f.levels.n == 2;
 }
 
-std::string Fuser::why_not_in_line(const Edge& e) {
+Why Fuser::why_not_in_line(const Edge& e) {
   const Group &a = group(e.producer), &b = group(e.consumer);
   if (e.relation == Relation::Other)
-    return cat("read at other points, through ", read_through(e.producer, e.consumer));
+    return because(FusionReason::OtherPoints, read_through(e.producer, e.consumer));
   if (!a.is_map() && !b.is_map() && !go_along_same_axes(a, b))
-    return cat("they go along different axes: ", rows_of(a), ", ", rows_of(b));
+    return because(FusionReason::OtherAxes, rows_of(a), rows_of(b));
   if (e.relation == Relation::Spread)
-    return cat("spread from ", to_string(g_[e.producer].dims), " to ", to_string(elements_of(g_[e.consumer])),
-               !a.is_map() || !b.is_map() ? ", along other axes than the reduction's"
-                                          : ", where nothing is reduced");
-  return cat("one has points ", to_string(domain_of(a)), ", the other ", to_string(domain_of(b)));
+    return because(!a.is_map() || !b.is_map() ? FusionReason::SpreadAcross : FusionReason::SpreadAlone,
+                   to_string(g_[e.producer].dims), to_string(elements_of(g_[e.consumer])));
+  return because(FusionReason::OtherDomain, to_string(domain_of(a)), to_string(domain_of(b)));
 }
 
 }  // namespace kiln::plan

@@ -80,9 +80,6 @@ inline void add_run(std::vector<Run>& runs, std::size_t first, Run axis) {
     runs.push_back(axis);
 }
 
-/// Stands for a reason that is worded when all regions are there (why_not_in_line).
-inline constexpr std::string_view kNotInLine = "-";
-
 class Fuser {
  public:
   /// `recomputed`: nodes, elementwise ones, that are to be made wherever they are read; empty: none.
@@ -154,12 +151,12 @@ class Fuser {
   static bool join_in_sequence(const Levels& a, const Levels& b, Fit& f);
   static bool join_apart(const Levels& a, const Levels& b, Fit& f);
   bool try_edge(std::uint32_t id);
-  bool refuse(std::uint32_t edge, std::string reason);
+  bool refuse(std::uint32_t edge, Why why);
   bool try_merge(int ia, int ib, std::uint32_t edge);
-  std::string too_much(const Group& a, const Group& b) const;
-  std::string needs_rows(const Group& a, const Group& b, bool dependent) const;
-  std::string refuse_nest(const Group& a, const Group& b, const Fit& f);
-  std::string refuse_slab(const Group& a, const Group& b, const Fit& f);
+  Why too_much(const Group& a, const Group& b) const;
+  Why needs_rows(const Group& a, const Group& b, bool dependent) const;
+  Why refuse_nest(const Group& a, const Group& b, const Fit& f);
+  Why refuse_slab(const Group& a, const Group& b, const Fit& f);
   static bool runs_against(const Group& a, const Group& b) {
     return (a.forwards && b.backwards) || (a.backwards && b.forwards);
   }
@@ -167,7 +164,7 @@ class Fuser {
   ir::Dims domain_of(const Group& x) const;
   std::string rows_of(const Group& x) const;
   std::string read_through(NodeId producer, NodeId consumer) const;
-  std::string why_not_in_line(const Edge& e);
+  Why why_not_in_line(const Edge& e);
   std::size_t inputs_of(const Group& a, const Group& b) const;
 
   // ---- order
@@ -186,7 +183,7 @@ class Fuser {
   void join_products();
   bool takes_epilogue(const Group& product) const;
   bool join_product(int ia, int ib, std::uint32_t edge);
-  std::string no_epilogue(const Group& a, const Group& b) const;
+  Why no_epilogue(const Group& a, const Group& b) const;
 
   // ---- recomputation
   void inline_regions();
@@ -217,7 +214,7 @@ class Fuser {
   std::vector<Group> groups_;
   Sequence order_;  // of the groups, each of which stands behind those that it reads
   std::vector<int> group_of_;
-  std::vector<std::string> reasons_;
+  std::vector<Why> reasons_;  // by edge
   std::vector<std::uint32_t> seen_;
   std::uint32_t stamp_ = 0;
   std::vector<int> stack_, between_;

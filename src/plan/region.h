@@ -3,6 +3,7 @@
 
 #include "ir/graph.h"
 #include "ir/loops.h"
+#include "support/why.h"
 
 #include <cstdint>
 #include <memory>
@@ -41,7 +42,7 @@ struct Region {
 /// Why two regions stayed apart.
 struct Refusal {
   NodeId producer, consumer;
-  std::string reason;
+  Why why;
 };
 
 /// Where a stored node lies that goes into memory which is there already: an argument's, at an offset and

@@ -111,9 +111,9 @@ bool faster_together(std::int64_t items, std::int64_t total, bool columns, bool 
 
 }  // namespace
 
-std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target) {
+Why refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target) {
   if (target.strict && strict_in_chunks(row_length, columns))
-    return cat(row_length, " elements are combined in chunks of a fixed size (strict)");
+    return because(FusionReason::StrictChunks, row_length);
   const std::int64_t total = rows * row_length;
   if (total <= (target.gpu ? kSmallWorkGpu : kSmallWork)) return {};
   const std::int64_t items =
@@ -121,8 +121,7 @@ std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns
   if (target.gpu ? faster_together(items, total, columns, !columns && row_length <= target.held, target)
                  : items >= target.threads)
     return {};
-  return cat(items, " independent ", columns ? "column blocks" : "rows", " keep fewer than ", target.threads,
-             " threads busy over ", total, " elements");
+  return because(FusionReason::TooFewRows, items, columns ? "column blocks" : "rows", target.threads, total);
 }
 
 std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {

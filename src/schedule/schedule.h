@@ -17,6 +17,7 @@
 
 #include "kernel/kernel.h"
 #include "schedule/target.h"
+#include "support/why.h"
 
 #include <cstdint>
 #include <span>
@@ -121,8 +122,8 @@ Schedule schedule_strict(const Facts& facts, const Target& target);
 bool strict_in_chunks(std::int64_t reduced, bool columns);
 
 /// Whether dependent reductions over rows can run as one kernel (asked by the planner before it merges).
-/// Returns an empty string, or the condition that fails.
-std::string refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target);
+/// Returns nothing, or the condition that fails.
+Why refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target);
 
 /// The same for reductions of reductions; schedule() asks it.
 Schedule schedule_nest(const Facts& facts, const Target& target);

@@ -30,7 +30,13 @@ struct Target {
   std::int64_t held = 1 << 17;  // elements of a row that a kernel keeps near while it reads them again
   std::int64_t stream_bytes = 8 << 20;  // outputs of at least this size are stored past the caches
   int max_prims = 600;                  // a kernel's cap, in primitives (compile time and registers)
-  std::vector<float> op_cost;           // primitives of each ir::Op, indexed by it
+  /// What options switch off (Config::fuse, fuse_least, fuse_off).
+  struct Off {
+    bool all = false, norm = false, nest = false, siblings = false, recompute = false, epilogue = false,
+         attention = false;
+  } off;
+  std::int64_t fuse_least = 0;  // elements from which operations share a kernel
+  std::vector<float> op_cost;   // primitives of each ir::Op, indexed by it
 
   double traffic_ns(double bytes) const {
     return bytes / (bytes <= static_cast<double>(l2_bytes) * threads ? cached_bytes_per_ns : bytes_per_ns);

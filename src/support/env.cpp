@@ -152,11 +152,26 @@ void parse_dump_filter(const Value& v, Config& c) {
   c.dump_filter = v.text;
 }
 
+constexpr std::string_view kJson = ".json";
+
 void parse_explain(const Value& v, Config& c) {
-  const bool file = v.text.size() > 5 && v.text.ends_with(".json");
+  const bool file = v.text.size() > kJson.size() && v.text.ends_with(kJson);
   if (v.text != "0" && v.text != "1" && !file)
     v.fail("expected 1 or a file name that ends in .json; did you mean '1'?");
   c.explain = v.text == "0" ? "" : v.text;
+}
+
+constexpr std::string_view kFusions[] = {"norm", "nest", "siblings", "recompute", "epilogue", "attention"};
+
+/// Words of kFusions, perhaps behind a device and a colon.
+void parse_fuse_off(const Value& v, Config& c) {
+  c.fuse_off.clear();
+  for (const std::string_view word : split(v.text)) {
+    const std::size_t colon = word.find(':');
+    if (colon != word.npos) v.choice(kDevices, word.substr(0, colon));
+    v.choice(kFusions, colon == word.npos ? word : word.substr(colon + 1));
+    c.fuse_off.emplace_back(word);
+  }
 }
 
 void parse_check(const Value& v, Config& c) {
@@ -255,8 +270,25 @@ constexpr Variable kVariables[] = {
      "a kernel whose dumped NAME.cu, edited, lies here is made from that (on a GPU)",
      [](const Value& v, Config& c) { c.override_dir = v.text; },
      [](const Config& c) { return c.override_dir; }},
-    {"KILN_EXPLAIN", "1|FILE.json", "why the boundaries between kernels stand", parse_explain,
+    {"KILN_EXPLAIN", "1|FILE.json", "what was fused, what was not and why, what it saved", parse_explain,
      [](const Config& c) { return c.explain; }},
+    {"KILN_TRACE", "FILE.json", "where to write a timeline of the process, which Perfetto opens",
+     [](const Value& v, Config& c) {
+       if (v.text.size() <= kJson.size() || !v.text.ends_with(kJson))
+         v.fail("expected a file name that ends in .json");
+       c.trace = v.text;
+     },
+     [](const Config& c) { return c.trace; }},
+    {"KILN_FUSE", "0|1", "whether several operations share a kernel", parse_switch<&Config::fuse>,
+     show_switch<&Config::fuse>},
+    {"KILN_FUSE_LEAST", "N", "operations of fewer elements get kernels of their own",
+     [](const Value& v, Config& c) {
+       c.fuse_least = static_cast<std::int64_t>(
+           v.number(v.text, 0, std::numeric_limits<std::int64_t>::max(), "a number of elements"));
+     },
+     [](const Config& c) { return std::to_string(c.fuse_least); }},
+    {"KILN_FUSE_OFF", "[cpu:|cuda:|null:]norm,nest,siblings,recompute,epilogue,attention",
+     "patterns that are not fused", parse_fuse_off, [](const Config& c) { return join(c.fuse_off); }},
     {"KILN_CHECK", "nan,diff,key,bounds",
      "checks while running: NaNs, the interpreter's answer, cache keys, indices", parse_check, show_check},
     {"KILN_CACHE", "off|ro|rw", "the cache of compiled kernels on disk",
@@ -281,17 +313,22 @@ constexpr Variable kVariables[] = {
 };
 
 /// Names that the design reserves: asking for one must not look like a misspelling.
-constexpr std::string_view kLater[] = {"KILN_TUNE", "KILN_TRACE", "KILN_PROFILE"};
+constexpr std::string_view kLater[] = {"KILN_TUNE", "KILN_PROFILE"};
 
 const Variable& find(std::string_view name) {
   for (const Variable& variable : kVariables)
     if (variable.name == name) return variable;
   if (std::find(std::begin(kLater), std::end(kLater), name) != std::end(kLater))
     throw UserError(cat("[config] ", name, " is not in this version of Kiln; unset it"));
-  std::vector<std::string_view> names;
-  for (const Variable& variable : kVariables) names.push_back(variable.name);
+  // A name that contains the rest of this one is nearer than its letters tell: KILN_THREADS.
+  const std::string_view rest = name.substr(std::min(name.size(), std::string_view("KILN_").size()));
+  std::vector<std::string_view> names, containing;
+  for (const Variable& variable : kVariables) {
+    names.push_back(variable.name);
+    if (!rest.empty() && variable.name.find(rest) != variable.name.npos) containing.push_back(variable.name);
+  }
   throw UserError(cat("[config] ", printable(name), " is not a variable of Kiln; did you mean '",
-                      nearest(name, names), "'?"));
+                      nearest(name, containing.empty() ? names : containing), "'?"));
 }
 
 }  // namespace

@@ -4,13 +4,9 @@
 #include "cache/temporary_directory.h"
 #include "device/cpu/jit.h"
 #include "modes.h"
-#include "plan/reasons.h"
-#include "program.h"
 #include "support/log.h"
 
 #include <kiln/report.h>
-
-#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -171,55 +167,6 @@ TEST_F(Seeing, ANanOfASumNamesTheSum) {
   configure(c);
   const Tensor x = floats({HUGE_VALF, -HUGE_VALF});
   testing::expect_evaluation_error([&] { return sum(x); }, "[sum] element 0 of float32 ");
-}
-
-// ---- KILN_EXPLAIN ----
-
-class Explained : public Seeing {
- protected:
-  /// The reasons of the boundaries of what `program` plans.
-  std::vector<std::string> reasons(const std::function<void()>& program) {
-    const testing::TemporaryDirectory directory;
-    clear_memory_caches();
-    Config c = before_;
-    c.explain = directory / "why.json";
-    configure(c);
-    program();
-    configure(before_);
-    std::vector<std::string> out;
-    std::ifstream in(directory / "why.json");
-    for (std::string line; std::getline(in, line);) {
-      const nlohmann::json plan = nlohmann::json::parse(line);
-      for (const auto& boundary : plan["boundaries"]) out.push_back(boundary["reason"]);
-    }
-    return out;
-  }
-  void expect_reason(const std::string& reason, const std::function<Tensor()>& program) {
-    const std::vector<std::string> have = reasons([&] { program().eval(); });
-    std::string all;
-    for (const std::string& r : have) all += "\n  " + r;
-    EXPECT_NE(std::find(have.begin(), have.end(), reason), have.end()) << reason << all;
-  }
-};
-
-TEST_F(Explained, SaysWhichAxesAndViewsDiffer) {
-  const auto big = [](const Shape& s) { return (zeros(s) + 0.5f).eval(); };
-  const Tensor x = big({256, 512});
-  expect_reason(
-      "they go along different axes: reduce_sum over 1 of (256, 512), reduce_max over 0 of (256, 512)",
-      [&] { return max(exp(x) / sum(exp(x), 1, true), 0); });
-  expect_reason("read at other points, through slice (256, 512) of (256, 512)",
-                [&] { return cumsum(flip(cumsum(x, 1), 1), 1); });
-}
-
-TEST_F(Explained, WhatRandomProgramsAreToldIsOnTheList) {
-  std::size_t told = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed)
-    for (const std::string& reason : reasons([&] { test::run(test::random_program(seed)); })) {
-      EXPECT_TRUE(plan::is_reason(reason)) << reason;
-      ++told;
-    }
-  EXPECT_GT(told, 20u);
 }
 
 }  // namespace

@@ -267,7 +267,7 @@ TEST(Fuse, WhatRunsFromBothEndsOfAnAxisIsTwoKernels) {
       b.root(b.scan(ir::Op::scan_sum, scan, second));
     }
     std::vector<std::string> out;
-    for (const plan::Refusal& r : plan::fuse(b.graph, {}).refusals) out.push_back(r.reason);
+    for (const plan::Refusal& r : plan::fuse(b.graph, {}).refusals) out.push_back(r.why.text());
     return out;
   };
   const std::vector<std::string> refused = {"one runs from the start of the axis, the other from its end"};

@@ -185,9 +185,9 @@ TEST(Schedule, PrimitivesThatWaitForEachOtherGoSeveralRegistersSideBySide) {
 }
 
 TEST(Schedule, NormOfOneLongRowIsRefusedForKeepingThreadsIdle) {
-  EXPECT_NE(refuse_norm(1, 1 << 20, false, target()), "");
-  EXPECT_EQ(refuse_norm(1, 100, false, target()), "");
-  EXPECT_EQ(refuse_norm(64, 1 << 20, false, target()), "");
+  EXPECT_FALSE(refuse_norm(1, 1 << 20, false, target()).empty());
+  EXPECT_TRUE(refuse_norm(1, 100, false, target()).empty());
+  EXPECT_TRUE(refuse_norm(64, 1 << 20, false, target()).empty());
 }
 
 /// What decides the order in which a reduction combines its elements.
@@ -243,10 +243,10 @@ TEST(StrictSchedule, OrdersFollowFromExtentsAlone) {
 TEST(StrictSchedule, WhatDependsOnAReductionInChunksIsAKernelOfItsOwn) {
   Target t = target();
   t.strict = true;
-  EXPECT_EQ(refuse_norm(1000, 16384, false, t), "");
-  EXPECT_NE(refuse_norm(1000, 16385, false, t), "");
-  EXPECT_EQ(refuse_norm(100000, 1024, true, t), "");
-  EXPECT_NE(refuse_norm(100000, 1025, true, t), "");
+  EXPECT_TRUE(refuse_norm(1000, 16384, false, t).empty());
+  EXPECT_FALSE(refuse_norm(1000, 16385, false, t).empty());
+  EXPECT_TRUE(refuse_norm(100000, 1024, true, t).empty());
+  EXPECT_FALSE(refuse_norm(100000, 1025, true, t).empty());
 }
 
 }  // namespace

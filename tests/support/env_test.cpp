@@ -58,6 +58,11 @@ TEST(Environment, EveryVariableReachesItsField) {
   EXPECT_EQ(parse("KILN_EXPLAIN", "1").explain, "1");
   EXPECT_EQ(parse("KILN_EXPLAIN", "why.json").explain, "why.json");
   EXPECT_EQ(parse("KILN_EXPLAIN", "0").explain, "");
+  EXPECT_EQ(parse("KILN_TRACE", "time.json").trace, "time.json");
+  EXPECT_FALSE(parse("KILN_FUSE", "0").fuse);
+  EXPECT_EQ(parse("KILN_FUSE_LEAST", "4096").fuse_least, 4096);
+  EXPECT_EQ(parse("KILN_FUSE_OFF", "norm,cuda:attention").fuse_off,
+            (std::vector<std::string>{"norm", "cuda:attention"}));
   const Config checks = parse("KILN_CHECK", "nan,key");
   EXPECT_TRUE(checks.check_nan && checks.check_key && !checks.check_diff);
   EXPECT_EQ(parse("KILN_CACHE", "ro").cache, "ro");
@@ -115,6 +120,11 @@ TEST(EnvironmentFaults, F49_BadValuesAreOneLineWithTheNearestSpelling) {
                                                         {"KILN_DUMP_STAGES", "ptxx"},
                                                         {"KILN_EXPLAIN", "file.html"},
                                                         {"KILN_EXPLAIN", ".json"},
+                                                        {"KILN_TRACE", "1"},
+                                                        {"KILN_FUSE", "off"},
+                                                        {"KILN_FUSE_LEAST", "-1"},
+                                                        {"KILN_FUSE_OFF", "norms"},
+                                                        {"KILN_FUSE_OFF", "gpu:norm"},
                                                         {"KILN_CPU", "avx1024"}}) {
     const std::string error = error_of(name, value);
     EXPECT_TRUE(error.starts_with("[config] " + name + "=" + value + ": ")) << error;
@@ -131,7 +141,7 @@ TEST(EnvironmentFaults, F49_UnknownNamesAreOneLineWithTheNearestName) {
 }
 
 TEST(EnvironmentFaults, F49_ReservedNamesSayThatTheyAreNotInThisVersion) {
-  for (std::string name : {"KILN_TRACE", "KILN_TUNE", "KILN_PROFILE"})
+  for (std::string name : {"KILN_TUNE", "KILN_PROFILE"})
     EXPECT_EQ(error_of(name, "1"), "[config] " + name + " is not in this version of Kiln; unset it");
 }
 

@@ -10,5 +10,7 @@ void add_doctor(CLI::App& app);
 void add_env(CLI::App& app);
 void add_cache(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_explain(CLI::App& app);
+void add_diff(CLI::App& app);
 
 }  // namespace kiln::tool

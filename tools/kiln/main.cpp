@@ -14,6 +14,8 @@ int main(int argc, char** argv) {
   kiln::tool::add_env(app);
   kiln::tool::add_cache(app);
   kiln::tool::add_bench(app);
+  kiln::tool::add_explain(app);
+  kiln::tool::add_diff(app);
   try {
     app.parse(argc, argv);
     return 0;

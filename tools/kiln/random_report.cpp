@@ -1,5 +1,9 @@
 #include "random_report.h"
 
+#include "inspect/report_json.h"
+
+#include <kiln/fusion_report.h>
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -70,15 +74,15 @@ std::string plans_of(const std::string& path) {
   std::ifstream in(path);
   std::string out;
   for (std::string line; std::getline(in, line);) {
-    const nlohmann::json plan = nlohmann::json::parse(line);
-    for (const auto& kernel : plan["kernels"]) {
+    if (engine::is_run_json(line)) continue;
+    const FusionReport plan = fusion_report_from_json(line);
+    for (const FusionReport::Region& region : plan.regions) {
       out += "kernel:";
-      for (const auto& op : kernel["ops"]) out.append(" ").append(op["op"].get<std::string>());
+      for (const std::uint32_t id : region.nodes) out.append(" ").append(plan.node(id).op);
       out += "\n";
     }
-    for (const auto& b : plan["boundaries"])
-      out += "boundary: " + b["producer"]["op"].get<std::string>() + " -> " +
-             b["consumer"]["op"].get<std::string>() + ": " + b["reason"].get<std::string>() + "\n";
+    for (const FusionReport::Boundary& b : plan.boundaries)
+      out += "boundary: " + plan.node(b.from).op + " -> " + plan.node(b.to).op + ": " + b.text() + "\n";
   }
   return out;
 }

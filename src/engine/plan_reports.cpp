@@ -1,0 +1,115 @@
+// What a plan hands to reports of fusion: which kernels and calls run a region, and why values are stored.
+#include "device/device.h"
+#include "engine/plan_maker.h"
+#include "ir/layout.h"
+
+#include <algorithm>
+
+namespace kiln::engine {
+namespace {
+
+std::int64_t bytes_of(const ArrayOperand& o) {
+  std::int64_t n = 1;
+  for (std::size_t d = 0; d < o.dims.size(); ++d)
+    if (o.strides[d] != 0) n *= o.dims[d];
+  return n * size_of(o.dtype);
+}
+
+/// Operands and the result; that of a product with an epilogue goes to no memory.
+std::int64_t bytes_of(const LibraryCall& l) {
+  std::int64_t bytes = 0;
+  for (const ArrayOperand& o : l.operands) bytes += bytes_of(o);
+  return l.epilogue >= 0 ? bytes : bytes + ir::element_count(l.dims) * size_of(l.dtype);
+}
+
+std::int64_t bytes_of(const plan::MatrixMemory& m, const ir::Graph& g) {
+  return g[m.base].numel * size_of(m.dtype);
+}
+
+}  // namespace
+
+void PlanMaker::note_steps(const plan::Region& r) {
+  region_of_library_.resize(plan_->library.size(), &r);
+  region_of_loop_.resize(plan_->loops.size(), &r);
+  region_of_attention_.resize(plan_->attentions.size(), &r);
+}
+
+void PlanMaker::report() {
+  std::vector<RegionFacts> facts;
+  std::vector<std::vector<std::uint32_t>> regions_of_step;
+  const auto facts_of = [&](const plan::Region* r) -> RegionFacts& {
+    auto at = std::find_if(facts.begin(), facts.end(), [&](const RegionFacts& f) { return f.region == r; });
+    if (at == facts.end()) at = facts.insert(at, RegionFacts{r, {}});
+    const auto index = static_cast<std::uint32_t>(at - facts.begin());
+    if (std::ranges::find(regions_of_step.back(), index) == regions_of_step.back().end())
+      regions_of_step.back().push_back(index);
+    return *at;
+  };
+  for (const Step& s : plan_->steps) {
+    regions_of_step.emplace_back();
+    switch (s.kind) {
+      case Step::Kind::Launch:
+        for (std::uint32_t i = s.index; i < s.index + s.count; ++i) {
+          const Launch& l = plan_->launches[i];
+          facts_of(region_of_launch_[i]).kernels.push_back({lowered_[i].get(), l.kernel, l.verdict});
+        }
+        break;
+      case Step::Kind::Library: {
+        const LibraryCall& l = plan_->library[s.index];
+        RegionFacts& f = facts_of(region_of_library_[s.index]);
+        f.library = true;
+        f.library_bytes = bytes_of(l);
+        if (l.epilogue < 0) break;
+        const auto e = static_cast<std::size_t>(l.epilogue);
+        f.kernels.push_back(
+            {epilogues_[e].lowered.get(), plan_->epilogues[e].kernel, plan_->epilogues[e].verdict});
+        break;
+      }
+      case Step::Kind::Loop: facts_of(region_of_loop_[s.index]).library = true; break;
+      case Step::Kind::Attention: {
+        const AttentionStep& a = *plan_->attentions[s.index];
+        RegionFacts& f = facts_of(region_of_attention_[s.index]);
+        f.library = f.tiles = true;
+        for (const plan::MatrixMemory* m : {&a.what->q, &a.what->k, &a.what->v})
+          f.library_bytes += bytes_of(*m, g_);
+        const ir::GraphNode& result = g_[a.what->product];
+        f.library_bytes += result.numel * size_of(result.dtype);
+        for (const TileLowered& t : tile_kernels_)
+          if (t.step == &a) f.kernels.push_back({t.lowered.get(), t.kernel, t.verdict});
+        break;
+      }
+    }
+  }
+  FusionReport out = fusion_report(g_, regions_, facts, *before_, planning_target(device_));
+  out.device = device::at(device_).name();
+  for (const Loop& l : plan_->loops)
+    for (const auto* part : {&l.condition, &l.body})
+      if (*part && (*part)->report) out.loops.push_back((*part)->report->now());
+  std::vector<std::vector<PlanReport::Code>> code;
+  for (const RegionFacts& f : facts) {
+    code.emplace_back();
+    for (const RegionFacts::Kernel& k : f.kernels) code.back().push_back({k.code, k.verdict});
+  }
+  plan_->stored = stored_values();
+  plan_->report = std::make_unique<PlanReport>(std::move(out), std::move(regions_of_step), std::move(code));
+}
+
+std::vector<FusionReport::Stored> PlanMaker::stored_values() const {
+  const std::size_t recorded_roots = walk_.roots.size() + walk_.stored.size();
+  std::vector<FusionReport::Stored> out;
+  for (const Plan::Result& r : plan_->results) {
+    const NodeId id = t_.now[ids_[r.position]];
+    const auto roots = std::span(g_.roots);
+    const bool learned = std::ranges::find(walk_.stored, r.position) != walk_.stored.end();
+    const bool pinning =
+        roots.size() > recorded_roots && std::ranges::find(roots.subspan(recorded_roots), id) != roots.end();
+    const StoredBecause why = r.root    ? StoredBecause::Requested
+                              : learned ? StoredBecause::Learned
+                              : pinning ? StoredBecause::Pinning
+                                        : StoredBecause::InMemory;
+    out.push_back({id, why, g_[id].numel * size_of(g_[id].dtype)});
+  }
+  return out;
+}
+
+}  // namespace kiln::engine

@@ -1,0 +1,97 @@
+#include "inspect/kernel_difference.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <vector>
+
+namespace kiln::engine {
+namespace {
+
+constexpr std::size_t kMostLabels = 256, kMostOfALabel = 16;
+
+using Lines = std::vector<std::string>;
+
+Lines lines_of(const std::string& text) {
+  Lines out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    line.erase(0, line.find_first_not_of(' '));
+    if (const std::size_t slots = line.find(" slots "); line.starts_with("params ") && slots != line.npos) {
+      out.push_back(line.substr(0, line.find_last_not_of(' ', slots) + 1));
+      line.erase(0, slots + 1);
+    }
+    if (!line.empty()) out.push_back(std::move(line));
+  }
+  return out;
+}
+
+/// The part of a kernel that a line of its loop IR belongs to.
+std::string field_of(const std::string& line) {
+  const std::size_t end = std::min(line.find_first_of(" :["), line.size());
+  const std::string word = line.substr(0, end);
+  if (word == "params") return "parameters";
+  if (word == "slots") return "slots";
+  if (end < line.size() && line[end] == ':') return "buffer " + word;
+  for (const char* loop : {"grid", "for", "vector", "while"})
+    if (word.starts_with(loop)) return "loops";
+  return "values";
+}
+
+std::size_t shared_lines(const Lines& a, const Lines& b) {
+  const std::multiset<std::string> of_b(b.begin(), b.end());
+  return static_cast<std::size_t>(
+      std::count_if(a.begin(), a.end(), [&](const std::string& line) { return of_b.contains(line); }));
+}
+
+/// How much a field tells: what memory a kernel has decides its parameters, not the reverse.
+int rank(const std::string& field) {
+  if (field.starts_with("buffer")) return 0;
+  if (field == "slots") return 1;
+  if (field == "loops") return 2;
+  return field == "values" ? 3 : 4;
+}
+
+/// The line that tells most of those that only one of two kernels has.
+KernelDifference difference(const Lines& now, const Lines& was) {
+  const auto best = [](const Lines& of, const Lines& other) {
+    const std::set<std::string> have(other.begin(), other.end());
+    std::string out;
+    for (const std::string& line : of)
+      if (!have.contains(line) && (out.empty() || rank(field_of(line)) < rank(field_of(out)))) out = line;
+    return out;
+  };
+  const std::string new_line = best(now, was), old_line = best(was, now);
+  if (new_line.empty() && old_line.empty()) return {};
+  if (new_line.empty()) return {field_of(old_line), {}, old_line};
+  return {field_of(new_line), new_line, old_line};
+}
+
+}  // namespace
+
+KernelDifference kernel_difference(const std::string& now, const std::string& was) {
+  return difference(lines_of(now), lines_of(was));
+}
+
+KernelDifference note_new_kernel(const kernel::Kernel& kernel) {
+  struct Kept {
+    std::mutex mutex;
+    std::map<std::string, std::vector<Lines>> by_label;
+  };
+  static Kept* const kept = new Kept;  // detached threads may evaluate during exit
+  Lines lines = lines_of(kernel::print(kernel));
+  const std::lock_guard lock(kept->mutex);
+  if (kept->by_label.size() >= kMostLabels && !kept->by_label.contains(kernel.label)) return {};
+  std::vector<Lines>& others = kept->by_label[kernel.label];
+  const auto nearest = std::max_element(others.begin(), others.end(), [&](const Lines& a, const Lines& b) {
+    return shared_lines(lines, a) < shared_lines(lines, b);
+  });
+  const KernelDifference out = nearest == others.end() ? KernelDifference{} : difference(lines, *nearest);
+  if (others.size() == kMostOfALabel) others.erase(others.begin());
+  others.push_back(std::move(lines));
+  return out;
+}
+
+}  // namespace kiln::engine
