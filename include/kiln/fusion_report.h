@@ -93,6 +93,8 @@ struct FusionReport {
     /// Why a new kernel was made although others of the same operations are there: the first part of the loop
     /// IR that differs from the nearest of them. Empty: there was none, or the kernel was there.
     std::string field, now, was;
+    /// Where the report goes to a page: the kernel by stages of KILN_DUMP ("kernel", "ll", "asm", "cu", …).
+    std::map<std::string, std::string> sources;
     bool operator==(const Kernel&) const = default;
   };
   /// One kernel, or one call of a library.
@@ -165,6 +167,7 @@ struct FusionReport {
   };
 
   std::uint64_t plan = 0;  ///< number of the plan in this process
+  std::uint64_t runs = 0;  ///< of the plan so far
   std::string device;
   Trigger trigger;
   bool planned = false;   ///< this evaluation made the plan
@@ -178,6 +181,7 @@ struct FusionReport {
   std::vector<Boundary> boundaries;
   std::vector<NearMiss> near_misses;
   std::vector<Stored> stored;
+  double bytes_per_ns = 0, operations_per_ns = 0;  ///< the planner's rates of the device
   std::vector<FusionReport> loops;  ///< plans that loops over whole tensors run: condition and body
 
   /// Kernels and library calls that fusion removed, in per cent of those before.

@@ -13,6 +13,7 @@
 #include "engine/growth.h"
 #include "engine/long_trace.h"
 #include "engine/plan.h"
+#include "engine/values.h"
 #include "engine/walk.h"
 #include "inspect/check_values.h"
 #include "inspect/explain.h"
@@ -326,7 +327,9 @@ void check_roots(ir::Graph& recorded, const Plan& plan, const Workspace& w) {
   for (std::size_t i = 0; i < w.args.size(); ++i)
     args.push_back(const_cast<std::byte*>(engine::host_memory(*w.arg_buffers[i])) +
                    (w.args[i] - w.arg_buffers[i]->data));
-  engine::check_values(recorded, args, w.walk.slots, computed);
+  engine::check_values(recorded, args, w.walk.slots, computed, [&](const ir::Graph& all) {
+    return values_of(all, plan.device, w.args, w.walk.slots);
+  });
 }
 
 /// What of the trace differs from the latest one of its line. The caller holds the guard.

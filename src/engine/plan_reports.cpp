@@ -80,7 +80,7 @@ void PlanMaker::report() {
       }
     }
   }
-  FusionReport out = fusion_report(g_, regions_, facts, *before_, planning_target(device_));
+  FusionReport out = fusion_report(g_, regions_, facts, *before_, planning_target(device_), device_);
   out.device = device::at(device_).name();
   for (const Loop& l : plan_->loops)
     for (const auto* part : {&l.condition, &l.body})

@@ -63,9 +63,9 @@ std::int64_t first_nan(const ir::GraphNode& n, const std::byte* values) {
   return -1;
 }
 
-/// Where a root's NaN came from: the interpreter computes everything below it again, but what loops make.
-std::string origin(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
-                   ir::NodeId root, std::int64_t element) {
+/// The graph with every value below a root as a root, but for what loops make and, where `computed`, for what
+/// is no operation.
+ir::Graph with_all_values(const ir::Graph& g, ir::NodeId root, bool computed) {
   ir::Graph all = g;
   all.roots.clear();
   const ir::Loops loops = ir::find_loops(g);
@@ -74,37 +74,98 @@ std::string origin(const ir::Graph& g, std::span<std::byte* const> args, std::sp
   for (ir::NodeId id = root + 1; id-- > 0;)
     if (wanted[id])
       for (const ir::NodeId in : g[id].in) wanted[in] = true;
-  for (ir::NodeId id = 0; id <= root; ++id)
-    if (wanted[id] && is_float(g[id].dtype) && loops.owner_of(id) == ir::kNoNode && ir::has_value(g[id].op))
-      all.roots.push_back(id);
+  for (ir::NodeId id = 0; id <= root; ++id) {
+    const ir::OpKind kind = ir::info(g[id].op).kind;
+    if (computed && (kind == ir::OpKind::Leaf || kind == ir::OpKind::Scalar)) continue;
+    if (wanted[id] && loops.owner_of(id) == ir::kNoNode && ir::has_value(g[id].op)) all.roots.push_back(id);
+  }
+  return all;
+}
+
+std::vector<ir::ArgData> data_of(std::span<std::byte* const> args) {
   std::vector<ir::ArgData> data;
   for (const std::byte* a : args) data.push_back({a});
+  return data;
+}
+
+/// The first infinity of row-major values, or -1.
+std::int64_t first_infinity(const ir::GraphNode& n, const std::byte* values) {
+  for (std::int64_t i = 0; is_float(n.dtype) && i < n.numel; ++i)
+    if (std::isinf(value_at(n.dtype, values, i))) return i;
+  return -1;
+}
+
+/// Where a root's NaN came from: the interpreter computes everything below it again, but what loops make. An
+/// operation that made an infinity of finite values is named too: most NaNs are differences or quotients of
+/// infinities.
+std::string origin(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+                   ir::NodeId root, std::int64_t element) {
+  const ir::Graph all = with_all_values(g, root, false);
+  const std::vector<ir::ArgData> data = data_of(args);
   const auto values = ir::interpret(all, data, slots);
-  for (std::size_t r = 0; r < values.size(); ++r)
-    if (const std::int64_t i = first_nan(g[all.roots[r]], values[r].data()); i >= 0)
-      return where(g, all.roots[r], i);
+  std::string infinity;
+  bool given = false;  // an argument or a number is infinite
+  for (std::size_t r = 0; r < values.size(); ++r) {
+    const ir::GraphNode& n = g[all.roots[r]];
+    if (const std::int64_t i = first_nan(n, values[r].data()); i >= 0)
+      return where(g, all.roots[r], i) + " is NaN, and no argument is" + infinity;
+    if (given || !infinity.empty()) continue;
+    const std::int64_t i = first_infinity(n, values[r].data());
+    if (i < 0) continue;
+    const ir::OpKind kind = ir::info(n.op).kind;
+    given = kind == ir::OpKind::Leaf || kind == ir::OpKind::Scalar;
+    if (!given) infinity = "; the first infinity is " + where(g, all.roots[r], i);
+  }
   while (g[root].op == ir::Op::reshape) root = g[root].in[0];  // a shape that nobody wrote
-  return where(g, root, element);
+  return where(g, root, element) + " is NaN, and no argument is";
+}
+
+/// The first element that differs beyond the tolerance of the dtype, or -1.
+std::int64_t first_difference(const ir::GraphNode& n, const std::byte* computed, const std::byte* want) {
+  double scale = 0;
+  for (std::int64_t i = 0; i < n.numel; ++i) {
+    const double v = std::abs(value_at(n.dtype, want, i));
+    if (std::isfinite(v)) scale = std::max(scale, v);
+  }
+  for (std::int64_t i = 0; i < n.numel; ++i) {
+    const double x = value_at(n.dtype, computed, i), y = value_at(n.dtype, want, i);
+    if (x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= tolerance(n.dtype) * scale) continue;
+    return i;
+  }
+  return -1;
+}
+
+std::string difference_text(const ir::Graph& g, ir::NodeId id, std::int64_t i, const std::byte* computed,
+                            const std::byte* want) {
+  const DType type = g[id].dtype;
+  return cat(where(g, id, i), ": computed ", value_at(type, computed, i), ", the interpreter says ",
+             value_at(type, want, i));
+}
+
+/// The first operation below a root whose stored value differs.
+std::string first_operation(const ir::Graph& g, ir::NodeId root, std::span<std::byte* const> args,
+                            std::span<const std::uint64_t> slots, const Recompute& recompute) {
+  const ir::Graph all = with_all_values(g, root, true);
+  const auto want = ir::interpret(all, data_of(args), slots);
+  const auto have = recompute(all);
+  for (std::size_t r = 0; r < want.size(); ++r) {
+    const ir::NodeId id = all.roots[r];
+    if (const std::int64_t i = first_difference(g[id], have[r].data(), want[r].data()); i >= 0)
+      return "; the first operation that differs: " +
+             difference_text(g, id, i, have[r].data(), want[r].data());
+  }
+  return "; no operation differs when each of them is stored: the kernel that fuses them is wrong";
 }
 
 void check_diff(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
-                std::span<const std::byte* const> computed) {
-  std::vector<ir::ArgData> data;
-  for (const std::byte* a : args) data.push_back({a});
-  const auto want = ir::interpret(g, data, slots);
+                std::span<const std::byte* const> computed, const Recompute& recompute) {
+  const auto want = ir::interpret(g, data_of(args), slots);
   for (std::size_t r = 0; r < computed.size(); ++r) {
-    const ir::GraphNode& n = g[g.roots[r]];
-    double scale = 0;
-    for (std::int64_t i = 0; i < n.numel; ++i) {
-      const double v = std::abs(value_at(n.dtype, want[r].data(), i));
-      if (std::isfinite(v)) scale = std::max(scale, v);
-    }
-    for (std::int64_t i = 0; i < n.numel; ++i) {
-      const double x = value_at(n.dtype, computed[r], i), y = value_at(n.dtype, want[r].data(), i);
-      if (x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= tolerance(n.dtype) * scale)
-        continue;
-      throw InternalError(cat(where(g, g.roots[r], i), ": computed ", x, ", the interpreter says ", y));
-    }
+    const ir::NodeId root = g.roots[r];
+    const std::int64_t i = first_difference(g[root], computed[r], want[r].data());
+    if (i < 0) continue;
+    throw InternalError(difference_text(g, root, i, computed[r], want[r].data()) +
+                        first_operation(g, root, args, slots, recompute));
   }
 }
 
@@ -116,17 +177,13 @@ void check_nans(const ir::Graph& g, std::span<std::byte* const> args, std::span<
     if (argument_has_nan(g.args[a], args[a])) return;
   for (std::size_t r = 0; r < computed.size(); ++r)
     if (const std::int64_t i = first_nan(g[g.roots[r]], computed[r]); i >= 0)
-      throw UserError(cat(origin(g, args, slots, g.roots[r], i), " is NaN, and no argument is"));
+      throw UserError(origin(g, args, slots, g.roots[r], i));
 }
 
 void check_values(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
-                  std::span<const std::byte* const> computed) {
-  if (config().check_bounds) {
-    std::vector<ir::ArgData> data;
-    for (const std::byte* a : args) data.push_back({a});
-    ir::interpret(g, data, slots, true);
-  }
-  if (config().check_diff) check_diff(g, args, slots, computed);
+                  std::span<const std::byte* const> computed, const Recompute& recompute) {
+  if (config().check_bounds) ir::interpret(g, data_of(args), slots, true);
+  if (config().check_diff) check_diff(g, args, slots, computed, recompute);
   if (config().check_nan) check_nans(g, args, slots, computed);
 }
 

@@ -2,6 +2,7 @@
 
 #include "inspect/fusion_builder.h"
 #include "inspect/report_json.h"
+#include "inspect/report_page.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -37,17 +38,33 @@ void append(const std::string& file, const std::string& line) {
   if (!out.flush()) warn_once("explain", cat("cannot write to ", file));
 }
 
-void write(const FusionReport& report, std::uint64_t runs) {
+/// A page begins anew in each process.
+void begin_page(const std::string& file) {
+  static std::mutex mutex;
+  static std::string* const begun = new std::string;
+  const std::lock_guard lock(mutex);
+  if (*begun == file) return;
+  *begun = file;
+  std::ofstream(file) << page_begin();
+}
+
+void write(const FusionReport& report) {
   const std::string& where = config().explain;
   if (where.empty()) return;
   if (where == "1") {
     if (report.planned) std::fputs(to_text(report).c_str(), stderr);
     return;
   }
-  if (report.planned)
+  if (where.ends_with(".html")) {
+    begin_page(where);
+    if (report.planned)
+      append(where, page_plan(report));
+    else if (std::has_single_bit(report.runs))
+      append(where, page_run(run_to_json(report)));
+  } else if (report.planned)
     append(where, to_json(report));
-  else if (std::has_single_bit(runs))
-    append(where, run_to_json(report, runs));
+  else if (std::has_single_bit(report.runs))
+    append(where, run_to_json(report));
 }
 
 }  // namespace
@@ -80,6 +97,7 @@ std::uint64_t PlanReport::runs() const {
 FusionReport PlanReport::now() const {
   const std::lock_guard lock(mutex_);
   FusionReport out = report_;
+  out.runs = runs_;
   for (std::size_t r = 0; r < code_.size(); ++r)
     for (std::size_t k = 0; k < code_[r].size(); ++k) {
       const Code& code = code_[r][k];
@@ -100,7 +118,7 @@ void deliver(const PlanReport& plan, const EvaluationNotes& notes) {
   report.planned = notes.planned;
   report.difference = notes.difference;
   report.stored = notes.stored;
-  write(report, runs);
+  write(report);
   if (!recording) return;
   const std::lock_guard lock(recorded().mutex);
   recorded().reports.push_back(std::move(report));

@@ -1,12 +1,19 @@
 #include "inspect/fusion_builder.h"
 
+#include "cache/kernel_source.h"
+#include "device/device.h"
 #include "inspect/kernel_difference.h"
 #include "inspect/region_kind.h"
+#include "ir/layout.h"
 #include "support/check.h"
 
+#include <kiln/config.h>
+
 #include <algorithm>
+#include <map>
 #include <set>
 #include <span>
+#include <utility>
 
 namespace kiln::engine {
 namespace {
@@ -113,28 +120,39 @@ class Sweeps {
 
 /// Bytes that a kernel moves beside those of its operands and results: partial results, written and read, and
 /// operands that are read again once they have left the caches.
-std::int64_t more_bytes(const lower::Lowered& l, const schedule::Target& t) {
+std::int64_t more_bytes(const ir::Graph& g, const lower::Lowered& l, const schedule::Target& t) {
+  using Kind = lower::BufferSource::Kind;
   std::int64_t more = 0;
   const std::int64_t item = l.bytes / std::max<std::int64_t>(1, l.grid);
   const bool leaves = item > (t.gpu ? t.held * 4 : t.l2_bytes);
   const Sweeps sweeps(l.kernel);
+  std::map<std::pair<Kind, std::uint32_t>, std::size_t> of_memory;  // several buffers may show the same
   for (std::size_t b = 0; b < l.buffers.size(); ++b) {
-    if (l.buffers[b].kind == lower::BufferSource::Kind::Partial) more += 2 * l.buffers[b].bytes;
+    const lower::BufferSource& s = l.buffers[b];
+    if (s.kind == Kind::Partial) more += 2 * s.bytes;
     const bool read = l.kernel.buffers[b].role == kernel::BufferDecl::Role::In;
-    if (leaves && read && sweeps.of(b) > 1)
-      more += static_cast<std::int64_t>(sweeps.of(b) - 1) * l.bytes / 2;  // one of two streams
+    if (leaves && read) of_memory[{s.kind, s.id}] += sweeps.of(b);
+  }
+  for (const auto& [memory, times] : of_memory) {
+    if (times < 2) continue;
+    const auto [kind, id] = memory;
+    const std::int64_t bytes =
+        kind == Kind::Arg ? ir::element_count(g.args[id].dims) * size_of(g.args[id].dtype) : bytes_of(g[id]);
+    more += static_cast<std::int64_t>(times - 1) * std::min(bytes, l.bytes);
   }
   return more;
 }
 
 class Builder {
  public:
-  Builder(const ir::Graph& g, const plan::Regions& regions, const schedule::Target& t)
-      : g_(g), regions_(regions), t_(t) {}
+  Builder(const ir::Graph& g, const plan::Regions& regions, const schedule::Target& t, Device device)
+      : g_(g), regions_(regions), t_(t), device_(device) {}
 
   FusionReport run(std::span<const RegionFacts> facts, const Unfused& before) {
     out_.before = before.before;
     out_.by_op = before.by_op;
+    out_.bytes_per_ns = t_.bytes_per_ns;
+    out_.operations_per_ns = t_.prims_per_ns;
     for (NodeId id = 0; id < g_.size(); ++id) out_.nodes.push_back(node(id));
     for (const RegionFacts& f : facts) add(f);
     for (const plan::Refusal& r : regions_.refusals) add(r);
@@ -153,6 +171,17 @@ class Builder {
             {n.in.begin(), n.in.end()}};
   }
 
+  /// The loop IR, and every stage that the compiler itself makes.
+  std::map<std::string, std::string> sources(const RegionFacts::Kernel& k) const {
+    std::map<std::string, std::string> out = {{"kernel", kernel::print(k.lowered->kernel)}};
+    const std::shared_ptr<const device::Compiler> compiler = device::at(device_).compiler();
+    const device::Unit unit{&k.lowered->kernel, symbol_of(k.code->key), k.code->instances, nullptr};
+    for (const device::Stage& stage : compiler->stages())
+      if (stage.name != "sass")
+        if (auto text = compiler->text(stage.name, unit)) out.emplace(stage.name, *std::move(text));
+    return out;
+  }
+
   FusionReport::Kernel kernel(const RegionFacts::Kernel& k) const {
     const ScheduleWords& words = kSchedules[static_cast<std::size_t>(k.lowered->form)];
     const bool main_loop = k.lowered->kernel.main_loop.has_value();
@@ -166,6 +195,7 @@ class Builder {
     const device::Resources used = k.code->code->resources();
     out.registers = used.registers;
     out.spilled_bytes = used.spilled_bytes;
+    if (config().explain.ends_with(".html")) out.sources = sources(k);
     if (k.verdict == Verdict::Memory) return out;
     const KernelDifference difference = note_new_kernel(k.lowered->kernel);
     out.field = difference.field;
@@ -186,7 +216,7 @@ class Builder {
       r.kernels.push_back(kernel(k));
       if (f.tiles) continue;
       r.floor_bytes += k.lowered->bytes;
-      r.bytes += k.lowered->bytes + more_bytes(*k.lowered, t_);
+      r.bytes += k.lowered->bytes + more_bytes(g_, *k.lowered, t_);
       work += k.lowered->work;
     }
     for (NodeId id : f.region->nodes) r.operations += operations_of(g_, id);
@@ -217,6 +247,7 @@ class Builder {
   const ir::Graph& g_;
   const plan::Regions& regions_;
   const schedule::Target& t_;
+  const Device device_;
   FusionReport out_;
 };
 
@@ -248,8 +279,8 @@ Unfused unfused(const ir::Graph& recorded) {
 
 FusionReport fusion_report(const ir::Graph& graph, const plan::Regions& regions,
                            std::span<const RegionFacts> facts, const Unfused& before,
-                           const schedule::Target& target) {
-  return Builder(graph, regions, target).run(facts, before);
+                           const schedule::Target& target, Device device) {
+  return Builder(graph, regions, target, device).run(facts, before);
 }
 
 }  // namespace kiln::engine

@@ -41,7 +41,7 @@ struct RegionFacts {
 /// values) is left out. `facts`: one for each region that has something to do.
 FusionReport fusion_report(const ir::Graph& graph, const plan::Regions& regions,
                            std::span<const RegionFacts> facts, const Unfused& before,
-                           const schedule::Target& target);
+                           const schedule::Target& target, Device device);
 
 /// Where code came from, as of now: "memory", "disk", "compiled", or "vm" while it is not compiled.
 std::string verdict_of(const CachedKernel& code, Verdict verdict);

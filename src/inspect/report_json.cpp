@@ -61,12 +61,14 @@ Json json_of(const FusionReport::Kernel& k) {
             {"schedule", k.schedule},   {"why", k.why},
             {"verdict", k.verdict},     {"compile_ns", k.compile_ns},
             {"registers", k.registers}, {"spilled_bytes", k.spilled_bytes}};
+  if (!k.sources.empty()) j["sources"] = k.sources;
   if (!k.field.empty()) j["recompiled"] = {{"field", k.field}, {"now", k.now}, {"was", k.was}};
   return j;
 }
 FusionReport::Kernel kernel_of(const Json& j) {
   FusionReport::Kernel k{j.at("name"),    j.at("key"),        j.at("schedule"),  j.at("why"),
                          j.at("verdict"), j.at("compile_ns"), j.at("registers"), j.at("spilled_bytes")};
+  if (j.contains("sources")) k.sources = j["sources"].get<std::map<std::string, std::string>>();
   if (j.contains("recompiled")) {
     k.field = j["recompiled"].at("field");
     k.now = j["recompiled"].at("now");
@@ -142,6 +144,7 @@ Json json_of(const FusionReport& r) {
   return {
       {"schema", kSchema},
       {"plan", r.plan},
+      {"runs", r.runs},
       {"device", r.device},
       {"trigger", json_of(r.trigger)},
       {"planned", r.planned},
@@ -168,6 +171,7 @@ Json json_of(const FusionReport& r) {
       {"boundaries", list_of(r.boundaries)},
       {"near_misses", list_of(r.near_misses)},
       {"stored", list_of(r.stored)},
+      {"rates", {{"bytes_per_ns", r.bytes_per_ns}, {"operations_per_ns", r.operations_per_ns}}},
       {"loops", list_of(r.loops)}};
 }
 
@@ -175,6 +179,7 @@ FusionReport report_of(const Json& j) {
   if (j.value("schema", "") != kSchema) throw UserError(cat("[fusion] not a report of the schema ", kSchema));
   FusionReport r;
   r.plan = j.at("plan");
+  r.runs = j.at("runs");
   r.device = j.at("device");
   r.trigger = trigger_of(j.at("trigger"));
   r.planned = j.at("planned");
@@ -191,6 +196,8 @@ FusionReport report_of(const Json& j) {
   for (const Json& n : j.at("near_misses")) r.near_misses.push_back(near_miss_of(n));
   for (const Json& n : j.at("stored"))
     r.stored.push_back({n.at("node"), enum_of<StoredBecause>(n.at("why"), kStored), n.at("bytes")});
+  r.bytes_per_ns = j.at("rates").at("bytes_per_ns");
+  r.operations_per_ns = j.at("rates").at("operations_per_ns");
   for (const Json& n : j.at("loops")) r.loops.push_back(report_of(n));
   return r;
 }
@@ -209,7 +216,7 @@ FusionReport fusion_report_from_json(std::string_view text) try {
 
 namespace engine {
 
-std::string run_to_json(const FusionReport& r, std::uint64_t runs) {
+std::string run_to_json(const FusionReport& r) {
   Json verdicts = Json::array(), times = Json::array();
   for (const FusionReport::Region& region : r.regions) {
     Json of_region = Json::array();
@@ -218,7 +225,7 @@ std::string run_to_json(const FusionReport& r, std::uint64_t runs) {
     verdicts.push_back(of_region);
     times.push_back(region.measured_ns);
   }
-  return Json{{"schema", kRunSchema},          {"plan", r.plan},       {"runs", runs},
+  return Json{{"schema", kRunSchema},          {"plan", r.plan},       {"runs", r.runs},
               {"trigger", json_of(r.trigger)}, {"measured_ns", times}, {"kernels", verdicts}}
       .dump();
 }
@@ -228,6 +235,7 @@ bool is_run_json(std::string_view line) { return line.starts_with(cat("{\"schema
 bool merge_run_json(std::string_view line, FusionReport& report) try {
   const Json j = Json::parse(line);
   if (j.at("plan") != report.plan || j.at("measured_ns").size() != report.regions.size()) return false;
+  report.runs = j.at("runs");
   for (std::size_t r = 0; r < report.regions.size(); ++r) {
     FusionReport::Region& region = report.regions[r];
     region.measured_ns = j["measured_ns"][r];

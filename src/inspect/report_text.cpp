@@ -109,7 +109,8 @@ std::string to_text(const FusionReport& r) {
           r.after.kernels, r.after.kernels == 1 ? " kernel" : " kernels", " and ", r.after.library_calls,
           r.after.library_calls == 1 ? " library call (" : " library calls (", percent, " % fewer)\n");
   if (!r.trigger.call.empty())
-    out += cat("  forced by: ", r.trigger.call, " at ", line_text(r.trigger.file, r.trigger.line), "\n");
+    out += cat("  forced by: ", r.trigger.call, " at ", line_text(r.trigger.file, r.trigger.line),
+               r.runs > 1 ? cat("; the plan has run ", r.runs, " times") : std::string(), "\n");
   if (const std::string why = r.difference.text(); !why.empty()) out += cat("  planned: ", why, "\n");
   out += cat("  traffic: ", size_text(r.before.bytes), " unfused, ", size_text(r.after.bytes), " now, ",
              size_text(r.bytes_saved()), " saved; buffers: ", r.before.buffers, " unfused, ", r.after.buffers,

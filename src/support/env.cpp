@@ -155,9 +155,9 @@ void parse_dump_filter(const Value& v, Config& c) {
 constexpr std::string_view kJson = ".json";
 
 void parse_explain(const Value& v, Config& c) {
-  const bool file = v.text.size() > kJson.size() && v.text.ends_with(kJson);
+  const bool file = v.text.size() > kJson.size() && (v.text.ends_with(kJson) || v.text.ends_with(".html"));
   if (v.text != "0" && v.text != "1" && !file)
-    v.fail("expected 1 or a file name that ends in .json; did you mean '1'?");
+    v.fail("expected 1 or a file name that ends in .json or .html; did you mean '1'?");
   c.explain = v.text == "0" ? "" : v.text;
 }
 
@@ -270,8 +270,8 @@ constexpr Variable kVariables[] = {
      "a kernel whose dumped NAME.cu, edited, lies here is made from that (on a GPU)",
      [](const Value& v, Config& c) { c.override_dir = v.text; },
      [](const Config& c) { return c.override_dir; }},
-    {"KILN_EXPLAIN", "1|FILE.json", "what was fused, what was not and why, what it saved", parse_explain,
-     [](const Config& c) { return c.explain; }},
+    {"KILN_EXPLAIN", "1|FILE.json|FILE.html", "what was fused, what was not and why, what it saved",
+     parse_explain, [](const Config& c) { return c.explain; }},
     {"KILN_TRACE", "FILE.json", "where to write a timeline of the process, which Perfetto opens",
      [](const Value& v, Config& c) {
        if (v.text.size() <= kJson.size() || !v.text.ends_with(kJson))

@@ -240,6 +240,7 @@ TEST_F(Explain, AMissedPlanHasTheFieldThatDiffers) {
   const FusionReport again = total(test::data({11, 8}));
   EXPECT_FALSE(again.planned);
   EXPECT_EQ(again.plan, other.plan);
+  EXPECT_EQ(again.runs, 2u);
   EXPECT_EQ(other.regions[0].kernels[0].verdict, "memory");  // sizes are no part of a kernel
 }
 

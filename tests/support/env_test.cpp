@@ -57,6 +57,7 @@ TEST(Environment, EveryVariableReachesItsField) {
   EXPECT_EQ(parse("KILN_OVERRIDE_DIR", "edited").override_dir, "edited");
   EXPECT_EQ(parse("KILN_EXPLAIN", "1").explain, "1");
   EXPECT_EQ(parse("KILN_EXPLAIN", "why.json").explain, "why.json");
+  EXPECT_EQ(parse("KILN_EXPLAIN", "why.html").explain, "why.html");
   EXPECT_EQ(parse("KILN_EXPLAIN", "0").explain, "");
   EXPECT_EQ(parse("KILN_TRACE", "time.json").trace, "time.json");
   EXPECT_FALSE(parse("KILN_FUSE", "0").fuse);
@@ -118,7 +119,7 @@ TEST(EnvironmentFaults, F49_BadValuesAreOneLineWithTheNearestSpelling) {
                                                         {"KILN_NULL_TARGET", "sm_35"},
                                                         {"KILN_DUMP_FILTER", "("},
                                                         {"KILN_DUMP_STAGES", "ptxx"},
-                                                        {"KILN_EXPLAIN", "file.html"},
+                                                        {"KILN_EXPLAIN", "file.htm"},
                                                         {"KILN_EXPLAIN", ".json"},
                                                         {"KILN_TRACE", "1"},
                                                         {"KILN_FUSE", "off"},

@@ -2,6 +2,7 @@
 // another run.
 #include "commands.h"
 #include "inspect/report_json.h"
+#include "inspect/report_page.h"
 
 #include <kiln/error.h>
 #include <kiln/fusion_report.h>
@@ -84,6 +85,13 @@ void explain_kernel(const std::vector<FusionReport>& reports, const std::string&
       for (const FusionReport::Kernel& kernel : region.kernels)
         if (is_named(kernel, wanted)) why_region(r, region, kernel), ++found;
   if (found == 0) throw UserError("[explain] no kernel's name or key begins with " + wanted);
+}
+
+void write_page(const std::vector<FusionReport>& reports, const std::string& file) {
+  std::ofstream out(file);
+  out << engine::page_begin();
+  for (const FusionReport& r : reports) out << engine::page_plan(r);
+  if (!out.flush()) throw UserError("[explain] cannot write to " + file);
 }
 
 // ---- diff ----
@@ -169,9 +177,12 @@ void add_explain(CLI::App& app) {
   CLI::App* command = app.add_subcommand("explain", "Show a file that KILN_EXPLAIN=FILE.json wrote");
   auto file = std::make_shared<std::string>(), why = std::make_shared<std::string>();
   command->add_option("file", *file, "The file")->required();
+  auto page = std::make_shared<std::string>();
+  command->add_option("--html", *page, "Write a page instead, one file without network");
   command->add_option("--why", *why, "One kernel: the beginning of its name or key");
   command->callback([=] {
     const std::vector<FusionReport> reports = read_reports(*file);
+    if (!page->empty()) return write_page(reports, *page);
     if (!why->empty()) return explain_kernel(reports, *why);
     for (const FusionReport& r : reports) std::fputs(to_text(r).c_str(), stdout);
   });

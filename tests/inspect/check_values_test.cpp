@@ -1,0 +1,104 @@
+// KILN_CHECK=diff and nan: which operation is to blame.
+#include "inspect/check_values.h"
+
+#include "api/expect.h"
+#include "ir/graph_builder.h"
+
+#include <kiln/config.h>
+#include <kiln/error.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+using Values = std::vector<float>;
+
+class CheckValues : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Config c = before_;
+    c.check_diff = true;
+    configure(c);
+    x_ = builder_.leaf(DType::Float32, {4});
+    doubled_ = builder_.add(ir::Op::add, {x_, x_});
+    root_ = builder_.add(ir::Op::multiply, {doubled_, doubled_});
+    builder_.root(root_);
+  }
+  void TearDown() override { configure(before_); }
+
+  static std::vector<std::byte> bytes(const Values& v) {
+    std::vector<std::byte> out(v.size() * sizeof(float));
+    std::memcpy(out.data(), v.data(), out.size());
+    return out;
+  }
+  /// The error where the root has these values, and a plan that stores both operations those.
+  std::string error_of(const Values& root, const Values& doubled, const Values& root_stored) {
+    std::vector<std::byte> argument = bytes({1, 2, 3, 4}), computed = bytes(root);
+    std::byte* args[] = {argument.data()};
+    const std::byte* roots[] = {computed.data()};
+    const auto recompute = [&](const ir::Graph& all) {
+      EXPECT_EQ(all.roots, (std::vector<ir::NodeId>{doubled_, root_}));
+      return std::vector{bytes(doubled), bytes(root_stored)};
+    };
+    try {
+      engine::check_values(builder_.graph, args, {}, roots, recompute);
+    } catch (const InternalError& e) {
+      return e.what();
+    }
+    return {};
+  }
+
+  const Config before_ = config();
+  ir::GraphBuilder builder_;
+  ir::NodeId x_ = 0, doubled_ = 0, root_ = 0;
+};
+
+TEST_F(CheckValues, RightValuesPass) { EXPECT_EQ(error_of({4, 16, 36, 64}, {}, {}), ""); }
+
+TEST_F(CheckValues, TheFirstOperationThatDiffersIsNamedWithItsElement) {
+  const std::string text = error_of({4, 16, 49, 64}, {2, 4, 7, 8}, {4, 16, 49, 64});
+  EXPECT_NE(text.find("[multiply] element 2 of float32 (4,)"), text.npos) << text;
+  EXPECT_NE(text.find("computed 49, the interpreter says 36"), text.npos) << text;
+  EXPECT_NE(text.find("the first operation that differs: [add] element 2 of float32 (4,)"), text.npos)
+      << text;
+  EXPECT_NE(text.find("computed 7, the interpreter says 6"), text.npos) << text;
+}
+
+TEST_F(CheckValues, AFusedKernelIsToBlameWhereNoOperationIs) {
+  const std::string text = error_of({4, 16, 49, 64}, {2, 4, 6, 8}, {4, 16, 36, 64});
+  EXPECT_NE(text.find("the kernel that fuses them is wrong"), text.npos) << text;
+}
+
+// The engine's plan of all values, by an evaluation that is right: nothing is thrown, and a NaN names the
+// infinity that it came from.
+TEST(CheckNan, TheFirstInfinityInsideAKernelIsNamed) {
+  const Config before = config();
+  Config c = before;
+  c.mode = Mode::Lazy;
+  c.check_nan = c.check_diff = true;
+  const ScopedConfig scope(c);
+  const Tensor x = testing::floats({1, 200, 3});
+  (exp(x * 0.1f) / sum(exp(x * 0.1f))).eval();
+  std::string text;
+  int line = 0;
+  try {
+    line = __LINE__ + 1;
+    const Tensor e = exp(x);
+    (e / sum(e)).eval();
+  } catch (const EvaluationError& error) {
+    text = error.what();
+  }
+  EXPECT_TRUE(text.starts_with("[divide] element 1 of float32 (3,)")) << text;
+  EXPECT_NE(text.find("; the first infinity is [exp] element 1 of float32 (3,), recorded at "), text.npos)
+      << text;
+  EXPECT_NE(text.find("check_values_test.cpp:" + std::to_string(line)), text.npos) << text;
+}
+
+}  // namespace
+}  // namespace kiln
