@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kMostScalarLoads = 2;        // beside those of whole vectors
 constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
+constexpr std::int64_t kNarrowBytes = 4;   // of the narrowest that uses its bandwidth
 constexpr std::int64_t kFar = 1 << 20;     // elements from one to the next, of those that may be anywhere
 constexpr std::int64_t kSector = 32;       // bytes that memory moves at least
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
@@ -210,6 +211,31 @@ int RegionLowering::axis_apart() const {
   return found;
 }
 
+/// The longest kept group along which the largest load repeats, all of which walk the last group: its rows
+/// serve several results. -1: there is none.
+int RegionLowering::axis_repeated() const {
+  if (groups_.back().level != 0 || !scans_.empty() || !p_.loops.empty()) return -1;
+  const Entry* largest = nullptr;
+  std::int64_t most = 0;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load) continue;
+    if (e.predicates >= 0 || p_.space.jumps(e.index) || !walks(e.index, groups_.back())) return -1;
+    std::int64_t points = 1;
+    for (const Group& g : groups_)
+      if (walks(e.index, g)) points *= g.extent;
+    if (points <= most) continue;
+    most = points;
+    largest = &e;
+  }
+  int found = -1;
+  for (int g = 0; largest && g < last_group(); ++g) {
+    const Group& group = groups_[static_cast<std::size_t>(g)];
+    if (group.reduced || walks(largest->index, group)) continue;
+    if (found < 0 || groups_[static_cast<std::size_t>(found)].extent < group.extent) found = g;
+  }
+  return found;
+}
+
 // ---- tiles, and what a GPU asks ----
 
 /// Whether a load is strided along the last group and denser along the tile's rows.
@@ -314,8 +340,9 @@ bool RegionLowering::runs_along_last_group(const Index& index, std::int64_t elem
   return true;
 }
 
-/// Adjacent elements of the last group that 16-byte accesses of all operands along it may take at once; 1 if
-/// one of them is not aligned.
+/// Adjacent elements of the last group that accesses of all operands along it may take at once: 16 bytes of
+/// the narrowest if all are aligned so; else 4 bytes, which is as good as it gets for narrow elements and
+/// nothing new for others; else 1.
 int RegionLowering::vector_elements() const {
   struct Access {
     const Index* index;
@@ -340,18 +367,21 @@ int RegionLowering::vector_elements() const {
       narrowest = std::min(narrowest, size_of(a.type));
       widest = std::max(widest, size_of(a.type));
     }
-  const std::int64_t elements =
-      std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
-  // rows begin anywhere
-  if (elements <= 1 || (groups_.size() > 1 && groups_.back().extent % elements != 0)) return 1;
-  for (const Access& a : accesses) {
-    if (!runs_along_last_group(*a.index, elements, aligned)) continue;
-    const std::int64_t bytes = std::min(kAccessBytes, elements * size_of(a.type));
-    // of a thread's vector
-    const std::int64_t first = walks_back(*a.index) ? a.index->c - (elements - 1) : a.index->c;
-    if (!aligned || first * size_of(a.type) % bytes != 0 || a.base % bytes != 0) return 1;
-  }
-  return static_cast<int>(elements);
+  const auto fits = [&](std::int64_t elements) {
+    if (groups_.size() > 1 && groups_.back().extent % elements != 0) return false;  // rows begin anywhere
+    return std::all_of(accesses.begin(), accesses.end(), [&](const Access& a) {
+      if (!runs_along_last_group(*a.index, elements, aligned)) return true;
+      const std::int64_t bytes = std::min(kAccessBytes, elements * size_of(a.type));
+      // of a thread's vector
+      const std::int64_t first = walks_back(*a.index) ? a.index->c - (elements - 1) : a.index->c;
+      return aligned && first * size_of(a.type) % bytes == 0 && a.base % bytes == 0;
+    });
+  };
+  for (const std::int64_t elements :
+       {std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}}),
+        kNarrowBytes / narrowest})
+    if (elements > 1 && fits(elements)) return static_cast<int>(elements);
+  return 1;
 }
 
 /// Adjacent elements that 16-byte accesses take at once along all groups as one: of every output and of the

@@ -112,6 +112,7 @@ void RegionLowering::choose() {
     f.row_loads += one_row || own;
   }
   if (target_.gpu) f.apart = axis_apart();
+  if (target_.gpu) f.repeated = axis_repeated();
   if (target_.gpu) find_bunch(f);
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));

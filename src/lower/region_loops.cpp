@@ -463,10 +463,21 @@ void RegionLowering::build_map() {
 /// A grid item is a row: its reduced axes are loops, the innermost on lanes.
 void RegionLowering::build_rows() {
   LoopDecl grid = open_grid();
-  const std::vector<int> kept = kept_groups();
-  if (!kept.empty()) decompose(var(grid.var), kept);
+  const std::vector<int> kept = kept_groups({s_.tile_axis});
+  const auto [item, tiles] = enter_tile(var(grid.var));
+  if (!kept.empty()) decompose(item, kept);
+  if (s_.tile > 1) bounded_.assign(k_.accs.size(), true);
   all_phases(grid.body, !s_.one_by_one);
-  close_grid(std::move(grid), product(kept));
+  close_grid(std::move(grid), product(kept) * tiles);
+}
+
+/// A grid item without the tile of results that it has, and how many tiles there are.
+std::pair<E, std::int64_t> RegionLowering::enter_tile(E item) {
+  if (s_.tile == 1) return {item, 1};
+  const std::int64_t tiles = ceil_div(product({s_.tile_axis}), s_.tile);
+  const auto [rest, tile] = divide_with_rest(item, size(kRuns, tiles));
+  tile_first_ = tile * konst(s_.tile);
+  return {rest, tiles};
 }
 
 /// A grid item is a block of columns, which lie on lanes: the reduced axes are serial loops inside.
@@ -476,18 +487,12 @@ void RegionLowering::build_columns() {
   const std::vector<int> columns = s_.kept_together ? kept_groups() : std::vector<int>{column};
   const std::vector<int> outer = s_.kept_together ? std::vector<int>{} : kept_groups({column, s_.tile_axis});
   const std::int64_t blocks = ceil_div(product(columns), s_.block);
-  const std::int64_t rows = s_.tile > 1 ? ceil_div(product({s_.tile_axis}), s_.tile) : 1;
-  E item = var(grid.var);
-  if (s_.tile > 1) {
-    const auto [rest, row] = divide_with_rest(item, size(kRuns, rows));
-    tile_first_ = row * konst(s_.tile);
-    item = rest;
-  }
+  const auto [item, tiles] = enter_tile(var(grid.var));
   const E block = block_of(item, outer, blocks);
   const E whole = columns.size() == 1 ? extent(columns.front()) : size(kRunExtent, product(columns));
   const Range range = block_range(block, size(kBlock, s_.block), whole);
   grid.body.push_back(lane_loop(range, columns, [&](Body& body) { all_phases(body, false); }));
-  close_grid(std::move(grid), product(outer) * blocks * rows);
+  close_grid(std::move(grid), product(outer) * blocks * tiles);
 }
 
 /// A map with an operand that is contiguous along other axes than the last: a grid item is a tile of both.

@@ -116,6 +116,7 @@ class RegionLowering {
   void join_reduced();
   int axis_across() const;
   int axis_apart() const;
+  int axis_repeated() const;
   bool crosses(const Entry& e) const;
   void find_tile(schedule::Facts& f);
   int lanes_along_tile() const;
@@ -298,6 +299,7 @@ class RegionLowering {
   // Forms.
   void build_map();
   void build_rows();
+  std::pair<E, std::int64_t> enter_tile(E item);
   void build_tiles();
   void stage_tile(Body& body, const Range& rows, const Range& columns, Groups column_groups);
   std::int64_t tile_pitch(DType type) const;

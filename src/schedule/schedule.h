@@ -54,6 +54,7 @@ struct Facts {
   };
   std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
   int apart = -1;      // kept axis of which no operand has elements that also differ along the last, or -1
+  int repeated = -1;   // GPU: kept axis along which the largest load repeats, where all go along reduced rows
   int phases = 0;      // dependent reduction levels (0: a map)
   int levels = 1;      // reductions one of the other's results: more than one is a nest
   bool slab = false;   // reductions go along different axes of the whole
@@ -96,7 +97,8 @@ struct Schedule {
       0;  // Split…, Stripes, Chain: elements of the outermost reduced axis a grid item covers; 0: all
   bool stream = false;
   bool together = false;  // one loop runs over all reduced axes, and chunks are parts of all
-  int tile = 1;  // Columns: rows of the kept axis `tile_axis` that a thread has results of, beside its lanes
+  int tile = 1;  // Columns: rows of the kept axis `tile_axis` that a thread has results of, beside its lanes;
+                 // Rows: that a team has results of
   int tile_axis = -1;
   int lane_level = -1;         // Nest: the level whose axes are on lanes; -1: the kept axis lane_axis is
   bool kept_together = false;  // Columns: all kept axes share the lanes as one

@@ -25,6 +25,8 @@ constexpr int kReadByLanes = 8;   // … and of a warp
 constexpr int kLongBody = 30;     // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kTileResults = 32;             // of a thread where each is of a pair, …
+constexpr int kTileAccumulators = 64;        // of a thread of a team that has several rows' results
+constexpr std::int64_t kAddedByThread = 32;  // elements that such a thread adds up one after the other
 constexpr int kTileBlock = 128;              // … and threads of a block
 constexpr int kShortRow = 8;                 // adjacent elements one thread reduces alone
 constexpr int kFewVectors = 4;               // of a row, which leave a team's threads without work
@@ -38,7 +40,8 @@ constexpr std::int64_t kTile = 64;       // elements each way of a tile in share
 constexpr std::int64_t kShortTile = 16;  // where an axis has no more than that
 constexpr std::int64_t kLeastTile = 4;
 constexpr std::int64_t kLeastFitted = 128, kFittedBelow = 8192;  // elements of a row that items are cut to
-constexpr int kNarrow = 8;  // threads across columns that are vectors (128 bytes a row), or few
+constexpr int kFewColumns = 16;  // of a scan, which would leave half of a warp idle
+constexpr int kNarrow = 8;       // threads across columns that are vectors (128 bytes a row), or few
 
 std::int64_t outermost_reduced(const Facts& f) {
   return std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
@@ -46,11 +49,14 @@ std::int64_t outermost_reduced(const Facts& f) {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+/// Whether a thread's accesses are short: more of them must be in flight.
+bool narrow_accesses(const Facts& f, int lanes) { return lanes * f.widest_bytes < 16; }
+
 /// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of
 /// operands. A long body leaves time enough for the other threads' loads.
 int map_steps(const Facts& f, int lanes) {
   if (f.prims >= kLongBody || f.loads > 3) return 1;
-  return (f.loads > 1 ? 2 : 4) * (lanes == 1 ? 2 : 1);
+  return (f.loads > 1 ? 2 : 4) * (narrow_accesses(f, lanes) ? 2 : 1);
 }
 
 /// Elements that cannot be read as vectors, along an axis of middling length: where an item begins is
@@ -144,7 +150,8 @@ bool bunch_rows(const Facts& f, Schedule& s) {
     (a.reduced ? reduced : inside ? rows : outer) *= a.extent;
   }
   const bool last_reduced = f.axes.back().reduced;
-  if (last_reduced && s.lanes > 1 && reduced > kFewVectors * s.lanes) return false;
+  if (last_reduced && s.lanes > 1 && s.lanes >= f.bunch_vector && reduced > kFewVectors * s.lanes)
+    return false;
   if (outer * rows < kBlock) return false;
   struct Size {
     int threads;
@@ -176,6 +183,13 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
   if (bunch_rows(f, s)) return s;
   if (!last_reduced || (reduced <= kShortRow && kept >= kBlock)) {
     s.form = Form::Columns;
+    if (!last_reduced && f.axes.back().extent < kFewColumns &&
+        kept >= kBlock) {  // several rows' on the lanes
+      s.kept_together = true;
+      s.lanes = s.steps = 1;
+      s.block = kBlock;
+      return s;
+    }
     while (f.axes[static_cast<std::size_t>(s.lane_axis)].reduced) --s.lane_axis;
     if (last_reduced) s.lanes = 1;
     s.steps = 1;
@@ -201,9 +215,9 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
 
 /// Threads across columns of so many vectors. Where rows are many and have one vector or two, adjacent
 /// threads take adjacent rows, which lie side by side.
-int threads_across(std::int64_t vectors, std::int64_t rows, int lanes) {
+int threads_across(const Facts& f, std::int64_t vectors, std::int64_t rows, int lanes) {
   if (vectors <= 2 && rows >= kBlock) return static_cast<int>(vectors);
-  return lanes > 1 || vectors <= kNarrow ? kNarrow : 32;
+  return !narrow_accesses(f, lanes) || vectors <= kNarrow ? kNarrow : 32;
 }
 
 /// Results of pairs: a thread has those of several rows and of adjacent columns, so that it combines what it
@@ -220,6 +234,30 @@ bool tile_results(const Facts& f, const Target& t, std::int64_t kept, Schedule& 
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = block * s.lanes;
   return true;
+}
+
+/// Reductions of rows that are combined with several others: a team has the results of several rows of the
+/// axis that the largest load repeats along, and reads that load's row once for all. False where a thread
+/// would add up too many elements one after the other, or multiprocessors would be without work.
+bool tile_rows(const Facts& f, const Target& t, std::int64_t kept, std::int64_t reduced, Schedule& s) {
+  if (f.prims >= kLongBody) return false;
+  const std::int64_t repeats = f.axes[static_cast<std::size_t>(f.repeated)].extent;
+  for (const int team : {8, 32}) {
+    if (reduced > std::int64_t{team} * s.lanes * kAddedByThread) continue;
+    std::int64_t least = 0;
+    for (int tile = std::min(16, kTileAccumulators / s.lanes); tile >= 4; tile /= 2) {
+      const std::int64_t made = ceil_div(repeats, tile) * tile;  // the last tile has some results twice
+      if (repeats < tile || (least > 0 && made >= least)) continue;
+      least = made;
+      s.tile = tile;
+    }
+    if (least == 0 || kept / s.tile * team < std::int64_t{t.threads} * kMaxBlock) return false;
+    s.form = Form::Rows;
+    s.tile_axis = f.repeated;
+    s.threads = {kTileBlock, static_cast<std::uint16_t>(team)};
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -305,7 +343,9 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
       if (inner == 1) s.chunk = ceil_div(s.chunk, 64) * 64;
       return s;
     }
+    if (cut && f.repeated >= 0 && reduced_axes == 1 && tile_rows(f, t, kept, reduced, s)) return s;
     s.form = Form::Rows;
+    s.tile = 1;
     s.together = reduced_axes > 1;
     if (cut ? read_row(reduced, kept == 1, f, s) : hold_row(reduced, s.lanes, f, s)) return s;
     if (reduced <= 32 * 32) s.threads = {128, 32};
@@ -319,7 +359,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   const std::int64_t outer = s.together ? reduced : outermost_reduced(f);
   // Accesses to 128 bytes of one row are enough for the memory; the other threads take other rows. Few sizes:
   // each would be a kernel of its own. Vectors of few rows are a thread's own.
-  int width = threads_across(ceil_div(columns, s.lanes), outer, s.lanes);
+  int width = threads_across(f, ceil_div(columns, s.lanes), outer, s.lanes);
   s.rows = kBlock / width;
   // (And where a loop need not end for the lanes of columns that are not there.)
   if (f.states > 0 || (s.lanes > 1 && outer < s.rows)) s.rows = 1;
@@ -328,8 +368,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = width * s.lanes;
   const std::int64_t items = kept / columns * ceil_div(columns, s.block);
-  // Narrow accesses: more of them must be in flight.
-  const std::int64_t wanted = kWaves * (s.lanes == 1 ? 2 : 1) * t.threads * (kBlock / block);
+  const std::int64_t wanted = kWaves * (narrow_accesses(f, s.lanes) ? 2 : 1) * t.threads * (kBlock / block);
   if (cut && items < wanted / 2 && reduced >= 64) {
     s.form = Form::SplitColumns;
     const std::int64_t chunks = std::max<std::int64_t>(1, wanted / items);  // all resident together

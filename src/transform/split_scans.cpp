@@ -19,7 +19,7 @@ using ir::NodeId;
 using ir::Op;
 
 constexpr std::int64_t kLeastChunk = 32;  // elements: what comes before a chunk is then little beside it
-constexpr std::int64_t kLeastRun = 32;    // adjacent bytes across the scans
+constexpr std::int64_t kLeastRun = 8;     // adjacent bytes across the scans
 
 /// How two values become one, for each fold, and the reduction with the same fold.
 struct Combination {

@@ -75,6 +75,30 @@ TEST(Bunch, OperandsThatAreNotTheRowsOwnAreReadWhereTheyAre) {
   EXPECT_EQ(check(b), std::vector{Form::Bunch});
 }
 
+/// Not bunches: scans down a few columns, many times, fill whole blocks.
+TEST(FewColumns, ScansOfManyTogether) {
+  for (const std::int64_t columns : {2, 6, 15, 16, 40}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Int32, {70, 130, columns});
+    b.root(b.scan(columns % 2 ? Op::scan_sum : Op::scan_max, x, {1, columns > 6, columns < 16}));
+    EXPECT_EQ(check(b), std::vector{Form::Columns}) << columns;
+  }
+}
+
+/// Not bunches: rows that are combined with each of a few others are read once for all of them.
+TEST(TiledRows, RowsThatMeetSeveralOthersAreReadOnce) {
+  for (const std::int64_t others : {4, 5, 16, 23})
+    for (const std::int64_t length : {40, 100, 256}) {
+      GraphBuilder b;
+      const NodeId x = b.reshape(b.leaf(DType::Int32, {900, length}), {900, 1, length});
+      const NodeId y = b.reshape(b.leaf(DType::Int32, {others, length}), {1, others, length});
+      const NodeId difference = b.op(Op::abs, {b.op(Op::subtract, {x, y})});
+      b.root(b.reduce(Op::reduce_sum, difference, 4));
+      b.root(b.reduce(Op::reduce_max, difference, 4));
+      EXPECT_EQ(check(b), std::vector{Form::Rows}) << others << ' ' << length;
+    }
+}
+
 /// Few rows leave the threads of blocks idle; long ones have teams of their own.
 TEST(Bunch, LongRowsAndFewRowsHaveOtherForms) {
   for (const auto& [rows, length] : {std::pair{40, 10}, std::pair{1000, 700}, std::pair{2000, 64}}) {

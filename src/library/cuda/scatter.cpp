@@ -110,6 +110,8 @@ enum AtomicKernel { kCombine, kWiden, kNarrow, kWidenAll, kNarrowAll, kCombineVe
 constexpr const char* kAtomicSymbols[] = {"combine",   "widen",      "narrow",
                                           "widen_all", "narrow_all", "combine_vectors"};
 enum PrivateKernel { kCombinePrivately = 0 };  // in the place of kCombine; the others are the same
+enum CountKernel { kCountPlaces };
+constexpr const char* kCountSymbols[] = {"count_places"};
 constexpr const char* kPrivateSymbols[] = {"combine_privately", "widen", "narrow", "widen_all", "narrow_all"};
 enum OrderedKernel { kNumberSlots, kCombineInOrder };
 constexpr const char* kOrderedSymbols[] = {"number_slots", "combine_in_order"};
@@ -154,6 +156,44 @@ bool meets_privately(const Scatter& call) {
          groups.count * groups.values >= kFewestPrivately;
 }
 
+/// The kernels' CountUnits.
+struct CountUnits {
+  std::int64_t count = 0, chunk = 0, places = 0, range = 0;
+  std::int32_t ranges = 1, log_copies = 0;
+};
+static_assert(sizeof(CountUnits) == 5 * 8);
+
+constexpr std::int64_t kFewCounters = 1 << 13;   // of a block, of which several share a multiprocessor, …
+constexpr std::int64_t kMostCounters = 1 << 15;  // … and of one that has it alone
+constexpr std::int64_t kMostRanges = 4;          // times that indices are read
+
+/// Whether one integer is added wherever an index says, and the places are few enough to count the indices.
+bool counts(const Scatter& call) {
+  if (call.how != Combine::Add || !is_int(call.dtype)) return false;
+  const std::int64_t count = call.values.dims[call.axis], places = call.x.dims[call.axis];
+  for (int a = 0; a < call.x.rank; ++a)
+    if (a != call.axis && (call.x.dims[a] != 1 || call.values.dims[a] != 1)) return false;
+  return count >= kFewestPrivately && call.values.strides[call.axis] == 0 &&
+         call.indices.strides[call.axis] == 1 && places <= kMostRanges * kMostCounters &&
+         count >= kValuesPerPlace * places;
+}
+
+/// Pre: counts.
+CountUnits count_units(const Scatter& call, int multiprocessors) {
+  CountUnits u;
+  u.count = call.values.dims[call.axis];
+  u.places = call.x.dims[call.axis];
+  u.ranges = static_cast<std::int32_t>(ceil_div(u.places, kMostCounters));
+  u.range = ceil_div(u.places, u.ranges);
+  while (u.log_copies < kMostLogCopies && u.range << (u.log_copies + 1) <= kFewCounters) ++u.log_copies;
+  const std::int64_t resident = u.range <= kFewCounters ? 2 : 1;
+  const std::int64_t chunks = std::max<std::int64_t>(1, resident * multiprocessors / u.ranges);
+  const std::int64_t least = std::max<std::int64_t>(kLeastUnit, kValuesPerPlace * u.range);
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  u.chunk = std::min(kMost, ceil_div(std::max(least, ceil_div(u.count, chunks)), 16) * 16);
+  return u;
+}
+
 /// Pre: meets_privately.
 Units units_of(const Scatter& call, int multiprocessors) {
   const Groups groups(call);
@@ -178,6 +218,7 @@ Units units_of(const Scatter& call, int multiprocessors) {
 std::span<const char* const> symbols_of(const Scatter& call) {
   if (call.how == Combine::Set) return kSetSymbols;
   if (in_order(call)) return kOrderedSymbols;
+  if (counts(call)) return kCountSymbols;
   const bool widened = widens(call.dtype, call.how);
   if (meets_privately(call)) return std::span(kPrivateSymbols).first(widened ? 5 : 1);
   return std::span(kAtomicSymbols).first(adds_words(call) ? 6 : widened ? 5 : 1);
@@ -230,6 +271,19 @@ struct Writer {
       launch(kClearClaims, once.count, {&claims, &indices, &once});
     launch(kClaim, once.count, {&claims, &indices, &once});
     launch(kSet, all.count, {&out, &values, &indices, &claims, &all});
+  }
+
+  void count() const {
+    const CountUnits units = count_units(call, device(device_of(stream)).sm_count);
+    const Function& kernel = kernels[kCountPlaces];
+    LaunchShape shape;
+    shape.grid[0] = static_cast<std::uint32_t>(ceil_div(units.count, units.chunk) * units.ranges);
+    shape.block[0] = 1024;
+    shape.dynamic_shared = static_cast<std::uint32_t>((units.range << units.log_copies) * 4);
+    allow_dynamic_shared(kernel, static_cast<int>(shape.dynamic_shared));
+    void* params[] = {const_cast<void**>(&out), const_cast<void**>(&values), const_cast<void**>(&indices),
+                      const_cast<CountUnits*>(&units)};
+    cuda::launch(kernel, shape, stream, params);
   }
 
   void combine() const {
@@ -308,7 +362,8 @@ struct Writer {
 
 std::string scatter_source(const Scatter& call) {
   namespace texts = codegen::templates;
-  const bool alone = meets_privately(call), vectors = !alone && !in_order(call) && adds_words(call),
+  const bool counted = counts(call), alone = !counted && meets_privately(call),
+             vectors = !alone && !counted && !in_order(call) && adds_words(call),
              beside = vectors || (!in_order(call) && widens(call.dtype, call.how));
   const char* way = call.how == Combine::Set ? texts::scatter_set
                     : in_order(call)         ? texts::scatter_ordered
@@ -316,15 +371,18 @@ std::string scatter_source(const Scatter& call) {
   return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(worked_in(call.dtype, call.how)),
              " Element;\ntypedef ", codegen::cuda_memory_type(call.index_dtype),
              " Index;\nconstexpr int kHow = ", static_cast<int>(call.how), ";\n", texts::scatter, way,
-             alone ? texts::scatter_private : "", beside ? texts::scatter_widen : "",
-             vectors ? cat(texts::memory, texts::scatter_vectors) : "");
+             counted ? cat(texts::memory, texts::scatter_count) : "", alone ? texts::scatter_private : "",
+             beside ? texts::scatter_widen : "", vectors ? cat(texts::memory, texts::scatter_vectors) : "");
 }
 
 void scatter(const Scatter& call, Stream stream) {
   if (count_of(call.x) == 0) return;
   copy_x(call, stream);
   if (count_of(call.values) == 0) return;
-  const std::string way = in_order(call) ? "_ordered_" : meets_privately(call) ? "_private_" : "_";
+  const std::string way = in_order(call)          ? "_ordered_"
+                          : counts(call)          ? "_count_"
+                          : meets_privately(call) ? "_private_"
+                                                  : "_";
   const std::string name = cat("scatter_", static_cast<int>(call.how), way,
                                codegen::cuda_memory_type(worked_in(call.dtype, call.how)), '_',
                                codegen::cuda_memory_type(call.index_dtype));
@@ -335,6 +393,8 @@ void scatter(const Scatter& call, Stream stream) {
     writer.set();
   else if (in_order(call))
     writer.combine_in_order();
+  else if (counts(call))
+    writer.count();
   else
     writer.combine();
 }

@@ -229,6 +229,21 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnSmallTargetsOfAnyShape) {
   }
 }
 
+/// One integer at every index: counters of 32 bits, copies of them where bins are few, ranges where they are
+/// many. Indices that no vector begins with, negative ones, and ones out of range are drawn.
+TEST_F(DeviceScatter, AgreesWithTheCpuOnHistograms) {
+  for (const auto& [dtype, index] : {std::pair{DType::Int64, DType::Int32},
+                                     {DType::UInt32, DType::Int64},
+                                     {DType::Int16, DType::Int16},
+                                     {DType::UInt8, DType::UInt8}})
+    for (const std::int64_t bins : {1, 10, 1000, 9000, 70000}) {
+      if (size_of(index) == 1 && bins > 1000) continue;
+      const std::int64_t count = std::max<std::int64_t>(6000, 4 * bins + 3);
+      expect_same(dtype, index, Combine::Add, false, {bins}, 0, count, {1}, {0}, {1});
+      if (bins == 10) expect_same(dtype, index, Combine::Add, false, {bins}, 0, count, {1}, {0}, {-1});
+    }
+}
+
 /// Of many values of one place the last stays.
 TEST_F(DeviceScatter, SmallTargetsKeepTheLastValue) {
   expect_same(DType::Float32, DType::Int64, Combine::Set, false, {7}, 0, 9000, {1}, {1}, {1});
