@@ -55,6 +55,8 @@ bool narrow_accesses(const Facts& f, int lanes) { return lanes * f.widest_bytes 
 /// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of
 /// operands. A long body leaves time enough for the other threads' loads.
 int map_steps(const Facts& f, int lanes) {
+  if (f.loads > 3 && narrow_accesses(f, lanes) && f.prims < 2 * kLongBody)
+    return 4;  // an item's begin counts
   if (f.prims >= kLongBody || f.loads > 3) return 1;
   return (f.loads > 1 ? 2 : 4) * (narrow_accesses(f, lanes) ? 2 : 1);
 }

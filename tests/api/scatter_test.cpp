@@ -199,7 +199,9 @@ TEST(Scatter, ManyValuesIntoFewElements) {
       const Tensor values = ((arange(count, DType::Int32) * 977) >> 4).astype(DType::Int8).astype(dtype);
       const auto f = [&] {
         Tensor x = (arange(40, DType::Int32) - 3).astype(dtype);
-        return std::vector{scatter(x, outside, values, 0, how),
+        const Tensor one =
+            full({count}, 3, DType::Int8).astype(dtype);  // integers that are all equal are counted
+        return std::vector{scatter(x, outside, values, 0, how), scatter(x, outside, one, 0, how),
                            scatter(broadcast_to(x.reshape({-1, 1}), {40, 3}), outside,
                                    broadcast_to(values.reshape({-1, 1}), {count, 3}), 0, how)};
       };

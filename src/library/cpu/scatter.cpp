@@ -240,8 +240,19 @@ bool in_tables(const Scatter& call) {
   return any_order && whole_rows && one_index && table * size_of(call.dtype) <= kTableBytes &&
          kValuesAnElement * cut.ranges * table <= count_of(call.values);
 }
+/// Whether one number is added to one element at every index.
+bool counts(const Scatter& call) {
+  const std::int64_t elements = count_of(call.x);
+  return call.how == Combine::Add && !is_bool(call.dtype) && call.x.dims[call.axis] == elements &&
+         call.values.strides[call.axis] == 0;
+}
+/// Tables of a thread that counts: an addition need not wait for the one before where that has the same
+/// index.
+constexpr int kCountTables = 4;
 std::size_t table_bytes(const Scatter& call) {
-  return aligned(static_cast<std::size_t>(count_of(call.x) * size_of(call.dtype)));
+  const std::int64_t elements = count_of(call.x);
+  return aligned(static_cast<std::size_t>((counts(call) ? kCountTables * (elements + 1) : elements) *
+                                          size_of(call.dtype)));
 }
 
 template <Combine How, class T>
@@ -252,6 +263,24 @@ T identity() {
     return std::numeric_limits<T>::max();
   else
     return static_cast<T>(How == Combine::Multiply ? 1 : 0);
+}
+
+/// How often each of `elements` positions comes, in the first of several tables of one element more: that one
+/// is for what is out of range.
+template <class T, class Index>
+void count_run(const Index* indices, std::int64_t stride, std::int64_t n, std::int64_t elements, T* tables) {
+  std::fill_n(tables, kCountTables * (elements + 1), T{});
+  std::int64_t positions[kResolvedAtOnce];
+  for (std::int64_t k = 0; k < n; k += kResolvedAtOnce) {
+    const std::int64_t here = std::min(kResolvedAtOnce, n - k);
+    resolve_run(indices + k * stride, stride, here, elements, positions);
+    for (std::int64_t j = 0; j < here; ++j) {
+      T& counter = tables[j % kCountTables * (elements + 1) + (positions[j] < 0 ? elements : positions[j])];
+      counter = static_cast<T>(static_cast<std::uint64_t>(counter) + 1);
+    }
+  }
+  for (int t = 1; t < kCountTables; ++t)
+    for (std::int64_t i = 0; i < elements; ++i) meet<Combine::Add>(tables[i], tables[t * (elements + 1) + i]);
 }
 
 /// Pre: in_tables(call); `tables` has table_bytes for each thread.
@@ -271,6 +300,12 @@ void write_tables(const Scatter& call, std::byte* tables, T* out) {
     std::int64_t positions[kResolvedAtOnce];
     for (std::int64_t part = begin; part < end; ++part) {
       T* const own = table(part);
+      if (How == Combine::Add && counts(call)) {
+        const std::int64_t first = count * part / cut.ranges, end_of = count * (part + 1) / cut.ranges;
+        count_run(indices + first * next_index, next_index, end_of - first, elements, own);
+        for (std::int64_t i = 0; i < elements; ++i) meet<Combine::Multiply>(own[i], *values);
+        continue;
+      }
       std::fill_n(own, elements, identity<How, T>());
       const std::int64_t behind = count * (part + 1) / cut.ranges;
       for (std::int64_t k = count * part / cut.ranges; k < behind; k += kResolvedAtOnce) {
