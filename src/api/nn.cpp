@@ -16,6 +16,12 @@ Tensor widened(std::string_view op, const Tensor& x) {
 
 DType result_dtype(const Tensor& x) { return is_float(x.dtype()) ? x.dtype() : DType::Float32; }
 
+/// The greatest elements along an axis, as a constant to derivatives: a softmax does not depend on what is
+/// subtracted from all of its operands.
+Tensor shift_of(const Tensor& x, Axis axis) {
+  return api::finish(api::alias_node(max(x, axis, true).node(), true));
+}
+
 Tensor reduced(const Tensor& losses, Reduction reduction) {
   switch (reduction) {
     case Reduction::None: return losses;
@@ -73,7 +79,7 @@ Tensor softmax(const Tensor& x, Axis axis, SourceLocation loc) {
   api::checked_axis("softmax", axis, v.node());
   // rows of no elements have no greatest one
   if (v.node()->numel == 0) return x.astype(result_dtype(x));
-  const Tensor e = exp(v - max(v, axis, true));
+  const Tensor e = exp(v - shift_of(v, axis));
   return (e / sum(e, axis, true)).astype(result_dtype(x));
 }
 
@@ -82,7 +88,7 @@ Tensor log_softmax(const Tensor& x, Axis axis, SourceLocation loc) {
   const Tensor v = widened("log_softmax", x);
   api::checked_axis("log_softmax", axis, v.node());
   if (v.node()->numel == 0) return x.astype(result_dtype(x));
-  const Tensor shifted = v - max(v, axis, true);
+  const Tensor shifted = v - shift_of(v, axis);
   const Tensor total = sum(exp(shifted), axis, true);
   return (shifted - log(total)).astype(result_dtype(x));
 }

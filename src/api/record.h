@@ -55,6 +55,9 @@ ir::NodeRef bitcast_node(ir::Node* x, DType dtype);
 ir::NodeRef scalar_node(Scalar value, DType dtype, std::optional<Device> device = std::nullopt);
 /// View nodes; callers have checked the arguments. Each returns x itself where nothing changes.
 ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims);
+/// x under an identity of its own; `stops`: no derivative passes it. Always a new node, with x's line unless
+/// a call is open.
+ir::NodeRef alias_node(ir::Node* x, bool stops);
 ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes);
 ir::NodeRef broadcast_node(ir::Node* x, std::span<const std::int64_t> dims);
 /// dims: the result's.

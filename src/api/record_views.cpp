@@ -24,6 +24,12 @@ ir::NodeRef reshape_node(ir::Node* x, std::span<const std::int64_t> dims) {
   return node;
 }
 
+ir::NodeRef alias_node(ir::Node* x, bool stops) {
+  auto node = with_input(ir::NodeRef::adopt(ir::new_node_like(ir::Op::alias, x->dtype, *x, x->loc)), x);
+  ir::set_attributes(node.get(), ir::Alias{stops});
+  return node;
+}
+
 ir::NodeRef permute_node(ir::Node* x, std::span<const int> axes) {
   ir::Permute shown;
   bool moved = false;

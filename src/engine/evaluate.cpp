@@ -23,6 +23,7 @@
 #include "ir/loops.h"
 #include "oracle/interpret.h"
 #include "record/learned_lines.h"
+#include "record/tape.h"
 #include "support/call_scope.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -206,10 +207,10 @@ void mark_passed(const Plan& plan, Workspace& w) {
 }
 
 void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const std::int64_t* strides,
-                 Workspace& w) {
+                 Workspace& w, ir::EdgeKeeper& edges) {
   if (node->op == ir::Op::leaf) return;  // another evaluation was first
   ir::retain(buffer);
-  ir::become_leaf(node, buffer, offset, strides, w.dropped);
+  ir::become_leaf(node, buffer, offset, strides, w.dropped, edges.keep(*node));
 }
 
 /// Notes on the values that learned lines stored that nobody has read them yet. Where the view that a handle
@@ -223,6 +224,7 @@ void mark_unread(Workspace& w) {
 }
 
 void publish(const Plan& plan, Workspace& w) {
+  ir::EdgeKeeper edges;
   for (std::size_t i = 0; i < plan.results.size(); ++i) {
     const Plan::Result& r = plan.results[i];
     ir::Node* node = w.walk.nodes[r.position];
@@ -232,9 +234,9 @@ void publish(const Plan& plan, Workspace& w) {
     if (r.place.kind == engine::Place::Kind::Arg) {
       const auto byte_base = w.args[r.place.index] - w.arg_buffers[r.place.index]->data;
       publish_one(node, w.arg_buffers[r.place.index], byte_base / size_of(node->dtype) + r.offset + moved,
-                  strides, w);
+                  strides, w, edges);
     } else {
-      publish_one(node, w.results[i], r.offset + moved, strides, w);
+      publish_one(node, w.results[i], r.offset + moved, strides, w, edges);
     }
   }
   mark_unread(w);
@@ -302,9 +304,11 @@ void interpret(Device device, ir::TraceGuard& guard, Claims& claims, Workspace& 
     device::at(device).write(*w.results.back(), v.data(), v.size());
   }
   guard.relock();
-  for (std::size_t i = 0; i < w.roots.size(); ++i) publish_one(w.roots[i], w.results[i], 0, nullptr, w);
+  ir::EdgeKeeper edges;
+  for (std::size_t i = 0; i < w.roots.size(); ++i)
+    publish_one(w.roots[i], w.results[i], 0, nullptr, w, edges);
   for (std::size_t i = 0; i < held.size(); ++i)
-    publish_one(w.walk.nodes[held[i]], w.results[w.roots.size() + i], 0, nullptr, w);
+    publish_one(w.walk.nodes[held[i]], w.results[w.roots.size() + i], 0, nullptr, w, edges);
 }
 
 /// Hands the roots' values to the checks of KILN_CHECK. Roots that show other memory with strides are left

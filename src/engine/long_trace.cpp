@@ -297,7 +297,7 @@ std::vector<std::uint32_t> needed(const Pending& pending, std::span<ir::Node* co
 }  // namespace
 
 void bound_recording(const ir::Node& newest) {
-  if (cutting || ir::recorded.unnoted > 0) return;
+  if (cutting || ir::recorded.unnoted > 0 || ir::recorded.whole > 0) return;
   const bool long_enough = ir::recorded.long_enough();
   const bool many_bytes = ir::recorded.much_memory();
   ir::recorded.seen_stretch = ir::leaf_stretch.load(std::memory_order_relaxed);

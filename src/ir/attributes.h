@@ -43,6 +43,22 @@ struct Iota {
   std::uint64_t word() const { return axis; }
 };
 
+/// Whether derivatives stop here (record/tape.h).
+struct Alias {
+  bool stops = false;
+
+  static ViewMap map(Dims from, Dims to) {
+    if (from.size() != to.size()) return ViewMap::wrong("changes the rank");
+    ViewMap map{std::vector<std::int64_t>(from.size()), {}};
+    for (std::size_t a = 0; a < to.size(); ++a) map.terms.push_back({a, a, 1});
+    return map;
+  }
+
+  static bool fits(Op op) { return op == Op::alias; }
+  static Alias from(const Stored& s) { return {(s.word & 1) != 0}; }
+  std::uint64_t word() const { return stops; }
+};
+
 /// For each axis of the result the operand's axis that it shows; 4 bits each.
 struct Permute {
   std::uint64_t packed = 0;
@@ -281,8 +297,8 @@ struct Nothing {
 template <class... As>
 struct Kinds {};
 /// Every struct above but Nothing.
-using AttributeKinds = Kinds<Constant, Iota, Permute, Box, Windows, Position, Reduce, Scan, Loop, LoopResult,
-                             Gather, Scatter, Join, Part, Sort, Search>;
+using AttributeKinds = Kinds<Constant, Iota, Alias, Permute, Box, Windows, Position, Reduce, Scan, Loop,
+                             LoopResult, Gather, Scatter, Join, Part, Sort, Search>;
 
 template <class A>
 concept HasList = requires(const A& a) { a.list_size(); };

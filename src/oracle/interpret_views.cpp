@@ -126,7 +126,8 @@ Value view(const GraphNode& node, std::span<const Value> in) {
   switch (node.op) {
     case Op::reshape: return reshape(node, in[0]);
     case Op::permute: return permute(node, in[0]);
-    case Op::arrange: return in[0];
+    case Op::arrange:
+    case Op::alias: return in[0];
     case Op::broadcast: return broadcast(in[0], node.dims);
     case Op::slice: return slice(node, in[0]);
     case Op::sliding_window: return sliding_window(node, in[0]);

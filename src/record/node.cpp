@@ -266,7 +266,7 @@ std::int64_t* new_attrs(Node* node, std::size_t n) {
 
 namespace {
 
-void show(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides) {
+void show(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides, std::uint64_t edge) {
   std::int64_t* kept = nullptr;
   if (strides && node->rank > 0) {
     kept = static_cast<std::int64_t*>(std::malloc(sizeof(std::int64_t) * (node->rank + 1u)));
@@ -275,6 +275,7 @@ void show(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* s
   }
   node->n_in = 0;
   node->settle();
+  node->imm = edge;
   node->attr64 = 0;
   node->buffer = buffer;
   node->offset = offset;
@@ -286,7 +287,7 @@ void show(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* s
 }  // namespace
 
 void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides,
-                 std::vector<Node*>& dropped) {
+                 std::vector<Node*>& dropped, std::uint64_t edge) {
   for (Node* in : operands(*node))
     if (in) dropped.push_back(in);
   if (node->n_in == kManyOperands) [[unlikely]]
@@ -294,7 +295,7 @@ void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int
   if (node->home == current_trace_id) recorded.settle();
   // often a view of an argument
   count_leaf_bytes(static_cast<std::uint64_t>(node->numel * size_of(node->dtype)));
-  show(node, buffer, offset, strides);
+  show(node, buffer, offset, strides, edge);
 }
 
 Buffer* row_major_copy(const Node& leaf) { return __atomic_load_n(copy_word(leaf), __ATOMIC_ACQUIRE); }
@@ -314,7 +315,7 @@ Node* new_leaf(Buffer* buffer, DType dtype, std::span<const std::int64_t> dims, 
   Node* node = new_node(Op::leaf, dtype, dims, loc);
   count_leaf_bytes(buffer->bytes);
   node->device = device_code(buffer->device);
-  show(node, buffer, offset, strides);
+  show(node, buffer, offset, strides, 0);
   return node;
 }
 

@@ -67,7 +67,8 @@ struct Node {
       std::int64_t* strides;  // elements per axis, then a word for row_major_copy; null: row-major contiguous
     };
   };
-  std::uint64_t imm;     // immediate scalar's bits in the operand dtype's storage format (see imm_dtype)
+  std::uint64_t imm;  // immediate scalar's bits in the operand dtype's storage format (see imm_dtype); of a
+                      // leaf: the number of its edge on a tape (tape.h), or 0
   std::uint64_t attr64;  // attributes, as attributes.h stores them; of a leaf: kUnread or 0
   std::int64_t* attrs;   // the list that some attributes have, owned
   SourceLocation loc;
@@ -183,8 +184,9 @@ void set_attributes(Node* node, const A& attributes) {
 }
 /// Makes the node a leaf over buffer (takes the caller's buffer reference). Its inputs go to `dropped`, for
 /// the caller to release once it no longer holds the trace locks: freeing memory may run a user's deleter.
+/// `edge`: the number under which a tape keeps what the node was made of, or 0 (tape.h).
 void become_leaf(Node* node, Buffer* buffer, std::int64_t offset, const std::int64_t* strides,
-                 std::vector<Node*>& dropped);
+                 std::vector<Node*>& dropped, std::uint64_t edge = 0);
 /// The value of a leaf with strides in row-major order, once somebody has asked for it; null before. It lives
 /// as long as the leaf, which itself does not change: threads read its strides and its buffer without a lock.
 Buffer* row_major_copy(const Node& leaf);

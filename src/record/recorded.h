@@ -31,6 +31,7 @@ struct RecordLog {
   std::uint64_t leaf_bytes = 0;    // put into leaves here and not counted in the process's yet
   std::uint32_t seen_stretch = 0;  // leaf_stretch at the latest look
   int unnoted = 0;                 // scopes of UnnotedRecording
+  int whole = 0;                   // scopes of WholeRecording
   std::size_t alive =
       0;  // noted nodes that have neither died nor been computed, or more: other threads may do either
 
@@ -52,6 +53,15 @@ void count_leaf_bytes(std::uint64_t bytes);
 /// each with a reference for the caller and its position as mark. The log keeps these alone. The caller holds
 /// the trace lock.
 void pending_nodes(std::vector<Node*>& nodes);
+
+/// While one lives, nothing that its thread records is computed for its length: a derivative will be recorded
+/// behind it, and both are to be planned as a whole.
+class WholeRecording {
+ public:
+  WholeRecording() { ++recorded.whole; }
+  ~WholeRecording() { --recorded.whole; }
+  WholeRecording(const WholeRecording&) = delete;
+};
 
 /// While one lives, what its thread records is not noted, nor is anything computed for its length: nodes of a
 /// body cannot be computed on their own.

@@ -41,6 +41,7 @@ TEST(Attributes, ComeBackAsTheyWereStored) {
     }
   comes_back(Op::sort, Sort{3, true}, [](const Sort& s) { EXPECT_TRUE(s.axis == 3 && s.descending); });
   comes_back(Op::join, Join{15}, [](const Join& j) { EXPECT_EQ(j.axis, 15u); });
+  comes_back(Op::alias, Alias{true}, [](const Alias& a) { EXPECT_TRUE(a.stops); });
   comes_back(Op::part, Part{1}, [](const Part& p) { EXPECT_EQ(p.index, 1u); });
   comes_back(Op::searchsorted, Search{true}, [](const Search& s) { EXPECT_TRUE(s.right); });
   comes_back(Op::reduce_min, Reduce{5},

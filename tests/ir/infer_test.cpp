@@ -78,6 +78,8 @@ TEST(Infer, Views) {
   const std::vector<std::int64_t> windows{1, 2, 1, 0, 1, 3};
   EXPECT_EQ(shown(Op::sliding_window, {{f16, {7, 8}}}, {1, 3, 4, 3}, Windows(windows)),
             "float16 (1, 3, 4, 3)");
+  EXPECT_EQ(shown(Op::alias, {{f16, {7, 8}}}, {7, 8}, Alias{}), "float16 (7, 8)");
+  EXPECT_EQ(shown(Op::alias, {{f16, {7, 8}}}, {7}, Alias{}), "changes the rank");
   EXPECT_EQ(shown(Op::sliding_window, {{f16, {7, 8}}}, {2, 3, 4, 3}, Windows(windows)),
             "reads outside its operand");
   EXPECT_EQ(shown(Op::sliding_window, {{f16, {7, 8}}}, {1, 3, 4}, Windows(windows)),

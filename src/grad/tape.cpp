@@ -1,0 +1,122 @@
+#include "grad/tape.h"
+
+#include "grad/list_steps.h"
+#include "support/check.h"
+
+namespace kiln::diff {
+namespace {
+
+std::string where(const SourceLocation& loc) {
+  return loc.line() == 0 ? std::string() : cat(" (recorded at ", loc.file_name(), ":", loc.line(), ")");
+}
+
+/// Whether a step stands for an operation; the primals stand first and do not.
+bool is_primal(const Step& s) { return s.from.empty(); }
+
+}  // namespace
+
+Tensor Tape::primal(const Tensor& x, const std::string& what) {
+  ir::Node* const node = api::checked(op_, x);
+  if (!is_float(node->dtype))
+    throw UserError(cat("[", op_, "] ", what, " is ", ir::describe(node), ": only floats have derivatives",
+                        where(node->loc)));
+  ir::NodeRef alias = api::alias_node(node, false);
+  open_->add_primal(alias);
+  primals_.push_back(alias);
+  return Tensor::adopt(alias.take());
+}
+
+void Tape::close(std::span<const Tensor> results) {
+  for (const Tensor& r : results) results_.push_back(ir::NodeRef::share(api::checked(op_, r)));
+  Listing all = list_steps(primals_, results_);
+  steps_ = std::move(all.steps);
+  result_at_ = std::move(all.result_at);
+  open_.reset();
+  whole_.reset();
+}
+
+void Tape::close_loss(const Tensor& loss) {
+  const ir::Node* const node = api::checked(op_, loss);
+  if (node->numel != 1 || !is_float(node->dtype))
+    throw UserError(cat("[", op_, "] the function returns ", ir::describe(node),
+                        ", not a float of one element", where(node->loc)));
+  close({&loss, 1});
+}
+
+std::vector<Tensor> Tape::pull_loss() const {
+  const ir::Node& loss = *results_[0];
+  const CallScope scope({}, loss.loc);
+  const Tensor one = zeros_of(loss.dims(), loss) + 1.0;
+  return pull({&one, 1});
+}
+
+void Tape::check_like(std::string_view what, std::size_t i, const Tensor& given, const ir::Node& like) const {
+  const ir::Node* const node = api::checked(op_, given);
+  if (node->dtype != like.dtype || !std::ranges::equal(node->dims(), like.dims()))
+    throw UserError(cat("[", op_, "] ", what, " ", i, " is ", ir::describe(node), ", expected ",
+                        ir::describe(&like), where(like.loc)));
+}
+
+void Tape::refuse(const Step& s, std::string_view why) const {
+  throw UserError(
+      cat("[", op_, "] ", ir::info(s.edge.op).name, " has no derivative: ", why, where(s.edge.loc)));
+}
+
+std::vector<Tensor> Tape::pull(std::span<const Tensor> cotangents) const {
+  const ir::WholeRecording whole;
+  std::vector<Tensor> g(steps_.size()), to;
+  for (std::size_t r = 0; r < results_.size(); ++r) {
+    if (!is_float(results_[r]->dtype)) continue;
+    check_like("cotangent", r, cotangents[r], *results_[r]);
+    if (result_at_[r] != Step::kNone) add_to(g[result_at_[r]], cotangents[r]);
+  }
+  for (std::size_t i = steps_.size(); i-- > 0;) {
+    const Step& s = steps_[i];
+    if (!g[i].valid() || is_primal(s)) continue;
+    const Rule& rule = rule_of(s.edge.op);
+    if (!rule.why_not.empty()) refuse(s, rule.why_not);
+    if (rule.flat) continue;
+    const CallScope scope(ir::info(s.edge.op).name, s.edge.loc);
+    to.assign(s.from.size(), Tensor());
+    rule.pull(s, g[i], to);
+    for (std::size_t k = 0; k < to.size(); ++k)
+      if (s.wants(k) && to[k].valid()) add_to(g[s.from[k]], to[k]);
+    g[i] = Tensor();  // nobody needs it any more
+  }
+  g.resize(primals_.size());
+  for (std::size_t p = 0; p < g.size(); ++p)
+    if (!g[p].valid()) g[p] = zeros_of(primals_[p]->dims(), *primals_[p]);
+  return g;
+}
+
+std::vector<Tensor> Tape::push(std::span<const Tensor> tangents) const {
+  const ir::WholeRecording whole;
+  std::vector<Tensor> t(steps_.size()), in;
+  for (std::size_t p = 0; p < primals_.size(); ++p) {
+    check_like("tangent", p, tangents[p], *primals_[p]);
+    t[p] = tangents[p];
+  }
+  for (std::size_t i = primals_.size(); i < steps_.size(); ++i) {
+    const Step& s = steps_[i];
+    in.clear();
+    bool any = false;
+    for (const std::uint32_t from : s.from) {
+      in.push_back(from == Step::kNone ? Tensor() : t[from]);
+      any |= in.back().valid();
+    }
+    if (!any) continue;
+    const Rule& rule = rule_of(s.edge.op);
+    if (!rule.why_not.empty()) refuse(s, rule.why_not);
+    if (rule.flat) continue;
+    const CallScope scope(ir::info(s.edge.op).name, s.edge.loc);
+    t[i] = rule.push(s, in);
+  }
+  std::vector<Tensor> out;
+  for (std::size_t r = 0; r < results_.size(); ++r) {
+    const std::uint32_t at = result_at_[r];
+    out.push_back(at != Step::kNone && t[at].valid() ? t[at] : zeros_of(results_[r]->dims(), *results_[r]));
+  }
+  return out;
+}
+
+}  // namespace kiln::diff

@@ -1,0 +1,53 @@
+// Tape: one differentiated call of a function. It hands out aliases of the arguments (primals), runs nothing
+// itself, and lists the operations between primals and results once the function has returned. From the list
+// it makes cotangents (backward) and tangents (forward), as often as it is asked: they are ordinary recorded
+// operations, which other tapes may list in their turn. An alias is a node of its own for each tape, so that
+// derivatives of derivatives keep apart.
+#pragma once
+
+#include "grad/step.h"
+#include "record/recorded.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kiln::diff {
+
+class Tape {
+ public:
+  /// Opens. `op` begins the messages of errors.
+  explicit Tape(std::string_view op) : op_(op) {
+    whole_.emplace();
+    open_.emplace();
+  }
+  Tape(const Tape&) = delete;
+
+  /// x under an identity that this tape knows. UserError unless x is a float; `what` names it: "argument 0".
+  Tensor primal(const Tensor& x, const std::string& what);
+  /// The function has returned these: lists the operations and closes.
+  void close(std::span<const Tensor> results);
+  /// The same for one result. UserError unless it is a float of one element.
+  void close_loss(const Tensor& loss);
+
+  /// The cotangents of the primals, in their order, from those of the results. UserError where shape or dtype
+  /// of a cotangent is not its result's, and for an operation without a derivative.
+  std::vector<Tensor> pull(std::span<const Tensor> cotangents) const;
+  /// The same for a cotangent of 1.
+  std::vector<Tensor> pull_loss() const;
+  /// The tangents of the results from those of the primals. UserError likewise.
+  std::vector<Tensor> push(std::span<const Tensor> tangents) const;
+
+ private:
+  void check_like(std::string_view what, std::size_t i, const Tensor& given, const ir::Node& like) const;
+  [[noreturn]] void refuse(const Step& s, std::string_view why) const;
+
+  std::string_view op_;
+  std::optional<ir::WholeRecording> whole_;
+  std::optional<ir::OpenTape> open_;
+  std::vector<ir::NodeRef> primals_, results_;
+  std::vector<Step> steps_;               // operands before results; the primals first
+  std::vector<std::uint32_t> result_at_;  // the step of each result, or kNone
+};
+
+}  // namespace kiln::diff
