@@ -30,7 +30,8 @@ constexpr std::size_t kBlock = 128;  // nodes of a block, about: a kernel or two
 constexpr std::size_t kWideBlock =
     4096;  // … where one period does not need the one before: plans run it side by side
 constexpr std::size_t kMostNodes = 16384;  // recorded nodes that are computed whether they repeat or not
-constexpr std::size_t kRepeats = 3;        // periods that make a repetition
+constexpr std::size_t kMostInStep = std::size_t{1} << 18;  // the same of derivatives' steps, which stay whole
+constexpr std::size_t kRepeats = 3;                        // periods that make a repetition
 constexpr int kMostRuns = 16;
 
 /// Nodes of the calling thread's trace with a reference each.
@@ -144,6 +145,19 @@ class Parts {
   }
 
   const Cut& cuts() const { return cut_; }
+
+  /// Whether the cut leaves the steps of derivatives whole: layers of a network repeat themselves as well,
+  /// but what is stored between forward and backward is for one planner to choose. A step records the aliases
+  /// of its parameters, so that a block of whole steps has some, and a block of layers none.
+  bool leaves_steps_whole() const {
+    const auto is_primal = [&](std::uint32_t i) {
+      const ir::Node& n = *pending_.nodes[i];
+      return n.op == ir::Op::alias && !ir::attributes<ir::Alias>(n).stops;
+    };
+    if (chosen_.size() >= kMostInStep || std::ranges::none_of(chosen_, is_primal)) return true;
+    const auto end = chosen_.begin() + static_cast<std::ptrdiff_t>(cut_.rest);
+    return cut_.block > 0 && std::any_of(end - static_cast<std::ptrdiff_t>(cut_.block), end, is_primal);
+  }
 
   /// The nodes of each part whose value something outside the part refers to. Bytes of those that handles
   /// refer to are added to held_bytes. The caller holds the trace lock.
@@ -314,7 +328,8 @@ void bound_recording(const ir::Node& newest) {
     const Parts whole(pending, everything(pending), count < kMostNodes && !pinned);
     block = whole.cuts().block;
     std::uint64_t held_bytes = 0;
-    if (!whole.cuts().parts.empty()) parts = whole.roots(held_bytes);
+    if (!whole.cuts().parts.empty() && (pinned || whole.leaves_steps_whole()))
+      parts = whole.roots(held_bytes);
     // What handles hold stays in memory: somebody who keeps that much wants it computed piece by piece, or
     // never.
     if (parts.empty() || held_bytes > cpu::pool_statistics().limit / 4)
@@ -339,6 +354,7 @@ void compute_repeats(std::span<ir::Node* const> roots) {
     if (chosen.size() < kLongTrace) return;
     const Parts whole(pending, std::move(chosen), true);
     if (whole.cuts().parts.size() < 2) return;  // nothing would be planned twice
+    if (!whole.leaves_steps_whole()) return;
     std::uint64_t held_bytes = 0;
     parts = whole.roots(held_bytes);
   }

@@ -102,6 +102,7 @@ void Fuser::make_groups() {
     if (group_of_[edges_[e].producer] >= 0)
       groups_[static_cast<std::size_t>(group_of_[edges_[e].producer])].out_edges.push_back(e);
   }
+  find_chain();
 }
 
 /// Puts a result of an op of several beside the op, whose group the first of them makes.
@@ -388,11 +389,10 @@ std::size_t Fuser::inputs_of(const Group& a, const Group& b) const {
   return static_cast<std::size_t>(std::unique(in.begin(), in.end()) - in.begin());
 }
 
-bool Fuser::reaches(int a, int b) {
-  if (order_.place(a) > order_.place(b)) return false;
-  std::vector<int> found;
-  forward(a, order_.place(b) + 1, found);
-  return std::find(found.begin(), found.end(), b) != found.end();
+bool Fuser::reads(int b, int a) const {
+  const std::vector<std::uint32_t>& in = groups_[static_cast<std::size_t>(b)].in_edges;
+  return std::any_of(in.begin(), in.end(),
+                     [&](std::uint32_t e) { return group_of_[edges_[e].producer] == a; });
 }
 
 /// Regions that read the same memory point by point become one.
@@ -418,9 +418,7 @@ void Fuser::merge_siblings() {
     if (f.levels.n > 2) continue;
     if (runs_loops_again(ga, gb, false) || runs_against(ga, gb)) continue;
     if (!too_much(ga, gb).empty() || inputs_of(ga, gb) > kMaxEdges) continue;
-    if (!needs_rows(ga, gb, false).empty() || reaches(a, b)) continue;
-    between_.clear();
-    forward(a, order_.place(b), between_);
+    if (!needs_rows(ga, gb, false).empty() || reads(b, a) || path_around(a, b)) continue;
     merge(a, b, f);
   }
 }

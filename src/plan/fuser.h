@@ -10,6 +10,7 @@
 #include "schedule/schedule.h"
 
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,6 +64,9 @@ struct Group {
   int pieces = 0;      // what its nodes see through pads
   std::vector<NodeId> nodes;
   std::vector<std::uint32_t> in_edges, out_edges;
+  // of a chain of products, each of which reads the one before: the first that reads the group, the last that
+  // the group reads
+  int first_product = std::numeric_limits<int>::max(), last_product = -1;
 
   bool is_map() const { return levels.n == 1; }
   /// Kept points; of a map: points.
@@ -168,7 +172,10 @@ class Fuser {
   std::size_t inputs_of(const Group& a, const Group& b) const;
 
   // ---- order
-  void forward(int a, std::int64_t limit, std::vector<int>& found);
+  enum class Search { None, Path, GaveUp };
+  Search search_forward(int a, int b, std::size_t most);
+  Search search_backward(int a, int b, std::size_t most);
+  void find_chain();
   bool stands_before(std::size_t a, std::size_t b) const {
     return order_.place(static_cast<int>(a)) < order_.place(static_cast<int>(b));
   }
@@ -176,7 +183,7 @@ class Fuser {
   void merge(int ia, int ib, const Fit& f);
 
   // ---- siblings
-  bool reaches(int a, int b);
+  bool reads(int b, int a) const;
   void merge_siblings();
 
   // ---- products
@@ -218,6 +225,7 @@ class Fuser {
   std::vector<std::uint32_t> seen_;
   std::uint32_t stamp_ = 0;
   std::vector<int> stack_, between_;
+  bool ancestors_ = false;  // what between_ has: ancestors of the second group, or descendants of the first
 };
 
 }  // namespace kiln::plan
