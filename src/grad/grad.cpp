@@ -1,6 +1,7 @@
 // What kiln/grad.h calls that is no template.
-#include <kiln/grad.h>
+#include <kiln/custom_vjp.h>
 
+#include "grad/call_rule.h"
 #include "grad/tape.h"
 #include "support/check.h"
 
@@ -44,6 +45,67 @@ Tensor jacobian_of(const TapeHandle& tape, const Tensor& y, const Tensor& x) {
     passes.push_back(backward ? tape.pull({&one, 1})[0] : tape.push({&one, 1})[0]);
   }
   return reshape(stack(passes, backward ? 0 : -1), dims);
+}
+
+namespace {
+
+class Ruled : public diff::CallRule {
+ public:
+  explicit Ruled(CustomRule rule) : rule_(std::move(rule)) {}
+
+  std::vector<Tensor> pull(std::span<const Tensor> g, const std::vector<bool>& wanted) const override {
+    std::vector<Tensor> back = rule_.pull(g);
+    if (back.size() != wanted.size())
+      throw UserError(cat("[", rule_.name, "] ", back.size(), " cotangents for ", wanted.size(), " tensors"));
+    return back;
+  }
+  std::vector<Tensor> push(std::span<const Tensor> t) const override {
+    if (!rule_.push)
+      throw UserError(cat("[", rule_.name, "] a function with a derivative of its own has no tangents"));
+    return rule_.push(t);
+  }
+
+ private:
+  CustomRule rule_;
+};
+
+}  // namespace
+
+bool differentiating() { return ir::OpenTape::any(); }
+
+std::vector<Tensor> with_rule(CustomRule rule, std::span<const Tensor> in, std::span<const Tensor> out) {
+  auto call = std::make_shared<ir::Call>();
+  std::vector<Tensor> results;
+  for (const Tensor& x : in) call->in.push_back(ir::NodeRef::share(api::checked(rule.name, x)));
+  for (const Tensor& y : out) {
+    call->out.push_back(api::alias_node(api::checked(rule.name, y), false));
+    results.push_back(diff::shared(call->out.back()));
+  }
+  call->rule = std::static_pointer_cast<const diff::CallRule>(std::make_shared<const Ruled>(std::move(rule)));
+  ir::keep_call(std::move(call));
+  return results;
+}
+
+std::vector<Tensor> with_zeros(std::span<const Tensor> given, std::span<const Tensor> like) {
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < like.size(); ++i)
+    out.push_back(i < given.size() && given[i].valid()
+                      ? given[i]
+                      : diff::zeros_of(like[i].node()->dims(), *like[i].node()));
+  return out;
+}
+
+Tensor after(const Tensor& x, const Tensor& g) {
+  // A choice that always falls on x, though no planner sees that. Leaves are no work to make again.
+  const ir::Op op = ir::op_now(x.node());
+  if (op == ir::Op::leaf || op == ir::Op::alias || g.numel() == 0) return x;
+  Shape first, step, one;
+  first.resize(g.rank(), 0);
+  step.resize(g.rank(), 1);
+  one.resize(g.rank(), 1);
+  const ir::NodeRef element = api::slice_node(g.node(), first, step, one);
+  const Tensor sample = api::finish(api::reshape_node(element.get(), {}));
+  return where(isnan(sample) && sample == sample, diff::zeros_of(x.node()->dims(), *x.node()), x);
 }
 
 }  // namespace detail

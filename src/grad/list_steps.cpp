@@ -2,7 +2,10 @@
 // Where a node is a leaf, the edge that the tape kept stands for its operands.
 #include "grad/list_steps.h"
 
+#include "grad/loops.h"
 #include "record/trace_locks.h"
+
+#include <kiln/error.h>
 
 #include <algorithm>
 #include <memory>
@@ -20,7 +23,7 @@ class Lister {
   Lister(std::span<const NodeRef> primals, const ir::TraceGuard& guard) : guard_(guard) {
     for (const NodeRef& p : primals) {
       seen_.emplace(p.get(), static_cast<std::uint32_t>(out_.steps.size()));
-      out_.steps.push_back({p, {}, {}, {}});
+      out_.steps.emplace_back().node = p;
     }
   }
 
@@ -35,22 +38,36 @@ class Lister {
         if (in && !seen_.contains(in) && !enter(in, stack)) return false;
         continue;
       }
+      if (const Called call = std::exchange(top.call, {}); call.key && !seen_.contains(call.key)) {
+        enter_call(call, stack);
+        continue;
+      }
       finish(top);
       stack.pop_back();
     }
-    const std::uint32_t at = seen_.at(result);
-    out_.result_at.push_back(at);
+    out_.result_at.push_back(seen_.at(result));
     return true;
   }
 
   Listing take() { return std::move(out_); }
 
  private:
+  /// A call, and what tells it from others: the loop's node, or the call that somebody noted.
+  struct Called {
+    const void* key = nullptr;
+    std::vector<NodeRef> in;
+    std::shared_ptr<const CallRule> rule;
+  };
   struct Frame {
-    Node* node;
+    Node* node = nullptr;                  // null: a call
     std::shared_ptr<const ir::Edge> kept;  // of a leaf
     std::vector<Node*> in;                 // of a part: its bundle's operands
     std::size_t next = 0;
+    Called call;                // of a result: visited behind its operands
+    const void* key = nullptr;  // in seen_
+    const void* made_by = nullptr;
+    int result_of_call = -1;
+    std::shared_ptr<const CallRule> rule;
   };
 
   static std::vector<Node*> all_of(std::span<const NodeRef> in) {
@@ -63,37 +80,78 @@ class Lister {
   bool enter(Node* n, std::vector<Frame>& stack) {
     const bool leaf = ir::op_now(n) == Op::leaf;
     if (!leaf && !guard_.covers(n->home)) return false;
-    const auto kept = leaf ? ir::kept_edge(*n) : nullptr;
+    Frame frame;
+    frame.node = n;
+    frame.key = n;
+    if (const auto call = ir::kept_call(*n)) {
+      enter_result(std::move(frame), *call, leaf, stack);
+      return true;
+    }
+    frame.kept = leaf ? ir::kept_edge(*n) : nullptr;
     const bool stops = !leaf && n->op == Op::alias && ir::attributes<ir::Alias>(*n).stops;
-    if ((leaf && !kept) || stops) {
+    if ((leaf && !frame.kept) || stops) {
       seen_.emplace(n, Step::kNone);
       return true;
     }
-    Frame frame{n, kept, {}, 0};
-    if (leaf)
-      frame.in = all_of(kept->in);
-    else
-      frame.in.assign(ir::operands(*n).begin(), ir::operands(*n).end());
-    if ((leaf ? kept->op : n->op) == Op::part) {
-      Node* const bundle = frame.in[0];
-      frame.in.assign(ir::operands(*bundle).begin(), ir::operands(*bundle).end());
+    const ir::Edge edge = leaf ? *frame.kept : ir::edge_of(*n);
+    if (rule_of(edge.op).by_call) {
+      Node* const loop = edge.in[0].get();
+      std::shared_ptr<const LoopRule>& rule = loops_[loop];
+      if (!rule) rule = LoopRule::of(loop, guard_);
+      if (!rule) return false;
+      frame.result_of_call = rule->result_of(edge);
+      frame.made_by = loop;
+      frame.call = {loop, rule->operands(), rule};
+    } else {
+      frame.in = all_of(edge.op == Op::part ? ir::edge_of(*edge.in[0]).in : edge.in);
     }
     seen_.emplace(n, Step::kNone);  // until it is finished: there are no cycles
     stack.push_back(std::move(frame));
     return true;
   }
 
+  /// A result of a call that somebody noted. What the function itself computed is not followed, but must not
+  /// depend on a primal in another way than through the operands.
+  void enter_result(Frame frame, const ir::Call& call, bool leaf, std::vector<Frame>& stack) {
+    const auto at = std::ranges::find_if(call.out, [&](const NodeRef& r) { return r.get() == frame.node; });
+    frame.result_of_call = static_cast<int>(at - call.out.begin());
+    frame.made_by = &call;
+    frame.call = {&call, call.in, std::static_pointer_cast<const CallRule>(call.rule)};
+    if (!leaf) frame.in.assign(ir::operands(*frame.node).begin(), ir::operands(*frame.node).end());
+    seen_.emplace(frame.node, Step::kNone);
+    stack.push_back(std::move(frame));
+  }
+
+  void enter_call(const Called& call, std::vector<Frame>& stack) {
+    Frame frame;
+    frame.key = call.key;
+    frame.in = all_of(call.in);
+    frame.rule = call.rule;
+    seen_.emplace(call.key, Step::kNone);
+    stack.push_back(std::move(frame));
+  }
+
   void finish(const Frame& f) {
-    Step s{NodeRef::share(f.node), {}, {}, {}};
+    Step s;
+    if (f.node) s.node = NodeRef::share(f.node);
     bool any = false;
     for (Node* in : f.in) {
       s.from.push_back(in ? seen_.at(in) : Step::kNone);
       any |= s.from.back() != Step::kNone;
     }
-    if (!any || (ir::has_value(f.node->op) && !is_float(f.node->dtype))) return;
-    s.edge = f.kept ? *f.kept : ir::edge_of(*f.node);
+    if (f.made_by) {
+      if (any)
+        throw UserError("[custom_vjp] the function reads a differentiated value that is no argument of it");
+      s.from = {seen_.at(f.made_by)};
+      any = s.from[0] != Step::kNone;
+    }
+    if (!any || (f.node && ir::has_value(f.node->op) && !is_float(f.node->dtype))) return;
+    s.call = f.rule;
+    s.result_of_call = f.result_of_call;
+    if (f.node && !f.made_by) s.edge = f.kept ? *f.kept : ir::edge_of(*f.node);
+    if (f.made_by) s.edge.loc = f.node->loc;
     if (s.edge.op == Op::part) become_bundle(s);
-    seen_[f.node] = static_cast<std::uint32_t>(out_.steps.size());
+    seen_[f.key] = static_cast<std::uint32_t>(out_.steps.size());
     out_.steps.push_back(std::move(s));
   }
 
@@ -106,7 +164,8 @@ class Lister {
   }
 
   const ir::TraceGuard& guard_;
-  std::unordered_map<const Node*, std::uint32_t> seen_;  // the step; kNone: no primal is behind it
+  std::unordered_map<const Node*, std::shared_ptr<const LoopRule>> loops_;
+  std::unordered_map<const void*, std::uint32_t> seen_;  // the step; kNone: no primal is behind it
   Listing out_;
 };
 

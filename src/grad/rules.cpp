@@ -68,6 +68,7 @@ struct Table {
 #define KILN_RULE(Name, By) of(Op::Name) = {pull_##By, push_##By, {}, false};
 #define KILN_FLAT(Name) of(Op::Name).flat = true;
 #define KILN_NO_DERIVATIVE(Name, Why) of(Op::Name).why_not = Why;
+#define KILN_CALL(Name) of(Op::Name).by_call = true;
 #define KILN_UNRECORDED(Name) of(Op::Name).why_not = "it is not recorded";
 #include "grad/elementwise.def"
 #include "grad/structural.def"

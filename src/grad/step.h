@@ -7,6 +7,7 @@
 #pragma once
 
 #include "api/record.h"
+#include "grad/call_rule.h"
 #include "record/tape.h"
 
 #include <span>
@@ -22,6 +23,10 @@ struct Step {
   ir::Edge edge;                    // what it was made of; of a `part`: what its bundle was made of
   std::vector<ir::NodeRef> others;  // of a `part`: the results after it
   std::vector<std::uint32_t> from;  // per operand: the step that made it, if a primal is behind it
+  // Of a call, which has no node: how it is differentiated. Of one of its results, whose only operand is the
+  // call: which one it is.
+  std::shared_ptr<const CallRule> call;
+  int result_of_call = -1;
 
   std::span<const std::int64_t> dims() const { return node->dims(); }
   DType dtype() const { return node->dtype; }
@@ -41,6 +46,7 @@ inline Tensor shared(const ir::NodeRef& n) { return Tensor::adopt(ir::NodeRef::s
 /// The operation of a step on other operands, which have the shapes of its own. Null: the immediate, which is
 /// then `imm`.
 Tensor replay(const Step& s, std::span<const Tensor> in, std::uint64_t imm);
+inline Tensor replay(const Step& s, std::span<const Tensor> in) { return replay(s, in, s.edge.imm); }
 
 /// Adds to `to`, for each operand that is wanted, its cotangent. Empty handles stay what nothing flows to.
 using Pull = void (*)(const Step& s, const Tensor& g, std::span<Tensor> to);
@@ -52,6 +58,7 @@ struct Rule {
   Push push = nullptr;
   std::string_view why_not = {};  // of an operation without a derivative
   bool flat = false;              // the derivative is 0 wherever there is one
+  bool by_call = false;           // it is a result of a loop, which is a call
 };
 /// The derivative of an operation. Of an op without an entry: no rule at all, which a test finds.
 const Rule& rule_of(ir::Op op);

@@ -3,6 +3,8 @@
 #include "grad/list_steps.h"
 #include "support/check.h"
 
+#include <unordered_map>
+
 namespace kiln::diff {
 namespace {
 
@@ -14,6 +16,11 @@ std::string where(const SourceLocation& loc) {
 bool is_primal(const Step& s) { return s.from.empty(); }
 
 }  // namespace
+
+void Tape::cut_at(ir::NodeRef node) {
+  open_->add_primal(node);
+  primals_.push_back(std::move(node));
+}
 
 Tensor Tape::primal(const Tensor& x, const std::string& what) {
   ir::Node* const node = api::checked(op_, x);
@@ -62,9 +69,23 @@ void Tape::refuse(const Step& s, std::string_view why) const {
       cat("[", op_, "] ", ir::info(s.edge.op).name, " has no derivative: ", why, where(s.edge.loc)));
 }
 
+void Tape::pull_call(const Step& s, std::vector<Tensor> results, std::vector<Tensor>& g) const {
+  std::vector<bool> wanted;
+  for (std::size_t k = 0; k < s.from.size(); ++k) wanted.push_back(s.wants(k));
+  const std::vector<Tensor> to = s.call->pull(results, wanted);
+  for (std::size_t k = 0; k < to.size(); ++k)
+    if (wanted[k] && to[k].valid()) add_to(g[s.from[k]], to[k]);
+}
+
 std::vector<Tensor> Tape::pull(std::span<const Tensor> cotangents) const {
   const ir::WholeRecording whole;
   std::vector<Tensor> g(steps_.size()), to;
+  std::unordered_map<std::size_t, std::vector<Tensor>> of_calls;  // cotangents of a call's results, by step
+  const auto result_of = [&](std::vector<Tensor>& all, const Step& s) -> Tensor& {
+    const auto i = static_cast<std::size_t>(s.result_of_call);
+    if (all.size() <= i) all.resize(i + 1);
+    return all[i];
+  };
   for (std::size_t r = 0; r < results_.size(); ++r) {
     if (!is_float(results_[r]->dtype)) continue;
     check_like("cotangent", r, cotangents[r], *results_[r]);
@@ -72,7 +93,15 @@ std::vector<Tensor> Tape::pull(std::span<const Tensor> cotangents) const {
   }
   for (std::size_t i = steps_.size(); i-- > 0;) {
     const Step& s = steps_[i];
+    if (const auto results = of_calls.find(i); results != of_calls.end()) {
+      pull_call(s, std::move(results->second), g);
+      continue;
+    }
     if (!g[i].valid() || is_primal(s)) continue;
+    if (s.result_of_call >= 0) {
+      add_to(result_of(of_calls[s.from[0]], s), g[i]);
+      continue;
+    }
     const Rule& rule = rule_of(s.edge.op);
     if (!rule.why_not.empty()) refuse(s, rule.why_not);
     if (rule.flat) continue;
@@ -96,8 +125,14 @@ std::vector<Tensor> Tape::push(std::span<const Tensor> tangents) const {
     check_like("tangent", p, tangents[p], *primals_[p]);
     t[p] = tangents[p];
   }
+  std::unordered_map<std::size_t, std::vector<Tensor>> of_calls;  // tangents of a call's results, by step
   for (std::size_t i = primals_.size(); i < steps_.size(); ++i) {
     const Step& s = steps_[i];
+    if (s.result_of_call >= 0) {
+      const auto made = of_calls.find(s.from[0]);
+      if (made != of_calls.end()) t[i] = made->second[static_cast<std::size_t>(s.result_of_call)];
+      continue;
+    }
     in.clear();
     bool any = false;
     for (const std::uint32_t from : s.from) {
@@ -105,6 +140,10 @@ std::vector<Tensor> Tape::push(std::span<const Tensor> tangents) const {
       any |= in.back().valid();
     }
     if (!any) continue;
+    if (s.call) {
+      of_calls[i] = s.call->push(in);
+      continue;
+    }
     const Rule& rule = rule_of(s.edge.op);
     if (!rule.why_not.empty()) refuse(s, rule.why_not);
     if (rule.flat) continue;

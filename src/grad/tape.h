@@ -25,6 +25,8 @@ class Tape {
 
   /// x under an identity that this tape knows. UserError unless x is a float; `what` names it: "argument 0".
   Tensor primal(const Tensor& x, const std::string& what);
+  /// Makes a primal of a node as it is.
+  void cut_at(ir::NodeRef node);
   /// The function has returned these: lists the operations and closes.
   void close(std::span<const Tensor> results);
   /// The same for one result. UserError unless it is a float of one element.
@@ -40,6 +42,7 @@ class Tape {
 
  private:
   void check_like(std::string_view what, std::size_t i, const Tensor& given, const ir::Node& like) const;
+  void pull_call(const Step& s, std::vector<Tensor> results, std::vector<Tensor>& g) const;
   [[noreturn]] void refuse(const Step& s, std::string_view why) const;
 
   std::string_view op_;

@@ -18,8 +18,13 @@ struct Registry {
   std::mutex mutex;
   std::unordered_map<const Node*, Kept> kept;
   std::unordered_map<const Node*, int> primals;
-  std::vector<std::uint64_t> opened;  // of the open tapes
-  std::uint64_t next = 1;             // number of the next edge
+  struct KeptCall {
+    std::shared_ptr<const Call> call;
+    std::uint64_t number = 0;
+  };
+  std::unordered_map<const Node*, KeptCall> calls;  // by result, which the call holds
+  std::vector<std::uint64_t> opened;                // of the open tapes
+  std::uint64_t next = 1;                           // number of the next edge
 
   const Kept* find(const Node* leaf) const {
     const auto found = kept.find(leaf);
@@ -59,16 +64,21 @@ class Dependence {
   }
 
   bool any_operand(const Node* n, std::vector<const Node*>& stack) {
-    if (op_now(n) == Op::leaf || (n->op == Op::alias && attributes<Alias>(*n).stops)) return false;
-    for (const Node* in : operands(*n)) {
-      if (in == nullptr) continue;
-      const auto found = known_.find(in);
-      if (found == known_.end())
-        stack.push_back(in);
-      else if (found->second)
-        return true;
+    if (const auto made = r_.calls.find(n); made != r_.calls.end()) {
+      bool any = false;
+      for (const NodeRef& in : made->second.call->in) any |= is_known(in.get(), stack);
+      return any;
     }
+    if (op_now(n) == Op::leaf || (n->op == Op::alias && attributes<Alias>(*n).stops)) return false;
+    for (const Node* in : operands(*n))
+      if (in != nullptr && is_known(in, stack)) return true;
     return false;
+  }
+  /// Whether an operand is known to depend on a primal; puts one that is not known on the stack.
+  bool is_known(const Node* in, std::vector<const Node*>& stack) {
+    const auto found = known_.find(in);
+    if (found == known_.end()) stack.push_back(in);
+    return found != known_.end() && found->second;
   }
 
   const Registry& r_;
@@ -93,6 +103,38 @@ std::shared_ptr<const Edge> kept_edge(const Node& leaf) {
   return found ? found->edge : nullptr;
 }
 
+void keep_call(std::shared_ptr<const Call> call) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  const std::uint64_t number = r.next++;
+  for (const NodeRef& out : call->out) r.calls[out.get()] = {call, number};
+}
+
+std::shared_ptr<const Call> kept_call(const Node& result) {
+  if (!OpenTape::any()) return nullptr;
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  const auto found = r.calls.find(&result);
+  return found == r.calls.end() ? nullptr : found->second.call;
+}
+
+namespace {
+
+/// Moves what has a lower number than `needed` from a table to `dropped`.
+template <class Table, class Value>
+void drop_before(Table& table, std::uint64_t needed, std::vector<Value>& dropped) {
+  for (auto it = table.begin(); it != table.end();) {
+    if (it->second.number >= needed) {
+      ++it;
+      continue;
+    }
+    dropped.push_back(std::move(it->second));
+    it = table.erase(it);
+  }
+}
+
+}  // namespace
+
 OpenTape::OpenTape() {
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
@@ -103,6 +145,7 @@ OpenTape::OpenTape() {
 
 OpenTape::~OpenTape() {
   std::vector<Kept> dropped;  // released without the mutex: a user's deleter may run
+  std::vector<Registry::KeptCall> dropped_calls;
   {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
@@ -112,15 +155,10 @@ OpenTape::~OpenTape() {
     const auto oldest = std::min_element(r.opened.begin(), r.opened.end());
     const std::uint64_t needed =
         oldest == r.opened.end() ? std::numeric_limits<std::uint64_t>::max() : *oldest;
-    if (needed > opened_)  // else an older tape needs all of them
-      for (auto it = r.kept.begin(); it != r.kept.end();) {
-        if (it->second.number >= needed) {
-          ++it;
-          continue;
-        }
-        dropped.push_back(std::move(it->second));
-        it = r.kept.erase(it);
-      }
+    if (needed > opened_) {  // else an older tape needs all of them
+      drop_before(r.kept, needed, dropped);
+      drop_before(r.calls, needed, dropped_calls);
+    }
     count_.fetch_sub(1, std::memory_order_release);
   }
 }
@@ -138,7 +176,7 @@ std::uint64_t EdgeKeeper::keep_if_needed(const Node& node) {
   Kept replaced;  // of a node that is gone and stood in the same slot
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
-  if (!Dependence(r, depends_).of(&node)) return 0;
+  if (r.calls.contains(&node) || !Dependence(r, depends_).of(&node)) return 0;
   Kept& kept = r.kept[&node];
   replaced = std::exchange(kept, {std::move(edge), r.next++});
   return kept.number;

@@ -33,6 +33,17 @@ Edge edge_of(const Node& node);
 /// The edge of a leaf that was computed while a tape was open and depends on one of its primals; else null.
 std::shared_ptr<const Edge> kept_edge(const Node& leaf);
 
+/// A call of a function whose derivative somebody says: its results depend on its operands, and how is for
+/// `rule` to say (grad/call_rule.h).
+struct Call {
+  std::vector<NodeRef> in, out;
+  std::shared_ptr<const void> rule;
+};
+/// Notes a call until every tape is closed that is open now.
+void keep_call(std::shared_ptr<const Call> call);
+/// The call that the node is a result of; null: it is none's.
+std::shared_ptr<const Call> kept_call(const Node& result);
+
 /// Open while it lives. Edges are kept until every tape is closed that was open when they were.
 class OpenTape {
  public:

@@ -1,0 +1,294 @@
+#include "grad/loops.h"
+
+#include "grad/tape.h"
+#include "record/recorded.h"
+#include "support/check.h"
+
+#include <kiln/ops.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace kiln::diff {
+namespace {
+
+using api::finish;
+using ir::Node;
+using ir::NodeRef;
+using ir::Op;
+
+bool carries(const Node& n) { return is_float(n.dtype); }
+
+Tensor alias_of(Tape& tape, const Tensor& x) { return tape.primal(x, "a state"); }
+
+}  // namespace
+
+std::shared_ptr<const LoopRule> LoopRule::of(Node* loop, const ir::TraceGuard& guard) {
+  auto rule = std::make_shared<LoopRule>();
+  return rule->gather(loop, guard) && rule->gather_body(guard) ? rule : nullptr;
+}
+
+bool LoopRule::gather(Node* loop, const ir::TraceGuard& guard) {
+  if (!guard.covers(loop->home)) return false;
+  loc_ = loop->loc;
+  count_ = ir::attributes<ir::Loop>(*loop).count;
+  condition_ = NodeRef::share(ir::operands(*loop)[1]);
+  for (Node* at = ir::operands(*loop)[0]; at;) {
+    if (!guard.covers(at->home)) return false;
+    const auto in = ir::operands(*at);
+    const bool state = at->op == Op::loop_next;
+    if (state) {
+      states_.push_back(NodeRef::share(in[0]));
+      nexts_.push_back(NodeRef::share(in[1]));
+    } else {
+      yields_.push_back(NodeRef::share(in[0]));
+    }
+    const std::size_t own = state ? 2 : 1;
+    at = in.size() > own ? in[own] : nullptr;
+  }
+  for (auto* list : {&states_, &nexts_, &yields_}) std::reverse(list->begin(), list->end());
+  for (const NodeRef& s : states_) {
+    if (!guard.covers(s->home)) return false;
+    operands_.push_back(NodeRef::share(ir::operands(*s)[0]));
+  }
+  return true;
+}
+
+/// The nodes that depend on the states, and the others that they read.
+bool LoopRule::gather_body(const ir::TraceGuard& guard) {
+  enum class Kind : std::uint8_t { Inside, Outside };
+  std::unordered_map<const Node*, Kind> known;
+  for (const NodeRef& s : states_) known.emplace(s.get(), Kind::Inside);
+  struct Frame {
+    Node* node;
+    std::size_t next;
+    bool inside;
+  };
+  std::vector<Frame> stack;
+  std::vector<NodeRef> ends = nexts_;
+  ends.insert(ends.end(), yields_.begin(), yields_.end());
+  ends.push_back(condition_);
+  const auto enter = [&](Node* n) {
+    if (known.contains(n)) return true;
+    if (ir::op_now(n) == Op::leaf) return known.emplace(n, Kind::Outside), true;
+    if (!guard.covers(n->home)) return false;
+    stack.push_back({n, 0, false});
+    return true;
+  };
+  for (const NodeRef& end : ends) {
+    if (!enter(end.get())) return false;
+    while (!stack.empty()) {
+      Frame& top = stack.back();
+      const auto in = ir::operands(*top.node);
+      if (top.next < in.size()) {
+        Node* const operand = in[top.next];
+        if (operand && !known.contains(operand)) {
+          if (!enter(operand)) return false;
+          continue;
+        }
+        top.inside |= operand && known.at(operand) == Kind::Inside;
+        ++top.next;
+        continue;
+      }
+      const Frame done = top;
+      stack.pop_back();
+      known.emplace(done.node, done.inside ? Kind::Inside : Kind::Outside);
+      if (!done.inside) continue;
+      nested_ |= done.node->op == Op::loop;
+      Step s;
+      s.node = NodeRef::share(done.node);
+      s.edge = ir::edge_of(*done.node);
+      body_.push_back(std::move(s));
+    }
+  }
+  std::vector<const Node*> noted;
+  const auto read_outside = [&](const NodeRef& n) {
+    if (!n || !carries(*n) || !ir::has_value(ir::op_now(n.get())) || known.at(n.get()) == Kind::Inside)
+      return;
+    if (std::ranges::find(noted, n.get()) != noted.end()) return;
+    noted.push_back(n.get());
+    operands_.push_back(n);
+  };
+  for (const Step& s : body_)
+    for (const NodeRef& in : s.edge.in) read_outside(in);
+  for (const NodeRef& end : ends) read_outside(end);
+  return true;
+}
+
+int LoopRule::result_of(const ir::Edge& edge) const {
+  const auto from_last = static_cast<int>(ir::attributes<ir::LoopResult>(edge).index);
+  const int states = static_cast<int>(states_.size()), yields = static_cast<int>(yields_.size());
+  return edge.op == Op::loop_result ? states - 1 - from_last : states + yields - 1 - from_last;
+}
+
+void LoopRule::refuse_nested() const {
+  if (nested_)
+    throw UserError("[loop] a loop inside a loop has no derivative yet: write one of them out in C++", loc_);
+}
+
+LoopRule::Made LoopRule::replayed(Values values) const {
+  const auto now = [&](const NodeRef& n) {
+    if (!n) return Tensor();
+    const auto found = values.find(n.get());
+    return found == values.end() ? shared(n) : found->second;
+  };
+  std::vector<Tensor> in;
+  for (const Step& s : body_) {
+    in.clear();
+    for (const NodeRef& operand : s.edge.in) in.push_back(now(operand));
+    values[s.node.get()] = replay(s, in);
+  }
+  Made made;
+  for (const NodeRef& n : nexts_) made.nexts.push_back(now(n));
+  for (const NodeRef& y : yields_) made.yields.push_back(now(y));
+  made.condition = now(condition_);
+  return made;
+}
+
+namespace {
+
+std::vector<NodeRef> nodes_of(std::span<const Tensor> tensors) {
+  std::vector<NodeRef> out;
+  for (const Tensor& t : tensors) out.push_back(NodeRef::share(t.node()));
+  return out;
+}
+
+std::vector<Tensor> finished(std::span<const NodeRef> nodes) {
+  std::vector<Tensor> out;
+  for (const NodeRef& n : nodes) out.push_back(finish(n));
+  return out;
+}
+
+}  // namespace
+
+/// The states of each iteration, one after the other along a first axis.
+std::vector<Tensor> LoopRule::stacked_states() const {
+  const api::Recording recording;
+  std::vector<NodeRef> states, nexts, yields;
+  NodeRef condition;
+  {
+    const ir::UnnotedRecording unnoted;
+    Values values;
+    for (std::size_t s = 0; s < states_.size(); ++s) {
+      states.push_back(api::loop_state_node(operands_[s].get()));
+      values[states_[s].get()] = shared(states.back());
+    }
+    const Made made = replayed(std::move(values));
+    nexts = nodes_of(made.nexts);
+    condition = NodeRef::share(made.condition.node());
+  }
+  return finished(api::loop_nodes(states, nexts, condition.get(), states, count_).stacks);
+}
+
+std::vector<Tensor> LoopRule::pull(std::span<const Tensor> g, const std::vector<bool>& wanted) const {
+  refuse_nested();
+  if (count_ == 0)
+    throw UserError(
+        "[while_loop] no gradient: nobody knows how many iterations there will be; jvp has one, and so has "
+        "scan",
+        loc_);
+  const std::size_t states = states_.size();
+  const auto given = [&](std::size_t i) { return i < g.size() ? g[i] : Tensor(); };
+  Tensors carry, xs = stacked_states();
+  std::vector<std::size_t> floats, outside;  // states that carry; wanted operands that are no states
+  for (std::size_t s = 0; s < states; ++s)
+    if (carries(*states_[s])) {
+      floats.push_back(s);
+      const Tensor last = given(s);
+      carry.push_back(last.valid() ? last : zeros_of(states_[s]->dims(), *states_[s]));
+    }
+  for (std::size_t k = states; k < operands_.size(); ++k)
+    if (wanted[k]) {
+      outside.push_back(k);
+      carry.push_back(zeros_of(operands_[k]->dims(), *operands_[k]));
+    }
+  std::vector<std::size_t> kept;
+  for (std::size_t y = 0; y < yields_.size(); ++y)
+    if (given(states + y).valid()) {
+      kept.push_back(y);
+      xs.push_back(given(states + y));
+    }
+  const Scanned out = scan(
+      [&](const Tensors& now, const Tensors& at) {
+        Tape tape("scan");
+        Values values;
+        for (std::size_t s = 0; s < states; ++s)
+          values[states_[s].get()] = carries(*states_[s]) ? alias_of(tape, at[s]) : at[s];
+        for (const std::size_t k : outside) tape.cut_at(operands_[k]);
+        const Made made = replayed(std::move(values));
+        std::vector<Tensor> results, cotangents;
+        for (std::size_t i = 0; i < floats.size(); ++i) {
+          results.push_back(made.nexts[floats[i]]);
+          cotangents.push_back(now[i]);
+        }
+        for (std::size_t i = 0; i < kept.size(); ++i) {
+          results.push_back(made.yields[kept[i]]);
+          cotangents.push_back(at[states + i]);
+        }
+        tape.close(results);
+        Tensors back = tape.pull(cotangents);
+        for (std::size_t i = floats.size(); i < back.size(); ++i) back[i] = now[i] + back[i];
+        return Scanned{std::move(back), {}};
+      },
+      carry, xs, 0, true);
+  std::vector<Tensor> to(operands_.size());
+  for (std::size_t i = 0; i < floats.size(); ++i) to[floats[i]] = out.carry[i];
+  for (std::size_t i = 0; i < outside.size(); ++i) to[outside[i]] = out.carry[floats.size() + i];
+  return to;
+}
+
+std::vector<Tensor> LoopRule::push(std::span<const Tensor> t) const {
+  refuse_nested();
+  std::vector<NodeRef> states, nexts, yields;  // tangents first: a counter is the last state
+  NodeRef condition;
+  std::vector<int> tangent_of(states_.size() + yields_.size(), -1);
+  const api::Recording recording;
+  {
+    const ir::UnnotedRecording unnoted;
+    Tape tape("jvp");
+    Values values;
+    std::vector<Tensor> along, results;
+    std::vector<NodeRef> plain;
+    for (std::size_t s = 0; s < states_.size(); ++s) {
+      plain.push_back(api::loop_state_node(operands_[s].get()));
+      values[states_[s].get()] = shared(plain.back());
+      if (!carries(*states_[s])) continue;
+      tangent_of[s] = static_cast<int>(states.size());
+      const Tensor first = t[s].valid() ? t[s] : zeros_of(states_[s]->dims(), *states_[s]);
+      states.push_back(api::loop_state_node(api::broadcast_node(first.node(), states_[s]->dims()).get()));
+      values[states_[s].get()] = alias_of(tape, shared(plain.back()));
+      along.push_back(shared(states.back()));
+    }
+    for (std::size_t k = states_.size(); k < operands_.size(); ++k)
+      if (t[k].valid()) {
+        tape.cut_at(operands_[k]);
+        along.push_back(t[k]);
+      }
+    const Made made = replayed(std::move(values));
+    for (std::size_t s = 0; s < states_.size(); ++s)
+      if (tangent_of[s] >= 0) results.push_back(made.nexts[s]);
+    for (std::size_t y = 0; y < yields_.size(); ++y)
+      if (carries(*yields_[y])) results.push_back(made.yields[y]);
+    tape.close(results);
+    const std::vector<Tensor> moved = tape.push(along);
+    nexts = nodes_of(std::span(moved).first(states.size()));
+    yields = nodes_of(std::span(moved).subspan(states.size()));
+    for (std::size_t y = 0, at = 0; y < yields_.size(); ++y)
+      if (carries(*yields_[y])) tangent_of[states_.size() + y] = static_cast<int>(at++);
+    states.insert(states.end(), plain.begin(), plain.end());
+    for (const Tensor& n : made.nexts) nexts.push_back(NodeRef::share(n.node()));
+    condition = NodeRef::share(made.condition.node());
+  }
+  const api::LoopNodes made = api::loop_nodes(states, nexts, condition.get(), yields, count_);
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < tangent_of.size(); ++i) {
+    const auto at = static_cast<std::size_t>(tangent_of[i]);
+    if (tangent_of[i] < 0)
+      out.emplace_back();
+    else
+      out.push_back(finish(i < states_.size() ? made.results[at] : made.stacks[at]));
+  }
+  return out;
+}
+
+}  // namespace kiln::diff
