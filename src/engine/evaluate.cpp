@@ -118,11 +118,13 @@ std::uint64_t target_salt(const std::string& name) {
 /// What of the options steers fusion: 0 as long as all have their defaults. Plans that keep reports are other
 /// plans.
 std::uint64_t steering_salt(const Config& c) {
-  if (c.fuse && c.fuse_least == 0 && c.fuse_off.empty() && !explaining()) [[likely]]
-    return 0;
-  std::string all = cat(c.fuse, ' ', c.fuse_least, ' ', explaining());
-  for (const std::string& word : c.fuse_off) all += cat(' ', word);
-  return target_salt(all);
+  constexpr std::uint64_t kReported = 0x9e3779b97f4a7c15u;
+  std::uint64_t salt = explaining() ? kReported : 0;
+  if (c.fuse && c.fuse_least == 0 && c.fuse_off.empty()) [[likely]]
+    return salt;
+  salt += c.fuse + 2 * static_cast<std::uint64_t>(c.fuse_least);
+  for (const std::string& word : c.fuse_off) salt = salt * kReported + target_salt(word);
+  return salt * kReported;
 }
 
 /// Everything outside the graph that a plan depends on.
@@ -378,7 +380,7 @@ std::vector<std::uint32_t> donatable_arguments(const Walk& walk) {
 }
 
 void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
-  PlanDifference difference;
+  std::optional<PlanDifference> difference;  // where somebody asks
   std::shared_ptr<const Plan> plan = engine::find_plan(w.walk.key);
   log_evaluation(w, plan ? "by a plan in memory" : "by a new plan");
   // for the checks, which follow an evaluation whether its plan was new or not
@@ -405,7 +407,7 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
     if (!w.walk.donatable.empty()) claim_memory(donatable_arguments(w.walk), claims, w);
     guard.unlock();
     if (log_enabled(Topic::Kernel))
-      log(Topic::Kernel, cat("planned ", line.file_name(), ":", line.line(), ": ", difference.text()));
+      log(Topic::Kernel, cat("planned ", line.file_name(), ":", line.line(), ": ", difference->text()));
     {
       const TraceSpan planning("planning", "plan");
       plan = engine::keep_plan(w.walk.key, engine::make_plan(w.walk, std::move(graph), ids, device));
@@ -421,8 +423,8 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
   }
   engine::run_plan(*plan, w.args, w.walk.slots, w.results, &claims.wrote);
   if (w.checks) check_roots(*recorded, *plan, w);
-  if (plan->report) [[unlikely]]
-    explain(*plan, asked, planned, std::move(difference), w);
+  if (plan->report && is_due(*plan->report, planned)) [[unlikely]]
+    explain(*plan, asked, planned, difference.value_or(PlanDifference{}), w);
   guard.relock();
   publish(*plan, w);
   claims.wrote = false;

@@ -78,8 +78,7 @@ PlanReport::PlanReport(FusionReport report, std::vector<std::vector<std::uint32_
 }
 
 bool PlanReport::begin_run() {
-  const std::lock_guard lock(mutex_);
-  return std::has_single_bit(++runs_);
+  return std::has_single_bit(runs_.fetch_add(1, std::memory_order_relaxed) + 1);
 }
 
 void PlanReport::measured(std::size_t step, double seconds) {
@@ -89,15 +88,10 @@ void PlanReport::measured(std::size_t step, double seconds) {
     report_.regions[r].measured_ns = seconds > 0 ? seconds * 1e9 / static_cast<double>(regions.size()) : -1;
 }
 
-std::uint64_t PlanReport::runs() const {
-  const std::lock_guard lock(mutex_);
-  return runs_;
-}
-
 FusionReport PlanReport::now() const {
   const std::lock_guard lock(mutex_);
   FusionReport out = report_;
-  out.runs = runs_;
+  out.runs = runs();
   for (std::size_t r = 0; r < code_.size(); ++r)
     for (std::size_t k = 0; k < code_[r].size(); ++k) {
       const Code& code = code_[r][k];
@@ -109,17 +103,18 @@ FusionReport PlanReport::now() const {
   return out;
 }
 
+bool is_due(const PlanReport& report, bool planned) {
+  return planned || recorders.load(std::memory_order_relaxed) > 0 || std::has_single_bit(report.runs());
+}
+
 void deliver(const PlanReport& plan, const EvaluationNotes& notes) {
-  const std::uint64_t runs = plan.runs();
-  const bool recording = recorders.load(std::memory_order_relaxed) > 0;
-  if (!recording && !notes.planned && !std::has_single_bit(runs)) return;
   FusionReport report = plan.now();
   report.trigger = {std::string(notes.call), notes.line.file_name(), notes.line.line()};
   report.planned = notes.planned;
   report.difference = notes.difference;
   report.stored = notes.stored;
   write(report);
-  if (!recording) return;
+  if (recorders.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(recorded().mutex);
   recorded().reports.push_back(std::move(report));
 }

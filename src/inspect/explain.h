@@ -9,6 +9,7 @@
 #include <kiln/arguments.h>
 #include <kiln/fusion_report.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -35,7 +36,7 @@ class PlanReport {
   bool begin_run();
   /// Seconds that a step of a measured run took; 0: not known.
   void measured(std::size_t step, double seconds);
-  std::uint64_t runs() const;
+  std::uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
   /// The report as it is now: with the latest times, and code that was compiled meanwhile.
   FusionReport now() const;
 
@@ -44,7 +45,7 @@ class PlanReport {
   FusionReport report_;
   const std::vector<std::vector<std::uint32_t>> regions_of_step_;
   const std::vector<std::vector<Code>> code_;
-  std::uint64_t runs_ = 0;
+  std::atomic<std::uint64_t> runs_{0};
 };
 
 /// What an evaluation adds to the report of its plan.
@@ -55,6 +56,8 @@ struct EvaluationNotes {
   PlanDifference difference;  // planned: why
   std::vector<FusionReport::Stored> stored;
 };
+/// Whether anybody wants the report of an evaluation that ended.
+bool is_due(const PlanReport& report, bool planned);
 /// Gives the report of an evaluation that ended to recorders and to what KILN_EXPLAIN names: a new plan's
 /// whole, a later measured run in short.
 void deliver(const PlanReport& report, const EvaluationNotes& notes);

@@ -1,0 +1,306 @@
+// For each reason a program whose report has it: tests/inspect/reasons.json says what each report is to say.
+// UPDATE_GOLDEN=1 rewrites the file.
+#include "counted.h"
+
+#include <kiln/fusion_report.h>
+#include <kiln/nn.h>
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+using test::data;
+using Results = std::vector<Tensor>;
+
+/// Where a program's report has the reason.
+enum class On { Cpu, Strict, SixteenThreads, Gpu };
+
+struct Program {
+  FusionReason reason;
+  On on;
+  std::function<Results()> record;
+};
+
+Tensor x() { return data({64, 96}); }
+
+/// Random values, different for each operand.
+struct Operands {
+  Tensor q = data({128, 64}, DType::Float32, 1), k = data({128, 64}, DType::Float32, 2),
+         v = data({128, 64}, DType::Float32, 3);
+  Tensor scores() const { return matmul(q, k.T()); }
+};
+struct HalfOperands {
+  Tensor q = data({128, 64}, DType::Float16, 1), k = data({128, 64}, DType::Float16, 2),
+         v = data({128, 64}, DType::Float16, 3);
+  Tensor scores() const { return matmul(q, k.T()); }
+};
+
+/// About 300 primitives an element.
+Tensor costly(Tensor t) {
+  for (int i = 0; i < 9; ++i) t = lgamma(exp(t));
+  return t;
+}
+
+const std::vector<Program>& programs() {
+  using R = FusionReason;
+  static const std::vector<Program> all = {
+      {R::ProductsAreLibraryCalls, On::Gpu,
+       [] { return Results{matmul(x(), data({96, 32})) * data({64, 32})}; }},
+      {R::ProductOperand, On::Cpu, [] { return Results{matmul(exp(x()), data({96, 32}))}; }},
+      {R::TwoProducts, On::Cpu, [] { return Results{matmul(matmul(x(), data({96, 32})), data({32, 8}))}; }},
+      {R::EpilogueOfMaps, On::Cpu, [] { return Results{sum(matmul(x(), data({96, 32})))}; }},
+      {R::WrittenInPlace, On::Cpu,
+       [] {
+         Tensor big = data({64, 4096});
+         big(slice::all(), range(0, 32)) = matmul(x(), data({96, 32})) * 2.0f;
+         return Results{big};
+       }},
+      {R::AttentionAlone, On::Cpu,
+       [] {
+         const Operands o;
+         return Results{exp(matmul(nn::softmax(o.scores()), o.v))};
+       }},
+      {R::LibraryCalls, On::Cpu, [] { return Results{exp(sort(x(), 1))}; }},
+      {R::WholeLoop, On::Cpu,
+       [] {
+         const Tensors r =
+             while_loop([](const Tensors& s) { return s[0] < 3; },
+                        [](const Tensors& s) { return Tensors{s[0] + 1, matmul(s[1], s[1].T())}; },
+                        {Tensor(0), data({64, 64})});
+         return Results{exp(r[1])};
+       }},
+      {R::OtherPoints, On::Cpu, [] { return Results{cumsum(flip(cumsum(x(), 1), 1), 1)}; }},
+      {R::OtherAxes, On::Cpu,
+       [] {
+         const Tensor a = data({256, 512});
+         return Results{max(exp(a) / sum(exp(a), 1, true), 0)};
+       }},
+      {R::SpreadAcross, On::Cpu, [] { return Results{sum(x() * costly(data({64, 1})), 0)}; }},
+      {R::SpreadAlone, On::Cpu, [] { return Results{data({256, 960}) * costly(data({256, 1}))}; }},
+      {R::OtherDomain, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores(), e = exp(s - max(s, 1, true));
+         return Results{matmul(e / sum(e, 1, true).T(), o.v)};
+       }},
+      {R::TooManyPrimitives, On::Cpu, [] { return Results{costly(costly(x()))}; }},
+      {R::TooManyReductions, On::Cpu,
+       [] {
+         Tensor a = x();
+         for (int i = 0; i < 30; ++i) a = a - sum(a, 1, true) * 0.01f;
+         return Results{a};
+       }},
+      {R::TooFewRows, On::SixteenThreads, [] { return Results{nn::softmax(data({4, 1 << 18}))}; }},
+      {R::StrictChunks, On::Strict, [] { return Results{nn::softmax(data({4, 1 << 18}))}; }},
+      {R::StrictScans, On::Strict, [] { return Results{sum(cumsum(x(), 1), 1)}; }},
+      {R::StrictOrders, On::Strict,
+       [] {
+         const Tensor a = data({8, 16, 32});
+         return Results{min(sum(a * a, 2), 1)};
+       }},
+      {R::SeveralSweeps, On::Cpu, [] { return Results{max(mean(nn::softmax(data({8, 32, 64})), 2), 1)}; }},
+      {R::LoopRunsAgain, On::Gpu,
+       [] {
+         const Tensors r = while_loop([](const Tensors& s) { return s[0] < 100.0f; },
+                                      [](const Tensors& s) { return Tensors{s[0] * s[0] + 1.0f}; }, {x()});
+         return Results{nn::softmax(r[0])};
+       }},
+      {R::KernelBetween, On::Cpu,
+       [] {
+         const Tensor e = exp(x());
+         return Results{e * sort(e, 1)};
+       }},
+      {R::ScoresRead, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor w = nn::softmax(o.scores());
+         return Results{matmul(w, o.v), w};
+       }},
+      {R::OperandOfScores, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores();
+         return Results{matmul(nn::softmax(s), sum(s, 1, true) * o.v)};
+       }},
+      {R::ScoresElsewhere, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores();
+         return Results{matmul(nn::softmax(s + s.T()), o.v)};
+       }},
+      {R::ScoresViewed, On::Cpu,
+       [] {
+         const Operands o;
+         return Results{matmul(nn::softmax(flip(o.scores(), 1)), o.v)};
+       }},
+      {R::SeveralFunctions, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores();
+         return Results{matmul(exp(s - max(s * 2.0f, 1, true)), o.v)};
+       }},
+      {R::RowMeetsRows, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores(), e = exp(s - max(s, 0, true));
+         return Results{matmul(e / sum(e, 0, true), o.v)};
+       }},
+      {R::NotLinear, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor w = nn::softmax(o.scores());
+         return Results{matmul(w * w, o.v)};
+       }},
+      {R::TwoBases, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores(), m = max(s, 1, true);
+         return Results{matmul(exp(s - m) / sum(exp2(s - m), 1, true), o.v)};
+       }},
+      {R::NoShift, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores();
+         return Results{matmul(exp(s + max(s, 1, true)), o.v)};
+       }},
+      {R::WeightsCast, On::Cpu,
+       [] {
+         const Operands o;
+         return Results{matmul(nn::softmax(o.scores()).astype(DType::Int32).astype(DType::Float32), o.v)};
+       }},
+      {R::RowNoWeight, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores();
+         return Results{matmul(s - max(s, 1, true), o.v)};
+       }},
+      {R::MixedWeights, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores();
+         return Results{matmul(exp(s - max(s, 1, true)) / sum(s, 1, true), o.v)};
+       }},
+      {R::GpuExponentials, On::Gpu,
+       [] {
+         const HalfOperands o;
+         const Tensor s = o.scores();
+         return Results{matmul(s / sum(s, 1, true), o.v)};
+       }},
+      {R::GpuHalves, On::Gpu,
+       [] {
+         const Operands o;
+         return Results{matmul(nn::softmax(o.scores()), o.v)};
+       }},
+      {R::GpuColumns, On::Gpu,
+       [] {
+         const HalfOperands o;
+         return Results{matmul(nn::softmax(o.scores()), data({64, 128}, DType::Float16).T())};
+       }},
+  };
+  return all;
+}
+
+/// Reasons that the tests of other files show (graphs that no public function records, options), and those
+/// that need more tensors or memory than a test should take.
+const std::set<FusionReason> kElsewhere = {
+    FusionReason::BothEnds,     // tests/plan/fuse_test.cpp
+    FusionReason::SwitchedOff,  // tests/inspect/explain_test.cpp
+    FusionReason::TooSmall,     // the same
+    FusionReason::TooManyInputs, FusionReason::TooManyStored, FusionReason::TooManyPieces,
+    FusionReason::NoElements,    FusionReason::NotOneScore,   FusionReason::OtherSumAxes,
+    FusionReason::RowSpreads,    FusionReason::NotOfScores,   FusionReason::GpuHeads,
+    FusionReason::GpuRowRead,    FusionReason::GpuTooMany,    FusionReason::GpuNone,
+};
+
+class Reasons : public ::testing::Test {
+ protected:
+  void TearDown() override { configure(before_); }
+
+  FusionReport report_of(const Program& p) const {
+    Config c = before_;
+    c.mode = Mode::Lazy;
+    c.strict = p.on == On::Strict;
+    c.deterministic = false;
+    c.num_threads = p.on == On::SixteenThreads ? 16 : 2;
+    c.device = p.on == On::Gpu ? "null" : "cpu";
+    c.check_nan = c.check_diff = c.check_bounds = false;
+    if (c.tier == Tier::Auto) c.tier = Tier::Vm;  // compile nothing
+    const ScopedConfig scope(c);
+    Results results = p.record();
+    const FusionRecorder recorder;
+    eval(results);
+    return recorder.last();
+  }
+
+  /// What the report says of a program, without numbers of nodes and lines.
+  static nlohmann::ordered_json said(const FusionReport& r) {
+    using Json = nlohmann::ordered_json;
+    Json boundaries = Json::array(), misses = Json::array();
+    for (const FusionReport::Boundary& b : r.boundaries)
+      boundaries.push_back({{"from", r.node(b.from).op},
+                            {"to", r.node(b.to).op},
+                            {"reason", name(b.reason)},
+                            {"text", b.text()},
+                            {"bytes", b.bytes},
+                            {"hint", name(b.hint())}});
+    for (const FusionReport::NearMiss& m : r.near_misses)
+      misses.push_back({{"pattern", name(m.pattern)},
+                        {"condition", name(m.condition)},
+                        {"text", m.text()},
+                        {"hint", name(m.hint())}});
+    return {
+        {"before", r.before.kernels}, {"kernels", r.after.kernels}, {"library_calls", r.after.library_calls},
+        {"by_kind", r.by_kind},       {"boundaries", boundaries},   {"near_misses", misses}};
+  }
+
+  const Config before_ = config();
+};
+
+TEST_F(Reasons, EachProgramSaysWhatTheFileSays) {
+  const std::string file = KILN_SOURCE_DIR "/tests/inspect/reasons.json";
+  if (!std::ifstream(file)) GTEST_SKIP() << "no source tree beside this build";
+  nlohmann::ordered_json all;
+  for (const Program& p : programs()) {
+    const FusionReport r = report_of(p);
+    const bool there =
+        std::ranges::any_of(r.boundaries, [&](const auto& b) { return b.reason == p.reason; }) ||
+        std::ranges::any_of(r.near_misses, [&](const auto& m) { return m.condition == p.reason; });
+    EXPECT_TRUE(there) << name(p.reason) << "\n" << to_text(r);
+    all[std::string(name(p.reason))] = said(r);
+  }
+  if (std::getenv("UPDATE_GOLDEN")) {
+    std::ofstream(file) << all.dump(1) << "\n";
+    return;
+  }
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  const auto want = nlohmann::ordered_json::parse(text.str());
+  for (const auto& [reason, report] : all.items()) {
+    ASSERT_TRUE(want.contains(reason)) << reason << ": run this test with UPDATE_GOLDEN=1";
+    EXPECT_EQ(report.dump(1), want[reason].dump(1)) << reason << ": run this test with UPDATE_GOLDEN=1";
+  }
+  EXPECT_EQ(all.size(), want.size());
+}
+
+TEST(ReasonsList, EachReasonHasAProgramOrATestElsewhere) {
+  std::set<FusionReason> shown = kElsewhere;
+  for (const Program& p : programs()) EXPECT_TRUE(shown.insert(p.reason).second) << name(p.reason);
+#define KILN_REASON(Name, ...) EXPECT_TRUE(shown.contains(FusionReason::Name)) << #Name;
+#include <kiln/fusion.def>
+#undef KILN_REASON
+}
+
+}  // namespace
+}  // namespace kiln
