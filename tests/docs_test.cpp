@@ -75,22 +75,25 @@ class Docs : public testing::Test {
     return out;
   }
 
-  /// The programs of examples/tour.cpp by name: the lines between their markers, without the indentation.
-  std::map<std::string, std::string> tour() const {
-    std::map<std::string, std::string> programs;
-    std::istringstream lines(read("examples/tour.cpp"));
-    const std::regex marker(R"(  // \[(.+)\])");
+  /// The parts of a source file by name: the lines between their markers, `// [name]`, without the
+  /// indentation of the marker.
+  std::map<std::string, std::string> marked(const fs::path& file) const {
+    std::map<std::string, std::string> parts;
+    std::istringstream lines(read(file));
+    const std::regex marker(R"(( *)// \[(.+)\])");
     std::string inside;
+    std::size_t indentation = 0;
     for (std::string line; std::getline(lines, line);) {
       std::smatch found;
       if (std::regex_match(line, found, marker)) {
-        EXPECT_TRUE(inside.empty() || inside == found[1]) << inside << " does not end before " << found[1];
-        inside = inside.empty() ? found[1].str() : "";
+        EXPECT_TRUE(inside.empty() || inside == found[2]) << inside << " does not end before " << found[2];
+        inside = inside.empty() ? found[2].str() : "";
+        indentation = static_cast<std::size_t>(found[1].length());
       } else if (!inside.empty()) {
-        programs[inside].append(line, std::min<std::size_t>(2, line.size())).push_back('\n');
+        parts[inside].append(line, std::min(indentation, line.size())).push_back('\n');
       }
     }
-    return programs;
+    return parts;
   }
 
   /// What a page's headings can be linked by: "#long-traces" of "## Long traces".
@@ -143,7 +146,7 @@ TEST_F(Docs, ReadmeShowsTheQuickstart) {
 }
 
 TEST_F(Docs, TheTourShowsItsPrograms) {
-  const std::map<std::string, std::string> programs = tour();
+  const std::map<std::string, std::string> programs = marked("examples/tour.cpp");
   ASSERT_GE(programs.size(), 12u);
   for (const auto& [name, program] : programs)
     expect_part("docs/tour.md", "<!-- tour: " + name + " -->\n```cpp\n", "```\n", program);
@@ -164,18 +167,30 @@ TEST_F(Docs, TheTourPrintsWhatItsPageSays) {
   std::string printed;
   for (int c; (c = std::fgetc(pipe)) != EOF;) printed += static_cast<char>(c);
   ASSERT_EQ(pclose(pipe), 0) << printed;
-  for (const auto& [name, program] : tour()) {
+  const std::map<std::string, std::string> programs = marked("examples/tour.cpp");
+  for (const auto& [name, program] : programs) {
     const std::size_t begin = printed.find("[" + name + "]\n");
     ASSERT_NE(begin, std::string::npos) << name << " did not run:\n" << printed;
     const std::size_t start = begin + name.size() + 3;
     std::size_t stop = printed.size();
-    for (const auto& other : tour())
+    for (const auto& other : programs)
       if (const std::size_t at = printed.find("\n[" + other.first + "]\n", start - 1);
           at != std::string::npos)
         stop = std::min(stop, at + 1);
     expect_part("docs/tour.md", "<!-- tour: " + name + " prints -->\n```text\n", "```\n",
                 printed.substr(start, stop - start));
   }
+}
+
+TEST_F(Docs, TheTutorialShowsItsPrograms) {
+  const std::map<std::string, std::string> programs = marked("examples/training.cpp");
+  for (const auto& [name, program] : programs)
+    expect_part("docs/training.md", "<!-- training: " + name + " -->\n```cpp\n", "```\n", program);
+  const std::string page = read("docs/training.md");
+  const std::regex block("```cpp\n");
+  EXPECT_EQ(std::distance(std::sregex_iterator(page.begin(), page.end(), block), std::sregex_iterator()),
+            static_cast<std::ptrdiff_t>(programs.size()))
+      << "a program of docs/training.md is not in examples/training.cpp";
 }
 
 TEST_F(Docs, ReadmeListsTheEnvironment) {
