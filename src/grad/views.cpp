@@ -189,10 +189,55 @@ Tensor overlapped(const Tensor& g, int axis, int within, std::int64_t stride, st
   return moveaxis(sum, -1, axis);
 }
 
+/// The same over all axes of small windows: each element of a window is placed in zeros, and the sum of all
+/// is one map. One axis after the other would add fewer values, but store what the first axis gives.
+Tensor overlapped_at_once(const Tensor& g, const ir::Windows& windows,
+                          std::span<const std::int64_t> extents) {
+  const int rank = static_cast<int>(extents.size());
+  const auto dims = g.node()->dims();
+  const Shape shown = dims.first(extents.size()), size = dims.subspan(extents.size());
+  Tensor sum;
+  for (std::int64_t i = 0, count = size.numel(); i < count; ++i) {
+    Shape first, low, step, ones, one = dims;
+    first.resize(g.rank(), 0);
+    low.resize(rank, 0);
+    step.resize(rank, 1);
+    ones.resize(g.rank(), 1);
+    std::int64_t rest = i;
+    for (int k = size.rank() - 1; k >= 0; --k) {
+      const auto axis = static_cast<int>(windows.axis(static_cast<std::size_t>(k)));
+      const std::int64_t element = rest % size[k];
+      rest /= size[k];
+      first[rank + k] = element;
+      one[rank + k] = 1;
+      low[axis] = element * windows.dilation(static_cast<std::size_t>(k));
+      step[axis] = shown[axis] <= 1 ? 1 : windows.stride(static_cast<std::size_t>(k));
+    }
+    add_to(sum, placed(reshaped(box_of(g, first, ones, one), shown), low, step, extents));
+  }
+  return sum;
+}
+
+/// Windows of several axes that share elements, and have few.
+bool small_and_shared(const Tensor& g, const ir::Windows& windows, std::size_t rank) {
+  std::int64_t elements = 1;
+  bool shared = false;
+  for (std::size_t k = 0; k < windows.count(); ++k) {
+    const std::int64_t size = g.node()->dims()[rank + k];
+    elements *= size;
+    shared = shared || windows.stride(k) <= (size - 1) * windows.dilation(k);
+  }
+  return shared && windows.count() > 1 && elements > 0 && elements <= 25;
+}
+
 }  // namespace
 
 void pull_sliding_window(const Step& s, const Tensor& g, std::span<Tensor> to) {
   const auto windows = s.attributes<ir::Windows>();
+  if (small_and_shared(g, windows, s.dims(0).size())) {
+    to[0] = overlapped_at_once(g, windows, s.dims(0));
+    return;
+  }
   const int rank = static_cast<int>(s.dims(0).size());
   Tensor out = g;
   for (std::size_t k = windows.count(); k-- > 0;)  // the last axis of windows is the last axis
