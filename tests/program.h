@@ -78,9 +78,10 @@ inline bool is_source(Kind kind) {
 
 struct Program {
   std::vector<Instruction> instructions;
-  std::vector<int> outputs;  // evaluated together
-  std::vector<int> held;     // handles that live during that, read afterwards
-  int variant = 0;           // slices and pads begin elsewhere, with the same extents: another step of a loop
+  std::vector<int> outputs;    // evaluated together
+  std::vector<int> held;       // handles that live during that, read afterwards
+  std::vector<Tensor> leaves;  // of Leaf instructions, in their order; none: leaf() makes them
+  int variant = 0;  // slices and pads begin elsewhere, with the same extents: another step of a loop
 };
 
 struct Value {

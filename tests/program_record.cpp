@@ -117,10 +117,12 @@ Value Recorder::fitted(const Value& b, const Shape& dims, Draw& d) {
 Value Recorder::apply(const Instruction& i, Draw& d) {
   switch (i.kind) {
     case Kind::Leaf: {
-      Value v =
-          define(cat("leaf(", shape_text(i.dims), ", ", dtype_text(i.dtype), ", ", i.seed, "u)"),
-                 leaf(i.dims, i.dtype, i.seed), true, i.seed % 8 == 0 && is_float(i.dtype) ? INFINITY : 10);
+      const bool own = leaves_ < p_.leaves.size();
+      Value v = define(cat("leaf(", shape_text(i.dims), ", ", dtype_text(i.dtype), ", ", i.seed, "u)"),
+                       own ? p_.leaves[leaves_] : leaf(i.dims, i.dtype, i.seed), true,
+                       i.seed % 8 == 0 && is_float(i.dtype) ? INFINITY : 10);
       if (!is_float(i.dtype)) v.bound = greatest(i.dtype);
+      ++leaves_;
       return v;
     }
     case Kind::Creation: return creation(i, d);

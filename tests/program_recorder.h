@@ -184,6 +184,7 @@ class Recorder {
   std::vector<Value> values_;
   std::vector<std::vector<Value>> results_;  // of each loop
   std::size_t here_ = 0;
+  std::size_t leaves_ = 0;  // recorded so far
   int temporaries_ = 0;
 };
 

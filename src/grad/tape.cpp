@@ -1,6 +1,7 @@
 #include "grad/tape.h"
 
 #include "grad/list_steps.h"
+#include "grad/sums.h"
 #include "support/check.h"
 
 #include <unordered_map>
@@ -11,9 +12,6 @@ namespace {
 std::string where(const SourceLocation& loc) {
   return loc.line() == 0 ? std::string() : cat(" (recorded at ", loc.file_name(), ":", loc.line(), ")");
 }
-
-/// Whether a step stands for an operation; the primals stand first and do not.
-bool is_primal(const Step& s) { return s.from.empty(); }
 
 }  // namespace
 
@@ -69,53 +67,58 @@ void Tape::refuse(const Step& s, std::string_view why) const {
       cat("[", op_, "] ", ir::info(s.edge.op).name, " has no derivative: ", why, where(s.edge.loc)));
 }
 
-void Tape::pull_call(const Step& s, std::vector<Tensor> results, std::vector<Tensor>& g) const {
+void Tape::pull_call(const Step& s, std::vector<Tensor> results, Terms& g) const {
   std::vector<bool> wanted;
   for (std::size_t k = 0; k < s.from.size(); ++k) wanted.push_back(s.wants(k));
   const std::vector<Tensor> to = s.call->pull(results, wanted);
   for (std::size_t k = 0; k < to.size(); ++k)
-    if (wanted[k] && to[k].valid()) add_to(g[s.from[k]], to[k]);
+    if (wanted[k] && to[k].valid()) g[s.from[k]].push_back(to[k]);
+}
+
+void Tape::pull_operation(const Step& s, const Tensor& g, Terms& all) const {
+  const Rule& rule = rule_of(s.edge.op);
+  if (!rule.why_not.empty()) refuse(s, rule.why_not);
+  if (rule.flat) return;
+  std::vector<Tensor> to(s.from.size());
+  rule.pull(s, g, to);
+  for (std::size_t k = 0; k < to.size(); ++k)
+    if (s.wants(k) && to[k].valid()) all[s.from[k]].push_back(to[k]);
 }
 
 std::vector<Tensor> Tape::pull(std::span<const Tensor> cotangents) const {
   const ir::WholeRecording whole;
-  std::vector<Tensor> g(steps_.size()), to;
+  Terms g(steps_.size());                                         // of each step's value
   std::unordered_map<std::size_t, std::vector<Tensor>> of_calls;  // cotangents of a call's results, by step
-  const auto result_of = [&](std::vector<Tensor>& all, const Step& s) -> Tensor& {
-    const auto i = static_cast<std::size_t>(s.result_of_call);
-    if (all.size() <= i) all.resize(i + 1);
-    return all[i];
-  };
   for (std::size_t r = 0; r < results_.size(); ++r) {
     if (!is_float(results_[r]->dtype)) continue;
     check_like("cotangent", r, cotangents[r], *results_[r]);
-    if (result_at_[r] != Step::kNone) add_to(g[result_at_[r]], cotangents[r]);
+    if (result_at_[r] != Step::kNone) g[result_at_[r]].push_back(cotangents[r]);
   }
-  for (std::size_t i = steps_.size(); i-- > 0;) {
+  for (std::size_t i = steps_.size(); i-- > primals_.size();) {
     const Step& s = steps_[i];
     if (const auto results = of_calls.find(i); results != of_calls.end()) {
       pull_call(s, std::move(results->second), g);
       continue;
     }
-    if (!g[i].valid() || is_primal(s)) continue;
-    if (s.result_of_call >= 0) {
-      add_to(result_of(of_calls[s.from[0]], s), g[i]);
+    if (g[i].empty()) continue;
+    const CallScope scope(ir::info(s.edge.op).name, s.edge.loc);
+    const Tensor total = sum_of(g[i]);
+    g[i].clear();  // nobody needs them any more
+    if (s.result_of_call < 0) {
+      pull_operation(s, total, g);
       continue;
     }
-    const Rule& rule = rule_of(s.edge.op);
-    if (!rule.why_not.empty()) refuse(s, rule.why_not);
-    if (rule.flat) continue;
-    const CallScope scope(ir::info(s.edge.op).name, s.edge.loc);
-    to.assign(s.from.size(), Tensor());
-    rule.pull(s, g[i], to);
-    for (std::size_t k = 0; k < to.size(); ++k)
-      if (s.wants(k) && to[k].valid()) add_to(g[s.from[k]], to[k]);
-    g[i] = Tensor();  // nobody needs it any more
+    std::vector<Tensor>& results = of_calls[s.from[0]];
+    const auto at = static_cast<std::size_t>(s.result_of_call);
+    if (results.size() <= at) results.resize(at + 1);
+    results[at] = total;
   }
-  g.resize(primals_.size());
-  for (std::size_t p = 0; p < g.size(); ++p)
-    if (!g[p].valid()) g[p] = zeros_of(primals_[p]->dims(), *primals_[p]);
-  return g;
+  std::vector<Tensor> out;
+  for (std::size_t p = 0; p < primals_.size(); ++p) {
+    const CallScope scope({}, primals_[p]->loc);
+    out.push_back(g[p].empty() ? zeros_of(primals_[p]->dims(), *primals_[p]) : sum_of(g[p]));
+  }
+  return out;
 }
 
 std::vector<Tensor> Tape::push(std::span<const Tensor> tangents) const {

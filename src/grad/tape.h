@@ -42,7 +42,9 @@ class Tape {
 
  private:
   void check_like(std::string_view what, std::size_t i, const Tensor& given, const ir::Node& like) const;
-  void pull_call(const Step& s, std::vector<Tensor> results, std::vector<Tensor>& g) const;
+  using Terms = std::vector<std::vector<Tensor>>;  // for each step, what its readers make of its cotangent
+  void pull_call(const Step& s, std::vector<Tensor> results, Terms& g) const;
+  void pull_operation(const Step& s, const Tensor& g, Terms& all) const;
   [[noreturn]] void refuse(const Step& s, std::string_view why) const;
 
   std::string_view op_;

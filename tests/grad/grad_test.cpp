@@ -250,6 +250,22 @@ TEST(Grad, ErrorsNameOperationAndLine) {
   EXPECT_FALSE(ir::OpenTape::any());
 }
 
+TEST(Grad, SlicesOfOneTensorBecomeOneJoin) {
+  const Tensor x = counting({40, 64}).eval();
+  const auto f = [](const Tensor& at) {
+    Tensor total = sum(at(range(3, 5)) * 2.f);  // overlaps with the rows
+    for (int i = 0; i < 40; ++i)
+      if (i != 7) total = total + sum(at(i) * static_cast<float>(i));
+    return total;
+  };
+  const Tensor g = grad(f, x);
+  const Statistics before = statistics();
+  eval(g);
+  EXPECT_LE(statistics().launches - before.launches, 2u);
+  for (int i = 0; i < 40; ++i)
+    EXPECT_EQ(g(i, 5).item<float>(), (i == 7 ? 0 : i) + (i == 3 || i == 4 ? 2 : 0)) << i;
+}
+
 TEST(Grad, AStepIsPlannedWhole) {
   const Tensor x = counting({4, 8}) * 0.01f;
   std::vector<Tensor> weights(60, (counting({8, 8}) * 0.001f).eval());

@@ -1,0 +1,171 @@
+// Derivatives of random programs (tests/program.h) by all their leaves: backward against differences and
+// against forward, fused against one operation at a time. Programs with a loop that has no gradient count as
+// refused.
+//
+// KILN_TEST_GRADIENTS=N runs so many programs instead of the default number.
+#include "program.h"
+
+#include "grad/check.h"
+#include "modes.h"
+
+#include <cstdlib>
+#include <optional>
+
+namespace kiln {
+namespace {
+
+using namespace kiln::testing;
+
+constexpr Engine kVm{"vm", Mode::Lazy, true};
+
+struct Counts {
+  int refused = 0, checked = 0, skipped = 0, nonzero = 0;
+};
+
+/// In float64 throughout: leaves that are no whole numbers, so that nothing ties or rounds by chance.
+struct Differentiable {
+  test::Program program;
+  Tensors leaves;
+
+  explicit Differentiable(std::uint64_t seed) : program(test::random_program(seed)) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    for (test::Instruction& i : program.instructions) {
+      i.dtype = DType::Float64;
+      if (i.kind == test::Kind::Leaf) leaves.push_back(random_tensor(Shape(i.dims), random, -3, 3));
+    }
+  }
+  /// Small, and in float64 throughout: differences see what narrower floats round, and what bits say.
+  bool suits() const {
+    std::int64_t elements = 0;
+    for (const Tensor& x : leaves) elements += x.numel();
+    if (elements > 20000) return false;
+    std::string text;
+    test::record(program, &text);
+    for (const char* word : {"bitcast", "Float32", "Float16"})
+      if (text.find(word) != text.npos) return false;
+    return true;
+  }
+  Tensors operator()(const Tensors& x) const {
+    test::Program p = program;
+    p.leaves = x;
+    const std::vector<test::Value> values = test::record(p);
+    Tensors out;
+    for (const int o : p.outputs)
+      if (const Tensor& y = values[static_cast<std::size_t>(o)].tensor; is_float(y.dtype())) out.push_back(y);
+    return out;
+  }
+};
+
+double size_of_sum(const Tensors& a, const Tensors& b) {
+  double total = 1;
+  for (std::size_t i = 0; i < a.size(); ++i) total += sum(abs(a[i] * b[i])).item<double>();
+  return total;
+}
+
+/// The derivative by differences, and how far it may be off. Nothing where two steps do not agree: a corner
+/// or a jump is near; or where the values are so large that differences drown in their rounding. Where
+/// `along` meets a shape that depends on values it throws.
+template <class F>
+std::optional<Difference> difference(F along, double scale, double values) try {
+  constexpr double kSmallest = 32;  // of the steps of one extrapolation
+  for (double step = 1e-3; step > 1e-8; step /= 16) {
+    const Difference one = ridders(along, step), other = ridders(along, step / 16);
+    const double noise = values * 4e-16 / step * 16 * kSmallest;
+    const double error = 10 * (one.error + other.error) + 1e-8 * scale + noise;
+    if (std::fabs(one.value - other.value) <= error && error < 1e-3 * scale)
+      return Difference{one.value, error};
+  }
+  return std::nullopt;
+} catch (const UserError&) {
+  return std::nullopt;
+}
+
+void check(std::uint64_t seed, Counts& counts) {
+  const Differentiable f(seed);
+  if (!f.suits()) return;
+  std::mt19937 random(static_cast<unsigned>(seed) + 1);
+  Tensors u, v, back, forth;
+  try {
+    const auto [y, pull] = vjp([&](const Tensors& x) { return f(x); }, f.leaves);
+    if (y.empty()) return;
+    for (const Tensor& result : y) u.push_back(random_like(result, random).astype(result.dtype()));
+    for (const Tensor& x : f.leaves) v.push_back(random_like(x, random));
+    back = pull(u);
+    forth = jvp([&](const Tensors& x) { return f(x); }, f.leaves, v).second;
+  } catch (const UserError& e) {
+    ++counts.refused;
+    const std::string what = e.what();
+    const bool known = what.find("no gradient: nobody") != what.npos ||
+                       what.find("a loop inside a loop") != what.npos ||
+                       what.find("no derivative by the values") != what.npos ||
+                       what.find("has no derivative: ") != what.npos;
+    EXPECT_TRUE(known) << "seed " << seed << ": " << what;
+    return;
+  }
+  const double reverse = dot(back, v), forward = dot(forth, u),
+               scale = size_of_sum(back, v) + size_of_sum(forth, u);
+  if (!std::isfinite(reverse) || !std::isfinite(forward)) {
+    ++counts.skipped;
+    return;
+  }
+  EXPECT_NEAR(forward, reverse, 1e-11 * scale) << "seed " << seed;
+  const auto along = [&](double t) {
+    Tensors moved;
+    for (std::size_t i = 0; i < v.size(); ++i) moved.push_back(f.leaves[i] + t * v[i]);
+    return dot(f(moved), u);
+  };
+  const std::optional<Difference> want = difference(along, scale, size_of_sum(f(f.leaves), u));
+  if (!want) {
+    ++counts.skipped;
+    return;
+  }
+  ++counts.checked;
+  counts.nonzero += reverse != 0;
+  EXPECT_NEAR(reverse, want->value, want->error) << "seed " << seed;
+}
+
+TEST(GradPrograms, AgreeWithDifferences) {
+  const EngineScope scope(kVm);
+  const char* text = std::getenv("KILN_TEST_GRADIENTS");
+  const std::uint64_t programs = text ? static_cast<std::uint64_t>(std::atoll(text)) : 150;
+  Counts counts;
+  for (std::uint64_t seed = 1; seed <= programs; ++seed) check(seed, counts);
+  RecordProperty("checked", counts.checked);
+  RecordProperty("refused", counts.refused);
+  RecordProperty("skipped", counts.skipped);
+  RecordProperty("nonzero", counts.nonzero);
+  EXPECT_GT(counts.checked, static_cast<int>(programs / 3));
+  EXPECT_LE(counts.skipped * 20, counts.checked + counts.skipped) << "skipped of checked " << counts.checked;
+  EXPECT_GE(counts.nonzero * 2, counts.checked);
+}
+
+TEST(GradPrograms, AreTheSameFusedAndOneByOne) {
+  for (std::uint64_t seed = 1; seed <= 25; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    const Differentiable f(seed);
+    if (!f.suits()) continue;
+    const auto gradients = [&](const Engine& engine) -> std::optional<Tensors> {
+      const EngineScope scope(engine);
+      try {
+        const auto [y, pull] = vjp([&](const Tensors& x) { return f(x); }, f.leaves);
+        Tensors u;
+        for (const Tensor& result : y) u.push_back(ones_like(result));
+        Tensors g = pull(u);
+        eval(g);
+        return g;
+      } catch (const UserError&) {
+        return std::nullopt;
+      }
+    };
+    const auto fused = gradients(kVm), eager = gradients(kEngines[1]);
+    ASSERT_EQ(fused.has_value(), eager.has_value());
+    for (std::size_t i = 0; fused && i < fused->size(); ++i) {
+      const double most = (*eager)[i].numel() ? max(abs((*eager)[i])).item<double>() : 0;
+      EXPECT_TRUE(
+          allclose((*fused)[i], (*eager)[i], 1e-9, 1e-11 * (1 + (std::isfinite(most) ? most : 0)), true));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kiln
