@@ -82,7 +82,7 @@ class Splitter {
     const GraphNode& in = g_[n.in[0]];
     const std::vector<Run> runs = runs_of(in.dims, ir::attributes<ir::Reduce>(n));
     const auto reduced = std::count_if(runs.begin(), runs.end(), [](const Run& r) { return r.reduced; });
-    if (reduced < 2) return 0;
+    if (reduced < 2 || n.numel == 0) return 0;
     const double size = static_cast<double>(stored_size(g_, n.in[0])),
                  elements = static_cast<double>(in.numel);
     const double bytes = elements * size, part = static_cast<double>(size_of(part_type(n, in.dtype)));

@@ -150,6 +150,15 @@ TEST(MixedAxes, PositionsAlongAnyAxis) {
     }
 }
 
+TEST(MixedAxes, OfNoElements) {
+  in_every_mode([] {
+    const Tensor x = zeros({3, 0, 4}) + 1.0;
+    EXPECT_EQ(sum(exp(x), {0, 2}).shape().str(), "(0,)");
+    expect_equal<float>(sum(exp(x), {0, 2}), Shape{0}, {});
+    expect_equal<float>(sum(exp(x) / sum(exp(x), {0, 2}, true), {0, 2}), Shape{0}, {});
+  });
+}
+
 TEST(MixedAxes, ScansAlongAnyAxis) {
   for (const Shape& shape : {Shape{1500, 60}, Shape{1511, 61}, Shape{3, 700, 40}, Shape{700, 5, 30}})
     for (int axis = 0; axis < shape.rank(); ++axis)
