@@ -1,3 +1,4 @@
+#include "cache/cache_bundle.h"
 #include "commands.h"
 #include "disk_cache_options.h"
 
@@ -7,6 +8,7 @@
 
 #include <cstdio>
 #include <ctime>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -94,6 +96,29 @@ void prune(DiskCache& cache, std::uint64_t keep, bool json) {
   }
 }
 
+void export_to(DiskCache& cache, const std::string& file, bool json) {
+  std::ofstream out(file, std::ios::binary);
+  if (!out) throw UserError("[cache] cannot write to " + file);
+  const std::size_t entries = engine::export_bundle(cache, out);
+  if (json)
+    std::printf("%s\n", Json{{"exported", entries}}.dump(2).c_str());
+  else
+    std::printf("exported %zu entries\n", entries);
+}
+
+void import_from(DiskCache& cache, const std::string& file, bool json) {
+  if (!cache.usable() || config().cache != "rw")
+    throw UserError("[cache] nothing can be put into the cache: " +
+                    (cache.usable() ? "KILN_CACHE=" + config().cache : cache.reason()));
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw UserError("[cache] cannot read " + file);
+  const std::size_t entries = engine::import_bundle(cache, in);
+  if (json)
+    std::printf("%s\n", Json{{"imported", entries}}.dump(2).c_str());
+  else
+    std::printf("imported %zu entries\n", entries);
+}
+
 }  // namespace
 
 void add_cache(CLI::App& app) {
@@ -113,6 +138,15 @@ void add_cache(CLI::App& app) {
   add("ls", "List the entries, with their keys", [json](DiskCache& c) { list(c, *json); });
   add("stat", "Where the cache is, its state and size", [json](DiskCache& c) { stat(c, *json); });
   add("verify", "Check every entry; fails when one is damaged", [json](DiskCache& c) { verify(c, *json); });
+  auto file = std::make_shared<std::string>();
+  add("export", "Write all entries to one file, for machines of the same kind",
+      [json, file](DiskCache& c) { export_to(c, *file, *json); })
+      ->add_option("file", *file, "The bundle")
+      ->required();
+  add("import", "Take the entries of a bundle, which is code that will run: import only what you trust",
+      [json, file](DiskCache& c) { import_from(c, *file, *json); })
+      ->add_option("file", *file, "The bundle")
+      ->required();
   add("prune", "Remove the least recently used entries",
       [json, keep](DiskCache& c) { prune(c, *keep, *json); })
       ->add_option("--keep", *keep, "Bytes to keep (suffix K, M or G); by default nothing is kept")
