@@ -234,8 +234,13 @@ TEST_F(Docs, ExplainListsEveryReason) {
   };
   std::string table = "| reason | helps |\n|---|---|\n";
   for (const Row& row : kRows)
-    table += "| " + std::string(row.text) + " | " + std::string(text_of(row.hint)) +
-             (row.explanation.empty() ? "" : ": ") + std::string(row.explanation) + " |\n";
+    table.append("| ")
+        .append(row.text)
+        .append(" | ")
+        .append(text_of(row.hint))
+        .append(row.explanation.empty() ? "" : ": ")
+        .append(row.explanation)
+        .append(" |\n");
   expect_part("docs/explain.md", "<!-- reasons: begin -->\n", "<!-- reasons: end -->", table);
 }
 

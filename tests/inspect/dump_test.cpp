@@ -4,6 +4,7 @@
 #include "device/cuda/require.h"
 
 #include <kiln/config.h>
+#include <kiln/fusion_report.h>
 
 #include <gtest/gtest.h>
 
@@ -62,6 +63,17 @@ class GpuDump : public ::testing::Test {
 };
 
 const std::vector<float> kOneMore = {1, 2, 3, 4, 5, 6, 7, 8};
+
+TEST_F(GpuDump, AReportHasTheRegistersOfAKernel) {
+  configure(options_);
+  const FusionRecorder recorder;
+  add_one();
+  const FusionReport r = recorder.last();
+  ASSERT_EQ(r.regions.size(), 1u) << to_text(r);
+  EXPECT_GT(r.regions[0].kernels[0].registers, 0) << to_text(r);
+  EXPECT_GE(r.regions[0].kernels[0].spilled_bytes, 0) << to_text(r);
+  EXPECT_EQ(fusion_report_from_json(to_json(r)), r);
+}
 
 TEST_F(GpuDump, WritesSourcePtxAndTheOperationsButNothingOfTheCpu) {
   dumped();

@@ -31,6 +31,10 @@ class SourceCompiler : public device::Compiler {
 /// A kernel on a device.
 struct CudaCode final : device::Code {
   Function function;
+  device::Resources resources() const override {
+    if (!function.handle) return {};  // not loaded yet
+    return {function.registers, function.local_bytes};
+  }
 };
 
 /// DeviceError when there is no such device.
