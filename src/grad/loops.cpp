@@ -51,7 +51,18 @@ bool LoopRule::gather(Node* loop, const ir::TraceGuard& guard) {
     if (!guard.covers(s->home)) return false;
     operands_.push_back(NodeRef::share(ir::operands(*s)[0]));
   }
+  find_flag();
   return true;
+}
+
+/// A condition that is a state, and 0 in the next iteration.
+void LoopRule::find_flag() {
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    if (states_[s].get() != condition_.get()) continue;
+    const Node* next = nexts_[s].get();
+    while (next->op == Op::broadcast || next->op == Op::reshape) next = next->in[0];
+    if (next->op == Op::scalar && next->imm == 0) flag_ = s;
+  }
 }
 
 /// The nodes that depend on the states, and the others that they read.
@@ -182,11 +193,67 @@ std::vector<Tensor> LoopRule::stacked_states() const {
 
 std::vector<Tensor> LoopRule::pull(std::span<const Tensor> g, const std::vector<bool>& wanted) const {
   refuse_nested();
-  if (count_ == 0)
-    throw UserError(
-        "[while_loop] no gradient: nobody knows how many iterations there will be; jvp has one, and so has "
-        "scan",
-        loc_);
+  if (flag_) return pull_branch(g, wanted);
+  if (count_ > 0) return pull_counted(g, wanted);
+  throw UserError(
+      "[while_loop] no gradient: nobody knows how many iterations there will be; jvp has one, and so has "
+      "scan",
+      loc_);
+}
+
+/// Where the branch is not taken, the states stay and so do their cotangents.
+std::vector<Tensor> LoopRule::pull_branch(std::span<const Tensor> g, const std::vector<bool>& wanted) const {
+  const Tensor taken = shared(operands_[*flag_]);
+  Tensors carry;
+  std::vector<std::size_t> floats, outside;
+  for (std::size_t s = 0; s < states_.size(); ++s)
+    if (carries(*states_[s])) {
+      floats.push_back(s);
+      carry.push_back(s < g.size() && g[s].valid() ? g[s] : zeros_of(states_[s]->dims(), *states_[s]));
+    }
+  for (std::size_t k = states_.size(); k < operands_.size(); ++k)
+    if (wanted[k]) outside.push_back(k);
+  const auto back = [&](const Tensors& cotangents) {
+    Tape tape("cond");
+    Values values;
+    for (std::size_t s = 0; s < states_.size(); ++s) {
+      const Tensor first = shared(operands_[s]);
+      values[states_[s].get()] = carries(*states_[s]) ? alias_of(tape, first) : first;
+    }
+    for (const std::size_t k : outside) tape.cut_at(operands_[k]);
+    const Made made = replayed(std::move(values));
+    std::vector<Tensor> results;
+    for (const std::size_t s : floats) results.push_back(made.nexts[s]);
+    tape.close(results);
+    return tape.pull(cotangents);
+  };
+  Tensors out;
+  if (taken.rank() == 0) {  // nothing is computed of a branch that is not taken
+    Tensors state{taken};
+    state.insert(state.end(), carry.begin(), carry.end());
+    for (const std::size_t k : outside) state.push_back(zeros_of(operands_[k]->dims(), *operands_[k]));
+    const auto count = static_cast<std::ptrdiff_t>(floats.size());
+    out = while_loop([](const Tensors& s) { return s[0]; },
+                     [&](const Tensors& s) {
+                       Tensors next = back({s.begin() + 1, s.begin() + 1 + count});
+                       next.insert(next.begin(), zeros_like(s[0]));
+                       return next;
+                     },
+                     state);
+    out.erase(out.begin());
+  } else {
+    Tensors masked;
+    for (const Tensor& each : carry) masked.push_back(where(taken, each, 0.0));
+    out = back(masked);
+    for (std::size_t i = 0; i < floats.size(); ++i) out[i] = where(taken, out[i], carry[i]);
+  }
+  std::vector<Tensor> to(operands_.size());
+  for (std::size_t i = 0; i < floats.size(); ++i) to[floats[i]] = out[i];
+  for (std::size_t i = 0; i < outside.size(); ++i) to[outside[i]] = out[floats.size() + i];
+  return to;
+}
+
+std::vector<Tensor> LoopRule::pull_counted(std::span<const Tensor> g, const std::vector<bool>& wanted) const {
   const std::size_t states = states_.size();
   const auto given = [&](std::size_t i) { return i < g.size() ? g[i] : Tensor(); };
   Tensors carry, xs = stacked_states();

@@ -3,14 +3,16 @@
 //
 // Forward, the tangents are states beside the others: this is any loop. Backward, a loop that counts runs
 // once more and keeps its states, one for each iteration; then a loop runs from the last iteration to the
-// first, makes the body again at each one's states, and takes the cotangents back through it. A loop that
-// does not count has no gradient: nobody knows for how many iterations to keep the states.
+// first, makes the body again at each one's states, and takes the cotangents back through it. A branch of
+// `cond` is a loop of at most one iteration, and so is its gradient. Another loop that does not count has no
+// gradient: nobody knows for how many iterations to keep the states.
 #pragma once
 
 #include "grad/step.h"
 #include "record/trace_locks.h"
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -38,6 +40,9 @@ class LoopRule : public CallRule {
   bool gather(ir::Node* loop, const ir::TraceGuard& guard);
   bool gather_body(const ir::TraceGuard& guard);
   void refuse_nested() const;
+  void find_flag();
+  std::vector<Tensor> pull_counted(std::span<const Tensor> g, const std::vector<bool>& wanted) const;
+  std::vector<Tensor> pull_branch(std::span<const Tensor> g, const std::vector<bool>& wanted) const;
   /// The body, recorded again with other states.
   Made replayed(Values values) const;
   std::vector<Tensor> stacked_states() const;
@@ -49,6 +54,7 @@ class LoopRule : public CallRule {
   std::int64_t count_ = 0;
   SourceLocation loc_;
   bool nested_ = false;
+  std::optional<std::size_t> flag_;  // of a branch: the state that is its condition, and false afterwards
 };
 
 }  // namespace kiln::diff

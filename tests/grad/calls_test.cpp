@@ -143,6 +143,29 @@ TEST(GradCalls, WhileLoopsHaveTangents) {
   EXPECT_TRUE(allclose(change, want.second, 1e-13));
 }
 
+TEST(GradCalls, CondTakesItsBranchBack) {
+  const auto f = [](const Tensor& c) {
+    return [=](const Tensors& x) {
+      return cond(
+          c, [&](const Tensors& s) { return Tensors{sin(s[0]) * x[1], s[0] + 1.0}; },
+          [&](const Tensors& s) { return Tensors{s[0] * s[0], s[0] * x[1]}; }, {x[0]});
+    };
+  };
+  const EngineScope scope(kVm);
+  const Tensors x{doubles({0.5, -1.2, 2}), doubles({0.7, 0.3, -0.4})};
+  for (const bool taken : {false, true}) {
+    expect_derivative(f(Tensor(taken)), x);
+    expect_second_derivative(f(Tensor(taken)), x);
+  }
+  expect_derivative(f(doubles({1, -1, 1}) > 0.0), x);
+  const auto safe = [](const Tensor& at) {  // the branch that is not taken would give NaN
+    return sum(cond(
+        all(at > 0.0), [](const Tensors& s) { return Tensors{log(s[0])}; },
+        [](const Tensors& s) { return Tensors{s[0] * 2.0}; }, {at})[0]);
+  };
+  expect_near(grad(safe, doubles({0, 1})), {2, 2});
+}
+
 TEST(GradCalls, LoopsThatCannotBeTakenBackSaySo) {
   const auto message = [](auto f) -> std::string {
     try {

@@ -287,6 +287,12 @@ TEST(Grad, AStepIsPlannedWhole) {
   EXPECT_EQ(now.evaluations - before.evaluations, 1u);
   EXPECT_EQ(now.plan_misses, before.plan_misses);
   EXPECT_EQ(now.kernels_compiled, before.kernels_compiled);
+  const Tensors fused = grad(loss, weights);
+  eval(fused);
+  const ModeScope scope(Mode::Eager);
+  const Tensors plain = grad(loss, weights);
+  for (std::size_t i = 0; i < plain.size(); i += 7)
+    EXPECT_TRUE(allclose(fused[i], plain[i], 1e-3, 1e-6)) << i;
 }
 
 TEST(Grad, LongStepsAreRecordedWhole) {

@@ -72,7 +72,7 @@ std::optional<Difference> difference(F along, double scale, double values) try {
     const Difference one = ridders(along, step), other = ridders(along, step / 16);
     const double noise = values * 4e-16 / step * 16 * kSmallest;
     const double error = 10 * (one.error + other.error) + 1e-8 * scale + noise;
-    if (std::fabs(one.value - other.value) <= error && error < 1e-3 * scale)
+    if (std::fabs(one.value - other.value) <= error && error < 1e-5 * scale)
       return Difference{one.value, error};
   }
   return std::nullopt;
