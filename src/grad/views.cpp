@@ -4,6 +4,7 @@
 #include "ir/infer.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace kiln::diff {
 namespace {
@@ -41,6 +42,27 @@ Tensor placed(const Tensor& x, std::span<const std::int64_t> first, std::span<co
   return finish(api::pad_node(x.node(), nullptr, 0, first, step, dims));
 }
 
+bool swaps_matrices(const std::vector<int>& axes) {
+  const int rank = static_cast<int>(axes.size());
+  for (int a = 0; a < rank - 2; ++a)
+    if (axes[static_cast<std::size_t>(a)] != a) return false;
+  return rank >= 2 && axes[static_cast<std::size_t>(rank - 2)] == rank - 1;
+}
+
+/// The transpose of a product that nobody else has seen, as the product of the transposes: what reads it, the
+/// update of a weight that a layer uses transposed, finds its elements in order and can run in the product.
+Tensor transposed_product(const Tensor& g) {
+  const auto transposed = [](ir::Node* x) {
+    std::vector<int> axes(static_cast<std::size_t>(x->rank));
+    std::iota(axes.begin(), axes.end(), 0);
+    std::swap(axes[axes.size() - 2], axes[axes.size() - 1]);
+    return api::permute_node(x, axes);
+  };
+  const auto in = ir::operands(*g.node());
+  const NodeRef x = transposed(in[1]), y = transposed(in[0]);
+  return finish(api::matmul_node(x.get(), y.get()));
+}
+
 }  // namespace
 
 void pull_cast(const Step& s, const Tensor& g, std::span<Tensor> to) {
@@ -58,7 +80,8 @@ void pull_permute(const Step& s, const Tensor& g, std::span<Tensor> to) {
   const auto shown = s.attributes<ir::Permute>();
   std::vector<int> back(s.dims().size());
   for (std::size_t a = 0; a < back.size(); ++a) back[shown[a]] = static_cast<int>(a);
-  to[0] = finish(api::permute_node(g.node(), back));
+  to[0] = swaps_matrices(back) && g.node()->op == Op::matmul ? transposed_product(g)
+                                                             : finish(api::permute_node(g.node(), back));
 }
 Tensor push_permute(const Step& s, std::span<const Tensor> t) { return same_view(s, t); }
 
