@@ -241,11 +241,11 @@ std::vector<Tensor> LoopRule::pull_branch(std::span<const Tensor> g, const std::
                      },
                      state);
     out.erase(out.begin());
-  } else {
+  } else {  // a body may read other elements than it makes, also those where the branch is not taken
     Tensors masked;
     for (const Tensor& each : carry) masked.push_back(where(taken, each, 0.0));
     out = back(masked);
-    for (std::size_t i = 0; i < floats.size(); ++i) out[i] = where(taken, out[i], carry[i]);
+    for (std::size_t i = 0; i < floats.size(); ++i) out[i] = out[i] + where(taken, 0.0, carry[i]);
   }
   std::vector<Tensor> to(operands_.size());
   for (std::size_t i = 0; i < floats.size(); ++i) to[floats[i]] = out[i];

@@ -157,7 +157,15 @@ TEST(GradCalls, CondTakesItsBranchBack) {
     expect_derivative(f(Tensor(taken)), x);
     expect_second_derivative(f(Tensor(taken)), x);
   }
-  expect_derivative(f(doubles({1, -1, 1}) > 0.0), x);
+  const Tensor some = doubles({1, -1, 1}) > 0.0;
+  expect_derivative(f(some), x);
+  expect_derivative(  // elements that read others
+      [=](const Tensors& at) {
+        return cond(
+            some, [](const Tensors& s) { return Tensors{flip(s[0]) * s[1]}; },
+            [](const Tensors& s) { return Tensors{cumsum(s[0]) + sum(s[1] * s[1])}; }, at);
+      },
+      x);
   const auto safe = [](const Tensor& at) {  // the branch that is not taken would give NaN
     return sum(cond(
         all(at > 0.0), [](const Tensors& s) { return Tensors{log(s[0])}; },
