@@ -127,7 +127,7 @@ void check(std::uint64_t seed, Counts& counts) {
 TEST(GradPrograms, AgreeWithDifferences) {
   const EngineScope scope(kVm);
   const char* text = std::getenv("KILN_TEST_GRADIENTS");
-  const std::uint64_t programs = text ? static_cast<std::uint64_t>(std::atoll(text)) : 150;
+  const std::uint64_t programs = text ? static_cast<std::uint64_t>(std::atoll(text)) : 700;
   Counts counts;
   for (std::uint64_t seed = 1; seed <= programs; ++seed) check(seed, counts);
   RecordProperty("checked", counts.checked);
