@@ -564,8 +564,10 @@ bool are_leaves(std::span<ir::Node* const> roots) {
 void evaluate(std::span<ir::Node* const> roots) {
   if (are_leaves(roots)) return;
   const Joining joining(roots);
-  if (joining.nodes().empty()) [[likely]]
-    return evaluate(roots, Asked{Request::Whole, roots, CallScope::current()});
+  if (joining.nodes().empty()) [[likely]] {
+    evaluate(roots, Asked{Request::Whole, roots, CallScope::current()});
+    return recording_was_read();
+  }
   try {
     evaluate(joining.nodes(), Asked{Request::Joined, roots, CallScope::current()});
   } catch (const Error&) {  // perhaps of what nobody asked for

@@ -344,6 +344,10 @@ void bound_recording(const ir::Node& newest) {
   look_again_at(std::max(ir::kRecordedLimit, 4 * block));
 }
 
+void recording_was_read() {
+  if (ir::recorded.size() < ir::kRecordedLimit / 2) look_again_at(ir::kRecordedLimit);
+}
+
 void compute_repeats(std::span<ir::Node* const> roots) {
   if (cutting || ir::current_trace() == ir::kSharedTrace) return;
   std::vector<std::vector<ir::NodeRef>> parts;

@@ -302,6 +302,11 @@ TEST(Grad, LongStepsAreRecordedWhole) {
     return sum(y);
   };
   expect_near(grad(f, doubles({1, 2})), {std::pow(1.0001, 3000), std::pow(1.0001, 3000)}, 1e-9);
+  // what is recorded afterwards is bounded as before
+  const Statistics before = statistics();
+  Tensor x = doubles({1, 2});
+  for (int i = 0; i < 5000; ++i) x = x * 1.0001;
+  EXPECT_GT(statistics().cuts, before.cuts);
 }
 
 }  // namespace
