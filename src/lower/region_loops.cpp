@@ -136,7 +136,11 @@ Stmt RegionLowering::lane_loop(const Range& range, Groups axes, const Fill& fill
   const E at = range.first + lane_;
   position_ = axes.size() > 1 ? at : E{};
   along_.assign(axes.begin(), axes.end());
-  decompose(at, axes);
+  // Where no vector crosses the end of the last group, all that the other groups' coordinates are part of is
+  // the vector's.
+  const bool whole = target_.gpu && s_.form != Form::Bunch && axes.size() > 1 &&
+                     axes.back() == last_group() && s_.lanes > 1 && groups_.back().extent % s_.lanes == 0;
+  whole ? place_together(axes, range.first, lane_, true) : decompose(at, axes);
   forget();
   body_ = &v.body;
   fill(v.body);

@@ -82,6 +82,7 @@ TEST_F(Explain, AResidualAndItsNormAreOneKernel) {
 }
 
 TEST_F(Explain, AProductTakesBiasAndActivation) {
+  if (config().device != "cpu") GTEST_SKIP() << "a GPU multiplies float32 in a library";
   const Tensor w = test::data({96, 32}), b = test::data({32});
   const FusionReport r = report_of([&] { return relu(matmul(x_, w) + b); });
   expect_counts(r, 3, 0, 1);
@@ -93,6 +94,7 @@ TEST_F(Explain, AProductTakesBiasAndActivation) {
 }
 
 TEST_F(Explain, AnAttentionIsOneCall) {
+  if (config().device != "cpu") GTEST_SKIP() << "a GPU multiplies float32 in a library";
   const Tensor k = test::data({64, 96}, DType::Float32, 2), v = test::data({64, 96}, DType::Float32, 3);
   const FusionReport r = report_of([&] { return matmul(nn::softmax(matmul(x_, k.T()) * 0.1f), v); });
   expect_counts(r, 8, 0, 1);
@@ -164,6 +166,7 @@ TEST_F(Explain, EveryTextHasItsArguments) {
 // ---- steering ----
 
 TEST_F(Explain, PatternsAreSwitchedOff) {
+  if (config().device != "cpu") GTEST_SKIP() << "a GPU multiplies float32 in a library";
   const auto with = [&](const std::vector<std::string>& off, const std::function<Tensor()>& program) {
     Config c = config();
     c.fuse_off = off;
