@@ -123,7 +123,8 @@ auto value_and_grad_of(std::string_view op, F& f, Wrt<I...>, const A&... args) {
   tape.close_loss(loss_of(result));
   const std::vector<Tensor> all = tape.pull_loss();
   std::span<const Tensor> rest(all);
-  std::tuple parts{next_tree(std::get<I>(given), rest)...};
+  // (Types by name: deduction takes a pair apart.)
+  std::tuple<std::tuple_element_t<I, std::tuple<A...>>...> parts{next_tree(std::get<I>(given), rest)...};
   return with_gradient(result, std::apply([](auto&... p) { return one_or_tuple(p...); }, parts));
 }
 
@@ -178,7 +179,7 @@ class Pullback {
     std::span<const Tensor> rest(all);
     return std::apply(
         [&](const P&... p) {
-          std::tuple parts{detail::next_tree(p, rest)...};
+          std::tuple<P...> parts{detail::next_tree(p, rest)...};
           return std::apply([](auto&... each) { return detail::one_or_tuple(each...); }, parts);
         },
         arguments_);

@@ -125,6 +125,26 @@ TEST(Grad, OfATreeIsATree) {
   EXPECT_FALSE(g.extra.has_value());
 }
 
+/// A pair or a tuple that is the only argument stays one.
+TEST(Grad, OfAPairIsAPair) {
+  using Pair = std::pair<Tensor, Tensor>;
+  const auto f = [](const Pair& p) { return sum(p.first * p.second); };
+  const Pair p(floats({1, 2}), floats({3, 4}));
+  const Pair g = grad(f, p);
+  expect_equal<float>(g.first, {3, 4});
+  expect_equal<float>(g.second, {1, 2});
+  const auto [value, both] = value_and_grad(f, p);
+  static_assert(std::is_same_v<std::remove_cvref_t<decltype(both)>, Pair>);
+  expect_equal<float>(value, {}, {11});
+  const auto [y, pull] = vjp(f, p);
+  const Pair pulled = pull(ones({}));
+  expect_equal<float>(pulled.first, {3, 4});
+  const std::tuple<Tensor> one(floats({5}));
+  const std::tuple<Tensor> of_one =
+      grad([](const std::tuple<Tensor>& t) { return sum(square(std::get<0>(t))); }, one);
+  expect_equal<float>(std::get<0>(of_one), {10});
+}
+
 TEST(Grad, AuxiliaryValuesComeBetween) {
   const auto f = [](const Tensor& x) { return std::tuple(sum(x * x), x + 1.f, std::string("seen")); };
   const auto [value, moved, word, gradient] = value_and_grad(f, floats({1, 2}));
