@@ -137,9 +137,10 @@ Stmt RegionLowering::lane_loop(const Range& range, Groups axes, const Fill& fill
   position_ = axes.size() > 1 ? at : E{};
   along_.assign(axes.begin(), axes.end());
   // Where no vector crosses the end of the last group, all that the other groups' coordinates are part of is
-  // the vector's.
+  // the vector's. Not where vectors are of all groups as one: operands that are not may begin anywhere.
   const bool whole = target_.gpu && s_.form != Form::Bunch && axes.size() > 1 &&
-                     axes.back() == last_group() && s_.lanes > 1 && groups_.back().extent % s_.lanes == 0;
+                     axes.back() == last_group() && s_.lanes > 1 && !s_.ragged &&
+                     groups_.back().extent % s_.lanes == 0;
   whole ? place_together(axes, range.first, lane_, true) : decompose(at, axes);
   forget();
   body_ = &v.body;

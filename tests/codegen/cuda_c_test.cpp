@@ -60,6 +60,25 @@ void compiles(const std::vector<std::string>& list) {
       EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {number / 10, number % 10})) << source;
 }
 
+/// A row that every row of a map reads: its vectors are whole where all operands allow them, and it is read
+/// element by element where its memory begins anywhere, although the map's own vectors are whole.
+TEST(CudaC, ARowForAllRowsIsReadByVectorsOnlyWhereItIsAligned) {
+  for (const std::uint32_t alignment : {64u, 4u}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(f32, {5000, 64}), row = b.leaf(f32, {64});
+    b.graph.args[1].alignment = alignment;
+    b.root(b.op(Op::add, {x, b.reshape(row, {1, 64})}));
+    const std::vector<std::string> list = sources(b);
+    ASSERT_EQ(list.size(), 1u);
+    const auto vectors = [&](const std::string& buffer) {
+      return list[0].find("load<4>(" + buffer) != std::string::npos;
+    };
+    EXPECT_TRUE(vectors("in0")) << list[0];
+    EXPECT_EQ(vectors("in1"), alignment == 64) << list[0];
+    compiles(list);
+  }
+}
+
 TEST(CudaC, AMapLoadsWholeVectorsBeforeItComputes) {
   GraphBuilder b;
   const NodeId x = b.leaf(f32, {1000, 1001}), y = b.leaf(f32, {1000, 1001});
