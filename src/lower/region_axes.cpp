@@ -388,16 +388,7 @@ int RegionLowering::vector_elements() const {
 /// loads that walk the groups so, of which there must be one; few others, which each lane makes for itself.
 /// 1: not so.
 int RegionLowering::flat_vector_elements() const {
-  const auto as_one = [&](const Index& index) {
-    std::int64_t stride = 1;
-    for (std::size_t g = groups_.size(); g-- > 0;) {
-      if (index.coef(groups_[g].last) != stride) return false;
-      stride *= groups_[g].extent;
-    }
-    return std::all_of(index.terms, index.terms + index.n,
-                       [&](const Term& t) { return t.atom < p_.space.axis_count(); });
-  };
-  const auto flat = [&](const Entry& e) { return e.predicates < 0 && as_one(e.index); };
+  const auto flat = [&](const Entry& e) { return e.predicates < 0 && runs_through(e.index); };
   std::int64_t narrowest = kAccessBytes, widest = 1;
   const auto count = [&](NodeId node) {
     narrowest = std::min(narrowest, size_of(g_[node].dtype));
@@ -410,7 +401,7 @@ int RegionLowering::flat_vector_elements() const {
     if (flat(e)) count(e.node);
   }
   for (const auto& o : p_.outputs) {
-    if (o.placed || !as_one(o.at)) return 1;
+    if (o.placed || !runs_through(o.at)) return 1;
     count(o.node);
   }
   const std::int64_t elements =
