@@ -62,8 +62,9 @@ void compiles(const std::vector<std::string>& list) {
   for (const std::string& source : list) {
     const int another = all[turn++ % all.size()];
     for (const int number : all)
-      if (every || number == all.front() || number == all.back() || number == another)
+      if (every || number == all.front() || number == all.back() || number == another) {
         EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {number / 10, number % 10})) << source;
+      }
   }
 }
 
