@@ -349,11 +349,26 @@ Value* ValueBuilder::cast(Value* v, DType to, DType from, bool in_range) {
   if (is_float(from)) {
     if (is_float(to)) return to == DType::Float64 ? b_.CreateFPExt(v, t) : b_.CreateFPTrunc(v, t);
     if (in_range) return is_signed_int(to) ? b_.CreateFPToSI(v, t) : b_.CreateFPToUI(v, t);
+    if (size_of(to) <= 2) return saturate(v, to);
     const ID id = is_signed_int(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat;
     return b_.CreateIntrinsic(id, {t, v->getType()}, {v});
   }
   if (is_float(to)) return is_signed_int(from) ? b_.CreateSIToFP(v, t) : b_.CreateUIToFP(v, t);
   return is_signed_int(from) ? b_.CreateSExtOrTrunc(v, t) : b_.CreateZExtOrTrunc(v, t);
+}
+
+/// A float as an integer of 8 or 16 bits: the nearest there is towards zero, 0 for NaN. By way of 32 bits,
+/// since LLVM converts vectors to narrower ones element by element.
+Value* ValueBuilder::saturate(Value* v, DType to) {
+  const int bits = static_cast<int>(8 * size_of(to));
+  const bool is_signed = is_signed_int(to);
+  const double high = std::ldexp(1.0, is_signed ? bits - 1 : bits) - 1, low = is_signed ? -high - 1 : 0;
+  Value *most = llvm::ConstantFP::get(v->getType(), high), *least = llvm::ConstantFP::get(v->getType(), low);
+  Value* x = b_.CreateSelect(b_.CreateFCmpOLT(v, most), v, most);
+  x = b_.CreateSelect(b_.CreateFCmpOGT(x, least), x, least);
+  Value* wide = b_.CreateFPToSI(x, like(v, b_.getInt32Ty()));
+  wide = b_.CreateSelect(b_.CreateFCmpORD(v, v), wide, llvm::Constant::getNullValue(wide->getType()));
+  return b_.CreateTrunc(wide, like(v, register_type(b_.getContext(), to)));
 }
 
 Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value* b, Value* c) {
