@@ -357,8 +357,8 @@ Value* ValueBuilder::cast(Value* v, DType to, DType from, bool in_range) {
   return is_signed_int(from) ? b_.CreateSExtOrTrunc(v, t) : b_.CreateZExtOrTrunc(v, t);
 }
 
-/// A float as an integer of 8 or 16 bits: the nearest there is towards zero, 0 for NaN. By way of 32 bits,
-/// since LLVM converts vectors to narrower ones element by element.
+/// A float as an integer of 8 or 16 bits: clamped to the integer's range, then truncated; NaN becomes 0. It
+/// goes by way of 32 bits because LLVM converts a vector to narrower integers element by element.
 Value* ValueBuilder::saturate(Value* v, DType to) {
   const int bits = static_cast<int>(8 * size_of(to));
   const bool is_signed = is_signed_int(to);
