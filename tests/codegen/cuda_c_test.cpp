@@ -53,19 +53,11 @@ std::vector<std::string> sources(const GraphBuilder& b, int instances = 1,
   return out;
 }
 
-/// For the oldest architecture, the newest, and another one in turn; KILN_TEST_EVERY_ARCHITECTURE: for all.
 void compiles(const std::vector<std::string>& list) {
   if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
-  const std::vector<int>& all = cuda::nvrtc().architectures;
-  const bool every = std::getenv("KILN_TEST_EVERY_ARCHITECTURE") != nullptr;
-  static std::size_t turn = 0;
-  for (const std::string& source : list) {
-    const int another = all[turn++ % all.size()];
-    for (const int number : all)
-      if (every || number == all.front() || number == all.back() || number == another) {
-        EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {number / 10, number % 10})) << source;
-      }
-  }
+  for (const std::string& source : list)
+    for (int number : cuda::nvrtc().architectures)
+      EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {number / 10, number % 10})) << source;
 }
 
 /// A row that every row of a map reads: its vectors are whole where all operands allow them, and it is read
