@@ -95,7 +95,8 @@ std::vector<ir::NodeRef> part_nodes(const ir::NodeRef& bundle, std::size_t count
   std::vector<ir::NodeRef> parts(count);
   std::vector<ir::Node*> in{bundle.get()};
   for (std::size_t i = count; i-- > 0;) {
-    const ir::Inferred made = ir::infer_part(bundle->op, {bundle->dtype, bundle->dims()}, i);
+    const ir::Inferred made =
+        ir::infer_part(bundle->op, {bundle->dtype, bundle->dims()}, i, ir::stored(*bundle));
     parts[i] = ir::NodeRef::adopt(ir::new_node(ir::Op::part, made.dtype, made.dims));
     ir::set_inputs(parts[i].get(), in);
     ir::set_attributes(parts[i].get(), ir::Part{i});

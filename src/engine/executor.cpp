@@ -6,6 +6,7 @@
 #include "engine/trace_log.h"
 #include "inspect/statistics.h"
 #include "inspect/timeline.h"
+#include "ir/custom.h"
 #include "ir/layout.h"
 #include "record/node.h"
 #include "support/check.h"
@@ -71,7 +72,10 @@ class Run {
   std::string name_of(const Step& s) const {
     switch (s.kind) {
       case Step::Kind::Launch: return plan_.launches[s.index].kernel->name;
-      case Step::Kind::Library: return std::string(ir::info(plan_.library[s.index].op).name);
+      case Step::Kind::Library: {
+        const LibraryCall& l = plan_.library[s.index];
+        return std::string(ir::name_of(l.op, {l.attr64, l.attrs}));
+      }
       case Step::Kind::Loop: return "loop";
       case Step::Kind::Attention: return "attention";
     }

@@ -6,6 +6,7 @@
 #include "engine/lifetime.h"
 #include "inspect/dump.h"
 #include "inspect/statistics.h"
+#include "ir/custom.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -235,7 +236,7 @@ void PlanMaker::log_refusals() {
           " kernels and library steps, ", regions_.refusals.size(), " boundaries"));
   for (const plan::Refusal& f : regions_.refusals)
     log(Topic::Plan,
-        cat(ir::info(g_[f.producer].op).name, " | ", ir::info(g_[f.consumer].op).name, ": ", f.why.text()));
+        cat(ir::name_of(g_[f.producer]), " | ", ir::name_of(g_[f.consumer]), ": ", f.why.text()));
 }
 
 namespace {

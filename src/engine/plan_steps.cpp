@@ -173,6 +173,11 @@ LibraryCall PlanMaker::library_call(NodeId id) {
   for (const NodeId in : n.in) l.operands.push_back(array(in));
   l.dtype = n.dtype;
   l.dims.assign(n.dims.begin(), n.dims.end());
+  try {
+    l.routine->prepare(call_without_memory(l, device_));
+  } catch (const UserError& e) {
+    throw UserError(cat(e.message(), ", recorded at ", n.loc.file_name(), ":", n.loc.line()));
+  }
   return l;
 }
 
@@ -209,8 +214,12 @@ void PlanMaker::add_library_call(const plan::Region& r) {
 /// One call for all results of an op that somebody asks for.
 void PlanMaker::add_bundle(const plan::Region& r) {
   const NodeId id = r.nodes.front();
-  for (const NodeId part : r.outputs) place_of(part, 0);
-  if (g_[id].numel == 0) return;
+  bool empty = true;
+  for (const NodeId part : r.outputs) {
+    empty &= g_[part].numel == 0;
+    place_of(part, 0);
+  }
+  if (empty) return;
   LibraryCall l = library_call(id);
   l.others.resize(library::Call::kMostResults - 1);
   for (const NodeId part : r.outputs) {

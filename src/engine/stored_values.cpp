@@ -1,5 +1,6 @@
 #include "engine/stored_values.h"
 
+#include "ir/custom.h"
 #include "ir/loops.h"
 #include "record/learned_lines.h"
 #include "support/check.h"
@@ -34,7 +35,7 @@ void note_computed_again(const Node* n, std::vector<const Node*>& noted) {
   const std::uint32_t times = ir::computed_again(n->loc);
   if (times != kTimesUntilNotice) return;
   const std::string line = cat(n->loc.file_name(), ":", n->loc.line());
-  warn(cat("[", ir::info(n->op).name, "] recorded at ", line, ": values of this line were computed again in ",
+  warn(cat("[", ir::name_of(*n), "] recorded at ", line, ": values of this line were computed again in ",
            times, " evaluations; eval() where they are made stores them"));
 }
 

@@ -1,5 +1,6 @@
 #include "engine/trace_log.h"
 
+#include "ir/custom.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -55,8 +56,13 @@ void log_library(const LibraryCall& call, double seconds) {
                     unit);
     else
       std::snprintf(figures, sizeof figures, "  not run  library ");
-    log(Topic::Kernel, cat(figures, " ", ir::info(call.op).name, " ", what));
+    log(Topic::Kernel, cat(figures, " ", ir::name_of(call.op, {call.attr64, call.attrs}), " ", what));
   };
+  if (call.op == ir::Op::custom) {  // which may have no operands
+    double elements = 1;
+    for (const std::int64_t d : call.dims) elements *= static_cast<double>(d);
+    return line(elements * 1e-6, "Melem/s", cat(name(call.dtype), " ", to_string(call.dims)));
+  }
   const ArrayOperand& first = call.operands.front();
   const ArrayOperand& last = call.operands.back();
   if (call.op == ir::Op::matmul) {

@@ -1,13 +1,19 @@
 #include "inspect/check_values.h"
 
+#include "ir/custom.h"
 #include "ir/loops.h"
 #include "oracle/interpret.h"
 #include "support/check.h"
+#include "support/log.h"
 
 #include <kiln/config.h>
 
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
 
 namespace kiln::engine {
 namespace {
@@ -169,6 +175,25 @@ void check_diff(const ir::Graph& g, std::span<std::byte* const> args, std::span<
   }
 }
 
+/// A custom kernel that the interpreter cannot run; empty: there is none.
+std::string_view not_interpreted(const ir::Graph& g) {
+  for (const ir::GraphNode& n : g.nodes)
+    if (n.op == ir::Op::custom && !ir::custom_code(ir::attributes<ir::Custom>(n).kernel).cpu)
+      return ir::name_of(n);
+  return {};
+}
+
+/// Says once for each kernel that evaluations with it are not checked.
+void tell_not_checked(std::string_view kernel) {
+  static std::mutex* const mutex = new std::mutex;
+  static auto* const told = new std::set<std::string, std::less<>>;
+  const std::lock_guard lock(*mutex);
+  if (told->emplace(kernel).second)
+    warn(cat("[", kernel,
+             "] KILN_CHECK does not check evaluations with this kernel: it has no function for the "
+             "CPU, which would be the reference"));
+}
+
 }  // namespace
 
 void check_nans(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
@@ -182,6 +207,7 @@ void check_nans(const ir::Graph& g, std::span<std::byte* const> args, std::span<
 
 void check_values(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
                   std::span<const std::byte* const> computed, const Recompute& recompute) {
+  if (const std::string_view kernel = not_interpreted(g); !kernel.empty()) return tell_not_checked(kernel);
   if (config().check_bounds) ir::interpret(g, data_of(args), slots, true);
   if (config().check_diff) check_diff(g, args, slots, computed, recompute);
   if (config().check_nan) check_nans(g, args, slots, computed);

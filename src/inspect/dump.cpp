@@ -2,6 +2,7 @@
 
 #include "cache/kernel_source.h"
 #include "device/device.h"
+#include "ir/custom.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/pattern.h"
@@ -20,7 +21,7 @@ namespace {
 template <class F>
 void each_op(const ir::Graph& g, const plan::Region& r, F f) {
   for (ir::NodeId id : r.nodes) {
-    std::string name(ir::info(g[id].op).name);
+    std::string name(ir::name_of(g[id]));
     if (name.starts_with("reduce_")) name = name.substr(7);
     f(name);
   }
@@ -49,7 +50,7 @@ std::string ops_text(const ir::Graph& g, const plan::Regions& regions, const pla
     if (regions.stored[id] && !own) {
       line += n.op == ir::Op::leaf ? cat("argument ", n.arg) : "result of another kernel";
     } else {
-      line += ir::info(n.op).name;
+      line += ir::name_of(n);
       for (const ir::NodeId in : n.in) line += cat(" %", in);
       if (n.op == ir::Op::scalar) line += cat(" slot ", n.arg);
     }

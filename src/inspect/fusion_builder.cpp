@@ -4,6 +4,7 @@
 #include "device/device.h"
 #include "inspect/kernel_difference.h"
 #include "inspect/region_kind.h"
+#include "ir/custom.h"
 #include "ir/layout.h"
 #include "support/check.h"
 
@@ -162,13 +163,9 @@ class Builder {
  private:
   FusionReport::Node node(NodeId id) const {
     const ir::GraphNode& n = g_[id];
-    return {id,
-            std::string(ir::info(n.op).name),
-            n.dtype,
-            {n.dims.begin(), n.dims.end()},
-            n.loc.file_name(),
-            n.loc.line(),
-            {n.in.begin(), n.in.end()}};
+    return {
+        id,           std::string(ir::name_of(n)), n.dtype, {n.dims.begin(), n.dims.end()}, n.loc.file_name(),
+        n.loc.line(), {n.in.begin(), n.in.end()}};
   }
 
   /// The loop IR, and every stage that the compiler itself makes.
@@ -268,7 +265,7 @@ Unfused unfused(const ir::Graph& recorded) {
   for (NodeId id = 0; id < recorded.size(); ++id) {
     const ir::GraphNode& n = recorded[id];
     if (!computes(n)) continue;
-    ++out.by_op[std::string(ir::info(n.op).name)];
+    ++out.by_op[std::string(ir::name_of(n))];
     ++out.before.kernels;
     ++out.before.buffers;
     out.before.bytes += bytes_of(n);

@@ -40,6 +40,7 @@ class Namer {
       case Op::sort:
       case Op::argsort:
       case Op::sort_with_positions: return RegionKind::Sort;
+      case Op::custom: return RegionKind::Custom;
       default: return RegionKind::Library;
     }
   }

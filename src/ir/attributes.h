@@ -287,6 +287,42 @@ struct Search {
   std::uint64_t word() const { return right; }
 };
 
+/// Of a kernel that the user gave: which (custom.h), how many results it has, and words that others own: the
+/// count of its numbers, these numbers, and for each result after the first its dtype, its rank and its
+/// extents.
+struct Custom {
+  std::uint32_t kernel = 0, results = 1;
+  Dims words = {};
+
+  Dims numbers() const { return words.subspan(1, static_cast<std::size_t>(words[0])); }
+  /// Of result `index`, above 0. Pre: there is one.
+  DType dtype(std::size_t index) const { return static_cast<DType>(words[at(index)]); }
+  Dims dims(std::size_t index) const {
+    const std::size_t first = at(index);
+    return words.subspan(first + 2, static_cast<std::size_t>(words[first + 1]));
+  }
+
+  static bool fits(Op op) { return op == Op::custom; }
+  static Custom from(const Stored& s) {
+    return {static_cast<std::uint32_t>(s.word), static_cast<std::uint32_t>(s.word >> 32), s.list};
+  }
+  std::uint64_t word() const { return kernel | std::uint64_t{results} << 32; }
+  std::size_t list_size() const { return words.size(); }
+  void write_list(std::int64_t* to) const {
+    for (const std::int64_t word : words) *to++ = word;
+  }
+
+ private:
+  std::size_t at(std::size_t index) const {
+    std::size_t i = 1 + static_cast<std::size_t>(words[0]);
+    for (std::size_t result = 1; result < index; ++result) i += 2 + static_cast<std::size_t>(words[i + 1]);
+    return i;
+  }
+};
+
+/// The longest list of attributes that a node has: of a custom kernel.
+inline constexpr std::size_t kMostAttributeWords = 128;
+
 /// Of every other op.
 struct Nothing {
   static bool fits(Op op);
@@ -298,7 +334,7 @@ template <class... As>
 struct Kinds {};
 /// Every struct above but Nothing.
 using AttributeKinds = Kinds<Constant, Iota, Alias, Permute, Box, Windows, Position, Reduce, Scan, Loop,
-                             LoopResult, Gather, Scatter, Join, Part, Sort, Search>;
+                             LoopResult, Gather, Scatter, Join, Part, Sort, Search, Custom>;
 
 template <class A>
 concept HasList = requires(const A& a) { a.list_size(); };

@@ -2,6 +2,7 @@
 // into them stay valid when the graph is moved.
 #include "ir/graph.h"
 
+#include "ir/custom.h"
 #include "ir/infer.h"
 #include "support/check.h"
 
@@ -170,7 +171,8 @@ class Verifier {
   }
 
   void part(const GraphNode& n, const GraphNode& bundle) const {
-    const Inferred made = infer_part(bundle.op, {bundle.dtype, bundle.dims}, attributes<Part>(n).index);
+    const Inferred made =
+        infer_part(bundle.op, {bundle.dtype, bundle.dims}, attributes<Part>(n).index, stored(bundle));
     require(made.fault == nullptr, made.fault);
     require(n.dtype == made.dtype && std::ranges::equal(n.dims, made.dims), "is another result");
   }
@@ -203,7 +205,7 @@ std::string print(const Graph& graph) {
   std::string out;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const GraphNode& n = graph[id];
-    out += cat("%", id, " ", info(n.dtype).short_name, to_string(n.dims), " = ", info(n.op).name);
+    out += cat("%", id, " ", info(n.dtype).short_name, to_string(n.dims), " = ", name_of(n));
     for (const NodeId in : n.in) out += cat(" %", in);
     out += attribute_text(graph, n);
     if (n.held) out += " held";

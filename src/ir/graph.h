@@ -64,7 +64,7 @@ void set_attributes(Graph& graph, GraphNode& n, const A& attributes) {
   n.attr64 = attributes.word();
   n.attrs = {};
   if constexpr (HasList<A>) {
-    std::int64_t list[2 * kMaxRank];  // the longest there is: two words an axis
+    std::int64_t list[kMostAttributeWords];
     attributes.write_list(list);
     n.attrs = graph.keep({list, attributes.list_size()});
   }

@@ -254,6 +254,7 @@ class Inference {
       case Op::cholesky:
         return in_.size() == 1 && is_square(in_[0]) ? result(in_[0]) : "needs square matrices";
       case Op::solve_triangular: return solve_triangular();
+      case Op::custom: return as_stated();
       default: return sort();
     }
   }
@@ -303,13 +304,23 @@ std::optional<Shape> broadcast_dims(Dims a, Dims b) {
   return out;
 }
 
-Inferred infer_part(Op op, const Type& first, std::size_t index) {
+Inferred infer_part(Op op, const Type& first, std::size_t index, const Stored& attributes) {
   Inferred out{first.dtype, Shape(first.dims), nullptr};
   switch (op) {
     case Op::sort_with_positions:
       if (index == 1) out.dtype = DType::Int64;
       if (index > 1) out.fault = "is no result of its op";
       break;
+    case Op::custom: {
+      const auto custom = Custom::from(attributes);
+      if (index >= custom.results) {
+        out.fault = "is no result of its op";
+      } else if (index > 0) {
+        out.dtype = custom.dtype(index);
+        out.dims = Shape(custom.dims(index));
+      }
+      break;
+    }
     default: out.fault = "is of an op of one result";
   }
   return out;

@@ -118,7 +118,8 @@ struct Inferred {
 /// looked at.
 Inferred infer(Op op, std::span<const Type> in, const Stored& attributes, const Stated& stated = {});
 
-/// The dtype and extents of result `index` of an op of several results (BUNDLE), from those of its first.
-Inferred infer_part(Op op, const Type& first, std::size_t index);
+/// The dtype and extents of result `index` of an op of several results (BUNDLE), from those of its first and
+/// its attributes.
+Inferred infer_part(Op op, const Type& first, std::size_t index, const Stored& attributes = {});
 
 }  // namespace kiln::ir

@@ -26,7 +26,7 @@ struct Operand {
 
 /// results = op(operands), all of them in the memory of one device.
 struct Call {
-  static constexpr std::size_t kMostOperands = 4, kMostResults = 2;
+  static constexpr std::size_t kMostOperands = 8, kMostResults = 4;
   ir::Op op = ir::Op::matmul;
   std::uint64_t attr64 = 0;  // the node's attributes: ir::attributes<ir::Sort>(call)
   std::span<const std::int64_t> attrs;
@@ -58,6 +58,8 @@ class Routine {
   virtual bool is_recordable(const Call&) const { return false; }
   /// The result may take the place of the first operand, where nobody else reads that.
   virtual bool overwrites_first() const { return false; }
+  /// Compiles what run() will need, when it is planned. UserError where it cannot run: of what the user gave.
+  virtual void prepare(const Call&) const {}
   /// Bytes of 64-byte aligned memory (256 on a GPU) that run() wants.
   virtual std::size_t workspace_bytes(const Call&) const { return 0; }
   /// Pre: supports(call). On a GPU it is enqueued on the thread's stream. CompileError, DeviceError.

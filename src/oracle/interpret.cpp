@@ -242,7 +242,9 @@ class Interpreter {
         if (node.op == Op::scatter)
           return oracle::scatter(node, in(0), oracle::broadcast(in(1), in(2).dims), in(2), out_of_range(id));
         if (has(node.op, BUNDLE)) {
-          results_[id] = oracle::library_results(node, in(0));
+          std::vector<Value> operands;
+          for (const NodeId operand : node.in) operands.push_back(values_[operand]);
+          results_[id] = oracle::library_results(node, operands);
           return results_[id][0];
         }
         return oracle::library(node, in(0), node.in.size() > 1 ? in(1) : Value{});

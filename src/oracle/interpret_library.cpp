@@ -1,4 +1,5 @@
 // Library operations of the reference interpreter but scatters: orders, searches, systems of equations.
+#include "ir/custom.h"
 #include "oracle/interpret_element.h"
 #include "support/check.h"
 
@@ -157,8 +158,35 @@ Value library(const GraphNode& node, const Value& x, const Value& y) {
   return solve_triangular(node, x, y);
 }
 
-std::vector<Value> library_results(const GraphNode& node, const Value& x) {
+namespace {
+
+/// The user's function for the CPU is the reference.
+std::vector<Value> custom(const GraphNode& node, std::span<const Value> operands) {
+  const auto how = attributes<Custom>(node);
+  const CustomCode& code = custom_code(how.kernel);
+  if (!code.cpu)
+    throw UserError(cat("[", code.name, "] cannot be interpreted: it has no function for the CPU"));
+  std::vector<Value> in, out;
+  std::vector<KernelArray> arrays_in, arrays_out;
+  for (const Value& x : operands) in.push_back(densified(x));
+  for (const Value& x : in) arrays_in.push_back({const_cast<std::byte*>(x.data), x.dtype, x.dims});
+  for (std::size_t i = 0; i < how.results; ++i)
+    out.push_back(i == 0 ? new_value(node.dtype, node.dims) : new_value(how.dtype(i), how.dims(i)));
+  std::int64_t elements = 0;
+  for (const Value& y : out) {
+    arrays_out.push_back({y.writable(), y.dtype, y.dims});
+    elements += y.numel();
+  }
+  if (elements > 0) run_custom(code, {code.name, arrays_in, arrays_out, how.numbers()});
+  return out;
+}
+
+}  // namespace
+
+std::vector<Value> library_results(const GraphNode& node, std::span<const Value> operands) {
+  if (node.op == Op::custom) return custom(node, operands);
   KILN_CHECK_THAT(node.op == Op::sort_with_positions, info(node.op).name, " has no values");
+  const Value& x = operands[0];
   GraphNode positions = node;
   positions.op = Op::argsort;
   positions.dtype = DType::Int64;

@@ -59,7 +59,7 @@ Value scatter(const GraphNode& node, const Value& x, const Value& indices, const
 /// A library operation but scatter, of one operand or two.
 Value library(const GraphNode& node, const Value& x, const Value& y);
 /// All results of one that has several.
-std::vector<Value> library_results(const GraphNode& node, const Value& x);
+std::vector<Value> library_results(const GraphNode& node, std::span<const Value> operands);
 
 /// A reduction or scan of x, by the node's operation along its axes.
 Value reduce(const GraphNode& node, const Value& x);

@@ -247,10 +247,12 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
   if (t_.off.epilogue && (is_contraction(a) || is_contraction(b)))
     return refuse(edge, because(FusionReason::SwitchedOff, "epilogue"));
+  const auto is_custom = [&](const Group& x) { return g_[x.root_node].op == Op::custom; };
   if (a.library || b.library)
     return refuse(edge, a.attention >= 0 || b.attention >= 0     ? FusionReason::AttentionAlone
                         : a.loops || b.loops                     ? FusionReason::WholeLoop
                         : is_contraction(a) || is_contraction(b) ? FusionReason::ProductsAreLibraryCalls
+                        : is_custom(a) || is_custom(b)           ? FusionReason::CustomKernel
                                                                  : FusionReason::LibraryCalls);
   if (a.points == 0 || b.points == 0) return refuse(edge, FusionReason::NoElements);
   if (std::max(a.points, b.points) < t_.fuse_least)

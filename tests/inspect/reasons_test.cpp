@@ -215,13 +215,27 @@ const std::vector<Program>& programs() {
 /// Reasons that the tests of other files show (graphs that no public function records, options), and those
 /// that need more tensors or memory than a test should take.
 const std::set<FusionReason> kElsewhere = {
-    FusionReason::BothEnds,     // tests/plan/fuse_test.cpp
-    FusionReason::SwitchedOff,  // tests/inspect/explain_test.cpp
-    FusionReason::TooSmall,     // the same
-    FusionReason::TooManyInputs, FusionReason::TooManyStored, FusionReason::TooManyPieces,
-    FusionReason::NoElements,    FusionReason::NotOneScore,   FusionReason::OtherSumAxes,
-    FusionReason::RowSpreads,    FusionReason::NotOfScores,   FusionReason::GpuHeads,
-    FusionReason::GpuRowRead,    FusionReason::GpuTooMany,    FusionReason::GpuNone,
+    FusionReason::BothEnds,      // tests/plan/fuse_test.cpp
+    FusionReason::SwitchedOff,   // tests/inspect/explain_test.cpp
+    FusionReason::TooSmall,      // the same
+    FusionReason::CustomKernel,  // tests/api/custom_kernel_test.cpp
+    // tests/inspect/patterns_test.cpp
+    FusionReason::UserCondition,
+    FusionReason::UserShared,
+    FusionReason::UserOff,
+    FusionReason::UserApart,
+    FusionReason::TooManyInputs,
+    FusionReason::TooManyStored,
+    FusionReason::TooManyPieces,
+    FusionReason::NoElements,
+    FusionReason::NotOneScore,
+    FusionReason::OtherSumAxes,
+    FusionReason::RowSpreads,
+    FusionReason::NotOfScores,
+    FusionReason::GpuHeads,
+    FusionReason::GpuRowRead,
+    FusionReason::GpuTooMany,
+    FusionReason::GpuNone,
 };
 
 class Reasons : public ::testing::Test {
