@@ -90,13 +90,8 @@ Value* FunctionEmitter::vector(ExprId e) {
   if (n.prim == Prim::Philox)
     if (Value* shared = philox_run(e, n)) return shared;
   if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !at_.varying(n.b))) return vector(legal.id);
-  // Without the instruction each Fma would be a call too.
-  if ((n.prim == Prim::Call1 || n.prim == Prim::Call2) && target_.fma && !k_.exact &&
-      library_symbol(n, lanes_).empty())
-    if (const VectorFunction f =
-            vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}, {&pool_, n.b});
-        f.value)
-      return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
+  if (const VectorFunction f = vector_function_of(n, lanes_); f.value)
+    return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
   if (n.prim == Prim::Lt || n.prim == Prim::Le)
     if (Value* mask = compare_lanes(e, n)) return mask;
   Value* in[3] = {};
@@ -154,6 +149,14 @@ Value* FunctionEmitter::divide_by_uniform(ExprId e, const ExprNode& n) {
     if (llvm::isa<llvm::ConstantInt>(fast)) return corrected();
     return branch(fast, corrected, [&] { return b_.CreateFDiv(x, divisor); });
   });
+}
+
+/// A Float64 function in primitives, where the target's library does not have it. Without the instruction each
+/// Fma would be a call too.
+VectorFunction FunctionEmitter::vector_function_of(const ExprNode& n, int lanes) {
+  if (n.prim != Prim::Call1 && n.prim != Prim::Call2) return {};
+  if (!target_.fma || k_.exact || !library_symbol(n, lanes).empty()) return {};
+  return vector_function(static_cast<kernel::MathFn>(n.imm), {&pool_, n.a}, {&pool_, n.b});
 }
 
 /// f where it holds on all lanes, else the function itself lane by lane.

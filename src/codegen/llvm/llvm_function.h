@@ -124,6 +124,7 @@ class FunctionEmitter {
   Value* branch(Value* condition, llvm::function_ref<Value*()> then_value,
                 llvm::function_ref<Value*()> else_value);
   Value* call(const ExprNode& n, Value* const* in);
+  VectorFunction vector_function_of(const ExprNode& n, int lanes);
   int register_lanes(int lanes) const;
   std::string library_symbol(const ExprNode& n, int lanes) const;
   Value* vector_call(const ExprNode& n, Value* x, Value* y);
