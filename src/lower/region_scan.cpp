@@ -34,8 +34,8 @@ std::uint32_t RegionLowering::log_add_exp(DType type) {
   m.types = {type, type};
   m.identity = {kernel::const_bits(type, -HUGE_VAL), kernel::const_bits(type, 0)};
   m.lift = {x.id, x.lit(1).id};
-  // Equal values include equal infinities, whose difference is NaN. Beyond the bound the exponential is lost in
-  // any sum; it is kept a normal number there, because processors handle others by microcode, and every
+  // Equal values include equal infinities, whose difference is NaN. Beyond the bound the exponential is lost
+  // in any sum; it is kept a normal number there, because processors handle others by microcode, and every
   // identity (-inf) that meets a value would make one.
   const E apart = kernel::select(greatest == x, x.lit(0), -kernel::abs(greatest - x));
   const E bound = x.lit(type == DType::Float64 ? -700 : -87);

@@ -48,7 +48,8 @@ Parts FunctionEmitter::with_parts(llvm::ArrayRef<ExprId> roots, const Parts& lat
     }
     if (const E legal = vector ? legalize_vector(pool_, e, false) : E{})
       return made[e] = self(self, legal.id);
-    if (const VectorFunction f = vector ? vector_function_of(n, static_cast<int>(vector->getNumElements())) : VectorFunction{};
+    if (const VectorFunction f =
+            vector ? vector_function_of(n, static_cast<int>(vector->getNumElements())) : VectorFunction{};
         f.value && !f.in_range)
       return made[e] = self(self, f.value.id);
     Value* in[3] = {};

@@ -151,8 +151,8 @@ Value* FunctionEmitter::divide_by_uniform(ExprId e, const ExprNode& n) {
   });
 }
 
-/// A Float64 function in primitives, where the target's library does not have it. Without the instruction each
-/// Fma would be a call too.
+/// A Float64 function in primitives, where the target's library does not have it. Without the instruction
+/// each Fma would be a call too.
 VectorFunction FunctionEmitter::vector_function_of(const ExprNode& n, int lanes) {
   if (n.prim != Prim::Call1 && n.prim != Prim::Call2) return {};
   if (!target_.fma || k_.exact || !library_symbol(n, lanes).empty()) return {};

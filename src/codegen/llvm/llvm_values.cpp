@@ -349,7 +349,7 @@ Value* ValueBuilder::cast(Value* v, DType to, DType from, bool in_range) {
   if (is_float(from)) {
     if (is_float(to)) return to == DType::Float64 ? b_.CreateFPExt(v, t) : b_.CreateFPTrunc(v, t);
     if (in_range) return is_signed_int(to) ? b_.CreateFPToSI(v, t) : b_.CreateFPToUI(v, t);
-    if (size_of(to) <= 2) return saturate(v, to);
+    if (size_of(to) <= 2 || v->getType()->isVectorTy()) return saturate(v, from, to);
     const ID id = is_signed_int(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat;
     return b_.CreateIntrinsic(id, {t, v->getType()}, {v});
   }
@@ -357,18 +357,30 @@ Value* ValueBuilder::cast(Value* v, DType to, DType from, bool in_range) {
   return is_signed_int(from) ? b_.CreateSExtOrTrunc(v, t) : b_.CreateZExtOrTrunc(v, t);
 }
 
-/// A float as an integer of 8 or 16 bits: clamped to the integer's range, then truncated; NaN becomes 0. It
-/// goes by way of 32 bits because LLVM converts a vector to narrower integers element by element.
-Value* ValueBuilder::saturate(Value* v, DType to) {
+/// A float as an integer: clamped to the integer's range, then truncated; NaN becomes 0. LLVM converts
+/// vectors so element by element, and vectors to narrow integers in any way: those go by way of 32 bits.
+/// Where the float type lacks the greatest integer, the clamp ends at the float below it.
+Value* ValueBuilder::saturate(Value* v, DType from, DType to) {
   const int bits = static_cast<int>(8 * size_of(to));
-  const bool is_signed = is_signed_int(to);
-  const double high = std::ldexp(1.0, is_signed ? bits - 1 : bits) - 1, low = is_signed ? -high - 1 : 0;
+  const bool is_signed = is_signed_int(to), narrow = bits < 32;
+  const double beyond = std::ldexp(1.0, is_signed ? bits - 1 : bits), low = is_signed ? -beyond : 0;
+  const int digits = from == DType::Float64 ? 53 : 24, magnitude = is_signed ? bits - 1 : bits;
+  const bool exact = magnitude <= digits;
+  const double high = exact ? beyond - 1 : beyond - std::ldexp(1.0, magnitude - digits);
   Value *most = llvm::ConstantFP::get(v->getType(), high), *least = llvm::ConstantFP::get(v->getType(), low);
   Value* x = b_.CreateSelect(b_.CreateFCmpOLT(v, most), v, most);
   x = b_.CreateSelect(b_.CreateFCmpOGT(x, least), x, least);
-  Value* wide = b_.CreateFPToSI(x, like(v, b_.getInt32Ty()));
+  Type* t = like(v, register_type(b_.getContext(), to));
+  Type* wide_type = narrow ? like(v, b_.getInt32Ty()) : t;
+  Value* wide = is_signed || narrow ? b_.CreateFPToSI(x, wide_type) : b_.CreateFPToUI(x, wide_type);
+  if (!exact) {
+    const llvm::APInt greatest = is_signed ? llvm::APInt::getSignedMaxValue(static_cast<unsigned>(bits))
+                                           : llvm::APInt::getMaxValue(static_cast<unsigned>(bits));
+    Value* above = b_.CreateFCmpOGE(v, llvm::ConstantFP::get(v->getType(), beyond));
+    wide = b_.CreateSelect(above, llvm::ConstantInt::get(wide_type, greatest), wide);
+  }
   wide = b_.CreateSelect(b_.CreateFCmpORD(v, v), wide, llvm::Constant::getNullValue(wide->getType()));
-  return b_.CreateTrunc(wide, like(v, register_type(b_.getContext(), to)));
+  return narrow ? b_.CreateTrunc(wide, t) : wide;
 }
 
 Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value* b, Value* c) {

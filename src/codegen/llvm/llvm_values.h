@@ -33,7 +33,7 @@ class ValueBuilder {
   llvm::Value* compute(kernel::Prim prim, DType type, DType from, llvm::Value* a, llvm::Value* b,
                        llvm::Value* c);
   llvm::Value* cast(llvm::Value* v, DType to, DType from, bool in_range);
-  llvm::Value* saturate(llvm::Value* v, DType to);
+  llvm::Value* saturate(llvm::Value* v, DType from, DType to);
   llvm::Value* max(llvm::Value* a, llvm::Value* b, DType type, bool greatest);
 
   /// The words of a Philox 4x32-10 block under a key, in the low halves of 64-bit values (what stands above

@@ -2,6 +2,7 @@
 
 #include "device/cpu/threads.h"
 #include "library/cpu/gemm_micro.h"
+#include "library/cpu/positions.h"
 
 #include <algorithm>
 #include <limits>
@@ -18,6 +19,8 @@ constexpr std::int64_t kFewestElements = 64;     // of a part of a row that a th
 constexpr std::int64_t kTableBytes = 512 << 10;  // of a thread's table: within the second cache
 constexpr std::int64_t kWidenedAtOnce = 256, kFewestWidened = 8;  // elements of a row of float16
 constexpr std::int64_t kResolvedAtOnce = 1024;                    // indices
+constexpr std::int64_t kListed = 256;         // runs of elements, whose indices are compared at once
+constexpr std::int64_t kFetchedAhead = 16;    // of those
 constexpr std::int64_t kValuesAnElement = 4;  // from which tables are worth clearing and combining
 
 std::int64_t count_of(const Array& a) {
@@ -56,20 +59,40 @@ Array distinct(const Array& indices) {
   return out;
 }
 
+/// The call with axes of one element left out and axes that all three arrays walk as one joined, those on
+/// either side of the scattered axis.
+Scatter collapsed(const Scatter& call) {
+  Scatter out = call;
+  Array* const arrays[] = {&out.x, &out.indices, &out.values};
+  const Array* const from[] = {&call.x, &call.indices, &call.values};
+  for (Array* a : arrays) a->rank = 0;
+  out.axis = -1;
+  for (int axis = 0; axis < call.x.rank; ++axis) {
+    const int before = out.x.rank - 1;
+    const bool own = axis == call.axis;
+    if (!own && call.x.dims[axis] == 1) continue;
+    bool joins = !own && before >= 0 && before != out.axis;
+    for (int i = 0; i < 3 && joins; ++i)
+      joins = arrays[i]->strides[before] == from[i]->strides[axis] * from[i]->dims[axis];
+    if (own) out.axis = before + 1;
+    for (int i = 0; i < 3; ++i) {
+      Array& a = *arrays[i];
+      const int at = joins ? before : a.rank++;
+      a.dims[at] = (joins ? a.dims[at] : 1) * from[i]->dims[axis];
+      a.strides[at] = from[i]->strides[axis];
+    }
+  }
+  return out;
+}
+
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Indices `stride` apart as positions along an axis, -1 for those out of range.
-template <class T>
-void resolve_run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t extent, std::int64_t* to) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T index = from[i * stride];
-    std::int64_t at = -1;
-    if constexpr (std::is_signed_v<T>)
-      at = index < 0 ? std::int64_t{index} + extent : std::int64_t{index};
-    else if (std::uint64_t{index} < static_cast<std::uint64_t>(extent))
-      at = static_cast<std::int64_t>(index);
-    to[i] = at >= 0 && at < extent ? at : -1;
-  }
+/// f<Index>() for the type of the indices.
+template <class F>
+void by_index(const Scatter& call, F f) {
+  dispatch(call.index_dtype, [&]<class Index>() {
+    if constexpr (std::is_integral_v<Index> && !std::is_same_v<Index, bool>) f.template operator()<Index>();
+  });
 }
 
 void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
@@ -79,17 +102,21 @@ void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
   const std::int64_t run = from.rank ? from.dims[from.rank - 1] : 1,
                      stride = from.rank ? from.strides[from.rank - 1] : 0;
   const std::int64_t rows = run == 0 ? 0 : count_of(from) / run;
-  dispatch(call.index_dtype, [&]<class T>() {
-    if constexpr (std::is_integral_v<T>) {
-      parallel_for(rows, std::max<std::int64_t>(1, kParallelAbove / std::max<std::int64_t>(run, 1)),
-                   [&](std::int64_t begin, std::int64_t end, int) {
-                     for (std::int64_t r = begin; r < end; ++r) {
-                       const T* const row =
-                           static_cast<const T*>(from.data) + offset_of(from, 0, from.rank - 1, r);
-                       resolve_run(row, stride, run, extent, to + r * run);
-                     }
-                   });
-    }
+  by_index(call, [&]<class T>() {
+    const ResolvePositions<T> positions_of = resolve_positions<T>();
+    if (rows == 1)
+      return parallel_for(run, kParallelAbove, [&](std::int64_t begin, std::int64_t end, int) {
+        positions_of(static_cast<const T*>(from.data) + begin * stride, stride, end - begin, extent, -1,
+                     to + begin);
+      });
+    parallel_for(rows, std::max<std::int64_t>(1, kParallelAbove / std::max<std::int64_t>(run, 1)),
+                 [&](std::int64_t begin, std::int64_t end, int) {
+                   for (std::int64_t r = begin; r < end; ++r) {
+                     const T* const row =
+                         static_cast<const T*>(from.data) + offset_of(from, 0, from.rank - 1, r);
+                     positions_of(row, stride, run, extent, -1, to + r * run);
+                   }
+                 });
   });
 }
 
@@ -182,48 +209,139 @@ struct Cut {
   std::int64_t jobs() const { return outer * parts * ranges; }
 };
 
+/// Where a run of elements and the values that meet it begin.
+struct Meeting {
+  std::int64_t element, value;
+};
+
+/// Runs of `n` elements meet their values in the order of a list: first those that a thread does not own were
+/// left out without a branch, which would be mispredicted at every other one, and now the elements of later
+/// runs, which lie anywhere, are asked for ahead.
+template <Combine How, class A, class T>
+void meet_listed(const Meeting* list, std::int64_t count, A* elements, const T* values, std::int64_t step,
+                 std::int64_t n) {
+  const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(A));
+  for (std::int64_t j = 0; j < count; ++j) {
+    const Meeting ahead = list[std::min(j + kFetchedAhead, count - 1)];
+    const auto* const line = reinterpret_cast<const char*>(elements + ahead.element);
+    __builtin_prefetch(line, 1);
+    if (bytes > 64) __builtin_prefetch(line + 64, 1);
+    meet_row<How>(elements + list[j].element, values + list[j].value, step, n);
+  }
+}
+
+/// The part of a write that one thread makes: values of one outer position, elements [from, to) of runs at
+/// positions [low, high).
+template <Combine How, class A, class T>
+struct Writer {
+  const Scatter& call;
+  const Array& where;  // the positions under repetition
+  const std::int64_t* positions;
+  const Cut& cut;
+  A* out;  // of the outer position
+  std::int64_t value_base, where_base;
+  std::int64_t low, high, from, to;
+
+  int axis() const { return call.axis; }
+  int last() const { return call.x.rank - 1; }
+  std::int64_t line() const { return cut.rows * cut.run; }
+  std::int64_t step() const { return last() > axis() ? call.values.strides[last()] : 0; }
+  std::int64_t value_at(std::int64_t k, std::int64_t r) const {
+    const std::int64_t v = value_base + k * call.values.strides[axis()];
+    return cut.rows > 1 ? v + offset_of(call.values, axis() + 1, last(), r) : v;
+  }
+  std::int64_t where_at(std::int64_t k, std::int64_t r) const {
+    const std::int64_t w = where_base + k * where.strides[axis()];
+    return cut.rows > 1 ? w + offset_of(where, axis() + 1, last(), r) : w;
+  }
+
+  /// The runs of the pieces from `first` on that this writer owns; returns their number.
+  std::int64_t list_runs(std::int64_t first, std::int64_t count, Meeting* list) const {
+    const std::int64_t* const all = positions;
+    const std::int64_t least = low, beyond = high, rows = cut.rows, pitch = line();
+    std::int64_t found = 0;
+    if (rows == 1) {
+      const std::int64_t value_step = call.values.strides[axis()], where_step = where.strides[axis()];
+      const std::int64_t offset = from;
+      std::int64_t v = value_at(first, 0) + from * step(), w = where_at(first, 0);
+      for (std::int64_t i = 0; i < count; ++i, v += value_step, w += where_step) {
+        const std::int64_t p = all[w];
+        list[found] = {p * pitch + offset, v};
+        found += static_cast<std::int64_t>(p >= least) & static_cast<std::int64_t>(p < beyond);
+      }
+      return found;
+    }
+    for (std::int64_t i = first; i < first + count; ++i) {
+      const std::int64_t k = i / rows, r = i - k * rows, p = all[where_at(k, r)];
+      list[found] = {p * pitch + r * cut.run + from, value_at(k, r) + from * step()};
+      found += static_cast<std::int64_t>(p >= least) & static_cast<std::int64_t>(p < beyond);
+    }
+    return found;
+  }
+
+  /// One index for a whole run.
+  void write_runs() const {
+    const std::int64_t pieces = call.values.dims[axis()] * cut.rows, n = to - from;
+    const auto* const values = static_cast<const T*>(call.values.data);
+    Meeting list[kListed];
+    const bool widens = kHalf<T> && !std::is_same_v<A, T> && cut.rows == 1 && n < kFewestWidened &&
+                        n == cut.run && call.values.strides[axis()] == n && (step() == 1 || n == 1);
+    for (std::int64_t first = 0; first < pieces; first += kListed) {
+      const std::int64_t here = std::min(kListed, pieces - first);
+      const std::int64_t found = list_runs(first, here, list);
+      if constexpr (kHalf<T> && !std::is_same_v<A, T>) {
+        if (widens) {
+          A wide[kListed * kFewestWidened];
+          const std::int64_t base = value_at(first, 0);
+          convert(values + base, wide, here * n);
+          meet_listed<How>(list, found, out, wide - base, 1, n);
+          continue;
+        }
+      }
+      meet_listed<How>(list, found, out, values, step(), n);
+    }
+  }
+
+  /// An index for each element.
+  void write_elements() const {
+    const auto* const values = static_cast<const T*>(call.values.data);
+    for (std::int64_t k = 0; k < call.values.dims[axis()]; ++k)
+      for (std::int64_t r = 0; r < cut.rows; ++r) {
+        const T* const value = values + value_at(k, r);
+        const std::int64_t* const position = positions + where_at(k, r);
+        A* const row = out + r * cut.run;
+        for (std::int64_t i = from; i < to; ++i) {
+          const std::int64_t p = position[i * where.strides[last()]];
+          if (p >= low && p < high) meet<How>(row[p * line() + i], value[i * step()]);
+        }
+      }
+  }
+};
+
 template <Combine How, class A, class T>
 void write(const Scatter& call, const Array& where, const std::int64_t* positions, A* out) {
   const Cut cut(call);
   const int axis = call.axis, last = call.x.rank - 1;
-  const std::int64_t count = call.values.dims[axis], extent = call.x.dims[axis];
+  const std::int64_t extent = call.x.dims[axis];
   if (count_of(call.values) == 0) return;
-  const bool inner = last > axis;
-  const std::int64_t value_step = inner ? call.values.strides[last] : 0,
-                     where_step = inner ? where.strides[last] : 0;
-  Array spread = where;  // the positions under repetition
+  Array spread = where;
   std::copy(call.values.dims, call.values.dims + call.values.rank, spread.dims);
   parallel_for(cut.jobs(), 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t job = begin; job < end; ++job) {
       const std::int64_t range = job % cut.ranges, part = job / cut.ranges % cut.parts,
                          o = job / cut.ranges / cut.parts;
-      const std::int64_t low = extent * range / cut.ranges, high = extent * (range + 1) / cut.ranges;
-      const std::int64_t from = cut.run * part / cut.parts, to = cut.run * (part + 1) / cut.parts;
-      const std::int64_t value_base = offset_of(call.values, 0, axis, o),
-                         where_base = offset_of(spread, 0, axis, o);
-      const std::int64_t line = cut.rows * cut.run;
-      for (std::int64_t k = 0; k < count; ++k)
-        for (std::int64_t r = 0; r < cut.rows; ++r) {
-          std::int64_t v = value_base + k * call.values.strides[axis],
-                       w = where_base + k * spread.strides[axis];
-          if (cut.rows > 1) {
-            v += offset_of(call.values, axis + 1, last, r);
-            w += offset_of(spread, axis + 1, last, r);
-          }
-          const T* const value = static_cast<const T*>(call.values.data) + v;
-          A* const row = out + o * extent * line + r * cut.run;
-          if (where_step == 0) {  // one index for the whole run
-            const std::int64_t p = positions[w];
-            if (p < low || p >= high) continue;
-            A* const to_row = row + p * line;
-            meet_row<How>(to_row + from, value + from * value_step, value_step, to - from);
-          } else {
-            for (std::int64_t i = from; i < to; ++i) {
-              const std::int64_t p = positions[w + i * where_step];
-              if (p >= low && p < high) meet<How>(row[p * line + i], value[i * value_step]);
-            }
-          }
-        }
+      const Writer<How, A, T> writer{call,
+                                     spread,
+                                     positions,
+                                     cut,
+                                     out + o * extent * cut.rows * cut.run,
+                                     offset_of(call.values, 0, axis, o),
+                                     offset_of(spread, 0, axis, o),
+                                     extent * range / cut.ranges,
+                                     extent * (range + 1) / cut.ranges,
+                                     cut.run * part / cut.parts,
+                                     cut.run * (part + 1) / cut.parts};
+      last == axis || spread.strides[last] == 0 ? writer.write_runs() : writer.write_elements();
     }
   });
 }
@@ -247,11 +365,15 @@ bool counts(const Scatter& call) {
          call.values.strides[call.axis] == 0;
 }
 /// Tables of a thread that counts: an addition need not wait for the one before where that has the same
-/// index.
-constexpr int kCountTables = 4;
+/// index. Tables that leave the first cache would cost more than such waits.
+constexpr std::int64_t kCountTables = 4, kCountTablesBytes = 64 << 10;
+std::int64_t count_tables(const Scatter& call) {
+  return std::clamp<std::int64_t>(kCountTablesBytes / (count_of(call.x) * size_of(call.dtype)), 1,
+                                  kCountTables);
+}
 std::size_t table_bytes(const Scatter& call) {
   const std::int64_t elements = count_of(call.x);
-  return aligned(static_cast<std::size_t>((counts(call) ? kCountTables * (elements + 1) : elements) *
+  return aligned(static_cast<std::size_t>((counts(call) ? count_tables(call) * (elements + 1) : elements) *
                                           size_of(call.dtype)));
 }
 
@@ -268,19 +390,26 @@ T identity() {
 /// How often each of `elements` positions comes, in the first of several tables of one element more: that one
 /// is for what is out of range.
 template <class T, class Index>
-void count_run(const Index* indices, std::int64_t stride, std::int64_t n, std::int64_t elements, T* tables) {
-  std::fill_n(tables, kCountTables * (elements + 1), T{});
+void count_run(const Index* indices, std::int64_t stride, std::int64_t n, std::int64_t elements, T* tables,
+               std::int64_t table_count) {
+  const ResolvePositions<Index> positions_of = resolve_positions<Index>();
+  const std::int64_t pitch = elements + 1;
+  std::fill_n(tables, table_count * pitch, T{});
+  const auto count = [&](std::int64_t position, std::int64_t table) {
+    T& counter = tables[table * pitch + position];
+    counter = static_cast<T>(static_cast<std::uint64_t>(counter) + 1);
+  };
   std::int64_t positions[kResolvedAtOnce];
   for (std::int64_t k = 0; k < n; k += kResolvedAtOnce) {
     const std::int64_t here = std::min(kResolvedAtOnce, n - k);
-    resolve_run(indices + k * stride, stride, here, elements, positions);
-    for (std::int64_t j = 0; j < here; ++j) {
-      T& counter = tables[j % kCountTables * (elements + 1) + (positions[j] < 0 ? elements : positions[j])];
-      counter = static_cast<T>(static_cast<std::uint64_t>(counter) + 1);
-    }
+    positions_of(indices + k * stride, stride, here, elements, elements, positions);
+    std::int64_t j = 0;
+    for (; table_count == kCountTables && j + kCountTables <= here; j += kCountTables)
+      for (std::int64_t t = 0; t < kCountTables; ++t) count(positions[j + t], t);
+    for (; j < here; ++j) count(positions[j], 0);
   }
-  for (int t = 1; t < kCountTables; ++t)
-    for (std::int64_t i = 0; i < elements; ++i) meet<Combine::Add>(tables[i], tables[t * (elements + 1) + i]);
+  for (std::int64_t t = 1; t < table_count; ++t)
+    for (std::int64_t i = 0; i < elements; ++i) meet<Combine::Add>(tables[i], tables[t * pitch + i]);
 }
 
 /// Pre: in_tables(call); `tables` has table_bytes for each thread.
@@ -296,13 +425,15 @@ void write_tables(const Scatter& call, std::byte* tables, T* out) {
   const auto table = [&](std::int64_t part) {
     return reinterpret_cast<T*>(tables + static_cast<std::size_t>(part) * table_bytes(call));
   };
+  const ResolvePositions<Index> positions_of = resolve_positions<Index>();
   parallel_for(cut.ranges, 1, [&](std::int64_t begin, std::int64_t end, int) {
     std::int64_t positions[kResolvedAtOnce];
     for (std::int64_t part = begin; part < end; ++part) {
       T* const own = table(part);
       if (How == Combine::Add && counts(call)) {
         const std::int64_t first = count * part / cut.ranges, end_of = count * (part + 1) / cut.ranges;
-        count_run(indices + first * next_index, next_index, end_of - first, elements, own);
+        count_run(indices + first * next_index, next_index, end_of - first, elements, own,
+                  count_tables(call));
         for (std::int64_t i = 0; i < elements; ++i) meet<Combine::Multiply>(own[i], *values);
         continue;
       }
@@ -310,7 +441,7 @@ void write_tables(const Scatter& call, std::byte* tables, T* out) {
       const std::int64_t behind = count * (part + 1) / cut.ranges;
       for (std::int64_t k = count * part / cut.ranges; k < behind; k += kResolvedAtOnce) {
         const std::int64_t here = std::min(kResolvedAtOnce, behind - k);
-        resolve_run(indices + k * next_index, next_index, here, call.x.dims[axis], positions);
+        positions_of(indices + k * next_index, next_index, here, call.x.dims[axis], -1, positions);
         for (std::int64_t j = 0; j < here; ++j) {
           if (positions[j] < 0) continue;
           const T* const value = values + (k + j) * next_value;
@@ -330,10 +461,7 @@ void run(const Scatter& call, std::byte* workspace) {
   if constexpr (std::is_integral_v<T> && How != Combine::Set)
     if (in_tables(call)) {
       copy<T, T>(call.x, out);
-      return dispatch(call.index_dtype, [&]<class Index>() {
-        if constexpr (std::is_integral_v<Index> && !std::is_same_v<Index, bool>)
-          write_tables<How, T, Index>(call, workspace, out);
-      });
+      return by_index(call, [&]<class Index>() { write_tables<How, T, Index>(call, workspace, out); });
     }
   const Array where = distinct(call.indices);
   auto* const positions = reinterpret_cast<std::int64_t*>(workspace);
@@ -354,14 +482,16 @@ void run(const Scatter& call, std::byte* workspace) {
 
 }  // namespace
 
-std::size_t scatter_workspace_bytes(const Scatter& call) {
+std::size_t scatter_workspace_bytes(const Scatter& whole) {
+  const Scatter call = collapsed(whole);
   const std::size_t positions =
       aligned(static_cast<std::size_t>(count_of(distinct(call.indices))) * sizeof(std::int64_t));
   if (in_tables(call)) return static_cast<std::size_t>(Cut(call).ranges) * table_bytes(call);
   return positions + (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
 }
 
-void scatter(const Scatter& call, std::byte* workspace) {
+void scatter(const Scatter& whole, std::byte* workspace) {
+  const Scatter call = collapsed(whole);
   dispatch(call.dtype, [&]<class T>() {
     switch (call.how) {
       case Combine::Set: return run<Combine::Set, T>(call, workspace);

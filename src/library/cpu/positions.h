@@ -1,0 +1,17 @@
+// Indices of a scatter as positions along an axis, a register of them at a time.
+#pragma once
+
+#include <cstdint>
+
+namespace kiln::cpu {
+
+/// to[i] = the position that from[i * stride] names along an axis of `extent` elements, negative indices
+/// counting from its end; `none` for those out of range.
+template <class Index>
+using ResolvePositions = void (*)(const Index* from, std::int64_t stride, std::int64_t n, std::int64_t extent,
+                                  std::int64_t none, std::int64_t* to);
+/// The one for the instruction set in force. Index: an integer type.
+template <class Index>
+ResolvePositions<Index> resolve_positions();
+
+}  // namespace kiln::cpu
