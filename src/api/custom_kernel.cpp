@@ -41,11 +41,6 @@ std::string listed(std::span<const Tensor> operands) {
 
 }  // namespace
 
-struct CustomKernel::State {
-  CustomKernelOptions options;
-  std::uint32_t number = 0;
-};
-
 void KernelArray::wrong_type(DType asked) const {
   throw UserError(
       cat("[kernel] an array of ", kiln::name(dtype), " was asked for its elements as ", kiln::name(asked)));
@@ -68,7 +63,9 @@ CudaLaunch CudaLaunch::each(std::int64_t n) {
   return out;
 }
 
-struct CustomKernelAccess {
+namespace {
+
+struct CustomCalls {
   /// The types of the results, as the user's function says.
   static KernelTypes types_of(const CustomKernelOptions& options, std::span<const Tensor> operands,
                               KernelNumbers numbers) {
@@ -92,17 +89,18 @@ struct CustomKernelAccess {
     return out;
   }
 
-  static std::vector<Tensor> record(const CustomKernel::State& s, std::span<const Tensor> operands,
+  static std::vector<Tensor> record(const CustomKernel& kernel, std::span<const Tensor> operands,
                                     KernelNumbers numbers) {
-    const KernelTypes types = types_of(s.options, operands, numbers);
+    const std::uint32_t number = CustomKernelAccess::number(kernel);
+    const KernelTypes types = types_of(CustomKernelAccess::options(kernel), operands, numbers);
     const NodeRef node = NodeRef::adopt(ir::new_node(ir::Op::custom, types[0].dtype, types[0].shape));
     std::vector<ir::Node*> in;
     for (const Tensor& x : operands) in.push_back(x.node());
     ir::set_inputs(node.get(), in);
     const auto others = std::span(types).subspan(1);
     const std::vector<std::int64_t> words = ir::custom_words(numbers, others);
-    ir::set_attributes(node.get(), ir::Custom{s.number, static_cast<std::uint32_t>(types.size()), words});
-    check_device(ir::custom_code(s.number), *node);
+    ir::set_attributes(node.get(), ir::Custom{number, static_cast<std::uint32_t>(types.size()), words});
+    check_device(ir::custom_code(number), *node);
     std::vector<NodeRef> parts = api::part_nodes(node, types.size());
     std::vector<Tensor> out(parts.size());
     for (std::size_t i = parts.size(); i-- > 0;) out[i] = api::finish(std::move(parts[i]));
@@ -129,14 +127,16 @@ struct CustomKernelAccess {
     detail::CustomRule rule;
     rule.name = kernel.name();
     rule.pull = [=](std::span<const Tensor> g) {
-      return linear(kernel.state_->options.backward, "backward", g, out);
+      return linear(CustomKernelAccess::options(kernel).backward, "backward", g, out);
     };
     rule.push = [=](std::span<const Tensor> t) {
-      return linear(kernel.state_->options.forward, "forward", t, in);
+      return linear(CustomKernelAccess::options(kernel).forward, "forward", t, in);
     };
     return rule;
   }
 };
+
+}  // namespace
 
 std::vector<Tensor> CustomKernel::call(std::span<const Tensor> operands, KernelNumbers numbers,
                                        SourceLocation loc) const {
@@ -146,14 +146,14 @@ std::vector<Tensor> CustomKernel::call(std::span<const Tensor> operands, KernelN
     throw UserError(cat("[", s.options.name, "] called with ", operands.size(), " operands and ",
                         numbers.size(), " numbers: at most ", library::Call::kMostOperands, " and ",
                         kMostNumbers));
-  if (!detail::differentiating()) return CustomKernelAccess::record(s, operands, numbers);
+  if (!detail::differentiating()) return CustomCalls::record(*this, operands, numbers);
   std::vector<Tensor> in;
   for (const Tensor& x : operands) {
     api::checked(s.options.name, x);
     in.push_back(stop_gradient(x));
   }
-  const std::vector<Tensor> out = CustomKernelAccess::record(s, in, numbers);
-  return detail::with_rule(CustomKernelAccess::rule(*this, operands, out, numbers), operands, out);
+  const std::vector<Tensor> out = CustomCalls::record(*this, in, numbers);
+  return detail::with_rule(CustomCalls::rule(*this, operands, out, numbers), operands, out);
 }
 
 Tensor CustomKernel::operator()(std::initializer_list<Tensor> operands,
@@ -177,13 +177,9 @@ CustomKernel custom_kernel(CustomKernelOptions options, SourceLocation loc) {
     throw UserError(what + " has CUDA C without the name of its function or without a launch");
   if (cuda.source.empty() && (!cuda.function.empty() || cuda.launch))
     throw UserError(what + " has a launch and no CUDA C");
-  auto state = std::make_shared<CustomKernel::State>();
-  state->number = ir::keep_custom(
+  const std::uint32_t number = ir::keep_custom(
       {options.name, options.cpu, cuda.source, cuda.function, cuda.launch, options.same_bits});
-  state->options = std::move(options);
-  CustomKernel out;
-  out.state_ = std::move(state);
-  return out;
+  return CustomKernelAccess::make(std::move(options), number);
 }
 
 }  // namespace kiln

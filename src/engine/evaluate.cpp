@@ -28,6 +28,7 @@
 #include "support/check.h"
 #include "support/log.h"
 #include "support/thread_own.h"
+#include "transform/user_patterns.h"
 
 #include <kiln/config.h>
 #include <kiln/report.h>
@@ -119,7 +120,7 @@ std::uint64_t target_salt(const std::string& name) {
 /// plans.
 std::uint64_t steering_salt(const Config& c) {
   constexpr std::uint64_t kReported = 0x9e3779b97f4a7c15u;
-  std::uint64_t salt = explaining() ? kReported : 0;
+  std::uint64_t salt = (explaining() ? kReported : 0) + transform::patterns_salt();
   if (c.fuse && c.fuse_least == 0 && c.fuse_off.empty()) [[likely]]
     return salt;
   salt += c.fuse + 2 * static_cast<std::uint64_t>(c.fuse_least);

@@ -45,9 +45,13 @@ std::optional<std::string> defect_in(F f) {
 
 }  // namespace
 
-transform::Wishes wishes(const schedule::Target& target) {
-  if (target.strict) return {.products_as_sums = target.gpu};
+transform::Wishes wishes(const schedule::Target& target, Device device) {
   transform::Wishes w;
+  w.patterns = transform::PatternTarget{device, target.strict, target.exact};
+  if (target.strict) {
+    w.products_as_sums = target.gpu;
+    return w;
+  }
   w.finds_products = true;
   w.reductions = {target.run_bytes, target.launch_ns * target.bytes_per_ns, target.held};
   w.arranges = target.gpu;
@@ -90,7 +94,13 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   epilogues_.clear();
   classes_.clear();
   at_ = nullptr;
-  regions_ = plan::fuse(g_, planning_target(device_), fusion);
+  std::vector<plan::Apart> apart;
+  for (const transform::PatternNote& note : t_.notes)
+    if (note.why.reason() == FusionReason::UserApart) apart.push_back({note.last, note.why});
+  regions_ = plan::fuse(g_, planning_target(device_), fusion, apart);
+  for (const transform::PatternNote& note : t_.notes)
+    if (note.why.reason() != FusionReason::UserApart)
+      regions_.refusals.push_back({note.first, note.last, note.why});
   regions_.placements = donations_.placements;
   buffer_of_.assign(g_.size(), -1);
   overwritten_.assign(g_.size(), false);

@@ -28,7 +28,7 @@ struct TileGraph;
 using ir::NodeId;
 
 /// What a target wants of transform().
-transform::Wishes wishes(const schedule::Target& target);
+transform::Wishes wishes(const schedule::Target& target, Device device);
 
 class PlanMaker {
  public:
@@ -45,7 +45,7 @@ class PlanMaker {
         wanted_(wanted(walk, graph, ids)),
         recorded_(recorded(walk, graph, ids)),
         before_(explaining() ? std::optional(unfused(graph)) : std::nullopt),
-        t_(transform::transform(std::move(graph), wishes(planning_target(device)))),
+        t_(transform::transform(std::move(graph), wishes(planning_target(device), device))),
         g_(t_.graph) {}
   /// Null where arguments are donated and a plan that overwrites them would be wrong, or could not be made.
   std::shared_ptr<const Plan> run();

@@ -4,6 +4,7 @@
 
 #include <kiln/error.h>
 
+#include <algorithm>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -23,6 +24,12 @@ Kept& kept() {
 }
 
 }  // namespace
+
+bool is_custom_name(std::string_view name) {
+  Kept& k = kept();
+  const std::lock_guard lock(k.mutex);
+  return std::ranges::any_of(k.all, [&](const CustomCode& code) { return code.name == name; });
+}
 
 std::uint32_t keep_custom(CustomCode code) {
   Kept& k = kept();

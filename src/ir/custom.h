@@ -9,9 +9,11 @@
 #include <kiln/custom_kernel.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kiln::ir {
@@ -26,6 +28,9 @@ struct CustomCode {
 
   friend bool operator==(const CustomCode&, const CustomCode&) = default;
 };
+
+/// Whether a kernel of this name was made.
+bool is_custom_name(std::string_view name);
 
 /// The number of a kernel, which is kept.
 std::uint32_t keep_custom(CustomCode code);
@@ -46,3 +51,23 @@ std::string_view name_of(const N& node) {
 }
 
 }  // namespace kiln::ir
+
+namespace kiln {
+
+struct CustomKernel::State {
+  CustomKernelOptions options;
+  std::uint32_t number = 0;
+};
+
+/// What a handle stands for.
+struct CustomKernelAccess {
+  static const CustomKernelOptions& options(const CustomKernel& kernel) { return kernel.state_->options; }
+  static std::uint32_t number(const CustomKernel& kernel) { return kernel.state_->number; }
+  static CustomKernel make(CustomKernelOptions options, std::uint32_t number) {
+    CustomKernel out;
+    out.state_ = std::make_shared<const CustomKernel::State>(CustomKernel::State{std::move(options), number});
+    return out;
+  }
+};
+
+}  // namespace kiln

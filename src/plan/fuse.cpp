@@ -180,13 +180,16 @@ Regions Fuser::finish() {
   return out;
 }
 
-Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion) {
+Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion,
+             std::span<const Apart> apart) {
   if (target.off.all) fusion = Fusion::None;
-  Regions regions = Fuser(graph, target, fusion).run();
+  Regions regions = Fuser(graph, target, fusion, apart).run();
   if (fusion != Fusion::Full || regions.regions.size() < 2 || target.off.recompute) return regions;
   std::vector<bool> again = worth_recomputing(graph, regions, target);
-  if (again.empty()) return regions;
-  Regions other = Fuser(graph, target, fusion, std::move(again)).run();
+  for (const Apart& a : apart)
+    if (!again.empty()) again[a.node] = false;
+  if (std::ranges::find(again, true) == again.end()) return regions;
+  Regions other = Fuser(graph, target, fusion, apart, std::move(again)).run();
   const bool better = traffic_of(graph, other, target) < traffic_of(graph, regions, target);
   return better ? other : regions;
 }

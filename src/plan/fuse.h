@@ -4,6 +4,8 @@
 #include "plan/region.h"
 #include "schedule/target.h"
 
+#include <span>
+
 namespace kiln::plan {
 
 /// How much is to share a kernel: what may, or nothing, for graphs that the former fails for. Then every
@@ -11,10 +13,17 @@ namespace kiln::plan {
 /// over whole tensors.
 enum class Fusion : std::uint8_t { Full, None };
 
+/// A computing node that is stored, and whose readers are other regions.
+struct Apart {
+  NodeId node;
+  Why why;
+};
+
 /// Pre: verified graph, ids topological. Post: every root is stored or an alias (affine view) of something
 /// stored; every region lowers; regions are in an order in which they can run; every compute node is in one
 /// region, or is recomputed inside its consumers (and then in none).
-Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion = Fusion::Full);
+Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion = Fusion::Full,
+             std::span<const Apart> apart = {});
 
 /// Where an affine view's elements lie in the memory of the leaf or stored node below it.
 struct Alias {

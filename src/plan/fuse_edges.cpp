@@ -74,6 +74,7 @@ void Fuser::classify() {
         }
         if (cost <= kGeneratorCost) generator_cost_[id] = cost;
         if (is_written_in_place(x)) generator_cost_[id] = -1;
+        if (is_apart(id)) generator_cost_[id] = -1;
         transparent_[id] = ir::is_view(x.op) || generator(id) || (!recomputed_.empty() && recomputed_[id]);
         count_pieces(id);
         if (!transparent_[id]) count_reads(id);

@@ -273,8 +273,22 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   return true;
 }
 
+/// Whether one of both reads a value of the other that is to be stored for its readers.
+Why Fuser::kept_apart(const Group& a, const Group& b) const {
+  const auto here = [&](const Group& x) { return static_cast<int>(&x - groups_.data()); };
+  for (const auto& [from, to] : {std::pair(&a, &b), std::pair(&b, &a)})
+    for (const std::uint32_t e : from->out_edges) {
+      if (group_of_[edges_[e].consumer] != here(*to)) continue;
+      const auto at = std::ranges::find(apart_, edges_[e].producer, &Apart::node);
+      if (at != apart_.end()) return at->why;
+    }
+  return {};
+}
+
 /// Why one kernel of both would take the compiler too long, or nothing.
 Why Fuser::too_much(const Group& a, const Group& b) const {
+  if (!apart_.empty())
+    if (Why why = kept_apart(a, b); !why.empty()) return why;
   if (a.cost + b.cost > static_cast<float>(t_.max_prims))
     return because(FusionReason::TooManyPrimitives, a.cost + b.cost, t_.max_prims);
   if (a.reductions + b.reductions > kMaxReductions)

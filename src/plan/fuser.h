@@ -87,8 +87,9 @@ inline void add_run(std::vector<Run>& runs, std::size_t first, Run axis) {
 class Fuser {
  public:
   /// `recomputed`: nodes, elementwise ones, that are to be made wherever they are read; empty: none.
-  Fuser(const Graph& g, const schedule::Target& t, Fusion fusion, std::vector<bool> recomputed = {})
-      : g_(g), t_(t), fusion_(fusion), recomputed_(std::move(recomputed)) {}
+  Fuser(const Graph& g, const schedule::Target& t, Fusion fusion, std::span<const Apart> apart,
+        std::vector<bool> recomputed = {})
+      : g_(g), t_(t), fusion_(fusion), recomputed_(std::move(recomputed)), apart_(apart) {}
   Regions run();
 
  private:
@@ -158,6 +159,8 @@ class Fuser {
   bool refuse(std::uint32_t edge, Why why);
   bool try_merge(int ia, int ib, std::uint32_t edge);
   Why too_much(const Group& a, const Group& b) const;
+  bool is_apart(NodeId id) const { return std::ranges::find(apart_, id, &Apart::node) != apart_.end(); }
+  Why kept_apart(const Group& a, const Group& b) const;
   Why needs_rows(const Group& a, const Group& b, bool dependent) const;
   Why refuse_nest(const Group& a, const Group& b, const Fit& f);
   Why refuse_slab(const Group& a, const Group& b, const Fit& f);
@@ -206,6 +209,7 @@ class Fuser {
   const schedule::Target& t_;
   const Fusion fusion_;
   const std::vector<bool> recomputed_;
+  const std::span<const Apart> apart_;  // few
   std::vector<bool> transparent_, is_root_, inlined_;
   std::vector<AtomSet> place_;                           // of each node, among its group's atoms
   std::vector<Run> runs_;                                // of all edges

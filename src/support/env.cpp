@@ -163,13 +163,16 @@ void parse_explain(const Value& v, Config& c) {
 
 constexpr std::string_view kFusions[] = {"norm", "nest", "siblings", "recompute", "epilogue", "attention"};
 
-/// Words of kFusions, perhaps behind a device and a colon.
+constexpr std::string_view kOfProgram = "user.";  // and the name of a pattern, which the program makes later
+
+/// Words of kFusions, or user.NAME, perhaps behind a device and a colon.
 void parse_fuse_off(const Value& v, Config& c) {
   c.fuse_off.clear();
   for (const std::string_view word : split(v.text)) {
     const std::size_t colon = word.find(':');
     if (colon != word.npos) v.choice(kDevices, word.substr(0, colon));
-    v.choice(kFusions, colon == word.npos ? word : word.substr(colon + 1));
+    const std::string_view pattern = colon == word.npos ? word : word.substr(colon + 1);
+    if (!pattern.starts_with(kOfProgram) || pattern == kOfProgram) v.choice(kFusions, pattern);
     c.fuse_off.emplace_back(word);
   }
 }
@@ -287,7 +290,7 @@ constexpr Variable kVariables[] = {
            v.number(v.text, 0, std::numeric_limits<std::int64_t>::max(), "a number of elements"));
      },
      [](const Config& c) { return std::to_string(c.fuse_least); }},
-    {"KILN_FUSE_OFF", "[cpu:|cuda:|null:]norm,nest,siblings,recompute,epilogue,attention",
+    {"KILN_FUSE_OFF", "[cpu:|cuda:|null:]norm,nest,siblings,recompute,epilogue,attention,user.NAME",
      "patterns that are not fused", parse_fuse_off, [](const Config& c) { return join(c.fuse_off); }},
     {"KILN_CHECK", "nan,diff,key,bounds",
      "checks while running: NaNs, the interpreter's answer, cache keys, indices", parse_check, show_check},

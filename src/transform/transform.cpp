@@ -12,6 +12,9 @@
 #include "transform/split_joins.h"
 #include "transform/sum_products.h"
 
+#include <utility>
+#include <vector>
+
 namespace kiln::transform {
 namespace {
 
@@ -26,8 +29,12 @@ constexpr Pass kPasses[] = {{"settle_parts", settle_parts}, {"cse", cse},       
 std::span<const Pass> passes() { return kPasses; }
 
 Transformed transform(ir::Graph graph, const Wishes& wishes) {
-  Transformed t{std::move(graph), {}};
+  Transformed t{std::move(graph), {}, {}};
   const auto follow = [&](Renumbering step) {
+    for (PatternNote& note : t.notes) {
+      if (note.first != ir::kNoNode) note.first = step[note.first];
+      if (note.last != ir::kNoNode) note.last = step[note.last];
+    }
     if (t.now.empty()) {
       t.now = std::move(step);
       return;
@@ -35,12 +42,22 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     for (ir::NodeId& id : t.now)
       if (id != ir::kNoNode) id = step[id];
   };
+  if (wishes.patterns && any_patterns()) {
+    follow(settle_parts(t.graph));
+    follow(cse(t.graph));
+    std::vector<PatternNote> notes;
+    follow(apply_patterns(t.graph, *wishes.patterns, notes));
+    t.notes = std::move(notes);
+  }
   if (wishes.products_as_sums) follow(sum_products(t.graph));
   if (wishes.finds_products) follow(find_products(t.graph));
   for (const Pass& pass : kPasses) follow(pass.run(t.graph));
   if (wishes.arranges) follow(arrange_operands(t.graph));
   if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));
   if (wishes.scans) follow(split_scans(t.graph, *wishes.scans));
+  std::erase_if(t.notes, [](const PatternNote& note) { return note.last == ir::kNoNode; });
+  for (PatternNote& note : t.notes)
+    if (note.first == ir::kNoNode) note.first = note.last;
   return t;
 }
 

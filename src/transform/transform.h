@@ -7,9 +7,11 @@
 #include "transform/replacement.h"
 #include "transform/split_reductions.h"
 #include "transform/split_scans.h"
+#include "transform/user_patterns.h"
 
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace kiln::transform {
 
@@ -22,7 +24,8 @@ std::span<const Pass> passes();
 
 struct Transformed {
   ir::Graph graph;
-  Renumbering now;  // of the node ids before
+  Renumbering now;                 // of the node ids before
+  std::vector<PatternNote> notes;  // of the graph as it is now
 };
 
 /// What else is done for a target and the numeric promises in force.
@@ -32,6 +35,7 @@ struct Wishes {
   std::optional<ReductionCosts> reductions;  // split where that is faster, see split_reductions.h
   bool arranges = false;                     // operands of pairs, see arrange_operands.h
   std::optional<ScanCosts> scans;            // likewise, see split_scans.h
+  std::optional<PatternTarget> patterns;     // of the program, see user_patterns.h
 };
 
 /// All passes in order. A root may become a leaf, a constant, or the same node as another root.
