@@ -10,9 +10,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <mutex>
-#include <set>
 #include <string>
 
 namespace kiln::engine {
@@ -50,14 +47,16 @@ std::string where(const ir::Graph& g, ir::NodeId root, std::int64_t i) {
              ", recorded at ", n.loc.file_name(), ":", n.loc.line());
 }
 
-bool argument_has_nan(const ir::ArgInfo& a, const std::byte* data) {
+/// Whether an element of an argument is what `f` looks for.
+template <class F>
+bool argument_has(const ir::ArgInfo& a, const std::byte* data, F f) {
   if (!is_float(a.dtype)) return false;
   std::int64_t n = 1;
   for (std::int64_t d : a.dims) n *= d;
   for (std::int64_t i = 0; i < n; ++i) {
     std::int64_t rest = i, at = 0;
     for (std::size_t d = a.dims.size(); d-- > 0; rest /= a.dims[d]) at += rest % a.dims[d] * a.strides[d];
-    if (std::isnan(value_at(a.dtype, data, at))) return true;
+    if (f(value_at(a.dtype, data, at))) return true;
   }
   return false;
 }
@@ -185,24 +184,44 @@ std::string_view not_interpreted(const ir::Graph& g) {
 
 /// Says once for each kernel that evaluations with it are not checked.
 void tell_not_checked(std::string_view kernel) {
-  static std::mutex* const mutex = new std::mutex;
-  static auto* const told = new std::set<std::string, std::less<>>;
-  const std::lock_guard lock(*mutex);
-  if (told->emplace(kernel).second)
-    warn(cat("[", kernel,
-             "] KILN_CHECK does not check evaluations with this kernel: it has no function for the "
-             "CPU, which would be the reference"));
+  warn_once(cat("custom ", kernel),
+            cat("[", kernel,
+                "] KILN_CHECK does not check evaluations with this kernel: it has no function for "
+                "the CPU, which would be the reference"));
+}
+
+/// The operation below a root that made the first infinity of finite values: no error, since programs mean
+/// infinities, but said once for each line. Nothing where an argument or a number of the program is infinite.
+void tell_infinity(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
+                   ir::NodeId root) {
+  const ir::Graph all = with_all_values(g, root, false);
+  const auto values = ir::interpret(all, data_of(args), slots);
+  for (std::size_t r = 0; r < values.size(); ++r) {
+    const ir::NodeId id = all.roots[r];
+    const std::int64_t i = first_infinity(g[id], values[r].data());
+    if (i < 0) continue;
+    const ir::OpKind kind = ir::info(g[id].op).kind;
+    if (kind == ir::OpKind::Leaf || kind == ir::OpKind::Scalar) return;
+    const SourceLocation& line = g[id].loc;
+    return warn_once(cat("infinity ", line.file_name(), ":", line.line()),
+                     where(g, id, i) + " is the first infinity, and no argument is infinite");
+  }
 }
 
 }  // namespace
 
 void check_nans(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
                 std::span<const std::byte* const> computed) {
-  for (std::size_t a = 0; a < args.size(); ++a)
-    if (argument_has_nan(g.args[a], args[a])) return;
+  bool infinite = false;
+  for (std::size_t a = 0; a < args.size(); ++a) {
+    if (argument_has(g.args[a], args[a], [](double v) { return std::isnan(v); })) return;
+    infinite = infinite || argument_has(g.args[a], args[a], [](double v) { return std::isinf(v); });
+  }
   for (std::size_t r = 0; r < computed.size(); ++r)
     if (const std::int64_t i = first_nan(g[g.roots[r]], computed[r]); i >= 0)
       throw UserError(origin(g, args, slots, g.roots[r], i));
+  for (std::size_t r = 0; r < computed.size() && !infinite; ++r)
+    if (first_infinity(g[g.roots[r]], computed[r]) >= 0) return tell_infinity(g, args, slots, g.roots[r]);
 }
 
 void check_values(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,

@@ -64,10 +64,53 @@ class Namer {
       else
         ++others;
     }
-    if (others > 0 || biases > 1 || activations > 1) return RegionKind::ProductEpilogue;
-    if (biases && activations) return RegionKind::ProductBiasActivation;
-    if (biases) return RegionKind::ProductBias;
-    return activations ? RegionKind::ProductActivation : RegionKind::Product;
+    const bool convolves = reads_windows(product);
+    if (others > 0 || biases > 1 || activations > 1)
+      return convolves ? RegionKind::ConvolutionEpilogue
+             : gates() ? RegionKind::ProductSwiGlu
+                       : RegionKind::ProductEpilogue;
+    if (biases && activations)
+      return convolves ? RegionKind::ConvolutionBiasActivation : RegionKind::ProductBiasActivation;
+    if (biases) return convolves ? RegionKind::ConvolutionBias : RegionKind::ProductBias;
+    if (activations) return convolves ? RegionKind::ConvolutionActivation : RegionKind::ProductActivation;
+    return convolves ? RegionKind::Convolution : RegionKind::Product;
+  }
+
+  /// Whether an operand of a product shows windows: what a convolution multiplies its weights with.
+  bool reads_windows(ir::NodeId product) const {
+    return std::ranges::any_of(g_[product].in, [&](ir::NodeId id) {
+      while (ir::is_view(g_[id].op) && g_[id].op != Op::sliding_window) id = g_[id].in[0];
+      return g_[id].op == Op::sliding_window;
+    });
+  }
+
+  /// The value that a node shows by views and casts.
+  ir::NodeId shown_by(ir::NodeId id) const {
+    while (ir::is_view(g_[id].op) || g_[id].op == Op::cast) id = g_[id].in[0];
+    return id;
+  }
+
+  /// Whether a node is silu(x): the operation, or x times sigmoid(x).
+  bool is_silu(ir::NodeId id) const {
+    const ir::GraphNode& n = g_[id];
+    if (n.op == Op::silu) return true;
+    if (n.op != Op::multiply) return false;
+    const ir::NodeId x = shown_by(n.in[0]), y = shown_by(n.in[1]);
+    return (g_[x].op == Op::sigmoid && shown_by(g_[x].in[0]) == y) ||
+           (g_[y].op == Op::sigmoid && shown_by(g_[y].in[0]) == x);
+  }
+
+  /// Whether the region has silu(x) times another value.
+  bool gates() const {
+    return std::ranges::any_of(r_.nodes, [&](ir::NodeId id) {
+      const ir::GraphNode& n = g_[id];
+      if (n.op != Op::multiply || is_silu(id)) return false;
+      for (std::size_t k = 0; k < 2; ++k) {
+        const ir::NodeId gate = shown_by(n.in[k]), other = shown_by(n.in[1 - k]);
+        if (is_silu(gate) && ir::info(g_[other].op).kind != ir::OpKind::Scalar) return true;
+      }
+      return false;
+    });
   }
 
   RegionKind fused() const {
@@ -78,7 +121,8 @@ class Namer {
     if (any([](Op op) { return op == Op::loop_result || op == Op::loop_stack; })) return RegionKind::Loop;
     const bool copies =
         std::all_of(r_.nodes.begin(), r_.nodes.end(), [&](ir::NodeId id) { return ir::is_view(g_[id].op); });
-    return copies ? RegionKind::Copy : RegionKind::Elementwise;
+    if (copies) return RegionKind::Copy;
+    return gates() ? RegionKind::SwiGlu : RegionKind::Elementwise;
   }
 
   bool is_row(ir::NodeId id) const { return std::binary_search(r_.rows.begin(), r_.rows.end(), id); }

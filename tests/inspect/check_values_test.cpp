@@ -100,5 +100,27 @@ TEST(CheckNan, TheFirstInfinityInsideAKernelIsNamed) {
   EXPECT_NE(text.find("check_values_test.cpp:" + std::to_string(line)), text.npos) << text;
 }
 
+TEST(CheckNan, AnInfinityInAResultIsToldOnceForEachLine) {
+  Config c = config();
+  c.mode = Mode::Lazy;
+  c.check_nan = true;
+  const ScopedConfig scope(c);
+  const Tensor x = testing::floats({1, 200, 3}), infinite = testing::floats({1, HUGE_VALF});
+  const auto told = [](auto program) {
+    ::testing::internal::CaptureStderr();
+    program();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto overflow = [&] { (exp(x) * 2.0f).eval(); };
+  const int line = __LINE__ - 1;
+  const std::string text = told(overflow);
+  EXPECT_NE(text.find("[exp] element 1 of float32 (3,), recorded at "), text.npos) << text;
+  EXPECT_NE(text.find("check_values_test.cpp:" + std::to_string(line) + " is the first infinity"), text.npos)
+      << text;
+  EXPECT_EQ(told(overflow), "");
+  EXPECT_EQ(told([&] { (infinite + 1.0f).eval(); }), "");               // an argument's
+  EXPECT_EQ(told([&] { where(x < 2.0f, x, -HUGE_VALF).eval(); }), "");  // a number of the program
+}
+
 }  // namespace
 }  // namespace kiln

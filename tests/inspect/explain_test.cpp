@@ -5,6 +5,7 @@
 #include "program.h"
 
 #include <kiln/fusion_report.h>
+#include <kiln/layers.h>
 #include <kiln/nn.h>
 
 #include <gtest/gtest.h>
@@ -324,6 +325,35 @@ TEST_F(Explain, WithoutARecorderNothingIsKept) {
   const FusionRecorder recorder;
   EXPECT_TRUE(recorder.reports().empty());
   EXPECT_THROW(recorder.last(), UserError);
+}
+
+// ---- gates and convolutions ----
+
+TEST_F(Explain, GatesHaveTheirName) {
+  EXPECT_EQ(only_kind(report_of([&] { return silu(x_) * (x_ + 1.0f); })), RegionKind::SwiGlu);
+  EXPECT_EQ(only_kind(report_of([&] { return (x_ * sigmoid(x_)) * (x_ + 1.0f); })), RegionKind::SwiGlu);
+  EXPECT_EQ(only_kind(report_of([&] { return silu(x_) * 2.0f; })), RegionKind::Elementwise);
+  EXPECT_EQ(only_kind(report_of([&] { return sigmoid(x_) * (x_ + 1.0f); })), RegionKind::Elementwise);
+  const Tensor w = test::data({96, 32}), v = test::data({96, 32}, DType::Float32, 2);
+  const FusionReport r = report_of([&] { return silu(matmul(x_, w)) * matmul(x_, v); });
+  EXPECT_EQ(r.by_kind.count("product + SwiGLU"), 1u) << to_text(r);
+}
+
+TEST_F(Explain, ConvolutionsHaveTheirName) {
+  const Tensor x = test::data({2, 3, 12, 10}), w = test::data({4, 3, 3, 3}), b = test::data({4});
+  const auto kinds = [&](const std::function<Tensor()>& program) {
+    const FusionReport r = report_of(program);
+    std::string out;
+    for (const FusionReport::Region& region : r.regions)
+      if (text_of(region.kind).starts_with("conv") || text_of(region.kind).starts_with("product"))
+        out += (out.empty() ? "" : ", ") + std::string(text_of(region.kind));
+    return out;
+  };
+  EXPECT_EQ(kinds([&] { return nn::conv(x, w); }), "convolution");
+  EXPECT_EQ(kinds([&] { return nn::conv(x, w, b); }), "convolution + bias");
+  EXPECT_EQ(kinds([&] { return relu(nn::conv(x, w)); }), "convolution + activation");
+  EXPECT_EQ(kinds([&] { return relu(nn::conv(x, w, b)); }), "convolution + bias + activation");
+  EXPECT_EQ(kinds([&] { return relu(nn::conv(x, w, b)) * nn::conv(x, w); }), "convolution + epilogue");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // UPDATE_GOLDEN=1 rewrites the file.
 #include "counted.h"
 
+#include <kiln/custom_kernel.h>
 #include <kiln/fusion_report.h>
 #include <kiln/nn.h>
 
@@ -25,7 +26,7 @@ using test::data;
 using Results = std::vector<Tensor>;
 
 /// Where a program's report has the reason.
-enum class On { Cpu, Strict, SixteenThreads, Gpu };
+enum class On { Cpu, Strict, SixteenThreads, Gpu, WithoutNorms, LargeOnly };
 
 struct Program {
   FusionReason reason;
@@ -208,6 +209,59 @@ const std::vector<Program>& programs() {
          const HalfOperands o;
          return Results{matmul(nn::softmax(o.scores()), data({64, 128}, DType::Float16).T())};
        }},
+      {R::BothEnds, On::Cpu,
+       [] {
+         const Tensor a = x();
+         return Results{cumsum(a, 1) + cumsum(a, 1, false, true)};
+       }},
+      {R::SwitchedOff, On::WithoutNorms, [] { return Results{nn::softmax(x())}; }},
+      {R::TooSmall, On::LargeOnly, [] { return Results{exp(x()) * 2.0f}; }},
+      {R::CustomKernel, On::Cpu,
+       [] {
+         const CustomKernel copy = custom_kernel(
+             {.name = "copy_of",
+              .results = [](const KernelTypes& in, KernelNumbers) { return KernelTypes{in[0]}; },
+              .cpu =
+                  [](const KernelCall& call) {
+                    std::copy_n(call.in[0].as<const float>(), call.in[0].numel(), call.out[0].as<float>());
+                  },
+              .cuda = {}});
+         return Results{exp(copy({x()}))};
+       }},
+      {R::TooManyStored, On::Cpu,
+       [] {
+         const Tensor e = exp(x());
+         Results all;
+         for (int i = 0; i < 80; ++i) all.push_back(e * static_cast<float>(i) + sin(e));
+         return all;
+       }},
+      {R::TooManyPieces, On::Cpu,
+       [] {
+         Results a, b;
+         for (int i = 0; i < 50; ++i) {
+           a.push_back(data({2, 96}, DType::Float32, i));
+           b.push_back(data({2, 96}, DType::Float32, i + 50));
+         }
+         return Results{sin(concat(a, 0)) + exp(cos(concat(b, 0)))};
+       }},
+      {R::NoElements, On::Cpu, [] { return Results{relu(matmul(zeros({0, 8}), data({8, 4})))}; }},
+      {R::OtherSumAxes, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor e = exp(o.scores());
+         return Results{matmul(e / sum(e, {0, 1}, true), o.v)};
+       }},
+      {R::GpuHeads, On::Gpu,
+       [] {
+         const Tensor q = data({128, 512}, DType::Float16, 1), k = data({128, 512}, DType::Float16, 2);
+         return Results{matmul(nn::softmax(matmul(q, k.T())), k)};
+       }},
+      {R::GpuRowRead, On::Gpu,
+       [] {
+         const HalfOperands o;
+         const Tensor s = o.scores(), m = max(s, 1, true), e = exp(s - m);
+         return Results{matmul(e / sum(e, 1, true), o.v), m};
+       }},
   };
   return all;
 }
@@ -215,25 +269,17 @@ const std::vector<Program>& programs() {
 /// Reasons that the tests of other files show (graphs that no public function records, options), and those
 /// that need more tensors or memory than a test should take.
 const std::set<FusionReason> kElsewhere = {
-    FusionReason::BothEnds,      // tests/plan/fuse_test.cpp
-    FusionReason::SwitchedOff,   // tests/inspect/explain_test.cpp
-    FusionReason::TooSmall,      // the same
-    FusionReason::CustomKernel,  // tests/api/custom_kernel_test.cpp
     // tests/inspect/patterns_test.cpp
     FusionReason::UserCondition,
     FusionReason::UserShared,
     FusionReason::UserOff,
     FusionReason::UserApart,
+    // no program is known
     FusionReason::TooManyInputs,
-    FusionReason::TooManyStored,
-    FusionReason::TooManyPieces,
-    FusionReason::NoElements,
     FusionReason::NotOneScore,
-    FusionReason::OtherSumAxes,
     FusionReason::RowSpreads,
     FusionReason::NotOfScores,
-    FusionReason::GpuHeads,
-    FusionReason::GpuRowRead,
+    // memory; what has no elements is settled before
     FusionReason::GpuTooMany,
     FusionReason::GpuNone,
 };
@@ -249,6 +295,8 @@ class Reasons : public ::testing::Test {
     c.deterministic = false;
     c.num_threads = p.on == On::SixteenThreads ? 16 : 2;
     c.device = p.on == On::Gpu ? "null" : "cpu";
+    if (p.on == On::WithoutNorms) c.fuse_off = {"norm"};
+    c.fuse_least = p.on == On::LargeOnly ? 1 << 20 : 0;
     c.check_nan = c.check_diff = c.check_bounds = false;
     if (c.tier == Tier::Auto) c.tier = Tier::Vm;  // compile nothing
     const ScopedConfig scope(c);
