@@ -4,6 +4,7 @@
 #include "grad/call_rule.h"
 #include "grad/tape.h"
 #include "support/check.h"
+#include "vmap/examples.h"
 
 #include <kiln/ops.h>
 
@@ -38,13 +39,12 @@ Tensor jacobian_of(const TapeHandle& tape, const Tensor& y, const Tensor& x) {
   if (rows == 0 || columns == 0) return zeros(dims, y.dtype());
   const bool backward = rows <= columns;
   const Tensor& start = backward ? y : x;
-  const Tensor count = reshape(arange(start.numel(), DType::Int64), start.shape());
-  std::vector<Tensor> passes;
-  for (std::int64_t i = 0; i < start.numel(); ++i) {
-    const Tensor one = (count == i).astype(start.dtype());
-    passes.push_back(backward ? tape.pull({&one, 1})[0] : tape.push({&one, 1})[0]);
-  }
-  return reshape(stack(passes, backward ? 0 : -1), dims);
+  Shape passes{start.numel()};
+  for (const std::int64_t d : start.shape()) passes.push_back(d);
+  mapped::Examples examples(start.numel());
+  const Tensor one = examples.one_of(reshape(eye(start.numel(), -1, 0, start.dtype()), passes));
+  const Tensor all = examples.all_of(backward ? tape.pull({&one, 1}) : tape.push({&one, 1}))[0];
+  return reshape(backward ? all : moveaxis(all, 0, -1), dims);
 }
 
 namespace {

@@ -37,7 +37,9 @@ class Inference {
         if (in_.size() != 1 || as<Scan>().axis >= in_[0].dims.size()) return "does not fit its operand";
         if (!folds(in_[0].dtype)) return "does not fit its operand";
         return result(in_[0]);
-      case OpKind::LoopState: return in_.size() == 1 ? result(in_[0]) : "has no first value";
+      case OpKind::LoopState:
+        if (in_.empty()) return as_stated();  // of no loop
+        return in_.size() == 1 ? result(in_[0]) : "has more than one first value";
       case OpKind::LoopNext: {
         const std::size_t own = op_ == Op::loop_next ? 2 : 1;
         if (in_.size() != own && in_.size() != own + 1) return "has no states before it";

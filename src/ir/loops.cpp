@@ -19,8 +19,10 @@ class Finder {
   explicit Finder(const Graph& graph) : g_(graph), loop_of_(graph.size(), kNoNode), nest_(graph.size()) {}
 
   Loops run() {
-    for (NodeId id = 0; id < g_.size(); ++id)
+    for (NodeId id = 0; id < g_.size(); ++id) {
       if (g_[id].op == Op::loop) parts(id);
+      if (g_[id].op == Op::loop_state && g_[id].in.empty()) fail_example(id);
+    }
     if (found_.loops.empty()) {
       for (NodeId id = 0; id < g_.size(); ++id)
         if (g_[id].op == Op::loop_state) fail(g_[id]);
@@ -42,6 +44,22 @@ class Finder {
   }
 
  private:
+  /// A value that depends on a state of no loop: the first one that was asked for.
+  [[noreturn]] void fail_example(NodeId example) const {
+    std::vector<bool> depends(g_.size());
+    depends[example] = true;
+    for (NodeId id = example + 1; id < g_.size(); ++id)
+      for (const NodeId in : g_[id].in) depends[id] = depends[id] || (in != kNoNode && depends[in]);
+    NodeId asked = example;
+    for (const NodeId root : g_.roots)
+      if (asked == example && depends[root]) asked = root;
+    const GraphNode& n = g_[asked];
+    throw UserError(
+        cat("[vmap] a value inside a mapped function is read, which stands for one of many examples and "
+            "has none: ",
+            asked == example ? "an argument" : info(n.op).name, ", ", name(n.dtype), " ", to_string(n.dims),
+            ", recorded at ", n.loc.file_name(), ":", n.loc.line()));
+  }
   [[noreturn]] static void fail(const GraphNode& n) {
     throw UserError(cat("[loop] a value made in a loop's body has no value outside of it: ", info(n.op).name,
                         ", recorded at ", n.loc.file_name(), ":", n.loc.line()));

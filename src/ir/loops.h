@@ -6,6 +6,9 @@
 // A loop may keep a value of each iteration (a yield), which need not depend on the states; a loop_stack
 // shows them all.
 //
+// A state without a first value belongs to no loop. It stands for one example of an argument while a function
+// is recorded that is to be computed for many (kiln/vmap.h), and has no value.
+//
 // Meaning: while the condition holds, all states take their next values together. The condition broadcasts to
 // the states; an element's states stop where its condition is false, and the loop ends when it is false
 // everywhere.
@@ -38,7 +41,8 @@ struct Loops {
   const LoopParts& of_result(const Graph& graph, NodeId result) const { return of(graph[result].in[0]); }
 };
 
-/// Throws UserError when a value that a loop's body made is wanted outside the loop.
+/// Throws UserError when a value that a loop's body made is wanted outside the loop, or one that depends on a
+/// state of no loop.
 Loops find_loops(const Graph& graph);
 
 }  // namespace kiln::ir
