@@ -32,6 +32,7 @@ class Recorder {
   bool reads_mapped(const ir::Node& n) const;
   void record(ir::Node* n);
   void record_operation(ir::Node* n);
+  void record_each(const ir::Node& n, std::span<const Value> in);
   void record_call(const ir::Call& call);
   void open_loop(ir::Node* state);
   void close_loop(ir::Node* node);
@@ -46,6 +47,7 @@ class Recorder {
   Dependents list_;
   std::unordered_set<const ir::Node*> mapped_;
   std::unordered_map<const ir::Node*, Loop> loops_;
+  std::unordered_map<const ir::Node*, std::vector<ir::NodeRef>> each_;  // results of calls for each example
   // While a loop is open: nothing in it can be computed.
   int open_ = 0;
   std::optional<api::Recording> body_;

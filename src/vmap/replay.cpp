@@ -1,5 +1,6 @@
 #include "vmap/replay.h"
 
+#include "ir/infer.h"
 #include "vmap/mapped_call.h"
 #include "vmap/recorder.h"
 
@@ -116,14 +117,51 @@ NodeRef copied(const Node& n, std::span<const Value> in) {
   return out;
 }
 
+NodeRef zero(const Node& like) { return api::scalar_node(0, like.dtype); }
+
+/// One example; where there are none, zeros, which nobody computes.
+NodeRef example_of(const Value& v, std::int64_t i) {
+  if (!v.mapped) return v.node;
+  if (v.node->dims()[0] == 0) return api::broadcast_node(zero(*v.node).get(), v.node->dims().subspan(1));
+  Shape first, step, dims = v.node->shape();
+  first.resize(dims.rank(), 0);
+  step.resize(dims.rank(), 1);
+  first[0] = i;
+  dims[0] = 1;
+  const NodeRef row = api::slice_node(v.node.get(), first, step, dims);
+  return api::reshape_node(row.get(), v.node->dims().subspan(1));
+}
+
 }  // namespace
+
+/// One call for each example of an operation of several results, which parts show.
+void Recorder::record_each(const Node& n, std::span<const Value> in) {
+  std::vector<std::vector<NodeRef>> rows(ir::attributes<ir::Custom>(n).results);  // by result
+  for (std::int64_t i = 0; i < std::max<std::int64_t>(to_.count(), 1); ++i) {
+    std::vector<Value> one;
+    for (const Value& v : in) one.push_back({example_of(v, i), false});
+    const std::vector<NodeRef> parts = api::part_nodes(copied(n, one), rows.size());
+    for (std::size_t r = 0; r < rows.size(); ++r) rows[r].push_back(repeated(parts[r].get(), 1));
+  }
+  std::vector<NodeRef>& all = each_[&n];
+  for (const std::vector<NodeRef>& row : rows) {
+    const Shape dims = ir::stacked_dims(to_.count(), row[0]->dims().subspan(1));
+    all.push_back(to_.count() > 0 ? api::join_node(row, 0, dims)
+                                  : api::broadcast_node(zero(*row[0]).get(), dims));
+  }
+}
 
 void Recorder::record_operation(Node* n) {
   std::vector<Value> in;
   for (Node* const operand : ir::operands(*n)) in.push_back(to_.value(operand));
+  if (is_mapped(n) && rule_of(n->op).each) return record_each(*n, in);
   Value out;
   out.mapped = is_mapped(n);
-  out.node = out.mapped ? rule_of(n->op).map({*n, in, to_.count()}) : copied(*n, in);
+  if (const auto made = n->op == Op::part ? each_.find(ir::operands(*n)[0]) : each_.end();
+      made != each_.end())
+    out.node = made->second[ir::attributes<ir::Part>(*n).index];
+  else
+    out.node = out.mapped ? rule_of(n->op).map({*n, in, to_.count()}) : copied(*n, in);
   finish(out);
   to_.put(n, std::move(out));
 }

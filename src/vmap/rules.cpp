@@ -21,10 +21,12 @@ std::array<Rule, kOps> table() {
   for (std::size_t i = 0; i < kOps; ++i)
     if (ir::info(static_cast<Op>(i)).kind == ir::OpKind::Elementwise) rules[i].map = map_elementwise;
 #define KILN_MAPPED(Name, By) of(Op::Name).map = map_##By;
+#define KILN_EACH(Name) of(Op::Name).each = true;
 #define KILN_LOOP_PART(Name) of(Op::Name).loop_part = true;
 #define KILN_UNMAPPED(Name, Why) of(Op::Name).why_not = Why;
 #include "vmap/structural.def"
 #undef KILN_MAPPED
+#undef KILN_EACH
 #undef KILN_LOOP_PART
 #undef KILN_UNMAPPED
   return rules;

@@ -54,6 +54,7 @@ using MapRule = ir::NodeRef (*)(const Step& s);
 
 struct Rule {
   MapRule map = nullptr;
+  bool each = false;              // a call for each example
   bool loop_part = false;         // recorded again with its loop
   std::string_view why_not = {};  // it never has a mapped operand
 };

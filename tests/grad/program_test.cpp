@@ -5,7 +5,7 @@
 // KILN_TEST_GRADIENTS=N runs so many programs instead of the default number.
 #include "program.h"
 
-#include "grad/check.h"
+#include "grad/differentiable.h"
 #include "modes.h"
 
 #include <cstdlib>
@@ -20,40 +20,6 @@ constexpr Engine kVm{"vm", Mode::Lazy, true};
 
 struct Counts {
   int refused = 0, checked = 0, skipped = 0, nonzero = 0;
-};
-
-/// In float64 throughout: leaves that are no whole numbers, so that nothing ties or rounds by chance.
-struct Differentiable {
-  test::Program program;
-  Tensors leaves;
-
-  explicit Differentiable(std::uint64_t seed) : program(test::random_program(seed)) {
-    std::mt19937 random(static_cast<unsigned>(seed));
-    for (test::Instruction& i : program.instructions) {
-      i.dtype = DType::Float64;
-      if (i.kind == test::Kind::Leaf) leaves.push_back(random_tensor(Shape(i.dims), random, -3, 3));
-    }
-  }
-  /// Small, and in float64 throughout: differences see what narrower floats round, and what bits say.
-  bool suits() const {
-    std::int64_t elements = 0;
-    for (const Tensor& x : leaves) elements += x.numel();
-    if (elements > 20000) return false;
-    std::string text;
-    test::record(program, &text);
-    for (const char* word : {"bitcast", "Float32", "Float16"})
-      if (text.find(word) != text.npos) return false;
-    return true;
-  }
-  Tensors operator()(const Tensors& x) const {
-    test::Program p = program;
-    p.leaves = x;
-    const std::vector<test::Value> values = test::record(p);
-    Tensors out;
-    for (const int o : p.outputs)
-      if (const Tensor& y = values[static_cast<std::size_t>(o)].tensor; is_float(y.dtype())) out.push_back(y);
-    return out;
-  }
 };
 
 double size_of_sum(const Tensors& a, const Tensors& b) {

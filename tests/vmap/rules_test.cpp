@@ -25,7 +25,8 @@ TEST(VmapRules, EveryOperationHasARuleOrSaysWhyNot) {
   for (int i = 0; i < ir::kOpCount; ++i) {
     const auto op = static_cast<Op>(i);
     const mapped::Rule& rule = mapped::rule_of(op);
-    EXPECT_EQ((rule.map != nullptr) + rule.loop_part + !rule.why_not.empty(), 1) << ir::info(op).name;
+    EXPECT_EQ((rule.map != nullptr) + rule.each + rule.loop_part + !rule.why_not.empty(), 1)
+        << ir::info(op).name;
   }
 }
 

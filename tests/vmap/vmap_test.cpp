@@ -5,6 +5,7 @@
 #include "modes.h"
 #include "vmap/check.h"
 
+#include <kiln/custom_kernel.h>
 #include <kiln/custom_vjp.h>
 #include <kiln/random.h>
 
@@ -317,6 +318,50 @@ TEST(Vmap, OfFunctionsWithDerivativesOfTheirOwn) {
       return sum(vmap([&](const Tensor& v) { return again(v, w).first; })(a));
     };
     EXPECT_NEAR(jvp(forward, x, ones_like(x)).second.item<float>(), sum(cos(x) * w).item<float>(), 1e-5);
+  });
+}
+
+TEST(Vmap, CallsACustomKernelForEachExample) {
+  if (config().device != "cpu") GTEST_SKIP() << "the kernel is C++";
+  const CustomKernel running = custom_kernel(
+      {.name = "running",
+       .results = [](const KernelTypes& x, KernelNumbers) { return KernelTypes{x[0], {{}, x[0].dtype}}; },
+       .cpu =
+           [](const KernelCall& call) {
+             float total = 0;
+             for (std::int64_t i = 0; i < call.in[0].numel(); ++i) {
+               total += call.in[0].as<float>()[i] * call.in[1].as<float>()[0];
+               call.out[0].as<float>()[i] = total;
+             }
+             *call.out[1].as<float>() = total;
+           },
+       .same_bits = true,
+       .backward =
+           [](std::span<const Tensor> g, std::span<const Tensor>, std::span<const Tensor> x) {
+             const Tensor by = cumsum(g[0], 0, false, true) + g[1];
+             return std::vector<Tensor>{by * x[1], sum(by * x[0])};
+           }});
+  const Tensor x = floats({4, 3}) * 0.5f, s = floats({4}) + 1.0f;
+  in_every_mode([&] {
+    const Function both = [&](const Tensors& a) {
+      const std::vector<Tensor> y = running.call(a);
+      return Tensors{y[0], y[1]};
+    };
+    expect_mapped(both, {x, s}, {0, 0}, 4);
+    EXPECT_EQ(vmap([&](const Tensor& a) { return running.call(std::vector{a, s(0)})[0]; })(zeros({0, 3}))
+                  .shape()
+                  .str(),
+              "(0, 3)");
+    const auto loss = [&](const Tensor& a, const Tensor& b) {
+      return sum(square(running.call(std::vector{a, b})[0]));
+    };
+    const auto total = [&](const Tensor& a) { return sum(vmap(loss, {0, none})(a, s(1))); };
+    const Tensor inside = vmap([&](const Tensor& a) { return grad(loss, a, s(1)); })(x),
+                 outside = grad(total, x);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_TRUE(allclose(inside(i), grad(loss, x(i), s(1)), 1e-5));
+      EXPECT_TRUE(allclose(outside(i), inside(i), 1e-5));
+    }
   });
 }
 
