@@ -5,7 +5,9 @@
 // columns that a hook gets at a time (2); kHead, columns of q and k; kOut, of v and the result (both at most
 // 256); kAligned, whether rows of q, k and v begin at multiples of 16 bytes; kSums, running sums of a row;
 // kBase2, whether exponentials are powers of 2; kMasks, whether there are masks, so that t is simpler in
-// tiles that they leave whole; kLow, whether tiles may be left out.
+// tiles that they leave whole; kLow, whether tiles may be left out. The form, which the lowering chooses:
+// kRows, of a block; kColumns, of a tile; kWarps, those with rows, each kFragments times 16; kPiece, result
+// columns that are multiplied at a time (attention_mma has all in one piece).
 //
 //   const Element* q_matrix(args, b); k_matrix, v_matrix alike
 //   void score(args, b, i, j, s, t)             t of columns j and j + 1; score_whole: without masks
@@ -21,4 +23,10 @@
 struct AttentionShape {
   int rows, columns, batch, blocks;  // blocks of rows
   int64 q_row, k_row, v_row;         // strides in elements; columns are adjacent
+};
+
+/// Where the copy engine finds the matrices of q, k and v: part p of matrix b is b / divisor % extent.
+struct AttentionParts {
+  int divisor[3][3], extent[3][3];
+  int group;  // matrices whose blocks run side by side
 };

@@ -4,6 +4,11 @@
 // anything.
 #pragma once
 
+/// A CUtensorMap's bytes.
+struct alignas(64) TensorMap {
+  uint64 words[16];
+};
+
 #ifndef KILN_FAKE_DEVICE
 
 // ---- barriers in shared memory ---------------------------------------------------------------------------
@@ -114,63 +119,97 @@ __device__ __forceinline__ void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
-// sums = a (64 × 16) times b (16 × N) + (keep ? sums : 0). a and b describe tiles in shared memory; the flags
-// are 1 where k is not the contiguous axis. Lane 4 g + q of warp w holds rows 16 w + g and + 8, columns 8 j +
-// 2 q and + 1 in sums[4 j …].
+// sums = a (64 × 16) times b (16 × N) + (keep ? sums : 0), N twice the number of sums. Descriptors tell where
+// tiles stand in shared memory; the flags are 1 where k is not the contiguous axis. Lane 4 g + q of warp w
+// holds rows 16 w + g and + 8, columns 8 j + 2 q and + 1 in sums[4 j …]. An a in registers is held as
+// mma.sync holds it.
 #define KILN_SUMS(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
-#define KILN_PRODUCT(Type, Element)                                                                       \
-  template <int TransposeA, int TransposeB>                                                               \
-  __device__ __forceinline__ void group_multiply_add(float(&sums)[128], uint64 a, uint64 b, int keep,     \
-                                                     Element) {                                           \
-    asm volatile(                                                                                         \
-        "{ .reg .pred keep; setp.ne.b32 keep, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." Type \
-        "." Type                                                                                          \
-        " "                                                                                               \
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                         \
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                \
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                \
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "                \
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                \
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                \
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "    \
-        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}" \
-        ", %128, %129, keep, 1, 1, %131, %132; }"                                                         \
-        : KILN_SUMS(0), KILN_SUMS(4), KILN_SUMS(8), KILN_SUMS(12), KILN_SUMS(16), KILN_SUMS(20),          \
-          KILN_SUMS(24), KILN_SUMS(28), KILN_SUMS(32), KILN_SUMS(36), KILN_SUMS(40), KILN_SUMS(44),       \
-          KILN_SUMS(48), KILN_SUMS(52), KILN_SUMS(56), KILN_SUMS(60), KILN_SUMS(64), KILN_SUMS(68),       \
-          KILN_SUMS(72), KILN_SUMS(76), KILN_SUMS(80), KILN_SUMS(84), KILN_SUMS(88), KILN_SUMS(92),       \
-          KILN_SUMS(96), KILN_SUMS(100), KILN_SUMS(104), KILN_SUMS(108), KILN_SUMS(112), KILN_SUMS(116),  \
-          KILN_SUMS(120), KILN_SUMS(124)                                                                  \
-        : "l"(a), "l"(b), "r"(keep), "n"(TransposeA), "n"(TransposeB));                                   \
+#define KILN_SUMS_16(i) KILN_SUMS(i), KILN_SUMS(i + 4), KILN_SUMS(i + 8), KILN_SUMS(i + 12)
+#define KILN_SUMS_32 KILN_SUMS_16(0), KILN_SUMS_16(16)
+#define KILN_SUMS_64 KILN_SUMS_32, KILN_SUMS_16(32), KILN_SUMS_16(48)
+#define KILN_SUMS_128 KILN_SUMS_64, KILN_SUMS_16(64), KILN_SUMS_16(80), KILN_SUMS_16(96), KILN_SUMS_16(112)
+#define KILN_NAMES_32                                                      \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define KILN_NAMES_64                                                                  \
+  KILN_NAMES_32                                                                        \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define KILN_NAMES_128                                                                           \
+  KILN_NAMES_64                                                                                  \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "           \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+/// The numbers are those of the operands behind the sums.
+#define KILN_PRODUCT(Count, Columns, Type, A, B, Keep, FlagA, FlagB)                                    \
+  template <int TransposeA, int TransposeB>                                                             \
+  __device__ __forceinline__ void group_multiply_add(float(&sums)[Count], uint64 a, uint64 b, int keep, \
+                                                     Type) {                                            \
+    asm volatile("{ .reg .pred keep; setp.ne.b32 keep, " Keep                                           \
+                 ", 0; wgmma.mma_async.sync.aligned.m64" Columns "k16.f32." #Type "." #Type             \
+                 " {" KILN_NAMES_##Count "}, " A ", " B ", keep, 1, 1, " FlagA ", " FlagB "; }"         \
+                 : KILN_SUMS_##Count                                                                    \
+                 : "l"(a), "l"(b), "r"(keep), "n"(TransposeA), "n"(TransposeB));                        \
   }
-KILN_PRODUCT("bf16", bf16)
-KILN_PRODUCT("f16", f16)
+KILN_PRODUCT(32, "n64", bf16, "%32", "%33", "%34", "%35", "%36")
+KILN_PRODUCT(32, "n64", f16, "%32", "%33", "%34", "%35", "%36")
+KILN_PRODUCT(64, "n128", bf16, "%64", "%65", "%66", "%67", "%68")
+KILN_PRODUCT(64, "n128", f16, "%64", "%65", "%66", "%67", "%68")
+KILN_PRODUCT(128, "n256", bf16, "%128", "%129", "%130", "%131", "%132")
+KILN_PRODUCT(128, "n256", f16, "%128", "%129", "%130", "%131", "%132")
 #undef KILN_PRODUCT
-#define KILN_PRODUCT(Type, Element)                                                                      \
-  template <int TransposeA, int TransposeB>                                                              \
-  __device__ __forceinline__ void group_multiply_add(float(&sums)[64], uint64 a, uint64 b, int keep,     \
-                                                     Element) {                                          \
-    asm volatile(                                                                                        \
-        "{ .reg .pred keep; setp.ne.b32 keep, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." Type \
-        "." Type                                                                                         \
-        " "                                                                                              \
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                        \
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "               \
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "               \
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"                \
-        ", %64, %65, keep, 1, 1, %67, %68; }"                                                            \
-        : KILN_SUMS(0), KILN_SUMS(4), KILN_SUMS(8), KILN_SUMS(12), KILN_SUMS(16), KILN_SUMS(20),         \
-          KILN_SUMS(24), KILN_SUMS(28), KILN_SUMS(32), KILN_SUMS(36), KILN_SUMS(40), KILN_SUMS(44),      \
-          KILN_SUMS(48), KILN_SUMS(52), KILN_SUMS(56), KILN_SUMS(60)                                     \
-        : "l"(a), "l"(b), "r"(keep), "n"(TransposeA), "n"(TransposeB));                                  \
+#define KILN_PRODUCT(Count, Columns, Type, A, B, Keep, Flag)                                             \
+  template <int TransposeB>                                                                              \
+  __device__ __forceinline__ void group_multiply_add(float(&sums)[Count], const uint32(&a)[4], uint64 b, \
+                                                     int keep, Type) {                                   \
+    asm volatile("{ .reg .pred keep; setp.ne.b32 keep, " Keep                                            \
+                 ", 0; wgmma.mma_async.sync.aligned.m64" Columns "k16.f32." #Type "." #Type              \
+                 " {" KILN_NAMES_##Count "}, {" A "}, " B ", keep, 1, 1, " Flag "; }"                    \
+                 : KILN_SUMS_##Count                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(TransposeB));      \
   }
-KILN_PRODUCT("bf16", bf16)
-KILN_PRODUCT("f16", f16)
+KILN_PRODUCT(32, "n64", bf16, "%32, %33, %34, %35", "%36", "%37", "%38")
+KILN_PRODUCT(32, "n64", f16, "%32, %33, %34, %35", "%36", "%37", "%38")
+KILN_PRODUCT(64, "n128", bf16, "%64, %65, %66, %67", "%68", "%69", "%70")
+KILN_PRODUCT(64, "n128", f16, "%64, %65, %66, %67", "%68", "%69", "%70")
 #undef KILN_PRODUCT
+#undef KILN_NAMES_32
+#undef KILN_NAMES_64
+#undef KILN_NAMES_128
+#undef KILN_SUMS_32
+#undef KILN_SUMS_64
+#undef KILN_SUMS_128
+#undef KILN_SUMS_16
 #undef KILN_SUMS
 
 /// Keeps the compiler from moving a sum across products that are under way.
 __device__ __forceinline__ void pin(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+
+// ---- named barriers --------------------------------------------------------------------------------------
+
+/// Until Count threads, whole warps, have called one of these functions with this barrier's number (not 0).
+template <int Count>
+__device__ __forceinline__ void meet(int number) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(number), "n"(Count) : "memory");
+}
+/// The same without waiting.
+template <int Count>
+__device__ __forceinline__ void let_pass(int number) {
+  asm volatile("barrier.cta.arrive %0, %1;" ::"r"(number), "n"(Count) : "memory");
+}
+/// meet(); whether any of the threads said so.
+template <int Count>
+__device__ __forceinline__ bool meet_or(int number, bool mine) {
+  uint32 any;
+  asm volatile(
+      "{ .reg .pred mine, any; setp.ne.b32 mine, %3, 0; barrier.cta.red.or.pred any, %1, %2, mine; selp.u32 "
+      "%0, 1, 0, any; }"
+      : "=r"(any)
+      : "r"(number), "n"(Count), "r"(uint32(mine))
+      : "memory");
+  return any != 0;
+}
 
 // ---- registers -------------------------------------------------------------------------------------------
 

@@ -10,11 +10,6 @@ struct Product {
   int64 a_m, a_k, b_n, b_k;
 };
 
-/// A CUtensorMap's bytes.
-struct alignas(64) TensorMap {
-  uint64 words[16];
-};
-
 __device__ __forceinline__ int tiles_of(int extent, int tile) {
   return int((int64(extent) + tile - 1) / tile);
 }

@@ -116,10 +116,10 @@ void PlanMaker::size_launch(Launch& l, lower::Lowered& lowered, const plan::Regi
   l.slot_count = static_cast<std::uint32_t>(l.slots.size());
   l.grid = lowered.grid;
   l.head = lowered.head;
+  l.tiled = lowered.tiled;
   if (lowered.shape) {
     l.shape = *lowered.shape;
   } else if (lowered.kernel.main_loop) {
-    l.tiled = lowered.tiled;
     codegen::complete_tiles(lowered.kernel, l.tiled);
     l.shape = codegen::template_shape(lowered.kernel, l.head, planning_target(device_).threads);
   } else {

@@ -38,15 +38,43 @@ struct Head {
 };
 static_assert(sizeof(Head) == 40);
 
-/// The form of the main loop, as attention_mma.cuh has it.
-struct Form {
-  std::int64_t rows, threads, shared;
+/// As struct AttentionParts there.
+struct Parts {
+  std::int32_t divisor[3][3], extent[3][3];
+  std::int32_t group, unused;
 };
-Form form_of(const Attention& a) {
+static_assert(sizeof(Parts) == 80);
+
+std::int64_t round_up(std::int64_t x, std::int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+/// How the main loop is laid out: constants of its Config, and bytes of shared memory.
+struct Form {
+  std::int64_t rows, columns, warps, fragments, piece;
+  std::int64_t threads, shared;
+};
+
+Form mma_form(const Attention& a) {
   const bool tall = a.depth <= 128 && a.width <= 128;
-  const std::int64_t rows = 128, depth = (a.depth + 15) / 16, width = (a.width + 15) / 16;
-  const std::int64_t depth_pitch = 32 * depth + 16, width_pitch = 32 * width + 16;
-  return {rows, tall ? 128 : 256, (rows + kAttentionColumns) * depth_pitch + kAttentionColumns * width_pitch};
+  const std::int64_t rows = 128, columns = 64, warps = tall ? 4 : 8;
+  const std::int64_t depth = round_up(a.depth, 16), width = round_up(a.width, 16);
+  const std::int64_t pitches = 2 * (rows + columns) * (depth + 8) + 2 * columns * (width + 8);
+  return {rows, columns, warps, tall ? 2 : 1, width, 32 * warps, pitches};
+}
+
+/// Slabs of 64 columns, stages of k and v, barriers, and what is left out before a multiple of 1024.
+Form wgmma_form(const Attention& a) {
+  constexpr std::int64_t kSlab = 64, kStages = 2, kBarriers = 2 + 4 * kStages, kUnit = 1024;
+  const bool narrow = a.depth <= 192 && a.width <= 128;
+  const std::int64_t columns = narrow ? 128 : 64, rows = 128, warps = rows / 16;
+  const std::int64_t depth = round_up(a.depth, kSlab), width = round_up(a.width, kSlab);
+  const std::int64_t elements = rows * depth + kStages * columns * (depth + width);
+  return {rows,
+          columns,
+          warps,
+          1,
+          width % 128 == 0 ? 128 : 64,
+          32 * warps + 128,
+          2 * elements + 8 * kBarriers + kUnit};
 }
 
 /// The value that a mask's other choice gives everywhere, or kNoTerm.
@@ -68,10 +96,10 @@ class AttentionLowering {
   Lowered run() {
     k_.fma = target_.fma;
     k_.exact = k_.pool.exact = target_.exact;
-    const Form form = form_of(a_);
+    const bool aligned = aligned_operands(), hopper = aligned && copied_by_tiles();
+    const Form form = hopper ? wgmma_form(a_) : mma_form(a_);
     k_.threads = {static_cast<std::uint16_t>(form.threads), 1, false};
-    const bool aligned = aligned_operands();
-    kernel::Template t{"attention_mma", a_.q.dtype, {}, {}};
+    kernel::Template t{hopper ? "attention_wgmma" : "attention_mma", a_.q.dtype, {}, {}};
     const bool low = reads_flags(a_);
     t.config = {{"kWidth", 2},
                 {"kHead", a_.depth},
@@ -80,7 +108,15 @@ class AttentionLowering {
                 {"kSums", static_cast<std::int64_t>(a_.sums.size())},
                 {"kBase2", a_.exponential == ir::Op::exp2},
                 {"kMasks", !a_.masks.empty()},
-                {"kLow", low}};
+                {"kLow", low},
+                {"kRows", form.rows},
+                {"kColumns", form.columns},
+                {"kWarps", form.warps},
+                {"kFragments", form.fragments},
+                {"kPiece", form.piece}};
+    if (hopper)
+      for (const auto& [name, m] : {std::pair{"kQRank", &a_.q}, {"kKRank", &a_.k}, {"kVRank", &a_.v}})
+        t.config.push_back({name, static_cast<std::int64_t>(2 + m->parts.size())});
     t.hooks.push_back(matrix("q_matrix", a_.q));
     t.hooks.push_back(matrix("k_matrix", a_.k));
     t.hooks.push_back(matrix("v_matrix", a_.v));
@@ -94,6 +130,7 @@ class AttentionLowering {
     k_.main_loop = std::move(t);
     k_.n_params = static_cast<std::uint32_t>(out_.params.size());
     launch(form);
+    if (hopper) describe_tiles(form);
     number();
     return std::move(out_);
   }
@@ -165,7 +202,7 @@ class AttentionLowering {
     const auto known = buffers_.find(&m);
     if (known != buffers_.end()) return known->second;
     const std::int64_t bytes = size_of(m.dtype);
-    BufferSource source{BufferSource::Kind::Node, m.base, 0};
+    BufferSource source{BufferSource::Kind::Node, m.base, m.offset * bytes};
     if (g_[m.base].op == ir::Op::leaf) {
       source.kind = BufferSource::Kind::Arg;
       source.id = static_cast<std::uint32_t>(g_[m.base].arg);
@@ -180,7 +217,7 @@ class AttentionLowering {
   }
 
   struct Parameters {
-    E offset, row, column;
+    E row, column;
     std::vector<E> divisors, extents, strides;
   };
   /// A matrix's parameters are the same in all hooks.
@@ -188,7 +225,6 @@ class AttentionLowering {
     const auto [at, fresh] = parameters_.try_emplace(&m);
     Parameters& p = at->second;
     if (!fresh) return p;
-    p.offset = param(m.offset);
     for (const MatrixMemory::Part& part : m.parts) {
       p.divisors.push_back(param(part.divisor));
       p.extents.push_back(param(part.extent));
@@ -204,10 +240,12 @@ class AttentionLowering {
   }
   E first_element(const MatrixMemory& m, E batch) {
     const Parameters& p = parameters(m);
-    E at = p.offset;
-    for (std::size_t i = 0; i < m.parts.size(); ++i)
-      at = at + coordinate(batch, p.divisors[i], p.extents[i]) * p.strides[i];
-    return at;
+    E at{};
+    for (std::size_t i = 0; i < m.parts.size(); ++i) {
+      const E step = coordinate(batch, p.divisors[i], p.extents[i]) * p.strides[i];
+      at = at ? at + step : step;
+    }
+    return at ? at : integer(0);
   }
 
   Hook matrix(const char* name, const MatrixMemory& m) {
@@ -228,6 +266,54 @@ class AttentionLowering {
                          [&](const MatrixMemory::Part& p) { return p.stride % elements == 0; });
     };
     return aligned(a_.q) && aligned(a_.k) && aligned(a_.v);
+  }
+
+  // ---- tiles of the copy engine
+
+  /// Whether it takes q, k and v, which are aligned: at most five axes, strides that are positive.
+  bool copied_by_tiles() const {
+    constexpr int kHopper = 90;
+    const auto fits = [&](const MatrixMemory& m) {
+      return m.parts.size() <= 3 && m.row > 0 &&
+             std::all_of(m.parts.begin(), m.parts.end(), [](const auto& p) {
+               return p.stride > 0 && p.extent < kNarrowExtent && p.divisor < kNarrowExtent;
+             });
+    };
+    return target_.architecture == kHopper && std::min({a_.rows, a_.columns, a_.depth, a_.width}) > 0 &&
+           a_.batch < kNarrowExtent && fits(a_.q) && fits(a_.k) && fits(a_.v);
+  }
+
+  void describe_tiles(const Form& form) {
+    Parts parts{};
+    const MatrixMemory* const matrices[] = {&a_.q, &a_.k, &a_.v};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const MatrixMemory& m = *matrices[i];
+      device::TiledBuffer t{memory_buffer(m), m.dtype, static_cast<int>(2 + m.parts.size()), {}, {},
+                            {1, 1, 1, 1, 1}};
+      t.dims[0] = i == 2 ? a_.width : a_.depth;
+      t.dims[1] = i == 0 ? a_.rows : a_.columns;
+      t.strides[0] = 1;
+      t.strides[1] = m.row;
+      t.box[0] = 64;
+      t.box[1] = static_cast<std::int32_t>(i == 0 ? form.rows : form.columns);
+      for (std::size_t p = 0; p < m.parts.size(); ++p) {
+        t.dims[2 + p] = m.parts[p].extent;
+        t.strides[2 + p] = m.parts[p].stride;
+        parts.divisor[i][p] = static_cast<std::int32_t>(m.parts[p].divisor);
+        parts.extent[i][p] = static_cast<std::int32_t>(m.parts[p].extent);
+      }
+      out_.tiled.push_back(t);
+    }
+    // matrices whose k and v the second cache holds together
+    constexpr std::int64_t kHeld = 24 << 20, kMostMatrices = 16;
+    const std::int64_t bytes = a_.columns * (a_.depth + a_.width) * size_of(a_.k.dtype);
+    parts.group = static_cast<std::int32_t>(std::clamp<std::int64_t>(kHeld / bytes, 1, kMostMatrices));
+    const std::size_t before = out_.head.size();
+    out_.head.resize(before + sizeof parts);
+    std::memcpy(out_.head.data() + before, &parts, sizeof parts);
+    // blocks stay and walk
+    out_.grid = std::min(out_.grid, static_cast<std::int64_t>(target_.threads));
+    out_.shape->grid[0] = static_cast<std::uint32_t>(out_.grid);
   }
 
   // ---- terms
@@ -569,6 +655,9 @@ class AttentionLowering {
     reorder(out_.params, old.params);
     reorder(out_.slots, old.slots);
     reorder(out_.buffers, old.buffers);
+    for (device::TiledBuffer& t : out_.tiled)
+      t.buffer = static_cast<std::uint32_t>(std::find(old.buffers.begin(), old.buffers.end(), t.buffer) -
+                                            old.buffers.begin());
   }
 
   const plan::Graph& g_;

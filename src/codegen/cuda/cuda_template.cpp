@@ -72,8 +72,15 @@ const std::vector<TemplateText>& all_templates() {
       {"attention_mma",
        {templates::attention},
        "AttentionShape shape",
-       {templates::ptx, templates::attention_mma},
+       {templates::ptx, templates::attention_rows, templates::attention_mma},
        "run_attention"},
+      {"attention_wgmma",
+       {templates::ptx, templates::attention, templates::hopper},
+       "AttentionShape shape;\nAttentionParts parts",
+       {templates::attention_rows, templates::attention_wgmma},
+       "run_attention",
+       3,
+       90},
   };
   return all;
 }
@@ -122,7 +129,7 @@ device::LaunchShape template_shape(const Kernel& kernel, std::span<const std::by
 }
 
 void complete_tiles(const Kernel& kernel, std::span<device::TiledBuffer> tiled) {
-  if (tiled.empty()) return;
+  if (tiled.empty() || tiled[0].box[0] > 1) return;
   const Template& t = *kernel.main_loop;
   const ProductTile& tile = tile_of(choice_of(t));
   const auto box = [](device::TiledBuffer& of, bool k_major, int rows) {

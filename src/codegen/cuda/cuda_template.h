@@ -38,7 +38,7 @@ std::string emit_template(const kernel::Kernel& kernel, const std::string& symbo
 /// How a launch with this head is spread. `sms`: multiprocessors.
 device::LaunchShape template_shape(const kernel::Kernel& kernel, std::span<const std::byte> head, int sms);
 
-/// Sets the boxes, which are the template's choice.
+/// Sets the boxes, where they are the template's choice.
 void complete_tiles(const kernel::Kernel& kernel, std::span<device::TiledBuffer> tiled);
 
 /// For each buffer whether it comes with calls of a hook, not with the launch.

@@ -167,6 +167,31 @@ CUresult cuGetErrorString(CUresult, const char** text) {
   *text = "the fake driver refuses";
   return CUDA_SUCCESS;
 }
+/// As hopper_twin.h reads it.
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+                                const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
+                                const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle permutation,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+  if (type != CU_TENSOR_MAP_DATA_TYPE_UINT16 || rank < 2 || rank > 5 ||
+      permutation != CU_TENSOR_MAP_SWIZZLE_128B)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct {
+    void* address;
+    int bytes, rank;
+    long long dims[5], strides[5];
+    int box[5];
+  } to{address, 2, static_cast<int>(rank), {}, {}, {}};
+  static_assert(sizeof to <= sizeof *map);
+  for (cuuint32_t d = 0; d < rank; ++d) {
+    to.dims[d] = static_cast<long long>(dims[d]);
+    to.strides[d] = d == 0 ? 2 : static_cast<long long>(strides[d - 1]);
+    to.box[d] = static_cast<int>(box[d]);
+    if (d > 0 && to.strides[d] % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+  std::memcpy(map, &to, sizeof to);
+  return CUDA_SUCCESS;
+}
 CUresult cuDeviceGetCount(int* count) {
   *count = kDevices;
   return CUDA_SUCCESS;

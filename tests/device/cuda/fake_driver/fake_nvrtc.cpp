@@ -2,6 +2,8 @@
 // driver runs it. A block's threads are contexts that take turns; they wait for each other in barriers and
 // exchanges. So plans of a GPU are run, results and all, where there is none. It knows what most kernels use,
 // but only the inline PTX that without_ptx has.
+#include "device/cuda/fake_driver/hopper_twin.h"
+
 #include <nvrtc.h>
 
 #include <stdlib.h>
@@ -20,6 +22,8 @@ constexpr const char* kDevice = R"(
 #include <ucontext.h>
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <tuple>
@@ -62,6 +66,7 @@ static inline int __double2int_rz(double x) { return (int)x; }
 static inline unsigned __double2uint_rz(double x) { return (unsigned)x; }
 static inline long long __double2ll_rz(double x) { return (long long)x; }
 static inline unsigned long long __double2ull_rz(double x) { return (unsigned long long)x; }
+static inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline float __fsqrt_rn(float x) { return sqrtf(x); }
@@ -94,6 +99,7 @@ struct Fiber {
   bool done = false;
 };
 static ucontext_t scheduler;
+static void (*new_block)() = nullptr;
 static std::vector<Fiber>* fibers = nullptr;
 static void (*entry)(void*) = nullptr;
 static void* entry_argument = nullptr;
@@ -153,6 +159,7 @@ static unsigned __ballot_sync(unsigned members, bool x) {
     return votes;
   });
 }
+static bool __all_sync(unsigned members, bool x) { return __ballot_sync(members, !x) == 0; }
 struct Bound {
   virtual ~Bound() = default;
   virtual void call() = 0;
@@ -164,6 +171,7 @@ struct Bound {
     for (unsigned b = 0; b < grid.x; ++b) {
       blockIdx = {b, 0, 0};
       fibers = &all;
+      if (new_block) new_block();
       entry = [](void* self) { static_cast<Bound*>(self)->call(); };
       entry_argument = this;
       for (Fiber& f : all) {
@@ -369,7 +377,7 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   char folder[] = "/tmp/kiln-fake-nvrtc-XXXXXX";
   if (!mkdtemp(folder)) return NVRTC_ERROR_INTERNAL_ERROR;
   const std::string base = std::string(folder) + "/k";
-  std::ofstream(base + ".cpp") << kDevice << kTwin << without_ptx(program->source)
+  std::ofstream(base + ".cpp") << kDevice << kTwin << kHopperTwin << without_ptx(program->source)
                                << entries(program->source);
   // Without -fno-gnu-unique the shared arrays of inline functions of equal names would be one in all modules.
   const std::string command =

@@ -1,0 +1,267 @@
+// What the main loops of attention share: what becomes of scores in registers, and which tiles of columns
+// there are. A warp holds kFragments fragments of 16 rows as mma.sync and wgmma leave them: lane 4 g + q has
+// rows g and g + 8, columns 8 n + 2 q and + 1; value e of row g + 8 h and columns n is number 4 n + 2 h + e.
+//
+// Maxima that are -inf count as 0 in exponentials, so that a tile of nothing adds nothing.
+#pragma once
+
+typedef Config::Element Element;
+constexpr int kRows = Config::kRows, kColumns = Config::kColumns, kFragments = Config::kFragments,
+              kWarps = Config::kWarps;
+constexpr int kPieces = (Config::kOut + Config::kPiece - 1) / Config::kPiece,
+              kPieceTiles = Config::kPiece / 8,
+              kWidthTiles = kPieces * kPieceTiles;             // tiles: of 8 columns
+constexpr float kLog2 = Config::kBase2 ? 1.0f : 1.44269504f;   // of the base of exponentials
+constexpr float kVanishes = Config::kBase2 ? 150.0f : 104.0f;  // exponentials of less are 0
+constexpr int kMixed = 0, kWhole = 1, kLow = 2;                // kinds of tiles
+constexpr int kFlagColumns = 64;                               // of a tile of v that has a flag
+
+__device__ __forceinline__ float minus_inf() { return __int_as_float(0xff800000); }
+
+#ifdef KILN_FAKE_DEVICE
+__device__ __forceinline__ float exp2_fast(float x) { return exp2f(x); }
+__device__ __forceinline__ uint32 pair_of(float low, float high, bf16) {
+  return to_bf16(low).bits | uint32(to_bf16(high).bits) << 16;
+}
+__device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
+  return to_f16(low).bits | uint32(to_f16(high).bits) << 16;
+}
+#else
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ uint32 pair_of(float low, float high, bf16) {
+  uint32 y;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+__device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
+  uint32 y;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+
+#endif
+
+typedef float Scores[kFragments][kColumns / 2];
+
+/// A thread's part of a block's rows.
+struct AttentionRows {
+  const Args& args;
+  int b, row0, warp;  // the matrix; the block's first row; the warp among those with rows
+  float sum[kFragments][kPieces][4 * kPieceTiles];  // of weights times v
+  float max[kFragments][2], sums[kFragments][2][Config::kSums > 0 ? Config::kSums : 1];
+  float scale[kFragments][2];  // of what was summed before the tile at hand, to the new maxima
+
+  __device__ __forceinline__ AttentionRows(const Args& args, int warp)
+      : args(args), b(0), row0(0), warp(warp) {}
+
+  __device__ __forceinline__ void begin(int matrix, int first_row) {
+    b = matrix;
+    row0 = first_row;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        max[f][h] = minus_inf();
+#pragma unroll
+        for (int k = 0; k < Config::kSums; ++k) sums[f][h][k] = 0;
+      }
+#pragma unroll
+      for (int n = 0; n < kWidthTiles; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) at(f, n, e) = 0;
+    }
+  }
+
+  __device__ __forceinline__ int row_of(int f, int half) const {
+    return row0 + (warp * kFragments + f) * 16 + half * 8 + threadIdx.x % 32 / 4;
+  }
+  __device__ __forceinline__ float& at(int f, int n, int e) {
+    return sum[f][n / kPieceTiles][n % kPieceTiles * 4 + e];
+  }
+
+  /// Scores become weights, which are added to the running sums; `scale` says what rescale() has to do.
+  template <bool Whole>
+  __device__ __forceinline__ void weigh(Scores& s, int j0) {
+    const int column = j0 + threadIdx.x % 4 * 2;
+    const bool ragged = !Whole && j0 + kColumns > args.shape.columns;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int i = row_of(f, h);
+        float most = minus_inf();
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n) {
+          const int j = column + 8 * n;
+          float* const here = &s[f][4 * n + 2 * h];
+          const float x[1][2] = {{here[0], here[1]}};
+          float t[1][2];
+          if constexpr (Whole && Config::kMasks)
+            score_whole(args, b, i, j, x, t);
+          else
+            score(args, b, i, j, x, t);
+          if (ragged) {
+            if (j >= args.shape.columns) t[0][0] = minus_inf();
+            if (j + 1 >= args.shape.columns) t[0][1] = minus_inf();
+          }
+          here[0] = t[0][0];
+          here[1] = t[0][1];
+          most = greatest(most, greatest(t[0][0], t[0][1]));
+        }
+        most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 1));
+        most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 2));
+        const float before = max[f][h], after = greatest(before, most);
+        max[f][h] = after;
+        // The difference comes first: where all scores of a row are -1e9, its product with kLog2 is 0 that
+        // way.
+        const float shift = after == minus_inf() ? 0.0f : after;
+        scale[f][h] = exp2_fast((before - shift) * kLog2);
+#pragma unroll
+        for (int k = 0; k < Config::kSums; ++k) sums[f][h][k] *= scale[f][h];
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n) {
+          const int j = column + 8 * n;
+          float* const here = &s[f][4 * n + 2 * h];
+          const float p[1][2] = {
+              {exp2_fast((here[0] - shift) * kLog2), exp2_fast((here[1] - shift) * kLog2)}};
+          float w[1 + Config::kSums][2];
+          weights(args, b, i, j, p, w);
+          here[0] = w[0][0];
+          here[1] = w[0][1];
+#pragma unroll
+          for (int k = 0; k < Config::kSums; ++k) sums[f][h][k] += w[1 + k][0] + w[1 + k][1];
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ void weigh(Scores& s, int j0, int kind) {
+    if (kind == kWhole)
+      weigh<true>(s, j0);
+    else
+      weigh<false>(s, j0);
+  }
+
+  __device__ __forceinline__ void rescale() {
+    bool same = true;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) same = same && scale[f][0] == 1.0f && scale[f][1] == 1.0f;
+    if (__all_sync(0xffffffffu, same)) return;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int n = 0; n < kWidthTiles; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) at(f, n, e) *= scale[f][e / 2];
+  }
+
+  /// 16 columns of weights as the first operand of a product.
+  __device__ __forceinline__ void operand(const Scores& s, int f, int step, uint32 (&a)[4]) const {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float* const pair = &s[f][8 * step + 2 * e];
+      a[e] = pair_of(pair[0], pair[1], Element{});
+    }
+  }
+
+  /// Whether a low tile adds nothing: each row's maximum is far above what it has.
+  __device__ __forceinline__ bool adds_nothing(float greatest_here) const {
+    bool far = true;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        far = far && (max[f][h] > greatest_here + kVanishes || row_of(f, h) >= args.shape.rows);
+    return far || greatest_here == minus_inf();
+  }
+
+  __device__ __forceinline__ void write() {
+    const int column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int i = row_of(f, h);
+#pragma unroll
+        for (int k = 0; k < Config::kSums; ++k) {
+          sums[f][h][k] += __shfl_xor_sync(0xffffffffu, sums[f][h][k], 1);
+          sums[f][h][k] += __shfl_xor_sync(0xffffffffu, sums[f][h][k], 2);
+        }
+        if (i >= args.shape.rows) continue;
+#pragma unroll
+        for (int n = 0; n < kWidthTiles; ++n) {
+          const int d = column + 8 * n;
+          if (d >= Config::kOut) continue;
+          float x[2 + Config::kSums][2];
+          x[0][0] = at(f, n, 2 * h);
+          x[0][1] = at(f, n, 2 * h + 1);
+          x[1][0] = x[1][1] = max[f][h];
+#pragma unroll
+          for (int k = 0; k < Config::kSums; ++k) x[2 + k][0] = x[2 + k][1] = sums[f][h][k];
+          finish(args, b, i, d, Config::kOut - d < 2 ? Config::kOut - d : 2, x);
+        }
+      }
+  }
+};
+
+/// The tiles of columns for the rows of a block. All lanes of a warp call its functions together: each finds
+/// the kind of another tile.
+struct AttentionTiles {
+  const Args& args;
+  int b = 0, row0 = 0;
+  int window = -1;                        // 32 tiles whose kinds are known
+  uint32 low_tiles = 0, whole_tiles = 0;  // among them
+
+  __device__ __forceinline__ AttentionTiles(const Args& args) : args(args) {}
+  __device__ __forceinline__ void begin(int matrix, int first_row) {
+    b = matrix;
+    row0 = first_row;
+    window = -1;
+  }
+
+  /// Whole tiles have whole rows of v, low ones have a part of v that is finite.
+  __device__ __forceinline__ int kind_at(int j0) const {
+    const bool ragged = j0 + kColumns > args.shape.columns;
+    const int j1 = ragged ? args.shape.columns : j0 + kColumns;
+    int kind = kWhole;
+    if constexpr (Config::kMasks) {
+      const int i1 = row0 + kRows < args.shape.rows ? row0 + kRows : args.shape.rows;
+      kind = tile_kind(args, b, row0, i1 - 1, j0, j1 - 1);
+    }
+    if (kind == kWhole && ragged) kind = kMixed;
+    if constexpr (Config::kLow) {
+      if (kind == kLow)
+        for (int j = j0; j < j1; j += kFlagColumns)
+          if (!v_is_finite(args, b, j / kFlagColumns)) kind = kMixed;
+    }
+    return kind;
+  }
+
+  __device__ __forceinline__ void look_at(int tiles) {
+    window = tiles;
+    const int j0 = (32 * tiles + int(threadIdx.x % 32)) * kColumns;
+    const int kind = j0 < args.shape.columns ? kind_at(j0) : kMixed;
+    low_tiles = __ballot_sync(0xffffffffu, kind == kLow);
+    whole_tiles = __ballot_sync(0xffffffffu, kind == kWhole);
+  }
+
+  /// The next tile from j0 on that is low, or that is not; `columns` or more: there is none.
+  __device__ __forceinline__ int next(int j0, bool low, int& kind) {
+    if constexpr (!Config::kMasks) {
+      kind = j0 + kColumns > args.shape.columns ? kMixed : kWhole;
+      return j0;
+    }
+    for (int tile = j0 / kColumns; tile * kColumns < args.shape.columns; tile = (window + 1) * 32) {
+      if (tile / 32 != window) look_at(tile / 32);
+      const uint32 left = (low ? low_tiles : ~low_tiles) >> tile % 32;
+      if (left == 0) continue;
+      tile += __ffs(left) - 1;
+      kind = low ? kLow : whole_tiles >> tile % 32 & 1 ? kWhole : kMixed;
+      return tile * kColumns;
+    }
+    return args.shape.columns;
+  }
+};

@@ -1,0 +1,306 @@
+// Attention on Hopper: the copy engine fills stages of shared memory with tiles of k and v; warpgroups, each
+// with 64 rows of the block, multiply out of them. One warp orders the copies. A block walks over blocks of
+// rows until none are left, so that copies for the next one run while this one's results are written.
+//
+// Within a warpgroup, the products of the next tile's scores and of this tile's weights are under way
+// together, and while they run the next tile's scores become weights as soon as they are there. The
+// warpgroups take turns in ordering products, so that one's exponentials run beside the other's products.
+//
+// q, k and v stand in slabs of 64 columns, permuted in units of 16 bytes over 128. Tensor maps fill with 0
+// what lies outside of a matrix.
+#pragma once
+
+constexpr int kGroups = kWarps / 4, kThreads = 128 * (kGroups + 1), kBlocksPerSm = 1;
+constexpr int kStages = 2;
+constexpr int kDepthSlabs = (Config::kHead + 63) / 64, kWidthSlabs = (Config::kOut + 63) / 64;
+constexpr int kSlabRow = 128;                                              // bytes
+constexpr int kQSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
+constexpr int kQBytes = kDepthSlabs * kQSlab, kKBytes = kDepthSlabs * kTileSlab,
+              kVBytes = kWidthSlabs * kTileSlab;
+constexpr int kWalkers = 32 * (kWarps + 1);          // threads that walk over tiles
+constexpr int kTurns = 1, kVote = kTurns + kGroups;  // named barriers; kTurns + g: the turn of group g
+constexpr int kRegisters = kGroups == 2 ? 232 : 160, kCopyRegisters = kGroups == 2 ? 40 : 32;
+
+/// Which stage is next, and the parity of its phase.
+struct Turn {
+  int stage = 0;
+  uint32 parity = 0;
+  __device__ __forceinline__ void next() {
+    stage ^= 1;
+    parity ^= stage == 0;
+  }
+};
+static_assert(kStages == 2, "");
+
+/// Shared addresses. Barriers of stages: bytes have come (full), all warps have read them (empty).
+struct AttentionMemory {
+  uint32 q, k, v, q_full, q_empty, k_full, k_empty, v_full, v_empty;
+  __device__ __forceinline__ AttentionMemory() {
+    q = (shared_base() + 1023) & ~1023u;  // the period of the permutation
+    k = q + kQBytes;
+    v = k + kStages * kKBytes;
+    q_full = v + kStages * kVBytes;
+    q_empty = q_full + 8;
+    k_full = q_empty + 8;
+    k_empty = k_full + 8 * kStages;
+    v_full = k_empty + 8 * kStages;
+    v_empty = v_full + 8 * kStages;
+  }
+  __device__ __forceinline__ void begin() const {
+    barrier_init(q_full, 1);
+    barrier_init(q_empty, kWarps);
+#pragma unroll
+    for (int s = 0; s < kStages; ++s) {
+      barrier_init(k_full + 8 * s, 1);
+      barrier_init(k_empty + 8 * s, kWarps);
+      barrier_init(v_full + 8 * s, 1);
+      barrier_init(v_empty + 8 * s, kWarps);
+    }
+    fence_barriers();
+  }
+};
+
+/// The blocks of rows of one block of threads. Matrices are taken in groups, so that those whose k and v are
+/// in the second cache are read together; within a group later rows come first, since a causal attention has
+/// more tiles there; and every other round goes backwards, so that all multiprocessors get equal shares.
+struct AttentionWalk {
+  int round = 0;
+  int b, row0;
+  __device__ __forceinline__ bool more(const Args& args) {
+    const int64 all = int64(args.shape.batch) * args.shape.blocks, before = int64(round) * gridDim.x;
+    const int here = all - before < gridDim.x ? int(all - before) : int(gridDim.x);
+    const int place = round % 2 == 0 ? int(blockIdx.x) : here - 1 - int(blockIdx.x);
+    if (here <= 0 || place < 0 || place >= here) return false;
+    const int64 item = before + place;
+    const int group = args.parts.group;
+    const int first = int(item / (int64(group) * args.shape.blocks)) * group;
+    const int members = args.shape.batch - first < group ? args.shape.batch - first : group;
+    const int at = int(item - int64(first) * args.shape.blocks), block = at / members;
+    b = first + at - block * members;
+    row0 = (args.shape.blocks - 1 - block) * kRows;
+    ++round;
+    return true;
+  }
+};
+
+/// Orders copies of `slabs` slabs of an operand's rows; `which`: 0, 1 or 2 for q, k or v.
+template <int Rank, int Slabs>
+__device__ __forceinline__ void copy_rows(const Args& args, const TensorMap& map, int which, int b, int row,
+                                          uint32 to, int slab, uint32 full) {
+  int c[Rank];
+  c[1] = row;
+#pragma unroll
+  for (int p = 0; p < Rank - 2; ++p)
+    c[2 + p] = b / args.parts.divisor[which][p] % args.parts.extent[which][p];
+#pragma unroll
+  for (int s = 0; s < Slabs; ++s) {
+    c[0] = 64 * s;
+    copy_box(to + s * slab, map, c, full);
+  }
+}
+
+/// Whether low tiles have to be looked at: there are some, and not all of what they are is -inf.
+__device__ __forceinline__ bool low_matters(const Args& args, AttentionTiles& tile) {
+  int kind;
+  return tile_greatest(args, tile.b) != minus_inf() && tile.next(0, true, kind) < args.shape.columns;
+}
+
+/// By one whole warp, of which one lane orders copies.
+__device__ __forceinline__ void produce(const Args& args, const AttentionMemory& memory) {
+  const bool orders = threadIdx.x == 0;
+  AttentionTiles tile(args);
+  Turn at;
+  uint32 q_parity = 1;
+  for (AttentionWalk walk; walk.more(args);) {
+    tile.begin(walk.b, walk.row0);
+    barrier_wait(memory.q_empty, q_parity);
+    q_parity ^= 1;
+    if (orders) {
+      barrier_expect(memory.q_full, kQBytes);
+      copy_rows<Config::kQRank, kDepthSlabs>(args, args.a_map, 0, walk.b, walk.row0, memory.q, kQSlab,
+                                             memory.q_full);
+    }
+#pragma unroll 1
+    for (int low = 0; low <= Config::kLow; ++low) {
+      if constexpr (Config::kLow) {
+        if (low == 1 && !(low_matters(args, tile) && meet_or<kWalkers>(kVote, false))) break;
+      }
+      int kind;
+      for (int j0 = tile.next(0, low == 1, kind); j0 < args.shape.columns;
+           j0 = tile.next(j0 + kColumns, low == 1, kind)) {
+        const uint32 k_full = memory.k_full + 8 * at.stage, v_full = memory.v_full + 8 * at.stage;
+        barrier_wait(memory.k_empty + 8 * at.stage, at.parity ^ 1);
+        if (orders) {
+          barrier_expect(k_full, kKBytes);
+          copy_rows<Config::kKRank, kDepthSlabs>(args, args.b_map[0], 1, walk.b, j0,
+                                                 memory.k + at.stage * kKBytes, kTileSlab, k_full);
+        }
+        barrier_wait(memory.v_empty + 8 * at.stage, at.parity ^ 1);
+        if (orders) {
+          barrier_expect(v_full, kVBytes);
+          copy_rows<Config::kVRank, kWidthSlabs>(args, args.b_map[1], 2, walk.b, j0,
+                                                 memory.v + at.stage * kVBytes, kTileSlab, v_full);
+        }
+        at.next();
+      }
+    }
+  }
+}
+
+/// What tells wgmma where a tile stands. k contiguous: rows of 128 bytes, eight of them a group. Else: rows
+/// of 64 elements along n, one for each k, eight of them a group; the next 64 elements stand `slab` bytes on.
+template <bool KMajor>
+__device__ __forceinline__ uint64 tile_descriptor(uint32 at, int slab) {
+  constexpr uint64 kStride = 1024 >> 4, kPermuted128 = 1;
+  return uint64((at & 0x3ffff) >> 4) | uint64(KMajor ? 1 : slab >> 4) << 16 | kStride << 32 |
+         kPermuted128 << 62;
+}
+
+struct AttentionGroup {
+  const Args& args;
+  const AttentionMemory& memory;
+  int group;
+  AttentionTiles tile;
+  AttentionRows rows;
+  Turn k_turn, v_turn;
+  uint32 weights[kColumns / 16][4];  // operands of the second product
+
+  /// After the last product that reads them: the copy engine may write to the stage again.
+  __device__ __forceinline__ void release(uint32 empty) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(empty);
+  }
+
+  __device__ __forceinline__ void order_scores(Scores& s) const {
+    const uint64 q = tile_descriptor<true>(memory.q + group * 64 * kSlabRow, 0),
+                 k = tile_descriptor<true>(memory.k + k_turn.stage * kKBytes, 0);
+    products_fence();
+#pragma unroll
+    for (int step = 0; step < (Config::kHead + 15) / 16; ++step) {
+      const int part = step % 4 * 2;
+      group_multiply_add<0, 0>(s[0], q + (step / 4 * (kQSlab >> 4) + part),
+                               k + (step / 4 * (kTileSlab >> 4) + part), step > 0, Element());
+    }
+    products_commit();
+  }
+
+  __device__ __forceinline__ void order_products() {
+    const uint64 v = tile_descriptor<false>(memory.v + v_turn.stage * kVBytes, kTileSlab);
+    products_fence();
+#pragma unroll
+    for (int step = 0; step < kColumns / 16; ++step)
+#pragma unroll
+      for (int p = 0; p < kPieces; ++p)
+        group_multiply_add<1>(
+            rows.sum[0][p], weights[step],
+            v + (step * (16 * kSlabRow >> 4) + p * (Config::kPiece / 64) * (kTileSlab >> 4)), 1, Element());
+    products_commit();
+  }
+
+  __device__ __forceinline__ void keep(Scores& s) const {
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) pin(s[0][i]);
+  }
+  __device__ __forceinline__ void keep_sums() {
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p)
+#pragma unroll
+      for (int i = 0; i < 4 * kPieceTiles; ++i) pin(rows.sum[0][p][i]);
+  }
+
+  __device__ __forceinline__ void take_weights(const Scores& s) {
+#pragma unroll
+    for (int step = 0; step < kColumns / 16; ++step) rows.operand(s, 0, step, weights[step]);
+  }
+
+  /// Tiles of one pass. `last`: q is not read again.
+  __device__ __forceinline__ void tiles(bool low, bool last) {
+    int kind;
+    int j0 = tile.next(0, low, kind);
+    if (j0 >= args.shape.columns) {
+      if (last) release(memory.q_empty);
+      return;
+    }
+    Scores s;
+    barrier_wait(memory.k_full + 8 * k_turn.stage, k_turn.parity);
+    order_scores(s);
+    products_wait<0>();
+    keep(s);
+    release(memory.k_empty + 8 * k_turn.stage);
+    k_turn.next();
+    rows.weigh(s, j0, kind);
+    rows.rescale();
+    take_weights(s);
+    for (;;) {
+      j0 = tile.next(j0 + kColumns, low, kind);
+      if (j0 >= args.shape.columns) break;
+      barrier_wait(memory.k_full + 8 * k_turn.stage, k_turn.parity);
+      meet<256>(kTurns + group);
+      order_scores(s);
+      barrier_wait(memory.v_full + 8 * v_turn.stage, v_turn.parity);
+      order_products();
+      let_pass<256>(kTurns + (group + 1) % kGroups);
+      products_wait<1>();
+      keep(s);
+      release(memory.k_empty + 8 * k_turn.stage);
+      k_turn.next();
+      rows.weigh(s, j0, kind);
+      products_wait<0>();
+      keep_sums();
+      release(memory.v_empty + 8 * v_turn.stage);
+      v_turn.next();
+      rows.rescale();
+      take_weights(s);
+    }
+    if (last) release(memory.q_empty);
+    barrier_wait(memory.v_full + 8 * v_turn.stage, v_turn.parity);
+    order_products();
+    products_wait<0>();
+    keep_sums();
+    release(memory.v_empty + 8 * v_turn.stage);
+    v_turn.next();
+  }
+};
+
+__device__ __forceinline__ void consume(const Args& args, const AttentionMemory& memory) {
+  AttentionGroup x{args, memory, int(threadIdx.x / 128) - 1, AttentionTiles(args),
+                   AttentionRows(args, int(threadIdx.x / 32) - 4)};
+  uint32 q_parity = 0;
+  if (x.group == kGroups - 1) let_pass<256>(kTurns);
+  for (AttentionWalk walk; walk.more(args);) {
+    x.tile.begin(walk.b, walk.row0);
+    x.rows.begin(walk.b, walk.row0);
+    barrier_wait(memory.q_full, q_parity);
+    q_parity ^= 1;
+    // Low tiles come last, and only where they add something. One loop, so that its body is compiled once.
+#pragma unroll 1
+    for (int low = 0; low <= Config::kLow; ++low) {
+      if constexpr (Config::kLow) {
+        if (low == 1 && !(low_matters(args, x.tile) &&
+                          meet_or<kWalkers>(kVote, !x.rows.adds_nothing(tile_greatest(args, walk.b)))))
+          break;
+      }
+      x.tiles(low == 1, !Config::kLow);
+    }
+    if (Config::kLow) x.release(memory.q_empty);
+    x.rows.write();
+  }
+}
+
+__device__ __forceinline__ void run_attention(const Args& args) {
+  const AttentionMemory memory;
+  if (threadIdx.x == 0) {
+    prefetch_map(args.a_map);
+    prefetch_map(args.b_map[0]);
+    prefetch_map(args.b_map[1]);
+    memory.begin();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    give_registers<kCopyRegisters>();
+    if (threadIdx.x < 32) produce(args, memory);
+  } else {
+    take_registers<kRegisters>();
+    consume(args, memory);
+  }
+}
