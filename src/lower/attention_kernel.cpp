@@ -77,15 +77,27 @@ Form wgmma_form(const Attention& a) {
           2 * elements + 8 * kBarriers + kUnit};
 }
 
-/// The value that a mask's other choice gives everywhere, or kNoTerm.
-TermId uniform_fill(const Attention& a) {
+/// Whether t is a number, the same everywhere, where `mask` chooses its other value.
+bool uniform_without(const Attention& a, TermId mask) {
+  std::vector<bool> uniform;
+  for (const Term& t : a.terms) {
+    const auto of = [&](TermId x) { return uniform[static_cast<std::size_t>(x)]; };
+    const bool number = t.kind == Term::Kind::Scalar || t.kind == Term::Kind::Constant;
+    const bool masks = static_cast<TermId>(uniform.size()) == mask;
+    uniform.push_back(number || (t.kind == Term::Kind::Operation &&
+                                 (masks ? of(t.in[2]) : std::all_of(t.in, t.in + t.n_in, of))));
+  }
+  return uniform[static_cast<std::size_t>(a.t)];
+}
+
+/// The mask whose other choice makes t a number, so that tiles where it never chooses the scores may be left
+/// out; or kNoTerm.
+TermId leaving_mask(const Attention& a) {
   if (a.t == kNoTerm || a.weight != kNoTerm) return kNoTerm;
   if (std::any_of(a.sums.begin(), a.sums.end(), [](TermId u) { return u != kNoTerm; })) return kNoTerm;
-  if (std::find(a.masks.begin(), a.masks.end(), a.t) == a.masks.end()) return kNoTerm;
-  const TermId fill = a.terms[static_cast<std::size_t>(a.t)].in[2];
-  const Term& f = a.terms[static_cast<std::size_t>(fill)];
-  const bool uniform = f.kind == Term::Kind::Scalar || f.kind == Term::Kind::Constant;
-  return uniform && f.dtype == DType::Float32 ? fill : kNoTerm;
+  const auto found =
+      std::find_if(a.masks.begin(), a.masks.end(), [&](TermId m) { return uniform_without(a, m); });
+  return found == a.masks.end() ? kNoTerm : *found;
 }
 
 class AttentionLowering {
@@ -323,14 +335,15 @@ class AttentionLowering {
     E batch, row, column;  // column: of the lane at hand
     E score, max;
     std::vector<E> sums;
-    bool whole = false;
+    bool whole = false;     // masks choose the scores
+    TermId left = kNoTerm;  // a mask that chooses its other value
   };
 
   E term(TermId id, const Place& at) {
     if (const auto known = known_.find(id); known != known_.end()) return known->second;
     const Term& t = a_.terms[static_cast<std::size_t>(id)];
     const bool mask = at.whole && std::find(a_.masks.begin(), a_.masks.end(), id) != a_.masks.end();
-    const E value = mask ? term(t.in[1], at) : make(t, at);
+    const E value = mask ? term(t.in[1], at) : id == at.left ? term(t.in[2], at) : make(t, at);
     known_.emplace(id, value);
     return value;
   }
@@ -496,7 +509,10 @@ class AttentionLowering {
   Hook greatest(bool low) {
     E batch;
     Hook h = begin("tile_greatest", {&batch});
-    const E value = low ? term(uniform_fill(a_), {}) : kernel::constant(k_.pool, DType::Float32, 0);
+    Place at;
+    at.left = leaving_mask(a_);
+    const E value =
+        low ? kernel::cast(term(a_.t, at), DType::Float32) : kernel::constant(k_.pool, DType::Float32, 0);
     h.results.push_back(value.id);
     return h;
   }
@@ -607,7 +623,7 @@ class AttentionLowering {
     }
   }
 
-  /// 0: mixed, 1: every mask chooses the scores, 2: the outermost one never does.
+  /// 0: mixed, 1: every mask chooses the scores, 2: the leaving one never does.
   Hook tile_kind(bool low) {
     TilePlace at;
     Hook h = begin("tile_kind", {&at.batch, &at.row0, &at.row1, &at.column0, &at.column1});
@@ -616,7 +632,7 @@ class AttentionLowering {
       whole = whole & ~truth(a_.terms[static_cast<std::size_t>(m)].in[0], at).can_be_false;
     E kind = kernel::select(whole, whole.lit(DType::Int32, 1), whole.lit(DType::Int32, 0));
     if (low) {
-      const E can = truth(a_.terms[static_cast<std::size_t>(a_.t)].in[0], at).can_be_true;
+      const E can = truth(a_.terms[static_cast<std::size_t>(leaving_mask(a_))].in[0], at).can_be_true;
       kind = kernel::select(can, kind, kind.lit(2));
     }
     h.results.push_back(kind.id);
@@ -673,7 +689,7 @@ class AttentionLowering {
 
 }  // namespace
 
-bool reads_flags(const Attention& a) { return uniform_fill(a) != kNoTerm; }
+bool reads_flags(const Attention& a) { return leaving_mask(a) != kNoTerm; }
 
 Lowered lower_attention(const plan::Graph& graph, const Attention& attention,
                         const schedule::Target& target) {

@@ -44,6 +44,12 @@ std::string CudaEmitter::spell(ExprId e, F operand) {
       !at_.varying(n.b))
     return cat("divide(", pool_[n.a].prim == Prim::Const ? constant(n.a, false) : operand(n.a), ", ",
                divisor(n.b), ')');
+  if (n.prim == Prim::Cast && n.type == DType::Float32 && facts_.uses[n.a] <= 1) {
+    const ExprNode half = pool_[n.a];  // rounded, and back
+    if (half.prim == Prim::Cast && is_half(half.type) && pool_[half.a].type == DType::Float32 &&
+        pool_[half.a].prim != Prim::Const)
+      return cat(half.type == DType::Float16 ? "round_f16(" : "round_bf16(", operand(half.a), ')');
+  }
   bool of_indices = false;  // its operands are indices
   each_operand(n, [&](ExprId o) { of_indices |= pool_[o].prim != Prim::Const && is_index(o); });
   each_operand(n, [&](ExprId o) { of_indices = of_indices && is_index(o); });
