@@ -29,4 +29,5 @@ struct AttentionShape {
 struct AttentionParts {
   int divisor[3][3], extent[3][3];
   int group;  // matrices whose blocks run side by side
+  int items;  // blocks of rows of all matrices
 };

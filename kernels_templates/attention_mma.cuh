@@ -105,19 +105,19 @@ struct AttentionBlock {
 
   __device__ __forceinline__ void tiles(bool low) {
     int now = kMixed, coming = kMixed;
-    int j0 = tile.next(0, low, now);
-    if (j0 < args.shape.columns) copy_k(j0);
+    int j0 = tile.before(args.shape.columns, low, now);
+    if (j0 >= 0) copy_k(j0);
     copies_commit();
-    while (j0 < args.shape.columns) {
+    while (j0 >= 0) {
       copies_wait<0>();
       __syncthreads();
       copy_v(j0);
       copies_commit();
       Scores s;
       scores(s);
-      const int after = tile.next(j0 + kColumns, low, coming);
+      const int after = tile.before(j0, low, coming);
       __syncthreads();
-      if (after < args.shape.columns) copy_k(after);
+      if (after >= 0) copy_k(after);
       copies_commit();
       rows.weigh(s, j0, now);
       rows.rescale();
@@ -151,7 +151,7 @@ __device__ __forceinline__ void run_attention(const Args& args) {
     if constexpr (Config::kLow) {
       if (low == 1) {
         int kind;
-        const bool any = x.tile.next(0, true, kind) < args.shape.columns;
+        const bool any = x.tile.before(args.shape.columns, true, kind) >= 0;
         __shared__ bool more;
         if (threadIdx.x == 0) more = false;
         __syncthreads();

@@ -13,8 +13,9 @@ constexpr int kPieces = (Config::kOut + Config::kPiece - 1) / Config::kPiece,
               kWidthTiles = kPieces * kPieceTiles;             // tiles: of 8 columns
 constexpr float kLog2 = Config::kBase2 ? 1.0f : 1.44269504f;   // of the base of exponentials
 constexpr float kVanishes = Config::kBase2 ? 150.0f : 104.0f;  // exponentials of less are 0
-constexpr int kMixed = 0, kWhole = 1, kLow = 2;                // kinds of tiles
-constexpr int kFlagColumns = 64;                               // of a tile of v that has a flag
+constexpr float kFar = 4096;  // a maximum beyond, as an exponent of 2, has too few digits behind the point
+constexpr int kMixed = 0, kWhole = 1, kLow = 2;  // kinds of tiles
+constexpr int kFlagColumns = 64;                 // of a tile of v that has a flag
 
 __device__ __forceinline__ float minus_inf() { return __int_as_float(0xff800000); }
 
@@ -83,11 +84,12 @@ struct AttentionRows {
     return sum[f][n / kPieceTiles][n % kPieceTiles * 4 + e];
   }
 
-  /// Scores become weights, which are added to the running sums; `scale` says what rescale() has to do.
+  /// Scores become t, and what exponentials are taken less, in `less`: the new maxima, as exponents of 2.
   template <bool Whole>
-  __device__ __forceinline__ void weigh(Scores& s, int j0) {
+  __device__ __forceinline__ void find_maxima(Scores& s, int j0, float (&less)[kFragments][2]) {
     const int column = j0 + threadIdx.x % 4 * 2;
     const bool ragged = !Whole && j0 + kColumns > args.shape.columns;
+    bool far = false;
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
 #pragma unroll
@@ -116,18 +118,46 @@ struct AttentionRows {
         most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 2));
         const float before = max[f][h], after = greatest(before, most);
         max[f][h] = after;
-        // The difference comes first: where all scores of a row are -1e9, its product with kLog2 is 0 that
-        // way.
         const float shift = after == minus_inf() ? 0.0f : after;
         scale[f][h] = exp2_fast((before - shift) * kLog2);
+        less[f][h] = shift * kLog2;
+        far = far || !(fabsf(less[f][h]) <= kFar);
+      }
+    }
+    // There the difference has to come first: where all scores of a row are -1e9, its product is 0 that way.
+    if (!__any_sync(0xffffffffu, far)) return;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float shift = max[f][h] == minus_inf() ? 0.0f : max[f][h];
+        less[f][h] = 0;
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) s[f][4 * n + 2 * h + e] -= shift;
+      }
+  }
+
+  /// Scores become weights, which are added to the running sums; `scale` says what rescale() has to do.
+  template <bool Whole>
+  __device__ __forceinline__ void weigh(Scores& s, int j0) {
+    const int column = j0 + threadIdx.x % 4 * 2;
+    float less[kFragments][2];
+    find_maxima<Whole>(s, j0, less);
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int i = row_of(f, h);
 #pragma unroll
         for (int k = 0; k < Config::kSums; ++k) sums[f][h][k] *= scale[f][h];
 #pragma unroll
         for (int n = 0; n < kColumns / 8; ++n) {
           const int j = column + 8 * n;
           float* const here = &s[f][4 * n + 2 * h];
-          const float p[1][2] = {
-              {exp2_fast((here[0] - shift) * kLog2), exp2_fast((here[1] - shift) * kLog2)}};
+          const float p[1][2] = {{exp2_fast(__fmaf_rn(here[0], kLog2, -less[f][h])),
+                                  exp2_fast(__fmaf_rn(here[1], kLog2, -less[f][h]))}};
           float w[1 + Config::kSums][2];
           weights(args, b, i, j, p, w);
           here[0] = w[0][0];
@@ -136,7 +166,6 @@ struct AttentionRows {
           for (int k = 0; k < Config::kSums; ++k) sums[f][h][k] += w[1 + k][0] + w[1 + k][1];
         }
       }
-    }
   }
   __device__ __forceinline__ void weigh(Scores& s, int j0, int kind) {
     if (kind == kWhole)
@@ -207,8 +236,9 @@ struct AttentionRows {
   }
 };
 
-/// The tiles of columns for the rows of a block. All lanes of a warp call its functions together: each finds
-/// the kind of another tile.
+/// The tiles of columns for the rows of a block, from the last one to the first, so that those with too few
+/// columns and the diagonal of a causal attention come first. All lanes of a warp call its functions
+/// together: each finds the kind of another tile.
 struct AttentionTiles {
   const Args& args;
   int b = 0, row0 = 0;
@@ -234,6 +264,7 @@ struct AttentionTiles {
     if (kind == kWhole && ragged) kind = kMixed;
     if constexpr (Config::kLow) {
       if (kind == kLow)
+#pragma unroll 1
         for (int j = j0; j < j1; j += kFlagColumns)
           if (!v_is_finite(args, b, j / kFlagColumns)) kind = kMixed;
     }
@@ -248,20 +279,21 @@ struct AttentionTiles {
     whole_tiles = __ballot_sync(0xffffffffu, kind == kWhole);
   }
 
-  /// The next tile from j0 on that is low, or that is not; `columns` or more: there is none.
-  __device__ __forceinline__ int next(int j0, bool low, int& kind) {
+  /// The first column of the last tile before column j1 that is low, or that is not; -1: there is none.
+  __device__ __forceinline__ int before(int j1, bool low, int& kind) {
+    int tile = (j1 + kColumns - 1) / kColumns - 1;
     if constexpr (!Config::kMasks) {
-      kind = j0 + kColumns > args.shape.columns ? kMixed : kWhole;
-      return j0;
+      kind = (tile + 1) * kColumns > args.shape.columns ? kMixed : kWhole;
+      return tile < 0 ? -1 : tile * kColumns;
     }
-    for (int tile = j0 / kColumns; tile * kColumns < args.shape.columns; tile = (window + 1) * 32) {
+    for (; tile >= 0; tile = window * 32 - 1) {
       if (tile / 32 != window) look_at(tile / 32);
-      const uint32 left = (low ? low_tiles : ~low_tiles) >> tile % 32;
+      const uint32 left = (low ? low_tiles : ~low_tiles) << (31 - tile % 32);
       if (left == 0) continue;
-      tile += __ffs(left) - 1;
+      tile -= __clz(left);
       kind = low ? kLow : whole_tiles >> tile % 32 & 1 ? kWhole : kMixed;
       return tile * kColumns;
     }
-    return args.shape.columns;
+    return -1;
   }
 };

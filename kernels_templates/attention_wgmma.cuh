@@ -1,6 +1,7 @@
 // Attention on Hopper: the copy engine fills stages of shared memory with tiles of k and v; warpgroups, each
-// with 64 rows of the block, multiply out of them. One warp orders the copies. A block walks over blocks of
-// rows until none are left, so that copies for the next one run while this one's results are written.
+// with 64 rows of the block, multiply out of them. One warp orders the copies. A block takes blocks of rows
+// until none are left, so that copies for the next one run while this one's results are written; that warp
+// says which, beside q.
 //
 // Within a warpgroup, the products of the next tile's scores and of this tile's weights are under way
 // together, and while they run the next tile's scores become weights as soon as they are there. The
@@ -32,9 +33,10 @@ struct Turn {
 };
 static_assert(kStages == 2, "");
 
-/// Shared addresses. Barriers of stages: bytes have come (full), all warps have read them (empty).
+/// Shared addresses. Barriers of q and of stages: bytes have come (full), all warps have read them (empty).
+/// item: the block of rows that q is of, -1 when there are no more.
 struct AttentionMemory {
-  uint32 q, k, v, q_full, q_empty, k_full, k_empty, v_full, v_empty;
+  uint32 q, k, v, q_full, q_empty, k_full, k_empty, v_full, v_empty, item;
   __device__ __forceinline__ AttentionMemory() {
     q = (shared_base() + 1023) & ~1023u;  // the period of the permutation
     k = q + kQBytes;
@@ -45,6 +47,7 @@ struct AttentionMemory {
     k_empty = k_full + 8 * kStages;
     v_full = k_empty + 8 * kStages;
     v_empty = v_full + 8 * kStages;
+    item = v_empty + 8 * kStages;
   }
   __device__ __forceinline__ void begin() const {
     barrier_init(q_full, 1);
@@ -60,28 +63,34 @@ struct AttentionMemory {
   }
 };
 
-/// The blocks of rows of one block of threads. Matrices are taken in groups, so that those whose k and v are
-/// in the second cache are read together; within a group later rows come first, since a causal attention has
-/// more tiles there; and every other round goes backwards, so that all multiprocessors get equal shares.
-struct AttentionWalk {
-  int round = 0;
+/// A block of rows of a matrix. Matrices are taken in groups, so that those whose k and v are in the second
+/// cache are read together; within a group later rows come first, since a causal attention has more tiles
+/// there.
+struct AttentionItem {
   int b, row0;
-  __device__ __forceinline__ bool more(const Args& args) {
-    const int64 all = int64(args.shape.batch) * args.shape.blocks, before = int64(round) * gridDim.x;
-    const int here = all - before < gridDim.x ? int(all - before) : int(gridDim.x);
-    const int place = round % 2 == 0 ? int(blockIdx.x) : here - 1 - int(blockIdx.x);
-    if (here <= 0 || place < 0 || place >= here) return false;
-    const int64 item = before + place;
-    const int group = args.parts.group;
-    const int first = int(item / (int64(group) * args.shape.blocks)) * group;
+  __device__ __forceinline__ AttentionItem(const Args& args, int item) {
+    const int group = args.parts.group, blocks = args.shape.blocks;
+    const int first = item / (group * blocks) * group;
     const int members = args.shape.batch - first < group ? args.shape.batch - first : group;
-    const int at = int(item - int64(first) * args.shape.blocks), block = at / members;
+    const int at = item - first * blocks, block = at / members;
     b = first + at - block * members;
-    row0 = (args.shape.blocks - 1 - block) * kRows;
-    ++round;
-    return true;
+    row0 = (blocks - 1 - block) * kRows;
   }
 };
+
+/// The next item that no block has taken; by a whole warp. args.counters[0] counts items beyond those that
+/// the blocks begin with, [1] blocks that found none; the last of these leaves both 0 for the next launch.
+__device__ __forceinline__ int next_item(const Args& args) {
+  int item = 0;
+  if (threadIdx.x % 32 == 0) {
+    item = gridDim.x + atomicAdd(args.counters, 1u);
+    if (item >= args.parts.items) {
+      __threadfence();
+      if (atomicAdd(args.counters + 1, 1u) == gridDim.x - 1) args.counters[0] = args.counters[1] = 0;
+    }
+  }
+  return __shfl_sync(0xffffffffu, item, 0);
+}
 
 /// Orders copies of `slabs` slabs of an operand's rows; `which`: 0, 1 or 2 for q, k or v.
 template <int Rank, int Slabs>
@@ -102,7 +111,7 @@ __device__ __forceinline__ void copy_rows(const Args& args, const TensorMap& map
 /// Whether low tiles have to be looked at: there are some, and not all of what they are is -inf.
 __device__ __forceinline__ bool low_matters(const Args& args, AttentionTiles& tile) {
   int kind;
-  return tile_greatest(args, tile.b) != minus_inf() && tile.next(0, true, kind) < args.shape.columns;
+  return tile_greatest(args, tile.b) != minus_inf() && tile.before(args.shape.columns, true, kind) >= 0;
 }
 
 /// By one whole warp, of which one lane orders copies.
@@ -111,39 +120,48 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
   AttentionTiles tile(args);
   Turn at;
   uint32 q_parity = 1;
-  for (AttentionWalk walk; walk.more(args);) {
-    tile.begin(walk.b, walk.row0);
+  for (int item = blockIdx.x;; q_parity ^= 1) {
     barrier_wait(memory.q_empty, q_parity);
-    q_parity ^= 1;
+    if (item >= args.parts.items) {
+      if (orders) {
+        store_shared(memory.item, uint32(-1));
+        barrier_arrive(memory.q_full);
+      }
+      return;
+    }
+    const AttentionItem rows(args, item);
     if (orders) {
+      store_shared(memory.item, uint32(item));
       barrier_expect(memory.q_full, kQBytes);
-      copy_rows<Config::kQRank, kDepthSlabs>(args, args.a_map, 0, walk.b, walk.row0, memory.q, kQSlab,
+      copy_rows<Config::kQRank, kDepthSlabs>(args, args.a_map, 0, rows.b, rows.row0, memory.q, kQSlab,
                                              memory.q_full);
     }
+    const int after = next_item(args);
+    tile.begin(rows.b, rows.row0);
 #pragma unroll 1
     for (int low = 0; low <= Config::kLow; ++low) {
       if constexpr (Config::kLow) {
         if (low == 1 && !(low_matters(args, tile) && meet_or<kWalkers>(kVote, false))) break;
       }
       int kind;
-      for (int j0 = tile.next(0, low == 1, kind); j0 < args.shape.columns;
-           j0 = tile.next(j0 + kColumns, low == 1, kind)) {
+      for (int j0 = args.shape.columns; (j0 = tile.before(j0, low == 1, kind)) >= 0;) {
         const uint32 k_full = memory.k_full + 8 * at.stage, v_full = memory.v_full + 8 * at.stage;
         barrier_wait(memory.k_empty + 8 * at.stage, at.parity ^ 1);
         if (orders) {
           barrier_expect(k_full, kKBytes);
-          copy_rows<Config::kKRank, kDepthSlabs>(args, args.b_map[0], 1, walk.b, j0,
+          copy_rows<Config::kKRank, kDepthSlabs>(args, args.b_map[0], 1, rows.b, j0,
                                                  memory.k + at.stage * kKBytes, kTileSlab, k_full);
         }
         barrier_wait(memory.v_empty + 8 * at.stage, at.parity ^ 1);
         if (orders) {
           barrier_expect(v_full, kVBytes);
-          copy_rows<Config::kVRank, kWidthSlabs>(args, args.b_map[1], 2, walk.b, j0,
+          copy_rows<Config::kVRank, kWidthSlabs>(args, args.b_map[1], 2, rows.b, j0,
                                                  memory.v + at.stage * kVBytes, kTileSlab, v_full);
         }
         at.next();
       }
     }
+    item = after;
   }
 }
 
@@ -197,15 +215,20 @@ struct AttentionGroup {
     products_commit();
   }
 
-  __device__ __forceinline__ void keep(Scores& s) const {
+  /// After products have been waited for: the compiler may read them now, the copy engine may write again.
+  __device__ __forceinline__ void end_scores(Scores& s) {
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) pin(s[0][i]);
+    release(memory.k_empty + 8 * k_turn.stage);
+    k_turn.next();
   }
-  __device__ __forceinline__ void keep_sums() {
+  __device__ __forceinline__ void end_products() {
 #pragma unroll
     for (int p = 0; p < kPieces; ++p)
 #pragma unroll
       for (int i = 0; i < 4 * kPieceTiles; ++i) pin(rows.sum[0][p][i]);
+    release(memory.v_empty + 8 * v_turn.stage);
+    v_turn.next();
   }
 
   __device__ __forceinline__ void take_weights(const Scores& s) {
@@ -216,8 +239,8 @@ struct AttentionGroup {
   /// Tiles of one pass. `last`: q is not read again.
   __device__ __forceinline__ void tiles(bool low, bool last) {
     int kind;
-    int j0 = tile.next(0, low, kind);
-    if (j0 >= args.shape.columns) {
+    int j0 = tile.before(args.shape.columns, low, kind);
+    if (j0 < 0) {
       if (last) release(memory.q_empty);
       return;
     }
@@ -225,15 +248,11 @@ struct AttentionGroup {
     barrier_wait(memory.k_full + 8 * k_turn.stage, k_turn.parity);
     order_scores(s);
     products_wait<0>();
-    keep(s);
-    release(memory.k_empty + 8 * k_turn.stage);
-    k_turn.next();
-    rows.weigh(s, j0, kind);
+    end_scores(s);
+    rows.weigh<false>(s, j0);
     rows.rescale();
     take_weights(s);
-    for (;;) {
-      j0 = tile.next(j0 + kColumns, low, kind);
-      if (j0 >= args.shape.columns) break;
+    while ((j0 = tile.before(j0, low, kind)) >= 0) {
       barrier_wait(memory.k_full + 8 * k_turn.stage, k_turn.parity);
       meet<256>(kTurns + group);
       order_scores(s);
@@ -241,14 +260,13 @@ struct AttentionGroup {
       order_products();
       let_pass<256>(kTurns + (group + 1) % kGroups);
       products_wait<1>();
-      keep(s);
-      release(memory.k_empty + 8 * k_turn.stage);
-      k_turn.next();
-      rows.weigh(s, j0, kind);
+      end_scores(s);
+      if (!Config::kMasks || kind == kWhole)  // without masks only the first tile may be ragged
+        rows.weigh<true>(s, j0);
+      else
+        rows.weigh<false>(s, j0);
       products_wait<0>();
-      keep_sums();
-      release(memory.v_empty + 8 * v_turn.stage);
-      v_turn.next();
+      end_products();
       rows.rescale();
       take_weights(s);
     }
@@ -256,9 +274,7 @@ struct AttentionGroup {
     barrier_wait(memory.v_full + 8 * v_turn.stage, v_turn.parity);
     order_products();
     products_wait<0>();
-    keep_sums();
-    release(memory.v_empty + 8 * v_turn.stage);
-    v_turn.next();
+    end_products();
   }
 };
 
@@ -267,17 +283,19 @@ __device__ __forceinline__ void consume(const Args& args, const AttentionMemory&
                    AttentionRows(args, int(threadIdx.x / 32) - 4)};
   uint32 q_parity = 0;
   if (x.group == kGroups - 1) let_pass<256>(kTurns);
-  for (AttentionWalk walk; walk.more(args);) {
-    x.tile.begin(walk.b, walk.row0);
-    x.rows.begin(walk.b, walk.row0);
+  for (;; q_parity ^= 1) {
     barrier_wait(memory.q_full, q_parity);
-    q_parity ^= 1;
+    const int item = int(load_shared(memory.item));
+    if (item < 0) return;
+    const AttentionItem at(args, item);
+    x.tile.begin(at.b, at.row0);
+    x.rows.begin(at.b, at.row0);
     // Low tiles come last, and only where they add something. One loop, so that its body is compiled once.
 #pragma unroll 1
     for (int low = 0; low <= Config::kLow; ++low) {
       if constexpr (Config::kLow) {
         if (low == 1 && !(low_matters(args, x.tile) &&
-                          meet_or<kWalkers>(kVote, !x.rows.adds_nothing(tile_greatest(args, walk.b)))))
+                          meet_or<kWalkers>(kVote, !x.rows.adds_nothing(tile_greatest(args, at.b)))))
           break;
       }
       x.tiles(low == 1, !Config::kLow);

@@ -7,7 +7,7 @@
 #include "ir/builder.h"
 #include "ir/layout.h"
 #include "library/attention.h"
-#include "lower/attention_kernel.h"
+#include "lower/attention_form.h"
 #include "support/check.h"
 
 namespace kiln::engine {

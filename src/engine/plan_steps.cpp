@@ -128,7 +128,9 @@ void PlanMaker::size_launch(Launch& l, lower::Lowered& lowered, const plan::Regi
   l.given = lowered.given;
   l.given_buffer = lowered.given_buffer;
   l.finish_grid = lowered.finish_grid;
-  l.counters = lowered.kernel.link.empty() ? l.finish_grid : l.grid + 2;
+  l.counters = lowered.kernel.main_loop      ? codegen::template_text(lowered.kernel.main_loop->name).counters
+               : lowered.kernel.link.empty() ? l.finish_grid
+                                             : l.grid + 2;
   l.grain = lowered.grain;
   l.scratch_bytes = lowered.scratch_bytes;
   l.bytes = lowered.bytes;

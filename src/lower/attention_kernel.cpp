@@ -3,11 +3,11 @@
 #include "lower/attention_kernel.h"
 
 #include "kernel/canonical.h"
+#include "lower/attention_form.h"
 #include "math/expand.h"
 #include "support/check.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <type_traits>
 
@@ -31,75 +31,6 @@ constexpr std::int64_t kWord = 16;
 constexpr std::int64_t kNarrowExtent = 1 << 24;  // of coordinates whose sums fit 32 bits
 constexpr int kNarrowDepth = 6;
 
-/// As struct AttentionShape in kernels_templates/attention.cuh.
-struct Head {
-  std::int32_t rows, columns, batch, blocks;
-  std::int64_t q_row, k_row, v_row;
-};
-static_assert(sizeof(Head) == 40);
-
-/// As struct AttentionParts there.
-struct Parts {
-  std::int32_t divisor[3][3], extent[3][3];
-  std::int32_t group, unused;
-};
-static_assert(sizeof(Parts) == 80);
-
-std::int64_t round_up(std::int64_t x, std::int64_t unit) { return (x + unit - 1) / unit * unit; }
-
-/// How the main loop is laid out: constants of its Config, and bytes of shared memory.
-struct Form {
-  std::int64_t rows, columns, warps, fragments, piece;
-  std::int64_t threads, shared;
-};
-
-Form mma_form(const Attention& a) {
-  const bool tall = a.depth <= 128 && a.width <= 128;
-  const std::int64_t rows = 128, columns = 64, warps = tall ? 4 : 8;
-  const std::int64_t depth = round_up(a.depth, 16), width = round_up(a.width, 16);
-  const std::int64_t pitches = 2 * (rows + columns) * (depth + 8) + 2 * columns * (width + 8);
-  return {rows, columns, warps, tall ? 2 : 1, width, 32 * warps, pitches};
-}
-
-/// Slabs of 64 columns, stages of k and v, barriers, and what is left out before a multiple of 1024.
-Form wgmma_form(const Attention& a) {
-  constexpr std::int64_t kSlab = 64, kStages = 2, kBarriers = 2 + 4 * kStages, kUnit = 1024;
-  const bool narrow = a.depth <= 192 && a.width <= 128;
-  const std::int64_t columns = narrow ? 128 : 64, rows = 128, warps = rows / 16;
-  const std::int64_t depth = round_up(a.depth, kSlab), width = round_up(a.width, kSlab);
-  const std::int64_t elements = rows * depth + kStages * columns * (depth + width);
-  return {rows,
-          columns,
-          warps,
-          1,
-          width % 128 == 0 ? 128 : 64,
-          32 * warps + 128,
-          2 * elements + 8 * kBarriers + kUnit};
-}
-
-/// Whether t is a number, the same everywhere, where `mask` chooses its other value.
-bool uniform_without(const Attention& a, TermId mask) {
-  std::vector<bool> uniform;
-  for (const Term& t : a.terms) {
-    const auto of = [&](TermId x) { return uniform[static_cast<std::size_t>(x)]; };
-    const bool number = t.kind == Term::Kind::Scalar || t.kind == Term::Kind::Constant;
-    const bool masks = static_cast<TermId>(uniform.size()) == mask;
-    uniform.push_back(number || (t.kind == Term::Kind::Operation &&
-                                 (masks ? of(t.in[2]) : std::all_of(t.in, t.in + t.n_in, of))));
-  }
-  return uniform[static_cast<std::size_t>(a.t)];
-}
-
-/// The mask whose other choice makes t a number, so that tiles where it never chooses the scores may be left
-/// out; or kNoTerm.
-TermId leaving_mask(const Attention& a) {
-  if (a.t == kNoTerm || a.weight != kNoTerm) return kNoTerm;
-  if (std::any_of(a.sums.begin(), a.sums.end(), [](TermId u) { return u != kNoTerm; })) return kNoTerm;
-  const auto found =
-      std::find_if(a.masks.begin(), a.masks.end(), [&](TermId m) { return uniform_without(a, m); });
-  return found == a.masks.end() ? kNoTerm : *found;
-}
-
 class AttentionLowering {
  public:
   AttentionLowering(const plan::Graph& g, const Attention& a, const schedule::Target& target)
@@ -108,10 +39,10 @@ class AttentionLowering {
   Lowered run() {
     k_.fma = target_.fma;
     k_.exact = k_.pool.exact = target_.exact;
-    const bool aligned = aligned_operands(), hopper = aligned && copied_by_tiles();
-    const Form form = hopper ? wgmma_form(a_) : mma_form(a_);
+    const bool aligned = aligned_operands();
+    const AttentionForm form = attention_form(a_, target_.architecture, aligned);
     k_.threads = {static_cast<std::uint16_t>(form.threads), 1, false};
-    kernel::Template t{hopper ? "attention_wgmma" : "attention_mma", a_.q.dtype, {}, {}};
+    kernel::Template t{form.hopper ? "attention_wgmma" : "attention_mma", a_.q.dtype, {}, {}};
     const bool low = reads_flags(a_);
     t.config = {{"kWidth", 2},
                 {"kHead", a_.depth},
@@ -126,7 +57,7 @@ class AttentionLowering {
                 {"kWarps", form.warps},
                 {"kFragments", form.fragments},
                 {"kPiece", form.piece}};
-    if (hopper)
+    if (form.hopper)
       for (const auto& [name, m] : {std::pair{"kQRank", &a_.q}, {"kKRank", &a_.k}, {"kVRank", &a_.v}})
         t.config.push_back({name, static_cast<std::int64_t>(2 + m->parts.size())});
     t.hooks.push_back(matrix("q_matrix", a_.q));
@@ -142,7 +73,7 @@ class AttentionLowering {
     k_.main_loop = std::move(t);
     k_.n_params = static_cast<std::uint32_t>(out_.params.size());
     launch(form);
-    if (hopper) describe_tiles(form);
+    if (form.hopper) describe_tiles(form);
     number();
     return std::move(out_);
   }
@@ -280,50 +211,13 @@ class AttentionLowering {
     return aligned(a_.q) && aligned(a_.k) && aligned(a_.v);
   }
 
-  // ---- tiles of the copy engine
-
-  /// Whether it takes q, k and v, which are aligned: at most five axes, strides that are positive.
-  bool copied_by_tiles() const {
-    constexpr int kHopper = 90;
-    const auto fits = [&](const MatrixMemory& m) {
-      return m.parts.size() <= 3 && m.row > 0 &&
-             std::all_of(m.parts.begin(), m.parts.end(), [](const auto& p) {
-               return p.stride > 0 && p.extent < kNarrowExtent && p.divisor < kNarrowExtent;
-             });
-    };
-    return target_.architecture == kHopper && std::min({a_.rows, a_.columns, a_.depth, a_.width}) > 0 &&
-           a_.batch < kNarrowExtent && fits(a_.q) && fits(a_.k) && fits(a_.v);
-  }
-
-  void describe_tiles(const Form& form) {
-    Parts parts{};
+  /// What the copy engine reads, and blocks that stay and walk.
+  void describe_tiles(const AttentionForm& form) {
     const MatrixMemory* const matrices[] = {&a_.q, &a_.k, &a_.v};
-    for (std::size_t i = 0; i < 3; ++i) {
-      const MatrixMemory& m = *matrices[i];
-      device::TiledBuffer t{memory_buffer(m), m.dtype, static_cast<int>(2 + m.parts.size()), {}, {},
-                            {1, 1, 1, 1, 1}};
-      t.dims[0] = i == 2 ? a_.width : a_.depth;
-      t.dims[1] = i == 0 ? a_.rows : a_.columns;
-      t.strides[0] = 1;
-      t.strides[1] = m.row;
-      t.box[0] = 64;
-      t.box[1] = static_cast<std::int32_t>(i == 0 ? form.rows : form.columns);
-      for (std::size_t p = 0; p < m.parts.size(); ++p) {
-        t.dims[2 + p] = m.parts[p].extent;
-        t.strides[2 + p] = m.parts[p].stride;
-        parts.divisor[i][p] = static_cast<std::int32_t>(m.parts[p].divisor);
-        parts.extent[i][p] = static_cast<std::int32_t>(m.parts[p].extent);
-      }
-      out_.tiled.push_back(t);
+    for (int i = 0; i < 3; ++i) {
+      out_.tiled.push_back(attention_tiles(a_, form, i));
+      out_.tiled.back().buffer = memory_buffer(*matrices[i]);
     }
-    // matrices whose k and v the second cache holds together
-    constexpr std::int64_t kHeld = 24 << 20, kMostMatrices = 16;
-    const std::int64_t bytes = a_.columns * (a_.depth + a_.width) * size_of(a_.k.dtype);
-    parts.group = static_cast<std::int32_t>(std::clamp<std::int64_t>(kHeld / bytes, 1, kMostMatrices));
-    const std::size_t before = out_.head.size();
-    out_.head.resize(before + sizeof parts);
-    std::memcpy(out_.head.data() + before, &parts, sizeof parts);
-    // blocks stay and walk
     out_.grid = std::min(out_.grid, static_cast<std::int64_t>(target_.threads));
     out_.shape->grid[0] = static_cast<std::uint32_t>(out_.grid);
   }
@@ -641,17 +535,9 @@ class AttentionLowering {
 
   // ---- launch
 
-  void launch(const Form& form) {
+  void launch(const AttentionForm& form) {
     const std::int64_t blocks = (a_.rows + form.rows - 1) / form.rows;
-    const Head head{static_cast<std::int32_t>(a_.rows),
-                    static_cast<std::int32_t>(a_.columns),
-                    static_cast<std::int32_t>(a_.batch),
-                    static_cast<std::int32_t>(blocks),
-                    a_.q.row,
-                    a_.k.row,
-                    a_.v.row};
-    out_.head.resize(sizeof head);
-    std::memcpy(out_.head.data(), &head, sizeof head);
+    out_.head = attention_head(a_, form);
     out_.grid = a_.batch * blocks;
     out_.shape.emplace();
     out_.shape->grid[0] = static_cast<std::uint32_t>(out_.grid);
@@ -688,8 +574,6 @@ class AttentionLowering {
 };
 
 }  // namespace
-
-bool reads_flags(const Attention& a) { return leaving_mask(a) != kNoTerm; }
 
 Lowered lower_attention(const plan::Graph& graph, const Attention& attention,
                         const schedule::Target& target) {

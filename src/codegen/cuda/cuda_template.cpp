@@ -80,7 +80,8 @@ const std::vector<TemplateText>& all_templates() {
        {templates::attention_rows, templates::attention_wgmma},
        "run_attention",
        3,
-       90},
+       90,
+       2},
   };
   return all;
 }
@@ -209,6 +210,7 @@ std::string emit_template(const Kernel& kernel, const std::string& symbol) {
   });
   std::string args = cat("struct alignas(", text.maps > 0 ? 64 : 8, ") Args {\n", text.head, ";\n");
   if (text.maps > 0) args += cat("TensorMap a_map, b_map[", text.maps - 1, "];\n");
+  if (text.counters > 0) args += "uint32* counters;\n";
   for (std::size_t b = 0; b < kernel.buffers.size(); ++b)
     if (!given[b])
       args +=

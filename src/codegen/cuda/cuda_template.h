@@ -3,7 +3,8 @@
 //
 // The file, in order: types and preludes; `before`; struct Config; struct Args; the hooks; `main`; the
 // kernel's function, which takes Args by value and calls `entry`. Args begins with the head (kernel-specific
-// sizes, device::Launch::head), then come, 8 bytes each: a pointer for every buffer that is no hook's array,
+// sizes, device::Launch::head), then come, 8 bytes each: the counters' address, if it has some; a pointer for
+// every buffer that is no hook's array,
 // every parameter as int64, every slot.
 #pragma once
 
@@ -27,6 +28,7 @@ struct TemplateText {
   const char* entry;  // a device function that takes const Args&
   int maps = 0;       // device::TiledBuffer of the launch, members of Args behind the head
   int specific = 0;   // not 0: of this architecture alone (90: sm_90a)
+  int counters = 0;   // zeroed words, left zeroed: device::Launch::counters, args.counters behind the maps
 };
 
 /// Throws InternalError on an unknown name.

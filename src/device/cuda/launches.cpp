@@ -167,7 +167,7 @@ void with_table(std::span<const Bound> launches, Stream stream, F f) {
 /// f(shape, arguments) for a kernel with a main loop, whose one argument is the struct that
 /// codegen/cuda/cuda_template.h describes.
 template <class F>
-void with_args_struct(const Bound& bound, F f) {
+void with_args_struct(const Bound& bound, Stream stream, F f) {
   const device::Launch& l = *bound.launch;
   std::vector<std::byte>& bytes = thread_own<std::vector<std::byte>, Bound>();
   bytes.assign(l.head.begin(), l.head.end());
@@ -191,6 +191,10 @@ void with_args_struct(const Bound& bound, F f) {
     const TensorMap map = encode_tensor_map(function_of(l).device, array);
     bytes.insert(bytes.end(), map.bytes.begin(), map.bytes.end());
   }
+  if (l.counters > 0) {
+    const std::byte* const zeroed = counters(stream, l.counters);
+    put(&zeroed);
+  }
   for (const std::uint32_t b : l.arguments) put(&bound.buffers[b]);
   for (const std::int64_t p : l.params) put(&p);
   for (std::size_t s = 0; s < l.slot_count; ++s) put(&bound.slots[s]);
@@ -201,7 +205,7 @@ void with_args_struct(const Bound& bound, F f) {
 
 template <class F>
 void with_any_arguments(std::span<const Bound> launches, Stream stream, F f) {
-  if (!launches.front().launch->head.empty()) return with_args_struct(launches.front(), f);
+  if (!launches.front().launch->head.empty()) return with_args_struct(launches.front(), stream, f);
   if (launches.size() == 1) return with_arguments(launches.front(), stream, f);
   with_table(launches, stream, f);
 }

@@ -67,6 +67,7 @@ static inline unsigned __double2uint_rz(double x) { return (unsigned)x; }
 static inline long long __double2ll_rz(double x) { return (long long)x; }
 static inline unsigned long long __double2ull_rz(double x) { return (unsigned long long)x; }
 static inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
+static inline int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline float __fsqrt_rn(float x) { return sqrtf(x); }
@@ -159,6 +160,7 @@ static unsigned __ballot_sync(unsigned members, bool x) {
     return votes;
   });
 }
+static bool __any_sync(unsigned members, bool x) { return __ballot_sync(members, x) != 0; }
 static bool __all_sync(unsigned members, bool x) { return __ballot_sync(members, !x) == 0; }
 struct Bound {
   virtual ~Bound() = default;

@@ -1,0 +1,141 @@
+#include "lower/attention_form.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kiln::lower {
+namespace {
+
+using plan::Attention;
+using plan::kNoTerm;
+using plan::MatrixMemory;
+using plan::Term;
+using plan::TermId;
+
+constexpr std::int64_t kMostCoordinate = 1 << 24;  // that main loops for the copy engine divide in 32 bits
+
+/// As struct AttentionShape in kernels_templates/attention.cuh.
+struct Shape {
+  std::int32_t rows, columns, batch, blocks;
+  std::int64_t q_row, k_row, v_row;
+};
+static_assert(sizeof(Shape) == 40);
+
+/// As struct AttentionParts there.
+struct Parts {
+  std::int32_t divisor[3][3], extent[3][3];
+  std::int32_t group, items;
+};
+static_assert(sizeof(Parts) == 80);
+
+std::int64_t round_up(std::int64_t x, std::int64_t unit) { return (x + unit - 1) / unit * unit; }
+std::int64_t blocks_of(const Attention& a, const AttentionForm& form) {
+  return round_up(a.rows, form.rows) / form.rows;
+}
+
+AttentionForm mma_form(const Attention& a) {
+  const bool tall = a.depth <= 128 && a.width <= 128;
+  const std::int64_t rows = 128, columns = 64, warps = tall ? 4 : 8;
+  const std::int64_t depth = round_up(a.depth, 16), width = round_up(a.width, 16);
+  const std::int64_t pitches = 2 * (rows + columns) * (depth + 8) + 2 * columns * (width + 8);
+  return {false, rows, columns, warps, tall ? 2 : 1, width, 32 * warps, pitches};
+}
+
+/// Slabs of 64 columns, stages of k and v, barriers and a word, and what is left out before a multiple of
+/// 1024. Registers decide: scores, weights and results of 64 rows must fit those of a warpgroup.
+AttentionForm wgmma_form(const Attention& a) {
+  constexpr std::int64_t kSlab = 64, kStages = 2, kWords = 3 + 4 * kStages, kUnit = 1024;
+  const bool small = a.depth <= 64 && a.width <= 64, large = a.depth > 192 || a.width > 128;
+  const std::int64_t columns = large ? 64 : 128, groups = small ? 3 : 2, rows = 64 * groups,
+                     warps = 4 * groups;
+  const std::int64_t depth = round_up(a.depth, kSlab), width = round_up(a.width, kSlab);
+  const std::int64_t elements = rows * depth + kStages * columns * (depth + width);
+  const std::int64_t piece = width % 128 == 0 ? 128 : 64;
+  return {true, rows, columns, warps, 1, piece, 32 * warps + 128, 2 * elements + 8 * kWords + kUnit};
+}
+
+/// Whether the copy engine takes q, k and v, which are aligned: at most five axes, strides that are positive.
+bool copied_by_tiles(const Attention& a) {
+  const auto fits = [](const MatrixMemory& m) {
+    return m.parts.size() <= 3 && m.row > 0 && std::ranges::all_of(m.parts, [](const MatrixMemory::Part& p) {
+             return p.stride > 0 && p.extent < kMostCoordinate && p.divisor < kMostCoordinate;
+           });
+  };
+  return std::min({a.rows, a.columns, a.depth, a.width}) > 0 && fits(a.q) && fits(a.k) && fits(a.v) &&
+         a.batch < kMostCoordinate && a.batch * a.rows < std::int64_t{1} << 31;
+}
+
+/// Whether t is a number, the same everywhere, where `mask` chooses its other value.
+bool uniform_without(const Attention& a, TermId mask) {
+  std::vector<bool> uniform;
+  for (const Term& t : a.terms) {
+    const auto of = [&](TermId x) { return uniform[static_cast<std::size_t>(x)]; };
+    const bool number = t.kind == Term::Kind::Scalar || t.kind == Term::Kind::Constant;
+    const bool masks = static_cast<TermId>(uniform.size()) == mask;
+    uniform.push_back(number || (t.kind == Term::Kind::Operation &&
+                                 (masks ? of(t.in[2]) : std::all_of(t.in, t.in + t.n_in, of))));
+  }
+  return uniform[static_cast<std::size_t>(a.t)];
+}
+
+const MatrixMemory& operand(const Attention& a, int which) {
+  return which == 0 ? a.q : which == 1 ? a.k : a.v;
+}
+
+}  // namespace
+
+AttentionForm attention_form(const Attention& a, int architecture, bool aligned) {
+  constexpr int kHopper = 90;
+  return architecture == kHopper && aligned && copied_by_tiles(a) ? wgmma_form(a) : mma_form(a);
+}
+
+std::vector<std::byte> attention_head(const Attention& a, const AttentionForm& form) {
+  std::vector<std::byte> out(sizeof(Shape) + (form.hopper ? sizeof(Parts) : 0));
+  const auto narrow = [](std::int64_t x) { return static_cast<std::int32_t>(x); };
+  const Shape shape{narrow(a.rows), narrow(a.columns), narrow(a.batch), narrow(blocks_of(a, form)),
+                    a.q.row,        a.k.row,           a.v.row};
+  std::memcpy(out.data(), &shape, sizeof shape);
+  if (!form.hopper) return out;
+  Parts parts{};
+  for (int i = 0; i < 3; ++i) {
+    const MatrixMemory& m = operand(a, i);
+    for (std::size_t p = 0; p < m.parts.size(); ++p) {
+      parts.divisor[i][p] = narrow(m.parts[p].divisor);
+      parts.extent[i][p] = narrow(m.parts[p].extent);
+    }
+  }
+  // matrices whose k and v the second cache holds together
+  constexpr std::int64_t kHeld = 24 << 20, kMostMatrices = 16;
+  const std::int64_t bytes = a.columns * (a.depth + a.width) * size_of(a.k.dtype);
+  parts.group = narrow(std::clamp<std::int64_t>(kHeld / bytes, 1, kMostMatrices));
+  parts.items = narrow(a.batch * blocks_of(a, form));
+  std::memcpy(out.data() + sizeof shape, &parts, sizeof parts);
+  return out;
+}
+
+device::TiledBuffer attention_tiles(const Attention& a, const AttentionForm& form, int which) {
+  const MatrixMemory& m = operand(a, which);
+  device::TiledBuffer t{0, m.dtype, static_cast<int>(2 + m.parts.size()), {}, {}, {1, 1, 1, 1, 1}};
+  t.dims[0] = which == 2 ? a.width : a.depth;
+  t.dims[1] = which == 0 ? a.rows : a.columns;
+  t.strides[0] = 1;
+  t.strides[1] = m.row;
+  t.box[0] = 64;
+  t.box[1] = static_cast<std::int32_t>(which == 0 ? form.rows : form.columns);
+  for (std::size_t p = 0; p < m.parts.size(); ++p) {
+    t.dims[2 + p] = m.parts[p].extent;
+    t.strides[2 + p] = m.parts[p].stride;
+  }
+  return t;
+}
+
+TermId leaving_mask(const Attention& a) {
+  if (a.t == kNoTerm || a.weight != kNoTerm) return kNoTerm;
+  if (std::ranges::any_of(a.sums, [](TermId u) { return u != kNoTerm; })) return kNoTerm;
+  const auto found = std::ranges::find_if(a.masks, [&](TermId m) { return uniform_without(a, m); });
+  return found == a.masks.end() ? kNoTerm : *found;
+}
+
+bool reads_flags(const Attention& a) { return leaving_mask(a) != kNoTerm; }
+
+}  // namespace kiln::lower
