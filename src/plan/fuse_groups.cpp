@@ -203,7 +203,11 @@ bool Fuser::join_in_sequence(const Levels& a, const Levels& b, Fit& f) {
     bool made = f.levels.n == 0;
     for (int side = 0; side < 2; ++side) {
       if (!has[side] || of[side]->place[at[side]] != next) continue;
-      made |= at[side] > 0 && of[side]->place[at[side] - 1] == f.levels.place[f.levels.n - 1];
+      if (at[side] > 0) {
+        // a reduction that would skip a level reads more than the loops of its own level
+        if (of[side]->place[at[side] - 1] != f.levels.place[f.levels.n - 1]) return false;
+        made = true;
+      }
       ++at[side];
     }
     if (!made || f.levels.n == Levels::kMost) return false;

@@ -171,5 +171,23 @@ TEST(MixedAxes, ScansAlongAnyAxis) {
       }
 }
 
+/// A sum over both of two axes that other sums in reach take one after the other, the last one first.
+TEST(MixedAxes, ASumOverTwoAxesBesideANestOfBoth) {
+  in_every_mode([] {
+    const Tensor x = reshape(arange(10), {2, 5}).astype(DType::Float64) - 4.0;
+    const Tensor y = Tensor::from(std::vector<double>{-1, 2}, {2, 1}), scale = y * 2.0;
+    eval(x, y, scale);
+    const Tensor one = broadcast_to(Tensor(1.0), {15}), half = one * 0.5;
+    const Tensor t = reshape(broadcast_to(expand_dims(x, 1), {2, 3, 5}), {2, 15}), equal = t == y;
+    const Tensor above = where(equal, half, where(t > y, one, 0.0));
+    const Tensor in_the_middle = sum(reshape(above, {2, 3, 5}), 1);
+    const Tensor nested = sum(in_the_middle * x, 1), read = in_the_middle * scale;
+    const Tensor both = sum(where(equal, half, where(t < y, one, 0.0)), 1);
+    eval(nested, both, read);
+    expect_near(both, {10.5, 4.5});
+    expect_near(nested, {-1.5, 39});
+  });
+}
+
 }  // namespace
 }  // namespace kiln

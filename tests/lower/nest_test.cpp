@@ -47,6 +47,19 @@ TEST(Nest, TheNearestOfSeveralRowsIsFoundInOneKernel) {
   }
 }
 
+/// A sum over both axes of which a nest has one after the other, innermost first.
+TEST(Nest, NoReductionSkipsALevel) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {2, 5}), y = b.leaf(i64, {2, 1});
+  const NodeId tiled = b.reshape(b.broadcast(b.reshape(x, {2, 1, 5}), {2, 3, 5}), {2, 15});
+  const NodeId apart = b.op(Op::abs, {b.op(Op::subtract, {tiled, y})});
+  const NodeId middle = b.reshape(b.reduce(Op::reduce_sum, b.reshape(apart, {2, 3, 5}), 2), {2, 5});
+  b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {middle, x}), 2));
+  b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {apart, apart}), 2));
+  b.root(b.op(Op::multiply, {middle, y}));
+  check(b);
+}
+
 TEST(Nest, AlsoWhereTheValuesBetweenAreResults) {
   GraphBuilder b;
   const NodeId s = distances(b, 12, 33, 20);
