@@ -17,6 +17,7 @@
 #include <kiln/tree.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -239,6 +240,18 @@ template <Tree X>
 [[nodiscard]] X stop_gradient(const X& x) {
   return tree_map([](const Tensor& leaf) { return stop_gradient(leaf); }, x);
 }
+
+/// At most so many iterations, counted from 0: of a loop that has a gradient.
+struct MaxIterations {
+  Whole count;
+};
+/// while_loop (kiln/ops.h) that ends after `most` iterations at the latest, and so has a gradient: backward
+/// its body is made again for each of `most` iterations, at states that are kept for each. UserErrors as for
+/// while_loop, and for a negative bound.
+[[nodiscard]] std::vector<Tensor> while_loop(
+    const std::function<Tensor(const std::vector<Tensor>&)>& condition,
+    const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& body, std::vector<Tensor> state,
+    MaxIterations most, SourceLocation loc = SourceLocation::current());
 
 namespace detail {
 /// The derivative's rows (or columns) one behind the other, in the shape of a jacobian.

@@ -110,6 +110,39 @@ Tensor after(const Tensor& x, const Tensor& g) {
 
 }  // namespace detail
 
+Tensors while_loop(const std::function<Tensor(const Tensors&)>& condition,
+                   const std::function<Tensors(const Tensors&)>& body, Tensors state, MaxIterations most,
+                   SourceLocation loc) {
+  const CallScope scope("while_loop", loc);
+  const std::int64_t count = most.count;
+  if (count < 0) throw UserError(cat("[while_loop] at most ", count, " iterations"));
+  if (state.empty()) throw UserError("[while_loop] needs a state");
+  const auto users = [](const Tensors& s) { return Tensors(s.begin(), s.end() - 1); };
+  const std::size_t states = state.size();
+  state.push_back(zeros({}, DType::Int64));
+  // src/grad/loops.cpp finds the count and its bound in the condition.
+  Tensors out = while_loop(
+      [&](const Tensors& s) {
+        const Tensor c = condition(users(s));
+        if (!is_bool(api::checked("while_loop", c)->dtype))
+          throw UserError(cat("[while_loop] the condition is not bool but ", api::describe(c)));
+        const CallScope own("while_loop", loc);
+        return logical_and(c, s.back() < count);
+      },
+      [&](const Tensors& s) {
+        Tensors next = body(users(s));
+        if (next.size() != states)
+          throw UserError(
+              cat("[while_loop] the body returns ", next.size(), " tensors for ", states, " states"));
+        const CallScope own("while_loop", loc);
+        next.push_back(s.back() + 1);
+        return next;
+      },
+      std::move(state), loc);
+  out.pop_back();
+  return out;
+}
+
 Tensor stop_gradient(const Tensor& x, SourceLocation loc) {
   const CallScope scope("stop_gradient", loc);
   return api::finish(api::alias_node(api::checked("stop_gradient", x), true));

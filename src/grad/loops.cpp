@@ -52,6 +52,7 @@ bool LoopRule::gather(Node* loop, const ir::TraceGuard& guard) {
     operands_.push_back(NodeRef::share(ir::operands(*s)[0]));
   }
   find_flag();
+  find_bound();
   return true;
 }
 
@@ -65,60 +66,63 @@ void LoopRule::find_flag() {
   }
 }
 
-/// The nodes that depend on the states, and the others that they read.
+namespace {
+
+/// What reshapes and repetitions show.
+const Node* shown(const Node* n) {
+  while (n && (ir::op_now(n) == Op::broadcast || ir::op_now(n) == Op::reshape)) n = ir::operands(*n)[0];
+  return n;
+}
+
+}  // namespace
+
+/// A condition of which one side is `i < n`, where i is a state that becomes i + 1.
+void LoopRule::find_bound() {
+  const Node* const both = shown(condition_.get());
+  if (count_ > 0 || both->op != Op::logical_and) return;
+  for (const Node* side : ir::operands(*both)) {
+    const Node* const less = shown(side);
+    if (less == nullptr || less->op != Op::less || less->in[1] != nullptr) continue;
+    for (std::size_t s = 0; s < states_.size(); ++s) {
+      const Node* const next = shown(nexts_[s].get());
+      const bool counts = shown(less->in[0]) == states_[s].get() && next->op == Op::add &&
+                          shown(next->in[0]) == states_[s].get() && next->in[1] == nullptr && next->imm == 1;
+      if (counts && states_[s]->dtype == DType::Int64) bound_ = {static_cast<std::int64_t>(less->imm), s};
+    }
+  }
+}
+
+/// Whether the count begins at 0 or above. Where every operation is computed at once, memory says.
+bool LoopRule::is_bounded() const {
+  if (!bound_) return false;
+  const Node* const first = shown(operands_[bound_->state].get());
+  if (ir::op_now(first) == Op::scalar) return static_cast<std::int64_t>(first->imm) >= 0;
+  const Tensor value = shared(operands_[bound_->state]);
+  return ir::op_now(first) == Op::leaf && (value.numel() == 0 || min(value).item<std::int64_t>() >= 0);
+}
+
+/// The nodes that depend on the states, and the others that they read. A loop among them is there as a whole:
+/// its states, too, that depend on none of these.
 bool LoopRule::gather_body(const ir::TraceGuard& guard) {
-  enum class Kind : std::uint8_t { Inside, Outside };
-  std::unordered_map<const Node*, Kind> known;
-  for (const NodeRef& s : states_) known.emplace(s.get(), Kind::Inside);
-  struct Frame {
-    Node* node;
-    std::size_t next;
-    bool inside;
-  };
-  std::vector<Frame> stack;
   std::vector<NodeRef> ends = nexts_;
   ends.insert(ends.end(), yields_.begin(), yields_.end());
   ends.push_back(condition_);
-  const auto enter = [&](Node* n) {
-    if (known.contains(n)) return true;
-    if (ir::op_now(n) == Op::leaf) return known.emplace(n, Kind::Outside), true;
-    if (!guard.covers(n->home)) return false;
-    stack.push_back({n, 0, false});
-    return true;
-  };
-  for (const NodeRef& end : ends) {
-    if (!enter(end.get())) return false;
-    while (!stack.empty()) {
-      Frame& top = stack.back();
-      const auto in = ir::operands(*top.node);
-      if (top.next < in.size()) {
-        Node* const operand = in[top.next];
-        if (operand && !known.contains(operand)) {
-          if (!enter(operand)) return false;
-          continue;
-        }
-        top.inside |= operand && known.at(operand) == Kind::Inside;
-        ++top.next;
-        continue;
-      }
-      const Frame done = top;
-      stack.pop_back();
-      known.emplace(done.node, done.inside ? Kind::Inside : Kind::Outside);
-      if (!done.inside) continue;
-      nested_ |= done.node->op == Op::loop;
-      Step s;
-      s.node = NodeRef::share(done.node);
-      s.edge = ir::edge_of(*done.node);
-      body_.push_back(std::move(s));
+  NodeSet inside, outside, met;
+  do {
+    body_.clear();
+    outside.clear();
+    met.clear();
+    for (const NodeRef& s : states_) {  // which stand for themselves
+      inside.insert(s.get());
+      met.insert(s.get());
     }
-  }
-  std::vector<const Node*> noted;
+    for (const NodeRef& end : ends)
+      if (!gather_behind(end.get(), guard, inside, outside, met)) return false;
+  } while (add_inner_states(inside));
+  NodeSet noted;
   const auto read_outside = [&](const NodeRef& n) {
-    if (!n || !carries(*n) || !ir::has_value(ir::op_now(n.get())) || known.at(n.get()) == Kind::Inside)
-      return;
-    if (std::ranges::find(noted, n.get()) != noted.end()) return;
-    noted.push_back(n.get());
-    operands_.push_back(n);
+    if (!n || !carries(*n) || !ir::has_value(ir::op_now(n.get())) || !outside.contains(n.get())) return;
+    if (noted.insert(n.get()).second) operands_.push_back(n);
   };
   for (const Step& s : body_)
     for (const NodeRef& in : s.edge.in) read_outside(in);
@@ -126,15 +130,62 @@ bool LoopRule::gather_body(const ir::TraceGuard& guard) {
   return true;
 }
 
+/// Puts what is behind a node, and depends on what is inside, into the body; operands first. States of inner
+/// loops are inside before they are met.
+bool LoopRule::gather_behind(Node* end, const ir::TraceGuard& guard, NodeSet& inside, NodeSet& outside,
+                             NodeSet& met) {
+  struct Frame {
+    Node* node;
+    std::size_t next;
+    bool inside;
+  };
+  std::vector<Frame> stack;
+  const auto enter = [&](Node* n) {
+    if (outside.contains(n) || met.contains(n)) return true;
+    if (ir::op_now(n) == Op::leaf) return outside.insert(n), true;
+    if (!guard.covers(n->home)) return false;
+    stack.push_back({n, 0, inside.contains(n)});
+    return true;
+  };
+  if (!enter(end)) return false;
+  while (!stack.empty()) {
+    Frame& top = stack.back();
+    const auto in = ir::operands(*top.node);
+    if (top.next < in.size()) {
+      Node* const operand = in[top.next];
+      if (operand && !outside.contains(operand) && !met.contains(operand)) {
+        if (!enter(operand)) return false;
+        continue;
+      }
+      top.inside |= operand && inside.contains(operand);
+      ++top.next;
+      continue;
+    }
+    const Frame done = top;
+    stack.pop_back();
+    met.insert(done.node);
+    (done.inside ? inside : outside).insert(done.node);
+    if (!done.inside) continue;
+    Step s;
+    s.node = NodeRef::share(done.node);
+    s.edge = ir::edge_of(*done.node);
+    body_.push_back(std::move(s));
+  }
+  return true;
+}
+
+/// Whether there were states of loops in the body that are not inside yet.
+bool LoopRule::add_inner_states(NodeSet& inside) const {
+  bool more = false;
+  for (const Step& s : body_)
+    if (s.edge.op == Op::loop_next) more |= inside.insert(s.edge.in[0].get()).second;
+  return more;
+}
+
 int LoopRule::result_of(const ir::Edge& edge) const {
   const auto from_last = static_cast<int>(ir::attributes<ir::LoopResult>(edge).index);
   const int states = static_cast<int>(states_.size()), yields = static_cast<int>(yields_.size());
   return edge.op == Op::loop_result ? states - 1 - from_last : states + yields - 1 - from_last;
-}
-
-void LoopRule::refuse_nested() const {
-  if (nested_)
-    throw UserError("[loop] a loop inside a loop has no derivative yet: write one of them out in C++", loc_);
 }
 
 LoopRule::Made LoopRule::replayed(Values values) const {
@@ -192,13 +243,85 @@ std::vector<Tensor> LoopRule::stacked_states() const {
 }
 
 std::vector<Tensor> LoopRule::pull(std::span<const Tensor> g, const std::vector<bool>& wanted) const {
-  refuse_nested();
   if (flag_) return pull_branch(g, wanted);
   if (count_ > 0) return pull_counted(g, wanted);
+  if (is_bounded()) return pull_bounded(g, wanted);
   throw UserError(
-      "[while_loop] no gradient: nobody knows how many iterations there will be; jvp has one, and so has "
-      "scan",
+      "[while_loop] no gradient: nobody knows how many iterations there will be; give it MaxIterations "
+      "(kiln/grad.h), or use scan or jvp",
       loc_);
+}
+
+/// The cotangents of the body's states that carry, and of `outside`, from those of their next values.
+std::vector<Tensor> LoopRule::pulled_body(const std::vector<Tensor>& at,
+                                          const std::vector<std::size_t>& outside,
+                                          const std::vector<Tensor>& cotangents) const {
+  Tape tape("while_loop");
+  Values values;
+  for (std::size_t s = 0; s < states_.size(); ++s)
+    values[states_[s].get()] = carries(*states_[s]) ? alias_of(tape, at[s]) : at[s];
+  for (const std::size_t k : outside) tape.cut_at(operands_[k]);
+  const Made made = replayed(std::move(values));
+  std::vector<Tensor> results;
+  for (std::size_t s = 0; s < states_.size(); ++s)
+    if (carries(*states_[s])) results.push_back(made.nexts[s]);
+  tape.close(results);
+  return tape.pull(cotangents);
+}
+
+/// As many iterations as the bound says; elements that have ended keep their states and their cotangents. The
+/// body of what has ended is made at the first states: it may be infinite at the last ones.
+std::vector<Tensor> LoopRule::pull_bounded(std::span<const Tensor> g, const std::vector<bool>& wanted) const {
+  const std::size_t states = states_.size();
+  Tensors first, carry;
+  std::vector<std::size_t> floats, outside;
+  for (std::size_t s = 0; s < states; ++s) {
+    first.push_back(shared(operands_[s]));
+    if (!carries(*states_[s])) continue;
+    floats.push_back(s);
+    carry.push_back(s < g.size() && g[s].valid() ? g[s] : zeros_of(states_[s]->dims(), *states_[s]));
+  }
+  for (std::size_t k = states; k < operands_.size(); ++k)
+    if (wanted[k]) {
+      outside.push_back(k);
+      carry.push_back(zeros_of(operands_[k]->dims(), *operands_[k]));
+    }
+  const Tensor count = arange(std::max<std::int64_t>(bound_->count, 0), DType::Int64);
+  const Tensors kept = scan(
+                           [&](const Tensors& now, const Tensors&) {
+                             Values values;
+                             for (std::size_t s = 0; s < states; ++s) values[states_[s].get()] = now[s];
+                             const Made made = replayed(std::move(values));
+                             Tensors next, keep{made.condition};
+                             for (std::size_t s = 0; s < states; ++s) {
+                               next.push_back(where(made.condition, made.nexts[s], now[s]));
+                               keep.push_back(where(made.condition, now[s], first[s]));
+                             }
+                             return Scanned{std::move(next), std::move(keep)};
+                           },
+                           first, {count})
+                           .ys;
+  const Tensors out =
+      scan(
+          [&](const Tensors& now, const Tensors& at) {
+            const Tensor& active = at[0];
+            Tensors cotangents;
+            for (std::size_t i = 0; i < floats.size(); ++i) cotangents.push_back(where(active, now[i], 0.0));
+            Tensors back = pulled_body({at.begin() + 1, at.end()}, outside, cotangents);
+            for (std::size_t i = 0; i < back.size(); ++i) {
+              if (i < floats.size())
+                back[i] = where(active, back[i], now[i]);
+              else
+                back[i] = now[i] + (active.numel() == 1 ? where(reshape(active, {}), back[i], 0.0) : back[i]);
+            }
+            return Scanned{std::move(back), {}};
+          },
+          carry, kept, 0, true)
+          .carry;
+  std::vector<Tensor> to(operands_.size());
+  for (std::size_t i = 0; i < floats.size(); ++i) to[floats[i]] = out[i];
+  for (std::size_t i = 0; i < outside.size(); ++i) to[outside[i]] = out[floats.size() + i];
+  return to;
 }
 
 /// Where the branch is not taken, the states stay and so do their cotangents.
@@ -305,7 +428,6 @@ std::vector<Tensor> LoopRule::pull_counted(std::span<const Tensor> g, const std:
 }
 
 std::vector<Tensor> LoopRule::push(std::span<const Tensor> t) const {
-  refuse_nested();
   std::vector<NodeRef> states, nexts, yields;  // tangents first: a counter is the last state
   NodeRef condition;
   std::vector<int> tangent_of(states_.size() + yields_.size(), -1);

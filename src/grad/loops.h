@@ -4,8 +4,10 @@
 // Forward, the tangents are states beside the others: this is any loop. Backward, a loop that counts runs
 // once more and keeps its states, one for each iteration; then a loop runs from the last iteration to the
 // first, makes the body again at each one's states, and takes the cotangents back through it. A branch of
-// `cond` is a loop of at most one iteration, and so is its gradient. Another loop that does not count has no
-// gradient: nobody knows for how many iterations to keep the states.
+// `cond` is a loop of at most one iteration, and so is its gradient. A loop whose condition bounds the number
+// of its iterations (while_loop with MaxIterations) runs once more for so many, in which its states stay when
+// it has ended. Another loop that does not count has no gradient: nobody knows for how many iterations to
+// keep the states. Loops inside the body are made again with it, and have their own derivatives.
 #pragma once
 
 #include "grad/step.h"
@@ -14,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace kiln::diff {
@@ -38,11 +41,19 @@ class LoopRule : public CallRule {
     Tensor condition;
   };
   bool gather(ir::Node* loop, const ir::TraceGuard& guard);
+  using NodeSet = std::unordered_set<const ir::Node*>;
   bool gather_body(const ir::TraceGuard& guard);
-  void refuse_nested() const;
+  bool gather_behind(ir::Node* end, const ir::TraceGuard& guard, NodeSet& inside, NodeSet& outside,
+                     NodeSet& met);
+  bool add_inner_states(NodeSet& inside) const;
   void find_flag();
+  void find_bound();
+  bool is_bounded() const;
   std::vector<Tensor> pull_counted(std::span<const Tensor> g, const std::vector<bool>& wanted) const;
   std::vector<Tensor> pull_branch(std::span<const Tensor> g, const std::vector<bool>& wanted) const;
+  std::vector<Tensor> pull_bounded(std::span<const Tensor> g, const std::vector<bool>& wanted) const;
+  std::vector<Tensor> pulled_body(const std::vector<Tensor>& at, const std::vector<std::size_t>& outside,
+                                  const std::vector<Tensor>& cotangents) const;
   /// The body, recorded again with other states.
   Made replayed(Values values) const;
   std::vector<Tensor> stacked_states() const;
@@ -53,7 +64,11 @@ class LoopRule : public CallRule {
   std::vector<Step> body_;  // what depends on the states, operands first
   std::int64_t count_ = 0;
   SourceLocation loc_;
-  bool nested_ = false;
+  struct Bound {
+    std::int64_t count = 0;
+    std::size_t state = 0;  // which counts them
+  };
+  std::optional<Bound> bound_;       // of its condition
   std::optional<std::size_t> flag_;  // of a branch: the state that is its condition, and false afterwards
 };
 
