@@ -27,7 +27,7 @@ struct EditedSource {
 
 /// A kernel to be compiled.
 struct Unit {
-  const kernel::Kernel* kernel;
+  const kernel::Kernel* kernel;          // null: `edited` is all there is, for compile() and load()
   std::string symbol;                    // of its function
   int instances = 1;                     // sets of arguments that a launch takes at most
   const EditedSource* edited = nullptr;  // compiled instead of what the compiler would write

@@ -3,6 +3,7 @@
 #include "engine/plan.h"
 
 #include "device/device.h"
+#include "engine/replay.h"
 #include "engine/trace_log.h"
 #include "inspect/statistics.h"
 #include "inspect/timeline.h"
@@ -95,7 +96,8 @@ class Run {
 
   /// The same as one graph, if these arguments came before.
   void steps_or_graph() {
-    if (!plan_.graphs || traced_ || log_enabled(Topic::Kernel)) return steps();
+    if (!plan_.graphs || traced_ || log_enabled(Topic::Kernel) || !plan_.argument_bytes.empty())
+      return steps();
     allocate_results();
     const Hash128 key = memory_key();
     if (wrote_) *wrote_ = plan_.first_write >= 0;
@@ -283,8 +285,37 @@ class Run {
     if (launches.size() > 1) return launch_together(launches, recorded);
     with_arguments(launches.front(), [&](void* const* pointers, const std::uint64_t* slots) {
       const device::Bound bound{&launches.front(), pointers, slots};
+      if (!launches.front().types.empty() && dumps_runs()) [[unlikely]]
+        return dumped_launch(launches.front(), bound);
       launch_bound(launches, {&bound, 1}, recorded);
     });
+  }
+
+  /// A launch that is written with its memory, to be run again.
+  void dumped_launch(const Launch& l, const device::Bound& bound) {
+    std::vector<RunMemory> memories;
+    std::vector<RunBuffer> buffers;
+    for (std::size_t b = 0; b < l.buffers.size(); ++b) {
+      const Place& p = l.buffers[b];
+      RunBuffer& to = buffers.emplace_back();
+      to.dtype = l.types[b];
+      to.written = p.written;
+      if (p.kind == Place::Kind::None) continue;
+      RunMemory m{};
+      if (p.kind == Place::Kind::Arg) {
+        const auto [before, bytes] = plan_.argument_bytes[p.index];
+        m = {args_[p.index] - before, bytes};
+      } else {
+        m = {buffers_[p.index]->data, plan_.buffers[p.index].bytes};
+      }
+      auto at = std::ranges::find(memories, m.data, &RunMemory::data);
+      if (at == memories.end()) at = memories.insert(at, m);
+      at->bytes = std::max(at->bytes, m.bytes);
+      to.memory = static_cast<std::int32_t>(at - memories.begin());
+      to.offset = address(p) - m.data;
+    }
+    dump_run(l, plan_.device, memories, buffers, {bound.slots, l.slots.size()},
+             [&] { device_.launch({&bound, 1}); });
   }
 
   void launch_together(std::span<const Launch> launches, const GraphStep* recorded) {

@@ -4,9 +4,11 @@
 #include "cache/kernel_cache.h"
 #include "device/device.h"
 #include "engine/lifetime.h"
+#include "engine/replay.h"
 #include "inspect/dump.h"
 #include "inspect/statistics.h"
 #include "ir/custom.h"
+#include "ir/layout.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -106,6 +108,7 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   overwritten_.assign(g_.size(), false);
   plan_->device = device_;
   plan_->n_nodes = static_cast<std::uint32_t>(walk_.nodes.size());
+  if (dumps_runs()) note_argument_bytes();
   accesses_.assign(g_.args.size(), {});
   overlaps_ = false;
   if (config().mode == Mode::Lazy)
@@ -132,6 +135,17 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   group();
   set_lifetimes(*plan_);
   return true;
+}
+
+void PlanMaker::note_argument_bytes() {
+  for (const ir::ArgInfo& arg : g_.args) {
+    std::int64_t first = 0, last = 0;  // elements
+    for (std::size_t d = 0; d < arg.dims.size(); ++d)
+      (arg.strides[d] < 0 ? first : last) += (arg.dims[d] - 1) * arg.strides[d];
+    const std::int64_t size = size_of(arg.dtype), elements = ir::element_count(arg.dims);
+    plan_->argument_bytes.emplace_back(elements ? -first * size : 0,
+                                       static_cast<std::uint64_t>(elements ? (last - first + 1) * size : 0));
+  }
 }
 
 std::string PlanMaker::in_region() const {

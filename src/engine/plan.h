@@ -21,6 +21,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kiln::engine {
@@ -49,6 +50,7 @@ struct Launch : device::Launch {
   std::int64_t bytes = 0;            // memory traffic, each operand once
   std::string ops, extents;          // for logs
   Verdict verdict = Verdict::Memory;
+  std::vector<DType> types;  // of the buffers, where launches are written (replay.h)
 };
 
 struct ArrayOperand {
@@ -159,6 +161,9 @@ struct Plan {
     return bytes;
   }
   std::uint32_t n_nodes = 0;
+  /// Where launches are written (replay.h), of each argument: bytes in front of its first element, and all
+  /// bytes.
+  std::vector<std::pair<std::int64_t, std::uint64_t>> argument_bytes;
   std::unique_ptr<PlanGraphs> graphs;  // null: steps are enqueued one by one
   // Not null: this plan answers while kernels of a better one are compiled; set when they are.
   std::shared_ptr<const std::atomic<bool>> superseded;

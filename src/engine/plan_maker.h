@@ -140,6 +140,7 @@ class PlanMaker {
   void report();
   /// The steps that were added since the last call are the region's.
   void note_steps(const plan::Region& r);
+  void note_argument_bytes();
   std::vector<FusionReport::Stored> stored_values() const;
   Device device_;
   bool replaceable_;

@@ -3,6 +3,7 @@
 #include "device/device.h"
 #include "engine/loop_graphs.h"
 #include "engine/plan_maker.h"
+#include "engine/replay.h"
 #include "inspect/dump.h"
 #include "ir/layout.h"
 #include "kernel/specialise.h"
@@ -98,6 +99,7 @@ Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::L
       l.buffers.back().moved = static_cast<std::uint32_t>(plan_->moves.size());
     }
     l.buffers.back().written = lowered->kernel.buffers[b].role != kernel::BufferDecl::Role::In;
+    if (dumps_runs()) l.types.push_back(lowered->kernel.buffers[b].dtype);
   }
   size_launch(l, *lowered, r);
   at_ = nullptr;

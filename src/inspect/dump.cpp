@@ -112,8 +112,11 @@ void dump_kernel(const ir::Graph& g, const plan::Regions& regions, const plan::R
   // What runs: of a kernel that a person edited, the edited text. A dump never overwrites it with another.
   const std::optional<device::EditedSource> edited = edited_source(kernel.key, *compiler);
   const device::Unit unit{&l.kernel, symbol_of(kernel.key), kernel.instances, edited ? &*edited : nullptr};
+  const auto& named = config().dump_stages;
+  const bool runs =
+      std::find(named.begin(), named.end(), "run") != named.end();  // from sources (engine/replay.h)
   for (const device::Stage& stage : compiler->stages())
-    if (stage_wanted(stage.name))
+    if (stage_wanted(stage.name) || (runs && (stage.name == "ll" || stage.name == "cu")))
       if (const auto text = compiler->text(stage.name, unit)) write(kernel.name, stage.extension, *text);
 }
 

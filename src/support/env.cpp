@@ -116,7 +116,8 @@ constexpr std::string_view kDeviceValues = std::string_view(
                                                )
                                                .substr(1);
 constexpr std::array<std::string_view, 6> kTopics{"trace", "plan", "kernel", "cache", "memory", "all"};
-constexpr std::array<std::string_view, 8> kStages{"graph", "kernel", "vm", "ll", "asm", "cu", "ptx", "sass"};
+constexpr std::array<std::string_view, 9> kStages{"graph", "kernel", "vm",   "ll", "asm",
+                                                  "cu",    "ptx",    "sass", "run"};
 constexpr std::array<std::string_view, 4> kChecks{"nan", "diff", "key", "bounds"};
 constexpr std::array<std::string_view, 3> kCaches{"off", "ro", "rw"};
 constexpr std::array<std::string_view, 4> kCpus{"native", "sse4.2", "avx2", "avx512"};
@@ -264,7 +265,7 @@ constexpr Variable kVariables[] = {
      [](const Config& c) { return join(c.log_topics); }},
     {"KILN_DUMP", "stdout|stderr|DIR", "where to write the stages of every kernel",
      [](const Value& v, Config& c) { c.dump = v.text; }, [](const Config& c) { return c.dump; }},
-    {"KILN_DUMP_STAGES", "graph,kernel,vm,ll,asm,cu,ptx,sass", "the stages to write; unset: all",
+    {"KILN_DUMP_STAGES", "graph,kernel,vm,ll,asm,cu,ptx,sass,run", "the stages to write; unset: all but run",
      [](const Value& v, Config& c) { c.dump_stages = v.list(kStages); },
      [](const Config& c) { return join(c.dump_stages); }},
     {"KILN_DUMP_FILTER", "REGEX", "only kernels whose name matches", parse_dump_filter,

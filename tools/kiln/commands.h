@@ -12,5 +12,6 @@ void add_cache(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_diff(CLI::App& app);
+void add_replay(CLI::App& app);
 
 }  // namespace kiln::tool

@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   kiln::tool::add_bench(app);
   kiln::tool::add_explain(app);
   kiln::tool::add_diff(app);
+  kiln::tool::add_replay(app);
   try {
     app.parse(argc, argv);
     return 0;

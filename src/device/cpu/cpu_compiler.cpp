@@ -33,11 +33,13 @@ class CpuCompiler final : public device::Compiler {
   }
 
   device::Binary compile(const device::Unit& unit) const override {
+    if (unit.edited) return compile_text(unit.edited->text, unit.edited->name, target_);
     return cpu::compile(*unit.kernel, unit.symbol, target_);
   }
   std::shared_ptr<device::Code> new_code() const override { return std::make_shared<Executable>(); }
   void load(device::Code& code, const device::Binary& binary, const device::Unit& unit) const override {
-    static_cast<Executable&>(code).publish(cpu::load(binary, unit.symbol, *unit.kernel));
+    static_cast<Executable&>(code).publish(unit.kernel ? cpu::load(binary, unit.symbol, *unit.kernel)
+                                                       : load_text(binary, unit.symbol));
   }
   void interpret(device::Code& code, const device::Unit& unit) const override {
     static_cast<Executable&>(code).translate(*unit.kernel, target_);

@@ -5,18 +5,21 @@
 #include "codegen/llvm/vector_math.h"
 #include "support/check.h"
 
+#include <llvm/AsmParser/Parser.h>
 #include <llvm/ExecutionEngine/Orc/ExecutionUtils.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/SourceMgr.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Host.h>
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 
 namespace kiln::cpu {
@@ -141,8 +144,29 @@ std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbo
   return {bytes.begin(), bytes.end()};
 }
 
-MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol,
-                 const kernel::Kernel& kernel) {
+std::vector<std::uint8_t> compile_text(const std::string& text, const std::string& name,
+                                       const CpuTarget& target) {
+  initialize();
+  llvm::LLVMContext context;
+  llvm::SMDiagnostic fault;
+  const std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(text, fault, context);
+  std::string log;
+  llvm::raw_string_ostream out(log);
+  if (!module) {
+    fault.print(name.c_str(), out, /*ShowColors=*/false);
+    throw CompileError("[compile] " + log);
+  }
+  if (llvm::verifyModule(*module, &out)) throw CompileError("[compile] " + name + ": " + log);
+  const auto bytes = generate(*module, target, llvm::CodeGenFileType::ObjectFile);
+  return {bytes.begin(), bytes.end()};
+}
+
+namespace {
+
+using Find = std::function<llvm::Expected<kernel::KernelFn>(const std::string&)>;
+
+/// Links object code, whose functions it then finds by name.
+Find linked(const std::vector<std::uint8_t>& object, const std::string& symbol) {
   llvm::orc::LLJIT& jit = linker();
   // A library of its own for each object: a key may be loaded again after the memory cache was cleared.
   static std::atomic<std::uint64_t> count{0};
@@ -152,18 +176,42 @@ MachineCode load(const std::vector<std::uint8_t>& object, const std::string& sym
   auto buffer = std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(bytes), symbol, false);
   if (auto error = jit.addObjectFile(*library, std::move(buffer)))
     throw CompileError("[compile] cannot link " + symbol + ": " + message_of(std::move(error)));
-  auto find = [&](const std::string& name) {
-    auto address = jit.lookup(*library, name);
-    if (!address)
-      throw CompileError("[compile] cannot link " + name + ": " + message_of(address.takeError()));
+  return [&jit, in = &*library](const std::string& name) -> llvm::Expected<kernel::KernelFn> {
+    auto address = jit.lookup(*in, name);
+    if (!address) return address.takeError();
     return address->toPtr<kernel::KernelFn>();
   };
+}
+
+kernel::KernelFn found(const Find& find, const std::string& name) {
+  auto function = find(name);
+  if (!function)
+    throw CompileError("[compile] cannot link " + name + ": " + message_of(function.takeError()));
+  return *function;
+}
+
+}  // namespace
+
+MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol,
+                 const kernel::Kernel& kernel) {
+  const Find find = linked(object, symbol);
   MachineCode e;
-  e.body = find(symbol);
-  if (!kernel.link.empty()) e.link = find(symbol + "_link");
-  if (!kernel.second.empty()) e.second = find(symbol + "_second");
-  if (!kernel.finish.empty()) e.finish = find(symbol + "_finish");
+  e.body = found(find, symbol);
+  if (!kernel.link.empty()) e.link = found(find, symbol + "_link");
+  if (!kernel.second.empty()) e.second = found(find, symbol + "_second");
+  if (!kernel.finish.empty()) e.finish = found(find, symbol + "_finish");
   return e;
+}
+
+MachineCode load_text(const std::vector<std::uint8_t>& object, const std::string& symbol) {
+  const Find find = linked(object, symbol);
+  const auto perhaps = [&](const char* section) -> kernel::KernelFn {
+    auto function = find(symbol + section);
+    if (function) return *function;
+    llvm::consumeError(function.takeError());
+    return nullptr;
+  };
+  return {found(find, symbol), perhaps("_link"), perhaps("_second"), perhaps("_finish")};
 }
 
 bool has_compiler() { return true; }

@@ -31,6 +31,13 @@ std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbo
 MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol,
                  const kernel::Kernel& kernel);
 
+/// The same for LLVM IR that somebody wrote or edited; `name` is for messages. CompileError with line and
+/// column.
+std::vector<std::uint8_t> compile_text(const std::string& text, const std::string& name,
+                                       const CpuTarget& target);
+/// Its functions: `<symbol>`, and those of the other sections that it has.
+MachineCode load_text(const std::vector<std::uint8_t>& object, const std::string& symbol);
+
 /// LLVM's version, part of every disk key.
 std::string compiler_version();
 

@@ -1,0 +1,288 @@
+#include "engine/replay.h"
+
+#include "cache/kernel_source.h"
+#include "device/device.h"
+#include "record/node.h"
+#include "support/check.h"
+#include "support/log.h"
+
+#include <kiln/config.h>
+#include <kiln/error.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <set>
+
+namespace kiln::engine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSchema = "kiln.replay/1";
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kAlignment =
+    256;  // of memory: a launch sees addresses as far below it as the program did
+
+std::string bytes_of(device::Device& device, const RunMemory& m) {
+  std::string out(m.bytes, '\0');
+  if (m.bytes == 0) return out;
+  const HeldBuffer shown(device.lend(m.data, m.bytes, [] {}));
+  device.read(out.data(), *shown.get(), 0, m.bytes);
+  return out;
+}
+
+/// Whether nobody has written this kernel to the directory yet.
+bool is_first(const std::string& name) {
+  static std::mutex* const mutex = new std::mutex;
+  static auto* const seen = new std::set<std::string>;
+  const std::lock_guard lock(*mutex);
+  return seen->insert(config().dump + "/" + name).second;
+}
+
+bool can_be_written(const Launch& l, std::span<const RunMemory> memories) {
+  if (!l.kernel || !l.head.empty() || !l.tiled.empty() || l.given_buffer >= 0 || !l.given.empty())
+    return false;
+  std::uint64_t bytes = 0;
+  for (const RunMemory& m : memories) bytes += m.bytes;
+  if (bytes <= kMostBytes) return true;
+  warn(
+      cat("the launch of ", l.kernel->name, " is not written: it has ", bytes, " bytes, above ", kMostBytes));
+  return false;
+}
+
+Json json_of(const device::LaunchShape& s) {
+  return {{"grid", s.grid},
+          {"block", s.block},
+          {"dynamic_shared", s.dynamic_shared},
+          {"cluster", s.cluster},
+          {"cooperative", s.cooperative}};
+}
+
+Json json_of(const Launch& l, Device device, std::span<const RunMemory> memories,
+             std::span<const RunBuffer> buffers, std::span<const std::uint64_t> slots) {
+  Json j = {{"schema", kSchema},
+            {"name", l.kernel->name},
+            {"device", device.str()},
+            {"source", l.kernel->name + (device.kind == Device::Kind::Cpu ? ".ll" : ".cu")},
+            {"symbol", symbol_of(l.kernel->key)},
+            {"operations", l.ops},
+            {"extents", l.extents},
+            {"instances", l.instances},
+            {"shape", json_of(l.shape)},
+            {"narrow", l.narrow},
+            {"params", l.params},
+            {"arguments", l.arguments},
+            {"slots", slots},
+            {"grid", l.grid},
+            {"finish_grid", l.finish_grid},
+            {"grain", l.grain},
+            {"scratch_bytes", l.scratch_bytes},
+            {"counters", l.counters},
+            {"work", l.work}};
+  for (const RunMemory& m : memories)
+    j["memories"].push_back(
+        {{"bytes", m.bytes}, {"at", reinterpret_cast<std::uintptr_t>(m.data) % kAlignment}});
+  for (const RunBuffer& b : buffers)
+    j["buffers"].push_back(
+        {{"memory", b.memory}, {"offset", b.offset}, {"written", b.written}, {"dtype", name(b.dtype)}});
+  return j;
+}
+
+DType dtype_named(const std::string& text) {
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (name(static_cast<DType>(i)) == text) return static_cast<DType>(i);
+  throw UserError(cat("[replay] no dtype is called ", text));
+}
+
+Device device_named(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const int index = colon == text.npos ? 0 : std::stoi(text.substr(colon + 1));
+  if (text == "cpu") return Device::cpu();
+  if (text.starts_with("cuda")) return Device::cuda(index);
+  throw UserError(cat("[replay] kernels of the device ", text, " do not run"));
+}
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw UserError(cat("[replay] cannot read ", file.string()));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+Replay::Difference difference(DType dtype, const std::byte* have, const std::byte* want,
+                              std::uint64_t bytes) {
+  Replay::Difference d;
+  d.dtype = dtype;
+  d.elements = static_cast<std::int64_t>(bytes) / size_of(dtype);
+  dispatch(dtype, [&]<class T>() {
+    for (std::int64_t i = 0; i < d.elements; ++i) {
+      T a, b;
+      std::memcpy(&a, have + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+      std::memcpy(&b, want + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+      const double x = static_cast<double>(a), y = static_cast<double>(b);
+      if (std::memcmp(&a, &b, sizeof(T)) == 0 || x == y || (std::isnan(x) && std::isnan(y))) continue;
+      if (d.differ++ == 0) d.first = i;
+      const double by = std::abs(x - y);
+      d.greatest = std::isnan(by) ? HUGE_VAL : std::max(d.greatest, by);
+    }
+  });
+  return d;
+}
+
+}  // namespace
+
+bool dumps_runs() {
+  const Config& c = config();
+  if (c.dump.empty() || c.dump == "stdout" || c.dump == "stderr") [[likely]]
+    return false;
+  return std::ranges::find(c.dump_stages, "run") != c.dump_stages.end();
+}
+
+void dump_run(const Launch& l, Device device, std::span<const RunMemory> memories,
+              std::span<const RunBuffer> buffers, std::span<const std::uint64_t> slots,
+              const std::function<void()>& launch) {
+  if (!can_be_written(l, memories) || !is_first(l.kernel->name)) return launch();
+  device::Device& here = device::at(device);
+  std::vector<std::string> bytes;
+  for (const RunMemory& m : memories) bytes.push_back(bytes_of(here, m));
+  launch();
+  here.synchronize();
+  for (const RunMemory& m : memories) bytes.push_back(bytes_of(here, m));
+  const std::filesystem::path directory = config().dump;
+  std::error_code ignored;
+  std::filesystem::create_directories(directory, ignored);
+  std::ofstream data(directory / (l.kernel->name + ".run.bin"), std::ios::binary);
+  for (const std::string& b : bytes) data << b;
+  std::ofstream text(directory / (l.kernel->name + ".run.json"));
+  text << json_of(l, device, memories, buffers, slots).dump(1) << "\n";
+  if (!data.flush() || !text.flush()) warn_once("dump", cat("cannot write kernels to ", directory.string()));
+}
+
+struct Replay::State {
+  std::filesystem::path directory;
+  std::string name, symbol, source;
+  Device device;
+  device::Launch launch;  // without code
+  struct Memory {
+    std::uint64_t bytes, at;
+    std::string before, after;
+  };
+  std::vector<Memory> memories;
+  std::vector<RunBuffer> buffers;
+  std::vector<std::uint64_t> slots;
+
+  void read(const Json& j);
+  void read_launch(const Json& j);
+};
+
+void Replay::State::read_launch(const Json& j) {
+  launch.instances = j.at("instances");
+  const Json& s = j.at("shape");
+  for (std::size_t i = 0; i < 3; ++i) {
+    launch.shape.grid[i] = s.at("grid").at(i);
+    launch.shape.block[i] = s.at("block").at(i);
+    launch.shape.cluster[i] = s.at("cluster").at(i);
+  }
+  launch.shape.dynamic_shared = s.at("dynamic_shared");
+  launch.shape.cooperative = s.at("cooperative");
+  launch.narrow = j.at("narrow");
+  launch.params = j.at("params").get<std::vector<std::int64_t>>();
+  if (launch.narrow) launch.narrow_params.assign(launch.params.begin(), launch.params.end());
+  launch.arguments = j.at("arguments").get<std::vector<std::uint32_t>>();
+  launch.grid = j.at("grid");
+  launch.finish_grid = j.at("finish_grid");
+  launch.grain = j.at("grain");
+  launch.scratch_bytes = j.at("scratch_bytes");
+  launch.counters = j.at("counters");
+  launch.work = j.at("work");
+}
+
+void Replay::State::read(const Json& j) {
+  if (j.at("schema") != kSchema) throw UserError("[replay] not a launch of this version of Kiln");
+  name = j.at("name");
+  symbol = j.at("symbol");
+  source = j.at("source");
+  device = device_named(j.at("device"));
+  read_launch(j);
+  slots = j.at("slots").get<std::vector<std::uint64_t>>();
+  launch.slot_count = static_cast<std::uint32_t>(slots.size());
+  for (const Json& m : j.at("memories")) memories.push_back({m.at("bytes"), m.at("at"), {}, {}});
+  for (const Json& b : j.at("buffers"))
+    buffers.push_back({b.at("memory"), b.at("offset"), b.at("written"), dtype_named(b.at("dtype"))});
+  const std::string data = text_of(directory / (name + ".run.bin"));
+  std::uint64_t at = 0;
+  for (const bool before : {true, false})
+    for (Memory& m : memories) {
+      if (m.bytes > data.size() - std::min<std::uint64_t>(at, data.size()))
+        throw UserError(cat("[replay] ", name, ".run.bin is too short"));
+      (before ? m.before : m.after) = data.substr(at, m.bytes);
+      at += m.bytes;
+    }
+  for (const RunBuffer& b : buffers)
+    if (b.memory >= static_cast<std::int32_t>(memories.size()))
+      throw UserError(cat("[replay] ", name, ".run.json names a memory that is not there"));
+}
+
+Replay::Replay(const std::filesystem::path& json) : state_(std::make_unique<State>()) {
+  state_->directory = json.parent_path();
+  try {
+    state_->read(Json::parse(text_of(json)));
+  } catch (const nlohmann::json::exception& e) {
+    throw UserError(cat("[replay] ", json.string(), ": ", e.what()));
+  }
+}
+Replay::~Replay() = default;
+
+const std::string& Replay::name() const { return state_->name; }
+std::filesystem::path Replay::source() const { return state_->directory / state_->source; }
+
+Replay::Result Replay::run(const std::filesystem::path& source, int times) const {
+  const State& s = *state_;
+  device::Device& here = device::at(s.device);
+  const std::shared_ptr<const device::Compiler> compiler = here.compiler();
+  const device::EditedSource text{source.string(), text_of(source)};
+  const device::Unit unit{nullptr, s.symbol, s.launch.instances, &text};
+  const std::shared_ptr<device::Code> code = compiler->new_code();
+  compiler->load(*code, compiler->compile(unit), unit);
+  device::Launch launch = s.launch;
+  launch.code = code;
+  here.prepare(launch);
+  std::vector<HeldBuffer> memories;
+  for (const State::Memory& m : s.memories) memories.emplace_back(here.allocate(m.bytes + kAlignment));
+  const auto padded = [](const State::Memory& m) { return std::string(m.at, '\0') + m.before; };
+  std::vector<void*> pointers;
+  for (const RunBuffer& b : s.buffers) {
+    const auto m = static_cast<std::size_t>(std::max(b.memory, 0));
+    pointers.push_back(b.memory < 0 ? nullptr : memories[m]->data + s.memories[m].at + b.offset);
+  }
+  const device::Bound bound{&launch, pointers.data(), s.slots.data()};
+  std::vector<double> seconds;
+  for (int i = 0; i < std::max(times, 1); ++i) {
+    for (std::size_t m = 0; m < memories.size(); ++m) {
+      const std::string bytes = padded(s.memories[m]);
+      here.write(*memories[m].get(), bytes.data(), bytes.size());
+    }
+    seconds.push_back(here.seconds([&] { here.launch({&bound, 1}); }));
+  }
+  Result out;
+  std::ranges::sort(seconds);
+  out.seconds = seconds[seconds.size() / 2];
+  for (std::size_t i = 0; i < s.buffers.size(); ++i) {
+    const RunBuffer& b = s.buffers[i];
+    if (!b.written || b.memory < 0) continue;
+    const State::Memory& m = s.memories[static_cast<std::size_t>(b.memory)];
+    std::string have(m.bytes, '\0');
+    here.read(have.data(), *memories[static_cast<std::size_t>(b.memory)].get(),
+              static_cast<std::int64_t>(m.at), m.bytes);
+    out.differences.push_back(difference(b.dtype, reinterpret_cast<const std::byte*>(have.data()),
+                                         reinterpret_cast<const std::byte*>(m.after.data()), m.bytes));
+    out.differences.back().buffer = i;
+  }
+  return out;
+}
+
+}  // namespace kiln::engine

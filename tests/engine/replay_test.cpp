@@ -1,0 +1,149 @@
+// Launches that are written and run again: every kind of kernel gives what the program got, edited sources
+// give what they say, damaged files are errors.
+#include "engine/replay.h"
+
+#include "cache/temporary_directory.h"
+#include "counted.h"
+#include "device/cpu/jit.h"
+
+#include <kiln/config.h>
+#include <kiln/error.h>
+#include <kiln/nn.h>
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+namespace fs = std::filesystem;
+using engine::Replay;
+
+class Replays : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (config().device == "cpu" && !cpu::has_compiler()) GTEST_SKIP() << "a build without compilers";
+    Config c = before_;
+    c.mode = Mode::Lazy;
+    c.dump = directory_.path().string();
+    c.dump_stages = {"run"};
+    configure(c);
+    clear_memory_caches();
+  }
+  void TearDown() override { configure(before_); }
+
+  std::vector<fs::path> launches() const {
+    std::vector<fs::path> out;
+    for (const auto& entry : fs::directory_iterator(directory_.path()))
+      if (entry.path().string().ends_with(".run.json")) out.push_back(entry.path());
+    return out;
+  }
+  static std::string read(const fs::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static void write(const fs::path& file, const std::string& text) {
+    std::ofstream(file, std::ios::binary) << text;
+  }
+  /// How many elements a run of a source makes otherwise.
+  static std::int64_t differ(const Replay& launch, const fs::path& source) {
+    std::int64_t n = 0;
+    const Replay::Result r = launch.run(source, 3);
+    EXPECT_GT(r.seconds, 0);
+    EXPECT_FALSE(r.differences.empty()) << launch.name();
+    for (const Replay::Difference& d : r.differences) n += d.differ;
+    return n;
+  }
+
+  const testing::TemporaryDirectory directory_;
+  const Config before_ = config();
+};
+
+TEST_F(Replays, EveryKindOfKernelGivesWhatTheProgramGot) {
+  const Tensor x = test::data({40, 70}), wide = test::data({3, 100000});
+  (exp(x) * 2.5f).eval();                                       // a slot
+  nn::softmax(x).eval();                                        // rows
+  (sum(wide * wide, 1) + max(wide, 1)).eval();                  // partial results, a finish section
+  cumsum(test::data({1 << 20})).eval();                         // a chain
+  (flip(x, Axes{0}) + transpose(test::data({70, 40}))).eval();  // strides below 0, tiles
+  (x(slice::range(3, 20), slice::range({}, {}, 2)).astype(DType::Float16) + 1.0f).eval();
+  Tensor t = (test::data({64, 64}) * 1.0f).eval();
+  t(slice::range(0, 8)) = 3.0f;  // written in place
+  t.eval();
+  const std::vector<fs::path> all = launches();
+  EXPECT_GE(all.size(), 6u);
+  for (const fs::path& file : all) {
+    const Replay launch(file);
+    EXPECT_EQ(differ(launch, launch.source()), 0) << launch.name();
+  }
+}
+
+TEST_F(Replays, EditedSourcesRun) {
+  (test::data({500}) + test::data({500}, DType::Float32, 1)).eval();
+  ASSERT_EQ(launches().size(), 1u);
+  const Replay launch(launches()[0]);
+  std::string text = read(launch.source());
+  const bool cuda = launch.source().extension() == ".cu";
+  const std::string from = cuda ? " + " : "fadd", to = cuda ? " - " : "fsub";
+  ASSERT_NE(text.find(from), text.npos);
+  if (cuda) {
+    const std::size_t at = text.rfind(from);  // the sum of the elements: the last one of the body
+    text.replace(at, from.size(), to);
+  } else {
+    for (std::size_t at = 0; (at = text.find(from, at)) != text.npos;) text.replace(at, from.size(), to);
+  }
+  const fs::path edited = directory_.path() / ("edited" + launch.source().extension().string());
+  write(edited, text);
+  EXPECT_GT(differ(launch, edited), 100);  // of 500; a GPU has several sums, one of which was edited
+  EXPECT_EQ(differ(launch, launch.source()), 0);
+}
+
+TEST_F(Replays, WrongSourcesGiveTheCompilersMessage) {
+  (test::data({500}) * 2.0f).eval();
+  ASSERT_EQ(launches().size(), 1u);
+  const Replay launch(launches()[0]);
+  const fs::path edited = directory_.path() / ("wrong" + launch.source().extension().string());
+  write(edited, read(launch.source()) + "\nthis is no code\n");
+  try {
+    (void)launch.run(edited, 1);
+    ADD_FAILURE() << "compiled";
+  } catch (const CompileError& e) {
+    EXPECT_NE(std::string(e.what()).find("wrong"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("this is no code"), std::string::npos) << e.what();
+  }
+  EXPECT_THROW((void)launch.run(directory_.path() / "missing.ll", 1), UserError);
+}
+
+TEST_F(Replays, DamagedFilesAreErrors) {
+  (test::data({500}) * 3.0f).eval();
+  ASSERT_EQ(launches().size(), 1u);
+  const fs::path json = launches()[0];
+  const std::string text = read(json), data = read(fs::path(json).replace_extension(".bin"));
+  write(fs::path(json).replace_extension(".bin"), data.substr(0, data.size() - 1));
+  EXPECT_THROW(Replay{json}, UserError);
+  write(fs::path(json).replace_extension(".bin"), data);
+  EXPECT_NO_THROW(Replay{json});
+  for (const std::string& wrong :
+       {std::string("{"), text.substr(0, text.size() / 2), std::string("{\"schema\":\"kiln.replay/0\"}")}) {
+    write(json, wrong);
+    EXPECT_THROW(Replay{json}, UserError) << wrong.substr(0, 40);
+  }
+  EXPECT_THROW(Replay{directory_.path() / "none.run.json"}, UserError);
+}
+
+TEST_F(Replays, NothingIsWrittenUnlessItIsAskedFor) {
+  Config c = config();
+  c.dump_stages = {};  // all stages but run
+  configure(c);
+  clear_memory_caches();
+  (test::data({500}) * 4.0f).eval();
+  EXPECT_TRUE(launches().empty());
+}
+
+}  // namespace
+}  // namespace kiln
