@@ -1,6 +1,8 @@
 // The programs of docs/tour.md, one function each. The page shows what stands between two markers and, below,
 // what the function prints; tests/docs_test.cpp compares both. `tour` runs all of them, `tour NAME` one.
+#include <kiln/grad.h>
 #include <kiln/kiln.h>
+#include <kiln/vmap.h>
 
 #include <cstring>
 #include <filesystem>
@@ -221,6 +223,18 @@ void neural_networks() {
   // [neural networks]
 }
 
+void derivatives() {
+  // [derivatives]
+  const auto loss = [](const Tensor& w, const Tensor& x, const Tensor& y) {
+    return mean(square(matmul(x, w) - y));
+  };
+  const Tensor x = arange(1.0, 5.0).reshape({2, 2}), y = arange(1.0, 3.0), w = full({2}, 0.5);
+  const auto [value, gradient] = value_and_grad(loss, w, x, y);
+  std::cout << value.item<float>() << " " << gradient << "\n";
+  std::cout << vmap(grad(loss), {none, 0, 0})(w, x, y) << "\n";  // of each example
+  // [derivatives]
+}
+
 struct Program {
   const char* name;
   void (*run)();
@@ -234,6 +248,7 @@ constexpr Program kPrograms[] = {{"creation", creation},
                                  {"loops", loops},
                                  {"random numbers", random_numbers},
                                  {"neural networks", neural_networks},
+                                 {"derivatives", derivatives},
                                  {"files", files},
                                  {"interop", interop},
                                  {"evaluation", evaluation},
