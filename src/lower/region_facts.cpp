@@ -110,13 +110,22 @@ void RegionLowering::choose() {
                                  [&](const Group& g) { return !g.reduced && walks(e.index, g); });
     ++f.loads;
     f.row_loads += one_row || own;
+    f.rows_apart |= !rows_adjoin(e.index);
   }
+  for (const auto& o : p_.outputs) f.rows_apart |= !rows_adjoin(o.at);
   if (target_.gpu) f.apart = axis_apart();
   if (target_.gpu) f.repeated = axis_repeated();
   if (target_.gpu) find_bunch(f);
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));
   s_ = std::get<schedule::Schedule>(answer);
+}
+
+/// Whether an index walks the last two groups as one.
+bool RegionLowering::rows_adjoin(const Index& index) const {
+  if (groups_.size() < 2) return true;
+  const Group &outer = groups_[groups_.size() - 2], &last = groups_.back();
+  return index.coef(outer.last) == index.coef(last.last) * last.extent;
 }
 
 /// The group that a strided load walks with the smallest stride, when that is not the last group; -1 without

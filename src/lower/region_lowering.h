@@ -127,6 +127,7 @@ class RegionLowering {
   int loads_below(EntryId id);
   bool keep_in_scratch(EntryId id);
   bool walks(const Index& index, const Group& g) const;
+  bool rows_adjoin(const Index& index) const;
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;

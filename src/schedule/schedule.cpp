@@ -3,6 +3,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace kiln::schedule {
 namespace {
@@ -46,6 +47,11 @@ int registers_of_map(const Facts& f) {
   if (f.prims >= kLongAnyway) return 4;
   if (f.prims <= kLongBody * (f.loads + 1)) return 1;
   return f.prims <= kSlowToCompile ? 4 : 2;
+}
+
+/// The least power of two that is not below n > 0.
+std::int64_t power_of_two_from(std::int64_t n) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
 }
 
 std::int64_t outermost_reduced(const Facts& f) {
@@ -154,12 +160,16 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
         n *= f.axes[--s.lane_axis].extent;
       return s;
     }
-    if (f.axes[last].extent < 2 * s.lanes)
+    // Rows of any length share the lanes as one where all operands have them so in memory. An element of
+    // another operand is found by a division and gathered: rows of a register's length are better off alone.
+    if (f.axes[last].extent < (f.rows_apart ? lanes : 2 * s.lanes))
       for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < 16 * s.lanes;)
         n *= f.axes[--s.lane_axis].extent;
     return s;
   }
-  if (last_reduced && reduced <= lanes && kept >= 4 * lanes) {
+  // Lanes are combined once a row, which takes long where values have parts: better each lane has its own
+  // row.
+  if (last_reduced && reduced <= (f.in_parts ? 4 : 1) * lanes && kept >= 4 * lanes) {
     s.form = Form::Columns;
     s.lanes = lanes;
     s.block = block_of_columns(kept, lanes, t);
@@ -185,9 +195,10 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
       return s;
     }
     s.form = Form::Rows;
-    // Short rows mask some lanes, which costs little where bodies are cheap, and else a kernel of their own
-    // is worth it.
-    s.lanes = f.prims > kLongBody && f.axes.back().extent < 16 * lanes ? lanes : widen(lanes, f.prims);
+    // Short rows mask some lanes, and their lanes are combined as often as there are rows.
+    const std::int64_t row = f.axes.back().extent;
+    const int most = f.prims > kLongBody && row < 16 * lanes ? lanes : widen(lanes, f.prims);
+    s.lanes = static_cast<int>(std::clamp<std::int64_t>(power_of_two_from(row), lanes, most));
     return s;
   }
   const std::int64_t columns = f.axes[last].extent;

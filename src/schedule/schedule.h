@@ -69,10 +69,11 @@ struct Facts {
   std::int64_t out_bytes = 0;  // bytes of the largest full output
   int out_narrowest = 8;       // bytes of an element of the full outputs, the fewest
   int flat_vector = 1;         // GPU: of the whole domain as one, where full operands have it so in memory
-  int vector = 1;     // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
-  int loads = 0;      // full operands read
-  int row_loads = 0;  // those of them that are other elements in other rows
-  int across = -1;    // axis that an operand is contiguous along although it is not the last, or -1
+  int vector = 1;  // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
+  int loads = 0;   // full operands read
+  bool rows_apart = false;      // of them or the results, one whose rows do not lie one after the other
+  int row_loads = 0;            // those of them that are other elements in other rows
+  int across = -1;              // axis that an operand is contiguous along although it is not the last, or -1
   std::int64_t across_run = 0;  // elements that it is contiguous along, further axes counted
   std::int64_t last_run = 0;    // elements of the last axes, up to the first that is one of those
   int across_vector = 1;        // GPU: `vector` along them

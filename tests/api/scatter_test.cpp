@@ -230,7 +230,7 @@ TEST(Scatter, ManyValuesIntoFewElements) {
 TEST(Scatter, RowsOfHalvesOfEveryWidth) {
   KILN_NEEDS_CPU();  // on a GPU values meet in any order
   for (const DType dtype : {DType::Float16, DType::BFloat16})
-    for (const std::int64_t width : {1, 2, 7, 8, 9, 255, 256, 257, 300, 519}) {
+    for (const std::int64_t width : {1, 2, 7, 8, 9, 31, 32, 33, 255, 256, 257, 300, 519}) {
       const std::int64_t rows = 65536 / width + 1;
       const Tensor bits = arange(rows * width, DType::Int32).astype(DType::UInt16).reshape({rows, width});
       const Tensor values = bitcast(bits, dtype), at = (arange(rows, DType::Int32) * 7) % (rows + 3);

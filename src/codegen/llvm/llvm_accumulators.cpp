@@ -65,20 +65,15 @@ Parts FunctionEmitter::with_parts(llvm::ArrayRef<ExprId> roots, const Parts& lat
   return out;
 }
 
-/// Whether (x, p) beats (best, q): NaN first, then the better value, then the smaller position.
-Value* FunctionEmitter::beats(const AccDecl& a, Value* x, Value* p, Value* best, Value* q) {
+/// Whether a value beats the best of those before it, whose positions are less: NaN first, then the better
+/// value.
+Value* FunctionEmitter::better(const AccDecl& a, Value* x, Value* best) {
   const bool greatest = a.monoid == Monoid::ArgMax;
-  Value* earlier = b_.CreateICmpSLT(p, q);
-  if (is_float(a.type)) {
-    Value* better = greatest ? b_.CreateFCmpOGT(x, best) : b_.CreateFCmpOLT(x, best);
-    Value* tie = b_.CreateAnd(b_.CreateFCmpOEQ(x, best), earlier);
-    Value* nan = b_.CreateAnd(b_.CreateFCmpUNO(x, x), b_.CreateOr(b_.CreateFCmpORD(best, best), earlier));
-    return b_.CreateOr(b_.CreateAnd(b_.CreateOr(better, tie), b_.CreateFCmpORD(best, best)), nan);
-  }
-  const bool is_signed = is_signed_int(a.type);
-  Value* better = greatest ? (is_signed ? b_.CreateICmpSGT(x, best) : b_.CreateICmpUGT(x, best))
-                           : (is_signed ? b_.CreateICmpSLT(x, best) : b_.CreateICmpULT(x, best));
-  return b_.CreateOr(better, b_.CreateAnd(b_.CreateICmpEQ(x, best), earlier));
+  if (is_float(a.type))
+    return b_.CreateAnd(greatest ? b_.CreateFCmpUGT(x, best) : b_.CreateFCmpULT(x, best),
+                        b_.CreateFCmpORD(best, best));
+  if (is_signed_int(a.type)) return greatest ? b_.CreateICmpSGT(x, best) : b_.CreateICmpSLT(x, best);
+  return greatest ? b_.CreateICmpUGT(x, best) : b_.CreateICmpULT(x, best);
 }
 
 llvm::AllocaInst* FunctionEmitter::alloca_of(llvm::Type* t) {
@@ -119,7 +114,8 @@ void FunctionEmitter::begin_accs(const LoopDecl& l) {
       if (s.scan && at_.lanes_of(id) == Lanes::Inside)
         s.none.push_back(opaque(llvm::ConstantVector::getSplat(count, start)));
     }
-    if (kernel::positional(a.monoid)) s.position = begin(b_.getInt64(0x7fffffffffffffffull));
+    // A lane that meets nothing better than the identity keeps position 0: the answer if no lane does.
+    if (kernel::positional(a.monoid)) s.position = begin(b_.getInt64(0));
   }
 }
 
@@ -160,7 +156,7 @@ void FunctionEmitter::update(const Stmt& st) {
   if (kernel::positional(a.monoid)) {
     Value* p = lanes ? vector(st.index) : scalar(st.index);
     Value* q = b_.CreateLoad(s.position->getAllocatedType(), s.position);
-    Value* wins = beats(a, x, p, acc[0], q);
+    Value* wins = better(a, x, acc[0]);
     if (mask) wins = b_.CreateAnd(wins, mask);
     b_.CreateStore(b_.CreateSelect(wins, x, acc[0]), s.parts[0]);
     b_.CreateStore(b_.CreateSelect(wins, p, q), s.position);
@@ -236,15 +232,34 @@ Value* FunctionEmitter::lower_half(Value* v, unsigned n) {
   return b_.CreateShuffleVector(v, lanes);
 }
 
+/// The position of the best of all lanes: the least of those that have it, NaN being best of all.
+Value* FunctionEmitter::best_position(const AccDecl& a, Value* values, Value* positions) {
+  Value* best = values;
+  unsigned n = llvm::cast<FixedVectorType>(values->getType())->getNumElements();
+  Value* all = b_.CreateVectorSplat(n, b_.getInt64(0x7fffffffffffffffull));
+  for (; n > 1; n /= 2)
+    best = v_.max(upper_half(best, n), lower_half(best, n), a.type, a.monoid == Monoid::ArgMax);
+  const auto count = llvm::cast<FixedVectorType>(values->getType())->getElementCount();
+  best = b_.CreateVectorSplat(count, b_.CreateExtractElement(best, std::uint64_t{0}));
+  Value* has = is_float(a.type)
+                   ? b_.CreateOr(b_.CreateFCmpOEQ(values, best),
+                                 b_.CreateAnd(b_.CreateFCmpUNO(values, values), b_.CreateFCmpUNO(best, best)))
+                   : b_.CreateICmpEQ(values, best);
+  return b_.CreateIntMinReduce(b_.CreateSelect(has, positions, all), true);
+}
+
 /// Final values, combined over lanes by halves: a tree of fixed shape.
 void FunctionEmitter::end_accs(const LoopDecl& l) {
   for (std::uint32_t id : l.accs) {
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
     Parts v = load_parts(s);
-    Value* p =
-        kernel::positional(a.monoid) ? b_.CreateLoad(s.position->getAllocatedType(), s.position) : nullptr;
     const bool inside = at_.lanes_of(id) == Lanes::Inside;
+    if (kernel::positional(a.monoid)) {
+      Value* p = b_.CreateLoad(s.position->getAllocatedType(), s.position);
+      s.result = inside ? best_position(a, v[0], p) : p;
+      continue;
+    }
     if (inside && !s.scan) {
       unsigned n = llvm::cast<FixedVectorType>(v[0]->getType())->getNumElements();
       for (; n > 1; n /= 2) {
@@ -253,20 +268,12 @@ void FunctionEmitter::end_accs(const LoopDecl& l) {
           x.push_back(upper_half(part, n));
           y.push_back(lower_half(part, n));
         }
-        if (p) {
-          Value *px = upper_half(p, n), *py = lower_half(p, n);
-          Value* wins = beats(a, x[0], px, y[0], py);
-          v = {b_.CreateSelect(wins, x[0], y[0])};
-          p = b_.CreateSelect(wins, px, py);
-        } else {
-          v = merge(a, x, y);
-        }
+        v = merge(a, x, y);
       }
-      if (p) p = b_.CreateExtractElement(p, std::uint64_t{0});
     }
     if (inside)
       for (Value*& part : v) part = b_.CreateExtractElement(part, std::uint64_t{0});
-    s.result = p ? p : show(a, v);
+    s.result = show(a, v);
   }
 }
 

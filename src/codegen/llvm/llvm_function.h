@@ -153,6 +153,7 @@ class FunctionEmitter {
   void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards);
   Value* reversed(Value* v);
   Value* gather(Value* many, llvm::Type* t, DType type, Value* mask);
+  Value* gather_narrow(Value* many, llvm::Type* t, DType type, Value* mask);
   void store(const Stmt& s);
   std::vector<Value*> transposed(std::vector<Value*> lines);
   void stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream);
@@ -165,7 +166,8 @@ class FunctionEmitter {
   std::vector<std::pair<DType, std::uint64_t>> kept(const AccDecl& a) const;
   Parts load_parts(const AccState& s);
   void store_parts(const AccState& s, const Parts& parts);
-  Value* beats(const AccDecl& a, Value* x, Value* p, Value* best, Value* q);
+  Value* better(const AccDecl& a, Value* x, Value* best);
+  Value* best_position(const AccDecl& a, Value* values, Value* positions);
   llvm::AllocaInst* alloca_of(llvm::Type* t);
   void begin_accs(const LoopDecl& l);
   void update(const Stmt& st);

@@ -166,6 +166,7 @@ Value* FunctionEmitter::gather(Value* many, llvm::Type* t, DType type, Value* ma
     return b_.CreateMaskedGather(vec(t), many, element_align(type), mask,
                                  llvm::Constant::getNullValue(vec(t)));
   }
+  if (target_.vector_bytes >= 32) return gather_narrow(many, t, type, mask);
   if (mask) {
     const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_));
     many = b_.CreateSelect(mask, many, b_.CreateVectorSplat(count, zero_memory()));
@@ -177,6 +178,25 @@ Value* FunctionEmitter::gather(Value* many, llvm::Type* t, DType type, Value* ma
     out = b_.CreateInsertElement(out, one, lane);
   }
   return out;
+}
+
+/// Elements of one or two bytes, which no instruction gathers: the aligned word of four bytes that each is
+/// in, shifted. Such a word may reach beyond the buffer, but never into a line of memory that has none of it.
+Value* FunctionEmitter::gather_narrow(Value* many, llvm::Type* t, DType type, Value* mask) {
+  llvm::Type* word = vec(b_.getInt32Ty());
+  const auto splat = [&](std::uint64_t x) {
+    return llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_)),
+                                          b_.getInt64(x));
+  };
+  Value* address = b_.CreatePtrToInt(many, vec(i64()));
+  Value* aligned = b_.CreateIntToPtr(b_.CreateAnd(address, splat(~std::uint64_t{3})), many->getType());
+  Value* words =
+      b_.CreateMaskedGather(word, aligned, llvm::Align(4), mask, llvm::Constant::getNullValue(word));
+  Value* shift =
+      b_.CreateShl(b_.CreateTrunc(b_.CreateAnd(address, splat(3)), word), llvm::ConstantInt::get(word, 3));
+  Value* bits = b_.CreateTrunc(b_.CreateLShr(words, shift),
+                               vec(b_.getIntNTy(static_cast<unsigned>(8 * size_of(type)))));
+  return b_.CreateBitCast(bits, vec(t));
 }
 
 void FunctionEmitter::store(const Stmt& s) {

@@ -19,9 +19,10 @@ constexpr std::int64_t kFewestElements = 64;     // of a part of a row that a th
 constexpr std::int64_t kTableBytes = 512 << 10;  // of a thread's table: within the second cache
 constexpr std::int64_t kWidenedAtOnce = 256, kFewestWidened = 8;  // elements of a row of float16
 constexpr std::int64_t kResolvedAtOnce = 1024;                    // indices
-constexpr std::int64_t kListed = 256;         // runs of elements, whose indices are compared at once
-constexpr std::int64_t kFetchedAhead = 16;    // of those
-constexpr std::int64_t kValuesAnElement = 4;  // from which tables are worth clearing and combining
+constexpr std::int64_t kListed = 128;          // runs of elements, whose indices are compared at once
+constexpr std::int64_t kWidenedTogether = 32;  // elements of a run of halves that is widened with the list
+constexpr std::int64_t kFetchedAhead = 16;     // of those
+constexpr std::int64_t kValuesAnElement = 4;   // from which tables are worth clearing and combining
 
 std::int64_t count_of(const Array& a) {
   std::int64_t n = 1;
@@ -165,7 +166,10 @@ void meet_row(A* elements, const T* values, std::int64_t step, std::int64_t n) {
       return;
     }
   }
-  for (std::int64_t i = 0; i < n; ++i) meet<How>(elements[i], values[i * step]);
+  if (step == 1)  // registers of them
+    for (std::int64_t i = 0; i < n; ++i) meet<How>(elements[i], values[i]);
+  else
+    for (std::int64_t i = 0; i < n; ++i) meet<How>(elements[i], values[i * step]);
 }
 
 /// dst = x element by element, converted.
@@ -284,14 +288,14 @@ struct Writer {
     const std::int64_t pieces = call.values.dims[axis()] * cut.rows, n = to - from;
     const auto* const values = static_cast<const T*>(call.values.data);
     Meeting list[kListed];
-    const bool widens = kHalf<T> && !std::is_same_v<A, T> && cut.rows == 1 && n < kFewestWidened &&
+    const bool widens = kHalf<T> && !std::is_same_v<A, T> && cut.rows == 1 && n <= kWidenedTogether &&
                         n == cut.run && call.values.strides[axis()] == n && (step() == 1 || n == 1);
     for (std::int64_t first = 0; first < pieces; first += kListed) {
       const std::int64_t here = std::min(kListed, pieces - first);
       const std::int64_t found = list_runs(first, here, list);
       if constexpr (kHalf<T> && !std::is_same_v<A, T>) {
         if (widens) {
-          A wide[kListed * kFewestWidened];
+          A wide[kListed * kWidenedTogether];
           const std::int64_t base = value_at(first, 0);
           convert(values + base, wide, here * n);
           meet_listed<How>(list, found, out, wide - base, 1, n);

@@ -1,6 +1,7 @@
 #include "library/cpu/sort.h"
 
 #include "device/cpu/threads.h"
+#include "library/cpu/sort_keys.h"
 #include "library/cpu/sort_network.h"
 
 #include <algorithm>
@@ -22,80 +23,6 @@ constexpr std::int64_t kRadixAbove = 256;       // shorter rows are sorted by co
 constexpr std::int64_t kParallelAbove = 65536;  // elements of a row that several threads sort together
 constexpr std::int64_t kSelectBelow = 8;   // a part of a row smaller than this fraction is selected first,
 constexpr std::int64_t kFilterBelow = 64;  // one smaller than this without writing the row down
-
-template <std::size_t Bytes>
-using Unsigned =
-    std::conditional_t<Bytes == 1, std::uint8_t,
-                       std::conditional_t<Bytes == 2, std::uint16_t,
-                                          std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
-
-template <class T>
-using Key = Unsigned<sizeof(T)>;
-
-// ---- keys ----
-
-template <class T>
-constexpr Key<T> kSign = static_cast<Key<T>>(Key<T>{1} << (8 * sizeof(T) - 1));
-
-template <class T>
-bool is_nan(T x) {
-  if constexpr (std::is_integral_v<T>)
-    return false;
-  else
-    return x != x;
-}
-template <>
-bool is_nan(float16 x) {
-  return (x.bits & 0x7fff) > 0x7c00;
-}
-template <>
-bool is_nan(bfloat16 x) {
-  return (x.bits & 0x7fff) > 0x7f80;
-}
-
-/// An unsigned number of the same order. Where equal elements must have equal keys, -0 takes that of +0.
-template <class T>
-Key<T> key_of(T x, bool merge_zeros) {
-  using K = Key<T>;
-  if constexpr (std::is_integral_v<T>) {
-    const K bits = static_cast<K>(x);
-    if constexpr (std::is_signed_v<T>)
-      return static_cast<K>(bits ^ kSign<T>);
-    else
-      return bits;
-  } else {
-    K bits = std::bit_cast<K>(x);
-    if (merge_zeros && bits == kSign<T>) bits = 0;
-    // Without a branch, since signs are in no order: all bits of a negative number turn, the sign of another.
-    const K negative = static_cast<K>(K{0} - static_cast<K>(bits >> (8 * sizeof(T) - 1)));
-    return is_nan(x) ? std::numeric_limits<K>::max() : static_cast<K>(bits ^ (negative | kSign<T>));
-  }
-}
-
-template <class T>
-T quiet_nan() {
-  if constexpr (std::is_same_v<T, float16>)
-    return std::bit_cast<T>(std::uint16_t{0x7e00});
-  else if constexpr (std::is_same_v<T, bfloat16>)
-    return std::bit_cast<T>(std::uint16_t{0x7fc0});
-  else
-    return std::numeric_limits<T>::quiet_NaN();
-}
-
-template <class T>
-T value_of(Key<T> key) {
-  using K = Key<T>;
-  if constexpr (std::is_integral_v<T>) {
-    if constexpr (std::is_signed_v<T>)
-      return static_cast<T>(key ^ kSign<T>);
-    else
-      return static_cast<T>(key);
-  } else {
-    if (key == std::numeric_limits<K>::max()) return quiet_nan<T>();
-    const K negative = static_cast<K>(static_cast<K>(key >> (8 * sizeof(T) - 1)) - K{1});
-    return std::bit_cast<T>(static_cast<K>(key ^ (negative | kSign<T>)));
-  }
-}
 
 /// A key with its position. Up to 32 bits of key share one word with it.
 struct Wide {
@@ -336,54 +263,134 @@ struct Rows {
   }
   /// Whether threads share rows out; otherwise they share each row.
   bool spread() const { return count > 1 && (count >= thread_count() || length < kParallelAbove); }
-  /// Whether rows are sorted side by side. Keys of 8 bytes with their positions fit no lane.
+  /// Whether rows of these items are sorted side by side.
   template <class Item>
   bool side_by_side() const {
-    return !std::is_same_v<Item, Wide> && length <= kNetworkMost && count >= kNetworkRows<Item>;
+    return length <= kNetworkMost && count >= kNetworkRows<Item>;
   }
 };
 
-/// Tiles of rows side by side.
+/// A tile of rows sorted side by side: keys of its rows one after the other, then of each place of all rows.
+template <class T, bool Positions>
+class Tile {
+ public:
+  using Row = RowSort<T, Positions>;
+  static constexpr bool kPaired =
+      std::is_same_v<typename Row::Item, Wide>;  // positions have lines of their own
+  using Item = std::conditional_t<kPaired, std::uint64_t, typename Row::Item>;
+  using Order = std::conditional_t<kPaired, PairSort, TileSort<Item>>;
+  static constexpr std::int64_t kRows = kNetworkRows<Item>;
+  static Order order() {
+    if constexpr (kPaired)
+      return pair_sort();
+    else
+      return tile_sort<Item>();
+  }
+  static std::size_t bytes(std::int64_t length) {
+    return static_cast<std::size_t>(3 * length * kNetworkLine);
+  }
+
+  Tile(const Sort& call, const Rows& rows, std::byte* memory)
+      : call_(call),
+        rows_(rows),
+        beginnings_(call.in, call.axis),
+        items_(reinterpret_cast<Item*>(memory)),
+        positions_(reinterpret_cast<std::uint64_t*>(memory + rows.length * kNetworkLine)),
+        keys_(reinterpret_cast<Key<T>*>(memory + 2 * rows.length * kNetworkLine)) {}
+
+  /// Sorts `count` rows from `first` on.
+  void sort(std::int64_t first, std::int64_t count, Order order, const KeyFunctions<T>& f) {
+    first_ = first, count_ = count;
+    fill(f);
+    if constexpr (kPaired)
+      order(items_, positions_, rows_.length);
+    else
+      order(items_, rows_.length);
+    drain(f);
+  }
+
+ private:
+  const T* row(std::int64_t r) const {
+    return static_cast<const T*>(call_.in.data) + beginnings_[first_ + r];
+  }
+
+  void fill(const KeyFunctions<T>& f) {
+    const std::int64_t n = rows_.length, stride = call_.in.strides[call_.axis];
+    if (stride == 1 && beginnings_.regular && beginnings_.step == n)
+      f.keys(row(0), 1, count_ * n, Positions, call_.descending, keys_);
+    else
+      for (std::int64_t r = 0; r < count_; ++r)
+        f.keys(row(r), stride, n, Positions, call_.descending, keys_ + r * n);
+    std::fill(keys_ + count_ * n, keys_ + kRows * n, Key<T>{0});
+    for (std::int64_t i = 0; i < n; ++i) {
+      Item* const line = items_ + i * kRows;
+      const Key<T>* const from = keys_ + i;
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        if constexpr (Positions && !kPaired)
+          line[r] = Item{from[r * n]} << 32 | static_cast<Item>(i);
+        else
+          line[r] = from[r * n];
+      }
+      if constexpr (kPaired) std::fill_n(positions_ + i * kRows, kRows, static_cast<std::uint64_t>(i));
+    }
+  }
+
+  typename Row::Item item(std::int64_t i, std::int64_t r) const {
+    if constexpr (kPaired)
+      return {items_[i * kRows + r], positions_[i * kRows + r]};
+    else
+      return items_[i * kRows + r];
+  }
+
+  void drain(const KeyFunctions<T>& f) {
+    const RowOut<T> out = out_of<T>(call_);
+    if (!Positions && rows_.inner == 1) return drain_values(f, out.values + first_ * call_.kept);
+    const std::int64_t stride = call_.in.strides[call_.axis];
+    for (std::int64_t r = 0; r < count_; ++r) {
+      const std::int64_t outer = rows_.inner == 1 ? first_ + r : (first_ + r) / rows_.inner;
+      const std::int64_t to = outer * call_.kept * rows_.inner + (first_ + r - outer * rows_.inner);
+      for (std::int64_t i = 0; i < call_.kept; ++i)
+        Row::put(item(i, r), call_.descending, row(r), stride, out, to + i * rows_.inner);
+    }
+  }
+
+  /// Whole rows of values, one after the other.
+  void drain_values(const KeyFunctions<T>& f, T* to) {
+    if constexpr (!Positions) {
+      const std::int64_t n = call_.kept;
+      for (std::int64_t r = 0; r < count_; ++r)
+        for (std::int64_t i = 0; i < n; ++i) keys_[r * n + i] = items_[i * kRows + r];
+      f.values(keys_, count_ * n, call_.descending, to);
+    }
+  }
+
+  const Sort& call_;
+  const Rows& rows_;
+  const Beginnings beginnings_;
+  Item* const items_;
+  std::uint64_t* const positions_;
+  Key<T>* const keys_;
+  std::int64_t first_ = 0, count_ = 0;
+};
+
 template <class T, bool Positions>
 void sort_tiles(const Sort& call, const Rows& rows, std::byte* workspace) {
-  using Row = RowSort<T, Positions>;
-  using Item = typename Row::Item;
-  if constexpr (!std::is_same_v<Item, Wide>) {
-    constexpr std::int64_t kRows = kNetworkRows<Item>;
-    const TileSort<Item> order = tile_sort<Item>();
-    const Beginnings beginnings(call.in, call.axis);
-    const std::int64_t stride = call.in.strides[call.axis];
-    const auto* const in = static_cast<const T*>(call.in.data);
-    const std::int64_t grain = std::max<std::int64_t>(1, kRadixAbove * 16 / (kRows * rows.length + 1));
-    parallel_for((rows.count + kRows - 1) / kRows, grain,
-                 [&](std::int64_t begin, std::int64_t end, int slot) {
-                   Item* const tile = reinterpret_cast<Item*>(workspace + slot * rows.length * kNetworkLine);
-                   for (std::int64_t first = begin * kRows; first < std::min(end * kRows, rows.count);
-                        first += kRows) {
-                     const std::int64_t here = std::min(kRows, rows.count - first);
-                     if (here < kRows) std::fill_n(tile, rows.length * kRows, Item{0});
-                     for (std::int64_t r = 0; r < here; ++r) {
-                       const T* const row = in + beginnings[first + r];
-                       for (std::int64_t i = 0; i < rows.length; ++i)
-                         tile[i * kRows + r] = Row::item_at(row, stride, i, call.descending);
-                     }
-                     order(tile, rows.length);
-                     for (std::int64_t r = 0; r < here; ++r) {
-                       const std::int64_t row = first + r, outer = rows.inner == 1 ? row : row / rows.inner;
-                       const std::int64_t to = outer * call.kept * rows.inner + (row - outer * rows.inner);
-                       for (std::int64_t i = 0; i < call.kept; ++i)
-                         Row::put(tile[i * kRows + r], call.descending, in + beginnings[row], stride,
-                                  out_of<T>(call), to + i * rows.inner);
-                     }
-                   }
-                 });
-  }
+  using TileOf = Tile<T, Positions>;
+  constexpr std::int64_t kRows = TileOf::kRows;
+  const KeyFunctions<T> functions = key_functions<T>();
+  const auto order = TileOf::order();
+  const std::int64_t grain = std::max<std::int64_t>(1, kRadixAbove * 16 / (kRows * rows.length + 1));
+  parallel_for((rows.count + kRows - 1) / kRows, grain, [&](std::int64_t begin, std::int64_t end, int slot) {
+    TileOf tile(call, rows, workspace + static_cast<std::size_t>(slot) * TileOf::bytes(rows.length));
+    for (std::int64_t first = begin * kRows; first < std::min(end * kRows, rows.count); first += kRows)
+      tile.sort(first, std::min(kRows, rows.count - first), order, functions);
+  });
 }
 
 template <class T, bool Positions>
 void sort_rows(const Sort& call, std::byte* workspace) {
   const Rows rows(call);
-  if (rows.side_by_side<typename RowSort<T, Positions>::Item>())
+  if (rows.side_by_side<typename Tile<T, Positions>::Item>())
     return sort_tiles<T, Positions>(call, rows, workspace);
   const auto one = [&](std::int64_t row, std::byte* memory, int parts) {
     const std::int64_t outer = row / rows.inner;
@@ -419,8 +426,8 @@ auto by_kind(const Sort& call, F f) {
 std::size_t sort_workspace_bytes(const Sort& call) {
   const Rows rows(call);
   return by_kind(call, [&]<class T, bool Positions>() {
-    if (rows.side_by_side<typename RowSort<T, Positions>::Item>())
-      return static_cast<std::size_t>(rows.length * kNetworkLine * thread_count());
+    if (rows.side_by_side<typename Tile<T, Positions>::Item>())
+      return Tile<T, Positions>::bytes(rows.length) * static_cast<std::size_t>(thread_count());
     return RowSort<T, Positions>::bytes(rows.length) *
            static_cast<std::size_t>(rows.spread() ? thread_count() : 1);
   });

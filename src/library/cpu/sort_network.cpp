@@ -18,20 +18,64 @@ template <class Item>
   }
 }
 
+[[gnu::always_inline]] inline void exchange_pairs(std::uint64_t* __restrict a, std::uint64_t* __restrict b,
+                                                  std::uint64_t* __restrict at_a,
+                                                  std::uint64_t* __restrict at_b) {
+  for (int row = 0; row < kNetworkRows<std::uint64_t>; ++row) {
+    const std::uint64_t x = a[row], y = b[row], p = at_a[row], q = at_b[row];
+    const bool turned = (y < x) | ((x == y) & (q < p));
+    a[row] = turned ? y : x;
+    b[row] = turned ? x : y;
+    at_a[row] = turned ? q : p;
+    at_b[row] = turned ? p : q;
+  }
+}
+
 /// Batcher's merge exchange for any n (Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M): in each
 /// pass element i meets i + d where bit p of i is that of r.
-template <class Item>
-[[gnu::always_inline]] inline void network(Item* tile, std::int64_t n) {
-  constexpr std::int64_t kRows = kNetworkRows<Item>;
-  tile = static_cast<Item*>(__builtin_assume_aligned(tile, kNetworkLine));
+template <class Exchange>
+[[gnu::always_inline]] inline void merge_exchange(std::int64_t n, Exchange exchange_lines) {
   const auto top = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)) / 2);
   for (std::int64_t p = top; p > 0; p /= 2)
     for (std::int64_t q = top, r = 0, d = p;; d = q - p, q /= 2, r = p) {
       for (std::int64_t begin = r; begin < n - d; begin += 2 * p)
-        for (std::int64_t i = begin, end = std::min(begin + p, n - d); i < end; ++i)
-          exchange(tile + i * kRows, tile + (i + d) * kRows);
+        for (std::int64_t i = begin, end = std::min(begin + p, n - d); i < end; ++i) exchange_lines(i, i + d);
       if (q == p) break;
     }
+}
+
+template <class Item>
+[[gnu::always_inline]] inline void network(Item* tile, std::int64_t n) {
+  constexpr std::int64_t kRows = kNetworkRows<Item>;
+  tile = static_cast<Item*>(__builtin_assume_aligned(tile, kNetworkLine));
+  merge_exchange(n, [&](std::int64_t i, std::int64_t j)
+                        __attribute__((always_inline)) { exchange(tile + i * kRows, tile + j * kRows); });
+}
+
+[[gnu::always_inline]] inline void pair_network(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) {
+  constexpr std::int64_t kRows = kNetworkRows<std::uint64_t>;
+  keys = static_cast<std::uint64_t*>(__builtin_assume_aligned(keys, kNetworkLine));
+  at = static_cast<std::uint64_t*>(__builtin_assume_aligned(at, kNetworkLine));
+  merge_exchange(n, [&](std::int64_t i, std::int64_t j) __attribute__((always_inline)) {
+    exchange_pairs(keys + i * kRows, keys + j * kRows, at + i * kRows, at + j * kRows);
+  });
+}
+
+template <class T>
+[[gnu::always_inline]] inline void to_keys(const T* from, std::int64_t stride, std::int64_t n,
+                                           bool merge_zeros, bool descending, Key<T>* to) {
+  const Key<T> turn = static_cast<Key<T>>(descending ? ~Key<T>{0} : Key<T>{0});
+  if (stride == 1)
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<Key<T>>(key_of(from[i], merge_zeros) ^ turn);
+  else
+    for (std::int64_t i = 0; i < n; ++i)
+      to[i] = static_cast<Key<T>>(key_of(from[i * stride], merge_zeros) ^ turn);
+}
+
+template <class T>
+[[gnu::always_inline]] inline void to_values(const Key<T>* from, std::int64_t n, bool descending, T* to) {
+  const Key<T> turn = static_cast<Key<T>>(descending ? ~Key<T>{0} : Key<T>{0});
+  for (std::int64_t i = 0; i < n; ++i) to[i] = value_of<T>(static_cast<Key<T>>(from[i] ^ turn));
 }
 
 #if defined(__x86_64__)
@@ -46,10 +90,44 @@ template <class Item>
 KILN_AVX512 void network_avx512(Item* tile, std::int64_t n) {
   network(tile, n);
 }
+KILN_AVX2 void pairs_avx2(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) {
+  pair_network(keys, at, n);
+}
+KILN_AVX512 void pairs_avx512(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) {
+  pair_network(keys, at, n);
+}
+template <class T>
+KILN_AVX2 void keys_avx2(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros,
+                         bool descending, Key<T>* to) {
+  to_keys(from, stride, n, merge_zeros, descending, to);
+}
+template <class T>
+KILN_AVX512 void keys_avx512(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros,
+                             bool descending, Key<T>* to) {
+  to_keys(from, stride, n, merge_zeros, descending, to);
+}
+template <class T>
+KILN_AVX2 void values_avx2(const Key<T>* from, std::int64_t n, bool descending, T* to) {
+  to_values(from, n, descending, to);
+}
+template <class T>
+KILN_AVX512 void values_avx512(const Key<T>* from, std::int64_t n, bool descending, T* to) {
+  to_values(from, n, descending, to);
+}
 #endif
 template <class Item>
 void network_base(Item* tile, std::int64_t n) {
   network(tile, n);
+}
+void pairs_base(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) { pair_network(keys, at, n); }
+template <class T>
+void keys_base(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros, bool descending,
+               Key<T>* to) {
+  to_keys(from, stride, n, merge_zeros, descending, to);
+}
+template <class T>
+void values_base(const Key<T>* from, std::int64_t n, bool descending, T* to) {
+  to_values(from, n, descending, to);
 }
 
 }  // namespace
@@ -67,5 +145,27 @@ template TileSort<std::uint8_t> tile_sort<std::uint8_t>();
 template TileSort<std::uint16_t> tile_sort<std::uint16_t>();
 template TileSort<std::uint32_t> tile_sort<std::uint32_t>();
 template TileSort<std::uint64_t> tile_sort<std::uint64_t>();
+
+PairSort pair_sort() {
+#if defined(__x86_64__)
+  const CpuTarget target = host_target();
+  if (target.avx512) return pairs_avx512;
+  if (target.avx2) return pairs_avx2;
+#endif
+  return pairs_base;
+}
+
+template <class T>
+KeyFunctions<T> key_functions() {
+#if defined(__x86_64__)
+  const CpuTarget target = host_target();
+  if (target.avx512) return {keys_avx512<T>, values_avx512<T>};
+  if (target.avx2) return {keys_avx2<T>, values_avx2<T>};
+#endif
+  return {keys_base<T>, values_base<T>};
+}
+#define KILN_DTYPE(Name, Type, ...) template KeyFunctions<Type> key_functions<Type>();
+#include <kiln/dtype.def>
+#undef KILN_DTYPE
 
 }  // namespace kiln::cpu

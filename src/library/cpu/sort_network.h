@@ -5,12 +5,14 @@
 // at each of them.
 #pragma once
 
+#include "library/cpu/sort_keys.h"
+
 #include <cstdint>
 
 namespace kiln::cpu {
 
 /// Rows above this many elements are not for a network: its comparisons an element grow with log(n)^2.
-inline constexpr std::int64_t kNetworkMost = 256;
+inline constexpr std::int64_t kNetworkMost = 1024;
 /// Bytes of a line of a tile: one element of each row.
 inline constexpr std::int64_t kNetworkLine = 64;
 /// Rows of a tile.
@@ -24,5 +26,21 @@ using TileSort = void (*)(Item* tile, std::int64_t n);
 /// The one for the instruction set in force. Item: an unsigned integer of 1 to 8 bytes.
 template <class Item>
 TileSort<Item> tile_sort();
+
+/// The same for numbers of 8 bytes in one tile and their positions in another, which order equal numbers.
+using PairSort = void (*)(std::uint64_t* keys, std::uint64_t* positions, std::int64_t n);
+PairSort pair_sort();
+
+/// What rows become keys and values with, for the instruction set in force.
+template <class T>
+struct KeyFunctions {
+  /// to[i] = the key of from[i * stride], all bits of it turned if `descending`.
+  void (*keys)(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros, bool descending,
+               Key<T>* to);
+  /// to[i] = the value of from[i].
+  void (*values)(const Key<T>* from, std::int64_t n, bool descending, T* to);
+};
+template <class T>
+KeyFunctions<T> key_functions();
 
 }  // namespace kiln::cpu

@@ -1,0 +1,169 @@
+// Short rows and narrow elements: what lanes gather, cast and combine, on every instruction set, against the
+// interpreter.
+#include "api/expect.h"
+#include "codegen/on_target.h"
+#include "modes.h"
+#include "support/check.h"
+
+#include <cstring>
+#include <limits>
+
+namespace kiln {
+namespace {
+
+using testing::kInf;
+using testing::kNan;
+
+/// Numbers with many ties; floats with NaN, infinities and zeros of both signs among them if `special`.
+Tensor numbers(DType dtype, const Shape& shape, bool special) {
+  const Tensor place = arange(shape.numel(), DType::Int64);
+  const Tensor mixed = (place * 7919 + place / 3 * 104729) % 1013;
+  Tensor x = is_float(dtype) ? (mixed.astype(DType::Float32) - 500) / 8 : mixed % 100;
+  if (special && is_float(dtype)) {
+    x = where(mixed % 17 == 0, -kInf, x);
+    x = where(mixed % 61 == 1, kInf, x);
+    x = where(mixed % 71 == 2, kNan, x);
+    x = where(mixed % 11 == 3, -0.0, x);
+  }
+  return x.astype(dtype).reshape(shape).eval();
+}
+
+/// f's results agree with the interpreter's on every target: exactly, NaN being equal, or within `tolerance`.
+template <class F>
+void expect_agreement(F f, const std::string& what, double tolerance = 0) {
+  Tensor want;
+  {
+    const testing::ModeScope scope(Mode::Interpret);
+    want = f().eval();
+  }
+  for (const std::string& target : testing::cpu_targets()) {
+    const testing::ConfigScope scope(target);
+    const Tensor got = f().eval();
+    ASSERT_EQ(got.dtype(), want.dtype());
+    const bool equal =
+        tolerance == 0 ? array_equal(got, want, true) : allclose(got, want, tolerance, tolerance, true);
+    EXPECT_TRUE(equal) << what << " on KILN_CPU=" << target;
+  }
+}
+
+constexpr std::int64_t kLengths[] = {1, 2, 3, 5, 7, 8, 12, 15, 16, 17, 24, 31, 33, 48, 63, 64, 65, 131};
+
+TEST(ShortRows, ReductionsAndPositionsOfEveryDtype) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    for (const std::int64_t n : kLengths) {
+      const auto what = cat(name(dtype), " rows of ", n);
+      const Tensor x = numbers(dtype, {171, n}, true);
+      expect_agreement([&] { return argmax(x, 1); }, "argmax of " + what);
+      expect_agreement([&] { return argmin(x, 1); }, "argmin of " + what);
+      expect_agreement([&] { return argmax(x.T(), 0); }, "argmax of columns, " + what);
+      expect_agreement([&] { return max(x, 1); }, "max of " + what);
+    }
+  }
+}
+
+TEST(ShortRows, LogsumexpWithInfinitiesOfEveryLength) {
+  for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64})
+    for (const std::int64_t n : kLengths) {
+      const double tolerance = dtype == DType::Float64 ? 1e-14 : dtype == DType::Float32 ? 2e-6 : 1e-2;
+      const auto what = cat(name(dtype), " rows of ", n);
+      const Tensor finite = numbers(dtype, {171, n}, false), x = numbers(dtype, {171, n}, true);
+      const Tensor low = where(isnan(x) | (x == kInf), -kInf, x).eval();
+      for (const Tensor& values : {finite, x, low}) {
+        expect_agreement([&] { return logsumexp(values, 1); }, "logsumexp of " + what, tolerance);
+        expect_agreement([&] { return logsumexp(values, 0); }, "of columns, " + what, tolerance);
+        expect_agreement([&] { return logcumsumexp(values, 1); }, "logcumsumexp of " + what, tolerance);
+        expect_agreement([&] { return logcumsumexp(values, 0); }, "of columns, " + what, tolerance);
+      }
+      expect_agreement([&] { return logsumexp(numbers(dtype, {3, 700, n % 7 + 1}, true), 1); },
+                       cat(what, ": few columns"), tolerance);
+    }
+}
+
+/// Elements that lie apart, from places that begin anywhere in a word, with lanes that are off.
+TEST(ShortRows, GatheredElementsOfEveryDtype) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    const Tensor x = numbers(dtype, {67, 45}, false);
+    for (const std::int64_t first : {0, 1, 2, 3})
+      for (const std::int64_t step : {2, 3, 7}) {
+        const auto what = cat(name(dtype), " from ", first, " by ", step);
+        const auto part = [&] { return x(range(first, none), range(first, none, step)); };
+        const Tensor rest = numbers(dtype, part().shape(), false),
+                     chosen = numbers(DType::Bool, rest.shape(), false);
+        expect_agreement([&] { return where(chosen, part(), rest); }, what);
+        expect_agreement([&] { return pad(where(chosen, rest, part()), {{1, 2}, {0, 3}}); },
+                         "padded, " + what);
+        expect_agreement([&] { return concat({part().T(), rest.T()}, 1); }, "transposed, " + what);
+      }
+    for (const std::int64_t n : kLengths) {
+      const Tensor table = numbers(dtype, {29, n}, false), at = (arange(300) * 7) % 40 - 5;
+      const auto what = cat(name(dtype), ", taken rows of ", n);
+      expect_agreement([&] { return take(table, at, 0); }, what);
+      expect_agreement([&] { return take(table, at, 0).astype(DType::Float32) * 2; }, what);
+      expect_agreement([&] { return roll(table, 1, 1); }, "rolled " + what);
+      expect_agreement([&] { return where(table == roll(table, 1, 0), table, flip(table, 1)); },
+                       "flipped " + what);
+    }
+  }
+}
+
+/// Floats around the bounds of every integer type, and what is no number.
+TEST(ShortRows, CastsOfEveryFloatToEveryInteger) {
+  std::vector<double> bounds{0.0, -0.0, 0.5, -0.5, 0.999, -0.999, 1e300, -1e300, 5e-324, kInf, -kInf, kNan};
+  for (const int bits : {7, 8, 15, 16, 31, 32, 63, 64})
+    for (const double at : {std::ldexp(1.0, bits), -std::ldexp(1.0, bits)})
+      for (const double towards : {-HUGE_VAL, HUGE_VAL})
+        for (const double x :
+             {at, std::nextafter(at, towards), at + std::copysign(1.0, towards),
+              static_cast<double>(std::nextafter(static_cast<float>(at), static_cast<float>(towards)))})
+          bounds.push_back(x);
+  for (int i = 0; i < 200; ++i) bounds.push_back((i - 100) * 1.7e3);
+  const Tensor all = Tensor::from(bounds);
+  for (const DType from : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64})
+    for (int d = 0; d < kDTypeCount; ++d) {
+      const auto to = static_cast<DType>(d);
+      if (!is_int(to)) continue;
+      const Tensor x = all.astype(from).eval();
+      expect_agreement([&] { return x.astype(to); }, cat(name(from), " to ", name(to)));
+      expect_agreement([&] { return x(range(none, none, -3)).astype(to); },
+                       cat(name(from), " to ", name(to)));
+    }
+}
+
+TEST(ShortRows, SortsOfRowsUpToThoseThatNetworksTake) {
+  for (const DType dtype : {DType::Int8, DType::BFloat16, DType::Float32, DType::Int64, DType::Float64})
+    for (const std::int64_t n : {257, 500, 1000, 1023, 1024, 1025}) {
+      const Tensor x = numbers(dtype, {70, n}, true);
+      const auto what = cat(name(dtype), " rows of ", n);
+      expect_agreement([&] { return sort(x, 1, true); }, what);
+      expect_agreement([&] { return argsort(x, 1); }, what);
+      expect_agreement([&] { return topk(x, 9).indices; }, what);
+    }
+}
+
+/// Runs of elements behind the axis whose axes are walked as one, or are not.
+TEST(ShortRows, ScattersOfRowsOfSeveralAxes) {
+  for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64, DType::Int32})
+    for (const Shape& row : {Shape{}, Shape{1}, Shape{5}, Shape{1, 3}, Shape{4, 1, 8}, Shape{2, 33}}) {
+      const auto with = [&](std::int64_t n) {
+        Shape s{n};
+        for (int a = 0; a < row.rank(); ++a) s.push_back(row[a]);
+        return s;
+      };
+      const Tensor x = numbers(dtype, with(11), false), values = numbers(dtype, with(700), false);
+      const Tensor at = ((arange(700) * 13) % 24 - 12).astype(DType::Int16);
+      const auto what = cat(name(dtype), " rows of shape ", row.str());
+      const auto order = [&](const Tensor& t) {  // the axes of a row from the last to the first
+        std::vector<Axis> axes{0};
+        for (int a = t.rank(); a-- > 1;) axes.push_back(a);
+        return permute_dims(t, axes);
+      };
+      expect_agreement([&] { return scatter_add(x, at, values); }, what);
+      expect_agreement([&] { return scatter_max(x, at, values); }, what);
+      expect_agreement([&] { return scatter_add(order(x), at, order(values)); }, what + ", permuted");
+    }
+}
+
+}  // namespace
+}  // namespace kiln
