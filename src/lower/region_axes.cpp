@@ -18,6 +18,8 @@ constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
 constexpr std::int64_t kNarrowBytes = 4;   // of the narrowest that uses its bandwidth
 constexpr std::int64_t kFar = 1 << 20;     // elements from one to the next, of those that may be anywhere
 constexpr std::int64_t kSector = 32;       // bytes that memory moves at least
+constexpr std::int64_t kShortRun = 8;      // elements of a run that is too short to be moved as one
+constexpr std::int64_t kManyRuns = 16;     // from which runs that lie apart are worth a tile
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
 
 }  // namespace
@@ -141,9 +143,29 @@ void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
   axes = std::move(ordered);
 }
 
+/// A map whose last axis is short may read runs along it that lie far apart along the axis before, and side
+/// by side along another: a transposition of short runs. With the short axis outside it is a transposition of
+/// elements, which goes through tiles.
+void RegionLowering::order_short_runs(std::vector<Group>& axes) const {
+  if (target_.gpu || phases_ > 0 || !scans_.empty() || !p_.loops.empty() || axes.size() < 3) return;
+  const Group &last = axes.back(), &next = axes[axes.size() - 2];
+  if (last.extent > kShortRun || last.last < 0 || next.extent < kManyRuns) return;
+  const auto is_apart = [&](const Entry& e) {
+    if (e.kind != Entry::Kind::Load || e.inside || p_.space.jumps(e.index)) return false;
+    if (e.index.coef(last.last) != 1 || std::abs(e.index.coef(next.last)) < kManyRuns * last.extent)
+      return false;
+    return std::any_of(axes.begin(), axes.end() - 2, [&](const Group& g) {
+      return g.last >= 0 && g.extent >= kManyRuns && e.index.coef(g.last) == last.extent;
+    });
+  };
+  if (std::any_of(p_.entries.begin(), p_.entries.end(), is_apart))
+    std::swap(axes.back(), axes[axes.size() - 2]);
+}
+
 void RegionLowering::collapse() {
   std::vector<Group> axes = axes_as_groups();
   order_by_storage(axes);
+  order_short_runs(axes);
   for (const Group& g : axes) {
     bool joins = !groups_.empty() && groups_.back().places == g.places;
     if (joins) {

@@ -113,6 +113,7 @@ class RegionLowering {
   void each_index(const std::function<void(const Index&)>& f) const;
   std::vector<Group> axes_as_groups() const;
   void order_by_storage(std::vector<Group>& axes) const;
+  void order_short_runs(std::vector<Group>& axes) const;
   void join_reduced();
   int axis_across() const;
   int axis_apart() const;

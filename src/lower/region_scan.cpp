@@ -34,12 +34,14 @@ std::uint32_t RegionLowering::log_add_exp(DType type) {
   m.types = {type, type};
   m.identity = {kernel::const_bits(type, -HUGE_VAL), kernel::const_bits(type, 0)};
   m.lift = {x.id, x.lit(1).id};
-  // Equal values include equal infinities, whose difference is NaN. Beyond the bound the exponential is lost
-  // in any sum; it is kept a normal number there, because processors handle others by microcode, and every
-  // identity (-inf) that meets a value would make one.
-  const E apart = kernel::select(greatest == x, x.lit(0), -kernel::abs(greatest - x));
-  const E bound = x.lit(type == DType::Float64 ? -700 : -87);
-  const E smaller = function(ir::Op::exp, kernel::select(apart < bound, bound, apart));
+  // Beyond the bound the exponential is lost in any sum; it is kept a normal number there, because processors
+  // handle others by microcode, and every identity (-inf) that meets a value would make one. The bound also
+  // stands for the distance of equal infinities, which is NaN; their sums do not matter.
+  const E apart = -kernel::abs(greatest - x), bound = x.lit(type == DType::Float64 ? -700 : -87);
+  const E within = kernel::select(bound < apart, apart, bound);
+  const bool own_exp = target_.gpu && !target_.strict;
+  const E smaller =
+      own_exp || type == DType::Float64 ? function(ir::Op::exp, within) : expand_exp_in_range(within);
   const E grows = greatest < x;
   const E of_greater = kernel::select(grows, x_sum, sum), of_smaller = kernel::select(grows, sum, x_sum);
   m.merge = {kernel::max(x, greatest).id,

@@ -1,5 +1,6 @@
 // Exponentials and sigmoids. Each hot one is written out for the fewest instructions: e^x = 2^n e^r with n
 // rounded by adding 1.5 * 2^23, and 2^n put on by Scale, or by one shift where it is a factor of a sum.
+#include "math/expand.h"
 #include "math/math.h"
 #include "math/math_core.h"
 
@@ -106,3 +107,13 @@ E logaddexp(E x, E y) {
 }
 
 }  // namespace kiln::lower::math
+
+namespace kiln::lower {
+
+kernel::E expand_exp_in_range(kernel::E x) {
+  if (math::is_f64(x)) return kernel::call(kernel::MathFn::Exp, x);
+  const math::Reduced n = math::reduce_exp(x);
+  return kernel::scale(math::exp_poly(n.r), n.whole);
+}
+
+}  // namespace kiln::lower

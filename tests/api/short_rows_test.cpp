@@ -46,7 +46,7 @@ void expect_agreement(F f, const std::string& what, double tolerance = 0) {
   }
 }
 
-constexpr std::int64_t kLengths[] = {1, 2, 3, 5, 7, 8, 12, 15, 16, 17, 24, 31, 33, 48, 63, 64, 65, 131};
+constexpr std::int64_t kLengths[] = {1, 3, 8, 15, 17, 24, 33, 64, 131};
 
 TEST(ShortRows, ReductionsAndPositionsOfEveryDtype) {
   for (int d = 0; d < kDTypeCount; ++d) {
@@ -85,8 +85,8 @@ TEST(ShortRows, GatheredElementsOfEveryDtype) {
   for (int d = 0; d < kDTypeCount; ++d) {
     const auto dtype = static_cast<DType>(d);
     const Tensor x = numbers(dtype, {67, 45}, false);
-    for (const std::int64_t first : {0, 1, 2, 3})
-      for (const std::int64_t step : {2, 3, 7}) {
+    for (const std::int64_t first : {0, 1, 3})
+      for (const std::int64_t step : {2, 7}) {
         const auto what = cat(name(dtype), " from ", first, " by ", step);
         const auto part = [&] { return x(range(first, none), range(first, none, step)); };
         const Tensor rest = numbers(dtype, part().shape(), false),
@@ -96,7 +96,7 @@ TEST(ShortRows, GatheredElementsOfEveryDtype) {
                          "padded, " + what);
         expect_agreement([&] { return concat({part().T(), rest.T()}, 1); }, "transposed, " + what);
       }
-    for (const std::int64_t n : kLengths) {
+    for (const std::int64_t n : {1, 15, 17, 40}) {
       const Tensor table = numbers(dtype, {29, n}, false), at = (arange(300) * 7) % 40 - 5;
       const auto what = cat(name(dtype), ", taken rows of ", n);
       expect_agreement([&] { return take(table, at, 0); }, what);
@@ -133,7 +133,7 @@ TEST(ShortRows, CastsOfEveryFloatToEveryInteger) {
 
 TEST(ShortRows, SortsOfRowsUpToThoseThatNetworksTake) {
   for (const DType dtype : {DType::Int8, DType::BFloat16, DType::Float32, DType::Int64, DType::Float64})
-    for (const std::int64_t n : {257, 500, 1000, 1023, 1024, 1025}) {
+    for (const std::int64_t n : {257, 500, 1024, 1025}) {
       const Tensor x = numbers(dtype, {70, n}, true);
       const auto what = cat(name(dtype), " rows of ", n);
       expect_agreement([&] { return sort(x, 1, true); }, what);
@@ -155,7 +155,7 @@ TEST(ShortRows, ScattersOfRowsOfSeveralAxes) {
       const Tensor at = ((arange(700) * 13) % 24 - 12).astype(DType::Int16);
       const auto what = cat(name(dtype), " rows of shape ", row.str());
       const auto order = [&](const Tensor& t) {  // the axes of a row from the last to the first
-        std::vector<Axis> axes{0};
+        std::vector<int> axes{0};
         for (int a = t.rank(); a-- > 1;) axes.push_back(a);
         return permute_dims(t, axes);
       };
@@ -163,6 +163,24 @@ TEST(ShortRows, ScattersOfRowsOfSeveralAxes) {
       expect_agreement([&] { return scatter_max(x, at, values); }, what);
       expect_agreement([&] { return scatter_add(order(x), at, order(values)); }, what + ", permuted");
     }
+}
+
+/// Elements that move in short runs: a map reads runs that lie far apart and writes them side by side.
+TEST(ShortRows, PermutedRunsOfEveryLength) {
+  for (const DType dtype : {DType::Bool, DType::Float16, DType::Int32, DType::Float64})
+    for (const std::int64_t run : {1, 2, 3, 8, 9})
+      for (const auto& [rows, columns] : {std::pair{40, 33}, std::pair{129, 70}, std::pair{8, 600}}) {
+        const Tensor x = numbers(dtype, {rows, columns, run}, false),
+                     y = numbers(dtype, {columns, rows, run}, false);
+        const Tensor chosen = numbers(DType::Bool, {columns, rows, 1}, false);
+        const auto what = cat(name(dtype), " ", rows, " x ", columns, " runs of ", run);
+        const auto turned = [&] { return permute_dims(x, {1, 0, 2}); };
+        expect_agreement([&] { return where(chosen, turned(), y); }, what);
+        const auto part = [&] { return permute_dims(x(range(1, none)), {1, 0, 2}); };
+        const auto behind = [&](const Tensor& t) { return t(range(none, none), range(1, none)); };
+        expect_agreement([&] { return where(behind(chosen), part(), behind(y)); }, "a part of " + what);
+        expect_agreement([&] { return turned().astype(DType::Float32) + 1; }, "widened, " + what);
+      }
 }
 
 }  // namespace
