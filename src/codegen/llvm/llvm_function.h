@@ -155,6 +155,8 @@ class FunctionEmitter {
   Value* gather(Value* many, llvm::Type* t, DType type, Value* mask);
   Value* gather_narrow(Value* many, llvm::Type* t, DType type, Value* mask);
   void store(const Stmt& s);
+  void full_or_part(llvm::function_ref<void()> full_vector, llvm::function_ref<void()> part_of_it);
+  void scatter(Value* v, Value* many, DType type);
   std::vector<Value*> transposed(std::vector<Value*> lines);
   void stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream);
 

@@ -212,8 +212,7 @@ void FunctionEmitter::store(const Stmt& s) {
   sync();
   const bool backwards = kernel::known(stride) == -1;
   if (kernel::known(stride) != 1 && !backwards) {
-    Value* many = pointers(s.target, d.dtype, s.index, stride);
-    b_.CreateMaskedScatter(v, many, element_align(d.dtype), mask_);
+    scatter(v, pointers(s.target, d.dtype, s.index, stride), d.dtype);
     return;
   }
   Value *p = b_.CreateGEP(t, buffers_[s.target], scalar(s.index)), *mask = mask_;
@@ -227,19 +226,34 @@ void FunctionEmitter::store(const Stmt& s) {
   } else if (!stream) {
     b_.CreateMaskedStore(v, p, element_align(d.dtype), mask);
   } else {  // full vectors bypass the caches, the last one cannot
-    BasicBlock* full = BasicBlock::Create(c_, "full", fn_);
-    BasicBlock* part = BasicBlock::Create(c_, "part", fn_);
-    BasicBlock* done = BasicBlock::Create(c_, "done", fn_);
-    b_.CreateCondBr(b_.CreateICmpSGE(remaining_, b_.getInt64(static_cast<std::uint64_t>(lanes_))), full,
-                    part);
-    b_.SetInsertPoint(full);
-    stream_or_store(v, p, d, true);
-    b_.CreateBr(done);
-    b_.SetInsertPoint(part);
-    b_.CreateMaskedStore(v, p, element_align(d.dtype), mask);
-    b_.CreateBr(done);
-    b_.SetInsertPoint(done);
+    full_or_part([&] { stream_or_store(v, p, d, true); },
+                 [&] { b_.CreateMaskedStore(v, p, element_align(d.dtype), mask); });
   }
+}
+
+/// The first where all lanes are below the end of the loop, else the second. Pre: mask_.
+void FunctionEmitter::full_or_part(llvm::function_ref<void()> full_vector,
+                                   llvm::function_ref<void()> part_of_it) {
+  BasicBlock* full = BasicBlock::Create(c_, "full", fn_);
+  BasicBlock* part = BasicBlock::Create(c_, "part", fn_);
+  BasicBlock* done = BasicBlock::Create(c_, "done", fn_);
+  b_.CreateCondBr(b_.CreateICmpSGE(remaining_, b_.getInt64(static_cast<std::uint64_t>(lanes_))), full, part);
+  b_.SetInsertPoint(full);
+  full_vector();
+  b_.CreateBr(done);
+  b_.SetInsertPoint(part);
+  part_of_it();
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+}
+
+/// Stores the lanes that are on, each at its own place. Without an instruction for it a mask costs a branch
+/// for each lane: full vectors go without.
+void FunctionEmitter::scatter(Value* v, Value* many, DType type) {
+  const llvm::Align align = element_align(type);
+  const auto store_lanes = [&](Value* mask) { b_.CreateMaskedScatter(v, many, align, mask); };
+  if (!mask_ || (target_.avx512 && size_of(type) >= 4)) return store_lanes(mask_);
+  full_or_part([&] { store_lanes(nullptr); }, [&] { store_lanes(mask_); });
 }
 
 /// A store in several iterations of the loop around the lanes, whose elements are adjacent: 16 bytes of them

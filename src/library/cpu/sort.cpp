@@ -263,10 +263,10 @@ struct Rows {
   }
   /// Whether threads share rows out; otherwise they share each row.
   bool spread() const { return count > 1 && (count >= thread_count() || length < kParallelAbove); }
-  /// Whether rows of these items are sorted side by side.
-  template <class Item>
+  /// Whether rows are sorted side by side, in tiles of this kind.
+  template <class Tile>
   bool side_by_side() const {
-    return length <= kNetworkMost && count >= kNetworkRows<Item>;
+    return length <= Tile::kMost && count >= Tile::kRows;
   }
 };
 
@@ -279,7 +279,7 @@ class Tile {
       std::is_same_v<typename Row::Item, Wide>;  // positions have lines of their own
   using Item = std::conditional_t<kPaired, std::uint64_t, typename Row::Item>;
   using Order = std::conditional_t<kPaired, PairSort, TileSort<Item>>;
-  static constexpr std::int64_t kRows = kNetworkRows<Item>;
+  static constexpr std::int64_t kRows = kNetworkRows<Item>, kMost = kNetworkMost<sizeof(T), Positions>;
   static Order order() {
     if constexpr (kPaired)
       return pair_sort();
@@ -390,8 +390,7 @@ void sort_tiles(const Sort& call, const Rows& rows, std::byte* workspace) {
 template <class T, bool Positions>
 void sort_rows(const Sort& call, std::byte* workspace) {
   const Rows rows(call);
-  if (rows.side_by_side<typename Tile<T, Positions>::Item>())
-    return sort_tiles<T, Positions>(call, rows, workspace);
+  if (rows.side_by_side<Tile<T, Positions>>()) return sort_tiles<T, Positions>(call, rows, workspace);
   const auto one = [&](std::int64_t row, std::byte* memory, int parts) {
     const std::int64_t outer = row / rows.inner;
     const std::int64_t first = outer * call.kept * rows.inner + row % rows.inner;
@@ -426,7 +425,7 @@ auto by_kind(const Sort& call, F f) {
 std::size_t sort_workspace_bytes(const Sort& call) {
   const Rows rows(call);
   return by_kind(call, [&]<class T, bool Positions>() {
-    if (rows.side_by_side<typename Tile<T, Positions>::Item>())
+    if (rows.side_by_side<Tile<T, Positions>>())
       return Tile<T, Positions>::bytes(rows.length) * static_cast<std::size_t>(thread_count());
     return RowSort<T, Positions>::bytes(rows.length) *
            static_cast<std::size_t>(rows.spread() ? thread_count() : 1);

@@ -18,16 +18,20 @@ template <class Item>
   }
 }
 
+/// Masks, not truth values: compilers make registers of these.
 [[gnu::always_inline]] inline void exchange_pairs(std::uint64_t* __restrict a, std::uint64_t* __restrict b,
                                                   std::uint64_t* __restrict at_a,
                                                   std::uint64_t* __restrict at_b) {
+  constexpr std::uint64_t kAll = ~std::uint64_t{0};
   for (int row = 0; row < kNetworkRows<std::uint64_t>; ++row) {
     const std::uint64_t x = a[row], y = b[row], p = at_a[row], q = at_b[row];
-    const bool turned = (y < x) | ((x == y) & (q < p));
-    a[row] = turned ? y : x;
-    b[row] = turned ? x : y;
-    at_a[row] = turned ? q : p;
-    at_b[row] = turned ? p : q;
+    const std::uint64_t less = y < x ? kAll : 0, equal = x == y ? kAll : 0, before = q < p ? kAll : 0;
+    const std::uint64_t turned = less | (equal & before);
+    const std::uint64_t items = (x ^ y) & turned, places = (p ^ q) & turned;
+    a[row] = x ^ items;
+    b[row] = y ^ items;
+    at_a[row] = p ^ places;
+    at_b[row] = q ^ places;
   }
 }
 

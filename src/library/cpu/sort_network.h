@@ -7,12 +7,16 @@
 
 #include "library/cpu/sort_keys.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace kiln::cpu {
 
-/// Rows above this many elements are not for a network: its comparisons an element grow with log(n)^2.
-inline constexpr std::int64_t kNetworkMost = 1024;
+/// Rows above this many elements are not for a network: its comparisons an element grow with log(n)^2. Passes
+/// of a radix sort are as many as keys have bytes: where these are two at most, and positions make lanes
+/// wide, they are sooner done.
+template <std::size_t KeyBytes, bool Positions>
+inline constexpr std::int64_t kNetworkMost = Positions && KeyBytes <= 2 ? 256 : 1024;
 /// Bytes of a line of a tile: one element of each row.
 inline constexpr std::int64_t kNetworkLine = 64;
 /// Rows of a tile.
