@@ -7,11 +7,11 @@ struct Custom0 {
     const float t0 = max_of(later.first, earlier.first);
     const bool t1 = (earlier.first < later.first);
     const float t2 = (t1 ? earlier.second : later.second);
-    const bool t3 = (earlier.first == later.first);
-    const float t4 = (earlier.first - later.first);
-    const float t5 = fabsf(t4);
-    const float t6 = (-t5);
-    const float t7 = (t3 ? 0.0f : t6);
+    const float t3 = (earlier.first - later.first);
+    const float t4 = fabsf(t3);
+    const float t5 = (-t4);
+    const bool t6 = ((-87.0f) < t5);
+    const float t7 = (t6 ? t5 : (-87.0f));
     const float t8 = expf(t7);
     const float t9 = (t1 ? later.second : earlier.second);
     const float t10 = __fmaf_rn(t2, t8, t9);
