@@ -381,10 +381,12 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   const std::string base = std::string(folder) + "/k";
   std::ofstream(base + ".cpp") << kDevice << kTwin << kHopperTwin << without_ptx(program->source)
                                << entries(program->source);
+  // An access that is not aligned ends the program here, as it ends the context of a GPU.
   // Without -fno-gnu-unique the shared arrays of inline functions of equal names would be one in all modules.
   const std::string command =
-      "g++ -std=c++20 -O1 -w -fPIC -shared -fno-gnu-unique -ffp-contract=off -mfma -o " + base + ".so " +
-      base + ".cpp -lm 2>" + base + ".log";
+      "g++ -std=c++20 -O1 -w -fPIC -shared -fno-gnu-unique -ffp-contract=off -mfma "
+      "-fsanitize=alignment -fsanitize-undefined-trap-on-error -o " +
+      base + ".so " + base + ".cpp -lm 2>" + base + ".log";
   const int status = std::system(command.c_str());
   program->log = contents(base + ".log");
   program->image = contents(base + ".so");
