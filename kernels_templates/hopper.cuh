@@ -126,15 +126,18 @@ __device__ __forceinline__ void products_wait() {
 #define KILN_SUMS(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define KILN_SUMS_16(i) KILN_SUMS(i), KILN_SUMS(i + 4), KILN_SUMS(i + 8), KILN_SUMS(i + 12)
 #define KILN_SUMS_32 KILN_SUMS_16(0), KILN_SUMS_16(16)
+#define KILN_SUMS_48 KILN_SUMS_32, KILN_SUMS_16(32)
 #define KILN_SUMS_64 KILN_SUMS_32, KILN_SUMS_16(32), KILN_SUMS_16(48)
 #define KILN_SUMS_128 KILN_SUMS_64, KILN_SUMS_16(64), KILN_SUMS_16(80), KILN_SUMS_16(96), KILN_SUMS_16(112)
 #define KILN_NAMES_32                                                      \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define KILN_NAMES_64                                                                  \
-  KILN_NAMES_32                                                                        \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define KILN_NAMES_48 \
+  KILN_NAMES_32       \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define KILN_NAMES_64 \
+  KILN_NAMES_48       \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define KILN_NAMES_128                                                                           \
   KILN_NAMES_64                                                                                  \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "           \
@@ -154,6 +157,8 @@ __device__ __forceinline__ void products_wait() {
   }
 KILN_PRODUCT(32, "n64", bf16, "%32", "%33", "%34", "%35", "%36")
 KILN_PRODUCT(32, "n64", f16, "%32", "%33", "%34", "%35", "%36")
+KILN_PRODUCT(48, "n96", bf16, "%48", "%49", "%50", "%51", "%52")
+KILN_PRODUCT(48, "n96", f16, "%48", "%49", "%50", "%51", "%52")
 KILN_PRODUCT(64, "n128", bf16, "%64", "%65", "%66", "%67", "%68")
 KILN_PRODUCT(64, "n128", f16, "%64", "%65", "%66", "%67", "%68")
 KILN_PRODUCT(128, "n256", bf16, "%128", "%129", "%130", "%131", "%132")
@@ -175,9 +180,11 @@ KILN_PRODUCT(64, "n128", bf16, "%64, %65, %66, %67", "%68", "%69", "%70")
 KILN_PRODUCT(64, "n128", f16, "%64, %65, %66, %67", "%68", "%69", "%70")
 #undef KILN_PRODUCT
 #undef KILN_NAMES_32
+#undef KILN_NAMES_48
 #undef KILN_NAMES_64
 #undef KILN_NAMES_128
 #undef KILN_SUMS_32
+#undef KILN_SUMS_48
 #undef KILN_SUMS_64
 #undef KILN_SUMS_128
 #undef KILN_SUMS_16

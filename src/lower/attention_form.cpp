@@ -46,8 +46,10 @@ AttentionForm mma_form(const Attention& a) {
 AttentionForm wgmma_form(const Attention& a) {
   constexpr std::int64_t kSlab = 64, kStages = 2, kWords = 3 + 4 * kStages, kUnit = 1024;
   const bool small = a.depth <= 64 && a.width <= 64, large = a.depth > 192 || a.width > 128;
-  const std::int64_t columns = large ? 64 : 128, groups = small ? 3 : 2, rows = 64 * groups,
-                     warps = 4 * groups;
+  const std::int64_t columns = large   ? 64
+                               : small ? 96
+                                       : 128,
+                     groups = small ? 3 : 2, rows = 64 * groups, warps = 4 * groups;
   const std::int64_t depth = round_up(a.depth, kSlab), width = round_up(a.width, kSlab);
   const std::int64_t elements = rows * depth + kStages * columns * (depth + width);
   const std::int64_t piece = width % 128 == 0 ? 128 : 64;

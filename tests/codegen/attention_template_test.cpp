@@ -1,0 +1,101 @@
+// The main loops of attention: which one an attention gets, and what the assembler says of the one for
+// Hopper.
+#include "codegen/cuda/cuda_c.h"
+#include "codegen/cuda/cuda_template.h"
+#include "device/cuda/nvrtc.h"
+#include "ir/graph_builder.h"
+#include "lower/lower.h"
+#include "plan/fuse.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+
+namespace kiln::codegen {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+
+enum class Mask : std::uint8_t { None, Causal };
+
+/// softmax(q kᵀ s) v, perhaps causal, of one matrix of a batch of 2.
+struct Softmax : GraphBuilder {
+  Softmax(DType type, std::int64_t length, std::int64_t depth, std::int64_t width, Mask mask) {
+    const Extents square{2, length, length}, rows{2, length, 1};
+    const NodeId q = leaf(type, {2, length, depth}), k = leaf(type, {2, length, depth}),
+                 v = leaf(type, {2, length, width});
+    const NodeId scale = broadcast(constant(DType::Float32, std::bit_cast<std::uint32_t>(0.125f)), square);
+    NodeId t = op(Op::multiply, {cast(matmul(q, permute(k, {0, 2, 1})), DType::Float32), scale});
+    if (mask == Mask::Causal) {
+      const NodeId none = broadcast(constant(DType::Float32, 0xff800000u), square);
+      const NodeId i = iota(DType::Int64, square, 1), j = iota(DType::Int64, square, 2);
+      t = op(Op::where, {op(Op::greater_equal, {i, j}), t, none});
+    }
+    const auto of_rows = [&](Op reduction, NodeId x) {
+      return broadcast(reshape(reduce(reduction, x, 4), rows), square);
+    };
+    const NodeId e = op(Op::exp, {op(Op::subtract, {t, of_rows(Op::reduce_max, t)})});
+    const NodeId weights = cast(op(Op::divide, {e, of_rows(Op::reduce_sum, e)}), type);
+    root(matmul(weights, v));
+  }
+
+  lower::Lowered lowered(int architecture) {
+    schedule::Target target;
+    target.gpu = target.attentions = true;
+    target.threads = 132;
+    target.architecture = architecture;
+    const plan::Regions regions = plan::fuse(graph, target);
+    EXPECT_EQ(regions.regions.size(), 1u);
+    EXPECT_EQ(regions.regions[0].kind, plan::Region::Kind::Attention);
+    return lower::lower(graph, regions, regions.regions[0], target);
+  }
+};
+
+TEST(AttentionTemplates, HopperCopiesTilesOfWhatIsAligned) {
+  const auto chosen = [](std::int64_t depth, int architecture) {
+    Softmax b(DType::BFloat16, 300, depth, 64, Mask::None);
+    const lower::Lowered l = b.lowered(architecture);
+    EXPECT_EQ(l.tiled.size(), static_cast<std::size_t>(template_text(l.kernel.main_loop->name).maps));
+    return l.kernel.main_loop->name;
+  };
+  EXPECT_EQ(chosen(64, 90), "attention_wgmma");
+  EXPECT_EQ(chosen(60, 90), "attention_mma") << "rows begin at multiples of 8 bytes";
+  EXPECT_EQ(chosen(64, 80), "attention_mma");
+  EXPECT_EQ(chosen(64, 100), "attention_mma") << "another chip's instructions";
+}
+
+TEST(AttentionTemplates, LengthsAreNoPartOfTheKey) {
+  Softmax a(DType::BFloat16, 300, 64, 64, Mask::Causal), b(DType::BFloat16, 1000, 64, 64, Mask::Causal);
+  EXPECT_EQ(kernel::hash(a.lowered(90).kernel), kernel::hash(b.lowered(90).kernel));
+}
+
+TEST(AttentionTemplates, TheAssemblerKeepsProductsAsynchronous) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  struct Case {
+    std::int64_t depth, width;
+    DType type;
+    Mask mask;
+  };
+  for (const Case& c :
+       {Case{128, 128, DType::BFloat16, Mask::Causal}, Case{64, 64, DType::Float16, Mask::None},
+        Case{64, 64, DType::BFloat16, Mask::None}, Case{128, 128, DType::Float16, Mask::None},
+        Case{256, 256, DType::BFloat16, Mask::Causal}, Case{192, 80, DType::BFloat16, Mask::None}}) {
+    SCOPED_TRACE(::testing::Message() << c.depth << " " << c.width);
+    Softmax b(c.type, 300, c.depth, c.width, c.mask);
+    const lower::Lowered l = b.lowered(90);
+    ASSERT_EQ(l.kernel.main_loop->name, "attention_wgmma");
+    cuda::CompileOptions options;
+    options.fmad = false;
+    options.extra = {"--ptxas-options=-v"};
+    const std::string log =
+        cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", {9, 0, true}, options).log;
+    EXPECT_NE(log.find("Used"), std::string::npos) << log;
+    EXPECT_EQ(log.find("setmaxnreg"), std::string::npos) << log;
+    EXPECT_EQ(log.find("serializ"), std::string::npos) << log;
+  }
+}
+
+}  // namespace
+}  // namespace kiln::codegen
