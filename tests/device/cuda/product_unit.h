@@ -99,8 +99,7 @@ inline std::string source(const Unit& unit) {
   const auto flag = [](bool x) { return std::string(x ? "true" : "false"); };
   const auto number = [](int x) { return std::to_string(x); };
   std::string out = "#define KILN_TRAP_LATE\n";
-  out += std::string(texts::types) + texts::memory + texts::ptx + texts::product;
-  if (unit.choice.kind == codegen::ProductKind::Wgmma) out += texts::hopper;
+  out += std::string(texts::types) + texts::memory + texts::ptx + texts::product + texts::hopper;
   out += "struct Config {\n  typedef " + unit.element + " Element;\n";
   out += "  static constexpr int kProducts = " + number(unit.choice.products) +
          ", kTile = " + number(unit.choice.tile) + ", kAAlign = " + number(unit.a_align) +
