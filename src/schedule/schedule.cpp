@@ -3,7 +3,6 @@
 #include "support/check.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace kiln::schedule {
 namespace {
@@ -47,11 +46,6 @@ int registers_of_map(const Facts& f) {
   if (f.prims >= kLongAnyway) return 4;
   if (f.prims <= kLongBody * (f.loads + 1)) return 1;
   return f.prims <= kSlowToCompile ? 4 : 2;
-}
-
-/// The least power of two that is not below n > 0.
-std::int64_t power_of_two_from(std::int64_t n) {
-  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
 }
 
 std::int64_t outermost_reduced(const Facts& f) {
@@ -195,10 +189,11 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
       return s;
     }
     s.form = Form::Rows;
-    // Short rows mask some lanes, and their lanes are combined as often as there are rows.
+    // Short rows mask some lanes, and their lanes are combined as often as there are rows. No width between:
+    // each is another kernel.
     const std::int64_t row = f.axes.back().extent;
-    const int most = f.prims > kLongBody && row < 16 * lanes ? lanes : widen(lanes, f.prims);
-    s.lanes = static_cast<int>(std::clamp<std::int64_t>(power_of_two_from(row), lanes, most));
+    const bool narrow = row <= 2 * lanes || (f.prims > kLongBody && row < 16 * lanes);
+    s.lanes = narrow ? lanes : widen(lanes, f.prims);
     return s;
   }
   const std::int64_t columns = f.axes[last].extent;
