@@ -5,10 +5,17 @@
 
 #include "grad/check.h"
 
+#include <cstdlib>
 #include <random>
 #include <string>
 
 namespace kiln::testing {
+
+/// How many random programs a test takes: what the environment variable says, or `otherwise`.
+inline std::uint64_t programs(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? static_cast<std::uint64_t>(std::atoll(text)) : otherwise;
+}
 
 /// The program without instructions that evaluate a value: their operand stands for them.
 inline test::Program without_reads(test::Program p) {

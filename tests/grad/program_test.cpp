@@ -8,7 +8,6 @@
 #include "grad/differentiable.h"
 #include "modes.h"
 
-#include <cstdlib>
 #include <optional>
 
 namespace kiln {
@@ -17,11 +16,6 @@ namespace {
 using namespace kiln::testing;
 
 constexpr Engine kVm{"vm", Mode::Lazy, true};
-
-std::uint64_t programs(std::uint64_t otherwise) {
-  const char* text = std::getenv("KILN_TEST_GRADIENTS");
-  return text ? static_cast<std::uint64_t>(std::atoll(text)) : otherwise;
-}
 
 struct Counts {
   int refused = 0, checked = 0, skipped = 0, nonzero = 0;
@@ -97,7 +91,7 @@ void check(std::uint64_t seed, Counts& counts) {
 
 TEST(GradPrograms, AgreeWithDifferences) {
   const EngineScope scope(kVm);
-  const std::uint64_t count = programs(700);
+  const std::uint64_t count = programs("KILN_TEST_GRADIENTS", 700);
   Counts counts;
   for (std::uint64_t seed = 1; seed <= count; ++seed) check(seed, counts);
   RecordProperty("checked", counts.checked);
@@ -146,7 +140,7 @@ TEST(GradPrograms, HaveTheSameBitsFusedAndOneByOneInTheStrictMode) {
   strict.tier = Tier::Vm;
   const ScopedConfig scope(strict);
   int compared = 0;
-  const std::uint64_t count = programs(300);
+  const std::uint64_t count = programs("KILN_TEST_GRADIENTS", 300);
   for (std::uint64_t seed = 1; seed <= count; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const Differentiable f(seed);

@@ -10,19 +10,12 @@
 
 #include <kiln/config.h>
 
-#include <cstdlib>
-
 namespace kiln {
 namespace {
 
 using namespace kiln::testing;
 
 constexpr Engine kVm{"vm", Mode::Lazy, true};
-
-std::uint64_t programs(std::uint64_t otherwise) {
-  const char* text = std::getenv("KILN_TEST_VMAP");
-  return text ? static_cast<std::uint64_t>(std::atoll(text)) : otherwise;
-}
 
 /// A program whose leaves have several examples, some of them one for all.
 struct Examples {
@@ -122,7 +115,7 @@ void compare(std::uint64_t seed, bool exactly, Counts& counts) {
 
 TEST(VmapPrograms, AreTheirExamplesOneByOne) {
   const EngineScope scope(kVm);
-  const std::uint64_t count = programs(400);
+  const std::uint64_t count = programs("KILN_TEST_VMAP", 400);
   Counts counts;
   for (std::uint64_t seed = 1; seed <= count; ++seed) compare(seed, false, counts);
   RecordProperty("compared", counts.compared);
@@ -135,7 +128,7 @@ TEST(VmapPrograms, HaveTheBitsOfTheirExamplesInTheStrictMode) {
   strict.strict = true;
   strict.tier = Tier::Vm;
   const ScopedConfig scope(strict);
-  const std::uint64_t count = programs(200);
+  const std::uint64_t count = programs("KILN_TEST_VMAP", 200);
   Counts counts;
   for (std::uint64_t seed = 1; seed <= count; ++seed) compare(seed, true, counts);
   EXPECT_GT(counts.compared * 10, static_cast<int>(count * 6)) << "refused " << counts.refused;
@@ -187,7 +180,7 @@ void compare_gradients(std::uint64_t seed, Counts& counts) {
 
 TEST(VmapPrograms, OfGradientsAndGradientsOfThem) {
   const EngineScope scope(kVm);
-  const std::uint64_t count = programs(200);
+  const std::uint64_t count = programs("KILN_TEST_VMAP", 200);
   Counts counts;
   for (std::uint64_t seed = 1; seed <= count; ++seed) compare_gradients(seed, counts);
   RecordProperty("compared", counts.compared);

@@ -124,7 +124,8 @@ static void barrier_wait(unsigned at, unsigned parity) {
 static int cluster_rank() { return 0; }
 static void cluster_meet() { __syncthreads(); }
 template <class Map> static void prefetch_map(const Map&) {}
-template <int Rank, class Map> static void copy_box(unsigned to, const Map& map, const int (&c)[Rank], unsigned barrier) {
+template <int Rank, class Map>
+static void copy_box(unsigned to, const Map& map, const int (&c)[Rank], unsigned barrier) {
   Box box{to, {}, {}};
   static_assert(sizeof box.map <= sizeof map);
   std::memcpy(&box.map, &map, sizeof box.map);
