@@ -206,9 +206,15 @@ template <class... A> struct BoundTo : Bound {
   BoundTo(void (*g)(A...), A... a) : f(g), arguments(a...) {}
   void call() override { std::apply(f, arguments); }
 };
+// Arguments may lie anywhere where the host has them.
+template <class A> static A copy_of(const void* from) {
+  A x;
+  std::memcpy(&x, from, sizeof x);
+  return x;
+}
 template <class... A> static Bound* bind_kernel(void (*f)(A...), void** params) {
   int i = 0;
-  std::tuple<A...> copies{*static_cast<A*>(params[i++])...};
+  std::tuple<A...> copies{copy_of<A>(params[i++])...};
   return std::apply([&](A... a) -> Bound* { return new BoundTo<A...>(f, a...); }, copies);
 }
 )";
