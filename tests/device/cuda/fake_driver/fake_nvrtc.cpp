@@ -206,11 +206,11 @@ template <class... A> struct BoundTo : Bound {
   BoundTo(void (*g)(A...), A... a) : f(g), arguments(a...) {}
   void call() override { std::apply(f, arguments); }
 };
-// Arguments may lie anywhere where the host has them.
+// Arguments may lie anywhere where the host has them; those with constant members have no empty state.
 template <class A> static A copy_of(const void* from) {
-  A x;
-  std::memcpy(&x, from, sizeof x);
-  return x;
+  alignas(A) unsigned char bytes[sizeof(A)];
+  std::memcpy(bytes, from, sizeof bytes);
+  return *reinterpret_cast<const A*>(bytes);
 }
 template <class... A> static Bound* bind_kernel(void (*f)(A...), void** params) {
   int i = 0;
