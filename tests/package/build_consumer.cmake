@@ -1,6 +1,7 @@
 # Kiln as others take it: installs or packages what BUILD has built, then builds and runs tests/package/consumer with it.
 # WAY: find_package, add_subdirectory, pkg_config, tool, deb, or shared (all of these of a libkiln.so). Build trees are
-# kept between runs and go through the compiler cache, so that only the first run compiles anything.
+# kept between runs and go through the compiler cache, so that only the first run compiles anything. SLOW: add_subdirectory
+# builds all of Kiln, instead of showing that it would by the same commands.
 cmake_minimum_required(VERSION 3.25)
 
 function(step)
@@ -28,12 +29,60 @@ function(install_moved FROM PREFIX)
   file(RENAME ${WORK}/first ${PREFIX})
 endfunction()
 
-function(build_by_cmake NAME)
+function(configure_consumer NAME)
   step(${CMAKE_COMMAND} -S ${SOURCE}/tests/package/consumer -B ${WORK}/${NAME} -G ${GENERATOR} ${ARGN}
        -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_BUILD_TYPE=${TYPE} -DBUILD_SHARED_LIBS=${SHARED}
        -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
+endfunction()
+
+function(build_by_cmake NAME)
+  configure_consumer(${NAME} ${ARGN})
   step(${CMAKE_COMMAND} --build ${WORK}/${NAME} --target consumer --parallel 2)
   step(${WORK}/${NAME}/consumer)
+endfunction()
+
+# Which commands make TARGET in the build tree AT, sorted; paths of AT/PART are written as if they were in BUILD.
+function(list_commands AT PART TARGET RESULT)
+  step(ninja -C ${AT} -t commands ${PART}${TARGET})
+  string(REPLACE "${AT}/${PART}" "${BUILD}/" OUTPUT "${OUTPUT}")
+  if(PART)
+    string(REPLACE " ${PART}" " " OUTPUT "${OUTPUT}")
+    string(REGEX REPLACE "cd ${AT}/[a-z]+ " "cd ${BUILD} " OUTPUT "${OUTPUT}")
+  endif()
+  string(REPLACE ";" "," OUTPUT "${OUTPUT}")
+  string(REPLACE "\n" ";" OUTPUT "${OUTPUT}")
+  list(SORT OUTPUT)
+  set(${RESULT} "${OUTPUT}" PARENT_SCOPE)
+endfunction()
+
+# Shows that a consumer's tree would build the very library that BUILD has built, by the commands of both, without minutes
+# of compiling; then builds the consumer with what BUILD has.
+function(link_as_subdirectory)
+  configure_consumer(build -DKILN_FROM=${SOURCE})
+  file(GLOB LIBRARY ${BUILD}/src/libkiln.so ${BUILD}/src/libkiln.a)
+  get_filename_component(LIBRARY ${LIBRARY} NAME)
+  list_commands(${WORK}/build kiln/ src/${LIBRARY} THERE)
+  list_commands(${BUILD} "" src/${LIBRARY} HERE)
+  if(NOT THERE STREQUAL HERE)
+    foreach(LINE IN LISTS THERE)
+      if(NOT LINE IN_LIST HERE)
+        message(FATAL_ERROR "the consumer's tree would run\n${LINE}\nwhich is no command of ${BUILD}")
+      endif()
+    endforeach()
+    message(FATAL_ERROR "${BUILD} has commands for ${LIBRARY} that the consumer's tree has not")
+  endif()
+  step(ninja -C ${WORK}/build kiln_generator_hash kiln_kernels_templates kiln_report_page)
+  file(GLOB GENERATED RELATIVE ${BUILD}/generated ${BUILD}/generated/*.h)
+  foreach(FILE IN LISTS GENERATED)
+    step(${CMAKE_COMMAND} -E compare_files ${WORK}/build/kiln/generated/${FILE} ${BUILD}/generated/${FILE})
+  endforeach()
+  step(ninja -C ${WORK}/build CMakeFiles/consumer.dir/main.cpp.o)
+  step(ninja -C ${WORK}/build -t commands consumer)
+  string(REGEX REPLACE "^.*\n(.+)\n$" "\\1" LINK "${OUTPUT}")
+  string(REPLACE "${WORK}/build/kiln/src" "${BUILD}/src" LINK "${LINK}")
+  string(REPLACE " kiln/src/" " ${BUILD}/src/" LINK "${LINK}")
+  step(${CMAKE_COMMAND} -E chdir ${WORK}/build sh -c "${LINK}")
+  step(${WORK}/build/consumer)
 endfunction()
 
 # No CMake: a compiler and what pkg-config says.
@@ -92,7 +141,11 @@ if(WAY STREQUAL "find_package")
   install_moved(${BUILD} ${WORK}/moved)
   build_by_cmake(build -DKILN_FROM=package -DCMAKE_PREFIX_PATH=${WORK}/moved)
 elseif(WAY STREQUAL "add_subdirectory")
-  build_by_cmake(build -DKILN_FROM=${SOURCE})
+  if(GENERATOR STREQUAL "Ninja" AND NOT SLOW)
+    link_as_subdirectory()
+  else()
+    build_by_cmake(build -DKILN_FROM=${SOURCE})
+  endif()
 elseif(WAY STREQUAL "pkg_config")
   install_moved(${BUILD} ${WORK}/moved)
   build_by_pkg_config(${WORK}/moved/lib)
