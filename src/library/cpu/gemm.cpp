@@ -191,25 +191,27 @@ class Product {
            (call.b.col_stride == 1 || call.m >= 16);
   }
 
-  /// Columns in panels. A panel of b that is cut, or whose columns are not adjacent, is packed first.
+  /// Columns in panels of nr or half of that, rows in blocks of nearly equal heights. The last panel may
+  /// share columns with the one before. A panel of b is packed first where it has columns that are not there,
+  /// or not adjacent ones.
   void small() {
-    const std::int64_t nr = micro_.nr, mr = micro_.mr, ld = round_up(n_, nr);
-    const bool whole = !epilogue_ && n_ % nr == 0;
+    const std::int64_t nr = micro_.nr, half = nr / 2, ld = epilogue_ || n_ < half ? round_up(n_, nr) : n_;
+    const bool whole = !epilogue_ && n_ >= half;
     const std::size_t panel = static_cast<std::size_t>(k_ * nr) * sizeof(C),
-                      tile = static_cast<std::size_t>(m_ * ld) * sizeof(C);
+                      tile = whole ? 0 : static_cast<std::size_t>(m_ * ld) * sizeof(C);
     std::byte* const memory = scratch(panel + tile + 128 + finish_memory());
     C* const packed = reinterpret_cast<C*>(memory);
     C* const sums = reinterpret_cast<C*>(memory + round_up(static_cast<std::int64_t>(panel), 64));
     C* const to = whole ? reinterpret_cast<C*>(out_) : sums;
-    const C *const a = reinterpret_cast<const C*>(a_), *const b = reinterpret_cast<const C*>(b_);
-    for (std::int64_t c = 0; c < n_; c += nr) {
-      const std::int64_t used = std::min<std::int64_t>(nr, n_ - c);
-      const bool packs = used < nr || b_col_ != 1;
-      if (packs) pack_panel(b_ + c * b_col_, b_col_, b_row_, used, nr, k_, packed);
-      for (std::int64_t r = 0; r < m_; r += mr)
-        micro_.direct(k_, a + r * a_row_, a_row_, a_col_,
-                      static_cast<int>(std::min<std::int64_t>(mr, m_ - r)), packs ? packed : b + c,
-                      packs ? nr : b_row_, to + r * ld + c, ld);
+    const C* const b = reinterpret_cast<const C*>(b_);
+    for (std::int64_t c = 0, width; c < n_; c += width) {
+      const std::int64_t left = n_ - c;
+      width = left >= nr || (left > half && n_ >= nr) ? nr : half;
+      const std::int64_t at = n_ >= width ? std::min(c, n_ - width) : c, used = std::min(width, n_ - at);
+      const bool packs = used < width || b_col_ != 1;
+      if (packs) pack_panel(b_ + at * b_col_, b_col_, b_row_, used, width, k_, packed);
+      blocks(k_, reinterpret_cast<const C*>(a_), a_row_, a_col_, m_, packs ? packed : b + at,
+             packs ? width : b_row_, width, to + at, ld, true);
     }
     if (whole) return;
     if (epilogue_)
@@ -217,6 +219,17 @@ class Product {
                     memory + round_up(static_cast<std::int64_t>(panel), 64) +
                         round_up(static_cast<std::int64_t>(tile), 64));
     for (std::int64_t r = 0; r < m_; ++r) narrow(sums + r * ld, out_ + r * n_, n_);
+  }
+
+  /// One panel of columns times all rows of a.
+  void blocks(std::int64_t k, const C* a, std::int64_t a_row, std::int64_t a_col, std::int64_t rows,
+              const C* b, std::int64_t b_row, std::int64_t columns, C* to, std::int64_t ld,
+              bool first) const {
+    for (std::int64_t left = (rows + micro_.mr - 1) / micro_.mr; left > 0; --left) {
+      const std::int64_t height = (rows + left - 1) / left;
+      micro_.direct(height, columns)(k, a, a_row, a_col, b, b_row, to, ld, first);
+      a += height * a_row, to += height * ld, rows -= height;
+    }
   }
 
   static std::int64_t slab_of(std::int64_t k, std::int64_t lines) {

@@ -37,32 +37,79 @@ constexpr int kWideVectors = 8;
     }                                                                                                        \
   }
 
-// The same on operands where they are. Rows of a beyond the last are the last again.
-#define KILN_DIRECT(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)                                    \
-  ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, std::int64_t a_row, std::int64_t a_col, int rows, \
-                      const TYPE* b, std::int64_t b_row, TYPE* c, std::int64_t ldc) {                  \
-    typedef TYPE V __attribute__((vector_size(BYTES), aligned(alignof(TYPE))));                        \
-    typedef TYPE W __attribute__((vector_size(BYTES)));                                                \
-    constexpr int kLanes = BYTES / sizeof(TYPE);                                                       \
-    W acc[MR][2];                                                                                      \
-    std::int64_t row[MR];                                                                              \
-    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                            \
-      acc[i][0] = acc[i][1] = W{};                                                                     \
-      row[i] = (i < rows ? i : rows - 1) * a_row;                                                      \
-    }                                                                                                  \
-    for (std::int64_t p = 0; p < k; ++p, a += a_col, b += b_row) {                                     \
-      const W b0 = *reinterpret_cast<const V*>(b), b1 = *reinterpret_cast<const V*>(b + kLanes);       \
-      _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                          \
-        const W x = a[row[i]] - W{};                                                                   \
-        acc[i][0] = MULTIPLY_ADD(x, b0, acc[i][0]);                                                    \
-        acc[i][1] = MULTIPLY_ADD(x, b1, acc[i][1]);                                                    \
-      }                                                                                                \
-    }                                                                                                  \
-    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                            \
-      if (i >= rows) return;                                                                           \
-      *reinterpret_cast<V*>(c + i * ldc) = acc[i][0];                                                  \
-      *reinterpret_cast<V*>(c + i * ldc + kLanes) = acc[i][1];                                         \
-    }                                                                                                  \
+// The same on operands where they are, of ROWS rows and VECTORS vectors of columns. Rows of a are four to a
+// pointer, whose offsets an address can name: a pointer for each row would leave none of the registers for
+// anything else.
+#define KILN_DIRECT(NAME, ATTRIBUTE, TYPE, BYTES, ROWS, VECTORS, MULTIPLY_ADD)                              \
+  ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, std::int64_t a_row, std::int64_t a_col, const TYPE* b, \
+                      std::int64_t b_row, TYPE* c, std::int64_t ldc, bool first) {                          \
+    typedef TYPE V __attribute__((vector_size(BYTES), aligned(alignof(TYPE))));                             \
+    typedef TYPE W __attribute__((vector_size(BYTES)));                                                     \
+    constexpr int kLanes = BYTES / sizeof(TYPE), kQuads = (ROWS + 3) / 4;                                   \
+    W acc[ROWS][VECTORS];                                                                                   \
+    const TYPE* quad[kQuads];                                                                               \
+    _Pragma("GCC unroll 16") for (int q = 0; q < kQuads; ++q) quad[q] = a + 4 * q * a_row;                  \
+    _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i)                                                 \
+        _Pragma("GCC unroll 16") for (int j = 0; j < VECTORS; ++j) acc[i][j] =                              \
+            first ? W{} : *reinterpret_cast<const V*>(c + i * ldc + j * kLanes);                            \
+    for (std::int64_t p = 0; p < k; ++p, b += b_row) {                                                      \
+      W at[VECTORS];                                                                                        \
+      _Pragma("GCC unroll 16") for (int j = 0; j < VECTORS; ++j) at[j] =                                    \
+          *reinterpret_cast<const V*>(b + j * kLanes);                                                      \
+      _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {                                             \
+        const W x = quad[i / 4][i % 4 * a_row] - W{};                                                       \
+        _Pragma("GCC unroll 16") for (int j = 0; j < VECTORS; ++j) acc[i][j] =                              \
+            MULTIPLY_ADD(x, at[j], acc[i][j]);                                                              \
+      }                                                                                                     \
+      _Pragma("GCC unroll 16") for (int q = 0; q < kQuads; ++q) quad[q] += a_col;                           \
+    }                                                                                                       \
+    _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i)                                                 \
+            _Pragma("GCC unroll 16") for (int j = 0; j < VECTORS; ++j) *                                    \
+        reinterpret_cast<V*>(c + i * ldc + j * kLanes) = acc[i][j];                                         \
+  }
+// All heights up to 4, 6 (AVX2) and 14 (AVX-512).
+#define KILN_DIRECT_TO_4(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)  \
+  KILN_DIRECT(NAME##_1_1, ATTRIBUTE, TYPE, BYTES, 1, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_1_2, ATTRIBUTE, TYPE, BYTES, 1, 2, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_2_1, ATTRIBUTE, TYPE, BYTES, 2, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_2_2, ATTRIBUTE, TYPE, BYTES, 2, 2, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_3_1, ATTRIBUTE, TYPE, BYTES, 3, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_3_2, ATTRIBUTE, TYPE, BYTES, 3, 2, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_4_1, ATTRIBUTE, TYPE, BYTES, 4, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_4_2, ATTRIBUTE, TYPE, BYTES, 4, 2, MULTIPLY_ADD)
+#define KILN_DIRECT_TO_6(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)  \
+  KILN_DIRECT_TO_4(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)        \
+  KILN_DIRECT(NAME##_5_1, ATTRIBUTE, TYPE, BYTES, 5, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_5_2, ATTRIBUTE, TYPE, BYTES, 5, 2, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_6_1, ATTRIBUTE, TYPE, BYTES, 6, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_6_2, ATTRIBUTE, TYPE, BYTES, 6, 2, MULTIPLY_ADD)
+#define KILN_DIRECT_TO_14(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)   \
+  KILN_DIRECT_TO_6(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)          \
+  KILN_DIRECT(NAME##_7_1, ATTRIBUTE, TYPE, BYTES, 7, 1, MULTIPLY_ADD)   \
+  KILN_DIRECT(NAME##_7_2, ATTRIBUTE, TYPE, BYTES, 7, 2, MULTIPLY_ADD)   \
+  KILN_DIRECT(NAME##_8_1, ATTRIBUTE, TYPE, BYTES, 8, 1, MULTIPLY_ADD)   \
+  KILN_DIRECT(NAME##_8_2, ATTRIBUTE, TYPE, BYTES, 8, 2, MULTIPLY_ADD)   \
+  KILN_DIRECT(NAME##_9_1, ATTRIBUTE, TYPE, BYTES, 9, 1, MULTIPLY_ADD)   \
+  KILN_DIRECT(NAME##_9_2, ATTRIBUTE, TYPE, BYTES, 9, 2, MULTIPLY_ADD)   \
+  KILN_DIRECT(NAME##_10_1, ATTRIBUTE, TYPE, BYTES, 10, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_10_2, ATTRIBUTE, TYPE, BYTES, 10, 2, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_11_1, ATTRIBUTE, TYPE, BYTES, 11, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_11_2, ATTRIBUTE, TYPE, BYTES, 11, 2, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_12_1, ATTRIBUTE, TYPE, BYTES, 12, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_12_2, ATTRIBUTE, TYPE, BYTES, 12, 2, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_13_1, ATTRIBUTE, TYPE, BYTES, 13, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_13_2, ATTRIBUTE, TYPE, BYTES, 13, 2, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_14_1, ATTRIBUTE, TYPE, BYTES, 14, 1, MULTIPLY_ADD) \
+  KILN_DIRECT(NAME##_14_2, ATTRIBUTE, TYPE, BYTES, 14, 2, MULTIPLY_ADD)
+#define KILN_NAMES_TO_4(NAME) \
+  {NAME##_1_1, NAME##_1_2}, {NAME##_2_1, NAME##_2_2}, {NAME##_3_1, NAME##_3_2}, { NAME##_4_1, NAME##_4_2 }
+#define KILN_NAMES_TO_6(NAME) \
+  KILN_NAMES_TO_4(NAME), {NAME##_5_1, NAME##_5_2}, { NAME##_6_1, NAME##_6_2 }
+#define KILN_NAMES_TO_14(NAME)                                                                         \
+  KILN_NAMES_TO_6(NAME), {NAME##_7_1, NAME##_7_2}, {NAME##_8_1, NAME##_8_2}, {NAME##_9_1, NAME##_9_2}, \
+      {NAME##_10_1, NAME##_10_2}, {NAME##_11_1, NAME##_11_2}, {NAME##_12_1, NAME##_12_2},              \
+      {NAME##_13_1, NAME##_13_2}, {                                                                    \
+    NAME##_14_1, NAME##_14_2                                                                           \
   }
 // One row of a: eight vectors of columns.
 #define KILN_WIDE(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)                                                \
@@ -105,11 +152,11 @@ constexpr int kWideVectors = 8;
       c[i] = lanes[0];                                                                                     \
     }                                                                                                      \
   }
-#define KILN_MICROS(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)    \
-  KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)           \
-  KILN_DIRECT(NAME##_direct, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD) \
-  KILN_WIDE(NAME##_wide, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)         \
-  KILN_DOTS(NAME##_dots, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)
+#define KILN_MICROS(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)        \
+  KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)               \
+  KILN_DIRECT_TO_##MR(NAME##_direct, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD) \
+      KILN_WIDE(NAME##_wide, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)         \
+          KILN_DOTS(NAME##_dots, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)
 
 #define KILN_PLAIN(x, y, z) ((x) * (y) + (z))
 #define KILN_MICRO_PLAIN(SUFFIX, ATTRIBUTE, BYTES, MR)                             \
@@ -173,7 +220,7 @@ Micro<C> choose([[maybe_unused]] const Micro<C>& avx512, [[maybe_unused]] const 
 #define KILN_SET(NAME, TYPE, BYTES, MR)                                                                   \
   Micro<TYPE> {                                                                                           \
     MR, 2 * BYTES / static_cast<int>(sizeof(TYPE)), kWideVectors *BYTES / static_cast<int>(sizeof(TYPE)), \
-        NAME, NAME##_direct, NAME##_wide, NAME##_dots                                                     \
+        NAME, {KILN_NAMES_TO_##MR(NAME##_direct)}, NAME##_wide, NAME##_dots                               \
   }
 #define KILN_BASE(NAME, TYPE) KILN_SET(micro_##NAME##_base, TYPE, 16, 4)
 #if defined(__x86_64__)

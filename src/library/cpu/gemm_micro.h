@@ -5,17 +5,22 @@
 
 namespace kiln::cpu {
 
-inline constexpr int kDotLines = 4, kDotLanes = 16;
+inline constexpr int kDotLines = 4, kDotLanes = 16, kMostRows = 14;
 
 /// c[mr × nr] (rows ldc apart, 64-byte aligned rows) = (first ? 0 : c) + Σ_p a[p·mr + i] · b[p·nr + j].
 template <class C>
 struct Micro {
   int mr, nr, wide_columns;
   void (*run)(std::int64_t k, const C* a, const C* b, C* c, std::int64_t ldc, bool first);
-  /// The same sums of operands where they lie: a[i·a_row + p·a_col] · b[p·b_row + j], i < rows <= mr, 1 <=
-  /// rows. Any alignment; c is written, and none of its rows from `rows` on.
-  void (*direct)(std::int64_t k, const C* a, std::int64_t a_row, std::int64_t a_col, int rows, const C* b,
-                 std::int64_t b_row, C* c, std::int64_t ldc);
+  /// c[rows × columns] = (first ? 0 : c) + Σ_p a[i·a_row + p·a_col] · b[p·b_row + j], of operands where they
+  /// lie, at any alignment. Every function of rows 1 to mr and of columns nr / 2 and nr.
+  using Direct = void(std::int64_t k, const C* a, std::int64_t a_row, std::int64_t a_col, const C* b,
+                      std::int64_t b_row, C* c, std::int64_t ldc, bool first);
+  Direct* directs[kMostRows][2];
+  /// Pre: 1 <= rows <= mr. The columns are nr / 2 where `columns` are no more, else nr.
+  Direct* direct(std::int64_t rows, std::int64_t columns) const {
+    return directs[rows - 1][2 * columns > nr];
+  }
   /// c[j] = Σ_p x[p] · b[p·b_row + j], j < wide_columns.
   void (*wide)(std::int64_t k, const C* x, const C* b, std::int64_t b_row, C* c);
   /// c[i] = Σ_p a[i·a_row + p] · x[p], i < kDotLines, each in kDotLanes partial sums that are added up as a
