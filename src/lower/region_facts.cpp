@@ -113,7 +113,7 @@ void RegionLowering::choose() {
     f.rows_apart |= !rows_adjoin(e.index);
   }
   for (const auto& o : p_.outputs) f.rows_apart |= !rows_adjoin(o.at);
-  if (target_.gpu) f.apart = axis_apart();
+  f.apart = axis_apart();
   if (target_.gpu) f.repeated = axis_repeated();
   if (target_.gpu) find_bunch(f);
   auto answer = schedule::schedule(f, target_);

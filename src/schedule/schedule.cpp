@@ -19,6 +19,7 @@ constexpr std::int64_t kLeastTile = 4;  // elements each way
 constexpr std::int64_t kMostTile = 128;
 constexpr std::int64_t kTileBytes = 32 << 10;  // of all tiles of a grid item: the most of a first-level cache
 constexpr int kPiece = 16;                     // bytes of a tile's row that are written at once
+constexpr int kPairBody = 12;                  // primitives that leave registers for 16 results of pairs
 constexpr int kLeastLanes = 4;                 // lanes that write a tile
 constexpr int kLine = 64;                      // bytes of a store that goes past the caches as one
 constexpr std::int64_t kStripeAbove = 32;      // reduced elements from which columns are read row by row
@@ -111,6 +112,10 @@ bool faster_together(std::int64_t items, std::int64_t total, bool columns, bool 
 
 }  // namespace
 
+int pair_lanes(const Facts& f, const Target& t) {
+  return base_lanes(f, t) * (t.vector_bytes >= 64 && f.prims <= kPairBody ? 4 : 2);
+}
+
 Why refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target) {
   if (target.strict && strict_in_chunks(row_length, columns))
     return because(FusionReason::StrictChunks, row_length);
@@ -197,6 +202,15 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     return s;
   }
   const std::int64_t columns = f.axes[last].extent;
+  if (f.apart >= 0 && f.phases == 1 && !f.stores_full && columns >= 2 * lanes &&
+      f.axes[static_cast<std::size_t>(f.apart)].extent >= kPairRows) {
+    s.form = Form::Columns;
+    s.lanes = pair_lanes(f, t);
+    s.block = s.lanes;
+    s.tile = kPairRows;
+    s.tile_axis = f.apart;
+    return s;
+  }
   if (reduced >= kStripeAbove && columns >= 4 * lanes && reduced * kept > kSmallWork && !f.in_parts) {
     s.form = Form::Stripes;
     s.lanes = widen(lanes, f.prims);

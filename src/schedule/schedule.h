@@ -116,6 +116,11 @@ std::variant<Schedule, std::string> schedule(const Facts& facts, const Target& t
 /// The same for a GPU; schedule() asks it.
 std::variant<Schedule, std::string> schedule_gpu(const Facts& facts, const Target& target);
 
+/// Results of pairs on a CPU, Facts::apart >= 0: rows of the tile, and lanes of each. Their accumulators stay
+/// in registers.
+constexpr int kPairRows = 4;
+int pair_lanes(const Facts& facts, const Target& target);
+
 /// The same for reductions and scans in the strict mode; schedule() asks it. Pre: phases > 0 or scans;
 /// adjacent reduced axes are one.
 Schedule schedule_strict(const Facts& facts, const Target& target);

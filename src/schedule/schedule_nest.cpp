@@ -52,6 +52,12 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
     if (s.lane_level == 0 && across_short_rows(innermost, outer, s.lanes)) s.lane_level = 1;
     if (f.prims <= 12 && f.axes[last].extent >= 8 * s.lanes) s.lanes *= 4;
     s.block = s.lanes;
+    if (s.lane_level > 0 && f.apart >= 0 && f.axes[last].extent >= 2 * s.lanes &&
+        f.axes[static_cast<std::size_t>(f.apart)].extent >= std::int64_t{t.threads} * kPairRows) {
+      s.lanes = pair_lanes(f, t);
+      s.tile = kPairRows;
+      s.tile_axis = f.apart;
+    }
     return s;
   }
   if (s.lane_level == 0 && across_short_rows(innermost, outer, static_cast<int>(kShortRow))) s.lane_level = 1;

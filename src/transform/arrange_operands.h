@@ -6,8 +6,8 @@
 
 namespace kiln::transform {
 
-/// Stores small operands of such reductions with the kept axis last: the threads of a GPU, each with results
-/// of its own, then read adjacent elements. Keeps every value to the bit.
+/// Stores small operands of such reductions with the kept axis last: the lanes of a CPU and the threads of a
+/// GPU, each with results of its own, then read adjacent elements. Keeps every value to the bit.
 Renumbering arrange_operands(ir::Graph& graph);
 
 }  // namespace kiln::transform

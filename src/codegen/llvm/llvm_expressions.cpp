@@ -94,6 +94,8 @@ Value* FunctionEmitter::vector(ExprId e) {
     return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
   if (n.prim == Prim::Lt || n.prim == Prim::Le)
     if (Value* mask = compare_lanes(e, n)) return mask;
+  if (n.prim == Prim::Select)
+    if (Value* chosen = choose(e, n)) return chosen;
   Value* in[3] = {};
   int i = 0;
   each_operand(n, [&](ExprId o) { in[i++] = vector(o); });
@@ -103,24 +105,33 @@ Value* FunctionEmitter::vector(ExprId e) {
   });
 }
 
-/// A comparison of positions whose difference grows, or falls, by one from lane to lane holds on the first
-/// lanes, or on all but the first: one bound, computed from lane 0, decides it for all. Null: another
-/// comparison.
-Value* FunctionEmitter::compare_lanes(ExprId e, const ExprNode& n) {
-  if (pool_[n.a].type != DType::Int64) return nullptr;
+/// The bound that decides a comparison of positions whose difference grows, or falls, by one from lane to
+/// lane. None: another comparison.
+std::optional<FunctionEmitter::LaneBound> FunctionEmitter::lane_bound(const ExprNode& n) {
+  if ((n.prim != Prim::Lt && n.prim != Prim::Le) || pool_[n.a].type != DType::Int64) return std::nullopt;
   const std::optional<std::int64_t> left = kernel::known(at_.lane_stride(n.a)),
                                     right = kernel::known(at_.lane_stride(n.b));
   sync();
-  if (!left || !right || (*left - *right != 1 && *right - *left != 1)) return nullptr;
-  Value *a = scalar(n.a), *b = scalar(n.b);
+  if (!left || !right || (*left - *right != 1 && *right - *left != 1)) return std::nullopt;
+  const bool or_equal = n.prim == Prim::Le;
+  if (*left > *right) return LaneBound{n.a, n.b, or_equal ? 1 : 0, true};  // a + l < b + 0
+  return LaneBound{n.b, n.a, or_equal ? 0 : 1, false};                     // a + 0 < b + l
+}
+
+Value* FunctionEmitter::bound_of(const LaneBound& bound) {
+  Value* to = scalar(bound.to);
+  Value* room = b_.CreateSub(to, scalar(bound.from));
+  return bound.more ? b_.CreateAdd(room, b_.getInt64(static_cast<std::uint64_t>(bound.more))) : room;
+}
+
+Value* FunctionEmitter::compare_lanes(ExprId e, const ExprNode& n) {
+  const std::optional<LaneBound> bound = lane_bound(n);
+  if (!bound) return nullptr;
+  if (Value* bit = uniform(e)) return uniform_mask(bit);
+  scalar(bound->from), scalar(bound->to);
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
-    const bool or_equal = n.prim == Prim::Le;
-    if (*left > *right) {  // a + l < b + 0
-      Value* room = b_.CreateSub(b, a);
-      return lanes_below(or_equal ? b_.CreateAdd(room, b_.getInt64(1)) : room);
-    }
-    Value* lacking = b_.CreateSub(a, b);  // a + 0 < b + l
-    return b_.CreateNot(lanes_below(or_equal ? lacking : b_.CreateAdd(lacking, b_.getInt64(1))));
+    Value* first = lanes_below(bound_of(*bound));
+    return bound->below ? first : b_.CreateNot(first);
   });
 }
 

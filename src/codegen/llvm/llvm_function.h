@@ -4,8 +4,8 @@
 // is computed once a row, what nothing varies in once a call. Inside a Vector loop varying expressions are
 // vectors of the loop's lane count (LLVM splits those wider than a register), everything else is scalar.
 //
-// The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_expressions.cpp, llvm_memory.cpp,
-// llvm_random.cpp, llvm_accumulators.cpp.
+// The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_guards.cpp, llvm_expressions.cpp,
+// llvm_memory.cpp, llvm_random.cpp, llvm_accumulators.cpp.
 #pragma once
 
 #include "codegen/llvm/llvm_values.h"
@@ -16,6 +16,7 @@
 #include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/IR/Module.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,18 +75,46 @@ class FunctionEmitter {
   void close_scope(const LoopDecl& l);
   void while_loop(const LoopDecl& l);
   void loop(const LoopDecl& l);
-  template <class F>
-  Value* counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body,
-                 llvm::Instruction* preheader_end = nullptr);
+  Value* counted(const LoopDecl& l, Value* first, Value* end, Value* step,
+                 llvm::function_ref<void(Value*)> body, llvm::Instruction* preheader_end = nullptr);
   bool contains_loop(const LoopDecl& l) const;
   std::size_t body_size(const LoopDecl& l);
   int quotients_on_divider(const LoopDecl& l);
   void set_lanes(int lanes);
   void vector_loop(const LoopDecl& l);
+  void lane_body(const LoopDecl& l, Value* rest);
   void loop_side_by_side(const LoopDecl& l);
   void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations);
   void set_mask(Value* rest);
   Value* lanes_below(Value* count);
+
+  // ---- guards (llvm_guards.cpp)
+  /// A comparison of positions that holds on the lanes below a bound, or on those from it on.
+  struct LaneBound {
+    ExprId from, to;    // the bound is to - from, on lane 0
+    std::int64_t more;  // and this
+    bool below;
+  };
+  struct Guard {
+    ExprId expression;
+    LaneBound bound;
+    Value* change;  // of the loop's variable, where its value does
+  };
+  std::optional<LaneBound> lane_bound(const ExprNode& n);
+  Value* bound_of(const LaneBound& bound);
+  std::vector<Guard> guards_of(const LoopDecl& l);
+  bool guarded_loop(const LoopDecl& l);
+  void find_changes(const LoopDecl& l, llvm::Instruction* before);
+  Value* next_change(Value* i, Value* whole);
+  Value* whole_vectors(Value* elements);
+  Value* uniform(ExprId e);
+  Value* uniform_mask(Value* bit);
+  struct Chosen {
+    std::vector<DType> casts;  // around the load, outermost first, and the load's type
+    bool stream = false;
+  };
+  Value* chosen_address(ExprId e, Chosen& chosen);
+  Value* choose(ExprId e, const ExprNode& n);
 
   void forget(Scope& scope) {
     for (ExprId e : scope.memoized) scalar_[e] = vector_[e] = nullptr;
@@ -149,6 +178,7 @@ class FunctionEmitter {
   Value* pointers(std::uint64_t buffer, DType type, ExprId index, E stride);
   void prepare(ExprId index, E stride);
   Value* lane_offsets(ExprId stride);
+  Value* same_element(const ExprNode& n, Value* on, Value* predicate);
   Value* vector_load(ExprId e, const ExprNode& n);
   void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards);
   Value* reversed(Value* v);
@@ -203,6 +233,10 @@ class FunctionEmitter {
 
   int lanes_ = 1;
   Value *mask_ = nullptr, *remaining_ = nullptr;
+  // In the body without masks of a loop with guards:
+  std::vector<Guard> guards_;
+  std::vector<std::pair<ExprId, Value*>> uniform_;  // conditions that are equal on all lanes
+  llvm::Instruction* uniform_at_ = nullptr;         // where such are computed; null elsewhere
   std::vector<std::pair<ExprId, Value*>> lane_offsets_;
   std::vector<std::pair<ExprId, llvm::AllocaInst*>> round_keys_;
 };

@@ -90,9 +90,8 @@ void FunctionEmitter::loop(const LoopDecl& l) {
 
 /// for (i = first; i < end; i += step) body(i). Returns the value of i after it. `preheader_end`: where code
 /// for the scope around it may be placed, if not just before the loop.
-template <class F>
-Value* FunctionEmitter::counted(const LoopDecl& l, Value* first, Value* end, Value* step, F body,
-                                llvm::Instruction* preheader_end) {
+Value* FunctionEmitter::counted(const LoopDecl& l, Value* first, Value* end, Value* step,
+                                llvm::function_ref<void(Value*)> body, llvm::Instruction* preheader_end) {
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock* head = BasicBlock::Create(c_, "loop", fn_);
   BasicBlock* inside = BasicBlock::Create(c_, "body", fn_);
@@ -164,29 +163,27 @@ void FunctionEmitter::set_lanes(int lanes) {
   lanes_ = lanes;
 }
 
+/// The body of a Vector loop. `rest`: the elements left, of which it masks the lanes beyond; null: all lanes
+/// are on.
+void FunctionEmitter::lane_body(const LoopDecl& l, Value* rest) {
+  lane_offsets_.clear();
+  v_.keep_on_divider(quotients_on_divider(l));
+  if (rest) set_mask(rest);
+  block(l.body);
+  mask_ = remaining_ = nullptr;
+  lane_offsets_.clear();
+}
+
 void FunctionEmitter::vector_loop(const LoopDecl& l) {
   set_lanes(l.lanes);
+  if (guarded_loop(l)) return;
   Value* end = scalar(l.extent);
   Value* step = b_.getInt64(static_cast<std::uint64_t>(lanes_));
-  const bool once = contains_loop(l) || body_size(l) > kTwoBodies;
-  auto in_scope = [&](auto f) {
-    return [&, f](Value* i) {
-      lane_offsets_.clear();
-      v_.keep_on_divider(quotients_on_divider(l));
-      f(i);
-      mask_ = remaining_ = nullptr;
-      lane_offsets_.clear();
-    };
-  };
-  if (once) {
-    counted(l, b_.getInt64(0), end, step, in_scope([&](Value* i) {
-              set_mask(b_.CreateSub(end, i));
-              block(l.body);
-            }));
+  if (contains_loop(l) || body_size(l) > kTwoBodies) {
+    counted(l, b_.getInt64(0), end, step, [&](Value* i) { lane_body(l, b_.CreateSub(end, i)); });
     return;
   }
-  Value* whole = b_.CreateAnd(end, b_.getInt64(~static_cast<std::uint64_t>(lanes_ - 1)));
-  Value* i = counted(l, b_.getInt64(0), whole, step, in_scope([&](Value*) { block(l.body); }));
+  Value* i = counted(l, b_.getInt64(0), whole_vectors(end), step, [&](Value*) { lane_body(l, nullptr); });
   // The remaining lanes, if any.
   BasicBlock* tail = BasicBlock::Create(c_, "tail", fn_);
   BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
@@ -194,10 +191,7 @@ void FunctionEmitter::vector_loop(const LoopDecl& l) {
   llvm::Instruction* branch = b_.CreateCondBr(b_.CreateICmpSGT(rest, b_.getInt64(0)), tail, after);
   b_.SetInsertPoint(tail);
   open_scope(l, i, branch);
-  in_scope([&](Value*) {
-    set_mask(rest);
-    block(l.body);
-  })(i);
+  lane_body(l, rest);
   close_scope(l);
   b_.CreateBr(after);
   b_.SetInsertPoint(after);

@@ -109,19 +109,34 @@ Value* FunctionEmitter::elements(Value* base, llvm::Type* t, DType type, Value* 
   return gather(b_.CreateGEP(t, base, llvm::ConstantVector::get(steps)), t, type, mask);
 }
 
+/// One element on the lanes where `predicate` holds (null: on all or none), 0 elsewhere; read if `on` (null:
+/// always).
+Value* FunctionEmitter::same_element(const ExprNode& n, Value* on, Value* predicate) {
+  llvm::Type* t = memory_type(c_, n.type);
+  Value* p = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
+  if (on) p = b_.CreateSelect(any(on), p, zero_memory());
+  Value* all =
+      b_.CreateVectorSplat(static_cast<unsigned>(lanes_), b_.CreateAlignedLoad(t, p, element_align(n.type)));
+  return from_memory(predicate ? b_.CreateSelect(predicate, all, llvm::Constant::getNullValue(vec(t))) : all,
+                     n.type);
+}
+
 /// A load whose predicate holds on no lane reads zero_memory(): for an address beyond the buffer, perhaps of
 /// a page that is not there, the processor takes a hundred times as long even if all lanes are off.
 Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   llvm::Type* t = memory_type(c_, n.type);
-  Value* predicate = n.b == kNoExpr ? nullptr : vector(n.b);
+  Value* bit = n.b == kNoExpr ? nullptr : uniform(n.b);
+  Value* predicate = n.b == kNoExpr || bit ? nullptr : vector(n.b);
   // Equal on all lanes: one bit.
-  Value* on = predicate && !at_.varying(n.b) ? scalar(n.b) : predicate;
+  Value* on = bit ? bit : predicate && !at_.varying(n.b) ? scalar(n.b) : predicate;
   const E stride = at_.lane_stride(n.a);
   sync();
   prepare(n.a, stride);
   const bool backwards = kernel::known(stride) == -1, contiguous = kernel::known(stride) == 1 || backwards;
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
+    if (kernel::known(stride) == 0) return same_element(n, on, predicate);
+    if (!contiguous && bit) mask = combine(mask, uniform_mask(bit));
     if (!contiguous)
       return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
     Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));

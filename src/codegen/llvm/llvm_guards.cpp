@@ -1,0 +1,169 @@
+// FunctionEmitter: vector loops whose loads have guards, such as those of a stencil, a pad or a join.
+//
+// A guard compares two positions whose difference changes by one from lane to lane: it changes its value once
+// in the loop. Between two such changes every guard is equal on all lanes. The loop runs from change to
+// change in a body without masks, in which a guard is one bit; the vectors in which a guard changes, and the
+// last lanes, take a body that masks each lane.
+#include "codegen/llvm/llvm_function.h"
+
+#include <algorithm>
+
+namespace kiln::codegen {
+
+constexpr std::int64_t kLeastVectors = 4;  // of a loop that is worth the search for changes
+constexpr std::size_t kMostGuards = 40;    // of a loop: more are compared lane by lane
+constexpr std::size_t kMostSize = 500;     // of a body: compile time grows with it
+
+/// The guards in the body of `l`, the innermost open loop.
+std::vector<FunctionEmitter::Guard> FunctionEmitter::guards_of(const LoopDecl& l) {
+  std::vector<bool> seen(pool_.size());
+  std::vector<Guard> out;
+  auto visit = [&](auto&& self, ExprId e) -> void {
+    if (e == kNoExpr || (e < seen.size() && seen[e]) || !at_.varying(e)) return;
+    if (e < seen.size()) seen[e] = true;
+    const ExprNode n = pool_[e];
+    if (const std::optional<LaneBound> bound = lane_bound(n)) out.push_back({e, *bound, nullptr});
+    each_operand(n, [&](ExprId o) { self(self, o); });
+  };
+  for (const Stmt& s : l.body) {
+    visit(visit, s.value);
+    visit(visit, s.index);
+  }
+  return out;
+}
+
+/// Emits the loop and returns true if it has guards; else emits nothing.
+bool FunctionEmitter::guarded_loop(const LoopDecl& l) {
+  if (contains_loop(l) || body_size(l) > kMostSize) return false;
+  open_scope(l, b_.getInt64(0), nullptr);
+  guards_ = guards_of(l);
+  close_scope(l);
+  if (guards_.empty() || guards_.size() > kMostGuards) return false;
+  set_lanes(l.lanes);
+  const auto block_named = [&](const char* name) { return BasicBlock::Create(c_, name, fn_); };
+  BasicBlock *setup = block_named("guards"), *head = block_named("stretch"), *begin = block_named("uniform");
+  BasicBlock *loop = block_named("lanes"), *part = block_named("part"), *after = block_named("after");
+  Value* end = scalar(l.extent);
+  llvm::Instruction* before = b_.CreateBr(setup);
+  b_.SetInsertPoint(setup);
+  find_changes(l, before);
+  Value *lanes = b_.getInt64(static_cast<std::uint64_t>(lanes_)), *zero = b_.getInt64(0);
+  Value* long_enough = b_.CreateICmpSGE(end, b_.getInt64(static_cast<std::uint64_t>(kLeastVectors * lanes_)));
+  Value* whole = b_.CreateSelect(long_enough, whole_vectors(end), zero);
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* i = b_.CreatePHI(i64(), 2, "stretch" + std::to_string(l.var));
+  i->addIncoming(zero, setup);
+  b_.CreateCondBr(b_.CreateICmpSLT(i, end), begin, after);
+  b_.SetInsertPoint(begin);
+  Value* stop = next_change(i, whole);
+  uniform_at_ = b_.CreateBr(loop);
+  b_.SetInsertPoint(loop);
+  Value* changed = counted(l, i, stop, lanes, [&](Value*) { lane_body(l, nullptr); }, before);
+  uniform_at_ = nullptr;
+  uniform_.clear();
+  b_.CreateCondBr(b_.CreateICmpSLT(changed, end), part, after);
+  b_.SetInsertPoint(part);
+  open_scope(l, changed, before);
+  lane_body(l, b_.CreateSub(end, changed));
+  close_scope(l);
+  i->addIncoming(b_.CreateNSWAdd(changed, lanes), b_.GetInsertBlock());
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+  return true;
+}
+
+/// The value of the loop's variable at which each guard changes.
+void FunctionEmitter::find_changes(const LoopDecl& l, llvm::Instruction* before) {
+  open_scope(l, b_.getInt64(0), before);
+  for (Guard& g : guards_) g.change = bound_of(g.bound);
+  close_scope(l);
+}
+
+/// The end of the vectors from i on in which no guard changes, and at `uniform_` the guards there.
+Value* FunctionEmitter::next_change(Value* i, Value* whole) {
+  Value* stop = whole;
+  for (const Guard& g : guards_) {
+    Value* ahead = b_.CreateICmpSLT(i, g.change);
+    uniform_.push_back({g.expression, g.bound.below ? ahead : b_.CreateNot(ahead)});
+    Value* at = b_.CreateSelect(ahead, whole_vectors(g.change), whole);
+    stop = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, stop, at);
+  }
+  return stop;
+}
+
+Value* FunctionEmitter::whole_vectors(Value* elements) {
+  return b_.CreateAnd(elements, b_.getInt64(~static_cast<std::uint64_t>(lanes_ - 1)));
+}
+
+/// A condition that is equal on all lanes of the body without masks: one bit, from outside the loop. Null: it
+/// may differ.
+Value* FunctionEmitter::uniform(ExprId e) {
+  if (!uniform_at_) return nullptr;
+  if (!at_.varying(e)) return at_.depth_of(e) < depth() ? scalar(e) : nullptr;
+  for (const auto& [id, value] : uniform_)
+    if (id == e) return value;
+  const ExprNode n = pool_[e];
+  if (!is_bool(n.type) || (n.prim != Prim::And && n.prim != Prim::Or && n.prim != Prim::Not)) return nullptr;
+  Value *a = uniform(n.a), *b = n.prim == Prim::Not ? nullptr : uniform(n.b);
+  if (!a || (n.prim != Prim::Not && !b)) return nullptr;
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  b_.SetInsertPoint(uniform_at_);
+  uniform_.push_back({e, v_.compute(n.prim, n.type, n.type, a, b, nullptr)});
+  return uniform_.back().second;
+}
+
+/// One bit on all lanes, from outside the loop.
+Value* FunctionEmitter::uniform_mask(Value* bit) {
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  b_.SetInsertPoint(uniform_at_);
+  return b_.CreateVectorSplat(static_cast<unsigned>(lanes_), bit);
+}
+
+/// The address of adjacent elements that a load, or a choice between loads of one type, reads in the body
+/// without masks. Null: the value is something else.
+Value* FunctionEmitter::chosen_address(ExprId e, Chosen& chosen) {
+  const ExprNode n = pool_[e];
+  if (n.prim == Prim::Cast || n.prim == Prim::Load) chosen.casts.push_back(n.type);
+  if (n.prim == Prim::Cast) return chosen_address(n.a, chosen);
+  if (n.prim == Prim::Load) {
+    Value* on = n.b == kNoExpr ? nullptr : uniform(n.b);
+    const E stride = at_.lane_stride(n.a);
+    sync();
+    if ((n.b != kNoExpr && !on) || kernel::known(stride) != 1) return nullptr;
+    chosen.stream |= k_.buffers[n.imm].stream;
+    Value* base = b_.CreateGEP(memory_type(c_, n.type), buffers_[n.imm], scalar(n.a));
+    return on ? b_.CreateSelect(on, base, zero_memory()) : base;
+  }
+  Value* first = n.prim == Prim::Select ? uniform(n.a) : nullptr;
+  if (!first) return nullptr;
+  Chosen other = chosen;
+  Value* then_address = chosen_address(n.b, chosen);
+  Value* else_address = then_address ? chosen_address(n.c, other) : nullptr;
+  if (!else_address || chosen.casts != other.casts) return nullptr;
+  chosen.stream |= other.stream;
+  return b_.CreateSelect(first, then_address, else_address);
+}
+
+/// A choice in the body without masks: of two loads only the one that is wanted is made. Null: the choice
+/// differs between lanes.
+Value* FunctionEmitter::choose(ExprId e, const ExprNode& n) {
+  Value* first = uniform(n.a);
+  if (!first) return nullptr;
+  Chosen chosen;
+  if (Value* address = chosen_address(e, chosen)) {
+    return place(at_.depth_of(e), e, vector_, [&] {
+      const DType stored = chosen.casts.back();
+      if (chosen.stream) prefetch(address, lanes_ * size_of(stored), -1, false);
+      Value* v = b_.CreateAlignedLoad(vec(memory_type(c_, stored)), address, element_align(stored));
+      v = from_memory(v, stored);
+      for (std::size_t k = chosen.casts.size() - 1; k-- > 0;)
+        v = v_.compute(Prim::Cast, chosen.casts[k], chosen.casts[k + 1], v, nullptr, nullptr);
+      return v;
+    });
+  }
+  Value *a = vector(n.b), *b = vector(n.c), *mask = uniform_mask(first);
+  return place(at_.depth_of(e), e, vector_, [&] { return b_.CreateSelect(mask, a, b); });
+}
+
+}  // namespace kiln::codegen
