@@ -20,6 +20,13 @@ enum class Tier : std::uint8_t {
   Vm,    ///< run CPU kernels on the vm only; compile none
 };
 
+enum class Adapt : std::uint8_t {
+  Off,   ///< plans follow from the model alone
+  On,    ///< other ways to run a region are measured in real evaluations, and the better one is kept
+  Kept,  ///< what was measured before is used, nothing is measured
+  Tune,  ///< as On, at once: a new plan's evaluation is repeated until every verdict is there
+};
+
 /// Options of the process. Read once from the environment at first use; `configure` replaces them later.
 struct Config {
   Mode mode = Mode::Lazy;      ///< KILN_MODE=lazy|eager|interpret
@@ -40,6 +47,7 @@ struct Config {
   std::int64_t fuse_least = 0;  ///< KILN_FUSE_LEAST=N: operations of fewer elements get kernels of their own
   std::vector<std::string> fuse_off;  ///< KILN_FUSE_OFF=[cpu:|cuda:|null:]norm,nest,siblings,recompute,
                                       ///< epilogue,attention: patterns that are not fused
+  Adapt adapt = Adapt::Off;           ///< KILN_ADAPT=0|1|kept|tune: see docs/adaptive.md
   bool check_nan = false;             ///< KILN_CHECK=nan,diff,key,bounds
   bool check_diff = false;
   bool check_key = false;

@@ -42,6 +42,13 @@ enum class RegionKind : std::uint8_t {
 #undef KILN_REGION_KIND
 };
 
+/// Another way to run a region (docs/adaptive.md).
+enum class FusionVariant : std::uint8_t {
+#define KILN_VARIANT(Name, Way, text) Name,
+#include <kiln/fusion.def>
+#undef KILN_VARIANT
+};
+
 /// Why a value was stored.
 enum class StoredBecause : std::uint8_t {
 #define KILN_STORED(Name, text) Name,
@@ -54,12 +61,14 @@ std::string_view name(FusionHint hint);
 std::string_view name(FusionPattern pattern);
 std::string_view name(FusionReason reason);
 std::string_view name(RegionKind kind);
+std::string_view name(FusionVariant variant);
 std::string_view name(StoredBecause why);
 /// The text for people; of a reason with … where its arguments stand.
 std::string_view text_of(FusionHint hint);
 std::string_view text_of(FusionPattern pattern);
 std::string_view text_of(FusionReason reason);
 std::string_view text_of(RegionKind kind);
+std::string_view text_of(FusionVariant variant);
 std::string_view text_of(StoredBecause why);
 /// The text of a reason with its arguments.
 std::string text_of(FusionReason reason, const std::vector<std::string>& arguments);
@@ -103,11 +112,13 @@ struct FusionReport {
     std::vector<std::uint32_t> nodes, outputs;  ///< ids: computed, stored
     std::vector<Kernel> kernels;                ///< none: of a library, or nothing to do
     bool library = false;
-    std::int64_t bytes = 0;        ///< memory traffic as modelled
-    std::int64_t floor_bytes = 0;  ///< each operand and each result once
-    double operations = 0;         ///< of numbers
-    double modelled_ns = 0;        ///< by the planner's rates
-    double measured_ns = -1;       ///< of the latest measured run; -1: none
+    std::int64_t bytes = 0;                          ///< memory traffic as modelled
+    std::int64_t floor_bytes = 0;                    ///< each operand and each result once
+    double operations = 0;                           ///< of numbers
+    double modelled_ns = 0;                          ///< by the planner's rates
+    double measured_ns = -1;                         ///< of the latest measured run; -1: none
+    FusionVariant variant = FusionVariant::Default;  ///< how it runs, where adaptive mode found a better way
+    double gain = 0;  ///< time of the former way / time of this one, as measured; 0: Default, or not known
     bool operator==(const Region&) const = default;
   };
   /// Two operations with memory between them.

@@ -18,9 +18,12 @@ struct Statistics {
   std::uint64_t compile_ns = 0;         ///< time spent compiling and loading, summed over threads
   std::uint64_t fallbacks =
       0;  ///< kernels run by the vm because they did not compile; traces planned op by op, or interpreted
-  std::uint64_t vm_launches = 0;  ///< launches that began without machine code
-  std::uint64_t graphs = 0;       ///< evaluations that were enqueued as one CUDA graph
-  std::uint64_t cuts = 0;         ///< recordings computed because they grew long and nothing was read
+  std::uint64_t vm_launches = 0;     ///< launches that began without machine code
+  std::uint64_t graphs = 0;          ///< evaluations that were enqueued as one CUDA graph
+  std::uint64_t cuts = 0;            ///< recordings computed because they grew long and nothing was read
+  std::uint64_t variant_runs = 0;    ///< evaluations that timed a variant or its rival (KILN_ADAPT)
+  std::uint64_t variants_tried = 0;  ///< comparisons that ended
+  std::uint64_t variants_won = 0;    ///< of them those after which the variant was taken
 };
 
 /// Totals since the process began (or reset_statistics).

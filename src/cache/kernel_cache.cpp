@@ -347,6 +347,8 @@ void keep_binaries_on_disk() {
 
 void set_compile_hook(CompileHook hook) { compile_hook.store(hook); }
 
+DiskCache* disk_cache() { return disk(); }
+
 std::mutex& kernel_cache_mutex() { return cache().mutex; }
 
 void clear_kernel_cache() {

@@ -19,6 +19,8 @@
 
 namespace kiln::engine {
 
+class DiskCache;
+
 enum class Verdict : std::uint8_t { Memory, Disk, Compiled, Vm };
 
 /// A kernel in memory emits other code than the one that was asked for under its key (KILN_CHECK=key looks).
@@ -54,6 +56,8 @@ void obtain(std::span<KernelRequest> requests);
 bool is_at_hand(const KernelRequest& request);
 /// What a binary is found by on disk: everything that decides it. `compiler`: device::Compiler::key().
 std::string disk_key(const Hash128& kernel, const std::string& compiler);
+/// The disk cache that the options name; null: there is none. It lives as long as the process.
+DiskCache* disk_cache();
 /// Lets devices keep what they compile besides kernels of plans in the disk cache. To be called before they
 /// do; calls after the first do nothing.
 void keep_binaries_on_disk();

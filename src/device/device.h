@@ -41,6 +41,9 @@ class Device {
   /// For messages: "cpu", "cuda:0 (NVIDIA H200)".
   virtual std::string name() const = 0;
 
+  /// What measurements are kept for: the model, and the version of the driver where there is one.
+  virtual std::string identity() const { return name(); }
+
   /// Capabilities and rates, the numeric promises of the process not among them. It changes only with the
   /// configuration.
   virtual const schedule::Target& target() const = 0;

@@ -13,6 +13,8 @@
 #include "engine/growth.h"
 #include "engine/long_trace.h"
 #include "engine/plan.h"
+#include "engine/plan_salt.h"
+#include "engine/trial.h"
 #include "engine/values.h"
 #include "engine/walk.h"
 #include "inspect/check_values.h"
@@ -28,7 +30,6 @@
 #include "support/check.h"
 #include "support/log.h"
 #include "support/thread_own.h"
-#include "transform/user_patterns.h"
 
 #include <kiln/config.h>
 #include <kiln/report.h>
@@ -111,31 +112,6 @@ class WorkspaceLease {
  private:
   Workspace* w_ = nullptr;
 };
-
-std::uint64_t target_salt(const std::string& name) {
-  return name.empty() ? 0 : std::uint64_t{std::hash<std::string>{}(name)};
-}
-
-/// What of the options steers fusion: 0 as long as all have their defaults. Plans that keep reports are other
-/// plans.
-std::uint64_t steering_salt(const Config& c) {
-  constexpr std::uint64_t kReported = 0x9e3779b97f4a7c15u;
-  std::uint64_t salt = (explaining() ? kReported : 0) + transform::patterns_salt();
-  if (c.fuse && c.fuse_least == 0 && c.fuse_off.empty()) [[likely]]
-    return salt;
-  salt += c.fuse + 2 * static_cast<std::uint64_t>(c.fuse_least);
-  for (const std::string& word : c.fuse_off) salt = salt * kReported + target_salt(word);
-  return salt * kReported;
-}
-
-/// Everything outside the graph that a plan depends on.
-std::uint64_t plan_salt(Device device) {
-  const Config& c = config();
-  return std::uint64_t{ir::device_code(device)} << 56 | static_cast<std::uint64_t>(c.mode) |
-         static_cast<std::uint64_t>(c.tier) << 4 | std::uint64_t{c.strict} << 6 |
-         std::uint64_t{c.deterministic} << 7 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
-         (target_salt(c.cpu_target) ^ target_salt(c.null_target) ^ steering_salt(c)) << 24;
-}
 
 /// Walks from the roots that are not leaves yet. False when there are none.
 bool walk_roots(std::span<ir::Node* const> roots, Device device, ir::TraceGuard& guard, Workspace& w) {
@@ -392,6 +368,11 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
   }
   take_arguments(w, device, *w.device);
   const bool planned = !plan;
+  Turn turn;
+  if (plan && plan->trial && !plan->trial->done()) [[unlikely]] {
+    turn = plan->trial->take_turn(plan, w.walk);
+    plan = turn.plan;
+  }
   if (plan) {
     engine::count(Counter::PlanHits);
     keep_results(plan.get(), claims, w);
@@ -402,6 +383,8 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
     engine::count(Counter::PlanMisses);
     std::vector<ir::NodeId> ids;
     ir::Graph graph = engine::build_graph(w.walk, ids);
+    std::optional<Recording> again;
+    if (config().adapt == Adapt::Tune) again.emplace(w.walk);
     const SourceLocation line = w.roots.front()->loc;
     if (log_enabled(Topic::Kernel) || explaining()) difference = missed_plan(w);
     keep_results(nullptr, claims, w);  // from here on every node looks held
@@ -413,6 +396,7 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
       const TraceSpan planning("planning", "plan");
       plan = engine::keep_plan(w.walk.key, engine::make_plan(w.walk, std::move(graph), ids, device));
     }
+    if (again) plan = tune(std::move(plan), w.walk, *again, device, w.args);
     guard.relock();
     mark_passed(*plan, w);
     if (!w.walk.donatable.empty()) {
@@ -422,7 +406,10 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
     }
     guard.unlock();
   }
-  engine::run_plan(*plan, w.args, w.walk.slots, w.results, &claims.wrote);
+  if (turn.plan) [[unlikely]]
+    run_turn(turn, w.walk, w.args, w.results, &claims.wrote);
+  else
+    engine::run_plan(*plan, w.args, w.walk.slots, w.results, &claims.wrote);
   if (w.checks) check_roots(*recorded, *plan, w);
   if (plan->report && is_due(*plan->report, planned)) [[unlikely]]
     explain(*plan, asked, planned, difference.value_or(PlanDifference{}), w);
@@ -589,6 +576,7 @@ void wait_for_compiles() { engine::wait_for_background(); }
 void clear_memory_caches() {
   engine::clear_plan_cache();
   engine::clear_kernel_cache();
+  engine::clear_verdicts();
 }
 
 }  // namespace kiln

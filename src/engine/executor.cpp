@@ -49,7 +49,24 @@ class Run {
 
   /// `measured`: gets the time of each step. Null: nobody asks.
   void steps(PlanReport* measured = nullptr) {
-    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    run_steps(0, plan_.steps.size(), measured);
+    allocate_for(static_cast<std::int32_t>(plan_.steps.size()));  // results no step writes (zero elements)
+  }
+
+  /// The same with the time of a part.
+  void steps(StepTimer& timer) {
+    if (plan_.graphs) {
+      timer.seconds = device_.seconds([&] { steps_or_graph(); });
+      return;
+    }
+    run_steps(0, timer.first, nullptr);
+    timer.seconds = device_.seconds([&] { run_steps(timer.first, timer.last, nullptr); });
+    run_steps(timer.last, plan_.steps.size(), nullptr);
+    allocate_for(static_cast<std::int32_t>(plan_.steps.size()));
+  }
+
+  void run_steps(std::size_t first, std::size_t last, PlanReport* measured) {
+    for (std::size_t i = first; i < last; ++i) {
       allocate_for(static_cast<std::int32_t>(i));
       if (static_cast<std::int32_t>(i) == plan_.first_write && wrote_) *wrote_ = true;
       if (measured || traced_) [[unlikely]]
@@ -58,7 +75,6 @@ class Run {
         step(plan_.steps[i]);
       if (plan_.steps.size() > 1) free_after(static_cast<std::int32_t>(i));
     }
-    allocate_for(static_cast<std::int32_t>(plan_.steps.size()));  // results no step writes (zero elements)
   }
 
   /// A GPU waits for the step, so that its time is the device's.
@@ -552,9 +568,11 @@ class Run {
 }  // namespace
 
 void run_plan(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
-              std::vector<ir::Buffer*>& result_buffers, bool* wrote) {
+              std::vector<ir::Buffer*>& result_buffers, bool* wrote, StepTimer* timer) {
   Run run(plan, args, slots, wrote);
-  if (plan.report && plan.report->begin_run()) [[unlikely]]
+  if (timer) [[unlikely]]
+    run.steps(*timer);
+  else if (plan.report && plan.report->begin_run()) [[unlikely]]
     run.steps(plan.report.get());
   else
     run.steps_or_graph();

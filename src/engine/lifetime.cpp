@@ -4,6 +4,7 @@
 #include "cache/kernel_cache.h"
 #include "engine/plan.h"
 #include "engine/positions.h"
+#include "engine/verdicts.h"
 #include "record/trace_locks.h"
 #include "support/check.h"
 
@@ -41,7 +42,8 @@ Gate& gate() {
   static Gate* const g = [] {  // immortal: threads may wait on it until the process is gone
     auto* made = new Gate;
     // makes what has it
-    for (std::mutex& (*part)() : {plan_cache_mutex, positions_mutex, kernel_cache_mutex, background_mutex})
+    for (std::mutex& (*part)() :
+         {plan_cache_mutex, positions_mutex, verdicts_mutex, kernel_cache_mutex, background_mutex})
       part();
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     return made;
@@ -102,6 +104,7 @@ void before_fork() {
   ir::lock_all_traces();
   plan_cache_mutex().lock();
   positions_mutex().lock();
+  verdicts_mutex().lock();
   kernel_cache_mutex().lock();
   background_mutex().lock();
   g.mutex.lock();
@@ -113,6 +116,7 @@ void after_fork() {
   g.mutex.unlock();
   background_mutex().unlock();
   kernel_cache_mutex().unlock();
+  verdicts_mutex().unlock();
   positions_mutex().unlock();
   plan_cache_mutex().unlock();
   ir::unlock_all_traces();

@@ -4,6 +4,7 @@
 #include "cache/kernel_cache.h"
 #include "device/device.h"
 #include "engine/lifetime.h"
+#include "engine/plan_variants.h"
 #include "engine/replay.h"
 #include "inspect/dump.h"
 #include "inspect/statistics.h"
@@ -61,14 +62,14 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   return w;
 }
 
-std::shared_ptr<const Plan> PlanMaker::run() {
+std::shared_ptr<Plan> PlanMaker::run() {
   store_pinning_nodes();
   if (const GraphHook hook = graph_hook.load(std::memory_order_relaxed)) hook(g_);
   donate();
   bool made = false;
   const auto defect = defect_in([&] { made = plan_with(plan::Fusion::Full); });
   if (!defect) return made ? plan_ : nullptr;
-  if (!donatable_.empty()) return nullptr;
+  if (!donatable_.empty() || like_) return nullptr;
   const std::string what = *defect + in_region();
   if (defect_in([&] { plan_with(plan::Fusion::None); })) throw CompileError(what);
   count(Counter::Fallbacks);
@@ -78,6 +79,7 @@ std::shared_ptr<const Plan> PlanMaker::run() {
 
 bool PlanMaker::plan_with(plan::Fusion fusion) {
   if (!make_steps(fusion)) return false;
+  if (like_ && !is_like()) return false;
   if (replaceable_ && !answer_meanwhile(fusion)) return false;
   log_refusals();
   if (suits_graph(*plan_)) plan_->graphs = std::make_unique<PlanGraphs>();
@@ -96,10 +98,11 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   epilogues_.clear();
   classes_.clear();
   at_ = nullptr;
-  std::vector<plan::Apart> apart;
+  plan::Orders orders;
   for (const transform::PatternNote& note : t_.notes)
-    if (note.why.reason() == FusionReason::UserApart) apart.push_back({note.last, note.why});
-  regions_ = plan::fuse(g_, planning_target(device_), fusion, apart);
+    if (note.why.reason() == FusionReason::UserApart) orders.apart.push_back({note.last, note.why});
+  regions_ = plan::fuse(g_, planning_target(device_), fusion, orders);
+  if (VariantScope::current() && fusion == plan::Fusion::Full) choose_variants(std::move(orders));
   for (const transform::PatternNote& note : t_.notes)
     if (note.why.reason() != FusionReason::UserApart)
       regions_.refusals.push_back({note.first, note.last, note.why});
@@ -265,9 +268,9 @@ void PlanMaker::log_refusals() {
 
 namespace {
 
-std::shared_ptr<const Plan> made_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
-                                      Device device, const std::vector<NodeId>& donatable, bool replaceable) {
-  std::shared_ptr<const Plan> plan;
+std::shared_ptr<Plan> made_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
+                                Device device, const std::vector<NodeId>& donatable, bool replaceable) {
+  std::shared_ptr<Plan> plan;
   const auto defect =
       defect_in([&] { plan = PlanMaker(walk, std::move(graph), ids, device, donatable, replaceable).run(); });
   if (defect) throw CompileError(*defect);  // of what comes before regions
@@ -284,26 +287,31 @@ bool specialises_kernels() { return specialises.load(std::memory_order_relaxed);
 
 namespace {
 
-std::shared_ptr<const Plan> plan_of(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
-                                    Device device, const std::vector<NodeId>& donatable, bool replaceable) {
+std::shared_ptr<Plan> plan_of(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
+                              Device device, const std::vector<NodeId>& donatable, bool replaceable) {
   static const std::vector<NodeId> nothing;
   keep_binaries_on_disk();
   if (!donatable.empty()) {
     // The copy's extents lie in the graph's memory, which stays.
-    if (std::shared_ptr<const Plan> plan = made_plan(walk, graph, ids, device, donatable, replaceable))
-      return plan;
+    if (std::shared_ptr<Plan> plan = made_plan(walk, graph, ids, device, donatable, replaceable)) return plan;
   }
   return made_plan(walk, std::move(graph), ids, device, nothing, replaceable);
 }
 
 }  // namespace
 
-std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
+std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const std::vector<ir::NodeId>& ids,
                                       Device device) {
   const CompileTicket ticket;
   std::vector<NodeId> donatable;
   for (std::uint32_t i : walk.donatable) donatable.push_back(ids[i]);
-  return plan_of(walk, std::move(graph), ids, device, donatable, true);
+  const Config& c = config();
+  if (c.adapt == Adapt::Off || c.mode != Mode::Lazy) [[likely]]
+    return plan_of(walk, std::move(graph), ids, device, donatable, true);
+  VariantScope scope;
+  const std::shared_ptr<Plan> plan = plan_of(walk, std::move(graph), ids, device, donatable, true);
+  if (c.adapt != Adapt::Kept && c.tier != Tier::Vm) begin_trial(*plan, std::move(scope.candidates));
+  return plan;
 }
 
 std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device, const std::vector<NodeId>& donatable) {

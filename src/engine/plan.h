@@ -114,6 +114,14 @@ struct Loop {
   std::vector<Yield> yields;
 };
 
+/// Takes the time of a part of a run.
+struct StepTimer {
+  std::uint32_t first = 0, last = 0;  // steps [first, last)
+  double seconds = -1;
+};
+
+class Trial;
+
 struct Step {
   enum class Kind : std::uint8_t { Launch, Library, Loop, Attention } kind;
   std::uint32_t index;  // into launches, library, loops, attentions
@@ -167,6 +175,8 @@ struct Plan {
   std::unique_ptr<PlanGraphs> graphs;  // null: steps are enqueued one by one
   // Not null: this plan answers while kernels of a better one are compiled; set when they are.
   std::shared_ptr<const std::atomic<bool>> superseded;
+  /// Not null: runs of this plan take turns with others (trial.h).
+  std::shared_ptr<Trial> trial;
   /// Not null: reports of fusion were wanted when the plan was made. The nodes of `results`, with the reasons
   /// why these are stored, stand beside it.
   std::unique_ptr<PlanReport> report;
@@ -224,8 +234,8 @@ std::mutex& plan_cache_mutex();  // for fork
 
 /// Runs a plan: args[i] is the address of argument i's first element. Buffers of results are returned with
 /// one reference each, parallel to plan.results (null for results that show an argument). `wrote` is set
-/// before the first donated argument is written.
+/// before the first donated argument is written. `timer`: gets the time of its steps, for which a GPU waits.
 void run_plan(const Plan& plan, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,
-              std::vector<ir::Buffer*>& result_buffers, bool* wrote = nullptr);
+              std::vector<ir::Buffer*>& result_buffers, bool* wrote = nullptr, StepTimer* timer = nullptr);
 
 }  // namespace kiln::engine

@@ -5,6 +5,8 @@
 #include "cache/kernel_cache.h"
 #include "engine/group_launches.h"
 #include "engine/plan.h"
+#include "engine/plan_variants.h"
+#include "engine/verdicts.h"
 #include "inspect/fusion_builder.h"
 #include "lower/lower.h"
 #include "plan/donate.h"
@@ -15,15 +17,29 @@
 #include <kiln/config.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace kiln::engine {
 
 struct TileGraph;
+
+/// A kernel with its key, for a thread that outlives the plan.
+struct LateKernel {
+  std::shared_ptr<const kernel::Kernel> kernel;
+  Hash128 key;
+  int instances;
+};
+/// Obtains kernels in the background; then calls `done`, with what went wrong or null.
+void compile_later(std::vector<LateKernel> late, Device device,
+                   std::function<void(const std::exception*)> done);
 
 using ir::NodeId;
 
@@ -47,8 +63,16 @@ class PlanMaker {
         before_(explaining() ? std::optional(unfused(graph)) : std::nullopt),
         t_(transform::transform(std::move(graph), wishes(planning_target(device), device))),
         g_(t_.graph) {}
+  /// The plan is to publish what `base` does, and to be made only of kernels that are there: see
+  /// make_challenger().
+  void make_like(const Plan& base) {
+    like_ = &base;
+    before_.reset();
+  }
+  /// After run() without a plan: not null where kernels that it needs are being compiled.
+  const std::shared_ptr<std::atomic<LateCompile>>& compiling() const { return compiling_; }
   /// Null where arguments are donated and a plan that overwrites them would be wrong, or could not be made.
-  std::shared_ptr<const Plan> run();
+  std::shared_ptr<Plan> run();
 
  private:
   /// False where an argument would be overwritten while something still reads it.
@@ -58,6 +82,17 @@ class PlanMaker {
   /// Where main loops would have to be compiled: begins to in the background, and makes the steps of a plan
   /// without them, which answers meanwhile. False: as make_steps().
   bool answer_meanwhile(plan::Fusion fusion);
+  /// In adaptive mode: makes regions as verdicts say. `orders`: those of the program.
+  void choose_variants(plan::Orders orders);
+  void note_candidates(const plan::Region& r, const Hash128& unit, const UnitVerdict& verdict,
+                       std::span<const FusionVariant> variants, FusionVariant against);
+  void note_schedules(const plan::Region& r, const lower::Lowered& lowered);
+  /// Whether the plan publishes what `like_` does and its kernels are there; begins to compile them.
+  bool is_like();
+  /// Whether a recorded node may become a leaf.
+  bool may_publish(std::uint32_t position) const;
+  /// Kernels of the plan that are not at hand, of those that `wanted` takes.
+  std::vector<LateKernel> late_kernels(const std::function<bool(const KernelRequest&)>& wanted);
   /// One for each launch step, for each epilogue and for each kernel of tiles.
   std::vector<KernelRequest> kernel_requests();
   /// The region that was being lowered or verified, and its line, for a message.
@@ -138,6 +173,8 @@ class PlanMaker {
   void log_refusals();
   /// Where reports are wanted: what was fused, of kernels that are there (plan_reports.cpp).
   void report();
+  /// As measured, of the region's variant; 0: it has none.
+  double gain_of(const plan::Region& r) const;
   /// The steps that were added since the last call are the region's.
   void note_steps(const plan::Region& r);
   void note_argument_bytes();
@@ -161,6 +198,13 @@ class PlanMaker {
   std::vector<Accesses> accesses_;  // by argument
   bool overlaps_ = false;           // a step reads, at other points, what it overwrites
   plan::Regions regions_;
+  struct UnitOf {
+    Hash128 key;
+    UnitVerdict verdict;
+  };
+  std::unordered_map<NodeId, UnitOf> units_;  // in adaptive mode: of each region, by its first output
+  const Plan* like_ = nullptr;
+  std::shared_ptr<std::atomic<LateCompile>> compiling_;
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
   std::vector<std::int32_t> buffer_of_;
   std::vector<bool> overwritten_;  // its buffer became another node's

@@ -19,39 +19,38 @@ namespace {
 constexpr std::uint64_t kMostShare =
     4;  // a plan that answers takes at most one part of so many of the memory
 
-/// A kernel with its key, for a thread that outlives the plan.
-struct LateKernel {
-  std::shared_ptr<const kernel::Kernel> kernel;
-  Hash128 key;
-  int instances;
-};
+}  // namespace
 
 void compile_later(std::vector<LateKernel> late, Device device,
-                   std::shared_ptr<std::atomic<bool>> superseded) {
+                   std::function<void(const std::exception*)> done) {
   run_in_background(
-      [late = std::move(late), device, superseded = std::move(superseded)] {
+      [late = std::move(late), device, done = std::move(done)] {
         try {
           std::vector<KernelRequest> requests;
           for (const LateKernel& l : late)
             requests.push_back({l.kernel.get(), l.key, device, l.instances, nullptr, Verdict::Memory});
           obtain(requests);
-          superseded->store(true, std::memory_order_release);
+          done(nullptr);
         } catch (const std::exception& e) {
-          warn(cat(e.what(), "; the plan without it stays"));
+          done(&e);
         }
       },
       config().cache == "rw");
 }
 
-}  // namespace
+std::vector<LateKernel> PlanMaker::late_kernels(const std::function<bool(const KernelRequest&)>& wanted) {
+  std::vector<LateKernel> late;
+  for (const KernelRequest& r : kernel_requests())
+    if (wanted(r) && !is_at_hand(r))
+      late.push_back({std::make_shared<const kernel::Kernel>(*r.kernel), r.key, r.instances});
+  return late;
+}
 
 bool PlanMaker::answer_meanwhile(plan::Fusion fusion) {
   const schedule::Target& target = planning_target(device_);
   if (!target.gpu || target.exact || config().tier == Tier::Jit) return true;
-  std::vector<LateKernel> late;
-  for (const KernelRequest& r : kernel_requests())
-    if (r.kernel->main_loop && !is_at_hand(r))
-      late.push_back({std::make_shared<const kernel::Kernel>(*r.kernel), r.key, r.instances});
+  std::vector<LateKernel> late =
+      late_kernels([](const KernelRequest& r) { return r.kernel->main_loop.has_value(); });
   if (late.empty()) return true;
   {
     const QuickPlanning quick;
@@ -65,7 +64,10 @@ bool PlanMaker::answer_meanwhile(plan::Fusion fusion) {
       if (bytes <= device::at(device_).memory_use().limit / kMostShare) {
         auto superseded = std::make_shared<std::atomic<bool>>(false);
         plan_->superseded = superseded;
-        compile_later(std::move(late), device_, std::move(superseded));
+        compile_later(std::move(late), device_, [superseded](const std::exception* e) {
+          if (e) return warn(cat(e->what(), "; the plan without it stays"));
+          superseded->store(true, std::memory_order_release);
+        });
         return true;
       }
     }

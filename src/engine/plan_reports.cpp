@@ -34,12 +34,20 @@ void PlanMaker::note_steps(const plan::Region& r) {
   region_of_attention_.resize(plan_->attentions.size(), &r);
 }
 
+double PlanMaker::gain_of(const plan::Region& r) const {
+  const auto unit = r.variant ? units_.find(r.outputs.front()) : units_.end();
+  return unit == units_.end() ? 0 : unit->second.verdict.gain_of(*r.variant);
+}
+
 void PlanMaker::report() {
   std::vector<RegionFacts> facts;
   std::vector<std::vector<std::uint32_t>> regions_of_step;
   const auto facts_of = [&](const plan::Region* r) -> RegionFacts& {
     auto at = std::find_if(facts.begin(), facts.end(), [&](const RegionFacts& f) { return f.region == r; });
-    if (at == facts.end()) at = facts.insert(at, RegionFacts{r, {}});
+    if (at == facts.end()) {
+      at = facts.insert(at, RegionFacts{r, {}});
+      at->gain = gain_of(*r);
+    }
     const auto index = static_cast<std::uint32_t>(at - facts.begin());
     if (std::ranges::find(regions_of_step.back(), index) == regions_of_step.back().end())
       regions_of_step.back().push_back(index);

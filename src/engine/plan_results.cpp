@@ -59,7 +59,7 @@ void PlanMaker::add_results() {
   for (std::uint32_t r : walk_.roots) root[r] = true;
   published_.assign(walk_.nodes.size(), false);
   for (std::uint32_t i = 0; i < walk_.nodes.size(); ++i) {
-    if (!wanted_[i] || add_result(i, root[i])) continue;
+    if (!wanted_[i] || (may_publish(i) && add_result(i, root[i]))) continue;
     KILN_CHECK_THAT(!root[i], "a root was not computed");
     const NodeId id = t_.now[ids_[i]];
     if (!recorded_[i].cheap && id != ir::kNoNode && has_value(regions_.loops, id))
@@ -67,6 +67,11 @@ void PlanMaker::add_results() {
   }
   std::vector<bool> visited(walk_.nodes.size());
   for (std::uint32_t i : plan_->left_pending) add_nearest(i, visited);
+}
+
+bool PlanMaker::may_publish(std::uint32_t position) const {
+  return !like_ ||
+         std::ranges::find(like_->results, position, &Plan::Result::position) != like_->results.end();
 }
 
 bool PlanMaker::add_result(std::uint32_t i, bool root) {
@@ -102,7 +107,8 @@ void PlanMaker::add_nearest(std::uint32_t pending, std::vector<bool>& visited) {
       if (in == Walk::kNone || visited[in] || published_[in]) continue;
       visited[in] = true;
       const NodeId id = t_.now[ids_[in]];
-      if (id == ir::kNoNode || g_[id].op == ir::Op::leaf || buffer_of_[id] < 0 || !add_result(in, false))
+      if (id == ir::kNoNode || g_[id].op == ir::Op::leaf || buffer_of_[id] < 0 || !may_publish(in) ||
+          !add_result(in, false))
         stack.push_back(in);
     }
   }

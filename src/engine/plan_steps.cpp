@@ -78,6 +78,7 @@ Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::L
   if (const RegionHook hook = current_region_hook()) hook(g_, r);
   lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
   overlaps_ = overlaps_ || lowered->overlaps;
+  note_schedules(r, *lowered);
   Launch l;
   for (std::size_t b = 0; b < lowered->buffers.size(); ++b) {
     const lower::BufferSource& s = lowered->buffers[b];

@@ -207,6 +207,8 @@ class Builder {
     r.nodes = f.region->nodes;
     r.outputs = f.region->outputs;
     r.library = f.library;
+    r.variant = f.region->variant.value_or(FusionVariant::Default);
+    r.gain = f.gain;
     r.floor_bytes = r.bytes = f.library_bytes;
     double work = 0;
     for (const RegionFacts::Kernel& k : f.kernels) {

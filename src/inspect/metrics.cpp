@@ -30,6 +30,10 @@ constexpr Metric kMetrics[] = {
     {&Statistics::vm_launches, "vm_launches", "launches that began without machine code"},
     {&Statistics::graphs, "graphs", "evaluations that were enqueued as one CUDA graph"},
     {&Statistics::cuts, "cuts", "recordings computed because they grew long and nothing was read"},
+    {&Statistics::variant_runs, "variant_runs",
+     "evaluations that timed a variant or what it is compared with"},
+    {&Statistics::variants_tried, "variants_tried", "comparisons of variants that ended"},
+    {&Statistics::variants_won, "variants_won", "comparisons after which the variant was taken"},
 };
 static_assert(sizeof(Statistics) == std::size(kMetrics) * sizeof(std::uint64_t), "a counter has no name");
 

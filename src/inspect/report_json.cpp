@@ -32,6 +32,11 @@ constexpr std::size_t kKinds = 0
 #include <kiln/fusion.def>
 #undef KILN_REGION_KIND
     ;
+constexpr std::size_t kVariants = 0
+#define KILN_VARIANT KILN_COUNTED
+#include <kiln/fusion.def>
+#undef KILN_VARIANT
+    ;
 constexpr std::size_t kStored = 0
 #define KILN_STORED KILN_COUNTED
 #include <kiln/fusion.def>
@@ -80,16 +85,21 @@ FusionReport::Kernel kernel_of(const Json& j) {
 Json json_of(const FusionReport::Region& r) {
   Json kernels = Json::array();
   for (const FusionReport::Kernel& k : r.kernels) kernels.push_back(json_of(k));
-  return {{"kind", name(r.kind)},
-          {"nodes", r.nodes},
-          {"outputs", r.outputs},
-          {"library", r.library},
-          {"bytes", r.bytes},
-          {"floor_bytes", r.floor_bytes},
-          {"operations", r.operations},
-          {"modelled_ns", r.modelled_ns},
-          {"measured_ns", r.measured_ns},
-          {"kernels", kernels}};
+  Json j = {{"kind", name(r.kind)},
+            {"nodes", r.nodes},
+            {"outputs", r.outputs},
+            {"library", r.library},
+            {"bytes", r.bytes},
+            {"floor_bytes", r.floor_bytes},
+            {"operations", r.operations},
+            {"modelled_ns", r.modelled_ns},
+            {"measured_ns", r.measured_ns},
+            {"kernels", kernels}};
+  if (r.variant != FusionVariant::Default) {
+    j["variant"] = name(r.variant);
+    j["gain"] = r.gain;
+  }
+  return j;
 }
 FusionReport::Region region_of(const Json& j) {
   FusionReport::Region r;
@@ -103,6 +113,10 @@ FusionReport::Region region_of(const Json& j) {
   r.modelled_ns = j.at("modelled_ns");
   r.measured_ns = j.at("measured_ns");
   for (const Json& k : j.at("kernels")) r.kernels.push_back(kernel_of(k));
+  if (j.contains("variant")) {
+    r.variant = enum_of<FusionVariant>(j["variant"], kVariants);
+    r.gain = j.at("gain");
+  }
   return r;
 }
 

@@ -15,7 +15,9 @@ Statistics statistics() {
           get(Counter::Launches),        get(Counter::LibraryCalls),
           get(Counter::PlanNs),          get(Counter::CompileNs),
           get(Counter::Fallbacks),       get(Counter::VmLaunches),
-          get(Counter::Graphs),          get(Counter::Cuts)};
+          get(Counter::Graphs),          get(Counter::Cuts),
+          get(Counter::VariantRuns),     get(Counter::VariantsTried),
+          get(Counter::VariantsWon)};
 }
 
 void reset_statistics() {

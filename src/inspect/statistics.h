@@ -22,6 +22,9 @@ enum class Counter {
   VmLaunches,
   Graphs,
   Cuts,
+  VariantRuns,
+  VariantsTried,
+  VariantsWon,
   kCount
 };
 extern std::atomic<std::uint64_t> counters[static_cast<int>(Counter::kCount)];

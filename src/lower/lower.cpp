@@ -90,6 +90,7 @@ void RegionLowering::complete() {
   out_.work = points * static_cast<double>(std::max(prims_, 1.0f));
   out_.grain = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(static_cast<double>(out_.grid) * 16384.0 / std::max(points, 1.0)));
+  if (s_.one_thread) out_.grain = std::max<std::int64_t>(1, out_.grid);
 }
 
 /// Gives the kernel its canonical numbers, and what the launch binds with it.

@@ -6,6 +6,8 @@
 #include "plan/region.h"
 #include "schedule/schedule.h"
 
+#include <kiln/fusion_report.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +43,7 @@ struct Lowered {
   double work = 0;                    // primitives in all (for the threading decision)
   std::int64_t bytes = 0;             // memory traffic, each operand once
   schedule::Form form{};
+  std::vector<FusionVariant> alternatives;  // variants of the chosen schedule (schedule/variants.h)
   /// The epilogue of a CPU's product: parameters, and the buffer of the sums, that come with each call; see
   /// device::Launch.
   std::vector<std::int32_t> given;

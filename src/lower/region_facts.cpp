@@ -5,6 +5,7 @@
 // keep_in_scratch adds.
 #include "lower/region_lowering.h"
 #include "math/expand.h"
+#include "schedule/variants.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -119,6 +120,12 @@ void RegionLowering::choose() {
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));
   s_ = std::get<schedule::Schedule>(answer);
+  if (const schedule::ScheduleHook hook = schedule::schedule_hook()) [[unlikely]]
+    hook(f, s_);
+  if (variant_) {
+    out_.alternatives = schedule::alternatives(f, target_, s_);
+    if (const auto other = schedule::varied(*variant_, f, target_, s_)) s_ = *other;
+  }
 }
 
 /// Whether an index walks the last two groups as one.

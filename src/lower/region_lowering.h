@@ -87,6 +87,7 @@ class RegionLowering {
         regions_(regions),
         target_(target),
         product_(region.product),
+        variant_(region.variant),
         p_(pull(graph, regions, region)),
         k_(out_.kernel) {}
 
@@ -389,7 +390,8 @@ class RegionLowering {
   const plan::Graph& g_;
   const plan::Regions& regions_;
   const schedule::Target& target_;
-  const NodeId product_;  // of a contraction, or kNoNode
+  const NodeId product_;                        // of a contraction, or kNoNode
+  const std::optional<FusionVariant> variant_;  // of the schedule; nothing: which there are is not asked
   Pulled p_;
   Lowered out_;
   Kernel& k_;  // out_.kernel

@@ -71,7 +71,8 @@ bool Fuser::cheaper_inlined(std::size_t i) {
   int reads = 0;
   std::map<std::size_t, int> readers;  // and how often each reads it
   for (NodeId n : a.nodes)
-    if (is_root_[n] || ir::is_view(g_[n].op)) return false;  // a view that computes is there to be stored
+    // a view that computes is there to be stored
+    if (is_root_[n] || ir::is_view(g_[n].op) || is_apart(n)) return false;
   for (std::uint32_t e : a.in_edges)
     if (group_of_[edges_[e].producer] != static_cast<int>(i))
       input_bytes += static_cast<double>(edges_[e].bytes);
@@ -86,6 +87,8 @@ bool Fuser::cheaper_inlined(std::size_t i) {
       return false;
     bytes = static_cast<double>(edges_[e].bytes);
   }
+  for (const auto& [reader, times] : readers)
+    if (has_any(groups_[reader], orders_.together)) return true;
   const double points = static_cast<double>(a.points);
   const double apart = t_.launch_ns + a.cost * points / t_.prims_per_ns + (1 + reads) * t_.traffic_ns(bytes) +
                        t_.traffic_ns(input_bytes);
@@ -180,16 +183,15 @@ Regions Fuser::finish() {
   return out;
 }
 
-Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion,
-             std::span<const Apart> apart) {
+Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion, const Orders& orders) {
   if (target.off.all) fusion = Fusion::None;
-  Regions regions = Fuser(graph, target, fusion, apart).run();
+  Regions regions = Fuser(graph, target, fusion, orders).run();
   if (fusion != Fusion::Full || regions.regions.size() < 2 || target.off.recompute) return regions;
   std::vector<bool> again = worth_recomputing(graph, regions, target);
-  for (const Apart& a : apart)
+  for (const Apart& a : orders.apart)
     if (!again.empty()) again[a.node] = false;
   if (std::ranges::find(again, true) == again.end()) return regions;
-  Regions other = Fuser(graph, target, fusion, apart, std::move(again)).run();
+  Regions other = Fuser(graph, target, fusion, orders, std::move(again)).run();
   const bool better = traffic_of(graph, other, target) < traffic_of(graph, regions, target);
   return better ? other : regions;
 }

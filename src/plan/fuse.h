@@ -13,17 +13,26 @@ namespace kiln::plan {
 /// over whole tensors.
 enum class Fusion : std::uint8_t { Full, None };
 
-/// A computing node that is stored, and whose readers are other regions.
+/// A computing node, or a view that is to have memory of its own: it is stored, and its readers are other
+/// regions.
 struct Apart {
   NodeId node;
   Why why;
+};
+
+/// What was decided before: by patterns of the program, and by measurements (variants.h).
+struct Orders {
+  std::vector<Apart> apart;
+  std::vector<NodeId> alone;     // their regions become no region with others that read the same memory
+  std::vector<NodeId> together;  // their regions take in what they read although the model would not
+  bool empty() const { return apart.empty() && alone.empty() && together.empty(); }
 };
 
 /// Pre: verified graph, ids topological. Post: every root is stored or an alias (affine view) of something
 /// stored; every region lowers; regions are in an order in which they can run; every compute node is in one
 /// region, or is recomputed inside its consumers (and then in none).
 Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion = Fusion::Full,
-             std::span<const Apart> apart = {});
+             const Orders& orders = {});
 
 /// Where an affine view's elements lie in the memory of the leaf or stored node below it.
 struct Alias {

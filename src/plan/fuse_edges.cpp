@@ -22,6 +22,7 @@ void Fuser::find_attentions() {
   attention_of_.assign(g_.size(), -1);
   if (fusion_ != Fusion::Full || !t_.attentions || t_.strict) return;
   for (Attention& a : plan::find_attentions(g_, near_misses_)) {
+    if (is_apart(a.scores)) continue;
     if (t_.gpu)
       if (Why why = refuse_on_gpu(g_, a); !why.empty()) {
         near_misses_.push_back({a.scores, a.product, std::move(why)});
@@ -77,6 +78,7 @@ void Fuser::classify() {
         if (is_apart(id)) generator_cost_[id] = -1;
         transparent_[id] = ir::is_view(x.op) || generator(id) || (!recomputed_.empty() && recomputed_[id]);
         count_pieces(id);
+        if (ir::is_view(x.op) && is_apart(id)) store_view(id);
         if (!transparent_[id]) count_reads(id);
         break;
       }

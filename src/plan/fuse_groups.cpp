@@ -310,6 +310,7 @@ Why Fuser::needs_rows(const Group& a, const Group& b, bool dependent) const {
   if (!dependent && !(a.scans && (b.scans || b.reduces)) && !(b.scans && a.reduces)) return {};
   if (t_.off.norm) return because(FusionReason::SwitchedOff, "norm");
   const Group& r = a.is_map() ? b : a;
+  if (has_any(b, orders_.together) && !t_.strict) return {};
   return schedule::refuse_norm(r.rows(), r.points / std::max<std::int64_t>(r.rows(), 1), r.columns(), t_);
 }
 
@@ -339,7 +340,7 @@ Why Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
   n.apart[1] = {cost[1], bytes_moved({&b})};
   n.prims = cost[0] + cost[1];
   n.bytes = bytes_moved({&a, &b});
-  return schedule::nest_pays(n, t_) ? Why() : Why::later();
+  return has_any(b, orders_.together) || schedule::nest_pays(n, t_) ? Why() : Why::later();
 }
 
 /// Why reductions along different axes of the same values do not share a kernel, or nothing.
@@ -428,6 +429,7 @@ void Fuser::merge_siblings() {
     if (a == b) continue;
     if (order_.place(a) > order_.place(b)) std::swap(a, b);
     const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
+    if (has_any(ga, orders_.alone) || has_any(gb, orders_.alone)) continue;
     if (ga.points != gb.points || ga.points == 0 || ga.points < t_.fuse_least || ga.library || gb.library)
       continue;
     const auto reads_all = [&](NodeId id) { return reads_at(id) == group(id).levels.place[0]; };

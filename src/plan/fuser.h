@@ -9,6 +9,7 @@
 #include "plan/sequence.h"
 #include "schedule/schedule.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <limits>
 #include <optional>
@@ -87,9 +88,14 @@ inline void add_run(std::vector<Run>& runs, std::size_t first, Run axis) {
 class Fuser {
  public:
   /// `recomputed`: nodes, elementwise ones, that are to be made wherever they are read; empty: none.
-  Fuser(const Graph& g, const schedule::Target& t, Fusion fusion, std::span<const Apart> apart,
+  Fuser(const Graph& g, const schedule::Target& t, Fusion fusion, const Orders& orders,
         std::vector<bool> recomputed = {})
-      : g_(g), t_(t), fusion_(fusion), recomputed_(std::move(recomputed)), apart_(apart) {}
+      : g_(g),
+        t_(t),
+        fusion_(fusion),
+        recomputed_(std::move(recomputed)),
+        apart_(orders.apart),
+        orders_(orders) {}
   Regions run();
 
  private:
@@ -160,6 +166,11 @@ class Fuser {
   bool try_merge(int ia, int ib, std::uint32_t edge);
   Why too_much(const Group& a, const Group& b) const;
   bool is_apart(NodeId id) const { return std::ranges::find(apart_, id, &Apart::node) != apart_.end(); }
+  bool has_any(const Group& x, const std::vector<NodeId>& of) const {
+    return !of.empty() && std::ranges::any_of(of, [&](NodeId id) {
+      return group_of_[id] == static_cast<int>(&x - groups_.data());
+    });
+  }
   Why kept_apart(const Group& a, const Group& b) const;
   Why needs_rows(const Group& a, const Group& b, bool dependent) const;
   Why refuse_nest(const Group& a, const Group& b, const Fit& f);
@@ -210,6 +221,7 @@ class Fuser {
   const Fusion fusion_;
   const std::vector<bool> recomputed_;
   const std::span<const Apart> apart_;  // few
+  const Orders& orders_;
   std::vector<bool> transparent_, is_root_, inlined_;
   std::vector<AtomSet> place_;                           // of each node, among its group's atoms
   std::vector<Run> runs_;                                // of all edges

@@ -5,8 +5,11 @@
 #include "ir/loops.h"
 #include "support/why.h"
 
+#include <kiln/fusion_report.h>
+
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -37,6 +40,8 @@ struct Region {
   std::vector<Loop> axes;   // outermost first; empty: values have one set of reduced axes, or none
   std::vector<int> places;  // of `nodes`, where there are axes
   bool nest = false;
+  /// Of its schedule. Nothing: nobody asks which there are (adaptive mode is off).
+  std::optional<FusionVariant> variant;
 };
 
 /// Why two regions stayed apart.

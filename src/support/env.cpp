@@ -122,11 +122,13 @@ constexpr std::array<std::string_view, 4> kChecks{"nan", "diff", "key", "bounds"
 constexpr std::array<std::string_view, 3> kCaches{"off", "ro", "rw"};
 constexpr std::array<std::string_view, 4> kCpus{"native", "sse4.2", "avx2", "avx512"};
 constexpr std::array<std::string_view, 2> kSwitch{"0", "1"};
+constexpr std::array<std::string_view, 4> kAdapts{"0", "1", "kept", "tune"};
 constexpr bool Config::* kCheckFlags[] = {&Config::check_nan, &Config::check_diff, &Config::check_key,
                                           &Config::check_bounds};
 static_assert(std::size(kCheckFlags) == kChecks.size());
 static_assert(static_cast<std::size_t>(Mode::Interpret) == kModes.size() - 1);
 static_assert(static_cast<std::size_t>(Tier::Vm) == kTiers.size() - 1);
+static_assert(static_cast<std::size_t>(Adapt::Tune) == kAdapts.size() - 1);
 
 void parse_device(const Value& v, Config& c) {
   const std::string_view kind = v.text.substr(0, v.text.find(':'));
@@ -293,6 +295,12 @@ constexpr Variable kVariables[] = {
      [](const Config& c) { return std::to_string(c.fuse_least); }},
     {"KILN_FUSE_OFF", "[cpu:|cuda:|null:]norm,nest,siblings,recompute,epilogue,attention,user.NAME",
      "patterns that are not fused", parse_fuse_off, [](const Config& c) { return join(c.fuse_off); }},
+    {"KILN_ADAPT", "0|1|kept|tune",
+     "measure other ways to run regions and keep the better one: not, in real evaluations, only what is "
+     "kept, "
+     "at once",
+     [](const Value& v, Config& c) { c.adapt = static_cast<Adapt>(v.choice(kAdapts)); },
+     [](const Config& c) { return std::string(kAdapts[static_cast<std::size_t>(c.adapt)]); }},
     {"KILN_CHECK", "nan,diff,key,bounds",
      "checks while running: NaNs, the interpreter's answer, cache keys, indices", parse_check, show_check},
     {"KILN_CACHE", "off|ro|rw", "the cache of compiled kernels on disk",

@@ -37,6 +37,11 @@ constexpr Word kKinds[] = {
 #include <kiln/fusion.def>
 #undef KILN_REGION_KIND
 };
+constexpr Word kVariants[] = {
+#define KILN_VARIANT(Name, Way, text) {#Name, text},
+#include <kiln/fusion.def>
+#undef KILN_VARIANT
+};
 constexpr Word kStored[] = {
 #define KILN_STORED(Name, text) {#Name, text},
 #include <kiln/fusion.def>
@@ -63,11 +68,13 @@ std::string_view name(FusionHint h) { return at(kHints, h).name; }
 std::string_view name(FusionPattern p) { return at(kPatterns, p).name; }
 std::string_view name(FusionReason r) { return at(kReasons, r).name; }
 std::string_view name(RegionKind k) { return at(kKinds, k).name; }
+std::string_view name(FusionVariant v) { return at(kVariants, v).name; }
 std::string_view name(StoredBecause w) { return at(kStored, w).name; }
 std::string_view text_of(FusionHint h) { return at(kHints, h).text; }
 std::string_view text_of(FusionPattern p) { return at(kPatterns, p).text; }
 std::string_view text_of(FusionReason r) { return at(kReasons, r).text; }
 std::string_view text_of(RegionKind k) { return at(kKinds, k).text; }
+std::string_view text_of(FusionVariant v) { return at(kVariants, v).text; }
 std::string_view text_of(StoredBecause w) { return at(kStored, w).text; }
 std::string_view explanation_of(FusionReason r) { return at(kReasons, r).explanation; }
 FusionHint hint_of(FusionReason r) { return at(kReasons, r).hint; }

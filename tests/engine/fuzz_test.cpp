@@ -5,6 +5,7 @@
 // they take; KILN_TEST_FUZZ_SEED begins elsewhere; KILN_TEST_FUZZ_LOOPS=1 draws programs that are mostly made
 // of loops. A failure is shrunk and printed as C++. With KILN_DEVICE=cuda the programs run on the device.
 #include "engine/plan.h"
+#include "engine/plan_variants.h"
 #include "modes.h"
 #include "plan/donate.h"
 #include "program.h"
@@ -142,6 +143,35 @@ std::string compare_one_by_one(const test::Program& p) {
   }
 }
 
+/// Variants that the planner is told to take: a number for each region, by the program's seed.
+std::uint64_t variant_state = 0;
+FusionVariant drawn_variant(std::span<const FusionVariant> ways) {
+  variant_state = variant_state * 6364136223846793005u + 1442695040888963407u;
+  const std::uint64_t draw = variant_state >> 33;
+  if (!ways.empty()) return draw % 3 == 0 ? FusionVariant::Default : ways[draw / 3 % ways.size()];
+  return static_cast<FusionVariant>(draw % (static_cast<std::uint64_t>(FusionVariant::Joined) + 1));
+}
+
+/// As adaptive mode might settle it, every other program by machine code.
+std::string compare_variants(const test::Program& p) {
+  const Config before = config();
+  Config adaptive = before;
+  adaptive.adapt = Adapt::Kept;
+  configure(adaptive);
+  engine::set_variant_hook(drawn_variant);
+  engine::clear_plan_cache();
+  variant_state = p.instructions.size();
+  std::string what = compare(p, testing::kEngines[p.instructions.size() % 2 ? 2 : 0], false);
+  if (what.empty()) {
+    engine::clear_plan_cache();
+    what = compare_strictly(p);
+  }
+  engine::set_variant_hook(nullptr);
+  configure(before);
+  engine::clear_plan_cache();
+  return what;
+}
+
 template <class Compare>
 void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare compare) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
@@ -199,6 +229,11 @@ TEST(Fuzz, ProgramsPlannedOneByOneEqualTheInterpreter) {
   fuzz("one by one", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 4,
        compare_one_by_one);
   ::testing::internal::GetCapturedStderr();
+}
+
+TEST(Fuzz, ProgramsOfAnyVariantsEqualTheInterpreter) {
+  fuzz("variants", number("KILN_TEST_FUZZ_SEED", 1) + 9000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 3,
+       compare_variants);
 }
 
 TEST(Fuzz, StrictProgramsHaveOneSetOfBits) {

@@ -274,6 +274,7 @@ const std::set<FusionReason> kElsewhere = {
     FusionReason::UserShared,
     FusionReason::UserOff,
     FusionReason::UserApart,
+    FusionReason::MeasuredApart,  // tests/engine/adapt_test.cpp
     // no program is known
     FusionReason::TooManyInputs,
     FusionReason::NotOneScore,

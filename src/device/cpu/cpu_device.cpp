@@ -33,6 +33,10 @@ struct LentBuffer : ir::Buffer {
 class CpuDevice final : public device::Device {
  public:
   std::string name() const override { return "cpu"; }
+  std::string identity() const override {
+    static const std::string model = host_model_name();
+    return model;
+  }
   const schedule::Target& target() const override {
     struct Kept {
       schedule::Target target;

@@ -61,6 +61,9 @@ class CudaDevice final : public device::Device {
       : index_(index), target_(target_of(cuda::device(index))), compiler_(make_compiler(index)) {}
 
   std::string name() const override { return cat("cuda:", index_, " (", cuda::device(index_).name, ")"); }
+  std::string identity() const override {
+    return cat(cuda::device(index_).name, ", driver for CUDA ", driver().version);
+  }
   const schedule::Target& target() const override { return target_; }
   bool is_host() const override { return false; }
   int wide_access_bytes() const override { return 16; }

@@ -1,0 +1,243 @@
+#include "schedule/variants.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace kiln::schedule {
+namespace {
+
+constexpr std::int64_t kLeastStreamed = 256
+                                        << 10;  // bytes of an output that are worth storing past the caches
+constexpr double kOneThreadWork = 1 << 21;      // primitives that one thread may handle sooner than several
+constexpr int kMostRegisters = 8;               // side by side
+constexpr std::int64_t kMostStripe = 4096;      // columns, see schedule.cpp
+constexpr std::int64_t kMostColumns = 32;       // times the lanes
+constexpr std::int64_t kLeastChunk = 1024;      // elements
+constexpr int kShortRow = 8;                    // times the lanes: rows that may lie across them
+
+struct Extents {
+  std::int64_t kept = 1, reduced = 1;
+  bool last_reduced = false;
+};
+
+Extents extents_of(const Facts& f) {
+  Extents e;
+  for (const Facts::Axis& a : f.axes) (a.reduced ? e.reduced : e.kept) *= a.extent;
+  e.last_reduced = f.axes.back().reduced;
+  return e;
+}
+
+bool is_map(const Facts& f) { return f.phases == 0 && !f.scans && f.levels == 1 && !f.slab; }
+
+int base_lanes(const Facts& f, const Target& t) {
+  return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
+}
+
+/// The same with another number of lanes. Blocks stay multiples of them.
+std::optional<Schedule> with_lanes(const Facts& f, const Target& t, Schedule s, int lanes) {
+  const int base = base_lanes(f, t);
+  if (lanes < std::max(2, base / 2) || lanes > kMostRegisters * base) return {};
+  switch (s.form) {
+    case Form::Flat:
+    case Form::Rows: break;
+    case Form::Columns:
+    case Form::SplitColumns:
+    case Form::Nest: s.block = std::max<std::int64_t>(1, s.block / lanes) * lanes; break;
+    case Form::Stripes:
+      if (s.block % lanes != 0) return {};
+      break;
+    case Form::Split:
+    case Form::Slab: break;
+    case Form::Tiles:
+    case Form::Chain:
+    case Form::Bunch:
+    case Form::Product: return {};
+  }
+  s.lanes = lanes;
+  return s;
+}
+
+/// The same with blocks of `by` times as many elements, or by -`by` times fewer.
+std::optional<Schedule> with_blocks(const Facts& f, Schedule s, int by) {
+  const auto scaled = [by](std::int64_t n) { return by > 0 ? n * by : n / -by; };
+  switch (s.form) {
+    case Form::Flat:
+      s.block = scaled(s.block);
+      if (s.block < s.lanes || s.block > f.axes.back().extent) return {};
+      return s;
+    case Form::Columns:
+      s.block = scaled(s.block) / s.lanes * s.lanes;
+      if (s.block < s.lanes || s.block > extents_of(f).kept) return {};
+      return s;
+    case Form::Stripes: {
+      if (s.chunk > 0) {
+        s.chunk = scaled(s.chunk);
+        return s.chunk > 0 ? std::optional(s) : std::nullopt;
+      }
+      s.block = std::min(scaled(s.block) / 64 * 64, kMostStripe);
+      return s.block >= 64 ? std::optional(s) : std::nullopt;
+    }
+    case Form::Split:
+    case Form::SplitColumns: s.chunk = scaled(s.chunk); return s.chunk > 0 ? std::optional(s) : std::nullopt;
+    case Form::Rows:
+    case Form::Tiles:
+    case Form::Chain:
+    case Form::Bunch:
+    case Form::Nest:
+    case Form::Slab:
+    case Form::Product: return {};
+  }
+  return {};
+}
+
+std::optional<Schedule> in_chunks(const Facts& f, const Target& t, Schedule s) {
+  const Extents e = extents_of(f);
+  if (s.form != Form::Rows || f.phases != 1 || f.stores_full || !e.last_reduced || s.one_by_one) return {};
+  std::int64_t outer = 1;
+  for (const Facts::Axis& a : f.axes)
+    if (a.reduced) {
+      outer = a.extent;
+      break;
+    }
+  const std::int64_t inner = e.reduced / outer;
+  s.form = Form::Split;
+  s.chunk = std::max<std::int64_t>(std::max<std::int64_t>(1, kLeastChunk / inner), outer / (8 * t.threads));
+  if (inner == 1) s.chunk = (s.chunk + 63) / 64 * 64;
+  return s.chunk < outer ? std::optional(s) : std::nullopt;
+}
+
+std::optional<Schedule> in_stripes(const Facts& f, Schedule s) {
+  const Extents e = extents_of(f);
+  if ((s.form != Form::Columns && s.form != Form::SplitColumns) || e.last_reduced || f.in_parts) return {};
+  if (f.axes.back().extent < 64) return {};
+  s.form = Form::Stripes;
+  s.chunk = 0;
+  s.block = std::min(kMostStripe, (f.axes.back().extent + 63) / 64 * 64);
+  return s.lanes <= 64 && s.block % s.lanes == 0 ? std::optional(s) : std::nullopt;
+}
+
+std::optional<Schedule> by_columns(const Facts& f, Schedule s) {
+  if ((s.form != Form::Stripes && s.form != Form::SplitColumns) || f.scans) return {};
+  s.form = Form::Columns;
+  s.chunk = 0;
+  s.block = s.lanes;
+  return s;
+}
+
+/// Of a region that schedule() gives columns of short rows: the rows themselves on lanes.
+std::optional<Schedule> rows_on_lanes(const Facts& f, const Target& t, Schedule s) {
+  const Extents e = extents_of(f);
+  if (s.form != Form::Columns || !e.last_reduced || f.scans || e.reduced > kShortRow * base_lanes(f, t))
+    return {};
+  s.form = Form::Rows;
+  s.lane_axis = static_cast<int>(f.axes.size()) - 1;
+  s.block = 0;
+  s.lanes = base_lanes(f, t);
+  return s;
+}
+
+/// The opposite: each lane has a row of its own, whose elements come one after the other.
+std::optional<Schedule> rows_beside_rows(const Facts& f, const Target& t, Schedule s) {
+  const Extents e = extents_of(f);
+  const int lanes = base_lanes(f, t);
+  if (s.form != Form::Rows || !e.last_reduced || f.scans || is_map(f)) return {};
+  if (e.reduced > kShortRow * lanes || e.kept < 4 * lanes) return {};
+  s.form = Form::Columns;
+  s.lanes = lanes;
+  s.lane_axis = static_cast<int>(f.axes.size()) - 1;
+  while (s.lane_axis >= 0 && f.axes[static_cast<std::size_t>(s.lane_axis)].reduced) --s.lane_axis;
+  if (s.lane_axis < 0 || f.axes[static_cast<std::size_t>(s.lane_axis)].extent < lanes) return {};
+  s.block = lanes * std::clamp<std::int64_t>(e.kept / lanes / (8 * t.threads), 1, kMostColumns);
+  return s;
+}
+
+std::optional<Schedule> stored(const Facts& f, Schedule s, bool past_caches) {
+  if (s.stream == past_caches || (past_caches && f.out_bytes < kLeastStreamed)) return {};
+  if (s.form == Form::Tiles) return {};  // their lanes depend on it
+  s.stream = past_caches;
+  return s;
+}
+
+/// What schedule() would choose if no operand lay across.
+std::optional<Schedule> untiled(Facts f, const Target& t, const Schedule& s) {
+  if (s.form != Form::Tiles) return {};
+  f.across = -1;
+  auto answer = schedule(f, t);
+  const Schedule* other = std::get_if<Schedule>(&answer);
+  return other ? std::optional(*other) : std::nullopt;
+}
+
+/// Whether a variant of the region gives the bits of every other: it changes no order in which values are
+/// combined.
+bool keeps_bits(FusionVariant v, const Facts& f) {
+  return is_map(f) || v == FusionVariant::ThroughCaches || v == FusionVariant::PastCaches ||
+         v == FusionVariant::OneThread;
+}
+
+std::atomic<ScheduleHook> hook{nullptr};
+
+}  // namespace
+
+void set_schedule_hook(ScheduleHook h) { hook.store(h); }
+ScheduleHook schedule_hook() { return hook.load(std::memory_order_relaxed); }
+
+std::optional<Schedule> varied(FusionVariant variant, const Facts& f, const Target& t,
+                               const Schedule& chosen) {
+  if (t.gpu || chosen.form == Form::Product || (t.exact && !keeps_bits(variant, f))) return {};
+  const Extents e = extents_of(f);
+  switch (variant) {
+    case FusionVariant::FewerLanes: return with_lanes(f, t, chosen, chosen.lanes / 2);
+    case FusionVariant::MoreLanes: return with_lanes(f, t, chosen, chosen.lanes * 2);
+    case FusionVariant::FourTimesLanes: return with_lanes(f, t, chosen, chosen.lanes * 4);
+    case FusionVariant::SmallerBlocks: return with_blocks(f, chosen, -4);
+    case FusionVariant::LargerBlocks: return with_blocks(f, chosen, 4);
+    case FusionVariant::ThroughCaches: return stored(f, chosen, false);
+    case FusionVariant::PastCaches: return stored(f, chosen, true);
+    case FusionVariant::OneThread: {
+      const double work = static_cast<double>(e.kept * e.reduced) * std::max(f.prims, 1);
+      if (t.threads < 2 || work > kOneThreadWork) return {};
+      Schedule s = chosen;
+      s.one_thread = true;
+      return s;
+    }
+    case FusionVariant::WholeRows: {
+      if (chosen.form != Form::Split) return {};
+      Schedule s = chosen;
+      s.form = Form::Rows;
+      s.chunk = 0;
+      return s;
+    }
+    case FusionVariant::Chunks: return in_chunks(f, t, chosen);
+    case FusionVariant::Stripes: return in_stripes(f, chosen);
+    case FusionVariant::ByColumns: return by_columns(f, chosen);
+    case FusionVariant::RowsOnLanes: return rows_on_lanes(f, t, chosen);
+    case FusionVariant::RowsBesideRows: return rows_beside_rows(f, t, chosen);
+    case FusionVariant::Untiled: return untiled(f, t, chosen);
+    case FusionVariant::Default:
+    case FusionVariant::ReductionsApart:
+    case FusionVariant::SiblingsApart:
+    case FusionVariant::ProductApart:
+    case FusionVariant::AttentionApart:
+    case FusionVariant::SharedStored:
+    case FusionVariant::ViewsStored:
+    case FusionVariant::EachAlone:
+    case FusionVariant::Joined: return {};
+  }
+  return {};
+}
+
+std::vector<FusionVariant> alternatives(const Facts& facts, const Target& target, const Schedule& chosen) {
+  // Other forms first: they differ most.
+  static constexpr FusionVariant kOrder[] = {
+      FusionVariant::WholeRows,      FusionVariant::Chunks,        FusionVariant::Stripes,
+      FusionVariant::ByColumns,      FusionVariant::RowsOnLanes,   FusionVariant::RowsBesideRows,
+      FusionVariant::Untiled,        FusionVariant::PastCaches,    FusionVariant::ThroughCaches,
+      FusionVariant::OneThread,      FusionVariant::FewerLanes,    FusionVariant::MoreLanes,
+      FusionVariant::FourTimesLanes, FusionVariant::SmallerBlocks, FusionVariant::LargerBlocks};
+  std::vector<FusionVariant> out;
+  for (const FusionVariant v : kOrder)
+    if (varied(v, facts, target, chosen)) out.push_back(v);
+  return out;
+}
+
+}  // namespace kiln::schedule
