@@ -202,6 +202,9 @@ void add_bench(CLI::App& app) {
   command->add_option("--only", o->random.only, "Only the random program with this index")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--check", o->random.check, "Compare the random programs, small, with the oracle");
+  command->add_flag(
+      "--adapt", o->random.adapt,
+      "Settle each random program by adaptive mode, and compare it with the program as planned");
   command->add_flag("--no-first", o->no_first, "Skip the first evaluations");
   command->add_option("--first", o->first)->group("");  // the new process
   command->callback([o] { run(*o); });

@@ -1,11 +1,11 @@
 #include "bench_random.h"
 
+#include "bench_adapt.h"
+#include "progress.h"
 #include "random_program.h"
 #include "random_report.h"
 
 #include <kiln/report.h>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -32,29 +32,6 @@ std::vector<RandomProgram> drawn(const RandomOptions& o, std::int64_t elements) 
 std::int64_t elements_of(const RandomOptions& o, std::int64_t otherwise) {
   return o.elements ? o.elements : otherwise;
 }
-
-/// One line on a terminal that says how far it is; nothing elsewhere.
-class Progress {
- public:
-  explicit Progress(std::size_t whole) : whole_(whole), shown_(isatty(STDERR_FILENO) == 1) {}
-  ~Progress() {
-    if (shown_) std::fputs("\r\033[K", stderr);
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  void at(std::size_t done, const std::string& what) const {
-    if (!shown_) return;
-    constexpr std::size_t kWidth = 30;
-    const std::size_t full = whole_ ? kWidth * done / whole_ : kWidth;
-    std::fprintf(stderr, "\r\033[K[%s%s] %zu/%zu %s", std::string(full, '#').c_str(),
-                 std::string(kWidth - full, '.').c_str(), done, whole_, what.c_str());
-    std::fflush(stderr);
-  }
-
- private:
-  std::size_t whole_;
-  bool shown_;
-};
 
 class ConfigScope {
  public:
@@ -89,7 +66,7 @@ double least_bytes(const RandomProgram& p, const Chip& chip) {
   return bytes + p.rows.moved * missed;
 }
 
-RandomRow measured(const RandomProgram& p, BenchDevice& device) {
+RandomRow measured(const RandomProgram& p, BenchDevice& device, bool adaptive) {
   RandomRow row{.program = p};
   const std::vector<Tensor> inputs = make_inputs(p);
   Program program;
@@ -111,6 +88,10 @@ RandomRow measured(const RandomProgram& p, BenchDevice& device) {
   row.least_bytes = least_bytes(p, chip);
   row.floor_ms =
       std::max({copy_ms * row.least_bytes / footprint, p.instructions / chip.per_ms, chip.launch_ms});
+  if (adaptive) {
+    row.adapted = adapt(program, device);
+    row.adapted.first_ratio = row.ratio();
+  }
   return row;
 }
 
@@ -171,7 +152,10 @@ void check_random(const RandomOptions& o) {
 }
 
 void bench_random(BenchDevice& device, const RandomOptions& o) {
-  const ConfigScope compiled([](Config& c) { c.tier = Tier::Jit; });
+  const ConfigScope compiled([&](Config& c) {
+    c.tier = Tier::Jit;
+    if (o.adapt) c.adapt = Adapt::Off;
+  });
   const std::int64_t elements = elements_of(o, std::int64_t{1} << (device.name() == "cpu" ? 23 : 26));
   const std::vector<RandomProgram> programs = drawn(o, elements);
   std::vector<RandomRow> rows;
@@ -180,18 +164,24 @@ void bench_random(BenchDevice& device, const RandomOptions& o) {
     for (std::size_t i = 0; i < programs.size(); ++i) {
       progress.at(i, programs[i].family);
       try {
-        rows.push_back(measured(programs[i], device));
+        rows.push_back(measured(programs[i], device, o.adapt));
       } catch (const Error& e) {
         rows.push_back({.program = programs[i], .failure = e.what()});
       }
       if (i % kProgramsACache == kProgramsACache - 1) {
-        clear_memory_caches();
+        if (!o.adapt) clear_memory_caches();  // with what adaptive mode has found
         device.trim();
       }
     }
   }
-  for (RandomRow* row : worst_of(rows, kExplained)) explain(*row);
+  if (!o.adapt)
+    for (RandomRow* row : worst_of(rows, kExplained)) explain(*row);
   std::fputs(random_text(rows, device, o.seed, elements).c_str(), stdout);
+  if (o.adapt) {
+    std::vector<Adapted> all;
+    for (const RandomRow& r : rows) all.push_back(r.adapted);
+    std::fputs(adapt_text(all).c_str(), stdout);
+  }
   if (!o.json.empty()) {
     std::ofstream out(o.json);
     out << random_json(rows, device, o.seed, elements);

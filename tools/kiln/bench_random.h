@@ -15,7 +15,8 @@ struct RandomOptions {
   std::string family;         // empty: all
   int only = -1;              // an index, or -1
   bool check = false, list = false;
-  std::string json;  // a file, or empty
+  bool adapt = false;  // settle each program by adaptive mode, and compare
+  std::string json;    // a file, or empty
 };
 
 /// UserError for a family or a number of elements that there is not.

@@ -1,6 +1,7 @@
 #include "cache/cache_bundle.h"
 #include "commands.h"
 #include "disk_cache_options.h"
+#include "warm.h"
 
 #include <kiln/error.h>
 
@@ -119,6 +120,27 @@ void import_from(DiskCache& cache, const std::string& file, bool json) {
     std::printf("imported %zu entries\n", entries);
 }
 
+void warm_up(const DiskCache& cache, const WarmOptions& options, bool json) {
+  if (!cache.usable()) throw UserError("[cache] nothing can be kept: " + cache.reason());
+  const Warmed w = warm(options);
+  if (json)
+    std::printf("%s\n", Json{{"programs", w.programs},
+                             {"compiled", w.compiled},
+                             {"from_disk", w.there},
+                             {"seconds", w.seconds}}
+                            .dump(2)
+                            .c_str());
+  else
+    std::printf("%zu programs: %zu kernels compiled, %zu were there, %.1f s\n", w.programs, w.compiled,
+                w.there, w.seconds);
+}
+
+std::string words(const std::vector<std::string>& list) {
+  std::string out;
+  for (const std::string& word : list) out += (out.empty() ? "" : ", ") + word;
+  return out;
+}
+
 }  // namespace
 
 void add_cache(CLI::App& app) {
@@ -138,6 +160,16 @@ void add_cache(CLI::App& app) {
   add("ls", "List the entries, with their keys", [json](DiskCache& c) { list(c, *json); });
   add("stat", "Where the cache is, its state and size", [json](DiskCache& c) { stat(c, *json); });
   add("verify", "Check every entry; fails when one is damaged", [json](DiskCache& c) { verify(c, *json); });
+  auto options = std::make_shared<WarmOptions>();
+  CLI::App* warming =
+      add("warm", "Compile the kernels of common operations on KILN_DEVICE, before a program needs them",
+          [json, options](DiskCache& c) { warm_up(c, *options, *json); });
+  warming->add_option("parts", options->only,
+                      "Parts of the suite: " + words(warm_parts()) + " (default: all)");
+  warming->add_option("--dtypes", options->dtypes, "Float dtypes (default: float32)")->delimiter(',');
+  warming
+      ->add_option("--threads", options->threads, "Threads that ask for kernels (default: one for each core)")
+      ->check(CLI::PositiveNumber);
   auto file = std::make_shared<std::string>();
   add("export", "Write all entries to one file, for machines of the same kind",
       [json, file](DiskCache& c) { export_to(c, *file, *json); })

@@ -13,5 +13,6 @@ void add_bench(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_diff(CLI::App& app);
 void add_replay(CLI::App& app);
+void add_tune(CLI::App& app);
 
 }  // namespace kiln::tool

@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   kiln::tool::add_explain(app);
   kiln::tool::add_diff(app);
   kiln::tool::add_replay(app);
+  kiln::tool::add_tune(app);
   try {
     app.parse(argc, argv);
     return 0;

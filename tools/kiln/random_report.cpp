@@ -145,6 +145,11 @@ std::string random_json(const std::vector<RandomRow>& rows, const BenchDevice& d
     } else {
       row["failure"] = r.failure;
     }
+    if (r.adapted.pairs > 0)
+      row["adapted"] = {{"gain", r.adapted.gain.median}, {"low", r.adapted.gain.low},
+                        {"high", r.adapted.gain.high},   {"pairs", r.adapted.pairs},
+                        {"tried", r.adapted.tried},      {"won", r.adapted.won},
+                        {"taken", r.adapted.taken}};
     row["program"] = to_json(r.program);
     row["text"] = to_text(r.program);
     if (!r.explanation.empty()) row["explanation"] = r.explanation;

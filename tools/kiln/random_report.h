@@ -2,6 +2,7 @@
 // comparison with the oracle.
 #pragma once
 
+#include "bench_adapt.h"
 #include "bench_device.h"
 #include "random_program.h"
 #include "temporary_directory.h"
@@ -27,6 +28,7 @@ struct RandomRow {
   bool fell_back = false;  // a kernel did not compile
   std::string failure;     // empty: it ran
   std::string explanation;
+  Adapted adapted;
   double ratio() const { return timing.median / floor_ms; }
 };
 
