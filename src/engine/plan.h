@@ -57,6 +57,8 @@ struct ArrayOperand {
   Place place;
   DType dtype;
   std::vector<std::int64_t> dims, strides;  // elements
+  // of a product's operand: where its rows (columns) begin, if they lie at no single stride; in elements
+  std::vector<std::int64_t> row_offsets = {}, col_offsets = {};
 };
 
 /// A step that the device's library does.

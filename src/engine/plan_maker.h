@@ -133,6 +133,7 @@ class PlanMaker {
   void add_library_call(const plan::Region& r);
   /// The call that makes a node of the operands that it has, and perhaps one more.
   LibraryCall library_call(NodeId id);
+  ArrayOperand matrix(NodeId id);
   ArrayOperand array(NodeId id);
   bool library_adds(const plan::ProductRow& parts);
   /// Whether a node is one operand of one node and nobody's result. States of a loop may share memory when it

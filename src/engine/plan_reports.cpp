@@ -8,11 +8,19 @@
 namespace kiln::engine {
 namespace {
 
+/// The memory that an operand shows; of rows or columns at offsets no more than lies between the first and
+/// the last.
 std::int64_t bytes_of(const ArrayOperand& o) {
-  std::int64_t n = 1;
-  for (std::size_t d = 0; d < o.dims.size(); ++d)
-    if (o.strides[d] != 0) n *= o.dims[d];
-  return n * size_of(o.dtype);
+  const std::vector<std::int64_t>* const tables[] = {&o.col_offsets, &o.row_offsets};  // from the last axis
+  std::int64_t n = 1, matrix = 1, last = 0;
+  bool any = false;
+  for (std::size_t d = o.dims.size(), i = 0; d-- > 0; ++i) {
+    const bool table = i < 2 && !tables[i]->empty();
+    any |= table;
+    if (i < 2) last += table ? std::ranges::max(*tables[i]) : (o.dims[d] - 1) * std::abs(o.strides[d]);
+    if (table || o.strides[d] != 0) (i < 2 ? matrix : n) *= o.dims[d];
+  }
+  return n * (any ? std::min(matrix, last + 1) : matrix) * size_of(o.dtype);
 }
 
 /// Operands and the result; that of a product with an epilogue goes to no memory.

@@ -7,6 +7,7 @@
 #include "inspect/dump.h"
 #include "ir/layout.h"
 #include "kernel/specialise.h"
+#include "plan/strided.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -160,9 +161,27 @@ ArrayOperand PlanMaker::array(NodeId id) {
   plan::Alias a = plan::resolve_alias(g_, id);
   // views and constants too
   if (g_[id].op != ir::Op::leaf && regions_.stored[id]) a = {id, 0, {}, ir::row_major_strides(g_[id].dims)};
-  KILN_CHECK_THAT(a.base != ir::kNoNode, "an operand of a library call has no memory");
+  if (a.base == ir::kNoNode) return matrix(id);
   const ir::GraphNode& n = g_[id];
   return {place_of(a, n.dtype), n.dtype, {n.dims.begin(), n.dims.end()}, std::move(a.strides)};
+}
+
+/// The same of a product's operand whose rows or columns lie at no single stride.
+ArrayOperand PlanMaker::matrix(NodeId id) {
+  const ir::GraphNode& n = g_[id];
+  const auto v = plan::matrix_view(g_, id, [&](NodeId other) { return regions_.stored[other]; });
+  KILN_CHECK_THAT(v, "an operand of a library call has no memory");
+  ArrayOperand out{{}, n.dtype, {n.dims.begin(), n.dims.end()}, {}};
+  for (const auto& axis : v->axes) out.strides.push_back(plan::stride_of(axis).value_or(0));
+  const std::size_t rank = n.dims.size();
+  const auto offsets = [&](std::size_t axis, std::vector<std::int64_t>& to) {
+    if (plan::stride_of(v->axes[axis])) return;
+    for (std::int64_t i = 0; i < n.dims[axis]; ++i) to.push_back(plan::offset_along(v->axes[axis], i));
+  };
+  offsets(rank - 2, out.row_offsets);
+  offsets(rank - 1, out.col_offsets);
+  out.place = place_of(plan::Alias{v->base, v->offset, v->positions, out.strides}, n.dtype);
+  return out;
 }
 
 LibraryCall PlanMaker::library_call(NodeId id) {
@@ -309,6 +328,8 @@ library::Call call_without_memory(const LibraryCall& l, Device device) {
     to.array.rank = static_cast<int>(from.dims.size());
     std::copy(from.dims.begin(), from.dims.end(), to.array.dims);
     std::copy(from.strides.begin(), from.strides.end(), to.array.strides);
+    if (!from.row_offsets.empty()) to.array.row_offsets = from.row_offsets.data();
+    if (!from.col_offsets.empty()) to.array.col_offsets = from.col_offsets.data();
   }
   call.wanted = l.out.kind != Place::Kind::None;
   for (std::size_t i = 0; i < l.others.size(); ++i)

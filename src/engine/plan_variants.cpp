@@ -62,6 +62,9 @@ Hash128 signature(const Plan& plan, const Step& step) {
       for (const ArrayOperand& o : l.operands) {
         words.insert(words.end(), o.dims.begin(), o.dims.end());
         words.insert(words.end(), o.strides.begin(), o.strides.end());
+        words.push_back(o.row_offsets.size());
+        words.insert(words.end(), o.row_offsets.begin(), o.row_offsets.end());
+        words.insert(words.end(), o.col_offsets.begin(), o.col_offsets.end());
       }
       if (l.epilogue >= 0) add_launch(plan.epilogues[static_cast<std::size_t>(l.epilogue)]);
       break;

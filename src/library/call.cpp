@@ -63,6 +63,8 @@ Matmul matmul_of(const Call& call) {
     s.data = a.data;
     s.row_stride = a.strides[a.rank - 2];
     s.col_stride = a.strides[a.rank - 1];
+    s.row_offsets = a.row_offsets;
+    s.col_offsets = a.col_offsets;
     for (int i = 0; i + 2 < a.rank; ++i)
       s.batch_strides[i] = a.dims[i] == 1 && m.batch[i] != 1 ? 0 : a.strides[i];
   };

@@ -19,6 +19,10 @@ struct MatrixStack {
   std::int64_t row_stride = 0;
   std::int64_t col_stride = 0;
   std::int64_t batch_strides[kMaxRank] = {};
+  /// Not null: the offset of each row (column) from the first, in elements, instead of a stride: windows of
+  /// an image are such a matrix. On a CPU alone.
+  const std::int64_t* row_offsets = nullptr;
+  const std::int64_t* col_offsets = nullptr;
 };
 
 /// out[…, m, n] = a[…, m, k] · b[…, k, n], out row-major contiguous. Float16 and bfloat16 accumulate in
@@ -44,6 +48,9 @@ struct Array {
   int rank = 0;
   std::int64_t dims[kMaxRank] = {};
   std::int64_t strides[kMaxRank] = {};
+  /// As MatrixStack has them, of the last two axes; for products alone.
+  const std::int64_t* row_offsets = nullptr;
+  const std::int64_t* col_offsets = nullptr;
 };
 
 /// The first `kept` elements of every sorted row along `axis`, row-major. NaN is the greatest. By position:

@@ -1,5 +1,6 @@
 // Fuser: which nodes compute, and who reads whom through which views.
 #include "plan/fuser.h"
+#include "plan/strided.h"
 
 #include <algorithm>
 
@@ -88,7 +89,7 @@ void Fuser::classify() {
           transparent_[id] = false;
           break;
         }
-        for (const NodeId in : x.in) wanted[in] = true;
+        for (const NodeId in : x.in) wanted[memory_of(x, in)] = true;
         [[fallthrough]];
       case OpKind::Part:
       case OpKind::LoopResult:
@@ -213,6 +214,18 @@ bool Fuser::needs_a_loop(NodeId value) const {
     for (const NodeId in : g_[id].in) stack.push_back(in);
   }
   return false;
+}
+
+/// What a library op reads as memory: its operand, or what shows it. A CPU's products take rows and columns
+/// at offsets; an operand that several batches share is copied once instead of packed for each.
+NodeId Fuser::memory_of(const GraphNode& reader, NodeId operand) const {
+  if (t_.gpu || ir::info(reader.op).kind != OpKind::Contraction || resolve_alias(g_, operand).base != kNoNode)
+    return operand;
+  const auto v = matrix_view(g_, operand, [&](NodeId id) { return !transparent_[id]; });
+  if (!v || (ir::is_view(g_[v->base].op) && resolve_alias(g_, v->base).base != kNoNode)) return operand;
+  NodeId shared = operand;
+  while (g_[shared].op == Op::broadcast) shared = g_[shared].in[0];
+  return g_[shared].numel < g_[operand].numel ? shared : v->base;
 }
 
 /// A transparent node that somebody reads as memory and that no existing memory shows.

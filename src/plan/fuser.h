@@ -112,6 +112,7 @@ class Fuser {
   bool inside_a_kernel(const ir::LoopParts& l) const;
   bool needs_a_loop(NodeId value) const;
   bool needs_memory(NodeId id) const;
+  NodeId memory_of(const GraphNode& reader, NodeId operand) const;
 
   // ---- edges
   static bool of_loop(const GraphNode& x) { return x.op == Op::loop_result || x.op == Op::loop_stack; }

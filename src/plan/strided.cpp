@@ -9,6 +9,8 @@ namespace {
 
 using Axis = std::vector<AxisPart>;
 
+constexpr std::int64_t kMostLines = 1 << 20;  // rows or columns whose offsets a plan may hold
+
 /// Parts without extents of 1, neighbours joined where they lie next to each other.
 Axis joined(const Axis& parts) {
   Axis out;
@@ -81,12 +83,13 @@ std::int64_t offset_along(const std::vector<AxisPart>& axis, std::int64_t at) {
   return offset;
 }
 
-StridedView strided_view(const Graph& g, NodeId node) {
+StridedView strided_view(const Graph& g, NodeId node, const std::function<bool(NodeId)>& stored) {
   const ir::GraphNode& n = g[node];
   const bool followed = ir::is_view(n.op) && !is_written_in_place(n) && n.numel > 0 &&
-                        n.op != ir::Op::arrange && n.op != ir::Op::pad && n.op != ir::Op::update_at;
+                        n.op != ir::Op::arrange && n.op != ir::Op::pad && n.op != ir::Op::update_at &&
+                        n.op != ir::Op::join && !(stored && stored(node));
   if (!followed) return memory_of(g, node);
-  StridedView in = strided_view(g, n.in[0]);
+  StridedView in = strided_view(g, n.in[0], stored);
   StridedView out{in.base, in.offset, in.positions, {}};
   switch (n.op) {
     case ir::Op::slice_at: {
@@ -120,6 +123,23 @@ StridedView strided_view(const Graph& g, NodeId node) {
     ++terms[t.axis];
   }
   return out;
+}
+
+std::optional<StridedView> matrix_view(const Graph& g, NodeId node,
+                                       const std::function<bool(NodeId)>& stored) {
+  const ir::GraphNode& n = g[node];
+  if (!ir::is_view(n.op) || n.numel == 0) return std::nullopt;
+  StridedView v = strided_view(g, node, stored);
+  if (v.base == node) return std::nullopt;
+  const ir::GraphNode& base = g[v.base];
+  const ir::OpKind kind = ir::info(base.op).kind;
+  if (kind == ir::OpKind::Scalar || kind == ir::OpKind::Iota) return std::nullopt;
+  // What would be stored for this alone is no larger than the copy that it saves.
+  if (ir::is_view(base.op) && base.numel > n.numel && !(stored && stored(v.base))) return std::nullopt;
+  const std::size_t rank = n.dims.size();
+  for (std::size_t a = 0; a < rank; ++a)
+    if (a + 2 < rank ? !stride_of(v.axes[a]) : n.dims[a] > kMostLines) return std::nullopt;
+  return v;
 }
 
 }  // namespace kiln::plan

@@ -5,6 +5,7 @@
 
 #include "plan/fuse.h"
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -23,8 +24,14 @@ struct StridedView {
 };
 
 /// The memory under a node, through every view that it can be followed through. Where a view cannot be
-/// followed, that view is the base: it is row-major memory once somebody stores it.
-StridedView strided_view(const Graph& graph, NodeId node);
+/// followed, that view is the base: it is row-major memory once somebody stores it. So is a view that
+/// `stored` names.
+StridedView strided_view(const Graph& graph, NodeId node, const std::function<bool(NodeId)>& stored = {});
+
+/// The memory that shows a product's operand, row by row and column by column; its batches have a stride
+/// each. Nothing: that takes a copy in any case, or is memory of its own.
+std::optional<StridedView> matrix_view(const Graph& graph, NodeId node,
+                                       const std::function<bool(NodeId)>& stored);
 
 /// The stride of an axis as a whole, or nothing where its parts lie apart.
 std::optional<std::int64_t> stride_of(const std::vector<AxisPart>& axis);

@@ -191,5 +191,27 @@ TEST(Products, AnUpdateInPlaceIsNotOverwrittenEarly) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-4);
 }
 
+TEST(Products, OperandsWhoseAxesAPermutationCut) {
+  const Tensor x = data({6, 5, 8, 7}), y = data({40, 33}, DType::Float32, 1),
+               z = data({6, 7, 5, 8}, DType::Float32, 2);
+  const auto program = [&] {
+    const Tensor rows = permute_dims(x, {0, 3, 1, 2}).reshape({42, 40});     // two parts and one
+    const Tensor columns = permute_dims(z, {2, 3, 0, 1}).reshape({40, 42});  // both axes in parts
+    const Tensor windows = permute_dims(sliding_window(x, {3, 2}, {2, 3}, {1, 2}), {0, 1, 4, 5, 2, 3});
+    const Tensor flat = windows.reshape({6, 30, 18});  // overlapping parts, a batch
+    const Tensor padded = pad(x, {{0, 0}, {0, 0}, {1, 1}, {0, 2}});
+    const Tensor around =
+        permute_dims(sliding_window(padded, {3, 3}, {2, 3}), {0, 1, 4, 5, 2, 3}).reshape({6, 45, 56});
+    return std::vector<Tensor>{matmul(rows, y),
+                               matmul(rows, columns) + 1,
+                               matmul(matrix_transpose(flat), flat),
+                               relu(matmul(data({9, 45}), around)),
+                               sum(matmul(around, matrix_transpose(around)), 0),
+                               matmul(flip(rows, 1), matrix_transpose(rows)),
+                               matmul(rows(range(3, 20)), y)};
+  };
+  expect_as_interpreted(program, 1e-4);
+}
+
 }  // namespace
 }  // namespace kiln

@@ -3,6 +3,7 @@
 #include "device/cpu/run.h"
 #include "device/cpu/threads.h"
 #include "library/cpu/gemm_micro.h"
+#include "library/cpu/gemm_pack.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,48 +21,6 @@ constexpr double kSerialWork = 600e3;                         // multiply-adds b
 constexpr double kSerialEpilogue = 400e3;                     // the same of an epilogue's primitives
 constexpr std::int64_t kBlock = 1024;                         // elements of a vector product at a time
 
-/// The type an element type is multiplied and summed in.
-template <class T>
-struct ComputeOf {
-  using type = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
-};
-template <>
-struct ComputeOf<float> {
-  using type = float;
-};
-template <>
-struct ComputeOf<double> {
-  using type = double;
-};
-template <>
-struct ComputeOf<float16> {
-  using type = float;
-};
-template <>
-struct ComputeOf<bfloat16> {
-  using type = float;
-};
-
-template <class T, class C>
-void widen(const T* from, C* to, std::int64_t n) {
-  if constexpr (std::is_same_v<T, float16>) {
-    widen_half(&from->bits, to, n);
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<C>(from[i]);
-  }
-}
-
-template <class T, class C>
-void narrow(const C* from, T* to, std::int64_t n) {
-  if constexpr (std::is_same_v<T, float16>) {
-    narrow_half(from, &to->bits, n);
-  } else if constexpr (std::is_same_v<T, bool>) {
-    for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] != 0;
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
-  }
-}
-
 std::int64_t batches(const Matmul& call) {
   std::int64_t count = 1;
   for (int i = 0; i < call.batch_rank; ++i) count *= call.batch[i];
@@ -69,56 +28,6 @@ std::int64_t batches(const Matmul& call) {
 }
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
-
-/// to[p·width + w] = from[w·across + p] for four lines w and `n` steps p, n a multiple of four: squares of
-/// four by four, transposed in registers.
-template <class C>
-void pack_four_lines(const C* from, std::int64_t across, std::int64_t width, std::int64_t n, C* to) {
-  typedef C V __attribute__((vector_size(16), aligned(4)));
-  const auto line = [&](std::int64_t w, std::int64_t p) {
-    return *reinterpret_cast<const V*>(from + w * across + p);
-  };
-  for (std::int64_t p = 0; p < n; p += 4) {
-    const V a = line(0, p), b = line(1, p), c = line(2, p), d = line(3, p);
-    const V ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const V cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    const V rows[] = {
-        __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7),
-        __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7)};
-    for (std::int64_t i = 0; i < 4; ++i) *reinterpret_cast<V*>(to + (p + i) * width) = rows[i];
-  }
-}
-
-/// One panel: `used` of `width` lines (the rest zero), `depth` steps; to[p·width + w] = from[w·across +
-/// p·along].
-template <class T, class C>
-void pack_panel(const T* from, std::int64_t across, std::int64_t along, std::int64_t used, std::int64_t width,
-                std::int64_t depth, C* to) {
-  if (used < width) std::fill(to, to + width * depth, C{});
-  if (across == 1) {
-    for (std::int64_t p = 0; p < depth; ++p) widen(from + p * along, to + p * width, used);
-    return;
-  }
-  constexpr std::int64_t kRun = 64;  // of each line at a time: the lines written stay in L1
-  C run[kRun];
-  for (std::int64_t p0 = 0; p0 < depth; p0 += kRun) {
-    const std::int64_t n = std::min(kRun, depth - p0);
-    std::int64_t w = 0;
-    if constexpr (std::is_same_v<T, C> && sizeof(C) == 4)
-      if (along == 1 && n % 4 == 0)
-        for (; w + 4 <= used; w += 4)
-          pack_four_lines(from + w * across + p0, across, width, n, to + p0 * width + w);
-    for (; w < used; ++w) {
-      const T* line = from + w * across + p0 * along;
-      if (along == 1) {
-        widen(line, run, n);
-      } else {
-        for (std::int64_t p = 0; p < n; ++p) run[p] = static_cast<C>(line[p * along]);
-      }
-      for (std::int64_t p = 0; p < n; ++p) to[(p0 + p) * width + w] = run[p];
-    }
-  }
-}
 
 /// One product of two matrices; T is stored, C computed.
 template <class T, class C = typename ComputeOf<T>::type>
@@ -134,31 +43,39 @@ class Product {
         a_(a),
         b_(b),
         out_(out),
+        a_rows_{call.a.row_stride, call.a.row_offsets},
+        a_cols_{call.a.col_stride, call.a.col_offsets},
+        b_rows_{call.b.row_stride, call.b.row_offsets},
+        b_cols_{call.b.col_stride, call.b.col_offsets},
         a_row_(call.a.row_stride),
         a_col_(call.a.col_stride),
         b_row_(call.b.row_stride),
         b_col_(call.b.col_stride),
         strict_(call.strict),
+        vector_(is_vector(call)),
         direct_(direct(call)),
+        packs_in_tiles_(one_row_of_tiles(call)),
         micro_(micro<C>(call.strict)) {}
 
   /// Elements of C of workspace: the packed operands of one k slab, then sums of all slabs so far.
   static std::int64_t workspace(const Matmul& call) {
-    if (call.n == 1 || call.m == 1) return call.k;
+    if (is_vector(call)) return call.k;
     if (direct(call)) return 0;
     const Micro<C>& micro = cpu::micro<C>(call.strict);
-    const std::int64_t rows = round_up(call.m, micro.mr), cols = round_up(call.n, micro.nr);
+    const std::int64_t rows = round_up(call.m, micro.mr),
+                       cols = one_row_of_tiles(call) ? 0 : round_up(call.n, micro.nr);
     const std::int64_t slab = slab_of(call.k, rows + cols);
     const bool sums = slab < call.k && (call.epilogue || !std::is_same_v<T, C>);
     return round_up(rows * slab, 16) + round_up(cols * slab, 16) + (sums ? call.m * call.n : 0);
   }
 
   void run(C* workspace) {
-    if (n_ == 1) return vector(a_, a_row_, a_col_, b_, b_row_, m_, workspace);
-    if (m_ == 1) return vector(b_, b_col_, b_row_, a_, a_col_, n_, workspace);
+    if (vector_)
+      return n_ == 1 ? vector(a_, a_row_, a_col_, b_, b_row_, m_, workspace)
+                     : vector(b_, b_col_, b_row_, a_, a_col_, n_, workspace);
     if constexpr (std::is_same_v<T, C>)
       if (direct_) return small();
-    const std::int64_t rows = round_up(m_, micro_.mr), cols = round_up(n_, micro_.nr);
+    const std::int64_t rows = round_up(m_, micro_.mr), cols = packs_in_tiles_ ? 0 : round_up(n_, micro_.nr);
     slab_ = slab_of(k_, rows + cols);
     a_packed_ = workspace;
     b_packed_ = workspace + round_up(rows * slab_, 16);
@@ -180,6 +97,13 @@ class Product {
     return call.epilogue ? call.epilogue->launch->work / static_cast<double>(batches(call)) : 0;
   }
 
+  /// Each panel of b is read by one tile alone.
+  static bool one_row_of_tiles(const Matmul& call) { return call.m <= kTileRows && call.n >= call.m; }
+  static bool strided(const library::MatrixStack& s) { return !s.row_offsets && !s.col_offsets; }
+  static bool is_vector(const Matmul& call) {
+    return (call.n == 1 || call.m == 1) && strided(call.a) && strided(call.b);
+  }
+
   /// Products so small that packing would take a good part of their time: operands are read where they lie,
   /// by one thread. Each element is the same sum in the same order.
   static bool direct(const Matmul& call) {
@@ -187,8 +111,8 @@ class Product {
     const double work =
         static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
     return std::is_same_v<T, C> && work < kMost && epilogue_work(call) < kSerialEpilogue &&
-           call.k <= kDepth && call.n <= kTileCols && call.m <= kTileRows && call.n >= 8 &&
-           (call.b.col_stride == 1 || call.m >= 16);
+           call.k <= kDepth && call.n <= kTileCols && call.m <= kTileRows && call.n >= 8 && strided(call.a) &&
+           ((strided(call.b) && call.b.col_stride == 1) || call.m >= 16);
   }
 
   /// Columns in panels of nr or half of that, rows in blocks of nearly equal heights. The last panel may
@@ -208,8 +132,8 @@ class Product {
       const std::int64_t left = n_ - c;
       width = left >= nr || (left > half && n_ >= nr) ? nr : half;
       const std::int64_t at = n_ >= width ? std::min(c, n_ - width) : c, used = std::min(width, n_ - at);
-      const bool packs = used < width || b_col_ != 1;
-      if (packs) pack_panel(b_ + at * b_col_, b_col_, b_row_, used, width, k_, packed);
+      const bool packs = used < width || b_col_ != 1 || b_rows_.at || b_cols_.at;
+      if (packs) pack_panel(b_, b_cols_.from(at), b_rows_, used, width, k_, packed);
       blocks(k_, reinterpret_cast<const C*>(a_), a_row_, a_col_, m_, packs ? packed : b + at,
              packs ? width : b_row_, width, to + at, ld, true);
     }
@@ -252,8 +176,9 @@ class Product {
     tile_rows_ = round_up(std::min(m_, kTileRows), micro_.mr);
     tile_cols_ = round_up(std::min(n_, kTileCols), micro_.nr);
     if (serial()) return;
-    const std::int64_t wanted = 4 * thread_count();
-    while (tiles() < wanted && tile_cols_ > 2 * micro_.nr) tile_cols_ = round_up(tile_cols_ / 2, micro_.nr);
+    const std::int64_t wanted = 4 * thread_count(), least = (packs_in_tiles_ ? 1 : 2) * micro_.nr;
+    while (tiles() < wanted && tile_cols_ > least) tile_cols_ = round_up(tile_cols_ / 2, micro_.nr);
+    if (packs_in_tiles_) return;
     while (tiles() < wanted && tile_rows_ > 2 * micro_.mr) tile_rows_ = round_up(tile_rows_ / 2, micro_.mr);
   }
   std::int64_t row_tiles() const { return (m_ + tile_rows_ - 1) / tile_rows_; }
@@ -275,17 +200,17 @@ class Product {
 
   void pack() {
     const std::int64_t a_panels = (m_ + micro_.mr - 1) / micro_.mr,
-                       b_panels = (n_ + micro_.nr - 1) / micro_.nr;
+                       b_panels = packs_in_tiles_ ? 0 : (n_ + micro_.nr - 1) / micro_.nr;
     const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (depth_ * micro_.mr + 1));
     each(a_panels + b_panels, grain, [&](std::int64_t i) {
       if (i < a_panels) {
         const std::int64_t row = i * micro_.mr;
-        pack_panel(a_ + row * a_row_ + k0_ * a_col_, a_row_, a_col_,
-                   std::min<std::int64_t>(micro_.mr, m_ - row), micro_.mr, depth_, a_packed_ + row * depth_);
+        pack_panel(a_, a_rows_.from(row), a_cols_.from(k0_), std::min<std::int64_t>(micro_.mr, m_ - row),
+                   micro_.mr, depth_, a_packed_ + row * depth_);
       } else {
         const std::int64_t col = (i - a_panels) * micro_.nr;
-        pack_panel(b_ + col * b_col_ + k0_ * b_row_, b_col_, b_row_,
-                   std::min<std::int64_t>(micro_.nr, n_ - col), micro_.nr, depth_, b_packed_ + col * depth_);
+        pack_panel(b_, b_cols_.from(col), b_rows_.from(k0_), std::min<std::int64_t>(micro_.nr, n_ - col),
+                   micro_.nr, depth_, b_packed_ + col * depth_);
       }
     });
   }
@@ -302,22 +227,37 @@ class Product {
     // A row is a whole number of cache lines, and not of pages: rows of one panel then lie in different sets.
     const std::int64_t ld = round_up(tile_cols_, 64 / static_cast<std::int64_t>(sizeof(C))) + 64 / sizeof(C);
     const auto bytes = static_cast<std::size_t>(tile_rows_ * ld) * sizeof(C);
-    std::byte* const memory = scratch(bytes + 64 + finish_memory());
-    C* const sum = reinterpret_cast<C*>(memory);
+    const auto panel =
+        packs_in_tiles_ ? static_cast<std::size_t>(std::min(kDepth, depth_) * micro_.nr) * sizeof(C) : 0;
+    std::byte* const memory = scratch(panel + 64 + bytes + 64 + finish_memory());
+    C* const packed = reinterpret_cast<C*>(memory);
+    std::byte* const of_sums = memory + round_up(static_cast<std::int64_t>(panel), 64);
+    C* const sum = reinterpret_cast<C*>(of_sums);
     const bool first_slab = k0_ == 0, last_slab = k0_ + depth_ == k_;
     if (!first_slab)
       for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums_ + (row0 + r) * n_ + col0, cols, sum + r * ld);
     for (std::int64_t p = 0; p < depth_; p += kDepth) {
       const std::int64_t depth = std::min(kDepth, depth_ - p);
       for (std::int64_t c = 0; c < cols; c += micro_.nr) {
-        const C* const b = b_packed_ + (col0 + c) * depth_ + p * micro_.nr;
-        for (std::int64_t r = 0; r < rows; r += micro_.mr)
-          micro_.run(depth, a_packed_ + (row0 + r) * depth_ + p * micro_.mr, b, sum + r * ld + c, ld,
-                     first_slab && p == 0);
+        const std::int64_t used = std::min<std::int64_t>(micro_.nr, cols - c);
+        const bool first = first_slab && p == 0;
+        if (packs_in_tiles_)
+          pack_panel(b_, b_cols_.from(col0 + c), b_rows_.from(k0_ + p), used, micro_.nr, depth, packed);
+        const C* const b = packs_in_tiles_ ? packed : b_packed_ + (col0 + c) * depth_ + p * micro_.nr;
+        for (std::int64_t r = 0; r < rows; r += micro_.mr) {
+          const C* const a = a_packed_ + (row0 + r) * depth_ + p * micro_.mr;
+          C* const to = sum + r * ld + c;
+          if (rows - r >= micro_.mr && 2 * used > micro_.nr)
+            micro_.run(depth, a, b, to, ld, first);
+          else
+            micro_.direct(std::min<std::int64_t>(rows - r, micro_.mr), used)(depth, a, 1, micro_.mr, b,
+                                                                             micro_.nr, to, ld, first);
+        }
       }
     }
     if (last_slab && epilogue_)
-      return finish(row0, col0, rows, cols, sum, ld, memory + round_up(static_cast<std::int64_t>(bytes), 64));
+      return finish(row0, col0, rows, cols, sum, ld,
+                    of_sums + round_up(static_cast<std::int64_t>(bytes), 64));
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t at = (row0 + r) * n_ + col0;
       if (last_slab) {
@@ -429,8 +369,10 @@ class Product {
   const T* a_;
   const T* b_;
   T* out_;
-  std::int64_t a_row_, a_col_, b_row_, b_col_;
-  bool strict_, direct_;
+  Lines a_rows_, a_cols_, b_rows_, b_cols_;
+  std::int64_t a_row_, a_col_, b_row_, b_col_;  // where there are no offsets
+  bool strict_, vector_, direct_;
+  bool packs_in_tiles_;  // panels of b, each where it is used
   const Micro<C>& micro_;
   std::int64_t slab_ = 0, k0_ = 0, depth_ = 0;
   std::int64_t tile_rows_ = 0, tile_cols_ = 0;

@@ -60,8 +60,18 @@ Placed place(std::int64_t rows, std::int64_t cols, bool transposed, std::int64_t
   return p;
 }
 
+/// Offsets of n lines, in runs of `run` adjacent ones, the last run first.
+std::vector<std::int64_t> in_runs(std::int64_t n, std::int64_t step, std::int64_t run) {
+  std::vector<std::int64_t> at;
+  for (std::int64_t begin = (n - 1) / run * run; begin >= 0; begin -= run)
+    for (std::int64_t i = begin; i < std::min(begin + run, n); ++i) at.push_back(i * step);
+  return at;
+}
+
+/// `tables`: bit set of the axes (rows and columns of a, of b) that lie at offsets.
 template <class T>
-void check(std::int64_t m, std::int64_t n, std::int64_t k, const Layout& layout = {}) {
+void check(std::int64_t m, std::int64_t n, std::int64_t k, const Layout& layout = {}, int tables = 0,
+           int run_length = 8) {
   std::mt19937 rng(static_cast<unsigned>(m * 7919 + n * 31 + k));
   const Placed pa = place(m, k, layout.a_transposed, layout.a_gap, layout.a_reversed, layout.a_spread);
   const Placed pb = place(k, n, layout.b_transposed, layout.b_gap, false, 1);
@@ -77,13 +87,25 @@ void check(std::int64_t m, std::int64_t n, std::int64_t k, const Layout& layout 
   call.a = {a.get() + pa.offset, pa.row, pa.col, {}};
   call.b = {b.get(), pb.row, pb.col, {}};
   call.out = out.get();
+  const std::vector<std::int64_t> at[] = {in_runs(m, pa.row, run_length), in_runs(k, pa.col, run_length),
+                                          in_runs(k, pb.row, run_length), in_runs(n, pb.col, run_length)};
+  const std::int64_t* const table[] = {
+      tables & 1 ? at[0].data() : nullptr, tables & 2 ? at[1].data() : nullptr,
+      tables & 4 ? at[2].data() : nullptr, tables & 8 ? at[3].data() : nullptr};
+  call.a.row_offsets = table[0], call.a.col_offsets = table[1];
+  call.b.row_offsets = table[2], call.b.col_offsets = table[3];
+  const auto line = [&](int axis, std::int64_t i, std::int64_t step) {
+    return table[axis] ? table[axis][i] : i * step;
+  };
   run(call);
   const std::string where = std::string(name(dtype_of<T>)) + " " + std::to_string(m) + "x" +
                             std::to_string(n) + "x" + std::to_string(k);
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
-      const auto at_a = [&](std::int64_t p) { return a[pa.offset + i * pa.row + p * pa.col]; };
-      const auto at_b = [&](std::int64_t p) { return b[p * pb.row + j * pb.col]; };
+      const auto at_a = [&](std::int64_t p) {
+        return a[pa.offset + line(0, i, pa.row) + line(1, p, pa.col)];
+      };
+      const auto at_b = [&](std::int64_t p) { return b[line(2, p, pb.row) + line(3, j, pb.col)]; };
       const T got = out[i * n + j];
       if constexpr (std::is_same_v<T, bool>) {
         bool expected = false;
@@ -152,6 +174,22 @@ TYPED_TEST(Gemm, AcceptsAnyStrides) {
         check<TypeParam>(m, n, k, {ta, tb, 0, 1, true, 1});
         check<TypeParam>(m, n, k, {ta, tb, 1, 0, false, 2});
       }
+}
+
+TYPED_TEST(Gemm, RowsAndColumnsAtOffsets) {
+  const std::int64_t shapes[][3] = {{1, 1, 1},    {1, 40, 9},    {17, 1, 30}, {5, 9, 40},
+                                    {20, 50, 33}, {32, 70, 400}, {180, 33, 9}};
+  for (const auto& [m, n, k] : shapes)
+    for (int tables = 1; tables < 16; ++tables)
+      for (const int run : {1, 3, 8, 20}) {
+        check<TypeParam>(m, n, k, {}, tables, run);
+        if (tables % 4 == 3) check<TypeParam>(m, n, k, {true, true, 2, 1, false, 1}, tables, run);
+      }
+}
+
+TYPED_TEST(Gemm, RowsAndColumnsAtOffsetsOnThreads) {
+  this->use(2);
+  for (const int run : {4, 5, 16}) check<TypeParam>(40, 230, 500, {}, 15, run);
 }
 
 TEST(GemmBatch, BroadcastsByZeroStridesAndSplitsOverThreads) {

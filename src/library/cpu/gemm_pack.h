@@ -1,0 +1,210 @@
+// Packing: the lines of a matrix become a panel, in which the elements of one step lie side by side. The
+// lines may lie anywhere: an operand that shows windows of an image, or a transposition of axes that a
+// reshape has joined, is packed from the image itself, and never exists as a matrix.
+#pragma once
+
+#include "library/cpu/gemm_micro.h"
+
+#include <kiln/dtype.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+namespace kiln::cpu {
+
+inline constexpr std::int64_t kMostColumns = 32;  // of a panel
+
+/// Where lines, or the steps along them, begin: at a stride, or at offsets of a table.
+struct Lines {
+  std::int64_t stride = 0;
+  const std::int64_t* at = nullptr;
+  std::int64_t first = 0;
+  std::int64_t operator[](std::int64_t i) const { return at ? at[first + i] : (first + i) * stride; }
+  Lines from(std::int64_t i) const { return {stride, at, first + i}; }
+};
+
+/// The type an element type is multiplied and summed in.
+template <class T>
+struct ComputeOf {
+  using type = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+};
+template <>
+struct ComputeOf<float> {
+  using type = float;
+};
+template <>
+struct ComputeOf<double> {
+  using type = double;
+};
+template <>
+struct ComputeOf<float16> {
+  using type = float;
+};
+template <>
+struct ComputeOf<bfloat16> {
+  using type = float;
+};
+
+template <class T, class C>
+void widen(const T* from, C* to, std::int64_t n) {
+  if constexpr (std::is_same_v<T, float16>) {
+    widen_half(&from->bits, to, n);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<C>(from[i]);
+  }
+}
+
+template <class T, class C>
+void narrow(const C* from, T* to, std::int64_t n) {
+  if constexpr (std::is_same_v<T, float16>) {
+    narrow_half(from, &to->bits, n);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] != 0;
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
+  }
+}
+
+/// to[p·width + w] = lines[w][p] for four lines and `n` steps, n a multiple of four: squares of four by four,
+/// transposed in registers.
+template <class C>
+void pack_four_lines(const C* const (&lines)[4], std::int64_t width, std::int64_t n, C* to) {
+  typedef C V __attribute__((vector_size(16), aligned(4)));
+  for (std::int64_t p = 0; p < n; p += 4) {
+    const auto at = [&](int w) { return *reinterpret_cast<const V*>(lines[w] + p); };
+    const V a = at(0), b = at(1), c = at(2), d = at(3);
+    const V ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const V cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const V rows[] = {
+        __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7),
+        __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7)};
+    for (std::int64_t i = 0; i < 4; ++i) *reinterpret_cast<V*>(to + (p + i) * width) = rows[i];
+  }
+}
+
+/// One panel of lines at single strides: to[p·width + w] = from[w·across + p·along].
+template <class T, class C>
+void pack_strided(const T* from, std::int64_t across, std::int64_t along, std::int64_t used,
+                  std::int64_t width, std::int64_t depth, C* to) {
+  if (across == 1) {
+    for (std::int64_t p = 0; p < depth; ++p) widen(from + p * along, to + p * width, used);
+    return;
+  }
+  constexpr std::int64_t kRun = 64;  // of each line at a time: the lines written stay in L1
+  C run[kRun];
+  for (std::int64_t p0 = 0; p0 < depth; p0 += kRun) {
+    const std::int64_t n = std::min(kRun, depth - p0);
+    std::int64_t w = 0;
+    if constexpr (std::is_same_v<T, C> && sizeof(C) == 4)
+      if (along == 1 && n % 4 == 0)
+        for (; w + 4 <= used; w += 4) {
+          const C* const line = from + w * across + p0;
+          pack_four_lines<C>({line, line + across, line + 2 * across, line + 3 * across}, width, n,
+                             to + p0 * width + w);
+        }
+    for (; w < used; ++w) {
+      const T* line = from + w * across + p0 * along;
+      if (along == 1) {
+        widen(line, run, n);
+      } else {
+        for (std::int64_t p = 0; p < n; ++p) run[p] = static_cast<C>(line[p * along]);
+      }
+      for (std::int64_t p = 0; p < n; ++p) to[(p0 + p) * width + w] = run[p];
+    }
+  }
+}
+
+/// So many adjacent elements, often few.
+template <class T, class C>
+inline __attribute__((always_inline)) void copy_run(const T* from, C* to, std::int64_t n) {
+  if constexpr (std::is_same_v<T, C> && sizeof(C) == 4) {
+    typedef C V __attribute__((vector_size(16), aligned(4)));
+    std::int64_t i = 0;
+    for (; i + 4 <= n; i += 4) *reinterpret_cast<V*>(to + i) = *reinterpret_cast<const V*>(from + i);
+    for (; i < n; ++i) to[i] = from[i];
+  } else {
+    widen(from, to, n);
+  }
+}
+
+/// The same N elements of each step.
+template <int N, class T, class C>
+void copy_runs(const T* from, Lines along, std::int64_t width, std::int64_t depth, C* to) {
+  for (std::int64_t p = 0; p < depth; ++p) copy_run(from + along[p], to + p * width, N);
+}
+
+/// Lines of which many lie side by side: the rows of an image, for its windows.
+template <class T, class C>
+bool pack_runs(const T* from, Lines across, Lines along, std::int64_t used, std::int64_t width,
+               std::int64_t depth, C* to) {
+  struct Run {
+    std::int64_t line, length, offset;
+  };
+  constexpr std::int64_t kLeast = 4;  // adjacent lines, in the mean
+  Run runs[kMostColumns / kLeast];
+  std::int64_t count = 0;
+  for (std::int64_t w = 0, n; w < used; w += n) {
+    for (n = 1; w + n < used && across[w + n] == across[w] + n;) ++n;
+    if ((count + 1) * kLeast > std::max(used, kLeast)) return false;
+    runs[count++] = {w, n, across[w]};
+  }
+  for (std::int64_t r = 0; r < count; ++r) {
+    const T* const line = from + runs[r].offset;
+    C* const at = to + runs[r].line;
+    switch (runs[r].length) {  // extents of small images
+      case 4: copy_runs<4>(line, along, width, depth, at); break;
+      case 8: copy_runs<8>(line, along, width, depth, at); break;
+      case 16: copy_runs<16>(line, along, width, depth, at); break;
+      case 32: copy_runs<32>(line, along, width, depth, at); break;
+      default:
+        for (std::int64_t p = 0; p < depth; ++p) copy_run(line + along[p], at + p * width, runs[r].length);
+    }
+  }
+  return true;
+}
+
+/// Any lines: along runs of adjacent steps.
+template <class T, class C>
+void pack_steps(const T* from, Lines across, Lines along, std::int64_t used, std::int64_t width,
+                std::int64_t depth, C* to) {
+  for (std::int64_t p0 = 0, n; p0 < depth; p0 += n) {
+    for (n = 1; p0 + n < depth && along[p0 + n] == along[p0] + n;) ++n;
+    const T* const step = from + along[p0];
+    std::int64_t w = 0;
+    if constexpr (std::is_same_v<T, C> && sizeof(C) == 4) {
+      const std::int64_t whole = n / 4 * 4;
+      for (; whole > 0 && w + 4 <= used; w += 4) {
+        const C* const lines[] = {step + across[w], step + across[w + 1], step + across[w + 2],
+                                  step + across[w + 3]};
+        pack_four_lines<C>(lines, width, whole, to + p0 * width + w);
+        for (std::int64_t p = whole; p < n; ++p)
+          for (int i = 0; i < 4; ++i) to[(p0 + p) * width + w + i] = lines[i][p];
+      }
+    }
+    for (; w < used; ++w) {
+      const T* const line = step + across[w];
+      for (std::int64_t p = 0; p < n; ++p) {
+        if constexpr (std::is_same_v<T, C>)
+          to[(p0 + p) * width + w] = line[p];
+        else
+          widen(line + p, to + (p0 + p) * width + w, 1);
+      }
+    }
+  }
+}
+
+/// One panel: `used` of `width` lines (the rest zero), `depth` steps: to[p·width + w] = from[across[w] +
+/// along[p]].
+template <class T, class C>
+void pack_panel(const T* from, Lines across, Lines along, std::int64_t used, std::int64_t width,
+                std::int64_t depth, C* to) {
+  if (used < width) std::fill(to, to + width * depth, C{});
+  if (!across.at && !along.at)
+    return pack_strided(from + across.first * across.stride + along.first * along.stride, across.stride,
+                        along.stride, used, width, depth, to);
+  if (!pack_runs(from, across, along, used, width, depth, to))
+    pack_steps(from, across, along, used, width, depth, to);
+}
+
+}  // namespace kiln::cpu
