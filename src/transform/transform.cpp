@@ -10,6 +10,7 @@
 #include "transform/settle_parts.h"
 #include "transform/simplify.h"
 #include "transform/split_joins.h"
+#include "transform/sum_batches.h"
 #include "transform/sum_products.h"
 
 #include <utility>
@@ -52,6 +53,10 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
   if (wishes.products_as_sums) follow(sum_products(t.graph));
   if (wishes.finds_products) follow(find_products(t.graph));
   for (const Pass& pass : kPasses) follow(pass.run(t.graph));
+  if (wishes.sums_batches) {
+    follow(sum_batches(t.graph));
+    follow(dce(t.graph));
+  }
   if (wishes.arranges) follow(arrange_operands(t.graph));
   if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));
   if (wishes.scans) follow(split_scans(t.graph, *wishes.scans));

@@ -32,6 +32,7 @@ struct Transformed {
 struct Wishes {
   bool products_as_sums = false;             // without contractions, see sum_products.h
   bool finds_products = false;               // the other way round, see find_products.h
+  bool sums_batches = false;                 // of products, see sum_batches.h
   std::optional<ReductionCosts> reductions;  // split where that is faster, see split_reductions.h
   bool arranges = false;                     // operands of pairs, see arrange_operands.h
   std::optional<ScanCosts> scans;            // likewise, see split_scans.h
