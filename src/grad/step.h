@@ -23,6 +23,7 @@ struct Step {
   ir::Edge edge;                    // what it was made of; of a `part`: what its bundle was made of
   std::vector<ir::NodeRef> others;  // of a `part`: the results after it
   std::vector<std::uint32_t> from;  // per operand: the step that made it, if a primal is behind it
+  const Step* all = nullptr;        // the list that `from` counts in
   // Of a call, which has no node: how it is differentiated. Of one of its results, whose only operand is the
   // call: which one it is.
   std::shared_ptr<const CallRule> call;
@@ -31,6 +32,8 @@ struct Step {
   std::span<const std::int64_t> dims() const { return node->dims(); }
   DType dtype() const { return node->dtype; }
   bool wants(std::size_t k) const { return from[k] != kNone; }
+  /// The step that made operand k. Pre: wants(k).
+  const Step& before(std::size_t k) const { return all[from[k]]; }
   std::span<const std::int64_t> dims(std::size_t k) const;
   /// Operand k; of an immediate a scalar of its own.
   Tensor in(std::size_t k) const;

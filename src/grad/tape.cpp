@@ -35,6 +35,7 @@ void Tape::close(std::span<const Tensor> results) {
   for (const Tensor& r : results) results_.push_back(ir::NodeRef::share(api::checked(op_, r)));
   Listing all = list_steps(primals_, results_);
   steps_ = std::move(all.steps);
+  for (Step& s : steps_) s.all = steps_.data();
   result_at_ = std::move(all.result_at);
   open_.reset();
   whole_.reset();

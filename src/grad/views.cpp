@@ -104,6 +104,13 @@ void pull_slice(const Step& s, const Tensor& g, std::span<Tensor> to) {
 }
 Tensor push_slice(const Step& s, std::span<const Tensor> t) { return same_view(s, t); }
 
+/// Whether a cotangent was made by placing a value where the pad placed its own.
+static bool is_placed(const ir::Node& g, const Step& s) {
+  return g.op == Op::pad && s.edge.op == Op::pad && std::ranges::equal(g.dims(), s.dims()) &&
+         std::ranges::equal(g.in[0]->dims(), s.dims(0)) &&
+         std::ranges::equal(ir::stored(g).list, ir::stored(s.edge).list);
+}
+
 void pull_pad(const Step& s, const Tensor& g, std::span<Tensor> to) {
   const auto box = s.attributes<ir::Box>();
   Shape first, step;
@@ -111,7 +118,9 @@ void pull_pad(const Step& s, const Tensor& g, std::span<Tensor> to) {
     first.push_back(s.dims(0)[a] == 0 ? 0 : box.first(a));
     step.push_back(s.dims(0)[a] <= 1 ? 1 : box.step(a));
   }
-  if (s.wants(0)) to[0] = box_of(g, first, step, s.dims(0));
+  if (s.wants(0))
+    to[0] = is_placed(*g.node(), s) ? Tensor::adopt(NodeRef::share(g.node()->in[0]).take())
+                                    : box_of(g, first, step, s.dims(0));
   if (!s.wants(1)) return;
   const Tensor none = zeros_of(s.dims(0), *s.edge.in[0]);
   const NodeRef rest = api::pad_node(none.node(), g.node(), 0, first, step, s.dims());
@@ -155,119 +164,5 @@ Tensor push_update_at(const Step& s, std::span<const Tensor> t) {
   in[2] = s.in(2);
   return replay(s, in, 0);
 }
-
-namespace {
-
-/// The transpose of windows over one axis: g has the windows along `axis` and a window's elements along
-/// `within`, which the result does not have. Element k of window i is added to extent place i * stride + k *
-/// gap.
-Tensor overlapped(const Tensor& g, int axis, int within, std::int64_t stride, std::int64_t gap,
-                  std::int64_t extent) {
-  const std::int64_t windows = g.dim(axis), size = g.dim(within);
-  Tensor last = moveaxis(g, {axis, within}, {-2, -1});  // (…, windows, size)
-  const int rank = last.rank();
-  Shape dims = last.shape();
-  dims.resize(rank - 1);
-  dims[rank - 2] = extent;
-  Tensor sum;
-  if (gap == 1 && stride >= size) {  // windows apart: one behind the other
-    std::vector<std::pair<std::int64_t, std::int64_t>> widths(static_cast<std::size_t>(rank));
-    widths.back() = {0, stride - size};
-    const std::int64_t shown = std::min(windows * stride, extent);
-    Shape flat = dims;
-    flat[rank - 2] = windows * stride;
-    sum = reshape(pad(last, widths), flat);
-    std::vector<std::pair<std::int64_t, std::int64_t>> rest(static_cast<std::size_t>(rank - 1));
-    rest.back() = {0, extent - windows * stride};
-    if (shown != extent || flat[rank - 2] != extent) sum = pad(sum, rest);
-  } else if (size <= 64) {
-    for (std::int64_t k = 0; k < size; ++k) {
-      Shape first, step, one = last.shape();
-      first.resize(rank, 0);
-      step.resize(rank, 1);
-      first[rank - 1] = k;
-      one[rank - 1] = 1;
-      Shape row = dims;
-      row[rank - 2] = windows;
-      const Tensor element = reshaped(box_of(last, first, step, one), row);
-      Shape low, apart;
-      low.resize(rank - 1, 0);
-      apart.resize(rank - 1, 1);
-      low[rank - 2] = k * gap;
-      apart[rank - 2] = windows <= 1 ? 1 : stride;
-      add_to(sum, placed(element, low, apart, dims));
-    }
-  } else {
-    Shape along;
-    along.resize(rank - 1, 1);
-    along[rank - 2] = windows * size;
-    const Tensor places =
-        expand_dims(arange(windows, DType::Int64) * stride, 1) + arange(size, DType::Int64) * gap;
-    Shape flat = dims;
-    flat[rank - 2] = windows * size;
-    sum = finish(api::scatter_node(zeros_of(dims, *g.node()).node(), reshape(places, along).node(),
-                                   reshape(last, flat).node(),
-                                   {static_cast<std::size_t>(rank - 2), Combine::Add}));
-  }
-  return moveaxis(sum, -1, axis);
-}
-
-/// The same over all axes of small windows: each element of a window is placed in zeros, and the sum of all
-/// is one map. One axis after the other would add fewer values, but store what the first axis gives.
-Tensor overlapped_at_once(const Tensor& g, const ir::Windows& windows,
-                          std::span<const std::int64_t> extents) {
-  const int rank = static_cast<int>(extents.size());
-  const auto dims = g.node()->dims();
-  const Shape shown = dims.first(extents.size()), size = dims.subspan(extents.size());
-  Tensor sum;
-  for (std::int64_t i = 0, count = size.numel(); i < count; ++i) {
-    Shape first, low, step, ones, one = dims;
-    first.resize(g.rank(), 0);
-    low.resize(rank, 0);
-    step.resize(rank, 1);
-    ones.resize(g.rank(), 1);
-    std::int64_t rest = i;
-    for (int k = size.rank() - 1; k >= 0; --k) {
-      const auto axis = static_cast<int>(windows.axis(static_cast<std::size_t>(k)));
-      const std::int64_t element = rest % size[k];
-      rest /= size[k];
-      first[rank + k] = element;
-      one[rank + k] = 1;
-      low[axis] = element * windows.dilation(static_cast<std::size_t>(k));
-      step[axis] = shown[axis] <= 1 ? 1 : windows.stride(static_cast<std::size_t>(k));
-    }
-    add_to(sum, placed(reshaped(box_of(g, first, ones, one), shown), low, step, extents));
-  }
-  return sum;
-}
-
-/// Windows of several axes that share elements, and have few.
-bool small_and_shared(const Tensor& g, const ir::Windows& windows, std::size_t rank) {
-  std::int64_t elements = 1;
-  bool shared = false;
-  for (std::size_t k = 0; k < windows.count(); ++k) {
-    const std::int64_t size = g.node()->dims()[rank + k];
-    elements *= size;
-    shared = shared || windows.stride(k) <= (size - 1) * windows.dilation(k);
-  }
-  return shared && windows.count() > 1 && elements > 0 && elements <= 25;
-}
-
-}  // namespace
-
-void pull_sliding_window(const Step& s, const Tensor& g, std::span<Tensor> to) {
-  const auto windows = s.attributes<ir::Windows>();
-  if (small_and_shared(g, windows, s.dims(0).size())) {
-    to[0] = overlapped_at_once(g, windows, s.dims(0));
-    return;
-  }
-  const int rank = static_cast<int>(s.dims(0).size());
-  Tensor out = g;
-  for (std::size_t k = windows.count(); k-- > 0;)  // the last axis of windows is the last axis
-    out = overlapped(out, static_cast<int>(windows.axis(k)), rank + static_cast<int>(k), windows.stride(k),
-                     windows.dilation(k), s.dims(0)[windows.axis(k)]);
-  to[0] = out;
-}
-Tensor push_sliding_window(const Step& s, std::span<const Tensor> t) { return same_view(s, t); }
 
 }  // namespace kiln::diff
