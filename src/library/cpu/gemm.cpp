@@ -401,18 +401,73 @@ bool split_batches(const Matmul& call) {
   return count > 1 && (count >= 4 * thread_count() || work < kSerialWork) && work < kSharedWork;
 }
 
+/// A call whose operands at offsets are row-major memory wherever all batches share them: laid out once
+/// instead of packed for each.
+template <class T>
+class Shared {
+ public:
+  explicit Shared(const Matmul& call) : call_(call), from_{call.a, call.b} {
+    dense(call_.a, call.m, call.k, 0);
+    dense(call_.b, call.k, call.n, 1);
+  }
+  const Matmul& call() const { return call_; }
+  std::size_t bytes() const { return bytes_; }
+
+  /// `memory`: of bytes().
+  void lay_out(std::byte* memory) {
+    for (int i = 0; i < 2; ++i) {
+      if (!dense_[i]) continue;
+      library::MatrixStack& to = i == 0 ? call_.a : call_.b;
+      to.data = memory + at_[i];
+      copy(from_[i], i == 0 ? call_.m : call_.k, i == 0 ? call_.k : call_.n,
+           reinterpret_cast<T*>(memory + at_[i]));
+    }
+  }
+
+ private:
+  void dense(library::MatrixStack& s, std::int64_t rows, std::int64_t cols, int which) {
+    bool shared = batches(call_) > 1 && (s.row_offsets || s.col_offsets);
+    for (int i = 0; i < call_.batch_rank; ++i) shared &= call_.batch[i] == 1 || s.batch_strides[i] == 0;
+    if (!shared) return;
+    dense_[which] = true;
+    at_[which] = bytes_;
+    bytes_ += static_cast<std::size_t>(round_up(rows * cols * static_cast<std::int64_t>(sizeof(T)), 64));
+    s = {nullptr, cols, 1, {}, nullptr, nullptr};
+  }
+
+  static void copy(const library::MatrixStack& s, std::int64_t rows, std::int64_t cols, T* to) {
+    const Lines across{s.row_stride, s.row_offsets}, along{s.col_stride, s.col_offsets};
+    const T* const from = static_cast<const T*>(s.data);
+    parallel_for(rows, 1 + 65536 / cols, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t r = begin; r < end; ++r)
+        for (std::int64_t c = 0; c < cols; ++c) to[r * cols + c] = from[across[r] + along[c]];
+    });
+  }
+
+  Matmul call_;
+  const library::MatrixStack from_[2];
+  bool dense_[2] = {};
+  std::size_t at_[2] = {}, bytes_ = 0;
+};
+
 class CpuLibrary final : public library::Library {
  public:
   std::size_t workspace_bytes(const Matmul& call) const override {
     if (empty(call) || call.k == 0) return 0;
     return dispatch(call.dtype, [&]<class T>() {
-      return item_bytes<T>(call) * static_cast<std::size_t>(split_batches(call) ? thread_count() : 1);
+      const Shared<T> shared(call);
+      const std::size_t items = split_batches(call) ? static_cast<std::size_t>(thread_count()) : 1;
+      return shared.bytes() + item_bytes<T>(shared.call()) * items;
     });
   }
 
   void matmul(const Matmul& call, std::byte* workspace) const override {
     if (empty(call)) return;
-    dispatch(call.dtype, [&]<class T>() { run<T>(call, workspace); });
+    dispatch(call.dtype, [&]<class T>() {
+      Shared<T> shared(call);
+      if (call.k > 0) shared.lay_out(workspace);
+      run<T>(shared.call(), workspace + shared.bytes());
+    });
   }
 
  private:

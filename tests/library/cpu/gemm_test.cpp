@@ -192,6 +192,52 @@ TYPED_TEST(Gemm, RowsAndColumnsAtOffsetsOnThreads) {
   for (const int run : {4, 5, 16}) check<TypeParam>(40, 230, 500, {}, 15, run);
 }
 
+TEST(GemmBatch, OperandsAtOffsetsThatAllBatchesShare) {
+  const Config before = config();
+  for (const int threads : {1, 3})
+    for (const bool left : {true, false})
+      for (const std::int64_t count : {1, 5}) {
+        Config c = before;
+        c.num_threads = threads;
+        configure(c);
+        const std::int64_t m = 17, n = 40, k = 90, a_size = m * k, b_size = k * n;
+        std::vector<bfloat16> a(static_cast<std::size_t>(count * a_size)),
+            b(static_cast<std::size_t>(count * b_size)), out(static_cast<std::size_t>(count * m * n));
+        for (std::size_t i = 0; i < a.size(); ++i)
+          a[i] = static_cast<bfloat16>(static_cast<float>(i % 7) - 3);
+        for (std::size_t i = 0; i < b.size(); ++i)
+          b[i] = static_cast<bfloat16>(static_cast<float>(i % 5) - 2);
+        const auto rows = in_runs(left ? m : k, left ? k : n, 3), cols = in_runs(left ? k : n, 1, 6);
+        Matmul call;
+        call.dtype = DType::BFloat16;
+        call.m = m, call.n = n, call.k = k, call.batch_rank = 1, call.batch[0] = count;
+        call.a = {a.data(), k, 1, {left ? 0 : a_size}};
+        call.b = {b.data(), n, 1, {left ? b_size : 0}};
+        (left ? call.a : call.b).row_offsets = rows.data();
+        (left ? call.a : call.b).col_offsets = cols.data();
+        call.out = out.data();
+        run(call);
+        for (std::int64_t i = 0; i < count; ++i)
+          for (std::int64_t r = 0; r < m; ++r)
+            for (std::int64_t s = 0; s < n; ++s) {
+              float expected = 0;
+              for (std::int64_t p = 0; p < k; ++p) {
+                const auto at = [](const std::vector<std::int64_t>& table, std::int64_t line) {
+                  return table[static_cast<std::size_t>(line)];
+                };
+                const std::int64_t in_a = left ? at(rows, r) + at(cols, p) : i * a_size + r * k + p,
+                                   in_b = left ? i * b_size + p * n + s : at(rows, p) + at(cols, s);
+                expected += static_cast<float>(a[static_cast<std::size_t>(in_a)]) *
+                            static_cast<float>(b[static_cast<std::size_t>(in_b)]);
+              }
+              ASSERT_EQ(static_cast<float>(out[static_cast<std::size_t>((i * m + r) * n + s)]),
+                        static_cast<float>(static_cast<bfloat16>(expected)))
+                  << i << " " << r << " " << s;
+            }
+      }
+  configure(before);
+}
+
 TEST(GemmBatch, BroadcastsByZeroStridesAndSplitsOverThreads) {
   const Config before = config();
   for (int threads : {1, 3}) {
