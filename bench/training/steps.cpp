@@ -30,7 +30,48 @@ Step training(Model model, Tensor x, Tensor y, DType compute = DType::Float32) {
   return [t] { return t->step(); };
 }
 
+/// AdamW alone, on the 148 tensors of a GPT-2 of 12 layers with given gradients.
+Step adamw(std::int64_t width, std::int64_t characters) {
+  using Tensors = std::vector<Tensor>;
+  std::vector<Shape> shapes = {{characters, width}, {1024, width}};
+  for (int layer = 0; layer < 12; ++layer)
+    for (const Shape& s : std::vector<Shape>{{width},
+                                             {width},
+                                             {3 * width, width},
+                                             {3 * width},
+                                             {width, width},
+                                             {width},
+                                             {width},
+                                             {width},
+                                             {4 * width, width},
+                                             {4 * width},
+                                             {width, 4 * width},
+                                             {width}})
+      shapes.push_back(s);
+  shapes.insert(shapes.end(), {{width}, {width}});
+  const auto drawn = [&](std::uint64_t seed) {
+    Tensors out;
+    for (const Shape& s : shapes)
+      out.push_back(random::normal(random::fold_in(random::Key(seed), out.size()), s));
+    return out;
+  };
+  struct Model {
+    Tensors params, gradients;
+    optim::AdamState<Tensors> state;
+  };
+  const auto m = std::make_shared<Model>(Model{drawn(1), drawn(2), {}});
+  m->state = optim::adam_state(m->params);
+  tree_eval(m->params, m->gradients, m->state);
+  return [m] {
+    optim::adamw(m->params, m->gradients, m->state, {.rate = 1e-3});
+    tree_eval(m->params, m->state);
+    return m->params.back()(0);
+  };
+}
+
 Step make(const std::string& name) {
+  if (name == "adamw") return adamw(768, 50257);
+  if (name == "adamw-small") return adamw(64, 96);
   const auto k = random::split<3>(random::Key(1));
   const Tensor images = random::normal(k[0], {64, 64}), labels = random::randint(k[1], {64}, 0, 10);
   if (name == "mlp") return training(bench::Mlp::init(k[2]), images, labels);

@@ -442,7 +442,7 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
   if (!w->walk.block && w->walk.nodes.size() >= kLongTrace &&
       (interpreted || !engine::find_plan(w->walk.key))) {
     guard.unlock();
-    compute_repeats(roots);
+    compute_repeats(roots, w->walk.key);
     guard.relock();
     if (!walk_roots(roots, device, guard, *w)) return failure;  // others may have changed the trace meanwhile
   }
@@ -516,19 +516,21 @@ class TracedEvaluation {
 void evaluate(std::span<ir::Node* const> roots, const Asked& asked) try {
   const OutsideCalls evaluating;
   const TracedEvaluation traced(asked, roots.front());
-  const auto device = [](int code) {
-    return code == ir::kAnyDevice ? engine::default_device() : ir::device_of(code);
+  // What may be anywhere is computed together with what is on the default device.
+  const auto device = [](const ir::Node* r) {
+    return r->device == ir::kAnyDevice ? engine::default_device() : ir::device_of(r->device);
   };
-  const std::uint16_t first = roots.front()->device;
+  const Device first = device(roots.front());
   const bool one_device =
-      std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return r->device == first; });
+      std::all_of(roots.begin(), roots.end(), [&](const ir::Node* r) { return device(r) == first; });
   if (one_device) [[likely]]
-    return evaluate_on(device(first), roots, asked);
+    return evaluate_on(first, roots, asked);
   for (int code = 0; code < ir::kDevices.used; ++code) {
+    if (code == ir::kAnyDevice) continue;
     std::vector<ir::Node*> there;
     std::copy_if(roots.begin(), roots.end(), std::back_inserter(there),
-                 [&](const ir::Node* r) { return r->device == code; });
-    if (!there.empty()) evaluate_on(device(code), there, asked);
+                 [&](const ir::Node* r) { return device(r) == ir::device_of(code); });
+    if (!there.empty()) evaluate_on(ir::device_of(code), there, asked);
   }
 } catch (const UserError& e) {
   throw EvaluationError(e.what());

@@ -16,6 +16,7 @@
 #include "support/log.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <mutex>
@@ -84,6 +85,7 @@ struct Cut {
   std::vector<Part> parts;
   std::size_t rest = 0;   // where what is left for later begins
   std::size_t block = 0;  // nodes of the newest blocks; 0: nothing repeats
+  bool apart = false;     // the newest periods need not follow each other
 };
 
 /// Cuts a sequence into blocks where it repeats and stretches where it does not. `certain`: the repetition
@@ -101,7 +103,8 @@ Cut cut(const std::vector<std::uint64_t>& symbols, bool certain, F apart) {
       return out;
     }
     if (r.length == 0) break;
-    const std::size_t size = apart(end - r.length, end, r.period) ? kWideBlock : kBlock;
+    const bool wide = apart(end - r.length, end, r.period);
+    const std::size_t size = wide ? kWideBlock : kBlock;
     // A short stretch ends where other threads' leaves have made this one look: powers of two are few plans
     // nonetheless.
     const std::size_t periods = std::bit_floor(r.length / r.period);
@@ -110,6 +113,7 @@ Cut cut(const std::vector<std::uint64_t>& symbols, bool certain, F apart) {
     if (run == 0) {
       out.rest = last;
       out.block = block;
+      out.apart = wide;
     } else if (last < end) {
       out.parts.push_back({last, end});
     }
@@ -276,6 +280,21 @@ void notice(SourceLocation loc, std::size_t count, std::size_t parts, std::size_
            lines == kMostLines ? "; further lines are named with KILN_LOG=trace only" : ""));
 }
 
+/// Whether an evaluation of this key has been cut before; notes it. Of the newest ones.
+bool came_before(const Hash128& key) {
+  constexpr std::size_t kNoted = 64;
+  struct Noted {
+    std::mutex mutex;
+    std::array<Hash128, kNoted> keys = {};
+    std::size_t next = 0;
+  };
+  static Noted* const noted = new Noted;  // detached threads may evaluate during exit
+  const std::lock_guard lock(noted->mutex);
+  if (std::ranges::find(noted->keys, key) != noted->keys.end()) return true;
+  noted->keys[noted->next++ % kNoted] = key;
+  return false;
+}
+
 void look_again_at(std::size_t nodes) {
   if (ir::recorded.begin) ir::recorded.limit = ir::recorded.begin + nodes;
 }
@@ -348,17 +367,19 @@ void recording_was_read() {
   if (ir::recorded.size() < ir::kRecordedLimit / 2) look_again_at(ir::kRecordedLimit);
 }
 
-void compute_repeats(std::span<ir::Node* const> roots) {
+void compute_repeats(std::span<ir::Node* const> roots, const Hash128& key) {
   if (cutting || ir::current_trace() == ir::kSharedTrace) return;
   std::vector<std::vector<ir::NodeRef>> parts;
   {
     const Pending pending;
     const ir::TraceGuard guard;
     std::vector<std::uint32_t> chosen = needed(pending, roots);
-    if (chosen.size() < kLongTrace) return;
+    const std::size_t count = chosen.size();
+    if (count < kLongTrace) return;
     const Parts whole(pending, std::move(chosen), true);
     if (whole.cuts().parts.size() < 2) return;  // nothing would be planned twice
     if (!whole.leaves_steps_whole()) return;
+    if (whole.cuts().apart && count < kMostNodes && came_before(key)) return;
     std::uint64_t held_bytes = 0;
     parts = whole.roots(held_bytes);
   }

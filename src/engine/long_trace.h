@@ -3,6 +3,7 @@
 #pragma once
 
 #include "record/node.h"
+#include "support/hash128.h"
 
 #include <span>
 
@@ -16,7 +17,8 @@ void recording_was_read();
 /// Nodes from which a trace to be evaluated is worth a look at whether it repeats itself.
 inline constexpr std::size_t kLongTrace = 1024;
 /// Computes what `roots` need part by part when it is long and repeats itself, and leaves the rest to the
-/// caller.
-void compute_repeats(std::span<ir::Node* const> roots);
+/// caller. `key`: of the whole. Where periods do not follow each other, as in an optimizer's step, an
+/// evaluation that comes again is left whole: one plan, which runs the periods side by side.
+void compute_repeats(std::span<ir::Node* const> roots, const Hash128& key);
 
 }  // namespace kiln::engine

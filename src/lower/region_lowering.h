@@ -173,11 +173,6 @@ class RegionLowering {
     kSumBlock,
     kInner,
     kLastVectors,
-    kRounds,
-    kRoundsHere,
-    kRound,
-    kRoundRows,
-    kPeriod,
     kSlab,
     kSlabRows,
     kGivenBatch,
@@ -306,7 +301,6 @@ class RegionLowering {
 
   // Forms.
   void build_map();
-  void build_rounds(LoopDecl grid, Groups outer, Groups together);
   void build_rows();
   std::pair<E, std::int64_t> enter_tile(E item);
   void build_tiles();

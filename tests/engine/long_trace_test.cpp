@@ -195,6 +195,68 @@ TEST(LongTrace, ReadingALongTraceCutsItToo) {
   EXPECT_LE(counted.compiled, 6u);
 }
 
+/// An optimizer's step: the same operations on each of many tensors.
+TEST(LongTrace, ALongEvaluationOfIndependentPeriodsIsOnePlanWhenItComesAgain) {
+  constexpr std::size_t kTensors = 150;
+  std::vector<Tensor> x, gradient, average(kTensors);
+  for (std::size_t i = 0; i < kTensors; ++i) {
+    const auto n = static_cast<std::int64_t>(16 + i % 5);
+    x.push_back(Tensor::from(std::vector<float>(static_cast<std::size_t>(n), 1)));
+    gradient.push_back(Tensor::from(std::vector<float>(static_cast<std::size_t>(n), static_cast<float>(i))));
+    average[i] = zeros({n}).eval();
+  }
+  std::uint64_t evaluations = 0;
+  test::Counted last{};
+  constexpr int kSteps = 6;
+  for (int step = 0; step < kSteps; ++step) {
+    const std::uint64_t before = statistics().evaluations;
+    last = test::count([&] {
+      std::vector<Tensor> all;
+      for (std::size_t i = 0; i < kTensors; ++i) {
+        average[i] = average[i] * 0.5f + gradient[i] * 0.5f;
+        x[i] = x[i] - (average[i] / (sqrt(average[i] * average[i] + 1.0f) + 1e-3f)) * 0.25f;
+        all.push_back(x[i]), all.push_back(average[i]);
+      }
+      eval(all);
+    });
+    evaluations = statistics().evaluations - before;
+  }
+  EXPECT_EQ(evaluations, 1u);
+  EXPECT_EQ(last.plan_misses, 0u);
+  EXPECT_EQ(last.launches, kTensors);
+  for (const std::size_t i : {std::size_t{0}, std::size_t{7}, kTensors - 1}) {
+    double at = 1, mean = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      mean = mean * 0.5 + static_cast<double>(i) * 0.5;
+      at -= mean / (std::sqrt(mean * mean + 1) + 1e-3) * 0.25;
+    }
+    EXPECT_NEAR(x[i](3).item<double>(), at, 1e-5) << i;
+  }
+}
+
+TEST(LongTrace, IndependentPeriodsOfManyNumbersAreFewPlans) {
+  const auto counted = test::count([&] {
+    for (const int count : {130, 150, 170, 190, 210, 230, 250}) {
+      std::vector<Tensor> all;
+      for (int i = 0; i < count; ++i) {
+        Tensor x = Tensor::from(std::vector<float>(16, static_cast<float>(i)));
+        for (int k = 0; k < 10; ++k) x = sqrt(x + 2.0f);
+        all.push_back(x);
+      }
+      eval(all);
+    }
+  });
+  EXPECT_LE(counted.plan_misses, 16u);
+}
+
+TEST(LongTrace, WhatMayBeAnywhereIsComputedWithTheRest) {
+  const Tensor anywhere = zeros({8}) + 1.0f, given = Tensor::from(std::vector<float>(8, 2)) + 1.0f;
+  const std::uint64_t before = statistics().evaluations;
+  eval({anywhere, given});
+  EXPECT_EQ(statistics().evaluations, before + 1);
+  EXPECT_EQ(anywhere(3).item<double>() + given(3).item<double>(), 4);
+}
+
 TEST(LongTrace, BigLeavesAreNotPiledUp) {
   Tensor total = zeros({1 << 22});  // 16 MiB
   const std::vector<float> batch(1 << 22, 1.0f);
