@@ -121,7 +121,8 @@ TEST(Sort, ManyShortRowsAgreeWithTheOracleOnEveryTarget) {
     const testing::ConfigScope scope(target);
     for (int d = 0; d < kDTypeCount; ++d) {
       const DType dtype = static_cast<DType>(d);
-      for (const std::int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 33, 64, 100, 128, 200, 255, 256, 257}) {
+      for (const std::int64_t n :
+           {1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 33, 64, 100, 128, 200, 255, 256, 257, 521, 1023}) {
         const Tensor x = values(dtype, {67, n}, static_cast<std::uint64_t>(n));
         const auto what = cat(name(dtype), " rows of ", n, " on KILN_CPU=", target);
         const bool descending = n % 2;

@@ -266,110 +266,172 @@ struct Rows {
   /// Whether rows are sorted side by side, in tiles of this kind.
   template <class Tile>
   bool side_by_side() const {
-    return length <= Tile::kMost && count >= Tile::kRows;
+    return length <= kNetworkMost && count >= Tile::kRows;
   }
 };
 
-/// A tile of rows sorted side by side: keys of its rows one after the other, then of each place of all rows.
+/// A tile of rows sorted side by side: the items of its rows one after the other, then of each place of all
+/// rows, which is a line.
 template <class T, bool Positions>
 class Tile {
  public:
   using Row = RowSort<T, Positions>;
   static constexpr bool kPaired =
-      std::is_same_v<typename Row::Item, Wide>;  // positions have lines of their own
-  using Item = std::conditional_t<kPaired, std::uint64_t, typename Row::Item>;
+      std::is_same_v<typename Row::Item, Wide>;                 // positions have lines of their own
+  static constexpr bool kNarrow = Positions && sizeof(T) <= 2;  // key and position in 4 bytes
+  using Item = std::conditional_t<kPaired, std::uint64_t,
+                                  std::conditional_t<kNarrow, std::uint32_t, typename Row::Item>>;
   using Order = std::conditional_t<kPaired, PairSort, TileSort<Item>>;
-  static constexpr std::int64_t kRows = kNetworkRows<Item>, kMost = kNetworkMost<sizeof(T), Positions>;
-  static Order order() {
+  static constexpr std::int64_t kRows = kNetworkRows<Item>;
+  static_assert(kNetworkMost <= 1 << 16, "positions of two bytes");
+  struct Functions {
+    Order order;
+    TransposeSquares<Item> transpose;
+    KeyFunctions<T> keys;
+  };
+  static Functions functions() {
     if constexpr (kPaired)
-      return pair_sort();
+      return {pair_sort(), transpose_squares<Item>(), key_functions<T>()};
     else
-      return tile_sort<Item>();
+      return {tile_sort<Item>(), transpose_squares<Item>(), key_functions<T>()};
   }
+  /// Lines of a tile: whole squares.
+  static std::int64_t lines(std::int64_t length) { return (length + kRows - 1) / kRows * kRows; }
   static std::size_t bytes(std::int64_t length) {
-    return static_cast<std::size_t>(3 * length * kNetworkLine);
+    return static_cast<std::size_t>((4 * lines(length) + 1) * kNetworkLine);
   }
 
   Tile(const Sort& call, const Rows& rows, std::byte* memory)
       : call_(call),
         rows_(rows),
+        lines_(lines(rows.length)),
         beginnings_(call.in, call.axis),
         items_(reinterpret_cast<Item*>(memory)),
-        positions_(reinterpret_cast<std::uint64_t*>(memory + rows.length * kNetworkLine)),
-        keys_(reinterpret_cast<Key<T>*>(memory + 2 * rows.length * kNetworkLine)) {}
+        positions_(reinterpret_cast<std::uint64_t*>(memory + lines_ * kNetworkLine)),
+        keys_(reinterpret_cast<Key<T>*>(memory + 2 * lines_ * kNetworkLine)),
+        by_row_(reinterpret_cast<Item*>(memory + 3 * lines_ * kNetworkLine)) {}
 
   /// Sorts `count` rows from `first` on.
-  void sort(std::int64_t first, std::int64_t count, Order order, const KeyFunctions<T>& f) {
+  void sort(std::int64_t first, std::int64_t count, const Functions& f) {
     first_ = first, count_ = count;
     fill(f);
     if constexpr (kPaired)
-      order(items_, positions_, rows_.length);
+      f.order(items_, positions_, rows_.length);
     else
-      order(items_, rows_.length);
-    drain(f);
+      f.order(items_, rows_.length);
+    if constexpr (Positions)
+      drain(f);
+    else
+      drain_values(f);
   }
 
  private:
   const T* row(std::int64_t r) const {
     return static_cast<const T*>(call_.in.data) + beginnings_[first_ + r];
   }
+  std::int64_t out_of_row(std::int64_t r) const {
+    const std::int64_t outer = rows_.inner == 1 ? first_ + r : (first_ + r) / rows_.inner;
+    return outer * call_.kept * rows_.inner + (first_ + r - outer * rows_.inner);
+  }
 
-  void fill(const KeyFunctions<T>& f) {
+  void fill(const Functions& f) {
     const std::int64_t n = rows_.length, stride = call_.in.strides[call_.axis];
     if (stride == 1 && beginnings_.regular && beginnings_.step == n)
-      f.keys(row(0), 1, count_ * n, Positions, call_.descending, keys_);
+      f.keys.keys(row(0), 1, count_ * n, Positions, call_.descending, keys_);
     else
       for (std::int64_t r = 0; r < count_; ++r)
-        f.keys(row(r), stride, n, Positions, call_.descending, keys_ + r * n);
+        f.keys.keys(row(r), stride, n, Positions, call_.descending, keys_ + r * n);
     std::fill(keys_ + count_ * n, keys_ + kRows * n, Key<T>{0});
-    for (std::int64_t i = 0; i < n; ++i) {
-      Item* const line = items_ + i * kRows;
-      const Key<T>* const from = keys_ + i;
-      for (std::int64_t r = 0; r < kRows; ++r) {
-        if constexpr (Positions && !kPaired)
-          line[r] = Item{from[r * n]} << 32 | static_cast<Item>(i);
-        else
-          line[r] = from[r * n];
-      }
-      if constexpr (kPaired) std::fill_n(positions_ + i * kRows, kRows, static_cast<std::uint64_t>(i));
+    const Item* from = nullptr;
+    if constexpr (sizeof(Item) == sizeof(T)) {
+      from = keys_;
+    } else {
+      constexpr int kShift = 4 * sizeof(Item);
+      for (std::int64_t r = 0; r < kRows; ++r)
+        for (std::int64_t i = 0; i < n; ++i)
+          by_row_[r * n + i] = Item{keys_[r * n + i]} << kShift | static_cast<Item>(i);
+      from = by_row_;
     }
-  }
-
-  typename Row::Item item(std::int64_t i, std::int64_t r) const {
-    if constexpr (kPaired)
-      return {items_[i * kRows + r], positions_[i * kRows + r]};
+    if (n >= kRows)
+      f.transpose(from, n, kRows, items_, kRows, kRows * kRows, lines_ / kRows);
     else
-      return items_[i * kRows + r];
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t r = 0; r < kRows; ++r) items_[i * kRows + r] = from[r * n + i];
+    if constexpr (kPaired)
+      for (std::int64_t i = 0; i < n; ++i)
+        std::fill_n(positions_ + i * kRows, kRows, static_cast<std::uint64_t>(i));
   }
 
-  void drain(const KeyFunctions<T>& f) {
+  /// The first lines, as many as are kept, row by row. Returns how far apart rows are.
+  std::int64_t to_rows(const Functions& f, const Item* from) {
+    const std::int64_t kept = call_.kept;
+    if (kept >= kRows) {
+      f.transpose(from, kRows, kRows * kRows, by_row_, lines_, kRows, lines(kept) / kRows);
+      return lines_;
+    }
+    for (std::int64_t r = 0; r < kRows; ++r)
+      for (std::int64_t i = 0; i < kept; ++i) by_row_[r * kept + i] = from[i * kRows + r];
+    return kept;
+  }
+
+  void drain(const Functions& f) {
     const RowOut<T> out = out_of<T>(call_);
-    if (!Positions && rows_.inner == 1) return drain_values(f, out.values + first_ * call_.kept);
-    const std::int64_t stride = call_.in.strides[call_.axis];
+    const std::int64_t stride = call_.in.strides[call_.axis], kept = call_.kept, inner = rows_.inner;
+    if constexpr (kPaired) {
+      for (std::int64_t r = 0; r < count_ && out.values; ++r)
+        for (std::int64_t i = 0; i < kept; ++i)
+          out.values[out_of_row(r) + i * inner] = Row::value_in(
+              {items_[i * kRows + r], positions_[i * kRows + r]}, call_.descending, row(r), stride);
+      if (!out.positions) return;
+    }
+    const Item* lines = items_;
+    if constexpr (kPaired) lines = positions_;
+    const std::int64_t pitch = to_rows(f, lines);
     for (std::int64_t r = 0; r < count_; ++r) {
-      const std::int64_t outer = rows_.inner == 1 ? first_ + r : (first_ + r) / rows_.inner;
-      const std::int64_t to = outer * call_.kept * rows_.inner + (first_ + r - outer * rows_.inner);
-      for (std::int64_t i = 0; i < call_.kept; ++i)
-        Row::put(item(i, r), call_.descending, row(r), stride, out, to + i * rows_.inner);
+      const Item* const from = by_row_ + r * pitch;
+      const std::int64_t to = out_of_row(r);
+      constexpr Item kPosition = kPaired ? ~Item{0} : (Item{1} << (4 * sizeof(Item))) - 1;
+      if (out.positions && inner == 1)
+        for (std::int64_t i = 0; i < kept; ++i)
+          out.positions[to + i] = static_cast<std::int64_t>(from[i] & kPosition);
+      else if (out.positions)
+        for (std::int64_t i = 0; i < kept; ++i)
+          out.positions[to + i * inner] = static_cast<std::int64_t>(from[i] & kPosition);
+      if constexpr (!kPaired)
+        for (std::int64_t i = 0; i < kept && out.values; ++i) {
+          const auto key = static_cast<Key<T>>(from[i] >> (4 * sizeof(Item)));
+          out.values[to + i * inner] =
+              Row::value_in(pair_of<T>(key, static_cast<std::int64_t>(from[i] & kPosition)), call_.descending,
+                            row(r), stride);
+        }
     }
   }
 
-  /// Whole rows of values, one after the other.
-  void drain_values(const KeyFunctions<T>& f, T* to) {
-    if constexpr (!Positions) {
-      const std::int64_t n = call_.kept;
-      for (std::int64_t r = 0; r < count_; ++r)
-        for (std::int64_t i = 0; i < n; ++i) keys_[r * n + i] = items_[i * kRows + r];
-      f.values(keys_, count_ * n, call_.descending, to);
+  void drain_values(const Functions& f) {
+    T* const values = static_cast<T*>(call_.values);
+    const std::int64_t kept = call_.kept, inner = rows_.inner;
+    const std::int64_t pitch = to_rows(f, items_);
+    if (inner == 1 && pitch == kept)
+      return f.keys.values(by_row_, count_ * kept, call_.descending, values + out_of_row(0));
+    for (std::int64_t r = 0; r < count_; ++r) {
+      const Key<T>* const from = by_row_ + r * pitch;
+      const std::int64_t to = out_of_row(r);
+      if (inner == 1)
+        f.keys.values(from, kept, call_.descending, values + to);
+      else
+        for (std::int64_t i = 0; i < kept; ++i)
+          values[to + i * inner] = value_of<T>(call_.descending ? static_cast<Key<T>>(~from[i]) : from[i]);
     }
   }
 
   const Sort& call_;
   const Rows& rows_;
+  const std::int64_t lines_;
   const Beginnings beginnings_;
   Item* const items_;
   std::uint64_t* const positions_;
   Key<T>* const keys_;
+  Item* const by_row_;
   std::int64_t first_ = 0, count_ = 0;
 };
 
@@ -377,13 +439,12 @@ template <class T, bool Positions>
 void sort_tiles(const Sort& call, const Rows& rows, std::byte* workspace) {
   using TileOf = Tile<T, Positions>;
   constexpr std::int64_t kRows = TileOf::kRows;
-  const KeyFunctions<T> functions = key_functions<T>();
-  const auto order = TileOf::order();
+  const auto functions = TileOf::functions();
   const std::int64_t grain = std::max<std::int64_t>(1, kRadixAbove * 16 / (kRows * rows.length + 1));
   parallel_for((rows.count + kRows - 1) / kRows, grain, [&](std::int64_t begin, std::int64_t end, int slot) {
     TileOf tile(call, rows, workspace + static_cast<std::size_t>(slot) * TileOf::bytes(rows.length));
     for (std::int64_t first = begin * kRows; first < std::min(end * kRows, rows.count); first += kRows)
-      tile.sort(first, std::min(kRows, rows.count - first), order, functions);
+      tile.sort(first, std::min(kRows, rows.count - first), functions);
   });
 }
 

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace kiln::cpu {
 namespace {
 
+constexpr std::int64_t kBlock = 256;  // lines that the first cache holds beside what else is in it
+
 /// Two lines, the least of each row into the first.
 template <class Item>
-[[gnu::always_inline]] inline void exchange(Item* __restrict a, Item* __restrict b) {
+[[gnu::always_inline]] inline void exchange_lines(Item* __restrict a, Item* __restrict b) {
   for (int row = 0; row < kNetworkRows<Item>; ++row) {
     const Item x = a[row], y = b[row];
     a[row] = x < y ? x : y;
@@ -48,14 +51,120 @@ template <class Exchange>
     }
 }
 
-template <class Item>
+/// Sorts lines by Batcher's bitonic merges of eights, which are sorted and merged in registers. Every
+/// exchange puts the least before the greatest, so lines that a power of two would have beyond the last are
+/// as if they held the greatest of all: exchanges with them are left out. Invariant: ends are whole eights.
+/// It sorts as many rows as a register of `Bytes` has.
+template <class Item, int Bytes>
+struct Bitonic {
+  typedef Item V __attribute__((vector_size(Bytes), may_alias));
+  struct Lines {
+    V* const first;
+    [[gnu::always_inline]] V& operator[](std::int64_t i) const { return first[i * (kNetworkLine / Bytes)]; }
+  };
+  const Lines lines;
+
+  explicit Bitonic(Item* tile) : lines{static_cast<V*>(__builtin_assume_aligned(tile, Bytes))} {}
+
+  /// The least of each row into the first.
+  [[gnu::always_inline]] static void exchange(V& a, V& b) {
+    const V x = a, y = b;
+    a = x < y ? x : y;
+    b = x < y ? y : x;
+  }
+  [[gnu::always_inline]] void at(std::int64_t i, std::int64_t j) const { exchange(lines[i], lines[j]); }
+
+  [[gnu::always_inline]] void sort_eight(std::int64_t first) const {
+    V v[8];
+    for (int i = 0; i < 8; ++i) v[i] = lines[first + i];
+    // Knuth, The Art of Computer Programming 3, 5.3.4
+    constexpr int kPairs[19][2] = {{0, 2}, {1, 3}, {4, 6}, {5, 7}, {0, 4}, {1, 5}, {2, 6},
+                                   {3, 7}, {0, 1}, {2, 3}, {4, 5}, {6, 7}, {2, 4}, {3, 5},
+                                   {1, 4}, {3, 6}, {1, 2}, {3, 4}, {5, 6}};
+#pragma GCC unroll 19
+    for (int k = 0; k < 19; ++k) exchange(v[kPairs[k][0]], v[kPairs[k][1]]);
+    for (int i = 0; i < 8; ++i) lines[first + i] = v[i];
+  }
+
+  /// The last three steps of a merge.
+  [[gnu::always_inline]] void merge_eight(std::int64_t first) const {
+    V v[8];
+    for (int i = 0; i < 8; ++i) v[i] = lines[first + i];
+    for (int i = 0; i < 4; ++i) exchange(v[i], v[i + 4]);
+    for (int i = 0; i < 8; i += 4) exchange(v[i], v[i + 2]), exchange(v[i + 1], v[i + 3]);
+    for (int i = 0; i < 8; i += 2) exchange(v[i], v[i + 1]);
+    for (int i = 0; i < 8; ++i) lines[first + i] = v[i];
+  }
+
+  /// One step of merges of `size` lines each.
+  [[gnu::always_inline]] void step(std::int64_t first, std::int64_t end, std::int64_t size) const {
+    for (std::int64_t begin = first; begin < end - size / 2; begin += size)
+      for (std::int64_t i = begin, last = std::min(begin, end - size) + size / 2; i < last; ++i)
+        at(i, i + size / 2);
+  }
+
+  /// Two steps, of `size` lines and of halves.
+  [[gnu::always_inline]] void two_steps(std::int64_t first, std::int64_t end, std::int64_t size) const {
+    std::int64_t begin = first;
+    const std::int64_t part = size / 4;
+    for (; begin + size <= end; begin += size)
+      for (std::int64_t i = begin; i < begin + part; ++i) {
+        V a = lines[i], b = lines[i + part], c = lines[i + 2 * part], d = lines[i + 3 * part];
+        exchange(a, c), exchange(b, d), exchange(a, b), exchange(c, d);
+        lines[i] = a, lines[i + part] = b, lines[i + 2 * part] = c, lines[i + 3 * part] = d;
+      }
+    step(begin, end, size);
+    step(begin, end, size / 2);
+  }
+
+  /// Merges of `size` lines each, in blocks that stay in the first cache.
+  [[gnu::always_inline]] void merge_halves(std::int64_t first, std::int64_t end, std::int64_t size) const {
+    for (; size > kBlock; size /= 2) step(first, end, size);
+    for (std::int64_t begin = first; begin < end; begin += kBlock) {
+      const std::int64_t last = std::min(begin + kBlock, end);
+      std::int64_t part = size;
+      for (; part > 16; part /= 4) two_steps(begin, last, part);
+      if (part == 16) step(begin, last, part);
+      for (std::int64_t i = begin; i < last; i += 8) merge_eight(i);
+    }
+  }
+
+  /// Two sorted halves of `size` lines each: the second meets the first from its end.
+  [[gnu::always_inline]] void merge(std::int64_t first, std::int64_t end, std::int64_t size) const {
+    const std::int64_t last = std::min(first + 2 * size, end);
+    for (std::int64_t j = first + size, i = first + size - 1; j < last; ++j, --i) at(i, j);
+    merge_halves(first, last, size);
+  }
+
+  [[gnu::always_inline]] void sort_eights(std::int64_t n) const {
+    for (std::int64_t block = 0; block < n; block += kBlock) {
+      const std::int64_t end = std::min(block + kBlock, n);
+      for (std::int64_t i = block; i < end; i += 8) sort_eight(i);
+      for (std::int64_t size = 8; size < end - block; size *= 2)
+        for (std::int64_t first = block; first + size < end; first += 2 * size) merge(first, end, size);
+    }
+    for (std::int64_t size = kBlock; size < n; size *= 2)
+      for (std::int64_t first = 0; first + size < n; first += 2 * size) merge(first, n, size);
+  }
+
+  [[gnu::always_inline]] void sort(std::int64_t n) const {
+    if (n < 8)
+      return merge_exchange(n,
+                            [&](std::int64_t i, std::int64_t j) __attribute__((always_inline)) { at(i, j); });
+    const std::int64_t whole = (n + 7) / 8 * 8;
+    for (std::int64_t i = n; i < whole; ++i) lines[i] = ~V{};
+    sort_eights(whole);
+  }
+};
+
+/// By registers of `Bytes`, of which there are more than eight.
+template <int Bytes, class Item>
 [[gnu::always_inline]] inline void network(Item* tile, std::int64_t n) {
-  constexpr std::int64_t kRows = kNetworkRows<Item>;
-  tile = static_cast<Item*>(__builtin_assume_aligned(tile, kNetworkLine));
-  merge_exchange(n, [&](std::int64_t i, std::int64_t j)
-                        __attribute__((always_inline)) { exchange(tile + i * kRows, tile + j * kRows); });
+  constexpr auto kStep = static_cast<std::int64_t>(Bytes / sizeof(Item));
+  for (std::int64_t row = 0; row < kNetworkRows<Item>; row += kStep) Bitonic<Item, Bytes>(tile + row).sort(n);
 }
 
+/// Pairs fill too many registers for eights of lines.
 [[gnu::always_inline]] inline void pair_network(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) {
   constexpr std::int64_t kRows = kNetworkRows<std::uint64_t>;
   keys = static_cast<std::uint64_t*>(__builtin_assume_aligned(keys, kNetworkLine));
@@ -63,6 +172,14 @@ template <class Item>
   merge_exchange(n, [&](std::int64_t i, std::int64_t j) __attribute__((always_inline)) {
     exchange_pairs(keys + i * kRows, keys + j * kRows, at + i * kRows, at + j * kRows);
   });
+}
+
+template <class Item>
+void transpose_base(const Item* from, std::int64_t from_pitch, std::int64_t from_square, Item* to,
+                    std::int64_t to_pitch, std::int64_t to_square, std::int64_t count) {
+  for (std::int64_t k = 0; k < count; ++k, from += from_square, to += to_square)
+    for (std::int64_t j = 0; j < kNetworkRows<Item>; ++j)
+      for (std::int64_t i = 0; i < kNetworkRows<Item>; ++i) to[j * to_pitch + i] = from[i * from_pitch + j];
 }
 
 template <class T>
@@ -88,11 +205,39 @@ template <class T>
   __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,prefer-vector-width=512"), optimize("O3")))
 template <class Item>
 KILN_AVX2 void network_avx2(Item* tile, std::int64_t n) {
-  network(tile, n);
+  network<32>(tile, n);
 }
 template <class Item>
 KILN_AVX512 void network_avx512(Item* tile, std::int64_t n) {
-  network(tile, n);
+  network<64>(tile, n);
+}
+/// The first halves of two lines, or the second ones, one element of each in turn.
+template <bool Second, class Line, std::size_t... I>
+KILN_AVX512 inline Line turns(Line a, Line b, std::index_sequence<I...>) {
+  constexpr std::size_t kHalf = sizeof...(I) / 2;
+  return __builtin_shufflevector(a, b, (I / 2 + Second * kHalf + I % 2 * sizeof...(I))...);
+}
+/// By as many steps as the number of an element in its line has bits: each moves one of them to the number of
+/// its line.
+template <class Item>
+KILN_AVX512 void transpose_avx512(const Item* from, std::int64_t from_pitch, std::int64_t from_square,
+                                  Item* to, std::int64_t to_pitch, std::int64_t to_square,
+                                  std::int64_t count) {
+  typedef Item Line __attribute__((vector_size(kNetworkLine), aligned(alignof(Item)), may_alias));
+  constexpr int kRows = kNetworkRows<Item>;
+  constexpr auto kOrder = std::make_index_sequence<kRows>();
+  for (std::int64_t k = 0; k < count; ++k, from += from_square, to += to_square) {
+    Line lines[kRows], turned[kRows];
+    for (int i = 0; i < kRows; ++i) lines[i] = *reinterpret_cast<const Line*>(from + i * from_pitch);
+    for (int step = 1; step < kRows; step *= 2) {
+      for (int i = 0; i < kRows / 2; ++i) {
+        turned[2 * i] = turns<false>(lines[i], lines[i + kRows / 2], kOrder);
+        turned[2 * i + 1] = turns<true>(lines[i], lines[i + kRows / 2], kOrder);
+      }
+      std::copy(turned, turned + kRows, lines);
+    }
+    for (int i = 0; i < kRows; ++i) *reinterpret_cast<Line*>(to + i * to_pitch) = lines[i];
+  }
 }
 KILN_AVX2 void pairs_avx2(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) {
   pair_network(keys, at, n);
@@ -121,7 +266,10 @@ KILN_AVX512 void values_avx512(const Key<T>* from, std::int64_t n, bool descendi
 #endif
 template <class Item>
 void network_base(Item* tile, std::int64_t n) {
-  network(tile, n);
+  tile = static_cast<Item*>(__builtin_assume_aligned(tile, kNetworkLine));
+  merge_exchange(n, [&](std::int64_t i, std::int64_t j) __attribute__((always_inline)) {
+    exchange_lines(tile + i * kNetworkRows<Item>, tile + j * kNetworkRows<Item>);
+  });
 }
 void pairs_base(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) { pair_network(keys, at, n); }
 template <class T>
@@ -149,6 +297,20 @@ template TileSort<std::uint8_t> tile_sort<std::uint8_t>();
 template TileSort<std::uint16_t> tile_sort<std::uint16_t>();
 template TileSort<std::uint32_t> tile_sort<std::uint32_t>();
 template TileSort<std::uint64_t> tile_sort<std::uint64_t>();
+
+template <class Item>
+TransposeSquares<Item> transpose_squares() {
+#if defined(__x86_64__)
+  // Elements of one byte have no instruction for their turns.
+  if constexpr (sizeof(Item) > 1)
+    if (host_target().avx512) return transpose_avx512<Item>;
+#endif
+  return transpose_base<Item>;
+}
+template TransposeSquares<std::uint8_t> transpose_squares<std::uint8_t>();
+template TransposeSquares<std::uint16_t> transpose_squares<std::uint16_t>();
+template TransposeSquares<std::uint32_t> transpose_squares<std::uint32_t>();
+template TransposeSquares<std::uint64_t> transpose_squares<std::uint64_t>();
 
 PairSort pair_sort() {
 #if defined(__x86_64__)

@@ -12,11 +12,8 @@
 
 namespace kiln::cpu {
 
-/// Rows above this many elements are not for a network: its comparisons an element grow with log(n)^2. Passes
-/// of a radix sort are as many as keys have bytes: where these are two at most, and positions make lanes
-/// wide, they are sooner done.
-template <std::size_t KeyBytes, bool Positions>
-inline constexpr std::int64_t kNetworkMost = Positions && KeyBytes <= 2 ? 256 : 1024;
+/// Rows above this many elements are not for a network: its comparisons an element grow with log(n)^2.
+inline constexpr std::int64_t kNetworkMost = 1024;
 /// Bytes of a line of a tile: one element of each row.
 inline constexpr std::int64_t kNetworkLine = 64;
 /// Rows of a tile.
@@ -34,6 +31,16 @@ TileSort<Item> tile_sort();
 /// The same for numbers of 8 bytes in one tile and their positions in another, which order equal numbers.
 using PairSort = void (*)(std::uint64_t* keys, std::uint64_t* positions, std::int64_t n);
 PairSort pair_sort();
+
+/// Transposes `count` squares of kNetworkRows<Item> numbers each way: the k-th begins at from + k *
+/// from_square, its rows are from_pitch apart; likewise where it goes.
+template <class Item>
+using TransposeSquares = void (*)(const Item* from, std::int64_t from_pitch, std::int64_t from_square,
+                                  Item* to, std::int64_t to_pitch, std::int64_t to_square,
+                                  std::int64_t count);
+/// The one for the instruction set in force. Item: as for tile_sort.
+template <class Item>
+TransposeSquares<Item> transpose_squares();
 
 /// What rows become keys and values with, for the instruction set in force.
 template <class T>
