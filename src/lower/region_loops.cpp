@@ -450,21 +450,6 @@ void RegionLowering::all_phases(Body& body, bool vector) {
 
 // ---- forms ----
 
-/// Without reductions: the last axis (or the last few as one) in blocks.
-void RegionLowering::build_map() {
-  LoopDecl grid = open_grid();
-  std::vector<int> outer, together;
-  for (int g = 0; g <= last_group(); ++g) (g < s_.lane_axis ? outer : together).push_back(g);
-  const std::int64_t run = product(together);
-  const std::int64_t blocks = ceil_div(run, s_.block);
-  const E block = block_of(var(grid.var), outer, blocks);
-  const E run_extent = together.size() == 1 ? extent(last_group()) : size(kRunExtent, run);
-  const E first = block * konst(s_.block);
-  const Range range{first, kernel::min(run_extent - first, konst(s_.block))};
-  grid.body.push_back(lane_loop(range, together, [&](Body& body) { phase_body(body); }));
-  close_grid(std::move(grid), product(outer) * blocks);
-}
-
 /// A grid item is a row: its reduced axes are loops, the innermost on lanes.
 void RegionLowering::build_rows() {
   LoopDecl grid = open_grid();

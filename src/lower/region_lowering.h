@@ -173,6 +173,11 @@ class RegionLowering {
     kSumBlock,
     kInner,
     kLastVectors,
+    kRounds,
+    kRoundsHere,
+    kRound,
+    kRoundRows,
+    kPeriod,
     kSlab,
     kSlabRows,
     kGivenBatch,
@@ -301,6 +306,7 @@ class RegionLowering {
 
   // Forms.
   void build_map();
+  void build_rounds(LoopDecl grid, Groups outer, Groups together);
   void build_rows();
   std::pair<E, std::int64_t> enter_tile(E item);
   void build_tiles();

@@ -3,6 +3,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace kiln::schedule {
 namespace {
@@ -11,7 +12,9 @@ constexpr std::int64_t kFlatBlock = 4096;  // elements: enough to hide the loop'
 constexpr std::int64_t kLoopBlock = 1024;  // the same where each element runs a loop
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr std::int64_t kMinChunk = 4096;
-constexpr int kLongBody = 20;       // primitives; of a map: for each operand and result
+constexpr std::int64_t kMostRound = 1024;  // elements: what a thread reads in many rounds stays in its caches
+constexpr std::int64_t kLeastRounds = 8;   // that make up for the first
+constexpr int kLongBody = 20;              // primitives; of a map: for each operand and result
 constexpr int kSlowToCompile = 64;  // primitives that take 15 ms to compile with four registers side by side
 constexpr int kLongAnyway = 100;    // primitives that take as long with one
 constexpr int kFewStates = 4;  // of a loop, whose iterations wait for each other: four registers side by side
@@ -79,6 +82,22 @@ std::int64_t tile_side(int bytes) {
   std::int64_t side = kMostTile;
   while (side > 32 && side * side * bytes > kTileBytes) side /= 2;
   return side;
+}
+
+/// Short rows that share the lanes come round to the beginning of a vector again. What such a round's
+/// elements read follows from their place in it: it is found once for many rounds.
+void find_round(const Facts& f, int lanes, Schedule& s) {
+  std::int64_t period = 1;
+  for (auto axis = static_cast<std::size_t>(s.lane_axis) + 1; axis < f.axes.size(); ++axis)
+    period *= f.axes[axis].extent;
+  const std::int64_t round = std::lcm<std::int64_t>(period, lanes);
+  if (round > kMostRound ||
+      f.axes[static_cast<std::size_t>(s.lane_axis)].extent < kLeastRounds * round / period)
+    return;
+  s.round = round;
+  s.lanes = lanes;
+  s.block = std::max<std::int64_t>(kLeastRounds, kFlatBlock / round) * round;
+  s.stream = s.stream && lanes * f.out_narrowest >= kLine;  // lines are written one by one
 }
 
 /// Scans go along their axes in order: an axis on lanes is one register at a time.
@@ -164,6 +183,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     if (f.axes[last].extent < (f.rows_apart ? lanes : 2 * s.lanes))
       for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < 16 * s.lanes;)
         n *= f.axes[--s.lane_axis].extent;
+    if (s.lane_axis < last && f.states == 0 && f.prims > 1) find_round(f, lanes, s);
     return s;
   }
   // Lanes are combined once a row, which takes long where values have parts: better each lane has its own

@@ -103,8 +103,9 @@ struct Schedule {
   int tile_axis = -1;
   int lane_level = -1;         // Nest: the level whose axes are on lanes; -1: the kept axis lane_axis is
   bool kept_together = false;  // Columns: all kept axes share the lanes as one
-  bool one_thread = false;     // a CPU's: no thread is woken for it
-  bool one_by_one = false;     // Rows: the reduced axes are loops of single elements, none is on lanes
+  std::int64_t round = 0;   // Rows, a map of short rows: elements after which rows and vectors begin together
+  bool one_thread = false;  // a CPU's: no thread is woken for it
+  bool one_by_one = false;  // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:
   kernel::Threads threads;
   int steps = 0;        // of each Vector loop, when its extent is bounded

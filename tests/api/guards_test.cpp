@@ -5,6 +5,8 @@
 #include "modes.h"
 #include "support/check.h"
 
+#include <limits>
+
 namespace kiln {
 namespace {
 
@@ -66,6 +68,44 @@ TEST(Guards, ChoicesOfCastLoadsAndOfConditionsInPairs) {
         },
         cat("rows of ", n));
   }
+}
+
+// Rows that share the lanes come round to the beginning of a vector again after several of them.
+TEST(Guards, MapsOfShortRowsInRounds) {
+  constexpr std::int64_t rows = 401;
+  for (const DType dtype : {DType::Float16, DType::Int64, DType::UInt8})
+    for (const std::int64_t row : {2, 5, 12}) {
+      const Tensor x = numbers(dtype, {rows, 3, row}), y = numbers(dtype, {rows, 1, row});
+      const Tensor per_row = numbers(dtype, {rows, 3, 1}), per_column = numbers(dtype, {3, row});
+      const auto half = [&](const Tensor& t, std::int64_t from) {
+        return t(slice::all(), slice::all(), slice::range(from * (row / 2), (from + 1) * (row / 2)));
+      };
+      const auto first = slice::range(0, row);
+      expect_agreement(
+          [&]() -> std::vector<Tensor> {
+            return {x * 2 + y + per_row + per_column,
+                    concat({half(x, 0) + half(y, 1) * 2, half(x, 1) + half(y, 0) * 3}, 2),
+                    roll(x, 1, 2) + roll(x, 1, 0) * 2 +
+                        pad(x, {{0, 0}, {0, 0}, {1, 0}})(slice::all(), slice::all(), first),
+                    take(y, numbers(DType::Int32, {row}), 0) + x(first) + 1};
+          },
+          cat(name(dtype), " ", rows, " by 3 by ", row));
+    }
+}
+
+// A comparison of values is none of positions: their sums wrap around.
+TEST(Guards, ComparisonsOfSumsThatWrapInLoopsInsideLanes) {
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const Tensor place = arange(70, DType::Int64);
+  const Tensor x = where(place % 3 == 0, most - place, where(place % 3 == 1, place - most, place)).eval();
+  const Tensor y = x(slice::range(0, 37)).reshape({37, 1}).eval();
+  const Tensor z = numbers(DType::Int64, {37, 70});
+  expect_agreement(
+      [&]() -> std::vector<Tensor> {
+        return {sum(where(x + y < 40, z, 0), {0}), sum(where(x - y <= y, z, 0), {0}),
+                sum(where(x * 3 < y + x, z, 0), {0})};
+      },
+      "sums of columns");
 }
 
 TEST(Guards, TilesOfResultsOfPairs) {

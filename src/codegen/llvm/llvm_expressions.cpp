@@ -93,7 +93,7 @@ Value* FunctionEmitter::vector(ExprId e) {
   if (const VectorFunction f = vector_function_of(n, lanes_); f.value)
     return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
   if (n.prim == Prim::Lt || n.prim == Prim::Le)
-    if (Value* mask = compare_lanes(e, n)) return mask;
+    if (Value* mask = compare_lanes(e, n); mask || (mask = compare_split(e, n))) return mask;
   if (n.prim == Prim::Select)
     if (Value* chosen = choose(e, n)) return chosen;
   Value* in[3] = {};

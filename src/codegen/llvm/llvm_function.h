@@ -4,7 +4,8 @@
 // is computed once a row, what nothing varies in once a call. Inside a Vector loop varying expressions are
 // vectors of the loop's lane count (LLVM splits those wider than a register), everything else is scalar.
 //
-// The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_guards.cpp, llvm_expressions.cpp,
+// The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_guards.cpp, llvm_windows.cpp,
+// llvm_expressions.cpp,
 // llvm_memory.cpp, llvm_random.cpp, llvm_accumulators.cpp.
 #pragma once
 
@@ -87,6 +88,28 @@ class FunctionEmitter {
   void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations);
   void set_mask(Value* rest);
   Value* lanes_below(Value* count);
+
+  // ---- loops inside a Vector loop (llvm_windows.cpp)
+  /// An index as what is equal on all lanes and what is not, which no loop inside the Vector loop changes.
+  struct LaneSplit {
+    E base, lanes;
+  };
+  std::optional<LaneSplit> lane_split(ExprId e);
+  bool is_position(ExprId e) const;
+  Value* compare_split(ExprId e, const ExprNode& n);
+  /// The elements that the lanes of a load read, as those of two registers of adjacent memory.
+  struct Window {
+    ExprId lanes, predicate;
+    DType type;
+    Value* fits;                         // whether they are in two registers
+    Value* first;                        // offset of the first from the base
+    llvm::SmallVector<Value*, 4> order;  // of the elements in them, a register's lanes each
+    Value* masks[2];                     // of the elements up to the last
+    Value *any, *second;                 // whether there is an element, and one in the second register
+  };
+  bool takes_window(const ExprNode& n, const LaneSplit& split);
+  const Window& window_of(const ExprNode& n, const LaneSplit& split);
+  Value* window_load(const ExprNode& n, const LaneSplit& split, Value* mask);
 
   // ---- guards (llvm_guards.cpp)
   /// A comparison of positions that holds on the lanes below a bound, or on those from it on.
@@ -188,6 +211,7 @@ class FunctionEmitter {
   void full_or_part(llvm::function_ref<void()> full_vector, llvm::function_ref<void()> part_of_it);
   void scatter(Value* v, Value* many, DType type);
   std::vector<Value*> transposed(std::vector<Value*> lines);
+  Value* narrowed(Value* v);
   void stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream);
 
   // ---- accumulators
@@ -233,6 +257,7 @@ class FunctionEmitter {
 
   int lanes_ = 1;
   Value *mask_ = nullptr, *remaining_ = nullptr;
+  std::vector<Window> windows_;  // of the open Vector loop
   // In the body without masks of a loop with guards:
   std::vector<Guard> guards_;
   std::vector<std::pair<ExprId, Value*>> uniform_;  // conditions that are equal on all lanes

@@ -167,6 +167,7 @@ void FunctionEmitter::set_lanes(int lanes) {
 /// are on.
 void FunctionEmitter::lane_body(const LoopDecl& l, Value* rest) {
   lane_offsets_.clear();
+  windows_.clear();
   v_.keep_on_divider(quotients_on_divider(l));
   if (rest) set_mask(rest);
   block(l.body);

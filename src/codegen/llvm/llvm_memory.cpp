@@ -3,6 +3,7 @@
 #include "support/check.h"
 
 #include <llvm/Analysis/VectorUtils.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
 
@@ -131,8 +132,19 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   Value* on = bit ? bit : predicate && !at_.varying(n.b) ? scalar(n.b) : predicate;
   const E stride = at_.lane_stride(n.a);
   sync();
-  prepare(n.a, stride);
   const bool backwards = kernel::known(stride) == -1, contiguous = kernel::known(stride) == 1 || backwards;
+  if (!contiguous && kernel::known(stride) != 0 && !bit)
+    if (const auto split = lane_split(n.a)) {
+      sync();
+      vector(split->lanes.id), scalar(split->base.id);
+      return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
+        Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
+        if (takes_window(n, *split)) return from_memory(window_load(n, *split, mask), n.type);
+        Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(split->base.id));
+        return from_memory(gather(b_.CreateGEP(t, base, vector(split->lanes.id)), t, n.type, mask), n.type);
+      });
+    }
+  prepare(n.a, stride);
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
     if (kernel::known(stride) == 0) return same_element(n, on, predicate);
@@ -329,7 +341,28 @@ std::vector<Value*> FunctionEmitter::transposed(std::vector<Value*> lines) {
   return lines;
 }
 
+/// The low halves or quarters of 32-bit lanes by an instruction of its own: code generation would make one of
+/// it and the store, which goes to the caches beside stores that do not, and that takes long.
+Value* FunctionEmitter::narrowed(Value* v) {
+  auto* cut = llvm::dyn_cast<llvm::TruncInst>(v);
+  if (!cut || !target_.avx512 || lanes_ % 16 != 0) return v;
+  llvm::Type *from = cut->getSrcTy()->getScalarType(), *to = cut->getDestTy()->getScalarType();
+  if (!from->isIntegerTy(32) || to->getIntegerBitWidth() > 16 || to->getIntegerBitWidth() < 8) return v;
+  llvm::Function* pmov = llvm::Intrinsic::getDeclaration(
+      &module_, to->isIntegerTy(16) ? llvm::Intrinsic::x86_avx512_mask_pmov_dw_512
+                                    : llvm::Intrinsic::x86_avx512_mask_pmov_db_512);
+  llvm::SmallVector<Value*, 4> parts;
+  for (int lane = 0; lane < lanes_; lane += 16) {
+    Value* part = b_.CreateShuffleVector(cut->getOperand(0),
+                                         llvm::createSequentialMask(static_cast<unsigned>(lane), 16, 0));
+    parts.push_back(
+        b_.CreateCall(pmov, {part, llvm::Constant::getNullValue(vec_of(to, 16)), b_.getInt16(0xffff)}));
+  }
+  return llvm::concatenateVectors(b_, parts);
+}
+
 void FunctionEmitter::stream_or_store(Value* v, Value* p, const BufferDecl& d, bool stream) {
+  if (stream) v = narrowed(v);
   const std::uint64_t bytes = static_cast<std::uint64_t>(lanes_ * size_of(d.dtype));
   const std::uint64_t align = stream ? std::min<std::uint64_t>(64, bytes & (~bytes + 1))
                                      : static_cast<std::uint64_t>(size_of(d.dtype));

@@ -1,0 +1,62 @@
+// Maps: regions without reductions, lanes along the last axis or along the last few as one.
+//
+// Invariant: every element is computed once; a vector's lanes are adjacent elements of the axes on lanes.
+#include "lower/region_lowering.h"
+
+#include <utility>
+
+namespace kiln::lower {
+
+/// Without reductions: the last axis (or the last few as one) in blocks.
+void RegionLowering::build_map() {
+  LoopDecl grid = open_grid();
+  std::vector<int> outer, together;
+  for (int g = 0; g <= last_group(); ++g) (g < s_.lane_axis ? outer : together).push_back(g);
+  if (s_.round > 0) return build_rounds(std::move(grid), outer, together);
+  const std::int64_t run = product(together);
+  const std::int64_t blocks = ceil_div(run, s_.block);
+  const E block = block_of(var(grid.var), outer, blocks);
+  const E run_extent = together.size() == 1 ? extent(last_group()) : size(kRunExtent, run);
+  const E first = block * konst(s_.block);
+  const Range range{first, kernel::min(run_extent - first, konst(s_.block))};
+  grid.body.push_back(lane_loop(range, together, [&](Body& body) { phase_body(body); }));
+  close_grid(std::move(grid), product(outer) * blocks);
+}
+
+/// A map of short rows: a grid item is a number of rounds, after each of which rows and vectors begin
+/// together. The loop over rounds is inside that over the elements of one, so that what an element's place in
+/// its round decides is found once. The last round, which may be shorter, is an item of its own.
+void RegionLowering::build_rounds(LoopDecl grid, Groups outer, Groups together) {
+  const std::vector<int> row(together.begin() + 1, together.end());
+  const int front = together.front();
+  const std::int64_t period = product(row), rows = s_.round / period;
+  const std::int64_t last = ceil_div(groups_[static_cast<std::size_t>(front)].extent, rows) - 1;
+  const std::int64_t an_item = s_.block / s_.round, items = ceil_div(last, an_item) + 1;
+  const E block = block_of(var(grid.var), outer, items);
+  const E last_round = size(kRounds, last), rounds = size(kRoundsHere, an_item);
+  const E first = kernel::min(block * rounds, last_round);
+  const E round = size(kRound, s_.round), length = size(kPeriod, period),
+          rows_a_round = size(kRoundRows, rows);
+  LoopDecl inner;
+  inner.var = new_var();
+  inner.extent = kernel::max(kernel::min(last_round - first, rounds), konst(1)).id;
+  LoopDecl v;
+  v.var = new_var();
+  put_on_lanes(v);
+  v.extent = kernel::min((extent(front) - first * rows_a_round) * length, round).id;
+  lane_ = var(v.var);
+  const E at = first + var(inner.var);
+  const E in_round = divide(lane_, length);
+  decompose(lane_ - in_round * length, row);
+  axis_[static_cast<std::size_t>(front)] = at * rows_a_round + in_round;
+  position_ = at * round + lane_;
+  along_.assign(together.begin(), together.end());
+  forget();
+  body_ = &inner.body;
+  phase_body(inner.body);
+  v.body.push_back(loop(std::move(inner)));
+  grid.body.push_back(loop(std::move(v)));
+  close_grid(std::move(grid), product(outer) * items);
+}
+
+}  // namespace kiln::lower
