@@ -1,14 +1,16 @@
 // Terminates: one walk in topological order; a reduction becomes two, of which the second has fewer runs of
 // reduced axes, and two casts.
 //
-// Memory is taken to be in the order of the axes, as it is of what was not permuted: where it is not, the
-// first reduction is over other axes than it might be, which costs time and no value.
+// Memory is taken to be in the order of the axes: of what is permuted the operand is split, and the result
+// permuted. Where memory is in another order nevertheless, the first reduction is over other axes than it
+// might be, which costs time and no value.
 #include "transform/split_reductions.h"
 
 #include "ir/builder.h"
 #include "transform/rebuild.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace kiln::transform {
@@ -49,12 +51,31 @@ class Splitter {
   Renumbering run() {
     find_spread();
     return rebuild(g_, [&](NodeId id, const GraphNode& n) {
-      const std::uint64_t first = splits(n) ? first_axes(n, spread_[id]) : 0;
-      return first ? split(n, first) : add_.push(n);
+      if (!splits(n)) return add_.push(n);
+      const Operand of = operand(n);
+      const std::uint64_t first = first_axes(n, of, spread_[id]);
+      return first ? split(n, of, first) : add_.push(n);
     });
   }
 
  private:
+  /// What a reduction reads, in the order of its memory: not permuted.
+  struct Operand {
+    NodeId id;
+    ir::Reduce over;
+    std::optional<ir::Permute> permuted;
+  };
+  Operand operand(const GraphNode& n) const {
+    const auto over = ir::attributes<ir::Reduce>(n);
+    const GraphNode& in = g_[n.in[0]];
+    if (in.op != Op::permute) return {n.in[0], over, {}};
+    const auto order = ir::attributes<ir::Permute>(in);
+    std::uint64_t mask = 0;
+    for (std::size_t axis = 0; axis < in.dims.size(); ++axis)
+      if (over.over(axis)) mask |= std::uint64_t{1} << order[axis];
+    return {in.in[0], ir::Reduce{mask}, order};
+  }
+
   /// The most elements of what is made of each node.
   void find_spread() {
     spread_.assign(g_.size(), 0);
@@ -78,13 +99,12 @@ class Splitter {
   /// The axes to reduce first, or 0: compares the bytes that both ways move, those of short runs counted as
   /// often as whole runs would be read in their time. What a kernel would have held for a second read is read
   /// again.
-  std::uint64_t first_axes(const GraphNode& n, std::int64_t spread) const {
-    const GraphNode& in = g_[n.in[0]];
-    const std::vector<Run> runs = runs_of(in.dims, ir::attributes<ir::Reduce>(n));
+  std::uint64_t first_axes(const GraphNode& n, const Operand& of, std::int64_t spread) const {
+    const GraphNode& in = g_[of.id];
+    const std::vector<Run> runs = runs_of(in.dims, of.over);
     const auto reduced = std::count_if(runs.begin(), runs.end(), [](const Run& r) { return r.reduced; });
     if (reduced < 2 || n.numel == 0) return 0;
-    const double size = static_cast<double>(stored_size(g_, n.in[0])),
-                 elements = static_cast<double>(in.numel);
+    const double size = static_cast<double>(stored_size(g_, of.id)), elements = static_cast<double>(in.numel);
     const double bytes = elements * size, part = static_cast<double>(size_of(part_type(n, in.dtype)));
     const double again = spread >= in.numel && in.numel / n.numel <= costs_.held ? bytes : 0;
     double least = bytes * slowdown(static_cast<double>(runs.back().extent) * size);
@@ -115,12 +135,12 @@ class Splitter {
     return g_[x].dtype == dtype ? x : add_.add(Op::cast, {x}, {}, {.dtype = dtype});
   }
 
-  NodeId split(const GraphNode& n, std::uint64_t first) {
+  NodeId split(const GraphNode& n, const Operand& of, std::uint64_t first) {
     add_.loc = n.loc;
-    const std::uint64_t all = ir::attributes<ir::Reduce>(n).mask;
-    const NodeId x = cast(n.in[0], part_type(n, g_[n.in[0]].dtype));
+    const NodeId x = cast(of.id, part_type(n, g_[of.id].dtype));
     const NodeId part = add_.add(n.op, {x}, ir::Reduce{first});
-    const NodeId whole = cast(add_.add(n.op, {part}, ir::Reduce{all & ~first}), n.dtype);
+    NodeId whole = cast(add_.add(n.op, {part}, ir::Reduce{of.over.mask & ~first}), n.dtype);
+    if (of.permuted) whole = add_.add(Op::permute, {whole}, *of.permuted);
     g_[whole].held = n.held;
     return whole;
   }

@@ -48,6 +48,23 @@ TEST(SplitReductions, WhatReadsWholeRunsStays) {
             (Masks{0b101}));  // a launch costs more
 }
 
+// Axes of (100, 12, 3), permuted: the operand's order decides.
+TEST(SplitReductions, OfPermutedOperandsTheMemoryIsSplit) {
+  for (const bool whole_runs : {false, true}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Float32, {100, 12, whole_runs ? 8 : 3});
+    b.root(b.reduce(Op::reduce_max, b.permute(x, {2, 0, 1}), 0b011));
+    const auto before = b.values();
+    split_reductions(b.graph, kCosts);
+    ir::verify(b.graph);
+    EXPECT_EQ(before, b.values()) << ir::print(b.graph);
+    Masks masks;
+    for (const ir::GraphNode& n : b.graph.nodes)
+      if (ir::is_reduce(n.op)) masks.push_back(ir::attributes<ir::Reduce>(n).mask);
+    EXPECT_EQ(masks, whole_runs ? (Masks{0b011}) : (Masks{0b001, 0b100})) << ir::print(b.graph);
+  }
+}
+
 TEST(SplitReductions, PositionsStay) {
   EXPECT_EQ(masks_of({100, 12, 3}, 0b101, DType::Float32, kCosts, Op::reduce_argmax), (Masks{0b101}));
 }
