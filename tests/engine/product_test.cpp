@@ -202,13 +202,16 @@ TEST(Products, OperandsWhoseAxesAPermutationCut) {
     const Tensor padded = pad(x, {{0, 0}, {0, 0}, {1, 1}, {0, 2}});
     const Tensor around =
         permute_dims(sliding_window(padded, {3, 3}, {2, 3}), {0, 1, 4, 5, 2, 3}).reshape({6, 45, 56});
-    return std::vector<Tensor>{matmul(rows, y),
-                               matmul(rows, columns) + 1,
-                               matmul(matrix_transpose(flat), flat),
-                               relu(matmul(data({9, 45}), around)),
-                               sum(matmul(around, matrix_transpose(around)), 0),
-                               matmul(flip(rows, 1), matrix_transpose(rows)),
-                               matmul(rows(range(3, 20)), y)};
+    return std::vector<Tensor>{
+        matmul(rows, y),
+        matmul(rows, columns) + 1,
+        matmul(matrix_transpose(flat), flat),
+        relu(matmul(data({9, 45}), around)),
+        sum(matmul(around, matrix_transpose(around)), 0),
+        matmul(flip(rows, 1), matrix_transpose(rows)),
+        matmul(rows(range(3, 20)), y),
+        relu(matmul(rows, data({40, 1}))) * data({42, 1}, DType::Float32, 3) + 1,
+        relu(matmul(data({1, 42}), matrix_transpose(columns))) * data({1, 40}, DType::Float32, 4)};
   };
   expect_as_interpreted(program, 1e-4);
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <type_traits>
+#include <utility>
 
 namespace kiln::cpu {
 namespace {
@@ -401,14 +402,28 @@ bool split_batches(const Matmul& call) {
   return count > 1 && (count >= 4 * thread_count() || work < kSerialWork) && work < kSharedWork;
 }
 
+/// A matrix times a column as a row times a matrix where operands lie at offsets: epilogues of vectors run
+/// along one row.
+Matmul as_a_row(Matmul call) {
+  const auto table = [](const library::MatrixStack& s) { return s.row_offsets || s.col_offsets; };
+  if (call.n != 1 || (!table(call.a) && !table(call.b))) return call;
+  std::swap(call.a, call.b);
+  std::swap(call.m, call.n);
+  for (library::MatrixStack* s : {&call.a, &call.b}) {
+    std::swap(s->row_stride, s->col_stride);
+    std::swap(s->row_offsets, s->col_offsets);
+  }
+  return call;
+}
+
 /// A call whose operands at offsets are row-major memory wherever all batches share them: laid out once
 /// instead of packed for each.
 template <class T>
 class Shared {
  public:
-  explicit Shared(const Matmul& call) : call_(call), from_{call.a, call.b} {
-    dense(call_.a, call.m, call.k, 0);
-    dense(call_.b, call.k, call.n, 1);
+  explicit Shared(const Matmul& call) : call_(as_a_row(call)), from_{call_.a, call_.b} {
+    dense(call_.a, call_.m, call_.k, 0);
+    dense(call_.b, call_.k, call_.n, 1);
   }
   const Matmul& call() const { return call_; }
   std::size_t bytes() const { return bytes_; }
