@@ -95,6 +95,7 @@ class Run {
       }
       case Step::Kind::Loop: return "loop";
       case Step::Kind::Attention: return "attention";
+      case Step::Kind::PairSums: return "gradient of attention";
     }
     return {};
   }
@@ -107,6 +108,7 @@ class Run {
       case Step::Kind::Library: return library_call(plan_.library[s.index]);
       case Step::Kind::Loop: return loop(plan_.loops[s.index]);
       case Step::Kind::Attention: return attention(*plan_.attentions[s.index]);
+      case Step::Kind::PairSums: return pair_sums(*plan_.pair_sums[s.index]);
     }
   }
 
@@ -430,6 +432,38 @@ class Run {
     if (!log_enabled(Topic::Kernel)) [[likely]]
       return run();
     log_attention(a, device_.seconds(run));
+  }
+
+  void pair_sums(const PairSumsStep& s) {
+    count(Counter::LibraryCalls);
+    const plan::PairSums& what = *s.what;
+    library::PairSumsCall call;
+    call.what = &what;
+    call.tile_rows = s.tile_rows;
+    call.tile_columns = s.tile_columns;
+    call.local_bytes = s.local_bytes;
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 2; ++j) {
+        for (const auto& kernels : s.tiles[i][j].statistics)
+          call.tiles[i][j].statistics.emplace_back(kernels);
+        call.tiles[i][j].weights = s.tiles[i][j].weights;
+      }
+    for (std::size_t p = 0; p < s.products.size(); ++p)
+      call.products.push_back({{address(s.products[p].first), &what.products[p].x},
+                               {address(s.products[p].second), &what.products[p].y}});
+    for (std::size_t m = 0; m < s.memory.size(); ++m)
+      call.memory.push_back({address(s.memory[m]), &what.memory[m]});
+    for (std::size_t x = 0; x < s.others.size(); ++x) {
+      call.others.push_back({address(s.others[x]), &what.sums[x].other});
+      call.results.push_back(address(s.results[x]));
+    }
+    call.slot_types = &s.slot_types;
+    call.slots = slots_;
+    const HeldBuffer workspace(device_.allocate(s.routine->workspace_bytes(call)));
+    const auto run = [&] { s.routine->run(call, workspace->data); };
+    if (!log_enabled(Topic::Kernel)) [[likely]]
+      return run();
+    log_pair_sums(s, device_.seconds(run));
   }
 
   /// Owned memory of a loop's states, in this iteration.

@@ -150,6 +150,14 @@ void each_place(const Plan& plan, const Step& step, const std::function<void(con
       for (const Place& p : a.row_results) f(p, true);
       return;
     }
+    case Step::Kind::PairSums: {
+      const PairSumsStep& s = *plan.pair_sums[step.index];
+      for (const auto& [x, y] : s.products) f(x, false), f(y, false);
+      for (const Place& p : s.others) f(p, false);
+      for (const Place& p : s.memory) f(p, false);
+      for (const Place& p : s.results) f(p, true);
+      return;
+    }
     case Step::Kind::Loop:
       for (const Loop::State& s : plan.loops[step.index].states) {
         f(s.init, false);

@@ -95,7 +95,8 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   lowered_.clear();
   tile_kernels_.clear();
   region_of_launch_.clear();
-  for (auto* regions : {&region_of_library_, &region_of_loop_, &region_of_attention_}) regions->clear();
+  for (auto* regions : {&region_of_library_, &region_of_loop_, &region_of_attention_, &region_of_pair_sums_})
+    regions->clear();
   epilogues_.clear();
   classes_.clear();
   at_ = nullptr;
@@ -124,6 +125,7 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
       case plan::Region::Kind::Attention:
         planning_target(device_).gpu ? add_attention_launch(r) : add_attention(r);
         break;
+      case plan::Region::Kind::PairSums: add_pair_sums(r); break;
       case plan::Region::Kind::Fused: add_launch(r); break;
       case plan::Region::Kind::Contraction:
         // On a GPU a kernel of its own does all of it.

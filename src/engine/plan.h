@@ -10,6 +10,7 @@
 #include "ir/graph.h"
 #include "library/attention.h"
 #include "library/call.h"
+#include "library/pair_sums.h"
 #include "plan/region.h"
 #include "schedule/target.h"
 
@@ -79,17 +80,34 @@ struct LibraryCall {
 /// What the library is asked to do, but for the addresses. `call` lives as long as the result.
 library::Call call_without_memory(const LibraryCall& call, Device device);
 
+/// A step whose library calls kernels for tiles.
+struct TileStep {
+  std::int64_t tile_rows = 0, tile_columns = 0, local_bytes = 0;
+  std::vector<std::shared_ptr<const CachedKernel>> kernels;
+  std::vector<DType> slot_types;
+};
+
 /// A step that computes an attention tile by tile.
-struct AttentionStep {
+struct AttentionStep : TileStep {
   std::shared_ptr<const plan::Attention> what;
   const library::AttentionRoutine* routine = nullptr;
-  std::int64_t tile_rows = 0, tile_columns = 0, local_bytes = 0;
   std::vector<library::TileKernel> step[2][2][2], finish[2];  // see library::AttentionCall
-  std::vector<std::shared_ptr<const CachedKernel>> kernels;
   Place q, k, v, result;
   std::vector<Place> memory, row_results;
   DType result_type = DType::Float32;
-  std::vector<DType> slot_types;
+};
+
+/// A step that computes sums over pairs tile by tile.
+struct PairSumsStep : TileStep {
+  std::shared_ptr<const plan::PairSums> what;
+  const library::PairSumsRoutine* routine = nullptr;
+  struct Tiles {
+    std::vector<std::vector<library::TileKernel>> statistics;  // by level
+    std::vector<library::TileKernel> weights;
+  };
+  Tiles tiles[2][2];  // see library::PairSumsCall
+  std::vector<std::pair<Place, Place>> products;
+  std::vector<Place> others, memory, results;
 };
 
 struct Plan;
@@ -125,8 +143,8 @@ struct StepTimer {
 class Trial;
 
 struct Step {
-  enum class Kind : std::uint8_t { Launch, Library, Loop, Attention } kind;
-  std::uint32_t index;  // into launches, library, loops, attentions
+  enum class Kind : std::uint8_t { Launch, Library, Loop, Attention, PairSums } kind;
+  std::uint32_t index;  // into launches, library, loops, attentions, pair_sums
   std::uint32_t count =
       1;  // launches that follow each other and run as one: the same kernel, none needs another
 };
@@ -139,6 +157,7 @@ struct Plan {
   std::vector<LibraryCall> library;
   std::vector<Loop> loops;
   std::vector<std::unique_ptr<AttentionStep>> attentions;
+  std::vector<std::unique_ptr<PairSumsStep>> pair_sums;
   struct BufferPlan {
     std::uint64_t bytes = 0;
     std::int32_t first = -1, last = -1;  // steps that touch it first and last; -1: none does

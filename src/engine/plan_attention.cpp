@@ -21,7 +21,7 @@ static schedule::Target without_options(schedule::Target target) {
 
 using library::TileBuffer;
 
-void PlanMaker::add_tile_kernels(AttentionStep& step, TileGraph tile, std::vector<library::TileKernel>& to,
+void PlanMaker::add_tile_kernels(TileStep& step, TileGraph tile, std::vector<library::TileKernel>& to,
                                  const plan::Region& region) {
   schedule::Target target = planning_target(device_);
   target.threads = 1;  // a unit of work is one thread's
@@ -68,11 +68,17 @@ void PlanMaker::add_tile_kernels(AttentionStep& step, TileGraph tile, std::vecto
   }
 }
 
+Place PlanMaker::place_of(const plan::MatrixMemory& m) {
+  KILN_CHECK_THAT(g_[m.base].op == ir::Op::leaf || regions_.stored[m.base],
+                  "an operand that is read tile by tile has no memory");
+  return place_of(plan::Alias{m.base, 0, m.positions, {}}, m.dtype);
+}
+
 void PlanMaker::add_attention(const plan::Region& r) {
   at_ = &r;
   for (NodeId o : r.outputs) place_of(o, 0);
   auto step = std::make_unique<AttentionStep>();
-  step->what = regions_.attentions[static_cast<std::size_t>(r.attention)];
+  step->what = regions_.attentions[static_cast<std::size_t>(r.tiled)];
   const plan::Attention& a = *step->what;
   step->routine = &library::attention(device_);
   std::tie(step->tile_rows, step->tile_columns) = step->routine->tile_of(a);
@@ -101,15 +107,10 @@ void PlanMaker::add_attention(const plan::Region& r) {
         for (library::TileKernel& k : kernels) tile_kernels_[at++].launch = &k.launch;
     for (library::TileKernel& k : step->finish[i]) tile_kernels_[at++].launch = &k.launch;
   }
-  const auto place = [&](const plan::MatrixMemory& m) {
-    KILN_CHECK_THAT(g_[m.base].op == ir::Op::leaf || regions_.stored[m.base],
-                    "an attention's operand has no memory");
-    return place_of(plan::Alias{m.base, 0, m.positions, {}}, m.dtype);
-  };
-  step->q = place(a.q);
-  step->k = place(a.k);
-  step->v = place(a.v);
-  for (const plan::MatrixMemory& m : a.memory) step->memory.push_back(place(m));
+  step->q = place_of(a.q);
+  step->k = place_of(a.k);
+  step->v = place_of(a.v);
+  for (const plan::MatrixMemory& m : a.memory) step->memory.push_back(place_of(m));
   step->result = place_of(a.product, 0);
   for (const plan::Attention::RowOutput& o : a.row_outputs) step->row_results.push_back(place_of(o.node, 0));
   plan_->steps.push_back({Step::Kind::Attention, static_cast<std::uint32_t>(plan_->attentions.size())});
@@ -193,7 +194,7 @@ void PlanMaker::add_attention_launch(const plan::Region& r) {
   Launch l = lowered_launch(r, lowered);
   for (std::size_t b = 0; b < lowered->buffers.size(); ++b)
     if (lowered->buffers[b].kind == lower::BufferSource::Kind::Partial)
-      add_flags_launch(r, *regions_.attentions[static_cast<std::size_t>(r.attention)], l.buffers[b]);
+      add_flags_launch(r, *regions_.attentions[static_cast<std::size_t>(r.tiled)], l.buffers[b]);
   push_launch(std::move(l), std::move(lowered), r);
 }
 

@@ -143,6 +143,10 @@ class PlanMaker {
   void add_bundle(const plan::Region& r);
   /// Two products and what lies between them, tile by tile (plan_attention.cpp).
   void add_attention(const plan::Region& r);
+  /// Sums over pairs, tile by tile.
+  void add_pair_sums(const plan::Region& r);
+  /// The memory of what a region reads tile by tile.
+  Place place_of(const plan::MatrixMemory& m);
   /// The same where one kernel does all of it, perhaps behind one that looks for values that are not finite.
   void add_attention_launch(const plan::Region& r);
   void add_flags_launch(const plan::Region& r, const plan::Attention& a, const Place& flags);
@@ -219,18 +223,19 @@ class PlanMaker {
   struct TileLowered {
     std::unique_ptr<lower::Lowered> lowered;
     device::Launch* launch;  // of the plan
-    AttentionStep* step;
+    TileStep* step;
     const plan::Region* region;
     std::shared_ptr<const CachedKernel> kernel;  // once it is compiled
     Verdict verdict = Verdict::Memory;
   };
   std::vector<TileLowered> tile_kernels_;
-  void add_tile_kernels(AttentionStep& step, struct TileGraph graph, std::vector<library::TileKernel>& to,
+  void add_tile_kernels(TileStep& step, struct TileGraph graph, std::vector<library::TileKernel>& to,
                         const plan::Region& r);
   const plan::Region* at_ = nullptr;  // being lowered or verified
   std::vector<LaunchClass> classes_;  // parallel to the launches
-  // of library calls, of loops and of attentions, in the order of the plan's
-  std::vector<const plan::Region*> region_of_library_, region_of_loop_, region_of_attention_;
+  // of library calls, of loops, of attentions and of sums over pairs, in the order of the plan's
+  std::vector<const plan::Region*> region_of_library_, region_of_loop_, region_of_attention_,
+      region_of_pair_sums_;
 };
 
 /// See set_region_hook and specialise_kernels.

@@ -40,6 +40,7 @@ void PlanMaker::note_steps(const plan::Region& r) {
   region_of_library_.resize(plan_->library.size(), &r);
   region_of_loop_.resize(plan_->loops.size(), &r);
   region_of_attention_.resize(plan_->attentions.size(), &r);
+  region_of_pair_sums_.resize(plan_->pair_sums.size(), &r);
 }
 
 double PlanMaker::gain_of(const plan::Region& r) const {
@@ -92,6 +93,18 @@ void PlanMaker::report() {
         f.library_bytes += result.numel * size_of(result.dtype);
         for (const TileLowered& t : tile_kernels_)
           if (t.step == &a) f.kernels.push_back({t.lowered.get(), t.kernel, t.verdict});
+        break;
+      }
+      case Step::Kind::PairSums: {
+        const PairSumsStep& p = *plan_->pair_sums[s.index];
+        RegionFacts& f = facts_of(region_of_pair_sums_[s.index]);
+        f.library = f.tiles = true;
+        for (const plan::PairSums::Product& of : p.what->products)
+          f.library_bytes += bytes_of(of.x, g_) + bytes_of(of.y, g_);
+        for (const plan::PairSums::Sum& x : p.what->sums)
+          f.library_bytes += bytes_of(x.other, g_) + g_[x.node].numel * size_of(x.dtype);
+        for (const TileLowered& t : tile_kernels_)
+          if (t.step == &p) f.kernels.push_back({t.lowered.get(), t.kernel, t.verdict});
         break;
       }
     }

@@ -26,7 +26,7 @@ constexpr std::uint32_t kLineAlignment = 64;
 class Maker {
  public:
   /// Which axis of two counts rows; the other one counts columns.
-  Maker(const plan::Attention& a, const std::vector<DType>& slot_types, int row_axis, std::int64_t rows,
+  Maker(const plan::PairTerms& a, const std::vector<DType>& slot_types, int row_axis, std::int64_t rows,
         std::int64_t columns)
       : a_(a), row_axis_(row_axis), rows_(rows), columns_(columns), known_(a.terms.size(), ir::kNoNode) {
     out_.graph.slots = slot_types;
@@ -102,22 +102,33 @@ class Maker {
     return known;
   }
 
-  void set_tile(NodeId scores, bool whole) {
-    scores_ = scores;
-    whole_ = whole;
+  /// The products of each pair.
+  void set_tiles(std::vector<NodeId> scores) { scores_ = std::move(scores); }
+  /// Masks choose their first operand.
+  void leave_out(const std::vector<TermId>& masks) { left_out_ = masks; }
+
+  /// A term at every pair of the tile, made by a kernel.
+  NodeId full_term(TermId id) {
+    const std::vector<std::int64_t> full = dims(true, true);
+    NodeId x = term(id);
+    const GraphNode& n = out_.graph[x];
+    if (!std::equal(full.begin(), full.end(), n.dims.begin(), n.dims.end()))
+      x = push(Op::broadcast, {x}, n.dtype, full);
+    return ir::is_elementwise(out_.graph[x].op) ? x : push(Op::cast, {x}, DType::Float32, full);
   }
 
  private:
   bool is_left_out(TermId id) const {
-    return whole_ && std::find(a_.masks.begin(), a_.masks.end(), id) != a_.masks.end();
+    return std::find(left_out_.begin(), left_out_.end(), id) != left_out_.end();
   }
 
   NodeId make(const Term& t) {
     const std::vector<std::int64_t> d = dims(t.along_rows, t.along_columns);
     switch (t.kind) {
-      case Term::Kind::Score: return scores_;
+      case Term::Kind::Score: return scores_[static_cast<std::size_t>(std::max(t.index, 0))];
       case Term::Kind::Max: return line(Role::MaxBefore);
       case Term::Kind::Sum: return line(Role::SumBefore, t.index);
+      case Term::Kind::Statistic: return line(Role::Statistic, t.index);
       case Term::Kind::Memory: {
         const plan::MatrixMemory& m = a_.memory[static_cast<std::size_t>(t.index)];
         std::vector<std::int64_t> strides(2, m.column);
@@ -165,12 +176,12 @@ class Maker {
     return push(Op::cast, {id}, dtype, {n.dims.begin(), n.dims.end()});
   }
 
-  const plan::Attention& a_;
+  const plan::PairTerms& a_;
   int row_axis_;
   std::int64_t rows_, columns_;
-  std::vector<NodeId> known_;  // by term
-  NodeId scores_ = ir::kNoNode;
-  bool whole_ = false;  // masks are left out
+  std::vector<NodeId> known_;   // by term
+  std::vector<NodeId> scores_;  // by product
+  std::vector<TermId> left_out_;
   TileGraph out_;
 };
 
@@ -204,7 +215,8 @@ TileGraph step_graph(const plan::Attention& a, const std::vector<DType>& slot_ty
   const DType f32 = DType::Float32;
   Maker m(a, slot_types, 1, rows, columns);
   const auto row = m.dims(true, false), full = m.dims(true, true);
-  m.set_tile(m.leaf(Role::Scores, 0, f32, full, {tile_rows, 1}, kLineAlignment), whole);
+  m.set_tiles({m.leaf(Role::Scores, 0, f32, full, {tile_rows, 1}, kLineAlignment)});
+  if (whole) m.leave_out(a.masks);
   const bool scaled = a.t != kNoTerm;
   const Exponentials e = scaled ? exponentials(m, a) : Exponentials{ir::kNoNode, ir::kNoNode};
   const auto weights = [&](TermId u) {
@@ -240,6 +252,39 @@ TileGraph finish_graph(const plan::Attention& a, const std::vector<DType>& slot_
     m.result(value, Role::RowResult, static_cast<std::int64_t>(r), {out.to.row, 1},
              static_cast<std::uint32_t>(size_of(dtype)));
   }
+  return m.take();
+}
+
+static Maker maker_of(const plan::PairSums& s, const std::vector<DType>& slot_types, std::int64_t tile_rows,
+                      std::int64_t rows, std::int64_t columns) {
+  Maker m(s, slot_types, 1, rows, columns);
+  std::vector<NodeId> tiles;
+  for (std::size_t p = 0; p < s.products.size(); ++p)
+    tiles.push_back(m.leaf(Role::Scores, static_cast<std::int64_t>(p), DType::Float32, m.dims(true, true),
+                           {tile_rows, 1}, kLineAlignment));
+  m.set_tiles(std::move(tiles));
+  return m;
+}
+
+TileGraph statistics_graph(const plan::PairSums& s, const std::vector<DType>& slot_types, int level,
+                           std::int64_t tile_rows, std::int64_t rows, std::int64_t columns) {
+  Maker m = maker_of(s, slot_types, tile_rows, rows, columns);
+  for (std::size_t i = 0; i < s.statistics.size(); ++i) {
+    const plan::PairSums::Statistic& of = s.statistics[i];
+    if (of.level != level) continue;
+    const NodeId here =
+        m.push(of.reduction, {m.full_term(of.of)}, DType::Float32, m.dims(true, false), kOverColumns);
+    m.result(here, Role::Partial, static_cast<std::int64_t>(i), {1, 1}, kLineAlignment);
+  }
+  return m.take();
+}
+
+TileGraph weights_graph(const plan::PairSums& s, const std::vector<DType>& slot_types, std::int64_t tile_rows,
+                        std::int64_t rows, std::int64_t columns) {
+  Maker m = maker_of(s, slot_types, tile_rows, rows, columns);
+  for (std::size_t w = 0; w < s.weights.size(); ++w)
+    m.result(m.full_term(s.weights[w]), Role::Weights, static_cast<std::int64_t>(w), {tile_rows, 1},
+             kLineAlignment);
   return m.take();
 }
 

@@ -3,11 +3,13 @@
 //
 // `step` reads a tile of scores, transposed, and the maxima and sums of its rows so far; it writes weights,
 // new maxima and sums, and the factor that scales what was summed before. `finish` makes results of the sums.
-// Arguments stand for the memory of a unit of work (library/attention.h), results are placed in arguments.
+// `statistics` and `weights` are the same of sums over pairs. Arguments stand for the memory of a unit of
+// work (library/attention.h), results are placed in arguments.
 #pragma once
 
 #include "library/attention.h"
 #include "plan/attention.h"
+#include "plan/pair_sums.h"
 
 #include <unordered_map>
 #include <vector>
@@ -27,5 +29,12 @@ TileGraph step_graph(const plan::Attention& a, const std::vector<DType>& slot_ty
                      std::int64_t rows, std::int64_t columns, bool whole);
 TileGraph finish_graph(const plan::Attention& a, const std::vector<DType>& slot_types, DType result,
                        std::int64_t tile_rows, std::int64_t rows);
+
+/// What a tile adds to each statistic of one level.
+TileGraph statistics_graph(const plan::PairSums& s, const std::vector<DType>& slot_types, int level,
+                           std::int64_t tile_rows, std::int64_t rows, std::int64_t columns);
+/// The weights of all sums over pairs.
+TileGraph weights_graph(const plan::PairSums& s, const std::vector<DType>& slot_types, std::int64_t tile_rows,
+                        std::int64_t rows, std::int64_t columns);
 
 }  // namespace kiln::engine

@@ -48,6 +48,20 @@ void log_attention(const AttentionStep& step, double seconds) {
                          ") @ (", a.depth, ", ", a.columns, ") @ (", a.columns, ", ", a.width, ")"));
 }
 
+void log_pair_sums(const PairSumsStep& step, double seconds) {
+  const plan::PairSums& s = *step.what;
+  double flops = 0;  // for each pair
+  for (const plan::PairSums::Product& p : s.products) flops += 2.0 * static_cast<double>(p.depth);
+  for (const plan::PairSums::Sum& x : s.sums) flops += 2.0 * static_cast<double>(x.width);
+  flops *= static_cast<double>(s.batch) * static_cast<double>(s.rows) * static_cast<double>(s.columns);
+  char figures[160];
+  std::snprintf(figures, sizeof figures, "%9.3f us %8.2f GFLOP/s  ", seconds * 1e6,
+                seconds > 0 ? flops * 1e-9 / seconds : 0.0);
+  log(Topic::Kernel,
+      cat(figures, "gradient of attention ", name(s.products[0].x.dtype), " ", s.batch, " x ", s.rows, " x ",
+          s.columns, ", ", s.products.size(), " products, ", s.sums.size(), " sums"));
+}
+
 void log_library(const LibraryCall& call, double seconds) {
   char figures[160];
   const auto line = [&](double amount, const char* unit, const std::string& what) {

@@ -238,7 +238,7 @@ class Builder {
     const FusionPattern of = pattern_of(reason);
     if (of != FusionPattern::None)
       out_.near_misses.push_back({of, {r.producer, r.consumer}, reason, r.why.arguments()});
-    if (of != FusionPattern::Attention && of != FusionPattern::User)
+    if (of != FusionPattern::Attention && of != FusionPattern::AttentionGradient && of != FusionPattern::User)
       out_.boundaries.push_back(
           {r.producer, r.consumer, reason, r.why.arguments(), 2 * bytes_of(g_[r.producer])});
   }

@@ -16,6 +16,7 @@ class Namer {
   RegionKind name() const {
     switch (r_.kind) {
       case plan::Region::Kind::Attention: return RegionKind::Attention;
+      case plan::Region::Kind::PairSums: return RegionKind::AttentionGradient;
       case plan::Region::Kind::Loop: return RegionKind::WholeLoop;
       case plan::Region::Kind::Contraction: return product(r_.product);
       case plan::Region::Kind::Library: return library();

@@ -22,8 +22,8 @@ namespace kiln::library {
 /// column c for each of its rows, `tile_rows` apart.
 struct TileBuffer {
   enum class Role : std::uint8_t {
-    Scores,     // the tile
-    Weights,    // the same shape
+    Scores,     // the tile; of sums over pairs the tile of product `index`
+    Weights,    // the same shape; of sums over pairs weight `index`
     MaxBefore,  // of each row, before and with this tile
     MaxAfter,
     SumBefore,  // number `index`
@@ -33,6 +33,8 @@ struct TileBuffer {
     Products,   // finish: sums of weights times v, element (width, row)
     Result,     // finish: the rows of the second product
     RowResult,  // finish: AttentionCall::row_results[index]
+    Statistic,  // of sums over pairs, complete: number `index`
+    Partial,    // what a tile adds to it
     Local       // memory of the kernel's own, `index` bytes into the unit's
   } role = Role::Local;
   std::int64_t index = 0;

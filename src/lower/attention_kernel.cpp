@@ -248,6 +248,7 @@ class AttentionLowering {
       case Term::Kind::Score: return at.score;
       case Term::Kind::Max: return at.max;
       case Term::Kind::Sum: return at.sums[static_cast<std::size_t>(t.index)];
+      case Term::Kind::Statistic: break;  // an attention has none
       case Term::Kind::Memory: return element(a_.memory[static_cast<std::size_t>(t.index)], at);
       case Term::Kind::Row: return counted(at.row, type);
       case Term::Kind::Column: return counted(at.column, type);

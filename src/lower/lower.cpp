@@ -119,7 +119,7 @@ static void number(Lowered& lowered) {
 Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
               const schedule::Target& target) {
   if (region.kind == plan::Region::Kind::Attention)
-    return lower_attention(graph, *regions.attentions[static_cast<std::size_t>(region.attention)], target);
+    return lower_attention(graph, *regions.attentions[static_cast<std::size_t>(region.tiled)], target);
   Lowered out = RegionLowering(graph, regions, region, target).run();
   number(out);
   return out;

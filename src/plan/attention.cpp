@@ -5,6 +5,7 @@
 #include "plan/attention.h"
 
 #include "plan/attention_terms.h"
+#include "plan/pair_sums.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -28,8 +29,21 @@ struct Use {
 
 class Finder {
  public:
-  Finder(const Graph& g, std::vector<Refusal>& refusals)
-      : g_(g), refusals_(refusals), uses_(g.size()), root_(g.size()), free_(g.size(), -1), taken_(g.size()) {
+  Finder(const Graph& g, std::span<const PairSums> again, std::vector<Refusal>& refusals)
+      : g_(g),
+        refusals_(refusals),
+        uses_(g.size()),
+        root_(g.size()),
+        kept_for_(g.size()),
+        free_(g.size(), -1),
+        taken_(g.size()),
+        makes_again_(g.size()),
+        weights_(g.size(), -1) {
+    for (const PairSums& s : again) {
+      for (const NodeId n : s.nodes) taken_[n] = makes_again_[n] = true;
+      for (const PairSums::Sum& x : s.sums) weights_[x.node] = x.operand;
+      each_memory(s, [&](NodeId base) { kept_for_[base] = true; });
+    }
     for (NodeId id = 0; id < g.size(); ++id)
       for (std::size_t k = 0; k < g[id].in.size(); ++k)
         uses_[g[id].in[k]].push_back({id, static_cast<int>(k)});
@@ -121,15 +135,22 @@ class Finder {
         const bool in =
             claimed[u.reader] && u.reader != a.scores && !(u.reader == a.product && u.operand == 1);
         inner |= in;
-        outer |= !in && !(depends[id] && is_row(id, a) && first_reader(u.reader) > a.product);
+        outer |=
+            !in && !made_again(u) && !(depends[id] && is_row(id, a) && first_reader(u.reader) > a.product);
       }
       if (root_[id] && depends[id] && is_row(id, a)) {
         outer = false;
-        for (const Use& u : uses_[id]) outer |= !claimed[u.reader] && first_reader(u.reader) < a.product;
+        for (const Use& u : uses_[id])
+          outer |= !claimed[u.reader] && !made_again(u) && first_reader(u.reader) < a.product;
       }
       claimed[id] = inner && !outer;
     }
     return claimed;
+  }
+
+  /// Whether a reader makes the value again for itself.
+  bool made_again(const Use& u) const {
+    return weights_[u.reader] >= 0 ? weights_[u.reader] == u.operand : makes_again_[u.reader];
   }
 
   /// The first node that computes with a value that `id` shows.
@@ -240,8 +261,9 @@ class Finder {
         good = false;
       }
       a.nodes.push_back(id);
-      const bool outside = root_[id] || std::any_of(uses_[id].begin(), uses_[id].end(),
-                                                    [&](const Use& u) { return !claimed[u.reader]; });
+      const bool outside = root_[id] || kept_for_[id] ||
+                           std::any_of(uses_[id].begin(), uses_[id].end(),
+                                       [&](const Use& u) { return !claimed[u.reader] && !made_again(u); });
       if (!outside) continue;
       const auto* row = reader.row_value_of(id);
       if (!row) {
@@ -253,22 +275,6 @@ class Finder {
     }
     a.nodes.push_back(a.product);
     return good;
-  }
-
-  /// The frame of a matrix of every number in the batch: rows (or what counts like them), then columns.
-  Frame frame_of(ir::Dims dims, bool columns_last) const {
-    Frame f(dims.size());
-    std::int64_t divisor = 1;
-    const std::size_t rank = dims.size();
-    for (std::size_t d = rank - 2; d-- > 0;) {
-      if (dims[d] == 1) continue;
-      f[d] = {Coordinate::Kind::Batch, divisor, dims[d]};
-      divisor *= dims[d];
-    }
-    const std::size_t column = columns_last ? rank - 1 : rank - 2, row = columns_last ? rank - 2 : rank - 1;
-    if (dims[column] != 1) f[column] = {Coordinate::Kind::Column};
-    if (dims[row] != 1) f[row] = {Coordinate::Kind::Row};
-    return f;
   }
 
   void take_operands(Attention& a, const TermReader& reader) {
@@ -284,8 +290,11 @@ class Finder {
   std::vector<Refusal>& refusals_;
   std::vector<std::vector<Use>> uses_;
   std::vector<bool> root_;
+  std::vector<bool> kept_for_;  // sums over pairs read it from memory
   std::vector<int> free_;
   std::vector<bool> taken_;
+  std::vector<bool> makes_again_;  // a node of sums over pairs
+  std::vector<int> weights_;       // of each of the sums the operand that is the weights; else -1
 };
 
 }  // namespace
@@ -303,8 +312,9 @@ Why refuse_on_gpu(const Graph& g, const Attention& a) {
   return g[a.product].numel > 0 ? Why() : Why(FusionReason::GpuNone);
 }
 
-std::vector<Attention> find_attentions(const Graph& graph, std::vector<Refusal>& refusals) {
-  return Finder(graph, refusals).run();
+std::vector<Attention> find_attentions(const Graph& graph, std::span<const PairSums> again,
+                                       std::vector<Refusal>& refusals) {
+  return Finder(graph, again, refusals).run();
 }
 
 }  // namespace kiln::plan

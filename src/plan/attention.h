@@ -15,64 +15,20 @@
 // The finder must not decide how a device computes a tile, and it never looks at the values of scalars.
 #pragma once
 
-#include "plan/fuse.h"
+#include "plan/pair_terms.h"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace kiln::plan {
 
-using TermId = std::int32_t;
-inline constexpr TermId kNoTerm = -1;
-
-/// A value at (i, j) of one matrix of the batch, or at i where it does not depend on j.
-struct Term {
-  enum class Kind : std::uint8_t {
-    Score,     // S at (i, j), before it is rounded to its dtype
-    Max,       // the maximum of Attention::t over j
-    Sum,       // the sum over j number `index`, of weights without their row's factor
-    Memory,    // an element of Attention::memory[index]
-    Row,       // i
-    Column,    // j
-    Batch,     // the coordinate index / divisor % extent of the matrix's number in the batch
-    Scalar,    // a slot of the graph
-    Constant,  // bits of `dtype`
-    Operation  // op(in…), as a node of the graph has it
-  } kind = Kind::Operation;
-  ir::Op op = ir::Op::leaf;
-  DType dtype = DType::Float32;
-  std::uint8_t n_in = 0;
-  bool along_rows = false, along_columns = false;  // whether it depends on i, on j
-  TermId in[3] = {kNoTerm, kNoTerm, kNoTerm};
-  std::int32_t index = -1;               // Sum, Memory; Scalar: the slot
-  std::int64_t divisor = 1, extent = 1;  // Batch
-  std::uint64_t bits = 0;                // Constant; Operation: the attributes
-  friend bool operator==(const Term&, const Term&) = default;
-};
-
-/// A matrix for each number b in the batch: element (r, c) lies at batch[b] + r·row + c·column. batch[b] is
-/// offset + Σ (b / divisor % extent) · stride over the parts.
-struct MatrixMemory {
-  struct Part {
-    std::int64_t divisor, extent, stride;
-  };
-  NodeId base = ir::kNoNode;  // a leaf, or a node that must be stored
-  DType dtype = DType::Float32;
-  std::int64_t row = 0, column = 0;  // strides in elements
-  std::int64_t offset = 0;
-  std::vector<Part> parts;
-  std::vector<std::int64_t> batch;  // offsets in elements, one for each matrix of the batch
-  std::vector<Alias::Position> positions;
-};
-
-struct Attention {
-  NodeId scores, product;     // the two products
-  std::vector<NodeId> nodes;  // compute nodes that it takes the place of, ascending
-  std::int64_t batch = 1, rows = 0, columns = 0, depth = 0, width = 0;  // S is rows × columns, O rows × width
-  MatrixMemory q, k, v;                                                 // (i, depth), (j, depth), (j, width)
-  std::vector<MatrixMemory> memory;  // what terms read: (i, j), strides of 0 where it does not depend on one
-  std::vector<Term> terms;           // operands before their users
+struct Attention : PairTerms {
+  NodeId scores, product;             // the two products
+  std::vector<NodeId> nodes;          // compute nodes that it takes the place of, ascending
+  std::int64_t depth = 0, width = 0;  // S is rows × columns, O rows × width
+  MatrixMemory q, k, v;               // (i, depth), (j, depth), (j, width)
   /// What exponentials are taken of; kNoTerm: there are none, and weights are functions of the scores.
   TermId t = kNoTerm;
   ir::Op exponential = ir::Op::exp;  // or exp2
@@ -100,7 +56,11 @@ void each_memory(const Attention& a, const F& f) {
 /// Why the main loop of a GPU (attention_mma) cannot do an attention, or nothing.
 Why refuse_on_gpu(const Graph& graph, const Attention& a);
 
+struct PairSums;  // plan/pair_sums.h
+
 /// The attentions of a graph, in the order of their results. `refusals`: near misses, and why each is one.
-std::vector<Attention> find_attentions(const Graph& graph, std::vector<Refusal>& refusals);
+/// `again`: what makes values of pairs again for itself, and so leaves them to an attention.
+std::vector<Attention> find_attentions(const Graph& graph, std::span<const PairSums> again,
+                                       std::vector<Refusal>& refusals);
 
 }  // namespace kiln::plan

@@ -81,6 +81,9 @@ Bounds product(const Bounds& x, const Bounds& y) {
 
 Bounds negated(const Bounds& x) { return {-x.high, -x.low, x.nan}; }
 
+/// What a Float32 near 0 becomes: exp(-104) is 0.
+double vanishing(double x) { return x < 7e-46 ? 0 : x; }
+
 Bounds compared(Op op, const Bounds& x, const Bounds& y) {
   const bool nan = x.nan || y.nan;
   switch (op) {
@@ -118,6 +121,8 @@ Bounds applied(const Term& t, const Bounds* in, DType operand) {
     case Op::maximum: return {std::max(x.low, y.low), std::max(x.high, y.high), x.nan || y.nan};
     case Op::minimum: return {std::min(x.low, y.low), std::min(x.high, y.high), x.nan || y.nan};
     case Op::tanh: return {-1, 1, x.nan};
+    case Op::exp: return {vanishing(std::exp(x.low)), vanishing(std::exp(x.high)), x.nan};
+    case Op::exp2: return {vanishing(std::exp2(x.low)), vanishing(std::exp2(x.high)), x.nan};
     case Op::floor: return {std::floor(x.low), std::floor(x.high), x.nan};
     case Op::floor_divide:
       if (!finite(x) || !finite(y) || y.low != y.high || y.low <= 0) return kAnything;
@@ -155,9 +160,12 @@ Bounds applied(const Term& t, const Bounds* in, DType operand) {
 
 }  // namespace
 
-Bounds bounds_of(const Attention& a, TermId term, const Tile& tile, const std::vector<DType>& slot_types,
-                 std::span<const std::uint64_t> slots) {
-  std::vector<Bounds> known(static_cast<std::size_t>(term) + 1);
+/// Of the terms before number n.
+static std::vector<Bounds> bounds_before(const PairTerms& a, std::size_t n, const Tile& tile,
+                                         const std::vector<DType>& slot_types,
+                                         std::span<const std::uint64_t> slots,
+                                         const std::function<Bounds(const Term&)>& of) {
+  std::vector<Bounds> known(n);
   for (std::size_t i = 0; i < known.size(); ++i) {
     const Term& t = a.terms[i];
     Bounds& out = known[i];
@@ -165,7 +173,8 @@ Bounds bounds_of(const Attention& a, TermId term, const Tile& tile, const std::v
       case Term::Kind::Score:
       case Term::Kind::Max:
       case Term::Kind::Sum:
-      case Term::Kind::Memory: out = kAnything; break;
+      case Term::Kind::Statistic:
+      case Term::Kind::Memory: out = of(t); break;
       case Term::Kind::Row:
         out = {static_cast<double>(tile.row0), static_cast<double>(tile.row0 + tile.rows - 1), false};
         break;
@@ -192,7 +201,19 @@ Bounds bounds_of(const Attention& a, TermId term, const Tile& tile, const std::v
       }
     }
   }
-  return known[static_cast<std::size_t>(term)];
+  return known;
+}
+
+Bounds bounds_of(const PairTerms& terms, TermId term, const Tile& tile, const std::vector<DType>& slot_types,
+                 std::span<const std::uint64_t> slots) {
+  const auto anything = [](const Term&) { return kAnything; };
+  return bounds_before(terms, static_cast<std::size_t>(term) + 1, tile, slot_types, slots, anything).back();
+}
+
+std::vector<Bounds> all_bounds(const PairTerms& terms, const Tile& tile, const std::vector<DType>& slot_types,
+                               std::span<const std::uint64_t> slots,
+                               const std::function<Bounds(const Term&)>& known) {
+  return bounds_before(terms, terms.terms.size(), tile, slot_types, slots, known);
 }
 
 }  // namespace kiln::plan

@@ -18,133 +18,6 @@ using ir::Op;
 using ir::OpKind;
 using Kind = Reading::Kind;
 
-// ---- terms
-
-TermId TermReader::intern(const Term& t) {
-  for (std::size_t i = 0; i < a_.terms.size(); ++i)
-    if (a_.terms[i] == t) return static_cast<TermId>(i);
-  a_.terms.push_back(t);
-  return static_cast<TermId>(a_.terms.size() - 1);
-}
-
-TermId TermReader::op(Op op, std::initializer_list<TermId> in, DType dtype) {
-  Term t;
-  t.op = op;
-  t.dtype = dtype;
-  for (TermId x : in) {
-    t.in[t.n_in++] = x;
-    t.along_rows |= term(x).along_rows;
-    t.along_columns |= term(x).along_columns;
-  }
-  return intern(t);
-}
-
-TermId TermReader::number(double value) {
-  Term t;
-  t.kind = Term::Kind::Constant;
-  t.bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
-  return intern(t);
-}
-
-// ---- frames
-
-Frame TermReader::operand_frame(const Frame& frame, ir::Dims dims, ir::Dims of) const {
-  Frame out(of.size());
-  const std::size_t lead = dims.size() - of.size();
-  for (std::size_t a = 0; a < of.size(); ++a)
-    if (of[a] != 1) out[a] = frame[lead + a];
-  return out;
-}
-
-/// The frame of a reshape's operand: axes that both have stay, axes of the batch may be cut and joined.
-std::optional<Frame> TermReader::reshaped(const Frame& frame, ir::Dims from, ir::Dims to) const {
-  Frame out(from.size());
-  std::size_t i = from.size(), j = to.size();
-  for (;;) {
-    while (i > 0 && from[i - 1] == 1) --i;
-    while (j > 0 && to[j - 1] == 1) --j;
-    if (i == 0 || j == 0) return i == j ? std::optional(out) : std::nullopt;
-    std::size_t i0 = i - 1, j0 = j - 1;
-    std::int64_t have = from[i0], want = to[j0];
-    while (have != want) {
-      if (have < want ? i0 == 0 : j0 == 0) return std::nullopt;
-      if (have < want)
-        have *= from[--i0];
-      else
-        want *= to[--j0];
-    }
-    std::size_t of_from = 0, of_to = 0;
-    for (std::size_t a = i0; a < i; ++a) of_from += from[a] != 1;
-    for (std::size_t a = j0; a < j; ++a) of_to += to[a] != 1;
-    if (of_from == 1 && of_to == 1) {
-      std::size_t a = i0, b = j0;
-      while (from[a] == 1) ++a;
-      while (to[b] == 1) ++b;
-      out[a] = frame[b];
-    } else {
-      // one stretch of the batch's numbers, whatever its axes
-      std::int64_t divisor = 0, next = 0;
-      for (std::size_t b = j; b-- > j0;) {
-        if (to[b] == 1) continue;
-        const Coordinate& c = frame[b];
-        if (c.kind != Coordinate::Kind::Batch || c.extent != to[b]) return std::nullopt;
-        if (divisor == 0) divisor = next = c.divisor;
-        if (c.divisor != next) return std::nullopt;
-        next *= to[b];
-      }
-      for (std::size_t a = i; a-- > i0;) {
-        if (from[a] == 1) continue;
-        out[a] = {Coordinate::Kind::Batch, divisor, from[a]};
-        divisor *= from[a];
-      }
-    }
-    i = i0;
-    j = j0;
-  }
-}
-
-MatrixMemory TermReader::memory_of(NodeId node, const Frame& frame) const {
-  StridedView v = strided_view(g_, node);
-  const auto along = [&](const StridedView& view, Coordinate::Kind kind) -> std::optional<std::int64_t> {
-    std::int64_t stride = 0;
-    for (std::size_t a = 0; a < frame.size(); ++a) {
-      if (frame[a].kind != kind) continue;
-      const std::optional<std::int64_t> s = stride_of(view.axes[a]);
-      if (!s) return std::nullopt;
-      stride += *s;
-    }
-    return stride;
-  };
-  if (v.base != node && (!along(v, Coordinate::Kind::Row) || !along(v, Coordinate::Kind::Column))) {
-    v = {};
-    v.base = node;
-    std::int64_t stride = 1;
-    v.axes.resize(frame.size());
-    for (std::size_t a = frame.size(); a-- > 0; stride *= g_[node].dims[a])
-      v.axes[a] = {{g_[node].dims[a], stride}};
-  }
-  MatrixMemory m;
-  m.base = v.base;
-  m.dtype = g_[node].dtype;
-  m.positions = v.positions;
-  m.row = *along(v, Coordinate::Kind::Row);
-  m.column = *along(v, Coordinate::Kind::Column);
-  m.offset = v.offset;
-  for (std::size_t a = 0; a < frame.size(); ++a) {
-    const Coordinate& c = frame[a];
-    if (c.kind != Coordinate::Kind::Batch) continue;
-    std::int64_t divisor = c.divisor;
-    for (std::size_t p = v.axes[a].size(); p-- > 0; divisor *= v.axes[a][p].extent)
-      if (v.axes[a][p].extent != 1 && v.axes[a][p].stride != 0)
-        m.parts.push_back({divisor, v.axes[a][p].extent, v.axes[a][p].stride});
-  }
-  m.batch.assign(static_cast<std::size_t>(a_.batch), m.offset);
-  for (std::int64_t b = 0; b < a_.batch; ++b)
-    for (const MatrixMemory::Part& p : m.parts)
-      m.batch[static_cast<std::size_t>(b)] += b / p.divisor % p.extent * p.stride;
-  return m;
-}
-
 // ---- nodes
 
 TermReader::Result TermReader::read(NodeId id, const Frame& frame) {
@@ -159,15 +32,8 @@ TermReader::Result TermReader::read_new(NodeId id, const Frame& frame) {
   const GraphNode& n = g_[id];
   if (id == a_.scores) return score(id, frame);
   switch (ir::info(n.op).kind) {
-    case OpKind::Scalar: {
-      Term t;
-      t.kind = n.op == Op::constant ? Term::Kind::Constant : Term::Kind::Scalar;
-      t.dtype = n.dtype;
-      t.index = n.op == Op::constant ? -1 : n.arg;
-      if (n.op == Op::constant) t.bits = ir::attributes<ir::Constant>(n).bits;
-      return plain(intern(t));
-    }
-    case OpKind::Iota: return coordinate(id, frame);
+    case OpKind::Scalar: return plain(scalar_term(n));
+    case OpKind::Iota: return plain(coordinate_term(n, frame));
     case OpKind::View: return view(id, frame);
     case OpKind::Cast:
     case OpKind::Elementwise:
@@ -194,28 +60,15 @@ TermReader::Result TermReader::read_new(NodeId id, const Frame& frame) {
 }
 
 TermReader::Result TermReader::score(NodeId id, const Frame& frame) {
-  const GraphNode& n = g_[id];
-  std::int64_t divisor = 1;
-  const std::size_t rank = frame.size();
-  for (std::size_t a = rank - 2; a-- > 0;) {
-    if (n.dims[a] == 1) continue;
-    if (frame[a] != Coordinate{Coordinate::Kind::Batch, divisor, n.dims[a]})
-      return refuse(FusionReason::ScoresElsewhere);
-    divisor *= n.dims[a];
-  }
-  using C = Coordinate::Kind;
-  const int columns = frame[rank - 1].kind == C::Column ? 1 : frame[rank - 2].kind == C::Column ? 0 : -1;
-  const std::size_t other = columns == 1 ? rank - 2 : rank - 1;
-  const bool rows = columns >= 0 && (frame[other].kind == C::Row || (n.dims[other] == 1 && a_.rows == 1));
-  if (!rows || divisor != a_.batch || (rows_operand_ >= 0 && rows_operand_ != 1 - columns))
-    return refuse(FusionReason::ScoresElsewhere);
-  rows_operand_ = 1 - columns;
+  const std::optional<int> rows = rows_operand_of(id, frame);
+  if (!rows || (rows_operand_ >= 0 && rows_operand_ != *rows)) return refuse(FusionReason::ScoresElsewhere);
+  rows_operand_ = *rows;
   visited_[id] = true;
   Term t;
   t.kind = Term::Kind::Score;
   t.along_rows = t.along_columns = true;
   TermId s = intern(t);
-  if (n.dtype != DType::Float32) s = op(Op::cast, {s}, n.dtype);
+  if (g_[id].dtype != DType::Float32) s = op(Op::cast, {s}, g_[id].dtype);
   return plain(s, true);
 }
 
@@ -223,38 +76,7 @@ TermReader::Result TermReader::memory(NodeId id, const Frame& frame) {
   if (depends_[id]) return refuse(because(FusionReason::NotOneScore, ir::info(g_[id].op).name));
   MatrixMemory m = memory_of(id, frame);
   if (depends_[m.base]) return refuse(FusionReason::OperandOfScores);
-  Term t;
-  t.kind = Term::Kind::Memory;
-  t.dtype = m.dtype;
-  t.along_rows = m.row != 0;
-  t.along_columns = m.column != 0;
-  t.index = static_cast<std::int32_t>(a_.memory.size());
-  a_.memory.push_back(std::move(m));
-  return plain(intern(t));
-}
-
-TermReader::Result TermReader::coordinate(NodeId id, const Frame& frame) {
-  const GraphNode& n = g_[id];
-  const Coordinate& c = frame[ir::attributes<ir::Iota>(n).axis];
-  Term t;
-  t.dtype = n.dtype;
-  switch (c.kind) {
-    case Coordinate::Kind::None: t.kind = Term::Kind::Constant; break;
-    case Coordinate::Kind::Row:
-      t.kind = Term::Kind::Row;
-      t.along_rows = true;
-      break;
-    case Coordinate::Kind::Column:
-      t.kind = Term::Kind::Column;
-      t.along_columns = true;
-      break;
-    case Coordinate::Kind::Batch:
-      t.kind = Term::Kind::Batch;
-      t.divisor = c.divisor;
-      t.extent = c.extent;
-      break;
-  }
-  return plain(intern(t));
+  return plain(memory_term(std::move(m)));
 }
 
 TermReader::Result TermReader::view(NodeId id, const Frame& frame) {
@@ -396,16 +218,9 @@ TermReader::Result TermReader::operation(NodeId id, const Frame& frame) {
     return refuse(because(FusionReason::NoShift, ir::info(n.op).name));
   }
   if (rows && columns) return refuse(because(FusionReason::RowSpreads, ir::info(n.op).name));
-  Term t;
-  t.op = n.op;
-  t.dtype = n.dtype;
-  t.bits = n.attr64;
-  for (const Reading& x : in) {
-    t.in[t.n_in++] = x.term;
-    t.along_rows |= term(x.term).along_rows;
-    t.along_columns |= term(x.term).along_columns;
-  }
-  const TermId made = intern(t);
+  TermId of[3];
+  for (std::size_t k = 0; k < in.size(); ++k) of[k] = in[k].term;
+  const TermId made = operation_term(n, of);
   return rows ? row_value(made) : plain(made, scored);
 }
 

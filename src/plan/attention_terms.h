@@ -2,7 +2,7 @@
 #pragma once
 
 #include "plan/attention.h"
-#include "plan/strided.h"
+#include "plan/pair_reader.h"
 
 #include <map>
 #include <optional>
@@ -10,14 +10,6 @@
 #include <vector>
 
 namespace kiln::plan {
-
-/// What an axis of a node counts: nothing (its extent is 1), i, j, or a coordinate of the batch.
-struct Coordinate {
-  enum class Kind : std::uint8_t { None, Row, Column, Batch } kind = Kind::None;
-  std::int64_t divisor = 1, extent = 1;  // Batch: number / divisor % extent
-  friend auto operator<=>(const Coordinate&, const Coordinate&) = default;
-};
-using Frame = std::vector<Coordinate>;
 
 /// What a node is as a value over {i, j}.
 struct Reading {
@@ -36,10 +28,10 @@ struct Reading {
 
 /// Reads the nodes between two products. Which nodes are read in place, and which are memory, is decided
 /// before.
-class TermReader {
+class TermReader : public PairReader {
  public:
   TermReader(const Graph& g, Attention& a, const std::vector<bool>& inside, const std::vector<bool>& depends)
-      : g_(g), a_(a), inside_(inside), depends_(depends), visited_(g.size()) {}
+      : PairReader(g, a), a_(a), inside_(inside), depends_(depends), visited_(g.size()) {}
 
   /// The weights that multiply v, or nothing and a reason.
   std::optional<Reading> weights(NodeId node, const Frame& frame);
@@ -48,9 +40,6 @@ class TermReader {
   /// The factor that a weight's running sum is multiplied by: its own, and what its shifts differ from t's
   /// maximum by.
   TermId scale_of(const Reading& weight);
-  /// The frame of an operand that an elementwise node or a broadcast repeats.
-  Frame operand_frame(const Frame& frame, ir::Dims dims, ir::Dims of) const;
-  MatrixMemory memory_of(NodeId node, const Frame& frame) const;
 
   const Why& reason() const { return reason_; }
   const std::vector<bool>& visited() const { return visited_; }
@@ -69,7 +58,6 @@ class TermReader {
   Result read_new(NodeId id, const Frame& frame);
   Result score(NodeId id, const Frame& frame);
   Result memory(NodeId id, const Frame& frame);
-  Result coordinate(NodeId id, const Frame& frame);
   Result view(NodeId id, const Frame& frame);
   Result reduction(NodeId id, const Frame& frame);
   Result operation(NodeId id, const Frame& frame);
@@ -79,7 +67,6 @@ class TermReader {
   Result log_of_sum(const ir::GraphNode& n, const Reading& x);
   bool use_as_t(TermId t);
   Reading as_weight(Reading x) const;
-  std::optional<Frame> reshaped(const Frame& frame, ir::Dims from, ir::Dims to) const;
 
   Reading plain(TermId term, bool scored = false) const {
     Reading r;
@@ -95,22 +82,12 @@ class TermReader {
   }
 
  public:
-  // ---- terms
-  TermId intern(const Term& t);
-  TermId op(ir::Op op, std::initializer_list<TermId> in, DType dtype = DType::Float32);
-  TermId number(double value);
-  TermId f32(TermId t) {
-    return a_.terms[static_cast<std::size_t>(t)].dtype == DType::Float32 ? t : op(ir::Op::cast, {t});
-  }
   TermId product(TermId x, TermId y) {  // of Float32; kNoTerm is 1
     if (x == kNoTerm) return y;
     return y == kNoTerm ? x : op(ir::Op::multiply, {x, y});
   }
 
  private:
-  const Term& term(TermId t) const { return a_.terms[static_cast<std::size_t>(t)]; }
-
-  const Graph& g_;
   Attention& a_;
   const std::vector<bool>& inside_;   // nodes that are read in place
   const std::vector<bool>& depends_;  // nodes made of the scores

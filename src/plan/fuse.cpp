@@ -18,7 +18,7 @@
 namespace kiln::plan {
 
 Regions Fuser::run() {
-  find_attentions();
+  find_tiled();
   classify();
   collect_edges();
   make_groups();
@@ -121,6 +121,7 @@ Regions Fuser::finish() {
   out.stored.assign(g_.size(), false);
   out.loops = std::move(loops_);
   out.attentions = std::move(attentions_);
+  out.pair_sums = std::move(pair_sums_);
   out.refusals = std::move(near_misses_);
   for (NodeId id = 0; id < g_.size(); ++id)
     if (g_[id].op == Op::leaf || is_written_in_place(g_[id])) out.stored[id] = true;
@@ -161,9 +162,9 @@ Regions Fuser::finish() {
       // Whoever holds a product may read it later: storing it costs less than making it again.
       if (g_[r.product].held) out.stored[r.product] = true;
     }
-    if (x.attention >= 0) {
-      r.kind = Region::Kind::Attention;
-      r.attention = x.attention;
+    if (x.tiled >= 0) {
+      r.kind = tiled_[static_cast<std::size_t>(x.tiled)].kind;
+      r.tiled = tiled_[static_cast<std::size_t>(x.tiled)].index;
     }
     r.nodes = std::move(x.nodes);
     std::sort(r.nodes.begin(), r.nodes.end());

@@ -19,21 +19,6 @@ constexpr int kMaxReread =
 
 static bool places_a_part(Op op) { return op == Op::pad || op == Op::update_at || op == Op::join; }
 
-void Fuser::find_attentions() {
-  attention_of_.assign(g_.size(), -1);
-  if (fusion_ != Fusion::Full || !t_.attentions || t_.strict) return;
-  for (Attention& a : plan::find_attentions(g_, near_misses_)) {
-    if (is_apart(a.scores)) continue;
-    if (t_.gpu)
-      if (Why why = refuse_on_gpu(g_, a); !why.empty()) {
-        near_misses_.push_back({a.scores, a.product, std::move(why)});
-        continue;
-      }
-    for (NodeId id : a.nodes) attention_of_[id] = static_cast<int>(attentions_.size());
-    attentions_.push_back(std::make_shared<const Attention>(std::move(a)));
-  }
-}
-
 /// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of
 /// indices alone) are recomputed wherever they are read.
 void Fuser::classify() {
@@ -85,7 +70,7 @@ void Fuser::classify() {
       }
       case OpKind::Library:
       case OpKind::Contraction:
-        if (attention_of_[id] >= 0) {
+        if (tiled_of_[id] >= 0) {
           transparent_[id] = false;
           break;
         }
@@ -104,10 +89,9 @@ void Fuser::classify() {
   }
   for (NodeId id = 0; id < n; ++id)
     if (wanted[id] && transparent_[id] && g_[id].op != Op::leaf && needs_memory(id)) transparent_[id] = false;
-  for (const auto& a : attentions_)
-    each_memory(*a, [&](NodeId base) {
+  for (const Tiled& t : tiled_)
+    for (const NodeId base : t.bases)
       if (g_[base].op != Op::leaf && transparent_[base]) store_view(base);
-    });
   for (NodeId r : g_.roots) {  // what a root view shows must be stored, so it is as good as a root
     if (!transparent_[r] || !ir::is_view(g_[r].op)) continue;
     const NodeId base = resolve_alias(g_, r).base;
@@ -245,9 +229,8 @@ void Fuser::collect_edges() {
       walk_loop(loops_.of_result(g_, c), c);
       continue;
     }
-    if (const int at = attention_of_[c]; at >= 0) {
-      const Attention& a = *attentions_[static_cast<std::size_t>(at)];
-      if (c == a.product) walk_attention(a);
+    if (tiled_of_[c] >= 0) {
+      if (ends_tiled(c)) walk_tiled(tiled(c));
       continue;
     }
     if (ir::is_view(x.op)) {
@@ -261,11 +244,10 @@ void Fuser::collect_edges() {
   }
 }
 
-/// An attention reads memory alone: what it reads in place is part of it.
-void Fuser::walk_attention(const Attention& a) {
-  each_memory(a, [&](NodeId base) {
-    edges_.push_back({base, a.product, Relation::Other, 0, 0, g_[base].numel * size_of(g_[base].dtype)});
-  });
+/// What is computed tile by tile reads memory alone: what it reads in place is part of it.
+void Fuser::walk_tiled(const Tiled& t) {
+  for (const NodeId base : t.bases)
+    edges_.push_back({base, t.end, Relation::Other, 0, 0, g_[base].numel * size_of(g_[base].dtype)});
 }
 
 /// Whether a compute node reads operand k point by point, the points known before any value is.

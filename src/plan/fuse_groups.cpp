@@ -34,10 +34,9 @@ static void lay_out(Group& group, const std::vector<Run>& axes) {
 void Fuser::make_groups() {
   group_of_.assign(g_.size(), -1);
   place_.assign(g_.size(), 0);
-  for (NodeId id = 0; id < g_.size(); ++id) {
+  for (const NodeId id : in_order()) {
     if (transparent_[id]) continue;
     const GraphNode& x = g_[id];
-    if (attention_of_[id] >= 0 && !ends_attention(id)) continue;  // its region stands where it ends
     if (of_loop(x) && join_results(id)) continue;
     if (x.op == Op::part) {
       join_parts(id);
@@ -48,7 +47,7 @@ void Fuser::make_groups() {
     group.nodes = {id};
     group.cost = widens(x) ? 0.0f : std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
     group.library = ir::is_library(x.op);
-    group.attention = attention_of_[id];
+    group.tiled = tiled_of_[id];
     group.reductions = ir::is_reduce(x.op) || ir::is_scan(x.op);
     group.stored = is_root_[id];
     for (const NodeId in : x.in)
@@ -85,9 +84,9 @@ void Fuser::make_groups() {
     }
     place_[id] = group.levels.place[group.reduces ? 1 : 0];
     group_of_[id] = static_cast<int>(groups_.size());
-    if (group.attention >= 0) {
+    if (group.tiled >= 0) {
       group.nodes.clear();
-      for (NodeId n : attentions_[static_cast<std::size_t>(group.attention)]->nodes) {
+      for (NodeId n : tiled(id).nodes) {
         if (transparent_[n]) continue;
         group.nodes.push_back(n);
         group_of_[n] = group_of_[id];
@@ -253,7 +252,7 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
     return refuse(edge, because(FusionReason::SwitchedOff, "epilogue"));
   const auto is_custom = [&](const Group& x) { return g_[x.root_node].op == Op::custom; };
   if (a.library || b.library)
-    return refuse(edge, a.attention >= 0 || b.attention >= 0     ? FusionReason::AttentionAlone
+    return refuse(edge, a.tiled >= 0 || b.tiled >= 0             ? FusionReason::AttentionAlone
                         : a.loops || b.loops                     ? FusionReason::WholeLoop
                         : is_contraction(a) || is_contraction(b) ? FusionReason::ProductsAreLibraryCalls
                         : is_custom(a) || is_custom(b)           ? FusionReason::CustomKernel

@@ -64,7 +64,7 @@ Fuser::Search Fuser::search_backward(int a, int b, std::size_t most) {
 void Fuser::find_chain() {
   if (loops_.any()) return;  // a product in a body has no group
   const auto is_product = [&](NodeId id) {
-    return ir::info(g_[id].op).kind == OpKind::Contraction && attention_of_[id] < 0 && group_of_[id] >= 0;
+    return ir::info(g_[id].op).kind == OpKind::Contraction && tiled_of_[id] < 0 && group_of_[id] >= 0;
   };
   std::vector<int> depth(g_.size(), 0);  // products on the longest way to a node
   std::vector<NodeId> through(g_.size(), kNoNode);

@@ -1,11 +1,14 @@
 // The state of merging, for the files that implement it: fuse.cpp (the passes and the result, recomputation),
-// fuse_edges.cpp (which nodes compute, and who reads whom), fuse_groups.cpp (what may merge), fuse_order.cpp
-// (the order of regions, kept while they merge), fuse_products.cpp (what a matrix product takes along).
+// fuse_tiled.cpp (what is computed tile by
+// tile), fuse_edges.cpp (which nodes compute, and who reads whom), fuse_groups.cpp (what may merge),
+// fuse_order.cpp (the order of regions, kept while they merge), fuse_products.cpp (what a matrix product
+// takes along).
 #pragma once
 
 #include "plan/atoms.h"
 #include "plan/attention.h"
 #include "plan/fuse.h"
+#include "plan/pair_sums.h"
 #include "plan/sequence.h"
 #include "schedule/schedule.h"
 
@@ -52,7 +55,7 @@ struct Levels {
 struct Group {
   NodeId root_node;  // representative
   bool library = false;
-  int attention = -1;  // an attention: index
+  int tiled = -1;  // what is computed tile by tile: index
   Space space;
   Levels levels;  // one: a map
   bool reduces = false, scans = false, loops = false;
@@ -104,7 +107,21 @@ class Fuser {
   // ---- nodes
   bool generator(NodeId id) const { return generator_cost_[id] >= 0; }
   bool transparent(NodeId id) const { return transparent_[id]; }
-  void find_attentions();
+  /// Nodes that one region computes tile by tile: an attention, or sums over pairs.
+  struct Tiled {
+    Region::Kind kind;
+    int index;                  // into attentions_ or pair_sums_
+    NodeId end;                 // the last of nodes
+    std::vector<NodeId> nodes;  // that the region takes the place of
+    std::vector<NodeId> bases;  // the memory that it reads
+  };
+  void find_tiled();
+  bool looks_like_scores(NodeId product) const;
+  bool add_tiled(const std::vector<PairSums>& sums);
+  std::optional<std::vector<NodeId>> order_of_nodes() const;
+  std::vector<NodeId> in_order() const;
+  const Tiled& tiled(NodeId id) const { return tiled_[static_cast<std::size_t>(tiled_of_[id])]; }
+  bool ends_tiled(NodeId id) const { return tiled(id).end == id; }
   void classify();
   void count_pieces(NodeId id);
   void count_reads(NodeId id);
@@ -121,7 +138,7 @@ class Fuser {
     return x.op == Op::loop_stack ? x.dims.subspan(1) : x.dims;
   }
   void collect_edges();
-  void walk_attention(const Attention& a);
+  void walk_tiled(const Tiled& t);
   static bool reads_in_order(const GraphNode& x, std::size_t k);
   void walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool linear);
   void walk_loop(const ir::LoopParts& l, NodeId consumer);
@@ -140,13 +157,10 @@ class Fuser {
     return x.op == Op::cast && x.dtype == DType::Float32 && is_half(g_[x.in[0]].dtype);
   }
   bool is_contraction(const Group& x) const {
-    return x.attention < 0 && ir::info(g_[x.root_node].op).kind == OpKind::Contraction;
+    return x.tiled < 0 && ir::info(g_[x.root_node].op).kind == OpKind::Contraction;
   }
   Group& group(NodeId node) { return groups_[static_cast<std::size_t>(group_of_[node])]; }
   void make_groups();
-  bool ends_attention(NodeId id) const {
-    return attentions_[static_cast<std::size_t>(attention_of_[id])]->product == id;
-  }
   bool join_results(NodeId id);
   void join_parts(NodeId id);
   /// Where a node reads its operands.
@@ -232,7 +246,9 @@ class Fuser {
   std::vector<float> generator_cost_;
   ir::Loops loops_;
   std::vector<std::shared_ptr<const Attention>> attentions_;
-  std::vector<int> attention_of_;  // by node, or -1
+  std::vector<std::shared_ptr<const PairSums>> pair_sums_;
+  std::vector<Tiled> tiled_;
+  std::vector<int> tiled_of_;  // by node, or -1
   std::vector<Refusal> near_misses_;
   std::vector<Edge> edges_;
   std::vector<Group> groups_;

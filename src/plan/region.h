@@ -27,12 +27,19 @@ using ir::NodeId;
 /// the domain.
 struct Region {
   /// Contraction: a matrix product and the maps around it.
-  enum class Kind : std::uint8_t { Fused, Library, Loop, Contraction, Attention } kind = Kind::Fused;
+  enum class Kind : std::uint8_t {
+    Fused,
+    Library,
+    Loop,
+    Contraction,
+    Attention,
+    PairSums
+  } kind = Kind::Fused;
   std::vector<NodeId> nodes;     // compute nodes, ascending (topological)
   std::vector<NodeId> outputs;   // nodes stored to memory, ascending
   std::vector<NodeId> rows;      // nodes of `nodes` that are row nodes, ascending
   NodeId product = ir::kNoNode;  // Contraction: the product
-  int attention = -1;            // Attention: index into Regions::attentions
+  int tiled = -1;                // Attention: index into Regions::attentions; PairSums: into pair_sums
   struct Loop {
     std::int64_t extent;
     std::uint32_t places;  // bit p: values at place p have it
@@ -71,6 +78,7 @@ inline bool is_written_in_place(const ir::GraphNode& n) {
 }
 
 struct Attention;  // plan/attention.h
+struct PairSums;   // plan/pair_sums.h
 
 struct Regions {
   std::vector<Region> regions;  // in an order in which they can run
@@ -78,6 +86,7 @@ struct Regions {
   std::vector<Refusal> refusals;
   std::unordered_map<NodeId, Placement> placements;  // of stored nodes
   std::vector<std::shared_ptr<const Attention>> attentions;
+  std::vector<std::shared_ptr<const PairSums>> pair_sums;
   ir::Loops loops;  // of the graph; those of a fused region run inside its kernel, element by element
 };
 

@@ -1,6 +1,7 @@
 #include "plan/variants.h"
 
 #include "plan/attention.h"
+#include "plan/pair_sums.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -22,7 +23,7 @@ constexpr std::uint64_t kOperand = 1ull << 62, kArgument = 1ull << 63, kResult =
 void add_target(const schedule::Target& t, std::vector<std::uint64_t>& words) {
   const schedule::Target::Off& o = t.off;
   std::uint64_t flags = 0;
-  for (const bool flag : {t.gpu, t.fma, t.strict, t.exact, t.epilogues, t.attentions, o.all, o.norm, o.nest,
+  for (const bool flag : {t.gpu, t.fma, t.strict, t.exact, t.epilogues, t.attentions, t.pair_sums, o.all, o.norm, o.nest,
                           o.siblings, o.recompute, o.epilogue, o.attention})
     flags = flags << 1 | static_cast<std::uint64_t>(flag);
   words.insert(words.end(),
@@ -172,7 +173,10 @@ std::vector<NodeId> Units::stored_by(std::size_t region, FusionVariant variant) 
       return out;
     case FusionVariant::AttentionApart:
       if (r.kind == Region::Kind::Attention)
-        out.push_back(regions_.attentions[static_cast<std::size_t>(r.attention)]->scores);
+        out.push_back(regions_.attentions[static_cast<std::size_t>(r.tiled)]->scores);
+      if (r.kind == Region::Kind::PairSums)
+        for (const auto& product : regions_.pair_sums[static_cast<std::size_t>(r.tiled)]->products)
+          out.push_back(product.node);
       return out;
     case FusionVariant::SharedStored: return shared(region);
     case FusionVariant::ViewsStored:

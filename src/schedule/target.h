@@ -19,6 +19,7 @@ struct Target {
   /// A GPU's matrix products that hand-written main loops do instead of the library, with those maps.
   enum class Templates : std::uint8_t { None, Integers, All } templates = Templates::None;
   bool attentions = false;          // the device runs them (plan/attention.h)
+  bool pair_sums = false;           // and these (plan/pair_sums.h)
   bool exact = false;               // every engine gives functions the same bits (strict and deterministic)
   std::int64_t l2_bytes = 1 << 20;  // of one core
   double bytes_per_ns = 10;         // memory traffic, all threads together

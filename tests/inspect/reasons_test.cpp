@@ -4,6 +4,7 @@
 
 #include <kiln/custom_kernel.h>
 #include <kiln/fusion_report.h>
+#include <kiln/grad.h>
 #include <kiln/nn.h>
 
 #include <gtest/gtest.h>
@@ -47,6 +48,16 @@ struct HalfOperands {
          v = data({128, 64}, DType::Float16, 3);
   Tensor scores() const { return matmul(q, k.T()); }
 };
+
+/// Of the sum of weights times v, by q and x, which the weights are made of.
+Results gradients(const std::function<Tensor(const Tensor&, const Tensor&)>& weights, const Tensor& x) {
+  const Operands o;
+  const auto [loss, g] = value_and_grad(
+      [&](const Tensor& q, const Tensor& other) { return sum(matmul(weights(q, other), o.v)); }, wrt<0, 1>,
+      o.q, x);
+  const auto& [of_q, of_x] = g;
+  return {of_q, of_x, loss};
+}
 
 /// About 300 primitives an element.
 Tensor costly(Tensor t) {
@@ -128,6 +139,19 @@ const std::vector<Program>& programs() {
          const Operands o;
          const Tensor w = nn::softmax(o.scores());
          return Results{matmul(w, o.v), w};
+       }},
+      {R::PairsRead, On::Cpu,
+       [] {
+         const Operands o;
+         return gradients(
+             [&](const Tensor& q, const Tensor& b) { return nn::softmax(matmul(q, o.k.T()) + b); },
+             data({128, 128}, DType::Float32, 4));
+       }},
+      {R::PairsOther, On::Cpu,
+       [] {
+         const auto both = [](const Tensor& t) { return nn::softmax(t, -1) * nn::softmax(t, -2); };
+         return gradients([&](const Tensor& q, const Tensor& k) { return both(matmul(q, k.T())); },
+                          Operands().k);
        }},
       {R::OperandOfScores, On::Cpu,
        [] {
@@ -280,6 +304,8 @@ const std::set<FusionReason> kElsewhere = {
     FusionReason::NotOneScore,
     FusionReason::RowSpreads,
     FusionReason::NotOfScores,
+    FusionReason::PairsElsewhere,
+    FusionReason::PairsWait,
     // memory; what has no elements is settled before
     FusionReason::GpuTooMany,
     FusionReason::GpuNone,

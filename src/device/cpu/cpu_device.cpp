@@ -54,7 +54,7 @@ class CpuDevice final : public device::Device {
     t.vector_bytes = host.vector_bytes;
     t.fma = host.fma;
     t.epilogues = true;
-    t.attentions = true;
+    t.attentions = t.pair_sums = true;
     t.l2_bytes = host.l2_bytes;
     // A fixed table by width and thread count, close to a server core of 3 GHz.
     t.bytes_per_ns = std::min(15.0 * threads, 200.0);

@@ -1,15 +1,14 @@
 #include "library/cpu/attention.h"
 
-#include "device/cpu/executable.h"
 #include "device/cpu/threads.h"
 #include "library/cpu/gemm_micro.h"
+#include "library/cpu/tile_memory.h"
 #include "plan/attention_bounds.h"
 #include "support/check.h"
 
 #include <kiln/dtype.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -27,53 +26,6 @@ using library::TileSlot;
 constexpr std::int64_t kTileColumns = 256;              // a tile of scores and one of weights fill an L1
 constexpr std::int64_t kPackedFloats = (32 << 20) / 4;  // of k and v at one time, if one head is not more
 constexpr double kVanishes = 104;                       // exp(-104) is 0 in Float32
-
-std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
-
-template <class T>
-void read(const T* from, std::int64_t step, std::int64_t n, float* to) {
-  if constexpr (std::is_same_v<T, float16>) {
-    if (step == 1) return widen_half(&from->bits, to, n);
-  }
-  for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(from[i * step]);
-}
-
-/// `lines` lines of n elements as columns of a panel: to[p · width + l].
-template <class T>
-void pack(const T* from, std::int64_t line, std::int64_t step, std::int64_t lines, std::int64_t width,
-          std::int64_t n, float* to) {
-  if (lines < width) std::fill_n(to, width * n, 0.0f);
-  if (line == 1) {
-    for (std::int64_t p = 0; p < n; ++p) read(from + p * step, 1, lines, to + p * width);
-    return;
-  }
-  constexpr std::int64_t kRun = 64;
-  float run[kRun];
-  for (std::int64_t p0 = 0; p0 < n; p0 += kRun) {
-    const std::int64_t count = std::min(kRun, n - p0);
-    for (std::int64_t l = 0; l < lines; ++l) {
-      read(from + l * line + p0 * step, step, count, run);
-      for (std::int64_t p = 0; p < count; ++p) to[(p0 + p) * width + l] = run[p];
-    }
-  }
-}
-
-template <class F>
-void with_type(DType type, F f) {
-  switch (type) {
-    case DType::Float32: return f(float{});
-    case DType::Float16: return f(float16{});
-    case DType::BFloat16: return f(bfloat16{});
-    default: KILN_CHECK_THAT(false, "an attention of ", name(type));
-  }
-}
-
-bool all_finite(const float* x, std::int64_t n) {
-  std::uint32_t most = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    most = std::max(most, std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffu);
-  return most < 0x7f800000u;
-}
 
 class Attending {
  public:
@@ -299,13 +251,6 @@ class Attending {
     }
   }
 
-  template <class T>
-  static std::byte* element(const AttentionMatrix& m, T number, std::int64_t row, std::int64_t column) {
-    const plan::MatrixMemory& l = *m.layout;
-    return m.data +
-           (l.batch[static_cast<std::size_t>(number)] + row * l.row + column * l.column) * size_of(l.dtype);
-  }
-
   void* address(const TileBuffer& b, const Unit& u, std::int64_t j0) const {
     const std::int64_t line = round_up(c_.tile_rows, 16);
     const auto index = static_cast<std::size_t>(b.index);
@@ -323,6 +268,8 @@ class Attending {
         return c_.result + (u.number * a_.rows + u.row0) * a_.width * size_of(c_.result_type);
       case TileBuffer::Role::RowResult: return element(c_.row_results[index], u.number, u.row0, 0);
       case TileBuffer::Role::Local: return u.local + b.index;
+      case TileBuffer::Role::Statistic:
+      case TileBuffer::Role::Partial: break;  // an attention has none
     }
     return nullptr;
   }
@@ -338,19 +285,9 @@ class Attending {
   }
 
   void run_kernels(std::span<const TileKernel> kernels, const Unit& u, std::int64_t j0) const {
-    for (const TileKernel& t : kernels) {
-      constexpr std::size_t kMost = 128;
-      void* buffers[kMost];
-      std::uint64_t slots[kMost];
-      KILN_CHECK_THAT(t.buffers.size() <= kMost && t.slots.size() <= kMost,
-                      "a tile's kernel has too many operands");
-      for (std::size_t i = 0; i < t.buffers.size(); ++i) buffers[i] = address(t.buffers[i], u, j0);
-      for (std::size_t i = 0; i < t.slots.size(); ++i) slots[i] = slot_value(t.slots[i], u, j0);
-      const auto& code = static_cast<const Executable&>(*t.launch.code);
-      const kernel::Frame frame{buffers, t.launch.params.data(), slots};
-      code.body(frame, 0, t.launch.grid, t.launch.scratch_bytes, t.launch.grid);
-      code.finish(frame, t.launch.finish_grid);
-    }
+    run_tile_kernels(
+        kernels, [&](const TileBuffer& b) { return address(b, u, j0); },
+        [&](const TileSlot& slot) { return slot_value(slot, u, j0); });
   }
 
   const AttentionCall& c_;

@@ -1,0 +1,95 @@
+// What routines that go tile by tile share: packed operands of the micro-kernels, and calls of the generated
+// kernels.
+#pragma once
+
+#include "device/cpu/executable.h"
+#include "library/attention.h"
+#include "library/cpu/gemm_micro.h"
+#include "support/check.h"
+
+#include <kiln/dtype.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace kiln::cpu {
+
+inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+template <class T>
+void read(const T* from, std::int64_t step, std::int64_t n, float* to) {
+  if constexpr (std::is_same_v<T, float16>) {
+    if (step == 1) return widen_half(&from->bits, to, n);
+  }
+  for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(from[i * step]);
+}
+
+/// `lines` lines of n elements as columns of a panel: to[p · width + l].
+template <class T>
+void pack(const T* from, std::int64_t line, std::int64_t step, std::int64_t lines, std::int64_t width,
+          std::int64_t n, float* to) {
+  if (lines < width) std::fill_n(to, width * n, 0.0f);
+  if (line == 1) {
+    for (std::int64_t p = 0; p < n; ++p) read(from + p * step, 1, lines, to + p * width);
+    return;
+  }
+  constexpr std::int64_t kRun = 64;
+  float run[kRun];
+  for (std::int64_t p0 = 0; p0 < n; p0 += kRun) {
+    const std::int64_t count = std::min(kRun, n - p0);
+    for (std::int64_t l = 0; l < lines; ++l) {
+      read(from + l * line + p0 * step, step, count, run);
+      for (std::int64_t p = 0; p < count; ++p) to[(p0 + p) * width + l] = run[p];
+    }
+  }
+}
+
+template <class F>
+void with_type(DType type, F f) {
+  switch (type) {
+    case DType::Float32: return f(float{});
+    case DType::Float16: return f(float16{});
+    case DType::BFloat16: return f(bfloat16{});
+    default: KILN_CHECK_THAT(false, "an attention of ", name(type));
+  }
+}
+
+/// The bits of the greatest magnitude: of inf and above if an element is not finite.
+inline std::uint32_t greatest_bits(const float* x, std::int64_t n) {
+  std::uint32_t most = 0;
+  for (std::int64_t i = 0; i < n; ++i)
+    most = std::max(most, std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffu);
+  return most;
+}
+inline bool all_finite(const float* x, std::int64_t n) { return greatest_bits(x, n) < 0x7f800000u; }
+
+/// The address of an element.
+inline std::byte* element(const library::AttentionMatrix& m, std::int64_t number, std::int64_t row,
+                          std::int64_t column) {
+  const plan::MatrixMemory& l = *m.layout;
+  return m.data +
+         (l.batch[static_cast<std::size_t>(number)] + row * l.row + column * l.column) * size_of(l.dtype);
+}
+
+/// Runs kernels one after the other. address_of: TileBuffer -> void*; value_of: TileSlot -> bits.
+template <class A, class V>
+void run_tile_kernels(std::span<const library::TileKernel> kernels, A address_of, V value_of) {
+  for (const library::TileKernel& t : kernels) {
+    constexpr std::size_t kMost = 128;
+    void* buffers[kMost];
+    std::uint64_t slots[kMost];
+    KILN_CHECK_THAT(t.buffers.size() <= kMost && t.slots.size() <= kMost,
+                    "a tile's kernel has too many operands");
+    for (std::size_t i = 0; i < t.buffers.size(); ++i) buffers[i] = address_of(t.buffers[i]);
+    for (std::size_t i = 0; i < t.slots.size(); ++i) slots[i] = value_of(t.slots[i]);
+    const auto& code = static_cast<const Executable&>(*t.launch.code);
+    const kernel::Frame frame{buffers, t.launch.params.data(), slots};
+    code.body(frame, 0, t.launch.grid, t.launch.scratch_bytes, t.launch.grid);
+    code.finish(frame, t.launch.finish_grid);
+  }
+}
+
+}  // namespace kiln::cpu

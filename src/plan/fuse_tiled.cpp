@@ -1,0 +1,120 @@
+// Fuser: attentions and sums over pairs, which are regions from the beginning, and the order of nodes in
+// which each of these regions stands behind all that it reads.
+#include "plan/fuser.h"
+
+#include <algorithm>
+
+namespace kiln::plan {
+
+/// Attentions leave values of pairs to sums that make them again; sums whose shared values no attention takes
+/// would make them beside somebody who stores them, and are given up.
+void Fuser::find_tiled() {
+  tiled_of_.assign(g_.size(), -1);
+  if (fusion_ != Fusion::Full || !t_.attentions || t_.strict) return;
+  std::vector<Refusal> misses;
+  std::vector<PairSums> sums;
+  if (t_.pair_sums) sums = find_pair_sums(g_, misses);
+  std::erase_if(sums, [&](const PairSums& s) {
+    return std::ranges::any_of(s.products, [&](const PairSums::Product& p) { return is_apart(p.node); });
+  });
+  for (;;) {
+    near_misses_.clear();
+    attentions_.clear();
+    for (Attention& a : find_attentions(g_, sums, near_misses_)) {
+      if (is_apart(a.scores)) continue;
+      Why why = t_.gpu ? refuse_on_gpu(g_, a) : Why();
+      if (why.empty())
+        attentions_.push_back(std::make_shared<const Attention>(std::move(a)));
+      else
+        near_misses_.push_back({a.scores, a.product, std::move(why)});
+    }
+    std::vector<bool> taken(g_.size());
+    for (const auto& a : attentions_)
+      for (const NodeId n : a->nodes) taken[n] = true;
+    const auto stored = [&](const PairSums& s) {
+      return std::ranges::any_of(s.shared, [&](NodeId n) { return !taken[n]; });
+    };
+    const auto given_up = std::ranges::find_if(sums, stored);
+    if (given_up != sums.end()) {
+      const auto scores = std::ranges::find_if(
+          given_up->products, [&](const PairSums::Product& p) { return looks_like_scores(p.node); });
+      if (scores != given_up->products.end())
+        misses.push_back({scores->node, given_up->sums.front().node, FusionReason::PairsRead});
+      sums.erase(given_up);
+    } else if (add_tiled(sums) || sums.empty()) {
+      break;
+    } else {
+      sums.pop_back();
+    }
+  }
+  // what looks like a gradient of attention at first is one if there is an attention
+  for (Refusal& m : misses)
+    if (looks_like_scores(m.producer)) near_misses_.push_back(std::move(m));
+}
+
+/// Whether a product has the scores of an attention, or of what is nearly one.
+bool Fuser::looks_like_scores(NodeId product) const {
+  return std::ranges::any_of(attentions_, [&](const auto& a) { return a->scores == product; }) ||
+         std::ranges::any_of(near_misses_, [&](const Refusal& r) { return r.producer == product; });
+}
+
+/// False: some wait for each other.
+bool Fuser::add_tiled(const std::vector<PairSums>& sums) {
+  tiled_.clear();
+  pair_sums_.clear();
+  const auto add = [&](Region::Kind kind, std::size_t index, const auto& x) {
+    Tiled t{kind, static_cast<int>(index), x.nodes.back(), x.nodes, {}};
+    each_memory(x, [&](NodeId base) { t.bases.push_back(base); });
+    tiled_.push_back(std::move(t));
+  };
+  for (std::size_t a = 0; a < attentions_.size(); ++a) add(Region::Kind::Attention, a, *attentions_[a]);
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    add(Region::Kind::PairSums, s, sums[s]);
+    pair_sums_.push_back(std::make_shared<const PairSums>(sums[s]));
+  }
+  tiled_of_.assign(g_.size(), -1);
+  for (std::size_t t = 0; t < tiled_.size(); ++t)
+    for (const NodeId id : tiled_[t].nodes) tiled_of_[id] = static_cast<int>(t);
+  return order_of_nodes().has_value();
+}
+
+/// The nodes in an order in which each stands behind what it reads: of a region that is computed tile by tile
+/// the last node stands for all. Nothing: there is no such order.
+std::optional<std::vector<NodeId>> Fuser::order_of_nodes() const {
+  enum class State : std::uint8_t { New, Waits, Done };
+  std::vector<State> state(g_.size(), State::New);
+  std::vector<NodeId> out, stack;
+  const auto unit = [&](NodeId id) { return tiled_of_[id] >= 0 ? tiled(id).end : id; };
+  for (NodeId first = 0; first < g_.size(); ++first) {
+    stack.push_back(unit(first));
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      if (state[id] != State::New) {
+        stack.pop_back();
+        if (state[id] == State::Waits) out.push_back(id);
+        state[id] = State::Done;
+        continue;
+      }
+      state[id] = State::Waits;
+      const GraphNode& n = g_[id];
+      const std::span<const NodeId> reads =
+          tiled_of_[id] >= 0 ? std::span(tiled(id).bases) : std::span(n.in.begin(), n.in.size());
+      for (const NodeId in : reads) {
+        const NodeId of = unit(in);
+        if (state[of] == State::Waits) return std::nullopt;
+        if (state[of] == State::New) stack.push_back(of);
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<NodeId> Fuser::in_order() const {
+  if (!pair_sums_.empty()) return *order_of_nodes();
+  std::vector<NodeId> out;
+  for (NodeId id = 0; id < g_.size(); ++id)
+    if (tiled_of_[id] < 0 || ends_tiled(id)) out.push_back(id);
+  return out;
+}
+
+}  // namespace kiln::plan

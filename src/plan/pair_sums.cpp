@@ -1,0 +1,299 @@
+// Finding sums over pairs: products whose operand is made of products of as many elements, through reductions
+// of these among others; those that share a product and do not wait for each other are one PairSums.
+//
+// Terminates: a reading is repeated with fewer sums.
+#include "plan/pair_sums.h"
+
+#include "plan/pair_sums_reader.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+namespace kiln::plan {
+namespace {
+
+using ir::GraphNode;
+using ir::kNoNode;
+using ir::Op;
+
+constexpr std::int64_t kMostMatrices = 1 << 20;  // of a batch: each operand has a table of offsets
+// Beyond it, products of rows cost more to make again than to store. Heads are narrower; what is wider is a
+// layer of a network.
+constexpr std::int64_t kMostDepth = 512;
+constexpr int kMostWalked = 400;  // nodes between a sum and its products
+
+struct Use {
+  NodeId reader;
+  int operand;
+};
+
+struct Candidate {
+  NodeId node;
+  int operand;
+  std::vector<NodeId> sources;
+};
+
+class Finder {
+ public:
+  Finder(const Graph& g, std::vector<Refusal>& refusals)
+      : g_(g), refusals_(refusals), uses_(g.size()), root_(g.size()) {
+    for (NodeId id = 0; id < g.size(); ++id)
+      for (std::size_t k = 0; k < g[id].in.size(); ++k)
+        uses_[g[id].in[k]].push_back({id, static_cast<int>(k)});
+    for (NodeId r : g.roots) root_[r] = true;
+  }
+
+  std::vector<PairSums> run() {
+    for (NodeId id = g_.size(); id-- > 0;)
+      if (g_[id].op == Op::matmul) consider(id);
+    std::vector<PairSums> out;
+    std::vector<bool> done(candidates_.size());
+    for (std::size_t c = 0; c < candidates_.size(); ++c) {
+      if (done[c]) continue;
+      std::vector<std::size_t> members = joined_with(c, done);
+      std::optional<PairSums> found = find(members);
+      for (const std::size_t m : members) done[m] = true;
+      done[c] = true;
+      if (found) out.push_back(*std::move(found));
+    }
+    return out;
+  }
+
+ private:
+  bool suits(NodeId id) const {
+    const GraphNode& n = g_[id];
+    return n.numel > 0 && n.dims.size() >= 2 && (n.dtype == DType::Float32 || is_half(n.dtype)) &&
+           g_[n.in[0]].dims.back() > 0;
+  }
+
+  void consider(NodeId id) {
+    if (!suits(id)) return;
+    const GraphNode& n = g_[id];
+    for (int k = 0; k < 2; ++k) {
+      const std::int64_t width = n.dims[n.dims.size() - (k == 0 ? 1 : 2)];
+      if (width > kMostDepth) continue;
+      std::vector<NodeId> sources = sources_of(n.in[k]);
+      if (sources.empty()) continue;
+      candidates_.push_back({id, k, std::move(sources)});
+      return;
+    }
+  }
+
+  /// The products of as many elements that a value is made of, if a reduction of them is among what it is
+  /// made of. Without one it is a layer of a network, whose author does not expect its values to be made
+  /// again.
+  std::vector<NodeId> sources_of(NodeId from) const {
+    const ir::Dims dims = g_[from].dims;
+    const std::int64_t numel = g_[from].numel;
+    if (dims.size() < 2 || dims[dims.size() - 1] < 2 || dims[dims.size() - 2] < 2) return {};
+    std::vector<NodeId> stack{from}, seen, sources, reductions;
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (std::ranges::find(seen, id) != seen.end()) continue;
+      if (seen.size() == kMostWalked) return {};
+      seen.push_back(id);
+      const GraphNode& n = g_[id];
+      if (n.op == Op::matmul) {
+        if (n.numel == numel && suits(id) && g_[n.in[0]].dims.back() <= kMostDepth) sources.push_back(id);
+      } else if (ir::is_reduce(n.op)) {
+        if (g_[n.in[0]].numel != numel) continue;
+        reductions.push_back(n.in[0]);
+        stack.push_back(n.in[0]);
+      } else if (ir::is_elementwise(n.op) || ir::is_view(n.op)) {
+        stack.insert(stack.end(), n.in.begin(), n.in.end());
+      }
+    }
+    if (sources.empty()) return {};
+    std::ranges::sort(sources);
+    const bool reduced = std::ranges::any_of(reductions, [&](NodeId of) { return reads(of, sources, seen); });
+    return reduced ? sources : std::vector<NodeId>();
+  }
+
+  /// Whether a node is made of one of `sources`, by way of `among`.
+  bool reads(NodeId from, const std::vector<NodeId>& sources, const std::vector<NodeId>& among) const {
+    std::vector<NodeId> stack{from}, seen;
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (std::ranges::binary_search(sources, id)) return true;
+      if (g_[id].op == Op::matmul || std::ranges::find(seen, id) != seen.end() ||
+          std::ranges::find(among, id) == among.end())
+        continue;
+      seen.push_back(id);
+      stack.insert(stack.end(), g_[id].in.begin(), g_[id].in.end());
+    }
+    return false;
+  }
+
+  std::vector<bool> made_of(const std::vector<NodeId>& from) const {
+    std::vector<bool> out(g_.size());
+    for (const NodeId f : from) out[f] = true;
+    for (NodeId id = from.front(); id < g_.size(); ++id)
+      for (const NodeId in : g_[id].in) out[id] = out[id] || out[in];
+    return out;
+  }
+
+  /// Candidates that share products with one and with each other, none of which is made of another.
+  std::vector<std::size_t> joined_with(std::size_t first, const std::vector<bool>& done) const {
+    std::vector<std::size_t> members{first};
+    std::vector<NodeId> sources = candidates_[first].sources;
+    for (bool grows = true; grows;) {
+      grows = false;
+      for (std::size_t c = first + 1; c < candidates_.size(); ++c) {
+        const Candidate& x = candidates_[c];
+        if (done[c] || std::ranges::find(members, c) != members.end()) continue;
+        if (std::ranges::none_of(x.sources,
+                                 [&](NodeId s) { return std::ranges::find(sources, s) != sources.end(); }))
+          continue;
+        // candidates stand in descending order: a later one may be below an earlier one, not the reverse
+        const std::vector<bool> above = made_of({x.node});
+        const auto is_above = [&](std::size_t m) { return above[candidates_[m].node]; };
+        if (std::ranges::any_of(members, is_above)) continue;
+        if (std::ranges::any_of(sources, [&](NodeId s) { return above[s]; })) continue;
+        members.push_back(c);
+        sources.insert(sources.end(), x.sources.begin(), x.sources.end());
+        grows = true;
+      }
+    }
+    // those made of most products have the reductions that tell rows from columns
+    std::ranges::stable_sort(members, std::greater(),
+                             [&](std::size_t m) { return candidates_[m].sources.size(); });
+    return members;
+  }
+
+  /// What is stored, or made by others, whatever becomes of the members' weights.
+  std::vector<bool> needed_by_others(const std::vector<std::size_t>& members,
+                                     const std::vector<NodeId>& sources) const {
+    std::vector<int> weights(g_.size(), -1);
+    for (const std::size_t m : members) weights[candidates_[m].node] = candidates_[m].operand;
+    std::vector<bool> needed(g_.size());
+    std::vector<NodeId> stack(g_.roots);
+    for (const NodeId s : sources) stack.insert(stack.end(), g_[s].in.begin(), g_[s].in.end());
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (needed[id]) continue;
+      needed[id] = true;
+      for (std::size_t k = 0; k < g_[id].in.size(); ++k)
+        if (weights[id] != static_cast<int>(k)) stack.push_back(g_[id].in[k]);
+    }
+    return needed;
+  }
+
+  /// Elementwise values of no source that values of pairs alone read.
+  std::vector<bool> read_by_pairs_alone(const std::vector<bool>& depends) const {
+    std::vector<bool> out(g_.size());
+    for (NodeId id = g_.size(); id-- > 0;) {
+      const GraphNode& n = g_[id];
+      const bool view = ir::is_view(n.op) && !is_written_in_place(n);
+      if (depends[id] || root_[id] || !(view || ir::is_elementwise(n.op))) continue;
+      out[id] = !uses_[id].empty() && std::ranges::all_of(uses_[id], [&](const Use& u) {
+        return out[u.reader] || (depends[u.reader] && ir::is_elementwise(g_[u.reader].op));
+      });
+    }
+    return out;
+  }
+
+  std::optional<PairSums> find(std::vector<std::size_t>& members) {
+    while (!members.empty()) {
+      std::vector<NodeId> sources;
+      for (const std::size_t m : members)
+        sources.insert(sources.end(), candidates_[m].sources.begin(), candidates_[m].sources.end());
+      std::ranges::sort(sources);
+      sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
+      PairSumsReader::Facts facts;
+      facts.sources.assign(g_.size(), false);
+      for (const NodeId s : sources) facts.sources[s] = true;
+      facts.depends = made_of(sources);
+      facts.needed = needed_by_others(members, sources);
+      facts.inside = read_by_pairs_alone(facts.depends);
+      const Candidate& first = candidates_[members.front()];
+      const ir::Dims dims = g_[g_[first.node].in[first.operand]].dims;
+      const std::int64_t a = dims[dims.size() - 2], b = dims[dims.size() - 1];
+      std::optional<PairSums> found = read(members, facts, a, b);
+      if (!found && again_) continue;
+      if (!found && a != b) found = read(members, facts, b, a);
+      if (!found && again_) continue;
+      if (found) return found;
+      refusals_.push_back({candidates_[members.back()].sources.front(), first.node, reason_});
+      return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  /// again_: members became fewer.
+  std::optional<PairSums> read(std::vector<std::size_t>& members, const PairSumsReader::Facts& facts,
+                               std::int64_t rows, std::int64_t columns) {
+    again_ = false;
+    PairSums s;
+    s.rows = rows;
+    s.columns = columns;
+    const Candidate& first = candidates_[members.front()];
+    s.batch = g_[g_[first.node].in[first.operand]].numel / (rows * columns);
+    if (s.batch > kMostMatrices) return std::nullopt;
+    PairSumsReader reader(g_, s, facts);
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const Candidate& c = candidates_[members[m]];
+      const bool added = reader.add(c.node, c.operand);
+      // one product and a sum over columns: the forward pass, which the other finder knows
+      const bool forward = added && !s.sums.back().over_rows && c.sources.size() == 1;
+      if (added && !forward) continue;
+      reason_ = reader.reason();
+      if (m == 0 && !forward) return std::nullopt;
+      members.erase(members.begin() + static_cast<std::ptrdiff_t>(m));
+      again_ = true;
+      return std::nullopt;
+    }
+    std::ranges::sort(s.sums, {}, &PairSums::Sum::node);
+    if (!take_nodes(s, facts, reader.visited())) return std::nullopt;
+    // one product that nobody makes anyway: two layers of a network with a norm between them
+    if (s.products.size() == 1 && s.shared.empty()) return std::nullopt;
+    return s;
+  }
+
+  bool take_nodes(PairSums& s, const PairSumsReader::Facts& facts, const std::vector<bool>& visited) {
+    std::vector<int> weights(g_.size(), -1);
+    for (const PairSums::Sum& x : s.sums) weights[x.node] = x.operand;
+    const std::int64_t pairs = s.batch * s.rows * s.columns;
+    std::vector<bool> own(g_.size());
+    for (NodeId id = g_.size(); id-- > 0;) {
+      if (weights[id] >= 0) s.nodes.push_back(id);
+      if (!visited[id]) continue;
+      own[id] = !root_[id] && !facts.needed[id] && std::ranges::all_of(uses_[id], [&](const Use& u) {
+        return own[u.reader] || weights[u.reader] == u.operand;
+      });
+      if (own[id])
+        s.nodes.push_back(id);
+      else if (facts.depends[id] && g_[id].numel == pairs && !ir::is_view(g_[id].op))
+        s.shared.push_back(id);
+    }
+    std::ranges::reverse(s.nodes);
+    std::ranges::reverse(s.shared);
+    // what is read must be there before the first sum is
+    std::vector<NodeId> ends;
+    for (const PairSums::Sum& x : s.sums) ends.push_back(x.node);
+    const std::vector<bool> behind = made_of(ends);
+    bool good = true;
+    each_memory(s, [&](NodeId base) { good = good && !behind[base] && !own[base]; });
+    if (!good) reason_ = FusionReason::PairsWait;
+    return good;
+  }
+
+  const Graph& g_;
+  std::vector<Refusal>& refusals_;
+  std::vector<std::vector<Use>> uses_;
+  std::vector<bool> root_;
+  std::vector<Candidate> candidates_;  // descending
+  Why reason_;
+  bool again_ = false;
+};
+
+}  // namespace
+
+std::vector<PairSums> find_pair_sums(const Graph& graph, std::vector<Refusal>& refusals) {
+  return Finder(graph, refusals).run();
+}
+
+}  // namespace kiln::plan
