@@ -48,7 +48,9 @@ struct Config {
   std::vector<std::string> fuse_off;  ///< KILN_FUSE_OFF=[cpu:|cuda:|null:]norm,nest,siblings,recompute,
                                       ///< epilogue,attention: patterns that are not fused
   Adapt adapt = Adapt::Off;           ///< KILN_ADAPT=0|1|kept|tune: see docs/adaptive.md
-  bool check_nan = false;             ///< KILN_CHECK=nan,diff,key,bounds
+  std::uint64_t memory_budget = 0;  ///< KILN_MEMORY_BUDGET, bytes (suffix K, M, G): values of one evaluation
+                                    ///< are computed again rather than kept above it; 0: none
+  bool check_nan = false;           ///< KILN_CHECK=nan,diff,key,bounds
   bool check_diff = false;
   bool check_key = false;
   bool check_bounds = false;

@@ -174,6 +174,9 @@ struct FusionReport {
     int kernels = 0, library_calls = 0;
     std::int64_t bytes = 0;
     int buffers = 0;
+    std::int64_t peak_bytes =
+        0;          ///< of values, at the worst time of the evaluation; arguments are not among them
+    int again = 0;  ///< kernels and calls that run once more, for Config::memory_budget
     bool operator==(const After&) const = default;
   };
 

@@ -202,4 +202,20 @@ void set_lifetimes(Plan& plan) {
                    [&](std::uint32_t a, std::uint32_t b) { return buffers[a].last < buffers[b].last; });
 }
 
+std::uint64_t peak_bytes(const Plan& plan) {
+  std::vector<std::uint64_t> begin(plan.steps.size() + 1), end(plan.steps.size() + 1);
+  for (const Plan::BufferPlan& b : plan.buffers) {
+    if (b.first < 0) continue;
+    begin[static_cast<std::size_t>(b.first)] += b.bytes;
+    if (!b.result) end[static_cast<std::size_t>(b.last)] += b.bytes;
+  }
+  std::uint64_t live = 0, peak = 0;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    live += begin[i];
+    peak = std::max(peak, live);
+    live -= end[i];
+  }
+  return peak;
+}
+
 }  // namespace kiln::engine

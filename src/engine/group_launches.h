@@ -28,4 +28,7 @@ std::vector<std::uint32_t> group_launches(Plan& plan, std::span<const LaunchClas
 /// Sets when the buffers' lives begin and end, from the steps as they are.
 void set_lifetimes(Plan& plan);
 
+/// Bytes of all buffers that live at once, at the worst step; results live to the end. Pre: set_lifetimes().
+std::uint64_t peak_bytes(const Plan& plan);
+
 }  // namespace kiln::engine

@@ -118,28 +118,14 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   overlaps_ = false;
   if (config().mode == Mode::Lazy)
     plan::join_product_rows(g_, regions_, [&](const plan::ProductRow& parts) { return library_adds(parts); });
-  for (const plan::Region& r : regions_.regions) {
-    switch (r.kind) {
-      case plan::Region::Kind::Library: add_library_call(r); break;
-      case plan::Region::Kind::Loop: add_loop(r); break;
-      case plan::Region::Kind::Attention:
-        planning_target(device_).gpu ? add_attention_launch(r) : add_attention(r);
-        break;
-      case plan::Region::Kind::PairSums: add_pair_sums(r); break;
-      case plan::Region::Kind::Fused: add_launch(r); break;
-      case plan::Region::Kind::Contraction:
-        // On a GPU a kernel of its own does all of it.
-        planning_target(device_).gpu ? add_launch(r) : add_product(r);
-        break;
-    }
-    note_steps(r);
-  }
+  add_regions();
   add_results();
   if (overwrites_too_early()) return false;
   plan_->donated = donations_.args;
   find_classes();
   group();
   set_lifetimes(*plan_);
+  check_budget();
   return true;
 }
 
@@ -186,7 +172,8 @@ void PlanMaker::verify_kernels() {
 void PlanMaker::group() {
   const bool any =
       std::any_of(classes_.begin(), classes_.end(), [](const LaunchClass& c) { return c.most > 1; });
-  if (plan_->launches.size() < 2 || !any) return;
+  if (plan_->launches.size() < 2 || !any || plan_->again > 0)
+    return;  // what runs again would join its first run
   const std::vector<std::uint32_t> order = group_launches(*plan_, classes_);
   const auto reorder = [&](auto& list) {
     std::remove_reference_t<decltype(list)> out;

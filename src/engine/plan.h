@@ -190,6 +190,7 @@ struct Plan {
     return bytes;
   }
   std::uint32_t n_nodes = 0;
+  int again = 0;  // regions that run once more, for Config::memory_budget
   /// Where launches are written (replay.h), of each argument: bytes in front of its first element, and all
   /// bytes.
   std::vector<std::pair<std::int64_t, std::uint64_t>> argument_bytes;

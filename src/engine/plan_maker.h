@@ -10,6 +10,7 @@
 #include "inspect/fusion_builder.h"
 #include "lower/lower.h"
 #include "plan/donate.h"
+#include "plan/fit_memory.h"
 #include "plan/fuse.h"
 #include "plan/product_rows.h"
 #include "transform/transform.h"
@@ -122,6 +123,14 @@ class PlanMaker {
   Place place_of(NodeId id, std::int64_t byte_offset);
   Place place_of(const plan::Alias& a, DType dtype);
   std::uint32_t moves_of(const plan::Alias& a, DType dtype);
+  /// The steps of all regions, some of them more than once where there is a memory budget (plan_memory.cpp).
+  void add_regions();
+  void add_region(const plan::Region& r);
+  void add_region_again(const plan::Region& r);
+  plan::MemoryNeeds memory_needs() const;
+  bool may_run_again(const plan::Region& r) const;
+  /// Warns where the budget is not kept.
+  void check_budget() const;
   void add_launch(const plan::Region& r);
   /// A region's kernel, with its arguments bound to memory of the plan.
   Launch lowered_launch(const plan::Region& r, std::unique_ptr<lower::Lowered>& lowered);
@@ -213,6 +222,7 @@ class PlanMaker {
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
   std::vector<std::int32_t> buffer_of_;
   std::vector<bool> overwritten_;  // its buffer became another node's
+  std::vector<bool> kept_;         // with a memory budget: its buffer outlives the plan
   std::vector<std::unique_ptr<lower::Lowered>> lowered_;
   std::vector<const plan::Region*> region_of_launch_;
   struct EpilogueOf {

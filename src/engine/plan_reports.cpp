@@ -111,6 +111,8 @@ void PlanMaker::report() {
   }
   FusionReport out = fusion_report(g_, regions_, facts, *before_, planning_target(device_), device_);
   out.device = device::at(device_).name();
+  out.after.peak_bytes = static_cast<std::int64_t>(peak_bytes(*plan_));
+  out.after.again = plan_->again;
   for (const Loop& l : plan_->loops)
     for (const auto* part : {&l.condition, &l.body})
       if (*part && (*part)->report) out.loops.push_back((*part)->report->now());

@@ -21,9 +21,10 @@ std::uint64_t target_salt(const std::string& name) {
 std::uint64_t steering_salt(const Config& c) {
   constexpr std::uint64_t kReported = 0x9e3779b97f4a7c15u;
   std::uint64_t salt = (explaining() ? kReported : 0) + transform::patterns_salt();
-  if (c.fuse && c.fuse_least == 0 && c.fuse_off.empty() && c.adapt == Adapt::Off) [[likely]]
+  if (c.fuse && c.fuse_least == 0 && c.fuse_off.empty() && c.adapt == Adapt::Off && c.memory_budget == 0)
+      [[likely]]
     return salt;
-  salt += c.fuse + 2 * static_cast<std::uint64_t>(c.fuse_least);
+  salt += c.memory_budget * kReported + c.fuse + 2 * static_cast<std::uint64_t>(c.fuse_least);
   for (const std::string& word : c.fuse_off) salt = salt * kReported + target_salt(word);
   return (salt + static_cast<std::uint64_t>(c.adapt)) * kReported;
 }

@@ -80,6 +80,9 @@ Hash128 signature(const Plan& plan, const Step& step) {
     case Step::Kind::Attention:
       for (const auto& k : plan.attentions[step.index]->kernels) add(k->key);
       break;
+    case Step::Kind::PairSums:
+      for (const auto& k : plan.pair_sums[step.index]->kernels) add(k->key);
+      break;
   }
   return hash128(std::span<const std::uint64_t>(words));
 }
@@ -197,12 +200,12 @@ bool find_difference(const Plan& a, const Plan& b, StepTimer& of_a, StepTimer& o
 
 bool is_compiled(const Plan& plan) {
   const auto compiled = [](const Launch& l) { return l.kernel && l.kernel->code->compiled(); };
+  const auto tiles_compiled = [](const auto& step) {
+    return std::ranges::all_of(step->kernels, [](const auto& k) { return k->code->compiled(); });
+  };
   return std::ranges::all_of(plan.launches, compiled) && std::ranges::all_of(plan.epilogues, compiled) &&
-         std::ranges::all_of(plan.attentions,
-                             [](const auto& a) {
-                               return std::ranges::all_of(a->kernels,
-                                                          [](const auto& k) { return k->code->compiled(); });
-                             }) &&
+         std::ranges::all_of(plan.attentions, tiles_compiled) &&
+         std::ranges::all_of(plan.pair_sums, tiles_compiled) &&
          std::ranges::all_of(plan.loops, [](const Loop& l) {
            return (!l.condition || is_compiled(*l.condition)) && is_compiled(*l.body);
          });

@@ -174,7 +174,9 @@ Json json_of(const FusionReport& r) {
        {{"kernels", r.after.kernels},
         {"library_calls", r.after.library_calls},
         {"bytes", r.after.bytes},
-        {"buffers", r.after.buffers}}},
+        {"buffers", r.after.buffers},
+        {"peak_bytes", r.after.peak_bytes},
+        {"again", r.after.again}}},
       {"reduction_percent", r.reduction_percent()},
       {"bytes_saved", r.bytes_saved()},
       {"buffers_removed", r.buffers_removed()},
@@ -201,7 +203,12 @@ FusionReport report_of(const Json& j) {
   r.difference = {d.at("op"), d.at("file"), d.at("line"), d.at("field"), d.at("now"), d.at("was")};
   const Json &b = j.at("before"), &a = j.at("after");
   r.before = {b.at("kernels"), b.at("bytes"), b.at("buffers")};
-  r.after = {a.at("kernels"), a.at("library_calls"), a.at("bytes"), a.at("buffers")};
+  r.after = {a.at("kernels"),
+             a.at("library_calls"),
+             a.at("bytes"),
+             a.at("buffers"),
+             a.value("peak_bytes", std::int64_t{0}),
+             a.value("again", 0)};
   r.by_op = j.at("by_op").get<std::map<std::string, int>>();
   r.by_kind = j.at("by_kind").get<std::map<std::string, int>>();
   for (const Json& n : j.at("nodes")) r.nodes.push_back(node_of(n));

@@ -120,6 +120,9 @@ std::string to_text(const FusionReport& r) {
   out += cat("  traffic: ", size_text(r.before.bytes), " unfused, ", size_text(r.after.bytes), " now, ",
              size_text(r.bytes_saved()), " saved; buffers: ", r.before.buffers, " unfused, ", r.after.buffers,
              " now\n");
+  if (r.after.again > 0)
+    out += cat("  memory: ", size_text(r.after.peak_bytes), " at most; ", r.after.again,
+               " kernels and calls run once more for the memory budget\n");
   for (std::size_t i = 0; i < r.regions.size(); ++i) out += region_text(r, i);
   for (const FusionReport::Boundary& b : r.boundaries)
     out += cat("  boundary: ", describe(r, b.from), "\n         -> ", describe(r, b.to), ", ",

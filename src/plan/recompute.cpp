@@ -87,14 +87,19 @@ std::vector<bool> shown(const Graph& g) {
 
 }  // namespace
 
+std::vector<std::vector<NodeId>> reads_of(const Graph& g, const Regions& regions) {
+  const Operands operands(g, regions);
+  std::vector<std::vector<NodeId>> out;
+  for (const Region& r : regions.regions) out.push_back(operands.of(r));
+  return out;
+}
+
 std::vector<bool> worth_recomputing(const Graph& g, const Regions& regions, const schedule::Target& target) {
   const Operands operands(g, regions);
-  std::vector<std::vector<NodeId>> reads;
+  const std::vector<std::vector<NodeId>> reads = reads_of(g, regions);
   std::vector<std::vector<std::uint32_t>> readers(g.size());
-  for (std::uint32_t r = 0; r < regions.regions.size(); ++r) {
-    reads.push_back(operands.of(regions.regions[r]));
-    for (const NodeId n : reads.back()) readers[n].push_back(r);
-  }
+  for (std::uint32_t r = 0; r < regions.regions.size(); ++r)
+    for (const NodeId n : reads[r]) readers[n].push_back(r);
   const std::vector<bool> kept = shown(g);
   std::vector<bool> again;
   for (const Region& r : regions.regions) {

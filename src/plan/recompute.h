@@ -8,6 +8,9 @@
 
 namespace kiln::plan {
 
+/// For each region the leaves and stored nodes that it reads from memory, ascending.
+std::vector<std::vector<NodeId>> reads_of(const Graph& graph, const Regions& regions);
+
 /// Nodes that a first plan stores for other kernels alone, a few operations above memory that those kernels
 /// read anyway, or that is smaller: a half type shown as float, an array less a value of each row. Empty:
 /// none.

@@ -203,7 +203,8 @@ std::string show_switch(const Config& c) {
 
 constexpr std::string_view kSuffixes = "KMG";
 
-void parse_cache_max(const Value& v, Config& c) {
+template <std::uint64_t Config::* kBytes, std::uint64_t kLeast>
+void parse_bytes(const Value& v, Config& c) {
   std::string_view digits = v.text;
   int shift = 0;
   if (const std::size_t unit = kSuffixes.find(static_cast<char>(digits.back() & ~0x20));
@@ -212,11 +213,12 @@ void parse_cache_max(const Value& v, Config& c) {
     digits.remove_suffix(1);
   }
   const std::uint64_t most = std::numeric_limits<std::int64_t>::max() >> shift;
-  c.cache_max = v.number(digits, 1, most, "bytes, with K, M or G behind (512M, 2G)") << shift;
+  c.*kBytes = v.number(digits, kLeast, most, "bytes, with K, M or G behind (512M, 2G)") << shift;
 }
 
-std::string show_cache_max(const Config& c) {
-  std::uint64_t n = c.cache_max;
+template <std::uint64_t Config::* kBytes>
+std::string show_bytes(const Config& c) {
+  std::uint64_t n = c.*kBytes;
   std::size_t unit = 0;
   while (n && n % 1024 == 0 && unit < kSuffixes.size()) n /= 1024, ++unit;
   return std::to_string(n) + (unit ? std::string(1, kSuffixes[unit - 1]) : "");
@@ -301,6 +303,9 @@ constexpr Variable kVariables[] = {
      "at once",
      [](const Value& v, Config& c) { c.adapt = static_cast<Adapt>(v.choice(kAdapts)); },
      [](const Config& c) { return std::string(kAdapts[static_cast<std::size_t>(c.adapt)]); }},
+    {"KILN_MEMORY_BUDGET", "BYTES[K|M|G]",
+     "values of one evaluation are computed again rather than kept above it; 0: no budget",
+     parse_bytes<&Config::memory_budget, 0>, show_bytes<&Config::memory_budget>},
     {"KILN_CHECK", "nan,diff,key,bounds",
      "checks while running: NaNs, the interpreter's answer, cache keys, indices", parse_check, show_check},
     {"KILN_CACHE", "off|ro|rw", "the cache of compiled kernels on disk",
@@ -309,7 +314,7 @@ constexpr Variable kVariables[] = {
     {"KILN_CACHE_DIR", "DIR", "its directory; unset: $XDG_CACHE_HOME/kiln or ~/.cache/kiln",
      [](const Value& v, Config& c) { c.cache_dir = v.text; }, [](const Config& c) { return c.cache_dir; }},
     {"KILN_CACHE_MAX", "BYTES[K|M|G]", "its size; beyond it the least recently used entries go",
-     parse_cache_max, show_cache_max},
+     parse_bytes<&Config::cache_max, 1>, show_bytes<&Config::cache_max>},
     {"KILN_NUM_THREADS", "N", "threads; 0: the cores that affinity and cgroup quota allow",
      [](const Value& v, Config& c) {
        c.num_threads = static_cast<int>(v.number(v.text, 0, 4096, "a number from 0 to 4096"));

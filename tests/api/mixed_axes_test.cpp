@@ -122,18 +122,23 @@ TEST(MixedAxes, Pairs) {
           want.push_back(t.astype(DType::Float64).to_vector<double>());
       }
       const std::vector<Tensor> have = pairs(DType::Float32);
+      // Each rounding is off by at most 2^-24. A term of the sum has three, and the sum adds length - 1 of
+      // them in any order; none of its terms is negative.
+      const double roundings[] = {static_cast<double>(length) + 2, 1};
       for (std::size_t i = 0; i < 2; ++i) {
         const auto values = have[i].astype(DType::Float64).to_vector<double>();
         ASSERT_EQ(values.size(), want[i].size());
         for (std::size_t k = 0; k < values.size(); ++k)
-          ASSERT_NEAR(values[k], want[i][k], 2e-5) << i << ", " << k;
+          ASSERT_NEAR(values[k], want[i][k], roundings[i] * 0x1.01p-24 * want[i][k]) << i << ", " << k;
       }
       // The nearest is as near as the nearest in Float64, whichever of equals it is.
       const auto nearest = have[2].to_vector<std::int64_t>();
       for (std::size_t r = 0; r < nearest.size(); ++r) {
         const auto row = static_cast<std::ptrdiff_t>(r) * columns;
         const double least = *std::min_element(want[0].begin() + row, want[0].begin() + row + columns);
-        ASSERT_NEAR(want[0][static_cast<std::size_t>(row + nearest[r])], least, 4e-5) << r;
+        ASSERT_NEAR(want[0][static_cast<std::size_t>(row + nearest[r])], least,
+                    2 * roundings[0] * 0x1.01p-24 * least)
+            << r;
       }
     }
 }

@@ -172,6 +172,14 @@ std::string compare_variants(const test::Program& p) {
   return what;
 }
 
+/// With a budget that nothing keeps to, so that whatever may run again does.
+std::string compare_without_memory(const test::Program& p) {
+  Config options = config();
+  options.memory_budget = 1;
+  const ScopedConfig scope(options);
+  return compare(p, testing::kEngines[2], true);
+}
+
 template <class Compare>
 void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare compare) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
@@ -222,6 +230,11 @@ TEST(Fuzz, ProgramsRunOpByOpEqualTheInterpreter) {
 TEST(Fuzz, ProgramsRunByTheVmEqualTheInterpreter) {
   fuzz(testing::kEngines[2], number("KILN_TEST_FUZZ_SEED", 1) + 3000000,
        number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+}
+
+TEST(Fuzz, ProgramsWithoutMemoryEqualTheInterpreter) {
+  fuzz("no memory", number("KILN_TEST_FUZZ_SEED", 1) + 9000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 4,
+       compare_without_memory);
 }
 
 TEST(Fuzz, ProgramsPlannedOneByOneEqualTheInterpreter) {

@@ -64,6 +64,8 @@ TEST(Environment, EveryVariableReachesItsField) {
   EXPECT_EQ(parse("KILN_FUSE_LEAST", "4096").fuse_least, 4096);
   EXPECT_EQ(parse("KILN_FUSE_OFF", "norm,cuda:attention").fuse_off,
             (std::vector<std::string>{"norm", "cuda:attention"}));
+  EXPECT_EQ(parse("KILN_MEMORY_BUDGET", "640K").memory_budget, std::uint64_t{640} << 10);
+  EXPECT_EQ(parse("KILN_MEMORY_BUDGET", "0").memory_budget, 0u);
   const Config checks = parse("KILN_CHECK", "nan,key");
   EXPECT_TRUE(checks.check_nan && checks.check_key && !checks.check_diff);
   EXPECT_EQ(parse("KILN_CACHE", "ro").cache, "ro");

@@ -7,6 +7,7 @@
 
 constexpr const char* kHopperTwin = R"(
 #include <array>
+#include <deque>
 #include <functional>
 #include <map>
 [[noreturn]] static void give_up(const char* what) {
