@@ -4,6 +4,7 @@
 
 #include "device/device.h"
 #include "engine/replay.h"
+#include "engine/tile_calls.h"
 #include "engine/trace_log.h"
 #include "inspect/statistics.h"
 #include "inspect/timeline.h"
@@ -403,67 +404,19 @@ class Run {
     l.routine->run(call, workspace ? workspace->data : nullptr);
   }
 
-  void attention(const AttentionStep& a) {
-    count(Counter::LibraryCalls);
-    const plan::Attention& what = *a.what;
-    library::AttentionCall call;
-    call.what = &what;
-    call.tile_rows = a.tile_rows;
-    call.tile_columns = a.tile_columns;
-    call.local_bytes = a.local_bytes;
-    for (int i = 0; i < 2; ++i) {
-      for (int j = 0; j < 2; ++j)
-        for (int w = 0; w < 2; ++w) call.step[i][j][w] = a.step[i][j][w];
-      call.finish[i] = a.finish[i];
-    }
-    call.q = {address(a.q), &what.q};
-    call.k = {address(a.k), &what.k};
-    call.v = {address(a.v), &what.v};
-    for (std::size_t m = 0; m < a.memory.size(); ++m)
-      call.memory.push_back({address(a.memory[m]), &what.memory[m]});
-    for (std::size_t r = 0; r < a.row_results.size(); ++r)
-      call.row_results.push_back({address(a.row_results[r]), &what.row_outputs[r].to});
-    call.result = address(a.result);
-    call.result_type = a.result_type;
-    call.slot_types = &a.slot_types;
-    call.slots = slots_;
-    const HeldBuffer workspace(device_.allocate(a.routine->workspace_bytes(call)));
-    const auto run = [&] { a.routine->run(call, workspace->data); };
-    if (!log_enabled(Topic::Kernel)) [[likely]]
-      return run();
-    log_attention(a, device_.seconds(run));
-  }
+  void attention(const AttentionStep& a) { run_tiles(a, log_attention); }
+  void pair_sums(const PairSumsStep& s) { run_tiles(s, log_pair_sums); }
 
-  void pair_sums(const PairSumsStep& s) {
+  template <class TileStep>
+  void run_tiles(const TileStep& step, void (*log_step)(const TileStep&, double)) {
     count(Counter::LibraryCalls);
-    const plan::PairSums& what = *s.what;
-    library::PairSumsCall call;
-    call.what = &what;
-    call.tile_rows = s.tile_rows;
-    call.tile_columns = s.tile_columns;
-    call.local_bytes = s.local_bytes;
-    for (int i = 0; i < 2; ++i)
-      for (int j = 0; j < 2; ++j) {
-        for (const auto& kernels : s.tiles[i][j].statistics)
-          call.tiles[i][j].statistics.emplace_back(kernels);
-        call.tiles[i][j].weights = s.tiles[i][j].weights;
-      }
-    for (std::size_t p = 0; p < s.products.size(); ++p)
-      call.products.push_back({{address(s.products[p].first), &what.products[p].x},
-                               {address(s.products[p].second), &what.products[p].y}});
-    for (std::size_t m = 0; m < s.memory.size(); ++m)
-      call.memory.push_back({address(s.memory[m]), &what.memory[m]});
-    for (std::size_t x = 0; x < s.others.size(); ++x) {
-      call.others.push_back({address(s.others[x]), &what.sums[x].other});
-      call.results.push_back(address(s.results[x]));
-    }
-    call.slot_types = &s.slot_types;
+    auto call = tile_call(step, [this](const Place& p) { return address(p); });
     call.slots = slots_;
-    const HeldBuffer workspace(device_.allocate(s.routine->workspace_bytes(call)));
-    const auto run = [&] { s.routine->run(call, workspace->data); };
+    const HeldBuffer workspace(device_.allocate(step.routine->workspace_bytes(call)));
+    const auto run = [&] { step.routine->run(call, workspace->data); };
     if (!log_enabled(Topic::Kernel)) [[likely]]
       return run();
-    log_pair_sums(s, device_.seconds(run));
+    log_step(step, device_.seconds(run));
   }
 
   /// Owned memory of a loop's states, in this iteration.

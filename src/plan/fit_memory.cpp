@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <queue>
 #include <utility>
 
 namespace kiln::plan {
@@ -63,13 +64,16 @@ class Fitter {
     for (std::uint32_t r = 0; r < regions_.regions.size(); ++r) plain.runs.push_back({r});
     look_at(plain);
     if (plain.model.excess == 0) return {std::move(plain.runs), plain.model.peak};
-    List best = plain;
+    List first = freeing_first();
+    if (!is_better(first, plain)) first = std::move(plain);
+    if (first.model.excess == 0) return {std::move(first.runs), first.model.peak};
+    List best = first;
     const auto offer = [&](List list) {
       improve(list);
       if (is_better(list, best)) best = std::move(list);
     };
-    offer(plain);
-    offer(in_segments(plain));
+    offer(first);
+    offer(in_segments(first));
     return {std::move(best.runs), best.model.peak};
   }
 
@@ -89,6 +93,61 @@ class Fitter {
   static bool is_better(const List& a, const List& b) {
     const auto above = [](const List& list) { return list.model.excess > 0 ? list.model.peak : 0; };
     return std::pair(above(a), a.ns) < std::pair(above(b), b.ns);
+  }
+
+  /// Each region once, and as early as it can those that free more than they take, the most first: the
+  /// gradient of a weight, which ends the lives of what it is made of. What must not run again (it may write
+  /// into what others read) keeps its place among the others.
+  List freeing_first() const {
+    const auto count = static_cast<std::uint32_t>(regions_.regions.size());
+    std::vector<std::vector<std::uint32_t>> readers(maker_.size());
+    std::vector<std::size_t> unread(maker_.size(), 0), waits(count, 0);  // readers to come; operands to come
+    for (std::uint32_t r = 0; r < count; ++r)
+      for (const NodeId n : reads_[r]) {
+        if (maker_[n] < 0) continue;
+        readers[n].push_back(r);
+        ++unread[n];
+        ++waits[r];
+      }
+    const auto frees = [&](std::uint32_t r) {
+      std::int64_t bytes = 0;
+      for (const NodeId n : reads_[r])
+        if (maker_[n] >= 0 && !is_kept(n) && unread[n] == 1) bytes += needs_.bytes[n];
+      for (const NodeId n : regions_.regions[r].outputs) bytes -= needs_.bytes[n];
+      return std::max<std::int64_t>(bytes, 0);
+    };
+    using Entry = std::pair<std::int64_t, std::int64_t>;  // bytes, and the region, negative: the first wins
+    List out;
+    std::vector<bool> done(count);
+    for (std::uint32_t begin = 0; begin < count;) {
+      std::uint32_t end = begin;
+      while (end < count && !needs_.once[end]) ++end;
+      end = std::max(end, begin + 1);
+      std::priority_queue<Entry> ready;
+      const auto offer = [&](std::uint32_t r) {
+        if (r >= begin && r < end && waits[r] == 0 && !done[r]) ready.emplace(frees(r), -std::int64_t{r});
+      };
+      for (std::uint32_t r = begin; r < end; ++r) offer(r);
+      while (!ready.empty()) {
+        const auto r = static_cast<std::uint32_t>(-ready.top().second);
+        ready.pop();
+        if (done[r]) continue;  // offered again when it came to free more
+        done[r] = true;
+        out.runs.push_back({r});
+        for (const NodeId n : reads_[r]) {
+          if (maker_[n] < 0 || --unread[n] != 1) continue;
+          for (const std::uint32_t last : readers[n]) offer(last);
+        }
+        for (const NodeId n : regions_.regions[r].outputs)
+          for (const std::uint32_t reader : readers[n]) {
+            --waits[reader];
+            offer(reader);
+          }
+      }
+      begin = end;
+    }
+    look_at(out);
+    return out;
   }
 
   /// Regions that run again right before a position, in their order.
@@ -247,20 +306,23 @@ class Fitter {
     std::vector<std::uint32_t> regions;  // that do
   };
 
-  std::vector<Segment> segments(const Model& m, int peak, std::int64_t most) const {
+  std::vector<Segment> segments(const List& list, std::int64_t most) const {
+    const Model& m = list.model;
+    std::vector<int> place(list.runs.size());  // of a region
+    for (std::size_t k = 0; k < list.runs.size(); ++k) place[list.runs[k].region] = static_cast<int>(k);
     std::vector<Segment> out;
     std::vector<const Value*> saved;
     std::int64_t taken = 0;
     int first = 0;
-    for (int k = 0; k < peak; ++k) {
-      for (const NodeId n : regions_.regions[static_cast<std::size_t>(k)].outputs)
-        if (const Value& v = m.values[m.of_node[n].front()]; !is_kept(n) && v.end > peak) {
+    for (int k = 0; k < m.peak_at; ++k) {
+      for (const NodeId n : regions_.regions[region_at(list, k)].outputs)
+        if (const Value& v = m.values[m.of_node[n].front()]; !is_kept(n) && v.end > m.peak_at) {
           saved.push_back(&v);
           taken += bytes(v);
         }
-      if (taken < most && k + 1 < peak) continue;
+      if (taken < most && k + 1 < m.peak_at) continue;
       Segment s{first, k + 1, std::numeric_limits<int>::max(), {}};
-      give_up(m, saved, peak, s);
+      give_up(list, place, saved, s);
       if (!s.regions.empty()) out.push_back(std::move(s));
       saved.clear();
       taken = 0;
@@ -269,17 +331,26 @@ class Fitter {
     return out;
   }
 
+  static std::uint32_t region_at(const List& list, int position) {
+    return list.runs[static_cast<std::size_t>(position)].region;
+  }
+
   /// Which regions of a segment run again, and where.
-  void give_up(const Model& m, const std::vector<const Value*>& saved, int peak, Segment& s) const {
+  void give_up(const List& list, const std::vector<int>& place, const std::vector<const Value*>& saved,
+               Segment& s) const {
+    const Model& m = list.model;
     std::vector<bool> again(static_cast<std::size_t>(s.end - s.first));
+    const auto inside = [&](NodeId n) {  // -1: made elsewhere
+      const int at = maker_[n] < 0 ? -1 : place[static_cast<std::size_t>(maker_[n])];
+      return at < s.first || at >= s.end ? -1 : at - s.first;
+    };
     const auto mark = [&](NodeId n) {
-      const int at = maker_[n];
-      if (at < s.first || at >= s.end || needs_.once[static_cast<std::size_t>(at)]) return;
-      again[static_cast<std::size_t>(at - s.first)] = true;
+      if (inside(n) >= 0 && !needs_.once[static_cast<std::size_t>(maker_[n])])
+        again[static_cast<std::size_t>(inside(n))] = true;
     };
     std::vector<bool> given_up(again.size());  // by maker
     for (const Value* v : saved) {
-      const auto late = std::ranges::upper_bound(v->reads, peak);
+      const auto late = std::ranges::upper_bound(v->reads, m.peak_at);
       const bool local = late == v->reads.begin() || *(late - 1) < s.end;
       if (!local || late == v->reads.end()) continue;
       mark(v->node);
@@ -288,15 +359,15 @@ class Fitter {
     }
     for (int k = s.end - 1; k >= s.first; --k) {
       if (!again[static_cast<std::size_t>(k - s.first)]) continue;
-      for (const NodeId n : reads_[static_cast<std::size_t>(k)]) {
+      for (const NodeId n : reads_[region_at(list, k)]) {
         if (maker_[n] < 0 || is_kept(n)) continue;
         const bool there = m.values[m.of_node[n].front()].end >= s.before;
-        const int at = maker_[n] - s.first;
+        const int at = inside(n);
         if (!there || (at >= 0 && given_up[static_cast<std::size_t>(at)])) mark(n);
       }
     }
     for (int k = s.first; k < s.end; ++k)
-      if (again[static_cast<std::size_t>(k - s.first)]) s.regions.push_back(static_cast<std::uint32_t>(k));
+      if (again[static_cast<std::size_t>(k - s.first)]) s.regions.push_back(region_at(list, k));
   }
 
   List with_segments(const List& plain, std::vector<Segment> list, std::size_t count) const {
@@ -318,7 +389,7 @@ class Fitter {
     for (double parts = 2; parts <= 4096 && parts <= 2 * static_cast<double>(plain.runs.size());
          parts *= 1.5) {
       const std::vector<Segment> list =
-          segments(m, m.peak_at, static_cast<std::int64_t>(static_cast<double>(all) / parts));
+          segments(plain, static_cast<std::int64_t>(static_cast<double>(all) / parts));
       List next = with_segments(plain, list, list.size());
       if (next.model.excess == 0) {
         std::size_t low = 0, high = list.size();  // high are enough

@@ -1,10 +1,11 @@
 // fit_memory: regions that run again, so that a plan's memory stays below a budget.
 //
-// A value that lies idle between two of its readers need not be kept: the region that made it can run once
-// more, right before the second. This makes a plan smaller and slower. Two ways are tried: single regions,
-// chosen by the bytes that they free where the plan is above its budget for a nanosecond of running them
-// again; and segments of regions, for a deep network's way there and back. (Jain et al., "Checkmate", 2020,
-// solve the same problem exactly, which takes minutes.)
+// First comes another order: what frees memory runs as soon as it can. Then, a value that lies idle between
+// two of its readers need not be kept: the region that made it can run once more, right before the second.
+// This makes a plan smaller and slower. Two ways are tried: single regions, chosen by the bytes that they
+// free where the plan is above its budget for a nanosecond of running them again; and segments of regions,
+// for a deep network's way there and back. (Jain et al., "Checkmate", 2020, solve the same problem exactly,
+// which takes minutes.)
 #pragma once
 
 #include "plan/region.h"
@@ -31,7 +32,7 @@ struct MemoryNeeds {
 };
 
 struct Runs {
-  std::vector<Run> runs;  // the regions in their order, with runs again among them
+  std::vector<Run> runs;  // all regions in an order in which they can run, with runs again among them
   std::int64_t peak = 0;  // bytes of values at the worst time
 };
 
