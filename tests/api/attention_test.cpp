@@ -1,4 +1,5 @@
 // Attention from plain operations: that it becomes one step, what it means at the edges, and near misses.
+#include "attention_scores.h"
 #include "counted.h"
 #include "device/cuda/require.h"
 #include "engine/plan.h"
@@ -20,14 +21,9 @@
 namespace kiln {
 namespace {
 
-using test::data;
+using test::columns, test::data, test::rows, test::scores;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-Tensor rows(std::int64_t n) { return arange(n).reshape({n, 1}); }
-Tensor columns(std::int64_t n) { return arange(n).reshape({1, n}); }
-Tensor scores(const Tensor& q, const Tensor& k) {
-  return matmul(q, matrix_transpose(k)) * (1 / std::sqrt(static_cast<double>(q.dim(-1))));
-}
 Tensor softmax(const Tensor& t) {
   const Tensor e = exp(t - max(t, -1, true));
   return e / sum(e, -1, true);
@@ -273,7 +269,9 @@ TEST(Attention, RowsValuesThatOthersRead) {
   }
   const testing::ModeScope scope(Mode::Lazy);
   const test::Counted n = test::count([&] { f(); });
-  if (config().device == "cpu") EXPECT_EQ(n.library_calls, 1u);  // a GPU's main loop stores no values of rows
+  if (config().device == "cpu") {  // a GPU's main loop stores no values of rows
+    EXPECT_EQ(n.library_calls, 1u);
+  }
   expect_near(lse, want, 1e-5);
 }
 

@@ -2,6 +2,7 @@
 // of rows × columns is stored, whatever stands between the products; and what the gradients are.
 //
 // KILN_TEST_ATTENTION_GRADIENTS=N draws so many random ones instead of the default number.
+#include "attention_scores.h"
 #include "counted.h"
 #include "grad/differentiable.h"
 #include "modes.h"
@@ -26,14 +27,8 @@
 namespace kiln {
 namespace {
 
-using test::data;
+using test::columns, test::data, test::rows, test::scores;
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-Tensor rows(std::int64_t n) { return arange(n).reshape({n, 1}); }
-Tensor columns(std::int64_t n) { return arange(n).reshape({1, n}); }
-Tensor scores(const Tensor& q, const Tensor& k) {
-  return matmul(q, matrix_transpose(k)) * (1 / std::sqrt(static_cast<double>(q.dim(-1))));
-}
 
 struct Sizes {
   std::int64_t batch = 2, heads = 3, rows = 70, columns = 300, depth = 32, width = 32;

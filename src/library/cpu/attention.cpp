@@ -21,7 +21,6 @@ using library::AttentionCall;
 using library::AttentionMatrix;
 using library::TileBuffer;
 using library::TileKernel;
-using library::TileSlot;
 
 constexpr std::int64_t kTileColumns = 256;              // a tile of scores and one of weights fill an L1
 constexpr std::int64_t kPackedFloats = (32 << 20) / 4;  // of k and v at one time, if one head is not more
@@ -274,20 +273,9 @@ class Attending {
     return nullptr;
   }
 
-  std::uint64_t slot_value(const TileSlot& s, const Unit& u, std::int64_t j0) const {
-    switch (s.kind) {
-      case TileSlot::Kind::Plan: return c_.slots[s.slot];
-      case TileSlot::Kind::Row: return static_cast<std::uint64_t>(u.row0);
-      case TileSlot::Kind::Column: return static_cast<std::uint64_t>(j0);
-      case TileSlot::Kind::Batch: return static_cast<std::uint64_t>(u.number / s.divisor % s.extent);
-    }
-    return 0;
-  }
-
   void run_kernels(std::span<const TileKernel> kernels, const Unit& u, std::int64_t j0) const {
-    run_tile_kernels(
-        kernels, [&](const TileBuffer& b) { return address(b, u, j0); },
-        [&](const TileSlot& slot) { return slot_value(slot, u, j0); });
+    run_tile_kernels(kernels, c_.slots, {u.number, u.row0, j0},
+                     [&](const TileBuffer& b) { return address(b, u, j0); });
   }
 
   const AttentionCall& c_;
@@ -303,8 +291,7 @@ class Attending {
 class CpuAttention final : public library::AttentionRoutine {
  public:
   std::pair<std::int64_t, std::int64_t> tile_of(const plan::Attention& what) const override {
-    const Micro<float>& m = micro<float>(false);
-    return {m.nr, std::min(round_up(what.columns, m.mr), kTileColumns / m.mr * m.mr)};
+    return tile_within(what.columns, kTileColumns);
   }
   std::size_t workspace_bytes(const AttentionCall& call) const override {
     return Attending(call, nullptr).bytes();

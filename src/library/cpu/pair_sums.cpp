@@ -15,7 +15,6 @@ using library::AttentionMatrix;
 using library::PairSumsCall;
 using library::TileBuffer;
 using library::TileKernel;
-using library::TileSlot;
 using plan::Bounds;
 using plan::PairSums;
 
@@ -432,20 +431,9 @@ class Summing {
     return nullptr;
   }
 
-  std::uint64_t slot_value(const TileSlot& s, const Unit& u, std::int64_t j0) const {
-    switch (s.kind) {
-      case TileSlot::Kind::Plan: return c_.slots[s.slot];
-      case TileSlot::Kind::Row: return static_cast<std::uint64_t>(u.row0);
-      case TileSlot::Kind::Column: return static_cast<std::uint64_t>(j0);
-      case TileSlot::Kind::Batch: return static_cast<std::uint64_t>(u.number / s.divisor % s.extent);
-    }
-    return 0;
-  }
-
   void run_kernels(std::span<const TileKernel> kernels, const Unit& u, std::int64_t j0) const {
-    run_tile_kernels(
-        kernels, [&](const TileBuffer& b) { return address(b, u, j0); },
-        [&](const TileSlot& slot) { return slot_value(slot, u, j0); });
+    run_tile_kernels(kernels, c_.slots, {u.number, u.row0, j0},
+                     [&](const TileBuffer& b) { return address(b, u, j0); });
   }
 
   const PairSumsCall& c_;
@@ -467,8 +455,7 @@ class Summing {
 class CpuPairSums final : public library::PairSumsRoutine {
  public:
   std::pair<std::int64_t, std::int64_t> tile_of(const PairSums& what) const override {
-    const Micro<float>& m = micro<float>(false);
-    return {m.nr, std::min(round_up(what.columns, m.mr), kTileColumns / m.mr * m.mr)};
+    return tile_within(what.columns, kTileColumns);
   }
   std::size_t workspace_bytes(const PairSumsCall& call) const override {
     return Summing(call, nullptr).bytes();

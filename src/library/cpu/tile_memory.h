@@ -14,10 +14,17 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 namespace kiln::cpu {
 
 inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// Rows and columns of tiles of about `most` columns.
+inline std::pair<std::int64_t, std::int64_t> tile_within(std::int64_t columns, std::int64_t most) {
+  const Micro<float>& m = micro<float>(false);
+  return {m.nr, std::min(round_up(columns, m.mr), most / m.mr * m.mr)};
+}
 
 template <class T>
 void read(const T* from, std::int64_t step, std::int64_t n, float* to) {
@@ -74,9 +81,27 @@ inline std::byte* element(const library::AttentionMatrix& m, std::int64_t number
          (l.batch[static_cast<std::size_t>(number)] + row * l.row + column * l.column) * size_of(l.dtype);
 }
 
-/// Runs kernels one after the other. address_of: TileBuffer -> void*; value_of: TileSlot -> bits.
-template <class A, class V>
-void run_tile_kernels(std::span<const library::TileKernel> kernels, A address_of, V value_of) {
+/// Where a tile begins.
+struct TilePlace {
+  std::int64_t number, row, column;  // number: of the matrix
+};
+
+inline std::uint64_t slot_value(const library::TileSlot& s, std::span<const std::uint64_t> plan,
+                                const TilePlace& at) {
+  switch (s.kind) {
+    case library::TileSlot::Kind::Plan: return plan[s.slot];
+    case library::TileSlot::Kind::Row: return static_cast<std::uint64_t>(at.row);
+    case library::TileSlot::Kind::Column: return static_cast<std::uint64_t>(at.column);
+    case library::TileSlot::Kind::Batch: return static_cast<std::uint64_t>(at.number / s.divisor % s.extent);
+  }
+  return 0;
+}
+
+/// Runs kernels one after the other. `plan`: the values of the plan's scalars. address_of: TileBuffer ->
+/// void*.
+template <class A>
+void run_tile_kernels(std::span<const library::TileKernel> kernels, std::span<const std::uint64_t> plan,
+                      const TilePlace& at, A address_of) {
   for (const library::TileKernel& t : kernels) {
     constexpr std::size_t kMost = 128;
     void* buffers[kMost];
@@ -84,7 +109,7 @@ void run_tile_kernels(std::span<const library::TileKernel> kernels, A address_of
     KILN_CHECK_THAT(t.buffers.size() <= kMost && t.slots.size() <= kMost,
                     "a tile's kernel has too many operands");
     for (std::size_t i = 0; i < t.buffers.size(); ++i) buffers[i] = address_of(t.buffers[i]);
-    for (std::size_t i = 0; i < t.slots.size(); ++i) slots[i] = value_of(t.slots[i]);
+    for (std::size_t i = 0; i < t.slots.size(); ++i) slots[i] = slot_value(t.slots[i], plan, at);
     const auto& code = static_cast<const Executable&>(*t.launch.code);
     const kernel::Frame frame{buffers, t.launch.params.data(), slots};
     code.body(frame, 0, t.launch.grid, t.launch.scratch_bytes, t.launch.grid);
