@@ -54,6 +54,7 @@ TermReader::Result TermReader::read_new(NodeId id, const Frame& frame) {
     case OpKind::LoopStack:
     case OpKind::Gather:
     case OpKind::Contraction:
+    case OpKind::Part:
     case OpKind::Library: return memory(id, frame);
   }
   return std::nullopt;

@@ -135,6 +135,20 @@ TEST(Attention, Masks) {
   with([&](const Tensor& t) { return where(allowed & (i >= j), t + bias, -kInf); });
 }
 
+/// Two results of one call, each read in place.
+TEST(Attention, BiasesThatASortMakes) {
+  const Sizes s;
+  const Inputs x = inputs(s);
+  const Tensor bias = data({s.columns}, DType::Float32, 9);
+  expect_steps(
+      [&] {
+        const auto [values, indices] = sort_with_indices(bias);
+        const Tensor t = scores(x.q, x.k) + values - indices.astype(DType::Float32) * 0.01;
+        return matmul(nn::softmax(t), x.v);
+      },
+      2, 0);
+}
+
 TEST(Attention, RowsOfNothingAreNotANumber) {
   const Sizes s{1, 2, 40, 600, 16, 16};
   const Inputs x = inputs(s);
