@@ -30,6 +30,12 @@ std::vector<ExprId> with_parts(ExprPool& pool, std::span<const ExprId> roots, st
   return out;
 }
 
+std::vector<ExprId> ids_of(std::span<const E> values) {
+  std::vector<ExprId> ids;
+  for (const E& value : values) ids.push_back(value.id);
+  return ids;
+}
+
 }  // namespace
 
 std::uint64_t identity(const AccDecl& acc) {
@@ -56,11 +62,29 @@ std::uint64_t identity(const AccDecl& acc) {
 
 E identity(Kernel& k, const AccDecl& acc) {
   if (acc.monoid != Monoid::Custom) return constant_bits(k.pool, acc.type, identity(acc));
+  return show_parts(k, acc, identity_parts(k, acc));
+}
+
+std::vector<E> identity_parts(Kernel& k, const AccDecl& acc) {
   const CustomMonoid& c = k.customs[acc.custom];
-  std::vector<ExprId> parts;
+  std::vector<E> parts;
   for (std::size_t p = 0; p < c.types.size(); ++p)
-    parts.push_back(constant_bits(k.pool, c.types[p], c.identity[p]).id);
-  return {&k.pool, with_parts(k.pool, {&c.show, 1}, {}, parts).front()};
+    parts.push_back(constant_bits(k.pool, c.types[p], c.identity[p]));
+  return parts;
+}
+
+std::vector<E> merge_parts(Kernel& k, const AccDecl& acc, E later, std::span<const E> earlier) {
+  const CustomMonoid& c = k.customs[acc.custom];
+  const auto lifted = with_parts(k.pool, c.lift, {&later.id, 1}, {});
+  std::vector<E> out;
+  for (const ExprId part : with_parts(k.pool, c.merge, lifted, ids_of(earlier)))
+    out.push_back({&k.pool, part});
+  return out;
+}
+
+E show_parts(Kernel& k, const AccDecl& acc, std::span<const E> parts) {
+  const CustomMonoid& c = k.customs[acc.custom];
+  return {&k.pool, with_parts(k.pool, {&c.show, 1}, {}, ids_of(parts)).front()};
 }
 
 E merge(Kernel& k, const AccDecl& acc, E later, E earlier) {

@@ -3,6 +3,9 @@
 
 #include "kernel/kernel.h"
 
+#include <span>
+#include <vector>
+
 namespace kiln::kernel {
 
 /// Whether its value is the position of the best value.
@@ -16,5 +19,12 @@ std::uint64_t identity(const AccDecl& acc);
 E identity(Kernel& kernel, const AccDecl& acc);
 /// Two values combined. Pre: neither positional nor State.
 E merge(Kernel& kernel, const AccDecl& acc, E later, E earlier);
+
+// Of a Custom monoid:
+std::vector<E> identity_parts(Kernel& kernel, const AccDecl& acc);
+/// The parts of a value and of all before it, of which `earlier` are the parts.
+std::vector<E> merge_parts(Kernel& kernel, const AccDecl& acc, E later, std::span<const E> earlier);
+/// The value of all whose parts these are.
+E show_parts(Kernel& kernel, const AccDecl& acc, std::span<const E> parts);
 
 }  // namespace kiln::kernel

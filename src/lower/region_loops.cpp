@@ -373,7 +373,12 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
                                  const std::optional<Range>& outermost) {
   forget();
   const bool together = s_.together && order.size() > 1;
-  const bool columns = !vector && s_.lane_axis == last_group();  // short rows on lanes are never cut
+  // Few elements in one block, so that kernels are fewer, but for values in parts, which cost more to combine
+  // than to keep. Short rows on lanes are never cut.
+  const bool columns = !vector && s_.lane_axis == last_group() &&
+                       std::none_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) {
+                         return runs_here(r) && k_.accs[r.acc].monoid == Monoid::Custom;
+                       });
   const bool shared = vector && target_.gpu && !target_.strict;  // a team's lanes share the elements
   const std::int64_t lanes = vector ? s_.lanes * std::max<std::int64_t>(1, s_.threads.team) : 1;
   const bool sums = !shared && std::any_of(reductions_.begin(), reductions_.end(),

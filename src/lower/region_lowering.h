@@ -63,6 +63,7 @@ struct Reduction {
   std::uint32_t final_acc = 0;  // Split: accumulator of the finish section
   std::uint32_t partial[2] =
       {};  // Split, Stripes: buffers of value and position; [1] is 0 without a position
+  std::vector<std::uint32_t> parts;  // Stripes, of a Custom monoid: buffers of a block's parts
 };
 
 struct Scan {
@@ -379,6 +380,10 @@ class RegionLowering {
   E stripe_index(std::uint32_t buffer);
   E identity_in(const Reduction& r);
   E stripe_load(const Reduction& r, bool position);
+  AccDecl block_decl(const Reduction& r);
+  std::vector<E> block_parts(const Reduction& r);
+  void reset_block(Body& body, const Reduction& r);
+  E block_total(const Reduction& r, E before);
   std::uint32_t stripe_buffer(DType type);
   void stripe_reset(Body& body);
   std::vector<Stmt> stripe_scans();

@@ -2,7 +2,8 @@
 // registers could accumulate, with its accumulators in memory: whole rows of the block are read one after the
 // other, which is the order in which they lie in memory. Long columns are cut into chunks of rows; then the
 // accumulators are the chunk's partial results, which the finish section combines. Float sums of many rows
-// are added up by blocks of rows in accumulators of their own (cut_sums).
+// are added up by blocks of rows in accumulators of their own (cut_sums); so are those of a Custom monoid,
+// each of whose parts has a buffer until the block's value is known.
 //
 // Invariant: every pass over a block is a loop on lanes of its own, and between two of them values live in
 // memory only.
@@ -40,6 +41,32 @@ E RegionLowering::stripe_load(const Reduction& r, bool position) {
   return load(buffer, k_.buffers[buffer].dtype, stripe_index(buffer));
 }
 
+/// What a block of rows is combined by: in the type that is computed with.
+AccDecl RegionLowering::block_decl(const Reduction& r) {
+  return acc_decl(op_of(r), compute_type(g_[p_.entries[r.entry].node].dtype));
+}
+
+std::vector<E> RegionLowering::block_parts(const Reduction& r) {
+  std::vector<E> parts;
+  for (const std::uint32_t buffer : r.parts) parts.push_back(load(buffer, k_.buffers[buffer].dtype, lane_));
+  return parts;
+}
+
+/// Sets a block's accumulator to its identity.
+void RegionLowering::reset_block(Body& body, const Reduction& r) {
+  if (r.parts.empty()) return body.push_back(store(r.partial[0], lane_, identity_in(r)));
+  const std::vector<E> identity = kernel::identity_parts(k_, block_decl(r));
+  for (std::size_t p = 0; p < r.parts.size(); ++p) body.push_back(store(r.parts[p], lane_, identity[p]));
+}
+
+/// The value of a block combined with that of the blocks before.
+E RegionLowering::block_total(const Reduction& r, E before) {
+  if (r.parts.empty())
+    return before + kernel::cast(load(r.partial[0], k_.buffers[r.partial[0]].dtype, lane_), before.type());
+  const E value = kernel::show_parts(k_, block_decl(r), block_parts(r));
+  return kernel::merge(k_, k_.accs[r.acc], kernel::cast(value, before.type()), before);
+}
+
 /// Sets the accumulators of this phase to their identities.
 void RegionLowering::stripe_reset(Body& body) {
   for (const Reduction& r : reductions_) {
@@ -71,7 +98,13 @@ std::vector<Stmt> RegionLowering::stripe_scans() {
 void RegionLowering::stripe_update(Body& body, const Reduction& r) {
   const Entry& e = p_.entries[r.entry];
   const Monoid m = k_.accs[r.acc].monoid;
-  const E x = operand(e, 0), acc = stripe_load(r, false);
+  const E x = operand(e, 0);
+  if (!r.parts.empty()) {  // a part depends on no later one, which is stored before it
+    const std::vector<E> next = kernel::merge_parts(k_, block_decl(r), x, block_parts(r));
+    for (std::size_t p = next.size(); p-- > 0;) body.push_back(store(r.parts[p], lane_, next[p]));
+    return;
+  }
+  const E acc = stripe_load(r, false);
   if (!has_position(op_of(r))) {
     body.push_back(
         store(r.partial[0], stripe_index(r.partial[0]), kernel::merge(k_, k_.accs[r.acc], x, acc)));
@@ -100,7 +133,11 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
   for (Reduction& r : reductions_) {
     whole.push_back(r.partial[0]);
     const DType type = compute_type(g_[p_.entries[r.entry].node].dtype);
-    if (cut && adds_in_blocks(r)) r.partial[0] = scratch_buffer(type, s_.block * size_of(type));
+    if (!cut || !adds_in_blocks(r)) continue;
+    const std::size_t parts =
+        k_.accs[r.acc].monoid == Monoid::Custom ? k_.customs[k_.accs[r.acc].custom].types.size() : 0;
+    for (std::size_t p = 0; p < parts; ++p) r.parts.push_back(scratch_buffer(type, s_.block * size_of(type)));
+    r.partial[0] = parts > 0 ? r.parts.front() : scratch_buffer(type, s_.block * size_of(type));
   }
   const auto each_part = [&](const std::function<void(const Reduction&, std::uint32_t)>& f) {
     for (std::size_t i = 0; i < reductions_.size(); ++i)
@@ -117,26 +154,24 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
   if (!k_.loops[row.target].body.empty()) {
     nest.back().body.push_back(row);
     if (cut) {
-      into.push_back(over_columns([&](Body& b) {
-        each_part([&](const Reduction& r, std::uint32_t) {
-          b.push_back(store(r.partial[0], lane_, identity_in(r)));
-        });
-      }));
+      into.push_back(over_columns(
+          [&](Body& b) { each_part([&](const Reduction& r, std::uint32_t) { reset_block(b, r); }); }));
       Body& body = nest[blocks].body;
       body.push_back(loop(fold_from(nest, blocks + 1)));
       body.push_back(over_columns([&](Body& b) {
         each_part([&](const Reduction& r, std::uint32_t sum) {
-          const DType type = k_.buffers[sum].dtype, part = k_.buffers[r.partial[0]].dtype;
-          const E total =
-              load(sum, type, stripe_index(sum)) + kernel::cast(load(r.partial[0], part, lane_), type);
-          b.push_back(store(sum, stripe_index(sum), total));
-          b.push_back(store(r.partial[0], lane_, identity_in(r)));
+          const E before = load(sum, k_.buffers[sum].dtype, stripe_index(sum));
+          b.push_back(store(sum, stripe_index(sum), block_total(r, before)));
+          reset_block(b, r);
         });
       }));
     }
     into.push_back(loop(fold(std::move(nest))));
   }
-  for (std::size_t i = 0; i < reductions_.size(); ++i) reductions_[i].partial[0] = whole[i];
+  for (std::size_t i = 0; i < reductions_.size(); ++i) {
+    reductions_[i].partial[0] = whole[i];
+    reductions_[i].parts.clear();
+  }
 }
 
 void RegionLowering::build_stripes() {

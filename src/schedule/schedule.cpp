@@ -15,6 +15,7 @@ constexpr std::int64_t kMinChunk = 4096;
 constexpr std::int64_t kMostRound = 1024;  // elements: what a thread reads in many rounds stays in its caches
 constexpr std::int64_t kLeastRounds = 8;   // that make up for the first
 constexpr int kLongBody = 20;              // primitives; of a map: for each operand and result
+constexpr int kShortBody = 6;              // likewise: memory is slower than they are
 constexpr int kSlowToCompile = 64;  // primitives that take 15 ms to compile with four registers side by side
 constexpr int kLongAnyway = 100;    // primitives that take as long with one
 constexpr int kFewStates = 4;  // of a loop, whose iterations wait for each other: four registers side by side
@@ -28,7 +29,8 @@ constexpr int kLine = 64;                      // bytes of a store that goes pas
 constexpr std::int64_t kStripeAbove = 32;      // reduced elements from which columns are read row by row
 constexpr std::int64_t kStripe =
     4096;  // columns of a stripe at most: its accumulators stay in the first cache
-constexpr std::int64_t kMostColumns = 32;  // times the lanes
+constexpr std::int64_t kWideStripe = 1024;  // columns of a stripe that read long runs of memory
+constexpr std::int64_t kMostColumns = 32;   // times the lanes
 constexpr std::int64_t kChainChunk =
     32768;                                  // elements of a scan's chunk, read twice: within the second cache
 constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
@@ -85,19 +87,41 @@ std::int64_t tile_side(int bytes) {
 }
 
 /// Short rows that share the lanes come round to the beginning of a vector again. What such a round's
-/// elements read follows from their place in it: it is found once for many rounds.
-void find_round(const Facts& f, int lanes, Schedule& s) {
+/// elements read follows from their place in it: it is found once for many rounds. `lanes` or, where that
+/// makes too long rounds, down to `least` of them.
+bool find_round(const Facts& f, int lanes, int least, Schedule& s) {
   std::int64_t period = 1;
   for (auto axis = static_cast<std::size_t>(s.lane_axis) + 1; axis < f.axes.size(); ++axis)
     period *= f.axes[axis].extent;
+  while (lanes > least && std::lcm<std::int64_t>(period, lanes) > kMostRound) lanes /= 2;
   const std::int64_t round = std::lcm<std::int64_t>(period, lanes);
   if (round > kMostRound ||
       f.axes[static_cast<std::size_t>(s.lane_axis)].extent < kLeastRounds * round / period)
-    return;
+    return false;
   s.round = round;
   s.lanes = lanes;
   s.block = std::max<std::int64_t>(kLeastRounds, kFlatBlock / round) * round;
   s.stream = s.stream && lanes * f.out_narrowest >= kLine;  // lines are written one by one
+  return true;
+}
+
+std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// Rows of a map with lanes of their own, of which vectors of several registers would leave many idle: a body
+/// that takes longer than its operands from memory shares them among rows, or has fewer.
+void use_lanes(const Facts& f, int lanes, Schedule& s) {
+  const auto last = static_cast<int>(f.axes.size()) - 1;
+  const std::int64_t row = f.axes[last].extent;
+  if (f.states > 0 || f.prims <= kShortBody * (f.loads + 1) || 4 * row > 3 * round_up(row, s.lanes)) return;
+  if (last > 0) {
+    Schedule shared = s;
+    shared.lane_axis = last - 1;
+    if (find_round(f, s.lanes, lanes, shared)) {
+      s = shared;
+      return;
+    }
+  }
+  while (s.lanes > lanes && 4 * row <= 3 * round_up(row, s.lanes)) s.lanes /= 2;
 }
 
 /// Scans go along their axes in order: an axis on lanes is one register at a time.
@@ -183,7 +207,10 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     if (f.axes[last].extent < (f.rows_apart ? lanes : 2 * s.lanes))
       for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < 16 * s.lanes;)
         n *= f.axes[--s.lane_axis].extent;
-    if (s.lane_axis < last && f.states == 0 && f.prims > 1) find_round(f, lanes, s);
+    if (s.lane_axis == last)
+      use_lanes(f, lanes, s);
+    else if (f.states == 0 && f.prims > 1)
+      find_round(f, lanes, lanes, s);
     return s;
   }
   // Lanes are combined once a row, which takes long where values have parts: better each lane has its own
@@ -231,11 +258,12 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     s.tile_axis = f.apart;
     return s;
   }
-  if (reduced >= kStripeAbove && columns >= 4 * lanes && reduced * kept > kSmallWork && !f.in_parts) {
+  if (reduced >= kStripeAbove && columns >= 4 * lanes && reduced * kept > kSmallWork) {
     s.form = Form::Stripes;
     s.lanes = widen(lanes, f.prims);
     const std::int64_t outer = kept / columns;
-    if (f.phases == 1 && !f.stores_full && outer < 4 * t.threads) {
+    const bool wide = columns * outer >= 4 * t.threads * kWideStripe;  // enough stripes of whole columns
+    if (f.phases == 1 && !f.stores_full && outer < 4 * t.threads && !wide) {
       s.block = kStripe;
       s.chunk = chunk_of(outermost_reduced(f), 4 * t.threads / outer);
       return s;

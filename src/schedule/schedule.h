@@ -60,7 +60,7 @@ struct Facts {
   bool slab = false;   // reductions go along different axes of the whole
   bool scans = false;  // reduced axes are scanned: their order is that of the values
   bool scans_of_scans = false;  // whose totals by chunks are not known before the others have run
-  bool in_parts = false;        // a reduction keeps more than a value for each row: it stays in registers
+  bool in_parts = false;        // a reduction keeps more than a value for each row
   int states = 0;               // of the largest loop inside the body
   bool stores_full = false;     // writes values of the whole domain that depend on its reductions
   int prims = 0;                // cost of the innermost body

@@ -80,6 +80,40 @@ TEST(ShortRows, LogsumexpWithInfinitiesOfEveryLength) {
     }
 }
 
+/// Columns whose sums of exponentials wait in memory, in chunks or not, and those of few elements; NaN and
+/// infinities among them.
+TEST(ShortRows, LogsumexpOfColumns) {
+  struct Case {
+    Shape shape;
+    std::vector<int> axes;
+  };
+  const Case cases[] = {{{300, 600}, {0}}, {{3000, 70}, {0}}, {{3, 90, 301}, {1}},
+                        {{40, 9000}, {0}}, {{2, 5003}, {0}},  {{5, 31, 130}, {0, 1}}};
+  for (const DType dtype : {DType::BFloat16, DType::Float32, DType::Float64})
+    for (const auto& [shape, axes] : cases) {
+      const double tolerance = dtype == DType::Float64 ? 1e-13 : dtype == DType::Float32 ? 4e-6 : 2e-2;
+      const auto what = cat(name(dtype), " ", shape.str());
+      const Tensor finite = numbers(dtype, shape, false), x = numbers(dtype, shape, true);
+      const Tensor low = where(isnan(x) | (x == kInf), -kInf, x).eval();
+      for (const Tensor& values : {finite, x, low})
+        expect_agreement([&] { return logsumexp(values, axes); }, what, tolerance);
+      const Tensor wide = finite.astype(is_half(dtype) ? DType::Float32 : dtype).eval();
+      expect_agreement([&] { return wide - logsumexp(wide * 2, axes, true) + max(wide, axes, true); },
+                       "two results a column, " + what, 1e-4);
+    }
+}
+
+/// Maps that take longer than their operands from memory, of rows that leave lanes idle.
+TEST(ShortRows, LongBodies) {
+  for (const DType dtype : {DType::BFloat16, DType::Float32})
+    for (const std::int64_t n : {16, 17, 18, 33, 47, 65, 200}) {
+      const Tensor x = numbers(dtype, {300, n}, false), column = numbers(dtype, {n}, false),
+                   row = numbers(dtype, {300, 1}, false);
+      expect_agreement([&] { return tanh(gelu(x / 64 + column / 50) + row / 70); },
+                       cat(name(dtype), " rows of ", n), dtype == DType::Float32 ? 1e-5 : 2e-2);
+    }
+}
+
 /// Elements that lie apart, from places that begin anywhere in a word, with lanes that are off.
 TEST(ShortRows, GatheredElementsOfEveryDtype) {
   for (int d = 0; d < kDTypeCount; ++d) {
