@@ -202,8 +202,9 @@ std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order,
       inside *= most;
       continue;
     }
+    const std::int64_t length = at == 0 && lanes == 1 ? shared_length(limit / inside, most) : limit / inside;
     const E count = {&k_.pool, nest[at].extent},
-            block = size(kSumBlock, std::max<std::int64_t>(1, limit / inside) * step);
+            block = size(kSumBlock, std::max<std::int64_t>(1, length) * step);
     LoopDecl blocks;
     blocks.var = new_var();
     blocks.extent = divide(count + block - konst(1), block).id;
@@ -215,6 +216,12 @@ std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order,
     return at;
   }
   return nest.size();
+}
+
+/// Length of the blocks that a loop is cut into: `limit`, or less where the parts of a team that share the
+/// blocks would find too few of them.
+std::int64_t RegionLowering::shared_length(std::int64_t limit, std::int64_t elements) const {
+  return s_.rows > 1 ? std::min(limit, ceil_div(elements, s_.rows)) : limit;
 }
 
 /// Completes all loops of a nest but the outermost, which is the result.
@@ -383,9 +390,10 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
   const std::int64_t lanes = vector ? s_.lanes * std::max<std::int64_t>(1, s_.threads.team) : 1;
   const bool sums = !shared && std::any_of(reductions_.begin(), reductions_.end(),
                                            [&](const Reduction& r) { return adds_in_blocks(r); });
-  std::vector<LoopDecl> nest = together
-                                   ? open_together(order, outermost, vector, sums ? kAddedInOrder * lanes : 0)
-                                   : open_nest(order, outermost);
+  const std::int64_t elements = outermost ? std::min(product(order), s_.chunk) : product(order),
+                     in_blocks = vector ? kAddedInOrder * lanes : shared_length(kAddedInOrder, elements);
+  std::vector<LoopDecl> nest =
+      together ? open_together(order, outermost, vector, sums ? in_blocks : 0) : open_nest(order, outermost);
   const std::size_t blocks =
       !sums      ? nest.size()
       : together ? 0

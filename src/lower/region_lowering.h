@@ -292,6 +292,7 @@ class RegionLowering {
   std::int64_t added_up(Groups order, bool in_chunks, std::int64_t lanes) const;
   std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost,
                        std::int64_t lanes, std::int64_t limit, bool always = false);
+  std::int64_t shared_length(std::int64_t limit, std::int64_t elements) const;
   LoopDecl fold(std::vector<LoopDecl> nest);
   LoopDecl fold_from(std::vector<LoopDecl>& nest, std::size_t from);
   Stmt store(std::uint32_t buffer, E index, E value);

@@ -42,6 +42,8 @@ constexpr std::int64_t kLeastTile = 4;
 constexpr std::int64_t kLeastFitted = 128, kFittedBelow = 8192;  // elements of a row that items are cut to
 constexpr int kFewColumns = 16;  // of a scan, which would leave half of a warp idle
 constexpr int kNarrow = 8;       // threads across columns that are vectors (128 bytes a row), or few
+constexpr int kLeastRows = 8;    // of a part of a team
+constexpr int kBusy = 512;       // threads that keep a multiprocessor's loads in flight
 
 std::int64_t outermost_reduced(const Facts& f) {
   return std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
@@ -222,6 +224,27 @@ int threads_across(const Facts& f, std::int64_t vectors, std::int64_t rows, int 
   return !narrow_accesses(f, lanes) || vectors <= kNarrow ? kNarrow : 32;
 }
 
+/// Threads across columns of so many vectors, and the parts of the team that share the rows. Accesses to 128
+/// bytes of one row are enough for the memory; the other threads take other rows. But the parts' results are
+/// combined in the end, which costs about as much as kLeastRows of a part's rows: where columns are many,
+/// short ones have fewer parts, or a thread of their own. Few sizes: each is a kernel of its own.
+int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64_t items, std::int64_t rows,
+               Schedule& s) {
+  const int width = threads_across(f, vectors, rows, s.lanes);
+  const auto busy = [&](int parts) { return vectors * items * parts >= std::int64_t{t.threads} * kBusy; };
+  s.rows = kBlock / width;
+  // (A loop need not end for the lanes of columns that are not there where threads share nothing.)
+  const bool alone = f.states > 0 || (s.lanes > 1 && rows < s.rows);
+  const bool wide = 4 * vectors >= 3 * 32;  // few lanes of a warp have no column
+  if (!alone && (rows >= std::int64_t{s.rows} * kLeastRows || !wide || !busy(1))) return width;
+  if (!alone && rows >= kNarrow * kLeastRows) {
+    s.rows = kNarrow;
+    return kBlock / kNarrow;
+  }
+  s.rows = 1;
+  return !alone && vectors >= 4 * kBlock ? kBlock : 32;
+}
+
 /// Results of pairs: a thread has those of several rows and of adjacent columns, so that it combines what it
 /// loads several times. False where that leaves multiprocessors without work.
 bool tile_results(const Facts& f, const Target& t, std::int64_t kept, Schedule& s) {
@@ -359,13 +382,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   if (f.apart >= 0 && cut && tile_results(f, t, kept, s)) return s;
   s.together = reduced_axes > 1 && f.states == 0;
   const std::int64_t outer = s.together ? reduced : outermost_reduced(f);
-  // Accesses to 128 bytes of one row are enough for the memory; the other threads take other rows. Few sizes:
-  // each would be a kernel of its own. Vectors of few rows are a thread's own.
-  int width = threads_across(f, ceil_div(columns, s.lanes), outer, s.lanes);
-  s.rows = kBlock / width;
-  // (And where a loop need not end for the lanes of columns that are not there.)
-  if (f.states > 0 || (s.lanes > 1 && outer < s.rows)) s.rows = 1;
-  if (s.rows == 1) width = 32;
+  const int width = share_rows(f, t, ceil_div(columns, s.lanes), kept / columns, outer, s);
   const int block = width * s.rows;
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = width * s.lanes;
