@@ -347,11 +347,16 @@ void claim_memory(std::span<const std::uint32_t> args, Claims& claims, Workspace
   }
 }
 
+bool may_overwrite(const Walk& walk) { return !walk.donatable.empty() || !walk.reusable.empty(); }
+
 /// The arguments that a plan may overwrite.
-std::vector<std::uint32_t> donatable_arguments(const Walk& walk) {
+std::vector<std::uint32_t> overwritable_arguments(const Walk& walk) {
   std::vector<std::uint32_t> args;
+  const auto has = [](const std::vector<std::uint32_t>& list, std::uint32_t leaf) {
+    return std::find(list.begin(), list.end(), leaf) != list.end();
+  };
   for (std::uint32_t arg = 0; arg < walk.leaves.size(); ++arg)
-    if (std::find(walk.donatable.begin(), walk.donatable.end(), walk.leaves[arg]) != walk.donatable.end())
+    if (const std::uint32_t leaf = walk.leaves[arg]; has(walk.donatable, leaf) || has(walk.reusable, leaf))
       args.push_back(arg);
   return args;
 }
@@ -388,7 +393,7 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
     const SourceLocation line = w.roots.front()->loc;
     if (log_enabled(Topic::Kernel) || explaining()) difference = missed_plan(w);
     keep_results(nullptr, claims, w);  // from here on every node looks held
-    if (!w.walk.donatable.empty()) claim_memory(donatable_arguments(w.walk), claims, w);
+    if (may_overwrite(w.walk)) claim_memory(overwritable_arguments(w.walk), claims, w);
     guard.unlock();
     if (log_enabled(Topic::Kernel))
       log(Topic::Kernel, cat("planned ", line.file_name(), ":", line.line(), ": ", difference->text()));
@@ -399,7 +404,7 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
     if (again) plan = tune(std::move(plan), w.walk, *again, device, w.args);
     guard.relock();
     mark_passed(*plan, w);
-    if (!w.walk.donatable.empty()) {
+    if (may_overwrite(w.walk)) {
       std::vector<ir::Buffer*> kept;
       for (std::uint32_t arg : plan->donated) kept.push_back(w.arg_buffers[arg]);
       claims.keep_memory(kept);
@@ -431,6 +436,8 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
   w->checks = c.check_diff || c.check_nan || c.check_bounds;
   // Checks and the interpreter read the old values again.
   w->walk.donating = interpreted || w->checks ? -1 : ir::device_code(device);
+  // Not where regions are ordered by a budget, nor where other plans are to run on the same arguments.
+  w->walk.reusing = w->walk.donating >= 0 && !w->walk.block && c.memory_budget == 0 && c.adapt == Adapt::Off;
   w->device = &device_of(device, roots.front());
   const int wide = w->device->wide_access_bytes();
   w->walk.wide = wide > 1 ? wide : 0;

@@ -109,6 +109,7 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
     if (note.why.reason() != FusionReason::UserApart)
       regions_.refusals.push_back({note.first, note.last, note.why});
   regions_.placements = donations_.placements;
+  reuse();
   buffer_of_.assign(g_.size(), -1);
   overwritten_.assign(g_.size(), false);
   plan_->device = device_;
@@ -120,8 +121,13 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
     plan::join_product_rows(g_, regions_, [&](const plan::ProductRow& parts) { return library_adds(parts); });
   add_regions();
   add_results();
-  if (overwrites_too_early()) return false;
+  if (overwrites_too_early(reused_)) {
+    reuses_ = false;
+    return make_steps(fusion);
+  }
+  if (overwrites_too_early(donations_.args)) return false;
   plan_->donated = donations_.args;
+  plan_->donated.insert(plan_->donated.end(), reused_.begin(), reused_.end());
   find_classes();
   group();
   set_lifetimes(*plan_);

@@ -105,8 +105,14 @@ class PlanMaker {
   void store_pinning_nodes();
   /// Lets updates be written into memory that the evaluation alone has.
   void donate();
+  /// The same of results of maps, once there are regions.
+  void reuse();
+  /// A region's results get memory of their own. False: they had.
+  bool drop_reuse(const plan::Region& r);
+  /// Recorded nodes that somebody may read later, as nodes of the graph.
+  std::vector<NodeId> wanted_nodes() const;
   /// Whether a step reads an argument after it was overwritten, or while it is at other points.
-  bool overwrites_too_early() const;
+  bool overwrites_too_early(std::span<const std::uint32_t> args) const;
   void note_read(std::uint32_t arg) {
     accesses_[arg].last_read =
         std::max(accesses_[arg].last_read, static_cast<std::int64_t>(plan_->steps.size()));
@@ -206,6 +212,8 @@ class PlanMaker {
   transform::Transformed t_;
   const ir::Graph& g_;
   plan::Donations donations_;
+  bool reuses_ = true;
+  std::vector<std::uint32_t> reused_;  // arguments whose memory results take, see reuse()
   struct Accesses {
     std::int64_t last_read = -1, write = -1;  // steps
   };

@@ -1,6 +1,7 @@
 // What an evaluation keeps: which nodes are stored and published, which arguments are overwritten.
 #include "engine/plan_maker.h"
 #include "ir/layout.h"
+#include "plan/reuse.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -37,19 +38,55 @@ void PlanMaker::store_pinning_nodes() {
 
 void PlanMaker::donate() {
   if (donatable_.empty()) return;
-  std::vector<NodeId> leaves, later;
+  std::vector<NodeId> leaves;
   for (NodeId leaf : donatable_)
     if (const NodeId id = t_.now[leaf]; id != ir::kNoNode && g_[id].op == ir::Op::leaf) leaves.push_back(id);
-  for (std::size_t i = 0; i < ids_.size(); ++i)
-    if (wanted_[i] && t_.now[ids_[i]] != ir::kNoNode) later.push_back(t_.now[ids_[i]]);
-  donations_ = plan::donate(t_.graph, leaves, later);
+  donations_ = plan::donate(t_.graph, leaves, wanted_nodes());
   if (donations_.now.empty()) return;
   for (NodeId& id : t_.now)
     if (id != ir::kNoNode) id = donations_.now[id];
 }
 
-bool PlanMaker::overwrites_too_early() const {
-  return std::any_of(donations_.args.begin(), donations_.args.end(), [&](std::uint32_t arg) {
+std::vector<NodeId> PlanMaker::wanted_nodes() const {
+  std::vector<NodeId> nodes;
+  for (std::size_t i = 0; i < ids_.size(); ++i)
+    if (wanted_[i] && t_.now[ids_[i]] != ir::kNoNode) nodes.push_back(t_.now[ids_[i]]);
+  return nodes;
+}
+
+void PlanMaker::reuse() {
+  reused_.clear();
+  if (!reuses_ || walk_.reusable.empty()) return;
+  std::vector<NodeId> leaves;
+  for (const std::uint32_t position : walk_.reusable) {
+    const NodeId id = t_.now[ids_[position]];
+    if (id == ir::kNoNode || g_[id].op != ir::Op::leaf) continue;
+    if (std::ranges::find(donations_.args, static_cast<std::uint32_t>(g_[id].arg)) == donations_.args.end())
+      leaves.push_back(id);
+  }
+  if (leaves.empty()) return;
+  for (auto& [node, at] : plan::reuse(g_, regions_, leaves, wanted_nodes())) {
+    reused_.push_back(at.arg);
+    regions_.placements.emplace(node, std::move(at));
+  }
+  std::ranges::sort(reused_);
+}
+
+bool PlanMaker::drop_reuse(const plan::Region& r) {
+  bool any = false;
+  for (const NodeId o : r.outputs) {
+    const auto at = regions_.placements.find(o);
+    if (at == regions_.placements.end() || !at->second.whole) continue;
+    accesses_[at->second.arg].write = -1;
+    std::erase(reused_, at->second.arg);
+    regions_.placements.erase(at);
+    any = true;
+  }
+  return any;
+}
+
+bool PlanMaker::overwrites_too_early(std::span<const std::uint32_t> args) const {
+  return std::ranges::any_of(args, [&](std::uint32_t arg) {
     return overlaps_ || accesses_[arg].write < 0 || accesses_[arg].last_read > accesses_[arg].write;
   });
 }
@@ -78,7 +115,8 @@ bool PlanMaker::add_result(std::uint32_t i, bool root) {
   const NodeId id = t_.now[ids_[i]];
   if (id == ir::kNoNode || !has_value(regions_.loops, id) || overwritten_[id]) return false;
   Plan::Result result{i, {}, 0, {}, root};
-  if (buffer_of_[id] >= 0) {
+  const auto placed = regions_.placements.find(id);
+  if (buffer_of_[id] >= 0 || (placed != regions_.placements.end() && placed->second.whole)) {
     result.place = place_of(id, 0);
   } else {
     plan::Alias a = plan::resolve_alias(g_, id);

@@ -78,6 +78,7 @@ Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::L
   at_ = &r;
   if (const RegionHook hook = current_region_hook()) hook(g_, r);
   lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
+  if (lowered->overlaps && drop_reuse(r)) return lowered_launch(r, lowered);
   overlaps_ = overlaps_ || lowered->overlaps;
   note_schedules(r, *lowered);
   Launch l;

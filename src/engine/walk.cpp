@@ -3,6 +3,7 @@
 #include "engine/positions.h"
 #include "engine/stored_values.h"
 #include "plan/donate.h"
+#include "plan/reuse.h"
 #include "record/learned_lines.h"
 #include "support/check.h"
 
@@ -17,6 +18,7 @@ using ir::Op;
 /// Op lists the structural operations first.
 constexpr Op kFirstElementwise = Op::add;
 constexpr std::uint64_t kUpdated = std::uint64_t{1} << 40;  // marks a leaf that is updated
+constexpr std::uint64_t kLarge = std::uint64_t{1} << 41;    // marks a leaf whose memory a result may take
 constexpr std::uint64_t kSlot = 0x80000000u;                // marks a scalar operand in a key word
 constexpr std::uint64_t kStored = std::uint64_t{1} << 32;   // marks a stored node in one
 
@@ -43,6 +45,8 @@ class Walker {
     w_.starts.clear();
     w_.updated.clear();
     w_.donatable.clear();
+    w_.large.clear();
+    w_.reusable.clear();
     w_.lost = false;
     w_.roots.clear();
     w_.words.clear();
@@ -77,6 +81,7 @@ class Walker {
       choose_stored(w_, passed_);
     for (std::uint32_t i : w_.stored) push(kStored | i);
     if (!w_.updated.empty()) find_donatable();
+    if (!w_.large.empty()) find_reusable();
     w_.key = hash128(std::span<const std::uint64_t>(w_.words));
     if (!w_.starts.empty()) resolve_positions(w_);
     return Walked::Done;
@@ -165,6 +170,9 @@ class Walker {
       w_.lost |= claim == ir::BufferClaim::Lost;
     }
     ir::note_read(n);
+    if (w_.reusing && !n->strides &&
+        n->numel * size_of(n->dtype) >= plan::reused_bytes.load(std::memory_order_relaxed))
+      w_.large.push_back(static_cast<std::uint32_t>(w_.nodes.size()));
     w_.leaves.push_back(static_cast<std::uint32_t>(w_.nodes.size()));
     w_.nodes.push_back(n);
     w_.uses.push_back(0);
@@ -218,12 +226,28 @@ class Walker {
   /// claimed (api/claims.h).
   void find_donatable() {
     for (std::uint32_t i : w_.updated) {
+      push(kUpdated | i | std::uint64_t{own(i)} << 32);
+      if (own(i)) w_.donatable.push_back(i);
+    }
+  }
+
+  static constexpr std::uintptr_t kResultAlignment = 64;
+
+  bool own(std::uint32_t leaf) const {
+    const ir::Buffer& b = *w_.nodes[leaf]->buffer;
+    return !w_.held(leaf) && b.refs.load(std::memory_order_acquire) == 1 && b.writable &&
+           ir::device_code(b.device) == w_.donating;
+  }
+
+  /// A result that takes a leaf's memory keeps all of its buffer alive, and is read as what a plan allocates.
+  void find_reusable() {
+    for (std::uint32_t i : w_.large) {
       const Node* x = w_.nodes[i];
-      const ir::Buffer& b = *x->buffer;
-      const bool own = !w_.held(i) && b.refs.load(std::memory_order_acquire) == 1 && b.writable &&
-                       ir::device_code(b.device) == w_.donating;
-      push(kUpdated | i | std::uint64_t{own} << 32);
-      if (own) w_.donatable.push_back(i);
+      const auto bytes = static_cast<std::uint64_t>(x->numel * size_of(x->dtype));
+      const bool reusable = own(i) && x->offset == 0 && x->buffer->bytes <= 2 * bytes &&
+                            reinterpret_cast<std::uintptr_t>(x->buffer->data) % kResultAlignment == 0;
+      push(kLarge | i | std::uint64_t{reusable} << 32);
+      if (reusable) w_.reusable.push_back(i);
     }
   }
 

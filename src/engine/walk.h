@@ -42,11 +42,14 @@ struct Walk {
   /// Set before the walk: the device on whose memory updates may be written into the old value's memory, or
   /// -1; see plan/donate.h.
   int donating = -1;
+  bool reusing = false;  // the same of whole results
   /// Set before the walk: the device of the evaluation, and the bytes that its kernels read at once where
   /// memory begins at a multiple of them; 0: alignment changes nothing.
   int device = ir::kAnyDevice, wide = 0;
   std::vector<std::uint32_t> updated;    // positions of leaves that are updated
   std::vector<std::uint32_t> donatable;  // those of them that nobody else has
+  std::vector<std::uint32_t> large;      // positions of leaves that results may take the memory of
+  std::vector<std::uint32_t> reusable;   // those of them that nobody else has, see plan/reuse.h
   bool lost = false;                     // a leaf's memory was overwritten by an evaluation that failed
   /// Set before the walk. Nodes that nobody asked for are among the roots.
   bool joined = false;

@@ -55,7 +55,7 @@ class Puller {
       const EntryId entry =
           stack ? loop_stack(out, level > 0) : value(out, base_coords(g_[out].dims, level), -1);
       p_.outputs.push_back({out, entry, level > 0, level, p_.linear[static_cast<std::size_t>(level)]});
-      if (const auto at = regions_.placements.find(out); at != regions_.placements.end())
+      if (const auto at = regions_.placements.find(out); at != regions_.placements.end() && !at->second.whole)
         place(p_.outputs.back(), at->second);
     }
     return std::move(p_);

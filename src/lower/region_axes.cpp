@@ -205,8 +205,9 @@ void RegionLowering::join_reduced() {
 /// point writes.
 bool RegionLowering::reads_what_it_writes() const {
   for (const auto& o : p_.outputs) {
-    if (!o.placed) continue;
-    const std::uint32_t arg = regions_.placements.at(o.node).arg;
+    const auto at = regions_.placements.find(o.node);
+    if (at == regions_.placements.end()) continue;
+    const std::uint32_t arg = at->second.arg;
     for (const Entry& e : p_.entries) {
       if (e.kind != Entry::Kind::Load || g_[e.node].arg < 0 ||
           static_cast<std::uint32_t>(g_[e.node].arg) != arg)

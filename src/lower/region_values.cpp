@@ -145,7 +145,8 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
 std::uint32_t RegionLowering::output_buffer(NodeId node, bool stream) {
   const DType t = g_[node].dtype;
   out_.bytes += g_[node].numel * size_of(t);
-  const bool placed = regions_.placements.contains(node);
+  const auto at = regions_.placements.find(node);
+  const bool placed = at != regions_.placements.end() && !at->second.whole;
   BufferDecl decl{BufferDecl::Role::Out, t, static_cast<std::uint8_t>(placed ? size_of(t) : 64)};
   decl.stream = stream;
   decl.vector = target_.gpu && !unaligned_ && (s_.lanes > 1 || s_.run_lanes > 1);

@@ -20,12 +20,16 @@ bool is_update(Op op) { return op == Op::pad || op == Op::update_at; }
 class Donor {
  public:
   Donor(Graph& graph, std::span<const NodeId> leaves, std::span<const NodeId> wanted)
-      : g_(graph), leaves_(leaves), wanted_(wanted), loops_(ir::find_loops(graph)) {}
+      : g_(graph),
+        leaves_(leaves),
+        wanted_(wanted),
+        later_(read_later(graph, wanted)),
+        loops_(ir::find_loops(graph)) {}
 
   Donations run() {
     for (NodeId leaf : leaves_) {
       const NodeId update = update_of(leaf);
-      if (update == kNoNode || shows(leaf, update) || later_readers(leaf)) continue;
+      if (update == kNoNode || shows(leaf, update) || later_[leaf]) continue;
       const auto arg = static_cast<std::uint32_t>(g_[leaf].arg);
       if (g_[update].op == Op::scatter) {
         g_[update].arg = g_[leaf].arg;
@@ -76,15 +80,6 @@ class Donor {
     const auto is_view_of_it = [&](NodeId id) { return id != update && resolve_alias(g_, id).base == leaf; };
     return std::any_of(g_.roots.begin(), g_.roots.end(), is_view_of_it) ||
            std::any_of(wanted_.begin(), wanted_.end(), is_view_of_it);
-  }
-
-  /// Whether a value that stays pending is made of the leaf, other than through values that are stored now.
-  bool later_readers(NodeId leaf) const {
-    std::vector<bool> reads(g_.size());
-    reads[leaf] = true;
-    for (NodeId id = leaf + 1; id < g_.size(); ++id)
-      for (const NodeId in : g_[id].in) reads[id] = reads[id] || (reads[in] && !is_root(in));
-    return std::any_of(wanted_.begin(), wanted_.end(), [&](NodeId id) { return reads[id] && !is_root(id); });
   }
 
   /// Where the innermost of nested updates goes: one of a slice of the leaf, that takes this slice's place,
@@ -159,12 +154,24 @@ class Donor {
 
   Graph& g_;
   std::span<const NodeId> leaves_, wanted_;
+  std::vector<bool> later_;
   ir::Loops loops_;
   std::unordered_map<NodeId, Box> boxes_;  // by update
   Donations out_;
 };
 
 }  // namespace
+
+std::vector<bool> read_later(const Graph& graph, std::span<const NodeId> wanted) {
+  std::vector<bool> root(graph.size()), read(graph.size());
+  for (const NodeId id : graph.roots) root[id] = true;
+  for (const NodeId id : wanted) read[id] = !root[id];
+  for (NodeId id = graph.size(); id-- > 0;)
+    if (read[id])
+      for (const NodeId in : graph[id].in)
+        if (!root[in]) read[in] = true;
+  return read;
+}
 
 Donations donate(Graph& graph, std::span<const NodeId> leaves, std::span<const NodeId> wanted) {
   return Donor(graph, leaves, wanted).run();

@@ -22,6 +22,10 @@ namespace kiln::plan {
 /// Bytes that a donation must save: below them the step that it adds costs more. Tests set it.
 inline std::atomic<std::int64_t> donated_bytes{4096};
 
+/// By node: whether a value that stays pending is made of it, other than through values that are stored now.
+/// `wanted` as for donate().
+std::vector<bool> read_later(const Graph& graph, std::span<const NodeId> wanted);
+
 struct Donations {
   std::unordered_map<NodeId, Placement> placements;  // of the nodes of boxes
   std::vector<std::uint32_t> args;                   // arguments that are overwritten

@@ -57,8 +57,8 @@ struct Refusal {
   Why why;
 };
 
-/// Where a stored node lies that goes into memory which is there already: an argument's, at an offset and
-/// strides of its own, and at starts that nodes hold (see ir::Op slice_at).
+/// Where a stored node lies that goes into memory which is there already: an argument's, as a whole
+/// (reuse.h), or at an offset and strides of its own, and at starts that nodes hold (see ir::Op slice_at).
 struct Placement {
   struct Position {
     NodeId start;
@@ -66,6 +66,7 @@ struct Placement {
     std::int64_t from_back;  // what is added to a negative start, or 0
   };
   std::uint32_t arg = 0;
+  bool whole = false;                 // all of the argument's memory, in the order of the node: nothing below
   std::int64_t offset = 0;            // elements
   std::vector<std::int64_t> strides;  // elements
   std::vector<Position> positions;

@@ -1,6 +1,7 @@
 // Float64 functions on vectors against the C library's long double: the errors that docs/accuracy.md states,
 // special values, and nothing left over from the masked lanes of a tail.
 #include "codegen/on_target.h"
+#include "needs_cpu.h"
 #include "tolerance.h"
 
 #include <gtest/gtest.h>
@@ -118,6 +119,7 @@ double error(double have, Wide want) {
 }
 
 TEST(VectorMath, Float64FunctionsKeepTheirBounds) {
+  KILN_NEEDS_CPU();
   std::vector<double> x, y;
   operands(x, y);
   x.push_back(1), y.push_back(1);  // an odd count: the last vector is partly masked

@@ -8,6 +8,7 @@
 #include "engine/plan_variants.h"
 #include "modes.h"
 #include "plan/donate.h"
+#include "plan/reuse.h"
 #include "program.h"
 
 #include <kiln/report.h>
@@ -187,10 +188,12 @@ void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare c
   const std::uint64_t verbose = number("KILN_TEST_FUZZ_VERBOSE", 0),
                       wanted = number("KILN_TEST_FUZZ_PROGRAMS", 0);
   const auto more = [&] { return wanted ? programs < wanted : std::chrono::steady_clock::now() < end; };
+  const std::int64_t before = plan::reused_bytes.exchange(0);  // however small arguments are
   for (; more() && !::testing::Test::HasFatalFailure(); ++programs) {
     if (verbose) std::cerr << "seed " << seed + programs << "\n";
     check(seed + programs, name, compare);
   }
+  plan::reused_bytes = before;
   std::cout << programs << " programs\n";
 }
 

@@ -1,0 +1,202 @@
+// Results of maps that take the memory of an argument: which do, and which must not.
+#include "plan/reuse.h"
+#include "api/expect.h"
+#include "counted.h"
+#include "modes.h"
+
+#include <kiln/config.h>
+
+#include <array>
+#include <numeric>
+#include <set>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+using test::count;
+using test::Counted;
+using testing::ModeScope;
+
+constexpr std::int64_t kSide = 256;  // of tensors that are large enough to be worth it
+
+class Reuse : public ::testing::Test {
+ protected:
+  void SetUp() override { clear_memory_caches(); }
+  static std::vector<float> numbers() {
+    std::vector<float> v(kSide * kSide);
+    std::iota(v.begin(), v.end(), 0.0f);
+    return v;
+  }
+  /// In memory of its own.
+  static Tensor fresh() { return Tensor::copy_of(numbers().data(), {kSide, kSide}, DType::Float32); }
+  static float was(std::int64_t i, std::int64_t j) { return static_cast<float>(kSide * i + j); }
+  ModeScope lazy_{Mode::Lazy};
+};
+
+TEST_F(Reuse, AMapTakesTheMemoryOfWhatNobodyHolds) {
+  Tensor x = fresh();
+  const void* const before = x.device_data();
+  for (int step = 0; step < 4; ++step) {
+    x = x * 2.0 - 1.0;
+    x.eval();
+    EXPECT_EQ(x.device_data(), before) << step;
+  }
+  EXPECT_EQ(x(3, 5).item<float>(), was(3, 5) * 16 - 15);
+  EXPECT_EQ(x(255, 255).item<float>(), was(255, 255) * 16 - 15);
+}
+
+TEST_F(Reuse, AnotherDtypeOfAsManyBytesAndNoOther) {
+  Tensor x = fresh();
+  const void* const before = x.device_data();
+  Tensor whole = x.astype(DType::Int32);
+  x = {};
+  whole.eval();
+  EXPECT_EQ(whole.device_data(), before);
+  EXPECT_EQ(whole(2, 9).item<std::int32_t>(), 2 * kSide + 9);
+  Tensor half = whole.astype(DType::Int16);
+  whole = {};
+  half.eval();
+  EXPECT_NE(half.device_data(), before);
+  EXPECT_EQ(half(2, 9).item<std::int16_t>(), 2 * kSide + 9);
+}
+
+TEST_F(Reuse, WhoHoldsTheOldValueKeepsIt) {
+  Tensor x = fresh();
+  const Tensor old = x;
+  x = x + 1.0;
+  x.eval();
+  EXPECT_EQ(old(1, 2).item<float>(), was(1, 2));
+  EXPECT_EQ(x(1, 2).item<float>(), was(1, 2) + 1);
+  Tensor y = fresh();
+  const Tensor row = y(7).eval();  // shows y's memory
+  y = y + 1.0;
+  y.eval();
+  EXPECT_EQ(row(4).item<float>(), was(7, 4));
+  Tensor z = fresh();
+  const Tensor later = z(7), sums = sum(z, 0);  // pending
+  z = z + 1.0;
+  z.eval();
+  EXPECT_EQ(later(4).item<float>(), was(7, 4));
+  EXPECT_EQ(sums(0).item<float>(), was(0, 0) * kSide + kSide * (kSide - 1) / 2 * kSide);
+  std::vector<float> mine = numbers();
+  Tensor borrowed = Tensor::borrow(mine.data(), {kSide, kSide}, DType::Float32, std::make_shared<int>(0));
+  borrowed = borrowed + 1.0;
+  borrowed.eval();
+  EXPECT_EQ(mine, numbers());
+}
+
+/// Of values asked for together, some read the old value at other points, or in other kernels.
+TEST_F(Reuse, OtherReadersOfTheOldValueComeFirst) {
+  for (const bool first : {true, false}) {
+    Tensor x = fresh();
+    const void* const before = x.device_data();
+    const Tensor w = ones({kSide, 3}).eval();
+    const Tensor product = matmul(x, w), turned = sort(flip(x, 1), 1);
+    x = x * 2.0;
+    eval(first ? std::initializer_list<Tensor>{product, turned, x}
+               : std::initializer_list<Tensor>{x, turned, product});
+    EXPECT_EQ(product(1, 2).item<float>(), 256.0f * 256 + 255.0f * 128) << first;
+    EXPECT_EQ(turned(3, 4).item<float>(), was(3, 4));
+    EXPECT_EQ(x(3, 4).item<float>(), was(3, 4) * 2);
+    EXPECT_EQ(x.device_data(), before);
+  }
+}
+
+TEST_F(Reuse, AResultThatReadsOtherPoints) {
+  Tensor x = fresh();
+  x = x + transpose(x);
+  x.eval();
+  EXPECT_EQ(x(3, 200).item<float>(), was(3, 200) + was(200, 3));
+  EXPECT_EQ(x(200, 3).item<float>(), was(3, 200) + was(200, 3));
+  Tensor y = fresh();
+  y = y - max(y, 1, true);
+  y.eval();
+  EXPECT_EQ(y(9, 10).item<float>(), 10.0f - 255.0f);
+  Tensor z = fresh();
+  z = flip(z, 1) * 2.0;
+  z.eval();
+  EXPECT_EQ(z(9, 10).item<float>(), was(9, 245) * 2);
+  Tensor a = fresh();
+  a = roll(a, 1, 1) + a;
+  a.eval();
+  EXPECT_EQ(a(9, 0).item<float>(), was(9, 255) + was(9, 0));
+  EXPECT_EQ(a(9, 10).item<float>(), was(9, 9) + was(9, 10));
+}
+
+/// A second result of a map reads what the first overwrites.
+TEST_F(Reuse, SeveralResultsOfOneMap) {
+  Tensor x = fresh(), y = fresh();
+  const std::array<const void*, 2> before{x.device_data(), y.device_data()};
+  const Tensor sum_of = x + y, difference = x - y * 2.0;
+  x = y = {};
+  eval({sum_of, difference});
+  EXPECT_EQ(sum_of(3, 4).item<float>(), 2 * was(3, 4));
+  EXPECT_EQ(difference(3, 4).item<float>(), -was(3, 4));
+  EXPECT_NE(sum_of.device_data(), difference.device_data());
+  for (const Tensor& t : {sum_of, difference})
+    EXPECT_TRUE(t.device_data() == before[0] || t.device_data() == before[1]);
+}
+
+/// The new momentum is read for the new parameter; from the third step on no plan is made and no memory
+/// moves.
+TEST_F(Reuse, AStepOfTraining) {
+  constexpr int kLayers = 5;
+  std::vector<Tensor> p, m;
+  for (int i = 0; i < kLayers; ++i) {
+    p.push_back(fresh());
+    m.push_back((zeros({kSide, kSide}) * 1.0).eval());
+  }
+  const Tensor x = (ones({4, kSide}) * 0.5).eval();
+  const auto step = [&] {
+    Tensor y = x;
+    for (const Tensor& w : p) y = tanh(matmul(y, w));
+    const Tensor loss = sum(y);
+    std::vector<Tensor> wanted{loss};
+    for (int i = 0; i < kLayers; ++i) {
+      m[i] = m[i] * 0.5 + p[i] * 0.25;
+      p[i] = p[i] - m[i];
+      wanted.push_back(m[i]);
+      wanted.push_back(p[i]);
+    }
+    eval(wanted);
+  };
+  step();
+  step();
+  const std::set<const void*> before{p[3].device_data(), m[3].device_data()};
+  const Counted third = count(step);
+  EXPECT_EQ(third.plan_misses, 0u);
+  EXPECT_EQ((std::set<const void*>{p[3].device_data(), m[3].device_data()}), before);
+  float parameter = was(3, 4), momentum = 0;
+  for (int i = 0; i < 3; ++i) {
+    momentum = momentum * 0.5f + parameter * 0.25f;
+    parameter -= momentum;
+  }
+  EXPECT_EQ(p[3](3, 4).item<float>(), parameter);
+  EXPECT_EQ(m[3](3, 4).item<float>(), momentum);
+}
+
+/// A result that others read in the same evaluation keeps its place in the order, and gets memory of its own.
+TEST_F(Reuse, AResultThatOthersRead) {
+  Tensor x = fresh();
+  x = x * 2.0;
+  const Tensor sorted = sort(x, 0), product = matmul(transpose(x), ones({kSide, 2}));
+  eval({x, sorted, product});
+  EXPECT_EQ(x(3, 4).item<float>(), 2 * was(3, 4));
+  EXPECT_EQ(sorted(3, 4).item<float>(), 2 * was(3, 4));
+  EXPECT_EQ(product(0, 1).item<float>(), 2.0f * 256 * (255 * 128));
+}
+
+TEST_F(Reuse, APartOfABufferDoesNotKeepTheRest) {
+  Tensor all = concat({fresh(), fresh(), fresh()}, 0).eval();
+  Tensor part = all(range(0, kSide)).eval();
+  all = {};
+  const void* const before = part.device_data();
+  part = part + 1.0;
+  part.eval();
+  EXPECT_NE(part.device_data(), before);
+  EXPECT_EQ(part(3, 4).item<float>(), was(3, 4) + 1);
+}
+
+}  // namespace
+}  // namespace kiln
