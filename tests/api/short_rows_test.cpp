@@ -176,6 +176,26 @@ TEST(ShortRows, SortsOfRowsUpToThoseThatNetworksTake) {
     }
 }
 
+/// The first of rows: blocks of as many are sorted and merged, others are left out. Rows along other axes too.
+TEST(ShortRows, FirstOfRowsOfEveryLength) {
+  for (const DType dtype : {DType::UInt8, DType::BFloat16, DType::Float16, DType::Int32, DType::Float32,
+                            DType::Int64, DType::Float64})
+    for (const std::int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33, 100, 515}) {
+      const Tensor x = numbers(dtype, {70, n}, true), across = numbers(dtype, {n, 67}, true);
+      const auto what = cat(name(dtype), " rows of ", n);
+      expect_agreement([&] { return sort(x, 1); }, "sorted " + what);
+      expect_agreement([&] { return argsort(x, 1, true); }, "order of " + what);
+      expect_agreement([&] { return sort(across, 0, true); }, "columns, " + what);
+      for (const std::int64_t kept : {1, 2, 5, 8, 9, 32}) {
+        if (kept > n) continue;
+        const auto first = cat(kept, " of ", what);
+        expect_agreement([&] { return topk(x, kept).values; }, first);
+        expect_agreement([&] { return topk(x, kept).indices; }, "where, " + first);
+        expect_agreement([&] { return topk(across, kept, 0, false).values; }, "columns, " + first);
+      }
+    }
+}
+
 /// Runs of elements behind the axis whose axes are walked as one, or are not.
 TEST(ShortRows, ScattersOfRowsOfSeveralAxes) {
   for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64, DType::Int32})

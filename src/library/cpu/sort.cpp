@@ -2,6 +2,7 @@
 
 #include "device/cpu/threads.h"
 #include "library/cpu/sort_keys.h"
+#include "library/cpu/sort_lines.h"
 #include "library/cpu/sort_network.h"
 
 #include <algorithm>
@@ -22,6 +23,7 @@ using library::Sort;
 constexpr std::int64_t kRadixAbove = 256;       // shorter rows are sorted by comparisons
 constexpr std::int64_t kParallelAbove = 65536;  // elements of a row that several threads sort together
 constexpr std::int64_t kSelectBelow = 8;   // a part of a row smaller than this fraction is selected first,
+constexpr std::int64_t kPlacesKept = 64;   // elements of a row whose places are written down for all rows
 constexpr std::int64_t kFilterBelow = 64;  // one smaller than this without writing the row down
 
 /// A key with its position. Up to 32 bits of key share one word with it.
@@ -288,13 +290,32 @@ class Tile {
     Order order;
     TransposeSquares<Item> transpose;
     KeyFunctions<T> keys;
+    OrderLines<Item> lines;
+    std::conditional_t<Positions, ItemFunctions<Key<T>, Item>, bool> items;
   };
   static Functions functions() {
+    Functions f{{}, transpose_squares<Item>(), key_functions<T>(), order_lines<Item>(), {}};
     if constexpr (kPaired)
-      return {pair_sort(), transpose_squares<Item>(), key_functions<T>()};
+      f.order = pair_sort();
     else
-      return {tile_sort<Item>(), transpose_squares<Item>(), key_functions<T>()};
+      f.order = tile_sort<Item>();
+    if constexpr (Positions) f.items = item_functions<Key<T>, Item>();
+    return f;
   }
+  /// What all tiles of a call share.
+  struct Shared {
+    Functions f = functions();
+    LineOrder<Item> in, out;    // where rows have so few elements, or so few are kept
+    std::vector<Item> places;  // of the elements of short rows, all rows of a tile
+    Shared(std::int64_t n, std::int64_t kept) {
+      if (n <= LineOrder<Item>::kMost)
+        in.set(n, [&](std::int64_t e) { return e % kRows * n + e / kRows; });
+      if (kept <= LineOrder<Item>::kMost)
+        out.set(kept, [&](std::int64_t e) { return e % kept * kRows + e / kept; });
+      if (sizeof(Item) == sizeof(T) || n > kPlacesKept) return;
+      for (std::int64_t e = 0; e < kRows * n; ++e) places.push_back(static_cast<Item>(e % n));
+    }
+  };
   /// Lines of a tile: whole squares.
   static std::int64_t lines(std::int64_t length) { return (length + kRows - 1) / kRows * kRows; }
   static std::size_t bytes(std::int64_t length) {
@@ -312,17 +333,17 @@ class Tile {
         by_row_(reinterpret_cast<Item*>(memory + 3 * lines_ * kNetworkLine)) {}
 
   /// Sorts `count` rows from `first` on.
-  void sort(std::int64_t first, std::int64_t count, const Functions& f) {
+  void sort(std::int64_t first, std::int64_t count, const Shared& shared) {
     first_ = first, count_ = count;
-    fill(f);
+    fill(shared);
     if constexpr (kPaired)
-      f.order(items_, positions_, rows_.length);
+      shared.f.order(items_, positions_, rows_.length);
     else
-      f.order(items_, rows_.length);
+      shared.f.order(items_, rows_.length, call_.kept);
     if constexpr (Positions)
-      drain(f);
+      drain(shared);
     else
-      drain_values(f);
+      drain_values(shared);
   }
 
  private:
@@ -334,7 +355,8 @@ class Tile {
     return outer * call_.kept * rows_.inner + (first_ + r - outer * rows_.inner);
   }
 
-  void fill(const Functions& f) {
+  void fill(const Shared& shared) {
+    const Functions& f = shared.f;
     const std::int64_t n = rows_.length, stride = call_.in.strides[call_.axis];
     if (stride == 1 && beginnings_.regular && beginnings_.step == n)
       f.keys.keys(row(0), 1, count_ * n, Positions, call_.descending, keys_);
@@ -347,34 +369,34 @@ class Tile {
       from = keys_;
     } else {
       constexpr int kShift = 4 * sizeof(Item);
-      for (std::int64_t r = 0; r < kRows; ++r)
-        for (std::int64_t i = 0; i < n; ++i)
-          by_row_[r * n + i] = Item{keys_[r * n + i]} << kShift | static_cast<Item>(i);
+      if (!shared.places.empty())
+        f.items.items(keys_, shared.places.data(), kRows * n, by_row_);
+      else
+        for (std::int64_t r = 0; r < kRows; ++r)
+          for (std::int64_t i = 0; i < n; ++i)
+            by_row_[r * n + i] = Item{keys_[r * n + i]} << kShift | static_cast<Item>(i);
       from = by_row_;
     }
-    if (n >= kRows)
-      f.transpose(from, n, kRows, items_, kRows, kRows * kRows, lines_ / kRows);
+    if (n <= LineOrder<Item>::kMost)
+      f.lines(shared.in, from, items_);
     else
-      for (std::int64_t i = 0; i < n; ++i)
-        for (std::int64_t r = 0; r < kRows; ++r) items_[i * kRows + r] = from[r * n + i];
+      f.transpose(from, n, kRows, items_, kRows, kRows * kRows, lines_ / kRows);
     if constexpr (kPaired)
       for (std::int64_t i = 0; i < n; ++i)
         std::fill_n(positions_ + i * kRows, kRows, static_cast<std::uint64_t>(i));
   }
 
   /// The first lines, as many as are kept, row by row. Returns how far apart rows are.
-  std::int64_t to_rows(const Functions& f, const Item* from) {
-    const std::int64_t kept = call_.kept;
-    if (kept >= kRows) {
-      f.transpose(from, kRows, kRows * kRows, by_row_, lines_, kRows, lines(kept) / kRows);
-      return lines_;
+  std::int64_t to_rows(const Shared& shared, const Item* from) {
+    if (call_.kept <= LineOrder<Item>::kMost) {
+      shared.f.lines(shared.out, from, by_row_);
+      return call_.kept;
     }
-    for (std::int64_t r = 0; r < kRows; ++r)
-      for (std::int64_t i = 0; i < kept; ++i) by_row_[r * kept + i] = from[i * kRows + r];
-    return kept;
+    shared.f.transpose(from, kRows, kRows * kRows, by_row_, lines_, kRows, lines(call_.kept) / kRows);
+    return lines_;
   }
 
-  void drain(const Functions& f) {
+  void drain(const Shared& shared) {
     const RowOut<T> out = out_of<T>(call_);
     const std::int64_t stride = call_.in.strides[call_.axis], kept = call_.kept, inner = rows_.inner;
     if constexpr (kPaired) {
@@ -386,14 +408,17 @@ class Tile {
     }
     const Item* lines = items_;
     if constexpr (kPaired) lines = positions_;
-    const std::int64_t pitch = to_rows(f, lines);
+    const std::int64_t pitch = to_rows(shared, lines);
+    constexpr Item kPosition = kPaired ? ~Item{0} : (Item{1} << (4 * sizeof(Item))) - 1;
+    const bool adjoin = inner == 1 && pitch == kept;
+    if (out.positions && adjoin)
+      shared.f.items.positions(by_row_, count_ * kept, kPosition, out.positions + out_of_row(0));
+    if (adjoin && (kPaired || !out.values)) return;
     for (std::int64_t r = 0; r < count_; ++r) {
       const Item* const from = by_row_ + r * pitch;
       const std::int64_t to = out_of_row(r);
-      constexpr Item kPosition = kPaired ? ~Item{0} : (Item{1} << (4 * sizeof(Item))) - 1;
       if (out.positions && inner == 1)
-        for (std::int64_t i = 0; i < kept; ++i)
-          out.positions[to + i] = static_cast<std::int64_t>(from[i] & kPosition);
+        shared.f.items.positions(from, kept, kPosition, out.positions + to);
       else if (out.positions)
         for (std::int64_t i = 0; i < kept; ++i)
           out.positions[to + i * inner] = static_cast<std::int64_t>(from[i] & kPosition);
@@ -407,10 +432,11 @@ class Tile {
     }
   }
 
-  void drain_values(const Functions& f) {
+  void drain_values(const Shared& shared) {
+    const Functions& f = shared.f;
     T* const values = static_cast<T*>(call_.values);
     const std::int64_t kept = call_.kept, inner = rows_.inner;
-    const std::int64_t pitch = to_rows(f, items_);
+    const std::int64_t pitch = to_rows(shared, items_);
     if (inner == 1 && pitch == kept)
       return f.keys.values(by_row_, count_ * kept, call_.descending, values + out_of_row(0));
     for (std::int64_t r = 0; r < count_; ++r) {
@@ -439,12 +465,12 @@ template <class T, bool Positions>
 void sort_tiles(const Sort& call, const Rows& rows, std::byte* workspace) {
   using TileOf = Tile<T, Positions>;
   constexpr std::int64_t kRows = TileOf::kRows;
-  const auto functions = TileOf::functions();
+  const typename TileOf::Shared shared(rows.length, call.kept);
   const std::int64_t grain = std::max<std::int64_t>(1, kRadixAbove * 16 / (kRows * rows.length + 1));
   parallel_for((rows.count + kRows - 1) / kRows, grain, [&](std::int64_t begin, std::int64_t end, int slot) {
     TileOf tile(call, rows, workspace + static_cast<std::size_t>(slot) * TileOf::bytes(rows.length));
     for (std::int64_t first = begin * kRows; first < std::min(end * kRows, rows.count); first += kRows)
-      tile.sort(first, std::min(kRows, rows.count - first), functions);
+      tile.sort(first, std::min(kRows, rows.count - first), shared);
   });
 }
 

@@ -23,38 +23,41 @@ using Key = Unsigned<sizeof(T)>;
 template <class T>
 constexpr Key<T> kSign = static_cast<Key<T>>(Key<T>{1} << (8 * sizeof(T) - 1));
 
+/// Bits of infinity; those of NaN without their sign are greater.
 template <class T>
-bool is_nan(T x) {
-  if constexpr (std::is_integral_v<T>)
-    return false;
+constexpr Key<T> kInfinity = std::bit_cast<Key<T>>(std::numeric_limits<T>::infinity());
+template <>
+inline constexpr Key<float16> kInfinity<float16> = 0x7c00;
+template <>
+inline constexpr Key<bfloat16> kInfinity<bfloat16> = 0x7f80;
+
+/// The bits of an element. A copy of a half as a whole would keep compilers from making registers of a loop.
+template <class T>
+Key<T> bits_of(const T& x) {
+  if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+    return x.bits;
   else
-    return x != x;
-}
-template <>
-inline bool is_nan(float16 x) {
-  return (x.bits & 0x7fff) > 0x7c00;
-}
-template <>
-inline bool is_nan(bfloat16 x) {
-  return (x.bits & 0x7fff) > 0x7f80;
+    return std::bit_cast<Key<T>>(x);
 }
 
 /// An unsigned number of the same order. Where equal elements must have equal keys, -0 takes that of +0.
 template <class T>
-Key<T> key_of(T x, bool merge_zeros) {
+Key<T> key_of(const T& x, bool merge_zeros) {
   using K = Key<T>;
+  const K bits = bits_of(x);
   if constexpr (std::is_integral_v<T>) {
-    const K bits = static_cast<K>(x);
     if constexpr (std::is_signed_v<T>)
       return static_cast<K>(bits ^ kSign<T>);
     else
       return bits;
   } else {
-    K bits = std::bit_cast<K>(x);
-    if (merge_zeros && bits == kSign<T>) bits = 0;
-    // Without a branch, since signs are in no order: all bits of a negative number turn, the sign of another.
-    const K negative = static_cast<K>(K{0} - static_cast<K>(bits >> (8 * sizeof(T) - 1)));
-    return is_nan(x) ? std::numeric_limits<K>::max() : static_cast<K>(bits ^ (negative | kSign<T>));
+    // Without a branch, since signs are in no order, and so that compilers make registers of it: all bits of a
+    // negative number turn, the sign of another.
+    const K zero = static_cast<K>(merge_zeros ? K{0} : kSign<T>);
+    const K merged = bits == kSign<T> ? zero : bits;
+    const K negative = static_cast<K>(K{0} - static_cast<K>(merged >> (8 * sizeof(T) - 1)));
+    const K key = static_cast<K>(merged ^ (negative | kSign<T>));
+    return static_cast<K>(bits & ~kSign<T>) > kInfinity<T> ? std::numeric_limits<K>::max() : key;
   }
 }
 
@@ -77,9 +80,9 @@ T value_of(Key<T> key) {
     else
       return static_cast<T>(key);
   } else {
-    if (key == std::numeric_limits<K>::max()) return quiet_nan<T>();
     const K negative = static_cast<K>(static_cast<K>(key >> (8 * sizeof(T) - 1)) - K{1});
-    return std::bit_cast<T>(static_cast<K>(key ^ (negative | kSign<T>)));
+    const K bits = static_cast<K>(key ^ (negative | kSign<T>));
+    return std::bit_cast<T>(key == std::numeric_limits<K>::max() ? std::bit_cast<K>(quiet_nan<T>()) : bits);
   }
 }
 

@@ -147,21 +147,54 @@ struct Bitonic {
       for (std::int64_t first = 0; first + size < n; first += 2 * size) merge(first, n, size);
   }
 
-  [[gnu::always_inline]] void sort(std::int64_t n) const {
-    if (n < 8)
-      return merge_exchange(n,
-                            [&](std::int64_t i, std::int64_t j) __attribute__((always_inline)) { at(i, j); });
+  [[gnu::always_inline]] void sort_four(std::int64_t n) const {
+    V v[4];
+    for (int i = 0; i < 4; ++i) v[i] = i < n ? lines[i] : ~V{};
+    exchange(v[0], v[1]), exchange(v[2], v[3]), exchange(v[0], v[2]), exchange(v[1], v[3]);
+    exchange(v[1], v[2]);
+    for (int i = 0; i < n; ++i) lines[i] = v[i];
+  }
+
+  /// The least `size` lines of blocks of as many, which are sorted one by one: of two sorted blocks each takes
+  /// the lesser of its first and the other's last. Pre: size is a power of two, from 8 on.
+  [[gnu::always_inline]] void select(std::int64_t n, std::int64_t size) const {
+    sort_eights(std::min(size, n));
+    for (std::int64_t block = size; block < n; block += size) {
+      const std::int64_t here = std::min(size, n - block);
+      const Bitonic next{reinterpret_cast<Item*>(&lines[block])};
+      next.sort_eights(here);
+      for (std::int64_t j = 0, i = size - 1; j < here; ++j, --i) {
+        const V x = lines[i], y = lines[block + j];
+        lines[i] = x < y ? x : y;
+      }
+      merge_halves(0, size, size);
+    }
+  }
+
+  [[gnu::always_inline]] void sort(std::int64_t n, std::int64_t kept) const {
+    if (kept == 1) {
+      V least = lines[0];
+      for (std::int64_t i = 1; i < n; ++i) {
+        const V x = lines[i];
+        least = x < least ? x : least;
+      }
+      lines[0] = least;
+      return;
+    }
+    if (n <= 4) return sort_four(n);
     const std::int64_t whole = (n + 7) / 8 * 8;
     for (std::int64_t i = n; i < whole; ++i) lines[i] = ~V{};
-    sort_eights(whole);
+    const auto size = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(kept, 8))));
+    2 * size <= whole ? select(whole, size) : sort_eights(whole);
   }
 };
 
 /// By registers of `Bytes`, of which there are more than eight.
 template <int Bytes, class Item>
-[[gnu::always_inline]] inline void network(Item* tile, std::int64_t n) {
+[[gnu::always_inline]] inline void network(Item* tile, std::int64_t n, std::int64_t kept) {
   constexpr auto kStep = static_cast<std::int64_t>(Bytes / sizeof(Item));
-  for (std::int64_t row = 0; row < kNetworkRows<Item>; row += kStep) Bitonic<Item, Bytes>(tile + row).sort(n);
+  for (std::int64_t row = 0; row < kNetworkRows<Item>; row += kStep)
+    Bitonic<Item, Bytes>(tile + row).sort(n, kept);
 }
 
 /// Pairs fill too many registers for eights of lines.
@@ -204,12 +237,12 @@ template <class T>
 #define KILN_AVX512 \
   __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,prefer-vector-width=512"), optimize("O3")))
 template <class Item>
-KILN_AVX2 void network_avx2(Item* tile, std::int64_t n) {
-  network<32>(tile, n);
+KILN_AVX2 void network_avx2(Item* tile, std::int64_t n, std::int64_t kept) {
+  network<32>(tile, n, kept);
 }
 template <class Item>
-KILN_AVX512 void network_avx512(Item* tile, std::int64_t n) {
-  network<64>(tile, n);
+KILN_AVX512 void network_avx512(Item* tile, std::int64_t n, std::int64_t kept) {
+  network<64>(tile, n, kept);
 }
 /// The first halves of two lines, or the second ones, one element of each in turn.
 template <bool Second, class Line, std::size_t... I>
@@ -265,7 +298,7 @@ KILN_AVX512 void values_avx512(const Key<T>* from, std::int64_t n, bool descendi
 }
 #endif
 template <class Item>
-void network_base(Item* tile, std::int64_t n) {
+void network_base(Item* tile, std::int64_t n, std::int64_t) {
   tile = static_cast<Item*>(__builtin_assume_aligned(tile, kNetworkLine));
   merge_exchange(n, [&](std::int64_t i, std::int64_t j) __attribute__((always_inline)) {
     exchange_lines(tile + i * kNetworkRows<Item>, tile + j * kNetworkRows<Item>);

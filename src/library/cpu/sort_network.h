@@ -21,9 +21,10 @@ template <class Item>
 inline constexpr int kNetworkRows = static_cast<int>(kNetworkLine / sizeof(Item));
 
 /// Sorts each row of a tile of `n` lines; element i of row r is tile[i * kNetworkRows<Item> + r]. Equal items
-/// cannot be told apart. Pre: tile is aligned to kNetworkLine.
+/// cannot be told apart. Only the first `kept` lines of the result are asked for: the others may hold
+/// anything. Pre: tile is aligned to kNetworkLine and has whole eights of lines; 1 <= kept <= n.
 template <class Item>
-using TileSort = void (*)(Item* tile, std::int64_t n);
+using TileSort = void (*)(Item* tile, std::int64_t n, std::int64_t kept);
 /// The one for the instruction set in force. Item: an unsigned integer of 1 to 8 bytes.
 template <class Item>
 TileSort<Item> tile_sort();
