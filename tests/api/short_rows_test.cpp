@@ -176,7 +176,8 @@ TEST(ShortRows, SortsOfRowsUpToThoseThatNetworksTake) {
     }
 }
 
-/// The first of rows: blocks of as many are sorted and merged, others are left out. Rows along other axes too.
+/// The first of rows: blocks of as many are sorted and merged, others are left out. Rows along other axes
+/// too.
 TEST(ShortRows, FirstOfRowsOfEveryLength) {
   for (const DType dtype : {DType::UInt8, DType::BFloat16, DType::Float16, DType::Int32, DType::Float32,
                             DType::Int64, DType::Float64})

@@ -7,11 +7,12 @@ namespace kiln::cpu {
 
 /// to[i] = the position that from[i * stride] names along an axis of `extent` elements, negative indices
 /// counting from its end; `none` for those out of range.
-template <class Index>
+template <class Index, class Position = std::int64_t>
 using ResolvePositions = void (*)(const Index* from, std::int64_t stride, std::int64_t n, std::int64_t extent,
-                                  std::int64_t none, std::int64_t* to);
-/// The one for the instruction set in force. Index: an integer type.
-template <class Index>
-ResolvePositions<Index> resolve_positions();
+                                  std::int64_t none, Position* to);
+/// The one for the instruction set in force. Index: an integer type; Position: std::int64_t, or std::int32_t
+/// where extents are below 2^31.
+template <class Index, class Position = std::int64_t>
+ResolvePositions<Index, Position> resolve_positions();
 
 }  // namespace kiln::cpu

@@ -22,6 +22,7 @@ constexpr std::int64_t kResolvedAtOnce = 1024;                    // indices
 constexpr std::int64_t kListed = 128;          // runs of elements, whose indices are compared at once
 constexpr std::int64_t kWidenedTogether = 32;  // elements of a run of halves that is widened with the list
 constexpr std::int64_t kFetchedAhead = 16;     // of those
+constexpr std::int64_t kFetchedTogether = 8;   // indices: no more than a line has
 constexpr std::int64_t kValuesAnElement = 4;   // from which tables are worth clearing and combining
 
 std::int64_t count_of(const Array& a) {
@@ -172,9 +173,20 @@ void meet_row(A* elements, const T* values, std::int64_t step, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) meet<How>(elements[i], values[i * step]);
 }
 
+/// The array with its last axes joined as far as they are walked as one.
+Array with_long_rows(Array x) {
+  while (x.rank >= 2 && x.strides[x.rank - 2] == x.strides[x.rank - 1] * x.dims[x.rank - 1]) {
+    x.dims[x.rank - 2] *= x.dims[x.rank - 1];
+    x.strides[x.rank - 2] = x.strides[x.rank - 1];
+    --x.rank;
+  }
+  return x;
+}
+
 /// dst = x element by element, converted.
 template <class A, class T>
-void copy(const Array& x, A* dst) {
+void copy(const Array& from_array, A* dst) {
+  const Array x = with_long_rows(from_array);
   const std::int64_t run = x.rank ? x.dims[x.rank - 1] : 1, stride = x.rank ? x.strides[x.rank - 1] : 0;
   const std::int64_t rows = run == 0 ? 0 : count_of(x) / run;
   if (x.data == dst) return;
@@ -220,7 +232,7 @@ struct Meeting {
 
 /// Runs of `n` elements meet their values in the order of a list: first those that a thread does not own were
 /// left out without a branch, which would be mispredicted at every other one, and now the elements of later
-/// runs, which lie anywhere, are asked for ahead.
+/// runs, which lie anywhere, are asked for ahead, and the values of those that are left.
 template <Combine How, class A, class T>
 void meet_listed(const Meeting* list, std::int64_t count, A* elements, const T* values, std::int64_t step,
                  std::int64_t n) {
@@ -228,8 +240,10 @@ void meet_listed(const Meeting* list, std::int64_t count, A* elements, const T* 
   for (std::int64_t j = 0; j < count; ++j) {
     const Meeting ahead = list[std::min(j + kFetchedAhead, count - 1)];
     const auto* const line = reinterpret_cast<const char*>(elements + ahead.element);
+    const auto* const from = reinterpret_cast<const char*>(values + ahead.value);
     __builtin_prefetch(line, 1);
-    if (bytes > 64) __builtin_prefetch(line + 64, 1);
+    __builtin_prefetch(from);
+    if (bytes > 64) __builtin_prefetch(line + 64, 1), __builtin_prefetch(from + 64);
     meet_row<How>(elements + list[j].element, values + list[j].value, step, n);
   }
 }
@@ -396,20 +410,24 @@ T identity() {
 template <class T, class Index>
 void count_run(const Index* indices, std::int64_t stride, std::int64_t n, std::int64_t elements, T* tables,
                std::int64_t table_count) {
-  const ResolvePositions<Index> positions_of = resolve_positions<Index>();
+  const auto positions_of = resolve_positions<Index, std::int32_t>();
   const std::int64_t pitch = elements + 1;
   std::fill_n(tables, table_count * pitch, T{});
   const auto count = [&](std::int64_t position, std::int64_t table) {
     T& counter = tables[table * pitch + position];
     counter = static_cast<T>(static_cast<std::uint64_t>(counter) + 1);
   };
-  std::int64_t positions[kResolvedAtOnce];
+  std::int32_t positions[kResolvedAtOnce];  // tables are small
   for (std::int64_t k = 0; k < n; k += kResolvedAtOnce) {
     const std::int64_t here = std::min(kResolvedAtOnce, n - k);
     positions_of(indices + k * stride, stride, here, elements, elements, positions);
+    const std::int64_t more = std::min(here, n - k - here);
     std::int64_t j = 0;
-    for (; table_count == kCountTables && j + kCountTables <= here; j += kCountTables)
+    for (; table_count == kCountTables && j + kCountTables <= here; j += kCountTables) {
+      // the processor asks for what comes next when it counts no more
+      if (j % kFetchedTogether == 0 && j < more) __builtin_prefetch(indices + (k + here + j) * stride);
       for (std::int64_t t = 0; t < kCountTables; ++t) count(positions[j + t], t);
+    }
     for (; j < here; ++j) count(positions[j], 0);
   }
   for (std::int64_t t = 1; t < table_count; ++t)

@@ -305,11 +305,10 @@ class Tile {
   /// What all tiles of a call share.
   struct Shared {
     Functions f = functions();
-    LineOrder<Item> in, out;    // where rows have so few elements, or so few are kept
+    LineOrder<Item> in, out;   // where rows have so few elements, or so few are kept
     std::vector<Item> places;  // of the elements of short rows, all rows of a tile
     Shared(std::int64_t n, std::int64_t kept) {
-      if (n <= LineOrder<Item>::kMost)
-        in.set(n, [&](std::int64_t e) { return e % kRows * n + e / kRows; });
+      if (n <= LineOrder<Item>::kMost) in.set(n, [&](std::int64_t e) { return e % kRows * n + e / kRows; });
       if (kept <= LineOrder<Item>::kMost)
         out.set(kept, [&](std::int64_t e) { return e % kept * kRows + e / kept; });
       if (sizeof(Item) == sizeof(T) || n > kPlacesKept) return;

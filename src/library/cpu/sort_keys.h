@@ -51,8 +51,8 @@ Key<T> key_of(const T& x, bool merge_zeros) {
     else
       return bits;
   } else {
-    // Without a branch, since signs are in no order, and so that compilers make registers of it: all bits of a
-    // negative number turn, the sign of another.
+    // Without a branch, since signs are in no order, and so that compilers make registers of it: all bits of
+    // a negative number turn, the sign of another.
     const K zero = static_cast<K>(merge_zeros ? K{0} : kSign<T>);
     const K merged = bits == kSign<T> ? zero : bits;
     const K negative = static_cast<K>(K{0} - static_cast<K>(merged >> (8 * sizeof(T) - 1)));

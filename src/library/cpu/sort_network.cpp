@@ -155,8 +155,8 @@ struct Bitonic {
     for (int i = 0; i < n; ++i) lines[i] = v[i];
   }
 
-  /// The least `size` lines of blocks of as many, which are sorted one by one: of two sorted blocks each takes
-  /// the lesser of its first and the other's last. Pre: size is a power of two, from 8 on.
+  /// The least `size` lines of blocks of as many, which are sorted one by one: of two sorted blocks each
+  /// takes the lesser of its first and the other's last. Pre: size is a power of two, from 8 on.
   [[gnu::always_inline]] void select(std::int64_t n, std::int64_t size) const {
     sort_eights(std::min(size, n));
     for (std::int64_t block = size; block < n; block += size) {
@@ -184,7 +184,8 @@ struct Bitonic {
     if (n <= 4) return sort_four(n);
     const std::int64_t whole = (n + 7) / 8 * 8;
     for (std::int64_t i = n; i < whole; ++i) lines[i] = ~V{};
-    const auto size = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(kept, 8))));
+    const auto size =
+        static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(kept, 8))));
     2 * size <= whole ? select(whole, size) : sort_eights(whole);
   }
 };
