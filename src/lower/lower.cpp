@@ -7,6 +7,7 @@
 #include "lower/lower.h"
 
 #include "kernel/canonical.h"
+#include "kernel/specialise.h"
 #include "lower/attention_kernel.h"
 #include "lower/region_lowering.h"
 
@@ -120,8 +121,10 @@ Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan
               const schedule::Target& target) {
   if (region.kind == plan::Region::Kind::Attention)
     return lower_attention(graph, *regions.attentions[static_cast<std::size_t>(region.tiled)], target);
-  Lowered out = RegionLowering(graph, regions, region, target).run();
+  RegionLowering lowering(graph, regions, region, target);
+  Lowered out = lowering.run();
   number(out);
+  if (lowering.knows_sizes()) out.kernel = kernel::specialise(out.kernel, out.params);
   return out;
 }
 

@@ -93,6 +93,8 @@ class RegionLowering {
         k_(out_.kernel) {}
 
   Lowered run();
+  /// Whether the schedule asks for a kernel with its sizes as constants.
+  bool knows_sizes() const { return s_.known_sizes; }
 
  private:
   using Body = std::vector<Stmt>;

@@ -204,6 +204,7 @@ std::vector<NodeId> Units::stored_by(std::size_t region, FusionVariant variant) 
     case FusionVariant::RowsOnLanes:
     case FusionVariant::RowsBesideRows:
     case FusionVariant::Untiled:
+    case FusionVariant::KnownSizes:
     case FusionVariant::SiblingsApart:
     case FusionVariant::Joined: return out;
   }

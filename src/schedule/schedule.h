@@ -105,7 +105,8 @@ struct Schedule {
   bool kept_together = false;  // Columns: all kept axes share the lanes as one
   std::int64_t round = 0;   // Rows, a map of short rows: elements after which rows and vectors begin together
   bool one_thread = false;  // a CPU's: no thread is woken for it
-  bool one_by_one = false;  // Rows: the reduced axes are loops of single elements, none is on lanes
+  bool known_sizes = false;  // the kernel has its sizes as constants: a kernel for each shape
+  bool one_by_one = false;   // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:
   kernel::Threads threads;
   int steps = 0;        // of each Vector loop, when its extent is bounded

@@ -213,6 +213,11 @@ std::optional<Schedule> varied(FusionVariant variant, const Facts& f, const Targ
     case FusionVariant::RowsOnLanes: return rows_on_lanes(f, t, chosen);
     case FusionVariant::RowsBesideRows: return rows_beside_rows(f, t, chosen);
     case FusionVariant::Untiled: return untiled(f, t, chosen);
+    case FusionVariant::KnownSizes: {
+      Schedule s = chosen;
+      s.known_sizes = true;
+      return s;
+    }
     case FusionVariant::Default:
     case FusionVariant::ReductionsApart:
     case FusionVariant::SiblingsApart:
@@ -233,7 +238,8 @@ std::vector<FusionVariant> alternatives(const Facts& facts, const Target& target
       FusionVariant::ByColumns,      FusionVariant::RowsOnLanes,   FusionVariant::RowsBesideRows,
       FusionVariant::Untiled,        FusionVariant::PastCaches,    FusionVariant::ThroughCaches,
       FusionVariant::OneThread,      FusionVariant::FewerLanes,    FusionVariant::MoreLanes,
-      FusionVariant::FourTimesLanes, FusionVariant::SmallerBlocks, FusionVariant::LargerBlocks};
+      FusionVariant::FourTimesLanes, FusionVariant::SmallerBlocks, FusionVariant::LargerBlocks,
+      FusionVariant::KnownSizes};
   std::vector<FusionVariant> out;
   for (const FusionVariant v : kOrder)
     if (varied(v, facts, target, chosen)) out.push_back(v);
