@@ -209,6 +209,22 @@ class Finder {
     return false;
   }
 
+  /// A node between the scores and the weights that no attention takes in: a scan, a sort, a gather.
+  NodeId no_function_of_scores(const Attention& a, const std::vector<bool>& depends) const {
+    std::vector<NodeId> stack{g_[a.product].in[0]};
+    std::vector<bool> seen(g_.size());
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (seen[id] || id == a.scores || !depends[id]) continue;
+      seen[id] = true;
+      const Op op = g_[id].op;
+      if (!ir::is_elementwise(op) && !ir::is_view(op) && !ir::is_reduce(op)) return id;
+      stack.insert(stack.end(), g_[id].in.begin(), g_[id].in.end());
+    }
+    return kNoNode;
+  }
+
   std::optional<Attention> refused(const Attention& a, Why why) {
     refusals_.push_back({a.scores, a.product, std::move(why)});
     return std::nullopt;
@@ -222,7 +238,11 @@ class Finder {
       return Outcome::Refused;
     };
     const std::vector<bool> claimed = claim(a, depends, memory);
-    if (!claimed[a.scores]) return refuse(FusionReason::ScoresRead);
+    if (!claimed[a.scores]) {
+      const NodeId other = no_function_of_scores(a, depends);
+      return refuse(other == kNoNode ? Why(FusionReason::ScoresRead)
+                                     : because(FusionReason::NotOneScore, ir::info(g_[other].op).name));
+    }
     std::vector<bool> inside = claimed;
     for (NodeId id = 0; id < g_.size(); ++id) inside[id] = inside[id] || (free_[id] >= 0 && !depends[id]);
     TermReader reader(g_, a, inside, depends);
@@ -299,7 +319,7 @@ class Finder {
 
 }  // namespace
 
-Why refuse_on_gpu(const Graph& g, const Attention& a) {
+Why refuse_on_gpu(const Graph&, const Attention& a) {
   constexpr std::int64_t kMostWidth = 256, kMost = std::int64_t{1} << 31;
   if (a.t == kNoTerm) return FusionReason::GpuExponentials;
   if (!is_half(a.q.dtype) || a.k.dtype != a.q.dtype || a.v.dtype != a.q.dtype) return FusionReason::GpuHalves;
@@ -309,7 +329,7 @@ Why refuse_on_gpu(const Graph& g, const Attention& a) {
     if (m->column != 1 && (m == &a.v ? a.width : a.depth) != 1) return FusionReason::GpuColumns;
   if (a.batch * ((a.rows + 127) / 128) >= kMost || a.columns >= kMost || a.rows >= kMost)
     return FusionReason::GpuTooMany;
-  return g[a.product].numel > 0 ? Why() : Why(FusionReason::GpuNone);
+  return {};
 }
 
 std::vector<Attention> find_attentions(const Graph& graph, std::span<const PairSums> again,

@@ -325,7 +325,7 @@ const std::pair<const std::pair<NodeId, Frame>, Reading>* TermReader::row_value_
 std::optional<Reading> TermReader::weights(NodeId node, const Frame& frame) {
   Result r = read(node, frame);
   if (!r) return r;
-  if (r->kind == Kind::Plain && !r->scored) return refuse(FusionReason::NotOfScores);
+  if (r->kind == Kind::Plain && !r->scored) return refuse(FusionReason::RowNoWeight);
   if (r->kind == Kind::Row || r->kind == Kind::Shift) return refuse(FusionReason::RowNoWeight);
   r = as_weight(*r);
   const bool plain_only = !weighed_ && !exponential_sums_ && a_.t == kNoTerm;

@@ -286,12 +286,40 @@ const std::vector<Program>& programs() {
          const Tensor s = o.scores(), m = max(s, 1, true), e = exp(s - m);
          return Results{matmul(e / sum(e, 1, true), o.v), m};
        }},
+      {R::TooManyInputs, On::Cpu,
+       [] {
+         Tensor y = matmul(x(), data({96, 32}));
+         for (int i = 0; i < 60; ++i) y = y + data({64, 32}, DType::Float32, i);
+         return Results{y};
+       }},
+      {R::NotOneScore, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores();
+         return Results{matmul(nn::softmax(s + cumsum(s, 1)), o.v)};
+       }},
+      {R::RowSpreads, On::Cpu,
+       [] {
+         const Operands o;
+         const Tensor s = o.scores(), e = exp(s - (max(s, 1, true) + data({128})));
+         return Results{matmul(e / sum(e, 1, true), o.v)};
+       }},
+      {R::PairsElsewhere, On::Cpu,
+       [] {
+         const auto both = [](const Tensor& s) { return nn::softmax(s) + nn::softmax(s.T()); };
+         return gradients([&](const Tensor& q, const Tensor& k) { return both(matmul(q, k.T())); },
+                          Operands().k);
+       }},
+      {R::GpuTooMany, On::Gpu,
+       [] {
+         const Tensor k = broadcast_to(data({1, 64}, DType::Float16), {std::int64_t{1} << 31, 64});
+         return Results{matmul(nn::softmax(matmul(data({1, 64}, DType::Float16), k.T())), k)};
+       }},
   };
   return all;
 }
 
-/// Reasons that the tests of other files show (graphs that no public function records, options), and those
-/// that need more tensors or memory than a test should take.
+/// Reasons that the tests of other files show, and those that no program is known to have.
 const std::set<FusionReason> kElsewhere = {
     // tests/inspect/patterns_test.cpp
     FusionReason::UserCondition,
@@ -299,16 +327,8 @@ const std::set<FusionReason> kElsewhere = {
     FusionReason::UserOff,
     FusionReason::UserApart,
     FusionReason::MeasuredApart,  // tests/engine/adapt_test.cpp
-    // no program is known
-    FusionReason::TooManyInputs,
-    FusionReason::NotOneScore,
-    FusionReason::RowSpreads,
-    FusionReason::NotOfScores,
-    FusionReason::PairsElsewhere,
+    // no program has them: other conditions fail before, as far as is known
     FusionReason::PairsWait,
-    // memory; what has no elements is settled before
-    FusionReason::GpuTooMany,
-    FusionReason::GpuNone,
 };
 
 class Reasons : public ::testing::Test {
