@@ -155,7 +155,8 @@ constexpr Kind kLoopKinds[] = {Kind::Loop,   Kind::Loop,         Kind::Loop,    
                                Kind::Window, Kind::Reshape,      Kind::Permute, Kind::Another, Kind::Gather,
                                Kind::Cast,   Kind::Evaluate};
 
-Program random_program(std::uint64_t seed, std::span<const Kind> kinds) {
+/// `custom`: of 100 instructions so many are calls of the program's own kernels.
+Program random_program(std::uint64_t seed, std::span<const Kind> kinds, int custom = 0) {
   Draw d(seed);
   Program p;
   const bool large = d.chance(12);  // long reductions, several threads
@@ -227,7 +228,7 @@ Program random_program(std::uint64_t seed, std::span<const Kind> kinds) {
     return list[static_cast<std::size_t>(d.below(static_cast<std::int64_t>(std::size(list))))];
   };
   for (std::int64_t k = 0; k < count; ++k) {
-    add(any(kinds));
+    add(custom > 0 && d.chance(custom) ? Kind::Custom : any(kinds));
     if (p.instructions.back().kind != Kind::Loop) continue;
     // Several of its results together, and what is made of one.
     const int loop = static_cast<int>(p.instructions.size()) - 1;
@@ -258,6 +259,8 @@ Program random_program(std::uint64_t seed, std::span<const Kind> kinds) {
 Program random_program(std::uint64_t seed) { return random_program(seed, kAnyKinds); }
 
 Program random_loops(std::uint64_t seed) { return random_program(seed, kLoopKinds); }
+
+Program random_customs(std::uint64_t seed) { return random_program(seed, kAnyKinds, 20); }
 
 namespace {
 

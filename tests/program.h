@@ -59,6 +59,7 @@ enum class Kind : std::uint8_t {
   Loop,
   Another,  // result of one of the latest loops
   Cond,
+  Custom,
   Evaluate,
   kCount
 };
@@ -96,6 +97,9 @@ Program random_program(std::uint64_t seed);
 
 /// One whose values mostly come from loops: several results of one loop are read and wanted together.
 Program random_loops(std::uint64_t seed);
+
+/// One with calls of kernels of the program's own.
+Program random_customs(std::uint64_t seed);
 
 /// Elements that depend on the seed only: small integers, sometimes NaN and infinities; sometimes a strided
 /// view of larger memory, sometimes borrowed and misaligned.

@@ -224,6 +224,7 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
     case Kind::Loop: return looped(input(i, 0), d);
     case Kind::Another: return another(input(i, 0), d);
     case Kind::Cond: return conditional(input(i, 0), input(i, 1), input(i, 2), d);
+    case Kind::Custom: return custom(input(i, 0), input(i, 1), d);
     case Kind::Evaluate: {
       const Value x = input(i, 0);
       x.tensor.eval();

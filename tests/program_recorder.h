@@ -2,7 +2,8 @@
 // program.cpp makes, runs and shrinks programs; program_record.cpp has what each of them is made of,
 // program_elementwise.cpp the elementwise instructions, program_move.cpp those that move elements,
 // program_reduce.cpp reductions, products and scans, program_sweeps.cpp several reductions of one value,
-// program_loop.cpp loops and branches, program_index.cpp indexing by tensors and sorting.
+// program_loop.cpp loops and branches, program_index.cpp indexing by tensors and sorting, program_custom.cpp
+// kernels of the program's own.
 #pragma once
 
 #include "program.h"
@@ -167,6 +168,8 @@ class Recorder {
   Value followed(Value x, Draw& d);
   Value carried(Value x, Draw& d);
   Value conditional(const Value& c, const Value& a, const Value& b, Draw& d);
+
+  Value custom(const Value& a, const Value& b, Draw& d);
 
   // ---- indexing, sorting
   Value positions(const Value& v, std::int64_t n);

@@ -11,6 +11,8 @@
 #include "plan/reuse.h"
 #include "program.h"
 
+#include <kiln/custom_kernel.h>
+#include <kiln/fusion_pattern.h>
 #include <kiln/report.h>
 
 #include <gtest/gtest.h>
@@ -103,10 +105,14 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
+using Draws = test::Program (*)(std::uint64_t seed);
+test::Program drawn(std::uint64_t seed) {
+  return number("KILN_TEST_FUZZ_LOOPS", 0) ? test::random_loops(seed) : test::random_program(seed);
+}
+
 template <class Compare>
-void check(std::uint64_t seed, const char* name, Compare compare) {
-  const test::Program p =
-      number("KILN_TEST_FUZZ_LOOPS", 0) ? test::random_loops(seed) : test::random_program(seed);
+void check(std::uint64_t seed, const char* name, Compare compare, Draws draws) {
+  const test::Program p = draws(seed);
   const std::string what = compare(p);
   if (what.empty()) return;
   const std::string cause = what.substr(0, 7);  // a thrown error shrinks to a thrown error
@@ -182,7 +188,7 @@ std::string compare_without_memory(const test::Program& p) {
 }
 
 template <class Compare>
-void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare compare) {
+void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare compare, Draws draws = drawn) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   std::uint64_t programs = 0;
   const std::uint64_t verbose = number("KILN_TEST_FUZZ_VERBOSE", 0),
@@ -191,7 +197,7 @@ void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare c
   const std::int64_t before = plan::reused_bytes.exchange(0);  // however small arguments are
   for (; more() && !::testing::Test::HasFatalFailure(); ++programs) {
     if (verbose) std::cerr << "seed " << seed + programs << "\n";
-    check(seed + programs, name, compare);
+    check(seed + programs, name, compare, draws);
   }
   plan::reused_bytes = before;
   std::cout << programs << " programs\n";
@@ -250,6 +256,65 @@ TEST(Fuzz, ProgramsPlannedOneByOneEqualTheInterpreter) {
 TEST(Fuzz, ProgramsOfAnyVariantsEqualTheInterpreter) {
   fuzz("variants", number("KILN_TEST_FUZZ_SEED", 1) + 9000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 3,
        compare_variants);
+}
+
+/// Computes what one operation of two arrays of a shape does, with the same bits.
+CustomKernel kernel_of(const char* name, CpuKernel cpu, const std::string& expression) {
+  return custom_kernel(
+      {.name = name,
+       .results = [](const KernelTypes& in, KernelNumbers) { return KernelTypes{in[0]}; },
+       .cpu = cpu,
+       .cuda =
+           {.source =
+                "extern \"C\" __global__ void f(const float* x, const float* y, float* z, long long n) {\n"
+                "  long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n"
+                "  if (i < n) z[i] = " +
+                expression + ";\n}\n",
+            .function = "f",
+            .launch = [](const KernelCall& call) { return CudaLaunch::each(call.in[0].numel()); }},
+       .same_bits = true});
+}
+
+template <class F>
+void each_element(const KernelCall& call, F f) {
+  for (std::int64_t i = 0; i < call.out[0].numel(); ++i)
+    call.out[0].as<float>()[i] = f(call.in[0].as<const float>()[i], call.in[1].as<const float>()[i]);
+}
+
+/// Of every third shape the operands do not fit: a near miss.
+std::string fits(const fusion::Match& m) {
+  if (m["x"].dtype != DType::Float32 || m["x"].shape != m["y"].shape) return "other types";
+  return m["x"].shape.numel() % 3 == 0 ? "a third of all sizes" : "";
+}
+
+TEST(Fuzz, ProgramsWithKernelsAndPatternsOfTheirOwnEqualTheInterpreter) {
+  namespace f = fusion;
+  const f::ScopedPattern product(
+      {.name = "product",
+       .match = f::op("multiply", f::any("x"), f::any("y")),
+       .legal = fits,
+       .kernel = kernel_of(
+           "product", [](const KernelCall& c) { each_element(c, [](float x, float y) { return x * y; }); },
+           "x[i] * y[i]"),
+       .operands = {"x", "y"}});
+  const f::ScopedPattern difference(
+      {.name = "difference",
+       .match = f::op("add", f::op("negative", f::any("x")), f::any("y")),
+       .legal = fits,
+       .kernel = kernel_of(
+           "difference",
+           [](const KernelCall& c) { each_element(c, [](float x, float y) { return -x + y; }); },
+           "-x[i] + y[i]"),
+       .operands = {"x", "y"}});
+  const f::ScopedPattern apart({.name = "apart", .match = f::op("exp", f::any("x")), .hint = f::Hint::Apart});
+  const auto compare_any = [](const test::Program& p) {
+    std::string what = compare(p, testing::kEngines[p.instructions.size() % 2 ? 2 : 0], true);
+    return what.empty() && p.instructions.size() % 4 == 0 ? compare_strictly(p) : what;
+  };
+  const std::uint64_t before = statistics().library_calls;
+  fuzz("customs", number("KILN_TEST_FUZZ_SEED", 1) + 11000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2,
+       compare_any, test::random_customs);
+  EXPECT_GT(statistics().library_calls, before);
 }
 
 TEST(Fuzz, StrictProgramsHaveOneSetOfBits) {
