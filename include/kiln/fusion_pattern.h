@@ -5,8 +5,11 @@
 //     const f::ScopedPattern geglu({
 //         .name = "geglu",
 //         .match = f::op("multiply", f::op("gelu", f::any("gate")), f::any("up")),
-//         .legal = [](const f::Match& m) { return m["gate"].dtype == kiln::DType::Float32 ? "" : "gate is no
-//         float32"; }, .kernel = my_geglu,               // a kiln::CustomKernel .operands = {"gate", "up"},
+//         .legal = [](const f::Match& m) {
+//           return m["gate"].dtype == kiln::DType::Float32 ? "" : "gate is no float32";
+//         },
+//         .kernel = my_geglu,  // a kiln::CustomKernel
+//         .operands = {"gate", "up"},
 //     });
 //
 // Patterns are tried on every graph that is planned while they are in force, the latest first, before Kiln's

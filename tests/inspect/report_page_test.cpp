@@ -30,7 +30,7 @@ class ReportPage : public ::testing::Test {
     c.explain = directory_ / "page.html";
     configure(c);
     const Tensor x = test::data({64, 96}), w = test::data({96, 32});
-    for (int i = 0; i < 4; ++i) sort(nn::softmax(matmul(x, w) * static_cast<float>(i)), 1).eval();
+    for (int i = 0; i < 4; ++i) exp(sort(nn::softmax(matmul(x, w) * static_cast<float>(i)), 1)).eval();
     configure(before_);
     std::ostringstream text;
     text << std::ifstream(directory_ / "page.html").rdbuf();
@@ -69,6 +69,14 @@ TEST_F(ReportPage, NothingInAReportEndsItsScript) {
 TEST_F(ReportPage, ABrowserDrawsIt) {
   if (std::system("command -v chromium > /dev/null 2>&1") != 0) GTEST_SKIP() << "no chromium";
   page();
+  // A click on the last kernel that has code shows this code.
+  std::ofstream(directory_ / "page.html", std::ios::app) << R"js(<script>addEventListener("load", () => {
+    const tabs = [...document.querySelectorAll("[data-tab]")], last = tabs.at(-1).dataset.region;
+    document.querySelector(`tr[data-region="${last}"]`).click();
+    const on = document.querySelector("[data-tab][aria-pressed=true]");
+    const text = document.querySelector("[data-text]:not([hidden])");
+    document.title = `${tabs[0].dataset.region !== last} ${on.dataset.region === last} ${text.dataset.text === on.dataset.tab}`;
+  });</script>)js";
   const std::string command =
       "timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
       "--user-data-dir='" +
@@ -83,6 +91,7 @@ TEST_F(ReportPage, ABrowserDrawsIt) {
   EXPECT_NE(dom.find("Roofline"), dom.npos);
   EXPECT_GE(count_of(dom, "<tr data-region="), 1u);
   EXPECT_NE(dom.find("data-nodes="), dom.npos);
+  EXPECT_NE(dom.find("<title>true true true</title>"), dom.npos);
 }
 
 }  // namespace
