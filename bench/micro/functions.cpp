@@ -68,7 +68,7 @@ void run(benchmark::State& state, const std::function<E(E, E, E)>& f, float low,
   const kiln::cpu::CpuTarget target = kiln::cpu::host_target();
   const kernel::Kernel k = elementwise(f, target.vector_bytes / 4);
   if (std::getenv("MICRO_ASSEMBLY")) std::puts(kiln::cpu::assembly_text(k, "f", target).c_str());
-  const kiln::cpu::MachineCode e = kiln::cpu::load(kiln::cpu::compile(k, "f", target), "f", k);
+  const kiln::cpu::MachineCode e = kiln::cpu::load(kiln::cpu::compile(k, "f", target), "f");
   std::mt19937 gen(1);
   std::uniform_real_distribution<float> any(low, high);
   alignas(64) static float memory[4][kCount];

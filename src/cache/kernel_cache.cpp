@@ -6,6 +6,7 @@
 #include "cache/kernel_source.h"
 #include "device/cpu/threads.h"
 #include "device/device.h"
+#include "device/host_code.h"
 #include "engine/lifetime.h"
 #include "generator_hash.h"
 #include "inspect/statistics.h"
@@ -104,6 +105,7 @@ struct Compilation {
   std::optional<device::EditedSource> edited;  // compiled instead, and kept in memory alone
   DiskCache* disk = nullptr;
   std::string disk_key;
+  SourceLocation line = SourceLocation();
 
   using Time = std::chrono::steady_clock::time_point;
 
@@ -112,6 +114,8 @@ struct Compilation {
   /// `start`: when work on it began, which may be long after the kernel was asked for.
   void publish(const device::Binary& binary, Time start) const {
     compiler->load(*into->code, binary, unit());
+    if (device::tells_code()) [[unlikely]]
+      device::tell_code(into->name, line, into->code->host_functions());
     const auto ns = static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count());
     into->compile_ns.store(ns, std::memory_order_relaxed);
     count(Counter::CompileNs, ns);
@@ -206,13 +210,14 @@ Made make(const Wanted& wanted) {
   out->key = wanted.key;
   out->instances = r.instances;
   out->name = r.kernel->label + "-" + short_name(wanted.key);
-  Compilation c{out, wanted.compiler, r.kernel, symbol_of(wanted.key), wanted.edited, nullptr, {}};
+  Compilation c{out, wanted.compiler, r.kernel, symbol_of(wanted.key), wanted.edited, nullptr, {}, r.line};
   const Tier tier = compiler.interprets() ? config().tier : Tier::Jit;
-  if (tier == Tier::Vm || !compiler.available()) {
+  const auto by_vm = [&] {
     compiler.interpret(*out->code, c.unit());
     out->verdict = Verdict::Vm;
-    return {out};
-  }
+    return Made{out};
+  };
+  if (tier == Tier::Vm) return by_vm();
   if (wanted.edited)
     warn(cat(out->name, " is made from ", wanted.edited->name));
   else
@@ -228,6 +233,7 @@ Made make(const Wanted& wanted) {
     out->verdict = Verdict::Disk;
     return {out};
   }
+  if (!compiler.available()) return by_vm();
   if (tier == Tier::Jit) {
     try {
       c.compile();
@@ -237,11 +243,10 @@ Made make(const Wanted& wanted) {
       warn(cat(e.what(), "; running it by the vm"));
     }
   }
-  compiler.interpret(*out->code, c.unit());
-  out->verdict = Verdict::Vm;
-  if (tier == Tier::Jit) return {out, false};
-  compile_later(std::move(c));
-  return {out};
+  Made made = by_vm();
+  made.keep = tier != Tier::Jit;
+  if (made.keep) compile_later(std::move(c));
+  return made;
 }
 
 Hash128 text_hash(const Wanted& w) {
@@ -294,7 +299,8 @@ void serve(KernelRequest& r) {
   Made made;
   try {
     made = make(wanted);
-    if (check && made.kernel->verdict != Verdict::Vm) slot->text = text_hash(wanted);
+    if (check && made.kernel->verdict != Verdict::Vm && wanted.compiler->available())
+      slot->text = text_hash(wanted);
   } catch (...) {
     forget(wanted, slot);
     throw;

@@ -7,6 +7,7 @@
 #include "device/launch.h"
 #include "kernel/kernel.h"
 
+#include <kiln/arguments.h>
 #include <kiln/device.h>
 #include <kiln/error.h>
 
@@ -44,7 +45,8 @@ struct KernelRequest {
   Device device;
   int instances = 1;  // see CachedKernel; part of the key that the result has
   std::shared_ptr<const CachedKernel> result;
-  Verdict verdict = Verdict::Memory;  // how this request was served
+  Verdict verdict = Verdict::Memory;       // how this request was served
+  SourceLocation line = SourceLocation();  // of the program, for tools that show code
 };
 
 /// Fills `result` of every request: with machine code from memory, disk or the compiler, or, where the device

@@ -85,4 +85,15 @@ class BinaryStore {
 void set_binary_store(BinaryStore* store);
 BinaryStore* binary_store();
 
+/// Keeps in the store, beside the binaries, what their compiler says of itself: `target` is what a machine
+/// without a compiler knows of its device, `said` what it needs to find the binaries by. Cheap where it is
+/// kept already.
+void remember_compiler(const std::string& target, const std::string& said);
+/// What was kept for a target, or nothing.
+std::optional<std::string> remembered_compiler(const std::string& target);
+
+/// Whether this process does as a build without compilers on a machine without NVRTC does, which runs what
+/// other processes compiled: KILN_TEST_NO_COMPILERS=1, for tests.
+bool hides_compilers();
+
 }  // namespace kiln::device

@@ -1,6 +1,7 @@
 #include "device/device.h"
 
 #include "support/check.h"
+#include "support/env.h"
 
 #include <atomic>
 
@@ -22,6 +23,30 @@ std::atomic<BinaryStore*> store{nullptr};
 
 void set_binary_store(BinaryStore* to) { store.store(to, std::memory_order_release); }
 BinaryStore* binary_store() { return store.load(std::memory_order_acquire); }
+
+namespace {
+
+Hash128 compiler_entry() { return hash128(std::string("what compiled the binaries")); }
+
+}  // namespace
+
+void remember_compiler(const std::string& target, const std::string& said) {
+  BinaryStore* const store = binary_store();
+  if (store == nullptr || remembered_compiler(target) == said) return;
+  store->put(compiler_entry(), target, Binary(said.begin(), said.end()));
+}
+
+std::optional<std::string> remembered_compiler(const std::string& target) {
+  BinaryStore* const store = binary_store();
+  const std::optional<Binary> kept = store ? store->get(compiler_entry(), target) : std::nullopt;
+  if (!kept) return std::nullopt;
+  return std::string(kept->begin(), kept->end());
+}
+
+bool hides_compilers() {
+  static const bool hidden = environment_variable("KILN_TEST_NO_COMPILERS") != nullptr;
+  return hidden;
+}
 
 void Compiler::interpret(Code&, const Unit&) const {
   KILN_CHECK_THAT(false, "a device without an interpreter is to interpret a kernel");

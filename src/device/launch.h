@@ -17,6 +17,14 @@ struct Resources {
   int registers = -1, spilled_bytes = -1;
 };
 
+/// A function of a kernel's machine code in the host's memory: its body, or another section ("link",
+/// "second", "finish").
+struct HostFunction {
+  std::string part;
+  const void* address = nullptr;
+  std::uint64_t bytes = 0;
+};
+
 /// A kernel as a device loaded it: made, filled and run by that device alone.
 class Code {
  public:
@@ -29,6 +37,8 @@ class Code {
   /// What the interpreter runs, readable; empty where there is none.
   virtual std::string program_text() const { return {}; }
   virtual Resources resources() const { return {}; }
+  /// Its machine code, where the host runs that. For the thread that loaded it.
+  virtual std::vector<HostFunction> host_functions() const { return {}; }
 };
 
 /// An array that a kernel reads by tiles through its device's copy engine: a buffer of the launch, innermost

@@ -18,6 +18,7 @@
 #include "engine/values.h"
 #include "engine/walk.h"
 #include "inspect/check_values.h"
+#include "inspect/compile_budget.h"
 #include "inspect/explain.h"
 #include "inspect/plan_difference.h"
 #include "inspect/statistics.h"
@@ -391,7 +392,13 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
     std::optional<Recording> again;
     if (config().adapt == Adapt::Tune) again.emplace(w.walk);
     const SourceLocation line = w.roots.front()->loc;
+    const SourceLocation forced = asked.call ? asked.call->line() : line;
     if (log_enabled(Topic::Kernel) || explaining()) difference = missed_plan(w);
+    PlanDifference from_latest;
+    if (nears_compile_budget(forced)) {
+      std::vector<ir::NodeId> numbers;
+      from_latest = difference_of_line(forced, engine::build_graph(w.walk, numbers));
+    }
     keep_results(nullptr, claims, w);  // from here on every node looks held
     if (may_overwrite(w.walk)) claim_memory(overwritable_arguments(w.walk), claims, w);
     guard.unlock();
@@ -401,6 +408,8 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
       const TraceSpan planning("planning", "plan");
       plan = engine::keep_plan(w.walk.key, engine::make_plan(w.walk, std::move(graph), ids, device));
     }
+    if (const NewKernels made = new_kernels(*plan); made.kernels > 0)
+      note_compiles(forced, made.kernels, made.ns, from_latest);
     if (again) plan = tune(std::move(plan), w.walk, *again, device, w.args);
     guard.relock();
     mark_passed(*plan, w);

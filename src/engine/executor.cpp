@@ -6,6 +6,7 @@
 #include "engine/replay.h"
 #include "engine/tile_calls.h"
 #include "engine/trace_log.h"
+#include "inspect/nvtx.h"
 #include "inspect/statistics.h"
 #include "inspect/timeline.h"
 #include "ir/custom.h"
@@ -72,6 +73,8 @@ class Run {
       if (static_cast<std::int32_t>(i) == plan_.first_write && wrote_) *wrote_ = true;
       if (measured || traced_) [[unlikely]]
         timed_step(i, measured);
+      else if (ranged_) [[unlikely]]
+        ranged_step(plan_.steps[i]);
       else
         step(plan_.steps[i]);
       if (plan_.steps.size() > 1) free_after(static_cast<std::int32_t>(i));
@@ -85,6 +88,24 @@ class Run {
     const double seconds = device_.seconds([&] { step(s); });
     if (measured) measured->measured(i, seconds);
     if (traced_) trace_event(s.kind == Step::Kind::Launch ? "kernel" : "library", name_of(s), begin);
+  }
+
+  void ranged_step(const Step& s) {
+    const SourceLocation line = line_of(s);
+    const std::string name = name_of(s);
+    const NvtxRange range(line.line() == 0 ? name : cat(name, " ", line.file_name(), ":", line.line()));
+    step(s);
+  }
+
+  SourceLocation line_of(const Step& s) const {
+    switch (s.kind) {
+      case Step::Kind::Launch: return plan_.launches[s.index].line;
+      case Step::Kind::Library: return plan_.library[s.index].line;
+      case Step::Kind::Loop: return SourceLocation();
+      case Step::Kind::Attention: return plan_.attentions[s.index]->line;
+      case Step::Kind::PairSums: return plan_.pair_sums[s.index]->line;
+    }
+    return SourceLocation();
   }
 
   std::string name_of(const Step& s) const {
@@ -115,7 +136,7 @@ class Run {
 
   /// The same as one graph, if these arguments came before.
   void steps_or_graph() {
-    if (!plan_.graphs || traced_ || log_enabled(Topic::Kernel) || !plan_.argument_bytes.empty())
+    if (!plan_.graphs || traced_ || ranged_ || log_enabled(Topic::Kernel) || !plan_.argument_bytes.empty())
       return steps();
     allocate_results();
     const Hash128 key = memory_key();
@@ -305,14 +326,22 @@ class Run {
     with_arguments(launches.front(), [&](void* const* pointers, const std::uint64_t* slots) {
       const device::Bound bound{&launches.front(), pointers, slots};
       if (!launches.front().types.empty() && dumps_runs()) [[unlikely]]
-        return dumped_launch(launches.front(), bound);
+        return dumped_launch({&bound, 1}, launches);
       launch_bound(launches, {&bound, 1}, recorded);
     });
   }
 
   /// A launch that is written with its memory, to be run again.
-  void dumped_launch(const Launch& l, const device::Bound& bound) {
+  void dumped_launch(std::span<const device::Bound> bound, std::span<const Launch> launches) {
     std::vector<RunMemory> memories;
+    std::vector<RunArguments> sets;
+    for (std::size_t i = 0; i < launches.size(); ++i)
+      sets.push_back(
+          {&launches[i], dumped_buffers(launches[i], memories), {bound[i].slots, launches[i].slots.size()}});
+    dump_run(sets, plan_.device, memories, [&] { device_.launch(bound); });
+  }
+
+  std::vector<RunBuffer> dumped_buffers(const Launch& l, std::vector<RunMemory>& memories) const {
     std::vector<RunBuffer> buffers;
     for (std::size_t b = 0; b < l.buffers.size(); ++b) {
       const Place& p = l.buffers[b];
@@ -333,8 +362,7 @@ class Run {
       to.memory = static_cast<std::int32_t>(at - memories.begin());
       to.offset = address(p) - m.data;
     }
-    dump_run(l, plan_.device, memories, buffers, {bound.slots, l.slots.size()},
-             [&] { device_.launch({&bound, 1}); });
+    return buffers;
   }
 
   void launch_together(std::span<const Launch> launches, const GraphStep* recorded) {
@@ -354,6 +382,8 @@ class Run {
       for (const Place& p : l.buffers) *pointer++ = address(p);
       for (const std::uint32_t s : l.slots) *slot++ = slots_[s];
     }
+    if (!launches.front().types.empty() && dumps_runs()) [[unlikely]]
+      return dumped_launch(bound, launches);
     launch_bound(launches, bound, recorded);
   }
 
@@ -546,7 +576,7 @@ class Run {
   std::span<std::byte* const> args_;
   std::span<const std::uint64_t> slots_;
   bool* wrote_;  // null: nobody asks
-  const bool traced_ = tracing();
+  const bool traced_ = tracing(), ranged_ = makes_ranges();
   std::byte* workspace_ = nullptr;  // of library calls that are recorded
   std::vector<ir::Buffer*>& buffers_;
   std::size_t begun_ = 0, ended_ = 0;  // how far in plan_.by_first and plan_.by_last

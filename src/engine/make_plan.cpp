@@ -198,13 +198,13 @@ std::vector<KernelRequest> PlanMaker::kernel_requests() {
     const kernel::Kernel& k = lowered_[step.index]->kernel;
     requests.push_back({&k, classes_[step.index].key, device_,
                         device::at(device_).room_for(k, static_cast<int>(step.count)), nullptr,
-                        Verdict::Memory});
+                        Verdict::Memory, g_[region_of_launch_[step.index]->outputs.front()].loc});
   }
-  const auto add = [&](const kernel::Kernel& k) {
-    requests.push_back({&k, kernel::hash(k), device_, 1, nullptr, Verdict::Memory});
+  const auto add = [&](const kernel::Kernel& k, const plan::Region& r) {
+    requests.push_back({&k, kernel::hash(k), device_, 1, nullptr, Verdict::Memory, g_[r.nodes.front()].loc});
   };
-  for (const EpilogueOf& e : epilogues_) add(e.lowered->kernel);
-  for (const TileLowered& t : tile_kernels_) add(t.lowered->kernel);
+  for (const EpilogueOf& e : epilogues_) add(e.lowered->kernel, *e.region);
+  for (const TileLowered& t : tile_kernels_) add(t.lowered->kernel, *t.region);
   return requests;
 }
 

@@ -51,7 +51,8 @@ struct Launch : device::Launch {
   std::int64_t bytes = 0;            // memory traffic, each operand once
   std::string ops, extents;          // for logs
   Verdict verdict = Verdict::Memory;
-  std::vector<DType> types;  // of the buffers, where launches are written (replay.h)
+  std::vector<DType> types;                // of the buffers, where launches are written (replay.h)
+  SourceLocation line = SourceLocation();  // that recorded its first result
 };
 
 struct ArrayOperand {
@@ -75,6 +76,7 @@ struct LibraryCall {
   Place out;                       // perhaps the first operand's memory, where nobody else reads that
   std::vector<Place> others;       // of an op of several results those after the first. None: nobody asks
   std::int32_t epilogue = -1;      // not -1: of Plan::epilogues, which stores the results; `out` is no place
+  SourceLocation line = SourceLocation();  // that recorded it
 };
 
 /// What the library is asked to do, but for the addresses. `call` lives as long as the result.
@@ -85,6 +87,7 @@ struct TileStep {
   std::int64_t tile_rows = 0, tile_columns = 0, local_bytes = 0;
   std::vector<std::shared_ptr<const CachedKernel>> kernels;
   std::vector<DType> slot_types;
+  SourceLocation line = SourceLocation();  // that recorded its result
 };
 
 /// A step that computes an attention tile by tile.
@@ -215,6 +218,14 @@ std::shared_ptr<const Plan> make_plan(const Walk& walk, ir::Graph graph, const s
 /// overwrite.
 std::shared_ptr<const Plan> make_plan(ir::Graph graph, Device device,
                                       const std::vector<ir::NodeId>& donatable = {});
+
+/// Kernels of a plan, and of the plans that its loops run, which were in no cache when it was made, and the
+/// time that their compiles have taken so far.
+struct NewKernels {
+  int kernels = 0;
+  std::uint64_t ns = 0;
+};
+NewKernels new_kernels(const Plan& plan);
 
 /// Called with every graph that is planned, as the planner gets it, for tests: what another target would make
 /// of it. Null: none.

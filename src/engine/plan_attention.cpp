@@ -79,6 +79,7 @@ void PlanMaker::add_attention(const plan::Region& r) {
   for (NodeId o : r.outputs) place_of(o, 0);
   auto step = std::make_unique<AttentionStep>();
   step->what = regions_.attentions[static_cast<std::size_t>(r.tiled)];
+  step->line = g_[r.outputs.front()].loc;
   const plan::Attention& a = *step->what;
   step->routine = &library::attention(device_);
   std::tie(step->tile_rows, step->tile_columns) = step->routine->tile_of(a);

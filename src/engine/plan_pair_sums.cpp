@@ -12,6 +12,7 @@ void PlanMaker::add_pair_sums(const plan::Region& r) {
   for (NodeId o : r.outputs) place_of(o, 0);
   auto step = std::make_unique<PairSumsStep>();
   step->what = regions_.pair_sums[static_cast<std::size_t>(r.tiled)];
+  step->line = g_[r.outputs.front()].loc;
   const plan::PairSums& s = *step->what;
   step->routine = &library::pair_sums(device_);
   std::tie(step->tile_rows, step->tile_columns) = step->routine->tile_of(s);

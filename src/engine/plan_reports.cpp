@@ -3,6 +3,8 @@
 #include "engine/plan_maker.h"
 #include "ir/layout.h"
 
+#include <kiln/config.h>
+
 #include <algorithm>
 
 namespace kiln::engine {
@@ -35,6 +37,27 @@ std::int64_t bytes_of(const plan::MatrixMemory& m, const ir::Graph& g) {
 }
 
 }  // namespace
+
+NewKernels new_kernels(const Plan& plan) {
+  NewKernels out;
+  if (config().tier == Tier::Vm) return out;
+  const auto add = [&](const CachedKernel& k, Verdict verdict) {
+    if (verdict != Verdict::Compiled && verdict != Verdict::Vm) return;
+    ++out.kernels;
+    out.ns += k.compile_ns.load(std::memory_order_relaxed);
+  };
+  for (const Step& s : plan.steps)
+    if (s.kind == Step::Kind::Launch) add(*plan.launches[s.index].kernel, plan.launches[s.index].verdict);
+  for (const Launch& l : plan.epilogues) add(*l.kernel, l.verdict);
+  for (const Loop& l : plan.loops)
+    for (const auto& inner : {l.condition, l.body}) {
+      if (!inner) continue;
+      const NewKernels more = new_kernels(*inner);
+      out.kernels += more.kernels;
+      out.ns += more.ns;
+    }
+  return out;
+}
 
 void PlanMaker::note_steps(const plan::Region& r) {
   region_of_library_.resize(plan_->library.size(), &r);

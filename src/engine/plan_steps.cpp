@@ -142,6 +142,7 @@ void PlanMaker::size_launch(Launch& l, lower::Lowered& lowered, const plan::Regi
   l.work = lowered.work;
   l.ops = op_names(g_, r);
   l.extents = Shape(g_[r.outputs.front()].dims).str();
+  l.line = g_[r.outputs.front()].loc;
   lowered.kernel.label = label_of(g_, r);
 }
 
@@ -191,6 +192,7 @@ LibraryCall PlanMaker::library_call(NodeId id) {
   LibraryCall l;
   l.routine = &library::routine(n.op, device_);
   l.op = n.op;
+  l.line = n.loc;
   l.attr64 = n.attr64;
   l.attrs.assign(n.attrs.begin(), n.attrs.end());
   l.strict = target.strict;

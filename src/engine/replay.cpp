@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <mutex>
 #include <set>
 
@@ -23,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kSchema = "kiln.replay/1";
+constexpr const char* kSchema = "kiln.replay/2";
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kAlignment =
     256;  // of memory: a launch sees addresses as far below it as the program did
@@ -45,8 +46,7 @@ bool is_first(const std::string& name) {
 }
 
 bool can_be_written(const Launch& l, std::span<const RunMemory> memories) {
-  if (!l.kernel || !l.head.empty() || !l.tiled.empty() || l.given_buffer >= 0 || !l.given.empty())
-    return false;
+  if (!l.kernel || l.given_buffer >= 0 || !l.given.empty()) return false;
   std::uint64_t bytes = 0;
   for (const RunMemory& m : memories) bytes += m.bytes;
   if (bytes <= kMostBytes) return true;
@@ -63,33 +63,46 @@ Json json_of(const device::LaunchShape& s) {
           {"cooperative", s.cooperative}};
 }
 
-Json json_of(const Launch& l, Device device, std::span<const RunMemory> memories,
-             std::span<const RunBuffer> buffers, std::span<const std::uint64_t> slots) {
-  Json j = {{"schema", kSchema},
-            {"name", l.kernel->name},
-            {"device", device.str()},
-            {"source", l.kernel->name + (device.kind == Device::Kind::Cpu ? ".ll" : ".cu")},
-            {"symbol", symbol_of(l.kernel->key)},
-            {"operations", l.ops},
-            {"extents", l.extents},
-            {"instances", l.instances},
+Json json_of(const device::TiledBuffer& t) {
+  return {{"buffer", t.buffer}, {"dtype", name(t.dtype)}, {"rank", t.rank},
+          {"dims", t.dims},     {"strides", t.strides},   {"box", t.box}};
+}
+
+Json json_of(const RunArguments& a) {
+  const Launch& l = *a.launch;
+  Json j = {{"extents", l.extents},
             {"shape", json_of(l.shape)},
-            {"narrow", l.narrow},
             {"params", l.params},
             {"arguments", l.arguments},
-            {"slots", slots},
+            {"slots", std::vector<std::uint64_t>(a.slots.begin(), a.slots.end())},
             {"grid", l.grid},
             {"finish_grid", l.finish_grid},
             {"grain", l.grain},
             {"scratch_bytes", l.scratch_bytes},
             {"counters", l.counters},
             {"work", l.work}};
+  for (const RunBuffer& b : a.buffers)
+    j["buffers"].push_back(
+        {{"memory", b.memory}, {"offset", b.offset}, {"written", b.written}, {"dtype", name(b.dtype)}});
+  for (const device::TiledBuffer& t : l.tiled) j["tiled"].push_back(json_of(t));
+  for (const std::byte b : l.head) j["head"].push_back(std::to_integer<int>(b));
+  return j;
+}
+
+Json json_of(std::span<const RunArguments> sets, Device device, std::span<const RunMemory> memories) {
+  const Launch& l = *sets.front().launch;
+  Json j = {{"schema", kSchema},
+            {"name", l.kernel->name},
+            {"device", device.str()},
+            {"source", l.kernel->name + (device.kind == Device::Kind::Cpu ? ".ll" : ".cu")},
+            {"symbol", symbol_of(l.kernel->key)},
+            {"operations", l.ops},
+            {"instances", l.instances},
+            {"narrow", l.narrow}};
   for (const RunMemory& m : memories)
     j["memories"].push_back(
         {{"bytes", m.bytes}, {"at", reinterpret_cast<std::uintptr_t>(m.data) % kAlignment}});
-  for (const RunBuffer& b : buffers)
-    j["buffers"].push_back(
-        {{"memory", b.memory}, {"offset", b.offset}, {"written", b.written}, {"dtype", name(b.dtype)}});
+  for (const RunArguments& a : sets) j["launches"].push_back(json_of(a));
   return j;
 }
 
@@ -142,9 +155,9 @@ bool dumps_runs() {
   return std::ranges::find(c.dump_stages, "run") != c.dump_stages.end();
 }
 
-void dump_run(const Launch& l, Device device, std::span<const RunMemory> memories,
-              std::span<const RunBuffer> buffers, std::span<const std::uint64_t> slots,
+void dump_run(std::span<const RunArguments> sets, Device device, std::span<const RunMemory> memories,
               const std::function<void()>& launch) {
+  const Launch& l = *sets.front().launch;
   if (!can_be_written(l, memories) || !is_first(l.kernel->name)) return launch();
   device::Device& here = device::at(device);
   std::vector<std::string> bytes;
@@ -158,7 +171,7 @@ void dump_run(const Launch& l, Device device, std::span<const RunMemory> memorie
   std::ofstream data(directory / (l.kernel->name + ".run.bin"), std::ios::binary);
   for (const std::string& b : bytes) data << b;
   std::ofstream text(directory / (l.kernel->name + ".run.json"));
-  text << json_of(l, device, memories, buffers, slots).dump(1) << "\n";
+  text << json_of(sets, device, memories).dump(1) << "\n";
   if (!data.flush() || !text.flush()) warn_once("dump", cat("cannot write kernels to ", directory.string()));
 }
 
@@ -166,39 +179,84 @@ struct Replay::State {
   std::filesystem::path directory;
   std::string name, symbol, source;
   Device device;
-  device::Launch launch;  // without code
   struct Memory {
     std::uint64_t bytes, at;
     std::string before, after;
   };
   std::vector<Memory> memories;
-  std::vector<RunBuffer> buffers;
-  std::vector<std::uint64_t> slots;
+  struct Set {
+    device::Launch launch;  // without code
+    std::vector<RunBuffer> buffers;
+    std::vector<std::uint64_t> slots;
+  };
+  std::vector<Set> sets;
 
   void read(const Json& j);
-  void read_launch(const Json& j);
+  Set set_of(const Json& j, const Json& all) const;
 };
 
-void Replay::State::read_launch(const Json& j) {
-  launch.instances = j.at("instances");
-  const Json& s = j.at("shape");
+namespace {
+
+device::LaunchShape shape_of(const Json& s) {
+  device::LaunchShape out;
   for (std::size_t i = 0; i < 3; ++i) {
-    launch.shape.grid[i] = s.at("grid").at(i);
-    launch.shape.block[i] = s.at("block").at(i);
-    launch.shape.cluster[i] = s.at("cluster").at(i);
+    out.grid[i] = s.at("grid").at(i);
+    out.block[i] = s.at("block").at(i);
+    out.cluster[i] = s.at("cluster").at(i);
   }
-  launch.shape.dynamic_shared = s.at("dynamic_shared");
-  launch.shape.cooperative = s.at("cooperative");
-  launch.narrow = j.at("narrow");
-  launch.params = j.at("params").get<std::vector<std::int64_t>>();
-  if (launch.narrow) launch.narrow_params.assign(launch.params.begin(), launch.params.end());
-  launch.arguments = j.at("arguments").get<std::vector<std::uint32_t>>();
-  launch.grid = j.at("grid");
-  launch.finish_grid = j.at("finish_grid");
-  launch.grain = j.at("grain");
-  launch.scratch_bytes = j.at("scratch_bytes");
-  launch.counters = j.at("counters");
-  launch.work = j.at("work");
+  out.dynamic_shared = s.at("dynamic_shared");
+  out.cooperative = s.at("cooperative");
+  return out;
+}
+
+device::TiledBuffer tiled_of(const Json& j) {
+  device::TiledBuffer t;
+  t.buffer = j.at("buffer");
+  t.dtype = dtype_named(j.at("dtype"));
+  t.rank = j.at("rank");
+  if (t.rank < 0 || t.rank > static_cast<int>(std::size(t.dims)))
+    throw UserError("[replay] a tile of no rank");
+  for (std::size_t i = 0; i < std::size(t.dims); ++i) {
+    t.dims[i] = j.at("dims").at(i);
+    t.strides[i] = j.at("strides").at(i);
+    t.box[i] = j.at("box").at(i);
+  }
+  return t;
+}
+
+}  // namespace
+
+Replay::State::Set Replay::State::set_of(const Json& j, const Json& all) const {
+  Set out;
+  device::Launch& l = out.launch;
+  l.instances = all.at("instances");
+  l.narrow = all.at("narrow");
+  l.shape = shape_of(j.at("shape"));
+  l.params = j.at("params").get<std::vector<std::int64_t>>();
+  if (l.narrow) l.narrow_params.assign(l.params.begin(), l.params.end());
+  l.arguments = j.at("arguments").get<std::vector<std::uint32_t>>();
+  out.slots = j.at("slots").get<std::vector<std::uint64_t>>();
+  l.slot_count = static_cast<std::uint32_t>(out.slots.size());
+  l.grid = j.at("grid");
+  l.finish_grid = j.at("finish_grid");
+  l.grain = j.at("grain");
+  l.scratch_bytes = j.at("scratch_bytes");
+  l.counters = j.at("counters");
+  l.work = j.at("work");
+  for (const Json& b : j.at("buffers")) {
+    out.buffers.push_back({b.at("memory"), b.at("offset"), b.at("written"), dtype_named(b.at("dtype"))});
+    if (out.buffers.back().memory >= static_cast<std::int32_t>(memories.size()))
+      throw UserError(cat("[replay] ", name, ".run.json names a memory that is not there"));
+  }
+  if (j.contains("tiled"))
+    for (const Json& t : j.at("tiled")) l.tiled.push_back(tiled_of(t));
+  if (j.contains("head"))
+    for (const Json& b : j.at("head")) l.head.push_back(static_cast<std::byte>(b.get<int>()));
+  const auto there = [&](std::uint32_t buffer) { return buffer < out.buffers.size(); };
+  if (!std::ranges::all_of(l.arguments, there) ||
+      !std::ranges::all_of(l.tiled, there, &device::TiledBuffer::buffer))
+    throw UserError(cat("[replay] ", name, ".run.json names a buffer that is not there"));
+  return out;
 }
 
 void Replay::State::read(const Json& j) {
@@ -207,12 +265,7 @@ void Replay::State::read(const Json& j) {
   symbol = j.at("symbol");
   source = j.at("source");
   device = device_named(j.at("device"));
-  read_launch(j);
-  slots = j.at("slots").get<std::vector<std::uint64_t>>();
-  launch.slot_count = static_cast<std::uint32_t>(slots.size());
   for (const Json& m : j.at("memories")) memories.push_back({m.at("bytes"), m.at("at"), {}, {}});
-  for (const Json& b : j.at("buffers"))
-    buffers.push_back({b.at("memory"), b.at("offset"), b.at("written"), dtype_named(b.at("dtype"))});
   const std::string data = text_of(directory / (name + ".run.bin"));
   std::uint64_t at = 0;
   for (const bool before : {true, false})
@@ -222,9 +275,8 @@ void Replay::State::read(const Json& j) {
       (before ? m.before : m.after) = data.substr(at, m.bytes);
       at += m.bytes;
     }
-  for (const RunBuffer& b : buffers)
-    if (b.memory >= static_cast<std::int32_t>(memories.size()))
-      throw UserError(cat("[replay] ", name, ".run.json names a memory that is not there"));
+  for (const Json& l : j.at("launches")) sets.push_back(set_of(l, j));
+  if (sets.empty()) throw UserError(cat("[replay] ", name, ".run.json has no launch"));
 }
 
 Replay::Replay(const std::filesystem::path& json) : state_(std::make_unique<State>()) {
@@ -245,43 +297,50 @@ Replay::Result Replay::run(const std::filesystem::path& source, int times) const
   device::Device& here = device::at(s.device);
   const std::shared_ptr<const device::Compiler> compiler = here.compiler();
   const device::EditedSource text{source.string(), text_of(source)};
-  const device::Unit unit{nullptr, s.symbol, s.launch.instances, &text};
+  const device::Unit unit{nullptr, s.symbol, s.sets.front().launch.instances, &text};
   const std::shared_ptr<device::Code> code = compiler->new_code();
   compiler->load(*code, compiler->compile(unit), unit);
-  device::Launch launch = s.launch;
-  launch.code = code;
-  here.prepare(launch);
   std::vector<HeldBuffer> memories;
   for (const State::Memory& m : s.memories) memories.emplace_back(here.allocate(m.bytes + kAlignment));
   const auto padded = [](const State::Memory& m) { return std::string(m.at, '\0') + m.before; };
-  std::vector<void*> pointers;
-  for (const RunBuffer& b : s.buffers) {
-    const auto m = static_cast<std::size_t>(std::max(b.memory, 0));
-    pointers.push_back(b.memory < 0 ? nullptr : memories[m]->data + s.memories[m].at + b.offset);
+  std::vector<device::Launch> launches;
+  std::vector<std::vector<void*>> pointers(s.sets.size());
+  for (std::size_t i = 0; i < s.sets.size(); ++i) {
+    launches.push_back(s.sets[i].launch);
+    launches.back().code = code;
+    for (const RunBuffer& b : s.sets[i].buffers) {
+      const auto m = static_cast<std::size_t>(std::max(b.memory, 0));
+      pointers[i].push_back(b.memory < 0 ? nullptr : memories[m]->data + s.memories[m].at + b.offset);
+    }
   }
-  const device::Bound bound{&launch, pointers.data(), s.slots.data()};
+  here.prepare(launches.front());
+  std::vector<device::Bound> bound;
+  for (std::size_t i = 0; i < launches.size(); ++i)
+    bound.push_back({&launches[i], pointers[i].data(), s.sets[i].slots.data()});
   std::vector<double> seconds;
   for (int i = 0; i < std::max(times, 1); ++i) {
     for (std::size_t m = 0; m < memories.size(); ++m) {
       const std::string bytes = padded(s.memories[m]);
       here.write(*memories[m].get(), bytes.data(), bytes.size());
     }
-    seconds.push_back(here.seconds([&] { here.launch({&bound, 1}); }));
+    seconds.push_back(here.seconds([&] { here.launch(bound); }));
   }
   Result out;
   std::ranges::sort(seconds);
   out.seconds = seconds[seconds.size() / 2];
-  for (std::size_t i = 0; i < s.buffers.size(); ++i) {
-    const RunBuffer& b = s.buffers[i];
-    if (!b.written || b.memory < 0) continue;
-    const State::Memory& m = s.memories[static_cast<std::size_t>(b.memory)];
-    std::string have(m.bytes, '\0');
-    here.read(have.data(), *memories[static_cast<std::size_t>(b.memory)].get(),
-              static_cast<std::int64_t>(m.at), m.bytes);
-    out.differences.push_back(difference(b.dtype, reinterpret_cast<const std::byte*>(have.data()),
-                                         reinterpret_cast<const std::byte*>(m.after.data()), m.bytes));
-    out.differences.back().buffer = i;
-  }
+  for (std::size_t set = 0; set < s.sets.size(); ++set)
+    for (std::size_t i = 0; i < s.sets[set].buffers.size(); ++i) {
+      const RunBuffer& b = s.sets[set].buffers[i];
+      if (!b.written || b.memory < 0) continue;
+      const State::Memory& m = s.memories[static_cast<std::size_t>(b.memory)];
+      std::string have(m.bytes, '\0');
+      here.read(have.data(), *memories[static_cast<std::size_t>(b.memory)].get(),
+                static_cast<std::int64_t>(m.at), m.bytes);
+      out.differences.push_back(difference(b.dtype, reinterpret_cast<const std::byte*>(have.data()),
+                                           reinterpret_cast<const std::byte*>(m.after.data()), m.bytes));
+      out.differences.back().set = set;
+      out.differences.back().buffer = i;
+    }
   return out;
 }
 

@@ -3,8 +3,8 @@
 // from a source that somebody edited.
 //
 // Files, beside the kernel's source (NAME.ll or NAME.cu): NAME.run.json, the launch; NAME.run.bin, the bytes
-// of every array before the launch, then after it. Kernels that run inside a library's product or attention,
-// with a hand-written main loop, or several at once are not written.
+// of every array before the launch, then after it. Several launches that run as one are written as one, with
+// the arrays of all. Kernels that run inside a library's product or attention on a CPU are not written.
 #pragma once
 
 #include "engine/plan.h"
@@ -35,10 +35,16 @@ struct RunBuffer {
   DType dtype = DType::Float32;
 };
 
+/// One set of a kernel's arguments.
+struct RunArguments {
+  const Launch* launch = nullptr;
+  std::vector<RunBuffer> buffers;
+  std::span<const std::uint64_t> slots;
+};
+
 /// Calls `launch`; of the first launch of a kernel everything is written beside it. A file that cannot be
 /// written is a warning.
-void dump_run(const Launch& l, Device device, std::span<const RunMemory> memories,
-              std::span<const RunBuffer> buffers, std::span<const std::uint64_t> slots,
+void dump_run(std::span<const RunArguments> sets, Device device, std::span<const RunMemory> memories,
               const std::function<void()>& launch);
 
 /// A launch that was written.
@@ -55,7 +61,7 @@ class Replay {
 
   /// What a run made otherwise than the program did.
   struct Difference {
-    std::size_t buffer = 0;
+    std::size_t set = 0, buffer = 0;  // of the arguments
     DType dtype = DType::Float32;
     std::int64_t elements = 0, differ = 0, first = -1;  // of its memory
     double greatest = 0;                                // absolute

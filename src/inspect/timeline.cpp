@@ -2,6 +2,7 @@
 
 #include "support/check.h"
 #include "support/log.h"
+#include "support/trace_option.h"
 
 #include <kiln/config.h>
 
@@ -39,7 +40,7 @@ double microseconds(TraceTime t) {
 
 /// The stream of the file in force, begun anew when options name another. The caller holds the mutex.
 std::FILE* stream(File& f) {
-  const std::string& wanted = config().trace;
+  const std::string wanted(trace_file(config().trace));
   if (f.out && f.name == wanted) return f.out;
   if (f.out) std::fclose(f.out);
   f.name = wanted;
@@ -53,7 +54,10 @@ std::FILE* stream(File& f) {
 
 }  // namespace
 
-bool tracing() { return !config().trace.empty(); }
+bool tracing() {
+  const std::string& list = config().trace;
+  return !list.empty() && !trace_file(list).empty();
+}
 
 void trace_event(std::string_view category, std::string_view name, TraceTime begin, TraceTime end,
                  std::string_view detail) {

@@ -10,7 +10,7 @@
 
 namespace kiln::engine {
 
-/// Whether KILN_TRACE names a file. Cheap.
+/// Whether KILN_TRACE has a file. Cheap.
 bool tracing();
 
 using TraceTime = std::chrono::steady_clock::time_point;

@@ -8,6 +8,7 @@
 #include "support/check.h"
 #include "support/edit_distance.h"
 #include "support/pattern.h"
+#include "support/trace_option.h"
 
 #include <kiln/error.h>
 
@@ -196,6 +197,17 @@ template <bool Config::* kFlag>
 void parse_switch(const Value& v, Config& c) {
   c.*kFlag = v.choice(kSwitch) == 1;
 }
+/// A file for the timeline, tools, or both.
+void parse_trace(const Value& v, Config& c) {
+  int files = 0;
+  each_trace_part(v.text, [&](std::string_view part) {
+    if (std::ranges::find(kTraceTools, part) != std::end(kTraceTools)) return;
+    if (part.size() <= kJson.size() || !part.ends_with(kJson) || ++files > 1)
+      v.fail("expected a file name that ends in .json, perf, gdb, nvtx or several of them with commas");
+  });
+  c.trace = v.text;
+}
+
 template <bool Config::* kFlag>
 std::string show_switch(const Config& c) {
   return std::string(kSwitch[c.*kFlag]);
@@ -280,13 +292,9 @@ constexpr Variable kVariables[] = {
      [](const Config& c) { return c.override_dir; }},
     {"KILN_EXPLAIN", "1|FILE.json|FILE.html", "what was fused, what was not and why, what it saved",
      parse_explain, [](const Config& c) { return c.explain; }},
-    {"KILN_TRACE", "FILE.json", "where to write a timeline of the process, which Perfetto opens",
-     [](const Value& v, Config& c) {
-       if (v.text.size() <= kJson.size() || !v.text.ends_with(kJson))
-         v.fail("expected a file name that ends in .json");
-       c.trace = v.text;
-     },
-     [](const Config& c) { return c.trace; }},
+    {"KILN_TRACE", "FILE.json,perf,gdb,nvtx",
+     "who is told what runs: a timeline for Perfetto, and tools that get names and lines of kernels",
+     parse_trace, [](const Config& c) { return c.trace; }},
     {"KILN_FUSE", "0|1", "whether several operations share a kernel", parse_switch<&Config::fuse>,
      show_switch<&Config::fuse>},
     {"KILN_FUSE_LEAST", "N", "operations of fewer elements get kernels of their own",

@@ -61,7 +61,7 @@ std::vector<float> compiled(const Function& f, const cpu::CpuTarget& target, int
   k.loops.push_back(loop);
   k.body.push_back({kernel::Stmt::Kind::Loop, 0});
   verify(k);
-  const cpu::MachineCode e = cpu::load(cpu::compile(k, "f", target), "f", k);
+  const cpu::MachineCode e = cpu::load(cpu::compile(k, "f", target), "f");
   std::vector<float> out(x.size());
   void* const buffers[] = {x.data(), y.data(), out.data()};
   const std::int64_t params[] = {static_cast<std::int64_t>(x.size())};

@@ -5,6 +5,7 @@
 #include "cache/temporary_directory.h"
 #include "counted.h"
 #include "device/cpu/jit.h"
+#include "engine/plan.h"
 
 #include <kiln/config.h>
 #include <kiln/error.h>
@@ -81,6 +82,37 @@ TEST_F(Replays, EveryKindOfKernelGivesWhatTheProgramGot) {
     const Replay launch(file);
     EXPECT_EQ(differ(launch, launch.source()), 0) << launch.name();
   }
+}
+
+TEST_F(Replays, LaunchesThatRunAsOneAreOne) {
+  if (config().device == "cpu") GTEST_SKIP() << "a CPU launches one by one";
+  std::vector<Tensor> in, out;
+  for (int i = 0; i < 6; ++i) in.push_back(test::data({20 + i, 30}, DType::Float32, i));
+  for (const Tensor& x : in) out.push_back(x * 2.0f + 1.0f);
+  eval(out);
+  ASSERT_EQ(launches().size(), 1u);
+  const Replay launch(launches()[0]);
+  const Replay::Result r = launch.run(launch.source(), 3);
+  ASSERT_EQ(r.differences.size(), 6u);
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(r.differences[i].set, i);
+    EXPECT_EQ(r.differences[i].differ, 0);
+  }
+}
+
+TEST_F(Replays, MainLoopsRunAgain) {
+  if (config().device == "cpu") GTEST_SKIP() << "products of a CPU are library calls";
+  engine::prefer_templates(true);
+  relu(matmul(test::data({70, 40}), test::data({40, 50})) + test::data({50})).eval();
+  relu(matmul(test::data({64, 64}, DType::Float16), test::data({64, 128}, DType::Float16))).eval();
+  engine::prefer_templates(false);
+  int main_loops = 0;
+  for (const fs::path& file : launches()) {
+    const Replay launch(file);
+    main_loops += read(file).find("\"head\"") != std::string::npos;
+    EXPECT_EQ(differ(launch, launch.source()), 0) << launch.name();
+  }
+  EXPECT_GE(main_loops, 1);
 }
 
 TEST_F(Replays, EditedSourcesRun) {

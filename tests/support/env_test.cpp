@@ -60,6 +60,7 @@ TEST(Environment, EveryVariableReachesItsField) {
   EXPECT_EQ(parse("KILN_EXPLAIN", "why.html").explain, "why.html");
   EXPECT_EQ(parse("KILN_EXPLAIN", "0").explain, "");
   EXPECT_EQ(parse("KILN_TRACE", "time.json").trace, "time.json");
+  EXPECT_EQ(parse("KILN_TRACE", "perf,time.json,gdb").trace, "perf,time.json,gdb");
   EXPECT_FALSE(parse("KILN_FUSE", "0").fuse);
   EXPECT_EQ(parse("KILN_FUSE_LEAST", "4096").fuse_least, 4096);
   EXPECT_EQ(parse("KILN_FUSE_OFF", "norm,cuda:attention").fuse_off,

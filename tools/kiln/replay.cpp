@@ -59,7 +59,8 @@ void edit(const fs::path& file) {
 void print(const char* what, const Replay::Result& r) {
   std::printf("  %-9s %10.3f us\n", what, r.seconds * 1e6);
   for (const Replay::Difference& d : r.differences) {
-    std::printf("            buffer %zu, %s: ", d.buffer, std::string(name(d.dtype)).c_str());
+    const std::string set = r.differences.back().set > 0 ? "launch " + std::to_string(d.set) + ", " : "";
+    std::printf("            %sbuffer %zu, %s: ", set.c_str(), d.buffer, std::string(name(d.dtype)).c_str());
     if (d.differ == 0)
       std::printf("%lld elements as in the program\n", static_cast<long long>(d.elements));
     else

@@ -14,6 +14,9 @@ namespace kiln::codegen {
 
 inline constexpr const char* kWaitForPrevious = "wait_for_previous_kernel();";
 
+/// The first line of a source with instructions of one chip alone.
+inline constexpr const char* kChipAlone = "// instructions of this chip alone (sm_90a)";
+
 /// Pre: verify(kernel), and kernel.threads says how threads share it. The text depends on the arguments alone
 /// and needs no other file. More than one instance: one launch runs up to that many sets of arguments, which
 /// stand in a table. Its function begins with kWaitForPrevious.

@@ -221,7 +221,8 @@ std::string emit_template(const Kernel& kernel, const std::string& symbol) {
   args += "};\n";
   const bool memory = std::ranges::find(text.before, templates::memory) != text.before.end();
   p.memory = p.memory && !memory;  // the template brings it along
-  std::string out = CudaEmitter::text_of(p);
+  std::string out = text.specific != 0 ? cat(kChipAlone, '\n') : std::string();
+  out += CudaEmitter::text_of(p);
   for (const char* part : text.before) out += part;
   out += "\n" + CudaEmitter::indented(config_of(t) + args + hooks);
   for (const char* part : text.main) out += part;

@@ -5,6 +5,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kiln::cpu {
 
@@ -29,7 +30,8 @@ void Executable::translate(const kernel::Kernel& kernel, const CpuTarget& target
   program_ = std::make_shared<const codegen::VmProgram>(kernel, loops_for(target));
 }
 
-void Executable::publish(const MachineCode& code) noexcept {
+void Executable::publish(MachineCode code) noexcept {
+  functions_ = std::move(code.functions);
   link_.store(code.link, std::memory_order_relaxed);
   second_.store(code.second, std::memory_order_relaxed);
   finish_.store(code.finish, std::memory_order_relaxed);

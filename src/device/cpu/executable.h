@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace kiln::codegen {
 class VmProgram;
@@ -24,6 +25,7 @@ struct MachineCode {
   kernel::KernelFn body = nullptr;
   // Null when the kernel has no such section.
   kernel::KernelFn link = nullptr, second = nullptr, finish = nullptr;
+  std::vector<device::HostFunction> functions = {};  // those above with their sizes, where these are known
 };
 
 class Executable final : public device::Code {
@@ -31,7 +33,8 @@ class Executable final : public device::Code {
   /// Bytecode of the kernel with the loops of a target. Before the executable is shared.
   void translate(const kernel::Kernel& kernel, const CpuTarget& target);
   /// From now on this runs, for every thread.
-  void publish(const MachineCode& code) noexcept;
+  void publish(MachineCode code) noexcept;
+  std::vector<device::HostFunction> host_functions() const override { return functions_; }
   bool compiled() const noexcept override { return body_.load(std::memory_order_acquire) != nullptr; }
   /// The bytecode.
   std::string program_text() const override;
@@ -57,6 +60,7 @@ class Executable final : public device::Code {
 
   std::atomic<kernel::KernelFn> body_{nullptr}, link_{nullptr}, second_{nullptr}, finish_{nullptr};
   std::shared_ptr<const codegen::VmProgram> program_;
+  std::vector<device::HostFunction> functions_;
 };
 
 }  // namespace kiln::cpu

@@ -3,6 +3,7 @@
 
 #include "codegen/llvm/llvm_ir.h"
 #include "codegen/llvm/vector_math.h"
+#include "device/cpu/object_file.h"
 #include "support/check.h"
 
 #include <llvm/AsmParser/Parser.h>
@@ -19,7 +20,6 @@
 #include <llvm/TargetParser/Host.h>
 
 #include <atomic>
-#include <functional>
 #include <mutex>
 
 namespace kiln::cpu {
@@ -161,12 +161,7 @@ std::vector<std::uint8_t> compile_text(const std::string& text, const std::strin
   return {bytes.begin(), bytes.end()};
 }
 
-namespace {
-
-using Find = std::function<llvm::Expected<kernel::KernelFn>(const std::string&)>;
-
-/// Links object code, whose functions it then finds by name.
-Find linked(const std::vector<std::uint8_t>& object, const std::string& symbol) {
+MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol) {
   llvm::orc::LLJIT& jit = linker();
   // A library of its own for each object: a key may be loaded again after the memory cache was cleared.
   static std::atomic<std::uint64_t> count{0};
@@ -176,42 +171,14 @@ Find linked(const std::vector<std::uint8_t>& object, const std::string& symbol) 
   auto buffer = std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(bytes), symbol, false);
   if (auto error = jit.addObjectFile(*library, std::move(buffer)))
     throw CompileError("[compile] cannot link " + symbol + ": " + message_of(std::move(error)));
-  return [&jit, in = &*library](const std::string& name) -> llvm::Expected<kernel::KernelFn> {
-    auto address = jit.lookup(*in, name);
-    if (!address) return address.takeError();
-    return address->toPtr<kernel::KernelFn>();
-  };
-}
-
-kernel::KernelFn found(const Find& find, const std::string& name) {
-  auto function = find(name);
-  if (!function)
-    throw CompileError("[compile] cannot link " + name + ": " + message_of(function.takeError()));
-  return *function;
-}
-
-}  // namespace
-
-MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol,
-                 const kernel::Kernel& kernel) {
-  const Find find = linked(object, symbol);
-  MachineCode e;
-  e.body = found(find, symbol);
-  if (!kernel.link.empty()) e.link = found(find, symbol + "_link");
-  if (!kernel.second.empty()) e.second = found(find, symbol + "_second");
-  if (!kernel.finish.empty()) e.finish = found(find, symbol + "_finish");
-  return e;
-}
-
-MachineCode load_text(const std::vector<std::uint8_t>& object, const std::string& symbol) {
-  const Find find = linked(object, symbol);
-  const auto perhaps = [&](const char* section) -> kernel::KernelFn {
-    auto function = find(symbol + section);
-    if (function) return *function;
-    llvm::consumeError(function.takeError());
-    return nullptr;
-  };
-  return {found(find, symbol), perhaps("_link"), perhaps("_second"), perhaps("_finish")};
+  std::vector<ObjectFunction> functions = functions_of(object);
+  for (ObjectFunction& f : functions) {
+    auto address = jit.lookup(*library, f.name);
+    if (!address)
+      throw CompileError("[compile] cannot link " + f.name + ": " + message_of(address.takeError()));
+    f.address = address->toPtr<void*>();
+  }
+  return machine_code_of(functions, symbol);
 }
 
 bool has_compiler() { return true; }

@@ -26,17 +26,14 @@ std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::strin
 std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
 std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
 
-/// Links a kernel's object code into the process (for its whole life). CompileError when the
-/// object cannot be linked.
-MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol,
-                 const kernel::Kernel& kernel);
+/// Links object code into the process (for its whole life): its functions `<symbol>`, and those of the other
+/// sections that it has. CompileError when the object cannot be linked.
+MachineCode load(const std::vector<std::uint8_t>& object, const std::string& symbol);
 
 /// The same for LLVM IR that somebody wrote or edited; `name` is for messages. CompileError with line and
 /// column.
 std::vector<std::uint8_t> compile_text(const std::string& text, const std::string& name,
                                        const CpuTarget& target);
-/// Its functions: `<symbol>`, and those of the other sections that it has.
-MachineCode load_text(const std::vector<std::uint8_t>& object, const std::string& symbol);
 
 /// LLVM's version, part of every disk key.
 std::string compiler_version();

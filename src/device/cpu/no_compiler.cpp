@@ -16,9 +16,8 @@ bool has_compiler() { return false; }
 std::vector<std::uint8_t> compile(const kernel::Kernel&, const std::string&, const CpuTarget&) { none(); }
 std::string llvm_text(const kernel::Kernel&, const std::string&, const CpuTarget&) { none(); }
 std::string assembly_text(const kernel::Kernel&, const std::string&, const CpuTarget&) { none(); }
-MachineCode load(const std::vector<std::uint8_t>&, const std::string&, const kernel::Kernel&) { none(); }
+MachineCode load(const std::vector<std::uint8_t>&, const std::string&) { none(); }
 std::vector<std::uint8_t> compile_text(const std::string&, const std::string&, const CpuTarget&) { none(); }
-MachineCode load_text(const std::vector<std::uint8_t>&, const std::string&) { none(); }
 std::string compiler_version() { return "none"; }
 std::string llvm_version() { return "none"; }
 bool has_vector_math() { return false; }

@@ -5,12 +5,18 @@
 
 #include <kiln/config.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdio>
 #include <fstream>
 #include <initializer_list>
 #include <map>
+#include <system_error>
 
 namespace kiln::cpu {
 namespace {
@@ -108,6 +114,60 @@ CpuTarget host_target(const std::string& level) {
   target.vector_math = has_vector_math();
   read_caches(target);
   return target;
+}
+
+namespace {
+
+/// The words of CPUID that name instructions, and those states of registers that the system keeps.
+std::vector<std::uint32_t> instruction_words() {
+  std::vector<std::uint32_t> out;
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  // bits that say no instruction: of the hypervisor, of the system's settings, and of what differs by core
+  constexpr unsigned kHypervisor = 1u << 31, kOsxsave = 1u << 27, kApic = 1u << 9, kMonitor = 1u << 3;
+  __get_cpuid_count(1, 0, &a, &b, &c, &d);
+  out.insert(out.end(), {c & ~(kHypervisor | kOsxsave | kMonitor), d & ~kApic});
+  const bool saves = (c & kOsxsave) != 0;
+  a = b = c = d = 0;
+  __get_cpuid_count(7, 0, &a, &b, &c, &d);
+  out.insert(out.end(), {b, c});
+  a = b = c = d = 0;
+  __get_cpuid_count(7, 1, &a, &b, &c, &d);
+  out.push_back(a);
+  a = b = c = d = 0;
+  __get_cpuid_count(0x80000001, 0, &a, &b, &c, &d);
+  out.push_back(c);
+  std::uint32_t states = 0, ignored = 0;
+  if (saves) __asm__("xgetbv" : "=a"(states), "=d"(ignored) : "c"(0));
+  out.push_back(states & 0xe7);  // SSE, AVX, AVX-512
+#endif
+  return out;
+}
+
+}  // namespace
+
+std::string host_instructions(const CpuTarget& target) {
+  if (target.level != "native") return {};
+  std::string out;
+  for (const std::uint32_t word : instruction_words()) {
+    char digits[9];
+    std::snprintf(digits, sizeof digits, "%08x", word);
+    out += digits;
+  }
+  return out;
+}
+
+bool host_has_instructions(const std::string& said) {
+  if (said.empty()) return true;
+  const std::vector<std::uint32_t> own = instruction_words();
+  if (said.size() != 8 * own.size()) return false;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    std::uint32_t word = 0;
+    const char* const from = said.data() + 8 * i;
+    const auto [end, error] = std::from_chars(from, from + 8, word, 16);
+    if (error != std::errc() || end != from + 8 || (word & ~own[i]) != 0) return false;
+  }
+  return true;
 }
 
 std::string host_model_name() {

@@ -32,6 +32,12 @@ struct CpuTarget {
 CpuTarget host_target();
 CpuTarget host_target(const std::string& level);
 
+/// What code for a target may use of the host, as the host itself says it, in hexadecimal digits; empty for a
+/// target that names a level, which says it all.
+std::string host_instructions(const CpuTarget& target);
+/// Whether this host has what another one said of itself.
+bool host_has_instructions(const std::string& said);
+
 /// LLVM's name of the host CPU, its model name as the system gives it, and LLVM's version ("none" in a build
 /// without compilers, which names the CPU by its level).
 std::string host_cpu_name();

@@ -40,6 +40,16 @@ struct CudaCode final : device::Code {
 /// DeviceError when there is no such device.
 std::shared_ptr<const device::Compiler> make_compiler(int device);
 
+/// What compiles for a device here; without NVRTC what compiled the binaries that the disk cache has for such
+/// a device. `target` is empty where there is neither.
+struct CompilerIdentity {
+  int major = 0, minor = 0;  // of NVRTC
+  std::string target;        // "sm_90"
+};
+CompilerIdentity compiler_identity(int device);
+/// Lets other processes find what this one compiles for a device.
+void remember_compiler(int device);
+
 /// What decides a binary besides its source, see device::Compiler::key(). `target`: an architecture (sm_90),
 /// or PTX (compute_90), which the driver turns into code and the driver's version then counts.
 std::string compiler_key(const std::string& compiler, const std::string& target, int driver);

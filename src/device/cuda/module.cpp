@@ -2,9 +2,9 @@
 
 #include <cuda.h>
 
+#include "device/cuda/cuda_compiler.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/driver_api.h"
-#include "device/cuda/nvrtc.h"
 #include "support/check.h"
 
 namespace kiln::cuda {
@@ -112,7 +112,7 @@ int blocks_per_sm(const Function& function, int threads, int dynamic_shared) {
 
 int parameter_bytes(int device_index) {
   constexpr int kSince = 12010;  // CUDA 12.1
-  const NvrtcReport& compiler = nvrtc();
+  const CompilerIdentity compiler = compiler_identity(device_index);
   const bool many = driver().version >= kSince && 1000 * compiler.major + 10 * compiler.minor >= kSince;
   return many && device(device_index).major >= 7 ? kManyParameterBytes : kFewParameterBytes;
 }

@@ -2,6 +2,7 @@
 
 #include <nvrtc.h>
 
+#include "device/compiler.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/exit_gate.h"
 #include "device/cuda/shared_library.h"
@@ -98,7 +99,10 @@ const Compiler& compiler() {
   }
   static const Compiler* const instance = [] {
     auto* made = new Compiler;
-    made->report = look(toolkit_candidates(toolkit_names("libnvrtc")), made->api);
+    if (device::hides_compilers())
+      made->report.reason = "it is hidden";
+    else
+      made->report = look(toolkit_candidates(toolkit_names("libnvrtc")), made->api);
     std::atexit([] { gate.close(); });
     pthread_atfork(nullptr, nullptr, [] { gate.reset_in_child(); });
     return made;

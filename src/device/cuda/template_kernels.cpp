@@ -34,6 +34,7 @@ Module made_module(int index, const std::string& source, const std::string& name
       }
   const auto start = std::chrono::steady_clock::now();
   const DeviceInfo& d = device(index);
+  remember_compiler(index);
   const device::Binary image = compile(source, name, {d.major, d.minor}).image;
   count(Counter::KernelsCompiled);
   count(Counter::CompileNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start).count()));
