@@ -1,6 +1,6 @@
 // Layout of a linked object: code and jumps to other libraries; then constants and the table of addresses;
-// each from a page on, so that nothing is writable and executable at the same time. Every offset of the
-// object is checked before it is used.
+// then variables; each from a page on, so that nothing is writable and executable at the same time. Every
+// offset of the object is checked before it is used.
 #include "device/cpu/object_file.h"
 
 #include "codegen/llvm/vector_math.h"
@@ -52,9 +52,10 @@ class ObjectFile {
     if (index >= symbols_.size()) refuse("it names a symbol that is not there");
     return symbols_[index];
   }
-  std::string name(const Elf64_Sym& symbol) const { return text_at(names_, symbol.st_name); }
-  std::string name(const Elf64_Shdr& s) const {
-    return text_at(contents(section(header_.e_shstrndx)), s.sh_name);
+  std::string name(const Elf64_Sym& symbol) const {
+    if (symbol.st_name >= names_.size()) refuse("a name is not there");
+    const auto rest = names_.subspan(symbol.st_name);
+    return {rest.begin(), std::find(rest.begin(), rest.end(), 0)};
   }
   std::span<const std::uint8_t> contents(const Elf64_Shdr& s) const {
     if (s.sh_type == SHT_NOBITS) return {};
@@ -70,11 +71,6 @@ class ObjectFile {
   }
 
  private:
-  static std::string text_at(std::span<const std::uint8_t> table, std::uint64_t offset) {
-    if (offset >= table.size()) refuse("a name is not there");
-    const auto rest = table.subspan(offset);
-    return {rest.begin(), std::find(rest.begin(), rest.end(), 0)};
-  }
   template <class T>
   T at(std::uint64_t offset) const {
     if (offset > bytes_.size() || sizeof(T) > bytes_.size() - offset) refuse("it is too short");
@@ -122,7 +118,8 @@ class Linker {
     try {
       fill();
       if (mprotect(base_, code_bytes_, PROT_READ | PROT_EXEC) != 0 ||
-          (total_ > code_bytes_ && mprotect(base_ + code_bytes_, total_ - code_bytes_, PROT_READ) != 0))
+          (variables_ > code_bytes_ &&
+           mprotect(base_ + code_bytes_, variables_ - code_bytes_, PROT_READ) != 0))
         refuse("memory does not become executable");
       return found();
     } catch (...) {
@@ -140,13 +137,17 @@ class Linker {
     return s.sh_type == SHT_PROGBITS || s.sh_type == SHT_NOBITS;
   }
 
-  std::uint64_t place_sections(bool code, std::uint64_t end) {
+  enum class Kind : std::uint8_t { Code, Constants, Variables };
+  static Kind kind_of(const Elf64_Shdr& s) {
+    return s.sh_flags & SHF_EXECINSTR ? Kind::Code
+           : s.sh_flags & SHF_WRITE   ? Kind::Variables
+                                      : Kind::Constants;
+  }
+
+  std::uint64_t place_sections(Kind kind, std::uint64_t end) {
     for (std::size_t i = 0; i < offsets_.size(); ++i) {
       const Elf64_Shdr& s = object_.sections()[i];
-      if (!is_loaded(s) || static_cast<bool>(s.sh_flags & SHF_EXECINSTR) != code) continue;
-      // Tables of addresses are written once, by the linker.
-      if ((s.sh_flags & SHF_WRITE) && !object_.name(s).starts_with(".data.rel.ro"))
-        refuse("it has variables");
+      if (!is_loaded(s) || kind_of(s) != kind) continue;
       if (s.sh_size > kMostBytes || s.sh_addralign > kPage) refuse("it is too large");
       offsets_[i] = rounded_up(end, std::max<std::uint64_t>(s.sh_addralign, 1));
       end = offsets_[i] + s.sh_size;
@@ -165,10 +166,11 @@ class Linker {
         slots_.emplace(symbol, slots_.size());
       }
     }
-    jumps_ = rounded_up(place_sections(true, 0), kJumpBytes);
+    jumps_ = rounded_up(place_sections(Kind::Code, 0), kJumpBytes);
     code_bytes_ = rounded_up(std::max<std::uint64_t>(jumps_ + slots_.size() * kJumpBytes, 1), kPage);
-    table_ = rounded_up(place_sections(false, code_bytes_), sizeof(std::uint64_t));
-    total_ = rounded_up(table_ + slots_.size() * sizeof(std::uint64_t), kPage);
+    table_ = rounded_up(place_sections(Kind::Constants, code_bytes_), sizeof(std::uint64_t));
+    variables_ = rounded_up(table_ + slots_.size() * sizeof(std::uint64_t), kPage);
+    total_ = rounded_up(place_sections(Kind::Variables, variables_), kPage);
   }
 
   std::uint64_t address(std::uint64_t offset) const {
@@ -274,7 +276,7 @@ class Linker {
   const ObjectFile& object_;
   std::vector<std::uint64_t> offsets_;        // of sections, in the memory
   std::map<std::size_t, std::size_t> slots_;  // symbols that relocations name: their entries
-  std::uint64_t jumps_ = 0, code_bytes_ = 0, table_ = 0, total_ = 0;
+  std::uint64_t jumps_ = 0, code_bytes_ = 0, table_ = 0, variables_ = 0, total_ = 0;
   std::uint8_t* base_ = nullptr;
 };
 

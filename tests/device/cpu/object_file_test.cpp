@@ -1,5 +1,5 @@
 // Objects read and linked without LLVM: the functions of a kernel with their sizes, calls of the C library,
-// and every damaged object refused.
+// variables, and every damaged object refused.
 #include "device/cpu/object_file.h"
 
 #include "device/cpu/jit.h"
@@ -20,6 +20,7 @@ namespace {
 
 /// f(0) calls the C library's function on what f reads of a table.
 constexpr const char* kText = R"(
+@count = internal global double 0.0
 @table = private unnamed_addr constant [4 x double] [double 1.0, double 2.0, double 4.0, double 8.0]
 declare double @cbrt(double)
 define double @own(double %x) noinline { %y = fadd double %x, %x ret double %y }
@@ -31,6 +32,12 @@ define double @f(i64 %i) {
   ret double %z
 }
 define void @f_finish() { ret void }
+define double @f_link() {
+  %x = load double, ptr @count
+  %y = fadd double %x, 1.0
+  store double %y, ptr @count
+  ret double %y
+}
 )";
 
 std::vector<std::uint8_t> object() { return compile_text(kText, "test", host_target()); }
@@ -48,14 +55,17 @@ TEST_F(ObjectFiles, FunctionsRunWithTheirConstantsAndTheCLibrary) {
   const auto f = reinterpret_cast<double (*)(std::int64_t)>(reinterpret_cast<void*>(code.body));
   for (std::int64_t i = 0; i < 4; ++i) EXPECT_NEAR(f(i), std::cbrt(2.0 * static_cast<double>(1 << i)), 1e-12);
   EXPECT_TRUE(code.finish);
-  EXPECT_FALSE(code.link);
-  ASSERT_EQ(code.functions.size(), 2u);
+  EXPECT_FALSE(code.second);
+  const auto counts = reinterpret_cast<double (*)()>(reinterpret_cast<void*>(code.link));
+  EXPECT_EQ(counts(), 1);
+  EXPECT_EQ(counts(), 2);
+  ASSERT_EQ(code.functions.size(), 3u);
   for (const device::HostFunction& h : code.functions) EXPECT_GT(h.bytes, 0u) << h.part;
 }
 
 TEST_F(ObjectFiles, SizesAreThoseOfTheLinkedFunctions) {
   const std::vector<ObjectFunction> functions = functions_of(object());
-  ASSERT_EQ(functions.size(), 3u);
+  ASSERT_EQ(functions.size(), 4u);
   for (const ObjectFunction& f : functions) EXPECT_GT(f.bytes, 0u) << f.name;
 }
 
