@@ -172,9 +172,9 @@ void print(const Json& f) {
   const Json& disk = f["disk_cache"];
   const std::string llvm = f["llvm"].get<std::string>();
   line("kiln",
-       f["version"].get<std::string>() +
-           (llvm == "none" ? ", built without compilers (KILN_COMPILERS=OFF): the vm runs every kernel"
-                           : ", LLVM " + llvm));
+       f["version"].get<std::string>() + (llvm == "none" ? ", built without compilers (KILN_COMPILERS=OFF): "
+                                                           "kernels come from bundles, the vm runs the others"
+                                                         : ", LLVM " + llvm));
   line("CPU", cpu["model"].get<std::string>() + " (" + cpu["llvm_name"].get<std::string>() + ")");
   line("features", joined(cpu["features"]));
   line("kernels use", width_text(cpu));
