@@ -1,8 +1,10 @@
 // For each reason a program whose report has it: tests/inspect/reasons.json says what each report is to say.
 // UPDATE_GOLDEN=1 rewrites the file.
 #include "counted.h"
+#include "engine/plan_variants.h"
 
 #include <kiln/custom_kernel.h>
+#include <kiln/fusion_pattern.h>
 #include <kiln/fusion_report.h>
 #include <kiln/grad.h>
 #include <kiln/nn.h>
@@ -12,10 +14,13 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -27,7 +32,7 @@ using test::data;
 using Results = std::vector<Tensor>;
 
 /// Where a program's report has the reason.
-enum class On { Cpu, Strict, SixteenThreads, Gpu, WithoutNorms, LargeOnly };
+enum class On { Cpu, Strict, SixteenThreads, Gpu, WithoutNorms, LargeOnly, Patterns, PatternsOff, Measured };
 
 struct Program {
   FusionReason reason;
@@ -315,21 +320,57 @@ const std::vector<Program>& programs() {
          const Tensor k = broadcast_to(data({1, 64}, DType::Float16), {std::int64_t{1} << 31, 64});
          return Results{matmul(nn::softmax(matmul(data({1, 64}, DType::Float16), k.T())), k)};
        }},
+      {R::UserCondition, On::Patterns,
+       [] { return Results{silu(x().astype(DType::Float64)) * x().astype(DType::Float64)}; }},
+      {R::UserShared, On::Patterns,
+       [] {
+         const Tensor g = silu(x());
+         return Results{g * exp(x()) + g};
+       }},
+      {R::UserOff, On::PatternsOff, [] { return Results{silu(x()) * exp(x())}; }},
+      {R::UserApart, On::Patterns, [] { return Results{sqrt(exp(x()) * cos(x()) + 1.0f) * 2.0f}; }},
+      {R::MeasuredApart, On::Measured, [] { return Results{nn::softmax(x())}; }},
   };
   return all;
 }
 
-/// Reasons that the tests of other files show, and those that no program is known to have.
-const std::set<FusionReason> kElsewhere = {
-    // tests/inspect/patterns_test.cpp
-    FusionReason::UserCondition,
-    FusionReason::UserShared,
-    FusionReason::UserOff,
-    FusionReason::UserApart,
-    FusionReason::MeasuredApart,  // tests/engine/adapt_test.cpp
-    // no program has them: other conditions fail before, as far as is known
-    FusionReason::PairsWait,
+/// Patterns of the program that On::Patterns and On::PatternsOff have in force: one with a kernel and a
+/// condition, one that keeps its value apart.
+struct PatternsInForce {
+  const fusion::ScopedPattern gate{
+      {.name = "gate",
+       .match = fusion::op("multiply", fusion::op("silu", fusion::any("gate")), fusion::any("up")),
+       .legal = [](const fusion::Match& m) -> std::string {
+         return m["gate"].dtype == DType::Float32 ? "" : std::string(name(m["gate"].dtype)) + " gates";
+       },
+       .kernel =
+           custom_kernel({.name = "gated",
+                          .results = [](const KernelTypes& in, KernelNumbers) { return KernelTypes{in[0]}; },
+                          .cpu =
+                              [](const KernelCall& call) {
+                                for (std::int64_t i = 0; i < call.in[0].numel(); ++i) {
+                                  const float gate = call.in[0].as<const float>()[i];
+                                  call.out[0].as<float>()[i] =
+                                      gate / (1 + std::exp(-gate)) * call.in[1].as<const float>()[i];
+                                }
+                              },
+                          .cuda = {},
+                          .same_bits = true}),
+       .operands = {"gate", "up"}}};
+  const fusion::ScopedPattern apart{{.name = "store_products",
+                                     .match = fusion::op("multiply", fusion::op("exp", fusion::any("x")),
+                                                         fusion::op("cos", fusion::any("y"))),
+                                     .hint = fusion::Hint::Apart}};
 };
+
+/// As if adaptive mode had measured that a softmax is faster in parts.
+FusionVariant reductions_apart(std::span<const FusionVariant> ways) {
+  const bool there = std::ranges::find(ways, FusionVariant::ReductionsApart) != ways.end();
+  return there ? FusionVariant::ReductionsApart : FusionVariant::Default;
+}
+
+/// No program is known to have it: other conditions fail before.
+const std::set<FusionReason> kWithout = {FusionReason::PairsWait};
 
 class Reasons : public ::testing::Test {
  protected:
@@ -343,6 +384,11 @@ class Reasons : public ::testing::Test {
     c.num_threads = p.on == On::SixteenThreads ? 16 : 2;
     c.device = p.on == On::Gpu ? "null" : "cpu";
     if (p.on == On::WithoutNorms) c.fuse_off = {"norm"};
+    if (p.on == On::PatternsOff) c.fuse_off = {"user.gate"};
+    if (p.on == On::Measured) c.adapt = Adapt::Kept;
+    std::optional<PatternsInForce> patterns;
+    if (p.on == On::Patterns || p.on == On::PatternsOff) patterns.emplace();
+    engine::set_variant_hook(p.on == On::Measured ? reductions_apart : nullptr);
     c.fuse_least = p.on == On::LargeOnly ? 1 << 20 : 0;
     c.check_nan = c.check_diff = c.check_bounds = false;
     if (c.tier == Tier::Auto) c.tier = Tier::Vm;  // compile nothing
@@ -350,6 +396,7 @@ class Reasons : public ::testing::Test {
     Results results = p.record();
     const FusionRecorder recorder;
     eval(results);
+    engine::set_variant_hook(nullptr);
     return recorder.last();
   }
 
@@ -403,8 +450,8 @@ TEST_F(Reasons, EachProgramSaysWhatTheFileSays) {
   EXPECT_EQ(all.size(), want.size());
 }
 
-TEST(ReasonsList, EachReasonHasAProgramOrATestElsewhere) {
-  std::set<FusionReason> shown = kElsewhere;
+TEST(ReasonsList, EachReasonHasAProgram) {
+  std::set<FusionReason> shown = kWithout;
   for (const Program& p : programs()) EXPECT_TRUE(shown.insert(p.reason).second) << name(p.reason);
 #define KILN_REASON(Name, ...) EXPECT_TRUE(shown.contains(FusionReason::Name)) << #Name;
 #include <kiln/fusion.def>
