@@ -7,17 +7,17 @@
 // kBase2, whether exponentials are powers of 2; kMasks, whether there are masks, so that t is simpler in
 // tiles that they leave whole; kLow, whether tiles may be left out. The form, which the lowering chooses:
 // kRows, of a block; kColumns, of a tile; kWarps, those with rows, each kFragments times 16; kPiece, result
-// columns that are multiplied at a time (attention_mma has all in one piece).
+// columns that are multiplied at a time (attention_mma has all in one piece); kRowResults, whether values of
+// rows are stored.
 //
 //   const Element* q_matrix(args, b); k_matrix, v_matrix alike
 //   void score(args, b, i, j, s, t)             t of columns j and j + 1; score_whole: without masks
-//   int tile_kind(args, b, i0, i1, j0, j1)      of rows i0 … i1 and columns j0 … j1: kMixed, kWhole or kLow
+//   tile_kind, is_finite                        see pair_tiles.cuh
 //   float tile_greatest(args, b)                what t is everywhere in a low tile
-//   bool v_is_finite(args, b, tile)
 //   void weights(args, b, i, j, p, w)           w[0]: p times the factor of v's weights; w[1 + n]: of sum n
 //   void finish(args, b, i, d, left, x)         x[0]: sums for columns d and d + 1, of which `left` exist;
-//   x[1]: m;
-//                                               x[2 + n]: sum n
+//                                               x[1]: m; x[2 + n]: sum n
+//   void finish_row(args, b, i, x)              x[0]: m, x[1 + n]: sum n
 #pragma once
 
 struct AttentionShape {

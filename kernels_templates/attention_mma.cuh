@@ -7,41 +7,14 @@
 // in different banks.
 #pragma once
 
-constexpr int kThreads = 32 * kWarps, kBlocksPerSm = kWarps == 4 ? 2 : 1;
+constexpr int kBlocksPerSm = kWarps == 4 ? 2 : 1;
 constexpr int kDepthSteps = (Config::kHead + 15) / 16;
 constexpr int kDepthPitch = 2 * 16 * kDepthSteps + 16, kWidthPitch = 2 * 8 * kWidthTiles + 16;  // bytes
 constexpr int kQBytes = kRows * kDepthPitch, kKBytes = kColumns * kDepthPitch;
 
-/// Rows first … first + Count of a matrix, with zeros for what lies outside of it.
-template <int Count, int Words, int Width, int Pitch>
-__device__ __forceinline__ void copy_rows(uint32 to, const Element* from, int64 stride, int first, int end) {
-  constexpr int kEach = Count * Words / kThreads;
-  static_assert(Count * Words % kThreads == 0);
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int at = i * kThreads + threadIdx.x, row = at / Words, word = at % Words;
-    const int r = first + row;
-    const uint32 place = to + row * Pitch + word * 16;
-    const int there = r < end ? Width - word * 8 : 0;
-    const Element* const source = from + (r < end ? r : 0) * stride + word * 8;
-    if constexpr (Config::kAligned) {
-      copy_async<16>(place, there > 0 ? source : from, there >= 8 ? 16 : there > 0 ? 2 * there : 0);
-    } else {
-      uint32 x[4];
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const uint32 low = 2 * k < there ? source[2 * k].bits : 0,
-                     high = 2 * k + 1 < there ? source[2 * k + 1].bits : 0;
-        x[k] = low | high << 16;
-      }
-      store_shared(place, make_uint4(x[0], x[1], x[2], x[3]));
-    }
-  }
-}
-
 struct AttentionBlock {
   const Args& args;
-  AttentionTiles tile;
+  PairTiles tile;
   AttentionRows rows;
   uint32 q, k, v;  // shared memory
   const Element *k_rows, *v_rows;
@@ -135,7 +108,7 @@ __device__ __forceinline__ void run_attention(const Args& args) {
   const int number = blockIdx.x / args.shape.blocks;
   // later rows of a causal attention have more tiles: they come first
   const int block = args.shape.blocks - 1 - (blockIdx.x - number * args.shape.blocks);
-  AttentionBlock x{args, AttentionTiles(args), AttentionRows(args, threadIdx.x / 32)};
+  AttentionBlock x{args, PairTiles(args), AttentionRows(args, threadIdx.x / 32)};
   x.q = shared_base();
   x.k = x.q + kQBytes;
   x.v = x.k + kKBytes;

@@ -1,49 +1,27 @@
-// What the main loops of attention share: what becomes of scores in registers, and which tiles of columns
-// there are. A warp holds kFragments fragments of 16 rows as mma.sync and wgmma leave them: lane 4 g + q has
-// rows g and g + 8, columns 8 n + 2 q and + 1; value e of row g + 8 h and columns n is number 4 n + 2 h + e.
+// What the main loops of attention share: what becomes of scores in registers. A warp holds kFragments
+// fragments of 16 rows as mma.sync and wgmma leave them: lane 4 g + q has rows g and g + 8, columns 8 n + 2 q
+// and + 1; value e of row g + 8 h and columns n is number 4 n + 2 h + e.
 //
 // Maxima that are -inf count as 0 in exponentials, so that a tile of nothing adds nothing.
 #pragma once
 
-typedef Config::Element Element;
-constexpr int kRows = Config::kRows, kColumns = Config::kColumns, kFragments = Config::kFragments,
-              kWarps = Config::kWarps;
 constexpr int kPieces = (Config::kOut + Config::kPiece - 1) / Config::kPiece,
               kPieceTiles = Config::kPiece / 8,
               kWidthTiles = kPieces * kPieceTiles;             // tiles: of 8 columns
 constexpr float kLog2 = Config::kBase2 ? 1.0f : 1.44269504f;   // of the base of exponentials
 constexpr float kVanishes = Config::kBase2 ? 150.0f : 104.0f;  // exponentials of less are 0
 constexpr float kFar = 4096;  // a maximum beyond, as an exponent of 2, has too few digits behind the point
-constexpr int kMixed = 0, kWhole = 1, kLow = 2;  // kinds of tiles
-constexpr int kFlagColumns = 64;                 // of a tile of v that has a flag
 
 __device__ __forceinline__ float minus_inf() { return __int_as_float(0xff800000); }
 
 #ifdef KILN_FAKE_DEVICE
 __device__ __forceinline__ float exp2_fast(float x) { return exp2f(x); }
-__device__ __forceinline__ uint32 pair_of(float low, float high, bf16) {
-  return to_bf16(low).bits | uint32(to_bf16(high).bits) << 16;
-}
-__device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
-  return to_f16(low).bits | uint32(to_f16(high).bits) << 16;
-}
 #else
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-__device__ __forceinline__ uint32 pair_of(float low, float high, bf16) {
-  uint32 y;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
-  return y;
-}
-__device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
-  uint32 y;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
-  return y;
-}
-
 #endif
 
 typedef float Scores[kFragments][kColumns / 2];
@@ -220,6 +198,13 @@ struct AttentionRows {
           sums[f][h][k] += __shfl_xor_sync(0xffffffffu, sums[f][h][k], 2);
         }
         if (i >= args.shape.rows) continue;
+        if constexpr (Config::kRowResults) {
+          float x[1 + Config::kSums][2];
+          x[0][0] = x[0][1] = max[f][h];
+#pragma unroll
+          for (int k = 0; k < Config::kSums; ++k) x[1 + k][0] = x[1 + k][1] = sums[f][h][k];
+          if (column == 0) finish_row(args, b, i, x);
+        }
 #pragma unroll
         for (int n = 0; n < kWidthTiles; ++n) {
           const int d = column + 8 * n;
@@ -233,67 +218,5 @@ struct AttentionRows {
           finish(args, b, i, d, Config::kOut - d < 2 ? Config::kOut - d : 2, x);
         }
       }
-  }
-};
-
-/// The tiles of columns for the rows of a block, from the last one to the first, so that those with too few
-/// columns and the diagonal of a causal attention come first. All lanes of a warp call its functions
-/// together: each finds the kind of another tile.
-struct AttentionTiles {
-  const Args& args;
-  int b = 0, row0 = 0;
-  int window = -1;                        // 32 tiles whose kinds are known
-  uint32 low_tiles = 0, whole_tiles = 0;  // among them
-
-  __device__ __forceinline__ AttentionTiles(const Args& args) : args(args) {}
-  __device__ __forceinline__ void begin(int matrix, int first_row) {
-    b = matrix;
-    row0 = first_row;
-    window = -1;
-  }
-
-  /// Whole tiles have whole rows of v, low ones have a part of v that is finite.
-  __device__ __forceinline__ int kind_at(int j0) const {
-    const bool ragged = j0 + kColumns > args.shape.columns;
-    const int j1 = ragged ? args.shape.columns : j0 + kColumns;
-    int kind = kWhole;
-    if constexpr (Config::kMasks) {
-      const int i1 = row0 + kRows < args.shape.rows ? row0 + kRows : args.shape.rows;
-      kind = tile_kind(args, b, row0, i1 - 1, j0, j1 - 1);
-    }
-    if (kind == kWhole && ragged) kind = kMixed;
-    if constexpr (Config::kLow) {
-      if (kind == kLow)
-#pragma unroll 1
-        for (int j = j0; j < j1; j += kFlagColumns)
-          if (!v_is_finite(args, b, j / kFlagColumns)) kind = kMixed;
-    }
-    return kind;
-  }
-
-  __device__ __forceinline__ void look_at(int tiles) {
-    window = tiles;
-    const int j0 = (32 * tiles + int(threadIdx.x % 32)) * kColumns;
-    const int kind = j0 < args.shape.columns ? kind_at(j0) : kMixed;
-    low_tiles = __ballot_sync(0xffffffffu, kind == kLow);
-    whole_tiles = __ballot_sync(0xffffffffu, kind == kWhole);
-  }
-
-  /// The first column of the last tile before column j1 that is low, or that is not; -1: there is none.
-  __device__ __forceinline__ int before(int j1, bool low, int& kind) {
-    int tile = (j1 + kColumns - 1) / kColumns - 1;
-    if constexpr (!Config::kMasks) {
-      kind = (tile + 1) * kColumns > args.shape.columns ? kMixed : kWhole;
-      return tile < 0 ? -1 : tile * kColumns;
-    }
-    for (; tile >= 0; tile = window * 32 - 1) {
-      if (tile / 32 != window) look_at(tile / 32);
-      const uint32 left = (low ? low_tiles : ~low_tiles) << (31 - tile % 32);
-      if (left == 0) continue;
-      tile -= __clz(left);
-      kind = low ? kLow : whole_tiles >> tile % 32 & 1 ? kWhole : kMixed;
-      return tile * kColumns;
-    }
-    return -1;
   }
 };

@@ -6,32 +6,13 @@
 // Within a warpgroup, the products of the next tile's scores and of this tile's weights are under way
 // together, and while they run the next tile's scores become weights as soon as they are there. The
 // warpgroups take turns in ordering products, so that one's exponentials run beside the other's products.
-//
-// q, k and v stand in slabs of 64 columns, permuted in units of 16 bytes over 128. Tensor maps fill with 0
-// what lies outside of a matrix.
 #pragma once
 
-constexpr int kGroups = kWarps / 4, kThreads = 128 * (kGroups + 1), kBlocksPerSm = 1;
-constexpr int kStages = 2;
 constexpr int kDepthSlabs = (Config::kHead + 63) / 64, kWidthSlabs = (Config::kOut + 63) / 64;
-constexpr int kSlabRow = 128;                                              // bytes
 constexpr int kQSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
 constexpr int kQBytes = kDepthSlabs * kQSlab, kKBytes = kDepthSlabs * kTileSlab,
               kVBytes = kWidthSlabs * kTileSlab;
-constexpr int kWalkers = 32 * (kWarps + 1);          // threads that walk over tiles
-constexpr int kTurns = 1, kVote = kTurns + kGroups;  // named barriers; kTurns + g: the turn of group g
 constexpr int kRegisters = kGroups == 2 ? 232 : 160, kCopyRegisters = kGroups == 2 ? 40 : 32;
-
-/// Which stage is next, and the parity of its phase.
-struct Turn {
-  int stage = 0;
-  uint32 parity = 0;
-  __device__ __forceinline__ void next() {
-    stage ^= 1;
-    parity ^= stage == 0;
-  }
-};
-static_assert(kStages == 2, "");
 
 /// Shared addresses. Barriers of q and of stages: bytes have come (full), all warps have read them (empty).
 /// item: the block of rows that q is of, -1 when there are no more.
@@ -78,20 +59,6 @@ struct AttentionItem {
   }
 };
 
-/// The next item that no block has taken; by a whole warp. args.counters[0] counts items beyond those that
-/// the blocks begin with, [1] blocks that found none; the last of these leaves both 0 for the next launch.
-__device__ __forceinline__ int next_item(const Args& args) {
-  int item = 0;
-  if (threadIdx.x % 32 == 0) {
-    item = gridDim.x + atomicAdd(args.counters, 1u);
-    if (item >= args.parts.items) {
-      __threadfence();
-      if (atomicAdd(args.counters + 1, 1u) == gridDim.x - 1) args.counters[0] = args.counters[1] = 0;
-    }
-  }
-  return __shfl_sync(0xffffffffu, item, 0);
-}
-
 /// Orders copies of `slabs` slabs of an operand's rows; `which`: 0, 1 or 2 for q, k or v.
 template <int Rank, int Slabs>
 __device__ __forceinline__ void copy_rows(const Args& args, const TensorMap& map, int which, int b, int row,
@@ -109,7 +76,7 @@ __device__ __forceinline__ void copy_rows(const Args& args, const TensorMap& map
 }
 
 /// Whether low tiles have to be looked at: there are some, and not all of what they are is -inf.
-__device__ __forceinline__ bool low_matters(const Args& args, AttentionTiles& tile) {
+__device__ __forceinline__ bool low_matters(const Args& args, PairTiles& tile) {
   int kind;
   return tile_greatest(args, tile.b) != minus_inf() && tile.before(args.shape.columns, true, kind) >= 0;
 }
@@ -117,7 +84,7 @@ __device__ __forceinline__ bool low_matters(const Args& args, AttentionTiles& ti
 /// By one whole warp, of which one lane orders copies.
 __device__ __forceinline__ void produce(const Args& args, const AttentionMemory& memory) {
   const bool orders = threadIdx.x == 0;
-  AttentionTiles tile(args);
+  PairTiles tile(args);
   Turn at;
   uint32 q_parity = 1;
   for (int item = blockIdx.x;; q_parity ^= 1) {
@@ -165,20 +132,11 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
   }
 }
 
-/// What tells wgmma where a tile stands. k contiguous: rows of 128 bytes, eight of them a group. Else: rows
-/// of 64 elements along n, one for each k, eight of them a group; the next 64 elements stand `slab` bytes on.
-template <bool KMajor>
-__device__ __forceinline__ uint64 tile_descriptor(uint32 at, int slab) {
-  constexpr uint64 kStride = 1024 >> 4, kPermuted128 = 1;
-  return uint64((at & 0x3ffff) >> 4) | uint64(KMajor ? 1 : slab >> 4) << 16 | kStride << 32 |
-         kPermuted128 << 62;
-}
-
 struct AttentionGroup {
   const Args& args;
   const AttentionMemory& memory;
   int group;
-  AttentionTiles tile;
+  PairTiles tile;
   AttentionRows rows;
   Turn k_turn, v_turn;
   uint32 weights[kColumns / 16][4];  // operands of the second product
@@ -279,7 +237,7 @@ struct AttentionGroup {
 };
 
 __device__ __forceinline__ void consume(const Args& args, const AttentionMemory& memory) {
-  AttentionGroup x{args, memory, int(threadIdx.x / 128) - 1, AttentionTiles(args),
+  AttentionGroup x{args, memory, int(threadIdx.x / 128) - 1, PairTiles(args),
                    AttentionRows(args, int(threadIdx.x / 32) - 4)};
   uint32 q_parity = 0;
   if (x.group == kGroups - 1) let_pass<256>(kTurns);

@@ -22,6 +22,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -140,6 +141,10 @@ class PlanMaker {
   void add_launch(const plan::Region& r);
   /// A region's kernel, with its arguments bound to memory of the plan.
   Launch lowered_launch(const plan::Region& r, std::unique_ptr<lower::Lowered>& lowered);
+  /// The same of a kernel that is lowered. `shared`: memory of the region's own, by number, which its kernels
+  /// share; null: memory of a kernel's own is nobody else's.
+  Launch bound_launch(const plan::Region& r, lower::Lowered& lowered,
+                      std::map<std::uint32_t, Place>* shared = nullptr);
   /// Everything of a launch but its buffers.
   void size_launch(Launch& l, lower::Lowered& lowered, const plan::Region& r);
   /// A product of a CPU, whose epilogue is a kernel that the library runs.
@@ -160,6 +165,8 @@ class PlanMaker {
   void add_attention(const plan::Region& r);
   /// Sums over pairs, tile by tile.
   void add_pair_sums(const plan::Region& r);
+  /// The same by several kernels, which share memory of the region's own.
+  void add_pair_sums_launches(const plan::Region& r);
   /// The memory of what a region reads tile by tile.
   Place place_of(const plan::MatrixMemory& m);
   /// The same where one kernel does all of it, perhaps behind one that looks for values that are not finite.

@@ -36,7 +36,9 @@ void PlanMaker::add_region(const Region& r) {
     case Region::Kind::Attention:
       planning_target(device_).gpu ? add_attention_launch(r) : add_attention(r);
       break;
-    case Region::Kind::PairSums: add_pair_sums(r); break;
+    case Region::Kind::PairSums:
+      planning_target(device_).gpu ? add_pair_sums_launches(r) : add_pair_sums(r);
+      break;
     case Region::Kind::Fused: add_launch(r); break;
     case Region::Kind::Contraction:
       // On a GPU a kernel of its own does all of it.

@@ -2,6 +2,7 @@
 #include "device/device.h"
 #include "engine/plan_maker.h"
 #include "engine/tile_graphs.h"
+#include "lower/pair_sums_kernel.h"
 
 #include <algorithm>
 
@@ -49,6 +50,20 @@ void PlanMaker::add_pair_sums(const plan::Region& r) {
   plan_->steps.push_back({Step::Kind::PairSums, static_cast<std::uint32_t>(plan_->pair_sums.size())});
   plan_->pair_sums.push_back(std::move(step));
   at_ = nullptr;
+}
+
+void PlanMaker::add_pair_sums_launches(const plan::Region& r) {
+  for (NodeId o : r.outputs) place_of(o, 0);
+  const schedule::Target& target = planning_target(device_);
+  const plan::PairSums& s = *regions_.pair_sums[static_cast<std::size_t>(r.tiled)];
+  std::map<std::uint32_t, Place> shared;
+  at_ = &r;
+  for (const lower::PairPass& pass : lower::pair_passes(g_, s, target)) {
+    at_ = &r;
+    auto lowered = std::make_unique<lower::Lowered>(lower::lower_pair_pass(g_, s, pass, target));
+    Launch l = bound_launch(r, *lowered, &shared);
+    push_launch(std::move(l), std::move(lowered), r);
+  }
 }
 
 }  // namespace kiln::engine

@@ -79,11 +79,19 @@ Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::L
   if (const RegionHook hook = current_region_hook()) hook(g_, r);
   lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
   if (lowered->overlaps && drop_reuse(r)) return lowered_launch(r, lowered);
-  overlaps_ = overlaps_ || lowered->overlaps;
   note_schedules(r, *lowered);
+  return bound_launch(r, *lowered);
+}
+
+Launch PlanMaker::bound_launch(const plan::Region& r, lower::Lowered& lowered,
+                               std::map<std::uint32_t, Place>* shared) {
+  overlaps_ = overlaps_ || lowered.overlaps;
+  const auto own = [&](const lower::BufferSource& s) {
+    return Place{Place::Kind::Buffer, new_buffer(static_cast<std::uint64_t>(s.bytes)), 0};
+  };
   Launch l;
-  for (std::size_t b = 0; b < lowered->buffers.size(); ++b) {
-    const lower::BufferSource& s = lowered->buffers[b];
+  for (std::size_t b = 0; b < lowered.buffers.size(); ++b) {
+    const lower::BufferSource& s = lowered.buffers[b];
     switch (s.kind) {
       case lower::BufferSource::Kind::Arg:
         note_read(s.id);
@@ -91,7 +99,13 @@ Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::L
         break;
       case lower::BufferSource::Kind::Node: l.buffers.push_back(place_of(s.id, s.byte_offset)); break;
       case lower::BufferSource::Kind::Partial:
-        l.buffers.push_back({Place::Kind::Buffer, new_buffer(static_cast<std::uint64_t>(s.bytes)), 0});
+        if (shared) {
+          const auto [at, fresh] = shared->try_emplace(s.id);
+          if (fresh) at->second = own(s);
+          l.buffers.push_back(at->second);
+        } else {
+          l.buffers.push_back(own(s));
+        }
         break;
       case lower::BufferSource::Kind::Scratch: l.buffers.push_back({}); break;
     }
@@ -101,10 +115,10 @@ Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::L
         moves.push_back({static_cast<std::uint32_t>(p.slot), p.last, p.stride, p.divisor});
       l.buffers.back().moved = static_cast<std::uint32_t>(plan_->moves.size());
     }
-    l.buffers.back().written = lowered->kernel.buffers[b].role != kernel::BufferDecl::Role::In;
-    if (dumps_runs()) l.types.push_back(lowered->kernel.buffers[b].dtype);
+    l.buffers.back().written = lowered.kernel.buffers[b].role != kernel::BufferDecl::Role::In;
+    if (dumps_runs()) l.types.push_back(lowered.kernel.buffers[b].dtype);
   }
-  size_launch(l, *lowered, r);
+  size_launch(l, lowered, r);
   at_ = nullptr;
   return l;
 }

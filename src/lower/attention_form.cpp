@@ -44,7 +44,7 @@ AttentionForm mma_form(const Attention& a) {
 /// Slabs of 64 columns, stages of k and v, barriers and a word, and what is left out before a multiple of
 /// 1024. Registers decide: scores, weights and results of 64 rows must fit those of a warpgroup.
 AttentionForm wgmma_form(const Attention& a) {
-  constexpr std::int64_t kSlab = 64, kStages = 2, kWords = 3 + 4 * kStages, kUnit = 1024;
+  constexpr std::int64_t kSlab = 64, kStages = kAttentionStages, kWords = 3 + 4 * kStages, kUnit = 1024;
   const bool small = a.depth <= 64 && a.width <= 64, large = a.depth > 192 || a.width > 128;
   const std::int64_t columns = large   ? 64
                                : small ? 96

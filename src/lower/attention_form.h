@@ -14,6 +14,9 @@ namespace kiln::lower {
 /// Columns of a part of v that has a flag: whether it has a value that is not finite.
 inline constexpr std::int64_t kAttentionColumns = 64;
 
+/// Stages of k and of v in shared memory on Hopper.
+inline constexpr std::int64_t kAttentionStages = 2;
+
 /// Constants of the main loop's Config, see kernels_templates/attention.cuh, and what a block needs.
 struct AttentionForm {
   bool hopper = false;  // attention_wgmma, else attention_mma

@@ -324,7 +324,6 @@ Why refuse_on_gpu(const Graph&, const Attention& a) {
   if (a.t == kNoTerm) return FusionReason::GpuExponentials;
   if (!is_half(a.q.dtype) || a.k.dtype != a.q.dtype || a.v.dtype != a.q.dtype) return FusionReason::GpuHalves;
   if (a.depth > kMostWidth || a.width > kMostWidth) return FusionReason::GpuHeads;
-  if (!a.row_outputs.empty()) return FusionReason::GpuRowRead;
   for (const MatrixMemory* m : {&a.q, &a.k, &a.v})
     if (m->column != 1 && (m == &a.v ? a.width : a.depth) != 1) return FusionReason::GpuColumns;
   if (a.batch * ((a.rows + 127) / 128) >= kMost || a.columns >= kMost || a.rows >= kMost)

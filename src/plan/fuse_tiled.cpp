@@ -17,6 +17,13 @@ void Fuser::find_tiled() {
   std::erase_if(sums, [&](const PairSums& s) {
     return std::ranges::any_of(s.products, [&](const PairSums::Product& p) { return is_apart(p.node); });
   });
+  if (t_.gpu)
+    std::erase_if(sums, [&](const PairSums& s) {
+      Why why = refuse_on_gpu(s);
+      if (why.empty()) return false;
+      misses.push_back({s.products.front().node, s.sums.front().node, std::move(why)});
+      return true;
+    });
   for (;;) {
     near_misses_.clear();
     attentions_.clear();

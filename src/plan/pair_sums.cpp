@@ -107,6 +107,13 @@ class Finder {
     }
     if (sources.empty()) return {};
     std::ranges::sort(sources);
+    // a product of values of pairs is no product of every pair, though it may have as many elements
+    for (std::size_t s = 0; s + 1 < sources.size(); ++s) {
+      const std::vector<bool> pairs = values_of_pairs({sources[s]});
+      std::erase_if(sources, [&](NodeId other) {
+        return std::ranges::any_of(g_[other].in, [&](NodeId in) { return pairs[in]; });
+      });
+    }
     const bool reduced = std::ranges::any_of(reductions, [&](NodeId of) { return reads(of, sources, seen); });
     return reduced ? sources : std::vector<NodeId>();
   }
@@ -132,6 +139,16 @@ class Finder {
     for (const NodeId f : from) out[f] = true;
     for (NodeId id = from.front(); id < g_.size(); ++id)
       for (const NodeId in : g_[id].in) out[id] = out[id] || out[in];
+    return out;
+  }
+
+  /// Nodes that are made of sources with no other product in between.
+  std::vector<bool> values_of_pairs(const std::vector<NodeId>& sources) const {
+    std::vector<bool> out(g_.size());
+    for (const NodeId s : sources) out[s] = true;
+    for (NodeId id = sources.front(); id < g_.size(); ++id)
+      if (g_[id].op != Op::matmul)
+        for (const NodeId in : g_[id].in) out[id] = out[id] || out[in];
     return out;
   }
 
@@ -165,12 +182,18 @@ class Finder {
 
   /// What is stored, or made by others, whatever becomes of the members' weights.
   std::vector<bool> needed_by_others(const std::vector<std::size_t>& members,
-                                     const std::vector<NodeId>& sources) const {
+                                     const std::vector<NodeId>& sources,
+                                     const PairSumsReader::Facts& facts) const {
     std::vector<int> weights(g_.size(), -1);
     for (const std::size_t m : members) weights[candidates_[m].node] = candidates_[m].operand;
     std::vector<bool> needed(g_.size());
     std::vector<NodeId> stack(g_.roots);
     for (const NodeId s : sources) stack.insert(stack.end(), g_[s].in.begin(), g_[s].in.end());
+    // what another product makes of values of pairs is read from memory
+    for (NodeId id = 0; id < g_.size(); ++id)
+      if (facts.depends[id] && !facts.pairs[id] &&
+          std::ranges::any_of(uses_[id], [&](const Use& u) { return facts.pairs[u.reader]; }))
+        stack.push_back(id);
     while (!stack.empty()) {
       const NodeId id = stack.back();
       stack.pop_back();
@@ -207,7 +230,8 @@ class Finder {
       facts.sources.assign(g_.size(), false);
       for (const NodeId s : sources) facts.sources[s] = true;
       facts.depends = made_of(sources);
-      facts.needed = needed_by_others(members, sources);
+      facts.pairs = values_of_pairs(sources);
+      facts.needed = needed_by_others(members, sources, facts);
       facts.inside = read_by_pairs_alone(facts.depends);
       const Candidate& first = candidates_[members.front()];
       const ir::Dims dims = g_[g_[first.node].in[first.operand]].dims;
@@ -225,7 +249,7 @@ class Finder {
 
   /// again_: members became fewer.
   std::optional<PairSums> read(std::vector<std::size_t>& members, const PairSumsReader::Facts& facts,
-                               std::int64_t rows, std::int64_t columns) {
+                               std::int64_t rows, std::int64_t columns, bool turned = false) {
     again_ = false;
     PairSums s;
     s.rows = rows;
@@ -236,7 +260,9 @@ class Finder {
     PairSumsReader reader(g_, s, facts);
     for (std::size_t m = 0; m < members.size(); ++m) {
       const Candidate& c = candidates_[members[m]];
-      const bool added = reader.add(c.node, c.operand);
+      const bool added = reader.add(c.node, c.operand, turned);
+      if (added && m == 0 && rows == columns && !turned && reader.wrong_way())
+        return read(members, facts, rows, columns, true);
       // one product and a sum over columns: the forward pass, which the other finder knows
       const bool forward = added && !s.sums.back().over_rows && c.sources.size() == 1;
       if (added && !forward) continue;
@@ -291,6 +317,32 @@ class Finder {
 };
 
 }  // namespace
+
+Why refuse_on_gpu(const PairSums& s) {
+  constexpr std::int64_t kMostWidth = 256, kLeastRows = 64, kMost = std::int64_t{1} << 31;
+  constexpr std::size_t kMostProducts = 3;
+  constexpr std::ptrdiff_t kMostStatistics = 4;
+  const DType type = s.products.front().x.dtype;
+  std::vector<std::pair<const MatrixMemory*, std::int64_t>> operands;
+  std::int64_t depths = 0;
+  for (const PairSums::Product& p : s.products) {
+    operands.insert(operands.end(), {{&p.x, p.depth}, {&p.y, p.depth}});
+    depths += p.depth;
+  }
+  for (const PairSums::Sum& x : s.sums) operands.emplace_back(&x.other, x.width);
+  for (const auto& [m, width] : operands) {
+    if (!is_half(m->dtype) || m->dtype != type) return FusionReason::GpuHalves;
+    if (width > kMostWidth) return FusionReason::GpuHeads;
+    if (m->column != 1 && width != 1) return FusionReason::GpuColumns;
+  }
+  if (s.products.size() > kMostProducts || depths > 2 * kMostWidth) return FusionReason::GpuHeads;
+  for (int level = 0; level < s.levels; ++level)
+    if (std::ranges::count(s.statistics, level, &PairSums::Statistic::level) > kMostStatistics)
+      return FusionReason::GpuTooMany;
+  const std::int64_t blocks = (std::max(s.rows, s.columns) + kLeastRows - 1) / kLeastRows;
+  return s.batch * blocks >= kMost || std::max(s.rows, s.columns) >= kMost ? Why(FusionReason::GpuTooMany)
+                                                                           : Why();
+}
 
 std::vector<PairSums> find_pair_sums(const Graph& graph, std::vector<Refusal>& refusals) {
   return Finder(graph, refusals).run();

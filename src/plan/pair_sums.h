@@ -17,6 +17,7 @@
 #pragma once
 
 #include "plan/pair_terms.h"
+#include "support/why.h"
 
 #include <cstdint>
 #include <vector>
@@ -61,6 +62,9 @@ void each_memory(const PairSums& s, const F& f) {
   for (const PairSums::Sum& x : s.sums) f(x.other.base);
   for (const MatrixMemory& m : s.memory) f(m.base);
 }
+
+/// Why the main loop of a GPU (pair_sums_mma) cannot do sums over pairs, or nothing.
+Why refuse_on_gpu(const PairSums& sums);
 
 /// The sums over pairs of a graph. `refusals`: near misses, and why each is one.
 std::vector<PairSums> find_pair_sums(const Graph& graph, std::vector<Refusal>& refusals);

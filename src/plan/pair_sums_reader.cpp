@@ -25,8 +25,8 @@ TermId PairSumsReader::read_new(NodeId id, const Frame& frame) {
     case OpKind::View: return view(id, frame);
     case OpKind::Cast:
     case OpKind::Elementwise:
-      return facts_.depends[id] || facts_.inside[id] ? elementwise(id, frame) : from_memory(id, frame);
-    case OpKind::Reduce: return facts_.depends[id] ? reduction(id, frame) : from_memory(id, frame);
+      return facts_.pairs[id] || facts_.inside[id] ? elementwise(id, frame) : from_memory(id, frame);
+    case OpKind::Reduce: return facts_.pairs[id] ? reduction(id, frame) : from_memory(id, frame);
     case OpKind::Leaf:
     case OpKind::Scan:
     case OpKind::LoopState:
@@ -66,7 +66,7 @@ TermId PairSumsReader::product_of_pairs(NodeId id, const Frame& frame) {
 
 TermId PairSumsReader::from_memory(NodeId id, const Frame& frame) {
   MatrixMemory m = memory_of(id, frame);
-  if (facts_.depends[m.base] && !(facts_.needed[m.base] && ir::is_reduce(g_[m.base].op)))
+  if (facts_.pairs[m.base] && !(facts_.needed[m.base] && ir::is_reduce(g_[m.base].op)))
     return refuse(because(FusionReason::PairsOther, ir::info(g_[m.base].op).name));
   return memory_term(std::move(m));
 }
@@ -75,7 +75,7 @@ TermId PairSumsReader::view(NodeId id, const Frame& frame) {
   const GraphNode& n = g_[id];
   if (is_written_in_place(n)) return from_memory(id, frame);
   const ir::Dims from = g_[n.in[0]].dims;
-  if (!facts_.depends[id]) {
+  if (!facts_.pairs[id]) {
     const NodeId base = strided_view(g_, id).base;
     const OpKind kind = ir::info(g_[base].op).kind;
     if (base != id && !facts_.inside[base] && kind != OpKind::Scalar && kind != OpKind::Iota)
@@ -108,8 +108,14 @@ int PairSumsReader::level_of(TermId t) const {
 }
 
 TermId PairSumsReader::reduction(NodeId id, const Frame& frame) {
-  if (facts_.needed[id]) return from_memory(id, frame);
   const GraphNode& n = g_[id];
+  if (facts_.needed[id]) {
+    for (std::size_t a = 0; a < frame.size(); ++a) {
+      of_rows_ |= n.dims[a] != 1 && frame[a].kind == Coordinate::Kind::Row;
+      of_columns_ |= n.dims[a] != 1 && frame[a].kind == Coordinate::Kind::Column;
+    }
+    return from_memory(id, frame);
+  }
   const ir::Dims dims = g_[n.in[0]].dims;
   const auto refused = [&] { return refuse(because(FusionReason::PairsOther, ir::info(n.op).name)); };
   if (n.op != Op::reduce_sum && n.op != Op::reduce_max && n.op != Op::reduce_min) return refused();
@@ -147,12 +153,12 @@ TermId PairSumsReader::elementwise(NodeId id, const Frame& frame) {
   return operation_term(n, in);
 }
 
-bool PairSumsReader::add(NodeId product, int operand) {
+bool PairSumsReader::add(NodeId product, int operand, bool turned) {
   const GraphNode& n = g_[product];
   const NodeId w = n.in[operand], other = n.in[1 - operand];
   const std::size_t rank = n.dims.size();
   // (…, a, b): a stays and b is summed over, or the other way round for the second operand
-  for (const bool rows_first : {true, false}) {
+  for (const bool rows_first : {!turned, turned}) {
     const Frame frame = frame_of(g_[w].dims, rows_first);
     PairSums::Sum s{};
     s.node = product;

@@ -18,14 +18,19 @@ class PairSumsReader : public PairReader {
   struct Facts {
     std::vector<bool> sources;  // products of every pair
     std::vector<bool> depends;  // made of them
+    std::vector<bool> pairs;    // made of them with no other product in between: of values of pairs
     std::vector<bool> needed;   // stored or made by others in any case
     std::vector<bool> inside;   // made of no source, and read by values of pairs alone: made again
   };
   PairSumsReader(const Graph& g, PairSums& sums, const Facts& facts)
       : PairReader(g, sums), s_(sums), facts_(facts), visited_(g.size()) {}
 
-  /// Adds a sum whose operand `operand` is the weights. False: there is a reason.
-  bool add(NodeId product, int operand);
+  /// Adds a sum whose operand `operand` is the weights. False: there is a reason. `turned`: where either axis
+  /// of the weights may count rows, the second one is tried first.
+  bool add(NodeId product, int operand, bool turned = false);
+  /// Whether reductions that others need too have values of columns, none of them values of rows: then rows
+  /// and columns are the wrong way round.
+  bool wrong_way() const { return of_columns_ && !of_rows_; }
   /// Nodes that were read in place, views among them.
   const std::vector<bool>& visited() const { return visited_; }
   const Why& reason() const { return reason_; }
@@ -49,6 +54,7 @@ class PairSumsReader : public PairReader {
   std::vector<bool> visited_;
   std::map<std::pair<NodeId, Frame>, TermId> known_;
   std::map<NodeId, int> rows_operand_;  // of each product
+  bool of_rows_ = false, of_columns_ = false;
   Why reason_;
 };
 

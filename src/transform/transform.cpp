@@ -7,6 +7,7 @@
 #include "transform/fold.h"
 #include "transform/keep_numbers.h"
 #include "transform/negate.h"
+#include "transform/reuse_products.h"
 #include "transform/settle_parts.h"
 #include "transform/simplify.h"
 #include "transform/split_joins.h"
@@ -55,6 +56,10 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
   for (const Pass& pass : kPasses) follow(pass.run(t.graph));
   if (wishes.sums_batches) {
     follow(sum_batches(t.graph));
+    follow(dce(t.graph));
+  }
+  if (wishes.reuses_products) {
+    follow(reuse_products(t.graph));
     follow(dce(t.graph));
   }
   if (wishes.arranges) follow(arrange_operands(t.graph));

@@ -33,6 +33,7 @@ struct Wishes {
   bool products_as_sums = false;             // without contractions, see sum_products.h
   bool finds_products = false;               // the other way round, see find_products.h
   bool sums_batches = false;                 // of products, see sum_batches.h
+  bool reuses_products = false;              // for sums of others, see reuse_products.h
   std::optional<ReductionCosts> reductions;  // split where that is faster, see split_reductions.h
   bool arranges = false;                     // operands of pairs, see arrange_operands.h
   std::optional<ScanCosts> scans;            // likewise, see split_scans.h

@@ -37,6 +37,8 @@ std::vector<Workload> image_workloads();
 std::vector<Workload> digits_workloads();
 /// Attention with several masks.
 std::vector<Workload> attention_workloads(bool gpu);
+/// With its gradients.
+std::vector<Workload> attention_gradient_workloads(bool gpu);
 
 /// What the bench runs on a GPU.
 std::vector<Workload> gpu_workloads();

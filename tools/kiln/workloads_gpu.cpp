@@ -308,6 +308,7 @@ std::vector<Workload> gpu_workloads() {
                                chain10("small_chain10_f32_1024", 1024),
                                small_mlp4()};
   for (Workload& w : attention_workloads(true)) out.push_back(std::move(w));
+  for (Workload& w : attention_gradient_workloads(true)) out.push_back(std::move(w));
   for (const int ops : {2, 5, 20, 50}) out.push_back(chain(ops, 16 * kMi));
   for (const std::int64_t n : {kMi, 16 * kMi})
     out.push_back(chain10("chain10_f32_" + std::to_string(n / kMi) + "M", n));

@@ -226,7 +226,7 @@ schedule::Target target_of(const DeviceInfo& d) {
   t.templates = schedule::Target::Templates::Integers;
   t.threads = d.sm_count;
   t.architecture = d.major * 10 + d.minor;
-  t.attentions = d.major >= 8;
+  t.attentions = t.pair_sums = d.major >= 8;
   t.l2_bytes = static_cast<std::int64_t>(d.l2_bytes) / std::max(d.sm_count, 1);
   t.bytes_per_ns = d.major >= 10 ? 7000 : d.major == 9 ? 4000 : d.major == 8 && d.minor == 0 ? 1500 : 700;
   t.cached_bytes_per_ns = 2 * t.bytes_per_ns;

@@ -1,0 +1,43 @@
+// What main loops of Hopper over pairs share: stages of shared memory, items that blocks take, and what tells
+// wgmma where tiles stand. Operands stand in slabs of 64 columns, permuted in units of 16 bytes over 128;
+// tensor maps fill with 0 what lies outside of a matrix.
+#pragma once
+
+constexpr int kGroups = kWarps / 4, kThreads = 128 * (kGroups + 1), kBlocksPerSm = 1;
+constexpr int kStages = Config::kStages;
+constexpr int kSlabRow = 128;                        // bytes
+constexpr int kWalkers = 32 * (kWarps + 1);          // threads that walk over tiles
+constexpr int kTurns = 1, kVote = kTurns + kGroups;  // named barriers; kTurns + g: the turn of group g
+
+/// Which stage is next, and the parity of its phase.
+struct Turn {
+  int stage = 0;
+  uint32 parity = 0;
+  __device__ __forceinline__ void next() {
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+    parity ^= stage == 0;
+  }
+};
+
+/// The next item that no block has taken; by a whole warp. args.counters[0] counts items beyond those that
+/// the blocks begin with, [1] blocks that found none; the last of these leaves both 0 for the next launch.
+__device__ __forceinline__ int next_item(const Args& args) {
+  int item = 0;
+  if (threadIdx.x % 32 == 0) {
+    item = gridDim.x + atomicAdd(args.counters, 1u);
+    if (item >= args.parts.items) {
+      __threadfence();
+      if (atomicAdd(args.counters + 1, 1u) == gridDim.x - 1) args.counters[0] = args.counters[1] = 0;
+    }
+  }
+  return __shfl_sync(0xffffffffu, item, 0);
+}
+
+/// What tells wgmma where a tile stands. k contiguous: rows of 128 bytes, eight of them a group. Else: rows
+/// of 64 elements along n, one for each k, eight of them a group; the next 64 elements stand `slab` bytes on.
+template <bool KMajor>
+__device__ __forceinline__ uint64 tile_descriptor(uint32 at, int slab) {
+  constexpr uint64 kStride = 1024 >> 4, kPermuted128 = 1;
+  return uint64((at & 0x3ffff) >> 4) | uint64(KMajor ? 1 : slab >> 4) << 16 | kStride << 32 |
+         kPermuted128 << 62;
+}

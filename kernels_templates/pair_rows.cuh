@@ -1,0 +1,162 @@
+// What the main loops of sums over pairs share: what becomes of products in registers. A warp holds
+// kFragments fragments of 16 rows as mma.sync and wgmma leave them: lane 4 g + q has rows g and g + 8,
+// columns 8 n + 2 q and + 1; value e of row g + 8 h and columns n is number 4 n + 2 h + e.
+#pragma once
+
+constexpr int kProducts = Config::kProducts, kOperands = Config::kOperands, kSums = Config::kSums,
+              kReductions = Config::kReductions;
+constexpr int kPieces = (Config::kOut + Config::kPiece - 1) / Config::kPiece,
+              kPieceTiles = Config::kPiece / 8;  // tiles: of 8 columns
+
+constexpr int depth_of(int operand) {
+  return operand == 0   ? Config::kDepth0
+         : operand == 1 ? Config::kDepth1
+         : operand == 2 ? Config::kDepth2
+                        : Config::kDepth3;
+}
+constexpr int operand_of(int sum) {
+  return sum == 0 ? Config::kSum0 : sum == 1 ? Config::kSum1 : sum == 2 ? Config::kSum2 : Config::kSum3;
+}
+constexpr int reduction_of(int n) {
+  return n == 0   ? Config::kReduction0
+         : n == 1 ? Config::kReduction1
+         : n == 2 ? Config::kReduction2
+                  : Config::kReduction3;
+}
+
+template <int N>
+struct Number {
+  static constexpr int value = N;
+};
+/// f of each of the numbers below N, as types.
+template <int N, class F>
+__device__ __forceinline__ void each(const F& f) {
+  if constexpr (N > 0) {
+    each<N - 1>(f);
+    f(Number<N - 1>());
+  }
+}
+
+typedef float Products[kProducts][kFragments][kColumns / 2];
+/// Weights of 16 columns, as the first operands of products.
+typedef uint32 Weights[kSums > 0 ? kSums : 1][kFragments][4];
+
+/// A thread's part of a block's rows.
+struct PairRows {
+  const Args& args;
+  int b, row0, warp;  // the matrix; the block's first row; the warp among those with rows
+  float sum[kSums > 0 ? kSums : 1][kFragments][kPieces][4 * kPieceTiles];
+  float reduced[kReductions > 0 ? kReductions : 1][kFragments][2];
+
+  __device__ __forceinline__ PairRows(const Args& args, int warp) : args(args), b(0), row0(0), warp(warp) {}
+
+  __device__ __forceinline__ void begin(int matrix, int first_row) {
+    b = matrix;
+    row0 = first_row;
+#pragma unroll
+    for (int m = 0; m < kSums; ++m)
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+        for (int p = 0; p < kPieces; ++p)
+#pragma unroll
+          for (int i = 0; i < 4 * kPieceTiles; ++i) sum[m][f][p][i] = 0;
+    each<kReductions>([&](auto n) {
+      constexpr int kN = decltype(n)::value, kKind = reduction_of(kN);
+      const float none =
+          kKind == kReducesSum ? 0.0f : __int_as_float(kKind == kReducesMax ? 0xff800000 : 0x7f800000);
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f) reduced[kN][f][0] = reduced[kN][f][1] = none;
+    });
+  }
+
+  __device__ __forceinline__ int row_of(int f, int half) const {
+    return row0 + (warp * kFragments + f) * 16 + half * 8 + threadIdx.x % 32 / 4;
+  }
+
+  template <int N>
+  __device__ __forceinline__ void reduce(int f, int half, float value) {
+    constexpr int kKind = reduction_of(N);
+    float& r = reduced[N][f][half];
+    r = kKind == kReducesSum ? r + value : kKind == kReducesMax ? greatest(r, value) : least(r, value);
+  }
+
+  /// The weights of columns c0 + 16 step and on; what is reduced is added.
+  template <bool Whole>
+  __device__ __forceinline__ void weigh(const Products& s, int c0, int step, Weights& w) {
+    const bool ragged = !Whole && c0 + kColumns > args.shape.columns;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int c = c0 + 16 * step + e / 2 * 8 + threadIdx.x % 4 * 2;
+        float given[kProducts][2], made[kSums + kReductions][2];
+#pragma unroll
+        for (int p = 0; p < kProducts; ++p) {
+          given[p][0] = s[p][f][8 * step + 2 * e];
+          given[p][1] = s[p][f][8 * step + 2 * e + 1];
+        }
+        if constexpr (Whole && Config::kMasks)
+          weights_whole(args, b, row_of(f, e % 2), c, given, made);
+        else
+          weights(args, b, row_of(f, e % 2), c, given, made);
+        const bool first = !ragged || c < args.shape.columns, second = !ragged || c + 1 < args.shape.columns;
+#pragma unroll
+        for (int m = 0; m < kSums;
+             ++m)  // beyond the last column memory is 0, and what is made of it anything
+          w[m][f][e] = pair_of(first ? made[m][0] : 0.0f, second ? made[m][1] : 0.0f, Element{});
+        each<kReductions>([&](auto n) {
+          constexpr int kN = decltype(n)::value;
+          if (first) reduce<kN>(f, e % 2, made[kSums + kN][0]);
+          if (second) reduce<kN>(f, e % 2, made[kSums + kN][1]);
+        });
+      }
+  }
+
+  /// Whether a low tile adds nothing to the rows of this thread.
+  __device__ __forceinline__ bool low_adds_nothing() const {
+    bool nothing = true;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        nothing = nothing && (row_of(f, h) >= args.shape.rows || adds_nothing(args, b, row_of(f, h)));
+    return nothing;
+  }
+
+  __device__ __forceinline__ void write() {
+    const int column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int r = row_of(f, h);
+        if constexpr (kReductions > 0) {
+          float x[kReductions > 0 ? kReductions : 1][2];
+          each<kReductions>([&](auto n) {
+            constexpr int kN = decltype(n)::value;
+            reduce<kN>(f, h, __shfl_xor_sync(0xffffffffu, reduced[kN][f][h], 1));
+            reduce<kN>(f, h, __shfl_xor_sync(0xffffffffu, reduced[kN][f][h], 2));
+            x[kN][0] = x[kN][1] = reduced[kN][f][h];
+          });
+          if (column == 0 && r < args.shape.rows) finish_row(args, b, r, x);
+        }
+        if constexpr (kSums > 0) {
+          if (r >= args.shape.rows) continue;
+#pragma unroll
+          for (int n = 0; n < kPieces * kPieceTiles; ++n) {
+            const int d = column + 8 * n;
+            if (d >= Config::kOut) continue;
+            float x[kSums > 0 ? kSums : 1][2];
+#pragma unroll
+            for (int m = 0; m < kSums; ++m) {
+              const float* const pair = &sum[m][f][n / kPieceTiles][n % kPieceTiles * 4 + 2 * h];
+              x[m][0] = pair[0];
+              x[m][1] = pair[1];
+            }
+            finish(args, b, r, d, Config::kOut - d < 2 ? Config::kOut - d : 2, x);
+          }
+        }
+      }
+  }
+};

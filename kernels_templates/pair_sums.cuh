@@ -1,0 +1,30 @@
+// What the main loops of sums over pairs and the texts generated for them share. For each pair (r, c) of a
+// row and a column of a matrix of the batch there are products S_p = Σ X_p[r, d] Y_p[c, d]; weights W_m are
+// made of them, of r, of c and of memory; the results are sums over columns, Σ W_m Z_m[c, d], and reductions
+// of rows. Rows of a launch are what its results have a row for: the rows of the pairs, or their columns.
+// Each Z is one of the Y or an operand of its own, behind them. A unit is this text; then, generated, struct
+// Config, struct Args and the hooks; then the main loop. Config, beside that of pair_tiles.cuh: kWidth,
+// columns that a hook gets at a time (2); kProducts, at most 3; kOperands, of columns, at most 4; kDepth0 …,
+// their widths; kSums, kSum0 … kSum3: the operand that each multiplies; kOut, their width; kReductions, and
+// kReduction0 … their kinds; kAligned, whether rows of all operands begin at multiples of 16 bytes. The form,
+// which the lowering chooses: kStages of operands of columns in shared memory; kBlocks on a multiprocessor;
+// kFirst, whether blocks of rows begin with the first one; kPiece, columns of a sum that are multiplied at a
+// time.
+//
+//   const Element* x_matrix0(args, b); y_matrix0 and so on alike
+//   void weights(args, b, r, c, s, w)           s[p]: products of columns c and c + 1; w: the weights of the
+//                                               sums, then what is reduced; weights_whole: without masks
+//   bool adds_nothing(args, b, r)               of a row: all weights are 0 in low tiles
+//   void finish(args, b, r, d, left, x)         x[m]: sums for columns d and d + 1, of which `left` exist
+//   void finish_row(args, b, r, x)              x[n]: reductions
+//   bool column_adds_nothing(args, b, c)        the same of a column, and flag(args, b, tile), the address of
+//   a
+//                                               flag: of pair_flags
+#pragma once
+
+struct PairShape {
+  int rows, columns, batch, blocks;  // blocks of rows
+  int64 x_row[3], y_row[4];          // strides in elements; columns are adjacent
+};
+
+constexpr int kReducesSum = 0, kReducesMax = 1, kReducesMin = 2;

@@ -1,0 +1,97 @@
+// Tiles of pairs of rows and columns: which there are for a block of rows, and what is known of them. Config:
+// Element; kRows, of a block; kColumns, of a tile; kWarps, those with rows, each kFragments times 16; kMasks,
+// whether there are masks; kLow, whether tiles may be left out. Hooks:
+//
+//   int tile_kind(args, b, i0, i1, j0, j1)      of rows i0 … i1 and columns j0 … j1: kMixed, kWhole or kLow
+//   bool is_finite(args, b, tile)               of what the weights of kFlagColumns columns multiply
+//
+// args.shape has `rows` and `columns`.
+#pragma once
+
+typedef Config::Element Element;
+constexpr int kRows = Config::kRows, kColumns = Config::kColumns, kFragments = Config::kFragments,
+              kWarps = Config::kWarps;
+constexpr int kMixed = 0, kWhole = 1, kLow = 2;  // kinds of tiles
+constexpr int kFlagColumns = 64;                 // that have a flag
+
+#ifdef KILN_FAKE_DEVICE
+__device__ __forceinline__ uint32 pair_of(float low, float high, bf16) {
+  return to_bf16(low).bits | uint32(to_bf16(high).bits) << 16;
+}
+__device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
+  return to_f16(low).bits | uint32(to_f16(high).bits) << 16;
+}
+#else
+__device__ __forceinline__ uint32 pair_of(float low, float high, bf16) {
+  uint32 y;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+__device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
+  uint32 y;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+#endif
+
+/// The tiles of columns for the rows of a block, from the last one to the first, so that those with too few
+/// columns and the diagonal of a causal attention come first. All lanes of a warp call its functions
+/// together: each finds the kind of another tile.
+struct PairTiles {
+  const Args& args;
+  int b = 0, row0 = 0;
+  int window = -1;                        // 32 tiles whose kinds are known
+  uint32 low_tiles = 0, whole_tiles = 0;  // among them
+
+  __device__ __forceinline__ PairTiles(const Args& args) : args(args) {}
+  __device__ __forceinline__ void begin(int matrix, int first_row) {
+    b = matrix;
+    row0 = first_row;
+    window = -1;
+  }
+
+  /// Whole tiles have all their columns; of low ones it is known that what their weights multiply is finite.
+  __device__ __forceinline__ int kind_at(int j0) const {
+    const bool ragged = j0 + kColumns > args.shape.columns;
+    const int j1 = ragged ? args.shape.columns : j0 + kColumns;
+    int kind = kWhole;
+    if constexpr (Config::kMasks) {
+      const int i1 = row0 + kRows < args.shape.rows ? row0 + kRows : args.shape.rows;
+      kind = tile_kind(args, b, row0, i1 - 1, j0, j1 - 1);
+    }
+    if (kind == kWhole && ragged) kind = kMixed;
+    if constexpr (Config::kLow) {
+      if (kind == kLow)
+#pragma unroll 1
+        for (int j = j0; j < j1; j += kFlagColumns)
+          if (!is_finite(args, b, j / kFlagColumns)) kind = kMixed;
+    }
+    return kind;
+  }
+
+  __device__ __forceinline__ void look_at(int tiles) {
+    window = tiles;
+    const int j0 = (32 * tiles + int(threadIdx.x % 32)) * kColumns;
+    const int kind = j0 < args.shape.columns ? kind_at(j0) : kMixed;
+    low_tiles = __ballot_sync(0xffffffffu, kind == kLow);
+    whole_tiles = __ballot_sync(0xffffffffu, kind == kWhole);
+  }
+
+  /// The first column of the last tile before column j1 that is low, or that is not; -1: there is none.
+  __device__ __forceinline__ int before(int j1, bool low, int& kind) {
+    int tile = (j1 + kColumns - 1) / kColumns - 1;
+    if constexpr (!Config::kMasks) {
+      kind = (tile + 1) * kColumns > args.shape.columns ? kMixed : kWhole;
+      return tile < 0 ? -1 : tile * kColumns;
+    }
+    for (; tile >= 0; tile = window * 32 - 1) {
+      if (tile / 32 != window) look_at(tile / 32);
+      const uint32 left = (low ? low_tiles : ~low_tiles) << (31 - tile % 32);
+      if (left == 0) continue;
+      tile -= __clz(left);
+      kind = low ? kLow : whole_tiles >> tile % 32 & 1 ? kWhole : kMixed;
+      return tile * kColumns;
+    }
+    return -1;
+  }
+};

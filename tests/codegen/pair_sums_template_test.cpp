@@ -1,0 +1,115 @@
+// The main loop of gradients of attention: which launches a gradient is, and what the assembler says of them.
+#include "codegen/cuda/cuda_c.h"
+#include "codegen/cuda/cuda_template.h"
+#include "device/cuda/nvrtc.h"
+#include "ir/graph_builder.h"
+#include "lower/pair_sums_kernel.h"
+#include "plan/fuse.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <vector>
+
+namespace kiln::codegen {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+
+/// A causal attention of one matrix of a batch of 2 and its gradients, as a tape records them; the rows' sums
+/// of the gradient of the softmax are made of the result.
+struct Gradient : GraphBuilder {
+  Gradient(DType type, std::int64_t length, std::int64_t depth, std::int64_t width) {
+    const Extents square{2, length, length};
+    const NodeId q = leaf(type, {2, length, depth}), k = leaf(type, {2, length, depth}),
+                 v = leaf(type, {2, length, width}), given = leaf(type, {2, length, width});
+    const NodeId scale = broadcast(constant(DType::Float32, std::bit_cast<std::uint32_t>(0.125f)), square);
+    const NodeId seen = op(Op::greater_equal, {iota(DType::Int64, square, 1), iota(DType::Int64, square, 2)});
+    const auto masked = [&](NodeId x, std::uint32_t other) {
+      return op(Op::where, {seen, x, broadcast(constant(DType::Float32, other), square)});
+    };
+    const auto of_rows = [&](Op reduction, NodeId x) { return broadcast(reduce(reduction, x, 4), square); };
+    const NodeId s = matmul(q, permute(k, {0, 2, 1}));
+    const NodeId t = masked(op(Op::multiply, {cast(s, DType::Float32), scale}), 0xff800000u);
+    const NodeId e = op(Op::exp, {op(Op::subtract, {t, of_rows(Op::reduce_max, t)})});
+    const NodeId p = op(Op::divide, {e, of_rows(Op::reduce_sum, e)}), weights = cast(p, type);
+    const NodeId o = matmul(weights, v);
+    const NodeId dp = cast(matmul(given, permute(v, {0, 2, 1})), DType::Float32);
+    const NodeId both = op(Op::multiply, {cast(given, DType::Float32), cast(o, DType::Float32)});
+    const NodeId sums = broadcast(reduce(Op::reduce_sum, both, 4), square);
+    const NodeId dt = masked(op(Op::multiply, {p, op(Op::subtract, {dp, sums})}), 0);
+    const NodeId ds = cast(op(Op::multiply, {dt, scale}), type);
+    root(o);
+    root(matmul(ds, k));
+    root(matmul(permute(ds, {0, 2, 1}), q));
+    root(matmul(permute(weights, {0, 2, 1}), given));
+  }
+
+  std::vector<lower::Lowered> lowered(int architecture) {
+    schedule::Target target;
+    target.gpu = target.attentions = target.pair_sums = true;
+    target.threads = 132;
+    target.architecture = architecture;
+    const plan::Regions regions = plan::fuse(graph, target);
+    EXPECT_EQ(regions.pair_sums.size(), 1u);
+    std::vector<lower::Lowered> out;
+    for (const auto& s : regions.pair_sums)
+      for (const lower::PairPass& pass : lower::pair_passes(graph, *s, target))
+        out.push_back(lower::lower_pair_pass(graph, *s, pass, target));
+    return out;
+  }
+};
+
+std::vector<std::string> names(const std::vector<lower::Lowered>& all) {
+  std::vector<std::string> out;
+  for (const lower::Lowered& l : all) out.push_back(l.kernel.main_loop->name);
+  return out;
+}
+
+TEST(PairSumsTemplates, SumsOverColumnsAndOverRowsAreALaunchEach) {
+  Gradient small(DType::BFloat16, 300, 64, 64), large(DType::BFloat16, 300, 256, 256);
+  const std::string flags = "pair_flags", sums = "pair_sums_mma";
+  EXPECT_EQ(names(small.lowered(90)), (std::vector{flags, sums, flags, sums}));
+  EXPECT_EQ(names(large.lowered(90)), (std::vector{flags, sums, flags, sums, flags, sums}))
+      << "sums of 256 columns do not fit registers together";
+}
+
+TEST(PairSumsTemplates, LengthsAreNoPartOfTheKey) {
+  Gradient a(DType::BFloat16, 300, 64, 64), b(DType::BFloat16, 1000, 64, 64);
+  const auto x = a.lowered(90), y = b.lowered(90);
+  ASSERT_EQ(x.size(), y.size());
+  for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(kernel::hash(x[i].kernel), kernel::hash(y[i].kernel));
+}
+
+TEST(PairSumsTemplates, NothingIsSpilled) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  struct Case {
+    std::int64_t depth, width;
+    DType type;
+    int architecture;
+  };
+  for (const Case& c : {Case{128, 128, DType::BFloat16, 90}, Case{64, 64, DType::Float16, 90},
+                        Case{128, 128, DType::Float16, 80}, Case{32, 32, DType::BFloat16, 86},
+                        Case{256, 256, DType::BFloat16, 90}, Case{192, 80, DType::BFloat16, 100}}) {
+    SCOPED_TRACE(::testing::Message() << c.depth << " " << c.width << " sm_" << c.architecture);
+    Gradient b(c.type, 300, c.depth, c.width);
+    for (const lower::Lowered& l : b.lowered(c.architecture)) {
+      cuda::CompileOptions options;
+      options.fmad = false;
+      options.extra = {"--ptxas-options=-v"};
+      const cuda::Arch arch{c.architecture / 10, c.architecture % 10, false};
+      const std::string log = cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", arch, options).log;
+      EXPECT_NE(log.find("Used"), std::string::npos) << log;
+      EXPECT_TRUE(log.find("spill") == std::string::npos ||
+                  log.find(" 0 bytes spill stores") != std::string::npos)
+          << log.substr(log.find("ptxas info"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kiln::codegen
