@@ -240,9 +240,9 @@ void set_region_hook(RegionHook hook);
 /// kernels made before stay: clear_memory_caches().
 void specialise_kernels(bool on);
 
-/// Plans made from now on give a GPU's products with maps behind them to hand-written main loops, also where
-/// the library and a kernel for the maps would be faster: for tests and measurements. KILN_TEST_TEMPLATES=1
-/// in the environment does the same.
+/// Plans made from now on give a GPU's products with maps behind them, and gradients of attention, to
+/// hand-written main loops, also where the library and kernels for the maps would be faster: for tests and
+/// measurements. KILN_TEST_TEMPLATES=1 in the environment does the same.
 void prefer_templates(bool on);
 
 /// The planner's view of a device. DeviceError when there is no such device.

@@ -67,9 +67,9 @@ const schedule::Target& planning_target(Device device) {
   const bool slow = !quick_planning();
   kept.target.attentions = t.attentions && (slow || !t.gpu) && !off.attention;
   kept.target.epilogues = t.epilogues && !off.epilogue;
-  kept.target.templates = t.gpu && slow && templates_preferred().load(std::memory_order_relaxed)
-                              ? schedule::Target::Templates::All
-                              : t.templates;
+  const bool preferred = templates_preferred().load(std::memory_order_relaxed);
+  kept.target.templates = t.gpu && slow && preferred ? schedule::Target::Templates::All : t.templates;
+  kept.target.pair_sums = t.pair_sums && (!t.gpu || preferred);
   if (off.epilogue) kept.target.templates = schedule::Target::Templates::None;
   return kept.target;
 }
