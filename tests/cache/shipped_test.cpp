@@ -30,6 +30,7 @@ using testing::TemporaryDirectory;
 int run_child(const std::string& cache, const std::string& note, bool compilers) {
   const pid_t child = fork();
   if (child == 0) {
+    for (const char* name : {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX"}) unsetenv(name);
     setenv("KILN_CACHE", "rw", 1);
     setenv("KILN_CACHE_DIR", cache.c_str(), 1);
     setenv("KILN_TEST_NOTE", note.c_str(), 1);
