@@ -446,7 +446,7 @@ std::string evaluate(std::span<ir::Node* const> roots, Device device, bool inter
   // Checks and the interpreter read the old values again.
   w->walk.donating = interpreted || w->checks ? -1 : ir::device_code(device);
   // Not where regions are ordered by a budget, nor where other plans are to run on the same arguments.
-  w->walk.reusing = w->walk.donating >= 0 && !w->walk.block && c.memory_budget == 0 && c.adapt == Adapt::Off;
+  w->walk.reusing = w->walk.donating >= 0 && c.memory_budget == 0 && c.adapt == Adapt::Off;
   w->device = &device_of(device, roots.front());
   const int wide = w->device->wide_access_bytes();
   w->walk.wide = wide > 1 ? wide : 0;
