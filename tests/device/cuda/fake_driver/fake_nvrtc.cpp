@@ -20,7 +20,6 @@ namespace {
 
 constexpr const char* kDevice = R"(
 #include <time.h>
-#include <ucontext.h>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -95,30 +94,59 @@ template <class T> static unsigned short ptx_narrow(T x) { return bits_of<unsign
 static inline int ptx_extend(unsigned x, int bits) { return (int)(x << (32 - bits)) >> (32 - bits); }
 
 struct Fiber {
-  ucontext_t context;
+  void* top = nullptr;  // of its stack, while another one runs
   std::vector<char> stack;
   unsigned long long value = 0;  // offered in an exchange
-  long exchanges = 0, barriers = 0;
+  long exchanges = 0;
   bool done = false;
 };
-static ucontext_t scheduler;
+// Saves the registers that a call keeps, and continues where another stack was left. (swapcontext saves the signals'
+// mask too, which costs two system calls a turn: half of the time of a kernel with many barriers.)
+extern "C" void switch_stack(void** left, void* to) __asm__("kiln_switch_stack");
+asm(".text\n.type kiln_switch_stack,@function\nkiln_switch_stack:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
+    ".size kiln_switch_stack, .-kiln_switch_stack\n");
+static void* scheduler = nullptr;  // the top of its stack
 static void (*new_block)() = nullptr;
 static std::vector<Fiber>* fibers = nullptr;
 static void (*entry)(void*) = nullptr;
 static void* entry_argument = nullptr;
 static void turn() {
   const unsigned me = threadIdx.x;
-  swapcontext(&(*fibers)[me].context, &scheduler);
+  switch_stack(&(*fibers)[me].top, scheduler);
   threadIdx.x = me;
 }
+// A barrier opens once all threads that still run have arrived.
+static struct { unsigned arrived, ended; long opened; } barrier;
+static void open_barrier() {
+  if (barrier.arrived == 0 || barrier.arrived + barrier.ended != fibers->size()) return;
+  barrier.arrived = 0;
+  ++barrier.opened;
+}
 static void __syncthreads() {
-  const long mine = ++(*fibers)[threadIdx.x].barriers;
-  for (;;) {
-    bool all = true;
-    for (const Fiber& f : *fibers) all = all && (f.done || f.barriers >= mine);
-    if (all) return;
-    turn();
-  }
+  const long before = barrier.opened;
+  ++barrier.arrived;
+  open_barrier();
+  while (barrier.opened == before) turn();
+}
+// What a thread runs. Its stack is left for good at the end.
+static void run_thread() {
+  entry(entry_argument);
+  Fiber& mine = (*fibers)[threadIdx.x];
+  mine.done = true;
+  ++barrier.ended;
+  open_barrier();
+  switch_stack(&mine.top, scheduler);
+}
+// A stack on which switch_stack finds six registers and the address of run_thread.
+static void* new_stack(std::vector<char>& memory) {
+  void** top = (void**)((unsigned long long)(memory.data() + memory.size()) / 16 * 16);
+  *--top = nullptr;  // where run_thread would return to
+  *--top = (void*)run_thread;
+  for (int i = 0; i < 6; ++i) *--top = nullptr;
+  return top;
 }
 static void meet(unsigned warp, unsigned members) {
   const long mine = ++(*fibers)[threadIdx.x].exchanges;
@@ -178,24 +206,18 @@ struct Bound {
       if (new_block) new_block();
       entry = [](void* self) { static_cast<Bound*>(self)->call(); };
       entry_argument = this;
+      barrier = {};
       for (Fiber& f : all) {
         f.done = false;
-        f.exchanges = f.barriers = 0;
-        getcontext(&f.context);
-        f.context.uc_stack.ss_sp = f.stack.data();
-        f.context.uc_stack.ss_size = f.stack.size();
-        f.context.uc_link = &scheduler;
-        makecontext(&f.context, +[] {
-          entry(entry_argument);
-          (*fibers)[threadIdx.x].done = true;
-        }, 0);
+        f.exchanges = 0;
+        f.top = new_stack(f.stack);
       }
       for (unsigned left = block.x; left > 0;) {
         left = 0;
         for (unsigned t = 0; t < block.x; ++t) {
           if (all[t].done) continue;
           threadIdx = {t, 0, 0};
-          swapcontext(&scheduler, &all[t].context);
+          switch_stack(&scheduler, all[t].top);
           left += !all[t].done;
         }
       }
