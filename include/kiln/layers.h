@@ -44,6 +44,8 @@ struct ConvOptions {
   Shape padding = {};   ///< zeros before and behind each axis; no entries: 0
   Shape dilation = {};  ///< steps between the elements of the kernel; no entries: 1
   std::int64_t groups = 1;
+  bool channels_last =
+      false;  ///< x (n, extents…, in), weight (out, kernel…, in / groups), result (n, extents…, out)
 };
 /// Cross-correlation, as every framework's convolution: x (n, in, extents…), weight (out, in / groups,
 /// kernel…), bias (out,) or an empty handle; (n, out, (extents + 2 padding - (kernel - 1) dilation - 1) /
@@ -51,12 +53,38 @@ struct ConvOptions {
 /// weights. UserError for other shapes, or a kernel that is larger than the padded extents.
 [[nodiscard]] Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                           const ConvOptions& options = {}, SourceLocation loc = SourceLocation::current());
+/// The adjoint of conv as a function of its input (a transposed, or fractionally strided convolution): x (n,
+/// in, extents…), weight (in, out / groups, kernel…), bias (out,) or an empty handle; (n, out, (extents - 1)
+/// stride - 2 padding + (kernel - 1) dilation + 1 + output_padding). With channels_last: x (n, extents…, in),
+/// weight (in, kernel…, out / groups). UserError for other shapes, or an output_padding of at least stride
+/// and dilation.
+[[nodiscard]] Tensor conv_transpose(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                                    const ConvOptions& options = {}, const Shape& output_padding = {},
+                                    SourceLocation loc = SourceLocation::current());
 /// The greatest (the mean) of each window over the last axes of x: one axis for each entry of `size`. Windows
-/// are `stride` apart, by default their own size.
+/// are `stride` apart, by default their own size. `padding`, at most half of a window, adds elements around x
+/// that are no maximum (that are 0 and count, for the mean).
 [[nodiscard]] Tensor max_pool(const Tensor& x, const Shape& size, const Shape& stride = {},
-                              SourceLocation loc = SourceLocation::current());
+                              const Shape& padding = {}, SourceLocation loc = SourceLocation::current());
 [[nodiscard]] Tensor mean_pool(const Tensor& x, const Shape& size, const Shape& stride = {},
-                               SourceLocation loc = SourceLocation::current());
+                               const Shape& padding = {}, SourceLocation loc = SourceLocation::current());
+/// The same of as many windows as `size` says, which cover the last axes of x: of n elements window i has
+/// those from i n / size, rounded down, to (i + 1) n / size, rounded up. mean: floats only.
+[[nodiscard]] Tensor adaptive_max_pool(const Tensor& x, const Shape& size,
+                                       SourceLocation loc = SourceLocation::current());
+[[nodiscard]] Tensor adaptive_mean_pool(const Tensor& x, const Shape& size,
+                                        SourceLocation loc = SourceLocation::current());
+
+enum class Interpolation : std::uint8_t {
+  Nearest,  ///< element i n / size, rounded down
+  Linear    ///< weighted by distance; bilinear over two axes, trilinear over three
+};
+/// x with other extents of its last axes, one for each entry of `size`. Linear: element i lies at (i + 1/2) n
+/// / size - 1/2 of n elements (at i (n - 1) / (size - 1) with `corners`), never before the first or behind
+/// the last; floats only, halves are computed in float32.
+[[nodiscard]] Tensor interpolate(const Tensor& x, const Shape& size,
+                                 Interpolation how = Interpolation::Linear, Flag corners = false,
+                                 SourceLocation loc = SourceLocation::current());
 
 /// Each element 0 with probability `rate`, the others divided by 1 - rate. UserError outside [0, 1).
 [[nodiscard]] Tensor dropout(random::Key key, const Tensor& x, double rate,
@@ -81,9 +109,9 @@ struct Linear {
   [[nodiscard]] Tensor operator()(const Tensor& x, SourceLocation loc = SourceLocation::current()) const;
 };
 
-/// x (n, in, extents…) -> (n, out, …), of as many axes as the kernel has.
+/// x (n, in, extents…) -> (n, out, …), of as many axes as the kernel has; see ConvOptions::channels_last.
 struct Conv {
-  Tensor weight;  ///< (out, in / groups, kernel…)
+  Tensor weight;  ///< (out, in / groups, kernel…), or (out, kernel…, in / groups)
   Tensor bias;    ///< (out,), or an empty handle
   ConvOptions options = {};
   KILN_FIELDS(weight, bias)

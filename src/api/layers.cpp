@@ -5,7 +5,6 @@
 #include "support/check.h"
 
 #include <cmath>
-#include <numeric>
 
 namespace kiln::nn {
 namespace {
@@ -35,101 +34,6 @@ Drawn drawn(random::Key key, const Shape& shape, bool bias) {
   return {within(first, shape, bound), bias ? within(second, {shape[0]}, bound) : Tensor()};
 }
 
-/// `list` with an entry for each of `count` axes; without entries all are `standard`.
-Shape entries(std::string_view what, Shape list, int count, std::int64_t standard, std::int64_t least) {
-  if (list.rank() == 0) list.resize(count, standard);
-  bool fits = list.rank() == count;
-  for (const std::int64_t entry : list) fits = fits && entry >= least;
-  if (!fits)
-    throw UserError(cat("[conv] ", what, " ", list, " is not one number of at least ", least, " for each of ",
-                        count, " axes"));
-  return list;
-}
-
-/// The last `count` axes.
-std::vector<int> last_axes(int count) {
-  std::vector<int> axes(static_cast<std::size_t>(count));
-  std::iota(axes.begin(), axes.end(), -count);
-  return axes;
-}
-
-void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
-  api::check_both("conv", x, weight);
-  const bool fits = weight.rank() >= 3 && x.rank() == weight.rank() && options.groups >= 1 &&
-                    x.dim(1) == weight.dim(1) * options.groups && weight.dim(0) % options.groups == 0;
-  if (!fits)
-    throw UserError(cat("[conv] x ", api::describe(x), " does not fit weight ", api::describe(weight),
-                        " (out, in / ", options.groups, ", kernel…)"));
-  if (bias.valid() && (bias.rank() != 1 || bias.dim(0) != weight.dim(0)))
-    throw UserError(cat("[conv] bias ", api::describe(bias), " does not fit weight ", api::describe(weight)));
-}
-
-Tensor padded(const Tensor& x, const Shape& padding) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> widths(2);
-  bool any = false;
-  for (const std::int64_t width : padding) {
-    widths.emplace_back(width, width);
-    any = any || width > 0;
-  }
-  return any ? pad(x, widths) : x;
-}
-
-/// A bias of channels in front of `axes` others.
-Tensor along_channels(const Tensor& bias, int axes) {
-  Shape dims = {bias.dim(0)};
-  dims.resize(1 + axes, 1);
-  return bias.reshape(dims);
-}
-
-/// Windows for pooling over the last axes of x, and the axes of their elements. Windows beside each other are
-/// a reshape, whose derivative is one too.
-struct Pooled {
-  Tensor windows;
-  std::vector<int> axes;
-  bool beside = false;  // no two windows share an element
-};
-Pooled pooled(std::string_view op, const Tensor& x, const Shape& size, const Shape& stride) {
-  const int count = size.rank();
-  if (api::checked(op, x)->rank < count || count == 0)
-    throw UserError(cat("[", op, "] windows ", size, " over ", api::describe(x)));
-  if (stride.rank() != 0 && !(stride == size))
-    return {sliding_window(x, size, last_axes(count), stride), last_axes(count)};
-  Pooled out = {x, {}, true};
-  Shape dims;
-  const int first = x.rank() - count;
-  for (int i = 0; i < x.rank(); ++i) {
-    if (i < first) {
-      dims.push_back(x.dim(i));
-      continue;
-    }
-    const std::int64_t width = size[i - first];
-    if (width < 1 || width > x.dim(i))
-      throw UserError(cat("[", op, "] windows ", size, " over ", api::describe(x)));
-    const std::int64_t windows = x.dim(i) / width;
-    std::vector<Slice> kept(static_cast<std::size_t>(x.rank()));
-    kept[static_cast<std::size_t>(i)] = range(0, windows * width);
-    if (windows * width < x.dim(i)) out.windows = out.windows.index(kept);
-    dims.push_back(windows);
-    dims.push_back(width);
-    out.axes.push_back(dims.rank() - 1);
-  }
-  out.windows = out.windows.reshape(dims);
-  return out;
-}
-
-/// max over a short axis as a chain of maximum: its derivative is a map, where that of a reduction counts the
-/// elements that are the greatest.
-Tensor greatest_along(const Tensor& x, int axis) {
-  std::vector<Slice> at(static_cast<std::size_t>(x.rank()));
-  Tensor out;
-  for (std::int64_t k = 0; k < x.dim(axis); ++k) {
-    at[static_cast<std::size_t>(axis)] = Slice(k);
-    const Tensor part = x.index(at);
-    out = out.valid() ? maximum(out, part) : part;
-  }
-  return out;
-}
-
 }  // namespace
 
 Tensor glorot_uniform(random::Key key, const Shape& shape, SourceLocation loc) {
@@ -152,52 +56,6 @@ Tensor he_uniform(random::Key key, const Shape& shape, SourceLocation loc) {
 Tensor he_normal(random::Key key, const Shape& shape, SourceLocation loc) {
   const CallScope scope("he_normal", loc);
   return random::normal(key, shape, 0, std::sqrt(2 / fans("he_normal", shape).in));
-}
-
-Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options,
-            SourceLocation loc) {
-  const CallScope scope("conv", loc);
-  check_conv(x, weight, bias, options);
-  const int axes = weight.rank() - 2;
-  const Shape kernel = std::span(weight.shape().begin() + 2, static_cast<std::size_t>(axes));
-  const Tensor wide = padded(x, entries("padding", options.padding, axes, 0, 0));
-  const Tensor windows =
-      sliding_window(wide, kernel, last_axes(axes), entries("stride", options.stride, axes, 1, 1),
-                     entries("dilation", options.dilation, axes, 1, 1));
-  // (n, in, out extents…, kernel…) -> (n, in, kernel…, out extents…): adjacent points stay adjacent in memory
-  std::vector<int> order = {0, 1};
-  for (int i = 0; i < axes; ++i) order.push_back(2 + axes + i);
-  Shape result = {x.dim(0), weight.dim(0)};
-  for (int i = 0; i < axes; ++i) {
-    order.push_back(2 + i);
-    result.push_back(windows.dim(2 + i));
-  }
-  const std::int64_t terms = weight.dim(1) * kernel.numel(), groups = options.groups;
-  const std::int64_t points = Shape(std::span(result).subspan(2)).numel();
-  Tensor rows = permute_dims(windows, order), columns = weight.reshape({weight.dim(0), terms});
-  if (groups == 1) {
-    rows = rows.reshape({x.dim(0), terms, points});
-  } else {
-    rows = rows.reshape({x.dim(0), groups, terms, points});
-    columns = columns.reshape({groups, weight.dim(0) / groups, terms});
-  }
-  const Tensor out = matmul(columns, rows).reshape(result);
-  return bias.valid() ? out + along_channels(bias, axes) : out;
-}
-
-Tensor max_pool(const Tensor& x, const Shape& size, const Shape& stride, SourceLocation loc) {
-  const CallScope scope("max_pool", loc);
-  const Pooled p = pooled("max_pool", x, size, stride);
-  if (!p.beside || !is_float(x.dtype()) || size.numel() > 64) return max(p.windows, p.axes);
-  Tensor out = p.windows;
-  for (auto axis = p.axes.rbegin(); axis != p.axes.rend(); ++axis) out = greatest_along(out, *axis);
-  return out;
-}
-
-Tensor mean_pool(const Tensor& x, const Shape& size, const Shape& stride, SourceLocation loc) {
-  const CallScope scope("mean_pool", loc);
-  const Pooled p = pooled("mean_pool", x, size, stride);
-  return mean(p.windows, p.axes);
 }
 
 Tensor dropout(random::Key key, const Tensor& x, double rate, SourceLocation loc) {
@@ -240,8 +98,10 @@ Conv Conv::init(random::Key key, Whole in, Whole out, const Shape& kernel, const
   if (options.groups < 1 || in % options.groups != 0 || out % options.groups != 0)
     throw UserError(cat("[Conv] ", options.groups, " groups of ", std::int64_t{in}, " and ",
                         std::int64_t{out}, " channels"));
-  Shape shape = {out, in / options.groups};
+  Shape shape = {out};
+  if (!options.channels_last) shape.push_back(in / options.groups);
   for (const std::int64_t extent : kernel) shape.push_back(extent);
+  if (options.channels_last) shape.push_back(in / options.groups);
   Drawn d = drawn(key, shape, bias);
   return {std::move(d.weight), std::move(d.bias), options};
 }

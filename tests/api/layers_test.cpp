@@ -52,6 +52,146 @@ TEST(Layers, ConvolutionsOfSequences) {
   EXPECT_EQ(layer(zeros({0, 4, 9})).shape().str(), "(0, 6, 9)");
 }
 
+Tensor last(const Tensor& x) { return moveaxis(x, 1, -1); }
+
+TEST(Layers, ConvolutionsWithChannelsLast) {
+  const Tensor x = pattern({2, 4, 7, 6}), b = pattern({6}, 3);
+  for (const std::int64_t groups : {1, 2}) {
+    const Tensor w = pattern({6, 4 / groups, 3, 2}, 3);
+    nn::ConvOptions options = {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = groups};
+    const Tensor want = nn::conv(x, w, b, options);
+    options.channels_last = true;
+    const Tensor got = nn::conv(last(x), last(w), b, options);
+    EXPECT_EQ(got.shape().str(), last(want).shape().str());
+    EXPECT_TRUE(allclose(got, last(want), 1e-12, 1e-12)) << groups;
+  }
+  const nn::Conv layer = nn::Conv::init(random::Key(1), 4, 6, {3}, {.groups = 2, .channels_last = true});
+  EXPECT_EQ(layer.weight.shape().str(), "(6, 3, 2)");
+  EXPECT_EQ(layer(zeros({5, 9, 4})).shape().str(), "(5, 7, 6)");
+}
+
+/// By the definition: every element of x adds its multiple of the kernel to the result.
+std::vector<double> transposed(const Tensor& x, const Tensor& w, const nn::ConvOptions& o, Shape shape) {
+  const std::vector<double> a = x.to_vector<double>(), b = w.to_vector<double>();
+  std::vector<double> out(static_cast<std::size_t>(shape.numel()));
+  const std::int64_t in = x.dim(1), each = w.dim(1), of_group = in / o.groups;
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  for (std::int64_t n = 0; n < x.dim(0); ++n)
+    for (std::int64_t c = 0; c < in; ++c)
+      for (std::int64_t e = 0; e < each; ++e)
+        for (std::int64_t i = 0; i < x.dim(2) * x.dim(3); ++i)
+          for (std::int64_t k = 0; k < w.dim(2) * w.dim(3); ++k) {
+            const std::int64_t to = c / of_group * each + e;
+            const std::int64_t row = i / x.dim(3) * o.stride[0] + k / w.dim(3) * o.dilation[0] - o.padding[0];
+            const std::int64_t column =
+                i % x.dim(3) * o.stride[1] + k % w.dim(3) * o.dilation[1] - o.padding[1];
+            if (row < 0 || row >= shape[2] || column < 0 || column >= shape[3]) continue;
+            out[at(((n * shape[1] + to) * shape[2] + row) * shape[3] + column)] +=
+                a[at((n * in + c) * x.dim(2) * x.dim(3) + i)] *
+                b[at((c * each + e) * w.dim(2) * w.dim(3) + k)];
+          }
+  return out;
+}
+
+TEST(Layers, TransposedConvolutions) {
+  const Tensor x = pattern({2, 4, 3, 5});
+  const struct {
+    Shape kernel;
+    nn::ConvOptions options;
+    Shape behind, result;
+  } cases[] = {
+      {{3, 2}, {.stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}}, {}, {2, 6, 5, 6}},
+      {{3, 4}, {.stride = {2, 3}, .padding = {1, 2}, .dilation = {1, 1}}, {1, 2}, {2, 6, 6, 14}},
+      {{2, 2}, {.stride = {2, 2}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 2}, {}, {2, 6, 6, 10}},
+      {{1, 2}, {.stride = {3, 2}, .padding = {0, 1}, .dilation = {2, 3}, .groups = 2}, {2, 0}, {2, 6, 9, 10}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.kernel.str());
+    const Tensor w = pattern({4, 6 / c.options.groups, c.kernel[0], c.kernel[1]}, 3), b = pattern({6}, 5);
+    const std::vector<double> want = transposed(x, w, c.options, c.result);
+    expect_near(nn::conv_transpose(x, w, {}, c.options, c.behind), c.result, want);
+    nn::ConvOptions options = c.options;
+    options.channels_last = true;
+    const Tensor got = nn::conv_transpose(last(x), last(w), b, options, c.behind);
+    expect_near(moveaxis(got, -1, 1) - b.reshape({6, 1, 1}), c.result, want);
+  }
+  const Tensor y = nn::conv_transpose(pattern({1, 2, 4}), pattern({2, 3, 4}, 3), {}, {.stride = {2}});
+  EXPECT_EQ(y.shape().str(), "(1, 3, 10)");
+  // the adjoint of conv
+  const Tensor u = pattern({1, 3, 10}, 5), v = pattern({1, 2, 4});
+  expect_near(sum(nn::conv(u, pattern({2, 3, 4}, 3), {}, {.stride = {2}}) * v), Shape(),
+              {sum(y * u).item<double>()});
+}
+
+TEST(Layers, PoolingWithPadding) {
+  const Tensor x = Tensor({1., -2., 3., -4., 5.}, {1, 5});
+  expect_near(nn::max_pool(x - 6, {3}, {2}, {1}), {1, 3}, {-5, -3, -1});
+  expect_near(nn::mean_pool(x, {3}, {2}, {1}), {1, 3}, {-1. / 3, -1, 1. / 3});
+  expect_near(nn::max_pool(x - 6, {2}, {}, {1}), {1, 3}, {-5, -3, -1});
+  testing::expect_equal<std::int32_t>(nn::max_pool(Tensor({-5, -6, -7}), {2}, {1}, {1}), {-5, -5, -6, -7});
+  EXPECT_EQ(nn::max_pool(zeros({2, 3, 9, 8}), {3, 2}, {2, 2}, {1, 0}).shape().str(), "(2, 3, 5, 4)");
+  expect_user_error([&] { return nn::max_pool(x, {3}, {1}, {2}); },
+                    "[max_pool] padding (2,) is more than half of the windows (3,)");
+}
+
+TEST(Layers, AdaptivePooling) {
+  const std::int64_t h = 7, w = 10;
+  const Tensor x = pattern({2, 3, h, w});
+  const std::vector<double> a = x.to_vector<double>();
+  for (const Shape& size : {Shape{3, 4}, Shape{7, 5}, Shape{1, 1}, Shape{9, 12}}) {
+    std::vector<double> means, maxima;
+    for (std::int64_t n = 0; n < 6; ++n)
+      for (std::int64_t i = 0; i < size[0]; ++i)
+        for (std::int64_t j = 0; j < size[1]; ++j) {
+          double total = 0, greatest = -HUGE_VAL, count = 0;
+          for (std::int64_t r = i * h / size[0]; r * size[0] < (i + 1) * h; ++r)
+            for (std::int64_t c = j * w / size[1]; c * size[1] < (j + 1) * w; ++c, ++count) {
+              const double v = a[static_cast<std::size_t>((n * h + r) * w + c)];
+              total += v, greatest = std::max(greatest, v);
+            }
+          means.push_back(total / count);
+          maxima.push_back(greatest);
+        }
+    const Shape result = {2, 3, size[0], size[1]};
+    expect_near(nn::adaptive_mean_pool(x, size), result, means);
+    expect_near(nn::adaptive_max_pool(x, size), result, maxima);
+    expect_near(nn::adaptive_mean_pool(x.astype(DType::BFloat16), size), result, means, 0.01);
+  }
+  testing::expect_equal<std::int32_t>(nn::adaptive_max_pool(Tensor({-5, -6, -7}), {2}), {-5, -6});
+}
+
+TEST(Layers, Interpolation) {
+  const std::int64_t n = 7;
+  const Tensor x = pattern({2, n});
+  const std::vector<double> a = x.to_vector<double>();
+  for (const std::int64_t size : {1, 4, 7, 13, 21}) {
+    std::vector<double> nearest, linear, corners;
+    for (std::int64_t row = 0; row < 2; ++row)
+      for (std::int64_t i = 0; i < size; ++i) {
+        const auto at = [&](double place) {
+          const double p = std::min(std::max(place, 0.0), n - 1.0), low = std::floor(p), w = p - low;
+          const auto e = static_cast<std::size_t>(row * n + static_cast<std::int64_t>(low));
+          return w == 0 ? a[e] : a[e] * (1 - w) + a[e + 1] * w;
+        };
+        const double place = static_cast<double>(i);
+        nearest.push_back(a[static_cast<std::size_t>(row * n + i * n / size)]);
+        linear.push_back(at((place + 0.5) * n / static_cast<double>(size) - 0.5));
+        corners.push_back(at(size > 1 ? place * (n - 1) / static_cast<double>(size - 1) : 0));
+      }
+    expect_near(nn::interpolate(x, {size}, nn::Interpolation::Nearest), {2, size}, nearest);
+    expect_near(nn::interpolate(x, {size}), {2, size}, linear);
+    expect_near(nn::interpolate(x, {size}, nn::Interpolation::Linear, true), {2, size}, corners);
+  }
+  // over two axes: along one after the other
+  const Tensor y = pattern({3, 4, 5});
+  const Tensor rows = matrix_transpose(nn::interpolate(matrix_transpose(y), {6}));
+  EXPECT_TRUE(allclose(nn::interpolate(y, {6, 9}), nn::interpolate(rows, {9}), 1e-12, 1e-12));
+  testing::expect_equal<std::int32_t>(nn::interpolate(Tensor({1, 2}), {4}, nn::Interpolation::Nearest),
+                                      {1, 1, 2, 2});
+  expect_user_error([&] { return nn::interpolate(Tensor({1, 2}), {4}); },
+                    "[interpolate] x int32 (2,) is no float: only nearest elements are taken");
+}
+
 TEST(Layers, Pooling) {
   const Tensor x = pattern({2, 2, 5, 4});
   expect_near(nn::max_pool(x, {2, 2})(0), {2, 2, 2}, {0.5, 1.25, 0.75, 1.25, 1.25, 0.5, 1.0, 0.75});
@@ -180,6 +320,12 @@ TEST(Layers, Errors) {
   expect_user_error(
       [&] { nn::conv(x, zeros({4, 3, 3})); },
       "[conv] x float32 (2, 3, 8, 8) does not fit weight float32 (4, 3, 3) (out, in / 1, kernel…)");
+  expect_user_error([&] { return nn::conv_transpose(x, zeros({4, 3, 3, 3})); },
+                    "[conv_transpose] x float32 (2, 3, 8, 8) does not fit weight float32 (4, 3, 3, 3) (in, "
+                    "out / 1, kernel…)");
+  EXPECT_THROW((void)nn::conv_transpose(x, zeros({3, 4, 2, 2}), {}, {}, {1, 1}), UserError);
+  expect_user_error([&] { return nn::adaptive_max_pool(x, {0, 2}); },
+                    "[adaptive_max_pool] (0, 2) over float32 (2, 3, 8, 8)");
   expect_user_error([&] { nn::conv(x, zeros({4, 3, 3, 3}), zeros({3})); },
                     "[conv] bias float32 (3,) does not fit weight float32 (4, 3, 3, 3)");
   expect_user_error([&] { nn::conv(x, zeros({4, 3, 3, 3}), {}, {.stride = {0, 1}}); },
