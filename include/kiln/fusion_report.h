@@ -104,6 +104,9 @@ struct FusionReport {
     std::string field, now, was;
     /// Where the report goes to a page: the kernel by stages of KILN_DUMP ("kernel", "ll", "asm", "cu", …).
     std::map<std::string, std::string> sources;
+    /// Of the stages whose lines are known: for each line the ids of the nodes that it computes, loads or
+    /// stores.
+    std::map<std::string, std::vector<std::vector<std::uint32_t>>> lines;
     bool operator==(const Kernel&) const = default;
   };
   /// One kernel, or one call of a library.

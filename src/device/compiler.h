@@ -31,6 +31,7 @@ struct Unit {
   std::string symbol;                    // of its function
   int instances = 1;                     // sets of arguments that a launch takes at most
   const EditedSource* edited = nullptr;  // compiled instead of what the compiler would write
+  bool marked = false;  // text() and source() have marks (kernel/marks.h), and are not compiled
 };
 
 /// A form of a kernel that people read: its name in KILN_DUMP_STAGES, and how its files' names end.

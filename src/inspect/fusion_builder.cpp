@@ -3,6 +3,7 @@
 #include "cache/kernel_source.h"
 #include "device/device.h"
 #include "inspect/kernel_difference.h"
+#include "inspect/kernel_lines.h"
 #include "inspect/region_kind.h"
 #include "ir/custom.h"
 #include "ir/layout.h"
@@ -84,8 +85,20 @@ double operations_of(const ir::Graph& g, NodeId id) {
     case OpKind::Scan: return static_cast<double>(g[n.in[0]].numel);
     case OpKind::Contraction:
       return 2.0 * static_cast<double>(n.numel) * static_cast<double>(g[n.in[0]].dims.back());
-    default: return 0;
+    case OpKind::Leaf:
+    case OpKind::Scalar:
+    case OpKind::Iota:
+    case OpKind::View:
+    case OpKind::LoopState:
+    case OpKind::LoopNext:
+    case OpKind::Loop:
+    case OpKind::LoopResult:
+    case OpKind::LoopStack:
+    case OpKind::Gather:
+    case OpKind::Library:
+    case OpKind::Part: return 0;
   }
+  return 0;
 }
 
 /// How often the loops of a kernel read each buffer from its beginning: once for each loop that has loads.
@@ -168,15 +181,26 @@ class Builder {
         n.loc.line(), {n.in.begin(), n.in.end()}};
   }
 
-  /// The loop IR, and every stage that the compiler itself makes.
-  std::map<std::string, std::string> sources(const RegionFacts::Kernel& k) const {
-    std::map<std::string, std::string> out = {{"kernel", kernel::print(k.lowered->kernel)}};
+  /// The loop IR, and every stage that the compiler itself makes. The first of these is made of marked text.
+  void add_sources(const RegionFacts::Kernel& k, FusionReport::Kernel& out) const {
+    const KernelLines lines(*k.lowered);
+    const auto add = [&](std::string_view stage, const std::string& marked) {
+      const kernel::Unmarked text = kernel::unmark(marked);
+      out.sources.emplace(stage, text.text);
+      if (lines.known()) out.lines.emplace(stage, lines.nodes_of(text));
+    };
+    add("kernel", kernel::print_marked(k.lowered->kernel));
     const std::shared_ptr<const device::Compiler> compiler = device::at(device_).compiler();
-    const device::Unit unit{&k.lowered->kernel, symbol_of(k.code->key), k.code->instances, nullptr};
-    for (const device::Stage& stage : compiler->stages())
-      if (stage.name != "sass")
-        if (auto text = compiler->text(stage.name, unit)) out.emplace(stage.name, *std::move(text));
-    return out;
+    device::Unit unit{&k.lowered->kernel, symbol_of(k.code->key), k.code->instances, nullptr};
+    for (const device::Stage& stage : compiler->stages()) {
+      if (stage.name == "sass") continue;
+      unit.marked = stage.name == compiler->stages().front().name;
+      const std::optional<std::string> text = compiler->text(stage.name, unit);
+      if (text && unit.marked)
+        add(stage.name, *text);
+      else if (text)
+        out.sources.emplace(stage.name, *text);
+    }
   }
 
   FusionReport::Kernel kernel(const RegionFacts::Kernel& k) const {
@@ -192,7 +216,7 @@ class Builder {
     const device::Resources used = k.code->code->resources();
     out.registers = used.registers;
     out.spilled_bytes = used.spilled_bytes;
-    if (config().explain.ends_with(".html")) out.sources = sources(k);
+    if (config().explain.ends_with(".html")) add_sources(k, out);
     if (k.verdict == Verdict::Memory) return out;
     const KernelDifference difference = note_new_kernel(k.lowered->kernel);
     out.field = difference.field;

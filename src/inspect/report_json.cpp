@@ -67,6 +67,7 @@ Json json_of(const FusionReport::Kernel& k) {
             {"verdict", k.verdict},     {"compile_ns", k.compile_ns},
             {"registers", k.registers}, {"spilled_bytes", k.spilled_bytes}};
   if (!k.sources.empty()) j["sources"] = k.sources;
+  if (!k.lines.empty()) j["lines"] = k.lines;
   if (!k.field.empty()) j["recompiled"] = {{"field", k.field}, {"now", k.now}, {"was", k.was}};
   return j;
 }
@@ -74,6 +75,8 @@ FusionReport::Kernel kernel_of(const Json& j) {
   FusionReport::Kernel k{j.at("name"),    j.at("key"),        j.at("schedule"),  j.at("why"),
                          j.at("verdict"), j.at("compile_ns"), j.at("registers"), j.at("spilled_bytes")};
   if (j.contains("sources")) k.sources = j["sources"].get<std::map<std::string, std::string>>();
+  if (j.contains("lines"))
+    k.lines = j["lines"].get<std::map<std::string, std::vector<std::vector<std::uint32_t>>>>();
   if (j.contains("recompiled")) {
     k.field = j["recompiled"].at("field");
     k.now = j["recompiled"].at("now");

@@ -59,7 +59,7 @@ class Canonical {
     for (const std::uint32_t c : customs_.old()) out_.customs.push_back(custom(k_.customs[c]));
     out_.n_params = params_.met();
     out_.n_vars = vars_.met();
-    return {std::move(out_), {params_.old(), slots_.old(), buffers_.old()}};
+    return {std::move(out_), {params_.old(), slots_.old(), buffers_.old(), std::move(now_)}};
   }
 
  private:

@@ -12,6 +12,7 @@ namespace kiln::kernel {
 /// What a launch binds to a canonical kernel: by the new number of a part, the number that it had.
 struct OldNumbers {
   std::vector<std::uint32_t> params, slots, buffers;
+  std::vector<ExprId> expressions;  // the other way round: by the old number the new one, or kNoExpr
 };
 
 /// Numbers parameters, slots, variables, accumulators, custom monoids, buffers, loops and expressions in the

@@ -2,6 +2,7 @@
 // computed outside the loop that uses it, or would make a line too long; its line stands in the loop that
 // computes it, which is where emitters place it.
 #include "kernel/kernel.h"
+#include "kernel/marks.h"
 #include "kernel/monoid.h"
 #include "support/check.h"
 
@@ -67,7 +68,7 @@ bool is_leaf(Prim p) { return p < Prim::Load; }
 
 class Printer {
  public:
-  explicit Printer(const Kernel& kernel) : k_(kernel) {
+  explicit Printer(const Kernel& kernel, bool marked = false) : k_(kernel), marked_(marked) {
     uses_.assign(k_.pool.size(), 0);
     depth_.assign(k_.pool.size(), -1);
     text_.resize(k_.pool.size());
@@ -242,11 +243,12 @@ class Printer {
     for (const Stmt& s : body) {
       define(s, depth);
       if (s.kind == Stmt::Kind::Store) {
-        line(cat(buffer_name(s.target), "[", text_[s.index], "] = ", text_[s.value]));
+        line(cat(buffer_name(s.target), "[", text_[s.index], "] = ", text_[s.value],
+                 mark(Mark::Of::Store, s.target)));
       } else if (s.kind == Stmt::Kind::Update) {
         const AccDecl& a = k_.accs[s.target];
         line(cat("a", s.target, " = ", monoid_name(a), "(a", s.target, ", ", text_[s.value],
-                 positional(a.monoid) ? " at " + text_[s.index] : "", ")"));
+                 positional(a.monoid) ? " at " + text_[s.index] : "", ")", mark(Mark::Of::Update, s.target)));
       } else {
         loop(k_.loops[s.target], depth);
       }
@@ -306,7 +308,8 @@ class Printer {
       const ExprNode& n = k_.pool[id];
       text_[id] = render(n);
       if (is_leaf(n.prim)) continue;
-      if (uses_[id] > 1 || text_[id].size() > kLongest) {
+      text_[id] += mark(Mark::Of::Expression, id);
+      if (uses_[id] > 1 || shown_length(text_[id]) > kLongest) {
         const std::string x = cat("x", next_name_++);
         line(cat("let ", x, ": ", info(n.type).short_name, " = ", text_[id]));
         text_[id] = x;
@@ -379,7 +382,12 @@ class Printer {
     return lower;
   }
 
+  std::string mark(Mark::Of of, std::uint32_t number) const {
+    return marked_ ? word_of({of, number}) : std::string();
+  }
+
   const Kernel& k_;
+  const bool marked_;
   std::string out_;
   int indent_ = 0, next_name_ = 0;
   std::vector<int> uses_, depth_;    // per expression
@@ -394,5 +402,6 @@ class Printer {
 }  // namespace
 
 std::string print(const Kernel& kernel) { return Printer(kernel).run(); }
+std::string print_marked(const Kernel& kernel) { return Printer(kernel, true).run(); }
 
 }  // namespace kiln::kernel

@@ -77,12 +77,25 @@ void RegionLowering::compensate_sums() {
     }
 }
 
+/// Accumulators belong to their reductions, also where no value of the kernel is their result.
+void RegionLowering::note_reductions() {
+  origins_.resize(k_.pool.size(), ir::kNoNode);
+  for (kernel::ExprId e = 0; e < k_.pool.size(); ++e) {
+    const kernel::ExprNode& n = k_.pool[e];
+    if (n.prim != Prim::Acc || origins_[e] != ir::kNoNode) continue;
+    for (const Reduction& r : reductions_)
+      if (r.acc == n.imm || r.final_acc == n.imm) origins_[e] = p_.entries[r.entry].node;
+  }
+}
+
 /// The kernel's totals, and the figures that the launch decides threading by.
 void RegionLowering::complete() {
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
   k_.threads = s_.threads;
   if (target_.gpu && product_ == ir::kNoNode) k_.threads.narrow = index_is_narrow();
   out_.form = s_.form;
+  note_reductions();
+  out_.origins = std::move(origins_);
   double points = 1;
   for (const Group& g : groups_) points *= static_cast<double>(g.extent);
   double iterations = p_.loops.empty() ? 1 : kAssumedIterations;
@@ -112,6 +125,10 @@ static void number(Lowered& lowered) {
   };
   for (std::int32_t& p : lowered.given) renumber(p, old.params);
   renumber(lowered.given_buffer, old.buffers);
+  std::vector<plan::NodeId> origins(lowered.kernel.pool.size(), ir::kNoNode);
+  for (std::size_t e = 0; e < lowered.origins.size(); ++e)
+    if (old.expressions[e] != kernel::kNoExpr) origins[old.expressions[e]] = lowered.origins[e];
+  lowered.origins = std::move(origins);
   for (device::TiledBuffer& t : lowered.tiled)
     t.buffer = static_cast<std::uint32_t>(std::find(old.buffers.begin(), old.buffers.end(), t.buffer) -
                                           old.buffers.begin());
@@ -124,7 +141,10 @@ Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan
   RegionLowering lowering(graph, regions, region, target);
   Lowered out = lowering.run();
   number(out);
-  if (lowering.knows_sizes()) out.kernel = kernel::specialise(out.kernel, out.params);
+  if (lowering.knows_sizes()) {
+    out.kernel = kernel::specialise(out.kernel, out.params);
+    out.origins.clear();
+  }
   return out;
 }
 

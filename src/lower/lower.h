@@ -43,6 +43,8 @@ struct Lowered {
   double work = 0;                    // primitives in all (for the threading decision)
   std::int64_t bytes = 0;             // memory traffic, each operand once
   schedule::Form form{};
+  /// Of each expression of the kernel the node whose value it is a part of, or kNoNode; empty: not known.
+  std::vector<plan::NodeId> origins;
   std::vector<FusionVariant> alternatives;  // variants of the chosen schedule (schedule/variants.h)
   /// The epilogue of a CPU's product: parameters, and the buffer of the sums, that come with each call; see
   /// device::Launch.

@@ -111,6 +111,7 @@ class RegionLowering {
   int stored_in(const Pulled::Output& o) const;
   void declare_accs();
   void build_loops();
+  void note_reductions();
   void complete();
 
   // Facts.
@@ -248,6 +249,8 @@ class RegionLowering {
   }
   int first_phase(const Entry& e) const;
   E build(EntryId id);
+  void note_origin(E value, NodeId node);
+  void note_origins(const Entry& e, kernel::ExprId first);
   EntryId unbuilt_operand(EntryId id) const;
   bool rounds(const Entry& e) const;
   E rounded(E value, DType type);
@@ -457,6 +460,7 @@ class RegionLowering {
   E sums_row_;
   std::vector<E> memo_;            // per entry
   std::map<AtomId, E> atom_memo_;  // atoms share what they are made of
+  std::vector<NodeId> origins_;    // per expression: the node whose value it is a part of
   std::vector<EntryId> building_;  // operations that wait for operands, the innermost last
   Body* body_ = nullptr;           // where the statements go that values need: loops
 

@@ -83,6 +83,7 @@ void RegionLowering::scan_updates(Body& body) {
     const E within = leaf(prim, acc.type, s.acc);
     const E value = item_ ? kernel::merge(k_, acc, within, load(s.prefix, acc.type, item_)) : within;
     memo_[s.entry] = rounds(e) ? rounded(value, g_[e.node].dtype) : value;
+    note_origin(memo_[s.entry], e.node);
   }
 }
 

@@ -89,6 +89,7 @@ std::vector<Stmt> RegionLowering::stripe_scans() {
     const E before = load(s.total, decl.type, stripe_index(s.total)),
             after = kernel::merge(k_, decl, build(e.in[0]), before);
     memo_[s.entry] = ir::attributes<ir::Scan>(g_[e.node]).exclusive ? before : after;
+    note_origin(memo_[s.entry], e.node);
     stores.push_back(store(s.total, stripe_index(s.total), after));
   }
   return stores;

@@ -334,10 +334,26 @@ E RegionLowering::build(EntryId id) {
     building_.pop_back();
     if (memo_[at]) continue;
     const Entry& e = p_.entries[at];
+    const kernel::ExprId before = k_.pool.size();
     const E value = build_entry(at);
     memo_[at] = rounds(e) ? rounded(value, g_[e.node].dtype) : value;
+    note_origins(e, before);
   }
   return memo_[id];
+}
+
+/// Says of the expressions from `first` on, but for those that belong to another entry, that they make the
+/// value of this one. The index of a load makes no value.
+void RegionLowering::note_origins(const Entry& e, kernel::ExprId first) {
+  const kernel::ExprId end = k_.pool.size();
+  if (e.kind == Entry::Kind::Load)
+    while (first < end && k_.pool[first].prim != Prim::Load) ++first;
+  for (; first < end; ++first) note_origin({&k_.pool, first}, e.node);
+}
+
+void RegionLowering::note_origin(E value, NodeId node) {
+  origins_.resize(k_.pool.size(), ir::kNoNode);
+  if (origins_[value.id] == ir::kNoNode) origins_[value.id] = node;
 }
 
 /// The first operand of an operation that has no value yet; none of what memory holds.

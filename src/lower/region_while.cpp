@@ -37,6 +37,7 @@ void RegionLowering::run_loop(std::int32_t run) {
     const DType type = compute_type(g_[p_.entries[state].node].dtype);
     l.accs.push_back(static_cast<std::uint32_t>(k_.accs.size()));
     memo_[state] = leaf(Prim::Before, type, k_.accs.size());
+    note_origin(memo_[state], p_.entries[state].node);
     k_.accs.push_back({Monoid::State, type});
   }
   if (!r.count) l.condition = build(r.condition).id;
@@ -60,6 +61,7 @@ void RegionLowering::run_loop(std::int32_t run) {
         std::find(r.states.begin(), r.states.end(), p_.entries[result].in[0]) - r.states.begin());
     if (s < first) continue;  // nobody asks for a count
     memo_[result] = acc_value(accs[s - first], k_.accs[accs[s - first]].type);
+    note_origin(memo_[result], p_.entries[result].node);
   }
 }
 

@@ -14,13 +14,14 @@ namespace kiln::codegen {
 constexpr int kResidentThreads = 1024;
 
 CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances,
-                         std::span<const ExprId> results)
+                         std::span<const ExprId> results, bool marked)
     : k_(kernel),
       facts_(kernel, results),
       at_(kernel),
       pool_(at_.pool()),
       symbol_(symbol),
-      instances_(instances) {
+      instances_(instances),
+      marked_(marked) {
   KILN_CHECK_THAT(k_.threads.block > 0 && k_.threads.team > 0, "a kernel without threads");
   accs_.resize(k_.accs.size());
 }
@@ -148,11 +149,11 @@ int instances_in(const Kernel& kernel, std::size_t bytes) {
   return static_cast<int>((bytes - 8) / (instance_table(kernel, 1).set_bytes + 4));
 }
 
-std::string emit_cuda(const Kernel& kernel, const std::string& symbol, int instances) {
+std::string emit_cuda(const Kernel& kernel, const std::string& symbol, int instances, bool marked) {
   KILN_CHECK_THAT((kernel.link.empty() && !kernel.main_loop) || instances == 1, "blocks of several chains");
-  if (kernel.main_loop) return emit_template(kernel, symbol);
+  if (kernel.main_loop) return emit_template(kernel, symbol, marked);
   std::string text;
-  on_large_stack([&] { text = CudaEmitter(kernel, symbol, instances).run(); });
+  on_large_stack([&] { text = CudaEmitter(kernel, symbol, instances, {}, marked).run(); });
   return text;
 }
 

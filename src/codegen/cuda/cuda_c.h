@@ -20,7 +20,9 @@ inline constexpr const char* kChipAlone = "// instructions of this chip alone (s
 /// Pre: verify(kernel), and kernel.threads says how threads share it. The text depends on the arguments alone
 /// and needs no other file. More than one instance: one launch runs up to that many sets of arguments, which
 /// stand in a table. Its function begins with kWaitForPrevious.
-std::string emit_cuda(const kernel::Kernel& kernel, const std::string& symbol, int instances = 1);
+/// `marked`: with marks (kernel/marks.h).
+std::string emit_cuda(const kernel::Kernel& kernel, const std::string& symbol, int instances = 1,
+                      bool marked = false);
 
 /// The table of a kernel of many instances is its one parameter: as many sets of arguments as it has room
 /// for, the parameters above in their order, 8 bytes each but 4 an int of narrow index arithmetic, padded to

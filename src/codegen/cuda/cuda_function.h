@@ -14,6 +14,7 @@
 
 #include "codegen/cuda/cuda_expr.h"
 #include "codegen/cuda/cuda_facts.h"
+#include "kernel/marks.h"
 #include "kernel/nouns.h"
 #include "kernel/placement.h"
 #include "support/check.h"
@@ -32,7 +33,7 @@ using Lanes = kernel::Placement::Lanes;
 class CudaEmitter {
  public:
   CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances,
-              std::span<const ExprId> results = {});
+              std::span<const ExprId> results = {}, bool marked = false);
   std::string run();
   /// A hook of a kernel with a main loop: the kernel's body is the hook's, `results` are the hook's. `given`:
   /// for each buffer whether it comes with calls.
@@ -85,7 +86,7 @@ class CudaEmitter {
 
   int depth() const { return at_.depth(); }
   Scope& here() { return scopes_.back(); }
-  void line(const std::string& text) { (in_run_ ? run_text_ : here().text) += text + "\n"; }
+  void line(const std::string& text) { (in_run_ ? run_text_ : here().text) += text + statement_ + "\n"; }
   std::string fresh(const char* prefix) { return cat(prefix, counter_++); }
   const char* block_index() const { return instances_ > 1 ? "block" : "blockIdx.x"; }
   const char* block_count() const { return instances_ > 1 ? "blocks" : "gridDim.x"; }
@@ -110,7 +111,7 @@ class CudaEmitter {
   template <class F>
   std::string spell(ExprId e, F operand);
   std::string divisor(ExprId e);
-  std::string keep(ExprId e, const std::string& text, bool in_place, std::string& into,
+  std::string keep(ExprId e, std::string text, bool in_place, std::string& into,
                    std::unordered_map<ExprId, std::string>& memo);
   std::string present(ExprId load, bool on_lane);
   std::string element(const ExprNode& n, const std::string& index, const std::string& predicate) const;
@@ -174,6 +175,7 @@ class CudaEmitter {
 
   // ---- loops
   void block(const std::vector<Stmt>& body);
+  std::string marks_of(const Stmt& s) const;
   void statements(std::span<const Stmt> list);
   void run_of(std::span<const Stmt> list);
   void end_run();
@@ -199,6 +201,8 @@ class CudaEmitter {
   const kernel::ExprPool& pool_;
   std::string symbol_;
   int instances_;
+  const bool marked_;
+  std::string statement_;  // marks of the statement at hand
   int team_ = 1;
   int counter_ = 0;
 

@@ -30,8 +30,19 @@ bool CudaEmitter::fills_shared(const LoopDecl& l) const {
   });
 }
 
+std::string CudaEmitter::marks_of(const Stmt& s) const {
+  using kernel::Mark;
+  if (!marked_) return {};
+  const auto of = s.kind == Stmt::Kind::Store ? Mark::Of::Store : Mark::Of::Update;
+  return kernel::word_of({of, s.target}) + kernel::word_of({Mark::Of::Expression, s.value});
+}
+
 void CudaEmitter::statements(std::span<const Stmt> list) {
-  for (const Stmt& s : list) s.kind == Stmt::Kind::Store ? store(s) : update(s);
+  for (const Stmt& s : list) {
+    statement_ = marks_of(s);
+    s.kind == Stmt::Kind::Store ? store(s) : update(s);
+    statement_.clear();
+  }
 }
 
 /// Stores and updates without a loop between them.
@@ -44,7 +55,9 @@ void CudaEmitter::run_of(std::span<const Stmt> list) {
     if (step == list.end()) break;
     const auto before = static_cast<std::size_t>(step - list.begin());
     if (before > 0) run_of(list.first(before));
+    statement_ = marks_of(*step);
     scan_step(*step);
+    statement_.clear();
     list = list.subspan(before + 1);
   }
   if (list.empty()) return;

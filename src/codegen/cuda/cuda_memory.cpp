@@ -74,7 +74,8 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
   const bool was_in_run = std::exchange(in_run_, false);
   note_streamed(n);
   auto load = [&] {
-    return cat("load<", lanes_, ">(", buffer_name(n.imm), " + ", vector_index_text(n.a),
+    const std::string mark = marked_ ? kernel::word_of({kernel::Mark::Of::Expression, e}) : std::string();
+    return cat(mark, "load<", lanes_, ">(", buffer_name(n.imm), " + ", vector_index_text(n.a),
                left(static_cast<int>(d)), ')');
   };
   if (staged) {
@@ -149,8 +150,8 @@ void CudaEmitter::store(const Stmt& s) {
     in_run_ = false;
     const std::string at = vector_index_text(s.index);
     in_run_ = true;
-    after_run_ +=
-        cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name, left(depth()), ");\n");
+    after_run_ += cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name, left(depth()),
+                      ");", statement_, '\n');
     return;
   }
   const std::string at = lane_index_text(s.index);

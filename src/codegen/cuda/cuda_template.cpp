@@ -200,7 +200,7 @@ std::string CudaEmitter::hook(const Hook& hook, const std::vector<bool>& given) 
              "}\n");
 }
 
-std::string emit_template(const Kernel& kernel, const std::string& symbol) {
+std::string emit_template(const Kernel& kernel, const std::string& symbol, bool marked) {
   const Template& t = *kernel.main_loop;
   const TemplateText& text = template_text(t.name);
   const std::vector<bool> given = given_buffers(kernel);
@@ -211,7 +211,7 @@ std::string emit_template(const Kernel& kernel, const std::string& symbol) {
       Kernel own = kernel;
       own.main_loop.reset();
       own.body = h.body;
-      CudaEmitter emitter(own, symbol, 1, h.results);
+      CudaEmitter emitter(own, symbol, 1, h.results, marked);
       hooks += emitter.hook(h, given);
       p.add(emitter.preludes());
     }

@@ -35,7 +35,7 @@ struct TemplateText {
 const TemplateText& template_text(const std::string& name);
 
 /// Pre: kernel.main_loop.
-std::string emit_template(const kernel::Kernel& kernel, const std::string& symbol);
+std::string emit_template(const kernel::Kernel& kernel, const std::string& symbol, bool marked = false);
 
 /// How a launch with this head is spread. `sms`: multiprocessors.
 device::LaunchShape template_shape(const kernel::Kernel& kernel, std::span<const std::byte> head, int sms);

@@ -83,9 +83,11 @@ std::string CudaEmitter::divisor(ExprId e) {
 }
 
 /// Keeps `text` under a name unless it is short and used once.
-std::string CudaEmitter::keep(ExprId e, const std::string& text, bool in_place, std::string& into,
+std::string CudaEmitter::keep(ExprId e, std::string text, bool in_place, std::string& into,
                               std::unordered_map<ExprId, std::string>& memo) {
-  if (in_place && facts_.uses[e] <= 1 && text.size() < kLongest && pool_[e].prim != Prim::Load) return text;
+  if (marked_) text += kernel::word_of({kernel::Mark::Of::Expression, e});
+  if (in_place && facts_.uses[e] <= 1 && kernel::shown_length(text) < kLongest && pool_[e].prim != Prim::Load)
+    return text;
   const std::string name = fresh("t");
   into += cat("const ", type_of(e), ' ', name, " = ", text, ";\n");
   return memo[e] = name;

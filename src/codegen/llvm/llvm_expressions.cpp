@@ -23,6 +23,7 @@ Value* FunctionEmitter::scalar(ExprId e) {
   if (n.prim == Prim::Const) return constant_of(c_, n.type, n.imm);
   if (n.prim == Prim::Var) return scopes_[static_cast<std::size_t>(at_.depth_of(e))].index;
   if (n.prim == Prim::Acc) return accs_[n.imm].result;
+  const Marked mark(*this, {kernel::Mark::Of::Expression, e});
   if (const ExprId same = spelled_out(n); same != kNoExpr) return scalar(same);
   if (n.prim == Prim::Running) return accs_[n.imm].running;
   if (n.prim == Prim::Before) return accs_[n.imm].before;
@@ -73,6 +74,7 @@ Value* FunctionEmitter::vector(ExprId e) {
     return place(at_.depth_of(e), e, vector_, [&] { return b_.CreateVectorSplat(count, s); });
   }
   if (n.prim == Prim::Acc) return accs_[n.imm].result;
+  const Marked mark(*this, {kernel::Mark::Of::Expression, e});
   if (const ExprId same = spelled_out(n); same != kNoExpr) return vector(same);
   if (n.prim == Prim::Running) return accs_[n.imm].running;
   if (n.prim == Prim::Before) return accs_[n.imm].before;

@@ -11,6 +11,7 @@
 
 #include "codegen/llvm/llvm_values.h"
 #include "codegen/llvm/vector_functions.h"
+#include "kernel/marks.h"
 #include "kernel/nouns.h"
 #include "kernel/placement.h"
 
@@ -35,7 +36,7 @@ using Parts = llvm::SmallVector<Value*, 2>;  // of an accumulator's value
 class FunctionEmitter {
  public:
   FunctionEmitter(const Kernel& kernel, const LlvmTarget& target, llvm::Module& module,
-                  const std::string& name);
+                  const std::string& name, bool marked = false);
   void emit(const std::vector<Stmt>& body);
 
  private:
@@ -150,6 +151,20 @@ class FunctionEmitter {
     scalar_.resize(pool_.size(), nullptr);
     vector_.resize(pool_.size(), nullptr);
   }
+  /// While one lives, instructions have a mark: that of an expression of the kernel; what emitting adds to
+  /// the pool has the one of the expression that it serves.
+  class Marked {
+   public:
+    Marked(FunctionEmitter& emitter, kernel::Mark mark);
+    ~Marked();
+    Marked(const Marked&) = delete;
+    Marked& operator=(const Marked&) = delete;
+
+   private:
+    FunctionEmitter& emitter_;
+    const llvm::DebugLoc before_;
+  };
+
   /// Moves the builder to where an expression of depth d belongs while `f` runs, and remembers the value
   /// there.
   template <class F>
@@ -161,6 +176,7 @@ class FunctionEmitter {
     } else {
       llvm::IRBuilder<>::InsertPointGuard guard(b_);
       b_.SetInsertPoint(scopes_[static_cast<std::size_t>(d) + 1].preheader_end);
+      if (marked_) b_.SetCurrentDebugLocation(mark_here_);
       v = f();
     }
     memo[e] = v;
@@ -244,6 +260,8 @@ class FunctionEmitter {
   llvm::LLVMContext& c_;
   llvm::IRBuilder<> b_;
   ValueBuilder v_;
+  const bool marked_;
+  llvm::DebugLoc mark_here_;
   llvm::Function* fn_ = nullptr;
   BasicBlock* entry_ = nullptr;
   Value *params_ = nullptr, *slots_ = nullptr;

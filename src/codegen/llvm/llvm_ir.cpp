@@ -1,6 +1,7 @@
 #include "codegen/llvm/llvm_ir.h"
 
 #include "codegen/llvm/llvm_function.h"
+#include "codegen/llvm/llvm_marks.h"
 
 #include <llvm/IR/Dominators.h>
 #include <llvm/Transforms/Utils/PromoteMemToReg.h>
@@ -8,7 +9,7 @@
 namespace kiln::codegen {
 
 FunctionEmitter::FunctionEmitter(const Kernel& kernel, const LlvmTarget& target, llvm::Module& module,
-                                 const std::string& name)
+                                 const std::string& name, bool marked)
     : k_(kernel),
       at_(kernel),
       pool_(at_.pool()),
@@ -16,12 +17,14 @@ FunctionEmitter::FunctionEmitter(const Kernel& kernel, const LlvmTarget& target,
       module_(module),
       c_(module.getContext()),
       b_(c_),
-      v_(b_, target) {
+      v_(b_, target),
+      marked_(marked) {
   llvm::Type* ptr = llvm::PointerType::getUnqual(c_);
   auto* type = llvm::FunctionType::get(b_.getVoidTy(), {ptr, i64(), i64(), ptr}, false);
   fn_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
   fn_->addFnAttr(llvm::Attribute::NoUnwind);
   for (unsigned i : {0u, 3u}) fn_->addParamAttr(i, llvm::Attribute::NoAlias);
+  if (marked_) begin_marks(*fn_);
   fn_->addFnAttr("prefer-vector-width", std::to_string(target.vector_bytes * 8));
   fn_->addFnAttr("min-legal-vector-width", std::to_string(target.vector_bytes * 8));
 }
@@ -73,17 +76,31 @@ Value* FunctionEmitter::param(std::uint64_t i) {
                               "p" + std::to_string(i));
 }
 
+FunctionEmitter::Marked::Marked(FunctionEmitter& emitter, kernel::Mark mark)
+    : emitter_(emitter), before_(emitter.mark_here_) {
+  const bool own = mark.of != kernel::Mark::Of::Expression || mark.number < emitter.k_.pool.size();
+  if (!emitter.marked_ || !own) return;
+  emitter.mark_here_ = location_of(*emitter.fn_, mark);
+  emitter.b_.SetCurrentDebugLocation(emitter.mark_here_);
+}
+
+FunctionEmitter::Marked::~Marked() {
+  if (!emitter_.marked_) return;
+  emitter_.mark_here_ = before_;
+  emitter_.b_.SetCurrentDebugLocation(before_);
+}
+
 void FunctionEmitter::promote_allocas() {
   llvm::DominatorTree tree(*fn_);
   llvm::PromoteMemToReg(allocas_, tree);
 }
 
 std::unique_ptr<llvm::Module> emit_llvm(const Kernel& kernel, const std::string& symbol,
-                                        const LlvmTarget& target, llvm::LLVMContext& context) {
+                                        const LlvmTarget& target, llvm::LLVMContext& context, bool marked) {
   auto module = std::make_unique<llvm::Module>(symbol, context);
-  FunctionEmitter(kernel, target, *module, symbol).emit(kernel.body);
+  FunctionEmitter(kernel, target, *module, symbol, marked).emit(kernel.body);
   auto section = [&](const char* suffix, const std::vector<Stmt>& body) {
-    if (!body.empty()) FunctionEmitter(kernel, target, *module, symbol + suffix).emit(body);
+    if (!body.empty()) FunctionEmitter(kernel, target, *module, symbol + suffix, marked).emit(body);
   };
   section("_link", kernel.link);
   section("_second", kernel.second);

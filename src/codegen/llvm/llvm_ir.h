@@ -14,8 +14,10 @@
 namespace kiln::codegen {
 
 /// Pre: verify(kernel). Post: a module that llvm::verifyModule accepts; its memory accesses stay inside what
-/// the kernel's indices name, masked lanes and false predicates touch nothing.
+/// the kernel's indices name, masked lanes and false predicates touch nothing. `marked`: its instructions
+/// have locations for print_with_marks().
 std::unique_ptr<llvm::Module> emit_llvm(const kernel::Kernel& kernel, const std::string& symbol,
-                                        const LlvmTarget& target, llvm::LLVMContext& context);
+                                        const LlvmTarget& target, llvm::LLVMContext& context,
+                                        bool marked = false);
 
 }  // namespace kiln::codegen

@@ -15,8 +15,16 @@ void FunctionEmitter::block(const std::vector<Stmt>& body) {
   for (const Stmt& s : body) {
     switch (s.kind) {
       case Stmt::Kind::Loop: loop(k_.loops[s.target]); break;
-      case Stmt::Kind::Update: update(s); break;
-      case Stmt::Kind::Store: store(s); break;
+      case Stmt::Kind::Update: {
+        const Marked mark(*this, {kernel::Mark::Of::Update, s.target});
+        update(s);
+        break;
+      }
+      case Stmt::Kind::Store: {
+        const Marked mark(*this, {kernel::Mark::Of::Store, s.target});
+        store(s);
+        break;
+      }
     }
   }
 }

@@ -41,7 +41,7 @@ class CpuCompiler final : public device::Compiler {
   Hash128 memory_key() const override { return memory_key_; }
 
   std::string source(const device::Unit& unit) const override {
-    return llvm_text(*unit.kernel, unit.symbol, target_);
+    return llvm_text(*unit.kernel, unit.symbol, target_, unit.marked);
   }
   std::span<const device::Stage> stages() const override {
     static constexpr device::Stage kStages[] = {{"ll", ".ll"}, {"asm", ".s"}};

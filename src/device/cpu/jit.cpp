@@ -2,6 +2,7 @@
 #include "device/cpu/jit.h"
 
 #include "codegen/llvm/llvm_ir.h"
+#include "codegen/llvm/llvm_marks.h"
 #include "codegen/llvm/vector_math.h"
 #include "device/cpu/object_file.h"
 #include "support/check.h"
@@ -63,8 +64,9 @@ codegen::LlvmTarget llvm_target(const CpuTarget& t) {
 }
 
 std::unique_ptr<llvm::Module> build(const kernel::Kernel& kernel, const std::string& symbol,
-                                    const CpuTarget& target, llvm::LLVMContext& context) {
-  auto module = codegen::emit_llvm(kernel, symbol, llvm_target(target), context);
+                                    const CpuTarget& target, llvm::LLVMContext& context,
+                                    bool marked = false) {
+  auto module = codegen::emit_llvm(kernel, symbol, llvm_target(target), context, marked);
   llvm::TargetMachine& machine = machine_for(target);
   module->setTargetTriple(machine.getTargetTriple().str());
   module->setDataLayout(machine.createDataLayout());
@@ -128,9 +130,11 @@ std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::strin
   return {bytes.begin(), bytes.end()};
 }
 
-std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target) {
+std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target,
+                      bool marked) {
   llvm::LLVMContext context;
-  auto module = build(kernel, symbol, target, context);
+  auto module = build(kernel, symbol, target, context, marked);
+  if (marked) return codegen::print_with_marks(*module);
   std::string text;
   llvm::raw_string_ostream out(text);
   module->print(out, nullptr);

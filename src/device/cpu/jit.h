@@ -23,7 +23,9 @@ std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::strin
                                   const CpuTarget& target);
 
 /// Text forms, for dumps and for comparing what a cached kernel was made from.
-std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
+/// `marked`: with marks (kernel/marks.h).
+std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target,
+                      bool marked = false);
 std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
 
 /// Links object code into the process (for its whole life): its functions `<symbol>`, and those of the other

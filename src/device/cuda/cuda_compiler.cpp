@@ -97,7 +97,7 @@ Arch SourceCompiler::arch_for(const device::Unit& unit) const {
 }
 
 std::string SourceCompiler::source(const device::Unit& unit) const {
-  return codegen::emit_cuda(*unit.kernel, unit.symbol, unit.instances);
+  return codegen::emit_cuda(*unit.kernel, unit.symbol, unit.instances, unit.marked);
 }
 
 device::EditedSource SourceCompiler::chosen(const device::Unit& unit) const {
