@@ -244,6 +244,21 @@ TEST_F(Docs, ExplainListsEveryReason) {
   expect_part("docs/explain.md", "<!-- reasons: begin -->\n", "<!-- reasons: end -->", table);
 }
 
+TEST_F(Docs, ExplainListsEveryKind) {
+  static constexpr std::string_view kKinds[] = {
+#define KILN_REGION_KIND(Name, text) text,
+#include <kiln/fusion.def>
+#undef KILN_REGION_KIND
+  };
+  const std::string page = read("docs/explain.md");
+  const std::size_t begin = page.find("<!-- kinds: begin -->"), end = page.find("<!-- kinds: end -->");
+  ASSERT_TRUE(begin < end && end != page.npos);
+  const std::string table = page.substr(begin, end - begin);
+  for (const std::string_view kind : kKinds)
+    EXPECT_NE(table.find("\n| `" + std::string(kind) + "` | "), table.npos) << kind;
+  EXPECT_EQ(static_cast<std::size_t>(std::count(table.begin(), table.end(), '\n')), std::size(kKinds) + 3);
+}
+
 TEST_F(Docs, LinksLeadSomewhere) {
   const std::regex link(R"(\]\(([^)#\s]*)(#[^)]*)?\))");
   for (const fs::path& page : pages()) {

@@ -35,15 +35,11 @@ class Namer {
   }
 
   RegionKind library() const {
-    switch (g_[r_.nodes.front()].op) {
-      case Op::matmul: return product(r_.nodes.front());
-      case Op::scatter: return RegionKind::Scatter;
-      case Op::sort:
-      case Op::argsort:
-      case Op::sort_with_positions: return RegionKind::Sort;
-      case Op::custom: return RegionKind::Custom;
-      default: return RegionKind::Library;
-    }
+    const Op op = g_[r_.nodes.front()].op;
+    if (ir::info(op).kind == ir::OpKind::Contraction) return product(r_.nodes.front());
+    if (op == Op::sort || op == Op::argsort || op == Op::sort_with_positions) return RegionKind::Sort;
+    if (op == Op::scatter) return RegionKind::Scatter;
+    return op == Op::custom ? RegionKind::Custom : RegionKind::Library;
   }
 
   /// Whether an operand of a node is fewer elements than its result, each of them several times.
@@ -52,29 +48,68 @@ class Namer {
     return g_[id].numel < in.numel;
   }
 
-  RegionKind product(ir::NodeId product) const {
-    std::size_t biases = 0, activations = 0, others = 0;
+  /// What the maps of a product do. Values of fewer elements than its result are theirs, not its own.
+  struct Maps {
+    std::size_t biases = 0, activations = 0, scales = 0, shifts = 0, others = 0;
+    std::size_t all() const { return biases + activations + scales + shifts + others; }
+    /// (x - m) * s + b, each of m, s and b a value of the channel.
+    bool normalise() const { return scales > 0 && activations <= 1 && others == 0; }
+  };
+  Maps maps_of(ir::NodeId product) const {
+    Maps out;
     for (ir::NodeId id : r_.nodes) {
       const ir::GraphNode& n = g_[id];
-      if (id == product || n.op == Op::cast) continue;
-      if (n.op == Op::add &&
-          std::any_of(n.in.begin(), n.in.end(), [&](ir::NodeId in) { return is_repeated(in, n); }))
-        ++biases;
+      if (id == product || n.op == Op::cast || n.numel < g_[product].numel) continue;
+      const bool repeats = std::ranges::any_of(n.in, [&](ir::NodeId in) { return is_repeated(in, n); });
+      const bool by_channel = std::ranges::any_of(
+          n.in, [&](ir::NodeId in) { return is_repeated(in, n) && g_[shown_by(in)].numel > 1; });
+      if (n.op == Op::add && repeats)
+        ++out.biases;
+      else if (n.op == Op::subtract && by_channel)
+        ++out.shifts;
+      else if ((n.op == Op::multiply || n.op == Op::divide) && by_channel)
+        ++out.scales;
       else if (n.in.size() == 1 && ir::is_elementwise(n.op))
-        ++activations;
+        ++out.activations;
       else
-        ++others;
+        ++out.others;
     }
-    const bool convolves = reads_windows(product);
-    if (others > 0 || biases > 1 || activations > 1)
-      return convolves ? RegionKind::ConvolutionEpilogue
-             : gates() ? RegionKind::ProductSwiGlu
-                       : RegionKind::ProductEpilogue;
-    if (biases && activations)
-      return convolves ? RegionKind::ConvolutionBiasActivation : RegionKind::ProductBiasActivation;
-    if (biases) return convolves ? RegionKind::ConvolutionBias : RegionKind::ProductBias;
-    if (activations) return convolves ? RegionKind::ConvolutionActivation : RegionKind::ProductActivation;
-    return convolves ? RegionKind::Convolution : RegionKind::Product;
+    return out;
+  }
+
+  RegionKind product(ir::NodeId product) const {
+    const Maps maps = maps_of(product);
+    if (reads_windows(product)) return convolution(maps);
+    const bool plain =
+        maps.others + maps.scales + maps.shifts == 0 && maps.biases <= 1 && maps.activations <= 1;
+    if (!plain && gates()) return RegionKind::ProductSwiGlu;
+    if (is_batched(product))
+      return maps.all() > 0 ? RegionKind::BatchedProductEpilogue : RegionKind::BatchedProduct;
+    if (!plain) return RegionKind::ProductEpilogue;
+    if (maps.biases > 0)
+      return maps.activations > 0 ? RegionKind::ProductBiasActivation : RegionKind::ProductBias;
+    return maps.activations > 0 ? RegionKind::ProductActivation : RegionKind::Product;
+  }
+
+  static RegionKind convolution(const Maps& maps) {
+    const bool activates = maps.activations > 0;
+    if (maps.normalise())
+      return activates ? RegionKind::ConvolutionNormActivation : RegionKind::ConvolutionNorm;
+    if (maps.others + maps.scales + maps.shifts > 0 || maps.biases > 1 || maps.activations > 1)
+      return RegionKind::ConvolutionEpilogue;
+    if (maps.biases > 0)
+      return activates ? RegionKind::ConvolutionBiasActivation : RegionKind::ConvolutionBias;
+    return activates ? RegionKind::ConvolutionActivation : RegionKind::Convolution;
+  }
+
+  /// Whether a product is of several pairs of different matrices.
+  bool is_batched(ir::NodeId product) const {
+    return std::ranges::all_of(g_[product].in, [&](ir::NodeId in) {
+      const ir::GraphNode& n = g_[in];
+      const std::size_t rank = n.dims.size();
+      return rank > 2 && n.numel > n.dims[rank - 2] * n.dims[rank - 1] &&
+             g_[shown_by(in)].numel > n.dims[rank - 2] * n.dims[rank - 1];
+    });
   }
 
   /// Whether an operand of a product shows windows: what a convolution multiplies its weights with.
@@ -118,12 +153,33 @@ class Namer {
     const bool reduces = any([](Op op) { return ir::is_reduce(op); });
     if (any([](Op op) { return ir::is_scan(op); })) return RegionKind::Scan;
     if (!r_.axes.empty()) return r_.nest ? RegionKind::Nest : RegionKind::Slab;
-    if (reduces) return stores_full() && depends() ? norm() : RegionKind::Reduction;
+    if (reduces && stores_full() && depends()) return norm();
+    if (reduces) return maps_rows() ? RegionKind::MapsReduction : RegionKind::Reduction;
     if (any([](Op op) { return op == Op::loop_result || op == Op::loop_stack; })) return RegionKind::Loop;
     const bool copies =
         std::all_of(r_.nodes.begin(), r_.nodes.end(), [&](ir::NodeId id) { return ir::is_view(g_[id].op); });
     if (copies) return RegionKind::Copy;
-    return gates() ? RegionKind::SwiGlu : RegionKind::Elementwise;
+    if (gates()) return RegionKind::SwiGlu;
+    return moves() ? RegionKind::Transformed : RegionKind::Elementwise;
+  }
+
+  /// Whether values of whole rows are computed, not only read.
+  bool maps_rows() const {
+    return std::ranges::any_of(r_.nodes,
+                               [&](ir::NodeId id) { return ir::is_elementwise(g_[id].op) && !is_row(id); });
+  }
+
+  /// Whether a map reads an operand at other points than its own.
+  bool moves() const {
+    return std::ranges::any_of(r_.nodes, [&](ir::NodeId id) {
+      return ir::info(g_[id].op).kind == ir::OpKind::Gather ||
+             std::ranges::any_of(g_[id].in, [&](ir::NodeId in) { return is_moved(in); });
+    });
+  }
+  bool is_moved(ir::NodeId id) const {
+    for (; ir::is_view(g_[id].op) && !regions_.stored[id]; id = g_[id].in[0])
+      if (g_[id].op != Op::reshape && g_[id].op != Op::broadcast && g_[id].op != Op::alias) return true;
+    return false;
   }
 
   bool is_row(ir::NodeId id) const { return std::binary_search(r_.rows.begin(), r_.rows.end(), id); }

@@ -303,7 +303,8 @@ class Finder {
     const std::vector<bool> behind = made_of(ends);
     bool good = true;
     each_memory(s, [&](NodeId base) { good = good && !behind[base] && !own[base]; });
-    if (!good) reason_ = FusionReason::PairsWait;
+    if (!good)
+      reason_ = FusionReason::PairsElsewhere;  // no program is known; candidates that wait are not joined
     return good;
   }
 

@@ -205,6 +205,9 @@ std::vector<NodeId> Units::stored_by(std::size_t region, FusionVariant variant) 
     case FusionVariant::RowsBesideRows:
     case FusionVariant::Untiled:
     case FusionVariant::KnownSizes:
+    case FusionVariant::RowsAlone:
+    case FusionVariant::OwnTables:
+    case FusionVariant::OneTable:
     case FusionVariant::SiblingsApart:
     case FusionVariant::Joined: return out;
   }

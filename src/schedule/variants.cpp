@@ -219,6 +219,9 @@ std::optional<Schedule> varied(FusionVariant variant, const Facts& f, const Targ
       return s;
     }
     case FusionVariant::Default:
+    case FusionVariant::RowsAlone:
+    case FusionVariant::OwnTables:
+    case FusionVariant::OneTable:
     case FusionVariant::ReductionsApart:
     case FusionVariant::SiblingsApart:
     case FusionVariant::ProductApart:
