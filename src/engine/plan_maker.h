@@ -89,6 +89,8 @@ class PlanMaker {
   void note_candidates(const plan::Region& r, const Hash128& unit, const UnitVerdict& verdict,
                        std::span<const FusionVariant> variants, FusionVariant against);
   void note_schedules(const plan::Region& r, const lower::Lowered& lowered);
+  /// The same for a call of the library: it runs as its region's variant says, if that is one of its ways.
+  void choose_way(const plan::Region& r, LibraryCall& l);
   /// Whether the plan publishes what `like_` does and its kernels are there; begins to compile them.
   bool is_like();
   /// Whether a recorded node may become a leaf.
@@ -200,6 +202,7 @@ class PlanMaker {
   void log_refusals();
   /// Where reports are wanted: what was fused, of kernels that are there (plan_reports.cpp).
   void report();
+  void add_facts(const Step& s, const std::function<RegionFacts&(const plan::Region*)>& facts_of);
   /// As measured, of the region's variant; 0: it has none.
   double gain_of(const plan::Region& r) const;
   /// The steps that were added since the last call are the region's.

@@ -71,6 +71,55 @@ double PlanMaker::gain_of(const plan::Region& r) const {
   return unit == units_.end() ? 0 : unit->second.verdict.gain_of(*r.variant);
 }
 
+/// Adds what a step is to the facts of its regions; `facts_of` finds these.
+void PlanMaker::add_facts(const Step& s, const std::function<RegionFacts&(const plan::Region*)>& facts_of) {
+  const auto add_tiles = [&](const TileStep& step, RegionFacts& f) {
+    f.library = f.tiles = true;
+    for (const TileLowered& t : tile_kernels_)
+      if (t.step == &step) f.kernels.push_back({t.lowered.get(), t.kernel, t.verdict});
+  };
+  switch (s.kind) {
+    case Step::Kind::Launch:
+      for (std::uint32_t i = s.index; i < s.index + s.count; ++i) {
+        const Launch& l = plan_->launches[i];
+        facts_of(region_of_launch_[i]).kernels.push_back({lowered_[i].get(), l.kernel, l.verdict});
+      }
+      break;
+    case Step::Kind::Library: {
+      const LibraryCall& l = plan_->library[s.index];
+      RegionFacts& f = facts_of(region_of_library_[s.index]);
+      f.library = true;
+      f.library_bytes = bytes_of(l);
+      if (l.epilogue < 0) break;
+      const auto e = static_cast<std::size_t>(l.epilogue);
+      f.kernels.push_back(
+          {epilogues_[e].lowered.get(), plan_->epilogues[e].kernel, plan_->epilogues[e].verdict});
+      break;
+    }
+    case Step::Kind::Loop: facts_of(region_of_loop_[s.index]).library = true; break;
+    case Step::Kind::Attention: {
+      const AttentionStep& a = *plan_->attentions[s.index];
+      RegionFacts& f = facts_of(region_of_attention_[s.index]);
+      for (const plan::MatrixMemory* m : {&a.what->q, &a.what->k, &a.what->v})
+        f.library_bytes += bytes_of(*m, g_);
+      const ir::GraphNode& result = g_[a.what->product];
+      f.library_bytes += result.numel * size_of(result.dtype);
+      add_tiles(a, f);
+      break;
+    }
+    case Step::Kind::PairSums: {
+      const PairSumsStep& p = *plan_->pair_sums[s.index];
+      RegionFacts& f = facts_of(region_of_pair_sums_[s.index]);
+      for (const plan::PairSums::Product& of : p.what->products)
+        f.library_bytes += bytes_of(of.x, g_) + bytes_of(of.y, g_);
+      for (const plan::PairSums::Sum& x : p.what->sums)
+        f.library_bytes += bytes_of(x.other, g_) + g_[x.node].numel * size_of(x.dtype);
+      add_tiles(p, f);
+      break;
+    }
+  }
+}
+
 void PlanMaker::report() {
   std::vector<RegionFacts> facts;
   std::vector<std::vector<std::uint32_t>> regions_of_step;
@@ -87,50 +136,7 @@ void PlanMaker::report() {
   };
   for (const Step& s : plan_->steps) {
     regions_of_step.emplace_back();
-    switch (s.kind) {
-      case Step::Kind::Launch:
-        for (std::uint32_t i = s.index; i < s.index + s.count; ++i) {
-          const Launch& l = plan_->launches[i];
-          facts_of(region_of_launch_[i]).kernels.push_back({lowered_[i].get(), l.kernel, l.verdict});
-        }
-        break;
-      case Step::Kind::Library: {
-        const LibraryCall& l = plan_->library[s.index];
-        RegionFacts& f = facts_of(region_of_library_[s.index]);
-        f.library = true;
-        f.library_bytes = bytes_of(l);
-        if (l.epilogue < 0) break;
-        const auto e = static_cast<std::size_t>(l.epilogue);
-        f.kernels.push_back(
-            {epilogues_[e].lowered.get(), plan_->epilogues[e].kernel, plan_->epilogues[e].verdict});
-        break;
-      }
-      case Step::Kind::Loop: facts_of(region_of_loop_[s.index]).library = true; break;
-      case Step::Kind::Attention: {
-        const AttentionStep& a = *plan_->attentions[s.index];
-        RegionFacts& f = facts_of(region_of_attention_[s.index]);
-        f.library = f.tiles = true;
-        for (const plan::MatrixMemory* m : {&a.what->q, &a.what->k, &a.what->v})
-          f.library_bytes += bytes_of(*m, g_);
-        const ir::GraphNode& result = g_[a.what->product];
-        f.library_bytes += result.numel * size_of(result.dtype);
-        for (const TileLowered& t : tile_kernels_)
-          if (t.step == &a) f.kernels.push_back({t.lowered.get(), t.kernel, t.verdict});
-        break;
-      }
-      case Step::Kind::PairSums: {
-        const PairSumsStep& p = *plan_->pair_sums[s.index];
-        RegionFacts& f = facts_of(region_of_pair_sums_[s.index]);
-        f.library = f.tiles = true;
-        for (const plan::PairSums::Product& of : p.what->products)
-          f.library_bytes += bytes_of(of.x, g_) + bytes_of(of.y, g_);
-        for (const plan::PairSums::Sum& x : p.what->sums)
-          f.library_bytes += bytes_of(x.other, g_) + g_[x.node].numel * size_of(x.dtype);
-        for (const TileLowered& t : tile_kernels_)
-          if (t.step == &p) f.kernels.push_back({t.lowered.get(), t.kernel, t.verdict});
-        break;
-      }
-    }
+    add_facts(s, facts_of);
   }
   FusionReport out = fusion_report(g_, regions_, facts, *before_, planning_target(device_), device_);
   out.device = device::at(device_).name();

@@ -248,6 +248,7 @@ void PlanMaker::add_library_call(const plan::Region& r) {
     KILN_CHECK_THAT(a, "a row that the library adds has no memory");
     l.operands.push_back({place_of(*a, g_[row].dtype), g_[row].dtype, {n.dims.back()}, {1}});
   }
+  choose_way(r, l);
   plan_->steps.push_back({Step::Kind::Library, static_cast<std::uint32_t>(plan_->library.size())});
   plan_->library.push_back(std::move(l));
 }
@@ -270,6 +271,7 @@ void PlanMaker::add_bundle(const plan::Region& r) {
                     " is there twice");
     place = place_of(part, 0);
   }
+  choose_way(r, l);
   plan_->steps.push_back({Step::Kind::Library, static_cast<std::uint32_t>(plan_->library.size())});
   plan_->library.push_back(std::move(l));
 }
@@ -336,6 +338,7 @@ library::Call call_without_memory(const LibraryCall& l, Device device) {
   call.attrs = l.attrs;
   call.strict = l.strict;
   call.exact = l.exact;
+  call.way = l.way;
   call.device = device;
   call.n_operands = l.operands.size();
   for (std::size_t i = 0; i < l.operands.size(); ++i) {

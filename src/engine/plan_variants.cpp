@@ -57,6 +57,7 @@ Hash128 signature(const Plan& plan, const Step& step) {
     case Step::Kind::Library: {
       const LibraryCall& l = plan.library[step.index];
       words.push_back(static_cast<std::uint64_t>(l.op));
+      words.push_back(static_cast<std::uint64_t>(l.way));
       words.push_back(l.attr64);
       words.insert(words.end(), l.attrs.begin(), l.attrs.end());
       for (const ArrayOperand& o : l.operands) {
@@ -154,6 +155,14 @@ void PlanMaker::note_schedules(const plan::Region& r, const lower::Lowered& lowe
   if (!r.variant) return;
   const auto& [key, verdict] = units_.at(r.outputs.front());
   note_candidates(r, key, verdict, lowered.alternatives, verdict.schedule());
+}
+
+void PlanMaker::choose_way(const plan::Region& r, LibraryCall& l) {
+  if (!r.variant) return;
+  const std::vector<FusionVariant> ways = l.routine->ways(call_without_memory(l, device_));
+  if (std::ranges::find(ways, *r.variant) != ways.end()) l.way = *r.variant;
+  const auto& [key, verdict] = units_.at(r.outputs.front());
+  note_candidates(r, key, verdict, ways, verdict.schedule());
 }
 
 bool PlanMaker::is_like() {

@@ -84,11 +84,13 @@ Sort sort_of(const Call& call) {
   s.axis = static_cast<int>(how.axis);
   s.kept = call.dims[how.axis];
   s.descending = how.descending;
-  switch (call.op) {
-    case ir::Op::sort: s.values = call.out; break;
-    case ir::Op::argsort: s.positions = call.out; break;
-    default: s.values = call.out; s.positions = call.others[0];
-  }
+  if (call.op == ir::Op::argsort)
+    s.positions = call.out;
+  else
+    s.values = call.out;
+  if (call.op == ir::Op::sort_with_positions) s.positions = call.others[0];
+  s.rows_alone = call.way == FusionVariant::RowsAlone;
+  s.one_thread = call.way == FusionVariant::OneThread;
   // Equal integers cannot be told apart: of their values alone the positions need not be known.
   s.by_position = call.op == ir::Op::argsort ||
                   (call.op == ir::Op::sort_with_positions && (is_float(s.dtype) || is_wanted(call, 1)));
@@ -116,6 +118,9 @@ Scatter scatter_of(const Call& call) {
   s.axis = static_cast<int>(at.axis);
   s.how = at.how;
   s.ordered = call.exact;
+  if (call.way == FusionVariant::OwnTables) s.tables = Scatter::Tables::Own;
+  if (call.way == FusionVariant::OneTable) s.tables = Scatter::Tables::One;
+  s.one_thread = call.way == FusionVariant::OneThread;
   s.out = call.out;
   return s;
 }

@@ -11,11 +11,13 @@
 #include "library/library.h"
 
 #include <kiln/device.h>
+#include <kiln/fusion_report.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace kiln::library {
 
@@ -42,6 +44,7 @@ struct Call {
   std::array<void*, kMostResults - 1> others{};  // the results after it
   std::uint32_t wanted = 1;                      // bit set of the results that somebody asks for
   const device::Bound* epilogue = nullptr;       // of a product on a CPU: see Matmul
+  FusionVariant way = FusionVariant::Default;    // one of Routine::ways()
 };
 inline bool is_wanted(const Call& call, std::size_t result) { return (call.wanted >> result & 1) != 0; }
 
@@ -58,6 +61,8 @@ class Routine {
   virtual bool is_recordable(const Call&) const { return false; }
   /// The result may take the place of the first operand, where nobody else reads that.
   virtual bool overwrites_first() const { return false; }
+  /// Other ways to run the call with the same results to the bit, for adaptive mode to measure.
+  virtual std::vector<FusionVariant> ways(const Call&) const { return {}; }
   /// Compiles what run() will need, when it is planned. UserError where it cannot run: of what the user gave.
   virtual void prepare(const Call&) const {}
   /// Bytes of 64-byte aligned memory (256 on a GPU) that run() wants.

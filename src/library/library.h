@@ -64,6 +64,8 @@ struct Sort {
   bool descending = false;
   bool by_position = false;
   void *values = nullptr, *positions = nullptr;  // int64. Null: nobody asks
+  // How, where adaptive mode tries another way; the results are the same.
+  bool rows_alone = false, one_thread = false;
 };
 
 /// out (int64, row-major, shaped like values): how many elements of `sorted` (one axis, ascending) stand
@@ -88,6 +90,9 @@ struct Scatter {
   Combine how = Combine::Set;
   bool ordered = true;
   void* out = nullptr;
+  // How, where adaptive mode tries another way; the results are the same.
+  enum class Tables : std::uint8_t { Chosen, Own, One } tables = Tables::Chosen;
+  bool one_thread = false;
 };
 
 class Library {

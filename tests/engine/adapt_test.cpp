@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <random>
 #include <sstream>
@@ -164,6 +165,38 @@ TEST_F(AdaptTest, AFasterScheduleIsTakenAndReported) {
   }
   EXPECT_TRUE(found);
   EXPECT_NE(to_text(adapt_results()).find("MoreLanes"), std::string::npos);
+}
+
+TEST_F(AdaptTest, AFasterWayOfALibraryCallIsTaken) {
+  const Tensor rows = data({512, 64}), numbers = (arange(100000) * 7 % 97).eval();
+  const auto histogram = [&](std::int64_t bins) {
+    return results(scatter_add(zeros({bins}, DType::Int32), numbers, Tensor(1), 0));
+  };
+  struct Case {
+    FusionVariant way;
+    std::function<std::vector<Tensor>()> program;
+  };
+  const Case cases[] = {
+      {FusionVariant::RowsAlone, [&] { return results(sort(rows, 1)); }},
+      {FusionVariant::RowsAlone, [&] { return results(argsort(rows, 1)); }},
+      {FusionVariant::OneThread, [&] { return results(argsort(rows, 1)); }},
+      {FusionVariant::OneTable, [&] { return histogram(97); }},
+      {FusionVariant::OwnTables, [&] { return histogram(50000); }},
+      {FusionVariant::OneThread, [&] { return histogram(97); }},
+      {FusionVariant::OneThread,
+       [&] { return results(scatter_add(zeros({97, 3}), numbers, data({100000, 3}), 0)); }},
+  };
+  for (const Case& c : cases) {
+    clear_memory_caches();
+    fast = c.way;
+    const std::vector<double> want = c.program()[0].astype(DType::Float64).to_vector<double>();
+    settle(c.program);
+    const FusionReport r = report_of(c.program);
+    EXPECT_TRUE(std::ranges::any_of(r.regions, [&](const auto& x) { return x.variant == c.way; }))
+        << name(c.way) << "\n"
+        << to_text(r);
+    EXPECT_EQ(c.program()[0].astype(DType::Float64).to_vector<double>(), want) << name(c.way);
+  }
 }
 
 TEST_F(AdaptTest, ARegionThatIsFasterApartIsCut) {

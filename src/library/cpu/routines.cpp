@@ -1,5 +1,6 @@
 #include "library/cpu/routines.h"
 
+#include "device/cpu/threads.h"
 #include "library/cpu/gemm.h"
 #include "library/cpu/scatter.h"
 #include "library/cpu/sort.h"
@@ -24,6 +25,12 @@ struct Sorting final : Routine {
   std::size_t workspace_bytes(const Call& call) const override {
     return sort_workspace_bytes(library::sort_of(call));
   }
+  std::vector<FusionVariant> ways(const Call& call) const override {
+    std::vector<FusionVariant> out;
+    if (sorts_side_by_side(library::sort_of(call))) out.push_back(FusionVariant::RowsAlone);
+    if (thread_count() > 1) out.push_back(FusionVariant::OneThread);
+    return out;
+  }
   void run(const Call& call, std::byte* workspace) const override { sort(library::sort_of(call), workspace); }
 };
 
@@ -35,6 +42,13 @@ struct Scattering final : Routine {
   bool overwrites_first() const override { return true; }
   std::size_t workspace_bytes(const Call& call) const override {
     return scatter_workspace_bytes(library::scatter_of(call));
+  }
+  std::vector<FusionVariant> ways(const Call& call) const override {
+    std::vector<FusionVariant> out;
+    const ScatterTables tables = scatter_tables(library::scatter_of(call));
+    if (tables.possible) out.push_back(tables.used ? FusionVariant::OneTable : FusionVariant::OwnTables);
+    if (thread_count() > 1) out.push_back(FusionVariant::OneThread);
+    return out;
   }
   void run(const Call& call, std::byte* workspace) const override {
     scatter(library::scatter_of(call), workspace);

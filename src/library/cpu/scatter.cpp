@@ -217,7 +217,8 @@ struct Cut {
     const int last = call.x.rank - 1;
     for (int a = call.axis + 1; a < last; ++a) rows *= call.x.dims[a];
     if (last > call.axis) run = call.x.dims[last];
-    const std::int64_t threads = count_of(call.values) > kParallelAbove ? thread_count() : 1;
+    const bool many = count_of(call.values) > kParallelAbove;
+    const std::int64_t threads = many && !call.one_thread ? thread_count() : 1;
     if (outer >= 4 * threads) return;
     parts = std::clamp<std::int64_t>(run / kFewestElements, 1, 4 * threads);
     if (outer * parts < threads) ranges = threads;
@@ -365,17 +366,23 @@ void write(const Scatter& call, const Array& where, const std::int64_t* position
 }
 
 /// Whether values may meet elements in any order, in parts: each thread then reads its part of the values
-/// once and writes a table of its own, instead of reading all of them for its part of the elements.
-bool in_tables(const Scatter& call) {
+/// once and writes a table of its own, instead of reading all of them for its part of the elements. It pays
+/// where tables stay in a cache and few of their elements meet no value.
+ScatterTables tables_of(const Scatter& call) {
+  constexpr std::int64_t kMostBytes = 64 << 20;  // of all tables
   const Cut cut(call);
   const bool any_order = (is_int(call.dtype) || is_bool(call.dtype)) && call.how != Combine::Set;
   const bool whole_rows = cut.outer == 1 && cut.rows == 1 && cut.ranges > 1;
   const std::int64_t table = count_of(call.x);
   const Array where = distinct(call.indices);
   const bool one_index = call.x.rank - 1 == call.axis || where.strides[call.x.rank - 1] == 0;
-  return any_order && whole_rows && one_index && table * size_of(call.dtype) <= kTableBytes &&
-         kValuesAnElement * cut.ranges * table <= count_of(call.values);
+  const std::int64_t bytes = table * size_of(call.dtype);
+  const bool possible = any_order && whole_rows && one_index && bytes * cut.ranges <= kMostBytes;
+  const bool pays = bytes <= kTableBytes && kValuesAnElement * cut.ranges * table <= count_of(call.values);
+  const bool wanted = call.tables == Scatter::Tables::Chosen ? pays : call.tables == Scatter::Tables::Own;
+  return {possible && wanted, possible};
 }
+bool in_tables(const Scatter& call) { return tables_of(call).used; }
 /// Whether one number is added to one element at every index.
 bool counts(const Scatter& call) {
   const std::int64_t elements = count_of(call.x);
@@ -511,6 +518,8 @@ std::size_t scatter_workspace_bytes(const Scatter& whole) {
   if (in_tables(call)) return static_cast<std::size_t>(Cut(call).ranges) * table_bytes(call);
   return positions + (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
 }
+
+ScatterTables scatter_tables(const Scatter& call) { return tables_of(collapsed(call)); }
 
 void scatter(const Scatter& whole, std::byte* workspace) {
   const Scatter call = collapsed(whole);

@@ -11,5 +11,11 @@ namespace kiln::cpu {
 
 std::size_t scatter_workspace_bytes(const library::Scatter& call);
 void scatter(const library::Scatter& call, std::byte* workspace);
+/// How scatter() runs a call: whether each thread combines values in a table of its own, and whether it
+/// could.
+struct ScatterTables {
+  bool used = false, possible = false;
+};
+ScatterTables scatter_tables(const library::Scatter& call);
 
 }  // namespace kiln::cpu

@@ -256,7 +256,9 @@ struct Beginnings {
 
 struct Rows {
   std::int64_t count = 1, length = 0, inner = 1;  // inner: elements of the axes behind the sorted one
-  explicit Rows(const Sort& call) {
+  bool alone = false;                             // see Sort
+  int threads = 1;
+  explicit Rows(const Sort& call) : alone(call.rows_alone), threads(call.one_thread ? 1 : thread_count()) {
     for (int a = 0; a < call.in.rank; ++a) {
       if (a != call.axis) count *= call.in.dims[a];
       if (a > call.axis) inner *= call.in.dims[a];
@@ -264,11 +266,15 @@ struct Rows {
     length = call.in.dims[call.axis];
   }
   /// Whether threads share rows out; otherwise they share each row.
-  bool spread() const { return count > 1 && (count >= thread_count() || length < kParallelAbove); }
+  bool spread() const { return count > 1 && (count >= threads || length < kParallelAbove); }
   /// Whether rows are sorted side by side, in tiles of this kind.
   template <class Tile>
   bool side_by_side() const {
-    return length <= kNetworkMost && count >= Tile::kRows;
+    return !alone && length <= kNetworkMost && count >= Tile::kRows;
+  }
+  /// The least of `n` items of work that a thread takes.
+  std::int64_t grain(std::int64_t n, std::int64_t least) const {
+    return std::max<std::int64_t>(1, threads == 1 ? n : least);
   }
 };
 
@@ -465,8 +471,9 @@ void sort_tiles(const Sort& call, const Rows& rows, std::byte* workspace) {
   using TileOf = Tile<T, Positions>;
   constexpr std::int64_t kRows = TileOf::kRows;
   const typename TileOf::Shared shared(rows.length, call.kept);
-  const std::int64_t grain = std::max<std::int64_t>(1, kRadixAbove * 16 / (kRows * rows.length + 1));
-  parallel_for((rows.count + kRows - 1) / kRows, grain, [&](std::int64_t begin, std::int64_t end, int slot) {
+  const std::int64_t tiles = (rows.count + kRows - 1) / kRows;
+  const std::int64_t grain = rows.grain(tiles, kRadixAbove * 16 / (kRows * rows.length + 1));
+  parallel_for(tiles, grain, [&](std::int64_t begin, std::int64_t end, int slot) {
     TileOf tile(call, rows, workspace + static_cast<std::size_t>(slot) * TileOf::bytes(rows.length));
     for (std::int64_t first = begin * kRows; first < std::min(end * kRows, rows.count); first += kRows)
       tile.sort(first, std::min(kRows, rows.count - first), shared);
@@ -485,13 +492,12 @@ void sort_rows(const Sort& call, std::byte* workspace) {
                                out_of<T>(call) + first, rows.inner, memory, parts);
   };
   if (!rows.spread()) {
-    const int parts = rows.length >= kParallelAbove ? thread_count() : 1;
+    const int parts = rows.length >= kParallelAbove ? rows.threads : 1;
     for (std::int64_t row = 0; row < rows.count; ++row) one(row, workspace, parts);
     return;
   }
   const std::size_t bytes = RowSort<T, Positions>::bytes(rows.length);
-  const std::int64_t grain =
-      std::max<std::int64_t>(1, kRadixAbove * 4 / std::max<std::int64_t>(rows.length, 1));
+  const std::int64_t grain = rows.grain(rows.count, kRadixAbove * 4 / std::max<std::int64_t>(rows.length, 1));
   parallel_for(rows.count, grain, [&](std::int64_t begin, std::int64_t end, int slot) {
     for (std::int64_t row = begin; row < end; ++row)
       one(row, workspace + static_cast<std::size_t>(slot) * bytes, 1);
@@ -512,10 +518,15 @@ std::size_t sort_workspace_bytes(const Sort& call) {
   const Rows rows(call);
   return by_kind(call, [&]<class T, bool Positions>() {
     if (rows.side_by_side<Tile<T, Positions>>())
-      return Tile<T, Positions>::bytes(rows.length) * static_cast<std::size_t>(thread_count());
+      return Tile<T, Positions>::bytes(rows.length) * static_cast<std::size_t>(rows.threads);
     return RowSort<T, Positions>::bytes(rows.length) *
-           static_cast<std::size_t>(rows.spread() ? thread_count() : 1);
+           static_cast<std::size_t>(rows.spread() ? rows.threads : 1);
   });
+}
+
+bool sorts_side_by_side(const Sort& call) {
+  const Rows rows(call);
+  return by_kind(call, [&]<class T, bool Positions>() { return rows.side_by_side<Tile<T, Positions>>(); });
 }
 
 void sort(const Sort& call, std::byte* workspace) {
