@@ -342,27 +342,7 @@ class Run {
   }
 
   std::vector<RunBuffer> dumped_buffers(const Launch& l, std::vector<RunMemory>& memories) const {
-    std::vector<RunBuffer> buffers;
-    for (std::size_t b = 0; b < l.buffers.size(); ++b) {
-      const Place& p = l.buffers[b];
-      RunBuffer& to = buffers.emplace_back();
-      to.dtype = l.types[b];
-      to.written = p.written;
-      if (p.kind == Place::Kind::None) continue;
-      RunMemory m{};
-      if (p.kind == Place::Kind::Arg) {
-        const auto [before, bytes] = plan_.argument_bytes[p.index];
-        m = {args_[p.index] - before, bytes};
-      } else {
-        m = {buffers_[p.index]->data, plan_.buffers[p.index].bytes};
-      }
-      auto at = std::ranges::find(memories, m.data, &RunMemory::data);
-      if (at == memories.end()) at = memories.insert(at, m);
-      at->bytes = std::max(at->bytes, m.bytes);
-      to.memory = static_cast<std::int32_t>(at - memories.begin());
-      to.offset = address(p) - m.data;
-    }
-    return buffers;
+    return run_buffers(plan_, l, args_, buffers_, [this](const Place& p) { return address(p); }, memories);
   }
 
   void launch_together(std::span<const Launch> launches, const GraphStep* recorded) {
@@ -417,7 +397,12 @@ class Run {
     with_arguments(epilogue, [&](void* const* pointers, const std::uint64_t* slots) {
       const device::Bound bound{&epilogue, pointers, slots};
       call.epilogue = &bound;
-      library_call(l, call);
+      if (epilogue.types.empty() || !dumps_runs()) [[likely]]
+        return library_call(l, call);
+      std::vector<RunMemory> memories;
+      const RunArguments dumped{
+          &epilogue, dumped_buffers(epilogue, memories), {slots, epilogue.slots.size()}};
+      dump_epilogue(dumped, memories, [&] { library_call(l, call); });
     });
   }
 
@@ -461,14 +446,13 @@ class Run {
     }
   };
 
-  void loop(const Loop& l) {
-    const std::size_t n = l.states.size(), counts = l.count > 0;
-    States now(n);
+  void begin_states(const Loop& l, States& now) {
+    const std::size_t counts = l.count > 0;
     if (counts) {
       now.buffers[0] = device_.allocate(sizeof(std::int64_t));
       now.args.push_back(now.buffers[0]->data);
     }
-    for (std::size_t s = counts; s < n; ++s) {
+    for (std::size_t s = counts; s < l.states.size(); ++s) {
       const Loop::State& x = l.states[s];
       now.args.push_back(address(x.init));
       if (ir::is_row_major(x.dims, x.strides)) continue;
@@ -480,6 +464,12 @@ class Run {
       now.args[s] = now.buffers[s]->data;
     }
     for (const Place& p : l.captures) now.args.push_back(address(p));
+  }
+
+  void loop(const Loop& l) {
+    const std::size_t n = l.states.size(), counts = l.count > 0;
+    States now(n);
+    begin_states(l, now);
     std::vector<ir::Buffer*> made;
     for (std::int64_t iteration = 0; l.count ? iteration < l.count : goes_on(l, now.args); ++iteration) {
       if (counts) write_count(now.args[0], iteration);

@@ -1,6 +1,7 @@
 #include "engine/replay.h"
 
 #include "cache/kernel_source.h"
+#include "device/cpu/run.h"
 #include "device/device.h"
 #include "record/node.h"
 #include "support/check.h"
@@ -18,6 +19,7 @@
 #include <iterator>
 #include <mutex>
 #include <set>
+#include <utility>
 
 namespace kiln::engine {
 namespace {
@@ -155,6 +157,33 @@ bool dumps_runs() {
   return std::ranges::find(c.dump_stages, "run") != c.dump_stages.end();
 }
 
+std::vector<RunBuffer> run_buffers(const Plan& plan, const Launch& launch, std::span<std::byte* const> args,
+                                   std::span<ir::Buffer* const> buffers,
+                                   const std::function<const std::byte*(const Place&)>& address,
+                                   std::vector<RunMemory>& memories) {
+  std::vector<RunBuffer> out;
+  for (std::size_t b = 0; b < launch.buffers.size(); ++b) {
+    const Place& p = launch.buffers[b];
+    RunBuffer& to = out.emplace_back();
+    to.dtype = launch.types[b];
+    to.written = p.written;
+    if (p.kind == Place::Kind::None) continue;
+    RunMemory m{};
+    if (p.kind == Place::Kind::Arg) {
+      const auto [before, bytes] = plan.argument_bytes[p.index];
+      m = {args[p.index] - before, bytes};
+    } else {
+      m = {buffers[p.index]->data, plan.buffers[p.index].bytes};
+    }
+    auto at = std::ranges::find(memories, m.data, &RunMemory::data);
+    if (at == memories.end()) at = memories.insert(at, m);
+    at->bytes = std::max(at->bytes, m.bytes);
+    to.memory = static_cast<std::int32_t>(at - memories.begin());
+    to.offset = address(p) - m.data;
+  }
+  return out;
+}
+
 void dump_run(std::span<const RunArguments> sets, Device device, std::span<const RunMemory> memories,
               const std::function<void()>& launch) {
   const Launch& l = *sets.front().launch;
@@ -173,6 +202,43 @@ void dump_run(std::span<const RunArguments> sets, Device device, std::span<const
   std::ofstream text(directory / (l.kernel->name + ".run.json"));
   text << json_of(sets, device, memories).dump(1) << "\n";
   if (!data.flush() || !text.flush()) warn_once("dump", cat("cannot write kernels to ", directory.string()));
+}
+
+void dump_epilogue(const RunArguments& epilogue, std::span<const RunMemory> memories,
+                   const std::function<void()>& product) {
+  static std::mutex* const one_product = new std::mutex;
+  const std::lock_guard alone(*one_product);
+  const Launch& l = *epilogue.launch;
+  std::mutex one_rectangle;  // others wait, so that they write nothing meanwhile
+  bool written = false;
+  const cpu::RectangleObserver observer{
+      &l, [&](const device::Rectangle& at, std::span<const std::int64_t> params, const auto& run) {
+        const std::lock_guard lock(one_rectangle);
+        if (std::exchange(written, true)) return run();
+        Launch own = l;
+        own.params.assign(params.begin(), params.end());
+        own.given.clear();
+        own.given_buffer = -1;
+        own.grid = at.rows;
+        RunArguments arguments{&own, epilogue.buffers, epilogue.slots};
+        std::vector<RunMemory> all(memories.begin(), memories.end());
+        if (l.given_buffer >= 0) {
+          const auto buffer = static_cast<std::uint32_t>(l.given_buffer);
+          const std::int64_t sums = at.rows > 0 ? (at.rows - 1) * at.pitch + at.columns : 0;
+          RunBuffer& of_sums = arguments.buffers[buffer];
+          of_sums.memory = static_cast<std::int32_t>(all.size());
+          of_sums.offset = 0;
+          all.push_back({static_cast<std::byte*>(const_cast<void*>(at.sums)),
+                         static_cast<std::uint64_t>(sums * size_of(l.types[buffer]))});
+          own.arguments.insert(std::ranges::lower_bound(own.arguments, buffer), buffer);
+        }
+        dump_run({&arguments, 1}, Device::cpu(), all, run);
+      }};
+  cpu::observe_rectangles(&observer);
+  struct End {
+    ~End() { cpu::observe_rectangles(nullptr); }
+  } const end;
+  product();
 }
 
 struct Replay::State {

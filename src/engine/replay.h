@@ -4,7 +4,8 @@
 //
 // Files, beside the kernel's source (NAME.ll or NAME.cu): NAME.run.json, the launch; NAME.run.bin, the bytes
 // of every array before the launch, then after it. Several launches that run as one are written as one, with
-// the arrays of all. Kernels that run inside a library's product or attention on a CPU are not written.
+// the arrays of all. Of a kernel that runs inside a product on a CPU the first rectangle of sums is written
+// as a launch. Kernels that run inside an attention on a CPU are not written.
 #pragma once
 
 #include "engine/plan.h"
@@ -42,10 +43,22 @@ struct RunArguments {
   std::span<const std::uint64_t> slots;
 };
 
+/// The buffers of a launch as parts of the memory of a plan's arguments and results, which is added to
+/// `memories`.
+std::vector<RunBuffer> run_buffers(const Plan& plan, const Launch& launch, std::span<std::byte* const> args,
+                                   std::span<ir::Buffer* const> buffers,
+                                   const std::function<const std::byte*(const Place&)>& address,
+                                   std::vector<RunMemory>& memories);
+
 /// Calls `launch`; of the first launch of a kernel everything is written beside it. A file that cannot be
 /// written is a warning.
 void dump_run(std::span<const RunArguments> sets, Device device, std::span<const RunMemory> memories,
               const std::function<void()>& launch);
+
+/// Calls `product`, which runs the epilogue for rectangles of its sums, on a CPU; the first of these is
+/// written as a launch of its own. `epilogue.launch`: the very one that the product is given.
+void dump_epilogue(const RunArguments& epilogue, std::span<const RunMemory> memories,
+                   const std::function<void()>& product);
 
 /// A launch that was written.
 class Replay {

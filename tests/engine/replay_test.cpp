@@ -115,6 +115,22 @@ TEST_F(Replays, MainLoopsRunAgain) {
   EXPECT_GE(main_loops, 1);
 }
 
+TEST_F(Replays, EpiloguesOfProductsRunAgain) {
+  if (config().device != "cpu") GTEST_SKIP() << "main loops of a GPU are kernels";
+  const Tensor a = test::data({70, 40}), b = test::data({40, 50}, DType::Float32, 1);
+  relu(matmul(a, b) + test::data({50}, DType::Float32, 2)).eval();
+  const Tensor many = matmul(test::data({3, 300, 64}), test::data({3, 64, 200}, DType::Float32, 1));
+  (many * 2.0f + test::data({3, 300, 200}, DType::Float32, 2)).eval();
+  gelu(matmul(a.astype(DType::Float16), b.astype(DType::Float16))).eval();
+  int epilogues = 0;
+  for (const fs::path& file : launches()) {
+    const Replay launch(file);
+    epilogues += read(launch.source()).find("kiln") != std::string::npos;
+    EXPECT_EQ(differ(launch, launch.source()), 0) << launch.name();
+  }
+  EXPECT_GE(epilogues, 3);
+}
+
 TEST_F(Replays, EditedSourcesRun) {
   (test::data({500}) + test::data({500}, DType::Float32, 1)).eval();
   ASSERT_EQ(launches().size(), 1u);

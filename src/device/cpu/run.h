@@ -4,6 +4,9 @@
 #include "device/launch.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
 
 namespace kiln::cpu {
 
@@ -15,5 +18,16 @@ void run(const device::Bound& bound);
 /// with the call.
 void run_epilogue(const device::Bound& bound, const device::Rectangle& at, std::byte* memory);
 std::size_t epilogue_memory(const device::Launch& launch);
+
+/// Is called for every rectangle of one launch instead of its code, from any threads, and runs that by `run`.
+/// `params`: the launch's, with those of the rectangle.
+struct RectangleObserver {
+  const device::Launch* launch;
+  std::function<void(const device::Rectangle& at, std::span<const std::int64_t> params,
+                     const std::function<void()>& run)>
+      observe;
+};
+/// Null: nobody observes. Pre: the launch does not run.
+void observe_rectangles(const RectangleObserver* observer);
 
 }  // namespace kiln::cpu
