@@ -110,6 +110,26 @@ TEST_F(Layout, FilesHaveAtMost600Lines) {
     }
 }
 
+/// Nor where clang-format breaks no line: in raw strings and comments. A string that stands alone cannot be
+/// broken; golden files are generated.
+TEST_F(Layout, LinesHaveAtMost120Columns) {
+  const auto columns = [](const std::string& line) {
+    return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+  };
+  for (const char* below : {"src", "include", "tests", "tools", "bench", "examples", "kernels_templates"})
+    for (const std::string& file : files(below, {".cpp", ".h", ".cu", ".cuh"})) {
+      if (file.find("golden/") != std::string::npos) continue;
+      std::istringstream text(read(root_ / below / file));
+      int number = 0;
+      for (std::string line; std::getline(text, line);) {
+        ++number;
+        const std::size_t first = line.find_first_not_of(' ');
+        if (first != line.npos && line[first] == '"') continue;
+        EXPECT_LE(columns(line), 120) << below << '/' << file << ':' << number;
+      }
+    }
+}
+
 TEST_F(Layout, FilesAreAsClangFormatLaysThemOut) {
   const std::string command = "bash '" + (root_ / "tools/format.sh").string() + "' --check";
   const int status = std::system(command.c_str());

@@ -14,7 +14,8 @@ constexpr Arch kArch{9, 0};
 
 const std::string kEmpty = "extern \"C\" __global__ void k(float* p) { *p = 1; }\n";
 const std::string kFunctions = R"(
-extern "C" __global__ void __launch_bounds__(256) k(float* __restrict__ y, const float* __restrict__ x, float a, int n) {
+extern "C" __global__ void __launch_bounds__(256) k(float* __restrict__ y, const float* __restrict__ x, float a,
+                                                    int n) {
   const int i = (blockIdx.x * 256 + threadIdx.x) * 4;
   if (i + 4 > n) return;
   float4 v = *(const float4*)(x + i);

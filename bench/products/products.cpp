@@ -53,7 +53,8 @@ extern "C" __global__ void judge(const unsigned short* a, const unsigned short* 
                                  long long samples, unsigned* wrong, unsigned* worst) {
   const long long total = (long long)m * n * batch;
   for (long long s = blockIdx.x * 256ll + threadIdx.x; s < samples; s += gridDim.x * 256ll) {
-    const long long e = samples == total ? s : (long long)(((unsigned long long)hashed((unsigned)s) << 32 | hashed((unsigned)s + 77u)) % (unsigned long long)total);
+    const unsigned long long drawn = (unsigned long long)hashed((unsigned)s) << 32 | hashed((unsigned)s + 77u);
+    const long long e = samples == total ? s : (long long)(drawn % (unsigned long long)total);
     const int j = e % n, i = e / n % m, c = e / n / m;
     float x = 0, y = 0, size = 0, other = 0;
     for (int q = 0; q < k; ++q) {

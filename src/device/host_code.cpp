@@ -185,15 +185,53 @@ Bytes lines_info(const SourceLocation& line, std::span<const HostFunction> funct
   return out;
 }
 
+struct Section {
+  Elf64_Shdr header{};
+  Bytes bytes{};
+};
+
+/// An object file of sections, of which the last has their names.
+std::vector<std::uint8_t> object_of(std::vector<Section>& sections) {
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_ident[EI_VERSION] = EV_CURRENT;
+  header.e_type = ET_REL;
+#if defined(__aarch64__)
+  header.e_machine = EM_AARCH64;
+#else
+  header.e_machine = EM_X86_64;
+#endif
+  header.e_version = EV_CURRENT;
+  header.e_ehsize = sizeof header;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = static_cast<Elf64_Half>(sections.size());
+  header.e_shstrndx = static_cast<Elf64_Half>(sections.size() - 1);
+  std::uint64_t at = sizeof header;
+  for (Section& s : sections) {
+    if (s.header.sh_type == SHT_NULL || s.header.sh_type == SHT_NOBITS) continue;
+    at = (at + 7) / 8 * 8;
+    s.header.sh_offset = at;
+    s.header.sh_size = s.bytes.data.size();
+    at += s.header.sh_size;
+  }
+  header.e_shoff = (at + 7) / 8 * 8;
+  std::vector<std::uint8_t> out(header.e_shoff + sections.size() * sizeof(Elf64_Shdr));
+  std::memcpy(out.data(), &header, sizeof header);
+  for (std::size_t i = 0; i < sections.size(); ++i) {
+    const Section& s = sections[i];
+    if (!s.bytes.data.empty())
+      std::memcpy(out.data() + s.header.sh_offset, s.bytes.data.data(), s.bytes.data.size());
+    std::memcpy(out.data() + header.e_shoff + i * sizeof(Elf64_Shdr), &s.header, sizeof(Elf64_Shdr));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::uint8_t> debug_object(const std::string& kernel, const SourceLocation& line,
                                        std::span<const HostFunction> functions) {
-  struct Section {
-    const char* name;
-    Elf64_Shdr header{};
-    Bytes bytes{};
-  };
   std::uint64_t first = ~std::uint64_t{0}, last = 0;
   for (const HostFunction& f : functions) {
     first = std::min(first, address_of(f));
@@ -238,40 +276,7 @@ std::vector<std::uint8_t> debug_object(const std::string& kernel, const SourceLo
     sections[i].header.sh_name = static_cast<Elf64_Word>(sections[kSectionNames].bytes.data.size());
     sections[kSectionNames].bytes.text(kNamesOf[i]);
   }
-  Elf64_Ehdr header{};
-  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
-  header.e_ident[EI_CLASS] = ELFCLASS64;
-  header.e_ident[EI_DATA] = ELFDATA2LSB;
-  header.e_ident[EI_VERSION] = EV_CURRENT;
-  header.e_type = ET_REL;
-#if defined(__aarch64__)
-  header.e_machine = EM_AARCH64;
-#else
-  header.e_machine = EM_X86_64;
-#endif
-  header.e_version = EV_CURRENT;
-  header.e_ehsize = sizeof header;
-  header.e_shentsize = sizeof(Elf64_Shdr);
-  header.e_shnum = static_cast<Elf64_Half>(sections.size());
-  header.e_shstrndx = kSectionNames;
-  std::uint64_t at = sizeof header;
-  for (Section& s : sections) {
-    if (s.header.sh_type == SHT_NULL || s.header.sh_type == SHT_NOBITS) continue;
-    at = (at + 7) / 8 * 8;
-    s.header.sh_offset = at;
-    s.header.sh_size = s.bytes.data.size();
-    at += s.header.sh_size;
-  }
-  header.e_shoff = (at + 7) / 8 * 8;
-  std::vector<std::uint8_t> out(header.e_shoff + sections.size() * sizeof(Elf64_Shdr));
-  std::memcpy(out.data(), &header, sizeof header);
-  for (std::size_t i = 0; i < sections.size(); ++i) {
-    const Section& s = sections[i];
-    if (!s.bytes.data.empty())
-      std::memcpy(out.data() + s.header.sh_offset, s.bytes.data.data(), s.bytes.data.size());
-    std::memcpy(out.data() + header.e_shoff + i * sizeof(Elf64_Shdr), &s.header, sizeof(Elf64_Shdr));
-  }
-  return out;
+  return object_of(sections);
 }
 
 bool tells_code() {

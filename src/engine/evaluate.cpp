@@ -17,6 +17,7 @@
 #include "engine/trial.h"
 #include "engine/values.h"
 #include "engine/walk.h"
+#include "engine/workspace.h"
 #include "inspect/check_values.h"
 #include "inspect/compile_budget.h"
 #include "inspect/explain.h"
@@ -30,7 +31,6 @@
 #include "support/call_scope.h"
 #include "support/check.h"
 #include "support/log.h"
-#include "support/thread_own.h"
 
 #include <kiln/config.h>
 #include <kiln/report.h>
@@ -60,58 +60,6 @@ struct Asked {
   Request request;
   std::span<ir::Node* const> roots;  // that were asked for, without those that joined
   const CallScope* call;             // the public call that needs the values; null: none has a name
-};
-
-/// Working memory of one evaluation; kept per thread, one per nesting level.
-struct Workspace {
-  Walk walk;
-  device::Device* device = nullptr;  // that runs it
-  std::vector<ir::Node*> roots;
-  std::vector<std::byte*> args;
-  std::vector<ir::Buffer*> arg_buffers;
-  std::vector<ir::Node*> keep;  // nodes besides the roots whose value may be published
-  std::vector<ir::Node*> claimed;
-  std::vector<ir::Node*> dropped;  // inputs to release after publishing
-  std::vector<ir::Buffer*> results;
-  std::vector<std::uint64_t> slots;
-  bool busy = false;
-  bool nested = false;  // inside another evaluation of the thread
-  bool checks = false;  // values are checked, see KILN_CHECK
-};
-
-class WorkspaceLease {
- public:
-  WorkspaceLease() {
-    auto& pool = thread_own<std::vector<std::unique_ptr<Workspace>>, WorkspaceLease>();
-    for (auto& w : pool)
-      if (!w->busy) {
-        w_ = w.get();
-        break;
-      }
-    if (!w_) {
-      pool.push_back(std::make_unique<Workspace>());
-      w_ = pool.back().get();
-    }
-    w_->busy = true;
-    w_->nested = w_ != pool.front().get();
-  }
-  ~WorkspaceLease() {
-    for (ir::Buffer* b : w_->arg_buffers) ir::release(b);
-    for (ir::Node* n : w_->keep) ir::release(n);
-    for (ir::Node* n : w_->dropped) ir::release(n);
-    for (ir::Buffer* b : w_->results)
-      if (b) ir::release(b);
-    w_->arg_buffers.clear();
-    w_->keep.clear();
-    w_->dropped.clear();
-    w_->results.clear();
-    w_->busy = false;
-  }
-  Workspace* operator->() const { return w_; }
-  Workspace& operator*() const { return *w_; }
-
- private:
-  Workspace* w_ = nullptr;
 };
 
 /// Walks from the roots that are not leaves yet. False when there are none.
@@ -362,8 +310,66 @@ std::vector<std::uint32_t> overwritable_arguments(const Walk& walk) {
   return args;
 }
 
+/// What a new plan is made of beside the walk, taken while the caller holds the guard.
+struct PlanRequest {
+  std::vector<ir::NodeId> ids;
+  ir::Graph graph;
+  std::optional<Recording> again;  // to tune it
+  SourceLocation line, forced;     // of the first root, of the call that needs its value
+  PlanDifference difference;       // where somebody asks
+  PlanDifference from_latest;      // where the line nears its budget of compiles
+};
+
+PlanRequest request_plan(const Asked& asked, const Workspace& w) {
+  PlanRequest out;
+  out.graph = engine::build_graph(w.walk, out.ids);
+  if (config().adapt == Adapt::Tune) out.again.emplace(w.walk);
+  out.line = w.roots.front()->loc;
+  out.forced = asked.call ? asked.call->line() : out.line;
+  if (log_enabled(Topic::Kernel) || explaining()) out.difference = missed_plan(w);
+  if (nears_compile_budget(out.forced)) {
+    std::vector<ir::NodeId> numbers;
+    out.from_latest = difference_of_line(out.forced, engine::build_graph(w.walk, numbers));
+  }
+  return out;
+}
+
+std::shared_ptr<const Plan> make_requested(PlanRequest& r, Device device, Workspace& w) {
+  if (log_enabled(Topic::Kernel))
+    log(Topic::Kernel, cat("planned ", r.line.file_name(), ":", r.line.line(), ": ", r.difference.text()));
+  std::shared_ptr<const Plan> plan;
+  {
+    const TraceSpan planning("planning", "plan");
+    plan = engine::keep_plan(w.walk.key, engine::make_plan(w.walk, std::move(r.graph), r.ids, device));
+  }
+  if (const NewKernels made = new_kernels(*plan); made.kernels > 0)
+    note_compiles(r.forced, made.kernels, made.ns, r.from_latest);
+  return r.again ? tune(std::move(plan), w.walk, *r.again, device, w.args) : plan;
+}
+
+/// Plans what was walked. `difference`: from the latest plan of the line, where somebody asks. Post: the
+/// guard is free.
+std::shared_ptr<const Plan> plan_anew(Device device, const Asked& asked, ir::TraceGuard& guard,
+                                      Claims& claims, Workspace& w,
+                                      std::optional<PlanDifference>& difference) {
+  PlanRequest request = request_plan(asked, w);
+  keep_results(nullptr, claims, w);  // from here on every node looks held
+  if (may_overwrite(w.walk)) claim_memory(overwritable_arguments(w.walk), claims, w);
+  guard.unlock();
+  const std::shared_ptr<const Plan> plan = make_requested(request, device, w);
+  difference = std::move(request.difference);
+  guard.relock();
+  mark_passed(*plan, w);
+  if (may_overwrite(w.walk)) {
+    std::vector<ir::Buffer*> kept;
+    for (std::uint32_t arg : plan->donated) kept.push_back(w.arg_buffers[arg]);
+    claims.keep_memory(kept);
+  }
+  guard.unlock();
+  return plan;
+}
+
 void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claims, Workspace& w) {
-  std::optional<PlanDifference> difference;  // where somebody asks
   std::shared_ptr<const Plan> plan = engine::find_plan(w.walk.key);
   log_evaluation(w, plan ? "by a plan in memory" : "by a new plan");
   // for the checks, which follow an evaluation whether its plan was new or not
@@ -374,6 +380,7 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
   }
   take_arguments(w, device, *w.device);
   const bool planned = !plan;
+  std::optional<PlanDifference> difference;
   Turn turn;
   if (plan && plan->trial && !plan->trial->done()) [[unlikely]] {
     turn = plan->trial->take_turn(plan, w.walk);
@@ -387,38 +394,7 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
     guard.unlock();
   } else {
     engine::count(Counter::PlanMisses);
-    std::vector<ir::NodeId> ids;
-    ir::Graph graph = engine::build_graph(w.walk, ids);
-    std::optional<Recording> again;
-    if (config().adapt == Adapt::Tune) again.emplace(w.walk);
-    const SourceLocation line = w.roots.front()->loc;
-    const SourceLocation forced = asked.call ? asked.call->line() : line;
-    if (log_enabled(Topic::Kernel) || explaining()) difference = missed_plan(w);
-    PlanDifference from_latest;
-    if (nears_compile_budget(forced)) {
-      std::vector<ir::NodeId> numbers;
-      from_latest = difference_of_line(forced, engine::build_graph(w.walk, numbers));
-    }
-    keep_results(nullptr, claims, w);  // from here on every node looks held
-    if (may_overwrite(w.walk)) claim_memory(overwritable_arguments(w.walk), claims, w);
-    guard.unlock();
-    if (log_enabled(Topic::Kernel))
-      log(Topic::Kernel, cat("planned ", line.file_name(), ":", line.line(), ": ", difference->text()));
-    {
-      const TraceSpan planning("planning", "plan");
-      plan = engine::keep_plan(w.walk.key, engine::make_plan(w.walk, std::move(graph), ids, device));
-    }
-    if (const NewKernels made = new_kernels(*plan); made.kernels > 0)
-      note_compiles(forced, made.kernels, made.ns, from_latest);
-    if (again) plan = tune(std::move(plan), w.walk, *again, device, w.args);
-    guard.relock();
-    mark_passed(*plan, w);
-    if (may_overwrite(w.walk)) {
-      std::vector<ir::Buffer*> kept;
-      for (std::uint32_t arg : plan->donated) kept.push_back(w.arg_buffers[arg]);
-      claims.keep_memory(kept);
-    }
-    guard.unlock();
+    plan = plan_anew(device, asked, guard, claims, w, difference);
   }
   if (turn.plan) [[unlikely]]
     run_turn(turn, w.walk, w.args, w.results, &claims.wrote);
@@ -426,7 +402,7 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
     engine::run_plan(*plan, w.args, w.walk.slots, w.results, &claims.wrote);
   if (w.checks) check_roots(*recorded, *plan, w);
   if (plan->report && is_due(*plan->report, planned)) [[unlikely]]
-    explain(*plan, asked, planned, difference.value_or(PlanDifference{}), w);
+    explain(*plan, asked, planned, std::move(difference).value_or(PlanDifference{}), w);
   guard.relock();
   publish(*plan, w);
   claims.wrote = false;

@@ -321,6 +321,39 @@ Walked walk_trace(std::span<Node* const> roots, const ir::TraceGuard& guard, std
   return Walker(walk, guard, waits).run(roots, salt);
 }
 
+static ir::NodeId add_scalar(ir::Graph& g, std::uint32_t slot, DType dtype, SourceLocation loc) {
+  ir::GraphNode s;
+  s.op = Op::scalar;
+  s.dtype = dtype;
+  s.loc = loc;
+  s.arg = static_cast<std::int32_t>(slot);
+  if (g.slots.size() <= slot) g.slots.resize(slot + 1);
+  g.slots[slot] = dtype;
+  g.nodes.push_back(s);
+  return static_cast<ir::NodeId>(g.nodes.size() - 1);
+}
+
+/// Makes a leaf's argument of the graph.
+static std::int32_t add_argument(ir::Graph& g, const Walk& w, const Node& n, ir::Dims dims) {
+  ir::ArgInfo arg;
+  arg.dtype = n.dtype;
+  arg.dims = dims;
+  arg.alignment = static_cast<std::uint32_t>(Walker::wide_access(w, &n) ? w.wide : size_of(n.dtype));
+  if (n.strides) {
+    arg.strides = g.keep({n.strides, n.rank});
+  } else {
+    std::int64_t strides[kMaxRank];
+    std::int64_t s = 1;
+    for (int a = n.rank; a-- > 0;) {
+      strides[a] = s;
+      s *= dims[static_cast<std::size_t>(a)];
+    }
+    arg.strides = g.keep({strides, n.rank});
+  }
+  g.args.push_back(arg);
+  return static_cast<std::int32_t>(g.args.size() - 1);
+}
+
 ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids, bool as_recorded) {
   ir::Graph g;
   g.nodes.reserve(w.nodes.size() * 2);
@@ -329,16 +362,8 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids, bool as_recor
   std::vector<ir::NodeId> in;
   std::size_t use = 0, start = 0;
   auto scalar_of = [&](std::uint32_t slot, DType dtype, SourceLocation loc) {
-    if (node_of_slot[slot] != ir::kNoNode) return node_of_slot[slot];
-    ir::GraphNode s;
-    s.op = Op::scalar;
-    s.dtype = dtype;
-    s.loc = loc;
-    s.arg = static_cast<std::int32_t>(slot);
-    if (g.slots.size() <= slot) g.slots.resize(slot + 1);
-    g.slots[slot] = dtype;
-    g.nodes.push_back(s);
-    return node_of_slot[slot] = static_cast<ir::NodeId>(g.nodes.size() - 1);
+    ir::NodeId& node = node_of_slot[slot];
+    return node == ir::kNoNode ? node = add_scalar(g, slot, dtype, loc) : node;
   };
   auto next_scalar = [&](DType dtype, SourceLocation loc) {
     return scalar_of(w.slot_uses[use++], dtype, loc);
@@ -357,23 +382,7 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids, bool as_recor
     x.numel = n->numel;
     x.loc = n->loc;
     if (n->op == Op::leaf) {
-      ir::ArgInfo arg;
-      arg.dtype = n->dtype;
-      arg.dims = x.dims;
-      arg.alignment = static_cast<std::uint32_t>(Walker::wide_access(w, n) ? w.wide : size_of(n->dtype));
-      if (n->strides) {
-        arg.strides = g.keep({n->strides, n->rank});
-      } else {
-        std::int64_t strides[kMaxRank];
-        std::int64_t s = 1;
-        for (int a = n->rank; a-- > 0;) {
-          strides[a] = s;
-          s *= x.dims[static_cast<std::size_t>(a)];
-        }
-        arg.strides = g.keep({strides, n->rank});
-      }
-      x.arg = static_cast<std::int32_t>(g.args.size());
-      g.args.push_back(arg);
+      x.arg = add_argument(g, w, *n, x.dims);
     } else {
       x.attr64 = n->attr64;
       if (n->n_attrs) x.attrs = g.keep({n->attrs, n->n_attrs});

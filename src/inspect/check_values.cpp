@@ -31,8 +31,17 @@ double tolerance(DType type) {
     case DType::BFloat16: return 3e-2;
     case DType::Float32: return 1e-4;
     case DType::Float64: return 1e-10;
-    default: return 0;
+    case DType::Bool:
+    case DType::Int8:
+    case DType::Int16:
+    case DType::Int32:
+    case DType::Int64:
+    case DType::UInt8:
+    case DType::UInt16:
+    case DType::UInt32:
+    case DType::UInt64: return 0;
   }
+  return 0;
 }
 
 /// What a user calls an operation.

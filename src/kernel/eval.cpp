@@ -484,25 +484,37 @@ std::uint64_t evaluate(const ExprPool& pool, ExprId root, const LeafFn& leaf) {
   return value[root];
 }
 
+namespace {
+
+/// Which expressions of a pool a program computes, and who reads each last; kNoExpr: it is a result.
+struct Lives {
+  std::vector<bool> needed, is_input;
+  std::vector<ExprId> last_use;
+
+  Lives(const ExprPool& pool, std::span<const ExprId> roots, std::span<const ExprId> inputs)
+      : needed(pool.size(), false), is_input(pool.size(), false), last_use(pool.size(), 0) {
+    for (const ExprId id : inputs) is_input[id] = true;
+    for (const ExprId id : roots) {
+      needed[id] = true;
+      last_use[id] = kNoExpr;
+    }
+    for (ExprId id = pool.size(); id-- > 0;) {
+      if (!needed[id] || is_input[id]) continue;
+      each_operand(pool[id], [&](ExprId o) {
+        needed[o] = true;
+        last_use[o] = std::max(last_use[o], id);
+      });
+    }
+  }
+};
+
+}  // namespace
+
 BlockProgram::BlockProgram(const ExprPool& pool, std::span<const ExprId> roots,
                            std::span<const ExprId> inputs) {
   constexpr int kNone = -1;
   const ExprId count = pool.size();
-  std::vector<bool> needed(count, false), is_input(count, false);
-  std::vector<ExprId> last_use(count, 0);
-  for (const ExprId id : inputs) is_input[id] = true;
-  for (const ExprId id : roots) {
-    needed[id] = true;
-    last_use[id] = kNoExpr;
-  }
-  for (ExprId id = count; id-- > 0;) {
-    if (!needed[id] || is_input[id]) continue;
-    each_operand(pool[id], [&](ExprId o) {
-      needed[o] = true;
-      last_use[o] = std::max(last_use[o], id);
-    });
-  }
-
+  const auto [needed, is_input, last_use] = Lives(pool, roots, inputs);
   std::vector<int> place(count, kNone), free;
   int registers = 0;
   std::vector<std::pair<int, ExprId>> constants;

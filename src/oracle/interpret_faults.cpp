@@ -35,18 +35,14 @@ void Faults::add(NodeId id, std::int64_t element, const std::string& error) {
 }
 
 void Faults::spread(NodeId id, const std::vector<Value>& values) {
-  GraphNode n = g_[id];
-  n.dtype = DType::Int32;
-  Value& out = of_[id];
-  bool some = false;
-  for (const NodeId in : n.in) some |= any(of_[in]);
+  const GraphNode& n = g_[id];
   switch (info(n.op).kind) {
     case OpKind::LoopResult:
-      out = of_[loops_.of_result(g_, id).states[attributes<LoopResult>(n).index]];
+      of_[id] = of_[loops_.of_result(g_, id).states[attributes<LoopResult>(n).index]];
       return;
     case OpKind::LoopStack:
       if (const auto it = stacks_.find(n.in[0]); it != stacks_.end())
-        out = it->second[attributes<LoopResult>(n).index];
+        of_[id] = it->second[attributes<LoopResult>(n).index];
       return;
     case OpKind::Leaf:
     case OpKind::Scalar:
@@ -62,9 +58,17 @@ void Faults::spread(NodeId id, const std::vector<Value>& values) {
     case OpKind::Gather:
     case OpKind::Contraction:
     case OpKind::Library:
-    case OpKind::Part: break;
+    case OpKind::Part:
+      if (std::ranges::any_of(n.in, [&](NodeId in) { return any(of_[in]); })) spread_operands(id, values);
+      return;
   }
-  if (!some) return;
+}
+
+/// Of an operation, some of whose operands have faults.
+void Faults::spread_operands(NodeId id, const std::vector<Value>& values) {
+  GraphNode n = g_[id];
+  n.dtype = DType::Int32;
+  Value& out = of_[id];
   const auto in = [&](std::size_t k) { return faults_or_none(n.in[k]); };
   switch (info(n.op).kind) {
     case OpKind::Cast:

@@ -39,6 +39,7 @@ class Faults {
   void take(const LoopParts& loop, const Value& goes_on, std::int64_t iteration);
 
  private:
+  void spread_operands(NodeId id, const std::vector<Value>& values);
   static bool any(const Value& v) { return v.data != nullptr; }
   Value none_of(NodeId id) const { return new_value(DType::Int32, g_[id].dims); }
   Value faults_or_none(NodeId id) const { return any(of_[id]) ? of_[id] : none_of(id); }

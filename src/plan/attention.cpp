@@ -80,8 +80,20 @@ class Finder {
           cost = free_[n.in[k]] < 0 ? -1 : cost + free_[n.in[k]];
         return cost > kFreePrims ? -1 : cost;
       }
-      default: return -1;
+      case OpKind::Leaf:
+      case OpKind::Reduce:
+      case OpKind::Scan:
+      case OpKind::LoopState:
+      case OpKind::LoopNext:
+      case OpKind::Loop:
+      case OpKind::LoopResult:
+      case OpKind::LoopStack:
+      case OpKind::Gather:
+      case OpKind::Contraction:
+      case OpKind::Library:
+      case OpKind::Part: return -1;
     }
+    return -1;
   }
 
   /// The last product that a value is made of without a reduction in between, and that has as many elements.

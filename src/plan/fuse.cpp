@@ -116,6 +116,38 @@ double Fuser::time_for(const Group& b, float prims) const {
   return std::max(memory, (b.cost + prims) * per_prim) - std::max(memory, b.cost * per_prim);
 }
 
+/// The region that a group becomes. Pre: `out` says which nodes are stored.
+Region Fuser::region_of(Group& x, Regions& out) const {
+  Region r;
+  if (x.library) r.kind = x.loops ? Region::Kind::Loop : Region::Kind::Library;
+  // A CPU's library makes a product alone; a GPU's main loop is a kernel in any case.
+  const bool main_loop = t_.gpu && is_contraction(x) && takes_epilogue(x) && x.points > 0;
+  if (is_contraction(x) && (x.nodes.size() > 1 || main_loop)) {
+    r.kind = Region::Kind::Contraction;
+    r.product = x.root_node;
+    // Whoever holds a product may read it later: storing it costs less than making it again.
+    if (g_[r.product].held) out.stored[r.product] = true;
+  }
+  if (x.tiled >= 0) {
+    r.kind = tiled_[static_cast<std::size_t>(x.tiled)].kind;
+    r.tiled = tiled_[static_cast<std::size_t>(x.tiled)].index;
+  }
+  r.nodes = std::move(x.nodes);
+  std::sort(r.nodes.begin(), r.nodes.end());
+  for (NodeId n : r.nodes) {
+    if (out.stored[n]) r.outputs.push_back(n);
+    if (place_[n] != x.levels.place[0]) r.rows.push_back(n);
+    if (x.levels.n > 2) r.places.push_back(x.levels.find(place_[n]));
+  }
+  r.nest = x.levels.n > 2 && !x.levels.apart;
+  for (int a = 0; a < x.space.n && x.levels.n > 2; ++a) {
+    std::uint32_t has = 0;
+    for (int l = 0; l < x.levels.n; ++l) has |= (x.levels.place[l] >> a & 1) << l;
+    r.axes.push_back({x.space.extent[a], has});
+  }
+  return r;
+}
+
 Regions Fuser::finish() {
   Regions out;
   out.stored.assign(g_.size(), false);
@@ -151,34 +183,7 @@ Regions Fuser::finish() {
     if (!groups_[i].nodes.empty() && !inlined_[i]) order.push_back(i);
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return stands_before(a, b); });
   for (std::size_t i : order) {
-    Group& x = groups_[i];
-    Region r;
-    if (x.library) r.kind = x.loops ? Region::Kind::Loop : Region::Kind::Library;
-    // A CPU's library makes a product alone; a GPU's main loop is a kernel in any case.
-    const bool main_loop = t_.gpu && is_contraction(x) && takes_epilogue(x) && x.points > 0;
-    if (is_contraction(x) && (x.nodes.size() > 1 || main_loop)) {
-      r.kind = Region::Kind::Contraction;
-      r.product = x.root_node;
-      // Whoever holds a product may read it later: storing it costs less than making it again.
-      if (g_[r.product].held) out.stored[r.product] = true;
-    }
-    if (x.tiled >= 0) {
-      r.kind = tiled_[static_cast<std::size_t>(x.tiled)].kind;
-      r.tiled = tiled_[static_cast<std::size_t>(x.tiled)].index;
-    }
-    r.nodes = std::move(x.nodes);
-    std::sort(r.nodes.begin(), r.nodes.end());
-    for (NodeId n : r.nodes) {
-      if (out.stored[n]) r.outputs.push_back(n);
-      if (place_[n] != x.levels.place[0]) r.rows.push_back(n);
-      if (x.levels.n > 2) r.places.push_back(x.levels.find(place_[n]));
-    }
-    r.nest = x.levels.n > 2 && !x.levels.apart;
-    for (int a = 0; a < x.space.n && x.levels.n > 2; ++a) {
-      std::uint32_t has = 0;
-      for (int l = 0; l < x.levels.n; ++l) has |= (x.levels.place[l] >> a & 1) << l;
-      r.axes.push_back({x.space.extent[a], has});
-    }
+    Region r = region_of(groups_[i], out);
     if (!r.outputs.empty()) out.regions.push_back(std::move(r));
   }
   return out;

@@ -19,9 +19,7 @@ constexpr int kMaxReread =
 
 static bool places_a_part(Op op) { return op == Op::pad || op == Op::update_at || op == Op::join; }
 
-/// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of
-/// indices alone) are recomputed wherever they are read.
-void Fuser::classify() {
+void Fuser::begin_classes() {
   const NodeId n = g_.size();
   loops_ = ir::find_loops(g_);
   transparent_.assign(n, true);
@@ -36,6 +34,30 @@ void Fuser::classify() {
   for (NodeId id = 0; id < n; ++id)
     if (!ir::is_view(g_[id].op))
       for (const NodeId in : g_[id].in) ++readers_[in];
+}
+
+/// A view, a cast or an elementwise operation.
+void Fuser::classify_map(NodeId id) {
+  const GraphNode& x = g_[id];
+  float cost = ir::is_view(x.op) ? 0 : t_.cost_of(static_cast<int>(x.op));
+  for (const NodeId in : x.in) {
+    if (cost < 0) break;
+    cost = generator(in) ? cost + generator_cost_[in] : -1.0f;
+  }
+  if (cost <= kGeneratorCost) generator_cost_[id] = cost;
+  if (is_written_in_place(x)) generator_cost_[id] = -1;
+  if (is_apart(id)) generator_cost_[id] = -1;
+  transparent_[id] = ir::is_view(x.op) || generator(id) || (!recomputed_.empty() && recomputed_[id]);
+  count_pieces(id);
+  if (ir::is_view(x.op) && is_apart(id)) store_view(id);
+  if (!transparent_[id]) count_reads(id);
+}
+
+/// A compute node gets a place in some region; transparent nodes (views, scalars, iotas, cheap values of
+/// indices alone) are recomputed wherever they are read.
+void Fuser::classify() {
+  begin_classes();
+  const NodeId n = g_.size();
   std::vector<bool> wanted = is_root_;  // read as memory by somebody that cannot compute it in place
   for (NodeId id = 0; id < n; ++id) {
     const GraphNode& x = g_[id];
@@ -53,21 +75,7 @@ void Fuser::classify() {
       case OpKind::Iota: generator_cost_[id] = 1; break;
       case OpKind::View:
       case OpKind::Cast:
-      case OpKind::Elementwise: {
-        float cost = ir::is_view(x.op) ? 0 : t_.cost_of(static_cast<int>(x.op));
-        for (const NodeId in : x.in) {
-          if (cost < 0) break;
-          cost = generator(in) ? cost + generator_cost_[in] : -1.0f;
-        }
-        if (cost <= kGeneratorCost) generator_cost_[id] = cost;
-        if (is_written_in_place(x)) generator_cost_[id] = -1;
-        if (is_apart(id)) generator_cost_[id] = -1;
-        transparent_[id] = ir::is_view(x.op) || generator(id) || (!recomputed_.empty() && recomputed_[id]);
-        count_pieces(id);
-        if (ir::is_view(x.op) && is_apart(id)) store_view(id);
-        if (!transparent_[id]) count_reads(id);
-        break;
-      }
+      case OpKind::Elementwise: classify_map(id); break;
       case OpKind::Library:
       case OpKind::Contraction:
         if (tiled_of_[id] >= 0) {
@@ -179,7 +187,15 @@ bool Fuser::inside_a_kernel(const ir::LoopParts& l) const {
       case OpKind::Gather:
         if (loops_.owner_of(x.in[0]) != kNoNode) return false;
         break;
-      default: return false;
+      case OpKind::Leaf:
+      case OpKind::Scalar:
+      case OpKind::Iota:
+      case OpKind::Reduce:
+      case OpKind::Scan:
+      case OpKind::LoopStack:
+      case OpKind::Contraction:
+      case OpKind::Library:
+      case OpKind::Part: return false;
     }
   }
   return cost <= static_cast<float>(t_.max_prims) && !needs_a_loop(l.condition);
@@ -280,7 +296,19 @@ void Fuser::walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool l
       }
       for (const NodeId in : x.in) walk(in, consumer, space, shown, false);
       return;
-    default:
+    case OpKind::Cast:
+    case OpKind::Reduce:
+    case OpKind::Scan:
+    case OpKind::LoopState:
+    case OpKind::LoopNext:
+    case OpKind::Loop:
+    case OpKind::LoopResult:
+    case OpKind::LoopStack:
+    case OpKind::Gather:
+    case OpKind::Contraction:
+    case OpKind::Library:
+    case OpKind::Part:
+    case OpKind::Elementwise:
       for (const NodeId in : x.in) {
         const bool same = std::ranges::equal(g_[in].dims, x.dims);
         walk(in, consumer, space, shown, linear && same);

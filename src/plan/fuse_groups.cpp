@@ -31,6 +31,52 @@ static void lay_out(Group& group, const std::vector<Run>& axes) {
   group.levels.add(kept);
 }
 
+/// The group of an operation by itself.
+Group Fuser::group_alone(NodeId id) {
+  const GraphNode& x = g_[id];
+  Group group;
+  group.root_node = id;
+  group.nodes = {id};
+  group.cost = widens(x) ? 0.0f : std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
+  group.library = ir::is_library(x.op);
+  group.tiled = tiled_of_[id];
+  group.reductions = ir::is_reduce(x.op) || ir::is_scan(x.op);
+  group.stored = is_root_[id];
+  for (const NodeId in : x.in)
+    if (pieces_[in] > 1) group.pieces += pieces_[in];
+  group.points = x.numel;
+  if (ir::is_reduce(x.op)) {
+    const ir::Dims in = g_[x.in[0]].dims;
+    std::vector<Run> axes;
+    for (std::size_t a = 0; a < in.size(); ++a)
+      add_run(axes, 0, {in[a], ir::attributes<ir::Reduce>(x).over(a)});
+    lay_out(group, axes);
+    group.points = g_[x.in[0]].numel;
+    group.reduces = true;
+    group.forwards = ir::has(x.op, ir::POSITION);  // the first of equals
+  }
+  if (of_loop(x)) {
+    const ir::LoopParts& l = loops_.of_result(g_, id);
+    group.points = Shape(elements_of(x)).numel();
+    group.loops = true;
+    group.library = !inside_a_kernel(l);
+    for (NodeId inside : l.body) group.cost += t_.cost_of(static_cast<int>(g_[inside].op));
+  }
+  if (ir::is_scan(x.op)) {
+    const auto [axis, exclusive, reverse] = ir::attributes<ir::Scan>(x);
+    std::vector<Run> axes;
+    for (std::size_t a = 0; a < x.dims.size(); ++a) add_run(axes, 0, {x.dims[a], a == axis});
+    lay_out(group, axes);
+    group.scans = true;
+    (reverse ? group.backwards : group.forwards) = true;
+  }
+  if (group.space.n == 0) {
+    group.space.add(group.points);
+    group.levels.add(group.space.all());
+  }
+  return group;
+}
+
 void Fuser::make_groups() {
   group_of_.assign(g_.size(), -1);
   place_.assign(g_.size(), 0);
@@ -42,46 +88,7 @@ void Fuser::make_groups() {
       join_parts(id);
       continue;
     }
-    Group group;
-    group.root_node = id;
-    group.nodes = {id};
-    group.cost = widens(x) ? 0.0f : std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
-    group.library = ir::is_library(x.op);
-    group.tiled = tiled_of_[id];
-    group.reductions = ir::is_reduce(x.op) || ir::is_scan(x.op);
-    group.stored = is_root_[id];
-    for (const NodeId in : x.in)
-      if (pieces_[in] > 1) group.pieces += pieces_[in];
-    group.points = x.numel;
-    if (ir::is_reduce(x.op)) {
-      const ir::Dims in = g_[x.in[0]].dims;
-      std::vector<Run> axes;
-      for (std::size_t a = 0; a < in.size(); ++a)
-        add_run(axes, 0, {in[a], ir::attributes<ir::Reduce>(x).over(a)});
-      lay_out(group, axes);
-      group.points = g_[x.in[0]].numel;
-      group.reduces = true;
-      group.forwards = ir::has(x.op, ir::POSITION);  // the first of equals
-    }
-    if (of_loop(x)) {
-      const ir::LoopParts& l = loops_.of_result(g_, id);
-      group.points = Shape(elements_of(x)).numel();
-      group.loops = true;
-      group.library = !inside_a_kernel(l);
-      for (NodeId inside : l.body) group.cost += t_.cost_of(static_cast<int>(g_[inside].op));
-    }
-    if (ir::is_scan(x.op)) {
-      const auto [axis, exclusive, reverse] = ir::attributes<ir::Scan>(x);
-      std::vector<Run> axes;
-      for (std::size_t a = 0; a < x.dims.size(); ++a) add_run(axes, 0, {x.dims[a], a == axis});
-      lay_out(group, axes);
-      group.scans = true;
-      (reverse ? group.backwards : group.forwards) = true;
-    }
-    if (group.space.n == 0) {
-      group.space.add(group.points);
-      group.levels.add(group.space.all());
-    }
+    Group group = group_alone(id);
     place_[id] = group.levels.place[group.reduces ? 1 : 0];
     group_of_[id] = static_cast<int>(groups_.size());
     if (group.tiled >= 0) {

@@ -114,31 +114,27 @@ void Fuser::merge(int ia, int ib, const Fit& f) {
     if (f.atoms.is_identity(side, x.space.n)) continue;
     for (NodeId n : x.nodes) place_[n] = f.atoms.of(side, place_[n]);
   }
-  a.space = b.space = f.atoms.space();
-  a.levels = b.levels = f.levels;
-  a.points = b.points = a.space.points(a.space.all());
-  a.cost += b.cost;
-  a.reductions += b.reductions;
-  a.stored += b.stored;
-  a.pieces += b.pieces;
-  a.reduces |= b.reduces;
-  a.scans |= b.scans;
-  a.loops |= b.loops;
-  a.phases |= b.phases || f.dependent;
-  a.forwards |= b.forwards;
-  a.backwards |= b.backwards;
-  a.first_product = b.first_product = std::min(a.first_product, b.first_product);
-  a.last_product = b.last_product = std::max(a.last_product, b.last_product);
   // The larger group keeps its index.
   int keep = ia, gone = ib;
-  if (b.nodes.size() > a.nodes.size()) {
-    std::swap(keep, gone);
-    std::swap(a.cost, b.cost);
-    std::swap(a.reduces, b.reduces), std::swap(a.scans, b.scans), std::swap(a.loops, b.loops);
-    std::swap(a.phases, b.phases), std::swap(a.forwards, b.forwards), std::swap(a.backwards, b.backwards);
-    std::swap(a.reductions, b.reductions), std::swap(a.stored, b.stored), std::swap(a.pieces, b.pieces);
-  }
+  if (b.nodes.size() > a.nodes.size()) std::swap(keep, gone);
   Group &k = groups_[static_cast<std::size_t>(keep)], &x = groups_[static_cast<std::size_t>(gone)];
+  k.space = f.atoms.space();
+  k.levels = f.levels;
+  k.points = k.space.points(k.space.all());
+  k.cost += x.cost;
+  k.reductions += x.reductions;
+  k.stored += x.stored;
+  k.pieces += x.pieces;
+  k.reduces |= x.reduces;
+  k.scans |= x.scans;
+  k.loops |= x.loops;
+  k.phases |= x.phases || f.dependent;
+  k.forwards |= x.forwards;
+  k.backwards |= x.backwards;
+  k.first_product = std::min(k.first_product, x.first_product);
+  k.last_product = std::max(k.last_product, x.last_product);
+  x.space = k.space;
+  x.levels = k.levels;
   for (NodeId n : x.nodes) group_of_[n] = keep;
   auto splice = [](auto& to, auto& from) {
     to.insert(to.end(), from.begin(), from.end());

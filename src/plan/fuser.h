@@ -122,6 +122,8 @@ class Fuser {
   std::vector<NodeId> in_order() const;
   const Tiled& tiled(NodeId id) const { return tiled_[static_cast<std::size_t>(tiled_of_[id])]; }
   bool ends_tiled(NodeId id) const { return tiled(id).end == id; }
+  void begin_classes();
+  void classify_map(NodeId id);
   void classify();
   void count_pieces(NodeId id);
   void count_reads(NodeId id);
@@ -160,6 +162,7 @@ class Fuser {
     return x.tiled < 0 && ir::info(g_[x.root_node].op).kind == OpKind::Contraction;
   }
   Group& group(NodeId node) { return groups_[static_cast<std::size_t>(group_of_[node])]; }
+  Group group_alone(NodeId id);
   void make_groups();
   bool join_results(NodeId id);
   void join_parts(NodeId id);
@@ -228,6 +231,7 @@ class Fuser {
   double bytes_moved(std::initializer_list<const Group*> groups);
 
   // ---- result
+  Region region_of(Group& group, Regions& out) const;
   Regions finish();
 
   // ---- state

@@ -62,7 +62,19 @@ class Operands {
           if (n.op != Op::broadcast && n.op != Op::reshape && n.op != Op::permute && n.op != Op::slice)
             return false;
           break;
-        default: return false;
+        case OpKind::Leaf:
+        case OpKind::Iota:
+        case OpKind::Reduce:
+        case OpKind::Scan:
+        case OpKind::LoopState:
+        case OpKind::LoopNext:
+        case OpKind::Loop:
+        case OpKind::LoopResult:
+        case OpKind::LoopStack:
+        case OpKind::Gather:
+        case OpKind::Contraction:
+        case OpKind::Library:
+        case OpKind::Part: return false;
       }
       if (cost > kMostCost) return false;
       stack.insert(stack.end(), n.in.begin(), n.in.end());

@@ -5,6 +5,7 @@
 #include "transform/arrange_operands.h"
 
 #include "ir/builder.h"
+#include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 #include <algorithm>
@@ -13,11 +14,6 @@
 
 namespace kiln::transform {
 namespace {
-
-using ir::Graph;
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 constexpr std::int64_t kLeastReads = 8;         // of each element of an operand
 constexpr std::int64_t kLeastAcross = 32;       // results side by side

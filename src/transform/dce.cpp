@@ -1,11 +1,9 @@
 // Terminates: two walks over the nodes, one down, one up.
 #include "transform/dce.h"
 
-namespace kiln::transform {
+#include "transform/nouns.h"
 
-using ir::GraphNode;
-using ir::kNoNode;
-using ir::NodeId;
+namespace kiln::transform {
 
 Renumbering dce(ir::Graph& graph) {
   Renumbering now(graph.size(), kNoNode);

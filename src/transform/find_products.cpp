@@ -2,6 +2,7 @@
 #include "transform/find_products.h"
 
 #include "ir/builder.h"
+#include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 #include <kiln/shape.h>
@@ -12,11 +13,6 @@
 
 namespace kiln::transform {
 namespace {
-
-using ir::Graph;
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 constexpr std::int64_t kLeastFree = 8;        // results that read an element of an operand
 constexpr std::int64_t kLeastSum = 4;         // elements of a sum

@@ -4,16 +4,12 @@
 
 #include "ir/builder.h"
 #include "oracle/interpret.h"
+#include "transform/nouns.h"
 
 #include <cstring>
 
 namespace kiln::transform {
 namespace {
-
-using ir::Graph;
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 /// One element of `n`, whose operands are constants.
 std::uint64_t value_of(const Graph& g, const GraphNode& n) {

@@ -2,13 +2,10 @@
 #include "transform/keep_numbers.h"
 
 #include "ir/builder.h"
+#include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 namespace kiln::transform {
-
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 Renumbering keep_numbers(ir::Graph& graph) {
   constexpr std::size_t kValues = 2;

@@ -5,18 +5,13 @@
 #include "transform/negate.h"
 
 #include "ir/builder.h"
+#include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 #include <utility>
 
 namespace kiln::transform {
 namespace {
-
-using ir::Graph;
-using ir::GraphNode;
-using ir::kNoNode;
-using ir::NodeId;
-using ir::Op;
 
 class Negater {
  public:

@@ -2,6 +2,7 @@
 #include "transform/reuse_products.h"
 
 #include "ir/builder.h"
+#include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 #include <algorithm>
@@ -12,11 +13,6 @@
 
 namespace kiln::transform {
 namespace {
-
-using ir::Graph;
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 constexpr std::size_t kMostFactors = 16;
 

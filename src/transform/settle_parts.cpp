@@ -3,16 +3,13 @@
 
 #include "ir/builder.h"
 #include "ir/loops.h"
+#include "transform/nouns.h"
 
 #include <span>
 #include <vector>
 
 namespace kiln::transform {
 namespace {
-
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 /// The values of a sort whose positions are in memory: x there.
 bool taken_from_positions(ir::Graph& g, GraphNode& n) {

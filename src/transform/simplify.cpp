@@ -46,8 +46,17 @@ int digits(DType t) {
     case DType::BFloat16: return 8;
     case DType::Float32: return 24;
     case DType::Float64: return 53;
-    default: return is_bool(t) ? 1 : static_cast<int>(8 * size_of(t)) - (is_signed_int(t) ? 1 : 0);
+    case DType::Bool: return 1;
+    case DType::Int8:
+    case DType::Int16:
+    case DType::Int32:
+    case DType::Int64:
+    case DType::UInt8:
+    case DType::UInt16:
+    case DType::UInt32:
+    case DType::UInt64: break;
   }
+  return static_cast<int>(8 * size_of(t)) - (is_signed_int(t) ? 1 : 0);
 }
 
 /// Whether every value of `narrow` is a value of `wide`. (The range of a float type covers what its digits

@@ -2,6 +2,7 @@
 #include "transform/split_joins.h"
 
 #include "ir/builder.h"
+#include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 #include <algorithm>
@@ -9,10 +10,6 @@
 
 namespace kiln::transform {
 namespace {
-
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 bool is_long(const GraphNode& n) { return n.op == Op::join && n.in.size() > kMostJoined; }
 

@@ -7,6 +7,7 @@
 #include "transform/split_reductions.h"
 
 #include "ir/builder.h"
+#include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 #include <algorithm>
@@ -15,11 +16,6 @@
 
 namespace kiln::transform {
 namespace {
-
-using ir::Graph;
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 /// Adjacent axes that are all reduced or all kept, extents of 1 among them.
 struct Run {

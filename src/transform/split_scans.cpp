@@ -5,6 +5,7 @@
 
 #include "ir/builder.h"
 #include "support/check.h"
+#include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 #include <algorithm>
@@ -12,11 +13,6 @@
 
 namespace kiln::transform {
 namespace {
-
-using ir::Graph;
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 constexpr std::int64_t kLeastChunk = 32;  // elements: what comes before a chunk is then little beside it
 constexpr std::int64_t kLeastRun = 8;     // adjacent bytes across the scans

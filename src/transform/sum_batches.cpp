@@ -2,6 +2,7 @@
 #include "transform/sum_batches.h"
 
 #include "ir/builder.h"
+#include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 #include <kiln/shape.h>
@@ -12,11 +13,6 @@
 
 namespace kiln::transform {
 namespace {
-
-using ir::Graph;
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 constexpr std::int64_t kLeastResult = 128;  // elements: fewer leave most of a tile unused
 constexpr std::int64_t kMostTerms = std::int64_t{1}

@@ -2,17 +2,13 @@
 #include "transform/sum_products.h"
 
 #include "ir/builder.h"
+#include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 #include <kiln/shape.h>
 
 namespace kiln::transform {
 namespace {
-
-using ir::Graph;
-using ir::GraphNode;
-using ir::NodeId;
-using ir::Op;
 
 class Summer {
  public:

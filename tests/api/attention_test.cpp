@@ -1,7 +1,7 @@
 // Attention from plain operations: that it becomes one step, what it means at the edges, and near misses.
 #include "attention_scores.h"
 #include "counted.h"
-#include "device/cuda/require.h"
+#include "device/cuda/cuda_test.h"
 #include "engine/plan.h"
 
 #include <kiln/config.h>
@@ -341,18 +341,15 @@ TEST(Attention, RunsInEveryTier) {
 }
 
 /// Attentions of halves by a GPU's main loop, beside the interpreter.
-class GpuAttention : public ::testing::Test {
+class GpuAttention : public testing::CudaTest {
  protected:
   void SetUp() override {
-    KILN_REQUIRE_GPU();
-    Config c = before_;
-    c.device = "cuda";
-    configure(c);
-    engine::prefer_templates(true);
+    CudaTest::SetUp();
+    engine::prefer_templates(!IsSkipped());
   }
   void TearDown() override {
     engine::prefer_templates(false);
-    configure(before_);
+    CudaTest::TearDown();
   }
 
   static void expect_kernels(const Program& f, std::uint64_t most, double tolerance) {
@@ -367,8 +364,6 @@ class GpuAttention : public ::testing::Test {
     EXPECT_LE(n.launches, most);
     expect_near(got, want, tolerance);
   }
-
-  const Config before_ = config();
 };
 
 TEST_F(GpuAttention, MasksOfEveryKind) {

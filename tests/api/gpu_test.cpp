@@ -2,7 +2,7 @@
 #include <kiln/gpu.h>
 
 #include "counted.h"
-#include "device/cuda/require.h"
+#include "device/cuda/cuda_test.h"
 
 #include <kiln/config.h>
 #include <kiln/dlpack.h>
@@ -14,17 +14,7 @@
 namespace kiln {
 namespace {
 
-class GpuSharing : public ::testing::Test {
- protected:
-  void SetUp() override {
-    KILN_REQUIRE_GPU();
-    Config c = before_;
-    c.device = "cuda";
-    configure(c);
-  }
-  void TearDown() override { configure(before_); }
-  const Config before_ = config();
-};
+class GpuSharing : public testing::CudaTest {};
 
 const Device kGpu = Device::cuda(0);
 

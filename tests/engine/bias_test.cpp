@@ -1,6 +1,6 @@
 // Sums of a matrix product and a row, which a GPU's library adds before it rounds.
 #include "counted.h"
-#include "device/cuda/require.h"
+#include "device/cuda/cuda_test.h"
 #include "library/cuda/blas.h"
 #include "support/check.h"
 
@@ -18,17 +18,13 @@
 namespace kiln {
 namespace {
 
-class GpuBias : public ::testing::Test {
+class GpuBias : public testing::CudaTest {
  protected:
   void SetUp() override {
-    KILN_REQUIRE_GPU();
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
     if (!cuda::blas().available) GTEST_SKIP() << "no cuBLASLt: " << cuda::blas().reason;
-    Config c = before_;
-    c.device = "cuda";
-    configure(c);
   }
-  void TearDown() override { configure(before_); }
-  const Config before_ = config();
 };
 
 Tensor some(const Shape& shape, DType dtype, int seed) { return test::data(shape, dtype, seed).eval(); }

@@ -1,7 +1,7 @@
 // Sorts, searches and scatters in plans of a GPU: enqueued, in order with what surrounds them, in graphs
 // never.
 #include "counted.h"
-#include "device/cuda/require.h"
+#include "device/cuda/cuda_test.h"
 
 #include <kiln/config.h>
 
@@ -12,17 +12,7 @@
 namespace kiln {
 namespace {
 
-class GpuLibrary : public ::testing::Test {
- protected:
-  void SetUp() override {
-    KILN_REQUIRE_GPU();
-    Config c = before_;
-    c.device = "cuda";
-    configure(c);
-  }
-  void TearDown() override { configure(before_); }
-  const Config before_ = config();
-};
+class GpuLibrary : public testing::CudaTest {};
 
 /// More steps than a graph needs, and one of each kind.
 Tensor program(const Tensor& x) {

@@ -2,7 +2,7 @@
 #include "engine/group_launches.h"
 
 #include "counted.h"
-#include "device/cuda/require.h"
+#include "device/cuda/cuda_test.h"
 
 #include <kiln/config.h>
 
@@ -128,17 +128,7 @@ TEST(GroupLaunches, ABoundOnIntermediatesThatAreMadeEarly) {
 
 // ---- on a GPU, real or not ----
 
-class GpuGroups : public ::testing::Test {
- protected:
-  void SetUp() override {
-    KILN_REQUIRE_GPU();
-    Config c = before_;
-    c.device = "cuda";
-    configure(c);
-  }
-  void TearDown() override { configure(before_); }
-  const Config before_ = config();
-};
+class GpuGroups : public testing::CudaTest {};
 
 struct Parameter {
   Tensor value, gradient, mean;

@@ -1,7 +1,7 @@
 // Plans that come again with the same memory are CUDA graphs, and compute what they did.
 #include "counted.h"
+#include "device/cuda/cuda_test.h"
 #include "device/cuda/graph.h"
-#include "device/cuda/require.h"
 
 #include <kiln/config.h>
 
@@ -15,20 +15,16 @@
 namespace kiln {
 namespace {
 
-class GpuGraphs : public ::testing::Test {
+class GpuGraphs : public testing::CudaTest {
  protected:
   void SetUp() override {
-    KILN_REQUIRE_GPU();
-    Config c = before_;
-    c.device = "cuda";
-    configure(c);
+    CudaTest::SetUp();
     clear_memory_caches();
   }
   void TearDown() override {
-    configure(before_);
+    CudaTest::TearDown();
     clear_memory_caches();
   }
-  const Config before_ = config();
 };
 
 constexpr std::int64_t kRows = 12, kColumns = 20;

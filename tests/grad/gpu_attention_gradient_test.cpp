@@ -1,7 +1,7 @@
 // Gradients of attention on a GPU: a main loop makes scores, weights and their cotangents again tile by tile,
 // whatever stands between the products, and no array of rows × columns is stored.
 #include "attention_scores.h"
-#include "device/cuda/require.h"
+#include "device/cuda/cuda_test.h"
 #include "engine/plan.h"
 #include "grad/attention_gradients.h"
 #include "modes.h"
@@ -22,18 +22,15 @@ using Tensors = std::vector<Tensor>;
 using Program = test::AttentionProgram;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-class GpuAttentionGradient : public ::testing::Test {
+class GpuAttentionGradient : public testing::CudaTest {
  protected:
   void SetUp() override {
-    KILN_REQUIRE_GPU();
-    Config c = before_;
-    c.device = "cuda";
-    configure(c);
-    engine::prefer_templates(true);
+    CudaTest::SetUp();
+    engine::prefer_templates(!IsSkipped());
   }
   void TearDown() override {
     engine::prefer_templates(false);
-    configure(before_);
+    CudaTest::TearDown();
   }
 
   /// Compares fused gradients with the interpreter's.
@@ -51,8 +48,6 @@ class GpuAttentionGradient : public ::testing::Test {
     EXPECT_EQ(test::gradients_in(report), 1) << to_text(report);
     EXPECT_FALSE(test::stores_pairs(report, x[0].dim(-2), x[1].dim(-2))) << to_text(report);
   }
-
-  const Config before_ = config();
 };
 
 /// Scores and weights in float32, as nn::attention has them.

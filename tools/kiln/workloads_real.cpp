@@ -95,6 +95,46 @@ std::vector<Workload> image_workloads() {
   return {w};
 }
 
+namespace {
+
+/// The greatest difference of the probabilities of image i from those that its pixels give in double.
+double error_of_image(const float* pixels, const std::vector<Layer>& layers, const float* got,
+                      std::int64_t i) {
+  std::vector<double> value(pixels, pixels + 64);
+  for (double& v : value) v /= 16;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    std::vector<double> next;
+    for (std::int64_t o = 0; o < layers[l].outputs; ++o) {
+      double total = layers[l].bias[static_cast<std::size_t>(o)];
+      for (std::size_t q = 0; q < value.size(); ++q)
+        total += value[q] * layers[l].weight[static_cast<std::size_t>(o) * value.size() + q];
+      next.push_back(l == 0 ? std::max(total, 0.0) : total);
+    }
+    value = next;
+  }
+  const double top = *std::max_element(value.begin(), value.end());
+  double total = 0, worst = 0;
+  for (double& v : value) total += v = std::exp(v - top);
+  for (std::size_t c = 0; c < value.size(); ++c)
+    worst = std::max(worst, std::abs(got[static_cast<std::size_t>(i) * value.size() + c] - value[c] / total));
+  return worst;
+}
+
+std::string held_out_images(const Tensor& probabilities, const Digits& digits, std::int64_t n) {
+  constexpr std::int64_t kTrained = 1200;
+  const std::vector<std::int64_t> guess = argmax(probabilities, -1).to_vector<std::int64_t>();
+  std::int64_t right = 0;
+  for (std::int64_t i = kTrained; i < n; ++i)
+    right += guess[static_cast<std::size_t>(i)] == digits.labels[static_cast<std::size_t>(i)];
+  char text[96];
+  std::snprintf(text, sizeof text, "digits: %lld of %lld held-out images right (%.1f %%)",
+                static_cast<long long>(right), static_cast<long long>(n - kTrained),
+                100.0 * static_cast<double>(right) / static_cast<double>(n - kTrained));
+  return text;
+}
+
+}  // namespace
+
 std::vector<Workload> digits_workloads() {
   const std::string data = find_data("digits.csv.gz"), weights = find_data("digits_mlp.csv");
   if (data.empty() || weights.empty()) return {};
@@ -119,42 +159,13 @@ std::vector<Workload> digits_workloads() {
       return std::vector{nn::softmax(nn::linear(hidden, weight[1], bias[1]))};
     };
     p.max_error = [=](const std::vector<Tensor>& out) {
-      const float* got = out[0].data<float>();
       double worst = 0;
-      for (std::int64_t i = 0; i < n; ++i) {
-        std::vector<double> value(digits.pixels.begin() + i * 64, digits.pixels.begin() + (i + 1) * 64);
-        for (double& v : value) v /= 16;
-        for (std::size_t l = 0; l < layers.size(); ++l) {
-          std::vector<double> next;
-          for (std::int64_t o = 0; o < layers[l].outputs; ++o) {
-            double total = layers[l].bias[static_cast<std::size_t>(o)];
-            for (std::size_t q = 0; q < value.size(); ++q)
-              total += value[q] * layers[l].weight[static_cast<std::size_t>(o) * value.size() + q];
-            next.push_back(l == 0 ? std::max(total, 0.0) : total);
-          }
-          value = next;
-        }
-        const double top = *std::max_element(value.begin(), value.end());
-        double total = 0;
-        for (double& v : value) total += v = std::exp(v - top);
-        for (std::size_t c = 0; c < value.size(); ++c)
-          worst = std::max(worst,
-                           std::abs(got[static_cast<std::size_t>(i) * value.size() + c] - value[c] / total));
-      }
+      for (std::int64_t i = 0; i < n; ++i)
+        worst =
+            std::max(worst, error_of_image(digits.pixels.data() + i * 64, layers, out[0].data<float>(), i));
       return worst;
     };
-    p.remark = [=](const std::vector<Tensor>& out) {
-      constexpr std::int64_t kTrained = 1200;
-      const std::vector<std::int64_t> guess = argmax(out[0], -1).to_vector<std::int64_t>();
-      std::int64_t right = 0;
-      for (std::int64_t i = kTrained; i < n; ++i)
-        right += guess[static_cast<std::size_t>(i)] == digits.labels[static_cast<std::size_t>(i)];
-      char text[96];
-      std::snprintf(text, sizeof text, "digits: %lld of %lld held-out images right (%.1f %%)",
-                    static_cast<long long>(right), static_cast<long long>(n - kTrained),
-                    100.0 * static_cast<double>(right) / static_cast<double>(n - kTrained));
-      return std::string(text);
-    };
+    p.remark = [=](const std::vector<Tensor>& out) { return held_out_images(out[0], digits, n); };
     return p;
   };
   return {w};

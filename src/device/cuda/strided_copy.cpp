@@ -38,7 +38,8 @@ extern "C" __global__ void copy_2(unsigned short* to, const unsigned short* from
 extern "C" __global__ void copy_4(unsigned* to, const unsigned* from, Shape shape, long long count) {
   copy(to, from, shape, count);
 }
-extern "C" __global__ void copy_8(unsigned long long* to, const unsigned long long* from, Shape shape, long long count) {
+extern "C" __global__ void copy_8(unsigned long long* to, const unsigned long long* from, Shape shape,
+                                  long long count) {
   copy(to, from, shape, count);
 }
 )";

@@ -291,8 +291,18 @@ auto worked(const Call& call, F f) {
     case DType::Float16: return f(Work<float16>(call));
     case DType::BFloat16: return f(Work<bfloat16>(call));
     case DType::Float64: return f(Work<double>(call));
-    default: return f(Work<float>(call));  // the API makes floats of everything else
+    case DType::Bool:
+    case DType::Int8:
+    case DType::Int16:
+    case DType::Int32:
+    case DType::Int64:
+    case DType::UInt8:
+    case DType::UInt16:
+    case DType::UInt32:
+    case DType::UInt64:  // the API makes floats of these
+    case DType::Float32: break;
   }
+  return f(Work<float>(call));
 }
 
 template <template <class> class Work>

@@ -60,8 +60,18 @@ void with_type(DType type, F f) {
     case DType::Float32: return f(float{});
     case DType::Float16: return f(float16{});
     case DType::BFloat16: return f(bfloat16{});
-    default: KILN_CHECK_THAT(false, "an attention of ", name(type));
+    case DType::Bool:
+    case DType::Int8:
+    case DType::Int16:
+    case DType::Int32:
+    case DType::Int64:
+    case DType::UInt8:
+    case DType::UInt16:
+    case DType::UInt32:
+    case DType::UInt64:
+    case DType::Float64: break;
   }
+  KILN_CHECK_THAT(false, "an attention of ", name(type));
 }
 
 /// The bits of the greatest magnitude: of inf and above if an element is not finite.

@@ -50,7 +50,9 @@ struct alignas(64) Args {
   int64 a_batch, b_batch, d_batch, d_pitch;
   TensorMap a_map, b_map[2];
 };
-__device__ __forceinline__ const Config::Element* a_matrix(const Args& args, int b) { return args.a + b * args.a_batch; }
+__device__ __forceinline__ const Config::Element* a_matrix(const Args& args, int b) {
+  return args.a + b * args.a_batch;
+}
 __device__ __forceinline__ const Config::Element* b_matrix(const Args& args, int b, int p) {
   return args.b[p] + b * args.b_batch;
 }

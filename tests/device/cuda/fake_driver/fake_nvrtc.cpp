@@ -30,9 +30,11 @@ constexpr const char* kDevice = R"(
 extern "C" {
 float fabsf(float); float fminf(float, float); float fmaxf(float, float); float sqrtf(float); float rintf(float);
 float expf(float); float logf(float); float sinf(float); float cosf(float); float tanhf(float);
-float exp2f(float); float log2f(float); float floorf(float); float ceilf(float); float truncf(float); float fmaf(float, float, float);
+float exp2f(float); float log2f(float); float floorf(float); float ceilf(float); float truncf(float);
+float fmaf(float, float, float);
 double fabs(double); double fmin(double, double); double fmax(double, double); double sqrt(double); double rint(double);
-double exp(double); double log(double); double floor(double); double ceil(double); double trunc(double); double fma(double, double, double);
+double exp(double); double log(double); double floor(double); double ceil(double); double trunc(double);
+double fma(double, double, double);
 }
 #define __global__
 #define __device__
@@ -177,10 +179,14 @@ template <class T> static T __shfl_xor_sync(unsigned members, T x, int mask) {
   return exchange_of(members, x, [&](unsigned warp, unsigned lane) { return offered_by<T>(warp + (lane ^ mask)); });
 }
 template <class T> static T __shfl_up_sync(unsigned members, T x, unsigned d, int width = 32) {
-  return exchange_of(members, x, [&](unsigned warp, unsigned lane) { return offered_by<T>(warp + (lane % width < d ? lane : lane - d)); });
+  return exchange_of(members, x, [&](unsigned warp, unsigned lane) {
+    return offered_by<T>(warp + (lane % width < d ? lane : lane - d));
+  });
 }
 template <class T> static T __shfl_sync(unsigned members, T x, int from, int width = 32) {
-  return exchange_of(members, x, [&](unsigned warp, unsigned lane) { return offered_by<T>(warp + lane / width * width + from % width); });
+  return exchange_of(members, x, [&](unsigned warp, unsigned lane) {
+    return offered_by<T>(warp + lane / width * width + from % width);
+  });
 }
 static unsigned __ballot_sync(unsigned members, bool x) {
   return exchange_of(members, x, [&](unsigned warp, unsigned) {
