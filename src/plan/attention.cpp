@@ -2,6 +2,8 @@
 // between them can be read as terms (attention_terms.cpp).
 //
 // Terminates: a try that is repeated has one more node that must be memory.
+//
+// What is looked at for one product is what lies between it and the other, so that planning stays linear.
 #include "plan/attention.h"
 
 #include "plan/attention_terms.h"
@@ -9,6 +11,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <queue>
 
 namespace kiln::plan {
 namespace {
@@ -21,6 +24,9 @@ using ir::OpKind;
 constexpr std::int64_t kMostMatrices = 1 << 20;  // of a batch: each operand has a table of offsets
 constexpr int kFreePrims = 24;  // nodes made of no memory that are computed again for each reader
 constexpr int kTries = 16;
+constexpr int kMostWalked = 400;  // nodes between weights and scores
+// Nodes recorded from the scores to the product; a gradient far behind its forward pass is no attention.
+constexpr NodeId kMostBetween = 1 << 14;
 
 struct Use {
   NodeId reader;
@@ -36,6 +42,7 @@ class Finder {
         root_(g.size()),
         kept_for_(g.size()),
         free_(g.size(), -1),
+        is_free_(g.size()),
         taken_(g.size()),
         makes_again_(g.size()),
         weights_(g.size(), -1) {
@@ -48,7 +55,10 @@ class Finder {
       for (std::size_t k = 0; k < g[id].in.size(); ++k)
         uses_[g[id].in[k]].push_back({id, static_cast<int>(k)});
     for (NodeId r : g.roots) root_[r] = true;
-    for (NodeId id = 0; id < g.size(); ++id) free_[id] = cost_without_memory(id);
+    for (NodeId id = 0; id < g.size(); ++id) {
+      free_[id] = cost_without_memory(id);
+      is_free_[id] = free_[id] >= 0;
+    }
   }
 
   std::vector<Attention> run() {
@@ -98,32 +108,36 @@ class Finder {
 
   /// The last product that a value is made of without a reduction in between, and that has as many elements.
   NodeId product_below(NodeId from, std::int64_t numel) const {
-    std::vector<NodeId> stack{from};
-    std::vector<bool> seen(g_.size());
-    NodeId found = kNoNode;
-    while (!stack.empty()) {
-      const NodeId id = stack.back();
-      stack.pop_back();
-      if (seen[id]) continue;
-      seen[id] = true;
+    std::priority_queue<NodeId> next;  // the last one first: the first product that is met is the one
+    next.push(from);
+    NodeId before = kNoNode;
+    for (int walked = 0; !next.empty() && walked < kMostWalked;) {
+      const NodeId id = next.top();
+      next.pop();
+      if (id == before) continue;
+      before = id;
+      ++walked;
       const GraphNode& n = g_[id];
-      if (n.op == Op::matmul) {
-        if (n.numel == numel && (found == kNoNode || id > found)) found = id;
-      } else if (ir::is_elementwise(n.op) || ir::is_view(n.op)) {
-        stack.insert(stack.end(), n.in.begin(), n.in.end());
-      }
+      if (n.op == Op::matmul && n.numel == numel) return id;
+      if (!ir::is_elementwise(n.op) && !ir::is_view(n.op)) continue;
+      for (const NodeId in : n.in) next.push(in);
     }
-    return found;
+    return kNoNode;
   }
 
   /// Nodes that are made of one, up to another.
-  std::vector<bool> made_of(NodeId from) const {
+  std::vector<bool> made_of(NodeId from, NodeId last) const {
     std::vector<bool> out(g_.size());
     out[from] = true;
-    for (NodeId id = from + 1; id < g_.size(); ++id)
+    for (NodeId id = from + 1; id <= last; ++id)
       for (const NodeId in : g_[id].in) out[id] = out[id] || out[in];
     return out;
   }
+
+  struct Claimed {
+    std::vector<bool> is;
+    std::vector<NodeId> nodes;  // descending
+  };
 
   bool is_row(NodeId id, const Attention& a) const {
     return a.columns > 1 && g_[id].numel == a.batch * a.rows && !ir::is_view(g_[id].op);
@@ -131,11 +145,21 @@ class Finder {
 
   /// Nodes that only the attention reads, as scores, rows' values or what these are made of; beside them,
   /// rows' values that others read behind the second product.
-  std::vector<bool> claim(const Attention& a, const std::vector<bool>& depends,
-                          const std::vector<bool>& memory) const {
-    std::vector<bool> claimed(g_.size());
-    claimed[a.product] = true;
-    for (NodeId id = a.product; id-- > 0;) {
+  Claimed claim(const Attention& a, const std::vector<bool>& depends, const std::vector<bool>& memory) const {
+    Claimed out{std::vector<bool>(g_.size()), {}};
+    std::vector<bool>& claimed = out.is;
+    std::priority_queue<NodeId> read;  // by nodes that are claimed, the last one first
+    const auto take = [&](NodeId id) {
+      claimed[id] = true;
+      out.nodes.push_back(id);
+      for (const NodeId in : g_[id].in) read.push(in);
+    };
+    take(a.product);
+    for (NodeId before = a.product; !read.empty();) {
+      const NodeId id = read.top();
+      read.pop();
+      if (id == before) continue;
+      before = id;
       const GraphNode& n = g_[id];
       if (memory[id] || taken_[id]) continue;
       const bool kind = id == a.scores || ir::is_elementwise(n.op) ||
@@ -155,9 +179,9 @@ class Finder {
         for (const Use& u : uses_[id])
           outer |= !claimed[u.reader] && !made_again(u) && first_reader(u.reader) < a.product;
       }
-      claimed[id] = inner && !outer;
+      if (inner && !outer) take(id);
     }
-    return claimed;
+    return out;
   }
 
   /// Whether a reader makes the value again for itself.
@@ -177,7 +201,7 @@ class Finder {
     const GraphNode& p = g_[product];
     const NodeId weights = p.in[0];
     const NodeId scores = product_below(weights, g_[weights].numel);
-    if (scores == kNoNode || taken_[scores]) return std::nullopt;
+    if (scores == kNoNode || taken_[scores] || product - scores > kMostBetween) return std::nullopt;
     const GraphNode& s = g_[scores];
     const std::size_t rank = p.dims.size();
     Attention a;
@@ -192,10 +216,16 @@ class Finder {
                        (s.dtype == DType::Float32 || is_half(s.dtype)) &&
                        (p.dtype == DType::Float32 || is_half(p.dtype));
     if (!suits) return std::nullopt;
-    const std::vector<bool> depends = made_of(scores);
-    if (!has_reduction(weights, scores, depends)) return std::nullopt;
-    if (depends[p.in[1]]) return refused(a, FusionReason::OperandOfScores);
+    NodeId shown = weights;  // a gradient turns what its forward pass made
+    while (ir::is_view(g_[shown].op) && g_[shown].in[0] > scores) shown = g_[shown].in[0];
+    const std::vector<bool> below = made_of(scores, shown);
+    if (!has_reduction(shown, scores, below)) return std::nullopt;
+    // most that is no attention is told by this, without a look at all that was recorded before the product
+    if (is_made_of(p.in[1], scores)) return refused(a, FusionReason::OperandOfScores);
     std::vector<bool> memory(g_.size());
+    if (!claim(a, below, memory).is[scores]) return refused(a, why_not_claimed(a, shown, below));
+    const std::vector<bool> depends = made_of(scores, product);
+    if (depends[p.in[1]]) return refused(a, FusionReason::OperandOfScores);
     for (int tries = 0; tries < kTries; ++tries) {
       Attention made = a;
       const Outcome outcome = read(made, depends, memory);
@@ -222,8 +252,8 @@ class Finder {
   }
 
   /// A node between the scores and the weights that no attention takes in: a scan, a sort, a gather.
-  NodeId no_function_of_scores(const Attention& a, const std::vector<bool>& depends) const {
-    std::vector<NodeId> stack{g_[a.product].in[0]};
+  NodeId no_function_of_scores(const Attention& a, NodeId weights, const std::vector<bool>& depends) const {
+    std::vector<NodeId> stack{weights};
     std::vector<bool> seen(g_.size());
     while (!stack.empty()) {
       const NodeId id = stack.back();
@@ -235,6 +265,24 @@ class Finder {
       stack.insert(stack.end(), g_[id].in.begin(), g_[id].in.end());
     }
     return kNoNode;
+  }
+
+  Why why_not_claimed(const Attention& a, NodeId weights, const std::vector<bool>& depends) const {
+    const NodeId other = no_function_of_scores(a, weights, depends);
+    return other == kNoNode ? Why(FusionReason::ScoresRead)
+                            : because(FusionReason::NotOneScore, ir::info(g_[other].op).name);
+  }
+
+  /// Whether a node is made of one before it, as far as few nodes tell.
+  bool is_made_of(NodeId id, NodeId of) const {
+    std::vector<NodeId> stack{id};
+    for (int walked = 0; !stack.empty() && walked < kMostWalked; ++walked) {
+      const NodeId at = stack.back();
+      stack.pop_back();
+      if (at == of) return true;
+      if (at > of) stack.insert(stack.end(), g_[at].in.begin(), g_[at].in.end());
+    }
+    return false;
   }
 
   std::optional<Attention> refused(const Attention& a, Why why) {
@@ -249,14 +297,10 @@ class Finder {
       refused(a, std::move(why));
       return Outcome::Refused;
     };
-    const std::vector<bool> claimed = claim(a, depends, memory);
-    if (!claimed[a.scores]) {
-      const NodeId other = no_function_of_scores(a, depends);
-      return refuse(other == kNoNode ? Why(FusionReason::ScoresRead)
-                                     : because(FusionReason::NotOneScore, ir::info(g_[other].op).name));
-    }
-    std::vector<bool> inside = claimed;
-    for (NodeId id = 0; id < g_.size(); ++id) inside[id] = inside[id] || (free_[id] >= 0 && !depends[id]);
+    const Claimed claimed = claim(a, depends, memory);
+    if (!claimed.is[a.scores]) return refuse(why_not_claimed(a, g_[a.product].in[0], depends));
+    std::vector<bool> inside = is_free_;  // what is made of no memory is made of no scores
+    for (const NodeId id : claimed.nodes) inside[id] = true;
     TermReader reader(g_, a, inside, depends);
     const GraphNode& p = g_[a.product];
     const std::optional<Reading> w = reader.weights(p.in[0], frame_of(g_[p.in[0]].dims, true));
@@ -280,12 +324,13 @@ class Finder {
 
   /// The nodes that were read in place. False: one of them is also read by a node that was not, so that it
   /// must be memory.
-  bool take_nodes(Attention& a, const std::vector<bool>& claimed, const TermReader& reader,
-                  std::vector<bool>& memory) {
+  bool take_nodes(Attention& a, const Claimed& claim, const TermReader& reader, std::vector<bool>& memory) {
     const std::vector<bool>& visited = reader.visited();
+    const std::vector<bool>& claimed = claim.is;
     bool good = true;
-    for (NodeId id = 0; id < a.product; ++id) {
-      if (!visited[id] || !claimed[id]) continue;
+    for (std::size_t i = claim.nodes.size(); i-- > 1;) {  // but for the product
+      const NodeId id = claim.nodes[i];
+      if (!visited[id]) continue;
       for (const Use& u : uses_[id]) {
         NodeId by = u.reader;
         if (!claimed[by] || by == a.product || ir::is_view(g_[by].op) || visited[by]) continue;
@@ -324,6 +369,7 @@ class Finder {
   std::vector<bool> root_;
   std::vector<bool> kept_for_;  // sums over pairs read it from memory
   std::vector<int> free_;
+  std::vector<bool> is_free_;  // free_ >= 0
   std::vector<bool> taken_;
   std::vector<bool> makes_again_;  // a node of sums over pairs
   std::vector<int> weights_;       // of each of the sums the operand that is the weights; else -1

@@ -2,6 +2,9 @@
 // of these among others; those that share a product and do not wait for each other are one PairSums.
 //
 // Terminates: a reading is repeated with fewer sums.
+//
+// What is looked at for one PairSums is what lies between its products and its sums, so that planning stays
+// linear.
 #include "plan/pair_sums.h"
 
 #include "plan/pair_sums_reader.h"
@@ -9,6 +12,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <unordered_map>
 
 namespace kiln::plan {
 namespace {
@@ -21,7 +25,9 @@ constexpr std::int64_t kMostMatrices = 1 << 20;  // of a batch: each operand has
 // Beyond it, products of rows cost more to make again than to store. Heads are narrower; what is wider is a
 // layer of a network.
 constexpr std::int64_t kMostDepth = 512;
-constexpr int kMostWalked = 400;  // nodes between a sum and its products
+constexpr std::size_t kMostWalked = 400;  // nodes between a sum and its products
+constexpr std::size_t kMostSums = 12;     // that are read together
+constexpr int kMostFollowed = 64;         // readers behind each other of a value that may be made again
 
 struct Use {
   NodeId reader;
@@ -37,7 +43,7 @@ struct Candidate {
 class Finder {
  public:
   Finder(const Graph& g, std::vector<Refusal>& refusals)
-      : g_(g), refusals_(refusals), uses_(g.size()), root_(g.size()) {
+      : g_(g), refusals_(refusals), uses_(g.size()), root_(g.size()), mark_(g.size()) {
     for (NodeId id = 0; id < g.size(); ++id)
       for (std::size_t k = 0; k < g[id].in.size(); ++k)
         uses_[g[id].in[k]].push_back({id, static_cast<int>(k)});
@@ -47,6 +53,8 @@ class Finder {
   std::vector<PairSums> run() {
     for (NodeId id = g_.size(); id-- > 0;)
       if (g_[id].op == Op::matmul) consider(id);
+    for (std::size_t c = 0; c < candidates_.size(); ++c)
+      for (const NodeId s : candidates_[c].sources) with_source_[s].push_back(c);
     std::vector<PairSums> out;
     std::vector<bool> done(candidates_.size());
     for (std::size_t c = 0; c < candidates_.size(); ++c) {
@@ -87,13 +95,15 @@ class Finder {
     const ir::Dims dims = g_[from].dims;
     const std::int64_t numel = g_[from].numel;
     if (dims.size() < 2 || dims[dims.size() - 1] < 2 || dims[dims.size() - 2] < 2) return {};
-    std::vector<NodeId> stack{from}, seen, sources, reductions;
+    std::vector<NodeId> stack{from}, sources, reductions;
+    const std::uint32_t seen = ++marks_;
+    std::size_t walked = 0;
     while (!stack.empty()) {
       const NodeId id = stack.back();
       stack.pop_back();
-      if (std::ranges::find(seen, id) != seen.end()) continue;
-      if (seen.size() == kMostWalked) return {};
-      seen.push_back(id);
+      if (mark_[id] == seen) continue;
+      if (walked++ == kMostWalked) return {};
+      mark_[id] = seen;
       const GraphNode& n = g_[id];
       if (n.op == Op::matmul) {
         if (n.numel == numel && suits(id) && g_[n.in[0]].dims.back() <= kMostDepth) sources.push_back(id);
@@ -109,7 +119,7 @@ class Finder {
     std::ranges::sort(sources);
     // a product of values of pairs is no product of every pair, though it may have as many elements
     for (std::size_t s = 0; s + 1 < sources.size(); ++s) {
-      const std::vector<bool> pairs = values_of_pairs({sources[s]});
+      const std::vector<bool> pairs = values_of_pairs({sources[s]}, sources.back());
       std::erase_if(sources, [&](NodeId other) {
         return std::ranges::any_of(g_[other].in, [&](NodeId in) { return pairs[in]; });
       });
@@ -118,37 +128,60 @@ class Finder {
     return reduced ? sources : std::vector<NodeId>();
   }
 
-  /// Whether a node is made of one of `sources`, by way of `among`.
-  bool reads(NodeId from, const std::vector<NodeId>& sources, const std::vector<NodeId>& among) const {
-    std::vector<NodeId> stack{from}, seen;
+  /// Whether a node is made of one of `sources`, by way of those with a mark, which they lose.
+  bool reads(NodeId from, const std::vector<NodeId>& sources, std::uint32_t among) const {
+    std::vector<NodeId> stack{from};
     while (!stack.empty()) {
       const NodeId id = stack.back();
       stack.pop_back();
       if (std::ranges::binary_search(sources, id)) return true;
-      if (g_[id].op == Op::matmul || std::ranges::find(seen, id) != seen.end() ||
-          std::ranges::find(among, id) == among.end())
-        continue;
-      seen.push_back(id);
+      if (g_[id].op == Op::matmul || mark_[id] != among) continue;
+      mark_[id] = 0;
       stack.insert(stack.end(), g_[id].in.begin(), g_[id].in.end());
     }
     return false;
   }
 
-  std::vector<bool> made_of(const std::vector<NodeId>& from) const {
+  /// Nodes that are made of others, up to `last`.
+  std::vector<bool> made_of(const std::vector<NodeId>& from, NodeId last) const {
     std::vector<bool> out(g_.size());
     for (const NodeId f : from) out[f] = true;
-    for (NodeId id = from.front(); id < g_.size(); ++id)
+    for (NodeId id = from.front(); id <= last; ++id)
       for (const NodeId in : g_[id].in) out[id] = out[id] || out[in];
     return out;
   }
 
-  /// Nodes that are made of sources with no other product in between.
-  std::vector<bool> values_of_pairs(const std::vector<NodeId>& sources) const {
+  /// Nodes up to `last` that are made of sources with no other product in between.
+  std::vector<bool> values_of_pairs(const std::vector<NodeId>& sources, NodeId last) const {
     std::vector<bool> out(g_.size());
     for (const NodeId s : sources) out[s] = true;
-    for (NodeId id = sources.front(); id < g_.size(); ++id)
+    for (NodeId id = sources.front(); id <= last; ++id)
       if (g_[id].op != Op::matmul)
         for (const NodeId in : g_[id].in) out[id] = out[id] || out[in];
+    return out;
+  }
+
+  /// Marks what a node is made of, down to `least`.
+  void mark_below(NodeId node, NodeId least, std::uint32_t mark) const {
+    std::vector<NodeId> stack{node};
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (id < least || mark_[id] == mark) continue;
+      mark_[id] = mark;
+      stack.insert(stack.end(), g_[id].in.begin(), g_[id].in.end());
+    }
+  }
+
+  /// Candidates behind `first` that have one of the products, ascending.
+  std::vector<std::size_t> sharing(const std::vector<NodeId>& sources, std::size_t first) const {
+    std::vector<std::size_t> out;
+    for (const NodeId s : sources) {
+      const std::vector<std::size_t>& all = with_source_.at(s);
+      out.insert(out.end(), std::ranges::upper_bound(all, first), all.end());
+    }
+    std::ranges::sort(out);
+    out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
   }
 
@@ -158,18 +191,19 @@ class Finder {
     std::vector<NodeId> sources = candidates_[first].sources;
     for (bool grows = true; grows;) {
       grows = false;
-      for (std::size_t c = first + 1; c < candidates_.size(); ++c) {
+      const std::vector<std::size_t> others = sharing(sources, first);
+      if (others.empty()) break;
+      // Candidates stand in descending order: a later one may be below an earlier one, not the reverse.
+      const NodeId least = candidates_[others.back()].node;
+      const std::uint32_t below = ++marks_;
+      for (const std::size_t m : members) mark_below(candidates_[m].node, least, below);
+      for (const NodeId s : sources) mark_below(s, least, below);
+      for (const std::size_t c : others) {
         const Candidate& x = candidates_[c];
-        if (done[c] || std::ranges::find(members, c) != members.end()) continue;
-        if (std::ranges::none_of(x.sources,
-                                 [&](NodeId s) { return std::ranges::find(sources, s) != sources.end(); }))
-          continue;
-        // candidates stand in descending order: a later one may be below an earlier one, not the reverse
-        const std::vector<bool> above = made_of({x.node});
-        const auto is_above = [&](std::size_t m) { return above[candidates_[m].node]; };
-        if (std::ranges::any_of(members, is_above)) continue;
-        if (std::ranges::any_of(sources, [&](NodeId s) { return above[s]; })) continue;
+        if (done[c] || mark_[x.node] == below || members.size() == kMostSums) continue;
         members.push_back(c);
+        mark_below(x.node, least, below);
+        for (const NodeId s : x.sources) mark_below(s, least, below);
         sources.insert(sources.end(), x.sources.begin(), x.sources.end());
         grows = true;
       }
@@ -180,43 +214,84 @@ class Finder {
     return members;
   }
 
-  /// What is stored, or made by others, whatever becomes of the members' weights.
-  std::vector<bool> needed_by_others(const std::vector<std::size_t>& members,
-                                     const std::vector<NodeId>& sources,
-                                     const PairSumsReader::Facts& facts) const {
-    std::vector<int> weights(g_.size(), -1);
-    for (const std::size_t m : members) weights[candidates_[m].node] = candidates_[m].operand;
-    std::vector<bool> needed(g_.size());
-    std::vector<NodeId> stack(g_.roots);
-    for (const NodeId s : sources) stack.insert(stack.end(), g_[s].in.begin(), g_[s].in.end());
-    // what another product makes of values of pairs is read from memory
-    for (NodeId id = 0; id < g_.size(); ++id)
-      if (facts.depends[id] && !facts.pairs[id] &&
-          std::ranges::any_of(uses_[id], [&](const Use& u) { return facts.pairs[u.reader]; }))
-        stack.push_back(id);
+  /// What members' weights are made of, up to products and to what is no value of a pair: descending.
+  std::vector<NodeId> between(const std::vector<std::size_t>& members,
+                              const PairSumsReader::Facts& facts) const {
+    std::vector<NodeId> stack, out;
+    for (const std::size_t m : members) stack.push_back(g_[candidates_[m].node].in[candidates_[m].operand]);
+    const std::uint32_t seen = ++marks_;
     while (!stack.empty()) {
       const NodeId id = stack.back();
       stack.pop_back();
-      if (needed[id]) continue;
-      needed[id] = true;
-      for (std::size_t k = 0; k < g_[id].in.size(); ++k)
-        if (weights[id] != static_cast<int>(k)) stack.push_back(g_[id].in[k]);
+      if (mark_[id] == seen) continue;
+      mark_[id] = seen;
+      out.push_back(id);
+      const GraphNode& n = g_[id];
+      if (n.op == Op::matmul || !(facts.pairs[id] || ir::is_elementwise(n.op) || ir::is_view(n.op))) continue;
+      stack.insert(stack.end(), n.in.begin(), n.in.end());
+    }
+    std::ranges::sort(out, std::greater());
+    return out;
+  }
+
+  /// Of what lies between: what is stored, or made by others, whatever becomes of the members' weights.
+  /// Readers that do not lie between are others.
+  std::vector<bool> needed_by_others(const std::vector<std::size_t>& members,
+                                     const std::vector<NodeId>& sources,
+                                     const PairSumsReader::Facts& facts) const {
+    std::unordered_map<NodeId, int> weights;
+    for (const std::size_t m : members) weights[candidates_[m].node] = candidates_[m].operand;
+    std::vector<bool> needed(g_.size()), known(g_.size());
+    for (const NodeId id : facts.between) known[id] = true;
+    for (const NodeId s : sources)
+      for (const NodeId in : g_[s].in) needed[in] = true;
+    for (const NodeId id : facts.between) {
+      const bool read_by_pairs =
+          std::ranges::any_of(uses_[id], [&](const Use& u) { return facts.pairs[u.reader]; });
+      // what another product makes of values of pairs is read from memory
+      bool is = needed[id] || root_[id] || (facts.depends[id] && !facts.pairs[id] && read_by_pairs);
+      for (const Use& u : uses_[id]) {
+        if (is) break;
+        const auto sum = weights.find(u.reader);
+        if (sum != weights.end() && sum->second == u.operand) continue;
+        is = !known[u.reader] || needed[u.reader];
+      }
+      needed[id] = is;
     }
     return needed;
   }
 
-  /// Elementwise values of no source that values of pairs alone read.
-  std::vector<bool> read_by_pairs_alone(const std::vector<bool>& depends) const {
-    std::vector<bool> out(g_.size());
-    for (NodeId id = g_.size(); id-- > 0;) {
-      const GraphNode& n = g_[id];
-      const bool view = ir::is_view(n.op) && !is_written_in_place(n);
-      if (depends[id] || root_[id] || !(view || ir::is_elementwise(n.op))) continue;
-      out[id] = !uses_[id].empty() && std::ranges::all_of(uses_[id], [&](const Use& u) {
-        return out[u.reader] || (depends[u.reader] && ir::is_elementwise(g_[u.reader].op));
-      });
+  /// Whether a value of no source is read by values of pairs alone, through elementwise nodes and views.
+  bool is_inside(NodeId id, const std::vector<bool>& depends, std::unordered_map<NodeId, bool>& known,
+                 int followed = 0) const {
+    if (const auto at = known.find(id); at != known.end()) return at->second;
+    const GraphNode& n = g_[id];
+    const bool view = ir::is_view(n.op) && !is_written_in_place(n);
+    bool inside = followed < kMostFollowed && !depends[id] && !root_[id] && !uses_[id].empty() &&
+                  (view || ir::is_elementwise(n.op));
+    for (const Use& u : uses_[id]) {
+      if (!inside) break;
+      inside = (depends[u.reader] && ir::is_elementwise(g_[u.reader].op)) ||
+               is_inside(u.reader, depends, known, followed + 1);
     }
-    return out;
+    return known[id] = inside;
+  }
+
+  PairSumsReader::Facts facts_of(const std::vector<std::size_t>& members,
+                                 const std::vector<NodeId>& sources) const {
+    NodeId last = sources.back();
+    for (const std::size_t m : members) last = std::max(last, candidates_[m].node);
+    PairSumsReader::Facts facts;
+    facts.sources.assign(g_.size(), false);
+    for (const NodeId s : sources) facts.sources[s] = true;
+    facts.depends = made_of(sources, last);
+    facts.pairs = values_of_pairs(sources, last);
+    facts.between = between(members, facts);
+    facts.needed = needed_by_others(members, sources, facts);
+    facts.inside.assign(g_.size(), false);
+    std::unordered_map<NodeId, bool> known;
+    for (const NodeId id : facts.between) facts.inside[id] = is_inside(id, facts.depends, known);
+    return facts;
   }
 
   std::optional<PairSums> find(std::vector<std::size_t>& members) {
@@ -226,13 +301,7 @@ class Finder {
         sources.insert(sources.end(), candidates_[m].sources.begin(), candidates_[m].sources.end());
       std::ranges::sort(sources);
       sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
-      PairSumsReader::Facts facts;
-      facts.sources.assign(g_.size(), false);
-      for (const NodeId s : sources) facts.sources[s] = true;
-      facts.depends = made_of(sources);
-      facts.pairs = values_of_pairs(sources);
-      facts.needed = needed_by_others(members, sources, facts);
-      facts.inside = read_by_pairs_alone(facts.depends);
+      const PairSumsReader::Facts facts = facts_of(members, sources);
       const Candidate& first = candidates_[members.front()];
       const ir::Dims dims = g_[g_[first.node].in[first.operand]].dims;
       const std::int64_t a = dims[dims.size() - 2], b = dims[dims.size() - 1];
@@ -280,16 +349,25 @@ class Finder {
   }
 
   bool take_nodes(PairSums& s, const PairSumsReader::Facts& facts, const std::vector<bool>& visited) {
-    std::vector<int> weights(g_.size(), -1);
-    for (const PairSums::Sum& x : s.sums) weights[x.node] = x.operand;
+    std::unordered_map<NodeId, int> weights;
+    std::vector<NodeId> nodes = facts.between;
+    for (const PairSums::Sum& x : s.sums) {
+      weights[x.node] = x.operand;
+      nodes.push_back(x.node);
+    }
+    std::ranges::sort(nodes, std::greater());
+    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+    const auto is_weights = [&](const Use& u) {
+      const auto sum = weights.find(u.reader);
+      return sum != weights.end() && sum->second == u.operand;
+    };
     const std::int64_t pairs = s.batch * s.rows * s.columns;
     std::vector<bool> own(g_.size());
-    for (NodeId id = g_.size(); id-- > 0;) {
-      if (weights[id] >= 0) s.nodes.push_back(id);
+    for (const NodeId id : nodes) {
+      if (weights.contains(id)) s.nodes.push_back(id);
       if (!visited[id]) continue;
-      own[id] = !root_[id] && !facts.needed[id] && std::ranges::all_of(uses_[id], [&](const Use& u) {
-        return own[u.reader] || weights[u.reader] == u.operand;
-      });
+      own[id] = !root_[id] && !facts.needed[id] &&
+                std::ranges::all_of(uses_[id], [&](const Use& u) { return own[u.reader] || is_weights(u); });
       if (own[id])
         s.nodes.push_back(id);
       else if (facts.depends[id] && g_[id].numel == pairs && !ir::is_view(g_[id].op))
@@ -300,7 +378,9 @@ class Finder {
     // what is read must be there before the first sum is
     std::vector<NodeId> ends;
     for (const PairSums::Sum& x : s.sums) ends.push_back(x.node);
-    const std::vector<bool> behind = made_of(ends);
+    NodeId last = ends.back();
+    each_memory(s, [&](NodeId base) { last = std::max(last, base); });
+    const std::vector<bool> behind = made_of(ends, last);
     bool good = true;
     each_memory(s, [&](NodeId base) { good = good && !behind[base] && !own[base]; });
     if (!good)
@@ -312,7 +392,10 @@ class Finder {
   std::vector<Refusal>& refusals_;
   std::vector<std::vector<Use>> uses_;
   std::vector<bool> root_;
-  std::vector<Candidate> candidates_;  // descending
+  std::vector<Candidate> candidates_;                                 // descending
+  std::unordered_map<NodeId, std::vector<std::size_t>> with_source_;  // candidates, ascending
+  mutable std::vector<std::uint32_t> mark_;                           // of walks, each of which has a number
+  mutable std::uint32_t marks_ = 0;
   Why reason_;
   bool again_ = false;
 };

@@ -19,8 +19,10 @@ class PairSumsReader : public PairReader {
     std::vector<bool> sources;  // products of every pair
     std::vector<bool> depends;  // made of them
     std::vector<bool> pairs;    // made of them with no other product in between: of values of pairs
-    std::vector<bool> needed;   // stored or made by others in any case
-    std::vector<bool> inside;   // made of no source, and read by values of pairs alone: made again
+    std::vector<NodeId>
+        between;               // what weights are made of, up to products and memory: of these alone is known
+    std::vector<bool> needed;  // whether they are stored or made by others in any case
+    std::vector<bool> inside;  // made of no source, and read by values of pairs alone: made again
   };
   PairSumsReader(const Graph& g, PairSums& sums, const Facts& facts)
       : PairReader(g, sums), s_(sums), facts_(facts), visited_(g.size()) {}

@@ -8,8 +8,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 
 namespace kiln {
 namespace {
@@ -275,6 +278,54 @@ TEST(Fuse, WhatRunsFromBothEndsOfAnAxisIsTwoKernels) {
   EXPECT_EQ(reasons({.axis = 1, .exclusive = true}, false), refused);
   EXPECT_EQ(reasons({.axis = 1, .reverse = true}, false), std::vector<std::string>{});
   EXPECT_EQ(reasons({1}, true), refused);
+}
+
+/// So many layers of h = h + softmax(q k^T) v, with q, k and v made of norm(h), and then the gradient's
+/// products of the weights, each of which reads what a layer far before it has made.
+ir::GraphBuilder deep_network(int layers) {
+  using ir::NodeId;
+  using ir::Op;
+  const DType f = DType::Float32;
+  ir::GraphBuilder b;
+  NodeId h = b.leaf(f, {32, 64});
+  const NodeId count = b.scalar(f, 0);
+  std::vector<NodeId> normal;
+  for (int i = 0; i < layers; ++i) {
+    const NodeId mean = b.op(Op::divide, {b.reduce(Op::reduce_sum, h, 2), count});
+    const NodeId centred = b.op(Op::subtract, {h, mean});
+    const NodeId square = b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 2);
+    normal.push_back(b.op(Op::multiply, {centred, b.op(Op::rsqrt, {square})}));
+    const NodeId q = b.matmul(normal.back(), b.leaf(f, {64, 64}));
+    const NodeId scores = b.matmul(q, b.permute(normal.back(), {1, 0}));
+    const NodeId e = b.op(Op::exp, {b.op(Op::subtract, {scores, b.reduce(Op::reduce_max, scores, 2)})});
+    const NodeId weights = b.op(Op::divide, {e, b.reduce(Op::reduce_sum, e, 2)});
+    h = b.op(Op::add, {h, b.matmul(weights, normal.back())});
+  }
+  for (int i = layers; i-- > 0;) {
+    b.root(b.matmul(b.permute(normal[static_cast<std::size_t>(i)], {1, 0}), h));
+    h = b.op(Op::add, {h, b.matmul(h, b.leaf(f, {64, 64}))});
+  }
+  b.root(h);
+  return b;
+}
+
+TEST(Fuse, PlansDeepNetworksInLinearTime) {
+  double of_a_layer[2];
+  int at = 0;
+  for (const int layers : {30, 600}) {
+    const ir::Graph graph = deep_network(layers).graph;
+    double best = 1e9;
+    for (int run = 0; run < 3; ++run) {
+      const auto start = std::chrono::steady_clock::now();
+      EXPECT_GT(plan::fuse(graph, engine::planning_target()).regions.size(),
+                static_cast<std::size_t>(layers));
+      const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+      best = std::min(best, took.count() / layers);
+    }
+    of_a_layer[at++] = best;
+  }
+  std::printf("fuse: %.0f us a layer of 30, %.0f of 600\n", of_a_layer[0], of_a_layer[1]);
+  EXPECT_LT(of_a_layer[1], 6 * of_a_layer[0]);  // what is quadratic takes 20 times as long
 }
 
 }  // namespace
