@@ -96,29 +96,33 @@ Domain choose_domain(const plan::Graph& g, const plan::Region& region) {
 
 namespace {
 
-Domain of_rows(const plan::Graph& g, const plan::Region& region) {
-  if (region.product != ir::kNoNode) return {Shape(g[region.product].dims), 0, false};
+/// What the nodes of a region say of its rows.
+struct Rows {
   std::vector<Shape> shapes;  // distinct shapes of full nodes, the anchor first
-  std::uint64_t mask = 0;
+  std::uint64_t mask = 0;     // of the anchor's reduced axes
+  bool backwards = false;
+};
+
+Rows rows_of(const plan::Graph& g, const plan::Region& region) {
+  Rows out;
   auto add = [&](std::span<const std::int64_t> dims) {
-    for (const Shape& s : shapes)
+    for (const Shape& s : out.shapes)
       if (std::equal(s.begin(), s.end(), dims.begin(), dims.end())) return;
-    shapes.push_back(Shape(dims));
+    out.shapes.push_back(Shape(dims));
   };
   for (NodeId id : region.nodes)
     if (ir::is_reduce(g[id].op)) {
       add(g[g[id].in[0]].dims);
-      mask = ir::attributes<ir::Reduce>(g[id]).mask;
+      out.mask = ir::attributes<ir::Reduce>(g[id]).mask;
       break;
     }
-  bool backwards = false;
   for (NodeId id : region.nodes) {
     if (!ir::is_scan(g[id].op)) continue;
     const auto scan = ir::attributes<ir::Scan>(g[id]);
-    backwards |= scan.reverse;
-    if (!shapes.empty()) continue;
+    out.backwards |= scan.reverse;
+    if (!out.shapes.empty()) continue;
     add(g[id].dims);
-    mask = std::uint64_t{1} << scan.axis;
+    out.mask = std::uint64_t{1} << scan.axis;
   }
   std::size_t next_row = 0;
   for (NodeId id : region.nodes) {
@@ -129,11 +133,17 @@ Domain of_rows(const plan::Graph& g, const plan::Region& region) {
     }
     add(g[id].op == Op::loop_stack ? g[id].dims.subspan(1) : g[id].dims);
   }
-  if (shapes.size() > 1 && mask == 0) {  // a map: the shape of highest rank leads
-    const auto widest = std::max_element(shapes.begin(), shapes.end(),
+  if (out.shapes.size() > 1 && out.mask == 0) {  // a map: the shape of highest rank leads
+    const auto widest = std::max_element(out.shapes.begin(), out.shapes.end(),
                                          [](const Shape& a, const Shape& b) { return a.rank() < b.rank(); });
-    std::swap(*widest, shapes.front());
+    std::swap(*widest, out.shapes.front());
   }
+  return out;
+}
+
+Domain of_rows(const plan::Graph& g, const plan::Region& region) {
+  if (region.product != ir::kNoNode) return {Shape(g[region.product].dims), 0, false};
+  const auto [shapes, mask, backwards] = rows_of(g, region);
   if (shapes.size() == 1) return {shapes[0], mask, backwards};
 
   const Shape& anchor = shapes[0];

@@ -1,0 +1,83 @@
+// Marks: what they say, and that text without them is the text that is compiled.
+#include "kernel/marks.h"
+
+#include "device/device.h"
+#include "engine/plan.h"
+#include "ir/graph_builder.h"
+#include "lower/lower.h"
+#include "plan/fuse.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+using kernel::Mark;
+
+TEST(Marks, StandWhereTheyWerePut) {
+  const Mark sum{Mark::Of::Expression, 12}, store{Mark::Of::Store, 3};
+  const std::string text =
+      "a = " + kernel::word_of(sum) + "b + c;" + kernel::word_of(store) + kernel::word_of(store) + "\n}\n";
+  EXPECT_EQ(kernel::shown_length(text), std::string("a = b + c;\n}\n").size());
+  const kernel::Unmarked out = kernel::unmark(text);
+  EXPECT_EQ(out.text, "a = b + c;\n}\n");
+  ASSERT_EQ(out.lines.size(), 2u);
+  EXPECT_EQ(out.lines[0], (std::vector<Mark>{sum, store}));
+  EXPECT_TRUE(out.lines[1].empty());
+}
+
+/// Maps, a softmax, a reduction of columns, a scan, a transposition and a product's epilogue.
+std::vector<GraphBuilder> programs() {
+  const DType f = DType::Float32;
+  std::vector<GraphBuilder> out(5);
+  const auto full = [&](GraphBuilder& b) { return b.leaf(f, {64, 1000}); };
+  NodeId x = full(out[0]);
+  const NodeId e = out[0].op(Op::exp, {out[0].op(Op::subtract, {x, out[0].reduce(Op::reduce_max, x, 2)})});
+  out[0].root(out[0].op(Op::divide, {e, out[0].reduce(Op::reduce_sum, e, 2)}));
+  x = full(out[1]);
+  out[1].root(out[1].reduce(Op::reduce_sum, out[1].op(Op::multiply, {x, x}), 1));
+  x = full(out[2]);
+  out[2].root(out[2].op(Op::tanh, {out[2].permute(out[2].op(Op::sqrt, {x}), {1, 0})}));
+  x = out[3].leaf(DType::Float16, {500});
+  out[3].root(out[3].op(Op::less, {out[3].op(Op::lgamma, {x}), x}));
+  const NodeId p = out[4].matmul(out[4].leaf(DType::Int32, {64, 32}), out[4].leaf(DType::Int32, {32, 48}));
+  out[4].root(out[4].op(Op::relu, {out[4].op(Op::add, {p, out[4].leaf(DType::Int32, {48})})}));
+  return out;
+}
+
+TEST(Marks, TextWithoutThemIsWhatIsCompiled) {
+  std::size_t kernels = 0;
+  for (const Device device : {Device::cpu(), Device::null()}) {
+    const auto compiler = device::at(device).compiler();
+    const schedule::Target& target = engine::planning_target(device);
+    for (const GraphBuilder& b : programs()) {
+      const plan::Regions regions = plan::fuse(b.graph, target);
+      for (const plan::Region& r : regions.regions) {
+        if (r.kind != plan::Region::Kind::Fused && r.kind != plan::Region::Kind::Contraction) continue;
+        const lower::Lowered l = lower::lower(b.graph, regions, r, target);
+        EXPECT_EQ(kernel::unmark(kernel::print_marked(l.kernel)).text, kernel::print(l.kernel));
+        if (compiler->stages().empty()) continue;  // a build without compilers
+        device::Unit unit{&l.kernel, "kiln_test", 1, nullptr};
+        const std::string plain = compiler->source(unit);
+        EXPECT_EQ(kernel::unmark(plain).text, plain);
+        unit.marked = true;
+        const std::string marked = compiler->source(unit);
+        EXPECT_GT(marked.size(), plain.size());
+        EXPECT_EQ(kernel::unmark(marked).text, plain);
+        ++kernels;
+      }
+    }
+    if (!compiler->stages().empty()) {
+      EXPECT_GT(kernels, 4u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kiln
