@@ -181,7 +181,7 @@ class Builder {
         n.loc.line(), {n.in.begin(), n.in.end()}};
   }
 
-  /// The loop IR, and every stage that the compiler itself makes. The first of these is made of marked text.
+  /// The loop IR, and every stage that the compiler itself makes.
   void add_sources(const RegionFacts::Kernel& k, FusionReport::Kernel& out) const {
     const KernelLines lines(*k.lowered);
     const auto add = [&](std::string_view stage, const std::string& marked) {
@@ -191,15 +191,10 @@ class Builder {
     };
     add("kernel", kernel::print_marked(k.lowered->kernel));
     const std::shared_ptr<const device::Compiler> compiler = device::at(device_).compiler();
-    device::Unit unit{&k.lowered->kernel, symbol_of(k.code->key), k.code->instances, nullptr};
+    const device::Unit unit{&k.lowered->kernel, symbol_of(k.code->key), k.code->instances, nullptr, true};
     for (const device::Stage& stage : compiler->stages()) {
       if (stage.name == "sass") continue;
-      unit.marked = stage.name == compiler->stages().front().name;
-      const std::optional<std::string> text = compiler->text(stage.name, unit);
-      if (text && unit.marked)
-        add(stage.name, *text);
-      else if (text)
-        out.sources.emplace(stage.name, *text);
+      if (const std::optional<std::string> text = compiler->text(stage.name, unit)) add(stage.name, *text);
     }
   }
 

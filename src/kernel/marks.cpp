@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <sstream>
+#include <string_view>
 
 namespace kiln::kernel {
 namespace {
@@ -23,6 +25,38 @@ std::size_t shown_length(const std::string& text) {
     inside = inside && c != kEnd;
   }
   return length;
+}
+
+std::string mark_assembly(const std::string& assembly,
+                          const std::function<std::vector<Mark>(std::uint32_t, std::uint32_t)>& of) {
+  std::string out, marks;
+  bool debug = false;  // inside of what debuggers read
+  std::istringstream in(assembly);
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t first = std::min(line.find_first_not_of(" \t"), line.size());
+    const std::string_view text = std::string_view(line).substr(first);
+    if (text.starts_with(".section")) debug = text.find(".debug_") != text.npos;
+    if (debug || text.starts_with(".file") || text.starts_with(".Ltmp") || text.starts_with("$L__tmp"))
+      continue;
+    if (text.starts_with(".loc")) {
+      // of a function that was inlined, the place that it was inlined at
+      const std::size_t outer = line.find("inlined_at");
+      std::istringstream words(line.substr(outer == line.npos ? first + 4 : outer + 10));
+      std::uint32_t file = 0, number = 0, column = 0;
+      words >> file >> number >> column;
+      marks.clear();
+      if (number > 0)
+        for (const Mark mark : of(number, column)) marks += word_of(mark);
+      continue;
+    }
+    out += line;
+    if (!text.empty() && text[0] != '.' && text[0] != '#' && text[0] != '/' && !text.ends_with(':'))
+      out += marks;
+    if (text.ends_with(':') && !text.starts_with(".L") && !text.starts_with("$L"))
+      marks.clear();  // a function
+    out += '\n';
+  }
+  return out;
 }
 
 Unmarked unmark(const std::string& text) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,13 @@ struct Unmarked {
   std::vector<std::vector<Mark>> lines;  // the marks of each line
 };
 Unmarked unmark(const std::string& text);
+
+/// Assembly whose .loc lines name lines of a source, with the marks of these lines: `of` has the marks of a
+/// line that .loc names by its number and column. Lines and sections that are there for debuggers alone are
+/// left out.
+std::string mark_assembly(
+    const std::string& assembly,
+    const std::function<std::vector<Mark>(std::uint32_t line, std::uint32_t column)>& of);
 
 /// print() with marks.
 std::string print_marked(const Kernel& kernel);

@@ -32,6 +32,23 @@ TEST(Marks, StandWhereTheyWerePut) {
   EXPECT_TRUE(out.lines[1].empty());
 }
 
+TEST(Marks, ComeToAssemblyByItsLocations) {
+  const std::string text =
+      "\t.file\t1 \"kernel\"\nf:\n\tpush\n\t.loc\t1 13 0 # kernel:13:0\n\tadd\n.Ltmp0:\n\t.loc\t1 0 0\n"
+      "\tret\n\t.loc 1 7 2, function_name $L, inlined_at 1 4 1\n\tmul\n\t.section\t.debug_line\n\t.byte 1\n"
+      "\t.section\t.note\n\tend\n";
+  const auto of = [](std::uint32_t line, std::uint32_t column) {
+    return std::vector<Mark>{{column == 0 ? Mark::Of::Expression : Mark::Of::Store, line}};
+  };
+  const kernel::Unmarked out = kernel::unmark(kernel::mark_assembly(text, of));
+  EXPECT_EQ(out.text, "f:\n\tpush\n\tadd\n\tret\n\tmul\n\t.section\t.note\n\tend\n");
+  ASSERT_EQ(out.lines.size(), 7u);
+  EXPECT_TRUE(out.lines[1].empty());
+  EXPECT_EQ(out.lines[2], (std::vector<Mark>{{Mark::Of::Expression, 13}}));
+  EXPECT_TRUE(out.lines[3].empty());
+  EXPECT_EQ(out.lines[4], (std::vector<Mark>{{Mark::Of::Store, 4}}));
+}
+
 /// Maps, a softmax, a reduction of columns, a scan, a transposition and a product's epilogue.
 std::vector<GraphBuilder> programs() {
   const DType f = DType::Float32;

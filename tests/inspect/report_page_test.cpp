@@ -106,7 +106,7 @@ TEST_F(ReportPage, LinesOfCodeAreJoinedWithTheirOperations) {
   for (const char* device : {"cpu", "null"}) {
     SCOPED_TRACE(device);
     const std::string code = device == std::string("cpu") ? "ll" : "cu";
-    std::size_t joined = 0, roots = 0;
+    std::size_t joined = 0, roots = 0, asked = 0, in_assembly = 0;
     for (const Json& plan : plans(page_of(device, program)))
       for (const Json& region : plan.at("regions"))
         for (const Json& kernel : region.at("kernels")) {
@@ -121,6 +121,11 @@ TEST_F(ReportPage, LinesOfCodeAreJoinedWithTheirOperations) {
                   << kernel.at("sources").at(stage).get<std::string>();
               ++joined;
             }
+            for (const char* assembly : {"asm", "ptx"})
+              if (kernel.at("sources").contains(assembly)) {
+                ++asked;
+                in_assembly += !lines_of(kernel, assembly, id).empty();
+              }
             if (node.at("op") != "sqrt") continue;
             ++roots;
             const std::vector<std::string> lines = lines_of(kernel, "kernel", id);
@@ -130,6 +135,7 @@ TEST_F(ReportPage, LinesOfCodeAreJoinedWithTheirOperations) {
           }
         }
     EXPECT_GT(joined, 6u);
+    EXPECT_GE(in_assembly * 4, asked * 3);  // an operation may be part of another's instruction
     EXPECT_EQ(roots, 1u);
     std::remove((directory_ / "page.html").c_str());
   }

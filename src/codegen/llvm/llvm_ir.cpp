@@ -24,7 +24,7 @@ FunctionEmitter::FunctionEmitter(const Kernel& kernel, const LlvmTarget& target,
   fn_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
   fn_->addFnAttr(llvm::Attribute::NoUnwind);
   for (unsigned i : {0u, 3u}) fn_->addParamAttr(i, llvm::Attribute::NoAlias);
-  if (marked_) begin_marks(*fn_);
+  if (marked_) b_.SetCurrentDebugLocation(mark_here_ = begin_marks(*fn_));
   fn_->addFnAttr("prefer-vector-width", std::to_string(target.vector_bytes * 8));
   fn_->addFnAttr("min-legal-vector-width", std::to_string(target.vector_bytes * 8));
 }

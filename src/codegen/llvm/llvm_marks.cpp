@@ -31,15 +31,17 @@ class Writer final : public llvm::AssemblyAnnotationWriter {
 
 }  // namespace
 
-void begin_marks(llvm::Function& function) {
+llvm::DebugLoc begin_marks(llvm::Function& function) {
   llvm::DIBuilder builder(*function.getParent());
   llvm::DIFile* const file = builder.createFile("kernel", "");
-  builder.createCompileUnit(llvm::dwarf::DW_LANG_C, file, "Kiln", false, "", 0);
+  builder.createCompileUnit(llvm::dwarf::DW_LANG_C, file, "Kiln", false, "", 0, "",
+                            llvm::DICompileUnit::LineTablesOnly);
   function.setSubprogram(
       builder.createFunction(file, function.getName(), function.getName(), file, 0,
                              builder.createSubroutineType(builder.getOrCreateTypeArray({})), 0,
                              llvm::DINode::FlagZero, llvm::DISubprogram::SPFlagDefinition));
   builder.finalize();
+  return llvm::DILocation::get(function.getContext(), 0, 0, function.getSubprogram());
 }
 
 llvm::DebugLoc location_of(const llvm::Function& function, Mark mark) {
@@ -48,12 +50,17 @@ llvm::DebugLoc location_of(const llvm::Function& function, Mark mark) {
   return llvm::DILocation::get(function.getContext(), mark.number + 1, column, function.getSubprogram());
 }
 
+std::vector<Mark> mark_at(std::uint32_t line, std::uint32_t column) {
+  if (line == 0 || column >= kKinds.size()) return {};
+  return {{kKinds[column], line - 1}};
+}
+
 std::string print_with_marks(llvm::Module& module) {
   std::unordered_map<const llvm::Value*, Mark> marks;
   for (const llvm::Function& f : module)
     for (const llvm::Instruction& i : llvm::instructions(f))
       if (const llvm::DebugLoc& at = i.getDebugLoc(); at && at.getLine() > 0)
-        marks.insert({&i, {kKinds[at.getCol()], at.getLine() - 1}});
+        marks.insert({&i, mark_at(at.getLine(), at.getCol()).front()});
   llvm::StripDebugInfo(module);
   Writer writer(marks);
   std::string text;

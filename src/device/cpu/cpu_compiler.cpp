@@ -48,7 +48,7 @@ class CpuCompiler final : public device::Compiler {
     return compiles() ? std::span<const device::Stage>(kStages) : std::span<const device::Stage>();
   }
   std::optional<std::string> text(std::string_view stage, const device::Unit& unit) const override {
-    return stage == "asm" ? assembly_text(*unit.kernel, unit.symbol, target_) : source(unit);
+    return stage == "asm" ? assembly_text(*unit.kernel, unit.symbol, target_, unit.marked) : source(unit);
   }
 
   device::Binary compile(const device::Unit& unit) const override {

@@ -141,11 +141,13 @@ std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, c
   return text;
 }
 
-std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target) {
+std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target,
+                          bool marked) {
   llvm::LLVMContext context;
-  auto module = build(kernel, symbol, target, context);
+  auto module = build(kernel, symbol, target, context, marked);
   const auto bytes = generate(*module, target, llvm::CodeGenFileType::AssemblyFile);
-  return {bytes.begin(), bytes.end()};
+  const std::string text(bytes.begin(), bytes.end());
+  return marked ? kernel::mark_assembly(text, codegen::mark_at) : text;
 }
 
 std::vector<std::uint8_t> compile_text(const std::string& text, const std::string& name,

@@ -26,7 +26,8 @@ std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::strin
 /// `marked`: with marks (kernel/marks.h).
 std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target,
                       bool marked = false);
-std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
+std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target,
+                          bool marked = false);
 
 /// Links object code into the process (for its whole life): its functions `<symbol>`, and those of the other
 /// sections that it has. CompileError when the object cannot be linked.

@@ -3,6 +3,7 @@
 #include "codegen/cuda/cuda_c.h"
 #include "codegen/cuda/cuda_template.h"
 #include "device/cuda/driver.h"
+#include "kernel/marks.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/trace_option.h"
@@ -115,6 +116,15 @@ std::optional<std::string> SourceCompiler::text(std::string_view stage, const de
   if (!nvrtc().available) {
     warn_once("nvrtc", cat("no PTX and no SASS is written: ", nvrtc().reason));
     return std::nullopt;
+  }
+  if (stage == "ptx" && unit.marked) {  // by the lines of the CUDA C
+    const kernel::Unmarked plain = kernel::unmark(source.text);
+    CompileOptions options = kernel_options();
+    options.extra.emplace_back("--generate-line-info");
+    const auto of_line = [&](std::uint32_t line, std::uint32_t) {
+      return line <= plain.lines.size() ? plain.lines[line - 1] : std::vector<kernel::Mark>();
+    };
+    return kernel::mark_assembly(ptx_text(plain.text, source.name, arch_for(unit), options), of_line);
   }
   if (stage == "ptx") return ptx_text(source.text, source.name, arch_for(unit), kernel_options());
   const Code code = cuda::compile(source.text, source.name, arch_for(unit), kernel_options());
