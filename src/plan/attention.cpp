@@ -19,7 +19,6 @@ using ir::Op;
 using ir::OpKind;
 
 constexpr std::int64_t kMostMatrices = 1 << 20;  // of a batch: each operand has a table of offsets
-constexpr int kFreePrims = 24;  // nodes made of no memory that are computed again for each reader
 constexpr int kTries = 16;
 
 struct Use {
@@ -35,7 +34,7 @@ class Finder {
         uses_(g.size()),
         root_(g.size()),
         kept_for_(g.size()),
-        free_(g.size(), -1),
+        free_(values_without_memory(g)),
         taken_(g.size()),
         makes_again_(g.size()),
         weights_(g.size(), -1) {
@@ -48,7 +47,6 @@ class Finder {
       for (std::size_t k = 0; k < g[id].in.size(); ++k)
         uses_[g[id].in[k]].push_back({id, static_cast<int>(k)});
     for (NodeId r : g.roots) root_[r] = true;
-    for (NodeId id = 0; id < g.size(); ++id) free_[id] = cost_without_memory(id);
   }
 
   std::vector<Attention> run() {
@@ -63,27 +61,6 @@ class Finder {
   }
 
  private:
-  /// Nodes below a value that is made of indices and numbers alone, or -1.
-  int cost_without_memory(NodeId id) const {
-    const GraphNode& n = g_[id];
-    switch (ir::info(n.op).kind) {
-      case OpKind::Scalar:
-      case OpKind::Iota: return 0;
-      case OpKind::View:
-        if (n.op == Op::pad || n.op == Op::update_at || n.op == Op::slice_at || n.op == Op::arrange)
-          return -1;
-        return free_[n.in[0]];
-      case OpKind::Cast:
-      case OpKind::Elementwise: {
-        int cost = 1;
-        for (std::size_t k = 0; k < n.in.size() && cost >= 0; ++k)
-          cost = free_[n.in[k]] < 0 ? -1 : cost + free_[n.in[k]];
-        return cost > kFreePrims ? -1 : cost;
-      }
-      default: return -1;
-    }
-  }
-
   /// The last product that a value is made of without a reduction in between, and that has as many elements.
   NodeId product_below(NodeId from, std::int64_t numel) const {
     std::vector<NodeId> stack{from};
@@ -244,7 +221,7 @@ class Finder {
                                      : because(FusionReason::NotOneScore, ir::info(g_[other].op).name));
     }
     std::vector<bool> inside = claimed;
-    for (NodeId id = 0; id < g_.size(); ++id) inside[id] = inside[id] || (free_[id] >= 0 && !depends[id]);
+    for (NodeId id = 0; id < g_.size(); ++id) inside[id] = inside[id] || (free_[id] && !depends[id]);
     TermReader reader(g_, a, inside, depends);
     const GraphNode& p = g_[a.product];
     const std::optional<Reading> w = reader.weights(p.in[0], frame_of(g_[p.in[0]].dims, true));
@@ -311,7 +288,7 @@ class Finder {
   std::vector<std::vector<Use>> uses_;
   std::vector<bool> root_;
   std::vector<bool> kept_for_;  // sums over pairs read it from memory
-  std::vector<int> free_;
+  std::vector<bool> free_;      // made again for each reader
   std::vector<bool> taken_;
   std::vector<bool> makes_again_;  // a node of sums over pairs
   std::vector<int> weights_;       // of each of the sums the operand that is the weights; else -1

@@ -37,7 +37,7 @@ struct Candidate {
 class Finder {
  public:
   Finder(const Graph& g, std::vector<Refusal>& refusals)
-      : g_(g), refusals_(refusals), uses_(g.size()), root_(g.size()) {
+      : g_(g), refusals_(refusals), uses_(g.size()), root_(g.size()), free_(values_without_memory(g)) {
     for (NodeId id = 0; id < g.size(); ++id)
       for (std::size_t k = 0; k < g[id].in.size(); ++k)
         uses_[g[id].in[k]].push_back({id, static_cast<int>(k)});
@@ -205,8 +205,9 @@ class Finder {
     return needed;
   }
 
-  /// Elementwise values of no source that values of pairs alone read.
-  std::vector<bool> read_by_pairs_alone(const std::vector<bool>& depends) const {
+  /// Elementwise values of no source that are made again: those that values of pairs alone read, and those
+  /// that no memory is read for.
+  std::vector<bool> made_inside(const std::vector<bool>& depends) const {
     std::vector<bool> out(g_.size());
     for (NodeId id = g_.size(); id-- > 0;) {
       const GraphNode& n = g_[id];
@@ -216,6 +217,7 @@ class Finder {
         return out[u.reader] || (depends[u.reader] && ir::is_elementwise(g_[u.reader].op));
       });
     }
+    for (NodeId id = 0; id < g_.size(); ++id) out[id] = out[id] || (free_[id] && !depends[id]);
     return out;
   }
 
@@ -232,7 +234,7 @@ class Finder {
       facts.depends = made_of(sources);
       facts.pairs = values_of_pairs(sources);
       facts.needed = needed_by_others(members, sources, facts);
-      facts.inside = read_by_pairs_alone(facts.depends);
+      facts.inside = made_inside(facts.depends);
       const Candidate& first = candidates_[members.front()];
       const ir::Dims dims = g_[g_[first.node].in[first.operand]].dims;
       const std::int64_t a = dims[dims.size() - 2], b = dims[dims.size() - 1];
@@ -247,9 +249,11 @@ class Finder {
     return std::nullopt;
   }
 
-  /// again_: members became fewer.
+  /// again_: members became fewer. `turned`: of square weights the first axis is j. `settled`: which axis is
+  /// which is known.
   std::optional<PairSums> read(std::vector<std::size_t>& members, const PairSumsReader::Facts& facts,
-                               std::int64_t rows, std::int64_t columns, bool turned = false) {
+                               std::int64_t rows, std::int64_t columns, bool turned = false,
+                               bool settled = false) {
     again_ = false;
     PairSums s;
     s.rows = rows;
@@ -261,8 +265,8 @@ class Finder {
     for (std::size_t m = 0; m < members.size(); ++m) {
       const Candidate& c = candidates_[members[m]];
       const bool added = reader.add(c.node, c.operand, turned);
-      if (added && m == 0 && rows == columns && !turned && reader.wrong_way())
-        return read(members, facts, rows, columns, true);
+      if (added && m == 0 && !settled && reader.wrong_way())
+        return read(members, facts, columns, rows, rows == columns, true);
       // one product and a sum over columns: the forward pass, which the other finder knows
       const bool forward = added && !s.sums.back().over_rows && c.sources.size() == 1;
       if (added && !forward) continue;
@@ -310,7 +314,7 @@ class Finder {
   const Graph& g_;
   std::vector<Refusal>& refusals_;
   std::vector<std::vector<Use>> uses_;
-  std::vector<bool> root_;
+  std::vector<bool> root_, free_;      // free_: made again for each reader
   std::vector<Candidate> candidates_;  // descending
   Why reason_;
   bool again_ = false;
