@@ -190,6 +190,8 @@ KILN_PRODUCT(64, "n128", f16, "%64, %65, %66, %67", "%68", "%69", "%70")
 #undef KILN_SUMS_16
 #undef KILN_SUMS
 
+/// Ends the life of what a sum held, before products that do not keep it.
+__device__ __forceinline__ void forget(float& x) { asm volatile("" : "=f"(x)); }
 /// Keeps the compiler from moving a sum across products that are under way.
 __device__ __forceinline__ void pin(float& x) { asm volatile("" : "+f"(x)::"memory"); }
 

@@ -18,14 +18,16 @@ __device__ __forceinline__ bool is_odd(uint32 pair) {
 __device__ __forceinline__ bool has_odd(const Element* from, int64 stride, int width, int c0, int c1) {
   const int words = (width + 7) / 8, lane = threadIdx.x % 32;
   bool odd = false;
+  // no load waits for what another one found
+#pragma unroll 8
   for (int at = lane; at < (c1 - c0) * words; at += 32) {
     const int row = at / words, d = (at - row * words) * 8;
     const Element* const here = from + (c0 + row) * stride + d;
     if (Config::kAligned && d + 8 <= width) {
       const uint4 x = *reinterpret_cast<const uint4*>(here);
-      odd = odd || is_odd(x.x) || is_odd(x.y) || is_odd(x.z) || is_odd(x.w);
+      odd |= is_odd(x.x) | is_odd(x.y) | is_odd(x.z) | is_odd(x.w);
     } else {
-      for (int k = 0; k < 8 && d + k < width; ++k) odd = odd || is_odd(here[k].bits);
+      for (int k = 0; k < 8 && d + k < width; ++k) odd |= is_odd(here[k].bits);
     }
   }
   return odd;
@@ -33,8 +35,8 @@ __device__ __forceinline__ bool has_odd(const Element* from, int64 stride, int w
 
 __device__ __forceinline__ void run_pair_flags(const Args& args) {
   const PairShape& shape = args.shape;
-  const int64 item = int64(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
-  const int b = int(item / shape.blocks), tile = int(item - int64(b) * shape.blocks);
+  const int item = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
+  const int b = item / shape.blocks, tile = item - b * shape.blocks;
   if (b >= shape.batch) return;
   const int c0 = tile * kFlagColumns,
             c1 = c0 + kFlagColumns < shape.columns ? c0 + kFlagColumns : shape.columns;

@@ -1,10 +1,13 @@
 // What the main loops of sums over pairs share: what becomes of products in registers. A warp holds
 // kFragments fragments of 16 rows as mma.sync and wgmma leave them: lane 4 g + q has rows g and g + 8,
-// columns 8 n + 2 q and + 1; value e of row g + 8 h and columns n is number 4 n + 2 h + e.
+// columns 8 n + 2 q and + 1; value e of row g + 8 h and columns n is number 4 n + 2 h + e. What depends on a
+// row alone is in registers, what depends on a column alone in shared memory, made once for each tile.
 #pragma once
 
 constexpr int kProducts = Config::kProducts, kOperands = Config::kOperands, kSums = Config::kSums,
-              kReductions = Config::kReductions;
+              kReductions = Config::kReductions, kRowValues = Config::kRowValues,
+              kColumnValues = Config::kColumnValues;
+constexpr int kValueBytes = kColumnValues * kColumns * 4;  // of a tile, in shared memory: value by value
 constexpr int kPieces = (Config::kOut + Config::kPiece - 1) / Config::kPiece,
               kPieceTiles = Config::kPiece / 8;  // tiles: of 8 columns
 
@@ -37,6 +40,18 @@ __device__ __forceinline__ void each(const F& f) {
   }
 }
 
+/// Makes the values of the columns of a tile that begins at c0; by one warp.
+__device__ __forceinline__ void store_column_values(const Args& args, int b, int c0, uint32 to) {
+  if constexpr (kColumnValues > 0)
+#pragma unroll
+    for (int at = threadIdx.x % 32 * 2; at < kColumns; at += 64) {
+      float made[kColumnValues > 0 ? kColumnValues : 1][2];
+      column_values(args, b, c0 + at, made);
+#pragma unroll
+      for (int n = 0; n < kColumnValues; ++n) store_shared_pair(to + (n * kColumns + at) * 4, made[n]);
+    }
+}
+
 typedef float Products[kProducts][kFragments][kColumns / 2];
 /// Weights of 16 columns, as the first operands of products.
 typedef uint32 Weights[kSums > 0 ? kSums : 1][kFragments][4];
@@ -47,6 +62,7 @@ struct PairRows {
   int b, row0, warp;  // the matrix; the block's first row; the warp among those with rows
   float sum[kSums > 0 ? kSums : 1][kFragments][kPieces][4 * kPieceTiles];
   float reduced[kReductions > 0 ? kReductions : 1][kFragments][2];
+  float of_rows[kRowValues > 0 ? kRowValues : 1][kFragments][2];
 
   __device__ __forceinline__ PairRows(const Args& args, int warp) : args(args), b(0), row0(0), warp(warp) {}
 
@@ -68,6 +84,16 @@ struct PairRows {
 #pragma unroll
       for (int f = 0; f < kFragments; ++f) reduced[kN][f][0] = reduced[kN][f][1] = none;
     });
+    if constexpr (kRowValues > 0)
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float made[kRowValues > 0 ? kRowValues : 1][2];
+          row_values(args, b, row_of(f, h), made);
+#pragma unroll
+          for (int n = 0; n < kRowValues; ++n) of_rows[n][f][h] = made[n][0];
+        }
   }
 
   __device__ __forceinline__ int row_of(int f, int half) const {
@@ -81,36 +107,77 @@ struct PairRows {
     r = kKind == kReducesSum ? r + value : kKind == kReducesMax ? greatest(r, value) : least(r, value);
   }
 
-  /// The weights of columns c0 + 16 step and on; what is reduced is added.
-  template <bool Whole>
-  __device__ __forceinline__ void weigh(const Products& s, int c0, int step, Weights& w) {
+  /// Calls f for the pairs of columns c0 + 16 step and on of each row: f(given, row, column, what exists, f,
+  /// half, number in s, number in a weight's operand). `values`: those of the tile's columns, in shared
+  /// memory. Products, of which there are First, are left for f to fill in.
+  template <int First, bool Whole, class F>
+  __device__ __forceinline__ void each_pair(int c0, int step, uint32 values, const F& f) const {
     const bool ragged = !Whole && c0 + kColumns > args.shape.columns;
 #pragma unroll
-    for (int f = 0; f < kFragments; ++f)
+    for (int half = 0; half < 2; ++half) {
+      const int at = 16 * step + half * 8 + threadIdx.x % 4 * 2, c = c0 + at;
+      const bool there[2] = {!ragged || c < args.shape.columns, !ragged || c + 1 < args.shape.columns};
+      float given[First + kRowValues + kColumnValues][2];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int c = c0 + 16 * step + e / 2 * 8 + threadIdx.x % 4 * 2;
-        float given[kProducts][2], made[kSums + kReductions][2];
+      for (int n = 0; n < kColumnValues; ++n)
+        load_shared_pair(values + (n * kColumns + at) * 4, given[First + kRowValues + n]);
 #pragma unroll
-        for (int p = 0; p < kProducts; ++p) {
-          given[p][0] = s[p][f][8 * step + 2 * e];
-          given[p][1] = s[p][f][8 * step + 2 * e + 1];
+      for (int i = 0; i < kFragments; ++i)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+#pragma unroll
+          for (int n = 0; n < kRowValues; ++n) given[First + n][0] = given[First + n][1] = of_rows[n][i][h];
+          f(given, row_of(i, h), c, there, i, h, 8 * step + 4 * half + 2 * h, 2 * half + h);
         }
-        if constexpr (Whole && Config::kMasks)
-          weights_whole(args, b, row_of(f, e % 2), c, given, made);
-        else
-          weights(args, b, row_of(f, e % 2), c, given, made);
-        const bool first = !ragged || c < args.shape.columns, second = !ragged || c + 1 < args.shape.columns;
+    }
+  }
+
+  static __device__ __forceinline__ uint32 operand(const float (&x)[2], const bool (&there)[2]) {
+    return pair_of(there[0] ? x[0] : 0.0f, there[1] ? x[1] : 0.0f, Element{});
+  }
+
+  /// The first product becomes what weights are made of.
+  template <bool Whole>
+  __device__ __forceinline__ void weigh_early(Products& s, int c0, int step, uint32 values) const {
+    each_pair<1, Whole>(c0, step, values,
+                        [&](auto& given, int r, int c, const bool(&)[2], int f, int, int at, int) {
+                          float* const here = &s[0][f][at];
+                          given[0][0] = here[0];
+                          given[0][1] = here[1];
+                          float made[1][2];
+                          if constexpr (Whole && Config::kMasks)
+                            early_whole(args, b, r, c, given, made);
+                          else
+                            early(args, b, r, c, given, made);
+                          here[0] = made[0][0];
+                          here[1] = made[0][1];
+                        });
+  }
+
+  /// The weights of columns c0 + 16 step and on; what is reduced is added.
+  template <bool Whole>
+  __device__ __forceinline__ void weigh(const Products& s, int c0, int step, uint32 values, Weights& w) {
+    each_pair<kProducts, Whole>(
+        c0, step, values,
+        [&](auto& given, int r, int c, const bool(&there)[2], int f, int h, int at, int to) {
 #pragma unroll
-        for (int m = 0; m < kSums;
-             ++m)  // beyond the last column memory is 0, and what is made of it anything
-          w[m][f][e] = pair_of(first ? made[m][0] : 0.0f, second ? made[m][1] : 0.0f, Element{});
-        each<kReductions>([&](auto n) {
-          constexpr int kN = decltype(n)::value;
-          if (first) reduce<kN>(f, e % 2, made[kSums + kN][0]);
-          if (second) reduce<kN>(f, e % 2, made[kSums + kN][1]);
+          for (int p = 0; p < kProducts; ++p) {
+            given[p][0] = s[p][f][at];
+            given[p][1] = s[p][f][at + 1];
+          }
+          float made[kSums + kReductions][2];
+          if constexpr (Whole && Config::kMasks)
+            weights_whole(args, b, r, c, given, made);
+          else
+            weights(args, b, r, c, given, made);
+#pragma unroll
+          for (int m = 0; m < kSums; ++m) w[m][f][to] = operand(made[m], there);
+          each<kReductions>([&](auto n) {
+            constexpr int kN = decltype(n)::value;
+            if (there[0]) reduce<kN>(f, h, made[kSums + kN][0]);
+            if (there[1]) reduce<kN>(f, h, made[kSums + kN][1]);
+          });
         });
-      }
   }
 
   /// Whether a low tile adds nothing to the rows of this thread.

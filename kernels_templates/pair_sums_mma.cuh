@@ -15,7 +15,7 @@ constexpr int pitches_before(int operand) {
   return total;
 }
 constexpr int kRowBytes = kRows * pitches_before(kProducts),
-              kStageBytes = kColumns * pitches_before(kOperands);
+              kOperandBytes = kColumns * pitches_before(kOperands), kStageBytes = kOperandBytes + kValueBytes;
 
 template <int P>
 __device__ __forceinline__ const Element* rows_of(const Args& args, int b) {
@@ -56,6 +56,7 @@ struct PairBlock {
       copy_rows<kColumns, 2 * steps_of(kO), depth_of(kO), pitch_of(kO)>(
           stage + kColumns * pitches_before(kO), from[kO], args.shape.y_row[kO], c0, args.shape.columns);
     });
+    if (threadIdx.x < 32) store_column_values(args, rows.b, c0, stage + kOperandBytes);
   }
 
   /// Product P of a tile.
@@ -112,10 +113,11 @@ struct PairBlock {
   /// Weights of a tile, and what they add.
   template <bool Whole>
   __device__ __forceinline__ void add_tile(const Products& s, int c0, uint32 stage) {
+    const uint32 values = fresh(stage + kOperandBytes);
 #pragma unroll
     for (int step = 0; step < kColumns / 16; ++step) {
       Weights w;
-      rows.weigh<Whole>(s, c0, step, w);
+      rows.weigh<Whole>(s, c0, step, values, w);
       each<kSums>([&](auto m) { add<decltype(m)::value>(w, stage, step); });
     }
   }

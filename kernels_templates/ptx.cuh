@@ -50,6 +50,19 @@ __device__ __forceinline__ uint32 load_shared(uint32 from) {
   return x;
 }
 
+/// Two floats at a multiple of 8 bytes. A load may move and be left out: its address comes from fresh(),
+/// which is called behind the barrier that it must stay behind.
+__device__ __forceinline__ void store_shared_pair(uint32 to, const float (&x)[2]) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x[0]), "f"(x[1]) : "memory");
+}
+__device__ __forceinline__ void load_shared_pair(uint32 from, float (&x)[2]) {
+  asm("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x[0]), "=f"(x[1]) : "r"(from));
+}
+__device__ __forceinline__ uint32 fresh(uint32 address) {
+  asm volatile("" : "+r"(address)::"memory");
+  return address;
+}
+
 /// Four 8 × 8 matrices of 16-bit elements; lane l has the address of row l % 8 of matrix l / 8. Lane 4 g + q
 /// gets elements 2 q and 2 q + 1 of row g of each; transposed: of column g.
 template <bool Transposed>

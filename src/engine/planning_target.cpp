@@ -69,7 +69,7 @@ const schedule::Target& planning_target(Device device) {
   kept.target.epilogues = t.epilogues && !off.epilogue;
   const bool preferred = templates_preferred().load(std::memory_order_relaxed);
   kept.target.templates = t.gpu && slow && preferred ? schedule::Target::Templates::All : t.templates;
-  kept.target.pair_sums = t.pair_sums && (!t.gpu || preferred);
+  kept.target.pair_sums = t.pair_sums && (slow || !t.gpu) && !off.attention;
   if (off.epilogue) kept.target.templates = schedule::Target::Templates::None;
   return kept.target;
 }

@@ -176,7 +176,7 @@ class AttentionLowering final : PairKernel {
     const Parameters& p = parameters(a_.v);
     E at = integer(0);
     for (std::size_t i = a_.v.parts.size(); i-- > 0;)  // the last part is the outermost
-      at = at * p.extents[i] + coordinate(batch, p.divisors[i], p.extents[i]);
+      at = at * p.extents[i] + coordinate(batch, a_.v, i);
     h.results.push_back(
         (~load(b, DType::Bool, at * param(tiles) + tile)).id);  // a flag says what is not finite
     return h;

@@ -59,6 +59,7 @@ Hook PairKernel::begin(const std::string& name, std::initializer_list<E*> coordi
     h.params.push_back(static_cast<std::uint32_t>(c->node().imm));
   }
   known_.clear();
+  reciprocals_.clear();
   return h;
 }
 
@@ -115,16 +116,27 @@ const PairKernel::Parameters& PairKernel::parameters(const MatrixMemory& m) {
   return p;
 }
 
-E PairKernel::coordinate(E number, E divisor, E extent) {
-  const E at = kernel::index_div(number, divisor);
-  return at - kernel::index_div(at, extent) * extent;
+/// In 32 bits, which hold a matrix's number: a GPU divides 64 bits by a call.
+E PairKernel::quotient(E number, E divisor) const {
+  const auto narrow = [](E x) { return kernel::cast(x, DType::UInt32); };
+  return kernel::cast(narrow(number) / narrow(divisor), DType::Int64);
+}
+
+E PairKernel::coordinate(E number, const MatrixMemory::Part& part, E divisor, E extent) {
+  const E at = part.divisor == 1 ? number : quotient(number, divisor);
+  return part.divisor * part.extent >= pairs_.batch ? at : at - quotient(at, extent) * extent;
+}
+
+E PairKernel::coordinate(E number, const MatrixMemory& m, std::size_t part) {
+  const Parameters& p = parameters(m);
+  return coordinate(number, m.parts[part], p.divisors[part], p.extents[part]);
 }
 
 E PairKernel::first_element(const MatrixMemory& m, E batch) {
   const Parameters& p = parameters(m);
   E at{};
   for (std::size_t i = 0; i < m.parts.size(); ++i) {
-    const E step = coordinate(batch, p.divisors[i], p.extents[i]) * p.strides[i];
+    const E step = coordinate(batch, m, i) * p.strides[i];
     at = at ? at + step : step;
   }
   return at ? at : integer(0);
@@ -162,6 +174,10 @@ E PairKernel::term(TermId id, const Place& at) {
   return value;
 }
 
+E PairKernel::batch_coordinate(const Term& t, E batch) {
+  return coordinate(batch, {t.divisor, t.extent, 0}, integer(t.divisor), integer(t.extent));
+}
+
 E PairKernel::make(const Term& t, const Place& at) {
   const DType type = compute_type(t.dtype);
   switch (t.kind) {
@@ -172,7 +188,7 @@ E PairKernel::make(const Term& t, const Place& at) {
     case Term::Kind::Memory: return element(pairs_.memory[static_cast<std::size_t>(t.index)], at);
     case Term::Kind::Row: return counted(at.row, type);
     case Term::Kind::Column: return counted(at.column, type);
-    case Term::Kind::Batch: return counted(coordinate(at.batch, integer(t.divisor), integer(t.extent)), type);
+    case Term::Kind::Batch: return counted(batch_coordinate(t, at.batch), type);
     case Term::Kind::Scalar: return kernel::cast(slot(t), type);
     case Term::Kind::Constant: return kernel::cast(kernel::constant_bits(k_.pool, t.dtype, t.bits), type);
     case Term::Kind::Operation: return operation(t, at);
@@ -239,6 +255,24 @@ E PairKernel::narrow(TermId id, const Place& at, int depth) {
   return t.op == ir::Op::add ? x + y : x - y;
 }
 
+/// A product and a sum in one rounding, or nothing.
+E PairKernel::fused(ir::Op op, E x, E y) const {
+  const bool subtracts = op == ir::Op::subtract;
+  if (!k_.fma || !(subtracts || op == ir::Op::add) || x.type() != DType::Float32) return {};
+  const auto factors = [&](E product) {
+    return std::pair(E{&k_.pool, product.node().a}, E{&k_.pool, product.node().b});
+  };
+  if (x.node().prim == kernel::Prim::Mul) {
+    const auto [a, b] = factors(x);
+    return kernel::fma(a, b, subtracts ? -y : y);
+  }
+  if (y.node().prim == kernel::Prim::Mul) {
+    const auto [a, b] = factors(y);
+    return kernel::fma(subtracts ? -a : a, b, x);
+  }
+  return {};
+}
+
 E PairKernel::operation(const Term& t, const Place& at) {
   E in[3];
   for (int k = 0; k < t.n_in; ++k) {
@@ -254,6 +288,10 @@ E PairKernel::operation(const Term& t, const Place& at) {
     const E x = narrow(t.in[0], at, kNarrowDepth), y = narrow(t.in[1], at, kNarrowDepth);
     if (x && y) return expand_gpu(t.op, true, x, y, {}, DType::Int32);
   }
+  if (t.op == ir::Op::divide)
+    if (const auto known = reciprocals_.find(t.in[1]); known != reciprocals_.end())
+      return in[0] * known->second;
+  if (const E sum = fused(t.op, in[0], in[1])) return sum;
   const DType recorded = term_at(t.in[t.n_in - 1]).dtype;
   return expand_gpu(t.op, true, in[0], in[1], in[2], recorded);
 }
@@ -268,8 +306,7 @@ std::optional<PairKernel::Range> PairKernel::range(TermId id, const TilePlace& a
   switch (t.kind) {
     case Term::Kind::Row: return Range{kernel::from_index(at.row0), kernel::from_index(at.row1)};
     case Term::Kind::Column: return Range{kernel::from_index(at.column0), kernel::from_index(at.column1)};
-    case Term::Kind::Batch:
-      return same(kernel::from_index(coordinate(at.batch, integer(t.divisor), integer(t.extent))));
+    case Term::Kind::Batch: return same(kernel::from_index(batch_coordinate(t, at.batch)));
     case Term::Kind::Scalar: return same(kernel::cast(slot(t), DType::Int64));
     case Term::Kind::Constant:
       return same(kernel::cast(kernel::constant_bits(k_.pool, t.dtype, t.bits), DType::Int64));

@@ -65,12 +65,15 @@ class PairKernel {
 
   struct Parameters {
     E row, column;
-    std::vector<E> divisors, extents, strides;
+    std::vector<E> divisors, extents, strides;  // of m.parts
   };
   std::uint32_t memory_buffer(const MatrixMemory& m);
   /// A matrix's parameters are the same in all hooks.
   const Parameters& parameters(const MatrixMemory& m);
-  E coordinate(E number, E divisor, E extent);
+  /// number / divisor % extent of a matrix's number in the batch, without a division that changes nothing.
+  E coordinate(E number, const plan::MatrixMemory::Part& part, E divisor, E extent);
+  /// The same of a part of a matrix.
+  E coordinate(E number, const MatrixMemory& m, std::size_t part);
   E first_element(const MatrixMemory& m, E batch);
   /// How far row `row` of a matrix begins behind its first one. Pre: m.row is not 0.
   E along_rows(const MatrixMemory& m, E row) { return m.row == 1 ? row : row * parameters(m).row; }
@@ -91,6 +94,9 @@ class PairKernel {
     std::span<const TermId> first = {}, other = {};  // masks that choose their first, their other value
   };
   E term(TermId id, const Place& at);
+  /// In the hook at hand a term is `value`, which comes with its calls, or its reciprocal is.
+  void give(TermId id, E value) { known_[id] = value; }
+  void give_reciprocal(TermId id, E value) { reciprocals_[id] = value; }
   const Term& term_at(TermId id) const { return pairs_.terms[static_cast<std::size_t>(id)]; }
   static E rounded(E value, DType type);
 
@@ -121,16 +127,19 @@ class PairKernel {
  private:
   kernel::LoopDecl lanes(E extent, bool ragged);
   E extent(E& known, std::int64_t value);
+  E quotient(E number, E divisor) const;
+  E batch_coordinate(const Term& t, E batch);
   E make(const Term& t, const Place& at);
   E slot(const Term& t);
   E element(const MatrixMemory& m, const Place& at);
   E narrow(TermId id, const Place& at, int depth);
+  E fused(ir::Op op, E x, E y) const;
   E operation(const Term& t, const Place& at);
   std::optional<Range> range(TermId id, const TilePlace& at);
 
   std::map<const MatrixMemory*, std::uint32_t> buffers_;
   std::map<const MatrixMemory*, Parameters> parameters_;
-  std::map<TermId, E> known_;  // of the hook at hand
+  std::map<TermId, E> known_, reciprocals_;  // of the hook at hand
   E rows_, columns_;
 };
 

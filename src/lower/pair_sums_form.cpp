@@ -1,5 +1,7 @@
 #include "lower/pair_sums_form.h"
 
+#include <algorithm>
+
 namespace kiln::lower {
 namespace {
 
@@ -32,9 +34,7 @@ std::int64_t pitches(std::span<const std::int64_t> widths) {
 
 }  // namespace
 
-std::optional<PairForm> pair_form(std::span<const std::int64_t> depths,
-                                  std::span<const std::int64_t> operands, std::int64_t sums,
-                                  std::int64_t width, int architecture) {
+std::optional<PairForm> mma_form(const PairSizes& s, int architecture) {
   struct Choice {
     std::int64_t warps, fragments, columns, blocks;
   };
@@ -42,15 +42,48 @@ std::optional<PairForm> pair_form(std::span<const std::int64_t> depths,
   // eight warps, keep a multiprocessor busy while others make weights.
   constexpr Choice kChoices[] = {{4, 2, 64, 2}, {4, 2, 32, 2}, {8, 1, 64, 1}, {8, 1, 32, 1},
                                  {4, 1, 64, 2}, {4, 1, 32, 2}, {4, 1, 32, 1}, {4, 1, 16, 1}};
-  const auto products = static_cast<std::int64_t>(depths.size());
+  const auto products = static_cast<std::int64_t>(s.depths.size());
+  const std::int64_t piece = round_up(std::max<std::int64_t>(s.width, 1), 16);
   for (const Choice& c : kChoices) {
-    const std::int64_t registers = c.fragments * (sums * round_up(width, 16) / 2 + products * c.columns / 2);
+    const std::int64_t registers =
+        c.fragments * (s.sums * round_up(s.width, 16) / 2 + products * c.columns / 2 + 2 * s.row_values);
     if (registers > kMostRegisters) continue;
     const std::int64_t rows = 16 * c.warps * c.fragments,
                        most = shared_memory(architecture) / c.blocks - kOwn;
     for (const std::int64_t stages : {2, 1}) {
-      const std::int64_t shared = rows * pitches(depths) + stages * c.columns * pitches(operands);
-      if (shared <= most) return PairForm{rows, c.columns, c.warps, c.fragments, stages, c.blocks, shared};
+      const std::int64_t stage = c.columns * (pitches(s.operands) + 4 * s.column_values);
+      const std::int64_t shared = rows * pitches(s.depths) + stages * stage;
+      if (shared <= most)
+        return PairForm{false,  rows,     c.columns, c.warps,      c.fragments,
+                        stages, c.blocks, piece,     32 * c.warps, shared};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<PairForm> wgmma_form(const PairSizes& s) {
+  constexpr std::int64_t kSlab = 64, kRows = 128, kWarps = 8, kThreads = 32 * kWarps + 128, kPieceMost = 128;
+  // for products, sums, weights and values of rows; the rest holds places
+  constexpr std::int64_t kWarpgroupRegisters = 230;
+  constexpr std::int64_t kMost = 227 * kKiB, kUnit = kKiB, kMostStages = 4;
+  const auto slabs = [](std::span<const std::int64_t> widths) {
+    std::int64_t total = 0;
+    for (const std::int64_t w : widths) total += round_up(w, kSlab);
+    return total;
+  };
+  const auto products = static_cast<std::int64_t>(s.depths.size());
+  const std::int64_t padded = round_up(s.width, kSlab), piece = padded % kPieceMost == 0 ? kPieceMost : kSlab;
+  for (const std::int64_t columns : {128, 64}) {
+    const std::int64_t registers =
+        s.sums * (padded / 2 + columns / 4) + products * columns / 2 + 2 * s.row_values;
+    if (registers > kWarpgroupRegisters) continue;
+    const std::int64_t rows = 2 * kRows * slabs(s.depths),
+                       stage = columns * (2 * slabs(s.operands) + 4 * s.column_values);
+    const auto words = [](std::int64_t stages) { return 8 * (3 + 2 * stages); };
+    for (std::int64_t stages = kMostStages; stages >= 2; --stages) {
+      const std::int64_t shared = rows + stages * stage + words(stages) + kUnit;
+      if (shared > kMost) continue;
+      return PairForm{true, kRows, columns, kWarps, 1, stages, 1, piece, kThreads, shared};
     }
   }
   return std::nullopt;

@@ -8,16 +8,22 @@
 
 namespace kiln::lower {
 
-/// Constants of the main loop's Config, see kernels_templates/pair_sums.cuh, and what a block needs.
-struct PairForm {
-  std::int64_t rows, columns, warps, fragments, stages, blocks;
-  std::int64_t shared;  // bytes
+/// What a form is chosen by: widths of the products' operands; widths of what is read tile by tile; how many
+/// sums, `width` wide each; how many values rows and columns have that come with hooks.
+struct PairSizes {
+  std::span<const std::int64_t> depths, operands;
+  std::int64_t sums, width, row_values, column_values;
 };
 
-/// `depths`: of the products; `operands`: widths of what is read tile by tile; `sums`: how many, `width` wide
-/// each. Nothing: there is no form.
-std::optional<PairForm> pair_form(std::span<const std::int64_t> depths,
-                                  std::span<const std::int64_t> operands, std::int64_t sums,
-                                  std::int64_t width, int architecture);
+/// Constants of the main loop's Config, see kernels_templates/pair_sums.cuh, and what a block needs.
+struct PairForm {
+  bool hopper;  // pair_sums_wgmma, else pair_sums_mma
+  std::int64_t rows, columns, warps, fragments, stages, blocks, piece;
+  std::int64_t threads, shared;  // shared: bytes
+};
+
+/// Nothing: there is no form.
+std::optional<PairForm> mma_form(const PairSizes& sizes, int architecture);
+std::optional<PairForm> wgmma_form(const PairSizes& sizes);
 
 }  // namespace kiln::lower

@@ -1,12 +1,11 @@
 #include "lower/pair_sums_kernel.h"
 
-#include "lower/pair_kernel.h"
-#include "lower/pair_sums_form.h"
+#include "lower/pair_pass.h"
+#include "math/expand.h"
 #include "support/check.h"
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <optional>
 
 namespace kiln::lower {
@@ -16,253 +15,125 @@ using kernel::BufferDecl;
 using plan::kNoTerm;
 using plan::PairSums;
 
-constexpr std::int64_t kFlagColumns = 64;  // as in pair_tiles.cuh
-constexpr std::int64_t kFlagWarps = 4;     // of a block of pair_flags.cuh
-constexpr std::size_t kMostProducts = 3, kMostOperands = 4, kMostValues = 4;
+constexpr std::int64_t kFlagWarps = 4;  // of a block of pair_flags.cuh
 
 /// As struct PairShape in kernels_templates/pair_sums.cuh.
 struct Shape {
   std::int32_t rows, columns, batch, blocks;
-  std::int64_t x_row[kMostProducts], y_row[kMostOperands];
+  std::int64_t x_row[3], y_row[4];
 };
 static_assert(sizeof(Shape) == 72);
 
+/// As struct PairParts there.
+struct Parts {
+  std::int32_t divisor[4][3], extent[4][3];
+  std::int32_t group, items;
+};
+static_assert(sizeof(Parts) == 104);
+
 std::int64_t quotient_up(std::int64_t x, std::int64_t unit) { return (x + unit - 1) / unit; }
 
-class PairSumsLowering final : PairKernel {
+class PairSumsLowering final : PairPassKernel {
  public:
+  using PairPassKernel::form, PairPassKernel::leaves_out;
   PairSumsLowering(const plan::Graph& g, const PairSums& s, PairPass pass, const schedule::Target& target)
-      : PairKernel(g, s, target), s_(s), pass_(std::move(pass)) {
-    for (const std::size_t i : pass_.sums)
-      values_.push_back(before_rounding(s_.weights[static_cast<std::size_t>(s_.sums[i].weight)]));
-    for (std::size_t i = 0; i < s_.statistics.size() && pass_.kind == PairPass::Kind::Statistics; ++i)
-      if (s_.statistics[i].level == pass_.level) {
-        reduced_.push_back(i);
-        values_.push_back(s_.statistics[i].of);
-      }
-    find_reached();
-    take_operands();
-    find_masks();
-  }
-
-  std::optional<PairForm> form() const {
-    if (x_.size() > kMostProducts || y_.size() > kMostOperands || values_.size() > kMostValues)
-      return std::nullopt;
-    std::vector<std::int64_t> depths(widths_.begin(),
-                                     widths_.begin() + static_cast<std::ptrdiff_t>(x_.size()));
-    return pair_form(depths, widths_, static_cast<std::int64_t>(pass_.sums.size()), width(),
-                     target_.architecture);
-  }
-  bool leaves_out() const { return !low_.empty(); }
+      : PairPassKernel(g, s, std::move(pass), target) {}
 
   Lowered run() { return pass_.kind == PairPass::Kind::Flags ? flags() : sums(); }
 
  private:
-  // ---- what the pass is made of
+  // ---- what comes with calls
 
-  /// A weight is rounded to the operands' dtype as it becomes an operand.
-  TermId before_rounding(TermId id) const {
-    const auto casts_to = [&](TermId t, DType type) {
-      return term_at(t).kind == Term::Kind::Operation && term_at(t).op == ir::Op::cast &&
-             term_at(t).dtype == type;
-    };
-    if (!casts_to(id, DType::Float32)) return id;
-    const TermId half = term_at(id).in[0];
-    return casts_to(half, element()) ? term_at(half).in[0] : id;
+  /// The hook that makes them, and what the weights get of them.
+  E made_of(const Staged& s, const Place& at) {
+    E x = term(s.term, at);
+    if (is_bool(term_at(s.term).dtype)) x = kernel::cast(x, DType::Float32);
+    return s.reciprocal ? expand_gpu(ir::Op::reciprocal, true, x, {}, {}, DType::Float32) : x;
   }
-  DType element() const { return s_.products.front().x.dtype; }
-
-  /// Terms that the pass's values are made of.
-  void find_reached() {
-    reached_.assign(s_.terms.size(), false);
-    for (const TermId v : values_) reached_[static_cast<std::size_t>(v)] = true;
-    for (std::size_t i = s_.terms.size(); i-- > 0;)
-      for (int k = 0; k < s_.terms[i].n_in && reached_[i]; ++k)
-        reached_[static_cast<std::size_t>(s_.terms[i].in[k])] = true;
-  }
-  template <class F>
-  void each_reached(Term::Kind kind, const F& f) const {
-    for (std::size_t i = 0; i < s_.terms.size(); ++i)
-      if (reached_[i] && s_.terms[i].kind == kind) f(s_.terms[i]);
+  void take(const Staged& s, E value) {
+    if (s.reciprocal)
+      give_reciprocal(s.term, value);
+    else
+      give(s.term, is_bool(term_at(s.term).dtype) ? value != 0.0 : value);
   }
 
-  static bool same(const MatrixMemory& x, const MatrixMemory& y) {
-    return x.base == y.base && x.dtype == y.dtype && x.row == y.row && x.column == y.column &&
-           x.offset == y.offset && x.batch == y.batch && x.positions.empty() && y.positions.empty();
+  Hook row_values() {
+    E batch, r;
+    Hook h = begin("row_values", {&batch, &r});
+    const Place at = pass_.over_rows ? place(batch, {}, r) : place(batch, r, {});
+    const std::vector<std::uint32_t> to = given(h, std::max<std::size_t>(of_rows_.size(), 1), true);
+    for (std::size_t i = 0; i < of_rows_.size(); ++i)
+      store(h.body, to[i], integer(0), made_of(of_rows_[i], at));
+    return h;
   }
-
-  void take_operands() {
-    std::vector<bool> read(s_.products.size());
-    each_reached(Term::Kind::Score, [&](const Term& t) { read[static_cast<std::size_t>(t.index)] = true; });
-    for (std::size_t p = 0; p < s_.products.size(); ++p) {
-      if (!read[p]) continue;
-      const PairSums::Product& product = s_.products[p];
-      products_.push_back(p);
-      x_.push_back(pass_.over_rows ? &product.y : &product.x);
-      y_.push_back(pass_.over_rows ? &product.x : &product.y);
-      widths_.push_back(product.depth);
-    }
-    for (const std::size_t i : pass_.sums) {
-      const PairSums::Sum& sum = s_.sums[i];
-      std::size_t o = 0;
-      while (o < y_.size() && !(same(*y_[o], sum.other) && widths_[o] == sum.width)) ++o;
-      if (o == y_.size()) {
-        y_.push_back(&sum.other);
-        widths_.push_back(sum.width);
-      }
-      operand_of_sum_.push_back(o);
-    }
-  }
-
-  std::int64_t width() const { return pass_.sums.empty() ? 0 : s_.sums[pass_.sums.front()].width; }
-  std::int64_t kernel_rows() const { return pass_.over_rows ? s_.columns : s_.rows; }
-  std::int64_t kernel_columns() const { return pass_.over_rows ? s_.rows : s_.columns; }
-
-  // ---- masks
-
-  /// where(c, x, y) with a condition of indices and numbers.
-  void find_masks() {
-    std::vector<bool> read(s_.terms.size());
-    for (std::size_t i = 0; i < s_.terms.size(); ++i) {
-      const Term& t = s_.terms[i];
-      read[i] =
-          t.kind == Term::Kind::Score || t.kind == Term::Kind::Memory || t.kind == Term::Kind::Statistic;
-      for (int k = 0; k < t.n_in; ++k) read[i] = read[i] || read[static_cast<std::size_t>(t.in[k])];
-      if (reached_[i] && t.kind == Term::Kind::Operation && t.op == ir::Op::where &&
-          !read[static_cast<std::size_t>(t.in[0])])
-        masks_.push_back(static_cast<TermId>(i));
-    }
-    if (pass_.sums.empty()) return;
-    for (const TermId m : masks_) {
-      low_.clear();
-      for (const TermId other : masks_)
-        if (term_at(other).in[0] == term_at(m).in[0]) low_.push_back(other);
-      E batch, row;
-      begin("", {&batch, &row});
-      const bool known = adds_nothing(batch, row).has_value();
-      if (known) return;
-    }
-    low_.clear();
-  }
-
-  bool is_low(TermId id) const { return std::ranges::find(low_, id) != low_.end(); }
-
-  /// Whether a term depends on i alone where the masks of low_ choose their other value.
-  bool is_of_row(TermId id) const {
-    const Term& t = term_at(id);
-    switch (t.kind) {
-      case Term::Kind::Row:
-      case Term::Kind::Batch:
-      case Term::Kind::Scalar:
-      case Term::Kind::Constant:
-      case Term::Kind::Statistic: return true;
-      case Term::Kind::Memory: return !t.along_columns;
-      case Term::Kind::Score:
-      case Term::Kind::Max:
-      case Term::Kind::Sum:
-      case Term::Kind::Column: return false;
-      case Term::Kind::Operation: break;
-    }
-    if (is_low(id)) return is_of_row(t.in[2]);
-    return std::all_of(t.in, t.in + t.n_in, [&](TermId x) { return is_of_row(x); });
-  }
-
-  /// A condition that is known of a row; nothing: it is not known.
-  using Known = std::optional<E>;
-  static Known both(const Known& x, const Known& y) { return x && y ? Known(*x & *y) : std::nullopt; }
-  static Known either(const Known& x, const Known& y) { return x && y ? Known(*x | *y) : x ? x : y; }
-
-  /// That a term is 0 where the masks of low_ choose their other value, whatever products are.
-  Known is_zero(TermId id, const Place& at) {
-    const Term& t = term_at(id);
-    if (!is_float(t.dtype)) return std::nullopt;
-    if (is_low(id)) return is_zero(t.in[2], at);
-    if (is_of_row(id)) {
-      const E x = term(id, at);
-      return x == x.lit(0);
-    }
-    if (t.kind != Term::Kind::Operation) return std::nullopt;
-    switch (t.op) {
-      case ir::Op::cast:
-      case ir::Op::negative: return is_zero(t.in[0], at);
-      case ir::Op::multiply:
-        return either(both(is_zero(t.in[0], at), is_finite(t.in[1], at)),
-                      both(is_zero(t.in[1], at), is_finite(t.in[0], at)));
-      case ir::Op::divide: {
-        if (!is_of_row(t.in[1])) return std::nullopt;
-        const E y = term(t.in[1], at);
-        return both(is_zero(t.in[0], at), (y < 0.0) | (y > 0.0));
-      }
-      case ir::Op::where: return both(is_zero(t.in[1], at), is_zero(t.in[2], at));
-      default: return std::nullopt;
-    }
-  }
-  Known is_finite(TermId id, const Place& at) {
-    if (!is_of_row(id) || !is_float(term_at(id).dtype)) return std::nullopt;
-    const E x = kernel::abs(term(id, at));
-    return x < x.lit(std::numeric_limits<float>::infinity());
-  }
-
-  /// That all weights of row i are 0 in a low tile.
-  Known adds_nothing(E batch, E row) {
-    Place at = place(batch, row, {});
-    at.other = low_;
-    Known all = yes(true);
-    for (const TermId v : values_) all = both(all, is_zero(v, at));
-    return all;
-  }
-
-  // ---- memory that passes share
-
-  std::uint32_t shared_memory(std::size_t number, BufferDecl::Role role, DType type, std::int64_t elements) {
-    const auto [at, fresh] = shared_.try_emplace({number, role});
-    if (fresh)
-      at->second = buffer({role, type, static_cast<std::uint8_t>(size_of(type))},
-                          {BufferSource::Kind::Partial, static_cast<std::uint32_t>(number), 0,
-                           elements * static_cast<std::int64_t>(size_of(type))});
-    return at->second;
-  }
-  std::uint32_t statistic_memory(std::size_t i, BufferDecl::Role role) {
-    return shared_memory(i, role, DType::Float32, s_.batch * s_.rows);
-  }
-  std::int64_t flag_tiles() const { return quotient_up(kernel_columns(), kFlagColumns); }
-  std::uint32_t flag_memory(BufferDecl::Role role) {
-    return shared_memory(static_cast<std::size_t>(pass_.flags), role, DType::Bool, s_.batch * flag_tiles());
-  }
-  E flag_index(E batch, E tile) {
-    if (!flag_tiles_) flag_tiles_ = param(flag_tiles());
-    return batch * flag_tiles_ + tile;
-  }
-
-  /// Where a pair's terms are evaluated.
-  Place place(E batch, E row, E column) {
-    Place at;
-    at.batch = batch;
-    at.row = row;
-    at.column = column;
-    at.scores.resize(s_.products.size());
-    at.statistics.resize(s_.statistics.size());
-    each_reached(Term::Kind::Statistic, [&](const Term& t) {
-      const auto i = static_cast<std::size_t>(t.index);
-      at.statistics[i] =
-          load(statistic_memory(i, BufferDecl::Role::In), DType::Float32, batch * rows() + row, row < rows());
+  Hook column_values() {
+    E batch, c;
+    Hook h = begin("column_values", {&batch, &c});
+    const std::vector<std::uint32_t> to = given(h, std::max<std::size_t>(of_columns_.size(), 1), true);
+    if (of_columns_.empty()) return h;
+    on_lanes(h, integer(2), false, [&](std::vector<Stmt>& body) {
+      const E column = c + lane_;
+      const Place at = pass_.over_rows ? place(batch, column, {}) : place(batch, {}, column);
+      for (std::size_t i = 0; i < of_columns_.size(); ++i)
+        store(body, to[i], lane_, made_of(of_columns_[i], at));
     });
-    return at;
+    return h;
+  }
+
+  /// What comes with calls: products, and values of the row and of the columns.
+  struct Given {
+    std::vector<std::uint32_t> products, rows, columns;
+  };
+  Given given_values(Hook& h, std::size_t products) {
+    Given out;
+    out.products = given(h, products, false);
+    out.rows = given(h, of_rows_.size(), false);
+    out.columns = given(h, of_columns_.size(), false);
+    return out;
+  }
+  void take(const Given& from) {
+    for (std::size_t i = 0; i < of_rows_.size(); ++i)
+      take(of_rows_[i], load(from.rows[i], DType::Float32, integer(0)));
+    for (std::size_t i = 0; i < of_columns_.size(); ++i)
+      take(of_columns_[i], load(from.columns[i], DType::Float32, lane_));
+  }
+
+  std::vector<std::uint32_t> given(Hook& h, std::size_t count, bool made) {
+    std::vector<std::uint32_t> out;
+    for (std::size_t i = 0; i < count; ++i) out.push_back(PairKernel::given(h, made));
+    return out;
   }
 
   // ---- hooks
 
+  Hook early(const char* name, bool whole) {
+    E batch, r, c;
+    Hook h = begin(name, {&batch, &r, &c});
+    const Given from = given_values(h, 1);
+    const std::uint32_t to = PairKernel::given(h, true);
+    on_lanes(h, integer(2), false, [&](std::vector<Stmt>& body) {
+      const E column = c + lane_;
+      Place at = pass_.over_rows ? place(batch, column, r) : place(batch, r, column);
+      at.scores[products_[0]] = load(from.products[0], DType::Float32, lane_);
+      take(from);
+      if (whole) at.first = masks_;
+      store(body, to, lane_, early_ == kNoTerm ? at.scores[products_[0]] : term(early_, at));
+    });
+    return h;
+  }
+
   Hook weights(const char* name, bool whole) {
     E batch, r, c;
     Hook h = begin(name, {&batch, &r, &c});
-    std::vector<std::uint32_t> from, to;
-    for (std::size_t p = 0; p < products_.size(); ++p) from.push_back(given(h, false));
-    for (std::size_t v = 0; v < values_.size(); ++v) to.push_back(given(h, true));
+    const Given from = given_values(h, products_.size());
+    const std::vector<std::uint32_t> to = given(h, values_.size(), true);
     on_lanes(h, integer(2), false, [&](std::vector<Stmt>& body) {
       const E column = c + lane_;
       Place at = pass_.over_rows ? place(batch, column, r) : place(batch, r, column);
       for (std::size_t p = 0; p < products_.size(); ++p)
-        at.scores[products_[p]] = load(from[p], DType::Float32, lane_);
+        at.scores[products_[p]] = load(from.products[p], DType::Float32, lane_);
+      take(from);
+      if (early_ != kNoTerm) give(early_, at.scores[products_[0]]);
       if (whole) at.first = masks_;
       for (std::size_t v = 0; v < values_.size(); ++v)
         store(body, to[v], lane_, kernel::cast(term(values_[v], at), DType::Float32));
@@ -273,9 +144,7 @@ class PairSumsLowering final : PairKernel {
   Hook finish() {
     E batch, r, d, left;
     Hook h = begin("finish", {&batch, &r, &d, &left});
-    std::vector<std::uint32_t> from;
-    for (std::size_t i = 0; i < std::max<std::size_t>(pass_.sums.size(), 1); ++i)
-      from.push_back(given(h, false));
+    const std::vector<std::uint32_t> from = given(h, std::max<std::size_t>(pass_.sums.size(), 1), false);
     if (pass_.sums.empty()) return h;
     const bool ragged = width() % 2 != 0;
     const E each = param(kernel_rows() * width());
@@ -297,9 +166,7 @@ class PairSumsLowering final : PairKernel {
   Hook finish_row() {
     E batch, r;
     Hook h = begin("finish_row", {&batch, &r});
-    std::vector<std::uint32_t> from;
-    for (std::size_t i = 0; i < std::max<std::size_t>(reduced_.size(), 1); ++i)
-      from.push_back(given(h, false));
+    const std::vector<std::uint32_t> from = given(h, std::max<std::size_t>(reduced_.size(), 1), false);
     for (std::size_t i = 0; i < reduced_.size(); ++i)
       store(h.body, statistic_memory(reduced_[i], BufferDecl::Role::Out), batch * rows() + r,
             load(from[i], DType::Float32, integer(0)));
@@ -345,10 +212,6 @@ class PairSumsLowering final : PairKernel {
 
   // ---- kernels
 
-  bool all_aligned(const std::vector<const MatrixMemory*>& of) const {
-    return std::ranges::all_of(of, [&](const MatrixMemory* m) { return is_aligned(*m); });
-  }
-
   void set_head(const std::vector<const MatrixMemory*>& y, std::int64_t blocks) {
     const auto narrow = [](std::int64_t x) { return static_cast<std::int32_t>(x); };
     Shape shape{narrow(kernel_rows()), narrow(kernel_columns()), narrow(s_.batch), narrow(blocks), {}, {}};
@@ -371,7 +234,7 @@ class PairSumsLowering final : PairKernel {
     const std::optional<PairForm> chosen = form();
     KILN_CHECK_THAT(chosen, "sums over pairs fit no main loop");
     const PairForm& form = *chosen;
-    kernel::Template t{"pair_sums_mma", element(), {}, {}};
+    kernel::Template t{form.hopper ? "pair_sums_wgmma" : "pair_sums_mma", element(), {}, {}};
     const auto at = [](const auto& list, std::size_t i, std::int64_t otherwise) {
       return i < list.size() ? static_cast<std::int64_t>(list[i]) : otherwise;
     };
@@ -381,6 +244,9 @@ class PairSumsLowering final : PairKernel {
                 {"kSums", static_cast<std::int64_t>(pass_.sums.size())},
                 {"kOut", std::max<std::int64_t>(width(), 1)},
                 {"kReductions", static_cast<std::int64_t>(reduced_.size())},
+                {"kRowValues", static_cast<std::int64_t>(of_rows_.size())},
+                {"kColumnValues", static_cast<std::int64_t>(of_columns_.size())},
+                {"kEarly", early_ != kNoTerm},
                 {"kAligned", all_aligned(x_) && all_aligned(y_)},
                 {"kMasks", !masks_.empty()},
                 {"kLow", pass_.flags >= 0},
@@ -388,7 +254,7 @@ class PairSumsLowering final : PairKernel {
                 {"kColumns", form.columns},
                 {"kWarps", form.warps},
                 {"kFragments", form.fragments},
-                {"kPiece", (std::max<std::int64_t>(width(), 1) + 15) / 16 * 16},
+                {"kPiece", form.piece},
                 {"kStages", form.stages},
                 {"kBlocks", form.blocks},
                 {"kFirst", pass_.over_rows}};
@@ -397,8 +263,18 @@ class PairSumsLowering final : PairKernel {
       t.config.push_back({cat("kSum", i), at(operand_of_sum_, i, 0)});
       t.config.push_back({cat("kReduction", i), i < reduced_.size() ? kind_of(reduced_[i]) : 0});
     }
-    add_matrices(t, "x_matrix", x_, kMostProducts);
-    add_matrices(t, "y_matrix", y_, kMostOperands);
+    if (form.hopper) {
+      for (std::size_t i = 0; i < kTiledProducts; ++i)
+        t.config.push_back({cat("kXRank", i), rank_of(*x_[std::min(i, x_.size() - 1)])});
+      for (std::size_t i = 0; i < kTiledOperands; ++i)
+        t.config.push_back({cat("kYRank", i), rank_of(*y_[std::min(i, y_.size() - 1)])});
+    }
+    add_matrices(t, "x_matrix", x_, form.hopper ? kTiledProducts : kMostProducts);
+    add_matrices(t, "y_matrix", y_, form.hopper ? kTiledOperands : kMostOperands);
+    t.hooks.push_back(row_values());
+    t.hooks.push_back(column_values());
+    t.hooks.push_back(early("early", false));
+    t.hooks.push_back(early("early_whole", true));
     t.hooks.push_back(weights("weights", false));
     t.hooks.push_back(weights("weights_whole", true));
     t.hooks.push_back(tile_kind());
@@ -409,12 +285,64 @@ class PairSumsLowering final : PairKernel {
     k_.main_loop = std::move(t);
     const std::int64_t blocks = quotient_up(kernel_rows(), form.rows);
     set_head(y_, blocks);
-    launch(s_.batch * blocks, 32 * form.warps, form.shared);
+    launch(s_.batch * blocks, form.threads, form.shared);
+    if (form.hopper) describe_tiles(form, blocks);
     std::int64_t depth = static_cast<std::int64_t>(pass_.sums.size()) * width();
     for (std::size_t p = 0; p < x_.size(); ++p) depth += widths_[p];
     out_.work = 2.0 * static_cast<double>(s_.batch) * static_cast<double>(s_.rows) *
                 static_cast<double>(s_.columns) * static_cast<double>(depth);
     return finished();
+  }
+
+  // ---- what the copy engine reads
+
+  static std::int64_t rank_of(const MatrixMemory& m) { return static_cast<std::int64_t>(2 + m.parts.size()); }
+
+  device::TiledBuffer tiles_of(const MatrixMemory& m, std::int64_t points, std::int64_t width,
+                               std::int64_t box) {
+    device::TiledBuffer t{memory_buffer(m), m.dtype, static_cast<int>(rank_of(m)), {}, {}, {1, 1, 1, 1, 1}};
+    t.dims[0] = width;
+    t.dims[1] = points;
+    t.strides[0] = 1;
+    t.strides[1] = m.row;
+    t.box[0] = 64;
+    t.box[1] = static_cast<std::int32_t>(box);
+    for (std::size_t p = 0; p < m.parts.size(); ++p) {
+      t.dims[2 + p] = m.parts[p].extent;
+      t.strides[2 + p] = m.parts[p].stride;
+    }
+    return t;
+  }
+
+  /// Tensor maps, where matrices of the batch are, and blocks that stay and walk.
+  void describe_tiles(const PairForm& form, std::int64_t blocks) {
+    const auto narrow = [](std::int64_t x) { return static_cast<std::int32_t>(x); };
+    Parts parts{};
+    const auto add = [&](const MatrixMemory& m, std::int64_t points, std::int64_t width, std::int64_t box) {
+      for (std::size_t p = 0; p < m.parts.size(); ++p) {
+        parts.divisor[out_.tiled.size()][p] = narrow(m.parts[p].divisor);
+        parts.extent[out_.tiled.size()][p] = narrow(m.parts[p].extent);
+      }
+      out_.tiled.push_back(tiles_of(m, points, width, box));
+    };
+    for (std::size_t i = 0; i < kTiledProducts; ++i) {
+      const std::size_t p = std::min(i, x_.size() - 1);
+      add(*x_[p], kernel_rows(), widths_[p], form.rows);
+    }
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < kTiledOperands; ++i) {
+      const std::size_t o = std::min(i, y_.size() - 1);
+      add(*y_[o], kernel_columns(), widths_[o], form.columns);
+      bytes += kernel_columns() * widths_[o] * size_of(element());
+    }
+    // matrices whose operands of columns the second cache holds together
+    constexpr std::int64_t kHeld = 24 << 20, kMostMatrices = 16;
+    parts.group = narrow(std::clamp<std::int64_t>(kHeld / bytes, 1, kMostMatrices));
+    parts.items = narrow(s_.batch * blocks);
+    out_.head.resize(sizeof(Shape) + sizeof parts);
+    std::memcpy(out_.head.data() + sizeof(Shape), &parts, sizeof parts);
+    out_.grid = std::min(out_.grid, static_cast<std::int64_t>(target_.threads));
+    out_.shape->grid[0] = static_cast<std::uint32_t>(out_.grid);
   }
 
   std::int64_t kind_of(std::size_t statistic) const {
@@ -443,20 +371,6 @@ class PairSumsLowering final : PairKernel {
     out_.work = static_cast<double>(s_.batch) * static_cast<double>(kernel_columns() * width());
     return finished();
   }
-
-  const PairSums& s_;
-  const PairPass pass_;
-  std::vector<TermId> values_;        // weights of the sums, then what is reduced
-  std::vector<std::size_t> reduced_;  // statistics
-  std::vector<bool> reached_;
-  std::vector<std::size_t> products_;
-  std::vector<const MatrixMemory*> x_, y_;  // of the products; behind them of y what sums alone multiply
-  std::vector<std::int64_t> widths_;        // of y_; of x_ too
-  std::vector<std::size_t> operand_of_sum_;
-  std::vector<TermId> masks_;
-  std::vector<TermId> low_;  // masks with one condition: where it is false, all weights may be 0
-  std::map<std::pair<std::size_t, BufferDecl::Role>, std::uint32_t> shared_;
-  E flag_tiles_;
 };
 
 }  // namespace

@@ -22,7 +22,6 @@ using ir::Op;
 using ir::OpKind;
 
 constexpr std::int64_t kMostMatrices = 1 << 20;  // of a batch: each operand has a table of offsets
-constexpr int kFreePrims = 24;  // nodes made of no memory that are computed again for each reader
 constexpr int kTries = 16;
 constexpr int kMostWalked = 400;  // nodes between weights and scores
 // Nodes recorded from the scores to the product; a gradient far behind its forward pass is no attention.
@@ -41,8 +40,7 @@ class Finder {
         uses_(g.size()),
         root_(g.size()),
         kept_for_(g.size()),
-        free_(g.size(), -1),
-        is_free_(g.size()),
+        free_(values_without_memory(g)),
         taken_(g.size()),
         makes_again_(g.size()),
         weights_(g.size(), -1) {
@@ -55,10 +53,6 @@ class Finder {
       for (std::size_t k = 0; k < g[id].in.size(); ++k)
         uses_[g[id].in[k]].push_back({id, static_cast<int>(k)});
     for (NodeId r : g.roots) root_[r] = true;
-    for (NodeId id = 0; id < g.size(); ++id) {
-      free_[id] = cost_without_memory(id);
-      is_free_[id] = free_[id] >= 0;
-    }
   }
 
   std::vector<Attention> run() {
@@ -73,39 +67,6 @@ class Finder {
   }
 
  private:
-  /// Nodes below a value that is made of indices and numbers alone, or -1.
-  int cost_without_memory(NodeId id) const {
-    const GraphNode& n = g_[id];
-    switch (ir::info(n.op).kind) {
-      case OpKind::Scalar:
-      case OpKind::Iota: return 0;
-      case OpKind::View:
-        if (n.op == Op::pad || n.op == Op::update_at || n.op == Op::slice_at || n.op == Op::arrange)
-          return -1;
-        return free_[n.in[0]];
-      case OpKind::Cast:
-      case OpKind::Elementwise: {
-        int cost = 1;
-        for (std::size_t k = 0; k < n.in.size() && cost >= 0; ++k)
-          cost = free_[n.in[k]] < 0 ? -1 : cost + free_[n.in[k]];
-        return cost > kFreePrims ? -1 : cost;
-      }
-      case OpKind::Leaf:
-      case OpKind::Reduce:
-      case OpKind::Scan:
-      case OpKind::LoopState:
-      case OpKind::LoopNext:
-      case OpKind::Loop:
-      case OpKind::LoopResult:
-      case OpKind::LoopStack:
-      case OpKind::Gather:
-      case OpKind::Contraction:
-      case OpKind::Library:
-      case OpKind::Part: return -1;
-    }
-    return -1;
-  }
-
   /// The last product that a value is made of without a reduction in between, and that has as many elements.
   NodeId product_below(NodeId from, std::int64_t numel) const {
     std::priority_queue<NodeId> next;  // the last one first: the first product that is met is the one
@@ -299,7 +260,7 @@ class Finder {
     };
     const Claimed claimed = claim(a, depends, memory);
     if (!claimed.is[a.scores]) return refuse(why_not_claimed(a, g_[a.product].in[0], depends));
-    std::vector<bool> inside = is_free_;  // what is made of no memory is made of no scores
+    std::vector<bool> inside = free_;  // what is made of no memory is made of no scores
     for (const NodeId id : claimed.nodes) inside[id] = true;
     TermReader reader(g_, a, inside, depends);
     const GraphNode& p = g_[a.product];
@@ -368,8 +329,7 @@ class Finder {
   std::vector<std::vector<Use>> uses_;
   std::vector<bool> root_;
   std::vector<bool> kept_for_;  // sums over pairs read it from memory
-  std::vector<int> free_;
-  std::vector<bool> is_free_;  // free_ >= 0
+  std::vector<bool> free_;      // made again for each reader
   std::vector<bool> taken_;
   std::vector<bool> makes_again_;  // a node of sums over pairs
   std::vector<int> weights_;       // of each of the sums the operand that is the weights; else -1

@@ -6,6 +6,17 @@
 
 namespace kiln::plan {
 
+/// Whether a GPU has separate kernels that are faster than its main loops: those lack registers and shared
+/// memory for wide heads. docs/attention.md has the times.
+static bool is_faster_apart(const PairSums& s, const schedule::Target& target) {
+  constexpr int kHopper = 90;
+  constexpr std::int64_t kMostByCopyEngine = 192, kMost = 128;
+  if (target.templates == schedule::Target::Templates::All) return false;
+  const std::int64_t most = target.architecture == kHopper ? kMostByCopyEngine : kMost;
+  return std::ranges::any_of(s.products, [&](const PairSums::Product& p) { return p.depth > most; }) ||
+         std::ranges::any_of(s.sums, [&](const PairSums::Sum& x) { return x.width > most; });
+}
+
 /// Attentions leave values of pairs to sums that make them again; sums whose shared values no attention takes
 /// would make them beside somebody who stores them, and are given up.
 void Fuser::find_tiled() {
@@ -19,6 +30,7 @@ void Fuser::find_tiled() {
   });
   if (t_.gpu)
     std::erase_if(sums, [&](const PairSums& s) {
+      if (is_faster_apart(s, t_)) return true;
       Why why = refuse_on_gpu(s);
       if (why.empty()) return false;
       misses.push_back({s.products.front().node, s.sums.front().node, std::move(why)});

@@ -292,4 +292,32 @@ Frame frame_of(ir::Dims dims, bool columns_last) {
   return f;
 }
 
+std::vector<bool> values_without_memory(const Graph& graph) {
+  constexpr int kMostOperations = 24, kNone = -1;
+  std::vector<int> below(graph.size(), kNone);  // operations
+  const auto of = [&](NodeId id) {
+    const ir::GraphNode& n = graph[id];
+    if (ir::is_view(n.op)) {
+      const bool reads =
+          n.op == Op::pad || n.op == Op::update_at || n.op == Op::slice_at || n.op == Op::arrange;
+      return reads ? kNone : below[n.in[0]];
+    }
+    const ir::OpKind kind = ir::info(n.op).kind;
+    if (kind == ir::OpKind::Scalar || kind == ir::OpKind::Iota) return 0;
+    if (!ir::is_elementwise(n.op)) return kNone;
+    int operations = 1;
+    for (const NodeId in : n.in) {
+      if (below[in] == kNone) return kNone;
+      operations += below[in];
+    }
+    return operations > kMostOperations ? kNone : operations;
+  };
+  std::vector<bool> out(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    below[id] = of(id);
+    out[id] = below[id] != kNone;
+  }
+  return out;
+}
+
 }  // namespace kiln::plan

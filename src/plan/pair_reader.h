@@ -64,4 +64,8 @@ class PairReader {
   PairTerms& pairs_;
 };
 
+/// By node: whether it is made of a few operations on indices and numbers alone, so that each reader makes it
+/// again.
+std::vector<bool> values_without_memory(const Graph& graph);
+
 }  // namespace kiln::plan

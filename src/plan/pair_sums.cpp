@@ -43,7 +43,12 @@ struct Candidate {
 class Finder {
  public:
   Finder(const Graph& g, std::vector<Refusal>& refusals)
-      : g_(g), refusals_(refusals), uses_(g.size()), root_(g.size()), mark_(g.size()) {
+      : g_(g),
+        refusals_(refusals),
+        uses_(g.size()),
+        root_(g.size()),
+        free_(values_without_memory(g)),
+        mark_(g.size()) {
     for (NodeId id = 0; id < g.size(); ++id)
       for (std::size_t k = 0; k < g[id].in.size(); ++k)
         uses_[g[id].in[k]].push_back({id, static_cast<int>(k)});
@@ -290,7 +295,8 @@ class Finder {
     facts.needed = needed_by_others(members, sources, facts);
     facts.inside.assign(g_.size(), false);
     std::unordered_map<NodeId, bool> known;
-    for (const NodeId id : facts.between) facts.inside[id] = is_inside(id, facts.depends, known);
+    for (const NodeId id : facts.between)
+      facts.inside[id] = (free_[id] && !facts.depends[id]) || is_inside(id, facts.depends, known);
     return facts;
   }
 
@@ -316,9 +322,11 @@ class Finder {
     return std::nullopt;
   }
 
-  /// again_: members became fewer.
+  /// again_: members became fewer. `turned`: of square weights the first axis is j. `settled`: which axis is
+  /// which is known.
   std::optional<PairSums> read(std::vector<std::size_t>& members, const PairSumsReader::Facts& facts,
-                               std::int64_t rows, std::int64_t columns, bool turned = false) {
+                               std::int64_t rows, std::int64_t columns, bool turned = false,
+                               bool settled = false) {
     again_ = false;
     PairSums s;
     s.rows = rows;
@@ -330,8 +338,8 @@ class Finder {
     for (std::size_t m = 0; m < members.size(); ++m) {
       const Candidate& c = candidates_[members[m]];
       const bool added = reader.add(c.node, c.operand, turned);
-      if (added && m == 0 && rows == columns && !turned && reader.wrong_way())
-        return read(members, facts, rows, columns, true);
+      if (added && m == 0 && !settled && reader.wrong_way())
+        return read(members, facts, columns, rows, rows == columns, true);
       // one product and a sum over columns: the forward pass, which the other finder knows
       const bool forward = added && !s.sums.back().over_rows && c.sources.size() == 1;
       if (added && !forward) continue;
@@ -391,7 +399,7 @@ class Finder {
   const Graph& g_;
   std::vector<Refusal>& refusals_;
   std::vector<std::vector<Use>> uses_;
-  std::vector<bool> root_;
+  std::vector<bool> root_, free_;                                     // free_: made again for each reader
   std::vector<Candidate> candidates_;                                 // descending
   std::unordered_map<NodeId, std::vector<std::size_t>> with_source_;  // candidates, ascending
   mutable std::vector<std::uint32_t> mark_;                           // of walks, each of which has a number

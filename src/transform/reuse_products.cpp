@@ -1,4 +1,5 @@
-// Terminates: one walk in topological order; a sum becomes four nodes at most, none of which is looked at.
+// Terminates: one walk in topological order; a sum becomes a few nodes for each of its factors, none of which
+// is looked at.
 #include "transform/reuse_products.h"
 
 #include "ir/builder.h"
@@ -29,12 +30,17 @@ class Reuse {
   }
 
  private:
-  /// A sum over the last axis of w·(a bᵀ), and the product o.
   /// Nodes that are multiplied, and whether each one divides.
   using Factors = std::vector<std::pair<NodeId, bool>>;
+  struct Product {
+    Factors factors;  // sorted
+    bool negative = false;
+  };
+  /// A sum over the last axis of w·(a bᵀ), and the product o.
   struct Found {
     NodeId a, o;
-    Factors others;  // of a row alone
+    Factors others;  // values of a row alone
+    bool negative;
   };
 
   void find() {
@@ -52,59 +58,69 @@ class Reuse {
     if (rank < 2 || g_[id].dims.size() != rank ||
         ir::attributes<ir::Reduce>(g_[id]).mask != std::uint64_t{1} << (rank - 1))
       return std::nullopt;
-    const Factors all = factors(of);
+    const auto [all, negative] = factors(of);
     for (std::size_t f = 0; f < all.size(); ++f) {
       const auto [product, divides] = all[f];
       const GraphNode& p = g_[product];
       if (divides || p.op != Op::matmul || !is_float(p.dtype)) continue;
-      const NodeId b = turned(p.in[1]);
-      if (b == ir::kNoNode || g_[p.in[0]].dims.back() >= g_[of].dims.back()) continue;
+      if (g_[p.in[0]].dims.back() >= g_[of].dims.back()) continue;
       Factors weight = all;
       weight.erase(weight.begin() + static_cast<std::ptrdiff_t>(f));
       if (weight.empty()) continue;
       for (const NodeId o : products) {
-        if (o > id || g_[o].in[1] != b || !same_dims(o, p.in[0])) continue;
-        const Factors have = factors(g_[o].in[0]);
+        if (o > id || !same_dims(o, p.in[0]) || !are_turned(p.in[1], g_[o].in[1])) continue;
+        const auto [have, other] = factors(g_[o].in[0]);
         Factors others;
         std::ranges::set_difference(weight, have, std::back_inserter(others));
-        if (others.size() + have.size() == weight.size() &&
-            std::ranges::all_of(others, [&](const auto& x) { return of_row(x.first) != ir::kNoNode; }))
-          return Found{p.in[0], o, std::move(others)};
+        if (others.size() + have.size() != weight.size()) continue;
+        for (auto& other : others) other.first = of_row(other.first);
+        if (std::ranges::all_of(others, [&](const auto& x) { return x.first != ir::kNoNode; }))
+          return Found{p.in[0], o, std::move(others), negative != other};
       }
     }
     return std::nullopt;
   }
 
-  /// What a value repeats along the last axis, or kNoNode.
+  /// What a value is or repeats along the last axis, or kNoNode.
   NodeId of_row(NodeId id) const {
-    if (g_[id].op != Op::broadcast) return ir::kNoNode;
-    const GraphNode& of = g_[g_[id].in[0]];
-    return of.dims.size() == 0 || of.dims.back() == 1 ? g_[id].in[0] : ir::kNoNode;
+    const auto is_row = [&](NodeId x) { return g_[x].dims.size() == 0 || g_[x].dims.back() == 1; };
+    if (is_row(id)) return id;
+    return g_[id].op == Op::broadcast && is_row(g_[id].in[0]) ? g_[id].in[0] : ir::kNoNode;
   }
 
   bool same_dims(NodeId x, NodeId y) const { return std::ranges::equal(g_[x].dims, g_[y].dims); }
 
-  /// What a node shows with its last two axes exchanged, or kNoNode.
-  NodeId turned(NodeId id) const {
-    if (g_[id].op != Op::permute) return ir::kNoNode;
-    const auto axes = ir::attributes<ir::Permute>(g_[id]);
-    const std::size_t rank = g_[id].dims.size();
-    for (std::size_t a = 0; a < rank; ++a) {
-      const std::size_t want = a + 2 < rank ? a : 2 * rank - 3 - a;
-      if (axes[a] != want) return ir::kNoNode;
-    }
-    return g_[id].in[0];
+  /// Whether two nodes show the same values with the last two axes exchanged.
+  bool are_turned(NodeId x, NodeId y) const {
+    const auto [of_x, x_axes] = shown(x);
+    auto [of_y, y_axes] = shown(y);
+    if (of_x != of_y || y_axes.size() < 2) return false;
+    std::swap(y_axes[y_axes.size() - 1], y_axes[y_axes.size() - 2]);
+    return x_axes == y_axes;
+  }
+  /// What a node shows, and which of its axes stand where.
+  std::pair<NodeId, std::vector<std::size_t>> shown(NodeId id) const {
+    std::vector<std::size_t> axes(g_[id].dims.size());
+    const bool permutes = g_[id].op == Op::permute;
+    for (std::size_t a = 0; a < axes.size(); ++a)
+      axes[a] = permutes ? static_cast<std::size_t>(ir::attributes<ir::Permute>(g_[id])[a]) : a;
+    return {permutes ? g_[id].in[0] : id, std::move(axes)};
   }
 
-  /// Sorted. What is no product of others is its own factor.
-  Factors factors(NodeId id) const {
-    Factors out, stack{{id, false}};
+  /// What is no product of others is its own factor.
+  Product factors(NodeId id) const {
+    Product product;
+    Factors& out = product.factors;
+    Factors stack{{id, false}};
     while (!stack.empty()) {
       const auto [at, divides] = stack.back();
       stack.pop_back();
       const GraphNode& n = g_[at];
       const bool splits = out.size() + stack.size() < kMostFactors;
       if (n.op == Op::cast && is_float(n.dtype) && is_float(g_[n.in[0]].dtype)) {
+        stack.emplace_back(n.in[0], divides);
+      } else if (n.op == Op::negative) {
+        product.negative = !product.negative;
         stack.emplace_back(n.in[0], divides);
       } else if (splits && n.op == Op::multiply) {
         stack.emplace_back(n.in[0], divides);
@@ -117,7 +133,7 @@ class Reuse {
       }
     }
     std::ranges::sort(out);
-    return out;
+    return product;
   }
 
   NodeId made(NodeId id, const GraphNode& n) {
@@ -128,12 +144,13 @@ class Reuse {
     };
     const NodeId a = as(now_[found_[id]->a]), o = as(now_[found_[id]->o]);
     NodeId out = add_.add(Op::reduce_sum, {add_.add(Op::multiply, {a, o})}, ir::attributes<ir::Reduce>(n));
-    for (const auto& [repeated, divides] : found_[id]->others) {
-      NodeId row = as(g_[now_[repeated]].in[0]);
+    for (const auto& [of_row, divides] : found_[id]->others) {
+      NodeId row = as(now_[of_row]);
       if (!std::ranges::equal(g_[row].dims, n.dims))
         row = add_.add(Op::broadcast, {row}, {}, {.dims = n.dims});
       out = add_.add(divides ? Op::divide : Op::multiply, {out, row});
     }
+    if (found_[id]->negative) out = add_.add(Op::negative, {out});
     g_[out].held = n.held;
     return out;
   }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kiln::codegen {
@@ -49,13 +50,15 @@ struct Gradient : GraphBuilder {
     root(matmul(permute(weights, {0, 2, 1}), given));
   }
 
-  std::vector<lower::Lowered> lowered(int architecture) {
+  /// `asked_for`: the main loops, also where separate kernels are faster.
+  std::vector<lower::Lowered> lowered(int architecture, bool asked_for = true) {
     schedule::Target target;
     target.gpu = target.attentions = target.pair_sums = true;
     target.threads = 132;
     target.architecture = architecture;
+    if (asked_for) target.templates = schedule::Target::Templates::All;
     const plan::Regions regions = plan::fuse(graph, target);
-    EXPECT_EQ(regions.pair_sums.size(), 1u);
+    EXPECT_TRUE(regions.pair_sums.size() == 1 || !asked_for);
     std::vector<lower::Lowered> out;
     for (const auto& s : regions.pair_sums)
       for (const lower::PairPass& pass : lower::pair_passes(graph, *s, target))
@@ -71,11 +74,48 @@ std::vector<std::string> names(const std::vector<lower::Lowered>& all) {
 }
 
 TEST(PairSumsTemplates, SumsOverColumnsAndOverRowsAreALaunchEach) {
-  Gradient small(DType::BFloat16, 300, 64, 64), large(DType::BFloat16, 300, 256, 256);
-  const std::string flags = "pair_flags", sums = "pair_sums_mma";
-  EXPECT_EQ(names(small.lowered(90)), (std::vector{flags, sums, flags, sums}));
-  EXPECT_EQ(names(large.lowered(90)), (std::vector{flags, sums, flags, sums, flags, sums}))
-      << "sums of 256 columns do not fit registers together";
+  const std::string flags = "pair_flags", mma = "pair_sums_mma", wgmma = "pair_sums_wgmma";
+  Gradient small(DType::BFloat16, 300, 64, 64), large(DType::BFloat16, 300, 192, 192),
+      largest(DType::BFloat16, 300, 256, 256);
+  EXPECT_EQ(names(small.lowered(80)), (std::vector{flags, mma, flags, mma}));
+  EXPECT_EQ(names(small.lowered(90)), (std::vector{flags, wgmma, flags, wgmma}));
+  EXPECT_EQ(names(large.lowered(90)), (std::vector{flags, wgmma, flags, wgmma, flags, wgmma}))
+      << "sums of 192 columns do not fit registers together";
+  EXPECT_EQ(names(largest.lowered(90)), (std::vector{flags, mma, flags, mma, flags, wgmma}))
+      << "two operands of 256 columns do not fit shared memory twice";
+}
+
+TEST(PairSumsTemplates, OperandsThatTheCopyEngineDoesNotReadGoToTheOtherLoop) {
+  Gradient odd(DType::BFloat16, 300, 60, 60);
+  EXPECT_EQ(names(odd.lowered(90)),
+            (std::vector<std::string>{"pair_flags", "pair_sums_mma", "pair_flags", "pair_sums_mma"}));
+}
+
+TEST(PairSumsTemplates, WideHeadsAreSeparateKernels) {
+  Gradient narrow(DType::BFloat16, 300, 128, 128), wide(DType::BFloat16, 300, 192, 192),
+      widest(DType::BFloat16, 300, 256, 256);
+  EXPECT_FALSE(narrow.lowered(80, false).empty());
+  EXPECT_TRUE(wide.lowered(80, false).empty());
+  EXPECT_FALSE(wide.lowered(90, false).empty());
+  EXPECT_TRUE(widest.lowered(90, false).empty());
+}
+
+std::int64_t constant_of(const lower::Lowered& l, const std::string& name) {
+  for (const kernel::Constant& c : l.kernel.main_loop->config)
+    if (c.name == name) return c.value;
+  return -1;
+}
+
+TEST(PairSumsTemplates, ValuesOfRowsAndColumnsComeReadyMade) {
+  Gradient b(DType::BFloat16, 300, 64, 64);
+  const auto launches = b.lowered(90);
+  // maxima, reciprocals of sums and sums of products: of rows of the launch for dq, of its columns for dk and
+  // dv
+  EXPECT_EQ(constant_of(launches[1], "kRowValues"), 3);
+  EXPECT_EQ(constant_of(launches[1], "kColumnValues"), 0);
+  EXPECT_EQ(constant_of(launches[3], "kRowValues"), 0);
+  EXPECT_EQ(constant_of(launches[3], "kColumnValues"), 3);
+  for (const std::size_t l : {1u, 3u}) EXPECT_EQ(constant_of(launches[l], "kEarly"), 1);
 }
 
 TEST(PairSumsTemplates, LengthsAreNoPartOfTheKey) {
@@ -85,7 +125,9 @@ TEST(PairSumsTemplates, LengthsAreNoPartOfTheKey) {
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(kernel::hash(x[i].kernel), kernel::hash(y[i].kernel));
 }
 
-TEST(PairSumsTemplates, NothingIsSpilled) {
+/// No value is spilled, nothing is called (as a division of 64 bits is), and no product of Hopper waits for
+/// another.
+TEST(PairSumsTemplates, NothingIsSpilledCalledOrSerialized) {
   if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
   struct Case {
     std::int64_t depth, width;
@@ -101,12 +143,19 @@ TEST(PairSumsTemplates, NothingIsSpilled) {
       cuda::CompileOptions options;
       options.fmad = false;
       options.extra = {"--ptxas-options=-v"};
-      const cuda::Arch arch{c.architecture / 10, c.architecture % 10, false};
-      const std::string log = cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", arch, options).log;
+      const bool specific = l.kernel.main_loop->name == "pair_sums_wgmma";
+      const cuda::Arch arch{c.architecture / 10, c.architecture % 10, specific};
+      const auto compiled = cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", arch, options);
+      const std::string& log = compiled.log;
       EXPECT_NE(log.find("Used"), std::string::npos) << log;
       EXPECT_TRUE(log.find("spill") == std::string::npos ||
                   log.find(" 0 bytes spill stores") != std::string::npos)
           << log.substr(log.find("ptxas info"));
+      EXPECT_EQ(log.find("Potential Performance Loss"), std::string::npos)
+          << log.substr(log.find("ptxas info"));
+      const auto* const image = reinterpret_cast<const char*>(compiled.image.data());
+      EXPECT_EQ(std::string_view(image, compiled.image.size()).find("__internal"), std::string_view::npos)
+          << "a routine of the assembler's is called";
     }
   }
 }

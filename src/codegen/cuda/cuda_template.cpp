@@ -89,6 +89,14 @@ const std::vector<TemplateText>& all_templates() {
        {templates::ptx, templates::pair_tiles, templates::pair_rows, templates::pair_copy,
         templates::pair_sums_mma},
        "run_pair_sums"},
+      {"pair_sums_wgmma",
+       {templates::ptx, templates::pair_sums, templates::hopper},
+       "PairShape shape;\nPairParts parts",
+       {templates::pair_tiles, templates::pair_rows, templates::pair_hopper, templates::pair_sums_wgmma},
+       "run_pair_sums",
+       4,
+       90,
+       2},
       {"pair_flags", {templates::pair_sums}, "PairShape shape", {templates::pair_flags}, "run_pair_flags"},
   };
   return all;

@@ -289,6 +289,9 @@ static inline unsigned load_shared(unsigned from) {
   return x;
 }
 static inline void store_shared(unsigned to, uint4 x) { std::memcpy(shared_window + to, &x, 16); }
+static inline void store_shared_pair(unsigned to, const float (&x)[2]) { std::memcpy(shared_window + to, x, 8); }
+static inline unsigned fresh(unsigned address) { return address; }
+static inline void load_shared_pair(unsigned from, float (&x)[2]) { std::memcpy(x, shared_window + from, 8); }
 template <bool Transposed> static void load_matrices(unsigned (&to)[4], unsigned from) {
   if (from % 16 != 0) __builtin_trap();
   exchange_of(~0u, from, [&](unsigned warp, unsigned lane) {

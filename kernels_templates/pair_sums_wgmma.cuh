@@ -1,0 +1,329 @@
+// Sums over pairs on Hopper: the copy engine fills stages of shared memory with tiles of the operands of
+// columns; warpgroups, each with 64 rows of the block, multiply out of them. One warp orders the copies and
+// makes the values of columns. A block takes blocks of rows until none are left, so that copies for the next
+// one run while this one's results are written; that warp says which, beside the operands of rows.
+//
+// What the weights of a tile add is ordered together with the next tile's products, the last of these when
+// the weights have been read. Making weights begins with what the first product alone gives (kEarly), while
+// the last products run; the other warpgroup's products run beside it, too. Turns, as attention_wgmma has
+// them, made no difference here.
+#pragma once
+
+constexpr int slabs_of(int operand) { return (depth_of(operand) + 63) / 64; }
+constexpr int slabs_before(int operand) {
+  int total = 0;
+  for (int o = 0; o < operand; ++o) total += slabs_of(o);
+  return total;
+}
+constexpr int kRowSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
+constexpr int kRowBytes = slabs_before(kProducts) * kRowSlab,
+              kStageBytes = slabs_before(kOperands) * kTileSlab;
+constexpr int kRegisters = 240, kCopyRegisters = 24;
+static_assert(kGroups == 2 && kFragments == 1 && kProducts <= 2 && kOperands <= 2, "");
+
+/// Shared addresses. Barriers of rows and of stages: bytes have come (full), all warps have read them
+/// (empty). values: those of columns, of each stage. item: the block of rows at hand, -1 when there are no
+/// more.
+struct PairMemory {
+  uint32 x, y, values, x_full, x_empty, full, empty, item;
+  __device__ __forceinline__ PairMemory() {
+    x = (shared_base() + 1023) & ~1023u;  // the period of the permutation
+    y = x + kRowBytes;
+    values = y + kStages * kStageBytes;
+    x_full = values + kStages * kValueBytes;
+    x_empty = x_full + 8;
+    full = x_empty + 8;
+    empty = full + 8 * kStages;
+    item = empty + 8 * kStages;
+  }
+  __device__ __forceinline__ void begin() const {
+    barrier_init(x_full, 1);
+    barrier_init(x_empty, kWarps);
+#pragma unroll
+    for (int s = 0; s < kStages; ++s) {
+      barrier_init(full + 8 * s, kColumnValues > 0 ? 2 : 1);
+      barrier_init(empty + 8 * s, kWarps);
+    }
+    fence_barriers();
+  }
+};
+
+/// A block of rows of a matrix. Matrices are taken in groups, so that those whose operands are in the second
+/// cache are read together; within a group those blocks come first that have more tiles where a mask is
+/// causal.
+struct PairItem {
+  int b, row0;
+  __device__ __forceinline__ PairItem(const Args& args, int item) {
+    const int group = args.parts.group, blocks = args.shape.blocks;
+    const int first = item / (group * blocks) * group;
+    const int members = args.shape.batch - first < group ? args.shape.batch - first : group;
+    const int at = item - first * blocks, block = at / members;
+    b = first + at - block * members;
+    row0 = (Config::kFirst ? block : blocks - 1 - block) * kRows;
+  }
+};
+
+constexpr int x_rank(int p) { return p == 0 ? Config::kXRank0 : Config::kXRank1; }
+constexpr int y_rank(int o) { return o == 0 ? Config::kYRank0 : Config::kYRank1; }
+
+/// Orders copies of an operand's rows; `which`: its number in args.parts.
+template <int Rank, int Slabs>
+__device__ __forceinline__ void copy_rows(const Args& args, const TensorMap& map, int which, int b, int row,
+                                          uint32 to, int slab, uint32 full) {
+  int c[Rank];
+  c[1] = row;
+#pragma unroll
+  for (int p = 0; p < Rank - 2; ++p)
+    c[2 + p] = b / args.parts.divisor[which][p] % args.parts.extent[which][p];
+#pragma unroll
+  for (int s = 0; s < Slabs; ++s) {
+    c[0] = 64 * s;
+    copy_box(to + s * slab, map, c, full);
+  }
+}
+
+/// By one whole warp, of which one lane orders copies.
+struct PairCopies {
+  const Args& args;
+  const PairMemory& memory;
+  PairTiles tile;
+  Turn at;
+
+  __device__ __forceinline__ bool orders() const { return threadIdx.x == 0; }
+
+  __device__ __forceinline__ void copy_block(const PairItem& rows, int item) const {
+    store_shared(memory.item, uint32(item));
+    barrier_expect(memory.x_full, kRowBytes);
+    each<kProducts>([&](auto p) {
+      constexpr int kP = decltype(p)::value;
+      copy_rows<x_rank(kP), slabs_of(kP)>(args, kP == 0 ? args.a_map : args.b_map[0], kP, rows.b, rows.row0,
+                                          memory.x + slabs_before(kP) * kRowSlab, kRowSlab, memory.x_full);
+    });
+  }
+
+  __device__ __forceinline__ void copy_tile(int c0) {
+    const uint32 full = memory.full + 8 * at.stage;
+    barrier_wait(memory.empty + 8 * at.stage, at.parity ^ 1);
+    if (orders()) {
+      barrier_expect(full, kStageBytes);
+      each<kOperands>([&](auto o) {
+        constexpr int kO = decltype(o)::value;
+        copy_rows<y_rank(kO), slabs_of(kO)>(args, args.b_map[1 + kO], 2 + kO, tile.b, c0,
+                                            memory.y + at.stage * kStageBytes + slabs_before(kO) * kTileSlab,
+                                            kTileSlab, full);
+      });
+    }
+    if constexpr (kColumnValues > 0) {
+      store_column_values(args, tile.b, c0, memory.values + at.stage * kValueBytes);
+      __syncwarp();
+      if (orders()) barrier_arrive(full);
+    }
+    at.next();
+  }
+
+  __device__ __forceinline__ void run() {
+    uint32 x_parity = 1;
+    for (int item = blockIdx.x;; x_parity ^= 1) {
+      barrier_wait(memory.x_empty, x_parity);
+      if (item >= args.parts.items) {
+        if (orders()) {
+          store_shared(memory.item, uint32(-1));
+          barrier_arrive(memory.x_full);
+        }
+        return;
+      }
+      const PairItem rows(args, item);
+      if (orders()) copy_block(rows, item);
+      const int after = next_item(args);
+      tile.begin(rows.b, rows.row0);
+#pragma unroll 1
+      for (int low = 0; low <= Config::kLow; ++low) {
+        int kind;
+        if constexpr (Config::kLow) {
+          if (low == 1 &&
+              !(tile.before(args.shape.columns, true, kind) >= 0 && meet_or<kWalkers>(kVote, false)))
+            break;
+        }
+        for (int c0 = args.shape.columns; (c0 = tile.before(c0, low == 1, kind)) >= 0;) copy_tile(c0);
+      }
+      item = after;
+    }
+  }
+};
+
+struct PairGroup {
+  const Args& args;
+  const PairMemory& memory;
+  int group;
+  PairTiles tile;
+  PairRows rows;
+  Turn turn;  // the stage whose products come next
+  Products s;
+  Weights w[kColumns / 16];
+
+  /// After the last product that reads them: the copy engine may write to the stage again.
+  __device__ __forceinline__ void release(uint32 empty) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(empty);
+  }
+
+  /// Orders product P of the tile at hand.
+  template <int P>
+  __device__ __forceinline__ void order_product() {
+    const uint64 x = tile_descriptor<true>(memory.x + slabs_before(P) * kRowSlab + group * 64 * kSlabRow, 0),
+                 y = tile_descriptor<true>(memory.y + turn.stage * kStageBytes + slabs_before(P) * kTileSlab,
+                                           0);
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) forget(s[P][0][i]);
+#pragma unroll
+    for (int step = 0; step < (depth_of(P) + 15) / 16; ++step) {
+      const int part = step % 4 * 2;
+      group_multiply_add<0, 0>(s[P][0], x + (step / 4 * (kRowSlab >> 4) + part),
+                               y + (step / 4 * (kTileSlab >> 4) + part), step > 0, Element());
+    }
+  }
+
+  /// After products have been waited for: the compiler may read them now.
+  __device__ __forceinline__ void end_products(int first, int end) {
+#pragma unroll
+    for (int p = first; p < end; ++p)
+#pragma unroll
+      for (int i = 0; i < kColumns / 2; ++i) pin(s[p][0][i]);
+  }
+
+  /// The same of sums.
+  __device__ __forceinline__ void end_sums() {
+#pragma unroll
+    for (int m = 0; m < kSums; ++m)
+#pragma unroll
+      for (int p = 0; p < kPieces; ++p)
+#pragma unroll
+        for (int i = 0; i < 4 * kPieceTiles; ++i) pin(rows.sum[m][0][p][i]);
+  }
+
+  /// Orders what the weights of a tile add.
+  __device__ __forceinline__ void order_sums(int stage) {
+    each<kSums>([&](auto m) {
+      constexpr int kM = decltype(m)::value, kO = operand_of(kM);
+      const uint64 z =
+          tile_descriptor<false>(memory.y + stage * kStageBytes + slabs_before(kO) * kTileSlab, kTileSlab);
+#pragma unroll
+      for (int step = 0; step < kColumns / 16; ++step)
+#pragma unroll
+        for (int p = 0; p < kPieces; ++p)
+          group_multiply_add<1>(
+              rows.sum[kM][0][p], w[step][kM][0],
+              z + (step * (16 * kSlabRow >> 4) + p * (Config::kPiece / 64) * (kTileSlab >> 4)), 1, Element());
+    });
+  }
+
+  template <bool Whole>
+  __device__ __forceinline__ void weigh_early(int c0, uint32 values) {
+#pragma unroll
+    for (int step = 0; step < kColumns / 16; ++step) rows.weigh_early<Whole>(s, c0, step, values);
+  }
+  template <bool Whole>
+  __device__ __forceinline__ void weigh(int c0, uint32 values) {
+#pragma unroll
+    for (int step = 0; step < kColumns / 16; ++step) rows.weigh<Whole>(s, c0, step, values, w[step]);
+  }
+
+  /// Tiles of one pass. Each product stands once in this text: where there are two, the assembler waits for
+  /// each of them.
+  __device__ __forceinline__ void tiles(bool low) {
+    int kind, stage = -1;  // of the tile before
+#pragma unroll 1
+    for (int c0 = args.shape.columns;;) {
+      c0 = tile.before(c0, low, kind);
+      if (c0 >= 0) barrier_wait(memory.full + 8 * turn.stage, turn.parity);
+      if (stage >= 0) {
+        products_fence();
+        order_sums(stage);
+        products_commit();
+      }
+      if (c0 < 0) break;
+      const uint32 values = fresh(memory.values + turn.stage * kValueBytes);
+      products_fence();
+      order_product<0>();
+      products_commit();
+      products_wait<1>();
+      if (stage >= 0) release(memory.empty + 8 * stage);
+      products_fence();
+      each<kProducts>([&](auto p) {
+        if constexpr (decltype(p)::value > 0) order_product<decltype(p)::value>();
+      });
+      products_commit();
+      products_wait<1>();
+      if constexpr (Config::kEarly) {
+        end_products(0, 1);
+        if (kind == kWhole)
+          weigh_early<true>(c0, values);
+        else
+          weigh_early<false>(c0, values);
+        products_wait<0>();
+        end_products(1, kProducts);
+      } else {
+        products_wait<0>();
+        end_products(0, kProducts);
+      }
+      if (kind == kWhole)
+        weigh<true>(c0, values);
+      else
+        weigh<false>(c0, values);
+      stage = turn.stage;
+      turn.next();
+    }
+    products_wait<0>();
+    end_sums();
+    if (stage >= 0) release(memory.empty + 8 * stage);
+  }
+
+  __device__ __forceinline__ void run() {
+    uint32 x_parity = 0;
+    for (;; x_parity ^= 1) {
+      barrier_wait(memory.x_full, x_parity);
+      const int item = __shfl_sync(0xffffffffu, int(load_shared(memory.item)), 0);
+      if (item < 0) return;
+      const PairItem at(args, item);
+      tile.begin(at.b, at.row0);
+      rows.begin(at.b, at.row0);
+      // Low tiles come last, and only where they add something. One loop, so that its body is compiled once.
+#pragma unroll 1
+      for (int low = 0; low <= Config::kLow; ++low) {
+        if constexpr (Config::kLow) {
+          int kind;
+          if (low == 1 && !(tile.before(args.shape.columns, true, kind) >= 0 &&
+                            meet_or<kWalkers>(kVote, !rows.low_adds_nothing())))
+            break;
+        }
+        tiles(low == 1);
+      }
+      release(memory.x_empty);
+      rows.write();
+    }
+  }
+};
+
+__device__ __forceinline__ void run_pair_sums(const Args& args) {
+  const PairMemory memory;
+  if (threadIdx.x == 0) {
+    prefetch_map(args.a_map);
+#pragma unroll
+    for (int m = 0; m < 3; ++m) prefetch_map(args.b_map[m]);
+    memory.begin();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    give_registers<kCopyRegisters>();
+    if (threadIdx.x < 32) {
+      PairCopies copies{args, memory, PairTiles(args)};
+      copies.run();
+    }
+  } else {
+    take_registers<kRegisters>();
+    // from one lane, so that what is made of it is in registers of the warp
+    const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);
+    PairGroup group{args, memory, warp / 4 - 1, PairTiles(args), PairRows(args, warp - 4)};
+    group.run();
+  }
+}
