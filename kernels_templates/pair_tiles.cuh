@@ -14,26 +14,6 @@ constexpr int kRows = Config::kRows, kColumns = Config::kColumns, kFragments = C
 constexpr int kMixed = 0, kWhole = 1, kLow = 2;  // kinds of tiles
 constexpr int kFlagColumns = 64;                 // that have a flag
 
-#ifdef KILN_FAKE_DEVICE
-__device__ __forceinline__ uint32 pair_of(float low, float high, bf16) {
-  return to_bf16(low).bits | uint32(to_bf16(high).bits) << 16;
-}
-__device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
-  return to_f16(low).bits | uint32(to_f16(high).bits) << 16;
-}
-#else
-__device__ __forceinline__ uint32 pair_of(float low, float high, bf16) {
-  uint32 y;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
-  return y;
-}
-__device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
-  uint32 y;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
-  return y;
-}
-#endif
-
 /// The tiles of columns for the rows of a block, from the last one to the first, so that those with too few
 /// columns and the diagonal of a causal attention come first. All lanes of a warp call its functions
 /// together: each finds the kind of another tile.

@@ -18,17 +18,15 @@ struct TilePlace {
   int b, m, n;  // batch, first row, first column
 };
 
-/// The i-th tile. Tiles that run at one time share rows and columns: groups of `Group` tiles along m are
-/// walked side by side, so that what the second cache holds is read by many.
+/// The i-th tile, of fewer than 2^31. Tiles that run at one time share rows and columns: groups of `Group`
+/// tiles along m are walked side by side, so that what the second cache holds is read by many.
 template <int Group>
-__device__ __forceinline__ TilePlace place_of_tile(int64 i, int m_tiles, int n_tiles, int tile_m,
-                                                   int tile_n) {
-  const int64 each = int64(m_tiles) * n_tiles;
+__device__ __forceinline__ TilePlace place_of_tile(int i, int m_tiles, int n_tiles, int tile_m, int tile_n) {
+  const int each = m_tiles * n_tiles;
   TilePlace place;
-  place.b = int(i / each);
-  const int64 rest = i - place.b * each, group_size = int64(Group) * n_tiles;
-  const int first = int(rest / group_size) * Group;
-  const int in_group = int(rest - first * int64(n_tiles));
+  place.b = i / each;
+  const int rest = i - place.b * each, first = rest / (Group * n_tiles) * Group;
+  const int in_group = rest - first * n_tiles;
   const int rows = m_tiles - first < Group ? m_tiles - first : Group;
   const int column = in_group / rows;
   place.m = (first + in_group - column * rows) * tile_m;

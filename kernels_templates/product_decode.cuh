@@ -1,24 +1,48 @@
 // A product with few rows, whose time is that of reading B once: decoding tokens against weights. A block
-// makes 16 rows and a few columns. Its warps take turns along k, each with stages of shared memory of its own
-// that copies fill several steps ahead, so that no warp waits for another until the end. Each sum is made in
-// a fixed order: along k within a warp, then over warps.
+// makes a few columns. Its warps take turns along k, each with stages of shared memory of its own that copies
+// fill several steps ahead, so that no warp waits for another until the end. Each sum is made in a fixed
+// order: along k within a warp, then over warps. B's columns are the multiplier's 16 rows and A's rows its 8
+// columns, of which there are one or two (kRows).
 //
-// Pre: k is A's contiguous axis; rows of both operands begin at multiples of 16 bytes.
+// Where B is made of what memory has (kMade: weights in 8 bits with scales), memory's elements are copied,
+// and a hook makes eight adjacent ones at a time of them, on their way to the multiplier. A lane takes such
+// runs as they are: its part of k, or of the columns, is another than mma.sync names, for both operands
+// alike.
+//
+//   b_value(args, line, first, given, made)   elements `first` to `first` + 7 of a line along B's contiguous
+//                                             axis
+//
+// Pre: k is A's contiguous axis; rows of both operands begin at multiples of 16 bytes. kMade: lines of B are
+// multiples of 8 elements.
 #pragma once
 
 typedef Config::Element Element;
-constexpr int kWarps = 4, kThreads = 32 * kWarps, kBlocksPerSm = 2, kStages = 4;
+constexpr bool kMade = Config::kMade;  // and, where it is, kWidens: the hook gets bytes as floats
+template <class T>
+struct Pointee;
+template <class T>
+struct Pointee<const T*> {
+  typedef T type;
+};
+typedef Pointee<decltype(b_matrix(*static_cast<const Args*>(nullptr), 0, 0))>::type
+    Stored;                                                    // of B, in memory
+constexpr int kStored = sizeof(Stored), kUnit = 16 / kStored;  // bytes of one; how many are 16 bytes
 // A block's tile, mirrored by product_launch.cpp. Class 0: k is B's contiguous axis. 1: n is; 2: n is, and
 // there are too few columns for a block of 64 on each multiprocessor.
-constexpr int kRows = 16, kTileN = Config::kTile == 1 ? 64 : 32;
+constexpr int kRows = Config::kRows, kTileN = Config::kTile == 1 ? 64 : 32;
 constexpr int kColumns = kTileN / Config::kProducts;  // of one product
 constexpr int kDepth = Config::kTile == 1 ? 32 : 64;  // k of a warp's step
-constexpr int kALine = kDepth * 2, kBLine = Config::kBKMajor ? kDepth * 2 : kColumns * 2;  // bytes
+constexpr int kALine = kDepth * 2, kBLine = (Config::kBKMajor ? kDepth : kColumns) * kStored;  // bytes
 constexpr int kBLines = Config::kBKMajor ? kColumns : kDepth;
 constexpr int kABytes = kRows * kALine, kEachBytes = kBLines * kBLine;
 constexpr int kStageBytes = kABytes + Config::kProducts * kEachBytes;
+constexpr int kWarps = Config::kWarps, kThreads = 32 * kWarps, kBlocksPerSm = Config::kWarpsPerSm / kWarps;
+constexpr int kFit = 196608 / Config::kWarpsPerSm / kStageBytes, kStages = kFit < 4 ? kFit : 4;
 static_assert(Config::kBKMajor == (Config::kTile == 0) && (Config::kTile < 2 || Config::kProducts == 1), "");
 static_assert(Config::kAKMajor && Config::kAAlign == 16 && Config::kBAlign == 16, "");
+static_assert(!kMade || (Config::kProducts == 1 && Config::kTile < 2 && kStored <= 4), "");
+static_assert(kStages >= 2 && (kRows == 8 || kRows == 16), "");
+static_assert(kRows * (kTileN + 8) * 4 <= kStages * kStageBytes, "");  // a warp's sums, at the end
 
 /// Where the 16 bytes stand that begin at unit `unit` of a line: permuted, so that ldmatrix meets no bank
 /// twice.
@@ -28,48 +52,132 @@ __device__ __forceinline__ uint32 shared_unit(int line, int unit) {
   return line * Line + ((unit ^ (Line == 64 ? line >> 1 & 3 : line & 7)) << 4);
 }
 
-__device__ __forceinline__ int between_0_and_8(int x) { return x < 0 ? 0 : x < 8 ? x : 8; }
+/// The same for lanes 4 g + q that read 8 or 16 bytes of line g, each q others.
+template <int Line>
+__device__ __forceinline__ uint32 unit_by_lines(int line, int unit) {
+  static_assert(Line == 64 || Line == 128 || Line == 256, "");
+  const int key = Line == 64    ? (line >> 1 & 1) << 1 | (line >> 2 & 1)
+                  : Line == 128 ? (line & 1) << 2 | (line >> 1 & 3)
+                                : line & 1;
+  return line * Line + ((unit ^ key) << 4);
+}
 
-/// One warp's part of both operands, as its lanes copy it.
-struct Operands {
-  const Element* a;
-  const Element* b[Config::kProducts];
-  int64 a_pitch, b_pitch;  // elements between lines
-  int rows, columns, k;    // what is there, from this block's first on
+/// The same for lanes that read line 4 q of sixteen, each g others.
+template <int Line>
+__device__ __forceinline__ uint32 unit_by_columns(int line, int unit) {
+  static_assert(Line == 64 || Line == 128 || Line == 256, "");
+  const int low = line >> 2 & 1, high = line >> 3 & 1;
+  if constexpr (Line == 64)
+    return (line >> 1) * 128 + ((((line & 1) << 2 | unit) ^ (low << 1 | high << 2)) << 4);
+  else
+    return line * Line + ((unit ^ (Line == 128 ? low << 1 | high << 2 : low | high << 2)) << 4);
+}
 
-  __device__ __forceinline__ void fill(uint32 stage, int first_k) const {
-    const int lane = threadIdx.x % 32;
+__device__ __forceinline__ uint32 a_unit(int line, int unit) {
+  return kMade ? unit_by_lines<kALine>(line, unit) : shared_unit<kALine>(line, unit);
+}
+__device__ __forceinline__ uint32 b_unit(int line, int unit) {
+  if constexpr (!kMade)
+    return shared_unit<kBLine>(line, unit);
+  else
+    return Config::kBKMajor ? unit_by_lines<kBLine>(line, unit) : unit_by_columns<kBLine>(line, unit);
+}
+
+__device__ __forceinline__ int between_0_and(int most, int x) { return x < 0 ? 0 : x < most ? x : most; }
+
+/// One warp's part of an operand, as its lanes copy it: lines of `Line` bytes, each lane the same 16 bytes of
+/// every `kApart`-th.
+template <class T, int Lines, int Line>
+struct Copier {
+  static constexpr int kUnits = Line / 16, kApart = 32 / kUnits, kCount = Lines / kApart,
+                       kEach = 16 / sizeof(T);
+  static_assert(kUnits <= 32 && Lines % kApart == 0, "");
+  const T* from;  // of this lane, where the warp's next step begins
+  int64 apart;    // elements from a line of this lane to its next
+  int line = threadIdx.x % 32 / kUnits, unit = threadIdx.x % 32 % kUnits;
+
+  __device__ __forceinline__ void begin(const T* first, int64 pitch) {
+    from = first + line * pitch + kEach * unit;
+    apart = kApart * pitch;
+  }
+
+  /// `lines`: those that are there. `there`: elements of this lane's that are, on each of them.
+  template <class Place>
+  __device__ __forceinline__ void fill(uint32 stage, int lines, int there, const Place& place) const {
 #pragma unroll
-    for (int i = 0; i < kABytes / 512; ++i) {
-      const int line = (32 * i + lane) / (kALine / 16), unit = (32 * i + lane) % (kALine / 16);
-      const int at = first_k + 8 * unit, there = line < rows ? between_0_and_8(k - at) : 0;
-      copy_async<16>(stage + shared_unit<kALine>(line, unit), a + line * a_pitch + at, 2 * there);
+    for (int i = 0; i < kCount; ++i) {
+      const int at = line + i * kApart;
+      copy_async<16>(stage + place(at, unit), from + i * apart, at < lines ? int(sizeof(T)) * there : 0);
     }
+  }
+  /// The same where lines are whole. What stands on others stays: nobody asks for what is made of it.
+  template <class Place>
+  __device__ __forceinline__ void fill(uint32 stage, int lines, const Place& place) const {
 #pragma unroll
-    for (int p = 0; p < Config::kProducts; ++p)
-#pragma unroll
-      for (int i = 0; i < kEachBytes / 512; ++i) {
-        const int line = (32 * i + lane) / (kBLine / 16), unit = (32 * i + lane) % (kBLine / 16);
-        const uint32 to = stage + kABytes + p * kEachBytes + shared_unit<kBLine>(line, unit);
-        if constexpr (Config::kBKMajor) {
-          const int at = first_k + 8 * unit, there = line < columns ? between_0_and_8(k - at) : 0;
-          copy_async<16>(to, b[p] + line * b_pitch + at, 2 * there);
-        } else {
-          const int at = first_k + line, there = at < k ? between_0_and_8(columns - 8 * unit) : 0;
-          copy_async<16>(to, b[p] + at * b_pitch + 8 * unit, 2 * there);
-        }
-      }
+    for (int i = 0; i < kCount; ++i) {
+      const int at = line + i * kApart;
+      if (at < lines) copy_async_16(stage + place(at, unit), from + i * apart);
+    }
   }
 };
 
-typedef float Sums[Config::kProducts][kColumns / 8][4];
+/// Both operands of one warp.
+struct Operands {
+  Copier<Element, kRows, kALine> a;
+  Copier<Stored, kBLines, kBLine> b[Config::kProducts];
+  int64 a_step, b_step;  // elements from one step of this warp to its next
+  int rows, columns,
+      k;  // what is there: rows and columns from this block's first on; k from the next step on
 
-__device__ __forceinline__ void multiply(Sums& sums, uint32 stage) {
+  __device__ __forceinline__ Operands(const Args& args, const TilePlace& place, int first_k) {
+    const Product& product = args.product;
+    const int64 b_pitch = Config::kBKMajor ? product.b_n : product.b_k;
+    a.begin(a_matrix(args, place.b) + place.m * product.a_m + first_k, product.a_m);
+#pragma unroll
+    for (int p = 0; p < Config::kProducts; ++p)
+      b[p].begin(b_matrix(args, place.b, p) +
+                     (Config::kBKMajor ? place.n * b_pitch + first_k : place.n + first_k * b_pitch),
+                 b_pitch);
+    a_step = kWarps * kDepth;
+    b_step = Config::kBKMajor ? a_step : a_step * b_pitch;
+    rows = product.m - place.m;
+    columns = product.n - place.n;
+    k = product.k - first_k;
+  }
+
+  /// The next step, if there is one.
+  __device__ __forceinline__ void fill(uint32 stage) {
+    if (k >= kDepth && columns >= kColumns) {
+      a.fill(stage, rows, a_unit);
+#pragma unroll
+      for (int p = 0; p < Config::kProducts; ++p)
+        b[p].fill(stage + kABytes + p * kEachBytes, kBLines, b_unit);
+    } else if (k > 0) {
+      a.fill(stage, rows, between_0_and(8, k - 8 * a.unit), a_unit);
+      const int along = Config::kBKMajor ? k : columns, lines = Config::kBKMajor ? columns : k;
+#pragma unroll
+      for (int p = 0; p < Config::kProducts; ++p)
+        b[p].fill(stage + kABytes + p * kEachBytes, lines, between_0_and(kUnit, along - kUnit * b[p].unit),
+                  b_unit);
+    }
+    a.from += a_step;
+#pragma unroll
+    for (int p = 0; p < Config::kProducts; ++p) b[p].from += b_step;
+    k -= kWarps * kDepth;
+  }
+};
+
+typedef float Sums[Config::kProducts][kColumns / 16][kRows / 8][4];
+
+__device__ __forceinline__ void multiply_stored(Sums& sums, uint32 stage) {
   const int lane = threadIdx.x % 32, row = lane & 7, low = lane >> 3 & 1, high = lane >> 4;
+  uint32 a[4];
 #pragma unroll
   for (int part = 0; part < kDepth / 16; ++part) {
-    uint32 a[4];
-    load_matrices<false>(a, stage + shared_unit<kALine>(row + 8 * low, 2 * part + high));
+    if (kRows == 16)
+      load_matrices<false>(a, stage + a_unit(row + 8 * high, 2 * part + low));
+    else if (part % 2 == 0)  // of this part and the next
+      load_matrices<false>(a, stage + a_unit(row, 2 * part + (lane >> 3)));
 #pragma unroll
     for (int p = 0; p < Config::kProducts; ++p)
 #pragma unroll
@@ -77,12 +185,133 @@ __device__ __forceinline__ void multiply(Sums& sums, uint32 stage) {
         const uint32 each = stage + kABytes + p * kEachBytes;
         uint32 b[4];
         load_matrices<!Config::kBKMajor>(
-            b, each + (Config::kBKMajor ? shared_unit<kBLine>(16 * j + row + 8 * high, 2 * part + low)
-                                        : shared_unit<kBLine>(16 * part + row + 8 * low, 2 * j + high)));
-        multiply_add(sums[p][2 * j], a, b[0], b[1], Element());
-        multiply_add(sums[p][2 * j + 1], a, b[2], b[3], Element());
+            b, each + (Config::kBKMajor ? b_unit(16 * j + row + 8 * low, 2 * part + high)
+                                        : b_unit(16 * part + row + 8 * high, 2 * j + low)));
+#pragma unroll
+        for (int t = 0; t < kRows / 8; ++t) {
+          const int at = kRows == 16 ? 2 * t : part % 2 * 2;
+          multiply_add(sums[p][j][t], b, a[at], a[at + 1], Element());
+        }
       }
   }
+}
+
+/// Eight adjacent elements of a line of B, as memory has them; kWidens: bytes, as floats.
+union Run {
+  Stored at[1][8];
+  uint2 two;
+  uint4 four[kStored < 2 ? 1 : kStored / 2];
+  __device__ __forceinline__ Run(uint32 from, int line, int first) {
+    if constexpr (kStored == 1) {
+      two = load_shared_8(from + b_unit(line, first >> 4) + (first & 8));
+    } else {
+#pragma unroll
+      for (int i = 0; i < kStored / 2; ++i) four[i] = load_shared_16(from + b_unit(line, first / kUnit + i));
+    }
+  }
+};
+
+template <class A, class T = Stored>
+__device__ __forceinline__ void make(const A& args, int line, int first, const Run& run,
+                                     float (&made)[1][8]) {
+  if constexpr (Config::kWidens) {
+    float given[1][8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) given[0][i] = byte_of(i < 4 ? run.two.x : run.two.y, i % 4, T());
+    b_value(args, line, first, given, made);
+  } else {
+    b_value(args, line, first, run.at, made);
+  }
+}
+
+/// The lines are columns: a lane has eight k of each of its columns, four for either of two products.
+template <bool Whole, class A>
+__device__ __forceinline__ void multiply_lines(const A& args, Sums& sums, uint32 stage, int n, int k) {
+  const int lane = threadIdx.x % 32, g = lane >> 2, q = lane & 3;
+#pragma unroll
+  for (int part = 0; part < kDepth / 32; ++part) {
+    uint4 rows[kRows / 8];
+#pragma unroll
+    for (int t = 0; t < kRows / 8; ++t) rows[t] = load_shared_16(stage + a_unit(8 * t + g, 4 * part + q));
+    const int at = 32 * part + 8 * q;
+    const bool there = Whole || k + at < args.product.k;
+#pragma unroll
+    for (int j = 0; j < kColumns / 16; ++j) {
+      uint32 first[4], second[4];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int line = 16 * j + 8 * h + g, column = n + line, last = args.product.n - 1;
+        const Run run(stage + kABytes, line, at);
+        float made[1][8];
+        make(args, column < last ? column : last, there ? k + at : args.product.k - 8, run, made);
+        first[h] = pair_of(made[0][0], made[0][1], Element());
+        first[h + 2] = pair_of(made[0][2], made[0][3], Element());
+        second[h] = pair_of(made[0][4], made[0][5], Element());
+        second[h + 2] = pair_of(made[0][6], made[0][7], Element());
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        first[i] = there ? first[i] : 0;
+        second[i] = there ? second[i] : 0;
+      }
+#pragma unroll
+      for (int t = 0; t < kRows / 8; ++t) {
+        multiply_add(sums[0][j][t], first, rows[t].x, rows[t].y, Element());
+        multiply_add(sums[0][j][t], second, rows[t].z, rows[t].w, Element());
+      }
+    }
+  }
+}
+
+/// The lines go along k: a lane has eight columns of each of its four k. Sums j of lanes 4 g + q are those of
+/// columns 8 g + 2 j and + 1.
+template <bool Whole, class A>
+__device__ __forceinline__ void multiply_columns(const A& args, Sums& sums, uint32 stage, int n, int k) {
+  const int lane = threadIdx.x % 32, g = lane >> 2, q = lane & 3;
+  const int column = n + 8 * g, last = args.product.n - 8;
+#pragma unroll
+  for (int part = 0; part < kDepth / 16; ++part) {
+    uint2 rows[kRows / 8];
+#pragma unroll
+    for (int t = 0; t < kRows / 8; ++t)
+      rows[t] = load_shared_8(stage + a_unit(8 * t + g, 2 * part + (q >> 1)) + ((q & 1) << 3));
+    float made[4][1][8];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const int line = 16 * part + 4 * q + r, at = k + line;
+      const Run run(stage + kABytes, line, 8 * g);
+      const bool there = Whole || at < args.product.k;
+      make(args, there ? at : args.product.k - 1, column < last ? column : last, run, made[r]);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) made[r][0][e] = there ? made[r][0][e] : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < kColumns / 16; ++j) {
+      uint32 b[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        b[i] = pair_of(made[i / 2 * 2][0][2 * j + i % 2], made[i / 2 * 2 + 1][0][2 * j + i % 2], Element());
+#pragma unroll
+      for (int t = 0; t < kRows / 8; ++t) multiply_add(sums[0][j][t], b, rows[t].x, rows[t].y, Element());
+    }
+  }
+}
+
+/// One step, with all of its k or without; a template, so that b_value need not exist where nothing is made.
+template <bool Whole, class A>
+__device__ __forceinline__ void multiply(const A& args, Sums& sums, uint32 stage, int n, int k) {
+  if constexpr (!kMade)
+    multiply_stored(sums, stage);
+  else if constexpr (Config::kBKMajor)
+    multiply_lines<Whole>(args, sums, stage, n, k);
+  else
+    multiply_columns<Whole>(args, sums, stage, n, k);
+}
+
+/// Where sum e of a lane's j-th four stands among a block's columns.
+__device__ __forceinline__ int column_of(int j, int e) {
+  const int g = threadIdx.x % 32 / 4;
+  return kMade && !Config::kBKMajor ? 8 * g + 2 * j + e / 2 : 16 * j + 8 * (e / 2) + g;
 }
 
 __device__ __forceinline__ void run_product(const Args& args) {
@@ -90,36 +319,31 @@ __device__ __forceinline__ void run_product(const Args& args) {
   const int m_tiles = tiles_of(product.m, kRows), n_tiles = tiles_of(product.n, kColumns);
   const TilePlace place = place_of_tile<1>(blockIdx.x, m_tiles, n_tiles, kRows, kColumns);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-
-  Operands operands;
-  operands.a = a_matrix(args, place.b) + place.m * product.a_m;
-  operands.a_pitch = product.a_m;
-  operands.b_pitch = Config::kBKMajor ? product.b_n : product.b_k;
-  operands.rows = product.m - place.m;
-  operands.columns = product.n - place.n;
-  operands.k = product.k;
-#pragma unroll
-  for (int p = 0; p < Config::kProducts; ++p)
-    operands.b[p] = b_matrix(args, place.b, p) + (Config::kBKMajor ? place.n * product.b_n : int64(place.n));
-
-  const uint32 shared = shared_base(), mine = shared + warp * kStages * kStageBytes;
   constexpr int kStep = kWarps * kDepth;
-  int ahead = warp * kDepth;
+  Operands operands(args, place, warp * kDepth);
+  const uint32 shared = shared_base(), mine = shared + warp * kStages * kStageBytes;
 #pragma unroll
-  for (int s = 0; s < kStages - 1; ++s, ahead += kStep) {
-    if (ahead < product.k) operands.fill(mine + s * kStageBytes, ahead);
+  for (int s = 0; s < kStages - 1; ++s) {
+    operands.fill(mine + s * kStageBytes);
     copies_commit();
   }
   Sums sums = {};
-  int read = 0;
-  for (int k = warp * kDepth; k < product.k; k += kStep, ahead += kStep) {
+  int read = 0, k = warp * kDepth;
+  const auto wait = [&] {
     copies_wait<kStages - 2>();
     __syncwarp();
-    const int write = read == 0 ? kStages - 1 : read - 1;  // what the step before has read
-    if (ahead < product.k) operands.fill(mine + write * kStageBytes, ahead);
+  };
+  for (; k + kDepth <= product.k; k += kStep) {
+    wait();
+    operands.fill(mine +
+                  (read == 0 ? kStages - 1 : read - 1) * kStageBytes);  // what the step before has read
     copies_commit();
-    multiply(sums, mine + read * kStageBytes);
+    multiply<true>(args, sums, mine + read * kStageBytes, place.n, k);
     read = read + 1 == kStages ? 0 : read + 1;
+  }
+  if (k < product.k) {
+    wait();
+    multiply<false>(args, sums, mine + read * kStageBytes, place.n, k);
   }
   copies_wait<0>();
   __syncthreads();
@@ -128,17 +352,20 @@ __device__ __forceinline__ void run_product(const Args& args) {
 #pragma unroll
   for (int p = 0; p < Config::kProducts; ++p)
 #pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j)
+    for (int j = 0; j < kColumns / 16; ++j)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        store_shared(shared + 4 * ((warp * kRows + lane / 4 + e / 2 * 8) * kPitch + p * kColumns + 8 * j +
-                                   2 * (lane % 4) + e % 2),
-                     __float_as_uint(sums[p][j][e]));
+      for (int t = 0; t < kRows / 8; ++t)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int row = 8 * t + 2 * (lane % 4) + e % 2;
+          store_shared(shared + 4 * ((warp * kRows + row) * kPitch + p * kColumns + column_of(j, e)),
+                       __float_as_uint(sums[p][j][t][e]));
+        }
   __syncthreads();
   constexpr int kWidth = Config::kWidth, kAcross = kColumns / kWidth;
   for (int i = threadIdx.x; i < kRows * kAcross; i += kThreads) {
-    const int m = i / kAcross, n = i % kAcross * kWidth, left = operands.columns - n;
-    if (m >= operands.rows || left <= 0) continue;
+    const int m = i / kAcross, n = i % kAcross * kWidth, left = product.n - place.n - n;
+    if (m >= product.m - place.m || left <= 0) continue;
     float total[Config::kProducts][kWidth];
 #pragma unroll
     for (int p = 0; p < Config::kProducts; ++p)

@@ -27,6 +27,10 @@ __device__ __forceinline__ void copy_async(uint32 to, const void* from, int ther
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(Bytes), "r"(there)
                  : "memory");
 }
+/// The same of all 16.
+__device__ __forceinline__ void copy_async_16(uint32 to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
 /// Ends a group of copies.
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Waits until at most Pending of this thread's latest groups are under way.
@@ -63,6 +67,21 @@ __device__ __forceinline__ uint32 fresh(uint32 address) {
   return address;
 }
 
+__device__ __forceinline__ uint2 load_shared_8(uint32 from) {
+  uint2 x;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(from) : "memory");
+  return x;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(uint32 from) {
+  uint4 x;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(from)
+               : "memory");
+  return x;
+}
+
 /// Four 8 × 8 matrices of 16-bit elements; lane l has the address of row l % 8 of matrix l / 8. Lane 4 g + q
 /// gets elements 2 q and 2 q + 1 of row g of each; transposed: of column g.
 template <bool Transposed>
@@ -97,4 +116,33 @@ __device__ __forceinline__ void multiply_add(float (&sum)[4], const uint32 (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+#endif
+
+/// Byte i of a word as a number: a float's last bits, less what stands above them.
+__device__ __forceinline__ float byte_of(uint32 word, int i, uint8) {
+  return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7540 | i)) - 8388608.0f;
+}
+__device__ __forceinline__ float byte_of(uint32 word, int i, int8) {
+  return __uint_as_float(__byte_perm(word ^ 0x80808080, 0x4b000000, 0x7540 | i)) - 8388736.0f;
+}
+
+/// Two numbers as adjacent halves.
+#ifdef KILN_FAKE_DEVICE
+__device__ __forceinline__ uint32 pair_of(float low, float high, bf16) {
+  return to_bf16(low).bits | uint32(to_bf16(high).bits) << 16;
+}
+__device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
+  return to_f16(low).bits | uint32(to_f16(high).bits) << 16;
+}
+#else
+__device__ __forceinline__ uint32 pair_of(float low, float high, bf16) {
+  uint32 y;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+__device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
+  uint32 y;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
 #endif

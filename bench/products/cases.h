@@ -43,8 +43,12 @@ inline std::vector<Unit> checked_units() {
   add(ProductKind::Wgmma, 0, 1, true, true, 16, 2, Epilogue::BiasGelu, "f16");
   for (int tile = 0; tile < 3; ++tile)
     for (int products = 1; products <= (tile < 2 ? 2 : 1); ++products)
-      add(ProductKind::Decode, tile, products, true, tile == 0, 16, 8,
-          products == 1 ? Epilogue::Store : Epilogue::SiluTimes);
+      for (int rows : {8, 16}) {
+        add(ProductKind::Decode, tile, products, true, tile == 0, 16, 8,
+            products == 1 ? Epilogue::Store : Epilogue::SiluTimes);
+        units.back().choice.rows = rows;
+        units.back().choice.warps = rows == 8 ? 8 : 4;
+      }
   return units;
 }
 
@@ -131,10 +135,14 @@ inline std::vector<std::pair<Unit, Shape>> decoded() {
     Unit unit;
     unit.choice = {ProductKind::Decode, tile, 1};
     unit.b_k_major = tile == 0;
-    for (int m : {1, 16}) {
-      out.push_back({unit, {m, 4096, 11008}});
-      out.push_back({unit, {m, 11008, 4096}});
-    }
+    static constexpr int kWeights[][2] = {{4096, 11008}, {11008, 4096}, {4096, 4096},
+                                          {1024, 4096},  {32000, 4096}, {512, 512}};
+    for (int m : {1, 16})
+      for (int warps : {4, 8}) {
+        unit.choice.rows = m <= 8 ? 8 : 16;
+        unit.choice.warps = warps;
+        for (const auto& [n, k] : kWeights) out.push_back({unit, {m, n, k}});
+      }
   }
   return out;
 }

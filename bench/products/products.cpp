@@ -189,7 +189,7 @@ class Problem {
           b_[(copy % copies_) * unit_.choice.products + std::min(p, unit_.choice.products - 1)]->at() +
           2 * shape_.shift;
     if (unit_.choice.kind != ProductKind::Wgmma) return;
-    const codegen::ProductTile& tile = codegen::tile_of(unit_.choice);
+    const codegen::ProductTile tile = codegen::tile_of(unit_.choice);
     const auto& s = shape_;
     const CUtensorMap a =
         tensor_map(args_.a, unit_.a_k_major ? s.k : s.m, unit_.a_k_major ? s.m : s.k, a_pitch_, s.batch,

@@ -109,6 +109,10 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   for (const transform::PatternNote& note : t_.notes)
     if (note.why.reason() != FusionReason::UserApart)
       regions_.refusals.push_back({note.first, note.last, note.why});
+  if (fusion == plan::Fusion::Full)
+    plan::make_operands(g_, regions_, [&](const plan::MadeOperand& m) {
+      return lower::makes_operand(g_, regions_, m, planning_target(device_));
+    });
   regions_.placements = donations_.placements;
   reuse();
   buffer_of_.assign(g_.size(), -1);

@@ -12,6 +12,7 @@
 #include "plan/donate.h"
 #include "plan/fit_memory.h"
 #include "plan/fuse.h"
+#include "plan/made_operands.h"
 #include "plan/product_rows.h"
 #include "transform/transform.h"
 

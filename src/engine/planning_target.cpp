@@ -68,9 +68,11 @@ const schedule::Target& planning_target(Device device) {
   kept.target.attentions = t.attentions && (slow || !t.gpu) && !off.attention;
   kept.target.epilogues = t.epilogues && !off.epilogue;
   const bool preferred = templates_preferred().load(std::memory_order_relaxed);
-  kept.target.templates = t.gpu && slow && preferred ? schedule::Target::Templates::All : t.templates;
+  using Templates = schedule::Target::Templates;
+  kept.target.templates = t.gpu && slow && preferred ? Templates::All : t.templates;
+  if (!slow && t.templates == Templates::Few) kept.target.templates = Templates::Integers;
   kept.target.pair_sums = t.pair_sums && (slow || !t.gpu) && !off.attention;
-  if (off.epilogue) kept.target.templates = schedule::Target::Templates::None;
+  if (off.epilogue) kept.target.templates = Templates::None;
   return kept.target;
 }
 

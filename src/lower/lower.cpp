@@ -33,12 +33,17 @@ Lowered RegionLowering::run() {
   return std::move(out_);
 }
 
-void RegionLowering::build_loops() {
+/// Before the first expression.
+void RegionLowering::begin() {
   // A loop would amplify the last bits of a product: what goes through one is computed as it is written.
   k_.fma = target_.fma && !target_.strict && p_.loops.empty();
   k_.exact = k_.pool.exact = target_.exact;
   memo_.assign(p_.entries.size(), E{});
   axis_.assign(groups_.size(), E{});
+}
+
+void RegionLowering::build_loops() {
+  begin();
   switch (s_.form) {
     case Form::Flat:
     case Form::Rows: phases_ == 0 && scans_.empty() ? build_map() : build_rows(); break;
@@ -92,7 +97,7 @@ void RegionLowering::note_reductions() {
 void RegionLowering::complete() {
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
   k_.threads = s_.threads;
-  if (target_.gpu && product_ == ir::kNoNode) k_.threads.narrow = index_is_narrow();
+  if (target_.gpu) k_.threads.narrow = (product_ == ir::kNoNode || narrow_) && index_is_narrow();
   out_.form = s_.form;
   note_reductions();
   out_.origins = std::move(origins_);

@@ -3,6 +3,7 @@
 
 #include "device/launch.h"
 #include "kernel/kernel.h"
+#include "plan/made_operands.h"
 #include "plan/region.h"
 #include "schedule/schedule.h"
 
@@ -55,6 +56,11 @@ struct Lowered {
   std::optional<device::LaunchShape> shape;  // where the main loop does not tell its own
   std::vector<device::TiledBuffer> tiled;    // their boxes are codegen::complete_tiles()'s
 };
+
+/// Whether the main loop of a product can make its second operand on the way: of one array of the operand's
+/// extents that is smaller in memory, whose lines the copies of the loop can take, and of little else.
+bool makes_operand(const plan::Graph& graph, const plan::Regions& regions, const plan::MadeOperand& operand,
+                   const schedule::Target& target);
 
 /// Pre: a region made by plan::fuse over a verified graph. Never fails for such a region.
 Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,

@@ -11,6 +11,7 @@
 //   region_slab.cpp     reductions along different axes of the same values
 //   region_bunch.cpp    short rows, many of which share a block of threads
 //   region_product.cpp  the epilogue of a matrix product
+//   region_made.cpp     an operand that a matrix product makes on the way
 //   region_split.cpp    partial results of chunks, and the finish section that combines them
 //
 // Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase,
@@ -78,6 +79,16 @@ struct Range {
   E first, count;
 };
 
+/// An operand that a product's main loop makes of an array it copies.
+struct MadeOperand {
+  kernel::Hook hook;
+  Lowered from;              // what the hook needs
+  std::uint32_t buffer = 0;  // of these: the array
+  std::int64_t pitch = 0;    // from a line of it to the next
+  int made_of = 0;           // bytes of one of its elements
+  bool widens = false;       // the hook gets them as floats
+};
+
 inline bool has_position(Op op) { return ir::has(op, ir::POSITION); }
 
 class RegionLowering {
@@ -93,6 +104,8 @@ class RegionLowering {
         k_(out_.kernel) {}
 
   Lowered run();
+  /// Instead of run(), of a region that makes a product's operand.
+  std::optional<MadeOperand> make_operand(const plan::MadeOperand& what);
   /// Whether the schedule asks for a kernel with its sizes as constants.
   bool knows_sizes() const { return s_.known_sizes; }
 
@@ -110,6 +123,7 @@ class RegionLowering {
   void mark_uses();
   int stored_in(const Pulled::Output& o) const;
   void declare_accs();
+  void begin();
   void build_loops();
   void note_reductions();
   void complete();
@@ -374,13 +388,27 @@ class RegionLowering {
     std::uint32_t buffer;
     std::vector<std::int64_t> strides;  // elements; 0 along axes of one element
     std::int64_t alignment;             // bytes that divide its address and all matrices' offsets
+    int made_of = 0;      // bytes of an element of the array that it is made of; 0: it is in memory itself
+    bool widens = false;  // these come as floats
   };
+  ProductOperand second_operand(kernel::Template& t);
   ProductOperand product_operand(NodeId id);
   kernel::Hook matrix_hook(const char* name, const ProductOperand& operand, E batch, E product);
   std::optional<device::TiledBuffer> tiled(const ProductOperand& operand, bool k_major, std::int64_t rows,
                                            std::int64_t k, std::int64_t batches, bool rows_last) const;
+  std::int64_t distance_of_rows(const ProductOperand& a) const;
   void choose_main_loop(kernel::Template& t, const ProductOperand& a, const ProductOperand& b,
-                        std::int64_t batches);
+                        std::int64_t batches, std::int64_t m);
+  void add_decode_constants(kernel::Template& t, const ProductOperand& b, std::int64_t rows,
+                            std::int64_t blocks) const;
+
+  // Operands that are made.
+  bool collapse_lines(std::int64_t length);
+  std::int64_t pitch_of(const Entry& e) const;
+  EntryId find_copied() const;
+  bool only_widened(EntryId id) const;
+  std::int64_t alignment_of(const BufferSource& source, std::int64_t pitch_bytes) const;
+  kernel::Hook adopt(kernel::Hook hook, const Lowered& from);
 
   // Stripes.
   E stripe_index(std::uint32_t buffer);
@@ -423,7 +451,12 @@ class RegionLowering {
   schedule::Schedule s_;
   std::vector<int> batch_groups_;  // Product: groups of the batch, the rows, the columns; -1: of one element
   int row_group_ = -1, column_group_ = -1;
-  bool unaligned_ = false;  // Product, GPU: lanes are no whole vectors of memory
+  bool unaligned_ = false;                     // Product, GPU: lanes are no whole vectors of memory
+  bool narrow_ = false;                        // Product, GPU: indices of hooks fit 32 bits, so far
+  std::vector<int> line_groups_, run_groups_;  // of an operand that is made: lines, and along one
+  EntryId copied_ = kNoEntry;                  // the load whose values come with the hook's calls
+  std::uint32_t copied_buffer_ = 0;            // and their array
+  DType copied_type_ = DType::Float32;
 
   // What exists in the kernel.
   std::map<std::uint64_t, std::uint32_t> params_;  // by role

@@ -11,6 +11,7 @@
 #include "lower/region_lowering.h"
 #include "math/expand.h"
 #include "plan/fuse.h"
+#include "plan/made_operands.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -156,7 +157,7 @@ RegionLowering::ProductOperand RegionLowering::product_operand(NodeId id) {
 /// The hook that says where an operand's matrix of a batch begins.
 kernel::Hook RegionLowering::matrix_hook(const char* name, const ProductOperand& operand, E batch,
                                          E product) {
-  const auto& [buffer, strides, alignment] = operand;
+  const auto& [buffer, strides, alignment, made_of, widens] = operand;
   E offset{}, rest = batch;
   const ir::Dims dims = g_[product_].dims;
   for (std::size_t a = dims.size() - 2; a-- > 0;) {
@@ -172,6 +173,33 @@ kernel::Hook RegionLowering::matrix_hook(const char* name, const ProductOperand&
   if (product) hook.params.push_back(static_cast<std::uint32_t>(product.node().imm));
   hook.results.push_back((offset ? offset : konst(0)).id);
   return hook;
+}
+
+/// The operand of the n side, and its hooks: in memory, or made on the way of what is.
+RegionLowering::ProductOperand RegionLowering::second_operand(kernel::Template& t) {
+  const NodeId id = g_[product_].in[1];
+  const E batch = size(kGivenBatch, 0), product = size(kGivenProduct, 0);
+  const NodeId base = plan::resolve_alias(g_, id).base;
+  if (base == ir::kNoNode || !regions_.made.contains(base)) {
+    ProductOperand operand = product_operand(id);
+    t.hooks.push_back(matrix_hook("b_matrix", operand, batch, product));
+    return operand;
+  }
+  const auto what = plan::made_operand(g_, regions_, product_);
+  KILN_CHECK_THAT(what, "an operand that is made has no lines");
+  RegionLowering maker(g_, regions_, *what->maker, target_);
+  std::optional<MadeOperand> made = maker.make_operand(*what);
+  KILN_CHECK_THAT(made, "an operand cannot be made");
+  const std::uint32_t buffer = made->buffer + static_cast<std::uint32_t>(k_.buffers.size());
+  narrow_ = made->from.kernel.threads.narrow;
+  kernel::Hook value = adopt(std::move(made->hook), made->from);
+  const std::size_t rank = g_[id].dims.size();
+  ProductOperand operand{buffer, std::vector<std::int64_t>(rank, 0), kMapUnit, made->made_of, made->widens};
+  operand.strides[rank - 2] = what->by_k ? 1 : made->pitch;
+  operand.strides[rank - 1] = what->by_k ? made->pitch : 1;
+  t.hooks.push_back(matrix_hook("b_matrix", operand, batch, product));
+  t.hooks.push_back(std::move(value));
+  return operand;
 }
 
 /// A stack of matrices as the copy engine takes it, where it does: k or the rows are adjacent, everything
@@ -208,18 +236,19 @@ std::optional<device::TiledBuffer> RegionLowering::tiled(const ProductOperand& o
 
 /// Which main loop, and the constants that it is compiled with.
 void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand& a, const ProductOperand& b,
-                                      std::int64_t batches) {
+                                      std::int64_t batches, std::int64_t m) {
   constexpr int kHopper = 90, kAmpere = 80;
   constexpr std::int64_t kFewRows = 16, kLeastTile = 64;
   if (!is_half(t.element) || target_.architecture < kAmpere) return;
   const ir::Dims dims = g_[product_].dims;
   const std::size_t rank = dims.size();
-  const std::int64_t m = dims[rank - 2], n = dims[rank - 1], k = g_[g_[product_].in[0]].dims.back();
+  const std::int64_t n = dims[rank - 1], k = g_[g_[product_].in[0]].dims.back();
   const bool a_by_k = a.strides[rank - 1] == 1 || a.strides[rank - 2] != 1,
              b_by_k = b.strides[rank - 2] == 1 && b.strides[rank - 1] != 1;
   // The largest unit that divides where lines begin; an element where none of both axes is adjacent.
   const auto unit = [](const ProductOperand& o, std::int64_t inner, std::int64_t outer) {
-    return inner == 1 ? std::gcd(std::gcd(o.alignment, outer * kHalf), kMapUnit) : kHalf;
+    const std::int64_t bytes = o.made_of > 0 ? o.made_of : kHalf;
+    return inner == 1 ? std::gcd(std::gcd(o.alignment, outer * bytes), kMapUnit) : kHalf;
   };
   const std::int64_t a_unit = a_by_k ? unit(a, a.strides[rank - 1], a.strides[rank - 2])
                                      : unit(a, a.strides[rank - 2], a.strides[rank - 1]),
@@ -237,8 +266,10 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
     out_.tiled = {*a_tiled, *b_tiled};
   } else if (m <= kFewRows && a_by_k && a_unit == kMapUnit && b_unit == kMapUnit) {
     t.name = "product_decode";
-    tile = b_by_k ? 0 : 1;
+    const bool few = b.made_of == 0 && 3 * tiles(kFewRows, kLeastTile) < target_.threads;
+    tile = b_by_k ? 0 : few ? 2 : 1;
   } else {
+    KILN_CHECK_THAT(b.made_of == 0, "only few rows take an operand that is made");
     t.name = "product_mma";
     tile = tiles(128, 256) >= target_.threads ? 0 : tiles(128, 128) >= target_.threads ? 1 : 2;
   }
@@ -253,6 +284,34 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
               {"kBKMajor", b_by_k, true},
               {"kABatched", a_tiled && a_tiled->dims[2] > 1, true},
               {"kBBatched", b_tiled && b_tiled->dims[2] > 1, true}};
+  if (t.name == "product_decode")
+    add_decode_constants(t, b, m, tiles(kFewRows, tile == 1 ? kLeastTile : kLeastTile / 2));
+}
+
+/// What product_decode has of its own. As many warps a block as hide latencies: few where a multiprocessor
+/// has several blocks. What is made of bytes takes instructions, and more warps to hide theirs.
+void RegionLowering::add_decode_constants(kernel::Template& t, const ProductOperand& b, std::int64_t rows,
+                                          std::int64_t blocks) const {
+  constexpr std::int64_t kOneTile = 8;
+  const std::int64_t each = ceil_div(blocks, target_.threads);
+  const bool bytes = b.made_of == 1;
+  const std::int64_t warps = bytes ? (each > 2 ? 4 : each > 1 ? 8 : 16) : (blocks >= target_.threads ? 4 : 8);
+  t.config.push_back({"kRows", rows <= kOneTile ? kOneTile : 2 * kOneTile});
+  t.config.push_back({"kWarps", warps});
+  t.config.push_back({"kWarpsPerSm", bytes ? 16 : 8});
+  t.config.push_back({"kMade", b.made_of > 0, true});
+  t.config.push_back({"kWidens", b.widens, true});
+  if (b.made_of == 0) return;
+  t.config.push_back({"kMadeOf", b.made_of});
+  t.config.push_back({"kRun", 8});
+}
+
+/// From a row of the first operand to the next, of all matrices of the batch as one.
+std::int64_t RegionLowering::distance_of_rows(const ProductOperand& a) const {
+  const ir::Dims dims = g_[product_].dims;
+  for (std::size_t axis = dims.size() - 1; axis-- > 0;)
+    if (dims[axis] != 1) return a.strides[axis];
+  return 0;
 }
 
 void RegionLowering::build_template() {
@@ -260,27 +319,35 @@ void RegionLowering::build_template() {
   const std::size_t rank = product.dims.size();
   const E batch = size(kGivenBatch, 0), row = size(kGivenRow, 0), column = size(kGivenColumn, 0),
           left = size(kGivenColumns, 0);
-  std::int64_t batches = 1;
+  std::int64_t batches = 1, m = product.dims[rank - 2];
   for (std::size_t axis = 0; axis + 2 < rank; ++axis) batches *= product.dims[axis];
   kernel::Template t{"product_plain", product.dtype, {{"kWidth", s_.lanes}}, {}};
-  const ProductOperand a = product_operand(product.in[0]), b = product_operand(product.in[1]);
-  choose_main_loop(t, a, b, batches);
+  ProductOperand a = product_operand(product.in[0]);
+  // Few rows of each of a batch are those of one matrix, so that the other one is read once.
+  const bool one_matrix = batches > 1 && plan::reads_operand_once(g_, product_);
+  if (one_matrix) {
+    a.strides[rank - 2] = distance_of_rows(a);
+    std::fill_n(a.strides.begin(), rank - 2, 0);
+    m *= std::exchange(batches, 1);
+  }
   t.hooks.push_back(matrix_hook("a_matrix", a, batch, {}));
-  t.hooks.push_back(matrix_hook("b_matrix", b, batch, size(kGivenProduct, 0)));
+  const ProductOperand b = second_operand(t);
+  choose_main_loop(t, a, b, batches, m);
 
   kernel::Hook epilogue{"epilogue", {}, {sums_buffer_}, {}, {}, -1};
   for (const E& g : {batch, row, column, left})
     epilogue.params.push_back(static_cast<std::uint32_t>(g.node().imm));
-  decompose(batch, batch_groups_);
-  if (row_group_ >= 0) axis_[static_cast<std::size_t>(row_group_)] = row;
+  std::vector<int> rows = one_matrix ? batch_groups_ : std::vector<int>{};
+  if (row_group_ >= 0) rows.push_back(row_group_);
+  if (!one_matrix) decompose(batch, batch_groups_);
+  decompose(row, rows);
   const std::vector<int> along = column_group_ < 0 ? std::vector<int>{} : std::vector<int>{column_group_};
   const E count = s_.ragged ? left : konst(s_.lanes);
   epilogue.body.push_back(lane_loop({column, count}, along, [&](Body& body) { store_full(body); }));
   t.hooks.push_back(std::move(epilogue));
   k_.main_loop = std::move(t);
 
-  const std::int64_t m = product.dims[rank - 2], n = product.dims[rank - 1],
-                     k = g_[product.in[0]].dims.back();
+  const std::int64_t n = product.dims[rank - 1], k = g_[product.in[0]].dims.back();
   const ProductHead head{static_cast<std::int32_t>(m), static_cast<std::int32_t>(n),
                          static_cast<std::int32_t>(k), static_cast<std::int32_t>(batches),
                          a.strides[rank - 2],          a.strides[rank - 1],

@@ -414,6 +414,10 @@ E RegionLowering::load(std::uint32_t buffer, DType type, E index, E predicate) {
 E RegionLowering::build_load(EntryId id) {
   const Entry& e = p_.entries[id];
   const DType stored = g_[e.node].dtype;
+  if (id == copied_) {  // as a float where nobody asks for anything else
+    const E given = load(copied_buffer_, copied_type_, lane_);
+    return copied_type_ == stored ? kernel::cast(given, compute_type(stored)) : given;
+  }
   const std::uint32_t b = input_buffer(e);
   Index from_buffer = e.index;
   from_buffer.c = 0;  // the buffer begins there
@@ -471,7 +475,10 @@ E RegionLowering::build_op(EntryId id) {
   const GraphNode& n = g_[e.node];
   E in[3];
   for (std::size_t k = 0; k < n.in.size(); ++k) in[k] = operand(e, k);
-  if (n.op == Op::cast) return is_half(n.dtype) ? rounded(in[0], n.dtype) : kernel::cast(in[0], n.dtype);
+  if (n.op == Op::cast) {
+    const bool exact = is_half(n.dtype) && size_of(g_[n.in[0]].dtype) == 1;  // halves have 8 bits and more
+    return is_half(n.dtype) && !exact ? rounded(in[0], n.dtype) : kernel::cast(in[0], compute_type(n.dtype));
+  }
   if (n.op == Op::bitcast)
     return kernel::cast(kernel::bitcast(narrow(in[0], g_[n.in[0]].dtype), n.dtype), compute_type(n.dtype));
   if (E fused = multiply_add(n, in)) return fused;

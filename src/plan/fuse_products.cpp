@@ -8,6 +8,7 @@
 //
 // Terminates: each merge removes a region.
 #include "plan/fuser.h"
+#include "plan/made_operands.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -42,6 +43,8 @@ bool Fuser::takes_epilogue(const Group& product) const {
   switch (t_.templates) {
     case schedule::Target::Templates::None: return false;
     case schedule::Target::Templates::Integers: return !is_float(g_[product.root_node].dtype);
+    case schedule::Target::Templates::Few:
+      return !is_float(g_[product.root_node].dtype) || reads_operand_once(g_, product.root_node);
     case schedule::Target::Templates::All: return true;
   }
   return false;

@@ -26,7 +26,7 @@ using ir::NodeId;
 /// is what a reduction leaves of the one before; otherwise every reduction reads full values. `axes` then has
 /// the domain.
 struct Region {
-  /// Contraction: a matrix product and the maps around it.
+  /// Contraction: a matrix product and the maps around it; also those that make its operand on the way.
   enum class Kind : std::uint8_t {
     Fused,
     Library,
@@ -86,6 +86,8 @@ struct Regions {
   std::vector<bool> stored;     // per node: in memory once its region has run (leaves: always)
   std::vector<Refusal> refusals;
   std::unordered_map<NodeId, Placement> placements;  // of stored nodes
+  std::unordered_map<NodeId, Region>
+      made;  // by its one output: what a product does on the way (made_operands.h)
   std::vector<std::shared_ptr<const Attention>> attentions;
   std::vector<std::shared_ptr<const PairSums>> pair_sums;
   ir::Loops loops;  // of the graph; those of a fused region run inside its kernel, element by element

@@ -16,8 +16,9 @@ struct Target {
   bool strict =
       false;  // the numeric promise: every recorded operation rounds, orders depend on extents alone
   bool epilogues = false;  // the library's matrix products take the maps of their results along
-  /// A GPU's matrix products that hand-written main loops do instead of the library, with those maps.
-  enum class Templates : std::uint8_t { None, Integers, All } templates = Templates::None;
+  /// A GPU's matrix products that hand-written main loops do instead of the library, with those maps. Few:
+  /// those of integers, and those of few rows, which take the time of reading one operand.
+  enum class Templates : std::uint8_t { None, Integers, Few, All } templates = Templates::None;
   bool attentions = false;          // the device runs them (plan/attention.h)
   bool pair_sums = false;           // and these (plan/pair_sums.h)
   bool exact = false;               // every engine gives functions the same bits (strict and deterministic)

@@ -8,6 +8,7 @@
 #include "kernel/canonical.h"
 #include "lower/lower.h"
 #include "plan/fuse.h"
+#include "plan/made_operands.h"
 #include "support/check.h"
 
 #include <gtest/gtest.h>
@@ -124,6 +125,57 @@ TEST(Templates, NvrtcTakesThoseOfTensorCores) {
                             template_text(l.kernel.main_loop->name).specific == number};
       EXPECT_NO_THROW(cuda::compile(source, "kiln_test", arch)) << source;
     }
+}
+
+/// x · (w · scale), w of 8 bits in lines along either axis, scales of each column or of 32 of k.
+struct Weights : GraphBuilder {
+  Weights(DType stored, std::int64_t m, bool by_k, bool groups) {
+    constexpr std::int64_t kN = 256, kK = 512, kGroup = 32;
+    const DType half = DType::BFloat16;
+    const Extents shape = groups ? Extents{kN, kK / kGroup, kGroup}
+                          : by_k ? Extents{kN, kK}
+                                 : Extents{kK, kN};
+    const Extents scales = groups ? Extents{kN, kK / kGroup, 1} : by_k ? Extents{kN, 1} : Extents{kN};
+    const NodeId x = leaf(half, {m, kK}), scale = broadcast(leaf(half, scales), shape);
+    NodeId made = op(Op::multiply, {cast(leaf(stored, shape), half), scale});
+    if (groups) made = reshape(made, {kN, kK});
+    if (by_k) made = permute(made, {1, 0});
+    graph.roots = {matmul(x, made)};
+  }
+
+  lower::Lowered lowered(const schedule::Target& target) {
+    plan::Regions regions = plan::fuse(graph, target);
+    EXPECT_EQ(regions.regions.size(), 2u);
+    plan::make_operands(graph, regions, [&](const plan::MadeOperand& m) {
+      return lower::makes_operand(graph, regions, m, target);
+    });
+    EXPECT_EQ(regions.regions.size(), 1u);
+    return lower::lower(graph, regions, regions.regions[0], target);
+  }
+};
+
+TEST(Templates, WeightsAreMadeOfBytesWithoutSpills) {
+  schedule::Target t = gpu();
+  t.architecture = 80;
+  t.templates = schedule::Target::Templates::Few;
+  for (const DType stored : {DType::Int8, DType::UInt8, DType::Float32})
+    for (const int form : {0, 1, 2})
+      for (const std::int64_t m : {1, 16}) {
+        Weights b(stored, m, form > 0, form == 2);
+        const lower::Lowered l = b.lowered(t);
+        kernel::verify(l.kernel);
+        ASSERT_TRUE(l.kernel.main_loop);
+        EXPECT_EQ(l.kernel.main_loop->name, "product_decode");
+        const std::string source = emit_cuda(l.kernel, "kiln_test");
+        EXPECT_EQ(source.find("kWidens = 1") != std::string::npos, size_of(stored) == 1);
+        if (m == 1 || stored == DType::UInt8) continue;
+        if (!cuda::nvrtc().available || cuda::nvrtc().library.find("fake") != std::string::npos) continue;
+        cuda::CompileOptions options;
+        options.fmad = false;
+        options.extra = {"--ptxas-options=-v"};
+        const std::string log = cuda::compile(source, "kiln_test", {8, 0}, options).log;
+        EXPECT_NE(log.find("0 bytes spill stores, 0 bytes spill loads"), std::string::npos) << log;
+      }
 }
 
 TEST(Templates, NvrtcTakesThem) {

@@ -39,6 +39,8 @@ std::vector<Workload> digits_workloads();
 std::vector<Workload> attention_workloads(bool gpu);
 /// With its gradients.
 std::vector<Workload> attention_gradient_workloads(bool gpu);
+/// Few rows against large weights.
+std::vector<Workload> decode_workloads();
 
 /// What the bench runs on a GPU.
 std::vector<Workload> gpu_workloads();

@@ -42,7 +42,13 @@ ProductChoice choice_of(const Template& t) {
   const ProductKind kind = t.name == "product_wgmma"    ? ProductKind::Wgmma
                            : t.name == "product_decode" ? ProductKind::Decode
                                                         : ProductKind::Mma;
-  return {kind, static_cast<int>(constant_of(t, "kTile", 0)), 1};
+  return {kind,
+          static_cast<int>(constant_of(t, "kTile", 0)),
+          1,
+          static_cast<int>(constant_of(t, "kMadeOf", 0)),
+          static_cast<int>(constant_of(t, "kRows", 16)),
+          static_cast<int>(constant_of(t, "kWarps", 4)),
+          static_cast<int>(constant_of(t, "kWarpsPerSm", 8))};
 }
 
 const std::vector<TemplateText>& all_templates() {
@@ -148,7 +154,7 @@ device::LaunchShape template_shape(const Kernel& kernel, std::span<const std::by
 void complete_tiles(const Kernel& kernel, std::span<device::TiledBuffer> tiled) {
   if (tiled.empty() || tiled[0].box[0] > 1) return;
   const Template& t = *kernel.main_loop;
-  const ProductTile& tile = tile_of(choice_of(t));
+  const ProductTile tile = tile_of(choice_of(t));
   const auto box = [](device::TiledBuffer& of, bool k_major, int rows) {
     of.box[0] = 64;
     of.box[1] = k_major ? rows : 64;
@@ -163,6 +169,11 @@ std::vector<bool> given_buffers(const Kernel& kernel) {
   for (const Hook& h : kernel.main_loop->hooks)
     for (const std::uint32_t b : h.buffers) given[b] = true;
   return given;
+}
+
+/// How many elements the arrays of a hook's calls have: a run of an operand's, or columns of the result.
+static const char* length_of_arrays(const Hook& hook) {
+  return hook.name == "b_value" ? "Config::kRun" : "Config::kWidth";
 }
 
 /// The function of one hook, which is this emitter's body.
@@ -182,7 +193,7 @@ std::string CudaEmitter::hook(const Hook& hook, const std::vector<bool>& given) 
     if (arrays.empty()) continue;
     const char* const array = made ? "made" : "given";
     arguments += cat(", ", made ? "" : "const ", cuda_type(k_.buffers[arrays[0]].dtype), " (&", array, ")[",
-                     arrays.size(), "][Config::kWidth]");
+                     arrays.size(), "][", length_of_arrays(hook), "]");
     for (std::size_t i = 0; i < arrays.size(); ++i)
       bound += cat(made ? "" : "const ", cuda_type(k_.buffers[arrays[i]].dtype), "* const ",
                    buffer_name(arrays[i]), " = ", array, '[', i, "];\n");

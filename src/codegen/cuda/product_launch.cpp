@@ -24,11 +24,14 @@ constexpr ProductTile kMmaPairs[] = {
 /// Rows of 64 elements, a KiB to begin at a multiple of it, two barriers a stage and one more.
 constexpr int ring(int n, int stages) { return stages * ((128 + n) * 128 + 16) + 8 + 1024; }
 
-constexpr ProductTile kDecodeTiles[] = {
-    {16, 32, 64, 128, 4 * 4 * (16 + 32) * 128, 1, 0, 0},
-    {16, 64, 32, 128, 4 * 4 * (16 * 64 + 32 * 128), 1, 0, 0},
-    {16, 32, 64, 128, 4 * 4 * (16 + 32) * 128, 1, 0, 0},
-};
+/// Stages of each warp of few rows and of 32 lines of 64 elements, or 64 of 32; as many as fit.
+ProductTile decode_tile(const ProductChoice& c) {
+  constexpr int kShared = 196608, kMost = 4;  // bytes of a multiprocessor; stages
+  const int n = c.tile == 1 ? 64 : 32, k = c.tile == 1 ? 32 : 64;
+  const int stage = c.rows * k * 2 + n * k * (c.made_of > 0 ? c.made_of : 2);
+  const int stages = std::min(kMost, kShared / c.warps_per_sm / stage);
+  return {c.rows, n, k, 32 * c.warps, c.warps * stages * stage, 1, 0, 0};
+}
 
 constexpr ProductTile kWgmmaTiles[] = {
     {128, 256, 64, 384, ring(256, 4), 1, 128, 128},
@@ -46,17 +49,17 @@ std::int64_t tiles(std::int64_t extent, std::int64_t tile) { return (extent + ti
 
 }  // namespace
 
-const ProductTile& tile_of(ProductChoice choice) {
+ProductTile tile_of(const ProductChoice& choice) {
   switch (choice.kind) {
     case ProductKind::Mma: return (choice.products == 1 ? kMmaTiles : kMmaPairs)[choice.tile];
     case ProductKind::Wgmma: return (choice.products == 1 ? kWgmmaTiles : kWgmmaPairs)[choice.tile];
-    case ProductKind::Decode: return kDecodeTiles[choice.tile];
+    case ProductKind::Decode: return decode_tile(choice);
   }
   __builtin_unreachable();
 }
 
-device::LaunchShape product_shape(ProductChoice choice, const ProductExtents& extents, int sms) {
-  const ProductTile& tile = tile_of(choice);
+device::LaunchShape product_shape(const ProductChoice& choice, const ProductExtents& extents, int sms) {
+  const ProductTile tile = tile_of(choice);
   const std::int64_t along_m = static_cast<std::int64_t>(tile.m) * tile.cluster;
   std::int64_t count = tiles(extents.m, along_m) * tiles(extents.n, tile.n / choice.products) * extents.batch;
   if (choice.kind == ProductKind::Wgmma) count = std::min<std::int64_t>(count, sms / tile.cluster);

@@ -13,11 +13,16 @@ enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode };
 
 /// Which main loop: the kind, its tile class (0 to 2) and how many products stand side by side: 1, or 2 that
 /// share the operand of the m side. Of Decode's classes 0 is for a B whose contiguous axis is k, 1 and 2
-/// (narrower, one product only) for one whose contiguous axis is n.
+/// (narrower, one product only) for one whose contiguous axis is n. `made_of`: of Decode's B, whose elements
+/// are made on their way, bytes of what memory has of each (1, 2 or 4; classes 0 and 1, one product); or 0.
+/// `rows`, `warps`, `warps_per_sm`: of Decode, 8 or 16 rows, warps of a block, and those of a multiprocessor,
+/// which share its memory.
 struct ProductChoice {
   ProductKind kind = ProductKind::Mma;
   int tile = 0;
   int products = 1;
+  int made_of = 0;
+  int rows = 16, warps = 4, warps_per_sm = 8;
 };
 
 struct ProductTile {
@@ -25,7 +30,7 @@ struct ProductTile {
   int threads, shared, cluster;
   int box_a, box_b;  ///< rows of a tensor map's box where k is contiguous (Wgmma); else 64 × 64
 };
-const ProductTile& tile_of(ProductChoice choice);
+ProductTile tile_of(const ProductChoice& choice);
 
 /// `struct Product` of product.cuh: extents, and strides in elements.
 struct ProductExtents {
@@ -34,6 +39,6 @@ struct ProductExtents {
 };
 
 /// Pre: m, n and batch are positive, k is 0 or more. `sms`: multiprocessors of the device.
-device::LaunchShape product_shape(ProductChoice choice, const ProductExtents& extents, int sms);
+device::LaunchShape product_shape(const ProductChoice& choice, const ProductExtents& extents, int sms);
 
 }  // namespace kiln::codegen

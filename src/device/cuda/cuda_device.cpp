@@ -223,7 +223,7 @@ class CudaDevice final : public device::Device {
 schedule::Target target_of(const DeviceInfo& d) {
   schedule::Target t;
   t.gpu = true;
-  t.templates = schedule::Target::Templates::Integers;
+  t.templates = d.major >= 8 ? schedule::Target::Templates::Few : schedule::Target::Templates::Integers;
   t.threads = d.sm_count;
   t.architecture = d.major * 10 + d.minor;
   t.attentions = t.pair_sums = d.major >= 8;

@@ -27,7 +27,7 @@ Unit unit_of(ProductKind kind, int tile, int products = 1) {
 
 /// The unit's text, and a proof that its constants are the table's.
 std::string proven_source(const Unit& unit) {
-  const codegen::ProductTile& tile = codegen::tile_of(unit.choice);
+  const codegen::ProductTile tile = codegen::tile_of(unit.choice);
   std::string out = product_unit::source(unit);
   if (unit.choice.kind == ProductKind::Decode)
     return out + cat("static_assert(kThreads == ", tile.threads, " && kRows == ", tile.m,

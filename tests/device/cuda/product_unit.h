@@ -25,6 +25,9 @@ struct Unit {
     static constexpr const char* kKinds[] = {"mma", "wgmma", "decode"};
     static constexpr const char* kEpilogues[] = {"store", "gelu", "swiglu"};
     return std::string(kKinds[static_cast<int>(choice.kind)]) + std::to_string(choice.tile) + "_" + element +
+           (choice.kind == codegen::ProductKind::Decode
+                ? "_r" + std::to_string(choice.rows) + "w" + std::to_string(choice.warps)
+                : std::string()) +
            "_" + (a_k_major ? "t" : "n") + (b_k_major ? "n" : "t") + "_a" + std::to_string(a_align) + "b" +
            std::to_string(b_align) + "w" + std::to_string(width) + "_" +
            kEpilogues[static_cast<int>(epilogue)];
@@ -106,9 +109,11 @@ inline std::string source(const Unit& unit) {
   out += "  static constexpr int kProducts = " + number(unit.choice.products) +
          ", kTile = " + number(unit.choice.tile) + ", kAAlign = " + number(unit.a_align) +
          ", kBAlign = " + number(unit.b_align) + ", kWidth = " + number(unit.width) +
-         ", kARank = 3, kBRank = 3;\n";
+         ", kARank = 3, kBRank = 3, kRows = " + number(unit.choice.rows) +
+         ", kWarps = " + number(unit.choice.warps) + ", kWarpsPerSm = " + number(unit.choice.warps_per_sm) +
+         ";\n";
   out += "  static constexpr bool kAKMajor = " + flag(unit.a_k_major) +
-         ", kBKMajor = " + flag(unit.b_k_major) + ";\n};\n";
+         ", kBKMajor = " + flag(unit.b_k_major) + ", kMade = false, kWidens = false;\n};\n";
   out += kHooks;
   switch (unit.epilogue) {
     case Epilogue::Store: out += kStore; break;

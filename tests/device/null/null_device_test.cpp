@@ -152,6 +152,37 @@ TEST_F(NullDevice, ProductsTakeTheirRowsAndSortsAreLibraryCalls) {
   EXPECT_EQ(sorted.launches, 1u);
 }
 
+TEST_F(NullDevice, ProductsOfFewRowsMakeTheirWeightsOnTheWay) {
+  options_.tier = Tier::Auto;
+  use();
+  const Tensor w = zeros({512, 1024}, DType::Int8).eval(), scale = zeros({512, 1}, DType::BFloat16).eval(),
+               bias = zeros({512}, DType::BFloat16).eval();
+  const auto evaluate = [&](std::int64_t rows) {
+    const Tensor x = zeros({rows, 1024}, DType::BFloat16).eval();
+    const Tensor y = relu(matmul(x, matrix_transpose(astype(w, DType::BFloat16) * scale)) + bias);
+    return test::count([&] { y.eval(); });
+  };
+  EXPECT_EQ(evaluate(3).library_calls, 1u) << "while the main loop is compiled";
+  wait_for_compiles();
+  for (const std::int64_t rows : {3, 8, 5}) {
+    const test::Counted one = evaluate(rows);
+    EXPECT_EQ(one.launches, 1u) << rows;
+    EXPECT_EQ(one.library_calls, 0u) << rows;
+    EXPECT_EQ(one.compiled, 0u) << rows;
+  }
+  EXPECT_EQ(evaluate(17).library_calls, 1u);
+  const auto calls = [](const Tensor& x, const Tensor& weights) {
+    const Tensor y = matmul(x, astype(weights, DType::BFloat16));
+    return test::count([&] { y.eval(); }).library_calls;
+  };
+  const Tensor wide = zeros({2, 1024, 512}, DType::Int8).eval(),
+               x = zeros({2, 3, 1024}, DType::BFloat16).eval();
+  EXPECT_EQ(calls(x, wide), 1u) << "weights for each matrix of a batch";
+  options_.null_target = "sm_75";
+  use();
+  EXPECT_EQ(evaluate(3).library_calls, 1u) << "no tensor cores for these";
+}
+
 TEST_F(NullDevice, DumpsCudaCAndTheOperationsButNothingOfTheCpu) {
   const Tensor x = zeros({64, 1000}).eval();
   const auto program = [&] { softmax_of(x).eval(); };

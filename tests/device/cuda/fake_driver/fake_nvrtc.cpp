@@ -57,6 +57,12 @@ static inline double __longlong_as_double(long long x) { return bits_of<double>(
 static inline long long __double_as_longlong(double x) { return bits_of<long long>(x); }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
+  const unsigned long long all = a | (unsigned long long)b << 32;
+  unsigned y = 0;
+  for (int i = 0; i < 4; ++i) y |= (unsigned)(all >> 8 * (s >> 4 * i & 7) & 0xff) << 8 * i;
+  return y;
+}
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
 static inline float __double2float_rz(double x) { return (float)x; }
 static inline int __float2int_rz(float x) { return (int)x; }
@@ -269,6 +275,7 @@ template <int Bytes> static void copy_async(unsigned to, const void* from, int t
   if (to % Bytes != 0 || (there > 0 && (unsigned long long)from % Bytes != 0)) __builtin_trap();
   copies[threadIdx.x].open.push_back({to, from, Bytes, there});
 }
+static void copy_async_16(unsigned to, const void* from) { copy_async<16>(to, from, 16); }
 static void copies_commit() {
   Copies& mine = copies[threadIdx.x];
   mine.groups.push_back(std::move(mine.open));
@@ -286,6 +293,18 @@ static inline void store_shared(unsigned to, unsigned x) { std::memcpy(shared_wi
 static inline unsigned load_shared(unsigned from) {
   unsigned x;
   std::memcpy(&x, shared_window + from, 4);
+  return x;
+}
+static inline uint2 load_shared_8(unsigned from) {
+  if (from % 8 != 0) __builtin_trap();
+  uint2 x;
+  std::memcpy(&x, shared_window + from, 8);
+  return x;
+}
+static inline uint4 load_shared_16(unsigned from) {
+  if (from % 16 != 0) __builtin_trap();
+  uint4 x;
+  std::memcpy(&x, shared_window + from, 16);
   return x;
 }
 static inline void store_shared(unsigned to, uint4 x) { std::memcpy(shared_window + to, &x, 16); }

@@ -1,0 +1,211 @@
+// An operand of a product that its main loop makes on the way: a hook for runs of eight adjacent elements of
+// a line. Most of what it is made of is one array, whose elements the main loop has copied; the hook gets
+// these with the call and loads the rest.
+//
+// It is lowered as a kernel of its own, since its space is another than the product's, and taken over.
+#include "lower/region_lowering.h"
+#include "plan/made_operands.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace kiln::lower {
+namespace {
+
+constexpr int kRun = 8;                     // elements of a call
+constexpr std::int64_t kCopyUnit = 16;      // bytes that the main loop copies
+constexpr std::int64_t kPlanned = 64;       // alignment of memory that a plan allocates
+constexpr std::int64_t kLeastOfOthers = 8;  // parts of the copied array's bytes, of which the others are one
+
+}  // namespace
+
+/// The axes of lines and those along one, each side's adjacent ones as one where every access walks them so.
+/// False: the space has no such two sides.
+bool RegionLowering::collapse_lines(std::int64_t length) {
+  int cut = p_.domain.rank();
+  std::int64_t inside = 1;
+  while (cut > 0 && inside < length) inside *= p_.domain[--cut];
+  if (inside != length) return false;
+  for (int a = 0; a < p_.domain.rank(); ++a) {
+    if (p_.domain[a] == 1) continue;
+    const bool along = a >= cut;
+    const Group g{std::uint64_t{1} << a, a, p_.domain[a], false, -1, 1, {}};
+    bool joins = !groups_.empty() && (groups_.back().last >= cut) == along;
+    if (joins) {
+      const int outer = groups_.back().last;
+      each_index([&](const Index& i) { joins &= i.coef(outer) == i.coef(a) * g.extent; });
+    }
+    if (joins) {
+      groups_.back().last = a;
+      groups_.back().axes |= g.axes;
+      groups_.back().extent *= g.extent;
+      continue;
+    }
+    groups_.push_back(g);
+    (along ? run_groups_ : line_groups_).push_back(last_group());
+  }
+  return !run_groups_.empty() && groups_.back().extent % kRun == 0;
+}
+
+/// How far one line of a load is from the next, if its elements lie side by side and its lines at one
+/// distance; or -1.
+std::int64_t RegionLowering::pitch_of(const Entry& e) const {
+  if (e.kind != Entry::Kind::Load || e.predicates >= 0) return -1;
+  for (const Term& t : std::span(e.index.terms, static_cast<std::size_t>(e.index.n)))
+    if (t.atom >= p_.space.axis_count() && !moves_buffer(t)) return -1;
+  const auto steps = [&](const std::vector<int>& groups) -> std::int64_t {
+    if (groups.empty()) return 0;
+    const std::int64_t step = e.index.coef(groups_[static_cast<std::size_t>(groups.back())].last);
+    for (std::size_t i = groups.size() - 1; i-- > 0;) {
+      const Group &outer = groups_[static_cast<std::size_t>(groups[i])],
+                  &inner = groups_[static_cast<std::size_t>(groups[i + 1])];
+      if (e.index.coef(outer.last) != e.index.coef(inner.last) * inner.extent) return -1;
+    }
+    return step;
+  };
+  return steps(run_groups_) == 1 ? steps(line_groups_) : -1;
+}
+
+/// The load that the main loop copies: the largest, if the others are few bytes beside it.
+EntryId RegionLowering::find_copied() const {
+  EntryId found = kNoEntry;
+  const auto bytes = [&](const Entry& e) { return g_[e.node].numel * size_of(g_[e.node].dtype); };
+  for (EntryId id = 0; id < p_.entries.size(); ++id) {
+    const Entry& e = p_.entries[id];
+    if (e.kind == Entry::Kind::Load && (found == kNoEntry || bytes(e) > bytes(p_.entries[found]))) found = id;
+  }
+  if (found == kNoEntry) return kNoEntry;
+  const Entry& e = p_.entries[found];
+  const DType type = g_[e.node].dtype;
+  std::int64_t others = 0;
+  for (const Entry& o : p_.entries)
+    if (o.kind == Entry::Kind::Load && &o != &e) others += bytes(o);
+  const std::int64_t points = p_.domain.numel();
+  const bool fits = !is_bool(type) && size_of(type) <= 4 && others * kLeastOfOthers <= points * size_of(type);
+  return fits && pitch_of(e) > 0 ? found : kNoEntry;
+}
+
+/// Whether a load of 8 bits is asked for as a float alone, which the main loop makes of several at a time.
+bool RegionLowering::only_widened(EntryId id) const {
+  if (size_of(g_[p_.entries[id].node].dtype) != 1) return false;
+  return std::ranges::all_of(p_.entries, [&](const Entry& e) {
+    bool reads = false;
+    p_.each_operand(e, [&](EntryId in) { reads |= in == id; });
+    const GraphNode& n = g_[e.node];
+    return !reads ||
+           (e.kind == Entry::Kind::Op && n.op == Op::cast && (is_half(n.dtype) || n.dtype == DType::Float32));
+  });
+}
+
+/// Bytes that divide the address of a load's first element and the distance of its lines.
+std::int64_t RegionLowering::alignment_of(const BufferSource& source, std::int64_t pitch_bytes) const {
+  std::int64_t unit = source.kind == BufferSource::Kind::Arg ? g_.args[source.id].alignment : kPlanned;
+  unit = std::gcd(std::gcd(unit, source.byte_offset), pitch_bytes);
+  for (const BufferSource::Position& p : source.positions) unit = std::gcd(unit, p.stride);
+  return unit;
+}
+
+/// Nothing: the main loop cannot make it.
+std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand& what) {
+  measure();
+  if (phases_ > 0 || !scans_.empty() || !p_.loops.empty() || random_) return std::nullopt;
+  if (!collapse_lines(what.length)) return std::nullopt;
+  copied_ = find_copied();
+  if (copied_ == kNoEntry) return std::nullopt;
+  s_.form = Form::Product;
+  s_.lanes = kRun;
+  s_.steps = 1;
+  unaligned_ = vector_elements() < kRun;
+  mark_uses();
+  find_rough();
+  begin();
+  const Entry& e = p_.entries[copied_];
+  const DType type = g_[e.node].dtype;
+  MadeOperand out;
+  out.buffer = input_buffer(e);
+  out.pitch = pitch_of(e);
+  if (alignment_of(out_.buffers[out.buffer], out.pitch * size_of(type)) % kCopyUnit != 0) return std::nullopt;
+  out.made_of = static_cast<int>(size_of(type));
+  out.widens = only_widened(copied_);
+  copied_type_ = out.widens ? DType::Float32 : type;
+  const auto bytes = static_cast<std::uint8_t>(size_of(copied_type_));
+  copied_buffer_ =
+      new_buffer({BufferDecl::Role::In, copied_type_, bytes}, {BufferSource::Kind::Scratch, 0, 0});
+  const std::uint32_t made =
+      new_buffer({BufferDecl::Role::Out, DType::Float32, 4}, {BufferSource::Kind::Scratch, 0, 0});
+  const E line = size(kGivenRow, 0), first = size(kGivenColumn, 0);
+  decompose(line, line_groups_);
+  kernel::Hook hook{"b_value", {}, {copied_buffer_, made}, {}, {}, -1};
+  for (const E& g : {line, first}) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
+  hook.body.push_back(lane_loop({first, konst(kRun)}, run_groups_, [&](Body& body) {
+    // The main loop rounds it to the operand's type.
+    const DType stored = g_[p_.outputs[0].node].dtype;
+    E value = narrow(build(p_.outputs[0].entry), stored);
+    const ExprNode& n = value.node();
+    if (n.prim == Prim::Cast && k_.pool[n.a].type == DType::Float32) value = {value.pool, n.a};
+    body.push_back(store(made, lane_, kernel::cast(value, DType::Float32)));
+  }));
+  k_.n_params = static_cast<std::uint32_t>(out_.params.size());
+  k_.threads.narrow = index_is_narrow();
+  out.hook = std::move(hook);
+  out.from = std::move(out_);
+  return out;
+}
+
+/// Takes over a hook, with what another kernel has for it; its buffers are numbered from out_.buffers.size()
+/// on.
+kernel::Hook RegionLowering::adopt(kernel::Hook hook, const Lowered& from) {
+  const Kernel& k = from.kernel;
+  const auto params = static_cast<std::uint32_t>(out_.params.size()),
+             buffers = static_cast<std::uint32_t>(k_.buffers.size()),
+             loops = static_cast<std::uint32_t>(k_.loops.size()), vars = k_.n_vars;
+  std::vector<std::uint64_t> slots;
+  for (std::size_t s = 0; s < from.slots.size(); ++s) {
+    const auto at = std::ranges::find(out_.slots, from.slots[s]) - out_.slots.begin();
+    slots.push_back(static_cast<std::uint64_t>(at));
+    if (static_cast<std::size_t>(at) < out_.slots.size()) continue;
+    out_.slots.push_back(from.slots[s]);
+    k_.slots.push_back(k.slots[s]);
+  }
+  std::vector<kernel::ExprId> now(k.pool.size());
+  const auto moved = [&](kernel::ExprId e) { return e == kNoExpr ? kNoExpr : now[e]; };
+  for (kernel::ExprId e = 0; e < k.pool.size(); ++e) {
+    ExprNode n = k.pool[e];
+    for (kernel::ExprId* operand : {&n.a, &n.b, &n.c}) *operand = moved(*operand);
+    if (n.prim == Prim::Param || (n.prim == Prim::IndexDiv && n.imm != 0)) n.imm += params;
+    if (n.prim == Prim::Slot) n.imm = slots[n.imm];
+    if (n.prim == Prim::Var) n.imm += vars;
+    if (n.prim == Prim::Load) n.imm += buffers;
+    now[e] = k_.pool.intern(n);
+  }
+  const auto body_of = [&](Body body) {
+    for (Stmt& s : body) {
+      s.target += s.kind == Stmt::Kind::Loop ? loops : buffers;
+      s.index = moved(s.index);
+      s.value = moved(s.value);
+    }
+    return body;
+  };
+  for (LoopDecl l : k.loops) {
+    l.var += vars;
+    l.extent = moved(l.extent);
+    l.body = body_of(std::move(l.body));
+    k_.loops.push_back(std::move(l));
+  }
+  k_.n_vars += k.n_vars;
+  k_.buffers.insert(k_.buffers.end(), k.buffers.begin(), k.buffers.end());
+  out_.buffers.insert(out_.buffers.end(), from.buffers.begin(), from.buffers.end());
+  out_.params.insert(out_.params.end(), from.params.begin(), from.params.end());
+  out_.bytes += from.bytes;
+  for (std::uint32_t& p : hook.params) p += params;
+  for (std::uint32_t& b : hook.buffers) b += buffers;
+  hook.body = body_of(std::move(hook.body));
+  return hook;
+}
+
+bool makes_operand(const plan::Graph& graph, const plan::Regions& regions, const plan::MadeOperand& operand,
+                   const schedule::Target& target) {
+  return RegionLowering(graph, regions, *operand.maker, target).make_operand(operand).has_value();
+}
+
+}  // namespace kiln::lower

@@ -1,0 +1,143 @@
+// Products of few rows in plans of a GPU: one launch that reads the weights once, and makes them on the way
+// of what memory has of them, where that is one array and little beside it.
+#include "counted.h"
+#include "device/cuda/require.h"
+#include "modes.h"
+
+#include <kiln/config.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+namespace kiln {
+namespace {
+
+using test::count;
+using test::data;
+using testing::ModeScope;
+
+class GpuFewRows : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    KILN_REQUIRE_GPU();
+    if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+    Config c = before_;
+    c.device = "cuda";
+    c.tier = Tier::Jit;  // waits for the main loop
+    configure(c);
+  }
+  void TearDown() override { configure(before_); }
+
+  /// Evaluates in as many launches without a library call; 0: however.
+  static void expect_launches(const std::function<Tensor()>& program, std::uint64_t launches) {
+    std::vector<double> expected;
+    {
+      const ModeScope scope(Mode::Interpret);
+      expected = astype(program(), DType::Float64).eval().to_vector<double>();
+    }
+    Tensor out;
+    const auto counted = count([&] { out = program().eval(); });
+    if (launches > 0) {
+      EXPECT_EQ(counted.launches, launches);
+      EXPECT_EQ(counted.library_calls, 0u);
+    }
+    const std::vector<double> got = astype(out, DType::Float64).eval().to_vector<double>();
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], expected[i], 0.02 * (1 + std::abs(expected[i]))) << "element " << i;
+  }
+
+  static Tensor halves(const Shape& shape, int seed = 0, DType type = DType::BFloat16) {
+    return astype(data(shape, DType::Float32, seed) * 0.5, type).eval();
+  }
+  static Tensor bytes(const Shape& shape, DType type = DType::Int8) {
+    return astype(round(data(shape, DType::Float32, 3) * 50 + (type == DType::UInt8 ? 128 : 0)), type).eval();
+  }
+
+  const Config before_ = config();
+};
+
+TEST_F(GpuFewRows, ReadTheirWeightsOnce) {
+  for (const std::int64_t rows : {1, 5, 16}) {
+    SCOPED_TRACE(rows);
+    const Tensor x = halves({rows, 264}), w = halves({264, 256}, 1), bias = halves({256}, 2);
+    expect_launches([&] { return relu(matmul(x, w) + bias); }, 1);
+  }
+  const Tensor x = halves({2, 264}), w = halves({251, 264}, 1);
+  expect_launches([&] { return matmul(x, matrix_transpose(w)); }, 1);
+}
+
+TEST_F(GpuFewRows, MakeWeightsOfBytesAndScalesOnTheWay) {
+  const Tensor scale = halves({263, 1}, 4), w = bytes({263, 272});
+  for (const std::int64_t rows : {1, 16}) {
+    SCOPED_TRACE(rows);
+    const Tensor x = halves({rows, 272});
+    expect_launches([&] { return matmul(x, matrix_transpose(astype(w, DType::BFloat16) * scale)) * 0.5; }, 1);
+  }
+  const Tensor scales = halves({272}, 4);
+  const Tensor rows = bytes({264, 272});
+  const Tensor y = halves({3, 264});
+  expect_launches([&] { return matmul(y, astype(rows, DType::BFloat16) * scales); }, 1);
+}
+
+TEST_F(GpuFewRows, MakeWeightsOfOtherTypesOnTheWay) {
+  const Tensor x = halves({4, 272}), zero = bytes({250, 1}, DType::UInt8), scale = halves({250, 1}, 4);
+  const Tensor w = bytes({250, 272}, DType::UInt8);
+  expect_launches(
+      [&] {
+        const Tensor steps = astype(w, DType::Float32) - astype(zero, DType::Float32);
+        const Tensor made = astype(steps * astype(scale, DType::Float32), DType::BFloat16);
+        return matmul(x, matrix_transpose(made));
+      },
+      1);
+  const Tensor wide = data({250, 272}), tall = data({272, 264});
+  expect_launches([&] { return matmul(x, matrix_transpose(astype(wide, DType::BFloat16))); }, 1);
+  expect_launches([&] { return matmul(x, astype(tall, DType::BFloat16)); }, 1);
+  const Tensor y = halves({2, 272}, 1, DType::Float16), half = halves({264, 272}, 2);
+  expect_launches([&] { return matmul(y, matrix_transpose(astype(half, DType::Float16))); }, 1);
+}
+
+TEST_F(GpuFewRows, RowsOfABatchAreThoseOfOneMatrix) {
+  const Tensor x = halves({2, 3, 264}), w = halves({264, 256}, 1), tile = halves({2, 3, 256}, 2),
+               row = halves({2, 1, 256}, 3);
+  expect_launches([&] { return relu(matmul(x, w) + tile) * row; }, 1);
+  const Tensor y = halves({5, 1, 272}), q = bytes({263, 272}), scale = halves({263, 1}, 4);
+  expect_launches([&] { return matmul(y, matrix_transpose(astype(q, DType::BFloat16) * scale)); }, 1);
+}
+
+TEST_F(GpuFewRows, ScalesMayBelongToGroups) {
+  const Tensor x = halves({2, 256}), w = bytes({264, 8, 32}), scale = halves({264, 8, 1}, 4);
+  expect_launches(
+      [&] {
+        const Tensor made = (astype(w, DType::BFloat16) * scale).reshape({264, 256});
+        return matmul(x, matrix_transpose(made));
+      },
+      1);
+}
+
+TEST_F(GpuFewRows, WhatElseIsReadStaysRight) {
+  const Tensor x = halves({2, 272}), w = bytes({264, 272}), scale = halves({264, 1}, 4);
+  // weights that somebody else reads, too
+  expect_launches(
+      [&] {
+        const Tensor made = astype(w, DType::BFloat16) * scale;
+        return matmul(x, matrix_transpose(made)) + max(made, 1);
+      },
+      0);
+  // of two arrays, neither of which is little
+  const Tensor other = halves({264, 272}, 7);
+  expect_launches([&] { return matmul(x, matrix_transpose(astype(w, DType::BFloat16) * other)); }, 0);
+  // lines that begin anywhere
+  const Tensor odd = bytes({264, 275});
+  expect_launches(
+      [&] {
+        const Tensor part = odd.index(std::vector<Slice>{slice::all(), slice::range(1, 273)});
+        return matmul(x, matrix_transpose(astype(part, DType::BFloat16) * scale));
+      },
+      0);
+}
+
+}  // namespace
+}  // namespace kiln
