@@ -90,3 +90,38 @@ __device__ __forceinline__ void store(T* p, const vec<T, N>& x, int left) {
   for (int v = 0; v < N; ++v)
     if (v < left) p[v] = x.at[v];
 }
+
+/// N elements that begin anywhere, by the accesses of load() that they lie in: each of these holds one of
+/// them, so that none goes beyond the memory that the elements are in. (Allocations begin at multiples of 16
+/// bytes.)
+template <int N, class T>
+__device__ __forceinline__ vec<T, N> load_any(const T* __restrict__ p) {
+  constexpr int kBytes = N * sizeof(T), kChunk = kBytes < 16 ? kBytes : 16, kChunks = kBytes / kChunk;
+  constexpr int kWords = kBytes / 4, kOfChunk = kChunk / 4;
+  static_assert(kWords > 0, "fewer bytes than a word");
+  const unsigned int off = (unsigned int)(unsigned long long)p & (kChunk - 1);
+  typedef typename word<kChunk>::type W;
+  union {
+    W chunks[kChunks + 1];
+    unsigned int words[(kChunks + 1) * kOfChunk];
+  } from;
+  const W* const first = reinterpret_cast<const W*>(reinterpret_cast<const char*>(p) - off);
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) from.chunks[i] = first[i];
+  from.chunks[kChunks] = first[off ? kChunks : kChunks - 1];
+#pragma unroll
+  for (int step = kOfChunk / 2; step > 0; step /= 2)
+#pragma unroll
+    for (int i = 0; i + step < (kChunks + 1) * kOfChunk; ++i)
+      from.words[i] = off & (4 * step) ? from.words[i + step] : from.words[i];
+  union {
+    vec<T, N> elements;
+    unsigned int words[kWords];
+  } u;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const unsigned long long two = (unsigned long long)from.words[i + 1] << 32 | from.words[i];
+    u.words[i] = sizeof(T) < 4 ? (unsigned int)(two >> (off % 4 * 8)) : from.words[i];
+  }
+  return u.elements;
+}

@@ -129,8 +129,9 @@ class Verifier {
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || depth == 0, "the grid loop is inside another");
     KILN_CHECK_THAT(l.kind == LoopKind::Vector ? std::has_single_bit(l.lanes) : l.lanes == 1, int{l.lanes},
                     " lanes");
-    KILN_CHECK_THAT(l.rows == 1 || (l.kind == LoopKind::Serial && std::has_single_bit(l.rows)), int{l.rows},
-                    " rows of threads");
+    KILN_CHECK_THAT(l.rows == 1 || (l.kind == LoopKind::Vector && l.steps > 0 && k_.accs.empty()) ||
+                        (l.kind == LoopKind::Serial && std::has_single_bit(l.rows)),
+                    int{l.rows}, " rows of threads");
     KILN_CHECK_THAT(l.rows == 1 || k_.threads.block > 0 || holds_scratch_stores(l),
                     "iterations side by side of loop ", s.target);
     KILN_CHECK_THAT(l.kind != LoopKind::Vector || !in_vector_, "a vector loop inside another");

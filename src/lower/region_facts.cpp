@@ -103,6 +103,7 @@ void RegionLowering::choose() {
   f.across = axis_across();
   if (target_.gpu) f.vector = vector_elements();
   if (target_.gpu && phases_ == 0 && scans_.empty()) f.flat_vector = flat_vector_elements();
+  if (target_.gpu && phases_ == 0 && scans_.empty()) find_windows(f);
   if (f.across >= 0) find_tile(f);
   const bool one_row = std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
   for (const Entry& e : p_.entries) {

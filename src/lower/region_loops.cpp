@@ -13,6 +13,7 @@
 namespace kiln::lower {
 namespace {
 constexpr std::int64_t kSharedBytes = 40 << 10;    // of a block's tiles: a block always has 48 KiB
+constexpr int kWarp = 32;                          // threads
 constexpr std::int64_t kScratchBytes = 256 << 10;  // of a CPU thread's: within the second cache
 }  // namespace
 
@@ -154,6 +155,7 @@ void RegionLowering::put_on_lanes(LoopDecl& loop) const {
   loop.lanes = static_cast<std::uint16_t>(s_.lanes);
   loop.steps = static_cast<std::uint16_t>(s_.steps);
   loop.ragged = s_.ragged;
+  if (s_.windows) loop.rows = static_cast<std::uint16_t>(s_.steps * (s_.lanes > 1 ? s_.lanes : kWarp));
 }
 
 /// A loop over each group, the first over a part of its group if `outermost` says so; none is complete yet.
@@ -239,7 +241,9 @@ LoopDecl RegionLowering::fold_from(std::vector<LoopDecl>& nest, std::size_t from
 }
 
 Stmt RegionLowering::store(std::uint32_t buffer, E index, E value) {
-  return {Stmt::Kind::Store, buffer, index.id, narrow(value, k_.buffers[buffer].dtype).id};
+  const DType type = k_.buffers[buffer].dtype;
+  return {Stmt::Kind::Store, buffer, index.id,
+          (s_.windows ? narrow_choice(value, type, 0) : narrow(value, type)).id};
 }
 
 /// Stores the outputs of these phases, which ends the environment.
@@ -367,6 +371,11 @@ std::vector<LoopDecl> RegionLowering::open_together(Groups order, const std::opt
   }
   place_together(order, part ? part->first : E{}, at, vector);
   inner_ = at;
+  if (!position_) {  // what takes all of them as one needs no coordinates
+    position_ = part ? part->first + at : at;
+    along_.assign(order.begin(), order.end());
+    placed_together_ = true;
+  }
   return nest;
 }
 
@@ -440,6 +449,7 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
     body.insert(body.end(), added.begin(), added.end());
   }
   inner_ = {};
+  if (std::exchange(placed_together_, false)) position_ = {};
   LoopDecl phase = fold(std::move(nest));
   if (!phase.accs.empty() || !phase.body.empty()) into.push_back(loop(std::move(phase)));
 }

@@ -3,6 +3,7 @@
 //   region_axes.cpp     the axes: their order, groups, vectors, tiles
 //   region_facts.cpp    what the scheduler must know; which phases need which values
 //   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
+//   region_windows.cpp  maps whose operands begin anywhere
 //   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
 //   region_scan.cpp     scans: accumulators that are read while their loop runs; long scans in chunks
@@ -152,6 +153,12 @@ class RegionLowering {
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;
   int flat_vector_elements() const;
+  bool is_window(const Entry& e, std::int64_t elements) const;
+  bool begins_whole(const Entry& e, std::int64_t elements) const;
+  bool lanes_decide(const Entry& e, std::int64_t elements) const;
+  bool begins_at_vectors(const Entry& e) const;
+  int breaks_in_row(std::int64_t elements) const;
+  void find_windows(schedule::Facts& f) const;
   bool stores_whole_vectors(NodeId output) const;
   bool index_is_narrow() const;
 
@@ -223,7 +230,7 @@ class RegionLowering {
   std::int64_t bytes_to_later_row(const Entry& e) const;
   std::int64_t bytes_ahead(const Entry& e) const;
   bool moves_buffer(const Term& term) const;
-  std::uint32_t input_buffer(const Entry& e);
+  std::uint32_t input_buffer(const Entry& e, bool at_vectors = true);
   std::uint32_t output_buffer(NodeId node, bool stream);
   std::uint32_t scratch_buffer(DType type, std::int64_t bytes);
   std::uint32_t partial_buffer(DType type, std::int64_t results);
@@ -270,11 +277,17 @@ class RegionLowering {
   E rounded(E value, DType type);
   E build_entry(EntryId id);
   E build_load(EntryId id);
+  bool same_walk(const Entry& a, const Entry& b) const;
+  EntryId stride_owner(EntryId id) const;
+  E build_pad(EntryId id);
+  Index with_steps_of(const Entry& e, const Predicate& p, const Entry& other);
+  E turned_load(const Entry& pad);
   E build_scalar(NodeId node);
   bool has_stored_bits(const Entry& e) const;
   E operand(const Entry& e, std::size_t k);
   E build_op(EntryId id);
   E narrow(E value, DType type);
+  E narrow_choice(E value, DType type, int depth);
   E multiply_add(const GraphNode& n, const E (&in)[3]);
   E reduce_value(EntryId id);
   const Reduction& reduction(EntryId entry) const;
@@ -476,12 +489,13 @@ class RegionLowering {
     bool rows = false;         // outputs of rows, or the others
     std::uint64_t phases = 0;  // bit set
   };
-  Storing storing_;         // which outputs are stored in this environment
-  std::vector<E> axis_;     // per group: its coordinate
-  E lane_;                  // the variable of the loop on lanes
-  E position_;              // position along the axes that share the lanes, if several do
-  std::vector<int> along_;  // those
-  E tile_first_;            // Columns with a tile of results: its first row
+  Storing storing_;               // which outputs are stored in this environment
+  std::vector<E> axis_;           // per group: its coordinate
+  E lane_;                        // the variable of the loop on lanes
+  E position_;                    // position along the axes that share the lanes, if several do
+  std::vector<int> along_;        // those
+  bool placed_together_ = false;  // they are those of a loop over reduced axes
+  E tile_first_;                  // Columns with a tile of results: its first row
   std::vector<std::vector<std::uint32_t>>
       tile_accs_;              // of each row of the tile: the accumulators of the reductions
   std::vector<bool> bounded_;  // accumulators that combine few values
@@ -504,6 +518,8 @@ class RegionLowering {
   E item_;  // Chain, its second section: the chunk, whose prefixes are combined into the scans
 };
 
+// part of the roles that a predicate's link owns: apart from groups and atoms, which own the same kinds
+constexpr std::uint64_t kLinkExtent = 0xffff;
 constexpr std::int64_t kAddedInOrder =
     32;  // elements that a sum adds up one after the other: in a column, or in a row's lane
 // the same where sums are in memory, and blocks of them are one more pass

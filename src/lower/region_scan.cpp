@@ -24,8 +24,10 @@ AccDecl RegionLowering::scan_decl(const Scan& s) {
 
 /// The monoid of log(e^x + e^y): the greatest value, and the sum of exponentials relative to it.
 std::uint32_t RegionLowering::log_add_exp(DType type) {
+  // Where the exponential is of a large number, and so the least exact, it is the least part of a sum.
   const auto function = [&](ir::Op op, E a) {
-    return target_.gpu && !target_.strict ? expand_gpu(op, false, a, {}, {}, type)
+    const bool rough = op == ir::Op::exp && type == DType::Float32 && !target_.exact;
+    return target_.gpu && !target_.strict ? expand_gpu(op, rough, a, {}, {}, type)
                                           : expand(op, a, {}, {}, type);
   };
   const E greatest = leaf(Prim::Earlier, type, 0), sum = leaf(Prim::Earlier, type, 1);

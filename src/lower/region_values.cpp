@@ -96,8 +96,9 @@ bool RegionLowering::moves_buffer(const Term& term) const {
          g_[p_.entries[atom.entry].node].op == Op::scalar;
 }
 
-/// The buffer of a load, shared by the loads that begin at the same element.
-std::uint32_t RegionLowering::input_buffer(const Entry& e) {
+/// The buffer of a load, shared by the loads that begin at the same element. `at_vectors`: so does whatever
+/// else is read by it.
+std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
   const GraphNode& n = g_[e.node];
   const bool leaf = n.op == Op::leaf;
   const std::uint32_t id = leaf ? static_cast<std::uint32_t>(n.arg) : e.node;
@@ -111,7 +112,7 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e) {
   stream |= later != 0;
   const bool ahead = stream && (item_ || later != 0) && !target_.gpu;
   const bool vector = target_.gpu && !unaligned_ && (s_.lanes > 1 || s_.run_lanes > 1) &&
-                      (!walks_back(e.index) || !scans_.empty());
+                      (!walks_back(e.index) || !scans_.empty()) && at_vectors && begins_at_vectors(e);
   std::vector<BufferSource::Position> positions;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
     if (!moves_buffer(term)) continue;
@@ -287,16 +288,15 @@ E RegionLowering::build_atom(AtomId id) {
 
 /// Whether the predicates of a chain hold, up to the link `end`.
 E RegionLowering::predicate_expr(std::int32_t chain, std::int32_t end) {
-  constexpr std::uint64_t kOfLink = 0xffff;  // apart from groups and atoms, which own the same kinds of role
   E all{};
   for (std::int32_t l = chain; l != end; l = p_.links[static_cast<std::size_t>(l)].next) {
     const Predicate& p = p_.links[static_cast<std::size_t>(l)].predicate;
     const auto owner = static_cast<std::uint64_t>(l);
     const E t = to_expr(p.t, owner, kPredicate);
-    const E span = param(role(kExtent, owner, kOfLink), p.extent * p.step);
+    const E span = param(role(kExtent, owner, kLinkExtent), p.extent * p.step);
     E holds = (konst(0) <= t) & (t < span);
     if (p.step != 1) {
-      const E step = param(role(kDivisor, owner, kOfLink), p.step);
+      const E step = param(role(kDivisor, owner, kLinkExtent), p.step);
       holds = holds & (t == divide(t, step) * step);
     }
     all = all ? all & holds : holds;
@@ -393,9 +393,7 @@ E RegionLowering::build_entry(EntryId id) {
       return type == DType::Int64 ? kernel::from_index(index) : kernel::cast(index, type);
     }
     case Entry::Kind::Op: return build_op(id);
-    case Entry::Kind::Pad:
-      return kernel::select(predicate_expr(e.predicates, e.predicates_end), build(e.in[0]),
-                            e.in[1] == kNoEntry ? kernel::constant(k_.pool, type, 0) : build(e.in[1]));
+    case Entry::Kind::Pad: return build_pad(id);
     case Entry::Kind::Reduce: return reduce_value(id);
     case Entry::Kind::Product: return product_value(e);
     case Entry::Kind::LoopResult: return loop_result(id);
@@ -424,7 +422,7 @@ E RegionLowering::build_load(EntryId id) {
   from_buffer.n = 0;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n)))
     if (!moves_buffer(term)) from_buffer.terms[from_buffer.n++] = term;
-  const E at = to_expr(from_buffer, id);
+  const E at = to_expr(from_buffer, stride_owner(id));
   const E v = load(b, stored, at, e.predicates >= 0 ? predicate_expr(e.predicates, -1) : E{});
   return kernel::cast(v, compute_type(stored));
 }

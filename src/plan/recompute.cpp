@@ -13,6 +13,7 @@ using ir::OpKind;
 
 constexpr float kMostCost = 6;                    // primitives a point
 constexpr std::int64_t kLeastElements = 1 << 16;  // below, launches are all that counts
+constexpr std::int64_t kMuchSmaller = 8;  // times: a result that costs little to store, and to read again
 
 std::int64_t bytes_of(const GraphNode& n) { return n.numel * size_of(n.dtype); }
 
@@ -39,9 +40,10 @@ class Operands {
     return found;
   }
 
-  /// What a node is made of by maps and affine views that take few primitives; false where it is made
-  /// otherwise.
-  bool below(NodeId id, const schedule::Target& target, std::vector<NodeId>& found) const {
+  /// What a node is made of by maps and affine views that take few primitives, down to memory and to results
+  /// that are much smaller; false where it is made otherwise. `maps`: itself and the maps.
+  bool below(NodeId id, const schedule::Target& target, std::vector<NodeId>& found,
+             std::vector<NodeId>& maps) const {
     std::unordered_set<NodeId> seen;
     std::vector<NodeId> stack{id};
     float cost = 0;
@@ -56,7 +58,10 @@ class Operands {
       const GraphNode& n = g_[at];
       switch (ir::info(n.op).kind) {
         case OpKind::Elementwise:
-        case OpKind::Cast: cost += target.cost_of(static_cast<int>(n.op)); break;
+        case OpKind::Cast:
+          cost += target.cost_of(static_cast<int>(n.op));
+          maps.push_back(at);
+          break;
         case OpKind::Scalar: break;
         case OpKind::View:
           if (n.op != Op::broadcast && n.op != Op::reshape && n.op != Op::permute && n.op != Op::slice)
@@ -74,7 +79,10 @@ class Operands {
         case OpKind::Gather:
         case OpKind::Contraction:
         case OpKind::Library:
-        case OpKind::Part: return false;
+        case OpKind::Part:
+          if (n.numel * kMuchSmaller > g_[id].numel) return false;
+          found.push_back(at);
+          continue;
       }
       if (cost > kMostCost) return false;
       stack.insert(stack.end(), n.in.begin(), n.in.end());
@@ -120,10 +128,12 @@ std::vector<bool> worth_recomputing(const Graph& g, const Regions& regions, cons
       const OpKind kind = ir::info(g[x].op).kind;
       if (kept[x] || g[x].numel < kLeastElements || readers[x].empty()) continue;
       if (kind != OpKind::Elementwise && kind != OpKind::Cast) continue;
-      std::vector<NodeId> made_of;
-      if (!operands.below(x, target, made_of) || made_of.empty()) continue;
+      std::vector<NodeId> made_of, maps;
+      if (!operands.below(x, target, made_of, maps) || made_of.empty()) continue;
       std::int64_t saved = bytes_of(g[x]);
       bool inside = true;
+      for (const NodeId o : made_of)
+        if (!regions.stored[o]) saved -= bytes_of(g[o]);
       for (const std::uint32_t s : readers[x]) {
         inside &= regions.regions[s].kind == Region::Kind::Fused;
         saved += bytes_of(g[x]);
@@ -132,7 +142,7 @@ std::vector<bool> worth_recomputing(const Graph& g, const Regions& regions, cons
       }
       if (!inside || saved <= 0) continue;
       again.resize(g.size());
-      again[x] = true;
+      for (const NodeId m : maps) again[m] = true;
     }
   }
   return again;

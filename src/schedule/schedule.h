@@ -69,6 +69,9 @@ struct Facts {
   std::int64_t out_bytes = 0;  // bytes of the largest full output
   int out_narrowest = 8;       // bytes of an element of the full outputs, the fewest
   int flat_vector = 1;         // GPU: of the whole domain as one, where full operands have it so in memory
+  int window = 0;  // GPU: the same where results have it so and operands begin anywhere in a row, or are
+                   // there for a part of the points; 0: none is so
+  int window_rounds = 0;  // … by elements: of a warp, a run
   int vector = 1;  // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
   int loads = 0;   // full operands read
   bool rows_apart = false;      // of them or the results, one whose rows do not lie one after the other
@@ -109,8 +112,9 @@ struct Schedule {
   bool one_by_one = false;   // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:
   kernel::Threads threads;
-  int steps = 0;        // of each Vector loop, when its extent is bounded
-  bool ragged = false;  // Vector loops may end inside a vector
+  int steps = 0;         // of each Vector loop, when its extent is bounded
+  bool ragged = false;   // Vector loops may end inside a vector
+  bool windows = false;  // a map's operands begin anywhere in a row: see Facts::window
 };
 
 /// A schedule, or one line that says which condition failed.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <span>
 
 namespace kiln::schedule {
 namespace {
@@ -133,8 +134,11 @@ bool read_row(std::int64_t row, bool only, const Facts& f, Schedule& s) {
     std::uint16_t threads;
     int steps;
   };
-  constexpr Team kTeams[] = {{8, 8}, {32, kReadByLanes}, {kBlock, kReadVectors}};
-  const Team& team = *std::find_if(std::begin(kTeams), std::end(kTeams), [&](const Team& t) {
+  // Combining a block's threads takes as long as some elements of each: warps go further where that is cheap.
+  constexpr Team kOfElements[] = {{8, 8}, {32, kReadByLanes}, {32, 16}, {kBlock, kReadVectors}},
+                 kOfVectors[] = {{8, 8}, {32, kReadByLanes}, {128, kReadVectors}, {kBlock, kReadVectors}};
+  const std::span<const Team> teams = s.lanes == 1 ? std::span<const Team>(kOfElements) : kOfVectors;
+  const Team& team = *std::find_if(teams.begin(), teams.end(), [&](const Team& t) {
     return vectors <= t.threads * t.steps && (!only || t.threads == kBlock);
   });
   s.threads = {static_cast<std::uint16_t>(team.threads == kBlock ? kBlock : 128), team.threads};
@@ -285,6 +289,20 @@ bool tile_rows(const Facts& f, const Target& t, std::int64_t kept, std::int64_t 
   return false;
 }
 
+/// A map whose operands begin anywhere in a row: its results by vectors, all axes on lanes as one, or by
+/// rounds of a warp where elements are wide. A vector, or a few rounds, are tested before they are computed.
+Schedule schedule_windows(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
+  s.form = f.axes.size() == 1 ? Form::Flat : Form::Rows;
+  s.windows = true;
+  s.lanes = std::max(1, f.window);
+  s.lane_axis = 0;
+  s.ragged = f.axes.size() == 1 || s.lanes == 1 || f.axes.back().extent % s.lanes != 0;
+  s.steps = std::max(1, f.window_rounds);
+  if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) s.threads = {kSmallBlock, kSmallBlock};
+  s.block = std::int64_t{s.threads.team} * s.lanes * s.steps;
+  return s;
+}
+
 }  // namespace
 
 std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Target& t) {
@@ -321,6 +339,8 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
       n *= f.axes[--s.lane_axis].extent;
     return s;
   }
+  if (f.phases == 0 && f.states == 0 && f.window + f.window_rounds > 0)
+    return schedule_windows(f, t, s, kept);
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
     if (last == 0) s.lanes = f.vector;  // its last vector may be cut

@@ -85,9 +85,16 @@ class Splitter {
   /// A position would need its value beside it.
   static bool splits(const GraphNode& n) { return ir::is_reduce(n.op) && !ir::has(n.op, ir::POSITION); }
 
-  static std::int64_t stored_size(const Graph& g, NodeId id) {
-    while (g[id].op == Op::cast) id = g[id].in[0];
-    return size_of(g[id].dtype);
+  /// Bytes of an element of the widest operand that a value is made of by maps of as many elements.
+  static std::int64_t stored_size(const Graph& g, NodeId id, int most_maps = 8) {
+    const GraphNode& n = g[id];
+    const ir::OpKind kind = ir::info(n.op).kind;
+    std::int64_t widest = 0;
+    if ((kind == ir::OpKind::Cast || kind == ir::OpKind::Elementwise) && most_maps > 0)
+      for (const NodeId in : n.in)
+        if (g[in].numel == n.numel && g[in].op != Op::broadcast)
+          widest = std::max(widest, stored_size(g, in, most_maps - 1));
+    return widest > 0 ? widest : size_of(n.dtype);
   }
 
   double slowdown(double run_bytes) const { return std::max(1.0, costs_.run_bytes / run_bytes); }

@@ -6,6 +6,7 @@
 #include "transform/find_products.h"
 #include "transform/fold.h"
 #include "transform/keep_numbers.h"
+#include "transform/narrow_indices.h"
 #include "transform/negate.h"
 #include "transform/reuse_products.h"
 #include "transform/settle_parts.h"
@@ -13,6 +14,7 @@
 #include "transform/split_joins.h"
 #include "transform/sum_batches.h"
 #include "transform/sum_products.h"
+#include "transform/take_extremes.h"
 
 #include <utility>
 #include <vector>
@@ -62,6 +64,11 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     follow(reuse_products(t.graph));
     follow(dce(t.graph));
   }
+  if (wishes.extremes) {
+    follow(take_extremes(t.graph));
+    follow(dce(t.graph));
+  }
+  if (wishes.narrow_indices) follow(narrow_indices(t.graph));
   if (wishes.arranges) follow(arrange_operands(t.graph));
   if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));
   if (wishes.scans) follow(split_scans(t.graph, *wishes.scans));

@@ -137,6 +137,61 @@ TEST(CudaC, AStrictVarianceOfARowIsSharedByTheTeamAsAWhole) {
   }
 }
 
+std::ptrdiff_t count(const std::string& text, const std::string& word) {
+  std::ptrdiff_t found = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
+  return found;
+}
+
+/// Elements first, first + 1, … of an axis.
+NodeId part(GraphBuilder& b, NodeId x, std::size_t axis, std::int64_t first, std::int64_t count) {
+  GraphBuilder::Extents dims = b.extents(x), box;
+  for (std::size_t a = 0; a < dims.size(); ++a) box.insert(box.end(), {a == axis ? first : 0, 1});
+  dims[axis] = count;
+  return b.slice(x, dims, box);
+}
+
+/// Operands that begin anywhere in a row are loaded by vectors where a vector stays in a row, and halves that
+/// are wide enough by elements whose addresses are constants apart.
+TEST(CudaC, NeighboursAreLoadedByWindows) {
+  for (const DType type : {DType::BFloat16, f32}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(type, {1000, 4099});
+    NodeId sum = part(b, x, 1, 0, 4095);
+    for (const std::int64_t by : {1, 2, 3, 4}) sum = b.op(Op::add, {sum, part(b, x, 1, by, 4095)});
+    b.root(sum);
+    const auto list = sources(b);
+    ASSERT_EQ(list.size(), 1u);
+    EXPECT_EQ(count(list[0], "= load_any<8>("), type == f32 ? 0 : 5) << list[0];
+    EXPECT_EQ(count(list[0], "[k * 32]"), type == f32 ? 5 : 0) << list[0];
+    compiles(list);
+  }
+}
+
+/// A run that is in one part of a join loads that part alone.
+TEST(CudaC, AJoinBranchesBeforeItLoads) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Float16, {1000, 3000}), y = b.leaf(DType::Float16, {1000, 4000});
+  b.root(b.add(Op::join, {x, y}, ir::Join{1}));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(count(list[0], "load<8>("), 2 + count(list[0], "load<8>(const"));
+  EXPECT_LT(list[0].find("} else {"), list[0].rfind("load<8>("));
+  compiles(list);
+}
+
+/// Rows of a gather are read by vectors: whether a row is there is the same on all lanes.
+TEST(CudaC, AGathersRowsAreVectors) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {1000, 128}), at = b.leaf(DType::Int32, {5000});
+  b.root(b.op(Op::negative, {b.add(Op::gather, {x, b.broadcast(b.reshape(at, {5000, 1}), {5000, 128})},
+                                   ir::Gather{0}, {.dims = Shape{5000, 128}})}));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(count(list[0], "? load<4>("), 1) << list[0];
+  compiles(list);
+}
+
 TEST(CudaC, ATransposeGoesThroughSharedMemory) {
   for (const DType type : {DType::BFloat16, f32, DType::Float64}) {
     GraphBuilder b;

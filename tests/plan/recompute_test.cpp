@@ -18,6 +18,7 @@ schedule::Target target() {
   t.gpu = true;
   t.threads = 132;
   t.bytes_per_ns = 4000;
+  t.cached_bytes_per_ns = 8000;
   t.prims_per_ns = 20000;
   t.launch_ns = 3000;
   t.op_cost.assign(static_cast<std::size_t>(ir::kOpCount), 1.0f);
@@ -50,6 +51,20 @@ TEST(Recompute, AnArrayLessAValueOfEachColumnIsNotStored) {
   b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 1));
   b.root(b.reduce(Op::reduce_max, centred, 2));
   EXPECT_FALSE(stored(b, centred));
+}
+
+/// … nor is it where the value is found in the kernel that would store it: the value alone is stored.
+TEST(Recompute, AnArrayLessAResultIsMadeOfTheResult) {
+  GraphBuilder b;
+  const GraphBuilder::Extents dims{1024, 32, 2048};
+  const NodeId x = b.cast(b.leaf(DType::Float16, dims), DType::Float32);
+  const NodeId most = b.reduce(Op::reduce_max, x, 2), size = b.op(Op::abs, {x});
+  const NodeId above = b.op(Op::subtract, {x, b.broadcast(most, dims)});
+  const NodeId sum = b.broadcast(b.reduce(Op::reduce_sum, size, 7), dims);
+  b.root(b.cast(b.op(Op::divide, {above, sum}), DType::Float16));
+  EXPECT_FALSE(stored(b, above));
+  EXPECT_FALSE(stored(b, size));
+  EXPECT_FALSE(stored(b, x));
 }
 
 TEST(Recompute, WhatTakesLongOrReadsMoreIsStored) {

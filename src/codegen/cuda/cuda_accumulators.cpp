@@ -68,10 +68,14 @@ std::string CudaEmitter::customs() const {
         int k = 0;
         each_operand(n, [&](ExprId o) { in[k++] = self(self, o); });
         const std::string name = cat('t', made.size());
-        body +=
-            cat("const ", cuda_type(n.type), ' ', name, " = ",
-                cuda_primitive(n, pool_[n.prim == Prim::Select ? n.b : n.a].type, false, in[0], in[1], in[2]),
-                ";\n");
+        // The sign of a zero is not worth two instructions for each element: it does not show.
+        const bool extreme =
+            (n.prim == Prim::Min || n.prim == Prim::Max) && n.type == DType::Float32 && !k_.exact;
+        const std::string text =
+            extreme ? cat(n.prim == Prim::Min ? "least(" : "greatest(", in[0], ", ", in[1], ')')
+                    : cuda_primitive(n, pool_[n.prim == Prim::Select ? n.b : n.a].type, false, in[0], in[1],
+                                     in[2]);
+        body += cat("const ", cuda_type(n.type), ' ', name, " = ", text, ";\n");
         return made[e] = name;
       };
       std::string result;

@@ -289,7 +289,7 @@ bool unrolls(const Kernel& k, const LoopDecl& l) {
 }
 
 int rows_inside(const Kernel& k, const LoopDecl& l) {
-  int rows = l.rows;
+  int rows = l.kind == LoopKind::Vector ? 1 : l.rows;
   for (const Stmt& s : l.body)
     if (s.kind == Stmt::Kind::Loop) rows = std::max(rows, rows_inside(k, k.loops[s.target]));
   return rows;

@@ -9,7 +9,7 @@
 // yet; so it stands before everything that may use it.
 //
 // The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_values.cpp, cuda_memory.cpp,
-// cuda_accumulators.cpp, cuda_running.cpp.
+// cuda_windows.cpp, cuda_accumulators.cpp, cuda_running.cpp.
 #pragma once
 
 #include "codegen/cuda/cuda_expr.h"
@@ -23,6 +23,8 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace kiln::codegen {
@@ -134,6 +136,8 @@ class CudaEmitter {
   const char* left(int depth) const;
   std::string storing(const char* mask) const;
   std::string vector_type(DType t) const;
+  bool takes_vector(ExprId load);
+  std::string load_text(ExprId e, int depth);
   std::string loaded_vector(ExprId e);
   void note_streamed(const ExprNode& load);
   std::int64_t vectors_bytes(DType t) const;
@@ -194,6 +198,21 @@ class CudaEmitter {
   std::string vectors(const LoopDecl& l, const std::string& i, Reach reach);
   std::string steps(const LoopDecl& l, Reach reach);
 
+  // ---- windows
+  /// How a value changes from lane to lane of a vector.
+  struct Along {
+    enum class Kind : std::uint8_t { Same, Line, Monotone, Any } kind = Kind::Any;
+    std::int64_t step = 0;  // Line: from a lane to the next; Monotone: 1 or -1
+  };
+  std::string tested_runs(const LoopDecl& l);
+  std::string window_run(const LoopDecl& l);
+  void store_run(const Stmt& s);
+  std::string over_rounds(const std::string& body) const;
+  std::string find_whole(const LoopDecl& l);
+  Along along(ExprId e);
+  Along settle(ExprId e);
+  void find_windows(ExprId e);
+
   // ---- state
   const Kernel& k_;
   const CudaFacts facts_;
@@ -231,6 +250,12 @@ class CudaEmitter {
   bool skips_ = false;  // Masked, but no vector is cut: a thread without one goes past the loops inside
   std::string on_;      // along a scanned axis: whether this thread's vector is inside the extent
   Stage stage_;
+  // Tested runs: values that are the same in all of the run at hand, in the order in which that is found out,
+  // and whether the run's ends must be compared for it; the loads that are windows then; a thread's
+  // iterations of a run where these are a warp apart, or 0.
+  int rounds_ = 0;
+  std::vector<std::pair<ExprId, bool>> settled_;
+  std::unordered_set<ExprId> same_, windows_, visited_;
   bool keeps_loads_ = false;  // loads of several iterations of a column are to be in flight together
 
   // The open run.

@@ -61,7 +61,7 @@ void CudaEmitter::run_of(std::span<const Stmt> list) {
     list = list.subspan(before + 1);
   }
   if (list.empty()) return;
-  if (at_.lanes_depth() == 0 || lanes_ == 1) return statements(list);
+  if (at_.lanes_depth() == 0 || (lanes_ == 1 && rounds_ == 0)) return statements(list);
   in_run_ = true;
   statements(list);
   end_run();
@@ -73,6 +73,14 @@ void CudaEmitter::end_run() {
   std::string& out = here().text;
   out += before_run_;
   const bool ragged = reach_ == Reach::Ragged;
+  if (rounds_ > 0) {
+    out += over_rounds(run_text_);
+    run_text_.clear();
+    before_run_.clear();
+    after_run_.clear();
+    run_memo_.clear();
+    return;
+  }
   out += cat(unroll(), "\nfor (int v = 0; v < ", lanes_, "; ++v) {\n");
   if (ragged)
     out += cat("if (", scopes_[static_cast<std::size_t>(at_.lanes_depth())].var, " + v < ", extent_, ") {\n");
@@ -267,6 +275,8 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
     width_ = width;
     lane_ = lane;
     rows_ = 1;
+  } else if (l.rows > 1) {
+    here().text += tested_runs(l);
   } else if (steps_ > 0) {
     if (!ragged) {
       here().text += steps(l, Reach::Guarded);

@@ -42,7 +42,9 @@ bool CudaEmitter::backwards(ExprId index) { return kernel::known(at_.lane_stride
 
 /// The place in its vector of what lane `v` accesses.
 std::string CudaEmitter::vector_lane(ExprId index) {
-  return backwards(index) ? cat(".at[", lanes_ - 1, " - v]") : ".at[v]";
+  if (rounds_ > 0) return cat("[k * ", 32 * along(index).step, ']');
+  return (windows_.empty() ? backwards(index) : along(index).step == -1) ? cat(".at[", lanes_ - 1, " - v]")
+                                                                         : ".at[v]";
 }
 
 /// The index of a vector's first element in memory.
@@ -62,6 +64,32 @@ std::string CudaEmitter::vector_type(DType t) const {
   return cat("vec<", cuda_memory_type(t), ", ", lanes_, '>');
 }
 
+/// Whether a load reads adjacent elements on the lanes, all of them or none, so that it is one of a vector.
+bool CudaEmitter::takes_vector(ExprId load) {
+  if (windows_.contains(load)) return true;
+  const ExprNode& n = pool_[load];
+  if (!whole_vectors(n.imm, n.a)) return false;
+  return n.b == kNoExpr || (reach_ != Reach::Masked && !at_.varying(n.b));
+}
+
+/// A vector's load. `depth`: of the scope that it stands in. Of a run by rounds it is where the thread's
+/// first element is.
+std::string CudaEmitter::load_text(ExprId e, int depth) {
+  const ExprNode n = pool_[e];
+  if (rounds_ > 0) {
+    const std::int64_t step = along(n.a).step;
+    return cat(buffer_name(n.imm), " + ", index_text(n.a), " + ", step == 1 ? "" : cat(step, " * "), "int(",
+               lane_, " % 32)");
+  }
+  const bool window = windows_.contains(e), aligned = k_.buffers[n.imm].vector;
+  const bool back = window ? along(n.a).step == -1 : backwards(n.a);
+  const std::string at = back ? cat(index_text(n.a), " - ", lanes_ - 1) : index_text(n.a);
+  const std::string loaded = cat(window && !aligned ? "load_any<" : "load<", lanes_, ">(", buffer_name(n.imm),
+                                 " + ", at, window ? "" : left(depth), ')');
+  if (n.b == kNoExpr) return loaded;
+  return cat('(', value(n.b), " ? ", loaded, " : ", vector_type(n.type), "{})");
+}
+
 /// Name of the vector that a load along the lanes gives.
 std::string CudaEmitter::loaded_vector(ExprId e) {
   const ExprNode n = pool_[e];
@@ -70,13 +98,13 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
   const bool staged = stage_.steps > 1 && static_cast<int>(d) == stage_.depth && varies_by_item(n.a);
   auto& known = staged ? stage_.loaded : scopes_[d].memo;
   if (const auto it = known.find(e); it != known.end()) return it->second;
-  const std::string name = fresh("x"), type = vector_type(n.type);
+  const std::string name = fresh("x"),
+                    type = rounds_ > 0 ? cat(cuda_memory_type(n.type), '*') : vector_type(n.type);
   const bool was_in_run = std::exchange(in_run_, false);
   note_streamed(n);
-  auto load = [&] {
+  const auto load = [&] {
     const std::string mark = marked_ ? kernel::word_of({kernel::Mark::Of::Expression, e}) : std::string();
-    return cat(mark, "load<", lanes_, ">(", buffer_name(n.imm), " + ", vector_index_text(n.a),
-               left(static_cast<int>(d)), ')');
+    return mark + load_text(e, static_cast<int>(d));
   };
   if (staged) {
     Scope& scope = scopes_[d];

@@ -50,6 +50,15 @@ std::string CudaEmitter::spell(ExprId e, F operand) {
         pool_[half.a].prim != Prim::Const)
       return cat(half.type == DType::Float16 ? "round_f16(" : "round_bf16(", operand(half.a), ')');
   }
+  if (n.prim == Prim::And && n.type == DType::Bool) {  // 0 <= t < span
+    const ExprNode low = pool_[n.a], high = pool_[n.b];
+    if (low.prim == Prim::Le && high.prim == Prim::Lt && low.b == high.a &&
+        pool_[low.a].prim == Prim::Const && pool_[low.a].imm == 0 && is_index(high.a) && is_index(high.b) &&
+        pool_[high.a].prim != Prim::Const) {
+      const char* const type = k_.threads.narrow ? "(unsigned int)(" : "(uint64)(";
+      return cat('(', type, operand(high.a), ") < ", type, operand(high.b), "))");
+    }
+  }
   bool of_indices = false;  // its operands are indices
   each_operand(n, [&](ExprId o) { of_indices |= pool_[o].prim != Prim::Const && is_index(o); });
   each_operand(n, [&](ExprId o) { of_indices = of_indices && is_index(o); });
@@ -142,7 +151,7 @@ bool CudaEmitter::is_name(ExprId e) const {
 
 /// The value on lane `v`, inside a run.
 std::string CudaEmitter::lane(ExprId e) {
-  if (!in_run_ || !at_.varying(e)) return value(e);
+  if (!in_run_ || !at_.varying(e) || same_.contains(e)) return value(e);
   const ExprNode n = pool_[e];
   if (n.prim == Prim::Acc) return accs_[n.imm].result;
   if (n.prim == Prim::Running) return accs_[n.imm].running;
@@ -151,8 +160,13 @@ std::string CudaEmitter::lane(ExprId e) {
   if (const auto it = run_memo_.find(e); it != run_memo_.end()) return it->second;
   if (n.prim == Prim::Load) {
     if (is_register(n.imm)) return scratch(n.imm, n.a);
-    if (n.b == kNoExpr && whole_vectors(n.imm, n.a)) {
-      const std::string text = cat(loaded_vector(e), vector_lane(n.a));
+    if (takes_vector(e)) {
+      const std::string loaded = cat(loaded_vector(e), vector_lane(n.a));
+      const std::string text = rounds_ == 0 || n.b == kNoExpr ? loaded
+                                                              : cat('(', value(n.b), " ? ", loaded, " : ",
+                                                                    cuda_constant(n.type, 0), ')');
+      if (rounds_ > 0)
+        return keep(e, is_bool(n.type) ? cat('(', text, " != 0)") : text, true, run_text_, run_memo_);
       return run_memo_[e] = is_bool(n.type) ? cat('(', text, " != 0)") : text;
     }
     return keep(e, element(n, lane_index_text(n.a), present(e, true)), true, run_text_, run_memo_);

@@ -4,7 +4,7 @@ struct Custom0 {
     return {later, 1.0f};
   }
   static __device__ __forceinline__ Pair<float, float> of(Pair<float, float> later, Pair<float, float> earlier) {
-    const float t0 = max_of(later.first, earlier.first);
+    const float t0 = greatest(later.first, earlier.first);
     const bool t1 = (earlier.first < later.first);
     const float t2 = (t1 ? earlier.second : later.second);
     const float t3 = (earlier.first - later.first);
@@ -12,10 +12,11 @@ struct Custom0 {
     const float t5 = (-t4);
     const bool t6 = ((-87.0f) < t5);
     const float t7 = (t6 ? t5 : (-87.0f));
-    const float t8 = expf(t7);
-    const float t9 = (t1 ? later.second : earlier.second);
-    const float t10 = __fmaf_rn(t2, t8, t9);
-    return {t0, t10};
+    const float t8 = (t7 * 0x1.715476p-1f);
+    const float t9 = exp4_fast(t8);
+    const float t10 = (t1 ? later.second : earlier.second);
+    const float t11 = __fmaf_rn(t2, t9, t10);
+    return {t0, t11};
   }
   static __device__ __forceinline__ float show(Pair<float, float> earlier) {
     const float t0 = logf(earlier.second);

@@ -1,0 +1,54 @@
+#include "transform/take_extremes.h"
+
+#include "ir/graph_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace kiln::transform {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+
+/// Elements and positions of the first `kept` of a row, from the greatest on or from the least.
+void order(GraphBuilder& b, DType type, std::int64_t kept, bool descending) {
+  const NodeId x = b.leaf(type, {6, 50});
+  const NodeId both = b.add(Op::sort_with_positions, {x}, ir::Sort{1, descending}, {.dims = Shape{6, kept}});
+  for (const std::size_t i : {0, 1})
+    b.root(b.add(Op::part, {both}, ir::Part{i},
+                 {.dtype = i == 0 ? type : DType::Int64, .dims = Shape{6, kept}}));
+}
+
+std::int64_t count(const GraphBuilder& b, Op op) {
+  return std::ranges::count_if(b.graph.nodes, [&](const auto& n) { return n.op == op; });
+}
+
+TEST(TakeExtremes, TheGreatestIsAReduction) {
+  for (const DType type : {DType::Float32, DType::BFloat16, DType::Int8}) {
+    GraphBuilder b;
+    order(b, type, 1, true);
+    const auto expected = b.values();
+    take_extremes(b.graph);
+    ir::verify(b.graph);
+    EXPECT_EQ(count(b, Op::reduce_max), 1);
+    EXPECT_EQ(count(b, Op::reduce_argmax), 1);
+    EXPECT_EQ(count(b, Op::part), 0);
+    EXPECT_EQ(b.values(), expected);
+  }
+}
+
+/// The least leaves NaN out, which a reduction does not; more than one are an order.
+TEST(TakeExtremes, TheLeastAndSeveralAreSorted) {
+  for (const auto& [kept, descending] : {std::pair{1, false}, std::pair{2, true}}) {
+    GraphBuilder b;
+    order(b, DType::Float32, kept, descending);
+    take_extremes(b.graph);
+    EXPECT_EQ(count(b, Op::part), 2);
+  }
+}
+
+}  // namespace
+}  // namespace kiln::transform
