@@ -58,7 +58,8 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   w.finds_products = true;
   w.sums_batches = !target.gpu;
   w.reuses_products = target.gpu && target.pair_sums;
-  w.reductions = {target.run_bytes, target.launch_ns * target.bytes_per_ns, target.held};
+  w.reductions = {target.run_bytes, target.launch_ns * target.bytes_per_ns,
+                  target.gpu ? 0 : schedule::kMostFolded, target.threads, target.held};
   w.arranges = true;
   w.extremes = true;
   w.narrow_indices = target.gpu;

@@ -48,7 +48,7 @@ void RegionLowering::build_loops() {
     case Form::Flat:
     case Form::Rows: phases_ == 0 && scans_.empty() ? build_map() : build_rows(); break;
     case Form::Tiles: build_tiles(); break;
-    case Form::Columns: build_columns(); break;
+    case Form::Columns: s_.fold > 0 ? build_folded() : build_columns(); break;
     case Form::Bunch: build_bunch(); break;
     case Form::Stripes: build_stripes(); break;
     case Form::Split:

@@ -144,4 +144,18 @@ void RegionLowering::build_bunch() {
   close_grid(std::move(grid), ceil_div(product(outer), s_.slabs));
 }
 
+/// Elements from a row of a tile to the next: more than its columns, so that a column is in different banks
+/// of a GPU's memory, and its lines in different sets of a CPU's cache.
+std::int64_t RegionLowering::tile_pitch(DType type) const {
+  constexpr std::int64_t kBank = 4, kLine = 64;
+  return s_.block + std::max<std::int64_t>(1, (target_.gpu ? kBank : kLine) / size_of(type));
+}
+
+E RegionLowering::tile_index(DType type) { return tile_row_ * konst(tile_pitch(type)) + tile_column_; }
+
+E RegionLowering::tile_value(std::uint32_t buffer) {
+  const DType type = k_.buffers[buffer].dtype;
+  return load(buffer, type, s_.form == Form::Bunch ? bunch_index() : tile_index(type));
+}
+
 }  // namespace kiln::lower

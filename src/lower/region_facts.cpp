@@ -82,7 +82,8 @@ void RegionLowering::choose() {
   f.slab = !p_.nest && p_.places.size() > 2;
   f.scans = !scans_.empty();
   f.scans_of_scans = scans_of_scans();
-  for (const Reduction& r : reductions_) f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp;
+  for (const Reduction& r : reductions_)
+    f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp && !may_read_twice(r);
   for (const LoopRun& run : p_.loops) f.states = std::max(f.states, static_cast<int>(run.states.size()));
   f.prims = static_cast<int>(prims_);
   f.widest_bytes = widest_bytes_;
@@ -116,6 +117,7 @@ void RegionLowering::choose() {
   }
   for (const auto& o : p_.outputs) f.rows_apart |= !rows_adjoin(o.at);
   f.apart = axis_apart();
+  f.folds = axis_folded();
   if (target_.gpu) f.repeated = axis_repeated();
   if (target_.gpu) find_bunch(f);
   auto answer = schedule::schedule(f, target_);
@@ -195,7 +197,7 @@ int RegionLowering::stored_in(const Pulled::Output& o) const {
 /// enough.
 void RegionLowering::find_rough() {
   const std::vector<Entry>& es = p_.entries;
-  rough_.assign(es.size(), target_.gpu);
+  rough_.assign(es.size(), !target_.strict);
   for (const auto& o : p_.outputs)
     if (!is_half(g_[o.node].dtype)) rough_[o.entry] = false;
   for (auto id = static_cast<EntryId>(es.size()); id-- > 0;) {

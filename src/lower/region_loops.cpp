@@ -165,8 +165,9 @@ std::vector<LoopDecl> RegionLowering::open_nest(Groups order, const std::optiona
     const bool cut = nest.empty() && outermost;
     LoopDecl l;
     l.var = new_var();
-    l.extent = cut ? outermost->count.id : extent(g).id;
-    axis_[static_cast<std::size_t>(g)] = cut ? outermost->first + var(l.var) : var(l.var);
+    const bool folded = fold_rows_ && g == s_.lane_axis - 1;
+    l.extent = folded ? fold_rows_.id : cut ? outermost->count.id : extent(g).id;
+    place_lane(g, cut && !folded ? outermost->first + var(l.var) : var(l.var));
     nest.push_back(std::move(l));
   }
   return nest;
@@ -191,6 +192,7 @@ std::int64_t RegionLowering::added_up(Groups order, bool in_chunks, std::int64_t
 std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order,
                                      const std::optional<Range>& outermost, std::int64_t lanes,
                                      std::int64_t limit, bool always) {
+  cut_group_ = -1;
   const bool sums = std::any_of(reductions_.begin(), reductions_.end(),
                                 [&](const Reduction& r) { return adds_in_blocks(r); });
   if (!sums || (!always && added_up(order, outermost.has_value(), lanes) <= limit)) return nest.size();
@@ -205,14 +207,15 @@ std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order,
       continue;
     }
     const std::int64_t length = at == 0 && lanes == 1 ? shared_length(limit / inside, most) : limit / inside;
-    const E count = {&k_.pool, nest[at].extent},
-            block = size(kSumBlock, std::max<std::int64_t>(1, length) * step);
+    cut_group_ = order[at];
+    cut_length_ = std::max<std::int64_t>(1, length) * step;
+    const E count = {&k_.pool, nest[at].extent}, block = size(kSumBlock, cut_length_);
     LoopDecl blocks;
     blocks.var = new_var();
     blocks.extent = divide(count + block - konst(1), block).id;
     const E first = var(blocks.var) * block;
-    axis_[static_cast<std::size_t>(order[at])] =
-        (part ? outermost->first + first : first) + var(nest[at].var);
+    const bool from = part && !(fold_rows_ && order[at] == s_.lane_axis - 1);
+    place_lane(order[at], (from ? outermost->first + first : first) + var(nest[at].var));
     nest[at].extent = kernel::min(count - first, block).id;
     nest.insert(nest.begin() + static_cast<std::ptrdiff_t>(at), std::move(blocks));
     return at;
@@ -311,30 +314,6 @@ void RegionLowering::phase_body(Body& body) {
     store_full(body);
 }
 
-/// Whether a reduction of the current phase adds numbers, so that its rounding errors grow with its length.
-/// Sums on a GPU are compensated instead.
-bool RegionLowering::adds_in_blocks(const Reduction& r) const {
-  const AccDecl& a = k_.accs[r.acc];
-  const bool compensated =
-      target_.gpu && !target_.strict && s_.tile == 1;  // of blocks of a tile's results, few
-  return runs_here(r) && is_float(a.type) &&
-         (a.monoid == Monoid::Custom || (a.monoid == Monoid::Sum && !compensated));
-}
-
-/// The accumulator in which the values of blocks and chunks are combined: in Float64 for sums of Float32,
-/// since there are many, and few of them an element.
-AccDecl RegionLowering::total_decl(const Reduction& r, const AccDecl& a) {
-  const bool adds = a.monoid == Monoid::Custom || a.monoid == Monoid::Sum;
-  if (!adds || a.type != DType::Float32 || (target_.gpu && !target_.strict)) return a;
-  return acc_decl(op_of(r), DType::Float64);
-}
-
-/// The final value of a reduction's accumulator, in the type that is computed with.
-E RegionLowering::total_of(std::uint32_t acc, const GraphNode& n) {
-  const DType type = compute_type(n.dtype);
-  return has_position(n.op) ? acc_value(acc, type) : kernel::cast(acc_value(acc, k_.accs[acc].type), type);
-}
-
 /// Puts the groups at a row-major position among them. On lanes a vector never crosses the end of the last
 /// group, so that the coordinates of the others are those of its number.
 void RegionLowering::place_together(Groups order, E first, E at, bool vector) {
@@ -409,49 +388,36 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
                  : cut_sums(nest, order, outermost, lanes, kAddedInOrder, columns || outermost);
   const bool cut = blocks < nest.size();
   if (vector) put_on_lanes(nest.back());
-  std::vector<Stmt> added;
-  std::vector<std::vector<std::uint32_t>> inside = tile_accs_;
-  for (std::size_t row = 0; row < tile_accs_.size(); ++row)
-    for (std::size_t i = 0; i < reductions_.size(); ++i) {
-      const Reduction& r = reductions_[i];
-      const std::uint32_t whole = tile_accs_[row][i];
-      if (!runs_here(r)) continue;
-      nest.front().accs.push_back(whole);
-      if (!cut || !adds_in_blocks(r)) continue;
-      const auto part = static_cast<std::uint32_t>(k_.accs.size());
-      const AccDecl decl = acc_decl(op_of(r), k_.accs[inside[0][i]].type);
-      k_.accs.push_back(decl);
-      bounded_.resize(k_.accs.size());
-      bounded_[part] = true;
-      nest[blocks + 1].accs.push_back(part);
-      inside[row][i] = part;
-    }
-  for (std::size_t row = 0; row < tile_accs_.size() && cut; ++row)
-    for (std::size_t i = 0; i < reductions_.size(); ++i) {
-      const std::uint32_t whole = tile_accs_[row][i], part = inside[row][i];
-      if (part == whole) continue;
-      const DType from = k_.accs[part].type;
-      k_.accs[whole] = total_decl(reductions_[i], k_.accs[part]);
-      added.push_back(
-          {Stmt::Kind::Update, whole, kNoExpr, kernel::cast(acc_value(part, from), k_.accs[whole].type).id});
-    }
+  const std::size_t inner = cut ? blocks + 1 : 0;  // the loops over the elements of a block
+  const std::vector<LoopDecl> again(nest.begin() + static_cast<std::ptrdiff_t>(inner), nest.end());
+  const std::vector<std::vector<std::uint32_t>> inside = begin_reductions(nest, inner, cut);
+  const Body added = cut ? add_blocks(inside) : Body();
   if (!vector) nest.front().rows = static_cast<std::uint16_t>(s_.rows);
   declare_scans(nest.front());
   if (s_.form == Form::Nest && phase_ > 0) inner_level(nest.back().body);
+  const bool twice = std::any_of(reductions_.begin(), reductions_.end(),
+                                 [&](const Reduction& r) { return runs_here(r) && r.relative.has_value(); });
+  if (twice) reading_ = Reading::First;
   for (std::size_t row = 0; row < tile_accs_.size(); ++row) {
     enter_row(static_cast<int>(row), inside);
     phase_body(nest.back().body);
   }
+  Body relative;
+  if (twice) sum_relative(relative, again);
   enter_row(0, tile_accs_);
   if (cut) {
     Body& body = nest[blocks].body;
-    body.push_back(loop(fold_from(nest, blocks + 1)));
+    body.push_back(loop(fold_from(nest, inner)));
+    body.insert(body.end(), relative.begin(), relative.end());
     body.insert(body.end(), added.begin(), added.end());
+    for (Reduction& r : reductions_)
+      if (runs_here(r)) r.relative.reset();
   }
   inner_ = {};
   if (std::exchange(placed_together_, false)) position_ = {};
   LoopDecl phase = fold(std::move(nest));
   if (!phase.accs.empty() || !phase.body.empty()) into.push_back(loop(std::move(phase)));
+  if (!cut) into.insert(into.end(), relative.begin(), relative.end());
 }
 
 /// All phases one after the other, with the row outputs between them.
@@ -581,20 +547,6 @@ void RegionLowering::stage_tile(Body& body, const Range& rows, const Range& colu
   body.push_back(loop(std::move(column)));
   staged_ = std::move(staged);
   position_ = {};
-}
-
-/// Elements from a row of a tile to the next: more than its columns, so that a column is in different banks
-/// of a GPU's memory, and its lines in different sets of a CPU's cache.
-std::int64_t RegionLowering::tile_pitch(DType type) const {
-  constexpr std::int64_t kBank = 4, kLine = 64;
-  return s_.block + std::max<std::int64_t>(1, (target_.gpu ? kBank : kLine) / size_of(type));
-}
-
-E RegionLowering::tile_index(DType type) { return tile_row_ * konst(tile_pitch(type)) + tile_column_; }
-
-E RegionLowering::tile_value(std::uint32_t buffer) {
-  const DType type = k_.buffers[buffer].dtype;
-  return load(buffer, type, s_.form == Form::Bunch ? bunch_index() : tile_index(type));
 }
 
 }  // namespace kiln::lower

@@ -5,7 +5,10 @@
 //   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
 //   region_windows.cpp  maps whose operands begin anywhere
 //   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
+//   region_sums.cpp     the accumulators of a phase, and of its blocks
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
+//   region_logsumexp.cpp  the logsumexp of elements that are near when they are read again
+//   region_folded.cpp   reductions of short columns, several of whose rows share the lanes
 //   region_scan.cpp     scans: accumulators that are read while their loop runs; long scans in chunks
 //   region_while.cpp    loops over the states of an element
 //   region_nest.cpp     reductions of reductions along further axes
@@ -66,6 +69,14 @@ struct Reduction {
   std::uint32_t partial[2] =
       {};  // Split, Stripes: buffers of value and position; [1] is 0 without a position
   std::vector<std::uint32_t> parts;  // Stripes, of a Custom monoid: buffers of a block's parts
+  // A logsumexp by two loops (region_logsumexp.cpp): accumulators of the greatest value, and of the sum
+  // relative to it. What `acc` would have is made of them.
+  struct Relative {
+    std::uint32_t greatest, sum;
+  };
+  std::optional<Relative> relative;
+  // Folded: scratch buffers of each lane's value, of each kept point's, and of the latter for each lane.
+  std::uint32_t of_lane = 0, of_point = 0, spread = 0;
 };
 
 struct Scan {
@@ -194,6 +205,10 @@ class RegionLowering {
     kBehind,
     kIterations,
     kPoints,
+    kFold,
+    kFoldRun,
+    kFoldLanes,
+    kFoldPoints,
     kTileRows,
     kSumBlock,
     kInner,
@@ -228,6 +243,7 @@ class RegionLowering {
   /// Whether a row's elements are read again by later phases.
   bool read_again(const Entry& e) const { return s_.form == Form::Rows && last_phase(e) > 0 && !target_.gpu; }
   std::int64_t bytes_to_later_row(const Entry& e) const;
+  std::int64_t bytes_to_next_block(const Entry& e) const;
   std::int64_t bytes_ahead(const Entry& e) const;
   bool moves_buffer(const Term& term) const;
   std::uint32_t input_buffer(const Entry& e, bool at_vectors = true);
@@ -321,6 +337,7 @@ class RegionLowering {
   void compensate_sums();
   AccDecl total_decl(const Reduction& r, const AccDecl& a);
   E total_of(std::uint32_t acc, const GraphNode& n);
+  E total_of(const Reduction& r);
   std::int64_t added_up(Groups order, bool in_chunks, std::int64_t lanes) const;
   std::size_t cut_sums(std::vector<LoopDecl>& nest, Groups order, const std::optional<Range>& outermost,
                        std::int64_t lanes, std::int64_t limit, bool always = false);
@@ -336,6 +353,20 @@ class RegionLowering {
   void phase_body(Body& body);
   void enter_row(int row, const std::vector<std::vector<std::uint32_t>>& accs);
   void phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost = {});
+
+  std::vector<std::vector<std::uint32_t>> begin_reductions(std::vector<LoopDecl>& nest, std::size_t inner,
+                                                           bool cut);
+  Body add_blocks(const std::vector<std::vector<std::uint32_t>>& inside);
+
+  // Logsumexps by two loops.
+  enum class Reading : std::uint8_t { Once, First, Again };
+  bool may_read_twice(const Reduction& r) const;
+  bool reads_twice(const Reduction& r) const;
+  std::uint32_t new_acc(const AccDecl& decl);
+  AccDecl greatest_decl(DType type);
+  E relative_exp(E x, E greatest);
+  E relative_total(const Reduction::Relative& r);
+  void sum_relative(Body& into, std::vector<LoopDecl> nest);
   void all_phases(Body& body, bool vector);
 
   // Forms.
@@ -356,6 +387,19 @@ class RegionLowering {
   std::uint32_t bunch_tile(DType type, std::int64_t elements);
   Stmt copy_loop(const Range& elements, const Fill& fill);
   void build_bunch();
+  int axis_folded() const;
+  void place_lane(int group, E at);
+  std::vector<int> folded_groups(bool kept, bool reduced) const;
+  E place_among(Groups groups);
+  Stmt fold_loop(E lanes, const Fill& fill);
+  void fold_phase(Body& into, E first, E count, const std::optional<Range>& chunk);
+  AccDecl combined_decl(const Reduction& r);
+  Stmt combine(std::uint32_t acc, E value);
+  void combine_lanes(Body& into);
+  void at_points(Body& into, const Fill& fill);
+  E folded_value(const Reduction& r);
+  void make_fold_buffers();
+  void build_folded();
   void build_stripes();
   void build_split();
   void build_nest();
@@ -435,6 +479,7 @@ class RegionLowering {
   void stripe_reset(Body& body);
   std::vector<Stmt> stripe_scans();
   void stripe_update(Body& body, const Reduction& r);
+  void stripe_relative(Body& into, std::vector<LoopDecl> nest, const Range& columns);
   void stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk);
 
   // Chunks of the outermost reduced axis, and the finish section.
@@ -483,19 +528,26 @@ class RegionLowering {
 
   // The environment of expressions, and their values in it.
   int phase_ = 0;
+  Reading reading_ = Reading::Once;  // which of two loops is built
+  int cut_group_ = -1;               // the group that cut_sums cut last, and the length of its blocks
+  std::int64_t cut_length_ = 0;
   int sweep_ = -1;  // Slab: the place whose reductions run, or -1
   bool in_finish_ = false;
   struct Storing {
     bool rows = false;         // outputs of rows, or the others
     std::uint64_t phases = 0;  // bit set
   };
-  Storing storing_;               // which outputs are stored in this environment
-  std::vector<E> axis_;           // per group: its coordinate
-  E lane_;                        // the variable of the loop on lanes
-  E position_;                    // position along the axes that share the lanes, if several do
-  std::vector<int> along_;        // those
-  bool placed_together_ = false;  // they are those of a loop over reduced axes
-  E tile_first_;                  // Columns with a tile of results: its first row
+  Storing storing_;                      // which outputs are stored in this environment
+  std::vector<E> axis_;                  // per group: its coordinate
+  E lane_;                               // the variable of the loop on lanes
+  E position_;                           // position along the axes that share the lanes, if several do
+  std::vector<int> along_;               // those
+  E fold_first_, fold_rows_, fold_row_;  // Folded: the first point on lanes, times that the lanes are used,
+                                         // and the lane's point among those that share them
+  bool at_points_ = false;               // Folded: lanes are kept points
+  bool stores_later_ = false;            // Folded: whole outputs are made of the last reductions
+  bool placed_together_ = false;         // they are those of a loop over reduced axes
+  E tile_first_;                         // Columns with a tile of results: its first row
   std::vector<std::vector<std::uint32_t>>
       tile_accs_;              // of each row of the tile: the accumulators of the reductions
   std::vector<bool> bounded_;  // accumulators that combine few values
@@ -523,7 +575,7 @@ constexpr std::uint64_t kLinkExtent = 0xffff;
 constexpr std::int64_t kAddedInOrder =
     32;  // elements that a sum adds up one after the other: in a column, or in a row's lane
 // the same where sums are in memory, and blocks of them are one more pass
-constexpr std::int64_t kAddedInStripes = 64;
+constexpr std::int64_t kAddedInStripes = 48;
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace kiln::lower

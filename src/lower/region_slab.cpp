@@ -62,8 +62,7 @@ void RegionLowering::reduce_sweep(Body& into, int place) {
     if (groups_of(place, true).empty()) return;  // the accumulators themselves
     for (const Reduction& r : reductions_) {
       if (!runs_here(r)) continue;
-      const GraphNode& n = g_[p_.entries[r.entry].node];
-      body.push_back(store(r.partial[0], row_position(place), total_of(r.acc, n)));
+      body.push_back(store(r.partial[0], row_position(place), total_of(r)));
     }
   });
   sweep_ = -1;

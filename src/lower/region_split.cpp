@@ -55,7 +55,7 @@ void RegionLowering::reduce_chunk(Body& body, E chunk) {
   phase_loops(body, reduced, s_.form == Form::Split, range);
   const E row = row_index();
   for (Reduction& r : reductions_) {
-    const E total = total_of(r.acc, g_[p_.entries[r.entry].node]);
+    const E total = total_of(r);
     r.partial[0] = partial_buffer(total.type(), rows_ * chunks_);
     body.push_back(store(r.partial[0], chunk * n_rows_ + row, total));
   }

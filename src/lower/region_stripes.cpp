@@ -12,11 +12,14 @@
 #include "math/expand.h"
 #include "support/check.h"
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <utility>
 
 namespace kiln::lower {
+
+constexpr std::int64_t kLeastTwice = 16;  // rows of a stripe that are read twice: their totals take long
 
 // ---- accumulators in memory ----
 
@@ -100,6 +103,11 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
   const Entry& e = p_.entries[r.entry];
   const Monoid m = k_.accs[r.acc].monoid;
   const E x = operand(e, 0);
+  if (reads_twice(r)) {
+    const E greatest = load(r.parts[0], x.type(), lane_);
+    body.push_back(store(r.parts[0], lane_, kernel::select(greatest < x, x, greatest)));
+    return;
+  }
   if (!r.parts.empty()) {  // a part depends on no later one, which is stored before it
     const std::vector<E> next = kernel::merge_parts(k_, block_decl(r), x, block_parts(r));
     for (std::size_t p = next.size(); p-- > 0;) body.push_back(store(r.parts[p], lane_, next[p]));
@@ -122,14 +130,38 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
 
 // ---- loops ----
 
+/// The second loops of a block of rows, which add up exponentials relative to the greatest value of each
+/// column.
+void RegionLowering::stripe_relative(Body& into, std::vector<LoopDecl> nest, const Range& columns) {
+  reading_ = Reading::Again;
+  nest.back().body.push_back(lane_loop(columns, {last_group()}, [&](Body& body) {
+    for (const Reduction& r : reductions_) {
+      if (!reads_twice(r)) continue;
+      const E x = operand(p_.entries[r.entry], 0), sum = load(r.parts[1], x.type(), lane_);
+      body.push_back(store(r.parts[1], lane_, sum + relative_exp(x, load(r.parts[0], x.type(), lane_))));
+    }
+  }));
+  into.push_back(loop(fold(std::move(nest))));
+  reading_ = Reading::Once;
+  forget();
+}
+
 /// One phase over a block of columns and the rows of `chunk`, or all rows.
 void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk) {
   const auto over_columns = [&](const Fill& fill) { return lane_loop(columns, {last_group()}, fill); };
   into.push_back(over_columns([&](Body& body) { stripe_reset(body); }));
   const std::vector<int> reduced = reduced_groups();
   std::vector<LoopDecl> nest = open_nest(reduced, chunk);
-  const std::size_t blocks = cut_sums(nest, reduced, chunk, 1, kAddedInStripes, true);
+  const bool twice =
+      std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) { return reads_twice(r); });
+  const std::int64_t near =
+                         target_.l2_bytes / 2 / (widest_bytes_ * std::min(s_.block, groups_.back().extent)),
+                     limit = twice ? std::clamp(near, kLeastTwice, kAddedInStripes) : kAddedInStripes;
+  const std::size_t blocks = cut_sums(nest, reduced, chunk, 1, limit, true);
   const bool cut = blocks < nest.size();
+  const std::vector<LoopDecl> again(nest.begin() + static_cast<std::ptrdiff_t>(cut ? blocks + 1 : 0),
+                                    nest.end());
+  if (twice) reading_ = Reading::First;
   std::vector<std::uint32_t> whole;
   for (Reduction& r : reductions_) {
     whole.push_back(r.partial[0]);
@@ -159,6 +191,7 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
           [&](Body& b) { each_part([&](const Reduction& r, std::uint32_t) { reset_block(b, r); }); }));
       Body& body = nest[blocks].body;
       body.push_back(loop(fold_from(nest, blocks + 1)));
+      if (twice) stripe_relative(body, again, columns);
       body.push_back(over_columns([&](Body& b) {
         each_part([&](const Reduction& r, std::uint32_t sum) {
           const E before = load(sum, k_.buffers[sum].dtype, stripe_index(sum));

@@ -69,7 +69,8 @@ std::int64_t RegionLowering::bytes_to_later_row(const Entry& e) const {
 std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
   const GraphNode& n = g_[e.node];
   const std::int64_t bytes = n.numel * size_of(n.dtype);
-  if (target_.gpu || bytes < target_.l2_bytes) return 0;
+  if (target_.gpu || bytes < target_.l2_bytes || reading_ == Reading::First) return 0;
+  if (reading_ == Reading::Again) return bytes_to_next_block(e);
   if (s_.form == Form::Tiles && bytes >= target_.stream_bytes)
     return s_.run * e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last) *
            size_of(n.dtype);
@@ -107,7 +108,7 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
   const std::int64_t bytes = n.numel * size_of(n.dtype);
   bool stream = bytes >= target_.stream_bytes;
   if (p_.space.jumps(e.index)) stream = false;
-  if (read_again(e) && phase_ < last_phase(e)) stream = false;
+  if ((read_again(e) && phase_ < last_phase(e)) || reading_ == Reading::First) stream = false;
   const std::int64_t later = bytes_ahead(e);
   stream |= later != 0;
   const bool ahead = stream && (item_ || later != 0) && !target_.gpu;
@@ -481,8 +482,9 @@ E RegionLowering::build_op(EntryId id) {
     return kernel::cast(kernel::bitcast(narrow(in[0], g_[n.in[0]].dtype), n.dtype), compute_type(n.dtype));
   if (E fused = multiply_add(n, in)) return fused;
   const DType recorded = g_[n.in[n.in.size() - 1]].dtype;
-  return target_.gpu && !target_.strict ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded)
-                                        : expand(n.op, in[0], in[1], in[2], recorded);
+  if (target_.strict) return expand(n.op, in[0], in[1], in[2], recorded);
+  return target_.gpu ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded)
+                     : expand_cpu(n.op, rough_[id], in[0], in[1], in[2], recorded);
 }
 
 /// A value as it is stored: one that was rounded to a half type and widened again is that half.
@@ -523,9 +525,10 @@ E RegionLowering::reduce_value(EntryId id) {
     const DType type = k_.buffers[r.partial[0]].dtype;
     return kernel::cast(load(r.partial[0], type, row_position(r.place)), compute_type(n.dtype));
   }
+  if (s_.fold > 0 && !in_finish_) return folded_value(r);
   if (s_.form == Form::Stripes && !in_finish_)
     return kernel::cast(stripe_load(r, has_position(n.op)), compute_type(n.dtype));
-  return total_of(in_finish_ ? r.final_acc : r.acc, n);
+  return in_finish_ ? total_of(r.final_acc, n) : total_of(r);
 }
 
 }  // namespace kiln::lower

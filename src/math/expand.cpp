@@ -45,70 +45,115 @@ E divide_roughly(E x, E y) {
   return (x * scale) * kernel::native(NativeFn::ReciprocalFast, y * scale);
 }
 
-E exp_roughly(E x) { return kernel::native(NativeFn::Exp4Fast, x * (math::kLog2e / 2)); }
+// What the two targets have functions of half types made of: a GPU's approximations, or on a CPU a short
+// polynomial and a reciprocal that one step corrects.
+struct OnGpu {
+  static E power(E x, double scale) { return kernel::native(NativeFn::Exp4Fast, x * (scale / 2)); }
+  static E reciprocal(E x) { return kernel::native(NativeFn::ReciprocalFast, x); }
+};
+struct OnCpu {
+  /// 2^(x scale)
+  static E power(E x, double scale) {
+    const E y = math::within(scale == 1 ? x : x * scale, -151, 129), whole = round_even(y);
+    // 2^r on |r| <= 1/2: 2^-18.5
+    const E p =
+        math::horner(y - whole, {0x1.ffffe8p-1, 0x1.62e0dcp-1, 0x1.ec06dap-3, 0x1.ca1440p-5, 0x1.3997d6p-7});
+    return kernel::scale(p, whole);
+  }
+  /// Pre: x is of ordinary size.
+  static E reciprocal(E x) { return kernel::div_bounded(x.lit(1), x); }
+};
+
+template <class On>
+E exp_roughly(E x) {
+  return On::power(x, math::kLog2e);
+}
 
 /// y / (1 + e^-x), by e^-|x|, which does not overflow.
+template <class On>
 E logistic_roughly(E x, E y) {
-  const E e = exp_roughly(-kernel::abs(x));
-  return (y * kernel::select(x < 0.0, e, x.lit(1))) * kernel::native(NativeFn::ReciprocalFast, e + 1.0);
+  const E e = exp_roughly<On>(-kernel::abs(x));
+  return (y * kernel::select(x < 0.0, e, x.lit(1))) * On::reciprocal(e + 1.0);
 }
 
 /// e^(-a^2 / 2) Q(a), with Q(a) = erfc(a / sqrt 2) / 2 e^(a^2 / 2) = t P(t), t = 1 / (1 + 0.308 a): 2^-17.9
 /// on [0, 14]. Pre: a is at least 0, or NaN.
+template <class On>
 E normal_tail_roughly(E a) {
-  const E t = kernel::native(NativeFn::ReciprocalFast, fma(a, a.lit(0x1.3b645ap-2), a.lit(1)));
+  const E t = On::reciprocal(fma(a, a.lit(0x1.3b645ap-2), a.lit(1)));
   const E p = t * math::horner(t, {0x1.f84f84p-4, 0x1.e6efe8p-4, 0x1.179f18p-3, 0x1.dc9892p-8, 0x1.8456c2p-3,
                                    -0x1.34f64ep-4});
-  return p * kernel::native(NativeFn::Exp4Fast, a * a * (-math::kLog2e / 4));
+  return p * On::power(a * a, -math::kLog2e / 2);
 }
 
 /// As math::gelu, max(x, 0) - a Q(a); zero beyond a = 15.
+template <class On>
 E gelu_roughly(E x) {
   const E a = math::at_most(kernel::abs(x), 15.0);
-  return fma(-a, normal_tail_roughly(a), math::at_least(x, -0.0));
+  return fma(-a, normal_tail_roughly<On>(a), math::at_least(x, -0.0));
 }
 
+template <class On>
 E erfc_roughly(E x) {
-  const E y = normal_tail_roughly(math::at_most(kernel::abs(x), 11.0) * 0x1.6a09e667f3bcdp+0) * 2.0;
+  const E y = normal_tail_roughly<On>(math::at_most(kernel::abs(x), 11.0) * 0x1.6a09e667f3bcdp+0) * 2.0;
   return select(x < 0.0, 2.0 - y, y);
 }
 
 /// x / (1 + e^-z), z = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+template <class On>
 E gelu_tanh_roughly(E x) {
   constexpr double kA = 0x1.9884533d43651p+0;
   const E z = x * fma(x * x, x.lit(kA * 0.044715), x.lit(kA));
-  return logistic_roughly(z, math::at_least(x, -20.0));
+  return logistic_roughly<On>(z, math::at_least(x, -20.0));
 }
 
 /// max(x, 0) + log(1 + e), e = e^-|x|; log(1 + e) / e on [0, 1]: 2^-19.6.
+template <class On>
 E softplus_roughly(E x) {
-  const E e = exp_roughly(-kernel::abs(x));
+  const E e = exp_roughly<On>(-kernel::abs(x));
   const E rest = math::horner(e, {0x1.ffffd6p-1, -0x1.ffddd6p-2, 0x1.530a72p-2, -0x1.e15bf6p-3, 0x1.319c54p-3,
                                   -0x1.0ffb5ap-4, 0x1.cf5f7p-7});
   return fma(e, rest, max(x, x.lit(0)));
 }
 
 /// x tanh(log(1 + w)) = x n / (n + 2), n = w (w + 2), w = e^x.
+template <class On>
 E mish_roughly(E x) {
-  const E w = exp_roughly(math::at_most(x, 20.0)), n = w * (w + 2.0);
-  return math::at_least(x, -1000.0) * (n * kernel::native(NativeFn::ReciprocalFast, n + 2.0));
+  const E w = exp_roughly<On>(math::at_most(x, 20.0)), n = w * (w + 2.0);
+  return math::at_least(x, -1000.0) * (n * On::reciprocal(n + 2.0));
 }
 
-E expand_roughly(ir::Op op, E x, E y) {
+/// x P(x^2) / Q(x^2): 2^-20 on [-6.7, 6.7], where it ends 2^-18.3 off its limits.
+E tanh_roughly(E x) {
+  const E y = math::within(x, -6.7, 6.7), y2 = y * y;
+  const E p = math::horner(y2, {0x1.ffffe8p-1, 0x1.fa389ep-4, 0x1.30fbd4p-9, 0x1.17547ap-18});
+  const E q = math::horner(y2, {1.0, 0x1.d3e1fep-2, 0x1.5d1626p-6, 0x1.35cdeap-13});
+  return y * kernel::div_bounded(p, q);
+}
+
+template <class On>
+E expand_roughly(ir::Op op, E x) {
   switch (op) {
-    case ir::Op::exp: return exp_roughly(x);
-    case ir::Op::exp2: return kernel::native(NativeFn::Exp4Fast, x * 0.5);
+    case ir::Op::exp: return exp_roughly<On>(x);
+    case ir::Op::exp2: return On::power(x, 1);
+    case ir::Op::sigmoid: return logistic_roughly<On>(x, x.lit(1));
+    case ir::Op::silu: return logistic_roughly<On>(x, math::at_least(x, -1000.0));  // -inf times 0 is NaN
+    case ir::Op::erfc: return erfc_roughly<On>(x);
+    case ir::Op::gelu: return gelu_roughly<On>(x);
+    case ir::Op::gelu_tanh: return gelu_tanh_roughly<On>(x);
+    case ir::Op::softplus: return softplus_roughly<On>(x);
+    case ir::Op::mish: return mish_roughly<On>(x);
+    default: return {};
+  }
+}
+
+/// What a GPU has more of.
+E expand_fast(ir::Op op, E x, E y) {
+  switch (op) {
     case ir::Op::divide: return divide_roughly(x, y);
     case ir::Op::reciprocal: return divide_roughly(x.lit(1), x);
     case ir::Op::sqrt: return kernel::native(NativeFn::SqrtFast, x);
-    case ir::Op::sigmoid: return logistic_roughly(x, x.lit(1));
-    case ir::Op::silu: return logistic_roughly(x, math::at_least(x, -1000.0));  // -inf times 0 is NaN
-    case ir::Op::erfc: return erfc_roughly(x);
-    case ir::Op::gelu: return gelu_roughly(x);
-    case ir::Op::gelu_tanh: return gelu_tanh_roughly(x);
-    case ir::Op::softplus: return softplus_roughly(x);
-    case ir::Op::mish: return mish_roughly(x);
-    default: return {};
+    default: return expand_roughly<OnGpu>(op, x);
   }
 }
 
@@ -141,8 +186,16 @@ E expand_natively(ir::Op op, E x) {
 E expand_gpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
   if (x.type() == DType::Float32) {
     if (rough)
-      if (const E e = expand_roughly(op, x, y)) return e;
+      if (const E e = expand_fast(op, x, y)) return e;
     if (const E e = expand_natively(op, x)) return e;
+  }
+  return expand(op, x, y, z, type);
+}
+
+E expand_cpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
+  if (rough && x.type() == DType::Float32) {
+    if (op == ir::Op::tanh) return tanh_roughly(x);
+    if (const E e = expand_roughly<OnCpu>(op, x)) return e;
   }
   return expand(op, x, y, z, type);
 }

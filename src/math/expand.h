@@ -18,8 +18,14 @@ kernel::E expand(ir::Op op, kernel::E x, kernel::E y, kernel::E z, DType type);
 /// is stored.
 kernel::E expand_gpu(ir::Op op, bool rough, kernel::E x, kernel::E y, kernel::E z, DType type);
 
+/// The same for a CPU.
+kernel::E expand_cpu(ir::Op op, bool rough, kernel::E x, kernel::E y, kernel::E z, DType type);
+
 /// e^x where -87 <= x <= 88: Float32 and Float64, the same bits as Op::exp.
 kernel::E expand_exp_in_range(kernel::E x);
+
+/// e^x of a Float32 where -87 <= x <= 0, for a sum that has an e^0: 2^-23 relative to the sum.
+kernel::E expand_exp_of_sum(kernel::E x);
 
 /// Primitives each op expands to (Float32 where the op allows it), for Target::op_cost.
 std::vector<float> op_costs(bool gpu);

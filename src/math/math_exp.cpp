@@ -116,4 +116,13 @@ kernel::E expand_exp_in_range(kernel::E x) {
   return kernel::scale(math::exp_poly(n.r), n.whole);
 }
 
+kernel::E expand_exp_of_sum(kernel::E x) {
+  const math::Rounded n = math::round_scaled(x, math::kLog2e);
+  const kernel::E r = fma(x, x.lit(math::kLog2e), -n.whole);
+  // 2^r on |r| <= 1/2: 2^-23.6. What log2(e) lacks as a float counts for less, the smaller e^x is.
+  return math::horner(
+             r, {0x1.000002p+0, 0x1.62e428p-1, 0x1.ebf918p-3, 0x1.c6b6e4p-5, 0x1.3d0c52p-7, 0x1.5c08e6p-10}) *
+         n.power;
+}
+
 }  // namespace kiln::lower

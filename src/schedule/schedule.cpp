@@ -12,6 +12,7 @@ constexpr std::int64_t kFlatBlock = 4096;  // elements: enough to hide the loop'
 constexpr std::int64_t kLoopBlock = 1024;  // the same where each element runs a loop
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr std::int64_t kMinChunk = 4096;
+constexpr std::int64_t kLeastFolds = 4;    // times that each lane is used, at least
 constexpr std::int64_t kMostRound = 1024;  // elements: what a thread reads in many rounds stays in its caches
 constexpr std::int64_t kLeastRounds = 8;   // that make up for the first
 constexpr int kLongBody = 20;              // primitives; of a map: for each operand and result
@@ -106,6 +107,33 @@ bool find_round(const Facts& f, int lanes, int least, Schedule& s) {
 }
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// Points of the axis `folds` that share the lanes with the axes inside it, in the schedule: where lanes
+/// along these axes alone would be idle, and where enough points are left to make up for combining the lanes.
+bool find_fold(const Facts& f, const Target& t, int lanes, std::int64_t kept, std::int64_t reduced,
+               Schedule& s) {
+  if (f.folds < 0) return false;
+  std::int64_t inside = 1, kept_inside = 1;
+  for (auto a = static_cast<std::size_t>(f.folds) + 1; a < f.axes.size(); ++a) {
+    inside *= f.axes[a].extent;
+    if (!f.axes[a].reduced) kept_inside *= f.axes[a].extent;
+  }
+  const std::int64_t points = f.axes[static_cast<std::size_t>(f.folds)].extent, last = f.axes.back().extent;
+  const std::int64_t items = kept / kept_inside;
+  if (inside > kMostFolded || last >= (f.axes.back().reduced ? 2 : 1) * lanes) return false;
+  s.form = Form::Columns;
+  s.lane_axis = f.folds + 1;
+  s.stream = false;
+  s.lanes = f.in_parts ? lanes : widen(lanes, f.prims);
+  while (s.lanes > lanes && points < kLeastFolds * (s.lanes / inside)) s.lanes /= 2;
+  s.fold = std::max<std::int64_t>(1, s.lanes / inside);
+  if (points < kLeastFolds * s.fold) return false;
+  if (items >= t.threads || kept * reduced <= kSmallWork) return true;
+  if (f.phases > 1 || f.stores_full) return false;
+  const std::int64_t outermost = outermost_reduced(f);
+  s.chunk = chunk_of(outermost, 8 * t.threads);
+  return outermost != points || s.chunk >= kLeastFolds * s.fold;
+}
 
 /// Rows of a map with lanes of their own, of which vectors of several registers would leave many idle: a body
 /// that takes longer than its operands from memory shares them among rows, or has fewer.
@@ -213,6 +241,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
       find_round(f, lanes, lanes, s);
     return s;
   }
+  if (Schedule folded = s; find_fold(f, t, lanes, kept, reduced, folded)) return folded;
   // Lanes are combined once a row, which takes long where values have parts: better each lane has its own
   // row.
   if (last_reduced && reduced <= (f.in_parts ? 4 : 1) * lanes && kept >= 4 * lanes) {

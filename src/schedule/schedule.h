@@ -3,6 +3,7 @@
 // Shapes of kernel (all are combinations of the same loops):
 //   Rows     grid over kept axes, the reduced (or last) axis on lanes; phases reread the row
 //   Columns  grid over kept axes and blocks of the last kept axis, which is on lanes; reduced axes are serial
+//            Folded: several points of a reduced axis share the lanes with the short axes inside it
 //   Bunch    many short rows a grid item, staged in a GPU's shared memory: threads share its elements while
 //   they are copied, and each has a row of its own between
 //   Split    a long reduction cut into chunks: partial results, combined by the kernel's finish section
@@ -45,6 +46,9 @@ enum class Form : std::uint8_t {
 /// threads.
 constexpr std::int64_t kAddedByLane = 1024;
 
+/// Elements of the axes that share the lanes with another outside them, at most (Schedule::fold).
+constexpr std::int64_t kMostFolded = 2048;
+
 /// What a region looks like after its axes were collapsed.
 struct Facts {
   struct Axis {
@@ -53,12 +57,14 @@ struct Facts {
     int level = 0;  // of the values reduced along it, where there are several
   };
   std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
-  int apart = -1;      // kept axis of which no operand has elements that also differ along the last, or -1
-  int repeated = -1;   // GPU: kept axis along which the largest load repeats, where all go along reduced rows
-  int phases = 0;      // dependent reduction levels (0: a map)
-  int levels = 1;      // reductions one of the other's results: more than one is a nest
-  bool slab = false;   // reductions go along different axes of the whole
-  bool scans = false;  // reduced axes are scanned: their order is that of the values
+  int apart = -1;     // kept axis of which no operand has elements that also differ along the last, or -1
+  int repeated = -1;  // GPU: kept axis along which the largest load repeats, where all go along reduced rows
+  int folds =
+      -1;  // CPU: reduced axis that the memory of the axes inside it continues, which are short; or -1
+  int phases = 0;               // dependent reduction levels (0: a map)
+  int levels = 1;               // reductions one of the other's results: more than one is a nest
+  bool slab = false;            // reductions go along different axes of the whole
+  bool scans = false;           // reduced axes are scanned: their order is that of the values
   bool scans_of_scans = false;  // whose totals by chunks are not known before the others have run
   bool in_parts = false;        // a reduction keeps more than a value for each row
   int states = 0;               // of the largest loop inside the body
@@ -106,6 +112,8 @@ struct Schedule {
   int tile_axis = -1;
   int lane_level = -1;         // Nest: the level whose axes are on lanes; -1: the kept axis lane_axis is
   bool kept_together = false;  // Columns: all kept axes share the lanes as one
+  std::int64_t fold = 0;  // Columns, not 0: points of the axis before lane_axis that share the lanes with the
+                          // axes from there on; a grid item has all of these
   std::int64_t round = 0;   // Rows, a map of short rows: elements after which rows and vectors begin together
   bool one_thread = false;  // a CPU's: no thread is woken for it
   bool known_sizes = false;  // the kernel has its sizes as constants: a kernel for each shape

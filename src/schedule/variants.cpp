@@ -183,7 +183,8 @@ ScheduleHook schedule_hook() { return hook.load(std::memory_order_relaxed); }
 
 std::optional<Schedule> varied(FusionVariant variant, const Facts& f, const Target& t,
                                const Schedule& chosen) {
-  if (t.gpu || chosen.form == Form::Product || (t.exact && !keeps_bits(variant, f))) return {};
+  if (t.gpu || chosen.form == Form::Product || chosen.fold > 0 || (t.exact && !keeps_bits(variant, f)))
+    return {};
   const Extents e = extents_of(f);
   switch (variant) {
     case FusionVariant::FewerLanes: return with_lanes(f, t, chosen, chosen.lanes / 2);

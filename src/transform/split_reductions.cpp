@@ -99,6 +99,15 @@ class Splitter {
 
   double slowdown(double run_bytes) const { return std::max(1.0, costs_.run_bytes / run_bytes); }
 
+  /// Whether a kernel has the last three runs on its lanes: few points inside a reduced axis.
+  bool folds(const std::vector<Run>& runs) const {
+    if (runs.size() < 3 || !runs.back().reduced) return false;
+    std::int64_t items = 1;
+    for (std::size_t r = 0; r + 3 < runs.size(); ++r)
+      if (!runs[r].reduced) items *= runs[r].extent;
+    return items >= costs_.items && runs.back().extent * runs[runs.size() - 2].extent <= costs_.folded;
+  }
+
   /// The axes to reduce first, or 0: compares the bytes that both ways move, those of short runs counted as
   /// often as whole runs would be read in their time. What a kernel would have held for a second read is read
   /// again.
@@ -106,7 +115,7 @@ class Splitter {
     const GraphNode& in = g_[of.id];
     const std::vector<Run> runs = runs_of(in.dims, of.over);
     const auto reduced = std::count_if(runs.begin(), runs.end(), [](const Run& r) { return r.reduced; });
-    if (reduced < 2 || n.numel == 0) return 0;
+    if (reduced < 2 || n.numel == 0 || folds(runs)) return 0;
     const double size = static_cast<double>(stored_size(g_, of.id)), elements = static_cast<double>(in.numel);
     const double bytes = elements * size, part = static_cast<double>(size_of(part_type(n, in.dtype)));
     const double again = spread >= in.numel && in.numel / n.numel <= costs_.held ? bytes : 0;

@@ -10,6 +10,8 @@ namespace kiln::transform {
 struct ReductionCosts {
   double run_bytes = 0;     // adjacent bytes that are read as fast as longer runs
   double launch_bytes = 0;  // read in the time of one more kernel
+  std::int64_t folded = 0;  // of a kernel's lanes, which several reduced axes share where they are so short
+  std::int64_t items = 1;   // kept points that keep all threads busy then
   std::int64_t held = 0;    // elements that a kernel keeps near while it reads them several times
 };
 

@@ -38,6 +38,20 @@ const Approximation kAll[] = {
     {"mish", Op::mish, [](double x) { return ref::mish(x); }},
 };
 
+// On a CPU, by a short polynomial.
+const Approximation kOnCpu[] = {
+    {"exp", Op::exp, std::exp},
+    {"exp2", Op::exp2, std::exp2},
+    {"tanh", Op::tanh, std::tanh},
+    {"sigmoid", Op::sigmoid, [](double x) { return ref::sigmoid(x); }},
+    {"silu", Op::silu, [](double x) { return ref::silu(x); }},
+    {"erfc", Op::erfc, std::erfc},
+    {"gelu", Op::gelu, [](double x) { return ref::gelu(x); }},
+    {"gelu_tanh", Op::gelu_tanh, [](double x) { return ref::gelu_tanh(x); }},
+    {"softplus", Op::softplus, [](double x) { return ref::softplus(x); }},
+    {"mish", Op::mish, [](double x) { return ref::mish(x); }},
+};
+
 class Roughly : public ::testing::TestWithParam<Approximation> {};
 
 template <class H>
@@ -56,9 +70,11 @@ double error_of(float got, double want) {
                     kFraction - std::max(std::ilogb(want), kLeast));
 }
 
+using Expand = E (*)(Op, bool, E, E, E, DType);
+
 template <class H>
-void check(const Approximation& a) {
-  lower::Function f([&](E x, E) { return lower::expand_gpu(a.op, true, x, {}, {}, DType::Float32); });
+void check(const Approximation& a, Expand expand) {
+  lower::Function f([&](E x, E) { return expand(a.op, true, x, {}, {}, DType::Float32); });
   double worst = 0;
   float at = 0;
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
@@ -80,10 +96,18 @@ void check(const Approximation& a) {
   EXPECT_LE(worst, 0.05) << a.name << "(" << at << ")";
 }
 
-TEST_P(Roughly, IsWithinATwentiethOfAnUlpOfFloat16) { check<float16>(GetParam()); }
-TEST_P(Roughly, IsWithinATwentiethOfAnUlpOfBFloat16) { check<bfloat16>(GetParam()); }
+TEST_P(Roughly, IsWithinATwentiethOfAnUlpOfFloat16) { check<float16>(GetParam(), lower::expand_gpu); }
+TEST_P(Roughly, IsWithinATwentiethOfAnUlpOfBFloat16) { check<bfloat16>(GetParam(), lower::expand_gpu); }
 
 INSTANTIATE_TEST_SUITE_P(Math, Roughly, ::testing::ValuesIn(kAll),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+class RoughlyOnCpu : public ::testing::TestWithParam<Approximation> {};
+
+TEST_P(RoughlyOnCpu, IsWithinATwentiethOfAnUlpOfFloat16) { check<float16>(GetParam(), lower::expand_cpu); }
+TEST_P(RoughlyOnCpu, IsWithinATwentiethOfAnUlpOfBFloat16) { check<bfloat16>(GetParam(), lower::expand_cpu); }
+
+INSTANTIATE_TEST_SUITE_P(Math, RoughlyOnCpu, ::testing::ValuesIn(kOnCpu),
                          [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace

@@ -80,6 +80,31 @@ TEST(Schedule, TallReductionOfTheFirstAxisRunsInStripes) {
   EXPECT_EQ(form_of({{100, true}, {3000, false}}, 2, true).chunk, 0);
 }
 
+/// Axes, of which `folds` is reduced and goes on in those inside it.
+Schedule folded(std::vector<Facts::Axis> axes, int folds, int phases = 2) {
+  Facts f;
+  f.axes = axes;
+  f.phases = phases;
+  f.folds = folds;
+  f.prims = 4;
+  return std::get<Schedule>(schedule(f, target()));
+}
+
+TEST(Schedule, ShortColumnsShareTheLanesWithTheirRows) {
+  const Schedule columns = folded({{50, false}, {1000, true}, {3, false}}, 1);
+  EXPECT_EQ(columns.form, Form::Columns);
+  EXPECT_EQ(columns.fold, 21);  // of 64 lanes
+  EXPECT_EQ(columns.lane_axis, 2);
+  EXPECT_EQ(folded({{50, false}, {20, true}, {3, false}}, 1).fold, 5);  // few rows: fewer lanes
+  EXPECT_EQ(folded({{50, false}, {200, true}, {32, false}, {5, true}}, 1).fold, 1);
+  EXPECT_EQ(folded({{50, false}, {1000, true}, {300, false}}, 1).fold, 0);  // lanes enough
+  EXPECT_EQ(folded({{50, false}, {6, true}, {3, false}}, 1).fold, 0);       // too few rows
+  EXPECT_EQ(folded({{90000, true}, {3, false}}, 0).fold, 0);                // one item, and two phases
+  const Schedule one = folded({{90000, true}, {3, false}}, 0, 1);
+  EXPECT_GT(one.fold, 0);
+  EXPECT_GT(one.chunk, 0);
+}
+
 TEST(Schedule, LongHeldRowsFillTwoThirdsOfAGpusBlocksInFewSizes) {
   Target t = target();
   t.gpu = true;

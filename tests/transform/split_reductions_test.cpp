@@ -65,6 +65,16 @@ TEST(SplitReductions, OfPermutedOperandsTheMemoryIsSplit) {
   }
 }
 
+// Where a kernel has the axes inside a reduced one on its lanes.
+TEST(SplitReductions, WhatAKernelFoldsStays) {
+  ReductionCosts costs = kCosts;
+  costs.folded = 36;
+  costs.items = 5;
+  EXPECT_EQ(masks_of({5, 100, 12, 3}, 0b1010, DType::Float32, costs), (Masks{0b1010}));
+  EXPECT_EQ(masks_of({4, 100, 12, 3}, 0b1010, DType::Float32, costs), (Masks{0b0010, 0b1000}));
+  EXPECT_EQ(masks_of({5, 100, 13, 3}, 0b1010, DType::Float32, costs), (Masks{0b0010, 0b1000}));
+}
+
 TEST(SplitReductions, PositionsStay) {
   EXPECT_EQ(masks_of({100, 12, 3}, 0b101, DType::Float32, kCosts, Op::reduce_argmax), (Masks{0b101}));
 }

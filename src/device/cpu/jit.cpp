@@ -42,9 +42,13 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const CpuTarget& target) {
   if (!t) throw CompileError("[compile] LLVM has no target for " + triple + ": " + error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
+  // LLVM would make code for constants at any distance: two instructions for each in a loop that has no
+  // register left for it. Both linkers put an object's sections side by side, so that constants are operands.
+  const bool near = llvm::Triple(triple).getArch() == llvm::Triple::x86_64;
   std::unique_ptr<llvm::TargetMachine> machine(
       t->createTargetMachine(triple, target.llvm_cpu, target.features, options, llvm::Reloc::PIC_,
-                             std::nullopt, llvm::CodeGenOptLevel::Default, /*JIT=*/true));
+                             near ? std::optional(llvm::CodeModel::Small) : std::nullopt,
+                             llvm::CodeGenOptLevel::Default, /*JIT=*/true));
   if (!machine) throw CompileError("[compile] LLVM cannot make code for " + target.llvm_cpu);
   return machine;
 }

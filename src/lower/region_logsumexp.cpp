@@ -1,0 +1,109 @@
+// The logsumexp of elements that are near when they are read again: one loop finds the greatest of them, the
+// next the sum of their exponentials relative to it. Elements of a block are in the first cache then. One
+// loop would keep a maximum and a sum of each lane and compare them at every element, and combining two lanes
+// would take an exponential (log_add_exp in region_scan.cpp): half as many instructions again for a
+// long row, and for a short one most of its time.
+//
+// Invariant: the sum decides about NaN, the greatest value about infinities.
+#include "lower/region_lowering.h"
+#include "math/expand.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace kiln::lower {
+namespace {
+
+constexpr float kMostAgain = 10;        // primitives of a value that is computed twice
+constexpr double kLeastExponent = -87;  // e^x of less would be subnormal, and is lost in any sum with e^0
+
+}  // namespace
+
+/// Whether a reduction is a logsumexp whose elements may be read twice.
+bool RegionLowering::may_read_twice(const Reduction& r) const {
+  if (target_.gpu || target_.strict || p_.nest || !scans_.empty() || !p_.loops.empty() ||
+      ir::info(op_of(r)).fold != ir::Fold::LogAddExp)
+    return false;
+  return tree_costs()[p_.entries[r.entry].in[0]] <= kMostAgain;
+}
+
+/// Whether a reduction of this phase is done by two loops. In stripes what is read again comes from the
+/// second cache, which is faster than one loop computes if elements are narrow, or computed slowly.
+bool RegionLowering::reads_twice(const Reduction& r) const {
+  if (!runs_here(r) || s_.tile != 1 || !may_read_twice(r)) return false;
+  return s_.form != Form::Stripes || std::none_of(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) {
+           return e.kind == Entry::Kind::Load && g_[e.node].dtype == DType::Float32;
+         });
+}
+
+std::uint32_t RegionLowering::new_acc(const AccDecl& decl) {
+  const auto acc = static_cast<std::uint32_t>(k_.accs.size());
+  k_.accs.push_back(AccDecl(decl));
+  bounded_.resize(k_.accs.size());
+  bounded_[acc] = true;
+  return acc;
+}
+
+/// The greatest of values that are no NaN: an instruction, where Monoid::Max takes three.
+AccDecl RegionLowering::greatest_decl(DType type) {
+  const E greatest = leaf(Prim::Earlier, type, 0), x = leaf(Prim::Later, type, 0);
+  kernel::CustomMonoid m;
+  m.types = {type};
+  m.identity = {kernel::const_bits(type, -HUGE_VAL)};
+  m.lift = {x.id};
+  m.merge = {kernel::select(greatest < x, x, greatest).id};
+  m.show = greatest.id;
+  const auto at =
+      static_cast<std::uint32_t>(std::find(k_.customs.begin(), k_.customs.end(), m) - k_.customs.begin());
+  if (at == k_.customs.size()) k_.customs.push_back(std::move(m));
+  return {Monoid::Custom, type, at};
+}
+
+/// e^(x - greatest). Infinity counts as the greatest finite number, from which it is no NaN away; so does
+/// minus infinity as the least, which only a block of nothing else has as its greatest.
+E RegionLowering::relative_exp(E x, E greatest) {
+  const E most = x.lit(x.type() == DType::Float64 ? std::numeric_limits<double>::max()
+                                                  : std::numeric_limits<float>::max());
+  const auto finite = [&](E v) { return kernel::select(most < v, most, v); };
+  const E base = kernel::select(greatest < -most, -most, finite(greatest));
+  const E apart = finite(x) - base;
+  if (x.type() == DType::Float64) return expand(ir::Op::exp, apart, {}, {}, DType::Float64);
+  const E bound = x.lit(kLeastExponent);
+  return expand_exp_of_sum(kernel::select(apart < bound, bound, apart));
+}
+
+/// The value of all elements. With an infinity among them the sum is some number, or NaN beside a NaN.
+E RegionLowering::relative_total(const Reduction::Relative& r) {
+  const DType type = k_.accs[r.sum].type;
+  const E greatest = acc_value(r.greatest, type), sum = acc_value(r.sum, type);
+  return greatest + expand(ir::Op::log, sum, {}, {}, type);
+}
+
+/// The second loops of a phase, over the same elements as `nest`, which is empty and complete but for its
+/// body. Pre: the environment is that of the first.
+void RegionLowering::sum_relative(Body& into, std::vector<LoopDecl> nest) {
+  reading_ = Reading::Again;
+  forget();
+  for (const Reduction& r : reductions_) {
+    if (!runs_here(r) || !r.relative) continue;
+    const E x = operand(p_.entries[r.entry], 0);
+    const E greatest = acc_value(r.relative->greatest, x.type());
+    nest.front().accs.push_back(r.relative->sum);
+    nest.back().body.push_back({Stmt::Kind::Update, r.relative->sum, kNoExpr, relative_exp(x, greatest).id});
+  }
+  into.push_back(loop(fold(std::move(nest))));
+  reading_ = Reading::Once;
+  forget();
+}
+
+/// What the second of two loops asks for ahead: the first waits for nothing then, while the second computes.
+std::int64_t RegionLowering::bytes_to_next_block(const Entry& e) const {
+  if (cut_group_ < 0) return bytes_to_later_row(e);
+  const Group& cut = groups_[static_cast<std::size_t>(cut_group_)];
+  const std::int64_t folded = s_.fold > 0 && cut_group_ == s_.lane_axis - 1 ? s_.fold : 1;
+  return folded * cut_length_ * e.index.coef(cut.last) * size_of(g_[e.node].dtype);
+}
+
+}  // namespace kiln::lower
