@@ -59,7 +59,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   w.sums_batches = !target.gpu;
   w.reuses_products = target.gpu && target.pair_sums;
   w.reductions = {target.run_bytes, target.launch_ns * target.bytes_per_ns, target.held};
-  w.arranges = true;
+  w.arranges = target.gpu ? 32 : 16;
   if (target.scans > 0) w.scans = transform::ScanCosts{target.scans};
   return w;
 }
