@@ -49,7 +49,7 @@ struct BufferDecl {
   std::uint32_t shared = 0;  // Scratch on a GPU, if not 0: as many elements of the team's memory. A loop at
                              // the top of the Grid loop that fills it ends before what follows begins.
   std::int32_t ahead_param =
-      -1;  // In, stream: parameter holding how many bytes ahead to fetch; -1: a few lines
+      -1;  // In, stream, or Out: parameter holding how many bytes ahead to fetch; -1: a few lines, or none
 };
 
 /// A reduction: starts at the monoid's identity when its loop begins, final when the loop has ended.

@@ -448,7 +448,25 @@ bool RegionLowering::stores_whole_vectors(NodeId output) const {
   const std::int64_t size = size_of(g_[output].dtype), bytes = s_.lanes * size;
   if (std::abs(p_.full_linear().coef(last.last)) > 1) return false;
   if (groups_.size() == 1 && p_.full_linear().coef(last.last) > 0) return true;
+  if (s_.round > 0 || s_.inside >= 0) {
+    std::int64_t together = size;
+    for (int g = s_.lane_axis; g <= last_group(); ++g)
+      together *= groups_[static_cast<std::size_t>(g)].extent;
+    return adjoins(p_.full_linear()) && ((s_.round > 0 && s_.lane_axis == 0) || together % 64 == 0);
+  }
   return last.extent * size % std::min<std::int64_t>(64, bytes & -bytes) == 0;
+}
+
+/// The same of a reduction's results, whose columns are on lanes.
+bool RegionLowering::stores_whole_columns(const Pulled::Output& o) const {
+  if (target_.gpu || s_.form != Form::Columns || s_.tile == 1 || regions_.placements.contains(o.node))
+    return false;
+  const std::int64_t size = size_of(g_[o.node].dtype), bytes = s_.lanes * size;
+  if (bytes % 64 != 0 || o.at.coef(groups_.back().last) != 1 || o.at.c * size % 64 != 0) return false;
+  return std::all_of(o.at.terms, o.at.terms + o.at.n, [&](const Term& term) {
+    return term.atom < p_.space.axis_count() &&
+           ((groups_.back().axes >> term.atom & 1) != 0 || term.coef * size % 64 == 0);
+  });
 }
 
 /// Whether every index, and every step on the way to it, is far from overflowing 32 bits.

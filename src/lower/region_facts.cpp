@@ -89,12 +89,18 @@ void RegionLowering::choose() {
   f.widest_bytes = widest_bytes_;
   f.random = random_;
   for (const auto& o : p_.outputs) {
+    if (o.row && !groups_.back().reduced && o.at.coef(groups_.back().last) == 1) {
+      f.row_bytes_out = std::max(f.row_bytes_out, g_[o.node].numel * size_of(g_[o.node].dtype));
+      f.row_narrowest = std::min(f.row_narrowest, static_cast<int>(size_of(g_[o.node].dtype)));
+    }
     if (o.row) continue;
     f.stores_full |= p_.entries[o.entry].phase > 0;
     f.out_narrowest = std::min(f.out_narrowest, static_cast<int>(size_of(g_[o.node].dtype)));
     // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is
     // walked from its end.
     const std::int64_t row_bytes = groups_.back().extent * size_of(g_[o.node].dtype);
+    if (adjoins(o.at))
+      f.adjoining_bytes = std::max(f.adjoining_bytes, g_[o.node].numel * size_of(g_[o.node].dtype));
     const std::int64_t along = p_.full_linear().coef(groups_.back().last);
     if (std::abs(along) > 1) continue;
     const bool from_end = along < 0;
@@ -114,7 +120,12 @@ void RegionLowering::choose() {
     ++f.loads;
     f.row_loads += one_row || own;
     f.rows_apart |= !rows_adjoin(e.index);
+    f.strided |= std::abs(e.index.coef(groups_.back().last)) != 1;
+    f.jumps |= p_.space.jumps(e.index);
+    if (!p_.space.jumps(e.index)) f.near = std::max(f.near, near_from(e, f.dense));
   }
+  f.near = std::min(f.near, last_group());
+  for (const PredicateLink& l : p_.links) f.guarded |= walks(l.predicate.t, groups_.back());
   for (const auto& o : p_.outputs) f.rows_apart |= !rows_adjoin(o.at);
   f.apart = axis_apart();
   f.folds = axis_folded();
@@ -129,6 +140,37 @@ void RegionLowering::choose() {
     out_.alternatives = schedule::alternatives(f, target_, s_);
     if (const auto other = schedule::varied(*variant_, f, target_, s_)) s_ = *other;
   }
+}
+
+/// The first group from which on a register's lanes of elements in row-major order, and what lies between
+/// them, are within two registers of what a load reads. `dense` stays true where little lies between them.
+int RegionLowering::near_from(const Entry& e, bool& dense) const {
+  constexpr std::int64_t kRegister = 64;  // bytes
+  const std::int64_t size = size_of(g_[e.node].dtype), lanes = target_.vector_bytes / widest_bytes_;
+  std::int64_t walked = 0, elements = 1;
+  int near = last_group() + 1;
+  for (; near > 0; --near) {
+    const int g = near - 1;
+    const Group& group = groups_[static_cast<std::size_t>(g)];
+    const std::int64_t step = e.index.coef(group.last), further = walked + step * (group.extent - 1);
+    if (std::abs(step - walked) * size > kRegister) break;
+    if (std::abs(further) * size * lanes > 2 * kRegister * elements * group.extent) break;
+    walked = further;
+    elements *= group.extent;
+  }
+  dense &= 4 * std::abs(walked) <= 5 * elements;
+  return near;
+}
+
+/// Whether an index walks all groups as one.
+bool RegionLowering::adjoins(const Index& index) const {
+  std::int64_t step = 1;
+  for (int g = last_group(); g >= 0; --g) {
+    const Group& group = groups_[static_cast<std::size_t>(g)];
+    if (index.coef(group.last) != step) return false;
+    step *= group.extent;
+  }
+  return true;
 }
 
 /// Whether an index walks the last two groups as one.

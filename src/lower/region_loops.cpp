@@ -273,7 +273,7 @@ void RegionLowering::store_output(Body& body, const Pulled::Output& o) {
   }
   auto buffer = out_buffer_.find(o.node);
   if (buffer == out_buffer_.end()) {
-    const bool stream = !o.row && s_.stream && stores_whole_vectors(o.node);
+    const bool stream = s_.stream && (o.row ? stores_whole_columns(o) : stores_whole_vectors(o.node));
     buffer = out_buffer_.emplace(o.node, output_buffer(o.node, stream)).first;
   }
   const E at = to_expr(o.at, kOutputOwner + o.node);
@@ -370,7 +370,7 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
   const bool together = s_.together && order.size() > 1;
   // Few elements in one block, so that kernels are fewer, but for values in parts, which cost more to combine
   // than to keep. Short rows on lanes are never cut.
-  const bool columns = !vector && s_.lane_axis == last_group() &&
+  const bool columns = !vector && s_.lane_axis == last_group() && (s_.tile == 1 || target_.gpu) &&
                        std::none_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) {
                          return runs_here(r) && k_.accs[r.acc].monoid == Monoid::Custom;
                        });

@@ -160,6 +160,8 @@ class RegionLowering {
   bool keep_in_scratch(EntryId id);
   bool walks(const Index& index, const Group& g) const;
   bool rows_adjoin(const Index& index) const;
+  bool adjoins(const Index& index) const;
+  int near_from(const Entry& e, bool& dense) const;
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;
@@ -171,6 +173,7 @@ class RegionLowering {
   int breaks_in_row(std::int64_t elements) const;
   void find_windows(schedule::Facts& f) const;
   bool stores_whole_vectors(NodeId output) const;
+  bool stores_whole_columns(const Pulled::Output& o) const;
   bool index_is_narrow() const;
 
   // Parameters. A role is one parameter whatever its value; what it belongs to (owner) tells roles of a kind
@@ -245,6 +248,8 @@ class RegionLowering {
   std::int64_t bytes_to_later_row(const Entry& e) const;
   std::int64_t bytes_to_next_block(const Entry& e) const;
   std::int64_t bytes_ahead(const Entry& e) const;
+  std::int64_t elements_to_next_item(const Index& index) const;
+  bool fetched_nearby(BufferSource::Kind kind, std::uint32_t id, std::int64_t offset) const;
   bool moves_buffer(const Term& term) const;
   std::uint32_t input_buffer(const Entry& e, bool at_vectors = true);
   std::uint32_t output_buffer(NodeId node, bool stream);
@@ -292,6 +297,7 @@ class RegionLowering {
   bool rounds(const Entry& e) const;
   E rounded(E value, DType type);
   E build_entry(EntryId id);
+  EntryId same_steps(EntryId id) const;
   E build_load(EntryId id);
   bool same_walk(const Entry& a, const Entry& b) const;
   EntryId stride_owner(EntryId id) const;
@@ -371,6 +377,7 @@ class RegionLowering {
 
   // Forms.
   void build_map();
+  void build_rows_inside(LoopDecl grid, Groups row);
   void build_rounds(LoopDecl grid, Groups outer, Groups together);
   void build_rows();
   std::pair<E, std::int64_t> enter_tile(E item);

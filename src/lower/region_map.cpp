@@ -13,6 +13,7 @@ void RegionLowering::build_map() {
   std::vector<int> outer, together;
   for (int g = 0; g <= last_group(); ++g) (g < s_.lane_axis ? outer : together).push_back(g);
   if (s_.round > 0) return build_rounds(std::move(grid), outer, together);
+  if (s_.inside >= 0) return build_rows_inside(std::move(grid), together);
   const std::int64_t run = product(together);
   const std::int64_t blocks = ceil_div(run, s_.block);
   const E block = block_of(var(grid.var), outer, blocks);
@@ -20,6 +21,23 @@ void RegionLowering::build_map() {
   const E first = block * konst(s_.block);
   const Range range{first, kernel::min(run_extent - first, konst(s_.block))};
   grid.body.push_back(lane_loop(range, together, [&](Body& body) { phase_body(body); }));
+  close_grid(std::move(grid), product(outer) * blocks);
+}
+
+/// A map whose loops over rows are inside that over the vectors of a row.
+void RegionLowering::build_rows_inside(LoopDecl grid, Groups row) {
+  std::vector<int> outer, rows;
+  for (int g = 0; g < s_.lane_axis; ++g) (g < s_.inside ? outer : rows).push_back(g);
+  const std::int64_t blocks = blocks_of(s_.inside);
+  const E block = block_of(var(grid.var), outer, blocks);
+  const Range front = block_range(block, size(kBlock, s_.block), s_.inside);
+  const Range whole{konst(0), row.size() == 1 ? extent(last_group()) : size(kRunExtent, product(row))};
+  grid.body.push_back(lane_loop(whole, row, [&](Body& body) {
+    std::vector<LoopDecl> nest = open_nest(rows, front);
+    forget();
+    phase_body(nest.back().body);
+    body.push_back(loop(fold(std::move(nest))));
+  }));
   close_grid(std::move(grid), product(outer) * blocks);
 }
 

@@ -64,6 +64,28 @@ std::int64_t RegionLowering::bytes_to_later_row(const Entry& e) const {
   return towards * ceil_div(kRowsAheadBytes, pitch) * pitch;
 }
 
+/// Elements from what an index names to what it names in the next grid item, where the loops of an item do
+/// not go along memory: of rounds, and of rows inside the loop over vectors. 0: another schedule.
+std::int64_t RegionLowering::elements_to_next_item(const Index& index) const {
+  int group = s_.round > 0 ? s_.lane_axis : s_.inside;
+  if (group < 0) return 0;
+  std::int64_t count = s_.block;
+  if (s_.round > 0)
+    for (int g = group + 1; g <= last_group(); ++g) count /= groups_[static_cast<std::size_t>(g)].extent;
+  if (group > 0 && count >= groups_[static_cast<std::size_t>(group)].extent) --group, count = 1;
+  return index.coef(groups_[static_cast<std::size_t>(group)].last) * count;
+}
+
+/// Whether a buffer of the same values is fetched ahead that begins within a line of this one.
+bool RegionLowering::fetched_nearby(BufferSource::Kind kind, std::uint32_t id, std::int64_t offset) const {
+  constexpr std::int64_t kLine = 64;
+  for (std::size_t b = 0; b < out_.buffers.size(); ++b)
+    if (const BufferSource& s = out_.buffers[b]; k_.buffers[b].ahead_param >= 0 && s.kind == kind &&
+                                                 s.id == id && std::abs(s.byte_offset - offset) < kLine)
+      return true;
+  return false;
+}
+
 /// Bytes from what a load reads to what it reads later and no hardware fetches: some iterations later of a
 /// loop that counts to it, or in the next tile or rows. 0: nothing to ask for ahead.
 std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
@@ -76,6 +98,10 @@ std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
            size_of(n.dtype);
   if (read_again(e) && bytes >= target_.stream_bytes)
     return phase_ < last_phase(e) ? 0 : bytes_to_later_row(e);
+  if (bytes >= target_.stream_bytes && !p_.space.jumps(e.index)) {
+    const std::int64_t bytes_on = elements_to_next_item(e.index) * size_of(n.dtype);
+    if (bytes_on != 0) return bytes_on;
+  }
   std::int64_t step = 0;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
     const Atom& atom = p_.space.atom(term.atom);
@@ -109,7 +135,8 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
   bool stream = bytes >= target_.stream_bytes;
   if (p_.space.jumps(e.index)) stream = false;
   if ((read_again(e) && phase_ < last_phase(e)) || reading_ == Reading::First) stream = false;
-  const std::int64_t later = bytes_ahead(e);
+  std::int64_t later = bytes_ahead(e);
+  if (elements_to_next_item(e.index) != 0 && fetched_nearby(kind, id, offset)) later = 0, stream = false;
   stream |= later != 0;
   const bool ahead = stream && (item_ || later != 0) && !target_.gpu;
   const bool vector = target_.gpu && !unaligned_ && (s_.lanes > 1 || s_.run_lanes > 1) &&
@@ -151,6 +178,10 @@ std::uint32_t RegionLowering::output_buffer(NodeId node, bool stream) {
   const bool placed = at != regions_.placements.end() && !at->second.whole;
   BufferDecl decl{BufferDecl::Role::Out, t, static_cast<std::uint8_t>(placed ? size_of(t) : 64)};
   decl.stream = stream;
+  const std::int64_t later = elements_to_next_item(p_.full_linear()) * size_of(t);
+  if (later != 0 && !stream && g_[node].numel * size_of(t) >= target_.stream_bytes)
+    decl.ahead_param =
+        static_cast<std::int32_t>(param(role(kSize, kAhead, 16 + out_.buffers.size()), later).node().imm);
   decl.vector = target_.gpu && !unaligned_ && (s_.lanes > 1 || s_.run_lanes > 1);
   return new_buffer(decl, {BufferSource::Kind::Node, node, 0, 0});
 }
@@ -410,6 +441,19 @@ E RegionLowering::load(std::uint32_t buffer, DType type, E index, E predicate) {
           k_.pool.intern({Prim::Load, type, index.id, predicate ? predicate.id : kNoExpr, kNoExpr, buffer})};
 }
 
+/// The first load of the same values with the same steps, whose parameters serve both: on a CPU what an index
+/// adds up to beside its beginning is then found once for all taps of a stencil.
+EntryId RegionLowering::same_steps(EntryId id) const {
+  const auto with_steps = [&](EntryId other) {
+    const Entry &a = p_.entries[id], &b = p_.entries[other];
+    return b.kind == Entry::Kind::Load && b.node == a.node && b.index.n == a.index.n &&
+           std::equal(a.index.terms, a.index.terms + a.index.n, b.index.terms);
+  };
+  EntryId first = target_.gpu ? id : 0;
+  while (first < id && !with_steps(first)) ++first;
+  return first;
+}
+
 E RegionLowering::build_load(EntryId id) {
   const Entry& e = p_.entries[id];
   const DType stored = g_[e.node].dtype;
@@ -423,7 +467,7 @@ E RegionLowering::build_load(EntryId id) {
   from_buffer.n = 0;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n)))
     if (!moves_buffer(term)) from_buffer.terms[from_buffer.n++] = term;
-  const E at = to_expr(from_buffer, stride_owner(id));
+  const E at = to_expr(from_buffer, target_.gpu ? stride_owner(id) : same_steps(id));
   const E v = load(b, stored, at, e.predicates >= 0 ? predicate_expr(e.predicates, -1) : E{});
   return kernel::cast(v, compute_type(stored));
 }

@@ -15,8 +15,13 @@ constexpr std::int64_t kMinChunk = 4096;
 constexpr std::int64_t kLeastFolds = 4;    // times that each lane is used, at least
 constexpr std::int64_t kMostRound = 1024;  // elements: what a thread reads in many rounds stays in its caches
 constexpr std::int64_t kLeastRounds = 8;   // that make up for the first
-constexpr int kLongBody = 20;              // primitives; of a map: for each operand and result
-constexpr int kShortBody = 6;              // likewise: memory is slower than they are
+constexpr std::int64_t kRoundsBlock = 4096;  // elements of them: what is found once counts for little
+constexpr std::int64_t kRowsInside = 32;     // that make up for what is found once for all
+constexpr std::int64_t kShortRow = 128;      // elements of a row that is not worth a grid item
+constexpr int kFewOperands = 6;              // that guards choose from along such a row
+constexpr std::int64_t kGuardedRow = 512;    // the same where guards cut it, or its elements lie apart
+constexpr int kLongBody = 20;                // primitives; of a map: for each operand and result
+constexpr int kShortBody = 6;                // likewise: memory is slower than they are
 constexpr int kSlowToCompile = 64;  // primitives that take 15 ms to compile with four registers side by side
 constexpr int kLongAnyway = 100;    // primitives that take as long with one
 constexpr int kFewStates = 4;  // of a loop, whose iterations wait for each other: four registers side by side
@@ -25,6 +30,7 @@ constexpr std::int64_t kMostTile = 128;
 constexpr std::int64_t kTileBytes = 32 << 10;  // of all tiles of a grid item: the most of a first-level cache
 constexpr int kPiece = 16;                     // bytes of a tile's row that are written at once
 constexpr int kPairBody = 12;                  // primitives that leave registers for 16 results of pairs
+constexpr std::int64_t kTilesAThread = 32;     // of results of pairs, so that threads end together
 constexpr int kLeastLanes = 4;                 // lanes that write a tile
 constexpr int kLine = 64;                      // bytes of a store that goes past the caches as one
 constexpr std::int64_t kStripeAbove = 32;      // reduced elements from which columns are read row by row
@@ -87,26 +93,84 @@ std::int64_t tile_side(int bytes) {
   return side;
 }
 
+std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// As many lanes as make a line of memory of the narrowest result; elements that lie apart would be in too
+/// many registers.
+int lanes_of_line(const Facts& f, int lanes) {
+  return f.dense ? std::clamp(kLine / f.out_narrowest, lanes, 4 * lanes) : lanes;
+}
+
 /// Short rows that share the lanes come round to the beginning of a vector again. What such a round's
-/// elements read follows from their place in it: it is found once for many rounds. `lanes` or, where that
-/// makes too long rounds, down to `least` of them.
-bool find_round(const Facts& f, int lanes, int least, Schedule& s) {
+/// elements read follows from their place in it: it is found once for many rounds. The rounds are along the
+/// innermost axis that has `many` of them, of as many lanes as make a line or, where that makes too long
+/// rounds, down to `least` of them.
+bool find_round(const Facts& f, const Target& t, int least, std::int64_t many, Schedule& s) {
   std::int64_t period = 1;
-  for (auto axis = static_cast<std::size_t>(s.lane_axis) + 1; axis < f.axes.size(); ++axis)
-    period *= f.axes[axis].extent;
-  while (lanes > least && std::lcm<std::int64_t>(period, lanes) > kMostRound) lanes /= 2;
-  const std::int64_t round = std::lcm<std::int64_t>(period, lanes);
-  if (round > kMostRound ||
-      f.axes[static_cast<std::size_t>(s.lane_axis)].extent < kLeastRounds * round / period)
-    return false;
-  s.round = round;
+  for (auto axis = static_cast<int>(f.axes.size()) - 1; axis-- > 0;) {
+    const std::int64_t extent = f.axes[static_cast<std::size_t>(axis)].extent;
+    period *= f.axes[static_cast<std::size_t>(axis) + 1].extent;
+    int lanes = lanes_of_line(f, least);
+    while (lanes > least && std::lcm<std::int64_t>(period, lanes) > kMostRound) lanes /= 2;
+    const std::int64_t round = std::lcm<std::int64_t>(period, lanes);
+    if (round > kMostRound) return false;
+    if (extent < many * round / period) continue;
+    s.lane_axis = axis;
+    s.round = round;
+    s.lanes = lanes;
+    s.block = std::max<std::int64_t>(kLeastRounds, kRoundsBlock / round) * round;
+    // Lines are written one by one, each at a multiple of its size.
+    s.stream = f.adjoining_bytes >= t.stream_bytes && lanes * f.out_narrowest >= kLine &&
+               (axis == 0 || period * extent * f.out_narrowest % kLine == 0);
+    return true;
+  }
+  return false;
+}
+
+/// Puts the loops over rows, those of the axes from lane_axis on as one, inside that over the vectors of a
+/// row: which lanes a guard leaves on and where the elements of a vector are is then found once for many
+/// rows, and short rows are no grid items of their own.
+bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t row, Schedule& s) {
+  int axis = s.lane_axis;
+  std::int64_t rows = 1;
+  while (axis > 0 && rows < kRowsInside) rows *= f.axes[static_cast<std::size_t>(--axis)].extent;
+  if (rows < kLeastRounds) return false;
+  const std::int64_t front = f.axes[static_cast<std::size_t>(axis)].extent;
+  s.inside = axis;
+  s.block = std::clamp<std::int64_t>(kRoundsBlock * front / (rows * row), 1, front);
   s.lanes = lanes;
-  s.block = std::max<std::int64_t>(kLeastRounds, kFlatBlock / round) * round;
-  s.stream = s.stream && lanes * f.out_narrowest >= kLine;  // lines are written one by one
+  if (const int wide = lanes_of_line(f, lanes); row % wide == 0 || row >= 4 * wide) s.lanes = wide;
+  while (f.jumps && s.lanes > kLeastLanes && row <= s.lanes / 2) s.lanes /= 2;  // else kernels are fewer
+  s.stream = f.adjoining_bytes >= t.stream_bytes && row * f.out_narrowest % kLine == 0 &&
+             s.lanes * f.out_narrowest >= kLine;
   return true;
 }
 
-std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+/// Rows of a map that are too short for a loop of their own.
+bool find_short_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
+  const auto last = static_cast<int>(f.axes.size()) - 1;
+  std::int64_t row = f.axes[static_cast<std::size_t>(last)].extent;
+  const bool cut = f.guarded && f.loads <= kFewOperands;
+  const std::int64_t longest = cut || f.strided ? kGuardedRow : kShortRow;
+  if (last == 0 || f.states > 0 || row > longest) return false;
+  const auto apart = [&] { return put_rows_inside(f, t, lanes, row, s); };
+  if (f.jumps && row >= kLeastLanes) return apart();
+  // Axes whose elements follow each other share the lanes; vectors that go on far away would be gathered.
+  while (!f.jumps && row < lanes && s.lane_axis > f.near)
+    row *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
+  const bool wasted = 4 * row < 3 * round_up(row, lanes), far = s.lane_axis == f.near && f.near > 0,
+             long_body = f.prims > kShortBody * (f.loads + 1);
+  if (far && 2 * row >= lanes && row <= longest && !(wasted && long_body) && apart()) return true;
+  s.lane_axis = last;
+  row = f.axes[static_cast<std::size_t>(last)].extent;
+  const bool shared = row < lanes || (4 * row < 3 * round_up(row, lanes) && (row < 2 * lanes || long_body));
+  if (shared && (find_round(f, t, lanes, kRowsInside, s) || find_round(f, t, lanes, kLeastRounds, s)))
+    return true;
+  while (row < lanes && s.lane_axis > 1) row *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
+  if (row >= lanes && row <= kGuardedRow && apart()) return true;
+  s.lane_axis = last;
+  return false;
+}
 
 /// Points of the axis `folds` that share the lanes with the axes inside it, in the schedule: where lanes
 /// along these axes alone would be idle, and where enough points are left to make up for combining the lanes.
@@ -136,19 +200,11 @@ bool find_fold(const Facts& f, const Target& t, int lanes, std::int64_t kept, st
 }
 
 /// Rows of a map with lanes of their own, of which vectors of several registers would leave many idle: a body
-/// that takes longer than its operands from memory shares them among rows, or has fewer.
+/// that takes longer than its operands from memory has fewer.
 void use_lanes(const Facts& f, int lanes, Schedule& s) {
   const auto last = static_cast<int>(f.axes.size()) - 1;
   const std::int64_t row = f.axes[last].extent;
   if (f.states > 0 || f.prims <= kShortBody * (f.loads + 1) || 4 * row > 3 * round_up(row, s.lanes)) return;
-  if (last > 0) {
-    Schedule shared = s;
-    shared.lane_axis = last - 1;
-    if (find_round(f, s.lanes, lanes, shared)) {
-      s = shared;
-      return;
-    }
-  }
   while (s.lanes > lanes && 4 * row <= 3 * round_up(row, s.lanes)) s.lanes /= 2;
 }
 
@@ -169,6 +225,24 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
                                                                                           : Form::Rows;
   if (s.form == Form::Chain)
     s.chunk = std::max<std::int64_t>(1, kChainChunk * outermost_reduced(f) / reduced);
+  return s;
+}
+
+/// Results of pairs: a tile of rows and columns, whose accumulators stay in registers. Few columns leave room
+/// for more rows. A grid item goes along several tiles where there are enough for all threads.
+Schedule schedule_pairs(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
+  const std::int64_t columns = f.axes.back().extent, rows = f.axes[static_cast<std::size_t>(f.apart)].extent;
+  s.form = Form::Columns;
+  s.lanes = pair_lanes(f, t);
+  s.tile = kPairRows;
+  s.tile_axis = f.apart;
+  while (s.lanes > base_lanes(f, t) && s.lanes / 2 >= columns && rows >= 2 * s.tile)
+    s.lanes /= 2, s.tile *= 2;
+  const std::int64_t tiles =
+      kept / rows / columns * ((rows + s.tile - 1) / s.tile) * ((columns + s.lanes - 1) / s.lanes);
+  s.block = s.lanes * std::clamp<std::int64_t>(tiles / (kTilesAThread * t.threads), 1, kMostColumns);
+  s.stream = f.row_bytes_out >= t.stream_bytes && s.lanes * f.row_narrowest >= kLine &&
+             columns * f.row_narrowest % kLine == 0;
   return s;
 }
 
@@ -230,15 +304,13 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
         n *= f.axes[--s.lane_axis].extent;
       return s;
     }
+    if (find_short_rows(f, t, lanes, s)) return s;
     // Rows of any length share the lanes as one where all operands have them so in memory. An element of
     // another operand is found by a division and gathered: rows of a register's length are better off alone.
     if (f.axes[last].extent < (f.rows_apart ? lanes : 2 * s.lanes))
       for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < 16 * s.lanes;)
         n *= f.axes[--s.lane_axis].extent;
-    if (s.lane_axis == last)
-      use_lanes(f, lanes, s);
-    else if (f.states == 0 && f.prims > 1)
-      find_round(f, lanes, lanes, s);
+    if (s.lane_axis == last) use_lanes(f, lanes, s);
     return s;
   }
   if (Schedule folded = s; find_fold(f, t, lanes, kept, reduced, folded)) return folded;
@@ -278,15 +350,9 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     return s;
   }
   const std::int64_t columns = f.axes[last].extent;
-  if (f.apart >= 0 && f.phases == 1 && !f.stores_full && columns >= 2 * lanes &&
-      f.axes[static_cast<std::size_t>(f.apart)].extent >= kPairRows) {
-    s.form = Form::Columns;
-    s.lanes = pair_lanes(f, t);
-    s.block = s.lanes;
-    s.tile = kPairRows;
-    s.tile_axis = f.apart;
-    return s;
-  }
+  if (f.apart >= 0 && f.phases == 1 && !f.stores_full && columns >= lanes &&
+      f.axes[static_cast<std::size_t>(f.apart)].extent >= kPairRows)
+    return schedule_pairs(f, t, s, kept);
   if (reduced >= kStripeAbove && columns >= 4 * lanes && reduced * kept > kSmallWork) {
     s.form = Form::Stripes;
     s.lanes = widen(lanes, f.prims);

@@ -72,17 +72,25 @@ struct Facts {
   int prims = 0;                // cost of the innermost body
   int widest_bytes = 4;         // widest element type computed with
   bool random = false;  // makes random bits: a block of them serves four lanes and fills two registers' worth
-  std::int64_t out_bytes = 0;  // bytes of the largest full output
-  int out_narrowest = 8;       // bytes of an element of the full outputs, the fewest
-  int flat_vector = 1;         // GPU: of the whole domain as one, where full operands have it so in memory
-  int window = 0;  // GPU: the same where results have it so and operands begin anywhere in a row, or are
-                   // there for a part of the points; 0: none is so
+  std::int64_t out_bytes = 0;        // bytes of the largest full output
+  std::int64_t adjoining_bytes = 0;  // the same of outputs that are one row through all axes
+  int out_narrowest = 8;             // bytes of an element of the full outputs, the fewest
+  std::int64_t row_bytes_out = 0;  // bytes of the largest result of a reduction that lies along the last axis
+  int row_narrowest = 8;           // bytes of an element of such, the fewest
+  int flat_vector = 1;  // GPU: of the whole domain as one, where full operands have it so in memory
+  int window = 0;       // GPU: the same where results have it so and operands begin anywhere in a row, or are
+                        // there for a part of the points; 0: none is so
   int window_rounds = 0;  // … by elements: of a warp, a run
   int vector = 1;  // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
   int loads = 0;   // full operands read
-  bool rows_apart = false;      // of them or the results, one whose rows do not lie one after the other
-  int row_loads = 0;            // those of them that are other elements in other rows
-  int across = -1;              // axis that an operand is contiguous along although it is not the last, or -1
+  bool rows_apart = false;  // of them or the results, one whose rows do not lie one after the other
+  int row_loads = 0;        // those of them that are other elements in other rows
+  bool guarded = false;     // an operand is not everywhere along the last axis
+  bool strided = false;     // or its elements along that axis do not adjoin
+  bool jumps = false;       // or its rows are where an index says
+  bool dense = true;        // or there is little between those that follow each other in row-major order
+  int near = 0;     // first axis from which on elements that follow each other are near in all operands
+  int across = -1;  // axis that an operand is contiguous along although it is not the last, or -1
   std::int64_t across_run = 0;  // elements that it is contiguous along, further axes counted
   std::int64_t last_run = 0;    // elements of the last axes, up to the first that is one of those
   int across_vector = 1;        // GPU: `vector` along them
@@ -114,8 +122,10 @@ struct Schedule {
   bool kept_together = false;  // Columns: all kept axes share the lanes as one
   std::int64_t fold = 0;  // Columns, not 0: points of the axis before lane_axis that share the lanes with the
                           // axes from there on; a grid item has all of these
-  std::int64_t round = 0;   // Rows, a map of short rows: elements after which rows and vectors begin together
-  bool one_thread = false;  // a CPU's: no thread is woken for it
+  std::int64_t round = 0;  // Rows, a map of short rows: elements after which rows and vectors begin together
+  int inside = -1;         // Rows, a map: the axis from which on to lane_axis loops are inside that on lanes;
+                           // `block` is of elements of this axis
+  bool one_thread = false;   // a CPU's: no thread is woken for it
   bool known_sizes = false;  // the kernel has its sizes as constants: a kernel for each shape
   bool one_by_one = false;   // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:

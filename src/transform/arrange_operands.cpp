@@ -16,7 +16,6 @@ namespace kiln::transform {
 namespace {
 
 constexpr std::int64_t kLeastReads = 8;         // of each element of an operand
-constexpr std::int64_t kLeastAcross = 32;       // results side by side
 constexpr std::int64_t kLeastPoints = 1 << 22;  // below, another kernel takes longer
 
 /// The axes of a reduction over pairs, from the end of the extents.
@@ -27,7 +26,7 @@ struct Pair {
 
 class Arranger {
  public:
-  explicit Arranger(Graph& graph) : g_(graph), add_(graph) {}
+  Arranger(Graph& graph, std::int64_t least_across) : g_(graph), least_across_(least_across), add_(graph) {}
 
   Renumbering run() {
     arranged_.assign(g_.size(), {});
@@ -42,7 +41,7 @@ class Arranger {
 
  private:
   /// The last axis longer than 1 alone is reduced, and enough results lie along the one before it.
-  static bool is_of_pairs(const GraphNode& n, ir::Dims dims, Pair& pair) {
+  bool is_of_pairs(const GraphNode& n, ir::Dims dims, Pair& pair) const {
     std::size_t a = dims.size();
     while (a > 0 && dims[a - 1] == 1) --a;
     if (a < 2) return false;
@@ -50,7 +49,7 @@ class Arranger {
     pair.reduced = dims.size() - a;
     std::size_t across = a - 1;
     while (across > 0 && dims[across - 1] == 1) --across;
-    if (across == 0 || dims[across - 1] < kLeastAcross) return false;
+    if (across == 0 || dims[across - 1] < least_across_) return false;
     pair.across = dims.size() - across;
     for (std::size_t k = 0; k < dims.size(); ++k)
       if (dims[k] != 1 && over.over(k) != (k == a - 1)) return false;
@@ -119,12 +118,15 @@ class Arranger {
   }
 
   Graph& g_;
+  const std::int64_t least_across_;
   ir::Builder add_;
   std::vector<std::array<Pair, 3>> arranged_;  // by node and operand
 };
 
 }  // namespace
 
-Renumbering arrange_operands(Graph& graph) { return Arranger(graph).run(); }
+Renumbering arrange_operands(Graph& graph, std::int64_t least_across) {
+  return Arranger(graph, least_across).run();
+}
 
 }  // namespace kiln::transform

@@ -8,6 +8,7 @@ namespace kiln::transform {
 
 /// Stores small operands of such reductions with the kept axis last: the lanes of a CPU and the threads of a
 /// GPU, each with results of its own, then read adjacent elements. Keeps every value to the bit.
-Renumbering arrange_operands(ir::Graph& graph);
+/// `least_across`: results side by side from which on it pays.
+Renumbering arrange_operands(ir::Graph& graph, std::int64_t least_across);
 
 }  // namespace kiln::transform

@@ -69,7 +69,7 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     follow(dce(t.graph));
   }
   if (wishes.narrow_indices) follow(narrow_indices(t.graph));
-  if (wishes.arranges) follow(arrange_operands(t.graph));
+  if (wishes.arranges > 0) follow(arrange_operands(t.graph, wishes.arranges));
   if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));
   if (wishes.scans) follow(split_scans(t.graph, *wishes.scans));
   std::erase_if(t.notes, [](const PatternNote& note) { return note.last == ir::kNoNode; });

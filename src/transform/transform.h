@@ -35,11 +35,11 @@ struct Wishes {
   bool sums_batches = false;                 // of products, see sum_batches.h
   bool reuses_products = false;              // for sums of others, see reuse_products.h
   std::optional<ReductionCosts> reductions;  // split where that is faster, see split_reductions.h
-  bool arranges = false;                     // operands of pairs, see arrange_operands.h
-  bool extremes = false;                     // in place of sorts, see take_extremes.h
-  bool narrow_indices = false;               // of scatters, see narrow_indices.h
-  std::optional<ScanCosts> scans;            // likewise, see split_scans.h
-  std::optional<PatternTarget> patterns;     // of the program, see user_patterns.h
+  std::int64_t arranges = 0;    // results side by side from which on operands of pairs are arranged; 0: never
+  bool extremes = false;        // in place of sorts, see take_extremes.h
+  bool narrow_indices = false;  // of scatters, see narrow_indices.h
+  std::optional<ScanCosts> scans;         // likewise, see split_scans.h
+  std::optional<PatternTarget> patterns;  // of the program, see user_patterns.h
 };
 
 /// All passes in order. A root may become a leaf, a constant, or the same node as another root.

@@ -5,6 +5,10 @@
 #include "modes.h"
 #include "support/check.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
 #include <limits>
 
 namespace kiln {
@@ -126,6 +130,143 @@ TEST(Guards, TilesOfResultsOfPairs) {
           },
           cat(rows, " by ", columns));
     }
+}
+
+// Rows of some vectors are the lanes' loop, and the loops over rows are inside it: guards along a row, along
+// the axes before it and along both, in grid items at every border and far from all of them.
+TEST(Guards, LoopsOverRowsInsideLanes) {
+  for (const DType dtype : {DType::Float32, DType::Float16})
+    for (const std::int64_t row : {16, 23, 72, 131}) {
+      const Tensor x = numbers(dtype, {61, 5, row}), y = numbers(dtype, {61, 5, row / 2}) % 8;
+      const auto part = [&](std::int64_t from, std::int64_t to) {
+        return x(slice::all(), slice::all(), slice::range(from, to));
+      };
+      expect_agreement(
+          [&]() -> std::vector<Tensor> {
+            return {concat({y, x, y * 2, part(0, 3)}, 2),
+                    concat({x, y.reshape({61, row / 2, 5}).reshape({61, 5, row / 2})}, 2) + 1,
+                    roll(x, 3, 2) + roll(x, 1, 1) * 2 + roll(x, -7, 0) * 3,
+                    pad(x, {{2, 1}, {1, 0}, {3, 5}}) * 2,
+                    slice_update(x, {slice::range(20, 41), slice::range(1, 4), slice::range(2, 2 + row / 2)},
+                                 y(slice::range(0, 21), slice::range(0, 3))),
+                    concat({part(0, row / 2) * y - part(row / 2, row / 2 * 2) * y,
+                            part(row / 2, row / 2 * 2) + part(0, row / 2) * y},
+                           2),
+                    take(x.reshape({305, row}), numbers(DType::Int32, {977}) % 305, 0) * 2};
+          },
+          cat(name(dtype), " rows of ", row));
+    }
+}
+
+// Elements that lie apart: those of a vector in one register, in two, and further away than that; with rows
+// that share the lanes and whole rows on them.
+TEST(Guards, WindowsOfEveryReach) {
+  for (const DType dtype : {DType::Float32, DType::Float16})
+    for (const std::int64_t side : {7, 14, 61})
+      for (const std::int64_t step : {1, 2, 3}) {
+        const Tensor first = numbers(dtype, {37, 3, side, side}), last = numbers(dtype, {37, side, side, 3});
+        const std::int64_t count = (side - 3) / step + 1;
+        const auto tap = [&](std::int64_t i) { return slice::range(i, i + (count - 1) * step + 1, step); };
+        expect_agreement(
+            [&]() -> std::vector<Tensor> {
+              Tensor a = first(slice::all(), slice::all(), tap(0), tap(0));
+              Tensor b = last(slice::all(), tap(0), tap(0), slice::all());
+              for (std::int64_t i = 0; i < 3; ++i)
+                for (std::int64_t j = 0; j < 3; ++j) {
+                  a = maximum(a, first(slice::all(), slice::all(), tap(i), tap(j)));
+                  b = b + last(slice::all(), tap(i), tap(j), slice::all());
+                }
+              return {a, b};
+            },
+            cat(name(dtype), " pictures of ", side, ", every ", step));
+      }
+}
+
+// A guard that changes in the middle of the loop over rounds, or does not change in any of a grid item.
+TEST(Guards, RowsThatShareTheLanesBesideGuardsAlongOuterAxes) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16})
+    for (const std::int64_t row : {1, 3, 9}) {
+      const Tensor x = numbers(dtype, {3, 1500, row}), y = numbers(dtype, {3, 700, row});
+      expect_agreement(
+          [&]() -> std::vector<Tensor> {
+            return {pad(x, {{1, 0}, {9, 640}, {1, 0}}) * 2,
+                    roll(x, 733, 1) + roll(x, 1, 2),
+                    concat({y * 2, x, y}, 1),
+                    slice_update(x, {slice::range(1, 3), slice::range(411, 1111), slice::all()},
+                                 y(slice::range(0, 2))),
+                    permute_dims(x, {1, 0, 2}) + 1,
+                    flip(x, {1}) * 2};
+          },
+          cat(name(dtype), " rows of ", row));
+    }
+}
+
+// Joins along an outer axis and updates of whole rows: a choice that is the same for all lanes reads one
+// operand.
+TEST(Guards, ChoicesThatAreEqualOnAllLanes) {
+  for (const DType dtype : {DType::Float32, DType::UInt8})
+    for (const std::int64_t row : {33, 5000}) {
+      const Tensor x = numbers(dtype, {4, row}), y = numbers(dtype, {2, row}), z = numbers(dtype, {3, row});
+      expect_agreement(
+          [&]() -> std::vector<Tensor> {
+            return {concat({x, y * 2, z, y + 1}, 0), concat({y, x, concat({z, y * 3}, 0)}, 0) * 2,
+                    slice_update(x, {slice::range(1, 3), slice::all()}, y * 2), roll(x, 1, 0) * 2,
+                    roll(x, 1, 0) + roll(x, 5, 1)};
+          },
+          cat(name(dtype), " rows of ", row));
+    }
+}
+
+// Results of few columns have more rows in a tile; those of large results go past the caches.
+TEST(Guards, PairsOfFewColumnsAndLargeResults) {
+  for (const std::int64_t columns : {16, 20, 33})
+    for (const std::int64_t rows : {5, 16, 1030}) {
+      const std::int64_t k = rows > 1000 ? 300 : 40;
+      const Tensor x = numbers(DType::Float32, {rows, 1, k}), y = numbers(DType::Float32, {columns, k});
+      expect_agreement(
+          [&]() -> std::vector<Tensor> {
+            return {max(abs(x - y), {2}), min(x * y, {2}), argmin(sum(abs(x - y), {2}), 1)};
+          },
+          cat(rows, " by ", columns));
+    }
+  const Tensor x = numbers(DType::Int32, {4100, 1, 2}), y = numbers(DType::Int32, {1040, 2});
+  expect_agreement([&]() -> std::vector<Tensor> { return {max(x - y, {2})}; }, "a large result");
+}
+
+/// The same array at the end or at the beginning of pages beside which there are none.
+Tensor at_the_edge(const Tensor& values, bool at_end) {
+  const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE)),
+                    bytes = static_cast<std::size_t>(values.numel() * size_of(values.dtype())),
+                    inside = (bytes + page - 1) / page * page, all = inside + 2 * page;
+  void* const memory = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  KILN_CHECK_THAT(memory != MAP_FAILED);
+  auto* const first = static_cast<std::byte*>(memory) + page;
+  std::byte* const data = at_end ? first + (inside - bytes) : first;
+  std::memcpy(data, values.data(), bytes);
+  mprotect(memory, page, PROT_NONE);
+  mprotect(first + inside, page, PROT_NONE);
+  return Tensor::borrow(data, values.shape(), values.dtype(),
+                        [memory, all](const void*) { munmap(memory, all); });
+}
+
+TEST(Guards, NothingBeyondAnArrayIsRead) {
+  for (const DType dtype : {DType::Float32, DType::Float16})
+    for (const std::int64_t row : {3, 6, 45})
+      for (const bool at_end : {false, true}) {
+        const Tensor x = at_the_edge(numbers(dtype, {128, 4, row}), at_end);
+        expect_agreement(
+            [&]() -> std::vector<Tensor> {
+              return {concat({x, x * 2}, 2),
+                      roll(x, 1, 2) + roll(x, 3, 0) + roll(x, -1, 1),
+                      pad(x, {{1, 2}, {1, 1}, {2, 1}}) * 2,
+                      x(slice::all(), slice::all(), slice::range(0, row, 2)) + 1,
+                      permute_dims(x, {1, 0, 2}) * 2,
+                      flip(x, {0, 2}) * 2,
+                      take(x.reshape({512, row}), numbers(DType::Int32, {700}) % 512, 0) + 1,
+                      max(x, {0})};
+            },
+            cat(name(dtype), " rows of ", row));
+      }
 }
 
 }  // namespace

@@ -42,6 +42,22 @@ TEST(Scatter, WritesSlicesAlongAnAxis) {
   });
 }
 
+TEST(Scatter, AddsShortRowsOfEveryLength) {
+  for (const DType dtype : {DType::Float32, DType::Float64, DType::Float16, DType::BFloat16, DType::Int32})
+    for (const std::int64_t row : {1, 2, 3, 4, 5, 8, 16, 17}) {
+      const Tensor place = arange(40000 / row * row, DType::Int64), at = arange(40000 / row, DType::Int64);
+      const Tensor values = (place * place % 7).astype(dtype).reshape({40000 / row, row}).eval();
+      const Tensor rows = (at * at * 31 % 97).astype(DType::Int32).eval();
+      const auto added = [&] { return scatter_add(ones({97, row}, dtype), rows, values, 0); };
+      Tensor want;
+      {
+        const testing::ModeScope scope(Mode::Interpret);
+        want = added().eval();
+      }
+      EXPECT_TRUE(array_equal(added(), want, true)) << name(dtype) << " rows of " << row;
+    }
+}
+
 TEST(Scatter, OfSeveralWrittenToOnePlaceTheLastStays) {
   in_every_mode([] {
     expect_equal<float>(scatter(zeros({3}), ints({1, 1, 0, 1}), floats({1, 2, 3, 4})), {3, 4, 0});

@@ -139,6 +139,30 @@ TEST(Sort, ManyShortRowsAgreeWithTheOracleOnEveryTarget) {
   }
 }
 
+/// Values alone are sorted without positions; zeros of both signs and NaN stay in the order of the row.
+TEST(Sort, ValuesOfTopkKeepTheOrderOfZerosOnEveryTarget) {
+  for (const std::string& target : testing::cpu_targets()) {
+    const testing::ConfigScope scope(target);
+    for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64})
+      for (const std::int64_t n : {5, 40, 300, 3000}) {
+        const Tensor place = arange(70 * n, DType::Int64);
+        const Tensor sign = where(place * 7 % 11 < 5, -1.0f, 1.0f);
+        const Tensor x = (where(place % 3 == 0, 0.0f,
+                                where(place % 17 == 1, kNan, (place % 5 - 2).astype(DType::Float32))) *
+                          sign)
+                             .astype(dtype)
+                             .reshape({70, n})
+                             .eval();
+        const std::int64_t kept = std::min<std::int64_t>(n, 30);
+        const Tensor got = topk(x, kept).values, by_index = take_along_axis(x, topk(x, kept).indices, 1);
+        EXPECT_TRUE(array_equal(got, by_index, true));
+        EXPECT_TRUE(array_equal(signbit(got), signbit(by_index))) << name(dtype) << " rows of " << n;
+        expect_modes_agree([&] { return topk(permute_dims(x, {1, 0}), 3, 0).values; },
+                           "along the first axis");
+      }
+  }
+}
+
 TEST(Sort, LongRowsAgreeWithTheOracle) {
   for (DType dtype :
        {DType::UInt8, DType::Int16, DType::Float16, DType::Float32, DType::Int64, DType::Float64}) {

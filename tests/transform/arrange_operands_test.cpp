@@ -18,7 +18,7 @@ std::int64_t arranged(const GraphBuilder::Extents& x, const GraphBuilder::Extent
   const NodeId left = b.broadcast(b.leaf(DType::Float32, x), all),
                right = b.broadcast(b.leaf(DType::Float16, y), all);
   b.root(b.reduce(Op::reduce_max, b.op(Op::subtract, {left, b.cast(right, DType::Float32)}), mask));
-  arrange_operands(b.graph);
+  arrange_operands(b.graph, 32);
   ir::verify(b.graph);
   return std::count_if(b.graph.nodes.begin(), b.graph.nodes.end(),
                        [](const auto& n) { return n.op == Op::arrange; });
@@ -44,7 +44,7 @@ TEST(ArrangeOperands, KeepsValues) {
   b.root(b.reduce(Op::reduce_sum,
                   b.op(Op::multiply, {b.broadcast(x, {4096, 512, 2}), b.broadcast(y, {4096, 512, 2})}), 4));
   const auto before = b.values();
-  arrange_operands(b.graph);
+  arrange_operands(b.graph, 32);
   ir::verify(b.graph);
   EXPECT_EQ(before, b.values());
 }

@@ -94,6 +94,8 @@ Value* FunctionEmitter::vector(ExprId e) {
   if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !at_.varying(n.b))) return vector(legal.id);
   if (const VectorFunction f = vector_function_of(n, lanes_); f.value)
     return f.in_range ? function_in_range(e, n, f) : vector(f.value.id);
+  if ((n.prim == Prim::Lt || n.prim == Prim::Le) && !uniform_at_ && !uniform_.empty())
+    if (Value* bit = uniform(e)) return uniform_mask(bit);
   if (n.prim == Prim::Lt || n.prim == Prim::Le)
     if (Value* mask = compare_lanes(e, n); mask || (mask = compare_split(e, n))) return mask;
   if (n.prim == Prim::Select)

@@ -80,6 +80,7 @@ class FunctionEmitter {
   Value* counted(const LoopDecl& l, Value* first, Value* end, Value* step,
                  llvm::function_ref<void(Value*)> body, llvm::Instruction* preheader_end = nullptr);
   bool contains_loop(const LoopDecl& l) const;
+  bool splits_tail(const LoopDecl& l);
   std::size_t body_size(const LoopDecl& l);
   int quotients_on_divider(const LoopDecl& l);
   void set_lanes(int lanes);
@@ -89,6 +90,19 @@ class FunctionEmitter {
   void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations);
   void set_mask(Value* rest);
   Value* lanes_below(Value* count);
+
+  // ---- conditions
+  /// A predicate as what differs between lanes and what is equal on all of them; either may be missing.
+  struct Condition {
+    ExprId lanes = kNoExpr;
+    Value* bit = nullptr;
+  };
+  std::optional<ExprId> lanes_part(ExprId predicate);
+  Value* uniform_part(ExprId predicate);
+  Condition condition_of(ExprId predicate);
+  Value* any_of(const Condition& on, Value* lanes);
+  Value* arm(llvm::function_ref<Value*()> value);
+  int loads_below(ExprId e, int& cost);
 
   // ---- loops inside a Vector loop (llvm_windows.cpp)
   /// An index as what is equal on all lanes and what is not, which no loop inside the Vector loop changes.
@@ -100,7 +114,7 @@ class FunctionEmitter {
   Value* compare_split(ExprId e, const ExprNode& n);
   /// The elements that the lanes of a load read, as those of two registers of adjacent memory.
   struct Window {
-    ExprId lanes, predicate;
+    ExprId lanes, predicate;  // the predicate's part that differs between lanes
     DType type;
     Value* fits;                         // whether they are in two registers
     Value* first;                        // offset of the first from the base
@@ -108,9 +122,37 @@ class FunctionEmitter {
     Value* masks[2];                     // of the elements up to the last
     Value *any, *second;                 // whether there is an element, and one in the second register
   };
-  bool takes_window(const ExprNode& n, const LaneSplit& split);
-  const Window& window_of(const ExprNode& n, const LaneSplit& split);
-  Value* window_load(const ExprNode& n, const LaneSplit& split, Value* mask);
+  /// How many registers every window of the loop at hand is known to fit into.
+  enum class Reach : std::uint8_t { One, Two, Unknown };
+  struct WindowedLoad {
+    ExprId load, predicate;
+    LaneSplit split;
+  };
+  /// A comparison of positions in a loop inside the Vector loop: where the bound is greater than `most` (or
+  /// equal, if so compared) it holds on all lanes, where it is less than `least` on none.
+  struct InnerGuard {
+    ExprId expression, bound;
+    LaneSplit lanes;
+    bool or_equal;
+    Value *least = nullptr, *most = nullptr;
+  };
+  struct InnerLoop {
+    std::vector<WindowedLoad> windows;
+    std::vector<InnerGuard> guards;
+  };
+  bool is_linear(ExprId e);
+  std::optional<InnerGuard> inner_guard(ExprId e, const ExprNode& n);
+  void examine(const LoopDecl& l, InnerLoop& found);
+  void find_reach(InnerGuard& guard);
+  Value* find_bits(const LoopDecl& l, const std::vector<InnerGuard>& guards, Value* end,
+                   llvm::Instruction* before, std::vector<std::pair<ExprId, Value*>>& bits);
+  bool inner_loop(const LoopDecl& l);
+  void inner_body(const LoopDecl& l, const std::vector<InnerGuard>& guards);
+  Value* permuted(const Window& w, Value* const (&halves)[2], DType type);
+  Value* known_window_load(const ExprNode& n, const LaneSplit& split, const Window& w, Value* bit);
+  bool takes_window(const ExprNode& n, const LaneSplit& split, ExprId predicate);
+  const Window& window_of(const ExprNode& n, const LaneSplit& split, ExprId predicate);
+  Value* window_load(const ExprNode& n, const LaneSplit& split, const Condition& on, Value* mask);
 
   // ---- guards (llvm_guards.cpp)
   /// A comparison of positions that holds on the lanes below a bound, or on those from it on.
@@ -211,15 +253,17 @@ class FunctionEmitter {
   Value* scalar_load(const ExprNode& n, Value* at, Value* predicate);
   Value* zero_memory();
   Value* any(Value* mask);
+  Value* any_lane(ExprId predicate, Value* on);
   bool masks_loads(DType type) const;
   Value* elements(Value* base, llvm::Type* t, DType type, Value* mask);
   Value* mask_at(int d) const;
   Value* pointers(std::uint64_t buffer, DType type, ExprId index, E stride);
   void prepare(ExprId index, E stride);
   Value* lane_offsets(ExprId stride);
-  Value* same_element(const ExprNode& n, Value* on, Value* predicate);
+  Value* same_element(const ExprNode& n, const Condition& on, Value* predicate);
   Value* vector_load(ExprId e, const ExprNode& n);
-  void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards);
+  void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards,
+                bool written = false);
   Value* reversed(Value* v);
   Value* gather(Value* many, llvm::Type* t, DType type, Value* mask);
   Value* gather_narrow(Value* many, llvm::Type* t, DType type, Value* mask);
@@ -276,10 +320,14 @@ class FunctionEmitter {
   int lanes_ = 1;
   Value *mask_ = nullptr, *remaining_ = nullptr;
   std::vector<Window> windows_;  // of the open Vector loop
-  // In the body without masks of a loop with guards:
+  Reach reach_ = Reach::Unknown;
+  bool examines_ = false;  // an inner loop, of which nothing is emitted yet
+  std::vector<std::pair<ExprId, Value*>>
+      any_lane_;  // of the open Vector loop: conditions outside inner loops
+  // In the body without masks of a loop with guards, or in that of a loop inside a Vector loop:
   std::vector<Guard> guards_;
   std::vector<std::pair<ExprId, Value*>> uniform_;  // conditions that are equal on all lanes
-  llvm::Instruction* uniform_at_ = nullptr;         // where such are computed; null elsewhere
+  llvm::Instruction* uniform_at_ = nullptr;         // where such are computed; null: where they are needed
   std::vector<std::pair<ExprId, Value*>> lane_offsets_;
   std::vector<std::pair<ExprId, llvm::AllocaInst*>> round_keys_;
 };

@@ -12,6 +12,7 @@ namespace kiln::codegen {
 
 constexpr std::int64_t kLeastVectors = 4;  // of a loop that is worth the search for changes
 constexpr std::size_t kMostGuards = 40;    // of a loop: more are compared lane by lane
+constexpr int kMostArm = 8;                // operations that are made on a branch of their own
 constexpr std::size_t kMostSize = 500;     // of a body: compile time grows with it
 
 /// The guards in the body of `l`, the innermost open loop.
@@ -96,28 +97,67 @@ Value* FunctionEmitter::whole_vectors(Value* elements) {
   return b_.CreateAnd(elements, b_.getInt64(~static_cast<std::uint64_t>(lanes_ - 1)));
 }
 
-/// A condition that is equal on all lanes of the body without masks: one bit, from outside the loop. Null: it
-/// may differ.
+/// A condition that is equal on all lanes as one bit, in the body without masks from outside the loop. Null:
+/// it may differ.
 Value* FunctionEmitter::uniform(ExprId e) {
-  if (!uniform_at_) return nullptr;
-  if (!at_.varying(e)) return at_.depth_of(e) < depth() ? scalar(e) : nullptr;
+  if (!at_.varying(e)) return uniform_at_ && at_.depth_of(e) >= depth() ? nullptr : scalar(e);
   for (const auto& [id, value] : uniform_)
     if (id == e) return value;
   const ExprNode n = pool_[e];
-  if (!is_bool(n.type) || (n.prim != Prim::And && n.prim != Prim::Or && n.prim != Prim::Not)) return nullptr;
+  if (uniform_.empty() || !is_bool(n.type) ||
+      (n.prim != Prim::And && n.prim != Prim::Or && n.prim != Prim::Not))
+    return nullptr;
   Value *a = uniform(n.a), *b = n.prim == Prim::Not ? nullptr : uniform(n.b);
   if (!a || (n.prim != Prim::Not && !b)) return nullptr;
+  if (!uniform_at_) return v_.compute(n.prim, n.type, n.type, a, b, nullptr);
   llvm::IRBuilder<>::InsertPointGuard guard(b_);
   b_.SetInsertPoint(uniform_at_);
   uniform_.push_back({e, v_.compute(n.prim, n.type, n.type, a, b, nullptr)});
   return uniform_.back().second;
 }
 
-/// One bit on all lanes, from outside the loop.
+/// One bit on all lanes, in the body without masks from outside the loop.
 Value* FunctionEmitter::uniform_mask(Value* bit) {
   llvm::IRBuilder<>::InsertPointGuard guard(b_);
-  b_.SetInsertPoint(uniform_at_);
+  if (uniform_at_) b_.SetInsertPoint(uniform_at_);
   return b_.CreateVectorSplat(static_cast<unsigned>(lanes_), bit);
+}
+
+/// The part of a predicate that differs between lanes and does not change in the inner loop, or kNoExpr.
+/// Nothing where another part differs that the inner loop changes, unless it is uniform.
+std::optional<ExprId> FunctionEmitter::lanes_part(ExprId e) {
+  if (e == kNoExpr || !at_.varying(e)) return kNoExpr;
+  if (at_.depth_of(e) <= at_.lanes_depth()) return e;
+  const ExprNode n = pool_[e];
+  if (examines_ ? inner_guard(e, n).has_value() : uniform(e) != nullptr) return kNoExpr;
+  if (n.prim != Prim::And) return std::nullopt;
+  const auto a = lanes_part(n.a), b = a ? lanes_part(n.b) : std::nullopt;
+  if (!b) return std::nullopt;
+  if (*a == kNoExpr || *b == kNoExpr) return *a == kNoExpr ? *b : *a;
+  return (E{&pool_, *a} & E{&pool_, *b}).id;
+}
+
+/// The rest of it, which is equal on all lanes; null where there is none. Pre: lanes_part(e).
+Value* FunctionEmitter::uniform_part(ExprId e) {
+  if (Value* bit = uniform(e)) return bit;
+  if (at_.depth_of(e) <= at_.lanes_depth()) return nullptr;
+  const ExprNode n = pool_[e];
+  Value *a = uniform_part(n.a), *b = uniform_part(n.b);
+  return combine(a, b);
+}
+
+FunctionEmitter::Condition FunctionEmitter::condition_of(ExprId e) {
+  if (e == kNoExpr) return {};
+  if (Value* bit = uniform(e)) return {kNoExpr, bit};
+  const std::optional<ExprId> lanes = lanes_part(e);
+  sync();
+  if (!lanes) return {e, nullptr};
+  return {*lanes, *lanes == e ? nullptr : uniform_part(e)};
+}
+
+/// Whether a condition holds on any lane; null: it always does. `lanes`: the values of its part that differs.
+Value* FunctionEmitter::any_of(const Condition& on, Value* lanes) {
+  return combine(lanes ? any_lane(on.lanes, lanes) : nullptr, on.bit);
 }
 
 /// The address of adjacent elements that a load, or a choice between loads of one type, reads in the body
@@ -127,6 +167,7 @@ Value* FunctionEmitter::chosen_address(ExprId e, Chosen& chosen) {
   if (n.prim == Prim::Cast || n.prim == Prim::Load) chosen.casts.push_back(n.type);
   if (n.prim == Prim::Cast) return chosen_address(n.a, chosen);
   if (n.prim == Prim::Load) {
+    if (mask_at(depth()) && !masks_loads(n.type)) return nullptr;
     Value* on = n.b == kNoExpr ? nullptr : uniform(n.b);
     const E stride = at_.lane_stride(n.a);
     sync();
@@ -145,25 +186,75 @@ Value* FunctionEmitter::chosen_address(ExprId e, Chosen& chosen) {
   return b_.CreateSelect(first, then_address, else_address);
 }
 
-/// A choice in the body without masks: of two loads only the one that is wanted is made. Null: the choice
-/// differs between lanes.
+/// Loads of adjacent elements that a value is made of; `cost` grows by the operations.
+int FunctionEmitter::loads_below(ExprId e, int& cost) {
+  if (!at_.varying(e)) return 0;
+  const ExprNode n = pool_[e];
+  ++cost;
+  if (n.prim == Prim::Load) {
+    const std::optional<std::int64_t> stride = kernel::known(at_.lane_stride(n.a));
+    sync();
+    return stride == 1 || stride == -1;
+  }
+  int found = 0;
+  if (cost < kMostArm) each_operand(n, [&](ExprId o) { found += loads_below(o, cost); });
+  return found;
+}
+
+/// A value that is computed on one branch: nothing that was computed there is known beyond it.
+Value* FunctionEmitter::arm(llvm::function_ref<Value*()> value) {
+  const std::size_t before = scopes_.back().memoized.size();
+  Value* v = value();
+  std::vector<ExprId>& all = scopes_.back().memoized;
+  for (std::size_t i = before; i < all.size(); ++i) scalar_[all[i]] = vector_[all[i]] = nullptr;
+  all.resize(before);
+  return v;
+}
+
+/// A choice that is equal on all lanes: of two loads only the one that is wanted is made, by its address or
+/// on a branch. Null: the choice differs between lanes in other ways in each iteration, or nothing would be
+/// saved.
 Value* FunctionEmitter::choose(ExprId e, const ExprNode& n) {
-  Value* first = uniform(n.a);
-  if (!first) return nullptr;
+  Value* first = at_.depth_of(e) == depth() ? uniform(n.a) : nullptr;
+  int cost = 0;
+  const int loads = loads_below(n.b, cost);
+  if (!first) {
+    // Equal in all iterations of the inner loop: what is chosen on no lane is left out.
+    const bool same = depth() > at_.lanes_depth() && at_.depth_of(n.a) <= at_.lanes_depth() &&
+                      at_.depth_of(e) == depth() && at_.depth_of(n.b) == depth();
+    if (!same || loads == 0 || cost >= kMostArm) return nullptr;
+    Value *mask = vector(n.a), *other = vector(n.c), *somewhere = any_lane(n.a, mask);
+    return place(depth(), e, vector_, [&] {
+      const auto both = [&] { return b_.CreateSelect(mask, vector(n.b), other); };
+      return branch(somewhere, [&] { return arm(both); }, [&] { return other; });
+    });
+  }
   Chosen chosen;
   if (Value* address = chosen_address(e, chosen)) {
-    return place(at_.depth_of(e), e, vector_, [&] {
+    return place(depth(), e, vector_, [&] {
       const DType stored = chosen.casts.back();
       if (chosen.stream) prefetch(address, lanes_ * size_of(stored), -1, false);
-      Value* v = b_.CreateAlignedLoad(vec(memory_type(c_, stored)), address, element_align(stored));
+      llvm::Type* t = vec(memory_type(c_, stored));
+      Value *mask = mask_at(depth()), *v = nullptr;
+      if (mask)
+        v = b_.CreateMaskedLoad(t, address, element_align(stored), mask, llvm::Constant::getNullValue(t));
+      else
+        v = b_.CreateAlignedLoad(t, address, element_align(stored));
       v = from_memory(v, stored);
       for (std::size_t k = chosen.casts.size() - 1; k-- > 0;)
         v = v_.compute(Prim::Cast, chosen.casts[k], chosen.casts[k + 1], v, nullptr, nullptr);
       return v;
     });
   }
+  if (loads > 0 || loads_below(n.c, cost) > 0)
+    return place(depth(), e, vector_, [&] {
+      return branch(
+          first, [&] { return arm([&] { return vector(n.b); }); },
+          [&] { return arm([&] { return vector(n.c); }); });
+    });
+  if (!uniform_at_) return nullptr;
   Value *a = vector(n.b), *b = vector(n.c), *mask = uniform_mask(first);
-  return place(at_.depth_of(e), e, vector_, [&] { return b_.CreateSelect(mask, a, b); });
+  return place(depth(), e, vector_, [&] { return b_.CreateSelect(mask, a, b); });
 }
 
 }  // namespace kiln::codegen

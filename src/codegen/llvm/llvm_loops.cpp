@@ -88,7 +88,7 @@ void FunctionEmitter::loop(const LoopDecl& l) {
     vector_loop(l);
   } else if (l.rows > 1) {
     loop_side_by_side(l);
-  } else {
+  } else if (l.kind == LoopKind::Grid || !inner_loop(l)) {
     Value* first = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(1)) : b_.getInt64(0);
     Value* end = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(2)) : scalar(l.extent);
     counted(l, first, end, b_.getInt64(1), [&](Value*) { block(l.body); });
@@ -176,6 +176,7 @@ void FunctionEmitter::set_lanes(int lanes) {
 void FunctionEmitter::lane_body(const LoopDecl& l, Value* rest) {
   lane_offsets_.clear();
   windows_.clear();
+  any_lane_.clear();
   v_.keep_on_divider(quotients_on_divider(l));
   if (rest) set_mask(rest);
   block(l.body);
@@ -183,12 +184,24 @@ void FunctionEmitter::lane_body(const LoopDecl& l, Value* rest) {
   lane_offsets_.clear();
 }
 
+/// Whether a loop that has loops inside is emitted twice, too: without registers of masks, masked stores take
+/// long.
+bool FunctionEmitter::splits_tail(const LoopDecl& l) {
+  if (target_.avx512) return false;
+  return std::all_of(l.body.begin(), l.body.end(), [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::Loop) return true;
+    const LoopDecl& inner = k_.loops[s.target];
+    return inner.kind == LoopKind::Serial && inner.accs.empty() && splits_tail(inner) &&
+           body_size(inner) <= kTwoBodies;
+  });
+}
+
 void FunctionEmitter::vector_loop(const LoopDecl& l) {
   set_lanes(l.lanes);
   if (guarded_loop(l)) return;
   Value* end = scalar(l.extent);
   Value* step = b_.getInt64(static_cast<std::uint64_t>(lanes_));
-  if (contains_loop(l) || body_size(l) > kTwoBodies) {
+  if ((contains_loop(l) && !splits_tail(l)) || body_size(l) > kTwoBodies) {
     counted(l, b_.getInt64(0), end, step, [&](Value* i) { lane_body(l, b_.CreateSub(end, i)); });
     return;
   }

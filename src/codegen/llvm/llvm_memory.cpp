@@ -48,6 +48,19 @@ Value* FunctionEmitter::any(Value* mask) {
   return b_.CreateICmpNE(b_.CreateBitCast(mask, bits), llvm::ConstantInt::get(bits, 0));
 }
 
+/// Whether a condition, of which `on` are the values or the value for all lanes, holds on any lane: found
+/// outside the loops that it does not depend on.
+Value* FunctionEmitter::any_lane(ExprId predicate, Value* on) {
+  const int d = predicate == kNoExpr ? depth() : at_.depth_of(predicate);
+  if (on->getType() == b_.getInt1Ty() || d >= depth()) return any(on);
+  for (const auto& [id, value] : any_lane_)
+    if (id == predicate) return value;
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  b_.SetInsertPoint(scopes_[static_cast<std::size_t>(d) + 1].preheader_end);
+  any_lane_.emplace_back(predicate, any(on));
+  return any_lane_.back().second;
+}
+
 /// The lanes that are on for code of scope d.
 Value* FunctionEmitter::mask_at(int d) const {
   for (int k = d; k > at_.lanes_depth(); --k)
@@ -110,12 +123,12 @@ Value* FunctionEmitter::elements(Value* base, llvm::Type* t, DType type, Value* 
   return gather(b_.CreateGEP(t, base, llvm::ConstantVector::get(steps)), t, type, mask);
 }
 
-/// One element on the lanes where `predicate` holds (null: on all or none), 0 elsewhere; read if `on` (null:
-/// always).
-Value* FunctionEmitter::same_element(const ExprNode& n, Value* on, Value* predicate) {
+/// One element on the lanes where a condition holds, 0 elsewhere; read if there is such a lane. `predicate`:
+/// the part of the condition that differs.
+Value* FunctionEmitter::same_element(const ExprNode& n, const Condition& on, Value* predicate) {
   llvm::Type* t = memory_type(c_, n.type);
   Value* p = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
-  if (on) p = b_.CreateSelect(any(on), p, zero_memory());
+  if (Value* somewhere = any_of(on, predicate)) p = b_.CreateSelect(somewhere, p, zero_memory());
   Value* all =
       b_.CreateVectorSplat(static_cast<unsigned>(lanes_), b_.CreateAlignedLoad(t, p, element_align(n.type)));
   return from_memory(predicate ? b_.CreateSelect(predicate, all, llvm::Constant::getNullValue(vec(t))) : all,
@@ -126,29 +139,31 @@ Value* FunctionEmitter::same_element(const ExprNode& n, Value* on, Value* predic
 /// a page that is not there, the processor takes a hundred times as long even if all lanes are off.
 Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   llvm::Type* t = memory_type(c_, n.type);
-  Value* bit = n.b == kNoExpr ? nullptr : uniform(n.b);
-  Value* predicate = n.b == kNoExpr || bit ? nullptr : vector(n.b);
-  // Equal on all lanes: one bit.
-  Value* on = bit ? bit : predicate && !at_.varying(n.b) ? scalar(n.b) : predicate;
+  const Condition on = condition_of(n.b);
+  Value* predicate = on.lanes == kNoExpr ? nullptr : vector(on.lanes);
   const E stride = at_.lane_stride(n.a);
   sync();
   const bool backwards = kernel::known(stride) == -1, contiguous = kernel::known(stride) == 1 || backwards;
-  if (!contiguous && kernel::known(stride) != 0 && !bit)
+  const auto lanes_on = [&] {
+    Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
+    return on.bit && !contiguous ? combine(mask, uniform_mask(on.bit)) : mask;
+  };
+  if (!contiguous && kernel::known(stride) != 0 && at_.depth_of(e) > at_.lanes_depth())
     if (const auto split = lane_split(n.a)) {
       sync();
       vector(split->lanes.id), scalar(split->base.id);
       return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
-        Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
-        if (takes_window(n, *split)) return from_memory(window_load(n, *split, mask), n.type);
+        if (takes_window(n, *split, on.lanes))
+          return from_memory(window_load(n, *split, on, lanes_on()), n.type);
         Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(split->base.id));
-        return from_memory(gather(b_.CreateGEP(t, base, vector(split->lanes.id)), t, n.type, mask), n.type);
+        Value* many = b_.CreateGEP(t, base, vector(split->lanes.id));
+        return from_memory(gather(many, t, n.type, lanes_on()), n.type);
       });
     }
   prepare(n.a, stride);
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
-    Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
     if (kernel::known(stride) == 0) return same_element(n, on, predicate);
-    if (!contiguous && bit) mask = combine(mask, uniform_mask(bit));
+    Value* mask = lanes_on();
     if (!contiguous)
       return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
     Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
@@ -156,14 +171,15 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
       base = b_.CreateGEP(t, base, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_))),
       mask = reversed(mask);
     const llvm::Align align = element_align(n.type);
-    if (on) base = b_.CreateSelect(any(on), base, zero_memory());
+    Value* somewhere = any_of(on, predicate);
+    if (somewhere) base = b_.CreateSelect(somewhere, base, zero_memory());
     if (k_.buffers[n.imm].stream)
       prefetch(base, lanes_ * size_of(n.type), k_.buffers[n.imm].ahead_param, backwards);
     Value* loaded = nullptr;
     const auto whole = [&] { return b_.CreateAlignedLoad(vec(t), base, align); };
     if (!mask)
       loaded = whole();
-    else if (!on || masks_loads(n.type))
+    else if (!somewhere || masks_loads(n.type))
       loaded = b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t)));
     else
       loaded = branch(b_.CreateAndReduce(mask), whole, [&] { return elements(base, t, n.type, mask); });
@@ -174,7 +190,8 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
 /// Asks for the lines that this stream will read some iterations later: with long bodies the hardware's own
 /// prefetcher does not run far enough ahead. What is wanted a given number of bytes ahead goes to the second
 /// cache.
-void FunctionEmitter::prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards) {
+void FunctionEmitter::prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards,
+                               bool written) {
   const bool near = ahead_param < 0;
   Value* ahead = b_.getInt64(backwards ? ~kPrefetchBytes + 1 : kPrefetchBytes);
   if (!near)
@@ -184,7 +201,7 @@ void FunctionEmitter::prefetch(Value* base, std::int64_t bytes, std::int32_t ahe
   for (std::int64_t line = 0; line < bytes; line += 64) {
     Value* at = b_.CreateConstGEP1_64(b_.getInt8Ty(), from, static_cast<std::uint64_t>(line));
     b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {at->getType()},
-                       {at, b_.getInt32(0), b_.getInt32(near ? 3 : 2), b_.getInt32(1)});
+                       {at, b_.getInt32(written), b_.getInt32(near ? 3 : 2), b_.getInt32(1)});
   }
 }
 
@@ -247,6 +264,7 @@ void FunctionEmitter::store(const Stmt& s) {
     p = b_.CreateGEP(t, p, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_)));
     v = reversed(v), mask = reversed(mask);
   }
+  if (d.ahead_param >= 0) prefetch(p, lanes_ * size_of(d.dtype), d.ahead_param, false, true);
   const bool stream = d.stream && lanes_ * size_of(d.dtype) % 16 == 0;
   if (!mask) {
     stream_or_store(v, p, d, stream);

@@ -8,9 +8,14 @@
 #include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include <cstdlib>
+
 namespace kiln::codegen {
 
 constexpr std::int64_t kRegisterBytes = 64;
+constexpr std::size_t kMostInnerGuards = 16;  // of a loop: more are compared lane by lane
+constexpr std::size_t kMostInnerSize = 400;   // of a body that is emitted for what is known of it
+constexpr std::size_t kSmallInnerSize = 120;  // of one that is emitted for windows of one register, too
 
 std::optional<FunctionEmitter::LaneSplit> FunctionEmitter::lane_split(ExprId e) {
   const int lanes_depth = at_.lanes_depth();
@@ -70,20 +75,23 @@ Value* FunctionEmitter::compare_split(ExprId e, const ExprNode& n) {
 
 /// Whether a load's elements may be looked for in a window: all that decides which they are is known before
 /// the inner loop.
-bool FunctionEmitter::takes_window(const ExprNode& n, const LaneSplit& split) {
+bool FunctionEmitter::takes_window(const ExprNode& n, const LaneSplit& split, ExprId predicate) {
   const std::int64_t size = is_bool(n.type) ? 1 : size_of(n.type);
   const auto known_before = [&](ExprId e) { return at_.depth_of(e) <= at_.lanes_depth(); };
   return target_.avx512 && size >= 2 && lanes_ >= 8 && lanes_ * size <= 4 * kRegisterBytes &&
-         at_.varying(split.lanes.id) && known_before(split.lanes.id) && (n.b == kNoExpr || known_before(n.b));
+         at_.varying(split.lanes.id) && known_before(split.lanes.id) &&
+         (predicate == kNoExpr || known_before(predicate));
 }
 
-const FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const LaneSplit& split) {
+const FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const LaneSplit& split,
+                                                          ExprId predicate) {
   for (const Window& w : windows_)
-    if (w.lanes == split.lanes.id && w.predicate == n.b && size_of(w.type) == size_of(n.type)) return w;
+    if (w.lanes == split.lanes.id && w.predicate == predicate && size_of(w.type) == size_of(n.type)) return w;
   Value* offsets = vector(split.lanes.id);
-  Value* on = n.b == kNoExpr ? nullptr : vector(n.b);
+  Value* on = predicate == kNoExpr ? nullptr : vector(predicate);
   llvm::IRBuilder<>::InsertPointGuard guard(b_);
-  b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth()) + 1].preheader_end);
+  if (depth() > at_.lanes_depth())
+    b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth()) + 1].preheader_end);
   const auto count = static_cast<unsigned>(lanes_);
   const auto each = [&](std::int64_t x) {
     return b_.CreateVectorSplat(count, b_.getInt64(static_cast<std::uint64_t>(x)));
@@ -96,7 +104,7 @@ const FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, con
   };
   Value* first = b_.CreateIntMinReduce(or_else(kFar), true);
   Value* length = b_.CreateSub(b_.CreateIntMaxReduce(or_else(-kFar), true), first);
-  Window w{split.lanes.id, n.b, n.type, nullptr, first, {}, {nullptr, nullptr}, nullptr, nullptr};
+  Window w{split.lanes.id, predicate, n.type, nullptr, first, {}, {nullptr, nullptr}, nullptr, nullptr};
   w.any = b_.CreateICmpSGE(length, b_.getInt64(0));
   w.fits = b_.CreateICmpSLT(length, b_.getInt64(static_cast<std::uint64_t>(2 * register_elements)));
   w.second = b_.CreateICmpSGE(length, b_.getInt64(static_cast<std::uint64_t>(register_elements)));
@@ -122,17 +130,72 @@ const FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, con
   return windows_.back();
 }
 
-/// The elements of a window, 0 where `n` has a predicate that is false; a gather where they are not in one.
-Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, Value* mask) {
-  const Window w = window_of(n, split);
+/// The elements of two registers in a window's order.
+Value* FunctionEmitter::permuted(const Window& w, Value* const (&halves)[2], DType type) {
+  const std::int64_t size = size_of(type), register_elements = kRegisterBytes / size;
+  const llvm::Intrinsic::ID of_two = size == 2   ? llvm::Intrinsic::x86_avx512_vpermi2var_hi_512
+                                     : size == 4 ? llvm::Intrinsic::x86_avx512_vpermi2var_d_512
+                                                 : llvm::Intrinsic::x86_avx512_vpermi2var_q_512;
+  const llvm::Intrinsic::ID of_one = size == 2   ? llvm::Intrinsic::x86_avx512_permvar_hi_512
+                                     : size == 4 ? llvm::Intrinsic::x86_avx512_permvar_si_512
+                                                 : llvm::Intrinsic::x86_avx512_permvar_di_512;
+  llvm::Function* permute = llvm::Intrinsic::getDeclaration(&module_, halves[1] ? of_two : of_one);
+  llvm::SmallVector<Value*, 4> parts;
+  for (Value* order : w.order)
+    parts.push_back(halves[1] ? b_.CreateCall(permute, {halves[0], order, halves[1]})
+                              : b_.CreateCall(permute, {halves[0], order}));
+  Value* out = llvm::concatenateVectors(b_, parts);
+  if (static_cast<std::int64_t>(w.order.size()) * register_elements == lanes_) return out;
+  return b_.CreateShuffleVector(out, llvm::createSequentialMask(0, static_cast<unsigned>(lanes_), 0));
+}
+
+/// The elements of a window that is known to fit into one register, or two; of none where there is none. No
+/// branch, and what does not change in the inner loop is outside it.
+Value* FunctionEmitter::known_window_load(const ExprNode& n, const LaneSplit& split, const Window& w,
+                                          Value* bit) {
   llvm::Type* t = memory_type(c_, n.type);
   const std::int64_t size = size_of(n.type), register_elements = kRegisterBytes / size;
+  llvm::Type* whole =
+      vec_of(b_.getIntNTy(static_cast<unsigned>(8 * size)), static_cast<int>(register_elements));
+  Value *base = scalar(split.base.id), *buffer = nullptr, *keep = nullptr, *next = nullptr;
+  {
+    llvm::IRBuilder<>::InsertPointGuard guard(b_);
+    b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth()) + 1].preheader_end);
+    buffer = b_.CreateSelect(w.any, buffers_[n.imm], zero_memory());
+    keep = b_.CreateSExt(w.any, i64());
+    next = b_.CreateSelect(w.second, b_.getInt64(kRegisterBytes), b_.getInt64(0));
+  }
+  Value* at = b_.CreateGEP(t, buffer, b_.CreateAnd(b_.CreateAdd(base, w.first), keep));
+  if (bit) at = b_.CreateSelect(bit, at, zero_memory());
+  if (const BufferDecl& d = k_.buffers[n.imm]; d.stream && d.ahead_param >= 0)
+    prefetch(at, reach_ == Reach::Two ? 2 * kRegisterBytes : kRegisterBytes, d.ahead_param, false);
+  const auto half = [&](Value* from, Value* bits) {
+    Value* lanes = b_.CreateBitCast(bits, vec_of(b_.getInt1Ty(), static_cast<int>(register_elements)));
+    return b_.CreateMaskedLoad(whole, from, element_align(n.type), lanes,
+                               llvm::Constant::getNullValue(whole));
+  };
+  Value* halves[2] = {half(at, w.masks[0]), nullptr};
+  if (reach_ == Reach::Two) halves[1] = half(b_.CreateGEP(b_.getInt8Ty(), at, next), w.masks[1]);
+  return permuted(w, halves, n.type);
+}
+
+/// The elements of a window, 0 where `n` has a predicate that is false; a gather where they are not in one.
+Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, const Condition& on,
+                                    Value* mask) {
+  const Window w = window_of(n, split, on.lanes);
+  llvm::Type* t = memory_type(c_, n.type);
+  const std::int64_t size = size_of(n.type), register_elements = kRegisterBytes / size;
+  Value* predicate = on.lanes == kNoExpr ? nullptr : vector(on.lanes);
+  const auto where_on = [&](Value* out) {
+    if (predicate) out = b_.CreateSelect(predicate, out, llvm::Constant::getNullValue(out->getType()));
+    return b_.CreateBitCast(out, vec(t));
+  };
+  if (reach_ != Reach::Unknown) return where_on(known_window_load(n, split, w, on.bit));
   Value *offsets = vector(split.lanes.id), *base = b_.CreateGEP(t, buffers_[n.imm], scalar(split.base.id));
-  Value* predicate = n.b == kNoExpr ? nullptr : vector(n.b);
   const auto from_window = [&]() -> Value* {
     llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(8 * size));
     llvm::Type* whole = vec_of(bits, static_cast<int>(register_elements));
-    Value* at = b_.CreateSelect(w.any, b_.CreateGEP(t, base, w.first), zero_memory());
+    Value* at = b_.CreateSelect(combine(w.any, on.bit), b_.CreateGEP(t, base, w.first), zero_memory());
     // Beyond the buffer even a load of no lanes takes long.
     Value* next = b_.CreateConstGEP1_64(bits, at, static_cast<std::uint64_t>(register_elements));
     next = b_.CreateSelect(w.second, next, zero_memory());
@@ -141,20 +204,184 @@ Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, V
       return b_.CreateMaskedLoad(whole, from, element_align(n.type), lanes,
                                  llvm::Constant::getNullValue(whole));
     };
-    Value* halves[2] = {half(at, w.masks[0]), half(next, w.masks[1])};
-    const llvm::Intrinsic::ID permute = size == 2   ? llvm::Intrinsic::x86_avx512_vpermi2var_hi_512
-                                        : size == 4 ? llvm::Intrinsic::x86_avx512_vpermi2var_d_512
-                                                    : llvm::Intrinsic::x86_avx512_vpermi2var_q_512;
-    llvm::Function* permuted = llvm::Intrinsic::getDeclaration(&module_, permute);
-    llvm::SmallVector<Value*, 4> parts;
-    for (Value* order : w.order) parts.push_back(b_.CreateCall(permuted, {halves[0], order, halves[1]}));
-    Value* out = llvm::concatenateVectors(b_, parts);
-    if (static_cast<std::int64_t>(w.order.size()) * register_elements != lanes_)
-      out = b_.CreateShuffleVector(out, llvm::createSequentialMask(0, static_cast<unsigned>(lanes_), 0));
-    if (predicate) out = b_.CreateSelect(predicate, out, llvm::Constant::getNullValue(out->getType()));
-    return b_.CreateBitCast(out, vec(t));
+    return where_on(permuted(w, {half(at, w.masks[0]), half(next, w.masks[1])}, n.type));
   };
   return branch(w.fits, from_window, [&] { return gather(b_.CreateGEP(t, base, offsets), t, n.type, mask); });
+}
+
+/// Whether a value changes by the same in each iteration of the loop inside the Vector loop.
+bool FunctionEmitter::is_linear(ExprId e) {
+  if (at_.depth_of(e) <= at_.lanes_depth()) return true;
+  const ExprNode n = pool_[e];
+  if (n.prim == Prim::Var) return true;
+  if (n.prim == Prim::Neg) return is_linear(n.a);
+  if (n.prim == Prim::Add || n.prim == Prim::Sub) return is_linear(n.a) && is_linear(n.b);
+  if (n.prim != Prim::Mul) return false;
+  const bool by_b = at_.depth_of(n.b) <= at_.lanes_depth();
+  return (by_b || at_.depth_of(n.a) <= at_.lanes_depth()) && is_linear(by_b ? n.a : n.b);
+}
+
+/// A comparison of positions that a loop inside the Vector loop changes, with its lanes' side apart.
+std::optional<FunctionEmitter::InnerGuard> FunctionEmitter::inner_guard(ExprId e, const ExprNode& n) {
+  if ((n.prim != Prim::Lt && n.prim != Prim::Le) || pool_[n.a].type != DType::Int64) return std::nullopt;
+  if (!at_.varying(e) || at_.depth_of(e) <= at_.lanes_depth() || !is_position(n.a) || !is_position(n.b))
+    return std::nullopt;
+  const auto a = lane_split(n.a), b = a ? lane_split(n.b) : std::nullopt;
+  if (!b) return std::nullopt;
+  const E bound = b->base - a->base;
+  if (!is_linear(bound.id)) return std::nullopt;
+  return InnerGuard{e, bound.id, {bound, a->lanes - b->lanes}, n.prim == Prim::Le};
+}
+
+/// What is found out about a loop inside the Vector loop, and of the loops inside it, before it is emitted.
+void FunctionEmitter::examine(const LoopDecl& l, InnerLoop& found) {
+  open_scope(l, b_.getInt64(0), nullptr);
+  std::vector<bool> seen(pool_.size());
+  const auto visit = [&](const auto& self, ExprId e) -> void {
+    if (e == kNoExpr || e >= seen.size() || seen[e] || !at_.varying(e)) return;
+    seen[e] = true;
+    const ExprNode n = pool_[e];
+    if (n.prim == Prim::Load && at_.depth_of(e) > at_.lanes_depth() && target_.avx512) {
+      const std::optional<std::int64_t> stride = kernel::known(at_.lane_stride(n.a));
+      const std::optional<ExprId> predicate = lanes_part(n.b);
+      if (predicate && (!stride || (*stride != 0 && std::abs(*stride) != 1)))
+        if (const auto split = lane_split(n.a); split && takes_window(n, *split, *predicate))
+          found.windows.push_back({e, *predicate, *split});
+    }
+    const bool own = depth() == at_.lanes_depth() + 1 && !contains_loop(l);
+    if (const auto guard = own ? inner_guard(e, n) : std::nullopt) found.guards.push_back(*guard);
+    each_operand(n, [&](ExprId o) { self(self, o); });
+  };
+  for (const Stmt& s : l.body) {
+    if (s.kind == Stmt::Kind::Loop) {
+      at_.begin_accs(k_.loops[s.target]);
+      examine(k_.loops[s.target], found);
+      continue;
+    }
+    visit(visit, s.value);
+    visit(visit, s.index);
+  }
+  close_scope(l);
+}
+
+/// The least and the greatest of the lanes' side, of the lanes that are on.
+void FunctionEmitter::find_reach(InnerGuard& guard) {
+  constexpr std::int64_t kFar = std::int64_t{1} << 62;
+  Value *lanes = vector(guard.lanes.lanes.id), *mask = mask_at(at_.lanes_depth());
+  const auto or_else = [&](std::int64_t x) {
+    Value* all =
+        b_.CreateVectorSplat(static_cast<unsigned>(lanes_), b_.getInt64(static_cast<std::uint64_t>(x)));
+    return mask ? b_.CreateSelect(mask, lanes, all) : lanes;
+  };
+  guard.least = b_.CreateIntMinReduce(or_else(kFar), true);
+  guard.most = b_.CreateIntMaxReduce(or_else(-kFar), true);
+}
+
+/// The body of a loop inside the Vector loop. Where all guards are equal on all lanes, which is asked once an
+/// iteration, each is one bit.
+void FunctionEmitter::inner_body(const LoopDecl& l, const std::vector<InnerGuard>& guards) {
+  if (guards.empty()) return block(l.body);
+  std::vector<std::pair<ExprId, Value*>> bits;
+  Value* equal = b_.getTrue();
+  for (const InnerGuard& g : guards) {
+    Value* bound = scalar(g.bound);
+    Value *all = g.or_equal ? b_.CreateICmpSLE(g.most, bound) : b_.CreateICmpSLT(g.most, bound),
+          *some = g.or_equal ? b_.CreateICmpSLE(g.least, bound) : b_.CreateICmpSLT(g.least, bound);
+    bits.emplace_back(g.expression, all);
+    equal = b_.CreateAnd(equal, b_.CreateICmpEQ(all, some));
+  }
+  BasicBlock *uniform = BasicBlock::Create(c_, "uniform", fn_), *mixed = BasicBlock::Create(c_, "mixed", fn_),
+             *joined = BasicBlock::Create(c_, "joined", fn_);
+  b_.CreateCondBr(equal, uniform, mixed);
+  for (BasicBlock* at : {uniform, mixed}) {
+    b_.SetInsertPoint(at);
+    if (at == uniform) uniform_ = bits;
+    block(l.body);
+    uniform_.clear();
+    forget(scopes_.back());
+    b_.CreateBr(joined);
+  }
+  b_.SetInsertPoint(joined);
+}
+
+/// Where the guards of a loop inside the Vector loop are the same in its first and its last iteration, they
+/// are in all: their bits, and whether that is so.
+Value* FunctionEmitter::find_bits(const LoopDecl& l, const std::vector<InnerGuard>& guards, Value* end,
+                                  llvm::Instruction* before, std::vector<std::pair<ExprId, Value*>>& bits) {
+  Value* same = b_.getTrue();
+  for (Value* at : {static_cast<Value*>(b_.getInt64(0)), b_.CreateNSWSub(end, b_.getInt64(1))}) {
+    open_scope(l, at, before);
+    for (std::size_t i = 0; i < guards.size(); ++i) {
+      const InnerGuard& g = guards[i];
+      const auto compare = g.or_equal ? llvm::CmpInst::ICMP_SLE : llvm::CmpInst::ICMP_SLT;
+      Value *bound = scalar(g.bound), *all = b_.CreateICmp(compare, g.most, bound),
+            *some = b_.CreateICmp(compare, g.least, bound);
+      same = b_.CreateAnd(same, b_.CreateICmpEQ(all, some));
+      if (bits.size() == i)
+        bits.emplace_back(g.expression, all);
+      else
+        same = b_.CreateAnd(same, b_.CreateICmpEQ(all, bits[i].second));
+    }
+    close_scope(l);
+  }
+  return same;
+}
+
+/// A loop inside the Vector loop with windows or guards: whether all windows fit into one register each, or
+/// two, and no guard changes, is asked once before it. Emits nothing and returns false where there are none.
+bool FunctionEmitter::inner_loop(const LoopDecl& l) {
+  if (!at_.lanes_depth() || depth() != at_.lanes_depth() || uniform_at_) return false;
+  if (std::any_of(accs_.begin(), accs_.end(), [](const AccState& s) { return s.scan; })) return false;
+  InnerLoop found;
+  examines_ = true;
+  examine(l, found);
+  examines_ = false;
+  sync();
+  const std::size_t size = body_size(l);
+  if (found.guards.size() > kMostInnerGuards || size > kMostInnerSize) found.guards.clear();
+  if (size > kMostInnerSize) found.windows.clear();
+  if (found.windows.empty() && found.guards.empty()) return false;
+  for (InnerGuard& g : found.guards) find_reach(g);
+  Value *one = b_.getTrue(), *two = b_.getTrue(), *end = scalar(l.extent);
+  for (const WindowedLoad& load : found.windows) {
+    const Window& w = window_of(pool_[load.load], load.split, load.predicate);
+    one = b_.CreateAnd(one, b_.CreateNot(w.second));
+    two = b_.CreateAnd(two, w.fits);
+  }
+  const auto block_named = [&](const char* name) { return BasicBlock::Create(c_, name, fn_); };
+  BasicBlock *after = block_named("after"), *setup = block_named("guards");
+  llvm::Instruction* before = b_.CreateBr(setup);
+  b_.SetInsertPoint(setup);
+  std::vector<std::pair<ExprId, Value*>> bits;
+  Value* same = found.guards.empty() ? b_.getTrue() : find_bits(l, found.guards, end, before, bits);
+  const auto loop_of = [&](llvm::function_ref<void()> body) {
+    counted(l, b_.getInt64(0), end, b_.getInt64(1), [&](Value*) { body(); }, before);
+  };
+  const auto loop_if = [&](Value* condition, Reach reach, llvm::function_ref<void()> body) {
+    BasicBlock *known = block_named("known"), *otherwise = block_named("otherwise");
+    b_.CreateCondBr(condition, known, otherwise);
+    b_.SetInsertPoint(known);
+    reach_ = reach;
+    loop_of(body);
+    b_.CreateBr(after);
+    reach_ = Reach::Unknown;
+    b_.SetInsertPoint(otherwise);
+  };
+  const bool small = found.windows.empty() || size <= kSmallInnerSize;
+  loop_if(b_.CreateAnd(small ? one : two, same), small ? Reach::One : Reach::Two, [&] {
+    uniform_ = bits;
+    block(l.body);
+    uniform_.clear();
+  });
+  if (found.windows.empty()) {
+    loop_of([&] { inner_body(l, found.guards); });
+  } else {
+    if (small) loop_if(two, Reach::Two, [&] { inner_body(l, found.guards); });
+    loop_of([&] { small ? block(l.body) : inner_body(l, found.guards); });
+  }
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+  return true;
 }
 
 }  // namespace kiln::codegen

@@ -100,7 +100,12 @@ void by_index(const Scatter& call, F f) {
 void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
   const std::int64_t extent = call.x.dims[call.axis];
   Array from = call.indices;
-  std::copy(shape.dims, shape.dims + shape.rank, from.dims);
+  from.rank = 0;
+  for (int axis = 0; axis < shape.rank; ++axis) {  // a row of one index would be resolved by itself
+    if (shape.dims[axis] == 1) continue;
+    from.dims[from.rank] = shape.dims[axis];
+    from.strides[from.rank++] = call.indices.strides[axis];
+  }
   const std::int64_t run = from.rank ? from.dims[from.rank - 1] : 1,
                      stride = from.rank ? from.strides[from.rank - 1] : 0;
   const std::int64_t rows = run == 0 ? 0 : count_of(from) / run;
@@ -234,19 +239,45 @@ struct Meeting {
 /// Runs of `n` elements meet their values in the order of a list: first those that a thread does not own were
 /// left out without a branch, which would be mispredicted at every other one, and now the elements of later
 /// runs, which lie anywhere, are asked for ahead, and the values of those that are left.
-template <Combine How, class A, class T>
+template <Combine How, int N, class A, class T>
 void meet_listed(const Meeting* list, std::int64_t count, A* elements, const T* values, std::int64_t step,
-                 std::int64_t n) {
+                 std::int64_t n, bool cached) {
   const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(A));
   for (std::int64_t j = 0; j < count; ++j) {
-    const Meeting ahead = list[std::min(j + kFetchedAhead, count - 1)];
-    const auto* const line = reinterpret_cast<const char*>(elements + ahead.element);
-    const auto* const from = reinterpret_cast<const char*>(values + ahead.value);
-    __builtin_prefetch(line, 1);
-    __builtin_prefetch(from);
-    if (bytes > 64) __builtin_prefetch(line + 64, 1), __builtin_prefetch(from + 64);
-    meet_row<How>(elements + list[j].element, values + list[j].value, step, n);
+    if (!cached) {
+      const Meeting ahead = list[std::min(j + kFetchedAhead, count - 1)];
+      const auto* const line = reinterpret_cast<const char*>(elements + ahead.element);
+      const auto* const from = reinterpret_cast<const char*>(values + ahead.value);
+      __builtin_prefetch(line, 1);
+      __builtin_prefetch(from);
+      if (bytes > 64) __builtin_prefetch(line + 64, 1), __builtin_prefetch(from + 64);
+    }
+    A* const row = elements + list[j].element;
+    const T* const value = values + list[j].value;
+    if constexpr (N > 0)
+      for (int i = 0; i < N; ++i) meet<How>(row[i], value[i]);
+    else
+      meet_row<How>(row, value, step, n);
   }
+}
+
+/// The same, with the length of short runs of adjacent numbers that are added known: a loop takes longer to
+/// begin than such a run. `cached`: the elements stay in a cache.
+template <Combine How, class A, class T>
+void meet_all(const Meeting* list, std::int64_t count, A* elements, const T* values, std::int64_t step,
+              std::int64_t n, bool cached) {
+  if constexpr (How == Combine::Add && std::is_floating_point_v<A> && std::is_same_v<A, T>) {
+    if (step == 1 || n == 1) switch (n) {
+        case 1: return meet_listed<How, 1>(list, count, elements, values, step, n, cached);
+        case 2: return meet_listed<How, 2>(list, count, elements, values, step, n, cached);
+        case 3: return meet_listed<How, 3>(list, count, elements, values, step, n, cached);
+        case 4: return meet_listed<How, 4>(list, count, elements, values, step, n, cached);
+        case 8: return meet_listed<How, 8>(list, count, elements, values, step, n, cached);
+        case 16: return meet_listed<How, 16>(list, count, elements, values, step, n, cached);
+        default: break;
+      }
+  }
+  meet_listed<How, 0>(list, count, elements, values, step, n, cached);
 }
 
 /// The part of a write that one thread makes: values of one outer position, elements [from, to) of runs at
@@ -303,6 +334,7 @@ struct Writer {
     const std::int64_t pieces = call.values.dims[axis()] * cut.rows, n = to - from;
     const auto* const values = static_cast<const T*>(call.values.data);
     Meeting list[kListed];
+    const bool cached = count_of(call.x) * static_cast<std::int64_t>(sizeof(A)) <= kTableBytes;
     const bool widens = kHalf<T> && !std::is_same_v<A, T> && cut.rows == 1 && n <= kWidenedTogether &&
                         n == cut.run && call.values.strides[axis()] == n && (step() == 1 || n == 1);
     for (std::int64_t first = 0; first < pieces; first += kListed) {
@@ -313,11 +345,11 @@ struct Writer {
           A wide[kListed * kWidenedTogether];
           const std::int64_t base = value_at(first, 0);
           convert(values + base, wide, here * n);
-          meet_listed<How>(list, found, out, wide - base, 1, n);
+          meet_all<How>(list, found, out, wide - base, 1, n, cached);
           continue;
         }
       }
-      meet_listed<How>(list, found, out, values, step(), n);
+      meet_all<How>(list, found, out, values, step(), n, cached);
     }
   }
 

@@ -132,6 +132,24 @@ RowOut<T> out_of(const Sort& call) {
   return {static_cast<T*>(call.values), static_cast<std::int64_t*>(call.positions)};
 }
 
+/// Values of a row in the order of keys that do not tell zeros apart, nor NaN: of those the first in the row
+/// come first.
+template <class T>
+void keep_order_of_equals(const T* from, std::int64_t stride, T* to, std::int64_t to_stride,
+                          std::int64_t kept) {
+  if constexpr (!std::is_integral_v<T>) {
+    constexpr Key<T> kEqual[2] = {kSign<T>, std::numeric_limits<Key<T>>::max()};
+    std::int64_t next[2] = {0, 0};
+    for (std::int64_t i = 0; i < kept; ++i)
+      for (int which = 0; which < 2; ++which) {
+        if (key_of(to[i * to_stride], true) != kEqual[which]) continue;
+        while (key_of(from[next[which] * stride], true) != kEqual[which]) ++next[which];
+        to[i * to_stride] = from[next[which]++ * stride];
+        break;
+      }
+  }
+}
+
 /// Positions: rows are sorted with them.
 template <class T, bool Positions>
 struct RowSort {
@@ -141,9 +159,14 @@ struct RowSort {
     return (2 * static_cast<std::size_t>(n) * sizeof(Item) + 63) / 64 * 64;
   }
 
-  static Item item_at(const T* from, std::int64_t stride, std::int64_t i, bool descending) {
-    Key<T> key = key_of(from[i * stride], Positions);
-    if (descending) key = static_cast<Key<T>>(~key);
+  /// How a row is sorted: from its end, and as argsort sorts it.
+  struct Order {
+    bool descending, by_position;
+  };
+
+  static Item item_at(const T* from, std::int64_t stride, std::int64_t i, Order order) {
+    Key<T> key = key_of(from[i * stride], order.by_position);
+    if (order.descending) key = static_cast<Key<T>>(~key);
     if constexpr (Positions)
       return pair_of<T>(key, i);
     else
@@ -152,14 +175,14 @@ struct RowSort {
 
   /// The first `kept` items, unordered, in front of `items`: each part keeps those below the last of its best
   /// so far, and thins them out when there are twice as many.
-  static void filter(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, bool descending,
+  static void filter(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, Order order,
                      Item* items, int parts) {
     std::vector<std::int64_t> found(static_cast<std::size_t>(parts));
     over_parts(n, parts, [&](int part, std::int64_t begin, std::int64_t end) {
       Item* const best = items + 2 * kept * part;
       std::int64_t count = 0;
       for (std::int64_t i = begin; i < end; ++i) {
-        const Item item = item_at(from, stride, i, descending);
+        const Item item = item_at(from, stride, i, order);
         if (count >= kept && !(item < best[kept - 1])) continue;
         best[count++] = item;
         if (count == kept || count == 2 * kept) {
@@ -177,23 +200,25 @@ struct RowSort {
     std::nth_element(items, items + kept - 1, items + total);
   }
 
-  static void run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, bool descending,
+  static void run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, Order order,
                   const RowOut<T>& to, std::int64_t to_stride, std::byte* workspace, int parts) {
     Item* const items = reinterpret_cast<Item*>(workspace);
     const bool few = kept < n / (kFilterBelow * parts);
     if (few) {
-      filter(from, stride, n, kept, descending, items, parts);
+      filter(from, stride, n, kept, order, items, parts);
       std::sort(items, items + kept);
     } else {
       over_parts(n, parts, [&](int, std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) items[i] = item_at(from, stride, i, descending);
+        for (std::int64_t i = begin; i < end; ++i) items[i] = item_at(from, stride, i, order);
       });
     }
     const Item* const sorted =
         few ? items : ordered<static_cast<int>(sizeof(T))>(items, items + n, n, kept, parts);
     over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) put(sorted[i], descending, from, stride, to, i * to_stride);
+      for (std::int64_t i = begin; i < end; ++i)
+        put(sorted[i], order.descending, from, stride, to, i * to_stride);
     });
+    if (!Positions && order.by_position) keep_order_of_equals(from, stride, to.values, to_stride, kept);
   }
 
   /// An item's element. Keys of floats do not tell zeros apart, nor NaN.
@@ -349,6 +374,10 @@ class Tile {
       drain(shared);
     else
       drain_values(shared);
+    if (!Positions && call_.by_position)
+      for (std::int64_t r = 0; r < count_; ++r)
+        keep_order_of_equals(row(r), call_.in.strides[call_.axis],
+                             static_cast<T*>(call_.values) + out_of_row(r), rows_.inner, call_.kept);
   }
 
  private:
@@ -364,10 +393,10 @@ class Tile {
     const Functions& f = shared.f;
     const std::int64_t n = rows_.length, stride = call_.in.strides[call_.axis];
     if (stride == 1 && beginnings_.regular && beginnings_.step == n)
-      f.keys.keys(row(0), 1, count_ * n, Positions, call_.descending, keys_);
+      f.keys.keys(row(0), 1, count_ * n, call_.by_position, call_.descending, keys_);
     else
       for (std::int64_t r = 0; r < count_; ++r)
-        f.keys.keys(row(r), stride, n, Positions, call_.descending, keys_ + r * n);
+        f.keys.keys(row(r), stride, n, call_.by_position, call_.descending, keys_ + r * n);
     std::fill(keys_ + count_ * n, keys_ + kRows * n, Key<T>{0});
     const Item* from = nullptr;
     if constexpr (sizeof(Item) == sizeof(T)) {
@@ -488,8 +517,9 @@ void sort_rows(const Sort& call, std::byte* workspace) {
     const std::int64_t outer = row / rows.inner;
     const std::int64_t first = outer * call.kept * rows.inner + row % rows.inner;
     RowSort<T, Positions>::run(static_cast<const T*>(call.in.data) + offset_of(call.in, row, call.axis),
-                               call.in.strides[call.axis], rows.length, call.kept, call.descending,
-                               out_of<T>(call) + first, rows.inner, memory, parts);
+                               call.in.strides[call.axis], rows.length, call.kept,
+                               {call.descending, call.by_position}, out_of<T>(call) + first, rows.inner,
+                               memory, parts);
   };
   if (!rows.spread()) {
     const int parts = rows.length >= kParallelAbove ? rows.threads : 1;
@@ -504,33 +534,37 @@ void sort_rows(const Sort& call, std::byte* workspace) {
   });
 }
 
-/// F<T, whether rows are sorted with their positions>.
-template <class F>
-auto by_kind(const Sort& call, F f) {
-  return dispatch(call.dtype, [&]<class T>() {
-    return call.by_position ? f.template operator()<T, true>() : f.template operator()<T, false>();
-  });
+template <class T, bool Positions>
+std::size_t workspace_bytes(const Sort& call) {
+  const Rows rows(call);
+  if (rows.side_by_side<Tile<T, Positions>>())
+    return Tile<T, Positions>::bytes(rows.length) * static_cast<std::size_t>(rows.threads);
+  return RowSort<T, Positions>::bytes(rows.length) *
+         static_cast<std::size_t>(rows.spread() ? rows.threads : 1);
 }
 
 }  // namespace
 
+/// Where nobody asks for positions, rows are sorted without them, which is known when the call is made.
 std::size_t sort_workspace_bytes(const Sort& call) {
-  const Rows rows(call);
-  return by_kind(call, [&]<class T, bool Positions>() {
-    if (rows.side_by_side<Tile<T, Positions>>())
-      return Tile<T, Positions>::bytes(rows.length) * static_cast<std::size_t>(rows.threads);
-    return RowSort<T, Positions>::bytes(rows.length) *
-           static_cast<std::size_t>(rows.spread() ? rows.threads : 1);
+  return dispatch(call.dtype, [&]<class T>() {
+    const std::size_t bytes = workspace_bytes<T, false>(call);
+    return call.by_position ? std::max(bytes, workspace_bytes<T, true>(call)) : bytes;
   });
 }
 
 bool sorts_side_by_side(const Sort& call) {
   const Rows rows(call);
-  return by_kind(call, [&]<class T, bool Positions>() { return rows.side_by_side<Tile<T, Positions>>(); });
+  return dispatch(call.dtype, [&]<class T>() {
+    return call.by_position ? rows.side_by_side<Tile<T, true>>() : rows.side_by_side<Tile<T, false>>();
+  });
 }
 
 void sort(const Sort& call, std::byte* workspace) {
-  by_kind(call, [&]<class T, bool Positions>() { sort_rows<T, Positions>(call, workspace); });
+  dispatch(call.dtype, [&]<class T>() {
+    call.by_position&& call.positions ? sort_rows<T, true>(call, workspace)
+                                      : sort_rows<T, false>(call, workspace);
+  });
 }
 
 void search(const Search& call) {
