@@ -2,6 +2,8 @@
 
 #include "grad/step.h"
 
+#include <kiln/config.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -60,7 +62,10 @@ Tensor joined(const std::vector<Stretch>& pieces, const Node& like) {
 
 Tensor sum_of(const std::vector<Tensor>& terms) {
   std::map<std::size_t, std::vector<Stretch>> by_axis;
-  for (std::size_t i = 0; terms.size() > 1 && i < terms.size(); ++i)
+  // In the strict mode terms are added in their order: whether they still are pads depends on what was
+  // evaluated.
+  const bool joins = terms.size() > 1 && !config().strict;
+  for (std::size_t i = 0; joins && i < terms.size(); ++i)
     if (const auto s = stretch_of(terms[i], i)) by_axis[s->axis].push_back(*s);
   std::vector<bool> done(terms.size());
   Tensor sum;

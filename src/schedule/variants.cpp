@@ -13,6 +13,7 @@ constexpr int kMostRegisters = 8;               // side by side
 constexpr std::int64_t kMostStripe = 4096;      // columns, see schedule.cpp
 constexpr std::int64_t kMostColumns = 32;       // times the lanes
 constexpr std::int64_t kLeastChunk = 1024;      // elements
+constexpr int kMostScanLanes = 64;              // that the vm combines
 constexpr int kShortRow = 8;                    // times the lanes: rows that may lie across them
 
 struct Extents {
@@ -37,6 +38,7 @@ int base_lanes(const Facts& f, const Target& t) {
 std::optional<Schedule> with_lanes(const Facts& f, const Target& t, Schedule s, int lanes) {
   const int base = base_lanes(f, t);
   if (lanes < std::max(2, base / 2) || lanes > kMostRegisters * base) return {};
+  if (f.scans && lanes > kMostScanLanes) return {};
   switch (s.form) {
     case Form::Flat:
     case Form::Rows: break;

@@ -141,7 +141,9 @@ TEST(GradPrograms, HaveTheSameBitsFusedAndOneByOneInTheStrictMode) {
   const ScopedConfig scope(strict);
   int compared = 0;
   const std::uint64_t count = programs("KILN_TEST_GRADIENTS", 300);
-  for (std::uint64_t seed = 1; seed <= count; ++seed) {
+  constexpr std::uint64_t kSumsOfPads = 1885;  // terms that are pads unless they are evaluated at once
+  for (std::uint64_t i = 0; i <= count; ++i) {
+    const std::uint64_t seed = i == 0 ? kSumsOfPads : i;
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const Differentiable f(seed);
     if (!f.suits()) continue;

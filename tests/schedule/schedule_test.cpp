@@ -1,5 +1,6 @@
 // Which form a region takes, and which norms are refused.
 #include "schedule/schedule.h"
+#include "schedule/variants.h"
 
 #include <gtest/gtest.h>
 
@@ -272,6 +273,22 @@ TEST(StrictSchedule, WhatDependsOnAReductionInChunksIsAKernelOfItsOwn) {
   EXPECT_FALSE(refuse_norm(1000, 16385, false, t).empty());
   EXPECT_TRUE(refuse_norm(100000, 1024, true, t).empty());
   EXPECT_FALSE(refuse_norm(100000, 1025, true, t).empty());
+}
+
+TEST(Schedule, NoVariantOfAScanHasMoreLanesThanTheVmCombines) {
+  const Target t = target();
+  const Facts::Axis axes[] = {{4096, true}};
+  Facts f;
+  f.axes = axes;
+  f.scans = true;
+  f.widest_bytes = 1;
+  Schedule s;
+  s.form = Form::Rows;
+  s.lanes = 64;
+  EXPECT_FALSE(varied(FusionVariant::MoreLanes, f, t, s));
+  s.lanes = 32;
+  ASSERT_TRUE(varied(FusionVariant::MoreLanes, f, t, s));
+  EXPECT_EQ(varied(FusionVariant::MoreLanes, f, t, s)->lanes, 64);
 }
 
 }  // namespace
