@@ -92,13 +92,13 @@ class FunctionEmitter {
   Value* lanes_below(Value* count);
 
   // ---- conditions
-  /// A predicate as what differs between lanes and what is equal on all of them; either may be missing.
+  /// A predicate that differs between lanes, or one bit for all of them. One of both, taken apart, read zeros
+  /// in program 895001323 of the fuzzer.
   struct Condition {
     ExprId lanes = kNoExpr;
     Value* bit = nullptr;
   };
   std::optional<ExprId> lanes_part(ExprId predicate);
-  Value* uniform_part(ExprId predicate);
   Condition condition_of(ExprId predicate);
   Value* any_of(const Condition& on, Value* lanes);
   Value* arm(llvm::function_ref<Value*()> value);
@@ -121,6 +121,7 @@ class FunctionEmitter {
     llvm::SmallVector<Value*, 4> order;  // of the elements in them, a register's lanes each
     Value* masks[2];                     // of the elements up to the last
     Value *any, *second;                 // whether there is an element, and one in the second register
+    bool asked = false;                  // the open loop's versions depend on how many registers it fits into
   };
   /// How many registers every window of the loop at hand is known to fit into.
   enum class Reach : std::uint8_t { One, Two, Unknown };
@@ -151,7 +152,7 @@ class FunctionEmitter {
   Value* permuted(const Window& w, Value* const (&halves)[2], DType type);
   Value* known_window_load(const ExprNode& n, const LaneSplit& split, const Window& w, Value* bit);
   bool takes_window(const ExprNode& n, const LaneSplit& split, ExprId predicate);
-  const Window& window_of(const ExprNode& n, const LaneSplit& split, ExprId predicate);
+  Window& window_of(const ExprNode& n, const LaneSplit& split, ExprId predicate);
   Value* window_load(const ExprNode& n, const LaneSplit& split, const Condition& on, Value* mask);
 
   // ---- guards (llvm_guards.cpp)

@@ -126,7 +126,9 @@ Value* FunctionEmitter::uniform_mask(Value* bit) {
 /// The part of a predicate that differs between lanes and does not change in the inner loop, or kNoExpr.
 /// Nothing where another part differs that the inner loop changes, unless it is uniform.
 std::optional<ExprId> FunctionEmitter::lanes_part(ExprId e) {
-  if (e == kNoExpr || !at_.varying(e)) return kNoExpr;
+  if (e == kNoExpr) return kNoExpr;
+  // In the body without masks an expression that is made there is no bit, though it is equal on all lanes.
+  if (!at_.varying(e)) return examines_ || uniform(e) ? std::optional(kNoExpr) : std::nullopt;
   if (at_.depth_of(e) <= at_.lanes_depth()) return e;
   const ExprNode n = pool_[e];
   if (examines_ ? inner_guard(e, n).has_value() : uniform(e) != nullptr) return kNoExpr;
@@ -137,22 +139,10 @@ std::optional<ExprId> FunctionEmitter::lanes_part(ExprId e) {
   return (E{&pool_, *a} & E{&pool_, *b}).id;
 }
 
-/// The rest of it, which is equal on all lanes; null where there is none. Pre: lanes_part(e).
-Value* FunctionEmitter::uniform_part(ExprId e) {
-  if (Value* bit = uniform(e)) return bit;
-  if (at_.depth_of(e) <= at_.lanes_depth()) return nullptr;
-  const ExprNode n = pool_[e];
-  Value *a = uniform_part(n.a), *b = uniform_part(n.b);
-  return combine(a, b);
-}
-
 FunctionEmitter::Condition FunctionEmitter::condition_of(ExprId e) {
   if (e == kNoExpr) return {};
   if (Value* bit = uniform(e)) return {kNoExpr, bit};
-  const std::optional<ExprId> lanes = lanes_part(e);
-  sync();
-  if (!lanes) return {e, nullptr};
-  return {*lanes, *lanes == e ? nullptr : uniform_part(e)};
+  return {e, nullptr};
 }
 
 /// Whether a condition holds on any lane; null: it always does. `lanes`: the values of its part that differs.

@@ -83,9 +83,9 @@ bool FunctionEmitter::takes_window(const ExprNode& n, const LaneSplit& split, Ex
          (predicate == kNoExpr || known_before(predicate));
 }
 
-const FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const LaneSplit& split,
-                                                          ExprId predicate) {
-  for (const Window& w : windows_)
+FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const LaneSplit& split,
+                                                    ExprId predicate) {
+  for (Window& w : windows_)
     if (w.lanes == split.lanes.id && w.predicate == predicate && size_of(w.type) == size_of(n.type)) return w;
   Value* offsets = vector(split.lanes.id);
   Value* on = predicate == kNoExpr ? nullptr : vector(predicate);
@@ -190,7 +190,7 @@ Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, c
     if (predicate) out = b_.CreateSelect(predicate, out, llvm::Constant::getNullValue(out->getType()));
     return b_.CreateBitCast(out, vec(t));
   };
-  if (reach_ != Reach::Unknown) return where_on(known_window_load(n, split, w, on.bit));
+  if (reach_ != Reach::Unknown && w.asked) return where_on(known_window_load(n, split, w, on.bit));
   Value *offsets = vector(split.lanes.id), *base = b_.CreateGEP(t, buffers_[n.imm], scalar(split.base.id));
   const auto from_window = [&]() -> Value* {
     llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(8 * size));
@@ -244,7 +244,8 @@ void FunctionEmitter::examine(const LoopDecl& l, InnerLoop& found) {
     if (n.prim == Prim::Load && at_.depth_of(e) > at_.lanes_depth() && target_.avx512) {
       const std::optional<std::int64_t> stride = kernel::known(at_.lane_stride(n.a));
       const std::optional<ExprId> predicate = lanes_part(n.b);
-      if (predicate && (!stride || (*stride != 0 && std::abs(*stride) != 1)))
+      const bool whole = predicate && (*predicate == kNoExpr || *predicate == n.b);
+      if (whole && (!stride || (*stride != 0 && std::abs(*stride) != 1)))
         if (const auto split = lane_split(n.a); split && takes_window(n, *split, *predicate))
           found.windows.push_back({e, *predicate, *split});
     }
@@ -343,8 +344,10 @@ bool FunctionEmitter::inner_loop(const LoopDecl& l) {
   if (found.windows.empty() && found.guards.empty()) return false;
   for (InnerGuard& g : found.guards) find_reach(g);
   Value *one = b_.getTrue(), *two = b_.getTrue(), *end = scalar(l.extent);
+  for (Window& w : windows_) w.asked = false;
   for (const WindowedLoad& load : found.windows) {
-    const Window& w = window_of(pool_[load.load], load.split, load.predicate);
+    Window& w = window_of(pool_[load.load], load.split, load.predicate);
+    w.asked = true;
     one = b_.CreateAnd(one, b_.CreateNot(w.second));
     two = b_.CreateAnd(two, w.fits);
   }
