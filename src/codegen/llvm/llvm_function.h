@@ -92,14 +92,16 @@ class FunctionEmitter {
   Value* lanes_below(Value* count);
 
   // ---- conditions
-  /// A predicate that differs between lanes, or one bit for all of them. One of both, taken apart, read zeros
-  /// in program 895001323 of the fuzzer.
+  /// A predicate as what differs between lanes and what is equal on all of them; either may be missing. The
+  /// bits are joined where they are used: a load may be placed outside the loop that asks for it.
   struct Condition {
     ExprId lanes = kNoExpr;
-    Value* bit = nullptr;
+    llvm::SmallVector<Value*, 4> bits;
   };
   std::optional<ExprId> lanes_part(ExprId predicate);
+  void add_bits(ExprId predicate, Condition& to);
   Condition condition_of(ExprId predicate);
+  Value* bit_of(const Condition& on);
   Value* any_of(const Condition& on, Value* lanes);
   Value* arm(llvm::function_ref<Value*()> value);
   int loads_below(ExprId e, int& cost);

@@ -139,15 +139,35 @@ std::optional<ExprId> FunctionEmitter::lanes_part(ExprId e) {
   return (E{&pool_, *a} & E{&pool_, *b}).id;
 }
 
+/// The rest of it, which is equal on all lanes. Pre: lanes_part(e).
+void FunctionEmitter::add_bits(ExprId e, Condition& to) {
+  if (Value* bit = uniform(e)) return to.bits.push_back(bit);
+  if (at_.depth_of(e) <= at_.lanes_depth()) return;
+  const ExprNode n = pool_[e];
+  add_bits(n.a, to);
+  add_bits(n.b, to);
+}
+
 FunctionEmitter::Condition FunctionEmitter::condition_of(ExprId e) {
   if (e == kNoExpr) return {};
-  if (Value* bit = uniform(e)) return {kNoExpr, bit};
-  return {e, nullptr};
+  if (Value* bit = uniform(e)) return {kNoExpr, {bit}};
+  const std::optional<ExprId> lanes = lanes_part(e);
+  sync();
+  Condition on{lanes.value_or(e), {}};
+  if (lanes && *lanes != e) add_bits(e, on);
+  return on;
+}
+
+/// What is equal on all lanes as one bit, made here; null: it always holds.
+Value* FunctionEmitter::bit_of(const Condition& on) {
+  Value* all = nullptr;
+  for (Value* bit : on.bits) all = combine(all, bit);
+  return all;
 }
 
 /// Whether a condition holds on any lane; null: it always does. `lanes`: the values of its part that differs.
 Value* FunctionEmitter::any_of(const Condition& on, Value* lanes) {
-  return combine(lanes ? any_lane(on.lanes, lanes) : nullptr, on.bit);
+  return combine(lanes ? any_lane(on.lanes, lanes) : nullptr, bit_of(on));
 }
 
 /// The address of adjacent elements that a load, or a choice between loads of one type, reads in the body

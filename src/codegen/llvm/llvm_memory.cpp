@@ -146,7 +146,8 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   const bool backwards = kernel::known(stride) == -1, contiguous = kernel::known(stride) == 1 || backwards;
   const auto lanes_on = [&] {
     Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
-    return on.bit && !contiguous ? combine(mask, uniform_mask(on.bit)) : mask;
+    Value* bit = contiguous ? nullptr : bit_of(on);
+    return bit ? combine(mask, uniform_mask(bit)) : mask;
   };
   if (!contiguous && kernel::known(stride) != 0 && at_.depth_of(e) > at_.lanes_depth())
     if (const auto split = lane_split(n.a)) {

@@ -190,12 +190,12 @@ Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, c
     if (predicate) out = b_.CreateSelect(predicate, out, llvm::Constant::getNullValue(out->getType()));
     return b_.CreateBitCast(out, vec(t));
   };
-  if (reach_ != Reach::Unknown && w.asked) return where_on(known_window_load(n, split, w, on.bit));
+  if (reach_ != Reach::Unknown && w.asked) return where_on(known_window_load(n, split, w, bit_of(on)));
   Value *offsets = vector(split.lanes.id), *base = b_.CreateGEP(t, buffers_[n.imm], scalar(split.base.id));
   const auto from_window = [&]() -> Value* {
     llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(8 * size));
     llvm::Type* whole = vec_of(bits, static_cast<int>(register_elements));
-    Value* at = b_.CreateSelect(combine(w.any, on.bit), b_.CreateGEP(t, base, w.first), zero_memory());
+    Value* at = b_.CreateSelect(combine(w.any, bit_of(on)), b_.CreateGEP(t, base, w.first), zero_memory());
     // Beyond the buffer even a load of no lanes takes long.
     Value* next = b_.CreateConstGEP1_64(bits, at, static_cast<std::uint64_t>(register_elements));
     next = b_.CreateSelect(w.second, next, zero_memory());
@@ -244,8 +244,7 @@ void FunctionEmitter::examine(const LoopDecl& l, InnerLoop& found) {
     if (n.prim == Prim::Load && at_.depth_of(e) > at_.lanes_depth() && target_.avx512) {
       const std::optional<std::int64_t> stride = kernel::known(at_.lane_stride(n.a));
       const std::optional<ExprId> predicate = lanes_part(n.b);
-      const bool whole = predicate && (*predicate == kNoExpr || *predicate == n.b);
-      if (whole && (!stride || (*stride != 0 && std::abs(*stride) != 1)))
+      if (predicate && (!stride || (*stride != 0 && std::abs(*stride) != 1)))
         if (const auto split = lane_split(n.a); split && takes_window(n, *split, *predicate))
           found.windows.push_back({e, *predicate, *split});
     }

@@ -78,18 +78,11 @@ std::unique_ptr<llvm::Module> build(const kernel::Kernel& kernel, const std::str
     f.addFnAttr("target-cpu", target.llvm_cpu);
     f.addFnAttr("target-features", target.features);
   }
-#ifndef NDEBUG
-  const bool verify_module = true;
-#else
-  const bool verify_module = false;
-#endif
-  if (verify_module) {
-    std::string log;
-    llvm::raw_string_ostream out(log);
-    if (llvm::verifyModule(*module, &out)) {
-      module->print(out, nullptr);
-      throw CompileError("[compile] " + kernel.label + ": LLVM refuses the module: " + log);
-    }
+  std::string log;
+  llvm::raw_string_ostream out(log);
+  if (llvm::verifyModule(*module, &out)) {
+    module->print(out, nullptr);
+    throw CompileError("[compile] " + kernel.label + ": LLVM refuses the module: " + log);
   }
   return module;
 }
