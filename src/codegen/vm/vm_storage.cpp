@@ -127,11 +127,29 @@ class Lives {
   std::vector<int> loop_of_;
 };
 
+bool writes_memory(const VmInstr& i) {
+  return i.op == VmOp::Store || i.op == VmOp::StoreStrided || i.op == VmOp::StoreScalar ||
+         i.op == VmOp::Scatter || i.op == VmOp::Aim;
+}
+
+/// A result may take the memory of an argument. So a value that is needed behind a store may not stay where it
+/// was loaded from.
+void copy_what_outlives_stores(std::vector<VmInstr>& code, const Lives& lives) {
+  std::vector<int> writes;  // ascending
+  for (std::size_t at = 0; at < code.size(); ++at)
+    if (writes_memory(code[at])) writes.push_back(static_cast<int>(at));
+  for (std::size_t at = 0; at < code.size(); ++at) {
+    if (code[at].op != VmOp::Load) continue;
+    const auto next = std::upper_bound(writes.begin(), writes.end(), static_cast<int>(at));
+    if (next != writes.end() && *next < lives[code[at].out].last) code[at].op = VmOp::LoadCopy;
+  }
+}
+
 /// Shares places among blocks. Offsets and the width are in bytes a lane.
 class BlockPlaces {
  public:
-  BlockPlaces(const std::vector<VmInstr>& code, const std::vector<VmLife>& values)
-      : values_(values), lives_(code, values.size()), place_(values.size(), -1) {
+  BlockPlaces(const std::vector<VmInstr>& code, const Lives& lives, const std::vector<VmLife>& values)
+      : values_(values), lives_(lives), place_(values.size(), -1) {
     for (std::size_t at = 0; at < code.size(); ++at) visit(code[at], static_cast<int>(at));
   }
   std::int64_t width() const { return width_; }
@@ -178,7 +196,7 @@ class BlockPlaces {
   }
 
   const std::vector<VmLife>& values_;
-  Lives lives_;
+  const Lives& lives_;
   std::vector<std::int64_t> place_;
   std::vector<std::uint32_t> open_;
   std::vector<std::int64_t> free_[9];  // by element size
@@ -194,7 +212,9 @@ std::int64_t block_of(std::int64_t width, std::int64_t lanes) {
 }  // namespace
 
 void assign_storage(VmSection& s, const std::vector<VmLife>& values, std::int64_t lanes) {
-  const BlockPlaces places(s.code, values);
+  const Lives lives(s.code, values.size());
+  copy_what_outlives_stores(s.code, lives);
+  const BlockPlaces places(s.code, lives, values);
   s.block = block_of(places.width(), lanes);
   std::int64_t at = 0;
   const auto take = [&](std::int64_t bytes) {
