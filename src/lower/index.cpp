@@ -241,4 +241,24 @@ void IndexSpace::delinearize(const Index& linear, std::span<const std::int64_t> 
   }
 }
 
+Coords IndexSpace::reshaped(std::span<const Index> coords, std::span<const std::int64_t> from,
+                            std::span<const std::int64_t> to) {
+  Coords out, part;
+  const auto is_empty = [](std::int64_t extent) { return extent == 0; };
+  if (std::ranges::any_of(from, is_empty)) {
+    delinearize(linearize(coords, from), to, out);
+    return out;
+  }
+  std::size_t i = 0, j = 0;
+  while (i < from.size() || j < to.size()) {
+    const std::size_t i0 = i, j0 = j;
+    std::int64_t a = i < from.size() ? from[i++] : 1, b = j < to.size() ? to[j++] : 1;
+    while (a != b) a < b ? a *= from[i++] : b *= to[j++];
+    const auto here = from.subspan(i0, i - i0), there = to.subspan(j0, j - j0);
+    delinearize(linearize(coords.subspan(i0, i - i0), here), there, part);
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
+}
+
 }  // namespace kiln::lower

@@ -112,6 +112,10 @@ class IndexSpace {
   Index linearize(std::span<const Index> coords, std::span<const std::int64_t> dims);
   /// Coordinates of position `linear` in a tensor of these extents.
   void delinearize(const Index& linear, std::span<const std::int64_t> dims, Coords& out);
+  /// The same point in other extents. Axes whose extents multiply to the same number are taken together, and
+  /// no more: what a guard keeps inside an axis stays affine, although its range is not known to.
+  Coords reshaped(std::span<const Index> coords, std::span<const std::int64_t> from,
+                  std::span<const std::int64_t> to);
 
  private:
   /// Atoms share what they are made of: each is looked into once.

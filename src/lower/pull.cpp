@@ -305,7 +305,7 @@ class Puller {
         for (int level = 0; level < static_cast<int>(points_.size()); ++level)
           if (n.numel == points_[static_cast<std::size_t>(level)] && at == base_coords(n.dims, level))
             return base_coords(in.dims, level);
-        s.delinearize(s.linearize(coords_[at], n.dims), in.dims, c);
+        c = s.reshaped(coords_[at], n.dims, in.dims);
         break;
       case Op::arrange: return at;
       case Op::slice_at: {
