@@ -2,6 +2,8 @@
 #include "plan/recompute.h"
 
 #include <algorithm>
+#include <map>
+#include <span>
 #include <unordered_set>
 
 namespace kiln::plan {
@@ -13,6 +15,7 @@ using ir::OpKind;
 
 constexpr float kMostCost = 6;                    // primitives a point
 constexpr std::int64_t kLeastElements = 1 << 16;  // below, launches are all that counts
+constexpr std::size_t kMostSteps = 12;            // from a result to a value that it is made of
 constexpr std::int64_t kMuchSmaller = 8;  // times: a result that costs little to store, and to read again
 
 std::int64_t bytes_of(const GraphNode& n) { return n.numel * size_of(n.dtype); }
@@ -40,10 +43,10 @@ class Operands {
     return found;
   }
 
-  /// What a node is made of by maps and affine views that take few primitives, down to memory and to results
-  /// that are much smaller; false where it is made otherwise. `maps`: itself and the maps.
-  bool below(NodeId id, const schedule::Target& target, std::vector<NodeId>& found,
-             std::vector<NodeId>& maps) const {
+  /// What a node is made of by maps and affine views that take few primitives, down to memory, to results
+  /// that are much smaller, and to `pivot`; false where it is made otherwise. `maps`: itself and the maps.
+  bool below(NodeId id, const schedule::Target& target, std::vector<NodeId>& found, std::vector<NodeId>& maps,
+             NodeId pivot = ir::kNoNode) const {
     std::unordered_set<NodeId> seen;
     std::vector<NodeId> stack{id};
     float cost = 0;
@@ -51,7 +54,7 @@ class Operands {
       const NodeId at = stack.back();
       stack.pop_back();
       if (!seen.insert(at).second) continue;
-      if (at != id && regions_.stored[at]) {
+      if (at == pivot || (at != id && regions_.stored[at])) {
         found.push_back(at);
         continue;
       }
@@ -105,6 +108,117 @@ std::vector<bool> shown(const Graph& g) {
   return out;
 }
 
+/// Results of regions that their readers may make again: alone, or several of one region that are all made of
+/// one value, which is then stored instead of them.
+class Again {
+ public:
+  Again(const Graph& g, const Regions& regions, const schedule::Target& target)
+      : g_(g),
+        regions_(regions),
+        operands_(g, regions),
+        t_(target),
+        reads_(reads_of(g, regions)),
+        readers_(g.size()),
+        kept_(shown(g)) {
+    for (std::uint32_t r = 0; r < regions.regions.size(); ++r)
+      for (const NodeId n : reads_[r]) readers_[n].push_back(r);
+  }
+
+  std::vector<bool> run() {
+    for (const Region& r : regions_.regions) {
+      if (r.kind != Region::Kind::Fused) continue;
+      std::vector<NodeId> results;
+      for (const NodeId x : r.outputs)
+        if (may_be_made_again(x) && !take({&x, 1}, ir::kNoNode)) results.push_back(x);
+      if (results.size() > 1) take_together(r, results);
+    }
+    return std::move(again_);
+  }
+
+ private:
+  bool may_be_made_again(NodeId x) const {
+    const OpKind kind = ir::info(g_[x].op).kind;
+    return !kept_[x] && g_[x].numel >= kLeastElements && !readers_[x].empty() &&
+           (kind == OpKind::Elementwise || kind == OpKind::Cast) &&
+           std::ranges::all_of(
+               readers_[x], [&](std::uint32_t s) { return regions_.regions[s].kind == Region::Kind::Fused; });
+  }
+
+  /// Marks what the results are made of, down to `pivot`, if that saves traffic.
+  bool take(std::span<const NodeId> results, NodeId pivot) {
+    std::vector<NodeId> made_of, maps;
+    std::vector<std::uint32_t> readers;
+    std::int64_t saved = 0;
+    for (const NodeId x : results) {
+      if (!operands_.below(x, t_, made_of, maps, pivot)) return false;
+      readers.insert(readers.end(), readers_[x].begin(), readers_[x].end());
+      saved += bytes_of(g_[x]) * (1 + static_cast<std::int64_t>(readers_[x].size()));
+    }
+    if (made_of.empty()) return false;
+    for (auto* const list : {&made_of, &maps}) sort_once(*list);
+    sort_once(readers);
+    for (const NodeId o : made_of) {
+      if (!regions_.stored[o]) saved -= bytes_of(g_[o]);
+      for (const std::uint32_t s : readers)
+        if (!std::binary_search(reads_[s].begin(), reads_[s].end(), o)) saved -= bytes_of(g_[o]);
+    }
+    if (saved <= 0) return false;
+    again_.resize(g_.size());
+    for (const NodeId m : maps) again_[m] = true;
+    return true;
+  }
+
+  template <class T>
+  static void sort_once(std::vector<T>& list) {
+    std::ranges::sort(list);
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
+
+  /// By every value of the region that two results or more are made of; that of most results comes first.
+  void take_together(const Region& r, const std::vector<NodeId>& results) {
+    std::map<NodeId, std::vector<NodeId>> by_pivot;
+    for (const NodeId x : results)
+      for (const NodeId p : values_below(r, x)) by_pivot[p].push_back(x);
+    std::vector<NodeId> pivots;
+    for (const auto& [p, of] : by_pivot)
+      if (of.size() > 1) pivots.push_back(p);
+    std::ranges::stable_sort(pivots, {},
+                             [&](NodeId p) { return -static_cast<std::int64_t>(by_pivot[p].size()); });
+    std::unordered_set<NodeId> taken;
+    for (const NodeId p : pivots) {
+      const std::vector<NodeId>& of = by_pivot[p];
+      if (std::ranges::any_of(of, [&](NodeId x) { return taken.contains(x); })) continue;
+      if (take(of, p)) taken.insert(of.begin(), of.end());
+    }
+  }
+
+  /// Values of the region that `x` is made of in a few steps, none of which is stored.
+  std::vector<NodeId> values_below(const Region& r, NodeId x) const {
+    std::vector<NodeId> found, stack{x};
+    std::unordered_set<NodeId> seen;
+    while (!stack.empty() && seen.size() < kMostSteps) {
+      const NodeId at = stack.back();
+      stack.pop_back();
+      if (!seen.insert(at).second || (at != x && regions_.stored[at])) continue;
+      if (!ir::is_view(g_[at].op)) {
+        if (!std::binary_search(r.nodes.begin(), r.nodes.end(), at)) continue;
+        if (at != x) found.push_back(at);
+      }
+      stack.insert(stack.end(), g_[at].in.begin(), g_[at].in.end());
+    }
+    return found;
+  }
+
+  const Graph& g_;
+  const Regions& regions_;
+  const Operands operands_;
+  const schedule::Target& t_;
+  const std::vector<std::vector<NodeId>> reads_;     // by region
+  std::vector<std::vector<std::uint32_t>> readers_;  // by node: regions
+  const std::vector<bool> kept_;
+  std::vector<bool> again_;
+};
+
 }  // namespace
 
 std::vector<std::vector<NodeId>> reads_of(const Graph& g, const Regions& regions) {
@@ -115,37 +229,7 @@ std::vector<std::vector<NodeId>> reads_of(const Graph& g, const Regions& regions
 }
 
 std::vector<bool> worth_recomputing(const Graph& g, const Regions& regions, const schedule::Target& target) {
-  const Operands operands(g, regions);
-  const std::vector<std::vector<NodeId>> reads = reads_of(g, regions);
-  std::vector<std::vector<std::uint32_t>> readers(g.size());
-  for (std::uint32_t r = 0; r < regions.regions.size(); ++r)
-    for (const NodeId n : reads[r]) readers[n].push_back(r);
-  const std::vector<bool> kept = shown(g);
-  std::vector<bool> again;
-  for (const Region& r : regions.regions) {
-    if (r.kind != Region::Kind::Fused) continue;
-    for (const NodeId x : r.outputs) {
-      const OpKind kind = ir::info(g[x].op).kind;
-      if (kept[x] || g[x].numel < kLeastElements || readers[x].empty()) continue;
-      if (kind != OpKind::Elementwise && kind != OpKind::Cast) continue;
-      std::vector<NodeId> made_of, maps;
-      if (!operands.below(x, target, made_of, maps) || made_of.empty()) continue;
-      std::int64_t saved = bytes_of(g[x]);
-      bool inside = true;
-      for (const NodeId o : made_of)
-        if (!regions.stored[o]) saved -= bytes_of(g[o]);
-      for (const std::uint32_t s : readers[x]) {
-        inside &= regions.regions[s].kind == Region::Kind::Fused;
-        saved += bytes_of(g[x]);
-        for (const NodeId o : made_of)
-          if (!std::binary_search(reads[s].begin(), reads[s].end(), o)) saved -= bytes_of(g[o]);
-      }
-      if (!inside || saved <= 0) continue;
-      again.resize(g.size());
-      for (const NodeId m : maps) again[m] = true;
-    }
-  }
-  return again;
+  return Again(g, regions, target).run();
 }
 
 double traffic_of(const Graph& g, const Regions& regions, const schedule::Target& target) {
