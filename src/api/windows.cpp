@@ -150,6 +150,54 @@ Tensor conv_channels_last(const Tensor& windows, const Tensor& weight, std::int6
   return permute_dims(sums, {1, 0, 2}).reshape(result);
 }
 
+constexpr std::int64_t kMostTerms = 32;  // of a sum that is written out
+
+/// Each channel of x, with its padding, has filters of its own: a sum of shifted maps. There is no product to
+/// win: a matrix of windows would have one row a channel. The last axes of the kernel are written out, over
+/// the others windows are summed.
+Tensor conv_by_channel(const Tensor& x, const Tensor& weight, const Layout& layout, const Shape& kernel,
+                       const Shape& stride, const Shape& dilation) {
+  const std::int64_t in = x.dim(layout.channels()), filters = weight.dim(0) / in;
+  const DType dtype = is_half(x.dtype()) ? DType::Float32 : x.dtype();
+  const auto summed = [&](const Tensor& t) { return t.dtype() == dtype ? t : t.astype(dtype); };
+  int outer = layout.axes;  // axes of the kernel that are not written out
+  std::int64_t terms = 1;
+  while (outer > 0 && terms * kernel[outer - 1] <= kMostTerms) terms *= kernel[--outer];
+  const auto first = [outer](const Shape& s) {
+    return Shape(std::span(s).first(static_cast<std::size_t>(outer)));
+  };
+  Tensor windows = x;
+  if (outer > 0)
+    windows =
+        sliding_window(x, first(kernel), axes_from(layout.first(), outer), first(stride), first(dilation));
+  Shape of_filter = {in, filters};
+  if (!layout.last) of_filter.resize(2 + layout.axes, 1);
+  for (int i = 0; i < outer; ++i) of_filter.push_back(kernel[i]);
+  const Tensor filter = summed(weight.reshape({in, filters, elements_of_one(weight) / terms, terms}));
+  Tensor sums;
+  for (std::int64_t term = 0; term < terms; ++term) {
+    Tensor map = windows;
+    std::int64_t rest = term;
+    for (int i = layout.axes - 1; i >= outer; rest /= kernel[i--]) {
+      const int axis = layout.first() + i;
+      const std::int64_t begin = rest % kernel[i] * dilation[i], span = (kernel[i] - 1) * dilation[i];
+      map = along(map, axis, Slice(begin, begin + x.dim(axis) - span, stride[i]));
+    }
+    const Tensor of_term = filter(slice::all(), slice::all(), slice::all(), term).reshape(of_filter);
+    const Tensor product = expand_dims(summed(map), layout.channels() + 1) * of_term;
+    sums = sums.valid() ? sums + product : product;
+  }
+  const int rank = 3 + layout.axes;  // without axes of windows, with one of filters
+  if (outer > 0) sums = sum(sums, Axes(axes_from(rank, outer)));
+  Shape result;
+  for (int i = 0; i < rank; ++i) {
+    if (i == layout.channels()) continue;
+    result.push_back(i == layout.channels() + 1 ? in * filters : sums.dim(i));
+  }
+  const Tensor out = sums.reshape(result);
+  return dtype == x.dtype() ? out : out.astype(x.dtype());
+}
+
 /// Zeros between the elements of the axes from `first` on, so that they are `steps` apart.
 Tensor spread(const Tensor& x, int first, const Shape& steps) {
   Tensor out = x;
@@ -285,11 +333,17 @@ Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const Con
   for (int i = 0; i < layout.axes; ++i) kernel.push_back(weight.dim((layout.last ? 1 : 2) + i));
   const Tensor wide =
       padded(x, layout.first(), both_sides(entries("conv", "padding", options.padding, layout.axes, 0, 0)));
-  const Tensor windows = sliding_window(wide, kernel, axes_from(layout.first(), layout.axes),
-                                        entries("conv", "stride", options.stride, layout.axes, 1, 1),
-                                        entries("conv", "dilation", options.dilation, layout.axes, 1, 1));
-  return layout.with_bias(layout.last ? conv_channels_last(windows, weight, options.groups)
-                                      : conv_channels_first(windows, weight, options.groups),
+  const Shape stride = entries("conv", "stride", options.stride, layout.axes, 1, 1),
+              dilation = entries("conv", "dilation", options.dilation, layout.axes, 1, 1);
+  const Tensor windows =
+      sliding_window(wide, kernel, axes_from(layout.first(), layout.axes), stride, dilation);
+  // Where points are adjacent, larger kernels gain nothing.
+  const bool by_channel = options.groups == x.dim(layout.channels()) && options.groups > 1 &&
+                          !is_bool(x.dtype()) && weight.numel() > 0 &&
+                          (layout.last || elements_of_one(weight) <= kMostTerms);
+  return layout.with_bias(by_channel    ? conv_by_channel(wide, weight, layout, kernel, stride, dilation)
+                          : layout.last ? conv_channels_last(windows, weight, options.groups)
+                                        : conv_channels_first(windows, weight, options.groups),
                           bias);
 }
 

@@ -70,6 +70,42 @@ TEST(Layers, ConvolutionsWithChannelsLast) {
   EXPECT_EQ(layer(zeros({5, 9, 4})).shape().str(), "(5, 7, 6)");
 }
 
+/// A filter or several for each channel: beside convolutions of one channel each.
+TEST(Layers, ConvolutionsOfSingleChannels) {
+  struct Case {
+    Shape points, kernel;
+    nn::ConvOptions options;
+  };
+  const Case cases[] = {{{9}, {4}, {.stride = {2}, .padding = {3}}},
+                        {{7, 6}, {3, 2}, {.stride = {1, 2}, .padding = {1, 2}, .dilation = {2, 1}}},
+                        {{12, 12}, {7, 7}, {.padding = {3, 3}}},
+                        {{12, 10}, {9, 8}, {.padding = {2, 0}}},  // too many elements to be written out
+                        {{3, 5, 4}, {2, 3, 3}, {.padding = {0, 1, 1}}}};
+  for (const Case& c : cases)
+    for (const std::int64_t filters : {1, 2}) {
+      const std::int64_t channels = 3;
+      Shape of_x = {2, channels}, of_w = {channels * filters, 1};
+      for (const std::int64_t e : c.points) of_x.push_back(e);
+      for (const std::int64_t e : c.kernel) of_w.push_back(e);
+      for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Int32}) {
+        const Tensor x = (pattern(of_x) * 16).astype(dtype), w = (pattern(of_w, 5) * 16).astype(dtype);
+        std::vector<Tensor> alone;
+        for (std::int64_t g = 0; g < channels; ++g)
+          alone.push_back(nn::conv(x(slice::all(), slice::range(g, g + 1)),
+                                   w(slice::range(g * filters, (g + 1) * filters)), {}, c.options));
+        nn::ConvOptions options = c.options;
+        options.groups = channels;
+        const Tensor want = concat(alone, 1), got = nn::conv(x, w, {}, options);
+        EXPECT_EQ(got.dtype(), dtype);
+        EXPECT_EQ(got.shape().str(), want.shape().str());
+        EXPECT_TRUE(all(got == want).item<bool>()) << c.kernel.str() << filters << static_cast<int>(dtype);
+        options.channels_last = true;
+        EXPECT_TRUE(all(nn::conv(last(x), last(w), {}, options) == last(want)).item<bool>())
+            << c.kernel.str();
+      }
+    }
+}
+
 /// By the definition: every element of x adds its multiple of the kernel to the result.
 std::vector<double> transposed(const Tensor& x, const Tensor& w, const nn::ConvOptions& o, Shape shape) {
   const std::vector<double> a = x.to_vector<double>(), b = w.to_vector<double>();

@@ -272,7 +272,8 @@ class Contraction {
     o.groups = pick({1, 1, 2, 3});
     o.channels_last = chance(40);
     const bool transposed = chance(30);
-    const std::int64_t in = o.groups * extent(o.groups > 1 ? 4 : 20), out = o.groups * extent(20);
+    const std::int64_t in = o.groups * (chance(25) ? 1 : extent(o.groups > 1 ? 4 : 20)),
+                       out = o.groups * extent(20);
     Shape points, kernel, behind;
     std::int64_t room = std::max<std::int64_t>(4, kMostTerms / (in * out / o.groups * 30));
     for (int i = 0; i < axes; ++i) {

@@ -132,8 +132,8 @@ bool writes_memory(const VmInstr& i) {
          i.op == VmOp::Scatter || i.op == VmOp::Aim;
 }
 
-/// A result may take the memory of an argument. So a value that is needed behind a store may not stay where it
-/// was loaded from.
+/// A result may take the memory of an argument. So a value that is needed behind a store may not stay where
+/// it was loaded from.
 void copy_what_outlives_stores(std::vector<VmInstr>& code, const Lives& lives) {
   std::vector<int> writes;  // ascending
   for (std::size_t at = 0; at < code.size(); ++at)
