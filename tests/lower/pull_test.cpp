@@ -63,5 +63,29 @@ TEST(Pull, APadWithStepsKnowsWhichPointsItHits) {
             (y.eval()(range(8, 3, -1)) - 1.0).to_vector<float>());
 }
 
+/// Coordinates that a guard keeps inside their axis are not divided by a reshape of other axes.
+TEST(Pull, AReshapeTakesFewAxesTogether) {
+  using lower::Index;
+  using lower::IndexSpace;
+  const std::int64_t axes[] = {6, 10, 12};
+  IndexSpace space(axes);
+  const auto same = [](const Index& x, const Index& y) { return x == y; };
+  const Index c = space.axis(0), y = space.add(space.axis(1), space.constant(-1)), x = space.axis(2);
+  const std::vector<Index> at{c, y, x};
+  const auto seen = [&](std::vector<std::int64_t> to) {
+    return space.reshaped(at, std::vector<std::int64_t>{6, 8, 12}, to);
+  };
+  const lower::Coords with_ones = seen({1, 6, 1, 8, 12, 1});
+  ASSERT_EQ(with_ones.size(), 6u);
+  EXPECT_TRUE(same(with_ones[1], c) && same(with_ones[3], y) && same(with_ones[4], x));
+  for (const std::size_t one : {0u, 2u, 5u}) EXPECT_TRUE(same(with_ones[one], space.constant(0)));
+  const lower::Coords split = seen({2, 3, 8, 12});
+  EXPECT_TRUE(same(split[2], y) && same(split[3], x));
+  EXPECT_TRUE(same(split[1], space.mod(c, 3)));
+  const lower::Coords joined = seen({48, 12});
+  EXPECT_TRUE(same(joined[0], space.add(space.mul(c, 8), y)) && same(joined[1], x));
+  EXPECT_TRUE(space.reshaped({}, {}, std::vector<std::int64_t>{1, 1}).size() == 2);
+}
+
 }  // namespace
 }  // namespace kiln

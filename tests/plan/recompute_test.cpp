@@ -67,6 +67,23 @@ TEST(Recompute, AnArrayLessAResultIsMadeOfTheResult) {
   EXPECT_FALSE(stored(b, x));
 }
 
+/// The value that several results are made of is stored instead of them.
+TEST(Recompute, SeveralMapsOfOneValueAreMadeOfIt) {
+  GraphBuilder b;
+  const GraphBuilder::Extents dims{512, 4096};
+  const NodeId x = b.leaf(DType::Float32, dims);
+  NodeId value = x;
+  for (int i = 0; i < 4; ++i) value = b.op(Op::sin, {value});
+  std::vector<NodeId> maps;
+  for (int k = 0; k < 3; ++k) {
+    const NodeId weight = b.broadcast(b.leaf(DType::Float32, {1, 4096}), dims);
+    maps.push_back(b.op(Op::multiply, {value, weight}));
+    b.root(b.reduce(Op::reduce_max, maps.back(), 1));
+  }
+  b.root(b.reduce(Op::reduce_sum, value, 2));
+  for (const NodeId m : maps) EXPECT_FALSE(stored(b, m));
+}
+
 TEST(Recompute, WhatTakesLongOrReadsMoreIsStored) {
   GraphBuilder dear, wide;
   NodeId x = dear.leaf(DType::Float32, {512, 4096});
