@@ -28,6 +28,15 @@ def run(chosen, options):
         int32 = staticmethod(lambda x: x.astype(jnp.int32))
         repeat = staticmethod(lambda n, step, state: jax.lax.fori_loop(0, n, lambda _, s: step(s), state))
         gelu = staticmethod(lambda x: jax.nn.gelu(x, approximate=False))
+        relu6 = staticmethod(jax.nn.relu6)
+        conv = staticmethod(lambda x, weight, groups: jax.lax.conv_general_dilated(
+            x, weight, (1, 1), "SAME", dimension_numbers=("NCHW", "OIHW", "NCHW"), feature_group_count=groups))
+
+        @staticmethod
+        def batch_norm(x, mean, var, weight, bias):
+            scale, shift, mean, bias = (v.reshape(-1, 1, 1) for v in (jax.lax.rsqrt(var + 1e-5), weight, mean, bias))
+            return (x - mean) * scale * shift + bias
+
         f32 = staticmethod(lambda x: x.astype(jnp.float32))
         bf16 = staticmethod(lambda x: x.astype(jnp.bfloat16))
 

@@ -50,6 +50,12 @@ def run(chosen, options):
         f32 = staticmethod(lambda x: x.to(torch.float32))
         bf16 = staticmethod(lambda x: x.to(torch.bfloat16))
 
+        relu6 = staticmethod(torch.nn.functional.relu6)
+        conv = staticmethod(lambda x, weight, groups: torch.nn.functional.conv2d(
+            x, weight, padding=weight.shape[-1] // 2, groups=groups))
+        batch_norm = staticmethod(lambda x, mean, var, weight, bias: torch.nn.functional.batch_norm(
+            x, mean, var, weight, bias, eps=1e-5))
+
         @staticmethod
         def repeat(n, step, state):  # torch.compile unrolls it into one kernel
             for _ in range(n):

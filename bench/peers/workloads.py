@@ -138,6 +138,40 @@ def transposed(m, x):
     return x.T + 1
 
 
+def mobilenet_block(m, x, *layers):
+    """Three convolutions with a batch norm each, of which the second has a filter for each channel."""
+    y = x
+    for i, last in enumerate((False, False, True)):
+        weight, *norm = layers[5 * i : 5 * i + 5]
+        y = m.batch_norm(m.conv(y, weight, y.shape[1] // weight.shape[1]), *norm)
+        y = y if last else m.relu6(y)
+    return x + y
+
+
+def resnet_block(m, x, *layers):
+    y = m.relu(m.batch_norm(m.conv(x, layers[0], 1), *layers[1:5]))
+    return m.relu(x + m.batch_norm(m.conv(y, layers[5], 1), *layers[6:10]))
+
+
+def convolution(out, each, kernel):
+    """Weights, and mean, variance, weight and bias of a batch norm."""
+    most = (each * kernel * kernel) ** -0.5
+    norm = [((out,), low, high) for low, high in ((-0.5, 0.5), (0.5, 1.5), (0.5, 1.5), (-0.5, 0.5))]
+    return [((out, each, kernel, kernel), -most, most)] + norm
+
+
+def convolutions():
+    """The rows of kiln bench."""
+    rows = []
+    for n in (1, 8):
+        layers = convolution(144, 24, 1) + convolution(144, 1, 3) + convolution(24, 144, 1)
+        rows.append((f"mobilenet_block_f32_{n}x24x56x56", [((n, 24, 56, 56), -1, 1)] + layers, mobilenet_block))
+    for n in (1, 8):
+        layers = convolution(64, 64, 3) * 2
+        rows.append((f"resnet_block_f32_{n}x64x56x56", [((n, 64, 56, 56), -1, 1)] + layers, resnet_block))
+    return rows
+
+
 def attention(mask):
     """Two products with a mask and a softmax between them, in float32."""
 
@@ -167,6 +201,14 @@ def attentions(sizes, shape, kind, masks):
     return [("attention" + (f"_{mask}" if mask else "") + f"_{short}_{sizes}", inputs, attention(mask)) for mask in masks]
 
 
+def few_rows(rows, batch, heads, length, depth, kind):
+    """Rows of new tokens against all that came before."""
+    short = "bf16" if kind == "bfloat16" else "f32"
+    name = f"attention_{rows}row{'s' if rows > 1 else ''}_{short}_{batch}x{heads}x{length}x{depth}"
+    past = (batch, heads, length, depth)
+    return (name, [((batch, heads, rows, depth), -2, 2, kind), (past, -2, 2, kind), (past, -1, 1, kind)], attention(""))
+
+
 MASKS = ["causal", "alibi", "softcap", "window512"]
 SUM_COLUMNS = ("sum_columns_f32_16384x4096", [((16384, 4096), -1, 1)], sum_columns)
 TRANSPOSED = ("transpose_add_f32_8192", [((8192, 8192), -1, 1)], transposed)
@@ -185,6 +227,7 @@ CPU_WORKLOADS = [
     ("small_chain10_f32_1024", [((1024,), -2, 2)] * 2, chain10),
     ("small_scalar_chain_f32_16", [((16,), -1, 1)], scalar_chain),
 ] + attentions("1x8x1024x64", (1, 8, 1024, 64), "float32", [""] + MASKS) + [
+    few_rows(rows, 1, 8, 2048, 64, "float32") for rows in (1, 16)] + convolutions() + [
     (f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)]
 
 BF16 = "bfloat16"
@@ -209,7 +252,7 @@ GPU_WORKLOADS = [
     ("small_chain10_f32_1024", [((1024,), -2, 2)] * 2, chain10),
     ("small_mlp4_bf16_64x256",
      [((64, 256), -1, 1, BF16)] + [((256, 256), -0.1, 0.1, BF16), ((256,), -0.1, 0.1, BF16)] * 4, mlp4),
-] + attentions("4x32x4096x128", (4, 32, 4096, 128), BF16, MASKS) + [
+] + attentions("4x32x4096x128", (4, 32, 4096, 128), BF16, MASKS) + [few_rows(1, 4, 32, 8192, 128, BF16)] + [
     (f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)] + [
     (f"chain10_f32_{n}M", [((n * MI,), -2, 2)] * 2, chain10) for n in (1, 16)]
 

@@ -349,6 +349,12 @@ Why refuse_on_gpu(const Graph&, const Attention& a) {
   return {};
 }
 
+Why refuse_on_cpu(const Attention& a) {
+  if (a.rows > few_attention_rows.load(std::memory_order_relaxed) || 2 * a.rows > a.depth + a.width)
+    return {};
+  return because(FusionReason::CpuRows, a.rows);
+}
+
 std::vector<Attention> find_attentions(const Graph& graph, std::span<const PairSums> again,
                                        std::vector<Refusal>& refusals) {
   return Finder(graph, again, refusals).run();

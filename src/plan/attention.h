@@ -17,6 +17,7 @@
 
 #include "plan/pair_terms.h"
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -55,6 +56,11 @@ void each_memory(const Attention& a, const F& f) {
 
 /// Why the main loop of a GPU (attention_mma) cannot do an attention, or nothing.
 Why refuse_on_gpu(const Graph& graph, const Attention& a);
+/// A CPU's main loop packs keys and values, which pays with 100 rows and more; beyond this many, scores apart
+/// miss the second cache. Tests set it to 0.
+inline std::atomic<std::int64_t> few_attention_rows{48};
+/// Why a CPU's main loop is not wanted for an attention, or nothing.
+Why refuse_on_cpu(const Attention& a);
 
 struct PairSums;  // plan/pair_sums.h
 

@@ -41,7 +41,7 @@ void Fuser::find_tiled() {
     attentions_.clear();
     for (Attention& a : find_attentions(g_, sums, near_misses_)) {
       if (is_apart(a.scores)) continue;
-      Why why = t_.gpu ? refuse_on_gpu(g_, a) : Why();
+      Why why = t_.gpu ? refuse_on_gpu(g_, a) : refuse_on_cpu(a);
       if (why.empty())
         attentions_.push_back(std::make_shared<const Attention>(std::move(a)));
       else

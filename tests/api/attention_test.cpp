@@ -3,6 +3,7 @@
 #include "counted.h"
 #include "device/cuda/cuda_test.h"
 #include "engine/plan.h"
+#include "few_rows.h"
 
 #include <kiln/config.h>
 #include <kiln/kiln.h>
@@ -190,6 +191,7 @@ TEST(Attention, SpecialValues) {
 }
 
 TEST(Attention, Sizes) {
+  const test::MainLoopsForFewRows main_loops;
   const auto causal = [](const Sizes& s, DType dtype, double tolerance) {
     SCOPED_TRACE(::testing::Message() << s.batch << " " << s.heads << " " << s.rows << " " << s.columns << " "
                                       << s.depth << " " << s.width << " " << name(dtype));

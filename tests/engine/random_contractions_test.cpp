@@ -4,6 +4,7 @@
 //
 // KILN_TEST_CONTRACTIONS=N draws so many programs, KILN_TEST_FUZZ_SEED begins elsewhere; with
 // KILN_DEVICE=cuda they run on the device. A failure prints what was drawn.
+#include "few_rows.h"
 #include "modes.h"
 #include "support/check.h"
 
@@ -15,6 +16,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -416,6 +418,8 @@ TEST(RandomContractions, EqualTheInterpreter) {
   const std::uint64_t fallbacks = statistics().fallbacks;
   for (std::uint64_t seed = first; seed < first + count && !::testing::Test::HasFailure(); ++seed) {
     Contraction program(seed);
+    std::optional<test::MainLoopsForFewRows> main_loops;
+    if (seed % 2 == 0) main_loops.emplace();
     std::vector<Value> want;
     {
       const testing::ModeScope scope(Mode::Interpret);

@@ -4,6 +4,7 @@
 // KILN_TEST_ATTENTION_GRADIENTS=N draws so many random ones instead of the default number.
 #include "attention_scores.h"
 #include "counted.h"
+#include "few_rows.h"
 #include "grad/attention_gradients.h"
 #include "grad/differentiable.h"
 #include "modes.h"
@@ -146,6 +147,7 @@ TEST(AttentionGradient, Dropout) {
 }
 
 TEST(AttentionGradient, SizesAndDtypes) {
+  const test::MainLoopsForFewRows main_loops;
   const auto causal = [](const Sizes& s, DType dtype, double tolerance) {
     SCOPED_TRACE(::testing::Message() << s.batch << " " << s.heads << " " << s.rows << " " << s.columns << " "
                                       << s.depth << " " << s.width << " " << name(dtype));
@@ -409,6 +411,7 @@ class RandomAttention {
 };
 
 TEST(AttentionGradient, OfRandomAttentions) {
+  const test::MainLoopsForFewRows main_loops;
   const std::uint64_t count = testing::programs("KILN_TEST_ATTENTION_GRADIENTS", 30);
   int fused = 0;
   for (std::uint64_t seed = 1; seed <= count && !::testing::Test::HasFailure(); ++seed) {

@@ -196,6 +196,11 @@ const std::vector<Program>& programs() {
          const Tensor s = o.scores(), m = max(s, 1, true);
          return Results{matmul(exp(s - m) / sum(exp2(s - m), 1, true), o.v)};
        }},
+      {R::CpuRows, On::Cpu,
+       [] {
+         const Operands o;
+         return Results{nn::attention(data({4, 64}, DType::Float32, 1), o.k, o.v)};
+       }},
       {R::NoShift, On::Cpu,
        [] {
          const Operands o;

@@ -39,6 +39,8 @@ std::vector<Workload> digits_workloads();
 std::vector<Workload> attention_workloads(bool gpu);
 /// With its gradients.
 std::vector<Workload> attention_gradient_workloads(bool gpu);
+/// Blocks of convolutional networks.
+std::vector<Workload> convolution_workloads();
 /// Few rows against large weights.
 std::vector<Workload> decode_workloads();
 

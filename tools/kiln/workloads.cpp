@@ -404,6 +404,7 @@ std::vector<Workload> cpu_workloads() {
   for (Workload& w : digits_workloads()) out.push_back(std::move(w));
   for (Workload& w : attention_workloads(false)) out.push_back(std::move(w));
   for (Workload& w : attention_gradient_workloads(false)) out.push_back(std::move(w));
+  for (Workload& w : convolution_workloads()) out.push_back(std::move(w));
   for (const int ops : {2, 5, 20, 50}) out.push_back(chain(ops, 16 * kMi));
   out.push_back(chain(20, kMi));
   for (std::int64_t n = 16; n <= 64 * kMi; n *= 4)

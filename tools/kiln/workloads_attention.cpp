@@ -31,6 +31,7 @@ const char* name(Mask m) {
 
 struct Extents {
   std::int64_t batch, heads, length, depth;
+  std::int64_t rows = length;  // of q; fewer have no mask
 };
 
 Tensor masked(const Tensor& t, Mask mask, const Extents& e) {
@@ -54,7 +55,7 @@ Tensor masked(const Tensor& t, Mask mask, const Extents& e) {
 /// Row i of one head's result, in float64.
 std::vector<double> expected_row(const Values& q, const Values& k, const Values& v, Mask mask,
                                  const Extents& e, std::int64_t row) {
-  const std::int64_t i = row % e.length, number = row / e.length, head = number % e.heads, d = e.depth;
+  const std::int64_t i = row % e.rows, number = row / e.rows, head = number % e.heads, d = e.depth;
   std::vector<double> t, out(static_cast<std::size_t>(d));
   const std::int64_t first = mask == Mask::Window ? std::max<std::int64_t>(0, i - kWindow + 1) : 0,
                      last = mask == Mask::None ? e.length - 1 : i;
@@ -93,10 +94,10 @@ Workload attention(const std::string& sizes, Mask mask, const Extents& full, DTy
   w.flops = 4.0 * matrices * pairs * d;
   w.tolerance = half ? 2e-2 : 1e-4;
   w.make = [=](bool tiny) {
-    const Extents e = tiny ? Extents{1, 2, 8, 16} : full;
+    const Extents e = tiny ? Extents{1, 2, 8, 16, std::min<std::int64_t>(full.rows, 8)} : full;
     const Shape shape{e.batch, e.heads, e.length, e.depth};
-    const Tensor q = uniform(shape, -2, 2, 61, dtype), k = uniform(shape, -2, 2, 62, dtype),
-                 v = uniform(shape, -1, 1, 63, dtype);
+    const Tensor q = uniform({e.batch, e.heads, e.rows, e.depth}, -2, 2, 61, dtype),
+                 k = uniform(shape, -2, 2, 62, dtype), v = uniform(shape, -1, 1, 63, dtype);
     Program p;
     p.record = [=] {
       const Tensor t = matmul(q, matrix_transpose(k)).astype(DType::Float32) *
@@ -112,6 +113,15 @@ Workload attention(const std::string& sizes, Mask mask, const Extents& full, DTy
   return w;
 }
 
+/// The rows of new tokens against all that came before: the time of reading k and v.
+Workload few_rows(const std::string& sizes, const Extents& full, DType dtype) {
+  Workload w = attention(sizes, Mask::None, full, dtype);
+  w.name.insert(w.name.find('_'), "_" + std::to_string(full.rows) + "row" + (full.rows > 1 ? "s" : ""));
+  w.floor = Workload::Floor::Read;
+  w.bytes = 2.0 * static_cast<double>(full.batch * full.heads * full.length * full.depth * size_of(dtype));
+  return w;
+}
+
 constexpr Mask kMasked[] = {Mask::Causal, Mask::Alibi, Mask::SoftCap, Mask::Window};
 
 }  // namespace
@@ -121,10 +131,13 @@ std::vector<Workload> attention_workloads(bool gpu) {
   if (gpu) {
     for (const Mask m : kMasked)
       out.push_back(attention("4x32x4096x128", m, {4, 32, 4096, 128}, DType::BFloat16));
+    out.push_back(few_rows("4x32x8192x128", {4, 32, 8192, 128, 1}, DType::BFloat16));
     return out;
   }
   out.push_back(attention("1x8x1024x64", Mask::None, {1, 8, 1024, 64}, DType::Float32));
   for (const Mask m : kMasked) out.push_back(attention("1x8x1024x64", m, {1, 8, 1024, 64}, DType::Float32));
+  for (const std::int64_t rows : {1, 16})
+    out.push_back(few_rows("1x8x2048x64", {1, 8, 2048, 64, rows}, DType::Float32));
   return out;
 }
 
