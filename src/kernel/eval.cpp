@@ -557,7 +557,8 @@ BlockProgram::BlockProgram(const ExprPool& pool, std::span<const ExprId> roots,
   storage_.resize(static_cast<std::size_t>(registers) * kLanes * 8);
   for (const auto& [r, id] : constants) {
     const std::int64_t bytes = size_of(pool[id].type);
-    for (int lane = 0; lane < kLanes; ++lane) std::memcpy(reg(r) + lane * bytes, &pool[id].imm, bytes);
+    const std::uint64_t bits = pool[id].imm;
+    for (int lane = 0; lane < kLanes; ++lane) std::memcpy(reg(r) + lane * bytes, &bits, bytes);
   }
 }
 

@@ -58,7 +58,8 @@ void each_operand(const ExprNode& node, F f) {
 class ExprPool {
  public:
   ExprId intern(const ExprNode& node);
-  const ExprNode& operator[](ExprId id) const { return nodes_[id]; }
+  /// By value: a reference would not outlive the next new expression.
+  ExprNode operator[](ExprId id) const { return nodes_[id]; }
   ExprId size() const { return static_cast<ExprId>(nodes_.size()); }
 
   bool exact = false;  // div_bounded divides: no primitive that targets compute each in their way
@@ -82,7 +83,7 @@ struct E {
   ExprPool* pool = nullptr;
   ExprId id = kNoExpr;
 
-  const ExprNode& node() const { return (*pool)[id]; }
+  ExprNode node() const { return (*pool)[id]; }
   DType type() const { return node().type; }
   explicit operator bool() const { return pool != nullptr && id != kNoExpr; }
   /// A constant of this expression's type: x.lit(0.5).

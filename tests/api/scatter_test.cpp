@@ -42,6 +42,28 @@ TEST(Scatter, WritesSlicesAlongAnAxis) {
   });
 }
 
+/// Rows with the same indices are written several at a time; equal indices meet in order.
+TEST(Scatter, RowsThatShareIndices) {
+  for (const DType dtype : {DType::Float32, DType::Float64, DType::Float16, DType::Int32})
+    for (const std::int64_t rows : {2, 7, 8, 9, 24, 1003})
+      for (const Combine how : kAll) {
+        const Tensor at = ints({3, 3, -1, 0, 9, 3, -6, 5, 0});  // of five: 9 and -6 are none
+        const Tensor x = (counting({rows, 5}) % 11).astype(dtype).eval(),
+                     values = (counting({9, rows}) * 31 % 7 - 2).astype(dtype).eval();
+        for (const bool turned : {false, true}) {
+          const Tensor v = turned ? values.T() : values.reshape({rows, 9});
+          const auto written = [&] { return scatter(x, at, v, 1, how); };
+          Tensor want;
+          {
+            const testing::ModeScope scope(Mode::Interpret);
+            want = written().eval();
+          }
+          EXPECT_TRUE(array_equal(written(), want, true))
+              << name(dtype) << " rows " << rows << " how " << static_cast<int>(how);
+        }
+      }
+}
+
 TEST(Scatter, AddsShortRowsOfEveryLength) {
   for (const DType dtype : {DType::Float32, DType::Float64, DType::Float16, DType::BFloat16, DType::Int32})
     for (const std::int64_t row : {1, 2, 3, 4, 5, 8, 16, 17}) {

@@ -1,8 +1,8 @@
 #include "library/cpu/scatter.h"
 
 #include "device/cpu/threads.h"
-#include "library/cpu/gemm_micro.h"
 #include "library/cpu/positions.h"
+#include "library/cpu/scatter_meet.h"
 
 #include <algorithm>
 #include <limits>
@@ -17,13 +17,12 @@ using library::Scatter;
 constexpr std::int64_t kParallelAbove = 32768;   // values that several threads write
 constexpr std::int64_t kFewestElements = 64;     // of a part of a row that a thread takes
 constexpr std::int64_t kTableBytes = 512 << 10;  // of a thread's table: within the second cache
-constexpr std::int64_t kWidenedAtOnce = 256, kFewestWidened = 8;  // elements of a row of float16
-constexpr std::int64_t kResolvedAtOnce = 1024;                    // indices
-constexpr std::int64_t kListed = 128;          // runs of elements, whose indices are compared at once
-constexpr std::int64_t kWidenedTogether = 32;  // elements of a run of halves that is widened with the list
-constexpr std::int64_t kFetchedAhead = 16;     // of those
-constexpr std::int64_t kFetchedTogether = 8;   // indices: no more than a line has
-constexpr std::int64_t kValuesAnElement = 4;   // from which tables are worth clearing and combining
+constexpr std::int64_t kResolvedAtOnce = 1024;   // indices
+constexpr std::int64_t kListed = 128;            // runs of elements, whose indices are compared at once
+constexpr std::int64_t kWidenedTogether = 32;    // elements of a run of halves that is widened with the list
+constexpr std::int64_t kFetchedAhead = 16;       // of those
+constexpr std::int64_t kFetchedTogether = 8;     // indices: no more than a line has
+constexpr std::int64_t kValuesAnElement = 4;     // from which tables are worth clearing and combining
 
 std::int64_t count_of(const Array& a) {
   std::int64_t n = 1;
@@ -41,9 +40,6 @@ std::int64_t offset_of(const Array& a, int first, int last, std::int64_t i) {
   return offset;
 }
 
-/// Sums and products of halves are kept in float32 until they are complete.
-template <class T>
-constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 bool widens(const Scatter& call) {
   return is_half(call.dtype) && (call.how == Combine::Add || call.how == Combine::Multiply);
 }
@@ -125,57 +121,6 @@ void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
                    }
                  });
   });
-}
-
-/// One value meets one element; A is what elements are kept in.
-template <Combine How, class A, class T>
-void meet(A& element, T value) {
-  using W = std::conditional_t<kHalf<T>, float, T>;
-  if constexpr (How == Combine::Set) {
-    element = static_cast<A>(value);
-  } else if constexpr (How == Combine::Max || How == Combine::Min) {
-    const W best = static_cast<W>(element), x = static_cast<W>(value);
-    const bool better = How == Combine::Max ? x > best : x < best;
-    if (best == best && (x != x || better)) element = static_cast<A>(value);
-  } else if constexpr (std::is_integral_v<A>) {
-    const auto a = static_cast<std::uint64_t>(element), b = static_cast<std::uint64_t>(value);  // wraps
-    element = static_cast<A>(How == Combine::Add ? a + b : a * b);
-  } else {
-    element = static_cast<A>(How == Combine::Add ? static_cast<W>(element) + static_cast<W>(value)
-                                                 : static_cast<W>(element) * static_cast<W>(value));
-  }
-}
-
-/// Adjacent elements converted; float16 by hardware where there is any.
-template <class A, class T>
-void convert(const T* from, A* to, std::int64_t n) {
-  if constexpr (std::is_same_v<T, float16> && std::is_same_v<A, float>)
-    widen_half(reinterpret_cast<const std::uint16_t*>(from), to, n);
-  else if constexpr (std::is_same_v<T, float> && std::is_same_v<A, float16>)
-    narrow_half(from, reinterpret_cast<std::uint16_t*>(to), n);
-  else
-    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(from[i]);
-}
-
-/// Adjacent elements meet values, those of a row, `step` apart. float16 is widened many at a time: without
-/// the instruction one takes as long as reading ten.
-template <Combine How, class A, class T>
-void meet_row(A* elements, const T* values, std::int64_t step, std::int64_t n) {
-  if constexpr (std::is_same_v<T, float16> && std::is_same_v<A, float>) {
-    if (step == 1 && n >= kFewestWidened) {
-      float wide[kWidenedAtOnce];
-      for (std::int64_t i = 0; i < n; i += kWidenedAtOnce) {
-        const std::int64_t here = std::min(kWidenedAtOnce, n - i);
-        convert(values + i, wide, here);
-        for (std::int64_t j = 0; j < here; ++j) meet<How>(elements[i + j], wide[j]);
-      }
-      return;
-    }
-  }
-  if (step == 1)  // registers of them
-    for (std::int64_t i = 0; i < n; ++i) meet<How>(elements[i], values[i]);
-  else
-    for (std::int64_t i = 0; i < n; ++i) meet<How>(elements[i], values[i * step]);
 }
 
 /// The array with its last axes joined as far as they are walked as one.
@@ -369,12 +314,51 @@ struct Writer {
   }
 };
 
+/// Whether every outer position has the same indices, one for each element.
+bool shares_indices(const Scatter& call, const Array& where) {
+  const bool same =
+      std::all_of(where.strides, where.strides + call.axis, [](std::int64_t s) { return s == 0; });
+  return same && call.axis == call.x.rank - 1;
+}
+
+/// Rows of elements that have the same indices, several at a time: an addition that waits for the one before,
+/// where indices are equal, does not keep those of the other rows waiting.
+template <Combine How, class A, class T>
+void write_together(const Scatter& call, const Array& where, const std::int64_t* positions, A* out,
+                    std::int64_t outer) {
+  constexpr std::int64_t kRows = 8;
+  const int axis = call.axis;
+  const std::int64_t extent = call.x.dims[axis], n = call.values.dims[axis], step = call.values.strides[axis];
+  const std::int64_t grain = std::max<std::int64_t>(1, kParallelAbove / (kRows * n));
+  parallel_for((outer + kRows - 1) / kRows, grain, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t first = begin * kRows; first < std::min(end * kRows, outer); first += kRows) {
+      A* rows[kRows];
+      const T* values[kRows];
+      const std::int64_t count = std::min(kRows, outer - first);
+      for (std::int64_t r = 0; r < count; ++r) {
+        rows[r] = out + (first + r) * extent;
+        values[r] = static_cast<const T*>(call.values.data) + offset_of(call.values, 0, axis, first + r);
+      }
+      for (std::int64_t k = 0; k < n; ++k) {
+        const std::int64_t p = positions[k * where.strides[axis]];
+        if (p < 0) continue;
+        if (count == kRows)
+          for (std::int64_t r = 0; r < kRows; ++r) meet<How>(rows[r][p], values[r][k * step]);
+        else
+          for (std::int64_t r = 0; r < count; ++r) meet<How>(rows[r][p], values[r][k * step]);
+      }
+    }
+  });
+}
+
 template <Combine How, class A, class T>
 void write(const Scatter& call, const Array& where, const std::int64_t* positions, A* out) {
   const Cut cut(call);
   const int axis = call.axis, last = call.x.rank - 1;
   const std::int64_t extent = call.x.dims[axis];
   if (count_of(call.values) == 0) return;
+  if (cut.outer > 1 && cut.ranges == 1 && shares_indices(call, where))
+    return write_together<How>(call, where, positions, out, cut.outer);
   Array spread = where;
   std::copy(call.values.dims, call.values.dims + call.values.rank, spread.dims);
   parallel_for(cut.jobs(), 1, [&](std::int64_t begin, std::int64_t end, int) {
