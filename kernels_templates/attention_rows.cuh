@@ -7,8 +7,8 @@
 
 constexpr int kPieces = (Config::kOut + Config::kPiece - 1) / Config::kPiece,
               kPieceTiles = Config::kPiece / 8,
-              kWidthTiles = kPieces * kPieceTiles;             // tiles: of 8 columns
-constexpr int kPart = 32;  // columns of a part of a tile
+              kWidthTiles = kPieces * kPieceTiles;  // tiles: of 8 columns
+constexpr int kPart = 32;                           // columns of a part of a tile
 static_assert(kColumns % kPart == 0, "");
 constexpr float kLog2 = Config::kBase2 ? 1.0f : 1.44269504f;   // of the base of exponentials
 constexpr float kVanishes = Config::kBase2 ? 150.0f : 104.0f;  // exponentials of less are 0
@@ -90,7 +90,7 @@ struct AttentionRows {
         }
     };
     if (kind == kWhole) {
-      each([&](int i, int j, const float (&x)[1][2], float (&t)[1][2]) {
+      each([&](int i, int j, const float(&x)[1][2], float(&t)[1][2]) {
         if constexpr (Config::kMasks)
           score_whole(args, b, i, j, x, t);
         else
@@ -100,7 +100,7 @@ struct AttentionRows {
 #pragma unroll
       for (int e = 0; e < kPart / 2; ++e) s[f][part * (kPart / 2) + e] = tile_greatest(args, b);
     } else {
-      each([&](int i, int j, const float (&x)[1][2], float (&t)[1][2]) { score(args, b, i, j, x, t); });
+      each([&](int i, int j, const float(&x)[1][2], float(&t)[1][2]) { score(args, b, i, j, x, t); });
     }
     if (Whole || j0 + kPart <= args.shape.columns) return;
 #pragma unroll

@@ -11,6 +11,7 @@ namespace kiln::plan {
 namespace {
 
 constexpr std::size_t kMostParts = 4;
+constexpr int kMostRefused = 8;  // of products that are asked whether they share a launch
 constexpr int kHopper = 90;
 
 bool is_few(const Graph& g, NodeId product) { return reads_operand_once(g, product); }
@@ -104,11 +105,15 @@ void share_launches(const Graph& g, Regions& regions,
   for (const auto& [operand, list] : readers)
     for (std::size_t i = 0; i + 1 < list.size(); ++i) {
       Region& first = regions.regions[list[i]];
-      for (std::size_t j = i + 1; j < list.size() && first.parts.size() < kMostParts; ++j) {
+      int refused = 0;
+      for (std::size_t j = i + 1;
+           j < list.size() && first.parts.size() < kMostParts && refused < kMostRefused; ++j) {
         Region& next = regions.regions[list[j]];
         if (first.nodes.empty() || next.nodes.empty() || !places.may_stand_at(next, list[i])) continue;
         if (can(first.parts.empty() ? first : first.parts.front(), next))
           take_part(first, std::exchange(next, {}));
+        else
+          ++refused;
       }
     }
   std::erase_if(regions.regions, [](const Region& r) { return r.nodes.empty(); });
