@@ -7,7 +7,9 @@
 
 constexpr int kPieces = (Config::kOut + Config::kPiece - 1) / Config::kPiece,
               kPieceTiles = Config::kPiece / 8,
-              kWidthTiles = kPieces * kPieceTiles;             // tiles: of 8 columns
+              kWidthTiles = kPieces * kPieceTiles;  // tiles: of 8 columns
+constexpr int kPart = 32;                           // columns of a part of a tile
+static_assert(kColumns % kPart == 0, "");
 constexpr float kLog2 = Config::kBase2 ? 1.0f : 1.44269504f;   // of the base of exponentials
 constexpr float kVanishes = Config::kBase2 ? 150.0f : 104.0f;  // exponentials of less are 0
 constexpr float kFar = 4096;  // a maximum beyond, as an exponent of 2, has too few digits behind the point
@@ -62,35 +64,70 @@ struct AttentionRows {
     return sum[f][n / kPieceTiles][n % kPieceTiles * 4 + e];
   }
 
+  /// Kind of the pairs of a fragment's rows and kPart columns: few of a mixed tile's parts are mixed.
+  __device__ __forceinline__ int part_kind(int f, int j0) const {
+    const int i0 = row0 + (warp * kFragments + f) * 16, rows = args.shape.rows, columns = args.shape.columns;
+    if (i0 >= rows || j0 >= columns) return kMixed;
+    return tile_kind(args, b, i0, i0 + 16 < rows ? i0 + 15 : rows - 1, j0,
+                     j0 + kPart < columns ? j0 + kPart - 1 : columns - 1);
+  }
+
+  /// Scores of a fragment become t, those of kPart columns from j0 on.
+  template <bool Whole>
+  __device__ __forceinline__ void mask_part(Scores& s, int f, int part, int j0) {
+    const int kind = Whole || !Config::kMasks ? kWhole : part_kind(f, j0);
+    const auto each = [&](const auto& make) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int n = 0; n < kPart / 8; ++n) {
+          float* const here = &s[f][4 * (part * (kPart / 8) + n) + 2 * h];
+          const float x[1][2] = {{here[0], here[1]}};
+          float t[1][2];
+          make(row_of(f, h), j0 + 8 * n + int(threadIdx.x % 4) * 2, x, t);
+          here[0] = t[0][0];
+          here[1] = t[0][1];
+        }
+    };
+    if (kind == kWhole) {
+      each([&](int i, int j, const float(&x)[1][2], float(&t)[1][2]) {
+        if constexpr (Config::kMasks)
+          score_whole(args, b, i, j, x, t);
+        else
+          score(args, b, i, j, x, t);
+      });
+    } else if (Config::kLow && kind == kLow) {
+#pragma unroll
+      for (int e = 0; e < kPart / 2; ++e) s[f][part * (kPart / 2) + e] = tile_greatest(args, b);
+    } else {
+      each([&](int i, int j, const float(&x)[1][2], float(&t)[1][2]) { score(args, b, i, j, x, t); });
+    }
+    if (Whole || j0 + kPart <= args.shape.columns) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int n = 0; n < kPart / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (j0 + 8 * n + int(threadIdx.x % 4) * 2 + e >= args.shape.columns)
+            s[f][4 * (part * (kPart / 8) + n) + 2 * h + e] = minus_inf();
+  }
+
   /// Scores become t, and what exponentials are taken less, in `less`: the new maxima, as exponents of 2.
   template <bool Whole>
   __device__ __forceinline__ void find_maxima(Scores& s, int j0, float (&less)[kFragments][2]) {
-    const int column = j0 + threadIdx.x % 4 * 2;
-    const bool ragged = !Whole && j0 + kColumns > args.shape.columns;
     bool far = false;
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
 #pragma unroll
+      for (int part = 0; part < kColumns / kPart; ++part) mask_part<Whole>(s, f, part, j0 + kPart * part);
+#pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int i = row_of(f, h);
         float most = minus_inf();
 #pragma unroll
         for (int n = 0; n < kColumns / 8; ++n) {
-          const int j = column + 8 * n;
-          float* const here = &s[f][4 * n + 2 * h];
-          const float x[1][2] = {{here[0], here[1]}};
-          float t[1][2];
-          if constexpr (Whole && Config::kMasks)
-            score_whole(args, b, i, j, x, t);
-          else
-            score(args, b, i, j, x, t);
-          if (ragged) {
-            if (j >= args.shape.columns) t[0][0] = minus_inf();
-            if (j + 1 >= args.shape.columns) t[0][1] = minus_inf();
-          }
-          here[0] = t[0][0];
-          here[1] = t[0][1];
-          most = greatest(most, greatest(t[0][0], t[0][1]));
+          const float* const here = &s[f][4 * n + 2 * h];
+          most = greatest(most, greatest(here[0], here[1]));
         }
         most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 2));

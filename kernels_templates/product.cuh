@@ -2,6 +2,10 @@
 // then the epilogue that Kiln generates. A unit is this text; then, generated, struct Config (types, tile
 // class, alignments), struct Args and the hooks (docs/cuda.md lists them); then product_rows.cuh and the main
 // loop. Must not know of any of them.
+//
+// Several operands B may share A. Of equal extents, they are multiplied side by side in one tile and meet in
+// one epilogue (Config::kProducts); or each has columns, tiles and an epilogue of its own, and the launch
+// alone is one (Config::kParts). What belongs to one of them has its number: hooks take it as `p`.
 #pragma once
 
 /// Extents, and strides in elements of one matrix of the batch. Mirrored by codegen/cuda/product_launch.h.
@@ -10,13 +14,54 @@ struct Product {
   int64 a_m, a_k, b_n, b_k;
 };
 
+/// The same of the columns of a further part: Args::parts[p - 1].
+struct Part {
+  int64 b_n, b_k;
+  int n, unused;
+};
+
 __device__ __forceinline__ int tiles_of(int extent, int tile) {
   return int((int64(extent) + tile - 1) / tile);
 }
 
 struct TilePlace {
   int b, m, n;  // batch, first row, first column
+  int p = 0;    // the part that the columns are of
 };
+
+/// Columns of part p, and strides of its operand.
+template <int Parts, class Args>
+__device__ __forceinline__ Part part_of(const Args& args, int p) {
+  Part part = {args.product.b_n, args.product.b_k, args.product.n};
+  if constexpr (Parts > 1) {
+#pragma unroll
+    for (int other = 1; other < Parts; ++other)
+      if (p == other) part = args.parts[other - 1];
+  }
+  return part;
+}
+
+/// Tiles along n, of all parts one after the other.
+template <int Parts, class Args>
+__device__ __forceinline__ int tiles_of_parts(const Args& args, int tile) {
+  int tiles = 0;
+#pragma unroll
+  for (int p = 0; p < Parts; ++p) tiles += tiles_of(part_of<Parts>(args, p).n, tile);
+  return tiles;
+}
+
+/// A place whose columns are counted over the tiles of all parts becomes that of a part.
+template <int Parts, class Args>
+__device__ __forceinline__ void enter_part(const Args& args, TilePlace& place, int tile) {
+#pragma unroll
+  for (int p = 0; p + 1 < Parts; ++p) {
+    const int columns = tiles_of(part_of<Parts>(args, p).n, tile) * tile;
+    if (place.p == p && place.n >= columns) {
+      place.n -= columns;
+      place.p = p + 1;
+    }
+  }
+}
 
 /// The i-th tile, of fewer than 2^31. Tiles that run at one time share rows and columns: groups of `Group`
 /// tiles along m are walked side by side, so that what the second cache holds is read by many.

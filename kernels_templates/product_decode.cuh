@@ -9,8 +9,8 @@
 // runs as they are: its part of k, or of the columns, is another than mma.sync names, for both operands
 // alike.
 //
-//   b_value(args, line, first, given, made)   elements `first` to `first` + 7 of a line along B's contiguous
-//                                             axis
+//   b_value(args, p, line, first, given, made)   elements `first` to `first` + 7 of a line along B's
+//                                                contiguous axis
 //
 // Pre: k is A's contiguous axis; rows of both operands begin at multiples of 16 bytes. kMade: lines of B are
 // multiples of 8 elements.
@@ -40,7 +40,9 @@ constexpr int kWarps = Config::kWarps, kThreads = 32 * kWarps, kBlocksPerSm = Co
 constexpr int kFit = 196608 / Config::kWarpsPerSm / kStageBytes, kStages = kFit < 4 ? kFit : 4;
 static_assert(Config::kBKMajor == (Config::kTile == 0) && (Config::kTile < 2 || Config::kProducts == 1), "");
 static_assert(Config::kAKMajor && Config::kAAlign == 16 && Config::kBAlign == 16, "");
-static_assert(!kMade || (Config::kProducts == 1 && Config::kTile < 2 && kStored <= 4), "");
+static_assert(!kMade || (Config::kTile < 2 && kStored <= 4), "");
+static_assert(!kMade || Config::kBKMajor || Config::kProducts == 1, "");
+static_assert(Config::kProducts == 1 || Config::kParts == 1, "");
 static_assert(kStages >= 2 && (kRows == 8 || kRows == 16), "");
 static_assert(kRows * (kTileN + 8) * 4 <= kStages * kStageBytes, "");  // a warp's sums, at the end
 
@@ -131,17 +133,18 @@ struct Operands {
 
   __device__ __forceinline__ Operands(const Args& args, const TilePlace& place, int first_k) {
     const Product& product = args.product;
-    const int64 b_pitch = Config::kBKMajor ? product.b_n : product.b_k;
+    const Part part = part_of<Config::kParts>(args, place.p);
+    const int64 b_pitch = Config::kBKMajor ? part.b_n : part.b_k;
     a.begin(a_matrix(args, place.b) + place.m * product.a_m + first_k, product.a_m);
 #pragma unroll
     for (int p = 0; p < Config::kProducts; ++p)
-      b[p].begin(b_matrix(args, place.b, p) +
+      b[p].begin(b_matrix(args, place.p + p, place.b) +
                      (Config::kBKMajor ? place.n * b_pitch + first_k : place.n + first_k * b_pitch),
                  b_pitch);
     a_step = kWarps * kDepth;
     b_step = Config::kBKMajor ? a_step : a_step * b_pitch;
     rows = product.m - place.m;
-    columns = product.n - place.n;
+    columns = part.n - place.n;
     k = product.k - first_k;
   }
 
@@ -212,21 +215,23 @@ union Run {
 };
 
 template <class A, class T = Stored>
-__device__ __forceinline__ void make(const A& args, int line, int first, const Run& run,
+__device__ __forceinline__ void make(const A& args, int p, int line, int first, const Run& run,
                                      float (&made)[1][8]) {
   if constexpr (Config::kWidens) {
     float given[1][8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) given[0][i] = byte_of(i < 4 ? run.two.x : run.two.y, i % 4, T());
-    b_value(args, line, first, given, made);
+    b_value(args, p, line, first, given, made);
   } else {
-    b_value(args, line, first, run.at, made);
+    b_value(args, p, line, first, run.at, made);
   }
 }
 
 /// The lines are columns: a lane has eight k of each of its columns, four for either of two products.
+/// `columns`: those of the part.
 template <bool Whole, class A>
-__device__ __forceinline__ void multiply_lines(const A& args, Sums& sums, uint32 stage, int n, int k) {
+__device__ __forceinline__ void multiply_lines(const A& args, Sums& sums, uint32 stage,
+                                               const TilePlace& place, int columns, int k) {
   const int lane = threadIdx.x % 32, g = lane >> 2, q = lane & 3;
 #pragma unroll
   for (int part = 0; part < kDepth / 32; ++part) {
@@ -236,28 +241,30 @@ __device__ __forceinline__ void multiply_lines(const A& args, Sums& sums, uint32
     const int at = 32 * part + 8 * q;
     const bool there = Whole || k + at < args.product.k;
 #pragma unroll
-    for (int j = 0; j < kColumns / 16; ++j) {
+    for (int i = 0; i < Config::kProducts * (kColumns / 16); ++i) {
+      const int p = i / (kColumns / 16), j = i % (kColumns / 16);
       uint32 first[4], second[4];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int line = 16 * j + 8 * h + g, column = n + line, last = args.product.n - 1;
-        const Run run(stage + kABytes, line, at);
+        const int line = 16 * j + 8 * h + g, column = place.n + line, last = columns - 1;
+        const Run run(stage + kABytes + p * kEachBytes, line, at);
         float made[1][8];
-        make(args, column < last ? column : last, there ? k + at : args.product.k - 8, run, made);
+        make(args, place.p + p, column < last ? column : last, there ? k + at : args.product.k - 8, run,
+             made);
         first[h] = pair_of(made[0][0], made[0][1], Element());
         first[h + 2] = pair_of(made[0][2], made[0][3], Element());
         second[h] = pair_of(made[0][4], made[0][5], Element());
         second[h + 2] = pair_of(made[0][6], made[0][7], Element());
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        first[i] = there ? first[i] : 0;
-        second[i] = there ? second[i] : 0;
+      for (int e = 0; e < 4; ++e) {
+        first[e] = there ? first[e] : 0;
+        second[e] = there ? second[e] : 0;
       }
 #pragma unroll
       for (int t = 0; t < kRows / 8; ++t) {
-        multiply_add(sums[0][j][t], first, rows[t].x, rows[t].y, Element());
-        multiply_add(sums[0][j][t], second, rows[t].z, rows[t].w, Element());
+        multiply_add(sums[p][j][t], first, rows[t].x, rows[t].y, Element());
+        multiply_add(sums[p][j][t], second, rows[t].z, rows[t].w, Element());
       }
     }
   }
@@ -266,9 +273,10 @@ __device__ __forceinline__ void multiply_lines(const A& args, Sums& sums, uint32
 /// The lines go along k: a lane has eight columns of each of its four k. Sums j of lanes 4 g + q are those of
 /// columns 8 g + 2 j and + 1.
 template <bool Whole, class A>
-__device__ __forceinline__ void multiply_columns(const A& args, Sums& sums, uint32 stage, int n, int k) {
+__device__ __forceinline__ void multiply_columns(const A& args, Sums& sums, uint32 stage,
+                                                 const TilePlace& place, int columns, int k) {
   const int lane = threadIdx.x % 32, g = lane >> 2, q = lane & 3;
-  const int column = n + 8 * g, last = args.product.n - 8;
+  const int column = place.n + 8 * g, last = columns - 8;
 #pragma unroll
   for (int part = 0; part < kDepth / 16; ++part) {
     uint2 rows[kRows / 8];
@@ -281,7 +289,7 @@ __device__ __forceinline__ void multiply_columns(const A& args, Sums& sums, uint
       const int line = 16 * part + 4 * q + r, at = k + line;
       const Run run(stage + kABytes, line, 8 * g);
       const bool there = Whole || at < args.product.k;
-      make(args, there ? at : args.product.k - 1, column < last ? column : last, run, made[r]);
+      make(args, place.p, there ? at : args.product.k - 1, column < last ? column : last, run, made[r]);
 #pragma unroll
       for (int e = 0; e < 8; ++e) made[r][0][e] = there ? made[r][0][e] : 0.0f;
     }
@@ -299,13 +307,14 @@ __device__ __forceinline__ void multiply_columns(const A& args, Sums& sums, uint
 
 /// One step, with all of its k or without; a template, so that b_value need not exist where nothing is made.
 template <bool Whole, class A>
-__device__ __forceinline__ void multiply(const A& args, Sums& sums, uint32 stage, int n, int k) {
+__device__ __forceinline__ void multiply(const A& args, Sums& sums, uint32 stage, const TilePlace& place,
+                                         int columns, int k) {
   if constexpr (!kMade)
     multiply_stored(sums, stage);
   else if constexpr (Config::kBKMajor)
-    multiply_lines<Whole>(args, sums, stage, n, k);
+    multiply_lines<Whole>(args, sums, stage, place, columns, k);
   else
-    multiply_columns<Whole>(args, sums, stage, n, k);
+    multiply_columns<Whole>(args, sums, stage, place, columns, k);
 }
 
 /// Where sum e of a lane's j-th four stands among a block's columns.
@@ -316,8 +325,10 @@ __device__ __forceinline__ int column_of(int j, int e) {
 
 __device__ __forceinline__ void run_product(const Args& args) {
   const Product& product = args.product;
-  const int m_tiles = tiles_of(product.m, kRows), n_tiles = tiles_of(product.n, kColumns);
-  const TilePlace place = place_of_tile<1>(blockIdx.x, m_tiles, n_tiles, kRows, kColumns);
+  const int m_tiles = tiles_of(product.m, kRows), n_tiles = tiles_of_parts<Config::kParts>(args, kColumns);
+  TilePlace place = place_of_tile<1>(blockIdx.x, m_tiles, n_tiles, kRows, kColumns);
+  enter_part<Config::kParts>(args, place, kColumns);
+  const int columns = part_of<Config::kParts>(args, place.p).n;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   constexpr int kStep = kWarps * kDepth;
   Operands operands(args, place, warp * kDepth);
@@ -338,12 +349,12 @@ __device__ __forceinline__ void run_product(const Args& args) {
     operands.fill(mine +
                   (read == 0 ? kStages - 1 : read - 1) * kStageBytes);  // what the step before has read
     copies_commit();
-    multiply<true>(args, sums, mine + read * kStageBytes, place.n, k);
+    multiply<true>(args, sums, mine + read * kStageBytes, place, columns, k);
     read = read + 1 == kStages ? 0 : read + 1;
   }
   if (k < product.k) {
     wait();
-    multiply<false>(args, sums, mine + read * kStageBytes, place.n, k);
+    multiply<false>(args, sums, mine + read * kStageBytes, place, columns, k);
   }
   copies_wait<0>();
   __syncthreads();
@@ -364,7 +375,7 @@ __device__ __forceinline__ void run_product(const Args& args) {
   __syncthreads();
   constexpr int kWidth = Config::kWidth, kAcross = kColumns / kWidth;
   for (int i = threadIdx.x; i < kRows * kAcross; i += kThreads) {
-    const int m = i / kAcross, n = i % kAcross * kWidth, left = product.n - place.n - n;
+    const int m = i / kAcross, n = i % kAcross * kWidth, left = columns - place.n - n;
     if (m >= product.m - place.m || left <= 0) continue;
     float total[Config::kProducts][kWidth];
 #pragma unroll
@@ -377,6 +388,6 @@ __device__ __forceinline__ void run_product(const Args& args) {
           sum += __uint_as_float(load_shared(shared + 4 * ((w * kRows + m) * kPitch + p * kColumns + n + e)));
         total[p][e] = sum;
       }
-    epilogue(args, place.b, place.m + m, place.n + n, left < kWidth ? left : kWidth, total);
+    epilogue(args, place.p, place.b, place.m + m, place.n + n, left < kWidth ? left : kWidth, total);
   }
 }

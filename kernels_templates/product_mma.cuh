@@ -215,15 +215,17 @@ __device__ __forceinline__ void main_loop(float (&sums)[kWarpM / 16][kWarpN / 8]
 
 __device__ __forceinline__ void run_product(const Args& args) {
   const Product& product = args.product;
-  const int m_tiles = tiles_of(product.m, Tile::m), n_tiles = tiles_of(product.n, kEachN);
-  const TilePlace place = place_of_tile<8>(blockIdx.x, m_tiles, n_tiles, Tile::m, kEachN);
+  const int m_tiles = tiles_of(product.m, Tile::m), n_tiles = tiles_of_parts<Config::kParts>(args, kEachN);
+  TilePlace place = place_of_tile<8>(blockIdx.x, m_tiles, n_tiles, Tile::m, kEachN);
+  enter_part<Config::kParts>(args, place, kEachN);
+  const Part part = part_of<Config::kParts>(args, place.p);
   const int warp = threadIdx.x / 32, warp_m = warp % Tile::m_warps * kWarpM,
             warp_n = warp / Tile::m_warps * kWarpEachN;
 
   Filler<Config::kAKMajor, Config::kAAlign, Tile::m> a(
       [&](int) { return a_matrix(args, place.b); }, product.a_m, product.a_k, place.m, product.m, product.k);
   Filler<Config::kBKMajor, Config::kBAlign, kEachN, Config::kProducts> b(
-      [&](int p) { return b_matrix(args, place.b, p); }, product.b_n, product.b_k, place.n, product.n,
+      [&](int p) { return b_matrix(args, place.p + p, place.b); }, part.b_n, part.b_k, place.n, part.n,
       product.k);
   const Reader reader(warp_m, warp_n);
   float sums[kWarpM / 16][kWarpN / 8][4] = {};
@@ -239,7 +241,7 @@ __device__ __forceinline__ void run_product(const Args& args) {
   for (int i = 0; i < kWarpM / 16; ++i)
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-      finish_row<kPairs>(args, place.b, place.m + warp_m + 16 * i + 8 * h + threadIdx.x % 32 / 4,
-                         place.n + warp_n,
+      finish_row<kPairs>(args, place.p, place.b, place.m + warp_m + 16 * i + 8 * h + threadIdx.x % 32 / 4,
+                         place.n + warp_n, part.n,
                          [&](int p, int j, int e) { return sums[i][p * kPairs + j][2 * h + e]; });
 }

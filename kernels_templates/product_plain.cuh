@@ -45,7 +45,7 @@ __device__ __forceinline__ void run_product(const Args& args) {
   const int batch = blockIdx.x / (m_tiles * n_tiles), rest = blockIdx.x % (m_tiles * n_tiles);
   const int m0 = rest / n_tiles * kTile, n0 = rest % n_tiles * kTile;
   const int column = threadIdx.x % kGroups * kW, team = threadIdx.x / kGroups;
-  const Element *of_a = a_matrix(args, batch), *of_b = b_matrix(args, batch, 0);
+  const Element *of_a = a_matrix(args, batch), *of_b = b_matrix(args, 0, batch);
   Sum sums[kRows][1][kW] = {};
   for (int k0 = 0; k0 < p.k; k0 += kDepth) {
     fill_tile(a, of_a, p.a_m, p.a_k, m0, p.m, k0, p.k);
@@ -64,6 +64,6 @@ __device__ __forceinline__ void run_product(const Args& args) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int m = m0 + team + r * kTeams;
-    if (m < p.m && left > 0) epilogue(args, batch, m, n0 + column, left, sums[r]);
+    if (m < p.m && left > 0) epilogue(args, 0, batch, m, n0 + column, left, sums[r]);
   }
 }

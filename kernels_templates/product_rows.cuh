@@ -24,10 +24,12 @@ __device__ __forceinline__ void gather_columns(float (&x)[4][2]) {
     }
 }
 
-/// The epilogue of `Pairs` pairs of a row: this lane has columns n + 8 j + 2 q and + 1, where `sum(p, j, e)`
-/// is that of product p. All lanes of a warp call this at one time, those whose row m is not there too.
+/// The epilogue of `Pairs` pairs of a row of a part: this lane has columns n + 8 j + 2 q and + 1, where
+/// `sum(p, j, e)` is that of product p. All lanes of a warp call this at one time, those whose row m is not
+/// there too. `columns`: those of the part.
 template <int Pairs, int kWidth = Config::kWidth, class Sum>
-__device__ __forceinline__ void finish_row(const Args& args, int b, int m, int n, const Sum& sum) {
+__device__ __forceinline__ void finish_row(const Args& args, int part, int b, int m, int n, int columns,
+                                           const Sum& sum) {
   constexpr int kProducts = Config::kProducts;
   static_assert(kWidth == 2 || kWidth == 8, "");
   const Product& product = args.product;
@@ -35,13 +37,13 @@ __device__ __forceinline__ void finish_row(const Args& args, int b, int m, int n
   if constexpr (kWidth == 2) {
 #pragma unroll
     for (int j = 0; j < Pairs; ++j) {
-      const int at = n + 8 * j + 2 * q, left = product.n - at;
+      const int at = n + 8 * j + 2 * q, left = columns - at;
       float x[kProducts][kWidth];
 #pragma unroll
       for (int p = 0; p < kProducts; ++p)
 #pragma unroll
         for (int e = 0; e < 2; ++e) x[p][e] = sum(p, j, e);
-      if (m < product.m && left > 0) epilogue(args, b, m, at, left < 2 ? left : 2, x);
+      if (m < product.m && left > 0) epilogue(args, part, b, m, at, left < 2 ? left : 2, x);
     }
   } else {
     static_assert(Pairs % 4 == 0, "");
@@ -57,8 +59,8 @@ __device__ __forceinline__ void finish_row(const Args& args, int b, int m, int n
 #pragma unroll
         for (int e = 0; e < 8; ++e) x[p][e] = y[e / 2][e % 2];
       }
-      const int at = n + 32 * block + 8 * q, left = product.n - at;
-      if (m < product.m && left > 0) epilogue(args, b, m, at, left < 8 ? left : 8, x);
+      const int at = n + 32 * block + 8 * q, left = columns - at;
+      if (m < product.m && left > 0) epilogue(args, part, b, m, at, left < 8 ? left : 8, x);
     }
   }
 }

@@ -35,7 +35,7 @@ constexpr int kBoxes = Tile::n / kBoxN;  // copies of B's operands to a stage, w
 constexpr int kABytes = kTileM * kDepth * 2, kStageBytes = kABytes + Tile::n * kDepth * 2;
 constexpr int kConsumerWarps = 8;
 constexpr int kSlab = 64 * kDepth * 2;  // bytes of 64 rows in a stage
-static_assert(kBoxes % Tile::cluster == 0, "");
+static_assert(kBoxes % Tile::cluster == 0 && (Config::kProducts == 1 || Config::kParts == 1), "");
 
 struct Stages {
   uint32 data, full, empty, ahead;  // shared addresses of the first of each
@@ -63,19 +63,21 @@ struct Turn {
 struct Walk {
   int64 tile, count;
   int m_tiles, n_tiles;
-  __device__ __forceinline__ Walk(const Product& product) {
+  __device__ __forceinline__ Walk(const Args& args) {
+    const Product& product = args.product;
     m_tiles = tiles_of(product.m, kTileM * Tile::cluster);
-    n_tiles = tiles_of(product.n, kEachN);
+    n_tiles = tiles_of_parts<Config::kParts>(args, kEachN);
     count = int64(m_tiles) * n_tiles * product.batch;
     tile = blockIdx.x / Tile::cluster;
   }
   __device__ __forceinline__ bool more() const { return tile < count; }
   __device__ __forceinline__ void next() { tile += gridDim.x / Tile::cluster; }
   /// Of the block that is `rank` in its cluster.
-  __device__ __forceinline__ TilePlace place(int rank) const {
+  __device__ __forceinline__ TilePlace place(const Args& args, int rank) const {
     TilePlace place =
         place_of_tile<16 / Tile::cluster>(tile, m_tiles, n_tiles, kTileM * Tile::cluster, kEachN);
     place.m += rank * kTileM;
+    enter_part<Config::kParts>(args, place, kEachN);
     return place;
   }
 };
@@ -98,9 +100,9 @@ __device__ __forceinline__ void copy_stage(const Args& args, const TilePlace& pl
   int from[Config::kBRank];
 #pragma unroll
   for (int i = 0; i < kMine; ++i) {
-    const int n = (rank * kMine + i) * kStep, p = n / kEachN;
+    const int n = (rank * kMine + i) * kStep, inside = n / kEachN, p = place.p + inside;
     const uint32 to = data + kABytes + n * (kDepth * 2);
-    b_at(args, place.b, p, place.n + n - p * kEachN, k, from);
+    b_at(args, place.b, p, place.n + n - inside * kEachN, k, from);
     if constexpr (Tile::cluster == 1)
       copy_box(to, args.b_map[p], from, full);
     else
@@ -111,8 +113,8 @@ __device__ __forceinline__ void copy_stage(const Args& args, const TilePlace& pl
 __device__ __forceinline__ void produce(const Args& args, const Stages& stages, int rank) {
   const int steps = tiles_of(args.product.k, kDepth);
   Turn turn;
-  for (Walk walk(args.product); walk.more(); walk.next()) {
-    const TilePlace place = walk.place(rank);
+  for (Walk walk(args); walk.more(); walk.next()) {
+    const TilePlace place = walk.place(args, rank);
     for (int step = 0; step < steps; ++step, turn.next()) {
       barrier_wait(stages.empty + 8 * turn.stage, turn.parity ^ 1);
       const uint32 full = stages.full + 8 * turn.stage;
@@ -150,7 +152,7 @@ __device__ __forceinline__ void consume(const Args& args, const Stages& stages, 
   const int ahead = steps >= Tile::stages ? Tile::ahead : 0;
   uint32 ahead_parity = 0;
   Turn turn;
-  for (Walk walk(args.product); walk.more(); walk.next()) {
+  for (Walk walk(args); walk.more(); walk.next()) {
     if (group == 1 && ahead > 0) {
       barrier_wait(stages.ahead, ahead_parity);
       ahead_parity ^= 1;
@@ -181,11 +183,13 @@ __device__ __forceinline__ void consume(const Args& args, const Stages& stages, 
     products_wait<0>();
     if (steps > 0) release(before);
 
-    const TilePlace place = walk.place(rank);
+    const TilePlace place = walk.place(args, rank);
+    const int columns = part_of<Config::kParts>(args, place.p).n;
     constexpr int kPairs = kEachN / 8;
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-      finish_row<kPairs>(args, place.b, place.m + group * 64 + warp * 16 + 8 * h + lane / 4, place.n,
+      finish_row<kPairs>(args, place.p, place.b, place.m + group * 64 + warp * 16 + 8 * h + lane / 4, place.n,
+                         columns,
                          [&](int p, int j, int e) { return sums[4 * (p * kPairs + j) + 2 * h + e]; });
   }
 }
@@ -196,7 +200,7 @@ __device__ __forceinline__ void run_product(const Args& args) {
   if (threadIdx.x == 0) {
     prefetch_map(args.a_map);
 #pragma unroll
-    for (int p = 0; p < Config::kProducts; ++p) prefetch_map(args.b_map[p]);
+    for (int p = 0; p < Config::kProducts * Config::kParts; ++p) prefetch_map(args.b_map[p]);
 #pragma unroll
     for (int s = 0; s < Tile::stages; ++s) {
       barrier_init(stages.full + 8 * s, 1);

@@ -23,7 +23,10 @@ def run(chosen, options):
         var = staticmethod(lambda x: jnp.var(x, -1, keepdims=True))
         sum_all = staticmethod(jnp.sum)
         where, cumsum, sort = jnp.where, jnp.cumsum, jnp.sort
-        arange, exp2 = jnp.arange, jnp.exp2
+        arange, exp2, cos, sin = jnp.arange, jnp.exp2, jnp.cos, jnp.sin
+        concat = staticmethod(lambda parts: jnp.concatenate(parts, -1))
+        conv_nhwc = staticmethod(lambda x, w: jax.lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "OHWI", "NHWC")))
         scatter_add = staticmethod(lambda x, at, values: x.at[at].add(values))
         int32 = staticmethod(lambda x: x.astype(jnp.int32))
         repeat = staticmethod(lambda n, step, state: jax.lax.fori_loop(0, n, lambda _, s: step(s), state))

@@ -38,7 +38,10 @@ def run(chosen, options):
         mean = staticmethod(lambda x: torch.mean(x, -1, keepdim=True))
         var = staticmethod(lambda x: torch.var(x, -1, correction=0, keepdim=True))
         sum_all = staticmethod(torch.sum)
-        where, exp2 = torch.where, torch.exp2
+        where, exp2, cos, sin = torch.where, torch.exp2, torch.cos, torch.sin
+        concat = staticmethod(lambda parts: torch.cat(parts, -1))
+        conv_nhwc = staticmethod(lambda x, w: torch.nn.functional.conv2d(
+            x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), padding=1).permute(0, 2, 3, 1))
         arange = staticmethod(lambda n: torch.arange(n, device=options.device))
         cumsum = staticmethod(lambda x: torch.cumsum(x, 0))
         sort = staticmethod(lambda x: torch.sort(x).values)

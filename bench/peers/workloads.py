@@ -194,6 +194,38 @@ def attention(mask):
     return run
 
 
+def llama_layer(m, x, before_attention, before_gates, wq, wk, wv, wo, gate, up, down, heads=32):
+    """Norm, attention with rotated queries and keys, norm, gated product; residuals around both."""
+    batch, length, width = x.shape
+    depth = width // heads
+
+    def norm(x, weight):
+        wide = m.f32(x)
+        return m.bf16(wide * m.rsqrt(m.mean(wide * wide) + 1e-5) * m.f32(weight))
+
+    def split(x):
+        return x.reshape(batch, length, heads, depth).swapaxes(1, 2)
+
+    angle = m.f32(m.arange(length)).reshape(length, 1) * m.exp2(
+        m.f32(m.arange(depth // 2)) * (-2 * math.log2(1e4) / depth))
+    cosines, sines = m.cos(angle), m.sin(angle)
+
+    def rotated(x):
+        a, b = m.f32(x[..., : depth // 2]), m.f32(x[..., depth // 2 :])
+        return m.bf16(m.concat([a * cosines - b * sines, b * cosines + a * sines]))
+
+    h = norm(x, before_attention)
+    attended = attention("causal")(m, rotated(split(h @ wq)), rotated(split(h @ wk)), split(h @ wv))
+    y = x + attended.swapaxes(1, 2).reshape(batch, length, width) @ wo
+    g = norm(y, before_gates)
+    return y + (m.silu(g @ gate) * (g @ up)) @ down
+
+
+def conv_bn_relu(m, x, weight, mean, var, scale, bias):
+    y = m.f32(m.conv_nhwc(x, weight))
+    return m.bf16(m.relu((y - mean) * m.rsqrt(var + 1e-5) * scale + bias))
+
+
 def attentions(sizes, shape, kind, masks):
     """The rows of kiln bench: no mask is no word in the name."""
     inputs = [(shape, -2, 2, kind)] * 2 + [(shape, -1, 1, kind)]
@@ -246,6 +278,12 @@ GPU_WORKLOADS = [
     ("linear_gelu_bf16_8192x4096x4096",
      [((8192, 4096), -1, 1, BF16), ((4096, 4096), -0.03, 0.03, BF16), ((4096,), -1, 1, BF16)], linear_gelu),
     ("swiglu_bf16_8192x4096x11008", [((8192, 4096), -1, 1, BF16)] + [((4096, 11008), -0.05, 0.05, BF16)] * 2, swiglu),
+    ("llama_layer_bf16_B4_S2048_D4096_H32_F11008",
+     [((4, 2048, 4096), -1, 1, BF16)] + [((4096,), 0.5, 1.5, BF16)] * 2 + [((4096, 4096), -0.027, 0.027, BF16)] * 4
+     + [((4096, 11008), -0.027, 0.027, BF16)] * 2 + [((11008, 4096), -0.0165, 0.0165, BF16)], llama_layer),
+    ("conv_bn_relu_bf16_nhwc_64x56x56x256_3x3",
+     [((64, 56, 56, 256), -1, 1, BF16), ((256, 3, 3, 256), -0.04, 0.04, BF16)]
+     + [((256,), low, high) for low, high in ((-0.5, 0.5), (0.5, 1.5), (0.5, 1.5), (-1, 1))], conv_bn_relu),
     ("adamw_148tensors_124M_f32",
      [(shape, low, high) for low, high in ((-0.1, 0.1), (-0.01, 0.01), (0, 1e-4), (-0.02, 0.02)) for shape in GPT2_SMALL],
      adamw, 3 * len(GPT2_SMALL)),
@@ -263,7 +301,7 @@ class Workload:
     inputs: list
     function: object
     carried: int = 0
-    matrices = property(lambda self: any(word in self.name for word in ("linear", "swiglu", "mlp", "attention")))
+    matrices = property(lambda self: any(word in self.name for word in ("linear", "swiglu", "mlp", "attention", "layer_bf16", "conv")))
 
 
 def measure(call):

@@ -10,6 +10,7 @@
 #include "inspect/statistics.h"
 #include "ir/custom.h"
 #include "ir/layout.h"
+#include "plan/shared_inputs.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -112,10 +113,7 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   for (const transform::PatternNote& note : t_.notes)
     if (note.why.reason() != FusionReason::UserApart)
       regions_.refusals.push_back({note.first, note.last, note.why});
-  if (fusion == plan::Fusion::Full)
-    plan::make_operands(g_, regions_, [&](const plan::MadeOperand& m) {
-      return lower::makes_operand(g_, regions_, m, planning_target(device_));
-    });
+  if (fusion == plan::Fusion::Full) share_main_loops();
   regions_.placements = donations_.placements;
   reuse();
   buffer_of_.assign(g_.size(), -1);
@@ -141,6 +139,18 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   set_lifetimes(*plan_);
   check_budget();
   return true;
+}
+
+/// What main loops of products do beside the maps of their results: make operands, and several products.
+void PlanMaker::share_main_loops() {
+  const schedule::Target& target = planning_target(device_);
+  plan::make_operands(g_, regions_, [&](std::span<const plan::MadeOperand> made) {
+    return lower::makes_operands(g_, regions_, made, target);
+  });
+  if (!target.gpu) return;
+  plan::share_launches(g_, regions_, [&](const plan::Region& a, const plan::Region& b) {
+    return lower::shares_launch(g_, regions_, a, b, target);
+  });
 }
 
 void PlanMaker::note_argument_bytes() {

@@ -10,6 +10,8 @@
 #include "lower/attention_form.h"
 #include "support/check.h"
 
+#include <numeric>
+
 namespace kiln::engine {
 
 /// The kernels of an attention's tiles are whole whatever options switch off.
@@ -119,9 +121,21 @@ void PlanMaker::add_attention(const plan::Region& r) {
   at_ = nullptr;
 }
 
+/// Bytes that divide the address of v's first element.
+static std::uint32_t alignment_of(const ir::Graph& g, const plan::MatrixMemory& v) {
+  constexpr std::int64_t kPlanned = 64;  // of memory that a plan allocates
+  const ir::GraphNode& base = g[v.base];
+  std::int64_t unit =
+      base.arg < 0 ? kPlanned : std::int64_t{g.args[static_cast<std::size_t>(base.arg)].alignment};
+  unit = std::gcd(unit, v.offset * size_of(v.dtype));
+  for (const plan::Alias::Position& p : v.positions) unit = std::gcd(unit, p.stride * size_of(v.dtype));
+  return static_cast<std::uint32_t>(unit);
+}
+
 /// Of each tile of v whether it has a value that is not finite: of rows of `columns`, for each of v's
 /// matrices.
-static ir::Graph flags_graph(const plan::MatrixMemory& v, std::int64_t columns, std::int64_t width) {
+static ir::Graph flags_graph(const plan::MatrixMemory& v, std::int64_t columns, std::int64_t width,
+                             std::uint32_t alignment) {
   ir::Graph g;
   ir::Builder add(g);
   std::vector<std::int64_t> dims, strides;
@@ -136,7 +150,7 @@ static ir::Graph flags_graph(const plan::MatrixMemory& v, std::int64_t columns, 
   info.dtype = v.dtype;
   info.dims = g.keep(dims);
   info.strides = g.keep(strides);
-  info.alignment = static_cast<std::uint32_t>(size_of(v.dtype));
+  info.alignment = alignment;
   g.args.push_back(info);
   ir::GraphNode leaf;
   leaf.op = ir::Op::leaf;
@@ -164,7 +178,7 @@ static ir::Graph flags_graph(const plan::MatrixMemory& v, std::int64_t columns, 
 }
 
 void PlanMaker::add_flags_launch(const plan::Region& r, const plan::Attention& a, const Place& flags) {
-  const ir::Graph g = flags_graph(a.v, a.columns, a.width);
+  const ir::Graph g = flags_graph(a.v, a.columns, a.width, alignment_of(g_, a.v));
   const schedule::Target& target = planning_target(device_);
   const plan::Regions regions = plan::fuse(g, without_options(target));
   KILN_CHECK_THAT(regions.regions.size() == 1, "the flags of an attention are several kernels");

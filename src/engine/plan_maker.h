@@ -208,6 +208,7 @@ class PlanMaker {
   double gain_of(const plan::Region& r) const;
   /// The steps that were added since the last call are the region's.
   void note_steps(const plan::Region& r);
+  void share_main_loops();
   void note_argument_bytes();
   std::vector<FusionReport::Stored> stored_values() const;
   Device device_;

@@ -18,7 +18,8 @@ class Namer {
       case plan::Region::Kind::Attention: return RegionKind::Attention;
       case plan::Region::Kind::PairSums: return RegionKind::AttentionGradient;
       case plan::Region::Kind::Loop: return RegionKind::WholeLoop;
-      case plan::Region::Kind::Contraction: return product(r_.product);
+      case plan::Region::Kind::Contraction:
+        return r_.parts.empty() ? product(r_.product) : Namer(g_, regions_, r_.parts.front()).name();
       case plan::Region::Kind::Library: return library();
       case plan::Region::Kind::Fused: return fused();
     }

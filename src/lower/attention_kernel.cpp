@@ -77,6 +77,7 @@ class AttentionLowering final : PairKernel {
     E column;
     Hook h = begin(name, {&at.batch, &at.row, &column});
     const std::uint32_t from = given(h, false), to = given(h, true);
+    errors_count_as_such(summands_of_t());
     on_lanes(h, integer(2), false, [&](std::vector<Stmt>& body) {
       at.column = column + lane_;
       at.scores = {load(from, DType::Float32, lane_)};
@@ -84,6 +85,26 @@ class AttentionLowering final : PairKernel {
       store(body, to, lane_, kernel::cast(term(a_.t, at), DType::Float32));
     });
     return h;
+  }
+
+  /// Terms that t is a sum of, with numbers as factors: exponentials of t make factors of their errors.
+  std::vector<TermId> summands_of_t() const {
+    std::vector<TermId> out{a_.t};
+    const auto is_number = [&](TermId id) {
+      return term_at(id).kind == Term::Kind::Scalar || term_at(id).kind == Term::Kind::Constant;
+    };
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const Term& t = term_at(out[i]);
+      if (t.kind != Term::Kind::Operation) continue;
+      const bool sum = t.op == ir::Op::add || t.op == ir::Op::subtract;
+      const bool scaled = t.op == ir::Op::multiply || t.op == ir::Op::divide;
+      if (sum || t.op == ir::Op::cast || t.op == ir::Op::negative || (scaled && is_number(t.in[1])))
+        out.push_back(t.in[0]);
+      if (sum || t.op == ir::Op::where || (t.op == ir::Op::multiply && is_number(t.in[0])))
+        out.push_back(t.in[1]);
+      if (t.op == ir::Op::where) out.push_back(t.in[2]);
+    }
+    return out;
   }
 
   /// The weights of v, then what each sum adds.

@@ -20,6 +20,11 @@ namespace kiln::lower {
 constexpr double kAssumedIterations = 32;  // of a loop, for want of anything better
 
 Lowered RegionLowering::run() {
+  make();
+  return std::move(out_);
+}
+
+void RegionLowering::make() {
   measure();
   out_.overlaps = reads_what_it_writes();
   product_ == ir::kNoNode ? collapse() : collapse_product();
@@ -30,7 +35,6 @@ Lowered RegionLowering::run() {
   build_loops();
   compensate_sums();
   complete();
-  return std::move(out_);
 }
 
 /// Before the first expression.
@@ -143,8 +147,9 @@ Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan
               const schedule::Target& target) {
   if (region.kind == plan::Region::Kind::Attention)
     return lower_attention(graph, *regions.attentions[static_cast<std::size_t>(region.tiled)], target);
-  RegionLowering lowering(graph, regions, region, target);
-  Lowered out = lowering.run();
+  RegionLowering lowering(graph, regions, region.parts.empty() ? region : region.parts.front(), target);
+  Lowered out =
+      region.parts.empty() ? lowering.run() : lowering.run_together(std::span(region.parts).subspan(1));
   number(out);
   if (lowering.knows_sizes()) {
     out.kernel = kernel::specialise(out.kernel, out.params);

@@ -10,6 +10,7 @@
 #include <kiln/fusion_report.h>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,9 +59,15 @@ struct Lowered {
 };
 
 /// Whether the main loop of a product can make its second operand on the way: of one array of the operand's
-/// extents that is smaller in memory, whose lines the copies of the loop can take, and of little else.
-bool makes_operand(const plan::Graph& graph, const plan::Regions& regions, const plan::MadeOperand& operand,
-                   const schedule::Target& target);
+/// extents that is smaller in memory, whose lines the copies of the loop can take, and of little else. Of two
+/// products side by side: both operands, in one way.
+bool makes_operands(const plan::Graph& graph, const plan::Regions& regions,
+                    std::span<const plan::MadeOperand> operands, const schedule::Target& target);
+
+/// Whether one main loop does two products of the same rows, with columns and maps of their own: it would be
+/// compiled with the same constants for either.
+bool shares_launch(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
+                   const plan::Region& other, const schedule::Target& target);
 
 /// Pre: a region made by plan::fuse over a verified graph. Never fails for such a region.
 Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,

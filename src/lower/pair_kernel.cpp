@@ -59,6 +59,7 @@ Hook PairKernel::begin(const std::string& name, std::initializer_list<E*> coordi
     h.params.push_back(static_cast<std::uint32_t>(c->node().imm));
   }
   known_.clear();
+  near_.clear();
   reciprocals_.clear();
   return h;
 }
@@ -292,6 +293,10 @@ E PairKernel::operation(const Term& t, const Place& at) {
     if (const auto known = reciprocals_.find(t.in[1]); known != reciprocals_.end())
       return in[0] * known->second;
   if (const E sum = fused(t.op, in[0], in[1])) return sum;
+  const auto id = static_cast<TermId>(&t - pairs_.terms.data());
+  if (t.op == ir::Op::tanh && in[0].type() == DType::Float32 &&
+      std::find(near_.begin(), near_.end(), id) != near_.end())
+    return expand_tanh_beside_one(in[0]);
   const DType recorded = term_at(t.in[t.n_in - 1]).dtype;
   return expand_gpu(t.op, true, in[0], in[1], in[2], recorded);
 }

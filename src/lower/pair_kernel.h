@@ -97,6 +97,8 @@ class PairKernel {
   /// In the hook at hand a term is `value`, which comes with its calls, or its reciprocal is.
   void give(TermId id, E value) { known_[id] = value; }
   void give_reciprocal(TermId id, E value) { reciprocals_[id] = value; }
+  /// In the hook at hand errors of these terms count as such, not in relation to their values.
+  void errors_count_as_such(std::vector<TermId> terms) { near_ = std::move(terms); }
   const Term& term_at(TermId id) const { return pairs_.terms[static_cast<std::size_t>(id)]; }
   static E rounded(E value, DType type);
 
@@ -140,6 +142,7 @@ class PairKernel {
   std::map<const MatrixMemory*, std::uint32_t> buffers_;
   std::map<const MatrixMemory*, Parameters> parameters_;
   std::map<TermId, E> known_, reciprocals_;  // of the hook at hand
+  std::vector<TermId> near_;                 // errors_count_as_such()
   E rows_, columns_;
 };
 

@@ -111,13 +111,18 @@ class RegionLowering {
         regions_(regions),
         target_(target),
         product_(region.product),
+        second_(region.second),
         variant_(region.variant),
         p_(pull(graph, regions, region)),
         k_(out_.kernel) {}
 
   Lowered run();
+  /// Instead of run(), of the first of several products that share a launch; `others` has the rest.
+  Lowered run_together(std::span<const plan::Region> others);
   /// Instead of run(), of a region that makes a product's operand.
   std::optional<MadeOperand> make_operand(const plan::MadeOperand& what);
+  /// Columns of products that share the launch, which decide on its tiles.
+  void expect_columns(std::int64_t columns) { other_columns_ = columns; }
   /// Whether the schedule asks for a kernel with its sizes as constants.
   bool knows_sizes() const { return s_.known_sizes; }
 
@@ -126,7 +131,9 @@ class RegionLowering {
   using Fill = std::function<void(Body&)>;
   using Groups = const std::vector<int>&;
 
-  // Steps, in the order of run().
+  void make();
+  void take_part(Lowered part);
+  // Steps, in the order of make().
   void measure();
   void collapse();
   bool scans_of_scans() const;
@@ -224,7 +231,7 @@ class RegionLowering {
     kSlab,
     kSlabRows,
     kGivenBatch,
-    kGivenProduct,
+    kGivenPart,
     kGivenRow,
     kGivenColumn,
     kGivenColumns,
@@ -455,14 +462,16 @@ class RegionLowering {
     int made_of = 0;      // bytes of an element of the array that it is made of; 0: it is in memory itself
     bool widens = false;  // these come as floats
   };
-  ProductOperand second_operand(kernel::Template& t);
+  std::vector<NodeId> products() const;
+  ProductOperand second_operand(kernel::Template& t, NodeId product);
   ProductOperand product_operand(NodeId id);
-  kernel::Hook matrix_hook(const char* name, const ProductOperand& operand, E batch, E product);
+  kernel::Hook matrix_hook(const char* name, const ProductOperand& operand, E batch, E part);
   std::optional<device::TiledBuffer> tiled(const ProductOperand& operand, bool k_major, std::int64_t rows,
                                            std::int64_t k, std::int64_t batches, bool rows_last) const;
   std::int64_t distance_of_rows(const ProductOperand& a) const;
-  void choose_main_loop(kernel::Template& t, const ProductOperand& a, const ProductOperand& b,
+  void choose_main_loop(kernel::Template& t, const ProductOperand& a, std::span<const ProductOperand> b,
                         std::int64_t batches, std::int64_t m);
+  void add_epilogue(kernel::Template& t, bool one_matrix);
   void add_decode_constants(kernel::Template& t, const ProductOperand& b, std::int64_t rows,
                             std::int64_t blocks) const;
 
@@ -472,7 +481,7 @@ class RegionLowering {
   EntryId find_copied() const;
   bool only_widened(EntryId id) const;
   std::int64_t alignment_of(const BufferSource& source, std::int64_t pitch_bytes) const;
-  kernel::Hook adopt(kernel::Hook hook, const Lowered& from);
+  std::vector<kernel::Hook> adopt(std::vector<kernel::Hook> hooks, const Lowered& from);
 
   // Stripes.
   E stripe_index(std::uint32_t buffer);
@@ -500,7 +509,7 @@ class RegionLowering {
   const plan::Graph& g_;
   const plan::Regions& regions_;
   const schedule::Target& target_;
-  const NodeId product_;                        // of a contraction, or kNoNode
+  const NodeId product_, second_;               // of a contraction, or kNoNode
   const std::optional<FusionVariant> variant_;  // of the schedule; nothing: which there are is not asked
   Pulled p_;
   Lowered out_;
@@ -517,7 +526,8 @@ class RegionLowering {
   std::vector<int> batch_groups_;  // Product: groups of the batch, the rows, the columns; -1: of one element
   int row_group_ = -1, column_group_ = -1;
   bool unaligned_ = false;                     // Product, GPU: lanes are no whole vectors of memory
-  bool narrow_ = false;                        // Product, GPU: indices of hooks fit 32 bits, so far
+  bool narrow_ = true;                         // Product, GPU: indices of hooks fit 32 bits, so far
+  std::int64_t other_columns_ = 0;             // Product, GPU: of others in the launch
   std::vector<int> line_groups_, run_groups_;  // of an operand that is made: lines, and along one
   EntryId copied_ = kNoEntry;                  // the load whose values come with the hook's calls
   std::uint32_t copied_buffer_ = 0;            // and their array
@@ -563,6 +573,7 @@ class RegionLowering {
   E bunch_first_, bunch_at_;   // Bunch: its first element; the element of it that is being copied
   std::map<NodeId, std::uint32_t> bunch_out_;  // where results wait until they are copied to memory
   std::uint32_t sums_buffer_ = 0;  // Product: the sums, and where the row at hand begins among them
+  std::uint32_t second_sums_ = 0;  // of the second product
   E sums_row_;
   std::vector<E> memo_;            // per entry
   std::map<AtomId, E> atom_memo_;  // atoms share what they are made of

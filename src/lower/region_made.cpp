@@ -133,10 +133,10 @@ std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand&
       new_buffer({BufferDecl::Role::In, copied_type_, bytes}, {BufferSource::Kind::Scratch, 0, 0});
   const std::uint32_t made =
       new_buffer({BufferDecl::Role::Out, DType::Float32, 4}, {BufferSource::Kind::Scratch, 0, 0});
-  const E line = size(kGivenRow, 0), first = size(kGivenColumn, 0);
+  const E part = size(kGivenPart, 0), line = size(kGivenRow, 0), first = size(kGivenColumn, 0);
   decompose(line, line_groups_);
   kernel::Hook hook{"b_value", {}, {copied_buffer_, made}, {}, {}, -1};
-  for (const E& g : {line, first}) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
+  for (const E& g : {part, line, first}) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
   hook.body.push_back(lane_loop({first, konst(kRun)}, run_groups_, [&](Body& body) {
     // The main loop rounds it to the operand's type.
     const DType stored = g_[p_.outputs[0].node].dtype;
@@ -152,9 +152,9 @@ std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand&
   return out;
 }
 
-/// Takes over a hook, with what another kernel has for it; its buffers are numbered from out_.buffers.size()
+/// Takes over hooks, with what another kernel has for them; its buffers are numbered from out_.buffers.size()
 /// on.
-kernel::Hook RegionLowering::adopt(kernel::Hook hook, const Lowered& from) {
+std::vector<kernel::Hook> RegionLowering::adopt(std::vector<kernel::Hook> hooks, const Lowered& from) {
   const Kernel& k = from.kernel;
   const auto params = static_cast<std::uint32_t>(out_.params.size()),
              buffers = static_cast<std::uint32_t>(k_.buffers.size()),
@@ -197,15 +197,28 @@ kernel::Hook RegionLowering::adopt(kernel::Hook hook, const Lowered& from) {
   out_.buffers.insert(out_.buffers.end(), from.buffers.begin(), from.buffers.end());
   out_.params.insert(out_.params.end(), from.params.begin(), from.params.end());
   out_.bytes += from.bytes;
-  for (std::uint32_t& p : hook.params) p += params;
-  for (std::uint32_t& b : hook.buffers) b += buffers;
-  hook.body = body_of(std::move(hook.body));
-  return hook;
+  for (kernel::Hook& hook : hooks) {
+    for (std::uint32_t& p : hook.params) p += params;
+    for (std::uint32_t& b : hook.buffers) b += buffers;
+    if (hook.address >= 0) hook.address += static_cast<std::int32_t>(buffers);
+    hook.body = body_of(std::move(hook.body));
+    for (kernel::ExprId& e : hook.results) e = moved(e);
+  }
+  return hooks;
 }
 
-bool makes_operand(const plan::Graph& graph, const plan::Regions& regions, const plan::MadeOperand& operand,
-                   const schedule::Target& target) {
-  return RegionLowering(graph, regions, *operand.maker, target).make_operand(operand).has_value();
+bool makes_operands(const plan::Graph& graph, const plan::Regions& regions,
+                    std::span<const plan::MadeOperand> operands, const schedule::Target& target) {
+  std::optional<MadeOperand> first;
+  const auto copied = [](const MadeOperand& m) { return m.from.kernel.buffers[m.buffer].dtype; };
+  for (const plan::MadeOperand& operand : operands) {
+    auto made = RegionLowering(graph, regions, *operand.maker, target).make_operand(operand);
+    // Lines along the columns are as wide as a block's tile, and two products share that.
+    if (!made || (operands.size() > 1 && !operand.by_k)) return false;
+    if (first && (copied(*first) != copied(*made) || first->widens != made->widens)) return false;
+    if (!first) first = std::move(made);
+  }
+  return true;
 }
 
 }  // namespace kiln::lower

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 namespace kiln::lower {
@@ -28,6 +29,18 @@ struct ProductHead {
   std::int64_t a_m, a_k, b_n, b_k;
 };
 static_assert(sizeof(ProductHead) == 48);
+
+/// As struct Part in kernels_templates/product.cuh.
+struct ProductPart {
+  std::int64_t b_n, b_k;
+  std::int32_t n, unused;
+};
+
+template <class T>
+void append(std::vector<std::byte>& bytes, const T& x) {
+  bytes.resize(bytes.size() + sizeof x);
+  std::memcpy(bytes.data() + bytes.size() - sizeof x, &x, sizeof x);
+}
 
 constexpr int kPlainThreads = 256, kWide = 8, kPair = 2;
 constexpr std::int64_t kHalf = 2;           // bytes of an element
@@ -96,18 +109,21 @@ void RegionLowering::choose_product() {
 /// The sum at hand, as the product's value.
 E RegionLowering::product_value(const Entry& e) {
   const DType type = g_[e.node].dtype, sum = sum_type(type);
-  const E x = load(sums_buffer_, sum, sums_row_ ? sums_row_ + lane_ : lane_);
+  const E x =
+      load(e.node == second_ ? second_sums_ : sums_buffer_, sum, sums_row_ ? sums_row_ + lane_ : lane_);
   return kernel::cast(is_int(type) ? kernel::cast(x, type) : x, compute_type(type));
 }
 
 void RegionLowering::build_product() {
   const GraphNode& product = g_[product_];
-  sums_buffer_ =
-      new_buffer({BufferDecl::Role::In, sum_type(product.dtype), 64}, {BufferSource::Kind::Scratch, 0, 0});
-  if (target_.gpu) {
-    k_.buffers[sums_buffer_].alignment = static_cast<std::uint8_t>(size_of(sum_type(product.dtype)));
-    return build_template();
-  }
+  const DType sum = sum_type(product.dtype);
+  const auto sums = [&] {
+    const auto bytes = static_cast<std::uint8_t>(target_.gpu ? size_of(sum) : 64);
+    return new_buffer({BufferDecl::Role::In, sum, bytes}, {BufferSource::Kind::Scratch, 0, 0});
+  };
+  sums_buffer_ = sums();
+  if (second_ != ir::kNoNode) second_sums_ = sums();
+  if (target_.gpu) return build_template();
   const auto given = [&](Size which) { return size(which, 0); };
   const E batch = given(kGivenBatch), row = given(kGivenRow), column = given(kGivenColumn),
           columns = given(kGivenColumns), pitch = given(kGivenPitch);
@@ -155,8 +171,7 @@ RegionLowering::ProductOperand RegionLowering::product_operand(NodeId id) {
 }
 
 /// The hook that says where an operand's matrix of a batch begins.
-kernel::Hook RegionLowering::matrix_hook(const char* name, const ProductOperand& operand, E batch,
-                                         E product) {
+kernel::Hook RegionLowering::matrix_hook(const char* name, const ProductOperand& operand, E batch, E part) {
   const auto& [buffer, strides, alignment, made_of, widens] = operand;
   E offset{}, rest = batch;
   const ir::Dims dims = g_[product_].dims;
@@ -168,36 +183,45 @@ kernel::Hook RegionLowering::matrix_hook(const char* name, const ProductOperand&
     const E step = at * param(role(kStride, kOperandOwner + 1 + buffer, a), strides[a]);
     offset = offset ? offset + step : step;
   }
-  kernel::Hook hook{
-      name, {static_cast<std::uint32_t>(batch.node().imm)}, {}, {}, {}, static_cast<std::int32_t>(buffer)};
-  if (product) hook.params.push_back(static_cast<std::uint32_t>(product.node().imm));
+  std::int64_t farthest = 0;
+  for (std::size_t axis = 0; axis + 2 < dims.size(); ++axis)
+    farthest += std::abs(strides[axis]) * (dims[axis] - 1);
+  narrow_ &= farthest <= std::numeric_limits<std::int32_t>::max();
+  kernel::Hook hook{name, {}, {}, {}, {}, static_cast<std::int32_t>(buffer)};
+  if (part) hook.params.push_back(static_cast<std::uint32_t>(part.node().imm));
+  hook.params.push_back(static_cast<std::uint32_t>(batch.node().imm));
   hook.results.push_back((offset ? offset : konst(0)).id);
   return hook;
 }
 
-/// The operand of the n side, and its hooks: in memory, or made on the way of what is.
-RegionLowering::ProductOperand RegionLowering::second_operand(kernel::Template& t) {
-  const NodeId id = g_[product_].in[1];
-  const E batch = size(kGivenBatch, 0), product = size(kGivenProduct, 0);
+/// Those that are made side by side.
+std::vector<NodeId> RegionLowering::products() const {
+  return second_ == ir::kNoNode ? std::vector{product_} : std::vector{product_, second_};
+}
+
+/// A product's operand of the n side, and its hooks: in memory, or made on the way of what is.
+RegionLowering::ProductOperand RegionLowering::second_operand(kernel::Template& t, NodeId of) {
+  const NodeId id = g_[of].in[1];
+  const E batch = size(kGivenBatch, 0), part = size(kGivenPart, 0);
   const NodeId base = plan::resolve_alias(g_, id).base;
   if (base == ir::kNoNode || !regions_.made.contains(base)) {
     ProductOperand operand = product_operand(id);
-    t.hooks.push_back(matrix_hook("b_matrix", operand, batch, product));
+    t.hooks.push_back(matrix_hook("b_matrix", operand, batch, part));
     return operand;
   }
-  const auto what = plan::made_operand(g_, regions_, product_);
+  const auto what = plan::made_operand(g_, regions_, of);
   KILN_CHECK_THAT(what, "an operand that is made has no lines");
   RegionLowering maker(g_, regions_, *what->maker, target_);
   std::optional<MadeOperand> made = maker.make_operand(*what);
   KILN_CHECK_THAT(made, "an operand cannot be made");
   const std::uint32_t buffer = made->buffer + static_cast<std::uint32_t>(k_.buffers.size());
-  narrow_ = made->from.kernel.threads.narrow;
-  kernel::Hook value = adopt(std::move(made->hook), made->from);
+  narrow_ &= made->from.kernel.threads.narrow;
+  kernel::Hook value = std::move(adopt({std::move(made->hook)}, made->from).front());
   const std::size_t rank = g_[id].dims.size();
   ProductOperand operand{buffer, std::vector<std::int64_t>(rank, 0), kMapUnit, made->made_of, made->widens};
   operand.strides[rank - 2] = what->by_k ? 1 : made->pitch;
   operand.strides[rank - 1] = what->by_k ? made->pitch : 1;
-  t.hooks.push_back(matrix_hook("b_matrix", operand, batch, product));
+  t.hooks.push_back(matrix_hook("b_matrix", operand, batch, part));
   t.hooks.push_back(std::move(value));
   return operand;
 }
@@ -235,11 +259,13 @@ std::optional<device::TiledBuffer> RegionLowering::tiled(const ProductOperand& o
 }
 
 /// Which main loop, and the constants that it is compiled with.
-void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand& a, const ProductOperand& b,
-                                      std::int64_t batches, std::int64_t m) {
+void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand& a,
+                                      std::span<const ProductOperand> all, std::int64_t batches,
+                                      std::int64_t m) {
   constexpr int kHopper = 90, kAmpere = 80;
   constexpr std::int64_t kFewRows = 16, kLeastTile = 64;
   if (!is_half(t.element) || target_.architecture < kAmpere) return;
+  const ProductOperand& b = all.front();
   const ir::Dims dims = g_[product_].dims;
   const std::size_t rank = dims.size();
   const std::int64_t n = dims[rank - 1], k = g_[g_[product_].in[0]].dims.back();
@@ -256,24 +282,27 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
                                      : unit(b, b.strides[rank - 1], b.strides[rank - 2]);
   const auto a_tiled = tiled(a, a_by_k, m, k, batches, false),
              b_tiled = tiled(b, b_by_k, n, k, batches, true);
+  const auto count = static_cast<std::int64_t>(all.size());
   const auto tiles = [&](std::int64_t rows, std::int64_t columns) {
-    return batches * ceil_div(m, rows) * ceil_div(n, columns);
+    return batches * ceil_div(m, rows) * ceil_div(count * (n + other_columns_), columns);
   };
   std::int64_t tile = 0;
   if (target_.architecture == kHopper && a_tiled && b_tiled && m > kLeastTile && n > kLeastTile) {
     t.name = "product_wgmma";
     tile = 2 * (tiles(128, 256) < target_.threads);
-    out_.tiled = {*a_tiled, *b_tiled};
+    out_.tiled = {*a_tiled};
+    for (const ProductOperand& each : all) out_.tiled.push_back(*tiled(each, b_by_k, n, k, batches, true));
   } else if (m <= kFewRows && a_by_k && a_unit == kMapUnit && b_unit == kMapUnit) {
     t.name = "product_decode";
-    const bool few = b.made_of == 0 && 3 * tiles(kFewRows, kLeastTile) < target_.threads;
+    const bool few = b.made_of == 0 && count == 1 && 3 * tiles(kFewRows, kLeastTile) < target_.threads;
     tile = b_by_k ? 0 : few ? 2 : 1;
   } else {
     KILN_CHECK_THAT(b.made_of == 0, "only few rows take an operand that is made");
     t.name = "product_mma";
     tile = tiles(128, 256) >= target_.threads ? 0 : tiles(128, 128) >= target_.threads ? 1 : 2;
   }
-  t.config = {{"kProducts", 1},
+  t.config = {{"kProducts", count},
+              {"kParts", 1},
               {"kTile", tile},
               {"kWidth", s_.lanes},
               {"kAAlign", a_unit},
@@ -317,8 +346,7 @@ std::int64_t RegionLowering::distance_of_rows(const ProductOperand& a) const {
 void RegionLowering::build_template() {
   const GraphNode& product = g_[product_];
   const std::size_t rank = product.dims.size();
-  const E batch = size(kGivenBatch, 0), row = size(kGivenRow, 0), column = size(kGivenColumn, 0),
-          left = size(kGivenColumns, 0);
+  const E batch = size(kGivenBatch, 0);
   std::int64_t batches = 1, m = product.dims[rank - 2];
   for (std::size_t axis = 0; axis + 2 < rank; ++axis) batches *= product.dims[axis];
   kernel::Template t{"product_plain", product.dtype, {{"kWidth", s_.lanes}}, {}};
@@ -331,11 +359,27 @@ void RegionLowering::build_template() {
     m *= std::exchange(batches, 1);
   }
   t.hooks.push_back(matrix_hook("a_matrix", a, batch, {}));
-  const ProductOperand b = second_operand(t);
+  std::vector<ProductOperand> b;
+  for (const NodeId each : products()) b.push_back(second_operand(t, each));
   choose_main_loop(t, a, b, batches, m);
+  add_epilogue(t, one_matrix);
+  k_.main_loop = std::move(t);
 
+  const std::int64_t n = product.dims[rank - 1], k = g_[product.in[0]].dims.back();
+  const ProductHead head{static_cast<std::int32_t>(m), static_cast<std::int32_t>(n),
+                         static_cast<std::int32_t>(k), static_cast<std::int32_t>(batches),
+                         a.strides[rank - 2],          a.strides[rank - 1],
+                         b[0].strides[rank - 1],       b[0].strides[rank - 2]};
+  append(out_.head, head);
+  out_.grid = batches * m * n;
+}
+
+void RegionLowering::add_epilogue(kernel::Template& t, bool one_matrix) {
+  const E part = size(kGivenPart, 0), batch = size(kGivenBatch, 0), row = size(kGivenRow, 0),
+          column = size(kGivenColumn, 0), left = size(kGivenColumns, 0);
   kernel::Hook epilogue{"epilogue", {}, {sums_buffer_}, {}, {}, -1};
-  for (const E& g : {batch, row, column, left})
+  if (second_ != ir::kNoNode) epilogue.buffers.push_back(second_sums_);
+  for (const E& g : {part, batch, row, column, left})
     epilogue.params.push_back(static_cast<std::uint32_t>(g.node().imm));
   std::vector<int> rows = one_matrix ? batch_groups_ : std::vector<int>{};
   if (row_group_ >= 0) rows.push_back(row_group_);
@@ -345,16 +389,67 @@ void RegionLowering::build_template() {
   const E count = s_.ragged ? left : konst(s_.lanes);
   epilogue.body.push_back(lane_loop({column, count}, along, [&](Body& body) { store_full(body); }));
   t.hooks.push_back(std::move(epilogue));
-  k_.main_loop = std::move(t);
+}
 
-  const std::int64_t n = product.dims[rank - 1], k = g_[product.in[0]].dims.back();
-  const ProductHead head{static_cast<std::int32_t>(m), static_cast<std::int32_t>(n),
-                         static_cast<std::int32_t>(k), static_cast<std::int32_t>(batches),
-                         a.strides[rank - 2],          a.strides[rank - 1],
-                         b.strides[rank - 1],          b.strides[rank - 2]};
-  out_.head.resize(sizeof head);
-  std::memcpy(out_.head.data(), &head, sizeof head);
-  out_.grid = batches * m * n;
+// ---- several products in a launch ----
+
+Lowered RegionLowering::run_together(std::span<const plan::Region> others) {
+  const auto columns = [&](const plan::Region& r) { return g_[r.product].dims.back(); };
+  std::int64_t all = g_[product_].dims.back();
+  for (const plan::Region& r : others) all += columns(r);
+  expect_columns(all - g_[product_].dims.back());
+  make();
+  for (const plan::Region& r : others) {
+    RegionLowering part(g_, regions_, r, target_);
+    part.expect_columns(all - columns(r));
+    take_part(part.run());
+  }
+  return std::move(out_);
+}
+
+/// Takes over another product, whose rows are this one's.
+void RegionLowering::take_part(Lowered part) {
+  kernel::Template &t = *k_.main_loop, &from = *part.kernel.main_loop;
+  std::erase_if(from.hooks, [](const kernel::Hook& h) { return h.name == "a_matrix"; });
+  ProductHead head;
+  std::memcpy(&head, part.head.data(), sizeof head);
+  append(out_.head, ProductPart{head.b_n, head.b_k, head.n, 0});
+  const auto buffers = static_cast<std::uint32_t>(k_.buffers.size());
+  for (std::size_t i = 1; i < part.tiled.size(); ++i) {
+    out_.tiled.push_back(part.tiled[i]);
+    out_.tiled.back().buffer += buffers;
+  }
+  for (kernel::Hook& h : adopt(std::move(from.hooks), part)) t.hooks.push_back(std::move(h));
+  ++std::ranges::find(t.config, "kParts", &kernel::Constant::name)->value;
+  k_.n_params = static_cast<std::uint32_t>(out_.params.size());
+  k_.threads.narrow &= part.kernel.threads.narrow;
+  out_.grid += part.grid;
+  out_.work += part.work;
+  out_.bytes -= g_[g_[product_].in[0]].numel * size_of(g_[product_].dtype);
+}
+
+bool shares_launch(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
+                   const plan::Region& other, const schedule::Target& target) {
+  const auto lowered = [&](const plan::Region& r, const plan::Region& beside) {
+    RegionLowering lowering(graph, regions, r, target);
+    lowering.expect_columns(graph[beside.product].dims.back());
+    return lowering.run();
+  };
+  const Lowered x = lowered(region, other), y = lowered(other, region);
+  const kernel::Template &a = *x.kernel.main_loop, &b = *y.kernel.main_loop;
+  const auto copied = [](const Lowered& l) {
+    const auto& hooks = l.kernel.main_loop->hooks;
+    return l.kernel
+        .buffers[static_cast<std::size_t>(std::ranges::find(hooks, "b_matrix", &kernel::Hook::name)->address)]
+        .dtype;
+  };
+  const auto has = [](const kernel::Template& t, std::string_view name) {
+    return std::ranges::find(t.config, name, &kernel::Constant::name) != t.config.end();
+  };
+  return a.name == b.name && has(a, "kParts") && copied(x) == copied(y) &&
+         std::ranges::equal(a.config, b.config, [](const kernel::Constant& c, const kernel::Constant& d) {
+           return c.name == d.name && c.value == d.value;
+         });
 }
 
 }  // namespace kiln::lower

@@ -50,6 +50,7 @@ E divide_roughly(E x, E y) {
 struct OnGpu {
   static E power(E x, double scale) { return kernel::native(NativeFn::Exp4Fast, x * (scale / 2)); }
   static E reciprocal(E x) { return kernel::native(NativeFn::ReciprocalFast, x); }
+  static E quotient(E x, E y) { return x * reciprocal(y); }
 };
 struct OnCpu {
   /// 2^(x scale)
@@ -61,7 +62,8 @@ struct OnCpu {
     return kernel::scale(p, whole);
   }
   /// Pre: x is of ordinary size.
-  static E reciprocal(E x) { return kernel::div_bounded(x.lit(1), x); }
+  static E reciprocal(E x) { return quotient(x.lit(1), x); }
+  static E quotient(E x, E y) { return kernel::div_bounded(x, y); }
 };
 
 template <class On>
@@ -124,11 +126,12 @@ E mish_roughly(E x) {
 }
 
 /// x P(x^2) / Q(x^2): 2^-20 on [-6.7, 6.7], where it ends 2^-18.3 off its limits.
+template <class On>
 E tanh_roughly(E x) {
   const E y = math::within(x, -6.7, 6.7), y2 = y * y;
   const E p = math::horner(y2, {0x1.ffffe8p-1, 0x1.fa389ep-4, 0x1.30fbd4p-9, 0x1.17547ap-18});
   const E q = math::horner(y2, {1.0, 0x1.d3e1fep-2, 0x1.5d1626p-6, 0x1.35cdeap-13});
-  return y * kernel::div_bounded(p, q);
+  return y * On::quotient(p, q);
 }
 
 template <class On>
@@ -143,6 +146,7 @@ E expand_roughly(ir::Op op, E x) {
     case ir::Op::gelu_tanh: return gelu_tanh_roughly<On>(x);
     case ir::Op::softplus: return softplus_roughly<On>(x);
     case ir::Op::mish: return mish_roughly<On>(x);
+    case ir::Op::tanh: return tanh_roughly<On>(x);
     default: return {};
   }
 }
@@ -192,11 +196,14 @@ E expand_gpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
   return expand(op, x, y, z, type);
 }
 
+/// 1 - 2 / (1 + e^2x): near 0 it has the digits of 1.
+E expand_tanh_beside_one(E x) {
+  return fma(x.lit(-2), OnGpu::reciprocal(OnGpu::power(x, 2 * math::kLog2e) + 1.0), x.lit(1));
+}
+
 E expand_cpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
-  if (rough && x.type() == DType::Float32) {
-    if (op == ir::Op::tanh) return tanh_roughly(x);
+  if (rough && x.type() == DType::Float32)
     if (const E e = expand_roughly<OnCpu>(op, x)) return e;
-  }
   return expand(op, x, y, z, type);
 }
 

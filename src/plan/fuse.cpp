@@ -121,12 +121,15 @@ Region Fuser::region_of(Group& x, Regions& out) const {
   Region r;
   if (x.library) r.kind = x.loops ? Region::Kind::Loop : Region::Kind::Library;
   // A CPU's library makes a product alone; a GPU's main loop is a kernel in any case.
-  const bool main_loop = t_.gpu && is_contraction(x) && takes_epilogue(x) && x.points > 0;
+  const bool main_loop =
+      t_.gpu && is_contraction(x) && (takes_epilogue(x) || x.second != kNoNode) && x.points > 0;
   if (is_contraction(x) && (x.nodes.size() > 1 || main_loop)) {
     r.kind = Region::Kind::Contraction;
     r.product = x.root_node;
     // Whoever holds a product may read it later: storing it costs less than making it again.
-    if (g_[r.product].held) out.stored[r.product] = true;
+    r.second = x.second;
+    for (const NodeId product : {r.product, r.second})
+      if (product != kNoNode && g_[product].held) out.stored[product] = true;
   }
   if (x.tiled >= 0) {
     r.kind = tiled_[static_cast<std::size_t>(x.tiled)].kind;

@@ -9,6 +9,7 @@
 // Terminates: each merge removes a region.
 #include "plan/fuser.h"
 #include "plan/made_operands.h"
+#include "plan/shared_inputs.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -32,7 +33,13 @@ void Fuser::join_products() {
     if (a == b || inlined_[static_cast<std::size_t>(a)] || inlined_[static_cast<std::size_t>(b)]) continue;
     const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
     if (is_contraction(gb) && takes_epilogue(gb) && !ga.library) refuse(e, FusionReason::ProductOperand);
-    if (is_contraction(ga) && takes_epilogue(ga)) join_product(a, b, e);
+    if (!is_contraction(ga)) continue;
+    if (is_contraction(gb)) {
+      if (takes_epilogue(ga) || takes_epilogue(gb)) join_second(a, b, e);
+      continue;
+    }
+
+    takes_epilogue(ga) ? join_product(a, b, e) : join_pair(a, b, e);
   }
 }
 
@@ -50,10 +57,49 @@ bool Fuser::takes_epilogue(const Group& product) const {
   return false;
 }
 
+/// Whether two products, the first of them without maps, can be made side by side.
+bool Fuser::is_pair(const Group& product, const Group& other) const {
+  return t_.templates >= schedule::Target::Templates::Few && product.nodes.size() == 1 &&
+         product.points < kMostPoints && product.second == kNoNode && other.second == kNoNode &&
+         are_side_by_side(g_, t_, product.root_node, other.root_node);
+}
+
+/// Makes the product a part of b, another product with maps that read both, or says why not.
+bool Fuser::join_second(int ia, int ib, std::uint32_t edge) {
+  const NodeId second = groups_[static_cast<std::size_t>(ia)].root_node;
+  const Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
+  const std::optional<Fit> f = is_pair(a, b) ? fit(a, b) : std::nullopt;
+  if (!f || path_around(ia, ib)) return refuse(edge, FusionReason::TwoProducts);
+  const NodeId product = b.root_node;
+  merge(ia, ib, *f);
+  Group& joined = group(product);
+  joined.root_node = product;
+  joined.library = true;
+  joined.second = second;
+  return true;
+}
+
+/// Makes a product that the library would do, another one and the map b that reads both one region, where
+/// that is faster.
+bool Fuser::join_pair(int ia, int ib, std::uint32_t edge) {
+  const Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
+  if (b.library || !no_epilogue(a, b).empty() || !pays_side_by_side(g_, t_, a.root_node)) return false;
+  for (const std::uint32_t e : b.in_edges) {
+    const int ic = group_of_[edges_[e].producer];
+    if (ic < 0 || ic == ia || ic == ib) continue;
+    const Group& c = groups_[static_cast<std::size_t>(ic)];
+    if (!is_contraction(c) || c.nodes.size() > 1 || !is_pair(a, c) || !fit(c, b) || path_around(ic, ib) ||
+        !no_epilogue(c, b).empty())
+      continue;
+    const NodeId first = a.root_node;
+    return join_product(ia, ib, edge) && join_second(ic, group_of_[first], e);
+  }
+  return false;
+}
+
 /// Makes map b a part of the product a, or says why not.
 bool Fuser::join_product(int ia, int ib, std::uint32_t edge) {
   Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
-  if (is_contraction(b)) return refuse(edge, FusionReason::TwoProducts);
   if (b.library) return false;
   if (Why why = no_epilogue(a, b); !why.empty()) return refuse(edge, std::move(why));
   const std::optional<Fit> f = fit(a, b);

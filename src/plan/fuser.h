@@ -53,7 +53,8 @@ struct Levels {
 };
 
 struct Group {
-  NodeId root_node;  // representative
+  NodeId root_node;         // representative
+  NodeId second = kNoNode;  // of a product: another that the same maps read, side by side
   bool library = false;
   int tiled = -1;  // what is computed tile by tile: index
   Space space;
@@ -222,6 +223,9 @@ class Fuser {
   void join_products();
   bool takes_epilogue(const Group& product) const;
   bool join_product(int ia, int ib, std::uint32_t edge);
+  bool join_second(int ia, int ib, std::uint32_t edge);
+  bool join_pair(int ia, int ib, std::uint32_t edge);
+  bool is_pair(const Group& product, const Group& other) const;
   Why no_epilogue(const Group& a, const Group& b) const;
 
   // ---- recomputation

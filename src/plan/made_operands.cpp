@@ -77,6 +77,29 @@ bool reads_operand_once(const Graph& g, NodeId product) {
          (begins_at_units(g, b, rank - 1) || begins_at_units(g, b, rank - 2));
 }
 
+bool lie_alike(const Graph& g, NodeId operand, NodeId other) {
+  const Alias a = memory_of(g, operand), b = memory_of(g, other);
+  return std::ranges::equal(g[operand].dims, g[other].dims) && a.strides == b.strides;
+}
+
+bool suits_copy_engine(const Graph& g, NodeId product) {
+  const ir::GraphNode& p = g[product];
+  const std::size_t rank = p.dims.size();
+  if (!is_half(p.dtype) || rank < 2 || g[p.in[0]].dims.back() == 0) return false;
+  return std::ranges::all_of(p.in, [&](NodeId in) {
+    if (!begins_at_units(g, in, rank - 1) && !begins_at_units(g, in, rank - 2)) return false;
+    const std::vector<std::int64_t> strides = memory_of(g, in).strides;
+    std::int64_t step = 0, inside = 1;  // from a matrix of the batch to the next
+    for (std::size_t axis = rank - 2; axis-- > 0;) {
+      if (p.dims[axis] == 1) continue;
+      if (inside == 1) step = strides[axis];
+      if (strides[axis] < 0 || strides[axis] != step * inside) return false;
+      inside *= p.dims[axis];
+    }
+    return strides[rank - 1] >= 0 && strides[rank - 2] >= 0;
+  });
+}
+
 std::optional<MadeOperand> made_operand(const Graph& g, const Regions& regions, NodeId product) {
   const NodeId operand = g[product].in[1];
   const Alias a = resolve_alias(g, operand);
@@ -107,7 +130,8 @@ std::optional<MadeOperand> made_operand(const Graph& g, const Regions& regions, 
   return out;
 }
 
-void make_operands(const Graph& g, Regions& regions, const std::function<bool(const MadeOperand&)>& can) {
+void make_operands(const Graph& g, Regions& regions,
+                   const std::function<bool(std::span<const MadeOperand>)>& can) {
   std::vector<int> uses(g.size());
   for (const ir::GraphNode& n : g.nodes)
     for (const NodeId in : n.in) ++uses[in];
@@ -120,12 +144,19 @@ void make_operands(const Graph& g, Regions& regions, const std::function<bool(co
   std::vector<bool> made(g.size());
   for (Region& r : regions.regions) {
     if (r.kind != Region::Kind::Contraction || !reads_operand_once(g, r.product)) continue;
-    const std::optional<MadeOperand> m = made_operand(g, regions, r.product);
-    if (!m || made[m->maker->outputs[0]]) continue;
-    const NodeId base = m->maker->outputs[0];
-    if (!is_read_once(g[r.product].in[1], base) || !can(*m)) continue;
-    made[base] = true;
-    r.nodes.insert(r.nodes.end(), m->maker->nodes.begin(), m->maker->nodes.end());
+    std::vector<NodeId> products{r.product};
+    if (r.second != ir::kNoNode) products.push_back(r.second);
+    std::vector<MadeOperand> all;
+    for (const NodeId product : products) {
+      const std::optional<MadeOperand> m = made_operand(g, regions, product);
+      if (!m || made[m->maker->outputs[0]]) break;
+      if (is_read_once(g[product].in[1], m->maker->outputs[0])) all.push_back(*m);
+    }
+    if (all.size() < products.size() || !can(all)) continue;
+    for (const MadeOperand& m : all) {
+      made[m.maker->outputs[0]] = true;
+      r.nodes.insert(r.nodes.end(), m.maker->nodes.begin(), m.maker->nodes.end());
+    }
     std::sort(r.nodes.begin(), r.nodes.end());
   }
   for (Region& r : regions.regions) {

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 
 namespace kiln::plan {
 
@@ -20,6 +21,14 @@ bool rows_are_one_matrix(const Graph& graph, NodeId product);
 /// main loop made for that can read: halves, in lines that begin at multiples of 16 bytes.
 bool reads_operand_once(const Graph& graph, NodeId product);
 
+/// Whether operands of two products have equal extents, and elements at equal distances; and each the maps
+/// or the memory of its own.
+bool lie_alike(const Graph& graph, NodeId operand, NodeId other);
+
+/// Whether both operands of a product of halves are stacks of matrices that a copy engine reads by tiles: one
+/// axis of each is adjacent, everything else begins at multiples of 16 bytes.
+bool suits_copy_engine(const Graph& graph, NodeId product);
+
 /// What a product is to make of its second operand: the region whose one output that is, and its lines along
 /// the axis whose elements are adjacent in the output's memory.
 struct MadeOperand {
@@ -30,7 +39,9 @@ struct MadeOperand {
 };
 std::optional<MadeOperand> made_operand(const Graph& graph, const Regions& regions, NodeId product);
 
-/// Moves regions that `can` says a product can do to Regions::made.
-void make_operands(const Graph& graph, Regions& regions, const std::function<bool(const MadeOperand&)>& can);
+/// Moves regions that `can` says a product can do to Regions::made; of two products side by side, those of
+/// both.
+void make_operands(const Graph& graph, Regions& regions,
+                   const std::function<bool(std::span<const MadeOperand>)>& can);
 
 }  // namespace kiln::plan

@@ -39,6 +39,8 @@ struct Region {
   std::vector<NodeId> outputs;   // nodes stored to memory, ascending
   std::vector<NodeId> rows;      // nodes of `nodes` that are row nodes, ascending
   NodeId product = ir::kNoNode;  // Contraction: the product
+  NodeId second = ir::kNoNode;   // Contraction: another of the same rows, side by side; the maps read both
+  std::vector<Region> parts;     // Contraction: several products that share a launch; all of this is theirs
   int tiled = -1;                // Attention: index into Regions::attentions; PairSums: into pair_sums
   struct Loop {
     std::int64_t extent;

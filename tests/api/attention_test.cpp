@@ -409,6 +409,23 @@ TEST_F(GpuAttention, HeadSizesAndRaggedLengths) {
   }
 }
 
+// More blocks of rows than a device's blocks: each of these takes several, with tiles that are left out,
+// without any other tile, and where nothing is left out.
+TEST_F(GpuAttention, BlocksOfRowsFollowEachOther) {
+  for (const Sizes& s :
+       {Sizes{2, 2, 420, 140, 64, 64}, {1, 2, 520, 260, 128, 128}, {1, 2, 300, 130, 256, 64}}) {
+    SCOPED_TRACE(::testing::Message() << s.rows << " " << s.columns << " " << s.depth << " " << s.width);
+    const Inputs x = inputs(s, DType::BFloat16);
+    const auto with = [&](const std::function<Tensor(const Tensor&)>& mask, std::uint64_t most) {
+      expect_kernels([&] { return matmul(nn::softmax(mask(scores(x.q, x.k))), x.v); }, most, 2e-2);
+    };
+    const Tensor i = rows(s.rows), j = columns(s.columns);
+    with([&](const Tensor& t) { return t; }, 1);
+    with([&](const Tensor& t) { return where((i >= j) & (i - j < 50), t, -1e9); }, 2);
+    with([&](const Tensor& t) { return where(i - 200 >= j, t, -1e9); }, 2);
+  }
+}
+
 TEST_F(GpuAttention, SpecialValuesInTilesThatAreLeftOut) {
   const Sizes s{1, 1, 40, 200, 16, 16};
   const Inputs x = inputs(s, DType::BFloat16);

@@ -9,6 +9,7 @@
 #include "lower/lower.h"
 #include "plan/fuse.h"
 #include "plan/made_operands.h"
+#include "plan/shared_inputs.h"
 #include "support/check.h"
 
 #include <gtest/gtest.h>
@@ -146,8 +147,8 @@ struct Weights : GraphBuilder {
   lower::Lowered lowered(const schedule::Target& target) {
     plan::Regions regions = plan::fuse(graph, target);
     EXPECT_EQ(regions.regions.size(), 2u);
-    plan::make_operands(graph, regions, [&](const plan::MadeOperand& m) {
-      return lower::makes_operand(graph, regions, m, target);
+    plan::make_operands(graph, regions, [&](std::span<const plan::MadeOperand> m) {
+      return lower::makes_operands(graph, regions, m, target);
     });
     EXPECT_EQ(regions.regions.size(), 1u);
     return lower::lower(graph, regions, regions.regions[0], target);
@@ -176,6 +177,67 @@ TEST(Templates, WeightsAreMadeOfBytesWithoutSpills) {
         const std::string log = cuda::compile(source, "kiln_test", {8, 0}, options).log;
         EXPECT_NE(log.find("0 bytes spill stores, 0 bytes spill loads"), std::string::npos) << log;
       }
+}
+
+/// silu(x · g) · (x · u), or two products of x with maps of their own.
+struct SharedRows : GraphBuilder {
+  SharedRows(std::int64_t m, std::int64_t n, std::int64_t k, bool gated) {
+    const DType half = DType::BFloat16;
+    const NodeId x = leaf(half, {m, k}), g = matmul(x, leaf(half, {k, n}));
+    if (gated)
+      graph.roots = {op(Op::multiply, {op(Op::silu, {g}), matmul(x, leaf(half, {k, n}))})};
+    else
+      graph.roots = {op(Op::silu, {g}), op(Op::tanh, {matmul(x, leaf(half, {k, n / 2}))})};
+  }
+
+  lower::Lowered lowered(const schedule::Target& target) {
+    plan::Regions regions = plan::fuse(graph, target);
+    plan::share_launches(graph, regions, [&](const plan::Region& a, const plan::Region& b) {
+      return lower::shares_launch(graph, regions, a, b, target);
+    });
+    EXPECT_EQ(regions.regions.size(), 1u);
+    return lower::lower(graph, regions, regions.regions[0], target);
+  }
+};
+
+TEST(Templates, ProductsOfTheSameRowsAreOneKernel) {
+  schedule::Target t = gpu();
+  t.architecture = 90;
+  t.templates = schedule::Target::Templates::Few;
+  const auto kernel_of = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool gated) {
+    SharedRows b(m, n, k, gated);
+    lower::Lowered l = b.lowered(t);
+    kernel::verify(l.kernel);
+    const std::string source = emit_cuda(l.kernel, "kiln_test");
+    if (cuda::nvrtc().available && cuda::nvrtc().library.find("fake") == std::string::npos) {
+      cuda::CompileOptions options;
+      options.fmad = false;
+      options.extra = {"--ptxas-options=-v"};
+      const bool hopper = template_text(l.kernel.main_loop->name).specific == 90;
+      const std::string log = cuda::compile(source, "kiln_test", {9, 0, hopper}, options).log;
+      EXPECT_NE(log.find("0 bytes spill stores, 0 bytes spill loads"), std::string::npos) << log;
+      EXPECT_EQ(log.find("serializ"), std::string::npos) << log;
+    }
+    return l;
+  };
+  const lower::Lowered wide = kernel_of(4096, 4096, 512, true);
+  EXPECT_EQ(wide.kernel.main_loop->name, "product_wgmma");
+  EXPECT_EQ(wide.tiled.size(), 3u);
+  const lower::Lowered few = kernel_of(4, 512, 512, true), parts = kernel_of(4, 512, 512, false);
+  EXPECT_EQ(few.kernel.main_loop->name, "product_decode");
+  EXPECT_EQ(parts.kernel.main_loop->name, "product_decode");
+  EXPECT_EQ(template_shape(few.kernel, few.head, 132).grid[0], 16u) << "32 columns of each";
+  EXPECT_EQ(template_shape(parts.kernel, parts.head, 132).grid[0], 24u) << "32 of one";
+  EXPECT_EQ(kernel::hash(parts.kernel), kernel::hash(kernel_of(3, 768, 768, false).kernel))
+      << "sizes are no part of the key";
+}
+
+TEST(Templates, FewTilesSideBySideAreLeftToTheLibrary) {
+  schedule::Target t = gpu();
+  t.architecture = 90;
+  t.templates = schedule::Target::Templates::Few;
+  SharedRows b(256, 512, 512, true);
+  EXPECT_EQ(plan::fuse(b.graph, t).regions.size(), 3u);
 }
 
 TEST(Templates, NvrtcTakesThem) {

@@ -29,6 +29,7 @@ const Approximation kAll[] = {
     {"exp2", Op::exp2, std::exp2},
     {"sqrt", Op::sqrt, std::sqrt},
     {"reciprocal", Op::reciprocal, [](double x) { return 1 / x; }},
+    {"tanh", Op::tanh, std::tanh},
     {"sigmoid", Op::sigmoid, [](double x) { return ref::sigmoid(x); }},
     {"silu", Op::silu, [](double x) { return ref::silu(x); }},
     {"erfc", Op::erfc, std::erfc},
@@ -101,6 +102,21 @@ TEST_P(Roughly, IsWithinATwentiethOfAnUlpOfBFloat16) { check<bfloat16>(GetParam(
 
 INSTANTIATE_TEST_SUITE_P(Math, Roughly, ::testing::ValuesIn(kAll),
                          [](const auto& param) { return std::string(param.param.name); });
+
+TEST(RoughTanh, BesideOneIsWithinAnErrorAsSuch) {
+  lower::Function f([&](E x, E) { return lower::expand_tanh_beside_one(x); });
+  double worst = 0;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float x = of_bits<bfloat16>(bits);
+    float got = 0;
+    f.run(1, &x, &x, &got);
+    if (std::isnan(x))
+      EXPECT_TRUE(std::isnan(got));
+    else
+      worst = std::max(worst, std::abs(double{got} - std::tanh(double{x})));
+  }
+  EXPECT_LE(worst, 0x1p-22);
+}
 
 class RoughlyOnCpu : public ::testing::TestWithParam<Approximation> {};
 

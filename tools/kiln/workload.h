@@ -43,6 +43,8 @@ std::vector<Workload> attention_gradient_workloads(bool gpu);
 std::vector<Workload> convolution_workloads();
 /// Few rows against large weights.
 std::vector<Workload> decode_workloads();
+/// Whole layers of networks.
+std::vector<Workload> layer_workloads();
 
 /// What the bench runs on a GPU.
 std::vector<Workload> gpu_workloads();

@@ -6,16 +6,35 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace kiln::tool {
 namespace {
 
 constexpr int kLayers = 4;
+constexpr std::int64_t kInputs = 4096;
+
+/// What a layer makes of its tokens x.
+enum class Made : std::uint8_t {
+  Product,  // x Wᵀ
+  Parts,    // three products of x: queries, and fewer keys and values
+  Gated     // silu(x Gᵀ) (x Uᵀ)
+};
 
 struct Decode {
   std::int64_t rows;
   bool bytes;    // weights of 8 bits, with a scale for each output
-  bool by_rows;  // a layer is x W, W (k, n); else x Wᵀ, as nn::linear has it
+  bool by_rows;  // weights are (k, n); else (n, k), as nn::linear has them
+  Made made = Made::Product;
+
+  std::vector<std::int64_t> columns() const {
+    switch (made) {
+      case Made::Product: return {11008};
+      case Made::Parts: return {4096, 1024, 1024};
+      case Made::Gated: return {11008, 11008};
+    }
+    return {};
+  }
 };
 
 /// Weights as a program keeps them, and their values.
@@ -25,56 +44,95 @@ struct Weights {
     if (!scale.valid()) return stored;
     return astype(stored, DType::BFloat16) * (by_rows ? scale : reshape(scale, {scale.numel(), 1}));
   }
+  Tensor product(const Tensor& x, bool by_rows) const {
+    const Tensor v = values(by_rows);
+    return matmul(x, by_rows ? v : matrix_transpose(v));
+  }
 };
+typedef std::vector<Weights> Layer;
 
 /// The layers' weights are the first one's, moved: drawing each would take the host seconds.
-std::vector<Weights> weights(const Decode& d, std::int64_t k, std::int64_t n) {
+std::vector<Layer> layers(const Decode& d, std::int64_t k, bool tiny) {
   const double most = d.bytes ? 127 : 0.03;
-  Tensor first = uniform(d.by_rows ? Shape{k, n} : Shape{n, k}, -most, most, 62, DType::BFloat16);
-  if (d.bytes) first = astype(round(first), DType::Int8).eval();
-  const Tensor scale = d.bytes ? uniform({n}, 1e-4, 3e-4, 63, DType::BFloat16) : Tensor();
-  std::vector<Weights> out;
-  for (int i = 0; i < kLayers; ++i) out.push_back({roll(first, i, {0}).eval(), scale});
+  std::vector<Layer> out(kLayers);
+  int seed = 62;
+  for (const std::int64_t columns : d.columns()) {
+    const std::int64_t n = tiny ? columns / 1024 : columns;
+    Tensor first = uniform(d.by_rows ? Shape{k, n} : Shape{n, k}, -most, most, seed++, DType::BFloat16);
+    if (d.bytes) first = astype(round(first), DType::Int8).eval();
+    const Tensor scale = d.bytes ? uniform({n}, 1e-4, 3e-4, seed++, DType::BFloat16) : Tensor();
+    for (int i = 0; i < kLayers; ++i)
+      out[static_cast<std::size_t>(i)].push_back({roll(first, i, {0}).eval(), scale});
+  }
   return out;
 }
 
+/// The greatest error of a layer's results.
+double error(const Decode& d, const Layer& layer, const Tensor& x, std::span<const Tensor> out) {
+  const std::int64_t k = x.shape()[1];
+  const Values a(x);
+  std::vector<Values> weights;
+  for (const Weights& w : layer) weights.emplace_back(w.values(d.by_rows).eval());
+  double worst = 0;
+  for (std::size_t part = 0; part < out.size(); ++part) {
+    const std::int64_t n = out[part].shape()[1];
+    const Values got(out[part]);
+    const auto product = [&](const Values& b, std::int64_t row, std::int64_t column) {
+      double sum = 0;
+      for (std::int64_t q = 0; q < k; ++q)
+        sum += a[row * k + q] * b[d.by_rows ? q * n + column : column * k + q];
+      return sum;
+    };
+    const std::int64_t samples = std::min<std::int64_t>(d.rows * n, 2048), step = d.rows * n / samples;
+    worst = std::max(worst, greatest(samples, [&](std::int64_t s) {
+                       const std::int64_t at = s * step + s % step, row = at / n, column = at % n;
+                       double expected = product(weights[part], row, column);
+                       if (d.made == Made::Gated)
+                         expected *= product(weights[1], row, column) / (1 + std::exp(-expected));
+                       return std::abs(got[at] - expected) / std::max(1.0, std::abs(expected));
+                     }));
+  }
+  return worst;
+}
+
 Workload decode(const Decode& d) {
-  constexpr std::int64_t kK = 4096, kN = 11008;
   Workload w;
-  w.name = std::string(d.bytes ? "decode_int8_" : "decode_bf16_") + std::to_string(d.rows) + "x4096x11008" +
-           (d.by_rows ? "_rows" : "");
+  const std::string what[] = {"x4096x11008", "x4096_qkv", "x4096x11008_swiglu"};
+  w.name = std::string(d.bytes ? "decode_int8_" : "decode_bf16_") + std::to_string(d.rows) +
+           what[static_cast<int>(d.made)] + (d.by_rows ? "_rows" : "");
   w.dtype = "bfloat16";
-  const auto m = static_cast<double>(d.rows);
-  w.bytes = kLayers * ((d.bytes ? 1.0 : 2.0) * kK * kN + (d.bytes ? 2.0 * kN : 0.0) + 2 * m * (kK + kN));
+  const auto m = static_cast<double>(d.rows), k = static_cast<double>(kInputs);
+  w.bytes = kLayers * 2 * m * k;
+  for (const std::int64_t columns : d.columns()) {
+    const auto n = static_cast<double>(columns);
+    w.bytes += kLayers * ((d.bytes ? 1.0 : 2.0) * k * n + (d.bytes ? 2.0 * n : 0.0) + 2 * m * n);
+  }
+  if (d.made == Made::Gated) w.bytes -= kLayers * 2 * m * 11008;  // one result of two products
   w.tolerance = 2e-2;
   w.make = [d](bool tiny) {
-    const std::int64_t k = tiny ? 16 : kK, n = tiny ? 8 : kN;
+    const std::int64_t k = tiny ? 16 : kInputs;
     const Tensor x = uniform({d.rows, k}, -1, 1, 61, DType::BFloat16);
-    const std::vector<Weights> layers = weights(d, k, n);
+    std::vector<Tensor> tokens;  // each layer has its own
+    for (int i = 0; i < kLayers; ++i) tokens.push_back(roll(x, i, {1}).eval());
+    const std::vector<Layer> all = layers(d, k, tiny);
     Program p;
     p.record = [=] {
       std::vector<Tensor> out;
-      for (const Weights& layer : layers) {
-        const Tensor values = layer.values(d.by_rows);
-        out.push_back(matmul(x, d.by_rows ? values : matrix_transpose(values)));
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        std::vector<Tensor> products;
+        for (const Weights& weights : all[i]) products.push_back(weights.product(tokens[i], d.by_rows));
+        if (d.made == Made::Gated)
+          out.push_back(silu(products[0]) * products[1]);
+        else
+          out.insert(out.end(), products.begin(), products.end());
       }
       return out;
     };
     p.max_error = [=](const std::vector<Tensor>& out) {
+      const std::size_t each = out.size() / all.size();
       double worst = 0;
-      const Values a(x);
-      for (std::size_t i = 0; i < layers.size(); ++i) {
-        const Tensor values = layers[i].values(d.by_rows).eval();
-        const Values b(values), got(out[i]);
-        const std::int64_t samples = std::min<std::int64_t>(d.rows * n, 4096), step = d.rows * n / samples;
-        worst = std::max(worst, greatest(samples, [&](std::int64_t s) {
-                           const std::int64_t at = s * step + s % step, row = at / n, column = at % n;
-                           double expected = 0;
-                           for (std::int64_t q = 0; q < k; ++q)
-                             expected += a[row * k + q] * b[d.by_rows ? q * n + column : column * k + q];
-                           return std::abs(got[at] - expected) / std::max(1.0, std::abs(expected));
-                         }));
-      }
+      for (std::size_t i = 0; i < all.size(); ++i)
+        worst = std::max(worst, error(d, all[i], tokens[i], std::span(out).subspan(i * each, each)));
       return worst;
     };
     return p;
@@ -89,6 +147,8 @@ std::vector<Workload> decode_workloads() {
   for (const bool bytes : {false, true})
     for (const std::int64_t rows : {1, 16}) out.push_back(decode({rows, bytes, false}));
   for (const bool bytes : {false, true}) out.push_back(decode({1, bytes, true}));
+  for (const Made made : {Made::Parts, Made::Gated})
+    for (const bool bytes : {false, true}) out.push_back(decode({1, bytes, false, made}));
   return out;
 }
 

@@ -307,6 +307,7 @@ std::vector<Workload> gpu_workloads() {
                                adamw(),
                                chain10("small_chain10_f32_1024", 1024),
                                small_mlp4()};
+  for (Workload& w : layer_workloads()) out.push_back(std::move(w));
   for (Workload& w : decode_workloads()) out.push_back(std::move(w));
   for (Workload& w : attention_workloads(true)) out.push_back(std::move(w));
   for (Workload& w : attention_gradient_workloads(true)) out.push_back(std::move(w));

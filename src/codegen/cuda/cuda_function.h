@@ -38,14 +38,20 @@ class CudaEmitter {
               std::span<const ExprId> results = {}, bool marked = false);
   std::string run();
   /// A hook of a kernel with a main loop: the kernel's body is the hook's, `results` are the hook's. `given`:
-  /// for each buffer whether it comes with calls.
-  std::string hook(const kernel::Hook& hook, const std::vector<bool>& given);
+  /// for each buffer whether it comes with calls. `name`: of its function, where hooks share theirs.
+  std::string hook(const kernel::Hook& hook, const std::string& name, const std::vector<bool>& given);
+  std::string choice_of_hooks(const kernel::Hook& hook, const std::vector<std::string>& names) const;
   const CudaPreludes& preludes() const { return facts_.preludes; }
   static std::string text_of(const CudaPreludes& preludes);
   static std::string indented(const std::string& text);
   static std::string buffer_name(const BufferDecl& decl, std::uint64_t number);
 
  private:
+  struct HookHead {
+    std::string type, parameters, arguments;
+  };
+  HookHead hook_head(const kernel::Hook& hook) const;
+  std::vector<std::uint32_t> arrays_of(const kernel::Hook& hook, bool made) const;
   struct Scope {
     const LoopDecl* loop = nullptr;
     std::string var;  // value of its variable; of a Vector loop: on lane 0

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <string_view>
 
 namespace kiln::codegen {
@@ -38,13 +39,25 @@ std::int64_t constant_of(const Template& t, std::string_view name, std::int64_t 
   return found == t.config.end() ? otherwise : found->value;
 }
 
+/// Operands of the n side whose columns have tiles of their own, but for the first.
+std::size_t further_parts(const Template& t) {
+  return static_cast<std::size_t>(constant_of(t, "kParts", 1) - 1);
+}
+
+/// Descriptions of arrays by tiles that a launch brings: of products one for each operand.
+std::size_t maps_of(const TemplateText& text, const Template& t) {
+  const auto maps = static_cast<std::size_t>(text.maps);
+  if (maps == 0 || !t.name.starts_with("product_")) return maps;
+  return maps + static_cast<std::size_t>(constant_of(t, "kProducts", 1) - 1) + further_parts(t);
+}
+
 ProductChoice choice_of(const Template& t) {
   const ProductKind kind = t.name == "product_wgmma"    ? ProductKind::Wgmma
                            : t.name == "product_decode" ? ProductKind::Decode
                                                         : ProductKind::Mma;
   return {kind,
           static_cast<int>(constant_of(t, "kTile", 0)),
-          1,
+          static_cast<int>(constant_of(t, "kProducts", 1)),
           static_cast<int>(constant_of(t, "kMadeOf", 0)),
           static_cast<int>(constant_of(t, "kRows", 16)),
           static_cast<int>(constant_of(t, "kWarps", 4)),
@@ -140,9 +153,12 @@ const TemplateText& template_text(const std::string& name) {
 device::LaunchShape template_shape(const Kernel& kernel, std::span<const std::byte> head, int sms) {
   const Template& t = *kernel.main_loop;
   ProductExtents e;
-  KILN_CHECK_THAT(head.size() == sizeof e, "the head of a product has ", head.size(), " bytes");
+  std::vector<ProductPart> parts(further_parts(t));
+  KILN_CHECK_THAT(head.size() == sizeof e + parts.size() * sizeof(ProductPart), "the head of a product has ",
+                  head.size(), " bytes");
   std::memcpy(&e, head.data(), sizeof e);
-  if (t.name != "product_plain") return product_shape(choice_of(t), e, sms);
+  if (!parts.empty()) std::memcpy(parts.data(), head.data() + sizeof e, parts.size() * sizeof(ProductPart));
+  if (t.name != "product_plain") return product_shape(choice_of(t), e, sms, parts);
   constexpr std::int64_t kTile = 64;  // of product_plain.cuh
   device::LaunchShape shape;
   shape.grid[0] =
@@ -160,7 +176,7 @@ void complete_tiles(const Kernel& kernel, std::span<device::TiledBuffer> tiled) 
     of.box[1] = k_major ? rows : 64;
   };
   box(tiled[0], constant_of(t, "kAKMajor", 1) != 0, tile.box_a);
-  box(tiled[1], constant_of(t, "kBKMajor", 1) != 0, tile.box_b);
+  for (device::TiledBuffer& b : tiled.subspan(1)) box(b, constant_of(t, "kBKMajor", 1) != 0, tile.box_b);
 }
 
 std::vector<bool> given_buffers(const Kernel& kernel) {
@@ -176,24 +192,46 @@ static const char* length_of_arrays(const Hook& hook) {
   return hook.name == "b_value" ? "Config::kRun" : "Config::kWidth";
 }
 
-/// The function of one hook, which is this emitter's body.
-std::string CudaEmitter::hook(const Hook& hook, const std::vector<bool>& given) {
-  width_ = team_ = 1;
-  scopes_.push_back({});
-  std::string arguments = "const Args& args", bound, type = "void";
-  const auto name_of = [](std::size_t i) { return cat("at", i); };
+/// The arrays that come with a hook's call, or that it fills.
+std::vector<std::uint32_t> CudaEmitter::arrays_of(const Hook& hook, bool made) const {
+  std::vector<std::uint32_t> arrays;
+  for (const std::uint32_t b : hook.buffers)
+    if ((k_.buffers[b].role == BufferDecl::Role::Out) == made) arrays.push_back(b);
+  return arrays;
+}
+
+/// How the function of a hook is declared, and how one with such parameters calls it.
+CudaEmitter::HookHead CudaEmitter::hook_head(const Hook& hook) const {
+  HookHead head{"void", "const Args& args", "args"};
   for (std::size_t i = 0; i < hook.params.size(); ++i) {
-    arguments += cat(", const int ", name_of(i));
-    bound += cat("const ", index_type(), " p", hook.params[i], " = ", name_of(i), ";\n");
+    head.parameters += cat(", const int at", i);
+    head.arguments += cat(", at", i);
   }
   for (const bool made : {false, true}) {
-    std::vector<std::uint32_t> arrays;
-    for (const std::uint32_t b : hook.buffers)
-      if ((k_.buffers[b].role == BufferDecl::Role::Out) == made) arrays.push_back(b);
+    const std::vector<std::uint32_t> arrays = arrays_of(hook, made);
     if (arrays.empty()) continue;
     const char* const array = made ? "made" : "given";
-    arguments += cat(", ", made ? "" : "const ", cuda_type(k_.buffers[arrays[0]].dtype), " (&", array, ")[",
-                     arrays.size(), "][", length_of_arrays(hook), "]");
+    head.parameters += cat(", ", made ? "" : "const ", cuda_type(k_.buffers[arrays[0]].dtype), " (&", array,
+                           ")[", arrays.size(), "][", length_of_arrays(hook), "]");
+    head.arguments += cat(", ", array);
+  }
+  if (hook.address >= 0)
+    head.type = pointer_type(k_.buffers[static_cast<std::size_t>(hook.address)]);
+  else if (!hook.results.empty())
+    head.type = cuda_type(pool_[hook.results[0]].type);
+  return head;
+}
+
+/// The function of one hook, which is this emitter's body.
+std::string CudaEmitter::hook(const Hook& hook, const std::string& name, const std::vector<bool>& given) {
+  width_ = team_ = 1;
+  scopes_.push_back({});
+  std::string bound;
+  for (std::size_t i = 0; i < hook.params.size(); ++i)
+    bound += cat("const ", index_type(), " p", hook.params[i], " = at", i, ";\n");
+  for (const bool made : {false, true}) {
+    const std::vector<std::uint32_t> arrays = arrays_of(hook, made);
+    const char* const array = made ? "made" : "given";
     for (std::size_t i = 0; i < arrays.size(); ++i)
       bound += cat(made ? "" : "const ", cuda_type(k_.buffers[arrays[i]].dtype), "* const ",
                    buffer_name(arrays[i]), " = ", array, '[', i, "];\n");
@@ -211,12 +249,43 @@ std::string CudaEmitter::hook(const Hook& hook, const std::vector<bool>& given) 
   if (!hook.results.empty()) {
     const std::string result = hook.address < 0 ? value(hook.results[0]) : index_text(hook.results[0]);
     const auto buffer = static_cast<std::size_t>(std::max(hook.address, 0));
-    type = hook.address < 0 ? cuda_type(pool_[hook.results[0]].type) : pointer_type(k_.buffers[buffer]);
     line(hook.address < 0 ? cat("return ", result, ';')
                           : cat("return ", buffer_name(buffer), " + ", result, ';'));
   }
-  return cat("__device__ __forceinline__ ", type, ' ', hook.name, '(', arguments, ") {\n", bound, here().text,
-             "}\n");
+  const HookHead head = hook_head(hook);
+  return cat("__device__ __forceinline__ ", head.type, ' ', name, '(', head.parameters, ") {\n", bound,
+             here().text, "}\n");
+}
+
+/// What a main loop calls where several hooks have one name: its first argument says which.
+std::string CudaEmitter::choice_of_hooks(const Hook& hook, const std::vector<std::string>& names) const {
+  const HookHead head = hook_head(hook);
+  std::string out =
+      cat("__device__ __forceinline__ ", head.type, ' ', hook.name, '(', head.parameters, ") {\n");
+  for (std::size_t i = 0; i < names.size(); ++i)
+    out += cat(i + 1 < names.size() ? cat("if (at0 == ", i, ") ") : std::string(), "return ", names[i], '(',
+               head.arguments, ");\n");
+  return out + "}\n";
+}
+
+/// All hooks, each behind those of its name, and what chooses among these.
+static std::string emit_hooks(const Kernel& kernel, const std::string& symbol, bool marked, CudaPreludes& p) {
+  const std::vector<bool> given = given_buffers(kernel);
+  std::string out;
+  std::map<std::string, std::vector<std::string>> names;
+  for (const Hook& h : kernel.main_loop->hooks) {
+    const auto alike = std::ranges::count(kernel.main_loop->hooks, h.name, &Hook::name);
+    std::vector<std::string>& all = names[h.name];
+    all.push_back(alike == 1 ? h.name : cat(h.name, '_', all.size()));
+    Kernel own = kernel;
+    own.main_loop.reset();
+    own.body = h.body;
+    CudaEmitter emitter(own, symbol, 1, h.results, marked);
+    out += emitter.hook(h, all.back(), given);
+    if (alike > 1 && static_cast<std::ptrdiff_t>(all.size()) == alike) out += emitter.choice_of_hooks(h, all);
+    p.add(emitter.preludes());
+  }
+  return out;
 }
 
 std::string emit_template(const Kernel& kernel, const std::string& symbol, bool marked) {
@@ -225,18 +294,10 @@ std::string emit_template(const Kernel& kernel, const std::string& symbol, bool 
   const std::vector<bool> given = given_buffers(kernel);
   std::string hooks;
   CudaPreludes p;
-  on_large_stack([&] {
-    for (const Hook& h : t.hooks) {
-      Kernel own = kernel;
-      own.main_loop.reset();
-      own.body = h.body;
-      CudaEmitter emitter(own, symbol, 1, h.results, marked);
-      hooks += emitter.hook(h, given);
-      p.add(emitter.preludes());
-    }
-  });
+  on_large_stack([&] { hooks = emit_hooks(kernel, symbol, marked, p); });
   std::string args = cat("struct alignas(", text.maps > 0 ? 64 : 8, ") Args {\n", text.head, ";\n");
-  if (text.maps > 0) args += cat("TensorMap a_map, b_map[", text.maps - 1, "];\n");
+  if (further_parts(t) > 0) args += cat("Part parts[", further_parts(t), "];\n");
+  if (text.maps > 0) args += cat("TensorMap a_map, b_map[", maps_of(text, t) - 1, "];\n");
   if (text.counters > 0) args += "uint32* counters;\n";
   for (std::size_t b = 0; b < kernel.buffers.size(); ++b)
     if (!given[b])

@@ -58,10 +58,13 @@ ProductTile tile_of(const ProductChoice& choice) {
   __builtin_unreachable();
 }
 
-device::LaunchShape product_shape(const ProductChoice& choice, const ProductExtents& extents, int sms) {
+device::LaunchShape product_shape(const ProductChoice& choice, const ProductExtents& extents, int sms,
+                                  std::span<const ProductPart> parts) {
   const ProductTile tile = tile_of(choice);
   const std::int64_t along_m = static_cast<std::int64_t>(tile.m) * tile.cluster;
-  std::int64_t count = tiles(extents.m, along_m) * tiles(extents.n, tile.n / choice.products) * extents.batch;
+  std::int64_t along_n = tiles(extents.n, tile.n / choice.products);
+  for (const ProductPart& p : parts) along_n += tiles(p.n, tile.n / choice.products);
+  std::int64_t count = tiles(extents.m, along_m) * along_n * extents.batch;
   if (choice.kind == ProductKind::Wgmma) count = std::min<std::int64_t>(count, sms / tile.cluster);
   count *= tile.cluster;
   device::LaunchShape shape;

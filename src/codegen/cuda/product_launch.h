@@ -6,6 +6,7 @@
 #include "device/launch.h"
 
 #include <cstdint>
+#include <span>
 
 namespace kiln::codegen {
 
@@ -38,7 +39,14 @@ struct ProductExtents {
   std::int64_t a_m = 0, a_k = 0, b_n = 0, b_k = 0;
 };
 
+/// `struct Part` of product.cuh: a further operand of the n side, with tiles of its own.
+struct ProductPart {
+  std::int64_t b_n = 0, b_k = 0;
+  std::int32_t n = 0, unused = 0;
+};
+
 /// Pre: m, n and batch are positive, k is 0 or more. `sms`: multiprocessors of the device.
-device::LaunchShape product_shape(const ProductChoice& choice, const ProductExtents& extents, int sms);
+device::LaunchShape product_shape(const ProductChoice& choice, const ProductExtents& extents, int sms,
+                                  std::span<const ProductPart> parts = {});
 
 }  // namespace kiln::codegen

@@ -56,7 +56,7 @@ struct alignas(64) Args {
 __device__ __forceinline__ const Config::Element* a_matrix(const Args& args, int b) {
   return args.a + b * args.a_batch;
 }
-__device__ __forceinline__ const Config::Element* b_matrix(const Args& args, int b, int p) {
+__device__ __forceinline__ const Config::Element* b_matrix(const Args& args, int p, int b) {
   return args.b[p] + b * args.b_batch;
 }
 __device__ __forceinline__ void a_at(const Args& args, int b, int m, int k, int (&c)[3]) {
@@ -109,7 +109,7 @@ inline std::string source(const Unit& unit) {
   out += "  static constexpr int kProducts = " + number(unit.choice.products) +
          ", kTile = " + number(unit.choice.tile) + ", kAAlign = " + number(unit.a_align) +
          ", kBAlign = " + number(unit.b_align) + ", kWidth = " + number(unit.width) +
-         ", kARank = 3, kBRank = 3, kRows = " + number(unit.choice.rows) +
+         ", kParts = 1, kARank = 3, kBRank = 3, kRows = " + number(unit.choice.rows) +
          ", kWarps = " + number(unit.choice.warps) + ", kWarpsPerSm = " + number(unit.choice.warps_per_sm) +
          ";\n";
   out += "  static constexpr bool kAKMajor = " + flag(unit.a_k_major) +
@@ -121,7 +121,7 @@ inline std::string source(const Unit& unit) {
     case Epilogue::SiluTimes: out += kSiluTimes; break;
   }
   out +=
-      "__device__ __forceinline__ void epilogue(const Args& args, int b, int m, int n, int left,\n"
+      "__device__ __forceinline__ void epilogue(const Args& args, int, int b, int m, int n, int left,\n"
       "                                         const float (&acc)[Config::kProducts][Config::kWidth]) {\n";
   if (unit.epilogue == Epilogue::BiasGelu)
     out += "  const vec<Config::Element, Config::kWidth> bias = load<Config::kWidth>(args.bias + n, left);\n";

@@ -1,0 +1,122 @@
+#include "plan/shared_inputs.h"
+
+#include "plan/fuse.h"
+#include "plan/made_operands.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace kiln::plan {
+namespace {
+
+constexpr std::size_t kMostParts = 4;
+constexpr int kMostRefused = 8;  // of products that are asked whether they share a launch
+constexpr int kHopper = 90;
+
+bool is_few(const Graph& g, NodeId product) { return reads_operand_once(g, product); }
+
+/// What each region is to be made behind.
+class Places {
+ public:
+  Places(const Graph& g, const Regions& regions) : g_(g), regions_(regions), maker_(g.size(), -1) {
+    for (std::size_t r = 0; r < regions.regions.size(); ++r)
+      for (const NodeId id : regions.regions[r].outputs) maker_[id] = static_cast<std::int64_t>(r);
+  }
+
+  /// Whether all that a region reads is there before region `at`.
+  bool may_stand_at(const Region& r, std::size_t at) const {
+    std::vector<NodeId> stack(r.nodes.begin(), r.nodes.end());
+    std::vector<bool> seen(g_.size());
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      for (const NodeId in : g_[id].in) {
+        if (seen[in] || std::binary_search(r.nodes.begin(), r.nodes.end(), in)) continue;
+        seen[in] = true;
+        if (g_[in].op == ir::Op::leaf) continue;
+        if (!regions_.stored[in])
+          stack.push_back(in);
+        else if (maker_[in] < 0 || maker_[in] >= static_cast<std::int64_t>(at))
+          return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  const Graph& g_;
+  const Regions& regions_;
+  std::vector<std::int64_t> maker_;
+};
+
+/// Makes `part` a part of region `all`.
+void take_part(Region& all, Region part) {
+  if (all.parts.empty()) {
+    Region first = all;
+    all.parts.push_back(std::move(first));
+  }
+  const auto join = [](std::vector<NodeId>& to, const std::vector<NodeId>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+    std::sort(to.begin(), to.end());
+    to.erase(std::unique(to.begin(), to.end()), to.end());
+  };
+  join(all.nodes, part.nodes);
+  join(all.outputs, part.outputs);
+  all.parts.push_back(std::move(part));
+  part = {};
+}
+
+}  // namespace
+
+bool are_side_by_side(const Graph& g, const schedule::Target& target, NodeId product, NodeId other) {
+  const ir::GraphNode &p = g[product], &q = g[other];
+  if (!target.gpu || product == other || p.in[0] != q.in[0] || p.dtype != q.dtype || !is_half(p.dtype) ||
+      !std::ranges::equal(p.dims, q.dims) || p.numel == 0)
+    return false;
+  if (!lie_alike(g, p.in[1], q.in[1])) return false;
+  if (is_few(g, product) && is_few(g, other)) return true;
+  return target.architecture == kHopper && suits_copy_engine(g, product) && suits_copy_engine(g, other);
+}
+
+bool pays_side_by_side(const Graph& g, const schedule::Target& target, NodeId product) {
+  using Templates = schedule::Target::Templates;
+  if (target.templates == Templates::All || is_few(g, product)) return true;
+  // The main loop is nearly as fast as the library's and saves two results' way to memory and back, where the
+  // last turn of tiles keeps most of the device busy too.
+  constexpr std::int64_t kTileM = 128, kTileN = 128;  // of one product
+  const ir::GraphNode& p = g[product];
+  const std::int64_t n = p.dims.back(), m = p.dims[p.dims.size() - 2];
+  const std::int64_t tiles = p.numel / (m * n) * ((m + kTileM - 1) / kTileM) * ((n + kTileN - 1) / kTileN);
+  const std::int64_t turns = (tiles + target.threads - 1) / target.threads;
+  return target.templates == Templates::Few && m > kTileM / 2 && n > kTileN / 2 && tiles >= target.threads &&
+         5 * tiles >= 4 * turns * target.threads;
+}
+
+void share_launches(const Graph& g, Regions& regions,
+                    const std::function<bool(const Region&, const Region&)>& can) {
+  std::map<NodeId, std::vector<std::size_t>> readers;  // by the operand, in the order of regions
+  for (std::size_t r = 0; r < regions.regions.size(); ++r) {
+    const Region& x = regions.regions[r];
+    if (x.kind == Region::Kind::Contraction && x.second == ir::kNoNode && is_few(g, x.product))
+      readers[g[x.product].in[0]].push_back(r);
+  }
+  const Places places(g, regions);
+  for (const auto& [operand, list] : readers)
+    for (std::size_t i = 0; i + 1 < list.size(); ++i) {
+      Region& first = regions.regions[list[i]];
+      int refused = 0;
+      for (std::size_t j = i + 1;
+           j < list.size() && first.parts.size() < kMostParts && refused < kMostRefused; ++j) {
+        Region& next = regions.regions[list[j]];
+        if (first.nodes.empty() || next.nodes.empty() || !places.may_stand_at(next, list[i])) continue;
+        if (can(first.parts.empty() ? first : first.parts.front(), next))
+          take_part(first, std::exchange(next, {}));
+        else
+          ++refused;
+      }
+    }
+  std::erase_if(regions.regions, [](const Region& r) { return r.nodes.empty(); });
+}
+
+}  // namespace kiln::plan
