@@ -109,7 +109,7 @@ __device__ __forceinline__ typename element<T>::bits key_of(typename element<T>:
   if (E::infinity == 0) return K(x ^ E::sign);
   if (is_nan<T>(x)) return K(~K(0));
   if (merge_zeros && x == E::sign) x = 0;
-  return x & E::sign ? K(~x) : K(x | E::sign);
+  return K(x ^ (x & E::sign ? K(~K(0)) : K(E::sign)));
 }
 
 /// The element that has this key.

@@ -16,13 +16,34 @@ struct Grid {
   int64 count;
   int64 dims[16], value[16], index[16], place[16], slot[16];
   int64 extent, place_step, slot_step;  // of the axis that indices choose on
+  int narrow;                           // the numbers of all three axes, which are all, are of 31 bits
+  unsigned int inverses[3];             // index_div's numbers for the axes' extents
 };
 
 struct Spot {
   int64 k, value, index, place, slot;
 };
 
+/// The same where numbers are of 31 bits and axes few.
+__device__ __forceinline__ Spot narrow_spot_of(const Grid& g, int i) {
+  int k = 0, value = 0, index = 0, place = 0, slot = 0;
+#pragma unroll
+  for (int a = 2; a >= 0; --a) {
+    if (a >= g.rank) continue;
+    const int outer = a > 0 ? index_div(i, int(g.dims[a]), int(g.inverses[a])) : 0;
+    const int at = i - outer * int(g.dims[a]);
+    if (a == g.axis) k = at;
+    value += at * int(g.value[a]);
+    index += at * int(g.index[a]);
+    place += at * int(g.place[a]);
+    slot += at * int(g.slot[a]);
+    i = outer;
+  }
+  return {k, value, index, place, slot};
+}
+
 __device__ __forceinline__ Spot spot_of(const Grid& g, int64 i) {
+  if (g.narrow) return narrow_spot_of(g, int(i));
   Spot s = {};
 #pragma unroll 1
   for (int a = g.rank - 1; a >= 0; --a) {

@@ -42,14 +42,31 @@ __device__ __forceinline__ void meet(T* element_at, T value) {
   }
 }
 
+/// Values of a thread whose loads are under way together; the library's kMetAtOnce.
+constexpr int kMetAtOnce = 4;
+
 extern "C" __global__ void __launch_bounds__(256)
     combine(Kept* out, const Element* values, const Index* indices, Grid g) {
-  KILN_EACH(i, g.count) {
-    const Spot s = spot_of(g, i);
-    int64 position;
-    if (!resolve(indices[s.index], g.extent, position)) continue;
-    Kept value;
-    assign(value, values[s.value]);
-    meet<kHow>(out + s.place + position * g.place_step, value);
+  const int64 block = kMetAtOnce * int64(blockDim.x);
+  for (int64 first = blockIdx.x * block + threadIdx.x; first < g.count; first += gridDim.x * block) {
+    Index index[kMetAtOnce];
+    Element value[kMetAtOnce];
+    int64 place[kMetAtOnce];
+#pragma unroll
+    for (int j = 0; j < kMetAtOnce; ++j) {
+      const int64 i = first + j * blockDim.x;
+      const Spot s = spot_of(g, i < g.count ? i : g.count - 1);
+      index[j] = indices[s.index];
+      value[j] = values[s.value];
+      place[j] = s.place;
+    }
+#pragma unroll
+    for (int j = 0; j < kMetAtOnce; ++j) {
+      int64 position;
+      if (first + j * blockDim.x >= g.count || !resolve(index[j], g.extent, position)) continue;
+      Kept kept;
+      assign(kept, value[j]);
+      meet<kHow>(out + place[j] + position * g.place_step, kept);
+    }
   }
 }

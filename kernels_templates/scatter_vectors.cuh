@@ -17,14 +17,27 @@ __device__ __forceinline__ void add_vector(float* at, const vec<float, 4>& x) {
 /// The grid's last axis goes over groups of four that lie side by side, and begin where as wide accesses may.
 extern "C" __global__ void __launch_bounds__(256)
     combine_vectors(Kept* out, const Element* values, const Index* indices, Grid g) {
-  KILN_EACH(i, g.count) {
-    const Spot s = spot_of(g, i);
-    int64 position;
-    if (!resolve(indices[s.index], g.extent, position)) continue;
-    const vec<Element, 4> elements = load<4>(values + s.value);
-    vec<Kept, 4> x;
+  const int64 block = kMetAtOnce * int64(blockDim.x);
+  for (int64 first = blockIdx.x * block + threadIdx.x; first < g.count; first += gridDim.x * block) {
+    Index index[kMetAtOnce];
+    vec<Element, 4> elements[kMetAtOnce];
+    int64 place[kMetAtOnce];
 #pragma unroll
-    for (int v = 0; v < 4; ++v) assign(x.at[v], elements.at[v]);
-    add_vector(out + s.place + position * g.place_step, x);
+    for (int j = 0; j < kMetAtOnce; ++j) {
+      const int64 i = first + j * blockDim.x;
+      const Spot s = spot_of(g, i < g.count ? i : g.count - 1);
+      index[j] = indices[s.index];
+      elements[j] = load<4>(values + s.value);
+      place[j] = s.place;
+    }
+#pragma unroll
+    for (int j = 0; j < kMetAtOnce; ++j) {
+      int64 position;
+      if (first + j * blockDim.x >= g.count || !resolve(index[j], g.extent, position)) continue;
+      vec<Kept, 4> x;
+#pragma unroll
+      for (int v = 0; v < 4; ++v) assign(x.at[v], elements[j].at[v]);
+      add_vector(out + place[j] + position * g.place_step, x);
+    }
   }
 }

@@ -10,7 +10,7 @@ struct Wide {
   uint64 key, position;
 };
 __device__ __forceinline__ bool operator<(const Wide& a, const Wide& b) {
-  return a.key < b.key || (a.key == b.key && a.position < b.position);
+  return (a.key < b.key) | ((a.key == b.key) & (a.position < b.position));
 }
 
 // What items are, how they are made, and what is stored of them. Staged: what is stored, narrower where a row

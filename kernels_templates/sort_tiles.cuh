@@ -43,7 +43,7 @@ struct whole<8> {
 /// their own adjacent items use different banks.
 template <class T>
 __device__ __forceinline__ constexpr int spread(int i) {
-  return i + i / (128 / int(sizeof(T))) * (sizeof(T) < 4 ? 4 / int(sizeof(T)) : 1);
+  return i + int((unsigned int)i / (128 / sizeof(T))) * (sizeof(T) < 4 ? 4 / int(sizeof(T)) : 1);
 }
 __device__ __forceinline__ constexpr int greater(int a, int b) { return a > b ? a : b; }
 constexpr int kMemory = greater(spread<Held>(kTile) * int(sizeof(Held)),
@@ -225,6 +225,45 @@ __device__ __forceinline__ void write_values(Bits* values, const Order::Staged* 
   }
 }
 
+/// A thread's items from the elements of the block's rows. What is read of places without an element counts
+/// for nothing: without branches all reads are under way together.
+__device__ __forceinline__ void read_items(Held (&x)[kEach], const Bits* elements, const Rows& rows,
+                                           const Reading& reading, int there, int length, int log_padded,
+                                           int64 begin) {
+  const int first = threadIdx.x * kEach, inside = (1 << log_padded) - 1;
+  if (reading.width == inside + 1 && length == inside + 1 && there << log_padded >= first + kEach) {
+    const Bits* const mine = elements + spread<Bits>(first);  // which no word is left out of
+#pragma unroll
+    for (int e = 0; e < kEach; ++e)
+      x[e] = Order::make(ordered_key(mine[e], rows), begin + (first + e & inside));
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) {
+    const int row = first + e >> log_padded, at = first + e & inside;
+    const Bits element = elements[spread<Bits>(row * reading.width + at)];
+    const Held item = Order::make(ordered_key(element, rows), begin + at);
+    x[e] = row < there && at < length ? item : Held(Order::last());
+  }
+}
+/// A thread's items, as `made` of them, to where those of each row that are kept follow one another.
+template <class T, class F>
+__device__ __forceinline__ void stage_items(T* to, const Held (&x)[kEach], int there, int kept,
+                                            int log_padded, F made) {
+  const int first = threadIdx.x * kEach, inside = (1 << log_padded) - 1;
+  if (kept == inside + 1 && there << log_padded >= first + kEach && 128 % (kEach * sizeof(T)) == 0) {
+    T* const mine = to + spread<T>(first);
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) mine[e] = made(x[e]);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) {
+    const int row = first + e >> log_padded, at = first + e & inside;
+    if (row < there && at < kept) to[spread<T>(row * kept + at)] = made(x[e]);
+  }
+}
+
 /// Several rows of at most `padded` elements a block, or a tile of kTile; padded is a power of two up to
 /// kTile, and a block's threads have room for at least one. A run begins every `distance` items of `runs`;
 /// null: to `out`. A block has one round: what a loop over several would keep in registers is spilled.
@@ -247,25 +286,15 @@ extern "C" __global__ void __launch_bounds__(256, kResidentTiles)
   read_rows(elements, in, rows, first_row, begin, there, length, log_rows, reading);
   __syncthreads();
   Held x[kEach];
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    const int slot = threadIdx.x * kEach + e, row = slot >> log_padded, at = slot & (padded - 1);
-    x[e] = Order::last();
-    if (row < there && at < length)
-      x[e] = Order::make(ordered_key(elements[spread<Bits>(row * reading.width + at)], rows), begin + at);
-  }
+  read_items(x, elements, rows, reading, there, length, log_padded, begin);
   sort_in_thread(x, padded);
   sort_across_threads(x, (Held*)memory, padded / kEach, kept_threads);
   __syncthreads();
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    const int slot = threadIdx.x * kEach + e, row = slot >> log_padded, at = slot & (padded - 1);
-    if (row >= there || at >= kept) continue;
-    if (runs)
-      items[spread<Item>(row * kept + at)] = Item(x[e]);
-    else
-      staged[spread<Order::Staged>(row * kept + at)] = Order::Staged(Order::out(Item(x[e]), rows.descending));
-  }
+  if (runs)
+    stage_items(items, x, there, kept, log_padded, [](const Held& item) { return Item(item); });
+  else
+    stage_items(staged, x, there, kept, log_padded,
+                [&](const Held& item) { return Order::Staged(Order::out(Item(item), rows.descending)); });
   __syncthreads();
   if (runs)
     write_adjacent(runs + first * distance, items, there * kept);

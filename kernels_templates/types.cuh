@@ -127,6 +127,27 @@ __device__ __forceinline__ To to_int(From x) {
   if (x <= From(limits<To>::lo)) return To(limits<To>::lo);
   return To(x);
 }
+// The device's conversion saturates, and gives 0 for a NaN.
+template <>
+__device__ __forceinline__ int8 to_int<int8, float>(float x) {
+  const int n = __float2int_rz(x);
+  return int8(n < -128 ? -128 : n > 127 ? 127 : n);
+}
+template <>
+__device__ __forceinline__ int16 to_int<int16, float>(float x) {
+  const int n = __float2int_rz(x);
+  return int16(n < -32768 ? -32768 : n > 32767 ? 32767 : n);
+}
+template <>
+__device__ __forceinline__ uint8 to_int<uint8, float>(float x) {
+  const unsigned int n = __float2uint_rz(x);
+  return uint8(n > 255u ? 255u : n);
+}
+template <>
+__device__ __forceinline__ uint16 to_int<uint16, float>(float x) {
+  const unsigned int n = __float2uint_rz(x);
+  return uint16(n > 65535u ? 65535u : n);
+}
 template <>
 __device__ __forceinline__ int32 to_int<int32, float>(float x) {
   return __float2int_rz(x);

@@ -364,8 +364,8 @@ bool RegionLowering::runs_along_last_group(const Index& index, std::int64_t elem
 }
 
 /// Adjacent elements of the last group that accesses of all operands along it may take at once: 16 bytes of
-/// the narrowest if all are aligned so; else 4 bytes, which is as good as it gets for narrow elements and
-/// nothing new for others; else 1.
+/// the narrowest if all are aligned so; else 4 bytes of the narrowest, or of others beside bytes, which is as
+/// good as it gets for narrow elements and nothing new for others; else 1.
 int RegionLowering::vector_elements() const {
   struct Access {
     const Index* index;
@@ -402,7 +402,7 @@ int RegionLowering::vector_elements() const {
   };
   for (const std::int64_t elements :
        {std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}}),
-        kNarrowBytes / narrowest})
+        kNarrowBytes / narrowest, narrowest == 1 && widest > 1 ? kNarrowBytes / 2 : 0})
     if (elements > 1 && fits(elements)) return static_cast<int>(elements);
   return 1;
 }
@@ -471,10 +471,15 @@ bool RegionLowering::stores_whole_columns(const Pulled::Output& o) const {
 
 /// Whether every index, and every step on the way to it, is far from overflowing 32 bits.
 bool RegionLowering::index_is_narrow() const {
-  double points = 1;
-  for (const Group& g : groups_)  // a nest's positions are those of kept groups, or in one other
+  // A nest's positions are those of kept groups, or in one other; a tile's those of kept or of reduced
+  // groups.
+  double points = 1, reduced = 1;
+  for (const Group& g : groups_) {
+    const bool apart = g.reduced && s_.tile > 1 && s_.form == Form::Columns;
     if (s_.form != Form::Nest || !g.reduced)
-      points *= static_cast<double>(std::max<std::int64_t>(g.extent, 1));
+      (apart ? reduced : points) *= static_cast<double>(std::max<std::int64_t>(g.extent, 1));
+  }
+  points = std::max(points, reduced);
   if (s_.form == Form::Nest)
     for (const Group& g : groups_) points = std::max(points, static_cast<double>(g.extent));
   for (const LoopRun& run : p_.loops)

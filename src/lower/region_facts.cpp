@@ -16,6 +16,7 @@ namespace {
 
 constexpr float kCacheCost = 10;  // primitives above which a value is kept for the next phase
 constexpr float kLoopCost = 1000;
+constexpr std::int64_t kMuchSmaller = 8;           // times: an operand that caches keep while others pass
 constexpr std::int64_t kScratchLimit = 128 << 10;  // bytes of a row kept in scratch: within L2
 constexpr int kRegisterLimit = 96;                 // values a GPU thread keeps
 
@@ -113,12 +114,15 @@ void RegionLowering::choose() {
   if (target_.gpu && phases_ == 0 && scans_.empty()) find_windows(f);
   if (f.across >= 0) find_tile(f);
   const bool one_row = std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
+  std::int64_t points = 1;
+  for (const Group& g : groups_) points *= g.extent;
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || !walks(e.index, groups_.back())) continue;
+    const bool cached = g_[e.node].numel < points / kMuchSmaller;  // which rows read again and again
     const bool own = std::any_of(groups_.begin(), groups_.end(),
                                  [&](const Group& g) { return !g.reduced && walks(e.index, g); });
     ++f.loads;
-    f.row_loads += one_row || own;
+    f.row_loads += (one_row || own) && !cached;
     f.rows_apart |= !rows_adjoin(e.index);
     f.strided |= std::abs(e.index.coef(groups_.back().last)) != 1;
     f.jumps |= p_.space.jumps(e.index);

@@ -196,13 +196,22 @@ Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion, 
   if (target.off.all) fusion = Fusion::None;
   Regions regions = Fuser(graph, target, fusion, orders).run();
   if (fusion != Fusion::Full || regions.regions.size() < 2 || target.off.recompute) return regions;
-  std::vector<bool> again = worth_recomputing(graph, regions, target);
-  for (const Apart& a : orders.apart)
-    if (!again.empty()) again[a.node] = false;
-  if (std::ranges::find(again, true) == again.end()) return regions;
-  Regions other = Fuser(graph, target, fusion, orders, std::move(again)).run();
-  const bool better = traffic_of(graph, other, target) < traffic_of(graph, regions, target);
-  return better ? other : regions;
+  // What is made of an array that is no longer stored may be worth it in a second round.
+  constexpr int kRounds = 2;
+  std::vector<bool> all;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<bool> again = worth_recomputing(graph, regions, target);
+    for (const Apart& a : orders.apart)
+      if (!again.empty()) again[a.node] = false;
+    if (std::ranges::find(again, true) == again.end()) return regions;
+    if (all.empty()) all.resize(again.size());
+    for (std::size_t i = 0; i < again.size(); ++i)
+      if (again[i]) all[i] = true;
+    Regions other = Fuser(graph, target, fusion, orders, std::vector<bool>(all)).run();
+    if (traffic_of(graph, other, target) >= traffic_of(graph, regions, target)) return regions;
+    regions = std::move(other);
+  }
+  return regions;
 }
 
 }  // namespace kiln::plan

@@ -13,7 +13,8 @@ using ir::GraphNode;
 using ir::Op;
 using ir::OpKind;
 
-constexpr float kMostCost = 6;                    // primitives a point
+constexpr float kMostCost = 6;    // primitives a point, …
+constexpr float kMostOfGpu = 32;  // … or of a GPU, where they take less time than memory would
 constexpr std::int64_t kLeastElements = 1 << 16;  // below, launches are all that counts
 constexpr std::size_t kMostSteps = 12;            // from a result to a value that it is made of
 constexpr std::int64_t kMuchSmaller = 8;  // times: a result that costs little to store, and to read again
@@ -44,12 +45,13 @@ class Operands {
   }
 
   /// What a node is made of by maps and affine views that take few primitives, down to memory, to results
-  /// that are much smaller, and to `pivot`; false where it is made otherwise. `maps`: itself and the maps.
-  bool below(NodeId id, const schedule::Target& target, std::vector<NodeId>& found, std::vector<NodeId>& maps,
-             NodeId pivot = ir::kNoNode) const {
+  /// that are much smaller, and to `pivot`; false where it is made otherwise, or takes more than `most`.
+  /// `maps`: itself and the maps; `cost`: theirs.
+  bool below(NodeId id, const schedule::Target& target, float most, std::vector<NodeId>& found,
+             std::vector<NodeId>& maps, float& cost, NodeId pivot) const {
     std::unordered_set<NodeId> seen;
     std::vector<NodeId> stack{id};
-    float cost = 0;
+    cost = 0;
     while (!stack.empty()) {
       const NodeId at = stack.back();
       stack.pop_back();
@@ -87,7 +89,7 @@ class Operands {
           found.push_back(at);
           continue;
       }
-      if (cost > kMostCost) return false;
+      if (cost > most) return false;
       stack.insert(stack.end(), n.in.begin(), n.in.end());
     }
     return true;
@@ -129,8 +131,10 @@ class Again {
       if (r.kind != Region::Kind::Fused) continue;
       std::vector<NodeId> results;
       for (const NodeId x : r.outputs)
-        if (may_be_made_again(x) && !take({&x, 1}, ir::kNoNode)) results.push_back(x);
+        if (may_be_made_again(x) && !take({&x, 1}, ir::kNoNode, kMostCost)) results.push_back(x);
       if (results.size() > 1) take_together(r, results);
+      for (const NodeId x : results)
+        if (t_.gpu && (again_.empty() || !again_[x])) take({&x, 1}, ir::kNoNode, kMostOfGpu);
     }
     return std::move(again_);
   }
@@ -144,13 +148,17 @@ class Again {
                readers_[x], [&](std::uint32_t s) { return regions_.regions[s].kind == Region::Kind::Fused; });
   }
 
-  /// Marks what the results are made of, down to `pivot`, if that saves traffic.
-  bool take(std::span<const NodeId> results, NodeId pivot) {
+  /// Marks what the results are made of, down to `pivot`, if that takes `most` primitives a point and saves
+  /// traffic, which takes longer than they do.
+  bool take(std::span<const NodeId> results, NodeId pivot, float most) {
     std::vector<NodeId> made_of, maps;
     std::vector<std::uint32_t> readers;
     std::int64_t saved = 0;
+    double prims = 0;
     for (const NodeId x : results) {
-      if (!operands_.below(x, t_, made_of, maps, pivot)) return false;
+      float cost = 0;
+      if (!operands_.below(x, t_, most, made_of, maps, cost, pivot)) return false;
+      prims += cost * static_cast<double>(g_[x].numel) * static_cast<double>(readers_[x].size());
       readers.insert(readers.end(), readers_[x].begin(), readers_[x].end());
       saved += bytes_of(g_[x]) * (1 + static_cast<std::int64_t>(readers_[x].size()));
     }
@@ -162,7 +170,8 @@ class Again {
       for (const std::uint32_t s : readers)
         if (!std::binary_search(reads_[s].begin(), reads_[s].end(), o)) saved -= bytes_of(g_[o]);
     }
-    if (saved <= 0) return false;
+    const bool slow = prims / t_.prims_per_ns > static_cast<double>(saved) / t_.bytes_per_ns;
+    if (saved <= 0 || (most > kMostCost && slow)) return false;
     again_.resize(g_.size());
     for (const NodeId m : maps) again_[m] = true;
     return true;
@@ -188,7 +197,7 @@ class Again {
     for (const NodeId p : pivots) {
       const std::vector<NodeId>& of = by_pivot[p];
       if (std::ranges::any_of(of, [&](NodeId x) { return taken.contains(x); })) continue;
-      if (take(of, p)) taken.insert(of.begin(), of.end());
+      if (take(of, p, kMostCost)) taken.insert(of.begin(), of.end());
     }
   }
 

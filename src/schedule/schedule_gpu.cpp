@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <numeric>
 #include <span>
 
 namespace kiln::schedule {
@@ -95,23 +96,38 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
   struct Team {
     int threads, most;
   };
-  const auto teams = [&]() -> std::array<Team, 6> {
+  // Rows of up to 16 vectors have few lanes, none of them idle; where the body is short, these load two
+  // together.
+  const auto teams = [&]() -> std::array<Team, 7> {
+    constexpr Team kNone{0, 0};
     if (f.prims >= kLongBody) {
       const int most = kHeld / 2 / kept;
-      return {{{8, 1}, {32, most}, {128, most}, {256, most}, {512, most}, {kMaxBlock, kHeld / kept}}};
+      return {{{8, 1},
+               whole ? Team{16, 1} : kNone,
+               {32, most},
+               {128, most},
+               {256, most},
+               {512, most},
+               {kMaxBlock, kHeld / kept}}};
     }
     const int all = kHeldByLanes / std::max(kept, loaded);
-    if (!whole && row <= 64) return {{{8, 1}, {8, 8}, {8, 8}, {8, 8}, {8, 8}, {8, 8}}};
+    if (!whole && row <= 64) return {{{8, 1}, {8, 8}}};
     if (!whole) {
       const int most = kHeld / kept;
       return {{{8, 1}, {32, kHeldByLanes / kept}, {128, most}, {256, most}, {512, most}, {kMaxBlock, all}}};
     }
     const int most = std::min(kHeldVectors / loads, kMostHeld / kept),
               large = std::min(most, kMostOfLarge / kept);
-    return {
-        {{8, 1}, {32, most}, {128, most}, {256, large}, {512, loads == 1 ? all : large}, {kMaxBlock, all}}};
+    return {{{8, 1},
+             most > 1 ? Team{8, 2} : Team{16, 1},
+             {32, most},
+             {128, most},
+             {256, large},
+             {512, loads == 1 ? all : large},
+             {kMaxBlock, all}}};
   };
   for (const Team& team : teams()) {
+    if (team.threads == 0) continue;
     const int longest = std::max(1, team.most);
     for (int steps = 1; steps <= longest; ++steps) {
       const bool offered = whole ? steps <= 4 || steps == 6 : steps == 4;
@@ -146,10 +162,10 @@ bool read_row(std::int64_t row, bool only, const Facts& f, Schedule& s) {
   return true;
 }
 
-/// Short rows, or short columns, that lie close together: a block takes so many that each thread has one, and
-/// keeps their elements in shared memory. Few sizes of it: each is a kernel of its own. False where rows are
-/// long or few, or a team's vectors do as well.
-bool bunch_rows(const Facts& f, Schedule& s) {
+/// Short rows, or short columns, that lie close together: a block takes as many as it has room for, one for
+/// each thread at least, and keeps their elements in shared memory. Few sizes of it: each is a kernel of its
+/// own. False where rows are long or few, or a team's vectors do as well.
+bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
   if (f.bunch_bytes == 0 || f.states > 0) return false;
   std::int64_t outer = 1, rows = 1, reduced = 1;
   bool inside = false;
@@ -167,12 +183,21 @@ bool bunch_rows(const Facts& f, Schedule& s) {
   };
   constexpr Size kSizes[] = {{256, 16 << 10}, {128, 32 << 10}};
   for (const Size& size : kSizes) {
-    const std::int64_t slab = rows * reduced,
-                       most = std::min(size.threads / rows, size.bytes / f.bunch_bytes / slab);
-    const std::int64_t slabs = most >= f.bunch_vector ? most - most % f.bunch_vector : most;
-    if (slabs * rows * 4 < size.threads * 3) continue;
+    const std::int64_t slab = rows * reduced, fits = size.bytes / f.bunch_bytes / slab,
+                       busy = outer / (std::int64_t{kWaves} * 2 * t.threads),
+                       most = std::min(fits, std::max(busy, size.threads / rows)),
+                       step = f.bunch_vector / std::gcd(slab, std::int64_t{f.bunch_vector});
+    // Items begin with a vector, where they may, and few threads have one row less than the others.
+    std::int64_t slabs = most >= step ? most - most % step : most;
+    const auto idle = [&] {
+      const std::int64_t places = ceil_div(slabs * rows, size.threads) * size.threads;
+      return slabs * rows * 4 < places * 3;
+    };
+    while (slabs > step && idle()) slabs -= step;
+    if (slabs == 0 || idle()) continue;
     s.form = Form::Bunch;
-    s.lanes = s.steps = 1;
+    s.lanes = 1;
+    s.steps = 0;
     s.block = size.threads;
     s.run = size.bytes;
     s.slabs = slabs;
@@ -188,7 +213,7 @@ bool bunch_rows(const Facts& f, Schedule& s) {
 Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t kept, std::int64_t reduced,
                        bool one_axis) {
   const bool last_reduced = f.axes.back().reduced;
-  if (bunch_rows(f, s)) return s;
+  if (bunch_rows(f, t, s)) return s;
   if (!last_reduced || (reduced <= kShortRow && kept >= kBlock)) {
     s.form = Form::Columns;
     if (!last_reduced && f.axes.back().extent < kFewColumns &&
@@ -363,7 +388,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   }
   const bool last_reduced = f.axes[last].reduced;
   const bool cut = f.phases == 1 && !f.stores_full;  // may be combined in a second stage
-  if (bunch_rows(f, s)) return s;
+  if (bunch_rows(f, t, s)) return s;
   const bool narrow = !last_reduced && f.axes[last].extent < kNarrow && reduced <= kShortColumn;
   if ((narrow || (last_reduced && reduced <= kShortRow)) && kept >= kBlock && f.states == 0) {
     s.form = Form::Columns;
@@ -385,7 +410,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
       const std::int64_t least = std::max<std::int64_t>(1, kBlock * s.lanes * 4 / inner);
       const std::int64_t want = std::max<std::int64_t>(1, kWaves * 2 * t.threads / kept);
       s.chunk = std::max(ceil_div(outer, want), least);
-      if (inner == 1) s.chunk = ceil_div(s.chunk, 64) * 64;
+      if (inner == 1) s.chunk = ceil_div(s.chunk, least) * least;
       return s;
     }
     if (cut && f.repeated >= 0 && reduced_axes == 1 && tile_rows(f, t, kept, reduced, s)) return s;

@@ -108,8 +108,9 @@ class Splitter {
     const NodeId before = add_.add(n.op, {totals}, ir::Scan{axis, true, reverse});
     const NodeId inside = add_.add(n.op, {x}, ir::Scan{axis + 1, exclusive, reverse});
     const NodeId spread = add_.add(Op::broadcast, {before}, {}, {.dims = g_.keep(cut)});
-    const NodeId y = reshape(add_.add(how.two, {spread, inside}), whole);
-    const NodeId out = cast(kept(y, axis, n.dims[axis], reverse), n.dtype);
+    // In the scan's own type before it is cut: what is kept then is a part of memory, and no copy of it.
+    const NodeId y = reshape(cast(add_.add(how.two, {spread, inside}), n.dtype), whole);
+    const NodeId out = kept(y, axis, n.dims[axis], reverse);
     g_[out].held = n.held;
     return out;
   }

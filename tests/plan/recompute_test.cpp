@@ -86,10 +86,25 @@ TEST(Recompute, SeveralMapsOfOneValueAreMadeOfIt) {
   for (const NodeId m : maps) EXPECT_FALSE(stored(b, m));
 }
 
+/// A softmax of one long row: neither the row as floats nor its exponentials are stored, since a GPU computes
+/// them faster than it reads them.
+TEST(Recompute, WhatTakesLessTimeThanMemoryIsNotStored) {
+  GraphBuilder b;
+  const GraphBuilder::Extents dims{1 << 26};
+  const NodeId x = b.cast(b.leaf(DType::BFloat16, dims), DType::Float32);
+  const NodeId less = b.op(Op::subtract, {x, b.broadcast(b.reduce(Op::reduce_max, x, 1), dims)});
+  NodeId value = less;
+  for (int i = 0; i < 8; ++i) value = b.op(Op::sin, {value});
+  const NodeId sum = b.broadcast(b.reduce(Op::reduce_sum, value, 1), dims);
+  b.root(b.cast(b.op(Op::divide, {value, sum}), DType::BFloat16));
+  EXPECT_FALSE(stored(b, x));
+  EXPECT_FALSE(stored(b, value));
+}
+
 TEST(Recompute, WhatTakesLongOrReadsMoreIsStored) {
   GraphBuilder dear, wide;
   NodeId x = dear.leaf(DType::Float32, {512, 4096});
-  for (int i = 0; i < 12; ++i) x = dear.op(Op::sin, {x});
+  for (int i = 0; i < 40; ++i) x = dear.op(Op::sin, {x});
   dear.root(dear.reduce(Op::reduce_sum, x, 1));
   dear.root(dear.reduce(Op::reduce_sum, x, 2));
   EXPECT_TRUE(stored(dear, x));

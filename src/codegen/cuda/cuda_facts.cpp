@@ -18,7 +18,8 @@ using Lanes = kernel::Placement::Lanes;
 
 namespace {
 
-constexpr int kUnrollBelow = 60;  // expressions of a short loop body
+constexpr int kUnrollBelow = 60;  // expressions of a short loop body, …
+constexpr int kOfResult = 10;     // and these for each further result of a tile
 constexpr int kLong = 10;         // expressions that a function counts for
 
 bool is_long(Prim p) {
@@ -48,6 +49,17 @@ std::vector<int> count_uses(const Kernel& k, std::span<const ExprId> results) {
   for (const auto* section : {&k.body, &k.link, &k.second, &k.finish}) block(block, *section);
   for (const ExprId e : results) visit(visit, e);
   return uses;
+}
+
+std::vector<bool> find_added(const Kernel& k, const std::vector<int>& uses) {
+  std::vector<bool> added(k.pool.size());
+  for (const LoopDecl& l : k.loops)
+    for (const Stmt& s : l.body) {
+      if (s.kind != Stmt::Kind::Update || s.value == kNoExpr || uses[s.value] != 1) continue;
+      const Monoid m = k.accs[s.target].monoid;
+      added[s.value] = m == Monoid::Sum || m == Monoid::Min || m == Monoid::Max;
+    }
+  return added;
 }
 
 /// Operands come before what is made of them.
@@ -257,6 +269,7 @@ class LoopWalk {
 CudaFacts::CudaFacts(const Kernel& k, std::span<const ExprId> results)
     : uses(count_uses(k, results)),
       index(find_indices(k)),
+      added(find_added(k, uses)),
       reads_running(k.accs.size()),
       reads_before(k.accs.size()) {
   for (ExprId e = 0; e < k.pool.size(); ++e) {
@@ -269,7 +282,7 @@ CudaFacts::CudaFacts(const Kernel& k, std::span<const ExprId> results)
 }
 
 bool unrolls(const Kernel& k, const LoopDecl& l) {
-  int count = 0;
+  int count = 0, results = 0;
   std::vector<bool> seen(k.pool.size());
   auto visit = [&](auto&& self, ExprId e) -> void {
     if (e == kNoExpr || seen[e]) return;
@@ -282,10 +295,11 @@ bool unrolls(const Kernel& k, const LoopDecl& l) {
       if (s.kind == Stmt::Kind::Loop)
         return l.rows > 1 && k.loops[s.target].steps == 1 && self(self, k.loops[s.target]);
       visit(visit, s.value);
+      ++results;
       return true;
     });
   };
-  return body(body, l) && count < kUnrollBelow;
+  return body(body, l) && count < kUnrollBelow + kOfResult * (results - 1);
 }
 
 int rows_inside(const Kernel& k, const LoopDecl& l) {

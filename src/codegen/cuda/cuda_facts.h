@@ -29,6 +29,7 @@ struct CudaFacts {
   // By expression.
   std::vector<int> uses;    // by statements, loops and other expressions
   std::vector<bool> index;  // arithmetic on indices, which has their width and never overflows
+  std::vector<bool> added;  // nothing but what a sum, a minimum or a maximum is updated with
   // By accumulator: whether its values are read inside its loop.
   std::vector<bool> reads_running, reads_before;
 

@@ -77,13 +77,18 @@ class CudaEmitter {
   /// Loads of all steps of a loop, made before its first step computes.
   struct Stage {
     int depth = 0, steps = 0;  // of the loop's scope; fewer than two steps: none
+    int registers = 0;         // that are left for elements
     struct Array {
       ExprId load;
       std::string declaration;
     };
-    std::vector<Array> arrays;  // of vectors, one a step
-    std::string text;
-    std::unordered_map<ExprId, std::string> memo;  // of what the loads' addresses need
+    std::vector<Array> arrays;  // of vectors or elements, one a step
+    /// Loads that need none of the others first, then those whose addresses these give, and so on.
+    struct Level {
+      std::string text;
+      std::unordered_map<ExprId, std::string> memo;  // of what the loads' addresses need
+    };
+    std::vector<Level> levels;
     std::unordered_map<ExprId, std::string> loaded;
     std::string declarations() const {
       std::string out;
@@ -145,6 +150,13 @@ class CudaEmitter {
   bool takes_vector(ExprId load);
   std::string load_text(ExprId e, int depth);
   std::string loaded_vector(ExprId e);
+  std::string chosen_text(ExprId e);
+  std::string loaded_element(ExprId e);
+  bool ahead(ExprId load);
+  bool element_ahead(ExprId load);
+  int level_of(ExprId e);
+  template <class F>
+  void load_ahead(ExprId load, const std::string& name, const std::string& type, F text);
   void note_streamed(const ExprNode& load);
   std::int64_t vectors_bytes(DType t) const;
   std::string streams() const;
@@ -202,7 +214,16 @@ class CudaEmitter {
   void deal(int rows);
   void vector_loop(const LoopDecl& l, const std::string& extent);
   std::string vectors(const LoopDecl& l, const std::string& i, Reach reach);
-  std::string steps(const LoopDecl& l, Reach reach);
+  std::string steps(const LoopDecl& l, Reach reach, const std::string& base = {});
+  bool copies(const LoopDecl& l) const;
+  std::string copy(const LoopDecl& l);
+  int ahead_of(const LoopDecl& l) const;
+  std::string by_batches(const LoopDecl& l, int batch);
+  double bytes_a_step(const LoopDecl& l, double chosen = 0.25) const;
+  bool is_map() const;
+  int registers_ahead(const LoopDecl& l) const;
+  bool has_two_forms(const LoopDecl& l) const;
+  bool is_block_of_all(const LoopDecl& l) const;
 
   // ---- windows
   /// How a value changes from lane to lane of a vector.
@@ -253,8 +274,9 @@ class CudaEmitter {
   int lanes_ = 1, steps_ = 0;
   std::string extent_;
   Reach reach_ = Reach::Whole;
-  bool skips_ = false;  // Masked, but no vector is cut: a thread without one goes past the loops inside
-  std::string on_;      // along a scanned axis: whether this thread's vector is inside the extent
+  bool seldom_ = false;  // what is written here runs seldom: it is not unrolled
+  bool skips_ = false;   // Masked, but no vector is cut: a thread without one goes past the loops inside
+  std::string on_;       // along a scanned axis: whether this thread's vector is inside the extent
   Stage stage_;
   // Tested runs: values that are the same in all of the run at hand, in the order in which that is found out,
   // and whether the run's ends must be compared for it; the loads that are windows then; a thread's

@@ -6,7 +6,11 @@
 
 namespace kiln::codegen {
 
-constexpr int kUnrolled = 4;  // iterations of a short loop body that are in flight together
+constexpr int kUnrolled = 4;      // iterations of a short loop body that are in flight together
+constexpr std::size_t kTile = 4;  // results of a loop that have registers of their own
+constexpr double kNarrow = 4;     // bytes of an iteration, of which more are in flight together
+constexpr int kAhead = 24;        // registers of a thread for elements of all steps that are loaded ahead, …
+constexpr int kMostAhead = 40;    // … and where a map's are of one register each
 
 void CudaEmitter::block(const std::vector<Stmt>& body) {
   for (std::size_t i = 0; i < body.size();) {
@@ -99,7 +103,7 @@ const char* CudaEmitter::unroll() const {
   const bool arrays = !k_.accs.empty() ||
                       std::any_of(k_.buffers.begin(), k_.buffers.end(),
                                   [](const BufferDecl& b) { return b.role == BufferDecl::Role::Scratch; });
-  return reach_ == Reach::Ragged && !arrays ? "#pragma unroll 1" : "#pragma unroll";
+  return seldom_ || (reach_ == Reach::Ragged && !arrays) ? "#pragma unroll 1" : "#pragma unroll";
 }
 
 void CudaEmitter::open_scope(const LoopDecl& l, std::string var) {
@@ -199,18 +203,23 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
     first = row_;
     once_ = false;
   }
-  const bool in_flight = unrolls(k_, l), staged = in_flight && at_.lanes_depth() > 0 && stage_.steps < 2;
+  // A tile's results take the registers that loads ahead would, and time enough for the next loads.
+  const bool in_flight = unrolls(k_, l), tile = l.body.size() >= kTile;
+  const bool staged = in_flight && !tile && at_.lanes_depth() > 0 && stage_.steps < 2;
   const Stage around = std::exchange(stage_, {});
+  const double bytes = lanes_ * bytes_a_step(l);
+  const int batch = bytes > 0 && bytes <= kNarrow ? 2 * kUnrolled : kUnrolled;
   open_scope(l, i);
-  if (staged) stage_ = {depth(), kUnrolled, {}, {}, {}, {}};
+  if (staged) stage_ = {depth(), batch, 0, {}, {}, {}};
   block(l.body);
   const std::string body = close_scope();
   const Stage ahead = std::exchange(stage_, around);
   once_ = once;
   if (ahead.loaded.empty()) {
-    const bool scalars = l.rows > 1 && lanes_ == 1 && at_.lanes_depth() > 0;
-    if (in_flight) line(cat("#pragma unroll ", scalars ? 2 * kUnrolled : kUnrolled));
-    keeps_loads_ |= in_flight && scalars;
+    const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0;
+    if (in_flight)
+      line(cat("#pragma unroll ", scalars && (l.rows > 1 || batch > kUnrolled) ? 2 * kUnrolled : kUnrolled));
+    keeps_loads_ |= in_flight && scalars && l.rows > 1;
     line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", end, "; ", i, " += ", l.rows,
              ") {"));
     here().text += body;
@@ -230,19 +239,23 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
 std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
                                     const Stage& ahead, const std::string& body) {
   keeps_loads_ = true;
+  const int batch = ahead.steps;
   const std::string base = fresh("b"), i = cat('i', l.var);
   const auto each = [&](const std::string& text, bool asks) {
-    std::string out = cat("#pragma unroll\nfor (int k = 0; k < ", kUnrolled, "; ++k) {\n");
+    std::string out = cat("#pragma unroll\nfor (int k = 0; k < ", batch, "; ++k) {\n");
     out += cat("const ", index_type(), ' ', i, " = ", base, " + k * ", l.rows, ";\n");
     return out + (asks ? cat("if (", i, " < ", end, ") {\n", text, "}\n") : text) + "}\n";
   };
-  const auto batch = [&](bool asks) {
-    return ahead.declarations() + each(ahead.text, asks) + each(body, asks) + "}\n";
+  const auto part = [&](bool asks) {
+    std::string loads;
+    for (const Stage::Level& level : ahead.levels)
+      if (!level.text.empty()) loads += each(level.text, asks);
+    return ahead.declarations() + loads + each(body, asks) + "}\n";
   };
   std::string out = cat(index_type(), ' ', base, " = ", first, ";\n");
-  out += cat("for (; ", base, " + ", (kUnrolled - 1) * l.rows, " < ", end, "; ", base,
-             " += ", kUnrolled * l.rows, ") {\n", batch(false));
-  return out + cat("if (", base, " < ", end, ") {\n", batch(true));
+  out += cat("for (; ", base, " + ", (batch - 1) * l.rows, " < ", end, "; ", base, " += ", batch * l.rows,
+             ") {\n", part(false));
+  return out + cat("if (", base, " < ", end, ") {\n", part(true));
 }
 
 /// From here on a Vector loop is shared by a part of the team.
@@ -278,8 +291,15 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   } else if (l.rows > 1) {
     here().text += tested_runs(l);
   } else if (steps_ > 0) {
-    if (!ragged) {
+    if (!ragged && !has_two_forms(l)) {
       here().text += steps(l, Reach::Guarded);
+    } else if (!ragged) {
+      const std::string whole = steps(l, Reach::Whole);
+      seldom_ = is_block_of_all(l);
+      const std::string rest = steps(l, Reach::Guarded);
+      seldom_ = false;
+      here().text +=
+          cat("if (", extent, " == ", team_ * lanes_ * steps_, ") {\n", whole, "} else {\n", rest, "}\n");
     } else if (k_.accs.empty() && !unrolls(k_, l)) {  // two forms of a long body would take long to compile
       here().text += steps(l, Reach::Masked);
     } else {
@@ -287,6 +307,10 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
       here().text +=
           cat("if (", extent, " == ", team_ * lanes_ * steps_, ") {\n", whole, "} else {\n", rest, "}\n");
     }
+  } else if (copies(l)) {
+    here().text += copy(l);
+  } else if (const int batch = ahead_of(l); batch > 1) {
+    here().text += by_batches(l, batch);
   } else {
     const std::string i = cat('i', l.var);
     std::string body = vectors(l, i, Reach::Whole);
@@ -313,27 +337,155 @@ std::string CudaEmitter::vectors(const LoopDecl& l, const std::string& i, Reach 
   return close_scope();
 }
 
-/// A Vector loop of known steps, unrolled: first all loads, then the rest.
-std::string CudaEmitter::steps(const LoopDecl& l, Reach reach) {
-  stage_ = {depth() + 1, steps_, {}, {}, {}, {}};
+/// Whether a map's block that has all of its elements is worth a form without guards: between them, loads
+/// would wait for each other, and each step would compute indices again.
+bool CudaEmitter::has_two_forms(const LoopDecl& l) const {
+  constexpr double kEnough = 32;  // bytes of a step that are in flight together anyway
+  if (l.steps < 2 || !is_map() || lanes_ * bytes_a_step(l) >= kEnough) return false;
+  const bool wide = std::ranges::any_of(k_.buffers, [](const BufferDecl& b) { return size_of(b.dtype) > 4; });
+  return lanes_ > 1 || l.steps * bytes_a_step(l, 1) <= 4 * (wide ? kAhead : kMostAhead);
+}
+
+/// Whether the kernel reduces nothing and keeps nothing.
+bool CudaEmitter::is_map() const {
+  const auto keeps = [](const BufferDecl& b) { return b.role == BufferDecl::Role::Scratch; };
+  return k_.accs.empty() && std::ranges::none_of(k_.buffers, keeps) &&
+         std::ranges::all_of(k_.loops, [](const LoopDecl& l) { return l.kind != LoopKind::While; });
+}
+
+/// Registers for elements that a loop of known steps loads ahead. Where nothing is stored to memory between
+/// loads, these are under way together anyway; a map has them in its form without guards.
+int CudaEmitter::registers_ahead(const LoopDecl& l) const {
+  const bool stores = std::ranges::any_of(
+      l.body, [&](const Stmt& s) { return s.kind == Stmt::Kind::Store && !is_register(s.target); });
+  return !stores ? 0 : !is_map() ? kAhead : has_two_forms(l) ? kMostAhead : 0;
+}
+
+/// Whether the elements of a grid item are a part of all elements as one, so that one item at most has fewer
+/// than the others.
+bool CudaEmitter::is_block_of_all(const LoopDecl& l) const {
+  const auto divides = [&](auto& self, ExprId e) -> bool {
+    bool any = pool_[e].prim == Prim::IndexDiv;
+    each_operand(pool_[e], [&](ExprId o) { any = any || self(self, o); });
+    return any;
+  };
+  return !divides(divides, l.extent);
+}
+
+/// Whether a loop of unknown length copies elements from memory to the block's, or back.
+bool CudaEmitter::copies(const LoopDecl& l) const {
+  const auto shared = [&](std::uint64_t b) { return k_.buffers[b].shared > 0; };
+  return std::all_of(l.body.begin(), l.body.end(), [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::Store) return false;
+    const ExprNode& n = pool_[s.value];
+    return shared(s.target) ? n.prim == Prim::Load && !shared(n.imm) : n.prim == Prim::Load && shared(n.imm);
+  });
+}
+
+/// Such a loop by several vectors of a thread, all of whose loads come first. A vector that the extent cuts,
+/// which few grid items have, is one thread's.
+std::string CudaEmitter::copy(const LoopDecl& l) {
+  const std::string base = fresh("b"), i = cat('i', l.var);
+  const char* const type = index_type();
+  int capacity = 0;
+  for (const BufferDecl& b : k_.buffers) capacity = std::max(capacity, static_cast<int>(b.shared));
+  steps_ = std::clamp((capacity + width_ * lanes_ - 1) / (width_ * lanes_), 1, kUnrolled);
+  std::string out = cat("for (", type, ' ', base, " = 0; ", base, " < ", extent_, "; ", base,
+                        " += ", steps_ * width_ * lanes_, ") {\n", steps(l, Reach::Guarded, base), "}\n");
+  if (lanes_ == 1) return out;
+  seldom_ = true;
+  const std::string rest = vectors(l, i, Reach::Ragged);
+  seldom_ = false;
+  return cat(out, "if (", lane_, " == 0 && ", extent_, " % ", lanes_, " > 0) {\nconst ", type, ' ', i, " = ",
+             extent_, " - ", extent_, " % ", lanes_, ";\n", rest, "}\n");
+}
+
+/// Vectors of a loop of unknown length that a thread loads before it computes: few where the body is long, or
+/// one has many bytes. 0: the loop is no such loop.
+int CudaEmitter::ahead_of(const LoopDecl& l) const {
+  const bool inner =
+      std::any_of(l.body.begin(), l.body.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::Loop; });
+  const double bytes = bytes_a_step(l);
+  if (inner || lanes_ == 1 || width_ == 1 || bytes == 0) return 0;
+  if (!unrolls(k_, l)) return lanes_ * bytes <= 2 * kNarrow ? 2 : 0;
+  return lanes_ * bytes <= kNarrow ? 2 * kUnrolled : kUnrolled;
+}
+
+/// Such a loop: batches of whole vectors, all of whose loads come first; whole vectors one by one; the one
+/// that the extent cuts.
+std::string CudaEmitter::by_batches(const LoopDecl& l, int batch) {
+  const std::string i = cat('i', l.var), base = fresh("b");
+  const char* const type = index_type();
+  const int across = width_ * lanes_;
+  reach_ = Reach::Whole;
+  stage_ = {depth() + 1, batch, kAhead, {}, {}, {}};
+  const std::string body = vectors(l, i, Reach::Whole);
+  const Stage all = std::exchange(stage_, {});
+  const auto each = [&](const std::string& text) {
+    return cat("#pragma unroll\nfor (int k = 0; k < ", batch, "; ++k) {\nconst ", type, ' ', i, " = ", base,
+               " + k * ", across, ";\n", text, "}\n");
+  };
+  std::string loads;
+  for (const Stage::Level& level : all.levels)
+    if (!level.text.empty()) loads += each(level.text);
+  std::string out = cat(type, ' ', base, " = ", lane_, " * ", lanes_, ";\n");
+  out += cat("for (; ", base, " + ", (batch - 1) * across + lanes_, " <= ", extent_, "; ", base,
+             " += ", batch * across, ") {\n", all.declarations(), loads, each(body), "}\n");
+  const auto one = [&](const std::string& text) {
+    return cat("const ", type, ' ', i, " = ", base, ";\n", text, "}\n");
+  };
+  out += cat("#pragma unroll 1\nfor (; ", base, " + ", lanes_, " <= ", extent_, "; ", base, " += ", across,
+             ") {\n", one(vectors(l, i, Reach::Whole)));
+  if (l.ragged) out += cat("if (", base, " < ", extent_, ") {\n", one(vectors(l, i, Reach::Ragged)));
+  return out;
+}
+
+/// Bytes that a step of a Vector loop loads a lane; of a choice one is loaded, so each counts for a part.
+double CudaEmitter::bytes_a_step(const LoopDecl& l, double chosen) const {
+  double bytes = 0;
+  std::unordered_set<ExprId> seen;
+  const auto visit = [&](auto& self, ExprId e) -> void {
+    if (e == kNoExpr || !seen.insert(e).second) return;
+    const ExprNode& n = pool_[e];
+    if (n.prim == Prim::Load && k_.buffers[n.imm].role == BufferDecl::Role::In)
+      bytes += static_cast<double>(size_of(n.type)) * (n.b == kNoExpr ? 1 : chosen);
+    each_operand(n, [&](ExprId o) { self(self, o); });
+  };
+  for (const Stmt& s : l.body) {
+    if (s.kind == Stmt::Kind::Loop) continue;
+    visit(visit, s.value);
+    visit(visit, s.index);
+  }
+  return bytes;
+}
+
+/// A Vector loop of known steps, unrolled: first all loads, then the rest. `base`: of these steps of a loop
+/// of unknown length, all of whose vectors are whole.
+std::string CudaEmitter::steps(const LoopDecl& l, Reach reach, const std::string& base) {
+  stage_ = {depth() + 1, seldom_ ? 1 : steps_, registers_ahead(l), {}, {}, {}};
   const std::string i = cat('i', l.var);
   const std::string body = vectors(l, i, reach);
   std::string first = width_ > 1 ? lane_ : "0";
   if (steps_ > 1) first = width_ > 1 ? cat("(k * ", width_, " + ", lane_, ')') : "k";
   if (lanes_ > 1) first += cat(" * ", lanes_);
+  if (!base.empty()) first = cat(base, " + ", first);
+  const std::string there =
+      base.empty() || lanes_ == 1 ? cat(i, " < ", extent_) : cat(i, " + ", lanes_, " <= ", extent_);
   auto wrap = [&](const std::string& text) {
     std::string out;
     if (steps_ > 1) out += cat(unroll(), "\nfor (int k = 0; k < ", steps_, "; ++k) {\n");
     out += cat("const ", index_type(), ' ', i, " = ", first, ";\n");
     if (reach == Reach::Masked) out += cat("const int left = int(", extent_, " - ", i, ");\n");
     const bool guarded = reach == Reach::Guarded || reach == Reach::Ragged;
-    if (guarded) out += cat("if (", i, " < ", extent_, ") {\n");
+    if (guarded) out += cat("if (", there, ") {\n");
     out += text;
     if (guarded) out += "}\n";
     return out + (steps_ > 1 ? "}\n" : "");
   };
-  const std::string staged =
-      stage_.loaded.empty() ? std::string() : stage_.declarations() + wrap(stage_.text);
+  const Stage all = std::exchange(stage_, {});
+  std::string staged = all.declarations();
+  for (const Stage::Level& level : all.levels)
+    if (!level.text.empty()) staged += wrap(level.text);
   const std::string rest = wrap(body);
   return steps_ > 1 ? staged + rest : cat("{\n", rest, "}\n");
 }

@@ -90,37 +90,118 @@ std::string CudaEmitter::load_text(ExprId e, int depth) {
   return cat('(', value(n.b), " ? ", loaded, " : ", vector_type(n.type), "{})");
 }
 
+/// Whether a load is one of those of all steps that are made before the first step computes. What every row
+/// reads comes from a cache: fetching it ahead would only take registers. So would much else beside a row
+/// that is held in them.
+bool CudaEmitter::ahead(ExprId load) {
+  constexpr int kBesideRow = 16;  // registers
+  if (stage_.steps < 2 || at_.depth_of(load) != stage_.depth || !varies_by_item(pool_[load].a)) return false;
+  const auto loads = static_cast<int>(stage_.arrays.size()) + 1;
+  const int registers = std::max(1, lanes_ * static_cast<int>(size_of(pool_[load].type)) / 4) * stage_.steps;
+  return held_.empty() || loads * registers <= kBesideRow;
+}
+
+/// The same of one element, or of a choice between such: what it reads is an operand, at a place that is
+/// known before the step.
+bool CudaEmitter::element_ahead(ExprId e) {
+  const auto known_before = [&](auto& self, ExprId o) -> bool {
+    const ExprNode& n = pool_[o];
+    if (at_.depth_of(o) < stage_.depth) return true;
+    if (n.prim == Prim::Acc || n.prim == Prim::Running || n.prim == Prim::Before) return false;
+    if (n.prim == Prim::Load && k_.buffers[n.imm].role != BufferDecl::Role::In) return false;
+    bool all = true;
+    each_operand(n, [&](ExprId p) { all = all && self(self, p); });
+    return all;
+  };
+  bool loads = false;
+  const auto choice = [&](auto& self, ExprId o) -> bool {
+    const ExprNode& n = pool_[o];
+    if (n.prim == Prim::Load && at_.depth_of(o) == stage_.depth) {
+      loads |= ahead(o);
+      return (o == e || facts_.uses[o] <= 1) && known_before(known_before, o);
+    }
+    if (n.prim == Prim::Select && (o == e || facts_.uses[o] <= 1))
+      return known_before(known_before, n.a) && self(self, n.b) && self(self, n.c);
+    return at_.depth_of(o) < stage_.depth;
+  };
+  const int registers = stage_.steps * std::max(1, static_cast<int>(size_of(pool_[e].type)) / 4);
+  if (stage_.steps < 2 || at_.depth_of(e) != stage_.depth || registers > stage_.registers) return false;
+  if (!choice(choice, e) || !loads) return false;
+  stage_.registers -= registers;
+  return true;
+}
+
+/// How many loads that are made ahead follow one another before a value is there.
+int CudaEmitter::level_of(ExprId e) {
+  if (at_.depth_of(e) < stage_.depth) return 0;
+  int level = 0;
+  each_operand(pool_[e], [&](ExprId o) { level = std::max(level, level_of(o)); });
+  return level + (pool_[e].prim == Prim::Load ? 1 : 0);
+}
+
+/// Puts a load of all steps before them; `text` gives what it loads.
+template <class F>
+void CudaEmitter::load_ahead(ExprId load, const std::string& name, const std::string& type, F text) {
+  const auto level = static_cast<std::size_t>(level_of(load) - 1);
+  if (stage_.levels.size() <= level) stage_.levels.resize(level + 1);
+  const auto swap = [&] {
+    Scope& scope = scopes_[static_cast<std::size_t>(stage_.depth)];
+    std::swap(scope.text, stage_.levels[level].text);
+    std::swap(scope.memo, stage_.levels[level].memo);
+  };
+  swap();
+  const std::string loaded = text();
+  scopes_[static_cast<std::size_t>(stage_.depth)].text += cat(name, "[k] = ", loaded, ";\n");
+  swap();
+  stage_.arrays.push_back({load, cat(type, ' ', name, '[', stage_.steps, "];\n")});
+  stage_.loaded[load] = name + "[k]";
+}
+
 /// Name of the vector that a load along the lanes gives.
 std::string CudaEmitter::loaded_vector(ExprId e) {
   const ExprNode n = pool_[e];
   const auto d = static_cast<std::size_t>(at_.depth_of(e));
-  // What every row reads comes from a cache: fetching it ahead would only take registers.
-  const bool staged = stage_.steps > 1 && static_cast<int>(d) == stage_.depth && varies_by_item(n.a);
-  auto& known = staged ? stage_.loaded : scopes_[d].memo;
-  if (const auto it = known.find(e); it != known.end()) return it->second;
+  if (const auto it = stage_.loaded.find(e); it != stage_.loaded.end()) return it->second;
+  if (const auto it = scopes_[d].memo.find(e); it != scopes_[d].memo.end()) return it->second;
   const std::string name = fresh("x"),
                     type = rounds_ > 0 ? cat(cuda_memory_type(n.type), '*') : vector_type(n.type);
-  const bool was_in_run = std::exchange(in_run_, false);
+  const bool was_in_run = std::exchange(in_run_, false), early = ahead(e);
   note_streamed(n);
   const auto load = [&] {
     const std::string mark = marked_ ? kernel::word_of({kernel::Mark::Of::Expression, e}) : std::string();
     return mark + load_text(e, static_cast<int>(d));
   };
-  if (staged) {
-    Scope& scope = scopes_[d];
-    std::swap(scope.text, stage_.text);
-    std::swap(scope.memo, stage_.memo);
-    const std::string text = load();
-    scope.text += cat(name, "[k] = ", text, ";\n");
-    std::swap(scope.text, stage_.text);
-    std::swap(scope.memo, stage_.memo);
-    stage_.arrays.push_back({e, cat(type, ' ', name, '[', stage_.steps, "];\n")});
+  if (early) {
+    load_ahead(e, name, type, load);
   } else {
     const std::string text = load();
     scopes_[d].text += cat("const ", type, ' ', name, " = ", text, ";\n");
   }
   in_run_ = was_in_run;
-  return known[e] = staged ? name + "[k]" : name;
+  return early ? name + "[k]" : scopes_[d].memo[e] = name;
+}
+
+/// An element, or a choice between elements, where it is loaded.
+std::string CudaEmitter::chosen_text(ExprId e) {
+  const ExprNode n = pool_[e];
+  if (at_.depth_of(e) < stage_.depth) return value(e);
+  if (n.prim == Prim::Load) {
+    const std::string mark = marked_ ? kernel::word_of({kernel::Mark::Of::Expression, e}) : std::string();
+    return mark + element(n, index_text(n.a), present(e, false));
+  }
+  const std::string chooses = value(n.a), yes = chosen_text(n.b), no = chosen_text(n.c);
+  return cat('(', chooses, " ? ", yes, " : ", no, ')');
+}
+
+/// Name of an element, or of a choice between elements, that was loaded ahead; empty where it is not.
+std::string CudaEmitter::loaded_element(ExprId e) {
+  if (const auto it = stage_.loaded.find(e); it != stage_.loaded.end()) return it->second;
+  if (!element_ahead(e)) return {};
+  const std::string name = fresh("x");
+  const bool was_in_run = std::exchange(in_run_, false);
+  load_ahead(e, name, cuda_type(pool_[e].type), [&] { return chosen_text(e); });
+  in_run_ = was_in_run;
+  return name + "[k]";
 }
 
 /// An operand of which each grid item reads elements of its own.

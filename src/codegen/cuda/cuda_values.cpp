@@ -4,11 +4,13 @@
 #include "kernel/monoid.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace kiln::codegen {
 
 constexpr std::size_t kLongest = 72;  // characters of an expression written in place
+constexpr int kMostDivisors = 4;      // of a thread, of three registers each
 
 /// Whether it is another one in another iteration of the grid.
 bool CudaEmitter::varies_by_item(ExprId e) const {
@@ -41,7 +43,7 @@ template <class F>
 std::string CudaEmitter::spell(ExprId e, F operand) {
   const ExprNode n = pool_[e];
   if (n.prim == Prim::Div && n.type == DType::Float32 && !k_.exact && at_.depth_of(n.b) < at_.depth_of(e) &&
-      !at_.varying(n.b))
+      (lanes_ <= kMostDivisors || !at_.varying(n.b)))
     return cat("divide(", pool_[n.a].prim == Prim::Const ? constant(n.a, false) : operand(n.a), ", ",
                divisor(n.b), ')');
   if (n.prim == Prim::Cast && n.type == DType::Float32 && facts_.uses[n.a] <= 1) {
@@ -75,20 +77,36 @@ std::string CudaEmitter::spell(ExprId e, F operand) {
   if (n.prim == Prim::IndexDiv && n.imm != 0 && index && k_.threads.narrow && pool_[n.b].prim == Prim::Param)
     return cat("index_div(", in[0], ", ", in[1], ", p", n.imm - 1, ')');
   const bool extreme = n.prim == Prim::Min || n.prim == Prim::Max;
-  if (extreme && n.type == DType::Float32 && !k_.exact && (is_number(n.a) || is_number(n.b)))
+  if (extreme && n.type == DType::Float32 && !k_.exact &&
+      (facts_.added[e] || is_number(n.a) || is_number(n.b)))  // the sign of a zero is not seen in a sum
     return cat(n.prim == Prim::Min ? "least(" : "greatest(", in[0], ", ", in[1], ')');
   return cuda_primitive(n, pool_[n.prim == Prim::Select ? n.b : n.a].type, index, in[0], in[1], in[2]);
 }
 
-/// What a divisor that serves many divisions is prepared into, where it is computed.
+/// What a divisor that serves many divisions is prepared into, where it is computed. One that differs between
+/// lanes is one a lane.
 std::string CudaEmitter::divisor(ExprId e) {
   Scope& scope = scopes_[static_cast<std::size_t>(at_.depth_of(e))];
   if (const auto it = scope.divisors.find(e); it != scope.divisors.end()) return it->second;
-  const bool was_in_run = std::exchange(in_run_, false);
-  const std::string d = value(e), name = fresh("d");
+  const bool was_in_run = std::exchange(in_run_, false), on_lanes = was_in_run && at_.varying(e);
+  const std::string name = fresh("d");
+  if (!on_lanes) {
+    const std::string d = value(e);
+    scope.text += cat("const Divisor ", name, " = divisor(", d, ");\n");
+  } else {
+    auto around = std::tuple(std::exchange(run_text_, {}), std::exchange(before_run_, {}),
+                             std::exchange(after_run_, {}), std::exchange(run_memo_, {}));
+    const std::string inside = std::exchange(here().text, {});
+    in_run_ = true;
+    const std::string d = lane(e);
+    run_text_ += cat(name, "[v] = divisor(", d, ");\n");
+    end_run();
+    const std::string made = std::exchange(here().text, inside);
+    scope.text += cat("Divisor ", name, '[', lanes_, "];\n", made);
+    std::tie(run_text_, before_run_, after_run_, run_memo_) = std::move(around);
+  }
   in_run_ = was_in_run;
-  scope.text += cat("const Divisor ", name, " = divisor(", d, ");\n");
-  return scope.divisors[e] = name;
+  return scope.divisors[e] = on_lanes ? name + "[v]" : name;
 }
 
 /// Keeps `text` under a name unless it is short and used once.
@@ -134,6 +152,8 @@ std::string CudaEmitter::value(ExprId e) {
   if (n.prim == Prim::Load && is_register(n.imm)) return scratch(n.imm, n.a);
   const auto d = static_cast<std::size_t>(at_.depth_of(e));
   if (const auto it = scopes_[d].memo.find(e); it != scopes_[d].memo.end()) return it->second;
+  if (n.prim == Prim::Load || n.prim == Prim::Select)
+    if (std::string early = loaded_element(e); !early.empty()) return early;
   const std::string text = n.prim == Prim::Load ? element(n, index_text(n.a), present(e, false))
                                                 : spell(e, [&](ExprId o) { return value(o); });
   return keep(e, text, static_cast<int>(d) == depth(), scopes_[d].text, scopes_[d].memo);

@@ -12,6 +12,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace kiln::cuda {
 namespace {
@@ -28,8 +29,24 @@ struct Grid {
   std::int64_t dims[kMaxRank] = {}, value[kMaxRank] = {}, index[kMaxRank] = {}, place[kMaxRank] = {},
                slot[kMaxRank] = {};
   std::int64_t extent = 0, place_step = 0, slot_step = 0;
+  std::int32_t narrow = 0;
+  std::uint32_t inverses[3] = {};
+
+  /// Once the axes are known: whether few axes have small numbers.
+  void find_narrow() {
+    constexpr std::int64_t kNarrow = std::int64_t{1} << 31;
+    narrow = rank <= 3 && count < kNarrow;
+    for (const std::int64_t* strides : {value, index, place, slot}) {
+      std::int64_t reach = 0;
+      for (int a = 0; a < rank; ++a) reach += std::abs(strides[a]) * dims[a];
+      narrow = narrow && reach < kNarrow;
+    }
+    for (int a = 0; narrow && a < rank; ++a)
+      inverses[a] = static_cast<std::uint32_t>(
+          std::min<std::int64_t>((std::int64_t{1} << 32) / std::max<std::int64_t>(dims[a], 1), 0xffffffff));
+  }
 };
-static_assert(sizeof(Grid) == 8 * (2 + 5 * kMaxRank + 3));
+static_assert(sizeof(Grid) == 8 * (2 + 5 * kMaxRank + 3) + 16);
 
 /// Which axes of the values a grid goes over.
 enum class Over { All, Indices, Repetitions };
@@ -77,6 +94,7 @@ struct Places {
       g.slot[to] = slot;
       if (chosen) g.axis = to;
     }
+    g.find_narrow();
     return g;
   }
 };
@@ -125,6 +143,7 @@ struct Units {
 };
 static_assert(sizeof(Units) == 7 * 8);
 
+constexpr std::int64_t kMetAtOnce = 4;            // values of a thread: the kernels'
 constexpr std::int64_t kPrivateBytes = 32 << 10;  // of accumulators in a block's shared memory
 constexpr std::int64_t kFewestPrivately = 4096;   // values; fewer meet in the output as quickly
 constexpr std::int64_t kLeastUnit = 4096;         // values
@@ -304,7 +323,8 @@ struct Writer {
     Grid all = places.grid(call, Over::All);
     if (meets_privately(call)) return combine_privately(kept, all);
     const bool vectors = adds_words(call) && by_vectors(all, kept);
-    launch(vectors ? kCombineVectors : kCombine, all.count, {&kept, &values, &indices, &all});
+    launch(vectors ? kCombineVectors : kCombine, ceil_div(all.count, kMetAtOnce),
+           {&kept, &values, &indices, &all});
   }
 
   void combine_privately(void* kept, const Grid& all) const {
@@ -335,6 +355,7 @@ struct Writer {
     g.dims[last] /= kLanes;
     g.count /= kLanes;
     g.value[last] = g.place[last] = kLanes;
+    g.find_narrow();
     return true;
   }
 
