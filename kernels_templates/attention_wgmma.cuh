@@ -6,13 +6,16 @@
 // Within a warpgroup, the products of the next tile's scores and of this tile's weights are under way
 // together, and while they run the next tile's scores become weights as soon as they are there. The
 // warpgroups take turns in ordering products, so that one's exponentials run beside the other's products.
+// Where a block of rows has few tiles, a block has one warpgroup, and two blocks share a multiprocessor.
 #pragma once
 
 constexpr int kDepthSlabs = (Config::kHead + 63) / 64, kWidthSlabs = (Config::kOut + 63) / 64;
 constexpr int kQSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
 constexpr int kQBytes = kDepthSlabs * kQSlab, kKBytes = kDepthSlabs * kTileSlab,
               kVBytes = kWidthSlabs * kTileSlab;
-constexpr int kRegisters = kGroups == 2 ? 232 : 160, kCopyRegisters = kGroups == 2 ? 40 : 32;
+constexpr int kRegisters = kGroups == 3 ? 160 : 232, kCopyRegisters = kGroups == 1   ? 24
+                                                                      : kGroups == 2 ? 40
+                                                                                     : 32;
 
 /// Shared addresses. Barriers of q and of stages: bytes have come (full), all warps have read them (empty).
 /// item: the block of rows that q is of, -1 when there are no more.
@@ -212,11 +215,11 @@ struct AttentionGroup {
     take_weights(s);
     while ((j0 = tile.before(j0, low, kind)) >= 0) {
       barrier_wait(memory.k_full + 8 * k_turn.stage, k_turn.parity);
-      meet<256>(kTurns + group);
+      if constexpr (kGroups > 1) meet<256>(kTurns + group);
       order_scores(s);
       barrier_wait(memory.v_full + 8 * v_turn.stage, v_turn.parity);
       order_products();
-      let_pass<256>(kTurns + (group + 1) % kGroups);
+      if constexpr (kGroups > 1) let_pass<256>(kTurns + (group + 1) % kGroups);
       products_wait<1>();
       end_scores(s);
       if (!Config::kMasks || kind == kWhole)  // without masks only the first tile may be ragged
@@ -240,7 +243,8 @@ __device__ __forceinline__ void consume(const Args& args, const AttentionMemory&
   AttentionGroup x{args, memory, int(threadIdx.x / 128) - 1, PairTiles(args),
                    AttentionRows(args, int(threadIdx.x / 32) - 4)};
   uint32 q_parity = 0;
-  if (x.group == kGroups - 1) let_pass<256>(kTurns);
+  if constexpr (kGroups > 1)
+    if (x.group == kGroups - 1) let_pass<256>(kTurns);
   for (;; q_parity ^= 1) {
     barrier_wait(memory.q_full, q_parity);
     const int item = int(load_shared(memory.item));

@@ -3,7 +3,8 @@
 // tensor maps fill with 0 what lies outside of a matrix.
 #pragma once
 
-constexpr int kGroups = kWarps / 4, kThreads = 128 * (kGroups + 1), kBlocksPerSm = 1;
+// One warpgroup leaves room for a second block, whose products run while this one's results are written.
+constexpr int kGroups = kWarps / 4, kThreads = 128 * (kGroups + 1), kBlocksPerSm = kGroups == 1 ? 2 : 1;
 constexpr int kStages = Config::kStages;
 constexpr int kSlabRow = 128;                        // bytes
 constexpr int kWalkers = 32 * (kWarps + 1);          // threads that walk over tiles

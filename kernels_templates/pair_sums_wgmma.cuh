@@ -18,8 +18,8 @@ constexpr int slabs_before(int operand) {
 constexpr int kRowSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
 constexpr int kRowBytes = slabs_before(kProducts) * kRowSlab,
               kStageBytes = slabs_before(kOperands) * kTileSlab;
-constexpr int kRegisters = 240, kCopyRegisters = 24;
-static_assert(kGroups == 2 && kFragments == 1 && kProducts <= 2 && kOperands <= 2, "");
+constexpr int kRegisters = kGroups == 2 ? 240 : 232, kCopyRegisters = 24;
+static_assert(kGroups <= 2 && kFragments == 1 && kProducts <= 2 && kOperands <= 2, "");
 
 /// Shared addresses. Barriers of rows and of stages: bytes have come (full), all warps have read them
 /// (empty). values: those of columns, of each stage. item: the block of rows at hand, -1 when there are no

@@ -138,6 +138,7 @@ class PlanMaker {
   void add_region(const plan::Region& r);
   void add_region_again(const plan::Region& r);
   plan::MemoryNeeds memory_needs() const;
+  bool is_fixed(const plan::Region& r, const std::vector<int>& readers) const;
   bool may_run_again(const plan::Region& r) const;
   /// Warns where the budget is not kept.
   void check_budget() const;

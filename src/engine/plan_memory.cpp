@@ -2,6 +2,7 @@
 #include "engine/group_launches.h"
 #include "engine/plan_maker.h"
 #include "ir/custom.h"
+#include "plan/recompute.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -15,11 +16,18 @@ using plan::Region;
 void PlanMaker::add_regions() {
   kept_.clear();
   const std::uint64_t budget = config().memory_budget;
-  if (budget == 0) {
+  constexpr std::size_t kFewRegions = 8;
+  const bool orders = planning_target(device_).gpu && regions_.regions.size() >= kFewRegions;
+  if (budget == 0 && !orders) {
     for (const Region& r : regions_.regions) add_region(r);
     return;
   }
   plan::MemoryNeeds needs = memory_needs();
+  if (budget == 0) {
+    const plan::Runs order = plan::order_by_memory(g_, regions_, planning_target(device_), needs);
+    for (const plan::Run& run : order.runs) add_region(regions_.regions[run.region]);
+    return;
+  }
   kept_ = needs.kept;
   const plan::Runs runs =
       plan::fit_memory(g_, regions_, planning_target(device_), static_cast<std::int64_t>(budget), needs);
@@ -73,7 +81,21 @@ plan::MemoryNeeds PlanMaker::memory_needs() const {
   for (std::size_t i = 0; i < ids_.size(); ++i)
     if (wanted_[i] && t_.now[ids_[i]] != ir::kNoNode) keep(t_.now[ids_[i]]);
   for (const Region& r : regions_.regions) needs.once.push_back(!may_run_again(r));
+  std::vector<int> readers(g_.size());
+  for (const std::vector<NodeId>& of : plan::reads_of(g_, regions_))
+    for (const NodeId n : of) ++readers[n];
+  for (const Region& r : regions_.regions) needs.fixed.push_back(is_fixed(r, readers));
   return needs;
+}
+
+/// Whether a region writes into what others may read: an argument, or an operand that is not its own.
+bool PlanMaker::is_fixed(const Region& r, const std::vector<int>& readers) const {
+  if (std::ranges::any_of(r.outputs, [&](NodeId n) { return argument_of(n) >= 0; })) return true;
+  if (r.kind != Region::Kind::Library || may_run_again(r)) return r.kind == Region::Kind::Loop;
+  const ir::GraphNode& n = g_[r.nodes.front()];
+  if (n.op == ir::Op::custom) return true;
+  const NodeId base = regions_.stored[n.in[0]] ? n.in[0] : plan::resolve_alias(g_, n.in[0]).base;
+  return base == ir::kNoNode || g_[base].op == ir::Op::leaf || readers[base] > 1;
 }
 
 /// Not what writes into its operand or an argument, what takes unknown time, and what may give other bits.

@@ -46,14 +46,20 @@ AttentionForm mma_form(const Attention& a) {
 AttentionForm wgmma_form(const Attention& a) {
   constexpr std::int64_t kSlab = 64, kStages = kAttentionStages, kWords = 3 + 4 * kStages, kUnit = 1024;
   const bool small = a.depth <= 64 && a.width <= 64, large = a.depth > 192 || a.width > 128;
-  const std::int64_t columns = large   ? 64
+  const bool few = a.columns <= kFewPairColumns && a.depth <= 128 && a.width <= 128;
+  const std::int64_t columns = few     ? small ? 128 : 64
+                               : large ? 64
                                : small ? 96
                                        : 128,
-                     groups = small ? 3 : 2, rows = 64 * groups, warps = 4 * groups;
+                     groups = few     ? 1
+                              : small ? 3
+                                      : 2,
+                     rows = 64 * groups, warps = 4 * groups;
   const std::int64_t depth = round_up(a.depth, kSlab), width = round_up(a.width, kSlab);
   const std::int64_t elements = rows * depth + kStages * columns * (depth + width);
   const std::int64_t piece = width % 128 == 0 ? 128 : 64;
-  return {true, rows, columns, warps, 1, piece, 32 * warps + 128, 2 * elements + 8 * kWords + kUnit};
+  return {true,       rows, columns, warps, 1, piece, 32 * warps + 128, 2 * elements + 8 * kWords + kUnit,
+          few ? 2 : 1};
 }
 
 /// Whether the copy engine takes q, k and v, which are aligned: at most five axes, strides that are positive.

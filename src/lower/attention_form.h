@@ -14,6 +14,10 @@ namespace kiln::lower {
 /// Columns of a part of v that has a flag: whether it has a value that is not finite.
 inline constexpr std::int64_t kAttentionColumns = 64;
 
+/// Columns up to which a block of rows has so few tiles on Hopper that its begin and its end count: two
+/// blocks of one warpgroup each share a multiprocessor.
+inline constexpr std::int64_t kFewPairColumns = 512;
+
 /// Stages of k and of v in shared memory on Hopper.
 inline constexpr std::int64_t kAttentionStages = 2;
 
@@ -22,6 +26,7 @@ struct AttentionForm {
   bool hopper = false;  // attention_wgmma, else attention_mma
   std::int64_t rows, columns, warps, fragments, piece;
   std::int64_t threads, shared;  // shared: bytes
+  std::int64_t blocks = 1;       // that stay on a multiprocessor, on Hopper
 };
 
 /// `aligned`: rows of q, k and v begin at multiples of 16 bytes.

@@ -66,7 +66,7 @@ class AttentionLowering final : PairKernel {
       out_.tiled.push_back(attention_tiles(a_, form, i));
       out_.tiled.back().buffer = memory_buffer(*matrices[i]);
     }
-    out_.grid = std::min(out_.grid, static_cast<std::int64_t>(target_.threads));
+    out_.grid = std::min(out_.grid, form.blocks * target_.threads);
     out_.shape->grid[0] = static_cast<std::uint32_t>(out_.grid);
   }
 

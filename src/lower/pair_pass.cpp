@@ -47,7 +47,8 @@ std::optional<PairForm> PairPassKernel::form() const {
                   static_cast<std::int64_t>(pass_.sums.size()),
                   width(),
                   static_cast<std::int64_t>(of_rows_.size()),
-                  static_cast<std::int64_t>(of_columns_.size())};
+                  static_cast<std::int64_t>(of_columns_.size()),
+                  kernel_columns()};
   if (copied_by_tiles()) {
     if (const auto form = wgmma_form(sizes)) return form;
     PairSizes one = sizes;

@@ -1,5 +1,7 @@
 #include "lower/pair_sums_form.h"
 
+#include "lower/attention_form.h"
+
 #include <algorithm>
 
 namespace kiln::lower {
@@ -32,6 +34,36 @@ std::int64_t pitches(std::span<const std::int64_t> widths) {
   return total;
 }
 
+/// The form of so many warpgroups of 64 rows: one, with a second block beside it, or two.
+std::optional<PairForm> wgmma_form(const PairSizes& s, std::int64_t groups) {
+  constexpr std::int64_t kSlab = 64, kPieceMost = 128, kUnit = kKiB, kMostStages = 4;
+  const std::int64_t blocks = 3 - groups, rows = 64 * groups, warps = 4 * groups;
+  // for products, sums, weights and values of rows; the rest holds places
+  const std::int64_t most_registers = groups == 1 ? 222 : 230;
+  const std::int64_t most = shared_memory(90) / blocks - kOwn;
+  const auto slabs = [](std::span<const std::int64_t> widths) {
+    std::int64_t total = 0;
+    for (const std::int64_t w : widths) total += round_up(w, kSlab);
+    return total;
+  };
+  const auto products = static_cast<std::int64_t>(s.depths.size());
+  const std::int64_t padded = round_up(s.width, kSlab), piece = padded % kPieceMost == 0 ? kPieceMost : kSlab;
+  for (const std::int64_t columns : {128, 64}) {
+    const std::int64_t registers =
+        s.sums * (padded / 2 + columns / 4) + products * columns / 2 + 2 * s.row_values;
+    if (registers > most_registers) continue;
+    const std::int64_t held = 2 * rows * slabs(s.depths),
+                       stage = columns * (2 * slabs(s.operands) + 4 * s.column_values);
+    const auto words = [](std::int64_t stages) { return 8 * (3 + 2 * stages); };
+    for (std::int64_t stages = kMostStages; stages >= 2; --stages) {
+      const std::int64_t shared = held + stages * stage + words(stages) + kUnit;
+      if (shared > most) continue;
+      return PairForm{true, rows, columns, warps, 1, stages, blocks, piece, 32 * warps + 128, shared};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<PairForm> mma_form(const PairSizes& s, int architecture) {
@@ -62,31 +94,10 @@ std::optional<PairForm> mma_form(const PairSizes& s, int architecture) {
 }
 
 std::optional<PairForm> wgmma_form(const PairSizes& s) {
-  constexpr std::int64_t kSlab = 64, kRows = 128, kWarps = 8, kThreads = 32 * kWarps + 128, kPieceMost = 128;
-  // for products, sums, weights and values of rows; the rest holds places
-  constexpr std::int64_t kWarpgroupRegisters = 230;
-  constexpr std::int64_t kMost = 227 * kKiB, kUnit = kKiB, kMostStages = 4;
-  const auto slabs = [](std::span<const std::int64_t> widths) {
-    std::int64_t total = 0;
-    for (const std::int64_t w : widths) total += round_up(w, kSlab);
-    return total;
-  };
-  const auto products = static_cast<std::int64_t>(s.depths.size());
-  const std::int64_t padded = round_up(s.width, kSlab), piece = padded % kPieceMost == 0 ? kPieceMost : kSlab;
-  for (const std::int64_t columns : {128, 64}) {
-    const std::int64_t registers =
-        s.sums * (padded / 2 + columns / 4) + products * columns / 2 + 2 * s.row_values;
-    if (registers > kWarpgroupRegisters) continue;
-    const std::int64_t rows = 2 * kRows * slabs(s.depths),
-                       stage = columns * (2 * slabs(s.operands) + 4 * s.column_values);
-    const auto words = [](std::int64_t stages) { return 8 * (3 + 2 * stages); };
-    for (std::int64_t stages = kMostStages; stages >= 2; --stages) {
-      const std::int64_t shared = rows + stages * stage + words(stages) + kUnit;
-      if (shared > kMost) continue;
-      return PairForm{true, kRows, columns, kWarps, 1, stages, 1, piece, kThreads, shared};
-    }
-  }
-  return std::nullopt;
+  // Few tiles: a block's begin and end count, so two blocks of one warpgroup share a multiprocessor.
+  if (s.columns <= kFewPairColumns)
+    if (const auto form = wgmma_form(s, 1)) return form;
+  return wgmma_form(s, 2);
 }
 
 }  // namespace kiln::lower

@@ -9,10 +9,11 @@
 namespace kiln::lower {
 
 /// What a form is chosen by: widths of the products' operands; widths of what is read tile by tile; how many
-/// sums, `width` wide each; how many values rows and columns have that come with hooks.
+/// sums, `width` wide each; how many values rows and columns have that come with hooks; how many columns.
 struct PairSizes {
   std::span<const std::int64_t> depths, operands;
   std::int64_t sums, width, row_values, column_values;
+  std::int64_t columns;  // that a block of rows walks over
 };
 
 /// Constants of the main loop's Config, see kernels_templates/pair_sums.cuh, and what a block needs.

@@ -15,7 +15,7 @@ using kernel::BufferDecl;
 using plan::kNoTerm;
 using plan::PairSums;
 
-constexpr std::int64_t kFlagWarps = 4;  // of a block of pair_flags.cuh
+constexpr std::int64_t kFlagThreads = 128;  // of a block of pair_flags.cuh, which has a tile
 
 /// As struct PairShape in kernels_templates/pair_sums.cuh.
 struct Shape {
@@ -341,7 +341,7 @@ class PairSumsLowering final : PairPassKernel {
     parts.items = narrow(s_.batch * blocks);
     out_.head.resize(sizeof(Shape) + sizeof parts);
     std::memcpy(out_.head.data() + sizeof(Shape), &parts, sizeof parts);
-    out_.grid = std::min(out_.grid, static_cast<std::int64_t>(target_.threads));
+    out_.grid = std::min(out_.grid, form.blocks * target_.threads);
     out_.shape->grid[0] = static_cast<std::uint32_t>(out_.grid);
   }
 
@@ -367,7 +367,7 @@ class PairSumsLowering final : PairPassKernel {
     t.hooks.push_back(std::move(h));
     k_.main_loop = std::move(t);
     set_head(multiplied, flag_tiles());
-    launch(quotient_up(s_.batch * flag_tiles(), kFlagWarps), 32 * kFlagWarps, 0);
+    launch(s_.batch * flag_tiles(), kFlagThreads, 0);
     out_.work = static_cast<double>(s_.batch) * static_cast<double>(kernel_columns() * width());
     return finished();
   }

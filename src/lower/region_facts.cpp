@@ -83,6 +83,7 @@ void RegionLowering::choose() {
   f.slab = !p_.nest && p_.places.size() > 2;
   f.scans = !scans_.empty();
   f.scans_of_scans = scans_of_scans();
+  for (const Reduction& r : reductions_) f.kept += registers_of(r);
   for (const Reduction& r : reductions_)
     f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp && !may_read_twice(r);
   for (const LoopRun& run : p_.loops) f.states = std::max(f.states, static_cast<int>(run.states.size()));
@@ -116,6 +117,7 @@ void RegionLowering::choose() {
   const bool one_row = std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
   std::int64_t points = 1;
   for (const Group& g : groups_) points *= g.extent;
+  int partly = 0;
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || !walks(e.index, groups_.back())) continue;
     const bool cached = g_[e.node].numel < points / kMuchSmaller;  // which rows read again and again
@@ -123,11 +125,19 @@ void RegionLowering::choose() {
                                  [&](const Group& g) { return !g.reduced && walks(e.index, g); });
     ++f.loads;
     f.row_loads += (one_row || own) && !cached;
+    const bool reduced = std::any_of(groups_.begin(), groups_.end(),
+                                     [&](const Group& g) { return g.reduced && walks(e.index, g); });
+    const int bytes = reduced ? static_cast<int>(size_of(g_[e.node].dtype)) : 0;
+    if (e.predicates < 0)
+      f.loaded_bytes += bytes;
+    else
+      partly = std::max(partly, bytes);  // of the parts of a join a point has one
     f.rows_apart |= !rows_adjoin(e.index);
     f.strided |= std::abs(e.index.coef(groups_.back().last)) != 1;
     f.jumps |= p_.space.jumps(e.index);
     if (!p_.space.jumps(e.index)) f.near = std::max(f.near, near_from(e, f.dense));
   }
+  f.loaded_bytes += partly;
   f.near = std::min(f.near, last_group());
   for (const PredicateLink& l : p_.links) f.guarded |= walks(l.predicate.t, groups_.back());
   for (const auto& o : p_.outputs) f.rows_apart |= !rows_adjoin(o.at);
@@ -144,6 +154,16 @@ void RegionLowering::choose() {
     out_.alternatives = schedule::alternatives(f, target_, s_);
     if (const auto other = schedule::varied(*variant_, f, target_, s_)) s_ = *other;
   }
+}
+
+/// Registers of a GPU that a reduction of one element takes: sums of floats keep what rounding took from
+/// them.
+int RegionLowering::registers_of(const Reduction& r) const {
+  const ir::Fold fold = ir::info(op_of(r)).fold;
+  const DType t = compute_type(g_[p_.entries[r.entry].node].dtype);
+  const bool two =
+      has_position(op_of(r)) || fold == ir::Fold::LogAddExp || (fold == ir::Fold::Sum && t == DType::Float32);
+  return (two ? 2 : 1) * std::max(1, static_cast<int>(size_of(t)) / 4);
 }
 
 /// The first group from which on a register's lanes of elements in row-major order, and what lies between

@@ -169,6 +169,7 @@ class RegionLowering {
   bool rows_adjoin(const Index& index) const;
   bool adjoins(const Index& index) const;
   int near_from(const Entry& e, bool& dense) const;
+  int registers_of(const Reduction& r) const;
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;
@@ -503,6 +504,7 @@ class RegionLowering {
   void reduce_chunk(Body& body, E chunk);
   void over_group(Body& into, E group, Groups columns, E block_length, const Fill& fill);
   void build_finish(std::int64_t groups, Groups columns, E block_length, const std::vector<AccDecl>& accs);
+  void share_columns();
   Stmt finish_update(const Reduction& r, E at);
   E value_at_position(const Reduction& r, E position);
 

@@ -12,6 +12,7 @@
 #include "math/expand.h"
 #include "plan/fuse.h"
 #include "plan/made_operands.h"
+#include "plan/strided.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -146,7 +147,7 @@ RegionLowering::ProductOperand RegionLowering::product_operand(NodeId id) {
   const GraphNode& n = g_[id];
   plan::Alias a = plan::resolve_alias(g_, id);
   if (n.op != Op::leaf && regions_.stored[id]) a = {id, 0, {}, ir::row_major_strides(n.dims)};
-  KILN_CHECK_THAT(a.base != ir::kNoNode, "an operand of a product has no memory");
+  if (a.base == ir::kNoNode) a = plan::shown_matrix(g_, regions_, id);
   const std::int64_t bytes = size_of(n.dtype);
   BufferSource source{BufferSource::Kind::Node, a.base, a.offset * bytes};
   std::int64_t alignment = kOwnAlignment;

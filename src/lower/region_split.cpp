@@ -66,6 +66,8 @@ void RegionLowering::reduce_chunk(Body& body, E chunk) {
 void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_length,
                                   const std::vector<AccDecl>& accs) {
   in_finish_ = true;
+  const schedule::Schedule chosen = s_;
+  if (target_.gpu && !columns.empty() && s_.rows > 1) share_columns();
   forget();
   std::fill(axis_.begin(), axis_.end(), E{});
   LoopDecl grid;
@@ -93,6 +95,17 @@ void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_l
   });
   out_.finish_grid = groups;
   k_.finish.push_back(loop(std::move(grid)));
+  s_ = chosen;
+}
+
+/// A GPU's finish section: a block's columns on as many threads as may be side by side. There are few partial
+/// results to load, and what is made of the totals, such as an optimizer's step, would take the registers of
+/// all lanes.
+void RegionLowering::share_columns() {
+  constexpr int kMostAcross = 32;
+  const int team = s_.threads.team, columns = team / s_.rows * s_.lanes;
+  while (s_.lanes > 1 && columns / s_.lanes * 2 <= kMostAcross) s_.lanes /= 2;
+  s_.rows = team / (columns / s_.lanes);
 }
 
 /// Combines the partial result at `at`.

@@ -135,8 +135,10 @@ void RegionLowering::find_windows(schedule::Facts& f) const {
 /// Whether a load that runs along the lanes begins where their vectors do, as far as accesses ask for it.
 bool RegionLowering::begins_at_vectors(const Entry& e) const {
   if (e.predicates < 0 && !s_.windows) return true;
-  const bool map = (s_.form == Form::Flat || s_.form == Form::Rows) && phases_ == 0 && scans_.empty();
-  return map && begins_whole(e, s_.lanes);
+  if (!scans_.empty()) return false;
+  const bool map = (s_.form == Form::Flat || s_.form == Form::Rows) && phases_ == 0;
+  const bool columns = (s_.form == Form::Columns || s_.form == Form::SplitColumns) && !s_.kept_together;
+  return (map || columns) && begins_whole(e, s_.lanes);
 }
 
 // ---- values

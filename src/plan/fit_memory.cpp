@@ -64,7 +64,7 @@ class Fitter {
     for (std::uint32_t r = 0; r < regions_.regions.size(); ++r) plain.runs.push_back({r});
     look_at(plain);
     if (plain.model.excess == 0) return {std::move(plain.runs), plain.model.peak};
-    List first = freeing_first();
+    List first = freeing_first(needs_.once);
     if (!is_better(first, plain)) first = std::move(plain);
     if (first.model.excess == 0) return {std::move(first.runs), first.model.peak};
     List best = first;
@@ -74,6 +74,18 @@ class Fitter {
     };
     offer(first);
     offer(in_segments(first));
+    return {std::move(best.runs), best.model.peak};
+  }
+
+  /// Each region once; in another order than theirs where that lowers the peak by a part of it.
+  Runs order() {
+    constexpr std::int64_t kPart = 16, kMuch = 64;
+    List plain;
+    for (std::uint32_t r = 0; r < regions_.regions.size(); ++r) plain.runs.push_back({r});
+    look_at(plain);
+    List first = freeing_first(needs_.fixed, plain.model.peak / kMuch);
+    const bool lower = first.model.peak < plain.model.peak - plain.model.peak / kPart;
+    List& best = lower ? first : plain;
     return {std::move(best.runs), best.model.peak};
   }
 
@@ -96,9 +108,9 @@ class Fitter {
   }
 
   /// Each region once, and as early as it can those that free more than they take, the most first: the
-  /// gradient of a weight, which ends the lives of what it is made of. What must not run again (it may write
-  /// into what others read) keeps its place among the others.
-  List freeing_first() const {
+  /// gradient of a weight, which ends the lives of what it is made of. What is fixed keeps its place among
+  /// the others.
+  List freeing_first(const std::vector<bool>& fixed, std::int64_t least = 0) const {
     const auto count = static_cast<std::uint32_t>(regions_.regions.size());
     std::vector<std::vector<std::uint32_t>> readers(maker_.size());
     std::vector<std::size_t> unread(maker_.size(), 0), waits(count, 0);  // readers to come; operands to come
@@ -114,14 +126,14 @@ class Fitter {
       for (const NodeId n : reads_[r])
         if (maker_[n] >= 0 && !is_kept(n) && unread[n] == 1) bytes += needs_.bytes[n];
       for (const NodeId n : regions_.regions[r].outputs) bytes -= needs_.bytes[n];
-      return std::max<std::int64_t>(bytes, 0);
+      return bytes < least ? 0 : std::max<std::int64_t>(bytes, 0);
     };
     using Entry = std::pair<std::int64_t, std::int64_t>;  // bytes, and the region, negative: the first wins
     List out;
     std::vector<bool> done(count);
     for (std::uint32_t begin = 0; begin < count;) {
       std::uint32_t end = begin;
-      while (end < count && !needs_.once[end]) ++end;
+      while (end < count && !fixed[end]) ++end;
       end = std::max(end, begin + 1);
       std::priority_queue<Entry> ready;
       const auto offer = [&](std::uint32_t r) {
@@ -418,6 +430,11 @@ class Fitter {
 };
 
 }  // namespace
+
+Runs order_by_memory(const Graph& graph, const Regions& regions, const schedule::Target& target,
+                     const MemoryNeeds& needs) {
+  return Fitter(graph, regions, target, 0, needs).order();
+}
 
 Runs fit_memory(const Graph& graph, const Regions& regions, const schedule::Target& target,
                 std::int64_t budget, const MemoryNeeds& needs) {

@@ -216,13 +216,15 @@ bool Fuser::needs_a_loop(NodeId value) const {
   return false;
 }
 
-/// What a library op reads as memory: its operand, or what shows it. A CPU's products take rows and columns
-/// at offsets; an operand that several batches share is copied once instead of packed for each.
+/// What a library op reads as memory: its operand, or what shows it. Products read what views show of a
+/// tensor that is stored, so that all readers share it: a CPU's rows and columns at offsets, a GPU's lines.
+/// An operand that several batches share is copied once instead of packed for each.
 NodeId Fuser::memory_of(const GraphNode& reader, NodeId operand) const {
-  if (t_.gpu || ir::info(reader.op).kind != OpKind::Contraction || resolve_alias(g_, operand).base != kNoNode)
+  if (ir::info(reader.op).kind != OpKind::Contraction || resolve_alias(g_, operand).base != kNoNode)
     return operand;
   const auto v = matrix_view(g_, operand, [&](NodeId id) { return !transparent_[id]; });
   if (!v || (ir::is_view(g_[v->base].op) && resolve_alias(g_, v->base).base != kNoNode)) return operand;
+  if (t_.gpu && !shows_lines(*v)) return operand;
   NodeId shared = operand;
   while (g_[shared].op == Op::broadcast) shared = g_[shared].in[0];
   return g_[shared].numel < g_[operand].numel ? shared : v->base;
@@ -310,8 +312,11 @@ void Fuser::walk(NodeId id, NodeId consumer, ir::Dims space, Shape shown, bool l
     case OpKind::Part:
     case OpKind::Elementwise:
       for (const NodeId in : x.in) {
-        const bool same = std::ranges::equal(g_[in].dims, x.dims);
-        walk(in, consumer, space, shown, linear && same);
+        const ir::Dims dims = g_[in].dims;
+        if (linear && std::equal(x.dims.begin(), x.dims.end(), shown.begin(), shown.end()))
+          walk(in, consumer, space, Shape(dims), true);  // a broadcast, where the dims differ
+        else
+          walk(in, consumer, space, shown, linear && std::ranges::equal(dims, x.dims));
       }
   }
 }

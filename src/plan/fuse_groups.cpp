@@ -278,9 +278,32 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
             : f->levels.n > 2 ? refuse_nest(a, b, *f)
                               : needs_rows(a, b, f->dependent);
   if (!why.empty()) return refuse(edge, std::move(why));
-  if (path_around(ia, ib)) return refuse(edge, FusionReason::KernelBetween);
+  if (path_around(ia, ib))
+    return join_between(ia, ib) ? try_edge(edge) : refuse(edge, FusionReason::KernelBetween);
   merge(ia, ib, *f);
   return true;
+}
+
+/// Lets a take along one of the small maps that lie between it and b, such as the mean that is made of a sum
+/// of rows: those are tried last by themselves, when b may have joined others.
+bool Fuser::join_between(int ia, int ib) {
+  constexpr std::int64_t kMuchSmaller = 8;  // times
+  constexpr std::size_t kMost = 16;         // maps that are looked at
+  const std::int64_t points = groups_[static_cast<std::size_t>(ib)].points;
+  std::vector<int> seen{ib};
+  for (std::size_t i = 0; i < seen.size(); ++i)
+    for (const std::uint32_t e : groups_[static_cast<std::size_t>(seen[i])].in_edges) {
+      const int from = group_of_[edges_[e].producer];
+      if (from < 0 || std::ranges::find(seen, from) != seen.end()) continue;
+      if (from == ia) {
+        if (i > 0 && try_edge(e)) return true;
+        continue;
+      }
+      const Group& x = groups_[static_cast<std::size_t>(from)];
+      if (x.is_map() && !x.library && x.points * kMuchSmaller <= points && seen.size() < kMost)
+        seen.push_back(from);
+    }
+  return false;
 }
 
 /// Whether one of both reads a value of the other that is to be stored for its readers.

@@ -42,6 +42,7 @@ class Joining {
     std::erase_if(regions_.regions,
                   [&](const Region& r) { return r.nodes.size() == 1 && joined[r.nodes[0]]; });
     std::erase_if(regions_.refusals, [&](const Refusal& f) { return joined[f.producer]; });
+    regions_.regions.insert(regions_.regions.begin(), made_.begin(), made_.end());
   }
 
  private:
@@ -61,16 +62,44 @@ class Joining {
       if (p.numel != s.numel || p.dims.back() != s.dims.back() || g_[p.in[0]].dims.back() == 0) continue;
       bool alone = is_read_once(product);
       for (NodeId id = s.in[k]; id != product; id = g_[id].in[0]) alone = alone && is_read_once(id);
-      if (!alone || !repeated_row(g_, regions_, row, s.dims.back())) continue;
+      if (!alone) continue;
+      const std::vector<NodeId> maps = maps_of(row, s.dims.back());
+      if (!maps.empty()) regions_.stored[row] = true;
       const ProductRow found{product, sum, row};
-      if (library_adds(found)) return found;
+      const bool adds = repeated_row(g_, regions_, row, s.dims.back()) && library_adds(found);
+      if (adds && !maps.empty()) made_.push_back({Region::Kind::Fused, maps, {row}});
+      if (!adds && !maps.empty()) regions_.stored[row] = false;
+      if (adds) return found;
     }
     return std::nullopt;
+  }
+
+  /// The maps that make a row of arguments, where the sum made it on the way: a parameter's cast. They may
+  /// run before anything else.
+  std::vector<NodeId> maps_of(NodeId row, std::int64_t length) const {
+    constexpr std::size_t kMost = 8;
+    std::vector<NodeId> found, stack{row};
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      const GraphNode& n = g_[id];
+      const ir::OpKind kind = ir::info(n.op).kind;
+      if (kind == ir::OpKind::Leaf || kind == ir::OpKind::Scalar ||
+          std::ranges::find(found, id) != found.end())
+        continue;
+      const bool map = kind == ir::OpKind::Elementwise || kind == ir::OpKind::Cast;
+      if (!map || n.numel != length || regions_.stored[id] || found.size() == kMost) return {};
+      found.push_back(id);
+      stack.insert(stack.end(), n.in.begin(), n.in.end());
+    }
+    std::ranges::sort(found);
+    return found;
   }
 
   const Graph& g_;
   Regions& regions_;
   std::vector<int> uses_;
+  std::vector<Region> made_;  // rows that were made on the way
 };
 
 }  // namespace

@@ -61,6 +61,11 @@ class Operands {
         continue;
       }
       const GraphNode& n = g_[at];
+      if (n.numel * kMuchSmaller <= g_[id].numel && ir::info(n.op).kind != OpKind::Scalar &&
+          !ir::is_view(n.op)) {
+        found.push_back(at);
+        continue;
+      }
       switch (ir::info(n.op).kind) {
         case OpKind::Elementwise:
         case OpKind::Cast:
@@ -84,10 +89,7 @@ class Operands {
         case OpKind::Gather:
         case OpKind::Contraction:
         case OpKind::Library:
-        case OpKind::Part:
-          if (n.numel * kMuchSmaller > g_[id].numel) return false;
-          found.push_back(at);
-          continue;
+        case OpKind::Part: return false;
       }
       if (cost > most) return false;
       stack.insert(stack.end(), n.in.begin(), n.in.end());

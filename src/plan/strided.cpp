@@ -142,4 +142,22 @@ std::optional<StridedView> matrix_view(const Graph& g, NodeId node,
   return v;
 }
 
+Alias shown_matrix(const Graph& g, const Regions& regions, NodeId node) {
+  const auto v = matrix_view(g, node, [&](NodeId id) { return regions.stored[id]; });
+  if (!v) return {};
+  Alias out{v->base, v->offset, v->positions, {}};
+  for (const Axis& axis : v->axes) {
+    const std::optional<std::int64_t> stride = stride_of(axis);
+    if (!stride) return {};
+    out.strides.push_back(*stride);
+  }
+  return out;
+}
+
+bool shows_lines(const StridedView& matrix) {
+  const std::size_t rank = matrix.axes.size();
+  const auto row = stride_of(matrix.axes[rank - 2]), col = stride_of(matrix.axes[rank - 1]);
+  return row && col && (*row == 1 || *col == 1);
+}
+
 }  // namespace kiln::plan

@@ -33,6 +33,12 @@ StridedView strided_view(const Graph& graph, NodeId node, const std::function<bo
 std::optional<StridedView> matrix_view(const Graph& graph, NodeId node,
                                        const std::function<bool(NodeId)>& stored);
 
+/// The same by one stride an axis, of what is stored. No base: there is none.
+Alias shown_matrix(const Graph& graph, const Regions& regions, NodeId node);
+
+/// Whether a matrix view has a stride along either axis, which is 1 along one of them.
+bool shows_lines(const StridedView& matrix);
+
 /// The stride of an axis as a whole, or nothing where its parts lie apart.
 std::optional<std::int64_t> stride_of(const std::vector<AxisPart>& axis);
 

@@ -42,10 +42,11 @@ constexpr std::int64_t kTile = 64;       // elements each way of a tile in share
 constexpr std::int64_t kShortTile = 16;  // where an axis has no more than that
 constexpr std::int64_t kLeastTile = 4;
 constexpr std::int64_t kLeastFitted = 128, kFittedBelow = 8192;  // elements of a row that items are cut to
-constexpr int kFewColumns = 16;  // of a scan, which would leave half of a warp idle
-constexpr int kNarrow = 8;       // threads across columns that are vectors (128 bytes a row), or few
-constexpr int kLeastRows = 8;    // of a part of a team
-constexpr int kBusy = 512;       // threads that keep a multiprocessor's loads in flight
+constexpr int kFewColumns = 16;       // of a scan, which would leave half of a warp idle
+constexpr int kNarrow = 8;            // threads across columns that are vectors (128 bytes a row), or few
+constexpr int kLeastRows = 8;         // of a part of a team
+constexpr int kBusy = 512;            // threads that keep a multiprocessor's loads in flight
+constexpr int kColumnRegisters = 40;  // of a thread: loads in flight and accumulators of its columns
 
 std::int64_t outermost_reduced(const Facts& f) {
   return std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
@@ -145,11 +146,20 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
 /// body leaves time for loads one after the other. The only row is a block's, so that kernels are fewer.
 bool read_row(std::int64_t row, bool only, const Facts& f, Schedule& s) {
   const std::int64_t vectors = ceil_div(row, s.lanes);
-  if (f.prims >= kLongBody || f.loads > 1 || vectors > kBlock * kReadVectors) return false;
+  if (f.prims >= kLongBody || f.loads > 2 || vectors > kBlock * kReadVectors) return false;
   struct Team {
     std::uint16_t threads;
     int steps;
   };
+  if (f.loads == 2) {  // each step has two loads in flight; longer rows keep enough of them by themselves
+    constexpr Team kOfPairs[] = {{8, 1}, {8, 2}, {8, 4}, {32, 2}, {32, 4}};
+    const auto* const pair =
+        std::ranges::find_if(kOfPairs, [&](const Team& t) { return vectors <= t.threads * t.steps; });
+    if (s.lanes == 1 || only || pair == std::end(kOfPairs)) return false;
+    s.threads = {128, pair->threads};
+    s.steps = pair->steps;
+    return true;
+  }
   // Combining a block's threads takes as long as some elements of each: warps go further where that is cheap.
   constexpr Team kOfElements[] = {{8, 8}, {32, kReadByLanes}, {32, 16}, {kBlock, kReadVectors}},
                  kOfVectors[] = {{8, 8}, {32, kReadByLanes}, {128, kReadVectors}, {kBlock, kReadVectors}};
@@ -253,13 +263,21 @@ int threads_across(const Facts& f, std::int64_t vectors, std::int64_t rows, int 
   return !narrow_accesses(f, lanes) || vectors <= kNarrow ? kNarrow : 32;
 }
 
+/// Adjacent columns of a thread: as many as its registers have sums and loads in flight for. An element's
+/// loads are kInFlight at a time, so they take a register a byte.
+int column_lanes(const Facts& f, int lanes) {
+  while (lanes > 2 && lanes * (f.kept + f.loaded_bytes) > kColumnRegisters) lanes /= 2;
+  return lanes;
+}
+
 /// Threads across columns of so many vectors, and the parts of the team that share the rows. Accesses to 128
 /// bytes of one row are enough for the memory; the other threads take other rows. But the parts' results are
 /// combined in the end, which costs about as much as kLeastRows of a part's rows: where columns are many,
 /// short ones have fewer parts, or a thread of their own. Few sizes: each is a kernel of its own.
 int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64_t items, std::int64_t rows,
-               Schedule& s) {
-  const int width = threads_across(f, vectors, rows, s.lanes);
+               int parts, Schedule& s) {
+  int width = threads_across(f, vectors, rows, s.lanes);
+  if (width == kNarrow && vectors >= 2 * kNarrow) width = std::min(32, width * parts);
   const auto busy = [&](int parts) { return vectors * items * parts >= std::int64_t{t.threads} * kBusy; };
   s.rows = kBlock / width;
   // (A loop need not end for the lanes of columns that are not there where threads share nothing.)
@@ -426,8 +444,11 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   s.steps = 1;
   if (f.apart >= 0 && cut && tile_results(f, t, kept, s)) return s;
   s.together = reduced_axes > 1 && f.states == 0;
+  const int whole_lanes = s.lanes;
+  s.lanes = column_lanes(f, s.lanes);
   const std::int64_t outer = s.together ? reduced : outermost_reduced(f);
-  const int width = share_rows(f, t, ceil_div(columns, s.lanes), kept / columns, outer, s);
+  const int width =
+      share_rows(f, t, ceil_div(columns, s.lanes), kept / columns, outer, whole_lanes / s.lanes, s);
   const int block = width * s.rows;
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = width * s.lanes;

@@ -66,9 +66,14 @@ TEST(AttentionTemplates, HopperCopiesTilesOfWhatIsAligned) {
   EXPECT_EQ(chosen(64, 100), "attention_mma") << "another chip's instructions";
 }
 
+/// But for there being few columns, for which blocks are smaller.
 TEST(AttentionTemplates, LengthsAreNoPartOfTheKey) {
-  Softmax a(DType::BFloat16, 300, 64, 64, Mask::Causal), b(DType::BFloat16, 1000, 64, 64, Mask::Causal);
-  EXPECT_EQ(kernel::hash(a.lowered(90).kernel), kernel::hash(b.lowered(90).kernel));
+  const auto key = [](std::int64_t length) {
+    return kernel::hash(Softmax(DType::BFloat16, length, 64, 64, Mask::Causal).lowered(90).kernel);
+  };
+  EXPECT_EQ(key(600), key(4000));
+  EXPECT_EQ(key(100), key(300));
+  EXPECT_NE(key(300), key(600));
 }
 
 TEST(AttentionTemplates, TheAssemblerKeepsProductsAsynchronous) {
@@ -78,23 +83,24 @@ TEST(AttentionTemplates, TheAssemblerKeepsProductsAsynchronous) {
     DType type;
     Mask mask;
   };
-  for (const Case& c :
-       {Case{128, 128, DType::BFloat16, Mask::Causal}, Case{64, 64, DType::Float16, Mask::None},
-        Case{64, 64, DType::BFloat16, Mask::None}, Case{128, 128, DType::Float16, Mask::None},
-        Case{256, 256, DType::BFloat16, Mask::Causal}, Case{192, 80, DType::BFloat16, Mask::None}}) {
-    SCOPED_TRACE(::testing::Message() << c.depth << " " << c.width);
-    Softmax b(c.type, 300, c.depth, c.width, c.mask);
-    const lower::Lowered l = b.lowered(90);
-    ASSERT_EQ(l.kernel.main_loop->name, "attention_wgmma");
-    cuda::CompileOptions options;
-    options.fmad = false;
-    options.extra = {"--ptxas-options=-v"};
-    const std::string log =
-        cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", {9, 0, true}, options).log;
-    EXPECT_NE(log.find("Used"), std::string::npos) << log;
-    EXPECT_EQ(log.find("setmaxnreg"), std::string::npos) << log;
-    EXPECT_EQ(log.find("serializ"), std::string::npos) << log;
-  }
+  for (const std::int64_t length : {300, 1000})
+    for (const Case& c :
+         {Case{128, 128, DType::BFloat16, Mask::Causal}, Case{64, 64, DType::Float16, Mask::None},
+          Case{64, 64, DType::BFloat16, Mask::None}, Case{128, 128, DType::Float16, Mask::None},
+          Case{256, 256, DType::BFloat16, Mask::Causal}, Case{192, 80, DType::BFloat16, Mask::None}}) {
+      SCOPED_TRACE(::testing::Message() << c.depth << " " << c.width << " " << length);
+      Softmax b(c.type, length, c.depth, c.width, c.mask);
+      const lower::Lowered l = b.lowered(90);
+      ASSERT_EQ(l.kernel.main_loop->name, "attention_wgmma");
+      cuda::CompileOptions options;
+      options.fmad = false;
+      options.extra = {"--ptxas-options=-v"};
+      const std::string log =
+          cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", {9, 0, true}, options).log;
+      EXPECT_NE(log.find("Used"), std::string::npos) << log;
+      EXPECT_EQ(log.find("setmaxnreg"), std::string::npos) << log;
+      EXPECT_EQ(log.find("serializ"), std::string::npos) << log;
+    }
 }
 
 }  // namespace

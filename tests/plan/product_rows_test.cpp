@@ -56,6 +56,29 @@ TEST(ProductRows, TheSumJoinsTheProduct) {
   }
 }
 
+/// A parameter's cast, which the sum would have made on the way, runs before.
+TEST(ProductRows, ARowThatMapsMakeIsStored) {
+  Program p;
+  const NodeId wide = p.leaf(DType::Float64, {3});
+  const NodeId row = p.cast(wide, DType::Float32);
+  const NodeId sum = p.add(p.product, row);
+  for (const bool adds : {true, false}) {
+    p.graph.roots = {sum};
+    schedule::Target target;
+    Regions r = fuse(p.graph, target);
+    std::erase_if(r.regions, [&](const Region& x) { return x.outputs == std::vector<NodeId>{row}; });
+    for (Region& x : r.regions) std::erase(x.nodes, row);
+    r.stored[row] = false;  // as if it were made by whoever reads it
+    join_product_rows(p.graph, r, [&](const ProductRow&) { return adds; });
+    EXPECT_EQ(r.stored[row], adds);
+    ASSERT_EQ(r.regions.size(), 2u);
+    if (!adds) continue;
+    EXPECT_EQ(r.regions[0].outputs, std::vector<NodeId>{row});
+    EXPECT_EQ(r.regions[1].outputs, std::vector<NodeId>{sum});
+    EXPECT_EQ(r.regions[1].kind, Region::Kind::Library);
+  }
+}
+
 TEST(ProductRows, UnderReshapesToo) {
   Program p;
   const NodeId stack = p.reshape(p.product, {2, 2, 3});

@@ -125,5 +125,61 @@ TEST(Recompute, SmallArraysStay) {
   EXPECT_TRUE(stored(b, wide));
 }
 
+/// Rows that are normalised, their result and the gradient of their weight.
+struct Norm : GraphBuilder {
+  NodeId x = leaf(DType::BFloat16, {8192, 384}), weight = leaf(DType::Float32, {384});
+  NodeId cotangent = leaf(DType::BFloat16, {8192, 384});
+  NodeId wide = cast(x, DType::Float32);
+  NodeId mean = op(Op::negative, {reduce(Op::reduce_sum, wide, 2)});
+  NodeId centred = op(Op::add, {wide, mean});
+  NodeId scale = op(Op::rsqrt, {reduce(Op::reduce_sum, op(Op::multiply, {centred, centred}), 2)});
+  NodeId normal = op(Op::multiply, {centred, scale});
+};
+
+/// A reader that makes such rows again takes them as rows: the result is made where the statistics are.
+TEST(Recompute, ReadersKnowHowValuesOfRowsAreSpread) {
+  Norm b;
+  b.root(b.cast(b.op(Op::multiply, {b.normal, b.weight}), DType::BFloat16));
+  b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {b.cast(b.cotangent, DType::Float32), b.normal}), 1));
+  const Regions r = fuse(b.graph, target());
+  EXPECT_EQ(r.regions.size(), 2u);
+  EXPECT_FALSE(r.stored[b.centred]);
+  EXPECT_FALSE(r.stored[b.normal]);
+}
+
+/// The mean lies between the sum of a row and what is less the mean. That joins the row's kernel before a sum
+/// of columns takes it.
+TEST(Fuse, SmallMapsBetweenDoNotKeepRegionsApart) {
+  Norm b;
+  const NodeId less =
+      b.cast(b.op(Op::add,
+                  {b.op(Op::multiply, {b.wide, b.wide}),
+                   b.op(Op::negative, {b.reduce(Op::reduce_sum, b.op(Op::multiply, {b.wide, b.wide}), 2)})}),
+             DType::BFloat16);
+  b.root(less);
+  b.root(b.reduce(Op::reduce_sum, b.cast(less, DType::Float32), 1));
+  const Regions r = fuse(b.graph, target());
+  ASSERT_EQ(r.regions.size(), 2u);
+  EXPECT_EQ(r.regions[0].outputs, std::vector<NodeId>{less});
+}
+
+/// Products that read what several views show of a join read one copy of it.
+TEST(Fuse, ProductsShareAJoin) {
+  GraphBuilder b;
+  const auto part = [&] {
+    return b.reshape(b.permute(b.leaf(DType::BFloat16, {8, 6, 64, 32}), {0, 2, 1, 3}), {8, 64, 1, 6, 32});
+  };
+  const NodeId join =
+      b.wide(Op::join, DType::BFloat16, {8, 64, 3, 6, 32}, {part(), part(), part()}, ir::Join{2});
+  const NodeId rows = b.reshape(join, {512, 576});
+  b.root(b.matmul(rows, b.leaf(DType::BFloat16, {576, 192})));
+  const NodeId columns = b.permute(rows, {1, 0});
+  b.root(b.matmul(columns, b.leaf(DType::BFloat16, {512, 192})));
+  const Regions r = fuse(b.graph, target());
+  EXPECT_TRUE(r.stored[join]);
+  EXPECT_FALSE(r.stored[rows]);
+  EXPECT_FALSE(r.stored[columns]);
+}
+
 }  // namespace
 }  // namespace kiln::plan

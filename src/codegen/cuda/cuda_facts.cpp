@@ -242,7 +242,7 @@ class LoopWalk {
     if (n.prim == Prim::Load) {
       const BufferDecl& b = k_.buffers[n.imm];
       if (b.role == BufferDecl::Role::Scratch && b.shared == 0) return;
-      if (n.b == kNoExpr && whole(n.imm, n.a)) {
+      if ((n.b == kNoExpr || !at_.varying(n.b)) && whole(n.imm, n.a)) {
         facts_.preludes.memory = true;
         return;
       }

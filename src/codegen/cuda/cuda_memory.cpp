@@ -69,7 +69,7 @@ bool CudaEmitter::takes_vector(ExprId load) {
   if (windows_.contains(load)) return true;
   const ExprNode& n = pool_[load];
   if (!whole_vectors(n.imm, n.a)) return false;
-  return n.b == kNoExpr || (reach_ != Reach::Masked && !at_.varying(n.b));
+  return n.b == kNoExpr || (!masked(at_.depth_of(load)) && !at_.varying(n.b));
 }
 
 /// A vector's load. `depth`: of the scope that it stands in. Of a run by rounds it is where the thread's

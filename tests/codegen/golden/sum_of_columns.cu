@@ -84,32 +84,22 @@ extern "C" __global__ void __launch_bounds__(256, 4) kiln_test(
     if (last_of(arrivals + i3, n18)) {
       const int t19 = (i3 * 32);
       const int n20 = min_of((p0 - t19), 32);
-      const int row21 = lane / 8, lane22 = lane % 8;
+      const int row21 = lane / 32, lane22 = lane % 32;
       {
-        const int i4 = lane22 * 4;
+        const int i4 = lane22;
         const int left = int(n20 - i4);
-        float a23[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        float lost24[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float a23 = 0.0f;
+        float lost24 = 0.0f;
         const int n25 = left > 0 ? p1 : 0;
-#pragma unroll 4
-        for (int i5 = row21; i5 < n25; i5 += 32) {
-#pragma unroll
-          for (int v = 0; v < 4; ++v) {
-            const int t26 = (t19 + (i4 + v));
-            const float t27 = part1[((i5 * p6) + t26)];
-            add_compensated(a23[v], lost24[v], t27);
-          }
+        const int t26 = (t19 + i4);
+#pragma unroll 8
+        for (int i5 = row21; i5 < n25; i5 += 8) {
+          const float t27 = part1[((i5 * p6) + t26)];
+          add_compensated(a23, lost24, t27);
         }
-#pragma unroll
-        for (int v = 0; v < 4; ++v) a23[v] = compensated(a23[v], lost24[v]);
-        reduce_rows<Sum, 8, 32>(a23);
-        const int t29 = (t19 + i4);
-        vec<float, 4> y28;
-#pragma unroll
-        for (int v = 0; v < 4; ++v) {
-          y28.at[v] = a23[v];
-        }
-        if (row21 == 0) store(out2 + t29, y28, left);
+        a23 = compensated(a23, lost24);
+        reduce_rows<Sum, 32, 8>(a23);
+        if (row21 == 0 && left > 0) out2[t26] = a23;
       }
     }
   }

@@ -1,0 +1,238 @@
+// What a training step costs, by the counters of reports: work backward beside work forward, memory with
+// checkpoints, kernels of a norm, planning of a deep network.
+#include <kiln/fusion_report.h>
+#include <kiln/grad.h>
+#include <kiln/layers.h>
+#include <kiln/optim.h>
+#include <kiln/report.h>
+
+#include "counted.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+FusionReport report_of(const Tensors& values) {
+  const FusionRecorder recorder;
+  eval(values);
+  return recorder.last();
+}
+
+/// Operations on numbers in all kernels and products.
+double operations_in(const FusionReport& report) {
+  double total = 0;
+  for (const FusionReport::Region& r : report.regions) total += r.operations;
+  return total;
+}
+
+/// The gradient by all parameters takes at most five times the operations of the function.
+template <class F>
+void expect_little_work(const char* name, F f, const Tensors& parameters) {
+  eval(parameters);
+  const FusionReport forward = report_of({f(parameters)});
+  auto [value, gradient] = value_and_grad(f, parameters);
+  gradient.push_back(value);
+  const FusionReport both = report_of(gradient);
+  ASSERT_GT(operations_in(forward), 0) << name;
+  EXPECT_LE(operations_in(both), 6 * operations_in(forward)) << name;
+  std::printf("%s: backward %.2f x forward\n", name, operations_in(both) / operations_in(forward) - 1);
+}
+
+Tensor drawn(int seed, const Shape& shape) {
+  return random::normal(random::Key(static_cast<std::uint64_t>(seed)), shape).eval();
+}
+
+/// The models of the examples, one step each.
+TEST(StepCost, BackwardIsAtMostFiveTimesForward) {
+  const Tensor images = drawn(1, {64, 64}), labels = random::randint(random::Key(2), {64}, 0, 10).eval();
+  expect_little_work("digits_mlp",
+                     [&](const Tensors& p) {
+                       return nn::cross_entropy(matmul(relu(matmul(images, p[0]) + p[1]), p[2]) + p[3],
+                                                labels);
+                     },
+                     {drawn(3, {64, 128}), drawn(4, {128}), drawn(5, {128, 10}), drawn(6, {10})});
+  expect_little_work("digits_conv",
+                     [&](const Tensors& p) {
+                       const nn::ConvOptions same = {.padding = {1, 1}};
+                       const Tensor a = relu(nn::conv(images.reshape({64, 1, 8, 8}), p[0], {}, same));
+                       const Tensor b = nn::max_pool(relu(nn::conv(a, p[1], {}, same)), {2, 2});
+                       return nn::cross_entropy(matmul(flatten(b, 1), p[2]), labels);
+                     },
+                     {drawn(7, {16, 1, 3, 3}), drawn(8, {32, 16, 3, 3}), drawn(9, {512, 10})});
+  const Tensor text = random::randint(random::Key(10), {4, 32}, 0, 40).eval();
+  expect_little_work("char_transformer",
+                     [&](const Tensors& p) {
+                       Tensor x = take(p[0], text, 0) + p[1];
+                       const Tensor h = nn::layer_norm(x, p[2], p[3]);
+                       const auto head = [&](const Tensor& w) {
+                         return swapaxes(matmul(h, w).reshape({4, 32, 2, 32}), 1, 2);
+                       };
+                       const Tensor seen = nn::attention(head(p[4]), head(p[5]), head(p[6]), true);
+                       x = x + swapaxes(seen, 1, 2).reshape({4, 32, 64});
+                       x = x + matmul(gelu(matmul(nn::layer_norm(x, p[2], p[3]), p[7])), p[8]);
+                       return nn::cross_entropy(matmul(x, p[9]), text);
+                     },
+                     {drawn(11, {40, 64}), drawn(12, {32, 64}), drawn(13, {64}), drawn(14, {64}),
+                      drawn(15, {64, 64}), drawn(16, {64, 64}), drawn(17, {64, 64}), drawn(18, {64, 256}),
+                      drawn(19, {256, 64}), drawn(20, {64, 40})});
+  const Tensor at = linspace(0, 1, 400).eval(), seen = sin(at * 6).eval();
+  expect_little_work(
+      "lbfgs_fit",
+      [&](const Tensors& p) { return mean(square(p[0] * exp(-p[1] * at) * cos(p[2] * at + p[3]) - seen)); },
+      {drawn(21, {1}), drawn(22, {1}), drawn(23, {1}), drawn(24, {1})});
+  const Tensor photograph = drawn(25, {96, 96});
+  expect_little_work("tv_restore",
+                     [&](const Tensors& p) {
+                       const Tensor &x = p[0], right = roll(x, -1, 1) - x, down = roll(x, -1, 0) - x;
+                       return mean(square(x - photograph)) +
+                              0.1 * mean(sqrt(square(right) + square(down) + 1e-4));
+                     },
+                     {drawn(26, {96, 96})});
+  expect_little_work("predator_prey",
+                     [&](const Tensors& p) {
+                       Tensor prey = full({64}, 1.5), predator = full({64}, 0.5);
+                       for (int i = 0; i < 20; ++i) {
+                         const Tensor met = prey * predator;
+                         prey = prey + 0.05 * (p[0] * prey - p[1] * met);
+                         predator = predator + 0.05 * (p[2] * met - p[3] * predator);
+                       }
+                       return mean(square(prey - 1) + square(predator - 1));
+                     },
+                     {abs(drawn(27, {64})).eval(), abs(drawn(28, {64})).eval(), abs(drawn(29, {64})).eval(),
+                      abs(drawn(30, {64})).eval()});
+}
+
+/// Bytes that are alive at once in a step of so many layers, with a checkpoint around each segment.
+std::int64_t peak(int layers, int segment) {
+  const Tensor x = drawn(1, {512, 64});
+  const Tensors weights(static_cast<std::size_t>(layers), (drawn(2, {64, 64}) * 0.1f).eval());
+  const auto run = [](const Tensor& h, const Tensors& w) {
+    Tensor y = h;
+    for (const Tensor& each : w) y = y + gelu(matmul(y, each));
+    return y;
+  };
+  const auto loss = [&](const Tensors& w) {
+    Tensor h = x;
+    for (auto at = w.begin(); at != w.end(); at += segment) {
+      const Tensors part(at, at + segment);
+      h = segment > 1 ? checkpoint(run)(h, part) : run(h, part);
+    }
+    return mean(square(h));
+  };
+  auto [value, gradient] = value_and_grad(loss, weights);
+  gradient.push_back(value);
+  return report_of(gradient).after.peak_bytes;
+}
+
+TEST(StepCost, CheckpointsMakeMemoryGrowAsTheRootOfTheDepth) {
+  const auto ratio = [](std::int64_t more, std::int64_t less) {
+    return static_cast<double>(more) / static_cast<double>(less);
+  };
+  EXPECT_GT(ratio(peak(64, 1), peak(16, 1)), 3.5);
+  EXPECT_LT(ratio(peak(64, 8), peak(16, 4)), 2.7);
+  EXPECT_LT(ratio(peak(64, 8), peak(64, 1)), 0.5);
+}
+
+/// A step of 300 layers, eleven operations each, is planned in less than a second. (Other work may slow a try
+/// down.)
+TEST(StepCost, ADeepStepIsPlannedInASecond) {
+  double least = 1e9;
+  for (int attempt = 0; attempt < 5 && least >= 1; ++attempt) {
+    const std::int64_t width = 32 + 16 * attempt;  // another plan
+    const Tensor x = drawn(1, {16, width});
+    const Tensors weights(300, (drawn(2, {width, width}) * 0.1f).eval());
+    const auto loss = [&](const Tensors& w) {
+      Tensor h = x;
+      for (const Tensor& each : w) h = h + nn::layer_norm(tanh(matmul(h, each)));
+      return mean(square(h));
+    };
+    const Statistics before = statistics();
+    auto [value, gradient] = value_and_grad(loss, weights);
+    gradient.push_back(value);
+    eval(gradient);
+    const Statistics after = statistics();
+    EXPECT_EQ(after.plan_misses - before.plan_misses, 1u);
+    least = std::min(least, static_cast<double>(after.plan_ns - before.plan_ns) * 1e-9);
+  }
+  EXPECT_LT(least, 1);
+}
+
+/// Puts a configuration back.
+class Configured {
+ public:
+  explicit Configured(const char* device) : before_(config()) {
+    Config options = before_;
+    options.device = device;
+    options.null_target = "sm_90";
+    options.tier = Tier::Jit;
+    configure(options);
+  }
+  ~Configured() { configure(before_); }
+  Configured(const Configured&) = delete;
+  Configured& operator=(const Configured&) = delete;
+
+ private:
+  Config before_;
+};
+
+/// On a GPU the gradient of a weight runs as soon as it is the last to read an activation: memory at its peak
+/// is little more than the forward pass leaves.
+TEST(StepCost, GradientsOfWeightsFreeActivations) {
+  const Configured on("null");
+  constexpr std::int64_t kRows = 4096, kWidth = 256, kLayers = 12;
+  const Tensor x = zeros({kRows, kWidth}).eval();
+  const Tensors weights(2 * kLayers, zeros({kWidth, kWidth}).eval());
+  const auto loss = [&](const Tensors& w) {
+    Tensor h = x;
+    for (std::size_t i = 0; i < w.size(); i += 2) h = h + matmul(gelu(matmul(h, w[i])), w[i + 1]);
+    return mean(square(h));
+  };
+  auto [value, gradient] = value_and_grad(loss, weights);
+  gradient.push_back(value);
+  const FusionReport report = report_of(gradient);
+  const std::int64_t array = kRows * kWidth * 4, results = 2 * kLayers * kWidth * kWidth * 4;
+  std::printf("peak %.2f arrays a layer\n",
+              static_cast<double>(report.after.peak_bytes - results) / array / kLayers);
+  EXPECT_LT(report.after.peak_bytes - results, (3 * kLayers + 5) * array);
+}
+
+/// On a GPU a norm between two products of a residual network is one kernel forward, one backward, with the
+/// residual's sums, and one for its parameters; nothing of it is stored in float32.
+TEST(StepCost, ANormTakesThreeKernelsOfAGpu) {
+  const Configured on("null");
+  const auto half = DType::BFloat16;
+  const Tensor in = zeros({32, 64, 384}).astype(half).eval();
+  const Tensors p = {ones({384}).eval(), zeros({384}).eval(), zeros({384, 384}).eval(), zeros({384}).eval()};
+  const auto loss = [&](const Tensors& q) {
+    const Tensor w = q[2].astype(half), y = in + (matmul(in, w) + q[3].astype(half));
+    return mean(square((y + matmul(nn::layer_norm(y, q[0], q[1]).astype(half), w)).astype(DType::Float32)));
+  };
+  auto [value, gradient] = value_and_grad(loss, p);
+  gradient.push_back(value);
+  const FusionReport report = report_of(gradient);
+  const auto kinds = [&](RegionKind kind) {
+    return std::ranges::count(report.regions, kind, &FusionReport::Region::kind);
+  };
+  EXPECT_EQ(kinds(RegionKind::Norm) + kinds(RegionKind::ResidualNorm), 2);
+  for (const FusionReport::Region& r : report.regions)
+    for (const std::uint32_t id : r.outputs) {
+      const FusionReport::Node& n = report.node(id);
+      if (n.dtype != DType::Float32) continue;
+      std::int64_t elements = 1;
+      for (const std::int64_t extent : n.shape) elements *= extent;
+      EXPECT_LE(elements, 384 * 384) << n.op;
+    }
+}
+
+}  // namespace
+}  // namespace kiln
