@@ -358,7 +358,7 @@ void write(const Scatter& call, const Array& where, const std::int64_t* position
   const std::int64_t extent = call.x.dims[axis];
   if (count_of(call.values) == 0) return;
   if (cut.outer > 1 && cut.ranges == 1 && shares_indices(call, where))
-    return write_together<How>(call, where, positions, out, cut.outer);
+    return write_together<How, A, T>(call, where, positions, out, cut.outer);
   Array spread = where;
   std::copy(call.values.dims, call.values.dims + call.values.rank, spread.dims);
   parallel_for(cut.jobs(), 1, [&](std::int64_t begin, std::int64_t end, int) {
