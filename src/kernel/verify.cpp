@@ -165,16 +165,15 @@ class Verifier {
     }
   }
 
-  /// Whether a loop holds a Vector loop, and that one nothing but stores to Scratch.
+  /// Whether a loop holds a Vector loop, and that one nothing but stores.
   bool holds_stores(const LoopDecl& l) const {
     if (l.body.size() != 1 || !l.accs.empty() || l.body[0].kind != Stmt::Kind::Loop ||
         l.body[0].target >= k_.loops.size())
       return false;
     const LoopDecl& inside = k_.loops[l.body[0].target];
     return inside.kind == LoopKind::Vector && inside.accs.empty() &&
-           std::all_of(inside.body.begin(), inside.body.end(), [&](const Stmt& s) {
-             return s.kind == Stmt::Kind::Store;
-           });
+           std::all_of(inside.body.begin(), inside.body.end(),
+                       [&](const Stmt& s) { return s.kind == Stmt::Kind::Store; });
   }
 
   void update(const Stmt& s) {

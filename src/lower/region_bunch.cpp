@@ -1,7 +1,8 @@
 // Bunches: reductions and scans of short rows that lie one after the other in memory. A grid item is a bunch
-// of rows. On a CPU lanes are rows (region_turned.cpp). A GPU's threads copy all its elements to shared memory, adjacent ones by adjacent threads; then each
-// thread goes along a row of its own there; whole results go back through shared memory likewise. Without
-// that, adjacent threads would read and write addresses a row apart.
+// of rows. On a CPU lanes are rows (region_turned.cpp). A GPU's threads copy all its elements to shared
+// memory, adjacent ones by adjacent threads; then each thread goes along a row of its own there; whole
+// results go back through shared memory likewise. Without that, adjacent threads would read and write
+// addresses a row apart.
 //
 // A slab is what lies behind one point of the outer kept axes: the reduced axes, and the kept axes among and
 // behind them. It has a row for each point of the latter.
@@ -35,8 +36,8 @@ bool RegionLowering::bunched(const Entry& e) const {
   return e.kind == Entry::Kind::Load && !e.inside && e.predicates < 0 && runs_through(e.index);
 }
 
-/// What a bunch would have in shared or scratch memory, in bytes an element, and how many elements go there at
-/// once: on a CPU those of the narrowest type in 16 bytes.
+/// What a bunch would have in shared or scratch memory, in bytes an element, and how many elements go there
+/// at once: on a CPU those of the narrowest type in 16 bytes.
 void RegionLowering::find_bunch(schedule::Facts& f) const {
   if (target_.strict || (phases_ == 0 && scans_.empty()) || p_.places.size() > 2 || !p_.loops.empty()) return;
   std::int64_t bytes = 0, elements = target_.gpu ? 8 : 2;
@@ -44,7 +45,8 @@ void RegionLowering::find_bunch(schedule::Facts& f) const {
   const auto add = [&](NodeId node, std::int64_t base, std::int64_t first) {
     const std::int64_t size = size_of(g_[node].dtype);
     bytes += size;
-    elements = target_.gpu ? std::min(elements, kAccessBytes / size) : std::max(elements, kAccessBytes / size);
+    elements =
+        target_.gpu ? std::min(elements, kAccessBytes / size) : std::max(elements, kAccessBytes / size);
     aligned &= base % kAccessBytes == 0 && first * size % kAccessBytes == 0;
   };
   for (const auto& o : p_.outputs) {

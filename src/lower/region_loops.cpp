@@ -306,9 +306,9 @@ void RegionLowering::phase_body(Body& body) {
   }
   for (EntryId id = 0; id < p_.entries.size(); ++id)
     if (scratch_[id] >= 0 && first_phase(p_.entries[id]) == phase_)
-      body.push_back(
-          {Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]),
-           inner_position(k_.buffers[static_cast<std::size_t>(scratch_[id])].dtype).id, build(id).id});
+      body.push_back({Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]),
+                      inner_position(k_.buffers[static_cast<std::size_t>(scratch_[id])].dtype).id,
+                      build(id).id});
   if (s_.form == Form::Nest)
     store_level(body, phase_);
   else if (s_.form != Form::Slab)

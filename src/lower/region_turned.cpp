@@ -1,9 +1,9 @@
-// Bunches on a CPU: reductions and scans of short rows, and maps of them, with a row on each lane. The rows of
-// a grid item are turned on the way through scratch memory: pieces of 16 bytes of several rows are loaded side
-// by side, transposed in registers, and stored with the rows next to each other. So all phases load adjacent
-// elements, as often as they like, and combine no lanes. Whole results are turned back in the same way.
-// Otherwise lanes along a row of 5 would be idle, and lanes that are rows would gather and scatter elements,
-// which takes a cycle or more for each.
+// Bunches on a CPU: reductions and scans of short rows, and maps of them, with a row on each lane. The rows
+// of a grid item are turned on the way through scratch memory: pieces of 16 bytes of several rows are loaded
+// side by side, transposed in registers, and stored with the rows next to each other. So all phases load
+// adjacent elements, as often as they like, and combine no lanes. Whole results are turned back in the same
+// way. Otherwise lanes along a row of 5 would be idle, and lanes that are rows would gather and scatter
+// elements, which takes a cycle or more for each.
 //
 // A slab is what lies behind one point of the outer kept axes (region_bunch.cpp); a lane has a slab.
 //

@@ -39,13 +39,13 @@ constexpr std::int64_t kStripe =
 constexpr std::int64_t kWideStripe = 1024;  // columns of a stripe that read long runs of memory
 constexpr std::int64_t kMostColumns = 32;   // times the lanes
 constexpr std::int64_t kChainChunk =
-    32768;                                  // elements of a scan's chunk, read twice: within the second cache
-constexpr std::int64_t kMostSlab = 128;         // elements behind a lane of a bunch
-constexpr std::int64_t kShortSlab = 16;         // … of which a grid item has more
+    32768;                               // elements of a scan's chunk, read twice: within the second cache
+constexpr std::int64_t kMostSlab = 128;  // elements behind a lane of a bunch
+constexpr std::int64_t kShortSlab = 16;  // … of which a grid item has more
 constexpr std::int64_t kSlabsBunch = 64, kShortSlabsBunch = 256;  // lanes of a grid item
 constexpr std::int64_t kBunchBytes = 96 << 10;  // of all tiles of such an item: little of the second cache
 constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes: each takes as long as one element
-constexpr std::int64_t kCombineLanes = 40;      // instructions that combine the lanes of a row and begin the next
+constexpr std::int64_t kCombineLanes = 40;  // instructions that combine the lanes of a row and begin the next
 constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
 // elements that take less time than a launch even on few multiprocessors
 constexpr std::int64_t kSmallWorkGpu = 1 << 20;

@@ -1,7 +1,7 @@
 // Terminates: one walk in topological order; each use of a permutation gets at most four nodes in its place.
 //
-// An operand is stored by the op `arrange`, whose result is memory of its own in row-major order: a permutation
-// before it brings the axes into the order wanted, and one behind it brings them back.
+// An operand is stored by the op `arrange`, whose result is memory of its own in row-major order: a
+// permutation before it brings the axes into the order wanted, and one behind it brings them back.
 #include "transform/align_orders.h"
 
 #include "ir/builder.h"
@@ -102,8 +102,8 @@ class Aligner {
     const auto most = *std::max_element(by_last.begin(), by_last.end(), [](const auto& a, const auto& b) {
       return std::pair(a.second, a.first) < std::pair(b.second, b.first);
     });
-    const auto model = std::find_if(uses.begin(), uses.end(),
-                                    [&](const Use& u) { return u.order.back() == most.first; });
+    const auto model =
+        std::find_if(uses.begin(), uses.end(), [&](const Use& u) { return u.order.back() == most.first; });
     for (const Use& u : uses)
       if (u.order.back() != most.first && u.k < wanted_[u.by].size()) wanted_[u.by][u.k] = model->order;
   }

@@ -325,7 +325,8 @@ void FunctionEmitter::store_transposed(const Stmt& s, std::size_t serial_depth,
   Value *first = scalar(s.index), *pitch = scalar(stride.id);
   llvm::Type* t = memory_type(c_, type);
   std::vector<Value*> begins{b_.CreateGEP(t, buffers_[s.target], first)};
-  while (begins.size() < static_cast<std::size_t>(lanes_)) begins.push_back(b_.CreateGEP(t, begins.back(), pitch));
+  while (begins.size() < static_cast<std::size_t>(lanes_))
+    begins.push_back(b_.CreateGEP(t, begins.back(), pitch));
   const int piece = std::min({16 / static_cast<int>(size_of(type)), static_cast<int>(lines.size()), lanes_});
   for (std::size_t line = 0; line < lines.size(); line += static_cast<std::size_t>(piece)) {
     const auto begin = lines.begin() + static_cast<std::ptrdiff_t>(line);

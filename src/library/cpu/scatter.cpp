@@ -1,6 +1,7 @@
 #include "library/cpu/scatter.h"
 
 #include "device/cpu/threads.h"
+#include "library/cpu/add_adjacent.h"
 #include "library/cpu/gemm_micro.h"
 #include "library/cpu/positions.h"
 
@@ -161,6 +162,9 @@ void convert(const T* from, A* to, std::int64_t n) {
 /// the instruction one takes as long as reading ten.
 template <Combine How, class A, class T>
 void meet_row(A* elements, const T* values, std::int64_t step, std::int64_t n) {
+  constexpr bool same = std::is_same_v<A, T> && std::is_floating_point_v<A>;
+  if constexpr (How == Combine::Add && (same || kAddsInRegisters<A, T>))
+    if (step == 1) return add_adjacent(elements, values, n);
   if constexpr (std::is_same_v<T, float16> && std::is_same_v<A, float>) {
     if (step == 1 && n >= kFewestWidened) {
       float wide[kWidenedAtOnce];
@@ -272,6 +276,9 @@ void meet_all(const Meeting* list, std::int64_t count, A* elements, const T* val
         case 2: return meet_listed<How, 2>(list, count, elements, values, step, n, cached);
         case 3: return meet_listed<How, 3>(list, count, elements, values, step, n, cached);
         case 4: return meet_listed<How, 4>(list, count, elements, values, step, n, cached);
+        case 5: return meet_listed<How, 5>(list, count, elements, values, step, n, cached);
+        case 6: return meet_listed<How, 6>(list, count, elements, values, step, n, cached);
+        case 7: return meet_listed<How, 7>(list, count, elements, values, step, n, cached);
         case 8: return meet_listed<How, 8>(list, count, elements, values, step, n, cached);
         case 16: return meet_listed<How, 16>(list, count, elements, values, step, n, cached);
         default: break;
@@ -335,8 +342,10 @@ struct Writer {
     const auto* const values = static_cast<const T*>(call.values.data);
     Meeting list[kListed];
     const bool cached = count_of(call.x) * static_cast<std::int64_t>(sizeof(A)) <= kTableBytes;
-    const bool widens = kHalf<T> && !std::is_same_v<A, T> && cut.rows == 1 && n <= kWidenedTogether &&
-                        n == cut.run && call.values.strides[axis()] == n && (step() == 1 || n == 1);
+    const bool widens = kHalf<T> && !std::is_same_v<A, T> &&
+                        !(How == Combine::Add && kAddsInRegisters<A, T> && n >= kFewestWidened) &&
+                        cut.rows == 1 && n <= kWidenedTogether && n == cut.run &&
+                        call.values.strides[axis()] == n && (step() == 1 || n == 1);
     for (std::int64_t first = 0; first < pieces; first += kListed) {
       const std::int64_t here = std::min(kListed, pieces - first);
       const std::int64_t found = list_runs(first, here, list);
