@@ -94,8 +94,8 @@ struct LoopDecl {
   std::vector<Stmt> body;
   std::uint16_t rows = 1;   // Serial: its iterations may be made in any order. Where threads share it, they
                             // are dealt to as many equal parts of the team, which share the Vector loops
-                            // inside; elsewhere it holds one Vector loop of stores to Scratch, adjacent ones
-                            // to adjacent elements, as many side by side. Vector, where threads share it:
+                            // inside; elsewhere it holds one Vector loop of stores, adjacent iterations' to
+                            // adjacent elements, as many side by side. Vector, where threads share it:
                             // if not 1, so many adjacent iterations are tested together.
   std::uint16_t lanes = 1;  // Vector: iterations run side by side (a multiple of the register width is fine)
   // Vector, where threads share it:

@@ -132,7 +132,7 @@ class Verifier {
     KILN_CHECK_THAT(l.rows == 1 || (l.kind == LoopKind::Vector && l.steps > 0 && k_.accs.empty()) ||
                         (l.kind == LoopKind::Serial && std::has_single_bit(l.rows)),
                     int{l.rows}, " rows of threads");
-    KILN_CHECK_THAT(l.rows == 1 || k_.threads.block > 0 || holds_scratch_stores(l),
+    KILN_CHECK_THAT(l.rows == 1 || k_.threads.block > 0 || holds_stores(l),
                     "iterations side by side of loop ", s.target);
     KILN_CHECK_THAT(l.kind != LoopKind::Vector || !in_vector_, "a vector loop inside another");
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || l.accs.empty(), "grid iterations are independent");
@@ -165,16 +165,15 @@ class Verifier {
     }
   }
 
-  /// Whether a loop holds a Vector loop, and that one nothing but stores to Scratch.
-  bool holds_scratch_stores(const LoopDecl& l) const {
+  /// Whether a loop holds a Vector loop, and that one nothing but stores.
+  bool holds_stores(const LoopDecl& l) const {
     if (l.body.size() != 1 || !l.accs.empty() || l.body[0].kind != Stmt::Kind::Loop ||
         l.body[0].target >= k_.loops.size())
       return false;
     const LoopDecl& inside = k_.loops[l.body[0].target];
     return inside.kind == LoopKind::Vector && inside.accs.empty() &&
-           std::all_of(inside.body.begin(), inside.body.end(), [&](const Stmt& s) {
-             return s.kind == Stmt::Kind::Store && k_.buffers[s.target].role == BufferDecl::Role::Scratch;
-           });
+           std::all_of(inside.body.begin(), inside.body.end(),
+                       [&](const Stmt& s) { return s.kind == Stmt::Kind::Store; });
   }
 
   void update(const Stmt& s) {

@@ -53,7 +53,7 @@ void RegionLowering::build_loops() {
     case Form::Rows: phases_ == 0 && scans_.empty() ? build_map() : build_rows(); break;
     case Form::Tiles: build_tiles(); break;
     case Form::Columns: s_.fold > 0 ? build_folded() : build_columns(); break;
-    case Form::Bunch: build_bunch(); break;
+    case Form::Bunch: target_.gpu ? build_bunch() : build_turned(); break;
     case Form::Stripes: build_stripes(); break;
     case Form::Split:
     case Form::SplitColumns: build_split(); break;

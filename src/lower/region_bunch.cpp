@@ -1,7 +1,8 @@
 // Bunches: reductions and scans of short rows that lie one after the other in memory. A grid item is a bunch
-// of rows. Threads copy all its elements to shared memory, adjacent ones by adjacent threads; then each
-// thread goes along a row of its own there; whole results go back through shared memory likewise. Without
-// that, adjacent threads would read and write addresses a row apart.
+// of rows. On a CPU lanes are rows (region_turned.cpp). A GPU's threads copy all its elements to shared
+// memory, adjacent ones by adjacent threads; then each thread goes along a row of its own there; whole
+// results go back through shared memory likewise. Without that, adjacent threads would read and write
+// addresses a row apart.
 //
 // A slab is what lies behind one point of the outer kept axes: the reduced axes, and the kept axes among and
 // behind them. It has a row for each point of the latter.
@@ -35,15 +36,17 @@ bool RegionLowering::bunched(const Entry& e) const {
   return e.kind == Entry::Kind::Load && !e.inside && e.predicates < 0 && runs_through(e.index);
 }
 
-/// What a bunch would have in shared memory, in bytes an element, and how many elements go there at once.
+/// What a bunch would have in shared or scratch memory, in bytes an element, and how many elements go there
+/// at once: on a CPU those of the narrowest type in 16 bytes.
 void RegionLowering::find_bunch(schedule::Facts& f) const {
   if (target_.strict || (phases_ == 0 && scans_.empty()) || p_.places.size() > 2 || !p_.loops.empty()) return;
-  std::int64_t bytes = 0, elements = 8;
+  std::int64_t bytes = 0, elements = target_.gpu ? 8 : 2;
   bool aligned = true;
   const auto add = [&](NodeId node, std::int64_t base, std::int64_t first) {
     const std::int64_t size = size_of(g_[node].dtype);
     bytes += size;
-    elements = std::min(elements, kAccessBytes / size);
+    elements =
+        target_.gpu ? std::min(elements, kAccessBytes / size) : std::max(elements, kAccessBytes / size);
     aligned &= base % kAccessBytes == 0 && first * size % kAccessBytes == 0;
   };
   for (const auto& o : p_.outputs) {
@@ -52,16 +55,20 @@ void RegionLowering::find_bunch(schedule::Facts& f) const {
     add(o.node, o.placed ? g_.args[regions_.placements.at(o.node).arg].alignment : 0, o.at.c);
   }
   for (const Entry& e : p_.entries) {
-    if (!bunched(e)) continue;
+    if (!bunched(e)) {
+      if (!target_.gpu && e.kind == Entry::Kind::Load && !read_by_slabs(e)) return;
+      continue;
+    }
     const GraphNode& n = g_[e.node];
     add(e.node, n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0, e.index.c);
   }
   f.bunch_bytes = static_cast<int>(bytes);
-  f.bunch_vector = aligned ? static_cast<int>(elements) : 1;
+  f.bunch_vector = aligned || !target_.gpu ? static_cast<int>(elements) : 1;
 }
 
 /// Where the element at hand is in a tile. Rows are some banks apart, whatever their length.
-E RegionLowering::bunch_index() {
+E RegionLowering::bunch_index(DType type) {
+  if (!target_.gpu) return turned_index(slab_groups(), type);
   E at = bunch_at_;
   if (!at) {
     at = axis_.front();
@@ -120,7 +127,7 @@ void RegionLowering::build_bunch() {
       if (!bunched(p_.entries[id])) continue;
       const std::uint32_t tile = bunch_tile(g_[p_.entries[id].node].dtype, elements);
       staged[id] = static_cast<std::int32_t>(tile);
-      body.push_back(store(tile, bunch_index(), build(id)));
+      body.push_back(store(tile, bunch_index(g_[p_.entries[id].node].dtype), build(id)));
     }
   });
   if (!k_.loops[filled.target].body.empty()) grid.body.push_back(filled);
@@ -136,7 +143,7 @@ void RegionLowering::build_bunch() {
     grid.body.push_back(copy_loop(whole, [&](Body& body) {
       for (const auto& o : p_.outputs) {
         if (o.row) continue;
-        const E value = load(tiles.at(o.node), g_[o.node].dtype, bunch_index());
+        const E value = load(tiles.at(o.node), g_[o.node].dtype, bunch_index(g_[o.node].dtype));
         body.push_back(store(output_buffer(o.node, false), to_expr(o.at, kOutputOwner + o.node), value));
       }
     }));
@@ -155,7 +162,7 @@ E RegionLowering::tile_index(DType type) { return tile_row_ * konst(tile_pitch(t
 
 E RegionLowering::tile_value(std::uint32_t buffer) {
   const DType type = k_.buffers[buffer].dtype;
-  return load(buffer, type, s_.form == Form::Bunch ? bunch_index() : tile_index(type));
+  return load(buffer, type, s_.form == Form::Bunch ? bunch_index(type) : tile_index(type));
 }
 
 }  // namespace kiln::lower

@@ -144,7 +144,7 @@ void RegionLowering::choose() {
   f.apart = axis_apart();
   f.folds = axis_folded();
   if (target_.gpu) f.repeated = axis_repeated();
-  if (target_.gpu) find_bunch(f);
+  find_bunch(f);
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));
   s_ = std::get<schedule::Schedule>(answer);
@@ -233,7 +233,8 @@ void RegionLowering::mark_uses() {
     p_.space.each_value(o.at, [&](EntryId in) { es[in].used_in |= 1u << es[o.entry].phase; });
   }
   scratch_.assign(es.size(), -1);
-  const bool may_keep = s_.form == Form::Rows && phases_ > 0 && (!target_.gpu || s_.steps > 0);
+  const bool turned = s_.form == Form::Bunch && !target_.gpu,
+             may_keep = phases_ > 0 && (turned || (s_.form == Form::Rows && (!target_.gpu || s_.steps > 0)));
   const std::vector<float> tree = may_keep ? tree_costs() : std::vector<float>{};
   for (auto id = static_cast<EntryId>(es.size()); id-- > 0;) {
     const Entry& e = es[id];
@@ -315,10 +316,9 @@ std::vector<float> RegionLowering::tree_costs() const {
 
 /// False if the row does not fit, or if keeping one value would do.
 bool RegionLowering::keep_in_scratch(EntryId id) {
-  std::int64_t row = 1;
-  for (const Group& g : groups_)
-    if (g.reduced) row *= g.extent;
   const DType type = compute_type(g_[p_.entries[id].node].dtype);
+  const bool turned = s_.form == Form::Bunch && !target_.gpu;
+  const std::int64_t row = turned ? product(slab_groups()) * tile_pitch(type) : product(reduced_groups());
   const std::int64_t bytes = ceil_div(row * size_of(type), 64) * 64;
   if (!varies(id)) return false;
   if (target_.gpu) {

@@ -268,7 +268,7 @@ void RegionLowering::store_outputs(Body& body, bool row, std::initializer_list<i
 
 void RegionLowering::store_output(Body& body, const Pulled::Output& o) {
   if (const auto tile = bunch_out_.find(o.node); tile != bunch_out_.end()) {
-    body.push_back(store(tile->second, bunch_index(), build(o.entry)));
+    body.push_back(store(tile->second, result_index(o), build(o.entry)));
     return;
   }
   auto buffer = out_buffer_.find(o.node);
@@ -306,8 +306,9 @@ void RegionLowering::phase_body(Body& body) {
   }
   for (EntryId id = 0; id < p_.entries.size(); ++id)
     if (scratch_[id] >= 0 && first_phase(p_.entries[id]) == phase_)
-      body.push_back(
-          {Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]), inner_position().id, build(id).id});
+      body.push_back({Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]),
+                      inner_position(k_.buffers[static_cast<std::size_t>(scratch_[id])].dtype).id,
+                      build(id).id});
   if (s_.form == Form::Nest)
     store_level(body, phase_);
   else if (s_.form != Form::Slab)

@@ -14,6 +14,7 @@
 //   region_nest.cpp     reductions of reductions along further axes
 //   region_slab.cpp     reductions along different axes of the same values
 //   region_bunch.cpp    short rows, many of which share a block of threads
+//   region_turned.cpp   the same on a CPU, where lanes are rows
 //   region_product.cpp  the epilogue of a matrix product
 //   region_made.cpp     an operand that a matrix product makes on the way
 //   region_split.cpp    partial results of chunks, and the finish section that combines them
@@ -290,7 +291,7 @@ class RegionLowering {
   E build_atom(AtomId id);
   E predicate_expr(std::int32_t chain, std::int32_t end);
   E row_index() { return to_expr(p_.row_linear(), kRowOwner); }
-  E inner_position();
+  E inner_position(DType type);
 
   // Entries as expressions.
   void forget() {
@@ -398,10 +399,18 @@ class RegionLowering {
   bool runs_through(const Index& index) const;
   bool bunched(const Entry& e) const;
   void find_bunch(schedule::Facts& f) const;
-  E bunch_index();
+  E bunch_index(DType type);
   std::uint32_t bunch_tile(DType type, std::int64_t elements);
   Stmt copy_loop(const Range& elements, const Fill& fill);
   void build_bunch();
+  bool one_for_a_slab(const Entry& e) const;
+  bool read_by_slabs(const Entry& e) const;
+  std::vector<int> slab_groups(bool reduced_too = true) const;
+  E turned_index(Groups inside, DType type);
+  E result_index(const Pulled::Output& o);
+  void turn_operands(Body& into, const Range& slabs);
+  void turn_results(Body& into, const Range& slabs, const Pulled::Output& o, std::uint32_t tile);
+  void build_turned();
   int axis_folded() const;
   void place_lane(int group, E at);
   std::vector<int> folded_groups(bool kept, bool reduced) const;

@@ -336,8 +336,9 @@ E RegionLowering::predicate_expr(std::int32_t chain, std::int32_t end) {
   return all;
 }
 
-/// Position inside a row: the scratch index.
-E RegionLowering::inner_position() {
+/// Position inside a row: the index in scratch memory of elements of `type`.
+E RegionLowering::inner_position(DType type) {
+  if (s_.form == Form::Bunch && !target_.gpu) return turned_index(slab_groups(), type);
   if (inner_) return inner_;
   E at{};
   for (const int g : reduced_groups()) {
@@ -416,7 +417,7 @@ E RegionLowering::build_entry(EntryId id) {
   if (!staged_.empty() && staged_[id] >= 0)
     return kernel::cast(tile_value(static_cast<std::uint32_t>(staged_[id])), type);
   if (scratch_[id] >= 0 && phase_ > first_phase(e))
-    return load(static_cast<std::uint32_t>(scratch_[id]), type, inner_position());
+    return load(static_cast<std::uint32_t>(scratch_[id]), type, inner_position(type));
   switch (e.kind) {
     case Entry::Kind::Load: return build_load(id);
     case Entry::Kind::Scalar: return build_scalar(e.node);

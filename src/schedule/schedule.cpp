@@ -39,7 +39,13 @@ constexpr std::int64_t kStripe =
 constexpr std::int64_t kWideStripe = 1024;  // columns of a stripe that read long runs of memory
 constexpr std::int64_t kMostColumns = 32;   // times the lanes
 constexpr std::int64_t kChainChunk =
-    32768;                                  // elements of a scan's chunk, read twice: within the second cache
+    32768;                               // elements of a scan's chunk, read twice: within the second cache
+constexpr std::int64_t kMostSlab = 128;  // elements behind a lane of a bunch
+constexpr std::int64_t kShortSlab = 16;  // … of which a grid item has more
+constexpr std::int64_t kSlabsBunch = 64, kShortSlabsBunch = 256;  // lanes of a grid item
+constexpr std::int64_t kBunchBytes = 96 << 10;  // of all tiles of such an item: little of the second cache
+constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes: each takes as long as one element
+constexpr std::int64_t kCombineLanes = 40;  // instructions that combine the lanes of a row and begin the next
 constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
 // elements that take less time than a launch even on few multiprocessors
 constexpr std::int64_t kSmallWorkGpu = 1 << 20;
@@ -199,6 +205,34 @@ bool find_fold(const Facts& f, const Target& t, int lanes, std::int64_t kept, st
   return outermost != points || s.chunk >= kLeastFolds * s.fold;
 }
 
+/// Rows that are too short for lanes of their own: a lane has a row, or some beside each other, and elements
+/// are turned on the way to scratch memory and back (Form::Bunch). Counted in instructions of a slab.
+bool bunch_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
+  if (f.bunch_bytes == 0 || f.states > 0) return false;
+  std::int64_t slabs = 1, rows = 1, reduced = 1, results = f.stores_full || f.scans ? 1 : 0;
+  for (const auto& a : f.axes) (a.reduced ? reduced : reduced > 1 ? rows : slabs) *= a.extent;
+  const std::int64_t slab = rows * reduced, last = f.axes.back().extent, vectors = (last + lanes - 1) / lanes;
+  if (slab > kMostSlab || slab * kSlabsBunch * f.bunch_bytes > kBunchBytes) return false;
+  if (slabs < 2 * t.threads * kShortSlabsBunch) return false;
+  const bool last_reduced = f.axes.back().reduced;
+  // Elements of two registers are permuted where they are.
+  if (t.vector_bytes >= 64 && rows == 1 && results == 0 && slab * lanes * f.bunch_bytes <= 128) return false;
+  const std::int64_t combining = !last_reduced ? 0
+                                 : f.scans     ? vectors * (kStepsOfScan * f.prims + kCombineLanes)
+                                               : f.phases * (f.in_parts ? 2 : 1) * kCombineLanes,
+                     alone = slab / last * (vectors * f.prims + combining),
+                     turned = slab * f.prims / lanes + slab * (f.loads + results);
+  if (alone <= turned && last >= lanes) return false;
+  s.form = Form::Bunch;
+  s.lanes = lanes;
+  s.lane_axis = 0;
+  s.stream = false;
+  s.block = slab <= kShortSlab ? kShortSlabsBunch : kSlabsBunch;
+  s.run_rows = slab < 4 ? 2 : slab < 2 * f.bunch_vector || f.bunch_vector < 8 ? 4 : 8;
+  s.run_lanes = s.run_rows;
+  return true;
+}
+
 /// Rows of a map with lanes of their own, of which vectors of several registers would leave many idle: a body
 /// that takes longer than its operands from memory has fewer.
 void use_lanes(const Facts& f, int lanes, Schedule& s) {
@@ -287,7 +321,10 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
 
   const int last = static_cast<int>(f.axes.size()) - 1;
   s.lane_axis = last;
-  if (f.scans) return schedule_scan(f, t, s, kept, reduced);
+  if (f.scans) {
+    if (bunch_rows(f, t, lanes, s)) return s;
+    return schedule_scan(f, t, s, kept, reduced);
+  }
 
   if (f.phases == 0) {
     s.form = last == 0 ? Form::Flat : Form::Rows;
@@ -314,6 +351,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
     return s;
   }
   if (Schedule folded = s; find_fold(f, t, lanes, kept, reduced, folded)) return folded;
+  if (bunch_rows(f, t, lanes, s)) return s;
   // Lanes are combined once a row, which takes long where values have parts: better each lane has its own
   // row.
   if (last_reduced && reduced <= (f.in_parts ? 4 : 1) * lanes && kept >= 4 * lanes) {

@@ -1,5 +1,6 @@
 #include "transform/transform.h"
 
+#include "transform/align_orders.h"
 #include "transform/arrange_operands.h"
 #include "transform/cse.h"
 #include "transform/dce.h"
@@ -70,6 +71,7 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
   }
   if (wishes.narrow_indices) follow(narrow_indices(t.graph));
   if (wishes.arranges > 0) follow(arrange_operands(t.graph, wishes.arranges));
+  if (wishes.aligns_orders) follow(align_orders(t.graph));
   if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));
   if (wishes.scans) follow(split_scans(t.graph, *wishes.scans));
   std::erase_if(t.notes, [](const PatternNote& note) { return note.last == ir::kNoNode; });

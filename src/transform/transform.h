@@ -36,6 +36,7 @@ struct Wishes {
   bool reuses_products = false;              // for sums of others, see reuse_products.h
   std::optional<ReductionCosts> reductions;  // split where that is faster, see split_reductions.h
   std::int64_t arranges = 0;    // results side by side from which on operands of pairs are arranged; 0: never
+  bool aligns_orders = false;   // of operands of reductions, see align_orders.h
   bool extremes = false;        // in place of sorts, see take_extremes.h
   bool narrow_indices = false;  // of scatters, see narrow_indices.h
   std::optional<ScanCosts> scans;         // likewise, see split_scans.h

@@ -200,7 +200,8 @@ TEST(ShortRows, FirstOfRowsOfEveryLength) {
 /// Runs of elements behind the axis whose axes are walked as one, or are not.
 TEST(ShortRows, ScattersOfRowsOfSeveralAxes) {
   for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64, DType::Int32})
-    for (const Shape& row : {Shape{}, Shape{1}, Shape{5}, Shape{1, 3}, Shape{4, 1, 8}, Shape{2, 33}}) {
+    for (const Shape& row :
+         {Shape{}, Shape{1}, Shape{5}, Shape{7}, Shape{24}, Shape{1, 3}, Shape{4, 1, 8}, Shape{2, 33}}) {
       const auto with = [&](std::int64_t n) {
         Shape s{n};
         for (int a = 0; a < row.rank(); ++a) s.push_back(row[a]);

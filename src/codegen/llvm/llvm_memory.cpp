@@ -319,11 +319,15 @@ void FunctionEmitter::store_transposed(const Stmt& s, std::size_t serial_depth,
     lines.push_back(to_memory(vector(s.value), type));
   }
   set_iteration(iterations.front());
-  const std::optional<std::int64_t> pitch = kernel::known(at_.lane_stride(s.index));
+  const E stride = at_.lane_stride(s.index);
   sync();
-  KILN_CHECK_THAT(pitch, "lines of a tile are a constant apart");
-  Value* first = b_.CreateGEP(memory_type(c_, type), buffers_[s.target], scalar(s.index));
-  const int piece = 16 / static_cast<int>(size_of(type));
+  KILN_CHECK_THAT(stride, "lines of a tile are equally far apart");
+  Value *first = scalar(s.index), *pitch = scalar(stride.id);
+  llvm::Type* t = memory_type(c_, type);
+  std::vector<Value*> begins{b_.CreateGEP(t, buffers_[s.target], first)};
+  while (begins.size() < static_cast<std::size_t>(lanes_))
+    begins.push_back(b_.CreateGEP(t, begins.back(), pitch));
+  const int piece = std::min({16 / static_cast<int>(size_of(type)), static_cast<int>(lines.size()), lanes_});
   for (std::size_t line = 0; line < lines.size(); line += static_cast<std::size_t>(piece)) {
     const auto begin = lines.begin() + static_cast<std::ptrdiff_t>(line);
     const std::vector<Value*> across = transposed({begin, begin + piece});
@@ -332,9 +336,7 @@ void FunctionEmitter::store_transposed(const Stmt& s, std::size_t serial_depth,
           b_.CreateShuffleVector(across[static_cast<std::size_t>(lane % piece)],
                                  llvm::createSequentialMask(static_cast<unsigned>(lane / piece * piece),
                                                             static_cast<unsigned>(piece), 0));
-      Value* p =
-          b_.CreateConstGEP1_64(memory_type(c_, type), first,
-                                static_cast<std::uint64_t>(lane * *pitch + static_cast<std::int64_t>(line)));
+      Value* p = b_.CreateConstGEP1_64(t, begins[static_cast<std::size_t>(lane)], line);
       b_.CreateAlignedStore(v, p, element_align(type));
     }
   }

@@ -217,6 +217,9 @@ void meet_all(const Meeting* list, std::int64_t count, A* elements, const T* val
         case 2: return meet_listed<How, 2>(list, count, elements, values, step, n, cached);
         case 3: return meet_listed<How, 3>(list, count, elements, values, step, n, cached);
         case 4: return meet_listed<How, 4>(list, count, elements, values, step, n, cached);
+        case 5: return meet_listed<How, 5>(list, count, elements, values, step, n, cached);
+        case 6: return meet_listed<How, 6>(list, count, elements, values, step, n, cached);
+        case 7: return meet_listed<How, 7>(list, count, elements, values, step, n, cached);
         case 8: return meet_listed<How, 8>(list, count, elements, values, step, n, cached);
         case 16: return meet_listed<How, 16>(list, count, elements, values, step, n, cached);
         default: break;
@@ -280,8 +283,10 @@ struct Writer {
     const auto* const values = static_cast<const T*>(call.values.data);
     Meeting list[kListed];
     const bool cached = count_of(call.x) * static_cast<std::int64_t>(sizeof(A)) <= kTableBytes;
-    const bool widens = kHalf<T> && !std::is_same_v<A, T> && cut.rows == 1 && n <= kWidenedTogether &&
-                        n == cut.run && call.values.strides[axis()] == n && (step() == 1 || n == 1);
+    const bool widens = kHalf<T> && !std::is_same_v<A, T> &&
+                        !(How == Combine::Add && kAddsInRegisters<A, T> && n >= kFewestWidened) &&
+                        cut.rows == 1 && n <= kWidenedTogether && n == cut.run &&
+                        call.values.strides[axis()] == n && (step() == 1 || n == 1);
     for (std::int64_t first = 0; first < pieces; first += kListed) {
       const std::int64_t here = std::min(kListed, pieces - first);
       const std::int64_t found = list_runs(first, here, list);

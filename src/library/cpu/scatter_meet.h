@@ -1,6 +1,7 @@
 // How values meet the elements that their indices name.
 #pragma once
 
+#include "library/cpu/add_adjacent.h"
 #include "library/cpu/gemm_micro.h"
 #include "library/library.h"
 
@@ -50,6 +51,9 @@ void convert(const T* from, A* to, std::int64_t n) {
 /// the instruction one takes as long as reading ten.
 template <Combine How, class A, class T>
 void meet_row(A* elements, const T* values, std::int64_t step, std::int64_t n) {
+  constexpr bool same = std::is_same_v<A, T> && std::is_floating_point_v<A>;
+  if constexpr (How == Combine::Add && (same || kAddsInRegisters<A, T>))
+    if (step == 1) return add_adjacent(elements, values, n);
   if constexpr (std::is_same_v<T, float16> && std::is_same_v<A, float>) {
     if (step == 1 && n >= kFewestWidened) {
       float wide[kWidenedAtOnce];

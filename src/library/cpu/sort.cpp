@@ -132,24 +132,6 @@ RowOut<T> out_of(const Sort& call) {
   return {static_cast<T*>(call.values), static_cast<std::int64_t*>(call.positions)};
 }
 
-/// Values of a row in the order of keys that do not tell zeros apart, nor NaN: of those the first in the row
-/// come first.
-template <class T>
-void keep_order_of_equals(const T* from, std::int64_t stride, T* to, std::int64_t to_stride,
-                          std::int64_t kept) {
-  if constexpr (!std::is_integral_v<T>) {
-    constexpr Key<T> kEqual[2] = {kSign<T>, std::numeric_limits<Key<T>>::max()};
-    std::int64_t next[2] = {0, 0};
-    for (std::int64_t i = 0; i < kept; ++i)
-      for (int which = 0; which < 2; ++which) {
-        if (key_of(to[i * to_stride], true) != kEqual[which]) continue;
-        while (key_of(from[next[which] * stride], true) != kEqual[which]) ++next[which];
-        to[i * to_stride] = from[next[which]++ * stride];
-        break;
-      }
-  }
-}
-
 /// Positions: rows are sorted with them.
 template <class T, bool Positions>
 struct RowSort {
@@ -374,7 +356,8 @@ class Tile {
       drain(shared);
     else
       drain_values(shared);
-    if (!Positions && call_.by_position)
+    if (Positions || !call_.by_position) return;
+    if (rows_.inner != 1 || any_equal(static_cast<T*>(call_.values) + out_of_row(0), count_ * call_.kept))
       for (std::int64_t r = 0; r < count_; ++r)
         keep_order_of_equals(row(r), call_.in.strides[call_.axis],
                              static_cast<T*>(call_.values) + out_of_row(r), rows_.inner, call_.kept);

@@ -86,4 +86,36 @@ T value_of(Key<T> key) {
   }
 }
 
+/// Whether some of these have keys that do not tell them apart: zeros and NaN.
+template <class T>
+bool any_equal(const T* values, std::int64_t n) {
+  if constexpr (!std::is_integral_v<T>) {
+    constexpr Key<T> kMagnitude = static_cast<Key<T>>(~kSign<T>);
+    const auto infinity = std::bit_cast<Key<T>>(static_cast<T>(std::numeric_limits<float>::infinity()));
+    bool found = false;
+    for (std::int64_t i = 0; i < n; ++i)  // zero - 1 is the greatest number
+      found |= static_cast<Key<T>>((std::bit_cast<Key<T>>(values[i]) & kMagnitude) - 1) >= infinity;
+    return found;
+  }
+  return false;
+}
+
+/// Values of a row in the order of keys that do not tell zeros apart, nor NaN: of those the first in the row
+/// come first.
+template <class T>
+void keep_order_of_equals(const T* from, std::int64_t stride, T* to, std::int64_t to_stride,
+                          std::int64_t kept) {
+  if constexpr (!std::is_integral_v<T>) {
+    constexpr Key<T> kEqual[2] = {kSign<T>, std::numeric_limits<Key<T>>::max()};
+    std::int64_t next[2] = {0, 0};
+    for (std::int64_t i = 0; i < kept; ++i)
+      for (int which = 0; which < 2; ++which) {
+        if (key_of(to[i * to_stride], true) != kEqual[which]) continue;
+        while (key_of(from[next[which] * stride], true) != kEqual[which]) ++next[which];
+        to[i * to_stride] = from[next[which]++ * stride];
+        break;
+      }
+  }
+}
+
 }  // namespace kiln::cpu

@@ -1,0 +1,88 @@
+// Short rows that a CPU turns on the way through scratch memory, held against the oracle.
+#include "lower/lowered_graph.h"
+
+namespace kiln::lower {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+using schedule::Form;
+
+schedule::Target cpu(int vector_bytes) {
+  schedule::Target t;
+  t.threads = 2;
+  t.vector_bytes = vector_bytes;
+  return t;
+}
+
+std::vector<Form> check(GraphBuilder& b) {
+  const auto expected = b.values();
+  LoweredGraph lowered(b, cpu(64));
+  EXPECT_EQ(lowered.values(), expected) << lowered.text();
+  for (const int bytes : {16, 32}) {
+    LoweredGraph narrow = lowered.on(cpu(bytes));
+    EXPECT_EQ(narrow.values(), expected) << bytes << narrow.text();
+  }
+  return lowered.forms;
+}
+
+/// Lengths below and above the pieces that are transposed, and numbers of rows that fill no item.
+TEST(Turned, RowsOfAnyShortLengthAndTheirMaps) {
+  for (const DType type : {DType::Int8, DType::Int16, DType::Int32, DType::Int64})
+    for (const std::int64_t length : {2, 3, 4, 5, 8, 11, 17})
+      for (const std::int64_t rows : {1024, 1537}) {
+        GraphBuilder b;
+        const NodeId x = b.leaf(type, {rows, length}), most = b.reduce(Op::reduce_max, x, 2);
+        b.root(b.op(Op::subtract, {x, b.reshape(most, {rows, 1})}));
+        b.root(most);
+        EXPECT_EQ(check(b), std::vector{Form::Bunch}) << length;
+      }
+}
+
+/// Results of several rows of a slab are turned back, too.
+TEST(Turned, KeptAxesMayStandInsideTheSlab) {
+  for (const std::int64_t inner : {2, 3, 5})
+    for (const std::int64_t reduced : {2, 3, 7}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf(DType::Int32, {1100, reduced, inner}), sum = b.reduce(Op::reduce_sum, x, 2);
+      b.root(b.op(Op::multiply, {x, b.reshape(sum, {1100, 1, inner})}));
+      b.root(sum);
+      EXPECT_EQ(check(b), std::vector{Form::Bunch}) << inner << ' ' << reduced;
+    }
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int8, {1100, 3, 4, 5, 2});
+  b.root(b.reduce(Op::reduce_min, x, 2 | 8));
+  EXPECT_EQ(check(b), std::vector{Form::Bunch});
+}
+
+TEST(Turned, ScansAndPositionsOfSeveralOperands) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int16, {1300, 9}), y = b.leaf(DType::Int16, {1300, 9});
+  b.root(b.reduce(Op::reduce_argmax, b.op(Op::subtract, {x, y}), 2));
+  EXPECT_EQ(check(b), std::vector{Form::Bunch});
+  GraphBuilder scans;
+  scans.root(scans.scan(Op::scan_sum, scans.leaf(DType::Int32, {1300, 6}), {1}));
+  EXPECT_EQ(check(scans), std::vector{Form::Bunch});
+}
+
+/// A row of weights, and a number for each row, are read where they are.
+TEST(Turned, OperandsThatAreNotTheRowsOwn) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int32, {1200, 10}), weight = b.reshape(b.leaf(DType::Int32, {10}), {1, 10});
+  const NodeId scale = b.reshape(b.leaf(DType::Int32, {1200}), {1200, 1});
+  const NodeId y = b.op(Op::multiply, {b.op(Op::multiply, {x, weight}), scale});
+  b.root(b.op(Op::subtract, {y, b.reshape(b.reduce(Op::reduce_sum, y, 2), {1200, 1})}));
+  EXPECT_EQ(check(b), std::vector{Form::Bunch});
+}
+
+TEST(Turned, LongRowsAndFewRowsHaveOtherForms) {
+  for (const auto& [rows, length] : {std::pair{40, 10}, std::pair{3000, 200}, std::pair{3000, 64}}) {
+    GraphBuilder b;
+    b.root(b.reduce(Op::reduce_max, b.leaf(DType::Int32, {rows, length}), 2));
+    EXPECT_NE(check(b), std::vector{Form::Bunch}) << rows;
+  }
+}
+
+}  // namespace
+}  // namespace kiln::lower
