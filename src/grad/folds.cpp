@@ -21,6 +21,14 @@ Tensor summed(const Step& s, const Tensor& x) {
   return finish(api::reduce_node(Op::reduce_sum, x.node(), axes.mask, x.dtype(), true));
 }
 
+/// The result, of the operand as it is read now. Where it was computed but its operand was not stored, the
+/// operand is made again, perhaps in another order or with other roundings: none of its elements may be the
+/// result then.
+Tensor result_of_now(const Step& s) {
+  const Tensor x = s.in(0);
+  return ir::op_now(x.node()) == Op::leaf ? s.result() : replay(s, std::span(&x, 1));
+}
+
 /// How many reduced elements have the result's value, as numbers of x's dtype.
 Tensor ties(const Step& s, const Tensor& hit) { return summed(s, hit.astype(s.dtype())); }
 
@@ -64,11 +72,11 @@ void pull_prod(const Step& s, const Tensor& g, std::span<Tensor> to) { to[0] = g
 Tensor push_prod(const Step& s, std::span<const Tensor> t) { return summed(s, t[0] * others_product(s)); }
 
 void pull_extreme(const Step& s, const Tensor& g, std::span<Tensor> to) {
-  const Tensor hit = s.in(0) == s.result();
+  const Tensor hit = s.in(0) == result_of_now(s);
   to[0] = where(hit, g / ties(s, hit), 0.0);
 }
 Tensor push_extreme(const Step& s, std::span<const Tensor> t) {
-  const Tensor hit = s.in(0) == s.result();
+  const Tensor hit = s.in(0) == result_of_now(s);
   return summed(s, where(hit, t[0], 0.0)) / ties(s, hit);
 }
 
@@ -140,10 +148,8 @@ Weights logaddexp_weights(const Step& s, const Line& line) {
 /// For each element the place of the greatest (least) so far, the latest of equals.
 Tensor places_of_extremes(const Step& s, const Line& line) {
   const bool greatest = s.edge.op == Op::scan_max;
-  const Tensor x = s.in(0);
-  const Tensor all = !line.exclusive ? s.result()
-                     : greatest      ? maximum(s.result(), x)
-                                     : minimum(s.result(), x);
+  const Tensor x = s.in(0), now = result_of_now(s);
+  const Tensor all = !line.exclusive ? now : greatest ? maximum(now, x) : minimum(now, x);
   const std::int64_t n = x.dim(line.axis);
   Shape along;
   along.resize(x.rank(), 1);

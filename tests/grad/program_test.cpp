@@ -93,6 +93,7 @@ TEST(GradPrograms, AgreeWithDifferences) {
   const EngineScope scope(kVm);
   const std::uint64_t count = programs("KILN_TEST_GRADIENTS", 700);
   Counts counts;
+  check(3748, counts);  // a running maximum, stored, of a sum that is made again
   const std::uint64_t first = programs("KILN_TEST_FUZZ_SEED", 1);
   for (std::uint64_t seed = first; seed < first + count; ++seed) check(seed, counts);
   RecordProperty("checked", counts.checked);
