@@ -250,7 +250,8 @@ TEST(KernelVerify, RefusesWhatMakesNoSense) {
   }));
 }
 
-TEST(KernelVerify, IterationsSideBySideStoreToScratchOnly) {
+/// They store to any memory, scratch or results.
+TEST(KernelVerify, IterationsSideBySideDoNothingButStore) {
   const auto refused = [](auto&& change) {
     Kernel k;
     k.buffers = {{BufferDecl::Role::In, DType::Float32, 4},
@@ -267,7 +268,7 @@ TEST(KernelVerify, IterationsSideBySideStoreToScratchOnly) {
     return refuses(with(std::move(k), change));
   };
   EXPECT_FALSE(refused([](Kernel&) {}));
-  EXPECT_TRUE(refused([](Kernel& k) { k.loops[1].body[0].target = 2; }));
+  EXPECT_FALSE(refused([](Kernel& k) { k.loops[1].body[0].target = 2; }));
   EXPECT_TRUE(refused([](Kernel& k) { k.loops[0].body.push_back(k.loops[1].body[0]); }));
   EXPECT_TRUE(refused([](Kernel& k) {
     k.loops[1].kind = LoopKind::Serial;

@@ -20,41 +20,59 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     const int n2 = min_of((p0 - t1), p3);
     float a3[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     float lost4[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll 4
-    for (int i1 = lane * 4; i1 < n2; i1 += 1024) {
-      if (i1 + 4 <= n2) {
-        const vec<float, 4> x5 = load<4>(in0 + (t1 + i1));
+    int b5 = lane * 4;
+    for (; b5 + 3076 <= n2; b5 += 4096) {
+      vec<float, 4> x6[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int i1 = b5 + k * 1024;
+        x6[k] = load<4>(in0 + (t1 + i1));
+      }
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int i1 = b5 + k * 1024;
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          add_compensated(a3[v], lost4[v], x5.at[v], x5.at[v]);
+          add_compensated(a3[v], lost4[v], x6[k].at[v], x6[k].at[v]);
         }
-      } else {
+      }
+    }
+#pragma unroll 1
+    for (; b5 + 4 <= n2; b5 += 1024) {
+      const int i1 = b5;
+      const vec<float, 4> x7 = load<4>(in0 + (t1 + i1));
 #pragma unroll
-        for (int v = 0; v < 4; ++v) {
-          if (i1 + v < n2) {
-            const float t6 = in0[(t1 + (i1 + v))];
-            add_compensated(a3[v], lost4[v], t6, t6);
-          }
+      for (int v = 0; v < 4; ++v) {
+        add_compensated(a3[v], lost4[v], x7.at[v], x7.at[v]);
+      }
+    }
+    if (b5 < n2) {
+      const int i1 = b5;
+#pragma unroll
+      for (int v = 0; v < 4; ++v) {
+        if (i1 + v < n2) {
+          const float t8 = in0[(t1 + (i1 + v))];
+          add_compensated(a3[v], lost4[v], t8, t8);
         }
       }
     }
 #pragma unroll
     for (int v = 0; v < 4; ++v) a3[v] = compensated(a3[v], lost4[v]);
-    const float r7 = reduce_block<Sum, 256>(((a3[0] + a3[1]) + (a3[2] + a3[3])), turn);
-    if (lane == 0) part1[((t0 * p4) + 0)] = r7;
-    const int n8 = index_div(p5, p6);
-    const int i2 = index_div(i0, n8);
-    if (last_of(arrivals + i2, n8)) {
-      float a9 = 0.0f;
-      float lost10 = 0.0f;
+    const float r9 = reduce_block<Sum, 256>(((a3[0] + a3[1]) + (a3[2] + a3[3])), turn);
+    if (lane == 0) part1[((t0 * p4) + 0)] = r9;
+    const int n10 = index_div(p5, p6);
+    const int i2 = index_div(i0, n10);
+    if (last_of(arrivals + i2, n10)) {
+      float a11 = 0.0f;
+      float lost12 = 0.0f;
 #pragma unroll 4
       for (int i3 = lane; i3 < p1; i3 += 256) {
-        const float t11 = part1[((i3 * p4) + 0)];
-        add_compensated(a9, lost10, t11);
+        const float t13 = part1[((i3 * p4) + 0)];
+        add_compensated(a11, lost12, t13);
       }
-      a9 = compensated(a9, lost10);
-      const float r12 = reduce_block<Sum, 256>(a9, turn);
-      if (lane == 0) out2[0] = r12;
+      a11 = compensated(a11, lost12);
+      const float r14 = reduce_block<Sum, 256>(a11, turn);
+      if (lane == 0) out2[0] = r14;
     }
   }
 }

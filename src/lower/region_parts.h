@@ -1,0 +1,33 @@
+// Groups of axes, and constants, that the files of RegionLowering share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kiln::lower {
+
+/// A run of domain axes that every access walks as one. In the strict mode all adjacent reduced axes are a
+/// group, whose pieces then are the runs that accesses walk as one; a group of one run has no pieces.
+struct Group {
+  struct Piece {
+    int last;  // axis
+    std::int64_t extent;
+  };
+  std::uint64_t axes;  // mask
+  int last;            // the innermost axis, whose coefficient serves the group
+  std::int64_t extent;
+  bool reduced;
+  int level;                  // of the values that are reduced along it in a nest; -1: kept
+  std::uint32_t places;       // that have it
+  std::vector<Piece> pieces;  // outermost first
+};
+
+// part of the roles that a predicate's link owns: apart from groups and atoms, which own the same kinds
+constexpr std::uint64_t kLinkExtent = 0xffff;
+constexpr std::int64_t kAddedInOrder =
+    32;  // elements that a sum adds up one after the other: in a column, or in a row's lane
+// the same where sums are in memory, and blocks of them are one more pass
+constexpr std::int64_t kAddedInStripes = 48;
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace kiln::lower
