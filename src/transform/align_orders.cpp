@@ -18,7 +18,7 @@ namespace kiln::transform {
 namespace {
 
 constexpr std::int64_t kLeastPoints = 1 << 16;  // below, another kernel takes longer
-constexpr std::size_t kMostUses = 32;           // operands of one reduction that are looked at
+constexpr std::size_t kMostSteps = 64;          // maps before one reduction that are looked at
 
 /// Axes of a result from the outermost in memory to the innermost, those of one element left out.
 using Order = std::vector<std::size_t>;
@@ -66,7 +66,7 @@ class Aligner {
     const std::int64_t points = g_[id].numel;
     std::vector<NodeId> stack{id}, seen;
     std::vector<Use> uses;
-    while (!stack.empty() && uses.size() < kMostUses) {
+    while (!stack.empty() && seen.size() < kMostSteps) {
       const NodeId at = stack.back();
       stack.pop_back();
       if (std::find(seen.begin(), seen.end(), at) != seen.end()) continue;
