@@ -148,6 +148,7 @@ RegionLowering::ProductOperand RegionLowering::product_operand(NodeId id) {
   plan::Alias a = plan::resolve_alias(g_, id);
   if (n.op != Op::leaf && regions_.stored[id]) a = {id, 0, {}, ir::row_major_strides(n.dims)};
   if (a.base == ir::kNoNode) a = plan::shown_matrix(g_, regions_, id);
+  KILN_CHECK_THAT(a.base != ir::kNoNode, "an operand of a product has no memory");
   const std::int64_t bytes = size_of(n.dtype);
   BufferSource source{BufferSource::Kind::Node, a.base, a.offset * bytes};
   std::int64_t alignment = kOwnAlignment;

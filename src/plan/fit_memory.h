@@ -26,11 +26,10 @@ struct Run {
 /// What is known of memory before there are steps.
 struct MemoryNeeds {
   std::vector<std::int64_t>
-      bytes;               // by node: of the plan's memory that its value takes; 0 for what is an argument's
-  std::vector<bool> kept;  // by node: its memory outlives the plan, and is never made anew
-  std::vector<bool> once;  // by region: it must not run again
-  std::vector<bool>
-      fixed;  // by region: it keeps its place among the others, since it writes into what they read
+      bytes;                // by node: of the plan's memory that its value takes; 0 for what is an argument's
+  std::vector<bool> kept;   // by node: its memory outlives the plan, and is never made anew
+  std::vector<bool> once;   // by region: it must not run again
+  std::vector<bool> fixed;  // by region: it writes into what others read, and keeps its place among them
 };
 
 struct Runs {
@@ -38,14 +37,14 @@ struct Runs {
   std::int64_t peak = 0;  // bytes of values at the worst time
 };
 
-/// Pre: regions are in an order in which they can run. Post: every region runs before its readers and, where
-/// memory that it reads was given up, behind another run of what makes it. The peak is above the budget only
-/// where no more runs lower it.
 /// Each region once, in an order in which they can run: those that free memory as soon as they can, where
 /// that lowers the peak by a sixteenth or more.
 Runs order_by_memory(const Graph& graph, const Regions& regions, const schedule::Target& target,
                      const MemoryNeeds& needs);
 
+/// Pre: regions are in an order in which they can run. Post: every region runs before its readers and, where
+/// memory that it reads was given up, behind another run of what makes it. The peak is above the budget only
+/// where no more runs lower it.
 Runs fit_memory(const Graph& graph, const Regions& regions, const schedule::Target& target,
                 std::int64_t budget, const MemoryNeeds& needs);
 

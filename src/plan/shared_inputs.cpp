@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 namespace kiln::plan {
@@ -27,13 +28,12 @@ class Places {
   /// Whether all that a region reads is there before region `at`.
   bool may_stand_at(const Region& r, std::size_t at) const {
     std::vector<NodeId> stack(r.nodes.begin(), r.nodes.end());
-    std::vector<bool> seen(g_.size());
+    std::unordered_set<NodeId> seen;
     while (!stack.empty()) {
       const NodeId id = stack.back();
       stack.pop_back();
       for (const NodeId in : g_[id].in) {
-        if (seen[in] || std::binary_search(r.nodes.begin(), r.nodes.end(), in)) continue;
-        seen[in] = true;
+        if (std::binary_search(r.nodes.begin(), r.nodes.end(), in) || !seen.insert(in).second) continue;
         if (g_[in].op == ir::Op::leaf) continue;
         if (!regions_.stored[in])
           stack.push_back(in);
@@ -64,7 +64,6 @@ void take_part(Region& all, Region part) {
   join(all.nodes, part.nodes);
   join(all.outputs, part.outputs);
   all.parts.push_back(std::move(part));
-  part = {};
 }
 
 }  // namespace
