@@ -159,7 +159,6 @@ Tensor conv_by_channel(const Tensor& x, const Tensor& weight, const Layout& layo
                        const Shape& stride, const Shape& dilation) {
   const std::int64_t in = x.dim(layout.channels()), filters = weight.dim(0) / in;
   const DType dtype = is_half(x.dtype()) ? DType::Float32 : x.dtype();
-  const auto summed = [&](const Tensor& t) { return t.dtype() == dtype ? t : t.astype(dtype); };
   int outer = layout.axes;  // axes of the kernel that are not written out
   std::int64_t terms = 1;
   while (outer > 0 && terms * kernel[outer - 1] <= kMostTerms) terms *= kernel[--outer];
@@ -173,7 +172,7 @@ Tensor conv_by_channel(const Tensor& x, const Tensor& weight, const Layout& layo
   Shape of_filter = {in, filters};
   if (!layout.last) of_filter.resize(2 + layout.axes, 1);
   for (int i = 0; i < outer; ++i) of_filter.push_back(kernel[i]);
-  const Tensor filter = summed(weight.reshape({in, filters, elements_of_one(weight) / terms, terms}));
+  const Tensor filter = weight.reshape({in, filters, elements_of_one(weight) / terms, terms}).astype(dtype);
   Tensor sums;
   for (std::int64_t term = 0; term < terms; ++term) {
     Tensor map = windows;
@@ -184,7 +183,7 @@ Tensor conv_by_channel(const Tensor& x, const Tensor& weight, const Layout& layo
       map = along(map, axis, Slice(begin, begin + x.dim(axis) - span, stride[i]));
     }
     const Tensor of_term = filter(slice::all(), slice::all(), slice::all(), term).reshape(of_filter);
-    const Tensor product = expand_dims(summed(map), layout.channels() + 1) * of_term;
+    const Tensor product = expand_dims(map.astype(dtype), layout.channels() + 1) * of_term;
     sums = sums.valid() ? sums + product : product;
   }
   const int rank = 3 + layout.axes;  // without axes of windows, with one of filters
@@ -194,8 +193,7 @@ Tensor conv_by_channel(const Tensor& x, const Tensor& weight, const Layout& layo
     if (i == layout.channels()) continue;
     result.push_back(i == layout.channels() + 1 ? in * filters : sums.dim(i));
   }
-  const Tensor out = sums.reshape(result);
-  return dtype == x.dtype() ? out : out.astype(x.dtype());
+  return sums.reshape(result).astype(x.dtype());
 }
 
 /// Zeros between the elements of the axes from `first` on, so that they are `steps` apart.
@@ -335,7 +333,7 @@ Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const Con
       padded(x, layout.first(), both_sides(entries("conv", "padding", options.padding, layout.axes, 0, 0)));
   const Shape stride = entries("conv", "stride", options.stride, layout.axes, 1, 1),
               dilation = entries("conv", "dilation", options.dilation, layout.axes, 1, 1);
-  const Tensor windows =
+  const Tensor windows =  // refuses kernels that are larger than the extents
       sliding_window(wide, kernel, axes_from(layout.first(), layout.axes), stride, dilation);
   // Where points are adjacent, larger kernels gain nothing.
   const bool by_channel = options.groups == x.dim(layout.channels()) && options.groups > 1 &&

@@ -369,6 +369,7 @@ TEST(Layers, Errors) {
   expect_user_error([&] { nn::conv(x, zeros({4, 3, 3, 3}), {}, {.padding = {1}}); },
                     "[conv] padding (1,) is not one number of at least 0 for each of 2 axes");
   EXPECT_THROW(nn::conv(x, zeros({4, 3, 9, 3})), UserError);
+  EXPECT_THROW(nn::conv(x, zeros({3, 1, 9, 3}), {}, {.groups = 3}), UserError);
   expect_user_error([&] { nn::he_normal(key, {3}); },
                     "[he_normal] a weight has the axes (out, in, …), got (3,)");
   expect_user_error([&] { nn::dropout(key, x, 1); }, "[dropout] rate = 1 is outside of [0, 1)");
