@@ -1,12 +1,6 @@
 // CUDA C of kernels whose loads come before what is computed from them, and of what is prepared once for many
 // elements.
-#include "codegen/cuda/cuda_c.h"
-
-#include "codegen/other_targets.h"
-#include "device/cuda/nvrtc.h"
-#include "lower/lowered_graph.h"
-
-#include <algorithm>
+#include "codegen/cuda_sources.h"
 
 namespace kiln::codegen {
 namespace {
@@ -16,29 +10,6 @@ using ir::NodeId;
 using ir::Op;
 
 constexpr DType f32 = DType::Float32;
-
-std::vector<std::string> sources(const GraphBuilder& b) {
-  schedule::Target target;
-  target.gpu = true;
-  target.threads = 132;
-  const ir::Graph g = transform::transform(ir::Graph(b.graph), {}).graph;
-  const plan::Regions regions = plan::fuse(g, target);
-  std::vector<std::string> out;
-  for (const plan::Region& r : regions.regions) {
-    const lower::Lowered l = lower::lower(g, regions, r, target);
-    kernel::verify(l.kernel);
-    out.push_back(emit_cuda(l.kernel, "kiln_test", 1));
-  }
-  return out;
-}
-
-void compiles(const std::vector<std::string>& list) {
-  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
-  for (const std::string& source : list)
-    for (int number : testing::kCudaArchitectures)
-      if (std::ranges::count(cuda::nvrtc().architectures, number) != 0)
-        EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {number / 10, number % 10})) << source;
-}
 
 int count(const std::string& text, const std::string& part) {
   int n = 0;

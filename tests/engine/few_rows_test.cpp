@@ -1,62 +1,20 @@
 // Products of few rows in plans of a GPU: one launch that reads the weights once, and makes them on the way
 // of what memory has of them, where that is one array and little beside it.
-#include "counted.h"
-#include "device/cuda/require.h"
-#include "modes.h"
-
-#include <kiln/config.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <functional>
+#include "engine/gpu_products.h"
 
 namespace kiln {
 namespace {
 
-using test::count;
 using test::data;
-using testing::ModeScope;
 
-class GpuFewRows : public ::testing::Test {
+class GpuFewRows : public test::GpuProducts {
  protected:
-  void SetUp() override {
-    KILN_REQUIRE_GPU();
-    if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
-    Config c = before_;
-    c.device = "cuda";
-    c.tier = Tier::Jit;  // waits for the main loop
-    configure(c);
-  }
-  void TearDown() override { configure(before_); }
-
-  /// Evaluates in as many launches without a library call; 0: however.
-  static void expect_launches(const std::function<Tensor()>& program, std::uint64_t launches) {
-    std::vector<double> expected;
-    {
-      const ModeScope scope(Mode::Interpret);
-      expected = astype(program(), DType::Float64).eval().to_vector<double>();
-    }
-    Tensor out;
-    const auto counted = count([&] { out = program().eval(); });
-    if (launches > 0) {
-      EXPECT_EQ(counted.launches, launches);
-      EXPECT_EQ(counted.library_calls, 0u);
-    }
-    const std::vector<double> got = astype(out, DType::Float64).eval().to_vector<double>();
-    ASSERT_EQ(got.size(), expected.size());
-    for (std::size_t i = 0; i < got.size(); ++i)
-      ASSERT_NEAR(got[i], expected[i], 0.02 * (1 + std::abs(expected[i]))) << "element " << i;
-  }
-
   static Tensor halves(const Shape& shape, int seed = 0, DType type = DType::BFloat16) {
     return astype(data(shape, DType::Float32, seed) * 0.5, type).eval();
   }
   static Tensor bytes(const Shape& shape, DType type = DType::Int8) {
     return astype(round(data(shape, DType::Float32, 3) * 50 + (type == DType::UInt8 ? 128 : 0)), type).eval();
   }
-
-  const Config before_ = config();
 };
 
 TEST_F(GpuFewRows, ReadTheirWeightsOnce) {

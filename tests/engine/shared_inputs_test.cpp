@@ -1,70 +1,21 @@
 // Products of the same rows in plans of a GPU: those that meet at the same points are made side by side in
 // one kernel, others share a launch.
-#include "counted.h"
-#include "device/cuda/require.h"
+#include "engine/gpu_products.h"
 #include "engine/plan.h"
-#include "modes.h"
-
-#include <kiln/config.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <functional>
 
 namespace kiln {
 namespace {
 
-using test::count;
 using test::data;
-using testing::ModeScope;
 
-class GpuSharedInputs : public ::testing::Test {
+class GpuSharedInputs : public test::GpuProducts {
  protected:
-  void SetUp() override {
-    KILN_REQUIRE_GPU();
-    if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
-    Config c = before_;
-    c.device = "cuda";
-    c.tier = Tier::Jit;  // waits for the main loop
-    configure(c);
-  }
-  void TearDown() override { configure(before_); }
-
-  /// Evaluates in as many launches without a library call; 0: however.
-  static void expect_launches(const std::function<std::vector<Tensor>()>& program, std::uint64_t launches) {
-    std::vector<std::vector<double>> expected;
-    {
-      const ModeScope scope(Mode::Interpret);
-      for (const Tensor& t : program())
-        expected.push_back(astype(t, DType::Float64).eval().to_vector<double>());
-    }
-    std::vector<Tensor> out;
-    const auto counted = count([&] {
-      out = program();
-      eval(std::span<const Tensor>(out));
-    });
-    if (launches > 0) {
-      EXPECT_EQ(counted.launches, launches);
-      EXPECT_EQ(counted.library_calls, 0u);
-    }
-    for (std::size_t t = 0; t < out.size(); ++t) {
-      const std::vector<double> got = astype(out[t], DType::Float64).eval().to_vector<double>();
-      ASSERT_EQ(got.size(), expected[t].size());
-      for (std::size_t i = 0; i < got.size(); ++i)
-        ASSERT_NEAR(got[i], expected[t][i], 0.02 * (1 + std::abs(expected[t][i])))
-            << "element " << i << " of result " << t;
-    }
-  }
-
   static Tensor halves(const Shape& shape, int seed = 0, DType type = DType::BFloat16) {
     return astype(data(shape, DType::Float32, seed) * 0.25, type).eval();
   }
   static Tensor bytes(const Shape& shape, int seed) {
     return astype(round(data(shape, DType::Float32, seed) * 25), DType::Int8).eval();
   }
-
-  const Config before_ = config();
 };
 
 TEST_F(GpuSharedInputs, GateAndUpOfFewRows) {
