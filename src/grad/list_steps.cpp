@@ -78,7 +78,14 @@ class Lister {
 
   /// Puts a new node on the stack, or numbers it at once where nothing is behind it.
   bool enter(Node* n, std::vector<Frame>& stack) {
-    const bool leaf = ir::op_now(n) == Op::leaf;
+    const Op op = ir::op_now(n);
+    const bool leaf = op == Op::leaf;
+    // Nothing flows through whole numbers. Of those that are computed nothing is known; so of those that are
+    // not nothing is looked at, or the order of steps, and of sums, would depend on that.
+    if (ir::has_value(op) && !is_float(n->dtype)) {
+      seen_.emplace(n, Step::kNone);
+      return true;
+    }
     if (!leaf && !guard_.covers(n->home)) return false;
     Frame frame;
     frame.node = n;
@@ -145,7 +152,7 @@ class Lister {
       s.from = {seen_.at(f.made_by)};
       any = s.from[0] != Step::kNone;
     }
-    if (!any || (f.node && ir::has_value(f.node->op) && !is_float(f.node->dtype))) return;
+    if (!any) return;
     s.call = f.rule;
     s.result_of_call = f.result_of_call;
     if (f.node && !f.made_by) s.edge = f.kept ? *f.kept : ir::edge_of(*f.node);
