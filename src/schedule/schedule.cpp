@@ -44,8 +44,10 @@ constexpr std::int64_t kMostSlab = 128;  // elements behind a lane of a bunch
 constexpr std::int64_t kShortSlab = 16;  // … of which a grid item has more
 constexpr std::int64_t kSlabsBunch = 64, kShortSlabsBunch = 256;  // lanes of a grid item
 constexpr std::int64_t kBunchBytes = 96 << 10;  // of all tiles of such an item: little of the second cache
-constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes: each takes as long as one element
-constexpr std::int64_t kCombineLanes = 40;  // instructions that combine the lanes of a row and begin the next
+constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes
+// Instructions that combine the lanes of a row and begin the next: of values, and of each part of those that
+// have two.
+constexpr std::int64_t kCombineValues = 8, kCombineParts = 40;
 constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
 // elements that take less time than a launch even on few multiprocessors
 constexpr std::int64_t kSmallWorkGpu = 1 << 20;
@@ -217,12 +219,13 @@ bool bunch_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   const bool last_reduced = f.axes.back().reduced;
   // Elements of two registers are permuted where they are.
   if (t.vector_bytes >= 64 && rows == 1 && results == 0 && slab * lanes * f.bunch_bytes <= 128) return false;
-  const std::int64_t combining = !last_reduced ? 0
-                                 : f.scans     ? vectors * (kStepsOfScan * f.prims + kCombineLanes)
-                                               : f.phases * (f.in_parts ? 2 : 1) * kCombineLanes,
-                     alone = slab / last * (vectors * f.prims + combining),
-                     turned = slab * f.prims / lanes + slab * (f.loads + results);
-  if (alone <= turned && last >= lanes) return false;
+  // What a scan costs has the steps along lanes in it, of which a lane of its own needs one.
+  const std::int64_t steps = f.scans ? kStepsOfScan : 1,
+                     combine = f.phases * (f.in_parts ? 2 * kCombineParts : kCombineValues),
+                     alone = slab / last * (vectors * f.prims + (last_reduced && !f.scans ? combine : 0)),
+                     turned = slab * f.prims / (steps * lanes) + slab * (f.loads + results);
+  // Of reductions rows that fit on the lanes would be gathered otherwise, one for each lane.
+  if (alone <= turned && (f.scans || last > lanes)) return false;
   s.form = Form::Bunch;
   s.lanes = lanes;
   s.lane_axis = 0;
