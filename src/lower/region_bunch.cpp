@@ -39,7 +39,11 @@ bool RegionLowering::bunched(const Entry& e) const {
 /// What a bunch would have in shared or scratch memory, in bytes an element, and how many elements go there
 /// at once: on a CPU those of the narrowest type in 16 bytes.
 void RegionLowering::find_bunch(schedule::Facts& f) const {
-  if (target_.strict || (phases_ == 0 && scans_.empty()) || p_.places.size() > 2 || !p_.loops.empty()) return;
+  const bool slab = target_.gpu && f.slab;  // whose outputs need no tiles
+  if (target_.strict || (phases_ == 0 && scans_.empty()) || !p_.loops.empty()) return;
+  if (p_.places.size() > 2 &&
+      (!slab || !std::ranges::is_partitioned(groups_, [](const Group& g) { return !g.reduced; })))
+    return;
   std::int64_t bytes = 0, elements = target_.gpu ? 8 : 2;
   bool aligned = true;
   const auto add = [&](NodeId node, std::int64_t base, std::int64_t first) {
@@ -50,7 +54,7 @@ void RegionLowering::find_bunch(schedule::Facts& f) const {
     aligned &= base % kAccessBytes == 0 && first * size % kAccessBytes == 0;
   };
   for (const auto& o : p_.outputs) {
-    if (o.row) continue;
+    if (o.row || slab) continue;
     if (!runs_through(o.at) || g_[o.node].op == Op::loop_stack) return;
     add(o.node, o.placed ? g_.args[regions_.placements.at(o.node).arg].alignment : 0, o.at.c);
   }
@@ -70,7 +74,9 @@ void RegionLowering::find_bunch(schedule::Facts& f) const {
 E RegionLowering::bunch_index(DType type) {
   if (!target_.gpu) return turned_index(slab_groups(), type);
   E at = bunch_at_;
-  if (!at) {
+  if (!at && s_.form == Form::Slab) {
+    at = inner_position(type);
+  } else if (!at) {
     at = axis_.front();
     for (std::size_t g = 1; g < groups_.size(); ++g) at = at * extent(static_cast<int>(g)) + axis_[g];
     at = at - bunch_first_;
@@ -162,7 +168,10 @@ E RegionLowering::tile_index(DType type) { return tile_row_ * konst(tile_pitch(t
 
 E RegionLowering::tile_value(std::uint32_t buffer) {
   const DType type = k_.buffers[buffer].dtype;
-  return load(buffer, type, s_.form == Form::Bunch ? bunch_index(type) : tile_index(type));
+  return load(buffer, type,
+              s_.form == Form::Tiles     ? tile_index(type)
+              : s_.form == Form::Columns ? column_index(type)
+                                         : bunch_index(type));
 }
 
 }  // namespace kiln::lower

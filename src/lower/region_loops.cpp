@@ -471,9 +471,48 @@ void RegionLowering::build_columns() {
   const E block = block_of(item, outer, blocks);
   const E whole = columns.size() == 1 ? extent(columns.front()) : size(kRunExtent, product(columns));
   const Range range = block_range(block, size(kBlock, s_.block), whole);
+  if (target_.gpu && s_.run > 0) hold_columns(grid.body, range);
   grid.body.push_back(lane_loop(range, columns, [&](Body& body) { all_phases(body, false); }));
   close_grid(std::move(grid), product(outer) * blocks * tiles);
 }
+
+/// Whether an element is a load of its own for each point of a column.
+bool RegionLowering::is_held(const Entry& e) const {
+  return e.kind == Entry::Kind::Load && !e.inside && e.predicates < 0 && walks(e.index, groups_.back()) &&
+         std::ranges::any_of(groups_, [&](const Group& g) { return g.reduced && walks(e.index, g); });
+}
+
+/// Copies the columns of a block to shared memory.
+void RegionLowering::hold_columns(Body& into, const Range& columns) {
+  std::int64_t bytes = 0;
+  for (const Entry& e : p_.entries)
+    if (is_held(e)) bytes += size_of(g_[e.node].dtype);
+  if (bytes == 0) return;
+  const std::int64_t elements = s_.run / bytes;
+  const std::vector<int> rows = reduced_groups();
+  std::vector<std::int32_t> staged(p_.entries.size(), -1);
+  into.push_back(lane_loop(columns, {s_.lane_axis}, [&](Body& body) {
+    std::vector<LoopDecl> nest =
+        s_.together && rows.size() > 1 ? open_together(rows, {}, false, 0) : open_nest(rows, {});
+    nest.front().rows = static_cast<std::uint16_t>(s_.rows);
+    for (EntryId id = 0; id < p_.entries.size(); ++id) {
+      if (!is_held(p_.entries[id])) continue;
+      const DType type = g_[p_.entries[id].node].dtype;
+      const std::uint32_t tile = scratch_buffer(type, ceil_div(elements * size_of(type), 64) * 64);
+      k_.buffers[tile].shared = static_cast<std::uint32_t>(elements);
+      k_.buffers[tile].vector = s_.lanes > 1;
+      staged[id] = static_cast<std::int32_t>(tile);
+      nest.back().body.push_back(store(tile, column_index(type), build(id)));
+    }
+    inner_ = {};
+    if (std::exchange(placed_together_, false)) position_ = {};
+    body.push_back(loop(fold(std::move(nest))));
+  }));
+  staged_ = std::move(staged);
+}
+
+/// Where the element at hand is in a tile of hold_columns().
+E RegionLowering::column_index(DType type) { return inner_position(type) * konst(s_.block) + lane_; }
 
 /// A map with an operand that is contiguous along other axes than the last: a grid item is a tile of both.
 /// The operand's comes through scratch memory, which a GPU's threads share: written with lanes along the

@@ -381,6 +381,9 @@ class RegionLowering {
   E tile_index(DType type);
   E tile_value(std::uint32_t buffer);
   void build_columns();
+  bool is_held(const Entry& e) const;
+  void hold_columns(Body& into, const Range& columns);
+  E column_index(DType type);
   bool runs_through(const Index& index) const;
   bool bunched(const Entry& e) const;
   void find_bunch(schedule::Facts& f) const;
@@ -414,7 +417,10 @@ class RegionLowering {
   void build_nest();
   void inner_level(Body& body);
   void build_slab();
+  void stage_slab(Body& into, const Range& slab);
   void sweep(Body& into, int place, const Fill& fill);
+  void shared_sweep(Body& into, int place, const Fill& fill);
+  int parts_for(std::int64_t points) const;
   void reduce_sweep(Body& into, int place);
   void store_sweep(Body& into, int place, int phase);
   std::vector<int> groups_of(int place, bool inside) const;

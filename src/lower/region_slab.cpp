@@ -2,13 +2,15 @@
 // over b). A grid item is a kept point, with all values along the other axes: a slab. Sweeps go over it one
 // after the other, each along the axes of one place, with the axes that are reduced there inside; what a
 // sweep finds is kept in scratch memory, one value for each point of its place, where later sweeps read it.
-// What they read again is in the caches then.
+// What they read again is in the caches then. A GPU's block has the slab in shared memory, where the first
+// sweep finds it; its threads share the points of a place, and where these are few, the elements of each.
 //
 // Invariant: between two sweeps values live in memory only; the phase says which sweeps have run.
 #include "lower/region_lowering.h"
 #include "math/expand.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace kiln::lower {
 
@@ -30,8 +32,45 @@ E RegionLowering::row_position(int place) {
   return at ? at : konst(0);
 }
 
+/// Parts of a block that share the elements of so many points. Few sizes: each is a kernel of its own.
+int RegionLowering::parts_for(std::int64_t points) const {
+  for (const int parts : {64, 16, 4})
+    if (points * parts <= s_.threads.team) return parts;
+  return 1;
+}
+
+/// The same where threads share a block's slab: its points go to them as one, or where that would take a
+/// division for each, row by row.
+void RegionLowering::shared_sweep(Body& into, int place, const Fill& fill) {
+  std::vector<int> order = groups_of(place, true);
+  if (order.empty()) {
+    forget();
+    return fill(into);
+  }
+  if (place > 0) {
+    s_.rows = parts_for(product(order));
+    s_.steps = s_.rows > 1 ? 1 : 0;
+    into.push_back(lane_loop({konst(0), whole_of(order)}, order, fill));
+    position_ = {};
+    s_.rows = 1;
+    s_.steps = 0;
+    return;
+  }
+  const int last = order.back(), wide = std::min(s_.run_lanes, vector_elements()),
+            lanes = product({last}) % wide == 0 ? wide : 1;
+  order.pop_back();
+  std::vector<LoopDecl> nest = open_nest(order, {});
+  const Stmt row = lane_loop({konst(0), extent(last)}, {last}, fill);
+  k_.loops[row.target].lanes = static_cast<std::uint16_t>(lanes);
+  if (nest.empty()) return into.push_back(row);
+  nest.back().rows = static_cast<std::uint16_t>(parts_for(ceil_div(product({last}), lanes)));
+  nest.back().body.push_back(row);
+  into.push_back(loop(fold(std::move(nest))));
+}
+
 /// Loops over the points of a place in a slab. The last group on lanes, if it is the last of all.
 void RegionLowering::sweep(Body& into, int place, const Fill& fill) {
+  if (target_.gpu) return shared_sweep(into, place, fill);
   std::vector<int> order = groups_of(place, true);
   const bool vector = !order.empty() && order.back() == last_group();
   if (vector) order.pop_back();
@@ -56,10 +95,12 @@ void RegionLowering::sweep(Body& into, int place, const Fill& fill) {
 void RegionLowering::reduce_sweep(Body& into, int place) {
   sweep_ = place;
   const std::vector<int> inside = groups_of(place, false);
+  const bool all = groups_of(place, true).empty(), vector = target_.gpu ? all : inside.back() == last_group();
+  s_.together = target_.gpu && all;
   sweep(into, place, [&](Body& body) {
-    phase_loops(body, inside, inside.back() == last_group());
+    phase_loops(body, inside, vector);
     forget();
-    if (groups_of(place, true).empty()) return;  // the accumulators themselves
+    if (all) return;  // the accumulators themselves
     for (const Reduction& r : reductions_) {
       if (!runs_here(r)) continue;
       body.push_back(store(r.partial[0], row_position(place), total_of(r)));
@@ -81,16 +122,49 @@ void RegionLowering::store_sweep(Body& into, int place, int phase) {
   });
 }
 
+/// Room for so many elements in shared memory. Few sizes: each is a kernel of its own.
+static std::int64_t room_for(std::int64_t elements) {
+  return std::max<std::int64_t>(
+      64, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(elements))));
+}
+
+/// Copies what a slab has of its own to shared memory, as much as there is room for.
+void RegionLowering::stage_slab(Body& into, const Range& slab) {
+  std::vector<std::int32_t> staged(p_.entries.size(), -1);
+  std::int64_t left = s_.run;
+  const std::int64_t points = product(reduced_groups());
+  const Stmt filled = copy_loop(slab, [&](Body& body) {
+    for (EntryId id = 0; id < p_.entries.size(); ++id) {
+      if (!bunched(p_.entries[id])) continue;
+      const DType type = g_[p_.entries[id].node].dtype;
+      const std::int64_t elements = room_for(points), bytes = elements * size_of(type);
+      if (bytes > left) continue;
+      left -= bytes;
+      const std::uint32_t tile = bunch_tile(type, elements);
+      staged[id] = static_cast<std::int32_t>(tile);
+      body.push_back(store(tile, bunch_index(type), build(id)));
+    }
+  });
+  if (!k_.loops[filled.target].body.empty()) into.push_back(filled);
+  staged_ = std::move(staged);
+}
+
 void RegionLowering::build_slab() {
   const auto places = static_cast<int>(p_.places.size());
   for (Reduction& r : reductions_) {
     if (groups_of(r.place, true).empty()) continue;
     const GraphNode& n = g_[p_.entries[r.entry].node];
     const DType type = has_position(n.op) ? DType::Int64 : compute_type(n.dtype);
-    r.partial[0] = scratch_buffer(type, ceil_div(product(groups_of(r.place, true)) * size_of(type), 64) * 64);
+    const std::int64_t results = product(groups_of(r.place, true));
+    r.partial[0] = scratch_buffer(type, ceil_div(results * size_of(type), 64) * 64);
+    if (target_.gpu) k_.buffers[r.partial[0]].shared = static_cast<std::uint32_t>(room_for(results));
   }
   LoopDecl grid = open_grid();
   const std::vector<int> kept = kept_groups();
+  if (target_.gpu) {
+    const E points = size(kSlab, product(reduced_groups()));
+    stage_slab(grid.body, {var(grid.var) * points, points});
+  }
   if (!kept.empty()) decompose(var(grid.var), kept);
   for (phase_ = 0; phase_ <= phases_; ++phase_) {
     for (int place = 0; place < places; ++place) store_sweep(grid.body, place, phase_);

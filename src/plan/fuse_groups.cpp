@@ -4,6 +4,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace kiln::plan {
@@ -375,7 +376,7 @@ Why Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
 /// Why reductions along different axes of the same values do not share a kernel, or nothing.
 Why Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
   if (t_.off.nest) return because(FusionReason::SwitchedOff, "nest");
-  if (t_.gpu || a.scans || b.scans || a.loops || b.loops) return Why::later();
+  if (a.scans || b.scans || a.loops || b.loops) return Why::later();
   if (t_.strict) return FusionReason::StrictOrders;
   const Space& space = f.atoms.space();
   AtomSet kept = space.all();
@@ -394,7 +395,30 @@ Why Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
   s.apart[1] = {cost[1], bytes_moved({&b})};
   s.prims = cost[0] + cost[1];
   s.bytes = bytes_moved({&a, &b});
+  if (t_.gpu) {
+    s.held = held_bytes(a, b, s.points, space.points(space.all()));
+    s.kept = 8 * std::max<std::int64_t>(64, 2 * s.rows) * (a.reductions + b.reductions);
+  }
   return schedule::slab_pays(s, t_) ? Why() : Why::later();
+}
+
+/// Bytes that operands of all points of both take in a slab of so many points.
+std::int64_t Fuser::held_bytes(const Group& a, const Group& b, std::int64_t slab, std::int64_t points) const {
+  std::vector<NodeId> read;
+  for (const Group* x : {&a, &b})
+    for (const std::uint32_t e : x->in_edges) {
+      const NodeId from = edges_[e].producer;
+      const int in = group_of_[from];
+      const bool inside = in >= 0 && (&groups_[static_cast<std::size_t>(in)] == &a ||
+                                      &groups_[static_cast<std::size_t>(in)] == &b);
+      if (!inside && g_[from].numel >= points && std::ranges::find(read, from) == read.end())
+        read.push_back(from);
+    }
+  std::int64_t bytes = 0;
+  for (const NodeId n : read)
+    bytes +=
+        static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(slab * size_of(g_[n].dtype))));
+  return bytes;
 }
 
 /// Bytes that a kernel of these groups reads and writes, each value once.

@@ -195,6 +195,7 @@ class Fuser {
   Why needs_rows(const Group& a, const Group& b, bool dependent) const;
   Why refuse_nest(const Group& a, const Group& b, const Fit& f);
   Why refuse_slab(const Group& a, const Group& b, const Fit& f);
+  std::int64_t held_bytes(const Group& a, const Group& b, std::int64_t slab, std::int64_t points) const;
   static bool runs_against(const Group& a, const Group& b) {
     return (a.forwards && b.backwards) || (a.backwards && b.forwards);
   }

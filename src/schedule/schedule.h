@@ -10,7 +10,8 @@
 //   Chain    a long scan cut into chunks: their totals, linked one to the next, then the scan of each chunk
 //   Flat     no reduction, one axis, cut into blocks
 //   Slab     reductions along different axes: loops over the same values one after the other, a grid item's
-//   fit a cache Nest     reductions of reductions along further axes: loops inside loops, one level on lanes
+//            fit a cache, or a GPU's shared memory
+//   Nest     reductions of reductions along further axes: loops inside loops, one level on lanes
 //   Tiles    no reduction, operands that are contiguous along other axes than the last: they go through
 //   scratch memory
 //   Product  the epilogue of a matrix product: rectangles of sums that something else makes
@@ -107,7 +108,8 @@ struct Schedule {
   int lanes = 1;
   int lane_axis = 0;  // Columns: the axis on lanes; Flat, Rows, Tiles: the first of those on lanes together
   std::int64_t block = 0;  // elements of the vector axis a grid item covers
-  std::int64_t run = 0;    // Tiles: elements of the axis `across`, and of those with it, a grid item covers
+  std::int64_t run = 0;    // Tiles: elements of the axis `across`, and of those with it, a grid item covers;
+                           // GPU, Columns, Slab: bytes of shared memory for what is read again
   int run_lanes = 1;       // Tiles: lanes along them while the tile is written
   std::int64_t slabs = 0;  // Bunch: of a grid item, which has room for `run` bytes
   int run_rows = 1;        // Tiles: lines along them written side by side (LoopDecl::rows)
@@ -142,6 +144,10 @@ std::variant<Schedule, std::string> schedule(const Facts& facts, const Target& t
 
 /// The same for a GPU; schedule() asks it.
 std::variant<Schedule, std::string> schedule_gpu(const Facts& facts, const Target& target);
+
+/// Bytes that a GPU's block keeps in shared memory to read them again. Two blocks share a multiprocessor
+/// then: most architectures' have 160 KiB and more, those of 86, 89 and 120 on 100.
+std::int64_t held_bytes(const Target& target);
 
 /// Results of pairs on a CPU, Facts::apart >= 0: rows of the tile, and lanes of each. Their accumulators stay
 /// in registers.
@@ -181,6 +187,8 @@ struct SlabFacts {
   std::int64_t items = 1;   // slabs
   std::int64_t points = 1;  // of a slab
   std::int64_t rows = 0;    // results that are kept for later sweeps, of a slab
+  std::int64_t held = 0;    // GPU: bytes of what it reads that are its own, each operand's a power of two, …
+  std::int64_t kept = 0;    // … and of those results, each reduction's likewise
   double prims = 0, bytes = 0;
   NestFacts::Kernel apart[2];
 };

@@ -292,6 +292,21 @@ int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64
   return !alone && vectors >= 4 * kBlock ? kBlock : 32;
 }
 
+/// Columns that are read more than once: a block keeps its columns in shared memory, fewer of them where that
+/// is what has room, down to kHeldRun bytes of a row.
+void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, int& width, Schedule& s) {
+  constexpr std::int64_t kHeldRun = 64;  // bytes that are read as fast as longer runs
+  constexpr int kWord = 4;               // accesses of fewer bytes take longer through shared memory
+  if (f.loaded_bytes == 0 || s.lanes * f.loaded_bytes < kWord) return;
+  const auto bytes = [&](int across) { return reduced * across * s.lanes * f.loaded_bytes; };
+  int held = width;
+  while (held > 1 && bytes(held) > held_bytes(t)) held /= 2;
+  if (bytes(held) > held_bytes(t) || std::int64_t{held} * s.lanes * f.widest_bytes < kHeldRun) return;
+  for (s.run = 4 << 10; s.run < bytes(held);) s.run *= 2;  // each is a kernel of its own
+  if (s.rows > 1 || held < 32) s.rows = std::min(s.rows * (width / held), kBlock / held);
+  width = held;
+}
+
 /// Results of pairs: a thread has those of several rows and of adjacent columns, so that it combines what it
 /// loads several times. False where that leaves multiprocessors without work.
 bool tile_results(const Facts& f, const Target& t, std::int64_t kept, Schedule& s) {
@@ -447,8 +462,8 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   const int whole_lanes = s.lanes;
   s.lanes = column_lanes(f, s.lanes);
   const std::int64_t outer = s.together ? reduced : outermost_reduced(f);
-  const int width =
-      share_rows(f, t, ceil_div(columns, s.lanes), kept / columns, outer, whole_lanes / s.lanes, s);
+  int width = share_rows(f, t, ceil_div(columns, s.lanes), kept / columns, outer, whole_lanes / s.lanes, s);
+  if (!cut && f.states == 0) hold_columns(f, t, reduced, width, s);
   const int block = width * s.rows;
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = width * s.lanes;

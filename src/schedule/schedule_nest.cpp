@@ -17,6 +17,7 @@ constexpr std::int64_t kShortRow = 32;  // elements of level 0 that one thread g
 constexpr std::int64_t kFewRows =
     1 << 15;  // elements that one thread of a CPU handles sooner than two are woken
 constexpr std::int64_t kRowsKept = 96 << 10;  // bytes of results that a thread of a CPU keeps between sweeps
+constexpr std::int64_t kHeldRows = 8 << 10;   // bytes of results that a GPU's block keeps beside its slab
 constexpr double kMargin = 1.03;              // what a nest must bring at least
 
 std::int64_t along(const Facts& f, int level) {
@@ -31,7 +32,30 @@ bool across_short_rows(std::int64_t innermost, std::int64_t outer, int lanes) {
   return innermost <= lanes && outer >= 2 * lanes;
 }
 
+/// A block has a slab, whose elements come to shared memory by vectors.
+Schedule gpu_slab(const Facts& f, const Target& t) {
+  constexpr std::int64_t kSmall = 2048;  // elements that half of a block's threads are enough for
+  Schedule s;
+  s.form = Form::Slab;
+  s.lane_axis = static_cast<int>(f.axes.size()) - 1;
+  std::int64_t points = 1;
+  for (const Facts::Axis& a : f.axes)
+    if (a.reduced) points *= a.extent;
+  const std::uint16_t threads = points <= kSmall ? kBlock / 2 : kBlock;
+  s.threads = {threads, threads};
+  s.block = threads;
+  s.run = f.bunch_bytes > 0 ? held_bytes(t) : 0;
+  s.run_lanes = points % f.bunch_vector == 0 ? f.bunch_vector : 1;
+  return s;
+}
+
 }  // namespace
+
+std::int64_t held_bytes(const Target& t) {
+  const bool large =
+      t.architecture >= 80 && t.architecture != 86 && t.architecture != 89 && t.architecture < 120;
+  return (large ? 64 : 32) << 10;
+}
 
 Schedule schedule_nest(const Facts& f, const Target& t) {
   Schedule s;
@@ -39,6 +63,7 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
   const int last = static_cast<int>(f.axes.size()) - 1;
   const std::int64_t innermost = along(f, 0), outer = along(f, 1);
   s.lane_axis = last;
+  if (f.slab && t.gpu) return gpu_slab(f, t);
   if (f.slab) {
     s.form = Form::Slab;
     s.lanes = std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
@@ -86,7 +111,26 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
   return s;
 }
 
+/// Where a block has the slab on chip, one kernel reads it once. Its sweeps take a multiprocessor about as
+/// long as reading 4 bytes an element; small slabs wait at barriers.
+static bool gpu_slab_pays(const SlabFacts& f, const Target& t) {
+  constexpr double kSwept = 2.75;            // elements a nanosecond of a multiprocessor
+  constexpr std::int64_t kBlocks = 2;        // of a multiprocessor that keep it busy
+  constexpr std::int64_t kLeastSlab = 1024;  // elements
+  if (f.held > held_bytes(t) || f.kept > kHeldRows) return false;
+  const auto time = [&](double prims, double bytes) {
+    return t.launch_ns + std::max(prims / t.prims_per_ns, t.traffic_ns(bytes));
+  };
+  const double apart = time(f.apart[0].prims, f.apart[0].bytes) + time(f.apart[1].prims, f.apart[1].bytes);
+  if (f.points < kLeastSlab && apart > 4 * t.launch_ns) return false;
+  const double busy = std::min(1.0, static_cast<double>(f.items) / static_cast<double>(kBlocks * t.threads)),
+               swept = static_cast<double>(f.items * f.points) / (kSwept * t.threads);
+  const double one = t.launch_ns + std::max(time(f.prims, f.bytes) - t.launch_ns, swept) / busy;
+  return one * kMargin <= apart;
+}
+
 bool slab_pays(const SlabFacts& f, const Target& t) {
+  if (t.gpu) return gpu_slab_pays(f, t);
   if (f.rows * 8 > kRowsKept) return false;
   const bool cached = 4 * f.points <= t.l2_bytes / 2;
   const double points = static_cast<double>(f.items * f.points);

@@ -23,15 +23,21 @@ schedule::Target target(bool gpu) {
   return t;
 }
 
-/// The forms on a CPU, after a check there and on a GPU.
-std::vector<Form> check(GraphBuilder& b) {
+struct Forms {
+  std::vector<Form> cpu, gpu;
+};
+
+/// The forms on a CPU and a GPU, after a check on both.
+Forms check_both(GraphBuilder& b) {
   const auto expected = b.values();
   LoweredGraph lowered(b, target(false));
   EXPECT_EQ(lowered.values(), expected) << lowered.text();
   LoweredGraph on_gpu = lowered.on(target(true));
   EXPECT_EQ(on_gpu.values(), expected) << on_gpu.text();
-  return lowered.forms;
+  return {lowered.forms, on_gpu.forms};
 }
+
+std::vector<Form> check(GraphBuilder& b) { return check_both(b).cpu; }
 
 /// Σ over d of |x[i, d] - c[k, d]|, of (i, k).
 NodeId distances(GraphBuilder& b, std::int64_t n, std::int64_t k, std::int64_t d) {
@@ -109,8 +115,53 @@ TEST(Slab, MapsOfReductionsOverDifferentAxesAreOneKernel) {
           sum, first == 4 ? std::vector<std::int64_t>{30, 1, 37} : std::vector<std::int64_t>{30, 14, 1});
       b.root(b.op(Op::add, {centred, shown}));
       b.root(sum);
-      EXPECT_EQ(check(b), std::vector{Form::Slab});
+      const Forms forms = check_both(b);
+      EXPECT_EQ(forms.cpu, std::vector{Form::Slab});
+      EXPECT_EQ(forms.gpu, std::vector{Form::Slab});
     }
+}
+
+/// x - max over one axis + min over the other, of slabs that a GPU's block has room for or not: with few and
+/// many rows for its threads, and rows of whole vectors or not.
+TEST(Slab, AGpuHoldsWhatItHasRoomFor) {
+  struct Case {
+    std::int64_t rows, columns;
+    DType type;
+    bool fits;
+  };
+  for (const Case& c : {Case{5, 7, DType::Int8, true},
+                        {3, 700, DType::Int16, true},
+                        {700, 3, DType::Int16, true},
+                        {64, 64, DType::Int64, true},
+                        {90, 90, DType::Int32, true},
+                        {16, 16, DType::Int32, true},
+                        {128, 96, DType::Int16, true},
+                        {65, 64, DType::Int64, false},
+
+                        {2000, 2, DType::Int16, false}}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(c.type, {9, c.rows, c.columns});
+    const NodeId most = b.reshape(b.reduce(Op::reduce_max, x, 2), {9, 1, c.columns}),
+                 least = b.reshape(b.reduce(Op::reduce_min, x, 4), {9, c.rows, 1});
+    b.root(b.op(Op::add, {b.op(Op::subtract, {x, most}), least}));
+    const std::vector<Form> forms = check_both(b).gpu;
+    EXPECT_EQ(forms == std::vector{Form::Slab}, c.fits) << c.rows << " x " << c.columns;
+  }
+}
+
+/// A sum of the whole slab, a second operand of its own, one of all slabs, and axes between.
+TEST(Slab, OfSeveralOperandsAndPlaces) {
+  for (const std::int64_t last : {8, 9}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(i64, {11, 6, 4, last}), y = b.leaf(DType::Int8, {11, 6, 4, last});
+    const NodeId weight = b.reshape(b.leaf(i64, {last}), {1, 1, 1, last});
+    const NodeId z = b.op(Op::multiply, {b.op(Op::add, {x, b.cast(y, i64)}), weight});
+    const NodeId rows = b.reshape(b.reduce(Op::reduce_min, z, 8), {11, 6, 4, 1}),
+                 planes = b.reshape(b.reduce(Op::reduce_sum, z, 2 | 4), {11, 1, 1, last}),
+                 all = b.reshape(b.reduce(Op::reduce_max, z, 2 | 4 | 8), {11, 1, 1, 1});
+    b.root(b.op(Op::add, {b.op(Op::subtract, {z, rows}), b.op(Op::add, {planes, all})}));
+    check_both(b);
+  }
 }
 
 TEST(Slab, SquaresAreNoDiagonals) {

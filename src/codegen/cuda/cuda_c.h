@@ -24,6 +24,10 @@ inline constexpr const char* kChipAlone = "// instructions of this chip alone (s
 std::string emit_cuda(const kernel::Kernel& kernel, const std::string& symbol, int instances = 1,
                       bool marked = false);
 
+/// Bytes of shared memory that a launch must give the kernel's blocks: those of its Scratch buffers, where
+/// they are more than a block has without asking.
+std::uint32_t dynamic_shared(const kernel::Kernel& kernel);
+
 /// The table of a kernel of many instances is its one parameter: as many sets of arguments as it has room
 /// for, the parameters above in their order, 8 bytes each but 4 an int of narrow index arithmetic, padded to
 /// 8; then as many 32-bit numbers, each set's first block; then 32 bits, the sets there are. Their blocks

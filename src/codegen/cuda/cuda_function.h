@@ -163,6 +163,7 @@ class CudaEmitter {
   void store(const Stmt& s);
   bool hold_loaded(const Stmt& s);
   std::string registers() const;
+  std::string shared_array(std::size_t b) const;
   bool is_register(std::uint64_t b) const {
     return k_.buffers[b].role == BufferDecl::Role::Scratch && k_.buffers[b].shared == 0;
   }

@@ -1,4 +1,5 @@
 // CudaEmitter: loads, stores and the registers that Scratch buffers are.
+#include "codegen/cuda/cuda_c.h"
 #include "codegen/cuda/cuda_function.h"
 
 #include <algorithm>
@@ -9,6 +10,11 @@ namespace {
 
 // bytes of an operand that no second cache of sm_90 (50 MiB) holds
 constexpr std::int64_t kFar = std::int64_t{64} << 20;
+
+/// Of a buffer in shared memory, up to where the next begins; 0: it is elsewhere.
+std::uint32_t shared_bytes(const BufferDecl& b) {
+  return static_cast<std::uint32_t>((b.shared * size_of(b.dtype) + 15) / 16 * 16);
+}
 
 }  // namespace
 
@@ -312,9 +318,26 @@ std::string CudaEmitter::registers() const {
     if (is_register(b) && !held_.contains(b))
       out += cat(cuda_type(k_.buffers[b].dtype), ' ', buffer_name(b), '[', per_thread, "];\n");
   for (std::size_t b = 0; b < k_.buffers.size(); ++b)
-    if (const BufferDecl& d = k_.buffers[b]; d.shared > 0)
-      out += cat("__shared__ ", cuda_memory_type(d.dtype), ' ', buffer_name(b), '[', d.shared, "];\n");
+    if (k_.buffers[b].shared > 0) out += shared_array(b);
   return out + held_arrays_;
+}
+
+std::string CudaEmitter::shared_array(std::size_t b) const {
+  const BufferDecl& d = k_.buffers[b];
+  const char* const type = cuda_memory_type(d.dtype);
+  if (dynamic_shared(k_) == 0) return cat("__shared__ ", type, ' ', buffer_name(b), '[', d.shared, "];\n");
+  std::uint32_t before = 0;
+  for (std::size_t i = 0; i < b; ++i) before += shared_bytes(k_.buffers[i]);
+  return cat(before == 0 ? "extern __shared__ uint4 dynamic_shared[];\n" : "", type, "* const ",
+             buffer_name(b), " = reinterpret_cast<", type, "*>(dynamic_shared) + ", before / size_of(d.dtype),
+             ";\n");
+}
+
+std::uint32_t dynamic_shared(const Kernel& kernel) {
+  constexpr std::uint32_t kGiven = 40 << 10;  // of the 48 KiB a block always has: reductions take some too
+  std::uint32_t bytes = 0;
+  for (const BufferDecl& b : kernel.buffers) bytes += shared_bytes(b);
+  return bytes > kGiven ? bytes : 0;
 }
 
 }  // namespace kiln::codegen

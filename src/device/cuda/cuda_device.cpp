@@ -80,7 +80,7 @@ class CudaDevice final : public device::Device {
     return cuda::room_for(kernel, instances, parameter_bytes(index_));
   }
   device::LaunchShape shape_of(const kernel::Kernel& kernel, std::int64_t grid) const override {
-    return cuda::shape_of(kernel.threads, grid);
+    return cuda::shape_of(kernel, grid);
   }
   void prepare(const device::Launch& launch) override { cuda::prepare(launch); }
   void launch(std::span<const device::Bound> launches) override { launch_kernels(launches, index_); }

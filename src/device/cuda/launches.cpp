@@ -240,12 +240,14 @@ class CudaGraph final : public device::Graph {
 
 }  // namespace
 
-device::LaunchShape shape_of(const kernel::Threads& threads, std::int64_t grid) {
+device::LaunchShape shape_of(const kernel::Kernel& kernel, std::int64_t grid) {
+  const kernel::Threads& threads = kernel.threads;
   device::LaunchShape shape;
   const std::int64_t teams = threads.block / threads.team;
   shape.grid[0] = static_cast<std::uint32_t>(
       std::min<std::int64_t>((grid + teams - 1) / teams, std::numeric_limits<std::int32_t>::max()));
   shape.block[0] = threads.block;
+  shape.dynamic_shared = codegen::dynamic_shared(kernel);
   return shape;
 }
 

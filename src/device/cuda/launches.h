@@ -13,7 +13,7 @@
 namespace kiln::cuda {
 
 /// Blocks of threads for so many iterations of a kernel's body.
-device::LaunchShape shape_of(const kernel::Threads& threads, std::int64_t grid);
+device::LaunchShape shape_of(const kernel::Kernel& kernel, std::int64_t grid);
 
 /// Sets of arguments that one launch of a kernel takes at most where its parameters may take so many bytes,
 /// and the number of sets, one of two, that a kernel for `instances` of them is compiled for.

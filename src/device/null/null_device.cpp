@@ -114,7 +114,7 @@ class NullDevice final : public device::Device {
     return cuda::room_for(kernel, instances, cuda::kManyParameterBytes);
   }
   device::LaunchShape shape_of(const kernel::Kernel& kernel, std::int64_t grid) const override {
-    return cuda::shape_of(kernel.threads, grid);
+    return cuda::shape_of(kernel, grid);
   }
   void launch(std::span<const device::Bound>) override {}
   double seconds(const std::function<void()>& enqueue) override {

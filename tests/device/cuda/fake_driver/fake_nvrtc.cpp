@@ -383,6 +383,8 @@ std::string without_ptx(std::string source) {
   static const std::regex write(
       R"re(asm volatile\("st\.relaxed\.gpu\.global\.u32 \[%0\], %1;" ::"l"\((\w+)\), "r"\((\w+)\) : "memory"\))re");
   source = std::regex_replace(source, write, "*$1 = $2");
+  static const std::regex dynamic(R"re(extern __shared__ (\w+) (\w+)\[\];)re");  // 128 KiB of it
+  source = std::regex_replace(source, dynamic, "static $1 $2[(1 << 17) / sizeof($1)];");
   static const std::regex two(
       R"re(asm\("(max|min)\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\))re");
   return std::regex_replace(source, two, "$2 = ptx_$1($3, $4)");

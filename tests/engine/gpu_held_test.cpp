@@ -1,0 +1,61 @@
+// What a GPU's block keeps in shared memory to read it again: slabs and columns, by plans of tensors.
+#include "device/cuda/cuda_test.h"
+
+#include <kiln/kiln.h>
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+class GpuHeld : public testing::CudaTest {
+ protected:
+  using Program = std::function<Tensor(const Tensor&)>;
+
+  /// Small whole numbers, so that every order of additions gives the same.
+  static Tensor numbers(const Shape& shape, DType type) {
+    std::vector<float> v(static_cast<std::size_t>(shape.numel()));
+    for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(i * 37 % 61) - 30;
+    return Tensor::from(v, shape).astype(type).eval();
+  }
+
+  /// The same on the GPU and on the CPU.
+  static void same(const Shape& shape, DType type, const Program& program) {
+    const auto run = [&] { return program(numbers(shape, type)).astype(DType::Float32).to_vector<float>(); };
+    const std::vector<float> here = run();
+    const Config before = config();
+    Config c = before;
+    c.device = "cpu";
+    configure(c);
+    EXPECT_EQ(here, run()) << shape.str();
+    configure(before);
+  }
+};
+
+TEST_F(GpuHeld, Slabs) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  const Program program = [](const Tensor& x) {
+    return (x - max(x, 1, true)) * sum(abs(x), 2, true) + max(x, {1, 2}, true);
+  };
+  for (const Shape& shape : {Shape{5, 7, 9}, Shape{3, 120, 120}, Shape{2, 1000, 6}, Shape{4, 64, 64}})
+    same(shape, DType::Float32, program);
+}
+
+TEST_F(GpuHeld, Columns) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  const Program program = [](const Tensor& x) {
+    const Tensor y = x - max(x, 0, true);
+    return y * sum(abs(y), 0, true);
+  };
+  for (const DType type : {DType::Float32, DType::Float64, DType::Float16})
+    for (const Shape& shape :
+         {Shape{3, 1000}, Shape{17, 260}, Shape{17, 259}, Shape{100, 64}, Shape{300, 72}})
+      same(shape, type, program);
+}
+
+}  // namespace
+}  // namespace kiln
