@@ -4,6 +4,8 @@
 #include "ir/builder.h"
 #include "transform/rebuild.h"
 
+#include <unordered_map>
+
 namespace kiln::transform {
 
 using ir::GraphNode;
@@ -12,6 +14,7 @@ using ir::Op;
 
 Renumbering take_extremes(ir::Graph& graph) {
   ir::Builder add(graph);
+  std::unordered_map<NodeId, NodeId> positions;  // of each order's first element
   return rebuild(graph, [&](NodeId, GraphNode n) {
     if (n.op != Op::part || graph[n.in[0]].op != Op::sort_with_positions) return add.push(n);
     const GraphNode bundle = graph[n.in[0]];
@@ -19,8 +22,22 @@ Renumbering take_extremes(ir::Graph& graph) {
     const NodeId x = bundle.in[0];
     if (!how.descending || n.dims[how.axis] != 1 || graph[x].dims[how.axis] <= 1 || is_bool(graph[x].dtype))
       return add.push(n);
-    const Op op = ir::attributes<ir::Part>(n).index == 0 ? Op::reduce_max : Op::reduce_argmax;
-    add.redefine(n, op, {x}, ir::Reduce{std::uint64_t{1} << how.axis});
+    const ir::Reduce along{std::uint64_t{1} << how.axis};
+    if (ir::attributes<ir::Part>(n).index == 0 && !is_float(graph[x].dtype)) {
+      add.redefine(n, Op::reduce_max, {x}, along);
+      return add.push(n);
+    }
+    const NodeId order = n.in[0];
+    const bool position = ir::attributes<ir::Part>(n).index == 1;
+    const auto found = positions.find(order);
+    if (position && found == positions.end()) {
+      add.redefine(n, Op::reduce_argmax, {x}, along);
+      return positions[order] = add.push(n);
+    }
+    const NodeId at = found != positions.end() ? found->second : add.add(Op::reduce_argmax, {x}, along);
+    positions[order] = at;
+    if (position) return at;
+    add.redefine(n, Op::gather, {x, at}, ir::Gather{how.axis});
     return add.push(n);
   });
 }
