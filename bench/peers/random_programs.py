@@ -141,6 +141,22 @@ def jax_ops():
         def topk_values(self, step, x, axes, sizes):
             return jax.lax.top_k(x[0], sizes[0])[0]
 
+        def conv(self, step, x, axes, sizes):
+            stride, padding, groups, last = sizes
+            space = "HW"[: x[0].ndim - 2]
+            orders = ("N" + space + "C", "O" + space + "I") if last else ("NC" + space, "OI" + space)
+            return jax.lax.conv_general_dilated(x[0], x[1], [stride] * len(space), [(padding, padding)] * len(space),
+                                                dimension_numbers=(*orders, orders[0]), feature_group_count=groups)
+
+        def attention(self, step, x, axes, sizes):
+            scores = jnp.einsum("bhtd,bhsd->bhts", x[0], x[1]).astype(jnp.promote_types(x[0].dtype, jnp.float32))
+            weights = jax.nn.softmax(scores * x[0].shape[-1] ** -0.5, axis=-1).astype(x[0].dtype)
+            return jnp.einsum("bhts,bhsd->bhtd", weights, x[2])
+
+        def interpolate(self, step, x, axes, sizes):
+            shape = (*x[0].shape[: x[0].ndim - len(sizes)], *sizes)
+            return jax.image.resize(x[0], shape, "linear" if step["number"] else "nearest", antialias=False)
+
         def astype(self, step, x, axes, sizes):
             return x[0].astype(step["dtype"])
 
@@ -235,6 +251,20 @@ def torch_ops():
 
         def topk_values(self, step, x, axes, sizes):
             return torch.topk(x[0], sizes[0], axes[0]).values
+
+        def conv(self, step, x, axes, sizes):
+            stride, padding, groups, last = sizes
+            f = functional.conv1d if x[0].dim() == 3 else functional.conv2d
+            x = [t.movedim(-1, 1) for t in x] if last else x
+            y = f(x[0], x[1], None, stride, padding, 1, groups)
+            return y.movedim(1, -1) if last else y
+
+        def attention(self, step, x, axes, sizes):
+            return functional.scaled_dot_product_attention(*x)
+
+        def interpolate(self, step, x, axes, sizes):
+            mode = ("linear" if len(sizes) == 1 else "bilinear") if step["number"] else "nearest"
+            return functional.interpolate(x[0], sizes, mode=mode)
 
         def astype(self, step, x, axes, sizes):
             return x[0].to(getattr(torch, step["dtype"]))

@@ -137,6 +137,8 @@ void chain(RandomProgram& p, Draw& d, std::int64_t n) {
   w.output(x);
 }
 
+constexpr int kLayers = 10;  // programs of which one is a layer's
+
 const std::vector<NamedFamily>& families() {
   static const std::vector<NamedFamily> all = [] {
     std::vector<NamedFamily> list = reduction_families();
@@ -177,17 +179,21 @@ const std::vector<std::string>& random_families() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list;
     for (const NamedFamily& f : families()) list.emplace_back(f.name);
+    for (const NamedFamily& f : layer_families()) list.emplace_back(f.name);
     return list;
   }();
   return names;
 }
 
 RandomProgram draw(std::uint64_t seed, int index, std::int64_t elements) {
-  Draw d(Draw(seed).bits() ^ Draw(static_cast<std::uint64_t>(index) + 1).bits());
+  const std::uint64_t start = Draw(seed).bits() ^ Draw(static_cast<std::uint64_t>(index) + 1).bits();
+  Draw d(start);
   RandomProgram p;
   p.seed = seed;
   p.index = index;
-  const NamedFamily& family = d.of(families());
+  Draw other(~start);  // so that a new family takes the place of some programs and leaves the others
+  const NamedFamily& of_old = d.of(families());
+  const NamedFamily& family = other.chance(1, kLayers) ? other.of(layer_families()) : of_old;
   p.family = family.name;
   family.fill(p, d, elements);
   number_inputs_first(p);

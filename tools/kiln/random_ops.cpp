@@ -3,6 +3,7 @@
 
 #include "device/cpu/threads.h"
 
+#include <kiln/layers.h>
 #include <kiln/nn.h>
 
 #include <nlohmann/json.hpp>
@@ -64,6 +65,19 @@ Tensor padded(const RandomStep& s, In in) {
   return pad(in[0], widths, s.number);
 }
 
+Tensor convolved(const RandomStep& s, In in) {
+  const auto axes = static_cast<std::size_t>(in[0].rank() - 2);
+  const auto each = [&](std::size_t i) { return Shape(Integers(axes, s.sizes.at(i))); };
+  return nn::conv(
+      in[0], in[1], {},
+      {.stride = each(0), .padding = each(1), .groups = s.sizes.at(2), .channels_last = s.sizes.at(3) != 0});
+}
+
+Tensor resized(const RandomStep& s, In in) {
+  return nn::interpolate(in[0], shape_of(s.sizes),
+                         s.number != 0 ? nn::Interpolation::Linear : nn::Interpolation::Nearest);
+}
+
 /// A table by name; bench/peers/random_programs.py has the same names.
 const std::map<std::string, Record>& operations() {
   static const std::map<std::string, Record> table = {
@@ -119,6 +133,9 @@ const std::map<std::string, Record>& operations() {
       {"argsort", [](const RandomStep& s, In in) { return argsort(in[0], axis_of(s), Flag(s.reverse)); }},
       {"topk_values",
        [](const RandomStep& s, In in) { return topk(in[0], Whole(s.sizes.at(0)), axis_of(s)).values; }},
+      {"conv", convolved},
+      {"attention", [](const RandomStep&, In in) { return nn::attention(in[0], in[1], in[2]); }},
+      {"interpolate", resized},
       {"astype", [](const RandomStep& s, In in) { return in[0].astype(s.dtype); }},
   };
   return table;
@@ -161,7 +178,7 @@ std::string number_text(double value) {
 bool has_number(const RandomStep& s) {
   const bool arithmetic = s.op == "add" || s.op == "subtract" || s.op == "multiply" || s.op == "divide" ||
                           s.op == "maximum" || s.op == "minimum" || s.op == "less";
-  return s.op == "pad" || (arithmetic && s.in.size() == 1);
+  return s.op == "pad" || s.op == "interpolate" || (arithmetic && s.in.size() == 1);
 }
 
 }  // namespace

@@ -152,5 +152,6 @@ struct NamedFamily {
 const std::vector<NamedFamily>& reduction_families();  // random_reductions.cpp
 const std::vector<NamedFamily>& movement_families();   // random_movements.cpp
 const std::vector<NamedFamily>& model_families();      // random_models.cpp
+const std::vector<NamedFamily>& layer_families();      // random_layers.cpp
 
 }  // namespace kiln::tool

@@ -1,0 +1,109 @@
+// Families of random programs: layers of networks that other families have no steps for. They were added
+// later, so `draw` chooses them by a draw of its own, which leaves the programs of other families as they
+// were.
+#include "random_program.h"
+
+#include <algorithm>
+
+namespace kiln::tool {
+namespace {
+
+double number_of(const Integers& shape) { return static_cast<double>(product(shape)); }
+
+/// Windows of pictures or of rows times weights, perhaps of groups of channels, with the channels before the
+/// pixels or after them.
+void convolution(RandomProgram& p, Draw& d, std::int64_t n) {
+  constexpr std::int64_t kMostWork = 64;  // multiply-adds, times the elements asked for
+  ProgramWriter w(p);
+  const DType dtype = draw_float(d);
+  const int rank = d.chance(1, 4) ? 1 : 2;
+  const bool depthwise = d.chance(1, 4), last = d.chance(1, 3);
+  std::int64_t in = d.of(Integers{3, 8, 16, 32, 64, 100, 128}), out = d.of(Integers{8, 16, 32, 64, 96, 128});
+  const std::int64_t kernel = d.of(Integers{1, 3, 3, 3, 5, 7}), stride = d.of(Integers{1, 1, 1, 2});
+  std::int64_t side = rank == 1 ? d.of(Integers{100, 256, 1000, 4096, 16000})
+                                : d.of(Integers{7, 14, 28, 32, 56, 61, 112, 224});
+  const std::int64_t padding = d.chance(3, 4) ? kernel / 2 : 0, taps = rank == 1 ? kernel : kernel * kernel;
+  const auto pixels = [&](std::int64_t extent) { return rank == 1 ? extent : extent * extent; };
+  const auto side_out = [&] { return (side + 2 * padding - kernel) / stride + 1; };
+  const auto work = [&] {  // of one image
+    return pixels(side_out()) * out * taps * (depthwise ? 1 : in);
+  };
+  if (depthwise) out = in;
+  while (side > kernel && (in * pixels(side) > n / 2 || work() > kMostWork * n))
+    side = std::max(side / 2, kernel);
+  while (in > 1 && in * pixels(side) > n / 2) in /= 2, out = depthwise ? in : out;
+  const std::int64_t images =
+      std::max<std::int64_t>(1, std::min(n / 2 / (in * pixels(side)), kMostWork * n / work()));
+  const auto shaped = [&](std::int64_t first, std::int64_t channels, std::int64_t extent) {
+    Integers shape(static_cast<std::size_t>(rank), extent);
+    shape.insert(last ? shape.end() : shape.begin(), channels);
+    shape.insert(shape.begin(), first);
+    return shape;
+  };
+  const int x = w.input(shaped(images, in, side), dtype),
+            weight = w.input(shaped(out, depthwise ? 1 : in, kernel), dtype);
+  RandomStep step{.op = "conv", .in = {x, weight}};
+  step.sizes = {stride, padding, depthwise ? in : 1, last ? 1 : 0};
+  int y = w.step(step);
+  if (d.chance(1, 2)) y = w.binary("add", y, w.input(last ? Integers{out} : shaped(1, out, 1), dtype));
+  if (d.chance(1, 2)) y = w.unary(d.of(std::vector<std::string>{"relu", "silu"}), y);
+  w.output(y);
+  p.instructions = static_cast<double>(images * work());
+}
+
+/// Few rows of queries against many keys.
+void attention(RandomProgram& p, Draw& d, std::int64_t n) {
+  ProgramWriter w(p);
+  const DType dtype = draw_float(d);
+  const std::int64_t width = d.of(Integers{32, 64, 64, 80, 128}),
+                     rows = d.of(Integers{1, 1, 2, 5, 8, 16, 32});
+  const std::int64_t keys =
+      std::clamp<std::int64_t>(d.of(Integers{33, 64, 197, 512, 1000, 2048, 4096, 16384}), 1,
+                               std::max<std::int64_t>(n / (2 * width), 1));
+  const std::int64_t heads = std::clamp<std::int64_t>(d.of(Integers{1, 8, 12, 32}), 1,
+                                                      std::max<std::int64_t>(n / (2 * width * keys), 1));
+  const std::int64_t batch = std::max<std::int64_t>(n / (2 * width * keys * heads), 1);
+  const Integers query = {batch, heads, rows, width}, key = {batch, heads, keys, width};
+  const int q = w.input(query, dtype), k = w.input(key, dtype), v = w.input(key, dtype);
+  w.output(w.step({.op = "attention", .in = {q, k, v}}));
+  p.instructions = number_of(key) * 2 * static_cast<double>(rows);
+}
+
+/// Pictures (or rows) with more or fewer pixels.
+void interpolation(RandomProgram& p, Draw& d, std::int64_t n) {
+  ProgramWriter w(p);
+  const DType dtype = draw_float(d);
+  const std::int64_t rank = d.of(Integers{1, 2, 2, 2}), channels = d.of(Integers{1, 3, 16, 64});
+  const bool linear = d.chance(2, 3);
+  RandomStep step{.op = "interpolate", .number = linear ? 1.0 : 0.0};
+  Integers shape;
+  double grown = 1;
+  const std::int64_t side = d.of(Integers{7, 14, 28, 32, 61, 112, 224, 500});
+  for (std::int64_t a = 0; a < rank; ++a) {
+    shape.push_back(std::min(rank == 1 ? side * 16 : side, rank == 1 ? n : 16 + n / 1024));
+    const std::int64_t to = d.chance(1, 3)   ? shape.back() * 2
+                            : d.chance(1, 2) ? std::max<std::int64_t>(shape.back() / 2, 1)
+                                             : d.between(shape.back() / 2 + 1, 3 * shape.back());
+    step.sizes.push_back(to);
+    grown *= static_cast<double>(to) / static_cast<double>(shape.back());
+  }
+  const double pixels = number_of(shape) * static_cast<double>(channels) * (1 + grown) / 2;
+  shape.insert(shape.begin(), channels);
+  shape.insert(shape.begin(),
+               std::max<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(n) / pixels), 1));
+  step.in = {w.input(shape, dtype)};
+  w.output(w.step(step));
+}
+
+}  // namespace
+
+const std::vector<NamedFamily>& layer_families() {
+  static const std::vector<NamedFamily> families = {
+      {"convolution", convolution},
+      {"attention", attention},
+      {"interpolation", interpolation},
+  };
+  return families;
+}
+
+}  // namespace kiln::tool
