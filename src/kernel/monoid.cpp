@@ -105,4 +105,25 @@ E merge(Kernel& k, const AccDecl& acc, E later, E earlier) {
   return {&k.pool, with_parts(k.pool, {&c.show, 1}, {}, both).front()};
 }
 
+bool sums_relative(const ExprPool& pool, const CustomMonoid& m) {
+  if (m.types.size() != 2 || m.types[0] != m.types[1] || !is_float(m.types[0]) || m.identity[1] != 0)
+    return false;
+  const auto is_part = [&](ExprId e, Prim prim, std::uint64_t part) {
+    return pool[e].prim == prim && pool[e].imm == part;
+  };
+  const ExprNode greatest = pool[m.merge[0]], sum = pool[m.merge[1]];
+  const bool is_max = greatest.prim == Prim::Max &&
+                      ((is_part(greatest.a, Prim::Later, 0) && is_part(greatest.b, Prim::Earlier, 0)) ||
+                       (is_part(greatest.a, Prim::Earlier, 0) && is_part(greatest.b, Prim::Later, 0)));
+  if (!is_max) return false;
+  // What is relative to the lesser of both, times a factor, and the other: smaller * factor + greater.
+  const bool fused = sum.prim == Prim::Fma;
+  if (!fused && sum.prim != Prim::Add) return false;
+  const ExprNode smaller = pool[fused ? sum.a : pool[sum.a].a], greater = pool[fused ? sum.c : sum.b];
+  if (!fused && pool[sum.a].prim != Prim::Mul) return false;
+  return smaller.prim == Prim::Select && greater.prim == Prim::Select && smaller.a == greater.a &&
+         is_part(smaller.b, Prim::Earlier, 1) && is_part(smaller.c, Prim::Later, 1) &&
+         is_part(greater.b, Prim::Later, 1) && is_part(greater.c, Prim::Earlier, 1);
+}
+
 }  // namespace kiln::kernel

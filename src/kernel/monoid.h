@@ -27,4 +27,8 @@ std::vector<E> merge_parts(Kernel& kernel, const AccDecl& acc, E later, std::spa
 /// The value of all whose parts these are.
 E show_parts(Kernel& kernel, const AccDecl& acc, std::span<const E> parts);
 
+/// Whether its parts are the greatest value and a sum of terms relative to that, as a logsumexp has them: the
+/// sums relative to one greatest value are added.
+bool sums_relative(const ExprPool& pool, const CustomMonoid& monoid);
+
 }  // namespace kiln::kernel

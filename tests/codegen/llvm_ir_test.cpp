@@ -199,6 +199,97 @@ TEST(LlvmIr, LoadsWithAPredicateNeverNameAnAddressBeyondTheirOperand) {
   }
 }
 
+/// The LLVM IR of the kernels that `make` evaluates.
+template <class F>
+std::string llvm_ir_of(const std::string& target, F make) {
+  const testing::TemporaryDirectory directory;
+  clear_memory_caches();
+  const ConfigScope scope(target);
+  Config c = config();
+  c.cache = "off";
+  c.tier = Tier::Jit;
+  c.dump = directory.path().string();
+  c.dump_stages = {"ll"};
+  configure(c);
+  eval(make());
+  std::string all;
+  for (const auto& file : std::filesystem::directory_iterator(directory.path())) {
+    std::ifstream in(file.path());
+    all.append(std::istreambuf_iterator<char>(in), {});
+  }
+  return all;
+}
+
+/// A body that is too long to be emitted twice, so that every vector may be the last one, of small numbers.
+Tensor long_body(const Tensor& x) {
+  Tensor y = x;
+  for (int i = 0; i < 60; ++i) y = minimum(y * 2 + x, 6) - minimum(x, 1);
+  return y;
+}
+
+/// Rows that end anywhere in a vector, and anywhere in a page.
+TEST(LlvmIr, LongBodiesEndInsideAVectorOnEveryTarget) {
+  const auto rows = [](DType dtype) {
+    std::vector<Tensor> out;
+    for (const bool at_end : {false, true})
+      for (const std::int64_t n : {1, 2, 7, 15, 16, 31, 33, 65, 100, 2050, 4097})
+        out.push_back(long_body(between_pages(dtype, n, 1, at_end)));
+    const Tensor many =
+        between_pages(dtype, 500 * 37, 1, true).reshape({500, 37});  // over many ends of pages
+    out.push_back(long_body(many - max(many, {1}, true)));
+    return out;
+  };
+  for (const DType dtype : {DType::Int8, DType::UInt16, DType::Float16, DType::BFloat16, DType::Float32}) {
+    std::vector<std::vector<std::byte>> want;
+    {
+      const ConfigScope scope("", Mode::Interpret);
+      for (const Tensor& t : rows(dtype)) want.push_back(bytes_of(t));
+    }
+    for (const std::string& target : testing::cpu_targets()) {
+      const ConfigScope scope(target);
+      const std::vector<Tensor> have = rows(dtype);
+      eval(have);
+      for (std::size_t i = 0; i < have.size(); ++i)
+        EXPECT_EQ(bytes_of(have[i]), want[i]) << name(dtype) << ", row " << i << " on KILN_CPU=" << target;
+    }
+  }
+}
+
+/// Without registers of masks code generation makes a branch for each lane of a mask.
+TEST(LlvmIr, NoMaskedAccessesWhereTheTargetHasNone) {
+  KILN_NEEDS_CPU();
+  for (const std::string& target : testing::cpu_targets()) {
+    if (target != "avx2" && target != "sse4.2") continue;
+    const std::string text = llvm_ir_of(target, [] {
+      const Tensor x = small_numbers(DType::BFloat16, {3001}, 1), at = small_numbers(DType::Int32, {3001}, 2);
+      return std::vector<Tensor>{long_body(x), long_body(take(x, at))};
+    });
+    EXPECT_NE(text.find("define"), text.npos);
+    EXPECT_EQ(text.find("call void @llvm.masked.store"), text.npos) << target;
+    const std::regex narrow(R"(call \S* ?<\d+ x (i16|bfloat|half|i8)> @llvm\.masked\.load)");
+    EXPECT_FALSE(std::regex_search(text, narrow)) << target;
+    const std::regex gather(R"(llvm\.masked\.gather[^\n]*<\d+ x i1> %)");
+    EXPECT_FALSE(std::regex_search(text, gather)) << target;
+  }
+}
+
+/// Vectors of a running logsumexp in which nothing is greater than all before take one exponential a lane.
+TEST(LlvmIr, RunningLogsumexpsAddWhereTheMaximumStays) {
+  KILN_NEEDS_CPU();
+  const std::string text = llvm_ir_of(
+      "", [] { return std::vector<Tensor>{logcumsumexp(small_numbers(DType::Float32, {3, 3001}, 1), 1)}; });
+  const std::size_t other = text.find("\ngreater:"), arm = text.find("\nbelow:"),
+                    end = text.find("\njoined:");
+  ASSERT_TRUE(other < arm && arm < end && end != text.npos) << text;
+  const auto fmas = [&](std::size_t from, std::size_t to) {
+    const std::string part = text.substr(from, to - from);
+    int n = 0;
+    for (std::size_t at = 0; (at = part.find("@llvm.fma", at)) != part.npos; ++at) ++n;
+    return n;
+  };
+  EXPECT_LE(3 * fmas(arm, end), fmas(other, arm));  // of one exponential, and of one for each step
+}
+
 /// Beyond the size from which results are stored past the caches and operands asked for ahead.
 TEST(LlvmIr, LargeTransposesOfEveryWidth) {
   for (const DType dtype : {DType::Int8, DType::BFloat16, DType::Float32, DType::Float64})

@@ -186,10 +186,17 @@ void FunctionEmitter::scan(const Stmt& st) {
     };
     if (mask_)
       x = each_part(x, [&](Value* v, std::size_t p) { return b_.CreateSelect(mask_, v, s.none[p]); });
-    for (int d = 1; d < lanes_; d *= 2)
-      x = merge(a, x, each_part(x, [&](Value* v, std::size_t p) { return moved_up(v, s.none[p], d); }));
-    next = merge(a, each_part(x, [&](Value* v, std::size_t) { return last_lane(v); }), acc);
-    const Parts running = merge(a, x, acc);
+    Parts running;
+    const auto prefixes = [&] {
+      for (int d = 1; d < lanes_; d *= 2)
+        x = merge(a, x, each_part(x, [&](Value* v, std::size_t p) { return moved_up(v, s.none[p], d); }));
+      next = merge(a, each_part(x, [&](Value* v, std::size_t) { return last_lane(v); }), acc);
+      running = merge(a, x, acc);
+    };
+    if (a.monoid == Monoid::Custom && kernel::sums_relative(pool_, k_.customs[a.custom]))
+      scan_relative(a, x, acc, s.none, prefixes, next, running);
+    else
+      prefixes();
     s.running = s.reads_running ? show(a, running) : nullptr;
     s.before =
         s.reads_before
@@ -197,6 +204,40 @@ void FunctionEmitter::scan(const Stmt& st) {
             : nullptr;
   }
   store_parts(s, next);
+}
+
+/// Prefixes of a maximum and a sum relative to it. Where no lane exceeds the maximum so far, which is most
+/// vectors of most data, that stays the maximum of all of them, and the sums relative to it are added: one
+/// exponential a lane instead of one for each step. `prefixes` is the other way.
+void FunctionEmitter::scan_relative(const AccDecl& a, Parts x, const Parts& acc, const Parts& none,
+                                    llvm::function_ref<void()> prefixes, Parts& next, Parts& running) {
+  const auto block_named = [&](const char* name) { return BasicBlock::Create(c_, name, fn_); };
+  BasicBlock *greater = block_named("greater"), *below = block_named("below"),
+             *joined = block_named("joined");
+  b_.CreateCondBr(any(b_.CreateFCmpUGT(x[0], acc[0])), greater, below);
+  b_.SetInsertPoint(greater);
+  prefixes();
+  BasicBlock* greater_end = b_.GetInsertBlock();
+  b_.CreateBr(joined);
+  b_.SetInsertPoint(below);
+  Value* sum = merge(a, x, {acc[0], none[1]})[1];
+  const auto added = [&](Value* to) { return v_.compute(Prim::Add, a.type, a.type, to, sum, nullptr); };
+  for (int d = 1; d < lanes_; d *= 2) sum = added(moved_up(sum, none[1], d));
+  sum = added(acc[1]);
+  const Parts here{acc[0], sum}, last{acc[0], last_lane(sum)};
+  BasicBlock* below_end = b_.GetInsertBlock();
+  b_.CreateBr(joined);
+  b_.SetInsertPoint(joined);
+  const auto join = [&](Parts& parts, const Parts& others) {
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      llvm::PHINode* value = b_.CreatePHI(parts[p]->getType(), 2);
+      value->addIncoming(parts[p], greater_end);
+      value->addIncoming(others[p], below_end);
+      parts[p] = value;
+    }
+  };
+  join(next, last);
+  join(running, here);
 }
 
 /// On every lane the last one's value.

@@ -85,7 +85,7 @@ class FunctionEmitter {
   int quotients_on_divider(const LoopDecl& l);
   void set_lanes(int lanes);
   void vector_loop(const LoopDecl& l);
-  void lane_body(const LoopDecl& l, Value* rest);
+  void lane_body(const LoopDecl& l, Value* rest, bool is_last);
   void loop_side_by_side(const LoopDecl& l);
   void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations);
   void set_mask(Value* rest);
@@ -258,6 +258,11 @@ class FunctionEmitter {
   Value* any(Value* mask);
   Value* any_lane(ExprId predicate, Value* on);
   bool masks_loads(DType type) const;
+  Value* is_full();
+  Value* load_first(Value* base, llvm::Type* t, DType type);
+  Value* in_page(Value* base, std::int64_t bytes);
+  Value* load_at_page_end(Value* base, llvm::Type* t, DType type);
+  void store_first(Value* v, Value* p, DType type);
   Value* elements(Value* base, llvm::Type* t, DType type, Value* mask);
   Value* mask_at(int d) const;
   Value* pointers(std::uint64_t buffer, DType type, ExprId index, E stride);
@@ -291,6 +296,8 @@ class FunctionEmitter {
   void begin_accs(const LoopDecl& l);
   void update(const Stmt& st);
   void scan(const Stmt& st);
+  void scan_relative(const AccDecl& a, Parts x, const Parts& acc, const Parts& none,
+                     llvm::function_ref<void()> prefixes, Parts& next, Parts& running);
   Value* moved_up(Value* v, Value* fill, int d);
   Value* last_lane(Value* v);
   Value* opaque(llvm::Constant* value);
@@ -322,6 +329,7 @@ class FunctionEmitter {
 
   int lanes_ = 1;
   Value *mask_ = nullptr, *remaining_ = nullptr;
+  bool is_last_ = false;         // with a mask: the vector at hand is the last, which is not full
   std::vector<Window> windows_;  // of the open Vector loop
   Reach reach_ = Reach::Unknown;
   bool examines_ = false;  // an inner loop, of which nothing is emitted yet

@@ -60,13 +60,13 @@ bool FunctionEmitter::guarded_loop(const LoopDecl& l) {
   Value* stop = next_change(i, whole);
   uniform_at_ = b_.CreateBr(loop);
   b_.SetInsertPoint(loop);
-  Value* changed = counted(l, i, stop, lanes, [&](Value*) { lane_body(l, nullptr); }, before);
+  Value* changed = counted(l, i, stop, lanes, [&](Value*) { lane_body(l, nullptr, false); }, before);
   uniform_at_ = nullptr;
   uniform_.clear();
   b_.CreateCondBr(b_.CreateICmpSLT(changed, end), part, after);
   b_.SetInsertPoint(part);
   open_scope(l, changed, before);
-  lane_body(l, b_.CreateSub(end, changed));
+  lane_body(l, b_.CreateSub(end, changed), false);
   close_scope(l);
   i->addIncoming(b_.CreateNSWAdd(changed, lanes), b_.GetInsertBlock());
   b_.CreateBr(head);

@@ -172,13 +172,14 @@ void FunctionEmitter::set_lanes(int lanes) {
 }
 
 /// The body of a Vector loop. `rest`: the elements left, of which it masks the lanes beyond; null: all lanes
-/// are on.
-void FunctionEmitter::lane_body(const LoopDecl& l, Value* rest) {
+/// are on. `is_last`: there are fewer than lanes.
+void FunctionEmitter::lane_body(const LoopDecl& l, Value* rest, bool is_last) {
   lane_offsets_.clear();
   windows_.clear();
   any_lane_.clear();
   v_.keep_on_divider(quotients_on_divider(l));
   if (rest) set_mask(rest);
+  is_last_ = is_last;
   block(l.body);
   mask_ = remaining_ = nullptr;
   lane_offsets_.clear();
@@ -202,10 +203,11 @@ void FunctionEmitter::vector_loop(const LoopDecl& l) {
   Value* end = scalar(l.extent);
   Value* step = b_.getInt64(static_cast<std::uint64_t>(lanes_));
   if ((contains_loop(l) && !splits_tail(l)) || body_size(l) > kTwoBodies) {
-    counted(l, b_.getInt64(0), end, step, [&](Value* i) { lane_body(l, b_.CreateSub(end, i)); });
+    counted(l, b_.getInt64(0), end, step, [&](Value* i) { lane_body(l, b_.CreateSub(end, i), false); });
     return;
   }
-  Value* i = counted(l, b_.getInt64(0), whole_vectors(end), step, [&](Value*) { lane_body(l, nullptr); });
+  Value* i =
+      counted(l, b_.getInt64(0), whole_vectors(end), step, [&](Value*) { lane_body(l, nullptr, false); });
   // The remaining lanes, if any.
   BasicBlock* tail = BasicBlock::Create(c_, "tail", fn_);
   BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
@@ -213,7 +215,7 @@ void FunctionEmitter::vector_loop(const LoopDecl& l) {
   llvm::Instruction* branch = b_.CreateCondBr(b_.CreateICmpSGT(rest, b_.getInt64(0)), tail, after);
   b_.SetInsertPoint(tail);
   open_scope(l, i, branch);
-  lane_body(l, rest);
+  lane_body(l, rest, true);
   close_scope(l);
   b_.CreateBr(after);
   b_.SetInsertPoint(after);

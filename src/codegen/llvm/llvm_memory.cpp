@@ -11,6 +11,7 @@ namespace kiln::codegen {
 
 constexpr std::uint64_t kPrefetchBytes = 2048;
 constexpr std::uint64_t kZeroBytes = 512;
+constexpr std::uint64_t kPageBytes = 4096;  // the least of any machine
 
 Value* FunctionEmitter::from_memory(Value* v, DType type) {
   return is_bool(type) ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v;
@@ -116,11 +117,68 @@ bool FunctionEmitter::masks_loads(DType type) const {
   return target_.avx512 || (target_.vector_bytes >= 32 && size_of(type) >= 4);
 }
 
-/// The elements of a mask from adjacent places, one by one; 0 elsewhere.
+/// Whether a vector that begins there is in one page. Such an access is one like any other, even if few of
+/// the elements are to be read.
+Value* FunctionEmitter::in_page(Value* base, std::int64_t bytes) {
+  Value* in = b_.CreateAnd(b_.CreatePtrToInt(base, i64()), b_.getInt64(kPageBytes - 1));
+  return b_.CreateICmpULE(in, b_.getInt64(kPageBytes - static_cast<std::uint64_t>(bytes)));
+}
+
+/// The elements of a mask from adjacent places, 0 elsewhere: one by one where a load of all might touch
+/// another page. Pre: a lane is on.
 Value* FunctionEmitter::elements(Value* base, llvm::Type* t, DType type, Value* mask) {
-  llvm::SmallVector<llvm::Constant*, 64> steps;
-  for (int l = 0; l < lanes_; ++l) steps.push_back(b_.getInt64(static_cast<std::uint64_t>(l)));
-  return gather(b_.CreateGEP(t, base, llvm::ConstantVector::get(steps)), t, type, mask);
+  const auto one_by_one = [&] {
+    llvm::SmallVector<llvm::Constant*, 64> steps;
+    for (int l = 0; l < lanes_; ++l) steps.push_back(b_.getInt64(static_cast<std::uint64_t>(l)));
+    return gather(b_.CreateGEP(t, base, llvm::ConstantVector::get(steps)), t, type, mask);
+  };
+  const auto all = [&] {
+    return b_.CreateSelect(mask, b_.CreateAlignedLoad(vec(t), base, element_align(type)),
+                           llvm::Constant::getNullValue(vec(t)));
+  };
+  return branch(in_page(base, lanes_ * size_of(type)), all, one_by_one);
+}
+
+/// The adjacent elements below the end of the loop, 0 behind it, of a type whose loads have no masks. Pre:
+/// mask_.
+Value* FunctionEmitter::load_first(Value* base, llvm::Type* t, DType type) {
+  const auto whole = [&] { return b_.CreateAlignedLoad(vec(t), base, element_align(type)); };
+  const auto part = [&] {
+    Value* found =
+        branch(in_page(base, lanes_ * size_of(type)), whole, [&] { return load_at_page_end(base, t, type); });
+    return b_.CreateSelect(mask_, found, llvm::Constant::getNullValue(vec(t)));
+  };
+  return is_last_ ? part() : branch(is_full(), whole, part);
+}
+
+/// A vector that begins near the end of a page: the last bytes of that page and, where elements are there,
+/// the first of the next one, side by side in memory.
+Value* FunctionEmitter::load_at_page_end(Value* base, llvm::Type* t, DType type) {
+  const std::uint64_t bytes = static_cast<std::uint64_t>(lanes_ * size_of(type));
+  llvm::AllocaInst* both = nullptr;
+  {
+    llvm::IRBuilder<>::InsertPointGuard guard(b_);
+    b_.SetInsertPoint(entry_, entry_->begin());
+    both = b_.CreateAlloca(vec(t), b_.getInt32(2));
+  }
+  llvm::Type* byte = b_.getInt8Ty();
+  Value* ahead = b_.CreateSub(b_.getInt64(kPageBytes),
+                              b_.CreateAnd(b_.CreatePtrToInt(base, i64()), b_.getInt64(kPageBytes - 1)));
+  Value* next_page = b_.CreateGEP(byte, base, ahead);
+  Value* wanted = b_.CreateMul(remaining_, b_.getInt64(static_cast<std::uint64_t>(size_of(type))));
+  Value* more = b_.CreateSelect(b_.CreateICmpUGT(wanted, ahead), next_page, zero_memory());
+  Value* before = b_.CreateGEP(byte, next_page, b_.getInt64(~bytes + 1));
+  const llvm::Align align = element_align(type);
+  b_.CreateAlignedStore(b_.CreateAlignedLoad(vec(t), before, align), both, align);
+  b_.CreateAlignedStore(b_.CreateAlignedLoad(vec(t), more, align), b_.CreateConstGEP1_64(byte, both, bytes),
+                        align);
+  Value* from = b_.CreateGEP(byte, both, b_.CreateSub(b_.getInt64(bytes), ahead));
+  return b_.CreateAlignedLoad(vec(t), from, align);
+}
+
+/// Whether all lanes are below the end of the loop. Pre: mask_.
+Value* FunctionEmitter::is_full() {
+  return b_.CreateICmpSGE(remaining_, b_.getInt64(static_cast<std::uint64_t>(lanes_)));
 }
 
 /// One element on the lanes where a condition holds, 0 elsewhere; read if there is such a lane. `predicate`:
@@ -180,6 +238,8 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
     const auto whole = [&] { return b_.CreateAlignedLoad(vec(t), base, align); };
     if (!mask)
       loaded = whole();
+    else if (mask == mask_ && !masks_loads(n.type))
+      loaded = load_first(base, t, n.type);
     else if (!somewhere || masks_loads(n.type))
       loaded = b_.CreateMaskedLoad(vec(t), base, align, mask, llvm::Constant::getNullValue(vec(t)));
     else
@@ -206,16 +266,19 @@ void FunctionEmitter::prefetch(Value* base, std::int64_t bytes, std::int32_t ahe
   }
 }
 
+/// Elements of the lanes of a mask, 0 on the others. Most processors without registers of masks gather
+/// element by element, and would ask for each whether its lane is on: lanes that are off read zeros instead.
 Value* FunctionEmitter::gather(Value* many, llvm::Type* t, DType type, Value* mask) {
+  if (mask && !target_.avx512) {
+    const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_));
+    many = b_.CreateSelect(mask, many, b_.CreateVectorSplat(count, zero_memory()));
+    mask = nullptr;
+  }
   if (size_of(type) >= 4 && target_.vector_bytes >= 32) {
     return b_.CreateMaskedGather(vec(t), many, element_align(type), mask,
                                  llvm::Constant::getNullValue(vec(t)));
   }
   if (target_.vector_bytes >= 32) return gather_narrow(many, t, type, mask);
-  if (mask) {
-    const auto count = llvm::ElementCount::getFixed(static_cast<unsigned>(lanes_));
-    many = b_.CreateSelect(mask, many, b_.CreateVectorSplat(count, zero_memory()));
-  }
   Value* out = llvm::PoisonValue::get(vec(t));
   for (int l = 0; l < lanes_; ++l) {
     const auto lane = static_cast<std::uint64_t>(l);
@@ -267,13 +330,43 @@ void FunctionEmitter::store(const Stmt& s) {
   }
   if (d.ahead_param >= 0) prefetch(p, lanes_ * size_of(d.dtype), d.ahead_param, false, true);
   const bool stream = d.stream && lanes_ * size_of(d.dtype) % 16 == 0;
-  if (!mask) {
+  const auto part = [&] {
+    if (target_.avx512 || backwards)
+      b_.CreateMaskedStore(v, p, element_align(d.dtype), mask);
+    else
+      store_first(v, p, d.dtype);
+  };
+  if (!mask)
     stream_or_store(v, p, d, stream);
-  } else if (!stream) {
-    b_.CreateMaskedStore(v, p, element_align(d.dtype), mask);
-  } else {  // full vectors bypass the caches, the last one cannot
-    full_or_part([&] { stream_or_store(v, p, d, true); },
-                 [&] { b_.CreateMaskedStore(v, p, element_align(d.dtype), mask); });
+  else if (stream || (!is_last_ && !target_.avx512))  // full vectors bypass the caches, the last one cannot
+    full_or_part([&] { stream_or_store(v, p, d, stream); }, part);
+  else
+    part();
+}
+
+/// Stores the first elements of a vector, not all of them, up to the end of the loop: by the bits of their
+/// number, a half, a quarter, … at a time. Without registers of masks a masked store takes long, or a branch
+/// for each element. Pre: mask_.
+void FunctionEmitter::store_first(Value* v, Value* p, DType type) {
+  llvm::Type* t = v->getType()->getScalarType();
+  for (int n = lanes_ / 2; n > 0; n /= 2) {
+    const auto part = [&](int first) {
+      return b_.CreateShuffleVector(
+          v, llvm::createSequentialMask(static_cast<unsigned>(first), static_cast<unsigned>(n), 0));
+    };
+    BasicBlock *before = b_.GetInsertBlock(), *stored = BasicBlock::Create(c_, "stored", fn_);
+    BasicBlock* next = BasicBlock::Create(c_, "next", fn_);
+    Value *low = part(0), *high = part(n), *count = b_.getInt64(static_cast<std::uint64_t>(n));
+    b_.CreateCondBr(b_.CreateICmpNE(b_.CreateAnd(remaining_, count), b_.getInt64(0)), stored, next);
+    b_.SetInsertPoint(stored);
+    b_.CreateAlignedStore(low, p, element_align(type));
+    Value* behind = b_.CreateGEP(t, p, count);
+    b_.CreateBr(next);
+    b_.SetInsertPoint(next);
+    llvm::PHINode *rest = b_.CreatePHI(low->getType(), 2), *at = b_.CreatePHI(p->getType(), 2);
+    rest->addIncoming(low, before), rest->addIncoming(high, stored);
+    at->addIncoming(p, before), at->addIncoming(behind, stored);
+    v = rest, p = at;
   }
 }
 
@@ -283,7 +376,7 @@ void FunctionEmitter::full_or_part(llvm::function_ref<void()> full_vector,
   BasicBlock* full = BasicBlock::Create(c_, "full", fn_);
   BasicBlock* part = BasicBlock::Create(c_, "part", fn_);
   BasicBlock* done = BasicBlock::Create(c_, "done", fn_);
-  b_.CreateCondBr(b_.CreateICmpSGE(remaining_, b_.getInt64(static_cast<std::uint64_t>(lanes_))), full, part);
+  b_.CreateCondBr(is_full(), full, part);
   b_.SetInsertPoint(full);
   full_vector();
   b_.CreateBr(done);
