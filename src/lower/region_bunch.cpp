@@ -64,6 +64,7 @@ void RegionLowering::find_bunch(schedule::Facts& f) const {
       continue;
     }
     const GraphNode& n = g_[e.node];
+    ++f.bunch_operands;
     add(e.node, n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0, e.index.c);
   }
   f.bunch_bytes = static_cast<int>(bytes);

@@ -88,6 +88,7 @@ void RegionLowering::choose() {
     f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp && !may_read_twice(r);
   for (const LoopRun& run : p_.loops) f.states = std::max(f.states, static_cast<int>(run.states.size()));
   f.prims = static_cast<int>(prims_);
+  f.row_prims = static_cast<int>(row_prims());
   f.widest_bytes = widest_bytes_;
   f.random = random_;
   for (const auto& o : p_.outputs) {
@@ -154,6 +155,19 @@ void RegionLowering::choose() {
     out_.alternatives = schedule::alternatives(f, target_, s_);
     if (const auto other = schedule::varied(*variant_, f, target_, s_)) s_ = *other;
   }
+}
+
+/// Primitives of what is made of the results of a row. The logarithm of a logsumexp is one of them.
+float RegionLowering::row_prims() {
+  float cost = 0;
+  for (EntryId id = 0; id < p_.entries.size(); ++id) {
+    const Entry& e = p_.entries[id];
+    if (e.kind == Entry::Kind::Op && e.phase > 0 && !varies(id)) cost += e.cost;
+  }
+  const float log = target_.cost_of(static_cast<int>(Op::log));
+  for (const Reduction& r : reductions_)
+    if (ir::info(op_of(r)).fold == ir::Fold::LogAddExp) cost += log;
+  return cost;
 }
 
 /// Registers of a GPU that a reduction of one element takes: sums of floats keep what rounding took from

@@ -156,6 +156,7 @@ class RegionLowering {
   bool adjoins(const Index& index) const;
   int near_from(const Entry& e, bool& dense) const;
   int registers_of(const Reduction& r) const;
+  float row_prims();
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;

@@ -221,9 +221,10 @@ bool bunch_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   if (t.vector_bytes >= 64 && rows == 1 && results == 0 && slab * lanes * f.bunch_bytes <= 128) return false;
   // What a scan costs has the steps along lanes in it, of which a lane of its own needs one.
   const std::int64_t steps = f.scans ? kStepsOfScan : 1,
-                     combine = f.phases * (f.in_parts ? 2 * kCombineParts : kCombineValues),
+                     combine = f.phases * (f.in_parts ? 2 * kCombineParts : kCombineValues) + f.row_prims,
                      alone = slab / last * (vectors * f.prims + (last_reduced && !f.scans ? combine : 0)),
-                     turned = slab * f.prims / (steps * lanes) + slab * (f.loads + results);
+                     turned = (slab * f.prims + rows * f.row_prims) / (steps * lanes) +
+                              slab * (f.bunch_operands + results);
   // Of reductions rows that fit on the lanes would be gathered otherwise, one for each lane.
   if (alone <= turned && (f.scans || last > lanes)) return false;
   s.form = Form::Bunch;
@@ -245,11 +246,32 @@ void use_lanes(const Facts& f, int lanes, Schedule& s) {
   while (s.lanes > lanes && 4 * row <= 3 * round_up(row, s.lanes)) s.lanes /= 2;
 }
 
+/// The kept axis that is better on lanes than few last columns, whose scan takes longer than gathering what
+/// it reads; -1: there is none.
+int axis_of_lanes(const Facts& f, const Target& t, int lanes, std::int64_t kept) {
+  if (f.prims < kLongAnyway || 2 * f.axes.back().extent > lanes) return -1;
+  int found = -1;
+  for (int a = 0; a + 1 < static_cast<int>(f.axes.size()); ++a) {
+    const std::int64_t extent = f.axes[static_cast<std::size_t>(a)].extent;
+    if (f.axes[static_cast<std::size_t>(a)].reduced || extent < lanes || kept / lanes < t.threads) continue;
+    if (found < 0 || f.axes[static_cast<std::size_t>(found)].extent < extent) found = a;
+  }
+  return found;
+}
+
 /// Scans go along their axes in order: an axis on lanes is one register at a time.
 Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t kept, std::int64_t reduced) {
   const int lanes = base_lanes(f, t);
   const std::int64_t last = f.axes.back().extent;
   if (!f.axes.back().reduced) {
+    if (const int axis = axis_of_lanes(f, t, lanes, kept); axis >= 0) {
+      s.form = Form::Columns;
+      s.lanes = lanes;
+      s.block = lanes;
+      s.lane_axis = axis;
+      s.stream = false;
+      return s;
+    }
     s.lanes = last >= 4 * lanes ? widen(lanes, f.prims) : lanes;
     const bool stripes =
         last >= 4 * lanes && reduced >= kStripeAbove && reduced * kept > kSmallWork && !f.in_parts;

@@ -71,6 +71,7 @@ struct Facts {
   int states = 0;               // of the largest loop inside the body
   bool stores_full = false;     // writes values of the whole domain that depend on its reductions
   int prims = 0;                // cost of the innermost body
+  int row_prims = 0;            // cost of what is made of the results of a row, once a row
   int widest_bytes = 4;         // widest element type computed with
   bool random = false;  // makes random bits: a block of them serves four lanes and fills two registers' worth
   std::int64_t out_bytes = 0;        // bytes of the largest full output
@@ -100,7 +101,8 @@ struct Facts {
   int across_narrowest = 4;  // bytes of an element of the operands that are contiguous along them, the fewest
   int bunch_bytes = 0;   // GPU: of what is stored and loaded along all axes as one, an element; 0: nothing is
   int bunch_vector = 1;  // the elements that 16-byte accesses of all these allow
-  int across_bytes = 4;  // those bytes of all these operands together
+  int bunch_operands = 0;  // of these the loads
+  int across_bytes = 4;    // those bytes of all these operands together
 };
 
 struct Schedule {

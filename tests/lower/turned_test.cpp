@@ -84,6 +84,18 @@ TEST(Turned, OperandsThatAreNotTheRowsOwn) {
   EXPECT_EQ(check(b), std::vector{Form::Bunch});
 }
 
+/// What is made of a row's results is one instruction for each row, or for each lane's row.
+TEST(Turned, RowsWhoseResultsTakeLong) {
+  for (const int work : {1, 60}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Int32, {2048, 32}), most = b.reduce(Op::reduce_max, x, 2);
+    NodeId value = most;
+    for (int i = 0; i < work; ++i) value = b.op(Op::multiply, {b.op(Op::add, {value, most}), value});
+    b.root(value);
+    EXPECT_EQ(check(b) == std::vector{Form::Bunch}, work == 60) << work;
+  }
+}
+
 TEST(Turned, LongRowsAndFewRowsHaveOtherForms) {
   for (const auto& [rows, length] : {std::pair{40, 10}, std::pair{3000, 200}, std::pair{3000, 64}}) {
     GraphBuilder b;

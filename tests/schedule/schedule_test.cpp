@@ -32,6 +32,20 @@ TEST(Schedule, MapOverOneAxisIsFlat) { EXPECT_EQ(form_of({{1000, false}}, 0).for
 TEST(Schedule, MapOverTwoAxesRunsByRows) {
   EXPECT_EQ(form_of({{100, false}, {30, false}}, 0).form, Form::Rows);
 }
+/// A scan of functions beside two columns has its lanes along an axis that fills them.
+TEST(Schedule, LongScansBesideFewColumnsHaveLanesOutside) {
+  const Facts::Axis axes[] = {{260, false}, {16131, true}, {2, false}};
+  Facts f;
+  f.axes = axes;
+  f.scans = true;
+  f.prims = 230;
+  const Schedule s = std::get<Schedule>(schedule(f, target()));
+  EXPECT_EQ(s.form, Form::Columns);
+  EXPECT_EQ(s.lane_axis, 0);
+  f.prims = 14;  // a sum waits for memory
+  EXPECT_EQ(std::get<Schedule>(schedule(f, target())).lane_axis, 2);
+}
+
 Schedule tiles_of(std::int64_t across_run, std::int64_t last_run, int narrowest, int bytes) {
   const Facts::Axis axes[] = {{across_run, false}, {last_run, false}};
   Facts f;
