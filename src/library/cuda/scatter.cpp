@@ -234,10 +234,57 @@ Units units_of(const Scatter& call, int multiprocessors) {
   return units;
 }
 
+/// The kernels' RowScatter.
+struct RowScatter {
+  std::int64_t rows = 0, count = 0, width = 1, value_stride = 0;
+  std::int32_t log_team = 0, unused = 0;
+};
+static_assert(sizeof(RowScatter) == 5 * 8);
+
+enum RowKernel { kCountRows, kBeginRows, kListValues, kRowsByVectors, kManyByVectors, kRows, kMany };
+constexpr const char* kRowSymbols[] = {"count_rows",           "begin_rows",
+                                       "list_values",          "combine_rows_vectors",
+                                       "combine_many_vectors", "combine_rows_elements",
+                                       "combine_many_elements"};
+constexpr std::int64_t kRowBytes = 16;      // shorter rows meet as quickly by atomic operations
+constexpr std::int64_t kValuesOfRow = 8;    // on average, at most: counting would wait for the same counters
+constexpr std::int64_t kFewestRows = 4096;  // of values
+constexpr std::int64_t kManyValues = 256;   // of a row that a block takes: the kernels'
+constexpr std::int64_t kListed = 1024;      // rows whose places in the list a block finds: the kernels'
+constexpr std::int64_t kMostListed = std::int64_t{1} << 31;
+
+/// Whether indices choose whole rows along the first axis, which lie in memory one after the other.
+bool takes_rows(const Scatter& call) {
+  if (call.how == Combine::Set || call.axis != 0 || in_order(call) || counts(call) || meets_privately(call))
+    return false;
+  std::int64_t width = 1;
+  for (int a = call.x.rank; a-- > 1;) {
+    if (call.x.dims[a] == 1) continue;
+    if (call.indices.strides[a] != 0 || call.values.strides[a] != width ||
+        call.values.dims[a] != call.x.dims[a])
+      return false;
+    width *= call.x.dims[a];
+  }
+  const std::int64_t count = call.values.dims[0], rows = call.x.dims[0];
+  return width * size_of(call.dtype) >= kRowBytes && count >= kFewestRows && count <= kValuesOfRow * rows &&
+         count < kMostListed && rows < kMostListed && call.indices.strides[0] == 1;
+}
+
+/// Whether the rows of an array are row-major, so that they are found as those of the result are.
+bool is_row_major(const library::Array& a) {
+  std::int64_t step = 1;
+  for (int i = a.rank; i-- > 0;) {
+    if (a.dims[i] != 1 && a.strides[i] != step) return false;
+    step *= a.dims[i];
+  }
+  return true;
+}
+
 std::span<const char* const> symbols_of(const Scatter& call) {
   if (call.how == Combine::Set) return kSetSymbols;
   if (in_order(call)) return kOrderedSymbols;
   if (counts(call)) return kCountSymbols;
+  if (takes_rows(call)) return kRowSymbols;
   const bool widened = widens(call.dtype, call.how);
   if (meets_privately(call)) return std::span(kPrivateSymbols).first(widened ? 5 : 1);
   return std::span(kAtomicSymbols).first(adds_words(call) ? 6 : widened ? 5 : 1);
@@ -303,6 +350,34 @@ struct Writer {
     void* params[] = {const_cast<void**>(&out), const_cast<void**>(&values), const_cast<void**>(&indices),
                       const_cast<CountUnits*>(&units)};
     cuda::launch(kernel, shape, stream, params);
+  }
+
+  /// Pre: takes_rows. x is read from its own memory.
+  void combine_rows(const void* x) const {
+    RowScatter s{call.x.dims[0], call.values.dims[0], places.places / call.x.dims[0], call.values.strides[0]};
+    const std::int64_t size = size_of(call.dtype);
+    const auto whole = [&](std::int64_t bytes) {
+      const auto starts = [&](const void* p) {
+        return reinterpret_cast<std::uintptr_t>(p) % static_cast<std::uintptr_t>(bytes) == 0;
+      };
+      return s.width * size % bytes == 0 && s.value_stride * size % bytes == 0 && starts(x) && starts(out) &&
+             starts(values);
+    };
+    const bool vectors = whole(16);
+    const std::int64_t lanes = s.width / (vectors ? 16 / size : 1);
+    while (s.log_team < 5 && std::int64_t{1} << s.log_team < lanes) ++s.log_team;
+    const Workspace memory(static_cast<std::uint64_t>(4 * s.rows + 2 * s.count + 2) * 4, stream);
+    auto* const words = reinterpret_cast<std::uint32_t*>(memory.data());
+    std::uint32_t *spans = words, *totals = spans + 2 * s.rows, *counted = totals + 2,
+                  *many = counted + s.rows, *ranks = many + s.rows, *list = ranks + s.count;
+    fill(reinterpret_cast<std::byte*>(totals), 0, 4, static_cast<std::uint64_t>(s.rows) + 2, stream);
+    launch(kCountRows, s.count, {&counted, &ranks, &indices, &s});
+    launch(kBeginRows, ceil_div(s.rows, kListed) * 256, {&spans, &counted, &many, &totals, &s});
+    launch(kListValues, s.count, {&list, &spans, &ranks, &indices, &s});
+    launch(vectors ? kRowsByVectors : kRows, s.rows << s.log_team, {&out, &x, &values, &list, &spans, &s});
+    const std::int64_t blocks = std::int64_t{2} * device(device_of(stream)).sm_count;
+    launch(vectors ? kManyByVectors : kMany, std::min(blocks, ceil_div(s.count, kManyValues)) * 256,
+           {&out, &x, &values, &list, &spans, &many, &totals, &s});
   }
 
   void combine() const {
@@ -383,25 +458,31 @@ struct Writer {
 
 std::string scatter_source(const Scatter& call) {
   namespace texts = codegen::templates;
-  const bool counted = counts(call), alone = !counted && meets_privately(call),
-             vectors = !alone && !counted && !in_order(call) && adds_words(call),
-             beside = vectors || (!in_order(call) && widens(call.dtype, call.how));
+  const bool counted = counts(call), rows = takes_rows(call),
+             alone = !counted && !rows && meets_privately(call),
+             vectors = !alone && !counted && !rows && !in_order(call) && adds_words(call),
+             beside = vectors || (!in_order(call) && !rows && widens(call.dtype, call.how));
   const char* way = call.how == Combine::Set ? texts::scatter_set
                     : in_order(call)         ? texts::scatter_ordered
+                    : rows                   ? texts::memory
                                              : texts::scatter_atomic;
   return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(worked_in(call.dtype, call.how)),
              " Element;\ntypedef ", codegen::cuda_memory_type(call.index_dtype),
              " Index;\nconstexpr int kHow = ", static_cast<int>(call.how), ";\n", texts::scatter, way,
-             counted ? cat(texts::memory, texts::scatter_count) : "", alone ? texts::scatter_private : "",
-             beside ? texts::scatter_widen : "", vectors ? cat(texts::memory, texts::scatter_vectors) : "");
+             rows ? texts::scatter_rows : "", counted ? cat(texts::memory, texts::scatter_count) : "",
+             alone ? texts::scatter_private : "", beside ? texts::scatter_widen : "",
+             vectors ? cat(texts::memory, texts::scatter_vectors) : "");
 }
 
 void scatter(const Scatter& call, Stream stream) {
   if (count_of(call.x) == 0) return;
-  copy_x(call, stream);
+  // What takes rows reads x itself.
+  const bool rows = count_of(call.values) > 0 && takes_rows(call), moves = !rows || !is_row_major(call.x);
+  if (moves) copy_x(call, stream);
   if (count_of(call.values) == 0) return;
   const std::string way = in_order(call)          ? "_ordered_"
                           : counts(call)          ? "_count_"
+                          : rows                  ? "_rows_"
                           : meets_privately(call) ? "_private_"
                                                   : "_";
   const std::string name = cat("scatter_", static_cast<int>(call.how), way,
@@ -416,6 +497,8 @@ void scatter(const Scatter& call, Stream stream) {
     writer.combine_in_order();
   else if (counts(call))
     writer.count();
+  else if (rows)
+    writer.combine_rows(moves ? call.out : call.x.data);
   else
     writer.combine();
 }

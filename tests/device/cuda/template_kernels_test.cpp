@@ -37,6 +37,23 @@ std::string private_scatter_source(DType dtype, Combine how) {
   return cuda::scatter_source(call);
 }
 
+/// Of rows that indices choose.
+std::string row_scatter_source(DType dtype, DType index_dtype, Combine how) {
+  library::Scatter call;
+  call.dtype = dtype;
+  call.index_dtype = index_dtype;
+  call.how = how;
+  call.ordered = false;
+  call.x.rank = call.values.rank = call.indices.rank = 2;
+  call.x.dims[0] = 1000;
+  call.values.dims[0] = call.indices.dims[0] = 5000;
+  call.x.dims[1] = call.values.dims[1] = call.indices.dims[1] = 64;
+  call.x.strides[0] = call.values.strides[0] = 64;
+  call.x.strides[1] = call.values.strides[1] = call.indices.strides[0] = 1;
+  call.indices.strides[1] = 0;
+  return cuda::scatter_source(call);
+}
+
 std::string sort_source(DType dtype, bool positions, std::int64_t length, std::int64_t kept = 0) {
   library::Sort call;
   call.dtype = dtype;
@@ -78,6 +95,15 @@ TEST(TemplateKernels, ValuesAloneAreSortedByTheirKeys) {
             std::string::npos);
 }
 
+/// Sums of rows need no atomic operation on elements, and halves no floats beside them.
+TEST(TemplateKernels, RowsAtIndicesAreListedFirst) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16}) {
+    const std::string source = row_scatter_source(dtype, DType::Int32, Combine::Add);
+    EXPECT_NE(source.find("combine_many_vectors"), std::string::npos);
+    EXPECT_EQ(source.find("widen_all"), std::string::npos);
+  }
+}
+
 TEST(TemplateKernels, CompileForEveryArchitecture) {
   KILN_REQUIRE_NVRTC();
   for (const int number : kArchitectures) {
@@ -93,6 +119,7 @@ TEST(TemplateKernels, CompileForEveryArchitecture) {
     for (const DType dtype : {DType::Float16, DType::Int64, DType::Float64})
       expect_compiles(private_scatter_source(dtype, Combine::Add), number);
     expect_compiles(private_scatter_source(DType::Int64, Combine::Min), number);
+    expect_compiles(row_scatter_source(DType::BFloat16, DType::Int32, Combine::Add), number);
     expect_compiles(scatter_source(DType::Float16, DType::UInt64, Combine::Multiply, true), number);
   }
 }
@@ -106,6 +133,9 @@ TEST(TemplateKernels, CompileForEveryDtype) {
     expect_compiles(sort_source(dtype, true, 10), 90);
     expect_compiles(sort_source(dtype, true, 10, 1), 90);
     expect_compiles(values_source(dtype, 1000, 5), 90);
+    for (const Combine how : {Combine::Add, Combine::Max})
+      if (!is_bool(dtype) || how == Combine::Max)
+        expect_compiles(row_scatter_source(dtype, DType::Int64, how), 90);
     expect_compiles(values_source(dtype, 10000, 5), 90);
     expect_compiles(sort_source(dtype, false, 10000000), 90);
     expect_compiles(sort_source(dtype, true, 10000000), 90);

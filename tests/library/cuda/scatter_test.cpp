@@ -229,6 +229,25 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnSmallTargetsOfAnyShape) {
   }
 }
 
+/// Rows that indices choose: by vectors and by elements, of few values, of none and of so many that a block
+/// takes them, whose x is another array, in another order, or the result's own memory.
+TEST_F(DeviceScatter, AgreesWithTheCpuOnRows) {
+  for (int d = 0; d < kDTypeCount; ++d)
+    for (const Combine how : {Combine::Add, Combine::Multiply, Combine::Max, Combine::Min}) {
+      const auto dtype = static_cast<DType>(d);
+      if (is_bool(dtype) && (how == Combine::Add || how == Combine::Multiply)) continue;
+      for (const std::int64_t width : {16, 33})
+        expect_same(dtype, DType::Int32, how, false, {5000, width}, 0, 4100, {width, 1}, {width, 1}, {1, 0},
+                    width == 33);
+    }
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Int16}) {
+    expect_same(dtype, DType::Int64, Combine::Add, false, {260, 9, 4}, 0, 90000, {36, 4, 1}, {36, 4, 1},
+                {1, 0, 0});  // many values of each
+    expect_same(dtype, DType::Int64, Combine::Add, false, {4000, 8}, 0, 5000, {1, 4000}, {11, 1}, {1, 0});
+    expect_same(dtype, DType::UInt32, Combine::Add, false, {70, 300}, 0, 4097, {300, 1}, {300, 1}, {1, 0});
+  }
+}
+
 /// One integer at every index: counters of 32 bits, copies of them where bins are few, ranges where they are
 /// many. Indices that no vector begins with, negative ones, and ones out of range are drawn.
 TEST_F(DeviceScatter, AgreesWithTheCpuOnHistograms) {

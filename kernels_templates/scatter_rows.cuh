@@ -1,0 +1,203 @@
+// Rows of values meet rows of the output without atomic operations on either: the values of an output's row
+// are listed first, by counting indices, then added up in registers. Each value is read once, and each row of
+// the output written once. After scatter.cuh and memory.cuh.
+#pragma once
+
+template <>
+struct word<1> {
+  typedef uint8 type;
+};
+
+/// What all kernels share; the library's RowScatter.
+struct RowScatter {
+  int64 rows, count;          // of the output; of the values
+  int64 width, value_stride;  // elements of a row; from a row of values to the next
+  int log_team, unused;       // lanes that share a row
+};
+
+constexpr int kListed = 1024;     // rows of a block whose places in the list are found together
+constexpr int kManyValues = 256;  // of a row, from which on it is a block's
+constexpr int kTogether = 4;      // rows of values that are under way together
+
+/// How many values each row will meet, and which of them each value is; ~0: its index is out of range.
+extern "C" __global__ void __launch_bounds__(256)
+    count_rows(uint32* counts, uint32* ranks, const Index* indices, RowScatter s) {
+  KILN_EACH(i, s.count) {
+    int64 position;
+    ranks[i] = resolve(indices[i], s.rows, position) ? atomicAdd(counts + position, 1u) : ~0u;
+  }
+}
+
+/// Where the values of each row begin in the list (x), and how many they are (y). Blocks take their parts of
+/// the list as they come. totals: what is taken of it; how many rows have many values, which `many` names.
+extern "C" __global__ void __launch_bounds__(256)
+    begin_rows(uint2* spans, const uint32* counts, uint32* many, uint32* totals, RowScatter s) {
+  constexpr int kOfThread = kListed / 256;
+  __shared__ uint32 before[9];
+  const int64 first = int64(blockIdx.x) * kListed + threadIdx.x * kOfThread;
+  uint32 count[kOfThread], sum = 0;
+#pragma unroll
+  for (int j = 0; j < kOfThread; ++j) {
+    count[j] = first + j < s.rows ? counts[first + j] : 0;
+    sum += count[j];
+  }
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  uint32 prefix = sum;
+#pragma unroll
+  for (int apart = 1; apart < 32; apart *= 2) {
+    const uint32 other = __shfl_up_sync(0xffffffffu, prefix, apart);
+    if (lane >= apart) prefix += other;
+  }
+  if (lane == 31) before[warp] = prefix;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    uint32 all = 0;
+    for (int w = 0; w < 8; ++w) {
+      const uint32 of_warp = before[w];
+      before[w] = all;
+      all += of_warp;
+    }
+    before[8] = all ? atomicAdd(totals, all) : 0;
+  }
+  __syncthreads();
+  uint32 at = before[8] + before[warp] + prefix - sum;
+#pragma unroll
+  for (int j = 0; j < kOfThread; ++j) {
+    if (first + j >= s.rows) continue;
+    spans[first + j] = uint2{at, count[j]};
+    at += count[j];
+    if (count[j] > kManyValues) many[atomicAdd(totals + 1, 1u)] = uint32(first + j);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    list_values(uint32* list, const uint2* spans, const uint32* ranks, const Index* indices, RowScatter s) {
+  KILN_EACH(i, s.count) {
+    int64 position;
+    if (resolve(indices[i], s.rows, position)) list[spans[position].x + ranks[i]] = uint32(i);
+  }
+}
+
+/// Adjacent elements of a row, and what they have met so far.
+template <int N>
+struct Met {
+  Kept at[N];
+
+  __device__ __forceinline__ void begin(const vec<Element, N>& x) {
+#pragma unroll
+    for (int v = 0; v < N; ++v) assign(at[v], x.at[v]);
+  }
+  __device__ __forceinline__ void meet(const vec<Element, N>& x) {
+#pragma unroll
+    for (int v = 0; v < N; ++v) {
+      Kept value;
+      assign(value, x.at[v]);
+      at[v] = met<kHow>(at[v], value);
+    }
+  }
+  /// Values of the list from `first` on, every `step`-th.
+  __device__ __forceinline__ void meet_listed(const Element* column, const uint32* list, int first, int count,
+                                              int step, int64 value_stride) {
+#pragma unroll 1
+    for (int j = first; j < count; j += kTogether * step) {
+      vec<Element, N> x[kTogether];
+#pragma unroll
+      for (int q = 0; q < kTogether; ++q) {
+        const int k = j + q * step < count ? j + q * step : j;
+        x[q] = load<N>(column + int64(list[k]) * value_stride);
+      }
+#pragma unroll
+      for (int q = 0; q < kTogether; ++q)
+        if (j + q * step < count) meet(x[q]);
+    }
+  }
+  __device__ __forceinline__ void write(Element* to) const {
+    vec<Element, N> x;
+#pragma unroll
+    for (int v = 0; v < N; ++v) assign(x.at[v], at[v]);
+    store<N>(to, x);
+  }
+};
+
+template <int N>
+__device__ __forceinline__ void combine_rows(Element* out, const Element* x, const Element* values,
+                                             const uint32* list, const uint2* spans, const RowScatter& s) {
+  const int team = 1 << s.log_team, lane = threadIdx.x & (team - 1);
+  const int64 teams = int64(gridDim.x) * blockDim.x >> s.log_team;
+  for (int64 row = int64(blockIdx.x) * blockDim.x + threadIdx.x >> s.log_team; row < s.rows; row += teams) {
+    const uint2 span = spans[row];
+    const int count = int(span.y);
+    if (count > kManyValues || (count == 0 && x == out)) continue;
+    const uint32* const mine = list + span.x;
+    for (int64 c = lane * N; c < s.width; c += team * N) {
+      const vec<Element, N> element = load<N>(x + row * s.width + c);
+      if (count == 0) {  // it keeps its bits
+        store<N>(out + row * s.width + c, element);
+        continue;
+      }
+      Met<N> all;
+      all.begin(element);
+      all.meet_listed(values + c, mine, 0, count, 1, s.value_stride);
+      all.write(out + row * s.width + c);
+    }
+  }
+}
+
+/// Rows with many values, one a block: each team has a part of the values.
+template <int N>
+__device__ __forceinline__ void combine_many(Element* out, const Element* x, const Element* values,
+                                             const uint32* list, const uint2* spans, const uint32* many,
+                                             const uint32* totals, const RowScatter& s) {
+  __shared__ Kept parts[256 * N];
+  const int team = 1 << s.log_team, lane = threadIdx.x & (team - 1), part = threadIdx.x >> s.log_team,
+            all_parts = 256 >> s.log_team;
+  for (uint32 m = blockIdx.x; m < totals[1]; m += gridDim.x) {
+    const int64 row = many[m];
+    const uint2 span = spans[row];
+    const int count = int(span.y);
+    const uint32* const mine = list + span.x;
+    for (int64 first = 0; first < s.width; first += team * N) {
+      const int64 c = first + lane * N;
+      const bool there = c < s.width;
+      Met<N> all;
+      if (there) {
+        all.begin(load<N>(values + c + int64(mine[part]) * s.value_stride));
+        all.meet_listed(values + c, mine, part + all_parts, count, all_parts, s.value_stride);
+#pragma unroll
+        for (int v = 0; v < N; ++v) parts[(part * team + lane) * N + v] = all.at[v];
+      }
+      __syncthreads();
+      if (there && part == 0) {
+        all.begin(load<N>(x + row * s.width + c));
+        for (int p = 0; p < all_parts; ++p)
+#pragma unroll
+          for (int v = 0; v < N; ++v) all.at[v] = met<kHow>(all.at[v], parts[(p * team + lane) * N + v]);
+        all.write(out + row * s.width + c);
+      }
+      __syncthreads();
+    }
+  }
+}
+
+constexpr int kWide = 16 / int(sizeof(Element));  // elements of a vector
+
+extern "C" __global__ void __launch_bounds__(256)
+    combine_rows_vectors(Element* out, const Element* x, const Element* values, const uint32* list,
+                         const uint2* spans, RowScatter s) {
+  combine_rows<kWide>(out, x, values, list, spans, s);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    combine_many_vectors(Element* out, const Element* x, const Element* values, const uint32* list,
+                         const uint2* spans, const uint32* many, const uint32* totals, RowScatter s) {
+  combine_many<kWide>(out, x, values, list, spans, many, totals, s);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    combine_rows_elements(Element* out, const Element* x, const Element* values, const uint32* list,
+                          const uint2* spans, RowScatter s) {
+  combine_rows<1>(out, x, values, list, spans, s);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    combine_many_elements(Element* out, const Element* x, const Element* values, const uint32* list,
+                          const uint2* spans, const uint32* many, const uint32* totals, RowScatter s) {
+  combine_many<1>(out, x, values, list, spans, many, totals, s);
+}
