@@ -11,6 +11,7 @@
 #include "transform/negate.h"
 #include "transform/reuse_products.h"
 #include "transform/settle_parts.h"
+#include "transform/share_reductions.h"
 #include "transform/simplify.h"
 #include "transform/split_joins.h"
 #include "transform/sum_batches.h"
@@ -72,6 +73,7 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
   if (wishes.narrow_indices) follow(narrow_indices(t.graph));
   if (wishes.arranges > 0) follow(arrange_operands(t.graph, wishes.arranges));
   if (wishes.aligns_orders) follow(align_orders(t.graph));
+  if (wishes.shares_reductions) follow(share_reductions(t.graph, wishes.reductions->launch_bytes));
   if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));
   if (wishes.scans) follow(split_scans(t.graph, *wishes.scans));
   std::erase_if(t.notes, [](const PatternNote& note) { return note.last == ir::kNoNode; });

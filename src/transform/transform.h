@@ -35,6 +35,7 @@ struct Wishes {
   bool sums_batches = false;                 // of products, see sum_batches.h
   bool reuses_products = false;              // for sums of others, see reuse_products.h
   std::optional<ReductionCosts> reductions;  // split where that is faster, see split_reductions.h
+  bool shares_reductions = false;            // Pre: reductions. See share_reductions.h
   std::int64_t arranges = 0;    // results side by side from which on operands of pairs are arranged; 0: never
   bool aligns_orders = false;   // of operands of reductions, see align_orders.h
   bool extremes = false;        // in place of sorts, see take_extremes.h
