@@ -17,7 +17,7 @@ constexpr std::int64_t kShortRow = 32;  // elements of level 0 that one thread g
 constexpr std::int64_t kFewRows =
     1 << 15;  // elements that one thread of a CPU handles sooner than two are woken
 constexpr std::int64_t kRowsKept = 96 << 10;  // bytes of results that a thread of a CPU keeps between sweeps
-constexpr std::int64_t kHeldRows = 8 << 10;   // bytes of results that a GPU's block keeps beside its slab
+constexpr std::int64_t kHeldRows = 16 << 10;   // bytes of results that a GPU's block keeps beside its slab
 constexpr double kMargin = 1.03;              // what a nest must bring at least
 
 std::int64_t along(const Facts& f, int level) {
