@@ -62,7 +62,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   w.reductions = {target.run_bytes, target.launch_ns * target.bytes_per_ns,
                   target.gpu ? 0 : schedule::kMostFolded, target.threads, target.held};
   w.shares_reductions = target.gpu;
-  w.arranges = target.gpu ? 32 : 16;
+  w.arranges = 16;
   w.aligns_orders = !target.gpu;
   w.extremes = true;
   w.narrow_indices = target.gpu;

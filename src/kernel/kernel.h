@@ -98,9 +98,9 @@ struct LoopDecl {
                             // adjacent elements, as many side by side. Vector, where threads share it:
                             // if not 1, so many adjacent iterations are tested together.
   std::uint16_t lanes = 1;  // Vector: iterations run side by side (a multiple of the register width is fine)
-  // Vector, where threads share it:
-  std::uint16_t steps = 0;  // extent <= team / rows · lanes · steps; 0: not known
-  bool ragged = false;      // the extent need not be a multiple of lanes
+  // Where threads share it. Serial, not 0: divides the extent; so many elements along it are one aligned load
+  std::uint16_t steps = 0;  // Vector: extent <= team / rows · lanes · steps; 0: not known
+  bool ragged = false;      // Vector: the extent need not be a multiple of lanes
 };
 
 /// How the threads of a GPU share a kernel. A team takes one Grid iteration at a time: every thread of it

@@ -281,6 +281,7 @@ class Printer {
     std::string head = kNames[static_cast<int>(l.kind)];
     if (l.kind == LoopKind::Vector) head += cat("x", l.lanes);
     if (l.rows > 1) head += cat("/", l.rows);
+    if (l.kind == LoopKind::Serial && l.steps > 1) head += cat(" by ", l.steps);
     head += cat(" i", l.var);
     if (l.kind != LoopKind::Grid) head += " < " + operand(l.extent);
     for (std::size_t i = 0; i < l.accs.size(); ++i) {

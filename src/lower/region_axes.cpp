@@ -259,6 +259,27 @@ int RegionLowering::axis_repeated() const {
   return found;
 }
 
+/// Adjacent iterations of a loop along a group whose loads along it are one aligned access; 0: none are.
+int RegionLowering::loads_along(const Group& along) const {
+  constexpr std::int64_t kTogether = 4;
+  if (along.extent % kTogether != 0 || !along.pieces.empty()) return 0;
+  bool any = false;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load || e.index.coef(along.last) != 1) continue;
+    const GraphNode& n = g_[e.node];
+    const std::int64_t bytes = kTogether * size_of(n.dtype);
+    const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
+    if (e.predicates >= 0 || e.index.c % kTogether != 0 || base % bytes != 0 || bytes > kAccessBytes)
+      return 0;
+    for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n))) {
+      if (term.atom >= p_.space.axis_count()) return 0;
+      if ((along.axes >> term.atom & 1) == 0 && term.coef % kTogether != 0) return 0;
+    }
+    any = true;
+  }
+  return any ? kTogether : 0;
+}
+
 // ---- tiles, and what a GPU asks ----
 
 /// Whether a load is strided along the last group and denser along the tile's rows.

@@ -39,7 +39,7 @@ void RegionLowering::declare_accs() {
     const GraphNode& n = g_[p_.entries[r.entry].node];
     k_.accs.push_back(acc_decl(n.op, compute_type(g_[n.in[0]].dtype)));
   }
-  tile_accs_.resize(static_cast<std::size_t>(s_.tile));
+  tile_accs_.resize(static_cast<std::size_t>(s_.tile) * static_cast<std::size_t>(s_.strips));
   for (std::vector<std::uint32_t>& accs : tile_accs_)
     for (const Reduction& r : reductions_) {
       const bool first = &accs == &tile_accs_.front();
@@ -282,13 +282,17 @@ void RegionLowering::store_output(Body& body, const Pulled::Output& o) {
 
 // ---- phases ----
 
-/// From here on values are those of a row of the tile of results, and the reductions have its accumulators.
+/// From here on values are those of a row of the tile of results, or of one of its strips, and the reductions
+/// have its accumulators.
 void RegionLowering::enter_row(int row, const std::vector<std::vector<std::uint32_t>>& accs) {
   for (std::size_t i = 0; i < reductions_.size(); ++i)
     reductions_[i].acc = accs[static_cast<std::size_t>(row)][i];
   if (s_.tile == 1) return;
-  axis_[static_cast<std::size_t>(s_.tile_axis)] =
-      kernel::min(tile_first_ + konst(row), extent(s_.tile_axis) - konst(1));  // the last row several times
+  const auto place = [&](int group, E at) {  // the last one several times
+    axis_[static_cast<std::size_t>(group)] = kernel::min(at, extent(group) - konst(1));
+  };
+  place(s_.tile_axis, tile_first_ + konst(row / s_.strips));
+  if (s_.strips > 1) place(s_.lane_axis, strip_first_ + konst(row % s_.strips * s_.threads.team));
   forget();
 }
 
@@ -388,7 +392,11 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
       : together ? 0
                  : cut_sums(nest, order, outermost, lanes, kAddedInOrder, columns || outermost);
   const bool cut = blocks < nest.size();
-  if (vector) put_on_lanes(nest.back());
+  if (vector)
+    put_on_lanes(nest.back());
+  else if (target_.gpu && s_.tile > 1 && !together)
+    nest.back().steps =
+        static_cast<std::uint16_t>(loads_along(groups_[static_cast<std::size_t>(order.back())]));
   const std::size_t inner = cut ? blocks + 1 : 0;  // the loops over the elements of a block
   const std::vector<LoopDecl> again(nest.begin() + static_cast<std::ptrdiff_t>(inner), nest.end());
   const std::vector<std::vector<std::uint32_t>> inside = begin_reductions(nest, inner, cut);
@@ -425,8 +433,8 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
 void RegionLowering::all_phases(Body& body, bool vector) {
   const std::vector<int> reduced = reduced_groups();
   const auto store_all_rows = [&](int phase) {
-    for (int row = 0; row < s_.tile; ++row) {
-      enter_row(row, tile_accs_);
+    for (std::size_t row = 0; row < tile_accs_.size(); ++row) {
+      enter_row(static_cast<int>(row), tile_accs_);
       store_rows(body, {phase});
     }
   };
@@ -462,6 +470,7 @@ std::pair<E, std::int64_t> RegionLowering::enter_tile(E item) {
 
 /// A grid item is a block of columns, which lie on lanes: the reduced axes are serial loops inside.
 void RegionLowering::build_columns() {
+  if (s_.kept_together && s_.tile > 1) return build_tiled_columns();
   LoopDecl grid = open_grid();
   const int column = s_.lane_axis;
   const std::vector<int> columns = s_.kept_together ? kept_groups() : std::vector<int>{column};
@@ -470,49 +479,39 @@ void RegionLowering::build_columns() {
   const auto [item, tiles] = enter_tile(var(grid.var));
   const E block = block_of(item, outer, blocks);
   const E whole = columns.size() == 1 ? extent(columns.front()) : size(kRunExtent, product(columns));
-  const Range range = block_range(block, size(kBlock, s_.block), whole);
+  Range range = block_range(block, size(kBlock, s_.block), whole);
+  if (s_.strips > 1) range.count = kernel::min(range.count, konst(s_.threads.team));
   if (target_.gpu && s_.run > 0) hold_columns(grid.body, range);
-  grid.body.push_back(lane_loop(range, columns, [&](Body& body) { all_phases(body, false); }));
+  grid.body.push_back(lane_loop(range, columns, [&](Body& body) {
+    strip_first_ = axis_[static_cast<std::size_t>(column)];
+    all_phases(body, false);
+  }));
   close_grid(std::move(grid), product(outer) * blocks * tiles);
 }
 
-/// Whether an element is a load of its own for each point of a column.
-bool RegionLowering::is_held(const Entry& e) const {
-  return e.kind == Entry::Kind::Load && !e.inside && e.predicates < 0 && walks(e.index, groups_.back()) &&
-         std::ranges::any_of(groups_, [&](const Group& g) { return g.reduced && walks(e.index, g); });
+/// Few columns, of several rows: those of several tiles of rows share the lanes.
+void RegionLowering::build_tiled_columns() {
+  LoopDecl grid = open_grid();
+  const int column = s_.lane_axis;
+  const std::vector<int> outer = kept_groups({column, s_.tile_axis});
+  const std::int64_t points = ceil_div(product({s_.tile_axis}), s_.tile) * product({column}),
+                     blocks = ceil_div(points, s_.block);
+  const E block = block_of(var(grid.var), outer, blocks);
+  const Range range = block_range(block, size(kBlock, s_.block), size(kRunExtent, points));
+  LoopDecl v;
+  v.var = new_var();
+  put_on_lanes(v);
+  v.extent = range.count.id;
+  lane_ = var(v.var);
+  position_ = {};
+  const auto [tile, at] = divide_with_rest(range.first + lane_, extent(column));
+  tile_first_ = tile * konst(s_.tile);
+  axis_[static_cast<std::size_t>(column)] = at;
+  forget();
+  all_phases(v.body, false);
+  grid.body.push_back(loop(std::move(v)));
+  close_grid(std::move(grid), product(outer) * blocks);
 }
-
-/// Copies the columns of a block to shared memory.
-void RegionLowering::hold_columns(Body& into, const Range& columns) {
-  std::int64_t bytes = 0;
-  for (const Entry& e : p_.entries)
-    if (is_held(e)) bytes += size_of(g_[e.node].dtype);
-  if (bytes == 0) return;
-  const std::int64_t elements = s_.run / bytes;
-  const std::vector<int> rows = reduced_groups();
-  std::vector<std::int32_t> staged(p_.entries.size(), -1);
-  into.push_back(lane_loop(columns, {s_.lane_axis}, [&](Body& body) {
-    std::vector<LoopDecl> nest =
-        s_.together && rows.size() > 1 ? open_together(rows, {}, false, 0) : open_nest(rows, {});
-    nest.front().rows = static_cast<std::uint16_t>(s_.rows);
-    for (EntryId id = 0; id < p_.entries.size(); ++id) {
-      if (!is_held(p_.entries[id])) continue;
-      const DType type = g_[p_.entries[id].node].dtype;
-      const std::uint32_t tile = scratch_buffer(type, ceil_div(elements * size_of(type), 64) * 64);
-      k_.buffers[tile].shared = static_cast<std::uint32_t>(elements);
-      k_.buffers[tile].vector = s_.lanes > 1;
-      staged[id] = static_cast<std::int32_t>(tile);
-      nest.back().body.push_back(store(tile, column_index(type), build(id)));
-    }
-    inner_ = {};
-    if (std::exchange(placed_together_, false)) position_ = {};
-    body.push_back(loop(fold(std::move(nest))));
-  }));
-  staged_ = std::move(staged);
-}
-
-/// Where the element at hand is in a tile of hold_columns().
-E RegionLowering::column_index(DType type) { return inner_position(type) * konst(s_.block) + lane_; }
 
 /// A map with an operand that is contiguous along other axes than the last: a grid item is a tile of both.
 /// The operand's comes through scratch memory, which a GPU's threads share: written with lanes along the

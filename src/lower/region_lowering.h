@@ -13,6 +13,7 @@
 //   region_while.cpp    loops over the states of an element
 //   region_nest.cpp     reductions of reductions along further axes
 //   region_slab.cpp     reductions along different axes of the same values
+//   region_held.cpp     columns that a block keeps in shared memory
 //   region_bunch.cpp    short rows, many of which share a block of threads
 //   region_turned.cpp   the same on a CPU, where lanes are rows
 //   region_product.cpp  the epilogue of a matrix product
@@ -141,6 +142,7 @@ class RegionLowering {
   void join_reduced();
   int axis_across() const;
   int axis_apart() const;
+  int loads_along(const Group& along) const;
   int axis_repeated() const;
   bool crosses(const Entry& e) const;
   void find_tile(schedule::Facts& f);
@@ -385,6 +387,7 @@ class RegionLowering {
   bool is_held(const Entry& e) const;
   void hold_columns(Body& into, const Range& columns);
   E column_index(DType type);
+  void build_tiled_columns();
   bool runs_through(const Index& index) const;
   bool bunched(const Entry& e) const;
   void find_bunch(schedule::Facts& f) const;
@@ -567,7 +570,7 @@ class RegionLowering {
   bool at_points_ = false;               // Folded: lanes are kept points
   bool stores_later_ = false;            // Folded: whole outputs are made of the last reductions
   bool placed_together_ = false;         // they are those of a loop over reduced axes
-  E tile_first_;                         // Columns with a tile of results: its first row
+  E tile_first_, strip_first_;           // Columns with a tile of results: its first row and column
   std::vector<std::vector<std::uint32_t>>
       tile_accs_;              // of each row of the tile: the accumulators of the reductions
   std::vector<bool> bounded_;  // accumulators that combine few values

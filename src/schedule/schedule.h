@@ -124,7 +124,9 @@ struct Schedule {
   int tile = 1;  // Columns: rows of the kept axis `tile_axis` that a thread has results of, beside its lanes;
                  // Rows: that a team has results of
   int tile_axis = -1;
-  int lane_level = -1;         // Nest: the level whose axes are on lanes; -1: the kept axis lane_axis is
+  int strips = 1;       // GPU, Columns with a tile: columns of each of its rows that a thread has, a team's
+                        // threads apart; `lanes` is 1 then
+  int lane_level = -1;  // Nest: the level whose axes are on lanes; -1: the kept axis lane_axis is
   bool kept_together = false;  // Columns: all kept axes share the lanes as one
   std::int64_t fold = 0;  // Columns, not 0: points of the axis before lane_axis that share the lanes with the
                           // axes from there on; a grid item has all of these

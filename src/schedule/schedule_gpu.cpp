@@ -27,12 +27,14 @@ constexpr int kReadByLanes = 8;   // … and of a warp
 constexpr int kLongBody = 30;     // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr int kTileResults = 32;             // of a thread where each is of a pair, …
+constexpr int kStrips = 4;                   // columns of such a thread where they are no vectors
 constexpr int kTileAccumulators = 64;        // of a thread of a team that has several rows' results
 constexpr std::int64_t kAddedByThread = 32;  // elements that such a thread adds up one after the other
-constexpr int kTileBlock = 128;              // … and threads of a block
-constexpr int kShortRow = 8;                 // adjacent elements one thread reduces alone
-constexpr int kFewVectors = 4;               // of a row, which leave a team's threads without work
-constexpr int kShortColumn = 64;             // the same of columns, few of which are adjacent
+constexpr int kWarp = 32;
+constexpr int kTileBlock = 128;   // … and threads of a block
+constexpr int kShortRow = 8;      // adjacent elements one thread reduces alone
+constexpr int kFewVectors = 4;    // of a row, which leave a team's threads without work
+constexpr int kShortColumn = 64;  // the same of columns, few of which are adjacent
 // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kChainChunk = 16384;
 constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
@@ -309,17 +311,35 @@ void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, int& wi
 
 /// Results of pairs: a thread has those of several rows and of adjacent columns, so that it combines what it
 /// loads several times. False where that leaves multiprocessors without work.
+///
+/// Columns that begin anywhere, or fill no warp with vectors, are taken by strips of single elements: as many
+/// as leave few threads without a column of their own. The teams of a block have the same columns, of
+/// adjacent rows: the first cache has what all of them read. Where columns are too few for that, those of
+/// several tiles share the lanes.
 bool tile_results(const Facts& f, const Target& t, std::int64_t kept, Schedule& s) {
-  const int tile = kTileResults / std::max(s.lanes, 4);
   const std::int64_t columns = f.axes.back().extent;
-  if (f.axes[static_cast<std::size_t>(f.apart)].extent < tile || columns < 32 * s.lanes ||
-      f.prims >= kLongBody || kept < std::int64_t{t.threads} * kBlock * tile * s.lanes)
+  const bool by_strips = s.lanes == 1 || columns < kWarp * s.lanes;
+  const int lanes = by_strips ? 1 : s.lanes;
+  const auto fits = [&](std::int64_t across) {
+    const std::int64_t block = kWarp * across;
+    return 4 * columns >= 3 * ceil_div(columns, block) * block;
+  };
+  int strips = !by_strips ? 1 : f.widest_bytes > 4 ? kStrips / 2 : kStrips;
+  while (strips > 1 && !fits(strips)) strips /= 2;
+  const bool together = by_strips && strips == 1 && !fits(1);
+  const int across = lanes * strips,
+            tile = kTileResults / std::max(across, together && f.widest_bytes <= 4 ? 2 : 4);
+  if (f.axes[static_cast<std::size_t>(f.apart)].extent < tile || columns < kNarrow || f.prims >= kLongBody ||
+      kept < std::int64_t{t.threads} * kBlock * tile * across)
     return false;
-  const int block = columns >= kTileBlock * s.lanes ? kTileBlock : 32;
+  const int team = together ? kTileBlock : kWarp;
+  s.lanes = lanes;
+  s.strips = strips;
+  s.kept_together = together;
   s.tile = tile;
   s.tile_axis = f.apart;
-  s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
-  s.block = block * s.lanes;
+  s.threads = {kTileBlock, static_cast<std::uint16_t>(team)};
+  s.block = std::int64_t{team} * across;
   return true;
 }
 

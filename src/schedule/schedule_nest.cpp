@@ -17,7 +17,7 @@ constexpr std::int64_t kShortRow = 32;  // elements of level 0 that one thread g
 constexpr std::int64_t kFewRows =
     1 << 15;  // elements that one thread of a CPU handles sooner than two are woken
 constexpr std::int64_t kRowsKept = 96 << 10;  // bytes of results that a thread of a CPU keeps between sweeps
-constexpr std::int64_t kHeldRows = 16 << 10;   // bytes of results that a GPU's block keeps beside its slab
+constexpr std::int64_t kHeldRows = 16 << 10;  // bytes of results that a GPU's block keeps beside its slab
 constexpr double kMargin = 1.03;              // what a nest must bring at least
 
 std::int64_t along(const Facts& f, int level) {
@@ -102,7 +102,7 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
     threads(kPairsBlock, 32);
   else
     threads(kPairsBlock, kPairsBlock);
-  const int tile = kTileResults / std::max(s.lanes, 4);
+  const int tile = kTileResults / std::max(s.lanes, 2);
   if (s.lane_level > 0 && f.apart >= 0 && f.prims < kLongBody &&
       f.axes[static_cast<std::size_t>(f.apart)].extent >= std::int64_t{4} * t.threads * tile) {
     s.tile = tile;

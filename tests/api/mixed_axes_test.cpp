@@ -104,8 +104,13 @@ TEST(MixedAxes, WhatDependsOnReductions) {
 
 /// Σₖ f(x[i, k], y[j, k]) and other reductions over pairs, and what is chosen among them.
 TEST(MixedAxes, Pairs) {
-  for (const auto& [rows, columns, length] :
-       {std::tuple{1030, 512, 9}, {1500, 77, 40}, {4100, 1024, 1}, {37, 2000, 70}})
+  for (const auto& [rows, columns, length] : {std::tuple{1030, 512, 9},
+                                              {1500, 77, 40},
+                                              {4100, 1024, 1},
+                                              {37, 2000, 70},
+                                              {16411, 77, 12},
+                                              {40001, 16, 8},
+                                              {1501, 773, 5}})
     for (const DType dtype : {DType::Float32, DType::BFloat16}) {
       SCOPED_TRACE(std::to_string(rows) + " and " + std::to_string(columns));
       const auto pairs = [=](DType wide) -> std::vector<Tensor> {

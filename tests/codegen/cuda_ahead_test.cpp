@@ -46,20 +46,55 @@ TEST(CudaAhead, ADivisorOfEachColumnIsPreparedOnce) {
   }
 }
 
-/// Results of pairs leave room for the loads of several iterations, and have narrow indices where none is
-/// wide.
-TEST(CudaAhead, ResultsOfPairsAreComputedSeveralIterationsAtATime) {
+/// The sum over k of the lesser of x[i, k] and y[k, j].
+std::vector<std::string> of_pairs(std::int64_t rows, std::int64_t columns, std::int64_t length) {
   GraphBuilder b;
-  const GraphBuilder::Extents dims{8192, 4096, 64};
-  const NodeId x = b.leaf(f32, {8192, 1, 64}), y = b.leaf(f32, {64, 4096});
-  const NodeId columns = b.broadcast(b.reshape(b.permute(y, {1, 0}), {1, 4096, 64}), dims);
-  b.root(b.reduce(Op::reduce_sum, b.op(Op::minimum, {b.broadcast(x, dims), columns}), 4));
-  const auto list = sources(b);
-  ASSERT_EQ(list.size(), 1u);
-  EXPECT_NE(list[0].find("#pragma unroll 4"), std::string::npos) << list[0];
-  EXPECT_EQ(count(list[0], "int64 i"), 0) << list[0];
-  EXPECT_GT(count(list[0], " += least("), 0) << list[0];
-  compiles(list);
+  const GraphBuilder::Extents dims{rows, columns, length};
+  const NodeId x = b.leaf(f32, {rows, 1, length}), y = b.leaf(f32, {length, columns});
+  const NodeId across = b.broadcast(b.reshape(b.permute(y, {1, 0}), {1, columns, length}), dims);
+  b.root(b.reduce(Op::reduce_sum, b.op(Op::minimum, {b.broadcast(x, dims), across}), 4));
+  return sources(b);
+}
+
+/// Results of pairs leave room for the loads of several iterations, which are one where rows are vectors, and
+/// have narrow indices where none is wide.
+TEST(CudaAhead, ResultsOfPairsAreComputedSeveralIterationsAtATime) {
+  for (const std::int64_t length : {64, 61}) {
+    const auto list = of_pairs(8192, 4096, length);
+    ASSERT_EQ(list.size(), 1u);
+    EXPECT_EQ(count(list[0], "load<4>(in0"), length == 64 ? 8 : 0) << list[0];
+    EXPECT_NE(list[0].find(length == 64 ? "for (int k = 0; k < 4; ++k)" : "#pragma unroll 4"),
+              std::string::npos)
+        << list[0];
+    EXPECT_EQ(count(list[0], "int64 i"), 0) << list[0];
+    EXPECT_EQ(count(list[0], " += least("), 8) << list[0];
+    compiles(list);
+  }
+}
+
+/// A thread has as many results where columns begin anywhere: several columns of each row, a team's threads
+/// apart.
+TEST(CudaAhead, ColumnsOfPairsThatBeginAnywhereAreTakenByStrips) {
+  for (const std::int64_t columns : {5003, 100}) {
+    const auto list = of_pairs(65536, columns, 64);
+    ASSERT_EQ(list.size(), 1u);
+    EXPECT_EQ(count(list[0], " += least("), 32) << list[0];
+    EXPECT_EQ(count(list[0], "load<4>(in0"), 8) << list[0];
+    EXPECT_NE(list[0].find(" + 96"), std::string::npos) << list[0];
+    compiles(list);
+  }
+}
+
+/// Of few columns, those of several rows share a warp.
+TEST(CudaAhead, FewColumnsOfPairsShareTheLanes) {
+  for (const std::int64_t columns : {16, 37}) {
+    const auto list = of_pairs(100000, columns, 64);
+    ASSERT_EQ(list.size(), 1u);
+    EXPECT_EQ(count(list[0], " += least("), 16) << list[0];
+    EXPECT_EQ(count(list[0], "load<4>(in0"), 16) << list[0];
+    EXPECT_NE(list[0].find("__launch_bounds__(128"), std::string::npos) << list[0];
+    compiles(list);
+  }
 }
 
 }  // namespace

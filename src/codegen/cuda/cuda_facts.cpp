@@ -188,6 +188,8 @@ class LoopWalk {
     at_.begin_accs(l);
     for (const std::uint32_t a : l.accs) combined(l, a);
     const bool vector = l.kind == LoopKind::Vector;
+    facts_.preludes.memory |=
+        l.kind == LoopKind::Serial && l.steps > 1;  // loads that iterations have together
     if (vector) {
       lanes_ = l.lanes;
       const bool ragged = l.ragged && lanes_ > 1;

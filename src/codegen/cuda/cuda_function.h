@@ -97,6 +97,15 @@ class CudaEmitter {
     }
   };
 
+  /// Loads along a serial loop that several of its iterations have as one access.
+  struct Together {
+    int depth = 0;  // of the loop's scope; 0: none
+    std::uint32_t var = 0;
+    int together = 0;
+    std::string declarations, text;
+    std::unordered_map<ExprId, std::string> memo, loaded;
+  };
+
   int depth() const { return at_.depth(); }
   Scope& here() { return scopes_.back(); }
   void line(const std::string& text) { (in_run_ ? run_text_ : here().text) += text + statement_ + "\n"; }
@@ -152,6 +161,7 @@ class CudaEmitter {
   std::string loaded_vector(ExprId e);
   std::string chosen_text(ExprId e);
   std::string loaded_element(ExprId e);
+  std::string loaded_together(ExprId e);
   bool ahead(ExprId load);
   bool element_ahead(ExprId load);
   int level_of(ExprId e);
@@ -212,6 +222,8 @@ class CudaEmitter {
   void serial_loop(const LoopDecl& l, const std::string& extent);
   std::string in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
                          const Stage& ahead, const std::string& body);
+  std::string by_vectors(const LoopDecl& l, const std::string& first, const std::string& end,
+                         const Together& loads, const std::string& body);
   void deal(int rows);
   void vector_loop(const LoopDecl& l, const std::string& extent);
   std::string vectors(const LoopDecl& l, const std::string& i, Reach reach);
@@ -279,6 +291,7 @@ class CudaEmitter {
   bool skips_ = false;   // Masked, but no vector is cut: a thread without one goes past the loops inside
   std::string on_;       // along a scanned axis: whether this thread's vector is inside the extent
   Stage stage_;
+  Together together_;
   // Tested runs: values that are the same in all of the run at hand, in the order in which that is found out,
   // and whether the run's ends must be compared for it; the loads that are windows then; a thread's
   // iterations of a run where these are a warp apart, or 0.

@@ -210,12 +210,17 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const double bytes = lanes_ * bytes_a_step(l);
   const int batch = bytes > 0 && bytes <= kNarrow ? 2 * kUnrolled : kUnrolled;
   open_scope(l, i);
+  const Together outside = std::exchange(together_, {});
   if (staged) stage_ = {depth(), batch, 0, {}, {}, {}};
+  if (!staged && l.steps > 1 && l.rows == 1) together_ = {depth(), l.var, l.steps, {}, {}, {}, {}};
   block(l.body);
   const std::string body = close_scope();
   const Stage ahead = std::exchange(stage_, around);
+  const Together loads = std::exchange(together_, outside);
   once_ = once;
-  if (ahead.loaded.empty()) {
+  if (!loads.loaded.empty()) {
+    here().text += by_vectors(l, first, end, loads, body);
+  } else if (ahead.loaded.empty()) {
     const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0;
     if (in_flight)
       line(cat("#pragma unroll ", scalars && (l.rows > 1 || batch > kUnrolled) ? 2 * kUnrolled : kUnrolled));
@@ -256,6 +261,16 @@ std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first,
   out += cat("for (; ", base, " + ", (batch - 1) * l.rows, " < ", end, "; ", base, " += ", batch * l.rows,
              ") {\n", part(false));
   return out + cat("if (", base, " < ", end, ") {\n", part(true));
+}
+
+/// A serial loop whose extent is a multiple of the iterations that have loads together.
+std::string CudaEmitter::by_vectors(const LoopDecl& l, const std::string& first, const std::string& end,
+                                    const Together& loads, const std::string& body) {
+  const std::string base = fresh("b"), i = cat("const ", index_type(), " i", l.var, " = ", base);
+  return cat("for (", index_type(), ' ', base, " = ", first, "; ", base, " < ", end, "; ", base,
+             " += ", loads.together, ") {\n", loads.declarations, "{\n", i, ";\n", loads.text, "}\n",
+             "#pragma unroll\nfor (int k = 0; k < ", loads.together, "; ++k) {\n", i, " + k;\n", body,
+             "}\n}\n");
 }
 
 /// From here on a Vector loop is shared by a part of the team.

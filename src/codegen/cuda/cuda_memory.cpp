@@ -210,6 +210,32 @@ std::string CudaEmitter::loaded_element(ExprId e) {
   return name + "[k]";
 }
 
+/// An element of a vector along the serial loop at hand, all of which is loaded once; empty where it is none.
+std::string CudaEmitter::loaded_together(ExprId e) {
+  const ExprNode n = pool_[e];
+  if (together_.depth == 0 || at_.depth_of(e) != together_.depth || n.b != kNoExpr || is_bool(n.type))
+    return {};
+  if (const auto it = together_.loaded.find(e); it != together_.loaded.end()) return it->second;
+  const bool on_lanes = lanes_ > 1 && at_.varying(e);
+  if (k_.buffers[n.imm].role != BufferDecl::Role::In || on_lanes || !ascends(n.a, together_.var)) return {};
+  const std::string name = fresh("x");
+  const bool was_in_run = std::exchange(in_run_, false);
+  const auto swap = [&] {
+    Scope& scope = scopes_[static_cast<std::size_t>(together_.depth)];
+    std::swap(scope.text, together_.text);
+    std::swap(scope.memo, together_.memo);
+  };
+  swap();
+  const std::string at = index_text(n.a);
+  scopes_[static_cast<std::size_t>(together_.depth)].text +=
+      cat(name, " = load<", together_.together, ">(", buffer_name(n.imm), " + ", at, ");\n");
+  swap();
+  in_run_ = was_in_run;
+  together_.declarations +=
+      cat("vec<", cuda_memory_type(n.type), ", ", together_.together, "> ", name, ";\n");
+  return together_.loaded[e] = name + ".at[k]";
+}
+
 /// An operand of which each grid item reads elements of its own.
 void CudaEmitter::note_streamed(const ExprNode& load) {
   const BufferDecl& d = k_.buffers[load.imm];

@@ -152,6 +152,8 @@ std::string CudaEmitter::value(ExprId e) {
   if (n.prim == Prim::Load && is_register(n.imm)) return scratch(n.imm, n.a);
   const auto d = static_cast<std::size_t>(at_.depth_of(e));
   if (const auto it = scopes_[d].memo.find(e); it != scopes_[d].memo.end()) return it->second;
+  if (n.prim == Prim::Load)
+    if (std::string part = loaded_together(e); !part.empty()) return part;
   if (n.prim == Prim::Load || n.prim == Prim::Select)
     if (std::string early = loaded_element(e); !early.empty()) return early;
   const std::string text = n.prim == Prim::Load ? element(n, index_text(n.a), present(e, false))
