@@ -47,10 +47,7 @@ struct Items {
 
   Items(const Sort& call) : bytes(size_of(call.dtype)), passes(static_cast<int>(bytes)) {
     const std::int64_t length = call.in.dims[call.axis];
-    if (is_mended(call))
-      order = "KeyMended";
-    else if (call.by_position)
-      choose_order(length);
+    if (call.by_position) choose_order(length);
     by_thread = std::min(kMostByThread, kTileBytes / (kThreads * bytes));
     tile = kThreads * by_thread;
     first = by_thread;
@@ -73,10 +70,6 @@ struct Items {
       order = "KeyBesidePosition";
       bytes = 16;
     }
-  }
-  /// Whether the order of positions is wanted of values alone, and a row is a tile: keys then suffice.
-  static bool is_mended(const Sort& call) {
-    return call.by_position && !call.positions && call.in.dims[call.axis] <= kThreads * kMostByThread;
   }
   /// In a pass by digits: as many as registers and shared memory have room for.
   std::int64_t moved_by_thread() const { return std::min<std::int64_t>(16, kTileBytes / (kThreads * bytes)); }
@@ -122,11 +115,9 @@ Reading reading_of(const Sort& call, const Rows& rows, std::int64_t width, std::
 /// What kernels write: of keys alone the values, else positions, and values beside them; null: not wanted.
 struct Outs {
   void *out, *values;
-  explicit Outs(const Sort& call) : Outs(call, call.by_position && !Items::is_mended(call)) {}
-
- private:
-  Outs(const Sort& call, bool positions)
-      : out(positions ? call.positions : call.values), values(positions ? call.values : nullptr) {}
+  explicit Outs(const Sort& call)
+      : out(call.by_position ? call.positions : call.values),
+        values(call.by_position ? call.values : nullptr) {}
 };
 
 /// Sorts tiles: to `runs`, `distance` items apart, or null to the results.
