@@ -11,6 +11,7 @@
 //
 //   b_value(args, p, line, first, given, made)   elements `first` to `first` + 7 of a line along B's
 //                                                contiguous axis
+//   b_factor(args, p, n)                         where kFactored: what the sums of column n are multiplied by
 //
 // Pre: k is A's contiguous axis; rows of both operands begin at multiples of 16 bytes. kMade: lines of B are
 // multiples of 8 elements.
@@ -317,6 +318,15 @@ __device__ __forceinline__ void multiply(const A& args, Sums& sums, uint32 stage
     multiply_columns<Whole>(args, sums, stage, place, columns, k);
 }
 
+/// A template, so that b_factor need not exist.
+template <bool Factored, class A>
+__device__ __forceinline__ float factor_of(const A& args, int p, int n) {
+  if constexpr (Factored)
+    return b_factor(args, p, n);
+  else
+    return 1.0f;
+}
+
 /// Where sum e of a lane's j-th four stands among a block's columns.
 __device__ __forceinline__ int column_of(int j, int e) {
   const int g = threadIdx.x % 32 / 4;
@@ -386,7 +396,8 @@ __device__ __forceinline__ void run_product(const Args& args) {
 #pragma unroll
         for (int w = 0; w < kWarps; ++w)
           sum += __uint_as_float(load_shared(shared + 4 * ((w * kRows + m) * kPitch + p * kColumns + n + e)));
-        total[p][e] = sum;
+        const int column = place.n + n + (e < left ? e : 0);
+        total[p][e] = Config::kFactored ? sum * factor_of<Config::kFactored>(args, place.p + p, column) : sum;
       }
     epilogue(args, place.p, place.b, place.m + m, place.n + n, left < kWidth ? left : kWidth, total);
   }
