@@ -301,6 +301,12 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
     t.name = "product_decode";
     const bool few = b.made_of == 0 && count == 1 && 3 * tiles(kFewRows, kLeastTile) < target_.threads;
     tile = b_by_k ? 0 : few ? 2 : 1;
+    // What is made of bytes takes a multiprocessor's time: its columns count, not the memory's rate.
+    const auto columns = [&](std::int64_t each) {
+      return ceil_div(tiles(kFewRows, each), target_.threads) * each;
+    };
+    if (b_by_k && b.made_of == 1 && count == 1 && 10 * columns(kLeastTile / 4) < 9 * columns(kLeastTile / 2))
+      tile = 3;
   } else {
     KILN_CHECK_THAT(b.made_of == 0, "only few rows take an operand that is made");
     t.name = "product_mma";
@@ -319,7 +325,7 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
               {"kABatched", a_tiled && a_tiled->dims[2] > 1, true},
               {"kBBatched", b_tiled && b_tiled->dims[2] > 1, true}};
   if (t.name == "product_decode")
-    add_decode_constants(t, b, m, tiles(kFewRows, tile == 1 ? kLeastTile : kLeastTile / 2));
+    add_decode_constants(t, b, m, tiles(kFewRows, kLeastTile / (tile == 1 ? 1 : tile == 3 ? 4 : 2)));
 }
 
 /// What product_decode has of its own. As many warps a block as hide latencies: few where a multiprocessor

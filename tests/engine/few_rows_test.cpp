@@ -84,6 +84,18 @@ TEST_F(GpuFewRows, ScalesOfColumnsMultiplySums) {
     }
 }
 
+// Columns that blocks of 32 would deal to the multiprocessors unevenly.
+TEST_F(GpuFewRows, BlocksOfFewColumns) {
+  const Tensor scale = powers({136, 1}, 4), w = bytes({136, 528}), v = bytes({136, 528});
+  const auto made = [&](const Tensor& q) { return matrix_transpose(astype(q, DType::BFloat16) * scale); };
+  for (const std::int64_t rows : {1, 16}) {
+    SCOPED_TRACE(rows);
+    const Tensor x = halves({rows, 528});
+    expect_launches([&] { return matmul(x, made(w)) + 0.5; }, 1);
+    expect_launches([&] { return std::vector{matmul(x, made(w)) * 2.0, matmul(x, made(v))}; }, 1);
+  }
+}
+
 TEST_F(GpuFewRows, ScalesMayBelongToGroups) {
   const Tensor x = halves({2, 256}), w = bytes({264, 8, 32}), scale = powers({264, 8, 1}, 4);
   expect_launches(
