@@ -31,7 +31,8 @@ TEST(KernelCache, ScalarOfAnyValueIsAnArgument) {
   EXPECT_LE(misses, 4u);
 }
 
-/// Kernels that `program` compiles over 1,000 random shapes; extents of 1 and misaligned slices among them.
+/// Kernels that `program` compiles over 1,000 shapes, nearly all random; extents of 1 and misaligned slices
+/// among them.
 template <class F>
 std::uint64_t kernels_over_shapes(F program) {
   clear_memory_caches();
@@ -42,7 +43,8 @@ std::uint64_t kernels_over_shapes(F program) {
   const Tensor memory = data({300, 401});
   std::uint64_t compiled = 0, late = 0;
   for (int i = 0; i < 1000; ++i) {
-    const std::int64_t rows = extent(200), columns = extent(300);
+    std::int64_t rows = extent(200), columns = extent(300);
+    if (i < 32) rows = i / 2 + 1, columns = 1;  // short columns alone, which random shapes seldom are
     const std::int64_t skip = i % 3 ? 0 : static_cast<std::int64_t>(random() % 7);
     const Tensor x =
         i % 2 ? data({rows, columns}) : memory(range(skip, skip + rows), range(skip, skip + columns));
