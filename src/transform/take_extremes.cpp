@@ -27,17 +27,14 @@ Renumbering take_extremes(ir::Graph& graph) {
       add.redefine(n, Op::reduce_max, {x}, along);
       return add.push(n);
     }
-    const NodeId order = n.in[0];
-    const bool position = ir::attributes<ir::Part>(n).index == 1;
-    const auto found = positions.find(order);
-    if (position && found == positions.end()) {
-      add.redefine(n, Op::reduce_argmax, {x}, along);
-      return positions[order] = add.push(n);
+    const auto [at, first] = positions.try_emplace(n.in[0]);
+    add.loc = n.loc;
+    if (first) at->second = add.add(Op::reduce_argmax, {x}, along);
+    if (ir::attributes<ir::Part>(n).index == 1) {
+      graph[at->second].held |= n.held;
+      return at->second;
     }
-    const NodeId at = found != positions.end() ? found->second : add.add(Op::reduce_argmax, {x}, along);
-    positions[order] = at;
-    if (position) return at;
-    add.redefine(n, Op::gather, {x, at}, ir::Gather{how.axis});
+    add.redefine(n, Op::gather, {x, at->second}, ir::Gather{how.axis});
     return add.push(n);
   });
 }

@@ -41,6 +41,16 @@ TEST(TakeExtremes, TheGreatestIsAReduction) {
   }
 }
 
+/// A position that a handle holds stays held, though the values had it made.
+TEST(TakeExtremes, PositionsStayHeld) {
+  GraphBuilder b;
+  order(b, DType::Float32, 1, true);
+  const NodeId before = b.graph.roots[1];
+  b.graph[before].held = true;
+  const Renumbering now = take_extremes(b.graph);
+  EXPECT_TRUE(b.graph[now[before]].held);
+}
+
 /// The least leaves NaN out, which a reduction does not; more than one are an order.
 TEST(TakeExtremes, TheLeastAndSeveralAreSorted) {
   for (const auto& [kept, descending] : {std::pair{1, false}, std::pair{2, true}}) {
