@@ -269,7 +269,7 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   if (std::max(a.points, b.points) < t_.fuse_least)
     return refuse(edge, because(FusionReason::TooSmall, t_.fuse_least));
   if (Why why = too_much(a, b); !why.empty()) return refuse(edge, std::move(why));
-  if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b) > kMaxEdges)
+  if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b).size() > kMaxEdges)
     return refuse(edge, because(FusionReason::TooManyInputs, kMaxEdges));
   const std::optional<Fit> f = fit(a, b);
   if (!f) return refuse(edge, Why::later());
@@ -396,28 +396,19 @@ Why Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
   s.prims = cost[0] + cost[1];
   s.bytes = bytes_moved({&a, &b});
   if (t_.gpu) {
-    s.held = held_bytes(a, b, s.points, space.points(space.all()));
+    s.held = slab_bytes(a, b, s.points, space.points(space.all()));
     s.kept = 8 * std::max<std::int64_t>(64, 2 * s.rows) * (a.reductions + b.reductions);
   }
   return schedule::slab_pays(s, t_) ? Why() : Why::later();
 }
 
 /// Bytes that operands of all points of both take in a slab of so many points.
-std::int64_t Fuser::held_bytes(const Group& a, const Group& b, std::int64_t slab, std::int64_t points) const {
-  std::vector<NodeId> read;
-  for (const Group* x : {&a, &b})
-    for (const std::uint32_t e : x->in_edges) {
-      const NodeId from = edges_[e].producer;
-      const int in = group_of_[from];
-      const bool inside = in >= 0 && (&groups_[static_cast<std::size_t>(in)] == &a ||
-                                      &groups_[static_cast<std::size_t>(in)] == &b);
-      if (!inside && g_[from].numel >= points && std::ranges::find(read, from) == read.end())
-        read.push_back(from);
-    }
+std::int64_t Fuser::slab_bytes(const Group& a, const Group& b, std::int64_t slab, std::int64_t points) const {
   std::int64_t bytes = 0;
-  for (const NodeId n : read)
-    bytes +=
-        static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(slab * size_of(g_[n].dtype))));
+  for (const NodeId n : inputs_of(a, b))
+    if (g_[n].numel >= points)
+      bytes +=
+          static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(slab * size_of(g_[n].dtype))));
   return bytes;
 }
 
@@ -449,7 +440,8 @@ bool Fuser::runs_loops_again(const Group& a, const Group& b, bool dependent) con
   return dependent || a.phases || b.phases || a.scans || b.scans;
 }
 
-std::size_t Fuser::inputs_of(const Group& a, const Group& b) const {
+/// What both read of others, each once.
+std::vector<NodeId> Fuser::inputs_of(const Group& a, const Group& b) const {
   std::vector<NodeId> in;
   for (const Group* x : {&a, &b})
     for (std::uint32_t e : x->in_edges) {
@@ -460,7 +452,8 @@ std::size_t Fuser::inputs_of(const Group& a, const Group& b) const {
       in.push_back(edges_[e].producer);
     }
   std::sort(in.begin(), in.end());
-  return static_cast<std::size_t>(std::unique(in.begin(), in.end()) - in.begin());
+  in.erase(std::unique(in.begin(), in.end()), in.end());
+  return in;
 }
 
 bool Fuser::reads(int b, int a) const {
@@ -492,7 +485,7 @@ void Fuser::merge_siblings() {
       continue;
     if (f.levels.n > 2) continue;
     if (runs_loops_again(ga, gb, false) || runs_against(ga, gb)) continue;
-    if (!too_much(ga, gb).empty() || inputs_of(ga, gb) > kMaxEdges) continue;
+    if (!too_much(ga, gb).empty() || inputs_of(ga, gb).size() > kMaxEdges) continue;
     if (!needs_rows(ga, gb, false).empty() || reads(b, a) || path_around(a, b)) continue;
     merge(a, b, f);
   }

@@ -124,7 +124,7 @@ Why Fuser::no_epilogue(const Group& a, const Group& b) const {
     if (written_in_place_[id]) return FusionReason::WrittenInPlace;
   }
   if (Why why = too_much(a, b); !why.empty()) return why;
-  if (inputs_of(a, b) > kMostInputs) return because(FusionReason::TooManyInputs, kMostInputs);
+  if (inputs_of(a, b).size() > kMostInputs) return because(FusionReason::TooManyInputs, kMostInputs);
   return {};
 }
 

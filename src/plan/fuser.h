@@ -195,7 +195,7 @@ class Fuser {
   Why needs_rows(const Group& a, const Group& b, bool dependent) const;
   Why refuse_nest(const Group& a, const Group& b, const Fit& f);
   Why refuse_slab(const Group& a, const Group& b, const Fit& f);
-  std::int64_t held_bytes(const Group& a, const Group& b, std::int64_t slab, std::int64_t points) const;
+  std::int64_t slab_bytes(const Group& a, const Group& b, std::int64_t slab, std::int64_t points) const;
   static bool runs_against(const Group& a, const Group& b) {
     return (a.forwards && b.backwards) || (a.backwards && b.forwards);
   }
@@ -204,7 +204,7 @@ class Fuser {
   std::string rows_of(const Group& x) const;
   std::string read_through(NodeId producer, NodeId consumer) const;
   Why why_not_in_line(const Edge& e);
-  std::size_t inputs_of(const Group& a, const Group& b) const;
+  std::vector<NodeId> inputs_of(const Group& a, const Group& b) const;
 
   // ---- order
   enum class Search { None, Path, GaveUp };
