@@ -260,9 +260,9 @@ class FunctionEmitter {
   bool masks_loads(DType type) const;
   Value* is_full();
   Value* load_first(Value* base, llvm::Type* t, DType type);
-  Value* in_page(Value* base, std::int64_t bytes);
-  Value* load_at_page_end(Value* base, llvm::Type* t, DType type);
   void store_first(Value* v, Value* p, DType type);
+  llvm::AllocaInst* vector_memory(llvm::Type* t);
+  void copy_first(Value* from, Value* to, llvm::Type* t, DType type);
   Value* elements(Value* base, llvm::Type* t, DType type, Value* mask);
   Value* mask_at(int d) const;
   Value* pointers(std::uint64_t buffer, DType type, ExprId index, E stride);

@@ -11,7 +11,6 @@ namespace kiln::codegen {
 
 constexpr std::uint64_t kPrefetchBytes = 2048;
 constexpr std::uint64_t kZeroBytes = 512;
-constexpr std::uint64_t kPageBytes = 4096;  // the least of any machine
 
 Value* FunctionEmitter::from_memory(Value* v, DType type) {
   return is_bool(type) ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v;
@@ -117,26 +116,11 @@ bool FunctionEmitter::masks_loads(DType type) const {
   return target_.avx512 || (target_.vector_bytes >= 32 && size_of(type) >= 4);
 }
 
-/// Whether a vector that begins there is in one page. Such an access is one like any other, even if few of
-/// the elements are to be read.
-Value* FunctionEmitter::in_page(Value* base, std::int64_t bytes) {
-  Value* in = b_.CreateAnd(b_.CreatePtrToInt(base, i64()), b_.getInt64(kPageBytes - 1));
-  return b_.CreateICmpULE(in, b_.getInt64(kPageBytes - static_cast<std::uint64_t>(bytes)));
-}
-
-/// The elements of a mask from adjacent places, 0 elsewhere: one by one where a load of all might touch
-/// another page. Pre: a lane is on.
+/// The elements of a mask from adjacent places, one by one; 0 elsewhere.
 Value* FunctionEmitter::elements(Value* base, llvm::Type* t, DType type, Value* mask) {
-  const auto one_by_one = [&] {
-    llvm::SmallVector<llvm::Constant*, 64> steps;
-    for (int l = 0; l < lanes_; ++l) steps.push_back(b_.getInt64(static_cast<std::uint64_t>(l)));
-    return gather(b_.CreateGEP(t, base, llvm::ConstantVector::get(steps)), t, type, mask);
-  };
-  const auto all = [&] {
-    return b_.CreateSelect(mask, b_.CreateAlignedLoad(vec(t), base, element_align(type)),
-                           llvm::Constant::getNullValue(vec(t)));
-  };
-  return branch(in_page(base, lanes_ * size_of(type)), all, one_by_one);
+  llvm::SmallVector<llvm::Constant*, 64> steps;
+  for (int l = 0; l < lanes_; ++l) steps.push_back(b_.getInt64(static_cast<std::uint64_t>(l)));
+  return gather(b_.CreateGEP(t, base, llvm::ConstantVector::get(steps)), t, type, mask);
 }
 
 /// The adjacent elements below the end of the loop, 0 behind it, of a type whose loads have no masks. Pre:
@@ -144,36 +128,46 @@ Value* FunctionEmitter::elements(Value* base, llvm::Type* t, DType type, Value* 
 Value* FunctionEmitter::load_first(Value* base, llvm::Type* t, DType type) {
   const auto whole = [&] { return b_.CreateAlignedLoad(vec(t), base, element_align(type)); };
   const auto part = [&] {
-    Value* found =
-        branch(in_page(base, lanes_ * size_of(type)), whole, [&] { return load_at_page_end(base, t, type); });
-    return b_.CreateSelect(mask_, found, llvm::Constant::getNullValue(vec(t)));
+    llvm::AllocaInst* const copy = vector_memory(t);
+    b_.CreateStore(llvm::Constant::getNullValue(vec(t)), copy);
+    copy_first(base, copy, t, type);
+    return b_.CreateLoad(vec(t), copy);
   };
   return is_last_ ? part() : branch(is_full(), whole, part);
 }
 
-/// A vector that begins near the end of a page: the last bytes of that page and, where elements are there,
-/// the first of the next one, side by side in memory.
-Value* FunctionEmitter::load_at_page_end(Value* base, llvm::Type* t, DType type) {
-  const std::uint64_t bytes = static_cast<std::uint64_t>(lanes_ * size_of(type));
-  llvm::AllocaInst* both = nullptr;
-  {
-    llvm::IRBuilder<>::InsertPointGuard guard(b_);
-    b_.SetInsertPoint(entry_, entry_->begin());
-    both = b_.CreateAlloca(vec(t), b_.getInt32(2));
-  }
-  llvm::Type* byte = b_.getInt8Ty();
-  Value* ahead = b_.CreateSub(b_.getInt64(kPageBytes),
-                              b_.CreateAnd(b_.CreatePtrToInt(base, i64()), b_.getInt64(kPageBytes - 1)));
-  Value* next_page = b_.CreateGEP(byte, base, ahead);
-  Value* wanted = b_.CreateMul(remaining_, b_.getInt64(static_cast<std::uint64_t>(size_of(type))));
-  Value* more = b_.CreateSelect(b_.CreateICmpUGT(wanted, ahead), next_page, zero_memory());
-  Value* before = b_.CreateGEP(byte, next_page, b_.getInt64(~bytes + 1));
+/// Stores the first elements of a vector, not all of them, up to the end of the loop. Without registers of
+/// masks a masked store takes long, or a branch for each element. Pre: mask_.
+void FunctionEmitter::store_first(Value* v, Value* p, DType type) {
+  llvm::Type* t = v->getType()->getScalarType();
+  llvm::AllocaInst* const copy = vector_memory(t);
+  b_.CreateStore(v, copy);
+  copy_first(copy, p, t, type);
+}
+
+/// Memory of a vector, on the stack.
+llvm::AllocaInst* FunctionEmitter::vector_memory(llvm::Type* t) {
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  b_.SetInsertPoint(entry_, entry_->begin());
+  return b_.CreateAlloca(vec(t));
+}
+
+/// Copies as many elements as there are up to the end of the loop, fewer than lanes: by the bits of their
+/// number, a half, a quarter, … of a vector at a time, so that nothing else is read or written.
+void FunctionEmitter::copy_first(Value* from, Value* to, llvm::Type* t, DType type) {
   const llvm::Align align = element_align(type);
-  b_.CreateAlignedStore(b_.CreateAlignedLoad(vec(t), before, align), both, align);
-  b_.CreateAlignedStore(b_.CreateAlignedLoad(vec(t), more, align), b_.CreateConstGEP1_64(byte, both, bytes),
-                        align);
-  Value* from = b_.CreateGEP(byte, both, b_.CreateSub(b_.getInt64(bytes), ahead));
-  return b_.CreateAlignedLoad(vec(t), from, align);
+  Value* copied = b_.getInt64(0);
+  for (int n = lanes_ / 2; n > 0; n /= 2) {
+    Value* count = b_.getInt64(static_cast<std::uint64_t>(n));
+    const auto part = [&] {
+      llvm::Type* elements = llvm::FixedVectorType::get(t, static_cast<unsigned>(n));
+      b_.CreateAlignedStore(b_.CreateAlignedLoad(elements, b_.CreateGEP(t, from, copied), align),
+                            b_.CreateGEP(t, to, copied), align);
+      return b_.CreateAdd(copied, count);
+    };
+    copied = branch(b_.CreateICmpNE(b_.CreateAnd(remaining_, count), b_.getInt64(0)), part,
+                    [&] { return copied; });
+  }
 }
 
 /// Whether all lanes are below the end of the loop. Pre: mask_.
@@ -342,32 +336,6 @@ void FunctionEmitter::store(const Stmt& s) {
     full_or_part([&] { stream_or_store(v, p, d, stream); }, part);
   else
     part();
-}
-
-/// Stores the first elements of a vector, not all of them, up to the end of the loop: by the bits of their
-/// number, a half, a quarter, … at a time. Without registers of masks a masked store takes long, or a branch
-/// for each element. Pre: mask_.
-void FunctionEmitter::store_first(Value* v, Value* p, DType type) {
-  llvm::Type* t = v->getType()->getScalarType();
-  for (int n = lanes_ / 2; n > 0; n /= 2) {
-    const auto part = [&](int first) {
-      return b_.CreateShuffleVector(
-          v, llvm::createSequentialMask(static_cast<unsigned>(first), static_cast<unsigned>(n), 0));
-    };
-    BasicBlock *before = b_.GetInsertBlock(), *stored = BasicBlock::Create(c_, "stored", fn_);
-    BasicBlock* next = BasicBlock::Create(c_, "next", fn_);
-    Value *low = part(0), *high = part(n), *count = b_.getInt64(static_cast<std::uint64_t>(n));
-    b_.CreateCondBr(b_.CreateICmpNE(b_.CreateAnd(remaining_, count), b_.getInt64(0)), stored, next);
-    b_.SetInsertPoint(stored);
-    b_.CreateAlignedStore(low, p, element_align(type));
-    Value* behind = b_.CreateGEP(t, p, count);
-    b_.CreateBr(next);
-    b_.SetInsertPoint(next);
-    llvm::PHINode *rest = b_.CreatePHI(low->getType(), 2), *at = b_.CreatePHI(p->getType(), 2);
-    rest->addIncoming(low, before), rest->addIncoming(high, stored);
-    at->addIncoming(p, before), at->addIncoming(behind, stored);
-    v = rest, p = at;
-  }
 }
 
 /// The first where all lanes are below the end of the loop, else the second. Pre: mask_.
