@@ -85,7 +85,7 @@ LoopDecl RegionLowering::open_grid() {
   LoopDecl l;
   l.kind = LoopKind::Grid;
   l.var = new_var();
-  l.extent = size(kItems, 0).id;  // known when the grid is closed
+  l.extent = unset_param(role(kSize, kItems)).id;  // known when the grid is closed
   return l;
 }
 
@@ -365,7 +365,10 @@ std::vector<LoopDecl> RegionLowering::open_together(Groups order, const std::opt
 
 /// How many elements groups that one loop runs over have.
 E RegionLowering::whole_of(Groups order) {
-  return order.size() == 1 ? extent(order.front()) : size(kInner, product(order));
+  if (order.size() == 1) return extent(order.front());
+  std::uint64_t groups = 0;
+  for (const int g : order) groups |= std::uint64_t{1} << g;
+  return param(role(kTogether, groups), product(order));
 }
 
 /// One phase as nested loops over `order` (groups, outermost first), the last on lanes when `vector`.

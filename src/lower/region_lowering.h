@@ -183,7 +183,8 @@ class RegionLowering {
     kDivisor,
     kInverse,
     kPredicate,
-    kSize
+    kSize,
+    kTogether  // of groups, by a bit each
   };
   enum Owner : std::uint64_t {  // owners that are neither entries, atoms, links nor groups
     kScratchOwner = 0xfffd0000u,
@@ -211,7 +212,6 @@ class RegionLowering {
     kFoldPoints,
     kTileRows,
     kSumBlock,
-    kInner,
     kLastVectors,
     kRounds,
     kRoundsHere,
@@ -230,7 +230,9 @@ class RegionLowering {
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
   }
+  /// One parameter for each role, and one value.
   E param(std::uint64_t role, std::int64_t value);
+  E unset_param(std::uint64_t role);
   E size(Size which, std::int64_t value) { return param(role(kSize, which), value); }
   E extent(int group);
   /// x / d for x >= 0, d > 0; and x % d.

@@ -28,9 +28,16 @@ std::pair<E, E> RegionLowering::divide_with_rest(E x, E d) {
 
 // ---- parameters, buffers ----
 
-E RegionLowering::param(std::uint64_t role, std::int64_t value) {
+E RegionLowering::unset_param(std::uint64_t role) {
   auto [it, fresh] = params_.try_emplace(role, static_cast<std::uint32_t>(out_.params.size()));
+  if (fresh) out_.params.push_back(0);
+  return leaf(Prim::Param, DType::Int64, it->second);
+}
+
+E RegionLowering::param(std::uint64_t role, std::int64_t value) {
+  const auto [it, fresh] = params_.try_emplace(role, static_cast<std::uint32_t>(out_.params.size()));
   if (fresh) out_.params.push_back(value);
+  KILN_CHECK_THAT(out_.params[it->second] == value, "one parameter has two values");
   return leaf(Prim::Param, DType::Int64, it->second);
 }
 

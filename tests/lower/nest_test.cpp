@@ -164,6 +164,17 @@ TEST(Slab, OfSeveralOperandsAndPlaces) {
   }
 }
 
+/// Group norm, weighted and summed up: places of several axes each, of which each has its own length.
+TEST(Slab, PlacesOfSeveralAxesBeforeASumOfAll) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {2, 3, 4, 5}), y = b.leaf(i64, {2, 3, 4, 5});
+  const NodeId weight = b.reshape(b.leaf(i64, {3, 4}), {1, 3, 4, 1});
+  const NodeId mean = b.reshape(b.reduce(Op::reduce_sum, x, 4 | 8), {2, 3, 1, 1});
+  const NodeId scaled = b.op(Op::multiply, {b.op(Op::subtract, {x, mean}), weight});
+  b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {scaled, y}), 1 | 2 | 4 | 8));
+  check_both(b);
+}
+
 TEST(Slab, SquaresAreNoDiagonals) {
   GraphBuilder b;
   const NodeId x = b.leaf(i64, {23, 23}), y = b.op(Op::multiply, {x, x});
