@@ -1,5 +1,4 @@
-#include "schedule/schedule.h"
-
+#include "schedule/extents.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -53,10 +52,6 @@ constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faste
 constexpr std::int64_t kSmallWorkGpu = 1 << 20;
 constexpr double kColumnBlocks = 3;  // blocks of columns that keep a multiprocessor's loads in flight
 
-int base_lanes(const Facts& f, const Target& t) {
-  return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
-}
-
 /// Reductions wait for loads and adds: several registers side by side hide the latency.
 int widen(int lanes, int prims) { return prims <= 6 ? lanes * 4 : lanes * 2; }
 
@@ -69,11 +64,8 @@ int registers_of_map(const Facts& f) {
   return f.prims <= kSlowToCompile ? 4 : 2;
 }
 
-std::int64_t outermost_reduced(const Facts& f) {
-  for (const auto& a : f.axes)
-    if (a.reduced) return a.extent;
-  return 1;
-}
+/// Whether a second stage may combine the results of a reduction's chunks.
+bool may_split(const Facts& f) { return f.phases == 1 && !f.stores_full; }
 
 /// Elements a chunk when an axis is cut into about `want` chunks.
 std::int64_t chunk_of(std::int64_t extent, std::int64_t want) {
@@ -182,8 +174,7 @@ bool find_short_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
 
 /// Points of the axis `folds` that share the lanes with the axes inside it, in the schedule: where lanes
 /// along these axes alone would be idle, and where enough points are left to make up for combining the lanes.
-bool find_fold(const Facts& f, const Target& t, int lanes, std::int64_t kept, std::int64_t reduced,
-               Schedule& s) {
+bool find_fold(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule& s) {
   if (f.folds < 0) return false;
   std::int64_t inside = 1, kept_inside = 1;
   for (auto a = static_cast<std::size_t>(f.folds) + 1; a < f.axes.size(); ++a) {
@@ -191,8 +182,8 @@ bool find_fold(const Facts& f, const Target& t, int lanes, std::int64_t kept, st
     if (!f.axes[a].reduced) kept_inside *= f.axes[a].extent;
   }
   const std::int64_t points = f.axes[static_cast<std::size_t>(f.folds)].extent, last = f.axes.back().extent;
-  const std::int64_t items = kept / kept_inside;
-  if (inside > kMostFolded || last >= (f.axes.back().reduced ? 2 : 1) * lanes) return false;
+  const std::int64_t items = e.kept / kept_inside;
+  if (inside > kMostFolded || last >= (e.last_reduced ? 2 : 1) * lanes) return false;
   s.form = Form::Columns;
   s.lane_axis = f.folds + 1;
   s.stream = false;
@@ -200,11 +191,10 @@ bool find_fold(const Facts& f, const Target& t, int lanes, std::int64_t kept, st
   while (s.lanes > lanes && points < kLeastFolds * (s.lanes / inside)) s.lanes /= 2;
   s.fold = std::max<std::int64_t>(1, s.lanes / inside);
   if (points < kLeastFolds * s.fold) return false;
-  if (items >= t.threads || kept * reduced <= kSmallWork) return true;
-  if (f.phases > 1 || f.stores_full) return false;
-  const std::int64_t outermost = outermost_reduced(f);
-  s.chunk = chunk_of(outermost, 8 * t.threads);
-  return outermost != points || s.chunk >= kLeastFolds * s.fold;
+  if (items >= t.threads || e.kept * e.reduced <= kSmallWork) return true;
+  if (!may_split(f)) return false;
+  s.chunk = chunk_of(e.outermost, 8 * t.threads);
+  return e.outermost != points || s.chunk >= kLeastFolds * s.fold;
 }
 
 /// Rows that are too short for lanes of their own: a lane has a row, or some beside each other, and elements
@@ -260,11 +250,12 @@ int axis_of_lanes(const Facts& f, const Target& t, int lanes, std::int64_t kept)
 }
 
 /// Scans go along their axes in order: an axis on lanes is one register at a time.
-Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t kept, std::int64_t reduced) {
+Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedule s) {
   const int lanes = base_lanes(f, t);
+  if (bunch_rows(f, t, lanes, s)) return s;
   const std::int64_t last = f.axes.back().extent;
-  if (!f.axes.back().reduced) {
-    if (const int axis = axis_of_lanes(f, t, lanes, kept); axis >= 0) {
+  if (!e.last_reduced) {
+    if (const int axis = axis_of_lanes(f, t, lanes, e.kept); axis >= 0) {
       s.form = Form::Columns;
       s.lanes = lanes;
       s.block = lanes;
@@ -274,16 +265,15 @@ Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t
     }
     s.lanes = last >= 4 * lanes ? widen(lanes, f.prims) : lanes;
     const bool stripes =
-        last >= 4 * lanes && reduced >= kStripeAbove && reduced * kept > kSmallWork && !f.in_parts;
+        last >= 4 * lanes && e.reduced >= kStripeAbove && e.reduced * e.kept > kSmallWork && !f.in_parts;
     s.form = stripes ? Form::Stripes : Form::Columns;
-    s.block = s.form == Form::Columns ? s.lanes : stripe_of(last, kept / last, t);
+    s.block = s.form == Form::Columns ? s.lanes : stripe_of(last, e.kept / last, t);
     return s;
   }
   s.lanes = lanes;
-  s.form = f.phases == 0 && !f.scans_of_scans && kept < t.threads && reduced > kSmallWork ? Form::Chain
-                                                                                          : Form::Rows;
-  if (s.form == Form::Chain)
-    s.chunk = std::max<std::int64_t>(1, kChainChunk * outermost_reduced(f) / reduced);
+  s.form = f.phases == 0 && !f.scans_of_scans && e.kept < t.threads && e.reduced > kSmallWork ? Form::Chain
+                                                                                              : Form::Rows;
+  if (s.form == Form::Chain) s.chunk = std::max<std::int64_t>(1, kChainChunk * e.outermost / e.reduced);
   return s;
 }
 
@@ -303,6 +293,120 @@ Schedule schedule_pairs(const Facts& f, const Target& t, Schedule s, std::int64_
   s.stream = f.row_bytes_out >= t.stream_bytes && s.lanes * f.row_narrowest >= kLine &&
              columns * f.row_narrowest % kLine == 0;
   return s;
+}
+
+/// Operands that are contiguous along another axis than the last go through tiles of scratch memory; false
+/// where there are none, or their runs are too short.
+bool tile_operands(const Facts& f, int lanes, Schedule& s) {
+  if (f.states > 0 || f.across < 0 || f.last_run < lanes || f.across_run < kLeastTile) return false;
+  s.form = Form::Tiles;
+  s.lanes = s.stream ? std::clamp(kLine / f.out_narrowest, lanes, 4 * lanes) : lanes;
+  s.block = s.run = tile_side(f.across_bytes);
+  s.run_rows = kPiece / f.across_narrowest;
+  s.run_lanes = std::max(s.run_rows, kLeastLanes);
+  for (std::int64_t n = f.axes.back().extent; n < f.last_run && n < s.block;)
+    n *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
+  return true;
+}
+
+/// A map: rows on lanes, or what is better where they are short.
+Schedule schedule_map(const Facts& f, const Target& t, Schedule s) {
+  const int lanes = base_lanes(f, t), last = s.lane_axis;
+  s.form = last == 0 ? Form::Flat : Form::Rows;
+  s.lanes = lanes * registers_of_map(f);
+  if (f.states > 0) s.lanes = lanes * (f.states <= kFewStates ? 4 : 2);
+  s.block = f.states > 0 ? kLoopBlock : kFlatBlock;
+  if (tile_operands(f, lanes, s) || find_short_rows(f, t, lanes, s)) return s;
+  // Rows of any length share the lanes as one where all operands have them so in memory. An element of
+  // another operand is found by a division and gathered: rows of a register's length are better off alone.
+  if (f.axes.back().extent < (f.rows_apart ? lanes : 2 * s.lanes))
+    for (std::int64_t n = f.axes.back().extent; s.lane_axis > 0 && n < 16 * s.lanes;)
+      n *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
+  if (s.lane_axis == last) use_lanes(f, lanes, s);
+  return s;
+}
+
+/// Short rows that are lanes: a row's lanes would be combined as often as there are rows, which takes long
+/// where values have parts.
+bool put_rows_on_lanes(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule& s) {
+  if (!e.last_reduced || e.reduced > (f.in_parts ? 4 : 1) * lanes || e.kept < 4 * lanes) return false;
+  if (f.axes[static_cast<std::size_t>(e.last_kept)].extent < lanes) return false;
+  s.form = Form::Columns;
+  s.lanes = lanes;
+  s.lane_axis = e.last_kept;
+  s.block = block_of_columns(e.kept, lanes, t);
+  return true;
+}
+
+/// Reductions along rows: a row on lanes, or in chunks where rows are few or long.
+Schedule schedule_rows(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule s) {
+  const bool few = e.kept < 2 * t.threads;
+  if (!may_split(f) || e.reduced < (few ? kSplitAbove : kAddedByLane * lanes)) {
+    s.form = Form::Rows;
+    // Short rows mask some lanes, and their lanes are combined as often as there are rows. No width between:
+    // each is another kernel.
+    const std::int64_t row = f.axes.back().extent;
+    const bool narrow = row <= 2 * lanes || (f.prims > kLongBody && row < 16 * lanes);
+    s.lanes = narrow ? lanes : widen(lanes, f.prims);
+    return s;
+  }
+  s.form = Form::Split;
+  s.lanes = widen(lanes, f.prims);
+  // Chunks of the outermost reduced axis; inner reduced axes run whole.
+  const std::int64_t inner = e.reduced / e.outermost;
+  const std::int64_t most = std::max<std::int64_t>(1, kAddedByLane * s.lanes / inner);
+  const std::int64_t want =
+      std::min<std::int64_t>(std::max<std::int64_t>(1, e.reduced / kMinChunk), 8 * t.threads);
+  s.chunk = std::min(most, std::max<std::int64_t>(ceil_div(e.outermost, want),
+                                                  std::max<std::int64_t>(1, kMinChunk / inner)));
+  if (inner == 1) s.chunk = round_up(s.chunk, 64);
+  return s;
+}
+
+/// Reductions down many columns, read row by row: a grid item has a stripe of columns.
+Schedule schedule_stripes(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule s) {
+  const std::int64_t columns = f.axes.back().extent, outer = e.kept / columns;
+  s.form = Form::Stripes;
+  s.lanes = widen(lanes, f.prims);
+  const bool wide = columns * outer >= 4 * t.threads * kWideStripe;  // enough stripes of whole columns
+  const bool cut = may_split(f) && outer < 4 * t.threads && !wide;
+  s.block = cut ? kStripe : stripe_of(columns, outer, t);
+  if (cut) s.chunk = chunk_of(e.outermost, 4 * t.threads / outer);
+  return s;
+}
+
+/// Reductions down columns: adjacent columns are lanes.
+Schedule schedule_columns(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule s) {
+  const std::int64_t columns = f.axes.back().extent;
+  if (f.apart >= 0 && may_split(f) && columns >= lanes &&
+      f.axes[static_cast<std::size_t>(f.apart)].extent >= kPairRows)
+    return schedule_pairs(f, t, s, e.kept);
+  if (e.reduced >= kStripeAbove && columns >= 4 * lanes && e.reduced * e.kept > kSmallWork)
+    return schedule_stripes(f, t, lanes, e, s);
+  s.lanes = columns >= 4 * lanes ? widen(lanes, f.prims) : lanes;
+  const std::int64_t items = e.kept / columns * ceil_div(columns, s.lanes);
+  if (may_split(f) && items < 2 * t.threads && e.reduced * e.kept >= 4 * kSplitAbove && e.reduced >= 64) {
+    s.form = Form::SplitColumns;
+    s.block = s.lanes;
+    s.chunk = chunk_of(e.outermost, 8 * t.threads);
+    return s;
+  }
+  s.form = Form::Columns;
+  s.block = block_of_columns(e.kept, s.lanes, t);
+  return s;
+}
+
+Schedule schedule_cpu(const Facts& f, const Target& t) {
+  Schedule s;
+  s.stream = f.out_bytes >= t.stream_bytes;
+  s.lane_axis = static_cast<int>(f.axes.size()) - 1;
+  const Extents e = extents_of(f);
+  if (f.scans) return schedule_scan(f, t, e, s);
+  if (f.phases == 0) return schedule_map(f, t, s);
+  const int lanes = base_lanes(f, t);
+  if (Schedule folded = s; find_fold(f, t, lanes, e, folded)) return folded;
+  if (bunch_rows(f, t, lanes, s) || put_rows_on_lanes(f, t, lanes, e, s)) return s;
+  return e.last_reduced ? schedule_rows(f, t, lanes, e, s) : schedule_columns(f, t, lanes, e, s);
 }
 
 /// Whether a GPU reads elements twice and writes them sooner in one kernel of so many items, which may leave
@@ -337,110 +441,7 @@ std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {
   if (f.levels > 1 || f.slab) return schedule_nest(f, t);
   if (t.strict && (f.phases > 0 || f.scans)) return schedule_strict(f, t);
   if (t.gpu) return schedule_gpu(f, t);
-  Schedule s;
-  const int lanes = base_lanes(f, t);
-  s.stream = f.out_bytes >= t.stream_bytes;
-  std::int64_t kept = 1, reduced = 1;
-  for (const auto& a : f.axes) (a.reduced ? reduced : kept) *= a.extent;
-  const bool last_reduced = f.axes.back().reduced;
-
-  const int last = static_cast<int>(f.axes.size()) - 1;
-  s.lane_axis = last;
-  if (f.scans) {
-    if (bunch_rows(f, t, lanes, s)) return s;
-    return schedule_scan(f, t, s, kept, reduced);
-  }
-
-  if (f.phases == 0) {
-    s.form = last == 0 ? Form::Flat : Form::Rows;
-    s.lanes = lanes * registers_of_map(f);
-    if (f.states > 0) s.lanes = lanes * (f.states <= kFewStates ? 4 : 2);
-    s.block = f.states > 0 ? kLoopBlock : kFlatBlock;
-    if (f.states == 0 && f.across >= 0 && f.last_run >= lanes && f.across_run >= kLeastTile) {
-      s.form = Form::Tiles;
-      s.lanes = s.stream ? std::clamp(kLine / f.out_narrowest, lanes, 4 * lanes) : lanes;
-      s.block = s.run = tile_side(f.across_bytes);
-      s.run_rows = kPiece / f.across_narrowest;
-      s.run_lanes = std::max(s.run_rows, kLeastLanes);
-      for (std::int64_t n = f.axes[last].extent; n < f.last_run && n < s.block;)
-        n *= f.axes[--s.lane_axis].extent;
-      return s;
-    }
-    if (find_short_rows(f, t, lanes, s)) return s;
-    // Rows of any length share the lanes as one where all operands have them so in memory. An element of
-    // another operand is found by a division and gathered: rows of a register's length are better off alone.
-    if (f.axes[last].extent < (f.rows_apart ? lanes : 2 * s.lanes))
-      for (std::int64_t n = f.axes[last].extent; s.lane_axis > 0 && n < 16 * s.lanes;)
-        n *= f.axes[--s.lane_axis].extent;
-    if (s.lane_axis == last) use_lanes(f, lanes, s);
-    return s;
-  }
-  if (Schedule folded = s; find_fold(f, t, lanes, kept, reduced, folded)) return folded;
-  if (bunch_rows(f, t, lanes, s)) return s;
-  // Lanes are combined once a row, which takes long where values have parts: better each lane has its own
-  // row.
-  if (last_reduced && reduced <= (f.in_parts ? 4 : 1) * lanes && kept >= 4 * lanes) {
-    s.form = Form::Columns;
-    s.lanes = lanes;
-    s.block = block_of_columns(kept, lanes, t);
-    while (f.axes[s.lane_axis].reduced) --s.lane_axis;
-    if (f.axes[s.lane_axis].extent >= lanes) return s;
-    s.lane_axis = last;
-  }
-  const bool few = kept < 2 * t.threads;
-  if (last_reduced) {
-    const bool can_split = f.phases == 1 && !f.stores_full;
-    if (can_split && reduced >= (few ? kSplitAbove : kAddedByLane * lanes)) {
-      s.form = Form::Split;
-      s.lanes = widen(lanes, f.prims);
-      // Chunks of the outermost reduced axis; inner reduced axes run whole.
-      const std::int64_t outer = outermost_reduced(f);
-      const std::int64_t inner = reduced / outer;
-      const std::int64_t most = std::max<std::int64_t>(1, kAddedByLane * s.lanes / inner);
-      const std::int64_t want =
-          std::min<std::int64_t>(std::max<std::int64_t>(1, reduced / kMinChunk), 8 * t.threads);
-      s.chunk = std::min(most, std::max<std::int64_t>((outer + want - 1) / want,
-                                                      std::max<std::int64_t>(1, kMinChunk / inner)));
-      if (inner == 1) s.chunk = (s.chunk + 63) / 64 * 64;
-      return s;
-    }
-    s.form = Form::Rows;
-    // Short rows mask some lanes, and their lanes are combined as often as there are rows. No width between:
-    // each is another kernel.
-    const std::int64_t row = f.axes.back().extent;
-    const bool narrow = row <= 2 * lanes || (f.prims > kLongBody && row < 16 * lanes);
-    s.lanes = narrow ? lanes : widen(lanes, f.prims);
-    return s;
-  }
-  const std::int64_t columns = f.axes[last].extent;
-  if (f.apart >= 0 && f.phases == 1 && !f.stores_full && columns >= lanes &&
-      f.axes[static_cast<std::size_t>(f.apart)].extent >= kPairRows)
-    return schedule_pairs(f, t, s, kept);
-  if (reduced >= kStripeAbove && columns >= 4 * lanes && reduced * kept > kSmallWork) {
-    s.form = Form::Stripes;
-    s.lanes = widen(lanes, f.prims);
-    const std::int64_t outer = kept / columns;
-    const bool wide = columns * outer >= 4 * t.threads * kWideStripe;  // enough stripes of whole columns
-    if (f.phases == 1 && !f.stores_full && outer < 4 * t.threads && !wide) {
-      s.block = kStripe;
-      s.chunk = chunk_of(outermost_reduced(f), 4 * t.threads / outer);
-      return s;
-    }
-    s.block = stripe_of(columns, outer, t);
-    return s;
-  }
-  s.lanes = f.axes.back().extent >= 4 * lanes ? widen(lanes, f.prims) : lanes;
-  s.block = s.lanes;
-  const std::int64_t items = kept / f.axes.back().extent * ((f.axes.back().extent + s.block - 1) / s.block);
-  if (f.phases == 1 && !f.stores_full && items < 2 * t.threads && reduced * kept >= 4 * kSplitAbove &&
-      reduced >= 64) {
-    s.form = Form::SplitColumns;
-    s.chunk = chunk_of(outermost_reduced(f), 8 * t.threads);
-    return s;
-  }
-  s.form = Form::Columns;
-  s.block = block_of_columns(kept, s.lanes, t);
-  return s;
+  return schedule_cpu(f, t);
 }
 
 }  // namespace kiln::schedule

@@ -3,7 +3,7 @@
 //
 // Rows that are read more than once stay in registers while a team can hold them: `steps` vectors a thread.
 // Steps and teams come in few sizes, so that few kernels serve all row lengths.
-#include "schedule/schedule.h"
+#include "schedule/extents.h"
 
 #include <algorithm>
 #include <array>
@@ -49,12 +49,6 @@ constexpr int kNarrow = 8;            // threads across columns that are vectors
 constexpr int kLeastRows = 8;         // of a part of a team
 constexpr int kBusy = 512;            // threads that keep a multiprocessor's loads in flight
 constexpr int kColumnRegisters = 40;  // of a thread: loads in flight and accumulators of its columns
-
-std::int64_t outermost_reduced(const Facts& f) {
-  return std::find_if(f.axes.begin(), f.axes.end(), [](const Facts::Axis& a) { return a.reduced; })->extent;
-}
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Whether a thread's accesses are short: more of them must be in flight.
 bool narrow_accesses(const Facts& f, int lanes) { return lanes * f.widest_bytes < 16; }
@@ -222,38 +216,37 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
 
 /// A scan along rows is a team's, step after step; down columns, and along short rows, each thread has its
 /// own.
-Schedule schedule_scan(const Facts& f, const Target& t, Schedule s, std::int64_t kept, std::int64_t reduced,
-                       bool one_axis) {
-  const bool last_reduced = f.axes.back().reduced;
+Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedule s) {
   if (bunch_rows(f, t, s)) return s;
-  if (!last_reduced || (reduced <= kShortRow && kept >= kBlock)) {
+  if (!e.last_reduced || (e.reduced <= kShortRow && e.kept >= kBlock)) {
     s.form = Form::Columns;
-    if (!last_reduced && f.axes.back().extent < kFewColumns &&
-        kept >= kBlock) {  // several rows' on the lanes
+    if (!e.last_reduced && f.axes.back().extent < kFewColumns &&
+        e.kept >= kBlock) {  // several rows' on the lanes
       s.kept_together = true;
       s.lanes = s.steps = 1;
       s.block = kBlock;
       return s;
     }
     while (f.axes[static_cast<std::size_t>(s.lane_axis)].reduced) --s.lane_axis;
-    if (last_reduced) s.lanes = 1;
+    if (e.last_reduced) s.lanes = 1;
     s.steps = 1;
     const int block = f.axes[static_cast<std::size_t>(s.lane_axis)].extent >= kBlock * s.lanes ? kBlock : 32;
     s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
     s.block = block * s.lanes;
     return s;
   }
-  if (f.phases == 0 && !f.scans_of_scans && one_axis && kept < t.threads / 2 && reduced > 4 * kChainChunk) {
+  if (f.phases == 0 && !f.scans_of_scans && e.reduced_axes == 1 && e.kept < t.threads / 2 &&
+      e.reduced > 4 * kChainChunk) {
     s.form = Form::Chain;
     s.chunk = kChainChunk;
     return s;
   }
   s.form = Form::Rows;
-  if (reduced <= 8 * s.lanes * 4)
+  if (e.reduced <= 8 * s.lanes * 4)
     s.threads = {128, 8};
-  else if (reduced <= 32 * s.lanes * 16)
+  else if (e.reduced <= 32 * s.lanes * 16)
     s.threads = {128, 32};
-  else if (kept < kFewRows)
+  else if (e.kept < kFewRows)
     s.threads = {kMaxBlock, kMaxBlock};
   return s;
 }
@@ -381,121 +374,131 @@ Schedule schedule_windows(const Facts& f, const Target& t, Schedule s, std::int6
   return s;
 }
 
+/// Operands that are contiguous along another axis than the last go through tiles of shared memory: false
+/// where there are none, or their runs are too short. Few sizes of tiles: each is a kernel of its own.
+bool tile_operands(const Facts& f, Schedule& s) {
+  if (f.states > 0 || f.across < 0 || f.across_run < kLeastTile || f.last_run < kLeastTile) return false;
+  const auto side = [](std::int64_t run) { return run <= kShortTile ? kShortTile : kTile; };
+  s.form = Form::Tiles;
+  s.steps = 1;
+  s.block = side(f.last_run);
+  s.run = s.block == kTile ? side(f.across_run) : kTile;
+  const bool full = s.block == kTile && s.run == kTile;
+  s.run_lanes = full ? f.across_vector : 1;
+  if (!full) s.lanes = 1;
+  s.rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.lanes / s.block));
+  s.run_rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.run_lanes / s.run));
+  for (std::int64_t n = f.axes.back().extent; n < f.last_run && n < s.block;)
+    n *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
+  return true;
+}
+
+/// A map: a thread has some vectors of a row, or of all elements as one where operands and results have them
+/// so in memory.
+Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
+  if (tile_operands(f, s)) return s;
+  if (f.states == 0 && f.window + f.window_rounds > 0) return schedule_windows(f, t, s, kept);
+  const bool one_axis = f.axes.size() == 1;
+  s.form = one_axis ? Form::Flat : Form::Rows;
+  if (one_axis) s.lanes = f.vector;  // its last vector may be cut
+  const bool flat = !one_axis && f.states == 0 && f.flat_vector > s.lanes;
+  if (flat) s.lanes = f.flat_vector;
+  s.steps = f.states > 0 ? 1 : map_steps(f, s.lanes);
+  const bool fitted =
+      !one_axis && !flat && f.states == 0 && s.lanes == 1 && fit_row(f.axes.back().extent, f, s);
+  if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) {
+    s.steps = 1;
+    s.threads = {kSmallBlock, static_cast<std::uint16_t>(one_axis ? kSmallBlock : kSmallBlock / 2)};
+  }
+  s.block = s.threads.team * s.lanes * s.steps;
+  s.ragged = one_axis || flat;
+  if (flat) s.lane_axis = 0;
+  for (std::int64_t n = f.axes.back().extent; !fitted && s.lane_axis > 0 && n < s.block;)
+    n *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
+  return s;
+}
+
+/// Rows, or columns, so short that a thread reduces each of them alone.
+bool reduce_alone(const Facts& f, const Extents& e, Schedule& s) {
+  const bool narrow = !e.last_reduced && f.axes.back().extent < kNarrow && e.reduced <= kShortColumn;
+  const bool short_rows = e.last_reduced && e.reduced <= kShortRow;
+  if (!(narrow || short_rows) || e.kept < kBlock || f.states > 0) return false;
+  s.form = Form::Columns;
+  s.kept_together = true;
+  s.lanes = s.steps = 1;
+  s.block = kBlock;
+  return true;
+}
+
+/// Few long rows: chunks of them, as many as keep all multiprocessors busy, and results that a second stage
+/// combines.
+Schedule split_rows(const Facts& f, const Target& t, const Extents& e, Schedule s) {
+  s.form = Form::Split;
+  s.together = e.reduced_axes > 1 && f.axes.back().extent < kBlock * f.vector;
+  s.ragged = !s.together;
+  if (s.ragged) s.lanes = f.vector;  // a chunk's last vector may be cut
+  const std::int64_t outer = s.together ? e.reduced : e.outermost, inner = e.reduced / outer;
+  // a chunk fills its block
+  const std::int64_t least = std::max<std::int64_t>(1, kBlock * s.lanes * 4 / inner);
+  const std::int64_t want = std::max<std::int64_t>(1, kWaves * 2 * t.threads / e.kept);
+  s.chunk = std::max(ceil_div(outer, want), least);
+  if (inner == 1) s.chunk = ceil_div(s.chunk, least) * least;
+  return s;
+}
+
+/// Reductions along rows: a team has a row. `cut`: chunks of it may be combined in a second stage.
+Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule s) {
+  if (cut && e.kept < 2 * t.threads && e.reduced >= kSplitAbove) return split_rows(f, t, e, s);
+  if (cut && f.repeated >= 0 && e.reduced_axes == 1 && tile_rows(f, t, e.kept, e.reduced, s)) return s;
+  s.form = Form::Rows;
+  s.tile = 1;
+  s.together = e.reduced_axes > 1;
+  if (cut ? read_row(e.reduced, e.kept == 1, f, s) : hold_row(e.reduced, s.lanes, f, s)) return s;
+  if (e.reduced <= 32 * 32) s.threads = {128, 32};
+  return s;
+}
+
+/// Reductions down columns: a team has adjacent columns, and its parts share the rows. `cut` as above.
+Schedule schedule_columns(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule s) {
+  const std::int64_t columns = f.axes.back().extent;
+  s.form = Form::Columns;
+  s.steps = 1;
+  if (f.apart >= 0 && cut && tile_results(f, t, e.kept, s)) return s;
+  s.together = e.reduced_axes > 1 && f.states == 0;
+  const int whole_lanes = s.lanes;
+  s.lanes = column_lanes(f, s.lanes);
+  const std::int64_t outer = s.together ? e.reduced : e.outermost;
+  int width = share_rows(f, t, ceil_div(columns, s.lanes), e.kept / columns, outer, whole_lanes / s.lanes, s);
+  if (!cut && f.states == 0) hold_columns(f, t, e.reduced, width, s);
+  const int block = width * s.rows;
+  s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
+  s.block = width * s.lanes;
+  const std::int64_t items = e.kept / columns * ceil_div(columns, s.block);
+  const std::int64_t wanted = kWaves * (narrow_accesses(f, s.lanes) ? 2 : 1) * t.threads * (kBlock / block);
+  if (cut && items < wanted / 2 && e.reduced >= 64) {
+    s.form = Form::SplitColumns;
+    const std::int64_t chunks = std::max<std::int64_t>(1, wanted / items);  // all resident together
+    s.chunk = std::max<std::int64_t>(ceil_div(outer, chunks),
+                                     std::max<std::int64_t>(s.rows, 16 * outer / e.reduced));
+  }
+  return s;
+}
+
 }  // namespace
 
 std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Target& t) {
   Facts f = given;
   if (f.states > 0) f.vector = 1;  // a loop is one element's own
   Schedule s;
-  const int last = static_cast<int>(f.axes.size()) - 1;
-  s.lane_axis = last;
+  s.lane_axis = static_cast<int>(f.axes.size()) - 1;
   s.threads = {kBlock, kBlock};
-  const bool whole = f.axes[last].extent % f.vector == 0;
-  s.lanes = whole ? f.vector : 1;
-  std::int64_t kept = 1, reduced = 1;
-  int reduced_axes = 0;
-  for (const auto& a : f.axes) {
-    (a.reduced ? reduced : kept) *= a.extent;
-    reduced_axes += a.reduced;
-  }
-
-  if (f.scans) return schedule_scan(f, t, s, kept, reduced, reduced_axes == 1);
-  if (f.phases == 0 && f.states == 0 && f.across >= 0 && f.across_run >= kLeastTile &&
-      f.last_run >= kLeastTile) {
-    // each further one is a kernel
-    const auto side = [](std::int64_t run) { return run <= kShortTile ? kShortTile : kTile; };
-    s.form = Form::Tiles;
-    s.steps = 1;
-    s.block = side(f.last_run);
-    s.run = s.block == kTile ? side(f.across_run) : kTile;
-    const bool full = s.block == kTile && s.run == kTile;
-    s.run_lanes = full ? f.across_vector : 1;
-    if (!full) s.lanes = 1;
-    s.rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.lanes / s.block));
-    s.run_rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.run_lanes / s.run));
-    for (std::int64_t n = f.axes[last].extent; n < f.last_run && n < s.block;)
-      n *= f.axes[--s.lane_axis].extent;
-    return s;
-  }
-  if (f.phases == 0 && f.states == 0 && f.window + f.window_rounds > 0)
-    return schedule_windows(f, t, s, kept);
-  if (f.phases == 0) {
-    s.form = last == 0 ? Form::Flat : Form::Rows;
-    if (last == 0) s.lanes = f.vector;  // its last vector may be cut
-    const bool flat = last > 0 && f.states == 0 && f.flat_vector > s.lanes;
-    if (flat) s.lanes = f.flat_vector;
-    s.steps = f.states > 0 ? 1 : map_steps(f, s.lanes);
-    const bool fitted =
-        last > 0 && !flat && f.states == 0 && s.lanes == 1 && fit_row(f.axes[last].extent, f, s);
-    if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) {
-      s.steps = 1;
-      s.threads = {kSmallBlock,
-                   static_cast<std::uint16_t>(s.form == Form::Flat ? kSmallBlock : kSmallBlock / 2)};
-    }
-    s.block = s.threads.team * s.lanes * s.steps;
-    s.ragged = last == 0 || flat;
-    if (flat) s.lane_axis = 0;
-    for (std::int64_t n = f.axes[last].extent; !fitted && s.lane_axis > 0 && n < s.block;)
-      n *= f.axes[--s.lane_axis].extent;
-    return s;
-  }
-  const bool last_reduced = f.axes[last].reduced;
+  s.lanes = f.axes.back().extent % f.vector == 0 ? f.vector : 1;
+  const Extents e = extents_of(f);
+  if (f.scans) return schedule_scan(f, t, e, s);
+  if (f.phases == 0) return schedule_map(f, t, s, e.kept);
+  if (bunch_rows(f, t, s) || reduce_alone(f, e, s)) return s;
   const bool cut = f.phases == 1 && !f.stores_full;  // may be combined in a second stage
-  if (bunch_rows(f, t, s)) return s;
-  const bool narrow = !last_reduced && f.axes[last].extent < kNarrow && reduced <= kShortColumn;
-  if ((narrow || (last_reduced && reduced <= kShortRow)) && kept >= kBlock && f.states == 0) {
-    s.form = Form::Columns;
-    s.kept_together = true;
-    s.lanes = s.steps = 1;
-    s.block = kBlock;
-    return s;
-  }
-  if (last_reduced) {
-    if (cut && kept < 2 * t.threads && reduced >= kSplitAbove) {
-      s.form = Form::Split;
-      s.lanes = f.vector;
-      s.together = reduced_axes > 1 && f.axes[last].extent < kBlock * s.lanes;
-      if (s.together) s.lanes = whole ? f.vector : 1;
-      s.ragged = !s.together;
-      const std::int64_t outer = s.together ? reduced : outermost_reduced(f);
-      const std::int64_t inner = reduced / outer;
-      // a chunk fills its block
-      const std::int64_t least = std::max<std::int64_t>(1, kBlock * s.lanes * 4 / inner);
-      const std::int64_t want = std::max<std::int64_t>(1, kWaves * 2 * t.threads / kept);
-      s.chunk = std::max(ceil_div(outer, want), least);
-      if (inner == 1) s.chunk = ceil_div(s.chunk, least) * least;
-      return s;
-    }
-    if (cut && f.repeated >= 0 && reduced_axes == 1 && tile_rows(f, t, kept, reduced, s)) return s;
-    s.form = Form::Rows;
-    s.tile = 1;
-    s.together = reduced_axes > 1;
-    if (cut ? read_row(reduced, kept == 1, f, s) : hold_row(reduced, s.lanes, f, s)) return s;
-    if (reduced <= 32 * 32) s.threads = {128, 32};
-    return s;
-  }
-  const std::int64_t columns = f.axes[last].extent;
-  s.form = Form::Columns;
-  s.steps = 1;
-  if (f.apart >= 0 && cut && tile_results(f, t, kept, s)) return s;
-  s.together = reduced_axes > 1 && f.states == 0;
-  const int whole_lanes = s.lanes;
-  s.lanes = column_lanes(f, s.lanes);
-  const std::int64_t outer = s.together ? reduced : outermost_reduced(f);
-  int width = share_rows(f, t, ceil_div(columns, s.lanes), kept / columns, outer, whole_lanes / s.lanes, s);
-  if (!cut && f.states == 0) hold_columns(f, t, reduced, width, s);
-  const int block = width * s.rows;
-  s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
-  s.block = width * s.lanes;
-  const std::int64_t items = kept / columns * ceil_div(columns, s.block);
-  const std::int64_t wanted = kWaves * (narrow_accesses(f, s.lanes) ? 2 : 1) * t.threads * (kBlock / block);
-  if (cut && items < wanted / 2 && reduced >= 64) {
-    s.form = Form::SplitColumns;
-    const std::int64_t chunks = std::max<std::int64_t>(1, wanted / items);  // all resident together
-    s.chunk =
-        std::max<std::int64_t>(ceil_div(outer, chunks), std::max<std::int64_t>(s.rows, 16 * outer / reduced));
-  }
-  return s;
+  return e.last_reduced ? schedule_rows(f, t, e, cut, s) : schedule_columns(f, t, e, cut, s);
 }
 
 }  // namespace kiln::schedule

@@ -13,7 +13,7 @@
 // Scans go one after the other, too, or by registers of kLanes.
 //
 // Invariant: kLanes, kShort and the chunks decide bits; everything else is free.
-#include "schedule/schedule.h"
+#include "schedule/extents.h"
 
 #include <algorithm>
 
@@ -29,31 +29,11 @@ constexpr std::int64_t kMostColumns = 32;  // registers of columns a grid item t
 constexpr int kBlock = 256;                // threads of a GPU's block
 constexpr int kMostSteps = 32;             // of a row that a team holds in registers
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-struct Extents {
-  std::int64_t kept = 1, reduced = 1, outermost = 0;  // outermost: of the reduced axes
-  int reduced_axes = 0, last_kept = -1;
-  bool columns = false;  // the last axis is kept
-};
-
-Extents extents_of(const Facts& f) {
-  Extents e;
-  for (std::size_t i = 0; i < f.axes.size(); ++i) {
-    const auto& a = f.axes[i];
-    (a.reduced ? e.reduced : e.kept) *= a.extent;
-    if (!a.reduced) e.last_kept = static_cast<int>(i);
-    if (a.reduced && e.reduced_axes++ == 0) e.outermost = a.extent;
-  }
-  e.columns = !f.axes.back().reduced;
-  return e;
-}
-
 std::int64_t chunk_of(const Extents& e) {
-  if (!strict_in_chunks(e.reduced, e.columns)) return 0;
+  if (!strict_in_chunks(e.reduced, !e.last_reduced)) return 0;
   const std::int64_t inner = e.reduced / e.outermost;
-  return std::max(
-      {std::int64_t{1}, (e.columns ? kColumnChunk : kRowChunk) / inner, ceil_div(e.outermost, kMostChunks)});
+  return std::max({std::int64_t{1}, (e.last_reduced ? kRowChunk : kColumnChunk) / inner,
+                   ceil_div(e.outermost, kMostChunks)});
 }
 
 /// The team that reduces a row, and its elements a thread.
@@ -95,7 +75,7 @@ Schedule columns(const Facts& f, const Target& t, const Extents& e, Schedule s) 
     s.block = block;
     return s;
   }
-  s.lanes = std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
+  s.lanes = base_lanes(f, t);
   if (f.prims <= 6 && width >= 4 * s.lanes) s.lanes *= 4;
   s.block = s.lanes;
   if (!s.chunk) s.block *= std::clamp<std::int64_t>(e.kept / s.lanes / (8 * t.threads), 1, kMostColumns);
@@ -114,7 +94,7 @@ Schedule schedule_strict(const Facts& f, const Target& t) {
   s.stream = !t.gpu && f.out_bytes >= t.stream_bytes;
   s.lane_axis = static_cast<int>(f.axes.size()) - 1;
   const bool short_rows = e.reduced <= kShort && !f.scans;
-  if (!e.columns && !short_rows) return rows(f, t, e, s);
+  if (e.last_reduced && !short_rows) return rows(f, t, e, s);
   if (e.last_kept >= 0) return columns(f, t, e, s);
   s.form = Form::Rows;
   s.one_by_one = true;

@@ -1,5 +1,7 @@
 #include "schedule/variants.h"
 
+#include "schedule/extents.h"
+
 #include <algorithm>
 #include <atomic>
 
@@ -16,23 +18,7 @@ constexpr std::int64_t kLeastChunk = 1024;      // elements
 constexpr int kMostScanLanes = 64;              // that the vm combines
 constexpr int kShortRow = 8;                    // times the lanes: rows that may lie across them
 
-struct Extents {
-  std::int64_t kept = 1, reduced = 1;
-  bool last_reduced = false;
-};
-
-Extents extents_of(const Facts& f) {
-  Extents e;
-  for (const Facts::Axis& a : f.axes) (a.reduced ? e.reduced : e.kept) *= a.extent;
-  e.last_reduced = f.axes.back().reduced;
-  return e;
-}
-
 bool is_map(const Facts& f) { return f.phases == 0 && !f.scans && f.levels == 1 && !f.slab; }
-
-int base_lanes(const Facts& f, const Target& t) {
-  return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
-}
 
 /// The same with another number of lanes. Blocks stay multiples of them.
 std::optional<Schedule> with_lanes(const Facts& f, const Target& t, Schedule s, int lanes) {
@@ -95,13 +81,7 @@ std::optional<Schedule> with_blocks(const Facts& f, Schedule s, int by) {
 std::optional<Schedule> in_chunks(const Facts& f, const Target& t, Schedule s) {
   const Extents e = extents_of(f);
   if (s.form != Form::Rows || f.phases != 1 || f.stores_full || !e.last_reduced || s.one_by_one) return {};
-  std::int64_t outer = 1;
-  for (const Facts::Axis& a : f.axes)
-    if (a.reduced) {
-      outer = a.extent;
-      break;
-    }
-  const std::int64_t inner = e.reduced / outer;
+  const std::int64_t outer = e.outermost, inner = e.reduced / outer;
   s.form = Form::Split;
   s.chunk = std::max<std::int64_t>(std::max<std::int64_t>(1, kLeastChunk / inner), outer / (8 * t.threads));
   if (inner == 1) s.chunk = (s.chunk + 63) / 64 * 64;

@@ -1,0 +1,38 @@
+// What the schedules of all devices count first of a region: its points, and the lanes of a register.
+#pragma once
+
+#include "schedule/schedule.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace kiln::schedule {
+
+struct Extents {
+  std::int64_t kept = 1, reduced = 1;  // points that the region keeps, and those reduced to each of these
+  std::int64_t outermost = 1;          // elements of the outermost reduced axis; 1: there is none
+  int reduced_axes = 0;
+  int last_kept = -1;  // axis
+  bool last_reduced = false;
+};
+
+inline Extents extents_of(const Facts& f) {
+  Extents e;
+  for (std::size_t i = 0; i < f.axes.size(); ++i) {
+    const Facts::Axis& a = f.axes[i];
+    (a.reduced ? e.reduced : e.kept) *= a.extent;
+    if (!a.reduced) e.last_kept = static_cast<int>(i);
+    if (a.reduced && e.reduced_axes++ == 0) e.outermost = a.extent;
+  }
+  e.last_reduced = f.axes.back().reduced;
+  return e;
+}
+
+/// Lanes of a CPU's register.
+inline int base_lanes(const Facts& f, const Target& t) {
+  return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
+}
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace kiln::schedule
