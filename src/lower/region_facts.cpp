@@ -25,6 +25,65 @@ bool is_computed(const Entry& e) {
          e.kind == Entry::Kind::LoopResult;
 }
 
+/// Whether a scan is made of another.
+bool has_scan_of_scan(const Pulled& p) {
+  std::vector<bool> scanned(p.entries.size());  // is a scan, or made of one
+  for (EntryId id = 0; id < p.entries.size(); ++id) {
+    const Entry& e = p.entries[id];
+    p.each_operand(e, [&](EntryId in) { scanned[id] = scanned[id] || scanned[in]; });
+    if (e.kind != Entry::Kind::Scan) continue;
+    if (scanned[id]) return true;
+    scanned[id] = true;
+  }
+  return false;
+}
+
+/// The first group from which on a register's lanes of elements in row-major order, and what lies between
+/// them, are within two registers of what a load of elements of `size` bytes reads. `dense` stays true where
+/// little lies between them.
+int near_from(const Index& index, std::int64_t size, std::int64_t lanes, const std::vector<Group>& groups,
+              bool& dense) {
+  constexpr std::int64_t kRegister = 64;  // bytes
+  std::int64_t walked = 0, elements = 1;
+  int near = static_cast<int>(groups.size());
+  for (; near > 0; --near) {
+    const int g = near - 1;
+    const Group& group = groups[static_cast<std::size_t>(g)];
+    const std::int64_t step = index.coef(group.last), further = walked + step * (group.extent - 1);
+    if (std::abs(step - walked) * size > kRegister) break;
+    if (std::abs(further) * size * lanes > 2 * kRegister * elements * group.extent) break;
+    walked = further;
+    elements *= group.extent;
+  }
+  dense &= 4 * std::abs(walked) <= 5 * elements;
+  return near;
+}
+
+/// Whether an index walks the last two groups as one.
+bool rows_adjoin(const Index& index, const std::vector<Group>& groups) {
+  if (groups.size() < 2) return true;
+  const Group &outer = groups[groups.size() - 2], &last = groups.back();
+  return index.coef(outer.last) == index.coef(last.last) * last.extent;
+}
+
+/// The group that a strided load walks with the smallest stride, when that is not the last group; -1 without
+/// one.
+int axis_across(const Pulled& p, const std::vector<Group>& groups) {
+  int across = -1;
+  for (const Entry& e : p.entries) {
+    if (e.kind != Entry::Kind::Load) continue;
+    std::int64_t least = std::abs(e.index.coef(groups.back().last));
+    if (least <= 1) continue;
+    for (int g = 0; g + 1 < static_cast<int>(groups.size()); ++g) {
+      const std::int64_t stride = std::abs(e.index.coef(groups[static_cast<std::size_t>(g)].last));
+      if (stride == 0 || stride >= least) continue;
+      least = stride;
+      across = g;
+    }
+  }
+  return across;
+}
+
 }  // namespace
 
 void RegionLowering::measure() {
@@ -61,28 +120,14 @@ void RegionLowering::measure() {
 
 // ---- schedule ----
 
-bool RegionLowering::scans_of_scans() const {
-  std::vector<bool> scanned(p_.entries.size());  // is a scan, or made of one
-  for (EntryId id = 0; id < p_.entries.size(); ++id) {
-    const Entry& e = p_.entries[id];
-    p_.each_operand(e, [&](EntryId in) { scanned[id] = scanned[id] || scanned[in]; });
-    if (e.kind != Entry::Kind::Scan) continue;
-    if (scanned[id]) return true;
-    scanned[id] = true;
-  }
-  return false;
-}
-
-void RegionLowering::choose() {
+schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axes) {
   schedule::Facts f;
-  std::vector<schedule::Facts::Axis> axes;
-  for (const Group& g : groups_) axes.push_back({g.extent, g.reduced, g.level});
   f.axes = axes;
   f.phases = phases_;
   f.levels = p_.nest ? static_cast<int>(p_.places.size()) - 1 : 1;
   f.slab = !p_.nest && p_.places.size() > 2;
   f.scans = !scans_.empty();
-  f.scans_of_scans = scans_of_scans();
+  f.scans_of_scans = has_scan_of_scan(p_);
   for (const Reduction& r : reductions_) f.kept += registers_of(r);
   for (const Reduction& r : reductions_)
     f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp && !may_read_twice(r);
@@ -91,61 +136,81 @@ void RegionLowering::choose() {
   f.row_prims = static_cast<int>(row_prims());
   f.widest_bytes = widest_bytes_;
   f.random = random_;
-  for (const auto& o : p_.outputs) {
-    if (o.row && !groups_.back().reduced && o.at.coef(groups_.back().last) == 1) {
-      f.row_bytes_out = std::max(f.row_bytes_out, g_[o.node].numel * size_of(g_[o.node].dtype));
-      f.row_narrowest = std::min(f.row_narrowest, static_cast<int>(size_of(g_[o.node].dtype)));
-    }
-    if (o.row) continue;
-    f.stores_full |= p_.entries[o.entry].phase > 0;
-    f.out_narrowest = std::min(f.out_narrowest, static_cast<int>(size_of(g_[o.node].dtype)));
-    // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is
-    // walked from its end.
-    const std::int64_t row_bytes = groups_.back().extent * size_of(g_[o.node].dtype);
-    if (adjoins(o.at))
-      f.adjoining_bytes = std::max(f.adjoining_bytes, g_[o.node].numel * size_of(g_[o.node].dtype));
-    const std::int64_t along = p_.full_linear().coef(groups_.back().last);
-    if (std::abs(along) > 1) continue;
-    const bool from_end = along < 0;
-    if ((groups_.size() == 1 && !from_end) || row_bytes % 64 == 0)
-      f.out_bytes = std::max(f.out_bytes, g_[o.node].numel * size_of(g_[o.node].dtype));
-  }
-  f.across = axis_across();
+  count_results(f);
+  f.across = axis_across(p_, groups_);
   if (target_.gpu) f.vector = vector_elements();
-  if (target_.gpu && phases_ == 0 && scans_.empty()) f.flat_vector = flat_vector_elements();
-  if (target_.gpu && phases_ == 0 && scans_.empty()) find_windows(f);
-  if (f.across >= 0) find_tile(f);
-  const bool one_row = std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
-  std::int64_t points = 1;
-  for (const Group& g : groups_) points *= g.extent;
-  int partly = 0;
-  for (const Entry& e : p_.entries) {
-    if (e.kind != Entry::Kind::Load || !walks(e.index, groups_.back())) continue;
-    const bool cached = g_[e.node].numel < points / kMuchSmaller;  // which rows read again and again
-    const bool own = std::any_of(groups_.begin(), groups_.end(),
-                                 [&](const Group& g) { return !g.reduced && walks(e.index, g); });
-    ++f.loads;
-    f.row_loads += (one_row || own) && !cached;
-    const bool reduced = std::any_of(groups_.begin(), groups_.end(),
-                                     [&](const Group& g) { return g.reduced && walks(e.index, g); });
-    const int bytes = reduced ? static_cast<int>(size_of(g_[e.node].dtype)) : 0;
-    if (e.predicates < 0)
-      f.loaded_bytes += bytes;
-    else
-      partly = std::max(partly, bytes);  // of the parts of a join a point has one
-    f.rows_apart |= !rows_adjoin(e.index);
-    f.strided |= std::abs(e.index.coef(groups_.back().last)) != 1;
-    f.jumps |= p_.space.jumps(e.index);
-    if (!p_.space.jumps(e.index)) f.near = std::max(f.near, near_from(e, f.dense));
+  if (target_.gpu && phases_ == 0 && scans_.empty()) {
+    f.flat_vector = flat_vector_elements();
+    find_windows(f);
   }
-  f.loaded_bytes += partly;
-  f.near = std::min(f.near, last_group());
+  if (f.across >= 0) find_tile(f);
+  count_loads(f);
   for (const PredicateLink& l : p_.links) f.guarded |= walks(l.predicate.t, groups_.back());
-  for (const auto& o : p_.outputs) f.rows_apart |= !rows_adjoin(o.at);
   f.apart = axis_apart();
   f.folds = axis_folded();
   if (target_.gpu) f.repeated = axis_repeated();
   find_bunch(f);
+  return f;
+}
+
+/// Bytes of what the region writes, and which of it may be stored past the caches.
+void RegionLowering::count_results(schedule::Facts& f) const {
+  for (const auto& o : p_.outputs) {
+    const std::int64_t size = size_of(g_[o.node].dtype), bytes = g_[o.node].numel * size;
+    f.rows_apart |= !rows_adjoin(o.at, groups_);
+    if (o.row && !groups_.back().reduced && o.at.coef(groups_.back().last) == 1) {
+      f.row_bytes_out = std::max(f.row_bytes_out, bytes);
+      f.row_narrowest = std::min(f.row_narrowest, static_cast<int>(size));
+    }
+    if (o.row) continue;
+    f.stores_full |= p_.entries[o.entry].phase > 0;
+    f.out_narrowest = std::min(f.out_narrowest, static_cast<int>(size));
+    if (adjoins(o.at)) f.adjoining_bytes = std::max(f.adjoining_bytes, bytes);
+    // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is
+    // walked from its end.
+    const std::int64_t along = p_.full_linear().coef(groups_.back().last);
+    const bool one_row = groups_.size() == 1 && along >= 0;
+    if (std::abs(along) <= 1 && (one_row || groups_.back().extent * size % 64 == 0))
+      f.out_bytes = std::max(f.out_bytes, bytes);
+  }
+}
+
+/// Operands in memory: how many, how much of them a point reads, and how they lie beside each other.
+void RegionLowering::count_loads(schedule::Facts& f) const {
+  const bool one_row = std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
+  std::int64_t points = 1;
+  for (const Group& g : groups_) points *= g.extent;
+  const auto along = [&](const Index& index, bool reduced) {
+    return std::any_of(groups_.begin(), groups_.end(),
+                       [&](const Group& g) { return g.reduced == reduced && walks(index, g); });
+  };
+  int partly = 0;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load || !walks(e.index, groups_.back())) continue;
+    const std::int64_t size = size_of(g_[e.node].dtype);
+    const bool cached = g_[e.node].numel < points / kMuchSmaller;  // which rows read again and again
+    ++f.loads;
+    f.row_loads += (one_row || along(e.index, false)) && !cached;
+    const int bytes = along(e.index, true) ? static_cast<int>(size) : 0;
+    if (e.predicates < 0)
+      f.loaded_bytes += bytes;
+    else
+      partly = std::max(partly, bytes);  // of the parts of a join a point has one
+    f.rows_apart |= !rows_adjoin(e.index, groups_);
+    f.strided |= std::abs(e.index.coef(groups_.back().last)) != 1;
+    f.jumps |= p_.space.jumps(e.index);
+    if (!p_.space.jumps(e.index))
+      f.near =
+          std::max(f.near, near_from(e.index, size, target_.vector_bytes / widest_bytes_, groups_, f.dense));
+  }
+  f.loaded_bytes += partly;
+  f.near = std::min(f.near, last_group());
+}
+
+void RegionLowering::choose() {
+  std::vector<schedule::Facts::Axis> axes;
+  for (const Group& g : groups_) axes.push_back({g.extent, g.reduced, g.level});
+  const schedule::Facts f = facts(axes);
   auto answer = schedule::schedule(f, target_);
   KILN_CHECK_THAT(std::holds_alternative<schedule::Schedule>(answer), std::get<std::string>(answer));
   s_ = std::get<schedule::Schedule>(answer);
@@ -180,26 +245,6 @@ int RegionLowering::registers_of(const Reduction& r) const {
   return (two ? 2 : 1) * std::max(1, static_cast<int>(size_of(t)) / 4);
 }
 
-/// The first group from which on a register's lanes of elements in row-major order, and what lies between
-/// them, are within two registers of what a load reads. `dense` stays true where little lies between them.
-int RegionLowering::near_from(const Entry& e, bool& dense) const {
-  constexpr std::int64_t kRegister = 64;  // bytes
-  const std::int64_t size = size_of(g_[e.node].dtype), lanes = target_.vector_bytes / widest_bytes_;
-  std::int64_t walked = 0, elements = 1;
-  int near = last_group() + 1;
-  for (; near > 0; --near) {
-    const int g = near - 1;
-    const Group& group = groups_[static_cast<std::size_t>(g)];
-    const std::int64_t step = e.index.coef(group.last), further = walked + step * (group.extent - 1);
-    if (std::abs(step - walked) * size > kRegister) break;
-    if (std::abs(further) * size * lanes > 2 * kRegister * elements * group.extent) break;
-    walked = further;
-    elements *= group.extent;
-  }
-  dense &= 4 * std::abs(walked) <= 5 * elements;
-  return near;
-}
-
 /// Whether an index walks all groups as one.
 bool RegionLowering::adjoins(const Index& index) const {
   std::int64_t step = 1;
@@ -209,31 +254,6 @@ bool RegionLowering::adjoins(const Index& index) const {
     step *= group.extent;
   }
   return true;
-}
-
-/// Whether an index walks the last two groups as one.
-bool RegionLowering::rows_adjoin(const Index& index) const {
-  if (groups_.size() < 2) return true;
-  const Group &outer = groups_[groups_.size() - 2], &last = groups_.back();
-  return index.coef(outer.last) == index.coef(last.last) * last.extent;
-}
-
-/// The group that a strided load walks with the smallest stride, when that is not the last group; -1 without
-/// one.
-int RegionLowering::axis_across() const {
-  int across = -1;
-  for (const Entry& e : p_.entries) {
-    if (e.kind != Entry::Kind::Load) continue;
-    std::int64_t least = std::abs(e.index.coef(groups_.back().last));
-    if (least <= 1) continue;
-    for (int g = 0; g < last_group(); ++g) {
-      const std::int64_t stride = std::abs(e.index.coef(groups_[static_cast<std::size_t>(g)].last));
-      if (stride == 0 || stride >= least) continue;
-      least = stride;
-      across = g;
-    }
-  }
-  return across;
 }
 
 // ---- uses ----

@@ -123,7 +123,6 @@ class RegionLowering {
   // Steps, in the order of make().
   void measure();
   void collapse();
-  bool scans_of_scans() const;
   bool reads_what_it_writes() const;
   void choose();
   void mark_uses();
@@ -135,12 +134,14 @@ class RegionLowering {
   void complete();
 
   // Facts.
+  schedule::Facts facts(std::span<const schedule::Facts::Axis> axes);
+  void count_results(schedule::Facts& f) const;
+  void count_loads(schedule::Facts& f) const;
   void each_index(const std::function<void(const Index&)>& f) const;
   std::vector<Group> axes_as_groups() const;
   void order_by_storage(std::vector<Group>& axes) const;
   void order_short_runs(std::vector<Group>& axes) const;
   void join_reduced();
-  int axis_across() const;
   int axis_apart() const;
   int loads_along(const Group& along) const;
   int axis_repeated() const;
@@ -154,9 +155,7 @@ class RegionLowering {
   int loads_below(EntryId id);
   bool keep_in_scratch(EntryId id);
   bool walks(const Index& index, const Group& g) const;
-  bool rows_adjoin(const Index& index) const;
   bool adjoins(const Index& index) const;
-  int near_from(const Entry& e, bool& dense) const;
   int registers_of(const Reduction& r) const;
   float row_prims();
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
