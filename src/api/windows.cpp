@@ -320,6 +320,57 @@ Between between(std::int64_t extent, std::int64_t size, bool corners, DType dtyp
           (numerator - first * denominator).astype(dtype) / static_cast<double>(denominator)};
 }
 
+/// The weights of a transposed convolution as those of a convolution whose channels are the phases of the
+/// stride.
+struct Phases {
+  Tensor channels;  // (groups · out / groups · phases…, in / groups, taps…), taps from the last to the first
+  Shape taps;       // every s-th element of each kernel axis: how many
+};
+
+/// w: (in, out / groups, kernel…).
+Phases phases_of(const Tensor& w, const Shape& stride, std::int64_t groups) {
+  const int axes = stride.rank();
+  const std::int64_t of_group = w.dim(1), ins = w.dim(0) / groups;
+  Phases out;
+  // -> (groups, ins, out / groups, taps, phase, …), both axes of each kernel axis
+  Widths whole;
+  Shape split = {groups, ins, of_group};
+  for (int i = 0; i < axes; ++i) {
+    const std::int64_t count = (w.dim(2 + i) + stride[i] - 1) / stride[i];
+    whole.emplace_back(0, count * stride[i] - w.dim(2 + i));
+    split.push_back(count);
+    split.push_back(stride[i]);
+    out.taps.push_back(count);
+  }
+  // -> (groups, out / groups, phases…, ins, taps…)
+  std::vector<int> order = {0, 2}, turned;
+  Shape channels = {groups * of_group * stride.numel(), ins};
+  for (int i = 0; i < axes; ++i) order.push_back(4 + 2 * i);
+  order.push_back(1);
+  for (int i = 0; i < axes; ++i) {
+    turned.push_back(3 + 2 * i);
+    order.push_back(3 + 2 * i);
+    channels.push_back(out.taps[i]);
+  }
+  out.channels = permute_dims(flip(padded(w, 2, whole).reshape(split), turned), order).reshape(channels);
+  return out;
+}
+
+/// (n, out · phases…, q…) -> (n, out, (q, phase)…).
+Tensor woven(const Tensor& x, const Shape& stride) {
+  const int axes = stride.rank();
+  Shape parts = {x.dim(0), x.dim(1) / stride.numel()}, joined = parts;
+  std::vector<int> order = {0, 1};
+  for (int i = 0; i < axes; ++i) parts.push_back(stride[i]);
+  for (int i = 0; i < axes; ++i) {
+    parts.push_back(x.dim(2 + i));
+    joined.push_back(x.dim(2 + i) * stride[i]);
+    order.push_back(2 + axes + i);
+    order.push_back(2 + i);
+  }
+  return permute_dims(x.reshape(parts), order).reshape(joined);
+}
+
 }  // namespace
 
 Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options,
@@ -360,56 +411,21 @@ Tensor conv_transpose(const Tensor& x, const Tensor& weight, const Tensor& bias,
               dilation = each("dilation", options.dilation, 1, 1),
               behind = each("output_padding", output_padding, 0, 0);
   const Tensor in = layout.last ? moveaxis(x, -1, 1) : x;
-  Tensor w = spread(layout.last ? moveaxis(weight, -1, 1) : weight, 2, dilation);
-  const std::int64_t groups = options.groups, of_group = w.dim(1), ins = w.dim(0) / groups;
-
-  // (in, out / groups, kernel…) -> (groups, ins, out / groups, taps, phase, …), both axes of each kernel axis
-  Widths to_phases, around;
-  Shape split = {groups, ins, of_group};
-  Shape taps;
-  for (int i = 0; i < axes; ++i) {
-    const std::int64_t count = (w.dim(2 + i) + stride[i] - 1) / stride[i];
-    to_phases.emplace_back(0, count * stride[i] - w.dim(2 + i));
-    around.emplace_back(count - 1, count - 1);
-    split.push_back(count);
-    split.push_back(stride[i]);
-    taps.push_back(count);
-  }
-  w = padded(w, 2, to_phases).reshape(split);
-  // -> (groups, out / groups, phases…, ins, taps…), taps from the last to the first
-  std::vector<int> order = {0, 2}, turned;
-  Shape channels = {groups * of_group * stride.numel(), ins};
-  for (int i = 0; i < axes; ++i) order.push_back(4 + 2 * i);
-  order.push_back(1);
-  for (int i = 0; i < axes; ++i) {
-    turned.push_back(3 + 2 * i);
-    order.push_back(3 + 2 * i);
-    channels.push_back(taps[i]);
-  }
-  w = permute_dims(flip(w, turned), order).reshape(channels);
-  const Tensor wide = padded(in, 2, around);
-  Tensor out = conv_channels_first(sliding_window(wide, taps, axes_from(2, axes)), w, groups);
-
-  // (n, out, phases…, q…) -> (n, out, (q, phase)…), without the padding
-  Shape parts = {out.dim(0), groups * of_group}, joined = parts;
-  std::vector<int> woven = {0, 1};
-  for (int i = 0; i < axes; ++i) parts.push_back(stride[i]);
-  for (int i = 0; i < axes; ++i) {
-    parts.push_back(out.dim(2 + i));
-    joined.push_back(out.dim(2 + i) * stride[i]);
-    woven.push_back(2 + axes + i);
-    woven.push_back(2 + i);
-  }
-  Widths cut;
+  const Phases w =
+      phases_of(spread(layout.last ? moveaxis(weight, -1, 1) : weight, 2, dilation), stride, options.groups);
+  Widths around, cut;
+  for (const std::int64_t taps : w.taps) around.emplace_back(taps - 1, taps - 1);
+  const Tensor windows = sliding_window(padded(in, 2, around), w.taps, axes_from(2, axes));
+  Tensor out = woven(conv_channels_first(windows, w.channels, options.groups), stride);
   for (int i = 0; i < axes; ++i) {
     const std::int64_t span = (weight.dim(layout.last ? 1 + i : 2 + i) - 1) * dilation[i] + 1;
     const std::int64_t extent = (in.dim(2 + i) - 1) * stride[i] + span - 2 * padding[i] + behind[i];
     if (extent < 0 || behind[i] >= std::max(stride[i], dilation[i]))
       throw UserError(cat("[conv_transpose] padding ", padding, " and output_padding ", behind,
                           " do not fit x ", api::describe(x), ", weight ", api::describe(weight)));
-    cut.emplace_back(-padding[i], extent + padding[i] - joined[2 + i]);
+    cut.emplace_back(-padding[i], extent + padding[i] - out.dim(2 + i));
   }
-  out = padded(permute_dims(out.reshape(parts), woven).reshape(joined), 2, cut);
+  out = padded(out, 2, cut);
   return layout.with_bias(layout.last ? moveaxis(out, 1, -1) : out, bias);
 }
 

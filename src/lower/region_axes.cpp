@@ -22,6 +22,54 @@ constexpr std::int64_t kShortRun = 8;      // elements of a run that is too shor
 constexpr std::int64_t kManyRuns = 16;     // from which runs that lie apart are worth a tile
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
 
+/// An array that a region reads or writes: bytes of an element, and its strides along the axes.
+struct Access {
+  std::int64_t size;
+  std::vector<std::int64_t> strides;
+};
+
+using Order = std::vector<std::size_t>;  // axes, outermost first
+
+/// The order of the axes in which an access steps through memory.
+Order order_of(const Access& a) {
+  Order order(a.strides.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto outer = [&](std::size_t axis) { return a.strides[axis] == 0 ? INT64_MAX : a.strides[axis]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t x, std::size_t y) { return outer(x) > outer(y); });
+  return order;
+}
+
+/// Bytes that an innermost step moves, whether the innermost axis is reduced, and loops: fewer are better, in
+/// this order.
+using Cost = std::tuple<std::int64_t, bool, std::int64_t>;
+
+Cost cost_of(const Order& order, const std::vector<Group>& axes, const std::vector<Access>& accesses) {
+  std::int64_t bytes = 0, loops = 1;
+  for (const Access& a : accesses)
+    bytes += std::min(a.strides[order.back()] * a.size, std::max<std::int64_t>(kSector, a.size));
+  for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+    const Group &outer = axes[order[i]], &inner = axes[order[i + 1]];
+    loops +=
+        outer.reduced != inner.reduced || std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
+          return a.strides[order[i]] != a.strides[order[i + 1]] * inner.extent;
+        });
+  }
+  return {bytes, axes[order.back()].reduced, loops};
+}
+
+/// Puts the reduced axes of each of `levels` back into the order that they have among each other in `given`.
+void keep_reduced_order(std::vector<Group>& axes, const std::vector<Group>& given, int levels) {
+  for (int level = 0; level < levels; ++level) {
+    const auto is_here = [&](const Group& g) { return g.reduced && g.level == level; };
+    std::vector<Group> reduced;
+    std::copy_if(given.begin(), given.end(), std::back_inserter(reduced), is_here);
+    auto next = reduced.begin();
+    for (Group& g : axes)
+      if (is_here(g)) g = *next++;
+  }
+}
+
 }  // namespace
 
 // ---- axes ----
@@ -80,66 +128,33 @@ std::vector<Group> RegionLowering::axes_as_groups() const {
 /// a level keep their order among each other where a result is a position, which counts in that order.
 void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
   if (target_.strict || phases_ == 0 || !scans_.empty() || !p_.loops.empty() || axes.size() < 2) return;
-  struct Access {
-    const Index* index;
-    std::int64_t size;
-  };
   std::vector<Access> accesses;
-  for (const auto& o : p_.outputs)
-    if (!o.row) accesses.push_back({&o.at, size_of(g_[o.node].dtype)});
-  for (const Entry& e : p_.entries)
-    if (e.kind == Entry::Kind::Load) accesses.push_back({&e.index, size_of(g_[e.node].dtype)});
-  const auto stride = [&](const Access& a, std::size_t axis) -> std::int64_t {
-    if (axes[axis].last < 0) return 0;
-    const std::int64_t coef = std::abs(a.index->coef(axes[axis].last));
-    return coef == 0 && walks(*a.index, axes[axis]) ? kFar : coef;  // a gather's
-  };
-  const auto step = [&](std::size_t innermost) {
-    std::int64_t bytes = 0;
-    for (const Access& a : accesses)
-      bytes += std::min(stride(a, innermost) * a.size, std::max<std::int64_t>(kSector, a.size));
-    return bytes;
-  };
-  const auto loops = [&](const std::vector<std::size_t>& order) {
-    std::int64_t n = 1;
-    for (std::size_t i = 0; i + 1 < order.size(); ++i) {
-      const Group &outer = axes[order[i]], &inner = axes[order[i + 1]];
-      n += outer.reduced != inner.reduced ||
-           std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
-             return stride(a, order[i]) != stride(a, order[i + 1]) * inner.extent;
-           });
+  const auto access = [&](const Index& index, NodeId node) {
+    Access a{size_of(g_[node].dtype), {}};
+    for (const Group& g : axes) {
+      const std::int64_t stride = g.last < 0 ? 0 : std::abs(index.coef(g.last));
+      a.strides.push_back(stride == 0 && g.last >= 0 && walks(index, g) ? kFar : stride);  // a gather's
     }
-    return n;
+    accesses.push_back(std::move(a));
   };
-  using Cost = std::tuple<std::int64_t, bool, std::int64_t>;
-  const auto cost = [&](const std::vector<std::size_t>& order) {
-    return Cost{step(order.back()), axes[order.back()].reduced, loops(order)};
-  };
-  std::vector<std::size_t> best(axes.size());
+  for (const auto& o : p_.outputs)
+    if (!o.row) access(o.at, o.node);
+  for (const Entry& e : p_.entries)
+    if (e.kind == Entry::Kind::Load) access(e.index, e.node);
+  Order best(axes.size());
   std::iota(best.begin(), best.end(), std::size_t{0});
-  Cost least = cost(best);
+  Cost least = cost_of(best, axes, accesses);
   for (const Access& a : accesses) {
-    std::vector<std::size_t> order(axes.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    const auto outer = [&](std::size_t axis) { return stride(a, axis) == 0 ? INT64_MAX : stride(a, axis); };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t x, std::size_t y) { return outer(x) > outer(y); });
-    if (stride(a, order.back()) == 0 || cost(order) >= least) continue;
-    least = cost(order);
+    Order order = order_of(a);
+    if (a.strides[order.back()] == 0 || cost_of(order, axes, accesses) >= least) continue;
+    least = cost_of(order, axes, accesses);
     best = std::move(order);
   }
   std::vector<Group> ordered;
   for (const std::size_t a : best) ordered.push_back(axes[a]);
-  const bool positions = std::any_of(reductions_.begin(), reductions_.end(),
-                                     [&](const Reduction& r) { return has_position(op_of(r)); });
-  for (int level = 0; positions && level < static_cast<int>(p_.places.size()) - 1; ++level) {
-    const auto is_here = [&](const Group& g) { return g.reduced && g.level == level; };
-    std::vector<Group> reduced;
-    std::copy_if(axes.begin(), axes.end(), std::back_inserter(reduced), is_here);
-    auto next = reduced.begin();
-    for (Group& g : ordered)
-      if (is_here(g)) g = *next++;
-  }
+  if (std::any_of(reductions_.begin(), reductions_.end(),
+                  [&](const Reduction& r) { return has_position(op_of(r)); }))
+    keep_reduced_order(ordered, axes, static_cast<int>(p_.places.size()) - 1);
   axes = std::move(ordered);
 }
 

@@ -117,33 +117,13 @@ std::optional<Frame> PairReader::reshaped(const Frame& frame, ir::Dims from, ir:
   }
 }
 
-MatrixMemory PairReader::memory_of(NodeId node, const Frame& given) const {
-  StridedView v = strided_view(g_, node);
-  // a joined axis as its parts, where it has one stride; false: it has none
+/// The axes of a view in a frame without joined coordinates: each of those as its parts.
+struct PairReader::Separate {
   Frame frame;
   std::vector<std::vector<AxisPart>> axes;
-  const auto separate = [&] {
-    frame.clear();
-    axes.clear();
-    for (std::size_t a = 0; a < given.size(); ++a) {
-      if (given[a].kind != Coordinate::Kind::Joined) {
-        frame.push_back(given[a]);
-        axes.push_back(v.axes[a]);
-        continue;
-      }
-      const std::optional<std::int64_t> stride = stride_of(v.axes[a]);
-      if (!stride) return false;
-      std::int64_t step = *stride;
-      for (std::size_t p = given[a].parts.size(); p-- > 0;) {
-        const std::int64_t extent = extent_of(given[a].parts[p]);
-        frame.push_back(given[a].parts[p]);
-        axes.push_back({{extent, step}});
-        step *= extent;
-      }
-    }
-    return true;
-  };
-  const auto along = [&](Coordinate::Kind kind) -> std::optional<std::int64_t> {
+
+  /// The stride along all axes that count rows, or columns; nothing where one of them has none.
+  std::optional<std::int64_t> along(Coordinate::Kind kind) const {
     std::int64_t stride = 0;
     for (std::size_t a = 0; a < frame.size(); ++a) {
       if (frame[a].kind != kind) continue;
@@ -152,30 +132,63 @@ MatrixMemory PairReader::memory_of(NodeId node, const Frame& given) const {
       stride += *s;
     }
     return stride;
-  };
-  if (!separate() || !along(Coordinate::Kind::Row) || !along(Coordinate::Kind::Column)) {
-    v = {};
-    v.base = node;
-    std::int64_t stride = 1;
-    v.axes.resize(given.size());
-    for (std::size_t a = given.size(); a-- > 0; stride *= g_[node].dims[a])
-      v.axes[a] = {{g_[node].dims[a], stride}};
-    separate();
+  }
+};
+
+/// Nothing where a joined axis has no stride that its parts could have a part of.
+std::optional<PairReader::Separate> PairReader::separate(const StridedView& v, const Frame& given) const {
+  Separate out;
+  for (std::size_t a = 0; a < given.size(); ++a) {
+    if (given[a].kind != Coordinate::Kind::Joined) {
+      out.frame.push_back(given[a]);
+      out.axes.push_back(v.axes[a]);
+      continue;
+    }
+    const std::optional<std::int64_t> stride = stride_of(v.axes[a]);
+    if (!stride) return std::nullopt;
+    std::int64_t step = *stride;
+    for (std::size_t p = given[a].parts.size(); p-- > 0;) {
+      const std::int64_t extent = extent_of(given[a].parts[p]);
+      out.frame.push_back(given[a].parts[p]);
+      out.axes.push_back({{extent, step}});
+      step *= extent;
+    }
+  }
+  return out;
+}
+
+/// A node as an array of its own, which is its elements in row-major order.
+static StridedView row_major(NodeId node, ir::Dims dims) {
+  StridedView v;
+  v.base = node;
+  v.axes.resize(dims.size());
+  std::int64_t stride = 1;
+  for (std::size_t a = dims.size(); a-- > 0; stride *= dims[a]) v.axes[a] = {{dims[a], stride}};
+  return v;
+}
+
+MatrixMemory PairReader::memory_of(NodeId node, const Frame& given) const {
+  StridedView v = strided_view(g_, node);
+  std::optional<Separate> at = separate(v, given);
+  if (!at || !at->along(Coordinate::Kind::Row) || !at->along(Coordinate::Kind::Column)) {
+    v = row_major(node, g_[node].dims);
+    at = separate(v, given);
   }
   MatrixMemory m;
   m.base = v.base;
   m.dtype = g_[node].dtype;
   m.positions = v.positions;
-  m.row = *along(Coordinate::Kind::Row);
-  m.column = *along(Coordinate::Kind::Column);
+  m.row = *at->along(Coordinate::Kind::Row);
+  m.column = *at->along(Coordinate::Kind::Column);
   m.offset = v.offset;
-  for (std::size_t a = 0; a < frame.size(); ++a) {
-    const Coordinate& c = frame[a];
+  for (std::size_t a = 0; a < at->frame.size(); ++a) {
+    const Coordinate& c = at->frame[a];
     if (c.kind != Coordinate::Kind::Batch) continue;
+    const std::vector<AxisPart>& axis = at->axes[a];
     std::int64_t divisor = c.divisor;
-    for (std::size_t p = axes[a].size(); p-- > 0; divisor *= axes[a][p].extent)
-      if (axes[a][p].extent != 1 && axes[a][p].stride != 0)
-        m.parts.push_back({divisor, axes[a][p].extent, axes[a][p].stride});
+    for (std::size_t p = axis.size(); p-- > 0; divisor *= axis[p].extent)
+      if (axis[p].extent != 1 && axis[p].stride != 0)
+        m.parts.push_back({divisor, axis[p].extent, axis[p].stride});
   }
   m.batch.assign(static_cast<std::size_t>(pairs_.batch), m.offset);
   for (std::int64_t b = 0; b < pairs_.batch; ++b)

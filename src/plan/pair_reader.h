@@ -59,7 +59,9 @@ class PairReader {
   const Graph& g_;
 
  private:
+  struct Separate;
   std::int64_t extent_of(const Coordinate& c) const;
+  std::optional<Separate> separate(const StridedView& v, const Frame& given) const;
 
   PairTerms& pairs_;
 };
