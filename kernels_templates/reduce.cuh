@@ -162,26 +162,26 @@ __device__ __forceinline__ T reduce_block(T x, int& turn) {
   return x;
 }
 
-/// Over the `Rows` parts of a block, `Width` threads each (a power of two of at most 32): those of equal
-/// place. Every thread calls and gets the results. The parts that share a warp come together by shuffles, the
-/// warps through shared memory.
+/// Over the `Rows` parts of a block, `Width` threads each (a power of two): those of equal place. Every thread
+/// calls and gets the results. The parts that share a warp come together by shuffles, the others through
+/// shared memory.
 template <class Op, int Width, int Rows, int N, class T>
 __device__ __forceinline__ void reduce_rows(T (&x)[N]) {
-  constexpr int kWarps = Width * Rows / 32;
-  __shared__ T parts[N][kWarps][Width];
+  constexpr int kUnit = Width < 32 ? 32 : Width, kUnits = Width * Rows / kUnit;
+  __shared__ T parts[N][kUnits][Width];
   const int place = threadIdx.x % Width;
 #pragma unroll
   for (int v = 0; v < N; ++v) {
 #pragma unroll
     for (int mask = Width; mask < 32; mask *= 2) x[v] = Op::of(x[v], exchange(0xffffffffu, x[v], mask));
-    if (threadIdx.x % 32 < Width) parts[v][threadIdx.x / 32][place] = x[v];
+    if (threadIdx.x % kUnit < Width) parts[v][threadIdx.x / kUnit][place] = x[v];
   }
   __syncthreads();
 #pragma unroll
   for (int v = 0; v < N; ++v) {
     x[v] = parts[v][0][place];
 #pragma unroll
-    for (int w = 1; w < kWarps; ++w) x[v] = Op::of(x[v], parts[v][w][place]);
+    for (int u = 1; u < kUnits; ++u) x[v] = Op::of(x[v], parts[v][u][place]);
   }
   __syncthreads();  // the next call may write
 }

@@ -48,6 +48,13 @@ struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static Dim threadIdx, blockIdx, blockDim, gridDim;
+static unsigned block_number;
+// A block finds nothing in its shared memory that means something.
+template <class T> static void begins_unset(T& x, unsigned& seen) {
+  if (seen == block_number) return;
+  seen = block_number;
+  std::memset((void*)&x, 0xff, sizeof x);
+}
 template <class To, class From> static To bits_of(From x) { To y; std::memcpy(&y, &x, sizeof y); return y; }
 static inline float __int_as_float(int x) { return bits_of<float>(x); }
 static inline int __float_as_int(float x) { return bits_of<int>(x); }
@@ -214,6 +221,7 @@ struct Bound {
     for (Fiber& f : all) f.stack.resize(1 << 16);
     for (unsigned b = 0; b < grid.x; ++b) {
       blockIdx = {b, 0, 0};
+      ++block_number;
       fibers = &all;
       if (new_block) new_block();
       entry = [](void* self) { static_cast<Bound*>(self)->call(); };
@@ -361,6 +369,23 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+/// Shared arrays begin unset in each block: each declaration within a function is followed by that.
+std::string with_unset_memory(const std::string& source) {
+  static const std::regex declaration(R"re(\n[ ]+(?:extern )?__shared__ [^;]+;)re"),
+      name(R"re([ ,*](\w+)(?=\[|;))re");
+  std::string out;
+  auto at = source.begin();
+  for (std::sregex_iterator m(source.begin(), source.end(), declaration), end; m != end; ++m) {
+    out.append(at, (*m)[0].second);
+    at = (*m)[0].second;
+    const std::string text = (*m)[0];
+    for (std::sregex_iterator n(text.begin(), text.end(), name); n != end; ++n)
+      out += " static unsigned " + (*n)[1].str() + "_seen; begins_unset(" + (*n)[1].str() + ", " +
+             (*n)[1].str() + "_seen);";
+  }
+  return out.append(at, source.end());
+}
+
 /// Instructions of inline PTX that there are words for here.
 std::string without_ptx(std::string source) {
   static const std::regex timer(R"re(asm volatile\("mov\.u64 %0, %globaltimer;" : "=l"\((\w+)\)\))re");
@@ -440,7 +465,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   const std::string base = std::string(folder) + "/k";
   const bool hopper = program->source.find("copy_box") != std::string::npos;  // what it includes takes long
   std::ofstream(base + ".cpp") << kDevice << kTwin << (hopper ? kHopperTwin : "")
-                               << without_ptx(program->source) << entries(program->source);
+                               << without_ptx(with_unset_memory(program->source))
+                               << entries(program->source);
   // An access that is not aligned ends the program here, as it ends the context of a GPU.
   // Without -fno-gnu-unique the shared arrays of inline functions of equal names would be one in all modules.
   const std::string command =
