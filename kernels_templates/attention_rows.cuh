@@ -10,8 +10,8 @@ constexpr int kPieces = (Config::kOut + Config::kPiece - 1) / Config::kPiece,
               kWidthTiles = kPieces * kPieceTiles;  // tiles: of 8 columns
 constexpr int kPart = 32;                           // columns of a part of a tile
 static_assert(kColumns % kPart == 0, "");
-constexpr float kLog2 = Config::kBase2 ? 1.0f : 1.44269504f;   // of the base of exponentials
-constexpr float kVanishes = Config::kBase2 ? 150.0f : 104.0f;  // exponentials of less are 0
+constexpr float kLog2 = Config::kBase2 ? 1.0f : 1.44269504f;  // of the base of exponentials
+constexpr float kVanishes = 150.0f;                           // exponentials of -kVanishes are 0
 constexpr float kFar = 4096;  // a maximum beyond, as an exponent of 2, has too few digits behind the point
 
 __device__ __forceinline__ float minus_inf() { return __int_as_float(0xff800000); }
@@ -26,7 +26,28 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 #endif
 
+/// A factor of what hooks give for scores, as exponents of 2: that of exponentials times score_scale.
+__device__ __forceinline__ float exponents(const Args& args) {
+  if constexpr (Config::kScaled)
+    return score_scale(args) * kLog2;
+  else
+    return kLog2;
+}
+
+/// Whether whole tiles need no factor.
+__device__ __forceinline__ bool is_plain(const Args& args) {
+  return !Config::kScaled || score_inside(args) == 1.0f;
+}
+
 typedef float Scores[kFragments][kColumns / 2];
+
+/// Kind of the pairs of 16 rows from i0 on and kPart columns: few of a mixed tile's parts are mixed.
+__device__ __forceinline__ int part_kind(const Args& args, int b, int i0, int j0) {
+  const int rows = args.shape.rows, columns = args.shape.columns;
+  if (i0 >= rows || j0 >= columns) return kMixed;
+  return tile_kind(args, b, i0, i0 + 16 < rows ? i0 + 15 : rows - 1, j0,
+                   j0 + kPart < columns ? j0 + kPart - 1 : columns - 1);
+}
 
 /// A thread's part of a block's rows.
 struct AttentionRows {
@@ -34,7 +55,8 @@ struct AttentionRows {
   int b, row0, warp;  // the matrix; the block's first row; the warp among those with rows
   float sum[kFragments][kPieces][4 * kPieceTiles];  // of weights times v
   float max[kFragments][2], sums[kFragments][2][Config::kSums > 0 ? Config::kSums : 1];
-  float scale[kFragments][2];  // of what was summed before the tile at hand, to the new maxima
+  float base[kFragments][2];   // what exponentials are taken less: the maximum, or one before that is near
+  float scale[kFragments][2];  // of what was summed before the tile at hand, to the new base
 
   __device__ __forceinline__ AttentionRows(const Args& args, int warp)
       : args(args), b(0), row0(0), warp(warp) {}
@@ -46,7 +68,7 @@ struct AttentionRows {
     for (int f = 0; f < kFragments; ++f) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        max[f][h] = minus_inf();
+        max[f][h] = base[f][h] = minus_inf();
 #pragma unroll
         for (int k = 0; k < Config::kSums; ++k) sums[f][h][k] = 0;
       }
@@ -64,18 +86,11 @@ struct AttentionRows {
     return sum[f][n / kPieceTiles][n % kPieceTiles * 4 + e];
   }
 
-  /// Kind of the pairs of a fragment's rows and kPart columns: few of a mixed tile's parts are mixed.
-  __device__ __forceinline__ int part_kind(int f, int j0) const {
-    const int i0 = row0 + (warp * kFragments + f) * 16, rows = args.shape.rows, columns = args.shape.columns;
-    if (i0 >= rows || j0 >= columns) return kMixed;
-    return tile_kind(args, b, i0, i0 + 16 < rows ? i0 + 15 : rows - 1, j0,
-                     j0 + kPart < columns ? j0 + kPart - 1 : columns - 1);
-  }
-
-  /// Scores of a fragment become t, those of kPart columns from j0 on.
+  /// Scores of a fragment become t, those of kPart columns from j0 on, which are of this kind. Whole tiles
+  /// are only taken as such where score_inside is 1: a branch around products with it, in each tile, costs
+  /// more than they.
   template <bool Whole>
-  __device__ __forceinline__ void mask_part(Scores& s, int f, int part, int j0) {
-    const int kind = Whole || !Config::kMasks ? kWhole : part_kind(f, j0);
+  __device__ __forceinline__ void mask_part(Scores& s, int f, int part, int j0, int kind) {
     const auto each = [&](const auto& make) {
 #pragma unroll
       for (int h = 0; h < 2; ++h)
@@ -90,12 +105,10 @@ struct AttentionRows {
         }
     };
     if (kind == kWhole) {
-      each([&](int i, int j, const float(&x)[1][2], float(&t)[1][2]) {
-        if constexpr (Config::kMasks)
-          score_whole(args, b, i, j, x, t);
-        else
-          score(args, b, i, j, x, t);
-      });
+      each([&](int i, int j, const float(&x)[1][2], float(&t)[1][2]) { score_whole(args, b, i, j, x, t); });
+      if constexpr (Config::kScaled && !Whole)
+#pragma unroll
+        for (int e = 0; e < kPart / 2; ++e) s[f][part * (kPart / 2) + e] *= score_inside(args);
     } else if (Config::kLow && kind == kLow) {
 #pragma unroll
       for (int e = 0; e < kPart / 2; ++e) s[f][part * (kPart / 2) + e] = tile_greatest(args, b);
@@ -113,14 +126,18 @@ struct AttentionRows {
             s[f][4 * (part * (kPart / 8) + n) + 2 * h + e] = minus_inf();
   }
 
-  /// Scores become t, and what exponentials are taken less, in `less`: the new maxima, as exponents of 2.
-  template <bool Whole>
-  __device__ __forceinline__ void find_maxima(Scores& s, int j0, float (&less)[kFragments][2]) {
+  /// Scores become t, and what exponentials are taken less, in `less`, as exponents of 2. Bases stay while no
+  /// weight becomes too large, so that few tiles rescale what was summed.
+  template <bool Whole, class Kinds>
+  __device__ __forceinline__ void find_maxima(Scores& s, int j0, const Kinds& kind_of,
+                                              float (&less)[kFragments][2]) {
+    const float log2 = exponents(args);
     bool far = false;
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
 #pragma unroll
-      for (int part = 0; part < kColumns / kPart; ++part) mask_part<Whole>(s, f, part, j0 + kPart * part);
+      for (int part = 0; part < kColumns / kPart; ++part)
+        mask_part<Whole>(s, f, part, j0 + kPart * part, Whole || !Config::kMasks ? kWhole : kind_of(f, part));
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         float most = minus_inf();
@@ -131,11 +148,13 @@ struct AttentionRows {
         }
         most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        const float before = max[f][h], after = greatest(before, most);
+        const float before = base[f][h], after = greatest(max[f][h], most);
         max[f][h] = after;
-        const float shift = after == minus_inf() ? 0.0f : after;
-        scale[f][h] = exp2_fast((before - shift) * kLog2);
-        less[f][h] = shift * kLog2;
+        // weights are at most 2 to the power of Config::kSlack
+        if (!((after - before) * log2 <= float(Config::kSlack))) base[f][h] = after;
+        const float shift = base[f][h] == minus_inf() ? 0.0f : base[f][h];
+        scale[f][h] = exp2_fast((before - shift) * log2);
+        less[f][h] = shift * log2;
         far = far || !(fabsf(less[f][h]) <= kFar);
       }
     }
@@ -145,7 +164,7 @@ struct AttentionRows {
     for (int f = 0; f < kFragments; ++f)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float shift = max[f][h] == minus_inf() ? 0.0f : max[f][h];
+        const float shift = base[f][h] == minus_inf() ? 0.0f : base[f][h];
         less[f][h] = 0;
 #pragma unroll
         for (int n = 0; n < kColumns / 8; ++n)
@@ -155,11 +174,13 @@ struct AttentionRows {
   }
 
   /// Scores become weights, which are added to the running sums; `scale` says what rescale() has to do.
-  template <bool Whole>
-  __device__ __forceinline__ void weigh(Scores& s, int j0) {
+  /// kind_of(f, part): of a fragment's rows and kPart columns of the tile, where that is not whole.
+  template <bool Whole, class Kinds>
+  __device__ __forceinline__ void weigh(Scores& s, int j0, const Kinds& kind_of) {
     const int column = j0 + threadIdx.x % 4 * 2;
+    const float log2 = exponents(args);
     float less[kFragments][2];
-    find_maxima<Whole>(s, j0, less);
+    find_maxima<Whole>(s, j0, kind_of, less);
 #pragma unroll
     for (int f = 0; f < kFragments; ++f)
 #pragma unroll
@@ -171,8 +192,8 @@ struct AttentionRows {
         for (int n = 0; n < kColumns / 8; ++n) {
           const int j = column + 8 * n;
           float* const here = &s[f][4 * n + 2 * h];
-          const float p[1][2] = {{exp2_fast(__fmaf_rn(here[0], kLog2, -less[f][h])),
-                                  exp2_fast(__fmaf_rn(here[1], kLog2, -less[f][h]))}};
+          const float p[1][2] = {{exp2_fast(__fmaf_rn(here[0], log2, -less[f][h])),
+                                  exp2_fast(__fmaf_rn(here[1], log2, -less[f][h]))}};
           float w[1 + Config::kSums][2];
           weights(args, b, i, j, p, w);
           here[0] = w[0][0];
@@ -183,10 +204,13 @@ struct AttentionRows {
       }
   }
   __device__ __forceinline__ void weigh(Scores& s, int j0, int kind) {
-    if (kind == kWhole)
-      weigh<true>(s, j0);
+    const auto kind_of = [&](int f, int part) {
+      return part_kind(args, b, row0 + (warp * kFragments + f) * 16, j0 + kPart * part);
+    };
+    if (kind == kWhole && is_plain(args))
+      weigh<true>(s, j0, kind_of);
     else
-      weigh<false>(s, j0);
+      weigh<false>(s, j0, kind_of);
   }
 
   __device__ __forceinline__ void rescale() {
@@ -211,48 +235,77 @@ struct AttentionRows {
     }
   }
 
-  /// Whether a low tile adds nothing: each row's maximum is far above what it has.
+  /// Whether a low tile adds nothing: what each row's exponentials are taken less is far above what it has.
   __device__ __forceinline__ bool adds_nothing(float greatest_here) const {
+    const float log2 = exponents(args);
     bool far = true;
 #pragma unroll
     for (int f = 0; f < kFragments; ++f)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        far = far && (max[f][h] > greatest_here + kVanishes || row_of(f, h) >= args.shape.rows);
+        far = far && ((base[f][h] - greatest_here) * log2 > kVanishes || row_of(f, h) >= args.shape.rows);
     return far || greatest_here == minus_inf();
   }
 
+  /// Sums are relative to the maxima then, which are those of t.
+  __device__ __forceinline__ void end_row(int f, int h) {
+    const float left = base[f][h] == max[f][h] ? 1.0f : exp2_fast((base[f][h] - max[f][h]) * exponents(args));
+    if constexpr (Config::kScaled) max[f][h] *= score_scale(args);
+#pragma unroll
+    for (int k = 0; k < Config::kSums; ++k) {
+      sums[f][h][k] += __shfl_xor_sync(0xffffffffu, sums[f][h][k], 1);
+      sums[f][h][k] += __shfl_xor_sync(0xffffffffu, sums[f][h][k], 2);
+      sums[f][h][k] *= left;
+    }
+#pragma unroll
+    for (int n = 0; n < kWidthTiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) at(f, n, 2 * h + e) *= left;
+  }
+
+  static constexpr int kWide = Config::kFinish, kTiles = kWide == 8 ? 4 : 1;  // of which a lane gets columns
+  static_assert((kWide == 2 || kWide == 8) && kWidthTiles % kTiles == 0, "");
+
+  /// Columns of the result that this lane stores, from those of tiles n and on.
+  __device__ __forceinline__ void take_columns(int f, int h, int n, float (&x)[kWide]) {
+    float y[4][2];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) y[t][e] = at(f, n + t, 2 * h + e);
+    if constexpr (kTiles == 4) gather_columns(y);
+#pragma unroll
+    for (int e = 0; e < kWide; ++e) x[e] = y[e / 2][e % 2];
+  }
+
   __device__ __forceinline__ void write() {
-    const int column = threadIdx.x % 4 * 2;
+    const int column = threadIdx.x % 4 * kWide;
 #pragma unroll
     for (int f = 0; f < kFragments; ++f)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int i = row_of(f, h);
-#pragma unroll
-        for (int k = 0; k < Config::kSums; ++k) {
-          sums[f][h][k] += __shfl_xor_sync(0xffffffffu, sums[f][h][k], 1);
-          sums[f][h][k] += __shfl_xor_sync(0xffffffffu, sums[f][h][k], 2);
-        }
-        if (i >= args.shape.rows) continue;
+        const bool there = i < args.shape.rows;
+        end_row(f, h);
         if constexpr (Config::kRowResults) {
           float x[1 + Config::kSums][2];
           x[0][0] = x[0][1] = max[f][h];
 #pragma unroll
           for (int k = 0; k < Config::kSums; ++k) x[1 + k][0] = x[1 + k][1] = sums[f][h][k];
-          if (column == 0) finish_row(args, b, i, x);
+          if (column == 0 && there) finish_row(args, b, i, x);
         }
 #pragma unroll
-        for (int n = 0; n < kWidthTiles; ++n) {
-          const int d = column + 8 * n;
-          if (d >= Config::kOut) continue;
-          float x[2 + Config::kSums][2];
-          x[0][0] = at(f, n, 2 * h);
-          x[0][1] = at(f, n, 2 * h + 1);
-          x[1][0] = x[1][1] = max[f][h];
+        for (int n = 0; n < kWidthTiles; n += kTiles) {
+          const int d = 8 * n + column, left = Config::kOut - d;
+          float x[2 + Config::kSums][kWide];
+          take_columns(f, h, n, x[0]);
 #pragma unroll
-          for (int k = 0; k < Config::kSums; ++k) x[2 + k][0] = x[2 + k][1] = sums[f][h][k];
-          finish(args, b, i, d, Config::kOut - d < 2 ? Config::kOut - d : 2, x);
+          for (int e = 0; e < kWide; ++e) {
+            x[1][e] = max[f][h];
+#pragma unroll
+            for (int k = 0; k < Config::kSums; ++k) x[2 + k][e] = sums[f][h][k];
+          }
+          if (there && left > 0) finish(args, b, i, d, left < kWide ? left : kWide, x);
         }
       }
   }

@@ -1,7 +1,7 @@
 // Attention on Hopper: the copy engine fills stages of shared memory with tiles of k and v; warpgroups, each
 // with 64 rows of the block, multiply out of them. One warp orders the copies. A block takes blocks of rows
-// until none are left, so that copies for the next one run while this one's results are written; that warp
-// says which, beside q.
+// until none are left, so that copies for the next one run while this one's results are written. That warp
+// says which rows and tiles, and what masks leave of them, beside its copies; nobody else walks over tiles.
 //
 // Within a warpgroup, the products of the next tile's scores and of this tile's weights are under way
 // together, and while they run the next tile's scores become weights as soon as they are there. The
@@ -17,10 +17,15 @@ constexpr int kRegisters = kGroups == 3 ? 160 : 232, kCopyRegisters = kGroups ==
                                                                       : kGroups == 2 ? 40
                                                                                      : 32;
 
+/// Words that the copying warp writes for each stage of k: the tile's note, then, of tiles that are not
+/// whole, for each eight warps bits of parts that are low, and of those that are whole: part p of warp w has
+/// bit w % 8 * 4 + p.
+constexpr int kParts = kColumns / kPart, kNotes = 1 + 2 * ((kWarps + 7) / 8), kNoteBytes = 32;
+static_assert(kParts <= 4 && kNotes * 4 <= kNoteBytes && kFragments == 1, "");
+
 /// Shared addresses. Barriers of q and of stages: bytes have come (full), all warps have read them (empty).
-/// item: the block of rows that q is of, -1 when there are no more.
 struct AttentionMemory {
-  uint32 q, k, v, q_full, q_empty, k_full, k_empty, v_full, v_empty, item;
+  uint32 q, k, v, q_full, q_empty, k_full, k_empty, v_full, v_empty, item, notes;
   __device__ __forceinline__ AttentionMemory() {
     q = (shared_base() + 1023) & ~1023u;  // the period of the permutation
     k = q + kQBytes;
@@ -32,6 +37,7 @@ struct AttentionMemory {
     v_full = k_empty + 8 * kStages;
     v_empty = v_full + 8 * kStages;
     item = v_empty + 8 * kStages;
+    notes = item + 8;
   }
   __device__ __forceinline__ void begin() const {
     barrier_init(q_full, 1);
@@ -78,10 +84,25 @@ __device__ __forceinline__ void copy_rows(const Args& args, const TensorMap& map
   }
 }
 
-/// Whether low tiles have to be looked at: there are some, and not all of what they are is -inf.
-__device__ __forceinline__ bool low_matters(const Args& args, PairTiles& tile) {
-  int kind;
-  return tile_greatest(args, tile.b) != minus_inf() && tile.before(args.shape.columns, true, kind) >= 0;
+/// Says of a tile what AttentionTile reads, by a whole warp.
+__device__ __forceinline__ void note_tile(const Args& args, uint32 to, const AttentionItem& rows, int j0,
+                                          int kind, bool last) {
+  const int lane = threadIdx.x % 32;
+  if (lane == 0) store_shared(to, tile_note(j0, kind, last));
+  if constexpr (Config::kMasks) {
+    if (kind == kWhole) return;
+#pragma unroll
+    for (int round = 0; round < kNotes / 2; ++round) {
+      const int warp = 8 * round + lane / 4, part = lane % 4;
+      const int of_part = part < kParts && warp < kWarps
+                              ? part_kind(args, rows.b, rows.row0 + 16 * warp, j0 + kPart * part)
+                              : kMixed;
+      const uint32 low = __ballot_sync(0xffffffffu, of_part == kLow),
+                   whole = __ballot_sync(0xffffffffu, of_part == kWhole);
+      if (lane == 0) store_shared(to + 4 + 8 * round, low);
+      if (lane == 0) store_shared(to + 8 + 8 * round, whole);
+    }
+  }
 }
 
 /// By one whole warp, of which one lane orders copies.
@@ -100,23 +121,35 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
       return;
     }
     const AttentionItem rows(args, item);
+    tile.begin(rows.b, rows.row0);
+    int kind, after_kind;
+    // Low tiles have to be looked at if there are some, and not all of what they are is -inf.
+    bool has_low = false;
+    if constexpr (Config::kLow)
+      has_low =
+          tile_greatest(args, rows.b) != minus_inf() && tile.before(args.shape.columns, true, kind) >= 0;
+    int j0 = tile.before(args.shape.columns, false, kind);
     if (orders) {
-      store_shared(memory.item, uint32(item));
+      store_shared(memory.item, uint32(rows.b));
+      store_shared(memory.item + 4, rows_note(rows.row0, j0 >= 0, has_low));
       barrier_expect(memory.q_full, kQBytes);
       copy_rows<Config::kQRank, kDepthSlabs>(args, args.a_map, 0, rows.b, rows.row0, memory.q, kQSlab,
                                              memory.q_full);
     }
-    const int after = next_item(args);
-    tile.begin(rows.b, rows.row0);
+    const int following = next_item(args);
 #pragma unroll 1
     for (int low = 0; low <= Config::kLow; ++low) {
       if constexpr (Config::kLow) {
-        if (low == 1 && !(low_matters(args, tile) && meet_or<kWalkers>(kVote, false))) break;
+        if (low == 1) {
+          if (!(has_low && meet_or<kWalkers>(kVote, false))) break;
+          j0 = tile.before(args.shape.columns, true, kind);
+        }
       }
-      int kind;
-      for (int j0 = args.shape.columns; (j0 = tile.before(j0, low == 1, kind)) >= 0;) {
+      while (j0 >= 0) {
+        const int after = tile.before(j0, low == 1, after_kind);
         const uint32 k_full = memory.k_full + 8 * at.stage, v_full = memory.v_full + 8 * at.stage;
         barrier_wait(memory.k_empty + 8 * at.stage, at.parity ^ 1);
+        note_tile(args, memory.notes + at.stage * kNoteBytes, rows, j0, kind, after < 0);
         if (orders) {
           barrier_expect(k_full, kKBytes);
           copy_rows<Config::kKRank, kDepthSlabs>(args, args.b_map[0], 1, rows.b, j0,
@@ -129,19 +162,45 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
                                                  memory.v + at.stage * kVBytes, kTileSlab, v_full);
         }
         at.next();
+        j0 = after;
+        kind = after_kind;
       }
     }
-    item = after;
+    item = following;
   }
 }
+
+/// What a warp knows of a tile.
+struct AttentionTile {
+  uint32 word, low, whole;
+  __device__ __forceinline__ void read(uint32 from, int warp) {
+    word = noted(from);
+    low = whole = 0;
+    if constexpr (Config::kMasks) {
+      if (kind() == kWhole) {
+        whole = ~0u;
+      } else {
+        low = noted(from + 4 + warp / 8 * 8) >> warp % 8 * 4;
+        whole = noted(from + 8 + warp / 8 * 8) >> warp % 8 * 4;
+      }
+    }
+  }
+  __device__ __forceinline__ int kind() const { return word & 3; }
+  __device__ __forceinline__ bool last() const { return word & kLastTile; }
+  __device__ __forceinline__ int column0() const { return word & kNoted; }
+  __device__ __forceinline__ int kind_of(int part) const {
+    return whole >> part & 1 ? kWhole : low >> part & 1 ? kLow : kMixed;
+  }
+};
 
 struct AttentionGroup {
   const Args& args;
   const AttentionMemory& memory;
   int group;
-  PairTiles tile;
   AttentionRows rows;
   Turn k_turn, v_turn;
+  AttentionTile tile;
+  bool holds_q;                      // until it is released
   uint32 weights[kColumns / 16][4];  // operands of the second product
 
   /// After the last product that reads them: the copy engine may write to the stage again.
@@ -177,11 +236,16 @@ struct AttentionGroup {
   }
 
   /// After products have been waited for: the compiler may read them now, the copy engine may write again.
-  __device__ __forceinline__ void end_scores(Scores& s) {
+  /// `last`: no further pass reads q.
+  __device__ __forceinline__ void end_scores(Scores& s, bool last) {
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) pin(s[0][i]);
     release(memory.k_empty + 8 * k_turn.stage);
     k_turn.next();
+    if (last && tile.last()) {
+      release(memory.q_empty);
+      holds_q = false;
+    }
   }
   __device__ __forceinline__ void end_products() {
 #pragma unroll
@@ -197,41 +261,45 @@ struct AttentionGroup {
     for (int step = 0; step < kColumns / 16; ++step) rows.operand(s, 0, step, weights[step]);
   }
 
-  /// Tiles of one pass. `last`: q is not read again.
-  __device__ __forceinline__ void tiles(bool low, bool last) {
-    int kind;
-    int j0 = tile.before(args.shape.columns, low, kind);
-    if (j0 < 0) {
-      if (last) release(memory.q_empty);
-      return;
-    }
-    Scores s;
+  template <bool Whole>
+  __device__ __forceinline__ void weigh(Scores& s) {
+    rows.weigh<Whole>(s, tile.column0(), [&](int, int part) { return tile.kind_of(part); });
+  }
+  /// Waits for k of the next tile.
+  __device__ __forceinline__ void next_tile() {
     barrier_wait(memory.k_full + 8 * k_turn.stage, k_turn.parity);
+    tile.read(memory.notes + k_turn.stage * kNoteBytes, rows.warp);
+  }
+
+  /// Tiles of one pass, of which there are some. `last`: there is no further one.
+  __device__ __forceinline__ void tiles(bool last) {
+    Scores s;
+    next_tile();
     order_scores(s);
     products_wait<0>();
-    end_scores(s);
-    rows.weigh<false>(s, j0);
+    end_scores(s, last);
+    weigh<false>(s);
     rows.rescale();
     take_weights(s);
-    while ((j0 = tile.before(j0, low, kind)) >= 0) {
-      barrier_wait(memory.k_full + 8 * k_turn.stage, k_turn.parity);
+    while (!tile.last()) {
+      next_tile();
       if constexpr (kGroups > 1) meet<256>(kTurns + group);
       order_scores(s);
       barrier_wait(memory.v_full + 8 * v_turn.stage, v_turn.parity);
       order_products();
       if constexpr (kGroups > 1) let_pass<256>(kTurns + (group + 1) % kGroups);
       products_wait<1>();
-      end_scores(s);
-      if (!Config::kMasks || kind == kWhole)  // without masks only the first tile may be ragged
-        rows.weigh<true>(s, j0);
+      end_scores(s, last);
+      // without masks only the first tile may be ragged
+      if (is_plain(args) && (!Config::kMasks || tile.kind() == kWhole))
+        weigh<true>(s);
       else
-        rows.weigh<false>(s, j0);
+        weigh<false>(s);
       products_wait<0>();
       end_products();
       rows.rescale();
       take_weights(s);
     }
-    if (last) release(memory.q_empty);
     barrier_wait(memory.v_full + 8 * v_turn.stage, v_turn.parity);
     order_products();
     products_wait<0>();
@@ -240,29 +308,30 @@ struct AttentionGroup {
 };
 
 __device__ __forceinline__ void consume(const Args& args, const AttentionMemory& memory) {
-  AttentionGroup x{args, memory, int(threadIdx.x / 128) - 1, PairTiles(args),
-                   AttentionRows(args, int(threadIdx.x / 32) - 4)};
+  // from one lane, so that what is made of it is in registers of the warp
+  const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0) - 4;
+  AttentionGroup x{args, memory, warp / 4, AttentionRows(args, warp)};
   uint32 q_parity = 0;
   if constexpr (kGroups > 1)
     if (x.group == kGroups - 1) let_pass<256>(kTurns);
   for (;; q_parity ^= 1) {
     barrier_wait(memory.q_full, q_parity);
-    const int item = int(load_shared(memory.item));
-    if (item < 0) return;
-    const AttentionItem at(args, item);
-    x.tile.begin(at.b, at.row0);
-    x.rows.begin(at.b, at.row0);
+    const int b = int(noted(memory.item));
+    if (b < 0) return;
+    const uint32 note = noted(memory.item + 4);
+    x.rows.begin(b, int(note & kNoted));
+    x.holds_q = true;
     // Low tiles come last, and only where they add something. One loop, so that its body is compiled once.
 #pragma unroll 1
     for (int low = 0; low <= Config::kLow; ++low) {
       if constexpr (Config::kLow) {
-        if (low == 1 && !(low_matters(args, x.tile) &&
-                          meet_or<kWalkers>(kVote, !x.rows.adds_nothing(tile_greatest(args, at.b)))))
+        if (low == 1 &&
+            !(note & kHasLow && meet_or<kWalkers>(kVote, !x.rows.adds_nothing(tile_greatest(args, b)))))
           break;
       }
-      x.tiles(low == 1, !Config::kLow);
+      if (low == 1 || note & kHasTiles) x.tiles(low == 1 || !(note & kHasLow));
     }
-    if (Config::kLow) x.release(memory.q_empty);
+    if (x.holds_q) x.release(memory.q_empty);
     x.rows.write();
   }
 }

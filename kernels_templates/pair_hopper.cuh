@@ -34,6 +34,25 @@ __device__ __forceinline__ int next_item(const Args& args) {
   return __shfl_sync(0xffffffffu, item, 0);
 }
 
+/// What the copying warp says of a tile, in a word beside the copies: its first column, a multiple of 32,
+/// plus its kind, plus this if it is the last tile of its pass.
+constexpr int kLastTile = 4;
+/// And of a block of rows, in two words: the matrix, or -1 when there are no more blocks; the first row, plus
+/// these.
+constexpr int kHasTiles = 1, kHasLow = 2;  // some that are not low; low ones that may add something
+
+__device__ __forceinline__ uint32 tile_note(int column0, int kind, bool last) {
+  return uint32(column0 | kind | (last ? kLastTile : 0));
+}
+__device__ __forceinline__ uint32 rows_note(int row0, bool has_tiles, bool has_low) {
+  return uint32(row0 | (has_tiles ? kHasTiles : 0) | (has_low ? kHasLow : 0));
+}
+/// A word that the copying warp wrote; from one lane, so that what is made of it is in registers of the warp.
+__device__ __forceinline__ uint32 noted(uint32 from) {
+  return __shfl_sync(0xffffffffu, load_shared(from), 0);
+}
+constexpr uint32 kNoted = ~31u;  // the column's or the row's bits
+
 /// What tells wgmma where a tile stands. k contiguous: rows of 128 bytes, eight of them a group. Else: rows
 /// of 64 elements along n, one for each k, eight of them a group; the next 64 elements stand `slab` bytes on.
 template <bool KMajor>

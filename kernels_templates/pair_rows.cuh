@@ -191,8 +191,24 @@ struct PairRows {
     return nothing;
   }
 
+  static constexpr int kWide = Config::kFinish, kTiles = kWide == 8 ? 4 : 1;  // of which a lane gets columns
+  static_assert((kWide == 2 || kWide == 8) && kPieces * kPieceTiles % kTiles == 0, "");
+
+  /// Columns of sum m that this lane stores, from those of tiles n and on.
+  __device__ __forceinline__ void take_columns(int m, int f, int h, int n, float (&x)[kWide]) const {
+    float y[4][2];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        y[t][e] = sum[m][f][(n + t) / kPieceTiles][(n + t) % kPieceTiles * 4 + 2 * h + e];
+    if constexpr (kTiles == 4) gather_columns(y);
+#pragma unroll
+    for (int e = 0; e < kWide; ++e) x[e] = y[e / 2][e % 2];
+  }
+
   __device__ __forceinline__ void write() {
-    const int column = threadIdx.x % 4 * 2;
+    const int column = threadIdx.x % 4 * kWide;
 #pragma unroll
     for (int f = 0; f < kFragments; ++f)
 #pragma unroll
@@ -209,19 +225,13 @@ struct PairRows {
           if (column == 0 && r < args.shape.rows) finish_row(args, b, r, x);
         }
         if constexpr (kSums > 0) {
-          if (r >= args.shape.rows) continue;
 #pragma unroll
-          for (int n = 0; n < kPieces * kPieceTiles; ++n) {
-            const int d = column + 8 * n;
-            if (d >= Config::kOut) continue;
-            float x[kSums > 0 ? kSums : 1][2];
+          for (int n = 0; n < kPieces * kPieceTiles; n += kTiles) {
+            const int d = 8 * n + column, left = Config::kOut - d;
+            float x[kSums > 0 ? kSums : 1][kWide];
 #pragma unroll
-            for (int m = 0; m < kSums; ++m) {
-              const float* const pair = &sum[m][f][n / kPieceTiles][n % kPieceTiles * 4 + 2 * h];
-              x[m][0] = pair[0];
-              x[m][1] = pair[1];
-            }
-            finish(args, b, r, d, Config::kOut - d < 2 ? Config::kOut - d : 2, x);
+            for (int m = 0; m < kSums; ++m) take_columns(m, f, h, n, x[m]);
+            if (r < args.shape.rows && left > 0) finish(args, b, r, d, left < kWide ? left : kWide, x);
           }
         }
       }

@@ -1,7 +1,8 @@
 // Sums over pairs on Hopper: the copy engine fills stages of shared memory with tiles of the operands of
 // columns; warpgroups, each with 64 rows of the block, multiply out of them. One warp orders the copies and
 // makes the values of columns. A block takes blocks of rows until none are left, so that copies for the next
-// one run while this one's results are written; that warp says which, beside the operands of rows.
+// one run while this one's results are written. That warp says which rows and tiles beside its copies; nobody
+// else walks over tiles.
 //
 // What the weights of a tile add is ordered together with the next tile's products, the last of these when
 // the weights have been read. Making weights begins with what the first product alone gives (kEarly), while
@@ -22,10 +23,10 @@ constexpr int kRegisters = kGroups == 2 ? 240 : 232, kCopyRegisters = 24;
 static_assert(kGroups <= 2 && kFragments == 1 && kProducts <= 2 && kOperands <= 2, "");
 
 /// Shared addresses. Barriers of rows and of stages: bytes have come (full), all warps have read them
-/// (empty). values: those of columns, of each stage. item: the block of rows at hand, -1 when there are no
-/// more.
+/// (empty). values: those of columns, of each stage. item and notes: of the block of rows at hand, of each
+/// stage.
 struct PairMemory {
-  uint32 x, y, values, x_full, x_empty, full, empty, item;
+  uint32 x, y, values, x_full, x_empty, full, empty, item, notes;
   __device__ __forceinline__ PairMemory() {
     x = (shared_base() + 1023) & ~1023u;  // the period of the permutation
     y = x + kRowBytes;
@@ -35,6 +36,7 @@ struct PairMemory {
     full = x_empty + 8;
     empty = full + 8 * kStages;
     item = empty + 8 * kStages;
+    notes = item + 8;
   }
   __device__ __forceinline__ void begin() const {
     barrier_init(x_full, 1);
@@ -91,8 +93,9 @@ struct PairCopies {
 
   __device__ __forceinline__ bool orders() const { return threadIdx.x == 0; }
 
-  __device__ __forceinline__ void copy_block(const PairItem& rows, int item) const {
-    store_shared(memory.item, uint32(item));
+  __device__ __forceinline__ void copy_block(const PairItem& rows, bool has_tiles, bool has_low) const {
+    store_shared(memory.item, uint32(rows.b));
+    store_shared(memory.item + 4, rows_note(rows.row0, has_tiles, has_low));
     barrier_expect(memory.x_full, kRowBytes);
     each<kProducts>([&](auto p) {
       constexpr int kP = decltype(p)::value;
@@ -101,10 +104,11 @@ struct PairCopies {
     });
   }
 
-  __device__ __forceinline__ void copy_tile(int c0) {
+  __device__ __forceinline__ void copy_tile(int c0, int kind, bool last) {
     const uint32 full = memory.full + 8 * at.stage;
     barrier_wait(memory.empty + 8 * at.stage, at.parity ^ 1);
     if (orders()) {
+      store_shared(memory.notes + 8 * at.stage, tile_note(c0, kind, last));
       barrier_expect(full, kStageBytes);
       each<kOperands>([&](auto o) {
         constexpr int kO = decltype(o)::value;
@@ -121,6 +125,14 @@ struct PairCopies {
     at.next();
   }
 
+  /// Whether low tiles add something: a row has weights there that are not 0.
+  __device__ __forceinline__ bool low_matters(const PairItem& rows) const {
+    bool nothing = true;
+    for (int r = rows.row0 + int(threadIdx.x % 32); r < rows.row0 + kRows && r < args.shape.rows; r += 32)
+      nothing = nothing && adds_nothing(args, rows.b, r);
+    return !__all_sync(0xffffffffu, nothing);
+  }
+
   __device__ __forceinline__ void run() {
     uint32 x_parity = 1;
     for (int item = blockIdx.x;; x_parity ^= 1) {
@@ -133,20 +145,29 @@ struct PairCopies {
         return;
       }
       const PairItem rows(args, item);
-      if (orders()) copy_block(rows, item);
-      const int after = next_item(args);
       tile.begin(rows.b, rows.row0);
+      int kind, after_kind;
+      const bool has_low =
+          Config::kLow && tile.before(args.shape.columns, true, kind) >= 0 && low_matters(rows);
+      int c0 = tile.before(args.shape.columns, false, kind);
+      if (orders()) copy_block(rows, c0 >= 0, has_low);
+      const int following = next_item(args);
 #pragma unroll 1
       for (int low = 0; low <= Config::kLow; ++low) {
-        int kind;
         if constexpr (Config::kLow) {
-          if (low == 1 &&
-              !(tile.before(args.shape.columns, true, kind) >= 0 && meet_or<kWalkers>(kVote, false)))
-            break;
+          if (low == 1) {
+            if (!has_low) break;
+            c0 = tile.before(args.shape.columns, true, kind);
+          }
         }
-        for (int c0 = args.shape.columns; (c0 = tile.before(c0, low == 1, kind)) >= 0;) copy_tile(c0);
+        while (c0 >= 0) {
+          const int after = tile.before(c0, low == 1, after_kind);
+          copy_tile(c0, kind, after < 0);
+          c0 = after;
+          kind = after_kind;
+        }
       }
-      item = after;
+      item = following;
     }
   }
 };
@@ -155,7 +176,6 @@ struct PairGroup {
   const Args& args;
   const PairMemory& memory;
   int group;
-  PairTiles tile;
   PairRows rows;
   Turn turn;  // the stage whose products come next
   Products s;
@@ -230,18 +250,22 @@ struct PairGroup {
 
   /// Tiles of one pass. Each product stands once in this text: where there are two, the assembler waits for
   /// each of them.
-  __device__ __forceinline__ void tiles(bool low) {
-    int kind, stage = -1;  // of the tile before
+  __device__ __forceinline__ void tiles() {
+    int stage = -1;  // of the tile before
 #pragma unroll 1
-    for (int c0 = args.shape.columns;;) {
-      c0 = tile.before(c0, low, kind);
-      if (c0 >= 0) barrier_wait(memory.full + 8 * turn.stage, turn.parity);
+    for (uint32 note = 0;;) {
+      const bool more = !(note & kLastTile);
+      if (more) {
+        barrier_wait(memory.full + 8 * turn.stage, turn.parity);
+        note = noted(memory.notes + 8 * turn.stage);
+      }
       if (stage >= 0) {
         products_fence();
         order_sums(stage);
         products_commit();
       }
-      if (c0 < 0) break;
+      if (!more) break;
+      const int c0 = note & kNoted, kind = note & 3;
       const uint32 values = fresh(memory.values + turn.stage * kValueBytes);
       products_fence();
       order_product<0>();
@@ -282,21 +306,14 @@ struct PairGroup {
     uint32 x_parity = 0;
     for (;; x_parity ^= 1) {
       barrier_wait(memory.x_full, x_parity);
-      const int item = __shfl_sync(0xffffffffu, int(load_shared(memory.item)), 0);
-      if (item < 0) return;
-      const PairItem at(args, item);
-      tile.begin(at.b, at.row0);
-      rows.begin(at.b, at.row0);
-      // Low tiles come last, and only where they add something. One loop, so that its body is compiled once.
+      const int b = int(noted(memory.item));
+      if (b < 0) return;
+      const uint32 note = noted(memory.item + 4);
+      rows.begin(b, int(note & kNoted));
+      // Low tiles come last. One loop, so that its body is compiled once.
 #pragma unroll 1
       for (int low = 0; low <= Config::kLow; ++low) {
-        if constexpr (Config::kLow) {
-          int kind;
-          if (low == 1 && !(tile.before(args.shape.columns, true, kind) >= 0 &&
-                            meet_or<kWalkers>(kVote, !rows.low_adds_nothing())))
-            break;
-        }
-        tiles(low == 1);
+        if (note & (low == 1 ? kHasLow : kHasTiles)) tiles();
       }
       release(memory.x_empty);
       rows.write();
@@ -323,7 +340,7 @@ __device__ __forceinline__ void run_pair_sums(const Args& args) {
     take_registers<kRegisters>();
     // from one lane, so that what is made of it is in registers of the warp
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);
-    PairGroup group{args, memory, warp / 4 - 1, PairTiles(args), PairRows(args, warp - 4)};
+    PairGroup group{args, memory, warp / 4 - 1, PairRows(args, warp - 4)};
     group.run();
   }
 }

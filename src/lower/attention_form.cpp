@@ -41,10 +41,10 @@ AttentionForm mma_form(const Attention& a) {
   return {false, rows, columns, warps, tall ? 2 : 1, width, 32 * warps, pitches};
 }
 
-/// Slabs of 64 columns, stages of k and v, barriers and a word, and what is left out before a multiple of
+/// Slabs of 64 columns, stages of k and v, barriers and notes, and what is left out before a multiple of
 /// 1024. Registers decide: scores, weights and results of 64 rows must fit those of a warpgroup.
 AttentionForm wgmma_form(const Attention& a) {
-  constexpr std::int64_t kSlab = 64, kStages = kAttentionStages, kWords = 3 + 4 * kStages, kUnit = 1024;
+  constexpr std::int64_t kSlab = 64, kUnit = 1024, kShared = 227 * kUnit, kMostStages = 3;
   const bool small = a.depth <= 64 && a.width <= 64, large = a.depth > 192 || a.width > 128;
   const bool few = a.columns <= kFewPairColumns && a.depth <= 128 && a.width <= 128;
   const std::int64_t columns = few     ? small ? 128 : 64
@@ -54,12 +54,15 @@ AttentionForm wgmma_form(const Attention& a) {
                      groups = few     ? 1
                               : small ? 3
                                       : 2,
-                     rows = 64 * groups, warps = 4 * groups;
+                     rows = 64 * groups, warps = 4 * groups, blocks = few ? 2 : 1;
   const std::int64_t depth = round_up(a.depth, kSlab), width = round_up(a.width, kSlab);
-  const std::int64_t elements = rows * depth + kStages * columns * (depth + width);
   const std::int64_t piece = width % 128 == 0 ? 128 : 64;
-  return {true,       rows, columns, warps, 1, piece, 32 * warps + 128, 2 * elements + 8 * kWords + kUnit,
-          few ? 2 : 1};
+  const auto shared = [&](std::int64_t stages) {
+    return 2 * (rows * depth + stages * columns * (depth + width)) + 8 * (3 + 8 * stages) + kUnit;
+  };
+  std::int64_t stages = kMostStages;
+  while (stages > 2 && shared(stages) > kShared / blocks - (blocks - 1) * kUnit) --stages;
+  return {true, rows, columns, warps, 1, piece, 32 * warps + 128, shared(stages), blocks, stages};
 }
 
 /// Whether the copy engine takes q, k and v, which are aligned: at most five axes, strides that are positive.
@@ -113,7 +116,7 @@ std::vector<std::byte> attention_head(const Attention& a, const AttentionForm& f
     }
   }
   // matrices whose k and v the second cache holds together
-  constexpr std::int64_t kHeld = 24 << 20, kMostMatrices = 16;
+  constexpr std::int64_t kHeld = 16 << 20, kMostMatrices = 16;
   const std::int64_t bytes = a.columns * (a.depth + a.width) * size_of(a.k.dtype);
   parts.group = narrow(std::clamp<std::int64_t>(kHeld / bytes, 1, kMostMatrices));
   parts.items = narrow(a.batch * blocks_of(a, form));

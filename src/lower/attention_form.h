@@ -18,15 +18,13 @@ inline constexpr std::int64_t kAttentionColumns = 64;
 /// blocks of one warpgroup each share a multiprocessor.
 inline constexpr std::int64_t kFewPairColumns = 512;
 
-/// Stages of k and of v in shared memory on Hopper.
-inline constexpr std::int64_t kAttentionStages = 2;
-
 /// Constants of the main loop's Config, see kernels_templates/attention.cuh, and what a block needs.
 struct AttentionForm {
   bool hopper = false;  // attention_wgmma, else attention_mma
   std::int64_t rows, columns, warps, fragments, piece;
   std::int64_t threads, shared;  // shared: bytes
-  std::int64_t blocks = 1;       // that stay on a multiprocessor, on Hopper
+  // on Hopper: blocks that stay on a multiprocessor; stages of k and of v in shared memory
+  std::int64_t blocks = 1, stages = 0;
 };
 
 /// `aligned`: rows of q, k and v begin at multiples of 16 bytes.

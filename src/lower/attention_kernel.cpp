@@ -2,8 +2,10 @@
 
 #include "lower/attention_form.h"
 #include "lower/pair_kernel.h"
+#include "math/expand.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace kiln::lower {
 namespace {
@@ -15,7 +17,7 @@ using plan::kNoTerm;
 class AttentionLowering final : PairKernel {
  public:
   AttentionLowering(const plan::Graph& g, const Attention& a, const schedule::Target& target)
-      : PairKernel(g, a, target), a_(a) {}
+      : PairKernel(g, a, target), a_(a), factor_(find_factor()) {}
 
   Lowered run() {
     const bool aligned = is_aligned(a_.q) && is_aligned(a_.k) && is_aligned(a_.v);
@@ -29,6 +31,7 @@ class AttentionLowering final : PairKernel {
                 {"kAligned", aligned},
                 {"kSums", static_cast<std::int64_t>(a_.sums.size())},
                 {"kBase2", a_.exponential == ir::Op::exp2},
+                {"kScaled", factor_.has_value()},
                 {"kMasks", !a_.masks.empty()},
                 {"kLow", low},
                 {"kRowResults", !a_.row_outputs.empty()},
@@ -36,8 +39,10 @@ class AttentionLowering final : PairKernel {
                 {"kColumns", form.columns},
                 {"kWarps", form.warps},
                 {"kFragments", form.fragments},
-                {"kPiece", form.piece}};
-    if (form.hopper) t.config.push_back({"kStages", kAttentionStages});
+                {"kPiece", form.piece},
+                {"kFinish", finish_width(form)},
+                {"kSlack", slack()}};
+    if (form.hopper) t.config.push_back({"kStages", form.stages});
     if (form.hopper)
       for (const auto& [name, m] : {std::pair{"kQRank", &a_.q}, {"kKRank", &a_.k}, {"kVRank", &a_.v}})
         t.config.push_back({name, static_cast<std::int64_t>(2 + m->parts.size())});
@@ -46,11 +51,13 @@ class AttentionLowering final : PairKernel {
     t.hooks.push_back(matrix("v_matrix", a_.v));
     t.hooks.push_back(scores("score", false));
     t.hooks.push_back(scores("score_whole", true));
+    t.hooks.push_back(score_factor("score_scale", true));
+    t.hooks.push_back(score_factor("score_inside", false));
     t.hooks.push_back(tile_kind(low));
     t.hooks.push_back(greatest(low));
     t.hooks.push_back(flag(low));
     t.hooks.push_back(weights());
-    t.hooks.push_back(finish());
+    t.hooks.push_back(finish(finish_width(form)));
     t.hooks.push_back(finish_row());
     k_.main_loop = std::move(t);
     launch(form);
@@ -82,8 +89,73 @@ class AttentionLowering final : PairKernel {
       at.column = column + lane_;
       at.scores = {load(from, DType::Float32, lane_)};
       if (whole) at.first = a_.masks;
-      store(body, to, lane_, kernel::cast(term(a_.t, at), DType::Float32));
+      const E t = factor_ ? over_factor(at, whole) : term(a_.t, at);
+      store(body, to, lane_, kernel::cast(t, DType::Float32));
     });
+    return h;
+  }
+
+  // ---- a factor of all scores
+
+  /// t is a number times scores, perhaps behind masks that choose other numbers. If it is positive, the
+  /// factor of exponentials takes it in: hooks give t over the number.
+  struct Factor {
+    TermId number, scores;
+    std::vector<TermId> masks;  // the outermost first
+  };
+
+  bool is_number(TermId id) const {
+    const Term& t = term_at(id);
+    return t.kind == Term::Kind::Scalar || t.kind == Term::Kind::Constant ||
+           (t.kind == Term::Kind::Operation && t.n_in > 0 &&
+            std::all_of(t.in, t.in + t.n_in, [&](TermId x) { return is_number(x); }));
+  }
+  std::optional<Factor> find_factor() const {
+    Factor f{};
+    TermId at = a_.t;
+    if (at == kNoTerm) return std::nullopt;
+    for (;; at = term_at(at).in[1]) {
+      const Term& t = term_at(at);
+      if (t.kind != Term::Kind::Operation || t.dtype != DType::Float32) return std::nullopt;
+      if (t.op == ir::Op::multiply) break;
+      if (std::ranges::find(a_.masks, at) == a_.masks.end() || !is_number(t.in[2])) return std::nullopt;
+      f.masks.push_back(at);
+    }
+    const Term& t = term_at(at);
+    const bool second = is_number(t.in[1]);
+    if (!second && !is_number(t.in[0])) return std::nullopt;
+    f.number = t.in[second ? 1 : 0];
+    f.scores = t.in[second ? 0 : 1];
+    return f;
+  }
+
+  E real(double x) { return kernel::constant(k_.pool, DType::Float32, x); }
+
+  /// The factor, or 1; of exponentials, or of what hooks give.
+  E factor(bool of_exponentials) {
+    constexpr double kLeast = 1e-20;  // numbers that masks choose are divided by it
+    const E number = term(factor_->number, {}), taken = (real(kLeast) < number) & (number < real(1 / kLeast));
+    return of_exponentials ? kernel::select(taken, number, real(1)) : kernel::select(taken, real(1), number);
+  }
+
+  E over_scale(E x) { return expand_gpu(ir::Op::divide, true, x, factor(true), {}, DType::Float32); }
+
+  /// t over the factor of exponentials. `whole`: every mask chooses the scores, and what the main loop gets
+  /// it multiplies itself.
+  E over_factor(const Place& at, bool whole) {
+    E value = term(factor_->scores, at);
+    if (whole) return value;
+    value = value * factor(false);
+    for (std::size_t i = factor_->masks.size(); i-- > 0;) {
+      const Term& mask = term_at(factor_->masks[i]);
+      value = kernel::select(term(mask.in[0], at), value, over_scale(term(mask.in[2], at)));
+    }
+    return value;
+  }
+
+  Hook score_factor(const char* name, bool of_exponentials) {
+    Hook h = begin(name, {});
+    h.results.push_back((factor_ ? factor(of_exponentials) : real(1)).id);
     return h;
   }
 
@@ -127,7 +199,19 @@ class AttentionLowering final : PairKernel {
     return h;
   }
 
-  Hook finish() {
+  /// Columns of the result that a hook gets at a time: 16 bytes where rows begin at multiples of them.
+  int finish_width(const AttentionForm& form) const {
+    return a_.width % (form.hopper ? 8 : 32) == 0 && is_half(g_[a_.product].dtype) ? 8 : 2;
+  }
+
+  /// Weights may be 2 to the power of this: more only where the product with v does not overflow because of
+  /// it.
+  std::int64_t slack() const {
+    constexpr std::int64_t kSlack = 8;
+    return a_.q.dtype == DType::BFloat16 || a_.weight == kNoTerm ? kSlack : 0;
+  }
+
+  Hook finish(int lanes) {
     Place at;
     E column, left;
     Hook h = begin("finish", {&at.batch, &at.row, &column, &left});
@@ -136,18 +220,19 @@ class AttentionLowering final : PairKernel {
     for (std::size_t i = 0; i < a_.sums.size(); ++i) sums.push_back(given(h, false));
     const DType type = g_[a_.product].dtype;
     BufferDecl decl{BufferDecl::Role::Out, type, 64};
-    const bool ragged = a_.width % 2 != 0;
+    const bool ragged = a_.width % lanes != 0;
     decl.vector = !ragged;
     const std::uint32_t result = buffer(decl, {BufferSource::Kind::Node, a_.product, 0});
     out_.bytes += g_[a_.product].numel * size_of(type);
     const E rows = this->rows(), width = param(a_.width);
-    on_lanes(h, ragged ? left : integer(2), ragged, [&](std::vector<Stmt>& body) {
+    const auto store_lanes = [&](std::vector<Stmt>& body) {
       at.max = load(max, DType::Float32, integer(0));
       for (const std::uint32_t s : sums) at.sums.push_back(load(s, DType::Float32, integer(0)));
       E value = load(sum, DType::Float32, lane_);
       if (a_.factor != kNoTerm) value = value * term(a_.factor, at);
       store(body, result, (at.batch * rows + at.row) * width + (column + lane_), kernel::cast(value, type));
-    });
+    };
+    on_lanes(h, ragged ? left : integer(lanes), ragged, store_lanes, lanes);
     return h;
   }
 
@@ -176,8 +261,9 @@ class AttentionLowering final : PairKernel {
     Place at;
     const TermId mask = leaving_mask(a_);
     if (mask != kNoTerm) at.other = {&mask, 1};
-    const E value =
-        low ? kernel::cast(term(a_.t, at), DType::Float32) : kernel::constant(k_.pool, DType::Float32, 0);
+    E value = real(0);
+    if (low) value = kernel::cast(term(a_.t, at), DType::Float32);
+    if (low && factor_) value = over_scale(value);
     h.results.push_back(value.id);
     return h;
   }
@@ -233,6 +319,7 @@ class AttentionLowering final : PairKernel {
   }
 
   const Attention& a_;
+  const std::optional<Factor> factor_;
 };
 
 }  // namespace

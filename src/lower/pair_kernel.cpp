@@ -71,12 +71,12 @@ std::uint32_t PairKernel::given(Hook& h, bool made) {
   return b;
 }
 
-LoopDecl PairKernel::lanes(E extent, bool ragged) {
+LoopDecl PairKernel::lanes(E extent, bool ragged, int count) {
   LoopDecl l;
   l.kind = LoopKind::Vector;
   l.var = k_.n_vars++;
   l.extent = extent.id;
-  l.lanes = 2;
+  l.lanes = static_cast<decltype(l.lanes)>(count);
   l.steps = 1;
   l.ragged = ragged;
   lane_ = leaf(Prim::Var, DType::Int64, l.var);

@@ -49,10 +49,10 @@ class PairKernel {
   Hook begin(const std::string& name, std::initializer_list<E*> coordinates);
   /// An array of the main loop's: values of two adjacent columns.
   std::uint32_t given(Hook& h, bool made);
-  /// Statements for each of two lanes; lane_ is the lane's number.
+  /// Statements for each of `count` lanes; lane_ is the lane's number.
   template <class F>
-  void on_lanes(Hook& h, E extent, bool ragged, const F& f) {
-    kernel::LoopDecl l = lanes(extent, ragged);
+  void on_lanes(Hook& h, E extent, bool ragged, const F& f, int count = 2) {
+    kernel::LoopDecl l = lanes(extent, ragged, count);
     f(l.body);
     k_.loops.push_back(std::move(l));
     h.body.push_back({Stmt::Kind::Loop, static_cast<std::uint32_t>(k_.loops.size() - 1)});
@@ -127,7 +127,7 @@ class PairKernel {
   E lane_;
 
  private:
-  kernel::LoopDecl lanes(E extent, bool ragged);
+  kernel::LoopDecl lanes(E extent, bool ragged, int count);
   E extent(E& known, std::int64_t value);
   E quotient(E number, E divisor) const;
   E batch_coordinate(const Term& t, E batch);

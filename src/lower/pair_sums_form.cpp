@@ -54,7 +54,7 @@ std::optional<PairForm> wgmma_form(const PairSizes& s, std::int64_t groups) {
     if (registers > most_registers) continue;
     const std::int64_t held = 2 * rows * slabs(s.depths),
                        stage = columns * (2 * slabs(s.operands) + 4 * s.column_values);
-    const auto words = [](std::int64_t stages) { return 8 * (3 + 2 * stages); };
+    const auto words = [](std::int64_t stages) { return 8 * (3 + 3 * stages); };
     for (std::int64_t stages = kMostStages; stages >= 2; --stages) {
       const std::int64_t shared = held + stages * stage + words(stages) + kUnit;
       if (shared > most) continue;

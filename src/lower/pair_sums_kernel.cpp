@@ -141,14 +141,24 @@ class PairSumsLowering final : PairPassKernel {
     return h;
   }
 
-  Hook finish() {
+  /// Columns of the results that a hook gets at a time: 16 bytes where rows begin at multiples of them.
+  int finish_width(const PairForm& form) const {
+    const bool whole =
+        width() % 8 == 0 && form.piece % 32 == 0 && std::ranges::all_of(pass_.sums, [&](std::size_t s) {
+          const PairSums::Sum& sum = s_.sums[s];
+          return is_half(sum.dtype) && sum.across == 1 && sum.point % 8 == 0;
+        });
+    return whole ? 8 : 2;
+  }
+
+  Hook finish(int count) {
     E batch, r, d, left;
     Hook h = begin("finish", {&batch, &r, &d, &left});
     const std::vector<std::uint32_t> from = given(h, std::max<std::size_t>(pass_.sums.size(), 1), false);
     if (pass_.sums.empty()) return h;
-    const bool ragged = width() % 2 != 0;
+    const bool ragged = width() % count != 0;
     const E each = param(kernel_rows() * width());
-    on_lanes(h, ragged ? left : integer(2), ragged, [&](std::vector<Stmt>& body) {
+    const auto store_lanes = [&](std::vector<Stmt>& body) {
       for (std::size_t i = 0; i < pass_.sums.size(); ++i) {
         const PairSums::Sum& sum = s_.sums[pass_.sums[i]];
         BufferDecl decl{BufferDecl::Role::Out, sum.dtype, 64};
@@ -159,7 +169,8 @@ class PairSumsLowering final : PairPassKernel {
         store(body, to, first + (sum.across == 1 ? column : column * param(sum.across)),
               kernel::cast(load(from[i], DType::Float32, lane_), sum.dtype));
       }
-    });
+    };
+    on_lanes(h, ragged ? left : integer(count), ragged, store_lanes, count);
     return h;
   }
 
@@ -255,6 +266,7 @@ class PairSumsLowering final : PairPassKernel {
                 {"kWarps", form.warps},
                 {"kFragments", form.fragments},
                 {"kPiece", form.piece},
+                {"kFinish", finish_width(form)},
                 {"kStages", form.stages},
                 {"kBlocks", form.blocks},
                 {"kFirst", pass_.over_rows}};
@@ -280,7 +292,7 @@ class PairSumsLowering final : PairPassKernel {
     t.hooks.push_back(tile_kind());
     t.hooks.push_back(is_finite_hook());
     t.hooks.push_back(adds_nothing_hook("adds_nothing", pass_.flags >= 0 && !pass_.over_rows));
-    t.hooks.push_back(finish());
+    t.hooks.push_back(finish(finish_width(form)));
     t.hooks.push_back(finish_row());
     k_.main_loop = std::move(t);
     const std::int64_t blocks = quotient_up(kernel_rows(), form.rows);

@@ -426,6 +426,43 @@ TEST_F(GpuAttention, BlocksOfRowsFollowEachOther) {
   }
 }
 
+// A positive factor of all scores goes into the exponentials.
+TEST_F(GpuAttention, NumbersTimesScores) {
+  const Sizes s{1, 1, 40, 140, 32, 32};
+  const Inputs x = inputs(s, DType::BFloat16);
+  const auto with = [&](double number, double none) {
+    SCOPED_TRACE(::testing::Message() << number << " " << none);
+    expect_kernels(
+        [&] {
+          const Tensor t = matmul(x.q, matrix_transpose(x.k)).astype(DType::Float32) * number;
+          const Tensor masked = where(rows(s.rows) + 90 >= columns(s.columns), t, none);
+          return matmul(nn::softmax(masked).astype(DType::BFloat16), x.v);
+        },
+        2, 2e-2);
+  };
+  for (const double number : {0.3, -0.3, 0.0, 1e-35, 40.0})
+    for (const double none : {-kInf, -1e9, 0.5}) with(number, none);
+}
+
+// Maxima grow from tile to tile, since tiles go from the last one to the first: by less than weights may
+// exceed 1, and by more.
+TEST_F(GpuAttention, MaximaThatGrow) {
+  const Sizes s{1, 1, 30, 300, 32, 32};
+  for (const DType dtype : {DType::BFloat16, DType::Float16}) {
+    const Inputs x = inputs(s, dtype);
+    for (const double step : {-0.01, -0.2, 0.2}) {
+      SCOPED_TRACE(step);
+      expect_kernels(
+          [&] {
+            const Tensor t =
+                scores(x.q, x.k).astype(DType::Float32) + columns(s.columns).astype(DType::Float32) * step;
+            return matmul(nn::softmax(t).astype(dtype), x.v);
+          },
+          1, 2e-2);
+    }
+  }
+}
+
 TEST_F(GpuAttention, SpecialValuesInTilesThatAreLeftOut) {
   const Sizes s{1, 1, 40, 200, 16, 16};
   const Inputs x = inputs(s, DType::BFloat16);

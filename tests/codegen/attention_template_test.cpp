@@ -9,7 +9,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <string>
 
 namespace kiln::codegen {
 namespace {
@@ -18,7 +20,7 @@ using ir::GraphBuilder;
 using ir::NodeId;
 using ir::Op;
 
-enum class Mask : std::uint8_t { None, Causal };
+enum class Mask : std::uint8_t { None, Causal, Bias };
 
 /// softmax(q kᵀ s) v, perhaps causal, of one matrix of a batch of 2.
 struct Softmax : GraphBuilder {
@@ -33,6 +35,7 @@ struct Softmax : GraphBuilder {
       const NodeId i = iota(DType::Int64, square, 1), j = iota(DType::Int64, square, 2);
       t = op(Op::where, {op(Op::greater_equal, {i, j}), t, none});
     }
+    if (mask == Mask::Bias) t = op(Op::add, {t, cast(iota(DType::Int64, square, 2), DType::Float32)});
     const auto of_rows = [&](Op reduction, NodeId x) {
       return broadcast(reshape(reduce(reduction, x, 4), rows), square);
     };
@@ -64,6 +67,20 @@ TEST(AttentionTemplates, HopperCopiesTilesOfWhatIsAligned) {
   EXPECT_EQ(chosen(60, 90), "attention_mma") << "rows begin at multiples of 8 bytes";
   EXPECT_EQ(chosen(64, 80), "attention_mma");
   EXPECT_EQ(chosen(64, 100), "attention_mma") << "another chip's instructions";
+}
+
+TEST(AttentionTemplates, ANumberTimesScoresGoesIntoExponentials) {
+  const auto config = [](Mask mask, std::int64_t width, const std::string& name) {
+    Softmax b(DType::BFloat16, 1000, 64, width, mask);
+    const auto all = b.lowered(90).kernel.main_loop->config;
+    const auto found = std::ranges::find(all, name, &kernel::Constant::name);
+    return found == all.end() ? -1 : found->value;
+  };
+  EXPECT_EQ(config(Mask::None, 64, "kScaled"), 1);
+  EXPECT_EQ(config(Mask::Causal, 64, "kScaled"), 1);
+  EXPECT_EQ(config(Mask::Bias, 64, "kScaled"), 0) << "a sum is no multiple";
+  EXPECT_EQ(config(Mask::None, 64, "kFinish"), 8);
+  EXPECT_EQ(config(Mask::None, 60, "kFinish"), 2) << "rows of the result begin at multiples of 8 bytes";
 }
 
 /// But for there being few columns, for which blocks are smaller.

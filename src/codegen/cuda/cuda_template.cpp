@@ -74,30 +74,31 @@ const std::vector<TemplateText>& all_templates() {
       {"product_mma",
        {templates::memory, templates::ptx, templates::product},
        "Product product",
-       {templates::product_rows, templates::product_mma},
+       {templates::turn_columns, templates::product_rows, templates::product_mma},
        "run_product"},
       {"product_decode",
        {templates::memory, templates::ptx, templates::product},
        "Product product",
-       {templates::product_rows, templates::product_decode},
+       {templates::turn_columns, templates::product_rows, templates::product_decode},
        "run_product"},
       {"product_wgmma",
        {templates::memory, templates::ptx, templates::product, templates::hopper},
        "Product product",
-       {kBoxes, templates::product_rows, templates::product_wgmma},
+       {kBoxes, templates::turn_columns, templates::product_rows, templates::product_wgmma},
        "run_product",
        2,
        90},
       {"attention_mma",
        {templates::attention},
        "AttentionShape shape",
-       {templates::ptx, templates::pair_tiles, templates::attention_rows, templates::pair_copy,
-        templates::attention_mma},
+       {templates::ptx, templates::turn_columns, templates::pair_tiles, templates::attention_rows,
+        templates::pair_copy, templates::attention_mma},
        "run_attention"},
       {"attention_wgmma",
        {templates::ptx, templates::attention, templates::hopper},
        "AttentionShape shape;\nAttentionParts parts",
-       {templates::pair_tiles, templates::attention_rows, templates::pair_hopper, templates::attention_wgmma},
+       {templates::turn_columns, templates::pair_tiles, templates::attention_rows, templates::pair_hopper,
+        templates::attention_wgmma},
        "run_attention",
        3,
        90,
@@ -105,13 +106,14 @@ const std::vector<TemplateText>& all_templates() {
       {"pair_sums_mma",
        {templates::pair_sums},
        "PairShape shape",
-       {templates::ptx, templates::pair_tiles, templates::pair_rows, templates::pair_copy,
-        templates::pair_sums_mma},
+       {templates::ptx, templates::turn_columns, templates::pair_tiles, templates::pair_rows,
+        templates::pair_copy, templates::pair_sums_mma},
        "run_pair_sums"},
       {"pair_sums_wgmma",
        {templates::ptx, templates::pair_sums, templates::hopper},
        "PairShape shape;\nPairParts parts",
-       {templates::pair_tiles, templates::pair_rows, templates::pair_hopper, templates::pair_sums_wgmma},
+       {templates::turn_columns, templates::pair_tiles, templates::pair_rows, templates::pair_hopper,
+        templates::pair_sums_wgmma},
        "run_pair_sums",
        4,
        90,
@@ -189,7 +191,9 @@ std::vector<bool> given_buffers(const Kernel& kernel) {
 
 /// How many elements the arrays of a hook's calls have: a run of an operand's, or columns of the result.
 static const char* length_of_arrays(const Hook& hook) {
-  return hook.name == "b_value" ? "Config::kRun" : "Config::kWidth";
+  return hook.name == "b_value"  ? "Config::kRun"
+         : hook.name == "finish" ? "Config::kFinish"
+                                 : "Config::kWidth";
 }
 
 /// The arrays that come with a hook's call, or that it fills.

@@ -113,7 +113,8 @@ inline std::string source(const Unit& unit) {
          ", kWarps = " + number(unit.choice.warps) + ", kWarpsPerSm = " + number(unit.choice.warps_per_sm) +
          ";\n";
   out += "  static constexpr bool kAKMajor = " + flag(unit.a_k_major) +
-         ", kBKMajor = " + flag(unit.b_k_major) + ", kMade = false, kWidens = false;\n};\n";
+         ", kBKMajor = " + flag(unit.b_k_major) +
+         ", kMade = false, kWidens = false, kFactored = false;\n};\n";
   out += kHooks;
   switch (unit.epilogue) {
     case Epilogue::Store: out += kStore; break;
@@ -134,7 +135,7 @@ inline std::string source(const Unit& unit) {
       "  if (args.d_pitch % Config::kWidth == 0 && args.d_batch % Config::kWidth == 0) {\n"
       "    store(to, y, left);\n  } else {\n#pragma unroll\n"
       "    for (int x = 0; x < Config::kWidth; ++x)\n      if (x < left) to[x] = y.at[x];\n  }\n}\n";
-  out += texts::product_rows;
+  out += std::string(texts::turn_columns) + texts::product_rows;
   switch (unit.choice.kind) {
     case codegen::ProductKind::Mma: out += texts::product_mma; break;
     case codegen::ProductKind::Wgmma: out += texts::product_wgmma; break;
