@@ -20,7 +20,7 @@ struct KeyAlone {
   typedef Bits Item;
   typedef Bits Out;
   typedef Bits Staged;
-  static const bool merge_zeros = false;
+  static const bool merge_zeros = false, mended = false;
   static __device__ __forceinline__ Item make(Bits key, int64) { return key; }
   static __device__ __forceinline__ Item last() { return Item(~Item(0)); }
   static __device__ __forceinline__ Bits key(Item item) { return item; }
@@ -29,9 +29,14 @@ struct KeyAlone {
     return bits_of_key<Element>(descending ? Bits(~item) : item);
   }
 };
+/// Values in the order of positions that nobody asks for. Elements with equal keys differ in their bits at
+/// most if they are zeros or NaN: rows that have such elements are mended when they have been written.
+struct KeyMended : KeyAlone {
+  static const bool merge_zeros = true, mended = true;
+};
 /// For keys of up to 32 bits and rows of less than 2^32 elements.
 struct KeyAbovePosition {
-  static const bool merge_zeros = true;
+  static const bool merge_zeros = true, mended = false;
   typedef uint64 Item;
   typedef int64 Out;
   typedef uint16 Staged;
@@ -45,7 +50,7 @@ struct KeyAbovePosition {
 };
 /// For keys of up to 16 bits and rows of less than 2^16 elements.
 struct KeyAboveShort {
-  static const bool merge_zeros = true;
+  static const bool merge_zeros = true, mended = false;
   typedef uint32 Item;
   typedef int64 Out;
   typedef uint16 Staged;
@@ -58,7 +63,7 @@ struct KeyAboveShort {
   static __device__ __forceinline__ Out out(Item item, bool) { return position(item); }
 };
 struct KeyBesidePosition {
-  static const bool merge_zeros = true;
+  static const bool merge_zeros = true, mended = false;
   typedef Wide Item;
   typedef int64 Out;
   typedef uint16 Staged;

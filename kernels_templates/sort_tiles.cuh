@@ -225,26 +225,39 @@ __device__ __forceinline__ void write_values(Bits* values, const Order::Staged* 
   }
 }
 
-/// A thread's items from the elements of the block's rows. What is read of places without an element counts
-/// for nothing: without branches all reads are under way together.
-__device__ __forceinline__ void read_items(Held (&x)[kEach], const Bits* elements, const Rows& rows,
+/// Whether an element's key stands for other bits than the element's: of a negative zero, of a NaN.
+__device__ __forceinline__ bool loses_bits(Bits element) {
+  typedef ::element<Element> E;
+  return (element == E::sign) | (is_nan<Element>(element) & (element != E::nan));
+}
+
+/// A thread's items from the elements of the block's rows; whether their keys stand for other elements. What
+/// is read of places without an element counts for nothing: without branches all reads are under way
+/// together.
+__device__ __forceinline__ bool read_items(Held (&x)[kEach], const Bits* elements, const Rows& rows,
                                            const Reading& reading, int there, int length, int log_padded,
                                            int64 begin) {
+  bool loses = false;
   const int first = threadIdx.x * kEach, inside = (1 << log_padded) - 1;
   if (reading.width == inside + 1 && length == inside + 1 && there << log_padded >= first + kEach) {
     const Bits* const mine = elements + spread<Bits>(first);  // which no word is left out of
 #pragma unroll
-    for (int e = 0; e < kEach; ++e)
+    for (int e = 0; e < kEach; ++e) {
       x[e] = Order::make(ordered_key(mine[e], rows), begin + (first + e & inside));
-    return;
+      if (Order::mended) loses |= loses_bits(mine[e]);
+    }
+    return loses;
   }
 #pragma unroll
   for (int e = 0; e < kEach; ++e) {
     const int row = first + e >> log_padded, at = first + e & inside;
     const Bits element = elements[spread<Bits>(row * reading.width + at)];
     const Held item = Order::make(ordered_key(element, rows), begin + at);
-    x[e] = row < there && at < length ? item : Held(Order::last());
+    const bool is_there = row < there && at < length;
+    x[e] = is_there ? item : Held(Order::last());
+    if (Order::mended) loses |= is_there & loses_bits(element);
   }
+  return loses;
 }
 /// A thread's items, as `made` of them, to where those of each row that are kept follow one another.
 template <class T, class F>
@@ -261,6 +274,42 @@ __device__ __forceinline__ void stage_items(T* to, const Held (&x)[kEach], int t
   for (int e = 0; e < kEach; ++e) {
     const int row = first + e >> log_padded, at = first + e & inside;
     if (row < there && at < kept) to[spread<T>(row * kept + at)] = made(x[e]);
+  }
+}
+
+/// Of a row's results those that `is` holds for, which stand one after the other, become the first such
+/// elements of the row. A warp's work.
+template <class F>
+__device__ __forceinline__ void mend(Bits* results, int64 apart, int kept, const Bits* row, const Rows& rows,
+                                     F is) {
+  const int lane = threadIdx.x & 31;
+  int begin = 0, count = 0;
+  for (int first = 0; first < kept; first += 32) {
+    const int i = first + lane;
+    const uint32 here = __ballot_sync(0xffffffffu, i < kept && is(results[(i < kept ? i : 0) * apart]));
+    if (count == 0 && here) begin = first + __ffs(int(here)) - 1;
+    count += __popc(here);
+  }
+  int met = 0;
+  for (int first = 0; met < count; first += 32) {
+    const int i = first + lane;
+    const Bits element = row[(i < rows.length ? i : 0) * rows.stride];
+    const bool chosen = i < rows.length && is(element);
+    const uint32 here = __ballot_sync(0xffffffffu, chosen);
+    const int number = met + __popc(here & ((1u << lane) - 1));
+    if (chosen && number < count) results[(begin + number) * apart] = element;
+    met += __popc(here);
+  }
+}
+/// The block's rows, whose results have been written: zeros and NaN in the order of their positions.
+__device__ __forceinline__ void mend_rows(Bits* out, const Bits* in, const Rows& rows, int64 first_row,
+                                          int there, int kept) {
+#pragma unroll 1
+  for (int r = threadIdx.x / 32; r < there; r += blockDim.x / 32) {
+    Bits* const results = begin_out(out, rows, first_row + r);
+    const Bits* const row = begin_in(in, rows, first_row + r);
+    mend(results, rows.inner, kept, row, rows, [](Bits x) { return Bits(x & ~element<Element>::sign) == 0; });
+    mend(results, rows.inner, kept, row, rows, [](Bits x) { return is_nan<Element>(x); });
   }
 }
 
@@ -286,7 +335,7 @@ extern "C" __global__ void __launch_bounds__(256, kResidentTiles)
   read_rows(elements, in, rows, first_row, begin, there, length, log_rows, reading);
   __syncthreads();
   Held x[kEach];
-  read_items(x, elements, rows, reading, there, length, log_padded, begin);
+  const bool loses = read_items(x, elements, rows, reading, there, length, log_padded, begin);
   sort_in_thread(x, padded);
   sort_across_threads(x, (Held*)memory, padded / kEach, kept_threads);
   __syncthreads();
@@ -305,4 +354,7 @@ extern "C" __global__ void __launch_bounds__(256, kResidentTiles)
   else
     write_across(out, staged, rows, first_row, there, kept, log_rows);
   if (kValues && !runs) write_values(values, staged, in, rows, first_row, there, kept, log_rows);
+  if constexpr (Order::mended) {  // (a row is one tile)
+    if (__syncthreads_or(loses)) mend_rows((Bits*)out, in, rows, first_row, there, kept);
+  }
 }

@@ -47,8 +47,12 @@ struct Items {
 
   Items(const Sort& call) : bytes(size_of(call.dtype)), passes(static_cast<int>(bytes)) {
     const std::int64_t length = call.in.dims[call.axis];
-    if (call.by_position) choose_order(length);
-    by_thread = std::min(kMostByThread, kTileBytes / (kThreads * bytes));
+    if (!call.by_position || keys_suffice(call)) {
+      if (call.by_position && is_float(call.dtype)) order = "KeyMended";
+    } else {
+      choose_order(length);
+    }
+    by_thread = by_thread_of(bytes);
     tile = kThreads * by_thread;
     first = by_thread;
     for (const std::int64_t few : {8, 2})
@@ -70,6 +74,16 @@ struct Items {
       order = "KeyBesidePosition";
       bytes = 16;
     }
+  }
+  static std::int64_t by_thread_of(std::int64_t bytes) {
+    return std::min(kMostByThread, kTileBytes / (kThreads * bytes));
+  }
+  /// Whether the order of positions is wanted of values alone, which keys give: of integers, whose keys stand
+  /// for one value each, and of floats where a row is a tile, which is mended.
+  static bool keys_suffice(const Sort& call) {
+    return call.by_position && !call.positions &&
+           (!is_float(call.dtype) ||
+            call.in.dims[call.axis] <= kThreads * by_thread_of(size_of(call.dtype)));
   }
   /// In a pass by digits: as many as registers and shared memory have room for.
   std::int64_t moved_by_thread() const { return std::min<std::int64_t>(16, kTileBytes / (kThreads * bytes)); }
@@ -115,9 +129,11 @@ Reading reading_of(const Sort& call, const Rows& rows, std::int64_t width, std::
 /// What kernels write: of keys alone the values, else positions, and values beside them; null: not wanted.
 struct Outs {
   void *out, *values;
-  explicit Outs(const Sort& call)
-      : out(call.by_position ? call.positions : call.values),
-        values(call.by_position ? call.values : nullptr) {}
+  explicit Outs(const Sort& call) : Outs(call, call.by_position && !Items::keys_suffice(call)) {}
+
+ private:
+  Outs(const Sort& call, bool positions)
+      : out(positions ? call.positions : call.values), values(positions ? call.values : nullptr) {}
 };
 
 /// Sorts tiles: to `runs`, `distance` items apart, or null to the results.

@@ -58,9 +58,22 @@ std::string sort_source(DType dtype, bool positions, std::int64_t length, std::i
   library::Sort call;
   call.dtype = dtype;
   call.by_position = positions;
+  call.positions = positions ? &call : nullptr;  // somewhere
   call.in.rank = 1;
   call.in.dims[0] = length;
   call.kept = kept > 0 ? kept : length;
+  return cuda::sort_source(call);
+}
+
+/// Values in the order of positions that nobody asks for.
+std::string values_source(DType dtype, std::int64_t length, std::int64_t kept) {
+  library::Sort call;
+  call.dtype = dtype;
+  call.by_position = true;
+  call.values = &call;
+  call.in.rank = 1;
+  call.in.dims[0] = length;
+  call.kept = kept;
   return cuda::sort_source(call);
 }
 
@@ -73,6 +86,14 @@ void each_dtype(F f) {
 }
 
 constexpr int kArchitectures[] = {75, 80, 86, 89, 90, 100, 120};
+
+/// Of values alone the keys are sorted, without positions beside them, where a row is one tile.
+TEST(TemplateKernels, ValuesAloneAreSortedByTheirKeys) {
+  EXPECT_NE(values_source(DType::Float32, 1000, 5).find("KILN_ORDER KeyMended"), std::string::npos);
+  EXPECT_NE(values_source(DType::Float32, 10000, 5).find("KILN_ORDER KeyAbovePosition"), std::string::npos);
+  EXPECT_NE(sort_source(DType::Float32, true, 1000, 5).find("KILN_ORDER KeyAbovePosition"),
+            std::string::npos);
+}
 
 /// Sums of rows need no atomic operation on elements, and halves no floats beside them.
 TEST(TemplateKernels, RowsAtIndicesAreListedFirst) {
@@ -111,9 +132,11 @@ TEST(TemplateKernels, CompileForEveryDtype) {
     expect_compiles(sort_source(dtype, false, 10000), 90);
     expect_compiles(sort_source(dtype, true, 10), 90);
     expect_compiles(sort_source(dtype, true, 10, 1), 90);
+    expect_compiles(values_source(dtype, 1000, 5), 90);
     for (const Combine how : {Combine::Add, Combine::Max})
       if (!is_bool(dtype) || how == Combine::Max)
         expect_compiles(row_scatter_source(dtype, DType::Int64, how), 90);
+    expect_compiles(values_source(dtype, 10000, 5), 90);
     expect_compiles(sort_source(dtype, false, 10000000), 90);
     expect_compiles(sort_source(dtype, true, 10000000), 90);
     expect_compiles(scatter_source(dtype, DType::Int32, Combine::Max), 90);

@@ -121,6 +121,12 @@ TEST_F(DeviceSort, AgreesWithTheCpuOnEveryDtype) {
         expect_same(static_cast<DType>(d), positions, descending, {5, 41, 3}, {123, 3, 1}, 1, 41);
 }
 
+/// Equal keys of integers are equal values: the least one is no negative zero.
+TEST_F(DeviceSort, ValuesOfIntegersAlone) {
+  for (const bool descending : {false, true})
+    expect_same(DType::Int8, true, descending, {5, 41, 3}, {123, 3, 1}, 1, 41);
+}
+
 TEST_F(DeviceSort, AgreesWithTheCpuOnRowsOfAnyLength) {
   for (const std::int64_t n : {1, 2, 3, 31, 32, 33, 511, 512, 513, 4095, 4096, 4097, 9000, 20500})
     for (const bool positions : {false, true}) {

@@ -146,6 +146,15 @@ static void __syncthreads() {
   open_barrier();
   while (barrier.opened == before) turn();
 }
+static int __syncthreads_or(int x) {
+  static int votes;
+  __syncthreads();
+  if (threadIdx.x == 0) votes = 0;
+  __syncthreads();
+  votes |= x;
+  __syncthreads();
+  return votes;
+}
 // What a thread runs. Its stack is left for good at the end.
 static void run_thread() {
   entry(entry_argument);
