@@ -11,6 +11,7 @@
 //
 //   b_value(args, p, line, first, given, made)   elements `first` to `first` + 7 of a line along B's
 //                                                contiguous axis
+//   b_factor(args, p, n)                         where kFactored: what the sums of column n are multiplied by
 //
 // Pre: k is A's contiguous axis; rows of both operands begin at multiples of 16 bytes. kMade: lines of B are
 // multiples of 8 elements.
@@ -28,19 +29,22 @@ typedef Pointee<decltype(b_matrix(*static_cast<const Args*>(nullptr), 0, 0))>::t
     Stored;                                                    // of B, in memory
 constexpr int kStored = sizeof(Stored), kUnit = 16 / kStored;  // bytes of one; how many are 16 bytes
 // A block's tile, mirrored by product_launch.cpp. Class 0: k is B's contiguous axis. 1: n is; 2: n is, and
-// there are too few columns for a block of 64 on each multiprocessor.
-constexpr int kRows = Config::kRows, kTileN = Config::kTile == 1 ? 64 : 32;
-constexpr int kColumns = kTileN / Config::kProducts;  // of one product
-constexpr int kDepth = Config::kTile == 1 ? 32 : 64;  // k of a warp's step
+// there are too few columns for a block of 64 on each multiprocessor. 3: as 0, made of bytes, and blocks of
+// 16 columns are dealt more evenly.
+constexpr bool kNarrow = Config::kTile == 3;
+constexpr int kRows = Config::kRows, kTileN = Config::kTile == 1 ? 64 : kNarrow ? 16 : 32;
+constexpr int kColumns = kTileN / Config::kProducts;                  // of one product
+constexpr int kDepth = Config::kTile == 1 ? 32 : kNarrow ? 128 : 64;  // k of a warp's step
 constexpr int kALine = kDepth * 2, kBLine = (Config::kBKMajor ? kDepth : kColumns) * kStored;  // bytes
 constexpr int kBLines = Config::kBKMajor ? kColumns : kDepth;
 constexpr int kABytes = kRows * kALine, kEachBytes = kBLines * kBLine;
 constexpr int kStageBytes = kABytes + Config::kProducts * kEachBytes;
 constexpr int kWarps = Config::kWarps, kThreads = 32 * kWarps, kBlocksPerSm = Config::kWarpsPerSm / kWarps;
 constexpr int kFit = 196608 / Config::kWarpsPerSm / kStageBytes, kStages = kFit < 4 ? kFit : 4;
-static_assert(Config::kBKMajor == (Config::kTile == 0) && (Config::kTile < 2 || Config::kProducts == 1), "");
+static_assert(Config::kBKMajor == (Config::kTile == 0 || kNarrow), "");
+static_assert((Config::kTile < 2 || Config::kProducts == 1) && (!kNarrow || (kMade && kStored == 1)), "");
 static_assert(Config::kAKMajor && Config::kAAlign == 16 && Config::kBAlign == 16, "");
-static_assert(!kMade || (Config::kTile < 2 && kStored <= 4), "");
+static_assert(!kMade || (Config::kTile != 2 && kStored <= 4), "");
 static_assert(!kMade || Config::kBKMajor || Config::kProducts == 1, "");
 static_assert(Config::kProducts == 1 || Config::kParts == 1, "");
 static_assert(kStages >= 2 && (kRows == 8 || kRows == 16), "");
@@ -64,6 +68,13 @@ __device__ __forceinline__ uint32 unit_by_lines(int line, int unit) {
   return line * Line + ((unit ^ key) << 4);
 }
 
+/// The same in blocks of 16 columns: 8 bytes of lines of 128, four units of lines of 256.
+template <int Line>
+__device__ __forceinline__ uint32 unit_by_narrow_lines(int line, int unit) {
+  static_assert(Line == 128 || Line == 256, "");
+  return line * Line + ((unit ^ (Line == 128 ? (line & 3) << 1 : (line & 1) << 2)) << 4);
+}
+
 /// The same for lanes that read line 4 q of sixteen, each g others.
 template <int Line>
 __device__ __forceinline__ uint32 unit_by_columns(int line, int unit) {
@@ -76,10 +87,15 @@ __device__ __forceinline__ uint32 unit_by_columns(int line, int unit) {
 }
 
 __device__ __forceinline__ uint32 a_unit(int line, int unit) {
-  return kMade ? unit_by_lines<kALine>(line, unit) : shared_unit<kALine>(line, unit);
+  if constexpr (kNarrow)
+    return unit_by_narrow_lines<kALine>(line, unit);
+  else
+    return kMade ? unit_by_lines<kALine>(line, unit) : shared_unit<kALine>(line, unit);
 }
 __device__ __forceinline__ uint32 b_unit(int line, int unit) {
-  if constexpr (!kMade)
+  if constexpr (kNarrow)
+    return unit_by_narrow_lines<kBLine>(line, unit);
+  else if constexpr (!kMade)
     return shared_unit<kBLine>(line, unit);
   else
     return Config::kBKMajor ? unit_by_lines<kBLine>(line, unit) : unit_by_columns<kBLine>(line, unit);
@@ -317,6 +333,15 @@ __device__ __forceinline__ void multiply(const A& args, Sums& sums, uint32 stage
     multiply_columns<Whole>(args, sums, stage, place, columns, k);
 }
 
+/// A template, so that b_factor need not exist.
+template <bool Factored, class A>
+__device__ __forceinline__ float factor_of(const A& args, int p, int n) {
+  if constexpr (Factored)
+    return b_factor(args, p, n);
+  else
+    return 1.0f;
+}
+
 /// Where sum e of a lane's j-th four stands among a block's columns.
 __device__ __forceinline__ int column_of(int j, int e) {
   const int g = threadIdx.x % 32 / 4;
@@ -386,7 +411,8 @@ __device__ __forceinline__ void run_product(const Args& args) {
 #pragma unroll
         for (int w = 0; w < kWarps; ++w)
           sum += __uint_as_float(load_shared(shared + 4 * ((w * kRows + m) * kPitch + p * kColumns + n + e)));
-        total[p][e] = sum;
+        const int column = place.n + n + (e < left ? e : 0);
+        total[p][e] = Config::kFactored ? sum * factor_of<Config::kFactored>(args, place.p + p, column) : sum;
       }
     epilogue(args, place.p, place.b, place.m + m, place.n + n, left < kWidth ? left : kWidth, total);
   }

@@ -80,12 +80,13 @@ struct Range {
 
 /// An operand that a product's main loop makes of an array it copies.
 struct MadeOperand {
-  kernel::Hook hook;
-  Lowered from;              // what the hook needs
-  std::uint32_t buffer = 0;  // of these: the array
-  std::int64_t pitch = 0;    // from a line of it to the next
-  int made_of = 0;           // bytes of one of its elements
-  bool widens = false;       // the hook gets them as floats
+  std::vector<kernel::Hook> hooks;  // b_value, and b_factor if `factored`
+  Lowered from;                     // what the hooks need
+  std::uint32_t buffer = 0;         // of these: the array
+  std::int64_t pitch = 0;           // from a line of it to the next
+  int made_of = 0;                  // bytes of one of its elements
+  bool widens = false;              // the hook gets them as floats
+  bool factored = false;            // the sums of a column are to be multiplied by b_factor
 };
 
 inline bool has_position(Op op) { return ir::has(op, ir::POSITION); }
@@ -465,8 +466,8 @@ class RegionLowering {
     std::uint32_t buffer;
     std::vector<std::int64_t> strides;  // elements; 0 along axes of one element
     std::int64_t alignment;             // bytes that divide its address and all matrices' offsets
-    int made_of = 0;      // bytes of an element of the array that it is made of; 0: it is in memory itself
-    bool widens = false;  // these come as floats
+    int made_of = 0;  // bytes of an element of the array that it is made of; 0: it is in memory itself
+    bool widens = false, factored = false;  // see lower::MadeOperand
   };
   std::vector<NodeId> products() const;
   ProductOperand second_operand(kernel::Template& t, NodeId product);
@@ -486,6 +487,9 @@ class RegionLowering {
   std::int64_t pitch_of(const Entry& e) const;
   EntryId find_copied() const;
   bool only_widened(EntryId id) const;
+  bool is_bounded(EntryId id) const;
+  bool is_same_along(EntryId id, const std::vector<int>& groups) const;
+  std::vector<EntryId> factors_of_columns(const plan::MadeOperand& what) const;
   std::int64_t alignment_of(const BufferSource& source, std::int64_t pitch_bytes) const;
   std::vector<kernel::Hook> adopt(std::vector<kernel::Hook> hooks, const Lowered& from);
 

@@ -97,6 +97,62 @@ bool RegionLowering::only_widened(EntryId id) const {
   });
 }
 
+/// Whether a value of 8-bit integers stays small: they themselves, as floats, less or plus what others are.
+bool RegionLowering::is_bounded(EntryId id) const {
+  const Entry& e = p_.entries[id];
+  if (e.kind == Entry::Kind::Load)
+    return id != copied_ || (size_of(g_[e.node].dtype) == 1 && is_int(g_[e.node].dtype));
+  if (e.kind == Entry::Kind::Scalar) return true;
+  const Op op = g_[e.node].op;
+  if (e.kind != Entry::Kind::Op || (op != Op::cast && op != Op::add && op != Op::subtract)) return false;
+  bool all = true;
+  p_.each_operand(e, [&](EntryId in) { all = all && is_bounded(in); });
+  return all;
+}
+
+/// Whether a value is the same along these groups.
+bool RegionLowering::is_same_along(EntryId id, const std::vector<int>& groups) const {
+  const Entry& e = p_.entries[id];
+  if (e.kind == Entry::Kind::Scalar) return true;
+  if (e.kind == Entry::Kind::Load) {
+    if (id == copied_ || e.predicates >= 0) return false;
+    for (const Term& t : std::span(e.index.terms, static_cast<std::size_t>(e.index.n)))
+      if (t.atom >= p_.space.axis_count() && !moves_buffer(t)) return false;
+    return std::ranges::all_of(groups, [&](int g) {
+      const std::uint64_t axes = groups_[static_cast<std::size_t>(g)].axes;
+      for (int a = 0; a < p_.domain.rank(); ++a)
+        if ((axes >> a & 1) != 0 && e.index.coef(a) != 0) return false;
+      return true;
+    });
+  }
+  if (e.kind != Entry::Kind::Op) return false;
+  bool all = true;
+  p_.each_operand(e, [&](EntryId in) { all = all && is_same_along(in, groups); });
+  return all;
+}
+
+/// The operand as a value of 8-bit integers and factors behind it that are the same along k: the sums are
+/// multiplied by these instead. Or the operand alone. A product's operand is rounded like a store, up to a
+/// factor of its row or column (docs/contractions.md); float16 could overflow without the factor.
+std::vector<EntryId> RegionLowering::factors_of_columns(const plan::MadeOperand& what) const {
+  const EntryId operand = p_.outputs[0].entry;
+  if (g_[p_.outputs[0].node].dtype != DType::BFloat16) return {operand};
+  const auto is = [&](EntryId id, Op op) {
+    const Entry& e = p_.entries[id];
+    return e.kind == Entry::Kind::Op && g_[e.node].op == op && is_float(g_[e.node].dtype);
+  };
+  const std::vector<int>& along_k = what.by_k ? run_groups_ : line_groups_;
+  std::vector<EntryId> out{is(operand, Op::cast) ? p_.entries[operand].in[0] : operand};
+  while (is(out[0], Op::multiply)) {
+    const auto [first, second, none] = p_.entries[out[0]].in;
+    const bool leads = is_same_along(first, along_k);
+    if (!leads && !is_same_along(second, along_k)) break;
+    out.push_back(leads ? first : second);
+    out[0] = leads ? second : first;
+  }
+  return out.size() > 1 && is_bounded(out[0]) ? out : std::vector{operand};
+}
+
 /// Bytes that divide the address of a load's first element and the distance of its lines.
 std::int64_t RegionLowering::alignment_of(const BufferSource& source, std::int64_t pitch_bytes) const {
   std::int64_t unit = source.kind == BufferSource::Kind::Arg ? g_.args[source.id].alignment : kPlanned;
@@ -135,19 +191,35 @@ std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand&
       new_buffer({BufferDecl::Role::Out, DType::Float32, 4}, {BufferSource::Kind::Scratch, 0, 0});
   const E part = size(kGivenPart, 0), line = size(kGivenRow, 0), first = size(kGivenColumn, 0);
   decompose(line, line_groups_);
+  const std::vector<EntryId> factors = factors_of_columns(what);
   kernel::Hook hook{"b_value", {}, {copied_buffer_, made}, {}, {}, -1};
   for (const E& g : {part, line, first}) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
   hook.body.push_back(lane_loop({first, konst(kRun)}, run_groups_, [&](Body& body) {
     // The main loop rounds it to the operand's type.
     const DType stored = g_[p_.outputs[0].node].dtype;
-    E value = narrow(build(p_.outputs[0].entry), stored);
+    E value = narrow(build(factors[0]), stored);
     const ExprNode& n = value.node();
     if (n.prim == Prim::Cast && k_.pool[n.a].type == DType::Float32) value = {value.pool, n.a};
     body.push_back(store(made, lane_, kernel::cast(value, DType::Float32)));
   }));
+  out.hooks.push_back(std::move(hook));
+  if (factors.size() > 1) {
+    out.factored = true;
+    kernel::Hook of_column{"b_factor", {}, {}, {}, {}, -1};
+    for (const E& g : {part, what.by_k ? line : first})
+      of_column.params.push_back(static_cast<std::uint32_t>(g.node().imm));
+    if (!what.by_k) decompose(first, run_groups_);
+    forget();
+    position_ = {};
+    body_ = &of_column.body;
+    E product = kernel::cast(build(factors[1]), DType::Float32);
+    for (const EntryId factor : std::span(factors).subspan(2))
+      product = product * kernel::cast(build(factor), DType::Float32);
+    of_column.results.push_back(product.id);
+    out.hooks.push_back(std::move(of_column));
+  }
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
   k_.threads.narrow = index_is_narrow();
-  out.hook = std::move(hook);
   out.from = std::move(out_);
   return out;
 }
@@ -215,7 +287,9 @@ bool makes_operands(const plan::Graph& graph, const plan::Regions& regions,
     auto made = RegionLowering(graph, regions, *operand.maker, target).make_operand(operand);
     // Lines along the columns are as wide as a block's tile, and two products share that.
     if (!made || (operands.size() > 1 && !operand.by_k)) return false;
-    if (first && (copied(*first) != copied(*made) || first->widens != made->widens)) return false;
+    if (first && (copied(*first) != copied(*made) || first->widens != made->widens ||
+                  first->factored != made->factored))
+      return false;
     if (!first) first = std::move(made);
   }
   return true;

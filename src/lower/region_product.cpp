@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -174,7 +175,8 @@ RegionLowering::ProductOperand RegionLowering::product_operand(NodeId id) {
 
 /// The hook that says where an operand's matrix of a batch begins.
 kernel::Hook RegionLowering::matrix_hook(const char* name, const ProductOperand& operand, E batch, E part) {
-  const auto& [buffer, strides, alignment, made_of, widens] = operand;
+  const std::uint32_t buffer = operand.buffer;
+  const std::vector<std::int64_t>& strides = operand.strides;
   E offset{}, rest = batch;
   const ir::Dims dims = g_[product_].dims;
   for (std::size_t a = dims.size() - 2; a-- > 0;) {
@@ -218,13 +220,14 @@ RegionLowering::ProductOperand RegionLowering::second_operand(kernel::Template& 
   KILN_CHECK_THAT(made, "an operand cannot be made");
   const std::uint32_t buffer = made->buffer + static_cast<std::uint32_t>(k_.buffers.size());
   narrow_ &= made->from.kernel.threads.narrow;
-  kernel::Hook value = std::move(adopt({std::move(made->hook)}, made->from).front());
+  std::vector<kernel::Hook> hooks = adopt(std::move(made->hooks), made->from);
   const std::size_t rank = g_[id].dims.size();
-  ProductOperand operand{buffer, std::vector<std::int64_t>(rank, 0), kMapUnit, made->made_of, made->widens};
+  ProductOperand operand{
+      buffer, std::vector<std::int64_t>(rank, 0), kMapUnit, made->made_of, made->widens, made->factored};
   operand.strides[rank - 2] = what->by_k ? 1 : made->pitch;
   operand.strides[rank - 1] = what->by_k ? made->pitch : 1;
   t.hooks.push_back(matrix_hook("b_matrix", operand, batch, part));
-  t.hooks.push_back(std::move(value));
+  std::ranges::move(hooks, std::back_inserter(t.hooks));
   return operand;
 }
 
@@ -298,6 +301,12 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
     t.name = "product_decode";
     const bool few = b.made_of == 0 && count == 1 && 3 * tiles(kFewRows, kLeastTile) < target_.threads;
     tile = b_by_k ? 0 : few ? 2 : 1;
+    // What is made of bytes takes a multiprocessor's time: its columns count, not the memory's rate.
+    const auto columns = [&](std::int64_t each) {
+      return ceil_div(tiles(kFewRows, each), target_.threads) * each;
+    };
+    if (b_by_k && b.made_of == 1 && count == 1 && 10 * columns(kLeastTile / 4) < 9 * columns(kLeastTile / 2))
+      tile = 3;
   } else {
     KILN_CHECK_THAT(b.made_of == 0, "only few rows take an operand that is made");
     t.name = "product_mma";
@@ -316,7 +325,7 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
               {"kABatched", a_tiled && a_tiled->dims[2] > 1, true},
               {"kBBatched", b_tiled && b_tiled->dims[2] > 1, true}};
   if (t.name == "product_decode")
-    add_decode_constants(t, b, m, tiles(kFewRows, tile == 1 ? kLeastTile : kLeastTile / 2));
+    add_decode_constants(t, b, m, tiles(kFewRows, kLeastTile / (tile == 1 ? 1 : tile == 3 ? 4 : 2)));
 }
 
 /// What product_decode has of its own. As many warps a block as hide latencies: few where a multiprocessor
@@ -332,6 +341,7 @@ void RegionLowering::add_decode_constants(kernel::Template& t, const ProductOper
   t.config.push_back({"kWarpsPerSm", bytes ? 16 : 8});
   t.config.push_back({"kMade", b.made_of > 0, true});
   t.config.push_back({"kWidens", b.widens, true});
+  t.config.push_back({"kFactored", b.factored, true});
   if (b.made_of == 0) return;
   t.config.push_back({"kMadeOf", b.made_of});
   t.config.push_back({"kRun", 8});

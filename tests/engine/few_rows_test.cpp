@@ -12,6 +12,10 @@ class GpuFewRows : public test::GpuProducts {
   static Tensor halves(const Shape& shape, int seed = 0, DType type = DType::BFloat16) {
     return astype(data(shape, DType::Float32, seed) * 0.5, type).eval();
   }
+  /// Scales that no rounding of weights feels: a product may multiply its sums by them instead.
+  static Tensor powers(const Shape& shape, int seed) {
+    return astype(exp2(round(data(shape, DType::Float32, seed) * 2)), DType::BFloat16).eval();
+  }
   static Tensor bytes(const Shape& shape, DType type = DType::Int8) {
     return astype(round(data(shape, DType::Float32, 3) * 50 + (type == DType::UInt8 ? 128 : 0)), type).eval();
   }
@@ -28,20 +32,20 @@ TEST_F(GpuFewRows, ReadTheirWeightsOnce) {
 }
 
 TEST_F(GpuFewRows, MakeWeightsOfBytesAndScalesOnTheWay) {
-  const Tensor scale = halves({263, 1}, 4), w = bytes({263, 272});
+  const Tensor scale = powers({263, 1}, 4), w = bytes({263, 272});
   for (const std::int64_t rows : {1, 16}) {
     SCOPED_TRACE(rows);
     const Tensor x = halves({rows, 272});
     expect_launches([&] { return matmul(x, matrix_transpose(astype(w, DType::BFloat16) * scale)) * 0.5; }, 1);
   }
-  const Tensor scales = halves({272}, 4);
+  const Tensor scales = powers({272}, 4);
   const Tensor rows = bytes({264, 272});
   const Tensor y = halves({3, 264});
   expect_launches([&] { return matmul(y, astype(rows, DType::BFloat16) * scales); }, 1);
 }
 
 TEST_F(GpuFewRows, MakeWeightsOfOtherTypesOnTheWay) {
-  const Tensor x = halves({4, 272}), zero = bytes({250, 1}, DType::UInt8), scale = halves({250, 1}, 4);
+  const Tensor x = halves({4, 272}), zero = bytes({250, 1}, DType::UInt8), scale = powers({250, 1}, 4);
   const Tensor w = bytes({250, 272}, DType::UInt8);
   expect_launches(
       [&] {
@@ -61,12 +65,39 @@ TEST_F(GpuFewRows, RowsOfABatchAreThoseOfOneMatrix) {
   const Tensor x = halves({2, 3, 264}), w = halves({264, 256}, 1), tile = halves({2, 3, 256}, 2),
                row = halves({2, 1, 256}, 3);
   expect_launches([&] { return relu(matmul(x, w) + tile) * row; }, 1);
-  const Tensor y = halves({5, 1, 272}), q = bytes({263, 272}), scale = halves({263, 1}, 4);
+  const Tensor y = halves({5, 1, 272}), q = bytes({263, 272}), scale = powers({263, 1}, 4);
   expect_launches([&] { return matmul(y, matrix_transpose(astype(q, DType::BFloat16) * scale)); }, 1);
 }
 
+// Results are nearer to sums in float64 than the rounding of weights would leave them.
+TEST_F(GpuFewRows, ScalesOfColumnsMultiplySums) {
+  const Tensor x = halves({2, 272}), q = bytes({264, 272}), scale = halves({264, 1}, 4);
+  const auto of = [](const Tensor& t) { return astype(t, DType::Float64).eval().to_vector<double>(); };
+  const std::vector<double> a = of(x), b = of(q), s = of(scale),
+                            got = of(matmul(x, matrix_transpose(astype(q, DType::BFloat16) * scale * 0.25)));
+  for (std::size_t row = 0; row < 2; ++row)
+    for (std::size_t n = 0; n < 264; ++n) {
+      double want = 0;
+      for (std::size_t k = 0; k < 272; ++k) want += a[row * 272 + k] * b[n * 272 + k];
+      want *= s[n] * 0.25;
+      ASSERT_NEAR(got[row * 264 + n], want, 0.004 * std::abs(want) + 1e-3) << row << " " << n;
+    }
+}
+
+// Columns that blocks of 32 would deal to the multiprocessors unevenly.
+TEST_F(GpuFewRows, BlocksOfFewColumns) {
+  const Tensor scale = powers({136, 1}, 4), w = bytes({136, 528}), v = bytes({136, 528});
+  const auto made = [&](const Tensor& q) { return matrix_transpose(astype(q, DType::BFloat16) * scale); };
+  for (const std::int64_t rows : {1, 16}) {
+    SCOPED_TRACE(rows);
+    const Tensor x = halves({rows, 528});
+    expect_launches([&] { return matmul(x, made(w)) + 0.5; }, 1);
+    expect_launches([&] { return std::vector{matmul(x, made(w)) * 2.0, matmul(x, made(v))}; }, 1);
+  }
+}
+
 TEST_F(GpuFewRows, ScalesMayBelongToGroups) {
-  const Tensor x = halves({2, 256}), w = bytes({264, 8, 32}), scale = halves({264, 8, 1}, 4);
+  const Tensor x = halves({2, 256}), w = bytes({264, 8, 32}), scale = powers({264, 8, 1}, 4);
   expect_launches(
       [&] {
         const Tensor made = (astype(w, DType::BFloat16) * scale).reshape({264, 256});
@@ -76,7 +107,7 @@ TEST_F(GpuFewRows, ScalesMayBelongToGroups) {
 }
 
 TEST_F(GpuFewRows, WhatElseIsReadStaysRight) {
-  const Tensor x = halves({2, 272}), w = bytes({264, 272}), scale = halves({264, 1}, 4);
+  const Tensor x = halves({2, 272}), w = bytes({264, 272}), scale = powers({264, 1}, 4);
   // weights that somebody else reads, too
   expect_launches(
       [&] {

@@ -13,6 +13,10 @@ class GpuSharedInputs : public test::GpuProducts {
   static Tensor halves(const Shape& shape, int seed = 0, DType type = DType::BFloat16) {
     return astype(data(shape, DType::Float32, seed) * 0.25, type).eval();
   }
+  /// Scales that no rounding of weights feels: a product may multiply its sums by them instead.
+  static Tensor powers(const Shape& shape, int seed) {
+    return astype(exp2(round(data(shape, DType::Float32, seed) * 2)), DType::BFloat16).eval();
+  }
   static Tensor bytes(const Shape& shape, int seed) {
     return astype(round(data(shape, DType::Float32, seed) * 25), DType::Int8).eval();
   }
@@ -36,7 +40,7 @@ TEST_F(GpuSharedInputs, GateAndUpOfFewRows) {
 
 TEST_F(GpuSharedInputs, GateAndUpOfBytes) {
   const Tensor x = halves({3, 272}), g = bytes({250, 272}, 1), u = bytes({250, 272}, 2),
-               scale = halves({250, 1}, 4), other = halves({250, 1}, 5);
+               scale = powers({250, 1}, 4), other = powers({250, 1}, 5);
   const auto made = [](const Tensor& w, const Tensor& s) {
     return matrix_transpose(astype(w, DType::BFloat16) * s * 0.25);
   };
@@ -47,7 +51,7 @@ TEST_F(GpuSharedInputs, GateAndUpOfBytes) {
   expect_launches(
       [&] { return std::vector{silu(matmul(x, made(g, scale))) * matmul(x, matrix_transpose(w))}; }, 0);
   // lines along the columns
-  const Tensor a = bytes({272, 256}, 1), b = bytes({272, 256}, 2), row = halves({256}, 3);
+  const Tensor a = bytes({272, 256}, 1), b = bytes({272, 256}, 2), row = powers({256}, 3);
   expect_launches(
       [&] {
         const Tensor up = matmul(x, astype(a, DType::BFloat16) * row);
@@ -76,7 +80,7 @@ TEST_F(GpuSharedInputs, QueriesKeysAndValuesOfFewRows) {
 
 TEST_F(GpuSharedInputs, QueriesAndKeysOfBytes) {
   const Tensor x = halves({2, 272}), q = bytes({264, 272}, 1), k = bytes({248, 272}, 2),
-               scale = halves({264, 1}, 4), other = halves({248, 1}, 5);
+               scale = powers({264, 1}, 4), other = powers({248, 1}, 5);
   expect_launches(
       [&] {
         return std::vector{matmul(x, matrix_transpose(astype(q, DType::BFloat16) * scale)),
