@@ -85,8 +85,9 @@ bool fit_row(std::int64_t row, const Facts& f, Schedule& s) {
 
 /// The team and steps that hold a row in registers; false when it is too long. A row of more than 256 vectors
 /// of one or two operands takes two thirds of its block's places or more: a thread without an element has the
-/// place of one whose loads would be in flight. Short vectors get fewer sizes.
-bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
+/// place of one whose loads would be in flight. Short vectors get fewer sizes. The only row is a block's, so
+/// that kernels are fewer.
+bool hold_row(std::int64_t row, bool only, int vector, const Facts& f, Schedule& s) {
   const bool whole = vector * f.widest_bytes >= 16;
   const int kept = vector * std::max(1, f.widest_bytes / 4);  // registers that a step's values take
   const int loads = std::max(1, f.row_loads), loaded = loads * std::min(4, kept);  // … and its loads
@@ -108,7 +109,7 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
                {kMaxBlock, kHeld / kept}}};
     }
     const int all = kHeldByLanes / std::max(kept, loaded);
-    if (!whole && row <= 64) return {{{8, 1}, {8, 8}}};
+    if (!whole && !only && row <= 64) return {{{8, 1}, {8, 8}}};
     if (!whole) {
       const int most = kHeld / kept;
       return {{{8, 1}, {32, kHeldByLanes / kept}, {128, most}, {256, most}, {512, most}, {kMaxBlock, all}}};
@@ -124,7 +125,7 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
              {kMaxBlock, all}}};
   };
   for (const Team& team : teams()) {
-    if (team.threads == 0) continue;
+    if (team.threads == 0 || (only && team.threads < 128)) continue;
     const int longest = std::max(1, team.most);
     for (int steps = 1; steps <= longest; ++steps) {
       const bool offered = whole ? steps <= 4 || steps == 6 : steps == 4;
@@ -268,11 +269,13 @@ int column_lanes(const Facts& f, int lanes) {
 /// Threads across columns of so many vectors, and the parts of the team that share the rows. Accesses to 128
 /// bytes of one row are enough for the memory; the other threads take other rows. But the parts' results are
 /// combined in the end, which costs about as much as kLeastRows of a part's rows: where columns are many,
-/// short ones have fewer parts, or a thread of their own. Few sizes: each is a kernel of its own.
+/// short ones have fewer parts, or a thread of their own. Few sizes: each is a kernel of its own, and what one
+/// block does soon has no narrow one.
 int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64_t items, std::int64_t rows,
                int parts, Schedule& s) {
   int width = threads_across(f, vectors, rows, s.lanes);
   if (width == kNarrow && vectors >= 2 * kNarrow) width = std::min(32, width * parts);
+  if (vectors * items <= kNarrow && rows <= std::int64_t{kBlock} / 32 * kLeastRows) width = std::max(width, 32);
   const auto busy = [&](int parts) { return vectors * items * parts >= std::int64_t{t.threads} * kBusy; };
   s.rows = kBlock / width;
   // (A loop need not end for the lanes of columns that are not there where threads share nothing.)
@@ -453,7 +456,7 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
   s.form = Form::Rows;
   s.tile = 1;
   s.together = e.reduced_axes > 1;
-  if (cut ? read_row(e.reduced, e.kept == 1, f, s) : hold_row(e.reduced, s.lanes, f, s)) return s;
+  if (cut ? read_row(e.reduced, e.kept == 1, f, s) : hold_row(e.reduced, e.kept == 1, s.lanes, f, s)) return s;
   if (e.reduced <= 32 * 32) s.threads = {128, 32};
   return s;
 }
