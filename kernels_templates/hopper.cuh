@@ -105,6 +105,31 @@ KILN_COPY_BOX(3, "{%4, %5, %6}", "r"(c[0]), "r"(c[1]), "r"(c[2]))
 KILN_COPY_BOX(4, "{%4, %5, %6, %7}", "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]))
 KILN_COPY_BOX(5, "{%4, %5, %6, %7, %8}", "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]))
 #undef KILN_COPY_BOX
+/// The same of a map of windows: c has the first channel, where the first window begins, innermost axis
+/// first, and its image; e says which of the windows' elements, how far from their beginning along each axis.
+#define KILN_COPY_WINDOWS(Axes, Rank, List, Offsets, ...)                                                 \
+  __device__ __forceinline__ void copy_windows(uint32 to, const TensorMap& map, const int(&c)[Rank],      \
+                                               const uint16(&e)[Axes], uint32 barrier) {                  \
+    asm volatile("cp.async.bulk.tensor." #Rank                                                            \
+                 "d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, " List          \
+                 "], [%2], " Offsets ";" ::"r"(to),                                                       \
+                 "l"(&map), "r"(barrier), "r"(0), __VA_ARGS__                                             \
+                 : "memory");                                                                             \
+  }                                                                                                       \
+  __device__ __forceinline__ void copy_windows(uint32 to, const TensorMap& map, const int(&c)[Rank],      \
+                                               const uint16(&e)[Axes], uint32 barrier, uint16 mask) {     \
+    asm volatile("{ .reg .b16 mask; cvt.u16.u32 mask, %3; cp.async.bulk.tensor." #Rank                    \
+                 "d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster [%0], " \
+                 "[%1, " List "], [%2], " Offsets ", mask; }" ::"r"(to),                                  \
+                 "l"(&map), "r"(barrier), "r"(uint32(mask)), __VA_ARGS__                                  \
+                 : "memory");                                                                             \
+  }
+KILN_COPY_WINDOWS(1, 3, "{%4, %5, %6}", "{%7}", "r"(c[0]), "r"(c[1]), "r"(c[2]), "h"(e[0]))
+KILN_COPY_WINDOWS(2, 4, "{%4, %5, %6, %7}", "{%8, %9}", "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "h"(e[0]),
+                  "h"(e[1]))
+KILN_COPY_WINDOWS(3, 5, "{%4, %5, %6, %7, %8}", "{%9, %10, %11}", "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]),
+                  "r"(c[4]), "h"(e[0]), "h"(e[1]), "h"(e[2]))
+#undef KILN_COPY_WINDOWS
 
 // ---- products of warpgroups ------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@
 // outside the matrices is 0 in shared memory and is never given to the epilogue.
 //
 // Narrow copies serve operands whose rows begin at multiples of 8 or 4 bytes; single elements, any strides.
+// An operand may be windows of an array (Config::kWindows: 0, or 1 or 2 for that of the rows or the columns).
 #pragma once
 
 template <int Class>
@@ -14,9 +15,10 @@ struct MmaTile<0> {
   static constexpr int m = 128, n = 256, depth = 32, m_warps = 2, n_warps = 4, stages = 4, blocks = 1;
 };
 template <>
-struct MmaTile<1> {  // two products need registers for more addresses
-  static constexpr int m = 128, n = 128, depth = Config::kProducts == 1 ? 64 : 32, m_warps = 2, n_warps = 2,
-                       stages = Config::kProducts == 1 ? 3 : 4, blocks = 2;
+struct MmaTile<1> {  // two products, and windows, need registers for more addresses
+  static constexpr bool deep = Config::kProducts == 1 && Config::kWindows == 0;
+  static constexpr int m = 128, n = 128, depth = deep ? 64 : 32, m_warps = 2, n_warps = 2,
+                       stages = deep ? 3 : 4, blocks = 2;
 };
 template <>
 struct MmaTile<2> {
@@ -124,6 +126,100 @@ struct Filler {
   }
 };
 
+/// The same of windows (product_windows.cuh), whose lines are copied from where they lie. A unit is some
+/// channels of one element of a window; each line knows which of its elements are inside the array, by a bit
+/// for each position along each axis.
+template <int Align, int Rows, int Axes>
+struct WindowFiller {
+  typedef Filler<true, Align, Rows> Plain;
+  static constexpr int kCount = Plain::kCount, kElements = Plain::kElements, kBits = 32 / Axes;
+
+  const Windows& w;
+  const Element* base;
+  int at[kCount];         // elements from there to the lines' first elements
+  uint32 inside[kCount];  // of axis i from bit i * kBits on
+  WindowTap<Axes> tap;    // of this thread's unit
+  int channel, taps;
+  uint32 to;
+
+  __device__ __forceinline__ WindowFiller(const Windows& windows, const Element* from, int b, int first,
+                                          int lines)
+      : w(windows), taps(taps_of<Axes>(windows)) {
+    const int unit = threadIdx.x % Plain::kUnits, line = threadIdx.x / Plain::kUnits;
+    const WindowBatch batch(w, b, lines);
+    base = from + int64(batch.group) * w.channels;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int number = first + line + i * Plain::kLineStep;
+      const WindowPlace<Axes> window(w, batch.first + number);
+      int64 offset = window.image * w.image;
+      inside[i] = 0;
+#pragma unroll
+      for (int axis = 0; axis < Axes; ++axis) {
+        offset += window.at[axis] * w.stride[axis];
+        for (int t = 0; t < w.taps[axis]; ++t) {
+          const int x = window.at[axis] + t * w.gap[axis];
+          if (number < lines && x >= 0 && x < w.extent[axis]) inside[i] |= 1u << (axis * kBits + t);
+        }
+      }
+      at[i] = int(offset);
+    }
+    to = shared_unit<true, Rows>(line, unit * Plain::kBytes / 16) + unit * Plain::kBytes % 16;
+    channel = unit * kElements;
+    settle();
+  }
+
+  /// Moves on to the element that `channel` is in.
+  __device__ __forceinline__ void settle() {
+    while (channel >= w.channels && tap.number < taps) {
+      channel -= w.channels;
+      tap.next(w);
+    }
+  }
+
+  __device__ __forceinline__ uint32 place(uint32 stage, int line) const {
+    return stage + (to ^ shared_unit<true, Rows>(line % 8, 0) % kLine % 128) + line * kLine;
+  }
+
+  __device__ __forceinline__ void fill(uint32 stage) {
+    int offset = channel;
+    uint32 bits = tap.number < taps ? ~0u : 0;
+#pragma unroll
+    for (int axis = 0; axis < Axes; ++axis) offset += tap.at[axis] * w.gap[axis] * int(w.stride[axis]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      uint32 there = bits;
+#pragma unroll
+      for (int axis = 0; axis < Axes; ++axis) there &= inside[i] >> (axis * kBits + tap.at[axis]);
+      copy_async<Align>(place(stage, i * Plain::kLineStep), base + (at[i] + offset),
+                        there & 1 ? Plain::kBytes : 0);
+    }
+    channel += kDepth;
+    settle();
+  }
+};
+
+/// The filler of operand 1 or 2, which may be windows.
+template <int Operand, int Windows, class A>
+__device__ __forceinline__ auto filler_of(const A& args, const TilePlace& place, const Part& part) {
+  const Product& product = args.product;
+  if constexpr (Operand == 1 && Windows == 1) {
+    return WindowFiller<Config::kAAlign, Tile::m, Config::kWindowAxes>(args.windows, a_matrix(args, place.b),
+                                                                       place.b, place.m, product.m);
+  } else if constexpr (Operand == 1) {
+    return Filler<Config::kAKMajor, Config::kAAlign, Tile::m>([&](int) { return a_matrix(args, place.b); },
+                                                              product.a_m, product.a_k, place.m, product.m,
+                                                              product.k);
+  } else if constexpr (Windows == 2) {
+    return WindowFiller<Config::kBAlign, kEachN, Config::kWindowAxes>(
+        args.windows, b_matrix(args, 0, place.b), place.b, place.n, part.n);
+  } else {
+    return Filler<Config::kBKMajor, Config::kBAlign, kEachN, Config::kProducts>(
+        [&](int p) { return b_matrix(args, place.p + p, place.b); }, part.b_n, part.b_k, place.n, part.n,
+        product.k);
+  }
+}
+
 /// What a warp multiplies at a time: k of 16.
 struct Fragments {
   uint32 a[kWarpM / 16][4];
@@ -222,11 +318,8 @@ __device__ __forceinline__ void run_product(const Args& args) {
   const int warp = threadIdx.x / 32, warp_m = warp % Tile::m_warps * kWarpM,
             warp_n = warp / Tile::m_warps * kWarpEachN;
 
-  Filler<Config::kAKMajor, Config::kAAlign, Tile::m> a(
-      [&](int) { return a_matrix(args, place.b); }, product.a_m, product.a_k, place.m, product.m, product.k);
-  Filler<Config::kBKMajor, Config::kBAlign, kEachN, Config::kProducts> b(
-      [&](int p) { return b_matrix(args, place.p + p, place.b); }, part.b_n, part.b_k, place.n, part.n,
-      product.k);
+  auto a = filler_of<1, Config::kWindows>(args, place, part);
+  auto b = filler_of<2, Config::kWindows>(args, place, part);
   const Reader reader(warp_m, warp_n);
   float sums[kWarpM / 16][kWarpN / 8][4] = {};
   const int steps = tiles_of(product.k, kDepth);

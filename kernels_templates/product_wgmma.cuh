@@ -8,7 +8,8 @@
 // epilogue, the other's products keep the tensor cores busy.
 //
 // Tensor maps fill with 0 what lies outside the matrices; the epilogue is not called there. Needs operands
-// that tensor maps can describe; k may be 0.
+// that tensor maps can describe; k may be 0. An operand may be windows of an array (Config::kWindows: 0, or 1
+// or 2 for that of the rows or the columns; product_windows.cuh).
 #pragma once
 
 template <int Class>
@@ -82,44 +83,148 @@ struct Walk {
   }
 };
 
-__device__ __forceinline__ void copy_stage(const Args& args, const TilePlace& place, int k, uint32 data,
-                                           uint32 full, int rank) {
-  int at[Config::kARank];
-  if constexpr (Config::kAKMajor) {
-    a_at(args, place.b, place.m, k, at);
-    copy_box(data, args.a_map, at, full);
-  } else {
+/// The copies of a tile's stages, one stage after the other. Windows: which operand is windows, 1 or 2; those
+/// of a stage are 64 channels of one element of as many windows as the tile has lines. What is behind the
+/// last channel is 0 in both operands.
+template <class A, int Windows>
+struct StageCopies {
+  static constexpr int kAxes = Config::kWindowAxes;
+  static constexpr int kMine = Tile::n / kBoxN / Tile::cluster;  // boxes of B that this block copies
+  static constexpr int kBoxesOfWindows = Windows == 1 ? 1 : kMine;
+  static_assert(Config::kAKMajor && Config::kBKMajor && Config::kProducts == 1, "");
+
+  const A& args;
+  const TilePlace& place;
+  const int rank;
+  const WindowBatch batch;
+  int channel = 0;
+  WindowTap<kAxes> tap;
+  int first[kBoxesOfWindows][kAxes + 1];  // of each box: where its first window begins, and its image
+
+  __device__ __forceinline__ StageCopies(const A& a, const TilePlace& p, int r)
+      : args(a), place(p), rank(r), batch(a.windows, p.b, Windows == 1 ? a.product.m : a.product.n) {
 #pragma unroll
-    for (int i = 0; i < kTileM / 64; ++i) {
-      a_at(args, place.b, place.m + 64 * i, k, at);
-      copy_box(data + i * kSlab, args.a_map, at, full);
+    for (int i = 0; i < kBoxesOfWindows; ++i) {
+      const int line = Windows == 1 ? place.m : place.n + (rank * kMine + i) * kBoxN;
+      const WindowPlace<kAxes> window(a.windows, batch.first + line);
+#pragma unroll
+      for (int axis = 0; axis < kAxes; ++axis) first[i][axis] = window.at[axis];
+      first[i][kAxes] = window.image;
     }
   }
-  constexpr int kStep = Config::kBKMajor ? kBoxN : 64;
-  constexpr int kMine = Tile::n / kStep / Tile::cluster;
-  int from[Config::kBRank];
-#pragma unroll
-  for (int i = 0; i < kMine; ++i) {
-    const int n = (rank * kMine + i) * kStep, inside = n / kEachN, p = place.p + inside;
-    const uint32 to = data + kABytes + n * (kDepth * 2);
-    b_at(args, place.b, p, place.n + n - inside * kEachN, k, from);
-    if constexpr (Tile::cluster == 1)
-      copy_box(to, args.b_map[p], from, full);
-    else
-      copy_box(to, args.b_map[p], from, full, (1 << Tile::cluster) - 1);
+
+  __device__ __forceinline__ void next() {
+    channel += kDepth;
+    if (channel < args.windows.channels) return;
+    channel = 0;
+    tap.next(args.windows);
   }
+
+  __device__ __forceinline__ void windows_at(int box, int (&c)[kAxes + 2], uint16 (&e)[kAxes]) const {
+    c[0] = batch.group * args.windows.channels + channel;
+#pragma unroll
+    for (int axis = 0; axis < kAxes; ++axis) {
+      c[axis + 1] = first[box][axis];
+      e[axis] = uint16(tap.at[axis] * args.windows.gap[axis]);
+    }
+    c[kAxes + 1] = first[box][kAxes];
+  }
+  __device__ __forceinline__ void lines_at(int line, int (&c)[4]) const {
+    c[0] = channel;
+    c[1] = line;
+    c[2] = tap.number;
+    c[3] = !Config::kBatched ? 0 : args.windows.groups > 1 ? batch.group : place.b;
+  }
+
+  __device__ __forceinline__ void copy(uint32 data, uint32 full) const {
+    int c[kAxes + 2], lines[4];
+    uint16 e[kAxes];
+    if constexpr (Windows == 1) {
+      windows_at(0, c, e);
+      copy_windows(data, args.a_map, c, e, full);
+    } else {
+      lines_at(place.m, lines);
+      copy_box(data, args.a_map, lines, full);
+    }
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      const int n = (rank * kMine + i) * kBoxN;
+      const uint32 to = data + kABytes + n * (kDepth * 2);
+      if constexpr (Windows == 1) {
+        lines_at(place.n + n, lines);
+        if constexpr (Tile::cluster == 1)
+          copy_box(to, args.b_map[0], lines, full);
+        else
+          copy_box(to, args.b_map[0], lines, full, (1 << Tile::cluster) - 1);
+      } else {
+        windows_at(i, c, e);
+        if constexpr (Tile::cluster == 1)
+          copy_windows(to, args.b_map[0], c, e, full);
+        else
+          copy_windows(to, args.b_map[0], c, e, full, (1 << Tile::cluster) - 1);
+      }
+    }
+  }
+};
+
+/// StageCopies of boxes of both matrices.
+template <class A>
+struct StageCopies<A, 0> {
+  const A& args;
+  const TilePlace& place;
+  const int rank;
+  int k = 0;
+
+  __device__ __forceinline__ StageCopies(const A& a, const TilePlace& p, int r)
+      : args(a), place(p), rank(r) {}
+  __device__ __forceinline__ void next() { k += kDepth; }
+
+  __device__ __forceinline__ void copy(uint32 data, uint32 full) const {
+    int at[3];
+    if constexpr (Config::kAKMajor) {
+      a_at(args, place.b, place.m, k, at);
+      copy_box(data, args.a_map, at, full);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kTileM / 64; ++i) {
+        a_at(args, place.b, place.m + 64 * i, k, at);
+        copy_box(data + i * kSlab, args.a_map, at, full);
+      }
+    }
+    constexpr int kStep = Config::kBKMajor ? kBoxN : 64;
+    constexpr int kMine = Tile::n / kStep / Tile::cluster;
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      const int n = (rank * kMine + i) * kStep, inside = n / kEachN, p = place.p + inside;
+      const uint32 to = data + kABytes + n * (kDepth * 2);
+      b_at(args, place.b, p, place.n + n - inside * kEachN, k, at);
+      if constexpr (Tile::cluster == 1)
+        copy_box(to, args.b_map[p], at, full);
+      else
+        copy_box(to, args.b_map[p], at, full, (1 << Tile::cluster) - 1);
+    }
+  }
+};
+
+template <class A, int Windows>
+__device__ __forceinline__ int steps_of(const A& args) {
+  if constexpr (Windows == 0)
+    return tiles_of(args.product.k, kDepth);
+  else
+    return taps_of<Config::kWindowAxes>(args.windows) * tiles_of(args.windows.channels, kDepth);
 }
 
 __device__ __forceinline__ void produce(const Args& args, const Stages& stages, int rank) {
-  const int steps = tiles_of(args.product.k, kDepth);
+  const int steps = steps_of<Args, Config::kWindows>(args);
   Turn turn;
   for (Walk walk(args); walk.more(); walk.next()) {
     const TilePlace place = walk.place(args, rank);
-    for (int step = 0; step < steps; ++step, turn.next()) {
+    StageCopies<Args, Config::kWindows> copies(args, place, rank);
+    for (int step = 0; step < steps; ++step, turn.next(), copies.next()) {
       barrier_wait(stages.empty + 8 * turn.stage, turn.parity ^ 1);
       const uint32 full = stages.full + 8 * turn.stage;
       barrier_expect(full, kStageBytes);
-      copy_stage(args, place, step * kDepth, stages.data + turn.stage * kStageBytes, full, rank);
+      copies.copy(stages.data + turn.stage * kStageBytes, full);
     }
   }
 }
@@ -135,7 +240,7 @@ __device__ __forceinline__ uint64 tile_descriptor(uint32 at) {
 
 __device__ __forceinline__ void consume(const Args& args, const Stages& stages, int rank) {
   const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const int steps = tiles_of(args.product.k, kDepth);
+  const int steps = steps_of<Args, Config::kWindows>(args);
   const auto release = [&](int stage) {
     const uint32 empty = stages.empty + 8 * stage;
     if constexpr (Tile::cluster == 1) {

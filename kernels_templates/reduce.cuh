@@ -162,9 +162,9 @@ __device__ __forceinline__ T reduce_block(T x, int& turn) {
   return x;
 }
 
-/// Over the `Rows` parts of a block, `Width` threads each (a power of two): those of equal place. Every thread
-/// calls and gets the results. The parts that share a warp come together by shuffles, the others through
-/// shared memory.
+/// Over the `Rows` parts of a block, `Width` threads each (a power of two): those of equal place. Every
+/// thread calls and gets the results. The parts that share a warp come together by shuffles, the others
+/// through shared memory.
 template <class Op, int Width, int Rows, int N, class T>
 __device__ __forceinline__ void reduce_rows(T (&x)[N]) {
   constexpr int kUnit = Width < 32 ? 32 : Width, kUnits = Width * Rows / kUnit;

@@ -42,13 +42,17 @@ class Code {
 };
 
 /// An array that a kernel reads by tiles through its device's copy engine: a buffer of the launch, innermost
-/// axis first, strides in elements.
+/// axis first, strides in elements. Of windows, a tile is so many channels (box[0]) of an element of so many
+/// windows (box[1]); the axes but for the first and the last are walked through from `lower` to the extent
+/// plus `upper`, `step` at a time.
 struct TiledBuffer {
   std::uint32_t buffer = 0;
   DType dtype = DType::Float32;
   int rank = 0;
   std::int64_t dims[5]{}, strides[5]{};
   std::int32_t box[5] = {1, 1, 1, 1, 1};  // of a tile
+  bool windows = false;
+  std::int32_t lower[3]{}, upper[3]{}, step[3] = {1, 1, 1};
 };
 
 /// How a launch is spread over a device that has blocks of threads.

@@ -11,6 +11,7 @@
 #include "ir/custom.h"
 #include "ir/layout.h"
 #include "plan/shared_inputs.h"
+#include "plan/turn_windows.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -66,6 +67,9 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   w.aligns_orders = !target.gpu;
   w.extremes = true;
   w.narrow_indices = target.gpu;
+  constexpr int kAmpere = 80;
+  if (target.gpu && target.architecture >= kAmpere && target.templates >= schedule::Target::Templates::Few)
+    w.turns_windows = plan::turn_windows;
   if (target.scans > 0) w.scans = transform::ScanCosts{target.scans};
   return w;
 }

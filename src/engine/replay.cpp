@@ -66,8 +66,9 @@ Json json_of(const device::LaunchShape& s) {
 }
 
 Json json_of(const device::TiledBuffer& t) {
-  return {{"buffer", t.buffer}, {"dtype", name(t.dtype)}, {"rank", t.rank},
-          {"dims", t.dims},     {"strides", t.strides},   {"box", t.box}};
+  return {{"buffer", t.buffer},   {"dtype", name(t.dtype)}, {"rank", t.rank},       {"dims", t.dims},
+          {"strides", t.strides}, {"box", t.box},           {"windows", t.windows}, {"lower", t.lower},
+          {"upper", t.upper},     {"step", t.step}};
 }
 
 Json json_of(const RunArguments& a) {
@@ -286,6 +287,12 @@ device::TiledBuffer tiled_of(const Json& j) {
     t.dims[i] = j.at("dims").at(i);
     t.strides[i] = j.at("strides").at(i);
     t.box[i] = j.at("box").at(i);
+  }
+  t.windows = j.at("windows");
+  for (std::size_t i = 0; i < std::size(t.step); ++i) {
+    t.lower[i] = j.at("lower").at(i);
+    t.upper[i] = j.at("upper").at(i);
+    t.step[i] = j.at("step").at(i);
   }
   return t;
 }

@@ -2,6 +2,7 @@
 
 #include "engine/positions.h"
 #include "engine/stored_values.h"
+#include "ir/pad_fill.h"
 #include "plan/donate.h"
 #include "plan/reuse.h"
 #include "record/learned_lines.h"
@@ -21,6 +22,9 @@ constexpr std::uint64_t kUpdated = std::uint64_t{1} << 40;  // marks a leaf that
 constexpr std::uint64_t kLarge = std::uint64_t{1} << 41;    // marks a leaf whose memory a result may take
 constexpr std::uint64_t kSlot = 0x80000000u;                // marks a scalar operand in a key word
 constexpr std::uint64_t kStored = std::uint64_t{1} << 32;   // marks a stored node in one
+
+/// What the key and the graph have of a pad's fill.
+std::uint64_t zero_fill(const Node* n) { return n->in[1] == nullptr && n->imm == 0 ? ir::kZeroFill : 0; }
 
 /// dtype of the immediate operand k of a node.
 DType immediate_dtype(const Node* n, std::size_t k) {
@@ -201,6 +205,7 @@ class Walker {
     push(n->dims());
     if (n->op == Op::pad || n->op == Op::update_at) note_update(n->in[1]);
     if (n->op == Op::scatter) note_update(n->in[0]);
+    if (n->op == Op::pad) push(zero_fill(n));
     if (n->op == Op::slice || n->op == Op::pad) return box(n);
     push(n->attr64);
     if (n->n_attrs) push({n->attrs, n->n_attrs});
@@ -384,7 +389,7 @@ ir::Graph build_graph(const Walk& w, std::vector<ir::NodeId>& ids, bool as_recor
     if (n->op == Op::leaf) {
       x.arg = add_argument(g, w, *n, x.dims);
     } else {
-      x.attr64 = n->attr64;
+      x.attr64 = n->op == Op::pad ? zero_fill(n) : n->attr64;
       if (n->n_attrs) x.attrs = g.keep({n->attrs, n->n_attrs});
       x.held = w.held(static_cast<std::uint32_t>(i));
       in.clear();

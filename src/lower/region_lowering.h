@@ -462,19 +462,13 @@ class RegionLowering {
   E product_value(const Entry& e);
   void build_product();
   void build_template();
-  struct ProductOperand {
-    std::uint32_t buffer;
-    std::vector<std::int64_t> strides;  // elements; 0 along axes of one element
-    std::int64_t alignment;             // bytes that divide its address and all matrices' offsets
-    int made_of = 0;  // bytes of an element of the array that it is made of; 0: it is in memory itself
-    bool widens = false, factored = false;  // see lower::MadeOperand
-  };
   std::vector<NodeId> products() const;
   ProductOperand second_operand(kernel::Template& t, NodeId product);
-  ProductOperand product_operand(NodeId id);
+  ProductOperand product_operand(NodeId id), window_operand();
   kernel::Hook matrix_hook(const char* name, const ProductOperand& operand, E batch, E part);
   std::optional<device::TiledBuffer> tiled(const ProductOperand& operand, bool k_major, std::int64_t rows,
                                            std::int64_t k, std::int64_t batches, bool rows_last) const;
+  void choose_window_loop(kernel::Template& t, const ProductOperand&, const ProductOperand&, std::int64_t);
   std::int64_t distance_of_rows(const ProductOperand& a) const;
   void choose_main_loop(kernel::Template& t, const ProductOperand& a, std::span<const ProductOperand> b,
                         std::int64_t batches, std::int64_t m);
@@ -521,6 +515,7 @@ class RegionLowering {
   const plan::Regions& regions_;
   const schedule::Target& target_;
   const NodeId product_, second_;               // of a contraction, or kNoNode
+  const plan::WindowView* windows_ = nullptr;   // of a contraction that reads them where they lie
   const std::optional<FusionVariant> variant_;  // of the schedule; nothing: which there are is not asked
   Pulled p_;
   Lowered out_;
@@ -549,10 +544,9 @@ class RegionLowering {
   std::map<NodeId, std::uint32_t> out_buffer_;
   std::vector<std::int32_t> scratch_;  // per entry: its scratch buffer, or -1
   std::vector<int> tile_rows_;         // Tiles: the groups that staged loads run along, outermost first
-  std::vector<std::int32_t>
-      staged_;                // the same, per entry: the scratch buffer that its tile goes through, or -1
-  std::vector<bool> varies_;  // per entry, once asked for
-  std::vector<bool> rough_;   // per entry: only half types will hold what is made of it
+  std::vector<std::int32_t> staged_;   // the same, per entry: the scratch buffer of its tile, or -1
+  std::vector<bool> varies_;           // per entry, once asked for
+  std::vector<bool> rough_;            // per entry: only half types will hold what is made of it
 
   // The environment of expressions, and their values in it.
   int phase_ = 0;

@@ -30,4 +30,13 @@ constexpr std::int64_t kAddedInOrder =
 constexpr std::int64_t kAddedInStripes = 48;
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+/// What a main loop reads of a product's operand.
+struct ProductOperand {
+  std::uint32_t buffer;
+  std::vector<std::int64_t> strides;  // elements; 0 along axes of one element
+  std::int64_t alignment;             // bytes that divide its address and all matrices' offsets
+  int made_of = 0;  // bytes of an element of the array that it is made of; 0: it is in memory itself
+  bool widens = false, factored = false;  // see lower::MadeOperand
+};
+
 }  // namespace kiln::lower

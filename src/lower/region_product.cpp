@@ -9,6 +9,7 @@
 // Invariant: nothing of a batch, row or column reaches an expression but through those parameters.
 #include "ir/layout.h"
 #include "lower/region_lowering.h"
+#include "lower/region_product_windows.h"
 #include "math/expand.h"
 #include "plan/fuse.h"
 #include "plan/made_operands.h"
@@ -144,7 +145,7 @@ void RegionLowering::build_product() {
 // ---- GPU ----
 
 /// The memory of an operand, from the first element of its first matrix on.
-RegionLowering::ProductOperand RegionLowering::product_operand(NodeId id) {
+ProductOperand RegionLowering::product_operand(NodeId id) {
   const GraphNode& n = g_[id];
   plan::Alias a = plan::resolve_alias(g_, id);
   if (n.op != Op::leaf && regions_.stored[id]) a = {id, 0, {}, ir::row_major_strides(n.dims)};
@@ -204,12 +205,12 @@ std::vector<NodeId> RegionLowering::products() const {
 }
 
 /// A product's operand of the n side, and its hooks: in memory, or made on the way of what is.
-RegionLowering::ProductOperand RegionLowering::second_operand(kernel::Template& t, NodeId of) {
+ProductOperand RegionLowering::second_operand(kernel::Template& t, NodeId of) {
   const NodeId id = g_[of].in[1];
   const E batch = size(kGivenBatch, 0), part = size(kGivenPart, 0);
   const NodeId base = plan::resolve_alias(g_, id).base;
   if (base == ir::kNoNode || !regions_.made.contains(base)) {
-    ProductOperand operand = product_operand(id);
+    ProductOperand operand = windows_ && windows_->operand == 1 ? window_operand() : product_operand(id);
     t.hooks.push_back(matrix_hook("b_matrix", operand, batch, part));
     return operand;
   }
@@ -323,7 +324,10 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
               {"kAKMajor", a_by_k, true},
               {"kBKMajor", b_by_k, true},
               {"kABatched", a_tiled && a_tiled->dims[2] > 1, true},
-              {"kBBatched", b_tiled && b_tiled->dims[2] > 1, true}};
+              {"kBBatched", b_tiled && b_tiled->dims[2] > 1, true},
+              {"kBatched", 0, true},
+              {"kWindows", 0},
+              {"kWindowAxes", 1}};
   if (t.name == "product_decode")
     add_decode_constants(t, b, m, tiles(kFewRows, kLeastTile / (tile == 1 ? 1 : tile == 3 ? 4 : 2)));
 }
@@ -362,7 +366,9 @@ void RegionLowering::build_template() {
   std::int64_t batches = 1, m = product.dims[rank - 2];
   for (std::size_t axis = 0; axis + 2 < rank; ++axis) batches *= product.dims[axis];
   kernel::Template t{"product_plain", product.dtype, {{"kWidth", s_.lanes}}, {}};
-  ProductOperand a = product_operand(product.in[0]);
+  const auto windows = regions_.windows.find(product_);
+  if (windows != regions_.windows.end()) windows_ = windows->second.get();
+  ProductOperand a = windows_ && windows_->operand == 0 ? window_operand() : product_operand(product.in[0]);
   // Few rows of each of a batch are those of one matrix, so that the other one is read once.
   const bool one_matrix = batches > 1 && plan::reads_operand_once(g_, product_);
   if (one_matrix) {
@@ -373,7 +379,10 @@ void RegionLowering::build_template() {
   t.hooks.push_back(matrix_hook("a_matrix", a, batch, {}));
   std::vector<ProductOperand> b;
   for (const NodeId each : products()) b.push_back(second_operand(t, each));
-  choose_main_loop(t, a, b, batches, m);
+  if (windows_)
+    choose_window_loop(t, a, b.front(), batches);
+  else
+    choose_main_loop(t, a, b, batches, m);
   add_epilogue(t, one_matrix);
   k_.main_loop = std::move(t);
 
@@ -383,6 +392,10 @@ void RegionLowering::build_template() {
                          a.strides[rank - 2],          a.strides[rank - 1],
                          b[0].strides[rank - 1],       b[0].strides[rank - 2]};
   append(out_.head, head);
+  if (windows_) {
+    const std::vector<std::byte> more = head_of_windows(*windows_);
+    out_.head.insert(out_.head.end(), more.begin(), more.end());
+  }
   out_.grid = batches * m * n;
 }
 

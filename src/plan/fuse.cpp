@@ -155,6 +155,8 @@ Regions Fuser::finish() {
   Regions out;
   out.stored.assign(g_.size(), false);
   out.loops = std::move(loops_);
+  for (auto& [product, view] : windows_)
+    out.windows.emplace(product, std::make_shared<const WindowView>(std::move(view)));
   out.attentions = std::move(attentions_);
   out.pair_sums = std::move(pair_sums_);
   out.refusals = std::move(near_misses_);

@@ -34,6 +34,19 @@ void Fuser::begin_classes() {
   for (NodeId id = 0; id < n; ++id)
     if (!ir::is_view(g_[id].op))
       for (const NodeId in : g_[id].in) ++readers_[in];
+  find_windows();
+}
+
+/// Products that a main loop of a GPU does, whose operand is windows.
+void Fuser::find_windows() {
+  constexpr int kAmpere = 80;
+  if (fusion_ != Fusion::Full || !t_.gpu || t_.architecture < kAmpere ||
+      t_.templates < schedule::Target::Templates::Few)
+    return;
+  windows_ = products_of_windows(g_, [&](NodeId product, const WindowView& windows) {
+    return loops_.owner_of(product) == kNoNode && tiled_of_[product] < 0 &&
+           std::ranges::none_of(windows.views, [&](NodeId view) { return is_apart(view); });
+  });
 }
 
 /// A view, a cast or an elementwise operation.
@@ -82,7 +95,11 @@ void Fuser::classify() {
           transparent_[id] = false;
           break;
         }
-        for (const NodeId in : x.in) wanted[memory_of(x, in)] = true;
+        for (const NodeId in : x.in) wanted[memory_of(id, in)] = true;
+        if (windows_.contains(id)) {
+          transparent_[id] = false;
+          break;
+        }
         [[fallthrough]];
       case OpKind::Part:
       case OpKind::LoopResult:
@@ -97,6 +114,8 @@ void Fuser::classify() {
   }
   for (NodeId id = 0; id < n; ++id)
     if (wanted[id] && transparent_[id] && g_[id].op != Op::leaf && needs_memory(id)) transparent_[id] = false;
+  for (const auto& [product, windows] : windows_)
+    for (const NodeId view : windows.views) transparent_[view] = true;
   for (const Tiled& t : tiled_)
     for (const NodeId base : t.bases)
       if (g_[base].op != Op::leaf && transparent_[base]) store_view(base);
@@ -219,7 +238,11 @@ bool Fuser::needs_a_loop(NodeId value) const {
 /// What a library op reads as memory: its operand, or what shows it. Products read what views show of a
 /// tensor that is stored, so that all readers share it: a CPU's rows and columns at offsets, a GPU's lines.
 /// An operand that several batches share is copied once instead of packed for each.
-NodeId Fuser::memory_of(const GraphNode& reader, NodeId operand) const {
+NodeId Fuser::memory_of(NodeId by, NodeId operand) const {
+  const GraphNode& reader = g_[by];
+  const auto windows = windows_.find(by);
+  if (windows != windows_.end() && reader.in[windows->second.operand] == operand)
+    return windows->second.memory.base;
   if (ir::info(reader.op).kind != OpKind::Contraction || resolve_alias(g_, operand).base != kNoNode)
     return operand;
   const auto v = matrix_view(g_, operand, [&](NodeId id) { return !transparent_[id]; });
@@ -257,6 +280,12 @@ void Fuser::collect_edges() {
     }
     for (std::size_t k = 0; k < x.in.size(); ++k) {
       const ir::Dims space = ir::is_reduce(x.op) ? g_[x.in[k]].dims : x.dims;
+      const auto windows = windows_.find(c);
+      if (windows != windows_.end() && windows->second.operand == k) {
+        const NodeId base = windows->second.memory.base;
+        walk(base, c, space, Shape(g_[base].dims), false);
+        continue;
+      }
       walk(x.in[k], c, space, Shape(g_[x.in[k]].dims), reads_in_order(x, k));
     }
   }

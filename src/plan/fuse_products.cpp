@@ -47,6 +47,7 @@ void Fuser::join_products() {
 bool Fuser::takes_epilogue(const Group& product) const {
   if (t_.epilogues) return true;
   if (product.points >= kMostPoints) return false;
+  if (windows_.contains(product.root_node)) return true;
   switch (t_.templates) {
     case schedule::Target::Templates::None: return false;
     case schedule::Target::Templates::Integers: return !is_float(g_[product.root_node].dtype);
@@ -61,6 +62,7 @@ bool Fuser::takes_epilogue(const Group& product) const {
 bool Fuser::is_pair(const Group& product, const Group& other) const {
   return t_.templates >= schedule::Target::Templates::Few && product.nodes.size() == 1 &&
          product.points < kMostPoints && product.second == kNoNode && other.second == kNoNode &&
+         !windows_.contains(product.root_node) && !windows_.contains(other.root_node) &&
          are_side_by_side(g_, t_, product.root_node, other.root_node);
 }
 

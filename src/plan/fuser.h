@@ -10,11 +10,13 @@
 #include "plan/fuse.h"
 #include "plan/pair_sums.h"
 #include "plan/sequence.h"
+#include "plan/window_view.h"
 #include "schedule/schedule.h"
 
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -117,6 +119,7 @@ class Fuser {
     std::vector<NodeId> bases;  // the memory that it reads
   };
   void find_tiled();
+  void find_windows();
   bool looks_like_scores(NodeId product) const;
   bool add_tiled(const std::vector<PairSums>& sums);
   std::optional<std::vector<NodeId>> order_of_nodes() const;
@@ -132,7 +135,7 @@ class Fuser {
   bool inside_a_kernel(const ir::LoopParts& l) const;
   bool needs_a_loop(NodeId value) const;
   bool needs_memory(NodeId id) const;
-  NodeId memory_of(const GraphNode& reader, NodeId operand) const;
+  NodeId memory_of(NodeId reader, NodeId operand) const;
 
   // ---- edges
   static bool of_loop(const GraphNode& x) { return x.op == Op::loop_result || x.op == Op::loop_stack; }
@@ -258,7 +261,8 @@ class Fuser {
   std::vector<std::shared_ptr<const Attention>> attentions_;
   std::vector<std::shared_ptr<const PairSums>> pair_sums_;
   std::vector<Tiled> tiled_;
-  std::vector<int> tiled_of_;  // by node, or -1
+  std::vector<int> tiled_of_;             // by node, or -1
+  std::map<NodeId, WindowView> windows_;  // by the product that reads them where they lie
   std::vector<Refusal> near_misses_;
   std::vector<Edge> edges_;
   std::vector<Group> groups_;

@@ -80,8 +80,9 @@ inline bool is_written_in_place(const ir::GraphNode& n) {
   return n.arg >= 0 && (n.op == ir::Op::pad || n.op == ir::Op::update_at);
 }
 
-struct Attention;  // plan/attention.h
-struct PairSums;   // plan/pair_sums.h
+struct Attention;   // plan/attention.h
+struct PairSums;    // plan/pair_sums.h
+struct WindowView;  // plan/window_view.h
 
 struct Regions {
   std::vector<Region> regions;  // in an order in which they can run
@@ -90,6 +91,8 @@ struct Regions {
   std::unordered_map<NodeId, Placement> placements;  // of stored nodes
   std::unordered_map<NodeId, Region>
       made;  // by its one output: what a product does on the way (made_operands.h)
+  std::unordered_map<NodeId, std::shared_ptr<const WindowView>>
+      windows;  // by the product whose main loop reads them where they lie
   std::vector<std::shared_ptr<const Attention>> attentions;
   std::vector<std::shared_ptr<const PairSums>> pair_sums;
   ir::Loops loops;  // of the graph; those of a fused region run inside its kernel, element by element

@@ -72,6 +72,10 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
   }
   if (wishes.narrow_indices) follow(narrow_indices(t.graph));
   if (wishes.arranges > 0) follow(arrange_operands(t.graph, wishes.arranges));
+  if (wishes.turns_windows) {
+    follow(wishes.turns_windows(t.graph));
+    follow(dce(t.graph));
+  }
   if (wishes.aligns_orders) follow(align_orders(t.graph));
   if (wishes.shares_reductions) follow(share_reductions(t.graph, wishes.reductions->launch_bytes));
   if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));

@@ -40,8 +40,9 @@ struct Wishes {
   bool aligns_orders = false;   // of operands of reductions, see align_orders.h
   bool extremes = false;        // in place of sorts, see take_extremes.h
   bool narrow_indices = false;  // of scatters, see narrow_indices.h
-  std::optional<ScanCosts> scans;         // likewise, see split_scans.h
-  std::optional<PatternTarget> patterns;  // of the program, see user_patterns.h
+  Renumbering (*turns_windows)(ir::Graph&) = nullptr;  // of products, see plan/turn_windows.h
+  std::optional<ScanCosts> scans;                      // likewise, see split_scans.h
+  std::optional<PatternTarget> patterns;               // of the program, see user_patterns.h
 };
 
 /// All passes in order. A root may become a leaf, a constant, or the same node as another root.

@@ -44,6 +44,10 @@ std::size_t further_parts(const Template& t) {
   return static_cast<std::size_t>(constant_of(t, "kParts", 1) - 1);
 }
 
+/// Whether one of them is windows of an array, which the head describes.
+bool has_windows(const Template& t) { return constant_of(t, "kWindows", 0) != 0; }
+constexpr std::size_t kWindowsBytes = 112;  // of struct Windows
+
 /// Descriptions of arrays by tiles that a launch brings: of products one for each operand.
 std::size_t maps_of(const TemplateText& text, const Template& t) {
   const auto maps = static_cast<std::size_t>(text.maps);
@@ -61,7 +65,8 @@ ProductChoice choice_of(const Template& t) {
           static_cast<int>(constant_of(t, "kMadeOf", 0)),
           static_cast<int>(constant_of(t, "kRows", 16)),
           static_cast<int>(constant_of(t, "kWarps", 4)),
-          static_cast<int>(constant_of(t, "kWarpsPerSm", 8))};
+          static_cast<int>(constant_of(t, "kWarpsPerSm", 8)),
+          constant_of(t, "kWindows", 0) != 0};
 }
 
 const std::vector<TemplateText>& all_templates() {
@@ -72,7 +77,7 @@ const std::vector<TemplateText>& all_templates() {
        {templates::product_plain},
        "run_product"},
       {"product_mma",
-       {templates::memory, templates::ptx, templates::product},
+       {templates::memory, templates::ptx, templates::product, templates::product_windows},
        "Product product",
        {templates::turn_columns, templates::product_rows, templates::product_mma},
        "run_product"},
@@ -82,7 +87,7 @@ const std::vector<TemplateText>& all_templates() {
        {templates::turn_columns, templates::product_rows, templates::product_decode},
        "run_product"},
       {"product_wgmma",
-       {templates::memory, templates::ptx, templates::product, templates::hopper},
+       {templates::memory, templates::ptx, templates::product, templates::product_windows, templates::hopper},
        "Product product",
        {kBoxes, templates::turn_columns, templates::product_rows, templates::product_wgmma},
        "run_product",
@@ -156,8 +161,9 @@ device::LaunchShape template_shape(const Kernel& kernel, std::span<const std::by
   const Template& t = *kernel.main_loop;
   ProductExtents e;
   std::vector<ProductPart> parts(further_parts(t));
-  KILN_CHECK_THAT(head.size() == sizeof e + parts.size() * sizeof(ProductPart), "the head of a product has ",
-                  head.size(), " bytes");
+  KILN_CHECK_THAT(
+      head.size() == sizeof e + parts.size() * sizeof(ProductPart) + has_windows(t) * kWindowsBytes,
+      "the head of a product has ", head.size(), " bytes");
   std::memcpy(&e, head.data(), sizeof e);
   if (!parts.empty()) std::memcpy(parts.data(), head.data() + sizeof e, parts.size() * sizeof(ProductPart));
   if (t.name != "product_plain") return product_shape(choice_of(t), e, sms, parts);
@@ -300,6 +306,7 @@ std::string emit_template(const Kernel& kernel, const std::string& symbol, bool 
   CudaPreludes p;
   on_large_stack([&] { hooks = emit_hooks(kernel, symbol, marked, p); });
   std::string args = cat("struct alignas(", text.maps > 0 ? 64 : 8, ") Args {\n", text.head, ";\n");
+  if (has_windows(t)) args += "Windows windows;\n";
   if (further_parts(t) > 0) args += cat("Part parts[", further_parts(t), "];\n");
   if (text.maps > 0) args += cat("TensorMap a_map, b_map[", maps_of(text, t) - 1, "];\n");
   if (text.counters > 0) args += "uint32* counters;\n";

@@ -15,7 +15,8 @@ constexpr ProductTile kMmaTiles[] = {
     {128, 128, 64, 128, stages_of(3, 128 + 128, 64), 1, 0, 0},
     {64, 64, 32, 128, stages_of(4, 64 + 64, 32), 1, 0, 0},
 };
-constexpr ProductTile kMmaPairs[] = {
+// of two products, or windows
+constexpr ProductTile kMmaShallow[] = {
     {128, 256, 32, 256, stages_of(4, 128 + 256, 32), 1, 0, 0},
     {128, 128, 32, 128, stages_of(4, 128 + 128, 32), 1, 0, 0},
     {64, 64, 32, 128, stages_of(4, 64 + 64, 32), 1, 0, 0},
@@ -51,7 +52,8 @@ std::int64_t tiles(std::int64_t extent, std::int64_t tile) { return (extent + ti
 
 ProductTile tile_of(const ProductChoice& choice) {
   switch (choice.kind) {
-    case ProductKind::Mma: return (choice.products == 1 ? kMmaTiles : kMmaPairs)[choice.tile];
+    case ProductKind::Mma:
+      return (choice.products == 1 && !choice.windows ? kMmaTiles : kMmaShallow)[choice.tile];
     case ProductKind::Wgmma: return (choice.products == 1 ? kWgmmaTiles : kWgmmaPairs)[choice.tile];
     case ProductKind::Decode: return decode_tile(choice);
   }

@@ -17,13 +17,15 @@ enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode };
 /// is k, 1 and 2 (narrower, one product only) for one whose contiguous axis is n, 3 for a B as of 0 that is
 /// made of bytes. `made_of`: of Decode's B, whose elements are made on their way, bytes of what memory has of
 /// each (1, 2 or 4; not class 2); or 0. `rows`, `warps`, `warps_per_sm`: of Decode, 8 or 16 rows, warps of a
-/// block, and those of a multiprocessor, which share its memory.
+/// block, and those of a multiprocessor, which share its memory. `windows`: an operand is
+/// windows (Mma and Wgmma, one product).
 struct ProductChoice {
   ProductKind kind = ProductKind::Mma;
   int tile = 0;
   int products = 1;
   int made_of = 0;
   int rows = 16, warps = 4, warps_per_sm = 8;
+  bool windows = false;
 };
 
 struct ProductTile {

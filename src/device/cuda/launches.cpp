@@ -188,6 +188,10 @@ void with_args_struct(const Bound& bound, Stream stream, F f) {
     std::copy_n(t.dims, 5, array.dims);
     std::copy_n(t.strides, 5, array.strides);
     std::copy_n(t.box, 5, array.box);
+    array.windows = t.windows;
+    std::copy_n(t.lower, 3, array.lower);
+    std::copy_n(t.upper, 3, array.upper);
+    std::copy_n(t.step, 3, array.step);
     const TensorMap map = encode_tensor_map(function_of(l).device, array);
     bytes.insert(bytes.end(), map.bytes.begin(), map.bytes.end());
   }

@@ -33,6 +33,7 @@ bool has_tensor_map(const TiledArray& array) {
   CUtensorMapDataType type;
   const std::int64_t bytes = size_of(array.dtype);
   if (!element_type(array.dtype, type) || array.rank < 2 || array.rank > 5) return false;
+  if (array.windows && array.rank < 3) return false;
   if (array.address % kUnit != 0 || array.strides[0] != 1 || array.box[0] * bytes > kRow) return false;
   for (int axis = 0; axis < array.rank; ++axis) {
     if (array.dims[axis] < 1 || array.dims[axis] > kMostExtent) return false;
@@ -45,7 +46,7 @@ bool has_tensor_map(const TiledArray& array) {
 
 TensorMap encode_tensor_map(int index, const TiledArray& array) {
   KILN_CHECK_THAT(has_tensor_map(array));
-  if (!api().cuTensorMapEncodeTiled)
+  if (!api().cuTensorMapEncodeTiled || !api().cuTensorMapEncodeIm2col)
     throw DeviceError(cat("[cuda] the driver of cuda:", index, " knows no tensor maps: CUDA 12 is needed"));
   CUtensorMapDataType type{};
   element_type(array.dtype, type);
@@ -59,9 +60,19 @@ TensorMap encode_tensor_map(int index, const TiledArray& array) {
   }
   CUtensorMap map;
   const Enter in(index);
-  KILN_CU(in, cuTensorMapEncodeTiled, &map, type, static_cast<cuuint32_t>(array.rank),
-          reinterpret_cast<void*>(array.address), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto rank = static_cast<cuuint32_t>(array.rank);
+  void* const address = reinterpret_cast<void*>(array.address);
+  if (array.windows) {
+    for (int axis = 1; axis + 1 < array.rank; ++axis)
+      steps[axis] = static_cast<cuuint32_t>(array.step[axis - 1]);
+    KILN_CU(in, cuTensorMapEncodeIm2col, &map, type, rank, address, dims, strides, array.lower, array.upper,
+            box[0], box[1], steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  } else {
+    KILN_CU(in, cuTensorMapEncodeTiled, &map, type, rank, address, dims, strides, box, steps,
+            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  }
   static_assert(sizeof map == sizeof(TensorMap));
   TensorMap out;
   std::memcpy(out.bytes.data(), &map, sizeof map);

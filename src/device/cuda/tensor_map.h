@@ -24,6 +24,11 @@ struct TiledArray {
   int rank = 2;  ///< 2 to 5
   std::int64_t dims[5]{}, strides[5]{};
   std::int32_t box[5] = {1, 1, 1, 1, 1};
+  /// Rows of a tile are windows: box[1] of them, in the order of the axes, all but the first and the last of
+  /// which are walked from `lower` to the extent plus `upper`, `step` at a time. A copy names the first
+  /// window and which element of the windows. box[0] is that of channels.
+  bool windows = false;
+  std::int32_t lower[3]{}, upper[3]{}, step[3] = {1, 1, 1};
 };
 
 /// Whether the copy engine can read it: address and strides are multiples of 16 bytes, extents positive, a

@@ -82,8 +82,7 @@ struct Items {
   /// for one value each, and of floats where a row is a tile, which is mended.
   static bool keys_suffice(const Sort& call) {
     return call.by_position && !call.positions &&
-           (!is_float(call.dtype) ||
-            call.in.dims[call.axis] <= kThreads * by_thread_of(size_of(call.dtype)));
+           (!is_float(call.dtype) || call.in.dims[call.axis] <= kThreads * by_thread_of(size_of(call.dtype)));
   }
   /// In a pass by digits: as many as registers and shared memory have room for.
   std::int64_t moved_by_thread() const { return std::min<std::int64_t>(16, kTileBytes / (kThreads * bytes)); }

@@ -96,6 +96,18 @@ TEST_F(ProductTemplates, WgmmaTakesEitherAxisOfEitherOperand) {
   }
 }
 
+TEST_F(ProductTemplates, EitherOperandMayBeWindows) {
+  for (int tile = 0; tile < 3; ++tile)
+    for (const ProductKind kind : {ProductKind::Mma, ProductKind::Wgmma}) {
+      Unit unit = unit_of(kind, tile);
+      unit.choice.windows = true;
+      unit.windows = 1 + tile % 2;
+      unit.window_axes = 1 + tile;
+      if (tile == 2 && kind == ProductKind::Mma) unit.a_align = 4;
+      expect_clean(unit, kind == ProductKind::Mma ? Arch{8, 0} : Arch{9, 0, true});
+    }
+}
+
 // ---- what they compute -----------------------------------------------------------------------------------
 
 float widened(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }

@@ -20,6 +20,7 @@ struct Unit {
   int a_align = 16, b_align = 16;
   int width = 8;
   Epilogue epilogue = Epilogue::Store;
+  int windows = 0, window_axes = 2;  // an operand is windows, to compile: 1 or 2, along so many axes
 
   std::string name() const {
     static constexpr const char* kKinds[] = {"mma", "wgmma", "decode"};
@@ -30,7 +31,8 @@ struct Unit {
                 : std::string()) +
            "_" + (a_k_major ? "t" : "n") + (b_k_major ? "n" : "t") + "_a" + std::to_string(a_align) + "b" +
            std::to_string(b_align) + "w" + std::to_string(width) + "_" +
-           kEpilogues[static_cast<int>(epilogue)];
+           kEpilogues[static_cast<int>(epilogue)] +
+           (windows ? "_windows" + std::to_string(windows) + std::to_string(window_axes) : std::string());
   }
 };
 
@@ -46,6 +48,7 @@ struct alignas(64) Args {
 inline const char* const kHooks = R"(
 struct alignas(64) Args {
   Product product;
+  WINDOWS
   const Config::Element* a;
   const Config::Element* b[2];
   Config::Element* d;
@@ -99,23 +102,32 @@ __device__ __forceinline__ float silu(float x) {
 #define FINISH(x) silu(acc[0][x]) * acc[Config::kProducts - 1][x]
 )";
 
+/// The hooks, with windows or without.
+inline std::string hooks(const Unit& unit) {
+  const std::string place = "WINDOWS";
+  std::string out = kHooks;
+  return out.replace(out.find(place), place.size(), unit.windows ? "Windows windows;" : "");
+}
+
 inline std::string source(const Unit& unit) {
   namespace texts = codegen::templates;
   const auto flag = [](bool x) { return std::string(x ? "true" : "false"); };
   const auto number = [](int x) { return std::to_string(x); };
   std::string out = "#define KILN_TRAP_LATE\n";
-  out += std::string(texts::types) + texts::memory + texts::ptx + texts::product + texts::hopper;
+  out += std::string(texts::types) + texts::memory + texts::ptx + texts::product + texts::product_windows +
+         texts::hopper;
   out += "struct Config {\n  typedef " + unit.element + " Element;\n";
   out += "  static constexpr int kProducts = " + number(unit.choice.products) +
          ", kTile = " + number(unit.choice.tile) + ", kAAlign = " + number(unit.a_align) +
          ", kBAlign = " + number(unit.b_align) + ", kWidth = " + number(unit.width) +
-         ", kParts = 1, kARank = 3, kBRank = 3, kRows = " + number(unit.choice.rows) +
+         ", kParts = 1, kARank = 3, kBRank = 3, kWindows = " + number(unit.windows) +
+         ", kWindowAxes = " + number(unit.window_axes) + ", kRows = " + number(unit.choice.rows) +
          ", kWarps = " + number(unit.choice.warps) + ", kWarpsPerSm = " + number(unit.choice.warps_per_sm) +
          ";\n";
   out += "  static constexpr bool kAKMajor = " + flag(unit.a_k_major) +
          ", kBKMajor = " + flag(unit.b_k_major) +
-         ", kMade = false, kWidens = false, kFactored = false;\n};\n";
-  out += kHooks;
+         ", kBatched = false, kMade = false, kWidens = false, kFactored = false;\n};\n";
+  out += hooks(unit);
   switch (unit.epilogue) {
     case Epilogue::Store: out += kStore; break;
     case Epilogue::BiasGelu: out += kBiasGelu; break;

@@ -138,6 +138,32 @@ CUresult run(CUfunction function, unsigned blocks, unsigned threads, CUstream st
   return work ? enqueue(stream, std::move(work)) : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/// A tensor map, as hopper_twin.h reads it.
+struct BoxMap {
+  const void* address;
+  int bytes, rank;
+  long long strides[5];
+  int dims[5];
+  short box[5];
+  short windows, lower[3], upper[3], step[3];
+};
+static_assert(sizeof(BoxMap) <= sizeof(CUtensorMap));
+
+/// What all maps have; false: the driver would refuse it.
+bool describe(BoxMap& to, CUtensorMapDataType type, cuuint32_t rank, const void* address,
+              const cuuint64_t* dims, const cuuint64_t* strides, CUtensorMapSwizzle permutation) {
+  if (type != CU_TENSOR_MAP_DATA_TYPE_UINT16 || rank < 2 || rank > 5 ||
+      permutation != CU_TENSOR_MAP_SWIZZLE_128B || reinterpret_cast<std::uintptr_t>(address) % 16 != 0)
+    return false;
+  to = {address, 2, static_cast<int>(rank), {}, {}, {1, 1, 1, 1, 1}, 0, {}, {}, {}};
+  for (cuuint32_t d = 0; d < rank; ++d) {
+    to.dims[d] = static_cast<int>(dims[d]);
+    to.strides[d] = d == 0 ? 2 : static_cast<long long>(strides[d - 1]);
+    if (d > 0 && to.strides[d] % 16 != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 extern "C" {
@@ -167,28 +193,38 @@ CUresult cuGetErrorString(CUresult, const char** text) {
   *text = "the fake driver refuses";
   return CUDA_SUCCESS;
 }
-/// As hopper_twin.h reads it.
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
                                 const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
                                 const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle permutation,
                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
-  if (type != CU_TENSOR_MAP_DATA_TYPE_UINT16 || rank < 2 || rank > 5 ||
-      permutation != CU_TENSOR_MAP_SWIZZLE_128B)
+  BoxMap to{};
+  if (!describe(to, type, rank, address, dims, strides, permutation)) return CUDA_ERROR_INVALID_VALUE;
+  for (cuuint32_t d = 0; d < rank; ++d) to.box[d] = static_cast<short>(box[d]);
+  std::memcpy(map, &to, sizeof to);
+  return CUDA_SUCCESS;
+}
+CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+                                 const cuuint64_t* dims, const cuuint64_t* strides, const int* lower,
+                                 const int* upper, cuuint32_t channels, cuuint32_t windows,
+                                 const cuuint32_t* steps, CUtensorMapInterleave,
+                                 CUtensorMapSwizzle permutation, CUtensorMapL2promotion,
+                                 CUtensorMapFloatOOBfill) {
+  BoxMap to{};
+  if (rank < 3 || channels * 2 > 128 || windows > 1024 ||
+      !describe(to, type, rank, address, dims, strides, permutation))
     return CUDA_ERROR_INVALID_VALUE;
-  struct {
-    void* address;
-    int bytes, rank;
-    long long dims[5], strides[5];
-    int box[5];
-  } to{address, 2, static_cast<int>(rank), {}, {}, {}};
-  static_assert(sizeof to <= sizeof *map);
-  for (cuuint32_t d = 0; d < rank; ++d) {
-    to.dims[d] = static_cast<long long>(dims[d]);
-    to.strides[d] = d == 0 ? 2 : static_cast<long long>(strides[d - 1]);
-    to.box[d] = static_cast<int>(box[d]);
-    if (d > 0 && to.strides[d] % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+  const int most = rank == 3 ? 1 << 15 : rank == 4 ? 1 << 7 : 1 << 4;
+  to.windows = 1;
+  to.box[0] = static_cast<short>(channels);
+  to.box[1] = static_cast<short>(windows);
+  for (cuuint32_t d = 0; d + 2 < rank; ++d) {
+    if (std::min(lower[d], upper[d]) < -most || std::max(lower[d], upper[d]) >= most || steps[d + 1] < 1 ||
+        steps[d + 1] > 8)
+      return CUDA_ERROR_INVALID_VALUE;
+    to.lower[d] = static_cast<short>(lower[d]);
+    to.upper[d] = static_cast<short>(upper[d]);
+    to.step[d] = static_cast<short>(steps[d + 1]);
   }
-  if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
   std::memcpy(map, &to, sizeof to);
   return CUDA_SUCCESS;
 }

@@ -474,8 +474,7 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   const std::string base = std::string(folder) + "/k";
   const bool hopper = program->source.find("copy_box") != std::string::npos;  // what it includes takes long
   std::ofstream(base + ".cpp") << kDevice << kTwin << (hopper ? kHopperTwin : "")
-                               << without_ptx(with_unset_memory(program->source))
-                               << entries(program->source);
+                               << without_ptx(with_unset_memory(program->source)) << entries(program->source);
   // An access that is not aligned ends the program here, as it ends the context of a GPU.
   // Without -fno-gnu-unique the shared arrays of inline functions of equal names would be one in all modules.
   const std::string command =

@@ -15,17 +15,20 @@ constexpr const char* kHopperTwin = R"(
   abort();
 }
 
-// As the fake driver's cuTensorMapEncodeTiled writes it.
+// As the fake driver's tensor_map.h writes it.
 struct BoxMap {
   const unsigned char* address;
   int bytes, rank;
-  long long dims[5], strides[5];  // strides in bytes
-  int box[5];
+  long long strides[5];  // in bytes
+  int dims[5];
+  short box[5];
+  short windows, lower[3], upper[3], step[3];
 };
 struct Box {
   unsigned to;
   BoxMap map;
   std::array<int, 5> c;
+  std::array<int, 3> e;  // of windows: which of their elements
 };
 struct PhaseBarrier {
   int expected = 0, left = 0;
@@ -50,22 +53,46 @@ static void new_hopper_block() {
 }
 static const bool hopper_hooked = (new_block = new_hopper_block, true);
 
+static void land_element(const Box& b, unsigned at, const std::array<int, 5>& c) {
+  bool inside = true;
+  const unsigned char* from = b.map.address;
+  for (int d = 0; d < b.map.rank; ++d) {
+    inside = inside && c[d] >= 0 && c[d] < b.map.dims[d];
+    from += c[d] * b.map.strides[d];
+  }
+  unsigned char* const to = shared_window + permuted(at);
+  if (inside)
+    std::memcpy(to, from, b.map.bytes);
+  else
+    std::memset(to, 0, b.map.bytes);
+}
+static void land_windows(const Box& b) {
+  const int axes = b.map.rank - 2;
+  std::array<int, 5> first = b.c;
+  for (int window = 0; window < b.map.box[1]; ++window) {
+    for (int channel = 0; channel < b.map.box[0]; ++channel) {
+      std::array<int, 5> c = first;
+      c[0] += channel;
+      for (int d = 0; d < axes; ++d) c[d + 1] += b.e[d];
+      land_element(b, b.to + (window * b.map.box[0] + channel) * b.map.bytes, c);
+    }
+    int d = 0;
+    for (; d < axes; ++d) {
+      first[d + 1] += b.map.step[d];
+      if (first[d + 1] < b.map.dims[d + 1] + b.map.upper[d]) break;
+      first[d + 1] = b.map.lower[d];
+    }
+    if (d == axes) ++first[axes + 1];
+  }
+}
 static void land(const Box& b) {
+  if (b.map.windows) return land_windows(b);
   unsigned at = b.to;
   std::array<int, 5> i{};
   for (;;) {
-    bool inside = true;
-    const unsigned char* from = b.map.address;
-    for (int d = 0; d < b.map.rank; ++d) {
-      const long long x = b.c[d] + i[d];
-      inside = inside && x >= 0 && x < b.map.dims[d];
-      from += x * b.map.strides[d];
-    }
-    unsigned char* const to = shared_window + permuted(at);
-    if (inside)
-      std::memcpy(to, from, b.map.bytes);
-    else
-      std::memset(to, 0, b.map.bytes);
+    std::array<int, 5> c = b.c;
+    for (int d = 0; d < b.map.rank; ++d) c[d] += i[d];
+    land_element(b, at, c);
     at += b.map.bytes;
     int d = 0;
     while (d < b.map.rank && ++i[d] == b.map.box[d]) i[d++] = 0;
@@ -126,12 +153,15 @@ static int cluster_rank() { return 0; }
 static void cluster_meet() { __syncthreads(); }
 template <class Map> static void prefetch_map(const Map&) {}
 template <int Rank, class Map>
-static void copy_box(unsigned to, const Map& map, const int (&c)[Rank], unsigned barrier) {
-  Box box{to, {}, {}};
+static Box box_at(unsigned to, const Map& map, const int (&c)[Rank]) {
+  Box box{to, {}, {}, {}};
   static_assert(sizeof box.map <= sizeof map);
   std::memcpy(&box.map, &map, sizeof box.map);
   if (to % 128 != 0 || box.map.rank != Rank) give_up("a box stands nowhere or has other axes than its map");
   for (int d = 0; d < Rank; ++d) box.c[d] = c[d];
+  return box;
+}
+static void order(const Box& box, unsigned barrier) {
   PhaseBarrier& b = phase_barrier(barrier);
   if (++boxes_ordered % 3 != 0) return b.boxes.push_back(box);
   land(box);
@@ -139,8 +169,33 @@ static void copy_box(unsigned to, const Map& map, const int (&c)[Rank], unsigned
   if (b.left == 0 && b.boxes.empty()) end_phase(b);
 }
 template <int Rank, class Map>
+static void copy_box(unsigned to, const Map& map, const int (&c)[Rank], unsigned barrier) {
+  const Box box = box_at(to, map, c);
+  if (box.map.windows) give_up("a map of windows is no map of boxes");
+  order(box, barrier);
+}
+template <int Rank, class Map>
 static void copy_box(unsigned to, const Map& map, const int (&c)[Rank], unsigned barrier, unsigned short) {
   copy_box(to, map, c, barrier);
+}
+template <int Axes, int Rank, class Map>
+static void copy_windows(unsigned to, const Map& map, const int (&c)[Rank], const unsigned short (&e)[Axes],
+                         unsigned barrier) {
+  static_assert(Rank == Axes + 2);
+  Box box = box_at(to, map, c);
+  if (!box.map.windows) give_up("a map of boxes is no map of windows");
+  for (int d = 0; d < Axes; ++d) {
+    box.e[d] = e[d];
+    const bool begins = c[d + 1] >= box.map.lower[d] && c[d + 1] < box.map.dims[d + 1] + box.map.upper[d] &&
+                        (c[d + 1] - box.map.lower[d]) % box.map.step[d] == 0;
+    if (!begins) give_up("no window begins there");
+  }
+  order(box, barrier);
+}
+template <int Axes, int Rank, class Map>
+static void copy_windows(unsigned to, const Map& map, const int (&c)[Rank], const unsigned short (&e)[Axes],
+                         unsigned barrier, unsigned short) {
+  copy_windows(to, map, c, e, barrier);
 }
 
 static void products_fence() {}

@@ -1,0 +1,187 @@
+// Operands of products that are windows of an array (plan/window_view.h): what the main loop is told of them.
+//
+// On Hopper the copy engine knows windows itself: a map says how they lie beside each other, a copy says from
+// which window on, and which of its elements. Elsewhere, and where the map has no room for the numbers,
+// single threads copy the channels of an element.
+#include "lower/region_product_windows.h"
+
+#include "lower/region_lowering.h"
+#include "support/check.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+
+namespace kiln::lower {
+namespace {
+
+/// As struct Windows in kernels_templates/product_windows.cuh.
+struct WindowsHead {
+  std::int32_t channels, groups;
+  std::int32_t count[3], taps[3], step[3], gap[3], first[3], extent[3];
+  std::int64_t stride[3], image;
+};
+static_assert(sizeof(WindowsHead) == 112);
+
+constexpr std::int64_t kHalf = 2, kMapUnit = 16;  // bytes
+constexpr std::int64_t kChannels = 64;            // of a step of a main loop that copies boxes
+
+/// Whether numbers fit a map of windows along so many axes.
+bool fits_map(const plan::WindowView& v) {
+  const std::size_t axes = v.axes.size();
+  const std::int64_t most = axes == 1   ? 1 << 15
+                            : axes == 2 ? 1 << 7
+                                        : 1 << 4;  // of a corner, which has a sign
+  constexpr std::int64_t kMostStep = 8;
+  return std::ranges::all_of(v.axes, [&](const plan::WindowView::Axis& a) {
+    const std::int64_t upper = a.first + (a.count - 1) * a.step + 1 - a.extent;
+    return std::min(a.first, upper) >= -most && std::max(a.first, upper) < most && a.step <= kMostStep &&
+           (a.taps - 1) * a.gap < 2 * most;
+  });
+}
+
+/// How the copy engine takes windows.
+device::TiledBuffer map_of(const plan::WindowView& v, std::uint32_t buffer, DType dtype) {
+  const std::size_t axes = v.axes.size();
+  device::TiledBuffer t{buffer, dtype, static_cast<int>(axes + 2), {}, {}, {1, 1, 1, 1, 1}};
+  t.windows = true;
+  t.dims[0] = v.channels * v.groups;
+  t.strides[0] = 1;
+  for (std::size_t i = 0; i < axes; ++i) {
+    const plan::WindowView::Axis& a = v.axes[i];
+    t.dims[i + 1] = a.extent;
+    t.strides[i + 1] = a.stride;
+    t.lower[i] = static_cast<std::int32_t>(a.first);
+    t.upper[i] = static_cast<std::int32_t>(a.first + (a.count - 1) * a.step + 1 - a.extent);
+    t.step[i] = static_cast<std::int32_t>(a.step);
+  }
+  t.dims[axes + 1] = v.images;
+  t.strides[axes + 1] = v.images > 1 ? v.image_stride : v.axes.back().extent * v.axes.back().stride;
+  return t;
+}
+
+/// How the copy engine takes the operand beside windows: (channels, lines, elements of a window, batch).
+/// `line`: its axis that is not the sum's.
+std::optional<device::TiledBuffer> beside_windows(const plan::Graph& g, NodeId product,
+                                                  const plan::WindowView& v, const ProductOperand& other,
+                                                  std::size_t line, std::size_t along) {
+  const std::vector<std::int64_t>& s = other.strides;
+  if (s[along] != 1 || s[line] < 1 || s[line] * kHalf % kMapUnit != 0 || other.alignment % kMapUnit != 0)
+    return std::nullopt;
+  const ir::Dims dims = g[product].dims;
+  // groups are the innermost axes of the batch; all images share the operand
+  std::int64_t step = 0, inside = 1;
+  for (std::size_t a = dims.size() - 2; a-- > 0;) {
+    if (dims[a] == 1) continue;
+    if (inside == v.groups && v.groups > 1) {
+      if (s[a] != 0) return std::nullopt;
+      continue;
+    }
+    if (inside == 1)
+      step = s[a];
+    else if (s[a] != step * inside)
+      return std::nullopt;
+    inside *= dims[a];
+  }
+  if (step < 0 || (v.groups > 1 && inside != v.groups)) return std::nullopt;
+  const std::int64_t lines = g[g[product].in[1 - v.operand]].dims[line], taps = v.taps();
+  device::TiledBuffer t{other.buffer, g[product].dtype, 4, {}, {}, {1, 1, 1, 1, 1}};
+  const std::int64_t extents[] = {v.channels, lines, taps, step == 0 ? 1 : inside},
+                     strides[] = {1, s[line], v.channels, step == 0 ? v.channels * taps : step};
+  std::copy_n(extents, 4, t.dims);
+  std::copy_n(strides, 4, t.strides);
+  return t;
+}
+
+}  // namespace
+
+/// The memory of an operand whose elements are windows of it.
+ProductOperand RegionLowering::window_operand() {
+  const plan::WindowView& v = *windows_;
+  const GraphNode &base = g_[v.memory.base], &n = g_[g_[product_].in[v.operand]];
+  const std::int64_t bytes = size_of(n.dtype);
+  BufferSource source{BufferSource::Kind::Node, v.memory.base, v.memory.offset * bytes};
+  if (base.op == Op::leaf) {
+    source.kind = BufferSource::Kind::Arg;
+    source.id = static_cast<std::uint32_t>(base.arg);
+  }
+  for (const plan::Alias::Position& p : v.memory.positions)
+    source.positions.push_back({p.slot, p.last, p.stride * bytes, 1});
+  out_.bytes += base.numel * bytes;
+  const auto b =
+      new_buffer({BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(bytes)}, std::move(source));
+  return {b, std::vector<std::int64_t>(n.dims.size()), plan::unit_of_windows(g_, v)};
+}
+
+/// Which main loop, where an operand is windows.
+void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperand& a, const ProductOperand& b,
+                                        std::int64_t batches) {
+  constexpr int kHopper = 90;
+  constexpr std::int64_t kLeastTile = 64;
+  const plan::WindowView& v = *windows_;
+  const ir::Dims dims = g_[product_].dims;
+  const std::size_t rank = dims.size(), last = rank - 1, before = rank - 2;
+  const bool of_a = v.operand == 0;
+  const ProductOperand &windows = of_a ? a : b, &other = of_a ? b : a;
+  const std::int64_t m = dims[before], n = dims[last];
+  const std::size_t line = of_a ? last : before, along = of_a ? before : last;  // of the other operand
+  const bool by_k = other.strides[along] == 1 || other.strides[line] != 1;
+  const std::int64_t inner = other.strides[by_k ? along : line], outer = other.strides[by_k ? line : along];
+  const std::int64_t unit = inner == 1 ? std::gcd(std::gcd(other.alignment, outer * kHalf), kMapUnit) : kHalf;
+  const auto tiles = [&](std::int64_t rows, std::int64_t columns) {
+    return batches * ceil_div(m, rows) * ceil_div(n, columns);
+  };
+  const auto map = by_k ? beside_windows(g_, product_, v, other, line, along) : std::nullopt;
+  // a step has the channels of one element of the windows; what it lacks of 64 is time lost
+  const std::int64_t steps = ceil_div(v.channels, kChannels);
+  const bool boxes = target_.architecture == kHopper && map && windows.alignment == kMapUnit && fits_map(v) &&
+                     m > kLeastTile && n > kLeastTile && 3 * v.channels >= 2 * steps * kChannels &&
+                     (v.groups == 1 || v.channels % kChannels == 0);
+  std::int64_t tile = 0;
+  if (boxes) {
+    t.name = "product_wgmma";
+    tile = 2 * (tiles(128, 256) < target_.threads);
+    const device::TiledBuffer lines = map_of(v, windows.buffer, g_[product_].dtype);
+    out_.tiled = of_a ? std::vector{lines, *map} : std::vector{*map, lines};
+  } else {
+    t.name = "product_mma";
+    // narrow copies are many, and each needs registers for its line
+    tile = windows.alignment < kMapUnit         ? 2
+           : tiles(128, 256) >= target_.threads ? 0
+           : tiles(128, 128) >= target_.threads ? 1
+                                                : 2;
+  }
+  t.config = {{"kProducts", 1},
+              {"kParts", 1},
+              {"kTile", tile},
+              {"kWidth", s_.lanes},
+              {"kAAlign", of_a ? windows.alignment : unit},
+              {"kBAlign", of_a ? unit : windows.alignment},
+              {"kAKMajor", of_a || by_k, true},
+              {"kBKMajor", !of_a || by_k, true},
+              {"kABatched", 0, true},
+              {"kBBatched", 0, true},
+              {"kBatched", map && map->dims[3] > 1, true},
+              {"kWindows", of_a ? 1 : 2},
+              {"kWindowAxes", static_cast<std::int64_t>(v.axes.size())}};
+}
+
+std::vector<std::byte> head_of_windows(const plan::WindowView& v) {
+  WindowsHead head{};
+  head.channels = static_cast<std::int32_t>(v.channels);
+  head.groups = static_cast<std::int32_t>(v.groups);
+  for (std::size_t i = 0; i < v.axes.size(); ++i) {
+    const plan::WindowView::Axis& a = v.axes[i];
+    const std::pair<std::int32_t*, std::int64_t> fields[] = {{head.count, a.count}, {head.taps, a.taps},
+                                                             {head.step, a.step},   {head.gap, a.gap},
+                                                             {head.first, a.first}, {head.extent, a.extent}};
+    for (const auto& [field, value] : fields) field[i] = static_cast<std::int32_t>(value);
+    head.stride[i] = a.stride;
+  }
+  head.image = v.image_stride;
+  const auto bytes = std::as_bytes(std::span(&head, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace kiln::lower

@@ -1,0 +1,105 @@
+// Which products read windows where they lie. The memory below an operand's views is read by the product
+// itself then, so that nothing may store a view in between: whoever asks what a region reads would stop
+// there.
+#include "ir/layout.h"
+#include "plan/made_operands.h"
+#include "plan/window_view.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_set>
+
+namespace kiln::plan {
+namespace {
+
+constexpr std::int64_t kLeastUnit = 4, kMostUnit = 16;  // bytes that are copied at a time
+constexpr std::int64_t kHalf = 2;
+constexpr std::int64_t kPlanned = 64;  // alignment of memory that a plan allocates
+constexpr std::int64_t kMostElements = std::int64_t{1} << 31;
+constexpr std::int64_t kFewPoints = 16;
+/// A main loop keeps a bit for each element of a window along an axis, in 32 bits for all axes.
+constexpr std::int64_t kMostTaps[] = {32, 16, 10};
+
+/// Whether everything can be counted in 32 bits, and nothing lies backwards.
+bool has_usual_extents(const WindowView& v) {
+  std::int64_t farthest = v.channels * v.groups + (v.images - 1) * v.image_stride;
+  if (v.image_stride < 0) return false;
+  for (const WindowView::Axis& a : v.axes) {
+    const std::int64_t reach = std::max(a.extent, a.count * a.step + a.taps * a.gap);
+    if (a.stride < 1 || a.taps > kMostTaps[v.axes.size() - 1] || reach >= kMostElements ||
+        a.first <= -kMostElements)
+      return false;
+    farthest += reach * a.stride;
+  }
+  return farthest < kMostElements;
+}
+
+/// Whether an operand with this many points may be windows at all.
+bool may_have_windows(const Graph& g, NodeId id) {
+  const ir::GraphNode& n = g[id];
+  return n.op == ir::Op::matmul && is_half(n.dtype) && n.numel > 0 && !reads_operand_once(g, id);
+}
+std::int64_t points_of(const Graph& g, NodeId id, std::size_t which) {
+  const ir::Dims dims = g[id].dims;
+  return dims[dims.size() - (which == 0 ? 2 : 1)];
+}
+
+std::optional<WindowView> windows_of(const Graph& g, NodeId id) {
+  if (!may_have_windows(g, id)) return std::nullopt;
+  for (const std::size_t which : {0u, 1u}) {
+    if (points_of(g, id, which) <= kFewPoints) continue;
+    std::optional<WindowView> v = window_view(g, id, which);
+    if (v && has_usual_extents(*v) && unit_of_windows(g, *v) >= kLeastUnit) return v;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<FarChannels> far_channels(const Graph& g, NodeId id) {
+  if (!may_have_windows(g, id) || windows_of(g, id)) return std::nullopt;
+  for (const std::size_t which : {1u, 0u}) {
+    if (points_of(g, id, which) <= kFewPoints) continue;
+    const std::optional<FarChannels> far = far_channels(g, id, which);
+    if (far && far->channels * kHalf % kMostUnit == 0) return far;
+  }
+  return std::nullopt;
+}
+
+std::int64_t unit_of_windows(const Graph& g, const WindowView& v) {
+  const ir::GraphNode& base = g[v.memory.base];
+  std::int64_t unit =
+      base.op == ir::Op::leaf ? std::int64_t{g.args[static_cast<std::size_t>(base.arg)].alignment} : kPlanned;
+  unit = std::gcd(unit, kMostUnit);
+  for (const std::int64_t elements : {v.memory.offset, v.channels, v.image_stride})
+    unit = std::gcd(unit, elements * kHalf);
+  for (const WindowView::Axis& a : v.axes) unit = std::gcd(unit, a.stride * kHalf);
+  for (const Alias::Position& p : v.memory.positions) unit = std::gcd(unit, p.stride * kHalf);
+  return unit;
+}
+
+std::map<NodeId, WindowView> products_of_windows(const Graph& g,
+                                                 const std::function<bool(NodeId, const WindowView&)>& may) {
+  std::map<NodeId, WindowView> found;
+  for (NodeId id = 0; id < g.size(); ++id)
+    if (std::optional<WindowView> v = windows_of(g, id); v && may(id, *v)) found.emplace(id, std::move(*v));
+  for (bool dropped = !found.empty(); dropped;) {
+    std::unordered_set<NodeId> views;
+    for (const auto& [product, v] : found) views.insert(v.views.begin(), v.views.end());
+    std::unordered_set<NodeId> shared;  // views that somebody else reads, too
+    for (NodeId id = 0; id < g.size(); ++id)
+      for (std::size_t k = 0; k < g[id].in.size(); ++k) {
+        const auto at = found.find(id);
+        const bool own = views.contains(id) || (at != found.end() && at->second.operand == k);
+        if (!own && views.contains(g[id].in[k])) shared.insert(g[id].in[k]);
+      }
+    for (const NodeId root : g.roots)
+      if (views.contains(root)) shared.insert(root);
+    dropped = std::erase_if(found, [&](const auto& x) {
+                return std::ranges::any_of(x.second.views, [&](NodeId v) { return shared.contains(v); });
+              }) > 0;
+  }
+  return found;
+}
+
+}  // namespace kiln::plan

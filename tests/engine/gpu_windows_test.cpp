@@ -1,0 +1,185 @@
+// Convolutions in plans of a GPU: a product whose main loop reads the windows of an array where they lie,
+// with the maps of its result, in one launch.
+#include "engine/gpu_products.h"
+
+#include <kiln/layers.h>
+
+namespace kiln {
+namespace {
+
+using test::data;
+
+class GpuWindows : public test::GpuProducts {
+ protected:
+  static Tensor halves(const Shape& shape, int seed = 0, DType type = DType::BFloat16) {
+    return astype(data(shape, DType::Float32, seed) * 0.25, type).eval();
+  }
+  /// The convolution with a bias and an activation takes so many launches, and no library call; 0: however.
+  static void expect_conv(const Shape& x, const Shape& weight, nn::ConvOptions options,
+                          std::uint64_t launches = 1, DType type = DType::BFloat16) {
+    SCOPED_TRACE(::testing::Message() << x << " conv " << weight);
+    options.channels_last = true;
+    const Tensor image = halves(x, 0, type), filters = halves(weight, 1, type),
+                 bias = halves({weight[0]}, 2, type);
+    expect_launches([&] { return relu(nn::conv(image, filters, bias, options)); }, launches);
+  }
+};
+
+// Boxes of the copy engine: 64 channels or nearly, more than 64 points and filters.
+TEST_F(GpuWindows, OfTheCopyEngineAreOneLaunch) {
+  expect_conv({1, 10, 9, 64}, {72, 3, 3, 64}, {.padding = {1, 1}});
+}
+
+TEST_F(GpuWindows, OfTheCopyEngineMayHaveStridesAndGaps) {
+  expect_conv({2, 17, 13, 64}, {72, 3, 2, 64}, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}});
+  expect_conv({2, 15, 13, 64}, {72, 1, 1, 64}, {.stride = {2, 1}});
+}
+
+TEST_F(GpuWindows, OfTheCopyEngineMayHaveOneToThreeAxes) {
+  expect_conv({2, 45, 64}, {72, 3, 64}, {.padding = {1}});
+  expect_conv({1, 4, 6, 5, 48}, {72, 2, 3, 1, 48}, {.padding = {1, 1, 0}}, 1, DType::Float16);
+}
+
+TEST_F(GpuWindows, ChannelsMayEndInsideOfAStep) {
+  expect_conv({1, 9, 10, 120}, {72, 2, 3, 120}, {.padding = {0, 1}});
+}
+
+// Copies by threads: few channels, few filters, windows that lie too far outside.
+TEST_F(GpuWindows, OfFewChannelsAreOneLaunch) {
+  expect_conv({2, 9, 10, 8}, {24, 3, 3, 8}, {.padding = {1, 1}});
+  expect_conv({1, 9, 12, 4}, {17, 3, 3, 4}, {.stride = {1, 2}, .padding = {2, 0}});
+  expect_conv({1, 13, 12, 2}, {8, 5, 3, 2}, {.dilation = {2, 3}}, 1, DType::Float16);
+}
+
+TEST_F(GpuWindows, OfFewFiltersAreOneLaunch) {
+  expect_conv({1, 10, 9, 64}, {16, 3, 3, 64}, {.padding = {1, 1}});
+  expect_conv({2, 45, 40}, {72, 3, 40}, {.padding = {1}});
+  expect_conv({1, 4, 6, 5, 16}, {40, 3, 3, 3, 16}, {.stride = {1, 2, 1}, .padding = {1, 1, 1}});
+}
+
+TEST_F(GpuWindows, WithoutPaddingAreReadFromTheArgument) {
+  expect_conv({1, 11, 12, 64}, {72, 3, 3, 64}, {});
+  const Tensor wide = halves({2, 12, 11, 40}), filters = halves({24, 3, 3, 24}, 1);
+  const auto part = [&] {
+    return wide.index(
+        std::vector<Slice>{slice::all(), slice::range(1, 12), slice::all(), slice::range(8, 32)});
+  };
+  expect_launches(
+      [&] { return nn::conv(part(), filters, {}, {.padding = {1, 1}, .channels_last = true}) * 0.5; }, 1);
+}
+
+TEST_F(GpuWindows, GroupsHaveChannelsOfTheirOwn) {
+  const Tensor x = halves({1, 9, 10, 128}), filters = halves({160, 3, 3, 64}, 1);
+  const Tensor y = halves({1, 9, 10, 32}), few = halves({32, 3, 3, 8}, 1);
+  const nn::ConvOptions options{.padding = {1, 1}, .groups = 2, .channels_last = true};
+  expect_launches([&] { return nn::conv(x, filters, {}, options); }, 0);
+  expect_launches(
+      [&] { return nn::conv(y, few, {}, {.padding = {1, 1}, .groups = 4, .channels_last = true}); }, 0);
+}
+
+TEST_F(GpuWindows, NormAndResidualBelongToTheEpilogue) {
+  const Tensor x = halves({1, 9, 10, 64}), filters = halves({64, 3, 3, 64}, 1),
+               skipped = halves({1, 9, 10, 64}, 4);
+  const Tensor mean = data({64}, DType::Float32, 5), scale = data({64}, DType::Float32, 6);
+  const Tensor var = data({64}, DType::Float32, 7) + 2.0;
+  expect_launches(
+      [&] {
+        const Tensor y = nn::conv(x, filters, {}, {.padding = {1, 1}, .channels_last = true});
+        const Tensor normed = nn::batch_norm(astype(y, DType::Float32), mean, var, scale, mean, 1e-5, -1);
+        return astype(relu(normed + astype(skipped, DType::Float32)), DType::BFloat16);
+      },
+      1);
+}
+
+// Two convolutions, one after the other: what the first stores is what the second has windows of.
+TEST_F(GpuWindows, FollowEachOther) {
+  const Tensor x = halves({1, 9, 10, 16}), first = halves({24, 3, 3, 16}, 1),
+               second = halves({8, 3, 3, 24}, 2);
+  const nn::ConvOptions options{.padding = {1, 1}, .channels_last = true};
+  expect_launches([&] { return nn::conv(relu(nn::conv(x, first, {}, options)), second, {}, options); }, 2);
+}
+
+// The value around an array is no part of a plan: one that is not 0 must not meet a plan for zeros.
+TEST_F(GpuWindows, OnlyZerosAroundTheArrayAreLeftToTheCopies) {
+  const Tensor x = halves({1, 9, 10, 16}), filters = halves({144, 24}, 1);
+  for (const double around : {0.0, 1.0, 0.0}) {
+    SCOPED_TRACE(around);
+    expect_launches(
+        [&] {
+          const Tensor wide = pad(x, {{0, 0}, {1, 1}, {1, 1}, {0, 0}}, around);
+          const Tensor windows = permute_dims(sliding_window(wide, {3, 3}, {1, 2}), {0, 1, 2, 4, 5, 3});
+          return matmul(windows.reshape({90, 144}), filters);
+        },
+        around == 0.0 ? 1 : 0);
+  }
+}
+
+// Several products share windows; and a padded array that a program asks for is what is read.
+TEST_F(GpuWindows, MayBeReadByOthersToo) {
+  const Tensor x = halves({1, 9, 10, 16}), filters = halves({144, 24}, 1), other = halves({144, 40}, 3);
+  const auto windows = [&](const Tensor& wide) {
+    return permute_dims(sliding_window(wide, {3, 3}, {1, 2}), {0, 1, 2, 4, 5, 3}).reshape({90, 144});
+  };
+  const auto wide = [&] { return pad(x, {{0, 0}, {1, 1}, {1, 1}, {0, 0}}, 0.0); };
+  expect_launches(
+      [&] {
+        const Tensor rows = windows(wide());
+        return std::vector{matmul(rows, filters), matmul(rows, other)};
+      },
+      2);
+  expect_launches(
+      [&] {
+        const Tensor around = wide();
+        return std::vector{matmul(windows(around), filters), around};
+      },
+      2);
+}
+
+// The windows are no view that the product alone reads: it does not read below them.
+TEST_F(GpuWindows, ThatOthersReadAreStored) {
+  const Tensor x = halves({1, 9, 10, 16}), filters = halves({144, 24}, 1);
+  expect_launches(
+      [&] {
+        const Tensor wide = pad(x, {{0, 0}, {1, 1}, {1, 1}, {0, 0}}, 0.0);
+        const Tensor rows =
+            permute_dims(sliding_window(wide, {3, 3}, {1, 2}), {0, 1, 2, 4, 5, 3}).reshape({90, 144});
+        return std::vector{matmul(rows, filters), rows * 2.0};
+      },
+      0);
+}
+
+// Channels first: the array and the weights are stored once more, channels last.
+TEST_F(GpuWindows, OfChannelsThatLieApartAreReadFromATurnedArray) {
+  for (const std::int64_t channels : {16, 64}) {
+    SCOPED_TRACE(channels);
+    const Tensor x = halves({2, channels, 9, 10}), filters = halves({72, channels, 3, 3}, 1),
+                 bias = halves({72}, 2);
+    expect_launches([&] { return relu(nn::conv(x, filters, bias, {.stride = {1, 2}, .padding = {1, 1}})); },
+                    3);
+  }
+}
+
+// Channels first to look at, last in memory.
+TEST_F(GpuWindows, OfChannelsThatAreAdjacentInMemoryAreReadThere) {
+  const Tensor x = halves({2, 9, 10, 16}), filters = halves({24, 16, 3, 3}, 1);
+  expect_launches(
+      [&] { return nn::conv(permute_dims(x, {0, 3, 1, 2}), filters, {}, {.padding = {1, 1}}) * 0.5; }, 2);
+}
+
+// Windows as the second operand: channels last, the result's rows are filters.
+TEST_F(GpuWindows, MayBeColumns) {
+  const auto columns = [&](const Tensor& x) {
+    const Tensor wide = pad(x, {{0, 0}, {1, 1}, {1, 1}, {0, 0}}, 0.0);
+    const Tensor rows = permute_dims(sliding_window(wide, {3, 3}, {1, 2}), {0, 1, 2, 4, 5, 3});
+    return matrix_transpose(rows.reshape({x.dim(0), 90, 9 * x.dim(-1)}));
+  };
+  for (const std::int64_t channels : {8, 64}) {
+    SCOPED_TRACE(channels);
+    const Tensor x = halves({2, 9, 10, channels}), filters = halves({72, 9 * channels}, 1),
+                 bias = halves({72, 1}, 2);
+    expect_launches([&] { return relu(matmul(filters, columns(x)) + bias); }, 1);
+  }
+}
+
+}  // namespace
+}  // namespace kiln
