@@ -12,12 +12,15 @@ struct word<1> {
 struct RowScatter {
   int64 rows, count;          // of the output; of the values
   int64 width, value_stride;  // elements of a row; from a row of values to the next
-  int log_team, unused;       // lanes that share a row
+  int log_team;               // lanes that share a row
+  int chunks;                 // parts of a row's columns, each a block's, where a row meets many values
 };
 
-constexpr int kListed = 1024;     // rows of a block whose places in the list are found together
-constexpr int kManyValues = 256;  // of a row, from which on it is a block's
-constexpr int kTogether = 4;      // rows of values that are under way together
+constexpr int kListed = 1024;    // rows of a block whose places in the list are found together
+constexpr int kManyValues = 64;  // of a row, from which on it is a block's
+constexpr int kTogether = 4;     // rows of values that are under way together
+constexpr int kFewRows = 8192;   // of the output, which a block counts in shared memory
+constexpr int kCounting = 1024;  // threads of such a block
 
 /// How many values each row will meet, and which of them each value is; ~0: its index is out of range.
 extern "C" __global__ void __launch_bounds__(256)
@@ -25,6 +28,30 @@ extern "C" __global__ void __launch_bounds__(256)
   KILN_EACH(i, s.count) {
     int64 position;
     ranks[i] = resolve(indices[i], s.rows, position) ? atomicAdd(counts + position, 1u) : ~0u;
+  }
+}
+
+/// The same where rows are few: each block counts its part of the indices, and takes as many ranks of a row
+/// at once. Blocks would wait for the same counters otherwise.
+extern "C" __global__ void __launch_bounds__(1024)
+    count_few_rows(uint32* counts, uint32* ranks, const Index* indices, RowScatter s, int64 chunk) {
+  __shared__ uint32 mine[kFewRows];
+  const int64 begin = blockIdx.x * chunk, end = begin + chunk < s.count ? begin + chunk : s.count;
+  for (int row = threadIdx.x; row < s.rows; row += kCounting) mine[row] = 0;
+  __syncthreads();
+#pragma unroll 4
+  for (int64 i = begin + threadIdx.x; i < end; i += kCounting) {
+    int64 position;
+    ranks[i] = resolve(indices[i], s.rows, position) ? atomicAdd(mine + position, 1u) : ~0u;
+  }
+  __syncthreads();
+  for (int row = threadIdx.x; row < s.rows; row += kCounting)
+    if (const uint32 counted = mine[row]) mine[row] = atomicAdd(counts + row, counted);
+  __syncthreads();
+#pragma unroll 4
+  for (int64 i = begin + threadIdx.x; i < end; i += kCounting) {
+    int64 position;
+    if (resolve(indices[i], s.rows, position)) ranks[i] += mine[position];
   }
 }
 
@@ -143,39 +170,38 @@ __device__ __forceinline__ void combine_rows(Element* out, const Element* x, con
   }
 }
 
-/// Rows with many values, one a block: each team has a part of the values.
+/// Rows with many values: a block has some columns of one, and each of its parts some of the values.
 template <int N>
 __device__ __forceinline__ void combine_many(Element* out, const Element* x, const Element* values,
                                              const uint32* list, const uint2* spans, const uint32* many,
                                              const uint32* totals, const RowScatter& s) {
   __shared__ Kept parts[256 * N];
-  const int team = 1 << s.log_team, lane = threadIdx.x & (team - 1), part = threadIdx.x >> s.log_team,
-            all_parts = 256 >> s.log_team;
-  for (uint32 m = blockIdx.x; m < totals[1]; m += gridDim.x) {
-    const int64 row = many[m];
+  const int lanes = int((s.width + int64(s.chunks) * N - 1) / (int64(s.chunks) * N)), all_parts = 256 / lanes;
+  const int part = threadIdx.x / lanes, lane = threadIdx.x - part * lanes;
+  const int64 blocks = int64(totals[1]) * s.chunks;
+  for (int64 block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const int64 m = index_div(block, int64(s.chunks)), row = many[m];
+    const int64 c = ((block - m * s.chunks) * lanes + lane) * N;
     const uint2 span = spans[row];
     const int count = int(span.y);
-    const uint32* const mine = list + span.x;
-    for (int64 first = 0; first < s.width; first += team * N) {
-      const int64 c = first + lane * N;
-      const bool there = c < s.width;
-      Met<N> all;
-      if (there) {
-        all.begin(load<N>(values + c + int64(mine[part]) * s.value_stride));
-        all.meet_listed(values + c, mine, part + all_parts, count, all_parts, s.value_stride);
+    const bool there = c < s.width && part < all_parts;
+    Met<N> all;
+    if (there) {
+      const uint32* const mine = list + span.x;
+      all.begin(load<N>(values + c + int64(mine[part]) * s.value_stride));
+      all.meet_listed(values + c, mine, part + all_parts, count, all_parts, s.value_stride);
 #pragma unroll
-        for (int v = 0; v < N; ++v) parts[(part * team + lane) * N + v] = all.at[v];
-      }
-      __syncthreads();
-      if (there && part == 0) {
-        all.begin(load<N>(x + row * s.width + c));
-        for (int p = 0; p < all_parts; ++p)
-#pragma unroll
-          for (int v = 0; v < N; ++v) all.at[v] = met<kHow>(all.at[v], parts[(p * team + lane) * N + v]);
-        all.write(out + row * s.width + c);
-      }
-      __syncthreads();
+      for (int v = 0; v < N; ++v) parts[threadIdx.x * N + v] = all.at[v];
     }
+    __syncthreads();
+    if (there && part == 0) {
+      all.begin(load<N>(x + row * s.width + c));
+      for (int p = 0; p < all_parts; ++p)
+#pragma unroll
+        for (int v = 0; v < N; ++v) all.at[v] = met<kHow>(all.at[v], parts[(p * lanes + lane) * N + v]);
+      all.write(out + row * s.width + c);
+    }
+    __syncthreads();
   }
 }
 

@@ -8,6 +8,7 @@
 #include "device/cuda/workspace.h"
 #include "kernels_templates.h"
 #include "library/cuda/axes.h"
+#include "library/cuda/scatter_ways.h"
 #include "library/cuda/sort.h"
 #include "support/check.h"
 
@@ -99,177 +100,6 @@ struct Places {
   }
 };
 
-bool sums(Combine how) { return how == Combine::Add || how == Combine::Multiply; }
-
-/// One dtype for all whose kernels are the same: bits that are moved, integers that wrap.
-DType worked_in(DType dtype, Combine how) {
-  if (how == Combine::Set || (sums(how) && is_int(dtype))) {
-    switch (size_of(dtype)) {
-      case 1: return DType::UInt8;
-      case 2: return DType::UInt16;
-      case 4: return DType::UInt32;
-      default: return DType::UInt64;
-    }
-  }
-  return is_bool(dtype) ? DType::UInt8 : dtype;
-}
-
-bool widens(DType dtype, Combine how) { return is_half(dtype) && sums(how); }
-
-/// Whether values are added to elements that are kept in 32 bits.
-bool adds_words(const Scatter& call) {
-  return call.how == Combine::Add && (widens(call.dtype, call.how) || size_of(call.dtype) == 4);
-}
-
-/// The kernels of a source, by the way it goes about it.
-enum SetKernel { kClearClaims, kClaim, kSet };
-constexpr const char* kSetSymbols[] = {"clear_claims", "claim", "set"};
-enum AtomicKernel { kCombine, kWiden, kNarrow, kWidenAll, kNarrowAll, kCombineVectors };
-constexpr const char* kAtomicSymbols[] = {"combine",   "widen",      "narrow",
-                                          "widen_all", "narrow_all", "combine_vectors"};
-enum PrivateKernel { kCombinePrivately = 0 };  // in the place of kCombine; the others are the same
-enum CountKernel { kCountPlaces };
-constexpr const char* kCountSymbols[] = {"count_places"};
-constexpr const char* kPrivateSymbols[] = {"combine_privately", "widen", "narrow", "widen_all", "narrow_all"};
-enum OrderedKernel { kNumberSlots, kCombineInOrder };
-constexpr const char* kOrderedSymbols[] = {"number_slots", "combine_in_order"};
-
-bool in_order(const Scatter& call) { return call.ordered && is_float(call.dtype) && sums(call.how); }
-
-/// The kernels' Units: groups of values, each with the places that its values alone may reach.
-struct Units {
-  std::int64_t count = 0, chunks = 1, values = 0, chunk = 0, places = 0, all_places = 0;
-  std::int32_t log_copies = 0, unused = 0;
-};
-static_assert(sizeof(Units) == 7 * 8);
-
-constexpr std::int64_t kMetAtOnce = 4;            // values of a thread: the kernels'
-constexpr std::int64_t kPrivateBytes = 32 << 10;  // of accumulators in a block's shared memory
-constexpr std::int64_t kFewestPrivately = 4096;   // values; fewer meet in the output as quickly
-constexpr std::int64_t kLeastUnit = 4096;         // values
-constexpr std::int64_t kValuesPerPlace = 4;       // at least, or clearing and combining take the gain
-constexpr std::int64_t kGroupValues = 16384;      // groups are joined up to so many values
-constexpr int kMostLogCopies = 5;                 // a copy for each lane
-
-std::int64_t accumulators(const Scatter& call) {
-  return kPrivateBytes / (widens(call.dtype, call.how) || size_of(call.dtype) < 8 ? 4 : 8);
-}
-
-/// Groups go along the axes before the one that indices choose on.
-struct Groups {
-  std::int64_t count = 1, values = 1, places = 1;
-  explicit Groups(const Scatter& call) {
-    for (int a = 0; a < call.x.rank; ++a) {
-      if (a < call.axis) count *= call.x.dims[a];
-      if (a >= call.axis) places *= call.x.dims[a];
-      if (a >= call.axis) values *= call.values.dims[a];
-    }
-  }
-};
-
-/// Whether many values meet in places so few that a block has accumulators for those of a group.
-bool meets_privately(const Scatter& call) {
-  if (call.how == Combine::Set || in_order(call)) return false;
-  const Groups groups(call);
-  return groups.places <= accumulators(call) && groups.values >= kValuesPerPlace * groups.places &&
-         groups.count * groups.values >= kFewestPrivately;
-}
-
-/// The kernels' CountUnits.
-struct CountUnits {
-  std::int64_t count = 0, chunk = 0, places = 0, range = 0;
-  std::int32_t ranges = 1, log_copies = 0;
-};
-static_assert(sizeof(CountUnits) == 5 * 8);
-
-constexpr std::int64_t kFewCounters = 1 << 13;   // of a block, of which several share a multiprocessor, …
-constexpr std::int64_t kMostCounters = 1 << 15;  // … and of one that has it alone
-constexpr std::int64_t kMostRanges = 4;          // times that indices are read
-
-/// Whether one integer is added wherever an index says, and the places are few enough to count the indices.
-bool counts(const Scatter& call) {
-  if (call.how != Combine::Add || !is_int(call.dtype)) return false;
-  const std::int64_t count = call.values.dims[call.axis], places = call.x.dims[call.axis];
-  for (int a = 0; a < call.x.rank; ++a)
-    if (a != call.axis && (call.x.dims[a] != 1 || call.values.dims[a] != 1)) return false;
-  return count >= kFewestPrivately && call.values.strides[call.axis] == 0 &&
-         call.indices.strides[call.axis] == 1 && places <= kMostRanges * kMostCounters &&
-         count >= kValuesPerPlace * places;
-}
-
-/// Pre: counts.
-CountUnits count_units(const Scatter& call, int multiprocessors) {
-  CountUnits u;
-  u.count = call.values.dims[call.axis];
-  u.places = call.x.dims[call.axis];
-  u.ranges = static_cast<std::int32_t>(ceil_div(u.places, kMostCounters));
-  u.range = ceil_div(u.places, u.ranges);
-  while (u.log_copies < kMostLogCopies && u.range << (u.log_copies + 1) <= kFewCounters) ++u.log_copies;
-  const std::int64_t resident = u.range <= kFewCounters ? 2 : 1;
-  const std::int64_t chunks = std::max<std::int64_t>(1, resident * multiprocessors / u.ranges);
-  const std::int64_t least = std::max<std::int64_t>(kLeastUnit, kValuesPerPlace * u.range);
-  constexpr std::int64_t kMost = std::int64_t{1} << 31;
-  u.chunk = std::min(kMost, ceil_div(std::max(least, ceil_div(u.count, chunks)), 16) * 16);
-  return u;
-}
-
-/// Pre: meets_privately.
-Units units_of(const Scatter& call, int multiprocessors) {
-  const Groups groups(call);
-  const std::int64_t room = accumulators(call);
-  const std::int64_t together = std::clamp<std::int64_t>(ceil_div(kGroupValues, groups.values), 1,
-                                                         std::min(groups.count, room / groups.places));
-  Units units;
-  units.values = together * groups.values;
-  units.places = together * groups.places;
-  units.all_places = groups.count * groups.places;
-  const std::int64_t all = groups.count * groups.values, blocks = std::int64_t{4} * multiprocessors;
-  const std::int64_t least = std::max(kLeastUnit, kValuesPerPlace * units.places);
-  units.chunk = std::min(units.values, std::max(least, ceil_div(all, blocks)));
-  units.chunks = ceil_div(units.values, units.chunk);
-  units.count = ceil_div(groups.count, together) * units.chunks;
-  const std::int64_t copied = std::min(room, units.chunk);
-  while (units.log_copies < kMostLogCopies && units.places << (units.log_copies + 1) <= copied)
-    ++units.log_copies;
-  return units;
-}
-
-/// The kernels' RowScatter.
-struct RowScatter {
-  std::int64_t rows = 0, count = 0, width = 1, value_stride = 0;
-  std::int32_t log_team = 0, unused = 0;
-};
-static_assert(sizeof(RowScatter) == 5 * 8);
-
-enum RowKernel { kCountRows, kBeginRows, kListValues, kRowsByVectors, kManyByVectors, kRows, kMany };
-constexpr const char* kRowSymbols[] = {"count_rows",           "begin_rows",
-                                       "list_values",          "combine_rows_vectors",
-                                       "combine_many_vectors", "combine_rows_elements",
-                                       "combine_many_elements"};
-constexpr std::int64_t kRowBytes = 16;      // shorter rows meet as quickly by atomic operations
-constexpr std::int64_t kValuesOfRow = 8;    // on average, at most: counting would wait for the same counters
-constexpr std::int64_t kFewestRows = 4096;  // of values
-constexpr std::int64_t kManyValues = 256;   // of a row that a block takes: the kernels'
-constexpr std::int64_t kListed = 1024;      // rows whose places in the list a block finds: the kernels'
-constexpr std::int64_t kMostListed = std::int64_t{1} << 31;
-
-/// Whether indices choose whole rows along the first axis, which lie in memory one after the other.
-bool takes_rows(const Scatter& call) {
-  if (call.how == Combine::Set || call.axis != 0 || in_order(call) || counts(call) || meets_privately(call))
-    return false;
-  std::int64_t width = 1;
-  for (int a = call.x.rank; a-- > 1;) {
-    if (call.x.dims[a] == 1) continue;
-    if (call.indices.strides[a] != 0 || call.values.strides[a] != width ||
-        call.values.dims[a] != call.x.dims[a])
-      return false;
-    width *= call.x.dims[a];
-  }
-  const std::int64_t count = call.values.dims[0], rows = call.x.dims[0];
-  return width * size_of(call.dtype) >= kRowBytes && count >= kFewestRows && count <= kValuesOfRow * rows &&
-         count < kMostListed && rows < kMostListed && call.indices.strides[0] == 1;
-}
-
 /// Whether the rows of an array are row-major, so that they are found as those of the result are.
 bool is_row_major(const library::Array& a) {
   std::int64_t step = 1;
@@ -278,16 +108,6 @@ bool is_row_major(const library::Array& a) {
     step *= a.dims[i];
   }
   return true;
-}
-
-std::span<const char* const> symbols_of(const Scatter& call) {
-  if (call.how == Combine::Set) return kSetSymbols;
-  if (in_order(call)) return kOrderedSymbols;
-  if (counts(call)) return kCountSymbols;
-  if (takes_rows(call)) return kRowSymbols;
-  const bool widened = widens(call.dtype, call.how);
-  if (meets_privately(call)) return std::span(kPrivateSymbols).first(widened ? 5 : 1);
-  return std::span(kAtomicSymbols).first(adds_words(call) ? 6 : widened ? 5 : 1);
 }
 
 /// x, row-major, in out.
@@ -364,20 +184,54 @@ struct Writer {
              starts(values);
     };
     const bool vectors = whole(16);
-    const std::int64_t lanes = s.width / (vectors ? 16 / size : 1);
+    const std::int64_t lanes = s.width / (vectors ? 16 / size : 1), most = ceil_div(s.count, kManyValues),
+                       blocks = std::int64_t{kManyBlocks} * device(device_of(stream)).sm_count;
     while (s.log_team < 5 && std::int64_t{1} << s.log_team < lanes) ++s.log_team;
+    const std::int64_t wanted = ceil_div(blocks, std::min(s.rows, most));  // parts of a row's columns
+    s.chunks = static_cast<std::int32_t>(
+        std::max(ceil_div(lanes, 32), std::min(wanted, lanes / (vectors ? kLeastVectors : kLeastElements))));
     const Workspace memory(static_cast<std::uint64_t>(4 * s.rows + 2 * s.count + 2) * 4, stream);
     auto* const words = reinterpret_cast<std::uint32_t*>(memory.data());
     std::uint32_t *spans = words, *totals = spans + 2 * s.rows, *counted = totals + 2,
                   *many = counted + s.rows, *ranks = many + s.rows, *list = ranks + s.count;
     fill(reinterpret_cast<std::byte*>(totals), 0, 4, static_cast<std::uint64_t>(s.rows) + 2, stream);
-    launch(kCountRows, s.count, {&counted, &ranks, &indices, &s});
+    if (s.rows <= kFewRows && s.count > kValuesOfRow * s.rows)
+      count_few_rows(s, counted, ranks);
+    else
+      launch(kCountRows, s.count, {&counted, &ranks, &indices, &s});
     launch(kBeginRows, ceil_div(s.rows, kListed) * 256, {&spans, &counted, &many, &totals, &s});
     launch(kListValues, s.count, {&list, &spans, &ranks, &indices, &s});
     launch(vectors ? kRowsByVectors : kRows, s.rows << s.log_team, {&out, &x, &values, &list, &spans, &s});
-    const std::int64_t blocks = std::int64_t{2} * device(device_of(stream)).sm_count;
-    launch(vectors ? kManyByVectors : kMany, std::min(blocks, ceil_div(s.count, kManyValues)) * 256,
+    launch(vectors ? kManyByVectors : kMany, std::min(blocks, std::min(s.rows, most) * s.chunks) * 256,
            {&out, &x, &values, &list, &spans, &many, &totals, &s});
+  }
+
+  void count_few_rows(const RowScatter& s, const std::uint32_t* counted, const std::uint32_t* ranks) const {
+    const std::int64_t least = std::max(kLeastUnit, kValuesPerPlace * s.rows),
+                       chunk = std::max(least, ceil_div(s.count, 2 * device(device_of(stream)).sm_count));
+    LaunchShape shape;
+    shape.grid[0] = static_cast<std::uint32_t>(ceil_div(s.count, chunk));
+    shape.block[0] = static_cast<std::uint32_t>(kCounting);
+    void* params[] = {&counted, &ranks, const_cast<void**>(&indices), const_cast<RowScatter*>(&s),
+                      const_cast<std::int64_t*>(&chunk)};
+    cuda::launch(kernels[kCountFewRows], shape, stream, params);
+  }
+
+  /// Pre: adds_rows. x is read from its own memory where sums lie beside the result.
+  void add_rows(const void* x) const {
+    const RowSums s(call);
+    const auto start = reinterpret_cast<std::uintptr_t>(values);
+    const bool whole = s.width % 4 == 0 && s.value_stride % 4 == 0 &&
+                       start % static_cast<std::uintptr_t>(4 * size_of(call.dtype)) == 0,
+               beside = sums_beside(call);
+    const Workspace memory(beside ? static_cast<std::uint64_t>(s.rows * s.pitch) * sizeof(float) : 0, stream);
+    const void* sums = beside ? memory.data() : out;
+    if (beside) launch(kBeginSums, s.rows * s.pitch, {&sums, &x, &s});
+    launch(s.width == 2 ? kAddRowsByPairs
+           : whole      ? kAddWholeRows
+                        : kAddRowsByFours,
+           ceil_div(s.count * s.vectors, kMetAtOnce), {&sums, &values, &indices, &s});
+    if (beside) launch(kEndSums, s.rows * s.width, {&out, &x, &sums, &s});
   }
 
   void combine() const {
@@ -456,51 +310,56 @@ struct Writer {
 
 }  // namespace
 
-std::string scatter_source(const Scatter& call) {
+std::string scatter_source(const Scatter& call, std::uint64_t l2_bytes) {
   namespace texts = codegen::templates;
-  const bool counted = counts(call), rows = takes_rows(call),
-             alone = !counted && !rows && meets_privately(call),
-             vectors = !alone && !counted && !rows && !in_order(call) && adds_words(call),
-             beside = vectors || (!in_order(call) && !rows && widens(call.dtype, call.how));
-  const char* way = call.how == Combine::Set ? texts::scatter_set
-                    : in_order(call)         ? texts::scatter_ordered
-                    : rows                   ? texts::memory
-                                             : texts::scatter_atomic;
+  std::string text;
+  switch (way_of(call, l2_bytes)) {
+    case Way::Set: text = texts::scatter_set; break;
+    case Way::Ordered: text = texts::scatter_ordered; break;
+    case Way::Counted: text = cat(texts::scatter_atomic, texts::memory, texts::scatter_count); break;
+    case Way::Summed: text = cat(texts::memory, texts::scatter_sums); break;
+    case Way::Listed: text = cat(texts::memory, texts::scatter_rows); break;
+    case Way::Privately:
+      text = cat(texts::scatter_atomic, texts::scatter_private,
+                 widens(call.dtype, call.how) ? texts::scatter_widen : "");
+      break;
+    case Way::Apart:
+      text = cat(texts::scatter_atomic,
+                 adds_words(call) || widens(call.dtype, call.how) ? texts::scatter_widen : "",
+                 adds_words(call) ? cat(texts::memory, texts::scatter_vectors) : "");
+      break;
+  }
   return cat(template_prologue(), "typedef ", codegen::cuda_memory_type(worked_in(call.dtype, call.how)),
              " Element;\ntypedef ", codegen::cuda_memory_type(call.index_dtype),
-             " Index;\nconstexpr int kHow = ", static_cast<int>(call.how), ";\n", texts::scatter, way,
-             rows ? texts::scatter_rows : "", counted ? cat(texts::memory, texts::scatter_count) : "",
-             alone ? texts::scatter_private : "", beside ? texts::scatter_widen : "",
-             vectors ? cat(texts::memory, texts::scatter_vectors) : "");
+             " Index;\nconstexpr int kHow = ", static_cast<int>(call.how), ";\n", texts::scatter, text);
 }
 
 void scatter(const Scatter& call, Stream stream) {
   if (count_of(call.x) == 0) return;
+  const std::uint64_t l2_bytes = device(device_of(stream)).l2_bytes;
+  const Way way = way_of(call, l2_bytes);
   // What takes rows reads x itself.
-  const bool rows = count_of(call.values) > 0 && takes_rows(call), moves = !rows || !is_row_major(call.x);
-  if (moves) copy_x(call, stream);
+  const bool reads_x = count_of(call.values) > 0 && is_row_major(call.x) &&
+                       (way == Way::Listed || (way == Way::Summed && sums_beside(call)));
+  if (!reads_x) copy_x(call, stream);
   if (count_of(call.values) == 0) return;
-  const std::string way = in_order(call)          ? "_ordered_"
-                          : counts(call)          ? "_count_"
-                          : rows                  ? "_rows_"
-                          : meets_privately(call) ? "_private_"
-                                                  : "_";
-  const std::string name = cat("scatter_", static_cast<int>(call.how), way,
+  constexpr const char* kNames[] = {"_", "_ordered_", "_count_", "_sums_", "_rows_", "_private_", "_"};
+  const std::string name = cat("scatter_", static_cast<int>(call.how), kNames[static_cast<std::size_t>(way)],
                                codegen::cuda_memory_type(worked_in(call.dtype, call.how)), '_',
                                codegen::cuda_memory_type(call.index_dtype));
-  const Writer writer{call, stream, template_kernels(device_of(stream), name, symbols_of(call), [&] {
-                        return scatter_source(call);
+  const Writer writer{call, stream, template_kernels(device_of(stream), name, symbols_of(call, way), [&] {
+                        return scatter_source(call, l2_bytes);
                       })};
-  if (call.how == Combine::Set)
-    writer.set();
-  else if (in_order(call))
-    writer.combine_in_order();
-  else if (counts(call))
-    writer.count();
-  else if (rows)
-    writer.combine_rows(moves ? call.out : call.x.data);
-  else
-    writer.combine();
+  const void* const x = reads_x ? call.x.data : call.out;
+  switch (way) {
+    case Way::Set: return writer.set();
+    case Way::Ordered: return writer.combine_in_order();
+    case Way::Counted: return writer.count();
+    case Way::Summed: return writer.add_rows(x);
+    case Way::Listed: return writer.combine_rows(x);
+    case Way::Privately:
+    case Way::Apart: return writer.combine();
+  }
 }
 
 }  // namespace kiln::cuda

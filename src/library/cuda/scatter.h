@@ -8,6 +8,7 @@
 #include "device/cuda/stream.h"
 #include "library/library.h"
 
+#include <cstdint>
 #include <string>
 
 namespace kiln::cuda {
@@ -15,7 +16,8 @@ namespace kiln::cuda {
 /// Enqueues. The first scatter of a device, its dtypes and `how` compiles. CompileError, DeviceError.
 void scatter(const library::Scatter& call, Stream stream);
 
-/// The kernels' CUDA C, for tests: dtypes, `how`, `ordered` and extents are looked at.
-std::string scatter_source(const library::Scatter& call);
+/// The kernels' CUDA C, for tests: dtypes, `how`, `ordered` and extents are looked at. `l2_bytes`: of the
+/// device.
+std::string scatter_source(const library::Scatter& call, std::uint64_t l2_bytes = 0);
 
 }  // namespace kiln::cuda

@@ -37,8 +37,8 @@ std::string private_scatter_source(DType dtype, Combine how) {
   return cuda::scatter_source(call);
 }
 
-/// Of rows that indices choose.
-std::string row_scatter_source(DType dtype, DType index_dtype, Combine how) {
+/// Of rows that indices choose; on a device whose second cache has so many bytes.
+std::string row_scatter_source(DType dtype, DType index_dtype, Combine how, std::uint64_t l2_bytes = 0) {
   library::Scatter call;
   call.dtype = dtype;
   call.index_dtype = index_dtype;
@@ -51,7 +51,7 @@ std::string row_scatter_source(DType dtype, DType index_dtype, Combine how) {
   call.x.strides[0] = call.values.strides[0] = 64;
   call.x.strides[1] = call.values.strides[1] = call.indices.strides[0] = 1;
   call.indices.strides[1] = 0;
-  return cuda::scatter_source(call);
+  return cuda::scatter_source(call, l2_bytes);
 }
 
 std::string sort_source(DType dtype, bool positions, std::int64_t length, std::int64_t kept = 0) {
@@ -120,6 +120,8 @@ TEST(TemplateKernels, CompileForEveryArchitecture) {
       expect_compiles(private_scatter_source(dtype, Combine::Add), number);
     expect_compiles(private_scatter_source(DType::Int64, Combine::Min), number);
     expect_compiles(row_scatter_source(DType::BFloat16, DType::Int32, Combine::Add), number);
+    for (const DType dtype : {DType::Float32, DType::BFloat16})
+      expect_compiles(row_scatter_source(dtype, DType::Int32, Combine::Add, 50 << 20), number);
     expect_compiles(scatter_source(DType::Float16, DType::UInt64, Combine::Multiply, true), number);
   }
 }

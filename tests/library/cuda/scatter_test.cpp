@@ -245,7 +245,19 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnRows) {
                 {1, 0, 0});  // many values of each
     expect_same(dtype, DType::Int64, Combine::Add, false, {4000, 8}, 0, 5000, {1, 4000}, {11, 1}, {1, 0});
     expect_same(dtype, DType::UInt32, Combine::Add, false, {70, 300}, 0, 4097, {300, 1}, {300, 1}, {1, 0});
+    // few rows, which blocks count: of some values each, of many, and of very many
+    expect_same(dtype, DType::Int32, Combine::Add, false, {700, 24}, 0, 9000, {24, 1}, {24, 1}, {1, 0});
+    expect_same(dtype, DType::Int32, Combine::Add, false, {300, 33}, 0, 26000, {33, 1}, {33, 1}, {1, 0});
+    expect_same(dtype, DType::Int64, Combine::Max, false, {9, 1000}, 0, 5000, {1000, 1}, {1000, 1}, {1, 0});
   }
+}
+
+/// Short rows that are no whole vectors: their sums have room for whole ones.
+TEST_F(DeviceScatter, AgreesWithTheCpuOnRowsOfFewElements) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16, DType::Int32})
+    for (const std::int64_t width : {1, 2, 3, 5, 7})
+      expect_same(dtype, DType::Int32, Combine::Add, false, {9000, width}, 0, 9500, {width, 1}, {width, 1},
+                  {1, 0}, width == 7);
 }
 
 /// One integer at every index: counters of 32 bits, copies of them where bins are few, ranges where they are

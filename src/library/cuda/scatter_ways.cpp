@@ -1,0 +1,215 @@
+#include "library/cuda/scatter_ways.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace kiln::cuda {
+
+using library::Scatter;
+
+namespace {
+
+constexpr const char* kSetSymbols[] = {"clear_claims", "claim", "set"};
+constexpr const char* kAtomicSymbols[] = {"combine",   "widen",      "narrow",
+                                          "widen_all", "narrow_all", "combine_vectors"};
+constexpr const char* kSumSymbols[] = {"add_whole_rows", "add_rows_by_fours", "add_rows_by_pairs",
+                                       "begin_sums", "end_sums"};
+constexpr const char* kCountSymbols[] = {"count_places"};
+constexpr const char* kPrivateSymbols[] = {"combine_privately", "widen", "narrow", "widen_all", "narrow_all"};
+constexpr const char* kOrderedSymbols[] = {"number_slots", "combine_in_order"};
+constexpr const char* kRowSymbols[] = {"count_rows",
+                                       "count_few_rows",
+                                       "begin_rows",
+                                       "list_values",
+                                       "combine_rows_vectors",
+                                       "combine_many_vectors",
+                                       "combine_rows_elements",
+                                       "combine_many_elements"};
+
+constexpr std::int64_t kPrivateBytes = 32 << 10;  // of accumulators in a block's shared memory
+constexpr std::int64_t kFewestPrivately = 4096;   // values; fewer meet in the output as quickly
+constexpr std::int64_t kGroupValues = 16384;      // groups are joined up to so many values
+constexpr int kMostLogCopies = 5;                 // a copy for each lane
+constexpr std::int64_t kRowBytes = 16;            // shorter rows meet as quickly by atomic operations
+constexpr std::int64_t kWideRow = 128;            // listing them takes longer if they are shorter and many
+constexpr std::int64_t kFewestRows = 4096;        // of values
+constexpr std::int64_t kMostListed = std::int64_t{1} << 31;
+constexpr std::int64_t kFewCounters = 1 << 13;   // of a block, of which several share a multiprocessor, …
+constexpr std::int64_t kMostCounters = 1 << 15;  // … and of one that has it alone
+constexpr std::int64_t kMostRanges = 4;          // times that indices are read
+constexpr std::int64_t kShortRow = 32;           // bytes
+constexpr std::int64_t kMostWidth = 1 << 16;
+constexpr std::int64_t kMostVectors = std::int64_t{1} << 31;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+bool sums(Combine how) { return how == Combine::Add || how == Combine::Multiply; }
+bool in_order(const Scatter& call) { return call.ordered && is_float(call.dtype) && sums(call.how); }
+
+std::int64_t accumulators(const Scatter& call) {
+  return kPrivateBytes / (widens(call.dtype, call.how) || size_of(call.dtype) < 8 ? 4 : 8);
+}
+
+/// Groups go along the axes before the one that indices choose on.
+struct Groups {
+  std::int64_t count = 1, values = 1, places = 1;
+  explicit Groups(const Scatter& call) {
+    for (int a = 0; a < call.x.rank; ++a) {
+      if (a < call.axis) count *= call.x.dims[a];
+      if (a >= call.axis) places *= call.x.dims[a];
+      if (a >= call.axis) values *= call.values.dims[a];
+    }
+  }
+};
+
+/// Whether one integer is added wherever an index says, and the places are few enough to count the indices.
+bool counts(const Scatter& call) {
+  if (call.how != Combine::Add || !is_int(call.dtype)) return false;
+  const std::int64_t count = call.values.dims[call.axis], places = call.x.dims[call.axis];
+  for (int a = 0; a < call.x.rank; ++a)
+    if (a != call.axis && (call.x.dims[a] != 1 || call.values.dims[a] != 1)) return false;
+  return count >= kFewestPrivately && call.values.strides[call.axis] == 0 &&
+         call.indices.strides[call.axis] == 1 && places <= kMostRanges * kMostCounters &&
+         count >= kValuesPerPlace * places;
+}
+
+/// Elements of the rows that indices choose, where these are whole ones along the first axis and lie in
+/// memory one after the other; else 0.
+std::int64_t row_width(const Scatter& call) {
+  if (call.axis != 0 || call.indices.strides[0] != 1) return 0;
+  std::int64_t width = 1;
+  for (int a = call.x.rank; a-- > 1;) {
+    if (call.x.dims[a] == 1) continue;
+    if (call.indices.strides[a] != 0 || call.values.strides[a] != width ||
+        call.values.dims[a] != call.x.dims[a])
+      return 0;
+    width *= call.x.dims[a];
+  }
+  return width;
+}
+
+/// Whether floats of whole rows are added where the second cache has the sums. What else is read leaves room
+/// for few sums; for those of short rows that is still faster than to list their values.
+bool adds_rows(const Scatter& call, std::uint64_t l2_bytes) {
+  if (!adds_words(call) || !is_float(call.dtype) || in_order(call) || meets_privately(call)) return false;
+  const std::int64_t width = row_width(call);
+  if (width < 2 || width > kMostWidth) return false;
+  const RowSums s(call);
+  const std::int64_t room = static_cast<std::int64_t>(l2_bytes) / 4, bytes = 4 * s.rows * s.pitch;
+  return s.count >= kFewestPrivately && 2 * s.count >= s.rows && s.count * s.vectors < kMostVectors &&
+         bytes <= (width * size_of(call.dtype) <= kShortRow ? 3 * room : room);
+}
+
+/// Whether values of whole rows are listed by row.
+bool takes_rows(const Scatter& call) {
+  if (call.how == Combine::Set || in_order(call) || counts(call) || meets_privately(call)) return false;
+  const std::int64_t width = row_width(call), count = call.values.dims[0], rows = call.x.dims[0],
+                     bytes = width * size_of(call.dtype);
+  return bytes >= kRowBytes && count >= kFewestRows &&
+         (count <= kValuesOfRow * rows || (rows <= kFewRows && bytes >= kWideRow)) && count < kMostListed &&
+         rows < kMostListed;
+}
+
+}  // namespace
+
+DType worked_in(DType dtype, Combine how) {
+  if (how == Combine::Set || (sums(how) && is_int(dtype))) {
+    switch (size_of(dtype)) {
+      case 1: return DType::UInt8;
+      case 2: return DType::UInt16;
+      case 4: return DType::UInt32;
+      default: return DType::UInt64;
+    }
+  }
+  return is_bool(dtype) ? DType::UInt8 : dtype;
+}
+
+bool widens(DType dtype, Combine how) { return is_half(dtype) && sums(how); }
+
+bool adds_words(const Scatter& call) {
+  return call.how == Combine::Add && (widens(call.dtype, call.how) || size_of(call.dtype) == 4);
+}
+
+bool meets_privately(const Scatter& call) {
+  if (call.how == Combine::Set || in_order(call)) return false;
+  const Groups groups(call);
+  return groups.places <= accumulators(call) && groups.values >= kValuesPerPlace * groups.places &&
+         groups.count * groups.values >= kFewestPrivately;
+}
+
+CountUnits count_units(const Scatter& call, int multiprocessors) {
+  CountUnits u;
+  u.count = call.values.dims[call.axis];
+  u.places = call.x.dims[call.axis];
+  u.ranges = static_cast<std::int32_t>(ceil_div(u.places, kMostCounters));
+  u.range = ceil_div(u.places, u.ranges);
+  while (u.log_copies < kMostLogCopies && u.range << (u.log_copies + 1) <= kFewCounters) ++u.log_copies;
+  const std::int64_t resident = u.range <= kFewCounters ? 2 : 1;
+  const std::int64_t chunks = std::max<std::int64_t>(1, resident * multiprocessors / u.ranges);
+  const std::int64_t least = std::max<std::int64_t>(kLeastUnit, kValuesPerPlace * u.range);
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  u.chunk = std::min(kMost, ceil_div(std::max(least, ceil_div(u.count, chunks)), 16) * 16);
+  return u;
+}
+
+Units units_of(const Scatter& call, int multiprocessors) {
+  const Groups groups(call);
+  const std::int64_t room = accumulators(call);
+  const std::int64_t together = std::clamp<std::int64_t>(ceil_div(kGroupValues, groups.values), 1,
+                                                         std::min(groups.count, room / groups.places));
+  Units units;
+  units.values = together * groups.values;
+  units.places = together * groups.places;
+  units.all_places = groups.count * groups.places;
+  const std::int64_t all = groups.count * groups.values, blocks = std::int64_t{4} * multiprocessors;
+  const std::int64_t least = std::max(kLeastUnit, kValuesPerPlace * units.places);
+  units.chunk = std::min(units.values, std::max(least, ceil_div(all, blocks)));
+  units.chunks = ceil_div(units.values, units.chunk);
+  units.count = ceil_div(groups.count, together) * units.chunks;
+  const std::int64_t copied = std::min(room, units.chunk);
+  while (units.log_copies < kMostLogCopies && units.places << (units.log_copies + 1) <= copied)
+    ++units.log_copies;
+  return units;
+}
+
+RowSums::RowSums(const Scatter& call)
+    : rows(call.x.dims[0]),
+      count(call.values.dims[0]),
+      width(row_width(call)),
+      value_stride(call.values.strides[0]) {
+  const std::int64_t lanes = width == 2 ? 2 : 4;
+  pitch = ceil_div(width, lanes) * lanes;
+  vectors = static_cast<std::int32_t>(pitch / lanes);
+  inverse = static_cast<std::uint32_t>(std::min<std::int64_t>((std::int64_t{1} << 32) / vectors, 0xffffffff));
+}
+
+Way way_of(const Scatter& call, std::uint64_t l2_bytes) {
+  if (call.how == Combine::Set) return Way::Set;
+  if (in_order(call)) return Way::Ordered;
+  if (counts(call)) return Way::Counted;
+  if (adds_rows(call, l2_bytes)) return Way::Summed;
+  if (takes_rows(call)) return Way::Listed;
+  return meets_privately(call) ? Way::Privately : Way::Apart;
+}
+
+std::span<const char* const> symbols_of(const Scatter& call, Way way) {
+  const bool widened = widens(call.dtype, call.how);
+  switch (way) {
+    case Way::Set: return kSetSymbols;
+    case Way::Ordered: return kOrderedSymbols;
+    case Way::Counted: return kCountSymbols;
+    case Way::Summed: return kSumSymbols;
+    case Way::Listed: return kRowSymbols;
+    case Way::Privately: return std::span(kPrivateSymbols).first(widened ? 5 : 1);
+    case Way::Apart: break;
+  }
+  return std::span(kAtomicSymbols).first(adds_words(call) ? 6 : widened ? 5 : 1);
+}
+
+bool sums_beside(const Scatter& call) {
+  const std::int64_t width = row_width(call), lanes = width == 2 ? 2 : 4;
+  return size_of(call.dtype) < 4 || width % lanes != 0 ||
+         reinterpret_cast<std::uintptr_t>(call.out) % static_cast<std::uintptr_t>(4 * lanes) != 0;
+}
+
+}  // namespace kiln::cuda

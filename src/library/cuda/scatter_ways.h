@@ -1,0 +1,94 @@
+// scatter_ways: how a scatter on a device is done, by its dtype, extents and strides, and the numbers that
+// its kernels get.
+#pragma once
+
+#include "library/library.h"
+
+#include <cstdint>
+#include <span>
+
+namespace kiln::cuda {
+
+/// How values meet elements: the texts and kernels of a call.
+enum class Way : std::uint8_t { Set, Ordered, Counted, Summed, Listed, Privately, Apart };
+/// `l2_bytes`: of the device.
+Way way_of(const library::Scatter& call, std::uint64_t l2_bytes);
+/// The kernels of that way's source, in the order of its enumerators below.
+std::span<const char* const> symbols_of(const library::Scatter& call, Way way);
+
+enum SetKernel { kClearClaims, kClaim, kSet };
+enum AtomicKernel { kCombine, kWiden, kNarrow, kWidenAll, kNarrowAll, kCombineVectors };
+enum SumKernel { kAddWholeRows, kAddRowsByFours, kAddRowsByPairs, kBeginSums, kEndSums };
+enum PrivateKernel { kCombinePrivately = 0 };  // in the place of kCombine; the others are the same
+enum CountKernel { kCountPlaces };
+enum OrderedKernel { kNumberSlots, kCombineInOrder };
+enum RowKernel {
+  kCountRows,
+  kCountFewRows,
+  kBeginRows,
+  kListValues,
+  kRowsByVectors,
+  kManyByVectors,
+  kRows,
+  kMany
+};
+
+/// One dtype for all whose kernels are the same: bits that are moved, integers that wrap.
+DType worked_in(DType dtype, Combine how);
+/// Whether elements are kept as floats until they are complete.
+bool widens(DType dtype, Combine how);
+/// Whether values are added to elements that are kept in 32 bits.
+bool adds_words(const library::Scatter& call);
+/// Whether many values meet in places so few that a block has accumulators for those of a group.
+bool meets_privately(const library::Scatter& call);
+/// Pre: Way::Summed. Whether sums lie beside the result: halves as floats, and rows with room for whole
+/// vectors.
+bool sums_beside(const library::Scatter& call);
+
+constexpr std::int64_t kMetAtOnce = 4;       // values of a thread: the kernels'
+constexpr std::int64_t kLeastUnit = 4096;    // values
+constexpr std::int64_t kValuesPerPlace = 4;  // at least, or clearing and combining take the gain
+
+/// The kernels' Units: groups of values, each with the places that its values alone may reach.
+struct Units {
+  std::int64_t count = 0, chunks = 1, values = 0, chunk = 0, places = 0, all_places = 0;
+  std::int32_t log_copies = 0, unused = 0;
+};
+static_assert(sizeof(Units) == 7 * 8);
+/// Pre: meets_privately.
+Units units_of(const library::Scatter& call, int multiprocessors);
+
+/// The kernels' CountUnits.
+struct CountUnits {
+  std::int64_t count = 0, chunk = 0, places = 0, range = 0;
+  std::int32_t ranges = 1, log_copies = 0;
+};
+static_assert(sizeof(CountUnits) == 5 * 8);
+/// Pre: Way::Counted.
+CountUnits count_units(const library::Scatter& call, int multiprocessors);
+
+/// The kernels' RowScatter.
+struct RowScatter {
+  std::int64_t rows = 0, count = 0, width = 1, value_stride = 0;
+  std::int32_t log_team = 0, chunks = 1;
+};
+static_assert(sizeof(RowScatter) == 5 * 8);
+constexpr std::int64_t kValuesOfRow = 8;  // on average, at most: counting would wait for the same counters, …
+constexpr std::int64_t kManyValues = 64;  // of a row that a block takes: the kernels'
+constexpr std::int64_t kFewRows = 8192;   // … of more rows than a block has in shared memory: the kernels'
+constexpr std::int64_t kCounting = 1024;  // threads of such a block: the kernels'
+constexpr int kManyBlocks = 8;            // a multiprocessor, of rows with many values
+constexpr std::int64_t kLeastVectors = 4, kLeastElements = 8;  // of a row's columns that such a block has
+constexpr std::int64_t kListed = 1024;  // rows whose places in the list a block finds: the kernels'
+
+/// The kernels' RowSums.
+struct RowSums {
+  std::int64_t rows = 0, count = 0, width = 1, value_stride = 0, pitch = 1;
+  std::int32_t vectors = 1;
+  std::uint32_t inverse = 0;
+
+  explicit RowSums(const library::Scatter& call);
+};
+static_assert(sizeof(RowSums) == 6 * 8);
+
+}  // namespace kiln::cuda
