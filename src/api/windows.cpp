@@ -320,6 +320,12 @@ Between between(std::int64_t extent, std::int64_t size, bool corners, DType dtyp
           (numerator - first * denominator).astype(dtype) / static_cast<double>(denominator)};
 }
 
+/// x at computed places along an axis: numbers that kernels read, in as few bytes as do.
+Tensor lines_of(const Tensor& x, const Tensor& places, int axis) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  return take(x, x.dim(axis) <= kMost ? places.astype(DType::Int32) : places, axis);
+}
+
 /// The weights of a transposed convolution as those of a convolution whose channels are the phases of the
 /// stride.
 struct Phases {
@@ -484,13 +490,13 @@ Tensor interpolate(const Tensor& x, const Shape& size, Interpolation how, Flag c
     const std::int64_t extent = x.dim(axis);
     if (size[i] == extent) continue;
     if (!linear) {
-      out = take(out, floor_divide(arange(size[i]) * extent, size[i]), axis);
+      out = lines_of(out, floor_divide(arange(size[i]) * extent, size[i]), axis);
       continue;
     }
     const Between b = between(extent, size[i], corners, out.dtype());
     Shape weights = {size[i]};
     weights.resize(x.rank() - axis, 1);
-    const Tensor first = take(out, b.first, axis), second = take(out, b.second, axis);
+    const Tensor first = lines_of(out, b.first, axis), second = lines_of(out, b.second, axis);
     out = first + (second - first) * b.weight.reshape(weights);
   }
   return out.astype(x.dtype());

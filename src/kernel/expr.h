@@ -142,7 +142,7 @@ E ceil(E a);
 E trunc(E a);
 E round_even(E a);
 E cast(E a, DType type);
-E cast_in_range(E a, DType type);  // float -> int, caller knows that the value fits
+E cast_in_range(E a, DType type);  // float -> int, caller knows that the value fits; or int -> index
 E bitcast(E a, DType type);
 // Int64 only.
 E from_index(E a);

@@ -276,7 +276,8 @@ class Verifier {
       case Prim::FromIndex:
       case Prim::IndexDiv: return same && n.type == DType::Int64;
       case Prim::Cast: return true;
-      case Prim::CastInRange: return is_float(a) && is_int(n.type);
+      case Prim::CastInRange:
+        return is_float(a) ? is_int(n.type) : is_int(a) && size_of(a) <= 4 && n.type == DType::Int64;
       case Prim::Bitcast: return size_of(a) == size_of(n.type);
       case Prim::Eq:
       case Prim::Ne:

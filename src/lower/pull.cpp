@@ -1,6 +1,7 @@
 #include "lower/pull.h"
 
 #include "lower/domain.h"
+#include "lower/pull_predicates.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -141,7 +142,7 @@ class Puller {
   EntryId load(NodeId id, CoordsId at, std::int32_t predicates) {
     const GraphNode& n = g_[id];
     Entry e{Entry::Kind::Load, id};
-    e.predicates = predicates;
+    e.predicates = needed_predicates(p_, predicates, coords_[at]);
     e.cost = 1;
     IndexSpace& s = p_.space;
     if (n.op == Op::leaf) {
@@ -542,7 +543,8 @@ class Puller {
       chain = static_cast<std::int32_t>(p_.links.size() - 1);
     }
     const EntryId inside = value(n.in[0], intern(std::move(c)), chain);
-    if (chain == outer || p_.entries[inside].kind == Entry::Kind::Load) return inside;
+    const Entry& there = p_.entries[inside];
+    if (chain == outer || (there.kind == Entry::Kind::Load && there.predicates == chain)) return inside;
     Entry e{Entry::Kind::Pad, id};
     e.in[0] = inside;
     e.predicates = chain;

@@ -304,8 +304,12 @@ E RegionLowering::build_atom(AtomId id) {
   if (a.kind == Atom::Kind::Value) {  // an index; negative ones count from the back
     const E made = build(a.entry);
     if (made.node().prim == Prim::FromIndex) return {made.pool, made.node().a};  // a loop's count
-    const E index = kernel::cast(made, DType::Int64);
-    if (!is_signed_int(g_[p_.entries[a.entry].node].dtype)) return index;
+    const DType type = g_[p_.entries[a.entry].node].dtype;
+    // A GPU's index arithmetic is narrow: what leads out of range there meets a predicate that says so.
+    const E index = target_.gpu && size_of(type) <= 4 && !is_bool(type)
+                        ? kernel::cast_in_range(made, DType::Int64)
+                        : kernel::cast(made, DType::Int64);
+    if (!is_signed_int(type)) return index;
     return kernel::select(index < konst(0), index + param(role(kDivisor, owner), a.extent), index);
   }
   if (a.kind == Atom::Kind::Position) {

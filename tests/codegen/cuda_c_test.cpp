@@ -153,6 +153,22 @@ TEST(CudaC, AGathersRowsAreVectors) {
   compiles(list);
 }
 
+/// The places and weights of rows do not depend on whether a column is there: one load of each a vector.
+TEST(CudaC, WhatAGathersIndexDoesNotLeadToIsLoadedOnce) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {64, 300, 500}), rows = b.leaf(DType::Int32, {1, 400, 1}),
+               columns = b.leaf(DType::Int32, {1, 1, 250}), weights = b.leaf(f32, {1, 400, 1});
+  const NodeId part = b.wide(Op::gather, f32, {64, 400, 500}, {x, rows}, ir::Gather{1});
+  const NodeId scaled = b.op(Op::multiply, {part, b.broadcast(weights, {64, 400, 500})});
+  b.root(b.wide(Op::gather, f32, {64, 400, 250}, {scaled, columns}, ir::Gather{2}));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0].find("int64("), std::string::npos) << "indices are narrow: " << list[0];
+  EXPECT_EQ(count(list[0], "? in"), count(list[0], "in0["))
+      << "x alone is read where it is there: " << list[0];
+  compiles(list);
+}
+
 TEST(CudaC, ATransposeGoesThroughSharedMemory) {
   for (const DType type : {DType::BFloat16, f32, DType::Float64}) {
     GraphBuilder b;

@@ -71,7 +71,9 @@ std::vector<bool> find_indices(const Kernel& k) {
     const bool arithmetic = n.prim == Prim::Add || n.prim == Prim::Sub || n.prim == Prim::Mul ||
                             n.prim == Prim::Neg || n.prim == Prim::Min || n.prim == Prim::Max ||
                             n.prim == Prim::IndexDiv;
-    bool i = n.type == DType::Int64 && (leaf || arithmetic);
+    const bool loaded = n.prim == Prim::CastInRange && is_int(k.pool[n.a].type),
+               chosen = n.prim == Prim::Select;
+    bool i = n.type == DType::Int64 && (leaf || arithmetic || loaded || (chosen && index[n.b] && index[n.c]));
     if (arithmetic) each_operand(n, [&](ExprId o) { i = i && index[o]; });
     index[e] = i;
   }

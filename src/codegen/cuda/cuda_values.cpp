@@ -61,10 +61,12 @@ std::string CudaEmitter::spell(ExprId e, F operand) {
       return cat('(', type, operand(high.a), ") < ", type, operand(high.b), "))");
     }
   }
+  const bool index = is_index(e);
+  if (index && n.prim == Prim::CastInRange) return cat(index_type(), '(', operand(n.a), ')');
   bool of_indices = false;  // its operands are indices
   each_operand(n, [&](ExprId o) { of_indices |= pool_[o].prim != Prim::Const && is_index(o); });
   each_operand(n, [&](ExprId o) { of_indices = of_indices && is_index(o); });
-  const bool index = is_index(e);
+  of_indices |= index && n.prim == Prim::Select;
   std::string in[3];
   int i = 0;
   each_operand(n, [&](ExprId o) {
