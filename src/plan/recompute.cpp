@@ -172,11 +172,33 @@ class Again {
       for (const std::uint32_t s : readers)
         if (!std::binary_search(reads_[s].begin(), reads_[s].end(), o)) saved -= bytes_of(g_[o]);
     }
-    const bool slow = prims / t_.prims_per_ns > static_cast<double>(saved) / t_.bytes_per_ns;
-    if (saved <= 0 || (most > kMostCost && slow)) return false;
+    if (saved <= 0 || (most > kMostCost && !hidden(results, readers, prims, saved))) return false;
     again_.resize(g_.size());
     for (const NodeId m : maps) again_[m] = true;
     return true;
+  }
+
+  /// Whether primitives that readers take more take no more time than the traffic saved, or than the readers
+  /// wait for memory anyway.
+  bool hidden(std::span<const NodeId> results, const std::vector<std::uint32_t>& readers, double prims,
+              std::int64_t saved) const {
+    double stored = 0, computed = prims, moved = 0;
+    for (const NodeId x : results) stored += static_cast<double>(bytes_of(g_[x]));
+    for (const std::uint32_t s : readers) {
+      const Region& r = regions_.regions[s];
+      for (const NodeId n : r.nodes) {
+        const NodeId in = g_[n].in.empty() ? n : g_[n].in[0];  // reductions compute at their operands' points
+        const auto points = static_cast<double>(std::max(g_[n].numel, g_[in].numel));
+        if (!ir::is_view(g_[n].op)) computed += t_.cost_of(static_cast<int>(g_[n].op)) * points;
+      }
+      for (const NodeId n : reads_[s]) moved += static_cast<double>(bytes_of(g_[n]));
+      for (const NodeId n : r.outputs) moved += static_cast<double>(bytes_of(g_[n]));
+    }
+    const double written = stored / t_.bytes_per_ns,  // which the region that makes them no longer does
+        kept = static_cast<double>(saved) / t_.bytes_per_ns - written, read = moved / t_.bytes_per_ns;
+    return prims / t_.prims_per_ns <= written + kept ||
+           std::max(computed / t_.prims_per_ns, read - kept) <=
+               std::max((computed - prims) / t_.prims_per_ns, read) + written;
   }
 
   template <class T>

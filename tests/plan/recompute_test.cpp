@@ -101,6 +101,21 @@ TEST(Recompute, WhatTakesLessTimeThanMemoryIsNotStored) {
   EXPECT_FALSE(stored(b, value));
 }
 
+/// The last kernel of a softmax over everything waits for memory while it makes the exponentials again.
+TEST(Recompute, WhatHidesBehindAReadersMemoryIsNotStored) {
+  schedule::Target t = target();
+  t.prims_per_ns = 8448;
+  for (const float cost : {12.0f, 40.0f}) {
+    t.op_cost[static_cast<std::size_t>(Op::exp)] = cost;
+    GraphBuilder b;
+    const GraphBuilder::Extents dims{1 << 13, 1 << 12};
+    const NodeId x = b.leaf(DType::Float32, dims), most = b.reduce(Op::reduce_max, x, 3);
+    const NodeId e = b.op(Op::exp, {b.op(Op::subtract, {x, b.broadcast(most, dims)})});
+    b.root(b.op(Op::divide, {e, b.broadcast(b.reduce(Op::reduce_sum, e, 3), dims)}));
+    EXPECT_EQ(fuse(b.graph, t).stored[e], cost > 32) << cost;
+  }
+}
+
 TEST(Recompute, WhatTakesLongOrReadsMoreIsStored) {
   GraphBuilder dear, wide;
   NodeId x = dear.leaf(DType::Float32, {512, 4096});
