@@ -77,7 +77,11 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     follow(dce(t.graph));
   }
   if (wishes.aligns_orders) follow(align_orders(t.graph));
-  if (wishes.shares_reductions) follow(share_reductions(t.graph, wishes.reductions->launch_bytes));
+  if (wishes.shares_reductions) {
+    follow(share_reductions(t.graph, wishes.reductions->launch_bytes));
+    follow(cse(t.graph));  // what others begin with may be one of the reductions
+    follow(dce(t.graph));
+  }
   if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));
   if (wishes.scans) follow(split_scans(t.graph, *wishes.scans));
   std::erase_if(t.notes, [](const PatternNote& note) { return note.last == ir::kNoNode; });

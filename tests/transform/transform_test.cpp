@@ -33,6 +33,17 @@ TEST(Transform, RootsKeepTheirOrderEvenWhenTheyMeet) {
   EXPECT_EQ(t.graph.roots, (std::vector<NodeId>{0, 1, 0}));
 }
 
+/// What a reduction of all begins with is the reduction of rows that is there.
+TEST(Transform, SharedReductionsAreOne) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f, {64, 32, 16});
+  b.root(b.reduce(Op::reduce_sum, x, 2));
+  b.root(b.reduce(Op::reduce_sum, x, 3));
+  const Transformed t = transform(
+      std::move(b.graph), {.reductions = ReductionCosts{.launch_bytes = 1024}, .shares_reductions = true});
+  EXPECT_EQ(std::ranges::count_if(t.graph.nodes, [](const auto& n) { return ir::is_reduce(n.op); }), 2);
+}
+
 /// n nodes: a chain of arithmetic with views, casts and repeated subexpressions.
 GraphBuilder long_trace(NodeId n) {
   GraphBuilder b;
