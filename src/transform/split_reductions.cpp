@@ -17,6 +17,10 @@
 namespace kiln::transform {
 namespace {
 
+constexpr std::int64_t kShortRow =
+    2048;                       // elements of a row that few threads hold, so that a block has several
+constexpr double kInCache = 2;  // times that their reading takes as long as that of long runs
+
 /// Adjacent axes that are all reduced or all kept, extents of 1 among them.
 struct Run {
   bool reduced;
@@ -127,6 +131,9 @@ class Splitter {
       after /= static_cast<double>(r.extent);
       if (!r.reduced) continue;
       if (--left == 0) break;
+      // The first cache has the lines of rows that are read side by side.
+      if (axes == 0 && again > 0 && in.numel / n.numel <= kShortRow && after * size <= costs_.run_bytes)
+        least = std::min(least, kInCache * bytes);
       axes |= r.axes;
       factor *= static_cast<double>(r.extent);
       const double moved =
