@@ -128,7 +128,9 @@ bool hold_row(std::int64_t row, bool only, int vector, const Facts& f, Schedule&
     if (team.threads == 0 || (only && team.threads < 128)) continue;
     const int longest = std::max(1, team.most);
     for (int steps = 1; steps <= longest; ++steps) {
-      const bool offered = whole ? steps <= 4 || steps == 6 : steps == 4;
+      const bool many = team.threads == kWarp || team.threads == kMaxBlock;  // all other sizes are half full
+      const bool offered =
+          whole ? steps <= 4 || steps == 6 : steps == 4 || (many && (steps == 8 || steps == 16));
       if (row > std::int64_t{vector} * steps * team.threads || (!offered && steps != longest)) continue;
       s.threads = {static_cast<std::uint16_t>(std::max(team.threads, 128)),
                    static_cast<std::uint16_t>(team.threads)};
@@ -256,7 +258,9 @@ Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedu
 /// threads take adjacent rows, which lie side by side.
 int threads_across(const Facts& f, std::int64_t vectors, std::int64_t rows, int lanes) {
   if (vectors <= 2 && rows >= kBlock) return static_cast<int>(vectors);
-  return !narrow_accesses(f, lanes) || vectors <= kNarrow ? kNarrow : 32;
+  return !narrow_accesses(f, lanes) || vectors <= kNarrow ? kNarrow
+         : vectors <= 2 * kNarrow                         ? 2 * kNarrow
+                                                          : 32;
 }
 
 /// Adjacent columns of a thread: as many as its registers have sums and loads in flight for. An element's
@@ -434,16 +438,16 @@ bool reduce_alone(const Facts& f, const Extents& e, Schedule& s) {
 }
 
 /// Few long rows: chunks of them, as many as keep all multiprocessors busy, and results that a second stage
-/// combines.
+/// combines. Where the outermost reduced axis has too few points for that, chunks are parts of all axes.
 Schedule split_rows(const Facts& f, const Target& t, const Extents& e, Schedule s) {
   s.form = Form::Split;
-  s.together = e.reduced_axes > 1 && f.axes.back().extent < kBlock * f.vector;
+  const std::int64_t want = std::max<std::int64_t>(1, kWaves * 2 * t.threads / e.kept);
+  s.together = e.reduced_axes > 1 && (f.axes.back().extent < kBlock * f.vector || 2 * e.outermost < want);
   s.ragged = !s.together;
   if (s.ragged) s.lanes = f.vector;  // a chunk's last vector may be cut
   const std::int64_t outer = s.together ? e.reduced : e.outermost, inner = e.reduced / outer;
   // a chunk fills its block
   const std::int64_t least = std::max<std::int64_t>(1, kBlock * s.lanes * 4 / inner);
-  const std::int64_t want = std::max<std::int64_t>(1, kWaves * 2 * t.threads / e.kept);
   s.chunk = std::max(ceil_div(outer, want), least);
   if (inner == 1) s.chunk = ceil_div(s.chunk, least) * least;
   return s;
@@ -457,7 +461,10 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
   s.tile = 1;
   s.together = e.reduced_axes > 1;
   if (cut ? read_row(e.reduced, e.kept == 1, f, s) : hold_row(e.reduced, e.kept == 1, s.lanes, f, s)) return s;
-  if (e.reduced <= 32 * 32) s.threads = {128, 32};
+  if (e.reduced <= 32 * 32)
+    s.threads = {128, 32};
+  else if (!cut && f.states == 0)  // few rows are under way: the second cache has what is read again
+    s.threads = {kMaxBlock, kMaxBlock};
   return s;
 }
 

@@ -147,6 +147,50 @@ TEST(Schedule, LongHeldRowsFillTwoThirdsOfAGpusBlocksInFewSizes) {
     }
 }
 
+/// Rows that begin anywhere, of 65 elements and more: half of a team's places have one, but for few lengths.
+TEST(Schedule, HeldRowsOfAnyLengthFillHalfOfAGpusBlocks) {
+  Target t = target();
+  t.gpu = true;
+  t.threads = 132;
+  std::set<std::pair<int, int>> sizes;
+  for (std::int64_t row = 65; row <= 32768; row += 2) {
+    const Facts::Axis axes[] = {{10000, false}, {row, true}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.stores_full = true;
+    f.prims = 4;
+    f.loads = f.row_loads = 1;
+    const Schedule s = std::get<Schedule>(schedule(f, t));
+    const std::int64_t places = std::int64_t{s.threads.team} * s.steps;
+    ASSERT_GE(places, row);
+    if (row > 128) ASSERT_GE(2 * row, places) << row;
+    sizes.insert({s.threads.team, s.steps});
+  }
+  EXPECT_LE(sizes.size(), 9u);
+}
+
+/// A few long stretches to each result: the outermost axis alone would leave most multiprocessors without
+/// work.
+TEST(Schedule, FewLongStretchesAreCutAlongAllReducedAxes) {
+  Target t = target();
+  t.gpu = true;
+  t.threads = 132;
+  const auto chunks = [&](std::int64_t outer) {
+    const Facts::Axis axes[] = {{outer, true}, {2, false}, {1677721, true}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.prims = 4;
+    f.loads = f.row_loads = 1;
+    const Schedule s = std::get<Schedule>(schedule(f, t));
+    EXPECT_EQ(s.form, Form::Split);
+    return ((s.together ? outer * 1677721 : outer) + s.chunk - 1) / s.chunk;
+  };
+  for (const std::int64_t outer : {3, 10, 100, 1000, 5000})
+    EXPECT_GE(2 * chunks(outer), 2 * t.threads) << outer;
+}
+
 /// Copies between memory and a bunch's tiles go by vectors: an item must begin with one.
 TEST(Schedule, BunchesOfShortRowsBeginWithWholeVectors) {
   Target t = target();
