@@ -1,4 +1,5 @@
 // From a walked trace to a plan: transform, fuse, lower, compile, resolve every buffer.
+#include "engine/plan_arena.h"
 #include "engine/plan_maker.h"
 
 #include "cache/kernel_cache.h"
@@ -94,11 +95,27 @@ bool PlanMaker::plan_with(plan::Fusion fusion) {
   if (like_ && !is_like()) return false;
   if (replaceable_ && !answer_meanwhile(fusion)) return false;
   log_refusals();
-  if (suits_graph(*plan_)) plan_->graphs = std::make_unique<PlanGraphs>();
+  prepare_graphs();
   count(Counter::PlanNs, static_cast<std::uint64_t>((std::chrono::steady_clock::now() - start_).count()));
   compile();
   if (before_) report();
   return true;
+}
+
+/// Few intermediates are each graph's own; many lie in a block that the plan takes from the pool in each run,
+/// if that leaves most of the memory to others.
+void PlanMaker::prepare_graphs() {
+  constexpr std::uint64_t kFewBytes = 16 << 20, kMostShare = 8;
+  if (!suits_graph(*plan_)) return;
+  std::uint64_t bytes = 0;
+  for (const Plan::BufferPlan& b : plan_->buffers)
+    if (!b.result) bytes += b.bytes;
+  if (bytes > kFewBytes) {
+    if (plan_->argument_bytes.empty())
+      lay_out_arena(*plan_, device::at(device_).memory_use().limit / kMostShare);
+    if (plan_->arena_bytes == 0) return;
+  }
+  plan_->graphs = std::make_unique<PlanGraphs>();
 }
 
 bool PlanMaker::make_steps(plan::Fusion fusion) {

@@ -166,7 +166,9 @@ struct Plan {
     std::uint64_t bytes = 0;
     std::int32_t first = -1, last = -1;  // steps that touch it first and last; -1: none does
     bool result = false;                 // handed out: lives on
+    std::uint64_t offset = 0;            // of others: where they lie in the plan's block of memory …
   };
+  std::uint64_t arena_bytes = 0;  // … which has so many bytes. 0: each has memory of its own
   std::vector<BufferPlan> buffers;
   std::vector<std::uint32_t> by_first;  // buffers in the order of their first steps
   std::vector<std::uint32_t> by_last;   // those that are not handed out, in the order of their last steps

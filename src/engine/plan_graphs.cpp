@@ -9,8 +9,7 @@
 namespace kiln::engine {
 namespace {
 
-constexpr std::size_t kFewestSteps = 4;         // fewer cost no more one by one
-constexpr std::uint64_t kMostBytes = 16 << 20;  // of intermediates, which a graph has to itself
+constexpr std::size_t kFewestSteps = 4;  // fewer cost no more one by one
 
 }  // namespace
 
@@ -21,26 +20,37 @@ bool suits_graph(const Plan& plan) {
     const LibraryCall& l = plan.library[s.index];
     return l.routine->is_recordable(call_without_memory(l, plan.device));
   });
-  std::uint64_t bytes = 0;
-  for (const Plan::BufferPlan& b : plan.buffers)
-    if (!b.result) bytes += b.bytes;
-  return enqueued && bytes <= kMostBytes;
+  return enqueued;
 }
 
-PlanGraphs::Answer PlanGraphs::launch(const Hash128& key, std::span<const std::uint64_t> slots,
-                                      const std::function<void(Entry&)>& set_slots) {
+PlanGraphs::Answer PlanGraphs::launch(const Hash128& key, const Hash128& fixed,
+                                      std::span<const std::uint64_t> slots,
+                                      const std::function<void(Entry&)>& set_anew) {
   const std::lock_guard lock(mutex_);
   if (refused_) return Answer::Run;
-  for (Entry& e : entries_)
+  const auto enqueue = [&](Entry& e) {
+    e.graph->launch();
+    e.used = ++uses_;
+    return Answer::Launched;
+  };
+  Entry* other = nullptr;  // the one that was used longest ago
+  for (Entry& e : entries_) {
     if (e.key == key) {
-      if (!std::ranges::equal(e.slots, slots)) set_slots(e);
-      e.graph->launch();
-      e.used = ++uses_;
-      return Answer::Launched;
+      if (!std::ranges::equal(e.slots, slots)) set_anew(e);
+      return enqueue(e);
     }
-  if (std::find(seen_.begin(), seen_.end(), key) != seen_.end()) return Answer::Capture;
-  seen_[next_seen_++ % kSeen] = key;
-  return Answer::Run;
+    if (e.fixed == fixed && e.fixed != e.key && (!other || e.used < other->used)) other = &e;
+  }
+  const auto times = [&](auto is) { return std::count_if(seen_.begin(), seen_.end(), is); };
+  const bool again = times([&](const Seen& s) { return s.key == key; }) > 0;
+  const bool often = again || times([&](const Seen& s) { return s.fixed == fixed; }) > 1;
+  if (!again) seen_[next_seen_++ % kSeen] = {key, fixed};
+  if (other && (!again || entries_.size() == kGraphs)) {
+    set_anew(*other);
+    other->key = key;
+    return enqueue(*other);
+  }
+  return often ? Answer::Capture : Answer::Run;
 }
 
 void PlanGraphs::keep(Entry entry) {

@@ -1,7 +1,7 @@
 // Plans of many short launches as graphs, which a device enqueues as a whole (CUDA graphs). A graph holds
-// addresses, so a plan has one for each set of arguments and results that came again: a loop's memory does,
-// since the pool gives back what was freed last. Scalars and positions are set anew in the launches that take
-// them.
+// addresses, so a plan has one for each set of arguments and results that came again: a loop's memory mostly
+// does, since the pool gives back what was freed last. In runs with other memory, and for scalars and
+// positions, the arguments of a graph's launches are set anew.
 #pragma once
 
 #include "device/device.h"
@@ -20,8 +20,8 @@ namespace kiln::engine {
 
 struct Plan;
 
-/// Whether graphs are worth a try: where the device has them, of launches and library products alone, many of
-/// them, and with little memory between them.
+/// Whether graphs are worth a try: where the device has them, of launches and of library calls that can be
+/// recorded, and many of them.
 bool suits_graph(const Plan& plan);
 
 struct ReleaseBuffer {
@@ -33,8 +33,10 @@ using HeldBuffer = std::unique_ptr<ir::Buffer, ReleaseBuffer>;
 class PlanGraphs {
  public:
   struct Entry {
-    Hash128 key;
+    Hash128 key, fixed;                // see launch()
     std::vector<std::uint64_t> slots;  // values that its launches have
+    std::vector<std::byte*> arguments,
+        results;                       // addresses that they have; of buffers that are no results: null
     std::vector<std::uint32_t> owned;  // the plan's buffers that are its own: intermediates
     std::vector<HeldBuffer> memory;    // theirs
     HeldBuffer workspace;              // of library calls
@@ -43,10 +45,11 @@ class PlanGraphs {
   };
 
   enum class Answer : std::uint8_t { Launched, Capture, Run };
-  /// Launched: the key's graph was enqueued, after `set_slots` where it has other values than `slots`.
-  /// Capture: the key came before, and a graph would pay.
-  Answer launch(const Hash128& key, std::span<const std::uint64_t> slots,
-                const std::function<void(Entry&)>& set_slots);
+  /// `key`: of all that a graph has, but for slots; `fixed`: of the part that `set_anew` cannot change.
+  /// Launched: a graph was enqueued, after `set_anew` where it had other arguments.
+  /// Capture: the memory came before, or the fixed part did twice, and no graph serves it.
+  Answer launch(const Hash128& key, const Hash128& fixed, std::span<const std::uint64_t> slots,
+                const std::function<void(Entry&)>& set_anew);
   /// Keeps a graph in place of the one that was used longest ago; without a graph, the plan is not captured
   /// again.
   void keep(Entry entry);
@@ -58,7 +61,10 @@ class PlanGraphs {
   std::mutex mutex_;
   bool refused_ = false;
   std::vector<Entry> entries_;
-  std::array<Hash128, kSeen> seen_{};
+  struct Seen {
+    Hash128 key, fixed;
+  };
+  std::array<Seen, kSeen> seen_{};
   std::size_t next_seen_ = 0;
   std::uint64_t uses_ = 0;
 };

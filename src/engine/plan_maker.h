@@ -80,6 +80,8 @@ class PlanMaker {
  private:
   /// False where an argument would be overwritten while something still reads it.
   bool plan_with(plan::Fusion fusion);
+  /// Lets the plan run as a graph, if that suits it.
+  void prepare_graphs();
   /// Everything of plan_with but the code.
   bool make_steps(plan::Fusion fusion);
   /// Where main loops would have to be compiled: begins to in the background, and makes the steps of a plan

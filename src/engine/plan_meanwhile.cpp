@@ -2,7 +2,6 @@
 // and kernels without it are there at once. When the background has compiled what the better plan needs, the
 // plan that answers is superseded: the next evaluation plans anew and finds the code in memory.
 #include "cache/background.h"
-#include "device/device.h"
 #include "engine/plan_maker.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -16,8 +15,9 @@
 namespace kiln::engine {
 namespace {
 
-constexpr std::uint64_t kMostShare =
-    4;  // a plan that answers takes at most one part of so many of the memory
+/// The memory that a plan that answers may take at once: what only the first steps of a program want should
+/// not be the most that it ever holds.
+std::uint64_t most_bytes(std::uint64_t better) { return better + better / 4 + (64 << 20); }
 
 }  // namespace
 
@@ -52,6 +52,7 @@ bool PlanMaker::answer_meanwhile(plan::Fusion fusion) {
   std::vector<LateKernel> late =
       late_kernels([](const KernelRequest& r) { return r.kernel->main_loop.has_value(); });
   if (late.empty()) return true;
+  const std::uint64_t better = peak_bytes(*plan_);
   {
     const QuickPlanning quick;
     if (make_steps(fusion)) {
@@ -59,9 +60,7 @@ bool PlanMaker::answer_meanwhile(plan::Fusion fusion) {
         std::erase_if(late,
                       [&](const LateKernel& l) { return l.key == r.key && l.instances == r.instances; });
       if (late.empty()) return true;
-      std::uint64_t bytes = 0;
-      for (const Plan::BufferPlan& b : plan_->buffers) bytes += b.bytes;
-      if (bytes <= device::at(device_).memory_use().limit / kMostShare) {
+      if (peak_bytes(*plan_) <= most_bytes(better)) {
         auto superseded = std::make_shared<std::atomic<bool>>(false);
         plan_->superseded = superseded;
         compile_later(std::move(late), device_, [superseded](const std::exception* e) {

@@ -1,5 +1,5 @@
-// Sorts, searches and scatters in plans of a GPU: enqueued, in order with what surrounds them, in graphs
-// never.
+// Sorts, searches and scatters in plans of a GPU: enqueued, in order with what surrounds them; with sorts and
+// searches never in graphs.
 #include "counted.h"
 #include "device/cuda/cuda_test.h"
 

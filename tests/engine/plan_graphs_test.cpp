@@ -4,6 +4,7 @@
 #include "device/cuda/graph.h"
 
 #include <kiln/config.h>
+#include <kiln/gpu.h>
 
 #include <gtest/gtest.h>
 
@@ -107,6 +108,59 @@ TEST_F(GpuGraphs, OtherPositionsAreSetInTheSameGraph) {
     }
   });
   EXPECT_GE(graphs, 6u);
+}
+
+TEST_F(GpuGraphs, OtherMemoryIsSetInTheSameGraph) {
+  if (!cuda::graphs_change()) GTEST_SKIP() << "a driver whose graphs do not change";
+  std::vector<Tensor> inputs, kept;
+  for (int i = 0; i < 12; ++i) inputs.push_back(test::data({kRows, kColumns}, DType::Float32, i));
+  const std::uint64_t graphs = graphs_of([&] {
+    for (const Tensor& x : inputs)
+      kept.push_back(scaled(x, 2.0f).eval());  // all of them have memory of their own
+  });
+  EXPECT_GE(graphs, 8u);
+  for (std::size_t i = 0; i < inputs.size(); ++i) expect_scaled(kept[i], inputs[i], 2.0);
+}
+
+/// Intermediates of more than 16 MiB are the pool's again after each run.
+TEST_F(GpuGraphs, LargePlansHaveTheirIntermediatesInOneBlock) {
+  if (!cuda::graphs_change()) GTEST_SKIP() << "a driver whose graphs do not change";
+  const auto program = [](const Tensor& x) {
+    Tensor y = x;
+    for (int turn = 0; turn < 3; ++turn) y = cumsum(cumsum(y, 1) * 1e-3f, 0) * 1e-3f;
+    return sum(y, 0);
+  };
+  const Tensor x = full({1100, 1024}, 0.5f).eval();
+  const std::uint64_t before = memory_use(x.device()).in_use;
+  std::vector<float> first;
+  const std::uint64_t graphs = graphs_of([&] {
+    for (int i = 0; i < 5; ++i) {
+      const Tensor y = program(x).eval();
+      if (!cuda::computes()) continue;
+      if (i == 0) first = y.to_vector<float>();
+      EXPECT_EQ(y.to_vector<float>(), first) << i;
+    }
+  });
+  EXPECT_GE(graphs, 2u);
+  EXPECT_LT(memory_use(x.device()).in_use, before + (1 << 20));
+}
+
+TEST_F(GpuGraphs, ScattersAreInThem) {
+  const Tensor x = test::data({kRows, kColumns}), at = Tensor::from(std::vector<std::int64_t>{3, 0, 3, 1});
+  const auto program = [&] {
+    const Tensor y = scatter_add(zeros({4, kColumns}), at, scaled(x, 2.0f)(range(0, 4)), 0);
+    return y / sum(y * y + 1.0f, 0, true);
+  };
+  std::vector<float> first;
+  const std::uint64_t graphs = graphs_of([&] {
+    for (int i = 0; i < 8; ++i) {
+      const Tensor y = program().eval();
+      if (!cuda::computes()) continue;
+      if (i == 0) first = y.to_vector<float>();
+      EXPECT_EQ(y.to_vector<float>(), first) << i;
+    }
+  });
+  EXPECT_GE(graphs, 4u);
 }
 
 TEST_F(GpuGraphs, OtherArgumentsResultsAndScalarsAreSeen) {

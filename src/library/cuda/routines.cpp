@@ -1,5 +1,6 @@
 #include "library/cuda/routines.h"
 
+#include "device/cuda/driver.h"
 #include "library/cuda/blas.h"
 #include "library/cuda/host_product.h"
 #include "library/cuda/scatter.h"
@@ -44,8 +45,14 @@ struct Searching final : Routine {
 
 struct Scattering final : Routine {
   bool overwrites_first() const override { return true; }
-  void run(const Call& call, std::byte*) const override {
-    scatter(library::scatter_of(call), current_stream(call.device.index));
+  bool is_recordable(const Call& call) const override {
+    return cuda::is_recordable(library::scatter_of(call), device(call.device.index).l2_bytes);
+  }
+  std::size_t workspace_bytes(const Call& call) const override {
+    return scatter_bytes(library::scatter_of(call), device(call.device.index).l2_bytes);
+  }
+  void run(const Call& call, std::byte* workspace) const override {
+    scatter(library::scatter_of(call), current_stream(call.device.index), workspace);
   }
 };
 

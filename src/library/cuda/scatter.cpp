@@ -132,6 +132,7 @@ struct Writer {
   const Scatter& call;
   Stream stream;
   const std::vector<Function>& kernels;
+  std::byte* memory;  // scatter_bytes(call)
   void* out = call.out;
   const void *values = call.values.data, *indices = call.indices.data;
   Places places{call};
@@ -148,11 +149,10 @@ struct Writer {
     const void* claims = nullptr;
     if (call.values.dims[call.axis] == 1)
       return launch(kSet, all.count, {&out, &values, &indices, &claims, &all});
-    const Workspace memory(static_cast<std::uint64_t>(places.slots) * 8, stream);
     const Grid once = places.grid(call, Over::Indices);
-    claims = memory.data();
+    claims = memory;
     if (places.slots <= once.count)  // fewer writes than by index, and none waits for another
-      fill(memory.data(), 0, 4, static_cast<std::uint64_t>(places.slots) * 2, stream);
+      fill(memory, 0, 4, static_cast<std::uint64_t>(places.slots) * 2, stream);
     else
       launch(kClearClaims, once.count, {&claims, &indices, &once});
     launch(kClaim, once.count, {&claims, &indices, &once});
@@ -190,8 +190,7 @@ struct Writer {
     const std::int64_t wanted = ceil_div(blocks, std::min(s.rows, most));  // parts of a row's columns
     s.chunks = static_cast<std::int32_t>(
         std::max(ceil_div(lanes, 32), std::min(wanted, lanes / (vectors ? kLeastVectors : kLeastElements))));
-    const Workspace memory(static_cast<std::uint64_t>(4 * s.rows + 2 * s.count + 2) * 4, stream);
-    auto* const words = reinterpret_cast<std::uint32_t*>(memory.data());
+    auto* const words = reinterpret_cast<std::uint32_t*>(memory);
     std::uint32_t *spans = words, *totals = spans + 2 * s.rows, *counted = totals + 2,
                   *many = counted + s.rows, *ranks = many + s.rows, *list = ranks + s.count;
     fill(reinterpret_cast<std::byte*>(totals), 0, 4, static_cast<std::uint64_t>(s.rows) + 2, stream);
@@ -224,8 +223,7 @@ struct Writer {
     const bool whole = s.width % 4 == 0 && s.value_stride % 4 == 0 &&
                        start % static_cast<std::uintptr_t>(4 * size_of(call.dtype)) == 0,
                beside = sums_beside(call);
-    const Workspace memory(beside ? static_cast<std::uint64_t>(s.rows * s.pitch) * sizeof(float) : 0, stream);
-    const void* sums = beside ? memory.data() : out;
+    const void* sums = beside ? memory : out;
     if (beside) launch(kBeginSums, s.rows * s.pitch, {&sums, &x, &s});
     launch(s.width == 2 ? kAddRowsByPairs
            : whole      ? kAddWholeRows
@@ -237,8 +235,7 @@ struct Writer {
   void combine() const {
     if (!widens(call.dtype, call.how)) return combine_into(out);
     const Grid all = places.grid(call, Over::All);
-    const Workspace memory(static_cast<std::uint64_t>(places.places) * sizeof(float), stream);
-    void* wide = memory.data();
+    void* wide = memory;
     const std::int64_t count = places.places;
     const bool each = count <= all.count;
     each ? launch(kWidenAll, count, {&wide, &out, &count})
@@ -334,7 +331,32 @@ std::string scatter_source(const Scatter& call, std::uint64_t l2_bytes) {
              " Index;\nconstexpr int kHow = ", static_cast<int>(call.how), ";\n", texts::scatter, text);
 }
 
-void scatter(const Scatter& call, Stream stream) {
+bool is_recordable(const Scatter& call, std::uint64_t l2_bytes) {
+  return way_of(call, l2_bytes) != Way::Ordered;
+}
+
+std::size_t scatter_bytes(const Scatter& call, std::uint64_t l2_bytes) {
+  if (count_of(call.x) == 0 || count_of(call.values) == 0) return 0;
+  const Places places(call);
+  const auto bytes = [](std::int64_t count, std::int64_t each) {
+    return static_cast<std::size_t>(count * each);
+  };
+  switch (way_of(call, l2_bytes)) {
+    case Way::Set: return call.values.dims[call.axis] == 1 ? 0 : bytes(places.slots, 8);
+    case Way::Ordered:
+    case Way::Counted: return 0;
+    case Way::Summed: {
+      const RowSums s(call);
+      return sums_beside(call) ? bytes(s.rows * s.pitch, sizeof(float)) : 0;
+    }
+    case Way::Listed: return bytes(4 * call.x.dims[0] + 2 * call.values.dims[0] + 2, 4);
+    case Way::Privately:
+    case Way::Apart: return widens(call.dtype, call.how) ? bytes(places.places, sizeof(float)) : 0;
+  }
+  return 0;
+}
+
+void scatter(const Scatter& call, Stream stream, std::byte* memory) {
   if (count_of(call.x) == 0) return;
   const std::uint64_t l2_bytes = device(device_of(stream)).l2_bytes;
   const Way way = way_of(call, l2_bytes);
@@ -347,9 +369,10 @@ void scatter(const Scatter& call, Stream stream) {
   const std::string name = cat("scatter_", static_cast<int>(call.how), kNames[static_cast<std::size_t>(way)],
                                codegen::cuda_memory_type(worked_in(call.dtype, call.how)), '_',
                                codegen::cuda_memory_type(call.index_dtype));
-  const Writer writer{call, stream, template_kernels(device_of(stream), name, symbols_of(call, way), [&] {
-                        return scatter_source(call, l2_bytes);
-                      })};
+  const Writer writer{call, stream,
+                      template_kernels(device_of(stream), name, symbols_of(call, way),
+                                       [&] { return scatter_source(call, l2_bytes); }),
+                      memory};
   const void* const x = reads_x ? call.x.data : call.out;
   switch (way) {
     case Way::Set: return writer.set();

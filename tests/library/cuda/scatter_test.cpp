@@ -124,7 +124,8 @@ class DeviceScatter : public ::testing::Test {
       if (device) {
         if (!in_place) blocks_.push_back(allocate(bytes, stream_));
         call.out = in_place ? x.there->data : blocks_.back()->data;
-        scatter(call, stream_);
+        blocks_.push_back(allocate(scatter_bytes(call, cuda::device(0).l2_bytes), stream_));
+        scatter(call, stream_, blocks_.back()->data);
         copy_to_host(out[1].data(), call.out, bytes, stream_);
       } else {
         std::vector<std::uint64_t> workspace(cpu::scatter_workspace_bytes(call) / 8 + 8);
