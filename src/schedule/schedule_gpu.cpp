@@ -100,9 +100,10 @@ bool hold_row(std::int64_t row, bool only, int vector, const Facts& f, Schedule&
     constexpr Team kNone{0, 0};
     if (f.prims >= kLongBody) {
       const int most = kHeld / 2 / kept;
+      // Rows of up to 64 vectors are a warp's: of a block of 128 more than half would have nothing.
       return {{{8, 1},
                whole ? Team{16, 1} : kNone,
-               {32, most},
+               {32, whole ? std::max(most, 2) : most},
                {128, most},
                {256, most},
                {512, most},
@@ -490,6 +491,8 @@ Schedule schedule_columns(const Facts& f, const Target& t, const Extents& e, boo
     const std::int64_t chunks = std::max<std::int64_t>(1, wanted / items);  // all resident together
     s.chunk = std::max<std::int64_t>(ceil_div(outer, chunks),
                                      std::max<std::int64_t>(s.rows, 16 * outer / e.reduced));
+    // A block costs as much as kLeastRows of a part's rows: fewer blocks, if each multiprocessor has one.
+    s.chunk = std::max(s.chunk, std::min(s.rows * std::int64_t{kLeastRows}, outer * items / t.threads));
   }
   return s;
 }
