@@ -218,14 +218,27 @@ Description describe(const Types& types, const ChoiceKey& key, const void* bias)
   return out;
 }
 
-Preference prefer(const ChoiceKey& key) {
+/// The workspace that an algorithm may have. It begins with zeros that are written before each product, which
+/// then waits for them: as long as a tenth of a short product. Where there are tiles for all multiprocessors,
+/// an algorithm without does as well.
+std::uint64_t most_workspace(const ChoiceKey& key, int multiprocessors) {
+  constexpr std::int64_t kTile = 128;
+  constexpr double kShort = 4e10;  // operations
+  const auto tiles = [](std::int64_t extent) { return (extent + kTile - 1) / kTile; };
+  const double work = 2.0 * static_cast<double>(key.m) * static_cast<double>(key.n) *
+                      static_cast<double>(key.k) * static_cast<double>(key.batch);
+  const bool spread = tiles(key.m) * tiles(key.n) >= (multiprocessors + key.batch - 1) / key.batch;
+  return is_half(static_cast<DType>(key.dtype)) && work < kShort && spread ? 0 : kMostWorkspace;
+}
+
+Preference prefer(const ChoiceKey& key, std::uint64_t workspace) {
   cublasLtMatmulPreference_t raw = nullptr;
   KILN_BLAS(cublasLtMatmulPreferenceCreate, &raw);
   Preference out(raw);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     KILN_BLAS(cublasLtMatmulPreferenceSetAttribute, raw, attribute, &value, sizeof value);
   };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kMostWorkspace});
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
   // Partial sums of half types in float32, and in an order that does not change from run to run.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
@@ -329,15 +342,21 @@ class CudaLibrary final : public library::Library {
     out.a = matrix(types.data, key.m, key.k, key.a_column_major, key.lda, key.batch, key.stride_a);
     out.b = matrix(types.data, key.k, key.n, key.b_column_major, key.ldb, key.batch, key.stride_b);
     out.out = matrix(types.data, key.m, key.n, false, key.n, key.batch, key.stride_out);
-    const Preference preference = prefer(key);
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    const cublasStatus_t status = blas_api().cublasLtMatmulAlgoGetHeuristic(
-        handle(), out.description.get(), out.b.get(), out.a.get(), out.out.get(), out.out.get(),
-        preference.get(), 1, &result, &found);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return out;
-    check(status, "cublasLtMatmulAlgoGetHeuristic");
-    out.found = found > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+    const auto ask = [&](std::uint64_t most) {
+      const Preference preference = prefer(key, most);
+      const cublasStatus_t status = blas_api().cublasLtMatmulAlgoGetHeuristic(
+          handle(), out.description.get(), out.b.get(), out.a.get(), out.out.get(), out.out.get(),
+          preference.get(), 1, &result, &found);
+      if (status == CUBLAS_STATUS_NOT_SUPPORTED)
+        found = 0;
+      else
+        check(status, "cublasLtMatmulAlgoGetHeuristic");
+      return found > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+    };
+    const std::uint64_t most = most_workspace(key, device(device_).sm_count);
+    out.found = ask(most) || (most < kMostWorkspace && ask(kMostWorkspace));
     out.algorithm = result.algo;
     out.workspace = out.found ? result.workspaceSize : 0;
     return out;
