@@ -222,11 +222,20 @@ LibraryCall PlanMaker::library_call(NodeId id) {
   return l;
 }
 
+/// An array of a product's extents.
+static ArrayOperand addend(const ir::GraphNode& product, const Place& place) {
+  return {
+      place, product.dtype, {product.dims.begin(), product.dims.end()}, ir::row_major_strides(product.dims)};
+}
+
 bool PlanMaker::library_adds(const plan::ProductRow& parts) {
   LibraryCall l = library_call(parts.product);
-  l.operands.push_back(array(parts.row));
+  const ir::GraphNode& n = g_[parts.product];
+  if (parts.row != ir::kNoNode) l.operands.push_back({{}, n.dtype, {n.dims.back()}, {1}});
+  if (parts.whole != ir::kNoNode) l.operands.push_back(addend(n, {}));
   library::Call call = call_without_memory(l, device_);
-  call.operands[2].array.data = reinterpret_cast<const void*>(std::uintptr_t{256});  // there is one; not read
+  for (std::size_t i = 2; i < call.n_operands; ++i)  // they are there; not read
+    call.operands[i].array.data = reinterpret_cast<const void*>(std::uintptr_t{256});
   return l.routine->supports(call);
 }
 
@@ -243,10 +252,17 @@ void PlanMaker::add_library_call(const plan::Region& r) {
   LibraryCall l = library_call(id);
   l.out = out;
   if (result != id) {
-    const NodeId row = plan::product_row(g_, r).row;
-    const auto a = plan::repeated_row(g_, regions_, row, n.dims.back());
-    KILN_CHECK_THAT(a, "a row that the library adds has no memory");
-    l.operands.push_back({place_of(*a, g_[row].dtype), g_[row].dtype, {n.dims.back()}, {1}});
+    const plan::ProductRow parts = plan::product_row(g_, regions_, r);
+    if (parts.row != ir::kNoNode) {
+      const auto a = plan::repeated_row(g_, regions_, parts.row, n.dims.back());
+      KILN_CHECK_THAT(a, "a row that the library adds has no memory");
+      l.operands.push_back({place_of(*a, n.dtype), n.dtype, {n.dims.back()}, {1}});
+    }
+    if (parts.whole != ir::kNoNode) {
+      const auto a = plan::whole_array(g_, regions_, parts.whole);
+      KILN_CHECK_THAT(a, "an array that the library adds has no memory");
+      l.operands.push_back(addend(n, place_of(*a, n.dtype)));
+    }
   }
   choose_way(r, l);
   plan_->steps.push_back({Step::Kind::Library, static_cast<std::uint32_t>(plan_->library.size())});

@@ -70,7 +70,10 @@ Matmul matmul_of(const Call& call) {
   };
   stack(call.operands[0].array, m.a);
   stack(call.operands[1].array, m.b);
-  if (call.n_operands > 2) m.bias = call.operands[2].array.data;
+  for (std::size_t i = 2; i < call.n_operands; ++i) {
+    const Array& added = call.operands[i].array;
+    (added.rank == 1 ? m.bias : m.addend) = added.data;
+  }
   m.out = call.out;
   m.epilogue = call.epilogue;
   return m;

@@ -82,8 +82,8 @@ struct OpRoutine {
 };
 const Routine& routine_of(std::span<const OpRoutine> all, ir::Op op);
 
-/// Calls as the libraries take them. A product's third operand, if it has one, is its bias: a row of adjacent
-/// elements.
+/// Calls as the libraries take them. A product's operands after the second are added to it: a row of adjacent
+/// elements, its bias, and an array of its extents.
 Matmul matmul_of(const Call& call);
 Sort sort_of(const Call& call);
 Search search_of(const Call& call);

@@ -35,7 +35,8 @@ struct Matmul {
   std::int64_t batch[kMaxRank] = {};
   std::int64_t m = 0, n = 0, k = 0;
   MatrixStack a, b;
-  const void* bias = nullptr;  // n adjacent elements; only where a library supports it
+  const void* bias = nullptr;    // n adjacent elements; only where a library supports it
+  const void* addend = nullptr;  // as many elements as out, in its order; likewise
   void* out = nullptr;
   /// Not null: a kernel that gets every sum once, a device::Rectangle at a time while it is in cache, and
   /// stores the results; `out` is not written. On a CPU alone. Pre: k > 0.
@@ -99,7 +100,7 @@ class Library {
  public:
   virtual ~Library() = default;
   /// False: this call is for somebody else.
-  virtual bool supports(const Matmul& call) const { return !call.bias; }
+  virtual bool supports(const Matmul& call) const { return !call.bias && !call.addend; }
   /// Bytes of 64-byte aligned workspace that matmul wants.
   virtual std::size_t workspace_bytes(const Matmul& call) const = 0;
   virtual void matmul(const Matmul& call, std::byte* workspace) const = 0;

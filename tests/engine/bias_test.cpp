@@ -1,4 +1,4 @@
-// Sums of a matrix product and a row, which a GPU's library adds before it rounds.
+// Sums of a matrix product and a row or an array, which a GPU's library adds before it rounds.
 #include "counted.h"
 #include "device/cuda/cuda_test.h"
 #include "library/cuda/blas.h"
@@ -68,15 +68,63 @@ TEST_F(GpuBias, IsAddedByTheProduct) {
   }
 }
 
+TEST_F(GpuBias, ArraysAreAddedByTheProduct) {
+  for (const auto& [dtype, tolerance] :
+       {std::pair{DType::BFloat16, 8e-3}, {DType::Float16, 1e-3}, {DType::Float32, 1e-5}}) {
+    const Tensor x = some({24, 64}, dtype, 1), w = some({64, 40}, dtype, 2), b = some({40}, dtype, 3),
+                 stack = some({4, 6, 40}, dtype, 4), many = some({3, 24, 64}, dtype, 5),
+                 table = some({5, 24, 40}, dtype, 6);
+    const Tensor full = stack.reshape({24, 40});
+    const std::pair<const char*, std::function<Tensor()>> programs[] = {
+        {"an array", [&] { return matmul(x, w) + full; }},
+        {"on the left", [&] { return full + matmul(x, w); }},
+        {"under a reshape", [&] { return stack + matmul(x, w).reshape({4, 6, 40}); }},
+        {"behind a row", [&] { return stack + (matmul(x, w) + b).reshape({4, 6, 40}); }},
+        {"of a stack, in the middle of memory", [&] { return matmul(many, w) + table(range(1, 4)); }},
+    };
+    for (std::size_t i = 0; i < std::size(programs); ++i) {
+      SCOPED_TRACE(cat(name(dtype), ", ", programs[i].first));
+      Tensor y;
+      const test::Counted c = test::count([&] { y = programs[i].second().eval(); });
+      EXPECT_EQ(c.library_calls, 1u);
+      EXPECT_EQ(c.launches, 0u);
+      const Tensor added = i == 4 ? table(range(1, 4)) : i == 3 ? full + b : full;
+      expect_sum(y.reshape(added.shape()), i == 4 ? many : x, w, added, 2 * tolerance);
+    }
+  }
+}
+
+/// The rest of the kernel reads the sum.
+TEST_F(GpuBias, ResidualsLeaveTheNormBehindThem) {
+  const DType dtype = DType::BFloat16;
+  const Tensor x = some({24, 64}, dtype, 1), w = some({64, 40}, dtype, 2), b = some({40}, dtype, 3),
+               residual = some({24, 40}, dtype, 4);
+  std::vector<Tensor> out(2);
+  const test::Counted c = test::count([&] {
+    out[0] = residual + (matmul(x, w) + b);
+    const Tensor wide = astype(out[0], DType::Float32);
+    out[1] = wide * rsqrt(mean(wide * wide, -1, true) + 1e-5);
+    eval(out);
+  });
+  EXPECT_EQ(c.library_calls, 1u);
+  EXPECT_EQ(c.launches, 1u);
+  expect_sum(out[0], x, w, residual + b, 2e-2);
+  const Tensor wide = astype(out[0], DType::Float64);
+  const std::vector<double> want = (wide * rsqrt(mean(wide * wide, -1, true) + 1e-5)).to_vector<double>(),
+                            have = astype(out[1], DType::Float64).to_vector<double>();
+  for (std::size_t i = 0; i < want.size(); ++i)
+    ASSERT_NEAR(have[i], want[i], 1e-4 * std::max(1.0, std::abs(want[i])));
+}
+
 TEST_F(GpuBias, IsAKernelsWhereTheLibraryCannot) {
   const Tensor x = some({24, 64}, DType::Float32, 1), w = some({64, 40}, DType::Float32, 2),
                b = some({40}, DType::Float32, 3);
-  const Tensor column = some({24, 1}, DType::Float32, 4), full = some({24, 40}, DType::Float32, 5);
+  const Tensor column = some({24, 1}, DType::Float32, 4), turned = some({40, 24}, DType::Float32, 5).T();
   const auto launches = [](const std::function<std::vector<Tensor>()>& f) {
     return test::count([&] { eval(f()); }).launches;
   };
   EXPECT_EQ(launches([&] { return std::vector{matmul(x, w) + column}; }), 1u);
-  EXPECT_EQ(launches([&] { return std::vector{matmul(x, w) + full}; }), 1u);
+  EXPECT_EQ(launches([&] { return std::vector{matmul(x, w) + turned}; }), 1u);
   EXPECT_EQ(launches([&] { return std::vector{matmul(x, w) + 2.0f}; }), 1u);
   EXPECT_EQ(launches([&] { return std::vector{relu(matmul(x, w) + b)}; }), 1u)
       << "one kernel adds and chooses";

@@ -130,7 +130,7 @@ struct ChoiceKey {
   std::int64_t m, n, k, batch, lda, ldb, stride_a, stride_b, stride_out;
   std::uint32_t dtype, a_column_major, b_column_major;
   std::uint32_t align_a, align_b, align_out;
-  std::uint32_t has_bias, align_bias;
+  std::uint32_t has_bias, align_bias, has_addend, align_addend;
   friend bool operator==(const ChoiceKey&, const ChoiceKey&) = default;
 };
 static_assert(std::has_unique_object_representations_v<ChoiceKey>);
@@ -170,7 +170,9 @@ ChoiceKey key_of(DType dtype, const BlasProduct& p) {
           alignment(p.b.data, p, &BlasProduct::Axis::b_stride, element),
           alignment(p.out, p, &BlasProduct::Axis::out_stride, element),
           p.bias != nullptr,
-          alignment(p.bias)};
+          alignment(p.bias),
+          p.addend != nullptr,
+          alignment(p.addend, p, &BlasProduct::Axis::out_stride, element)};
 }
 
 /// A product of known shape, ready to be enqueued.
@@ -243,7 +245,7 @@ Preference prefer(const ChoiceKey& key, std::uint64_t workspace) {
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_out);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.has_addend ? key.align_addend : key.align_out);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.align_out);
   return out;
 }
@@ -294,6 +296,7 @@ class CudaLibrary final : public library::Library {
     const bool wide = dtype == DType::Float64;
     const void* one = wide ? static_cast<const void*>(&one_d) : &one_f;
     const void* zero = wide ? static_cast<const void*>(&zero_d) : &zero_f;
+    const void* beta = p.addend ? one : zero;
     const std::int64_t element = size_of(dtype);
     const Enter in(device_);
     Types types;
@@ -302,10 +305,11 @@ class CudaLibrary final : public library::Library {
     for (std::int64_t i = 0, count = outer_count(p); i < count; ++i) {
       const OuterOffsets at = outer_offsets(p, i);
       std::byte* out = p.out + at.out * element;
+      const std::byte* added = p.addend ? p.addend + at.out * element : out;
       KILN_BLAS(cublasLtMatmul, handle(), (own ? own : chosen.description).get(), one,
-                p.b.data + at.b * element, chosen.b.get(), p.a.data + at.a * element, chosen.a.get(), zero,
-                out, chosen.out.get(), out, chosen.out.get(), &chosen.algorithm, workspace, chosen.workspace,
-                handle_of(stream));
+                p.b.data + at.b * element, chosen.b.get(), p.a.data + at.a * element, chosen.a.get(), beta,
+                added, chosen.out.get(), out, chosen.out.get(), &chosen.algorithm, workspace,
+                chosen.workspace, handle_of(stream));
     }
   }
 

@@ -88,6 +88,7 @@ BlasProduct blas_product(const library::Matmul& call, std::byte* workspace) {
   p.n = call.n;
   p.k = call.k;
   p.bias = static_cast<const std::byte*>(call.bias);
+  p.addend = static_cast<const std::byte*>(call.addend);
   p.out = static_cast<std::byte*>(call.out);
   library::MatrixStack a = call.a, b = call.b;
   const auto operand = [&](library::MatrixStack& stack, std::int64_t rows, std::int64_t cols) {

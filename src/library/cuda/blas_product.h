@@ -27,8 +27,9 @@ struct BlasProduct {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch = 1;
   BlasOperand a, b;
-  const std::byte* bias = nullptr;  // of every row of out
-  std::byte* out = nullptr;         // row-major, ld = n
+  const std::byte* bias = nullptr;    // of every row of out
+  const std::byte* addend = nullptr;  // laid out as out
+  std::byte* out = nullptr;           // row-major, ld = n
   std::int64_t out_batch_stride = 0;
   int outer_rank = 0;
   Axis outer[kMaxRank] = {};

@@ -26,15 +26,16 @@ Reach reach_of(const library::Matmul& call, const library::MatrixStack& m, std::
   return r;
 }
 
-void add_to_rows(const library::Matmul& call, std::vector<std::byte>& out, Stream stream) {
-  std::vector<std::byte> bias(static_cast<std::size_t>(call.n * size_of(call.dtype)));
-  copy_to_host(bias.data(), static_cast<const std::byte*>(call.bias), bias.size(), stream);
-  dispatch(call.dtype, [&]<class T>() {
+/// Adds `count` elements, again and again.
+void add_repeated(DType dtype, const void* from, std::uint64_t count, std::vector<std::byte>& out,
+                  Stream stream) {
+  std::vector<std::byte> added(count * static_cast<std::uint64_t>(size_of(dtype)));
+  copy_to_host(added.data(), static_cast<const std::byte*>(from), added.size(), stream);
+  dispatch(dtype, [&]<class T>() {
     T* const x = reinterpret_cast<T*>(out.data());
-    const T* const b = reinterpret_cast<const T*>(bias.data());
-    const auto n = static_cast<std::size_t>(call.n);
+    const T* const b = reinterpret_cast<const T*>(added.data());
     if constexpr (!std::is_same_v<T, bool>)
-      for (std::size_t i = 0; i < out.size() / sizeof(T); ++i) x[i] = static_cast<T>(x[i] + b[i % n]);
+      for (std::size_t i = 0; i < out.size() / sizeof(T); ++i) x[i] = static_cast<T>(x[i] + b[i % count]);
   });
 }
 
@@ -59,12 +60,13 @@ void multiply_on_host(const library::Matmul& given, Stream stream) {
   for (int i = 0; i < call.batch_rank; ++i) count *= static_cast<std::uint64_t>(call.batch[i]);
   std::vector<std::byte> out(count * size);
   call.out = out.data();
-  call.bias = nullptr;
+  call.bias = call.addend = nullptr;
   std::vector<std::byte> workspace(cpu::library().workspace_bytes(call) + 64);
   auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(workspace.data()) + 63) &
                                                ~std::uintptr_t{63});
   cpu::library().matmul(call, aligned);
-  if (given.bias) add_to_rows(given, out, stream);
+  if (given.bias) add_repeated(given.dtype, given.bias, static_cast<std::uint64_t>(given.n), out, stream);
+  if (given.addend) add_repeated(given.dtype, given.addend, count, out, stream);
   copy_to_device(given.out, out.data(), out.size(), stream);
 }
 
