@@ -274,13 +274,14 @@ int column_lanes(const Facts& f, int lanes) {
 /// Threads across columns of so many vectors, and the parts of the team that share the rows. Accesses to 128
 /// bytes of one row are enough for the memory; the other threads take other rows. But the parts' results are
 /// combined in the end, which costs about as much as kLeastRows of a part's rows: where columns are many,
-/// short ones have fewer parts, or a thread of their own. Few sizes: each is a kernel of its own, and what one
-/// block does soon has no narrow one.
+/// short ones have fewer parts, or a thread of their own. Few sizes: each is a kernel of its own, and what
+/// one block does soon has no narrow one.
 int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64_t items, std::int64_t rows,
                int parts, Schedule& s) {
   int width = threads_across(f, vectors, rows, s.lanes);
   if (width == kNarrow && vectors >= 2 * kNarrow) width = std::min(32, width * parts);
-  if (vectors * items <= kNarrow && rows <= std::int64_t{kBlock} / 32 * kLeastRows) width = std::max(width, 32);
+  if (vectors * items <= kNarrow && rows <= std::int64_t{kBlock} / 32 * kLeastRows)
+    width = std::max(width, 32);
   const auto busy = [&](int parts) { return vectors * items * parts >= std::int64_t{t.threads} * kBusy; };
   s.rows = kBlock / width;
   // (A loop need not end for the lanes of columns that are not there where threads share nothing.)
@@ -461,7 +462,8 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
   s.form = Form::Rows;
   s.tile = 1;
   s.together = e.reduced_axes > 1;
-  if (cut ? read_row(e.reduced, e.kept == 1, f, s) : hold_row(e.reduced, e.kept == 1, s.lanes, f, s)) return s;
+  if (cut ? read_row(e.reduced, e.kept == 1, f, s) : hold_row(e.reduced, e.kept == 1, s.lanes, f, s))
+    return s;
   if (e.reduced <= 32 * 32)
     s.threads = {128, 32};
   else if (!cut && f.states == 0)  // few rows are under way: the second cache has what is read again
