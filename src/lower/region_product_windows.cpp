@@ -118,7 +118,7 @@ ProductOperand RegionLowering::window_operand() {
 void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperand& a, const ProductOperand& b,
                                         std::int64_t batches) {
   constexpr int kHopper = 90;
-  constexpr std::int64_t kLeastTile = 64;
+  constexpr std::int64_t kLeastTile = 48;
   const plan::WindowView& v = *windows_;
   const ir::Dims dims = g_[product_].dims;
   const std::size_t rank = dims.size(), last = rank - 1, before = rank - 2;
@@ -129,8 +129,11 @@ void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperan
   const bool by_k = other.strides[along] == 1 || other.strides[line] != 1;
   const std::int64_t inner = other.strides[by_k ? along : line], outer = other.strides[by_k ? line : along];
   const std::int64_t unit = inner == 1 ? std::gcd(std::gcd(other.alignment, outer * kHalf), kMapUnit) : kHalf;
-  const auto tiles = [&](std::int64_t rows, std::int64_t columns) {
-    return batches * ceil_div(m, rows) * ceil_div(n, columns);
+  // What all tiles take of multiprocessors that run so many blocks: outside of the result, too.
+  const auto cost = [&](std::int64_t rows, std::int64_t columns, std::int64_t blocks, double slowness) {
+    const std::int64_t tiles = batches * ceil_div(m, rows) * ceil_div(n, columns);
+    return static_cast<double>(ceil_div(tiles, target_.threads * blocks) * blocks * rows * columns) *
+           slowness;
   };
   const auto map = by_k ? beside_windows(g_, product_, v, other, line, along) : std::nullopt;
   // a step has the channels of one element of the windows; what it lacks of 64 is time lost
@@ -141,16 +144,14 @@ void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperan
   std::int64_t tile = 0;
   if (boxes) {
     t.name = "product_wgmma";
-    tile = 2 * (tiles(128, 256) < target_.threads);
+    tile = cost(128, 256, 1, 1) <= cost(128, 128, 1, 1.08) ? 0 : 2;
     const device::TiledBuffer lines = map_of(v, windows.buffer, g_[product_].dtype);
     out_.tiled = of_a ? std::vector{lines, *map} : std::vector{*map, lines};
   } else {
     t.name = "product_mma";
     // narrow copies are many, and each needs registers for its line
-    tile = windows.alignment < kMapUnit         ? 2
-           : tiles(128, 256) >= target_.threads ? 0
-           : tiles(128, 128) >= target_.threads ? 1
-                                                : 2;
+    const double costs[] = {cost(128, 256, 1, 1), cost(128, 128, 2, 1), cost(64, 64, 3, 1.3)};
+    tile = windows.alignment < kMapUnit ? 2 : std::ranges::min_element(costs) - std::begin(costs);
   }
   t.config = {{"kProducts", 1},
               {"kParts", 1},
