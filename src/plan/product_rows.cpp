@@ -95,6 +95,7 @@ class Joining {
     for (int k = 0; k < 2; ++k) {
       const NodeId row = s.in[1 - k], product = product_below(g_, s.in[k]);
       if (product == kNoNode || g_[row].dtype != s.dtype) continue;
+      if (regions_.windows.contains(product)) continue;  // no library reads its operand
       if (!may_multiply(product, sum) || !is_alone(s.in[k], product)) continue;
       const ProductRow found{product, sum, row};
       if (with_row_stored(row, s.dims.back(), [&] { return library_adds(found); })) return found;
