@@ -137,6 +137,42 @@ TEST_F(Layout, FilesAreAsClangFormatLaysThemOut) {
   EXPECT_EQ(status, 0) << "run tools/format.sh";
 }
 
+/// Types defined in a file outside of anonymous namespaces, with the names of their namespaces.
+std::vector<std::string> types_of(const std::string& text) {
+  static const std::regex opened(R"(^(?:inline )?namespace ([\w:]*) ?\{$)"),
+      closed(R"(^\}  // namespace.*$)"),
+      type(
+          R"(^(?:struct|class|union|enum|enum class)(?: alignas\(.*?\))? (\w+)(?: final)?(?: : [^:].*)? \{.*$)");
+  std::vector<std::string> names, out;
+  std::istringstream lines(text);
+  std::smatch match;
+  for (std::string line; std::getline(lines, line);) {
+    if (std::regex_match(line, match, opened)) names.push_back(match[1]);
+    if (std::regex_match(line, closed) && !names.empty()) names.pop_back();
+    if (!std::regex_match(line, match, type) || std::ranges::find(names, "") != names.end()) continue;
+    std::string whole;
+    for (const std::string& name : names) whole += name + "::";
+    out.push_back(whole + match[1].str());
+  }
+  return out;
+}
+
+// Where two files define types of one name, the linker keeps one of the functions made for both: of
+// std::vector<Run>, say, whose elements have another size in the other file.
+TEST_F(Layout, ATypeIsDefinedInOneFile) {
+  EXPECT_EQ(types_of("namespace a {\nstruct X {\n};\nnamespace {\nclass Y {\n};\n}  // namespace\n"
+                     "enum class Z : int { One };\nstruct W;\n}  // namespace a\n"),
+            (std::vector<std::string>{"a::X", "a::Z"}));
+  std::map<std::string, std::string> where;
+  for (const std::string below : {"src", "include"})
+    for (const std::string& file : files(below, {".h", ".cpp"}))
+      for (const std::string& name : types_of(read(root_ / below / file))) {
+        const auto [at, fresh] = where.try_emplace(name, below + "/" + file);
+        EXPECT_TRUE(fresh) << name << " is defined in " << at->second << " and in " << below << "/" << file;
+      }
+  EXPECT_GT(where.size(), 300u);
+}
+
 /// What can change the text or the machine code of a kernel: everything that schedules, lowers and emits
 /// includes.
 TEST_F(Layout, EverythingThatWritesKernelsIsInTheGeneratorsHash) {

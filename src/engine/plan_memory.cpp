@@ -25,13 +25,13 @@ void PlanMaker::add_regions() {
   plan::MemoryNeeds needs = memory_needs();
   if (budget == 0) {
     const plan::Runs order = plan::order_by_memory(g_, regions_, planning_target(device_), needs);
-    for (const plan::Run& run : order.runs) add_region(regions_.regions[run.region]);
+    for (const plan::RegionRun& run : order.runs) add_region(regions_.regions[run.region]);
     return;
   }
   kept_ = needs.kept;
   const plan::Runs runs =
       plan::fit_memory(g_, regions_, planning_target(device_), static_cast<std::int64_t>(budget), needs);
-  for (const plan::Run& run : runs.runs) {
+  for (const plan::RegionRun& run : runs.runs) {
     const Region& r = regions_.regions[run.region];
     run.again ? add_region_again(r) : add_region(r);
   }

@@ -92,14 +92,14 @@ class Fitter {
  private:
   /// An order of runs, and what it needs.
   struct List {
-    std::vector<Run> runs;
+    std::vector<RegionRun> runs;
     Model model;
     double ns = 0;  // of what runs again
   };
   void look_at(List& list) const {
     list.model = model(list.runs);
     list.ns = 0;
-    for (const Run& run : list.runs) list.ns += run.again ? cost_[run.region] : 0;
+    for (const RegionRun& run : list.runs) list.ns += run.again ? cost_[run.region] : 0;
   }
 
   static bool is_better(const List& a, const List& b) {
@@ -187,7 +187,7 @@ class Fitter {
   bool is_kept(NodeId n) const { return needs_.kept[n] || needs_.bytes[n] == 0; }
   std::int64_t bytes(const Value& v) const { return needs_.bytes[v.node]; }
 
-  Model model(const std::vector<Run>& runs) const {
+  Model model(const std::vector<RegionRun>& runs) const {
     Model m;
     m.of_node.resize(maker_.size());
     std::vector<std::int64_t> change(runs.size() + 1, 0);
@@ -283,8 +283,8 @@ class Fitter {
     return out;
   }
 
-  static void insert(std::vector<Run>& runs, int before, const std::vector<std::uint32_t>& regions) {
-    std::vector<Run> again;
+  static void insert(std::vector<RegionRun>& runs, int before, const std::vector<std::uint32_t>& regions) {
+    std::vector<RegionRun> again;
     for (const std::uint32_t r : regions) again.push_back({r, true});
     runs.insert(runs.begin() + before, again.begin(), again.end());
   }

@@ -17,10 +17,10 @@
 namespace kiln::plan {
 
 /// One run of a region. `again`: it ran before, and its results take new memory.
-struct Run {
+struct RegionRun {
   std::uint32_t region = 0;
   bool again = false;
-  bool operator==(const Run&) const = default;
+  bool operator==(const RegionRun&) const = default;
 };
 
 /// What is known of memory before there are steps.
@@ -33,8 +33,8 @@ struct MemoryNeeds {
 };
 
 struct Runs {
-  std::vector<Run> runs;  // all regions in an order in which they can run, with runs again among them
-  std::int64_t peak = 0;  // bytes of values at the worst time
+  std::vector<RegionRun> runs;  // all regions in an order in which they can run, with runs again among them
+  std::int64_t peak = 0;        // bytes of values at the worst time
 };
 
 /// Each region once, in an order in which they can run: those that free memory as soon as they can, where
