@@ -209,7 +209,7 @@ std::size_t RegionLowering::cut_sums(std::vector<LoopDecl>& nest, Groups order,
     const std::int64_t length = at == 0 && lanes == 1 ? shared_length(limit / inside, most) : limit / inside;
     cut_group_ = order[at];
     cut_length_ = std::max<std::int64_t>(1, length) * step;
-    const E count = {&k_.pool, nest[at].extent}, block = size(kSumBlock, cut_length_);
+    const E count = {&k_.pool, nest[at].extent}, block = sum_block(cut_length_);
     LoopDecl blocks;
     blocks.var = new_var();
     blocks.extent = divide(count + block - konst(1), block).id;
@@ -344,7 +344,7 @@ std::vector<LoopDecl> RegionLowering::open_together(Groups order, const std::opt
   l.extent = count.id;
   E at = var(l.var);
   if (in_blocks > 0) {
-    const E block = size(kSumBlock, in_blocks);
+    const E block = sum_block(in_blocks);
     LoopDecl blocks;
     blocks.var = new_var();
     blocks.extent = divide(count + block - konst(1), block).id;

@@ -234,6 +234,7 @@ class RegionLowering {
   E param(std::uint64_t role, std::int64_t value);
   E unset_param(std::uint64_t role);
   E size(Size which, std::int64_t value) { return param(role(kSize, which), value); }
+  E sum_block(std::int64_t length);
   E extent(int group);
   /// x / d for x >= 0, d > 0; and x % d.
   E divide(E x, E d);

@@ -41,6 +41,16 @@ E RegionLowering::param(std::uint64_t role, std::int64_t value) {
   return leaf(Prim::Param, DType::Int64, it->second);
 }
 
+/// How many elements of a sum make a block. Loops over different axes of a slab may have blocks of different
+/// lengths: each length is a parameter of its own.
+E RegionLowering::sum_block(std::int64_t length) {
+  for (std::uint64_t part = 0;; ++part) {
+    const std::uint64_t block = role(kSize, kSumBlock, part);
+    const auto at = params_.find(block);
+    if (at == params_.end() || out_.params[at->second] == length) return param(block, length);
+  }
+}
+
 E RegionLowering::extent(int group) {
   const auto g = static_cast<std::size_t>(group);
   return param(role(kExtent, g), groups_[g].extent);

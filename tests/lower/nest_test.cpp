@@ -175,6 +175,17 @@ TEST(Slab, PlacesOfSeveralAxesBeforeASumOfAll) {
   check_both(b);
 }
 
+/// Sums along different axes and of all elements are added up in blocks of different lengths.
+TEST(Slab, SumsOfFloatsHaveBlocksOfTheirOwn) {
+  GraphBuilder b;
+  const NodeId x = b.cast(b.leaf(DType::Int16, {6, 7, 3, 1}), DType::Float32);
+  const NodeId rows = b.reshape(b.reduce(Op::reduce_sum, x, 2), {6, 1, 3, 1}),
+               columns = b.reshape(b.reduce(Op::reduce_sum, x, 4), {6, 7, 1, 1});
+  const NodeId all = b.op(Op::add, {b.op(Op::subtract, {x, rows}), columns});
+  b.root(b.reduce(Op::reduce_sum, all, 1 | 2 | 4 | 8));
+  EXPECT_EQ(check(b), std::vector{Form::Slab});
+}
+
 TEST(Slab, SquaresAreNoDiagonals) {
   GraphBuilder b;
   const NodeId x = b.leaf(i64, {23, 23}), y = b.op(Op::multiply, {x, x});
