@@ -3,6 +3,7 @@
 // takes it.
 #include "codegen/cuda/cuda_c.h"
 #include "codegen/other_targets.h"
+#include "engine/plan_maker.h"
 #include "math/expand.h"
 #include "modes.h"
 #include "program.h"
@@ -62,14 +63,16 @@ std::vector<Place> places() {
   return out;
 }
 
-/// The kernels of a transformed graph in one place. A GPU's memory begins where wide accesses may, or not.
-std::vector<kernel::Kernel> kernels_in(const Place& place, const ir::Graph& planned) {
-  if (!place.target.gpu) return testing::kernels_of(planned, place.target);
-  const ir::Graph graph =
-      place.target.strict ? transform::transform(planned, {.products_as_sums = true}).graph : planned;
+/// The kernels of a recorded graph in one place, which wants passes of its own. A GPU's memory begins where
+/// wide accesses may, or not.
+std::vector<kernel::Kernel> kernels_in(const Place& place, const ir::Graph& recorded) {
+  const Device device = place.target.gpu ? Device::cuda() : Device::cpu();
+  const ir::Graph graph = transform::transform(recorded, engine::wishes(place.target, device)).graph;
+  ir::verify(graph);
   std::vector<kernel::Kernel> out = testing::kernels_of(graph, place.target);
-  std::ranges::move(testing::kernels_of(testing::with_aligned_leaves(graph), place.target),
-                    std::back_inserter(out));
+  if (place.target.gpu)
+    std::ranges::move(testing::kernels_of(testing::with_aligned_leaves(graph), place.target),
+                      std::back_inserter(out));
   return out;
 }
 
@@ -88,18 +91,18 @@ std::string text_hash(const kernel::Kernel& k) {
 /// Counts of kernels by place and key, with the hash of their CUDA C and the first program that has one.
 class Census {
  public:
-  void take(const ir::Graph& planned, const std::string& program) {
+  void take(const ir::Graph& recorded, const std::string& program) {
     static const std::vector<Place> all = places();
     const std::lock_guard lock(mutex_);
-    EXPECT_NO_THROW(ir::verify(planned)) << program << "\n" << ir::print(planned);
     for (const Place& place : all) try {
-        for (const kernel::Kernel& k : kernels_in(place, planned)) {
+        for (const kernel::Kernel& k : kernels_in(place, recorded)) {
           const auto [it, fresh] = kernels_.try_emplace(cat(place.name, ' ', kernel::hash(k).hex()));
           if (fresh) it->second = {0, "none", program};
           if (it->second.count++ == 0) it->second.text = text_hash(k);
         }
+      } catch (const UserError&) {  // the program is wrong, whatever the place: the evaluation says so
       } catch (const Error& e) {
-        ADD_FAILURE() << program << ", " << place.name << ": " << e.what() << "\n" << ir::print(planned);
+        ADD_FAILURE() << program << ", " << place.name << ": " << e.what() << "\n" << ir::print(recorded);
       }
   }
 
@@ -211,7 +214,10 @@ const ShapedProgram kShapedPrograms[] = {
     {"column scan", [](const Tensor& x) { return cumsum(x, 0); }},
     {"transpose", [](const Tensor& x) { return transpose(x) + 1; }},
     {"every other", [](const Tensor& x) { return x(ellipsis, range(none, none, 2)) + 1; }},
-    {"join", [](const Tensor& x) { return concat({x, x * 2}, -1); }},
+    {"join",
+     [](const Tensor& x) {
+       return concat({x, x * 2}, -1);
+     }},
 };
 
 constexpr std::int64_t kMostElements = std::int64_t{1} << 27;

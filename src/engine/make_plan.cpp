@@ -29,6 +29,7 @@
 namespace kiln::engine {
 namespace {
 
+std::atomic<GraphHook> recorded_hook{nullptr};
 std::atomic<GraphHook> graph_hook{nullptr};
 std::atomic<RegionHook> region_hook{nullptr};
 std::atomic<bool> specialises{false};
@@ -307,6 +308,7 @@ namespace {
 
 std::shared_ptr<Plan> made_plan(const Walk& walk, ir::Graph graph, const std::vector<NodeId>& ids,
                                 Device device, const std::vector<NodeId>& donatable, bool replaceable) {
+  if (const GraphHook hook = recorded_hook.load(std::memory_order_relaxed)) hook(graph);
   std::shared_ptr<Plan> plan;
   const auto defect =
       defect_in([&] { plan = PlanMaker(walk, std::move(graph), ids, device, donatable, replaceable).run(); });
@@ -316,6 +318,7 @@ std::shared_ptr<Plan> made_plan(const Walk& walk, ir::Graph graph, const std::ve
 
 }  // namespace
 
+void set_recorded_hook(GraphHook hook) { recorded_hook.store(hook); }
 void set_graph_hook(GraphHook hook) { graph_hook.store(hook); }
 void set_region_hook(RegionHook hook) { region_hook.store(hook); }
 void specialise_kernels(bool on) { specialises.store(on); }

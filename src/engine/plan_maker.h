@@ -49,6 +49,10 @@ using ir::NodeId;
 /// What a target wants of transform().
 transform::Wishes wishes(const schedule::Target& target, Device device);
 
+/// Called with every graph as it was recorded, before the passes that a target wants, for tests: another
+/// target wants other passes. Null: none.
+void set_recorded_hook(GraphHook hook);
+
 class PlanMaker {
  public:
   /// `donatable`: leaves of the graph that may be overwritten. `replaceable`: the plan may be one that

@@ -3,6 +3,7 @@
 #include "codegen/cuda/cuda_c.h"
 #include "device/cuda/nvrtc.h"
 #include "engine/plan.h"
+#include "engine/plan_maker.h"
 #include "lower/lower.h"
 #include "math/expand.h"
 #include "plan/fuse.h"
@@ -87,11 +88,16 @@ void take(const ir::Graph& graph) {
     try {
       if (c->which.aarch64) take_aarch64(*c, graph);
       if (c->which.cuda) take_cuda(*c, graph);
-      if (c->which.visit) c->which.visit(graph);
     } catch (const Error& e) {
       c->failures.push_back(cat(e.what(), "\n", ir::print(graph)));
     }
   }
+}
+
+void visit(const ir::Graph& recorded) {
+  const std::lock_guard lock(mutex);
+  for (Collected* c : live)
+    if (c->which.visit) c->which.visit(recorded);
 }
 
 }  // namespace
@@ -184,11 +190,14 @@ OtherTargets::OtherTargets(const Which& which) : collected_(std::make_unique<Col
   const std::lock_guard lock(mutex);
   live.push_back(collected_.get());
   engine::set_graph_hook(take);
+  engine::set_recorded_hook(visit);
 }
 OtherTargets::~OtherTargets() {
   const std::lock_guard lock(mutex);
   std::erase(live, collected_.get());
-  if (live.empty()) engine::set_graph_hook(nullptr);
+  if (!live.empty()) return;
+  engine::set_graph_hook(nullptr);
+  engine::set_recorded_hook(nullptr);
 }
 
 int OtherTargets::aarch64_kernels() const { return static_cast<int>(collected_->seen_aarch64.size()); }

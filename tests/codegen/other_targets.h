@@ -40,7 +40,7 @@ class OtherTargets {
     bool aarch64 = false;
     bool cuda = false;
     bool cuda_unaligned = false;  // as well as if all arguments lay at other addresses than multiples of 16
-    std::function<void(const ir::Graph&)> visit = {};  // called for every graph
+    std::function<void(const ir::Graph&)> visit = {};  // called for every graph, as it was recorded
   };
   explicit OtherTargets(const Which& which);
   ~OtherTargets();
