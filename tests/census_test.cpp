@@ -214,10 +214,7 @@ const ShapedProgram kShapedPrograms[] = {
     {"column scan", [](const Tensor& x) { return cumsum(x, 0); }},
     {"transpose", [](const Tensor& x) { return transpose(x) + 1; }},
     {"every other", [](const Tensor& x) { return x(ellipsis, range(none, none, 2)) + 1; }},
-    {"join",
-     [](const Tensor& x) {
-       return concat({x, x * 2}, -1);
-     }},
+    {"join", [](const Tensor& x) { return concat({x, x * 2}, -1); }},
 };
 
 constexpr std::int64_t kMostElements = std::int64_t{1} << 27;
