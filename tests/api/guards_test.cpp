@@ -269,5 +269,39 @@ TEST(Guards, NothingBeyondAnArrayIsRead) {
       }
 }
 
+// Elements that the lanes of a loop take at places of their own in each row, of windows of every width, and
+// rows that leave lanes idle. Halves that are multiplied and joined choose by conditions that a loop inside
+// does not change.
+TEST(Guards, WindowsOfEveryWidthBesideMissingPages) {
+  for (const DType dtype : {DType::UInt8, DType::Float16, DType::Float32, DType::Float64})
+    for (const std::int64_t row : {1, 5, 12, 40})
+      for (const bool at_end : {false, true}) {
+        const Tensor x = at_the_edge((numbers(dtype, {190, 3, 2 * row}) * 3).astype(dtype), at_end);
+        const Tensor w = at_the_edge(numbers(dtype, {190, 1, row}), at_end);
+        const Tensor place = arange(3 * row, DType::Int32);
+        const Tensor a = x(slice::all(), slice::all(), slice::range(0, row)),
+                     b = x(slice::all(), slice::all(), slice::range(row, 2 * row));
+        const Tensor even = x(slice::all(), slice::all(), slice::range(0, 2 * row, 2)),
+                     odd = x(slice::all(), slice::all(), slice::range(1, 2 * row, 2));
+        expect_agreement(
+            [&]() -> std::vector<Tensor> {
+              const auto pairs = [&](const Tensor& p, const Tensor& q) {
+                return std::vector<Tensor>{expand_dims(p, -1), expand_dims(q, -1)};
+              };
+              return {
+                  take(x, floor_divide(place, 2), 2) + take(x, (place * 2) % (2 * row), 2),
+                  take(x, floor_divide(place, 5) - row, 2) + take(x, 2 * row - 1 - floor_divide(place, 2), 2),
+                  take(take(x, floor_divide(arange(300, DType::Int32), 2), 0), floor_divide(place, 3), 2) * 2,
+                  concat({a + w, b - w}, 2),
+                  concat({a - b, a + b}, 2) + 1,
+                  concat(pairs(even + w, odd - w), 3).reshape({190, 3, 2 * row}),
+                  max(x, {0, 1}),
+                  max(x - max(x, {0}, true), {0}),
+                  pad(x, {{2, 1}, {1, 0}, {1, row}}) + 1};
+            },
+            cat(name(dtype), " rows of ", 2 * row));
+      }
+}
+
 }  // namespace
 }  // namespace kiln

@@ -5,8 +5,7 @@
 // vectors of the loop's lane count (LLVM splits those wider than a register), everything else is scalar.
 //
 // The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_guards.cpp, llvm_windows.cpp,
-// llvm_expressions.cpp,
-// llvm_memory.cpp, llvm_random.cpp, llvm_accumulators.cpp.
+// llvm_parts.cpp, llvm_expressions.cpp, llvm_memory.cpp, llvm_random.cpp, llvm_accumulators.cpp.
 #pragma once
 
 #include "codegen/llvm/llvm_values.h"
@@ -114,16 +113,29 @@ class FunctionEmitter {
   std::optional<LaneSplit> lane_split(ExprId e);
   bool is_position(ExprId e) const;
   Value* compare_split(ExprId e, const ExprNode& n);
+  /// Without registers of masks: the elements that the lanes of one register read (llvm_parts.cpp).
+  struct WindowPart {
+    Value *first, *any, *keep;  // offset of the first from the base; whether there is one; ones if so, else 0
+    Value* orders[4];           // of the elements, in each of two registers or up to four pieces
+    // Of 4 and 8 bytes:
+    Value *halves[2], *next, *upper,
+        *on;  // lanes of the loads, bytes from one to the other, lanes of the second
+    // Of 1 and 2 bytes:
+    Value* starts[4];                          // of the pieces, in bytes
+    Value *four, *has16, *has8, *has4, *has2;  // whether there are four, and how large two are
+  };
   /// The elements that the lanes of a load read, as those of two registers of adjacent memory.
   struct Window {
     ExprId lanes, predicate;  // the predicate's part that differs between lanes
     DType type;
-    Value* fits;                         // whether they are in two registers
-    Value* first;                        // offset of the first from the base
-    llvm::SmallVector<Value*, 4> order;  // of the elements in them, a register's lanes each
-    Value* masks[2];                     // of the elements up to the last
-    Value *any, *second;                 // whether there is an element, and one in the second register
-    bool asked = false;                  // the open loop's versions depend on how many registers it fits into
+    Value* fits = nullptr;                    // whether they are in two registers
+    Value* first = nullptr;                   // offset of the first from the base
+    llvm::SmallVector<Value*, 4> order;       // of the elements in them, a register's lanes each
+    Value* masks[2] = {};                     // of the elements up to the last
+    Value *any = nullptr, *second = nullptr;  // whether there is an element, and one in the second register
+    bool asked = false;  // the open loop's versions depend on how many registers it fits into
+    llvm::SmallVector<WindowPart, 4> parts;
+    Value* width = nullptr;  // bytes from the first element of all parts to the last
   };
   /// How many registers every window of the loop at hand is known to fit into.
   enum class Reach : std::uint8_t { One, Two, Unknown };
@@ -142,7 +154,11 @@ class FunctionEmitter {
   struct InnerLoop {
     std::vector<WindowedLoad> windows;
     std::vector<InnerGuard> guards;
+    std::vector<ExprId> fixed;  // conditions that differ between lanes and do not change in the loop
   };
+  void find_fixed(ExprId condition, std::vector<ExprId>& found);
+  Value* equal_lanes(const std::vector<ExprId>& conditions, std::vector<std::pair<ExprId, Value*>>& bits);
+  Value* fixed(ExprId condition);
   bool is_linear(ExprId e);
   std::optional<InnerGuard> inner_guard(ExprId e, const ExprNode& n);
   void examine(const LoopDecl& l, InnerLoop& found);
@@ -156,6 +172,12 @@ class FunctionEmitter {
   bool takes_window(const ExprNode& n, const LaneSplit& split, ExprId predicate);
   Window& window_of(const ExprNode& n, const LaneSplit& split, ExprId predicate);
   Value* window_load(const ExprNode& n, const LaneSplit& split, const Condition& on, Value* mask);
+  void add_parts(Window& w, Value* offsets, Value* active);
+  WindowPart wide_part(Window& w, Value* rel, Value* length, Value* active);
+  WindowPart narrow_part(Window& w, Value* rel, Value* length, Value* active);
+  Value* parts_load(const ExprNode& n, const LaneSplit& split, const Window& w, Value* bit);
+  Value* wide_elements(const WindowPart& part, Value* at, DType type);
+  Value* narrow_elements(const WindowPart& part, Value* at);
 
   // ---- guards (llvm_guards.cpp)
   /// A comparison of positions that holds on the lanes below a bound, or on those from it on.
@@ -338,6 +360,7 @@ class FunctionEmitter {
   // In the body without masks of a loop with guards, or in that of a loop inside a Vector loop:
   std::vector<Guard> guards_;
   std::vector<std::pair<ExprId, Value*>> uniform_;  // conditions that are equal on all lanes
+  std::vector<std::pair<ExprId, Value*>> fixed_;    // those that the inner loop does not change
   llvm::Instruction* uniform_at_ = nullptr;         // where such are computed; null: where they are needed
   std::vector<std::pair<ExprId, Value*>> lane_offsets_;
   std::vector<std::pair<ExprId, llvm::AllocaInst*>> round_keys_;

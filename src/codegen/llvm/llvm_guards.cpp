@@ -179,6 +179,7 @@ Value* FunctionEmitter::chosen_address(ExprId e, Chosen& chosen) {
   if (n.prim == Prim::Load) {
     if (mask_at(depth()) && !masks_loads(n.type)) return nullptr;
     Value* on = n.b == kNoExpr ? nullptr : uniform(n.b);
+    if (n.b != kNoExpr && !on && at_.depth_of(e) > at_.lanes_depth()) on = fixed(n.b);
     const E stride = at_.lane_stride(n.a);
     sync();
     if ((n.b != kNoExpr && !on) || kernel::known(stride) != 1) return nullptr;
@@ -226,6 +227,7 @@ Value* FunctionEmitter::arm(llvm::function_ref<Value*()> value) {
 /// saved.
 Value* FunctionEmitter::choose(ExprId e, const ExprNode& n) {
   Value* first = at_.depth_of(e) == depth() ? uniform(n.a) : nullptr;
+  if (!first && at_.depth_of(e) == depth()) first = fixed(n.a);
   int cost = 0;
   const int loads = loads_below(n.b, cost);
   if (!first) {

@@ -6,6 +6,7 @@
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace kiln::codegen {
 
@@ -191,32 +192,38 @@ Value* FunctionEmitter::same_element(const ExprNode& n, const Condition& on, Val
 /// a page that is not there, the processor takes a hundred times as long even if all lanes are off.
 Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   llvm::Type* t = memory_type(c_, n.type);
-  const Condition on = condition_of(n.b);
-  Value* predicate = on.lanes == kNoExpr ? nullptr : vector(on.lanes);
+  Condition on = condition_of(n.b);
   const E stride = at_.lane_stride(n.a);
   sync();
+  if (const auto known = kernel::known(stride);
+      known && std::abs(*known) <= 1 && at_.depth_of(e) > at_.lanes_depth())
+    if (Value* bit = fixed(on.lanes)) on.lanes = kNoExpr, on.bits.push_back(bit);
+  Value* predicate = on.lanes == kNoExpr ? nullptr : vector(on.lanes);
   const bool backwards = kernel::known(stride) == -1, contiguous = kernel::known(stride) == 1 || backwards;
-  const auto lanes_on = [&] {
+  const auto lanes_on = [&](bool with_bit) {
     Value* mask = combine(mask_at(at_.depth_of(e)), predicate);
-    Value* bit = contiguous ? nullptr : bit_of(on);
+    Value* bit = with_bit ? bit_of(on) : nullptr;
     return bit ? combine(mask, uniform_mask(bit)) : mask;
   };
-  if (!contiguous && kernel::known(stride) != 0 && at_.depth_of(e) > at_.lanes_depth())
-    if (const auto split = lane_split(n.a)) {
+  // Without registers of masks the narrow elements of the lanes that are on are a window, too.
+  const bool part =
+      kernel::known(stride) == 1 && !masks_loads(n.type) && (predicate || mask_at(at_.depth_of(e)));
+  if ((!contiguous || part) && kernel::known(stride) != 0 && at_.depth_of(e) > at_.lanes_depth())
+    if (const auto split = lane_split(n.a); split && (!part || takes_window(n, *split, on.lanes))) {
       sync();
       vector(split->lanes.id), scalar(split->base.id);
       return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
         if (takes_window(n, *split, on.lanes))
-          return from_memory(window_load(n, *split, on, lanes_on()), n.type);
+          return from_memory(window_load(n, *split, on, lanes_on(true)), n.type);
         Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(split->base.id));
         Value* many = b_.CreateGEP(t, base, vector(split->lanes.id));
-        return from_memory(gather(many, t, n.type, lanes_on()), n.type);
+        return from_memory(gather(many, t, n.type, lanes_on(true)), n.type);
       });
     }
   prepare(n.a, stride);
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     if (kernel::known(stride) == 0) return same_element(n, on, predicate);
-    Value* mask = lanes_on();
+    Value* mask = lanes_on(!contiguous);
     if (!contiguous)
       return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
     Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));

@@ -8,6 +8,7 @@
 #include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace kiln::codegen {
@@ -78,9 +79,9 @@ Value* FunctionEmitter::compare_split(ExprId e, const ExprNode& n) {
 bool FunctionEmitter::takes_window(const ExprNode& n, const LaneSplit& split, ExprId predicate) {
   const std::int64_t size = is_bool(n.type) ? 1 : size_of(n.type);
   const auto known_before = [&](ExprId e) { return at_.depth_of(e) <= at_.lanes_depth(); };
-  return target_.avx512 && size >= 2 && lanes_ >= 8 && lanes_ * size <= 4 * kRegisterBytes &&
-         at_.varying(split.lanes.id) && known_before(split.lanes.id) &&
-         (predicate == kNoExpr || known_before(predicate));
+  const bool fits = target_.avx512 ? size >= 2 && lanes_ >= 8 : target_.vector_bytes >= 32 && lanes_ >= 4;
+  return fits && lanes_ * size <= 4 * kRegisterBytes && at_.varying(split.lanes.id) &&
+         known_before(split.lanes.id) && (predicate == kNoExpr || known_before(predicate));
 }
 
 FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const LaneSplit& split,
@@ -99,6 +100,12 @@ FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const Lan
   const std::int64_t size = size_of(n.type), register_elements = kRegisterBytes / size;
   constexpr std::int64_t kFar = std::int64_t{1} << 62;
   Value* active = combine(mask_at(at_.lanes_depth()), on);
+  if (!target_.avx512) {
+    Window parts{split.lanes.id, predicate, n.type};
+    add_parts(parts, offsets, active);
+    windows_.push_back(parts);
+    return windows_.back();
+  }
   const auto or_else = [&](std::int64_t x) {
     return active ? b_.CreateSelect(active, offsets, each(x)) : offsets;
   };
@@ -184,6 +191,17 @@ Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, c
                                     Value* mask) {
   const Window w = window_of(n, split, on.lanes);
   llvm::Type* t = memory_type(c_, n.type);
+  if (!target_.avx512) {
+    const auto parts = [&] { return parts_load(n, split, w, bit_of(on)); };
+    if (reach_ != Reach::Unknown && w.asked) return parts();
+    scalar(split.base.id);
+    const auto each = [&] {
+      Value* many =
+          b_.CreateGEP(t, b_.CreateGEP(t, buffers_[n.imm], scalar(split.base.id)), vector(split.lanes.id));
+      return gather(many, t, n.type, mask);
+    };
+    return branch(w.fits, parts, each);
+  }
   const std::int64_t size = size_of(n.type), register_elements = kRegisterBytes / size;
   Value* predicate = on.lanes == kNoExpr ? nullptr : vector(on.lanes);
   const auto where_on = [&](Value* out) {
@@ -241,13 +259,16 @@ void FunctionEmitter::examine(const LoopDecl& l, InnerLoop& found) {
     if (e == kNoExpr || e >= seen.size() || seen[e] || !at_.varying(e)) return;
     seen[e] = true;
     const ExprNode n = pool_[e];
-    if (n.prim == Prim::Load && at_.depth_of(e) > at_.lanes_depth() && target_.avx512) {
+    if (n.prim == Prim::Load && at_.depth_of(e) > at_.lanes_depth() &&
+        (target_.avx512 || size_of(n.type) >= 4)) {
       const std::optional<std::int64_t> stride = kernel::known(at_.lane_stride(n.a));
       const std::optional<ExprId> predicate = lanes_part(n.b);
       if (predicate && (!stride || (*stride != 0 && std::abs(*stride) != 1)))
         if (const auto split = lane_split(n.a); split && takes_window(n, *split, *predicate))
           found.windows.push_back({e, *predicate, *split});
     }
+    if (!target_.avx512 && n.prim == Prim::Select) find_fixed(n.a, found.fixed);
+    if (!target_.avx512 && n.prim == Prim::Load) find_fixed(n.b, found.fixed);
     const bool own = depth() == at_.lanes_depth() + 1 && !contains_loop(l);
     if (const auto guard = own ? inner_guard(e, n) : std::nullopt) found.guards.push_back(*guard);
     each_operand(n, [&](ExprId o) { self(self, o); });
@@ -327,6 +348,42 @@ Value* FunctionEmitter::find_bits(const LoopDecl& l, const std::vector<InnerGuar
   return same;
 }
 
+/// The conditions, or parts of one, that differ between lanes and are known before the loop inside.
+void FunctionEmitter::find_fixed(ExprId condition, std::vector<ExprId>& found) {
+  if (condition == kNoExpr || !at_.varying(condition)) return;
+  const ExprNode n = pool_[condition];
+  if (at_.depth_of(condition) <= at_.lanes_depth()) {
+    if (std::find(found.begin(), found.end(), condition) == found.end()) found.push_back(condition);
+  } else if (n.prim == Prim::And || n.prim == Prim::Or || n.prim == Prim::Not) {
+    find_fixed(n.a, found);
+    find_fixed(n.b, found);
+  }
+}
+
+/// Whether each of these conditions is equal on all lanes that are on, and what it is there.
+Value* FunctionEmitter::equal_lanes(const std::vector<ExprId>& conditions,
+                                    std::vector<std::pair<ExprId, Value*>>& bits) {
+  Value *equal = b_.getTrue(), *on = mask_at(at_.lanes_depth());
+  for (const ExprId e : conditions) {
+    Value* lanes = vector(e);
+    Value* all = b_.CreateAndReduce(on ? b_.CreateOr(lanes, b_.CreateNot(on)) : lanes);
+    bits.emplace_back(e, all);
+    equal = b_.CreateAnd(equal, b_.CreateICmpEQ(all, any(on ? b_.CreateAnd(lanes, on) : lanes)));
+  }
+  return equal;
+}
+
+/// Such a condition as one bit, in the body where all of them are; null elsewhere.
+Value* FunctionEmitter::fixed(ExprId condition) {
+  for (const auto& [id, bit] : fixed_)
+    if (id == condition) return bit;
+  if (fixed_.empty() || condition == kNoExpr) return nullptr;
+  const ExprNode n = pool_[condition];
+  if (n.prim != Prim::And) return nullptr;
+  Value *a = fixed(n.a), *b = a ? fixed(n.b) : nullptr;
+  return b ? b_.CreateAnd(a, b) : nullptr;
+}
+
 /// A loop inside the Vector loop with windows or guards: whether all windows fit into one register each, or
 /// two, and no guard changes, is asked once before it. Emits nothing and returns false where there are none.
 bool FunctionEmitter::inner_loop(const LoopDecl& l) {
@@ -340,7 +397,10 @@ bool FunctionEmitter::inner_loop(const LoopDecl& l) {
   const std::size_t size = body_size(l);
   if (found.guards.size() > kMostInnerGuards || size > kMostInnerSize) found.guards.clear();
   if (size > kMostInnerSize) found.windows.clear();
-  if (found.windows.empty() && found.guards.empty()) return false;
+  if (found.fixed.size() > kMostInnerGuards || size > kMostInnerSize) found.fixed.clear();
+  if (found.windows.empty() && found.guards.empty() && found.fixed.empty()) return false;
+  std::vector<std::pair<ExprId, Value*>> fixed;
+  Value* all_equal = equal_lanes(found.fixed, fixed);
   for (InnerGuard& g : found.guards) find_reach(g);
   Value *one = b_.getTrue(), *two = b_.getTrue(), *end = scalar(l.extent);
   for (Window& w : windows_) w.asked = false;
@@ -356,6 +416,7 @@ bool FunctionEmitter::inner_loop(const LoopDecl& l) {
   b_.SetInsertPoint(setup);
   std::vector<std::pair<ExprId, Value*>> bits;
   Value* same = found.guards.empty() ? b_.getTrue() : find_bits(l, found.guards, end, before, bits);
+  same = b_.CreateAnd(same, all_equal);
   const auto loop_of = [&](llvm::function_ref<void()> body) {
     counted(l, b_.getInt64(0), end, b_.getInt64(1), [&](Value*) { body(); }, before);
   };
@@ -371,9 +432,9 @@ bool FunctionEmitter::inner_loop(const LoopDecl& l) {
   };
   const bool small = found.windows.empty() || size <= kSmallInnerSize;
   loop_if(b_.CreateAnd(small ? one : two, same), small ? Reach::One : Reach::Two, [&] {
-    uniform_ = bits;
+    uniform_ = bits, fixed_ = fixed;
     block(l.body);
-    uniform_.clear();
+    uniform_.clear(), fixed_.clear();
   });
   if (found.windows.empty()) {
     loop_of([&] { inner_body(l, found.guards); });
