@@ -17,6 +17,7 @@
 #include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/IR/Module.h>
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -176,7 +177,17 @@ class FunctionEmitter {
   WindowPart wide_part(Window& w, Value* rel, Value* length, Value* active);
   WindowPart narrow_part(Window& w, Value* rel, Value* length, Value* active);
   Value* parts_load(const ExprNode& n, const LaneSplit& split, const Window& w, Value* bit);
-  Value* wide_elements(const WindowPart& part, Value* at, DType type);
+  Value* elements_of_parts(const Window& w, DType type, llvm::function_ref<Value*(const WindowPart&)> at);
+  /// A window that is the same in all vectors of a loop, found at the beginning of the function.
+  struct SteadyWindow {
+    ExprId stride, extent;
+    int lanes;
+    Window window;
+  };
+  bool is_steady(DType type, ExprId e);
+  const Window& steady_window(DType type, ExprId stride, ExprId extent);
+  Value* strided_load(Value* base, const Window& w, DType type);
+  Value* wide_elements(const WindowPart& part, Value* at);
   Value* narrow_elements(const WindowPart& part, Value* at);
 
   // ---- guards (llvm_guards.cpp)
@@ -353,6 +364,7 @@ class FunctionEmitter {
   Value *mask_ = nullptr, *remaining_ = nullptr;
   bool is_last_ = false;         // with a mask: the vector at hand is the last, which is not full
   std::vector<Window> windows_;  // of the open Vector loop
+  std::deque<SteadyWindow> steady_windows_;
   Reach reach_ = Reach::Unknown;
   bool examines_ = false;  // an inner loop, of which nothing is emitted yet
   std::vector<std::pair<ExprId, Value*>>

@@ -128,7 +128,9 @@ Value* FunctionEmitter::elements(Value* base, llvm::Type* t, DType type, Value* 
 /// mask_.
 Value* FunctionEmitter::load_first(Value* base, llvm::Type* t, DType type) {
   const auto whole = [&] { return b_.CreateAlignedLoad(vec(t), base, element_align(type)); };
-  const auto part = [&] {
+  const auto part = [&]() -> Value* {
+    const ExprId extent = scopes_[static_cast<std::size_t>(at_.lanes_depth())].loop->extent;
+    if (is_steady(type, extent)) return strided_load(base, steady_window(type, kNoExpr, extent), type);
     llvm::AllocaInst* const copy = vector_memory(t);
     b_.CreateStore(llvm::Constant::getNullValue(vec(t)), copy);
     copy_first(base, copy, t, type);
@@ -205,9 +207,12 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
     Value* bit = with_bit ? bit_of(on) : nullptr;
     return bit ? combine(mask, uniform_mask(bit)) : mask;
   };
-  // Without registers of masks the narrow elements of the lanes that are on are a window, too.
-  const bool part =
-      kernel::known(stride) == 1 && !masks_loads(n.type) && (predicate || mask_at(at_.depth_of(e)));
+  // Without registers of masks the narrow elements of the lanes that are on are a window, too. load_first
+  // knows better where the lanes are those below the end of the loop and that is the same for all rows, or
+  // most vectors are full.
+  const bool steady = is_steady(n.type, scopes_[static_cast<std::size_t>(at_.lanes_depth())].loop->extent);
+  const bool part = kernel::known(stride) == 1 && !masks_loads(n.type) &&
+                    (predicate || (mask_at(at_.depth_of(e)) && is_last_ && !steady));
   if ((!contiguous || part) && kernel::known(stride) != 0 && at_.depth_of(e) > at_.lanes_depth())
     if (const auto split = lane_split(n.a); split && (!part || takes_window(n, *split, on.lanes))) {
       sync();
@@ -224,8 +229,13 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     if (kernel::known(stride) == 0) return same_element(n, on, predicate);
     Value* mask = lanes_on(!contiguous);
-    if (!contiguous)
-      return from_memory(gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask), n.type);
+    if (!contiguous) {
+      const auto each = [&] { return gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask); };
+      if (mask || !stride || !is_steady(n.type, stride.id)) return from_memory(each(), n.type);
+      const Window& w = steady_window(n.type, stride.id, kNoExpr);
+      Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
+      return from_memory(branch(w.fits, [&] { return strided_load(base, w, n.type); }, each), n.type);
+    }
     Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
     if (backwards)
       base = b_.CreateGEP(t, base, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_))),

@@ -130,14 +130,29 @@ FunctionEmitter::WindowPart FunctionEmitter::narrow_part(Window& w, Value* from_
   return part;
 }
 
-/// The elements of a window that fits, 0 on lanes that are off and where `bit` is. As integers.
-Value* FunctionEmitter::parts_load(const ExprNode& n, const LaneSplit& split, const Window& w, Value* bit) {
-  llvm::Type* t = memory_type(c_, n.type);
-  const std::int64_t size = size_of(n.type);
-  Value* base = scalar(split.base.id);
-  const BufferDecl& d = k_.buffers[n.imm];
+/// The elements of all parts, each of which begins at an address. As in memory.
+Value* FunctionEmitter::elements_of_parts(const Window& w, DType type,
+                                          llvm::function_ref<Value*(const WindowPart&)> at) {
+  const std::int64_t size = size_of(type);
+  llvm::Type* part_type =
+      vec_of(b_.getIntNTy(static_cast<unsigned>(8 * size)), static_cast<int>(kPartBytes / size));
   llvm::SmallVector<Value*, 4> out;
   for (const WindowPart& part : w.parts) {
+    Value* v = size >= 4 ? wide_elements(part, at(part)) : narrow_elements(part, at(part));
+    out.push_back(b_.CreateBitCast(v, part_type));
+  }
+  Value* all = llvm::concatenateVectors(b_, out);
+  if (static_cast<std::int64_t>(out.size()) * kPartBytes != lanes_ * size)
+    all = b_.CreateShuffleVector(all, llvm::createSequentialMask(0, static_cast<unsigned>(lanes_), 0));
+  return b_.CreateBitCast(all, vec(memory_type(c_, type)));
+}
+
+/// The elements of a window that fits, 0 on lanes that are off and where `bit` is.
+Value* FunctionEmitter::parts_load(const ExprNode& n, const LaneSplit& split, const Window& w, Value* bit) {
+  llvm::Type* t = memory_type(c_, n.type);
+  Value* base = scalar(split.base.id);
+  const BufferDecl& d = k_.buffers[n.imm];
+  return elements_of_parts(w, n.type, [&](const WindowPart& part) {
     Value* buffer = nullptr;
     {
       llvm::IRBuilder<>::InsertPointGuard guard(b_);
@@ -153,17 +168,47 @@ Value* FunctionEmitter::parts_load(const ExprNode& n, const LaneSplit& split, co
       b_.CreateIntrinsic(
           llvm::Intrinsic::prefetch, {at->getType()},
           {b_.CreateGEP(b_.getInt8Ty(), at, w.width), b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
-    Value* v = size >= 4 ? wide_elements(part, at, n.type) : narrow_elements(part, at);
-    out.push_back(b_.CreateBitCast(
-        v, vec_of(b_.getIntNTy(static_cast<unsigned>(8 * size)), static_cast<int>(kPartBytes / size))));
-  }
-  Value* all = llvm::concatenateVectors(b_, out);
-  if (static_cast<std::int64_t>(out.size()) * kPartBytes != lanes_ * size)
-    all = b_.CreateShuffleVector(all, llvm::createSequentialMask(0, static_cast<unsigned>(lanes_), 0));
-  return b_.CreateBitCast(all, vec(t));
+    return at;
+  });
 }
 
-Value* FunctionEmitter::wide_elements(const WindowPart& part, Value* at, DType) {
+/// Whether a window may be found at the beginning of the function: `e` is all that decides it.
+bool FunctionEmitter::is_steady(DType type, ExprId e) {
+  return !target_.avx512 && target_.vector_bytes >= 32 && lanes_ >= 4 &&
+         lanes_ * size_of(type) <= 4 * kWindowBytes && at_.depth_of(e) == 0;
+}
+
+/// The window of lanes that lie apart by `stride`, or side by side if it is kNoExpr; `extent`: of a Vector
+/// loop whose last vector is not full, of which it has the lanes that are on.
+const FunctionEmitter::Window& FunctionEmitter::steady_window(DType type, ExprId stride, ExprId extent) {
+  for (const SteadyWindow& s : steady_windows_)
+    if (s.stride == stride && s.extent == extent && s.lanes == lanes_ &&
+        size_of(s.window.type) == size_of(type))
+      return s.window;
+  const auto count = static_cast<unsigned>(lanes_);
+  Value *step = stride == kNoExpr ? nullptr : scalar(stride),
+        *end = extent == kNoExpr ? nullptr : scalar(extent);
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  b_.SetInsertPoint(scopes_[1].preheader_end);
+  llvm::SmallVector<llvm::Constant*, 64> lanes;
+  for (unsigned l = 0; l < count; ++l) lanes.push_back(b_.getInt64(l));
+  Value* offsets = llvm::ConstantVector::get(lanes);
+  if (step) offsets = b_.CreateMul(b_.CreateVectorSplat(count, step), offsets);
+  Value* rest = end ? b_.CreateAnd(end, b_.getInt64(count - 1)) : nullptr;
+  Window w{stride, extent, type};
+  add_parts(w, offsets, rest ? lanes_below(rest) : nullptr);
+  steady_windows_.push_back({stride, extent, lanes_, std::move(w)});
+  return steady_windows_.back().window;
+}
+
+/// The elements of such a window from a base on.
+Value* FunctionEmitter::strided_load(Value* base, const Window& w, DType type) {
+  return elements_of_parts(w, type, [&](const WindowPart& part) {
+    return b_.CreateSelect(part.any, b_.CreateGEP(memory_type(c_, type), base, part.first), zero_memory());
+  });
+}
+
+Value* FunctionEmitter::wide_elements(const WindowPart& part, Value* at) {
   llvm::Type* floats = vec_of(b_.getFloatTy(), kPartBytes / 4);
   const auto half = [&](Value* from, Value* lanes) {
     Value* v = b_.CreateIntrinsic(llvm::Intrinsic::x86_avx2_maskload_d_256, {}, {from, lanes});

@@ -397,7 +397,9 @@ bool FunctionEmitter::inner_loop(const LoopDecl& l) {
   const std::size_t size = body_size(l);
   if (found.guards.size() > kMostInnerGuards || size > kMostInnerSize) found.guards.clear();
   if (size > kMostInnerSize) found.windows.clear();
-  if (found.fixed.size() > kMostInnerGuards || size > kMostInnerSize) found.fixed.clear();
+  // Windows are asked about alone: conditions of pairs are equal on no vector's lanes.
+  if (!found.windows.empty() || found.fixed.size() > kMostInnerGuards || size > kMostInnerSize)
+    found.fixed.clear();
   if (found.windows.empty() && found.guards.empty() && found.fixed.empty()) return false;
   std::vector<std::pair<ExprId, Value*>> fixed;
   Value* all_equal = equal_lanes(found.fixed, fixed);
