@@ -91,7 +91,8 @@ struct StageCopies {
   static constexpr int kAxes = Config::kWindowAxes;
   static constexpr int kMine = Tile::n / kBoxN / Tile::cluster;  // boxes of B that this block copies
   static constexpr int kBoxesOfWindows = Windows == 1 ? 1 : kMine;
-  static_assert(Config::kAKMajor && Config::kBKMajor && Config::kProducts == 1, "");
+  // (depends on Windows, so that it is not looked at where there are none)
+  static_assert(Windows > 0 && Config::kAKMajor && Config::kBKMajor && Config::kProducts == 1, "");
 
   const A& args;
   const TilePlace& place;

@@ -48,7 +48,7 @@ TEST(ProductRows, TheSumJoinsTheProduct) {
     EXPECT_FALSE(r.stored[p.product]);
     EXPECT_TRUE(r.stored[sum]);
     EXPECT_TRUE(r.refusals.empty());
-    const ProductRow parts = product_row(p.graph, r.regions[0]);
+    const ProductRow parts = product_row(p.graph, r, r.regions[0]);
     EXPECT_EQ(parts.product, p.product);
     EXPECT_EQ(parts.row, row);
     ASSERT_TRUE(repeated_row(p.graph, r, row, 3));
@@ -85,7 +85,7 @@ TEST(ProductRows, UnderReshapesToo) {
   const NodeId sum = p.add(stack, p.broadcast(p.row, {2, 2, 3}));
   const Regions r = p.joined(sum);
   ASSERT_EQ(r.regions.size(), 1u);
-  EXPECT_EQ(product_row(p.graph, r.regions[0]).product, p.product);
+  EXPECT_EQ(product_row(p.graph, r, r.regions[0]).product, p.product);
 }
 
 TEST(ProductRows, ALibraryThatDoesNotTakeItLeavesAKernel) {
