@@ -4,6 +4,7 @@
 
 #include "ir/custom.h"
 #include "ir/infer.h"
+#include "ir/pad_fill.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -129,7 +130,9 @@ class Verifier {
     }
     for (std::int64_t d : n.dims) require(d >= 0, "has a negative extent");
     require(n.numel == Shape(n.dims).numel(), "has a wrong element count");
-    require(well_stored(n.op, stored(n)), "has attributes of another op");
+    Stored attributes = stored(n);
+    if (n.op == Op::pad && n.attr64 == kZeroFill) attributes.word = 0;  // known of its fill: ir/pad_fill.h
+    require(well_stored(n.op, attributes), "has attributes of another op");
     types_.clear();
     for (const NodeId operand : n.in) types_.push_back({g_[operand].dtype, g_[operand].dims});
     const Inferred made = infer(n.op, types_, stored(n), {n.dtype, n.dims});

@@ -37,9 +37,14 @@ bool reshape_strides(ir::Dims from, const std::vector<std::int64_t>& strides, ir
   return true;
 }
 
-}  // namespace
+/// Whether a node shows another one's memory.
+bool shows_memory(const ir::GraphNode& n) {
+  return ir::is_view(n.op) && !is_written_in_place(n) && n.op != ir::Op::arrange && n.op != ir::Op::pad &&
+         n.op != ir::Op::update_at && n.op != ir::Op::join;
+}
 
-Alias resolve_alias(const Graph& g, NodeId view) {
+/// The memory that a chain of views begins with.
+Alias first_alias(const Graph& g, NodeId view) {
   const ir::GraphNode& n = g[view];
   if (!ir::is_view(n.op)) {
     Alias a;
@@ -55,9 +60,12 @@ Alias resolve_alias(const Graph& g, NodeId view) {
     return a;
   }
   if (is_written_in_place(n) || n.op == ir::Op::arrange) return {view, 0, {}, ir::row_major_strides(n.dims)};
-  if (n.op == ir::Op::pad || n.op == ir::Op::update_at || n.op == ir::Op::join) return {};
-  Alias in = resolve_alias(g, n.in[0]);
-  if (in.base == ir::kNoNode) return in;
+  return {};
+}
+
+/// What a view shows of its operand's memory.
+Alias alias_of_view(const Graph& g, NodeId view, const Alias& in) {
+  const ir::GraphNode& n = g[view];
   const ir::Dims from = g[n.in[0]].dims;
   Alias out{in.base, in.offset, in.positions, {}};
   switch (n.op) {
@@ -83,6 +91,17 @@ Alias resolve_alias(const Graph& g, NodeId view) {
   for (std::size_t a = 0; a < from.size(); ++a) out.offset += map.first[a] * in.strides[a];
   for (const ir::ViewMap::Term& t : map.terms) out.strides[t.axis] += t.step * in.strides[t.operand_axis];
   return out;
+}
+
+}  // namespace
+
+Alias resolve_alias(const Graph& g, NodeId view) {
+  std::vector<NodeId> views;
+  for (; shows_memory(g[view]); view = g[view].in[0]) views.push_back(view);
+  Alias found = first_alias(g, view);
+  for (; !views.empty() && found.base != ir::kNoNode; views.pop_back())
+    found = alias_of_view(g, views.back(), found);
+  return found;
 }
 
 }  // namespace kiln::plan
