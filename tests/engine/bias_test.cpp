@@ -40,6 +40,15 @@ void expect_sum(const Tensor& got, const Tensor& a, const Tensor& b, const Tenso
     ASSERT_NEAR(have[i], want[i], tolerance * std::max(1.0, std::abs(want[i]))) << "element " << i;
 }
 
+/// The program's result, of one call of the library and no kernel.
+Tensor by_the_library_alone(const std::function<Tensor()>& program) {
+  Tensor y;
+  const test::Counted c = test::count([&] { y = program().eval(); });
+  EXPECT_EQ(c.library_calls, 1u);
+  EXPECT_EQ(c.launches, 0u);
+  return y;
+}
+
 TEST_F(GpuBias, IsAddedByTheProduct) {
   for (const auto& [dtype, tolerance] :
        {std::pair{DType::BFloat16, 8e-3}, {DType::Float16, 1e-3}, {DType::Float32, 1e-5}}) {
@@ -58,10 +67,7 @@ TEST_F(GpuBias, IsAddedByTheProduct) {
     const Tensor biases[] = {b, b, table(2), odd(range(1, 41)), b, across};
     for (std::size_t i = 0; i < std::size(programs); ++i) {
       SCOPED_TRACE(cat(name(dtype), ", ", programs[i].first));
-      Tensor y;
-      const test::Counted c = test::count([&] { y = programs[i].second().eval(); });
-      EXPECT_EQ(c.library_calls, 1u);
-      EXPECT_EQ(c.launches, 0u);
+      const Tensor y = by_the_library_alone(programs[i].second);
       const bool transposed = i == 5;
       expect_sum(y, transposed ? w.T() : i == 4 ? many : x, transposed ? x.T() : w, biases[i], tolerance);
     }
@@ -84,10 +90,7 @@ TEST_F(GpuBias, ArraysAreAddedByTheProduct) {
     };
     for (std::size_t i = 0; i < std::size(programs); ++i) {
       SCOPED_TRACE(cat(name(dtype), ", ", programs[i].first));
-      Tensor y;
-      const test::Counted c = test::count([&] { y = programs[i].second().eval(); });
-      EXPECT_EQ(c.library_calls, 1u);
-      EXPECT_EQ(c.launches, 0u);
+      const Tensor y = by_the_library_alone(programs[i].second);
       const Tensor added = i == 4 ? table(range(1, 4)) : i == 3 ? full + b : full;
       expect_sum(y.reshape(added.shape()), i == 4 ? many : x, w, added, 2 * tolerance);
     }
