@@ -1,6 +1,7 @@
 #include "plan/strided.h"
 
 #include "ir/layout.h"
+#include "plan/deal_parts.h"
 
 #include <algorithm>
 
@@ -37,32 +38,14 @@ StridedView memory_of(const Graph& g, NodeId id) {
   return v;
 }
 
-/// The parts of all axes in row-major order, dealt to axes of other extents. False: an axis would end inside
-/// a part at a position that does not divide it.
+/// The parts of all axes in row-major order, dealt to axes of other extents.
 bool regroup(const std::vector<Axis>& from, ir::Dims to, std::vector<Axis>& out) {
   Axis parts;
   for (const Axis& a : from) parts.insert(parts.end(), a.begin(), a.end());
   parts = joined(parts);
-  out.assign(to.size(), {});
-  for (std::size_t a = to.size(); a-- > 0;) {
-    std::int64_t want = to[a];
-    while (want > 1) {
-      if (parts.empty()) return false;
-      AxisPart& last = parts.back();
-      if (want % last.extent == 0) {
-        out[a].insert(out[a].begin(), last);
-        want /= last.extent;
-        parts.pop_back();
-      } else if (last.extent % want == 0) {
-        out[a].insert(out[a].begin(), {want, last.stride});
-        last = {last.extent / want, last.stride * want};
-        want = 1;
-      } else {
-        return false;
-      }
-    }
-  }
-  return true;
+  return deal_parts(parts, to, out, [](const AxisPart& p, std::int64_t extent, std::int64_t factor) {
+    return AxisPart{extent, p.stride * factor};
+  });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "ir/layout.h"
 #include "ir/pad_fill.h"
+#include "plan/deal_parts.h"
 
 #include <algorithm>
 
@@ -41,27 +42,11 @@ std::optional<Trace> whole(const Graph& g, NodeId id, ir::Dims dims, std::vector
 bool regroup(std::vector<Parts>& axes, ir::Dims to) {
   Parts parts;
   for (const Parts& a : axes) parts.insert(parts.end(), a.begin(), a.end());
-  std::vector<Parts> out(to.size());
-  for (std::size_t a = to.size(); a-- > 0;) {
-    std::int64_t want = to[a];
-    while (want > 1) {
-      if (parts.empty()) return false;
-      Part& last = parts.back();
-      if (want % last.extent == 0) {
-        out[a].insert(out[a].begin(), last);
-        want /= last.extent;
-        parts.pop_back();
-      } else if (last.extent % want == 0) {
-        out[a].insert(out[a].begin(), {want, last.step, last.along});
-        last = {last.extent / want, last.step * want, last.along};
-        want = 1;
-      } else {
-        return false;
-      }
-    }
-  }
-  axes = std::move(out);
-  return parts.empty();
+  return deal_parts(parts, to, axes,
+                    [](const Part& p, std::int64_t extent, std::int64_t factor) {
+                      return Part{extent, p.step * factor, p.along};
+                    }) &&
+         parts.empty();
 }
 
 /// What an affine view shows of what its operand shows.
