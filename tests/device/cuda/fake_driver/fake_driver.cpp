@@ -77,8 +77,9 @@ T argument(void** params, int i) {
   return out;
 }
 
-/// A launch with its arguments, to be run once or more often. Null: of a function that is not known.
-std::function<void()> bound(CUfunction function, unsigned blocks, unsigned threads, void** params) {
+/// A launch with its arguments, to be run once or more often. What the real NVRTC made of a plan or of a
+/// template computes nothing.
+std::function<void()> work_of(CUfunction function, unsigned blocks, unsigned threads, void** params) {
   if (function->bind) {
     const std::shared_ptr<void> arguments(function->bind(params), function->free);
     return [=] {
@@ -102,7 +103,7 @@ std::function<void()> bound(CUfunction function, unsigned blocks, unsigned threa
     Device* device = &device_of(current);
     return [device] { device->error = CUDA_ERROR_ILLEGAL_ADDRESS; };
   }
-  return nullptr;
+  return [] {};
 }
 
 /// Its bytes end where its sections' table does.
@@ -125,17 +126,10 @@ CUresult load_host_library(CUmodule* module, const char* image) {
   return CUDA_SUCCESS;
 }
 
-std::function<void()> work_of(CUfunction function, unsigned blocks, unsigned threads, void** params) {
-  // of a plan, by the real NVRTC: computes nothing
-  if (function->name.starts_with("kiln_") && !function->bind) return [] {};
-  return bound(function, blocks, threads, params);
-}
-
 CUresult run(CUfunction function, unsigned blocks, unsigned threads, CUstream stream, void** params) {
   REQUIRE_CONTEXT();
   if (blocks == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
-  auto work = work_of(function, blocks, threads, params);
-  return work ? enqueue(stream, std::move(work)) : CUDA_ERROR_INVALID_HANDLE;
+  return enqueue(stream, work_of(function, blocks, threads, params));
 }
 
 /// A tensor map, as hopper_twin.h reads it.
@@ -450,7 +444,6 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                         const CUDA_KERNEL_NODE_PARAMS* params) {
   REQUIRE_CONTEXT();
   auto work = work_of(params->func, params->gridDimX, params->blockDimX, params->kernelParams);
-  if (!work) return CUDA_ERROR_INVALID_HANDLE;
   auto other = *exec->work;  // launches under way keep theirs
   other[node->index] = std::move(work);
   exec->work = std::make_shared<const std::vector<std::function<void()>>>(std::move(other));
