@@ -49,6 +49,46 @@ double percent_right(const Model& model, const Tensor& images, const Tensor& lab
 }
 // [test]
 
+using Examples = std::pair<Tensor, Tensor>;  // images and their labels
+
+void train_in_halves(Model model, auto state, const Examples& data) {
+  // [half]
+  const auto half_loss = [&](const Model& m, const Tensor& x, const Tensor& y, const Tensor& scale) {
+    const Model half = tree_astype(m, DType::Float16);
+    return scale * nn::cross_entropy(half(x.astype(DType::Float16)), y);
+  };
+  optim::LossScale scale = optim::loss_scale();
+  for (const auto& [x, y] : batches(data, 64, random::Key(4))) {
+    auto [value, gradient] = value_and_grad(half_loss, model, x, y, scale.scale);
+    const Tensor finite = optim::unscale(gradient, scale);
+    const auto before = std::pair(model, state);
+    optim::adamw(model, gradient, state, {.rate = 1e-4});
+    optim::keep_if(finite, model, before.first);
+    optim::keep_if(finite, state, before.second);
+    tree_eval(model, state, scale, value);
+  }
+  // [half]
+}
+
+void count_work(Model model, auto state, const Examples& data) {
+  const auto loss = [](const Model& m, const Tensor& x, const Tensor& y) {
+    return nn::cross_entropy(m(x), y);
+  };
+  // [cost]
+  const auto [x, y] = *batches(data, 64, random::Key(5)).begin();
+  eval(x, y);
+  for (int i = 0; i < 4; ++i) {
+    if (i == 3) reset_statistics();  // three steps later all plans are there
+    const auto [value, gradient] = value_and_grad(loss, model, x, y);
+    optim::adamw(model, gradient, state);
+    tree_eval(model, state, value);
+  }
+  const Statistics s = statistics();
+  std::cout << s.launches << " kernels, " << s.library_calls << " library calls, " << s.plan_misses
+            << " plans made\n";
+  // [cost]
+}
+
 double train() {
   const tool::Digits digits = tool::read_digits(tool::find_data("digits.csv.gz"));
   const auto count = static_cast<std::int64_t>(digits.labels.size());
@@ -89,36 +129,8 @@ double train() {
   // [files]
   std::filesystem::remove(path);
 
-  // [half]
-  const auto half_loss = [&](const Model& m, const Tensor& x, const Tensor& y, const Tensor& scale) {
-    const Model half = tree_astype(m, DType::Float16);
-    return scale * nn::cross_entropy(half(x.astype(DType::Float16)), y);
-  };
-  optim::LossScale scale = optim::loss_scale();
-  for (const auto& [x, y] : batches(data, 64, random::Key(4))) {
-    auto [value, gradient] = value_and_grad(half_loss, model, x, y, scale.scale);
-    const Tensor finite = optim::unscale(gradient, scale);
-    const auto before = std::pair(model, state);
-    optim::adamw(model, gradient, state, {.rate = 1e-4});
-    optim::keep_if(finite, model, before.first);
-    optim::keep_if(finite, state, before.second);
-    tree_eval(model, state, scale, value);
-  }
-  // [half]
-
-  // [cost]
-  const auto [x, y] = *batches(data, 64, random::Key(5)).begin();
-  eval(x, y);
-  for (int i = 0; i < 4; ++i) {
-    if (i == 3) reset_statistics();  // three steps later all plans are there
-    const auto [value, gradient] = value_and_grad(loss, model, x, y);
-    optim::adamw(model, gradient, state);
-    tree_eval(model, state, value);
-  }
-  const Statistics s = statistics();
-  std::cout << s.launches << " kernels, " << s.library_calls << " library calls, " << s.plan_misses
-            << " plans made\n";
-  // [cost]
+  train_in_halves(model, state, data);
+  count_work(model, state, data);
   return right;
 }
 

@@ -105,6 +105,26 @@ __device__ __forceinline__ void note_tile(const Args& args, uint32 to, const Att
   }
 }
 
+/// Orders the copies of a tile's keys and values, whose slots are free by then.
+__device__ __forceinline__ void produce_tile(const Args& args, const AttentionMemory& memory, const Turn& at,
+                                             const AttentionItem& rows, int j0, int kind, bool last) {
+  const bool orders = threadIdx.x == 0;
+  const uint32 k_full = memory.k_full + 8 * at.stage, v_full = memory.v_full + 8 * at.stage;
+  barrier_wait(memory.k_empty + 8 * at.stage, at.parity ^ 1);
+  note_tile(args, memory.notes + at.stage * kNoteBytes, rows, j0, kind, last);
+  if (orders) {
+    barrier_expect(k_full, kKBytes);
+    copy_rows<Config::kKRank, kDepthSlabs>(args, args.b_map[0], 1, rows.b, j0, memory.k + at.stage * kKBytes,
+                                           kTileSlab, k_full);
+  }
+  barrier_wait(memory.v_empty + 8 * at.stage, at.parity ^ 1);
+  if (orders) {
+    barrier_expect(v_full, kVBytes);
+    copy_rows<Config::kVRank, kWidthSlabs>(args, args.b_map[1], 2, rows.b, j0, memory.v + at.stage * kVBytes,
+                                           kTileSlab, v_full);
+  }
+}
+
 /// By one whole warp, of which one lane orders copies.
 __device__ __forceinline__ void produce(const Args& args, const AttentionMemory& memory) {
   const bool orders = threadIdx.x == 0;
@@ -147,20 +167,7 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
       }
       while (j0 >= 0) {
         const int after = tile.before(j0, low == 1, after_kind);
-        const uint32 k_full = memory.k_full + 8 * at.stage, v_full = memory.v_full + 8 * at.stage;
-        barrier_wait(memory.k_empty + 8 * at.stage, at.parity ^ 1);
-        note_tile(args, memory.notes + at.stage * kNoteBytes, rows, j0, kind, after < 0);
-        if (orders) {
-          barrier_expect(k_full, kKBytes);
-          copy_rows<Config::kKRank, kDepthSlabs>(args, args.b_map[0], 1, rows.b, j0,
-                                                 memory.k + at.stage * kKBytes, kTileSlab, k_full);
-        }
-        barrier_wait(memory.v_empty + 8 * at.stage, at.parity ^ 1);
-        if (orders) {
-          barrier_expect(v_full, kVBytes);
-          copy_rows<Config::kVRank, kWidthSlabs>(args, args.b_map[1], 2, rows.b, j0,
-                                                 memory.v + at.stage * kVBytes, kTileSlab, v_full);
-        }
+        produce_tile(args, memory, at, rows, j0, kind, after < 0);
         at.next();
         j0 = after;
         kind = after_kind;

@@ -348,22 +348,19 @@ __device__ __forceinline__ int column_of(int j, int e) {
   return kMade && !Config::kBKMajor ? 8 * g + 2 * j + e / 2 : 16 * j + 8 * (e / 2) + g;
 }
 
-__device__ __forceinline__ void run_product(const Args& args) {
+/// A warp's sums: over its share of k.
+__device__ __forceinline__ void add_products(const Args& args, Sums& sums, const TilePlace& place,
+                                             int columns, uint32 shared) {
   const Product& product = args.product;
-  const int m_tiles = tiles_of(product.m, kRows), n_tiles = tiles_of_parts<Config::kParts>(args, kColumns);
-  TilePlace place = place_of_tile<1>(blockIdx.x, m_tiles, n_tiles, kRows, kColumns);
-  enter_part<Config::kParts>(args, place, kColumns);
-  const int columns = part_of<Config::kParts>(args, place.p).n;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
   constexpr int kStep = kWarps * kDepth;
   Operands operands(args, place, warp * kDepth);
-  const uint32 shared = shared_base(), mine = shared + warp * kStages * kStageBytes;
+  const uint32 mine = shared + warp * kStages * kStageBytes;
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) {
     operands.fill(mine + s * kStageBytes);
     copies_commit();
   }
-  Sums sums = {};
   int read = 0, k = warp * kDepth;
   const auto wait = [&] {
     copies_wait<kStages - 2>();
@@ -382,6 +379,18 @@ __device__ __forceinline__ void run_product(const Args& args) {
     multiply<false>(args, sums, mine + read * kStageBytes, place, columns, k);
   }
   copies_wait<0>();
+}
+
+__device__ __forceinline__ void run_product(const Args& args) {
+  const Product& product = args.product;
+  const int m_tiles = tiles_of(product.m, kRows), n_tiles = tiles_of_parts<Config::kParts>(args, kColumns);
+  TilePlace place = place_of_tile<1>(blockIdx.x, m_tiles, n_tiles, kRows, kColumns);
+  enter_part<Config::kParts>(args, place, kColumns);
+  const int columns = part_of<Config::kParts>(args, place.p).n;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const uint32 shared = shared_base();
+  Sums sums = {};
+  add_products(args, sums, place, columns, shared);
   __syncthreads();
 
   constexpr int kPitch = kTileN + 8;  // floats of a row of a warp's sums

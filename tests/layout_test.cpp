@@ -110,6 +110,74 @@ TEST_F(Layout, FilesHaveAtMost600Lines) {
     }
 }
 
+/// Functions of a file as clang-format lays them out, outside of classes and directly within them: the first
+/// line of each, by which it is told, and how many lines it has.
+std::vector<std::pair<std::string, std::size_t>> functions_of(const std::string& text) {
+  static const std::regex type(R"(^(?:template <.*> )?(?:struct|class|union) .*\{$)"),
+      other(R"(^ *(?:struct|class|union|enum|namespace|using|typedef|public:|private:|protected:).*)");
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::vector<std::pair<std::string, std::size_t>> out;
+  std::string indent;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].starts_with("}")) indent = "";
+    const bool begins = lines[i].starts_with(indent) && lines[i].size() > indent.size() &&
+                        (std::isalpha(lines[i][indent.size()]) || lines[i][indent.size()] == '_');
+    if (std::regex_match(lines[i], type)) indent = "  ";
+    if (!begins || std::regex_match(lines[i], other)) continue;
+    std::size_t head = i;
+    while (head + 1 < lines.size() && lines[head].find_first_of("{;}") == std::string::npos) ++head;
+    if (!lines[head].ends_with(") {") && !lines[head].ends_with("const {") &&
+        !lines[head].ends_with("override {"))
+      continue;
+    std::size_t end = head;
+    while (end + 1 < lines.size() && lines[end] != indent + "}") ++end;
+    out.emplace_back(lines[i], end - i + 1);
+    i = end;
+  }
+  return out;
+}
+
+TEST_F(Layout, FunctionsHaveAtMost60LinesUnlessTheyAreTables) {
+  // sort_by_digit is no table: cut, it becomes other machine code, of which no time is known.
+  const std::regex table(R"(.*\b(?:add_primitive|compute|cuda_primitive|operations|step|well_typed)\(.*)"
+                         R"(|.*__launch_bounds__\(256, kResident\))");
+  std::size_t seen = 0;
+  for (const char* below : {"src", "include", "tools", "bench", "examples", "kernels_templates"})
+    for (const std::string& file : files(below, {".cpp", ".h", ".cu", ".cuh"}))
+      for (const auto& [head, lines] : functions_of(read(root_ / below / file))) {
+        ++seen;
+        EXPECT_TRUE(lines <= 60 || std::regex_match(head, table))
+            << below << '/' << file << ": " << lines << " lines: " << head;
+      }
+  EXPECT_GT(seen, 3000u);
+}
+
+/// A switch over a closed set names all of its members, so that the compiler finds what a new one lacks. Only
+/// ops and primitives, of which most switches name a few, and numbers have another case.
+TEST_F(Layout, SwitchesOverClosedSetsHaveNoDefault) {
+  const std::regex open(R"((?:.*[.>])?(?:op|op_|p|prim|n|bytes|size|lanes|length|architecture|error|type))"
+                        R"(|size_of\(.*\)|.*\.size\(\)|static_cast<int>\(.*\)|result)");
+  static const std::regex chosen(R"(\bswitch \((.*)\) \{)");
+  for (const char* below : {"src", "include", "tools"})
+    for (const std::string& file : files(below, {".cpp", ".h"})) {
+      std::istringstream text(read(root_ / below / file));
+      std::vector<std::pair<std::size_t, std::string>> switches;  // by their indentation
+      for (std::string line; std::getline(text, line);) {
+        const std::size_t at = line.find_first_not_of(' ');
+        if (at == line.npos) continue;
+        if (line[at] == '}' && !switches.empty() && at == switches.back().first) switches.pop_back();
+        std::smatch match;
+        if (std::regex_search(line, match, chosen)) switches.emplace_back(at, match[1]);
+        if (line.compare(at, 8, "default:") != 0) continue;
+        ASSERT_FALSE(switches.empty()) << below << '/' << file;
+        EXPECT_TRUE(std::regex_match(switches.back().second, open))
+            << below << '/' << file << ": a default of " << switches.back().second;
+      }
+    }
+}
+
 /// Nor where clang-format breaks no line: in raw strings and comments. A string that stands alone cannot be
 /// broken; golden files are generated.
 TEST_F(Layout, LinesHaveAtMost120Columns) {

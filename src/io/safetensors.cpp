@@ -36,41 +36,24 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   HeaderReader(SafetensorsHeader& header, const Where& where) : header_(header), where_(where) {}
 
   bool start_object(std::size_t) override {
-    switch (at_) {
-      case At::Begin: return go(At::Top);
-      case At::Entry: return go(At::Fields);
-      case At::MetadataBegin: return go(At::Metadata);
-      default: unexpected("an object");
-    }
+    if (at_ == At::Begin) return go(At::Top);
+    if (at_ == At::Entry) return go(At::Fields);
+    if (at_ == At::MetadataBegin) return go(At::Metadata);
+    unexpected("an object");
   }
   bool end_object() override {
-    switch (at_) {
-      case At::Top: return go(At::End);
-      case At::Fields: return end_entry();
-      case At::Metadata: return go(At::Top);
-      default: unexpected("the end of an object");
-    }
+    if (at_ == At::Top) return go(At::End);
+    if (at_ == At::Fields) return end_entry();
+    if (at_ == At::Metadata) return go(At::Top);
+    unexpected("the end of an object");
   }
   bool key(string_t& key) override {
-    switch (at_) {
-      case At::Top:
-        if (!names_.insert(key).second) where_.fail("tensor '", printable(key), "' twice");
-        fields_.clear();
-        if (key == kMetadata) return go(At::MetadataBegin);
-        header_.entries.emplace_back().name = key;
-        return go(At::Entry);
-      case At::Fields:
-        if (!fields_.insert(key).second) fail("has '", printable(key), "' twice");
-        if (key == "dtype") return go(At::Dtype);
-        if (key == "shape") return go(At::ShapeBegin);
-        if (key == "data_offsets") return go(At::OffsetsBegin);
-        fail("has an unknown field '", printable(key), "'");
-      case At::Metadata:
-        if (!fields_.insert(key).second) where_.fail("metadata '", printable(key), "' twice");
-        metadata_key_ = key;
-        return true;
-      default: unexpected("a key");
-    }
+    if (at_ == At::Top) return tensor(key);
+    if (at_ == At::Fields) return field(key);
+    if (at_ != At::Metadata) unexpected("a key");
+    if (!fields_.insert(key).second) where_.fail("metadata '", printable(key), "' twice");
+    metadata_key_ = key;
+    return true;
   }
   bool string(string_t& text) override {
     if (at_ == At::Metadata) {
@@ -132,6 +115,20 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     Metadata,
     End
   };
+  bool tensor(const string_t& name) {
+    if (!names_.insert(name).second) where_.fail("tensor '", printable(name), "' twice");
+    fields_.clear();
+    if (name == kMetadata) return go(At::MetadataBegin);
+    header_.entries.emplace_back().name = name;
+    return go(At::Entry);
+  }
+  bool field(const string_t& key) {
+    if (!fields_.insert(key).second) fail("has '", printable(key), "' twice");
+    if (key == "dtype") return go(At::Dtype);
+    if (key == "shape") return go(At::ShapeBegin);
+    if (key == "data_offsets") return go(At::OffsetsBegin);
+    fail("has an unknown field '", printable(key), "'");
+  }
   bool go(At at) {
     at_ = at;
     return true;

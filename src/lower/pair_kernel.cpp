@@ -247,7 +247,13 @@ E PairKernel::narrow(TermId id, const Place& at, int depth) {
     case Term::Kind::Column:
     case Term::Kind::Batch: return kernel::cast(term(id, at), DType::Int32);
     case Term::Kind::Operation: break;
-    default: return {};
+    case Term::Kind::Score:
+    case Term::Kind::Max:
+    case Term::Kind::Sum:
+    case Term::Kind::Statistic:
+    case Term::Kind::Memory:
+    case Term::Kind::Scalar:
+    case Term::Kind::Constant: return {};
   }
   if (t.op == ir::Op::cast) return narrow(t.in[0], at, depth - 1);
   if (t.op != ir::Op::add && t.op != ir::Op::subtract) return {};
@@ -316,7 +322,11 @@ std::optional<PairKernel::Range> PairKernel::range(TermId id, const TilePlace& a
     case Term::Kind::Constant:
       return same(kernel::cast(kernel::constant_bits(k_.pool, t.dtype, t.bits), DType::Int64));
     case Term::Kind::Operation: break;
-    default: return std::nullopt;
+    case Term::Kind::Score:
+    case Term::Kind::Max:
+    case Term::Kind::Sum:
+    case Term::Kind::Statistic:
+    case Term::Kind::Memory: return std::nullopt;
   }
   if (size_of(t.dtype) < 4) return std::nullopt;  // it may wrap
   std::optional<Range> x = range(t.in[0], at), y;

@@ -241,6 +241,20 @@ class PairSumsLowering final : PairPassKernel {
     k_.threads = {static_cast<std::uint16_t>(threads), 1, false};
   }
 
+  void add_hooks(kernel::Template& t, int finished) {
+    t.hooks.push_back(row_values());
+    t.hooks.push_back(column_values());
+    t.hooks.push_back(early("early", false));
+    t.hooks.push_back(early("early_whole", true));
+    t.hooks.push_back(weights("weights", false));
+    t.hooks.push_back(weights("weights_whole", true));
+    t.hooks.push_back(tile_kind());
+    t.hooks.push_back(is_finite_hook());
+    t.hooks.push_back(adds_nothing_hook("adds_nothing", pass_.flags >= 0 && !pass_.over_rows));
+    t.hooks.push_back(finish(finished));
+    t.hooks.push_back(finish_row());
+  }
+
   Lowered sums() {
     const std::optional<PairForm> chosen = form();
     KILN_CHECK_THAT(chosen, "sums over pairs fit no main loop");
@@ -283,17 +297,7 @@ class PairSumsLowering final : PairPassKernel {
     }
     add_matrices(t, "x_matrix", x_, form.hopper ? kTiledProducts : kMostProducts);
     add_matrices(t, "y_matrix", y_, form.hopper ? kTiledOperands : kMostOperands);
-    t.hooks.push_back(row_values());
-    t.hooks.push_back(column_values());
-    t.hooks.push_back(early("early", false));
-    t.hooks.push_back(early("early_whole", true));
-    t.hooks.push_back(weights("weights", false));
-    t.hooks.push_back(weights("weights_whole", true));
-    t.hooks.push_back(tile_kind());
-    t.hooks.push_back(is_finite_hook());
-    t.hooks.push_back(adds_nothing_hook("adds_nothing", pass_.flags >= 0 && !pass_.over_rows));
-    t.hooks.push_back(finish(finish_width(form)));
-    t.hooks.push_back(finish_row());
+    add_hooks(t, finish_width(form));
     k_.main_loop = std::move(t);
     const std::int64_t blocks = quotient_up(kernel_rows(), form.rows);
     set_head(y_, blocks);

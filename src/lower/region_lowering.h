@@ -485,6 +485,7 @@ class RegionLowering {
   bool is_bounded(EntryId id) const;
   bool is_same_along(EntryId id, const std::vector<int>& groups) const;
   std::vector<EntryId> factors_of_columns(const plan::MadeOperand& what) const;
+  kernel::Hook factor_hook(std::span<const EntryId> factors, E part, E column);
   std::int64_t alignment_of(const BufferSource& source, std::int64_t pitch_bytes) const;
   std::vector<kernel::Hook> adopt(std::vector<kernel::Hook> hooks, const Lowered& from);
 

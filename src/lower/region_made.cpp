@@ -161,6 +161,20 @@ std::int64_t RegionLowering::alignment_of(const BufferSource& source, std::int64
   return unit;
 }
 
+/// What the sums of a column are multiplied by.
+kernel::Hook RegionLowering::factor_hook(std::span<const EntryId> factors, E part, E column) {
+  kernel::Hook hook{"b_factor", {}, {}, {}, {}, -1};
+  for (const E& g : {part, column}) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
+  forget();
+  position_ = {};
+  body_ = &hook.body;
+  E product = kernel::cast(build(factors[0]), DType::Float32);
+  for (const EntryId factor : factors.subspan(1))
+    product = product * kernel::cast(build(factor), DType::Float32);
+  hook.results.push_back(product.id);
+  return hook;
+}
+
 /// Nothing: the main loop cannot make it.
 std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand& what) {
   measure();
@@ -205,18 +219,8 @@ std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand&
   out.hooks.push_back(std::move(hook));
   if (factors.size() > 1) {
     out.factored = true;
-    kernel::Hook of_column{"b_factor", {}, {}, {}, {}, -1};
-    for (const E& g : {part, what.by_k ? line : first})
-      of_column.params.push_back(static_cast<std::uint32_t>(g.node().imm));
     if (!what.by_k) decompose(first, run_groups_);
-    forget();
-    position_ = {};
-    body_ = &of_column.body;
-    E product = kernel::cast(build(factors[1]), DType::Float32);
-    for (const EntryId factor : std::span(factors).subspan(2))
-      product = product * kernel::cast(build(factor), DType::Float32);
-    of_column.results.push_back(product.id);
-    out.hooks.push_back(std::move(of_column));
+    out.hooks.push_back(factor_hook(std::span(factors).subspan(1), part, what.by_k ? line : first));
   }
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
   k_.threads.narrow = index_is_narrow();

@@ -264,6 +264,17 @@ std::optional<device::TiledBuffer> RegionLowering::tiled(const ProductOperand& o
   return t;
 }
 
+namespace {
+
+/// The largest unit that divides where lines begin; an element where none of both axes is adjacent.
+std::int64_t unit_of(const ProductOperand& o, bool by_k, std::size_t line, std::size_t k) {
+  const std::int64_t inner = o.strides[by_k ? k : line], outer = o.strides[by_k ? line : k];
+  const std::int64_t bytes = o.made_of > 0 ? o.made_of : kHalf;
+  return inner == 1 ? std::gcd(std::gcd(o.alignment, outer * bytes), kMapUnit) : kHalf;
+}
+
+}  // namespace
+
 /// Which main loop, and the constants that it is compiled with.
 void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand& a,
                                       std::span<const ProductOperand> all, std::int64_t batches,
@@ -277,15 +288,8 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
   const std::int64_t n = dims[rank - 1], k = g_[g_[product_].in[0]].dims.back();
   const bool a_by_k = a.strides[rank - 1] == 1 || a.strides[rank - 2] != 1,
              b_by_k = b.strides[rank - 2] == 1 && b.strides[rank - 1] != 1;
-  // The largest unit that divides where lines begin; an element where none of both axes is adjacent.
-  const auto unit = [](const ProductOperand& o, std::int64_t inner, std::int64_t outer) {
-    const std::int64_t bytes = o.made_of > 0 ? o.made_of : kHalf;
-    return inner == 1 ? std::gcd(std::gcd(o.alignment, outer * bytes), kMapUnit) : kHalf;
-  };
-  const std::int64_t a_unit = a_by_k ? unit(a, a.strides[rank - 1], a.strides[rank - 2])
-                                     : unit(a, a.strides[rank - 2], a.strides[rank - 1]),
-                     b_unit = b_by_k ? unit(b, b.strides[rank - 2], b.strides[rank - 1])
-                                     : unit(b, b.strides[rank - 1], b.strides[rank - 2]);
+  const std::int64_t a_unit = unit_of(a, a_by_k, rank - 2, rank - 1),
+                     b_unit = unit_of(b, b_by_k, rank - 1, rank - 2);
   const auto a_tiled = tiled(a, a_by_k, m, k, batches, false),
              b_tiled = tiled(b, b_by_k, n, k, batches, true);
   const auto count = static_cast<std::int64_t>(all.size());

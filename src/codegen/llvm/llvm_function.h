@@ -156,6 +156,7 @@ class FunctionEmitter {
     std::vector<WindowedLoad> windows;
     std::vector<InnerGuard> guards;
     std::vector<ExprId> fixed;  // conditions that differ between lanes and do not change in the loop
+    void keep_few(std::size_t body_size);
   };
   void find_fixed(ExprId condition, std::vector<ExprId>& found);
   Value* equal_lanes(const std::vector<ExprId>& conditions, std::vector<std::pair<ExprId, Value*>>& bits);
@@ -303,6 +304,7 @@ class FunctionEmitter {
   Value* lane_offsets(ExprId stride);
   Value* same_element(const ExprNode& n, const Condition& on, Value* predicate);
   Value* vector_load(ExprId e, const ExprNode& n);
+  Value* apart(const ExprNode& n, E stride, Value* mask);
   void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards,
                 bool written = false);
   Value* reversed(Value* v);

@@ -190,6 +190,16 @@ Value* FunctionEmitter::same_element(const ExprNode& n, const Condition& on, Val
                      n.type);
 }
 
+/// Elements which are not neighbours, as they lie in memory.
+Value* FunctionEmitter::apart(const ExprNode& n, E stride, Value* mask) {
+  llvm::Type* t = memory_type(c_, n.type);
+  const auto each = [&] { return gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask); };
+  if (mask || !stride || !is_steady(n.type, stride.id)) return each();
+  const Window& w = steady_window(n.type, stride.id, kNoExpr);
+  Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
+  return branch(w.fits, [&] { return strided_load(base, w, n.type); }, each);
+}
+
 /// A load whose predicate holds on no lane reads zero_memory(): for an address beyond the buffer, perhaps of
 /// a page that is not there, the processor takes a hundred times as long even if all lanes are off.
 Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
@@ -229,13 +239,7 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     if (kernel::known(stride) == 0) return same_element(n, on, predicate);
     Value* mask = lanes_on(!contiguous);
-    if (!contiguous) {
-      const auto each = [&] { return gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask); };
-      if (mask || !stride || !is_steady(n.type, stride.id)) return from_memory(each(), n.type);
-      const Window& w = steady_window(n.type, stride.id, kNoExpr);
-      Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
-      return from_memory(branch(w.fits, [&] { return strided_load(base, w, n.type); }, each), n.type);
-    }
+    if (!contiguous) return from_memory(apart(n, stride, mask), n.type);
     Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
     if (backwards)
       base = b_.CreateGEP(t, base, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_))),

@@ -384,6 +384,14 @@ Value* FunctionEmitter::fixed(ExprId condition) {
   return b ? b_.CreateAnd(a, b) : nullptr;
 }
 
+/// Of a large body, and of many conditions, nothing is asked before the loop.
+void FunctionEmitter::InnerLoop::keep_few(std::size_t body_size) {
+  if (guards.size() > kMostInnerGuards || body_size > kMostInnerSize) guards.clear();
+  if (body_size > kMostInnerSize) windows.clear();
+  // Windows are asked about alone: conditions of pairs are equal on no vector's lanes.
+  if (!windows.empty() || fixed.size() > kMostInnerGuards || body_size > kMostInnerSize) fixed.clear();
+}
+
 /// A loop inside the Vector loop with windows or guards: whether all windows fit into one register each, or
 /// two, and no guard changes, is asked once before it. Emits nothing and returns false where there are none.
 bool FunctionEmitter::inner_loop(const LoopDecl& l) {
@@ -395,11 +403,7 @@ bool FunctionEmitter::inner_loop(const LoopDecl& l) {
   examines_ = false;
   sync();
   const std::size_t size = body_size(l);
-  if (found.guards.size() > kMostInnerGuards || size > kMostInnerSize) found.guards.clear();
-  if (size > kMostInnerSize) found.windows.clear();
-  // Windows are asked about alone: conditions of pairs are equal on no vector's lanes.
-  if (!found.windows.empty() || found.fixed.size() > kMostInnerGuards || size > kMostInnerSize)
-    found.fixed.clear();
+  found.keep_few(size);
   if (found.windows.empty() && found.guards.empty() && found.fixed.empty()) return false;
   std::vector<std::pair<ExprId, Value*>> fixed;
   Value* all_equal = equal_lanes(found.fixed, fixed);
