@@ -80,6 +80,7 @@ CpuTarget native_target() {
   target.fma = true;
 #endif
   target.f16c = host_has("f16c");
+  read_caches(target);
   target.avx512_bf16 = target.avx512 && host_has("avx512bf16");
   target.avx512_fp16 = target.avx512 && host_has("avx512fp16");
   return target;
@@ -112,7 +113,6 @@ CpuTarget host_target(const std::string& level) {
     if (target.avx512) target.features = "-prefer-256-bit";
   }
   target.vector_math = has_vector_math();
-  read_caches(target);
   return target;
 }
 

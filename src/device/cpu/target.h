@@ -19,6 +19,7 @@ struct CpuTarget {
   bool avx512 = false;  ///< F, BW, DQ, VL
   bool avx512_bf16 = false;
   bool avx512_fp16 = false;
+  // Of a named level: what every machine's plans count on, so that one machine's kernels serve another.
   std::int64_t l1d_bytes = 32 << 10;
   std::int64_t l2_bytes = 1 << 20;
   std::int64_t l3_bytes = 32 << 20;

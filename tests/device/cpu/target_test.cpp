@@ -25,6 +25,7 @@ TEST(Target, ALowerLevelIsHonoured) {
   EXPECT_EQ(t.vector_bytes, 16);
   EXPECT_FALSE(t.fma);
   EXPECT_NE(t.key(), host_target("native").key());
+  EXPECT_EQ(t.l2_bytes, CpuTarget{}.l2_bytes) << "a level states the caches of plans";
 #endif
 }
 
