@@ -110,6 +110,7 @@ struct Threads {
   std::uint16_t block = 0;  // of a block; 0: this kernel is not for a GPU
   std::uint16_t team = 0;   // of a team: a power of two of at most 32, or `block`
   bool narrow = false;      // index arithmetic fits 32 bits
+  friend bool operator==(const Threads&, const Threads&) = default;
 };
 
 /// A function that a main loop calls. Its statements run with some parameters and buffers that come with each

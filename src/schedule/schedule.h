@@ -70,6 +70,7 @@ struct Facts {
   bool in_parts = false;        // a reduction keeps more than a value for each row
   int states = 0;               // of the largest loop inside the body
   bool stores_full = false;     // writes values of the whole domain that depend on its reductions
+  bool whole_rows = false;      // GPU: no second stage is wanted
   int prims = 0;                // cost of the innermost body
   int row_prims = 0;            // cost of what is made of the results of a row, once a row
   int widest_bytes = 4;         // widest element type computed with
@@ -141,6 +142,8 @@ struct Schedule {
   int steps = 0;         // of each Vector loop, when its extent is bounded
   bool ragged = false;   // Vector loops may end inside a vector
   bool windows = false;  // a map's operands begin anywhere in a row: see Facts::window
+
+  friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
 /// A schedule, or one line that says which condition failed.

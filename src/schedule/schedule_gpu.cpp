@@ -457,7 +457,8 @@ Schedule split_rows(const Facts& f, const Target& t, const Extents& e, Schedule 
 
 /// Reductions along rows: a team has a row. `cut`: chunks of it may be combined in a second stage.
 Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule s) {
-  if (cut && e.kept < 2 * t.threads && e.reduced >= kSplitAbove) return split_rows(f, t, e, s);
+  if (cut && !f.whole_rows && e.kept < 2 * t.threads && e.reduced >= kSplitAbove)
+    return split_rows(f, t, e, s);
   if (cut && f.repeated >= 0 && e.reduced_axes == 1 && tile_rows(f, t, e.kept, e.reduced, s)) return s;
   s.form = Form::Rows;
   s.tile = 1;
@@ -488,7 +489,7 @@ Schedule schedule_columns(const Facts& f, const Target& t, const Extents& e, boo
   s.block = width * s.lanes;
   const std::int64_t items = e.kept / columns * ceil_div(columns, s.block);
   const std::int64_t wanted = kWaves * (narrow_accesses(f, s.lanes) ? 2 : 1) * t.threads * (kBlock / block);
-  if (cut && items < wanted / 2 && e.reduced >= 64) {
+  if (cut && !f.whole_rows && items < wanted / 2 && e.reduced >= 64) {
     s.form = Form::SplitColumns;
     const std::int64_t chunks = std::max<std::int64_t>(1, wanted / items);  // all resident together
     s.chunk = std::max<std::int64_t>(ceil_div(outer, chunks),

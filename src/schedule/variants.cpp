@@ -149,6 +149,71 @@ std::optional<Schedule> untiled(Facts f, const Target& t, const Schedule& s) {
   return other ? std::optional(*other) : std::nullopt;
 }
 
+bool is_split(const Schedule& s) { return s.form == Form::Split || s.form == Form::SplitColumns; }
+
+/// The same map or reduction in blocks of another size: a map by what a body seems to cost, a reduction by
+/// the multiprocessors that work is cut for.
+void describe_blocks(bool smaller, Facts& f, Target& t) {
+  constexpr int kTimes = 4;
+  constexpr int kLong = 1 << 10;  // primitives of a body, of which a thread has one element under way
+  if (is_map(f))
+    f.prims = smaller ? kLong : 0;
+  else
+    t.threads = smaller ? t.threads * kTimes : std::max(1, t.threads / kTimes);
+}
+
+/// What schedule() chooses for a GPU's region that is described otherwise: each description holds for it too,
+/// or says only what is worth while.
+std::optional<Schedule> varied_gpu(FusionVariant variant, Facts f, Target t, const Schedule& chosen) {
+  constexpr int kManyParts = 16;
+  Schedule known = chosen;
+  known.known_sizes = true;
+  switch (variant) {
+    case FusionVariant::KnownSizes: return known;
+    case FusionVariant::FewerLanes:
+      for (int* lanes : {&f.vector, &f.flat_vector, &f.across_vector, &f.bunch_vector})
+        *lanes = std::max(1, *lanes / 2);
+      break;
+    case FusionVariant::SmallerBlocks:
+    case FusionVariant::LargerBlocks: describe_blocks(variant == FusionVariant::SmallerBlocks, f, t); break;
+    case FusionVariant::WholeRows:
+      if (!is_split(chosen)) return {};
+      f.whole_rows = true;
+      break;
+    case FusionVariant::Chunks: t.threads *= kManyParts; break;
+    case FusionVariant::RowsOnLanes:
+      if (chosen.form != Form::Bunch) return {};
+      f.bunch_bytes = 0;
+      break;
+    case FusionVariant::Untiled: return untiled(f, t, chosen);
+    case FusionVariant::Default:
+    case FusionVariant::MoreLanes:
+    case FusionVariant::FourTimesLanes:
+    case FusionVariant::ThroughCaches:
+    case FusionVariant::PastCaches:
+    case FusionVariant::OneThread:
+    case FusionVariant::Stripes:
+    case FusionVariant::ByColumns:
+    case FusionVariant::RowsBesideRows:
+    case FusionVariant::RowsAlone:
+    case FusionVariant::OwnTables:
+    case FusionVariant::OneTable:
+    case FusionVariant::ReductionsApart:
+    case FusionVariant::SiblingsApart:
+    case FusionVariant::ProductApart:
+    case FusionVariant::AttentionApart:
+    case FusionVariant::SharedStored:
+    case FusionVariant::ViewsStored:
+    case FusionVariant::EachAlone:
+    case FusionVariant::Joined: return {};
+  }
+  auto answer = schedule(f, t);
+  const Schedule* other = std::get_if<Schedule>(&answer);
+  if (!other || *other == chosen) return {};
+  if (variant == FusionVariant::Chunks && (is_split(chosen) || !is_split(*other))) return {};
+  return *other;
+}
+
 /// Whether a variant of the region gives the bits of every other: it changes no order in which values are
 /// combined.
 bool keeps_bits(FusionVariant v, const Facts& f) {
@@ -165,8 +230,8 @@ ScheduleHook schedule_hook() { return hook.load(std::memory_order_relaxed); }
 
 std::optional<Schedule> varied(FusionVariant variant, const Facts& f, const Target& t,
                                const Schedule& chosen) {
-  if (t.gpu || chosen.form == Form::Product || chosen.fold > 0 || (t.exact && !keeps_bits(variant, f)))
-    return {};
+  if (chosen.form == Form::Product || chosen.fold > 0 || (t.exact && !keeps_bits(variant, f))) return {};
+  if (t.gpu) return varied_gpu(variant, f, t, chosen);
   const Extents e = extents_of(f);
   switch (variant) {
     case FusionVariant::FewerLanes: return with_lanes(f, t, chosen, chosen.lanes / 2);
