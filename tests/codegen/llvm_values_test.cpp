@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
@@ -171,6 +172,56 @@ TEST(CompiledValues, BoundedQuotientsAreWithinAUnit) {
     y.push_back(1);
   }
   compare("div_bounded", [](E a, E b) { return div_bounded(a, b); }, x, y, 1);
+}
+
+/// One vector loop out[i] = floor(x[i] / d).
+std::vector<std::int64_t> quotients(const cpu::CpuTarget& target, int lanes, std::vector<std::int64_t> x,
+                                    std::int64_t d) {
+  kernel::Kernel k;
+  k.n_vars = 1;
+  k.n_params = 2;
+  kernel::LoopDecl loop;
+  loop.kind = kernel::LoopKind::Vector;
+  loop.lanes = static_cast<std::uint16_t>(lanes);
+  loop.extent = k.pool.intern({Prim::Param, DType::Int64});
+  const kernel::ExprId i = k.pool.intern({Prim::Var, DType::Int64});
+  k.buffers.push_back({kernel::BufferDecl::Role::In, DType::Int64});
+  k.buffers.push_back({kernel::BufferDecl::Role::Out, DType::Int64});
+  const E load{&k.pool, k.pool.intern({Prim::Load, DType::Int64, i})};
+  kernel::ExprNode divisor{Prim::Param, DType::Int64};
+  divisor.imm = 1;
+  const E by{&k.pool, k.pool.intern(divisor)};
+  loop.body.push_back({kernel::Stmt::Kind::Store, 1, i, index_div(load, by).id});
+  k.loops.push_back(loop);
+  k.body.push_back({kernel::Stmt::Kind::Loop, 0});
+  verify(k);
+  const cpu::MachineCode e = cpu::load(cpu::compile(k, "f", target), "f");
+  std::vector<std::int64_t> out(x.size());
+  void* const buffers[] = {x.data(), out.data()};
+  const std::int64_t params[] = {static_cast<std::int64_t>(x.size()), d};
+  const kernel::Frame frame{buffers, params, nullptr};
+  e.body(&frame, 0, 1, nullptr);
+  return out;
+}
+
+TEST(CompiledValues, IndicesAreDividedExactlyOnLanes) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 50) - 1;
+  std::mt19937_64 gen(10);
+  for (const std::int64_t d : {std::int64_t{1}, std::int64_t{3}, std::int64_t{7}, std::int64_t{24593},
+                               std::int64_t{1} << 31, std::int64_t{6700417} * 641, kMost}) {
+    std::vector<std::int64_t> x{0, 1, kMost, kMost - 1};
+    for (int n = 0; n < 301; ++n) {
+      x.push_back(static_cast<std::int64_t>(gen() % (std::uint64_t{1} << (10 + n % 41))));
+      const std::int64_t multiple = x.back() / d * d;  // and its neighbours
+      x.push_back(multiple);
+      x.push_back(std::max<std::int64_t>(multiple - 1, 0));
+    }
+    std::vector<std::int64_t> want;
+    for (const std::int64_t v : x) want.push_back(v / d);
+    for (const cpu::CpuTarget& target : targets())
+      for (const int lanes : {4, 8, 16})
+        EXPECT_EQ(quotients(target, lanes, x, d), want) << d << " on " << target.level << ", " << lanes;
+  }
 }
 
 }  // namespace

@@ -15,6 +15,17 @@ static int lanes_in(const Value* v) {
   return static_cast<int>(llvm::cast<FixedVectorType>(v->getType())->getNumElements());
 }
 
+/// floor(x / d) of indices on lanes, where no instruction converts 64-bit integers of lanes: see spelled_out.
+/// The bits of 2^52 + x are those of 2^52 with x among them, for 0 <= x < 2^52; so are those of the quotient.
+static Value* divide_lanes(llvm::IRBuilder<>& b, Value* x, Value* reciprocal) {
+  Value* bits = llvm::ConstantInt::get(x->getType(), 0x4330000000000000);
+  const auto lit = [&](double v) { return llvm::ConstantFP::get(reciprocal->getType(), v); };
+  Value* above = b.CreateBitCast(b.CreateOr(x, bits), reciprocal->getType());
+  Value* quotient = b.CreateFMul(b.CreateFSub(above, lit(0x1p52 - 0.5)), reciprocal);
+  Value* whole = b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, quotient);
+  return b.CreateXor(b.CreateBitCast(b.CreateFAdd(whole, lit(0x1p52)), x->getType()), bits);
+}
+
 /// The value on one lane: for a varying index, that of lane 0.
 Value* FunctionEmitter::scalar(ExprId e) {
   sync();
@@ -75,6 +86,11 @@ Value* FunctionEmitter::vector(ExprId e) {
   }
   if (n.prim == Prim::Acc) return accs_[n.imm].result;
   const Marked mark(*this, {kernel::Mark::Of::Expression, e});
+  if (n.prim == Prim::IndexDiv && !target_.avx512 && target_.vector_bytes >= 32 && !at_.varying(n.b)) {
+    const E d{&pool_, n.b}, reciprocal = d.lit(DType::Float64, 1.0) / kernel::cast(d, DType::Float64);
+    Value *x = vector(n.a), *r = vector(reciprocal.id);
+    return place(at_.depth_of(e), e, vector_, [&] { return divide_lanes(b_, x, r); });
+  }
   if (const ExprId same = spelled_out(n); same != kNoExpr) return vector(same);
   if (n.prim == Prim::Running) return accs_[n.imm].running;
   if (n.prim == Prim::Before) return accs_[n.imm].before;
