@@ -482,6 +482,7 @@ bool RegionLowering::stores_whole_vectors(NodeId output) const {
   if (regions_.placements.contains(output)) return false;
   const Group& last = groups_.back();
   const std::int64_t size = size_of(g_[output].dtype), bytes = s_.lanes * size;
+  if (s_.kept_from >= 0 && !target_.gpu) return false;
   if (std::abs(p_.full_linear().coef(last.last)) > 1) return false;
   if (groups_.size() == 1 && p_.full_linear().coef(last.last) > 0) return true;
   if (s_.round > 0 || s_.inside >= 0) {

@@ -81,6 +81,14 @@ Stmt RegionLowering::fold_loop(E lanes, const Fill& fill) {
   return lane_loop({konst(0), lanes}, along, fill);
 }
 
+/// Whether the points of the folded group are gone through in blocks. Not those of a logsumexp: what its
+/// blocks come to takes long to combine.
+bool RegionLowering::folds_in_blocks() const {
+  return s_.fold > 0 && s_.block > 0 &&
+         std::none_of(reductions_.begin(), reductions_.end(),
+                      [&](const Reduction& r) { return ir::info(op_of(r)).fold == ir::Fold::LogAddExp; });
+}
+
 /// Reduces, or maps, the points [first, first + count) of the folded group: first all lanes, as often as
 /// there are points for all, then the lanes of the points that are left.
 void RegionLowering::fold_phase(Body& into, E first, E count, const std::optional<Range>& chunk) {
@@ -98,20 +106,31 @@ void RegionLowering::fold_phase(Body& into, E first, E count, const std::optiona
       forget();
       for (const Reduction& r : reductions_) {
         if (!runs_here(r)) continue;
-        const E total = total_of(r), before = load(r.of_lane, total.type(), lane_);
-        inside.push_back(
-            store(r.of_lane, lane_, kernel::merge(k_, acc_decl(op_of(r), total.type()), total, before)));
+        const DType type = k_.buffers[r.of_lane].dtype;
+        const E total = kernel::cast(total_of(r), type), before = load(r.of_lane, type, lane_);
+        inside.push_back(store(r.of_lane, lane_, kernel::merge(k_, acc_decl(op_of(r), type), total, before)));
       }
     }));
   };
-  if (s_.fold == 1) return turns(into, all, first, count);
+  // Vector after vector along a block of points: what they read lies between each other's elements.
+  const auto in_blocks = [&](Body& body, E lanes, E begin, E rows) {
+    if (!folds_in_blocks() || order.size() > 1) return turns(body, lanes, begin, rows);
+    const E block = size(kBlock, s_.block);
+    LoopDecl blocks;
+    blocks.var = new_var();
+    blocks.extent = divide(rows + block - konst(1), block).id;
+    const E done = var(blocks.var) * block;
+    turns(blocks.body, lanes, begin + done * together, kernel::min(rows - done, block));
+    body.push_back(loop(std::move(blocks)));
+  };
+  if (s_.fold == 1) return in_blocks(into, all, first, count);
   const E whole = divide(count, together), covered = whole * together;
   LoopDecl part;
   part.var = new_var();
   part.extent = konst(2).id;
   const E rest = var(part.var) == konst(1);
-  turns(part.body, kernel::select(rest, (count - covered) * run, all),
-        kernel::select(rest, first + covered, first), kernel::select(rest, konst(1), whole));
+  in_blocks(part.body, kernel::select(rest, (count - covered) * run, all),
+            kernel::select(rest, first + covered, first), kernel::select(rest, konst(1), whole));
   into.push_back(loop(std::move(part)));
 }
 
@@ -130,7 +149,10 @@ void RegionLowering::combine_lanes(Body& into) {
   const std::vector<int> kept = folded_groups(true, false), reduced = folded_groups(false, true),
                          inside = folded_groups(true, true);
   const E all = size(kFoldLanes, s_.fold * product(inside));
-  const auto value_type = [&](const Reduction& r) { return k_.buffers[r.of_lane].dtype; };
+  const auto lane_type = [&](const Reduction& r) { return k_.buffers[r.of_lane].dtype; };
+  const auto value_type = [&](const Reduction& r) {
+    return compute_type(g_[p_.entries[r.entry].node].dtype);
+  };
   if (kept.empty()) {
     into.push_back(fold_loop(all, [&](Body&) {}));
     LoopDecl& l = k_.loops[into.back().target];
@@ -138,7 +160,7 @@ void RegionLowering::combine_lanes(Body& into) {
       if (!runs_here(r)) continue;
       r.final_acc = new_acc(combined_decl(r));
       l.accs.push_back(r.final_acc);
-      l.body.push_back(combine(r.final_acc, load(r.of_lane, value_type(r), lane_)));
+      l.body.push_back(combine(r.final_acc, load(r.of_lane, lane_type(r), lane_)));
     }
     forget();
     return;
@@ -155,7 +177,7 @@ void RegionLowering::combine_lanes(Body& into) {
       if (!runs_here(r)) continue;
       const std::uint32_t acc = new_acc(combined_decl(r));
       nest.front().accs.push_back(acc);
-      nest.back().body.push_back(combine(acc, load(r.of_lane, value_type(r), at)));
+      nest.back().body.push_back(combine(acc, load(r.of_lane, lane_type(r), at)));
       totals.emplace_back(&r, kernel::cast(acc_value(acc, k_.accs[acc].type), value_type(r)));
     }
     body.push_back(loop(fold(std::move(nest))));
@@ -171,7 +193,7 @@ void RegionLowering::combine_lanes(Body& into) {
 
 /// What a reduction of an earlier phase has found for the lane.
 E RegionLowering::folded_value(const Reduction& r) {
-  const DType type = k_.buffers[r.of_lane].dtype;
+  const DType type = compute_type(g_[p_.entries[r.entry].node].dtype);
   if (folded_groups(true, false).empty())
     return kernel::cast(acc_value(r.final_acc, k_.accs[r.final_acc].type), type);
   return load(at_points_ ? r.of_point : r.spread, type, lane_);
@@ -198,13 +220,13 @@ void RegionLowering::make_fold_buffers() {
   const std::int64_t lanes = s_.fold * product(folded_groups(true, true));
   for (Reduction& r : reductions_) {
     const DType type = compute_type(g_[p_.entries[r.entry].node].dtype);
-    const auto buffer = [&](std::int64_t n) {
-      return scratch_buffer(type, ceil_div(n * size_of(type), 64) * 64);
+    const auto buffer = [&](std::int64_t n, DType of) {
+      return scratch_buffer(of, ceil_div(n * size_of(of), 64) * 64);
     };
-    r.of_lane = buffer(lanes);
+    r.of_lane = buffer(lanes, folds_in_blocks() ? total_decl(r, acc_decl(op_of(r), type)).type : type);
     if (kept.empty()) continue;
-    r.of_point = buffer(product(kept));
-    r.spread = buffer(lanes);
+    r.of_point = buffer(product(kept), type);
+    r.spread = buffer(lanes, type);
   }
   stores_later_ = std::any_of(p_.outputs.begin(), p_.outputs.end(), [&](const Pulled::Output& o) {
     return !o.row && p_.entries[o.entry].phase == phases_;

@@ -99,7 +99,11 @@ void RegionLowering::sum_relative(Body& into, std::vector<LoopDecl> nest) {
 }
 
 /// What the second of two loops asks for ahead: the first waits for nothing then, while the second computes.
+/// Likewise each vector of folded points in blocks.
 std::int64_t RegionLowering::bytes_to_next_block(const Entry& e) const {
+  if (folds_in_blocks())
+    return s_.fold * s_.block * e.index.coef(groups_[static_cast<std::size_t>(s_.lane_axis) - 1].last) *
+           size_of(g_[e.node].dtype);
   if (cut_group_ < 0) return bytes_to_later_row(e);
   const Group& cut = groups_[static_cast<std::size_t>(cut_group_)];
   const std::int64_t folded = s_.fold > 0 && cut_group_ == s_.lane_axis - 1 ? s_.fold : 1;

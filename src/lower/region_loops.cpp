@@ -473,23 +473,18 @@ std::pair<E, std::int64_t> RegionLowering::enter_tile(E item) {
 
 /// A grid item is a block of columns, which lie on lanes: the reduced axes are serial loops inside.
 void RegionLowering::build_columns() {
-  if (s_.kept_together && s_.tile > 1) return build_tiled_columns();
+  if (s_.kept_from >= 0 && s_.tile > 1) return build_tiled_columns();
   LoopDecl grid = open_grid();
-  const int column = s_.lane_axis;
-  const std::vector<int> columns = s_.kept_together ? kept_groups() : std::vector<int>{column};
-  const std::vector<int> outer = s_.kept_together ? std::vector<int>{} : kept_groups({column, s_.tile_axis});
-  const std::int64_t blocks = ceil_div(product(columns), s_.block);
+  const std::vector<int> columns = column_groups();
   const auto [item, tiles] = enter_tile(var(grid.var));
-  const E block = block_of(item, outer, blocks);
-  const E whole = columns.size() == 1 ? extent(columns.front()) : size(kRunExtent, product(columns));
-  Range range = block_range(block, size(kBlock, s_.block), whole);
+  auto [range, blocks] = enter_columns(item, size(kBlock, s_.block));
   if (s_.strips > 1) range.count = kernel::min(range.count, konst(s_.threads.team));
   if (target_.gpu && s_.run > 0) hold_columns(grid.body, range);
   grid.body.push_back(lane_loop(range, columns, [&](Body& body) {
-    strip_first_ = axis_[static_cast<std::size_t>(column)];
+    strip_first_ = axis_[static_cast<std::size_t>(s_.lane_axis)];
     all_phases(body, false);
   }));
-  close_grid(std::move(grid), product(outer) * blocks * tiles);
+  close_grid(std::move(grid), blocks * tiles);
 }
 
 /// Few columns, of several rows: those of several tiles of rows share the lanes.

@@ -359,7 +359,6 @@ class RegionLowering {
   void phase_body(Body& body);
   void enter_row(int row, const std::vector<std::vector<std::uint32_t>>& accs);
   void phase_loops(Body& into, Groups order, bool vector, const std::optional<Range>& outermost = {});
-
   std::vector<std::vector<std::uint32_t>> begin_reductions(std::vector<LoopDecl>& nest, std::size_t inner,
                                                            bool cut);
   Body add_blocks(const std::vector<std::vector<std::uint32_t>>& inside);
@@ -387,6 +386,8 @@ class RegionLowering {
   E tile_index(DType type);
   E tile_value(std::uint32_t buffer);
   void build_columns();
+  std::vector<int> column_groups() const;
+  std::pair<Range, std::int64_t> enter_columns(E item, E block_length);
   bool is_held(const Entry& e) const;
   void hold_columns(Body& into, const Range& columns);
   E column_index(DType type);
@@ -407,6 +408,7 @@ class RegionLowering {
   void turn_results(Body& into, const Range& slabs, const Pulled::Output& o, std::uint32_t tile);
   void build_turned();
   int axis_folded() const;
+  bool folds_in_blocks() const;
   void place_lane(int group, E at);
   std::vector<int> folded_groups(bool kept, bool reduced) const;
   E place_among(Groups groups);

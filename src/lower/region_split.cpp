@@ -34,16 +34,34 @@ void RegionLowering::build_split() {
   build_finish(groups, columns, konst(s_.block), std::vector<AccDecl>(k_.accs));
 }
 
+/// The groups whose points are columns, which lie on lanes.
+std::vector<int> RegionLowering::column_groups() const {
+  if (s_.kept_from < 0) return {s_.lane_axis};
+  std::vector<int> list = kept_groups();
+  std::erase_if(list, [&](int g) { return g < s_.kept_from; });
+  return list;
+}
+
+/// A grid item as coordinates of the groups around the columns and a block of these, the result; and how many
+/// items there are.
+std::pair<Range, std::int64_t> RegionLowering::enter_columns(E item, E block_length) {
+  const std::vector<int> columns = column_groups();
+  std::vector<int> outer = kept_groups({s_.tile_axis});
+  std::erase_if(outer, [&](int g) { return std::find(columns.begin(), columns.end(), g) != columns.end(); });
+  const std::int64_t blocks = ceil_div(product(columns), s_.block);
+  const E block = block_of(item, outer, blocks),
+          whole = columns.size() == 1 ? extent(columns.front()) : size(kRunExtent, product(columns));
+  return {block_range(block, block_length, whole), product(outer) * blocks};
+}
+
 /// Fills the body for the rows of a group, whose chunks are combined with each other: one row, or with
-/// `columns` (the last group or none) a block of columns on lanes.
+/// `columns` (those of the schedule, or none) a block of columns on lanes.
 void RegionLowering::over_group(Body& into, E group, Groups columns, E block_length, const Fill& fill) {
   if (columns.empty()) {
     decompose(group, kept_groups());
     return fill(into);
   }
-  const int last = columns.front();
-  const E block = block_of(group, kept_groups({last}), blocks_of(last));
-  into.push_back(lane_loop(block_range(block, block_length, last), columns, fill));
+  into.push_back(lane_loop(enter_columns(group, block_length).first, columns, fill));
 }
 
 /// Reduces a chunk of the current row, or of each column on lanes, and stores the partial results. A

@@ -134,7 +134,7 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
 /// column.
 void RegionLowering::stripe_relative(Body& into, std::vector<LoopDecl> nest, const Range& columns) {
   reading_ = Reading::Again;
-  nest.back().body.push_back(lane_loop(columns, {last_group()}, [&](Body& body) {
+  nest.back().body.push_back(lane_loop(columns, column_groups(), [&](Body& body) {
     for (const Reduction& r : reductions_) {
       if (!reads_twice(r)) continue;
       const E x = operand(p_.entries[r.entry], 0), sum = load(r.parts[1], x.type(), lane_);
@@ -148,14 +148,14 @@ void RegionLowering::stripe_relative(Body& into, std::vector<LoopDecl> nest, con
 
 /// One phase over a block of columns and the rows of `chunk`, or all rows.
 void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk) {
-  const auto over_columns = [&](const Fill& fill) { return lane_loop(columns, {last_group()}, fill); };
+  const auto over_columns = [&](const Fill& fill) { return lane_loop(columns, column_groups(), fill); };
   into.push_back(over_columns([&](Body& body) { stripe_reset(body); }));
   const std::vector<int> reduced = reduced_groups();
   std::vector<LoopDecl> nest = open_nest(reduced, chunk);
   const bool twice =
       std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) { return reads_twice(r); });
-  const std::int64_t near =
-                         target_.l2_bytes / 2 / (widest_bytes_ * std::min(s_.block, groups_.back().extent)),
+  const std::int64_t near = target_.l2_bytes / 2 /
+                            (widest_bytes_ * std::min(s_.block, product(column_groups()))),
                      limit = twice ? std::clamp(near, kLeastTwice, kAddedInStripes) : kAddedInStripes;
   const std::size_t blocks = cut_sums(nest, reduced, chunk, 1, limit, true);
   const bool cut = blocks < nest.size();
@@ -210,8 +210,6 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
 
 void RegionLowering::build_stripes() {
   LoopDecl grid = open_grid();
-  const int last = last_group();
-  const std::vector<int> outer = kept_groups({last});
   E item = var(grid.var);
   std::optional<Range> chunk;
   if (s_.chunk) {
@@ -221,8 +219,9 @@ void RegionLowering::build_stripes() {
     chunk = block_range(c, size(kChunk, s_.chunk), reduced_groups().front());
     item = block;
   }
-  const E block = block_of(item, outer, blocks_of(last));
-  const Range columns = block_range(block, size(kBlock, s_.block), last);
+  const auto entered = enter_columns(item, size(kBlock, s_.block));
+  const Range columns = entered.first;
+  const std::int64_t groups = entered.second;
   for (Reduction& r : reductions_) {
     AccDecl& decl = k_.accs[r.acc];
     decl = total_decl(r, decl);
@@ -232,7 +231,7 @@ void RegionLowering::build_stripes() {
   for (Scan& s : scans_) s.total = scratch_buffer(scan_decl(s).type, s_.block * size_of(scan_decl(s).type));
   auto row_outputs = [&](int phase) {
     if (s_.chunk) return;  // the finish section's part
-    grid.body.push_back(lane_loop(columns, {last}, [&](Body& body) { store_rows(body, {phase}); }));
+    grid.body.push_back(lane_loop(columns, column_groups(), [&](Body& body) { store_rows(body, {phase}); }));
   };
   row_outputs(0);
   for (phase_ = 0; phase_ <= phases_; ++phase_) {
@@ -240,9 +239,8 @@ void RegionLowering::build_stripes() {
     row_outputs(phase_ + 1);
   }
   std::erase_if(grid.body, [&](const Stmt& s) { return k_.loops[s.target].body.empty(); });
-  const std::int64_t groups = product(outer) * blocks_of(last);
   close_grid(std::move(grid), groups * chunks_);
-  if (s_.chunk) build_finish(groups, {last}, size(kBlock, s_.block), std::vector<AccDecl>(k_.accs));
+  if (s_.chunk) build_finish(groups, column_groups(), size(kBlock, s_.block), std::vector<AccDecl>(k_.accs));
 }
 
 }  // namespace kiln::lower

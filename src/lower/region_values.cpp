@@ -109,7 +109,7 @@ std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
   const GraphNode& n = g_[e.node];
   const std::int64_t bytes = n.numel * size_of(n.dtype);
   if (target_.gpu || bytes < target_.l2_bytes || reading_ == Reading::First) return 0;
-  if (reading_ == Reading::Again) return bytes_to_next_block(e);
+  if (reading_ == Reading::Again || folds_in_blocks()) return bytes_to_next_block(e);
   if (s_.form == Form::Tiles && bytes >= target_.stream_bytes)
     return s_.run * e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last) *
            size_of(n.dtype);

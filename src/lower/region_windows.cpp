@@ -137,7 +137,7 @@ bool RegionLowering::begins_at_vectors(const Entry& e) const {
   if (e.predicates < 0 && !s_.windows) return true;
   if (!scans_.empty()) return false;
   const bool map = (s_.form == Form::Flat || s_.form == Form::Rows) && phases_ == 0;
-  const bool columns = (s_.form == Form::Columns || s_.form == Form::SplitColumns) && !s_.kept_together;
+  const bool columns = (s_.form == Form::Columns || s_.form == Form::SplitColumns) && s_.kept_from < 0;
   return (map || columns) && begins_whole(e, s_.lanes);
 }
 

@@ -11,7 +11,10 @@ constexpr std::int64_t kFlatBlock = 4096;  // elements: enough to hide the loop'
 constexpr std::int64_t kLoopBlock = 1024;  // the same where each element runs a loop
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
 constexpr std::int64_t kMinChunk = 4096;
-constexpr std::int64_t kLeastFolds = 4;    // times that each lane is used, at least
+constexpr std::int64_t kLeastFolds = 4;   // times that each lane is used, at least
+constexpr std::int64_t kNearItem = 4;     // quarters of the second cache: an item that is not cut into chunks
+constexpr std::int64_t kLeastBlock = 16;  // points of a folded axis in a block of an item that is not near
+constexpr std::int64_t kMostFilled = 8;   // vectors that share the points of a folded axis
 constexpr std::int64_t kMostRound = 1024;  // elements: what a thread reads in many rounds stays in its caches
 constexpr std::int64_t kLeastRounds = 8;   // that make up for the first
 constexpr std::int64_t kRoundsBlock = 4096;  // elements of them: what is found once counts for little
@@ -35,8 +38,9 @@ constexpr int kLine = 64;                      // bytes of a store that goes pas
 constexpr std::int64_t kStripeAbove = 32;      // reduced elements from which columns are read row by row
 constexpr std::int64_t kStripe =
     4096;  // columns of a stripe at most: its accumulators stay in the first cache
-constexpr std::int64_t kWideStripe = 1024;  // columns of a stripe that read long runs of memory
-constexpr std::int64_t kMostColumns = 32;   // times the lanes
+constexpr std::int64_t kWideStripe = 1024;   // columns of a stripe that read long runs of memory
+constexpr std::int64_t kMostColumns = 32;    // times the lanes
+constexpr std::int64_t kManyColumns = 4096;  // points of kept axes that share the lanes: enough
 constexpr std::int64_t kChainChunk =
     32768;                               // elements of a scan's chunk, read twice: within the second cache
 constexpr std::int64_t kMostSlab = 128;  // elements behind a lane of a bunch
@@ -94,6 +98,11 @@ std::int64_t tile_side(int bytes) {
 }
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// Whether lanes along so few elements are idle for more than a quarter of them.
+bool leaves_idle(std::int64_t elements, int lanes) {
+  return elements < 3 * lanes && 4 * elements < 3 * round_up(elements, lanes);
+}
 
 /// As many lanes as make a line of memory of the narrowest result; elements that lie apart would be in too
 /// many registers.
@@ -172,6 +181,19 @@ bool find_short_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   return false;
 }
 
+/// How many runs of `inside` elements side by side use most of the lanes of their vectors: as few as fill one
+/// and leave no more than an eighth idle, or of so many as `most` those that leave the fewest.
+std::int64_t fill_vectors(std::int64_t inside, int lanes, std::int64_t most) {
+  const std::int64_t least = std::max<std::int64_t>(1, lanes / inside);
+  const auto used = [&](std::int64_t n) {
+    return static_cast<double>(n * inside) / static_cast<double>(round_up(n * inside, lanes));
+  };
+  std::int64_t best = least;
+  for (std::int64_t n = least; n <= std::min(most, kMostFilled * least) && used(best) < 7.0 / 8; ++n)
+    if (used(n) > used(best)) best = n;
+  return best;
+}
+
 /// Points of the axis `folds` that share the lanes with the axes inside it, in the schedule: where lanes
 /// along these axes alone would be idle, and where enough points are left to make up for combining the lanes.
 bool find_fold(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule& s) {
@@ -183,17 +205,25 @@ bool find_fold(const Facts& f, const Target& t, int lanes, const Extents& e, Sch
   }
   const std::int64_t points = f.axes[static_cast<std::size_t>(f.folds)].extent, last = f.axes.back().extent;
   const std::int64_t items = e.kept / kept_inside;
-  if (inside > kMostFolded || last >= (e.last_reduced ? 2 : 1) * lanes) return false;
+  const bool idle = last < (e.last_reduced ? 2 : 1) * lanes || leaves_idle(last, lanes);
+  if (inside > kMostFolded || !idle) return false;
   s.form = Form::Columns;
   s.lane_axis = f.folds + 1;
   s.stream = false;
   s.lanes = f.in_parts ? lanes : widen(lanes, f.prims);
   while (s.lanes > lanes && points < kLeastFolds * (s.lanes / inside)) s.lanes /= 2;
-  s.fold = std::max<std::int64_t>(1, s.lanes / inside);
+  s.fold = fill_vectors(inside, s.lanes, points / kLeastFolds);
   if (points < kLeastFolds * s.fold) return false;
-  if (items >= t.threads || e.kept * e.reduced <= kSmallWork) return true;
+  // Each vector of lanes walks all points of an item, or of a chunk: they stay in the second cache.
+  const std::int64_t near = ceil_div(e.kept * e.reduced / items * f.loaded_bytes, t.l2_bytes / 4);
+  const bool enough = items >= t.threads || e.kept * e.reduced <= kSmallWork;
+  if (enough && (near <= kNearItem || !may_split(f))) {
+    if (near > 1 && s.fold * inside > s.lanes)
+      s.block = std::max<std::int64_t>(kLeastBlock, t.l2_bytes / 8 / (s.fold * inside * f.loaded_bytes));
+    return true;
+  }
   if (!may_split(f)) return false;
-  s.chunk = chunk_of(e.outermost, 8 * t.threads);
+  s.chunk = chunk_of(e.outermost, std::max<std::int64_t>(enough ? 1 : 8 * t.threads, near));
   return e.outermost != points || s.chunk >= kLeastFolds * s.fold;
 }
 
@@ -363,9 +393,23 @@ Schedule schedule_rows(const Facts& f, const Target& t, int lanes, const Extents
   return s;
 }
 
+/// The first of the last kept axes that are to share the lanes as one, because the last alone would leave
+/// many idle, and the operands' elements go on along the axes before; or -1. `columns` becomes their points.
+int find_short_columns(const Facts& f, int lanes, std::int64_t& columns) {
+  if (f.jumps || f.guarded || f.states > 0 || !leaves_idle(columns, lanes)) return -1;
+  auto axis = static_cast<int>(f.axes.size()) - 1;
+  std::int64_t points = columns;
+  while (axis > f.near && points < kManyColumns && !f.axes[static_cast<std::size_t>(axis) - 1].reduced)
+    points *= f.axes[static_cast<std::size_t>(--axis)].extent;
+  if (points < 2 * round_up(columns, lanes)) return -1;
+  columns = points;
+  return axis;
+}
+
 /// Reductions down many columns, read row by row: a grid item has a stripe of columns.
-Schedule schedule_stripes(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule s) {
-  const std::int64_t columns = f.axes.back().extent, outer = e.kept / columns;
+Schedule schedule_stripes(const Facts& f, const Target& t, int lanes, const Extents& e, std::int64_t columns,
+                          Schedule s) {
+  const std::int64_t outer = e.kept / columns;
   s.form = Form::Stripes;
   s.lanes = widen(lanes, f.prims);
   const bool wide = columns * outer >= 4 * t.threads * kWideStripe;  // enough stripes of whole columns
@@ -377,16 +421,18 @@ Schedule schedule_stripes(const Facts& f, const Target& t, int lanes, const Exte
 
 /// Reductions down columns: adjacent columns are lanes.
 Schedule schedule_columns(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule s) {
-  const std::int64_t columns = f.axes.back().extent;
+  std::int64_t columns = f.axes.back().extent;
   if (f.apart >= 0 && may_split(f) && columns >= lanes &&
       f.axes[static_cast<std::size_t>(f.apart)].extent >= kPairRows)
     return schedule_pairs(f, t, s, e.kept);
+  s.kept_from = find_short_columns(f, lanes, columns);
   if (e.reduced >= kStripeAbove && columns >= 4 * lanes && e.reduced * e.kept > kSmallWork)
-    return schedule_stripes(f, t, lanes, e, s);
+    return schedule_stripes(f, t, lanes, e, columns, s);
   s.lanes = columns >= 4 * lanes ? widen(lanes, f.prims) : lanes;
   const std::int64_t items = e.kept / columns * ceil_div(columns, s.lanes);
   if (may_split(f) && items < 2 * t.threads && e.reduced * e.kept >= 4 * kSplitAbove && e.reduced >= 64) {
     s.form = Form::SplitColumns;
+    s.kept_from = -1;
     s.block = s.lanes;
     s.chunk = chunk_of(e.outermost, 8 * t.threads);
     return s;

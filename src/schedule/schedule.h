@@ -128,9 +128,11 @@ struct Schedule {
   int strips = 1;       // GPU, Columns with a tile: columns of each of its rows that a thread has, a team's
                         // threads apart; `lanes` is 1 then
   int lane_level = -1;  // Nest: the level whose axes are on lanes; -1: the kept axis lane_axis is
-  bool kept_together = false;  // Columns: all kept axes share the lanes as one
+  int kept_from = -1;   // Columns, Stripes: the first of the kept axes that share the lanes as one, up to the
+                        // last of them; -1: lane_axis is alone there
   std::int64_t fold = 0;  // Columns, not 0: points of the axis before lane_axis that share the lanes with the
-                          // axes from there on; a grid item has all of these
+                          // axes from there on; a grid item has all of these, in blocks of `block` times as
+                          // many points where that is not 0
   std::int64_t round = 0;  // Rows, a map of short rows: elements after which rows and vectors begin together
   int inside = -1;         // Rows, a map: the axis from which on to lane_axis loops are inside that on lanes;
                            // `block` is of elements of this axis

@@ -226,7 +226,7 @@ Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedu
     s.form = Form::Columns;
     if (!e.last_reduced && f.axes.back().extent < kFewColumns &&
         e.kept >= kBlock) {  // several rows' on the lanes
-      s.kept_together = true;
+      s.kept_from = 0;
       s.lanes = s.steps = 1;
       s.block = kBlock;
       return s;
@@ -337,7 +337,7 @@ bool tile_results(const Facts& f, const Target& t, std::int64_t kept, Schedule& 
   const int team = together ? kTileBlock : kWarp;
   s.lanes = lanes;
   s.strips = strips;
-  s.kept_together = together;
+  s.kept_from = together ? 0 : -1;
   s.tile = tile;
   s.tile_axis = f.apart;
   s.threads = {kTileBlock, static_cast<std::uint16_t>(team)};
@@ -433,7 +433,7 @@ bool reduce_alone(const Facts& f, const Extents& e, Schedule& s) {
   const bool short_rows = e.last_reduced && e.reduced <= kShortRow;
   if (!(narrow || short_rows) || e.kept < kBlock || f.states > 0) return false;
   s.form = Form::Columns;
-  s.kept_together = true;
+  s.kept_from = 0;
   s.lanes = s.steps = 1;
   s.block = kBlock;
   return true;

@@ -110,14 +110,66 @@ TEST(Schedule, ShortColumnsShareTheLanesWithTheirRows) {
   EXPECT_EQ(columns.form, Form::Columns);
   EXPECT_EQ(columns.fold, 21);  // of 64 lanes
   EXPECT_EQ(columns.lane_axis, 2);
-  EXPECT_EQ(folded({{50, false}, {20, true}, {3, false}}, 1).fold, 5);  // few rows: fewer lanes
-  EXPECT_EQ(folded({{50, false}, {200, true}, {32, false}, {5, true}}, 1).fold, 1);
-  EXPECT_EQ(folded({{50, false}, {1000, true}, {300, false}}, 1).fold, 0);  // lanes enough
-  EXPECT_EQ(folded({{50, false}, {6, true}, {3, false}}, 1).fold, 0);       // too few rows
-  EXPECT_EQ(folded({{90000, true}, {3, false}}, 0).fold, 0);                // one item, and two phases
+  EXPECT_EQ(folded({{50, false}, {20, true}, {3, false}}, 1).fold, 5);               // few rows: fewer lanes
+  EXPECT_EQ(folded({{50, false}, {200, true}, {32, false}, {5, true}}, 1).fold, 2);  // five whole vectors
+  EXPECT_EQ(folded({{50, false}, {1000, true}, {300, false}}, 1).fold, 0);           // lanes enough
+  EXPECT_EQ(folded({{50, false}, {6, true}, {3, false}}, 1).fold, 0);                // too few rows
+  EXPECT_EQ(folded({{90000, true}, {3, false}}, 0).fold, 0);  // one item, and two phases
   const Schedule one = folded({{90000, true}, {3, false}}, 0, 1);
   EXPECT_GT(one.fold, 0);
   EXPECT_GT(one.chunk, 0);
+}
+
+/// 17 of 64 lanes would work: seven rows fill seven eighths of two vectors' lanes.
+TEST(Schedule, ColumnsThatFillNoVectorShareItWithTheirRows) {
+  const Schedule columns = folded({{90000, true}, {17, false}}, 0, 1);
+  EXPECT_EQ(columns.fold, 7);
+  EXPECT_EQ(folded({{90000, true}, {16, false}}, 0, 1).fold, 0);  // a register's lanes are full
+  EXPECT_EQ(folded({{90000, true}, {49, false}}, 0, 1).fold, 0);  // of four registers few lanes are idle
+}
+
+/// All vectors of lanes go through a chunk, or a block, one after the other: it stays in the second cache.
+TEST(Schedule, RowsThatShareTheLanesGoInChunksAndBlocksOfTheSecondCache) {
+  Facts f;
+  f.phases = 1;
+  f.folds = 1;
+  f.prims = 4;
+  f.loaded_bytes = 4;
+  const Facts::Axis few[] = {{2, false}, {90000, true}, {17, false}},
+                    wide[] = {{2, false}, {90000, true}, {8, false}, {5, true}};
+  f.axes = few;
+  const Schedule chunks = std::get<Schedule>(schedule(f, target()));
+  EXPECT_GT(chunks.chunk, 0);
+  EXPECT_LE(chunks.chunk * 17 * 4, target().l2_bytes / 4);
+  f.axes = wide;
+  f.phases = 2;
+  f.stores_full = true;
+  const Schedule blocks = std::get<Schedule>(schedule(f, target()));
+  EXPECT_EQ(blocks.fold, 3);  // of 120 lanes two vectors
+  EXPECT_GT(blocks.block, 0);
+  EXPECT_LE(blocks.block * blocks.fold * 40 * 4, target().l2_bytes / 8);
+  const Facts::Axis near[] = {{2, false}, {900, true}, {8, false}, {5, true}};
+  f.axes = near;
+  EXPECT_EQ(std::get<Schedule>(schedule(f, target())).block, 0);
+}
+
+TEST(Schedule, ShortColumnsShareTheLanesWithTheKeptAxesBefore) {
+  Facts f;
+  f.phases = 2;
+  f.stores_full = true;
+  f.prims = 4;
+  const auto with = [&](std::vector<Facts::Axis> axes, int near) {
+    f.axes = axes;
+    f.near = near;
+    return std::get<Schedule>(schedule(f, target()));
+  };
+  EXPECT_EQ(with({{4, true}, {9000, false}, {3, false}}, 0).kept_from, 1);
+  EXPECT_EQ(with({{4, true}, {9000, false}, {3, false}}, 0).form, Form::Columns);
+  EXPECT_EQ(with({{100, true}, {9000, false}, {3, false}}, 0).form, Form::Stripes);
+  EXPECT_EQ(with({{100, true}, {9000, false}, {3, false}}, 0).kept_from, 1);
+  EXPECT_EQ(with({{9000, false}, {4, true}, {50, false}, {7, false}}, 0).kept_from, 2);
+  EXPECT_EQ(with({{4, true}, {9000, false}, {3, false}}, 2).kept_from, -1);   // they lie apart in memory
+  EXPECT_EQ(with({{4, true}, {9000, false}, {64, false}}, 0).kept_from, -1);  // lanes are full
 }
 
 TEST(Schedule, LongHeldRowsFillTwoThirdsOfAGpusBlocksInFewSizes) {
