@@ -21,6 +21,24 @@ namespace kiln::lower {
 
 constexpr std::int64_t kLeastTwice = 16;  // rows of a stripe that are read twice: their totals take long
 
+/// The values of a column, made of the reductions of a phase, that its elements are combined with.
+static std::vector<EntryId> values_of_columns(const Pulled& p, int phase,
+                                              const std::function<bool(EntryId)>& varies) {
+  std::vector<bool> read(p.entries.size());
+  for (EntryId id = 0; id < p.entries.size(); ++id) {
+    const Entry& e = p.entries[id];
+    if (e.used_in == 0 || (e.kind != Entry::Kind::Reduce && !varies(id))) continue;
+    p.each_operand(e, [&](EntryId in) { read[in] = true; });
+  }
+  std::vector<EntryId> list;
+  for (EntryId id = 0; id < p.entries.size(); ++id) {
+    const Entry& e = p.entries[id];
+    const bool made = e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Reduce;
+    if (read[id] && made && e.phase == phase && !varies(id)) list.push_back(id);
+  }
+  return list;
+}
+
 // ---- accumulators in memory ----
 
 std::uint32_t RegionLowering::stripe_buffer(DType type) {
@@ -233,10 +251,25 @@ void RegionLowering::build_stripes() {
     if (s_.chunk) return;  // the finish section's part
     grid.body.push_back(lane_loop(columns, column_groups(), [&](Body& body) { store_rows(body, {phase}); }));
   };
+  // What is made of a phase's results alone is made once for each column, and not in each row that reads it.
+  const auto keep_values = [&] {
+    const std::vector<EntryId> kept =
+        values_of_columns(p_, phase_ + 1, [&](EntryId id) { return varies(id); });
+    grid.body.push_back(lane_loop(columns, column_groups(), [&](Body& body) {
+      for (const EntryId id : kept) {
+        const DType type = compute_type(g_[p_.entries[id].node].dtype);
+        const E value = build(id);
+        scratch_[id] = static_cast<std::int32_t>(scratch_buffer(type, s_.block * size_of(type)));
+        body.push_back(store(static_cast<std::uint32_t>(scratch_[id]), lane_, value));
+      }
+    }));
+    for (const EntryId id : kept) p_.entries[id].used_in |= 1u << phase_;
+  };
   row_outputs(0);
   for (phase_ = 0; phase_ <= phases_; ++phase_) {
     stripe_phase(grid.body, columns, chunk);
     row_outputs(phase_ + 1);
+    if (!target_.gpu && phase_ < phases_ && !s_.chunk) keep_values();
   }
   std::erase_if(grid.body, [&](const Stmt& s) { return k_.loops[s.target].body.empty(); });
   close_grid(std::move(grid), groups * chunks_);

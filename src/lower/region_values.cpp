@@ -360,7 +360,7 @@ E RegionLowering::predicate_expr(std::int32_t chain, std::int32_t end) {
 /// Position inside a row: the index in scratch memory of elements of `type`.
 E RegionLowering::inner_position(DType type) {
   if (s_.form == Form::Bunch && !target_.gpu) return turned_index(slab_groups(), type);
-  if (inner_) return inner_;
+  if (const E whole = s_.form == Form::Stripes ? lane_ : inner_) return whole;
   E at{};
   for (const int g : reduced_groups()) {
     const E coordinate = axis_[static_cast<std::size_t>(g)];

@@ -55,6 +55,24 @@ TEST(ShortColumns, ShareTheLanesWithKeptAxes) {
   }
 }
 
+/// What columns in stripes are combined with is made once for each of them, not in each of their rows: one
+/// loop multiplies, another reads the product.
+TEST(ShortColumns, ValuesOfAColumnAreMadeOnce) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i32, {90, 701}), sum = b.reduce(Op::reduce_sum, x, 1),
+               square = b.op(Op::multiply, {sum, sum});
+  b.root(b.op(Op::subtract, {x, square}));
+  const auto expected = b.values();
+  LoweredGraph lowered(b, cpu(32));
+  EXPECT_EQ(lowered.values(), expected) << lowered.text();
+  EXPECT_EQ(lowered.forms, std::vector{Form::Stripes});
+  const std::string text = lowered.text();
+  const std::size_t rows = text.rfind("  for ");
+  ASSERT_NE(rows, std::string::npos);
+  EXPECT_EQ(text.find(" * scratch", rows), std::string::npos) << text;
+  EXPECT_NE(text.find(" - scratch", rows), std::string::npos) << text;
+}
+
 /// Chunks of their stripes are combined by the finish section.
 TEST(ShortColumns, OfManyRowsAreCutIntoChunks) {
   GraphBuilder b;
