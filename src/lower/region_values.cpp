@@ -178,7 +178,7 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
   // Of a slice or a gather no more than the points that read it; iterations of a loop may read others each.
   if (first) out_.bytes += e.inside ? bytes : std::min(bytes, p_.domain.numel() * size_of(n.dtype));
   BufferDecl decl{BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype))};
-  decl.stream = stream;
+  decl.stream = stream || (!target_.gpu && bytes >= target_.l2_bytes && p_.space.jumps(e.index));
   decl.vector = vector;
   if (later != 0)
     decl.ahead_param =

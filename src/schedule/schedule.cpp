@@ -148,8 +148,10 @@ bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t ro
   s.inside = axis;
   s.block = std::clamp<std::int64_t>(kRoundsBlock * front / (rows * row), 1, front);
   s.lanes = lanes;
-  if (const int wide = lanes_of_line(f, lanes); row % wide == 0 || row >= 4 * wide) s.lanes = wide;
-  while (f.jumps && s.lanes > kLeastLanes && row <= s.lanes / 2) s.lanes /= 2;  // else kernels are fewer
+  if (const int wide = lanes_of_line(f, lanes); f.jumps || row % wide == 0 || row >= 4 * wide) s.lanes = wide;
+  // Each vector of a row looks up where the row is: as few as lines allow, and of these the shortest.
+  const auto vectors = [&](int of) { return (row + of - 1) / of; };
+  while (f.jumps && s.lanes > kLeastLanes && vectors(s.lanes / 2) == vectors(s.lanes)) s.lanes /= 2;
   s.stream = f.adjoining_bytes >= t.stream_bytes && row * f.out_narrowest % kLine == 0 &&
              s.lanes * f.out_narrowest >= kLine;
   return true;

@@ -5,7 +5,7 @@
 // vectors of the loop's lane count (LLVM splits those wider than a register), everything else is scalar.
 //
 // The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_guards.cpp, llvm_windows.cpp,
-// llvm_parts.cpp, llvm_expressions.cpp, llvm_memory.cpp, llvm_random.cpp, llvm_accumulators.cpp.
+// llvm_parts.cpp, llvm_expressions.cpp, llvm_memory.cpp, llvm_prefetch.cpp, llvm_random.cpp, llvm_accumulators.cpp.
 #pragma once
 
 #include "codegen/llvm/llvm_values.h"
@@ -307,6 +307,11 @@ class FunctionEmitter {
   Value* apart(const ExprNode& n, E stride, Value* mask);
   void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards,
                 bool written = false);
+  void prefetch_line(Value* at, bool near, bool written);
+  int depth_of_jump(ExprId index);
+  Value* scalar_part(ExprId condition);
+  bool prefetch_jump(const ExprNode& n);
+  void prefetch_later(const ExprNode& n, Value* base, bool backwards);
   Value* reversed(Value* v);
   Value* gather(Value* many, llvm::Type* t, DType type, Value* mask);
   Value* gather_narrow(Value* many, llvm::Type* t, DType type, Value* mask);

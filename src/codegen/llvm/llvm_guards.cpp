@@ -183,7 +183,7 @@ Value* FunctionEmitter::chosen_address(ExprId e, Chosen& chosen) {
     const E stride = at_.lane_stride(n.a);
     sync();
     if ((n.b != kNoExpr && !on) || kernel::known(stride) != 1) return nullptr;
-    chosen.stream |= k_.buffers[n.imm].stream;
+    chosen.stream |= k_.buffers[n.imm].stream && depth_of_jump(n.a) == 0;
     Value* base = b_.CreateGEP(memory_type(c_, n.type), buffers_[n.imm], scalar(n.a));
     return on ? b_.CreateSelect(on, base, zero_memory()) : base;
   }

@@ -10,7 +10,6 @@
 
 namespace kiln::codegen {
 
-constexpr std::uint64_t kPrefetchBytes = 2048;
 constexpr std::uint64_t kZeroBytes = 512;
 
 Value* FunctionEmitter::from_memory(Value* v, DType type) {
@@ -228,6 +227,7 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
       sync();
       vector(split->lanes.id), scalar(split->base.id);
       return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
+        prefetch_jump(n);
         if (takes_window(n, *split, on.lanes))
           return from_memory(window_load(n, *split, on, lanes_on(true)), n.type);
         Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(split->base.id));
@@ -247,8 +247,7 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
     const llvm::Align align = element_align(n.type);
     Value* somewhere = any_of(on, predicate);
     if (somewhere) base = b_.CreateSelect(somewhere, base, zero_memory());
-    if (k_.buffers[n.imm].stream)
-      prefetch(base, lanes_ * size_of(n.type), k_.buffers[n.imm].ahead_param, backwards);
+    prefetch_later(n, base, backwards);
     Value* loaded = nullptr;
     const auto whole = [&] { return b_.CreateAlignedLoad(vec(t), base, align); };
     if (!mask)
@@ -261,24 +260,6 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
       loaded = branch(b_.CreateAndReduce(mask), whole, [&] { return elements(base, t, n.type, mask); });
     return from_memory(backwards ? reversed(loaded) : loaded, n.type);
   });
-}
-
-/// Asks for the lines that this stream will read some iterations later: with long bodies the hardware's own
-/// prefetcher does not run far enough ahead. What is wanted a given number of bytes ahead goes to the second
-/// cache.
-void FunctionEmitter::prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards,
-                               bool written) {
-  const bool near = ahead_param < 0;
-  Value* ahead = b_.getInt64(backwards ? ~kPrefetchBytes + 1 : kPrefetchBytes);
-  if (!near)
-    ahead = scalar(pool_.intern(
-        {Prim::Param, DType::Int64, kNoExpr, kNoExpr, kNoExpr, static_cast<std::uint64_t>(ahead_param)}));
-  Value* from = b_.CreateGEP(b_.getInt8Ty(), base, ahead);
-  for (std::int64_t line = 0; line < bytes; line += 64) {
-    Value* at = b_.CreateConstGEP1_64(b_.getInt8Ty(), from, static_cast<std::uint64_t>(line));
-    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {at->getType()},
-                       {at, b_.getInt32(written), b_.getInt32(near ? 3 : 2), b_.getInt32(1)});
-  }
 }
 
 /// Elements of the lanes of a mask, 0 on the others. Most processors without registers of masks gather

@@ -1,0 +1,104 @@
+// Rows that an index names, from tables larger than the second cache: what later iterations read is asked for
+// ahead, and values are those of the interpreter on every instruction set.
+#include "cache/temporary_directory.h"
+#include "codegen/on_target.h"
+#include "needs_cpu.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+
+namespace kiln {
+namespace {
+
+using testing::ConfigScope;
+
+constexpr std::int64_t kTableBytes = 5 << 20, kIndices = 3001;  // bytes: more than any second cache has
+
+std::vector<std::byte> bytes_of(const Tensor& t) {
+  std::vector<std::byte> out(static_cast<std::size_t>(t.numel() * size_of(t.dtype())));
+  t.copy_to(out.data(), t.dtype());
+  return out;
+}
+
+Tensor table(DType dtype, std::int64_t bytes, std::int64_t row) {
+  const std::int64_t rows = bytes / (row * size_of(dtype));
+  const Tensor x = (arange(0, rows * row, 1, DType::Int64) * 37 % 251).astype(dtype).reshape({rows, row});
+  eval({x});
+  return x;
+}
+
+/// All over the table, from its end, and beyond it.
+Tensor indices(std::int64_t rows, DType dtype) {
+  const Tensor i =
+      ((arange(0, kIndices, 1, DType::Int64) * 7919 % (2 * rows + 2 * 11)) - rows - 11).astype(dtype);
+  eval({i});
+  return i;
+}
+
+std::vector<Tensor> gathers(const Tensor& x, const Tensor& i) { return {take(x, i, 0), take(x, i, 0) * 2}; }
+
+TEST(LlvmGather, RowsOfLargeTablesOnEveryTarget) {
+  KILN_NEEDS_CPU();
+  for (const DType dtype : {DType::Int8, DType::BFloat16, DType::Float32, DType::Float64})
+    for (const std::int64_t row : {1, 2, 5, 7, 8, 24, 32, 33, 100, 1000}) {
+      const Tensor x = table(dtype, kTableBytes, row);
+      const Tensor i = indices(x.shape()[0], row % 2 ? DType::Int64 : DType::Int32);
+      std::vector<std::vector<std::byte>> want;
+      {
+        const ConfigScope scope("", Mode::Interpret);
+        for (const Tensor& t : gathers(x, i)) want.push_back(bytes_of(t));
+      }
+      for (const std::string& target : testing::cpu_targets()) {
+        const ConfigScope scope(target);
+        const std::vector<Tensor> got = gathers(x, i);
+        for (std::size_t k = 0; k < got.size(); ++k)
+          EXPECT_EQ(bytes_of(got[k]), want[k]) << target << " " << name(dtype) << " rows of " << row;
+      }
+    }
+}
+
+std::string llvm_ir_of(const Tensor& made) {
+  const testing::TemporaryDirectory directory;
+  clear_memory_caches();
+  const ConfigScope scope("");
+  Config c = config();
+  c.cache = "off";
+  c.tier = Tier::Jit;
+  c.dump = directory.path().string();
+  c.dump_stages = {"ll"};
+  configure(c);
+  eval({made});
+  std::string all;
+  for (const auto& file : std::filesystem::directory_iterator(directory.path())) {
+    std::ifstream in(file.path());
+    all.append(std::istreambuf_iterator<char>(in), {});
+  }
+  return all;
+}
+
+/// Every request for a place that was read from memory: the address is chosen by the guard of its index.
+int requests(const std::string& text) {
+  const std::regex request(R"(@llvm\.prefetch\S*\(ptr (%[\w.]+), i32 0, i32 3)");
+  int found = 0;
+  for (std::sregex_iterator m(text.begin(), text.end(), request), end; m != end; ++m)
+    found += text.find((*m)[1].str() + " = select i1 ") != text.npos;
+  return found;
+}
+
+TEST(LlvmGather, RowsOfLargeTablesAreAskedForAhead) {
+  KILN_NEEDS_CPU();
+  for (const std::int64_t row : {7, 32, 1000}) {
+    const Tensor large = table(DType::Float16, kTableBytes, row),
+                 small = table(DType::Float16, 16 << 10, row);
+    EXPECT_GT(requests(llvm_ir_of(take(large, indices(large.shape()[0], DType::Int32), 0))), 0) << row;
+    EXPECT_EQ(requests(llvm_ir_of(take(small, indices(small.shape()[0], DType::Int32), 0))), 0) << row;
+  }
+}
+
+}  // namespace
+}  // namespace kiln
