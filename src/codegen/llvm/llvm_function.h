@@ -5,7 +5,8 @@
 // vectors of the loop's lane count (LLVM splits those wider than a register), everything else is scalar.
 //
 // The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_guards.cpp, llvm_windows.cpp,
-// llvm_parts.cpp, llvm_expressions.cpp, llvm_memory.cpp, llvm_prefetch.cpp, llvm_random.cpp, llvm_accumulators.cpp.
+// llvm_parts.cpp, llvm_expressions.cpp, llvm_memory.cpp, llvm_prefetch.cpp, llvm_random.cpp,
+// llvm_accumulators.cpp.
 #pragma once
 
 #include "codegen/llvm/llvm_values.h"

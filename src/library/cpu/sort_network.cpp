@@ -9,7 +9,8 @@
 namespace kiln::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 256;  // lines that the first cache holds beside what else is in it
+constexpr std::int64_t kFewWide = 16;  // elements of 8 bytes of a row, or so many rows: moved one by one
+constexpr std::int64_t kBlock = 256;   // lines that the first cache holds beside what else is in it
 
 /// Two lines, the least of each row into the first.
 template <class Item>
@@ -208,12 +209,85 @@ template <int Bytes, class Item>
   });
 }
 
+/// The first halves of two registers, or the second ones, one element of each in turn.
+template <bool Second, class V, std::size_t... I>
+[[gnu::always_inline]] inline V halves_in_turn(V a, V b, std::index_sequence<I...>) {
+  constexpr std::size_t kHalf = sizeof...(I) / 2;
+  return __builtin_shufflevector(a, b, (I / 2 + Second * kHalf + I % 2 * sizeof...(I))...);
+}
+
 template <class Item>
-void transpose_base(const Item* from, std::int64_t from_pitch, std::int64_t from_square, Item* to,
-                    std::int64_t to_pitch, std::int64_t to_square, std::int64_t count) {
-  for (std::int64_t k = 0; k < count; ++k, from += from_square, to += to_square)
-    for (std::int64_t j = 0; j < kNetworkRows<Item>; ++j)
-      for (std::int64_t i = 0; i < kNetworkRows<Item>; ++i) to[j * to_pitch + i] = from[i * from_pitch + j];
+constexpr int kSide = 16 / static_cast<int>(sizeof(Item));
+template <class Item>
+using Short __attribute__((vector_size(16), aligned(alignof(Item)), may_alias)) = Item;
+
+/// Turns the bits of the number of each element of N registers, which follow each other, to the left: the
+/// greatest becomes the least, and so `Steps` times.
+template <class Item, int Steps, int N>
+[[gnu::always_inline]] inline void turn_numbers(Short<Item> (&lines)[N]) {
+  constexpr auto kOrder = std::make_index_sequence<kSide<Item>>();
+#pragma GCC unroll 4
+  for (int step = 0; step < Steps; ++step) {
+    Short<Item> turned[N];
+#pragma GCC unroll 16
+    for (int k = 0; k < N / 2; ++k) {
+      turned[2 * k] = halves_in_turn<false>(lines[k], lines[k + N / 2], kOrder);
+      turned[2 * k + 1] = halves_in_turn<true>(lines[k], lines[k + N / 2], kOrder);
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < N; ++k) lines[k] = turned[k];
+  }
+}
+
+template <class Item, int N, int Steps>
+[[gnu::always_inline]] inline void turn_square(const Item* from, std::int64_t from_pitch, Item* to,
+                                               std::int64_t to_pitch) {
+  Short<Item> lines[N];
+#pragma GCC unroll 16
+  for (int k = 0; k < N; ++k) lines[k] = *reinterpret_cast<const Short<Item>*>(from + k * from_pitch);
+  turn_numbers<Item, Steps>(lines);
+#pragma GCC unroll 16
+  for (int k = 0; k < N; ++k) *reinterpret_cast<Short<Item>*>(to + k * to_pitch) = lines[k];
+}
+
+/// Adjoining rows of N elements, fewer than a register has, to lines and back.
+template <class Item, int N>
+void rows_to_lines(const Item* from, std::int64_t rows, Item* to, std::int64_t to_pitch) {
+  constexpr int kBits = std::bit_width(static_cast<unsigned>(kSide<Item>)) - 1;
+  for (std::int64_t i = 0; i < rows; i += kSide<Item>)
+    turn_square<Item, N, kBits>(from + i * N, kSide<Item>, to + i, to_pitch);
+}
+template <class Item, int N>
+void lines_to_rows(const Item* from, std::int64_t from_pitch, std::int64_t columns, Item* to) {
+  constexpr int kBits = std::bit_width(static_cast<unsigned>(N)) - 1;
+  for (std::int64_t j = 0; j < columns; j += kSide<Item>)
+    turn_square<Item, N, kBits>(from + j, from_pitch, to + j * N, kSide<Item>);
+}
+
+/// By squares that fill a register each way. Of the rows that one square writes the last elements go first:
+/// what they leave behind the end of a row, where the next begins, is then written again.
+template <class Item>
+void transpose_rows_16(const Item* from, std::int64_t from_pitch, std::int64_t rows, std::int64_t columns,
+                       Item* to, std::int64_t to_pitch) {
+  constexpr int kSquare = kSide<Item>, kBits = std::bit_width(static_cast<unsigned>(kSquare)) - 1;
+  if constexpr (kSquare > 2) {
+    if (columns == 2 && from_pitch == 2) return rows_to_lines<Item, 2>(from, rows, to, to_pitch);
+    if (rows == 2 && to_pitch == 2) return lines_to_rows<Item, 2>(from, from_pitch, columns, to);
+  }
+  if constexpr (kSquare > 4) {
+    if (columns == 4 && from_pitch == 4) return rows_to_lines<Item, 4>(from, rows, to, to_pitch);
+    if (rows == 4 && to_pitch == 4) return lines_to_rows<Item, 4>(from, from_pitch, columns, to);
+  }
+  // A register of two elements that were stored in different ones waits for both: one by one they do not.
+  if (kSquare == 2 && std::min(rows, columns) > 2 && std::min(rows, columns) <= kFewWide) {
+    for (std::int64_t j = 0; j < columns; ++j)
+      for (std::int64_t i = 0; i < rows; ++i) to[j * to_pitch + i] = from[i * from_pitch + j];
+    return;
+  }
+  for (std::int64_t j = 0; j < columns; j += kSquare)
+    for (std::int64_t i = (rows - 1) / kSquare * kSquare; i >= 0; i -= kSquare)
+      turn_square<Item, kSquare, kBits>(from + i * from_pitch + j, from_pitch, to + j * to_pitch + i,
+                                        to_pitch);
 }
 
 template <class T>
@@ -245,7 +319,7 @@ template <class Item>
 KILN_AVX512 void network_avx512(Item* tile, std::int64_t n, std::int64_t kept) {
   network<64>(tile, n, kept);
 }
-/// The first halves of two lines, or the second ones, one element of each in turn.
+/// The same of lines, a function of its own: without these instructions a line is no register.
 template <bool Second, class Line, std::size_t... I>
 KILN_AVX512 inline Line turns(Line a, Line b, std::index_sequence<I...>) {
   constexpr std::size_t kHalf = sizeof...(I) / 2;
@@ -290,6 +364,14 @@ KILN_AVX512 void keys_avx512(const T* from, std::int64_t stride, std::int64_t n,
   to_keys(from, stride, n, merge_zeros, descending, to);
 }
 template <class T>
+KILN_AVX2 bool equal_avx2(const T* values, std::int64_t n) {
+  return any_equal(values, n);
+}
+template <class T>
+KILN_AVX512 bool equal_avx512(const T* values, std::int64_t n) {
+  return any_equal(values, n);
+}
+template <class T>
 KILN_AVX2 void values_avx2(const Key<T>* from, std::int64_t n, bool descending, T* to) {
   to_values(from, n, descending, to);
 }
@@ -310,6 +392,10 @@ template <class T>
 void keys_base(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros, bool descending,
                Key<T>* to) {
   to_keys(from, stride, n, merge_zeros, descending, to);
+}
+template <class T>
+bool equal_base(const T* values, std::int64_t n) {
+  return any_equal(values, n);
 }
 template <class T>
 void values_base(const Key<T>* from, std::int64_t n, bool descending, T* to) {
@@ -339,12 +425,24 @@ TransposeSquares<Item> transpose_squares() {
   if constexpr (sizeof(Item) > 1)
     if (host_target().avx512) return transpose_avx512<Item>;
 #endif
-  return transpose_base<Item>;
+  return nullptr;
 }
 template TransposeSquares<std::uint8_t> transpose_squares<std::uint8_t>();
 template TransposeSquares<std::uint16_t> transpose_squares<std::uint16_t>();
 template TransposeSquares<std::uint32_t> transpose_squares<std::uint32_t>();
 template TransposeSquares<std::uint64_t> transpose_squares<std::uint64_t>();
+
+template <class Item>
+TransposeRows<Item> transpose_rows() {
+#if defined(__x86_64__)
+  if (host_target().avx512 && transpose_squares<Item>()) return nullptr;
+#endif
+  return transpose_rows_16<Item>;
+}
+template TransposeRows<std::uint8_t> transpose_rows<std::uint8_t>();
+template TransposeRows<std::uint16_t> transpose_rows<std::uint16_t>();
+template TransposeRows<std::uint32_t> transpose_rows<std::uint32_t>();
+template TransposeRows<std::uint64_t> transpose_rows<std::uint64_t>();
 
 PairSort pair_sort() {
 #if defined(__x86_64__)
@@ -359,10 +457,10 @@ template <class T>
 KeyFunctions<T> key_functions() {
 #if defined(__x86_64__)
   const CpuTarget target = host_target();
-  if (target.avx512) return {keys_avx512<T>, values_avx512<T>};
-  if (target.avx2) return {keys_avx2<T>, values_avx2<T>};
+  if (target.avx512) return {keys_avx512<T>, values_avx512<T>, equal_avx512<T>};
+  if (target.avx2) return {keys_avx2<T>, values_avx2<T>, equal_avx2<T>};
 #endif
-  return {keys_base<T>, values_base<T>};
+  return {keys_base<T>, values_base<T>, equal_base<T>};
 }
 #define KILN_DTYPE(Name, Type, ...) template KeyFunctions<Type> key_functions<Type>();
 #include <kiln/dtype.def>

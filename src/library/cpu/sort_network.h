@@ -39,9 +39,19 @@ template <class Item>
 using TransposeSquares = void (*)(const Item* from, std::int64_t from_pitch, std::int64_t from_square,
                                   Item* to, std::int64_t to_pitch, std::int64_t to_square,
                                   std::int64_t count);
-/// The one for the instruction set in force. Item: as for tile_sort.
+/// The one for the instruction set in force; null: it has none, see transpose_rows. Item: as for tile_sort.
 template <class Item>
 TransposeSquares<Item> transpose_squares();
+
+/// to[j * to_pitch + i] = from[i * from_pitch + j] for i < rows and j < columns: lines of a tile made of its
+/// rows, and rows of its first lines. By registers of 16 bytes: less than a register behind each row, and the
+/// rows up to the next whole number of them, are read and written, too. Rows written may adjoin all the same.
+template <class Item>
+using TransposeRows = void (*)(const Item* from, std::int64_t from_pitch, std::int64_t rows,
+                               std::int64_t columns, Item* to, std::int64_t to_pitch);
+/// Null where the instruction set in force has better.
+template <class Item>
+TransposeRows<Item> transpose_rows();
 
 /// What rows become keys and values with, for the instruction set in force.
 template <class T>
@@ -51,6 +61,7 @@ struct KeyFunctions {
                Key<T>* to);
   /// to[i] = the value of from[i].
   void (*values)(const Key<T>* from, std::int64_t n, bool descending, T* to);
+  bool (*any_equal)(const T* values, std::int64_t n);
 };
 template <class T>
 KeyFunctions<T> key_functions();

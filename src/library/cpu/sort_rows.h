@@ -1,0 +1,285 @@
+// Rows sorted one by one: by comparisons, by radix, or only the first of them.
+#pragma once
+
+#include "device/cpu/threads.h"
+#include "library/cpu/sort_keys.h"
+#include "library/cpu/sort_network.h"
+#include "library/library.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+namespace kiln::cpu::sorting {
+
+using library::Array;
+using library::Sort;
+
+constexpr std::int64_t kRadixAbove = 256;       // shorter rows are sorted by comparisons
+constexpr std::int64_t kParallelAbove = 65536;  // elements of a row that several threads sort together
+constexpr std::int64_t kSelectBelow = 8;   // a part of a row smaller than this fraction is selected first,
+constexpr std::int64_t kPlacesKept = 64;   // elements of a row whose places are written down for all rows
+constexpr std::int64_t kFilterBelow = 64;  // one smaller than this without writing the row down
+
+/// A key with its position. Up to 32 bits of key share one word with it.
+struct Wide {
+  std::uint64_t key, position;
+  friend bool operator<(const Wide& a, const Wide& b) {
+    return a.key < b.key || (a.key == b.key && a.position < b.position);
+  }
+};
+template <class T>
+using Pair = std::conditional_t<sizeof(T) <= 4, std::uint64_t, Wide>;
+
+template <class T>
+Pair<T> pair_of(Key<T> key, std::int64_t position) {
+  const auto at = static_cast<std::uint64_t>(position);
+  if constexpr (sizeof(T) <= 4)
+    return std::uint64_t{key} << 32 | at;
+  else
+    return {key, at};
+}
+inline std::int64_t position_of(std::uint64_t pair) { return static_cast<std::int64_t>(pair & 0xffffffffu); }
+inline std::int64_t position_of(const Wide& pair) { return static_cast<std::int64_t>(pair.position); }
+
+/// Byte `i` of an item's key, the least first.
+template <int KeyBytes, class Item>
+unsigned digit(const Item& item, int i) {
+  if constexpr (std::is_same_v<Item, Wide>)
+    return (item.key >> (8 * i)) & 255;
+  else if constexpr (sizeof(Item) > KeyBytes)
+    return (item >> (32 + 8 * i)) & 255;
+  else
+    return (item >> (8 * i)) & 255;
+}
+
+// ---- one row ----
+
+inline std::int64_t part_begin(std::int64_t n, int part, int parts) { return n * part / parts; }
+
+/// Runs f(part, begin, end) over `parts` parts of [0, n), in parallel.
+template <class F>
+void over_parts(std::int64_t n, int parts, F f) {
+  if (parts == 1) return f(0, std::int64_t{0}, n);
+  parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (auto p = static_cast<int>(begin); p < end; ++p)
+      f(p, part_begin(n, p, parts), part_begin(n, p + 1, parts));
+  });
+}
+
+/// Least significant byte first: stable, and a pass over a byte that all items share is left out. Sorts
+/// `items` with the help of `other`; returns where the result is.
+template <int KeyBytes, class Item>
+Item* radix_sort(Item* items, Item* other, std::int64_t n, int parts) {
+  std::vector<std::array<std::int64_t, 256>> counts(static_cast<std::size_t>(parts));
+  for (int byte = 0; byte < KeyBytes; ++byte) {
+    over_parts(n, parts, [&](int part, std::int64_t begin, std::int64_t end) {
+      auto& count = counts[static_cast<std::size_t>(part)];
+      count.fill(0);
+      for (std::int64_t i = begin; i < end; ++i) ++count[digit<KeyBytes>(items[i], byte)];
+    });
+    std::int64_t place = 0;
+    bool single = false;
+    for (std::size_t value = 0; value < 256; ++value) {
+      const std::int64_t first = place;
+      for (auto& count : counts) {
+        const std::int64_t here = count[value];
+        count[value] = place;
+        place += here;
+      }
+      single |= place - first == n;
+    }
+    if (single) continue;
+    over_parts(n, parts, [&](int part, std::int64_t begin, std::int64_t end) {
+      auto& next = counts[static_cast<std::size_t>(part)];
+      for (std::int64_t i = begin; i < end; ++i) other[next[digit<KeyBytes>(items[i], byte)]++] = items[i];
+    });
+    std::swap(items, other);
+  }
+  return items;
+}
+
+/// The first `kept` of n items in order; returns where they are. Pre: they are in their positions' order.
+template <int KeyBytes, class Item>
+Item* ordered(Item* items, Item* other, std::int64_t n, std::int64_t kept, int parts) {
+  if (kept < n / kSelectBelow) {
+    std::nth_element(items, items + kept, items + n);
+    // which are in no order: a radix sort of keys alone would leave equal ones in that
+    std::sort(items, items + kept);
+    return items;
+  }
+  if (n > kRadixAbove) return radix_sort<KeyBytes>(items, other, n, parts);
+  std::sort(items, items + n);
+  return items;
+}
+
+/// Where the results of a row go.
+template <class T>
+struct RowOut {
+  T* values;                // null: nobody asks
+  std::int64_t* positions;  // likewise
+  RowOut operator+(std::int64_t elements) const {
+    return {values ? values + elements : nullptr, positions ? positions + elements : nullptr};
+  }
+};
+template <class T>
+RowOut<T> out_of(const Sort& call) {
+  return {static_cast<T*>(call.values), static_cast<std::int64_t*>(call.positions)};
+}
+
+/// Positions: rows are sorted with them.
+template <class T, bool Positions>
+struct RowSort {
+  using Item = std::conditional_t<Positions, Pair<T>, Key<T>>;
+
+  static std::size_t bytes(std::int64_t n) {
+    return (2 * static_cast<std::size_t>(n) * sizeof(Item) + 63) / 64 * 64;
+  }
+
+  /// How a row is sorted: from its end, and as argsort sorts it.
+  struct Order {
+    bool descending, by_position;
+  };
+
+  static Item item_at(const T* from, std::int64_t stride, std::int64_t i, Order order) {
+    Key<T> key = key_of(from[i * stride], order.by_position);
+    if (order.descending) key = static_cast<Key<T>>(~key);
+    if constexpr (Positions)
+      return pair_of<T>(key, i);
+    else
+      return key;
+  }
+
+  /// The first `kept` items, unordered, in front of `items`: each part keeps those below the last of its best
+  /// so far, and thins them out when there are twice as many.
+  static void filter(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, Order order,
+                     Item* items, int parts) {
+    std::vector<std::int64_t> found(static_cast<std::size_t>(parts));
+    over_parts(n, parts, [&](int part, std::int64_t begin, std::int64_t end) {
+      Item* const best = items + 2 * kept * part;
+      std::int64_t count = 0;
+      for (std::int64_t i = begin; i < end; ++i) {
+        const Item item = item_at(from, stride, i, order);
+        if (count >= kept && !(item < best[kept - 1])) continue;
+        best[count++] = item;
+        if (count == kept || count == 2 * kept) {
+          std::nth_element(best, best + kept - 1, best + count);
+          count = kept;
+        }
+      }
+      found[static_cast<std::size_t>(part)] = std::min(count, 2 * kept);
+    });
+    std::int64_t total = found[0];
+    for (int part = 1; part < parts; ++part) {
+      const Item* const best = items + 2 * kept * part;
+      for (std::int64_t i = 0; i < found[static_cast<std::size_t>(part)]; ++i) items[total++] = best[i];
+    }
+    std::nth_element(items, items + kept - 1, items + total);
+  }
+
+  static void run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, Order order,
+                  const RowOut<T>& to, std::int64_t to_stride, std::byte* workspace, int parts) {
+    Item* const items = reinterpret_cast<Item*>(workspace);
+    const bool few = kept < n / (kFilterBelow * parts);
+    if (few) {
+      filter(from, stride, n, kept, order, items, parts);
+      std::sort(items, items + kept);
+    } else {
+      over_parts(n, parts, [&](int, std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) items[i] = item_at(from, stride, i, order);
+      });
+    }
+    const Item* const sorted =
+        few ? items : ordered<static_cast<int>(sizeof(T))>(items, items + n, n, kept, parts);
+    over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        put(sorted[i], order.descending, from, stride, to, i * to_stride);
+    });
+    if (!Positions && order.by_position) keep_order_of_equals(from, stride, to.values, to_stride, kept);
+  }
+
+  /// An item's element. Keys of floats do not tell zeros apart, nor NaN.
+  static T value_in(const Item& item, bool descending, const T* from, std::int64_t stride) {
+    Key<T> key;
+    if constexpr (std::is_same_v<Item, Wide>)
+      key = static_cast<Key<T>>(item.key);
+    else
+      key = static_cast<Key<T>>(item >> 32);
+    if (descending) key = static_cast<Key<T>>(~key);
+    if constexpr (!std::is_integral_v<T>)
+      if (key == kSign<T> || key == std::numeric_limits<Key<T>>::max())
+        return from[position_of(item) * stride];
+    return value_of<T>(key);
+  }
+
+  static void put(const Item& item, bool descending, const T* from, std::int64_t stride, const RowOut<T>& to,
+                  std::int64_t at) {
+    if constexpr (Positions) {
+      if (to.positions) to.positions[at] = position_of(item);
+      if (to.values) to.values[at] = value_in(item, descending, from, stride);
+    } else {
+      to.values[at] = value_of<T>(descending ? static_cast<Key<T>>(~item) : item);
+    }
+  }
+};
+
+// ---- all rows ----
+
+/// Element offset of the i-th element in row-major order, of all axes but `skip`.
+inline std::int64_t offset_of(const Array& a, std::int64_t i, int skip = -1) {
+  std::int64_t offset = 0;
+  for (int axis = a.rank; axis-- > 0;) {
+    if (axis == skip) continue;
+    offset += i % a.dims[axis] * a.strides[axis];
+    i /= a.dims[axis];
+  }
+  return offset;
+}
+
+/// Where rows begin: the i-th at i * step, where one step leads from each to the next.
+struct Beginnings {
+  const Array& array;
+  int axis;
+  std::int64_t step = 0;
+  bool regular = true;
+  Beginnings(const Array& a, int skip) : array(a), axis(skip) {
+    std::int64_t rows = 1;
+    for (int other = a.rank; other-- > 0;) {
+      if (other == skip || a.dims[other] == 1) continue;
+      if (rows == 1) step = a.strides[other];
+      regular &= a.strides[other] == step * rows;
+      rows *= a.dims[other];
+    }
+  }
+  std::int64_t operator[](std::int64_t row) const {
+    return regular ? row * step : offset_of(array, row, axis);
+  }
+};
+
+struct Rows {
+  std::int64_t count = 1, length = 0, inner = 1;  // inner: elements of the axes behind the sorted one
+  bool alone = false;                             // see Sort
+  int threads = 1;
+  explicit Rows(const Sort& call) : alone(call.rows_alone), threads(call.one_thread ? 1 : thread_count()) {
+    for (int a = 0; a < call.in.rank; ++a) {
+      if (a != call.axis) count *= call.in.dims[a];
+      if (a > call.axis) inner *= call.in.dims[a];
+    }
+    length = call.in.dims[call.axis];
+  }
+  /// Whether threads share rows out; otherwise they share each row.
+  bool spread() const { return count > 1 && (count >= threads || length < kParallelAbove); }
+  /// Whether rows are sorted side by side, in tiles of this kind.
+  template <class Tile>
+  bool side_by_side() const {
+    return !alone && length <= kNetworkMost && count >= Tile::kRows;
+  }
+  /// The least of `n` items of work that a thread takes.
+  std::int64_t grain(std::int64_t n, std::int64_t least) const {
+    return std::max<std::int64_t>(1, threads == 1 ? n : least);
+  }
+};
+
+}  // namespace kiln::cpu::sorting

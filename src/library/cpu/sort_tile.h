@@ -1,0 +1,260 @@
+// Short rows sorted side by side, a tile of them at a time: their keys are transposed to lines, which a
+// network sorts (sort_network.h), and what is kept of them is transposed back.
+#pragma once
+
+#include "library/cpu/sort_lines.h"
+#include "library/cpu/sort_rows.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+namespace kiln::cpu::sorting {
+
+/// A tile of rows sorted side by side: the items of its rows one after the other, then of each place of all
+/// rows, which is a line.
+template <class T, bool Positions>
+class Tile {
+ public:
+  using Row = RowSort<T, Positions>;
+  static constexpr bool kPaired =
+      std::is_same_v<typename Row::Item, Wide>;                 // positions have lines of their own
+  static constexpr bool kNarrow = Positions && sizeof(T) <= 2;  // key and position in 4 bytes
+  using Item = std::conditional_t<kPaired, std::uint64_t,
+                                  std::conditional_t<kNarrow, std::uint32_t, typename Row::Item>>;
+  using Order = std::conditional_t<kPaired, PairSort, TileSort<Item>>;
+  static constexpr std::int64_t kRows = kNetworkRows<Item>;
+  static constexpr std::int64_t kRoom = 64;  // lines
+  static_assert(kNetworkMost <= 1 << 16, "positions of two bytes");
+  struct Functions {
+    Order order;
+    TransposeRows<Item> rows;  // or, if null:
+    TransposeSquares<Item> transpose;
+    KeyFunctions<T> keys;
+    OrderLines<Item> lines;
+    std::conditional_t<Positions, ItemFunctions<Key<T>, Item>, bool> items;
+  };
+  static Functions functions() {
+    Functions f{
+        {}, transpose_rows<Item>(), transpose_squares<Item>(), key_functions<T>(), order_lines<Item>(), {}};
+    if constexpr (kPaired)
+      f.order = pair_sort();
+    else
+      f.order = tile_sort<Item>();
+    if constexpr (Positions) f.items = item_functions<Key<T>, Item>();
+    return f;
+  }
+  /// What all tiles of a call share.
+  struct Shared {
+    Functions f = functions();
+    const bool by_table;       // a register of two elements stored in different ones would wait for both
+    LineOrder<Item> in, out;   // where rows have so few elements, or so few are kept
+    std::vector<Item> places;  // of the elements of short rows, all rows of a tile
+    Shared(std::int64_t n, std::int64_t kept)
+        : by_table(!f.rows || (sizeof(Item) == 8 && n <= LineOrder<Item>::kMost)) {
+      if (by_table && n <= LineOrder<Item>::kMost)
+        in.set(n, [&](std::int64_t e) { return e % kRows * n + e / kRows; });
+      if (by_table && kept <= LineOrder<Item>::kMost)
+        out.set(kept, [&](std::int64_t e) { return e % kept * kRows + e / kept; });
+      if (sizeof(Item) == sizeof(T) || n > kPlacesKept) return;
+      for (std::int64_t e = 0; e < kRows * n; ++e) places.push_back(static_cast<Item>(e % n));
+    }
+  };
+  /// Lines of a tile: whole squares.
+  static std::int64_t lines(std::int64_t length) { return (length + kRows - 1) / kRows * kRows; }
+  /// Lines of each part of the workspace: several tiles of short rows.
+  static std::int64_t room(std::int64_t length) { return std::max(lines(length), kRoom); }
+  static std::size_t bytes(std::int64_t length) {
+    return static_cast<std::size_t>((4 * room(length) + 1) * kNetworkLine);
+  }
+
+  Tile(const Sort& call, const Rows& rows, std::byte* memory)
+      : call_(call),
+        rows_(rows),
+        lines_(lines(rows.length)),
+        beginnings_(call.in, call.axis),
+        items_(reinterpret_cast<Item*>(memory)),
+        positions_(reinterpret_cast<std::uint64_t*>(memory + room(rows.length) * kNetworkLine)),
+        keys_(reinterpret_cast<Key<T>*>(memory + 2 * room(rows.length) * kNetworkLine)),
+        by_row_(reinterpret_cast<Item*>(memory + 3 * room(rows.length) * kNetworkLine)) {}
+
+  /// Tiles of short adjoining rows that are sorted together, each step for all of them; 1: each by itself.
+  /// One has so few elements that its next step would wait for what the last one stored.
+  std::int64_t together(const Shared& shared) const {
+    const bool adjoin = call_.in.strides[call_.axis] == 1 && beginnings_.regular &&
+                        beginnings_.step == rows_.length && rows_.inner == 1;
+    if (Positions || shared.by_table || !adjoin) return 1;
+    return std::max<std::int64_t>(1, kRoom / lines_of_slot());
+  }
+
+  /// Sorts `count` rows from `first` on, of up to together() tiles, without positions.
+  void sort_together(std::int64_t first, std::int64_t count, const Shared& shared) {
+    first_ = first, count_ = count;
+    const Functions& f = shared.f;
+    const std::int64_t n = rows_.length, kept = call_.kept, tiles = (count + kRows - 1) / kRows;
+    const std::int64_t slot = lines_of_slot() * kRows;
+    f.keys.keys(row(0), 1, count * n, call_.by_position, call_.descending, keys_);
+    std::fill(keys_ + count * n, keys_ + tiles * kRows * n, Key<T>{0});
+    if constexpr (!Positions) {
+      for (std::int64_t t = 0; t < tiles; ++t)
+        f.rows(keys_ + t * kRows * n, n, kRows, n, items_ + t * slot, kRows);
+      for (std::int64_t t = 0; t < tiles; ++t) f.order(items_ + t * slot, n, kept);
+      for (std::int64_t t = 0; t < tiles; ++t)
+        f.rows(items_ + t * slot, kRows, kept, kRows, by_row_ + t * kRows * kept, kept);
+      f.keys.values(by_row_, count * kept, call_.descending, static_cast<T*>(call_.values) + out_of_row(0));
+    }
+    order_equals(shared);
+  }
+
+  /// Sorts `count` rows from `first` on.
+  void sort(std::int64_t first, std::int64_t count, const Shared& shared) {
+    first_ = first, count_ = count;
+    fill(shared);
+    if constexpr (kPaired)
+      shared.f.order(items_, positions_, rows_.length);
+    else
+      shared.f.order(items_, rows_.length, call_.kept);
+    if constexpr (Positions)
+      drain(shared);
+    else
+      drain_values(shared);
+    order_equals(shared);
+  }
+
+ private:
+  /// Lines of a tile of several: whole eights, and all that its transposition writes.
+  std::int64_t lines_of_slot() const {
+    constexpr std::int64_t kWhole = std::max<std::int64_t>(8, 16 / sizeof(Item));
+    return (rows_.length + kWhole - 1) / kWhole * kWhole;
+  }
+
+  void order_equals(const Shared& shared) {
+    if (Positions || !call_.by_position) return;
+    if (rows_.inner != 1 ||
+        shared.f.keys.any_equal(static_cast<T*>(call_.values) + out_of_row(0), count_ * call_.kept))
+      for (std::int64_t r = 0; r < count_; ++r)
+        keep_order_of_equals(row(r), call_.in.strides[call_.axis],
+                             static_cast<T*>(call_.values) + out_of_row(r), rows_.inner, call_.kept);
+  }
+
+  const T* row(std::int64_t r) const {
+    return static_cast<const T*>(call_.in.data) + beginnings_[first_ + r];
+  }
+  std::int64_t out_of_row(std::int64_t r) const {
+    const std::int64_t outer = rows_.inner == 1 ? first_ + r : (first_ + r) / rows_.inner;
+    return outer * call_.kept * rows_.inner + (first_ + r - outer * rows_.inner);
+  }
+
+  void fill(const Shared& shared) {
+    const Functions& f = shared.f;
+    const std::int64_t n = rows_.length, stride = call_.in.strides[call_.axis];
+    if (stride == 1 && beginnings_.regular && beginnings_.step == n)
+      f.keys.keys(row(0), 1, count_ * n, call_.by_position, call_.descending, keys_);
+    else
+      for (std::int64_t r = 0; r < count_; ++r)
+        f.keys.keys(row(r), stride, n, call_.by_position, call_.descending, keys_ + r * n);
+    std::fill(keys_ + count_ * n, keys_ + kRows * n, Key<T>{0});
+    const Item* from = nullptr;
+    if constexpr (sizeof(Item) == sizeof(T)) {
+      from = keys_;
+    } else {
+      constexpr int kShift = 4 * sizeof(Item);
+      if (!shared.places.empty())
+        f.items.items(keys_, shared.places.data(), kRows * n, by_row_);
+      else
+        for (std::int64_t r = 0; r < kRows; ++r)
+          for (std::int64_t i = 0; i < n; ++i)
+            by_row_[r * n + i] = Item{keys_[r * n + i]} << kShift | static_cast<Item>(i);
+      from = by_row_;
+    }
+    if (!shared.by_table)
+      f.rows(from, n, kRows, n, items_, kRows);
+    else if (n <= LineOrder<Item>::kMost)
+      f.lines(shared.in, from, items_);
+    else
+      f.transpose(from, n, kRows, items_, kRows, kRows * kRows, lines_ / kRows);
+    if constexpr (kPaired)
+      for (std::int64_t i = 0; i < n; ++i)
+        std::fill_n(positions_ + i * kRows, kRows, static_cast<std::uint64_t>(i));
+  }
+
+  /// The first lines, as many as are kept, row by row. Returns how far apart rows are.
+  std::int64_t to_rows(const Shared& shared, const Item* from) {
+    if (!shared.by_table) {
+      shared.f.rows(from, kRows, call_.kept, kRows, by_row_, call_.kept);
+      return call_.kept;
+    }
+    if (call_.kept <= LineOrder<Item>::kMost) {
+      shared.f.lines(shared.out, from, by_row_);
+      return call_.kept;
+    }
+    shared.f.transpose(from, kRows, kRows * kRows, by_row_, lines_, kRows, lines(call_.kept) / kRows);
+    return lines_;
+  }
+
+  void drain(const Shared& shared) {
+    const RowOut<T> out = out_of<T>(call_);
+    const std::int64_t stride = call_.in.strides[call_.axis], kept = call_.kept, inner = rows_.inner;
+    if constexpr (kPaired) {
+      for (std::int64_t r = 0; r < count_ && out.values; ++r)
+        for (std::int64_t i = 0; i < kept; ++i)
+          out.values[out_of_row(r) + i * inner] = Row::value_in(
+              {items_[i * kRows + r], positions_[i * kRows + r]}, call_.descending, row(r), stride);
+      if (!out.positions) return;
+    }
+    const Item* lines = items_;
+    if constexpr (kPaired) lines = positions_;
+    const std::int64_t pitch = to_rows(shared, lines);
+    constexpr Item kPosition = kPaired ? ~Item{0} : (Item{1} << (4 * sizeof(Item))) - 1;
+    const bool adjoin = inner == 1 && pitch == kept;
+    if (out.positions && adjoin)
+      shared.f.items.positions(by_row_, count_ * kept, kPosition, out.positions + out_of_row(0));
+    if (adjoin && (kPaired || !out.values)) return;
+    for (std::int64_t r = 0; r < count_; ++r) {
+      const Item* const from = by_row_ + r * pitch;
+      const std::int64_t to = out_of_row(r);
+      if (out.positions && inner == 1)
+        shared.f.items.positions(from, kept, kPosition, out.positions + to);
+      else if (out.positions)
+        for (std::int64_t i = 0; i < kept; ++i)
+          out.positions[to + i * inner] = static_cast<std::int64_t>(from[i] & kPosition);
+      if constexpr (!kPaired)
+        for (std::int64_t i = 0; i < kept && out.values; ++i) {
+          const auto key = static_cast<Key<T>>(from[i] >> (4 * sizeof(Item)));
+          out.values[to + i * inner] =
+              Row::value_in(pair_of<T>(key, static_cast<std::int64_t>(from[i] & kPosition)), call_.descending,
+                            row(r), stride);
+        }
+    }
+  }
+
+  void drain_values(const Shared& shared) {
+    const Functions& f = shared.f;
+    T* const values = static_cast<T*>(call_.values);
+    const std::int64_t kept = call_.kept, inner = rows_.inner;
+    const std::int64_t pitch = to_rows(shared, items_);
+    if (inner == 1 && pitch == kept)
+      return f.keys.values(by_row_, count_ * kept, call_.descending, values + out_of_row(0));
+    for (std::int64_t r = 0; r < count_; ++r) {
+      const Key<T>* const from = by_row_ + r * pitch;
+      const std::int64_t to = out_of_row(r);
+      if (inner == 1)
+        f.keys.values(from, kept, call_.descending, values + to);
+      else
+        for (std::int64_t i = 0; i < kept; ++i)
+          values[to + i * inner] = value_of<T>(call_.descending ? static_cast<Key<T>>(~from[i]) : from[i]);
+    }
+  }
+
+  const Sort& call_;
+  const Rows& rows_;
+  const std::int64_t lines_;
+  const Beginnings beginnings_;
+  Item* const items_;
+  std::uint64_t* const positions_;
+  Key<T>* const keys_;
+  Item* const by_row_;
+  std::int64_t first_ = 0, count_ = 0;
+};
+
+}  // namespace kiln::cpu::sorting
