@@ -134,24 +134,62 @@ void copy_runs(const T* from, Lines along, std::int64_t width, std::int64_t dept
   for (std::int64_t p = 0; p < depth; ++p) copy_run(from + along[p], to + p * width, N);
 }
 
-/// Lines of which many lie side by side: the rows of an image, for its windows.
+/// to[i] = from[2·i]: nothing behind the last of them is read.
+template <class C>
+inline void copy_every_second(const C* from, C* to, std::int64_t n) {
+  typedef C V __attribute__((vector_size(16), aligned(4)));
+  std::int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    const V low = *reinterpret_cast<const V*>(from + 2 * i),
+            high = *reinterpret_cast<const V*>(from + 2 * i + 3);
+    *reinterpret_cast<V*>(to + i) = __builtin_shufflevector(low, high, 0, 2, 5, 7);
+  }
+  for (; i < n; ++i) to[i] = from[2 * i];
+}
+
+/// Elements `step` apart of each step of a panel.
+template <class T, class C>
+void copy_spread(const T* from, std::int64_t step, std::int64_t n, Lines along, std::int64_t width,
+                 std::int64_t depth, C* to) {
+  if constexpr (std::is_same_v<T, C> && sizeof(C) == 4)
+    if (step == 2) {
+      for (std::int64_t p = 0; p < depth; ++p) copy_every_second(from + along[p], to + p * width, n);
+      return;
+    }
+  for (std::int64_t p = 0; p < depth; ++p) {
+    const T* const line = from + along[p];
+    if constexpr (std::is_same_v<T, float16>)
+      for (std::int64_t i = 0; i < n; ++i) widen(line + i * step, to + p * width + i, 1);
+    else
+      for (std::int64_t i = 0; i < n; ++i) to[p * width + i] = static_cast<C>(line[i * step]);
+  }
+}
+
+/// Lines of which many lie side by side, or equally far apart: the rows of an image, for its windows.
 template <class T, class C>
 bool pack_runs(const T* from, Lines across, Lines along, std::int64_t used, std::int64_t width,
                std::int64_t depth, C* to) {
   struct Run {
-    std::int64_t line, length, offset;
+    std::int64_t line, length, offset, step;
   };
-  constexpr std::int64_t kLeast = 4;  // adjacent lines, in the mean
+  constexpr std::int64_t kLeast = 4;  // lines of a run, in the mean
+  // where so many steps are adjacent, lines apart are packed along them
+  const bool steps_are_apart = depth < kLeast || along[kLeast - 1] != along[0] + kLeast - 1;
   Run runs[kMostColumns / kLeast];
   std::int64_t count = 0;
   for (std::int64_t w = 0, n; w < used; w += n) {
-    for (n = 1; w + n < used && across[w + n] == across[w] + n;) ++n;
+    const std::int64_t step = steps_are_apart && w + 1 < used ? across[w + 1] - across[w] : 1;
+    for (n = 1; w + n < used && across[w + n] == across[w] + n * step;) ++n;
     if ((count + 1) * kLeast > std::max(used, kLeast)) return false;
-    runs[count++] = {w, n, across[w]};
+    runs[count++] = {w, n, across[w], step};
   }
   for (std::int64_t r = 0; r < count; ++r) {
     const T* const line = from + runs[r].offset;
     C* const at = to + runs[r].line;
+    if (runs[r].step != 1) {
+      copy_spread(line, runs[r].step, runs[r].length, along, width, depth, at);
+      continue;
+    }
     switch (runs[r].length) {  // extents of small images
       case 4: copy_runs<4>(line, along, width, depth, at); break;
       case 8: copy_runs<8>(line, along, width, depth, at); break;

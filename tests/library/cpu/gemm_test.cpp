@@ -41,6 +41,7 @@ struct Layout {
   std::int64_t a_gap = 0, b_gap = 0;  // extra elements between rows
   bool a_reversed = false;            // negative row stride
   std::int64_t a_spread = 1;          // elements between neighbours of a row
+  std::int64_t b_spread = 1;
 };
 
 /// rows × cols at (offset, row_stride, col_stride) of memory just large enough.
@@ -74,7 +75,7 @@ void check(std::int64_t m, std::int64_t n, std::int64_t k, const Layout& layout 
            int run_length = 8) {
   std::mt19937 rng(static_cast<unsigned>(m * 7919 + n * 31 + k));
   const Placed pa = place(m, k, layout.a_transposed, layout.a_gap, layout.a_reversed, layout.a_spread);
-  const Placed pb = place(k, n, layout.b_transposed, layout.b_gap, false, 1);
+  const Placed pb = place(k, n, layout.b_transposed, layout.b_gap, false, layout.b_spread);
   std::unique_ptr<T[]> a(new T[static_cast<std::size_t>(pa.size)]),
       b(new T[static_cast<std::size_t>(pb.size)]);
   for (std::int64_t i = 0; i < pa.size; ++i) a[i] = some<T>(rng);
@@ -185,6 +186,16 @@ TYPED_TEST(Gemm, RowsAndColumnsAtOffsets) {
         check<TypeParam>(m, n, k, {}, tables, run);
         if (tables % 4 == 3) check<TypeParam>(m, n, k, {true, true, 2, 1, false, 1}, tables, run);
       }
+}
+
+/// As windows that move by more than one element: lines are equally far apart, in runs.
+TYPED_TEST(Gemm, LinesAtOffsetsThatAreEquallyFarApart) {
+  const std::int64_t shapes[][3] = {{20, 50, 33}, {32, 70, 400}, {180, 33, 9}, {90, 81, 3}};
+  for (const auto& [m, n, k] : shapes)
+    for (const std::int64_t spread : {2, 3, 5})
+      for (const int run : {4, 7, 13, 32})
+        for (const int tables : {1, 8, 9, 15})
+          check<TypeParam>(m, n, k, {true, false, 1, 2, false, spread, spread}, tables, run);
 }
 
 TYPED_TEST(Gemm, RowsAndColumnsAtOffsetsOnThreads) {
