@@ -100,6 +100,14 @@ std::optional<Trace> trace(const Graph& g, NodeId id) {
   return t;
 }
 
+/// Of a product's operand that is views, but no matrix in memory, which a product reads as it is.
+std::optional<Trace> trace_operand(const Graph& g, NodeId operand) {
+  const ir::GraphNode& n = g[operand];
+  if (!ir::is_view(n.op) || n.numel == 0 || resolve_alias(g, operand).base != ir::kNoNode)
+    return std::nullopt;
+  return trace(g, operand);
+}
+
 /// Sorts the parts of a trace.
 class Sorter {
  public:
@@ -246,12 +254,9 @@ std::int64_t WindowView::taps() const {
 
 std::optional<WindowView> window_view(const Graph& g, NodeId product, std::size_t which) {
   const NodeId operand = g[product].in[which];
-  const ir::GraphNode& n = g[operand];
-  if (!ir::is_view(n.op) || n.numel == 0 || resolve_alias(g, operand).base != ir::kNoNode)
-    return std::nullopt;
-  std::optional<Trace> t = trace(g, operand);
+  std::optional<Trace> t = trace_operand(g, operand);
   if (!t) return std::nullopt;
-  const std::size_t rank = n.dims.size();
+  const std::size_t rank = g[operand].dims.size();
   std::optional<WindowView> out =
       Sorter(std::move(*t), rank - (which == 0 ? 2 : 1), rank - (which == 0 ? 1 : 2)).run();
   if (!out) return std::nullopt;
@@ -262,10 +267,9 @@ std::optional<WindowView> window_view(const Graph& g, NodeId product, std::size_
 
 std::optional<FarChannels> far_channels(const Graph& g, NodeId product, std::size_t which) {
   const NodeId operand = g[product].in[which];
-  const ir::GraphNode& n = g[operand];
-  std::optional<Trace> t = ir::is_view(n.op) && n.numel > 0 ? trace(g, operand) : std::nullopt;
+  std::optional<Trace> t = trace_operand(g, operand);
   if (!t) return std::nullopt;
-  const std::size_t rank = n.dims.size(), points = rank - (which == 0 ? 2 : 1),
+  const std::size_t rank = g[operand].dims.size(), points = rank - (which == 0 ? 2 : 1),
                     terms = rank - (which == 0 ? 1 : 2);
   Parts& parts = t->axes[terms];
   if (parts.size() < 2 || parts.front().step != 1) return std::nullopt;
@@ -285,8 +289,12 @@ std::optional<FarChannels> far_channels(const Graph& g, NodeId product, std::siz
       stride *= t->extents[a];
     }
   }
-  if (!Sorter(std::move(*t), points, terms).run()) return std::nullopt;
-  return out;
+  const std::optional<WindowView> turned = Sorter(std::move(*t), points, terms).run();
+  if (!turned) return std::nullopt;
+  // Where each element lies in one window, the operand has no more elements than the array.
+  const bool repeats = std::ranges::any_of(
+      turned->axes, [](const WindowView::Axis& a) { return a.count > 1 && a.taps > 1; });
+  return repeats ? std::optional(out) : std::nullopt;
 }
 
 }  // namespace kiln::plan

@@ -51,8 +51,8 @@ std::optional<WindowView> window_view(const Graph& graph, NodeId product, std::s
 std::map<NodeId, WindowView> products_of_windows(const Graph& graph,
                                                  const std::function<bool(NodeId, const WindowView&)>& may);
 
-/// An operand that would be windows if its array had its channels last: they lie apart, and are the outer
-/// part of terms.
+/// An operand that would be windows, several along an axis, if its array had its channels last: they lie
+/// apart, and are the outer part of terms.
 struct FarChannels {
   std::size_t operand = 0;  // of the product: 0 or 1
   std::size_t views = 0;    // between the operand, which is the first, and the array

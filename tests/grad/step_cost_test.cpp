@@ -234,5 +234,21 @@ TEST(StepCost, ANormTakesThreeKernelsOfAGpu) {
     }
 }
 
+/// The gradient of a layer's weight sums over all rows of all sequences: one product of arrays as they lie in
+/// memory, and one copy where heads have been moved.
+TEST(StepCost, GradientsOfWeightsReadActivationsWhereTheyLie) {
+  const Configured on("null");
+  const auto half = DType::BFloat16;
+  const Tensor x = zeros({32, 256, 384}).astype(half).eval(), d = zeros({32, 256, 512}).astype(half).eval(),
+               heads = zeros({32, 8, 256, 64}).astype(half).eval();
+  const auto kernels = [&](const Tensor& gradient) {
+    const Tensor product = matmul(reshape(x, {-1, 384}).T(), reshape(gradient, {-1, 512}));
+    const FusionReport report = report_of({product});
+    return std::pair(report.after.kernels, report.after.library_calls);
+  };
+  EXPECT_EQ(kernels(d), std::pair(0, 1));
+  EXPECT_EQ(kernels(permute_dims(heads, {0, 2, 1, 3})), std::pair(1, 1));
+}
+
 }  // namespace
 }  // namespace kiln
