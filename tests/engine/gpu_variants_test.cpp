@@ -1,5 +1,6 @@
 // Other schedules of a GPU's regions, as adaptive mode tries them: what they compute, and which there are.
 #include "device/cuda/cuda_test.h"
+#include "device/cuda/driver.h"
 #include "engine/plan.h"
 #include "engine/plan_variants.h"
 #include "modes.h"
@@ -88,9 +89,10 @@ struct Case {
 
 std::vector<Case> cases() {
   using V = FusionVariant;
+  const std::int64_t more = std::max(1, cuda::device(0).sm_count / 4);  // work for all multiprocessors
   constexpr DType kF32 = DType::Float32, kF16 = DType::Float16;
   return {
-      {V::SmallerBlocks, {1 << 14}, kF32, [](const Tensor& x) { return x * 2.0f + 1.0f; }},
+      {V::SmallerBlocks, {more << 14}, kF32, [](const Tensor& x) { return x * 2.0f + 1.0f; }},
       {V::FewerLanes, {130, 64}, kF16, [](const Tensor& x) { return abs(x) - 3.0f; }},
       {V::Untiled, {70, 90}, kF32, [](const Tensor& x) { return x.T() + 1.0f; }},
       {V::RowsOnLanes, {3000, 5}, kF32, [](const Tensor& x) { return sum(x, 1); }},
@@ -99,11 +101,12 @@ std::vector<Case> cases() {
       {V::FewerLanes, {40, 512}, kF16, [](const Tensor& x) { return max(x, 1); }},
       {V::WholeRows, {1 << 17}, kF32, [](const Tensor& x) { return sum(x); }},
       {V::FewerLanes, {4, 1 << 15}, kF32, [](const Tensor& x) { return max(abs(x), 1); }},
-      {V::Chunks, {16, 1 << 15}, kF32, [](const Tensor& x) { return max(abs(x), 1); }},
+      {V::Chunks, {16 * more, 1 << 15}, kF32, [](const Tensor& x) { return max(abs(x), 1); }},
       {V::WholeRows, {3000, 24}, kF32, [](const Tensor& x) { return sum(x, 0); }},
       {V::FewerLanes, {20, 3000}, kF32, [](const Tensor& x) { return sum(x, 0); }},
       {V::KnownSizes, {5, 300}, kF32, [](const Tensor& x) { return cumsum(x, 1); }},
-      {V::LargerBlocks, {300, 40}, kF32, [](const Tensor& x) { return argmax(x, 0); }},
+      {V::LargerBlocks, {more << 14}, kF32, [](const Tensor& x) { return tanh(sin(tanh(exp(cos(x))))); }},
+      {V::KnownSizes, {300, 40}, kF32, [](const Tensor& x) { return argmax(x, 0); }},
       {V::KnownSizes, {6, 30, 20}, kF32, [](const Tensor& x) { return x - max(x, {0, 2}, true); }},
       {V::KnownSizes, {5, 40, 40}, kF32, [](const Tensor& x) { return sum(max(x, 2), 1); }},
   };
